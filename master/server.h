@@ -1,0 +1,61 @@
+/*
+ * The master: cluster map, namespace, placement, the change feed. Holds no
+ * data and moves none; no read ever asks it anything.
+ *
+ *   server  connections and messages, one struct per node session
+ *   map     the namespace: a pool_tree whose entries know generation, holders
+ *           and their place in the feed
+ *   feed    the entries linked in order of their last change; a subscriber is a
+ *           cursor in that list, so a slow one costs no queue
+ *   members nodes, heartbeats, recovery after a start
+ *   place   which node a copy goes to; who may drop what
+ *   state   what no inventory holds (epoch, directories, rules, tombstones,
+ *           members), in a local file
+ *
+ * Thread: loop, for everything.
+ */
+#ifndef MASTER_SERVER_H
+#define MASTER_SERVER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "pool/base/metric.h"
+#include "pool/base/parse.h"
+
+struct master;
+
+struct master_opts {
+	uv_loop_t *loop;
+	struct pool_hostport listen; /* port 0: any */
+	const char *state_file;	     /* NULL: nothing survives (tests only) */
+	unsigned int heartbeat_ms;   /* 0: 1000 */
+	unsigned int summary_s;	     /* one-line summary in the log; 0: never */
+	struct pool_metrics *metrics; /* borrows */
+};
+
+/*
+ * Load the state, raise the epoch durably, listen. 0 or -errno, logged with the
+ * remedy; a state file that is damaged or of another version is never
+ * overwritten (-EPROTO).
+ */
+int master_open(const struct master_opts *opts, struct master **ret_master);
+/* Closes all sessions, writes the state; closed(arg) runs from a later turn
+ * when no handle is left on the loop. */
+void master_close(struct master *m, void (*closed)(void *arg), void *arg);
+
+uint16_t master_port(const struct master *m);
+/* The inventories are complete, or their time is over: answers are final. */
+bool master_ready(const struct master *m);
+
+/* For the admin pages; new references, NULL on ENOMEM. */
+json_t *master_status_json(struct master *m);
+json_t *master_nodes_json(struct master *m);
+/* One page of names below prefix, in path order as the tree lists them: at most
+ * limit (1..10000), from `token` (NULL: the start; else ret's "next"). */
+json_t *master_objects_json(struct master *m, const char *prefix,
+			    const char *token, unsigned int limit);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * Metrics: counters, gauges and latency histograms, declared as fields of the
+ * module that owns them and registered, with name and help, in the program's
+ * registry; the /metrics page is printed from the registry, so that it cannot
+ * drift from the code.
+ *
+ * Thread: updates from any thread (relaxed atomics); registration and printing
+ * on the loop thread. Registered metrics must outlive the registry.
+ */
+#ifndef POOL_BASE_METRIC_H
+#define POOL_BASE_METRIC_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pool_counter {
+	_Atomic uint64_t v;
+};
+struct pool_gauge {
+	_Atomic int64_t v;
+};
+
+/* Upper bounds 1 us * 2^i, i = 0..POOL_HIST_BUCKETS-1, and +Inf. */
+#define POOL_HIST_BUCKETS 26
+struct pool_hist {
+	_Atomic uint64_t bucket[POOL_HIST_BUCKETS + 1];
+	_Atomic uint64_t sum_ns;
+};
+
+static inline void pool_count_add(struct pool_counter *c, uint64_t n)
+{
+	atomic_fetch_add_explicit(&c->v, n, memory_order_relaxed);
+}
+static inline void pool_count(struct pool_counter *c)
+{
+	pool_count_add(c, 1);
+}
+static inline uint64_t pool_counter_value(const struct pool_counter *c)
+{
+	return atomic_load_explicit(&c->v, memory_order_relaxed);
+}
+static inline void pool_gauge_set(struct pool_gauge *g, int64_t v)
+{
+	atomic_store_explicit(&g->v, v, memory_order_relaxed);
+}
+static inline void pool_gauge_add(struct pool_gauge *g, int64_t n)
+{
+	atomic_fetch_add_explicit(&g->v, n, memory_order_relaxed);
+}
+static inline int64_t pool_gauge_value(const struct pool_gauge *g)
+{
+	return atomic_load_explicit(&g->v, memory_order_relaxed);
+}
+/* Record one operation that took ns nanoseconds. */
+void pool_hist_add(struct pool_hist *h, uint64_t ns);
+uint64_t pool_hist_count(const struct pool_hist *h);
+/* Upper bound, in ns, of the bucket that holds quantile q (0..1); 0 if empty. */
+uint64_t pool_hist_quantile(const struct pool_hist *h, double q);
+
+struct pool_metrics; /* the registry */
+
+/* Returns NULL on ENOMEM. */
+struct pool_metrics *pool_metrics_open(void);
+void pool_metrics_close(struct pool_metrics *m);
+
+/*
+ * Register under a Prometheus name (promtool-clean: counters end in _total,
+ * seconds and bytes as base units) with one line of help. labels is NULL or
+ * constant text such as "class=\"shared\"" (a copy is not taken); several
+ * metrics may share a name with different labels. 0 or -ENOMEM.
+ */
+int pool_metrics_counter(struct pool_metrics *m, struct pool_counter *c,
+			 const char *name, const char *labels,
+			 const char *help);
+int pool_metrics_gauge(struct pool_metrics *m, struct pool_gauge *g,
+		       const char *name, const char *labels, const char *help);
+/* name ends in _seconds. */
+int pool_metrics_hist(struct pool_metrics *m, struct pool_hist *h,
+		      const char *name, const char *labels, const char *help);
+/* fn is called (loop thread) just before each printing, to set gauges. */
+int pool_metrics_on_print(struct pool_metrics *m, void (*fn)(void *arg),
+			  void *arg);
+
+/*
+ * The whole page in Prometheus text format 0.0.4, grouped by name, NUL-ended;
+ * *ret_text is the caller's to free(). 0 or -ENOMEM.
+ */
+int pool_metrics_print(struct pool_metrics *m, char **ret_text,
+		       size_t *ret_len);
+
+#endif

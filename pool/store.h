@@ -1,0 +1,200 @@
+/*
+ * The local store: objects as plain files in one directory, best a tmpfs of
+ * its own. Knows files, space and sums; knows nothing of names' meaning, of
+ * peers or of FUSE.
+ *
+ * A file is born writable (pool_store_take), is written by whoever has it,
+ * and is sealed once (pool_store_seal_start): trimmed to its size, checksummed,
+ * its metadata attached as an xattr (trusted.kvpool, or user.kvpool where
+ * trusted.* is not allowed). A sealed file never changes; metadata may be
+ * replaced whole. After a crash, pool_store_open finds the sealed files again
+ * and removes all others.
+ *
+ * Files are known by a 64-bit id, unique in the store for ever (the file's
+ * name is its id in hex); descriptors are opened on demand.
+ *
+ * Thread: loop, except where work is handed to libuv's workers inside.
+ *
+ * Space: pool_store_space() tells what the tmpfs says. The tmpfs is larger
+ * than `size` by a headroom, so that a write that outgrew its reservation does
+ * not fail unseen: falling into the headroom is what `breaches` counts.
+ */
+#ifndef POOL_STORE_H
+#define POOL_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+#include <xxhash.h>
+
+#include "pool/base/metric.h"
+
+struct pool_store;
+
+struct pool_store_opts {
+	uv_loop_t *loop;
+	const char *dir;	/* made if missing, mode 0700 */
+	uint64_t size;		/* bytes of objects; > 0 */
+	uint64_t object_min;	/* smallest object expected, for nr_inodes; 0:
+				   4 KiB */
+	struct pool_metrics *metrics; /* borrows */
+};
+
+/* What was found at start: called for each sealed file, oldest id first. blob
+ * is the metadata given at sealing (borrowed until return). Returning false
+ * removes the file. */
+typedef bool (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
+				    const void *blob, size_t blob_len);
+
+/*
+ * Open the store in opts->dir: if the directory is no mount point yet and we
+ * may, mount a tmpfs there (size + headroom, nr_inodes, huge=within_size where
+ * the kernel's write sizes are respected (Linux >= 6.14 or so: measured, else
+ * huge=never; see DESIGN in the .c), mode 0700, noatime); a tmpfs found there
+ * is remounted to the size asked for; else the directory is used as it is.
+ * Locked against a second user (flock on a file in it: -EBUSY, logged).
+ * Sizes beyond what the machine's memory or this process's memory cgroup (v1 or
+ * v2) allows are refused with -EDOM, logged with both figures.
+ * 0 or -errno, logged with the remedy.
+ */
+int pool_store_open(const struct pool_store_opts *opts,
+		    pool_store_found_cb found, void *arg,
+		    struct pool_store **ret_store);
+/* Waits for workers. The files stay. The store has no loop handles left when
+ * closed(arg) runs, from a later turn. unmount: take the tmpfs away too. */
+void pool_store_close(struct pool_store *s, bool unmount,
+		      void (*closed)(void *arg), void *arg);
+
+/* 16 random bytes kept in the directory: the node's identity across restarts.*/
+const uint8_t *pool_store_id(const struct pool_store *s);
+
+struct pool_space {
+	uint64_t size;	   /* as configured (never in the headroom) */
+	uint64_t headroom; /* further bytes of tmpfs behind size */
+	uint64_t used;	   /* by everything in it, reservations included */
+	uint64_t ready;	   /* of these: reserved files that nobody uses yet */
+	uint64_t free;	   /* size - used, 0 if breached */
+};
+/* One statfs(2). */
+void pool_store_space(const struct pool_store *s, struct pool_space *ret);
+/*
+ * Number of samples, one every 10 ms while pool_store_sampling is on, that
+ * found less than the headroom free. A writer that may outgrow its reservation
+ * compares the counts before and after.
+ */
+uint64_t pool_store_breaches(struct pool_store *s);
+void pool_store_sampling(struct pool_store *s, bool on); /* counted on/off */
+
+/* ---- making files ---- */
+
+struct pool_file {
+	uint64_t id;
+	int fd;		   /* O_RDWR, the taker's to close */
+	uint64_t reserved; /* bytes fallocated (KEEP_SIZE), size is 0 */
+};
+/*
+ * A new empty file. With size > 0 only a ready one, reserved for at least size
+ * bytes (-EAGAIN if there is none: then a filler is already on its way if the
+ * size has been announced); with size == 0 an unreserved one, at once.
+ * Never blocks on memory.
+ */
+int pool_store_take(struct pool_store *s, uint64_t size,
+		    struct pool_file *ret_file);
+/*
+ * Announce that files of this size are being written: keeps some ready, filled
+ * by a worker, until they have not been taken for a minute. All ready files
+ * together stay within 2 % of the store (at least one file of a size is kept
+ * if it is <= 1/16 of the store); none are made when free space would fall
+ * below `keep_free` (pool_store_set_keep_free).
+ */
+void pool_store_announce(struct pool_store *s, uint64_t size);
+void pool_store_set_keep_free(struct pool_store *s, uint64_t bytes);
+/* Give up unused ready files (space is short). Returns bytes freed. */
+uint64_t pool_store_drop_ready(struct pool_store *s);
+/* Reserve [0, size) of a file again (after a truncation), in a worker. */
+struct pool_reserve {
+	uv_work_t work;
+	int fd; /* borrowed */
+	uint64_t size;
+	int status;
+	void (*cb)(struct pool_reserve *r, int status);
+};
+int pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
+			     void (*cb)(struct pool_reserve *r, int status));
+
+/* ---- sealing ---- */
+
+struct pool_seal {
+	/* in */
+	uint64_t id;
+	bool have_sum; /* sum is already known: do not read the file */
+	/* builds the metadata when sum and size are known; runs in the WORKER
+	 * thread: must touch only what this request owns. Returns length or
+	 * -errno. */
+	ptrdiff_t (*blob)(struct pool_seal *seal, void *buf, size_t cap);
+	/* out */
+	uint64_t size;
+	XXH128_hash_t sum;
+	int status;
+	/* private */
+	struct pool_store *store;
+	uv_work_t work;
+	void (*cb)(struct pool_seal *seal, int status);
+};
+/* In a worker: trim what is reserved beyond the size, fchmod 0400, checksum the
+ * whole file, attach the metadata. 0 or -ENOMEM (cb never runs); cb has 0 or
+ * -errno. The id must not be removed before cb. */
+int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
+		    void (*cb)(struct pool_seal *seal, int status));
+/* Replace the metadata of a sealed file, now (one setxattr). */
+int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
+			size_t len);
+#define POOL_BLOB_MAX 16384
+
+struct pool_verify {
+	uint64_t id;
+	XXH128_hash_t sum; /* expected */
+	struct pool_store *store;
+	uv_work_t work;
+	int status;
+	void (*cb)(struct pool_verify *v, int status);
+};
+/* In a worker: read the file and compare: 0, -EBADMSG, -errno. */
+int pool_verify_start(struct pool_store *s, struct pool_verify *v,
+		      void (*cb)(struct pool_verify *v, int status));
+
+struct pool_copy {
+	uint64_t from;
+	int fd; /* to, O_RDWR, borrowed */
+	uint64_t limit; /* bytes to copy at most */
+	struct pool_store *store;
+	uv_work_t work;
+	int status;
+	void (*cb)(struct pool_copy *c, int status);
+};
+/* In a worker: copy a file's content. */
+int pool_copy_start(struct pool_store *s, struct pool_copy *c,
+		    void (*cb)(struct pool_copy *c, int status));
+
+/* ---- using files ---- */
+
+/* openat(2) with flags (O_RDONLY, O_PATH, O_RDWR) | O_CLOEXEC: fd or -errno. */
+int pool_store_fd(struct pool_store *s, uint64_t id, int flags);
+/*
+ * Gone from the directory at once; its pages when the last user is done. Large
+ * files are released by a worker.
+ */
+void pool_store_remove(struct pool_store *s, uint64_t id);
+
+/*
+ * Does anyone have the file open for writing, or mapped shared-writable, be it
+ * through FUSE passthrough? By F_SETLEASE(F_RDLCK) on fd, an O_RDONLY
+ * descriptor. 0: nobody; -EBUSY: somebody; other -errno.
+ */
+int pool_file_has_writer(int fd);
+/* Does anyone else have it open or mapped at all? (F_WRLCK; O_PATH descriptors
+ * and backing registrations do not count.) 0, -EBUSY, other -errno. */
+int pool_file_in_use(int fd);
+
+#endif
