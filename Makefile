@@ -1,10 +1,23 @@
 # KVPool. `sudo make up` and `sudo make check` are the two commands to know;
-# `make help` lists the rest. One file, no recursion; VARIANT=asan builds with
-# the sanitizers into its own directory.
+# `make help` lists the rest. One file; VARIANT=asan (or fuzz) builds with the
+# sanitizers into a directory of its own.
 
 VARIANT ?= release
 BUILD   ?= build
 OBJ     := $(BUILD)/$(VARIANT)
+# Programs of the release variant are put where they are easy to find.
+BIN     := $(if $(filter release,$(VARIANT)),$(BUILD),$(OBJ))
+JOBS    ?= $(shell nproc)
+PREFIX  ?= /usr/local
+
+# Of `make up`. SIZE: what `kvpool up` chooses, a quarter of the memory.
+MOUNT   ?= /mnt/kvpool
+SIZE    ?=
+
+DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
+        libibverbs-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
+        libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
+DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux
 
 CC      ?= cc
 PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs fuse3 libcurl
@@ -13,11 +26,16 @@ WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
 CFLAGS_release := -O2 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer \
                   -fno-sanitize-recover=undefined
+# Only for fuzzers, whose main program provides the trace function.
+CFLAGS_fuzz    := $(CFLAGS_asan) -fsanitize-coverage=trace-pc
 CFLAGS  ?= $(CFLAGS_$(VARIANT))
-KV_CPPFLAGS := -I. -I$(OBJ) -D_GNU_SOURCE -DFUSE_USE_VERSION=314 \
-           $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+# Asked of pkg-config when the first object is built and not before: the
+# packages may have been installed by an earlier step of the same make.
+PKG_CFLAGS = $(eval PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
+PKG_LIBS   = $(eval PKG_LIBS := $(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
+KV_CPPFLAGS = -I. -I$(OBJ) -D_GNU_SOURCE -DFUSE_USE_VERSION=314 $(PKG_CFLAGS)
 KV_CFLAGS := -std=gnu11 -fPIC -pthread $(WARN) $(CFLAGS)
-LIBS    = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -pthread
+LIBS    = -Wl,--as-needed $(PKG_LIBS) -pthread
 
 PB      := $(OBJ)/pool/kvpool.pb-c
 # Layers, lowest first; a layer may use those before it.
@@ -26,31 +44,94 @@ SRC_master := $(wildcard master/*.c)
 SRC_fs     := $(wildcard fs/*.c)
 MAINS      := daemon/kvpool_master.c daemon/kvpoold.c
 SRC_daemon := $(filter-out $(MAINS),$(wildcard daemon/*.c))
-SRC_cli    := $(wildcard tools/cmd_*.c) tools/kvpool.c
+SRC_cli    := $(filter-out tools/mount_kvpool.c,$(wildcard tools/*.c))
 objs = $(patsubst %.c,$(OBJ)/%.o,$(1))
 
 O_pool   := $(call objs,$(SRC_pool)) $(PB).o
 O_master := $(call objs,$(SRC_master))
 O_fs     := $(call objs,$(SRC_fs))
 O_daemon := $(call objs,$(SRC_daemon))
+O_cli    := $(call objs,$(SRC_cli))
 O_all    := $(O_daemon) $(O_fs) $(O_master) $(O_pool)
 
-TESTS := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/*_test.c))
+# A program whose source is not there is left out, so that parts can be built.
+have = $(if $(wildcard $(1)),$(2))
+PROGRAMS := $(call have,daemon/kvpool_master.c,$(BIN)/kvpool-master) \
+            $(call have,daemon/kvpoold.c,$(BIN)/kvpoold) \
+            $(call have,tools/kvpool.c,$(BIN)/kvpool) \
+            $(call have,tools/mount_kvpool.c,$(BIN)/mount.kvpool)
+LIBRARIES := $(BIN)/libkvpool.a $(BIN)/libkvpool.so
 
-$(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libkv.a
-	$(CC) $(KV_CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+# Tests: *_test.c are cmocka programs, *_fuzz.c need fuzz_main.c, engine_*.c
+# make one program; what else has a main is a helper of the it_*.sh scripts.
+SRC_units   := $(wildcard tests/*_test.c)
+SRC_fuzz    := $(wildcard tests/*_fuzz.c)
+SRC_engine  := $(wildcard tests/engine_*.c)
+SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) tests/fuzz_main.c, \
+               $(shell grep -ls '^int main\>' tests/*.c))
+tests = $(patsubst tests/%.c,$(OBJ)/tests/%,$(1))
+UNITS   := $(call tests,$(SRC_units))
+FUZZERS := $(call tests,$(SRC_fuzz))
+HELPERS := $(call tests,$(SRC_helpers)) \
+           $(if $(SRC_engine),$(OBJ)/tests/engine_traces)
 
-.PHONY: all units
-all: $(O_all)
-units: $(TESTS)
+.DEFAULT_GOAL := help
+.SECONDARY:
+.DELETE_ON_ERROR:
+.PHONY: help deps deps-check all units fuzzers up down check bench \
+        fuzz-brief clean install uninstall
+
+help:
+	@echo 'sudo make up       install what is missing, build, mount a pool at $(MOUNT)'
+	@echo '                   (MOUNT=DIR, SIZE=50G change that)'
+	@echo 'sudo make down     unmount and stop it'
+	@echo 'sudo make check    install what is missing, build, run all tests (FILTER=regex)'
+	@echo 'make all           the programs and libraries, in $(BIN)/ (VARIANT=asan)'
+	@echo 'make units         the unit test programs'
+	@echo 'make fuzz-brief    every fuzzer for FUZZ_SECONDS (default 5)'
+	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
+	@echo 'sudo make deps     only install what is missing (deps-check: for the tests, too)'
+	@echo 'sudo make install  into PREFIX=$(PREFIX), and /sbin/mount.kvpool'
+	@echo 'make clean         remove $(BUILD)/'
+
+# ---- programs ----
+
+all: $(PROGRAMS) $(LIBRARIES)
+
+LINK = $(CC) $(KV_CFLAGS) $(LDFLAGS) -o $@
+
+$(BIN)/kvpool-master: $(OBJ)/daemon/kvpool_master.o $(OBJ)/libkv.a
+	$(LINK) $^ $(LIBS)
+$(BIN)/kvpoold: $(OBJ)/daemon/kvpoold.o $(OBJ)/libkv.a
+	$(LINK) $^ $(LIBS)
+# All of its objects: subcommands are found by weak references.
+$(BIN)/kvpool: $(O_cli) $(OBJ)/libkv.a
+	$(LINK) $^ $(LIBS)
+$(BIN)/mount.kvpool: $(OBJ)/tools/mount_kvpool.o $(OBJ)/libkv.a
+	$(LINK) $^ $(LIBS)
+
+$(BIN)/libkvpool.so: $(OBJ)/pool/kvpool_api.o $(OBJ)/libkv.a pool/kvpool_api.map
+	$(LINK) -shared -Wl,-soname,libkvpool.so.0 \
+		-Wl,--version-script=pool/kvpool_api.map \
+		$(OBJ)/pool/kvpool_api.o $(OBJ)/libkv.a $(LIBS)
+# One object in which only the public names are left global.
+$(BIN)/libkvpool.a: $(OBJ)/pool/kvpool_api.o $(OBJ)/libkv.a
+	@rm -f $@
+	ld -r -o $(OBJ)/kvpool_api_whole.o $^
+	objcopy -w --keep-global-symbol='kvpool_[a-z]*' $(OBJ)/kvpool_api_whole.o
+	ar rcs $@ $(OBJ)/kvpool_api_whole.o
 
 $(OBJ)/libkv.a: $(O_all)
+	@rm -f $@
+	ar rcs $@ $^
+# The CLI's parts, for its unit tests.
+$(OBJ)/libcli.a: $(O_cli)
 	@rm -f $@
 	ar rcs $@ $^
 
 $(OBJ)/%.o: %.c $(PB).h
 	@mkdir -p $(@D)
-	$(CC) $(KV_CPPFLAGS) $(KV_CFLAGS) -MMD -MP -c -o $@ $<
+	$(CC) $(KV_CPPFLAGS) $(CPPFLAGS) $(KV_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(PB).h $(PB).c &: pool/kvpool.proto
 	@mkdir -p $(@D)
@@ -60,4 +141,98 @@ $(PB).h $(PB).c &: pool/kvpool.proto
 $(PB).o: $(PB).c
 	$(CC) -I$(OBJ) $(KV_CPPFLAGS) -std=gnu11 -fPIC $(CFLAGS) -w -c -o $@ $<
 
--include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
+-include $(patsubst %.o,%.d,$(wildcard $(O_all) $(O_cli) $(OBJ)/tests/*.o \
+           $(OBJ)/daemon/*.o $(OBJ)/tools/*.o))
+
+# ---- tests ----
+
+units: $(UNITS) $(HELPERS)
+fuzzers: $(FUZZERS)
+
+$(OBJ)/tests/engine_traces: $(call objs,$(SRC_engine)) $(OBJ)/libkv.a
+	$(LINK) $^ $(LIBS)
+$(OBJ)/tests/%_fuzz: $(OBJ)/tests/%_fuzz.o $(OBJ)/tests/fuzz_main.o $(OBJ)/libkv.a
+	$(LINK) $^ $(LIBS)
+$(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
+	$(LINK) $^ -lcmocka $(LIBS)
+
+# What follows starts make again: a step may need what the one before it
+# installed or built.
+SUBMAKE = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+
+check:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release all units
+	@$(SUBMAKE) VARIANT=asan all units
+	@$(SUBMAKE) VARIANT=fuzz fuzzers
+	@BUILD=$(BUILD) tests/run
+
+FUZZ_SECONDS ?= 5
+fuzz-brief:
+	@$(SUBMAKE) VARIANT=fuzz fuzzers
+	@set -e; for f in $(patsubst tests/%.c,$(BUILD)/fuzz/tests/%,$(SRC_fuzz)); do \
+		$$f $(FUZZ_SECONDS); done
+
+bench: all
+	$(BIN)/kvpool bench
+
+# ---- packages ----
+
+# Asks dpkg first: nothing is done, and no root needed, when all is there.
+define INSTALL_MISSING
+set -e; \
+missing=; \
+for p in $(1); do \
+	dpkg-query -W -f='$${db:Status-Status}\n' $$p 2>/dev/null | \
+		grep -qx installed || missing="$$missing $$p"; \
+done; \
+if [ -n "$$missing" ]; then \
+	if [ "$$(id -u)" != 0 ]; then \
+		echo "missing packages; run as root: apt-get install$$missing" >&2; \
+		exit 1; \
+	fi; \
+	echo "installing:$$missing"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get install -y -qq --no-install-recommends $$missing >/dev/null || { \
+		apt-get update -qq; \
+		apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	}; \
+fi
+endef
+
+deps:
+	@$(call INSTALL_MISSING,$(DEPS))
+deps-check:
+	@$(call INSTALL_MISSING,$(DEPS) $(DEPS_CHECK))
+
+# ---- running and installing ----
+
+up:
+	@$(SUBMAKE) deps
+	@$(SUBMAKE) all
+	@mkdir -p $(MOUNT)
+	@$(BIN)/kvpool up --mount $(MOUNT) $(if $(SIZE),--store-size $(SIZE))
+	@echo '   use    cp FILE $(MOUNT)/; point an engine'"'"'s cache directory at $(MOUNT)'
+	@echo '   watch  $(BIN)/kvpool status; df -h $(MOUNT); cat $(MOUNT)/.kvpool/status'
+	@echo '   stop   make down$(if $(filter-out /mnt/kvpool,$(MOUNT)), MOUNT=$(MOUNT))'
+
+down:
+	@$(BIN)/kvpool down --mount $(MOUNT)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib \
+		$(DESTDIR)$(PREFIX)/include $(DESTDIR)/sbin
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(BIN)/libkvpool.a $(DESTDIR)$(PREFIX)/lib
+	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(PREFIX)/lib/libkvpool.so.0
+	ln -sf libkvpool.so.0 $(DESTDIR)$(PREFIX)/lib/libkvpool.so
+	install -m 644 pool/kvpool_api.h $(DESTDIR)$(PREFIX)/include
+	ln -sf $(PREFIX)/bin/mount.kvpool $(DESTDIR)/sbin/mount.kvpool
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS))) \
+		$(addprefix $(DESTDIR)$(PREFIX)/lib/libkvpool.,a so so.0) \
+		$(DESTDIR)$(PREFIX)/include/kvpool_api.h $(DESTDIR)/sbin/mount.kvpool
+
+clean:
+	rm -rf $(BUILD)

@@ -24,6 +24,7 @@ enum daemon_option_type {
 	OPT_COUNT,    /* uint64_t * */
 	OPT_DURATION, /* uint64_t *, milliseconds */
 	OPT_HOSTPORT, /* struct pool_hostport * */
+	OPT_CHOICE,   /* unsigned int *: index in arg, "error|warn|info" */
 };
 
 struct daemon_option {
@@ -36,21 +37,54 @@ struct daemon_option {
 	uint64_t min, max;  /* SIZE, COUNT, DURATION; max 0: no limit */
 	uint16_t default_port; /* HOSTPORT; 0: the port must be given */
 	bool seen;	    /* set if it was given */
+
+	/* Set if seen, for messages: the text given (borrows), and how. */
+	const char *given;
+	enum daemon_option_source {
+		OPT_FROM_COMMAND, /* --store-size */
+		OPT_FROM_ENV,	  /* KVPOOL_STORE_SIZE */
+		OPT_FROM_MOUNT,	  /* -o store_size */
+	} source;
 };
 
 /*
- * Parse; opts ends with name == NULL. Operands (non-options) are left in
- * *ret_operands (argv's own strings; --: everything after). Prints to err and
- * returns -EINVAL if something is wrong; 1 if --help was printed (to out);
- * else 0. usage: the line(s) above the option list.
+ * Parse; opts ends with name == NULL. An empty variable counts as not set.
+ * Operands (non-options) are left in *ret_operands (argv's own strings; --:
+ * everything after). Prints to err and returns -EINVAL if something is wrong;
+ * 1 if --help was printed (to out); else 0. usage: the line(s) above the
+ * option list.
  */
 int daemon_options_parse(struct daemon_option *opts, int argc, char **argv,
 			 const char *usage, int *ret_noperands,
 			 char ***ret_operands, FILE *out, FILE *err);
 /* Apply "name=value,name,..." as of mount -o (store_size and store-size are the
  * same; unknown generic mount options such as rw, noatime, _netdev, x-* are
- * ignored). 0 or -EINVAL (reported). */
+ * ignored; ro and remount are refused). 0 or -EINVAL (reported). */
 int daemon_options_mount_opts(struct daemon_option *opts, const char *list,
 			      FILE *err);
+
+enum daemon_mount_opt {
+	MOUNT_OPT_OURS,	   /* not mount(8)'s: a daemon's option, or a typo */
+	MOUNT_OPT_GENERIC, /* rw, noatime, _netdev, x-...: nothing to do */
+	MOUNT_OPT_REFUSED, /* ro, remount */
+};
+/* What is an element of a mount -o list ("name" or "name=value")? */
+enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len);
+
+/*
+ * For what the table cannot say: print to err that o's value is wrong, in the
+ * same words as the parser. accepted: what would be right. Returns -EINVAL.
+ */
+int daemon_option_reject(const struct daemon_option *o, const char *accepted,
+			 FILE *err);
+/* The element called name, which must be there. */
+struct daemon_option *daemon_option_find(struct daemon_option *opts,
+					 const char *name);
+/*
+ * o is an OPT_HOSTPORT to listen on: anything but loopback needs insecure
+ * (--insecure). 0 or -EINVAL (reported, with the remedy).
+ */
+int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
+			       FILE *err);
 
 #endif

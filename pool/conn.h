@@ -13,10 +13,12 @@
  *
  * Receiving bulk: for a frame with bulk_len > 0, on_bulk_begin may return where
  * the bytes go (they are then received straight into that memory, which must
- * stay valid until on_bulk_end or on_close); if it returns NULL they pass
- * through the loop's staging buffer. In both cases on_bulk_data tells of each
- * slice as it arrives, while it is hot in the cache, and on_bulk_end of the
- * end. on_frame is called for frames without bulk only.
+ * stay valid until on_bulk_end, pool_conn_bulk_drop or the connection's end);
+ * if it returns NULL, on_bulk_room (if there is one) is asked for room piece by
+ * piece, and without room they pass through the loop's staging buffer. In all
+ * cases on_bulk_data tells of each slice as it arrives, while it is hot in the
+ * cache, and on_bulk_end of the end. on_frame is called for frames without
+ * bulk only.
  * No turn takes more than POOL_CONN_SLICE bytes from one connection.
  */
 #ifndef POOL_CONN_H
@@ -45,6 +47,13 @@ struct pool_conn_ops {
 			 const uint8_t *payload, int fd);
 	void *(*on_bulk_begin)(struct pool_conn *c, const struct pool_frame *f,
 			       const uint8_t *payload);
+	/*
+	 * Optional: where the bytes from `offset` on go, *ret_len (> 0) of them
+	 * at most; memory as for on_bulk_begin. Asked when the room before is
+	 * full. NULL: staging for now; asked again at the next read.
+	 */
+	void *(*on_bulk_room)(struct pool_conn *c, const struct pool_frame *f,
+			      uint64_t offset, size_t *ret_len);
 	void (*on_bulk_data)(struct pool_conn *c, const struct pool_frame *f,
 			     const void *data, size_t len, uint64_t offset);
 	void (*on_bulk_end)(struct pool_conn *c, const struct pool_frame *f);
@@ -86,6 +95,11 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
  * is gone. For handing a bulk lane to another thread's loop.
  */
 int pool_conn_detach(struct pool_conn *c);
+
+/* The memory given for the bulk being received is not touched any more; what is
+ * left of it passes through staging (on_bulk_room is asked again). No-op when
+ * no bulk is being received. */
+void pool_conn_bulk_drop(struct pool_conn *c);
 
 /* Ends it: on_close comes from a later turn; nothing else comes before. */
 void pool_conn_close(struct pool_conn *c);

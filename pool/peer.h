@@ -78,7 +78,9 @@ struct pool_peers_opts {
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
 	void *arg;
-	struct pool_metrics *metrics; /* borrows */
+	/* Borrows; NULL: none. Not printed any more once pool_peers_close has
+	 * been called: what is registered ends with it. */
+	struct pool_metrics *metrics;
 };
 
 /* 0 or -errno (an address that cannot be listened on is logged). */

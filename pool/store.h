@@ -38,7 +38,8 @@ struct pool_store_opts {
 	uint64_t size;		/* bytes of objects; > 0 */
 	uint64_t object_min;	/* smallest object expected, for nr_inodes; 0:
 				   4 KiB */
-	struct pool_metrics *metrics; /* borrows */
+	struct pool_metrics *metrics; /* borrows; NULL: none. Not to be printed
+					 once the store is closed */
 };
 
 /* What was found at start: called for each sealed file, oldest id first. blob
@@ -56,6 +57,10 @@ typedef bool (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
  * Locked against a second user (flock on a file in it: -EBUSY, logged).
  * Sizes beyond what the machine's memory or this process's memory cgroup (v1 or
  * v2) allows are refused with -EDOM, logged with both figures.
+ * -ENOSPC: a filesystem whose size is not ours to set has no room for size +
+ * headroom, or a tmpfs to be made smaller holds more. -ENOTEMPTY: no store, but
+ * files in it that are named like objects. Only files with such names are ever
+ * removed.
  * 0 or -errno, logged with the remedy.
  */
 int pool_store_open(const struct pool_store_opts *opts,
@@ -76,7 +81,9 @@ struct pool_space {
 	uint64_t ready;	   /* of these: reserved files that nobody uses yet */
 	uint64_t free;	   /* size - used, 0 if breached */
 };
-/* One statfs(2). */
+/* One statfs(2). In a directory that shares its filesystem, what neighbours
+ * write is taken for ours until the next count, a second later at most (later
+ * where counting is slow). */
 void pool_store_space(const struct pool_store *s, struct pool_space *ret);
 /*
  * Number of samples, one every 10 ms while pool_store_sampling is on, that
@@ -114,6 +121,7 @@ void pool_store_set_keep_free(struct pool_store *s, uint64_t bytes);
 uint64_t pool_store_drop_ready(struct pool_store *s);
 /* Reserve [0, size) of a file again (after a truncation), in a worker. */
 struct pool_reserve {
+	struct pool_store *store; /* private */
 	uv_work_t work;
 	int fd; /* borrowed */
 	uint64_t size;
@@ -150,7 +158,7 @@ int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 /* Replace the metadata of a sealed file, now (one setxattr). */
 int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
 			size_t len);
-#define POOL_BLOB_MAX 16384
+#define POOL_BLOB_MAX 16384 /* on tmpfs; ext4 takes some 4000: -ENOSPC */
 
 struct pool_verify {
 	uint64_t id;

@@ -59,8 +59,9 @@ struct pool_tree {
  */
 int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size);
 /*
- * Frees every entry; free_cb (may be NULL) is called for each just before, so
- * that the user can release what its part owns.
+ * Frees every entry, the root too; free_cb (may be NULL) is called for each
+ * just before, children before their directory, so that the user can release
+ * what its part owns. No reader may be open.
  */
 void pool_tree_fini(struct pool_tree *t,
 		    void (*free_cb)(struct pool_entry *e, void *arg),
@@ -97,8 +98,8 @@ struct pool_entry *pool_tree_lookup(const struct pool_tree *t,
  * as a directory if is_dir. on_add (may be NULL) is called for each entry
  * added, outermost first. On success *ret_entry is the entry (it may have been
  * there before; its kind may then differ from is_dir: -EISDIR / -ENOTDIR).
- * Returns 0, -ENOMEM, -ENOTDIR, -EISDIR, -EINVAL (bad path); after an error
- * directories added on the way stay.
+ * Returns 0, -ENOMEM, -ENOTDIR, -EISDIR, or what pool_path_check says of a bad
+ * path; after an error directories added on the way stay.
  */
 int pool_tree_make(struct pool_tree *t, const char *path, size_t len,
 		   bool is_dir,
@@ -109,6 +110,14 @@ int pool_tree_make(struct pool_tree *t, const char *path, size_t len,
  * Returns its length ("" for the root), or -ENAMETOOLONG.
  */
 int pool_tree_path(const struct pool_entry *e, char *buf, size_t cap);
+
+/*
+ * The entry after e when the whole tree is walked from the root: a directory
+ * before what is in it, siblings from the oldest. NULL at the end. The tree
+ * must not change between the calls, but for entries added below or behind.
+ */
+struct pool_entry *pool_tree_next(const struct pool_tree *t,
+				  struct pool_entry *e);
 
 /*
  * Readers walk the children of one directory in cookie order while entries
@@ -128,13 +137,15 @@ void pool_tree_reader_open(struct pool_tree *t, struct pool_dir *dir,
 /* The entry that the next call of pool_tree_reader_advance passes; NULL: end. */
 struct pool_entry *pool_tree_reader_peek(const struct pool_tree_reader *r);
 void pool_tree_reader_advance(struct pool_tree_reader *r);
-/* Continue behind cookie (0: from the start). O(1) for 0, else O(children). */
+/* Continue behind cookie (0: from the start), up to the last_cookie of the
+ * open. O(1) for 0 and where the reader stands already, else O(children). */
 void pool_tree_reader_seek(struct pool_tree_reader *r, uint64_t cookie);
 void pool_tree_reader_close(struct pool_tree_reader *r);
 
 /* 0, or -EINVAL (empty, ".", "..", '/' or NUL inside), -ENAMETOOLONG. */
 int pool_name_check(const char *name, size_t len);
-/* Every component by pool_name_check, no leading, trailing, double slash. */
+/* Every component by pool_name_check, so no leading, trailing, double slash;
+ * "" is -EINVAL, more than POOL_PATH_MAX bytes -ENAMETOOLONG. */
 int pool_path_check(const char *path, size_t len);
 
 #endif

@@ -25,6 +25,7 @@ struct pool_hash {
 	size_t nsegs;
 	size_t nbuckets; /* >= 1 after the first insert */
 	size_t count;
+	unsigned int walking; /* private: pool_hash_each calls under way */
 };
 
 /* An empty table; allocates nothing, cannot fail. */

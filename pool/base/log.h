@@ -19,6 +19,10 @@ enum pool_log_level {
 /* Default POOL_LOG_INFO. */
 void pool_log_set_level(enum pool_log_level level);
 
+/*
+ * Text longer than about 1 KiB is cut ("..." shows it); control characters,
+ * which names from outside may hold, are printed as '?'. errno is kept.
+ */
 void pool_log(enum pool_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -28,8 +32,8 @@ void pool_log(enum pool_log_level level, const char *fmt, ...)
 #define pool_debug(...) pool_log(POOL_LOG_DEBUG, __VA_ARGS__)
 
 /*
- * At most one line a second from this call site (`static uint64_t last` is the
- * site's own memory); what was left out is counted in the next line.
+ * At most one line a second from this call site (`limit_` is the site's own
+ * memory); what was left out is counted in the next line.
  */
 #define pool_warn_limited(...)                                     \
 	do {                                                       \

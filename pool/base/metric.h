@@ -55,7 +55,8 @@ static inline int64_t pool_gauge_value(const struct pool_gauge *g)
 /* Record one operation that took ns nanoseconds. */
 void pool_hist_add(struct pool_hist *h, uint64_t ns);
 uint64_t pool_hist_count(const struct pool_hist *h);
-/* Upper bound, in ns, of the bucket that holds quantile q (0..1); 0 if empty. */
+/* Upper bound, in ns, of the bucket that holds quantile q (0..1); 0 if empty,
+ * UINT64_MAX if it lies in the +Inf bucket. */
 uint64_t pool_hist_quantile(const struct pool_hist *h, double q);
 
 struct pool_metrics; /* the registry */
@@ -67,8 +68,9 @@ void pool_metrics_close(struct pool_metrics *m);
 /*
  * Register under a Prometheus name (promtool-clean: counters end in _total,
  * seconds and bytes as base units) with one line of help. labels is NULL or
- * constant text such as "class=\"shared\"" (a copy is not taken); several
- * metrics may share a name with different labels. 0 or -ENOMEM.
+ * constant text such as "class=\"shared\"" (copies are not taken, of name and
+ * help neither); several metrics may share a name with different labels (the
+ * first one's help is printed). 0 or -ENOMEM.
  */
 int pool_metrics_counter(struct pool_metrics *m, struct pool_counter *c,
 			 const char *name, const char *labels,

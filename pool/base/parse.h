@@ -14,11 +14,13 @@
 
 /*
  * "1048576", "50G", "50gb", "50GiB", "1.5T": a decimal number and an optional
- * unit, any case: K M G T P, alone or with B or iB, all powers of 1024.
+ * unit, any case: K M G T P, alone or with B or iB, all powers of 1024. A
+ * fraction needs a unit; what it leaves of a byte is dropped.
  */
 int pool_parse_size(const char *text, uint64_t *ret_bytes);
-/* "500ms", "2s", "10m", "1h", "1d"; a bare number is seconds. */
+/* "500ms", "1.5s", "10m", "1h", "1d"; a bare number is seconds. */
 int pool_parse_duration_ms(const char *text, uint64_t *ret_ms);
+/* Decimal digits only; -ERANGE outside min..max. */
 int pool_parse_u64(const char *text, uint64_t min, uint64_t max,
 		   uint64_t *ret_value);
 /* 1/0, true/false, yes/no, on/off. */
@@ -31,7 +33,8 @@ struct pool_hostport {
 };
 /*
  * "host:port", "[::1]:port"; a missing ":port" takes default_port (0: the port
- * is required). Names are not resolved here.
+ * is required). ":0" may be asked for: any port, for listening. Names are not
+ * resolved here.
  */
 int pool_parse_hostport(const char *text, uint16_t default_port,
 			struct pool_hostport *ret_hp);

@@ -1,0 +1,378 @@
+/*
+ * Happy path: the loop sees MHD's epoll descriptor readable (or MHD's next
+ * timeout), calls MHD_run, which calls answer() for each complete request
+ * header; the answer is built at once, whole, in memory.
+ *
+ * Failure modes: more than CONNECTIONS_MAX clients wait in the listen backlog;
+ * a header beyond HEADER_MAX is refused (414 or 431) and its connection closed;
+ * a client that neither sends nor reads for IDLE_S seconds is cut off; without
+ * memory for a page the answer is 500 or the connection is closed.
+ */
+#include "daemon/admin.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "pool/base/list.h"
+#include "pool/base/log.h"
+
+#define CONNECTIONS_MAX 64
+#define HEADER_MAX ((size_t)16384) /* memory of a connection: request header */
+#define IDLE_S 15u
+#define BACKLOG 64
+
+struct daemon_admin {
+	struct daemon_admin_opts opts;
+	struct MHD_Daemon *mhd; /* owns; it owns the listening socket */
+	uint16_t port;
+	uv_poll_t poll;	  /* MHD's epoll descriptor */
+	uv_timer_t timer; /* MHD's next timeout */
+	unsigned int open_handles;
+	void (*closed)(void *arg);
+	void *closed_arg;
+};
+
+/* ---- answers ---- */
+
+static enum MHD_Result reply(struct MHD_Connection *conn, unsigned int status,
+			     const char *type, char *text, size_t len,
+			     enum MHD_ResponseMemoryMode mode)
+{
+	struct MHD_Response *r;
+	enum MHD_Result ok;
+
+	r = MHD_create_response_from_buffer(len, text, mode);
+	if (!r) {
+		if (mode == MHD_RESPMEM_MUST_FREE)
+			free(text);
+		return MHD_NO;
+	}
+	ok = MHD_add_response_header(r, "Content-Type", type);
+	if (ok == MHD_YES)
+		ok = MHD_add_response_header(r, "Cache-Control", "no-store");
+	if (ok == MHD_YES && status == MHD_HTTP_METHOD_NOT_ALLOWED)
+		ok = MHD_add_response_header(r, "Allow", "GET, HEAD");
+	if (ok == MHD_YES)
+		ok = MHD_queue_response(conn, status, r);
+	MHD_destroy_response(r);
+	return ok;
+}
+
+/* text is a constant. */
+static enum MHD_Result reply_text(struct MHD_Connection *conn,
+				  unsigned int status, const char *text)
+{
+	return reply(conn, status, "text/plain; charset=utf-8",
+		     (char *)(uintptr_t)text, strlen(text),
+		     MHD_RESPMEM_PERSISTENT);
+}
+
+/* Gives up the reference. */
+static enum MHD_Result reply_json(struct MHD_Connection *conn,
+				  unsigned int status, json_t *json)
+{
+	size_t len;
+	char *text, *longer;
+
+	text = json_dumps(json, JSON_INDENT(1));
+	json_decref(json);
+	if (!text)
+		return reply_text(conn, 500, "out of memory\n");
+	len = strlen(text);
+	longer = realloc(text, len + 2);
+	if (longer) {
+		text = longer;
+		text[len++] = '\n';
+		text[len] = '\0';
+	}
+	return reply(conn, status, "application/json", text, len,
+		     MHD_RESPMEM_MUST_FREE);
+}
+
+static enum MHD_Result reply_metrics(struct daemon_admin *a,
+				     struct MHD_Connection *conn)
+{
+	char *text;
+	size_t len;
+
+	if (pool_metrics_print(a->opts.metrics, &text, &len))
+		return reply_text(conn, 500, "out of memory\n");
+	return reply(conn, 200, "text/plain; version=0.0.4; charset=utf-8",
+		     text, len, MHD_RESPMEM_MUST_FREE);
+}
+
+static enum MHD_Result reply_ready(struct daemon_admin *a,
+				   struct MHD_Connection *conn)
+{
+	if (a->opts.ready && !a->opts.ready(a->opts.arg))
+		return reply_text(conn, 503, "not ready\n");
+	return reply_text(conn, 200, "ready\n");
+}
+
+static const char *query_get(const struct daemon_admin_query *q,
+			     const char *key)
+{
+	return MHD_lookup_connection_value(q->priv, MHD_GET_ARGUMENT_KIND, key);
+}
+
+static enum MHD_Result reply_page(struct daemon_admin *a,
+				  const struct daemon_admin_page *page,
+				  struct MHD_Connection *conn)
+{
+	struct daemon_admin_query q = { .get = query_get, .priv = conn };
+	unsigned int status = 500;
+	const char *text = "out of memory";
+	json_t *json;
+
+	json = page->fn(a->opts.arg, &q, &status, &text);
+	if (json)
+		return reply_json(conn, 200, json);
+	json = json_pack("{s:s}", "error", text);
+	if (!json)
+		return reply_text(conn, 500, "out of memory\n");
+	return reply_json(conn, status, json);
+}
+
+/* "/": what there is. */
+static enum MHD_Result reply_contents(struct daemon_admin *a,
+				      struct MHD_Connection *conn)
+{
+	const struct daemon_admin_page *p = a->opts.pages;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return reply_text(conn, 500, "out of memory\n");
+	fputs("/healthz\n/readyz\n/metrics\n", f);
+	for (; p && p->path; p++)
+		fprintf(f, "%s\n", p->path);
+	if (fclose(f)) {
+		free(text);
+		return reply_text(conn, 500, "out of memory\n");
+	}
+	return reply(conn, 200, "text/plain; charset=utf-8", text, len,
+		     MHD_RESPMEM_MUST_FREE);
+}
+
+static enum MHD_Result route(struct daemon_admin *a,
+			     struct MHD_Connection *conn, const char *path)
+{
+	const struct daemon_admin_page *p = a->opts.pages;
+
+	if (strcmp(path, "/healthz") == 0)
+		return reply_text(conn, 200, "ok\n");
+	if (strcmp(path, "/readyz") == 0)
+		return reply_ready(a, conn);
+	if (strcmp(path, "/metrics") == 0)
+		return reply_metrics(a, conn);
+	if (strcmp(path, "/") == 0)
+		return reply_contents(a, conn);
+	for (; p && p->path; p++)
+		if (strcmp(path, p->path) == 0)
+			return reply_page(a, p, conn);
+	return reply_text(conn, 404, "no such page; / lists them\n");
+}
+
+static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
+			      const char *path, const char *method,
+			      const char *version, const char *body,
+			      size_t *body_len, void **state)
+{
+	static char header_seen;
+
+	(void)version;
+	(void)body;
+	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+		return reply_text(conn, 405, "GET and HEAD only\n");
+	if (*body_len) { /* a GET with a body: read past it */
+		*body_len = 0;
+		return MHD_YES;
+	}
+	/* MHD calls twice; a reply at the first would close the connection. */
+	if (!*state) {
+		*state = &header_seen;
+		return MHD_YES;
+	}
+	return route(arg, conn, path);
+}
+
+/* ---- running MHD on the loop ---- */
+
+static void on_timer(uv_timer_t *timer);
+
+/* The only failure of MHD_run is a stopped daemon, and ours is not. */
+static void run(struct daemon_admin *a)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+
+	MHD_run(a->mhd);
+	if (MHD_get_timeout(a->mhd, &ms) == MHD_YES)
+		uv_timer_start(&a->timer, on_timer, ms, 0);
+	else
+		uv_timer_stop(&a->timer);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	run(pool_container_of(timer, struct daemon_admin, timer));
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	run(pool_container_of(poll, struct daemon_admin, poll));
+}
+
+/* ---- opening ---- */
+
+static int listen_addr(const struct addrinfo *ai)
+{
+	int one = 1, rc;
+	int fd = socket(ai->ai_family,
+			SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, BACKLOG)) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+/* The first address that hp's host has. A descriptor, or -errno (logged). */
+static int listen_on(const struct pool_hostport *hp)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+				  .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+	struct addrinfo *ai;
+	char port[8];
+	int rc, fd;
+
+	snprintf(port, sizeof(port), "%u", hp->port);
+	rc = getaddrinfo(hp->host, port, &hints, &ai);
+	if (rc) {
+		pool_error("admin address %s:%s: %s", hp->host, port,
+			   gai_strerror(rc));
+		return -EADDRNOTAVAIL;
+	}
+	fd = listen_addr(ai);
+	freeaddrinfo(ai);
+	if (fd == -EADDRINUSE)
+		pool_error("admin address %s:%s is in use by another program; "
+			   "choose another with --admin",
+			   hp->host, port);
+	else if (fd < 0)
+		pool_error("admin address %s:%s: %s", hp->host, port,
+			   strerror(-fd));
+	return fd;
+}
+
+static uint16_t bound_port(int fd)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	if (getsockname(fd, (struct sockaddr *)&ss, &len))
+		return 0;
+	if (ss.ss_family == AF_INET6)
+		return ntohs(((struct sockaddr_in6 *)&ss)->sin6_port);
+	return ntohs(((struct sockaddr_in *)&ss)->sin_port);
+}
+
+static int start_mhd(struct daemon_admin *a)
+{
+	int fd = listen_on(&a->opts.listen);
+
+	if (fd < 0)
+		return fd;
+	a->port = bound_port(fd);
+	a->mhd = MHD_start_daemon(
+		MHD_USE_EPOLL, 0, NULL, NULL, answer, a,
+		MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd,
+		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNECTIONS_MAX,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_MAX,
+		MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_END);
+	if (!a->mhd) {
+		pool_error("admin address: the HTTP server did not start");
+		close(fd);
+		return -EIO;
+	}
+	return 0;
+}
+
+int daemon_admin_open(const struct daemon_admin_opts *opts,
+		      struct daemon_admin **ret_admin)
+{
+	const union MHD_DaemonInfo *info;
+	struct daemon_admin *a = calloc(1, sizeof(*a));
+	int rc;
+
+	if (!a)
+		return -ENOMEM;
+	a->opts = *opts;
+	rc = start_mhd(a);
+	if (rc)
+		goto err_free;
+	info = MHD_get_daemon_info(a->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+	assert(info);
+	rc = uv_poll_init(opts->loop, &a->poll, info->epoll_fd);
+	if (rc)
+		goto err_stop;
+	uv_timer_init(opts->loop, &a->timer);
+	a->open_handles = 2;
+	rc = uv_poll_start(&a->poll, UV_READABLE, on_poll);
+	assert(rc == 0); /* fails only for a closing handle */
+	*ret_admin = a;
+	return 0;
+
+err_stop:
+	pool_error("admin address: %s", uv_strerror(rc));
+	MHD_stop_daemon(a->mhd);
+err_free:
+	free(a);
+	return rc;
+}
+
+uint16_t daemon_admin_port(const struct daemon_admin *a)
+{
+	return a->port;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct daemon_admin *a = handle->data;
+
+	if (--a->open_handles)
+		return;
+	void (*closed)(void *arg) = a->closed;
+	void *arg = a->closed_arg;
+
+	free(a);
+	if (closed)
+		closed(arg);
+}
+
+void daemon_admin_close(struct daemon_admin *a, void (*closed)(void *arg),
+			void *arg)
+{
+	a->closed = closed;
+	a->closed_arg = arg;
+	a->poll.data = a->timer.data = a;
+	/* The loop lets go of MHD's descriptor before MHD closes it. */
+	uv_close((uv_handle_t *)&a->poll, on_handle_closed);
+	uv_close((uv_handle_t *)&a->timer, on_handle_closed);
+	MHD_stop_daemon(a->mhd);
+}

@@ -1,0 +1,316 @@
+#include "daemon/daemonize.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pool/base/log.h"
+#include "pool/base/parse.h"
+
+#define LOG_DIR "/var/log/kvpool"
+#define PID_DIR "/run/kvpool"
+#define REPORT_MAX 65536 /* bytes of a child's log shown by its parent */
+
+static struct {
+	char *log_file;	  /* owns; NULL: stderr as it was, or nowhere */
+	int ready_fd;	  /* to the waiting parent */
+	bool background;
+} self = { .ready_fd = -1 };
+
+/* ---- log files ---- */
+
+static int open_log(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Remember the log file by an absolute name and open it: fd or -errno. */
+static int set_log(const char *path)
+{
+	char cwd[4096] = "";
+	int fd = open_log(path);
+
+	if (fd < 0)
+		return fd;
+	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+		cwd[0] = '\0';
+	if (asprintf(&self.log_file, "%s%s%s", cwd, cwd[0] ? "/" : "", path) < 0) {
+		self.log_file = NULL;
+		close(fd);
+		return -ENOMEM;
+	}
+	return fd;
+}
+
+static int default_log(void)
+{
+	char path[256];
+
+	if (mkdir(LOG_DIR, 0755) && errno != EEXIST)
+		return -errno;
+	snprintf(path, sizeof(path), LOG_DIR "/%s.log",
+		 program_invocation_short_name);
+	return set_log(path);
+}
+
+/* A log that nobody keeps: only for the parent's report. */
+static int no_log(void)
+{
+	int fd = memfd_create("kvpool log", MFD_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static int print_log_error(const char *path, int err)
+{
+	fprintf(stderr, "%s: --log-file: \"%s\" given, %s\n",
+		program_invocation_short_name, path, strerror(-err));
+	return err;
+}
+
+void daemon_log_reopen(void)
+{
+	int fd;
+
+	if (!self.log_file)
+		return;
+	fd = open_log(self.log_file);
+	if (fd < 0) {
+		pool_error("log file %s: %s; going on with the old one",
+			   self.log_file, strerror(-fd));
+		return;
+	}
+	dup2(fd, STDERR_FILENO);
+	if (self.background)
+		dup2(fd, STDOUT_FILENO);
+	close(fd);
+}
+
+int daemon_foreground_start(const char *log_file)
+{
+	int fd;
+
+	if (!log_file)
+		return 0;
+	fd = set_log(log_file);
+	if (fd < 0)
+		return print_log_error(log_file, fd);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+	return 0;
+}
+
+/* ---- the parent ---- */
+
+/* Is it worth showing although all went well? ("<time> warn <text>") */
+static bool is_warning(const char *line)
+{
+	const char *level = strchr(line, ' ');
+
+	return level && (strncmp(level, " warn", 5) == 0 ||
+			 strncmp(level, " error", 6) == 0);
+}
+
+/* Print what the child has logged since `from`: all, or its warnings. */
+static void report(int log_fd, off_t from, bool all)
+{
+	char *text = calloc(1, REPORT_MAX + 1), *save = NULL;
+	ssize_t n = text ? pread(log_fd, text, REPORT_MAX, from) : -1;
+
+	if (n > 0)
+		for (char *line = strtok_r(text, "\n", &save); line;
+		     line = strtok_r(NULL, "\n", &save))
+			if (all || is_warning(line))
+				fprintf(stderr, "%s\n", line);
+	free(text);
+}
+
+static void wait_for(pid_t child, int ready_fd, int log_fd, off_t from)
+	__attribute__((noreturn));
+static void wait_for(pid_t child, int ready_fd, int log_fd, off_t from)
+{
+	char byte;
+	ssize_t n;
+	int status;
+
+	do
+		n = read(ready_fd, &byte, 1);
+	while (n < 0 && errno == EINTR);
+	report(log_fd, from, n != 1);
+	if (n == 1)
+		_exit(0);
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "%s: killed by signal %d (%s)\n",
+			program_invocation_short_name, WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	if (WIFEXITED(status) && WEXITSTATUS(status))
+		_exit(WEXITSTATUS(status));
+	_exit(1);
+}
+
+/* ---- the child ---- */
+
+static void become_child(int ready_fd, int log_fd)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	setsid();
+	if (null >= 0) {
+		dup2(null, STDIN_FILENO);
+		close(null);
+	}
+	dup2(log_fd, STDOUT_FILENO);
+	dup2(log_fd, STDERR_FILENO);
+	self.ready_fd = ready_fd;
+	self.background = true;
+}
+
+int daemon_background_start(const char *log_file)
+{
+	int log_fd = log_file ? set_log(log_file) : default_log();
+	int pipe_fd[2], err;
+	off_t from;
+	pid_t child;
+
+	if (log_fd < 0 && log_file)
+		return print_log_error(log_file, log_fd);
+	if (log_fd < 0)
+		log_fd = no_log();
+	if (log_fd < 0 || pipe2(pipe_fd, O_CLOEXEC)) {
+		err = log_fd < 0 ? log_fd : -errno;
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name,
+			strerror(-err));
+		return err;
+	}
+	from = lseek(log_fd, 0, SEEK_END);
+	child = fork();
+	if (child < 0) {
+		err = -errno;
+		fprintf(stderr, "%s: fork: %s\n", program_invocation_short_name,
+			strerror(errno));
+		return err;
+	}
+	if (child) {
+		close(pipe_fd[1]);
+		wait_for(child, pipe_fd[0], log_fd, from);
+	}
+	close(pipe_fd[0]);
+	become_child(pipe_fd[1], log_fd);
+	close(log_fd);
+	if (!self.log_file)
+		pool_warn("%s cannot be written, so there will be no log; "
+			  "choose a place with --log-file",
+			  LOG_DIR);
+	return 0;
+}
+
+void daemon_background_ready(void)
+{
+	int null;
+	ssize_t n;
+
+	if (self.ready_fd < 0)
+		return;
+	/* A parent that was killed meanwhile is no reason to end. */
+	do
+		n = write(self.ready_fd, "r", 1);
+	while (n < 0 && errno == EINTR);
+	close(self.ready_fd);
+	self.ready_fd = -1;
+	if (self.log_file)
+		return;
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null >= 0) {
+		dup2(null, STDOUT_FILENO);
+		dup2(null, STDERR_FILENO);
+		close(null);
+	}
+}
+
+/* ---- pid files ---- */
+
+int daemon_pidfile_path(const char *mount, char *buf, size_t cap)
+{
+	char name[256];
+	size_t n = 0;
+	int len;
+
+	while (*mount == '/')
+		mount++;
+	for (; *mount; mount++) {
+		if (n + 5 > sizeof(name))
+			return -ENAMETOOLONG;
+		if (*mount == '-' || *mount == '\\')
+			n += (size_t)sprintf(name + n, "\\x%02x", *mount);
+		else if (*mount == '/' && (mount[1] == '/' || !mount[1]))
+			continue;
+		else
+			name[n++] = *mount == '/' ? '-' : *mount;
+	}
+	len = snprintf(buf, cap, PID_DIR "/%.*s.pid", (int)n, name);
+	return len < 0 || (size_t)len >= cap ? -ENAMETOOLONG : 0;
+}
+
+int daemon_pidfile_write(const char *mount)
+{
+	char path[512], text[32];
+	int fd, len, err;
+
+	err = daemon_pidfile_path(mount, path, sizeof(path));
+	if (err)
+		return err;
+	if (mkdir(PID_DIR, 0755) && errno != EEXIST)
+		return -errno;
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return -errno;
+	len = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+	if (write(fd, text, (size_t)len) != len)
+		err = -EIO;
+	close(fd);
+	return err;
+}
+
+pid_t daemon_pidfile_read(const char *mount)
+{
+	char path[512], text[32];
+	uint64_t pid;
+	ssize_t n;
+	int fd, err;
+
+	err = daemon_pidfile_path(mount, path, sizeof(path));
+	if (err)
+		return err;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (n <= 0)
+		return -EINVAL;
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	if (pool_parse_u64(text, 2, INT32_MAX, &pid))
+		return -EINVAL;
+	return (pid_t)pid;
+}
+
+void daemon_pidfile_remove(const char *mount)
+{
+	char path[512];
+
+	if (daemon_pidfile_path(mount, path, sizeof(path)) == 0 &&
+	    daemon_pidfile_read(mount) == getpid())
+		unlink(path);
+}

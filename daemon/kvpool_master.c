@@ -1,0 +1,346 @@
+/*
+ * kvpool-master: options, the loop, signals, the admin pages. What a master
+ * does is in master/.
+ *
+ * Start: options -> background -> master_open -> admin -> ready.
+ * SIGTERM or SIGINT: admin closes, then the master (which writes its state);
+ * the loop ends when no handle is left, and the program with 0.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "daemon/admin.h"
+#include "daemon/daemonize.h"
+#include "daemon/options.h"
+#include "master/server.h"
+#include "pool/base/log.h"
+#include "pool/base/parse.h"
+#include "pool/kvpool_api.h"
+
+#define DEFAULT_STATE "/var/lib/kvpool/master.state"
+#define OBJECTS_LIMIT_MAX 10000
+#define OBJECTS_LIMIT_DEFAULT 1000
+
+static const char usage[] =
+	"usage: kvpool-master [OPTION]...\n"
+	"\n"
+	"The master of a pool: knows which node holds what. It holds no data and\n"
+	"no read ever asks it anything.";
+
+static struct {
+	struct pool_hostport listen, admin;
+	const char *state_file, *log_file;
+	uint64_t heartbeat_ms, summary_ms;
+	unsigned int log_level;
+	bool insecure, foreground, version;
+} conf = {
+	.listen = { "127.0.0.1", 7070 },
+	.admin = { "127.0.0.1", 7071 },
+	.state_file = DEFAULT_STATE,
+	.heartbeat_ms = 1000,
+	.summary_ms = 10000,
+	.log_level = POOL_LOG_INFO,
+};
+
+static struct daemon_option options[] = {
+	{ .name = "listen",
+	  .type = OPT_HOSTPORT,
+	  .value = &conf.listen,
+	  .arg = "HOST:PORT",
+	  .help = "Where nodes connect.",
+	  .default_port = 7070 },
+	{ .name = "admin",
+	  .type = OPT_HOSTPORT,
+	  .value = &conf.admin,
+	  .arg = "HOST:PORT",
+	  .help = "Status and metrics over HTTP.",
+	  .default_port = 7071 },
+	{ .name = "state-file",
+	  .type = OPT_STRING,
+	  .value = &conf.state_file,
+	  .arg = "FILE",
+	  .help = "What the nodes' inventories do not tell: directories, rules,\n"
+		  "deletions, members." },
+	{ .name = "heartbeat",
+	  .type = OPT_DURATION,
+	  .value = &conf.heartbeat_ms,
+	  .arg = "DURATION",
+	  .help = "How often nodes report.",
+	  .min = 10,
+	  .max = 60000 },
+	{ .name = "summary",
+	  .type = OPT_DURATION,
+	  .value = &conf.summary_ms,
+	  .arg = "DURATION",
+	  .help = "How often one line of figures is logged, in whole seconds;\n"
+		  "0: never." },
+	{ .name = "insecure",
+	  .type = OPT_FLAG,
+	  .value = &conf.insecure,
+	  .help = "Allow addresses other than loopback, without authentication." },
+	{ .name = "foreground",
+	  .type = OPT_FLAG,
+	  .value = &conf.foreground,
+	  .help = "Do not go into the background; log to stderr." },
+	{ .name = "log-file",
+	  .type = OPT_STRING,
+	  .value = &conf.log_file,
+	  .arg = "FILE",
+	  .help = "Where the log goes; in the background, if not given,\n"
+		  "/var/log/kvpool/kvpool-master.log." },
+	{ .name = "log-level",
+	  .type = OPT_CHOICE,
+	  .value = &conf.log_level,
+	  .arg = "error|warn|info|debug",
+	  .help = "What is logged." },
+	{ .name = "version",
+	  .type = OPT_FLAG,
+	  .value = &conf.version,
+	  .help = "Print the version." },
+	{ .name = NULL },
+};
+
+struct program {
+	uv_loop_t loop;
+	uv_signal_t term, intr, hup;
+	struct pool_metrics *metrics;
+	struct master *master;
+	struct daemon_admin *admin;
+	bool closing;
+};
+
+/* ---- pages ---- */
+
+static json_t *status_page(void *arg, const struct daemon_admin_query *q,
+			   unsigned int *ret_status, const char **ret_text)
+{
+	struct program *p = arg;
+	json_t *json, *figures = master_status_json(p->master);
+
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	/* What the program is; then what the master says. */
+	json = json_pack("{s:s, s:s, s:i}", "role", "master", "version",
+			 kvpool_version(), "pid", (int)getpid());
+	if (!figures || !json || json_object_update(json, figures)) {
+		json_decref(json);
+		json = NULL;
+	}
+	json_decref(figures);
+	return json;
+}
+
+static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	struct program *p = arg;
+
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return master_nodes_json(p->master);
+}
+
+static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
+			    unsigned int *ret_status, const char **ret_text)
+{
+	struct program *p = arg;
+	const char *prefix = q->get(q, "prefix");
+	const char *limit_text = q->get(q, "limit");
+	uint64_t limit = OBJECTS_LIMIT_DEFAULT;
+
+	if (limit_text &&
+	    pool_parse_u64(limit_text, 1, OBJECTS_LIMIT_MAX, &limit)) {
+		*ret_status = 400;
+		*ret_text = "limit: accepted: 1 to 10000";
+		return NULL;
+	}
+	return master_objects_json(p->master, prefix ? prefix : "",
+				   q->get(q, "token"), (unsigned int)limit);
+}
+
+static const struct daemon_admin_page pages[] = {
+	{ "/api/status", status_page },
+	{ "/api/nodes", nodes_page },
+	{ "/api/objects", objects_page },
+	{ NULL, NULL },
+};
+
+static bool is_ready(void *arg)
+{
+	struct program *p = arg;
+
+	return !p->closing && master_ready(p->master);
+}
+
+/* ---- end ---- */
+
+static void on_master_closed(void *arg)
+{
+	struct program *p = arg;
+
+	uv_close((uv_handle_t *)&p->term, NULL);
+	uv_close((uv_handle_t *)&p->intr, NULL);
+	uv_close((uv_handle_t *)&p->hup, NULL);
+}
+
+/* The pages look at the master, so they go first. */
+static void on_admin_closed(void *arg)
+{
+	struct program *p = arg;
+
+	master_close(p->master, on_master_closed, p);
+}
+
+static void on_stop(uv_signal_t *sig, int signum)
+{
+	struct program *p = sig->data;
+
+	if (p->closing)
+		return;
+	p->closing = true;
+	pool_info("signal %d: closing", signum);
+	daemon_admin_close(p->admin, on_admin_closed, p);
+}
+
+static void on_hup(uv_signal_t *sig, int signum)
+{
+	(void)sig;
+	(void)signum;
+	daemon_log_reopen();
+}
+
+/* ---- start ---- */
+
+/* Cannot fail on a new loop but for want of descriptors or memory. */
+static int start_signal(struct program *p, uv_signal_t *sig, uv_signal_cb cb,
+			int signum)
+{
+	int rc = uv_signal_init(&p->loop, sig);
+
+	sig->data = p;
+	return rc ? rc : uv_signal_start(sig, cb, signum);
+}
+
+static int start_signals(struct program *p)
+{
+	int rc = start_signal(p, &p->term, on_stop, SIGTERM);
+
+	if (!rc)
+		rc = start_signal(p, &p->intr, on_stop, SIGINT);
+	if (!rc)
+		rc = start_signal(p, &p->hup, on_hup, SIGHUP);
+	if (rc)
+		pool_error("signals: %s", uv_strerror(rc));
+	return rc;
+}
+
+static int start_master(struct program *p)
+{
+	struct master_opts opts = {
+		.loop = &p->loop,
+		.listen = conf.listen,
+		.state_file = conf.state_file,
+		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
+		.summary_s = (unsigned int)(conf.summary_ms / 1000),
+		.metrics = p->metrics,
+	};
+
+	return master_open(&opts, &p->master);
+}
+
+static int start_admin(struct program *p)
+{
+	struct daemon_admin_opts opts = {
+		.loop = &p->loop,
+		.listen = conf.admin,
+		.metrics = p->metrics,
+		.pages = pages,
+		.arg = p,
+		.ready = is_ready,
+	};
+
+	return daemon_admin_open(&opts, &p->admin);
+}
+
+static int run(void)
+{
+	static struct program p;
+
+	p.metrics = pool_metrics_open();
+	if (!p.metrics || uv_loop_init(&p.loop)) {
+		pool_error("no memory or descriptors for an event loop");
+		return 1;
+	}
+	/* After a failure the process ends, and what is open with it. */
+	if (start_signals(&p) || start_master(&p) || start_admin(&p))
+		return 1;
+	pool_info("kvpool-master %s: nodes at %s:%u, admin at %s:%u",
+		  kvpool_version(), conf.listen.host, master_port(p.master),
+		  conf.admin.host, daemon_admin_port(p.admin));
+	daemon_background_ready();
+	uv_run(&p.loop, UV_RUN_DEFAULT);
+	pool_metrics_close(p.metrics);
+	if (uv_loop_close(&p.loop)) {
+		pool_error("a handle was left open at the end");
+		return 1;
+	}
+	pool_info("closed");
+	return 0;
+}
+
+static int check_options(void)
+{
+	const struct daemon_option *listen = daemon_option_find(options, "listen");
+	const struct daemon_option *admin = daemon_option_find(options, "admin");
+	int rc = daemon_option_check_listen(listen, conf.insecure, stderr);
+
+	return rc ? rc : daemon_option_check_listen(admin, conf.insecure, stderr);
+}
+
+/* The directory of the default state file is ours to make; others' are not. */
+static void make_state_dir(void)
+{
+	uv_fs_t req;
+
+	if (strcmp(conf.state_file, DEFAULT_STATE) != 0)
+		return;
+	/* If it fails, master_open says what is missing. */
+	uv_fs_mkdir(NULL, &req, "/var/lib/kvpool", 0700, NULL);
+	uv_fs_req_cleanup(&req);
+}
+
+int main(int argc, char **argv)
+{
+	int nops, rc;
+	char **ops;
+
+	rc = daemon_options_parse(options, argc, argv, usage, &nops, &ops,
+				  stdout, stderr);
+	if (rc)
+		return rc > 0 ? 0 : 2;
+	if (conf.version) {
+		printf("kvpool-master %s\n", kvpool_version());
+		return 0;
+	}
+	if (nops) {
+		fprintf(stderr, "kvpool-master: \"%s\" given; accepted: options only, see --help\n",
+			ops[0]);
+		return 2;
+	}
+	if (check_options())
+		return 2;
+	signal(SIGPIPE, SIG_IGN);
+	pool_log_set_level((enum pool_log_level)conf.log_level);
+	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :
+			       daemon_background_start(conf.log_file);
+	if (rc)
+		return 1;
+	make_state_dir();
+	return run();
+}

@@ -1,0 +1,602 @@
+/*
+ * kvpoold: options, the loop, signals, the admin pages. What a node does is in
+ * pool/node.h, the mount in fs/session.h.
+ *
+ * Start: options -> background -> (embedded: master) -> node -> mount -> admin
+ *        -> ready.
+ * SIGTERM or SIGINT, or the mount taken away: admin closes, the mount, the node
+ * (which publishes what is pending), the embedded master; the loop ends when
+ * no handle is left, and the program with 0.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "daemon/admin.h"
+#include "daemon/daemonize.h"
+#include "daemon/options.h"
+#include "fs/session.h"
+#include "master/server.h"
+#include "pool/base/log.h"
+#include "pool/base/parse.h"
+#include "pool/kvpool_api.h"
+#include "pool/node.h"
+
+#define RUN_DIR "/run/kvpool"
+#define OBJECTS_LIMIT_MAX 10000
+#define OBJECTS_LIMIT_DEFAULT 1000
+#define STORE_MIN (16ull << 20)
+#define PUBLISH_TIMEOUT_MS 5000
+
+static const char usage[] =
+	"usage: kvpoold --store-size N [--mount DIR] [OPTION]...\n"
+	"       kvpoold --mount DIR [OPTION]...              (a client)\n"
+	"\n"
+	"A node of a pool: gives memory to it (--store-size), mounts it (--mount),\n"
+	"or both.";
+
+static struct {
+	struct pool_hostport master, listen, admin;
+	const char *advertise, *name, *store_dir, *mount, *state_file;
+	const char *log_file;
+	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
+	uint64_t heartbeat_ms;
+	unsigned int log_level;
+	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
+	bool version;
+} conf = {
+	.master = { "127.0.0.1", 7070 },
+	.listen = { "127.0.0.1", 7072 },
+	.admin = { "127.0.0.1", 7073 },
+	.buffer_size = 256ull << 20,
+	.movers = 2,
+	.prefetch = 64,
+	.heartbeat_ms = 1000,
+	.log_level = POOL_LOG_INFO,
+};
+
+static struct daemon_option options[] = {
+	{ .name = "master",
+	  .type = OPT_HOSTPORT,
+	  .value = &conf.master,
+	  .arg = "HOST:PORT",
+	  .help = "The pool's master; with --embedded, where it listens.",
+	  .default_port = 7070 },
+	{ .name = "listen",
+	  .type = OPT_HOSTPORT,
+	  .value = &conf.listen,
+	  .arg = "HOST:PORT",
+	  .help = "Where other nodes connect.",
+	  .default_port = 7072 },
+	{ .name = "advertise",
+	  .type = OPT_STRING,
+	  .value = &conf.advertise,
+	  .arg = "HOST:PORT",
+	  .help = "The address told to other nodes, if it is another than\n"
+		  "--listen (NAT, pods). Resolved anew at each connection." },
+	{ .name = "admin",
+	  .type = OPT_HOSTPORT,
+	  .value = &conf.admin,
+	  .arg = "HOST:PORT",
+	  .help = "Status and metrics over HTTP.",
+	  .default_port = 7073 },
+	{ .name = "name",
+	  .type = OPT_STRING,
+	  .value = &conf.name,
+	  .arg = "NAME",
+	  .help = "Shown to people; default: the host's name and the port." },
+	{ .name = "store-size",
+	  .type = OPT_SIZE,
+	  .value = &conf.store_size,
+	  .arg = "N",
+	  .help = "Memory given to the pool; 0: none (a client).",
+	  .max = 1ull << 60 },
+	{ .name = "store-dir",
+	  .type = OPT_STRING,
+	  .value = &conf.store_dir,
+	  .arg = "DIR",
+	  .help = "Where objects are kept: a tmpfs is mounted there if possible.\n"
+		  "Default: " RUN_DIR "/NAME/store." },
+	{ .name = "buffer-size",
+	  .type = OPT_SIZE,
+	  .value = &conf.buffer_size,
+	  .arg = "N",
+	  .help = "Of a client: memory for what it writes and caches.",
+	  .min = STORE_MIN,
+	  .max = 1ull << 60 },
+	{ .name = "mount",
+	  .type = OPT_STRING,
+	  .value = &conf.mount,
+	  .arg = "DIR",
+	  .help = "Where the pool is mounted; not given: no mount." },
+	{ .name = "no-passthrough",
+	  .type = OPT_FLAG,
+	  .value = &conf.no_passthrough,
+	  .help = "Let data pass through the daemon (slower)." },
+	{ .name = "no-fd-passing",
+	  .type = OPT_FLAG,
+	  .value = &conf.no_fd_passing,
+	  .help = "Nodes of one host exchange bytes, not descriptors." },
+	{ .name = "movers",
+	  .type = OPT_COUNT,
+	  .value = &conf.movers,
+	  .arg = "N",
+	  .help = "Threads that move bytes between nodes.",
+	  .min = 1,
+	  .max = 64 },
+	{ .name = "prefetch",
+	  .type = OPT_COUNT,
+	  .value = &conf.prefetch,
+	  .arg = "N",
+	  .help = "Fetches started at once because a look-up hit; 0: none.",
+	  .max = 4096 },
+	{ .name = "busy-poll",
+	  .type = OPT_COUNT,
+	  .value = &conf.busy_poll_us,
+	  .arg = "MICROSECONDS",
+	  .help = "Look for the next request so long before sleeping.",
+	  .max = 10000 },
+	{ .name = "embedded",
+	  .type = OPT_FLAG,
+	  .value = &conf.embedded,
+	  .help = "Run the master in this process, too." },
+	{ .name = "state-file",
+	  .type = OPT_STRING,
+	  .value = &conf.state_file,
+	  .arg = "FILE",
+	  .help = "Of an embedded master; default: " RUN_DIR "/NAME/master.state." },
+	{ .name = "heartbeat",
+	  .type = OPT_DURATION,
+	  .value = &conf.heartbeat_ms,
+	  .arg = "DURATION",
+	  .help = "Of an embedded master: how often nodes report.",
+	  .min = 10,
+	  .max = 60000 },
+	{ .name = "insecure",
+	  .type = OPT_FLAG,
+	  .value = &conf.insecure,
+	  .help = "Allow addresses other than loopback, without authentication." },
+	{ .name = "foreground",
+	  .type = OPT_FLAG,
+	  .value = &conf.foreground,
+	  .help = "Do not go into the background; log to stderr." },
+	{ .name = "log-file",
+	  .type = OPT_STRING,
+	  .value = &conf.log_file,
+	  .arg = "FILE",
+	  .help = "Where the log goes; in the background, if not given,\n"
+		  "/var/log/kvpool/kvpoold.log." },
+	{ .name = "log-level",
+	  .type = OPT_CHOICE,
+	  .value = &conf.log_level,
+	  .arg = "error|warn|info|debug",
+	  .help = "What is logged." },
+	{ .name = "version",
+	  .type = OPT_FLAG,
+	  .value = &conf.version,
+	  .help = "Print the version." },
+	{ .name = NULL },
+};
+
+struct program {
+	uv_loop_t loop;
+	uv_signal_t term, intr, hup;
+	struct pool_metrics *metrics;
+	struct master *master; /* embedded, else NULL */
+	struct pool_node *node;
+	struct fs *fs; /* NULL without --mount */
+	struct daemon_admin *admin;
+	char *mount; /* absolute */
+	char dir[PATH_MAX]; /* of this node, in RUN_DIR */
+	bool closing, serving;
+};
+
+/* ---- pages ---- */
+
+static json_t *status_json(void *arg)
+{
+	struct program *p = arg;
+	json_t *j = pool_node_status_json(p->node);
+
+	if (!j)
+		return NULL;
+	json_object_set_new(j, "version", json_string(kvpool_version()));
+	if (p->mount)
+		json_object_set_new(j, "mount", json_string(p->mount));
+	if (p->master)
+		json_object_set_new(j, "embedded_master",
+				    master_status_json(p->master));
+	return j;
+}
+
+static json_t *nodes_json(void *arg)
+{
+	struct program *p = arg;
+
+	return p->master ? master_nodes_json(p->master) :
+			   pool_node_nodes_json(p->node);
+}
+
+static json_t *status_page(void *arg, const struct daemon_admin_query *q,
+			   unsigned int *ret_status, const char **ret_text)
+{
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return status_json(arg);
+}
+
+static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return nodes_json(arg);
+}
+
+static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
+			    unsigned int *ret_status, const char **ret_text)
+{
+	struct program *p = arg;
+	const char *prefix = q->get(q, "prefix");
+	const char *limit_text = q->get(q, "limit");
+	uint64_t limit = OBJECTS_LIMIT_DEFAULT;
+
+	if (limit_text &&
+	    pool_parse_u64(limit_text, 1, OBJECTS_LIMIT_MAX, &limit)) {
+		*ret_status = 400;
+		*ret_text = "limit: accepted: 1 to 10000";
+		return NULL;
+	}
+	return pool_node_objects_json(p->node, prefix ? prefix : "",
+				      q->get(q, "token"),
+				      (unsigned int)limit);
+}
+
+static const struct daemon_admin_page pages[] = {
+	{ "/api/status", status_page },
+	{ "/api/nodes", nodes_page },
+	{ "/api/objects", objects_page },
+	{ NULL, NULL },
+};
+
+static bool is_ready(void *arg)
+{
+	struct program *p = arg;
+
+	return p->serving && !p->closing && pool_node_ready(p->node);
+}
+
+/* ---- end: admin, mount, node, embedded master ---- */
+
+static void close_signals(struct program *p)
+{
+	uv_close((uv_handle_t *)&p->term, NULL);
+	uv_close((uv_handle_t *)&p->intr, NULL);
+	uv_close((uv_handle_t *)&p->hup, NULL);
+}
+
+static void on_master_closed(void *arg)
+{
+	close_signals(arg);
+}
+
+static void on_node_closed(void *arg)
+{
+	struct program *p = arg;
+
+	if (p->master)
+		master_close(p->master, on_master_closed, p);
+	else
+		close_signals(p);
+}
+
+static void on_fs_closed(void *arg)
+{
+	struct program *p = arg;
+
+	pool_node_close(p->node, PUBLISH_TIMEOUT_MS, on_node_closed, p);
+}
+
+static void on_admin_closed(void *arg)
+{
+	struct program *p = arg;
+
+	if (p->fs)
+		fs_close(p->fs, on_fs_closed, p);
+	else
+		on_fs_closed(p);
+}
+
+static void stop(struct program *p)
+{
+	if (p->closing)
+		return;
+	p->closing = true;
+	daemon_admin_close(p->admin, on_admin_closed, p);
+}
+
+static void on_stop(uv_signal_t *sig, int signum)
+{
+	pool_info("signal %d: closing", signum);
+	stop(sig->data);
+}
+
+static void on_hup(uv_signal_t *sig, int signum)
+{
+	(void)sig;
+	(void)signum;
+	daemon_log_reopen();
+}
+
+static void on_unmounted(void *arg)
+{
+	pool_info("the mount was taken away: closing");
+	stop(arg);
+}
+
+/* ---- start ---- */
+
+static int start_signal(struct program *p, uv_signal_t *sig, uv_signal_cb cb,
+			int signum)
+{
+	int rc = uv_signal_init(&p->loop, sig);
+
+	sig->data = p;
+	return rc ? rc : uv_signal_start(sig, cb, signum);
+}
+
+static int start_signals(struct program *p)
+{
+	int rc = start_signal(p, &p->term, on_stop, SIGTERM);
+
+	if (!rc)
+		rc = start_signal(p, &p->intr, on_stop, SIGINT);
+	if (!rc)
+		rc = start_signal(p, &p->hup, on_hup, SIGHUP);
+	if (rc)
+		pool_error("signals: %s", uv_strerror(rc));
+	return rc;
+}
+
+static int start_master(struct program *p)
+{
+	char state[PATH_MAX + 32];
+	struct master_opts opts = {
+		.loop = &p->loop,
+		.listen = conf.master,
+		.state_file = conf.state_file,
+		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
+		.summary_s = 10,
+		.metrics = p->metrics,
+	};
+
+	if (!conf.embedded)
+		return 0;
+	if (!opts.state_file) {
+		snprintf(state, sizeof(state), "%s/master.state", p->dir);
+		opts.state_file = state;
+	}
+	return master_open(&opts, &p->master);
+}
+
+static int start_node(struct program *p)
+{
+	char store[PATH_MAX + 32], sock[PATH_MAX + 32];
+	struct pool_node_opts opts = {
+		.loop = &p->loop,
+		.master = conf.master,
+		.listen = conf.listen,
+		.advertise = conf.advertise,
+		.unix_path = sock,
+		.name = conf.name,
+		.store_dir = conf.store_dir ? conf.store_dir : store,
+		.store_size = conf.store_size,
+		.buffer_size = conf.buffer_size,
+		.mount = conf.mount != NULL,
+		.fd_passing = !conf.no_fd_passing,
+		.reserve = !conf.no_passthrough && conf.mount,
+		.movers = (unsigned int)conf.movers,
+		.prefetch_max = (unsigned int)conf.prefetch,
+		.metrics = p->metrics,
+	};
+
+	if (p->master)
+		opts.master.port = master_port(p->master);
+	snprintf(store, sizeof(store), "%s/store", p->dir);
+	snprintf(sock, sizeof(sock), "%s/peer.sock", p->dir);
+	return pool_node_open(&opts, &p->node);
+}
+
+static int start_mount(struct program *p)
+{
+	struct fs_opts opts = {
+		.loop = &p->loop,
+		.node = p->node,
+		.mountpoint = p->mount,
+		.passthrough = !conf.no_passthrough,
+		.busy_poll_us = (unsigned int)conf.busy_poll_us,
+		.metrics = p->metrics,
+		.status = status_json,
+		.nodes = nodes_json,
+		.gone = on_unmounted,
+		.arg = p,
+	};
+
+	return p->mount ? fs_open(&opts, &p->fs) : 0;
+}
+
+static int start_admin(struct program *p)
+{
+	struct daemon_admin_opts opts = {
+		.loop = &p->loop,
+		.listen = conf.admin,
+		.metrics = p->metrics,
+		.pages = pages,
+		.arg = p,
+		.ready = is_ready,
+	};
+
+	return daemon_admin_open(&opts, &p->admin);
+}
+
+/* Descriptors up to the hard limit: each object under way needs some. */
+static void raise_nofile(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < rl.rlim_max) {
+		rl.rlim_cur = rl.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &rl);
+	}
+}
+
+/* The mount point need not exist, its parent must; a mount whose daemon died
+ * does not resolve. */
+static int absolute_mount(struct program *p)
+{
+	char real[PATH_MAX], cwd[PATH_MAX];
+
+	if (!conf.mount)
+		return 0;
+	if (conf.mount[0] == '/') {
+		p->mount = strdup(conf.mount);
+	} else if (getcwd(cwd, sizeof(cwd))) {
+		snprintf(real, sizeof(real), "%.*s/%.*s", PATH_MAX / 2 - 2,
+			 cwd, PATH_MAX / 2 - 2, conf.mount);
+		p->mount = strdup(real);
+	}
+	if (!p->mount) {
+		pool_error("%s: not a path that can be mounted at",
+			   conf.mount);
+		return -ENOENT;
+	}
+	for (size_t n = strlen(p->mount); n > 1 && p->mount[n - 1] == '/';)
+		p->mount[--n] = '\0';
+	return 0;
+}
+
+static int make_run_dir(struct program *p)
+{
+	static char name[128];
+	char host[64] = "node";
+
+	if (!conf.name) {
+		(void)gethostname(host, sizeof(host) - 1);
+		snprintf(name, sizeof(name), "%s-%u", host, conf.listen.port);
+		conf.name = name;
+	}
+	snprintf(p->dir, sizeof(p->dir), RUN_DIR "/%.100s", conf.name);
+	if ((mkdir(RUN_DIR, 0755) < 0 && errno != EEXIST) ||
+	    (mkdir(p->dir, 0700) < 0 && errno != EEXIST)) {
+		pool_error("%s: cannot be made: %s - run as root, or give "
+			   "--store-dir and --name", p->dir, strerror(errno));
+		return -errno;
+	}
+	return 0;
+}
+
+static int run(void)
+{
+	static struct program p;
+
+	raise_nofile();
+	p.metrics = pool_metrics_open();
+	if (!p.metrics || uv_loop_init(&p.loop)) {
+		pool_error("no memory or descriptors for an event loop");
+		return 1;
+	}
+	/* After a failure the process ends, and what is open with it. */
+	if (make_run_dir(&p) || absolute_mount(&p) || start_signals(&p) ||
+	    start_master(&p) || start_node(&p) || start_mount(&p) ||
+	    start_admin(&p))
+		return 1;
+	p.serving = true;
+	if (p.mount)
+		(void)daemon_pidfile_write(p.mount);
+	pool_info("kvpoold %s: %s, admin at %s:%u", kvpool_version(),
+		  conf.name, conf.admin.host, daemon_admin_port(p.admin));
+	daemon_background_ready();
+	uv_run(&p.loop, UV_RUN_DEFAULT);
+	if (p.mount)
+		daemon_pidfile_remove(p.mount);
+	pool_metrics_close(p.metrics);
+	free(p.mount);
+	if (uv_loop_close(&p.loop)) {
+		pool_error("a handle was left open at the end");
+		return 1;
+	}
+	pool_info("closed");
+	return 0;
+}
+
+static int check_options(void)
+{
+	static const char *const listeners[] = { "listen", "admin" };
+	struct pool_hostport hp;
+	size_t i;
+
+	for (i = 0; i < sizeof(listeners) / sizeof(listeners[0]); i++)
+		if (daemon_option_check_listen(
+			    daemon_option_find(options, listeners[i]),
+			    conf.insecure, stderr))
+			return -EINVAL;
+	if (conf.embedded &&
+	    daemon_option_check_listen(daemon_option_find(options, "master"),
+				       conf.insecure, stderr))
+		return -EINVAL;
+	if (conf.advertise &&
+	    pool_parse_hostport(conf.advertise, 7072, &hp) < 0)
+		return daemon_option_reject(
+			daemon_option_find(options, "advertise"),
+			"HOST:PORT", stderr);
+	if (conf.store_size > 0 && conf.store_size < STORE_MIN)
+		return daemon_option_reject(
+			daemon_option_find(options, "store-size"),
+			"0, or a size such as 50G, 50gb or bytes, at least "
+			"16 MiB", stderr);
+	if (conf.store_size == 0 && !conf.mount) {
+		fprintf(stderr, "kvpoold: neither --store-size nor --mount "
+				"given; accepted: one of them, or both\n");
+		return -EINVAL;
+	}
+	if (conf.name && strchr(conf.name, '/'))
+		return daemon_option_reject(
+			daemon_option_find(options, "name"),
+			"a name without a slash", stderr);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	int nops, rc;
+	char **ops;
+
+	rc = daemon_options_parse(options, argc, argv, usage, &nops, &ops,
+				  stdout, stderr);
+	if (rc)
+		return rc > 0 ? 0 : 2;
+	if (conf.version) {
+		printf("kvpoold %s\n", kvpool_version());
+		return 0;
+	}
+	if (nops) {
+		fprintf(stderr, "kvpoold: \"%s\" given; accepted: options only, see --help\n",
+			ops[0]);
+		return 2;
+	}
+	if (check_options())
+		return 2;
+	signal(SIGPIPE, SIG_IGN);
+	pool_log_set_level((enum pool_log_level)conf.log_level);
+	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :
+			       daemon_background_start(conf.log_file);
+	return rc ? 1 : run();
+}

@@ -1,0 +1,511 @@
+#include "daemon/options.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_MAX_LEN 64 /* of an option, its variable, a mount -o name */
+#define ACCEPTED_MAX 256
+
+/* KVPOOL_STORE_SIZE of store-size. */
+static void env_name(const char *name, char *buf, size_t cap)
+{
+	int n = snprintf(buf, cap, "KVPOOL_%s", name);
+
+	assert(n > 0 && (size_t)n < cap);
+	for (char *p = buf; *p; p++)
+		*p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+}
+
+/* As the parser takes it: the largest unit that leaves no remainder. */
+static void format_size(uint64_t bytes, char *buf, size_t cap)
+{
+	static const char *const units[] = { "", "KiB", "MiB",
+					     "GiB", "TiB", "PiB" };
+	size_t u = 0;
+
+	while (bytes && bytes % 1024 == 0 && u + 1 < sizeof(units) / sizeof(*units)) {
+		bytes /= 1024;
+		u++;
+	}
+	snprintf(buf, cap, "%llu%s", (unsigned long long)bytes, units[u]);
+}
+
+static void format_duration(uint64_t ms, char *buf, size_t cap)
+{
+	if (ms % 1000)
+		snprintf(buf, cap, "%llums", (unsigned long long)ms);
+	else
+		snprintf(buf, cap, "%llus", (unsigned long long)(ms / 1000));
+}
+
+static void format_number(const struct daemon_option *o, uint64_t v, char *buf,
+			  size_t cap)
+{
+	if (o->type == OPT_SIZE)
+		format_size(v, buf, cap);
+	else if (o->type == OPT_DURATION)
+		format_duration(v, buf, cap);
+	else
+		snprintf(buf, cap, "%llu", (unsigned long long)v);
+}
+
+/* ", at least 16MiB", ", 1 to 8", or nothing. */
+static void format_range(const struct daemon_option *o, char *buf, size_t cap)
+{
+	char lo[32], hi[32];
+
+	format_number(o, o->min, lo, sizeof(lo));
+	format_number(o, o->max, hi, sizeof(hi));
+	if (o->min && o->max)
+		snprintf(buf, cap, ", %s to %s", lo, hi);
+	else if (o->min)
+		snprintf(buf, cap, ", at least %s", lo);
+	else if (o->max)
+		snprintf(buf, cap, ", at most %s", hi);
+	else
+		buf[0] = '\0';
+}
+
+static void format_accepted(const struct daemon_option *o, char *buf,
+			    size_t cap)
+{
+	char range[80];
+
+	format_range(o, range, sizeof(range));
+	switch (o->type) {
+	case OPT_FLAG:
+		snprintf(buf, cap, "yes or no");
+		return;
+	case OPT_STRING:
+		snprintf(buf, cap, "a text that is not empty");
+		return;
+	case OPT_SIZE:
+		snprintf(buf, cap,
+			 "a size such as 50G, 50gb, 512MiB or bytes%s", range);
+		return;
+	case OPT_COUNT:
+		snprintf(buf, cap, "a whole number%s", range);
+		return;
+	case OPT_DURATION:
+		snprintf(buf, cap,
+			 "a duration such as 500ms, 2s, 10m, 1h or seconds%s",
+			 range);
+		return;
+	case OPT_HOSTPORT:
+		if (o->default_port)
+			snprintf(buf, cap,
+				 "HOST:PORT or [IPV6]:PORT, port %u if none is given",
+				 o->default_port);
+		else
+			snprintf(buf, cap, "HOST:PORT or [IPV6]:PORT");
+		return;
+	case OPT_CHOICE:
+		snprintf(buf, cap, "one of %s", o->arg);
+		return;
+	}
+}
+
+static void format_default(const struct daemon_option *o, char *buf,
+			   size_t cap)
+{
+	const struct pool_hostport *hp;
+	const char *text, *end;
+
+	buf[0] = '\0';
+	switch (o->type) {
+	case OPT_FLAG:
+		snprintf(buf, cap, "%s", *(bool *)o->value ? "yes" : "no");
+		return;
+	case OPT_STRING:
+		text = *(const char **)o->value;
+		snprintf(buf, cap, "%s", text ? text : "");
+		return;
+	case OPT_SIZE:
+	case OPT_COUNT:
+	case OPT_DURATION:
+		format_number(o, *(uint64_t *)o->value, buf, cap);
+		return;
+	case OPT_HOSTPORT:
+		hp = o->value;
+		if (hp->host[0])
+			snprintf(buf, cap, strchr(hp->host, ':') ? "[%s]:%u" : "%s:%u",
+				 hp->host, hp->port);
+		return;
+	case OPT_CHOICE:
+		text = o->arg;
+		for (unsigned int i = *(unsigned int *)o->value; i; i--)
+			text = strchr(text, '|') + 1;
+		end = strchrnul(text, '|');
+		snprintf(buf, cap, "%.*s", (int)(end - text), text);
+		return;
+	}
+}
+
+/* "--store-size", "KVPOOL_STORE_SIZE" or "-o store_size". */
+static void format_source(const struct daemon_option *o, char *buf, size_t cap)
+{
+	switch (o->source) {
+	case OPT_FROM_COMMAND:
+		snprintf(buf, cap, "--%s", o->name);
+		return;
+	case OPT_FROM_ENV:
+		env_name(o->name, buf, cap);
+		return;
+	case OPT_FROM_MOUNT:
+		snprintf(buf, cap, "-o %s", o->name);
+		for (char *p = buf + 3; *p; p++)
+			*p = *p == '-' ? '_' : *p;
+		return;
+	}
+}
+
+int daemon_option_reject(const struct daemon_option *o, const char *accepted,
+			 FILE *err)
+{
+	char source[NAME_MAX_LEN + 16];
+
+	format_source(o, source, sizeof(source));
+	if (o->given)
+		fprintf(err, "%s: %s: \"%s\" given; accepted: %s\n",
+			program_invocation_short_name, source, o->given,
+			accepted);
+	else
+		fprintf(err, "%s: %s: no value given; accepted: %s\n",
+			program_invocation_short_name, source, accepted);
+	return -EINVAL;
+}
+
+struct daemon_option *daemon_option_find(struct daemon_option *opts,
+					 const char *name)
+{
+	while (opts->name && strcmp(opts->name, name) != 0)
+		opts++;
+	assert(opts->name);
+	return opts;
+}
+
+int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
+			       FILE *err)
+{
+	const struct pool_hostport *hp = o->value;
+
+	if (insecure || pool_host_is_loopback(hp->host))
+		return 0;
+	return daemon_option_reject(
+		o,
+		"a loopback address (127.0.0.1, [::1], localhost); "
+		"or any address together with --insecure: there is no "
+		"authentication, so whoever reaches the port can read and "
+		"change the pool",
+		err);
+}
+
+static int parse_choice(const char *choices, const char *text,
+			unsigned int *ret_index)
+{
+	size_t len = strlen(text);
+
+	for (unsigned int i = 0;; i++) {
+		const char *end = strchrnul(choices, '|');
+
+		if (len == (size_t)(end - choices) &&
+		    memcmp(choices, text, len) == 0) {
+			*ret_index = i;
+			return 0;
+		}
+		if (!*end)
+			return -EINVAL;
+		choices = end + 1;
+	}
+}
+
+static int parse_number(const struct daemon_option *o, const char *text)
+{
+	uint64_t v = 0;
+	int err;
+
+	if (o->type == OPT_SIZE)
+		err = pool_parse_size(text, &v);
+	else if (o->type == OPT_DURATION)
+		err = pool_parse_duration_ms(text, &v);
+	else
+		err = pool_parse_u64(text, 0, UINT64_MAX, &v);
+	if (err)
+		return err;
+	if (v < o->min || (o->max && v > o->max))
+		return -ERANGE;
+	*(uint64_t *)o->value = v;
+	return 0;
+}
+
+static int parse_value(const struct daemon_option *o, const char *text)
+{
+	switch (o->type) {
+	case OPT_FLAG:
+		return pool_parse_bool(text, o->value);
+	case OPT_STRING:
+		if (!text[0])
+			return -EINVAL;
+		*(const char **)o->value = text;
+		return 0;
+	case OPT_SIZE:
+	case OPT_COUNT:
+	case OPT_DURATION:
+		return parse_number(o, text);
+	case OPT_HOSTPORT:
+		return pool_parse_hostport(text, o->default_port, o->value);
+	case OPT_CHOICE:
+		return parse_choice(o->arg, text, o->value);
+	}
+	return -EINVAL;
+}
+
+/* text may be NULL: no value. Reports what is wrong. */
+static int set_value(struct daemon_option *o, const char *text,
+		     enum daemon_option_source source, FILE *err)
+{
+	char accepted[ACCEPTED_MAX];
+
+	o->given = text;
+	o->source = source;
+	if (!text && o->type == OPT_FLAG)
+		o->given = text = "yes";
+	if (text && parse_value(o, text) == 0) {
+		o->seen = true;
+		return 0;
+	}
+	format_accepted(o, accepted, sizeof(accepted));
+	return daemon_option_reject(o, accepted, err);
+}
+
+static struct daemon_option *find(struct daemon_option *opts, const char *name,
+				  size_t len)
+{
+	for (; opts->name; opts++)
+		if (strlen(opts->name) == len &&
+		    memcmp(opts->name, name, len) == 0)
+			return opts;
+	return NULL;
+}
+
+static int parse_env(struct daemon_option *opts, FILE *err)
+{
+	char name[NAME_MAX_LEN];
+
+	for (struct daemon_option *o = opts; o->name; o++) {
+		const char *text;
+		int rc;
+
+		env_name(o->name, name, sizeof(name));
+		text = getenv(name);
+		if (!text || !text[0])
+			continue;
+		rc = set_value(o, text, OPT_FROM_ENV, err);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* Parse argv[*i], "--name...", and step over a value that follows it. */
+static int parse_arg(struct daemon_option *opts, int argc, char **argv, int *i,
+		     FILE *err)
+{
+	const char *name = argv[*i] + 2, *value = NULL;
+	size_t len = strcspn(name, "=");
+	struct daemon_option *o = find(opts, name, len);
+
+	if (!o) {
+		fprintf(err, "%s: unknown option \"--%.*s\"; --help lists them\n",
+			program_invocation_short_name, (int)len, name);
+		return -EINVAL;
+	}
+	if (name[len] == '=')
+		value = name + len + 1;
+	else if (o->type != OPT_FLAG && *i + 1 < argc &&
+		 strncmp(argv[*i + 1], "--", 2) != 0)
+		value = argv[++*i];
+	return set_value(o, value, OPT_FROM_COMMAND, err);
+}
+
+static int parse_args(struct daemon_option *opts, int argc, char **argv,
+		      int *ret_noperands, FILE *err)
+{
+	int n = 0, rc;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--") == 0) {
+			while (++i < argc)
+				argv[1 + n++] = argv[i];
+			break;
+		}
+		if (argv[i][0] != '-' || !argv[i][1]) {
+			argv[1 + n++] = argv[i];
+			continue;
+		}
+		if (argv[i][1] != '-') {
+			fprintf(err, "%s: unknown option \"%s\"; --help lists them\n",
+				program_invocation_short_name, argv[i]);
+			return -EINVAL;
+		}
+		rc = parse_arg(opts, argc, argv, &i, err);
+		if (rc)
+			return rc;
+	}
+	*ret_noperands = n;
+	return 0;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+			return true;
+	return false;
+}
+
+static void print_option(const struct daemon_option *o, FILE *out)
+{
+	char env[NAME_MAX_LEN], dflt[POOL_HOST_MAX + 16];
+	const char *line = o->help, *end;
+
+	env_name(o->name, env, sizeof(env));
+	format_default(o, dflt, sizeof(dflt));
+	fprintf(out, "  --%s%s%s\n", o->name, o->type == OPT_FLAG ? "" : " ",
+		o->type == OPT_FLAG ? "" : o->arg);
+	for (;; line = end + 1) {
+		end = strchrnul(line, '\n');
+		fprintf(out, "        %.*s\n", (int)(end - line), line);
+		if (!*end)
+			break;
+	}
+	fprintf(out, "        [%s%s%s]\n", env, dflt[0] ? "; default " : "",
+		dflt);
+}
+
+static void print_help(const struct daemon_option *opts, const char *usage,
+		       FILE *out)
+{
+	fprintf(out, "%s\n", usage);
+	if (opts->name)
+		fprintf(out, "\nOptions [environment; default]:\n");
+	for (; opts->name; opts++)
+		print_option(opts, out);
+	fprintf(out, "  --help\n        Print this.\n");
+}
+
+int daemon_options_parse(struct daemon_option *opts, int argc, char **argv,
+			 const char *usage, int *ret_noperands,
+			 char ***ret_operands, FILE *out, FILE *err)
+{
+	int rc, n = 0;
+
+	if (wants_help(argc, argv)) {
+		print_help(opts, usage, out);
+		return 1;
+	}
+	rc = parse_env(opts, err);
+	if (!rc)
+		rc = parse_args(opts, argc, argv, &n, err);
+	if (rc)
+		return rc;
+	*ret_noperands = n;
+	*ret_operands = argv + 1;
+	return 0;
+}
+
+enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len)
+{
+	static const char *const generic[] = {
+		"rw",	     "defaults",    "auto",	    "noauto",
+		"user",	     "nouser",	    "users",	    "owner",
+		"group",     "dev",	    "nodev",	    "suid",
+		"nosuid",    "exec",	    "noexec",	    "sync",
+		"async",     "dirsync",	    "atime",	    "noatime",
+		"diratime",  "nodiratime",  "relatime",	    "norelatime",
+		"strictatime", "nostrictatime", "lazytime", "nolazytime",
+		"mand",	     "nomand",	    "iversion",	    "noiversion",
+		"silent",    "loud",	    "_netdev",	    "nofail",
+		"comment",   "allow_other", "default_permissions",
+	};
+	size_t n = 0;
+
+	while (n < len && elem[n] != '=')
+		n++;
+	if (n == 0)
+		return MOUNT_OPT_GENERIC;
+	if (n >= 2 && (elem[0] == 'x' || elem[0] == 'X') && elem[1] == '-')
+		return MOUNT_OPT_GENERIC;
+	if ((n == 2 && memcmp(elem, "ro", 2) == 0) ||
+	    (n == 7 && memcmp(elem, "remount", 7) == 0))
+		return MOUNT_OPT_REFUSED;
+	for (size_t i = 0; i < sizeof(generic) / sizeof(generic[0]); i++)
+		if (strlen(generic[i]) == n && memcmp(generic[i], elem, n) == 0)
+			return MOUNT_OPT_GENERIC;
+	return MOUNT_OPT_OURS;
+}
+
+static int mount_opt_error(const char *elem, size_t len, const char *accepted,
+			   FILE *err)
+{
+	fprintf(err, "%s: -o: \"%.*s\" given; accepted: %s\n",
+		program_invocation_short_name, (int)len, elem, accepted);
+	return -EINVAL;
+}
+
+/* Apply one element, "name" or "name=value". */
+static int mount_opt_apply(struct daemon_option *opts, const char *elem,
+			   size_t len, FILE *err)
+{
+	char name[NAME_MAX_LEN], *value = NULL;
+	struct daemon_option *o = NULL;
+	size_t n = 0;
+
+	while (n < len && elem[n] != '=' && n < sizeof(name)) {
+		name[n] = elem[n] == '_' ? '-' : elem[n];
+		n++;
+	}
+	if (n == len || elem[n] == '=')
+		o = find(opts, name, n);
+	if (!o)
+		return mount_opt_error(elem, len,
+				       "the options of --help, with _ for -, "
+				       "and those of mount(8)",
+				       err);
+	if (n < len) {
+		/* Kept for ever: o->given and text values point to it. */
+		value = strndup(elem + n + 1, len - n - 1);
+		if (!value)
+			return -ENOMEM;
+	}
+	return set_value(o, value, OPT_FROM_MOUNT, err);
+}
+
+int daemon_options_mount_opts(struct daemon_option *opts, const char *list,
+			      FILE *err)
+{
+	int rc = 0;
+
+	while (!rc && *list) {
+		size_t len = strcspn(list, ",");
+
+		switch (daemon_mount_opt_kind(list, len)) {
+		case MOUNT_OPT_GENERIC:
+			break;
+		case MOUNT_OPT_REFUSED:
+			rc = mount_opt_error(list, len,
+					     "rw: a pool is never mounted "
+					     "read-only nor remounted",
+					     err);
+			break;
+		case MOUNT_OPT_OURS:
+			rc = mount_opt_apply(opts, list, len, err);
+			break;
+		}
+		list += len + (list[len] == ',');
+	}
+	return rc;
+}

@@ -1,0 +1,372 @@
+/* Inodes: binding to names, attributes, data mode and backing. */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino)
+{
+	return ino == FUSE_ROOT_ID ? &fs->root :
+				     (struct fs_inode *)(uintptr_t)ino;
+}
+
+fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i)
+{
+	return i == &fs->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)i;
+}
+
+void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
+		      struct node_object *o)
+{
+	if (i->obj == o)
+		return;
+	if (i->obj) {
+		if (i->obj->fs == i)
+			i->obj->fs = NULL;
+		node_object_unref(fs->node, i->obj);
+	}
+	i->obj = o ? node_object_ref(o) : NULL;
+	if (o)
+		o->fs = i;
+}
+
+struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
+{
+	struct node_entry *e = pe->is_dir ? NULL : (void *)pe;
+	struct node_dirent *d = pe->is_dir ? (void *)pe : NULL;
+	struct fs_inode *i = d ? d->fs : e->fs;
+
+	if (i)
+		return i;
+	i = calloc(1, sizeof(*i));
+	if (!i)
+		return NULL;
+	pool_list_init(&i->lru);
+	pool_list_add_tail(&fs->inodes, &i->link);
+	pool_gauge_add(&fs->ninodes, 1);
+	i->ino = pe->cookie + FS_PROC_MAX;
+	if (d) {
+		i->kind = FS_DIR;
+		i->dir = d;
+		d->fs = i;
+		return i;
+	}
+	i->kind = FS_FILE;
+	i->entry = e;
+	e->fs = i;
+	i->served = !fs->passthrough;
+	if (e->own) {
+		fs_inode_set_obj(fs, i, e->own);
+		if (e->own->w && e->own->w->served)
+			i->served = true;
+	}
+	return i;
+}
+
+static void backing_drop(struct fs *fs, struct fs_inode *i)
+{
+	if (!i->backing)
+		return;
+	fs_backing_close(fs->dev_fd, i->backing);
+	i->backing = 0;
+	pool_gauge_add(&fs->gbackings, -1);
+	if (!pool_list_empty(&i->lru)) {
+		pool_list_del(&i->lru);
+		fs->nbackings--;
+	}
+}
+
+static void inode_free(struct fs *fs, struct fs_inode *i)
+{
+	struct pool_entry *pe = NULL;
+
+	if (i->entry) {
+		i->entry->fs = NULL;
+		pe = &i->entry->e;
+	}
+	if (i->dir)
+		i->dir->fs = NULL;
+	backing_drop(fs, i);
+	fs_inode_set_obj(fs, i, NULL);
+	pool_list_del(&i->link);
+	pool_gauge_add(&fs->ninodes, -1);
+	if (pe)
+		pool_node_tidy(fs->node, pe);
+	free(i);
+}
+
+/* Nothing refers to it any more: neither the kernel nor an open handle. */
+static void inode_maybe_free(struct fs *fs, struct fs_inode *i)
+{
+	if (i != &fs->root && i->nlookup == 0 && i->opens == 0)
+		inode_free(fs, i);
+}
+
+void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n)
+{
+	if (i == &fs->root)
+		return;
+	i->nlookup -= n < i->nlookup ? n : i->nlookup;
+	inode_maybe_free(fs, i);
+}
+
+void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
+{
+	struct stat st;
+
+	if (i->dir && i != &fs->root) {
+		i->attr = i->dir->attr;
+		i->dir->fs = NULL;
+		i->dir = NULL;
+	}
+	if (!i->entry)
+		return;
+	fs_inode_stat(fs, i, &st);
+	i->size = i->obj && i->obj->state != NODE_WRITING ?
+			  i->obj->size : (uint64_t)st.st_size;
+	i->attr = *pool_node_attr(&i->entry->e);
+	i->entry->fs = NULL;
+	i->entry = NULL;
+	if (i->opens == 0) {
+		backing_drop(fs, i);
+		fs_inode_set_obj(fs, i, NULL);
+	}
+	inode_maybe_free(fs, i);
+}
+
+static void set_time(struct timespec *ts, uint64_t ns)
+{
+	ts->tv_sec = (time_t)(ns / 1000000000ull);
+	ts->tv_nsec = (long)(ns % 1000000000ull);
+}
+
+void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
+{
+	const struct node_attr *a = &i->attr;
+	uint64_t size = i->size, blocks = (i->size + 511) / 512;
+
+	memset(st, 0, sizeof(*st));
+	if (i->kind == FS_DIR && i->dir)
+		a = &i->dir->attr;
+	if (i->entry) {
+		a = pool_node_attr(&i->entry->e);
+		size = i->entry->size;
+		blocks = (size + 511) / 512;
+		if (i->entry->own)
+			(void)pool_node_object_size(fs->node, i->entry->own,
+						    &size, &blocks);
+	} else if (i->obj && i->obj->state == NODE_DROPPED && i->obj->w) {
+		struct stat own;
+
+		/* Unlinked while being written: only its descriptor knows. */
+		if (i->obj->w->fd >= 0 && fstat(i->obj->w->fd, &own) == 0)
+			size = (uint64_t)own.st_size;
+	}
+	st->st_ino = i->ino;
+	st->st_mode = (i->kind == FS_DIR ? S_IFDIR : S_IFREG) | a->mode;
+	st->st_nlink = i->kind == FS_DIR ? 2 : i->entry ? 1 : 0;
+	st->st_uid = a->uid;
+	st->st_gid = a->gid;
+	st->st_blksize = 4096;
+	if (i->kind == FS_FILE) {
+		st->st_size = (off_t)size;
+		st->st_blocks = (blkcnt_t)blocks;
+	}
+	set_time(&st->st_mtim, a->mtime_ns);
+	set_time(&st->st_ctim, a->mtime_ns);
+	set_time(&st->st_atim, i->atime_ns ? i->atime_ns : a->mtime_ns);
+}
+
+static bool being_written(const struct fs_inode *i)
+{
+	return i->entry && i->entry->own &&
+	       i->entry->own->state == NODE_WRITING;
+}
+
+static bool is_local(const struct node_entry *e)
+{
+	return e->own || (e->obj && e->obj->state == NODE_HELD);
+}
+
+double fs_entry_timeout(struct fs *fs, struct fs_inode *i)
+{
+	(void)fs;
+	if (i->kind == FS_FILE && i->entry && !is_local(i->entry))
+		return FS_TIMEOUT_REMOTE;
+	return FS_TIMEOUT_LONG;
+}
+
+double fs_attr_timeout(struct fs *fs, struct fs_inode *i)
+{
+	(void)fs;
+	return being_written(i) || (i->kind == FS_FILE && !i->entry) ?
+		       0 : FS_TIMEOUT_LONG;
+}
+
+/* ---- backing ---- */
+
+int fs_inode_backing(struct fs *fs, struct fs_inode *i)
+{
+	int fd, id;
+
+	if (i->backing)
+		return i->backing;
+	fd = node_object_open(fs->node, i->obj, O_PATH);
+	if (fd < 0)
+		return fd;
+	id = fs_backing_open(fs->dev_fd, fd);
+	close(fd);
+	if (id > 0) {
+		i->backing = id;
+		pool_gauge_add(&fs->gbackings, 1);
+	}
+	return id == 0 ? -EIO : id;
+}
+
+void fs_inode_opened(struct fs *fs, struct fs_inode *i)
+{
+	i->opens++;
+	i->obj->users++;
+	pool_gauge_add(&fs->nopen, 1);
+	if (!pool_list_empty(&i->lru)) {
+		pool_list_del(&i->lru);
+		fs->nbackings--;
+	}
+}
+
+/* Registrations of files that nobody has open are kept, the least recently
+ * used of them go. */
+void fs_inode_closed(struct fs *fs, struct fs_inode *i)
+{
+	i->opens--;
+	i->obj->users--;
+	pool_gauge_add(&fs->nopen, -1);
+	if (i->opens > 0)
+		return;
+	if (!i->entry) {
+		backing_drop(fs, i);
+		fs_inode_set_obj(fs, i, NULL);
+	} else if (i->backing) {
+		pool_list_add_tail(&fs->backings, &i->lru);
+		if (++fs->nbackings > FS_BACKINGS_MAX) {
+			struct fs_inode *old = pool_list_first(
+				&fs->backings, struct fs_inode, lru);
+
+			backing_drop(fs, old);
+			if (!old->entry || !old->entry->own)
+				fs_inode_set_obj(fs, old, NULL);
+		}
+	} else if (!i->entry->own) {
+		fs_inode_set_obj(fs, i, NULL);
+	}
+	inode_maybe_free(fs, i);
+}
+
+void fs_inodes_fini(struct fs *fs)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &fs->inodes) {
+		struct fs_inode *i = pool_list_entry(it, struct fs_inode,
+						     link);
+
+		if (i->obj && i->opens > 0)
+			i->obj->users -= i->opens;
+		i->opens = 0;
+		inode_free(fs, i);
+	}
+}
+
+/* ---- what the node tells ---- */
+
+static void on_changed(void *arg, struct node_entry *e)
+{
+	struct fs *fs = arg;
+	struct fs_inode *i = e->fs;
+
+	if (!i)
+		return;
+	fs_notify_entry(fs, &e->e);
+	fs_inode_unbind(fs, i);
+	fs_waiting_run(fs);
+}
+
+static void on_published(void *arg, struct node_entry *e)
+{
+	struct fs *fs = arg;
+	struct fs_inode *i = e->fs;
+
+	if (i && i->served && fs->passthrough) {
+		/* Written through the daemon: readers get a nodeid of their
+		 * own, in passthrough mode. */
+		fs_notify_entry(fs, &e->e);
+		fs_inode_unbind(fs, i);
+	} else if (i && i->obj != e->obj && i->opens == 0) {
+		backing_drop(fs, i);
+		fs_inode_set_obj(fs, i, NULL);
+	} else if (i && i->opens == 0 && !i->backing) {
+		fs_inode_set_obj(fs, i, NULL);
+	}
+	fs_waiting_run(fs);
+}
+
+static void on_attr_changed(void *arg, struct pool_entry *pe)
+{
+	struct fs *fs = arg;
+	struct fs_inode *i = pe->is_dir ? ((struct node_dirent *)(void *)pe)->fs
+					: ((struct node_entry *)(void *)pe)->fs;
+
+	if (i)
+		fs_notify_attr(fs, i);
+}
+
+static void on_appeared(void *arg, struct pool_entry *e)
+{
+	struct fs *fs = arg;
+
+	if (fs_miss_maybe_told(fs, e))
+		fs_notify_entry(fs, e);
+}
+
+static void on_dir_gone(void *arg, struct node_dirent *dir)
+{
+	struct fs *fs = arg;
+	struct fs_inode *i = dir->fs;
+
+	fs_dirs_gone(fs, dir);
+	if (!i)
+		return;
+	fs_notify_entry(fs, &dir->d.e);
+	fs_inode_unbind(fs, i);
+}
+
+static void on_object_gone(void *arg, struct node_object *o)
+{
+	struct fs *fs = arg;
+	struct fs_inode *i = o->fs;
+
+	if (!i)
+		return;
+	if (i->opens > 0) {
+		/* Readers keep what they have; new opens get a new nodeid. */
+		if (i->entry) {
+			fs_notify_entry(fs, &i->entry->e);
+			fs_inode_unbind(fs, i);
+		}
+		return;
+	}
+	backing_drop(fs, i);
+	fs_inode_set_obj(fs, i, NULL);
+}
+
+const struct pool_node_ops fs_node_ops = {
+	.changed = on_changed,
+	.published = on_published,
+	.attr_changed = on_attr_changed,
+	.appeared = on_appeared,
+	.dir_gone = on_dir_gone,
+	.object_gone = on_object_gone,
+};

@@ -1,0 +1,403 @@
+/* Names: every handler answers at once from the node's local state. */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino)
+{
+	if (fs_is_proc(ino))
+		return NULL;
+	return fs_inode_find(fs, ino)->dir;
+}
+
+void fs_fill_entry(struct fs *fs, struct fs_inode *i,
+		   struct fuse_entry_param *p)
+{
+	memset(p, 0, sizeof(*p));
+	p->ino = fs_inode_id(fs, i);
+	p->entry_timeout = fs_entry_timeout(fs, i);
+	p->attr_timeout = fs_attr_timeout(fs, i);
+	fs_inode_stat(fs, i, &p->attr);
+	i->nlookup++;
+}
+
+static void reply_missing(fuse_req_t req, struct fs *fs,
+			  const struct node_dirent *dir, const char *name,
+			  size_t len)
+{
+	struct fuse_entry_param p = { .entry_timeout = FS_TIMEOUT_LONG };
+
+	fs_miss_told(fs, dir, name, len);
+	fuse_reply_entry(req, &p);
+}
+
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fs_count(req, OP_LOOKUP);
+	uint64_t start = pool_now_ns();
+	struct node_dirent *dir = fs_dir_of(fs, parent);
+	struct fuse_entry_param p;
+	struct pool_entry *e;
+	struct fs_inode *i;
+	size_t len = strlen(name);
+
+	if (parent == FS_PROC_DIR ||
+	    (parent == FUSE_ROOT_ID && strcmp(name, FS_PROC_NAME) == 0)) {
+		fs_proc_lookup(req, name);
+		return;
+	}
+	if (!dir) {
+		fuse_reply_err(req, ENOENT);
+		return;
+	}
+	if (len > POOL_NAME_MAX) {
+		fuse_reply_err(req, ENAMETOOLONG);
+		return;
+	}
+	e = pool_node_lookup(fs->node, dir, name, len);
+	if (!e) {
+		reply_missing(req, fs, dir, name, len);
+		pool_hist_add(&fs->lookup_time, pool_now_ns() - start);
+		return;
+	}
+	i = fs_inode_bind(fs, e);
+	if (!i) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	fs_fill_entry(fs, i, &p);
+	if (fuse_reply_entry(req, &p) == -ENOENT)
+		fs_inode_forget(fs, i, 1); /* interrupted: never arrived */
+	else if (i->kind == FS_FILE && i->entry)
+		pool_node_prefetch(fs->node, i->entry);
+	pool_hist_add(&fs->lookup_time, pool_now_ns() - start);
+}
+
+void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+{
+	struct fs *fs = fs_count(req, OP_FORGET);
+
+	if (!fs_is_proc(ino))
+		fs_inode_forget(fs, fs_inode_find(fs, ino), n);
+	fuse_reply_none(req);
+}
+
+void fs_forget_multi(fuse_req_t req, size_t count,
+		     struct fuse_forget_data *forgets)
+{
+	struct fs *fs = fs_count(req, OP_FORGET);
+	size_t k;
+
+	for (k = 0; k < count; k++)
+		if (!fs_is_proc(forgets[k].ino))
+			fs_inode_forget(fs,
+					fs_inode_find(fs, forgets[k].ino),
+					forgets[k].nlookup);
+	fuse_reply_none(req);
+}
+
+/* ---- attributes ---- */
+
+static void reply_attr(fuse_req_t req, struct fs *fs, struct fs_inode *i)
+{
+	struct stat st;
+
+	fs_inode_stat(fs, i, &st);
+	fuse_reply_attr(req, &st, fs_attr_timeout(fs, i));
+}
+
+void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_count(req, OP_GETATTR);
+	struct stat st;
+
+	(void)fi;
+	if (fs_is_proc(ino)) {
+		fs_proc_stat(ino, &st);
+		fuse_reply_attr(req, &st, FS_TIMEOUT_LONG);
+		return;
+	}
+	reply_attr(req, fs, fs_inode_find(fs, ino));
+}
+
+static uint64_t to_ns(const struct timespec *ts, bool now)
+{
+	return now ? pool_wall_ns() :
+		     (uint64_t)ts->tv_sec * 1000000000ull +
+			     (uint64_t)ts->tv_nsec;
+}
+
+void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
+		struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_count(req, OP_SETATTR);
+	struct fs_inode *i;
+	struct pool_entry *e;
+	struct node_attr a = { 0 };
+	unsigned int bits = 0;
+	int err = 0;
+
+	(void)fi;
+	if (fs_is_proc(ino)) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
+	i = fs_inode_find(fs, ino);
+	if (set & FUSE_SET_ATTR_SIZE) {
+		fs_resize(req, i, (uint64_t)attr->st_size);
+		return;
+	}
+	if (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW))
+		i->atime_ns = to_ns(&attr->st_atim,
+				    set & FUSE_SET_ATTR_ATIME_NOW);
+	if (set & FUSE_SET_ATTR_MODE)
+		bits |= POOL_SET_MODE;
+	if (set & FUSE_SET_ATTR_UID)
+		bits |= POOL_SET_UID;
+	if (set & FUSE_SET_ATTR_GID)
+		bits |= POOL_SET_GID;
+	if (set & (FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW))
+		bits |= POOL_SET_MTIME;
+	a.mode = attr->st_mode & 01777;
+	a.uid = attr->st_uid;
+	a.gid = attr->st_gid;
+	a.mtime_ns = to_ns(&attr->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
+	e = i->entry ? &i->entry->e : i->dir ? &i->dir->d.e : NULL;
+	if (bits && e)
+		err = pool_node_setattr(fs->node, e, bits, &a, NULL);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		reply_attr(req, fs, i);
+}
+
+/* ---- making and removing ---- */
+
+static void new_attr(fuse_req_t req, mode_t mode, struct node_attr *a)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	a->mode = mode & 01777;
+	a->uid = ctx->uid;
+	a->gid = ctx->gid;
+	a->mtime_ns = pool_wall_ns();
+}
+
+static void reply_new(fuse_req_t req, struct fs *fs, struct pool_entry *e)
+{
+	struct fs_inode *i = fs_inode_bind(fs, e);
+	struct fuse_entry_param p;
+
+	if (!i) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	fs_fill_entry(fs, i, &p);
+	if (fuse_reply_entry(req, &p) == -ENOENT)
+		fs_inode_forget(fs, i, 1);
+}
+
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+	      mode_t mode)
+{
+	struct fs *fs = fs_count(req, OP_MKDIR);
+	struct node_dirent *dir = fs_dir_of(fs, parent), *d;
+	struct node_attr a;
+	int err;
+
+	new_attr(req, mode, &a);
+	if (parent == FUSE_ROOT_ID && strcmp(name, FS_PROC_NAME) == 0)
+		err = -EEXIST;
+	else
+		err = dir ? pool_node_mkdir(fs->node, dir, name, strlen(name),
+					    &a, &d) : -ENOENT;
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		reply_new(req, fs, &d->d.e);
+}
+
+/* mknod(2) of a regular file: an empty object. Nothing else is supported. */
+void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	      dev_t rdev)
+{
+	struct fs *fs = fs_count(req, OP_MKNOD);
+	struct node_dirent *dir = fs_dir_of(fs, parent);
+	struct node_object *o;
+	struct node_attr a;
+	struct pool_entry *e;
+	int err;
+
+	(void)rdev;
+	if (!S_ISREG(mode) || !dir) {
+		fuse_reply_err(req, dir ? EPERM : ENOENT);
+		return;
+	}
+	if (pool_node_lookup(fs->node, dir, name, strlen(name))) {
+		fuse_reply_err(req, EEXIST);
+		return;
+	}
+	new_attr(req, mode, &a);
+	err = pool_node_create(fs->node, dir, name, strlen(name), &a, 0, &o);
+	if (err) {
+		fuse_reply_err(req, -err);
+		return;
+	}
+	e = &o->entry->e;
+	reply_new(req, fs, e);
+	pool_node_writer_opened(fs->node, o);
+	pool_node_writer_flushed(fs->node, o);
+	pool_node_writer_closed(fs->node, o);
+}
+
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fs_count(req, OP_UNLINK);
+	struct node_dirent *dir = fs_dir_of(fs, parent);
+	struct pool_entry *e;
+	struct node_entry *f;
+	int err;
+
+	if (!dir) {
+		fuse_reply_err(req, fs_is_proc(parent) ? EPERM : ENOENT);
+		return;
+	}
+	e = pool_node_lookup(fs->node, dir, name, strlen(name));
+	if (!e || e->is_dir) {
+		fuse_reply_err(req, e ? EISDIR : ENOENT);
+		return;
+	}
+	f = (void *)e;
+	if (f->fs)
+		fs_inode_unbind(fs, f->fs);
+	err = pool_node_unlink(fs->node, f);
+	pool_node_tidy(fs->node, e);
+	fuse_reply_err(req, -err);
+}
+
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = fs_count(req, OP_RMDIR);
+	struct node_dirent *dir = fs_dir_of(fs, parent);
+	struct pool_entry *e;
+	int err;
+
+	if (parent == FUSE_ROOT_ID && strcmp(name, FS_PROC_NAME) == 0) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
+	e = dir ? pool_node_lookup(fs->node, dir, name, strlen(name)) : NULL;
+	if (!e || !e->is_dir) {
+		fuse_reply_err(req, e ? ENOTDIR : ENOENT);
+		return;
+	}
+	err = pool_node_rmdir(fs->node, (void *)e);
+	fuse_reply_err(req, -err);
+}
+
+void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
+	     const char *newname)
+{
+	(void)ino;
+	(void)newparent;
+	(void)newname;
+	fs_count(req, OP_LINK);
+	fuse_reply_err(req, EPERM);
+}
+
+void fs_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
+		const char *name)
+{
+	(void)link;
+	(void)parent;
+	(void)name;
+	fs_count(req, OP_SYMLINK);
+	fuse_reply_err(req, EPERM);
+}
+
+/* ---- rename ---- */
+
+/* The kernel moves the dentry with its nodeid: the inode follows the name. */
+static void rebind(struct fs *fs, struct pool_entry *from,
+		   struct pool_entry *to)
+{
+	struct fs_inode *i;
+
+	if (from->is_dir) {
+		struct node_dirent *f = (void *)from, *t = (void *)to;
+
+		fs_dirs_gone(fs, f);
+		i = f->fs;
+		f->fs = NULL;
+		t->fs = i;
+		if (i)
+			i->dir = t;
+		return;
+	}
+	struct node_entry *f = (void *)from, *t = (void *)to;
+
+	i = f->fs;
+	f->fs = NULL;
+	t->fs = i;
+	if (!i)
+		return;
+	i->entry = t;
+	if (t->own)
+		fs_inode_set_obj(fs, i, t->own);
+}
+
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+	       fuse_ino_t newparent, const char *newname, unsigned int flags)
+{
+	struct fs *fs = fs_count(req, OP_RENAME);
+	struct node_dirent *dir = fs_dir_of(fs, parent);
+	struct node_dirent *newdir = fs_dir_of(fs, newparent);
+	struct pool_entry *from, *old, *to;
+	size_t len = strlen(newname);
+	int err;
+
+	if (flags & ~1u) { /* RENAME_NOREPLACE is all we take */
+		fuse_reply_err(req, EINVAL);
+		return;
+	}
+	if (!dir || !newdir) {
+		fuse_reply_err(req, fs_is_proc(parent) ||
+					    fs_is_proc(newparent) ? EPERM :
+								    ENOENT);
+		return;
+	}
+	from = pool_node_lookup(fs->node, dir, name, strlen(name));
+	if (!from) {
+		fuse_reply_err(req, ENOENT);
+		return;
+	}
+	old = pool_tree_find(fs->tree, &newdir->d, newname, len);
+	err = pool_node_rename(fs->node, from, newdir, newname, len,
+			       flags & 1u, &to);
+	if (err || to == from) {
+		fuse_reply_err(req, -err);
+		return;
+	}
+	if (old && !old->is_dir && ((struct node_entry *)(void *)old)->fs)
+		fs_inode_unbind(fs, ((struct node_entry *)(void *)old)->fs);
+	rebind(fs, from, to);
+	if (from->is_dir)
+		(void)pool_node_rmdir(fs->node, (void *)from);
+	else
+		pool_node_tidy(fs->node, from);
+	fuse_reply_err(req, 0);
+}
+
+/* ---- */
+
+void fs_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct fs *fs = fs_count(req, OP_STATFS);
+	struct statvfs st;
+
+	(void)ino;
+	pool_node_statvfs(fs->node, &st);
+	fuse_reply_statfs(req, &st);
+}

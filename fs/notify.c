@@ -1,0 +1,203 @@
+/*
+ * Invalidations, sent by a thread of their own: the kernel takes the
+ * directory's lock for them, which a request that we have not answered may
+ * hold. They leave in the order in which they were queued; a reply is written
+ * before anything queued later, so a "missing" never overtakes the notification
+ * that takes it back.
+ */
+#include "fs/priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct note {
+	struct note *next;
+	fuse_ino_t ino; /* parent, or the inode itself if name_len == 0 */
+	size_t name_len;
+	char name[];
+};
+
+struct fs_notifier {
+	struct fs *fs;
+	pthread_t thread;
+	pthread_mutex_t lock; /* protects all below */
+	pthread_cond_t wake;
+	struct note *head, **tail;
+	bool stop;
+	struct pool_counter sent, queued;
+};
+
+static void send_note(struct fs *fs, const struct note *n)
+{
+	if (n->name_len)
+		(void)fuse_lowlevel_notify_inval_entry(fs->se, n->ino, n->name,
+						       n->name_len);
+	else
+		(void)fuse_lowlevel_notify_inval_inode(fs->se, n->ino, -1, 0);
+}
+
+static void *notifier_main(void *arg)
+{
+	struct fs_notifier *nt = arg;
+	struct note *n, *next;
+
+	pthread_mutex_lock(&nt->lock);
+	while (!nt->stop) {
+		n = nt->head;
+		nt->head = NULL;
+		nt->tail = &nt->head;
+		if (!n) {
+			pthread_cond_wait(&nt->wake, &nt->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&nt->lock);
+		for (; n; n = next) {
+			next = n->next;
+			send_note(nt->fs, n);
+			pool_count(&nt->sent);
+			free(n);
+		}
+		pthread_mutex_lock(&nt->lock);
+	}
+	pthread_mutex_unlock(&nt->lock);
+	return NULL;
+}
+
+static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
+		       size_t len)
+{
+	struct fs_notifier *nt = fs->notifier;
+	struct note *n = malloc(sizeof(*n) + len + 1);
+
+	if (!n) {
+		pool_error("out of memory: a change in the pool may show late");
+		return;
+	}
+	n->next = NULL;
+	n->ino = ino;
+	n->name_len = len;
+	if (len)
+		memcpy(n->name, name, len);
+	n->name[len] = '\0';
+	pool_count(&nt->queued);
+	pthread_mutex_lock(&nt->lock);
+	*nt->tail = n;
+	nt->tail = &n->next;
+	pthread_cond_signal(&nt->wake);
+	pthread_mutex_unlock(&nt->lock);
+}
+
+void fs_notify_entry(struct fs *fs, struct pool_entry *e)
+{
+	struct node_dirent *parent = (void *)e->parent;
+
+	if (!parent || !parent->fs)
+		return; /* the kernel does not know the directory */
+	queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
+		   e->name_len);
+}
+
+void fs_notify_attr(struct fs *fs, struct fs_inode *i)
+{
+	queue_note(fs, fs_inode_id(fs, i), NULL, 0);
+}
+
+/* ---- told misses ----
+ *
+ * A filter, not a set: a name that was not told may be taken for one (a
+ * superfluous notification), never the other way round. Two generations, each
+ * as long as a dentry may live.
+ */
+
+static uint64_t miss_hash(const struct node_dirent *dir, const char *name,
+			  size_t len)
+{
+	return XXH3_64bits_withSeed(name, len, dir->d.e.cookie) >>
+	       (64 - FS_MISS_BITS);
+}
+
+static void miss_turn(struct fs *fs)
+{
+	uint64_t now = pool_now_ms(), *old;
+
+	if (now - fs->miss_turn_ms < (uint64_t)(FS_TIMEOUT_LONG * 1000))
+		return;
+	fs->miss_turn_ms = now;
+	old = fs->misses[1];
+	fs->misses[1] = fs->misses[0];
+	memset(old, 0, ((size_t)1 << FS_MISS_BITS) / 8);
+	fs->misses[0] = old;
+}
+
+void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
+		  const char *name, size_t len)
+{
+	uint64_t h = miss_hash(dir, name, len);
+
+	miss_turn(fs);
+	fs->misses[0][h / 64] |= (uint64_t)1 << (h % 64);
+}
+
+bool fs_miss_maybe_told(struct fs *fs, const struct pool_entry *e)
+{
+	uint64_t h = miss_hash((void *)e->parent, pool_entry_name(e),
+			       e->name_len);
+
+	return ((fs->misses[0][h / 64] | fs->misses[1][h / 64]) >> (h % 64)) &
+	       1;
+}
+
+/* ---- */
+
+int fs_notifier_open(struct fs *fs)
+{
+	struct fs_notifier *nt = calloc(1, sizeof(*nt));
+	size_t bytes = ((size_t)1 << FS_MISS_BITS) / 8;
+	int err;
+
+	fs->misses[0] = calloc(1, bytes);
+	fs->misses[1] = calloc(1, bytes);
+	fs->miss_turn_ms = pool_now_ms();
+	if (!nt || !fs->misses[0] || !fs->misses[1]) {
+		free(nt);
+		free(fs->misses[0]);
+		free(fs->misses[1]);
+		return -ENOMEM;
+	}
+	nt->fs = fs;
+	nt->tail = &nt->head;
+	pthread_mutex_init(&nt->lock, NULL);
+	pthread_cond_init(&nt->wake, NULL);
+	(void)pool_metrics_counter(fs->opts.metrics, &nt->queued,
+				   "kvpool_fuse_notifications_total", NULL,
+				   "Invalidations queued for the kernel");
+	err = pthread_create(&nt->thread, NULL, notifier_main, nt);
+	if (err) {
+		free(nt);
+		return -err;
+	}
+	fs->notifier = nt;
+	return 0;
+}
+
+void fs_notifier_close(struct fs *fs)
+{
+	struct fs_notifier *nt = fs->notifier;
+	struct note *n;
+
+	pthread_mutex_lock(&nt->lock);
+	nt->stop = true;
+	pthread_cond_signal(&nt->wake);
+	pthread_mutex_unlock(&nt->lock);
+	pthread_join(nt->thread, NULL);
+	while ((n = nt->head) != NULL) {
+		nt->head = n->next;
+		free(n);
+	}
+	pthread_mutex_destroy(&nt->lock);
+	pthread_cond_destroy(&nt->wake);
+	free(fs->misses[0]);
+	free(fs->misses[1]);
+	/* nt itself stays: its counter is in the registry. */
+}

@@ -1,0 +1,231 @@
+/* What the files of fs/ share; see fs/session.h for the whole picture. */
+#ifndef FS_PRIV_H
+#define FS_PRIV_H
+
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+
+#include "fs/passthrough.h"
+#include "fs/session.h"
+#include "pool/base/clock.h"
+#include "pool/base/list.h"
+#include "pool/base/log.h"
+#include "pool/wire.h"
+
+#define FS_TIMEOUT_LONG 60.0  /* dentries and attributes; notified otherwise */
+#define FS_TIMEOUT_REMOTE 1.0 /* hits on what is not here: ask again, so that
+				 look-ups can start a fetch */
+#define FS_BACKINGS_MAX 16384 /* registrations kept for unused files */
+#define FS_MISS_BITS 22	      /* size of the filter of told misses */
+#define FS_RETRY_MS 2	      /* an OPEN that waits for a publication */
+#define FS_TURN_MAX 64	      /* requests handled before others have a turn */
+
+enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
+
+/*
+ * What the kernel knows by a nodeid (its address; 1 is the root).
+ *
+ * A nodeid shows one content for ever: when its name gets another one, it is
+ * unbound (entry == NULL, attributes frozen in `attr`, `size`), the dentry is
+ * invalidated, and the next look-up makes another. An OPEN of an unbound
+ * nodeid is answered with ESTALE: the kernel looks the name up again.
+ *
+ * invariant             bound file          unbound file       dir
+ *   entry->fs == this   yes                 entry NULL         dir->fs
+ *   obj                 own, or while open, or obj kept while   -
+ *                       backing != 0        open
+ *   backing != 0        passthrough only    while open         -
+ */
+struct fs_inode {
+	struct pool_list lru;  /* in fs->backings while opens == 0 */
+	struct pool_list link; /* in fs->inodes */
+	uint64_t nlookup;
+	uint64_t ino; /* st_ino */
+	uint8_t kind;
+	bool served; /* data mode of this nodeid: daemon-served */
+	struct node_entry *entry;
+	struct node_dirent *dir;
+	struct node_object *obj; /* ref */
+	uint32_t opens;
+	int32_t backing; /* id, 0: none */
+	uint64_t size;
+	struct node_attr attr;
+	uint64_t atime_ns; /* 0: never set; then mtime */
+};
+
+enum fs_op {
+	OP_LOOKUP, OP_FORGET, OP_GETATTR, OP_SETATTR, OP_MKNOD, OP_MKDIR,
+	OP_UNLINK, OP_RMDIR, OP_RENAME, OP_LINK, OP_SYMLINK, OP_OPEN,
+	OP_CREATE, OP_READ, OP_WRITE, OP_FLUSH, OP_RELEASE, OP_FSYNC,
+	OP_FALLOCATE, OP_OPENDIR, OP_READDIR, OP_READDIRPLUS, OP_RELEASEDIR,
+	OP_FSYNCDIR, OP_STATFS, OP_SETXATTR, OP_GETXATTR, OP_LISTXATTR,
+	OP_REMOVEXATTR, OP_IOCTL, OP_COUNT,
+};
+
+struct fs_notifier;
+
+struct fs {
+	struct fs_opts opts;
+	uv_loop_t *loop;
+	struct pool_node *node;
+	struct pool_tree *tree;
+	char *mountpoint;
+	struct fuse_session *se;
+	int dev_fd;
+	struct fuse_buf buf; /* the request being handled */
+	struct fs_init init;
+	bool initialised, unmounted, closing;
+	bool passthrough;
+
+	uv_poll_t poll;
+	uv_timer_t retry; /* runs while `waiting` is not empty */
+	struct pool_list waiting; /* opens that wait for a publication */
+	struct pool_list inodes;
+	struct pool_list backings; /* unused inodes with a backing, LRU */
+	unsigned int nbackings;
+	struct pool_list dirs; /* open directory handles */
+	struct fs_inode root;
+	/* Names that the kernel was told are missing: two generations. */
+	uint64_t *misses[2];
+	uint64_t miss_turn_ms;
+	struct fs_notifier *notifier;
+
+	struct pool_counter requests[OP_COUNT];
+	struct pool_counter stale_opens, interrupts, write_waits;
+	struct pool_gauge ninodes, gbackings, nopen;
+	struct pool_hist lookup_time, open_time;
+	unsigned int handles;
+	void (*closed)(void *arg);
+	void *closed_arg;
+};
+
+static inline struct fs *fs_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+static inline struct fs *fs_count(fuse_req_t req, enum fs_op op)
+{
+	struct fs *fs = fs_of(req);
+
+	pool_count(&fs->requests[op]);
+	return fs;
+}
+
+/* session.c: run fs_waiting_run every FS_RETRY_MS until `waiting` is empty. */
+void fs_waiting_schedule(struct fs *fs);
+
+/* inode.c */
+struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino);
+fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i);
+/* The inode bound to a visible entry; made if there is none. NULL: ENOMEM.
+ * The caller counts a look-up if the kernel learns of it. */
+struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *e);
+void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n);
+/* The name shows something else from now on. */
+void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
+void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st);
+void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
+		      struct node_object *o);
+/* The backing id of i->obj, registered if need be; or -errno. */
+int fs_inode_backing(struct fs *fs, struct fs_inode *i);
+void fs_inode_opened(struct fs *fs, struct fs_inode *i);
+void fs_inode_closed(struct fs *fs, struct fs_inode *i);
+void fs_inodes_fini(struct fs *fs);
+double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
+double fs_attr_timeout(struct fs *fs, struct fs_inode *i);
+extern const struct pool_node_ops fs_node_ops;
+
+/* notify.c */
+int fs_notifier_open(struct fs *fs);
+void fs_notifier_close(struct fs *fs);
+void fs_notify_entry(struct fs *fs, struct pool_entry *e);
+void fs_notify_attr(struct fs *fs, struct fs_inode *i);
+/* Remember that the kernel was told that a name is missing; is it? */
+void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
+		  const char *name, size_t len);
+bool fs_miss_maybe_told(struct fs *fs, const struct pool_entry *e);
+
+/* name_ops.c */
+void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n);
+void fs_forget_multi(fuse_req_t req, size_t count,
+		     struct fuse_forget_data *forgets);
+void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
+		struct fuse_file_info *fi);
+void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	      dev_t rdev);
+void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
+	      mode_t mode);
+void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
+	       fuse_ino_t newparent, const char *newname, unsigned int flags);
+void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
+	     const char *newname);
+void fs_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
+		const char *name);
+void fs_statfs(fuse_req_t req, fuse_ino_t ino);
+/* Fill an entry reply for i and count the look-up. */
+void fs_fill_entry(struct fs *fs, struct fs_inode *i,
+		   struct fuse_entry_param *p);
+struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino);
+
+/* file_ops.c */
+void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
+	       mode_t mode, struct fuse_file_info *fi);
+void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+	     struct fuse_file_info *fi);
+void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
+	      off_t off, struct fuse_file_info *fi);
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+	      struct fuse_file_info *fi);
+void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
+		  off_t length, struct fuse_file_info *fi);
+void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
+	      struct fuse_file_info *fi, unsigned int flags,
+	      const void *in_buf, size_t in_bufsz, size_t out_bufsz);
+void fs_waiting_run(struct fs *fs);
+void fs_waiting_fini(struct fs *fs);
+/* Truncate or extend i's file (SETATTR), then answer with its attributes. */
+void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size);
+
+/* dir_ops.c */
+void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		struct fuse_file_info *fi);
+void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi);
+void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
+		 struct fuse_file_info *fi);
+void fs_dirs_gone(struct fs *fs, struct node_dirent *dir);
+
+/* xattr_ops.c */
+void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		 const char *value, size_t size, int flags);
+void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		 size_t size);
+void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+/* proc.c: nodeids 2 .. FS_PROC_MAX - 1 */
+#define FS_PROC_DIR 2
+#define FS_PROC_MAX 8
+#define FS_PROC_NAME ".kvpool"
+void fs_proc_lookup(fuse_req_t req, const char *name);
+void fs_proc_stat(fuse_ino_t ino, struct stat *st);
+void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_proc_read(fuse_req_t req, size_t size, off_t off,
+		  struct fuse_file_info *fi);
+void fs_proc_release(fuse_req_t req, struct fuse_file_info *fi);
+void fs_proc_readdir(fuse_req_t req, size_t size, off_t off);
+static inline bool fs_is_proc(fuse_ino_t ino)
+{
+	return ino >= FS_PROC_DIR && ino < FS_PROC_MAX;
+}
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * The mount: a FUSE session (libfuse's low-level API) on a node's loop, that
+ * shows the node's names as files.
+ *
+ *   session    mounting, the request loop, INIT, unmounting
+ *   passthrough the kernel's ABI that libfuse 3.14 has no calls for
+ *   inode      what the kernel knows by a nodeid; data mode and backing
+ *   notify     invalidations, from a thread of their own
+ *   name_ops   LOOKUP FORGET GETATTR SETATTR, MKDIR .. RENAME
+ *   file_ops   OPEN CREATE READ WRITE FLUSH RELEASE FALLOCATE FSYNC
+ *   dir_ops    OPENDIR READDIR READDIRPLUS FSYNCDIR
+ *   xattr_ops  the user.* attributes, rules and computed ones
+ *   proc       /.kvpool: status files in the manner of /proc
+ *
+ * Data modes, chosen at INIT: passthrough (the kernel reads and writes the
+ * object's file itself; no READ or WRITE reaches us) where the kernel and our
+ * privileges allow it, else daemon-served.
+ *
+ * Thread: loop, but for the notifier. A handler answers from local state at
+ * once; only OPEN, SETATTR of a size, FALLOCATE, WRITE and FSYNCDIR may wait
+ * (each with a deadline), because no other request leaves a directory locked
+ * in the kernel meanwhile.
+ */
+#ifndef FS_SESSION_H
+#define FS_SESSION_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "pool/base/metric.h"
+#include "pool/node.h"
+
+struct fs;
+
+struct fs_opts {
+	uv_loop_t *loop;
+	struct pool_node *node;
+	const char *mountpoint;	 /* made if missing; a stale mount is removed */
+	bool passthrough;	 /* if possible */
+	unsigned int busy_poll_us; /* look for requests so long before sleeping */
+	struct pool_metrics *metrics;
+	/* Text of /.kvpool/status and nodes. */
+	json_t *(*status)(void *arg);
+	json_t *(*nodes)(void *arg);
+	/* The mount is gone (umount(8) by somebody). Loop thread. */
+	void (*gone)(void *arg);
+	void *arg;
+};
+
+/*
+ * Mount and start answering. 0 or -errno, logged with the remedy
+ * ("/dev/fuse: permission denied - run as root or install fuse3").
+ */
+int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
+/* Unmount (lazily if it is busy); closed(arg) when nothing is left on the
+ * loop. The node must still be open. */
+void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg);
+/* "passthrough" or "daemon-served". */
+const char *fs_data_mode(const struct fs *fs);
+
+#endif

@@ -1,0 +1,164 @@
+/*
+ * Extended attributes: user.* are kept with the object and travel with it;
+ * among them user.kvpool.* are rules (checked) or computed (read-only). Others
+ * do not exist here: reading them is ENODATA, quickly, for the kernel asks for
+ * security.capability.
+ */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct pool_entry *entry_of(struct fs *fs, fuse_ino_t ino)
+{
+	struct fs_inode *i;
+
+	if (fs_is_proc(ino))
+		return NULL;
+	i = fs_inode_find(fs, ino);
+	return i->entry ? &i->entry->e : i->dir ? &i->dir->d.e : NULL;
+}
+
+static void reply_value(fuse_req_t req, const void *value, size_t len,
+			size_t size)
+{
+	if (size == 0)
+		fuse_reply_xattr(req, len);
+	else if (len > size)
+		fuse_reply_err(req, ERANGE);
+	else
+		fuse_reply_buf(req, value, len);
+}
+
+void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		 size_t size)
+{
+	struct fs *fs = fs_count(req, OP_GETXATTR);
+	struct pool_entry *e;
+	char text[1024];
+	const void *value;
+	size_t len;
+	int n;
+
+	if (strncmp(name, "user.", 5) != 0) {
+		fuse_reply_err(req, ENODATA);
+		return;
+	}
+	e = entry_of(fs, ino);
+	if (!e) {
+		fuse_reply_err(req, ENODATA);
+		return;
+	}
+	value = pool_xattrs_get(pool_node_xattrs(e), name, &len);
+	if (value) {
+		reply_value(req, value, len, size);
+		return;
+	}
+	n = pool_node_info(fs->node, e, name, text, sizeof(text));
+	if (n < 0)
+		fuse_reply_err(req, -n);
+	else
+		reply_value(req, text, (size_t)n, size);
+}
+
+void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	struct fs *fs = fs_count(req, OP_LISTXATTR);
+	struct pool_entry *e = entry_of(fs, ino);
+	char list[2 * POOL_XATTRS_MAX], text[1024];
+	size_t len = 0, cursor = 0, vlen, k, n;
+	const char *name;
+	const void *value;
+
+	while (e && pool_xattrs_next(pool_node_xattrs(e), &cursor, &name,
+				     &value, &vlen)) {
+		n = strlen(name) + 1;
+		memcpy(list + len, name, n);
+		len += n;
+	}
+	for (k = 0; e && pool_node_info_names[k]; k++) {
+		if (pool_node_info(fs->node, e, pool_node_info_names[k], text,
+				   sizeof(text)) < 0)
+			continue;
+		n = strlen(pool_node_info_names[k]) + 1;
+		memcpy(list + len, pool_node_info_names[k], n);
+		len += n;
+	}
+	reply_value(req, list, len, size);
+}
+
+/* May this name be set, to this value? 0 or -errno. */
+static int check_rule(const char *name, const void *value, size_t len,
+		      bool is_dir)
+{
+	struct pool_rules r = { 0 };
+	const char *accepted = NULL;
+	size_t k;
+	int err;
+
+	if (strncmp(name, "user.", 5) != 0)
+		return -EOPNOTSUPP;
+	if (strncmp(name, POOL_XATTR_PREFIX, strlen(POOL_XATTR_PREFIX)) != 0)
+		return 0;
+	for (k = 0; pool_node_info_names[k]; k++)
+		if (strcmp(name, pool_node_info_names[k]) == 0)
+			return -EPERM;
+	err = pool_rules_set(&r, name, value, len, is_dir, pool_wall_ns(),
+			     &accepted);
+	if (err == -EINVAL)
+		pool_info("%s: \"%.*s\" given; accepted: %s", name,
+			  (int)(len < 64 ? len : 64), (const char *)value,
+			  accepted ? accepted : "see the README");
+	return err == -ENOTSUP ? -EOPNOTSUPP : err;
+}
+
+static int change(struct fs *fs, struct pool_entry *e, const char *name,
+		  const void *value, size_t len, int flags)
+{
+	struct node_attr unused = { 0 };
+	const struct pool_xattrs *old = pool_node_xattrs(e);
+	struct pool_xattrs *x = pool_xattrs_dup(old);
+	int err;
+
+	if (old && !x)
+		return -ENOMEM;
+	err = pool_xattrs_set(&x, name, value, len, flags);
+	if (err) {
+		pool_xattrs_free(x);
+		return err;
+	}
+	return pool_node_setattr(fs->node, e, POOL_SET_XATTRS, &unused, x);
+}
+
+/* "soft:30s" counts from now: kept as the time when it ends. */
+void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
+		 const char *value, size_t size, int flags)
+{
+	struct fs *fs = fs_count(req, OP_SETXATTR);
+	struct pool_entry *e = entry_of(fs, ino);
+	int err;
+
+	if (!e) {
+		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : ESTALE);
+		return;
+	}
+	err = check_rule(name, value, size, e->is_dir);
+	if (!err)
+		err = change(fs, e, name, value, size, flags);
+	fuse_reply_err(req, -err);
+}
+
+void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+	struct fs *fs = fs_count(req, OP_REMOVEXATTR);
+	struct pool_entry *e = entry_of(fs, ino);
+	int err;
+
+	if (!e || strncmp(name, "user.", 5) != 0) {
+		fuse_reply_err(req, ENODATA);
+		return;
+	}
+	err = change(fs, e, name, NULL, 0, 0);
+	fuse_reply_err(req, -err);
+}

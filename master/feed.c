@@ -1,0 +1,346 @@
+#include "master/feed.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+void master_feed_init(struct master_feed *f)
+{
+	memset(f, 0, sizeof(*f));
+	pool_list_init(&f->items);
+	pool_list_init(&f->cursors);
+	pool_list_init(&f->subs);
+	pool_list_init(&f->waits);
+}
+
+void master_item_init(struct master_item *i, enum master_kind kind)
+{
+	pool_list_init(&i->link);
+	i->seq = 0;
+	i->kind = (uint8_t)kind;
+	i->watched = 0;
+}
+
+/* Note that a cursor now stands at pos, an item's link or the head. */
+static void watch(struct master_feed *f, struct pool_list *pos)
+{
+	if (pos == &f->items)
+		f->end_watched = true;
+	else
+		pool_list_entry(pos, struct master_item, link)->watched = 1;
+}
+
+/* Cursors that stand on from now stand on to. */
+static void move_cursors(struct master_feed *f, const struct pool_list *from,
+			 struct pool_list *to)
+{
+	struct pool_list *it, *tmp;
+	bool any = false;
+
+	pool_list_each(it, tmp, &f->cursors) {
+		struct master_cursor *c =
+			pool_list_entry(it, struct master_cursor, link);
+
+		if (c->next == from) {
+			c->next = to;
+			any = true;
+		}
+	}
+	if (any)
+		watch(f, to);
+}
+
+static void unlink_item(struct master_feed *f, struct master_item *i)
+{
+	if (i->watched) {
+		move_cursors(f, &i->link, i->link.next);
+		i->watched = 0;
+	}
+	pool_list_del(&i->link);
+}
+
+/* See struct master_wait: an untold change at old is now told at new. */
+static void take_waits_along(struct master_feed *f, uint64_t old, uint64_t new)
+{
+	struct pool_list *it, *tmp;
+
+	if (old <= master_feed_told(f))
+		return;
+	pool_list_each(it, tmp, &f->waits) {
+		struct master_wait *w =
+			pool_list_entry(it, struct master_wait, link);
+
+		if (w->point >= old)
+			w->point = new;
+	}
+}
+
+void master_feed_touch(struct master_feed *f, struct master_item *i)
+{
+	uint64_t old = i->seq;
+
+	if (old)
+		unlink_item(f, i);
+	/* Before the sequence moves on: without subscribers all is told. */
+	if (old && !pool_list_empty(&f->waits))
+		take_waits_along(f, old, f->seq + 1);
+	i->seq = ++f->seq;
+	pool_list_add_tail(&f->items, &i->link);
+	if (f->end_watched) {
+		f->end_watched = false;
+		move_cursors(f, &f->items, &i->link);
+	}
+}
+
+void master_feed_remove(struct master_feed *f, struct master_item *i)
+{
+	if (i->seq)
+		unlink_item(f, i);
+	i->seq = 0;
+}
+
+
+/* ---- cursors ---- */
+
+static void stand(struct master_feed *f, struct master_cursor *c,
+		  struct pool_list *pos)
+{
+	c->next = pos;
+	watch(f, pos);
+}
+
+void master_cursor_open(struct master_feed *f, struct master_cursor *c)
+{
+	pool_list_add_tail(&f->cursors, &c->link);
+	stand(f, c, f->items.next);
+}
+
+int master_cursor_open_at(struct master_feed *f, struct master_cursor *c,
+			  uint64_t seq, unsigned int scan_max)
+{
+	struct pool_list *pos = &f->items;
+
+	while (pos->prev != &f->items &&
+	       pool_list_entry(pos->prev, struct master_item, link)->seq >
+		       seq) {
+		if (!scan_max--) {
+			master_cursor_open(f, c);
+			return -ERANGE;
+		}
+		pos = pos->prev;
+	}
+	pool_list_add_tail(&f->cursors, &c->link);
+	stand(f, c, pos);
+	return 0;
+}
+
+void master_cursor_close(struct master_cursor *c)
+{
+	if (c->link.next)
+		pool_list_del(&c->link);
+	c->next = NULL;
+}
+
+struct master_item *master_cursor_peek(const struct master_feed *f,
+				       const struct master_cursor *c)
+{
+	if (c->next == &f->items)
+		return NULL;
+	return pool_list_entry(c->next, struct master_item, link);
+}
+
+void master_cursor_advance(struct master_feed *f, struct master_cursor *c)
+{
+	assert(c->next != &f->items);
+	/* The flag on what it leaves may stay: it only costs a look. */
+	stand(f, c, c->next->next);
+}
+
+uint64_t master_cursor_upto(const struct master_feed *f,
+			    const struct master_cursor *c)
+{
+	const struct master_item *i = master_cursor_peek(f, c);
+
+	return i ? i->seq - 1 : f->seq;
+}
+
+/* ---- subscribers ---- */
+
+static void begin_picture(struct master_feed *f, struct master_sub *s)
+{
+	s->begin = s->picture = true;
+	s->last_lap = false;
+	s->from = s->goal = f->seq;
+}
+
+void master_feed_forget(struct master_feed *f, struct master_item *i)
+{
+	struct pool_list *it, *tmp;
+
+	if (i->seq > f->forgotten)
+		f->forgotten = i->seq;
+	/* Who is so slow that it has not heard of it: from the start. */
+	pool_list_each(it, tmp, &f->subs) {
+		struct master_sub *s =
+			pool_list_entry(it, struct master_sub, link);
+
+		if (i->seq <= s->from ||
+		    i->seq <= master_cursor_upto(f, &s->cursor))
+			continue;
+		begin_picture(f, s);
+		stand(f, &s->cursor, f->items.next);
+	}
+	master_feed_remove(f, i);
+}
+
+/* How far back a subscriber that was away for a moment is looked for. */
+#define RESUME_SCAN 65536u
+
+void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
+		     uint64_t seq)
+{
+	memset(s, 0, sizeof(*s));
+	if (!whole && seq >= f->forgotten && seq <= f->seq) {
+		if (!master_cursor_open_at(f, &s->cursor, seq, RESUME_SCAN))
+			s->acked = seq;
+		else
+			whole = true;
+	} else {
+		whole = true;
+		master_cursor_open(f, &s->cursor);
+	}
+	if (whole)
+		begin_picture(f, s);
+	pool_list_add_tail(&f->subs, &s->link);
+	f->told_stale = true;
+}
+
+void master_sub_close(struct master_feed *f, struct master_sub *s)
+{
+	if (!s->link.next)
+		return;
+	master_cursor_close(&s->cursor);
+	pool_list_del(&s->link);
+	s->link.next = s->link.prev = NULL;
+	f->told_stale = true;
+}
+
+bool master_sub_open_window(const struct master_sub *s)
+{
+	return s->nsent < MASTER_SUB_WINDOW;
+}
+
+struct master_item *master_sub_next(struct master_feed *f,
+				    struct master_sub *s, unsigned int *scan)
+{
+	struct master_item *i;
+
+	while ((i = master_cursor_peek(f, &s->cursor))) {
+		if (!*scan)
+			return NULL;
+		--*scan;
+		if (i->kind != MASTER_GRAVE || i->seq > s->from)
+			return i;
+		master_cursor_advance(f, &s->cursor);
+	}
+	return NULL;
+}
+
+bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
+		    bool ready)
+{
+	if (master_cursor_peek(f, &s->cursor) || s->begin)
+		return true;
+	return s->picture && ready;
+}
+
+void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
+			  bool ready, uint64_t now_ms, bool *ret_begin,
+			  bool *ret_complete, uint64_t *ret_upto)
+{
+	uint64_t upto = master_cursor_upto(f, &s->cursor);
+
+	*ret_begin = s->begin;
+	s->begin = false;
+	*ret_complete = false;
+	if (s->picture && upto >= s->goal && !s->last_lap) {
+		/* All that has not moved since the picture was begun is told;
+		 * what has moved is at most here. */
+		s->goal = f->seq;
+		s->last_lap = true;
+	}
+	if (s->picture && s->last_lap && upto >= s->goal && ready) {
+		*ret_complete = true;
+		s->picture = false;
+	}
+	*ret_upto = upto;
+	assert(s->nsent < MASTER_SUB_WINDOW);
+	s->sent[s->nsent] = upto;
+	s->sent_ms[s->nsent++] = now_ms;
+}
+
+void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq)
+{
+	unsigned int n = 0;
+
+	while (n < s->nsent && s->sent[n] <= seq)
+		n++;
+	if (!n)
+		return;
+	/* Never more than what was sent, whatever it says. */
+	s->acked = s->sent[n - 1];
+	s->nsent -= n;
+	memmove(s->sent, s->sent + n, s->nsent * sizeof(s->sent[0]));
+	memmove(s->sent_ms, s->sent_ms + n, s->nsent * sizeof(s->sent_ms[0]));
+	f->told_stale = true;
+}
+
+/* ---- waits ---- */
+
+uint64_t master_feed_told(struct master_feed *f)
+{
+	struct pool_list *it, *tmp;
+
+	if (pool_list_empty(&f->subs))
+		return f->seq;
+	if (f->told_stale) {
+		f->told = UINT64_MAX;
+		pool_list_each(it, tmp, &f->subs) {
+			const struct master_sub *s =
+				pool_list_entry(it, struct master_sub, link);
+
+			if (s->acked < f->told)
+				f->told = s->acked;
+		}
+		f->told_stale = false;
+	}
+	return f->told;
+}
+
+void master_wait_add(struct master_feed *f, struct master_wait *w)
+{
+	w->point = f->seq;
+	pool_list_add_tail(&f->waits, &w->link);
+}
+
+void master_wait_remove(struct master_wait *w)
+{
+	if (w->link.next)
+		pool_list_del(&w->link);
+}
+
+struct master_wait *master_wait_over(struct master_feed *f)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &f->waits) {
+		struct master_wait *w =
+			pool_list_entry(it, struct master_wait, link);
+
+		if (w->point <= master_feed_told(f)) {
+			pool_list_del(&w->link);
+			return w;
+		}
+	}
+	return NULL;
+}

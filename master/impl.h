@@ -1,0 +1,309 @@
+/*
+ * The inside of the master, shared by the files that make it up:
+ *
+ *   server.c     open, close, ticks, readiness, loading the state
+ *   session.c    one node's connection: joining, dispatch, sending, ending
+ *   ops.c        OPS: what nodes ask to be changed
+ *   inventory.c  INVENTORY: what nodes hold, after a (re)join
+ *   pump.c       FEED, FEED_ACK, SYNC: telling the mounts
+ *   repair.c     EVICT, REPLICATE, HELD: copies made and given up
+ *   patrol.c     walks over the map in slices: holders that no longer stand,
+ *                rules that changed; rewriting the state file
+ *   meta.c       validation and encoding of Meta
+ *   pages.c      JSON; stats.c: metrics
+ *
+ * Thread: loop, for everything here.
+ *
+ * Life of a session:
+ *
+ *   accepted --JOIN--> joined --INVENTORY last--> inventoried
+ *       \________________\______________________________\--> ended
+ *
+ * A session that is to end (a bad message, too slow, replaced) is detached from
+ * its member at once; its memory goes with the connection's on_close.
+ */
+#ifndef MASTER_IMPL_H
+#define MASTER_IMPL_H
+
+#include "master/map.h"
+#include "master/members.h"
+#include "master/place.h"
+#include "master/server.h"
+#include "master/state.h"
+#include "pool/conn.h"
+#include "pool/kvpool.pb-c.h"
+
+#define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
+#define MASTER_WAITS_MAX 256	    /* SYNCs of one session */
+#define MASTER_TOMBS_MAX 1000000u
+#define MASTER_GHOSTS_MAX 250000u
+#define MASTER_TOMB_AGE_NS (24ull * 3600 * 1000000000ull)
+#define MASTER_SLICE 2000	    /* entries walked in one turn */
+#define MASTER_COALESCE_MS 1	    /* changes are told together */
+#define MASTER_GRACE 3		    /* heartbeats */
+
+struct master_session {
+	struct pool_list link;
+	struct master *m;
+	struct pool_conn *conn;	      /* owns until on_close */
+	struct master_member *member; /* borrows; NULL: not joined, or ended */
+	bool ended;
+	bool trusted; /* names the map does not know are accepted from it */
+	bool subscribed;
+	struct master_sub sub;
+	uint64_t nodes_told; /* members.changes it has been told of */
+	struct pool_list waits;
+	unsigned int nwaits;
+	uint64_t opened_ms;
+	/* DROPs to go out together */
+	Kvpool__Drop__Item **drops; /* owns, and each with its path */
+	size_t ndrops, drops_cap, drops_bytes;
+};
+
+struct master_sync {
+	struct master_wait wait;
+	struct pool_list link; /* in session.waits */
+	struct master_session *s;
+	uint64_t req;
+	uint64_t started_ns;
+};
+
+enum master_counter {
+	MC_PUBLISH,
+	MC_UNLINK,
+	MC_MKDIR,
+	MC_RMDIR,
+	MC_SETATTR,
+	MC_OPS_FAILED,
+	MC_FEED_ENTRIES,
+	MC_FEED_BATCHES,
+	MC_PICTURES,
+	MC_INVENTORY,
+	MC_INVENTORY_DROPPED,
+	MC_INVENTORY_CONFLICT,
+	MC_EVICT_GRANTED,
+	MC_EVICT_LAST,
+	MC_EVICT_REFUSED,
+	MC_MOVES,
+	MC_REPLICATIONS,
+	MC_COPIES_FAILED,
+	MC_COPIES_GIVEN_UP,
+	MC_WAITS,
+	MC_WAITS_REFUSED,
+	MC_BAD_MESSAGES,
+	MC_BAD_ITEMS,
+	MC_CUT_OFF,
+	MC_SESSIONS_REFUSED,
+	MC_LOST_KEYS,
+	MC_NCOUNTERS,
+};
+
+struct master_stats {
+	struct pool_counter c[MC_NCOUNTERS];
+	struct pool_counter requests[POOL_MSG_MAX];
+	struct pool_counter graves_forgotten, holders_full;
+	struct pool_hist sync;
+	struct pool_gauge keys, dirs, bytes, tombs, nodes, nodes_alive,
+		capacity, used, evictable, sessions, subscribers, needs, unmet,
+		soft, hard, ready, epoch, state_bytes;
+};
+
+struct master_repair {
+	struct pool_list waiting;  /* struct master_need, oldest first */
+	struct pool_list ordered;  /* under way, oldest first */
+	unsigned int nwaiting, nordered;
+	bool unmet; /* copies are wanted that no store has room for */
+};
+
+struct master_patrol {
+	struct master_cursor cursor;
+	bool active, again;
+	uint64_t goal;	  /* sequence at which it ends */
+	uint64_t next_ms; /* when the next one begins by itself */
+};
+
+struct master_compaction {
+	struct master_cursor cursor;
+	bool walking, syncing;
+	uint64_t goal;
+};
+
+struct master {
+	uv_loop_t *loop;
+	char *state_path; /* owns, or NULL */
+	unsigned int heartbeat_ms, summary_s;
+	struct master_map map;
+	struct master_members members;
+	struct master_state *state; /* owns, or NULL */
+	uint64_t epoch, gen_seq;
+	uint64_t ndirs_made;   /* directories kept in the state */
+	uint64_t lost_kept_ns; /* map.lost_wall_ns as kept in the state */
+	uint64_t start_ms, last_tick_ms, next_summary_ms, next_sync_ms;
+	bool ready, closing;
+	unsigned int nhandles; /* open uv handles, works, sessions */
+	struct pool_listener *listener;
+	uint16_t port;
+	uv_timer_t tick, pump;
+	uv_idle_t slices;
+	bool pump_armed;
+	uv_work_t sync_work;
+	bool sync_busy, sync_is_compaction;
+	int sync_fd, sync_err;
+	struct pool_list sessions;
+	unsigned int nsessions, nsubscribers;
+	struct master_repair repair;
+	struct master_patrol patrol;
+	struct master_compaction compaction;
+	struct master_stats stats;
+	void (*closed)(void *arg);
+	void *closed_arg;
+};
+
+static inline void master_count(struct master *m, enum master_counter c)
+{
+	pool_count(&m->stats.c[c]);
+}
+
+/* ---- server.c ---- */
+
+uint64_t master_next_gen(struct master *m);
+/* Something changed: tell the subscribers within MASTER_COALESCE_MS. */
+void master_kick(struct master *m);
+/* Run slices (patrol, compaction) until they say they are done. */
+void master_slices_start(struct master *m);
+/* One of m->nhandles is gone. */
+void master_handle_gone(struct master *m);
+/* Ready if nobody of the last epoch is missing any more, or time is over. */
+void master_check_ready(struct master *m);
+/* fdatasync(2) fd in a worker and close it. compaction: then commit it. */
+void master_sync_start(struct master *m, int fd, bool compaction);
+/* Records; no-ops without a state file. */
+void master_keep_dir(struct master *m, struct master_dir *d);
+void master_keep_rmdir(struct master *m, const char *path, size_t len);
+void master_keep_tomb(struct master *m, const char *path, size_t len,
+		      uint64_t gen, uint64_t wall_ns);
+void master_keep_member(struct master *m, const struct master_member *mb);
+
+/* ---- session.c ---- */
+
+void master_session_accept(void *arg, int fd);
+/* End the connection; the member (if still this session's) is away from now. */
+void master_session_end(struct master_session *s, const char *why);
+/* The same, after an ERROR. */
+void master_session_fail(struct master_session *s, int status,
+			 const char *text);
+/* Ends the session if it cannot be queued. */
+void master_session_send(struct master_session *s, enum pool_msg type,
+			 uint64_t req, const ProtobufCMessage *msg);
+/* Queue a DROP. s may be NULL: nobody is there to be told. */
+void master_session_drop(struct master_session *s, const char *path, size_t len,
+			 uint64_t gen, Kvpool__Drop__Reason reason);
+void master_session_flush_drops(struct master_session *s);
+/* DROPs to everybody who holds f, but `except` (may be NULL). */
+void master_drop_holders(struct master *m, const struct master_file *f,
+			 const struct master_member *except,
+			 Kvpool__Drop__Reason reason);
+
+/* ---- handlers; msg is borrowed ---- */
+
+void master_on_ops(struct master_session *s, uint64_t req,
+		   const Kvpool__Ops *msg);
+void master_on_inventory(struct master_session *s,
+			 const Kvpool__Inventory *msg);
+void master_on_subscribe(struct master_session *s,
+			 const Kvpool__Subscribe *msg);
+void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg);
+void master_on_sync(struct master_session *s, uint64_t req,
+		    const Kvpool__Sync *msg);
+void master_on_evict(struct master_session *s, const Kvpool__Evict *msg);
+void master_on_held(struct master_session *s, const Kvpool__Held *msg);
+
+/* ---- pump.c ---- */
+
+/* Send to everybody what is due, DROPs too. */
+void master_pump(struct master *m);
+/* Answer the SYNCs that are over. */
+void master_answer_syncs(struct master *m);
+/* The session has ended: no subscriber and no waits any more. */
+void master_unsubscribe(struct master_session *s);
+/* Cut off who does not acknowledge. */
+void master_check_acks(struct master *m, uint64_t now_ms);
+
+/* ---- repair.c ---- */
+
+/* A copy of file on target is wanted, or on its way. */
+struct master_need {
+	struct pool_list link; /* repair.waiting or .ordered */
+	struct master_file *file;
+	uint64_t due_ms;       /* waiting: not before; ordered: given up then */
+	uint64_t bytes;	       /* promised to target */
+	uint16_t target;       /* ordered: index */
+	uint16_t from;	       /* a move: who wants to drop it; or NOBODY */
+	uint16_t avoid;	       /* where it failed last, or NOBODY */
+	uint8_t tries;
+	bool ordered;
+};
+
+void master_repair_init(struct master_repair *r);
+void master_repair_fini(struct master *m);
+/* A copy of f is wanted by its rules. No-op if one is on its way. */
+void master_repair_want(struct master *m, struct master_file *f);
+/* Forget about f's copy (before it is removed or rewritten). */
+void master_repair_cancel(struct master *m, struct master_file *f);
+/* Order what is due, within the bounds. */
+void master_repair_run(struct master *m, uint64_t now_ms);
+
+/* ---- patrol.c ---- */
+
+enum master_reviewed { MASTER_KEPT, MASTER_GONE };
+/*
+ * Bring f in line with its holders and rules: holders that do not stand go,
+ * copies that are wanted are asked for, copies on clients stop counting. The
+ * feed is told if something changed. MASTER_GONE: nobody held it any more, f
+ * is freed.
+ */
+enum master_reviewed master_review(struct master *m, struct master_file *f);
+void master_patrol_start(struct master *m);
+/* One slice; false: nothing left to do. */
+bool master_patrol_slice(struct master *m);
+bool master_compaction_slice(struct master *m);
+void master_compaction_start(struct master *m);
+void master_compaction_synced(struct master *m, int err);
+
+/* ---- meta.c ---- */
+
+/* What a node says of a name: 0 or -EINVAL. whole: size, sum (16 bytes). */
+int master_meta_check(const Kvpool__Meta *meta, bool whole);
+void master_meta_attrs(const Kvpool__Meta *meta, struct master_attrs *ret);
+/*
+ * The xattrs of a Meta and the rules among them. strict: a bad rule is -EINVAL
+ * or -ENOTSUP; else it is passed over. 0 or -errno; *ret_xattrs is the
+ * caller's, NULL if empty.
+ */
+int master_meta_xattrs(const Kvpool__Meta *meta, bool is_dir, bool strict,
+		       uint64_t wall_ns, struct pool_xattrs **ret_xattrs,
+		       struct pool_rules *ret_rules);
+
+/* Entries being put together for one message. Its metas borrow from the map,
+ * which must not change before master_batch_reset. */
+struct master_batch {
+	size_t n, bytes;
+	size_t used; /* of arena */
+	Kvpool__Meta metas[POOL_BATCH_MAX];
+	Kvpool__Meta *list[POOL_BATCH_MAX];
+	void *xattrs[POOL_BATCH_MAX]; /* owns */
+	uint8_t arena[512u << 10];
+};
+/* The one batch there is (the loop thread's), empty. */
+struct master_batch *master_batch_start(void);
+bool master_batch_full(const struct master_batch *b);
+/* 0 or -ENOMEM. There must be room (not full). */
+int master_batch_add(struct master_batch *b, struct master_item *i);
+void master_batch_reset(struct master_batch *b);
+
+/* ---- stats.c ---- */
+
+int master_stats_register(struct master *m, struct pool_metrics *metrics);
+void master_summary(struct master *m);
+
+#endif

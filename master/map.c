@@ -1,0 +1,411 @@
+#include "master/map.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+int master_map_init(struct master_map *m, uint64_t tombs_max,
+		    uint64_t ghosts_max)
+{
+	struct master_dir *root;
+	int err;
+
+	memset(m, 0, sizeof(*m));
+	err = pool_tree_init(&m->tree, sizeof(struct master_file),
+			     sizeof(struct master_dir));
+	if (err)
+		return err;
+	master_feed_init(&m->feed);
+	pool_hash_init(&m->graves);
+	pool_list_init(&m->tombs);
+	pool_list_init(&m->ghosts);
+	m->tombs_max = tombs_max;
+	m->ghosts_max = ghosts_max;
+	/* The root is told of only once somebody gives it attributes. */
+	root = master_entry_dir(&m->tree.root->e);
+	master_item_init(&root->item, MASTER_DIR);
+	root->mode = 0755;
+	return 0;
+}
+
+static void free_extra(struct master_extra **slot)
+{
+	if (*slot)
+		pool_xattrs_free((*slot)->xattrs);
+	free(*slot);
+	*slot = NULL;
+}
+
+static void free_entry_parts(struct pool_entry *e, void *arg)
+{
+	(void)arg;
+	if (e->is_dir) {
+		free_extra(&master_entry_dir(e)->extra);
+	} else {
+		free_extra(&master_entry_file(e)->extra);
+		master_file_clear_holders(master_entry_file(e));
+	}
+}
+
+static void drop_grave(struct master_map *m, struct master_grave *g,
+		       bool forget);
+
+void master_map_fini(struct master_map *m)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->tombs)
+		drop_grave(m, pool_list_entry(it, struct master_grave, age),
+			   false);
+	pool_list_each(it, tmp, &m->ghosts)
+		drop_grave(m, pool_list_entry(it, struct master_grave, age),
+			   false);
+	pool_hash_fini(&m->graves);
+	pool_tree_fini(&m->tree, free_entry_parts, NULL);
+}
+
+/* ---- graves ---- */
+
+static uint32_t path_hash(const char *path, size_t len)
+{
+	return (uint32_t)XXH3_64bits(path, len);
+}
+
+struct master_grave *master_map_grave(struct master_map *m, const char *path,
+				      size_t len)
+{
+	struct pool_hash_node *n;
+
+	for (n = pool_hash_first(&m->graves, path_hash(path, len)); n;
+	     n = pool_hash_next(n)) {
+		struct master_grave *g =
+			pool_container_of(n, struct master_grave, hash);
+
+		if (g->path_len == len && !memcmp(g->path, path, len))
+			return g;
+	}
+	return NULL;
+}
+
+uint64_t master_map_tomb_gen(struct master_map *m, const char *path, size_t len)
+{
+	const struct master_grave *g = master_map_grave(m, path, len);
+
+	return g && g->tomb ? g->gen : 0;
+}
+
+static struct master_grave *new_grave(struct master_map *m, const char *path,
+				      size_t len)
+{
+	struct master_grave *g = calloc(1, sizeof(*g) + len);
+
+	if (!g)
+		return NULL;
+	master_item_init(&g->item, MASTER_GRAVE);
+	pool_list_init(&g->age);
+	g->path_len = (uint16_t)len;
+	memcpy(g->path, path, len);
+	if (pool_hash_insert(&m->graves, &g->hash, path_hash(path, len))) {
+		free(g);
+		return NULL;
+	}
+	return g;
+}
+
+/* Put a grave on the list that it belongs to and tell the feed. */
+static void close_grave(struct master_map *m, struct master_grave *g, bool tomb,
+			uint64_t gen, uint64_t wall_ns)
+{
+	g->tomb = tomb;
+	g->gen = gen;
+	g->wall_ns = wall_ns;
+	if (tomb)
+		m->ntombs++;
+	else
+		m->nghosts++;
+	pool_list_add_tail(tomb ? &m->tombs : &m->ghosts, &g->age);
+	master_feed_touch(&m->feed, &g->item);
+}
+
+static void drop_grave(struct master_map *m, struct master_grave *g,
+		       bool forget)
+{
+	if (g->tomb)
+		m->ntombs--;
+	else
+		m->nghosts--;
+	if (forget) {
+		m->nforgotten++;
+		if (g->tomb && g->wall_ns > m->lost_wall_ns)
+			m->lost_wall_ns = g->wall_ns;
+		if (g->tomb && g->item.seq > m->lost_seq)
+			m->lost_seq = g->item.seq;
+		master_feed_forget(&m->feed, &g->item);
+	} else {
+		master_feed_remove(&m->feed, &g->item);
+	}
+	pool_list_del(&g->age);
+	pool_hash_remove(&m->graves, &g->hash);
+	free(g);
+}
+
+int master_map_bury(struct master_map *m, const char *path, size_t len,
+		    uint64_t gen, uint64_t wall_ns)
+{
+	struct master_grave *old = master_map_grave(m, path, len), *g;
+
+	if (old && old->tomb && old->gen >= gen)
+		return 0;
+	g = new_grave(m, path, len);
+	if (!g)
+		return -ENOMEM;
+	if (old) {
+		g->is_dir = old->is_dir;
+		drop_grave(m, old, false);
+	}
+	close_grave(m, g, true, gen, wall_ns);
+	return 0;
+}
+
+unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
+			       unsigned int max)
+{
+	unsigned int n = 0;
+
+	for (; n < max && m->nghosts > m->ghosts_max; n++)
+		drop_grave(m,
+			   pool_list_first(&m->ghosts, struct master_grave,
+					   age),
+			   true);
+	for (; n < max && !pool_list_empty(&m->tombs); n++) {
+		struct master_grave *g =
+			pool_list_first(&m->tombs, struct master_grave, age);
+
+		if (m->ntombs <= m->tombs_max && g->wall_ns >= before_wall_ns)
+			break;
+		drop_grave(m, g, true);
+	}
+	return n;
+}
+
+/* ---- names ---- */
+
+struct master_file *master_map_file(struct master_map *m, const char *path,
+				    size_t len)
+{
+	struct pool_entry *e = pool_tree_lookup(&m->tree, path, len);
+
+	return e && !e->is_dir ? master_entry_file(e) : NULL;
+}
+
+struct master_dir *master_map_dir(struct master_map *m, const char *path,
+				  size_t len)
+{
+	struct pool_entry *e = pool_tree_lookup(&m->tree, path, len);
+
+	return e && e->is_dir ? master_entry_dir(e) : NULL;
+}
+
+struct adding {
+	struct master_map *map;
+	const struct master_attrs *attrs;
+	const struct master_attrs *dir_attrs;
+	bool made; /* the last one added */
+	bool older; /* the last one added had a tombstone */
+};
+
+static void on_add(struct pool_entry *e, void *arg)
+{
+	struct adding *a = arg;
+	struct master_map *m = a->map;
+	char path[POOL_PATH_MAX + 1];
+	struct master_grave *g = NULL;
+	int len;
+
+	if (m->graves.count) {
+		len = pool_tree_path(e, path, sizeof(path));
+		g = len > 0 ? master_map_grave(m, path, (size_t)len) : NULL;
+	}
+	a->made = true;
+	a->older = g && g->tomb;
+	if (e->is_dir) {
+		struct master_dir *d = master_entry_dir(e);
+
+		master_item_init(&d->item, MASTER_DIR);
+		d->mode = a->dir_attrs->mode;
+		d->uid = a->dir_attrs->uid;
+		d->gid = a->dir_attrs->gid;
+		d->mtime_ns = a->dir_attrs->mtime_ns;
+		m->ndirs++;
+		master_feed_touch(&m->feed, &d->item);
+	} else {
+		struct master_file *f = master_entry_file(e);
+
+		master_item_init(&f->item, MASTER_FILE);
+		f->mode = a->attrs->mode;
+		f->uid = a->attrs->uid;
+		f->gid = a->attrs->gid;
+		f->mtime_ns = a->attrs->mtime_ns;
+		f->pin = POOL_PIN_NONE;
+		m->nfiles++;
+		m->pinned[POOL_PIN_NONE]++;
+	}
+	if (g)
+		drop_grave(m, g, false);
+}
+
+static int make(struct master_map *m, const char *path, size_t len, bool is_dir,
+		const struct master_attrs *attrs, struct adding *a,
+		struct pool_entry **ret)
+{
+	struct master_attrs implied = *attrs;
+
+	/* Who may read and write the file may pass through its directories. */
+	implied.mode = 0755;
+	*a = (struct adding){ .map = m,
+			      .attrs = attrs,
+			      .dir_attrs = is_dir ? attrs : &implied };
+	return pool_tree_make(&m->tree, path, len, is_dir, on_add, a, ret);
+}
+
+int master_map_make_file(struct master_map *m, const char *path, size_t len,
+			 const struct master_attrs *attrs,
+			 struct master_file **ret_file, bool *ret_made)
+{
+	struct pool_entry *e = NULL;
+	struct adding a;
+	int err = make(m, path, len, false, attrs, &a, &e);
+
+	if (err)
+		return err;
+	*ret_file = master_entry_file(e);
+	*ret_made = (*ret_file)->item.seq == 0;
+	if (*ret_made && a.older)
+		(*ret_file)->had_older = 1;
+	return 0;
+}
+
+int master_map_make_dir(struct master_map *m, const char *path, size_t len,
+			const struct master_attrs *attrs,
+			struct master_dir **ret_dir, bool *ret_made)
+{
+	struct pool_entry *e = NULL;
+	struct adding a;
+	int err = make(m, path, len, true, attrs, &a, &e);
+
+	if (err)
+		return err;
+	*ret_dir = master_entry_dir(e);
+	*ret_made = a.made;
+	return 0;
+}
+
+void master_map_touch_file(struct master_map *m, struct master_file *f)
+{
+	master_feed_touch(&m->feed, &f->item);
+}
+
+void master_map_touch_dir(struct master_map *m, struct master_dir *d)
+{
+	master_feed_touch(&m->feed, &d->item);
+}
+
+void master_file_set_size(struct master_map *m, struct master_file *f,
+			  uint64_t size)
+{
+	m->bytes += size - f->size;
+	f->size = size;
+}
+
+void master_file_set_pin(struct master_map *m, struct master_file *f,
+			 enum pool_pin pin)
+{
+	m->pinned[f->pin]--;
+	f->pin = (uint8_t)pin;
+	m->pinned[pin]++;
+}
+
+int master_map_remove_file(struct master_map *m, struct master_file *f,
+			   uint64_t tomb_gen, uint64_t wall_ns)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = pool_tree_path(&f->e, path, sizeof(path));
+	struct master_grave *g;
+	uint64_t gen = tomb_gen;
+
+	assert(len > 0);
+	assert(!f->extra || !f->extra->need);
+	g = new_grave(m, path, (size_t)len);
+	if (!g)
+		return -ENOMEM;
+	if (!gen && f->had_older && f->gen)
+		gen = f->gen - 1;
+	m->nfiles--;
+	m->bytes -= f->size;
+	m->pinned[f->pin]--;
+	master_feed_remove(&m->feed, &f->item);
+	free_entry_parts(&f->e, NULL);
+	close_grave(m, g, gen != 0, gen ? gen : f->gen, wall_ns);
+	pool_tree_remove(&m->tree, &f->e);
+	return 0;
+}
+
+int master_map_remove_dir(struct master_map *m, struct master_dir *d,
+			  uint64_t wall_ns)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = pool_tree_path(&d->d.e, path, sizeof(path));
+	struct master_grave *g;
+
+	if (&d->d == m->tree.root)
+		return -EBUSY;
+	if (d->d.nchildren)
+		return -ENOTEMPTY;
+	assert(len > 0);
+	g = new_grave(m, path, (size_t)len);
+	if (!g)
+		return -ENOMEM;
+	g->is_dir = 1;
+	m->ndirs--;
+	master_feed_remove(&m->feed, &d->item);
+	free_entry_parts(&d->d.e, NULL);
+	close_grave(m, g, false, 0, wall_ns);
+	pool_tree_remove(&m->tree, &d->d.e);
+	return 0;
+}
+
+static void check_graves(const struct pool_list *head, uint64_t n)
+{
+	const struct pool_list *it;
+
+	for (it = head->next; it != head; it = it->next)
+		n--;
+	assert(n == 0);
+}
+
+void master_map_check(struct master_map *m)
+{
+	uint64_t last = 0, files = 0, dirs = 0, bytes = 0;
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->feed.items) {
+		struct master_item *i =
+			pool_list_entry(it, struct master_item, link);
+
+		assert(i->seq > last && i->seq <= m->feed.seq);
+		last = i->seq;
+		if (i->kind == MASTER_FILE) {
+			files++;
+			bytes += master_item_file(i)->size;
+		}
+		dirs += i->kind == MASTER_DIR &&
+			&master_item_dir(i)->d != m->tree.root;
+	}
+	assert(files == m->nfiles && dirs == m->ndirs && bytes == m->bytes);
+	assert(m->graves.count == m->ntombs + m->nghosts);
+	check_graves(&m->tombs, m->ntombs);
+	check_graves(&m->ghosts, m->nghosts);
+}

@@ -1,0 +1,262 @@
+#include "master/members.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "master/place.h"
+
+void master_members_init(struct master_members *ms)
+{
+	memset(ms, 0, sizeof(*ms));
+}
+
+void master_members_fini(struct master_members *ms)
+{
+	unsigned int i;
+
+	for (i = 0; i < ms->n; i++)
+		free(ms->by_index[i]);
+	ms->n = 0;
+}
+
+static void changed(struct master_members *ms, struct master_member *mb)
+{
+	mb->changed = ++ms->changes;
+}
+
+struct master_member *master_members_find(const struct master_members *ms,
+					  const uint8_t id[POOL_ID_SIZE])
+{
+	unsigned int i;
+
+	for (i = 0; i < ms->n; i++)
+		if (!memcmp(ms->by_index[i]->id, id, POOL_ID_SIZE))
+			return ms->by_index[i];
+	return NULL;
+}
+
+/* One whose index means nothing to anybody any more, or NULL. */
+static struct master_member *reusable(const struct master_members *ms)
+{
+	struct master_member *best = NULL;
+	unsigned int i;
+
+	for (i = 0; i < ms->n; i++) {
+		struct master_member *mb = ms->by_index[i];
+
+		if (!mb->gone || mb->unswept || mb->expected || mb->coming ||
+		    mb->leaving)
+			continue;
+		if (!best || mb->left_wall_ns < best->left_wall_ns)
+			best = mb;
+	}
+	return best;
+}
+
+int master_members_make(struct master_members *ms,
+			const uint8_t id[POOL_ID_SIZE],
+			struct master_member **ret)
+{
+	struct master_member *mb = master_members_find(ms, id);
+	uint16_t index;
+	uint8_t phase;
+
+	if (mb) {
+		*ret = mb;
+		return 0;
+	}
+	if (ms->n < MASTER_NODES_MAX) {
+		mb = calloc(1, sizeof(*mb));
+		if (!mb)
+			return -ENOMEM;
+		mb->index = (uint16_t)ms->n;
+		ms->by_index[ms->n++] = mb;
+	} else {
+		mb = reusable(ms);
+		if (!mb)
+			return -ENOSPC;
+		index = mb->index;
+		phase = mb->phase;
+		memset(mb, 0, sizeof(*mb));
+		mb->index = index;
+		mb->phase = phase;
+	}
+	memcpy(mb->id, id, POOL_ID_SIZE);
+	mb->gone = true;
+	changed(ms, mb);
+	*ret = mb;
+	return 0;
+}
+
+static bool fits(const char *text, size_t cap)
+{
+	return strnlen(text, cap) < cap;
+}
+
+int master_member_check(const Kvpool__NodeInfo *info)
+{
+	const struct master_member *mb = NULL;
+
+	if (!info || info->id.len != POOL_ID_SIZE)
+		return -EINVAL;
+	if (!fits(info->name, sizeof(mb->name)) ||
+	    !fits(info->advertise, sizeof(mb->advertise)) ||
+	    !fits(info->unix_path, sizeof(mb->unix_path)) ||
+	    !fits(info->host_id, sizeof(mb->host_id)) ||
+	    !fits(info->data_mode, sizeof(mb->data_mode)))
+		return -EINVAL;
+	return 0;
+}
+
+static void set_text(char *to, size_t cap, const char *from)
+{
+	snprintf(to, cap, "%s", from);
+}
+
+static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
+{
+	mb->capacity = info->capacity;
+	mb->used = info->used;
+	mb->evictable = info->evictable;
+	mb->objects = info->objects;
+	master_place_accepting(mb);
+}
+
+void master_member_describe(struct master_members *ms,
+			    struct master_member *mb,
+			    const Kvpool__NodeInfo *info)
+{
+	set_text(mb->name, sizeof(mb->name), info->name);
+	set_text(mb->advertise, sizeof(mb->advertise), info->advertise);
+	set_text(mb->unix_path, sizeof(mb->unix_path), info->unix_path);
+	set_text(mb->host_id, sizeof(mb->host_id), info->host_id);
+	set_text(mb->data_mode, sizeof(mb->data_mode), info->data_mode);
+	mb->is_store = info->is_store;
+	mb->is_mount = info->is_mount;
+	set_figures(mb, info);
+	changed(ms, mb);
+}
+
+void master_member_figures(struct master_members *ms, struct master_member *mb,
+			   const Kvpool__NodeInfo *info)
+{
+	if (mb->capacity == info->capacity && mb->used == info->used &&
+	    mb->evictable == info->evictable && mb->objects == info->objects)
+		return;
+	set_figures(mb, info);
+	changed(ms, mb);
+}
+
+int master_member_join(struct master_members *ms, struct master_member *mb,
+		       struct master_session *session, uint64_t now_ms)
+{
+	if (mb->unswept >= MASTER_PHASES - 1)
+		return -EAGAIN;
+	mb->unswept++;
+	mb->sweeping = false;
+	mb->phase = (uint8_t)((mb->phase + 1) % MASTER_PHASES);
+	mb->session = session;
+	mb->heard_ms = now_ms;
+	mb->gone = false;
+	mb->inventoried = false;
+	changed(ms, mb);
+	return 0;
+}
+
+void master_member_away(struct master_members *ms, struct master_member *mb,
+			uint64_t now_ms)
+{
+	mb->session = NULL;
+	mb->away_ms = now_ms;
+	changed(ms, mb);
+}
+
+void master_member_gone(struct master_members *ms, struct master_member *mb,
+			uint64_t now_wall_ns)
+{
+	mb->session = NULL;
+	mb->expected = false;
+	mb->gone = true;
+	mb->left_wall_ns = now_wall_ns;
+	mb->sweeping = false;
+	if (!mb->unswept)
+		mb->unswept = 1;
+	changed(ms, mb);
+}
+
+void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret)
+{
+	kvpool__node_info__init(ret);
+	ret->index = mb->index;
+	ret->id.data = (uint8_t *)mb->id;
+	ret->id.len = POOL_ID_SIZE;
+	ret->name = (char *)mb->name;
+	ret->advertise = (char *)mb->advertise;
+	ret->unix_path = (char *)mb->unix_path;
+	ret->host_id = (char *)mb->host_id;
+	ret->data_mode = (char *)mb->data_mode;
+	ret->is_store = mb->is_store;
+	ret->is_mount = mb->is_mount;
+	ret->alive = master_member_alive(mb);
+	ret->capacity = mb->capacity;
+	ret->used = mb->used;
+	ret->evictable = mb->evictable;
+	ret->objects = mb->objects;
+}
+
+void master_members_sweep_begin(struct master_members *ms)
+{
+	unsigned int i;
+
+	for (i = 0; i < ms->n; i++) {
+		struct master_member *mb = ms->by_index[i];
+
+		mb->sweeping = mb->gone || mb->inventoried;
+	}
+}
+
+void master_members_sweep_end(struct master_members *ms)
+{
+	unsigned int i;
+
+	for (i = 0; i < ms->n; i++) {
+		struct master_member *mb = ms->by_index[i];
+
+		if (mb->sweeping)
+			mb->unswept = 0;
+		mb->sweeping = false;
+	}
+}
+
+void master_members_totals(const struct master_members *ms,
+			   struct master_totals *ret)
+{
+	unsigned int i;
+
+	memset(ret, 0, sizeof(*ret));
+	for (i = 0; i < ms->n; i++) {
+		const struct master_member *mb = ms->by_index[i];
+
+		ret->nodes++;
+		if (!master_member_alive(mb))
+			continue;
+		ret->alive++;
+		if (!mb->is_store)
+			continue;
+		ret->capacity += mb->capacity;
+		ret->used += mb->used;
+		ret->evictable += mb->evictable;
+	}
+}
+
+bool master_members_recovering(const struct master_members *ms)
+{
+	unsigned int i;
+
+	for (i = 0; i < ms->n; i++)
+		if (ms->by_index[i]->expected)
+			return true;
+	return false;
+}

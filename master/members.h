@@ -1,0 +1,137 @@
+/*
+ * The nodes: who they are, whether they live, what they have told of
+ * themselves; and when the picture after a start is complete.
+ *
+ *   expected --join--> joined --connection lost--> away --grace over--> gone
+ *      |                 ^  ^-------- join ----------+                   |
+ *      +--time over-> gone  +------------------- join -------------------+
+ *
+ * Holders of a file carry the phase in which their node confirmed them. Each
+ * join begins a new phase of the node: what its inventory does not list is left
+ * with an older phase and no longer stands once the inventory is whole. So no
+ * walk over the map is needed at a join, only one behind it (the patrol), which
+ * takes away what does not stand.
+ *
+ * No I/O. Thread: loop.
+ */
+#ifndef MASTER_MEMBERS_H
+#define MASTER_MEMBERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "master/map.h"
+#include "pool/base/list.h"
+#include "pool/kvpool.pb-c.h"
+#include "pool/peer.h" /* POOL_ID_SIZE */
+
+#define MASTER_NODES_MAX 1024
+#define MASTER_NOBODY UINT16_MAX /* no node's index */
+
+struct master_session;
+
+struct master_member {
+	uint8_t id[POOL_ID_SIZE];
+	uint16_t index;
+	char name[64];
+	char advertise[272];
+	char unix_path[108];
+	char host_id[64];
+	char data_mode[32];
+	bool is_store, is_mount;
+	bool expected;	  /* a member of the last epoch, not heard of yet */
+	bool gone;	  /* its holders do not stand */
+	bool inventoried; /* its whole inventory has come since it joined */
+	bool accepting;	  /* has room for moved copies (hysteresis: place.h) */
+	uint8_t phase;
+	uint8_t unswept;  /* joins since a patrol took all old holders away */
+	bool sweeping;	  /* the patrol under way will have done so */
+	uint64_t capacity, used, evictable, objects;
+	struct master_session *session; /* borrows; NULL: not connected */
+	uint64_t heard_ms;
+	uint64_t away_ms;      /* when the connection was lost */
+	uint64_t left_wall_ns; /* last seen before this join; 0: all the time */
+	uint64_t changed;      /* members.changes when it last changed */
+	/* copies ordered and not yet confirmed: to it, and away from it */
+	uint64_t promised; /* bytes, as `used` does not know them */
+	unsigned int coming, leaving;
+	uint64_t leaving_bytes;
+};
+
+struct master_members {
+	struct master_member *by_index[MASTER_NODES_MAX]; /* owns */
+	unsigned int n;	  /* all below are in use or NULL */
+	uint64_t changes; /* grows with each change of a member */
+};
+
+void master_members_init(struct master_members *ms);
+void master_members_fini(struct master_members *ms);
+
+static inline struct master_member *
+master_member_at(const struct master_members *ms, unsigned int index)
+{
+	return index < ms->n ? ms->by_index[index] : NULL;
+}
+static inline bool master_member_alive(const struct master_member *mb)
+{
+	return mb && mb->session;
+}
+/* NULL if unknown. */
+struct master_member *master_members_find(const struct master_members *ms,
+					  const uint8_t id[POOL_ID_SIZE]);
+/*
+ * Known or new (then gone, nothing known of it). If the table is full, the slot
+ * of the one gone longest whose holders have been swept is reused. Returns 0,
+ * -ENOSPC or -ENOMEM.
+ */
+int master_members_make(struct master_members *ms,
+			const uint8_t id[POOL_ID_SIZE],
+			struct master_member **ret);
+/* Is the description acceptable: id, lengths of the texts? 0 or -EINVAL. */
+int master_member_check(const Kvpool__NodeInfo *info);
+/* Take over what a JOIN says. */
+void master_member_describe(struct master_members *ms,
+			    struct master_member *mb,
+			    const Kvpool__NodeInfo *info);
+/* Take over the figures of a HEARTBEAT. */
+void master_member_figures(struct master_members *ms,
+			   struct master_member *mb,
+			   const Kvpool__NodeInfo *info);
+/* A new session; begins a new phase. -EAGAIN if it has joined too often for
+ * the patrol to keep up (its phases would be mistaken). */
+int master_member_join(struct master_members *ms, struct master_member *mb,
+		       struct master_session *session, uint64_t now_ms);
+/* Its connection is lost; its holders stand until it is gone. */
+void master_member_away(struct master_members *ms, struct master_member *mb,
+			uint64_t now_ms);
+void master_member_gone(struct master_members *ms, struct master_member *mb,
+			uint64_t now_wall_ns);
+/* For the feed and for REPLICATE: borrows from mb. */
+void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret);
+
+/* Does this holder still count? */
+static inline bool master_holder_stands(const struct master_members *ms,
+					master_holder h)
+{
+	const struct master_member *mb =
+		master_member_at(ms, master_holder_index(h));
+
+	if (!mb || mb->gone)
+		return false;
+	return master_holder_phase(h) == mb->phase || !mb->inventoried;
+}
+/* A patrol begins / has been over the whole map. */
+void master_members_sweep_begin(struct master_members *ms);
+void master_members_sweep_end(struct master_members *ms);
+
+struct master_totals {
+	unsigned int nodes, alive;
+	uint64_t capacity, used, evictable; /* of the living stores */
+};
+void master_members_totals(const struct master_members *ms,
+			   struct master_totals *ret);
+/* Is anybody of the last epoch still to come, or to end its inventory? */
+bool master_members_recovering(const struct master_members *ms);
+
+#endif

@@ -1,0 +1,227 @@
+/*
+ * Meta messages: validation of what comes in, encoding of what goes out.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "master/impl.h"
+
+int master_meta_check(const Kvpool__Meta *meta, bool whole)
+{
+	if (pool_path_check((const char *)meta->path.data, meta->path.len))
+		return -EINVAL;
+	if (meta->mode & ~07777u)
+		return -EINVAL;
+	if (whole && (meta->is_dir || meta->sum.len != MASTER_SUM_SIZE))
+		return -EINVAL;
+	return meta->size > INT64_MAX ? -EINVAL : 0;
+}
+
+void master_meta_attrs(const Kvpool__Meta *meta, struct master_attrs *ret)
+{
+	ret->mode = (uint16_t)(meta->mode & 01777u);
+	ret->uid = meta->uid;
+	ret->gid = meta->gid;
+	ret->mtime_ns = meta->mtime_ns;
+}
+
+static int read_rules(const struct pool_xattrs *x, bool is_dir, bool strict,
+		      uint64_t wall_ns, struct pool_rules *rules)
+{
+	const char *name;
+	const void *value;
+	size_t cursor = 0, len;
+	int err;
+
+	while (pool_xattrs_next(x, &cursor, &name, &value, &len)) {
+		if (strncmp(name, POOL_XATTR_PREFIX,
+			    strlen(POOL_XATTR_PREFIX)) != 0)
+			continue;
+		err = pool_rules_set(rules, name, value, len, is_dir, wall_ns,
+				     NULL);
+		if (err && strict)
+			return err;
+	}
+	return 0;
+}
+
+static bool user_names_only(const Kvpool__Meta *meta)
+{
+	size_t i;
+
+	for (i = 0; i < meta->n_xattrs; i++)
+		if (strncmp(meta->xattrs[i]->name, "user.", 5) != 0 ||
+		    !meta->xattrs[i]->name[5])
+			return false;
+	return true;
+}
+
+int master_meta_xattrs(const Kvpool__Meta *meta, bool is_dir, bool strict,
+		       uint64_t wall_ns, struct pool_xattrs **ret_xattrs,
+		       struct pool_rules *ret_rules)
+{
+	struct pool_xattrs *x = NULL;
+	struct pool_rules rules = { 0 };
+	int err;
+
+	if (!user_names_only(meta))
+		return -EINVAL;
+	if (meta->n_xattrs) {
+		err = pool_xattrs_from_pb(meta->xattrs, meta->n_xattrs, &x);
+		if (err)
+			return err;
+		err = read_rules(x, is_dir, strict, wall_ns, &rules);
+		if (err) {
+			pool_xattrs_free(x);
+			return err;
+		}
+	}
+	*ret_xattrs = x;
+	*ret_rules = rules;
+	return 0;
+}
+
+/* ---- batches ---- */
+
+/* What one entry may take of the arena: a path and all its holders. */
+#define ENTRY_ARENA_MAX (POOL_PATH_MAX + 16 + MASTER_HOLDERS_MAX * 4)
+
+static struct master_batch the_batch;
+
+struct master_batch *master_batch_start(void)
+{
+	assert(!the_batch.n);
+	return &the_batch;
+}
+
+void master_batch_reset(struct master_batch *b)
+{
+	size_t i;
+
+	for (i = 0; i < b->n; i++)
+		free(b->xattrs[i]);
+	b->n = b->bytes = b->used = 0;
+}
+
+bool master_batch_full(const struct master_batch *b)
+{
+	return b->n == POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES ||
+	       sizeof(b->arena) - b->used < ENTRY_ARENA_MAX;
+}
+
+/* Memory for the current entry, aligned for uint32_t. */
+static void *arena_take(struct master_batch *b, size_t len)
+{
+	void *p = b->arena + b->used;
+
+	b->used += (len + 7) & ~(size_t)7;
+	assert(b->used <= sizeof(b->arena));
+	return p;
+}
+
+static void add_path(struct master_batch *b, const struct pool_entry *e,
+		     Kvpool__Meta *out)
+{
+	char *buf = (char *)b->arena + b->used;
+	int len = pool_tree_path(e, buf, POOL_PATH_MAX + 1);
+
+	assert(len >= 0);
+	arena_take(b, (size_t)len + 1);
+	out->path.data = (uint8_t *)buf;
+	out->path.len = (size_t)len;
+	b->bytes += (size_t)len;
+}
+
+static int add_xattrs(struct master_batch *b, const struct master_extra *x,
+		      Kvpool__Meta *out)
+{
+	Kvpool__Xattr **list = NULL;
+	size_t n = 0, i;
+	int err;
+
+	if (!x || !x->xattrs)
+		return 0;
+	err = pool_xattrs_to_pb(x->xattrs, &list, &n);
+	if (err)
+		return err;
+	b->xattrs[b->n] = list;
+	out->xattrs = list;
+	out->n_xattrs = n;
+	for (i = 0; i < n; i++)
+		b->bytes += strlen(list[i]->name) + list[i]->value.len + 8;
+	return 0;
+}
+
+static int add_file(struct master_batch *b, struct master_file *f,
+		    Kvpool__Meta *out)
+{
+	const master_holder *h = master_file_holders(f);
+	unsigned int i;
+
+	add_path(b, &f->e, out);
+	out->gen = f->gen;
+	out->size = f->size;
+	out->sum.data = f->sum;
+	out->sum.len = MASTER_SUM_SIZE;
+	out->mode = f->mode;
+	out->uid = f->uid;
+	out->gid = f->gid;
+	out->mtime_ns = f->mtime_ns;
+	out->holders = arena_take(b, f->nholders * sizeof(uint32_t));
+	out->n_holders = f->nholders;
+	for (i = 0; i < f->nholders; i++)
+		out->holders[i] = master_holder_index(h[i]);
+	return add_xattrs(b, f->extra, out);
+}
+
+static int add_dir(struct master_batch *b, struct master_dir *d,
+		   Kvpool__Meta *out)
+{
+	add_path(b, &d->d.e, out);
+	out->is_dir = 1;
+	out->mode = d->mode;
+	out->uid = d->uid;
+	out->gid = d->gid;
+	out->mtime_ns = d->mtime_ns;
+	return add_xattrs(b, d->extra, out);
+}
+
+static void add_grave(struct master_batch *b, struct master_grave *g,
+		      Kvpool__Meta *out)
+{
+	out->path.data = (uint8_t *)g->path;
+	out->path.len = g->path_len;
+	out->is_dir = g->is_dir;
+	out->gen = g->gen;
+	out->deleted = 1;
+	b->bytes += g->path_len;
+}
+
+int master_batch_add(struct master_batch *b, struct master_item *i)
+{
+	Kvpool__Meta *out = &b->metas[b->n];
+	int err = 0;
+
+	kvpool__meta__init(out);
+	b->xattrs[b->n] = NULL;
+	out->seq = i->seq;
+	b->bytes += 96; /* the fixed fields */
+	switch ((enum master_kind)i->kind) {
+	case MASTER_FILE:
+		err = add_file(b, master_item_file(i), out);
+		break;
+	case MASTER_DIR:
+		err = add_dir(b, master_item_dir(i), out);
+		break;
+	case MASTER_GRAVE:
+		add_grave(b, master_item_grave(i), out);
+		break;
+	}
+	if (err)
+		return err;
+	b->list[b->n] = out;
+	b->n++;
+	return 0;
+}

@@ -1,0 +1,405 @@
+/*
+ * OPS: changes that nodes ask for. Each is answered, in order; a bad one gets
+ * -EINVAL and the others go on.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "master/impl.h"
+#include "pool/base/clock.h"
+
+struct op {
+	struct master_session *s;
+	struct master *m;
+	const Kvpool__Meta *meta;
+	const char *path; /* of meta */
+	size_t len;
+	uint32_t set;
+	bool queued;
+	uint64_t wall_ns;
+	Kvpool__OpResult *result;
+};
+
+static void result_seq(struct op *op, const struct master_item *i)
+{
+	op->result->seq = i->seq;
+}
+
+/* ---- PUBLISH ---- */
+
+/* Made while cut off: does something newer than what it was made from exist? */
+static bool overtaken(struct op *op)
+{
+	const struct master_file *f =
+		master_map_file(&op->m->map, op->path, op->len);
+	uint64_t tomb;
+
+	if (!op->queued)
+		return false;
+	if (f)
+		return f->gen > op->meta->base_gen;
+	/* A new name that was once deleted is no overwrite. */
+	if (!op->meta->base_gen)
+		return false;
+	tomb = master_map_tomb_gen(&op->m->map, op->path, op->len);
+	return tomb > op->meta->base_gen;
+}
+
+/* The name now means this content, and the sender alone holds it. */
+static int replace(struct op *op, struct master_file *f,
+		   struct pool_xattrs *xattrs, const struct pool_rules *rules)
+{
+	struct master_member *mb = op->s->member;
+	struct master_attrs attrs;
+
+	if (master_extra_set(&f->extra, xattrs, rules))
+		return -ENOMEM;
+	if (f->gen) {
+		master_repair_cancel(op->m, f);
+		master_drop_holders(op->m, f, mb,
+				    KVPOOL__DROP__REASON__SUPERSEDED);
+		f->had_older = 1;
+	}
+	master_file_clear_holders(f);
+	/* Cannot fail: the first ones are kept in the entry. */
+	master_file_add_holder(&op->m->map, f,
+			       master_holder_make(mb->index, mb->phase));
+	master_meta_attrs(op->meta, &attrs);
+	f->mode = attrs.mode;
+	f->uid = attrs.uid;
+	f->gid = attrs.gid;
+	f->mtime_ns = attrs.mtime_ns;
+	f->gen = master_next_gen(op->m);
+	master_file_set_size(&op->m->map, f, op->meta->size);
+	memcpy(f->sum, op->meta->sum.data, MASTER_SUM_SIZE);
+	return 0;
+}
+
+static int op_publish(struct op *op)
+{
+	struct pool_xattrs *xattrs = NULL;
+	struct pool_rules rules;
+	struct master_attrs attrs;
+	struct master_file *f;
+	bool made;
+	int err;
+
+	master_count(op->m, MC_PUBLISH);
+	if (master_meta_check(op->meta, true))
+		return -EINVAL;
+	if (overtaken(op))
+		return -ESTALE;
+	err = master_meta_xattrs(op->meta, false, false, op->wall_ns, &xattrs,
+				 &rules);
+	if (err)
+		return err;
+	master_meta_attrs(op->meta, &attrs);
+	err = master_map_make_file(&op->m->map, op->path, op->len, &attrs, &f,
+				   &made);
+	if (err) {
+		pool_xattrs_free(xattrs);
+		return err;
+	}
+	err = replace(op, f, xattrs, &rules);
+	if (err) {
+		pool_xattrs_free(xattrs);
+		if (made)
+			master_map_remove_file(&op->m->map, f, 0, op->wall_ns);
+		return err;
+	}
+	master_map_touch_file(&op->m->map, f);
+	op->result->gen = f->gen;
+	/* The sender holds it, so it stays. */
+	master_review(op->m, f);
+	result_seq(op, &f->item);
+	return 0;
+}
+
+/* ---- UNLINK ---- */
+
+/*
+ * There is no such name. Copies may exist all the same: with a node that is
+ * away, or, after a start, with one whose inventory is still to come.
+ */
+static int unlink_missing(struct op *op)
+{
+	uint64_t gen = op->meta->gen;
+	int err;
+
+	if (master_map_dir(&op->m->map, op->path, op->len))
+		return -EISDIR;
+	if (!gen && op->m->ready)
+		return 0;
+	/* No generation of another epoch than ours, or of the future. */
+	if (!gen || gen > (op->m->epoch << POOL_GEN_SEQ_BITS |
+			   op->m->gen_seq))
+		gen = master_next_gen(op->m);
+	err = master_map_bury(&op->m->map, op->path, op->len, gen, op->wall_ns);
+	if (err)
+		return err;
+	master_keep_tomb(op->m, op->path, op->len, gen, op->wall_ns);
+	op->result->seq = op->m->map.feed.seq;
+	return 0;
+}
+
+static int op_unlink(struct op *op)
+{
+	struct master_file *f;
+	uint64_t gen;
+	int err;
+
+	master_count(op->m, MC_UNLINK);
+	if (master_meta_check(op->meta, false))
+		return -EINVAL;
+	f = master_map_file(&op->m->map, op->path, op->len);
+	if (!f)
+		return unlink_missing(op);
+	if (op->meta->gen && f->gen > op->meta->gen)
+		return -ESTALE;
+	master_repair_cancel(op->m, f);
+	master_drop_holders(op->m, f, NULL, KVPOOL__DROP__REASON__DELETED);
+	gen = master_next_gen(op->m);
+	err = master_map_remove_file(&op->m->map, f, gen, op->wall_ns);
+	if (err)
+		return err;
+	master_keep_tomb(op->m, op->path, op->len, gen, op->wall_ns);
+	op->result->seq = op->m->map.feed.seq;
+	return 0;
+}
+
+/* ---- directories ---- */
+
+static int set_dir_extra(struct op *op, struct master_dir *d)
+{
+	struct pool_xattrs *xattrs = NULL;
+	struct pool_rules rules;
+	int err;
+
+	err = master_meta_xattrs(op->meta, true, true, op->wall_ns, &xattrs,
+				 &rules);
+	if (err)
+		return err;
+	err = master_extra_set(&d->extra, xattrs, &rules);
+	if (err)
+		pool_xattrs_free(xattrs);
+	/* Rules reach down: everything below is looked at again. */
+	else if (d->d.nchildren)
+		master_patrol_start(op->m);
+	return err;
+}
+
+static void keep_made(struct op *op, struct master_dir *d)
+{
+	if (!d->made)
+		op->m->ndirs_made++;
+	d->made = 1;
+	master_keep_dir(op->m, d);
+}
+
+static int op_mkdir(struct op *op)
+{
+	struct pool_xattrs *xattrs = NULL;
+	struct pool_rules rules;
+	struct master_attrs attrs;
+	struct master_dir *d;
+	bool made;
+	int err;
+
+	master_count(op->m, MC_MKDIR);
+	if (master_meta_check(op->meta, false))
+		return -EINVAL;
+	err = master_meta_xattrs(op->meta, true, true, op->wall_ns, &xattrs,
+				 &rules);
+	pool_xattrs_free(xattrs);
+	if (err)
+		return err;
+	master_meta_attrs(op->meta, &attrs);
+	err = master_map_make_dir(&op->m->map, op->path, op->len, &attrs, &d,
+				  &made);
+	if (err)
+		return err;
+	/* One that only the names below it implied takes the attributes of who
+	 * makes it; else it exists, which is success. */
+	if (!made && d->made) {
+		result_seq(op, &d->item);
+		return 0;
+	}
+	err = set_dir_extra(op, d);
+	if (err)
+		return err;
+	d->mode = attrs.mode;
+	d->uid = attrs.uid;
+	d->gid = attrs.gid;
+	d->mtime_ns = attrs.mtime_ns;
+	master_map_touch_dir(&op->m->map, d);
+	keep_made(op, d);
+	result_seq(op, &d->item);
+	return 0;
+}
+
+static int op_rmdir(struct op *op)
+{
+	struct master_dir *d;
+	bool kept;
+	int err;
+
+	master_count(op->m, MC_RMDIR);
+	if (master_meta_check(op->meta, false))
+		return -EINVAL;
+	d = master_map_dir(&op->m->map, op->path, op->len);
+	if (!d)
+		return master_map_file(&op->m->map, op->path, op->len) ?
+			       -ENOTDIR :
+			       -ENOENT;
+	kept = d->made;
+	err = master_map_remove_dir(&op->m->map, d, op->wall_ns);
+	if (err)
+		return err;
+	if (kept) {
+		op->m->ndirs_made--;
+		master_keep_rmdir(op->m, op->path, op->len);
+	}
+	op->result->seq = op->m->map.feed.seq;
+	return 0;
+}
+
+/* ---- SETATTR ---- */
+
+#define SET_KNOWN                                                          \
+	(POOL_SET_MODE | POOL_SET_UID | POOL_SET_GID | POOL_SET_MTIME | \
+	 POOL_SET_XATTRS)
+
+static void set_attrs(const struct op *op, uint16_t *mode, uint32_t *uid,
+		      uint32_t *gid, uint64_t *mtime_ns)
+{
+	struct master_attrs a;
+
+	master_meta_attrs(op->meta, &a);
+	if (op->set & POOL_SET_MODE)
+		*mode = a.mode;
+	if (op->set & POOL_SET_UID)
+		*uid = a.uid;
+	if (op->set & POOL_SET_GID)
+		*gid = a.gid;
+	if (op->set & POOL_SET_MTIME)
+		*mtime_ns = a.mtime_ns;
+}
+
+static int setattr_dir(struct op *op, struct master_dir *d)
+{
+	int err;
+
+	if (op->set & POOL_SET_XATTRS) {
+		err = set_dir_extra(op, d);
+		if (err)
+			return err;
+	}
+	set_attrs(op, &d->mode, &d->uid, &d->gid, &d->mtime_ns);
+	master_map_touch_dir(&op->m->map, d);
+	keep_made(op, d);
+	result_seq(op, &d->item);
+	return 0;
+}
+
+static int setattr_file(struct op *op, struct master_file *f)
+{
+	struct pool_xattrs *xattrs = NULL;
+	struct pool_rules rules;
+	int err;
+
+	if (op->set & POOL_SET_XATTRS) {
+		err = master_meta_xattrs(op->meta, false, true, op->wall_ns,
+					 &xattrs, &rules);
+		if (err)
+			return err;
+		err = master_extra_set(&f->extra, xattrs, &rules);
+		if (err) {
+			pool_xattrs_free(xattrs);
+			return err;
+		}
+	}
+	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
+	master_map_touch_file(&op->m->map, f);
+	op->result->gen = f->gen;
+	op->result->seq = op->m->map.feed.seq;
+	if (master_review(op->m, f) == MASTER_KEPT)
+		result_seq(op, &f->item);
+	return 0;
+}
+
+static int op_setattr(struct op *op)
+{
+	struct pool_entry *e;
+
+	master_count(op->m, MC_SETATTR);
+	/* "" is the root, which has attributes like any directory. */
+	if ((op->len && master_meta_check(op->meta, false)) ||
+	    op->meta->mode & ~07777u || op->set & ~SET_KNOWN)
+		return -EINVAL;
+	e = pool_tree_lookup(&op->m->map.tree, op->path, op->len);
+	if (!e) /* "not yet", never "no", before all inventories are in */
+		return op->m->ready ? -ENOENT : -EAGAIN;
+	return e->is_dir ? setattr_dir(op, master_entry_dir(e)) :
+			   setattr_file(op, master_entry_file(e));
+}
+
+/* ---- the message ---- */
+
+static int run(struct op *op, const Kvpool__Op *msg)
+{
+	op->meta = msg->meta;
+	op->path = (const char *)msg->meta->path.data;
+	op->len = msg->meta->path.len;
+	op->set = msg->set;
+	op->queued = msg->queued;
+	switch (msg->kind) {
+	case KVPOOL__OP__KIND__PUBLISH:
+		return op_publish(op);
+	case KVPOOL__OP__KIND__UNLINK:
+		return op_unlink(op);
+	case KVPOOL__OP__KIND__MKDIR:
+		return op_mkdir(op);
+	case KVPOOL__OP__KIND__RMDIR:
+		return op_rmdir(op);
+	case KVPOOL__OP__KIND__SETATTR:
+		return op_setattr(op);
+	default:
+		return -EINVAL;
+	}
+}
+
+static Kvpool__OpResult results[POOL_BATCH_MAX];
+static Kvpool__OpResult *result_list[POOL_BATCH_MAX];
+
+void master_on_ops(struct master_session *s, uint64_t req,
+		   const Kvpool__Ops *msg)
+{
+	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
+	struct master *m = s->m;
+	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
+	size_t i;
+
+	if (msg->n_ops > POOL_BATCH_MAX) {
+		master_count(m, MC_BAD_MESSAGES);
+		return master_session_fail(s, -EPROTO, "too many OPS");
+	}
+	/* A DROP to the sender itself may find its connection gone. */
+	for (i = 0; i < msg->n_ops && !s->ended; i++) {
+		op.result = &results[i];
+		kvpool__op_result__init(op.result);
+		op.result->status = msg->ops[i]->meta ? run(&op, msg->ops[i]) :
+							-EINVAL;
+		if (op.result->status)
+			master_count(m, MC_OPS_FAILED);
+		result_list[i] = op.result;
+	}
+	/* What was answered outlives this process. */
+	if (m->state)
+		master_state_flush(m->state);
+	done.results = result_list;
+	done.n_results = msg->n_ops;
+	/* Before any FEED that has these changes: those go out later. */
+	master_session_send(s, POOL_MSG_OPS_DONE, req, &done.base);
+	master_kick(m);
+}

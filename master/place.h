@@ -1,0 +1,63 @@
+/*
+ * Which node a copy goes to, and who may drop what. Policy only: it looks at
+ * the members' figures and at one file, and changes neither (but for the
+ * accepting flag).
+ *
+ * Copies on nodes that give the pool no memory (is_store = 0) never count.
+ *
+ * Room: a store takes further copies while what is free (capacity - used -
+ * promised) is more than 2 % of its capacity and four times the object; once it
+ * has fallen below the 2 %, only from 4 % on again, so that two nearly full
+ * stores do not pass the same objects to and fro.
+ *
+ * Thread: loop.
+ */
+#ifndef MASTER_PLACE_H
+#define MASTER_PLACE_H
+
+#include "master/members.h"
+
+/* Copies under way to, or away from, one node. */
+#define MASTER_COMING_MAX 64
+#define MASTER_COMING_BYTES (256ull << 20)
+
+/* Bytes free for copies: what is promised to others is not. */
+uint64_t master_place_free(const struct master_member *mb);
+/* Bring mb->accepting up to date with its figures. */
+void master_place_accepting(struct master_member *mb);
+/* Has it room for one more copy of this size? */
+bool master_place_room(const struct master_member *mb, uint64_t size);
+
+/* Store holders that stand, `except` (MASTER_NOBODY: none) not counted. */
+unsigned int master_place_copies(const struct master_members *ms,
+				 const struct master_file *f,
+				 unsigned int except);
+
+/*
+ * The living store for one more copy: one that does not hold it, has room, and
+ * is within its bounds of copies under way; on another host than the holders if
+ * there is one; of these, the one with most room. `avoid` only if there is no
+ * other. 0; -EBUSY: only ones at their bounds; -ENOSPC: none has room.
+ */
+int master_place_target(const struct master_members *ms,
+			const struct master_file *f, unsigned int avoid,
+			struct master_member **ret);
+
+enum master_verdict {
+	MASTER_GRANT,	/* drop it: enough copies remain */
+	MASTER_MOVE,	/* when *ret_target has it */
+	MASTER_LAST,	/* drop it: a copy that was wanted, but no room */
+	MASTER_REFUSE,	/* keep it (or ask again later) */
+};
+/*
+ * `from`, which holds f, would like to drop it. rules are f's effective ones;
+ * ready: nothing but surplus copies goes before.
+ */
+enum master_verdict master_place_evict(const struct master_members *ms,
+				       const struct master_file *f,
+				       const struct master_member *from,
+				       const struct pool_rules *rules,
+				       bool ready,
+				       struct master_member **ret_target);
+
+#endif

@@ -1,0 +1,220 @@
+/*
+ * Telling the mounts: FEED in batches, and SYNC, which waits until all know.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "master/impl.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+
+/* Deletions older than a whole picture are passed over by this many a batch. */
+#define SCAN_MAX 8192u
+
+/* ---- FEED ---- */
+
+static Kvpool__NodeInfo node_infos[MASTER_NODES_MAX];
+static Kvpool__NodeInfo *node_list[MASTER_NODES_MAX];
+
+/* The members that have changed since the session was last told. */
+static size_t collect_nodes(struct master_session *s)
+{
+	const struct master_members *ms = &s->m->members;
+	size_t n = 0;
+	unsigned int i;
+
+	if (s->nodes_told == ms->changes)
+		return 0;
+	for (i = 0; i < ms->n; i++) {
+		if (ms->by_index[i]->changed <= s->nodes_told)
+			continue;
+		master_member_info(ms->by_index[i], &node_infos[n]);
+		node_list[n] = &node_infos[n];
+		n++;
+	}
+	s->nodes_told = ms->changes;
+	return n;
+}
+
+static void collect_entries(struct master_session *s, struct master_batch *b)
+{
+	struct master_feed *feed = &s->m->map.feed;
+	unsigned int scan = SCAN_MAX;
+	struct master_item *i;
+
+	while (!master_batch_full(b)) {
+		i = master_sub_next(feed, &s->sub, &scan);
+		if (!i || master_batch_add(b, i))
+			return; /* ENOMEM: it stands there still */
+		master_cursor_advance(feed, &s->sub.cursor);
+	}
+}
+
+static bool due(const struct master_session *s)
+{
+	return s->subscribed && !s->ended && master_sub_open_window(&s->sub) &&
+	       (s->nodes_told != s->m->members.changes ||
+		master_sub_due(&s->m->map.feed, &s->sub, s->m->ready));
+}
+
+static void send_batch(struct master_session *s)
+{
+	Kvpool__Feed msg = KVPOOL__FEED__INIT;
+	struct master_batch *b = master_batch_start();
+	bool begin, complete;
+	uint64_t upto;
+
+	msg.nodes = node_list;
+	msg.n_nodes = collect_nodes(s);
+	collect_entries(s, b);
+	msg.entries = b->list;
+	msg.n_entries = b->n;
+	master_sub_batch_end(&s->m->map.feed, &s->sub, s->m->ready,
+			     pool_now_ms(), &begin, &complete, &upto);
+	msg.begin = begin;
+	msg.complete = complete;
+	msg.upto_seq = upto;
+	master_count(s->m, MC_FEED_BATCHES);
+	pool_count_add(&s->m->stats.c[MC_FEED_ENTRIES], b->n);
+	master_session_send(s, POOL_MSG_FEED, 0, &msg.base);
+	master_batch_reset(b);
+}
+
+void master_pump(struct master *m)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		master_session_flush_drops(s);
+		while (due(s))
+			send_batch(s);
+	}
+	master_answer_syncs(m);
+}
+
+void master_on_subscribe(struct master_session *s,
+			 const Kvpool__Subscribe *msg)
+{
+	struct master *m = s->m;
+
+	if (s->subscribed) {
+		master_count(m, MC_BAD_MESSAGES);
+		return master_session_fail(s, -EPROTO, "a second SUBSCRIBE");
+	}
+	master_sub_open(&m->map.feed, &s->sub,
+			msg->epoch != m->epoch || !msg->seq, msg->seq);
+	if (s->sub.begin)
+		master_count(m, MC_PICTURES);
+	s->subscribed = true;
+	s->nodes_told = 0;
+	m->nsubscribers++;
+	master_kick(m);
+}
+
+void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg)
+{
+	if (!s->subscribed)
+		return;
+	master_sub_ack(&s->m->map.feed, &s->sub, msg->seq);
+	while (due(s))
+		send_batch(s);
+	master_answer_syncs(s->m);
+}
+
+void master_check_acks(struct master *m, uint64_t now_ms)
+{
+	uint64_t limit = (uint64_t)m->heartbeat_ms * MASTER_GRACE;
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		if (!s->subscribed || s->ended || !s->sub.nsent ||
+		    now_ms - s->sub.sent_ms[0] <= limit)
+			continue;
+		master_count(m, MC_CUT_OFF);
+		master_session_end(s, "it does not acknowledge the feed");
+	}
+}
+
+void master_unsubscribe(struct master_session *s)
+{
+	struct pool_list *it, *tmp;
+
+	if (s->subscribed) {
+		master_sub_close(&s->m->map.feed, &s->sub);
+		s->subscribed = false;
+		s->m->nsubscribers--;
+	}
+	pool_list_each(it, tmp, &s->waits) {
+		struct master_sync *y =
+			pool_list_entry(it, struct master_sync, link);
+
+		master_wait_remove(&y->wait);
+		pool_list_del(&y->link);
+		free(y);
+	}
+	s->nwaits = 0;
+	/* Others may have waited for this one only. */
+	master_kick(s->m);
+}
+
+/* ---- SYNC ---- */
+
+static void refuse_sync(struct master_session *s, uint64_t req, int status)
+{
+	Kvpool__Error msg = KVPOOL__ERROR__INIT;
+
+	master_count(s->m, MC_WAITS_REFUSED);
+	msg.status = status;
+	msg.text = (char *)"too many SYNCs wait";
+	master_session_send(s, POOL_MSG_ERROR, req, &msg.base);
+}
+
+/*
+ * The wait is for all that has changed until now, not only up to the sequence
+ * asked for: that change may have moved on already (see struct master_wait).
+ */
+void master_on_sync(struct master_session *s, uint64_t req,
+		    const Kvpool__Sync *msg)
+{
+	struct master_sync *y;
+
+	(void)msg;
+	master_count(s->m, MC_WAITS);
+	if (s->nwaits >= MASTER_WAITS_MAX)
+		return refuse_sync(s, req, -EBUSY);
+	y = calloc(1, sizeof(*y));
+	if (!y)
+		return refuse_sync(s, req, -ENOMEM);
+	y->s = s;
+	y->req = req;
+	y->started_ns = pool_now_ns();
+	pool_list_add_tail(&s->waits, &y->link);
+	s->nwaits++;
+	master_wait_add(&s->m->map.feed, &y->wait);
+	master_answer_syncs(s->m);
+}
+
+void master_answer_syncs(struct master *m)
+{
+	struct master_wait *w;
+
+	while ((w = master_wait_over(&m->map.feed))) {
+		struct master_sync *y =
+			pool_container_of(w, struct master_sync, wait);
+		struct master_session *s = y->s;
+		uint64_t req = y->req;
+
+		pool_hist_add(&m->stats.sync, pool_now_ns() - y->started_ns);
+		pool_list_del(&y->link);
+		s->nwaits--;
+		free(y);
+		master_session_send(s, POOL_MSG_SYNCED, req, NULL);
+	}
+}

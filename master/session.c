@@ -1,0 +1,440 @@
+/*
+ * One node's connection.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "master/impl.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+
+/* ---- sending ---- */
+
+void master_session_send(struct master_session *s, enum pool_msg type,
+			 uint64_t req, const ProtobufCMessage *msg)
+{
+	int err;
+
+	if (s->ended)
+		return;
+	err = pool_conn_send(s->conn, (uint16_t)type, req, msg);
+	if (err)
+		master_session_end(s, err == -ENOBUFS ?
+					      "it reads too slowly" :
+					      "cannot send to it");
+}
+
+static void free_drops(struct master_session *s)
+{
+	size_t i;
+
+	for (i = 0; i < s->ndrops; i++)
+		free(s->drops[i]);
+	s->ndrops = s->drops_bytes = 0;
+}
+
+void master_session_flush_drops(struct master_session *s)
+{
+	Kvpool__Drop msg = KVPOOL__DROP__INIT;
+
+	if (!s->ndrops)
+		return;
+	msg.items = s->drops;
+	msg.n_items = s->ndrops;
+	master_session_send(s, POOL_MSG_DROP, 0, &msg.base);
+	free_drops(s);
+}
+
+static int grow_drops(struct master_session *s)
+{
+	size_t cap = s->drops_cap ? s->drops_cap * 2 : 16;
+	Kvpool__Drop__Item **drops;
+
+	if (s->ndrops < s->drops_cap)
+		return 0;
+	drops = realloc(s->drops, cap * sizeof(*drops));
+	if (!drops)
+		return -ENOMEM;
+	s->drops = drops;
+	s->drops_cap = cap;
+	return 0;
+}
+
+void master_session_drop(struct master_session *s, const char *path, size_t len,
+			 uint64_t gen, Kvpool__Drop__Reason reason)
+{
+	Kvpool__Drop__Item *item;
+
+	if (!s || s->ended)
+		return;
+	/* A DROP that gets lost costs memory on the node only until it next
+	 * joins or asks: nothing refers to that copy any more. */
+	item = malloc(sizeof(*item) + len);
+	if (!item || grow_drops(s)) {
+		free(item);
+		return;
+	}
+	kvpool__drop__item__init(item);
+	item->path.data = (uint8_t *)(item + 1);
+	item->path.len = len;
+	memcpy(item->path.data, path, len);
+	item->gen = gen;
+	item->reason = reason;
+	s->drops[s->ndrops++] = item;
+	s->drops_bytes += len + 16;
+	if (s->ndrops == POOL_BATCH_MAX || s->drops_bytes >= POOL_BATCH_BYTES)
+		master_session_flush_drops(s);
+	else
+		master_kick(s->m);
+}
+
+void master_drop_holders(struct master *m, const struct master_file *f,
+			 const struct master_member *except,
+			 Kvpool__Drop__Reason reason)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = -1;
+	unsigned int i;
+
+	for (i = 0; i < f->nholders; i++) {
+		struct master_member *mb = master_member_at(
+			&m->members,
+			master_holder_index(master_file_holders(f)[i]));
+
+		if (!mb || mb == except || !mb->session)
+			continue;
+		if (len < 0)
+			len = pool_tree_path(&f->e, path, sizeof(path));
+		master_session_drop(mb->session, path, (size_t)len, f->gen,
+				    reason);
+	}
+}
+
+/* ---- ending ---- */
+
+/* Nothing of the session is to be found from anywhere else after this. */
+static void detach(struct master_session *s)
+{
+	struct master *m = s->m;
+	struct master_member *mb = s->member;
+
+	s->ended = true;
+	master_unsubscribe(s);
+	free_drops(s);
+	s->member = NULL;
+	if (!mb || mb->session != s)
+		return;
+	master_member_away(&m->members, mb, pool_now_ms());
+	master_kick(m);
+}
+
+void master_session_end(struct master_session *s, const char *why)
+{
+	if (s->ended)
+		return;
+	pool_info("node %s (%s): connection ended: %s",
+		  s->member ? s->member->name : "?",
+		  pool_conn_peer_name(s->conn), why);
+	detach(s);
+	pool_conn_close(s->conn);
+}
+
+void master_session_fail(struct master_session *s, int status, const char *text)
+{
+	Kvpool__Error msg = KVPOOL__ERROR__INIT;
+
+	if (s->ended)
+		return;
+	pool_warn_limited("node %s (%s): refused: %s",
+			  s->member ? s->member->name : "?",
+			  pool_conn_peer_name(s->conn), text);
+	msg.status = status;
+	msg.text = (char *)text;
+	pool_conn_send(s->conn, POOL_MSG_ERROR, 0, &msg.base);
+	detach(s);
+	pool_conn_drain_close(s->conn, 1000);
+}
+
+static void bad_message(struct master_session *s, const char *text)
+{
+	master_count(s->m, MC_BAD_MESSAGES);
+	master_session_fail(s, -EPROTO, text);
+}
+
+static void on_close(struct pool_conn *c, int err)
+{
+	struct master_session *s = pool_conn_user(c);
+	struct master *m = s->m;
+
+	if (!s->ended) {
+		if (s->member && !m->closing)
+			pool_info("node %s (%s): connection lost: %s",
+				  s->member->name, pool_conn_peer_name(c),
+				  err ? strerror(-err) : "closed");
+		detach(s);
+	}
+	pool_list_del(&s->link);
+	m->nsessions--;
+	free(s->drops);
+	free(s);
+	master_handle_gone(m);
+}
+
+/* ---- joining ---- */
+
+/*
+ * May names that the map does not know come back with this node? Not if it was
+ * away while tombstones were forgotten: it may bring deleted names back. A pool
+ * that starts as a whole has nothing better.
+ */
+static bool may_bring_names(const struct master *m,
+			    const struct master_member *mb,
+			    const Kvpool__Join *join, bool known)
+{
+	unsigned int i;
+
+	if (!m->map.lost_wall_ns)
+		return true;
+	if (join->epoch == m->epoch && join->seq && m->map.lost_seq &&
+	    join->seq >= m->map.lost_seq)
+		return true;
+	if (known && (!mb->left_wall_ns ||
+		      mb->left_wall_ns > m->map.lost_wall_ns))
+		return true;
+	for (i = 0; i < m->members.n; i++)
+		if (m->members.by_index[i] != mb &&
+		    m->members.by_index[i]->inventoried)
+			return false;
+	return true;
+}
+
+static const char *join_refused(const struct master *m, const Kvpool__Join *j,
+				int *ret_status)
+{
+	*ret_status = -EPROTONOSUPPORT;
+	if (j->version + 1 < POOL_WIRE_VERSION ||
+	    j->version > POOL_WIRE_VERSION + 1)
+		return "protocol version not supported";
+	*ret_status = -EINVAL;
+	if (master_member_check(j->node))
+		return "the node's description is not valid";
+	*ret_status = -ESTALE;
+	if (j->epoch > m->epoch)
+		return "the node has seen a newer epoch of the master (is this an old master, or was its state file lost?)";
+	return NULL;
+}
+
+static void welcome(struct master_session *s)
+{
+	Kvpool__Welcome msg = KVPOOL__WELCOME__INIT;
+
+	msg.version = POOL_WIRE_VERSION;
+	msg.epoch = s->m->epoch;
+	msg.index = s->member->index;
+	msg.heartbeat_ms = s->m->heartbeat_ms;
+	master_session_send(s, POOL_MSG_WELCOME, 0, &msg.base);
+}
+
+static void on_join(struct master_session *s, const Kvpool__Join *j)
+{
+	struct master *m = s->m;
+	struct master_member *mb = NULL;
+	struct master_session *old;
+	const char *why;
+	int status = 0;
+	bool known;
+
+	if (s->member)
+		return bad_message(s, "second JOIN");
+	why = join_refused(m, j, &status);
+	if (why) {
+		master_count(m, MC_SESSIONS_REFUSED);
+		return master_session_fail(s, status, why);
+	}
+	known = master_members_find(&m->members, j->node->id.data) != NULL;
+	status = master_members_make(&m->members, j->node->id.data, &mb);
+	if (status)
+		return master_session_fail(s, status, "too many nodes");
+	s->trusted = may_bring_names(m, mb, j, known);
+	old = mb->session;
+	status = master_member_join(&m->members, mb, s, pool_now_ms());
+	if (status)
+		return master_session_fail(s, status, "joined too often");
+	if (old)
+		master_session_end(old, "the node has joined anew");
+	s->member = mb;
+	master_member_describe(&m->members, mb, j->node);
+	mb->left_wall_ns = 0;
+	master_keep_member(m, mb);
+	if (m->state)
+		master_state_flush(m->state);
+	pool_info("node %s (%s) joined as %u%s%s", mb->name,
+		  pool_conn_peer_name(s->conn), mb->index,
+		  mb->is_store ? ", store" : "", mb->is_mount ? ", mount" : "");
+	welcome(s);
+	master_kick(m);
+}
+
+static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
+{
+	Kvpool__Heartbeat answer = KVPOOL__HEARTBEAT__INIT;
+	struct master *m = s->m;
+
+	if (hb->epoch != m->epoch)
+		return master_session_fail(s, -ESTALE,
+					   "heartbeat of another epoch");
+	if (hb->node)
+		master_member_figures(&m->members, s->member, hb->node);
+	answer.epoch = m->epoch;
+	master_session_send(s, POOL_MSG_HEARTBEAT, 0, &answer.base);
+	master_kick(m);
+}
+
+/* ---- dispatch ---- */
+
+static const ProtobufCMessageDescriptor *descriptor(uint16_t type)
+{
+	switch (type) {
+	case POOL_MSG_JOIN:
+		return &kvpool__join__descriptor;
+	case POOL_MSG_INVENTORY:
+		return &kvpool__inventory__descriptor;
+	case POOL_MSG_SUBSCRIBE:
+		return &kvpool__subscribe__descriptor;
+	case POOL_MSG_FEED_ACK:
+		return &kvpool__feed_ack__descriptor;
+	case POOL_MSG_OPS:
+		return &kvpool__ops__descriptor;
+	case POOL_MSG_EVICT:
+		return &kvpool__evict__descriptor;
+	case POOL_MSG_HELD:
+		return &kvpool__held__descriptor;
+	case POOL_MSG_SYNC:
+		return &kvpool__sync__descriptor;
+	case POOL_MSG_HEARTBEAT:
+		return &kvpool__heartbeat__descriptor;
+	default:
+		return NULL;
+	}
+}
+
+static void dispatch(struct master_session *s, const struct pool_frame *f,
+		     const void *msg)
+{
+	if (s->member)
+		s->member->heard_ms = pool_now_ms();
+	switch (f->type) {
+	case POOL_MSG_JOIN:
+		return on_join(s, msg);
+	case POOL_MSG_INVENTORY:
+		return master_on_inventory(s, msg);
+	case POOL_MSG_SUBSCRIBE:
+		return master_on_subscribe(s, msg);
+	case POOL_MSG_FEED_ACK:
+		return master_on_feed_ack(s, msg);
+	case POOL_MSG_OPS:
+		return master_on_ops(s, f->req, msg);
+	case POOL_MSG_EVICT:
+		return master_on_evict(s, msg);
+	case POOL_MSG_HELD:
+		return master_on_held(s, msg);
+	case POOL_MSG_SYNC:
+		return master_on_sync(s, f->req, msg);
+	case POOL_MSG_HEARTBEAT:
+		return on_heartbeat(s, msg);
+	default:
+		return;
+	}
+}
+
+static void on_frame(struct pool_conn *c, const struct pool_frame *f,
+		     const uint8_t *payload, int fd)
+{
+	struct master_session *s = pool_conn_user(c);
+	const ProtobufCMessageDescriptor *d = descriptor(f->type);
+	ProtobufCMessage *msg;
+
+	if (fd >= 0)
+		close(fd);
+	if (s->ended)
+		return;
+	pool_count(&s->m->stats.requests[f->type]);
+	if (!d)
+		return bad_message(s, "not a message for a master");
+	if (!s->member && f->type != POOL_MSG_JOIN)
+		return bad_message(s, "JOIN must come first");
+	msg = protobuf_c_message_unpack(d, NULL, f->payload_len, payload);
+	if (!msg)
+		return bad_message(s, "a message that does not decode");
+	dispatch(s, f, msg);
+	protobuf_c_message_free_unpacked(msg, NULL);
+}
+
+/* Nothing that a master is sent has bulk. */
+static void *on_bulk_begin(struct pool_conn *c, const struct pool_frame *f,
+			   const uint8_t *payload)
+{
+	struct master_session *s = pool_conn_user(c);
+
+	(void)f;
+	(void)payload;
+	if (!s->ended)
+		bad_message(s, "bulk bytes");
+	return NULL;
+}
+
+static void on_bulk_data(struct pool_conn *c, const struct pool_frame *f,
+			 const void *data, size_t len, uint64_t offset)
+{
+	(void)c;
+	(void)f;
+	(void)data;
+	(void)len;
+	(void)offset;
+}
+
+static void on_bulk_end(struct pool_conn *c, const struct pool_frame *f)
+{
+	(void)c;
+	(void)f;
+}
+
+static const struct pool_conn_ops conn_ops = {
+	.on_frame = on_frame,
+	.on_bulk_begin = on_bulk_begin,
+	.on_bulk_data = on_bulk_data,
+	.on_bulk_end = on_bulk_end,
+	.on_close = on_close,
+};
+
+void master_session_accept(void *arg, int fd)
+{
+	struct master *m = arg;
+	struct pool_conn_opts opts = { .ops = &conn_ops };
+	struct master_session *s;
+
+	if (m->nsessions >= MASTER_SESSIONS_MAX || m->closing) {
+		master_count(m, MC_SESSIONS_REFUSED);
+		close(fd);
+		return;
+	}
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		close(fd);
+		return;
+	}
+	s->m = m;
+	s->opened_ms = pool_now_ms();
+	pool_list_init(&s->waits);
+	opts.user = s;
+	if (pool_conn_from_fd(m->loop, fd, &opts, &s->conn)) {
+		free(s);
+		return;
+	}
+	pool_list_add_tail(&m->sessions, &s->link);
+	m->nsessions++;
+	m->nhandles++;
+}

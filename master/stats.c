@@ -1,0 +1,242 @@
+/*
+ * What the master counts, and its line in the log.
+ */
+#include <stdio.h>
+
+#include "master/impl.h"
+#include "pool/base/log.h"
+
+struct named {
+	const char *name, *labels, *help;
+};
+
+#define OP(kind) \
+	{ "kvpool_master_ops_total", "kind=\"" kind "\"", \
+	  "Changes that nodes asked for, by kind." }
+#define EVICT(verdict) \
+	{ "kvpool_master_evictions_total", "verdict=\"" verdict "\"", \
+	  "Counted copies that nodes asked to drop, by verdict." }
+
+static const struct named counters[MC_NCOUNTERS] = {
+	[MC_PUBLISH] = OP("publish"),
+	[MC_UNLINK] = OP("unlink"),
+	[MC_MKDIR] = OP("mkdir"),
+	[MC_RMDIR] = OP("rmdir"),
+	[MC_SETATTR] = OP("setattr"),
+	[MC_OPS_FAILED] = { "kvpool_master_ops_failed_total", NULL,
+			    "Changes answered with an error." },
+	[MC_FEED_ENTRIES] = { "kvpool_master_feed_entries_total", NULL,
+			      "Names sent to subscribers." },
+	[MC_FEED_BATCHES] = { "kvpool_master_feed_batches_total", NULL,
+			      "Feed messages sent to subscribers." },
+	[MC_PICTURES] = { "kvpool_master_feed_pictures_total", NULL,
+			  "Subscribers that were given the whole picture." },
+	[MC_INVENTORY] = { "kvpool_master_inventory_entries_total", NULL,
+			   "Objects listed by joining nodes." },
+	[MC_INVENTORY_DROPPED] = { "kvpool_master_inventory_dropped_total",
+				   NULL,
+				   "Objects that joining nodes had to drop." },
+	[MC_INVENTORY_CONFLICT] = { "kvpool_master_inventory_conflicts_total",
+				    NULL,
+				    "Objects of one generation whose content differed." },
+	[MC_EVICT_GRANTED] = EVICT("granted"),
+	[MC_EVICT_LAST] = EVICT("last"),
+	[MC_EVICT_REFUSED] = EVICT("refused"),
+	[MC_MOVES] = { "kvpool_master_moves_total", NULL,
+		       "Copies ordered so that another one may be dropped." },
+	[MC_REPLICATIONS] = { "kvpool_master_replications_total", NULL,
+			      "Copies ordered because rules want them." },
+	[MC_COPIES_FAILED] = { "kvpool_master_copies_failed_total", NULL,
+			       "Ordered copies that failed or were late." },
+	[MC_COPIES_GIVEN_UP] = { "kvpool_master_copies_given_up_total", NULL,
+				 "Copies no longer tried for the time being." },
+	[MC_WAITS] = { "kvpool_master_syncs_total", NULL,
+		       "SYNC requests: wait until every mount knows." },
+	[MC_WAITS_REFUSED] = { "kvpool_master_syncs_refused_total", NULL,
+			       "SYNC requests beyond the bound of a session." },
+	[MC_BAD_MESSAGES] = { "kvpool_master_bad_messages_total", NULL,
+			      "Messages that ended their session." },
+	[MC_BAD_ITEMS] = { "kvpool_master_bad_items_total", NULL,
+			   "Items of messages that were passed over." },
+	[MC_CUT_OFF] = { "kvpool_master_sessions_cut_off_total", NULL,
+			 "Sessions ended for silence or a feed not acknowledged." },
+	[MC_SESSIONS_REFUSED] = { "kvpool_master_sessions_refused_total", NULL,
+				  "Connections and joins refused." },
+	[MC_LOST_KEYS] = { "kvpool_master_lost_keys_total", NULL,
+			   "Keys whose last holder is gone." },
+};
+
+#define REQUEST(type) "type=\"" type "\""
+static const char *const request_labels[POOL_MSG_MAX] = {
+	[POOL_MSG_JOIN] = REQUEST("join"),
+	[POOL_MSG_INVENTORY] = REQUEST("inventory"),
+	[POOL_MSG_SUBSCRIBE] = REQUEST("subscribe"),
+	[POOL_MSG_FEED_ACK] = REQUEST("feed_ack"),
+	[POOL_MSG_OPS] = REQUEST("ops"),
+	[POOL_MSG_EVICT] = REQUEST("evict"),
+	[POOL_MSG_HELD] = REQUEST("held"),
+	[POOL_MSG_SYNC] = REQUEST("sync"),
+	[POOL_MSG_HEARTBEAT] = REQUEST("heartbeat"),
+};
+
+static int register_counters(struct master_stats *st, struct pool_metrics *pm)
+{
+	int err = 0;
+	unsigned int i;
+
+	for (i = 0; i < MC_NCOUNTERS && !err; i++)
+		err = pool_metrics_counter(pm, &st->c[i], counters[i].name,
+					   counters[i].labels,
+					   counters[i].help);
+	for (i = 0; i < POOL_MSG_MAX && !err; i++)
+		if (request_labels[i])
+			err = pool_metrics_counter(
+				pm, &st->requests[i],
+				"kvpool_master_requests_total",
+				request_labels[i],
+				"Messages handled, by type.");
+	if (!err)
+		err = pool_metrics_counter(
+			pm, &st->graves_forgotten,
+			"kvpool_master_deletions_forgotten_total", NULL,
+			"Records of deletions dropped at their bounds.");
+	if (!err)
+		err = pool_metrics_counter(
+			pm, &st->holders_full,
+			"kvpool_master_holders_full_total", NULL,
+			"Holders not noted because a key has too many.");
+	if (!err)
+		err = pool_metrics_hist(
+			pm, &st->sync, "kvpool_master_sync_seconds", NULL,
+			"Time until every mount knew.");
+	return err;
+}
+
+struct named_gauge {
+	struct pool_gauge *g;
+	struct named n;
+};
+
+static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
+{
+	const struct named_gauge list[] = {
+		{ &st->keys, { "kvpool_master_keys", NULL, "Keys." } },
+		{ &st->dirs,
+		  { "kvpool_master_directories", NULL, "Directories." } },
+		{ &st->bytes,
+		  { "kvpool_master_bytes", NULL, "Sizes of all keys." } },
+		{ &st->tombs,
+		  { "kvpool_master_tombstones", NULL,
+		    "Deletions remembered against copies that come back." } },
+		{ &st->nodes,
+		  { "kvpool_master_nodes", NULL, "Nodes known." } },
+		{ &st->nodes_alive,
+		  { "kvpool_master_nodes_alive", NULL, "Nodes connected." } },
+		{ &st->capacity,
+		  { "kvpool_master_capacity_bytes", NULL,
+		    "What the living stores may hold." } },
+		{ &st->used,
+		  { "kvpool_master_used_bytes", NULL,
+		    "What the living stores hold." } },
+		{ &st->evictable,
+		  { "kvpool_master_evictable_bytes", NULL,
+		    "What the living stores could free now." } },
+		{ &st->sessions,
+		  { "kvpool_master_sessions", NULL, "Connections." } },
+		{ &st->subscribers,
+		  { "kvpool_master_subscribers", NULL,
+		    "Mounts told of changes." } },
+		{ &st->needs,
+		  { "kvpool_master_pending_replications", NULL,
+		    "Copies wanted or on their way." } },
+		{ &st->unmet,
+		  { "kvpool_master_copies_unmet", NULL,
+		    "1 if copies are wanted that no store has room for." } },
+		{ &st->soft,
+		  { "kvpool_master_pinned_keys", "pin=\"soft\"",
+		    "Keys with a pin." } },
+		{ &st->hard,
+		  { "kvpool_master_pinned_keys", "pin=\"hard\"",
+		    "Keys with a pin." } },
+		{ &st->ready,
+		  { "kvpool_master_ready", NULL,
+		    "1 once the inventories are complete." } },
+		{ &st->epoch, { "kvpool_master_epoch", NULL, "Epoch." } },
+		{ &st->state_bytes,
+		  { "kvpool_master_state_bytes", NULL,
+		    "Size of the state file." } },
+	};
+	size_t i;
+	int err = 0;
+
+	for (i = 0; i < sizeof(list) / sizeof(list[0]) && !err; i++)
+		err = pool_metrics_gauge(pm, list[i].g, list[i].n.name,
+					 list[i].n.labels, list[i].n.help);
+	return err;
+}
+
+static void set(struct pool_gauge *g, uint64_t v)
+{
+	pool_gauge_set(g, (int64_t)v);
+}
+
+static void raise_to(struct pool_counter *c, uint64_t v)
+{
+	pool_count_add(c, v - pool_counter_value(c));
+}
+
+static void on_print(void *arg)
+{
+	struct master *m = arg;
+	struct master_stats *st = &m->stats;
+	struct master_totals t;
+
+	master_members_totals(&m->members, &t);
+	set(&st->keys, m->map.nfiles);
+	set(&st->dirs, m->map.ndirs);
+	set(&st->bytes, m->map.bytes);
+	set(&st->tombs, m->map.ntombs);
+	set(&st->nodes, t.nodes);
+	set(&st->nodes_alive, t.alive);
+	set(&st->capacity, t.capacity);
+	set(&st->used, t.used);
+	set(&st->evictable, t.evictable);
+	set(&st->sessions, m->nsessions);
+	set(&st->subscribers, m->nsubscribers);
+	set(&st->needs, m->repair.nwaiting + m->repair.nordered);
+	set(&st->unmet, m->repair.unmet);
+	set(&st->soft, m->map.pinned[POOL_PIN_SOFT]);
+	set(&st->hard, m->map.pinned[POOL_PIN_HARD]);
+	set(&st->ready, m->ready);
+	set(&st->epoch, m->epoch);
+	set(&st->state_bytes, m->state ? master_state_bytes(m->state) : 0);
+	raise_to(&st->graves_forgotten, m->map.nforgotten);
+	raise_to(&st->holders_full, m->map.holders_full);
+}
+
+int master_stats_register(struct master *m, struct pool_metrics *metrics)
+{
+	int err = register_counters(&m->stats, metrics);
+
+	if (!err)
+		err = register_gauges(&m->stats, metrics);
+	if (!err)
+		err = pool_metrics_on_print(metrics, on_print, m);
+	return err;
+}
+
+void master_summary(struct master *m)
+{
+	struct master_totals t;
+	char used[16], capacity[16];
+
+	master_members_totals(&m->members, &t);
+	pool_info("pool: %s of %s used (%.1f %%), %llu keys, %llu soft-pinned, %llu hard-pinned, %u of %u nodes",
+		  pool_format_size(t.used, used, sizeof(used)),
+		  pool_format_size(t.capacity, capacity, sizeof(capacity)),
+		  t.capacity ? 100.0 * (double)t.used / (double)t.capacity : 0,
+		  (unsigned long long)m->map.nfiles,
+		  (unsigned long long)m->map.pinned[POOL_PIN_SOFT],
+		  (unsigned long long)m->map.pinned[POOL_PIN_HARD], t.alive,
+		  t.nodes);
+}

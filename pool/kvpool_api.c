@@ -1,0 +1,81 @@
+#include "pool/kvpool_api.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "pool/base/parse.h"
+#include "pool/tree.h"
+
+const char *kvpool_version(void)
+{
+	return KVPOOL_VERSION;
+}
+
+int kvpool_path_check(const char *path)
+{
+	return pool_path_check(path, strlen(path));
+}
+
+int kvpool_parse_size(const char *text, uint64_t *ret_bytes)
+{
+	return pool_parse_size(text, ret_bytes);
+}
+
+/* One attribute as text into buf, "" if there is none. 0 or -errno. */
+static int get_text(const char *path, const char *name, char *buf, size_t cap)
+{
+	ssize_t n = getxattr(path, name, buf, cap - 1);
+
+	if (n < 0 && errno != ENODATA)
+		return -errno;
+	buf[n < 0 ? 0 : n] = '\0';
+	return 0;
+}
+
+static int get_number(const char *path, const char *name, uint64_t max,
+		      uint64_t *ret_value)
+{
+	char text[32];
+	int rc = get_text(path, name, text, sizeof(text));
+
+	*ret_value = 0;
+	if (rc || !text[0])
+		return rc;
+	return pool_parse_u64(text, 0, max, ret_value) ? -EBADMSG : 0;
+}
+
+int kvpool_stat(const char *path, struct kvpool_stat *ret_stat)
+{
+	struct kvpool_stat s = { .struct_size = sizeof(s) };
+	uint64_t replicas;
+	struct stat st;
+	int rc;
+
+	if (ret_stat->struct_size != sizeof(s))
+		return -EINVAL;
+	if (stat(path, &st))
+		return -errno;
+	rc = get_text(path, "user.kvpool.state", s.state, sizeof(s.state));
+	if (!rc)
+		rc = get_number(path, "user.kvpool.generation", UINT64_MAX,
+				&s.generation);
+	if (!rc)
+		rc = get_number(path, "user.kvpool.replicas", UINT32_MAX,
+				&replicas);
+	if (!rc)
+		rc = get_text(path, "user.kvpool.checksum", s.checksum,
+			      sizeof(s.checksum));
+	if (rc)
+		return rc;
+	/* Every file of a mount has a state; no other file has. */
+	if (!s.state[0])
+		return -ENOTSUP;
+	s.size = (uint64_t)st.st_size;
+	s.replicas = (uint32_t)replicas;
+	*ret_stat = s;
+	return 0;
+}

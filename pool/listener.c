@@ -1,0 +1,282 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "pool/base/list.h"
+#include "pool/base/log.h"
+#include "pool/conn.h"
+
+#define BACKLOG 512
+#define ACCEPTS_PER_TURN 16
+
+struct pool_listener {
+	uv_poll_t poll;
+	int fd;	   /* owns */
+	int spare; /* owns; given up for a moment when descriptors run out */
+	pool_accept_cb cb;
+	void *arg;
+	bool closed;
+	char *path; /* owns; NULL for TCP */
+	dev_t dev;  /* of path, so that a successor's is not unlinked */
+	ino_t ino;
+};
+
+static int spare_open(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* Without a free descriptor accept fails and the loop would spin on it: take
+ * the connection with the spare one and drop it. */
+static void accept_and_drop(struct pool_listener *l)
+{
+	int fd;
+
+	pool_warn_limited("out of file descriptors: a connection was refused");
+	if (l->spare >= 0)
+		close(l->spare);
+	fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	l->spare = spare_open();
+}
+
+static void on_acceptable(uv_poll_t *h, int status, int events)
+{
+	struct pool_listener *l =
+		pool_container_of(h, struct pool_listener, poll);
+
+	(void)events;
+	if (status < 0) {
+		pool_warn_limited("listening socket: %s", uv_strerror(status));
+		return;
+	}
+	for (int i = 0; i < ACCEPTS_PER_TURN && !l->closed; i++) {
+		int fd = accept4(l->fd, NULL, NULL,
+				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd >= 0) {
+			l->cb(l->arg, fd);
+		} else if (errno == EMFILE || errno == ENFILE) {
+			accept_and_drop(l);
+			return;
+		} else if (errno != EINTR && errno != ECONNABORTED) {
+			return; /* EAGAIN; others are for the next turn */
+		}
+	}
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	free(pool_container_of((uv_poll_t *)h, struct pool_listener, poll));
+}
+
+/* Watch fd, which is the listener's from here on, also after an error. */
+static int listener_new(uv_loop_t *loop, int fd, pool_accept_cb cb, void *arg,
+			struct pool_listener **ret_listener)
+{
+	struct pool_listener *l = calloc(1, sizeof(*l));
+	int err;
+
+	if (!l) {
+		close(fd);
+		return -ENOMEM;
+	}
+	l->fd = fd;
+	l->cb = cb;
+	l->arg = arg;
+	err = uv_poll_init(loop, &l->poll, fd);
+	if (err) {
+		close(fd);
+		free(l);
+		return err;
+	}
+	l->spare = spare_open();
+	err = uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+	if (err) {
+		pool_listener_close(l);
+		return err;
+	}
+	*ret_listener = l;
+	return 0;
+}
+
+void pool_listener_close(struct pool_listener *l)
+{
+	struct stat st;
+
+	if (!l)
+		return;
+	l->closed = true;
+	if (l->path && stat(l->path, &st) == 0 && st.st_dev == l->dev &&
+	    st.st_ino == l->ino)
+		unlink(l->path);
+	free(l->path);
+	if (l->spare >= 0)
+		close(l->spare);
+	uv_close((uv_handle_t *)&l->poll, on_closed);
+	close(l->fd);
+}
+
+uint16_t pool_listener_port(const struct pool_listener *l)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+
+	if (getsockname(l->fd, (struct sockaddr *)&ss, &len))
+		return 0;
+	if (ss.ss_family == AF_INET)
+		return ntohs(((struct sockaddr_in *)&ss)->sin_port);
+	if (ss.ss_family == AF_INET6)
+		return ntohs(((struct sockaddr_in6 *)&ss)->sin6_port);
+	return 0;
+}
+
+/* ---- TCP ---- */
+
+static int listen_one(const struct addrinfo *a, int *ret_fd)
+{
+	static const int on = 1, off = 0;
+	int fd = socket(a->ai_family,
+			SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (a->ai_family == AF_INET6) /* "::" means every address */
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+static int listen_tcp(const struct pool_hostport *at, int *ret_fd)
+{
+	struct addrinfo hints = {
+		.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
+	};
+	struct addrinfo *res, *a;
+	int err = -EADDRNOTAVAIL;
+	char port[8];
+	int r;
+
+	snprintf(port, sizeof(port), "%u", at->port);
+	r = getaddrinfo(at->host[0] ? at->host : NULL, port, &hints, &res);
+	if (r) {
+		pool_error("cannot listen on %s:%u: %s", at->host, at->port,
+			   gai_strerror(r));
+		return -EADDRNOTAVAIL;
+	}
+	for (a = res; a && err; a = a->ai_next)
+		err = listen_one(a, ret_fd);
+	freeaddrinfo(res);
+	if (err)
+		pool_error("cannot listen on %s:%u: %s", at->host, at->port,
+			   strerror(-err));
+	return err;
+}
+
+int pool_listener_open(uv_loop_t *loop, const struct pool_hostport *at,
+		       pool_accept_cb cb, void *arg,
+		       struct pool_listener **ret_listener)
+{
+	int fd = -1;
+	int err = listen_tcp(at, &fd);
+
+	if (err)
+		return err;
+	return listener_new(loop, fd, cb, arg, ret_listener);
+}
+
+/* ---- Unix ---- */
+
+/* Removes a socket that nobody listens on any more. 0 if path is free now. */
+static int stale_remove(const struct sockaddr_un *un)
+{
+	struct stat st;
+	int fd, r;
+
+	if (lstat(un->sun_path, &st))
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	r = connect(fd, (const struct sockaddr *)un, sizeof(*un)) ? errno : 0;
+	close(fd);
+	if (r != ECONNREFUSED)
+		return -EADDRINUSE;
+	return unlink(un->sun_path) ? -errno : 0;
+}
+
+static int listen_unix(const char *path, int *ret_fd)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd, err;
+
+	if (strlen(path) >= sizeof(un.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(un.sun_path, path);
+	err = stale_remove(&un);
+	if (err)
+		return err;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	/* Before bind, which takes the mode over (less the umask): so there is
+	 * no moment at which others could connect. */
+	if (fchmod(fd, 0600) ||
+	    bind(fd, (struct sockaddr *)&un, sizeof(un)) ||
+	    listen(fd, BACKLOG)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int pool_listener_open_unix(uv_loop_t *loop, const char *path,
+			    pool_accept_cb cb, void *arg,
+			    struct pool_listener **ret_listener)
+{
+	struct pool_listener *l;
+	struct stat st;
+	char *copy = strdup(path);
+	int fd = -1;
+	int err = copy ? listen_unix(path, &fd) : -ENOMEM;
+
+	if (!err) {
+		err = listener_new(loop, fd, cb, arg, &l);
+		if (err)
+			unlink(path);
+	}
+	if (err) {
+		pool_error("cannot listen on %s: %s", path, strerror(-err));
+		free(copy);
+		return err;
+	}
+	if (stat(path, &st) == 0) {
+		l->dev = st.st_dev;
+		l->ino = st.st_ino;
+	}
+	l->path = copy;
+	*ret_listener = l;
+	return 0;
+}

@@ -1,0 +1,127 @@
+/*
+ * A mover: a thread with a loop of its own that owns bulk connections
+ * ("lanes") and moves ranges over them, so that the node's loop never copies or
+ * sums large ones. This is the TCP half of what a transport does for peer.c:
+ * "bytes of this file to that lane" and "the answer to this request lands here".
+ *
+ * Two kinds of lanes: dialled (we ask for ranges; bytes come in) and adopted
+ * (a peer dialled us and asks; bytes go out). All bytes of a dialled lane that
+ * answer a request are expected first (pool_mover_expect, before the request
+ * is sent); others are thrown away.
+ *
+ * Thread: the functions are called on the node's loop; callbacks of the structs
+ * below come on it too, through `home`. Work is passed in order, so a lane may
+ * be used as soon as it was adopted.
+ */
+#ifndef POOL_MOVER_H
+#define POOL_MOVER_H
+
+#include "pool/base/hash.h"
+#include "pool/base/metric.h"
+#include "pool/conn.h"
+#include "pool/landing.h"
+#include "pool/mailbox.h"
+#include "pool/peer.h"
+
+#define POOL_MOVER_ADOPTED_MAX 4096 /* lanes; more are refused */
+
+struct pool_mover;
+
+/* What movers count; the owner's storage, outlives them. */
+struct pool_mover_counters {
+	struct pool_counter bytes_in, bytes_out;
+	struct pool_counter stray_bytes; /* came for a request that is over */
+	struct pool_counter lanes_refused;
+};
+
+/* home: the mailbox of the node's loop. 0 or -errno. */
+int pool_mover_open(struct pool_mailbox *home, const uint8_t id[POOL_ID_SIZE],
+		    struct pool_mover_counters *counters,
+		    struct pool_mover **ret_mover);
+/*
+ * Closes all lanes and joins the thread; every expectation and every send is
+ * over then, but their callbacks (and on_down of lanes) still wait in `home`:
+ * drain it before pool_mover_free.
+ */
+void pool_mover_stop(struct pool_mover *m);
+void pool_mover_free(struct pool_mover *m);
+
+/* ---- asking ---- */
+
+/* A dialled lane; allocated by pool_lane_dial. */
+struct pool_lane {
+	struct pool_mover *mover;
+	uint32_t number;
+	uint8_t peer_id[POOL_ID_SIZE]; /* that the other side must have */
+	void *arg;
+	/* Ready for use. */
+	void (*on_up)(struct pool_lane *lane);
+	/* Refused or lost; what was expected on it has ended (before this
+	 * call). The lane is gone after it. */
+	void (*on_down)(struct pool_lane *lane, int err);
+
+	/* the mover's */
+	struct pool_hostport to;
+	struct pool_conn *conn; /* NULL: down */
+	struct pool_list expected; /* struct pool_expect */
+	struct pool_expect *cur;   /* whose bytes are coming */
+	bool up;
+	int err;
+	struct pool_list link; /* in the mover's lanes */
+	struct pool_mail dial_mail, up_mail, down_mail, free_mail;
+};
+
+/* The fields of the first group are copied from `like`. NULL on ENOMEM. */
+struct pool_lane *pool_lane_dial(const struct pool_lane *like,
+				 const struct pool_hostport *to);
+
+/* One range that was asked for; the caller's storage until done. */
+struct pool_expect {
+	struct pool_lane *lane;
+	uint64_t req;
+	/* fd, mem, offset, length set by the caller; status and sum are the
+	 * result. Its `done` is the mover's. */
+	struct pool_landing landing;
+	/* Once: the range is here, or the lane broke, or it was cancelled; no
+	 * byte lands any more. */
+	void (*done)(struct pool_expect *x);
+
+	struct pool_hash_node node; /* in the mover's table */
+	struct pool_list link;	    /* in lane->expected */
+	struct pool_mail mail;	    /* there, and back */
+};
+
+/* 0 or -ENOMEM (then done never runs). */
+int pool_mover_expect(struct pool_expect *x);
+/* Ends the expectation of req soon (-ECANCELED), if it is not over. The mail is
+ * allocated by pool_mover_cancel_new, so that this cannot fail. */
+struct pool_mover_cancel;
+struct pool_mover_cancel *pool_mover_cancel_new(void);
+void pool_mover_cancel(struct pool_mover *m, struct pool_mover_cancel *mail,
+		       uint64_t req);
+
+/* ---- answering ---- */
+
+/*
+ * Take over the socket of a peer's lane, whose HELLO has been read. The peer
+ * is told that it may use it.
+ */
+int pool_mover_adopt(struct pool_mover *m, int fd,
+		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number);
+
+/* One range to send; the caller's storage until done. */
+struct pool_mover_send {
+	uint8_t peer_id[POOL_ID_SIZE];
+	uint32_t lane;
+	int fd; /* borrows */
+	uint64_t offset, length, req;
+	/* status: 0 sent; -ENOTCONN there is no such lane; -errno */
+	void (*done)(struct pool_mover_send *s);
+	int status;
+
+	struct pool_mover *mover;
+	struct pool_mail mail;
+};
+void pool_mover_send(struct pool_mover *m, struct pool_mover_send *s);
+
+#endif

@@ -1,0 +1,394 @@
+/*
+ * A node: what this machine holds of the pool, and the mirror of the pool's
+ * namespace that its mount shows.
+ *
+ *   node_name   names: look up, make, move, remove; attributes
+ *   node_write  a local file from its creation to its publication
+ *   node_fetch  remote objects made local: open, prefetch, replicas
+ *   node_space  who gets the store's free bytes, and who has to go
+ *   node_ops    changes waiting for the master's word; fsync barriers
+ *   node_feed   the master's change feed applied to the mirror
+ *   node_link   the session with the master: join, inventory, heartbeats
+ *
+ * Thread: loop, for every function, callback and struct here, but where a
+ * request is handed to libuv's workers inside a module.
+ *
+ * A NAME (struct node_entry) may have, at once:
+ *   - a published state (gen != 0), as the feed says;
+ *   - `obj`, the local copy of that published generation, if there is one;
+ *   - `own`, a newer local file that only this mount sees (being written, or
+ *     sealed and waiting for the master). It hides the published state here.
+ *
+ * A LOCAL FILE (struct node_object) goes through
+ *
+ *   WRITING --seal--> SEALING --> PENDING --master's ack--> HELD --> DROPPED
+ *      |                 |           |                        ^         ^
+ *      +-- poisoned, unlinked, abandoned, same content --------+---------+
+ *   FETCHING --verified--> HELD
+ *
+ *   state      own  obj  has pages  gen  may be read by          evictable
+ *   WRITING     x        growing     0   this mount              no
+ *   SEALING     x        whole       0   this mount              no
+ *   PENDING     x        whole       0   this mount              no
+ *   FETCHING         -   landing    !0   nobody                  no
+ *   HELD             x   whole      !0   this mount, peers       if unused
+ *   DROPPED     -    -   unlinked    -   who has it open         -
+ */
+#ifndef POOL_NODE_H
+#define POOL_NODE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/statvfs.h>
+#include <uv.h>
+#include <xxhash.h>
+
+#include "pool/base/metric.h"
+#include "pool/base/parse.h"
+#include "pool/evict.h"
+#include "pool/peer.h"
+#include "pool/rules.h"
+#include "pool/store.h"
+#include "pool/tree.h"
+#include "pool/xattrs.h"
+
+struct pool_node;
+struct node_object;
+
+/* What stat(2) shows of a name besides its size. */
+struct node_attr {
+	uint32_t mode; /* permission bits */
+	uint32_t uid, gid;
+	uint64_t mtime_ns;
+};
+
+#define NODE_HOLDERS_INLINE 4
+
+struct node_entry {
+	struct pool_entry e;
+	uint64_t gen; /* published generation, 0: not published */
+	uint64_t size;
+	XXH128_hash_t sum;
+	struct node_attr attr;
+	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden */
+	struct pool_xattrs *xattrs; /* owns */
+	struct node_object *obj;    /* owns a ref, or NULL */
+	struct node_object *own;    /* owns a ref, or NULL */
+	struct node_fetch *fetch;   /* under way, or NULL */
+	void *fs;		    /* fs's inode now bound to the name */
+	uint16_t holders[NODE_HOLDERS_INLINE]; /* node indices */
+	uint8_t nholders;	    /* known ones; at most NODE_HOLDERS_INLINE */
+	uint8_t seen;		    /* sweep mark of the feed */
+	uint8_t replicas;	    /* how many holders the feed named */
+};
+
+/* Sizes written below a directory, to know what to reserve. */
+struct node_learn {
+	uint64_t last, largest;
+	uint32_t count;
+	uint32_t varied; /* > 0: sizes differed among the last few */
+};
+
+struct node_dirent {
+	struct pool_dir d;
+	struct node_attr attr;
+	struct pool_xattrs *xattrs; /* owns */
+	struct pool_rules rules;    /* parsed from xattrs; not inherited ones */
+	struct node_learn learn;
+	void *fs;
+	uint8_t seen;
+	bool known; /* the master has it (or a name below it) */
+};
+
+enum node_state {
+	NODE_WRITING,
+	NODE_SEALING,
+	NODE_PENDING,
+	NODE_FETCHING,
+	NODE_HELD,
+	NODE_DROPPED,
+};
+
+struct node_object {
+	struct pool_evict_node ev; /* inserted while HELD */
+	struct node_entry *entry;  /* the name, NULL once DROPPED */
+	uint64_t id;		   /* store file; 0 if borrowed */
+	uint64_t gen;
+	uint64_t size; /* final once sealed */
+	XXH128_hash_t sum;
+	uint32_t refs;
+	uint32_t users;	   /* open handles of the mount */
+	uint16_t lent;	   /* descriptors with peers */
+	uint8_t state;	   /* enum node_state */
+	bool counted;	   /* HELD: the master counts it as a replica */
+	bool verified;	   /* sum checked since the daemon's start */
+	bool prefetched;   /* fetched for a look-up, not opened since */
+	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
+	uint16_t lender;   /* its node index */
+	uint64_t asked_ms; /* when the master was asked to let it go */
+	void *fs;	   /* fs's inode that serves it, or NULL */
+	struct node_writer *w; /* WRITING .. PENDING, else NULL; owned */
+};
+
+/* The part of a local file that matters until it is published. */
+struct node_writer {
+	struct pool_list link; /* in node->writers, oldest first */
+	struct node_object *obj;
+	struct node_attr attr;
+	struct pool_xattrs *xattrs; /* owns */
+	uint64_t base_gen;   /* published generation it replaces */
+	uint64_t reserved;   /* bytes fallocated ahead */
+	uint64_t claimed;    /* bytes granted by node_space and not yet written */
+	uint64_t breaches;   /* pool_store_breaches at creation */
+	uint64_t touched_ms; /* last sign of life */
+	uint64_t ticket;     /* order of sealing, for fsync barriers */
+	uint32_t opens;	     /* writable handles of the mount */
+	int poison;	     /* -errno of a failed write; never published then */
+	int fd;		     /* O_RDWR while served writers have it open, or -1 */
+	bool served;	     /* data passes through the daemon */
+	bool scratch;	     /* never published */
+	bool flushed;	     /* a FLUSH or a rename made it a candidate */
+	bool renamed;	     /* its name came from a rename */
+	bool pristine_copy;  /* began as a copy of the published object */
+	bool queued;	     /* a seal retry is scheduled */
+	bool sampling;	     /* holds pool_store_sampling on */
+};
+
+/* What fs is told, on the loop. object_gone may come from inside a call of fs's
+ * (a claim that evicts); the others never do. */
+struct pool_node_ops {
+	/* The name's content is another (or none) than the one shown so far:
+	 * unbind the inode e->fs (set it to NULL) and forget the dentry. */
+	void (*changed)(void *arg, struct node_entry *e);
+	/* Attributes or xattrs changed. */
+	void (*attr_changed)(void *arg, struct pool_entry *e);
+	/* e->own has become e->obj, the published generation. */
+	void (*published)(void *arg, struct node_entry *e);
+	/* A name is there that was not. */
+	void (*appeared)(void *arg, struct pool_entry *e);
+	/* A directory goes: unbind dir->fs, close its readers. */
+	void (*dir_gone)(void *arg, struct node_dirent *dir);
+	/* The local copy obj is being dropped: let go of what pins it. */
+	void (*object_gone)(void *arg, struct node_object *obj);
+};
+
+struct pool_node_opts {
+	uv_loop_t *loop;
+	struct pool_hostport master;
+	struct pool_hostport listen;
+	const char *advertise; /* "host:port"; NULL: listen's, port as bound */
+	const char *unix_path; /* peers' Unix socket; NULL: none */
+	const char *name;      /* for people */
+	const char *store_dir;
+	uint64_t store_size;  /* 0: client */
+	uint64_t buffer_size; /* of a client */
+	bool mount;	      /* subscribe to the namespace */
+	bool fd_passing;
+	bool reserve; /* false: never reserve (daemon-served mode) */
+	unsigned int movers;
+	unsigned int prefetch_max; /* background fetches at once; 0: none */
+	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
+	struct pool_metrics *metrics;
+};
+
+/* 0 or -errno, logged. ops may be set later by pool_node_set_ops. */
+int pool_node_open(const struct pool_node_opts *opts,
+		   struct pool_node **ret_node);
+void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
+		       void *arg, const char *data_mode);
+/*
+ * Stop: publishes what is pending (at most timeout_ms), leaves the master,
+ * closes everything; closed(arg) when nothing is left on the loop.
+ */
+void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
+		     void (*closed)(void *arg), void *arg);
+
+struct pool_tree *pool_node_tree(struct pool_node *n);
+struct pool_store *pool_node_store(struct pool_node *n);
+struct node_dirent *pool_node_root(struct pool_node *n);
+
+/* ---- names (none of these waits; the master is told afterwards) ---- */
+
+/* The visible entry of a name, or NULL. Counts hits and misses. */
+struct pool_entry *pool_node_lookup(struct pool_node *n,
+				    struct node_dirent *dir, const char *name,
+				    size_t len);
+/* Does the entry show anything now? (Directories always do.) */
+bool pool_node_visible(const struct pool_entry *e);
+/* Published state visible (not hidden by an unlink)? */
+bool pool_node_published(const struct node_entry *e);
+/* The rules in force for a name or directory. */
+void pool_node_rules(struct pool_node *n, struct pool_entry *e,
+		     struct pool_rules *ret);
+
+int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
+		    const char *name, size_t len, const struct node_attr *attr,
+		    struct node_dirent **ret_dir);
+/* Remove the entry if nothing is left of it (fs has unbound its inode). */
+void pool_node_tidy(struct pool_node *n, struct pool_entry *e);
+/* -ENOTEMPTY, -ENOENT, -EBUSY (the root). */
+int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir);
+/* By the rule `unlink`: from the pool, or for this mount only. */
+int pool_node_unlink(struct pool_node *n, struct node_entry *e);
+/*
+ * Move a name. noreplace: -EEXIST if the target is visible. -EXDEV for what
+ * could not be done at once (a published object that is not here, a directory
+ * with content): mv(1) copies then. The poison of a file that failed is
+ * returned (and the file stays, unpublished). *ret_to: the entry it has now;
+ * what the target showed before has been told to ops.changed only if fs asked
+ * by itself (fs unbinds it: it knows that the kernel moves the dentry).
+ */
+int pool_node_rename(struct pool_node *n, struct pool_entry *from,
+		     struct node_dirent *dir, const char *name, size_t len,
+		     bool noreplace, struct pool_entry **ret_to);
+/* set: POOL_SET_* bits; xattrs are taken over when POOL_SET_XATTRS is set. */
+int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
+		      unsigned int set, const struct node_attr *attr,
+		      struct pool_xattrs *xattrs);
+const struct node_attr *pool_node_attr(const struct pool_entry *e);
+struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
+/* user.kvpool.* computed ones: generation, checksum, state, replicas(=count),
+ * nodes. Length or -ENODATA. */
+int pool_node_info(struct pool_node *n, struct pool_entry *e, const char *name,
+		   char *buf, size_t cap);
+extern const char *const pool_node_info_names[];
+
+/* ---- writing ---- */
+
+/*
+ * A new local file as `own` of a name (added if need be). size_hint: 0, or what
+ * the caller knows of its size. Decides between a reserved file (passthrough)
+ * and a daemon-served one: (*ret_obj)->w->served. -EEXIST if `own` is there.
+ */
+int pool_node_create(struct pool_node *n, struct node_dirent *dir,
+		     const char *name, size_t len,
+		     const struct node_attr *attr, uint64_t size_hint,
+		     struct node_object **ret_obj);
+/* Largest size a file may get here. */
+uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w);
+
+typedef void (*node_done_cb)(void *arg, int status);
+
+/*
+ * Begin a new generation of a published name: `own` appears, empty or with the
+ * first `keep` bytes of the published content (fetched first if need be).
+ * cb(arg, 0 or -errno) from a later turn, or from inside if nothing had to be
+ * waited for (returns 1 then). 0: cb will run. *ret_wait (may be NULL) can be
+ * given to pool_node_wait_cancel.
+ */
+int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
+			    uint64_t keep, node_done_cb cb, void *arg);
+
+/* A writable handle was opened / closed; a FLUSH came. */
+void pool_node_writer_opened(struct pool_node *n, struct node_object *o);
+void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
+void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
+/*
+ * It is to be written again although it has been sealed: back to WRITING.
+ * -EAGAIN if that must wait (a worker or the master has it; it will be
+ * published or dropped soon).
+ */
+int pool_node_unseal(struct pool_node *n, struct node_object *o);
+/* A daemon-served writer's descriptor (borrowed while it has handles open), or
+ * -errno. */
+int pool_node_writer_fd(struct pool_node *n, struct node_object *o);
+/* A write failed: never publish. status: -errno. */
+void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
+/*
+ * A daemon-served write of [offset, offset+len) is about to happen: room for
+ * it. Returns 1 (write now), 0 (cb runs later), -ENOSPC, -EFBIG.
+ */
+int pool_node_extend_start(struct pool_node *n, struct node_object *o,
+			   uint64_t offset, uint64_t len, node_done_cb cb,
+			   void *arg);
+/* Size as it is now (fstat). */
+int pool_node_object_size(struct pool_node *n, struct node_object *o,
+			  uint64_t *ret_size, uint64_t *ret_blocks);
+/*
+ * Truncate or extend a file being written, and reserve again; may have to wait
+ * for space: cb as in pool_node_rewrite_start.
+ */
+int pool_node_resize_start(struct pool_node *n, struct node_object *o,
+			   uint64_t size, node_done_cb cb, void *arg);
+/* fallocate(2): keep_size or not. cb as above. */
+int pool_node_allocate_start(struct pool_node *n, struct node_object *o,
+			     uint64_t offset, uint64_t len, bool keep_size,
+			     node_done_cb cb, void *arg);
+
+/* ---- space ---- */
+
+/*
+ * A claim on free bytes of the store: granted at once (returns 1), or later
+ * (0: cb runs), or refused: -ENOSPC when nothing can be evicted, which also cb
+ * gets when the deadline passes. A grant is a promise until
+ * pool_node_claim_end(bytes) says that the bytes are allocated or not needed.
+ */
+struct node_claim {
+	struct pool_list link;
+	uint64_t bytes;
+	uint64_t deadline_ms;
+	bool cache_only; /* may evict cached copies only (a prefetch) */
+	void (*cb)(struct node_claim *c, int status);
+};
+int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
+			  uint64_t bytes, unsigned int timeout_ms,
+			  void (*cb)(struct node_claim *c, int status));
+void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c);
+void pool_node_claim_end(struct pool_node *n, uint64_t bytes);
+
+/* Of the whole pool, for statfs(2); answered locally. */
+void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
+
+/* ---- reading ---- */
+
+/*
+ * Make e's published object local and verified. Returns 1 and takes a ref
+ * (*ret_obj) if it is; 0 if it is being fetched: cb runs (once; a failure
+ * found at once may run it before this returns) with the object (a ref for the
+ * callee) or -errno (-ENOENT: gone or nobody could give it within the
+ * deadline; -ESTALE: another version is there); -ENOENT if it is not published.
+ */
+struct node_want {
+	struct pool_list link;
+	void (*cb)(struct node_want *w, struct node_object *obj, int status);
+};
+int pool_node_want_start(struct pool_node *n, struct node_entry *e,
+			 struct node_want *w, struct node_object **ret_obj,
+			 void (*cb)(struct node_want *w,
+				    struct node_object *obj, int status));
+void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
+/* A look-up hit: fetch it in the background if bounds allow. */
+void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
+/* It was opened: eviction order, hit counters. */
+void pool_node_used(struct pool_node *n, struct node_object *o);
+
+struct node_object *node_object_ref(struct node_object *o);
+void node_object_unref(struct pool_node *n, struct node_object *o);
+/* A descriptor of the object's file (flags as open(2)), or -errno. */
+int node_object_open(struct pool_node *n, const struct node_object *o,
+		     int flags);
+
+/* ---- fsync of a directory ---- */
+
+struct node_barrier {
+	struct pool_list link;
+	uint64_t ticket, seq, deadline_ms;
+	uint8_t phase;
+	void (*cb)(struct node_barrier *b, int status);
+};
+/* cb(0) when everything published before is known to the master and told to
+ * the connected mounts; -ETIMEDOUT. Returns 1 if that holds already. */
+int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
+			    void (*cb)(struct node_barrier *b, int status));
+void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
+
+/* ---- looking inside ---- */
+
+bool pool_node_ready(const struct pool_node *n);
+json_t *pool_node_status_json(struct pool_node *n);
+json_t *pool_node_nodes_json(struct pool_node *n);
+json_t *pool_node_objects_json(struct pool_node *n, const char *prefix,
+			       const char *token, unsigned int limit);
+
+#endif

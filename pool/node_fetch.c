@@ -1,0 +1,883 @@
+/*
+ * Remote objects made local.
+ *
+ * Happy path: somebody wants a published object (an OPEN, a replica order, a
+ * look-up hit) -> choose a holder -> same host: borrow its descriptor; else
+ * claim space, take a file, transfer (large objects in parallel pieces from
+ * all holders), compare the XXH3-128 -> HELD -> everyone who waited is told.
+ * All who want one object share one fetch.
+ * Failure modes: a holder is gone, slow, or its bytes do not match: it is left
+ * for the next one; none left, no space or deadline over: -ENOENT for all.
+ * The name is deleted or rewritten meanwhile: -ESTALE.
+ *
+ *   START --claim--> CLAIMED --reserve--> MOVING --sums--> VERIFY --> done
+ */
+#include "pool/node_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
+#define RESERVE_MIN (256u << 10)   /* smaller ones are just written */
+#define PREFETCH_BYTES_MAX (256ull << 20)
+
+enum kind { WANTED, PREFETCH, REPLICA };
+
+struct piece {
+	struct pool_fetch f;
+	struct node_fetch *owner;
+	uint16_t holder;
+	bool busy;
+};
+
+struct node_fetch {
+	struct pool_list link; /* node->fetches */
+	struct pool_node *n;
+	struct node_entry *e; /* e->fetch == this */
+	uint64_t gen, size;
+	XXH128_hash_t sum;
+	struct node_attr attr;
+	enum kind kind;
+	struct pool_list wants;
+	uint64_t start_ns, deadline_ms;
+
+	uint16_t holders[NODE_HOLDERS_INLINE];
+	uint8_t nholders, first; /* first: where the next piece begins asking */
+	bool bad[NODE_HOLDERS_INLINE];
+
+	struct node_claim claim;
+	bool claiming, claimed;
+	struct pool_file file; /* fd >= 0 while we have it */
+	struct pool_reserve reserve;
+	struct pool_verify verify;
+	uint64_t next_offset; /* first byte not asked for yet */
+	unsigned int busy;
+	bool waiting_worker, ended, want_fd;
+	int status;
+	struct piece pieces[NODE_PIECES_MAX];
+	size_t path_len;
+	char path[];
+};
+
+static void fetch_move(struct node_fetch *f);
+static void fetch_end(struct node_fetch *f, int status);
+
+/* ---- choosing holders ---- */
+
+static bool usable(struct node_fetch *f, unsigned int i)
+{
+	struct node_member *m = node_member(f->n, f->holders[i]);
+
+	return !f->bad[i] && m && m->known && m->alive &&
+	       f->holders[i] != f->n->index;
+}
+
+/* The next usable holder after the last one asked, or -1. */
+static int next_holder(struct node_fetch *f)
+{
+	unsigned int k, i;
+
+	for (k = 0; k < f->nholders; k++) {
+		i = (f->first + k) % f->nholders;
+		if (usable(f, i)) {
+			f->first = (uint8_t)((i + 1) % f->nholders);
+			return (int)i;
+		}
+	}
+	return -1;
+}
+
+static bool same_host(const struct pool_node *n, const struct node_member *m)
+{
+	return m->addr.unix_path[0] && strcmp(m->host_id, n->host_id) == 0;
+}
+
+static unsigned int remaining_ms(const struct node_fetch *f, uint64_t len)
+{
+	uint64_t now = pool_now_ms();
+	uint64_t left = f->deadline_ms > now ? f->deadline_ms - now : 1;
+	/* A stalled holder is left while there is time for another. */
+	uint64_t fair = f->n->opts.deadline_ms / 2 +
+			len * 1000 / NODE_FLOOR_BPS;
+
+	return (unsigned int)(left < fair ? left : fair);
+}
+
+/* ---- ending ---- */
+
+static void discard_file(struct node_fetch *f)
+{
+	if (f->file.fd < 0)
+		return;
+	close(f->file.fd);
+	f->file.fd = -1;
+	pool_store_remove(f->n->store, f->file.id);
+}
+
+static void tell_wants(struct node_fetch *f, struct node_object *o,
+		       int status)
+{
+	struct node_want *w;
+
+	while (!pool_list_empty(&f->wants)) {
+		w = pool_list_first(&f->wants, struct node_want, link);
+		pool_list_del(&w->link);
+		w->cb(w, o ? node_object_ref(o) : NULL, status);
+	}
+}
+
+static void report_replica(struct node_fetch *f, int status)
+{
+	Kvpool__Held held = KVPOOL__HELD__INIT;
+	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT, *list = &item;
+
+	item.path.data = (uint8_t *)f->path;
+	item.path.len = f->path_len;
+	item.gen = f->gen;
+	item.status = status;
+	held.n_items = 1;
+	held.items = &list;
+	pool_count(status ? &f->n->c.replicate_failures :
+			    &f->n->c.replicated);
+	(void)node_link_send(f->n, POOL_MSG_HELD, 0, &held.base);
+}
+
+static void fetch_free(struct node_fetch *f)
+{
+	pool_list_del(&f->link);
+	f->n->nfetches--;
+	if (f->kind == PREFETCH)
+		f->n->nprefetch--;
+	free(f);
+}
+
+/* The object is whole, right and here. */
+static void fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
+{
+	struct pool_node *n = f->n;
+	struct node_entry *e = f->e;
+	struct node_object *o = node_object_new(e, NODE_FETCHING);
+
+	if (!o) {
+		if (lent_fd >= 0)
+			close(lent_fd);
+		fetch_end(f, -ENOMEM);
+		return;
+	}
+	o->gen = f->gen;
+	o->size = f->size;
+	o->sum = f->sum;
+	o->verified = true;
+	o->prefetched = f->kind == PREFETCH;
+	o->counted = f->kind == REPLICA;
+	o->lent_fd = lent_fd;
+	if (lent_fd >= 0) {
+		o->lender = lender;
+		n->borrowed++;
+	} else {
+		o->id = f->file.id;
+		close(f->file.fd);
+		f->file.fd = -1;
+	}
+	pool_hist_add(&n->c.fetch, pool_now_ns() - f->start_ns);
+	pool_count(&n->c.fetches);
+	pool_count_add(&n->c.fetch_bytes, lent_fd >= 0 ? 0 : f->size);
+	node_object_held(n, e, o);
+	fetch_end(f, 0);
+}
+
+/* Ends once no transfer or worker can touch f any more. */
+static void fetch_end(struct node_fetch *f, int status)
+{
+	struct pool_node *n = f->n;
+	struct node_entry *e = f->e;
+	unsigned int i;
+
+	if (!f->ended) {
+		f->ended = true;
+		f->status = status;
+		if (f->claiming)
+			pool_node_claim_cancel(n, &f->claim);
+		f->claiming = false;
+		for (i = 0; i < NODE_PIECES_MAX; i++)
+			if (f->pieces[i].busy)
+				pool_fetch_cancel(n->peers, &f->pieces[i].f);
+	}
+	if (f->busy > 0 || f->waiting_worker)
+		return;
+	status = f->status;
+	if (f->claimed)
+		pool_node_claim_end(n, f->size);
+	discard_file(f);
+	e->fetch = NULL;
+	if (status) {
+		pool_count(&n->c.fetch_failures);
+		if (status != -ESTALE)
+			status = -ENOENT;
+	}
+	if (f->kind == REPLICA) {
+		if (!status) {
+			struct node_object *o = e->obj;
+
+			o->counted = true;
+			(void)node_write_blob(n, o);
+			report_replica(f, 0);
+		} else {
+			report_replica(f, f->status);
+		}
+	}
+	tell_wants(f, status ? NULL : e->obj, status);
+	fetch_free(f);
+	node_entry_tidy(n, e);
+}
+
+/* ---- verifying ---- */
+
+static void bad_bytes(struct node_fetch *f)
+{
+	pool_count(&f->n->c.bad_sums);
+	pool_warn_limited("\"%.*s\" arrived with a wrong checksum: discarded",
+			  (int)f->path_len, f->path);
+}
+
+static void on_verified(struct pool_verify *v, int status)
+{
+	struct node_fetch *f = pool_container_of(v, struct node_fetch, verify);
+
+	f->waiting_worker = false;
+	if (status == -EBADMSG)
+		bad_bytes(f);
+	if (status || f->ended)
+		fetch_end(f, status);
+	else
+		fetch_keep(f, -1, 0);
+}
+
+/* A replica's metadata is attached as a local file's is, by a worker. */
+static void verify_all(struct node_fetch *f)
+{
+	int err;
+
+	f->verify.id = f->file.id;
+	f->verify.sum = f->sum;
+	err = pool_verify_start(f->n->store, &f->verify, on_verified);
+	if (err)
+		fetch_end(f, err);
+	else
+		f->waiting_worker = true;
+}
+
+/* ---- moving ---- */
+
+static void piece_failed(struct node_fetch *f, struct piece *p, int status)
+{
+	if (status == -ENOSPC || status == -EIO) {
+		fetch_end(f, status);
+		return;
+	}
+	f->bad[p->holder] = true;
+	pool_count(&f->n->c.fetch_retries);
+	fetch_move(f);
+}
+
+static void on_piece(struct pool_fetch *pf, int status)
+{
+	struct piece *p = pool_container_of(pf, struct piece, f);
+	struct node_fetch *f = p->owner;
+	bool whole = pf->length == f->size;
+
+	p->busy = false;
+	f->busy--;
+	if (f->ended) {
+		if (!status && pf->lent_fd >= 0)
+			close(pf->lent_fd);
+		fetch_end(f, f->status);
+		return;
+	}
+	if (status) {
+		piece_failed(f, p, status);
+		return;
+	}
+	if (pf->lent_fd >= 0) {
+		fetch_keep(f, pf->lent_fd, f->holders[p->holder]);
+		return;
+	}
+	pf->length = 0; /* this piece is done */
+	if (whole) {
+		if (XXH128_isEqual(pf->sum, f->sum)) {
+			fetch_keep(f, -1, 0);
+		} else {
+			bad_bytes(f);
+			piece_failed(f, p, -EBADMSG);
+		}
+		return;
+	}
+	fetch_move(f);
+}
+
+static int piece_start(struct node_fetch *f, struct piece *p, uint64_t offset,
+		       uint64_t length, bool fd_only)
+{
+	int h = next_holder(f);
+	struct node_member *m;
+	int err;
+
+	if (h < 0)
+		return -ENOENT;
+	m = node_member(f->n, f->holders[h]);
+	p->owner = f;
+	p->holder = (uint16_t)h;
+	memset(&p->f, 0, sizeof(p->f));
+	p->f.from = m->addr;
+	if (!same_host(f->n, m))
+		p->f.from.unix_path[0] = '\0';
+	p->f.path = f->path;
+	p->f.path_len = f->path_len;
+	p->f.gen = f->gen;
+	p->f.offset = offset;
+	p->f.length = length;
+	p->f.fd = f->file.fd;
+	p->f.fd_ok = fd_only;
+	p->f.lent_fd = -1;
+	p->f.timeout_ms = remaining_ms(f, length);
+	err = pool_fetch_start(f->n->peers, &p->f, on_piece);
+	if (err)
+		return err;
+	p->busy = true;
+	f->busy++;
+	return 0;
+}
+
+/* A piece that failed keeps its range (length > 0, not busy): it goes first. */
+static bool next_range(struct node_fetch *f, struct piece *p, uint64_t *off,
+		       uint64_t *len)
+{
+	uint64_t step = f->size <= ONE_PIECE ? f->size : NODE_PIECE;
+
+	if (p->f.length > 0) {
+		*off = p->f.offset;
+		*len = p->f.length;
+		return true;
+	}
+	if (f->next_offset >= f->size)
+		return false;
+	*off = f->next_offset;
+	*len = f->size - *off < step ? f->size - *off : step;
+	f->next_offset += *len;
+	return true;
+}
+
+static void fetch_move(struct node_fetch *f)
+{
+	uint64_t off, len;
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < NODE_PIECES_MAX; i++) {
+		struct piece *p = &f->pieces[i];
+
+		if (p->busy || !next_range(f, p, &off, &len))
+			continue;
+		err = piece_start(f, p, off, len, f->want_fd);
+		if (err) {
+			fetch_end(f, err);
+			return;
+		}
+	}
+	if (f->busy == 0 && !f->ended)
+		verify_all(f);
+}
+
+static void on_reserved(struct pool_reserve *r, int status)
+{
+	struct node_fetch *f = pool_container_of(r, struct node_fetch,
+						 reserve);
+
+	f->waiting_worker = false;
+	if (f->claimed)
+		pool_node_claim_end(f->n, f->size);
+	f->claimed = false;
+	if (status || f->ended)
+		fetch_end(f, status);
+	else
+		fetch_move(f);
+}
+
+/* Space is ours: a file to land in, its pages allocated in large pieces. */
+static void fetch_claimed(struct node_fetch *f)
+{
+	int err = pool_store_take(f->n->store, 0, &f->file);
+
+	if (err) {
+		f->file.fd = -1;
+		fetch_end(f, err);
+		return;
+	}
+	if (f->size == 0) {
+		fetch_keep(f, -1, 0);
+		return;
+	}
+	if (f->size < RESERVE_MIN) {
+		fetch_move(f);
+		return;
+	}
+	f->reserve.fd = f->file.fd;
+	f->reserve.size = f->size;
+	err = pool_store_reserve_start(f->n->store, &f->reserve, on_reserved);
+	if (err)
+		fetch_end(f, err);
+	else
+		f->waiting_worker = true;
+}
+
+static void on_claim(struct node_claim *c, int status)
+{
+	struct node_fetch *f = pool_container_of(c, struct node_fetch, claim);
+
+	f->claiming = false;
+	if (status) {
+		fetch_end(f, status);
+		return;
+	}
+	f->claimed = true;
+	fetch_claimed(f);
+}
+
+static bool any_on_this_host(struct node_fetch *f)
+{
+	unsigned int i;
+
+	for (i = 0; i < f->nholders; i++)
+		if (usable(f, i) &&
+		    same_host(f->n, node_member(f->n, f->holders[i])))
+			return true;
+	return false;
+}
+
+static void fetch_bytes(struct node_fetch *f)
+{
+	int rc = -EAGAIN;
+
+	if (f->size >= RESERVE_MIN && f->n->opts.reserve)
+		rc = pool_store_take(f->n->store, f->size, &f->file);
+	if (rc == 0) {
+		fetch_move(f);
+		return;
+	}
+	f->file.fd = -1;
+	f->claim.cache_only = f->kind == PREFETCH;
+	rc = pool_node_claim_start(f->n, &f->claim, f->size,
+				   remaining_ms(f, f->size), on_claim);
+	if (rc < 0)
+		fetch_end(f, rc);
+	else if (rc == 0)
+		f->claiming = true;
+	else
+		on_claim(&f->claim, 0);
+}
+
+static void on_lent(struct pool_fetch *pf, int status)
+{
+	struct piece *p = pool_container_of(pf, struct piece, f);
+	struct node_fetch *f = p->owner;
+
+	p->busy = false;
+	f->busy--;
+	if (!status && pf->lent_fd >= 0 && !f->ended) {
+		fetch_keep(f, pf->lent_fd, f->holders[p->holder]);
+		return;
+	}
+	if (!status && pf->lent_fd >= 0)
+		close(pf->lent_fd);
+	pf->length = 0;
+	f->want_fd = false;
+	if (f->ended) {
+		fetch_end(f, f->status);
+		return;
+	}
+	if (status == -ENOENT)
+		f->bad[p->holder] = true;
+	f->first = (uint8_t)p->holder;
+	fetch_bytes(f);
+}
+
+/* Ask one holder on this host for a descriptor; its bytes if it will not. */
+static bool try_borrow(struct node_fetch *f)
+{
+	struct piece *p = &f->pieces[0];
+	int err;
+
+	if (!f->n->opts.fd_passing || f->kind == REPLICA || f->size == 0 ||
+	    f->n->borrowed >= POOL_LENT_MAX || !any_on_this_host(f))
+		return false;
+	f->file.fd = -1;
+	err = piece_start(f, p, 0, f->size, true);
+	if (err)
+		return false;
+	p->f.cb = on_lent;
+	return true;
+}
+
+static struct node_fetch *fetch_new(struct pool_node *n,
+				    struct node_entry *e, enum kind kind)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&e->e, path);
+	struct node_fetch *f;
+	unsigned int i;
+
+	if (len < 0)
+		return NULL;
+	f = calloc(1, sizeof(*f) + (size_t)len + 1);
+	if (!f)
+		return NULL;
+	memcpy(f->path, path, (size_t)len);
+	f->path_len = (size_t)len;
+	f->n = n;
+	f->e = e;
+	f->kind = kind;
+	f->gen = e->gen;
+	f->size = e->size;
+	f->sum = e->sum;
+	f->file.fd = -1;
+	f->start_ns = pool_now_ns();
+	f->deadline_ms = pool_now_ms() + n->opts.deadline_ms +
+			 e->size * 1000 / NODE_FLOOR_BPS;
+	f->nholders = e->nholders;
+	for (i = 0; i < e->nholders; i++)
+		f->holders[i] = e->holders[i];
+	if (f->nholders > 1)
+		f->first = (uint8_t)(pool_random_u64() % f->nholders);
+	pool_list_init(&f->wants);
+	pool_list_add_tail(&n->fetches, &f->link);
+	e->fetch = f;
+	n->nfetches++;
+	if (kind == PREFETCH)
+		n->nprefetch++;
+	return f;
+}
+
+static void fetch_go(struct node_fetch *f)
+{
+	if (!try_borrow(f))
+		fetch_bytes(f);
+}
+
+/* ---- what others ask ---- */
+
+/* A local copy found at start is checked before it is first served. */
+struct recheck {
+	struct pool_verify v;
+	struct pool_node *n;
+	struct node_object *o; /* ref */
+	struct pool_list wants;
+	struct recheck *next;
+};
+static struct recheck *rechecks; /* loop thread only */
+
+static void on_rechecked(struct pool_verify *v, int status)
+{
+	struct recheck *r = pool_container_of(v, struct recheck, v), **at;
+	struct node_object *o = r->o;
+	struct pool_node *n = r->n;
+	struct node_entry *e = o->entry;
+	struct node_want *w;
+
+	for (at = &rechecks; *at != r; at = &(*at)->next)
+		;
+	*at = r->next;
+	o->users--;
+	if (status == 0) {
+		o->verified = true;
+	} else if (e && e->obj == o) {
+		pool_count(&n->c.bad_sums);
+		pool_warn("store file %016llx does not match its checksum: "
+			  "dropped", (unsigned long long)o->id);
+		node_object_drop(n, o, false);
+	}
+	while (!pool_list_empty(&r->wants)) {
+		w = pool_list_first(&r->wants, struct node_want, link);
+		pool_list_del(&w->link);
+		w->cb(w, status ? NULL : node_object_ref(o),
+		      status ? -ENOENT : 0);
+	}
+	node_object_unref(n, o);
+	free(r);
+}
+
+static int recheck_start(struct pool_node *n, struct node_object *o,
+			 struct node_want *w)
+{
+	struct recheck *r;
+	int err;
+
+	for (r = rechecks; r; r = r->next) {
+		if (r->o == o) {
+			pool_list_add_tail(&r->wants, &w->link);
+			return 0;
+		}
+	}
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->n = n;
+	r->v.id = o->id;
+	r->v.sum = o->sum;
+	err = pool_verify_start(n->store, &r->v, on_rechecked);
+	if (err) {
+		free(r);
+		return err;
+	}
+	pool_list_init(&r->wants);
+	pool_list_add_tail(&r->wants, &w->link);
+	r->o = node_object_ref(o);
+	o->users++;
+	r->next = rechecks;
+	rechecks = r;
+	return 0;
+}
+
+int pool_node_want_start(struct pool_node *n, struct node_entry *e,
+			 struct node_want *w, struct node_object **ret_obj,
+			 void (*cb)(struct node_want *w,
+				    struct node_object *obj, int status))
+{
+	struct node_object *o = e->obj;
+	struct node_fetch *f = e->fetch;
+
+	pool_list_init(&w->link);
+	w->cb = cb;
+	if (!pool_node_published(e))
+		return -ENOENT;
+	if (o && o->state == NODE_HELD && o->gen == e->gen) {
+		if (!o->verified)
+			return recheck_start(n, o, w);
+		*ret_obj = node_object_ref(o);
+		return 1;
+	}
+	if (f && (f->gen != e->gen || f->ended))
+		return -ENOENT; /* one of a version that is going */
+	if (f) {
+		pool_list_add_tail(&f->wants, &w->link);
+		if (f->kind == PREFETCH) {
+			f->kind = WANTED;
+			n->nprefetch--;
+			pool_count(&n->c.prefetch_useful);
+		}
+		return 0;
+	}
+	if (e->nholders == 0)
+		return -ENOENT;
+	f = fetch_new(n, e, WANTED);
+	if (!f)
+		return -ENOMEM;
+	/* The want must be there before anything can end the fetch. */
+	pool_list_add_tail(&f->wants, &w->link);
+	fetch_go(f);
+	return 0;
+}
+
+void pool_node_want_cancel(struct pool_node *n, struct node_want *w)
+{
+	(void)n;
+	pool_list_del(&w->link);
+}
+
+void pool_node_prefetch(struct pool_node *n, struct node_entry *e)
+{
+	struct node_fetch *f;
+
+	if (n->opts.prefetch_max == 0 || e->own || e->fetch ||
+	    e->nholders == 0 || (e->obj && e->obj->gen == e->gen) ||
+	    !pool_node_published(e))
+		return;
+	if (n->nprefetch >= n->opts.prefetch_max ||
+	    e->size > PREFETCH_BYTES_MAX) {
+		pool_count(&n->c.prefetch_skipped);
+		return;
+	}
+	f = fetch_new(n, e, PREFETCH);
+	if (!f)
+		return;
+	pool_count(&n->c.prefetched);
+	fetch_go(f);
+}
+
+void pool_node_used(struct pool_node *n, struct node_object *o)
+{
+	if (o->prefetched) {
+		o->prefetched = false;
+		pool_count(&n->c.prefetch_useful);
+	}
+	if (pool_evict_inserted(&o->ev))
+		pool_evict_touch(n->evict, &o->ev);
+}
+
+/* ---- replicas ---- */
+
+static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
+{
+	struct pool_entry *pe;
+	struct node_entry *e;
+	struct node_fetch *f;
+	XXH128_canonical_t canon;
+	size_t i;
+
+	if (m->sum.len != 16 || !m->gen || m->is_dir ||
+	    pool_tree_make(&n->tree, (const char *)m->path.data, m->path.len,
+			   false, NULL, NULL, &pe) < 0)
+		return;
+	e = node_file(pe);
+	if (e->gen < m->gen) {
+		e->gen = m->gen;
+		e->size = m->size;
+		memcpy(canon.digest, m->sum.data, 16);
+		e->sum = XXH128_hashFromCanonical(&canon);
+		node_attr_from_meta(m, &e->attr);
+		pool_xattrs_free(e->xattrs);
+		e->xattrs = NULL;
+		(void)pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &e->xattrs);
+	}
+	if (e->obj && e->obj->gen < m->gen && e->obj->state == NODE_HELD)
+		node_object_drop(n, e->obj, false);
+	e->nholders = 0;
+	for (i = 0; i < m->n_holders && e->nholders < NODE_HOLDERS_INLINE; i++)
+		e->holders[e->nholders++] = (uint16_t)m->holders[i];
+	if (e->fetch && e->fetch->gen == m->gen && !e->fetch->ended) {
+		if (e->fetch->kind == PREFETCH)
+			n->nprefetch--;
+		e->fetch->kind = REPLICA;
+		e->fetch->want_fd = false;
+		return;
+	}
+	if (e->fetch)
+		return; /* the master asks again */
+	f = fetch_new(n, e, REPLICA);
+	if (!f)
+		return;
+	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0) {
+		/* A cached copy is promoted. */
+		pool_evict_set_class(n->evict, &e->obj->ev, POOL_EVICT_LAST);
+		fetch_end(f, 0);
+		return;
+	}
+	if (e->obj)
+		node_object_drop(n, e->obj, false);
+	fetch_bytes(f);
+}
+
+void node_replicate(struct pool_node *n, const Kvpool__Replicate *r)
+{
+	size_t i;
+
+	for (i = 0; i < r->n_nodes; i++)
+		node_member_apply(n, r->nodes[i]);
+	for (i = 0; i < r->n_entries; i++)
+		replicate_one(n, r->entries[i]);
+}
+
+/* ---- housekeeping ---- */
+
+void node_fetch_tick(struct pool_node *n, uint64_t now)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->fetches) {
+		struct node_fetch *f =
+			pool_list_entry(it, struct node_fetch, link);
+
+		if (f->ended)
+			continue;
+		if (now >= f->deadline_ms)
+			fetch_end(f, -ETIMEDOUT);
+		else if (f->e->gen != f->gen)
+			fetch_end(f, -ESTALE);
+	}
+}
+
+void node_fetch_fini(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->fetches)
+		fetch_end(pool_list_entry(it, struct node_fetch, link),
+			  -ECANCELED);
+}
+
+/* ---- what peers ask of us ---- */
+
+static struct node_object *find_held(struct pool_node *n, const char *path,
+				     size_t len, uint64_t gen)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (!e || !e->obj || e->obj->gen != gen ||
+	    e->obj->state != NODE_HELD)
+		return NULL;
+	return e->obj;
+}
+
+static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
+		    uint64_t *ret_size)
+{
+	struct pool_node *n = arg;
+	struct node_object *o = find_held(n, path, len, gen);
+	int fd;
+
+	if (!o)
+		return -ENOENT;
+	fd = node_object_open(n, o, O_RDONLY);
+	if (fd < 0)
+		return -ENOENT;
+	*ret_size = o->size;
+	if (pool_evict_inserted(&o->ev))
+		pool_evict_touch(n->evict, &o->ev);
+	return fd;
+}
+
+static void peer_lent(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o)
+		o->lent++;
+}
+
+static void peer_returned(void *arg, const char *path, size_t len,
+			  uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o && o->lent > 0)
+		o->lent--;
+}
+
+static void peer_recall(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct pool_node *n = arg;
+	struct node_object *o = find_held(n, path, len, gen);
+
+	if (o && o->lent_fd >= 0 && o->users == 0)
+		node_object_drop(n, o, true);
+}
+
+/* The lender no longer counts what it lent: let go of what is not in use. */
+static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
+{
+	(void)arg;
+	(void)id; /* descriptors stay good; a new lender has new ones */
+}
+
+const struct pool_peers_ops node_peers_ops = {
+	.get = peer_get,
+	.lent = peer_lent,
+	.returned = peer_returned,
+	.recall = peer_recall,
+	.lender_gone = peer_lender_gone,
+};

@@ -1,0 +1,469 @@
+/*
+ * Names: look up, make, move, remove, attributes. Everything here answers from
+ * local state and queues what the master has to know (node_ops.c).
+ */
+#include "pool/node_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+bool pool_node_published(const struct node_entry *e)
+{
+	return e->gen != 0 && e->gen > e->hidden_gen;
+}
+
+bool pool_node_visible(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	return pe->is_dir || e->own || pool_node_published(e);
+}
+
+struct pool_entry *pool_node_lookup(struct pool_node *n,
+				    struct node_dirent *dir, const char *name,
+				    size_t len)
+{
+	struct pool_entry *e = pool_tree_find(&n->tree, &dir->d, name, len);
+
+	if (e && pool_node_visible(e)) {
+		pool_count(&n->c.lookup_hits);
+		return e;
+	}
+	pool_count(&n->c.lookup_misses);
+	return NULL;
+}
+
+const struct node_attr *pool_node_attr(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return &((const struct node_dirent *)(const void *)pe)->attr;
+	return e->own ? &e->own->w->attr : &e->attr;
+}
+
+struct pool_xattrs *pool_node_xattrs(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return ((const struct node_dirent *)(const void *)pe)->xattrs;
+	return e->own ? e->own->w->xattrs : e->xattrs;
+}
+
+/* ---- rules ---- */
+
+static void rules_from_xattrs(const struct pool_xattrs *x, bool is_dir,
+			      struct pool_rules *r)
+{
+	size_t cursor = 0, len;
+	const char *name;
+	const void *value;
+	uint64_t now = 0;
+
+	memset(r, 0, sizeof(*r));
+	while (pool_xattrs_next(x, &cursor, &name, &value, &len)) {
+		if (strncmp(name, POOL_XATTR_PREFIX,
+			    strlen(POOL_XATTR_PREFIX)) != 0)
+			continue;
+		if (!now)
+			now = pool_wall_ns();
+		(void)pool_rules_set(r, name, value, len, is_dir, now, NULL);
+	}
+}
+
+void pool_node_rules(struct pool_node *n, struct pool_entry *e,
+		     struct pool_rules *ret)
+{
+	struct pool_dir *d;
+
+	(void)n;
+	memset(ret, 0, sizeof(*ret));
+	if (!e->is_dir && pool_node_xattrs(e))
+		rules_from_xattrs(pool_node_xattrs(e), false, ret);
+	for (d = e->is_dir ? pool_entry_dir(e) : e->parent; d;
+	     d = d->e.parent)
+		pool_rules_inherit(ret, &node_dir(&d->e)->rules);
+	pool_rules_default(ret);
+}
+
+/* ---- directories ---- */
+
+/* A name below them has reached the master: so have they. */
+void node_make_dirs_known(struct pool_node *n, struct node_entry *e)
+{
+	struct pool_dir *d;
+
+	(void)n;
+	for (d = e->e.parent; d && !node_dir(&d->e)->known; d = d->e.parent)
+		node_dir(&d->e)->known = true;
+}
+
+int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
+		    const char *name, size_t len, const struct node_attr *attr,
+		    struct node_dirent **ret_dir)
+{
+	struct pool_entry *e = pool_tree_find(&n->tree, &dir->d, name, len);
+	struct node_dirent *d;
+	int err = pool_name_check(name, len);
+
+	if (err)
+		return err;
+	if (e && pool_node_visible(e))
+		return -EEXIST;
+	if (e)
+		return -EBUSY; /* an unlinked file the master still has */
+	e = pool_tree_add(&n->tree, &dir->d, name, len, true);
+	if (!e)
+		return -ENOMEM;
+	d = node_dir(e);
+	d->attr = *attr;
+	err = node_op_name(n, KVPOOL__OP__KIND__MKDIR, e, 0);
+	if (err) {
+		pool_tree_remove(&n->tree, e);
+		return err;
+	}
+	d->seen = n->sweep;
+	*ret_dir = d;
+	return 0;
+}
+
+/* Is anything visible below? (Hidden names are the master's business.) */
+static bool dir_empty(struct node_dirent *dir)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &dir->d.children)
+		if (pool_node_visible(
+			    pool_list_entry(it, struct pool_entry, sibling)))
+			return false;
+	return true;
+}
+
+int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
+{
+	int err;
+
+	if (!dir->d.e.parent)
+		return -EBUSY;
+	if (!dir_empty(dir))
+		return -ENOTEMPTY;
+	err = node_op_name(n, KVPOOL__OP__KIND__RMDIR, &dir->d.e, 0);
+	if (err)
+		return err;
+	if (n->ops)
+		n->ops->dir_gone(n->ops_arg, dir);
+	if (dir->d.nchildren > 0)
+		return 0; /* goes with its hidden names, by the feed */
+	pool_xattrs_free(dir->xattrs);
+	pool_tree_remove(&n->tree, &dir->d.e);
+	return 0;
+}
+
+/* ---- unlink, rename ---- */
+
+/* Hide what is published under the name, and have the master remove it. */
+static int hide_published(struct pool_node *n, struct node_entry *e)
+{
+	struct pool_rules rules;
+	int err;
+
+	if (!pool_node_published(e))
+		return 0;
+	pool_node_rules(n, &e->e, &rules);
+	if (rules.unlink != POOL_UNLINK_NODE) {
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, e->gen);
+		if (err)
+			return err;
+		pool_count(&n->c.unlinked);
+		e->hidden_gen = e->gen;
+		if (e->obj && e->obj->state == NODE_HELD)
+			node_object_drop(n, e->obj, false);
+		return 0;
+	}
+	e->hidden_gen = e->gen;
+	if (e->obj && e->obj->state == NODE_HELD && !e->obj->counted)
+		node_object_drop(n, e->obj, false);
+	return 0;
+}
+
+int pool_node_unlink(struct pool_node *n, struct node_entry *e)
+{
+	int err = hide_published(n, e);
+
+	if (err)
+		return err;
+	if (e->own)
+		node_own_drop(n, e);
+	return 0;
+}
+
+static bool movable_own(const struct node_object *o)
+{
+	return o->state == NODE_WRITING || o->state == NODE_SEALING ||
+	       o->state == NODE_PENDING;
+}
+
+static int move_own(struct pool_node *n, struct node_entry *from,
+		    struct node_entry *to)
+{
+	struct node_object *o = from->own;
+	struct node_writer *w = o->w;
+	int err;
+
+	if (w->poison)
+		return w->poison;
+	if (!movable_own(o))
+		return -EXDEV;
+	if (to->own)
+		node_own_drop(n, to);
+	err = hide_published(n, from);
+	if (err)
+		return err;
+	from->own = NULL;
+	to->own = o;
+	o->entry = to;
+	w->renamed = true;
+	w->flushed = true;
+	w->base_gen = to->gen;
+	w->touched_ms = pool_now_ms();
+	if (o->state == NODE_PENDING) {
+		/* Known to the master under the old name, or about to be. */
+		node_op_forget(n, o);
+		(void)node_write_blob(n, o);
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e, 0);
+		if (!err)
+			err = node_op_publish(n, o);
+		return err;
+	}
+	node_try_seal(n, o, false);
+	return 0;
+}
+
+/* The published object is here: it becomes a new generation of the new name,
+ * with no byte copied, and the old name goes. */
+static int move_held(struct pool_node *n, struct node_entry *from,
+		     struct node_entry *to)
+{
+	struct node_object *o = from->obj;
+	struct node_writer *w;
+	int err;
+
+	if (!o || o->state != NODE_HELD || o->gen != from->gen ||
+	    o->lent_fd >= 0 || o->w)
+		return -EXDEV;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	pool_list_init(&w->link);
+	w->obj = o;
+	w->fd = -1;
+	w->attr = from->attr;
+	w->xattrs = pool_xattrs_dup(from->xattrs);
+	w->base_gen = to->gen;
+	w->renamed = w->flushed = true;
+	w->ticket = ++n->ticket;
+	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e, from->gen);
+	if (err) {
+		pool_xattrs_free(w->xattrs);
+		free(w);
+		return err;
+	}
+	from->hidden_gen = from->gen;
+	from->obj = NULL;
+	pool_evict_remove(n->evict, &o->ev, false);
+	if (to->own)
+		node_own_drop(n, to);
+	o->w = w;
+	o->gen = 0;
+	o->state = NODE_PENDING;
+	o->entry = to;
+	to->own = o;
+	pool_list_add_tail(&n->sealing, &w->link);
+	(void)node_write_blob(n, o);
+	return node_op_publish(n, o);
+}
+
+static int move_dir(struct pool_node *n, struct node_dirent *from,
+		    struct node_dirent *dir, const char *name, size_t len,
+		    struct pool_entry *target, struct pool_entry **ret_to)
+{
+	struct node_dirent *to;
+	int err;
+
+	if (!dir_empty(from) || from->d.nchildren > 0)
+		return -EXDEV;
+	if (target)
+		return target->is_dir && !dir_empty(node_dir(target)) ?
+			       -ENOTEMPTY : -EXDEV;
+	err = pool_node_mkdir(n, dir, name, len, &from->attr, &to);
+	if (err)
+		return err;
+	to->xattrs = from->xattrs;
+	to->rules = from->rules;
+	from->xattrs = NULL;
+	if (to->xattrs)
+		(void)node_op_setattr(n, &to->d.e, POOL_SET_XATTRS);
+	*ret_to = &to->d.e;
+	return 0; /* the caller rebinds its inode, then removes `from` */
+}
+
+int pool_node_rename(struct pool_node *n, struct pool_entry *from,
+		     struct node_dirent *dir, const char *name, size_t len,
+		     bool noreplace, struct pool_entry **ret_to)
+{
+	struct pool_entry *to = pool_tree_find(&n->tree, &dir->d, name, len);
+	struct node_entry *f, *t;
+	bool added = false;
+	int err = pool_name_check(name, len);
+
+	if (err)
+		return err;
+	if (to && pool_node_visible(to) && noreplace)
+		return -EEXIST;
+	if (to == from) {
+		*ret_to = to;
+		return 0;
+	}
+	if (from->is_dir)
+		return move_dir(n, node_dir(from), dir, name, len, to, ret_to);
+	if (to && to->is_dir)
+		return -EISDIR;
+	if (!to) {
+		to = pool_tree_add(&n->tree, &dir->d, name, len, false);
+		if (!to)
+			return -ENOMEM;
+		added = true;
+	}
+	f = node_file(from);
+	t = node_file(to);
+	err = f->own ? move_own(n, f, t) : move_held(n, f, t);
+	if (err && added)
+		node_entry_tidy(n, t);
+	if (!err)
+		*ret_to = to;
+	return err;
+}
+
+/* ---- attributes ---- */
+
+static void apply_attr(struct node_attr *a, unsigned int set,
+		       const struct node_attr *from)
+{
+	if (set & POOL_SET_MODE)
+		a->mode = from->mode & 01777;
+	if (set & POOL_SET_UID)
+		a->uid = from->uid;
+	if (set & POOL_SET_GID)
+		a->gid = from->gid;
+	if (set & POOL_SET_MTIME)
+		a->mtime_ns = from->mtime_ns;
+}
+
+int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
+		      unsigned int set, const struct node_attr *attr,
+		      struct pool_xattrs *xattrs)
+{
+	struct node_dirent *d = node_dir(pe);
+	struct node_entry *e = node_file(pe);
+	struct pool_xattrs **x = d ? &d->xattrs :
+				 e->own ? &e->own->w->xattrs : &e->xattrs;
+	int err = 0;
+
+	apply_attr(d ? &d->attr : e->own ? &e->own->w->attr : &e->attr, set,
+		   attr);
+	if (set & POOL_SET_XATTRS) {
+		pool_xattrs_free(*x);
+		*x = xattrs;
+		if (d)
+			rules_from_xattrs(xattrs, true, &d->rules);
+	}
+	if (d || !e->own)
+		return set ? node_op_setattr(n, pe, set) : 0;
+	/* Its own publication carries them, unless that is under way. */
+	if (e->own->state == NODE_PENDING) {
+		err = node_write_blob(n, e->own);
+		if (!err)
+			err = node_op_setattr(n, pe, set);
+	}
+	return err;
+}
+
+/* ---- what is computed ---- */
+
+const char *const pool_node_info_names[] = {
+	"user.kvpool.generation", "user.kvpool.checksum",
+	"user.kvpool.state",	  "user.kvpool.holders",
+	"user.kvpool.nodes",	  NULL,
+};
+
+static const char *state_name(const struct node_entry *e)
+{
+	static const char *const names[] = { "writing", "sealing", "pending" };
+
+	if (e->own)
+		return e->own->w && e->own->w->scratch ? "scratch" :
+						  names[e->own->state];
+	if (!e->obj)
+		return "remote";
+	if (e->obj->lent_fd >= 0)
+		return "borrowed";
+	return e->obj->counted ? "held" : "cached";
+}
+
+static int node_names(struct pool_node *n, const struct node_entry *e,
+		      char *buf, size_t cap)
+{
+	size_t len = 0;
+	unsigned int i;
+
+	buf[0] = '\0';
+	for (i = 0; i < e->nholders; i++) {
+		struct node_member *m = node_member(n, e->holders[i]);
+		int k = snprintf(buf + len, cap - len, "%s%s",
+				 len ? "," : "", m ? m->name : "?");
+
+		if (k < 0 || (size_t)k >= cap - len)
+			return -ERANGE;
+		len += (size_t)k;
+	}
+	return (int)len;
+}
+
+int pool_node_info(struct pool_node *n, struct pool_entry *pe,
+		   const char *name, char *buf, size_t cap)
+{
+	const struct node_entry *e = node_file(pe);
+	XXH128_canonical_t c;
+	XXH128_hash_t sum;
+	size_t i;
+
+	if (!e || strncmp(name, POOL_XATTR_PREFIX,
+			  strlen(POOL_XATTR_PREFIX)) != 0)
+		return -ENODATA;
+	name += strlen(POOL_XATTR_PREFIX);
+	if (strcmp(name, "state") == 0)
+		return snprintf(buf, cap, "%s", state_name(e));
+	if (!pool_node_published(e) || e->own)
+		return -ENODATA;
+	if (strcmp(name, "generation") == 0)
+		return snprintf(buf, cap, "%llu.%llu",
+				(unsigned long long)pool_gen_epoch(e->gen),
+				(unsigned long long)(e->gen &
+				 ((1ull << POOL_GEN_SEQ_BITS) - 1)));
+	if (strcmp(name, "holders") == 0)
+		return snprintf(buf, cap, "%u", e->replicas);
+	if (strcmp(name, "nodes") == 0)
+		return node_names(n, e, buf, cap);
+	if (strcmp(name, "checksum") != 0)
+		return -ENODATA;
+	if (cap < 33)
+		return -ERANGE;
+	sum = e->sum;
+	XXH128_canonicalFromHash(&c, sum);
+	for (i = 0; i < sizeof(c.digest); i++)
+		snprintf(buf + 2 * i, 3, "%02x", c.digest[i]);
+	return 32;
+}

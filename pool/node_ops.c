@@ -1,0 +1,443 @@
+/*
+ * Changes waiting for the master's word, in the order in which they were made,
+ * and the barriers (fsync of a directory) that wait for them.
+ *
+ * Every change gets a ticket from one counter; publications get theirs when
+ * their sealing starts (they sit in node->sealing, by ticket, until they are
+ * acknowledged). A barrier is a ticket: it has passed phase 1 when nothing with
+ * a lower or equal ticket is left, and phase 2 when the master says (SYNCED)
+ * that all mounts have been told.
+ *
+ * After a cut, what was sent and not answered is sent again: each kind of
+ * change may be repeated without harm.
+ */
+#include "pool/node_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct node_op {
+	struct pool_list link; /* ops_waiting or ops_sent */
+	int kind;	       /* enum _Kvpool__Op__Kind */
+	unsigned int set;
+	bool queued; /* made while cut off */
+	uint64_t ticket, gen;
+	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
+	struct node_attr attr;
+	struct pool_xattrs *xattrs;
+	size_t path_len;
+	char path[];
+};
+
+static void op_free(struct pool_node *n, struct node_op *op)
+{
+	pool_list_del(&op->link);
+	n->nops--;
+	if (op->obj)
+		node_object_unref(n, op->obj);
+	pool_xattrs_free(op->xattrs);
+	free(op);
+}
+
+static struct node_op *op_new(struct pool_node *n, int kind,
+			      const char *path, size_t path_len)
+{
+	struct node_op *op = calloc(1, sizeof(*op) + path_len + 1);
+
+	if (!op)
+		return NULL;
+	op->kind = kind;
+	memcpy(op->path, path, path_len);
+	op->path_len = path_len;
+	op->queued = !node_link_up(n);
+	op->ticket = ++n->ticket;
+	pool_list_add_tail(&n->ops_waiting, &op->link);
+	n->nops++;
+	node_kick(n);
+	return op;
+}
+
+int node_op_publish(struct pool_node *n, struct node_object *o)
+{
+	struct node_op *op = op_new(n, KVPOOL__OP__KIND__PUBLISH, "", 0);
+
+	if (!op)
+		return -ENOMEM;
+	op->obj = node_object_ref(o);
+	return 0;
+}
+
+static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
+		       struct node_op **ret_op)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(e, path);
+
+	if (len < 0)
+		return len;
+	if (n->nops >= NODE_OPS_MAX) {
+		pool_count(&n->c.ops_refused);
+		return -EAGAIN;
+	}
+	*ret_op = op_new(n, kind, path, (size_t)len);
+	return *ret_op ? 0 : -ENOMEM;
+}
+
+int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
+		 uint64_t gen)
+{
+	struct node_op *op;
+	int err = op_on_entry(n, kind, e, &op);
+
+	if (err)
+		return err;
+	op->gen = gen;
+	if (e->is_dir) {
+		op->attr = node_dir(e)->attr;
+		op->xattrs = pool_xattrs_dup(node_dir(e)->xattrs);
+	}
+	return 0;
+}
+
+int node_op_setattr(struct pool_node *n, struct pool_entry *e,
+		    unsigned int set)
+{
+	struct node_op *op;
+	int err = op_on_entry(n, KVPOOL__OP__KIND__SETATTR, e, &op);
+
+	if (err)
+		return err;
+	op->set = set;
+	op->attr = *pool_node_attr(e);
+	if (set & POOL_SET_XATTRS)
+		op->xattrs = pool_xattrs_dup(pool_node_xattrs(e));
+	return 0;
+}
+
+/* o's publication is not wanted any more. */
+void node_op_forget(struct pool_node *n, struct node_object *o)
+{
+	struct pool_list *lists[] = { &n->ops_waiting, &n->ops_sent };
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+	size_t i;
+
+	if (o->state != NODE_PENDING)
+		return;
+	for (i = 0; i < 2; i++) {
+		pool_list_each(it, tmp, lists[i]) {
+			op = pool_list_entry(it, struct node_op, link);
+			if (op->obj != o)
+				continue;
+			op->obj = NULL;
+			node_object_unref(n, o);
+			if (i == 0)
+				op_free(n, op);
+			return;
+		}
+	}
+}
+
+bool node_op_sent(struct pool_node *n, const struct node_object *o)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->ops_sent)
+		if (pool_list_entry(it, struct node_op, link)->obj == o)
+			return true;
+	return false;
+}
+
+/* ---- sending ---- */
+
+struct batch {
+	Kvpool__Ops ops;
+	Kvpool__Op *list[POOL_BATCH_MAX];
+	Kvpool__Op op[POOL_BATCH_MAX];
+	Kvpool__Meta meta[POOL_BATCH_MAX];
+	XXH128_canonical_t sum[POOL_BATCH_MAX];
+	char *paths[POOL_BATCH_MAX]; /* of publications; to be freed */
+	size_t n, bytes;
+};
+
+static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
+{
+	struct node_object *o = op->obj;
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&o->entry->e, path);
+
+	if (len < 0)
+		return len;
+	b->paths[b->n] = strdup(path);
+	if (!b->paths[b->n])
+		return -ENOMEM;
+	m->path.data = (uint8_t *)b->paths[b->n];
+	m->path.len = (size_t)len;
+	XXH128_canonicalFromHash(&b->sum[b->n], o->sum);
+	m->sum.data = b->sum[b->n].digest;
+	m->sum.len = sizeof(b->sum[b->n].digest);
+	m->size = o->size;
+	m->base_gen = o->w->base_gen;
+	op->attr = o->w->attr;
+	return pool_xattrs_to_pb(o->w->xattrs, &m->xattrs, &m->n_xattrs);
+}
+
+static int fill(struct batch *b, struct node_op *op)
+{
+	Kvpool__Op *po = &b->op[b->n];
+	Kvpool__Meta *m = &b->meta[b->n];
+	int err;
+
+	kvpool__op__init(po);
+	kvpool__meta__init(m);
+	b->paths[b->n] = NULL;
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
+		err = fill_publish(b, op, m);
+	} else {
+		m->path.data = (uint8_t *)op->path;
+		m->path.len = op->path_len;
+		m->gen = op->gen;
+		m->is_dir = op->kind == KVPOOL__OP__KIND__MKDIR ||
+			    op->kind == KVPOOL__OP__KIND__RMDIR;
+		err = pool_xattrs_to_pb(op->xattrs, &m->xattrs, &m->n_xattrs);
+	}
+	if (err) {
+		free(b->paths[b->n]);
+		return err;
+	}
+	m->mode = op->attr.mode;
+	m->uid = op->attr.uid;
+	m->gid = op->attr.gid;
+	m->mtime_ns = op->attr.mtime_ns;
+	po->kind = (Kvpool__Op__Kind)op->kind;
+	po->meta = m;
+	po->set = op->set;
+	po->queued = op->queued;
+	b->list[b->n] = po;
+	b->n++;
+	b->bytes += m->path.len + 64 + (m->n_xattrs ? POOL_XATTRS_MAX : 0);
+	return 0;
+}
+
+static bool send_batch(struct pool_node *n, struct batch *b)
+{
+	struct pool_list *it, *tmp, sent;
+	struct node_op *op;
+	size_t i;
+	int err;
+
+	b->n = b->bytes = 0;
+	pool_list_init(&sent);
+	pool_list_each(it, tmp, &n->ops_waiting) {
+		if (b->n == POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES)
+			break;
+		op = pool_list_entry(it, struct node_op, link);
+		if (fill(b, op) < 0)
+			break;
+		pool_list_del(&op->link);
+		pool_list_add_tail(&sent, &op->link);
+	}
+	if (b->n == 0)
+		return false;
+	kvpool__ops__init(&b->ops);
+	b->ops.n_ops = b->n;
+	b->ops.ops = b->list;
+	err = node_link_send(n, POOL_MSG_OPS, b->n, &b->ops.base);
+	for (i = 0; i < b->n; i++) {
+		free(b->paths[i]);
+		free(b->meta[i].xattrs);
+	}
+	if (err) { /* try again later, in order */
+		pool_list_splice(&sent, &n->ops_waiting);
+		pool_list_splice(&n->ops_waiting, &sent);
+		return false;
+	}
+	pool_list_splice(&n->ops_sent, &sent);
+	n->batches++;
+	return true;
+}
+
+void node_ops_send(struct pool_node *n)
+{
+	struct batch *b;
+
+	if (pool_list_empty(&n->ops_waiting) || !node_link_up(n))
+		return;
+	b = malloc(sizeof(*b));
+	if (!b)
+		return; /* the tick comes again */
+	while (n->batches < NODE_OPS_INFLIGHT && send_batch(n, b))
+		;
+	free(b);
+}
+
+/* ---- answers ---- */
+
+static void op_answered(struct pool_node *n, struct node_op *op,
+			const Kvpool__OpResult *r)
+{
+	struct node_object *o = op->obj;
+
+	if (r->seq > n->op_seq)
+		n->op_seq = r->seq;
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
+		op->obj = NULL;
+		if (!o)
+			return;
+		if (o->state == NODE_PENDING)
+			node_publish_done(n, o,
+					  r->status || r->gen ? r->status :
+								-EPROTO,
+					  r->gen);
+		node_object_unref(n, o);
+		return;
+	}
+	if (r->status && r->status != -ENOENT) {
+		pool_count(&n->c.ops_failed);
+		pool_warn_limited("the master refused %s of \"%s\": %s",
+				  op->kind == KVPOOL__OP__KIND__UNLINK ?
+					  "unlink" :
+				  op->kind == KVPOOL__OP__KIND__MKDIR ?
+					  "mkdir" :
+				  op->kind == KVPOOL__OP__KIND__RMDIR ?
+					  "rmdir" : "setattr",
+				  op->path, strerror(-r->status));
+	}
+}
+
+void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
+{
+	struct node_op *op;
+	size_t i;
+
+	if (n->batches > 0)
+		n->batches--;
+	for (i = 0; i < done->n_results; i++) {
+		if (pool_list_empty(&n->ops_sent)) {
+			pool_warn_limited("the master answered changes that "
+					  "were not asked for");
+			return;
+		}
+		op = pool_list_first(&n->ops_sent, struct node_op, link);
+		/* Out of the list first: what follows may look at it. */
+		pool_list_del(&op->link);
+		op_answered(n, op, done->results[i]);
+		op_free(n, op);
+	}
+	node_kick(n);
+}
+
+void node_ops_cut_off(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+
+	n->batches = 0;
+	pool_list_each(it, tmp, &n->ops_sent) {
+		op = pool_list_entry(it, struct node_op, link);
+		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj)
+			op_free(n, op); /* dropped meanwhile */
+	}
+	pool_list_splice(&n->ops_sent, &n->ops_waiting);
+	pool_list_splice(&n->ops_waiting, &n->ops_sent);
+	pool_list_each(it, tmp, &n->barriers)
+		pool_list_entry(it, struct node_barrier, link)->phase = 0;
+}
+
+void node_ops_free(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_splice(&n->ops_waiting, &n->ops_sent);
+	pool_list_each(it, tmp, &n->ops_waiting)
+		op_free(n, pool_list_entry(it, struct node_op, link));
+}
+
+/* ---- barriers ---- */
+
+enum { PHASE_OPS, PHASE_SYNC };
+
+static bool list_has_ticket_upto(struct pool_node *n, uint64_t ticket)
+{
+	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
+	size_t i;
+
+	if (!pool_list_empty(&n->sealing) &&
+	    pool_list_first(&n->sealing, struct node_writer, link)->ticket <=
+		    ticket)
+		return true;
+	for (i = 0; i < 2; i++)
+		if (!pool_list_empty(lists[i]) &&
+		    pool_list_first(lists[i], struct node_op, link)->ticket <=
+			    ticket)
+			return true;
+	return false;
+}
+
+static void barrier_end(struct node_barrier *b, int status)
+{
+	pool_list_del(&b->link);
+	b->cb(b, status);
+}
+
+static void barrier_sync(struct pool_node *n, struct node_barrier *b)
+{
+	Kvpool__Sync sync = KVPOOL__SYNC__INIT;
+
+	sync.seq = n->op_seq;
+	if (node_link_send(n, POOL_MSG_SYNC, b->ticket, &sync.base) == 0)
+		b->phase = PHASE_SYNC;
+}
+
+void node_barriers_check(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t now = pool_now_ms();
+
+	pool_list_each(it, tmp, &n->barriers) {
+		struct node_barrier *b =
+			pool_list_entry(it, struct node_barrier, link);
+
+		if (b->phase == PHASE_OPS &&
+		    !list_has_ticket_upto(n, b->ticket) && node_link_up(n))
+			barrier_sync(n, b);
+		if (now >= b->deadline_ms) {
+			pool_count(&n->c.barrier_timeouts);
+			barrier_end(b, -ETIMEDOUT);
+		}
+	}
+}
+
+void node_synced(struct pool_node *n, uint64_t req)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->barriers) {
+		struct node_barrier *b =
+			pool_list_entry(it, struct node_barrier, link);
+
+		if (b->phase == PHASE_SYNC && b->ticket == req)
+			barrier_end(b, 0);
+	}
+}
+
+int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
+			    void (*cb)(struct node_barrier *b, int status))
+{
+	node_seal_candidates(n);
+	b->ticket = ++n->ticket;
+	b->phase = PHASE_OPS;
+	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
+	b->cb = cb;
+	pool_list_add_tail(&n->barriers, &b->link);
+	node_kick(n);
+	return 0;
+}
+
+void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b)
+{
+	(void)n;
+	pool_list_del(&b->link);
+}

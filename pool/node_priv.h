@@ -1,0 +1,228 @@
+/* What the node_*.c files share; see pool/node.h for the whole picture. */
+#ifndef POOL_NODE_PRIV_H
+#define POOL_NODE_PRIV_H
+
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/conn.h"
+#include "pool/node.h"
+#include "pool/wire.h"
+
+#define NODE_NODES_MAX 4096	/* members of a pool */
+#define NODE_OPS_MAX (1u << 20) /* queued changes other than publications */
+#define NODE_OPS_INFLIGHT 4	/* batches the master has not answered */
+#define NODE_TICK_MS 20		/* housekeeping */
+#define NODE_RETRY_MS 10	/* a seal that found a writable mapping */
+#define NODE_ABANDON_MS (10 * 60 * 1000) /* private, unused files */
+#define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
+#define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
+#define NODE_ASK_MS 250		/* ask for the same eviction again */
+#define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
+#define NODE_PIECES_MAX 8	/* under way for one object */
+#define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
+
+/* A member of the pool, by its index. */
+struct node_member {
+	bool known, alive, is_store, is_mount;
+	struct pool_peer_addr addr;
+	char name[64];
+	char advertise[POOL_HOST_MAX + 8];
+	char host_id[64];
+	char data_mode[24];
+	uint64_t capacity, used, evictable, objects;
+};
+
+struct node_counters {
+	struct pool_counter lookup_hits, lookup_misses;
+	struct pool_counter opens_local, opens_remote, opens_failed;
+	struct pool_counter fetches, fetch_failures, fetch_bytes, fetch_retries;
+	struct pool_counter bad_sums;
+	struct pool_counter prefetched, prefetch_useful, prefetch_wasted;
+	struct pool_counter prefetch_skipped;
+	struct pool_counter published, same_content, stale_puts, unlinked;
+	struct pool_counter put_bytes;
+	struct pool_counter reserved_creates, served_creates;
+	struct pool_counter evicted_cache, evicted_last, evicted_alone;
+	struct pool_counter evicted_bytes;
+	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
+	struct pool_counter claims_waited, claims_refused;
+	struct pool_counter ops_refused, ops_failed;
+	struct pool_counter feed_entries, feed_batches, feed_resyncs;
+	struct pool_counter master_requests, master_connects;
+	struct pool_counter replicated, replicate_failures;
+	struct pool_counter inventory_sent, barrier_timeouts;
+	struct pool_gauge store_size, store_used, store_free, store_ready;
+	struct pool_gauge objects, object_bytes, cached, cached_bytes;
+	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
+	struct pool_gauge evictable;
+	struct pool_hist put, fetch, publish;
+};
+
+struct node_link; /* node_link.c */
+
+struct pool_node {
+	uv_loop_t *loop;
+	struct pool_node_opts opts; /* strings: owned copies below */
+	char *name, *store_dir, *unix_path, *advertise;
+	char host_id[64];
+	char data_mode[24];
+	char devices[256]; /* RDMA devices seen at start */
+	uint8_t id[POOL_ID_SIZE];
+	struct pool_metrics *metrics;
+	struct node_counters c;
+
+	const struct pool_node_ops *ops;
+	void *ops_arg;
+
+	struct pool_tree tree;
+	struct pool_store *store;
+	struct pool_peers *peers;
+	struct pool_evict *evict;
+
+	/* node_write */
+	struct pool_list writers;  /* WRITING, by last sign of life */
+	struct pool_list sealing;  /* SEALING and PENDING, by ticket */
+	struct node_learn learn;   /* of the whole mount */
+	uint64_t ticket;	   /* last one given */
+
+	/* node_ops */
+	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
+	size_t nops;
+	unsigned int batches; /* in flight */
+	uint64_t op_seq;      /* highest feed sequence of an answered op */
+	struct pool_list barriers;
+
+	/* node_space */
+	struct pool_list claims;
+	uint64_t claimed;
+	uint64_t asked_bytes, asked_reset_ms;
+	uint64_t keep_free;
+
+	/* node_fetch */
+	struct pool_list fetches;
+	unsigned int nprefetch, nfetches;
+	uint64_t borrowed;
+
+	/* node_feed */
+	struct node_member *members; /* NODE_NODES_MAX of them, sparse */
+	unsigned int nmembers;	     /* highest index + 1 */
+	uint8_t sweep;		     /* mark of the picture being received */
+	bool in_picture;	     /* between begin and complete */
+	bool complete;		     /* a whole picture has been received */
+	uint64_t feed_epoch, feed_seq;
+
+	/* node_link */
+	struct node_link *link;
+	uint64_t epoch; /* of the session, 0: none */
+	uint32_t index; /* ours in it */
+	uint64_t cut_off_ms; /* since when without a master; 0: connected */
+
+	uv_prepare_t kick; /* runs once before the next poll, when asked */
+	uv_timer_t tick;
+	bool kicked;
+	bool closing;
+	uint64_t close_deadline_ms;
+	unsigned int handles; /* open ones, for closed() */
+	void (*closed)(void *arg);
+	void *closed_arg;
+};
+
+/* Run node_kick_run (node.c) once, from the loop, soon. */
+void node_kick(struct pool_node *n);
+
+/* node.c */
+struct node_object *node_object_new(struct node_entry *e, uint8_t state);
+/* HELD or FETCHING -> DROPPED: unlinks the file, tells fs. Takes the entry's
+ * ref away; the entry stays. */
+void node_object_drop(struct pool_node *n, struct node_object *o,
+		      bool evicted);
+/* Remove the entry if nothing is left of it. */
+void node_entry_tidy(struct pool_node *n, struct node_entry *e);
+int node_entry_path(const struct pool_entry *e, char *buf);
+int node_write_blob(struct pool_node *n, struct node_object *o);
+/* Metadata as it is kept with a file. */
+ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
+			 uint64_t base_gen, uint64_t size, XXH128_hash_t sum,
+			 const struct node_attr *attr,
+			 const struct pool_xattrs *xattrs, void *buf,
+			 size_t cap);
+void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
+/* Becomes the local copy of e's published generation (o->gen set). */
+void node_object_held(struct pool_node *n, struct node_entry *e,
+		      struct node_object *o);
+void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
+
+/* node_write.c */
+void node_writer_free(struct pool_node *n, struct node_object *o);
+void node_writers_tick(struct pool_node *n, uint64_t now);
+/* own disappears (unlinked, poisoned, abandoned): the file is removed. */
+void node_own_drop(struct pool_node *n, struct node_entry *e);
+/* Try to seal candidates although handles are open (fsync). */
+void node_seal_candidates(struct pool_node *n);
+void node_try_seal(struct pool_node *n, struct node_object *o, bool force);
+/* The master's answer for o (gen != 0), or a refusal (status < 0). */
+void node_publish_done(struct pool_node *n, struct node_object *o, int status,
+		       uint64_t gen);
+/* A client's object has reached a store. */
+void node_client_stored(struct pool_node *n, struct node_object *o);
+bool node_name_is_temporary(const char *name, size_t len);
+
+/* node_ops.c */
+struct node_op;
+int node_op_publish(struct pool_node *n, struct node_object *o);
+int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
+		 uint64_t gen);
+int node_op_setattr(struct pool_node *n, struct pool_entry *e,
+		    unsigned int set);
+void node_op_forget(struct pool_node *n, struct node_object *o);
+/* Has o's publication been sent and not answered? */
+bool node_op_sent(struct pool_node *n, const struct node_object *o);
+void node_ops_send(struct pool_node *n);
+void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
+void node_ops_cut_off(struct pool_node *n);
+void node_ops_free(struct pool_node *n);
+void node_barriers_check(struct pool_node *n);
+void node_synced(struct pool_node *n, uint64_t req);
+
+/* node_space.c */
+void node_space_run(struct pool_node *n);
+void node_space_init(struct pool_node *n);
+void node_space_fini(struct pool_node *n);
+uint64_t node_space_evictable(struct pool_node *n);
+
+/* node_fetch.c */
+void node_replicate(struct pool_node *n, const Kvpool__Replicate *r);
+void node_fetch_tick(struct pool_node *n, uint64_t now);
+void node_fetch_fini(struct pool_node *n);
+extern const struct pool_peers_ops node_peers_ops;
+
+/* node_feed.c */
+void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
+void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
+void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
+struct node_member *node_member(struct pool_node *n, uint32_t index);
+
+/* node_link.c */
+int node_link_open(struct pool_node *n);
+void node_link_close(struct pool_node *n);
+void node_link_tick(struct pool_node *n, uint64_t now);
+bool node_link_up(const struct pool_node *n);
+/* 0 or -errno; -ENOTCONN without a session. Counts as a request. */
+int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
+		   const ProtobufCMessage *msg);
+void node_link_gone(struct pool_node *n); /* the last handle is closed */
+
+/* node_status.c */
+int node_metrics_register(struct pool_node *n);
+void node_gauges(struct pool_node *n);
+
+static inline struct node_entry *node_file(struct pool_entry *e)
+{
+	return e->is_dir ? NULL : (struct node_entry *)(void *)e;
+}
+static inline struct node_dirent *node_dir(struct pool_entry *e)
+{
+	return e->is_dir ? (struct node_dirent *)(void *)e : NULL;
+}
+
+#endif

@@ -1,0 +1,388 @@
+/*
+ * The store's free bytes: who gets them (claims), and who has to go for them.
+ *
+ * `keep_free` bytes are kept free ahead of need: cached copies go at once, in
+ * the policy's order; copies that the master counts are offered to it (EVICT)
+ * and go when it says DROP - it has them moved first while any node has room.
+ * Claims that cannot be granted wait in order, to a deadline.
+ */
+#include "pool/node_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SCAN_MAX 256 /* candidates looked at for one victim */
+
+static uint64_t available(struct pool_node *n)
+{
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	return sp.free > n->claimed ? sp.free - n->claimed : 0;
+}
+
+void node_space_init(struct pool_node *n)
+{
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	n->keep_free = sp.size / 100;
+	pool_store_set_keep_free(n->store, n->keep_free / 2);
+}
+
+/* ---- may it go? ---- */
+
+struct judge {
+	struct pool_node *n;
+	uint64_t now;
+	bool soft;    /* soft-pinned ones may go as well */
+	bool to_move; /* it would be moved, not lost */
+};
+
+static bool soft_pinned(const struct pool_rules *r)
+{
+	return r->pin == POOL_PIN_SOFT &&
+	       (r->pin_until_ns == 0 || r->pin_until_ns > pool_wall_ns());
+}
+
+static bool unused(struct pool_node *n, struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len, fd, rc;
+
+	if (o->users > 0)
+		return false;
+	if (o->lent > 0) {
+		len = node_entry_path(&o->entry->e, path);
+		if (len > 0)
+			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
+		return false;
+	}
+	if (o->lent_fd >= 0)
+		return true;
+	fd = pool_store_fd(n->store, o->id, O_RDONLY);
+	if (fd < 0)
+		return true;
+	rc = pool_file_in_use(fd);
+	close(fd);
+	return rc == 0;
+}
+
+static bool may_go(struct pool_evict_node *ev, void *arg)
+{
+	struct node_object *o =
+		pool_container_of(ev, struct node_object, ev);
+	struct judge *j = arg;
+	struct pool_rules r;
+
+	if (o->state != NODE_HELD || o->w)
+		return false;
+	if (o->asked_ms && j->now - o->asked_ms < NODE_ASK_MS)
+		return false;
+	pool_node_rules(j->n, &o->entry->e, &r);
+	if (r.pin == POOL_PIN_HARD)
+		return o->counted ? false : unused(j->n, o);
+	if (o->counted && !j->to_move && r.class == POOL_CLASS_NOEVICT)
+		return false;
+	if (o->counted && !j->soft && soft_pinned(&r))
+		return false;
+	return unused(j->n, o);
+}
+
+static struct node_object *victim(struct pool_node *n,
+				  enum pool_evict_class class, bool soft,
+				  bool to_move)
+{
+	struct judge j = { n, pool_now_ms(), soft, to_move };
+	struct pool_evict_node *ev =
+		pool_evict_victim(n->evict, class, may_go, &j, SCAN_MAX);
+
+	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
+}
+
+/* ---- making room ---- */
+
+/* Cached copies until `need` bytes are available. */
+static bool drop_cached(struct pool_node *n, uint64_t need)
+{
+	struct node_object *o;
+	struct node_entry *e;
+
+	while (available(n) < need) {
+		o = victim(n, POOL_EVICT_CACHE, true, false);
+		if (!o)
+			return false;
+		e = o->entry;
+		pool_count(&n->c.evicted_cache);
+		pool_count_add(&n->c.evicted_bytes, o->size);
+		node_object_drop(n, o, true);
+		node_entry_tidy(n, e);
+	}
+	return true;
+}
+
+/* Does any other store have room to take objects over? */
+static bool room_elsewhere(struct pool_node *n)
+{
+	unsigned int i;
+
+	for (i = 0; i < n->nmembers; i++) {
+		struct node_member *m = &n->members[i];
+
+		if (i != n->index && m->known && m->alive && m->is_store &&
+		    m->capacity - m->used > m->capacity / 50)
+			return true;
+	}
+	return false;
+}
+
+static struct node_object *victim_last(struct pool_node *n)
+{
+	bool room = room_elsewhere(n);
+	struct node_object *o = victim(n, POOL_EVICT_LAST, false, room);
+
+	return o ? o : victim(n, POOL_EVICT_LAST, true, room);
+}
+
+/* Cut off from the master: what is only ours to judge goes on our own. */
+static void evict_alone(struct pool_node *n, uint64_t need)
+{
+	struct node_object *o;
+	struct node_entry *e;
+
+	while (available(n) < need) {
+		o = victim(n, POOL_EVICT_LAST, false, false);
+		if (!o)
+			o = victim(n, POOL_EVICT_LAST, true, false);
+		if (!o)
+			return;
+		e = o->entry;
+		pool_count(&n->c.evicted_alone);
+		pool_count_add(&n->c.evicted_bytes, o->size);
+		if (e->gen == o->gen && e->nholders <= 1) {
+			e->gen = 0;
+			e->nholders = e->replicas = 0;
+		}
+		node_object_drop(n, o, true);
+		if (n->ops && !e->gen)
+			n->ops->changed(n->ops_arg, e);
+		node_entry_tidy(n, e);
+	}
+}
+
+struct ask {
+	Kvpool__Evict msg;
+	Kvpool__Meta *list[POOL_BATCH_MAX];
+	Kvpool__Meta meta[POOL_BATCH_MAX];
+	char *paths[POOL_BATCH_MAX];
+	size_t n;
+};
+
+static bool ask_add(struct ask *a, struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&o->entry->e, path);
+	Kvpool__Meta *m = &a->meta[a->n];
+
+	if (len < 0)
+		return false;
+	a->paths[a->n] = strdup(path);
+	if (!a->paths[a->n])
+		return false;
+	kvpool__meta__init(m);
+	m->path.data = (uint8_t *)a->paths[a->n];
+	m->path.len = (size_t)len;
+	m->gen = o->gen;
+	a->list[a->n++] = m;
+	return true;
+}
+
+static void ask_master(struct pool_node *n, uint64_t need, uint64_t now)
+{
+	struct ask *a;
+	struct node_object *o;
+	size_t i;
+
+	if (now - n->asked_reset_ms >= NODE_ASK_MS) {
+		n->asked_reset_ms = now;
+		n->asked_bytes = 0;
+	}
+	if (n->asked_bytes >= need)
+		return;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return;
+	while (n->asked_bytes < need && a->n < POOL_BATCH_MAX) {
+		o = victim_last(n);
+		if (!o || !ask_add(a, o))
+			break;
+		o->asked_ms = now;
+		n->asked_bytes += o->ev.size;
+	}
+	kvpool__evict__init(&a->msg);
+	a->msg.n_entries = a->n;
+	a->msg.entries = a->list;
+	if (a->n > 0)
+		(void)node_link_send(n, POOL_MSG_EVICT, 0, &a->msg.base);
+	for (i = 0; i < a->n; i++)
+		free(a->paths[i]);
+	free(a);
+}
+
+/* Is there anything that could still make room? */
+static bool hopeless(struct pool_node *n)
+{
+	return n->asked_bytes == 0 && !victim_last(n) &&
+	       !victim(n, POOL_EVICT_CACHE, true, false) &&
+	       pool_list_empty(&n->sealing);
+}
+
+static void grant(struct pool_node *n, struct node_claim *c)
+{
+	pool_list_del(&c->link);
+	n->claimed += c->bytes;
+	c->cb(c, 0);
+}
+
+static void refuse(struct pool_node *n, struct node_claim *c)
+{
+	pool_list_del(&c->link);
+	pool_count(&n->c.claims_refused);
+	c->cb(c, -ENOSPC);
+}
+
+/* Each claim that fits now, in order; those whose time is over are refused. */
+static void serve_claims(struct pool_node *n, uint64_t now)
+{
+	struct node_claim *c;
+
+	while (!pool_list_empty(&n->claims)) {
+		c = pool_list_first(&n->claims, struct node_claim, link);
+		if (drop_cached(n, c->bytes))
+			grant(n, c);
+		else if (now >= c->deadline_ms || hopeless(n))
+			refuse(n, c);
+		else
+			break;
+	}
+}
+
+void node_space_run(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t now = pool_now_ms(), want = 2 * n->keep_free, have;
+
+	serve_claims(n, now);
+	pool_list_each(it, tmp, &n->claims)
+		want += pool_list_entry(it, struct node_claim, link)->bytes;
+	have = available(n);
+	if (have >= want || drop_cached(n, want))
+		return;
+	have = available(n);
+	if (node_link_up(n))
+		ask_master(n, want - have, now);
+	else if (n->cut_off_ms && now - n->cut_off_ms > NODE_MASTERLESS_MS)
+		evict_alone(n, want);
+	if (!pool_list_empty(&n->claims)) {
+		pool_store_drop_ready(n->store);
+		serve_claims(n, now);
+	}
+}
+
+uint64_t node_space_evictable(struct pool_node *n)
+{
+	return pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+	       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
+}
+
+/* ---- claims ---- */
+
+int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
+			  uint64_t bytes, unsigned int timeout_ms,
+			  void (*cb)(struct node_claim *c, int status))
+{
+	struct pool_space sp;
+
+	pool_list_init(&c->link);
+	c->bytes = bytes;
+	c->cb = cb;
+	if (pool_list_empty(&n->claims) && available(n) >= bytes) {
+		n->claimed += bytes;
+		node_kick(n);
+		return 1;
+	}
+	pool_store_space(n->store, &sp);
+	if (bytes > sp.size)
+		return -ENOSPC;
+	if (drop_cached(n, bytes) && pool_list_empty(&n->claims)) {
+		n->claimed += bytes;
+		return 1;
+	}
+	if (c->cache_only)
+		return -ENOSPC;
+	pool_count(&n->c.claims_waited);
+	c->deadline_ms = pool_now_ms() +
+			 (timeout_ms ? timeout_ms : 5 * n->opts.deadline_ms);
+	pool_list_add_tail(&n->claims, &c->link);
+	node_kick(n);
+	return 0;
+}
+
+void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c)
+{
+	(void)n;
+	pool_list_del(&c->link);
+}
+
+void pool_node_claim_end(struct pool_node *n, uint64_t bytes)
+{
+	n->claimed -= bytes < n->claimed ? bytes : n->claimed;
+	node_kick(n);
+}
+
+void node_space_fini(struct pool_node *n)
+{
+	while (!pool_list_empty(&n->claims))
+		refuse(n, pool_list_first(&n->claims, struct node_claim,
+					  link));
+}
+
+/* ---- statfs ---- */
+
+void pool_node_statvfs(struct pool_node *n, struct statvfs *st)
+{
+	uint64_t total = 0, avail = 0;
+	struct pool_space sp;
+	unsigned int i;
+
+	pool_store_space(n->store, &sp);
+	if (n->opts.store_size > 0) {
+		uint64_t can = sp.free + sp.ready + node_space_evictable(n);
+
+		total = sp.size;
+		avail = can < sp.size ? can : sp.size;
+	}
+	for (i = 0; i < n->nmembers; i++) {
+		struct node_member *m = &n->members[i];
+		uint64_t can;
+
+		if (!m->known || !m->alive || !m->is_store ||
+		    memcmp(m->addr.id, n->id, POOL_ID_SIZE) == 0)
+			continue;
+		can = m->capacity - (m->used < m->capacity ? m->used :
+							     m->capacity) +
+		      m->evictable;
+		total += m->capacity;
+		avail += can < m->capacity ? can : m->capacity;
+	}
+	memset(st, 0, sizeof(*st));
+	st->f_bsize = st->f_frsize = 4096;
+	st->f_blocks = total / 4096;
+	st->f_bfree = st->f_bavail = avail / 4096;
+	st->f_files = n->tree.hash.count + st->f_bavail;
+	st->f_ffree = st->f_favail = st->f_bavail;
+	st->f_namemax = POOL_NAME_MAX;
+}

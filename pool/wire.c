@@ -1,0 +1,93 @@
+#include "pool/wire.h"
+
+#include <errno.h>
+#include <stdbool.h>
+
+static const char *const names[POOL_MSG_MAX] = {
+	[POOL_MSG_JOIN] = "JOIN",
+	[POOL_MSG_WELCOME] = "WELCOME",
+	[POOL_MSG_INVENTORY] = "INVENTORY",
+	[POOL_MSG_SUBSCRIBE] = "SUBSCRIBE",
+	[POOL_MSG_FEED] = "FEED",
+	[POOL_MSG_FEED_ACK] = "FEED_ACK",
+	[POOL_MSG_OPS] = "OPS",
+	[POOL_MSG_OPS_DONE] = "OPS_DONE",
+	[POOL_MSG_EVICT] = "EVICT",
+	[POOL_MSG_DROP] = "DROP",
+	[POOL_MSG_REPLICATE] = "REPLICATE",
+	[POOL_MSG_HELD] = "HELD",
+	[POOL_MSG_SYNC] = "SYNC",
+	[POOL_MSG_SYNCED] = "SYNCED",
+	[POOL_MSG_HEARTBEAT] = "HEARTBEAT",
+	[POOL_MSG_ERROR] = "ERROR",
+	[POOL_MSG_HELLO] = "HELLO",
+	[POOL_MSG_GET] = "GET",
+	[POOL_MSG_DATA] = "DATA",
+	[POOL_MSG_LENT] = "LENT",
+	[POOL_MSG_RETURN] = "RETURN",
+	[POOL_MSG_RECALL] = "RECALL",
+};
+
+static bool type_known(uint16_t type)
+{
+	return type < POOL_MSG_MAX && names[type];
+}
+
+const char *pool_msg_name(uint16_t type)
+{
+	return type_known(type) ? names[type] : "unknown";
+}
+
+/* Byte by byte: right on any host, and compilers make one move of it. */
+static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
+{
+	for (unsigned int i = 0; i < bytes; i++)
+		p[i] = (uint8_t)(v >> (8 * i));
+}
+
+static uint64_t get_le(const uint8_t *p, unsigned int bytes)
+{
+	uint64_t v = 0;
+
+	for (unsigned int i = 0; i < bytes; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+void pool_frame_encode(const struct pool_frame *f,
+		       uint8_t out[POOL_WIRE_HEADER])
+{
+	put_le(out, POOL_WIRE_MAGIC, 4);
+	put_le(out + 4, f->version, 2);
+	put_le(out + 6, f->type, 2);
+	put_le(out + 8, f->payload_len, 4);
+	put_le(out + 12, f->flags, 4);
+	put_le(out + 16, f->req, 8);
+	put_le(out + 24, f->bulk_len, 8);
+}
+
+int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
+		      struct pool_frame *ret_frame)
+{
+	struct pool_frame f = {
+		.version = (uint16_t)get_le(in + 4, 2),
+		.type = (uint16_t)get_le(in + 6, 2),
+		.payload_len = (uint32_t)get_le(in + 8, 4),
+		.flags = (uint32_t)get_le(in + 12, 4),
+		.req = get_le(in + 16, 8),
+		.bulk_len = get_le(in + 24, 8),
+	};
+
+	if (get_le(in, 4) != POOL_WIRE_MAGIC)
+		return -EPROTO;
+	/* Before the rest: another version may mean other types and flags. */
+	if (f.version == 0 || f.version + 1 < POOL_WIRE_VERSION ||
+	    f.version > POOL_WIRE_VERSION + 1)
+		return -EPROTONOSUPPORT;
+	if (!type_known(f.type) || f.flags != 0)
+		return -EPROTO;
+	if (f.payload_len > POOL_PAYLOAD_MAX || f.bulk_len > POOL_BULK_MAX)
+		return -EMSGSIZE;
+	*ret_frame = f;
+	return 0;
+}

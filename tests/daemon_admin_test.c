@@ -1,0 +1,425 @@
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/admin.h"
+
+#define BODY_MAX 65536
+
+/* One HTTP request, made on a thread of its own while the loop runs. */
+struct request {
+	char url[32768];
+	const char *method; /* NULL: GET */
+	const char *post;   /* a body, or NULL */
+	/* out */
+	CURLcode rc;
+	long status;
+	char type[128], allow[64];
+	char body[BODY_MAX];
+	size_t len;
+	curl_off_t announced; /* Content-Length */
+	uv_async_t done;
+};
+
+static struct {
+	uv_loop_t loop;
+	struct pool_metrics *metrics;
+	struct pool_counter counter;
+	struct daemon_admin *admin;
+	bool ready;
+	unsigned int closed;
+} t;
+
+static bool is_ready(void *arg)
+{
+	assert_ptr_equal(arg, &t);
+	return t.ready;
+}
+
+static json_t *echo_page(void *arg, const struct daemon_admin_query *q,
+			 unsigned int *ret_status, const char **ret_text)
+{
+	const char *text = q->get(q, "text");
+
+	assert_ptr_equal(arg, &t);
+	if (!text) {
+		*ret_status = 400;
+		*ret_text = "text: missing";
+		return NULL;
+	}
+	return json_pack("{s:s}", "text", text);
+}
+
+/* Longer than any socket buffer takes at once. */
+static json_t *long_page(void *arg, const struct daemon_admin_query *q,
+			 unsigned int *ret_status, const char **ret_text)
+{
+	json_t *list = json_array();
+
+	(void)arg;
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	for (int i = 0; i < 200000; i++)
+		json_array_append_new(list, json_string("0123456789abcdef"
+							"0123456789abcdef"));
+	return list;
+}
+
+static const struct daemon_admin_page pages[] = {
+	{ "/api/echo", echo_page },
+	{ "/api/long", long_page },
+	{ NULL, NULL },
+};
+
+static int setup(void **state)
+{
+	struct daemon_admin_opts opts = {
+		.loop = &t.loop,
+		.listen = { "127.0.0.1", 0 },
+		.pages = pages,
+		.arg = &t,
+		.ready = is_ready,
+	};
+
+	(void)state;
+	memset(&t, 0, sizeof(t));
+	assert_int_equal(uv_loop_init(&t.loop), 0);
+	opts.metrics = t.metrics = pool_metrics_open();
+	assert_non_null(t.metrics);
+	assert_int_equal(pool_metrics_counter(t.metrics, &t.counter,
+					      "kvpool_things_total", NULL,
+					      "Things."),
+			 0);
+	pool_count_add(&t.counter, 42);
+	assert_int_equal(daemon_admin_open(&opts, &t.admin), 0);
+	assert_int_not_equal(daemon_admin_port(t.admin), 0);
+	return 0;
+}
+
+static void on_closed(void *arg)
+{
+	assert_ptr_equal(arg, &t);
+	t.closed++;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	daemon_admin_close(t.admin, on_closed, &t);
+	assert_int_equal(t.closed, 0);
+	uv_run(&t.loop, UV_RUN_DEFAULT);
+	assert_int_equal(t.closed, 1);
+	assert_int_equal(uv_loop_close(&t.loop), 0);
+	pool_metrics_close(t.metrics);
+	return 0;
+}
+
+static size_t on_data(char *data, size_t size, size_t n, void *arg)
+{
+	struct request *r = arg;
+	size_t take = size * n;
+
+	/* Count all, keep what fits. */
+	if (r->len < BODY_MAX - 1) {
+		size_t fits = BODY_MAX - 1 - r->len;
+
+		memcpy(r->body + r->len, data, take < fits ? take : fits);
+	}
+	r->len += take;
+	return size * n;
+}
+
+static size_t on_header(char *data, size_t size, size_t n, void *arg)
+{
+	struct request *r = arg;
+
+	if (size * n > 7 && strncasecmp(data, "allow: ", 7) == 0)
+		snprintf(r->allow, sizeof(r->allow), "%.*s",
+			 (int)(size * n - 9), data + 7);
+	return size * n;
+}
+
+static void *fetch(void *arg)
+{
+	struct request *r = arg;
+	CURL *curl = curl_easy_init();
+	const char *type = NULL;
+
+	curl_easy_setopt(curl, CURLOPT_URL, r->url);
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_TIMEOUT, 20L);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
+	curl_easy_setopt(curl, CURLOPT_WRITEDATA, r);
+	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+	curl_easy_setopt(curl, CURLOPT_HEADERDATA, r);
+	if (r->post)
+		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, r->post);
+	if (r->method && strcmp(r->method, "HEAD") == 0)
+		curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+	else if (r->method)
+		curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, r->method);
+	r->rc = curl_easy_perform(curl);
+	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &r->status);
+	curl_easy_getinfo(curl, CURLINFO_CONTENT_TYPE, &type);
+	snprintf(r->type, sizeof(r->type), "%s", type ? type : "");
+	curl_easy_getinfo(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T,
+			  &r->announced);
+	curl_easy_cleanup(curl);
+	uv_async_send(&r->done);
+	return NULL;
+}
+
+static void on_done(uv_async_t *done)
+{
+	uv_close((uv_handle_t *)done, NULL);
+	uv_stop(done->loop);
+}
+
+/* Make the request for path and run the loop until it is answered. */
+static void perform(struct request *r, const char *path)
+{
+	pthread_t thread;
+
+	snprintf(r->url, sizeof(r->url), "http://127.0.0.1:%u%s",
+		 daemon_admin_port(t.admin), path);
+	assert_int_equal(uv_async_init(&t.loop, &r->done, on_done), 0);
+	assert_int_equal(pthread_create(&thread, NULL, fetch, r), 0);
+	uv_run(&t.loop, UV_RUN_DEFAULT);
+	pthread_join(thread, NULL);
+	/* the async handle's close callback */
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+}
+
+static struct request *get(const char *path)
+{
+	static struct request r;
+
+	memset(&r, 0, sizeof(r));
+	perform(&r, path);
+	assert_int_equal(r.rc, CURLE_OK);
+	return &r;
+}
+
+static void healthz_says_that_the_program_lives(void **state)
+{
+	struct request *r = get("/healthz");
+
+	(void)state;
+	assert_int_equal(r->status, 200);
+	assert_string_equal(r->body, "ok\n");
+}
+
+static void readyz_follows_the_programs_own_word(void **state)
+{
+	(void)state;
+	assert_int_equal(get("/readyz")->status, 503);
+	t.ready = true;
+	assert_int_equal(get("/readyz")->status, 200);
+	t.ready = false;
+	assert_int_equal(get("/readyz")->status, 503);
+}
+
+static void metrics_are_prometheus_text(void **state)
+{
+	struct request *r = get("/metrics");
+
+	(void)state;
+	assert_int_equal(r->status, 200);
+	assert_non_null(strstr(r->type, "text/plain; version=0.0.4"));
+	assert_non_null(strstr(r->body, "# TYPE kvpool_things_total counter\n"));
+	assert_non_null(strstr(r->body, "\nkvpool_things_total 42\n"));
+}
+
+static void pages_are_json_and_get_decoded_parameters(void **state)
+{
+	struct request *r = get("/api/echo?other=1&text=a%2Fb%20c%26d");
+	json_t *json = json_loads(r->body, 0, NULL);
+
+	(void)state;
+	assert_int_equal(r->status, 200);
+	assert_string_equal(r->type, "application/json");
+	assert_string_equal(json_string_value(json_object_get(json, "text")),
+			    "a/b c&d");
+	json_decref(json);
+}
+
+static void a_pages_error_has_its_status_and_text(void **state)
+{
+	struct request *r = get("/api/echo");
+	json_t *json = json_loads(r->body, 0, NULL);
+
+	(void)state;
+	assert_int_equal(r->status, 400);
+	assert_string_equal(json_string_value(json_object_get(json, "error")),
+			    "text: missing");
+	json_decref(json);
+}
+
+static void a_long_page_arrives_whole(void **state)
+{
+	struct request *r = get("/api/long");
+
+	(void)state;
+	assert_int_equal(r->status, 200);
+	assert_true(r->len > 200000 * 34);
+	assert_int_equal(r->announced, r->len);
+}
+
+static void the_root_lists_the_pages(void **state)
+{
+	struct request *r = get("/");
+
+	(void)state;
+	assert_int_equal(r->status, 200);
+	assert_non_null(strstr(r->body, "/metrics\n"));
+	assert_non_null(strstr(r->body, "/api/echo\n"));
+}
+
+static void other_paths_are_not_found(void **state)
+{
+	(void)state;
+	assert_int_equal(get("/nothing")->status, 404);
+	assert_int_equal(get("/api/echo/")->status, 404);
+	assert_int_equal(get("/api")->status, 404);
+}
+
+static void head_has_the_length_and_no_body(void **state)
+{
+	static struct request r;
+	size_t whole = get("/metrics")->len;
+
+	(void)state;
+	memset(&r, 0, sizeof(r));
+	r.method = "HEAD";
+	perform(&r, "/metrics");
+	assert_int_equal(r.rc, CURLE_OK);
+	assert_int_equal(r.status, 200);
+	assert_int_equal(r.len, 0);
+	assert_int_equal(r.announced, whole);
+}
+
+static void other_methods_are_refused(void **state)
+{
+	static const char *const methods[] = { "POST", "PUT", "DELETE",
+					       "OPTIONS" };
+	static struct request r;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+		memset(&r, 0, sizeof(r));
+		r.method = methods[i];
+		r.post = i < 2 ? "some=body" : NULL;
+		perform(&r, "/healthz");
+		assert_int_equal(r.rc, CURLE_OK);
+		assert_int_equal(r.status, 405);
+		assert_string_equal(r.allow, "GET, HEAD");
+	}
+}
+
+static void a_request_too_long_is_refused_and_the_next_one_served(void **state)
+{
+	static struct request r;
+	static char path[30000];
+
+	(void)state;
+	memset(&r, 0, sizeof(r));
+	memset(path, 'a', sizeof(path) - 1);
+	path[0] = '/';
+	perform(&r, path);
+	if (r.rc == CURLE_OK)
+		assert_true(r.status == 414 || r.status == 413 ||
+			    r.status == 431);
+	assert_int_equal(get("/healthz")->status, 200);
+}
+
+/* Connections that say nothing must not keep others from being answered, as
+ * long as there are no more of them than the limit. */
+static void silent_connections_do_not_stop_the_others(void **state)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fds[40];
+
+	(void)state;
+	addr.sin_port = htons(daemon_admin_port(t.admin));
+	for (size_t i = 0; i < 40; i++) {
+		fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+		assert_int_equal(connect(fds[i], (struct sockaddr *)&addr,
+					 sizeof(addr)),
+				 0);
+	}
+	assert_int_equal(get("/healthz")->status, 200);
+	for (size_t i = 0; i < 40; i++)
+		close(fds[i]);
+}
+
+static void an_address_in_use_is_an_error(void **state)
+{
+	struct daemon_admin_opts opts = {
+		.loop = &t.loop,
+		.listen = { "127.0.0.1", daemon_admin_port(t.admin) },
+		.metrics = t.metrics,
+	};
+	struct daemon_admin *other = NULL;
+
+	(void)state;
+	assert_int_equal(daemon_admin_open(&opts, &other), -EADDRINUSE);
+	assert_null(other);
+	snprintf(opts.listen.host, sizeof(opts.listen.host), "no such host");
+	assert_int_equal(daemon_admin_open(&opts, &other), -EADDRNOTAVAIL);
+}
+
+/* teardown checks that nothing is left on the loop. */
+static void closing_with_an_open_connection_leaves_nothing(void **state)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)state;
+	addr.sin_port = htons(daemon_admin_port(t.admin));
+	assert_int_equal(connect(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
+	assert_int_equal(send(fd, "GET /hea", 8, 0), 8);
+	uv_run(&t.loop, UV_RUN_ONCE);
+	close(fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+		T(healthz_says_that_the_program_lives),
+		T(readyz_follows_the_programs_own_word),
+		T(metrics_are_prometheus_text),
+		T(pages_are_json_and_get_decoded_parameters),
+		T(a_pages_error_has_its_status_and_text),
+		T(a_long_page_arrives_whole),
+		T(the_root_lists_the_pages),
+		T(other_paths_are_not_found),
+		T(head_has_the_length_and_no_body),
+		T(other_methods_are_refused),
+		T(a_request_too_long_is_refused_and_the_next_one_served),
+		T(silent_connections_do_not_stop_the_others),
+		T(an_address_in_use_is_an_error),
+		T(closing_with_an_open_connection_leaves_nothing),
+	};
+
+	alarm(90);
+	unsetenv("http_proxy");
+	unsetenv("ALL_PROXY");
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,93 @@
+#!/bin/bash
+# What every program does on the command line, and the master as a process:
+# options, the background, status pages, the end.
+# variants: release asan
+# limit: 120
+. "$(dirname "$0")/lib.sh"
+need curl jq ss
+
+programs=(kvpool-master kvpoold kvpool mount.kvpool)
+
+# refused STATUS REGEX COMMAND...: it must exit so and say so.
+refused() {
+	local want=$1 regex=$2 status=0 said
+	shift 2
+	said=$("$@" 2>&1 </dev/null) || status=$?
+	[ $status = "$want" ] || fail "status $status, not $want: $*: $said"
+	grep -qE -- "$regex" <<<"$said" || fail "no \"$regex\" from $*: $said"
+}
+
+echo "== every program explains itself"
+for p in "${programs[@]}"; do
+	refused 0 "^usage: " "$p" --help
+done
+for c in up down status nodes ls stat; do
+	refused 0 "^usage: kvpool $c" kvpool $c --help
+done
+
+echo "== wrong values name the option, the value and what is accepted"
+refused 2 'kvpoold: --store-size: "12Q" given; accepted: a size' \
+	kvpoold --foreground --store-size 12Q
+refused 2 'KVPOOL_STORE_SIZE: "x" given; accepted: a size' \
+	env KVPOOL_STORE_SIZE=x kvpoold --foreground
+refused 2 'kvpool-master: --listen: "a:b" given; accepted: HOST:PORT' \
+	kvpool-master --listen a:b
+refused 2 'unknown option "--nonsense"' kvpool-master --nonsense
+refused 2 '"x" given; accepted: options only' kvpool-master x
+refused 2 'accepted: a subcommand' kvpool nonsense
+refused 2 'no --mount given' kvpool up
+refused 2 '"ro" given; accepted: rw' mount.kvpool m:1 /x -o ro
+
+echo "== only loopback without --insecure"
+refused 2 'with --insecure' kvpool-master --foreground --listen 0.0.0.0:0
+refused 2 'with --insecure' kvpool-master --foreground --admin '[::]:0'
+refused 2 'with --insecure' kvpoold --foreground --listen 0.0.0.0:0
+
+echo "== the master serves its pages"
+start_master
+[ "$(http "${admin[master]}/healthz")" = ok ] || fail "healthz"
+http "${admin[master]}/metrics" >"$tmp/metrics"
+grep -q '^# TYPE kvpool_' "$tmp/metrics"
+if command -v promtool >/dev/null; then
+	promtool check metrics <"$tmp/metrics"
+else
+	echo "   (no promtool here: the format is not checked by it)"
+fi
+[ "$(status_json master .role)" = master ] || fail "role"
+[[ $(kvpool status --admin "${admin[master]}") == "master at"* ]] || fail "status"
+kvpool nodes --admin "${admin[master]}" --json | jq -e '.nodes == []' >/dev/null
+[ -z "$(kvpool ls --admin "${admin[master]}")" ] || fail "ls of an empty pool"
+refused 1 'no object called nothing' kvpool stat --admin "${admin[master]}" nothing
+code=$(curl -s -o /dev/null -w '%{http_code}' \
+	"http://${admin[master]}/api/objects?limit=0")
+[ "$code" = 400 ] || fail "limit=0: $code"
+
+echo "== an address in use is said, with the remedy, and the status is 1"
+free_port
+refused 1 'in use' kvpool-master --foreground --state-file "$tmp/other" \
+	--listen "127.0.0.1:$port" --admin "${admin[master]}"
+
+echo "== in the background: the parent comes back when it serves"
+free_port; a=127.0.0.1:$port
+free_port; b=127.0.0.1:$port
+kvpool-master --listen "$a" --admin "$b" --state-file "$tmp/bg.state" \
+	--log-file "$tmp/bg.log"
+http "$b/healthz" >/dev/null
+bg=$(pgrep -f -- "--state-file $tmp/bg.state")
+also_kill+=("$bg")
+mv "$tmp/bg.log" "$tmp/bg.old.log"
+kill -HUP "$bg"
+wait_until 5 test -e "$tmp/bg.log"
+# A second one fails in its child: the parent says why and exits 1.
+refused 1 'in use' kvpool-master --listen "$a" --admin "$b" \
+	--state-file "$tmp/bg2.state" --log-file "$tmp/bg2.log"
+rm "$tmp/bg2.log"
+kill -TERM "$bg"
+wait_until 10 bash -c "! kill -0 $bg 2>/dev/null"
+also_kill=()
+grep -q closed "$tmp/bg.log"
+
+echo "== a killed master starts again with its state"
+kill9 master
+start_master
+pass

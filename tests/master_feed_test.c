@@ -1,0 +1,445 @@
+/*
+ * The feed, the map and subscribers' mirrors, without any I/O.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "master/map.h"
+
+static const struct master_attrs attrs = { .mode = 0644 };
+
+static struct master_file *put(struct master_map *m, const char *path,
+			       uint64_t gen)
+{
+	struct master_file *f;
+	bool made;
+
+	assert_int_equal(0, master_map_make_file(m, path, strlen(path), &attrs,
+						 &f, &made));
+	f->gen = gen;
+	master_map_touch_file(m, f);
+	return f;
+}
+
+static void del(struct master_map *m, const char *path, uint64_t tomb)
+{
+	struct master_file *f = master_map_file(m, path, strlen(path));
+
+	assert_non_null(f);
+	assert_int_equal(0, master_map_remove_file(m, f, tomb, 1));
+}
+
+/* ---- cursors ---- */
+
+static void a_cursor_sees_items_in_the_order_of_their_last_change(void **state)
+{
+	struct master_cursor c = { 0 };
+	struct master_map m;
+	struct master_file *a, *b;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	a = put(&m, "a", 1);
+	b = put(&m, "b", 2);
+	master_map_touch_file(&m, a);
+	master_cursor_open(&m.feed, &c);
+	assert_ptr_equal(&b->item, master_cursor_peek(&m.feed, &c));
+	master_cursor_advance(&m.feed, &c);
+	assert_ptr_equal(&a->item, master_cursor_peek(&m.feed, &c));
+	master_cursor_advance(&m.feed, &c);
+	assert_null(master_cursor_peek(&m.feed, &c));
+	assert_int_equal(m.feed.seq, master_cursor_upto(&m.feed, &c));
+	/* At the end it sees what comes next. */
+	master_map_touch_file(&m, b);
+	assert_ptr_equal(&b->item, master_cursor_peek(&m.feed, &c));
+	master_cursor_close(&c);
+	master_map_fini(&m);
+}
+
+static void a_cursor_steps_on_when_its_item_moves_or_goes(void **state)
+{
+	struct master_cursor c = { 0 };
+	struct master_map m;
+	struct master_file *a, *b;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	a = put(&m, "a", 1);
+	b = put(&m, "b", 2);
+	master_cursor_open(&m.feed, &c);
+	master_map_touch_file(&m, a);
+	assert_ptr_equal(&b->item, master_cursor_peek(&m.feed, &c));
+	del(&m, "b", 0);
+	assert_ptr_equal(&a->item, master_cursor_peek(&m.feed, &c));
+	master_cursor_close(&c);
+	master_map_fini(&m);
+}
+
+/* ---- waits ---- */
+
+static void a_sub_gets(struct master_map *m, struct master_sub *s)
+{
+	unsigned int scan = 100000;
+	bool begin, complete;
+	uint64_t upto;
+
+	while (master_sub_next(&m->feed, s, &scan))
+		master_cursor_advance(&m->feed, &s->cursor);
+	master_sub_batch_end(&m->feed, s, true, 0, &begin, &complete, &upto);
+}
+
+static void a_wait_is_over_when_all_have_acknowledged(void **state)
+{
+	struct master_sub s1 = { 0 }, s2 = { 0 };
+	struct master_wait w = { 0 };
+	struct master_map m;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	master_sub_open(&m.feed, &s1, true, 0);
+	master_sub_open(&m.feed, &s2, true, 0);
+	put(&m, "a", 1);
+	a_sub_gets(&m, &s1);
+	a_sub_gets(&m, &s2);
+	master_wait_add(&m.feed, &w);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s1, m.feed.seq);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s2, m.feed.seq);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	/* Who leaves is not waited for. */
+	put(&m, "b", 1);
+	master_wait_add(&m.feed, &w);
+	master_sub_close(&m.feed, &s1);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s2);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_map_fini(&m);
+}
+
+static void a_wait_follows_an_untold_name_that_changes_again(void **state)
+{
+	struct master_sub s = { 0 };
+	struct master_wait w = { 0 };
+	struct master_map m;
+	struct master_file *a;
+	uint64_t point;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	master_sub_open(&m.feed, &s, true, 0);
+	put(&m, "told", 1);
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	a = put(&m, "a", 1);
+	put(&m, "b", 1);
+	master_wait_add(&m.feed, &w);
+	point = m.feed.seq;
+	/* b, up to the point, is sent; a has moved beyond it. */
+	put(&m, "told", 2);
+	assert_int_equal(point, w.point);
+	master_map_touch_file(&m, a);
+	assert_true(w.point > point);
+	assert_int_equal(a->item.seq, w.point);
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+/* ---- subscribers ---- */
+
+static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
+{
+	struct master_sub s = { 0 };
+	struct master_map m;
+	bool begin, complete;
+	uint64_t upto;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	put(&m, "a", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	assert_true(master_sub_due(&m.feed, &s, false));
+	master_cursor_advance(&m.feed, &s.cursor);
+	master_sub_batch_end(&m.feed, &s, false, 0, &begin, &complete, &upto);
+	assert_true(begin);
+	assert_false(complete);
+	master_sub_ack(&m.feed, &s, upto);
+	assert_false(master_sub_due(&m.feed, &s, false));
+	assert_true(master_sub_due(&m.feed, &s, true));
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_false(begin);
+	assert_true(complete);
+	assert_false(master_sub_due(&m.feed, &s, true));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+static void who_missed_a_forgotten_deletion_gets_a_whole_picture(void **state)
+{
+	struct master_sub slow = { 0 }, back = { 0 };
+	struct master_map m;
+	uint64_t seq;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 0));
+	put(&m, "a", 1);
+	put(&m, "b", 1);
+	seq = m.feed.seq;
+	master_sub_open(&m.feed, &slow, false, seq);
+	assert_false(slow.begin);
+	del(&m, "a", 0);
+	assert_int_equal(1, master_map_forget(&m, 0, 10));
+	assert_true(slow.begin);
+	master_sub_open(&m.feed, &back, false, seq);
+	assert_true(back.begin);
+	master_sub_close(&m.feed, &back);
+	master_sub_open(&m.feed, &back, false, m.feed.seq);
+	assert_false(back.begin);
+	master_sub_close(&m.feed, &back);
+	master_sub_close(&m.feed, &slow);
+	master_map_fini(&m);
+}
+
+/* ---- the model: mirrors equal the map, whatever happens ---- */
+
+#define NAMES 64
+#define SUBS 4
+
+struct mirror {
+	struct master_sub sub;
+	uint64_t gen[NAMES]; /* 0: not there */
+	bool seen[NAMES], picture;
+	uint64_t last;	  /* upto of the newest batch */
+	uint64_t unacked[MASTER_SUB_WINDOW];
+	unsigned int nunacked;
+	unsigned int pictures, resumes;
+};
+
+static uint64_t rng;
+
+static unsigned int roll(unsigned int n)
+{
+	rng ^= rng << 13;
+	rng ^= rng >> 7;
+	rng ^= rng << 17;
+	return (unsigned int)((rng >> 20) % n);
+}
+
+static void name_of(unsigned int i, char *buf)
+{
+	sprintf(buf, "d%u/e%u/n%u", i % 3, i % 7, i);
+}
+
+static unsigned int index_of(const char *path, size_t len)
+{
+	char copy[64];
+
+	memcpy(copy, path, len);
+	copy[len] = 0;
+	return (unsigned int)atoi(strrchr(copy, 'n') + 1);
+}
+
+static void apply(struct mirror *r, struct master_item *i)
+{
+	char path[POOL_PATH_MAX + 1];
+	unsigned int n;
+	int len;
+
+	if (i->kind == MASTER_DIR)
+		return;
+	if (i->kind == MASTER_GRAVE) {
+		struct master_grave *g = master_item_grave(i);
+
+		n = index_of(g->path, g->path_len);
+		r->gen[n] = 0;
+	} else {
+		len = pool_tree_path(&master_item_file(i)->e, path,
+				     sizeof(path));
+		n = index_of(path, (size_t)len);
+		r->gen[n] = master_item_file(i)->gen;
+	}
+	r->seen[n] = true;
+}
+
+static void step(struct master_map *m, struct mirror *r, unsigned int max)
+{
+	unsigned int scan = roll(50) + 1, i;
+	bool begin, complete, was_begin = r->sub.begin;
+	struct master_item *it;
+	uint64_t upto;
+
+	if (!master_sub_open_window(&r->sub) ||
+	    !master_sub_due(&m->feed, &r->sub, true))
+		return;
+	if (was_begin) {
+		memset(r->seen, 0, sizeof(r->seen));
+		r->picture = true;
+		r->pictures++;
+	}
+	while (max-- && (it = master_sub_next(&m->feed, &r->sub, &scan))) {
+		apply(r, it);
+		master_cursor_advance(&m->feed, &r->sub.cursor);
+	}
+	master_sub_batch_end(&m->feed, &r->sub, true, 0, &begin, &complete,
+			     &upto);
+	assert_int_equal(was_begin, begin);
+	if (complete) {
+		assert_true(r->picture);
+		for (i = 0; i < NAMES; i++)
+			if (!r->seen[i])
+				r->gen[i] = 0;
+		r->picture = false;
+	}
+	r->last = upto;
+	r->unacked[r->nunacked++] = upto;
+}
+
+static void ack(struct master_map *m, struct mirror *r)
+{
+	if (!r->nunacked)
+		return;
+	master_sub_ack(&m->feed, &r->sub, r->unacked[0]);
+	r->nunacked = r->sub.nsent;
+	memcpy(r->unacked, r->sub.sent, sizeof(r->unacked));
+}
+
+static void reconnect(struct master_map *m, struct mirror *r)
+{
+	bool whole = r->picture || !r->last || !roll(4);
+
+	master_sub_close(&m->feed, &r->sub);
+	master_sub_open(&m->feed, &r->sub, whole, r->last);
+	r->nunacked = 0;
+	r->resumes += !r->sub.begin;
+}
+
+static void change(struct master_map *m, uint64_t *gen)
+{
+	unsigned int n = roll(NAMES);
+	struct master_file *f;
+	char path[64];
+
+	name_of(n, path);
+	f = master_map_file(m, path, strlen(path));
+	switch (roll(6)) {
+	case 0:
+	case 1:
+	case 2:
+		put(m, path, ++*gen);
+		break;
+	case 3:
+		if (f)
+			del(m, path, ++*gen);
+		break;
+	case 4:
+		if (f)
+			del(m, path, 0);
+		break;
+	case 5:
+		if (f)
+			master_map_touch_file(m, f);
+		break;
+	}
+}
+
+static void compare(struct master_map *m, const struct mirror *r)
+{
+	unsigned int i;
+	char path[64];
+
+	for (i = 0; i < NAMES; i++) {
+		struct master_file *f;
+
+		name_of(i, path);
+		f = master_map_file(m, path, strlen(path));
+		assert_int_equal(f ? f->gen : 0, r->gen[i]);
+	}
+}
+
+static unsigned int pictures, resumes, forgotten;
+
+static void run_model(uint64_t seed)
+{
+	static struct mirror r[SUBS];
+	struct master_map m;
+	uint64_t gen = 0;
+	unsigned int i, s;
+
+	rng = seed;
+	memset(r, 0, sizeof(r));
+	assert_int_equal(0, master_map_init(&m, 12, 8));
+	for (s = 0; s < SUBS; s++)
+		master_sub_open(&m.feed, &r[s].sub, true, 0);
+	for (i = 0; i < 20000; i++) {
+		change(&m, &gen);
+		s = roll(SUBS);
+		/* Each in its own measure, the last one hardly ever. */
+		if (!roll(1 + 5 * s))
+			step(&m, &r[s], roll(9));
+		if (!roll(1 + 5 * s))
+			ack(&m, &r[s]);
+		if (!roll(300))
+			reconnect(&m, &r[s]);
+		if (!roll(20))
+			master_map_forget(&m, 0, roll(20));
+		if (!roll(1000))
+			master_map_check(&m);
+	}
+	for (s = 0; s < SUBS; s++) {
+		while (master_sub_due(&m.feed, &r[s].sub, true)) {
+			step(&m, &r[s], 16);
+			ack(&m, &r[s]);
+		}
+		compare(&m, &r[s]);
+		pictures += r[s].pictures;
+		resumes += r[s].resumes;
+		master_sub_close(&m.feed, &r[s].sub);
+	}
+	forgotten += (unsigned int)m.nforgotten;
+	master_map_check(&m);
+	master_map_fini(&m);
+}
+
+static void every_mirror_equals_the_map_in_the_end(void **state)
+{
+	uint64_t seed;
+
+	(void)state;
+	for (seed = 1; seed <= 20; seed++) {
+		print_message("seed %u\n", (unsigned int)seed);
+		run_model(seed * 0x9e3779b97f4a7c15ull);
+	}
+	/* The runs must have been through what they are for. */
+	assert_true(pictures > 200 && resumes > 200 && forgotten > 1000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			a_cursor_sees_items_in_the_order_of_their_last_change),
+		cmocka_unit_test(a_cursor_steps_on_when_its_item_moves_or_goes),
+		cmocka_unit_test(a_wait_is_over_when_all_have_acknowledged),
+		cmocka_unit_test(
+			a_wait_follows_an_untold_name_that_changes_again),
+		cmocka_unit_test(
+			a_picture_is_completed_only_when_the_master_is_ready),
+		cmocka_unit_test(
+			who_missed_a_forgotten_deletion_gets_a_whole_picture),
+		cmocka_unit_test(every_mirror_equals_the_map_in_the_end),
+	};
+
+	alarm(60);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,275 @@
+/*
+ * Names, graves, holders and rules of the map.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "master/members.h"
+
+static const struct master_attrs attrs = { .mode = 0644, .uid = 7, .gid = 8 };
+
+static int setup(void **state)
+{
+	static struct master_map m;
+
+	*state = &m;
+	return master_map_init(&m, 4, 4);
+}
+
+static int teardown(void **state)
+{
+	master_map_check(*state);
+	master_map_fini(*state);
+	return 0;
+}
+
+static int make(struct master_map *m, const char *path, struct master_file **f)
+{
+	bool made;
+
+	return master_map_make_file(m, path, strlen(path), &attrs, f, &made);
+}
+
+static struct master_file *put(struct master_map *m, const char *path)
+{
+	struct master_file *f = NULL;
+
+	assert_int_equal(0, make(m, path, &f));
+	f->gen = 5;
+	master_map_touch_file(m, f);
+	return f;
+}
+
+static void a_file_brings_its_directories(void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f = put(m, "model/ab/key.bin");
+	struct master_dir *d;
+
+	assert_ptr_equal(f, master_map_file(m, "model/ab/key.bin", 16));
+	assert_int_equal(1, m->nfiles);
+	assert_int_equal(2, m->ndirs);
+	d = master_map_dir(m, "model/ab", 8);
+	assert_non_null(d);
+	assert_int_equal(0755, d->mode);
+	assert_int_equal(7, d->uid);
+	assert_int_equal(0, d->made);
+	assert_true(d->item.seq < f->item.seq);
+}
+
+static void a_path_through_a_file_or_over_a_directory_is_refused(void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f;
+	struct master_dir *d;
+	bool made;
+
+	put(m, "a/b");
+	assert_int_equal(-ENOTDIR, make(m, "a/b/c", &f));
+	assert_int_equal(-EISDIR, make(m, "a", &f));
+	assert_int_equal(-EINVAL, make(m, "a/../b", &f));
+	assert_int_equal(-ENOTDIR,
+			 master_map_make_dir(m, "a/b", 3, &attrs, &d, &made));
+}
+
+static void a_directory_with_names_below_stays(void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f = put(m, "a/b");
+	struct master_dir *d = master_map_dir(m, "a", 1);
+
+	assert_int_equal(-ENOTEMPTY, master_map_remove_dir(m, d, 1));
+	assert_int_equal(0, master_map_remove_file(m, f, 9, 1));
+	assert_int_equal(0, master_map_remove_dir(m, d, 1));
+	assert_int_equal(-EBUSY, master_map_remove_dir(
+					 m, master_map_dir(m, "", 0), 1));
+	assert_int_equal(1, master_map_grave(m, "a", 1)->is_dir);
+	assert_int_equal(0, m->ndirs);
+}
+
+static void a_tombstone_holds_until_the_name_is_back(void **state)
+{
+	struct master_map *m = *state;
+
+	master_map_remove_file(m, put(m, "k"), 9, 1);
+	assert_int_equal(9, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(1, m->ntombs);
+	assert_int_equal(0, m->nfiles);
+	put(m, "k");
+	assert_int_equal(0, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(0, m->ntombs);
+}
+
+static void a_name_that_merely_left_may_come_back(void **state)
+{
+	struct master_map *m = *state;
+
+	master_map_remove_file(m, put(m, "k"), 0, 1);
+	assert_int_equal(0, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(1, m->nghosts);
+}
+
+static void older_generations_stay_dead_when_the_newer_one_leaves(void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f;
+
+	master_map_remove_file(m, put(m, "k"), 3, 1);
+	f = put(m, "k"); /* generation 5, over a tombstone */
+	master_map_remove_file(m, f, 0, 1);
+	assert_int_equal(4, master_map_tomb_gen(m, "k", 1));
+}
+
+static void tombstones_are_bounded_and_the_oldest_go_first(void **state)
+{
+	struct master_map *m = *state;
+	char name[2] = "a";
+
+	for (; name[0] <= 'f'; name[0]++)
+		assert_int_equal(0, master_map_bury(m, name, 1, 9,
+						    100u + (unsigned)name[0]));
+	assert_int_equal(2, master_map_forget(m, 0, 100));
+	assert_int_equal(4, m->ntombs);
+	assert_int_equal(0, master_map_tomb_gen(m, "b", 1));
+	assert_int_equal(9, master_map_tomb_gen(m, "c", 1));
+	assert_int_equal(100 + 'b', m->lost_wall_ns);
+	assert_int_equal(2, m->feed.forgotten);
+	/* By time. */
+	assert_int_equal(1, master_map_forget(m, 101 + 'c', 100));
+	assert_int_equal(2, m->nforgotten - 1);
+}
+
+static void holders_beyond_the_inline_ones_are_kept(void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f = put(m, "k");
+	unsigned int i;
+
+	for (i = 0; i < MASTER_HOLDERS_MAX; i++)
+		assert_int_equal(1, master_file_add_holder(
+					    m, f, master_holder_make(i, 3)));
+	assert_int_equal(-ENOSPC, master_file_add_holder(
+					  m, f, master_holder_make(999, 3)));
+	assert_int_equal(1, m->holders_full);
+	assert_int_equal(0, master_file_add_holder(m, f,
+						   master_holder_make(17, 4)));
+	i = (unsigned int)master_file_find_holder(f, 17);
+	assert_int_equal(4, master_holder_phase(master_file_holders(f)[i]));
+	while (f->nholders)
+		master_file_remove_holder(f, 0);
+	assert_int_equal(0, f->holders_cap);
+	assert_int_equal(-1, master_file_find_holder(f, 17));
+}
+
+static void the_nearest_rule_wins(void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f = put(m, "a/b/k");
+	struct pool_rules r = { .replicas = 3, .pin = POOL_PIN_HARD }, got;
+
+	master_file_rules(f, 0, &got);
+	assert_int_equal(1, got.replicas);
+	assert_int_equal(POOL_CLASS_SHARED, got.class);
+	assert_int_equal(0, master_extra_set(&master_map_dir(m, "a", 1)->extra,
+					     NULL, &r));
+	r = (struct pool_rules){ .replicas = 2 };
+	assert_int_equal(0, master_extra_set(
+				    &master_map_dir(m, "a/b", 3)->extra, NULL,
+				    &r));
+	master_file_rules(f, 0, &got);
+	assert_int_equal(2, got.replicas);
+	assert_int_equal(POOL_PIN_HARD, got.pin);
+	r = (struct pool_rules){ .pin = POOL_PIN_SOFT, .pin_until_ns = 50 };
+	assert_int_equal(0, master_extra_set(&f->extra, NULL, &r));
+	master_file_rules(f, 49, &got);
+	assert_int_equal(POOL_PIN_SOFT, got.pin);
+	master_file_rules(f, 50, &got);
+	assert_int_equal(POOL_PIN_NONE, got.pin);
+}
+
+/* ---- members: which holders stand ---- */
+
+static Kvpool__NodeInfo info = KVPOOL__NODE_INFO__INIT;
+
+static void a_holder_stands_until_its_node_is_gone_or_lists_it_no_more(
+	void **state)
+{
+	static struct master_members ms;
+	struct master_session *session = (void *)&ms;
+	struct master_member *mb;
+	uint8_t id[POOL_ID_SIZE] = { 1 };
+	master_holder h;
+
+	(void)state;
+	info.id.data = id;
+	info.id.len = sizeof(id);
+	master_members_init(&ms);
+	assert_int_equal(0, master_members_make(&ms, id, &mb));
+	assert_int_equal(0, master_member_join(&ms, mb, session, 1));
+	h = master_holder_make(mb->index, mb->phase);
+	mb->inventoried = true;
+	assert_true(master_holder_stands(&ms, h));
+	master_member_away(&ms, mb, 2);
+	assert_true(master_holder_stands(&ms, h));
+	/* Back: what it held stands until it has listed everything. */
+	assert_int_equal(0, master_member_join(&ms, mb, session, 3));
+	assert_true(master_holder_stands(&ms, h));
+	mb->inventoried = true;
+	assert_false(master_holder_stands(&ms, h));
+	h = master_holder_make(mb->index, mb->phase);
+	assert_true(master_holder_stands(&ms, h));
+	master_member_gone(&ms, mb, 4);
+	assert_false(master_holder_stands(&ms, h));
+	master_members_fini(&ms);
+}
+
+static void a_node_that_joins_faster_than_the_patrol_walks_is_put_off(
+	void **state)
+{
+	static struct master_members ms;
+	struct master_session *session = (void *)&ms;
+	struct master_member *mb;
+	uint8_t id[POOL_ID_SIZE] = { 1 };
+	int i;
+
+	(void)state;
+	master_members_init(&ms);
+	assert_int_equal(0, master_members_make(&ms, id, &mb));
+	for (i = 0; i < 15; i++)
+		assert_int_equal(0, master_member_join(&ms, mb, session, 1));
+	assert_int_equal(-EAGAIN, master_member_join(&ms, mb, session, 1));
+	mb->inventoried = true;
+	master_members_sweep_begin(&ms);
+	master_members_sweep_end(&ms);
+	assert_int_equal(0, master_member_join(&ms, mb, session, 1));
+	master_members_fini(&ms);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(a_file_brings_its_directories),
+		T(a_path_through_a_file_or_over_a_directory_is_refused),
+		T(a_directory_with_names_below_stays),
+		T(a_tombstone_holds_until_the_name_is_back),
+		T(a_name_that_merely_left_may_come_back),
+		T(older_generations_stay_dead_when_the_newer_one_leaves),
+		T(tombstones_are_bounded_and_the_oldest_go_first),
+		T(holders_beyond_the_inline_ones_are_kept),
+		T(the_nearest_rule_wins),
+		T(a_holder_stands_until_its_node_is_gone_or_lists_it_no_more),
+		T(a_node_that_joins_faster_than_the_patrol_walks_is_put_off),
+	};
+
+	alarm(30);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

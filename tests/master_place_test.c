@@ -1,0 +1,240 @@
+/*
+ * Placement: targets, room, and who may drop what.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "master/place.h"
+
+#define GIB (1ull << 30)
+
+static struct master_members ms;
+static struct master_map map;
+static struct master_file *file;
+
+static int setup(void **state)
+{
+	struct master_attrs attrs = { 0 };
+	bool made;
+
+	(void)state;
+	master_members_init(&ms);
+	if (master_map_init(&map, 1, 1))
+		return -1;
+	return master_map_make_file(&map, "k", 1, &attrs, &file, &made);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	master_map_fini(&map);
+	master_members_fini(&ms);
+	return 0;
+}
+
+static struct master_member *node(uint64_t capacity, uint64_t used,
+				  const char *host)
+{
+	uint8_t id[POOL_ID_SIZE] = { (uint8_t)(ms.n + 1) };
+	struct master_member *mb;
+
+	assert_int_equal(0, master_members_make(&ms, id, &mb));
+	assert_int_equal(0, master_member_join(&ms, mb, (void *)&ms, 0));
+	mb->inventoried = true;
+	mb->is_store = capacity != 0;
+	mb->capacity = capacity;
+	mb->used = used;
+	strcpy(mb->host_id, host);
+	master_place_accepting(mb);
+	return mb;
+}
+
+static void holds(const struct master_member *mb)
+{
+	master_file_add_holder(&map, file,
+			       master_holder_make(mb->index, mb->phase));
+}
+
+static struct master_member *target(unsigned int avoid)
+{
+	struct master_member *to = NULL;
+
+	return master_place_target(&ms, file, avoid, &to) ? NULL : to;
+}
+
+static const struct pool_rules shared = { .class = POOL_CLASS_SHARED,
+					  .pin = POOL_PIN_NONE,
+					  .replicas = 1 };
+
+static enum master_verdict evict(const struct master_member *from,
+				 const struct pool_rules *rules, bool ready)
+{
+	struct master_member *to;
+
+	return master_place_evict(&ms, file, from, rules, ready, &to);
+}
+
+static void a_copy_goes_where_most_is_free(void **state)
+{
+	struct master_member *b, *c;
+
+	(void)state;
+	holds(node(10 * GIB, 0, "h1"));
+	b = node(10 * GIB, 5 * GIB, "h2");
+	c = node(10 * GIB, 4 * GIB, "h3");
+	assert_ptr_equal(c, target(MASTER_NOBODY));
+	c->promised = 2 * GIB;
+	assert_ptr_equal(b, target(MASTER_NOBODY));
+	assert_ptr_equal(c, target(b->index));
+}
+
+static void another_host_is_preferred_to_more_room(void **state)
+{
+	struct master_member *b, *c;
+
+	(void)state;
+	holds(node(10 * GIB, 0, "h1"));
+	b = node(10 * GIB, 0, "h1");
+	c = node(10 * GIB, 9 * GIB, "h2");
+	assert_ptr_equal(c, target(MASTER_NOBODY));
+	c->session = NULL;
+	assert_ptr_equal(b, target(MASTER_NOBODY));
+}
+
+static void neither_holders_nor_clients_nor_the_dead_are_targets(void **state)
+{
+	struct master_member *a, *to;
+
+	(void)state;
+	a = node(10 * GIB, 0, "h1");
+	holds(a);
+	node(0, 0, "h2");
+	node(10 * GIB, 0, "h3")->session = NULL;
+	assert_int_equal(-ENOSPC,
+			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+}
+
+static void a_target_at_its_bounds_is_waited_for(void **state)
+{
+	struct master_member *b, *to;
+
+	(void)state;
+	holds(node(10 * GIB, 0, "h1"));
+	b = node(10 * GIB, 0, "h2");
+	b->coming = MASTER_COMING_MAX;
+	assert_int_equal(-EBUSY,
+			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+	b->coming = 1;
+	b->promised = MASTER_COMING_BYTES;
+	assert_int_equal(-EBUSY,
+			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+}
+
+static void a_nearly_full_store_takes_copies_again_only_from_4_percent(
+	void **state)
+{
+	struct master_member *a = node(100 * GIB, 97 * GIB, "h");
+
+	(void)state;
+	assert_false(a->accepting); /* 3 %: not before it was at 4 */
+	a->used = 96 * GIB;
+	master_place_accepting(a);
+	assert_true(master_place_room(a, 1));
+	a->used = 97 * GIB;
+	master_place_accepting(a);
+	assert_true(master_place_room(a, 1));
+	assert_false(master_place_room(a, GIB)); /* less than four times */
+	a->used = 98 * GIB;
+	master_place_accepting(a);
+	assert_false(master_place_room(a, 1));
+	a->used = 97 * GIB;
+	master_place_accepting(a);
+	assert_false(master_place_room(a, 1));
+}
+
+static void a_surplus_copy_may_go_at_any_time(void **state)
+{
+	struct master_member *a = node(10 * GIB, 0, "h1");
+	struct pool_rules hard = shared;
+
+	(void)state;
+	hard.pin = POOL_PIN_HARD;
+	holds(a);
+	holds(node(10 * GIB, 0, "h2"));
+	assert_int_equal(MASTER_GRANT, evict(a, &hard, false));
+}
+
+static void a_copy_on_a_client_is_no_surplus(void **state)
+{
+	struct master_member *a = node(10 * GIB, 0, "h1");
+
+	(void)state;
+	holds(a);
+	holds(node(0, 0, "h2"));
+	assert_int_equal(MASTER_LAST, evict(a, &shared, true));
+}
+
+static void the_last_copy_moves_while_any_node_has_room(void **state)
+{
+	struct master_member *a = node(10 * GIB, 10 * GIB, "h1");
+	struct master_member *b = node(10 * GIB, 0, "h2"), *to = NULL;
+
+	(void)state;
+	holds(a);
+	assert_int_equal(MASTER_MOVE, master_place_evict(&ms, file, a, &shared,
+							 true, &to));
+	assert_ptr_equal(b, to);
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, false));
+	a->leaving = MASTER_COMING_MAX;
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
+	a->leaving = 0;
+	b->coming = MASTER_COMING_MAX;
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
+	b->coming = 0;
+	b->used = 10 * GIB;
+	master_place_accepting(b);
+	assert_int_equal(MASTER_LAST, evict(a, &shared, true));
+}
+
+static void what_must_not_be_evicted_stays_when_the_pool_is_full(void **state)
+{
+	struct master_member *a = node(10 * GIB, 10 * GIB, "h1");
+	struct pool_rules rules = shared;
+
+	(void)state;
+	holds(a);
+	rules.class = POOL_CLASS_NOEVICT;
+	assert_int_equal(MASTER_REFUSE, evict(a, &rules, true));
+	rules.class = POOL_CLASS_SHARED;
+	rules.pin = POOL_PIN_HARD;
+	assert_int_equal(MASTER_REFUSE, evict(a, &rules, true));
+	rules.pin = POOL_PIN_SOFT;
+	assert_int_equal(MASTER_LAST, evict(a, &rules, true));
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(a_copy_goes_where_most_is_free),
+		T(another_host_is_preferred_to_more_room),
+		T(neither_holders_nor_clients_nor_the_dead_are_targets),
+		T(a_target_at_its_bounds_is_waited_for),
+		T(a_nearly_full_store_takes_copies_again_only_from_4_percent),
+		T(a_surplus_copy_may_go_at_any_time),
+		T(a_copy_on_a_client_is_no_surplus),
+		T(the_last_copy_moves_while_any_node_has_room),
+		T(what_must_not_be_evicted_stays_when_the_pool_is_full),
+	};
+
+	alarm(30);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

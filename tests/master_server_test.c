@@ -1,0 +1,765 @@
+/*
+ * The whole master, asked by fake nodes over loopback.
+ */
+#include "master_fake_node.h"
+
+#include <errno.h>
+
+#define NNODES 4
+
+static uv_loop_t loop;
+static struct master *master;
+static struct pool_metrics *metrics;
+static char dir[] = "/tmp/kvpool_master_XXXXXX";
+static char state_path[64];
+static struct fake_node node[NNODES];
+
+static void start_master(bool keep_state)
+{
+	struct master_opts opts = { .loop = &loop,
+				    .listen = { .host = "127.0.0.1" },
+				    .heartbeat_ms = HEARTBEAT_MS };
+
+	if (!keep_state)
+		unlink(state_path);
+	opts.state_file = state_path;
+	metrics = pool_metrics_open();
+	opts.metrics = metrics;
+	assert_int_equal(0, master_open(&opts, &master));
+	assert_true(master_port(master) != 0);
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void stop_master(void)
+{
+	bool closed = false;
+
+	master_close(master, on_closed, &closed);
+	run_until(&loop, closed);
+	pool_metrics_close(metrics);
+	master = NULL;
+}
+
+static int setup(void **state)
+{
+	int i;
+
+	(void)state;
+	snprintf(state_path, sizeof(state_path), "%s/state", dir);
+	assert_int_equal(0, uv_loop_init(&loop));
+	memset(node, 0, sizeof(node));
+	for (i = 0; i < NNODES; i++) {
+		static const char *const hosts[] = { "h0", "h1", "h2", "h3" };
+
+		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
+		node[i].id[0] = (uint8_t)(i + 1);
+		node[i].host = hosts[i];
+		node[i].is_store = node[i].is_mount = true;
+		node[i].capacity = 1 << 30;
+	}
+	start_master(false);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int i;
+
+	(void)state;
+	for (i = 0; i < NNODES; i++)
+		fake_fini(&node[i]);
+	stop_master();
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(0, uv_loop_close(&loop));
+	return 0;
+}
+
+static void dial(struct fake_node *n)
+{
+	fake_dial(n, &loop, master_port(master));
+	fake_send_join(n);
+	run_until(&loop, n->welcomed || n->closed);
+}
+
+/* In, with nothing in its store. */
+static void join(struct fake_node *n)
+{
+	dial(n);
+	assert_true(n->welcomed);
+	fake_inventory(n, NULL, 0, true);
+}
+
+static void join_and_watch(struct fake_node *n)
+{
+	join(n);
+	fake_subscribe(n, 0, 0);
+	run_until(&loop, n->completes == 1);
+}
+
+static uint64_t status_of(const char *key)
+{
+	json_t *j = master_status_json(master);
+	uint64_t v;
+
+	assert_non_null(j);
+	assert_non_null(json_object_get(j, key));
+	v = (uint64_t)json_integer_value(json_object_get(j, key));
+	json_decref(j);
+	return v;
+}
+
+static uint64_t metric(const char *line)
+{
+	char *text, *p, want[128];
+	size_t len;
+	uint64_t v;
+
+	snprintf(want, sizeof(want), "\n%s ", line);
+	assert_int_equal(0, pool_metrics_print(metrics, &text, &len));
+	p = strstr(text, want);
+	assert_non_null(p);
+	v = strtoull(p + strlen(want), NULL, 10);
+	free(text);
+	return v;
+}
+
+/* ---- joining ---- */
+
+static void a_node_joins_and_its_heartbeats_are_answered(void **state)
+{
+	(void)state;
+	join(&node[0]);
+	assert_int_equal(1, node[0].epoch);
+	run_until(&loop, node[0].heartbeats >= 3);
+	assert_int_equal(1, status_of("nodes_alive"));
+	assert_int_equal(1 << 30, status_of("capacity"));
+	assert_true(metric("kvpool_master_requests_total{type=\"join\"}") ==
+		    1);
+}
+
+static void a_node_of_a_newer_epoch_is_refused(void **state)
+{
+	(void)state;
+	node[0].join_epoch = 9;
+	dial(&node[0]);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(-ESTALE, node[0].error);
+	node[0].join_epoch = 0;
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", (9ull << POOL_GEN_SEQ_BITS) + 1, false);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(-ESTALE, node[0].error);
+	assert_int_equal(0, status_of("keys"));
+}
+
+static void what_is_no_message_for_a_master_ends_the_session(void **state)
+{
+	Kvpool__Error msg = KVPOOL__ERROR__INIT;
+
+	(void)state;
+	fake_dial(&node[0], &loop, master_port(master));
+	fake_inventory(&node[0], NULL, 0, true); /* before JOIN */
+	run_until(&loop, node[0].closed);
+	assert_int_equal(-EPROTO, node[0].error);
+	dial(&node[0]);
+	pool_conn_send(node[0].conn, POOL_MSG_WELCOME, 0, NULL);
+	run_until(&loop, node[0].closed);
+	dial(&node[0]);
+	msg.text = (char *)"\xff\xff\xff"; /* decodes as no JOIN */
+	pool_conn_send(node[0].conn, POOL_MSG_SUBSCRIBE, 0, &msg.base);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(3, metric("kvpool_master_bad_messages_total"));
+}
+
+static void a_node_that_joins_again_replaces_its_old_session(void **state)
+{
+	(void)state;
+	join(&node[0]);
+	memcpy(node[1].id, node[0].id, 16);
+	join(&node[1]);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(node[0].index, node[1].index);
+	run_until(&loop, node[1].heartbeats > 5);
+	assert_int_equal(1, status_of("nodes_alive"));
+}
+
+/* ---- operations and the feed ---- */
+
+static void a_publication_reaches_the_other_mounts(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	gen = fake_publish(&node[0], "a/b/k");
+	assert_int_equal(1, gen >> POOL_GEN_SEQ_BITS);
+	run_until(&loop, fake_knows(&node[1], "a/b/k", gen) &&
+				 fake_knows(&node[0], "a/b/k", gen));
+	assert_int_equal(1, fake_find(&node[1], "a/b/k")->nholders);
+	assert_int_equal(node[0].index,
+			 fake_find(&node[1], "a/b/k")->holders[0]);
+	assert_true(fake_find(&node[1], "a/b")->is_dir);
+	assert_true(node[1].nodes[node[0].index].alive);
+}
+
+static void results_come_before_the_feed_that_has_the_changes(void **state)
+{
+	int i;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	for (i = 0; i < 50; i++) {
+		uint64_t gen = fake_publish(&node[0], "k");
+
+		run_until(&loop, fake_knows(&node[0], "k", gen));
+		assert_false(node[0].feed_before_done);
+		assert_true(node[0].upto >= node[0].seq[0]);
+	}
+}
+
+static void a_rewrite_makes_older_holders_drop_theirs(void **state)
+{
+	uint64_t old, new;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	old = fake_publish(&node[0], "k");
+	new = fake_publish(&node[1], "k");
+	assert_true(new > old);
+	run_until(&loop, fake_dropped(&node[0], "k", old,
+				      KVPOOL__DROP__REASON__SUPERSEDED));
+	run_until(&loop, fake_knows(&node[1], "k", new));
+	assert_int_equal(1, fake_find(&node[1], "k")->nholders);
+}
+
+static void a_deletion_is_told_and_copies_are_dropped(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	run_until(&loop, fake_knows(&node[1], "k", gen));
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	run_until(&loop, !fake_find(&node[1], "k"));
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__DELETED));
+	assert_int_equal(1, status_of("tombstones"));
+}
+
+static void operations_are_judged_as_a_filesystem_would(void **state)
+{
+	struct fake_node *n = &node[0];
+
+	(void)state;
+	join(n);
+	fake_publish(n, "d/k");
+	assert_int_equal(-EISDIR, fake_do(n, KVPOOL__OP__KIND__PUBLISH, "d"));
+	assert_int_equal(-ENOTDIR,
+			 fake_do(n, KVPOOL__OP__KIND__PUBLISH, "d/k/x"));
+	assert_int_equal(-EINVAL, fake_do(n, KVPOOL__OP__KIND__PUBLISH, "../x"));
+	assert_int_equal(-EINVAL, fake_do(n, KVPOOL__OP__KIND__PUBLISH, ""));
+	assert_int_equal(-ENOTEMPTY, fake_do(n, KVPOOL__OP__KIND__RMDIR, "d"));
+	assert_int_equal(-ENOTDIR, fake_do(n, KVPOOL__OP__KIND__RMDIR, "d/k"));
+	assert_int_equal(-ENOENT, fake_do(n, KVPOOL__OP__KIND__RMDIR, "x"));
+	assert_int_equal(-EISDIR, fake_do(n, KVPOOL__OP__KIND__UNLINK, "d"));
+	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__UNLINK, "x"));
+	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__MKDIR, "d"));
+	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__MKDIR, "d"));
+	assert_int_equal(-ENOTDIR, fake_do(n, KVPOOL__OP__KIND__MKDIR, "d/k"));
+	assert_int_equal(-ENOENT, fake_do(n, KVPOOL__OP__KIND__SETATTR, "x"));
+	assert_int_equal(-EINVAL, fake_rule(n, "d", "user.kvpool.replicas",
+					    "many"));
+	assert_int_equal(-ENOTSUP, fake_rule(n, "d", "user.kvpool.size", "1"));
+	assert_int_equal(-EINVAL, fake_rule(n, "d", "trusted.x", "1"));
+	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__UNLINK, "d/k"));
+	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__RMDIR, "d"));
+	assert_int_equal(0, status_of("keys"));
+	assert_int_equal(0, status_of("directories"));
+}
+
+static void a_put_queued_while_cut_off_does_not_undo_newer_ones(void **state)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	gen = fake_publish(&node[0], "k");
+	fake_publish(&node[0], "k");
+	fake_meta(&meta, "k", 0);
+	op.kind = KVPOOL__OP__KIND__PUBLISH;
+	op.meta = &meta;
+	op.queued = true;
+	meta.base_gen = gen;
+	assert_int_equal(-ESTALE, fake_op(&node[0], &op));
+	meta.base_gen = gen + 1;
+	assert_int_equal(0, fake_op(&node[0], &op));
+	gen = node[0].gen[0];
+	fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
+	meta.base_gen = gen;
+	assert_int_equal(-ESTALE, fake_op(&node[0], &op));
+	/* A name of which it knew nothing is new. */
+	meta.base_gen = 0;
+	assert_int_equal(0, fake_op(&node[0], &op));
+}
+
+static void a_mount_that_was_away_for_a_moment_goes_on_where_it_was(
+	void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	gen = fake_publish(&node[0], "k1");
+	run_until(&loop, fake_knows(&node[1], "k1", gen));
+	fake_hang_up(&node[1]);
+	gen = fake_publish(&node[0], "k2");
+	join(&node[1]);
+	node[1].nfeed_entries = 0;
+	fake_subscribe(&node[1], node[1].epoch, node[1].upto);
+	run_until(&loop, fake_knows(&node[1], "k2", gen));
+	assert_int_equal(1, node[1].begins);
+	assert_int_equal(1, node[1].nfeed_entries);
+	/* From another epoch: everything. */
+	fake_hang_up(&node[1]);
+	join(&node[1]);
+	fake_subscribe(&node[1], node[1].epoch + 1, node[1].upto);
+	run_until(&loop, node[1].completes == 2);
+	assert_int_equal(2, node[1].begins);
+}
+
+/* ---- SYNC ---- */
+
+static void a_sync_waits_for_every_mount(void **state)
+{
+	(void)state;
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	fake_publish(&node[0], "k1");
+	fake_sync(&node[0], node[0].seq[0], 41);
+	run_until(&loop, node[0].nsynced == 1);
+	assert_int_equal(41, node[0].synced_req);
+	assert_non_null(fake_find(&node[1], "k1"));
+	node[1].no_ack = true;
+	fake_publish(&node[0], "k2");
+	fake_sync(&node[0], node[0].seq[0], 42);
+	run_ms(&loop, HEARTBEAT_MS);
+	assert_int_equal(1, node[0].nsynced);
+	/* It is cut off in the end, and does not hold the others for ever. */
+	run_until(&loop, node[1].closed);
+	run_until(&loop, node[0].nsynced == 2);
+	assert_int_equal(42, node[0].synced_req);
+}
+
+/* ---- nodes that go ---- */
+
+static void what_only_a_dead_node_held_leaves_and_comes_back_with_it(
+	void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	run_until(&loop, fake_knows(&node[1], "k", gen));
+	fake_hang_up(&node[0]);
+	run_until(&loop, !node[1].nodes[node[0].index].alive);
+	assert_true(fake_knows(&node[1], "k", gen));
+	run_until(&loop, !fake_find(&node[1], "k"));
+	assert_int_equal(0, status_of("keys"));
+	assert_int_equal(0, status_of("tombstones"));
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", gen, true);
+	run_until(&loop, fake_knows(&node[1], "k", gen));
+}
+
+static void a_silent_node_is_cut_off(void **state)
+{
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_publish(&node[0], "k");
+	node[0].silent = true;
+	run_until(&loop, node[0].closed);
+	run_until(&loop, status_of("keys") == 0);
+}
+
+static void a_node_back_in_time_loses_only_what_it_lists_no_more(void **state)
+{
+	uint64_t kept;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	kept = fake_publish(&node[0], "kept");
+	fake_publish(&node[0], "lost");
+	fake_hang_up(&node[0]);
+	dial(&node[0]);
+	assert_int_equal(2, status_of("keys"));
+	fake_inventory(&node[0], "kept", kept, true);
+	run_until(&loop, status_of("keys") == 1);
+	run_until(&loop, !fake_find(&node[1], "lost"));
+	assert_true(fake_knows(&node[1], "kept", kept));
+	run_ms(&loop, 4 * HEARTBEAT_MS);
+	assert_int_equal(1, status_of("keys"));
+}
+
+static void deleted_and_rewritten_names_do_not_come_back(void **state)
+{
+	uint64_t dead, old;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	dead = fake_publish(&node[0], "dead");
+	old = fake_publish(&node[0], "old");
+	fake_hang_up(&node[0]);
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
+	fake_publish(&node[1], "old");
+	dial(&node[0]);
+	fake_inventory(&node[0], "dead", dead, false);
+	fake_inventory(&node[0], "old", old, true);
+	run_until(&loop, fake_dropped(&node[0], "dead", dead,
+				      KVPOOL__DROP__REASON__DELETED));
+	run_until(&loop, fake_dropped(&node[0], "old", old,
+				      KVPOOL__DROP__REASON__SUPERSEDED));
+	assert_int_equal(1, status_of("keys"));
+}
+
+/* ---- restart of the master ---- */
+
+static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
+	void **state)
+{
+	uint64_t gen, dead;
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "d/k");
+	dead = fake_publish(&node[0], "d/dead");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "empty"));
+	assert_int_equal(0, fake_rule(&node[0], "d", "user.kvpool.pin", "hard"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK,
+				    "d/dead"));
+	stop_master();
+	run_until(&loop, node[0].closed && node[1].closed);
+	start_master(true);
+	assert_false(master_ready(master));
+	dial(&node[0]);
+	assert_int_equal(2, node[0].epoch);
+	fake_inventory(&node[0], "d/k", gen, false);
+	fake_inventory(&node[0], "d/dead", dead, true);
+	fake_subscribe(&node[0], 1, 5);
+	run_until(&loop, fake_dropped(&node[0], "d/dead", dead,
+				      KVPOOL__DROP__REASON__DELETED));
+	run_until(&loop, fake_knows(&node[0], "d/k", gen));
+	assert_true(node[0].picture);
+	assert_int_equal(0, node[0].completes);
+	assert_int_equal(-EAGAIN, fake_do(&node[0], KVPOOL__OP__KIND__SETATTR,
+					  "unknown"));
+	join(&node[1]);
+	run_until(&loop, node[0].completes == 1);
+	assert_true(master_ready(master));
+	assert_true(fake_find(&node[0], "empty")->is_dir);
+	assert_null(fake_find(&node[0], "d/dead"));
+	assert_int_equal(1, status_of("hard_pinned"));
+	assert_true(fake_publish(&node[0], "d/k") > gen);
+}
+
+static void a_member_that_does_not_return_is_not_waited_for_for_ever(
+	void **state)
+{
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	run_until(&loop, status_of("nodes_alive") == 2);
+	stop_master();
+	run_until(&loop, node[0].closed && node[1].closed);
+	start_master(true);
+	join(&node[0]);
+	run_ms(&loop, HEARTBEAT_MS);
+	assert_false(master_ready(master));
+	run_until(&loop, master_ready(master));
+}
+
+static void an_inventory_of(struct fake_node *n, unsigned int from,
+			    unsigned int to)
+{
+	static Kvpool__Meta metas[POOL_BATCH_MAX];
+	static Kvpool__Meta *list[POOL_BATCH_MAX];
+	static char names[POOL_BATCH_MAX][96];
+	Kvpool__Inventory inv = KVPOOL__INVENTORY__INIT;
+	unsigned int i, k = 0;
+
+	for (i = from; i < to; i++) {
+		snprintf(names[k], 96, "model/%03x/%064x.bin", i % 4096, i);
+		fake_meta(&metas[k], names[k],
+			  (1ull << POOL_GEN_SEQ_BITS) + i + 1);
+		list[k] = &metas[k];
+		if (++k < POOL_BATCH_MAX && i + 1 < to)
+			continue;
+		inv.entries = list;
+		inv.n_entries = k;
+		inv.last = i + 1 == to;
+		assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_INVENTORY,
+						   0, &inv.base));
+		k = 0;
+	}
+}
+
+static void two_hundred_thousand_keys_are_known_again_within_two_seconds(
+	void **state)
+{
+	uint64_t start;
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	stop_master();
+	run_until(&loop, node[0].closed && node[1].closed);
+	start = pool_now_ms();
+	start_master(true);
+	dial(&node[0]);
+	dial(&node[1]);
+	an_inventory_of(&node[0], 0, 100000);
+	an_inventory_of(&node[1], 100000, 200000);
+	node[0].count_only = true;
+	fake_subscribe(&node[0], 0, 0);
+	run_until(&loop, status_of("keys") == 200000);
+	print_message("known after %u ms\n",
+		      (unsigned int)(pool_now_ms() - start));
+	run_until(&loop, node[0].completes == 1);
+	print_message("told after %u ms\n",
+		      (unsigned int)(pool_now_ms() - start));
+	assert_true(node[0].nfeed_entries >= 200000);
+#ifndef __SANITIZE_ADDRESS__
+	assert_true(pool_now_ms() - start < 2000);
+#endif
+}
+
+/* ---- copies ---- */
+
+static void rules_make_copies_on_other_stores(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "d"));
+	gen = fake_publish(&node[0], "d/k");
+	run_ms(&loop, 50);
+	assert_int_equal(0, node[1].nreplicates);
+	assert_int_equal(0, fake_rule(&node[0], "d", "user.kvpool.replicas",
+				      "2"));
+	run_until(&loop, node[1].nreplicates == 1);
+	assert_string_equal("d/k", node[1].replicates[0].path);
+	assert_int_equal(1, node[1].replicates[0].nnodes);
+	/* It fails once, and is asked for again. */
+	fake_held(&node[1], "d/k", gen, -EIO);
+	run_until(&loop, node[1].nreplicates == 2);
+	fake_held(&node[1], "d/k", gen, 0);
+	run_until(&loop, fake_find(&node[0], "d/k")->nholders == 2);
+	assert_int_equal(0, status_of("pending_replications"));
+	assert_int_equal(1, metric("kvpool_master_copies_failed_total"));
+}
+
+static void a_clients_copy_stops_counting_once_a_store_has_one(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	node[0].is_store = false;
+	node[0].capacity = 0;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	run_until(&loop, node[1].nreplicates == 1);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, fake_find(&node[0], "k") &&
+				 fake_find(&node[0], "k")->nholders == 1 &&
+				 fake_find(&node[0], "k")->holders[0] ==
+					 node[1].index);
+}
+
+static void the_last_copy_moves_before_it_may_be_dropped(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, node[1].nreplicates == 1);
+	assert_int_equal(0, node[0].ndrops);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	run_until(&loop, fake_find(&node[0], "k")->holders[0] ==
+				 node[1].index);
+	assert_int_equal(1, fake_find(&node[0], "k")->nholders);
+}
+
+static void in_a_full_pool_the_last_copy_goes_unless_it_must_stay(void **state)
+{
+	uint64_t gen, pinned;
+
+	(void)state;
+	node[1].used = node[1].capacity;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	pinned = fake_publish(&node[0], "pinned");
+	assert_int_equal(0, fake_rule(&node[0], "pinned", "user.kvpool.pin",
+				      "hard"));
+	fake_evict(&node[0], "pinned", pinned);
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	run_until(&loop, !fake_find(&node[0], "k"));
+	assert_int_equal(1, node[0].ndrops);
+	assert_true(fake_knows(&node[0], "pinned", pinned));
+	assert_int_equal(0, status_of("tombstones"));
+	/* What nobody counts on goes at once. */
+	fake_evict(&node[1], "never-heard-of", 77);
+	run_until(&loop, node[1].ndrops == 1);
+}
+
+/* ---- pages ---- */
+
+static void pages_list_every_object_once(void **state)
+{
+	static unsigned int found[300];
+	unsigned int i, pages = 0;
+	char path[64], *token = NULL;
+	json_t *j, *objs;
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	for (i = 0; i < 300; i++) {
+		snprintf(path, sizeof(path), "p/%u/%u/k%u", i % 3, i % 11, i);
+		gen = fake_publish(&node[0], path);
+	}
+	fake_publish(&node[0], "other/k");
+	(void)gen;
+	memset(found, 0, sizeof(found));
+	do {
+		size_t k;
+
+		j = master_objects_json(master, "/p/", token, 17);
+		assert_non_null(j);
+		free(token);
+		objs = json_object_get(j, "objects");
+		assert_true(json_array_size(objs) <= 17);
+		for (k = 0; k < json_array_size(objs); k++) {
+			const char *p = json_string_value(json_object_get(
+				json_array_get(objs, k), "path"));
+
+			found[atoi(strrchr(p, 'k') + 1)]++;
+		}
+		token = json_is_string(json_object_get(j, "next")) ?
+				strdup(json_string_value(
+					json_object_get(j, "next"))) :
+				NULL;
+		json_decref(j);
+		/* The place is found although the name there has gone. */
+		if (pages == 3)
+			assert_int_equal(0, fake_do(&node[0],
+						    KVPOOL__OP__KIND__UNLINK,
+						    path));
+		pages++;
+	} while (token);
+	for (i = 0; i < 299; i++)
+		assert_int_equal(1, found[i]);
+	assert_true(pages >= 18);
+	j = master_objects_json(master, "other/k", NULL, 10);
+	assert_int_equal(1, json_array_size(json_object_get(j, "objects")));
+	json_decref(j);
+	j = master_objects_json(master, "nothing", "zz", 10);
+	assert_int_equal(0, json_array_size(json_object_get(j, "objects")));
+	json_decref(j);
+	j = master_nodes_json(master);
+	assert_int_equal(1, json_array_size(json_object_get(j, "nodes")));
+	json_decref(j);
+}
+
+static void a_page_goes_on_behind_a_name_that_has_gone(void **state)
+{
+	char path[64], token[256];
+	json_t *j;
+	int i;
+
+	(void)state;
+	join(&node[0]);
+	for (i = 0; i < 5; i++) {
+		snprintf(path, sizeof(path), "p/%d", i);
+		fake_publish(&node[0], path);
+	}
+	j = master_objects_json(master, "", NULL, 2);
+	snprintf(token, sizeof(token), "%s",
+		 json_string_value(json_object_get(j, "next")));
+	json_decref(j);
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "p/1"));
+	j = master_objects_json(master, "", token, 2);
+	assert_string_equal(
+		"p/2", json_string_value(json_object_get(
+			       json_array_get(json_object_get(j, "objects"), 0),
+			       "path")));
+	json_decref(j);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(a_node_joins_and_its_heartbeats_are_answered),
+		T(a_node_of_a_newer_epoch_is_refused),
+		T(what_is_no_message_for_a_master_ends_the_session),
+		T(a_node_that_joins_again_replaces_its_old_session),
+		T(a_publication_reaches_the_other_mounts),
+		T(results_come_before_the_feed_that_has_the_changes),
+		T(a_rewrite_makes_older_holders_drop_theirs),
+		T(a_deletion_is_told_and_copies_are_dropped),
+		T(operations_are_judged_as_a_filesystem_would),
+		T(a_put_queued_while_cut_off_does_not_undo_newer_ones),
+		T(a_mount_that_was_away_for_a_moment_goes_on_where_it_was),
+		T(a_sync_waits_for_every_mount),
+		T(what_only_a_dead_node_held_leaves_and_comes_back_with_it),
+		T(a_silent_node_is_cut_off),
+		T(a_node_back_in_time_loses_only_what_it_lists_no_more),
+		T(deleted_and_rewritten_names_do_not_come_back),
+		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
+		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
+		T(two_hundred_thousand_keys_are_known_again_within_two_seconds),
+		T(rules_make_copies_on_other_stores),
+		T(a_clients_copy_stops_counting_once_a_store_has_one),
+		T(the_last_copy_moves_before_it_may_be_dropped),
+		T(in_a_full_pool_the_last_copy_goes_unless_it_must_stay),
+		T(pages_list_every_object_once),
+		T(a_page_goes_on_behind_a_name_that_has_gone),
+	};
+	int failed;
+
+	alarm(120);
+	pool_log_set_level(POOL_LOG_ERROR);
+	if (!mkdtemp(dir))
+		return 1;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(state_path);
+	rmdir(dir);
+	return failed;
+}

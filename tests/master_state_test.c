@@ -1,0 +1,320 @@
+/*
+ * The state file: what comes back, what a crash or damage does to it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "master/state.h"
+#include "pool/base/log.h"
+
+static char dir[] = "/tmp/kvpool_state_XXXXXX";
+static char path[64];
+
+/* What was loaded, as text: "E1 M:node:0 D:a/b T:k:9 ..." */
+static char seen[65536];
+
+static int load(void *arg, const struct master_record *r)
+{
+	char *p = seen + strlen(seen);
+	size_t cap = sizeof(seen) - strlen(seen);
+
+	(void)arg;
+	switch (r->type) {
+	case MASTER_REC_EPOCH:
+		snprintf(p, cap, "E%u ", (unsigned int)r->u64);
+		break;
+	case MASTER_REC_LOST:
+		snprintf(p, cap, "L%u ", (unsigned int)r->u64);
+		break;
+	case MASTER_REC_MEMBER:
+		snprintf(p, cap, "M%02x:%s:%u ", r->id[0], r->name,
+			 (unsigned int)r->u64);
+		break;
+	case MASTER_REC_DIR:
+	case MASTER_REC_RMDIR:
+	case MASTER_REC_TOMB:
+		snprintf(p, cap, "%d:%.*s:%u ", (int)r->type,
+			 (int)r->meta->path.len, (char *)r->meta->path.data,
+			 (unsigned int)r->meta->gen);
+		break;
+	}
+	return 0;
+}
+
+static int open_state(struct master_state **s, uint64_t *epoch)
+{
+	seen[0] = 0;
+	return master_state_open(path, load, NULL, epoch, s);
+}
+
+static struct master_state *must_open(uint64_t want_epoch)
+{
+	struct master_state *s = NULL;
+	uint64_t epoch = 0;
+
+	assert_int_equal(0, open_state(&s, &epoch));
+	assert_int_equal(want_epoch, epoch);
+	return s;
+}
+
+static struct master_record tomb(const char *name, Kvpool__Meta *meta)
+{
+	kvpool__meta__init(meta);
+	meta->path.data = (uint8_t *)name;
+	meta->path.len = strlen(name);
+	meta->gen = 9;
+	return (struct master_record){ .type = MASTER_REC_TOMB, .meta = meta };
+}
+
+static void add_tomb(struct master_state *s, const char *name)
+{
+	Kvpool__Meta meta;
+	struct master_record r = tomb(name, &meta);
+
+	assert_int_equal(0, master_state_append(s, &r));
+}
+
+static off_t size_of(void)
+{
+	struct stat st;
+
+	assert_int_equal(0, stat(path, &st));
+	return st.st_size;
+}
+
+static void write_at(off_t at, const void *data, size_t len)
+{
+	int fd = open(path, O_WRONLY);
+
+	assert_true(fd >= 0);
+	assert_int_equal(len, pwrite(fd, data, len, at));
+	close(fd);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	snprintf(path, sizeof(path), "%s/state", dir);
+	unlink(path);
+	return 0;
+}
+
+static void the_epoch_is_raised_at_each_start(void **state)
+{
+	(void)state;
+	master_state_close(must_open(1));
+	master_state_close(must_open(2));
+	master_state_close(must_open(3));
+	assert_string_equal("E1 E2 ", seen);
+}
+
+static void records_come_back_in_order(void **state)
+{
+	struct master_state *s = must_open(1);
+	struct master_record r = { .type = MASTER_REC_MEMBER };
+	uint8_t id[16] = { 0xab };
+	Kvpool__Meta meta;
+
+	(void)state;
+	r.id = id;
+	r.name = "node-a";
+	r.u64 = 77;
+	assert_int_equal(0, master_state_append(s, &r));
+	add_tomb(s, "x/y");
+	r = tomb("d", &meta);
+	r.type = MASTER_REC_DIR;
+	assert_int_equal(0, master_state_append(s, &r));
+	r.type = MASTER_REC_RMDIR;
+	assert_int_equal(0, master_state_append(s, &r));
+	assert_int_equal(0, master_state_flush(s));
+	master_state_close(s);
+	s = must_open(2);
+	assert_string_equal("E1 Mab:node-a:77 5:x/y:9 3:d:9 4:d:9 ", seen);
+	master_state_close(s);
+}
+
+static void flushed_records_survive_a_kill(void **state)
+{
+	struct master_state *s = must_open(1);
+	char copy[256];
+	int rc;
+
+	(void)state;
+	add_tomb(s, "x");
+	assert_int_equal(0, master_state_flush(s));
+	/* What is in the file now is what a killed process leaves. */
+	snprintf(copy, sizeof(copy), "cp %s %s.2", path, path);
+	rc = system(copy);
+	assert_int_equal(0, rc);
+	master_state_close(s);
+	snprintf(copy, sizeof(copy), "%s.2", path);
+	assert_int_equal(0, rename(copy, path));
+	s = must_open(2);
+	assert_string_equal("E1 5:x:9 ", seen);
+	master_state_close(s);
+}
+
+static void a_torn_last_record_is_cut_off_wherever_it_tore(void **state)
+{
+	struct master_state *s = must_open(1);
+	off_t before, size, cut;
+
+	(void)state;
+	assert_int_equal(0, master_state_flush(s));
+	before = size_of();
+	add_tomb(s, "torn");
+	master_state_close(s);
+	size = size_of();
+	for (cut = before + 1; cut < size; cut++) {
+		char whole[256];
+		int fd = open(path, O_RDONLY);
+		ssize_t n = read(fd, whole, sizeof(whole));
+
+		close(fd);
+		assert_int_equal(size, n);
+		assert_int_equal(0, truncate(path, cut));
+		s = must_open(2);
+		assert_string_equal("E1 ", seen);
+		master_state_close(s);
+		s = must_open(3);
+		assert_string_equal("E1 E2 ", seen);
+		master_state_close(s);
+		assert_int_equal(0, truncate(path, 0));
+		write_at(0, whole, (size_t)n);
+	}
+}
+
+static void damage_in_the_middle_is_refused_and_nothing_is_overwritten(
+	void **state)
+{
+	struct master_state *s = must_open(1);
+	uint64_t epoch;
+	off_t size, at;
+	uint8_t whole[512], now[512], byte;
+	int fd;
+
+	(void)state;
+	add_tomb(s, "first");
+	add_tomb(s, "last");
+	master_state_close(s);
+	size = size_of();
+	fd = open(path, O_RDWR);
+	assert_int_equal(size, pread(fd, whole, sizeof(whole), 0));
+	/* Every byte before the last record. */
+	for (at = 0; at < size - 30; at++) {
+		byte = (uint8_t)(whole[at] ^ 0x40);
+		assert_int_equal(1, pwrite(fd, &byte, 1, at));
+		assert_int_equal(-EPROTO, open_state(&s, &epoch));
+		assert_int_equal(size, pread(fd, now, sizeof(now), 0));
+		assert_int_equal(byte, now[at]);
+		now[at] = whole[at];
+		assert_memory_equal(whole, now, (size_t)size);
+		assert_int_equal(1, pwrite(fd, &whole[at], 1, at));
+	}
+	close(fd);
+	master_state_close(must_open(2));
+}
+
+static void another_version_is_refused(void **state)
+{
+	struct master_state *s;
+	uint64_t epoch;
+
+	(void)state;
+	master_state_close(must_open(1));
+	write_at(20, "2", 1);
+	assert_int_equal(-EPROTO, open_state(&s, &epoch));
+	write_at(20, "1", 1);
+	master_state_close(must_open(2));
+}
+
+static void a_second_master_is_refused(void **state)
+{
+	struct master_state *s = must_open(1), *t;
+	uint64_t epoch;
+
+	(void)state;
+	assert_int_equal(-EBUSY, open_state(&t, &epoch));
+	master_state_close(s);
+}
+
+static void compaction_keeps_what_is_added_meanwhile(void **state)
+{
+	struct master_state *s = must_open(1);
+	Kvpool__Meta meta;
+	struct master_record r;
+	off_t before;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 20000; i++)
+		add_tomb(s, "old");
+	assert_int_equal(0, master_state_flush(s));
+	assert_true(master_state_compact_due(s, 1));
+	assert_false(master_state_compact_due(s, 20000));
+	before = size_of();
+	assert_int_equal(0, master_state_compact_begin(s));
+	r = tomb("kept", &meta);
+	assert_int_equal(0, master_state_compact_add(s, &r));
+	add_tomb(s, "meanwhile");
+	assert_int_equal(0, master_state_flush(s));
+	assert_int_equal(0, master_state_compact_commit(s));
+	add_tomb(s, "after");
+	master_state_close(s);
+	assert_true(size_of() < before / 100);
+	s = must_open(2);
+	assert_string_equal("E1 5:kept:9 5:meanwhile:9 5:after:9 ", seen);
+	assert_false(master_state_compact_due(s, 1));
+	master_state_close(s);
+}
+
+static void an_abandoned_compaction_leaves_the_file_as_it_was(void **state)
+{
+	struct master_state *s = must_open(1);
+
+	(void)state;
+	add_tomb(s, "a");
+	assert_int_equal(0, master_state_compact_begin(s));
+	add_tomb(s, "b");
+	master_state_close(s);
+	s = must_open(2);
+	assert_string_equal("E1 5:a:9 5:b:9 ", seen);
+	master_state_close(s);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(f, setup)
+	const struct CMUnitTest tests[] = {
+		T(the_epoch_is_raised_at_each_start),
+		T(records_come_back_in_order),
+		T(flushed_records_survive_a_kill),
+		T(a_torn_last_record_is_cut_off_wherever_it_tore),
+		T(damage_in_the_middle_is_refused_and_nothing_is_overwritten),
+		T(another_version_is_refused),
+		T(a_second_master_is_refused),
+		T(compaction_keeps_what_is_added_meanwhile),
+		T(an_abandoned_compaction_leaves_the_file_as_it_was),
+	};
+	int failed;
+
+	alarm(60);
+	pool_log_set_level(POOL_LOG_ERROR);
+	if (!mkdtemp(dir))
+		return 1;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(path);
+	rmdir(dir);
+	return failed;
+}

@@ -1,0 +1,147 @@
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pool/kvpool_api.h"
+
+static char path[64];
+
+/* A file of five bytes. */
+static int setup(void **state)
+{
+	FILE *f;
+	int fd;
+
+	(void)state;
+	snprintf(path, sizeof(path), "/tmp/kvtest_api.XXXXXX");
+	fd = mkstemp(path);
+	assert_true(fd >= 0);
+	f = fdopen(fd, "w");
+	fputs("hello", f);
+	fclose(f);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	unlink(path);
+	return 0;
+}
+
+static void set(const char *name, const char *value)
+{
+	if (setxattr(path, name, value, strlen(value), 0)) {
+		print_message("no user attributes in /tmp: %s\n",
+			      strerror(errno));
+		skip();
+	}
+}
+
+static void the_version_is_that_of_the_header(void **state)
+{
+	(void)state;
+	assert_string_equal(kvpool_version(), KVPOOL_VERSION);
+}
+
+static void paths_are_judged_as_the_pool_does(void **state)
+{
+	(void)state;
+	assert_int_equal(kvpool_path_check("a/b.bin"), 0);
+	assert_int_equal(kvpool_path_check("/a"), -EINVAL);
+	assert_int_equal(kvpool_path_check("a/../b"), -EINVAL);
+	assert_int_equal(kvpool_path_check("a//b"), -EINVAL);
+	assert_int_equal(kvpool_path_check("a/"), -EINVAL);
+}
+
+static void sizes_are_parsed(void **state)
+{
+	uint64_t bytes = 0;
+
+	(void)state;
+	assert_int_equal(kvpool_parse_size("50gb", &bytes), 0);
+	assert_int_equal(bytes, (uint64_t)50 << 30);
+	assert_int_equal(kvpool_parse_size("12Q", &bytes), -EINVAL);
+	assert_int_equal(bytes, (uint64_t)50 << 30);
+}
+
+static void a_files_attributes_become_a_struct(void **state)
+{
+	struct kvpool_stat s = { .struct_size = sizeof(s) };
+
+	(void)state;
+	set("user.kvpool.state", "published");
+	set("user.kvpool.generation", "77");
+	set("user.kvpool.replicas", "2");
+	set("user.kvpool.checksum", "00112233445566778899aabbccddeeff");
+	assert_int_equal(kvpool_stat(path, &s), 0);
+	assert_int_equal(s.size, 5);
+	assert_int_equal(s.generation, 77);
+	assert_int_equal(s.replicas, 2);
+	assert_string_equal(s.state, "published");
+	assert_string_equal(s.checksum, "00112233445566778899aabbccddeeff");
+}
+
+static void what_is_not_told_is_zero_or_empty(void **state)
+{
+	struct kvpool_stat s = { .struct_size = sizeof(s), .generation = 1 };
+
+	(void)state;
+	set("user.kvpool.state", "writing");
+	assert_int_equal(kvpool_stat(path, &s), 0);
+	assert_int_equal(s.generation, 0);
+	assert_int_equal(s.replicas, 0);
+	assert_string_equal(s.checksum, "");
+}
+
+static void values_that_make_no_sense_are_refused(void **state)
+{
+	struct kvpool_stat s = { .struct_size = sizeof(s), .size = 9 };
+
+	(void)state;
+	set("user.kvpool.state", "published");
+	set("user.kvpool.generation", "7x");
+	assert_int_equal(kvpool_stat(path, &s), -EBADMSG);
+	set("user.kvpool.generation", "7");
+	set("user.kvpool.checksum",
+	    "0123456789012345678901234567890123456789012345678901234567890123456789");
+	assert_int_equal(kvpool_stat(path, &s), -ERANGE);
+	assert_int_equal(s.size, 9);
+}
+
+static void other_files_and_callers_are_refused(void **state)
+{
+	struct kvpool_stat s = { .struct_size = sizeof(s) };
+
+	(void)state;
+	assert_int_equal(kvpool_stat("/nonexistent/file", &s), -ENOENT);
+	assert_int_equal(kvpool_stat(path, &s), -ENOTSUP);
+	s.struct_size = 1;
+	assert_int_equal(kvpool_stat(path, &s), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+		T(the_version_is_that_of_the_header),
+		T(paths_are_judged_as_the_pool_does),
+		T(sizes_are_parsed),
+		T(a_files_attributes_become_a_struct),
+		T(what_is_not_told_is_zero_or_empty),
+		T(values_that_make_no_sense_are_refused),
+		T(other_files_and_callers_are_refused),
+	};
+
+	alarm(60);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/daemonize.h"
+#include "tools/cmd.h"
+
+static char *text;
+static size_t text_len;
+
+static int teardown(void **state)
+{
+	(void)state;
+	free(text);
+	text = NULL;
+	return 0;
+}
+
+static void print(void (*fn)(const json_t *json, FILE *out), const char *json)
+{
+	json_t *j = json_loads(json, 0, NULL);
+	FILE *out = open_memstream(&text, &text_len);
+
+	assert_non_null(j);
+	fn(j, out);
+	fclose(out);
+	json_decref(j);
+}
+
+static void a_status_is_printed_leaf_by_leaf(void **state)
+{
+	(void)state;
+	print(cmd_print_flat,
+	      "{\"name\":\"a\",\"store\":{\"size\":1073741824,\"full\":false},"
+	      "\"list\":[1,2],\"none\":[],\"deep\":[{\"x\":1},{\"x\":2}],"
+	      "\"nothing\":null}");
+	assert_string_equal(text, "name        a\n"
+				  "store.size  1.0 GiB\n"
+				  "store.full  no\n"
+				  "list        1,2\n"
+				  "none        -\n"
+				  "deep.0.x    1\n"
+				  "deep.1.x    2\n"
+				  "nothing     -\n");
+}
+
+static void a_table_has_a_column_for_each_member_of_any_row(void **state)
+{
+	(void)state;
+	print(cmd_print_table, "[{\"name\":\"a\",\"objects\":5},"
+			       "{\"name\":\"longer\",\"objects\":12345678,"
+			       "\"extra\":true}]");
+	assert_string_equal(text, "NAME     OBJECTS  EXTRA\n"
+				  "a              5  -\n"
+				  "longer  12345678  yes\n");
+}
+
+static void only_members_that_hold_bytes_get_units(void **state)
+{
+	char buf[64];
+	json_t *n = json_integer(2048);
+
+	(void)state;
+	cmd_format_leaf("cached_bytes", n, buf, sizeof(buf));
+	assert_string_equal(buf, "2.0 KiB");
+	cmd_format_leaf("objects", n, buf, sizeof(buf));
+	assert_string_equal(buf, "2048");
+	cmd_format_leaf("sized", n, buf, sizeof(buf));
+	assert_string_equal(buf, "2048");
+	json_decref(n);
+}
+
+static void control_bytes_never_reach_the_terminal(void **state)
+{
+	char buf[64];
+	json_t *s = json_string("a\x1b[2J\nb");
+
+	(void)state;
+	cmd_format_leaf("path", s, buf, sizeof(buf));
+	assert_string_equal(buf, "a?[2J?b");
+	json_decref(s);
+}
+
+static void long_values_are_cut_to_the_buffer(void **state)
+{
+	char buf[8];
+	json_t *list = json_pack("[s,s,s]", "abc", "def", "ghi");
+
+	(void)state;
+	cmd_format_leaf("nodes", list, buf, sizeof(buf));
+	assert_string_equal(buf, "abc,def");
+	json_decref(list);
+}
+
+static void urls_are_escaped_but_for_slashes(void **state)
+{
+	char *url = cmd_url_escape("a/b c&d=%e?\xff~");
+
+	(void)state;
+	assert_string_equal(url, "a/b%20c%26d%3D%25e%3F%FF~");
+	free(url);
+}
+
+static bool mounted(const char *mountinfo, const char *path)
+{
+	FILE *f = fmemopen((void *)(uintptr_t)mountinfo, strlen(mountinfo), "r");
+	bool found = cmd_mounted_in(f, path);
+
+	fclose(f);
+	return found;
+}
+
+static void a_mount_is_found_by_its_point_and_type(void **state)
+{
+	static const char info[] =
+		"22 1 0:20 / / rw - ext4 /dev/vda rw\n"
+		"23 22 0:21 / /mnt/tmp rw shared:3 master:1 - tmpfs tmpfs rw\n"
+		"24 22 0:22 / /mnt/kv\\040pool rw - fuse.kvpool kvpool rw\n"
+		"25 22 0:23 / /mnt/kv rw shared:4 - fuse kvpool rw\n";
+
+	(void)state;
+	assert_true(mounted(info, "/mnt/kv pool"));
+	assert_true(mounted(info, "/mnt/kv"));
+	assert_false(mounted(info, "/mnt/tmp"));
+	assert_false(mounted(info, "/mnt/k"));
+	assert_false(mounted(info, "/"));
+}
+
+static void a_mount_point_is_named_absolutely_though_it_cannot_be_entered(void **state)
+{
+	char dir[] = "/tmp/kvtest_cmd.XXXXXX", real[4096], path[4096], name[4200];
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_non_null(realpath(dir, real));
+	assert_int_equal(cmd_mount_path(dir, path, sizeof(path)), 0);
+	assert_string_equal(path, real);
+	/* as for a stale mount, realpath(3) of the whole fails */
+	snprintf(name, sizeof(name), "%s/gone///", dir);
+	assert_int_equal(cmd_mount_path(name, path, sizeof(path)), 0);
+	snprintf(name, sizeof(name), "%s/gone", real);
+	assert_string_equal(path, name);
+	assert_int_equal(cmd_mount_path("/nonexistent/a/b", path, sizeof(path)),
+			 -2);
+	rmdir(dir);
+}
+
+static void pid_files_are_named_after_the_mount_without_ambiguity(void **state)
+{
+	char a[512], b[512], long_path[400];
+
+	(void)state;
+	assert_int_equal(daemon_pidfile_path("/mnt/kvpool", a, sizeof(a)), 0);
+	assert_string_equal(a, "/run/kvpool/mnt-kvpool.pid");
+	assert_int_equal(daemon_pidfile_path("/mnt//kvpool/", b, sizeof(b)), 0);
+	assert_string_equal(a, b);
+	assert_int_equal(daemon_pidfile_path("/mnt-kvpool", b, sizeof(b)), 0);
+	assert_string_equal(b, "/run/kvpool/mnt\\x2dkvpool.pid");
+	memset(long_path, 'a', sizeof(long_path) - 1);
+	long_path[sizeof(long_path) - 1] = '\0';
+	assert_int_equal(daemon_pidfile_path(long_path, b, sizeof(b)), -36);
+}
+
+static void the_default_store_is_a_fraction_of_the_memory(void **state)
+{
+	uint64_t size = cmd_default_store_size();
+	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) *
+			  (uint64_t)sysconf(_SC_PAGESIZE);
+
+	(void)state;
+	assert_true(size > 0 && size <= memory / 4);
+	assert_true(size <= (uint64_t)16 << 30);
+	assert_int_equal(size % (1 << 20), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_teardown(f, teardown)
+		T(a_status_is_printed_leaf_by_leaf),
+		T(a_table_has_a_column_for_each_member_of_any_row),
+		T(only_members_that_hold_bytes_get_units),
+		T(control_bytes_never_reach_the_terminal),
+		T(long_values_are_cut_to_the_buffer),
+		T(urls_are_escaped_but_for_slashes),
+		T(a_mount_is_found_by_its_point_and_type),
+		T(a_mount_point_is_named_absolutely_though_it_cannot_be_entered),
+		T(pid_files_are_named_after_the_mount_without_ambiguity),
+		T(the_default_store_is_a_fraction_of_the_memory),
+	};
+
+	alarm(60);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

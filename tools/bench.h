@@ -1,0 +1,128 @@
+/*
+ * kvpool bench: a mount measured beside what it is to be compared with, in one
+ * run: "ours" and "reference" take turns, round after round, and the medians
+ * of the rounds are compared.
+ *
+ *   cmd_bench.c     options, the table of cases, rounds, the report
+ *   bench_ref.c     the references: two tmpfs, a FUSE daemon that does
+ *                   nothing, a process at the other end of a socket
+ *   bench_io.c      reading and writing files
+ *   bench_probe.c   access()
+ *   bench_remote.c  what another node wrote
+ *   bench_memory.c  memory per object
+ *
+ * Thread: main, but where a case starts threads of its own.
+ */
+#ifndef TOOLS_BENCH_H
+#define TOOLS_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "tools/bench_hist.h"
+
+#define BENCH_DIR 640 /* of a directory, bench's part included */
+#define BENCH_PATH 1024
+#define BENCH_KIB ((size_t)1024)
+#define BENCH_MIB ((size_t)1024 * 1024)
+#define BENCH_BUF (32 * BENCH_MIB)
+
+enum bench_side {
+	BENCH_OURS,   /* the mount */
+	BENCH_HUGE,   /* tmpfs, huge=always */
+	BENCH_PLAIN,  /* tmpfs as it comes */
+	BENCH_NOFUSE, /* FUSE daemon that answers ENOENT to every look-up */
+	BENCH_SOCKET, /* TCP over loopback between two processes */
+	BENCH_LOCAL,  /* the mount, for what it wrote itself */
+	BENCH_NONE,
+};
+
+struct bench {
+	const char *mount, *mount2; /* mount2: NULL if not given */
+	uint64_t rounds;
+	bool fd_passing;
+	char base[64];		    /* temporary directory of the references */
+	char dirs[3][BENCH_DIR];    /* BENCH_OURS, BENCH_HUGE, BENCH_PLAIN */
+	char dir2[BENCH_DIR];	    /* BENCH_OURS through mount2 */
+	char nofuse[BENCH_DIR];
+	pid_t fuse_pid, socket_pid; /* 0: none */
+	int socket_fd;
+	unsigned char *buf, *other; /* own; BENCH_BUF each, faulted in */
+	unsigned serial;	    /* makes names that were never used */
+};
+
+struct bench_case {
+	const char *name, *what;
+	enum bench_side ref;
+	size_t bytes; /* of an operation: rows of throughput; 0: of time */
+	double aim;   /* of the ratio; 0: shown, not judged */
+	bool at_most; /* ratio = time / reference's time, to stay below aim;
+			 else throughput / reference's, to reach it */
+	bool needs_mount2;
+	bool is_data; /* no READ nor WRITE may reach the daemon */
+	/* One turn: *ret_s is the time of one operation; single times go to
+	 * lat. 0 or -errno, reported on stderr. */
+	int (*turn)(struct bench *b, const struct bench_case *c,
+		    enum bench_side side, struct bench_hist *lat,
+		    double *ret_s);
+};
+
+/* ---- cases, each ends with name == NULL ---- */
+extern const struct bench_case bench_io_cases[], bench_probe_cases[],
+	bench_remote_cases[];
+
+/* ---- helpers (bench_io.c) ---- */
+double bench_now(void);
+/* Say what failed on stderr; returns -errno (never 0). */
+int bench_error(const char *what, const char *path);
+/* The directory of a side: one that is BENCH_LOCAL is ours. */
+const char *bench_dir(const struct bench *b, enum bench_side side);
+/* Create, write size bytes of b->buf, close. O_DIRECT etc. in flags. */
+int bench_write_file(const struct bench *b, const char *path, size_t size,
+		     int flags);
+/* Open, read all of size bytes into buf, close. */
+int bench_read_file(const char *path, void *buf, size_t size);
+/* Make dir/name of size if it is not there. */
+int bench_need_file(const struct bench *b, const char *dir, const char *name,
+		    size_t size);
+/* fsync of a directory. */
+int bench_sync_dir(const char *dir);
+/* Sixteen writers as vLLM's fs tier, each of files_each x 2 MiB, below dir.
+ * They stop early when *stop (may be NULL) becomes true, else write for ever
+ * if files_each is 0. Removes what was written. *ret_s: the time they took,
+ * without the removal. */
+int bench_writers(struct bench *b, const char *dir, unsigned files_each,
+		  const volatile bool *stop, double *ret_s);
+
+/* ---- references (bench_ref.c) ---- */
+/* Mount, start and create; 0 or -errno, reported. */
+int bench_refs_open(struct bench *b);
+/* Undo all of it, also when half made. */
+void bench_refs_close(struct bench *b);
+/* Move n bytes through the socket into buf. */
+int bench_socket_read(const struct bench *b, void *buf, size_t n);
+
+/* ---- figures that are no ratios ---- */
+/* Close through the first mount until readable through the second. */
+int bench_visible(struct bench *b, struct bench_hist *lat);
+/* access() while sixteen writers saturate dir. */
+int bench_busy_access(struct bench *b, const char *dir,
+		      struct bench_hist *lat);
+/* The daemon's count of READ and WRITE requests: 0, or -ENOENT if the mount
+ * has none to read. */
+int bench_requests(const struct bench *b, double *ret_reads,
+		   double *ret_writes);
+
+struct bench_memory {
+	size_t size;	    /* of an object */
+	unsigned objects;
+	double total;	    /* memory in use, per object */
+	double over;	    /* beyond the size rounded up to 4 KiB */
+	double slab, anon;  /* of which */
+};
+int bench_memory(struct bench *b, size_t size, unsigned objects,
+		 struct bench_memory *ret_m);
+
+#endif

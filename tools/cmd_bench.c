@@ -1,0 +1,501 @@
+/*
+ * kvpool bench: ratios of a mount's speed to what it stands beside, measured
+ * in one run (see bench.h). Prints what was measured and what was aimed at;
+ * the exit status says only whether it could be measured.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/bench.h"
+#include "tools/cmd.h"
+
+#define MOUNT_MAX 600
+#define ROUNDS_MAX 101
+#define RESULTS_MAX 64
+
+struct result {
+	const char *name, *what, *unit;
+	double ours, ref, ratio, aim; /* 0 where there is none */
+	const char *aim_sign; /* ">=", "<=" or "" */
+	bool judged, good;
+	double p50, p99, ref_p99; /* us; 0: none */
+};
+
+struct report {
+	struct result rows[RESULTS_MAX];
+	unsigned n;
+	struct bench_memory memory[4];
+	unsigned nmemory;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	interrupted = 1;
+}
+
+/* -------------------------------------------------------------- measuring */
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double median(double *v, unsigned n)
+{
+	qsort(v, n, sizeof(*v), by_value);
+	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static struct result *new_row(struct report *rep, const char *name,
+			      const char *what, const char *unit)
+{
+	if (rep->n == RESULTS_MAX)
+		return NULL;
+	struct result *row = &rep->rows[rep->n++];
+	*row = (struct result){ .name = name, .what = what, .unit = unit,
+				.aim_sign = "" };
+	return row;
+}
+
+/* The result of a case from the times of one operation, in seconds. */
+static void add_result(struct report *rep, const struct bench_case *c,
+		       double ours_s, double ref_s, const struct bench_hist *h,
+		       const struct bench_hist *ref_h)
+{
+	struct result *row =
+		new_row(rep, c->name, c->what, c->at_most ? "us" : "GiB/s");
+
+	if (!row)
+		return;
+	if (c->at_most) {
+		row->ours = ours_s * 1e6;
+		row->ref = ref_s * 1e6;
+		row->ratio = ours_s / ref_s;
+	} else {
+		row->ours = (double)c->bytes / ours_s / (1 << 30);
+		row->ref = (double)c->bytes / ref_s / (1 << 30);
+		row->ratio = ref_s / ours_s;
+	}
+	row->aim = c->aim;
+	row->judged = c->aim > 0;
+	row->aim_sign = c->at_most ? "<=" : ">=";
+	row->good = c->at_most ? row->ratio <= c->aim : row->ratio >= c->aim;
+	if (h->count) {
+		row->p50 = bench_hist_us(h, 0.5);
+		row->p99 = bench_hist_us(h, 0.99);
+	}
+	if (ref_h->count)
+		row->ref_p99 = bench_hist_us(ref_h, 0.99);
+}
+
+/* One warm-up of both sides, then the rounds, each side first in turn. */
+static int run_case(struct bench *b, const struct bench_case *c,
+		    struct report *rep)
+{
+	static struct bench_hist lat[2], warm;
+	double times[2][ROUNDS_MAX];
+	int rc = 0;
+
+	memset(lat, 0, sizeof(lat));
+	for (unsigned r = 0; r <= b->rounds && rc == 0; r++) {
+		for (unsigned k = 0; k < 2 && rc == 0; k++) {
+			unsigned i = (r + k) % 2;
+			double s = 0;
+			if (interrupted)
+				return -EINTR;
+			rc = c->turn(b, c, i ? c->ref : BENCH_OURS,
+				     r ? &lat[i] : &warm, &s);
+			if (r)
+				times[i][r - 1] = s;
+		}
+	}
+	if (rc == 0)
+		add_result(rep, c, median(times[0], (unsigned)b->rounds),
+			   median(times[1], (unsigned)b->rounds), &lat[0],
+			   &lat[1]);
+	return rc;
+}
+
+/* Is name wanted by the comma list of beginnings? */
+static bool wanted(const char *only, const char *name)
+{
+	if (!only)
+		return true;
+	while (*only) {
+		size_t n = strcspn(only, ",");
+		if (n && strncmp(only, name, n) == 0)
+			return true;
+		only += n + (only[n] == ',');
+	}
+	return false;
+}
+
+static bool applies(const struct bench *b, const struct bench_case *c)
+{
+	if (c->needs_mount2 && !b->mount2)
+		return false;
+	/* A descriptor is no match for a socket, nor a socket for memory. */
+	if (c->ref == BENCH_SOCKET)
+		return !b->fd_passing;
+	return c->ref != BENCH_LOCAL || b->fd_passing;
+}
+
+static int run_cases(struct bench *b, const struct bench_case *cases,
+		     const char *only, bool data, struct report *rep)
+{
+	for (const struct bench_case *c = cases; c->name; c++) {
+		if (c->is_data != data || !wanted(only, c->name) ||
+		    !applies(b, c))
+			continue;
+		fprintf(stderr, "kvpool bench: %s ...\n", c->name);
+		int rc = run_case(b, c, rep);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+/* The data cases, with the daemon's READ and WRITE requests counted. Reading
+ * the counters costs requests too: how many is found out first. */
+static int run_data(struct bench *b, const char *only, struct report *rep)
+{
+	double r[3] = { 0 }, w[3] = { 0 };
+	unsigned before = rep->n;
+	bool counted = bench_requests(b, &r[0], &w[0]) == 0 &&
+		       bench_requests(b, &r[1], &w[1]) == 0;
+	int rc = run_cases(b, bench_io_cases, only, true, rep);
+
+	if (rc == 0 && !counted)
+		fprintf(stderr,
+			"kvpool bench: %s/.kvpool/metrics has no counts of "
+			"requests: not counted\n", b->mount);
+	if (rc < 0 || rep->n == before || !counted ||
+	    bench_requests(b, &r[2], &w[2]) < 0)
+		return rc;
+	for (int i = 0; i < 2; i++) {
+		struct result *row = new_row(
+			rep, i ? "requests_write" : "requests_read",
+			i ? "WRITE requests that reached the daemon" :
+			    "READ requests that reached the daemon", "");
+		if (!row)
+			return -ENOSPC;
+		row->ours = i ? w[2] - w[1] - (w[1] - w[0]) :
+				r[2] - r[1] - (r[1] - r[0]);
+		row->aim_sign = "=";
+		row->judged = true;
+		row->good = row->ours <= 0;
+	}
+	return 0;
+}
+
+static int run_busy(struct bench *b, struct report *rep)
+{
+	struct bench_hist ours = { 0 }, ref = { 0 };
+	int rc = bench_busy_access(b, b->dirs[BENCH_OURS], &ours);
+
+	if (rc == 0)
+		rc = bench_busy_access(b, b->dirs[BENCH_PLAIN], &ref);
+	struct result *row = rc ? NULL :
+		new_row(rep, "access_busy",
+			"access() p99 while 16 writers run, time / tmpfs",
+			"us");
+	if (!row)
+		return rc;
+	row->ours = row->p99 = bench_hist_us(&ours, 0.99);
+	row->ref = row->ref_p99 = bench_hist_us(&ref, 0.99);
+	row->ratio = row->ours / row->ref;
+	row->p50 = bench_hist_us(&ours, 0.5);
+	return 0;
+}
+
+static int run_visible(struct bench *b, struct report *rep)
+{
+	struct bench_hist lat = { 0 };
+	int rc = bench_visible(b, &lat);
+	struct result *row = rc ? NULL :
+		new_row(rep, "visible", "closed here until readable there, p99",
+			"us");
+
+	if (!row)
+		return rc;
+	row->p50 = bench_hist_us(&lat, 0.5);
+	row->ours = row->p99 = bench_hist_us(&lat, 0.99);
+	row->aim = 1e6;
+	row->aim_sign = "<=";
+	row->judged = true;
+	row->good = row->ours <= row->aim;
+	return 0;
+}
+
+static int run_memory(struct bench *b, struct report *rep)
+{
+	static const struct {
+		size_t size;
+		unsigned objects;
+	} sets[] = { { 4096, 20000 }, { 10000, 20000 }, { 128 << 10, 4000 } };
+	int rc = 0;
+
+	for (unsigned i = 0; i < 3 && rc == 0; i++) {
+		fprintf(stderr, "kvpool bench: memory, %zu bytes ...\n",
+			sets[i].size);
+		rc = bench_memory(b, sets[i].size, sets[i].objects,
+				  &rep->memory[i]);
+		rep->nmemory += rc == 0;
+	}
+	return rc;
+}
+
+static int run_all(struct bench *b, const char *only, bool memory,
+		   struct report *rep)
+{
+	int rc = run_data(b, only, rep);
+
+	if (rc == 0)
+		rc = run_cases(b, bench_probe_cases, only, false, rep);
+	if (rc == 0 && wanted(only, "access_busy"))
+		rc = run_busy(b, rep);
+	if (rc == 0)
+		rc = run_cases(b, bench_remote_cases, only, false, rep);
+	if (rc == 0 && b->mount2 && wanted(only, "visible"))
+		rc = run_visible(b, rep);
+	if (rc == 0 && memory)
+		rc = run_memory(b, rep);
+	return rc;
+}
+
+/* ----------------------------------------------------------------- report */
+
+static void cell(double v, int width)
+{
+	if (v <= 0)
+		printf(" %*s", width, v < 0 ? "?" : "-");
+	else
+		printf(" %*.*f", width, v < 10 ? 2 : v < 1000 ? 1 : 0, v);
+}
+
+static void print_row(const struct result *r)
+{
+	char aim[32] = "-";
+
+	if (r->judged)
+		snprintf(aim, sizeof(aim), "%s %.4g", r->aim_sign, r->aim);
+	printf("%-54s", r->what);
+	if (strncmp(r->name, "requests", 8) == 0)
+		printf(" %9.0f", r->ours);
+	else
+		cell(r->ours, 9);
+	cell(r->ref, 9);
+	printf(" %-5s", r->unit);
+	cell(r->ratio, 7);
+	printf(" %9s %-6s", aim, !r->judged ? "" : r->good ? "ok" : "MISSED");
+	cell(r->p50, 8);
+	cell(r->p99, 8);
+	cell(r->ref_p99, 8);
+	putchar('\n');
+}
+
+static void print_table(const struct report *rep)
+{
+	printf("%-54s %9s %9s %-5s %7s %9s %-6s %8s %8s %8s\n", "what", "ours",
+	       "reference", "unit", "ratio", "aim", "", "p50 us", "p99 us",
+	       "ref p99");
+	for (unsigned i = 0; i < rep->n; i++)
+		print_row(&rep->rows[i]);
+	for (unsigned i = 0; i < rep->nmemory; i++) {
+		const struct bench_memory *m = &rep->memory[i];
+		printf("memory of an object of %6zu bytes: its pages + %.0f "
+		       "bytes (aim: <= 3072; slab %.0f, anonymous %.0f), mean "
+		       "of %u\n", m->size, m->over, m->slab, m->anon,
+		       m->objects);
+	}
+}
+
+static void print_json(const struct report *rep)
+{
+	json_t *rows = json_array(), *memory = json_array();
+
+	for (unsigned i = 0; i < rep->n; i++) {
+		const struct result *r = &rep->rows[i];
+		json_t *j = json_pack(
+			"{s:s, s:s, s:s, s:f, s:f, s:f, s:s, s:f, s:f, s:f,"
+			" s:f}",
+			"name", r->name, "what", r->what, "unit", r->unit,
+			"ours", r->ours, "reference", r->ref, "ratio",
+			r->ratio, "aim_sign", r->aim_sign, "aim", r->aim,
+			"p50_us", r->p50, "p99_us", r->p99, "reference_p99_us",
+			r->ref_p99);
+		if (r->judged)
+			json_object_set_new(j, "ok", json_boolean(r->good));
+		json_array_append_new(rows, j);
+	}
+	for (unsigned i = 0; i < rep->nmemory; i++) {
+		const struct bench_memory *m = &rep->memory[i];
+		json_array_append_new(
+			memory,
+			json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "size",
+				  (json_int_t)m->size, "objects",
+				  (json_int_t)m->objects, "total", m->total,
+				  "over", m->over, "slab", m->slab, "anon",
+				  m->anon));
+	}
+	json_t *all = json_pack("{s:o, s:o}", "rows", rows, "memory", memory);
+	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(all);
+}
+
+/* ------------------------------------------------------------- set-up */
+
+static void remove_dir(const char *dir)
+{
+	char path[BENCH_PATH + 256];
+	struct dirent *e;
+
+	for (int again = 0; again < 3; again++) {
+		DIR *d = opendir(dir);
+		if (!d)
+			return;
+		while ((e = readdir(d))) {
+			if (strcmp(e->d_name, ".") == 0 ||
+			    strcmp(e->d_name, "..") == 0)
+				continue;
+			snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+			if (unlink(path) < 0 && errno == EISDIR)
+				remove_dir(path);
+		}
+		closedir(d);
+		if (rmdir(dir) == 0)
+			return;
+	}
+}
+
+static int own_dirs(struct bench *b)
+{
+	struct stat st;
+
+	snprintf(b->dirs[BENCH_OURS], BENCH_DIR, "%s/bench_%d", b->mount,
+		 getpid());
+	if (mkdir(b->dirs[BENCH_OURS], 0755) < 0) {
+		int rc = bench_error("mkdir", b->dirs[BENCH_OURS]);
+		b->dirs[BENCH_OURS][0] = 0;
+		return rc;
+	}
+	if (!b->mount2)
+		return 0;
+	snprintf(b->dir2, sizeof(b->dir2), "%s/bench_%d", b->mount2, getpid());
+	double end = bench_now() + 10;
+	while (stat(b->dir2, &st) < 0) {
+		if (bench_now() > end)
+			return bench_error("a directory made through the "
+					   "other mount,", b->dir2);
+		usleep(2000);
+	}
+	return 0;
+}
+
+static unsigned char *warm_buffer(void)
+{
+	void *p;
+
+	if (posix_memalign(&p, 2 * BENCH_MIB, BENCH_BUF) != 0)
+		return NULL;
+	/* No two words alike: nothing can compare or merge pages cheaply. */
+	uint64_t *w = p;
+	for (size_t i = 0; i < BENCH_BUF / 8; i++)
+		w[i] = i * 0x9e3779b97f4a7c15ull;
+	return p;
+}
+
+static int bench_run(struct bench *b, const char *only, bool memory,
+		     struct report *rep)
+{
+	struct sigaction sa = { .sa_handler = on_signal };
+	int rc;
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	b->buf = warm_buffer();
+	b->other = warm_buffer();
+	rc = b->buf && b->other ? bench_refs_open(b) : -ENOMEM;
+	if (rc == 0)
+		rc = own_dirs(b);
+	if (rc == 0)
+		rc = run_all(b, only, memory, rep);
+	if (b->dirs[BENCH_OURS][0])
+		remove_dir(b->dirs[BENCH_OURS]);
+	bench_refs_close(b);
+	free(b->buf);
+	free(b->other);
+	return rc;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+	struct bench b = { .rounds = 9, .socket_fd = -1 };
+	const char *only = NULL;
+	bool json = false, memory = false;
+	struct daemon_option opts[] = {
+		{ .name = "mount", .type = OPT_STRING, .value = &b.mount,
+		  .arg = "DIR", .help = "The mount to measure." },
+		{ .name = "mount2", .type = OPT_STRING, .value = &b.mount2,
+		  .arg = "DIR",
+		  .help = "Another node's mount of the same pool: without it\n"
+			  "nothing is measured between nodes." },
+		{ .name = "only", .type = OPT_STRING, .value = &only,
+		  .arg = "NAME,...",
+		  .help = "Only the cases whose names begin so, as --json\n"
+			  "prints them: read_4m, write, access, remote, ..." },
+		{ .name = "rounds", .type = OPT_COUNT, .value = &b.rounds,
+		  .arg = "N", .help = "Turns of each side.", .min = 1,
+		  .max = ROUNDS_MAX },
+		{ .name = "fd-passing", .type = OPT_FLAG,
+		  .value = &b.fd_passing,
+		  .help = "The nodes pass descriptors: compare a first read\n"
+			  "with a local one, not with a socket." },
+		{ .name = "memory", .type = OPT_FLAG, .value = &memory,
+		  .help = "Memory per object too (some 900 MiB, 20 s)." },
+		{ .name = "json", .type = OPT_FLAG, .value = &json,
+		  .help = "Print JSON." },
+		{ .name = NULL },
+	};
+	static struct report rep;
+	char **operands;
+	int noperands;
+	int rc = daemon_options_parse(
+		opts, argc, argv,
+		"usage: kvpool bench --mount DIR [--mount2 DIR] [OPTION]...\n"
+		"Needs root, for mounts of its own to compare with.\n",
+		&noperands, &operands, stdout, stderr);
+
+	if (rc != 0)
+		return rc > 0 ? 0 : 2;
+	if (!b.mount || noperands) {
+		fputs("kvpool bench: --mount DIR is needed, and no operand\n",
+		      stderr);
+		return 2;
+	}
+	if (strlen(b.mount) > MOUNT_MAX ||
+	    (b.mount2 && strlen(b.mount2) > MOUNT_MAX)) {
+		fprintf(stderr, "kvpool bench: a mount's name of more than %d "
+			"bytes\n", MOUNT_MAX);
+		return 2;
+	}
+	rc = bench_run(&b, only, memory, &rep);
+	if (json)
+		print_json(&rep);
+	else if (rep.n || rep.nmemory)
+		print_table(&rep);
+	if (rc < 0)
+		fprintf(stderr, "kvpool bench: stopped: %s\n", strerror(-rc));
+	return rc < 0;
+}

@@ -1,0 +1,134 @@
+/*
+ * kvpool down: SIGTERM to the daemon of a mount, then wait until both are
+ * gone. The daemon publishes what is pending first, which takes a while.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/pidfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+#include "tools/cmd.h"
+
+#define POLL_MS 100
+
+static const char usage[] =
+	"usage: kvpool down --mount DIR [--timeout DURATION]\n"
+	"\n"
+	"Stops the node daemon that serves the mount at DIR, and waits until it has\n"
+	"published what was pending, unmounted and ended.";
+
+/* Wait until the process has ended, at most ms; true: it has. A zombie counts
+ * as ended, which kill(pid, 0) would not say. */
+static bool wait_pid(int pidfd, int ms)
+{
+	struct pollfd p = { .fd = pidfd, .events = POLLIN };
+
+	return poll(&p, 1, ms) == 1;
+}
+
+static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
+{
+	uint64_t start = pool_now_ms(), said = start;
+
+	while (!wait_pid(pidfd, POLL_MS)) {
+		uint64_t now = pool_now_ms();
+
+		if (now - start > timeout_ms) {
+			fprintf(stderr,
+				"kvpool: down: pid %d has not ended after %llu s. "
+				"To give up what it has not published: "
+				"kill -9 %d; umount -l %s\n",
+				(int)pid, (unsigned long long)timeout_ms / 1000,
+				(int)pid, path);
+			return 1;
+		}
+		if (now - said >= 1000) {
+			fprintf(stderr, "waiting for pid %d to publish and unmount, %llu s\n",
+				(int)pid,
+				(unsigned long long)(now - start) / 1000);
+			said = now;
+		}
+	}
+	/* A daemon that died on the way left its mount. */
+	if (cmd_mounted(path) && umount2(path, MNT_DETACH)) {
+		fprintf(stderr, "kvpool: down: the daemon ended, but %s is still mounted: %s\n",
+			path, strerror(errno));
+		return 1;
+	}
+	printf("stopped pid %d, nothing is mounted at %s\n", (int)pid, path);
+	return 0;
+}
+
+static int stop(const char *path, pid_t pid, uint64_t timeout_ms)
+{
+	int pidfd = pidfd_open(pid, 0), rc;
+
+	if (pidfd < 0 && errno == ESRCH)
+		return 0;
+	if (pidfd < 0 || pidfd_send_signal(pidfd, SIGTERM, NULL, 0)) {
+		fprintf(stderr, "kvpool: down: pid %d: %s\n", (int)pid,
+			strerror(errno));
+		rc = 1;
+	} else {
+		rc = wait_end(path, pid, pidfd, timeout_ms);
+	}
+	if (pidfd >= 0)
+		close(pidfd);
+	return rc;
+}
+
+/* No daemon: nothing, or the mount that a killed one left. */
+static int clean(const char *path)
+{
+	if (!cmd_mounted(path)) {
+		printf("nothing is mounted at %s\n", path);
+		return 0;
+	}
+	if (umount2(path, MNT_DETACH)) {
+		fprintf(stderr, "kvpool: down: %s: %s\n", path,
+			strerror(errno));
+		return 1;
+	}
+	printf("unmounted %s, whose daemon was gone\n", path);
+	return 0;
+}
+
+int cmd_down(int argc, char **argv)
+{
+	const char *mount = NULL;
+	uint64_t timeout_ms = 60000;
+	struct daemon_option opts[] = {
+		{ .name = "mount", .type = OPT_STRING, .value = &mount,
+		  .arg = "DIR", .help = "Where the pool is mounted." },
+		{ .name = "timeout", .type = OPT_DURATION, .value = &timeout_ms,
+		  .arg = "DURATION", .help = "How long to wait for the daemon.",
+		  .min = 1000 },
+		{ .name = NULL },
+	};
+	char path[PATH_MAX], **ops;
+	int nops, rc;
+	pid_t pid;
+
+	rc = daemon_options_parse(opts, argc, argv, usage, &nops, &ops, stdout,
+				  stderr);
+	if (rc)
+		return rc > 0 ? 0 : 2;
+	if (!mount && nops == 1)
+		mount = ops[0];
+	else if (!mount || nops)
+		return daemon_option_reject(&opts[0], "one directory", stderr),
+		       2;
+	rc = cmd_mount_path(mount, path, sizeof(path));
+	if (rc) {
+		fprintf(stderr, "kvpool: down: %s: %s\n", mount, strerror(-rc));
+		return 1;
+	}
+	pid = cmd_mount_pid(path);
+	return pid ? stop(path, pid, timeout_ms) : clean(path);
+}

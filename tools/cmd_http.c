@@ -1,0 +1,184 @@
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cmd.h"
+
+#define ANSWER_MAX ((size_t)64 << 20)
+#define CONNECT_TIMEOUT_MS 2000L
+#define TIMEOUT_MS 30000L
+#define OBJECTS_LIMIT 1000
+
+struct answer {
+	char *text;
+	size_t len;
+	bool too_long;
+	long status;
+};
+
+static size_t on_data(char *data, size_t size, size_t n, void *arg)
+{
+	struct answer *a = arg;
+	char *text;
+
+	n *= size;
+	if (n > ANSWER_MAX - a->len) {
+		a->too_long = true;
+		return 0;
+	}
+	text = realloc(a->text, a->len + n + 1);
+	if (!text)
+		return 0;
+	memcpy(text + a->len, data, n);
+	a->text = text;
+	a->len += n;
+	text[a->len] = '\0';
+	return n;
+}
+
+static CURLcode fetch(const char *url, struct answer *a)
+{
+	CURL *curl = curl_easy_init();
+	CURLcode rc;
+
+	if (!curl)
+		return CURLE_OUT_OF_MEMORY;
+	curl_easy_setopt(curl, CURLOPT_URL, url);
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+	curl_easy_setopt(curl, CURLOPT_PROXY, "");
+	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
+	curl_easy_setopt(curl, CURLOPT_WRITEDATA, a);
+	rc = curl_easy_perform(curl);
+	if (rc == CURLE_OK)
+		curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &a->status);
+	curl_easy_cleanup(curl);
+	return rc;
+}
+
+/* Print what is wrong with an answer that came. */
+static int print_refusal(const char *url, const struct answer *a)
+{
+	json_t *json = a->text ? json_loads(a->text, 0, NULL) : NULL;
+	const char *text = json_string_value(json_object_get(json, "error"));
+
+	fprintf(stderr, "kvpool: %s: %ld %s\n", url, a->status,
+		text ? text : a->text ? a->text : "");
+	json_decref(json);
+	return a->status == 404 ? -ENOENT : -EREMOTEIO;
+}
+
+/* May return -ECONNREFUSED silently: nobody is there. */
+static int get(const struct pool_hostport *hp, const char *page,
+	       json_t **ret_json)
+{
+	struct answer a = { NULL, 0, false, 0 };
+	char url[8192];
+	CURLcode curl;
+	json_t *json;
+	int n, rc = 0;
+
+	n = snprintf(url, sizeof(url),
+		     strchr(hp->host, ':') ? "http://[%s]:%u%s" :
+					     "http://%s:%u%s",
+		     hp->host, hp->port, page);
+	if (n < 0 || (size_t)n >= sizeof(url))
+		return -ENAMETOOLONG;
+	curl = fetch(url, &a);
+	if (curl == CURLE_COULDNT_CONNECT) {
+		rc = -ECONNREFUSED;
+	} else if (curl != CURLE_OK) {
+		fprintf(stderr, "kvpool: %s: %s\n", url,
+			a.too_long ? "the answer is too long" :
+				     curl_easy_strerror(curl));
+		rc = -EREMOTEIO;
+	} else if (a.status != 200) {
+		rc = print_refusal(url, &a);
+	} else {
+		json = json_loads(a.text ? a.text : "", 0, NULL);
+		if (json) {
+			*ret_json = json;
+		} else {
+			fprintf(stderr, "kvpool: %s: the answer is no JSON; is this a kvpool daemon?\n",
+				url);
+			rc = -EBADMSG;
+		}
+	}
+	free(a.text);
+	return rc;
+}
+
+static int get_given(const struct pool_hostport *admin, const char *page,
+		     json_t **ret_json)
+{
+	int rc = get(admin, page, ret_json);
+
+	if (rc == -ECONNREFUSED)
+		fprintf(stderr, "kvpool: nobody answers at %s:%u\n",
+			admin->host, admin->port);
+	return rc;
+}
+
+int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json)
+{
+	struct pool_hostport hp;
+	int rc;
+
+	if (admin->host[0])
+		return get_given(admin, page, ret_json);
+	pool_parse_hostport(CMD_NODE_ADMIN, 0, &hp);
+	rc = get(&hp, page, ret_json);
+	if (rc == -ECONNREFUSED) {
+		pool_parse_hostport(CMD_MASTER_ADMIN, 0, &hp);
+		rc = get(&hp, page, ret_json);
+		if (!rc)
+			fprintf(stderr, "kvpool: no node at " CMD_NODE_ADMIN
+					"; asking the master at " CMD_MASTER_ADMIN "\n");
+	}
+	if (rc == -ECONNREFUSED)
+		fprintf(stderr, "kvpool: nobody answers at " CMD_NODE_ADMIN
+				" (a node) nor " CMD_MASTER_ADMIN " (a master); "
+				"say whom to ask with --admin HOST:PORT\n");
+	if (!rc)
+		*admin = hp;
+	return rc;
+}
+
+static char *objects_page(const char *prefix, const char *token)
+{
+	char *p = cmd_url_escape(prefix);
+	char *t = token ? cmd_url_escape(token) : NULL, *page = NULL;
+
+	if (p && (t || !token) &&
+	    asprintf(&page, "/api/objects?prefix=%s&limit=%d%s%s", p,
+		     OBJECTS_LIMIT, t ? "&token=" : "", t ? t : "") < 0)
+		page = NULL;
+	free(p);
+	free(t);
+	return page;
+}
+
+int cmd_get_objects(struct pool_hostport *admin, const char *prefix,
+		    char **token, json_t **ret_json, json_t **ret_rows)
+{
+	char *page = objects_page(prefix, *token);
+	const char *next;
+	int rc;
+
+	if (!page) {
+		fprintf(stderr, "kvpool: out of memory\n");
+		return -ENOMEM;
+	}
+	rc = cmd_get(admin, page, ret_json);
+	free(page);
+	if (rc)
+		return rc;
+	*ret_rows = json_object_get(*ret_json, "objects");
+	next = json_string_value(json_object_get(*ret_json, "next"));
+	free(*token);
+	*token = next && next[0] ? strdup(next) : NULL;
+	return 0;
+}

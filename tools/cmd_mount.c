@@ -1,0 +1,168 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/daemonize.h"
+#include "tools/cmd.h"
+
+#define DAEMON_COMM "kvpoold"
+#define SIZE_MAX_DEFAULT ((uint64_t)16 << 30)
+
+int cmd_mount_path(const char *dir, char *buf, size_t cap)
+{
+	char real[PATH_MAX], copy[PATH_MAX];
+	size_t len = strlen(dir);
+	const char *name, *parent = ".";
+	char *slash;
+
+	if (realpath(dir, real)) {
+		snprintf(buf, cap, "%s", real);
+		return strlen(real) < cap ? 0 : -ENAMETOOLONG;
+	}
+	/* The mount of a dead daemon answers ENOTCONN: go by its parent. */
+	while (len > 1 && dir[len - 1] == '/')
+		len--;
+	if (len >= sizeof(copy))
+		return -ENAMETOOLONG;
+	memcpy(copy, dir, len);
+	copy[len] = '\0';
+	slash = strrchr(copy, '/');
+	name = slash ? slash + 1 : copy;
+	if (slash) {
+		*slash = '\0';
+		parent = slash == copy ? "/" : copy;
+	}
+	if (!realpath(parent, real))
+		return -errno;
+	if ((size_t)snprintf(buf, cap, "%s/%s", real[1] ? real : "", name) >= cap)
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+/* mountinfo writes blanks and backslashes as \ooo. In place. */
+static void unescape(char *text)
+{
+	char *to = text;
+
+	for (; *text; text++, to++) {
+		if (text[0] == '\\' && text[1] && text[2] && text[3]) {
+			*to = (char)((text[1] - '0') << 6 |
+				     (text[2] - '0') << 3 | (text[3] - '0'));
+			text += 3;
+		} else {
+			*to = *text;
+		}
+	}
+	*to = '\0';
+}
+
+/* "36 35 98:0 /root /mount/point opts [tags...] - fstype source superopts" */
+bool cmd_mounted_in(FILE *mountinfo, const char *path)
+{
+	char *line = NULL, *save, *point, *type;
+	size_t cap = 0;
+	bool found = false;
+
+	while (getline(&line, &cap, mountinfo) > 0) {
+		type = strstr(line, " - ");
+		if (!type || strncmp(type + 3, "fuse", 4) != 0)
+			continue;
+		point = strtok_r(line, " ", &save);
+		for (int i = 0; point && i < 4; i++)
+			point = strtok_r(NULL, " ", &save);
+		if (!point)
+			continue;
+		unescape(point);
+		found = found || strcmp(point, path) == 0;
+	}
+	free(line);
+	return found;
+}
+
+bool cmd_mounted(const char *path)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	bool found;
+
+	if (!f)
+		return false;
+	found = cmd_mounted_in(f, path);
+	fclose(f);
+	return found;
+}
+
+/* Is pid a node daemon? A number in a file may be another's by now. */
+static bool is_daemon(pid_t pid)
+{
+	char path[64], comm[64] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	if (!fgets(comm, sizeof(comm), f))
+		comm[0] = '\0';
+	fclose(f);
+	comm[strcspn(comm, "\n")] = '\0';
+	return strcmp(comm, DAEMON_COMM) == 0;
+}
+
+/* What the mount says of itself. This asks the daemon: the pid file, which
+ * does not, goes first. */
+static pid_t status_pid(const char *path)
+{
+	char name[PATH_MAX + 32];
+	json_t *json;
+	pid_t pid;
+
+	snprintf(name, sizeof(name), "%s/.kvpool/status", path);
+	json = json_load_file(name, 0, NULL);
+	pid = (pid_t)json_integer_value(json_object_get(json, "pid"));
+	json_decref(json);
+	return pid;
+}
+
+pid_t cmd_mount_pid(const char *path)
+{
+	pid_t pid = daemon_pidfile_read(path);
+
+	if (pid > 1 && is_daemon(pid))
+		return pid;
+	if (!cmd_mounted(path))
+		return 0;
+	pid = status_pid(path);
+	return pid > 1 && is_daemon(pid) ? pid : 0;
+}
+
+/* A number in a file of a control group; UINT64_MAX: none, or "max". */
+static uint64_t read_limit(const char *path)
+{
+	unsigned long long v;
+	FILE *f = fopen(path, "re");
+	uint64_t limit = UINT64_MAX;
+
+	if (f && fscanf(f, "%llu", &v) == 1)
+		limit = v;
+	if (f)
+		fclose(f);
+	return limit;
+}
+
+uint64_t cmd_default_store_size(void)
+{
+	uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) *
+			 (uint64_t)sysconf(_SC_PAGESIZE);
+	/* A container's own group; kvpoold itself looks more closely. */
+	uint64_t v2 = read_limit("/sys/fs/cgroup/memory.max");
+	uint64_t v1 = read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+
+	bytes = v2 < bytes ? v2 : bytes;
+	bytes = v1 < bytes ? v1 : bytes;
+	bytes = bytes / 4 & ~(uint64_t)0xfffff;
+	return bytes < SIZE_MAX_DEFAULT ? bytes : SIZE_MAX_DEFAULT;
+}

@@ -1,0 +1,149 @@
+/*
+ * kvpool stat: one object, by its name in a mount (then from the attributes of
+ * the file) or by its key (then from an admin page).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include "tools/cmd.h"
+
+#define XATTR_PREFIX "user.kvpool."
+#define LIST_MAX 65536
+#define VALUE_MAX 4096
+
+/* The user.kvpool.* attributes of a file as JSON, {} if it has none; NULL:
+ * -errno in *ret_err. */
+static json_t *read_attrs(const char *path, int *ret_err)
+{
+	char *list = malloc(LIST_MAX);
+	json_t *json = json_object();
+	size_t skip = strlen(XATTR_PREFIX);
+	ssize_t n = list ? listxattr(path, list, LIST_MAX) : -1;
+
+	*ret_err = n < 0 ? -errno : 0;
+	for (char *name = list; n > 0 && name < list + n;
+	     name += strlen(name) + 1) {
+		char value[VALUE_MAX];
+		ssize_t len;
+
+		if (strncmp(name, XATTR_PREFIX, skip) != 0)
+			continue;
+		len = getxattr(path, name, value, sizeof(value));
+		if (len >= 0)
+			json_object_set_new(json, name + skip,
+					    json_stringn_nocheck(value, (size_t)len));
+	}
+	free(list);
+	return json;
+}
+
+static json_t *stat_file(const char *path, int *ret_err)
+{
+	struct stat st;
+	json_t *json, *attrs;
+
+	if (stat(path, &st)) {
+		*ret_err = -errno;
+		return NULL;
+	}
+	attrs = read_attrs(path, ret_err);
+	if (*ret_err == 0 && json_object_size(attrs) == 0)
+		*ret_err = -ENOTSUP;
+	if (*ret_err) {
+		json_decref(attrs);
+		return NULL;
+	}
+	json = json_pack("{s:s, s:I, s:I}", "path", path, "size",
+			 (json_int_t)st.st_size, "mtime",
+			 (json_int_t)st.st_mtime);
+	json_object_update(json, attrs);
+	json_decref(attrs);
+	return json;
+}
+
+/* The pages list what begins with key: few names, as keys go. */
+static json_t *stat_key(const char *key, struct pool_hostport *admin)
+{
+	json_t *json, *rows, *obj, *found = NULL;
+	char *token = NULL;
+	int rc;
+	size_t i;
+
+	do {
+		rc = cmd_get_objects(admin, key, &token, &json, &rows);
+		if (rc)
+			break;
+		json_array_foreach(rows, i, obj) {
+			const char *path = json_string_value(
+				json_object_get(obj, "path"));
+
+			if (!found && path && strcmp(path, key) == 0)
+				found = json_incref(obj);
+		}
+		json_decref(json);
+	} while (token && !found);
+	free(token);
+	if (!found && !rc)
+		fprintf(stderr, "kvpool: stat: no object called %s\n", key);
+	return found;
+}
+
+/* The file if path is one in a mount; else the key. */
+static json_t *find(const char *path, struct pool_hostport *admin)
+{
+	int err = 0;
+	json_t *json = stat_file(path, &err);
+
+	if (json)
+		return json;
+	if (err == -ENOTSUP || path[0] == '/') {
+		fprintf(stderr, "kvpool: stat: %s: %s\n", path,
+			err == -ENOTSUP ? "not in the mount of a pool" :
+					  strerror(-err));
+		return NULL;
+	}
+	return stat_key(path, admin);
+}
+
+int cmd_stat(int argc, char **argv)
+{
+	struct pool_hostport admin = { "", 0 };
+	bool as_json = false;
+	struct daemon_option opts[] = {
+		{ .name = "admin", .type = OPT_HOSTPORT, .value = &admin,
+		  .arg = "HOST:PORT", .help = CMD_ADMIN_HELP,
+		  .default_port = 7073 },
+		{ .name = "json", .type = OPT_FLAG, .value = &as_json,
+		  .help = "As JSON, for programs." },
+		{ .name = NULL },
+	};
+	char **ops;
+	int nops, rc;
+	json_t *json;
+
+	rc = daemon_options_parse(
+		opts, argc, argv,
+		"usage: kvpool stat PATH [--admin HOST:PORT] [--json]\n\n"
+		"Shows one object. PATH is a file in a mount, or the object's key (its\n"
+		"path relative to the mount).",
+		&nops, &ops, stdout, stderr);
+	if (rc)
+		return rc > 0 ? 0 : 2;
+	if (nops != 1) {
+		fprintf(stderr, "kvpool: stat: %d paths given; accepted: one\n",
+			nops);
+		return 2;
+	}
+	json = find(ops[0], &admin);
+	if (!json)
+		return 1;
+	if (as_json)
+		cmd_print_json(json, stdout);
+	else
+		cmd_print_flat(json, stdout);
+	json_decref(json);
+	return 0;
+}

@@ -1,0 +1,196 @@
+/* kvpool status, nodes, ls: what the admin pages say, for people. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cmd.h"
+
+struct ask {
+	struct pool_hostport admin; /* host "": the defaults */
+	bool json;
+	const char *operand; /* or NULL */
+};
+
+/* Parse what these subcommands have in common. -1: go on; else the status. */
+static int parse(struct ask *ask, int argc, char **argv, const char *usage,
+		 int operands_max)
+{
+	struct daemon_option opts[] = {
+		{ .name = "admin", .type = OPT_HOSTPORT, .value = &ask->admin,
+		  .arg = "HOST:PORT", .help = CMD_ADMIN_HELP,
+		  .default_port = 7073 },
+		{ .name = "json", .type = OPT_FLAG, .value = &ask->json,
+		  .help = "As JSON, for programs." },
+		{ .name = NULL },
+	};
+	char **ops;
+	int nops, rc;
+
+	memset(ask, 0, sizeof(*ask));
+	rc = daemon_options_parse(opts, argc, argv, usage, &nops, &ops, stdout,
+				  stderr);
+	if (rc)
+		return rc > 0 ? 0 : 2;
+	if (nops > operands_max) {
+		fprintf(stderr, "kvpool: %s: \"%s\" given; %s\n", argv[0],
+			ops[operands_max], usage);
+		return 2;
+	}
+	ask->operand = nops ? ops[0] : NULL;
+	return -1;
+}
+
+static const char *text_of(const json_t *json, const char *key)
+{
+	const char *text = json_string_value(json_object_get(json, key));
+
+	return text ? text : "?";
+}
+
+/* "store  1.2 GiB of 4.0 GiB used (30 %), 2.8 GiB free" */
+static void print_store(const json_t *store)
+{
+	json_int_t size = json_integer_value(json_object_get(store, "size"));
+	json_int_t used = json_integer_value(json_object_get(store, "used"));
+	json_int_t unused = json_integer_value(json_object_get(store, "free"));
+	char s[32], u[32], f[32];
+
+	if (size <= 0)
+		return;
+	pool_format_size((uint64_t)size, s, sizeof(s));
+	pool_format_size((uint64_t)used, u, sizeof(u));
+	pool_format_size((uint64_t)unused, f, sizeof(f));
+	printf("store %s of %s used (%.0f %%), %s free\n", u, s,
+	       100.0 * (double)used / (double)size, f);
+}
+
+/* The line or two that most people look for; all figures follow below. */
+static void print_summary(const json_t *status, const struct ask *ask)
+{
+	const json_t *master = json_object_get(status, "master");
+	const char *name = json_string_value(json_object_get(status, "name"));
+
+	printf("%s%s%s at %s:%u", text_of(status, "role"), name ? " " : "",
+	       name ? name : "", ask->admin.host, ask->admin.port);
+	if (json_is_string(json_object_get(status, "mount")))
+		printf(", mounted at %s (%s)", text_of(status, "mount"),
+		       text_of(status, "data_mode"));
+	printf("\n");
+	if (json_is_object(master))
+		printf("master %s, %s\n", text_of(master, "address"),
+		       json_is_true(json_object_get(master, "connected")) ?
+			       "connected" :
+			       "NOT connected");
+	if (json_is_object(json_object_get(status, "store")))
+		print_store(json_object_get(status, "store"));
+	printf("\n");
+}
+
+int cmd_status(int argc, char **argv)
+{
+	struct ask ask;
+	json_t *json;
+	int rc = parse(&ask, argc, argv,
+		       "usage: kvpool status [--admin HOST:PORT] [--json]\n\n"
+		       "Prints what a node or the master says of itself.",
+		       0);
+
+	if (rc >= 0)
+		return rc;
+	if (cmd_get(&ask.admin, "/api/status", &json))
+		return 1;
+	if (ask.json) {
+		cmd_print_json(json, stdout);
+	} else {
+		print_summary(json, &ask);
+		cmd_print_flat(json, stdout);
+	}
+	json_decref(json);
+	return 0;
+}
+
+int cmd_nodes(int argc, char **argv)
+{
+	struct ask ask;
+	json_t *json;
+	int rc = parse(&ask, argc, argv,
+		       "usage: kvpool nodes [--admin HOST:PORT] [--json]\n\n"
+		       "Lists the nodes of the pool.",
+		       0);
+
+	if (rc >= 0)
+		return rc;
+	if (cmd_get(&ask.admin, "/api/nodes", &json))
+		return 1;
+	if (ask.json)
+		cmd_print_json(json, stdout);
+	else
+		cmd_print_table(json_object_get(json, "nodes"), stdout);
+	json_decref(json);
+	return 0;
+}
+
+/* ---- ls ---- */
+
+static void print_object(const json_t *obj)
+{
+	static const char *const columns[] = { "size", "replicas" };
+	static const int widths[] = { 10, 3 };
+	char leaf[4096 + 1];
+	const json_t *value;
+
+	for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+		value = json_object_get(obj, columns[i]);
+		snprintf(leaf, sizeof(leaf), "-");
+		if (value)
+			cmd_format_leaf(columns[i], value, leaf, sizeof(leaf));
+		printf("%*s  ", widths[i], leaf);
+	}
+	value = json_object_get(obj, "path");
+	if (value)
+		cmd_format_leaf("path", value, leaf, sizeof(leaf));
+	printf("%s%s\n", value ? leaf : "?",
+	       json_is_true(json_object_get(obj, "dir")) ? "/" : "");
+}
+
+/* JSON: one object a line, so that a listing of any length can be streamed. */
+static void print_objects(const json_t *rows, bool json)
+{
+	size_t i;
+	json_t *obj;
+
+	json_array_foreach(rows, i, obj) {
+		if (json) {
+			json_dumpf(obj, stdout, JSON_COMPACT);
+			printf("\n");
+		} else {
+			print_object(obj);
+		}
+	}
+}
+
+int cmd_ls(int argc, char **argv)
+{
+	struct ask ask;
+	char *token = NULL;
+	json_t *json, *rows;
+	int rc = parse(&ask, argc, argv,
+		       "usage: kvpool ls [PREFIX] [--admin HOST:PORT] [--json]\n\n"
+		       "Lists the objects of the pool below PREFIX: size, copies, path.\n"
+		       "With --json, one object a line.",
+		       1);
+
+	if (rc >= 0)
+		return rc;
+	do {
+		rc = cmd_get_objects(&ask.admin,
+				     ask.operand ? ask.operand : "", &token,
+				     &json, &rows);
+		if (rc)
+			break;
+		print_objects(rows, ask.json);
+		json_decref(json);
+	} while (token);
+	free(token);
+	return rc ? 1 : 0;
+}

@@ -1,0 +1,134 @@
+/*
+ * kvpool up: kvpoold with a master inside. Options are kvpoold's own; the few
+ * that `up` has to know are looked for, all are passed on.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/sibling.h"
+#include "tools/cmd.h"
+
+static const char usage[] =
+	"usage: kvpool up --mount DIR [--store-size N] [OPTION of kvpoold]...\n"
+	"\n"
+	"Starts a pool of one node: master, store and mount in one process, which\n"
+	"goes on in the background. Returns when DIR is mounted. Without a\n"
+	"--store-size it is a quarter of the memory, at most 16G. The options\n"
+	"are those of kvpoold --help; \"kvpool down --mount DIR\" stops it.\n";
+
+/* The value of --name V or --name=V, or of the environment, or NULL. */
+static const char *option(int argc, char **argv, const char *name,
+			  const char *env)
+{
+	const char *value = getenv(env);
+	size_t len = strlen(name);
+
+	value = value && value[0] ? value : NULL;
+	for (int i = 1; i < argc; i++) {
+		if (strncmp(argv[i], name, len) != 0)
+			continue;
+		if (argv[i][len] == '=')
+			value = argv[i] + len + 1;
+		else if (!argv[i][len])
+			value = i + 1 < argc ? argv[i + 1] : "";
+	}
+	return value;
+}
+
+static bool has(int argc, char **argv, const char *flag)
+{
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], flag) == 0)
+			return true;
+	return false;
+}
+
+/* Run kvpoold, which returns when it serves. The exit status. */
+static int run(const char *program, char **argv, bool foreground)
+{
+	int status;
+	pid_t pid = foreground ? 0 : fork();
+
+	if (pid < 0) {
+		fprintf(stderr, "kvpool: fork: %s\n", strerror(errno));
+		return 1;
+	}
+	if (pid == 0) {
+		execv(program, argv);
+		fprintf(stderr, "kvpool: %s: %s\n", program, strerror(errno));
+		_exit(1);
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return 1;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* kvpoold --embedded [--store-size N] ARGS...; freed by the caller, NULL on
+ * ENOMEM. size is the caller's. */
+static char **make_argv(int argc, char **argv, const char *size)
+{
+	char **out = calloc((size_t)argc + 5, sizeof(*out));
+	int n = 0;
+
+	if (!out)
+		return NULL;
+	out[n++] = (char *)(uintptr_t)"kvpoold";
+	out[n++] = (char *)(uintptr_t)"--embedded";
+	if (size) {
+		out[n++] = (char *)(uintptr_t)"--store-size";
+		out[n++] = (char *)(uintptr_t)size;
+	}
+	for (int i = 1; i < argc; i++)
+		out[n++] = argv[i];
+	return out;
+}
+
+int cmd_up(int argc, char **argv)
+{
+	const char *dir = option(argc, argv, "--mount", "KVPOOL_MOUNT");
+	const char *size = option(argc, argv, "--store-size",
+				  "KVPOOL_STORE_SIZE");
+	bool foreground = has(argc, argv, "--foreground");
+	char path[PATH_MAX], program[PATH_MAX], bytes[32];
+	char **args;
+	pid_t pid;
+	int rc;
+
+	if (has(argc, argv, "--help") || has(argc, argv, "-h")) {
+		fputs(usage, stdout);
+		return 0;
+	}
+	if (!dir || !dir[0]) {
+		fprintf(stderr, "kvpool: up: no --mount given; accepted: the directory to mount the pool at\n");
+		return 2;
+	}
+	/* A directory that is not there is kvpoold's to judge. */
+	if (cmd_mount_path(dir, path, sizeof(path)) == 0) {
+		pid = cmd_mount_pid(path);
+		if (pid && cmd_mounted(path)) {
+			printf("already up at %s (pid %d), with the options it was started with\n",
+			       path, (int)pid);
+			return 0;
+		}
+	}
+	if (daemon_sibling_path("kvpoold", program, sizeof(program)))
+		return 1;
+	snprintf(bytes, sizeof(bytes), "%llu",
+		 (unsigned long long)cmd_default_store_size());
+	args = make_argv(argc, argv, size ? NULL : bytes);
+	if (!args) {
+		fprintf(stderr, "kvpool: up: out of memory\n");
+		return 1;
+	}
+	rc = run(program, args, foreground);
+	free(args);
+	if (rc == 0)
+		printf("the pool is up at %s; stop it with: kvpool down --mount %s\n",
+		       dir, dir);
+	return rc;
+}

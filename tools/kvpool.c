@@ -1,0 +1,60 @@
+/* kvpool, the CLI: a table of subcommands. */
+#include <string.h>
+
+#include "pool/kvpool_api.h"
+#include "tools/cmd.h"
+
+static const struct subcommand {
+	const char *name;
+	int (*run)(int argc, char **argv); /* NULL: not in this build */
+	const char *help;
+} subcommands[] = {
+	{ "up", cmd_up, "start a pool of one node and mount it" },
+	{ "down", cmd_down, "stop the node that serves a mount" },
+	{ "status", cmd_status, "what a node or the master says of itself" },
+	{ "nodes", cmd_nodes, "the nodes of the pool" },
+	{ "ls", cmd_ls, "the objects of the pool" },
+	{ "stat", cmd_stat, "one object" },
+	{ "bench", cmd_bench, "speed beside tmpfs and a plain socket" },
+	{ "replay", cmd_replay, "drive mounts by a recorded trace" },
+	{ "version", cmd_version, "print the version" },
+	{ NULL, NULL, NULL },
+};
+
+int cmd_version(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	printf("kvpool %s\n", kvpool_version());
+	return 0;
+}
+
+static void print_usage(FILE *out)
+{
+	fprintf(out, "usage: kvpool SUBCOMMAND [OPTION]...\n\n");
+	for (const struct subcommand *c = subcommands; c->name; c++)
+		if (c->run)
+			fprintf(out, "  %-8s  %s\n", c->name, c->help);
+	fprintf(out, "\nkvpool SUBCOMMAND --help lists the options of each.\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		print_usage(stderr);
+		return 2;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+	    strcmp(argv[1], "help") == 0) {
+		print_usage(stdout);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0)
+		return cmd_version(argc, argv);
+	for (const struct subcommand *c = subcommands; c->name; c++)
+		if (c->run && strcmp(argv[1], c->name) == 0)
+			return c->run(argc - 1, argv + 1);
+	fprintf(stderr, "kvpool: \"%s\" given; accepted: a subcommand, see kvpool --help\n",
+		argv[1]);
+	return 2;
+}

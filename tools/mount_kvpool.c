@@ -1,0 +1,49 @@
+/*
+ * mount.kvpool: what mount(8) runs for "mount -t kvpool HOST:PORT DIR" and for
+ * a line of /etc/fstab. It becomes kvpoold, which returns when DIR is mounted.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/mount_args.h"
+#include "daemon/sibling.h"
+
+#define MOUNT_FAILED 32 /* as mount(8) says it */
+
+static const char usage[] =
+	"usage: mount -t kvpool HOST:PORT DIR [-o OPTION[=VALUE],...]\n"
+	"       mount.kvpool HOST:PORT DIR [-fnsv] [-o OPTION[=VALUE],...]\n"
+	"\n"
+	"Mounts the pool whose master is at HOST:PORT. The options are those of\n"
+	"kvpoold --help, with _ or - between words: -o store_size=50G,insecure.\n"
+	"Without store_size this node gives no memory to the pool (a client).\n"
+	"A line of /etc/fstab:\n"
+	"\n"
+	"  master:7070 /mnt/kv kvpool store_size=50G,_netdev,nofail 0 0\n";
+
+int main(int argc, char **argv)
+{
+	struct daemon_mount_args m;
+	char path[4096];
+	int rc = daemon_mount_args_init(&m, argc, argv, stderr);
+
+	if (rc > 0)
+		fputs(usage, stdout);
+	if (rc == -ENOMEM)
+		fprintf(stderr, "mount.kvpool: out of memory\n");
+	if (rc || m.fake) {
+		daemon_mount_args_fini(&m);
+		return rc < 0 ? 2 : 0;
+	}
+	if (daemon_sibling_path("kvpoold", path, sizeof(path)))
+		return MOUNT_FAILED;
+	if (m.verbose)
+		for (int i = 0; i < m.argc; i++)
+			fprintf(stderr, "%s%c", i ? m.argv[i] : path,
+				i + 1 < m.argc ? ' ' : '\n');
+	execv(path, m.argv);
+	fprintf(stderr, "mount.kvpool: %s: %s\n", path, strerror(errno));
+	return MOUNT_FAILED;
+}

@@ -1,0 +1,75 @@
+/*
+ * The trace replayer's parts: what an ideal cache would have hit
+ * (replay_sim.c), blocks as files the way vLLM's fs tier keeps them
+ * (replay_io.c), and what is printed at the end (replay_report.c).
+ */
+#ifndef TOOLS_REPLAY_H
+#define TOOLS_REPLAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tools/bench_hist.h"
+
+/* ---- replay_sim.c: an exact LRU or FIFO of equal-sized blocks ---- */
+
+struct replay_sim;
+
+/* At most capacity blocks are kept (and so much memory used). NULL: ENOMEM. */
+struct replay_sim *replay_sim_open(bool lru, uint64_t capacity);
+void replay_sim_close(struct replay_sim *s);
+/* Look id up and insert it if missing: 1 hit, 0 miss, or -ENOMEM.
+ * Thread: the caller serialises. */
+int replay_sim_access(struct replay_sim *s, uint64_t id);
+
+/* ---- replay_io.c: one thread's way to the mounts ---- */
+
+/* What happened. Thread: one replay_io each, merged at the end. */
+struct replay_stats {
+	uint64_t blocks, hits;
+	uint64_t vanished; /* there at access(), ENOENT at open() */
+	uint64_t stored, skipped; /* skipped: somebody else had stored it */
+	uint64_t wrong, errors;
+	uint64_t bytes_read, bytes_written;
+	struct bench_hist access_hit, access_miss, read, write;
+};
+
+struct replay_io {
+	size_t block_size;
+	unsigned char *buf; /* owns; block_size bytes, page aligned */
+	uint64_t random; /* names of temporaries */
+	/* Called for each error and each wrong block; any thread. */
+	void (*report)(const char *text, void *arg);
+	void *report_arg;
+	struct replay_stats stats;
+};
+
+/* 0 or -ENOMEM. */
+int replay_io_init(struct replay_io *io, size_t block_size, uint64_t seed,
+		   void (*report)(const char *text, void *arg), void *arg);
+void replay_io_fini(struct replay_io *io);
+/*
+ * Serve one request: look every block up, read and verify those there, store
+ * the others. Nothing is returned: misses, faults and times are in io->stats.
+ * present is scratch space of n flags.
+ */
+void replay_io_request(struct replay_io *io, const char *root,
+		       const uint64_t *ids, size_t n, bool *present);
+
+/* ---- replay_report.c ---- */
+
+struct replay_result {
+	struct replay_stats stats; /* of all threads */
+	uint64_t requests, bad_lines;
+	uint64_t sim_blocks, lru_hits, fifo_hits; /* computed */
+	uint64_t block_size, capacity;
+	double seconds;
+};
+
+/* part / whole, 0 of nothing. */
+double replay_ratio(uint64_t part, uint64_t whole);
+void replay_print_table(const struct replay_result *r);
+void replay_print_json(const struct replay_result *r);
+
+#endif
