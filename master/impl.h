@@ -1,7 +1,8 @@
 /*
  * The inside of the master, shared by the files that make it up:
  *
- *   server.c     open, close, ticks, readiness, loading the state
+ *   server.c     open, close, ticks, readiness
+ *   keep.c       the state file's records to and from the map
  *   session.c    one node's connection: joining, dispatch, sending, ending
  *   ops.c        OPS: what nodes ask to be changed
  *   inventory.c  INVENTORY: what nodes hold, after a (re)join
@@ -34,7 +35,7 @@
 #include "pool/kvpool.pb-c.h"
 
 #define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
-#define MASTER_WAITS_MAX 256	    /* SYNCs of one session */
+#define MASTER_WAITS_MAX 1024	    /* SYNCs of one session; beyond: no answer */
 #define MASTER_TOMBS_MAX 1000000u
 #define MASTER_GHOSTS_MAX 250000u
 #define MASTER_TOMB_AGE_NS (24ull * 3600 * 1000000000ull)
@@ -177,7 +178,13 @@ void master_handle_gone(struct master *m);
 void master_check_ready(struct master *m);
 /* fdatasync(2) fd in a worker and close it. compaction: then commit it. */
 void master_sync_start(struct master *m, int fd, bool compaction);
-/* Records; no-ops without a state file. */
+
+/* ---- keep.c ---- */
+
+/* For master_state_open; arg is the master. */
+int master_load_record(void *arg, const struct master_record *r);
+/* Append a record, no-op without a state file; so are the others. */
+void master_keep(struct master *m, const struct master_record *r);
 void master_keep_dir(struct master *m, struct master_dir *d);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);
 void master_keep_tomb(struct master *m, const char *path, size_t len,
@@ -299,6 +306,9 @@ struct master_batch *master_batch_start(void);
 bool master_batch_full(const struct master_batch *b);
 /* 0 or -ENOMEM. There must be room (not full). */
 int master_batch_add(struct master_batch *b, struct master_item *i);
+/* The same for mirrors: a name that was a directory and is now a file, or the
+ * reverse, is preceded by the deletion of what it was. */
+int master_batch_add_feed(struct master_batch *b, struct master_item *i);
 void master_batch_reset(struct master_batch *b);
 
 /* ---- stats.c ---- */

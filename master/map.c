@@ -164,6 +164,7 @@ int master_map_bury(struct master_map *m, const char *path, size_t len,
 		return -ENOMEM;
 	if (old) {
 		g->is_dir = old->is_dir;
+		g->left_gen = old->left_gen;
 		drop_grave(m, old, false);
 	}
 	close_grave(m, g, true, gen, wall_ns);
@@ -235,6 +236,7 @@ static void on_add(struct pool_entry *e, void *arg)
 		struct master_dir *d = master_entry_dir(e);
 
 		master_item_init(&d->item, MASTER_DIR);
+		d->was_file = g && !g->is_dir;
 		d->mode = a->dir_attrs->mode;
 		d->uid = a->dir_attrs->uid;
 		d->gid = a->dir_attrs->gid;
@@ -245,6 +247,7 @@ static void on_add(struct pool_entry *e, void *arg)
 		struct master_file *f = master_entry_file(e);
 
 		master_item_init(&f->item, MASTER_FILE);
+		f->was_dir = g && g->is_dir;
 		f->mode = a->attrs->mode;
 		f->uid = a->attrs->uid;
 		f->gid = a->attrs->gid;
@@ -348,7 +351,8 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->pinned[f->pin]--;
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
-	close_grave(m, g, gen != 0, gen ? gen : f->gen, wall_ns);
+	g->left_gen = f->gen;
+	close_grave(m, g, gen != 0, gen, wall_ns);
 	pool_tree_remove(&m->tree, &f->e);
 	return 0;
 }

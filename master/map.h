@@ -76,6 +76,7 @@ struct master_file {
 	uint8_t holders_cap; /* 0: inline */
 	uint8_t pin;	     /* enum pool_pin as last counted in map.pinned */
 	uint8_t had_older;   /* older generations may exist somewhere */
+	uint8_t was_dir;     /* not long ago: mirrors may still think so */
 };
 
 struct master_dir {
@@ -85,7 +86,8 @@ struct master_dir {
 	struct master_extra *extra; /* owns */
 	uint32_t uid, gid;
 	uint16_t mode;
-	uint8_t made; /* explicitly, so it is kept in the state */
+	uint8_t made;	  /* explicitly, so it is kept in the state */
+	uint8_t was_file; /* not long ago: mirrors may still think so */
 };
 
 struct master_grave {
@@ -93,6 +95,8 @@ struct master_grave {
 	struct pool_hash_node hash;
 	struct pool_list age; /* in map.tombs or map.ghosts, oldest first */
 	uint64_t gen;	      /* tombstone: up to this one, copies are dead */
+	uint64_t left_gen;    /* the one that left, for those who still have
+				 the name; >= gen or not */
 	uint64_t wall_ns;     /* when */
 	uint8_t tomb;
 	uint8_t is_dir;

@@ -174,12 +174,12 @@ void master_member_away(struct master_members *ms, struct master_member *mb,
 }
 
 void master_member_gone(struct master_members *ms, struct master_member *mb,
-			uint64_t now_wall_ns)
+			uint64_t left_wall_ns)
 {
 	mb->session = NULL;
 	mb->expected = false;
 	mb->gone = true;
-	mb->left_wall_ns = now_wall_ns;
+	mb->left_wall_ns = left_wall_ns;
 	mb->sweeping = false;
 	if (!mb->unswept)
 		mb->unswept = 1;

@@ -51,7 +51,7 @@ struct master_member {
 	struct master_session *session; /* borrows; NULL: not connected */
 	uint64_t heard_ms;
 	uint64_t away_ms;      /* when the connection was lost */
-	uint64_t left_wall_ns; /* last seen before this join; 0: all the time */
+	uint64_t left_wall_ns; /* away since; 0: a member all the time */
 	uint64_t changed;      /* members.changes when it last changed */
 	/* copies ordered and not yet confirmed: to it, and away from it */
 	uint64_t promised; /* bytes, as `used` does not know them */
@@ -105,8 +105,9 @@ int master_member_join(struct master_members *ms, struct master_member *mb,
 /* Its connection is lost; its holders stand until it is gone. */
 void master_member_away(struct master_members *ms, struct master_member *mb,
 			uint64_t now_ms);
+/* left_wall_ns: since when it may have missed what was told. */
 void master_member_gone(struct master_members *ms, struct master_member *mb,
-			uint64_t now_wall_ns);
+			uint64_t left_wall_ns);
 /* For the feed and for REPLICATE: borrows from mb. */
 void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret);
 

@@ -85,8 +85,8 @@ int master_meta_xattrs(const Kvpool__Meta *meta, bool is_dir, bool strict,
 
 /* ---- batches ---- */
 
-/* What one entry may take of the arena: a path and all its holders. */
-#define ENTRY_ARENA_MAX (POOL_PATH_MAX + 16 + MASTER_HOLDERS_MAX * 4)
+/* What one entry may take of the arena: its path twice, and all its holders. */
+#define ENTRY_ARENA_MAX (2 * (POOL_PATH_MAX + 16) + MASTER_HOLDERS_MAX * 4 + 8)
 
 static struct master_batch the_batch;
 
@@ -107,7 +107,8 @@ void master_batch_reset(struct master_batch *b)
 
 bool master_batch_full(const struct master_batch *b)
 {
-	return b->n == POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES ||
+	/* An entry may take two. */
+	return b->n + 2 > POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES ||
 	       sizeof(b->arena) - b->used < ENTRY_ARENA_MAX;
 }
 
@@ -194,20 +195,50 @@ static void add_grave(struct master_batch *b, struct master_grave *g,
 	out->path.data = (uint8_t *)g->path;
 	out->path.len = g->path_len;
 	out->is_dir = g->is_dir;
-	out->gen = g->gen;
+	out->gen = g->gen > g->left_gen ? g->gen : g->left_gen;
 	out->deleted = 1;
 	b->bytes += g->path_len;
 }
 
-int master_batch_add(struct master_batch *b, struct master_item *i)
+static Kvpool__Meta *start_meta(struct master_batch *b,
+				const struct master_item *i)
 {
 	Kvpool__Meta *out = &b->metas[b->n];
-	int err = 0;
 
 	kvpool__meta__init(out);
+	b->list[b->n] = out;
 	b->xattrs[b->n] = NULL;
 	out->seq = i->seq;
 	b->bytes += 96; /* the fixed fields */
+	return out;
+}
+
+int master_batch_add_feed(struct master_batch *b, struct master_item *i)
+{
+	bool was_dir = i->kind == MASTER_FILE && master_item_file(i)->was_dir;
+	bool was_file = i->kind == MASTER_DIR && master_item_dir(i)->was_file;
+	Kvpool__Meta *out;
+	int err;
+
+	if (!was_dir && !was_file)
+		return master_batch_add(b, i);
+	out = start_meta(b, i);
+	add_path(b, was_dir ? &master_item_file(i)->e :
+			      &master_item_dir(i)->d.e, out);
+	out->deleted = 1;
+	out->is_dir = was_dir;
+	b->n++;
+	err = master_batch_add(b, i);
+	if (err)
+		b->n--;
+	return err;
+}
+
+int master_batch_add(struct master_batch *b, struct master_item *i)
+{
+	Kvpool__Meta *out = start_meta(b, i);
+	int err = 0;
+
 	switch ((enum master_kind)i->kind) {
 	case MASTER_FILE:
 		err = add_file(b, master_item_file(i), out);
@@ -219,9 +250,7 @@ int master_batch_add(struct master_batch *b, struct master_item *i)
 		add_grave(b, master_item_grave(i), out);
 		break;
 	}
-	if (err)
-		return err;
-	b->list[b->n] = out;
-	b->n++;
-	return 0;
+	if (!err)
+		b->n++;
+	return err;
 }

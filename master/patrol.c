@@ -199,6 +199,7 @@ static int add_item(struct master *m, struct master_item *i)
 			err = master_state_compact_add(m->state, &r);
 	} else {
 		r.type = MASTER_REC_TOMB;
+		r.meta->gen = master_item_grave(i)->gen;
 		r.meta->mtime_ns = master_item_grave(i)->wall_ns;
 		if (!err && master_item_grave(i)->tomb)
 			err = master_state_compact_add(m->state, &r);

@@ -45,7 +45,7 @@ static void collect_entries(struct master_session *s, struct master_batch *b)
 
 	while (!master_batch_full(b)) {
 		i = master_sub_next(feed, &s->sub, &scan);
-		if (!i || master_batch_add(b, i))
+		if (!i || master_batch_add_feed(b, i))
 			return; /* ENOMEM: it stands there still */
 		master_cursor_advance(feed, &s->sub.cursor);
 	}
@@ -166,16 +166,6 @@ void master_unsubscribe(struct master_session *s)
 
 /* ---- SYNC ---- */
 
-static void refuse_sync(struct master_session *s, uint64_t req, int status)
-{
-	Kvpool__Error msg = KVPOOL__ERROR__INIT;
-
-	master_count(s->m, MC_WAITS_REFUSED);
-	msg.status = status;
-	msg.text = (char *)"too many SYNCs wait";
-	master_session_send(s, POOL_MSG_ERROR, req, &msg.base);
-}
-
 /*
  * The wait is for all that has changed until now, not only up to the sequence
  * asked for: that change may have moved on already (see struct master_wait).
@@ -187,11 +177,12 @@ void master_on_sync(struct master_session *s, uint64_t req,
 
 	(void)msg;
 	master_count(s->m, MC_WAITS);
-	if (s->nwaits >= MASTER_WAITS_MAX)
-		return refuse_sync(s, req, -EBUSY);
-	y = calloc(1, sizeof(*y));
-	if (!y)
-		return refuse_sync(s, req, -ENOMEM);
+	/* Not answered: the node's own deadline ends the fsync. */
+	y = s->nwaits < MASTER_WAITS_MAX ? calloc(1, sizeof(*y)) : NULL;
+	if (!y) {
+		master_count(s->m, MC_WAITS_REFUSED);
+		return;
+	}
 	y->s = s;
 	y->req = req;
 	y->started_ns = pool_now_ns();

@@ -19,165 +19,6 @@ uint64_t master_next_gen(struct master *m)
 	return m->epoch << POOL_GEN_SEQ_BITS | ++m->gen_seq;
 }
 
-/* ---- loading ---- */
-
-static int load_dir(struct master *m, const Kvpool__Meta *meta)
-{
-	struct pool_xattrs *xattrs = NULL;
-	struct pool_rules rules;
-	struct master_attrs attrs;
-	struct master_dir *d;
-	bool made;
-	int err;
-
-	master_meta_attrs(meta, &attrs);
-	err = master_map_make_dir(&m->map, (const char *)meta->path.data,
-				  meta->path.len, &attrs, &d, &made);
-	if (err == -ENOMEM)
-		return err;
-	if (err)
-		return -EPROTO;
-	err = master_meta_xattrs(meta, true, false, pool_wall_ns(), &xattrs,
-				 &rules);
-	if (err)
-		return err == -ENOMEM ? err : -EPROTO;
-	if (rules.pin_until_ns)
-		rules.pin_until_ns = meta->base_gen;
-	err = master_extra_set(&d->extra, xattrs, &rules);
-	if (err) {
-		pool_xattrs_free(xattrs);
-		return err;
-	}
-	d->mode = attrs.mode;
-	d->uid = attrs.uid;
-	d->gid = attrs.gid;
-	d->mtime_ns = attrs.mtime_ns;
-	m->ndirs_made += !d->made;
-	d->made = 1;
-	master_map_touch_dir(&m->map, d);
-	return 0;
-}
-
-static int load_rmdir(struct master *m, const Kvpool__Meta *meta)
-{
-	struct master_dir *d = master_map_dir(
-		&m->map, (const char *)meta->path.data, meta->path.len);
-	bool was_made;
-	int err;
-
-	if (!d)
-		return 0;
-	was_made = d->made;
-	err = master_map_remove_dir(&m->map, d, pool_wall_ns());
-	if (!err)
-		m->ndirs_made -= was_made;
-	return err == -ENOMEM ? err : 0;
-}
-
-static int load_member(struct master *m, const struct master_record *r)
-{
-	struct master_member *mb;
-	int err = master_members_make(&m->members, r->id, &mb);
-
-	if (err == -ENOSPC)
-		return 0;
-	if (err)
-		return err;
-	strncpy(mb->name, r->name, sizeof(mb->name) - 1);
-	mb->left_wall_ns = r->u64;
-	mb->expected = !r->u64;
-	return 0;
-}
-
-static int load_record(void *arg, const struct master_record *r)
-{
-	struct master *m = arg;
-	const Kvpool__Meta *meta = r->meta;
-
-	if (meta && meta->path.len &&
-	    pool_path_check((const char *)meta->path.data, meta->path.len))
-		return -EPROTO;
-	switch (r->type) {
-	case MASTER_REC_EPOCH:
-		return 0;
-	case MASTER_REC_LOST:
-		if (r->u64 > m->map.lost_wall_ns)
-			m->map.lost_wall_ns = m->lost_kept_ns = r->u64;
-		return 0;
-	case MASTER_REC_MEMBER:
-		return load_member(m, r);
-	case MASTER_REC_DIR:
-		return load_dir(m, meta);
-	case MASTER_REC_RMDIR:
-		return load_rmdir(m, meta);
-	case MASTER_REC_TOMB:
-		return master_map_bury(&m->map, (const char *)meta->path.data,
-				       meta->path.len, meta->gen,
-				       meta->mtime_ns);
-	}
-	return -EPROTO;
-}
-
-/* ---- keeping ---- */
-
-static void keep(struct master *m, const struct master_record *r)
-{
-	if (m->state && master_state_append(m->state, r))
-		pool_warn_limited("state file: a record was lost; the file is rewritten when its disk takes it");
-}
-
-void master_keep_dir(struct master *m, struct master_dir *d)
-{
-	struct master_record r = { .type = MASTER_REC_DIR };
-	struct master_batch *b;
-
-	if (!m->state)
-		return;
-	b = master_batch_start();
-	if (!master_batch_add(b, &d->item)) {
-		r.meta = b->list[0];
-		if (d->extra)
-			r.meta->base_gen = d->extra->rules.pin_until_ns;
-		keep(m, &r);
-	}
-	master_batch_reset(b);
-}
-
-static void keep_path(struct master *m, enum master_record_type type,
-		      const char *path, size_t len, uint64_t gen,
-		      uint64_t wall_ns)
-{
-	Kvpool__Meta meta = KVPOOL__META__INIT;
-	struct master_record r = { .type = type, .meta = &meta };
-
-	meta.path.data = (uint8_t *)path;
-	meta.path.len = len;
-	meta.gen = gen;
-	meta.mtime_ns = wall_ns;
-	keep(m, &r);
-}
-
-void master_keep_rmdir(struct master *m, const char *path, size_t len)
-{
-	keep_path(m, MASTER_REC_RMDIR, path, len, 0, 0);
-}
-
-void master_keep_tomb(struct master *m, const char *path, size_t len,
-		      uint64_t gen, uint64_t wall_ns)
-{
-	keep_path(m, MASTER_REC_TOMB, path, len, gen, wall_ns);
-}
-
-void master_keep_member(struct master *m, const struct master_member *mb)
-{
-	struct master_record r = { .type = MASTER_REC_MEMBER,
-				   .id = mb->id,
-				   .name = mb->name,
-				   .u64 = mb->left_wall_ns };
-
-	keep(m, &r);
-}
-
 /* ---- syncing ---- */
 
 static void sync_work(uv_work_t *w)
@@ -230,7 +71,7 @@ static void tick_state(struct master *m, uint64_t now_ms)
 		return;
 	if (m->map.lost_wall_ns != m->lost_kept_ns) {
 		r.u64 = m->lost_kept_ns = m->map.lost_wall_ns;
-		keep(m, &r);
+		master_keep(m, &r);
 	}
 	master_state_flush(m->state);
 	if (now_ms < m->next_sync_ms || m->sync_busy)
@@ -245,6 +86,21 @@ static void tick_state(struct master *m, uint64_t now_ms)
 }
 
 /* ---- ticks ---- */
+
+/*
+ * last_ms: when it was last heard of. What it was told in the grace before that
+ * it may not have got, or not have done, so its absence begins there.
+ */
+static void gone(struct master *m, struct master_member *mb, uint64_t last_ms)
+{
+	uint64_t grace_ms = (uint64_t)m->heartbeat_ms * MASTER_GRACE;
+	uint64_t ago_ns = (pool_now_ms() - last_ms + grace_ms) * 1000000u;
+	uint64_t wall_ns = pool_wall_ns();
+
+	master_member_gone(&m->members, mb,
+			   wall_ns > ago_ns ? wall_ns - ago_ns : 1);
+	master_keep_member(m, mb);
+}
 
 static void set_ready(struct master *m, const char *why)
 {
@@ -264,8 +120,7 @@ static void set_ready(struct master *m, const char *why)
 		if (mb->session)
 			continue;
 		pool_warn("node %s has not come back", mb->name);
-		master_member_gone(&m->members, mb, pool_wall_ns());
-		master_keep_member(m, mb);
+		gone(m, mb, m->start_ms);
 	}
 	/* What was put off: copies that are wanted, pictures to complete. */
 	master_patrol_start(m);
@@ -304,8 +159,7 @@ static void check_members(struct master *m, uint64_t now_ms)
 			continue;
 		pool_warn("node %s is gone: what it alone held has left the pool",
 			  mb->name[0] ? mb->name : "?");
-		master_member_gone(&m->members, mb, pool_wall_ns());
-		master_keep_member(m, mb);
+		gone(m, mb, mb->heard_ms);
 		master_patrol_start(m);
 		master_kick(m);
 	}
@@ -421,7 +275,7 @@ static int load_state(struct master *m, const char *path)
 	m->state_path = strdup(path);
 	if (!m->state_path)
 		return -ENOMEM;
-	return master_state_open(path, load_record, m, &m->epoch, &m->state);
+	return master_state_open(path, master_load_record, m, &m->epoch, &m->state);
 }
 
 int master_open(const struct master_opts *opts, struct master **ret_master)

@@ -128,22 +128,35 @@ int node_entry_path(const struct pool_entry *e, char *buf)
 
 void node_entry_tidy(struct pool_node *n, struct node_entry *e)
 {
+	struct node_dirent *d = node_dir(&e->e.parent->e);
+
 	if (e->gen || e->obj || e->own || e->fetch || e->fs || e->hidden_gen)
 		return;
 	pool_xattrs_free(e->xattrs);
 	pool_tree_remove(&n->tree, &e->e);
+	node_dir_tidy(n, d);
+}
+
+void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
+{
+	struct node_dirent *up;
+
+	while (d->gone && d->d.nchildren == 0 && d->d.e.parent && !d->fs) {
+		up = node_dir(&d->d.e.parent->e);
+		pool_xattrs_free(d->xattrs);
+		pool_tree_remove(&n->tree, &d->d.e);
+		d = up;
+	}
 }
 
 void pool_node_tidy(struct pool_node *n, struct pool_entry *pe)
 {
 	struct node_dirent *d = node_dir(pe);
 
-	if (!d) {
+	if (d)
+		node_dir_tidy(n, d);
+	else
 		node_entry_tidy(n, node_file(pe));
-	} else if (d->d.nchildren == 0 && d->d.e.parent && !d->fs) {
-		pool_xattrs_free(d->xattrs);
-		pool_tree_remove(&n->tree, pe);
-	}
 }
 
 void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)

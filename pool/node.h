@@ -99,6 +99,7 @@ struct node_dirent {
 	void *fs;
 	uint8_t seen;
 	bool known; /* the master has it (or a name below it) */
+	bool gone;  /* removed; stays until the last hidden name below goes */
 };
 
 enum node_state {

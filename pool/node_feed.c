@@ -104,12 +104,13 @@ static bool update_attr(struct node_attr *a, struct pool_xattrs **x,
 static void apply_dir(struct pool_node *n, struct node_dirent *d,
 		      const Kvpool__Meta *m, bool added)
 {
-	bool changed = update_attr(&d->attr, &d->xattrs, m);
+	bool changed = update_attr(&d->attr, &d->xattrs, m), back = d->gone;
 	size_t cursor = 0, len;
 	const char *name;
 	const void *value;
 
 	d->known = true;
+	d->gone = false;
 	d->seen = n->sweep;
 	memset(&d->rules, 0, sizeof(d->rules));
 	while (pool_xattrs_next(d->xattrs, &cursor, &name, &value, &len))
@@ -117,7 +118,7 @@ static void apply_dir(struct pool_node *n, struct node_dirent *d,
 			    strlen(POOL_XATTR_PREFIX)) == 0)
 			(void)pool_rules_set(&d->rules, name, value, len, true,
 					     pool_wall_ns(), NULL);
-	if (n->ops && added)
+	if (n->ops && (added || back))
 		n->ops->appeared(n->ops_arg, &d->d.e);
 	else if (n->ops && changed)
 		n->ops->attr_changed(n->ops_arg, &d->d.e);
@@ -171,16 +172,21 @@ static void apply_file(struct pool_node *n, struct node_entry *e,
 		n->ops->attr_changed(n->ops_arg, &e->e);
 }
 
-/* Remove a directory and (in a sweep) what is left below it: only names that
- * show nothing can be. */
+/* Names that show nothing may be left below: it goes with the last of them. */
 static void remove_dir(struct pool_node *n, struct node_dirent *d)
 {
-	if (!d->d.e.parent || d->d.nchildren > 0)
+	struct pool_list *it, *tmp;
+
+	if (!d->d.e.parent || d->gone)
 		return;
+	pool_list_each(it, tmp, &d->d.children)
+		if (pool_node_visible(
+			    pool_list_entry(it, struct pool_entry, sibling)))
+			return; /* something of ours, not published yet */
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, d);
-	pool_xattrs_free(d->xattrs);
-	pool_tree_remove(&n->tree, &d->d.e);
+	d->gone = true;
+	node_dir_tidy(n, d);
 }
 
 static void apply_deleted(struct pool_node *n, const Kvpool__Meta *m)
@@ -219,11 +225,16 @@ static void on_add(struct pool_entry *e, void *arg)
 
 static void mark_parents(struct pool_node *n, struct pool_entry *e)
 {
+	struct node_dirent *dir;
 	struct pool_dir *d;
 
-	for (d = e->parent; d && node_dir(&d->e)->seen != n->sweep;
-	     d = d->e.parent)
-		node_dir(&d->e)->seen = n->sweep;
+	for (d = e->parent; d; d = d->e.parent) {
+		dir = node_dir(&d->e);
+		dir->seen = n->sweep;
+		if (dir->gone && n->ops)
+			n->ops->appeared(n->ops_arg, &d->e);
+		dir->gone = false;
+	}
 }
 
 static void apply_entry(struct pool_node *n, const Kvpool__Meta *m)

@@ -57,7 +57,7 @@ struct node_fetch {
 	struct pool_verify verify;
 	uint64_t next_offset; /* first byte not asked for yet */
 	unsigned int busy;
-	bool waiting_worker, ended, want_fd;
+	bool waiting_worker, ended;
 	int status;
 	struct piece pieces[NODE_PIECES_MAX];
 	size_t path_len;
@@ -294,17 +294,11 @@ static void on_piece(struct pool_fetch *pf, int status)
 	p->busy = false;
 	f->busy--;
 	if (f->ended) {
-		if (!status && pf->lent_fd >= 0)
-			close(pf->lent_fd);
 		fetch_end(f, f->status);
 		return;
 	}
 	if (status) {
 		piece_failed(f, p, status);
-		return;
-	}
-	if (pf->lent_fd >= 0) {
-		fetch_keep(f, pf->lent_fd, f->holders[p->holder]);
 		return;
 	}
 	pf->length = 0; /* this piece is done */
@@ -313,6 +307,7 @@ static void on_piece(struct pool_fetch *pf, int status)
 			fetch_keep(f, -1, 0);
 		} else {
 			bad_bytes(f);
+			pf->length = f->size; /* all of it once more */
 			piece_failed(f, p, -EBADMSG);
 		}
 		return;
@@ -321,7 +316,7 @@ static void on_piece(struct pool_fetch *pf, int status)
 }
 
 static int piece_start(struct node_fetch *f, struct piece *p, uint64_t offset,
-		       uint64_t length, bool fd_only)
+		       uint64_t length, pool_fetch_cb cb)
 {
 	int h = next_holder(f);
 	struct node_member *m;
@@ -342,12 +337,14 @@ static int piece_start(struct node_fetch *f, struct piece *p, uint64_t offset,
 	p->f.offset = offset;
 	p->f.length = length;
 	p->f.fd = f->file.fd;
-	p->f.fd_ok = fd_only;
+	p->f.fd_ok = f->file.fd < 0;
 	p->f.lent_fd = -1;
 	p->f.timeout_ms = remaining_ms(f, length);
-	err = pool_fetch_start(f->n->peers, &p->f, on_piece);
-	if (err)
+	err = pool_fetch_start(f->n->peers, &p->f, cb);
+	if (err) {
+		p->f.length = 0;
 		return err;
+	}
 	p->busy = true;
 	f->busy++;
 	return 0;
@@ -383,7 +380,7 @@ static void fetch_move(struct node_fetch *f)
 
 		if (p->busy || !next_range(f, p, &off, &len))
 			continue;
-		err = piece_start(f, p, off, len, f->want_fd);
+		err = piece_start(f, p, off, len, on_piece);
 		if (err) {
 			fetch_end(f, err);
 			return;
@@ -495,7 +492,6 @@ static void on_lent(struct pool_fetch *pf, int status)
 	if (!status && pf->lent_fd >= 0)
 		close(pf->lent_fd);
 	pf->length = 0;
-	f->want_fd = false;
 	if (f->ended) {
 		fetch_end(f, f->status);
 		return;
@@ -510,17 +506,12 @@ static void on_lent(struct pool_fetch *pf, int status)
 static bool try_borrow(struct node_fetch *f)
 {
 	struct piece *p = &f->pieces[0];
-	int err;
 
 	if (!f->n->opts.fd_passing || f->kind == REPLICA || f->size == 0 ||
 	    f->n->borrowed >= POOL_LENT_MAX || !any_on_this_host(f))
 		return false;
 	f->file.fd = -1;
-	err = piece_start(f, p, 0, f->size, true);
-	if (err)
-		return false;
-	p->f.cb = on_lent;
-	return true;
+	return piece_start(f, p, 0, f->size, on_lent) == 0;
 }
 
 static struct node_fetch *fetch_new(struct pool_node *n,
@@ -752,7 +743,6 @@ static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
 		if (e->fetch->kind == PREFETCH)
 			n->nprefetch--;
 		e->fetch->kind = REPLICA;
-		e->fetch->want_fd = false;
 		return;
 	}
 	if (e->fetch)

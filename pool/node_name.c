@@ -18,7 +18,9 @@ bool pool_node_visible(const struct pool_entry *pe)
 {
 	const struct node_entry *e = (const void *)pe;
 
-	return pe->is_dir || e->own || pool_node_published(e);
+	if (pe->is_dir)
+		return !((const struct node_dirent *)(const void *)pe)->gone;
+	return e->own || pool_node_published(e);
 }
 
 struct pool_entry *pool_node_lookup(struct pool_node *n,
@@ -113,18 +115,21 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		return err;
 	if (e && pool_node_visible(e))
 		return -EEXIST;
-	if (e)
+	if (e && !e->is_dir)
 		return -EBUSY; /* an unlinked file the master still has */
-	e = pool_tree_add(&n->tree, &dir->d, name, len, true);
+	if (!e)
+		e = pool_tree_add(&n->tree, &dir->d, name, len, true);
 	if (!e)
 		return -ENOMEM;
 	d = node_dir(e);
 	d->attr = *attr;
 	err = node_op_name(n, KVPOOL__OP__KIND__MKDIR, e, 0);
 	if (err) {
-		pool_tree_remove(&n->tree, e);
+		d->gone = true;
+		node_dir_tidy(n, d);
 		return err;
 	}
+	d->gone = false;
 	d->seen = n->sweep;
 	*ret_dir = d;
 	return 0;
@@ -155,10 +160,8 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 		return err;
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, dir);
-	if (dir->d.nchildren > 0)
-		return 0; /* goes with its hidden names, by the feed */
-	pool_xattrs_free(dir->xattrs);
-	pool_tree_remove(&n->tree, &dir->d.e);
+	dir->gone = true;
+	node_dir_tidy(n, dir);
 	return 0;
 }
 
@@ -191,8 +194,13 @@ static int hide_published(struct pool_node *n, struct node_entry *e)
 
 int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 {
+	bool sent = e->own && e->own->state == NODE_PENDING &&
+		    node_op_sent(n, e->own);
 	int err = hide_published(n, e);
 
+	/* On its way to the master: whatever generation that gives it goes. */
+	if (!err && sent)
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
 	if (err)
 		return err;
 	if (e->own)

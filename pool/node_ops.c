@@ -27,6 +27,7 @@ struct node_op {
 	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
 	struct node_attr attr;
 	struct pool_xattrs *xattrs;
+	char *sent_path; /* PUBLISH: the name it was sent under */
 	size_t path_len;
 	char path[];
 };
@@ -38,6 +39,7 @@ static void op_free(struct pool_node *n, struct node_op *op)
 	if (op->obj)
 		node_object_unref(n, op->obj);
 	pool_xattrs_free(op->xattrs);
+	free(op->sent_path);
 	free(op);
 }
 
@@ -158,7 +160,6 @@ struct batch {
 	Kvpool__Op op[POOL_BATCH_MAX];
 	Kvpool__Meta meta[POOL_BATCH_MAX];
 	XXH128_canonical_t sum[POOL_BATCH_MAX];
-	char *paths[POOL_BATCH_MAX]; /* of publications; to be freed */
 	size_t n, bytes;
 };
 
@@ -170,10 +171,11 @@ static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
 
 	if (len < 0)
 		return len;
-	b->paths[b->n] = strdup(path);
-	if (!b->paths[b->n])
+	free(op->sent_path);
+	op->sent_path = strdup(path);
+	if (!op->sent_path)
 		return -ENOMEM;
-	m->path.data = (uint8_t *)b->paths[b->n];
+	m->path.data = (uint8_t *)op->sent_path;
 	m->path.len = (size_t)len;
 	XXH128_canonicalFromHash(&b->sum[b->n], o->sum);
 	m->sum.data = b->sum[b->n].digest;
@@ -192,7 +194,6 @@ static int fill(struct batch *b, struct node_op *op)
 
 	kvpool__op__init(po);
 	kvpool__meta__init(m);
-	b->paths[b->n] = NULL;
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
 		err = fill_publish(b, op, m);
 	} else {
@@ -203,10 +204,8 @@ static int fill(struct batch *b, struct node_op *op)
 			    op->kind == KVPOOL__OP__KIND__RMDIR;
 		err = pool_xattrs_to_pb(op->xattrs, &m->xattrs, &m->n_xattrs);
 	}
-	if (err) {
-		free(b->paths[b->n]);
+	if (err)
 		return err;
-	}
 	m->mode = op->attr.mode;
 	m->uid = op->attr.uid;
 	m->gid = op->attr.gid;
@@ -245,10 +244,8 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 	b->ops.n_ops = b->n;
 	b->ops.ops = b->list;
 	err = node_link_send(n, POOL_MSG_OPS, b->n, &b->ops.base);
-	for (i = 0; i < b->n; i++) {
-		free(b->paths[i]);
+	for (i = 0; i < b->n; i++)
 		free(b->meta[i].xattrs);
-	}
 	if (err) { /* try again later, in order */
 		pool_list_splice(&sent, &n->ops_waiting);
 		pool_list_splice(&n->ops_waiting, &sent);
@@ -275,6 +272,25 @@ void node_ops_send(struct pool_node *n)
 
 /* ---- answers ---- */
 
+/*
+ * What was published is not wanted any more (replaced or dropped while it was
+ * on its way): the master must not name us for bytes that are gone. Only that
+ * very generation is taken back.
+ */
+static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
+{
+	size_t len = strlen(op->sent_path);
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->sent_path, len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_op *undo;
+
+	if (e && e->obj && e->obj->gen == gen)
+		return; /* the same content came again and was kept */
+	undo = op_new(n, KVPOOL__OP__KIND__UNLINK, op->sent_path, len);
+	if (undo)
+		undo->gen = gen;
+}
+
 static void op_answered(struct pool_node *n, struct node_op *op,
 			const Kvpool__OpResult *r)
 {
@@ -284,8 +300,11 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 		n->op_seq = r->seq;
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
 		op->obj = NULL;
-		if (!o)
+		if (!o) {
+			if (r->status == 0 && r->gen && op->sent_path)
+				take_back(n, op, r->gen);
 			return;
+		}
 		if (o->state == NODE_PENDING)
 			node_publish_done(n, o,
 					  r->status || r->gen ? r->status :

@@ -54,6 +54,7 @@ struct node_counters {
 	struct pool_gauge store_size, store_used, store_free, store_ready;
 	struct pool_gauge objects, object_bytes, cached, cached_bytes;
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
+	struct pool_gauge claimed;
 	struct pool_gauge evictable;
 	struct pool_hist put, fetch, publish;
 };
@@ -138,6 +139,8 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 		      bool evicted);
 /* Remove the entry if nothing is left of it. */
 void node_entry_tidy(struct pool_node *n, struct node_entry *e);
+/* The same for a directory that is gone, and those above it. */
+void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
 int node_entry_path(const struct pool_entry *e, char *buf);
 int node_write_blob(struct pool_node *n, struct node_object *o);
 /* Metadata as it is kept with a file. */

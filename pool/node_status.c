@@ -108,6 +108,7 @@ static const struct {
 	GAUGE(store_used, "store_used_bytes", "Bytes in the store"),
 	GAUGE(store_free, "store_free_bytes", "Bytes free in the store"),
 	GAUGE(store_ready, "store_ready_bytes", "Bytes reserved ahead"),
+	GAUGE(claimed, "claimed_bytes", "Bytes granted and not written yet"),
 	GAUGE(evictable, "evictable_bytes", "Bytes of evictable objects"),
 	GAUGE(objects, "objects", "Objects that the master counts"),
 	GAUGE(object_bytes, "object_bytes", "Their bytes"),
@@ -142,6 +143,7 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->store_used, (int64_t)sp.used);
 	pool_gauge_set(&c->store_free, (int64_t)sp.free);
 	pool_gauge_set(&c->store_ready, (int64_t)sp.ready);
+	pool_gauge_set(&c->claimed, (int64_t)n->claimed);
 	pool_gauge_set(&c->evictable, (int64_t)node_space_evictable(n));
 	pool_gauge_set(&c->objects, (int64_t)pool_evict_count(
 				n->evict, POOL_EVICT_LAST));

@@ -208,6 +208,13 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 	return err;
 }
 
+static void close_writer_fd(struct node_writer *w)
+{
+	if (w->fd >= 0)
+		close(w->fd);
+	w->fd = -1;
+}
+
 /* ---- a new generation of a published name ---- */
 
 struct rewrite {
@@ -247,8 +254,12 @@ static void rewrite_copied(struct pool_copy *c, int status)
 {
 	struct rewrite *r = pool_container_of(c, struct rewrite, copy);
 
-	if (r->to->w)
+	if (r->to->w) {
 		r->to->w->touched_ms = pool_now_ms();
+		/* A writable descriptor of ours would delay its sealing. */
+		if (!r->to->w->served)
+			close_writer_fd(r->to->w);
+	}
 	rewrite_done(r, status);
 }
 
@@ -467,13 +478,6 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 	return 1;
 }
 
-static void close_writer_fd(struct node_writer *w)
-{
-	if (w->fd >= 0)
-		close(w->fd);
-	w->fd = -1;
-}
-
 void pool_node_writer_flushed(struct pool_node *n, struct node_object *o)
 {
 	(void)n;
@@ -630,6 +634,8 @@ static bool same_as_published(const struct node_entry *e,
 static void same_content(struct pool_node *n, struct node_entry *e,
 			 struct node_object *o)
 {
+	unsigned int i;
+
 	pool_count(&n->c.same_content);
 	if (e->obj || !n->complete) {
 		node_own_drop(n, e);
@@ -640,8 +646,8 @@ static void same_content(struct pool_node *n, struct node_entry *e,
 	e->own = NULL;
 	node_writer_free(n, o);
 	o->gen = e->gen;
-	o->counted = false;
-	o->verified = true;
+	for (i = 0; i < e->nholders; i++)
+		o->counted = o->counted || e->holders[i] == n->index;
 	node_object_held(n, e, o);
 	(void)node_write_blob(n, o);
 	if (n->ops)
@@ -700,10 +706,14 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	int len = node_entry_path(&o->entry->e, path);
 	struct node_writer *w = o->w;
 	struct seal *s;
+	uint64_t blocks;
 	int err;
 
 	if (len < 0)
 		return len;
+	err = pool_node_object_size(n, o, &o->size, &blocks);
+	if (err)
+		return err;
 	s = calloc(1, sizeof(*s) + (size_t)len + 1);
 	if (!s)
 		return -ENOMEM;

@@ -193,6 +193,7 @@ static void on_expect_done(struct pool_expect *e)
 		pool_container_of(e, struct pool_fetch_priv, expect);
 
 	x->expecting = false;
+	x->peer->p->mover_busy[e->lane->number - 1]--;
 	if (x->state == FETCH_LEAVING) {
 		fetch_ended(x);
 		return;
@@ -214,8 +215,11 @@ int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane)
 	x->expect.landing.offset = x->f->offset;
 	x->expect.landing.length = x->f->length;
 	err = pool_mover_expect(&x->expect);
-	x->expecting = err == 0;
-	return err;
+	if (err)
+		return err;
+	x->expecting = true;
+	x->peer->p->mover_busy[lane->number - 1]++;
+	return 0;
 }
 
 void fetch_end(struct pool_fetch_priv *x, int status)
@@ -335,7 +339,8 @@ static bool fetch_is_valid(const struct pool_fetch *f)
 {
 	return f->path && f->path_len > 0 && f->path_len <= PATH_LEN_MAX &&
 	       f->length > 0 && f->length <= POOL_BULK_MAX &&
-	       f->offset <= INT64_MAX - f->length && (f->fd >= 0 || f->mem);
+	       f->offset <= INT64_MAX - f->length &&
+	       (f->fd >= 0 || f->mem || f->fd_ok);
 }
 
 int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
@@ -412,7 +417,9 @@ static void movers_free(struct pool_peers *p)
 	for (unsigned int i = 0; i < p->nmovers; i++)
 		pool_mover_free(p->movers[i]);
 	free(p->movers);
+	free(p->mover_busy);
 	p->movers = NULL;
+	p->mover_busy = NULL;
 	p->nmovers = 0;
 }
 
@@ -454,7 +461,8 @@ static void on_box_closed(uv_handle_t *h)
 static int movers_open(struct pool_peers *p)
 {
 	p->movers = calloc(p->opts.movers, sizeof(struct pool_mover *));
-	if (!p->movers)
+	p->mover_busy = calloc(p->opts.movers, sizeof(unsigned int));
+	if (!p->movers || !p->mover_busy)
 		return -ENOMEM;
 	while (p->nmovers < p->opts.movers) {
 		int err = pool_mover_open(&p->box, p->opts.id,

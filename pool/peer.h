@@ -111,7 +111,8 @@ struct pool_fetch {
 	size_t path_len;
 	uint64_t gen;
 	uint64_t offset, length;
-	/* where to: at `offset` of fd (O_RDWR), or if fd < 0 to mem */
+	/* where to: at `offset` of fd (O_RDWR), or if fd < 0 to mem; with neither
+	 * (and fd_ok) a descriptor or nothing: -EAGAIN if it is not lent */
 	int fd;
 	void *mem;
 	unsigned int timeout_ms;

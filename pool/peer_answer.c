@@ -41,6 +41,14 @@ struct answer {
 	struct pool_mover_send send; /* for large ones */
 };
 
+/* Peers prefer their low lanes: do not let all of those meet in one mover. */
+static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
+{
+	struct pool_peers *p = s->p;
+
+	return p->movers[(lane + id_hash(s->id)) % p->nmovers];
+}
+
 /* ---- sessions ---- */
 
 static void session_tidy(struct session *s)
@@ -242,7 +250,6 @@ static void on_large_sent(struct pool_mover_send *send)
 static int send_range(struct session *s, uint64_t req, const Kvpool__Get *get,
 		      int fd)
 {
-	struct pool_peers *p = s->p;
 	struct answer *a;
 	int err = 0;
 
@@ -276,7 +283,7 @@ static int send_range(struct session *s, uint64_t req, const Kvpool__Get *get,
 		.done = on_large_sent,
 	};
 	memcpy(a->send.peer_id, s->id, POOL_ID_SIZE);
-	pool_mover_send(p->movers[(get->lane - 1) % p->nmovers], &a->send);
+	pool_mover_send(mover_of(s, get->lane), &a->send);
 	return 0;
 }
 
@@ -332,7 +339,6 @@ static void got_get(struct session *s, const struct pool_frame *f,
 
 static void hand_to_mover(struct session *s, uint32_t lane)
 {
-	struct pool_peers *p = s->p;
 	int fd;
 
 	if (lane > LANES_MAX || s->is_unix) {
@@ -345,7 +351,7 @@ static void hand_to_mover(struct session *s, uint32_t lane)
 		return;
 	}
 	s->conn = NULL;
-	pool_mover_adopt(p->movers[(lane - 1) % p->nmovers], fd, s->id, lane);
+	pool_mover_adopt(mover_of(s, lane), fd, s->id, lane);
 	session_tidy(s);
 }
 

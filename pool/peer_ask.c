@@ -148,30 +148,52 @@ static int lane_dial(struct peer *peer, unsigned int i)
 	return 0;
 }
 
+/* The lane that is up and whose mover has the least to do; -1: none is up. */
+static int lane_best(const struct peer *peer)
+{
+	const unsigned int *busy = peer->p->mover_busy;
+	int best = -1;
+
+	for (unsigned int i = 0; i < peer->p->nmovers; i++)
+		if (peer->lanes[i].state == LANE_UP &&
+		    (best < 0 || busy[i] < busy[best]))
+			best = (int)i;
+	return best;
+}
+
+/* One worth dialling now: with less to do than the best that is up. -1: none. */
+static int lane_missing(const struct peer *peer, int best)
+{
+	const unsigned int *busy = peer->p->mover_busy;
+	uint64_t now = uv_now(peer->p->loop);
+	int missing = -1;
+
+	for (unsigned int i = 0; i < peer->p->nmovers; i++) {
+		if (peer->lanes[i].state != LANE_NONE ||
+		    (best >= 0 && busy[i] >= busy[best]) ||
+		    (any_lane_left(peer) && peer->lanes[i].retry_ms > now))
+			continue;
+		if (missing < 0 || busy[i] < busy[missing])
+			missing = (int)i;
+	}
+	return missing;
+}
+
 /*
- * The lane for the next range: in turn, dialling those that are not there, and
- * meanwhile using one that is. *ret_lane NULL: wait for one. 0 or -ENOMEM.
+ * The lane for the next range. Not in turn: while one mover has nothing to do
+ * it gets every range, and its buffers are still in its cache (4 MiB ranges,
+ * one after the other: 2.5 GB/s, in turn over two movers 2.1). Those that are
+ * missing are dialled when they would be used; meanwhile one that is up is.
+ * *ret_lane NULL: wait for one. 0 or -ENOMEM.
  */
 static int lane_pick(struct peer *peer, struct pool_lane **ret_lane)
 {
-	unsigned int n = peer->p->nmovers, i = peer->next_lane++ % n;
-	struct peer_lane *slot = &peer->lanes[i];
-	bool spare = any_lane_left(peer);
-	int err;
+	int best = lane_best(peer);
+	int missing = lane_missing(peer, best);
+	int err = missing >= 0 ? lane_dial(peer, (unsigned int)missing) : 0;
 
-	*ret_lane = NULL;
-	if (slot->state == LANE_NONE &&
-	    (!spare || slot->retry_ms <= uv_now(peer->p->loop))) {
-		err = lane_dial(peer, i);
-		if (err && !spare)
-			return err;
-	}
-	for (unsigned int k = 0; k < n && !*ret_lane; k++) {
-		slot = &peer->lanes[(i + k) % n];
-		if (slot->state == LANE_UP)
-			*ret_lane = slot->lane;
-	}
-	return 0;
+	*ret_lane = best >= 0 ? peer->lanes[best].lane : NULL;
+	return any_lane_left(peer) ? 0 : err;
 }
 
 /* ---- asking ---- */
@@ -275,6 +297,8 @@ static int fetch_route(struct pool_fetch_priv *x)
 			return 0;
 		x->no_fd = true;
 	}
+	if (x->f->fd < 0 && !x->f->mem)
+		return -EAGAIN; /* a descriptor or nothing */
 	if (x->f->length <= POOL_INLINE_MAX)
 		return ask_small(x);
 	err = lane_pick(peer, &lane);

@@ -76,7 +76,6 @@ struct peer {
 	struct pool_list waiting, lane_wait; /* struct pool_fetch_priv */
 	unsigned int nwaiting, inflight;
 	unsigned int nfetches; /* that are not over */
-	unsigned int next_lane;
 	struct peer_lane lanes[]; /* p->nmovers; lane n is lanes[n - 1] */
 };
 
@@ -122,6 +121,7 @@ struct pool_peers {
 	uv_loop_t *loop;
 	struct pool_mailbox box;
 	struct pool_mover **movers; /* owns */
+	unsigned int *mover_busy;   /* owns; ranges expected by each */
 	unsigned int nmovers;
 	struct pool_listener *tcp_listener, *unix_listener;
 	uv_timer_t timer;

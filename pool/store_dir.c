@@ -431,19 +431,26 @@ static uint64_t probe_write(int dirfd)
 	return cost;
 }
 
+static bool small_is_small(int dirfd)
+{
+	uint64_t cost = probe_write(dirfd);
+
+	return cost > 0 && cost <= 2 * HUGE_PROBE;
+}
+
+/* The remount does not help where the machine forces huge pages on all. */
 static void check_huge(struct pool_store *s)
 {
-	uint64_t cost = probe_write(s->dirfd);
 	int rc;
 
-	if (cost > 0 && cost <= 2 * HUGE_PROBE)
+	if (small_is_small(s->dirfd))
 		return;
-	rc = mount_tmpfs(s, MS_REMOUNT, "never");
-	if (rc < 0)
-		pool_warn("store: a file of 128 KiB costs %" PRIu64 " KiB, and "
-			  "%s cannot be given small pages: errno %d",
-			  cost >> 10, s->path, -rc);
 	s->huge = false;
+	rc = mount_tmpfs(s, MS_REMOUNT, "never");
+	if (rc < 0 || !small_is_small(s->dirfd))
+		pool_warn("store: small files in %s cost 2 MiB each, or it is "
+			  "full; see /sys/kernel/mm/transparent_hugepage/"
+			  "shmem_enabled", s->path);
 }
 
 /* Which name space of extended attributes may be used? */

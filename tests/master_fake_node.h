@@ -118,11 +118,14 @@ static void fake_apply(struct fake_node *n, const Kvpool__Meta *e)
 	snprintf(path, sizeof(path), "%.*s", (int)e->path.len,
 		 (const char *)e->path.data);
 	s = fake_find(n, path);
-	if (e->deleted) {
-		if (s)
+	if (e->deleted) { /* of that kind, up to that generation */
+		if (s && s->is_dir == e->is_dir &&
+		    (!e->gen || s->gen <= e->gen))
 			fake_forget(n, s);
 		return;
 	}
+	if (s && s->is_dir != e->is_dir)
+		return; /* cannot be shown */
 	if (!s) {
 		if (n->nnames == MIRROR_MAX)
 			return;
@@ -348,11 +351,11 @@ static void fake_nothing(uv_timer_t *t)
 	(void)t;
 }
 
-/* Turn the loop until cond; fails the test after 5 s. */
+/* Turn the loop until cond; fails the test after 20 s. */
 #define run_until(loop, cond)                                           \
 	do {                                                            \
 		uv_timer_t tick_;                                       \
-		uint64_t end_ = pool_now_ms() + 5000;                   \
+		uint64_t end_ = pool_now_ms() + 20000;                  \
 		uv_timer_init((loop), &tick_);                          \
 		uv_timer_start(&tick_, fake_nothing, 1, 1);             \
 		while (!(cond) && pool_now_ms() < end_)                 \

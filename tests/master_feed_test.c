@@ -185,6 +185,33 @@ static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
 	master_map_fini(&m);
 }
 
+static void a_picture_is_not_complete_before_names_that_moved_are_told(
+	void **state)
+{
+	struct master_sub s = { 0 };
+	struct master_map m;
+	struct master_file *a;
+	bool begin, complete;
+	uint64_t upto;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	a = put(&m, "a", 1);
+	put(&m, "b", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	master_map_touch_file(&m, a);
+	master_cursor_advance(&m.feed, &s.cursor); /* b */
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_true(begin);
+	assert_false(complete);
+	master_sub_ack(&m.feed, &s, upto);
+	master_cursor_advance(&m.feed, &s.cursor); /* a */
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_true(complete);
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
 static void who_missed_a_forgotten_deletion_gets_a_whole_picture(void **state)
 {
 	struct master_sub slow = { 0 }, back = { 0 };
@@ -435,6 +462,8 @@ int main(void)
 			a_wait_follows_an_untold_name_that_changes_again),
 		cmocka_unit_test(
 			a_picture_is_completed_only_when_the_master_is_ready),
+		cmocka_unit_test(
+			a_picture_is_not_complete_before_names_that_moved_are_told),
 		cmocka_unit_test(
 			who_missed_a_forgotten_deletion_gets_a_whole_picture),
 		cmocka_unit_test(every_mirror_equals_the_map_in_the_end),

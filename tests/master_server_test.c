@@ -4,6 +4,7 @@
 #include "master_fake_node.h"
 
 #include <errno.h>
+#include <time.h>
 
 #define NNODES 4
 
@@ -70,6 +71,7 @@ static int teardown(void **state)
 	int i;
 
 	(void)state;
+	pool_clock_set(NULL);
 	for (i = 0; i < NNODES; i++)
 		fake_fini(&node[i]);
 	stop_master();
@@ -404,6 +406,7 @@ static void a_node_back_in_time_loses_only_what_it_lists_no_more(void **state)
 	join_and_watch(&node[1]);
 	kept = fake_publish(&node[0], "kept");
 	fake_publish(&node[0], "lost");
+	run_until(&loop, fake_find(&node[1], "lost"));
 	fake_hang_up(&node[0]);
 	dial(&node[0]);
 	assert_int_equal(2, status_of("keys"));
@@ -434,6 +437,57 @@ static void deleted_and_rewritten_names_do_not_come_back(void **state)
 				      KVPOOL__DROP__REASON__DELETED));
 	run_until(&loop, fake_dropped(&node[0], "old", old,
 				      KVPOOL__DROP__REASON__SUPERSEDED));
+	assert_int_equal(1, status_of("keys"));
+}
+
+static uint64_t a_day_later(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)(ts.tv_sec + 25 * 3600) * 1000000000u +
+	       (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void no_randomness(void *buf, size_t n)
+{
+	memset(buf, 1, n);
+}
+
+/* Who was away for longer than deletions are remembered brings only what the
+ * map lists. */
+static void after_a_long_absence_unknown_names_are_not_taken_back(void **state)
+{
+	static const struct pool_clock clock = { now_ns, a_day_later,
+						 no_randomness };
+	uint64_t dead, alone;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	dead = fake_publish(&node[0], "dead");
+	alone = fake_publish(&node[0], "alone");
+	fake_hang_up(&node[0]);
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
+	run_until(&loop, status_of("keys") == 0);
+	pool_clock_set(&clock);
+	run_until(&loop, status_of("tombstones") == 0);
+	dial(&node[0]);
+	fake_inventory(&node[0], "dead", dead, false);
+	fake_inventory(&node[0], "alone", alone, true);
+	run_until(&loop, node[0].ndrops == 2);
+	pool_clock_set(NULL);
+	assert_int_equal(0, status_of("keys"));
+	/* It is a member like any other from here on. */
+	fake_publish(&node[0], "alone");
 	assert_int_equal(1, status_of("keys"));
 }
 
@@ -638,6 +692,69 @@ static void in_a_full_pool_the_last_copy_goes_unless_it_must_stay(void **state)
 	run_until(&loop, node[1].ndrops == 1);
 }
 
+static void a_rewritten_key_that_is_evicted_leaves_every_mirror(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	fake_publish(&node[0], "k");
+	gen = fake_publish(&node[0], "k");
+	run_until(&loop, fake_knows(&node[0], "k", gen));
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, node[0].ndrops == 1);
+	run_until(&loop, !fake_find(&node[0], "k"));
+	/* Generations before that one stay dead. */
+	assert_int_equal(1, status_of("tombstones"));
+}
+
+/* The mount is told nothing more until it acknowledges. */
+static void hold_feed(struct fake_node *n, struct fake_node *by)
+{
+	char path[32];
+	int i;
+
+	n->no_ack = true;
+	for (i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "hold/%u", n->feeds);
+		fake_publish(by, path);
+		run_until(&loop, fake_find(n, path));
+	}
+}
+
+static void release_feed(struct fake_node *n)
+{
+	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
+
+	n->no_ack = false;
+	ack.seq = n->upto;
+	pool_conn_send(n->conn, POOL_MSG_FEED_ACK, 0, &ack.base);
+}
+
+static void a_name_may_become_a_directory_and_a_file_again(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_publish(&node[0], "x");
+	run_until(&loop, fake_find(&node[1], "x"));
+	hold_feed(&node[1], &node[0]);
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "x"));
+	gen = fake_publish(&node[0], "x/y");
+	release_feed(&node[1]);
+	run_until(&loop, fake_knows(&node[1], "x/y", gen));
+	assert_true(fake_find(&node[1], "x")->is_dir);
+	hold_feed(&node[1], &node[0]);
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "x/y"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__RMDIR, "x"));
+	gen = fake_publish(&node[0], "x");
+	release_feed(&node[1]);
+	run_until(&loop, fake_knows(&node[1], "x", gen));
+	assert_null(fake_find(&node[1], "x/y"));
+}
+
 /* ---- pages ---- */
 
 static void pages_list_every_object_once(void **state)
@@ -742,6 +859,7 @@ int main(void)
 		T(a_silent_node_is_cut_off),
 		T(a_node_back_in_time_loses_only_what_it_lists_no_more),
 		T(deleted_and_rewritten_names_do_not_come_back),
+		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
 		T(two_hundred_thousand_keys_are_known_again_within_two_seconds),
@@ -749,6 +867,8 @@ int main(void)
 		T(a_clients_copy_stops_counting_once_a_store_has_one),
 		T(the_last_copy_moves_before_it_may_be_dropped),
 		T(in_a_full_pool_the_last_copy_goes_unless_it_must_stay),
+		T(a_rewritten_key_that_is_evicted_leaves_every_mirror),
+		T(a_name_may_become_a_directory_and_a_file_again),
 		T(pages_list_every_object_once),
 		T(a_page_goes_on_behind_a_name_that_has_gone),
 	};

@@ -1,0 +1,168 @@
+/*
+ * What is kept in the state file: its records to and from the map.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "master/impl.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+
+/* ---- loading ---- */
+
+static int load_dir(struct master *m, const Kvpool__Meta *meta)
+{
+	struct pool_xattrs *xattrs = NULL;
+	struct pool_rules rules;
+	struct master_attrs attrs;
+	struct master_dir *d;
+	bool made;
+	int err;
+
+	master_meta_attrs(meta, &attrs);
+	err = master_map_make_dir(&m->map, (const char *)meta->path.data,
+				  meta->path.len, &attrs, &d, &made);
+	if (err == -ENOMEM)
+		return err;
+	if (err)
+		return -EPROTO;
+	err = master_meta_xattrs(meta, true, false, pool_wall_ns(), &xattrs,
+				 &rules);
+	if (err)
+		return err == -ENOMEM ? err : -EPROTO;
+	if (rules.pin_until_ns)
+		rules.pin_until_ns = meta->base_gen;
+	err = master_extra_set(&d->extra, xattrs, &rules);
+	if (err) {
+		pool_xattrs_free(xattrs);
+		return err;
+	}
+	d->mode = attrs.mode;
+	d->uid = attrs.uid;
+	d->gid = attrs.gid;
+	d->mtime_ns = attrs.mtime_ns;
+	m->ndirs_made += !d->made;
+	d->made = 1;
+	master_map_touch_dir(&m->map, d);
+	return 0;
+}
+
+static int load_rmdir(struct master *m, const Kvpool__Meta *meta)
+{
+	struct master_dir *d = master_map_dir(
+		&m->map, (const char *)meta->path.data, meta->path.len);
+	bool was_made;
+	int err;
+
+	if (!d)
+		return 0;
+	was_made = d->made;
+	err = master_map_remove_dir(&m->map, d, pool_wall_ns());
+	if (!err)
+		m->ndirs_made -= was_made;
+	return err == -ENOMEM ? err : 0;
+}
+
+static int load_member(struct master *m, const struct master_record *r)
+{
+	struct master_member *mb;
+	int err = master_members_make(&m->members, r->id, &mb);
+
+	if (err == -ENOSPC)
+		return 0;
+	if (err)
+		return err;
+	strncpy(mb->name, r->name, sizeof(mb->name) - 1);
+	mb->left_wall_ns = r->u64;
+	mb->expected = !r->u64;
+	return 0;
+}
+
+int master_load_record(void *arg, const struct master_record *r)
+{
+	struct master *m = arg;
+	const Kvpool__Meta *meta = r->meta;
+
+	if (meta && meta->path.len &&
+	    pool_path_check((const char *)meta->path.data, meta->path.len))
+		return -EPROTO;
+	switch (r->type) {
+	case MASTER_REC_EPOCH:
+		return 0;
+	case MASTER_REC_LOST:
+		if (r->u64 > m->map.lost_wall_ns)
+			m->map.lost_wall_ns = m->lost_kept_ns = r->u64;
+		return 0;
+	case MASTER_REC_MEMBER:
+		return load_member(m, r);
+	case MASTER_REC_DIR:
+		return load_dir(m, meta);
+	case MASTER_REC_RMDIR:
+		return load_rmdir(m, meta);
+	case MASTER_REC_TOMB:
+		return master_map_bury(&m->map, (const char *)meta->path.data,
+				       meta->path.len, meta->gen,
+				       meta->mtime_ns);
+	}
+	return -EPROTO;
+}
+
+/* ---- keeping ---- */
+
+void master_keep(struct master *m, const struct master_record *r)
+{
+	if (m->state && master_state_append(m->state, r))
+		pool_warn_limited("state file: a record was lost; the file is rewritten when its disk takes it");
+}
+
+void master_keep_dir(struct master *m, struct master_dir *d)
+{
+	struct master_record r = { .type = MASTER_REC_DIR };
+	struct master_batch *b;
+
+	if (!m->state)
+		return;
+	b = master_batch_start();
+	if (!master_batch_add(b, &d->item)) {
+		r.meta = b->list[0];
+		if (d->extra)
+			r.meta->base_gen = d->extra->rules.pin_until_ns;
+		master_keep(m, &r);
+	}
+	master_batch_reset(b);
+}
+
+static void keep_path(struct master *m, enum master_record_type type,
+		      const char *path, size_t len, uint64_t gen,
+		      uint64_t wall_ns)
+{
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+	struct master_record r = { .type = type, .meta = &meta };
+
+	meta.path.data = (uint8_t *)path;
+	meta.path.len = len;
+	meta.gen = gen;
+	meta.mtime_ns = wall_ns;
+	master_keep(m, &r);
+}
+
+void master_keep_rmdir(struct master *m, const char *path, size_t len)
+{
+	keep_path(m, MASTER_REC_RMDIR, path, len, 0, 0);
+}
+
+void master_keep_tomb(struct master *m, const char *path, size_t len,
+		      uint64_t gen, uint64_t wall_ns)
+{
+	keep_path(m, MASTER_REC_TOMB, path, len, gen, wall_ns);
+}
+
+void master_keep_member(struct master *m, const struct master_member *mb)
+{
+	struct master_record r = { .type = MASTER_REC_MEMBER,
+				   .id = mb->id,
+				   .name = mb->name,
+				   .u64 = mb->left_wall_ns };
+
+	master_keep(m, &r);
+}

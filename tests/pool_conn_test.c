@@ -1,0 +1,877 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pool/conn.h"
+#include "pool/kvpool.pb-c.h"
+
+#define TIME_LIMIT_S 60
+#define MIB ((size_t)1 << 20)
+
+/* One end of a connection and all that it was told. */
+struct end {
+	struct pool_conn *c;
+	bool opened, closed;
+	int err;
+	unsigned int frames, bulks;
+	uint16_t type;
+	uint64_t req;
+	size_t payload_len;
+	int fd;
+	uint8_t *bulk; /* where bulk is gathered; owns */
+	uint64_t bulk_len, bulk_got, slice_max;
+	enum { STAGE, STRAIGHT, ROOM } sink;
+	size_t room; /* piece size for ROOM */
+	unsigned int rooms;
+	bool in_call; /* a call that must not call back is under way */
+	void (*on_frame)(struct end *e);
+	int detached;
+};
+
+static struct {
+	uv_loop_t loop;
+	struct end a, b;
+	char dir[32];
+} t;
+
+static void end_on_open(struct pool_conn *c)
+{
+	struct end *e = pool_conn_user(c);
+
+	assert_false(e->in_call);
+	e->opened = true;
+}
+
+static void end_on_frame(struct pool_conn *c, const struct pool_frame *f,
+			 const uint8_t *payload, int fd)
+{
+	struct end *e = pool_conn_user(c);
+
+	(void)payload;
+	assert_false(e->in_call);
+	assert_false(e->closed);
+	e->frames++;
+	e->type = f->type;
+	e->req = f->req;
+	e->payload_len = f->payload_len;
+	if (fd >= 0) {
+		assert_int_equal(e->fd, -1);
+		e->fd = fd;
+	}
+	if (e->on_frame)
+		e->on_frame(e);
+}
+
+static void *end_on_bulk_begin(struct pool_conn *c, const struct pool_frame *f,
+			       const uint8_t *payload)
+{
+	struct end *e = pool_conn_user(c);
+
+	(void)payload;
+	free(e->bulk);
+	e->bulk = calloc(1, f->bulk_len);
+	e->bulk_len = f->bulk_len;
+	e->bulk_got = 0;
+	e->req = f->req;
+	return e->sink == STRAIGHT ? e->bulk : NULL;
+}
+
+static void *end_on_bulk_room(struct pool_conn *c, const struct pool_frame *f,
+			      uint64_t offset, size_t *ret_len)
+{
+	struct end *e = pool_conn_user(c);
+
+	(void)f;
+	if (e->sink != ROOM || e->rooms++ % 3 == 2)
+		return NULL;
+	assert_true(offset == e->bulk_got);
+	*ret_len = e->room;
+	return e->bulk + offset;
+}
+
+static void end_on_bulk_data(struct pool_conn *c, const struct pool_frame *f,
+			     const void *data, size_t len, uint64_t offset)
+{
+	struct end *e = pool_conn_user(c);
+
+	(void)f;
+	assert_true(offset == e->bulk_got);
+	assert_true(len <= POOL_CONN_SLICE);
+	if (e->sink == STRAIGHT)
+		assert_ptr_equal(data, e->bulk + offset);
+	else if (data != e->bulk + offset)
+		memcpy(e->bulk + offset, data, len);
+	e->bulk_got += len;
+}
+
+static void end_on_bulk_end(struct pool_conn *c, const struct pool_frame *f)
+{
+	struct end *e = pool_conn_user(c);
+
+	assert_true(e->bulk_got == f->bulk_len);
+	e->bulks++;
+}
+
+static void end_on_close(struct pool_conn *c, int err)
+{
+	struct end *e = pool_conn_user(c);
+
+	assert_false(e->in_call);
+	assert_false(e->closed);
+	e->closed = true;
+	e->err = err;
+	e->c = NULL;
+}
+
+static const struct pool_conn_ops ops = {
+	.on_open = end_on_open,
+	.on_frame = end_on_frame,
+	.on_bulk_begin = end_on_bulk_begin,
+	.on_bulk_room = end_on_bulk_room,
+	.on_bulk_data = end_on_bulk_data,
+	.on_bulk_end = end_on_bulk_end,
+	.on_close = end_on_close,
+};
+
+#define run_until(cond)                           \
+	do                                        \
+		uv_run(&t.loop, UV_RUN_ONCE);     \
+	while (!(cond))
+
+static int setup(void **state)
+{
+	(void)state;
+	alarm(TIME_LIMIT_S);
+	memset(&t, 0, sizeof(t));
+	t.a.fd = t.b.fd = -1;
+	t.a.detached = t.b.detached = -1;
+	strcpy(t.dir, "/tmp/kvpool-conn-XXXXXX");
+	return mkdtemp(t.dir) ? uv_loop_init(&t.loop) : -1;
+}
+
+static void end_fini(struct end *e)
+{
+	if (e->c)
+		pool_conn_close(e->c);
+	uv_run(&t.loop, UV_RUN_DEFAULT);
+	free(e->bulk);
+	if (e->fd >= 0)
+		close(e->fd);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	end_fini(&t.a);
+	end_fini(&t.b);
+	assert_int_equal(uv_loop_close(&t.loop), 0);
+	assert_int_equal(rmdir(t.dir), 0);
+	return 0;
+}
+
+/* a and b, connected. The sockets as given, or b's raw if !with_b. */
+static int connect_pair(int family, bool with_b)
+{
+	struct pool_conn_opts oa = { .ops = &ops, .user = &t.a };
+	struct pool_conn_opts ob = { .ops = &ops, .user = &t.b };
+	int sv[2];
+
+	assert_int_equal(socketpair(family, SOCK_STREAM | SOCK_CLOEXEC, 0, sv),
+			 0);
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &oa, &t.a.c), 0);
+	if (!with_b)
+		return sv[1];
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[1], &ob, &t.b.c), 0);
+	return -1;
+}
+
+static int send_path(struct pool_conn *c, uint64_t req, size_t path_len)
+{
+	Kvpool__Key key = KVPOOL__KEY__INIT;
+	uint8_t *path = calloc(1, path_len + 1);
+	int err;
+
+	key.path.data = path;
+	key.path.len = path_len;
+	t.a.in_call = t.b.in_call = true;
+	err = pool_conn_send(c, POOL_MSG_RETURN, req, &key.base);
+	t.a.in_call = t.b.in_call = false;
+	free(path);
+	return err;
+}
+
+static void on_accept(void *arg, int fd)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = arg };
+
+	assert_int_equal(pool_conn_from_fd(&t.loop, fd, &o,
+					   &((struct end *)arg)->c),
+			 0);
+}
+
+/* ---- frames ---- */
+
+static void frames_of_all_sizes_arrive_in_order(void **state)
+{
+	static const size_t sizes[] = { 0, 1, 100, 300000, 5, POOL_PAYLOAD_MAX -
+							      16, 3 };
+
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	for (uint64_t i = 0; i < 7; i++) {
+		assert_int_equal(send_path(t.a.c, i + 1, sizes[i]), 0);
+		run_until(t.b.frames == i + 1);
+		assert_int_equal(t.b.req, i + 1);
+		assert_int_equal(t.b.type, POOL_MSG_RETURN);
+		assert_true(t.b.payload_len >= sizes[i]);
+	}
+	for (uint64_t i = 0; i < 1000; i++)
+		assert_int_equal(send_path(t.b.c, i, 50), 0);
+	run_until(t.a.frames == 1000);
+	assert_int_equal(t.a.req, 999);
+}
+
+static void a_stream_cut_into_single_bytes_is_understood(void **state)
+{
+	uint8_t b[POOL_WIRE_HEADER + 5] = { 0 };
+	struct pool_frame f = { .version = 1, .type = POOL_MSG_GET,
+				.payload_len = 5, .req = 9 };
+	int fd = connect_pair(AF_UNIX, false);
+
+	(void)state;
+	pool_frame_encode(&f, b);
+	for (size_t i = 0; i < 2 * sizeof(b); i++) {
+		assert_int_equal(write(fd, b + i % sizeof(b), 1), 1);
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		assert_int_equal(t.a.frames, (i + 1) / sizeof(b));
+	}
+	assert_int_equal(t.a.req, 9);
+	assert_int_equal(t.a.payload_len, 5);
+	close(fd);
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -ECONNRESET);
+}
+
+static void garbage_ends_the_connection_with_eproto(void **state)
+{
+	int fd = connect_pair(AF_UNIX, false);
+	uint8_t b[POOL_WIRE_HEADER] = { 1, 2, 3 };
+
+	(void)state;
+	assert_int_equal(write(fd, b, sizeof(b)), sizeof(b));
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -EPROTO);
+	assert_int_equal(t.a.frames, 0);
+	close(fd);
+}
+
+static void too_much_payload_is_refused_before_queueing(void **state)
+{
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	assert_int_equal(send_path(t.a.c, 0, POOL_PAYLOAD_MAX), -EMSGSIZE);
+	assert_int_equal(pool_conn_queued(t.a.c), 0);
+}
+
+static void a_queue_beyond_its_limit_refuses_frames(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a,
+				    .send_queue_max = 300000 };
+	unsigned int sent = 0;
+	int sv[2];
+	int err;
+
+	(void)state;
+	socketpair(AF_UNIX, SOCK_STREAM, 0, sv);
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &o, &t.a.c), 0);
+	while ((err = send_path(t.a.c, 0, 10000)) == 0)
+		sent++;
+	assert_int_equal(err, -ENOBUFS);
+	assert_true(sent >= 30);
+	assert_true(pool_conn_queued(t.a.c) <= 300000);
+	assert_true(pool_conn_queued(t.a.c) > 280000);
+	/* And all that was taken arrives. */
+	o.user = &t.b;
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[1], &o, &t.b.c), 0);
+	run_until(t.b.frames == sent);
+	assert_int_equal(pool_conn_queued(t.a.c), 0);
+}
+
+static void closing(struct end *e)
+{
+	pool_conn_close(e->c);
+	assert_int_equal(send_path(e->c, 0, 1), -ENOTCONN);
+}
+
+static void a_connection_may_be_closed_in_its_own_callback(void **state)
+{
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	t.b.on_frame = closing;
+	send_path(t.a.c, 0, 1);
+	send_path(t.a.c, 0, 1);
+	run_until(t.b.closed && t.a.closed);
+	assert_int_equal(t.b.frames, 1);
+	assert_int_equal(t.b.err, 0);
+	assert_int_equal(t.a.err, -ECONNRESET);
+}
+
+/* ---- bulk ---- */
+
+static int file_of(size_t len, uint8_t **ret_content)
+{
+	int fd = memfd_create("x", MFD_CLOEXEC);
+	uint8_t *p = malloc(len);
+
+	for (size_t i = 0; i < len; i++)
+		p[i] = (uint8_t)(i * 2654435761u >> 13);
+	assert_int_equal(write(fd, p, len), len);
+	*ret_content = p;
+	return fd;
+}
+
+struct sent {
+	int calls, err;
+	bool in_call;
+};
+
+static void on_sent(void *arg, int err)
+{
+	struct sent *s = arg;
+
+	assert_false(s->in_call);
+	s->calls++;
+	s->err = err;
+}
+
+static void bulk_arrives_by(int sink, size_t room)
+{
+	struct sent sent[3] = { 0 };
+	uint8_t *content;
+	int fd = file_of(3 * MIB + 77, &content);
+
+	connect_pair(AF_UNIX, true);
+	t.b.sink = sink;
+	t.b.room = room;
+	for (int i = 0; i < 3; i++) {
+		sent[i].in_call = true;
+		assert_int_equal(pool_conn_send_file(
+					 t.a.c, POOL_MSG_DATA, 5, NULL, fd,
+					 (uint64_t)i, 3 * MIB + 7, on_sent,
+					 &sent[i]),
+				 0);
+		sent[i].in_call = false;
+		send_path(t.a.c, 6, 10);
+	}
+	run_until(t.b.bulks == 3 && t.b.frames == 3);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(sent[i].calls, 1);
+		assert_int_equal(sent[i].err, 0);
+	}
+	assert_memory_equal(t.b.bulk, content + 2, 3 * MIB + 7);
+	close(fd);
+	free(content);
+}
+
+static void bulk_arrives_through_staging(void **state)
+{
+	(void)state;
+	bulk_arrives_by(STAGE, 0);
+}
+
+static void bulk_arrives_straight_in_memory(void **state)
+{
+	(void)state;
+	bulk_arrives_by(STRAIGHT, 0);
+}
+
+static void bulk_arrives_in_rooms(void **state)
+{
+	(void)state;
+	bulk_arrives_by(ROOM, 100001);
+}
+
+static void dropped_bulk_memory_is_not_touched_again(void **state)
+{
+	uint8_t *content;
+	int fd = file_of(2 * MIB, &content);
+	uint64_t at;
+
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	t.b.sink = STRAIGHT;
+	pool_conn_send_file(t.a.c, POOL_MSG_DATA, 5, NULL, fd, 0, 2 * MIB,
+			    NULL, NULL);
+	run_until(t.b.bulk_got > 0);
+	at = t.b.bulk_got;
+	assert_true(at < 2 * MIB);
+	pool_conn_bulk_drop(t.b.c);
+	t.b.sink = ROOM; /* of nothing: on_bulk_data copies */
+	t.b.rooms = 2;
+	memset(t.b.bulk, 0, at);
+	run_until(t.b.bulks == 1);
+	for (size_t i = 0; i < at; i++)
+		assert_int_equal(t.b.bulk[i], 0);
+	assert_memory_equal(t.b.bulk + at, content + at, 2 * MIB - at);
+	close(fd);
+	free(content);
+}
+
+static void a_file_too_short_ends_the_connection_and_tells(void **state)
+{
+	struct sent sent = { 0 };
+	uint8_t *content;
+	int fd = file_of(1000, &content);
+
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	assert_int_equal(pool_conn_send_file(t.a.c, POOL_MSG_DATA, 5, NULL, fd,
+					     0, 1001, on_sent, &sent),
+			 0);
+	run_until(t.a.closed && t.b.closed);
+	assert_int_equal(sent.calls, 1);
+	assert_int_equal(sent.err, -EIO);
+	assert_int_equal(t.a.err, -EIO);
+	assert_int_equal(t.b.bulks, 0);
+	close(fd);
+	free(content);
+}
+
+static void closing_tells_the_owner_of_a_file_being_sent(void **state)
+{
+	struct sent sent = { 0 };
+	uint8_t *content;
+	int fd = file_of(8 * MIB, &content), raw;
+
+	(void)state;
+	raw = connect_pair(AF_UNIX, false);
+	pool_conn_send_file(t.a.c, POOL_MSG_DATA, 5, NULL, fd, 0, 8 * MIB,
+			    on_sent, &sent);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+	pool_conn_close(t.a.c);
+	assert_int_equal(sent.calls, 0);
+	run_until(t.a.closed);
+	assert_int_equal(sent.calls, 1);
+	assert_int_equal(sent.err, -ECANCELED);
+	close(raw);
+	close(fd);
+	free(content);
+}
+
+/* ---- descriptors ---- */
+
+static void a_descriptor_rides_on_its_frame(void **state)
+{
+	uint8_t *content;
+	int fd = file_of(10, &content);
+	struct stat want, got;
+
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	for (int i = 0; i < 50; i++)
+		send_path(t.a.c, 1, 1000);
+	assert_int_equal(pool_conn_send_fd(t.a.c, POOL_MSG_LENT, 2, NULL, fd),
+			 0);
+	assert_int_equal(pool_conn_send_fd(t.a.c, POOL_MSG_LENT, 2, NULL, fd),
+			 0);
+	close(t.b.fd);
+	run_until(t.b.frames == 51);
+	assert_true(t.b.fd >= 0);
+	assert_int_equal(t.b.req, 2);
+	fstat(fd, &want);
+	fstat(t.b.fd, &got);
+	assert_true(want.st_ino == got.st_ino);
+	assert_true(fcntl(t.b.fd, F_GETFD) & FD_CLOEXEC);
+	close(t.b.fd);
+	t.b.fd = -1;
+	run_until(t.b.frames == 52);
+	assert_true(t.b.fd >= 0);
+	close(fd);
+	free(content);
+}
+
+static unsigned int open_fds(void)
+{
+	unsigned int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void send_with_fds(int sock, const void *buf, size_t len, int fd,
+			  unsigned int nfds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(4 * sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)buf,
+			     .iov_len = len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1,
+			    .msg_control = control.buf,
+			    .msg_controllen = CMSG_SPACE(nfds * sizeof(int)) };
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+	for (unsigned int i = 0; i < nfds; i++)
+		memcpy(CMSG_DATA(h) + i * sizeof(int), &fd, sizeof(int));
+	assert_int_equal(sendmsg(sock, &m, 0), len);
+}
+
+static void descriptors_beyond_one_a_frame_break_it_and_leak_nothing(
+	void **state)
+{
+	uint8_t b[POOL_WIRE_HEADER];
+	struct pool_frame f = { .version = 1, .type = POOL_MSG_LENT };
+
+	(void)state;
+	pool_frame_encode(&f, b);
+	for (int how = 0; how < 4; how++) {
+		unsigned int before = open_fds();
+		int raw = connect_pair(AF_UNIX, false);
+
+		t.a.closed = false;
+		switch (how) {
+		case 0: /* two at once */
+			send_with_fds(raw, b, sizeof(b), 0, 2);
+			break;
+		case 1: /* more than there is room for */
+			send_with_fds(raw, b, sizeof(b), 0, 4);
+			break;
+		case 2: /* one each on two halves */
+			send_with_fds(raw, b, 10, 0, 1);
+			send_with_fds(raw, b + 10, 10, 0, 1);
+			break;
+		case 3: /* on a frame with bulk */
+			f.bulk_len = 100;
+			pool_frame_encode(&f, b);
+			send_with_fds(raw, b, sizeof(b), 0, 1);
+			break;
+		}
+		run_until(t.a.closed);
+		assert_int_equal(t.a.err, -EPROTO);
+		close(raw);
+		assert_int_equal(t.a.frames, 0);
+		assert_int_equal(open_fds(), before);
+	}
+}
+
+static void a_descriptor_of_an_unfinished_frame_is_closed(void **state)
+{
+	uint8_t b[POOL_WIRE_HEADER] = { 'K', 'V', 'P', '1' };
+	unsigned int before = open_fds();
+	int raw = connect_pair(AF_UNIX, false);
+
+	(void)state;
+	send_with_fds(raw, b, 4, 0, 1);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+	close(raw);
+	run_until(t.a.closed);
+	/* The loop's own descriptors stay; the pair is gone. */
+	assert_true(open_fds() <= before + 1);
+}
+
+/* ---- life ---- */
+
+static void dialling_by_name_opens_and_sends_what_was_queued(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
+	struct pool_hostport at = { .host = "127.0.0.1" };
+	struct pool_listener *l;
+
+	(void)state;
+	assert_int_equal(pool_listener_open(&t.loop, &at, on_accept, &t.b, &l),
+			 0);
+	at.port = pool_listener_port(l);
+	assert_true(at.port > 0);
+	strcpy(at.host, "localhost"); /* ::1 may be tried first */
+	assert_int_equal(pool_conn_connect(&t.loop, &at, &o, &t.a.c), 0);
+	assert_false(t.a.opened);
+	assert_int_equal(send_path(t.a.c, 3, 10), 0);
+	run_until(t.b.frames == 1);
+	assert_true(t.a.opened);
+	assert_int_equal(t.b.req, 3);
+	pool_listener_close(l);
+}
+
+static void refused_and_unknown_hosts_end_in_on_close(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
+	struct pool_hostport to = { .host = "127.0.0.1", .port = 1 };
+
+	(void)state;
+	assert_int_equal(pool_conn_connect(&t.loop, &to, &o, &t.a.c), 0);
+	assert_false(t.a.closed);
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -ECONNREFUSED);
+	assert_false(t.a.opened);
+	t.a.closed = false;
+	strcpy(to.host, "no-such-host.invalid");
+	assert_int_equal(pool_conn_connect(&t.loop, &to, &o, &t.a.c), 0);
+	run_until(t.a.closed);
+	assert_true(t.a.err == -EHOSTUNREACH || t.a.err == -ETIMEDOUT);
+	t.a.closed = false;
+	assert_int_equal(pool_conn_connect_unix(&t.loop, "/nonexistent/x", &o,
+						&t.a.c),
+			 0);
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -ENOENT);
+}
+
+static void closing_while_the_name_is_being_resolved_is_safe(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
+	struct pool_hostport to = { .host = "localhost", .port = 1 };
+
+	(void)state;
+	assert_int_equal(pool_conn_connect(&t.loop, &to, &o, &t.a.c), 0);
+	pool_conn_close(t.a.c);
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, 0);
+}
+
+static void silence_ends_the_connection_when_asked_for(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a,
+				    .idle_timeout_ms = 50 };
+	uint64_t began = uv_hrtime();
+	int sv[2];
+
+	(void)state;
+	socketpair(AF_UNIX, SOCK_STREAM, 0, sv);
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &o, &t.a.c), 0);
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -ETIMEDOUT);
+	assert_true(uv_hrtime() - began >= 45 * 1000000ull);
+	close(sv[1]);
+}
+
+static void input_that_waited_for_us_is_not_silence(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a,
+				    .idle_timeout_ms = 50 };
+	uint8_t b[POOL_WIRE_HEADER];
+	struct pool_frame f = { .version = 1, .type = POOL_MSG_SYNC };
+	int sv[2];
+
+	(void)state;
+	socketpair(AF_UNIX, SOCK_STREAM, 0, sv);
+	assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &o, &t.a.c), 0);
+	pool_frame_encode(&f, b);
+	assert_int_equal(write(sv[1], b, sizeof(b)), sizeof(b));
+	usleep(80000); /* the loop was busy elsewhere */
+	run_until(t.a.frames || t.a.closed);
+	assert_int_equal(t.a.frames, 1);
+	assert_false(t.a.closed);
+	close(sv[1]);
+}
+
+static void draining_sends_everything_before_the_end(void **state)
+{
+	enum { N = 500 };
+
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	for (int i = 0; i < N; i++)
+		assert_int_equal(send_path(t.a.c, 0, 10000), 0);
+	/* Unread input must not turn the end into a reset. */
+	send_path(t.b.c, 0, 100);
+	pool_conn_drain_close(t.a.c, 5000);
+	assert_int_equal(send_path(t.a.c, 0, 1), -ENOTCONN);
+	run_until(t.a.closed && t.b.closed);
+	assert_int_equal(t.b.frames, N);
+	assert_int_equal(t.a.frames, 0);
+	assert_int_equal(t.a.err, 0);
+}
+
+static void draining_gives_up_after_its_time(void **state)
+{
+	int raw = connect_pair(AF_UNIX, false);
+
+	(void)state;
+	for (int i = 0; i < 500; i++)
+		send_path(t.a.c, 0, 10000);
+	pool_conn_drain_close(t.a.c, 50);
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, 0);
+	close(raw);
+}
+
+static void draining_a_dialled_connection_waits_until_it_is_open(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
+	struct pool_hostport at = { .host = "127.0.0.1" };
+	struct pool_listener *l;
+
+	(void)state;
+	assert_int_equal(pool_listener_open(&t.loop, &at, on_accept, &t.b, &l),
+			 0);
+	at.port = pool_listener_port(l);
+	assert_int_equal(pool_conn_connect(&t.loop, &at, &o, &t.a.c), 0);
+	send_path(t.a.c, 3, 10);
+	pool_conn_drain_close(t.a.c, 5000);
+	run_until(t.a.closed && t.b.closed);
+	assert_int_equal(t.b.frames, 1);
+	assert_false(t.a.opened);
+	pool_listener_close(l);
+}
+
+static void detaching(struct end *e)
+{
+	e->detached = pool_conn_detach(e->c);
+	if (e->detached >= 0)
+		e->c = NULL;
+}
+
+static void a_detached_socket_lives_on_without_its_connection(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.b };
+
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	t.b.on_frame = detaching;
+	send_path(t.a.c, 1, 10);
+	run_until(t.b.frames == 1);
+	assert_true(t.b.detached >= 0);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+	assert_false(t.b.closed);
+	t.b.on_frame = NULL;
+	assert_int_equal(pool_conn_from_fd(&t.loop, t.b.detached, &o, &t.b.c),
+			 0);
+	send_path(t.a.c, 2, 10);
+	run_until(t.b.frames == 2);
+}
+
+static void detaching_with_bytes_already_read_is_refused(void **state)
+{
+	uint8_t b[2 * POOL_WIRE_HEADER];
+	struct pool_frame f = { .version = 1, .type = POOL_MSG_SYNC };
+	int raw = connect_pair(AF_UNIX, false);
+
+	(void)state;
+	pool_frame_encode(&f, b);
+	pool_frame_encode(&f, b + POOL_WIRE_HEADER);
+	t.a.on_frame = detaching;
+	assert_int_equal(write(raw, b, sizeof(b) - 1), sizeof(b) - 1);
+	run_until(t.a.frames == 1);
+	assert_int_equal(t.a.detached, -EBUSY);
+	close(raw);
+}
+
+/* ---- listening ---- */
+
+static void a_unix_listener_is_private_and_cleans_up(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
+	struct pool_listener *l, *second;
+	char path[64];
+	struct stat st;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/sock", t.dir);
+	assert_int_equal(pool_listener_open_unix(&t.loop, path, on_accept,
+						 &t.b, &l),
+			 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(pool_listener_open_unix(&t.loop, path, on_accept,
+						 &t.b, &second),
+			 -EADDRINUSE);
+	run_until(t.b.closed); /* the look whether somebody listens */
+	t.b.closed = false;
+	assert_int_equal(pool_conn_connect_unix(&t.loop, path, &o, &t.a.c), 0);
+	send_path(t.a.c, 1, 1);
+	run_until(t.b.frames == 1);
+	pool_listener_close(l);
+	assert_int_equal(stat(path, &st), -1);
+}
+
+static void a_stale_socket_is_replaced_and_another_file_is_not(void **state)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct pool_listener *l;
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	(void)state;
+	snprintf(un.sun_path, sizeof(un.sun_path), "%s/sock", t.dir);
+	assert_int_equal(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
+	close(fd);
+	assert_int_equal(pool_listener_open_unix(&t.loop, un.sun_path,
+						 on_accept, &t.b, &l),
+			 0);
+	pool_listener_close(l);
+	fd = open(un.sun_path, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	assert_int_equal(pool_listener_open_unix(&t.loop, un.sun_path,
+						 on_accept, &t.b, &l),
+			 -EEXIST);
+	assert_int_equal(unlink(un.sun_path), 0);
+}
+
+static void a_port_in_use_is_an_error(void **state)
+{
+	struct pool_hostport at = { .host = "127.0.0.1" };
+	struct pool_listener *l, *second;
+
+	(void)state;
+	assert_int_equal(pool_listener_open(&t.loop, &at, on_accept, &t.b, &l),
+			 0);
+	at.port = pool_listener_port(l);
+	assert_int_equal(pool_listener_open(&t.loop, &at, on_accept, &t.b,
+					    &second),
+			 -EADDRINUSE);
+	pool_listener_close(l);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(frames_of_all_sizes_arrive_in_order),
+		TEST(a_stream_cut_into_single_bytes_is_understood),
+		TEST(garbage_ends_the_connection_with_eproto),
+		TEST(too_much_payload_is_refused_before_queueing),
+		TEST(a_queue_beyond_its_limit_refuses_frames),
+		TEST(a_connection_may_be_closed_in_its_own_callback),
+		TEST(bulk_arrives_through_staging),
+		TEST(bulk_arrives_straight_in_memory),
+		TEST(bulk_arrives_in_rooms),
+		TEST(dropped_bulk_memory_is_not_touched_again),
+		TEST(a_file_too_short_ends_the_connection_and_tells),
+		TEST(closing_tells_the_owner_of_a_file_being_sent),
+		TEST(a_descriptor_rides_on_its_frame),
+		TEST(descriptors_beyond_one_a_frame_break_it_and_leak_nothing),
+		TEST(a_descriptor_of_an_unfinished_frame_is_closed),
+		TEST(dialling_by_name_opens_and_sends_what_was_queued),
+		TEST(refused_and_unknown_hosts_end_in_on_close),
+		TEST(closing_while_the_name_is_being_resolved_is_safe),
+		TEST(silence_ends_the_connection_when_asked_for),
+		TEST(input_that_waited_for_us_is_not_silence),
+		TEST(draining_sends_everything_before_the_end),
+		TEST(draining_gives_up_after_its_time),
+		TEST(draining_a_dialled_connection_waits_until_it_is_open),
+		TEST(a_detached_socket_lives_on_without_its_connection),
+		TEST(detaching_with_bytes_already_read_is_refused),
+		TEST(a_unix_listener_is_private_and_cleans_up),
+		TEST(a_stale_socket_is_replaced_and_another_file_is_not),
+		TEST(a_port_in_use_is_an_error),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
