@@ -156,7 +156,7 @@ static void list(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size,
 	struct listing l = { fs, req, NULL, size, 0, plus };
 
 	if (fs_is_proc(ino)) {
-		fs_proc_readdir(req, size, off);
+		fs_proc_readdir(req, size, off, plus);
 		return;
 	}
 	if (!h->dir) {
@@ -184,7 +184,7 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 {
 	struct fs *fs = fs_count(req, OP_READDIRPLUS);
 
-	list(req, fs, ino, size, off, fi, !fs_is_proc(ino));
+	list(req, fs, ino, size, off, fi, true);
 }
 
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

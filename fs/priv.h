@@ -222,7 +222,7 @@ void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_proc_read(fuse_req_t req, size_t size, off_t off,
 		  struct fuse_file_info *fi);
 void fs_proc_release(fuse_req_t req, struct fuse_file_info *fi);
-void fs_proc_readdir(fuse_req_t req, size_t size, off_t off);
+void fs_proc_readdir(fuse_req_t req, size_t size, off_t off, bool plus);
 static inline bool fs_is_proc(fuse_ino_t ino)
 {
 	return ino >= FS_PROC_DIR && ino < FS_PROC_MAX;

@@ -126,18 +126,22 @@ void fs_proc_release(fuse_req_t req, struct fuse_file_info *fi)
 	fuse_reply_err(req, 0);
 }
 
-void fs_proc_readdir(fuse_req_t req, size_t size, off_t off)
+void fs_proc_readdir(fuse_req_t req, size_t size, off_t off, bool plus)
 {
+	struct fuse_entry_param p = { .ino = 0 }; /* names only: look them up */
 	char buf[1024];
 	size_t len = 0, need, k;
-	struct stat st;
 
 	if (size > sizeof(buf))
 		size = sizeof(buf);
 	for (k = (size_t)off; k < NFILES; k++) {
-		fs_proc_stat(files[k].ino, &st);
-		need = fuse_add_direntry(req, buf + len, size - len,
-					 files[k].name, &st, (off_t)k + 1);
+		fs_proc_stat(files[k].ino, &p.attr);
+		need = plus ? fuse_add_direntry_plus(req, buf + len, size - len,
+						     files[k].name, &p,
+						     (off_t)k + 1) :
+			      fuse_add_direntry(req, buf + len, size - len,
+						files[k].name, &p.attr,
+						(off_t)k + 1);
 		if (need > size - len)
 			break;
 		len += need;

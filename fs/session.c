@@ -256,6 +256,7 @@ static int mount_session(struct fs *fs)
 		return err;
 	}
 	fs->se = fuse_session_new(&args, &ops, sizeof(ops), fs);
+	fuse_opt_free_args(&args);
 	if (!fs->se)
 		return -ENOMEM;
 	if (fuse_session_mount(fs->se, fs->mountpoint) != 0) {

@@ -11,6 +11,9 @@
  *	recv into an mmap of the file			1.9 / 1.6
  *	recv 2 MiB, pwrite it				2.3 / 1.9
  *	the same, pwrite on another thread (this)	2.9 / 2.1
+ * Whole fetches (pool_fetch_start to its callback), against a plain socket in
+ * the same minutes: 2.8 of 4.2 at 4 MiB, 3.4 of 4.2 into pages written before,
+ * 2.9 of 3.6 at 32 MiB.
  * A page that was reserved but never written is zeroed by the first access
  * unless that is one write of the whole (here: huge) page; so bytes are
  * gathered in chunks of 2 MiB, aligned in the file, and while the thread pool

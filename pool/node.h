@@ -139,6 +139,8 @@ struct node_writer {
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
 	uint64_t base_gen;   /* published generation it replaces */
+	uint64_t phantom_gen; /* the master gave it to a file that this one
+				 replaced: to be taken back if this goes too */
 	uint64_t reserved;   /* bytes fallocated ahead */
 	uint64_t claimed;    /* bytes granted by node_space and not yet written */
 	uint64_t breaches;   /* pool_store_breaches at creation */

@@ -161,12 +161,18 @@ static void fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 {
 	struct pool_node *n = f->n;
 	struct node_entry *e = f->e;
-	struct node_object *o = node_object_new(e, NODE_FETCHING);
+	bool stale = e->gen != f->gen || (e->obj && e->obj->gen >= f->gen);
+	struct node_object *o =
+		stale ? NULL : node_object_new(e, NODE_FETCHING);
 
-	if (!o) {
-		if (lent_fd >= 0)
+	if (!o) { /* overtaken, by a publication of our own perhaps */
+		if (lent_fd >= 0) {
 			close(lent_fd);
-		fetch_end(f, -ENOMEM);
+			pool_peers_return(n->peers,
+					  n->members[lender].addr.id, f->path,
+					  f->path_len, f->gen);
+		}
+		fetch_end(f, stale ? -ESTALE : -ENOMEM);
 		return;
 	}
 	o->gen = f->gen;
@@ -489,8 +495,11 @@ static void on_lent(struct pool_fetch *pf, int status)
 		fetch_keep(f, pf->lent_fd, f->holders[p->holder]);
 		return;
 	}
-	if (!status && pf->lent_fd >= 0)
+	if (!status && pf->lent_fd >= 0) {
 		close(pf->lent_fd);
+		pool_peers_return(f->n->peers, pf->from.id, f->path,
+				  f->path_len, f->gen);
+	}
 	pf->length = 0;
 	if (f->ended) {
 		fetch_end(f, f->status);

@@ -286,6 +286,12 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 
 	if (e && e->obj && e->obj->gen == gen)
 		return; /* the same content came again and was kept */
+	if (e && e->own) {
+		/* What replaced it will: published, kept as the same, or
+		 * dropped and then taken back (node_own_drop). */
+		e->own->w->phantom_gen = gen;
+		return;
+	}
 	undo = op_new(n, KVPOOL__OP__KIND__UNLINK, op->sent_path, len);
 	if (undo)
 		undo->gen = gen;

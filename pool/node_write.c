@@ -559,6 +559,10 @@ void node_own_drop(struct pool_node *n, struct node_entry *e)
 {
 	struct node_object *o = e->own;
 
+	if (o->w && o->w->phantom_gen &&
+	    !(e->obj && e->obj->gen == o->w->phantom_gen))
+		(void)node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e,
+				   o->w->phantom_gen);
 	e->own = NULL;
 	o->entry = NULL;
 	node_op_forget(n, o);
@@ -870,6 +874,12 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		return;
 	}
 	pool_count(&n->c.published);
+	if (gen < e->gen) { /* overtaken already: the newer one shows */
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		return;
+	}
 	o->gen = gen;
 	e->own = NULL;
 	if (gen > e->gen) {
