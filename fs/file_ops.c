@@ -258,6 +258,9 @@ static void open_own(struct open_req *r, struct node_object *own)
 		return;
 	}
 	rc = pool_node_unseal(fs->node, own);
+	if (rc == -EAGAIN && own->state == NODE_WRITING &&
+	    pool_now_ms() >= r->deadline_ms)
+		rc = 0; /* a writable mapping lives on: it is still open */
 	if (rc == -EAGAIN) {
 		if (pool_now_ms() >= r->deadline_ms) {
 			open_fail(r, EBUSY);

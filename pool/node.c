@@ -485,7 +485,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 		goto err_free;
 	uv_prepare_init(n->loop, &n->kick);
 	uv_timer_init(n->loop, &n->tick);
-	n->kick.data = n->tick.data = n;
+	uv_timer_init(n->loop, &n->soon);
+	n->kick.data = n->tick.data = n->soon.data = n;
 	uv_timer_start(&n->tick, on_tick, NODE_TICK_MS, NODE_TICK_MS);
 	*ret_node = n;
 	return 0;
@@ -598,11 +599,12 @@ static void finish_close(struct pool_node *n)
 	uv_timer_stop(&n->tick);
 	uv_prepare_stop(&n->kick);
 	n->kicked = true;
-	n->handles = 4; /* kick, tick, link, store (closed after the peers) */
+	n->handles = 5; /* kick, tick, soon, link, store (after the peers) */
 	node_fetch_fini(n);
 	node_space_fini(n);
 	uv_close((uv_handle_t *)&n->kick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->tick, on_uv_closed);
+	uv_close((uv_handle_t *)&n->soon, on_uv_closed);
 	node_link_close(n);
 	pool_peers_close(n->peers, on_peers_closed, n);
 }

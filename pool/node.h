@@ -155,6 +155,7 @@ struct node_writer {
 	bool renamed;	     /* its name came from a rename */
 	bool pristine_copy;  /* began as a copy of the published object */
 	bool queued;	     /* a seal retry is scheduled */
+	uint8_t tries;	     /* how many there were */
 	bool sampling;	     /* holds pool_store_sampling on */
 };
 
@@ -289,8 +290,8 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
 void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
 /*
  * It is to be written again although it has been sealed: back to WRITING.
- * -EAGAIN if that must wait (a worker or the master has it; it will be
- * published or dropped soon).
+ * -EAGAIN if that must wait (it is closed and about to be sealed, or a worker
+ * or the master has it): it will be published or dropped soon.
  */
 int pool_node_unseal(struct pool_node *n, struct node_object *o);
 /* A daemon-served writer's descriptor (borrowed while it has handles open), or

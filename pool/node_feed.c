@@ -340,6 +340,7 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 		if (it->reason == KVPOOL__DROP__REASON__EVICTED) {
 			pool_count(&n->c.evicted_last);
 			pool_count_add(&n->c.evicted_bytes, o->size);
+			node_space_answered(n, o);
 		}
 		node_object_drop(n, o, it->reason ==
 					 KVPOOL__DROP__REASON__EVICTED);

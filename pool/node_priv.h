@@ -12,7 +12,8 @@
 #define NODE_OPS_MAX (1u << 20) /* queued changes other than publications */
 #define NODE_OPS_INFLIGHT 4	/* batches the master has not answered */
 #define NODE_TICK_MS 20		/* housekeeping */
-#define NODE_RETRY_MS 10	/* a seal that found a writable mapping */
+#define NODE_RETRY_MS 1	/* a seal that found a writer */
+#define NODE_RETRY_FAST 20	/* so often; then at each tick */
 #define NODE_ABANDON_MS (10 * 60 * 1000) /* private, unused files */
 #define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
@@ -120,6 +121,7 @@ struct pool_node {
 
 	uv_prepare_t kick; /* runs once before the next poll, when asked */
 	uv_timer_t tick;
+	uv_timer_t soon; /* seal retries */
 	bool kicked;
 	bool closing;
 	uint64_t close_deadline_ms;
@@ -157,6 +159,7 @@ void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
 
 /* node_write.c */
 void node_writer_free(struct pool_node *n, struct node_object *o);
+void node_soon(uv_timer_t *h);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* own disappears (unlinked, poisoned, abandoned): the file is removed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
@@ -191,6 +194,8 @@ void node_synced(struct pool_node *n, uint64_t req);
 void node_space_run(struct pool_node *n);
 void node_space_init(struct pool_node *n);
 void node_space_fini(struct pool_node *n);
+/* The master's DROP of a copy it was asked about. */
+void node_space_answered(struct pool_node *n, const struct node_object *o);
 uint64_t node_space_evictable(struct pool_node *n);
 
 /* node_fetch.c */

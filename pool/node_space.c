@@ -232,6 +232,14 @@ static void ask_master(struct pool_node *n, uint64_t need, uint64_t now)
 	free(a);
 }
 
+/* The master let o go: what is still short is asked for at once. */
+void node_space_answered(struct pool_node *n, const struct node_object *o)
+{
+	if (o->asked_ms >= n->asked_reset_ms && n->asked_reset_ms)
+		n->asked_bytes -= o->ev.size < n->asked_bytes ? o->ev.size :
+								n->asked_bytes;
+}
+
 /* Is there anything that could still make room? */
 static bool hopeless(struct pool_node *n)
 {

@@ -388,7 +388,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 	int err;
 
 	if (o->state == NODE_WRITING)
-		return 0;
+		return w->queued ? -EAGAIN : 0; /* closed: about to seal */
 	if (o->state != NODE_PENDING || node_op_sent(n, o))
 		return -EAGAIN;
 	/* Without its metadata it is not taken for whole after a crash. */
@@ -688,11 +688,11 @@ static void sealed(struct pool_seal *ps, int status)
 	o->verified = true;
 	pool_count_add(&n->c.put_bytes, o->size);
 	learn(n, e, o->size);
+	o->state = NODE_PENDING; /* the worker is done with it */
 	if (same_as_published(e, o)) {
 		same_content(n, e, o);
 		goto out;
 	}
-	o->state = NODE_PENDING;
 	/* Renamed or changed while the worker ran: attach the truth. */
 	(void)node_write_blob(n, o);
 	if (node_op_publish(n, o) < 0)
@@ -786,8 +786,13 @@ void node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 		if (fd >= 0)
 			close(fd);
 		if (rc == -EBUSY) {
-			w->queued = true; /* node_writers_tick tries again */
+			/* The kernel lets go of the file just after RELEASE: at
+			 * once again, then (a mapping) at each tick. */
+			w->queued = true;
 			pool_count(&n->c.seal_retries);
+			if (w->tries++ < NODE_RETRY_FAST)
+				uv_timer_start(&n->soon, node_soon,
+					       NODE_RETRY_MS, 0);
 			return;
 		}
 		if (rc == 0 && outgrew(n, o)) {
@@ -816,6 +821,11 @@ void node_seal_candidates(struct pool_node *n)
 	pool_list_each(it, tmp, &n->writers)
 		node_try_seal(n, pool_list_entry(it, struct node_writer, link)
 					 ->obj, true);
+}
+
+void node_soon(uv_timer_t *h)
+{
+	node_writers_tick(h->data, pool_now_ms());
 }
 
 void node_writers_tick(struct pool_node *n, uint64_t now)

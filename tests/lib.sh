@@ -214,7 +214,8 @@ start_node() {
 		store[$name]=$tmp/$name.store
 	fi
 	args_of[$name]="$*"
-	opts=(--foreground --insecure --name "$name"
+	# Its own name on this machine: /run/kvpool/NAME has its socket.
+	opts=(--foreground --insecure --name "$name.$$"
 		--master "${listen[master]:-127.0.0.1:1}"
 		--listen "${listen[$name]}" --admin "${admin[$name]}"
 		--store-dir "${store[$name]}")
@@ -350,6 +351,9 @@ cleanup() {
 		ip netns del "$ns_tag$name"
 	done
 	[ -z "$bridge" ] || ip netns del "${ns_tag}br"
+	for name in "${!args_of[@]}"; do
+		rm -rf --one-file-system "/run/kvpool/${name:?}.$$"
+	done
 	rm -rf --one-file-system "$tmp"
 	exit $status
 }
