@@ -305,7 +305,7 @@ static void on_rewritten(void *arg, int status)
 								-status);
 		return;
 	}
-	if (!e || !e->own) {
+	if (!e || !e->own) { /* unbound before, or meanwhile */
 		open_fail(r, ESTALE);
 		return;
 	}
@@ -329,9 +329,8 @@ static void on_rewritten(void *arg, int status)
 	open_own(r, e->own);
 }
 
-static void open_rewrite(struct open_req *r)
+static void open_rewrite(struct open_req *r, struct node_entry *e)
 {
-	struct node_entry *e = r->inode->entry;
 	uint64_t keep = r->resize >= 0 ? (uint64_t)r->resize :
 			r->flags & O_TRUNC ? 0 : e->size;
 	int rc;
@@ -396,19 +395,35 @@ static void open_published(struct open_req *r)
 		open_fail(r, -rc);
 }
 
+/* The kernel's dentry is out of date. What it will find instead must be
+ * writable at once if that is what it wants: ESTALE works only once. */
+static void open_unbound(struct open_req *r)
+{
+	const char *path = r->inode->path;
+	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC);
+	struct pool_entry *e = path && writes && r->resize < 0 ?
+		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
+	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
+
+	if (f && !f->own && pool_node_published(f))
+		open_rewrite(r, f);
+	else
+		open_fail(r, ESTALE);
+}
+
 static void open_step(struct open_req *r)
 {
 	struct fs_inode *i = r->inode;
 
 	if (!i->entry)
-		open_fail(r, ESTALE);
+		open_unbound(r);
 	else if (i->entry->own)
 		open_own(r, i->entry->own);
 	else if (!pool_node_published(i->entry))
 		open_fail(r, ENOENT);
 	else if (wants_write(r->flags) || (r->flags & O_TRUNC) ||
 		 r->resize >= 0)
-		open_rewrite(r);
+		open_rewrite(r, i->entry);
 	else
 		open_published(r);
 }

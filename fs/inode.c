@@ -95,6 +95,7 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 	pool_gauge_add(&fs->ninodes, -1);
 	if (pe)
 		pool_node_tidy(fs->node, pe);
+	free(i->path);
 	free(i);
 }
 
@@ -113,6 +114,17 @@ void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n)
 	inode_maybe_free(fs, i);
 }
 
+/* The name an unbound inode had, if it still shows something. */
+static void keep_path(struct fs_inode *i)
+{
+	char path[POOL_PATH_MAX + 1];
+
+	if (i->nlookup == 0 || i->path ||
+	    pool_tree_path(&i->entry->e, path, sizeof(path)) < 0)
+		return;
+	i->path = strdup(path);
+}
+
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 {
 	struct stat st;
@@ -128,6 +140,7 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	i->size = i->obj && i->obj->state != NODE_WRITING ?
 			  i->obj->size : (uint64_t)st.st_size;
 	i->attr = *pool_node_attr(&i->entry->e);
+	keep_path(i);
 	i->entry->fs = NULL;
 	i->entry = NULL;
 	if (i->opens == 0) {

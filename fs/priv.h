@@ -28,7 +28,9 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  * A nodeid shows one content for ever: when its name gets another one, it is
  * unbound (entry == NULL, attributes frozen in `attr`, `size`), the dentry is
  * invalidated, and the next look-up makes another. An OPEN of an unbound
- * nodeid is answered with ESTALE: the kernel looks the name up again.
+ * nodeid is answered with ESTALE: the kernel looks the name up again - once
+ * only. So an OPEN for writing must have made the new generation before it
+ * says ESTALE, of an unbound nodeid too (by its `path`).
  *
  * invariant             bound file          unbound file       dir
  *   entry->fs == this   yes                 entry NULL         dir->fs
@@ -51,6 +53,7 @@ struct fs_inode {
 	uint64_t size;
 	struct node_attr attr;
 	uint64_t atime_ns; /* 0: never set; then mtime */
+	char *path; /* owns; of an unbound file: the name it had */
 };
 
 enum fs_op {

@@ -12,7 +12,7 @@ start_node a --store-size 384M
 start_node b --store-size 384M
 for n in a b; do
 	mode=$(status_json $n .data_mode)
-	[ "$mode" = "$KVTEST_MODE" ] || fail "$n serves in mode $mode"
+	[[ $mode == *"$KVTEST_MODE"* ]] || fail "$n serves in mode $mode"
 done
 
 echo "== all traces"
