@@ -297,7 +297,6 @@ static void on_rewritten(void *arg, int status)
 	struct open_req *r = arg;
 	struct fs *fs = r->fs;
 	struct node_entry *e = r->inode->entry;
-	struct fs_inode *fresh;
 
 	r->rewriting = false;
 	if (status) {
@@ -310,23 +309,10 @@ static void on_rewritten(void *arg, int status)
 		return;
 	}
 	/* The name shows the new file from now on; this nodeid keeps the old
-	 * content. The kernel looks the name up again. */
+	 * content. The kernel looks the name up again (truncate(2), too). */
 	fs_inode_unbind(fs, r->inode);
-	if (r->resize < 0) {
-		pool_count(&fs->stale_opens);
-		open_fail(r, ESTALE);
-		return;
-	}
-	fresh = fs_inode_bind(fs, &e->e);
-	if (!fresh) {
-		open_fail(r, ENOMEM);
-		return;
-	}
-	fresh->nlookup++; /* ours, in place of the old inode's */
-	fs_inode_forget(fs, r->inode, 1);
-	r->inode = fresh;
-	fs_notify_entry(fs, &e->e);
-	open_own(r, e->own);
+	pool_count(&fs->stale_opens);
+	open_fail(r, ESTALE);
 }
 
 static void open_rewrite(struct open_req *r, struct node_entry *e)
