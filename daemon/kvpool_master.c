@@ -16,14 +16,13 @@
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
 #include "daemon/options.h"
+#include "daemon/program.h"
 #include "master/server.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool_api.h"
 
 #define DEFAULT_STATE "/var/lib/kvpool/master.state"
-#define OBJECTS_LIMIT_MAX 10000
-#define OBJECTS_LIMIT_DEFAULT 1000
 
 static const char usage[] =
 	"usage: kvpool-master [OPTION]...\n"
@@ -105,12 +104,9 @@ static struct daemon_option options[] = {
 };
 
 struct program {
-	uv_loop_t loop;
-	uv_signal_t term, intr, hup;
-	struct pool_metrics *metrics;
+	struct daemon_program base; /* first */
 	struct master *master;
 	struct daemon_admin *admin;
-	bool closing;
 };
 
 /* ---- pages ---- */
@@ -151,17 +147,12 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 {
 	struct program *p = arg;
 	const char *prefix = q->get(q, "prefix");
-	const char *limit_text = q->get(q, "limit");
-	uint64_t limit = OBJECTS_LIMIT_DEFAULT;
+	unsigned int limit;
 
-	if (limit_text &&
-	    pool_parse_u64(limit_text, 1, OBJECTS_LIMIT_MAX, &limit)) {
-		*ret_status = 400;
-		*ret_text = "limit: accepted: 1 to 10000";
+	if (daemon_page_limit(q, &limit, ret_status, ret_text))
 		return NULL;
-	}
 	return master_objects_json(p->master, prefix ? prefix : "",
-				   q->get(q, "token"), (unsigned int)limit);
+				   q->get(q, "token"), limit);
 }
 
 static const struct daemon_admin_page pages[] = {
@@ -175,18 +166,14 @@ static bool is_ready(void *arg)
 {
 	struct program *p = arg;
 
-	return !p->closing && master_ready(p->master);
+	return !p->base.closing && master_ready(p->master);
 }
 
 /* ---- end ---- */
 
 static void on_master_closed(void *arg)
 {
-	struct program *p = arg;
-
-	uv_close((uv_handle_t *)&p->term, NULL);
-	uv_close((uv_handle_t *)&p->intr, NULL);
-	uv_close((uv_handle_t *)&p->hup, NULL);
+	daemon_program_closed(arg);
 }
 
 /* The pages look at the master, so they go first. */
@@ -197,58 +184,24 @@ static void on_admin_closed(void *arg)
 	master_close(p->master, on_master_closed, p);
 }
 
-static void on_stop(uv_signal_t *sig, int signum)
+static void stop(struct daemon_program *base)
 {
-	struct program *p = sig->data;
+	struct program *p = (struct program *)base;
 
-	if (p->closing)
-		return;
-	p->closing = true;
-	pool_info("signal %d: closing", signum);
 	daemon_admin_close(p->admin, on_admin_closed, p);
-}
-
-static void on_hup(uv_signal_t *sig, int signum)
-{
-	(void)sig;
-	(void)signum;
-	daemon_log_reopen();
 }
 
 /* ---- start ---- */
 
-/* Cannot fail on a new loop but for want of descriptors or memory. */
-static int start_signal(struct program *p, uv_signal_t *sig, uv_signal_cb cb,
-			int signum)
-{
-	int rc = uv_signal_init(&p->loop, sig);
-
-	sig->data = p;
-	return rc ? rc : uv_signal_start(sig, cb, signum);
-}
-
-static int start_signals(struct program *p)
-{
-	int rc = start_signal(p, &p->term, on_stop, SIGTERM);
-
-	if (!rc)
-		rc = start_signal(p, &p->intr, on_stop, SIGINT);
-	if (!rc)
-		rc = start_signal(p, &p->hup, on_hup, SIGHUP);
-	if (rc)
-		pool_error("signals: %s", uv_strerror(rc));
-	return rc;
-}
-
 static int start_master(struct program *p)
 {
 	struct master_opts opts = {
-		.loop = &p->loop,
+		.loop = &p->base.loop,
 		.listen = conf.listen,
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
 		.summary_s = (unsigned int)(conf.summary_ms / 1000),
-		.metrics = p->metrics,
+		.metrics = p->base.metrics,
 	};
 
 	return master_open(&opts, &p->master);
@@ -257,9 +210,9 @@ static int start_master(struct program *p)
 static int start_admin(struct program *p)
 {
 	struct daemon_admin_opts opts = {
-		.loop = &p->loop,
+		.loop = &p->base.loop,
 		.listen = conf.admin,
-		.metrics = p->metrics,
+		.metrics = p->base.metrics,
 		.pages = pages,
 		.arg = p,
 		.ready = is_ready,
@@ -272,26 +225,14 @@ static int run(void)
 {
 	static struct program p;
 
-	p.metrics = pool_metrics_open();
-	if (!p.metrics || uv_loop_init(&p.loop)) {
-		pool_error("no memory or descriptors for an event loop");
-		return 1;
-	}
 	/* After a failure the process ends, and what is open with it. */
-	if (start_signals(&p) || start_master(&p) || start_admin(&p))
+	if (daemon_program_open(&p.base, stop) || start_master(&p) ||
+	    start_admin(&p))
 		return 1;
 	pool_info("kvpool-master %s: nodes at %s:%u, admin at %s:%u",
 		  kvpool_version(), conf.listen.host, master_port(p.master),
 		  conf.admin.host, daemon_admin_port(p.admin));
-	daemon_background_ready();
-	uv_run(&p.loop, UV_RUN_DEFAULT);
-	pool_metrics_close(p.metrics);
-	if (uv_loop_close(&p.loop)) {
-		pool_error("a handle was left open at the end");
-		return 1;
-	}
-	pool_info("closed");
-	return 0;
+	return daemon_program_run(&p.base);
 }
 
 static int check_options(void)
@@ -335,7 +276,6 @@ int main(int argc, char **argv)
 	}
 	if (check_options())
 		return 2;
-	signal(SIGPIPE, SIG_IGN);
 	pool_log_set_level((enum pool_log_level)conf.log_level);
 	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :
 			       daemon_background_start(conf.log_file);

@@ -21,6 +21,7 @@
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
 #include "daemon/options.h"
+#include "daemon/program.h"
 #include "fs/session.h"
 #include "master/server.h"
 #include "pool/base/log.h"
@@ -29,8 +30,6 @@
 #include "pool/node.h"
 
 #define RUN_DIR "/run/kvpool"
-#define OBJECTS_LIMIT_MAX 10000
-#define OBJECTS_LIMIT_DEFAULT 1000
 #define STORE_MIN (16ull << 20)
 #define PUBLISH_TIMEOUT_MS 5000
 
@@ -185,16 +184,14 @@ static struct daemon_option options[] = {
 };
 
 struct program {
-	uv_loop_t loop;
-	uv_signal_t term, intr, hup;
-	struct pool_metrics *metrics;
+	struct daemon_program base; /* first */
 	struct master *master; /* embedded, else NULL */
 	struct pool_node *node;
 	struct fs *fs; /* NULL without --mount */
 	struct daemon_admin *admin;
 	char *mount; /* absolute */
 	char dir[PATH_MAX]; /* of this node, in RUN_DIR */
-	bool closing, serving;
+	bool serving;
 };
 
 /* ---- pages ---- */
@@ -246,18 +243,12 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 {
 	struct program *p = arg;
 	const char *prefix = q->get(q, "prefix");
-	const char *limit_text = q->get(q, "limit");
-	uint64_t limit = OBJECTS_LIMIT_DEFAULT;
+	unsigned int limit;
 
-	if (limit_text &&
-	    pool_parse_u64(limit_text, 1, OBJECTS_LIMIT_MAX, &limit)) {
-		*ret_status = 400;
-		*ret_text = "limit: accepted: 1 to 10000";
+	if (daemon_page_limit(q, &limit, ret_status, ret_text))
 		return NULL;
-	}
 	return pool_node_objects_json(p->node, prefix ? prefix : "",
-				      q->get(q, "token"),
-				      (unsigned int)limit);
+				      q->get(q, "token"), limit);
 }
 
 static const struct daemon_admin_page pages[] = {
@@ -271,21 +262,14 @@ static bool is_ready(void *arg)
 {
 	struct program *p = arg;
 
-	return p->serving && !p->closing && pool_node_ready(p->node);
+	return p->serving && !p->base.closing && pool_node_ready(p->node);
 }
 
 /* ---- end: admin, mount, node, embedded master ---- */
 
-static void close_signals(struct program *p)
-{
-	uv_close((uv_handle_t *)&p->term, NULL);
-	uv_close((uv_handle_t *)&p->intr, NULL);
-	uv_close((uv_handle_t *)&p->hup, NULL);
-}
-
 static void on_master_closed(void *arg)
 {
-	close_signals(arg);
+	daemon_program_closed(arg);
 }
 
 static void on_node_closed(void *arg)
@@ -295,7 +279,7 @@ static void on_node_closed(void *arg)
 	if (p->master)
 		master_close(p->master, on_master_closed, p);
 	else
-		close_signals(p);
+		daemon_program_closed(&p->base);
 }
 
 static void on_fs_closed(void *arg)
@@ -315,67 +299,31 @@ static void on_admin_closed(void *arg)
 		on_fs_closed(p);
 }
 
-static void stop(struct program *p)
+static void stop(struct daemon_program *base)
 {
-	if (p->closing)
-		return;
-	p->closing = true;
+	struct program *p = (struct program *)base;
+
 	daemon_admin_close(p->admin, on_admin_closed, p);
-}
-
-static void on_stop(uv_signal_t *sig, int signum)
-{
-	pool_info("signal %d: closing", signum);
-	stop(sig->data);
-}
-
-static void on_hup(uv_signal_t *sig, int signum)
-{
-	(void)sig;
-	(void)signum;
-	daemon_log_reopen();
 }
 
 static void on_unmounted(void *arg)
 {
 	pool_info("the mount was taken away: closing");
-	stop(arg);
+	daemon_program_stop(arg);
 }
 
 /* ---- start ---- */
-
-static int start_signal(struct program *p, uv_signal_t *sig, uv_signal_cb cb,
-			int signum)
-{
-	int rc = uv_signal_init(&p->loop, sig);
-
-	sig->data = p;
-	return rc ? rc : uv_signal_start(sig, cb, signum);
-}
-
-static int start_signals(struct program *p)
-{
-	int rc = start_signal(p, &p->term, on_stop, SIGTERM);
-
-	if (!rc)
-		rc = start_signal(p, &p->intr, on_stop, SIGINT);
-	if (!rc)
-		rc = start_signal(p, &p->hup, on_hup, SIGHUP);
-	if (rc)
-		pool_error("signals: %s", uv_strerror(rc));
-	return rc;
-}
 
 static int start_master(struct program *p)
 {
 	char state[PATH_MAX + 32];
 	struct master_opts opts = {
-		.loop = &p->loop,
+		.loop = &p->base.loop,
 		.listen = conf.master,
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
 		.summary_s = 10,
-		.metrics = p->metrics,
+		.metrics = p->base.metrics,
 	};
 
 	if (!conf.embedded)
@@ -391,7 +339,7 @@ static int start_node(struct program *p)
 {
 	char store[PATH_MAX + 32], sock[PATH_MAX + 32];
 	struct pool_node_opts opts = {
-		.loop = &p->loop,
+		.loop = &p->base.loop,
 		.master = conf.master,
 		.listen = conf.listen,
 		.advertise = conf.advertise,
@@ -405,7 +353,7 @@ static int start_node(struct program *p)
 		.reserve = !conf.no_passthrough && conf.mount,
 		.movers = (unsigned int)conf.movers,
 		.prefetch_max = (unsigned int)conf.prefetch,
-		.metrics = p->metrics,
+		.metrics = p->base.metrics,
 	};
 
 	if (p->master)
@@ -418,12 +366,12 @@ static int start_node(struct program *p)
 static int start_mount(struct program *p)
 {
 	struct fs_opts opts = {
-		.loop = &p->loop,
+		.loop = &p->base.loop,
 		.node = p->node,
 		.mountpoint = p->mount,
 		.passthrough = !conf.no_passthrough,
 		.busy_poll_us = (unsigned int)conf.busy_poll_us,
-		.metrics = p->metrics,
+		.metrics = p->base.metrics,
 		.status = status_json,
 		.nodes = nodes_json,
 		.gone = on_unmounted,
@@ -436,9 +384,9 @@ static int start_mount(struct program *p)
 static int start_admin(struct program *p)
 {
 	struct daemon_admin_opts opts = {
-		.loop = &p->loop,
+		.loop = &p->base.loop,
 		.listen = conf.admin,
-		.metrics = p->metrics,
+		.metrics = p->base.metrics,
 		.pages = pages,
 		.arg = p,
 		.ready = is_ready,
@@ -506,35 +454,24 @@ static int make_run_dir(struct program *p)
 static int run(void)
 {
 	static struct program p;
+	int rc;
 
 	raise_nofile();
-	p.metrics = pool_metrics_open();
-	if (!p.metrics || uv_loop_init(&p.loop)) {
-		pool_error("no memory or descriptors for an event loop");
-		return 1;
-	}
 	/* After a failure the process ends, and what is open with it. */
-	if (make_run_dir(&p) || absolute_mount(&p) || start_signals(&p) ||
-	    start_master(&p) || start_node(&p) || start_mount(&p) ||
-	    start_admin(&p))
+	if (daemon_program_open(&p.base, stop) || make_run_dir(&p) ||
+	    absolute_mount(&p) || start_master(&p) || start_node(&p) ||
+	    start_mount(&p) || start_admin(&p))
 		return 1;
 	p.serving = true;
 	if (p.mount)
 		(void)daemon_pidfile_write(p.mount);
 	pool_info("kvpoold %s: %s, admin at %s:%u", kvpool_version(),
 		  conf.name, conf.admin.host, daemon_admin_port(p.admin));
-	daemon_background_ready();
-	uv_run(&p.loop, UV_RUN_DEFAULT);
+	rc = daemon_program_run(&p.base);
 	if (p.mount)
 		daemon_pidfile_remove(p.mount);
-	pool_metrics_close(p.metrics);
 	free(p.mount);
-	if (uv_loop_close(&p.loop)) {
-		pool_error("a handle was left open at the end");
-		return 1;
-	}
-	pool_info("closed");
-	return 0;
+	return rc;
 }
 
 static int check_options(void)
@@ -594,7 +531,6 @@ int main(int argc, char **argv)
 	}
 	if (check_options())
 		return 2;
-	signal(SIGPIPE, SIG_IGN);
 	pool_log_set_level((enum pool_log_level)conf.log_level);
 	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :
 			       daemon_background_start(conf.log_file);

@@ -225,16 +225,18 @@ static void on_resized(void *arg, int status)
 	struct fs_inode *i = r->inode;
 
 	r->rewriting = false;
+	/* A truncate(2) with no handle open is a write of its own. If it failed
+	 * nothing has changed: what was to be published still is, and a copy
+	 * of the published content is found to be the same. */
+	if (r->resize >= 0 && i->obj && i->obj->w && i->obj->w->opens == 0) {
+		pool_node_writer_opened(fs->node, i->obj);
+		pool_node_writer_flushed(fs->node, i->obj);
+		pool_node_writer_closed(fs->node, i->obj);
+	}
 	if (status) {
 		if (req)
 			fuse_reply_err(req, -status);
 	} else if (r->resize >= 0) {
-		/* A truncate(2) with no handle open is a write of its own. */
-		if (i->obj && i->obj->w && i->obj->w->opens == 0) {
-			pool_node_writer_opened(fs->node, i->obj);
-			pool_node_writer_flushed(fs->node, i->obj);
-			pool_node_writer_closed(fs->node, i->obj);
-		}
 		if (req)
 			resize_reply(req, fs, i);
 	} else if (req) {

@@ -7,6 +7,7 @@
 #include "fs/priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,7 +79,9 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		len += n;
 	}
 	for (k = 0; e && pool_node_info_names[k]; k++) {
-		if (pool_node_info(fs->node, e, pool_node_info_names[k], text,
+		if (pool_xattrs_get(pool_node_xattrs(e),
+				    pool_node_info_names[k], &vlen) ||
+		    pool_node_info(fs->node, e, pool_node_info_names[k], text,
 				   sizeof(text)) < 0)
 			continue;
 		n = strlen(pool_node_info_names[k]) + 1;
@@ -101,11 +104,11 @@ static int check_rule(const char *name, const void *value, size_t len,
 		return -EOPNOTSUPP;
 	if (strncmp(name, POOL_XATTR_PREFIX, strlen(POOL_XATTR_PREFIX)) != 0)
 		return 0;
-	for (k = 0; pool_node_info_names[k]; k++)
-		if (strcmp(name, pool_node_info_names[k]) == 0)
-			return -EPERM;
 	err = pool_rules_set(&r, name, value, len, is_dir, pool_wall_ns(),
 			     &accepted);
+	for (k = 0; err == -ENOTSUP && pool_node_info_names[k]; k++)
+		if (strcmp(name, pool_node_info_names[k]) == 0)
+			return -EPERM;
 	if (err == -EINVAL)
 		pool_info("%s: \"%.*s\" given; accepted: %s", name,
 			  (int)(len < 64 ? len : 64), (const char *)value,
@@ -131,12 +134,28 @@ static int change(struct fs *fs, struct pool_entry *e, const char *name,
 	return pool_node_setattr(fs->node, e, POOL_SET_XATTRS, &unused, x);
 }
 
-/* "soft:30s" counts from now: kept as the time when it ends. */
+/* "soft:30s" counts from now: kept as the time when it ends, "soft@SECONDS". */
+static void pin_end(const char *name, const char **value, size_t *size,
+		    char *text, size_t cap)
+{
+	struct pool_rules r = { 0 };
+
+	if (strcmp(name, POOL_XATTR_PREFIX "pin") != 0 ||
+	    pool_rules_set(&r, name, *value, *size, false, pool_wall_ns(),
+			   NULL) != 0 || !r.pin_until_ns)
+		return;
+	*size = (size_t)snprintf(text, cap, "soft@%llu",
+				 (unsigned long long)(r.pin_until_ns + 999999999u) /
+					 1000000000u);
+	*value = text;
+}
+
 void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		 const char *value, size_t size, int flags)
 {
 	struct fs *fs = fs_count(req, OP_SETXATTR);
 	struct pool_entry *e = entry_of(fs, ino);
+	char text[32];
 	int err;
 
 	if (!e) {
@@ -144,8 +163,10 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		return;
 	}
 	err = check_rule(name, value, size, e->is_dir);
-	if (!err)
+	if (!err) {
+		pin_end(name, &value, &size, text, sizeof(text));
 		err = change(fs, e, name, value, size, flags);
+	}
 	fuse_reply_err(req, -err);
 }
 

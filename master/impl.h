@@ -106,7 +106,7 @@ struct master_stats {
 	struct pool_hist sync;
 	struct pool_gauge keys, dirs, bytes, tombs, nodes, nodes_alive,
 		capacity, used, evictable, sessions, subscribers, needs, unmet,
-		soft, hard, ready, epoch, state_bytes;
+		soft, hard, ready, epoch, state_bytes, feed_seq, uptime;
 };
 
 struct master_repair {

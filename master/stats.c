@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "master/impl.h"
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 
 struct named {
@@ -165,6 +166,12 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		{ &st->state_bytes,
 		  { "kvpool_master_state_bytes", NULL,
 		    "Size of the state file." } },
+		{ &st->feed_seq,
+		  { "kvpool_master_feed_sequence", NULL,
+		    "Number of the latest change." } },
+		{ &st->uptime,
+		  { "kvpool_master_uptime_seconds", NULL,
+		    "Since the master's start." } },
 	};
 	size_t i;
 	int err = 0;
@@ -209,6 +216,8 @@ static void on_print(void *arg)
 	set(&st->hard, m->map.pinned[POOL_PIN_HARD]);
 	set(&st->ready, m->ready);
 	set(&st->epoch, m->epoch);
+	set(&st->feed_seq, m->map.feed.seq);
+	set(&st->uptime, (pool_now_ms() - m->start_ms) / 1000);
 	set(&st->state_bytes, m->state ? master_state_bytes(m->state) : 0);
 	raise_to(&st->graves_forgotten, m->map.nforgotten);
 	raise_to(&st->holders_full, m->map.holders_full);

@@ -9,6 +9,7 @@
 
 #include "pool/base/parse.h"
 #include "pool/tree.h"
+#include "pool/wire.h"
 
 const char *kvpool_version(void)
 {
@@ -48,6 +49,27 @@ static int get_number(const char *path, const char *name, uint64_t max,
 	return pool_parse_u64(text, 0, max, ret_value) ? -EBADMSG : 0;
 }
 
+/* "EPOCH.SEQUENCE", as one number. */
+static int get_generation(const char *path, uint64_t *ret_gen)
+{
+	char text[64], *dot;
+	uint64_t epoch, seq;
+	int rc = get_text(path, "user.kvpool.generation", text, sizeof(text));
+
+	*ret_gen = 0;
+	if (rc || !text[0])
+		return rc;
+	dot = strchr(text, '.');
+	if (!dot)
+		return -EBADMSG;
+	*dot = '\0';
+	if (pool_parse_u64(text, 0, UINT64_MAX >> POOL_GEN_SEQ_BITS, &epoch) ||
+	    pool_parse_u64(dot + 1, 0, (1ull << POOL_GEN_SEQ_BITS) - 1, &seq))
+		return -EBADMSG;
+	*ret_gen = epoch << POOL_GEN_SEQ_BITS | seq;
+	return 0;
+}
+
 int kvpool_stat(const char *path, struct kvpool_stat *ret_stat)
 {
 	struct kvpool_stat s = { .struct_size = sizeof(s) };
@@ -61,10 +83,9 @@ int kvpool_stat(const char *path, struct kvpool_stat *ret_stat)
 		return -errno;
 	rc = get_text(path, "user.kvpool.state", s.state, sizeof(s.state));
 	if (!rc)
-		rc = get_number(path, "user.kvpool.generation", UINT64_MAX,
-				&s.generation);
+		rc = get_generation(path, &s.generation);
 	if (!rc)
-		rc = get_number(path, "user.kvpool.replicas", UINT32_MAX,
+		rc = get_number(path, "user.kvpool.holders", UINT32_MAX,
 				&replicas);
 	if (!rc)
 		rc = get_text(path, "user.kvpool.checksum", s.checksum,

@@ -39,9 +39,10 @@ struct kvpool_stat {
 	size_t struct_size;  /* in: sizeof(struct kvpool_stat) */
 	uint64_t size;	     /* bytes */
 	uint64_t generation; /* grows with each rewrite of the name; 0: not
-				published yet */
+				published yet. Elsewhere it is shown as
+				EPOCH.SEQUENCE, the upper 24 and lower 40 bits */
 	uint32_t replicas;   /* whole copies known of; 0: not told */
-	char state[KVPOOL_STATE_MAX];	    /* "published", ...; "" not told */
+	char state[KVPOOL_STATE_MAX];	    /* "held", "cached", "remote", ... */
 	char checksum[KVPOOL_CHECKSUM_MAX]; /* hex XXH3-128; "" not told */
 };
 

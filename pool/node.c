@@ -114,7 +114,8 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	o->state = NODE_HELD;
 	len = node_entry_path(&e->e, path);
 	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);
-	o->ev.size = (o->size + 4095) & ~(uint64_t)4095;
+	/* Of our store: what is borrowed takes nothing of it. */
+	o->ev.size = o->lent_fd >= 0 ? 0 : (o->size + 4095) & ~(uint64_t)4095;
 	pool_evict_insert(n->evict, &o->ev,
 			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
 }

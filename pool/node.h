@@ -252,8 +252,9 @@ int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
 		      struct pool_xattrs *xattrs);
 const struct node_attr *pool_node_attr(const struct pool_entry *e);
 struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
-/* user.kvpool.* computed ones: generation, checksum, state, replicas(=count),
- * nodes. Length or -ENODATA. */
+/* user.kvpool.* computed ones: generation, checksum, state, holders (how many
+ * nodes have a copy), nodes (which), and the rule replicas where none is set
+ * (what is inherited). Length or -ENODATA. */
 int pool_node_info(struct pool_node *n, struct pool_entry *e, const char *name,
 		   char *buf, size_t cap);
 extern const char *const pool_node_info_names[];
@@ -392,6 +393,8 @@ void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
 bool pool_node_ready(const struct pool_node *n);
 json_t *pool_node_status_json(struct pool_node *n);
 json_t *pool_node_nodes_json(struct pool_node *n);
+/* A page of at most limit objects at or below the path prefix (pool/pages.h),
+ * with "next", the token of the following page, or null. */
 json_t *pool_node_objects_json(struct pool_node *n, const char *prefix,
 			       const char *token, unsigned int limit);
 

@@ -10,7 +10,7 @@
  * for the next one; none left, no space or deadline over: -ENOENT for all.
  * The name is deleted or rewritten meanwhile: -ESTALE.
  *
- *   START --claim--> CLAIMED --reserve--> MOVING --sums--> VERIFY --> done
+ *   borrow --no--> claim --> MOVING --(several pieces)--> VERIFY --> done
  */
 #include "pool/node_priv.h"
 
@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
-#define RESERVE_MIN (256u << 10)   /* smaller ones are just written */
 #define PREFETCH_BYTES_MAX (256ull << 20)
 
 enum kind { WANTED, PREFETCH, REPLICA };
@@ -53,11 +52,12 @@ struct node_fetch {
 	struct node_claim claim;
 	bool claiming, claimed;
 	struct pool_file file; /* fd >= 0 while we have it */
-	struct pool_reserve reserve;
 	struct pool_verify verify;
 	uint64_t next_offset; /* first byte not asked for yet */
 	unsigned int busy;
 	bool waiting_worker, ended;
+	bool stale;  /* a holder named by the feed has no copy (any more) */
+	bool parked; /* waits for the feed to name others */
 	int status;
 	struct piece pieces[NODE_PIECES_MAX];
 	size_t path_len;
@@ -197,6 +197,21 @@ static void fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	fetch_end(f, 0);
 }
 
+/*
+ * An object that was moved is nowhere for the moment between its old holder's
+ * DROP and the feed that names the new one: wait for that, a little.
+ */
+static bool park(struct node_fetch *f)
+{
+	if (f->status != -ENOENT || !f->stale || f->kind == REPLICA ||
+	    f->e->gen != f->gen ||
+	    pool_now_ns() - f->start_ns > NODE_PARK_MS * 1000000ull)
+		return false;
+	f->ended = false;
+	f->parked = true;
+	return true;
+}
+
 /* Ends once no transfer or worker can touch f any more. */
 static void fetch_end(struct node_fetch *f, int status)
 {
@@ -219,7 +234,10 @@ static void fetch_end(struct node_fetch *f, int status)
 	status = f->status;
 	if (f->claimed)
 		pool_node_claim_end(n, f->size);
+	f->claimed = false;
 	discard_file(f);
+	if (park(f))
+		return;
 	e->fetch = NULL;
 	if (status) {
 		pool_count(&n->c.fetch_failures);
@@ -287,6 +305,7 @@ static void piece_failed(struct node_fetch *f, struct piece *p, int status)
 		return;
 	}
 	f->bad[p->holder] = true;
+	f->stale = f->stale || status == -ENOENT;
 	pool_count(&f->n->c.fetch_retries);
 	fetch_move(f);
 }
@@ -396,22 +415,9 @@ static void fetch_move(struct node_fetch *f)
 		verify_all(f);
 }
 
-static void on_reserved(struct pool_reserve *r, int status)
-{
-	struct node_fetch *f = pool_container_of(r, struct node_fetch,
-						 reserve);
-
-	f->waiting_worker = false;
-	if (f->claimed)
-		pool_node_claim_end(f->n, f->size);
-	f->claimed = false;
-	if (status || f->ended)
-		fetch_end(f, status);
-	else
-		fetch_move(f);
-}
-
-/* Space is ours: a file to land in, its pages allocated in large pieces. */
+/* Space is ours: a file to land in. Its pages are allocated as they arrive,
+ * in whole large folios (pool/landing.h); reserving them ahead would cost a
+ * round trip to a worker. */
 static void fetch_claimed(struct node_fetch *f)
 {
 	int err = pool_store_take(f->n->store, 0, &f->file);
@@ -419,23 +425,11 @@ static void fetch_claimed(struct node_fetch *f)
 	if (err) {
 		f->file.fd = -1;
 		fetch_end(f, err);
-		return;
-	}
-	if (f->size == 0) {
+	} else if (f->size == 0) {
 		fetch_keep(f, -1, 0);
-		return;
-	}
-	if (f->size < RESERVE_MIN) {
+	} else {
 		fetch_move(f);
-		return;
 	}
-	f->reserve.fd = f->file.fd;
-	f->reserve.size = f->size;
-	err = pool_store_reserve_start(f->n->store, &f->reserve, on_reserved);
-	if (err)
-		fetch_end(f, err);
-	else
-		f->waiting_worker = true;
 }
 
 static void on_claim(struct node_claim *c, int status)
@@ -464,14 +458,8 @@ static bool any_on_this_host(struct node_fetch *f)
 
 static void fetch_bytes(struct node_fetch *f)
 {
-	int rc = -EAGAIN;
+	int rc;
 
-	if (f->size >= RESERVE_MIN && f->n->opts.reserve)
-		rc = pool_store_take(f->n->store, f->size, &f->file);
-	if (rc == 0) {
-		fetch_move(f);
-		return;
-	}
 	f->file.fd = -1;
 	f->claim.cache_only = f->kind == PREFETCH;
 	rc = pool_node_claim_start(f->n, &f->claim, f->size,
@@ -506,7 +494,7 @@ static void on_lent(struct pool_fetch *pf, int status)
 		return;
 	}
 	if (status == -ENOENT)
-		f->bad[p->holder] = true;
+		f->bad[p->holder] = f->stale = true;
 	f->first = (uint8_t)p->holder;
 	fetch_bytes(f);
 }
@@ -523,13 +511,28 @@ static bool try_borrow(struct node_fetch *f)
 	return piece_start(f, p, 0, f->size, on_lent) == 0;
 }
 
+/* We fetch because we have no copy: if the feed names us, it is behind. */
+static void take_holders(struct node_fetch *f)
+{
+	unsigned int i;
+
+	f->nholders = f->e->nholders;
+	f->stale = false;
+	for (i = 0; i < f->nholders; i++) {
+		f->holders[i] = f->e->holders[i];
+		f->bad[i] = false;
+		f->stale = f->stale || f->holders[i] == f->n->index;
+	}
+	f->first = f->nholders > 1 ?
+			   (uint8_t)(pool_random_u64() % f->nholders) : 0;
+}
+
 static struct node_fetch *fetch_new(struct pool_node *n,
 				    struct node_entry *e, enum kind kind)
 {
 	char path[POOL_PATH_MAX + 1];
 	int len = node_entry_path(&e->e, path);
 	struct node_fetch *f;
-	unsigned int i;
 
 	if (len < 0)
 		return NULL;
@@ -548,11 +551,7 @@ static struct node_fetch *fetch_new(struct pool_node *n,
 	f->start_ns = pool_now_ns();
 	f->deadline_ms = pool_now_ms() + n->opts.deadline_ms +
 			 e->size * 1000 / NODE_FLOOR_BPS;
-	f->nholders = e->nholders;
-	for (i = 0; i < e->nholders; i++)
-		f->holders[i] = e->holders[i];
-	if (f->nholders > 1)
-		f->first = (uint8_t)(pool_random_u64() % f->nholders);
+	take_holders(f);
 	pool_list_init(&f->wants);
 	pool_list_add_tail(&n->fetches, &f->link);
 	e->fetch = f;
@@ -566,6 +565,26 @@ static void fetch_go(struct node_fetch *f)
 {
 	if (!try_borrow(f))
 		fetch_bytes(f);
+}
+
+/* Again, if the feed has named other holders meanwhile; else when it is time
+ * to give up. */
+static void unpark(struct node_fetch *f)
+{
+	unsigned int i;
+
+	f->parked = false;
+	if (f->nholders == f->e->nholders &&
+	    memcmp(f->holders, f->e->holders,
+		   f->nholders * sizeof(f->holders[0])) == 0) {
+		fetch_end(f, -ENOENT);
+		return;
+	}
+	take_holders(f);
+	f->next_offset = 0;
+	for (i = 0; i < NODE_PIECES_MAX; i++)
+		f->pieces[i].f.length = 0;
+	fetch_go(f);
 }
 
 /* ---- what others ask ---- */
@@ -796,6 +815,8 @@ void node_fetch_tick(struct pool_node *n, uint64_t now)
 			fetch_end(f, -ETIMEDOUT);
 		else if (f->e->gen != f->gen)
 			fetch_end(f, -ESTALE);
+		else if (f->parked)
+			unpark(f);
 	}
 }
 

@@ -61,6 +61,7 @@ int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 static void fill_info(struct pool_node *n, Kvpool__NodeInfo *info)
 {
 	struct pool_space sp;
+	uint64_t cached;
 
 	kvpool__node_info__init(info);
 	pool_store_space(n->store, &sp);
@@ -75,11 +76,8 @@ static void fill_info(struct pool_node *n, Kvpool__NodeInfo *info)
 	info->is_mount = n->opts.mount;
 	info->alive = true;
 	info->capacity = info->is_store ? sp.size : 0;
-	info->used = info->is_store ?
-			     sp.used - (sp.ready < sp.used ? sp.ready : 0) -
-				     pool_evict_bytes(n->evict,
-						      POOL_EVICT_CACHE) :
-			     0;
+	cached = sp.ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE);
+	info->used = info->is_store && sp.used > cached ? sp.used - cached : 0;
 	if (info->used > info->capacity)
 		info->used = info->capacity;
 	info->evictable = info->is_store ?

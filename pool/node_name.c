@@ -404,7 +404,8 @@ int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
 const char *const pool_node_info_names[] = {
 	"user.kvpool.generation", "user.kvpool.checksum",
 	"user.kvpool.state",	  "user.kvpool.holders",
-	"user.kvpool.nodes",	  NULL,
+	"user.kvpool.nodes",	  "user.kvpool.replicas",
+	NULL,
 };
 
 static const char *state_name(const struct node_entry *e)
@@ -444,6 +445,7 @@ int pool_node_info(struct pool_node *n, struct pool_entry *pe,
 		   const char *name, char *buf, size_t cap)
 {
 	const struct node_entry *e = node_file(pe);
+	struct pool_rules rules;
 	XXH128_canonical_t c;
 	XXH128_hash_t sum;
 	size_t i;
@@ -454,6 +456,11 @@ int pool_node_info(struct pool_node *n, struct pool_entry *pe,
 	name += strlen(POOL_XATTR_PREFIX);
 	if (strcmp(name, "state") == 0)
 		return snprintf(buf, cap, "%s", state_name(e));
+	/* A rule; where none is set, the one in force. */
+	if (strcmp(name, "replicas") == 0) {
+		pool_node_rules(n, pe, &rules);
+		return snprintf(buf, cap, "%u", rules.replicas);
+	}
 	if (!pool_node_published(e) || e->own)
 		return -ENODATA;
 	if (strcmp(name, "generation") == 0)

@@ -18,6 +18,7 @@
 #define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
 #define NODE_ASK_MS 250		/* ask for the same eviction again */
+#define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
 #define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
 #define NODE_PIECES_MAX 8	/* under way for one object */
 #define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
@@ -56,7 +57,7 @@ struct node_counters {
 	struct pool_gauge objects, object_bytes, cached, cached_bytes;
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
 	struct pool_gauge claimed;
-	struct pool_gauge evictable;
+	struct pool_gauge evictable, cut_off;
 	struct pool_hist put, fetch, publish;
 };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pool/pages.h"
 
 /* ---- metrics ---- */
 
@@ -119,6 +120,8 @@ static const struct {
 	GAUGE(pending, "pending_changes", "Changes the master has not answered"),
 	GAUGE(writing, "unpublished_files", "Local files not published"),
 	GAUGE(connected, "master_connected", "1 if joined"),
+	GAUGE(cut_off, "cut_off_seconds",
+	      "Without a master for so long; 0: connected"),
 	GAUGE(epoch, "master_epoch", "The master's epoch"),
 	GAUGE(names, "names", "Names in the mirror of the namespace"),
 };
@@ -131,6 +134,11 @@ static uint64_t count_list(const struct pool_list *l)
 	for (it = l->next; it != l; it = it->next)
 		k++;
 	return k;
+}
+
+static uint64_t cut_off_ms(const struct pool_node *n)
+{
+	return n->cut_off_ms ? pool_now_ms() - n->cut_off_ms : 0;
 }
 
 void node_gauges(struct pool_node *n)
@@ -158,6 +166,7 @@ void node_gauges(struct pool_node *n)
 				count_list(&n->sealing)));
 	pool_gauge_set(&c->writing, (int64_t)count_list(&n->writers));
 	pool_gauge_set(&c->connected, node_link_up(n));
+	pool_gauge_set(&c->cut_off, (int64_t)(cut_off_ms(n) / 1000));
 	pool_gauge_set(&c->epoch, (int64_t)n->epoch);
 	pool_gauge_set(&c->names, (int64_t)n->tree.hash.count);
 }
@@ -208,7 +217,6 @@ bool pool_node_ready(const struct pool_node *n)
 json_t *pool_node_status_json(struct pool_node *n)
 {
 	char master[POOL_HOST_MAX + 16];
-	uint64_t now = pool_now_ms();
 	struct node_counters *c = &n->c;
 	json_t *s;
 
@@ -232,7 +240,7 @@ json_t *pool_node_status_json(struct pool_node *n)
 		"{s:s, s:b, s:I, s:I, s:I}", "address", master, "connected",
 		node_link_up(n), "epoch", G(epoch), "index",
 		(json_int_t)n->index, "cut_off_ms",
-		(json_int_t)(n->cut_off_ms ? now - n->cut_off_ms : 0)));
+		(json_int_t)cut_off_ms(n)));
 	json_object_set_new(s, "objects", json_integer(G(objects)));
 	json_object_set_new(s, "bytes", json_integer(G(object_bytes)));
 	json_object_set_new(s, "cached", json_integer(G(cached)));
@@ -289,44 +297,47 @@ static json_t *object_json(struct pool_node *n, struct node_entry *e,
 			     sizeof(state));
 	(void)pool_node_info(n, &e->e, "user.kvpool.generation", gen,
 			     sizeof(gen));
-	return json_pack("{s:s%, s:I, s:s, s:s, s:s, s:s, s:i}", "path", path,
-			 strlen(path), "size",
+	return json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:i}", "path",
+			 pool_pages_text(path, strlen(path)), "size",
 			 (json_int_t)(e->own ? e->own->size : e->size),
 			 "generation", gen, "checksum", sum, "nodes", nodes,
 			 "state", state, "replicas", (int)e->replicas);
 }
 
-/* The token is the path of the last entry of the page before. */
+static json_t *objects_page(struct pool_node *n, struct pool_entry *e,
+			    const struct pool_entry *top, unsigned int limit)
+{
+	/* What is passed over costs time, too. */
+	unsigned int steps = 8 * limit + 1000;
+	json_t *list = json_array(), *token = NULL;
+	struct pool_entry *last = NULL;
+	char path[POOL_PATH_MAX + 1];
+
+	for (; list && e && limit && steps--; e = pool_pages_next(e, top)) {
+		last = e;
+		if (e->is_dir || !pool_node_visible(e) ||
+		    node_entry_path(e, path) < 0)
+			continue;
+		limit--;
+		if (json_array_append_new(list, object_json(n, node_file(e),
+							    path))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	if (!list)
+		return NULL;
+	if (e && last)
+		token = pool_pages_token(last);
+	return json_pack("{s:o, s:o}", "objects", list, "next",
+			 token ? token : json_null());
+}
+
 json_t *pool_node_objects_json(struct pool_node *n, const char *prefix,
 			       const char *token, unsigned int limit)
 {
-	char path[POOL_PATH_MAX + 1];
-	struct pool_entry *e = &n->tree.root->e;
-	json_t *list = json_array(), *page;
-	size_t plen = prefix ? strlen(prefix) : 0, count = 0;
-	bool more = false;
+	struct pool_entry *top, *e;
 
-	if (!list)
-		return NULL;
-	if (token) {
-		e = pool_tree_lookup(&n->tree, token, strlen(token));
-		if (!e)
-			e = &n->tree.root->e;
-	}
-	while ((e = pool_tree_next(&n->tree, e)) != NULL) {
-		if (e->is_dir || !pool_node_visible(e) ||
-		    node_entry_path(e, path) < 0 ||
-		    (plen && strncmp(path, prefix, plen) != 0))
-			continue;
-		json_array_append_new(list, object_json(n, node_file(e),
-							path));
-		if (++count == limit) {
-			more = true;
-			break;
-		}
-	}
-	page = json_pack("{s:o}", "objects", list);
-	if (page && more)
-		json_object_set_new(page, "next", json_string(path));
-	return page;
+	e = pool_pages_first(&n->tree, prefix, token, &top);
+	return objects_page(n, e, top, limit);
 }

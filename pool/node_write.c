@@ -55,16 +55,19 @@ static void learn(struct pool_node *n, struct node_entry *e, uint64_t size)
 
 static uint64_t predict(struct pool_node *n, struct node_dirent *dir)
 {
+	const struct node_learn *l = &dir->learn;
 	struct pool_dir *d;
-	const struct node_learn *l = &n->learn;
 
-	for (d = &dir->d; d; d = d->e.parent) {
+	if (l->count > 0)
+		return l->varied ? 2 * l->largest : l->last;
+	/* Nothing of its own: from above, if that is of one mind (reserving for
+	 * the largest of a mixed lot would waste what is kept ready). */
+	for (d = dir->d.e.parent; d; d = d->e.parent)
 		if (node_dir(&d->e)->learn.count > 0) {
 			l = &node_dir(&d->e)->learn;
-			break;
+			return l->varied ? 0 : l->last;
 		}
-	}
-	return l->varied ? 2 * l->largest : l->last;
+	return n->learn.varied ? 0 : n->learn.last;
 }
 
 /* ---- names that only a rename publishes ---- */

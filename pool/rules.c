@@ -124,12 +124,26 @@ static int pin_set_until(struct pool_rules *r, const char *duration,
 	return 0;
 }
 
+/* The form that is kept: it does not depend on when it is read. */
+static int pin_set_end(struct pool_rules *r, const char *seconds)
+{
+	uint64_t s;
+
+	if (pool_parse_u64(seconds, 1, UINT64_MAX / NS_PER_S, &s))
+		return -EINVAL;
+	r->pin = POOL_PIN_SOFT;
+	r->pin_until_ns = s * NS_PER_S;
+	return 0;
+}
+
 static int pin_set(struct pool_rules *r, const char *value, uint64_t now)
 {
 	int err;
 
 	if (!strncmp(value, "soft:", 5))
 		return pin_set_until(r, value + 5, now);
+	if (!strncmp(value, "soft@", 5))
+		return pin_set_end(r, value + 5);
 	err = set_word(&r->pin, pin_words, value);
 	if (!err)
 		r->pin_until_ns = 0;

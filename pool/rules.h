@@ -45,7 +45,8 @@ struct pool_rules {
 /*
  * Apply one attribute. name is the full xattr name ("user.kvpool.replicas").
  * Values: class = shared|noevict|scratch; pin = none|soft|soft:30s|hard
- * (relative times are counted from now_wall_ns); replicas = 1..8;
+ * (relative times are counted from now_wall_ns; soft@<seconds since 1970> is
+ * the form to keep, as it means the same whenever it is read); replicas = 1..8;
  * unlink = pool|node. An empty value unsets.
  * Returns 0; -ENOTSUP: not a rule (a read-only or unknown user.kvpool name);
  * -EINVAL: a rule with a bad value (what is accepted is in *ret_accepted,

@@ -79,15 +79,16 @@ static void a_files_attributes_become_a_struct(void **state)
 	struct kvpool_stat s = { .struct_size = sizeof(s) };
 
 	(void)state;
-	set("user.kvpool.state", "published");
-	set("user.kvpool.generation", "77");
-	set("user.kvpool.replicas", "2");
+	set("user.kvpool.state", "held");
+	set("user.kvpool.generation", "3.77");
+	set("user.kvpool.replicas", "1");
+	set("user.kvpool.holders", "2");
 	set("user.kvpool.checksum", "00112233445566778899aabbccddeeff");
 	assert_int_equal(kvpool_stat(path, &s), 0);
 	assert_int_equal(s.size, 5);
-	assert_int_equal(s.generation, 77);
+	assert_int_equal(s.generation, (uint64_t)3 << 40 | 77);
 	assert_int_equal(s.replicas, 2);
-	assert_string_equal(s.state, "published");
+	assert_string_equal(s.state, "held");
 	assert_string_equal(s.checksum, "00112233445566778899aabbccddeeff");
 }
 
@@ -105,13 +106,18 @@ static void what_is_not_told_is_zero_or_empty(void **state)
 
 static void values_that_make_no_sense_are_refused(void **state)
 {
+	static const char *const bad[] = { "7",	  "7x",	  "1.",	    ".1",
+					   "1.x", "1.-1", "1.2.3", "16777216.1",
+					   "1.1099511627776" };
 	struct kvpool_stat s = { .struct_size = sizeof(s), .size = 9 };
 
 	(void)state;
-	set("user.kvpool.state", "published");
-	set("user.kvpool.generation", "7x");
-	assert_int_equal(kvpool_stat(path, &s), -EBADMSG);
-	set("user.kvpool.generation", "7");
+	set("user.kvpool.state", "held");
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		set("user.kvpool.generation", bad[i]);
+		assert_int_equal(kvpool_stat(path, &s), -EBADMSG);
+	}
+	set("user.kvpool.generation", "1.7");
 	set("user.kvpool.checksum",
 	    "0123456789012345678901234567890123456789012345678901234567890123456789");
 	assert_int_equal(kvpool_stat(path, &s), -ERANGE);

@@ -156,6 +156,24 @@ static void a_class_is_for_directories_only(void **state)
 	assert_int_equal(r.class, POOL_CLASS_UNSET);
 }
 
+static void a_soft_pin_with_a_fixed_end_means_the_same_at_any_time(void **state)
+{
+	struct pool_rules r = { 0 };
+	const char *name = X("pin"), *value = "soft@1795241001";
+	uint64_t now;
+
+	(void)state;
+	for (now = 0; now < 3000000000u * S; now += 1000000000u * S) {
+		assert_int_equal(pool_rules_set(&r, name, value, strlen(value),
+						false, now, NULL), 0);
+		assert_int_equal(r.pin, POOL_PIN_SOFT);
+		assert_true(r.pin_until_ns == 1795241001u * S);
+	}
+	assert_int_equal(set(&r, name, "soft@"), -EINVAL);
+	assert_int_equal(set(&r, name, "soft@0"), -EINVAL);
+	assert_int_equal(set(&r, name, "soft@18446744074"), -EINVAL);
+}
+
 static void a_soft_pin_tells_the_time_that_is_left(void **state)
 {
 	struct pool_rules r = { 0 };
@@ -233,6 +251,8 @@ int main(void)
 		cmocka_unit_test(a_value_with_a_nul_inside_is_refused),
 		cmocka_unit_test(other_names_are_no_rules),
 		cmocka_unit_test(a_class_is_for_directories_only),
+		cmocka_unit_test(
+			a_soft_pin_with_a_fixed_end_means_the_same_at_any_time),
 		cmocka_unit_test(a_soft_pin_tells_the_time_that_is_left),
 		cmocka_unit_test(a_buffer_that_is_too_small_is_an_error),
 		cmocka_unit_test(what_is_unset_is_inherited),

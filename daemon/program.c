@@ -1,0 +1,102 @@
+#include "daemon/program.h"
+
+#include <errno.h>
+#include <signal.h>
+
+#include "daemon/daemonize.h"
+#include "pool/base/log.h"
+
+#define LIMIT_MAX 10000
+#define LIMIT_DEFAULT 1000
+
+void daemon_program_stop(struct daemon_program *p)
+{
+	if (p->closing)
+		return;
+	p->closing = true;
+	p->stop(p);
+}
+
+static void on_stop(uv_signal_t *sig, int signum)
+{
+	struct daemon_program *p = sig->data;
+
+	if (!p->closing)
+		pool_info("signal %d: closing", signum);
+	daemon_program_stop(p);
+}
+
+static void on_hup(uv_signal_t *sig, int signum)
+{
+	(void)sig;
+	(void)signum;
+	daemon_log_reopen();
+}
+
+/* Cannot fail on a new loop but for want of descriptors or memory. */
+static int start_signal(struct daemon_program *p, uv_signal_t *sig,
+			uv_signal_cb cb, int signum)
+{
+	int rc = uv_signal_init(&p->loop, sig);
+
+	sig->data = p;
+	return rc ? rc : uv_signal_start(sig, cb, signum);
+}
+
+int daemon_program_open(struct daemon_program *p,
+			void (*stop)(struct daemon_program *p))
+{
+	int rc;
+
+	signal(SIGPIPE, SIG_IGN);
+	p->stop = stop;
+	p->metrics = pool_metrics_open();
+	if (!p->metrics || uv_loop_init(&p->loop)) {
+		pool_error("no memory or descriptors for an event loop");
+		return -ENOMEM;
+	}
+	rc = start_signal(p, &p->term, on_stop, SIGTERM);
+	if (!rc)
+		rc = start_signal(p, &p->intr, on_stop, SIGINT);
+	if (!rc)
+		rc = start_signal(p, &p->hup, on_hup, SIGHUP);
+	if (rc)
+		pool_error("signals: %s", uv_strerror(rc));
+	return rc;
+}
+
+void daemon_program_closed(struct daemon_program *p)
+{
+	uv_close((uv_handle_t *)&p->term, NULL);
+	uv_close((uv_handle_t *)&p->intr, NULL);
+	uv_close((uv_handle_t *)&p->hup, NULL);
+}
+
+int daemon_program_run(struct daemon_program *p)
+{
+	daemon_background_ready();
+	uv_run(&p->loop, UV_RUN_DEFAULT);
+	pool_metrics_close(p->metrics);
+	if (uv_loop_close(&p->loop)) {
+		pool_error("a handle was left open at the end");
+		return 1;
+	}
+	pool_info("closed");
+	return 0;
+}
+
+int daemon_page_limit(const struct daemon_admin_query *q,
+		      unsigned int *ret_limit, unsigned int *ret_status,
+		      const char **ret_text)
+{
+	const char *text = q->get(q, "limit");
+	uint64_t limit = LIMIT_DEFAULT;
+
+	if (text && pool_parse_u64(text, 1, LIMIT_MAX, &limit)) {
+		*ret_status = 400;
+		*ret_text = "limit: accepted: 1 to 10000";
+		return -EINVAL;
+	}
+	*ret_limit = (unsigned int)limit;
+	return 0;
+}

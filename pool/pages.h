@@ -1,0 +1,43 @@
+/*
+ * What the JSON pages of nodes and of the master have in common: names as
+ * text, and listings of a tree in pages.
+ *
+ * Thread: any; the caller serialises access to the tree (here: loop).
+ *
+ * A page ends with a token that says behind which entry E the next one starts:
+ * the cookies of the directories from the root's child to E, and E's own, then
+ * E's path in hex, "1f.20.3a:6d2f...". By its path E is found at once. If it
+ * has gone since, the cookies tell its place, as they grow along each
+ * directory. So every entry that is there throughout is listed exactly once.
+ */
+#ifndef POOL_PAGES_H
+#define POOL_PAGES_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "pool/tree.h"
+
+/*
+ * Bytes as a JSON string, which is UTF-8: of what is none, each byte from 0x80
+ * on is written \xNN. NULL on ENOMEM.
+ */
+json_t *pool_pages_text(const char *s, size_t len);
+
+/*
+ * Where a page starts. prefix: the path of a directory or of one name
+ * (slashes around it are dropped), "" or NULL: all. token: that of the page
+ * before, "" or NULL: the first page. Returns the entry (a directory stands
+ * before what is in it), or NULL: nothing (more), or no token at all.
+ * *ret_top: what the listing is of, for pool_pages_next.
+ */
+struct pool_entry *pool_pages_first(const struct pool_tree *t,
+				    const char *prefix, const char *token,
+				    struct pool_entry **ret_top);
+/* The entry behind e, or NULL at the end of top. */
+struct pool_entry *pool_pages_next(struct pool_entry *e,
+				   const struct pool_entry *top);
+/* The token of a page whose last entry was e; NULL on ENOMEM. */
+json_t *pool_pages_token(const struct pool_entry *e);
+
+#endif

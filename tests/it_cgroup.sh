@@ -1,0 +1,88 @@
+#!/bin/bash
+# The pool's memory is charged to the pool: a program in a memory cgroup of
+# 64 MiB stores 1 GiB through the passthrough mount, and reads it again.
+# limit: 120
+. "$(dirname "$0")/lib.sh"
+need_fuse
+need curl jq dd
+
+limit=$((64 << 20))
+object_mib=4
+objects=256
+first=16	# after these the sizes are learnt and files are kept ready
+calm=$((24 << 20)) # what the writer itself may need meanwhile
+
+# Sets $group, $limit_file, $peak, $procs, $events or skips.
+find_cgroup() {
+	local v1 v2
+	v1=$(awk '$3 == "cgroup" && $4 ~ /(^|,)memory(,|$)/ { print $2; exit }' /proc/mounts)
+	v2=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+	if [ -n "$v1" ] && mkdir "$v1/kvt-$$" 2>/dev/null; then
+		group=$v1/kvt-$$
+		limit_file=memory.limit_in_bytes peak=memory.max_usage_in_bytes
+		usage=memory.usage_in_bytes
+	elif [ -n "$v2" ] && grep -qw memory "$v2/cgroup.subtree_control" 2>/dev/null &&
+		mkdir "$v2/kvt-$$" 2>/dev/null; then
+		group=$v2/kvt-$$
+		limit_file=memory.max peak=memory.peak usage=memory.current
+	else
+		skip "no memory cgroup can be made here"
+	fi
+	trap 'rmdir "$group" 2>/dev/null; cleanup' EXIT
+	[ -w "$group/$limit_file" ] && [ -r "$group/$peak" ] ||
+		skip "no $limit_file or no $peak in a memory cgroup"
+	echo $limit >"$group/$limit_file" || skip "$limit_file cannot be set"
+}
+
+# Run a shell in the cgroup; its status.
+inside() { # SCRIPT ARG...
+	bash -c 'echo $$ >"$1/cgroup.procs" && shift && eval "$1"' _ "$group" "$@"
+}
+
+mib() { echo "$(($1 >> 20)) MiB"; }
+
+find_cgroup
+[ "$KVTEST_MODE" = passthrough ] || skip "for the passthrough mount"
+
+echo "== the cgroup counts: the same bytes on a plain tmpfs are charged"
+mkdir "$tmp/plain"
+mount -t tmpfs -o size=64M none "$tmp/plain"
+export tmp
+inside 'dd if=/dev/zero of="$tmp/plain/f" bs=4M count=8 status=none'
+[ "$(cat "$group/$peak")" -gt $((30 << 20)) ] || fail "a tmpfs is not charged"
+umount "$tmp/plain"
+wait_until 5 eval '[ "$(cat "$group/$usage")" -lt $((16 << 20)) ]'
+
+start_master
+start_node a --store-size 1536M
+[[ $(status_json a .data_mode) == *passthrough* ]] || skip "no passthrough here"
+export dir=${mount[a]} object_mib objects first
+
+# One process for all of it: what is charged stays charged to it.
+echo "== $objects objects of $object_mib MiB are stored"
+inside '
+	head -c ${object_mib}M /dev/urandom >"$tmp/content" # not in the cgroup forever
+	for ((i = 0; i < objects; i++)); do
+		[ $i != $first ] || : >"$tmp/learnt"
+		dd if="$tmp/content" of="$dir/o$i.tmp" bs=${object_mib}M status=none || exit 1
+		mv "$dir/o$i.tmp" "$dir/o$i" || exit 1
+		[ $i != $((first - 1)) ] || echo 0 >"'"$group/$peak"'" || :
+	done' || fail "the writer ended with $?: $(grep -h . "$group"/memory.failcnt "$group"/memory.events 2>/dev/null)"
+peak_writing=$(cat "$group/$peak")
+echo "   peak while storing $(mib "$peak_writing"), of a limit of $(mib $limit)"
+[ "$peak_writing" -lt $calm ] || fail "the writer is charged"
+
+echo "== and read"
+inside '
+	for ((i = 0; i < objects; i++)); do
+		cmp "$tmp/content" "$dir/o$i" || exit 1
+	done' || fail "the reader ended with $?"
+peak_reading=$(cat "$group/$peak")
+echo "   peak with reading $(mib "$peak_reading")"
+[ "$peak_reading" -lt $calm ] || fail "the reader is charged"
+
+[ "$(metric "${admin[a]}" 'kvpool_fuse_requests_total{op="write"}')" -le \
+	$((first * object_mib * 8)) ] || fail "the bytes went through the daemon"
+echo "   reserved: $(metric "${admin[a]}" kvpool_node_creates_reserved_total)," \
+	"served: $(metric "${admin[a]}" kvpool_node_creates_served_total)"
+pass

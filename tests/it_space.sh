@@ -1,0 +1,122 @@
+#!/bin/bash
+# Who gets the pool's bytes and who has to go: two equal stores, filled through
+# the mount of one.
+# modes: both
+# limit: 240
+. "$(dirname "$0")/lib.sh"
+need_fuse
+need engine_traces jq curl getfattr setfattr df
+
+MIB=1048576
+count=(--files 230 --size $MIB)	# 1.8 times one store
+
+master_metric() { metric "${admin[master]}" "kvpool_master_$1"; }
+
+# put FILE: /dev/urandom's MiB by temp + rename; fails with the file away.
+put() {
+	if { cp "$tmp/mib" "$1.tmp" && mv "$1.tmp" "$1"; } 2>"$tmp/put.err"; then
+		return 0
+	fi
+	rm -f "$1.tmp"
+	return 1
+}
+
+# Bytes that `df` calls available.
+avail() { df -B1 --output=avail "${mount[a]}" | tail -n1; }
+
+# Free and evictable of all stores, as they report it to the master.
+reported() {
+	http "${admin[master]}/api/nodes" |
+		jq '[.nodes[] | .capacity - .used + .evictable] | add'
+}
+
+# df_says PERCENT_LOW PERCENT_HIGH: of the 256 MiB of the pool.
+df_says() {
+	local a
+	a=$(($(avail) * 100 / (256 * MIB)))
+	[ "$a" -ge "$1" ] && [ "$a" -le "$2" ]
+}
+
+head -c $MIB /dev/urandom >"$tmp/mib"
+start_master
+start_node a --store-size 128M
+start_node b --store-size 128M
+
+echo "== one mount writes 1.8 times its own store: no key is lost"
+df_says 99 100 || fail "an empty pool has $(avail) bytes available"
+mkdir "${mount[a]}/d"
+engine_traces fill --d "${mount[a]}/d" "${count[@]}"
+sync "${mount[a]}/d"
+for n in a b; do
+	engine_traces verify --d "${mount[$n]}/d" "${count[@]}" --min-present 230
+done
+[ "$(master_metric 'evictions_total{verdict="last"}')" = 0 ] ||
+	fail "a last copy was evicted with room elsewhere"
+[ "$(master_metric moves_total)" -ge 90 ] || fail "nothing was moved"
+
+echo "== what is evictable counts as available"
+df_says 95 100 || fail "$(avail) bytes available of a pool full of cache"
+
+echo "== what is open, mapped or pinned stays when the pool overflows"
+mkdir "${mount[a]}/keep"
+for f in open hard; do put "${mount[a]}/keep/$f"; done
+cp /bin/sleep "${mount[a]}/keep/mapped.tmp"
+mv "${mount[a]}/keep/mapped.tmp" "${mount[a]}/keep/mapped"
+chmod 755 "${mount[a]}/keep/mapped"
+sync "${mount[a]}/keep"
+exec 8<"${mount[a]}/keep/open"
+"${mount[a]}/keep/mapped" 1000 &
+mapped_pid=$!
+also_kill+=("$mapped_pid")
+setfattr -n user.kvpool.pin -v hard "${mount[a]}/keep/hard"
+for i in {1..5}; do
+	engine_traces fill --d "${mount[a]}/d" --prefix "flood$i-" \
+		--files 80 --size $MIB
+done
+[ "$(master_metric 'evictions_total{verdict="last"}')" -ge 300 ] ||
+	fail "the pool did not overflow"
+engine_traces verify --d "${mount[b]}/d" "${count[@]}" >"$tmp/verify"
+[[ $(cat "$tmp/verify") != "present=230 "* ]] || fail "nothing had to go"
+for n in a b; do
+	cmp "$tmp/mib" "${mount[$n]}/keep/open" || fail "the open one is gone"
+	cmp "$tmp/mib" "${mount[$n]}/keep/hard" || fail "the pinned one is gone"
+	cmp /bin/sleep "${mount[$n]}/keep/mapped" || fail "the mapped one is gone"
+done
+cmp "$tmp/mib" - <&8 || fail "an open file changed"
+kill -0 "$mapped_pid" || fail "a program run from the mount died"
+exec 8<&-
+kill -KILL "$mapped_pid"
+wait "$mapped_pid" 2>/dev/null || :
+also_kill=()
+
+echo "== deleting gives the room back"
+rm -r "${mount[a]}/d" "${mount[a]}/keep"
+all_free() {
+	[ "$(http "${admin[master]}/api/nodes" | jq '[.nodes[].used] | add')" \
+		-lt $((20 * MIB)) ]
+}
+wait_until 10 all_free
+
+echo "== noevict: ENOSPC instead of eviction, nothing accepted is lost"
+mkdir "${mount[a]}/n"
+setfattr -n user.kvpool.class -v noevict "${mount[a]}/n"
+for i in {0..260}; do
+	put "${mount[a]}/n/$i" || break
+done
+grep -q 'No space left' "$tmp/put.err" || fail "not ENOSPC: $(cat "$tmp/put.err")"
+echo "   $i of 256 MiB taken"
+[ "$i" -ge 230 ] && [ "$i" -le 256 ] || fail "$i MiB were taken"
+[ ! -e "${mount[a]}/n/$i" ] || fail "a file whose write failed is there"
+for ((k = 0; k < i; k++)); do
+	cmp -s "$tmp/mib" "${mount[b]}/n/$k" || fail "n/$k is not there or wrong"
+done
+#DF wait_until 10 df_says 0 10
+
+echo "== and deleting makes room for puts"
+for k in {0..15}; do rm "${mount[a]}/n/$k"; done
+for k in {300..307}; do
+	wait_until 15 put "${mount[a]}/n/$k"
+	cmp "$tmp/mib" "${mount[b]}/n/$k" || sync "${mount[a]}/n"
+	cmp "$tmp/mib" "${mount[b]}/n/$k"
+done
+pass
