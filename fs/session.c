@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* ---- the device ---- */
@@ -212,12 +213,14 @@ void fs_waiting_schedule(struct fs *fs)
 
 /* ---- mounting ---- */
 
-/* A mount whose daemon was killed answers ENOTCONN: take it away. */
+/* A mount whose daemon was killed answers ENOTCONN: take it away. (stat would
+ * not do: the kernel may still remember the root's attributes.) */
 static int prepare_mountpoint(const char *dir)
 {
+	struct statfs sf;
 	struct stat st;
 
-	if (stat(dir, &st) < 0 && errno == ENOTCONN) {
+	while (statfs(dir, &sf) < 0 && errno == ENOTCONN) {
 		pool_warn("%s: a mount without its daemon was left here: "
 			  "removed", dir);
 		if (umount2(dir, MNT_DETACH) < 0) {

@@ -3,8 +3,12 @@
  * namespace that its mount shows.
  *
  *   node_name   names: look up, make, move, remove; attributes
- *   node_write  a local file from its creation to its publication
- *   node_fetch  remote objects made local: open, prefetch, replicas
+ *   node_write  a local file while it is written (node_learn: how large will it
+ *               be, node_resize: room for it, node_rewrite: new generations)
+ *   node_seal   the last writer is gone: checksum, metadata, publication
+ *   node_want   who wants an object: opens, prefetch, checks after a restart
+ *   node_fetch  remote objects made local; replicas on the master's order
+ *   node_serve  what peers ask of us
  *   node_space  who gets the store's free bytes, and who has to go
  *   node_ops    changes waiting for the master's word; fsync barriers
  *   node_feed   the master's change feed applied to the mirror

@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
-#define PREFETCH_BYTES_MAX (256ull << 20)
 
 enum kind { WANTED, PREFETCH, REPLICA };
 
@@ -587,98 +586,13 @@ static void unpark(struct node_fetch *f)
 	fetch_go(f);
 }
 
-/* ---- what others ask ---- */
+/* ---- who begins a fetch: node_want.c, the master ---- */
 
-/* A local copy found at start is checked before it is first served. */
-struct recheck {
-	struct pool_verify v;
-	struct pool_node *n;
-	struct node_object *o; /* ref */
-	struct pool_list wants;
-	struct recheck *next;
-};
-static struct recheck *rechecks; /* loop thread only */
-
-static void on_rechecked(struct pool_verify *v, int status)
+int node_fetch_for(struct pool_node *n, struct node_entry *e,
+		   struct node_want *w)
 {
-	struct recheck *r = pool_container_of(v, struct recheck, v), **at;
-	struct node_object *o = r->o;
-	struct pool_node *n = r->n;
-	struct node_entry *e = o->entry;
-	struct node_want *w;
-
-	for (at = &rechecks; *at != r; at = &(*at)->next)
-		;
-	*at = r->next;
-	o->users--;
-	if (status == 0) {
-		o->verified = true;
-	} else if (e && e->obj == o) {
-		pool_count(&n->c.bad_sums);
-		pool_warn("store file %016llx does not match its checksum: "
-			  "dropped", (unsigned long long)o->id);
-		node_object_drop(n, o, false);
-	}
-	while (!pool_list_empty(&r->wants)) {
-		w = pool_list_first(&r->wants, struct node_want, link);
-		pool_list_del(&w->link);
-		w->cb(w, status ? NULL : node_object_ref(o),
-		      status ? -ENOENT : 0);
-	}
-	node_object_unref(n, o);
-	free(r);
-}
-
-static int recheck_start(struct pool_node *n, struct node_object *o,
-			 struct node_want *w)
-{
-	struct recheck *r;
-	int err;
-
-	for (r = rechecks; r; r = r->next) {
-		if (r->o == o) {
-			pool_list_add_tail(&r->wants, &w->link);
-			return 0;
-		}
-	}
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return -ENOMEM;
-	r->n = n;
-	r->v.id = o->id;
-	r->v.sum = o->sum;
-	err = pool_verify_start(n->store, &r->v, on_rechecked);
-	if (err) {
-		free(r);
-		return err;
-	}
-	pool_list_init(&r->wants);
-	pool_list_add_tail(&r->wants, &w->link);
-	r->o = node_object_ref(o);
-	o->users++;
-	r->next = rechecks;
-	rechecks = r;
-	return 0;
-}
-
-int pool_node_want_start(struct pool_node *n, struct node_entry *e,
-			 struct node_want *w, struct node_object **ret_obj,
-			 void (*cb)(struct node_want *w,
-				    struct node_object *obj, int status))
-{
-	struct node_object *o = e->obj;
 	struct node_fetch *f = e->fetch;
 
-	pool_list_init(&w->link);
-	w->cb = cb;
-	if (!pool_node_published(e))
-		return -ENOENT;
-	if (o && o->state == NODE_HELD && o->gen == e->gen) {
-		if (!o->verified)
-			return recheck_start(n, o, w);
-		*ret_obj = node_object_ref(o);
-		return 1;
-	}
 	if (f && (f->gen != e->gen || f->ended))
 		return -ENOENT; /* one of a version that is going */
 	if (f) {
@@ -701,43 +615,16 @@ int pool_node_want_start(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-void pool_node_want_cancel(struct pool_node *n, struct node_want *w)
+int node_fetch_ahead(struct pool_node *n, struct node_entry *e)
 {
-	(void)n;
-	pool_list_del(&w->link);
-}
+	struct node_fetch *f = fetch_new(n, e, PREFETCH);
 
-void pool_node_prefetch(struct pool_node *n, struct node_entry *e)
-{
-	struct node_fetch *f;
-
-	if (n->opts.prefetch_max == 0 || e->own || e->fetch ||
-	    e->nholders == 0 || (e->obj && e->obj->gen == e->gen) ||
-	    !pool_node_published(e))
-		return;
-	if (n->nprefetch >= n->opts.prefetch_max ||
-	    e->size > PREFETCH_BYTES_MAX) {
-		pool_count(&n->c.prefetch_skipped);
-		return;
-	}
-	f = fetch_new(n, e, PREFETCH);
 	if (!f)
-		return;
-	pool_count(&n->c.prefetched);
+		return -ENOMEM;
 	fetch_go(f);
+	return 0;
 }
 
-void pool_node_used(struct pool_node *n, struct node_object *o)
-{
-	if (o->prefetched) {
-		o->prefetched = false;
-		pool_count(&n->c.prefetch_useful);
-	}
-	if (pool_evict_inserted(&o->ev))
-		pool_evict_touch(n->evict, &o->ev);
-}
-
-/* ---- replicas ---- */
 
 static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
 {
@@ -828,76 +715,3 @@ void node_fetch_fini(struct pool_node *n)
 		fetch_end(pool_list_entry(it, struct node_fetch, link),
 			  -ECANCELED);
 }
-
-/* ---- what peers ask of us ---- */
-
-static struct node_object *find_held(struct pool_node *n, const char *path,
-				     size_t len, uint64_t gen)
-{
-	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
-	struct node_entry *e = pe ? node_file(pe) : NULL;
-
-	if (!e || !e->obj || e->obj->gen != gen ||
-	    e->obj->state != NODE_HELD)
-		return NULL;
-	return e->obj;
-}
-
-static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
-		    uint64_t *ret_size)
-{
-	struct pool_node *n = arg;
-	struct node_object *o = find_held(n, path, len, gen);
-	int fd;
-
-	if (!o)
-		return -ENOENT;
-	fd = node_object_open(n, o, O_RDONLY);
-	if (fd < 0)
-		return -ENOENT;
-	*ret_size = o->size;
-	if (pool_evict_inserted(&o->ev))
-		pool_evict_touch(n->evict, &o->ev);
-	return fd;
-}
-
-static void peer_lent(void *arg, const char *path, size_t len, uint64_t gen)
-{
-	struct node_object *o = find_held(arg, path, len, gen);
-
-	if (o)
-		o->lent++;
-}
-
-static void peer_returned(void *arg, const char *path, size_t len,
-			  uint64_t gen)
-{
-	struct node_object *o = find_held(arg, path, len, gen);
-
-	if (o && o->lent > 0)
-		o->lent--;
-}
-
-static void peer_recall(void *arg, const char *path, size_t len, uint64_t gen)
-{
-	struct pool_node *n = arg;
-	struct node_object *o = find_held(n, path, len, gen);
-
-	if (o && o->lent_fd >= 0 && o->users == 0)
-		node_object_drop(n, o, true);
-}
-
-/* The lender no longer counts what it lent: let go of what is not in use. */
-static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
-{
-	(void)arg;
-	(void)id; /* descriptors stay good; a new lender has new ones */
-}
-
-const struct pool_peers_ops node_peers_ops = {
-	.get = peer_get,
-	.lent = peer_lent,
-	.returned = peer_returned,
-	.recall = peer_recall,
-	.lender_gone = peer_lender_gone,
-};

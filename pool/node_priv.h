@@ -103,6 +103,7 @@ struct pool_node {
 
 	/* node_fetch */
 	struct pool_list fetches;
+	struct node_recheck *rechecks;
 	unsigned int nprefetch, nfetches;
 	uint64_t borrowed;
 
@@ -160,10 +161,11 @@ void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
 
 /* node_write.c */
 void node_writer_free(struct pool_node *n, struct node_object *o);
-void node_soon(uv_timer_t *h);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* own disappears (unlinked, poisoned, abandoned): the file is removed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
+/* node_seal.c */
+void node_soon(uv_timer_t *h);
 /* Try to seal candidates although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
 void node_try_seal(struct pool_node *n, struct node_object *o, bool force);
@@ -172,6 +174,16 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen);
 /* A client's object has reached a store. */
 void node_client_stored(struct pool_node *n, struct node_object *o);
+/* A new WRITING object as e->own. */
+int node_own_new(struct pool_node *n, struct node_entry *e,
+		 const struct node_attr *attr, uint64_t size_hint,
+		 struct node_object **ret_obj);
+void node_writer_close_fd(struct node_writer *w);
+
+/* node_learn.c */
+void node_learn_size(struct pool_node *n, struct node_entry *e, uint64_t size);
+/* What to reserve for a new file in dir; 0: no idea. */
+uint64_t node_learn_predict(struct pool_node *n, struct node_dirent *dir);
 bool node_name_is_temporary(const char *name, size_t len);
 
 /* node_ops.c */
@@ -200,9 +212,17 @@ void node_space_answered(struct pool_node *n, const struct node_object *o);
 uint64_t node_space_evictable(struct pool_node *n);
 
 /* node_fetch.c */
+/* Fetch e's published object, or join the fetch under way; w->cb runs (see
+ * pool_node_want_start). 0 or -errno. */
+int node_fetch_for(struct pool_node *n, struct node_entry *e,
+		   struct node_want *w);
+/* In the background, for nobody yet. 0 or -ENOMEM. */
+int node_fetch_ahead(struct pool_node *n, struct node_entry *e);
 void node_replicate(struct pool_node *n, const Kvpool__Replicate *r);
 void node_fetch_tick(struct pool_node *n, uint64_t now);
 void node_fetch_fini(struct pool_node *n);
+
+/* node_serve.c */
 extern const struct pool_peers_ops node_peers_ops;
 
 /* node_feed.c */

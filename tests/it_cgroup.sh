@@ -9,22 +9,22 @@ need curl jq dd
 limit=$((64 << 20))
 object_mib=4
 objects=256
-first=16	# after these the sizes are learnt and files are kept ready
 calm=$((24 << 20)) # what the writer itself may need meanwhile
 
-# Sets $group, $limit_file, $peak, $procs, $events or skips.
-find_cgroup() {
+# A group below the first hierarchy that counts memory; sets $group,
+# $limit_file and $peak, or skips. The one before goes.
+new_cgroup() {
 	local v1 v2
+	[ -z "${group:-}" ] || rmdir "$group"
 	v1=$(awk '$3 == "cgroup" && $4 ~ /(^|,)memory(,|$)/ { print $2; exit }' /proc/mounts)
 	v2=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 	if [ -n "$v1" ] && mkdir "$v1/kvt-$$" 2>/dev/null; then
 		group=$v1/kvt-$$
 		limit_file=memory.limit_in_bytes peak=memory.max_usage_in_bytes
-		usage=memory.usage_in_bytes
 	elif [ -n "$v2" ] && grep -qw memory "$v2/cgroup.subtree_control" 2>/dev/null &&
 		mkdir "$v2/kvt-$$" 2>/dev/null; then
 		group=$v2/kvt-$$
-		limit_file=memory.max peak=memory.peak usage=memory.current
+		limit_file=memory.max peak=memory.peak
 	else
 		skip "no memory cgroup can be made here"
 	fi
@@ -41,7 +41,7 @@ inside() { # SCRIPT ARG...
 
 mib() { echo "$(($1 >> 20)) MiB"; }
 
-find_cgroup
+new_cgroup
 [ "$KVTEST_MODE" = passthrough ] || skip "for the passthrough mount"
 
 echo "== the cgroup counts: the same bytes on a plain tmpfs are charged"
@@ -51,22 +51,19 @@ export tmp
 inside 'dd if=/dev/zero of="$tmp/plain/f" bs=4M count=8 status=none'
 [ "$(cat "$group/$peak")" -gt $((30 << 20)) ] || fail "a tmpfs is not charged"
 umount "$tmp/plain"
-wait_until 5 eval '[ "$(cat "$group/$usage")" -lt $((16 << 20)) ]'
+new_cgroup
 
 start_master
 start_node a --store-size 1536M
 [[ $(status_json a .data_mode) == *passthrough* ]] || skip "no passthrough here"
-export dir=${mount[a]} object_mib objects first
+export dir=${mount[a]} object_mib objects
 
-# One process for all of it: what is charged stays charged to it.
 echo "== $objects objects of $object_mib MiB are stored"
 inside '
-	head -c ${object_mib}M /dev/urandom >"$tmp/content" # not in the cgroup forever
+	head -c ${object_mib}M /dev/urandom >"$tmp/content"
 	for ((i = 0; i < objects; i++)); do
-		[ $i != $first ] || : >"$tmp/learnt"
 		dd if="$tmp/content" of="$dir/o$i.tmp" bs=${object_mib}M status=none || exit 1
 		mv "$dir/o$i.tmp" "$dir/o$i" || exit 1
-		[ $i != $((first - 1)) ] || echo 0 >"'"$group/$peak"'" || :
 	done' || fail "the writer ended with $?: $(grep -h . "$group"/memory.failcnt "$group"/memory.events 2>/dev/null)"
 peak_writing=$(cat "$group/$peak")
 echo "   peak while storing $(mib "$peak_writing"), of a limit of $(mib $limit)"
@@ -81,8 +78,8 @@ peak_reading=$(cat "$group/$peak")
 echo "   peak with reading $(mib "$peak_reading")"
 [ "$peak_reading" -lt $calm ] || fail "the reader is charged"
 
-[ "$(metric "${admin[a]}" 'kvpool_fuse_requests_total{op="write"}')" -le \
-	$((first * object_mib * 8)) ] || fail "the bytes went through the daemon"
-echo "   reserved: $(metric "${admin[a]}" kvpool_node_creates_reserved_total)," \
-	"served: $(metric "${admin[a]}" kvpool_node_creates_served_total)"
+# Served ones are charged to the daemon anyway: that would show nothing.
+reserved=$(metric "${admin[a]}" kvpool_node_creates_reserved_total)
+echo "   $reserved of $objects files were reserved"
+[ "$reserved" -ge $((objects * 9 / 10)) ] || fail "too few for a proof"
 pass

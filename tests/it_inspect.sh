@@ -203,7 +203,7 @@ mkdir "$A/two"
 setfattr -n user.kvpool.replicas -v 2 "$A/two"
 printf 'in two places' >"$A/two/k"
 sync "$A/two"
-wait_until 10 eval '[ "$(getfattr --only-values -n user.kvpool.holders "$A/two/k")" = 2 ]'
+wait_until 10 eval '[ "$(getfattr --absolute-names --only-values -n user.kvpool.holders "$A/two/k")" = 2 ]'
 getfattr -d -m '^user\.kvpool\.' --absolute-names "$A/two/k" >"$tmp/attrs"
 for re in 'replicas="2"' 'holders="2"' 'state="held"' \
 	'checksum="[0-9a-f]{32}"' 'generation="[0-9]+\.[0-9]+"' \
@@ -214,11 +214,11 @@ done
 if setfattr -n user.kvpool.generation -v 1.1 "$A/two/k" 2>/dev/null; then
 	fail "the generation could be set"
 fi
-getfattr --only-values -n user.kvpool.replicas "$A/d/k1" | grep -qx 1 ||
+getfattr --absolute-names --only-values -n user.kvpool.replicas "$A/d/k1" | grep -qx 1 ||
 	fail "replicas in force are not shown"
 
 echo "== kvpool stat, by file and by key, says the same"
-checksum=$(getfattr --only-values -n user.kvpool.checksum "$A/two/k")
+checksum=$(getfattr --absolute-names --only-values -n user.kvpool.checksum "$A/two/k")
 kvpool stat "$B/two/k" --json | jq -e --arg c "$checksum" '.checksum == $c and
 	.size == 13 and (.generation | test("^[0-9]+[.][0-9]+$"))' >/dev/null ||
 	fail "$(kvpool stat "$B/two/k" --json)"

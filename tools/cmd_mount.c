@@ -95,21 +95,23 @@ bool cmd_mounted(const char *path)
 	return found;
 }
 
-/* Is pid a node daemon? A number in a file may be another's by now. */
+/* Is pid a node daemon? A number in a file may be another's by now, or that of
+ * one which has ended and that nobody has waited for. */
 static bool is_daemon(pid_t pid)
 {
-	char path[64], comm[64] = "";
+	char path[64], line[256] = "", *end;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	/* "PID (COMM) STATE ..." */
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	f = fopen(path, "re");
 	if (!f)
 		return false;
-	if (!fgets(comm, sizeof(comm), f))
-		comm[0] = '\0';
+	if (!fgets(line, sizeof(line), f))
+		line[0] = '\0';
 	fclose(f);
-	comm[strcspn(comm, "\n")] = '\0';
-	return strcmp(comm, DAEMON_COMM) == 0;
+	end = strstr(line, " (" DAEMON_COMM ") ");
+	return end && end[strlen(" (" DAEMON_COMM ") ")] != 'Z';
 }
 
 /* What the mount says of itself. This asks the daemon: the pid file, which

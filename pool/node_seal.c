@@ -1,0 +1,324 @@
+/*
+ * Sealing: the last writer is gone, so the file is trimmed, checksummed and
+ * given its metadata by a worker, then published. See node_write.c for the
+ * whole way of a file.
+ */
+#include "pool/node_priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct seal {
+	struct pool_seal seal;
+	struct pool_node *n;
+	struct node_object *o; /* ref */
+	uint64_t start_ns;
+	uint64_t base_gen;
+	struct node_attr attr;
+	struct pool_xattrs *xattrs;
+	size_t path_len;
+	char path[];
+};
+
+static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
+{
+	struct seal *s = pool_container_of(ps, struct seal, seal);
+
+	return node_blob_pack(s->path, s->path_len, 0, s->base_gen, ps->size,
+			      ps->sum, &s->attr, s->xattrs, buf, cap);
+}
+
+static bool same_as_published(const struct node_entry *e,
+			      const struct node_object *o)
+{
+	return pool_node_published(e) && e->size == o->size &&
+	       XXH128_isEqual(e->sum, o->sum) &&
+	       e->attr.mode == o->w->attr.mode &&
+	       e->attr.uid == o->w->attr.uid &&
+	       e->attr.gid == o->w->attr.gid &&
+	       pool_xattrs_equal(e->xattrs, o->w->xattrs);
+}
+
+/* The file is what the pool has already: no new generation; if we had no copy
+ * of it, this is one. */
+static void same_content(struct pool_node *n, struct node_entry *e,
+			 struct node_object *o)
+{
+	unsigned int i;
+
+	pool_count(&n->c.same_content);
+	if (e->obj || !n->complete) {
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		return;
+	}
+	e->own = NULL;
+	node_writer_free(n, o);
+	o->gen = e->gen;
+	for (i = 0; i < e->nholders; i++)
+		o->counted = o->counted || e->holders[i] == n->index;
+	node_object_held(n, e, o);
+	(void)node_write_blob(n, o);
+	if (n->ops)
+		n->ops->published(n->ops_arg, e);
+}
+
+static void sealed(struct pool_seal *ps, int status)
+{
+	struct seal *s = pool_container_of(ps, struct seal, seal);
+	struct pool_node *n = s->n;
+	struct node_object *o = s->o;
+	struct node_entry *e = o->entry;
+
+	pool_hist_add(&n->c.put, pool_now_ns() - s->start_ns);
+	if (o->state == NODE_DROPPED) {
+		if (n->ops)
+			n->ops->object_gone(n->ops_arg, o);
+		pool_store_remove(n->store, o->id);
+		node_writer_free(n, o);
+		goto out;
+	}
+	if (status) {
+		pool_warn_limited("sealing a file failed: %s",
+				  strerror(-status));
+		pool_node_poison(n, o, status);
+		o->state = NODE_WRITING;
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		goto out;
+	}
+	o->size = ps->size;
+	o->sum = ps->sum;
+	o->verified = true;
+	pool_count_add(&n->c.put_bytes, o->size);
+	node_learn_size(n, e, o->size);
+	o->state = NODE_PENDING; /* the worker is done with it */
+	if (same_as_published(e, o)) {
+		same_content(n, e, o);
+		goto out;
+	}
+	/* Renamed or changed while the worker ran: attach the truth. */
+	(void)node_write_blob(n, o);
+	if (node_op_publish(n, o) < 0)
+		pool_error("out of memory: a publication is delayed");
+out:
+	pool_xattrs_free(s->xattrs);
+	free(s);
+	node_object_unref(n, o);
+	node_kick(n);
+}
+
+static int seal_start(struct pool_node *n, struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&o->entry->e, path);
+	struct node_writer *w = o->w;
+	struct seal *s;
+	uint64_t blocks;
+	int err;
+
+	if (len < 0)
+		return len;
+	err = pool_node_object_size(n, o, &o->size, &blocks);
+	if (err)
+		return err;
+	s = calloc(1, sizeof(*s) + (size_t)len + 1);
+	if (!s)
+		return -ENOMEM;
+	memcpy(s->path, path, (size_t)len);
+	s->path_len = (size_t)len;
+	s->n = n;
+	s->o = node_object_ref(o);
+	s->start_ns = pool_now_ns();
+	s->base_gen = w->base_gen;
+	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
+					      pool_wall_ns();
+	s->attr = w->attr;
+	s->xattrs = pool_xattrs_dup(w->xattrs);
+	s->seal.id = o->id;
+	s->seal.blob = seal_blob;
+	err = pool_seal_start(n->store, &s->seal, sealed);
+	if (err) {
+		pool_xattrs_free(s->xattrs);
+		free(s);
+		node_object_unref(n, o);
+		return err;
+	}
+	o->state = NODE_SEALING;
+	w->ticket = ++n->ticket;
+	pool_list_del(&w->link);
+	pool_list_add_tail(&n->sealing, &w->link);
+	return 0;
+}
+
+static bool publishable(const struct node_object *o)
+{
+	const struct node_writer *w = o->w;
+	const struct pool_entry *e = &o->entry->e;
+
+	return o->state == NODE_WRITING && w->flushed && !w->scratch &&
+	       !w->poison &&
+	       (w->renamed ||
+		!node_name_is_temporary(pool_entry_name(e), e->name_len));
+}
+
+/* Did a write beyond the reservation possibly fail unseen? */
+static bool outgrew(struct pool_node *n, struct node_object *o)
+{
+	uint64_t size, blocks;
+
+	if (o->w->served || pool_store_breaches(n->store) == o->w->breaches)
+		return false;
+	return pool_node_object_size(n, o, &size, &blocks) < 0 ||
+	       size > o->w->reserved;
+}
+
+void node_try_seal(struct pool_node *n, struct node_object *o, bool force)
+{
+	struct node_writer *w = o->w;
+	struct node_entry *e = o->entry;
+	int fd, rc;
+
+	if (!e || e->own != o || !publishable(o))
+		return;
+	/* Handles open: only where a lease can prove that nobody writes. */
+	if (w->opens > 0 && (w->served || !force))
+		return;
+	if (!w->served) {
+		fd = pool_store_fd(n->store, o->id, O_RDONLY);
+		rc = fd < 0 ? fd : pool_file_has_writer(fd);
+		if (fd >= 0)
+			close(fd);
+		if (rc == -EBUSY) {
+			/* The kernel lets go of the file just after RELEASE: at
+			 * once again, then (a mapping) at each tick. */
+			w->queued = true;
+			pool_count(&n->c.seal_retries);
+			if (w->tries++ < NODE_RETRY_FAST)
+				uv_timer_start(&n->soon, node_soon,
+					       NODE_RETRY_MS, 0);
+			return;
+		}
+		if (rc == 0 && outgrew(n, o)) {
+			pool_count(&n->c.outgrown);
+			pool_node_poison(n, o, -ENOSPC);
+			rc = -ENOSPC;
+		}
+	} else {
+		rc = 0;
+	}
+	w->queued = false;
+	if (rc == 0)
+		rc = seal_start(n, o);
+	if (rc < 0) {
+		pool_node_poison(n, o, rc);
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+	}
+}
+
+void node_seal_candidates(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->writers)
+		node_try_seal(n, pool_list_entry(it, struct node_writer, link)
+					 ->obj, true);
+}
+
+void node_soon(uv_timer_t *h)
+{
+	node_writers_tick(h->data, pool_now_ms());
+}
+
+void node_writers_tick(struct pool_node *n, uint64_t now)
+{
+	struct pool_list *it, *tmp;
+	struct node_writer *w;
+	struct node_entry *e;
+	uint64_t age;
+
+	pool_list_each(it, tmp, &n->writers) {
+		w = pool_list_entry(it, struct node_writer, link);
+		e = w->obj->entry;
+		age = now - w->touched_ms;
+		if (w->queued) {
+			node_try_seal(n, w->obj, false);
+			continue;
+		}
+		if (w->opens > 0 || w->scratch || !e || e->own != w->obj)
+			continue;
+		if (age < (w->flushed || w->renamed ? NODE_ABANDON_MS :
+						      NODE_UNOPENED_MS))
+			continue;
+		pool_count(&n->c.abandoned);
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+	}
+}
+
+/* ---- the master's answer ---- */
+
+void node_client_stored(struct pool_node *n, struct node_object *o)
+{
+	o->counted = false;
+	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
+	node_writer_free(n, o);
+}
+
+void node_publish_done(struct pool_node *n, struct node_object *o, int status,
+		       uint64_t gen)
+{
+	struct node_entry *e = o->entry;
+	struct node_writer *w = o->w;
+
+	assert(o->state == NODE_PENDING && e && e->own == o && w);
+	if (status) {
+		if (status == -ESTALE)
+			pool_count(&n->c.stale_puts);
+		else
+			pool_warn_limited("the master refused a publication: "
+					  "%s", strerror(-status));
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		node_entry_tidy(n, e);
+		return;
+	}
+	pool_count(&n->c.published);
+	if (gen < e->gen) { /* overtaken already: the newer one shows */
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		return;
+	}
+	o->gen = gen;
+	e->own = NULL;
+	if (gen > e->gen) {
+		e->gen = gen;
+		e->size = o->size;
+		e->sum = o->sum;
+		e->attr = w->attr;
+		pool_xattrs_free(e->xattrs);
+		e->xattrs = pool_xattrs_dup(w->xattrs);
+		e->holders[0] = (uint16_t)n->index;
+		e->nholders = e->replicas = 1;
+		e->hidden_gen = 0;
+	}
+	o->counted = true;
+	node_object_held(n, e, o);
+	(void)node_write_blob(n, o);
+	node_make_dirs_known(n, e);
+	if (n->opts.store_size > 0)
+		node_writer_free(n, o);
+	if (n->ops)
+		n->ops->published(n->ops_arg, e);
+}

@@ -1,0 +1,76 @@
+/* What peers ask of us: objects, and the return of what they lent us. */
+#include "pool/node_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+static struct node_object *find_held(struct pool_node *n, const char *path,
+				     size_t len, uint64_t gen)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (!e || !e->obj || e->obj->gen != gen ||
+	    e->obj->state != NODE_HELD)
+		return NULL;
+	return e->obj;
+}
+
+static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
+		    uint64_t *ret_size)
+{
+	struct pool_node *n = arg;
+	struct node_object *o = find_held(n, path, len, gen);
+	int fd;
+
+	if (!o)
+		return -ENOENT;
+	fd = node_object_open(n, o, O_RDONLY);
+	if (fd < 0)
+		return -ENOENT;
+	*ret_size = o->size;
+	if (pool_evict_inserted(&o->ev))
+		pool_evict_touch(n->evict, &o->ev);
+	return fd;
+}
+
+static void peer_lent(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o)
+		o->lent++;
+}
+
+static void peer_returned(void *arg, const char *path, size_t len,
+			  uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o && o->lent > 0)
+		o->lent--;
+}
+
+static void peer_recall(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct pool_node *n = arg;
+	struct node_object *o = find_held(n, path, len, gen);
+
+	if (o && o->lent_fd >= 0 && o->users == 0)
+		node_object_drop(n, o, true);
+}
+
+/* The lender no longer counts what it lent: let go of what is not in use. */
+static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
+{
+	(void)arg;
+	(void)id; /* descriptors stay good; a new lender has new ones */
+}
+
+const struct pool_peers_ops node_peers_ops = {
+	.get = peer_get,
+	.lent = peer_lent,
+	.returned = peer_returned,
+	.recall = peer_recall,
+	.lender_gone = peer_lender_gone,
+};
