@@ -1,9 +1,6 @@
 /*
- * Files: OPEN and CREATE decide how data flows; READ, WRITE and FALLOCATE come
- * only for daemon-served files (FALLOCATE for all).
- *
- * The handle (fi->fh) is 0 (a reader) or PASSTHROUGH_WRITER in passthrough
- * mode, else a struct handle.
+ * Files: OPEN and CREATE decide how data flows, FLUSH and RELEASE tell when a
+ * writer is done. The data of daemon-served files is in data_ops.c.
  */
 #include "fs/priv.h"
 
@@ -14,16 +11,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PASSTHROUGH_WRITER 1
-
-/* A daemon-served open file. */
-struct handle {
-	bool writer;
-	const char *map; /* whole published object, or NULL */
-	size_t map_len;
-	int fd; /* O_RDONLY, for one that is being written, or -1 */
-};
-
 static bool wants_write(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY;
@@ -32,9 +19,9 @@ static bool wants_write(int flags)
 /* ---- replying to OPEN and CREATE ---- */
 
 static int handle_new(struct fs *fs, struct node_object *o,
-		      struct handle **ret_handle)
+		      struct fs_handle **ret_handle)
 {
-	struct handle *h = calloc(1, sizeof(*h));
+	struct fs_handle *h = calloc(1, sizeof(*h));
 	void *map;
 
 	if (!h)
@@ -60,19 +47,14 @@ static int handle_new(struct fs *fs, struct node_object *o,
 	return 0;
 }
 
-static struct handle *handle_of(uint64_t fh)
-{
-	return fh > PASSTHROUGH_WRITER ? (void *)(uintptr_t)fh : NULL;
-}
-
 static bool is_writer(uint64_t fh)
 {
-	struct handle *h = handle_of(fh);
+	struct fs_handle *h = fs_handle_of(fh);
 
-	return h ? h->writer : fh == PASSTHROUGH_WRITER;
+	return h ? h->writer : fh == FS_PASSTHROUGH_WRITER;
 }
 
-static void handle_free(struct handle *h)
+static void handle_free(struct fs_handle *h)
 {
 	if (!h)
 		return;
@@ -86,7 +68,7 @@ static void handle_free(struct handle *h)
 static int fill_open(struct fs *fs, struct fs_inode *i, int flags,
 		     struct fuse_open_out *out)
 {
-	struct handle *h = NULL;
+	struct fs_handle *h = NULL;
 	int rc;
 
 	memset(out, 0, sizeof(*out));
@@ -97,7 +79,7 @@ static int fill_open(struct fs *fs, struct fs_inode *i, int flags,
 		if (rc > 0) {
 			out->open_flags |= FS_FOPEN_PASSTHROUGH;
 			out->padding = (uint32_t)rc; /* backing_id */
-			out->fh = wants_write(flags) ? PASSTHROUGH_WRITER : 0;
+			out->fh = wants_write(flags) ? FS_PASSTHROUGH_WRITER : 0;
 			return 0;
 		}
 		if (i->opens > 0)
@@ -143,7 +125,7 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	if (fuse_reply_iov(req, &iov, 1) != -ENOENT)
 		return;
 	/* Interrupted: the kernel never heard of this handle. */
-	handle_free(handle_of(out.fh));
+	handle_free(fs_handle_of(out.fh));
 	if (wants_write(flags))
 		pool_node_writer_closed(fs->node, i->obj);
 	fs_inode_closed(fs, i);
@@ -559,7 +541,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		out.entry.attr.atimensec = (uint32_t)st.st_mtim.tv_nsec;
 	if (fuse_reply_iov(req, &iov, 1) != -ENOENT)
 		return;
-	handle_free(handle_of(out.open.fh));
+	handle_free(fs_handle_of(out.open.fh));
 	pool_node_writer_closed(fs->node, i->obj);
 	fs_inode_closed(fs, i);
 	fs_inode_forget(fs, i, 1);
@@ -607,153 +589,6 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	reply_create(req, fs, i, fi->flags | O_RDWR);
 }
 
-/* ---- daemon-served data ---- */
-
-void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-	     struct fuse_file_info *fi)
-{
-	struct fs *fs = fs_count(req, OP_READ);
-	struct handle *h = handle_of(fi->fh);
-	ssize_t n;
-	char *buf;
-
-	(void)fs;
-	if (fs_is_proc(ino)) {
-		fs_proc_read(req, size, off, fi);
-		return;
-	}
-	if (!h) {
-		fuse_reply_err(req, EBADF);
-		return;
-	}
-	if (h->map) {
-		size_t at = (size_t)off;
-
-		if (off < 0 || at >= h->map_len)
-			fuse_reply_buf(req, NULL, 0);
-		else
-			fuse_reply_buf(req, h->map + at,
-				       size < h->map_len - at ?
-					       size : h->map_len - at);
-		return;
-	}
-	buf = malloc(size ? size : 1);
-	if (!buf) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	n = pread(h->fd, buf, size, off);
-	if (n < 0)
-		fuse_reply_err(req, errno);
-	else
-		fuse_reply_buf(req, buf, (size_t)n);
-	free(buf);
-}
-
-/* A write that waits for space keeps its bytes. */
-struct write_req {
-	struct fs *fs;
-	fuse_req_t req;
-	struct fs_inode *inode; /* by a look-up count of ours */
-	off_t off;
-	size_t size;
-	char data[];
-};
-
-/* Everything or an error: a short write would be taken for success by those
- * who do not look. */
-static int write_all(int fd, const char *buf, size_t size, off_t off)
-{
-	while (size > 0) {
-		ssize_t n = pwrite(fd, buf, size, off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EIO;
-		buf += n;
-		off += n;
-		size -= (size_t)n;
-	}
-	return 0;
-}
-
-static void write_now(fuse_req_t req, struct fs *fs, struct fs_inode *i,
-		      const char *buf, size_t size, off_t off)
-{
-	int fd = i->obj && i->obj->w ? pool_node_writer_fd(fs->node, i->obj) :
-				       -EBADF;
-	int err = fd < 0 ? fd : write_all(fd, buf, size, off);
-
-	if (err) {
-		if (i->obj)
-			pool_node_poison(fs->node, i->obj, err);
-		fuse_reply_err(req, -err);
-		return;
-	}
-	i->obj->w->touched_ms = pool_now_ms();
-	fuse_reply_write(req, size);
-}
-
-static void on_room(void *arg, int status)
-{
-	struct write_req *w = arg;
-	struct fs_inode *i = w->inode;
-
-	if (status) {
-		if (i->obj)
-			pool_node_poison(w->fs->node, i->obj, status);
-		fuse_reply_err(w->req, -status);
-	} else {
-		write_now(w->req, w->fs, i, w->data, w->size, w->off);
-	}
-	fs_inode_forget(w->fs, i, 1);
-	free(w);
-}
-
-void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
-	      off_t off, struct fuse_file_info *fi)
-{
-	struct fs *fs = fs_count(req, OP_WRITE);
-	struct fs_inode *i = fs_inode_find(fs, ino);
-	struct write_req *w;
-	int rc;
-
-	(void)fi;
-	if (fs_is_proc(ino) || !i->obj || !i->obj->w ||
-	    i->obj->state == NODE_SEALING || i->obj->state == NODE_PENDING ||
-	    off < 0) {
-		fuse_reply_err(req, EBADF);
-		return;
-	}
-	w = malloc(sizeof(*w) + size);
-	if (!w) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	w->fs = fs;
-	w->req = req;
-	w->inode = i;
-	w->off = off;
-	w->size = size;
-	rc = pool_node_extend_start(fs->node, i->obj, (uint64_t)off, size,
-				    on_room, w);
-	if (rc == 0) {
-		/* Nobody else runs before we return: the copy is in time. */
-		memcpy(w->data, buf, size);
-		i->nlookup++;
-		pool_count(&fs->write_waits);
-		return;
-	}
-	free(w);
-	if (rc == 1) {
-		write_now(req, fs, i, buf, size, off);
-		return;
-	}
-	pool_node_poison(fs->node, i->obj, rc);
-	fuse_reply_err(req, -rc);
-}
-
 /* ---- FLUSH, RELEASE, FSYNC ---- */
 
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -787,7 +622,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	i = fs_inode_find(fs, ino);
 	o = node_object_ref(i->obj);
 	writer = is_writer(fi->fh);
-	handle_free(handle_of(fi->fh));
+	handle_free(fs_handle_of(fi->fh));
 	fuse_reply_err(req, 0);
 	i->nlookup++;
 	fs_inode_closed(fs, i);
@@ -806,68 +641,4 @@ void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	(void)fi;
 	fs_count(req, OP_FSYNC);
 	fuse_reply_err(req, 0);
-}
-
-/* ---- FALLOCATE, IOCTL ---- */
-
-struct alloc_req {
-	struct fs *fs;
-	fuse_req_t req;
-};
-
-static void on_allocated(void *arg, int status)
-{
-	struct alloc_req *a = arg;
-
-	fuse_reply_err(a->req, -status);
-	free(a);
-}
-
-void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
-		  off_t length, struct fuse_file_info *fi)
-{
-	struct fs *fs = fs_count(req, OP_FALLOCATE);
-	struct fs_inode *i = fs_inode_find(fs, ino);
-	struct alloc_req *a;
-	int rc;
-
-	(void)fi;
-	if (mode & ~FALLOC_FL_KEEP_SIZE) {
-		fuse_reply_err(req, EOPNOTSUPP);
-		return;
-	}
-	if (fs_is_proc(ino) || !i->obj || !i->obj->w || !i->entry) {
-		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : EOPNOTSUPP);
-		return;
-	}
-	a = malloc(sizeof(*a));
-	if (!a) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	a->fs = fs;
-	a->req = req;
-	rc = pool_node_allocate_start(fs->node, i->obj, (uint64_t)offset,
-				      (uint64_t)length,
-				      mode & FALLOC_FL_KEEP_SIZE,
-				      on_allocated, a);
-	if (rc != 0)
-		on_allocated(a, rc == 1 ? 0 : rc);
-}
-
-/* Python asks TCGETS of every file it opens. */
-void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
-	      struct fuse_file_info *fi, unsigned int flags,
-	      const void *in_buf, size_t in_bufsz, size_t out_bufsz)
-{
-	(void)ino;
-	(void)cmd;
-	(void)arg;
-	(void)fi;
-	(void)flags;
-	(void)in_buf;
-	(void)in_bufsz;
-	(void)out_bufsz;
-	fs_count(req, OP_IOCTL);
-	fuse_reply_err(req, ENOTTY);
 }

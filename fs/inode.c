@@ -180,7 +180,7 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 	}
 	st->st_ino = i->ino;
 	st->st_mode = (i->kind == FS_DIR ? S_IFDIR : S_IFREG) | a->mode;
-	st->st_nlink = i->kind == FS_DIR ? 2 : i->entry ? 1 : 0;
+	st->st_nlink = i->kind == FS_DIR ? 2 : 1;
 	st->st_uid = a->uid;
 	st->st_gid = a->gid;
 	st->st_blksize = 4096;

@@ -174,10 +174,28 @@ void fs_fill_entry(struct fs *fs, struct fs_inode *i,
 		   struct fuse_entry_param *p);
 struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino);
 
+/*
+ * fi->fh of an open file: 0 (a reader) or FS_PASSTHROUGH_WRITER in passthrough
+ * mode, else one of these.
+ */
+#define FS_PASSTHROUGH_WRITER 1
+struct fs_handle {
+	bool writer;
+	const char *map; /* whole published object, or NULL */
+	size_t map_len;
+	int fd; /* O_RDONLY, for one that is being written, or -1 */
+};
+static inline struct fs_handle *fs_handle_of(uint64_t fh)
+{
+	return fh > FS_PASSTHROUGH_WRITER ? (void *)(uintptr_t)fh : NULL;
+}
+
 /* file_ops.c */
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	       mode_t mode, struct fuse_file_info *fi);
+
+/* data_ops.c */
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	     struct fuse_file_info *fi);
 void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,

@@ -7,7 +7,8 @@
  *   inode      what the kernel knows by a nodeid; data mode and backing
  *   notify     invalidations, from a thread of their own
  *   name_ops   LOOKUP FORGET GETATTR SETATTR, MKDIR .. RENAME
- *   file_ops   OPEN CREATE READ WRITE FLUSH RELEASE FALLOCATE FSYNC
+ *   file_ops   OPEN CREATE FLUSH RELEASE FSYNC
+ *   data_ops   READ WRITE FALLOCATE IOCTL
  *   dir_ops    OPENDIR READDIR READDIRPLUS FSYNCDIR
  *   xattr_ops  the user.* attributes, rules and computed ones
  *   proc       /.kvpool: status files in the manner of /proc

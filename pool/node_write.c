@@ -13,8 +13,6 @@
  */
 #include "pool/node_priv.h"
 
-#include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

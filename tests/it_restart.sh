@@ -6,7 +6,7 @@
 # limit: 240
 . "$(dirname "$0")/lib.sh"
 need_fuse
-need engine_traces jq curl cmp
+need engine_traces jq curl cmp getfattr setfattr
 
 MIB=1048576
 keys=${KVTEST_KEYS:-20000}
@@ -95,7 +95,7 @@ engine_traces writer --d "$a/n" --name slow --size $MIB --delay-ms 1000 \
 	>"$tmp/slow" 2>&1 &
 writer=$!
 also_kill+=($writer)
-wait_until 5 grep -q 'piece 1' "$tmp/slow"
+wait_until 5 grep -qs 'piece 1' "$tmp/slow"
 kill9 a
 exec 8>&- || :
 kill -KILL $writer
@@ -135,25 +135,36 @@ for i in {1..10}; do
 done
 
 echo "== the holder of half the blocks is killed during loads"
+# Large and many enough that the kill finds some of them still elsewhere.
+engine_traces fill --d "$a/n" --prefix f --files 300 --size $MIB
 engine_traces fill --d "$b/n" --prefix h --files 64 --size $MIB
+sync "$a/n"
 sync "$b/n"
-engine_traces load-loop 3 --d "$b/n" --files 64 --size $MIB >"$tmp/load.k" 2>&1 &
+fetched=$(metric "${admin[b]}" kvpool_node_fetches_total)
+engine_traces load-loop 3 --d "$b/n" --prefix f --files 300 --size $MIB \
+	>"$tmp/load.f" 2>&1 &
 l1=$!
 engine_traces load-loop 3 --d "$b/n" --prefix h --files 64 --size $MIB \
 	>"$tmp/load.h" 2>&1 &
 l2=$!
 also_kill+=($l1 $l2)
-sleep 0.05
+wait_until 5 metric_at_least "${admin[b]}" kvpool_node_fetches_total \
+	$((fetched + 20))
 kill9 a
-wait $l1 || { cat "$tmp/load.k"; fail "a load from a killed holder went wrong"; }
+wait $l1 || { cat "$tmp/load.f"; fail "a load from a killed holder went wrong"; }
 wait $l2 || { cat "$tmp/load.h"; fail "a load of local blocks went wrong"; }
 also_kill=()
-cat "$tmp/load.k" "$tmp/load.h"
+cat "$tmp/load.f" "$tmp/load.h"
+! grep -q ' absent=0 ' "$tmp/load.f" || fail "the kill came too late to show anything"
+! grep -q '^present=0 ' "$tmp/load.f" || fail "nothing was read"
 grep -q ' absent=0 ' "$tmp/load.h" || fail "a local block was absent"
 start_node a --store-size 1G
 wait_until 5 joined a
-wait_until 5 test -e "$b/n/k00000000.bin"
-engine_traces verify --d "$b/n" --files 64 --size $MIB --min-present 64
+f_whole() {
+	engine_traces verify --d "$b/n" --prefix f --files 300 --size $MIB \
+		--min-present 300 >"$tmp/whole" 2>&1
+}
+wait_until 10 f_whole
 
 echo "== a node that is stopped blocks nobody beyond the deadline"
 engine_traces fill --d "$a/n" --prefix s --files 16 --size $MIB
