@@ -276,6 +276,7 @@ static void on_node_closed(void *arg)
 {
 	struct program *p = arg;
 
+	fs_free(p->fs);
 	if (p->master)
 		master_close(p->master, on_master_closed, p);
 	else

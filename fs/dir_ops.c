@@ -46,7 +46,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 }
 
-/* The directory goes: its listings end. */
+/* The directory (NULL: every one) goes: its listings end. */
 void fs_dirs_gone(struct fs *fs, struct node_dirent *dir)
 {
 	struct pool_list *it, *tmp;
@@ -55,7 +55,7 @@ void fs_dirs_gone(struct fs *fs, struct node_dirent *dir)
 		struct dir_handle *h =
 			pool_list_entry(it, struct dir_handle, link);
 
-		if (h->dir != dir)
+		if (!h->dir || (dir && h->dir != dir))
 			continue;
 		pool_tree_reader_close(&h->reader);
 		h->dir = NULL;

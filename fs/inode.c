@@ -125,6 +125,15 @@ static void keep_path(struct fs_inode *i)
 	i->path = strdup(path);
 }
 
+struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
+{
+	struct pool_entry *e = i->entry || !i->path ? NULL :
+		pool_tree_lookup(fs->tree, i->path, strlen(i->path));
+	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
+
+	return f && i->obj && f->obj == i->obj && !f->own ? f : NULL;
+}
+
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 {
 	struct stat st;
@@ -158,7 +167,8 @@ static void set_time(struct timespec *ts, uint64_t ns)
 
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 {
-	const struct node_attr *a = &i->attr;
+	const struct node_entry *same = fs_inode_successor(fs, i);
+	const struct node_attr *a = same ? &same->attr : &i->attr;
 	uint64_t size = i->size, blocks = (i->size + 511) / 512;
 
 	memset(st, 0, sizeof(*st));
@@ -278,6 +288,7 @@ void fs_inode_closed(struct fs *fs, struct fs_inode *i)
 	inode_maybe_free(fs, i);
 }
 
+/* The names are gone already (the node is closed); objects live by our refs. */
 void fs_inodes_fini(struct fs *fs)
 {
 	struct pool_list *it, *tmp;
@@ -286,10 +297,11 @@ void fs_inodes_fini(struct fs *fs)
 		struct fs_inode *i = pool_list_entry(it, struct fs_inode,
 						     link);
 
-		if (i->obj && i->opens > 0)
-			i->obj->users -= i->opens;
-		i->opens = 0;
-		inode_free(fs, i);
+		if (i->obj)
+			node_object_unref(fs->node, i->obj);
+		pool_list_del(&i->link);
+		free(i->path);
+		free(i);
 	}
 }
 
@@ -311,12 +323,17 @@ static void on_published(void *arg, struct node_entry *e)
 {
 	struct fs *fs = arg;
 	struct fs_inode *i = e->fs;
+	uint64_t atime_ns;
 
 	if (i && i->served && fs->passthrough) {
 		/* Written through the daemon: readers get a nodeid of their
 		 * own, in passthrough mode. */
+		atime_ns = i->atime_ns;
 		fs_notify_entry(fs, &e->e);
 		fs_inode_unbind(fs, i);
+		i = atime_ns ? fs_inode_bind(fs, &e->e) : NULL;
+		if (i)
+			i->atime_ns = atime_ns; /* that was set */
 	} else if (i && i->obj != e->obj && i->opens == 0) {
 		backing_drop(fs, i);
 		fs_inode_set_obj(fs, i, NULL);

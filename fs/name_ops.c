@@ -111,6 +111,7 @@ static void reply_attr(fuse_req_t req, struct fs *fs, struct fs_inode *i)
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_GETATTR);
+	struct fs_inode *i;
 	struct stat st;
 
 	(void)fi;
@@ -119,7 +120,11 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_attr(req, &st, FS_TIMEOUT_LONG);
 		return;
 	}
-	reply_attr(req, fs, fs_inode_find(fs, ino));
+	i = fs_inode_find(fs, ino);
+	if (fs_inode_is_stale(i))
+		fuse_reply_err(req, ESTALE);
+	else
+		reply_attr(req, fs, i);
 }
 
 static uint64_t to_ns(const struct timespec *ts, bool now)
@@ -134,6 +139,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 {
 	struct fs *fs = fs_count(req, OP_SETATTR);
 	struct fs_inode *i;
+	struct node_entry *f;
 	struct pool_entry *e;
 	struct node_attr a = { 0 };
 	unsigned int bits = 0;
@@ -147,6 +153,10 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	i = fs_inode_find(fs, ino);
 	if (set & FUSE_SET_ATTR_SIZE) {
 		fs_resize(req, i, (uint64_t)attr->st_size);
+		return;
+	}
+	if (fs_inode_is_stale(i)) {
+		fuse_reply_err(req, ESTALE);
 		return;
 	}
 	if (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW))
@@ -164,7 +174,8 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	a.uid = attr->st_uid;
 	a.gid = attr->st_gid;
 	a.mtime_ns = to_ns(&attr->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
-	e = i->entry ? &i->entry->e : i->dir ? &i->dir->d.e : NULL;
+	f = i->entry ? i->entry : fs_inode_successor(fs, i);
+	e = f ? &f->e : i->dir ? &i->dir->d.e : NULL;
 	if (bits && e)
 		err = pool_node_setattr(fs->node, e, bits, &a, NULL);
 	if (err)

@@ -382,34 +382,47 @@ const char *fs_data_mode(const struct fs *fs)
 
 /* ---- unmounting ---- */
 
+#define DRAIN_MAX 100000 /* requests */
+
 static void on_handle_closed(uv_handle_t *h)
 {
 	struct fs *fs = h->data;
 
-	if (--fs->handles > 0)
-		return;
-	fs->closed(fs->closed_arg);
-	/* The registry still reads the counters: freed with the process. */
+	if (--fs->handles == 0)
+		fs->closed(fs->closed_arg);
 }
 
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 {
+	int i;
+
 	fs->closing = true;
 	fs->closed = closed;
 	fs->closed_arg = arg;
+	/* Files closed just now are to be published: hear of it. */
+	for (i = 0; i < DRAIN_MAX && !fs->unmounted; i++)
+		if (!handle_one(fs))
+			break;
 	fs_waiting_fini(fs);
+	fs_dirs_gone(fs, NULL);
 	if (!fs->unmounted)
 		(void)umount2(fs->mountpoint, MNT_DETACH);
 	fs_notifier_close(fs);
 	uv_poll_stop(&fs->poll);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
-	fs->root.dir->fs = NULL;
-	fs_inodes_fini(fs);
 	fs->handles = 2;
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->retry, on_handle_closed);
+}
+
+void fs_free(struct fs *fs)
+{
+	if (!fs)
+		return;
+	fs_inodes_fini(fs);
 	fuse_session_unmount(fs->se);
 	fuse_session_destroy(fs->se);
 	free(fs->buf.mem);
 	free(fs->mountpoint);
+	/* fs itself stays: its counters are in the registry. */
 }

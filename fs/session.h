@@ -55,9 +55,15 @@ struct fs_opts {
  * ("/dev/fuse: permission denied - run as root or install fuse3").
  */
 int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
-/* Unmount (lazily if it is busy); closed(arg) when nothing is left on the
- * loop. The node must still be open. */
+/*
+ * Answer what has been asked, unmount (lazily if it is busy), tell the node that
+ * nobody looks any more; closed(arg) when nothing is left on the loop. What
+ * still waits for the node is answered when the node is closed: so fs_close,
+ * pool_node_close, fs_free, in this order.
+ */
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg);
+/* The node is closed: free the rest. NULL is allowed. */
+void fs_free(struct fs *fs);
 /* "passthrough" or "daemon-served". */
 const char *fs_data_mode(const struct fs *fs);
 

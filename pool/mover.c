@@ -27,11 +27,6 @@ int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane)
 
 /* ---- expectations ---- */
 
-static struct pool_mover *expect_mover(const struct pool_expect *x)
-{
-	return x->lane->mover;
-}
-
 static struct pool_expect *expect_find(struct pool_mover *m, uint64_t req)
 {
 	struct pool_hash_node *n;
@@ -61,13 +56,13 @@ static void on_landed(struct pool_landing *l)
 	struct pool_expect *x =
 		pool_container_of(l, struct pool_expect, landing);
 
-	pool_mailbox_post(expect_mover(x)->home, &x->mail, expect_done_home);
+	pool_mailbox_post(x->mover->home, &x->mail, expect_done_home);
 }
 
 /* Nobody finds it any more; done follows when the writes under way ended. */
 static void expect_end(struct pool_expect *x, int status)
 {
-	struct pool_mover *m = expect_mover(x);
+	struct pool_mover *m = x->mover;
 
 	if (pool_list_empty(&x->link))
 		return; /* ending already */
@@ -85,7 +80,7 @@ static void expect_run(struct pool_mail *mail)
 {
 	struct pool_expect *x =
 		pool_container_of(mail, struct pool_expect, mail);
-	struct pool_mover *m = expect_mover(x);
+	struct pool_mover *m = x->mover;
 	int err = x->lane->conn ? 0 : x->lane->err;
 
 	pool_list_init(&x->link);
@@ -106,7 +101,9 @@ int pool_mover_expect(struct pool_expect *x)
 	if (err)
 		return err;
 	x->landing.done = on_landed;
-	pool_mailbox_post(&expect_mover(x)->box, &x->mail, expect_run);
+	x->mover = x->lane->mover;
+	x->number = x->lane->number;
+	pool_mailbox_post(&x->mover->box, &x->mail, expect_run);
 	return 0;
 }
 

@@ -56,7 +56,7 @@ struct pool_lane {
 	void *arg;
 	/* Ready for use. */
 	void (*on_up)(struct pool_lane *lane);
-	/* Refused or lost; what was expected on it has ended (before this
+	/* Refused or lost; what was expected on it ends (some of it after this
 	 * call). The lane is gone after it. */
 	void (*on_down)(struct pool_lane *lane, int err);
 
@@ -77,7 +77,7 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 
 /* One range that was asked for; the caller's storage until done. */
 struct pool_expect {
-	struct pool_lane *lane;
+	struct pool_lane *lane; /* may be gone before the expectation is done */
 	uint64_t req;
 	/* fd, mem, offset, length set by the caller; status and sum are the
 	 * result. Its `done` is the mover's. */
@@ -86,6 +86,8 @@ struct pool_expect {
 	 * byte lands any more. */
 	void (*done)(struct pool_expect *x);
 
+	struct pool_mover *mover;   /* the lane's; valid until done */
+	uint32_t number;	    /* the lane's; same */
 	struct pool_hash_node node; /* in the mover's table */
 	struct pool_list link;	    /* in lane->expected */
 	struct pool_mail mail;	    /* there, and back */

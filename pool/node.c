@@ -96,6 +96,7 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 	else
 		pool_store_remove(n->store, o->id);
 	o->state = NODE_DROPPED;
+	node_space_judge(n, o);
 	o->entry = NULL;
 	e->obj = NULL;
 	node_object_unref(n, o);
@@ -118,6 +119,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	o->ev.size = o->lent_fd >= 0 ? 0 : (o->size + 4095) & ~(uint64_t)4095;
 	pool_evict_insert(n->evict, &o->ev,
 			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
+	node_space_judge(n, o);
 }
 
 /* ---- entries ---- */
@@ -142,7 +144,8 @@ void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
 {
 	struct node_dirent *up;
 
-	while (d->gone && d->d.nchildren == 0 && d->d.e.parent && !d->fs) {
+	while (d->gone && !d->removing && d->d.nchildren == 0 &&
+	       d->d.e.parent && !d->fs) {
 		up = node_dir(&d->d.e.parent->e);
 		pool_xattrs_free(d->xattrs);
 		pool_tree_remove(&n->tree, &d->d.e);
@@ -260,6 +263,28 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	return node_op_publish(n, o);
 }
 
+/* An older generation was found first: a crash came between the new one's
+ * publication and its removal. It is removed when the store is open. */
+static void forget_older(struct pool_node *n, struct node_entry *e)
+{
+	struct node_object *old = e->obj;
+	uint64_t *ids;
+
+	if (!old)
+		return;
+	ids = realloc(n->leftovers, (n->nleftovers + 1) * sizeof(*ids));
+	if (ids) {
+		ids[n->nleftovers++] = old->id;
+		n->leftovers = ids;
+	}
+	pool_evict_remove(n->evict, &old->ev, false);
+	old->state = NODE_DROPPED;
+	node_space_judge(n, old);
+	old->entry = NULL;
+	e->obj = NULL;
+	node_object_unref(n, old);
+}
+
 static bool found(void *arg, uint64_t id, uint64_t size, const void *blob,
 		  size_t blob_len)
 {
@@ -298,6 +323,7 @@ static bool found(void *arg, uint64_t id, uint64_t size, const void *blob,
 		goto out;
 	}
 	o->counted = true;
+	forget_older(n, e);
 	node_object_held(n, e, o);
 	e->gen = m->gen;
 	e->size = size;
@@ -400,6 +426,10 @@ static int open_store(struct pool_node *n)
 	err = pool_store_open(&so, found, n, &n->store);
 	if (err)
 		return err;
+	while (n->nleftovers > 0)
+		pool_store_remove(n->store, n->leftovers[--n->nleftovers]);
+	free(n->leftovers);
+	n->leftovers = NULL;
 	memcpy(n->id, pool_store_id(n->store), POOL_ID_SIZE);
 	return 0;
 }
@@ -454,6 +484,10 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->barriers);
 	pool_list_init(&n->claims);
 	pool_list_init(&n->fetches);
+	uv_prepare_init(n->loop, &n->kick);
+	uv_timer_init(n->loop, &n->tick);
+	uv_timer_init(n->loop, &n->soon);
+	n->kick.data = n->tick.data = n->soon.data = n;
 	n->name = strdup(opts->name ? opts->name : "node");
 	n->store_dir = dup_or_null(opts->store_dir);
 	n->unix_path = dup_or_null(opts->unix_path);
@@ -484,10 +518,6 @@ int pool_node_open(const struct pool_node_opts *opts,
 	err = node_link_open(n);
 	if (err)
 		goto err_free;
-	uv_prepare_init(n->loop, &n->kick);
-	uv_timer_init(n->loop, &n->tick);
-	uv_timer_init(n->loop, &n->soon);
-	n->kick.data = n->tick.data = n->soon.data = n;
 	uv_timer_start(&n->tick, on_tick, NODE_TICK_MS, NODE_TICK_MS);
 	*ret_node = n;
 	return 0;
@@ -522,7 +552,8 @@ struct node_dirent *pool_node_root(struct pool_node *n)
 
 /* ---- stop ----
  *
- * publish what is pending -> leave the master, close peers -> store -> free
+ * publish what is pending -> leave the master, close peers -> store (workers)
+ * -> free
  */
 
 static void free_entry(struct pool_entry *pe, void *arg)
@@ -576,23 +607,27 @@ static void on_uv_closed(uv_handle_t *h)
 	handle_closed(h->data);
 }
 
-static void on_part_closed(void *arg)
-{
-	handle_closed(arg);
-}
-
 void node_link_gone(struct pool_node *n)
 {
 	handle_closed(n);
 }
 
+static void on_store_closed(void *arg)
+{
+	struct pool_node *n = arg;
+
+	n->store = NULL;
+	node_ops_free(n);
+	pool_tree_fini(&n->tree, free_entry, n);
+	handle_closed(n);
+}
+
+/* The store's workers end, their callbacks find the tree as it was. */
 static void on_peers_closed(void *arg)
 {
 	struct pool_node *n = arg;
 
-	node_ops_free(n);
-	pool_tree_fini(&n->tree, free_entry, n);
-	pool_store_close(n->store, false, on_part_closed, n);
+	pool_store_close(n->store, false, on_store_closed, n);
 }
 
 static void finish_close(struct pool_node *n)
@@ -603,6 +638,7 @@ static void finish_close(struct pool_node *n)
 	n->handles = 5; /* kick, tick, soon, link, store (after the peers) */
 	node_fetch_fini(n);
 	node_space_fini(n);
+	node_barriers_fini(n);
 	uv_close((uv_handle_t *)&n->kick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->tick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->soon, on_uv_closed);
@@ -622,7 +658,7 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		struct node_writer *w =
 			pool_list_entry(it, struct node_writer, link);
 
-		node_try_seal(n, w->obj, false);
+		node_try_seal(n, w->obj, true);
 	}
 	node_kick(n);
 	n->closed = closed;

@@ -104,6 +104,7 @@ struct node_dirent {
 	uint8_t seen;
 	bool known; /* the master has it (or a name below it) */
 	bool gone;  /* removed; stays until the last hidden name below goes */
+	uint8_t removing; /* RMDIRs the master has not answered: gone till then */
 };
 
 enum node_state {

@@ -104,13 +104,15 @@ static bool update_attr(struct node_attr *a, struct pool_xattrs **x,
 static void apply_dir(struct pool_node *n, struct node_dirent *d,
 		      const Kvpool__Meta *m, bool added)
 {
-	bool changed = update_attr(&d->attr, &d->xattrs, m), back = d->gone;
+	bool changed = update_attr(&d->attr, &d->xattrs, m);
+	bool back = d->gone && !d->removing;
 	size_t cursor = 0, len;
 	const char *name;
 	const void *value;
 
 	d->known = true;
-	d->gone = false;
+	if (back)
+		d->gone = false;
 	d->seen = n->sweep;
 	memset(&d->rules, 0, sizeof(d->rules));
 	while (pool_xattrs_next(d->xattrs, &cursor, &name, &value, &len))
@@ -118,6 +120,8 @@ static void apply_dir(struct pool_node *n, struct node_dirent *d,
 			    strlen(POOL_XATTR_PREFIX)) == 0)
 			(void)pool_rules_set(&d->rules, name, value, len, true,
 					     pool_wall_ns(), NULL);
+	if (changed)
+		node_space_judge_below(n, &d->d.e);
 	if (n->ops && (added || back))
 		n->ops->appeared(n->ops_arg, &d->d.e);
 	else if (n->ops && changed)
@@ -162,6 +166,8 @@ static void apply_file(struct pool_node *n, struct node_entry *e,
 	    e->obj->gen < e->gen)
 		node_object_drop(n, e->obj, false);
 	set_holders(n, e, m);
+	if (attr && e->obj)
+		node_space_judge(n, e->obj);
 	if (!n->ops || e->own)
 		return;
 	if (!shown && pool_node_published(e))
@@ -231,6 +237,8 @@ static void mark_parents(struct pool_node *n, struct pool_entry *e)
 	for (d = e->parent; d; d = d->e.parent) {
 		dir = node_dir(&d->e);
 		dir->seen = n->sweep;
+		if (dir->removing)
+			continue;
 		if (dir->gone && n->ops)
 			n->ops->appeared(n->ops_arg, &d->e);
 		dir->gone = false;

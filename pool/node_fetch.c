@@ -248,6 +248,7 @@ static void fetch_end(struct node_fetch *f, int status)
 			struct node_object *o = e->obj;
 
 			o->counted = true;
+			node_space_judge(n, o);
 			(void)node_write_blob(n, o);
 			report_replica(f, 0);
 		} else {

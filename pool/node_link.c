@@ -81,8 +81,8 @@ static void fill_info(struct pool_node *n, Kvpool__NodeInfo *info)
 	if (info->used > info->capacity)
 		info->used = info->capacity;
 	info->evictable = info->is_store ?
-				  pool_evict_bytes(n->evict,
-						   POOL_EVICT_LAST) : 0;
+				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) -
+					  n->kept_bytes : 0;
 	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST);
 	info->data_mode = n->data_mode;
 }

@@ -161,7 +161,7 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, dir);
 	dir->gone = true;
-	node_dir_tidy(n, dir);
+	dir->removing++; /* node_ops.c takes it back when it is answered */
 	return 0;
 }
 
@@ -203,6 +203,8 @@ int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
 	if (err)
 		return err;
+	if (sent)
+		e->hidden_gen = UINT64_MAX; /* until that is answered */
 	if (e->own)
 		node_own_drop(n, e);
 	return 0;
@@ -287,6 +289,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	o->w = w;
 	o->gen = 0;
 	o->state = NODE_PENDING;
+	node_space_judge(n, o);
 	o->entry = to;
 	to->own = o;
 	pool_list_add_tail(&n->sealing, &w->link);
@@ -388,6 +391,8 @@ int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
 		if (d)
 			rules_from_xattrs(xattrs, true, &d->rules);
 	}
+	if ((set & POOL_SET_XATTRS) && (d || !e->own))
+		node_space_judge_below(n, pe);
 	if (d || !e->own)
 		return set ? node_op_setattr(n, pe, set) : 0;
 	/* Its own publication carries them, unless that is under way. */

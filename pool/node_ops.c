@@ -297,6 +297,30 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		undo->gen = gen;
 }
 
+/* What was hidden until the master's word: from now on the feed tells. */
+static void name_answered(struct pool_node *n, struct node_op *op, int status)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
+						 op->path_len);
+	struct node_dirent *d = pe ? node_dir(pe) : NULL;
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
+		d->removing--;
+		if (status && status != -ENOENT && !d->removing) {
+			d->gone = false;
+			if (n->ops)
+				n->ops->appeared(n->ops_arg, pe);
+		}
+		node_dir_tidy(n, d);
+	}
+	if (op->kind == KVPOOL__OP__KIND__UNLINK && e &&
+	    e->hidden_gen == UINT64_MAX) {
+		e->hidden_gen = e->gen;
+		node_entry_tidy(n, e);
+	}
+}
+
 static void op_answered(struct pool_node *n, struct node_op *op,
 			const Kvpool__OpResult *r)
 {
@@ -319,6 +343,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 		node_object_unref(n, o);
 		return;
 	}
+	name_answered(n, op, r->status);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		pool_warn_limited("the master refused %s of \"%s\": %s",
@@ -433,6 +458,13 @@ void node_barriers_check(struct pool_node *n)
 			barrier_end(b, -ETIMEDOUT);
 		}
 	}
+}
+
+void node_barriers_fini(struct pool_node *n)
+{
+	while (!pool_list_empty(&n->barriers))
+		barrier_end(pool_list_first(&n->barriers, struct node_barrier,
+					    link), -ECANCELED);
 }
 
 void node_synced(struct pool_node *n, uint64_t req)

@@ -81,6 +81,8 @@ struct pool_node {
 	struct pool_store *store;
 	struct pool_peers *peers;
 	struct pool_evict *evict;
+	uint64_t *leftovers; /* store ids to remove once it is open */
+	size_t nleftovers;
 
 	/* node_write */
 	struct pool_list writers;  /* WRITING, by last sign of life */
@@ -201,12 +203,16 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);
 void node_barriers_check(struct pool_node *n);
+void node_barriers_fini(struct pool_node *n);
 void node_synced(struct pool_node *n, uint64_t req);
 
 /* node_space.c */
 void node_space_run(struct pool_node *n);
 void node_space_init(struct pool_node *n);
 void node_space_fini(struct pool_node *n);
+/* Set o->kept; the same for everything below e, whose rules changed. */
+void node_space_judge(struct pool_node *n, struct node_object *o);
+void node_space_judge_below(struct pool_node *n, struct pool_entry *e);
 /* The master's DROP of a copy it was asked about. */
 void node_space_answered(struct pool_node *n, const struct node_object *o);
 uint64_t node_space_evictable(struct pool_node *n);

@@ -270,6 +270,7 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 void node_client_stored(struct pool_node *n, struct node_object *o)
 {
 	o->counted = false;
+	node_space_judge(n, o);
 	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
 	node_writer_free(n, o);
 }

@@ -300,10 +300,26 @@ void node_space_run(struct pool_node *n)
 	}
 }
 
+void node_space_judge_below(struct pool_node *n, struct pool_entry *e)
+{
+	struct pool_list *it, *tmp;
+	struct node_entry *f = node_file(e);
+
+	if (f && f->obj && f->obj->state == NODE_HELD)
+		node_space_judge(n, f->obj);
+	if (f)
+		return;
+	pool_list_each(it, tmp, &pool_entry_dir(e)->children)
+		node_space_judge_below(n, pool_list_entry(it,
+						struct pool_entry, sibling));
+}
+
 uint64_t node_space_evictable(struct pool_node *n)
 {
-	return pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
-	       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
+	uint64_t all = pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+		       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
+
+	return all > n->kept_bytes ? all - n->kept_bytes : 0;
 }
 
 /* ---- claims ---- */

@@ -289,7 +289,7 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 	o->w = NULL;
 	pool_list_del(&w->link);
 	node_writer_close_fd(w);
-	if (w->sampling)
+	if (w->sampling && n->store)
 		pool_store_sampling(n->store, false);
 	if (w->claimed)
 		pool_node_claim_end(n, w->claimed);

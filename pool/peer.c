@@ -193,7 +193,7 @@ static void on_expect_done(struct pool_expect *e)
 		pool_container_of(e, struct pool_fetch_priv, expect);
 
 	x->expecting = false;
-	x->peer->p->mover_busy[e->lane->number - 1]--;
+	x->peer->p->mover_busy[e->number - 1]--;
 	if (x->state == FETCH_LEAVING) {
 		fetch_ended(x);
 		return;
@@ -233,7 +233,7 @@ void fetch_end(struct pool_fetch_priv *x, int status)
 		return;
 	}
 	x->state = FETCH_LEAVING;
-	pool_mover_cancel(x->expect.lane->mover, x->cancel, x->req);
+	pool_mover_cancel(x->expect.mover, x->cancel, x->req);
 	x->cancel = NULL;
 }
 

@@ -104,7 +104,7 @@ echo "   $i of 256 MiB taken"
 for ((k = 0; k < i; k++)); do
 	cmp -s "$tmp/mib" "${mount[b]}/n/$k" || fail "n/$k is not there or wrong"
 done
-#DF wait_until 10 df_says 0 10
+wait_until 10 df_says 0 10
 
 echo "== and deleting makes room for puts"
 for k in {0..15}; do rm "${mount[a]}/n/$k"; done
