@@ -128,6 +128,7 @@ struct node_object {
 	uint16_t lent;	   /* descriptors with peers */
 	uint8_t state;	   /* enum node_state */
 	bool counted;	   /* HELD: the master counts it as a replica */
+	bool kept;	   /* counted, and rules forbid to evict it */
 	bool verified;	   /* sum checked since the daemon's start */
 	bool prefetched;   /* fetched for a look-up, not opened since */
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host */

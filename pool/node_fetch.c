@@ -523,8 +523,9 @@ static void take_holders(struct node_fetch *f)
 		f->bad[i] = false;
 		f->stale = f->stale || f->holders[i] == f->n->index;
 	}
-	f->first = f->nholders > 1 ?
-			   (uint8_t)(pool_random_u64() % f->nholders) : 0;
+	f->first = 0;
+	if (f->nholders > 1)
+		f->first = (uint8_t)(pool_random_u64() % f->nholders);
 }
 
 static struct node_fetch *fetch_new(struct pool_node *n,

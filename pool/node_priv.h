@@ -102,6 +102,7 @@ struct pool_node {
 	uint64_t claimed;
 	uint64_t asked_bytes, asked_reset_ms;
 	uint64_t keep_free;
+	uint64_t kept_bytes; /* of counted objects with `kept` */
 
 	/* node_fetch */
 	struct pool_list fetches;

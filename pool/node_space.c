@@ -71,6 +71,22 @@ static bool unused(struct pool_node *n, struct node_object *o)
 	return rc == 0;
 }
 
+void node_space_judge(struct pool_node *n, struct node_object *o)
+{
+	struct pool_rules r;
+	bool kept = false;
+
+	if (o->state == NODE_HELD && o->counted) {
+		pool_node_rules(n, &o->entry->e, &r);
+		kept = r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD;
+	}
+	if (kept && !o->kept)
+		n->kept_bytes += o->ev.size;
+	else if (!kept && o->kept)
+		n->kept_bytes -= o->ev.size;
+	o->kept = kept;
+}
+
 static bool may_go(struct pool_evict_node *ev, void *arg)
 {
 	struct node_object *o =
