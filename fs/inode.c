@@ -131,7 +131,11 @@ struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 		pool_tree_lookup(fs->tree, i->path, strlen(i->path));
 	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
 
-	return f && i->obj && f->obj == i->obj && !f->own ? f : NULL;
+	if (!f || !pool_node_visible(e))
+		return NULL;
+	if (i->opens == 0)
+		return f;
+	return f->obj && f->obj == i->obj && !f->own ? f : NULL;
 }
 
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i)

@@ -111,7 +111,6 @@ static void reply_attr(fuse_req_t req, struct fs *fs, struct fs_inode *i)
 void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_GETATTR);
-	struct fs_inode *i;
 	struct stat st;
 
 	(void)fi;
@@ -120,11 +119,7 @@ void fs_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_attr(req, &st, FS_TIMEOUT_LONG);
 		return;
 	}
-	i = fs_inode_find(fs, ino);
-	if (fs_inode_is_stale(i))
-		fuse_reply_err(req, ESTALE);
-	else
-		reply_attr(req, fs, i);
+	reply_attr(req, fs, fs_inode_find(fs, ino));
 }
 
 static uint64_t to_ns(const struct timespec *ts, bool now)
@@ -138,7 +133,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 		struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_SETATTR);
-	struct fs_inode *i;
+	struct fs_inode *i, *next;
 	struct node_entry *f;
 	struct pool_entry *e;
 	struct node_attr a = { 0 };
@@ -155,13 +150,14 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 		fs_resize(req, i, (uint64_t)attr->st_size);
 		return;
 	}
-	if (fs_inode_is_stale(i)) {
-		fuse_reply_err(req, ESTALE);
-		return;
-	}
-	if (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW))
+	f = i->entry ? i->entry : fs_inode_successor(fs, i);
+	if (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW)) {
 		i->atime_ns = to_ns(&attr->st_atim,
 				    set & FUSE_SET_ATTR_ATIME_NOW);
+		next = f ? fs_inode_bind(fs, &f->e) : NULL;
+		if (next)
+			next->atime_ns = i->atime_ns;
+	}
 	if (set & FUSE_SET_ATTR_MODE)
 		bits |= POOL_SET_MODE;
 	if (set & FUSE_SET_ATTR_UID)
@@ -174,7 +170,6 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	a.uid = attr->st_uid;
 	a.gid = attr->st_gid;
 	a.mtime_ns = to_ns(&attr->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
-	f = i->entry ? i->entry : fs_inode_successor(fs, i);
 	e = f ? &f->e : i->dir ? &i->dir->d.e : NULL;
 	if (bits && e)
 		err = pool_node_setattr(fs->node, e, bits, &a, NULL);

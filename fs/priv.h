@@ -28,10 +28,10 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  * A nodeid shows one content for ever: when its name gets another one, it is
  * unbound (entry == NULL, attributes frozen in `attr`, `size`), the dentry is
  * invalidated, and the next look-up makes another. An OPEN of an unbound
- * nodeid is answered with ESTALE (so are GETATTR and SETATTR while nobody has
- * it open): the kernel looks the name up again - once only. So an OPEN for
- * writing must have made the new generation before it says ESTALE, of an
- * unbound nodeid too (by its `path`).
+ * nodeid is answered with ESTALE: the kernel looks the name up again - once
+ * only. So an OPEN for writing must have made the new generation before it
+ * says ESTALE, of an unbound nodeid too (by its `path`). SETATTR of an unbound
+ * nodeid goes to what the name shows now.
  *
  * invariant             bound file          unbound file       dir
  *   entry->fs == this   yes                 entry NULL         dir->fs
@@ -127,14 +127,8 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *e);
 void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n);
 /* The name shows something else from now on. */
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
-/* An unbound file that nobody has open: whoever asks came by its name, and
- * looks that up again when told ESTALE. */
-static inline bool fs_inode_is_stale(const struct fs_inode *i)
-{
-	return i->kind == FS_FILE && !i->entry && i->opens == 0;
-}
-/* The name of an unbound file that is open, if it shows the same object still
- * (under another nodeid); or NULL. */
+/* What the name of an unbound file shows now: whoever asks came by the name, or
+ * (if it is open) perhaps not, and only the same object will do. Or NULL. */
 struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i);
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st);
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,

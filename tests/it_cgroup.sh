@@ -28,10 +28,14 @@ new_cgroup() {
 	else
 		skip "no memory cgroup can be made here"
 	fi
-	trap 'rmdir "$group" 2>/dev/null; cleanup' EXIT
+	trap 'status=$?; set +e; leave_cgroup; (exit $status); cleanup' EXIT
 	[ -w "$group/$limit_file" ] && [ -r "$group/$peak" ] ||
 		skip "no $limit_file or no $peak in a memory cgroup"
 	echo $limit >"$group/$limit_file" || skip "$limit_file cannot be set"
+}
+
+leave_cgroup() {
+	rmdir "$group" 2>/dev/null
 }
 
 # Run a shell in the cgroup; its status.

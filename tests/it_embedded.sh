@@ -44,7 +44,7 @@ remove_ours() {
 	[ -z "$our_helper" ] || rm -f "$helper"
 	rm -rf "/run/kvpool/$name" "/run/kvpool/$name-client"
 }
-trap 'status=$?; remove_ours; (exit $status); cleanup' EXIT
+trap 'status=$?; set +e; remove_ours; (exit $status); cleanup' EXIT
 
 mkdir "$mnt"
 echo "== up: mounted when it returns, and serving"

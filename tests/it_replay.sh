@@ -14,7 +14,7 @@ need_fuse
 need curl jq
 
 trace=${KVTEST_TRACE:-$(dirname "$0")/../../shared/data/conversation_trace.jsonl}
-requests=${KVTEST_REQUESTS:-1500}
+requests=${KVTEST_REQUESTS:-1000}
 variants=${KVTEST_VARIANTS:-fd-passing no-fd-passing up}
 block=131072
 [ -r "$trace" ] || skip "no trace at $trace; KVTEST_TRACE=FILE names one"
