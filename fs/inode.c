@@ -396,7 +396,13 @@ static void on_object_gone(void *arg, struct node_object *o)
 	fs_inode_set_obj(fs, i, NULL);
 }
 
+static void on_tell(void *arg, uint64_t seq)
+{
+	fs_notify_mark(arg, seq);
+}
+
 const struct pool_node_ops fs_node_ops = {
+	.tell = on_tell,
 	.changed = on_changed,
 	.published = on_published,
 	.attr_changed = on_attr_changed,

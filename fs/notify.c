@@ -13,7 +13,9 @@
 
 struct note {
 	struct note *next;
-	fuse_ino_t ino; /* parent, or the inode itself if name_len == 0 */
+	fuse_ino_t ino; /* parent, or the inode itself if name_len == 0; 0: a
+			   mark: all before it has been told */
+	uint64_t seq;	/* of a mark */
 	size_t name_len;
 	char name[];
 };
@@ -25,12 +27,25 @@ struct fs_notifier {
 	pthread_cond_t wake;
 	struct note *head, **tail;
 	bool stop;
+	bool idle;	   /* nothing queued, nothing being sent */
+	uint64_t told_seq; /* of the last mark passed */
+	uv_async_t passed; /* a mark was passed */
 	struct pool_counter sent, queued;
 };
 
+static void pass_mark(struct fs_notifier *nt, uint64_t seq)
+{
+	pthread_mutex_lock(&nt->lock);
+	nt->told_seq = seq;
+	pthread_mutex_unlock(&nt->lock);
+	uv_async_send(&nt->passed);
+}
+
 static void send_note(struct fs *fs, const struct note *n)
 {
-	if (n->name_len)
+	if (n->ino == 0)
+		pass_mark(fs->notifier, n->seq);
+	else if (n->name_len)
 		(void)fuse_lowlevel_notify_inval_entry(fs->se, n->ino, n->name,
 						       n->name_len);
 	else
@@ -47,6 +62,7 @@ static void *notifier_main(void *arg)
 		n = nt->head;
 		nt->head = NULL;
 		nt->tail = &nt->head;
+		nt->idle = !n;
 		if (!n) {
 			pthread_cond_wait(&nt->wake, &nt->lock);
 			continue;
@@ -65,7 +81,7 @@ static void *notifier_main(void *arg)
 }
 
 static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
-		       size_t len)
+		       size_t len, uint64_t seq)
 {
 	struct fs_notifier *nt = fs->notifier;
 	struct note *n = malloc(sizeof(*n) + len + 1);
@@ -76,12 +92,14 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	}
 	n->next = NULL;
 	n->ino = ino;
+	n->seq = seq;
 	n->name_len = len;
 	if (len)
 		memcpy(n->name, name, len);
 	n->name[len] = '\0';
 	pool_count(&nt->queued);
 	pthread_mutex_lock(&nt->lock);
+	nt->idle = false;
 	*nt->tail = n;
 	nt->tail = &n->next;
 	pthread_cond_signal(&nt->wake);
@@ -95,12 +113,38 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 	if (!parent || !parent->fs)
 		return; /* the kernel does not know the directory */
 	queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
-		   e->name_len);
+		   e->name_len, 0);
 }
 
 void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 {
-	queue_note(fs, fs_inode_id(fs, i), NULL, 0);
+	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
+}
+
+/* The usual case is that nothing is queued: no other thread is woken then. */
+void fs_notify_mark(struct fs *fs, uint64_t seq)
+{
+	struct fs_notifier *nt = fs->notifier;
+	bool idle;
+
+	pthread_mutex_lock(&nt->lock);
+	idle = nt->idle;
+	pthread_mutex_unlock(&nt->lock);
+	if (idle)
+		pool_node_told(fs->node, seq);
+	else
+		queue_note(fs, 0, NULL, 0, seq);
+}
+
+static void on_passed(uv_async_t *a)
+{
+	struct fs_notifier *nt = a->data;
+	uint64_t seq;
+
+	pthread_mutex_lock(&nt->lock);
+	seq = nt->told_seq;
+	pthread_mutex_unlock(&nt->lock);
+	pool_node_told(nt->fs->node, seq);
 }
 
 /* ---- told misses ----
@@ -172,13 +216,12 @@ int fs_notifier_open(struct fs *fs)
 	(void)pool_metrics_counter(fs->opts.metrics, &nt->queued,
 				   "kvpool_fuse_notifications_total", NULL,
 				   "Invalidations queued for the kernel");
-	err = pthread_create(&nt->thread, NULL, notifier_main, nt);
-	if (err) {
-		free(nt);
-		return -err;
-	}
 	fs->notifier = nt;
-	return 0;
+	nt->passed.data = nt;
+	err = uv_async_init(fs->loop, &nt->passed, on_passed);
+	if (!err)
+		err = -pthread_create(&nt->thread, NULL, notifier_main, nt);
+	return err;
 }
 
 void fs_notifier_close(struct fs *fs)
@@ -199,5 +242,6 @@ void fs_notifier_close(struct fs *fs)
 	pthread_cond_destroy(&nt->wake);
 	free(fs->misses[0]);
 	free(fs->misses[1]);
+	uv_close((uv_handle_t *)&nt->passed, NULL);
 	/* nt itself stays: its counter is in the registry. */
 }

@@ -147,6 +147,8 @@ int fs_notifier_open(struct fs *fs);
 void fs_notifier_close(struct fs *fs);
 void fs_notify_entry(struct fs *fs, struct pool_entry *e);
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
+/* pool_node_told(seq) when all queued so far has been sent. */
+void fs_notify_mark(struct fs *fs, uint64_t seq);
 /* Remember that the kernel was told that a name is missing; is it? */
 void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
 		  const char *name, size_t len);

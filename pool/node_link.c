@@ -241,13 +241,42 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	send_inventory(n);
 }
 
-static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
+static void send_ack(struct pool_node *n, uint64_t seq)
 {
 	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
 
+	n->untold_seq = 0;
+	ack.seq = seq;
+	if (node_link_up(n))
+		(void)send_msg(n, POOL_MSG_FEED_ACK, 0, &ack.base);
+}
+
+void pool_node_told(struct pool_node *n, uint64_t seq)
+{
+	if (n->untold_seq && seq >= n->untold_seq)
+		send_ack(n, seq);
+}
+
+/*
+ * An fsync of a directory anywhere waits for these, so that a name is not found
+ * missing after it. But while one of our own waits, the kernel holds that
+ * directory's lock and may be unable to take what it is told: then the ack
+ * goes at once (two nodes would wait for each other).
+ */
+void node_feed_ack(struct pool_node *n, uint64_t seq)
+{
+	if (!n->ops || !pool_list_empty(&n->barriers)) {
+		send_ack(n, seq);
+		return;
+	}
+	n->untold_seq = seq;
+	n->ops->tell(n->ops_arg, seq);
+}
+
+static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
+{
 	node_feed_apply(n, f);
-	ack.seq = f->upto_seq;
-	(void)send_msg(n, POOL_MSG_FEED_ACK, 0, &ack.base);
+	node_feed_ack(n, f->upto_seq);
 	node_kick(n);
 }
 

@@ -489,6 +489,8 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
 	b->cb = cb;
 	pool_list_add_tail(&n->barriers, &b->link);
+	if (n->untold_seq)
+		node_feed_ack(n, n->untold_seq);
 	node_kick(n);
 	return 0;
 }

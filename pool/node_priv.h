@@ -117,6 +117,7 @@ struct pool_node {
 	bool in_picture;	     /* between begin and complete */
 	bool complete;		     /* a whole picture has been received */
 	uint64_t feed_epoch, feed_seq;
+	uint64_t untold_seq; /* applied, the kernel not told yet; 0: none */
 
 	/* node_link */
 	struct node_link *link;
@@ -246,6 +247,8 @@ bool node_link_up(const struct pool_node *n);
 /* 0 or -errno; -ENOTCONN without a session. Counts as a request. */
 int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
+/* The feed is applied up to seq: acknowledge when the kernel has been told. */
+void node_feed_ack(struct pool_node *n, uint64_t seq);
 void node_link_gone(struct pool_node *n); /* the last handle is closed */
 
 /* node_status.c */
