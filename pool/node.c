@@ -347,14 +347,16 @@ static void on_kick(uv_prepare_t *h)
 
 	n->kicked = false;
 	uv_prepare_stop(h);
+	node_seal_small(n);
 	node_space_run(n);
-	node_ops_send(n);
+	if (!pool_list_empty(&n->barriers))
+		node_ops_send(n);
 	node_barriers_check(n);
 }
 
 void node_kick(struct pool_node *n)
 {
-	if (n->kicked || n->closed)
+	if (n->kicked)
 		return;
 	n->kicked = true;
 	uv_prepare_start(&n->kick, on_kick);
@@ -479,6 +481,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 		n->opts.deadline_ms = 2000;
 	pool_list_init(&n->writers);
 	pool_list_init(&n->sealing);
+	pool_list_init(&n->small_seals);
 	pool_list_init(&n->ops_waiting);
 	pool_list_init(&n->ops_sent);
 	pool_list_init(&n->barriers);
@@ -487,7 +490,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 	uv_prepare_init(n->loop, &n->kick);
 	uv_timer_init(n->loop, &n->tick);
 	uv_timer_init(n->loop, &n->soon);
-	n->kick.data = n->tick.data = n->soon.data = n;
+	uv_timer_init(n->loop, &n->batch);
+	n->kick.data = n->tick.data = n->soon.data = n->batch.data = n;
 	n->name = strdup(opts->name ? opts->name : "node");
 	n->store_dir = dup_or_null(opts->store_dir);
 	n->unix_path = dup_or_null(opts->unix_path);
@@ -635,13 +639,14 @@ static void finish_close(struct pool_node *n)
 	uv_timer_stop(&n->tick);
 	uv_prepare_stop(&n->kick);
 	n->kicked = true;
-	n->handles = 5; /* kick, tick, soon, link, store (after the peers) */
+	n->handles = 6; /* kick, tick, soon, batch, link, store (after peers) */
 	node_fetch_fini(n);
 	node_space_fini(n);
 	node_barriers_fini(n);
 	uv_close((uv_handle_t *)&n->kick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->tick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->soon, on_uv_closed);
+	uv_close((uv_handle_t *)&n->batch, on_uv_closed);
 	node_link_close(n);
 	pool_peers_close(n->peers, on_peers_closed, n);
 }

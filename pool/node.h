@@ -163,6 +163,7 @@ struct node_writer {
 	bool queued;	     /* a seal retry is scheduled */
 	uint8_t tries;	     /* how many there were */
 	bool sampling;	     /* holds pool_store_sampling on */
+	bool stale_blob;     /* renamed or changed while it was being sealed */
 };
 
 /* What fs is told, on the loop. object_gone may come from inside a call of fs's

@@ -128,6 +128,18 @@ static void apply_dir(struct pool_node *n, struct node_dirent *d,
 		n->ops->attr_changed(n->ops_arg, &d->d.e);
 }
 
+/* evicted: the master let go of what it was asked about. Its DROP says so, or
+ * the feed, that the name is gone, whichever comes first. */
+static void drop_copy(struct pool_node *n, struct node_object *o, bool evicted)
+{
+	if (evicted) {
+		pool_count(&n->c.evicted_last);
+		pool_count_add(&n->c.evicted_bytes, o->size);
+		node_space_answered(n, o);
+	}
+	node_object_drop(n, o, evicted);
+}
+
 /* The published state goes: deleted, or not in the whole picture. */
 static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 {
@@ -139,7 +151,7 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 	e->hidden_gen = 0;
 	e->nholders = e->replicas = 0;
 	if (e->obj && e->obj->state == NODE_HELD && e->obj->gen <= gen)
-		node_object_drop(n, e->obj, false);
+		drop_copy(n, e->obj, e->obj->asked_ms != 0);
 	if (n->ops && shown && !e->own)
 		n->ops->changed(n->ops_arg, e);
 	node_entry_tidy(n, e);
@@ -166,8 +178,10 @@ static void apply_file(struct pool_node *n, struct node_entry *e,
 	    e->obj->gen < e->gen)
 		node_object_drop(n, e->obj, false);
 	set_holders(n, e, m);
-	if (attr && e->obj)
+	if (attr && e->obj) {
 		node_space_judge(n, e->obj);
+		(void)node_write_blob(n, e->obj); /* for after a restart */
+	}
 	if (!n->ops || e->own)
 		return;
 	if (!shown && pool_node_published(e))
@@ -345,13 +359,7 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 		o = e ? e->obj : NULL;
 		if (!o || o->state != NODE_HELD || o->gen > it->gen)
 			continue;
-		if (it->reason == KVPOOL__DROP__REASON__EVICTED) {
-			pool_count(&n->c.evicted_last);
-			pool_count_add(&n->c.evicted_bytes, o->size);
-			node_space_answered(n, o);
-		}
-		node_object_drop(n, o, it->reason ==
-					 KVPOOL__DROP__REASON__EVICTED);
+		drop_copy(n, o, it->reason == KVPOOL__DROP__REASON__EVICTED);
 		/* A store without a mount has no feed to tell it. */
 		if (!n->opts.mount && e->gen <= it->gen)
 			e->gen = 0;

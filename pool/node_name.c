@@ -239,6 +239,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->flushed = true;
 	w->base_gen = to->gen;
 	w->touched_ms = pool_now_ms();
+	w->stale_blob = true;
 	if (o->state == NODE_PENDING) {
 		/* Known to the master under the old name, or about to be. */
 		node_op_forget(n, o);
@@ -393,9 +394,13 @@ int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
 	}
 	if ((set & POOL_SET_XATTRS) && (d || !e->own))
 		node_space_judge_below(n, pe);
+	/* Kept with the copy here, for after a restart. */
+	if (set && e && !e->own && e->obj && e->obj->gen == e->gen)
+		(void)node_write_blob(n, e->obj);
 	if (d || !e->own)
 		return set ? node_op_setattr(n, pe, set) : 0;
 	/* Its own publication carries them, unless that is under way. */
+	e->own->w->stale_blob = true;
 	if (e->own->state == NODE_PENDING) {
 		err = node_write_blob(n, e->own);
 		if (!err)

@@ -57,7 +57,8 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 	op->ticket = ++n->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
 	n->nops++;
-	node_kick(n);
+	if (!uv_is_active((uv_handle_t *)&n->batch))
+		uv_timer_start(&n->batch, node_ops_batched, NODE_BATCH_MS, 0);
 	return op;
 }
 
@@ -270,6 +271,11 @@ void node_ops_send(struct pool_node *n)
 	free(b);
 }
 
+void node_ops_batched(uv_timer_t *h)
+{
+	node_ops_send(h->data);
+}
+
 /* ---- answers ---- */
 
 /*
@@ -376,6 +382,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 		op_answered(n, op, done->results[i]);
 		op_free(n, op);
 	}
+	node_ops_send(n);
 	node_kick(n);
 }
 

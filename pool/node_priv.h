@@ -11,6 +11,7 @@
 #define NODE_NODES_MAX 4096	/* members of a pool */
 #define NODE_OPS_MAX (1u << 20) /* queued changes other than publications */
 #define NODE_OPS_INFLIGHT 4	/* batches the master has not answered */
+#define NODE_BATCH_MS 1	/* changes wait so long for others, to go together */
 #define NODE_TICK_MS 20		/* housekeeping */
 #define NODE_RETRY_MS 1	/* a seal that found a writer */
 #define NODE_RETRY_FAST 20	/* so often; then at each tick */
@@ -87,6 +88,7 @@ struct pool_node {
 	/* node_write */
 	struct pool_list writers;  /* WRITING, by last sign of life */
 	struct pool_list sealing;  /* SEALING and PENDING, by ticket */
+	struct pool_list small_seals; /* to be sealed by the loop itself */
 	struct node_learn learn;   /* of the whole mount */
 	uint64_t ticket;	   /* last one given */
 
@@ -102,6 +104,7 @@ struct pool_node {
 	uint64_t claimed;
 	uint64_t asked_bytes, asked_reset_ms;
 	uint64_t keep_free;
+	uint64_t space_ms; /* when node_space_run looked last */
 	uint64_t kept_bytes; /* of counted objects with `kept` */
 
 	/* node_fetch */
@@ -128,6 +131,7 @@ struct pool_node {
 	uv_prepare_t kick; /* runs once before the next poll, when asked */
 	uv_timer_t tick;
 	uv_timer_t soon; /* seal retries */
+	uv_timer_t batch; /* sends the changes that wait */
 	bool kicked;
 	bool closing;
 	uint64_t close_deadline_ms;
@@ -169,6 +173,7 @@ void node_writers_tick(struct pool_node *n, uint64_t now);
 /* own disappears (unlinked, poisoned, abandoned): the file is removed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
 /* node_seal.c */
+void node_seal_small(struct pool_node *n);
 void node_soon(uv_timer_t *h);
 /* Try to seal candidates although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
@@ -201,6 +206,7 @@ void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Has o's publication been sent and not answered? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
 void node_ops_send(struct pool_node *n);
+void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);

@@ -12,8 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SEAL_SMALL (256u << 10) /* on the loop: some 10 us of checksum */
+#define SEAL_TURN 16		/* of them in one turn */
+
 struct seal {
 	struct pool_seal seal;
+	struct pool_list link; /* node->small_seals, else self-linked */
 	struct pool_node *n;
 	struct node_object *o; /* ref */
 	uint64_t start_ns;
@@ -104,7 +108,8 @@ static void sealed(struct pool_seal *ps, int status)
 		goto out;
 	}
 	/* Renamed or changed while the worker ran: attach the truth. */
-	(void)node_write_blob(n, o);
+	if (o->w->stale_blob)
+		(void)node_write_blob(n, o);
 	if (node_op_publish(n, o) < 0)
 		pool_error("out of memory: a publication is delayed");
 out:
@@ -112,6 +117,21 @@ out:
 	free(s);
 	node_object_unref(n, o);
 	node_kick(n);
+}
+
+/* In the loop's next turn: never inside a request of the mount. */
+void node_seal_small(struct pool_node *n)
+{
+	struct seal *s;
+	unsigned int i;
+
+	for (i = 0; i < SEAL_TURN && !pool_list_empty(&n->small_seals); i++) {
+		s = pool_list_first(&n->small_seals, struct seal, link);
+		pool_list_del(&s->link);
+		sealed(&s->seal, pool_seal_now(n->store, &s->seal));
+	}
+	if (!pool_list_empty(&n->small_seals))
+		node_kick(n);
 }
 
 static int seal_start(struct pool_node *n, struct node_object *o)
@@ -143,7 +163,14 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s->xattrs = pool_xattrs_dup(w->xattrs);
 	s->seal.id = o->id;
 	s->seal.blob = seal_blob;
-	err = pool_seal_start(n->store, &s->seal, sealed);
+	pool_list_init(&s->link);
+	if (o->size <= SEAL_SMALL) {
+		pool_list_add_tail(&n->small_seals, &s->link);
+		node_kick(n);
+		err = 0;
+	} else {
+		err = pool_seal_start(n->store, &s->seal, sealed);
+	}
 	if (err) {
 		pool_xattrs_free(s->xattrs);
 		free(s);
@@ -151,6 +178,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 		return err;
 	}
 	o->state = NODE_SEALING;
+	w->stale_blob = false;
 	w->ticket = ++n->ticket;
 	pool_list_del(&w->link);
 	pool_list_add_tail(&n->sealing, &w->link);

@@ -299,6 +299,9 @@ void node_space_run(struct pool_node *n)
 	struct pool_list *it, *tmp;
 	uint64_t now = pool_now_ms(), want = 2 * n->keep_free, have;
 
+	if (pool_list_empty(&n->claims) && now == n->space_ms)
+		return; /* looked in this very millisecond */
+	n->space_ms = now;
 	serve_claims(n, now);
 	pool_list_each(it, tmp, &n->claims)
 		want += pool_list_entry(it, struct node_claim, link)->bytes;

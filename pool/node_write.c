@@ -226,25 +226,17 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
 int pool_node_object_size(struct pool_node *n, struct node_object *o,
 			  uint64_t *ret_size, uint64_t *ret_blocks)
 {
-	struct stat st;
-	int fd, err = 0;
+	int err;
 
 	if (o->state != NODE_WRITING) {
 		*ret_size = o->size;
 		*ret_blocks = (o->size + 511) / 512;
 		return 0;
 	}
-	fd = o->w->fd >= 0 ? o->w->fd : node_object_open(n, o, O_PATH);
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0)
-		err = -errno;
-	if (fd != o->w->fd)
-		close(fd);
+	err = pool_store_stat(n->store, o->id, ret_size, ret_blocks);
 	if (err)
 		return err;
-	*ret_size = (uint64_t)st.st_size;
-	*ret_blocks = (uint64_t)st.st_blocks;
+	/* What is only reserved is not shown. */
 	if ((*ret_size + 4095) / 4096 * 8 < *ret_blocks)
 		*ret_blocks = (*ret_size + 4095) / 4096 * 8;
 	o->w->touched_ms = pool_now_ms();

@@ -331,6 +331,20 @@ int pool_store_fd(struct pool_store *s, uint64_t id, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
+int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
+		    uint64_t *ret_blocks)
+{
+	char name[STORE_NAME_LEN + 1];
+	struct stat st;
+
+	store_name(id, name);
+	if (fstatat(s->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	*ret_size = (uint64_t)st.st_size;
+	*ret_blocks = (uint64_t)st.st_blocks;
+	return 0;
+}
+
 static int take_plain(struct pool_store *s, struct pool_file *ret_file)
 {
 	char name[STORE_NAME_LEN + 1];

@@ -155,6 +155,9 @@ struct pool_seal {
  * -errno. The id must not be removed before cb. */
 int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 		    void (*cb)(struct pool_seal *seal, int status));
+/* The same on the calling thread, for files so small that the way to a worker
+ * and back costs more. Returns the status; no callback. */
+int pool_seal_now(struct pool_store *s, struct pool_seal *seal);
 /* Replace the metadata of a sealed file, now (one setxattr). */
 int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
 			size_t len);
@@ -189,6 +192,9 @@ int pool_copy_start(struct pool_store *s, struct pool_copy *c,
 
 /* openat(2) with flags (O_RDONLY, O_PATH, O_RDWR) | O_CLOEXEC: fd or -errno. */
 int pool_store_fd(struct pool_store *s, uint64_t id, int flags);
+/* Its size and blocks as they are now, in one system call. 0 or -errno. */
+int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
+		    uint64_t *ret_blocks);
 /*
  * Gone from the directory at once; its pages when the last user is done. Large
  * files are released by a worker.

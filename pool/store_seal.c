@@ -191,6 +191,15 @@ int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 	return 0;
 }
 
+int pool_seal_now(struct pool_store *s, struct pool_seal *seal)
+{
+	seal->store = s;
+	seal->status = 0;
+	seal_work(&seal->work);
+	pool_count(seal->status == 0 ? &s->n.seals : &s->n.seals_failed);
+	return seal->status;
+}
+
 /* ---- verify ---- */
 
 static int verify(struct pool_verify *v)

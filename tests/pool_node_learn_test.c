@@ -183,7 +183,7 @@ static void a_large_one_long_ago_fades(void **state)
 	for (i = 0; i < 400; i++)
 		written(f, "a/2", i % 2 ? MIB : 2 * MIB);
 	assert_true(node_learn_predict(&f->n, dir(f, "a")) < 16 * MIB);
-	assert_true(node_learn_predict(&f->n, dir(f, "a")) >= 4 * MIB);
+	assert_true(node_learn_predict(&f->n, dir(f, "a")) >= 2 * MIB);
 }
 
 static void an_empty_directory_takes_its_nearest_ancestor_of_one_mind(

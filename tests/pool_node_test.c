@@ -1,0 +1,1762 @@
+/*
+ * Whole nodes, without a mount: real stores in a directory of the test's own, a
+ * real master in this process, all on one loop. What the mount would do (open,
+ * write, flush, close) is done here by hand.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "master/server.h"
+#include "pool/node_priv.h"
+
+#define NNODES 2
+#define KIB 1024ull
+#define MIB (1024ull * 1024)
+#define STORE_SIZE (32 * MIB)
+
+/* What a mount would have been told. */
+struct told {
+	unsigned int changed, attr_changed, published, appeared, dir_gone;
+	unsigned int object_gone;
+	struct pool_node *node;
+	bool slow;	  /* tells its kernel when the test says so */
+	uint64_t telling; /* then: up to here, 0: nothing */
+};
+
+struct member {
+	struct pool_node *node; /* NULL: closed */
+	struct pool_metrics *metrics;
+	char dir[128], sock[128], name[16];
+	struct told told;
+};
+
+struct fixture {
+	char *top; /* owns */
+	uv_loop_t loop;
+	struct pool_node_opts opts; /* of nodes started from now on */
+	struct master *master;	    /* NULL: nobody listens on its port */
+	struct pool_metrics *master_metrics;
+	int port_fd; /* holds the port while no master does */
+	struct member m[NNODES];
+};
+
+#define run_until(f, cond)                                              \
+	do {                                                            \
+		uint64_t end_ = pool_now_ms() + 15000;                  \
+		while (!(cond)) {                                       \
+			if (pool_now_ms() > end_)                       \
+				fail_msg("waited in vain for " #cond);  \
+			uv_run(&(f)->loop, UV_RUN_ONCE);                \
+		}                                                       \
+	} while (0)
+
+/* For what must not happen. */
+static void run_for(struct fixture *f, unsigned int ms)
+{
+	uint64_t end = pool_now_ms() + ms;
+
+	while (pool_now_ms() < end)
+		uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+/* ---- what a mount would be told ---- */
+
+static void on_changed(void *arg, struct node_entry *e)
+{
+	(void)e;
+	((struct told *)arg)->changed++;
+}
+static void on_attr_changed(void *arg, struct pool_entry *e)
+{
+	(void)e;
+	((struct told *)arg)->attr_changed++;
+}
+static void on_published(void *arg, struct node_entry *e)
+{
+	assert_null(e->own);
+	assert_non_null(e->obj);
+	((struct told *)arg)->published++;
+}
+static void on_appeared(void *arg, struct pool_entry *e)
+{
+	(void)e;
+	((struct told *)arg)->appeared++;
+}
+static void on_dir_gone(void *arg, struct node_dirent *dir)
+{
+	(void)dir;
+	((struct told *)arg)->dir_gone++;
+}
+static void on_object_gone(void *arg, struct node_object *obj)
+{
+	(void)obj;
+	((struct told *)arg)->object_gone++;
+}
+static void on_tell(void *arg, uint64_t seq)
+{
+	struct told *t = arg;
+
+	if (t->slow)
+		t->telling = seq;
+	else
+		pool_node_told(t->node, seq);
+}
+
+static const struct pool_node_ops node_ops = {
+	.changed = on_changed,
+	.attr_changed = on_attr_changed,
+	.published = on_published,
+	.appeared = on_appeared,
+	.dir_gone = on_dir_gone,
+	.tell = on_tell,
+	.object_gone = on_object_gone,
+};
+
+/* ---- starting and stopping ---- */
+
+static int hold_port(struct pool_hostport *hp)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+
+	assert_true(fd >= 0);
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	sa.sin_port = htons(hp->port);
+	assert_int_equal(0, setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
+				       sizeof(one)));
+	assert_int_equal(0, bind(fd, (void *)&sa, sizeof(sa)));
+	assert_int_equal(0, getsockname(fd, (void *)&sa, &len));
+	hp->port = ntohs(sa.sin_port);
+	return fd;
+}
+
+static void start_master(struct fixture *f)
+{
+	struct master_opts mo = { .loop = &f->loop, .heartbeat_ms = 100 };
+	char path[96];
+
+	snprintf(path, sizeof(path), "%s/master", f->top);
+	f->master_metrics = pool_metrics_open();
+	mo.listen = f->opts.master;
+	mo.state_file = path;
+	mo.metrics = f->master_metrics;
+	close(f->port_fd);
+	f->port_fd = -1;
+	assert_int_equal(0, master_open(&mo, &f->master));
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void stop_master(struct fixture *f)
+{
+	bool closed = false;
+
+	master_close(f->master, on_closed, &closed);
+	run_until(f, closed);
+	f->master = NULL;
+	pool_metrics_close(f->master_metrics);
+	f->port_fd = hold_port(&f->opts.master);
+}
+
+static void start_node(struct fixture *f, int i)
+{
+	struct pool_node_opts o = f->opts;
+	struct member *m = &f->m[i];
+
+	snprintf(m->dir, sizeof(m->dir), "%s/store%d", f->top, i);
+	snprintf(m->sock, sizeof(m->sock), "%s/sock%d", f->top, i);
+	snprintf(m->name, sizeof(m->name), "node%d", i);
+	memset(&m->told, 0, sizeof(m->told));
+	m->metrics = pool_metrics_open();
+	o.metrics = m->metrics;
+	o.store_dir = m->dir;
+	o.name = m->name;
+	o.unix_path = o.fd_passing ? m->sock : NULL;
+	assert_int_equal(0, pool_node_open(&o, &m->node));
+	m->told.node = m->node;
+	pool_node_set_ops(m->node, &node_ops, &m->told, "served");
+}
+
+static void stop_node(struct fixture *f, int i)
+{
+	bool closed = false;
+
+	pool_node_close(f->m[i].node, 0, on_closed, &closed);
+	assert_false(closed);
+	run_until(f, closed);
+	f->m[i].node = NULL;
+	pool_metrics_close(f->m[i].metrics);
+}
+
+static bool is_up(struct fixture *f, int i)
+{
+	return node_link_up(f->m[i].node) && f->m[i].node->complete;
+}
+
+/* A master and n nodes that know each other. */
+static void start_pool(struct fixture *f, int n)
+{
+	int i;
+
+	start_master(f);
+	for (i = 0; i < n; i++)
+		start_node(f, i);
+	for (i = 0; i < n; i++)
+		run_until(f, is_up(f, i) && (int)f->m[i].node->nmembers >= n);
+	run_until(f, master_ready(f->master));
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	alarm(40);
+	f->top = mkdtemp(strdup("/tmp/pool_node_test.XXXXXX"));
+	assert_non_null(f->top);
+	assert_int_equal(0, uv_loop_init(&f->loop));
+	f->opts.loop = &f->loop;
+	strcpy(f->opts.master.host, "127.0.0.1");
+	strcpy(f->opts.listen.host, "127.0.0.1");
+	f->opts.store_size = STORE_SIZE;
+	f->opts.mount = true;
+	f->opts.movers = 1;
+	f->opts.deadline_ms = 1000;
+	f->port_fd = hold_port(&f->opts.master);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char cmd[128];
+	int i;
+
+	for (i = 0; i < NNODES; i++)
+		if (f->m[i].node)
+			stop_node(f, i);
+	if (f->master)
+		stop_master(f);
+	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
+	assert_int_equal(0, uv_loop_close(&f->loop));
+	close(f->port_fd);
+	for (i = 0; i < NNODES; i++)
+		while (f->m[i].dir[0] && umount2(f->m[i].dir, MNT_DETACH) == 0)
+			;
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
+	assert_int_equal(0, system(cmd));
+	free(f->top);
+	free(f);
+	alarm(0);
+	return 0;
+}
+
+/* Does the store count space to the page, or share the machine's /tmp? */
+static void need_own_tmpfs(struct fixture *f, int i)
+{
+	struct stat top, st;
+
+	assert_int_equal(0, stat(f->top, &top));
+	assert_int_equal(0, stat(f->m[i].dir, &st));
+	if (top.st_dev == st.st_dev) {
+		print_message("no tmpfs may be mounted: skipped\n");
+		skip();
+	}
+}
+
+/* ---- files ---- */
+
+static struct pool_node *node(struct fixture *f, int i)
+{
+	return f->m[i].node;
+}
+
+static struct node_entry *find_in(struct fixture *f, int i,
+				  struct node_dirent *dir, const char *name)
+{
+	struct pool_entry *e = pool_node_lookup(node(f, i), dir, name,
+						strlen(name));
+
+	return e && !e->is_dir ? node_file(e) : NULL;
+}
+
+/* What a look-up in the root shows, or NULL. */
+static struct node_entry *find(struct fixture *f, int i, const char *name)
+{
+	return find_in(f, i, pool_node_root(node(f, i)), name);
+}
+
+/* Is anything left of the name, hidden things included? */
+static bool known(struct fixture *f, int i, const char *name)
+{
+	return pool_tree_lookup(pool_node_tree(node(f, i)), name,
+				strlen(name)) != NULL;
+}
+
+static struct node_object *create_in(struct fixture *f, int i,
+				     struct node_dirent *dir,
+				     const char *name, uint64_t hint)
+{
+	static const struct node_attr attr = { .mode = 0640, .uid = 1000,
+					       .gid = 100,
+					       .mtime_ns = 1700000000 };
+	struct node_object *o = NULL;
+
+	assert_int_equal(0, pool_node_create(node(f, i), dir, name,
+					     strlen(name), &attr, hint, &o));
+	assert_int_equal(NODE_WRITING, o->state);
+	pool_node_writer_opened(node(f, i), o);
+	return o;
+}
+
+static void fill(uint8_t *buf, size_t len, uint32_t seed)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		buf[i] = (uint8_t)((seed + i) * 2654435761u >> 13);
+}
+
+static void write_bytes(struct fixture *f, int i, struct node_object *o,
+			uint64_t len, uint32_t seed)
+{
+	uint8_t *buf = malloc(len + 1);
+	int fd = pool_store_fd(pool_node_store(node(f, i)), o->id, O_RDWR);
+
+	assert_non_null(buf);
+	assert_true(fd >= 0);
+	fill(buf, len, seed);
+	assert_int_equal(len, pwrite(fd, buf, len, 0));
+	close(fd);
+	free(buf);
+}
+
+static void close_whole(struct fixture *f, int i, struct node_object *o)
+{
+	pool_node_writer_flushed(node(f, i), o);
+	pool_node_writer_closed(node(f, i), o);
+}
+
+/* create, write, flush, close: on its way to being sealed */
+static void put_in(struct fixture *f, int i, struct node_dirent *dir,
+		   const char *name, uint64_t len, uint32_t seed)
+{
+	struct node_object *o = create_in(f, i, dir, name, 0);
+
+	write_bytes(f, i, o, len, seed);
+	close_whole(f, i, o);
+}
+
+static void put(struct fixture *f, int i, const char *name, uint64_t len,
+		uint32_t seed)
+{
+	put_in(f, i, pool_node_root(node(f, i)), name, len, seed);
+}
+
+static bool is_published(struct fixture *f, int i, const char *name)
+{
+	struct node_entry *e = find(f, i, name);
+
+	return e && !e->own && e->gen;
+}
+
+static bool is_pending(struct fixture *f, int i, const char *name)
+{
+	struct node_entry *e = find(f, i, name);
+
+	return e && e->own && e->own->state == NODE_PENDING;
+}
+
+static void publish(struct fixture *f, int i, const char *name, uint64_t len,
+		    uint32_t seed)
+{
+	put(f, i, name, len, seed);
+	run_until(f, is_published(f, i, name));
+}
+
+static void assert_bytes(struct fixture *f, int i,
+			 const struct node_object *o, uint64_t len,
+			 uint32_t seed)
+{
+	int fd = node_object_open(node(f, i), o, O_RDONLY);
+	uint8_t *want = malloc(len + 1), *got = malloc(len + 1);
+
+	assert_true(fd >= 0);
+	assert_int_equal(len, o->size);
+	fill(want, len, seed);
+	assert_int_equal(len, pread(fd, got, len + 1, 0));
+	assert_memory_equal(want, got, len);
+	free(want);
+	free(got);
+	close(fd);
+}
+
+static void assert_info(struct fixture *f, int i, const char *name,
+			const char *key, const char *value)
+{
+	char buf[128];
+	int len = pool_node_info(node(f, i), &find(f, i, name)->e, key, buf,
+				 sizeof(buf));
+
+	assert_int_equal(strlen(value), len);
+	assert_string_equal(value, buf);
+}
+
+#define assert_count(n, f, i, counter) \
+	assert_int_equal(n, pool_counter_value(&node(f, i)->c.counter))
+
+/* ---- wants ---- */
+
+struct test_want {
+	struct node_want w;
+	struct node_object *obj;
+	int status;
+	bool done;
+};
+
+static void on_want(struct node_want *w, struct node_object *obj, int status)
+{
+	struct test_want *t = pool_container_of(w, struct test_want, w);
+
+	assert_false(t->done);
+	t->done = true;
+	t->obj = obj;
+	t->status = status;
+}
+
+static int want_start(struct fixture *f, int i, const char *name,
+		      struct test_want *t)
+{
+	struct node_entry *e = find(f, i, name);
+
+	memset(t, 0, sizeof(*t));
+	assert_non_null(e);
+	return pool_node_want_start(node(f, i), e, &t->w, &t->obj, on_want);
+}
+
+/* Returns 0 and a ref, or -errno. */
+static int want(struct fixture *f, int i, const char *name,
+		struct node_object **ret_obj)
+{
+	struct test_want t;
+	int rc = want_start(f, i, name, &t);
+
+	if (rc == 0) {
+		run_until(f, t.done);
+		rc = t.status;
+	}
+	*ret_obj = t.obj;
+	return rc < 0 ? rc : 0;
+}
+
+static void assert_readable(struct fixture *f, int i, const char *name,
+			    uint64_t len, uint32_t seed)
+{
+	struct node_object *o;
+
+	assert_int_equal(0, want(f, i, name, &o));
+	assert_int_equal(NODE_HELD, o->state);
+	assert_bytes(f, i, o, len, seed);
+	node_object_unref(node(f, i), o);
+}
+
+/* One byte of the file becomes another, as a bad DIMM would do it. */
+static void damage(struct fixture *f, int i, const struct node_object *o)
+{
+	struct pool_store *s = pool_node_store(node(f, i));
+	int fd = pool_store_fd(s, o->id, O_RDONLY);
+	uint8_t b;
+
+	assert_true(fd >= 0);
+	assert_int_equal(0, fchmod(fd, 0600));
+	close(fd);
+	fd = pool_store_fd(s, o->id, O_RDWR);
+	assert_true(fd >= 0);
+	assert_int_equal(1, pread(fd, &b, 1, 1000));
+	b ^= 1;
+	assert_int_equal(1, pwrite(fd, &b, 1, 1000));
+	close(fd);
+}
+
+/* ---- without a master ---- */
+
+static void a_file_is_sealed_and_waits_for_a_master(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o, *again = NULL;
+	struct node_attr attr = { .mode = 0600 };
+	struct node_entry *e;
+	struct stat st;
+	int fd;
+
+	start_node(f, 0);
+	assert_null(find(f, 0, "k"));
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "k", 0);
+	e = find(f, 0, "k");
+	assert_ptr_equal(o, e->own);
+	assert_int_equal(-EEXIST,
+			 pool_node_create(node(f, 0),
+					  pool_node_root(node(f, 0)), "k", 1,
+					  &attr, 0, &again));
+	assert_info(f, 0, "k", "user.kvpool.state", "writing");
+	write_bytes(f, 0, o, 100000, 1);
+	close_whole(f, 0, o);
+	assert_int_equal(NODE_SEALING, o->state);
+	run_until(f, o->state == NODE_PENDING);
+	assert_info(f, 0, "k", "user.kvpool.state", "pending");
+	assert_bytes(f, 0, o, 100000, 1);
+	assert_int_equal(0640, pool_node_attr(&e->e)->mode);
+	assert_int_equal(1000, pool_node_attr(&e->e)->uid);
+	assert_int_equal(0, e->gen);
+	assert_false(pool_node_published(e));
+	assert_true(pool_node_visible(&e->e));
+	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDONLY);
+	assert_int_equal(0, fstat(fd, &st));
+	close(fd);
+	assert_int_equal(0400, st.st_mode & 0777);
+	run_for(f, 60);
+	assert_true(is_pending(f, 0, "k"));
+	assert_count(0, f, 0, published);
+}
+
+static void a_file_nobody_flushed_is_not_sealed(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_node(f, 0);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "k", 0);
+	write_bytes(f, 0, o, 1000, 1);
+	pool_node_writer_closed(node(f, 0), o);
+	run_for(f, 60);
+	assert_int_equal(NODE_WRITING, o->state);
+	/* Opened and closed once more, this time with a flush. */
+	assert_int_equal(0, pool_node_unseal(node(f, 0), o));
+	pool_node_writer_opened(node(f, 0), o);
+	close_whole(f, 0, o);
+	run_until(f, is_pending(f, 0, "k"));
+}
+
+static void a_file_is_sealed_when_its_last_writer_is_gone(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_node(f, 0);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "k", 0);
+	pool_node_writer_opened(node(f, 0), o);
+	write_bytes(f, 0, o, 1000, 1);
+	close_whole(f, 0, o);
+	run_for(f, 40);
+	assert_int_equal(NODE_WRITING, o->state);
+	close_whole(f, 0, o);
+	run_until(f, is_pending(f, 0, "k"));
+}
+
+static void a_reserved_file_waits_for_descriptors_of_its_writer(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	int fd, i;
+
+	f->opts.reserve = true;
+	start_node(f, 0);
+	/* The first of a size only announces it. */
+	put(f, 0, "k0", 100 * KIB, 0);
+	for (i = 0; i < 100; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "k%d", i + 1);
+		o = create_in(f, 0, pool_node_root(node(f, 0)), name,
+			      100 * KIB);
+		if (!o->w->served)
+			break;
+		write_bytes(f, 0, o, 100 * KIB, (uint32_t)i);
+		close_whole(f, 0, o);
+		run_for(f, 20);
+	}
+	assert_false(o->w->served);
+	assert_true(o->w->reserved >= 100 * KIB);
+	assert_true(pool_counter_value(&node(f, 0)->c.reserved_creates) > 0);
+	write_bytes(f, 0, o, 50 * KIB, 7);
+	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDWR);
+	assert_true(fd >= 0);
+	close_whole(f, 0, o);
+	run_for(f, 60);
+	assert_int_equal(NODE_WRITING, o->state);
+	assert_int_equal(-EAGAIN, pool_node_unseal(node(f, 0), o));
+	assert_true(pool_counter_value(&node(f, 0)->c.seal_retries) > 0);
+	close(fd);
+	run_until(f, o->state == NODE_PENDING);
+	assert_bytes(f, 0, o, 50 * KIB, 7);
+}
+
+static void a_file_written_again_before_its_publication_is_unsealed(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_node(f, 0);
+	put(f, 0, "k", 1000, 1);
+	o = find(f, 0, "k")->own;
+	assert_int_equal(-EAGAIN, pool_node_unseal(node(f, 0), o));
+	run_until(f, is_pending(f, 0, "k"));
+	assert_int_equal(1, node(f, 0)->nops);
+	assert_int_equal(0, pool_node_unseal(node(f, 0), o));
+	assert_int_equal(0, node(f, 0)->nops);
+	pool_node_writer_opened(node(f, 0), o);
+	assert_true(pool_node_writer_fd(node(f, 0), o) >= 0);
+	assert_int_equal(3, pwrite(pool_node_writer_fd(node(f, 0), o), "abc",
+				   3, 1000));
+	close_whole(f, 0, o);
+	run_until(f, is_pending(f, 0, "k"));
+	assert_int_equal(1003, o->size);
+	start_master(f);
+	run_until(f, is_published(f, 0, "k"));
+	assert_count(1, f, 0, published);
+}
+
+static void a_temporary_name_waits_for_its_rename(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *to = NULL;
+
+	start_node(f, 0);
+	put(f, 0, "k.tmp", 1000, 1);
+	run_for(f, 60);
+	assert_int_equal(NODE_WRITING, find(f, 0, "k.tmp")->own->state);
+	assert_int_equal(0, pool_node_rename(node(f, 0),
+					     &find(f, 0, "k.tmp")->e,
+					     pool_node_root(node(f, 0)), "k",
+					     1, false, &to));
+	assert_ptr_equal(&find(f, 0, "k")->e, to);
+	assert_null(find(f, 0, "k.tmp"));
+	run_until(f, is_pending(f, 0, "k"));
+}
+
+static void a_poisoned_file_keeps_its_name_and_goes_with_its_writer(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	struct pool_entry *to = NULL;
+
+	start_node(f, 0);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "k.tmp", 0);
+	write_bytes(f, 0, o, 1000, 1);
+	pool_node_poison(node(f, 0), o, -ENOSPC);
+	pool_node_poison(node(f, 0), o, -EIO); /* the first counts */
+	assert_int_equal(-ENOSPC,
+			 pool_node_rename(node(f, 0), &find(f, 0, "k.tmp")->e,
+					  pool_node_root(node(f, 0)), "k", 1,
+					  false, &to));
+	assert_null(to);
+	assert_null(find(f, 0, "k"));
+	assert_false(known(f, 0, "k"));
+	assert_ptr_equal(o, find(f, 0, "k.tmp")->own);
+	close_whole(f, 0, o);
+	assert_null(find(f, 0, "k.tmp"));
+	assert_count(1, f, 0, poisoned);
+	assert_int_equal(1, f->m[0].told.object_gone);
+}
+
+static void unlink_before_and_during_sealing_leaves_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	struct pool_space sp;
+
+	start_node(f, 0);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "open", 0);
+	write_bytes(f, 0, o, MIB, 1);
+	node_object_ref(o);
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "open")));
+	assert_null(find(f, 0, "open"));
+	assert_int_equal(NODE_DROPPED, o->state);
+	pool_node_writer_closed(node(f, 0), o);
+	node_object_unref(node(f, 0), o);
+
+	put(f, 0, "sealing", MIB, 2);
+	assert_int_equal(NODE_SEALING, find(f, 0, "sealing")->own->state);
+	assert_int_equal(0, pool_node_unlink(node(f, 0),
+					     find(f, 0, "sealing")));
+	assert_null(find(f, 0, "sealing"));
+
+	put(f, 0, "pending", MIB, 3);
+	run_until(f, is_pending(f, 0, "pending"));
+	assert_int_equal(0, pool_node_unlink(node(f, 0),
+					     find(f, 0, "pending")));
+	assert_null(find(f, 0, "pending"));
+	run_until(f, f->m[0].told.object_gone == 3);
+	assert_int_equal(0, node(f, 0)->nops);
+	pool_store_space(pool_node_store(node(f, 0)), &sp);
+	need_own_tmpfs(f, 0);
+	run_until(f, (pool_store_space(pool_node_store(node(f, 0)), &sp),
+		      sp.used < MIB));
+}
+
+static void a_restart_finds_what_was_sealed_and_drops_the_rest(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_node(f, 0);
+	put(f, 0, "whole", 5000, 1);
+	run_until(f, is_pending(f, 0, "whole"));
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "partial", 0);
+	write_bytes(f, 0, o, 5000, 2);
+	put(f, 0, "other.tmp", 5000, 3);
+	stop_node(f, 0);
+
+	start_node(f, 0);
+	assert_true(is_pending(f, 0, "whole"));
+	assert_bytes(f, 0, find(f, 0, "whole")->own, 5000, 1);
+	assert_int_equal(0640, pool_node_attr(&find(f, 0, "whole")->e)->mode);
+	assert_null(find(f, 0, "partial"));
+	assert_null(find(f, 0, "other.tmp"));
+
+	start_master(f);
+	run_until(f, is_published(f, 0, "whole"));
+	assert_readable(f, 0, "whole", 5000, 1);
+}
+
+/* ---- with a master ---- */
+
+static void a_publication_gets_a_generation(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	char gen[32];
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	e = find(f, 0, "k");
+	assert_int_equal(1, f->m[0].told.published);
+	assert_int_equal(NODE_HELD, e->obj->state);
+	assert_true(e->obj->gen == e->gen && e->gen != 0);
+	assert_int_equal(100000, e->size);
+	assert_null(e->obj->w);
+	assert_true(e->obj->counted);
+	assert_info(f, 0, "k", "user.kvpool.state", "held");
+	assert_info(f, 0, "k", "user.kvpool.nodes", "node0");
+	assert_true(pool_node_info(node(f, 0), &e->e,
+				   "user.kvpool.generation", gen,
+				   sizeof(gen)) > 0);
+	assert_string_equal("1.", (gen[2] = '\0', gen));
+	assert_readable(f, 0, "k", 100000, 1);
+}
+
+static void an_empty_file_is_published_too(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 0, 1);
+	run_until(f, find(f, 1, "k"));
+	assert_readable(f, 0, "k", 0, 1);
+	assert_readable(f, 1, "k", 0, 1);
+}
+
+static void what_is_published_survives_a_restart(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_xattrs *x = NULL;
+	struct node_entry *e;
+	uint64_t gen;
+	size_t len = 0;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	e = find(f, 0, "k");
+	assert_int_equal(0, pool_xattrs_set(&x, "user.a", "b", 1, 0));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), &e->e,
+					      POOL_SET_XATTRS,
+					      pool_node_attr(&e->e), x));
+	run_until(f, pool_list_empty(&node(f, 0)->ops_sent) &&
+			     pool_list_empty(&node(f, 0)->ops_waiting));
+	publish(f, 0, "k2", 3000, 2);
+	gen = e->gen;
+	stop_node(f, 0);
+	stop_master(f);
+
+	start_node(f, 0);
+	e = find(f, 0, "k");
+	assert_non_null(e);
+	assert_int_equal(gen, e->gen);
+	assert_int_equal(NODE_HELD, e->obj->state);
+	assert_false(e->obj->verified);
+	assert_int_equal(0640, e->attr.mode);
+	assert_readable(f, 0, "k", 100000, 1);
+	assert_true(e->obj->verified);
+	assert_non_null(find(f, 0, "k2"));
+
+	start_master(f);
+	run_until(f, is_up(f, 0));
+	run_for(f, 60);
+	e = find(f, 0, "k");
+	assert_non_null(e);
+	assert_int_equal(gen, e->gen);
+	assert_non_null(pool_xattrs_get(e->xattrs, "user.a", &len));
+}
+
+static void attributes_set_elsewhere_survive_a_restart(void **state)
+{
+	struct fixture *f = *state;
+	struct node_attr attr = { .mode = 0604 };
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k"));
+	assert_int_equal(0, pool_node_setattr(node(f, 1), &find(f, 1, "k")->e,
+					      POOL_SET_MODE, &attr, NULL));
+	run_until(f, find(f, 0, "k")->attr.mode == 0604);
+	stop_node(f, 0);
+	stop_node(f, 1);
+	stop_master(f);
+	start_node(f, 0);
+	assert_int_equal(0604, find(f, 0, "k")->attr.mode);
+}
+
+static void damage_found_after_a_restart_is_never_served(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	damage(f, 0, find(f, 0, "k")->obj);
+	stop_node(f, 0);
+	start_node(f, 0);
+	assert_int_equal(-ENOENT, want(f, 0, "k", &o));
+	assert_null(o);
+	assert_null(find(f, 0, "k") ? find(f, 0, "k")->obj : NULL);
+	assert_count(1, f, 0, bad_sums);
+}
+
+static void the_same_content_is_no_new_generation(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen, id;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	gen = find(f, 0, "k")->gen;
+	id = find(f, 0, "k")->obj->id;
+	put(f, 0, "k", 100000, 1);
+	assert_true(id != find(f, 0, "k")->own->id);
+	run_until(f, is_published(f, 0, "k"));
+	assert_count(1, f, 0, same_content);
+	assert_count(1, f, 0, published);
+	assert_int_equal(gen, find(f, 0, "k")->gen);
+	assert_int_equal(id, find(f, 0, "k")->obj->id);
+	assert_int_equal(1, f->m[0].told.object_gone);
+
+	publish(f, 0, "k", 100000, 2);
+	assert_count(2, f, 0, published);
+	assert_true(find(f, 0, "k")->gen > gen);
+	assert_readable(f, 0, "k", 100000, 2);
+}
+
+static void on_done(void *arg, int status)
+{
+	*(int *)arg = status;
+}
+
+static void a_rewrite_begins_empty_or_with_what_is_to_be_kept(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	uint64_t gen;
+	int status = 1;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	e = find(f, 0, "k");
+	gen = e->gen;
+	assert_int_equal(0, pool_node_rewrite_start(node(f, 0), e, 60000,
+						    on_done, &status));
+	run_until(f, status != 1);
+	assert_int_equal(0, status);
+	assert_non_null(e->own);
+	assert_true(e->own->w->pristine_copy);
+	pool_node_writer_opened(node(f, 0), e->own);
+	close_whole(f, 0, e->own);
+	run_until(f, is_published(f, 0, "k") && e->gen != gen);
+	assert_readable(f, 0, "k", 60000, 1);
+
+	assert_int_equal(1, pool_node_rewrite_start(node(f, 0), e, 0, on_done,
+						    &status));
+	assert_false(e->own->w->pristine_copy);
+	pool_node_writer_opened(node(f, 0), e->own);
+	write_bytes(f, 0, e->own, 10, 5);
+	close_whole(f, 0, e->own);
+	run_until(f, is_published(f, 0, "k"));
+	assert_readable(f, 0, "k", 10, 5);
+	/* What nobody opened goes by itself; here its mount unlinks it. */
+	assert_int_equal(0, pool_node_unlink(node(f, 0), e));
+	assert_int_equal(-ENOENT, pool_node_rewrite_start(node(f, 0), e, 0,
+							  on_done, &status));
+}
+
+static int rename_to(struct fixture *f, int i, const char *from,
+		     const char *to, bool noreplace)
+{
+	struct pool_entry *e = NULL;
+
+	return pool_node_rename(node(f, i), &find(f, i, from)->e,
+				pool_node_root(node(f, i)), to, strlen(to),
+				noreplace, &e);
+}
+
+static void a_held_object_moves_without_a_copy(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t id;
+
+	start_pool(f, 2);
+	publish(f, 0, "old", 100000, 1);
+	run_until(f, find(f, 1, "old"));
+	id = find(f, 0, "old")->obj->id;
+	assert_int_equal(0, rename_to(f, 0, "old", "new", false));
+	assert_null(find(f, 0, "old"));
+	assert_true(is_pending(f, 0, "new"));
+	run_until(f, is_published(f, 0, "new"));
+	assert_int_equal(id, find(f, 0, "new")->obj->id);
+	assert_readable(f, 0, "new", 100000, 1);
+	run_until(f, find(f, 1, "new") && !find(f, 1, "old"));
+	run_until(f, !known(f, 0, "old"));
+	assert_readable(f, 1, "new", 100000, 1);
+}
+
+static void what_is_not_here_is_not_moved(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k"));
+	assert_int_equal(-EXDEV, rename_to(f, 1, "k", "new", false));
+	assert_non_null(find(f, 1, "k"));
+	assert_false(known(f, 1, "new"));
+}
+
+static void a_rename_replaces_what_is_there_unless_told_not_to(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen, id;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	gen = find(f, 0, "k")->gen;
+	id = find(f, 0, "k")->obj->id;
+	put(f, 0, "k.tmp", 2000, 2);
+	assert_int_equal(-EEXIST, rename_to(f, 0, "k.tmp", "k", true));
+	assert_non_null(find(f, 0, "k.tmp"));
+	assert_int_equal(0, rename_to(f, 0, "k.tmp", "k", false));
+	assert_null(find(f, 0, "k.tmp"));
+	assert_true(find(f, 0, "k")->own != NULL);
+	run_until(f, is_published(f, 0, "k"));
+	assert_true(find(f, 0, "k")->gen > gen);
+	assert_readable(f, 0, "k", 2000, 2);
+	assert_int_equal(-ENOENT, pool_store_fd(pool_node_store(node(f, 0)),
+						id, O_RDONLY));
+	run_until(f, find(f, 1, "k") && find(f, 1, "k")->size == 2000);
+	assert_readable(f, 1, "k", 2000, 2);
+
+	/* A held one over a held one. */
+	publish(f, 0, "other", 3000, 3);
+	assert_int_equal(0, rename_to(f, 0, "other", "k", false));
+	run_until(f, is_published(f, 0, "k"));
+	assert_readable(f, 0, "k", 3000, 3);
+	run_until(f, find(f, 1, "k") && find(f, 1, "k")->size == 3000);
+	run_until(f, !known(f, 1, "other"));
+}
+
+static void a_pending_file_is_published_under_its_last_name(void **state)
+{
+	struct fixture *f = *state;
+
+	start_node(f, 0);
+	start_node(f, 1);
+	put(f, 0, "a", 1000, 1);
+	run_until(f, is_pending(f, 0, "a"));
+	assert_int_equal(0, rename_to(f, 0, "a", "b", false));
+	assert_true(is_pending(f, 0, "b"));
+	assert_null(find(f, 0, "a"));
+	start_master(f);
+	run_until(f, is_published(f, 0, "b") && find(f, 1, "b"));
+	assert_null(find(f, 1, "a"));
+	assert_count(1, f, 0, published);
+	assert_readable(f, 1, "b", 1000, 1);
+}
+
+static void an_unlinked_name_is_hidden_at_once_and_stays_away(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 100000, 1);
+	run_until(f, find(f, 1, "k"));
+	o = node_object_ref(find(f, 0, "k")->obj);
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
+	assert_null(find(f, 0, "k"));
+	assert_int_equal(NODE_DROPPED, o->state);
+	node_object_unref(node(f, 0), o);
+	run_until(f, !known(f, 0, "k") && !known(f, 1, "k"));
+	assert_int_equal(1, f->m[1].told.changed);
+	stop_node(f, 0);
+	start_node(f, 0);
+	run_until(f, is_up(f, 0));
+	assert_null(find(f, 0, "k"));
+	assert_null(find(f, 1, "k"));
+	/* The name may be used again. */
+	publish(f, 1, "k", 10, 2);
+	run_until(f, find(f, 0, "k"));
+}
+
+static void feed_names(struct fixture *f, int i, char *name, uint64_t gen)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta meta = KVPOOL__META__INIT, *list = &meta;
+	uint8_t sum[16] = { 1 };
+
+	meta.path.data = (uint8_t *)name;
+	meta.path.len = strlen(name);
+	meta.sum.data = sum;
+	meta.sum.len = sizeof(sum);
+	meta.gen = gen;
+	feed.entries = &list;
+	feed.n_entries = 1;
+	feed.upto_seq = node(f, i)->feed_seq;
+	node_feed_apply(node(f, i), &feed);
+}
+
+static void unlinking_what_the_master_is_about_to_name_removes_it(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	char name[] = "k";
+
+	start_pool(f, 2);
+	put(f, 0, "k", 1000, 1);
+	e = find(f, 0, "k");
+	run_until(f, e->own->state == NODE_PENDING &&
+			     node_op_sent(node(f, 0), e->own));
+	assert_int_equal(-EAGAIN, pool_node_unseal(node(f, 0), e->own));
+	assert_int_equal(0, pool_node_unlink(node(f, 0), e));
+	assert_null(find(f, 0, "k"));
+	/* The feed may name it before the unlink is answered. */
+	feed_names(f, 0, name, 1ull << POOL_GEN_SEQ_BITS | 1);
+	assert_null(find(f, 0, "k"));
+	assert_int_equal(0, f->m[0].told.appeared);
+	run_until(f, pool_list_empty(&node(f, 0)->ops_sent) &&
+			     pool_list_empty(&node(f, 0)->ops_waiting) &&
+			     (assert_null(find(f, 0, "k")), true));
+	run_until(f, !known(f, 0, "k"));
+	/* Nor is it anywhere after what comes later has been seen. */
+	publish(f, 0, "later", 10, 2);
+	run_until(f, find(f, 1, "later"));
+	assert_null(find(f, 1, "k"));
+}
+
+static void the_rule_unlink_node_hides_a_name_here_only(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_xattrs *x = NULL;
+	struct node_entry *e;
+
+	start_pool(f, 2);
+	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.unlink", "node",
+					    4, 0));
+	assert_int_equal(0, pool_node_setattr(
+				    node(f, 1),
+				    &pool_node_root(node(f, 1))->d.e,
+				    POOL_SET_XATTRS,
+				    &pool_node_root(node(f, 1))->attr, x));
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k"));
+	assert_readable(f, 1, "k", 1000, 1);
+	assert_int_equal(0, pool_node_unlink(node(f, 1), find(f, 1, "k")));
+	assert_null(find(f, 1, "k"));
+	run_for(f, 60);
+	assert_null(find(f, 1, "k"));
+	e = find(f, 0, "k");
+	assert_non_null(e);
+	assert_readable(f, 0, "k", 1000, 1);
+	/* A new generation is another matter. */
+	publish(f, 0, "k", 1000, 2);
+	run_until(f, find(f, 1, "k"));
+}
+
+static void directories_come_and_go_on_both_nodes(void **state)
+{
+	static const struct node_attr attr = { .mode = 0750 };
+	struct fixture *f = *state;
+	struct node_dirent *d = NULL, *other;
+	struct pool_entry *e;
+
+	start_pool(f, 2);
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d",
+					    1, &attr, &d));
+	assert_int_equal(-EEXIST,
+			 pool_node_mkdir(node(f, 0),
+					 pool_node_root(node(f, 0)), "d", 1,
+					 &attr, &other));
+	assert_int_equal(-EBUSY, pool_node_rmdir(node(f, 0),
+					 pool_node_root(node(f, 0))));
+	put_in(f, 0, d, "k", 1000, 1);
+	assert_int_equal(-ENOTEMPTY, pool_node_rmdir(node(f, 0), d));
+	run_until(f, known(f, 1, "d/k"));
+	e = pool_node_lookup(node(f, 1), pool_node_root(node(f, 1)), "d", 1);
+	assert_true(e->is_dir);
+	assert_int_equal(0750, pool_node_attr(e)->mode);
+	assert_int_equal(-ENOTEMPTY, pool_node_rmdir(node(f, 1),
+						     node_dir(e)));
+	assert_int_equal(0, pool_node_unlink(node(f, 1),
+					     find_in(f, 1, node_dir(e), "k")));
+	assert_int_equal(0, pool_node_rmdir(node(f, 1), node_dir(e)));
+	assert_null(pool_node_lookup(node(f, 1), pool_node_root(node(f, 1)),
+				     "d", 1));
+	run_until(f, !known(f, 1, "d") && !known(f, 0, "d"));
+	assert_int_equal(1, f->m[0].told.dir_gone);
+}
+
+/* ---- barriers ---- */
+
+struct test_barrier {
+	struct node_barrier b;
+	int status;
+	bool done;
+};
+
+static void on_barrier(struct node_barrier *b, int status)
+{
+	struct test_barrier *t = pool_container_of(b, struct test_barrier, b);
+
+	assert_false(t->done);
+	t->done = true;
+	t->status = status;
+}
+
+static void a_barrier_without_a_master_times_out(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false }, cancelled = t;
+	uint64_t start = pool_now_ms();
+
+	f->opts.deadline_ms = 40;
+	start_node(f, 0);
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &cancelled.b,
+						    on_barrier));
+	pool_node_barrier_cancel(node(f, 0), &cancelled.b);
+	run_until(f, t.done);
+	assert_int_equal(-ETIMEDOUT, t.status);
+	assert_true(pool_now_ms() - start >= 200);
+	assert_false(cancelled.done);
+	assert_count(1, f, 0, barrier_timeouts);
+	/* One that is waiting when the node closes ends as well. */
+	t.done = false;
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	stop_node(f, 0);
+	assert_true(t.done);
+	assert_int_equal(-ECANCELED, t.status);
+}
+
+static void a_barrier_ends_after_the_publications_before_it(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+	int i;
+
+	start_pool(f, 2);
+	for (i = 0; i < 20; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "k%d", i);
+		put(f, 0, name, 10000, (uint32_t)i);
+	}
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	for (i = 0; i < 20; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "k%d", i);
+		assert_true(is_published(f, 0, name));
+		assert_non_null(find(f, 1, name)); /* told before */
+	}
+	/* With nothing before it, one round trip. */
+	t.done = false;
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+}
+
+static void a_barrier_waits_until_other_kernels_have_been_told(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+	uint64_t seq;
+
+	start_pool(f, 2);
+	f->m[1].told.slow = true;
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, find(f, 1, "k") && f->m[1].told.telling);
+	run_for(f, 60);
+	assert_false(t.done);
+	f->m[1].told.slow = false;
+	seq = f->m[1].told.telling;
+	pool_node_told(node(f, 1), seq);
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+}
+
+static void a_barrier_outlives_the_loss_of_the_master(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+
+	start_pool(f, 1);
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	put(f, 0, "k", 10000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_for(f, 40);
+	assert_false(t.done);
+	start_master(f);
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	assert_true(is_published(f, 0, "k"));
+}
+
+/* ---- space ---- */
+
+struct test_claim {
+	struct node_claim c;
+	int status;
+	bool done;
+};
+
+static void on_claim(struct node_claim *c, int status)
+{
+	struct test_claim *t = pool_container_of(c, struct test_claim, c);
+
+	assert_false(t->done);
+	t->done = true;
+	t->status = status;
+}
+
+static int claim(struct fixture *f, struct test_claim *t, uint64_t bytes,
+		 unsigned int timeout_ms)
+{
+	memset(t, 0, sizeof(*t));
+	return pool_node_claim_start(node(f, 0), &t->c, bytes, timeout_ms,
+				     on_claim);
+}
+
+static void claims_are_granted_while_there_is_room(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim a, b;
+
+	start_node(f, 0);
+	need_own_tmpfs(f, 0);
+	assert_int_equal(1, claim(f, &a, 16 * MIB, 0));
+	assert_int_equal(-ENOSPC, claim(f, &b, STORE_SIZE + 1, 0));
+	/* Nothing could be evicted for it. */
+	assert_int_equal(0, claim(f, &b, 20 * MIB, 0));
+	run_until(f, b.done);
+	assert_int_equal(-ENOSPC, b.status);
+	assert_count(1, f, 0, claims_refused);
+	assert_int_equal(1, claim(f, &b, 8 * MIB, 0));
+	pool_node_claim_end(node(f, 0), 8 * MIB);
+	pool_node_claim_end(node(f, 0), 16 * MIB);
+	assert_int_equal(1, claim(f, &a, 30 * MIB, 0));
+	pool_node_claim_end(node(f, 0), 30 * MIB);
+	assert_int_equal(0, node(f, 0)->claimed);
+	assert_false(a.done);
+}
+
+static void a_claim_waits_for_what_is_being_published_to_its_deadline(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim a, b, cancelled;
+	uint64_t start;
+
+	start_node(f, 0);
+	need_own_tmpfs(f, 0);
+	put(f, 0, "k", 16 * MIB, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	start = pool_now_ms();
+	assert_int_equal(0, claim(f, &a, 20 * MIB, 100));
+	assert_int_equal(0, claim(f, &cancelled, 20 * MIB, 100));
+	assert_int_equal(0, claim(f, &b, MIB, 5000)); /* in order */
+	pool_node_claim_cancel(node(f, 0), &cancelled.c);
+	run_until(f, a.done);
+	assert_int_equal(-ENOSPC, a.status);
+	assert_true(pool_now_ms() - start >= 100);
+	run_until(f, b.done);
+	assert_int_equal(0, b.status);
+	assert_false(cancelled.done);
+	pool_node_claim_end(node(f, 0), MIB);
+	assert_int_equal(0, node(f, 0)->claimed);
+}
+
+static void a_claim_is_granted_when_the_master_lets_objects_go(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim t;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	publish(f, 0, "a", 12 * MIB, 1);
+	publish(f, 0, "b", 12 * MIB, 2);
+	memset(&t, 0, sizeof(t));
+	t.c.cache_only = true; /* a prefetch pushes nothing out */
+	assert_int_equal(-ENOSPC,
+			 pool_node_claim_start(node(f, 0), &t.c, 16 * MIB, 0,
+					       on_claim));
+	assert_int_equal(0, claim(f, &t, 16 * MIB, 0));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	assert_true(pool_counter_value(&node(f, 0)->c.evicted_last) > 0);
+	run_until(f, !known(f, 0, "a") || !known(f, 0, "b"));
+	pool_node_claim_end(node(f, 0), 16 * MIB);
+}
+
+static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim t;
+	uint64_t start;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	publish(f, 0, "a", 24 * MIB, 1);
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	start = node(f, 0)->cut_off_ms;
+	assert_int_equal(0, claim(f, &t, 16 * MIB, 10000));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	assert_true(pool_now_ms() - start >= NODE_MASTERLESS_MS);
+	assert_count(1, f, 0, evicted_alone);
+	assert_null(find(f, 0, "a"));
+	pool_node_claim_end(node(f, 0), 16 * MIB);
+}
+
+/* As a daemon-served write does it: 0 or what the claim came to. */
+static int put_claimed(struct fixture *f, struct node_dirent *dir,
+		       const char *name, uint64_t len, uint32_t seed)
+{
+	struct node_object *o = create_in(f, 0, dir, name, 0);
+	struct node_entry *e = o->entry;
+	int status = 1, rc;
+
+	rc = pool_node_extend_start(node(f, 0), o, 0, len, on_done, &status);
+	if (rc == 0) {
+		run_until(f, status != 1);
+		rc = status;
+	}
+	if (rc < 0) {
+		pool_node_poison(node(f, 0), o, rc);
+		pool_node_writer_closed(node(f, 0), o);
+		pool_node_tidy(node(f, 0), &e->e);
+		return rc;
+	}
+	write_bytes(f, 0, o, len, seed);
+	close_whole(f, 0, o);
+	run_until(f, !e->own);
+	return 0;
+}
+
+static void shared_objects_make_room_for_new_ones(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int there = 0, i;
+	char name[16];
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	for (i = 0; i < 64; i++) {
+		snprintf(name, sizeof(name), "k%u", i);
+		assert_int_equal(0, put_claimed(f, pool_node_root(node(f, 0)),
+						name, MIB, i));
+	}
+	assert_non_null(find(f, 0, "k63"));
+	assert_readable(f, 0, "k63", MIB, 63);
+	for (i = 0; i < 64; i++) {
+		snprintf(name, sizeof(name), "k%u", i);
+		if (!is_published(f, 0, name))
+			continue;
+		there++;
+		assert_readable(f, 0, name, MIB, i);
+	}
+	assert_in_range(there, 20, 32);
+	assert_count(64 - there, f, 0, evicted_last);
+	assert_count(0, f, 0, claims_refused);
+}
+
+static struct node_dirent *make_noevict(struct fixture *f)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct pool_xattrs *x = NULL;
+	struct node_dirent *d = NULL;
+
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)),
+					    "keep", 4, &attr, &d));
+	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.class",
+					    "noevict", 7, 0));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), &d->d.e,
+					      POOL_SET_XATTRS, &attr, x));
+	return d;
+}
+
+static void noevict_holds_without_a_master_as_well(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d;
+	struct test_claim t;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	d = make_noevict(f);
+	assert_int_equal(0, put_claimed(f, d, "k", 24 * MIB, 1));
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, pool_now_ms() - node(f, 0)->cut_off_ms >
+			     NODE_MASTERLESS_MS + 100);
+	assert_int_equal(0, claim(f, &t, 16 * MIB, 500));
+	run_until(f, t.done);
+	assert_int_equal(-ENOSPC, t.status);
+	assert_non_null(find_in(f, 0, d, "k"));
+	assert_count(0, f, 0, evicted_alone);
+}
+
+static void noevict_refuses_instead_of_evicting(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d;
+	unsigned int n = 0, i;
+	struct statvfs st;
+	char name[16];
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	d = make_noevict(f);
+	for (;;) {
+		int rc;
+
+		snprintf(name, sizeof(name), "k%u", n);
+		rc = put_claimed(f, d, name, MIB, n);
+		if (rc < 0) {
+			assert_int_equal(-ENOSPC, rc);
+			break;
+		}
+		assert_in_range(++n, 1, 32);
+	}
+	assert_in_range(n, 28, 32);
+	assert_count(0, f, 0, evicted_last);
+	for (i = 0; i < n; i++) {
+		snprintf(name, sizeof(name), "k%u", i);
+		assert_non_null(find_in(f, 0, d, name));
+	}
+	pool_node_statvfs(node(f, 0), &st);
+	assert_true(st.f_bavail * st.f_bsize < 4 * MIB);
+	/* What is taken away by hand makes room. */
+	assert_int_equal(0, pool_node_unlink(node(f, 0),
+					     find_in(f, 0, d, "k0")));
+	assert_int_equal(0, pool_node_unlink(node(f, 0),
+					     find_in(f, 0, d, "k1")));
+	run_for(f, 40);
+	assert_int_equal(0, put_claimed(f, d, "again", MIB, 77));
+}
+
+/* ---- two nodes ---- */
+
+static void publish_and_see(struct fixture *f, const char *name,
+			    uint64_t len, uint32_t seed)
+{
+	unsigned int appeared = f->m[1].told.appeared;
+
+	publish(f, 0, name, len, seed);
+	run_until(f, find(f, 1, name));
+	assert_int_equal(appeared + 1, f->m[1].told.appeared);
+	assert_int_equal(len, find(f, 1, name)->size);
+	assert_true(find(f, 1, name)->gen == find(f, 0, name)->gen);
+}
+
+static void another_node_sees_and_fetches_what_was_published(void **state)
+{
+	struct fixture *f = *state;
+	struct test_want a, b, cancelled;
+	struct node_object *o;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	assert_info(f, 1, "k", "user.kvpool.state", "remote");
+	assert_int_equal(0, want_start(f, 1, "k", &a));
+	assert_int_equal(0, want_start(f, 1, "k", &b));
+	assert_int_equal(0, want_start(f, 1, "k", &cancelled));
+	pool_node_want_cancel(node(f, 1), &cancelled.w);
+	run_until(f, a.done && b.done);
+	assert_int_equal(0, a.status);
+	assert_ptr_equal(a.obj, b.obj);
+	assert_false(cancelled.done);
+	assert_count(1, f, 1, fetches);
+	assert_true(a.obj->lent_fd < 0);
+	assert_bytes(f, 1, a.obj, 100000, 1);
+	assert_info(f, 1, "k", "user.kvpool.state", "cached");
+	node_object_unref(node(f, 1), a.obj);
+	node_object_unref(node(f, 1), b.obj);
+	/* Now it is here. */
+	assert_int_equal(1, want_start(f, 1, "k", &a));
+	node_object_unref(node(f, 1), a.obj);
+
+	/* In several pieces. */
+	publish_and_see(f, "large", 11 * MIB + 123, 2);
+	assert_int_equal(0, want(f, 1, "large", &o));
+	assert_bytes(f, 1, o, 11 * MIB + 123, 2);
+	node_object_unref(node(f, 1), o);
+}
+
+static void a_node_on_the_same_host_borrows_the_descriptor(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	f->opts.fd_passing = true;
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	assert_int_equal(0, want(f, 1, "k", &o));
+	assert_true(o->lent_fd >= 0);
+	assert_bytes(f, 1, o, 100000, 1);
+	assert_info(f, 1, "k", "user.kvpool.state", "borrowed");
+	assert_int_equal(1, find(f, 0, "k")->obj->lent);
+	assert_int_equal(1, node(f, 1)->borrowed);
+	assert_count(0, f, 1, fetch_bytes);
+	/* Gone from the pool: given back, but readable while it is open. */
+	o->users++;
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
+	run_until(f, o->state == NODE_DROPPED);
+	assert_int_equal(0, node(f, 1)->borrowed);
+	assert_bytes(f, 1, o, 100000, 1);
+	o->users--;
+	node_object_unref(node(f, 1), o);
+}
+
+static void a_borrowed_object_is_asked_back_for_room(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	struct test_claim t;
+
+	f->opts.fd_passing = true;
+	start_pool(f, 2);
+	need_own_tmpfs(f, 0);
+	publish_and_see(f, "k", 24 * MIB, 1);
+	assert_int_equal(0, want(f, 1, "k", &o));
+	node_object_unref(node(f, 1), o);
+	assert_int_equal(1, find(f, 0, "k")->obj->lent);
+	/* Lent: not to be had at once, so it may be refused at first. */
+	do {
+		if (claim(f, &t, 16 * MIB, 2000) == 1)
+			break;
+		run_until(f, t.done);
+	} while (t.status);
+	assert_int_equal(0, node(f, 1)->borrowed);
+	pool_node_claim_end(node(f, 0), 16 * MIB);
+}
+
+static void bytes_with_a_wrong_sum_are_discarded(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_pool(f, 2);
+	publish_and_see(f, "small", 100000, 1);
+	publish_and_see(f, "large", 9 * MIB, 2);
+	damage(f, 0, find(f, 0, "small")->obj);
+	damage(f, 0, find(f, 0, "large")->obj);
+	assert_int_equal(-ENOENT, want(f, 1, "small", &o));
+	assert_int_equal(-ENOENT, want(f, 1, "large", &o));
+	assert_count(2, f, 1, bad_sums);
+	assert_count(2, f, 1, fetch_failures);
+	assert_null(find(f, 1, "small")->obj);
+}
+
+static void a_new_generation_replaces_the_other_node_s_copy(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 1000, 1);
+	assert_readable(f, 1, "k", 1000, 1);
+	gen = find(f, 1, "k")->gen;
+	publish(f, 0, "k", 2000, 2);
+	run_until(f, find(f, 1, "k") && find(f, 1, "k")->gen > gen);
+	assert_int_equal(1, f->m[1].told.changed);
+	assert_int_equal(1, f->m[1].told.object_gone);
+	assert_readable(f, 1, "k", 2000, 2);
+	/* And back: the writer need not be the holder. */
+	publish(f, 1, "k", 3000, 3);
+	run_until(f, find(f, 0, "k") && find(f, 0, "k")->size == 3000);
+	assert_readable(f, 0, "k", 3000, 3);
+}
+
+static void a_look_up_hit_may_fetch_ahead(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	f->opts.prefetch_max = 1;
+	start_pool(f, 2);
+	publish_and_see(f, "a", 100000, 1);
+	publish_and_see(f, "b", 100000, 2);
+	e = find(f, 1, "a");
+	pool_node_prefetch(node(f, 1), e);
+	pool_node_prefetch(node(f, 1), find(f, 1, "b"));
+	assert_count(1, f, 1, prefetched);
+	assert_count(1, f, 1, prefetch_skipped);
+	run_until(f, e->obj && e->obj->state == NODE_HELD);
+	assert_true(e->obj->prefetched);
+	assert_readable(f, 1, "a", 100000, 1);
+	pool_node_used(node(f, 1), e->obj);
+	pool_node_used(node(f, 1), e->obj);
+	assert_count(1, f, 1, prefetch_useful);
+	assert_null(find(f, 1, "b")->obj);
+}
+
+static void attributes_travel_with_the_feed(void **state)
+{
+	struct fixture *f = *state;
+	struct node_attr attr = { .mode = 0604, .uid = 7 };
+	struct pool_xattrs *x = NULL;
+	struct node_entry *e;
+	size_t len = 0;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 1000, 1);
+	assert_int_equal(0, pool_xattrs_set(&x, "user.a", "bc", 2, 0));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), &find(f, 0, "k")->e,
+					      POOL_SET_MODE | POOL_SET_XATTRS,
+					      &attr, x));
+	e = find(f, 1, "k");
+	run_until(f, e->attr.mode == 0604);
+	assert_int_equal(1000, e->attr.uid); /* not asked for */
+	assert_memory_equal("bc", pool_xattrs_get(e->xattrs, "user.a", &len),
+			    2);
+	assert_int_equal(1, f->m[1].told.attr_changed);
+	assert_int_equal(0, f->m[1].told.changed);
+}
+
+static void what_a_client_writes_reaches_a_store(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_master(f);
+	start_node(f, 0);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 1);
+	run_until(f, is_up(f, 0) && is_up(f, 1) &&
+			     node(f, 0)->nmembers == 2 &&
+			     node(f, 1)->nmembers == 2);
+	publish(f, 1, "k", 100000, 1);
+	e = find(f, 1, "k");
+	run_until(f, find(f, 0, "k") && find(f, 0, "k")->obj &&
+			     find(f, 0, "k")->obj->counted);
+	assert_readable(f, 0, "k", 100000, 1);
+	run_until(f, e->obj && !e->obj->w); /* it may go from here now */
+	assert_false(e->obj->counted);
+}
+
+#define node_test(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		node_test(a_file_is_sealed_and_waits_for_a_master),
+		node_test(a_file_nobody_flushed_is_not_sealed),
+		node_test(a_file_is_sealed_when_its_last_writer_is_gone),
+		node_test(a_reserved_file_waits_for_descriptors_of_its_writer),
+		node_test(a_file_written_again_before_its_publication_is_unsealed),
+		node_test(a_temporary_name_waits_for_its_rename),
+		node_test(a_poisoned_file_keeps_its_name_and_goes_with_its_writer),
+		node_test(unlink_before_and_during_sealing_leaves_nothing),
+		node_test(a_restart_finds_what_was_sealed_and_drops_the_rest),
+		node_test(a_publication_gets_a_generation),
+		node_test(an_empty_file_is_published_too),
+		node_test(what_is_published_survives_a_restart),
+		node_test(attributes_set_elsewhere_survive_a_restart),
+		node_test(damage_found_after_a_restart_is_never_served),
+		node_test(the_same_content_is_no_new_generation),
+		node_test(a_rewrite_begins_empty_or_with_what_is_to_be_kept),
+		node_test(a_held_object_moves_without_a_copy),
+		node_test(what_is_not_here_is_not_moved),
+		node_test(a_rename_replaces_what_is_there_unless_told_not_to),
+		node_test(a_pending_file_is_published_under_its_last_name),
+		node_test(an_unlinked_name_is_hidden_at_once_and_stays_away),
+		node_test(unlinking_what_the_master_is_about_to_name_removes_it),
+		node_test(the_rule_unlink_node_hides_a_name_here_only),
+		node_test(directories_come_and_go_on_both_nodes),
+		node_test(a_barrier_without_a_master_times_out),
+		node_test(a_barrier_ends_after_the_publications_before_it),
+		node_test(a_barrier_waits_until_other_kernels_have_been_told),
+		node_test(a_barrier_outlives_the_loss_of_the_master),
+		node_test(claims_are_granted_while_there_is_room),
+		node_test(a_claim_waits_for_what_is_being_published_to_its_deadline),
+		node_test(a_claim_is_granted_when_the_master_lets_objects_go),
+		node_test(cut_off_for_long_a_node_evicts_on_its_own),
+		node_test(shared_objects_make_room_for_new_ones),
+		node_test(noevict_holds_without_a_master_as_well),
+		node_test(noevict_refuses_instead_of_evicting),
+		node_test(another_node_sees_and_fetches_what_was_published),
+		node_test(a_node_on_the_same_host_borrows_the_descriptor),
+		node_test(a_borrowed_object_is_asked_back_for_room),
+		node_test(bytes_with_a_wrong_sum_are_discarded),
+		node_test(a_new_generation_replaces_the_other_node_s_copy),
+		node_test(a_look_up_hit_may_fetch_ahead),
+		node_test(attributes_travel_with_the_feed),
+		node_test(what_a_client_writes_reaches_a_store),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
