@@ -259,7 +259,7 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	o->w = w;
 	o->state = NODE_PENDING;
 	e->own = o;
-	pool_list_add_tail(&n->sealing, &w->link);
+	pool_list_add_tail(&n->pending, &w->link);
 	return node_op_publish(n, o);
 }
 
@@ -348,6 +348,7 @@ static void on_kick(uv_prepare_t *h)
 	n->kicked = false;
 	uv_prepare_stop(h);
 	node_seal_small(n);
+	node_publish_sealed(n);
 	node_space_run(n);
 	if (!pool_list_empty(&n->barriers))
 		node_ops_send(n);
@@ -376,7 +377,7 @@ static void on_tick(uv_timer_t *h)
 	node_ops_send(n);
 	node_barriers_check(n);
 	if (n->closing &&
-	    ((pool_list_empty(&n->sealing) &&
+	    ((pool_list_empty(&n->sealing) && pool_list_empty(&n->pending) &&
 	      pool_list_empty(&n->ops_waiting) &&
 	      pool_list_empty(&n->ops_sent)) ||
 	     now >= n->close_deadline_ms))
@@ -481,6 +482,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 		n->opts.deadline_ms = 2000;
 	pool_list_init(&n->writers);
 	pool_list_init(&n->sealing);
+	pool_list_init(&n->pending);
 	pool_list_init(&n->small_seals);
 	pool_list_init(&n->ops_waiting);
 	pool_list_init(&n->ops_sent);

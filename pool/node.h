@@ -104,6 +104,7 @@ struct node_dirent {
 	uint8_t seen;
 	bool known; /* the master has it (or a name below it) */
 	bool gone;  /* removed; stays until the last hidden name below goes */
+	uint32_t pass; /* node_publish_sealed: something below is being sealed */
 	uint8_t removing; /* RMDIRs the master has not answered: gone till then */
 };
 
@@ -164,6 +165,7 @@ struct node_writer {
 	uint8_t tries;	     /* how many there were */
 	bool sampling;	     /* holds pool_store_sampling on */
 	bool stale_blob;     /* renamed or changed while it was being sealed */
+	bool sealed;	     /* PENDING, not queued: its turn has not come */
 };
 
 /* What fs is told, on the loop. object_gone may come from inside a call of fs's

@@ -240,7 +240,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->base_gen = to->gen;
 	w->touched_ms = pool_now_ms();
 	w->stale_blob = true;
-	if (o->state == NODE_PENDING) {
+	if (o->state == NODE_PENDING && !w->sealed) {
 		/* Known to the master under the old name, or about to be. */
 		node_op_forget(n, o);
 		(void)node_write_blob(n, o);
@@ -293,7 +293,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	node_space_judge(n, o);
 	o->entry = to;
 	to->own = o;
-	pool_list_add_tail(&n->sealing, &w->link);
+	pool_list_add_tail(&n->pending, &w->link);
 	(void)node_write_blob(n, o);
 	return node_op_publish(n, o);
 }
@@ -403,7 +403,7 @@ int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
 	e->own->w->stale_blob = true;
 	if (e->own->state == NODE_PENDING) {
 		err = node_write_blob(n, e->own);
-		if (!err)
+		if (!err && !e->own->w->sealed)
 			err = node_op_setattr(n, pe, set);
 	}
 	return err;

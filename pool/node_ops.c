@@ -416,14 +416,31 @@ void node_ops_free(struct pool_node *n)
 
 enum { PHASE_OPS, PHASE_SYNC };
 
+static uint64_t oldest_pending(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t oldest = UINT64_MAX;
+
+	pool_list_each(it, tmp, &n->pending) {
+		uint64_t t = pool_list_entry(it, struct node_writer, link)
+				     ->ticket;
+
+		if (t < oldest)
+			oldest = t;
+	}
+	return oldest;
+}
+
 static bool list_has_ticket_upto(struct pool_node *n, uint64_t ticket)
 {
 	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
 	size_t i;
 
-	if (!pool_list_empty(&n->sealing) &&
-	    pool_list_first(&n->sealing, struct node_writer, link)->ticket <=
-		    ticket)
+	if ((!pool_list_empty(&n->sealing) &&
+	     pool_list_first(&n->sealing, struct node_writer, link)->ticket <=
+		     ticket) ||
+	    (!pool_list_empty(&n->pending) && /* nearly by ticket */
+	     oldest_pending(n) <= ticket))
 		return true;
 	for (i = 0; i < 2; i++)
 		if (!pool_list_empty(lists[i]) &&

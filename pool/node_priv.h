@@ -87,7 +87,9 @@ struct pool_node {
 
 	/* node_write */
 	struct pool_list writers;  /* WRITING, by last sign of life */
-	struct pool_list sealing;  /* SEALING and PENDING, by ticket */
+	struct pool_list sealing;  /* SEALING, or waiting for their turn */
+	struct pool_list pending; /* of these, queued for the master */
+	uint32_t pass;
 	struct pool_list small_seals; /* to be sealed by the loop itself */
 	struct node_learn learn;   /* of the whole mount */
 	uint64_t ticket;	   /* last one given */
@@ -174,6 +176,9 @@ void node_writers_tick(struct pool_node *n, uint64_t now);
 void node_own_drop(struct pool_node *n, struct node_entry *e);
 /* node_seal.c */
 void node_seal_small(struct pool_node *n);
+/* Queue what is sealed, in order: of one directory, what was closed first is
+ * published first. */
+void node_publish_sealed(struct pool_node *n);
 void node_soon(uv_timer_t *h);
 /* Try to seal candidates although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);

@@ -110,13 +110,37 @@ static void sealed(struct pool_seal *ps, int status)
 	/* Renamed or changed while the worker ran: attach the truth. */
 	if (o->w->stale_blob)
 		(void)node_write_blob(n, o);
-	if (node_op_publish(n, o) < 0)
-		pool_error("out of memory: a publication is delayed");
+	o->w->sealed = true;
 out:
 	pool_xattrs_free(s->xattrs);
 	free(s);
 	node_object_unref(n, o);
 	node_kick(n);
+}
+
+void node_publish_sealed(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct node_writer *w;
+	struct node_dirent *dir;
+
+	n->pass++;
+	pool_list_each(it, tmp, &n->sealing) {
+		w = pool_list_entry(it, struct node_writer, link);
+		dir = w->obj->entry ? node_dir(&w->obj->entry->e.parent->e) :
+				      NULL;
+		if (!dir)
+			continue; /* dropped, a worker still has it */
+		if (!w->sealed) {
+			dir->pass = n->pass;
+			continue;
+		}
+		if (dir->pass == n->pass || node_op_publish(n, w->obj) < 0)
+			continue;
+		w->sealed = false;
+		pool_list_del(&w->link);
+		pool_list_add_tail(&n->pending, &w->link);
+	}
 }
 
 /* In the loop's next turn: never inside a request of the mount. */

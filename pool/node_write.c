@@ -168,6 +168,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 		return err;
 	node_op_forget(n, o);
 	o->state = NODE_WRITING;
+	w->sealed = false;
 	w->flushed = false;
 	w->touched_ms = pool_now_ms();
 	pool_list_del(&w->link);
