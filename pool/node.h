@@ -290,9 +290,8 @@ typedef void (*node_done_cb)(void *arg, int status);
 /*
  * Begin a new generation of a published name: `own` appears, empty or with the
  * first `keep` bytes of the published content (fetched first if need be).
- * cb(arg, 0 or -errno) from a later turn, or from inside if nothing had to be
- * waited for (returns 1 then). 0: cb will run. *ret_wait (may be NULL) can be
- * given to pool_node_wait_cancel.
+ * Returns 1 if that is done already, -errno if it cannot be (cb never runs), or
+ * 0: cb(arg, 0 or -errno) runs once, perhaps before this returns.
  */
 int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 			    uint64_t keep, node_done_cb cb, void *arg);

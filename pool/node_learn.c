@@ -4,7 +4,6 @@
  */
 #include "pool/node_priv.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #define LEARN_VARIED 8 /* equal sizes in a row that end "sizes vary" */
@@ -62,15 +61,6 @@ static bool ends_with(const char *s, size_t len, const char *tail)
 	return len >= k && memcmp(s + len - k, tail, k) == 0;
 }
 
-static bool digits_before_tmp(const char *s, size_t len)
-{
-	size_t i = len - 4; /* of ".tmp" */
-
-	while (i > 0 && isdigit((unsigned char)s[i - 1]))
-		i--;
-	return i < len - 4 && i > 0 && s[i - 1] == '_';
-}
-
 bool node_name_is_temporary(const char *s, size_t len)
 {
 	/* "*.tmp" covers ".<uuid>.tmp" and "*_<digits>.tmp" as well. */
@@ -78,8 +68,5 @@ bool node_name_is_temporary(const char *s, size_t len)
 		return true;
 	if (len >= 4 && memcmp(s, ".tmp", 4) == 0)
 		return true;
-	if (memmem(s, len, ".tmp.", 5) != NULL)
-		return true;
-	return len > 4 && digits_before_tmp(s, len) && ends_with(s, len,
-								 ".tmp");
+	return memmem(s, len, ".tmp.", 5) != NULL;
 }

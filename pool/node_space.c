@@ -261,7 +261,7 @@ static bool hopeless(struct pool_node *n)
 {
 	return n->asked_bytes == 0 && !victim_last(n) &&
 	       !victim(n, POOL_EVICT_CACHE, true, false) &&
-	       pool_list_empty(&n->sealing);
+	       pool_list_empty(&n->sealing) && pool_list_empty(&n->pending);
 }
 
 static void grant(struct pool_node *n, struct node_claim *c)

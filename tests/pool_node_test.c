@@ -1585,6 +1585,7 @@ static void a_borrowed_object_is_asked_back_for_room(void **state)
 	struct fixture *f = *state;
 	struct node_object *o;
 	struct test_claim t;
+	uint64_t end;
 
 	f->opts.fd_passing = true;
 	start_pool(f, 2);
@@ -1594,7 +1595,9 @@ static void a_borrowed_object_is_asked_back_for_room(void **state)
 	node_object_unref(node(f, 1), o);
 	assert_int_equal(1, find(f, 0, "k")->obj->lent);
 	/* Lent: not to be had at once, so it may be refused at first. */
+	end = pool_now_ms() + 10000;
 	do {
+		assert_true(pool_now_ms() < end);
 		if (claim(f, &t, 16 * MIB, 2000) == 1)
 			break;
 		run_until(f, t.done);
