@@ -1,4 +1,5 @@
 /* The JSON pages; how names and listings look is said in pool/pages.h. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,42 +133,19 @@ static json_t *object_json(const struct master *m, const struct master_file *f)
 		classes[rules.class], "pin", pins[rules.pin]);
 }
 
-static json_t *page(struct master *m, struct pool_entry *top,
-		    struct pool_entry *e, unsigned int limit)
+static int object_item(void *arg, struct pool_entry *e, json_t **ret_json)
 {
-	/* Empty directories, too, cost time. */
-	unsigned int steps = 8 * limit + 1000;
-	json_t *list = json_array(), *token = NULL;
-	struct pool_entry *last = NULL;
-
-	for (; list && e && limit && steps--; e = pool_pages_next(e, top)) {
-		last = e;
-		if (e->is_dir)
-			continue;
-		limit--;
-		if (json_array_append_new(list,
-					  object_json(m, master_entry_file(e)))) {
-			json_decref(list);
-			return NULL;
-		}
-	}
-	if (!list)
-		return NULL;
-	if (e && last)
-		token = pool_pages_token(last);
-	return json_pack("{so so}", "objects", list, "next",
-			 token ? token : json_null());
+	*ret_json = object_json(arg, master_entry_file(e));
+	return *ret_json ? 0 : -ENOMEM;
 }
 
 json_t *master_objects_json(struct master *m, const char *prefix,
 			    const char *token, unsigned int limit)
 {
-	struct pool_entry *top, *e;
-
 	if (limit < 1)
 		limit = 1;
 	if (limit > PAGE_MAX)
 		limit = PAGE_MAX;
-	e = pool_pages_first(&m->map.tree, prefix, token, &top);
-	return page(m, top, e, limit);
+	return pool_pages_list(&m->map.tree, prefix, token, limit, object_item,
+			       m);
 }

@@ -304,40 +304,18 @@ static json_t *object_json(struct pool_node *n, struct node_entry *e,
 			 "state", state, "replicas", (int)e->replicas);
 }
 
-static json_t *objects_page(struct pool_node *n, struct pool_entry *e,
-			    const struct pool_entry *top, unsigned int limit)
+static int object_item(void *arg, struct pool_entry *e, json_t **ret_json)
 {
-	/* What is passed over costs time, too. */
-	unsigned int steps = 8 * limit + 1000;
-	json_t *list = json_array(), *token = NULL;
-	struct pool_entry *last = NULL;
 	char path[POOL_PATH_MAX + 1];
 
-	for (; list && e && limit && steps--; e = pool_pages_next(e, top)) {
-		last = e;
-		if (e->is_dir || !pool_node_visible(e) ||
-		    node_entry_path(e, path) < 0)
-			continue;
-		limit--;
-		if (json_array_append_new(list, object_json(n, node_file(e),
-							    path))) {
-			json_decref(list);
-			return NULL;
-		}
-	}
-	if (!list)
-		return NULL;
-	if (e && last)
-		token = pool_pages_token(last);
-	return json_pack("{s:o, s:o}", "objects", list, "next",
-			 token ? token : json_null());
+	if (!pool_node_visible(e) || node_entry_path(e, path) < 0)
+		return 0;
+	*ret_json = object_json(arg, node_file(e), path);
+	return *ret_json ? 0 : -ENOMEM;
 }
 
 json_t *pool_node_objects_json(struct pool_node *n, const char *prefix,
 			       const char *token, unsigned int limit)
 {
-	struct pool_entry *top, *e;
-
-	e = pool_pages_first(&n->tree, prefix, token, &top);
-	return objects_page(n, e, top, limit);
+	return pool_pages_list(&n->tree, prefix, token, limit, object_item, n);
 }

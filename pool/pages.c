@@ -44,7 +44,7 @@ static struct pool_entry *after(struct pool_entry *e,
 	return NULL;
 }
 
-struct pool_entry *pool_pages_next(struct pool_entry *e,
+static struct pool_entry *pages_next(struct pool_entry *e,
 				   const struct pool_entry *top)
 {
 	struct pool_dir *dir = pool_entry_dir(e);
@@ -57,7 +57,7 @@ struct pool_entry *pool_pages_next(struct pool_entry *e,
 
 /* ---- tokens ---- */
 
-json_t *pool_pages_token(const struct pool_entry *e)
+static json_t *pages_token(const struct pool_entry *e)
 {
 	char path[POOL_PATH_MAX + 1];
 	int i, len = pool_tree_path(e, path, sizeof(path));
@@ -142,7 +142,7 @@ static struct pool_entry *behind(const struct pool_tree *t,
 			return child;
 		e = child;
 	}
-	return pool_pages_next(e, root);
+	return pages_next(e, root);
 }
 
 static struct pool_entry *resume(const struct pool_tree *t, const char *token,
@@ -162,11 +162,11 @@ static struct pool_entry *resume(const struct pool_tree *t, const char *token,
 	if (*end != ':')
 		return NULL;
 	e = named(t, token, cookies[n - 1]);
-	e = e ? pool_pages_next(e, &t->root->e) : behind(t, cookies, n);
+	e = e ? pages_next(e, &t->root->e) : behind(t, cookies, n);
 	return e && below(e, top) ? e : NULL;
 }
 
-struct pool_entry *pool_pages_first(const struct pool_tree *t,
+static struct pool_entry *pages_first(const struct pool_tree *t,
 				    const char *prefix, const char *token,
 				    struct pool_entry **ret_top)
 {
@@ -182,4 +182,34 @@ struct pool_entry *pool_pages_first(const struct pool_tree *t,
 	if (*ret_top && token && *token)
 		return resume(t, token, *ret_top);
 	return *ret_top;
+}
+
+json_t *pool_pages_list(const struct pool_tree *t, const char *prefix,
+			const char *token, unsigned int limit,
+			pool_pages_fn fn, void *arg)
+{
+	struct pool_entry *top, *e = pages_first(t, prefix, token, &top);
+	/* What is passed over costs time, too. */
+	unsigned int steps = 8 * limit + 1000;
+	json_t *list = json_array(), *next = NULL, *item;
+	struct pool_entry *last = NULL;
+
+	for (; list && e && limit && steps--; e = pages_next(e, top)) {
+		last = e;
+		item = NULL;
+		if (e->is_dir)
+			continue;
+		if (fn(arg, e, &item) < 0 ||
+		    (item && json_array_append_new(list, item))) {
+			json_decref(list);
+			return NULL;
+		}
+		limit -= item != NULL;
+	}
+	if (!list)
+		return NULL;
+	if (e && last)
+		next = pages_token(last);
+	return json_pack("{s:o, s:o}", "objects", list, "next",
+			 next ? next : json_null());
 }

@@ -24,20 +24,19 @@
  */
 json_t *pool_pages_text(const char *s, size_t len);
 
+/* One file as JSON: 0 and *ret_json, NULL to pass it over; or -errno. */
+typedef int (*pool_pages_fn)(void *arg, struct pool_entry *e,
+			     json_t **ret_json);
 /*
- * Where a page starts. prefix: the path of a directory or of one name
- * (slashes around it are dropped), "" or NULL: all. token: that of the page
- * before, "" or NULL: the first page. Returns the entry (a directory stands
- * before what is in it), or NULL: nothing (more), or no token at all.
- * *ret_top: what the listing is of, for pool_pages_next.
+ * One page, {"objects": [...], "next": token or null}: at most limit (>= 1)
+ * files. prefix: the path of a directory or of one name (slashes around it are
+ * dropped), "" or NULL: all. token: that of the page before, "" or NULL: the
+ * first page; one that is none gives an empty page. What is passed over counts
+ * to a bound of its own, so a page may be short and yet have a next. NULL if fn
+ * failed or on ENOMEM.
  */
-struct pool_entry *pool_pages_first(const struct pool_tree *t,
-				    const char *prefix, const char *token,
-				    struct pool_entry **ret_top);
-/* The entry behind e, or NULL at the end of top. */
-struct pool_entry *pool_pages_next(struct pool_entry *e,
-				   const struct pool_entry *top);
-/* The token of a page whose last entry was e; NULL on ENOMEM. */
-json_t *pool_pages_token(const struct pool_entry *e);
+json_t *pool_pages_list(const struct pool_tree *t, const char *prefix,
+			const char *token, unsigned int limit,
+			pool_pages_fn fn, void *arg);
 
 #endif
