@@ -97,6 +97,7 @@ static int fill_open(struct fs *fs, struct fs_inode *i, int flags,
 	if (rc)
 		return rc;
 	h->writer = wants_write(flags);
+	i->cached = true;
 	out->fh = (uint64_t)(uintptr_t)h;
 	out->open_flags |= FOPEN_DIRECT_IO | FS_FOPEN_PARALLEL_DIRECT_WRITES;
 	return 0;
@@ -283,13 +284,24 @@ static void on_rewritten(void *arg, int status)
 	struct node_entry *e = r->inode->entry;
 
 	r->rewriting = false;
+	if (status == -ESTALE && r->req && pool_now_ms() < r->deadline_ms) {
+		open_step(r); /* overtaken by a newer generation: that one */
+		return;
+	}
 	if (status) {
-		open_fail(r, status == -ENOENT || status == -ESTALE ? ESTALE :
-								-status);
+		open_fail(r, -status);
 		return;
 	}
 	if (!e || !e->own) { /* unbound before, or meanwhile */
 		open_fail(r, ESTALE);
+		return;
+	}
+	if (!r->req) { /* interrupted meanwhile */
+		open_free(r);
+		return;
+	}
+	if (fs_inode_follow(fs, r->inode)) {
+		open_own(r, e->own);
 		return;
 	}
 	/* The name shows the new file from now on; this nodeid keeps the old

@@ -163,6 +163,19 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	inode_maybe_free(fs, i);
 }
 
+bool fs_inode_follow(struct fs *fs, struct fs_inode *i)
+{
+	struct node_object *own = i->entry ? i->entry->own : NULL;
+
+	if (!own || i->opens > 0 || i->cached)
+		return false;
+	backing_drop(fs, i);
+	fs_inode_set_obj(fs, i, own);
+	i->served = !fs->passthrough || (own->w && own->w->served);
+	fs_notify_attr_now(fs, i);
+	return true;
+}
+
 static void set_time(struct timespec *ts, uint64_t ns)
 {
 	ts->tv_sec = (time_t)(ns / 1000000000ull);
@@ -396,9 +409,9 @@ static void on_object_gone(void *arg, struct node_object *o)
 	fs_inode_set_obj(fs, i, NULL);
 }
 
-static void on_tell(void *arg, uint64_t seq)
+static void on_tell(void *arg, uint64_t mark)
 {
-	fs_notify_mark(arg, seq);
+	fs_notify_mark(arg, mark);
 }
 
 const struct pool_node_ops fs_node_ops = {

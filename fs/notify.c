@@ -15,7 +15,7 @@ struct note {
 	struct note *next;
 	fuse_ino_t ino; /* parent, or the inode itself if name_len == 0; 0: a
 			   mark: all before it has been told */
-	uint64_t seq;	/* of a mark */
+	uint64_t mark;	/* its number */
 	size_t name_len;
 	char name[];
 };
@@ -28,15 +28,15 @@ struct fs_notifier {
 	struct note *head, **tail;
 	bool stop;
 	bool idle;	   /* nothing queued, nothing being sent */
-	uint64_t told_seq; /* of the last mark passed */
+	uint64_t told_mark; /* the last that was passed */
 	uv_async_t passed; /* a mark was passed */
 	struct pool_counter sent, queued;
 };
 
-static void pass_mark(struct fs_notifier *nt, uint64_t seq)
+static void pass_mark(struct fs_notifier *nt, uint64_t mark)
 {
 	pthread_mutex_lock(&nt->lock);
-	nt->told_seq = seq;
+	nt->told_mark = mark;
 	pthread_mutex_unlock(&nt->lock);
 	uv_async_send(&nt->passed);
 }
@@ -44,7 +44,7 @@ static void pass_mark(struct fs_notifier *nt, uint64_t seq)
 static void send_note(struct fs *fs, const struct note *n)
 {
 	if (n->ino == 0)
-		pass_mark(fs->notifier, n->seq);
+		pass_mark(fs->notifier, n->mark);
 	else if (n->name_len)
 		(void)fuse_lowlevel_notify_inval_entry(fs->se, n->ino, n->name,
 						       n->name_len);
@@ -81,7 +81,7 @@ static void *notifier_main(void *arg)
 }
 
 static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
-		       size_t len, uint64_t seq)
+		       size_t len, uint64_t mark)
 {
 	struct fs_notifier *nt = fs->notifier;
 	struct note *n = malloc(sizeof(*n) + len + 1);
@@ -92,7 +92,7 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	}
 	n->next = NULL;
 	n->ino = ino;
-	n->seq = seq;
+	n->mark = mark;
 	n->name_len = len;
 	if (len)
 		memcpy(n->name, name, len);
@@ -121,8 +121,15 @@ void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
 }
 
+void fs_notify_attr_now(struct fs *fs, struct fs_inode *i)
+{
+	pool_count(&fs->notifier->queued);
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_inode_id(fs, i), -1,
+					       0);
+}
+
 /* The usual case is that nothing is queued: no other thread is woken then. */
-void fs_notify_mark(struct fs *fs, uint64_t seq)
+void fs_notify_mark(struct fs *fs, uint64_t mark)
 {
 	struct fs_notifier *nt = fs->notifier;
 	bool idle;
@@ -131,20 +138,20 @@ void fs_notify_mark(struct fs *fs, uint64_t seq)
 	idle = nt->idle;
 	pthread_mutex_unlock(&nt->lock);
 	if (idle)
-		pool_node_told(fs->node, seq);
+		pool_node_told(fs->node, mark);
 	else
-		queue_note(fs, 0, NULL, 0, seq);
+		queue_note(fs, 0, NULL, 0, mark);
 }
 
 static void on_passed(uv_async_t *a)
 {
 	struct fs_notifier *nt = a->data;
-	uint64_t seq;
+	uint64_t mark;
 
 	pthread_mutex_lock(&nt->lock);
-	seq = nt->told_seq;
+	mark = nt->told_mark;
 	pthread_mutex_unlock(&nt->lock);
-	pool_node_told(nt->fs->node, seq);
+	pool_node_told(nt->fs->node, mark);
 }
 
 /* ---- told misses ----

@@ -25,13 +25,15 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
 /*
  * What the kernel knows by a nodeid (its address; 1 is the root).
  *
- * A nodeid shows one content for ever: when its name gets another one, it is
+ * An open nodeid shows one content: when its name gets another one, it is
  * unbound (entry == NULL, attributes frozen in `attr`, `size`), the dentry is
  * invalidated, and the next look-up makes another. An OPEN of an unbound
  * nodeid is answered with ESTALE: the kernel looks the name up again - once
- * only. So an OPEN for writing must have made the new generation before it
- * says ESTALE, of an unbound nodeid too (by its `path`). SETATTR of an unbound
- * nodeid goes to what the name shows now.
+ * only, and a CREATE that found the name taken may have used that up. So a
+ * rewrite through a nodeid that nobody has open, and whose pages the kernel
+ * cannot have cached, is followed by it; else an OPEN for writing has made the
+ * new generation before it says ESTALE, of an unbound nodeid too (by its
+ * `path`). SETATTR of an unbound nodeid goes to what the name shows now.
  *
  * invariant             bound file          unbound file       dir
  *   entry->fs == this   yes                 entry NULL         dir->fs
@@ -46,6 +48,7 @@ struct fs_inode {
 	uint64_t ino; /* st_ino */
 	uint8_t kind;
 	bool served; /* data mode of this nodeid: daemon-served */
+	bool cached; /* was opened in that mode: a mapping may have left pages */
 	struct node_entry *entry;
 	struct node_dirent *dir;
 	struct node_object *obj; /* ref */
@@ -127,6 +130,9 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *e);
 void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n);
 /* The name shows something else from now on. */
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
+/* Show the name's own file from now on, if the kernel can follow that without
+ * a look-up. */
+bool fs_inode_follow(struct fs *fs, struct fs_inode *i);
 /* What the name of an unbound file shows now: whoever asks came by the name, or
  * (if it is open) perhaps not, and only the same object will do. Or NULL. */
 struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i);
@@ -147,8 +153,10 @@ int fs_notifier_open(struct fs *fs);
 void fs_notifier_close(struct fs *fs);
 void fs_notify_entry(struct fs *fs, struct pool_entry *e);
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
-/* pool_node_told(seq) when all queued so far has been sent. */
-void fs_notify_mark(struct fs *fs, uint64_t seq);
+/* At once: the kernel takes no lock for this. */
+void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
+/* pool_node_told(mark) when all queued so far has been sent. */
+void fs_notify_mark(struct fs *fs, uint64_t mark);
 /* Remember that the kernel was told that a name is missing; is it? */
 void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
 		  const char *name, size_t len);

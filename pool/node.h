@@ -183,8 +183,8 @@ struct pool_node_ops {
 	/* A directory goes: unbind dir->fs, close its readers. */
 	void (*dir_gone)(void *arg, struct node_dirent *dir);
 	/* Everything notified so far has to reach the kernel; then call
-	 * pool_node_told(n, seq), at once or later. */
-	void (*tell)(void *arg, uint64_t seq);
+	 * pool_node_told(n, mark), at once or later. Marks grow. */
+	void (*tell)(void *arg, uint64_t mark);
 	/* The local copy obj is being dropped: let go of what pins it. */
 	void (*object_gone)(void *arg, struct node_object *obj);
 };
@@ -397,8 +397,8 @@ struct node_barrier {
  * the connected mounts; -ETIMEDOUT. Returns 1 if that holds already. */
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status));
-/* The kernel knows everything up to this point of the feed (ops.tell). */
-void pool_node_told(struct pool_node *n, uint64_t seq);
+/* The kernel knows everything that was notified before this mark (ops.tell). */
+void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
 
 /* ---- looking inside ---- */

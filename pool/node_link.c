@@ -245,16 +245,16 @@ static void send_ack(struct pool_node *n, uint64_t seq)
 {
 	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
 
-	n->untold_seq = 0;
+	n->untold = false;
 	ack.seq = seq;
 	if (node_link_up(n))
 		(void)send_msg(n, POOL_MSG_FEED_ACK, 0, &ack.base);
 }
 
-void pool_node_told(struct pool_node *n, uint64_t seq)
+void pool_node_told(struct pool_node *n, uint64_t mark)
 {
-	if (n->untold_seq && seq >= n->untold_seq)
-		send_ack(n, seq);
+	if (n->untold && mark == n->mark)
+		send_ack(n, n->untold_seq);
 }
 
 /*
@@ -269,8 +269,9 @@ void node_feed_ack(struct pool_node *n, uint64_t seq)
 		send_ack(n, seq);
 		return;
 	}
+	n->untold = true;
 	n->untold_seq = seq;
-	n->ops->tell(n->ops_arg, seq);
+	n->ops->tell(n->ops_arg, ++n->mark);
 }
 
 static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
@@ -384,6 +385,7 @@ static void on_close(struct pool_conn *c, int err)
 	uint64_t now = pool_now_ms();
 
 	l->conn = NULL;
+	n->untold = false; /* the next connection begins with a feed of its own */
 	if (l->state == CLOSED) {
 		free(l);
 		n->link = NULL;

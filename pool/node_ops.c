@@ -382,6 +382,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 		op_answered(n, op, done->results[i]);
 		op_free(n, op);
 	}
+	pool_peers_again(n->peers);
 	node_ops_send(n);
 	node_kick(n);
 }
@@ -513,7 +514,7 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
 	b->cb = cb;
 	pool_list_add_tail(&n->barriers, &b->link);
-	if (n->untold_seq)
+	if (n->untold)
 		node_feed_ack(n, n->untold_seq);
 	node_kick(n);
 	return 0;

@@ -122,7 +122,11 @@ struct pool_node {
 	bool in_picture;	     /* between begin and complete */
 	bool complete;		     /* a whole picture has been received */
 	uint64_t feed_epoch, feed_seq;
-	uint64_t untold_seq; /* applied, the kernel not told yet; 0: none */
+	/* The last batch of the feed waits to be acknowledged until the kernel
+	 * has been told. */
+	bool untold;
+	uint64_t untold_seq;
+	uint64_t mark; /* of ops.tell, never the same twice */
 
 	/* node_link */
 	struct node_link *link;

@@ -5,7 +5,9 @@
 #include "pool/node_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct rewrite {
 	struct pool_node *n;
@@ -27,6 +29,8 @@ static void rewrite_done(struct rewrite *r, int status)
 
 	if (r->claimed)
 		pool_node_claim_end(n, r->keep);
+	if (r->copy.from >= 0)
+		close(r->copy.from);
 	if (r->from) {
 		r->from->users--;
 		node_object_unref(n, r->from);
@@ -72,12 +76,13 @@ static void rewrite_copy(struct rewrite *r)
 	pool_xattrs_free(r->to->w->xattrs);
 	r->to->w->xattrs = pool_xattrs_dup(e->xattrs);
 	r->to->w->pristine_copy = true;
-	r->copy.from = r->from->id;
 	r->copy.limit = r->keep;
+	r->copy.from = node_object_open(n, r->from, O_RDONLY);
 	r->copy.fd = pool_node_writer_fd(n, r->to);
-	err = r->copy.fd < 0 ? r->copy.fd :
-			       pool_copy_start(n->store, &r->copy,
-					       rewrite_copied);
+	err = r->copy.from < 0 ? r->copy.from :
+	      r->copy.fd < 0   ? r->copy.fd :
+				 pool_copy_start(n->store, &r->copy,
+						 rewrite_copied);
 	if (err)
 		rewrite_done(r, err);
 }
@@ -143,6 +148,7 @@ int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 	r->n = n;
 	r->e = e;
 	r->gen = e->gen;
+	r->copy.from = -1;
 	r->keep = keep;
 	r->cb = cb;
 	r->arg = arg;

@@ -16,6 +16,16 @@ static struct node_object *find_held(struct pool_node *n, const char *path,
 	return e->obj;
 }
 
+/* The master may have told a peer of our publication before us. */
+static bool may_come(struct pool_node *n, const char *path, size_t len,
+		     uint64_t gen)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	return e && e->own && e->own->state == NODE_PENDING && e->gen <= gen;
+}
+
 static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 		    uint64_t *ret_size)
 {
@@ -24,7 +34,7 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 	int fd;
 
 	if (!o)
-		return -ENOENT;
+		return may_come(n, path, len, gen) ? -EINPROGRESS : -ENOENT;
 	fd = node_object_open(n, o, O_RDONLY);
 	if (fd < 0)
 		return -ENOENT;

@@ -90,6 +90,8 @@ static int metrics_register(struct pool_peers *p)
 		  "Objects taken over from peers as descriptors." },
 		{ &m->answered, "kvpool_peer_answers_total",
 		  "Ranges sent to peers." },
+		{ &m->early, "kvpool_peer_early_total",
+		  "Requests of peers for what was about to be published." },
 		{ &m->lent, "kvpool_peer_lent_total",
 		  "Descriptors lent to peers." },
 		{ &m->lent_refused, "kvpool_peer_lent_refused_total",
@@ -504,6 +506,7 @@ int pool_peers_open(const struct pool_peers_opts *opts,
 	pool_list_init(&p->finished);
 	pool_list_init(&p->sessions);
 	pool_list_init(&p->greeting);
+	pool_list_init(&p->early);
 	if (opts->unix_path) {
 		p->unix_path = strdup(opts->unix_path);
 		if (!p->unix_path) {

@@ -38,6 +38,8 @@
 #define POOL_INLINE_MAX (256u << 10)
 #define POOL_LENT_MAX 1024
 #define POOL_PEER_INFLIGHT_MAX 256 /* GETs under way to one peer; more wait */
+#define POOL_EARLY_MAX 1024	   /* GETs that came too early, of all peers */
+#define POOL_EARLY_MS 1000
 
 struct pool_peers;
 
@@ -52,7 +54,9 @@ struct pool_peer_addr {
 struct pool_peers_ops {
 	/*
 	 * A peer wants path@gen. Return a new O_RDONLY descriptor of the whole
-	 * object (this module's to close) with its size, or -ENOENT.
+	 * object (this module's to close) with its size, or -ENOENT; or
+	 * -EINPROGRESS if it may be here in a moment: asked again by
+	 * pool_peers_again, or -ENOENT after POOL_EARLY_MS.
 	 */
 	int (*get)(void *arg, const char *path, size_t path_len, uint64_t gen,
 		   uint64_t *ret_size);
@@ -130,6 +134,9 @@ int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 		     pool_fetch_cb cb);
 /* cb runs with -ECANCELED from a later turn, once no byte can land any more. */
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f);
+
+/* Something has come that a GET may have been too early for. */
+void pool_peers_again(struct pool_peers *p);
 
 /* Give back / ask back. Unknown peers are ignored. */
 void pool_peers_return(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE],

@@ -41,6 +41,14 @@ struct answer {
 	struct pool_mover_send send; /* for large ones */
 };
 
+/* A GET for what may be here in a moment. */
+struct early {
+	struct pool_list link; /* peers->early */
+	struct session *s;
+	uint64_t req, deadline_ms;
+	Kvpool__Get *get; /* owns */
+};
+
 /* Peers prefer their low lanes: do not let all of those meet in one mover. */
 static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
 {
@@ -323,12 +331,81 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 	return err;
 }
 
+/* ---- too early ---- */
+
+static void early_free(struct pool_peers *p, struct early *w)
+{
+	pool_list_del(&w->link);
+	p->nearly--;
+	kvpool__get__free_unpacked(w->get, NULL);
+	free(w);
+}
+
+/* get is kept, unless this fails. */
+static int early_add(struct session *s, uint64_t req, Kvpool__Get *get)
+{
+	struct pool_peers *p = s->p;
+	struct early *w = p->nearly < POOL_EARLY_MAX ? calloc(1, sizeof(*w)) :
+						       NULL;
+
+	if (!w)
+		return -ENOENT;
+	w->s = s;
+	w->req = req;
+	w->get = get;
+	w->deadline_ms = uv_now(p->loop) + POOL_EARLY_MS;
+	pool_list_add_tail(&p->early, &w->link);
+	p->nearly++;
+	pool_count(&p->metrics.early);
+	if (p->early.next == &w->link)
+		peers_timer_arm(p);
+	return 0;
+}
+
+static void early_end(struct pool_peers *p, struct early *w, int err)
+{
+	if (err)
+		send_error(w->s, w->req, err);
+	early_free(p, w);
+}
+
+void pool_peers_again(struct pool_peers *p)
+{
+	struct pool_list *it, *tmp;
+
+	/* Connections end in a later turn: nothing else leaves the list. */
+	pool_list_each(it, tmp, &p->early) {
+		struct early *w = pool_list_entry(it, struct early, link);
+		int err = answer(w->s, w->req, w->get);
+
+		if (err != -EINPROGRESS)
+			early_end(p, w, err);
+	}
+}
+
+static void early_forget(struct session *s)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &s->p->early) {
+		struct early *w = pool_list_entry(it, struct early, link);
+
+		if (w->s == s)
+			early_free(s->p, w);
+	}
+}
+
 static void got_get(struct session *s, const struct pool_frame *f,
 		    const uint8_t *payload)
 {
 	Kvpool__Get *get = kvpool__get__unpack(NULL, f->payload_len, payload);
 	int err = get ? answer(s, f->req, get) : -EINVAL;
 
+	if (err == -EINPROGRESS) {
+		err = early_add(s, f->req, get);
+		if (!err)
+			return;
+	}
 	if (err)
 		send_error(s, f->req, err);
 	if (get)
@@ -416,6 +493,7 @@ static void session_on_close(struct pool_conn *c, int err)
 	struct session *s = pool_conn_user(c);
 
 	(void)err;
+	early_forget(s);
 	s->conn = NULL;
 	pool_hash_each(&s->lents, lent_end, s);
 	session_tidy(s);
@@ -466,7 +544,20 @@ static void on_accept_unix(void *arg, int fd)
 	accepted(arg, fd, true);
 }
 
-uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms)
+static uint64_t early_expire(struct pool_peers *p, uint64_t now_ms)
+{
+	while (!pool_list_empty(&p->early)) {
+		struct early *w = pool_list_first(&p->early, struct early,
+						  link);
+
+		if (w->deadline_ms > now_ms)
+			return w->deadline_ms;
+		early_end(p, w, -ENOENT);
+	}
+	return 0;
+}
+
+static uint64_t greeting_expire(struct pool_peers *p, uint64_t now_ms)
 {
 	while (!pool_list_empty(&p->greeting)) {
 		struct session *s = pool_list_first(&p->greeting,
@@ -479,6 +570,14 @@ uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms)
 		pool_conn_close(s->conn);
 	}
 	return 0;
+}
+
+uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms)
+{
+	uint64_t a = greeting_expire(p, now_ms);
+	uint64_t b = early_expire(p, now_ms);
+
+	return a && (!b || a < b) ? a : b;
 }
 
 /* ---- opening and closing ---- */

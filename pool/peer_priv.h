@@ -38,7 +38,7 @@
 
 struct peer_metrics {
 	struct pool_mover_counters mover;
-	struct pool_counter fetched, answered, lent, borrowed;
+	struct pool_counter fetched, answered, lent, borrowed, early;
 	struct pool_counter fail_gone, fail_timeout, fail_conn, fail_bad,
 		fail_local, fail_cancel;
 	struct pool_counter lent_refused, sessions_refused, waiting_full;
@@ -139,6 +139,8 @@ struct pool_peers {
 
 	struct pool_list sessions, greeting; /* struct session */
 	unsigned int nsessions;
+	struct pool_list early; /* struct early, the oldest first */
+	unsigned int nearly;
 };
 
 void peers_unref(struct pool_peers *p);

@@ -370,14 +370,11 @@ static int copy_bytes(int from, int to, uint64_t size)
  * taken out of the headroom. */
 static int copy(struct pool_copy *c)
 {
-	int from = pool_store_fd(c->store, c->from, O_RDONLY);
 	struct stat st;
 	uint64_t size;
 	int rc;
 
-	if (from < 0)
-		return from;
-	rc = fstat(from, &st) < 0 ? -errno : 0;
+	rc = fstat(c->from, &st) < 0 ? -errno : 0;
 	if (rc == 0) {
 		size = (uint64_t)st.st_size;
 		if (size > c->limit)
@@ -385,8 +382,7 @@ static int copy(struct pool_copy *c)
 		rc = store_reserve(c->store, c->fd, size);
 	}
 	if (rc == 0)
-		rc = copy_bytes(from, c->fd, size);
-	close(from);
+		rc = copy_bytes(c->from, c->fd, size);
 	return rc;
 }
 

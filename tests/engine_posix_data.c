@@ -330,6 +330,15 @@ static int rewrite_in_place(const struct eng_dir *t)
 	}
 	close(old);
 	close(oldb);
+
+	/* And by the node that has only borrowed or fetched it. */
+	fd = open(b, O_RDWR);
+	EXPECT_OK(fd, b);
+	memset(want + 9000, 8, 100);
+	EXPECT(pwrite(fd, want + 9000, 100, 9000) == 100,
+	       "expected 100 bytes written");
+	EXPECT_OK(close(fd), b);
+	TRY(both_bytes(t, "k", want, SIZE));
 	free(want);
 	return 0;
 }
@@ -386,6 +395,37 @@ static int empty_file(const struct eng_dir *t)
 	return 0;
 }
 
+/* Two nodes make the same name, the second a little later each time: what the
+ * other has published meanwhile may be opened or replaced, never be an error. */
+#define BOTH_NAMES 400
+#define BOTH_STEP_US 20
+static int both_create_thread(unsigned node, void *arg)
+{
+	const struct eng_dir *t = arg;
+	char path[ENG_PATH], name[32], line[8] = "node 0\n";
+
+	line[5] = (char)('0' + node);
+	for (unsigned i = 0; i < BOTH_NAMES; i++) {
+		snprintf(name, sizeof(name), "both%u", i);
+		eng_join(path, node ? t->b : t->d, name);
+		if (access(path, F_OK) < 0)
+			EXPECT(errno == ENOENT, "expected %s or ENOENT, got %s",
+			       path, strerror(errno));
+		if (node)
+			usleep(i % 100 * BOTH_STEP_US);
+		int fd = open(path, O_RDWR | O_CREAT | (i % 2 ? O_TRUNC : 0),
+			      0644);
+		EXPECT_OK(fd, path);
+		TRY(eng_write_all(fd, line, 7, path));
+		EXPECT_OK(close(fd), path);
+	}
+	return 0;
+}
+static int both_create(const struct eng_dir *t)
+{
+	return eng_parallel(2, both_create_thread, (void *)(uintptr_t)t);
+}
+
 const struct eng_test eng_posix_data[] = {
 	{ "posix_truncate_path", truncate_path },
 	{ "posix_append", append },
@@ -398,5 +438,6 @@ const struct eng_test eng_posix_data[] = {
 	{ "posix_rewrite_in_place", rewrite_in_place },
 	{ "posix_rewrite_truncated", rewrite_truncated },
 	{ "posix_empty_file", empty_file },
+	{ "posix_both_create", both_create },
 	{ NULL, NULL },
 };

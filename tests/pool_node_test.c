@@ -29,13 +29,15 @@
 #define MIB (1024ull * 1024)
 #define STORE_SIZE (32 * MIB)
 
+#define HEARTBEAT_MS 100
+
 /* What a mount would have been told. */
 struct told {
 	unsigned int changed, attr_changed, published, appeared, dir_gone;
 	unsigned int object_gone;
 	struct pool_node *node;
 	bool slow;	  /* tells its kernel when the test says so */
-	uint64_t telling; /* then: up to here, 0: nothing */
+	uint64_t telling; /* then: this mark, 0: none */
 };
 
 struct member {
@@ -107,14 +109,14 @@ static void on_object_gone(void *arg, struct node_object *obj)
 	(void)obj;
 	((struct told *)arg)->object_gone++;
 }
-static void on_tell(void *arg, uint64_t seq)
+static void on_tell(void *arg, uint64_t mark)
 {
 	struct told *t = arg;
 
 	if (t->slow)
-		t->telling = seq;
+		t->telling = mark;
 	else
-		pool_node_told(t->node, seq);
+		pool_node_told(t->node, mark);
 }
 
 static const struct pool_node_ops node_ops = {
@@ -148,7 +150,7 @@ static int hold_port(struct pool_hostport *hp)
 
 static void start_master(struct fixture *f)
 {
-	struct master_opts mo = { .loop = &f->loop, .heartbeat_ms = 100 };
+	struct master_opts mo = { .loop = &f->loop, .heartbeat_ms = HEARTBEAT_MS };
 	char path[96];
 
 	snprintf(path, sizeof(path), "%s/master", f->top);
@@ -1226,7 +1228,6 @@ static void a_barrier_waits_until_other_kernels_have_been_told(void **state)
 {
 	struct fixture *f = *state;
 	struct test_barrier t = { .done = false };
-	uint64_t seq;
 
 	start_pool(f, 2);
 	f->m[1].told.slow = true;
@@ -1237,10 +1238,42 @@ static void a_barrier_waits_until_other_kernels_have_been_told(void **state)
 	run_for(f, 60);
 	assert_false(t.done);
 	f->m[1].told.slow = false;
-	seq = f->m[1].told.telling;
-	pool_node_told(node(f, 1), seq);
+	pool_node_told(node(f, 1), f->m[1].told.telling);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);
+}
+
+/* Who joins an empty pool tells the others nothing but that it is there. */
+static void an_idle_pool_keeps_its_connections(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	run_for(f, 6 * HEARTBEAT_MS);
+	assert_count(1, f, 0, master_connects);
+	assert_count(1, f, 1, master_connects);
+	assert_false(node(f, 0)->untold);
+}
+
+static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t old;
+
+	start_pool(f, 1);
+	f->m[0].told.slow = true;
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, f->m[0].told.telling);
+	old = f->m[0].told.telling;
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	assert_false(node(f, 0)->untold);
+	start_master(f);
+	run_until(f, node(f, 0)->untold);
+	pool_node_told(node(f, 0), old);
+	assert_true(node(f, 0)->untold);
+	pool_node_told(node(f, 0), f->m[0].told.telling);
+	assert_false(node(f, 0)->untold);
 }
 
 static void a_barrier_outlives_the_loss_of_the_master(void **state)
@@ -1743,6 +1776,8 @@ int main(void)
 		node_test(a_barrier_without_a_master_times_out),
 		node_test(a_barrier_ends_after_the_publications_before_it),
 		node_test(a_barrier_waits_until_other_kernels_have_been_told),
+		node_test(an_idle_pool_keeps_its_connections),
+		node_test(what_an_earlier_connection_told_acknowledges_nothing),
 		node_test(a_barrier_outlives_the_loss_of_the_master),
 		node_test(claims_are_granted_while_there_is_room),
 		node_test(a_claim_waits_for_what_is_being_published_to_its_deadline),

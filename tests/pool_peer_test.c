@@ -733,6 +733,50 @@ static void a_file_that_cannot_be_written_fails_the_fetch(void **state)
 	fetch_to_file(0, 5 * MIB); /* and the connections live on */
 }
 
+static void a_get_that_comes_too_early_is_answered_later(void **state)
+{
+	struct want w[2];
+	uint8_t *mem = malloc(2000);
+
+	(void)state;
+	object_make(&t.b, 1000);
+	t.b.get_error = -EINPROGRESS;
+	for (int i = 0; i < 2; i++) {
+		want_init(&w[i], 0, 1000);
+		w[i].f.mem = mem + 1000 * i;
+		want_start(&w[i]);
+	}
+	while (t.b.gets < 2)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	pool_peers_again(t.b.peers); /* still not */
+	assert_int_equal(t.b.gets, 4);
+	t.b.get_error = 0;
+	pool_peers_again(t.b.peers);
+	for (int i = 0; i < 2; i++) {
+		want_wait(&w[i]);
+		assert_int_equal(w[i].status, 0);
+		assert_memory_equal(mem + 1000 * i, t.content, 1000);
+	}
+	/* It never comes. */
+	t.b.get_error = -EINPROGRESS;
+	want_init(&w[0], 0, 1000);
+	w[0].f.mem = mem;
+	want_start(&w[0]);
+	want_wait(&w[0]);
+	assert_int_equal(w[0].status, -ENOENT);
+	/* Who asked is gone. */
+	want_init(&w[0], 0, 1000);
+	w[0].f.mem = mem;
+	want_start(&w[0]);
+	while (t.b.gets < 8)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	node_close(&t.a);
+	want_wait(&w[0]);
+	t.b.get_error = 0;
+	pool_peers_again(t.b.peers);
+	free(mem);
+}
+
 static void an_object_shorter_than_promised_breaks_the_transfer(void **state)
 {
 	static const uint64_t sizes[] = { 1000, 3 * MIB };
@@ -881,6 +925,7 @@ int main(void)
 		TEST(a_file_that_cannot_be_written_fails_the_fetch),
 		TEST(an_object_shorter_than_promised_breaks_the_transfer),
 		TEST(closing_cancels_what_is_under_way),
+		TEST(a_get_that_comes_too_early_is_answered_later),
 		TEST(those_who_do_not_greet_are_shown_the_door),
 		TEST(a_lane_that_speaks_is_closed),
 	};

@@ -892,16 +892,13 @@ static void a_copy_has_the_same_bytes_up_to_its_limit(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_store *s = open_store(f, 64 * MIB);
-	struct pool_copy c = { .from = put(f, 3 * MIB + 5, ""),
-			       .limit = UINT64_MAX };
+	struct pool_copy c = { .limit = UINT64_MAX };
 	static char a[4 * MIB], b[4 * MIB];
 	struct pool_file file;
 	struct stat st;
-	int fd;
 
-	fd = pool_store_fd(s, c.from, O_RDONLY);
-	assert_int_equal(pread(fd, a, sizeof(a), 0), 3 * MIB + 5);
-	close(fd);
+	c.from = pool_store_fd(s, put(f, 3 * MIB + 5, ""), O_RDONLY);
+	assert_int_equal(pread(c.from, a, sizeof(a), 0), 3 * MIB + 5);
 	for (int i = 0; i < 2; i++) {
 		uint64_t want = i == 0 ? 3 * MIB + 5 : 70001;
 
@@ -918,6 +915,7 @@ static void a_copy_has_the_same_bytes_up_to_its_limit(void **state)
 		assert_memory_equal(a, b, want);
 		close(file.fd);
 	}
+	close(c.from);
 }
 
 static void reserve_cb(struct pool_reserve *r, int status)
