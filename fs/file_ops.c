@@ -525,7 +525,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		struct fuse_open_out open;
 	} out;
 	struct iovec iov = { &out, sizeof(out) };
-	struct stat st;
+	const struct node_attr *a = &i->obj->w->attr;
 	int err;
 
 	pool_node_writer_opened(fs->node, i->obj);
@@ -537,20 +537,21 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	}
 	fs_inode_opened(fs, i);
 	i->nlookup++;
-	fs_inode_stat(fs, i, &st);
 	memset(&out.entry, 0, sizeof(out.entry));
 	out.entry.nodeid = fs_inode_id(fs, i);
 	out.entry.entry_valid = (uint64_t)FS_TIMEOUT_LONG;
-	out.entry.attr.ino = st.st_ino;
-	out.entry.attr.mode = st.st_mode;
+	out.entry.attr_valid = FS_TIMEOUT_CREATED;
+	out.entry.attr.ino = i->ino;
+	out.entry.attr.mode = S_IFREG | a->mode;
 	out.entry.attr.nlink = 1;
-	out.entry.attr.uid = st.st_uid;
-	out.entry.attr.gid = st.st_gid;
+	out.entry.attr.uid = a->uid;
+	out.entry.attr.gid = a->gid;
 	out.entry.attr.blksize = 4096;
 	out.entry.attr.mtime = out.entry.attr.ctime = out.entry.attr.atime =
-		(uint64_t)st.st_mtim.tv_sec;
+		a->mtime_ns / 1000000000ull;
 	out.entry.attr.mtimensec = out.entry.attr.ctimensec =
-		out.entry.attr.atimensec = (uint32_t)st.st_mtim.tv_nsec;
+		out.entry.attr.atimensec =
+			(uint32_t)(a->mtime_ns % 1000000000ull);
 	if (fuse_reply_iov(req, &iov, 1) != -ENOENT)
 		return;
 	handle_free(fs_handle_of(out.open.fh));

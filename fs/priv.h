@@ -15,6 +15,8 @@
 #define FS_TIMEOUT_LONG 60.0  /* dentries and attributes; notified otherwise */
 #define FS_TIMEOUT_REMOTE 1.0 /* hits on what is not here: ask again, so that
 				 look-ups can start a fetch */
+#define FS_TIMEOUT_CREATED 1 /* s, attributes: open(2) checks them once more
+				at once; a write makes the kernel ask again */
 #define FS_BACKINGS_MAX 16384 /* registrations kept for unused files */
 #define FS_MISS_BITS 22	      /* size of the filter of told misses */
 #define FS_RETRY_MS 2	      /* an OPEN that waits for a publication */

@@ -43,6 +43,19 @@ static void op_free(struct pool_node *n, struct node_op *op)
 	free(op);
 }
 
+/* A change alone goes at once, nearly; in a burst, each message carries
+ * several (it costs both sides more than what is in it). */
+static void batch_schedule(struct pool_node *n)
+{
+	uint64_t since = pool_now_ms() - n->batch_ms;
+
+	if (!uv_is_active((uv_handle_t *)&n->batch))
+		uv_timer_start(&n->batch, node_ops_batched,
+			       since > 4 * NODE_BATCH_BUSY_MS ?
+				       NODE_BATCH_MS : NODE_BATCH_BUSY_MS,
+			       0);
+}
+
 static struct node_op *op_new(struct pool_node *n, int kind,
 			      const char *path, size_t path_len)
 {
@@ -57,8 +70,7 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 	op->ticket = ++n->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
 	n->nops++;
-	if (!uv_is_active((uv_handle_t *)&n->batch))
-		uv_timer_start(&n->batch, node_ops_batched, NODE_BATCH_MS, 0);
+	batch_schedule(n);
 	return op;
 }
 
@@ -254,6 +266,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 	}
 	pool_list_splice(&n->ops_sent, &sent);
 	n->batches++;
+	n->batch_ms = pool_now_ms();
 	return true;
 }
 
@@ -383,7 +396,8 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 		op_free(n, op);
 	}
 	pool_peers_again(n->peers);
-	node_ops_send(n);
+	if (!pool_list_empty(&n->ops_waiting))
+		batch_schedule(n); /* they may have waited for this */
 	node_kick(n);
 }
 

@@ -12,6 +12,7 @@
 #define NODE_OPS_MAX (1u << 20) /* queued changes other than publications */
 #define NODE_OPS_INFLIGHT 4	/* batches the master has not answered */
 #define NODE_BATCH_MS 1	/* changes wait so long for others, to go together */
+#define NODE_BATCH_BUSY_MS 4 /* and so long after another batch of late */
 #define NODE_TICK_MS 20		/* housekeeping */
 #define NODE_RETRY_MS 1	/* a seal that found a writer */
 #define NODE_RETRY_FAST 20	/* so often; then at each tick */
@@ -98,6 +99,7 @@ struct pool_node {
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
 	size_t nops;
 	unsigned int batches; /* in flight */
+	uint64_t batch_ms;    /* the last was sent then */
 	uint64_t op_seq;      /* highest feed sequence of an answered op */
 	struct pool_list barriers;
 

@@ -24,12 +24,7 @@
 
 uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w)
 {
-	struct pool_space sp;
-
-	if (w && w->scratch)
-		return INT64_MAX;
-	pool_store_space(n->store, &sp);
-	return sp.size;
+	return w && w->scratch ? INT64_MAX : pool_store_size(n->store);
 }
 
 static int take_file(struct pool_node *n, struct node_object *o,
@@ -43,6 +38,8 @@ static int take_file(struct pool_node *n, struct node_object *o,
 	    size <= pool_node_size_max(n, w)) {
 		pool_store_announce(n->store, size);
 		err = pool_store_take(n->store, size, &f);
+		if (err)
+			err = pool_store_make(n->store, size, &f);
 	}
 	if (!err) {
 		/* Passthrough keeps no writable descriptor (the lease proves

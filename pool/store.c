@@ -124,6 +124,8 @@ static int register_counters(struct pool_store *s, struct pool_metrics *m)
 		{ &n->takes_missed, "kvpool_store_takes_total",
 		  "result=\"none_ready\"",
 		  "New files asked for, by what was had." },
+		{ &n->makes, "kvpool_store_takes_total", "result=\"made\"",
+		  "New files asked for, by what was had." },
 		{ &n->fills, "kvpool_store_ready_files_made_total", NULL,
 		  "Files made ready ahead of their writers." },
 		{ &n->fills_failed, "kvpool_store_fill_failures_total", NULL,

@@ -85,6 +85,8 @@ struct pool_space {
  * write is taken for ours until the next count, a second later at most (later
  * where counting is slow). */
 void pool_store_space(const struct pool_store *s, struct pool_space *ret);
+/* Its size alone, without a system call. */
+uint64_t pool_store_size(const struct pool_store *s);
 /*
  * Number of samples, one every 10 ms while pool_store_sampling is on, that
  * found less than the headroom free. A writer that may outgrow its reservation
@@ -107,6 +109,16 @@ struct pool_file {
  * Never blocks on memory.
  */
 int pool_store_take(struct pool_store *s, uint64_t size,
+		    struct pool_file *ret_file);
+/*
+ * A new empty file, reserved here and now: for a burst that has outrun the
+ * ready ones. -EAGAIN where that could take more than some 0.2 ms (beyond
+ * POOL_MAKE_MAX with large folios, POOL_MAKE_SMALL_MAX without), -ENOSPC where
+ * it would go below `keep_free`.
+ */
+#define POOL_MAKE_MAX (32u << 20)
+#define POOL_MAKE_SMALL_MAX (512u << 10)
+int pool_store_make(struct pool_store *s, uint64_t size,
 		    struct pool_file *ret_file);
 /*
  * Announce that files of this size are being written: keeps some ready, filled

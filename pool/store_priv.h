@@ -78,7 +78,7 @@ struct store_usage {
 };
 
 struct store_counters {
-	struct pool_counter takes_ready, takes_plain, takes_missed;
+	struct pool_counter takes_ready, takes_plain, takes_missed, makes;
 	struct pool_counter fills, fills_failed, fills_short;
 	struct pool_counter seals, seals_failed, verify_bad;
 	struct pool_counter removes, releases_inline;

@@ -11,7 +11,10 @@
  * A fill is one work item that makes up to STORE_FILL_FILES files: enough that
  * a stream of small files does not outrun the round trips to a worker, and
  * little enough (STORE_FILL_BYTES) that the first file is soon there. With
- * large folios 16 MiB are reserved in about 0.1 ms, with small pages in 4 ms.
+ * large folios 16 MiB are reserved in about 0.1 ms, with small pages in 4 ms:
+ * where it is quick, a burst that has outrun the ready files gets its own made
+ * on the loop (pool_store_make); beside sixteen busy writers a worker would not
+ * be scheduled for tens of milliseconds.
  */
 #include <assert.h>
 #include <errno.h>
@@ -401,6 +404,30 @@ int store_ready_take(struct pool_store *s, uint64_t size,
 	ret_file->reserved = c->size;
 	pool_count(&s->n.takes_ready);
 	fill_start_all(s, false);
+	return 0;
+}
+
+int pool_store_make(struct pool_store *s, uint64_t size,
+		    struct pool_file *ret_file)
+{
+	uint64_t id;
+	int rc;
+
+	size = whole_pages(size);
+	if (size > (s->huge ? POOL_MAKE_MAX : POOL_MAKE_SMALL_MAX))
+		return -EAGAIN;
+	if (store_space_free(s) <
+	    s->ready.keep_free + s->ready.filling + size)
+		return -ENOSPC;
+	id = store_ids(s, 1);
+	if (id == 0)
+		return -ENOSPC;
+	rc = fill_one(s, id, size, &ret_file->fd);
+	if (rc)
+		return rc;
+	ret_file->id = id;
+	ret_file->reserved = size;
+	pool_count(&s->n.makes);
 	return 0;
 }
 

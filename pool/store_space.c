@@ -90,6 +90,11 @@ void pool_store_space(const struct pool_store *s, struct pool_space *ret)
 	ret->free = free_below_size(s, &fs, ret->used);
 }
 
+uint64_t pool_store_size(const struct pool_store *s)
+{
+	return s->size;
+}
+
 /* ---- counting a shared directory ---- */
 
 static uint64_t count_files(int dirfd, DIR *dir)
