@@ -143,6 +143,6 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 	if (!err)
 		return leaving_bound(from) ? MASTER_REFUSE : MASTER_MOVE;
 	if (rules->class == POOL_CLASS_NOEVICT || rules->pin == POOL_PIN_HARD)
-		return MASTER_REFUSE;
+		return MASTER_KEEP;
 	return MASTER_LAST;
 }

@@ -47,7 +47,8 @@ enum master_verdict {
 	MASTER_GRANT,	/* drop it: enough copies remain */
 	MASTER_MOVE,	/* when *ret_target has it */
 	MASTER_LAST,	/* drop it: a copy that was wanted, but no room */
-	MASTER_REFUSE,	/* keep it (or ask again later) */
+	MASTER_REFUSE,	/* not now: ask again */
+	MASTER_KEEP,	/* it must not be lost, and nobody has room */
 };
 /*
  * `from`, which holds f, would like to drop it. rules are f's effective ones;

@@ -380,6 +380,11 @@ static void evict_held(struct master_session *s, struct master_file *f,
 		master_count(m, MC_EVICT_LAST);
 		master_repair_cancel(m, f);
 		return grant(s, f, meta);
+	case MASTER_KEEP:
+		master_session_drop(s, (const char *)meta->path.data,
+				    meta->path.len, meta->gen,
+				    KVPOOL__DROP__REASON__KEEP);
+		/* fallthrough */
 	case MASTER_REFUSE:
 		master_count(m, MC_EVICT_REFUSED);
 		return;

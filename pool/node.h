@@ -135,6 +135,7 @@ struct node_object {
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
 	uint16_t lender;   /* its node index */
 	uint64_t asked_ms; /* when the master was asked to let it go */
+	bool refused;	   /* it said KEEP */
 	void *fs;	   /* fs's inode that serves it, or NULL */
 	struct node_writer *w; /* WRITING .. PENDING, else NULL; owned */
 };

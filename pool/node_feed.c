@@ -359,6 +359,11 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 		o = e ? e->obj : NULL;
 		if (!o || o->state != NODE_HELD || o->gen > it->gen)
 			continue;
+		if (it->reason == KVPOOL__DROP__REASON__KEEP) {
+			node_space_answered(n, o);
+			o->refused = true;
+			continue;
+		}
 		drop_copy(n, o, it->reason == KVPOOL__DROP__REASON__EVICTED);
 		/* A store without a mount has no feed to tell it. */
 		if (!n->opts.mount && e->gen <= it->gen)

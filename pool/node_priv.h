@@ -20,6 +20,7 @@
 #define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
 #define NODE_ASK_MS 250		/* ask for the same eviction again */
+#define NODE_REFUSED_MS 1000	/* and so long after a refusal */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
 #define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
 #define NODE_PIECES_MAX 8	/* under way for one object */

@@ -96,7 +96,8 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 
 	if (o->state != NODE_HELD || o->w)
 		return false;
-	if (o->asked_ms && j->now - o->asked_ms < NODE_ASK_MS)
+	if (o->asked_ms && j->now - o->asked_ms <
+				   (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
 	if (r.pin == POOL_PIN_HARD)
@@ -236,6 +237,7 @@ static void ask_master(struct pool_node *n, uint64_t need, uint64_t now)
 		if (!o || !ask_add(a, o))
 			break;
 		o->asked_ms = now;
+		o->refused = false;
 		n->asked_bytes += o->ev.size;
 	}
 	kvpool__evict__init(&a->msg);
@@ -248,7 +250,7 @@ static void ask_master(struct pool_node *n, uint64_t need, uint64_t now)
 	free(a);
 }
 
-/* The master let o go: what is still short is asked for at once. */
+/* The master let o go, or will not: what is still short is asked for at once. */
 void node_space_answered(struct pool_node *n, const struct node_object *o)
 {
 	if (o->asked_ms >= n->asked_reset_ms && n->asked_reset_ms)

@@ -106,6 +106,15 @@ for ((k = 0; k < i; k++)); do
 done
 wait_until 10 df_says 0 10
 
+echo "== and says so soon, each time"
+for k in {400..404}; do
+	begin=${EPOCHREALTIME/./}
+	! put "${mount[a]}/n/$k" || rm "${mount[a]}/n/$k"
+	took=$(((${EPOCHREALTIME/./} - begin) / 1000))
+	echo "   $took ms"
+	[ "$took" -lt 4000 ] || fail "a put into a full pool took $took ms"
+done
+
 echo "== and deleting makes room for puts"
 for k in {0..15}; do rm "${mount[a]}/n/$k"; done
 for k in {300..307}; do
