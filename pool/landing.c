@@ -173,13 +173,13 @@ static void chunk_land(struct pool_landing *l)
 void *pool_landing_room(struct pool_landing *l, size_t *ret_len)
 {
 	struct pool_chunk *ch = l->chunk;
-	uint64_t at = l->offset + l->got, left = l->length - l->got;
+	uint64_t got = l->got, at = l->offset + got, left = l->length - got;
 
 	if (l->stopped || l->status || left == 0)
 		return NULL;
 	if (l->fd < 0) {
 		*ret_len = left < SIZE_MAX ? (size_t)left : SIZE_MAX;
-		return (uint8_t *)l->mem + l->got;
+		return (uint8_t *)l->mem + got;
 	}
 	if (!ch) {
 		ch = l->chunks ? chunk_take(l->chunks) : NULL;

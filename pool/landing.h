@@ -71,7 +71,7 @@ struct pool_landing {
 
 	struct pool_chunk *chunk;   /* being filled */
 	unsigned int writing;	    /* chunks in the thread pool */
-	uint64_t got;
+	_Atomic uint64_t got; /* any thread may look */
 	bool stopped;
 };
 

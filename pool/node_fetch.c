@@ -7,7 +7,8 @@
  * all holders), compare the XXH3-128 -> HELD -> everyone who waited is told.
  * All who want one object share one fetch.
  * Failure modes: a holder is gone, slow, or its bytes do not match: it is left
- * for the next one; none left, no space or deadline over: -ENOENT for all.
+ * for the next one, as soon as no byte has come for NODE_STALL_MS if there is
+ * one; none left, no space or deadline over: -ENOENT for all.
  * The name is deleted or rewritten meanwhile: -ESTALE.
  *
  *   borrow --no--> claim --> MOVING --(several pieces)--> VERIFY --> done
@@ -31,6 +32,7 @@ struct piece {
 	struct node_fetch *owner;
 	uint16_t holder;
 	bool busy;
+	uint64_t seen, seen_ms; /* progress, and when it was last made */
 };
 
 struct node_fetch {
@@ -76,19 +78,31 @@ static bool usable(struct node_fetch *f, unsigned int i)
 	       f->holders[i] != f->n->index;
 }
 
-/* The next usable holder after the last one asked, or -1. */
+static bool shy(struct node_fetch *f, unsigned int i)
+{
+	uint64_t ms = node_member(f->n, f->holders[i])->stalled_ms;
+
+	return ms && pool_now_ms() - ms < NODE_SHY_MS;
+}
+
+/* The next usable holder after the last one asked, best one that has not
+ * stood still of late; or -1. */
 static int next_holder(struct node_fetch *f)
 {
 	unsigned int k, i;
+	int found = -1;
 
 	for (k = 0; k < f->nholders; k++) {
 		i = (f->first + k) % f->nholders;
-		if (usable(f, i)) {
-			f->first = (uint8_t)((i + 1) % f->nholders);
-			return (int)i;
-		}
+		if (!usable(f, i) || (found >= 0 && shy(f, i)))
+			continue;
+		found = (int)i;
+		if (!shy(f, i))
+			break;
 	}
-	return -1;
+	if (found >= 0)
+		f->first = (uint8_t)((found + 1) % f->nholders);
+	return found;
 }
 
 static bool same_host(const struct pool_node *n, const struct node_member *m)
@@ -371,6 +385,8 @@ static int piece_start(struct node_fetch *f, struct piece *p, uint64_t offset,
 		return err;
 	}
 	p->busy = true;
+	p->seen = 0;
+	p->seen_ms = pool_now_ms();
 	f->busy++;
 	return 0;
 }
@@ -495,6 +511,8 @@ static void on_lent(struct pool_fetch *pf, int status)
 	}
 	if (status == -ENOENT)
 		f->bad[p->holder] = f->stale = true;
+	if (status == -ECANCELED)
+		f->bad[p->holder] = true; /* it stood still */
 	f->first = (uint8_t)p->holder;
 	fetch_bytes(f);
 }
@@ -690,16 +708,62 @@ void node_replicate(struct pool_node *n, const Kvpool__Replicate *r)
 
 /* ---- housekeeping ---- */
 
+static bool another_usable(struct node_fetch *f, unsigned int holder)
+{
+	unsigned int i;
+
+	for (i = 0; i < f->nholders; i++)
+		if (i != holder && usable(f, i))
+			return true;
+	return false;
+}
+
+/* What stands still is started elsewhere, long before its deadline. (Not both at
+ * once: a holder that wakes up later must not write into what was verified.) */
+static void check_stall(struct node_fetch *f, struct piece *p, uint64_t now)
+{
+	uint64_t got = pool_fetch_progress(&p->f);
+
+	if (got != p->seen) {
+		p->seen = got;
+		p->seen_ms = now;
+		return;
+	}
+	if (now - p->seen_ms < NODE_STALL_MS || !another_usable(f, p->holder))
+		return;
+	node_member(f->n, f->holders[p->holder])->stalled_ms = now;
+	pool_count(&f->n->c.fetch_stalls);
+	p->seen_ms = now; /* asked once to end */
+	pool_fetch_cancel(f->n->peers, &p->f);
+}
+
+static void check_stalls(struct node_fetch *f, uint64_t now, bool late)
+{
+	unsigned int i;
+
+	for (i = 0; i < NODE_PIECES_MAX && !f->ended; i++) {
+		if (!f->pieces[i].busy)
+			continue;
+		if (late) /* what came meanwhile has not been looked at */
+			f->pieces[i].seen_ms = now;
+		else
+			check_stall(f, &f->pieces[i], now);
+	}
+}
+
 void node_fetch_tick(struct pool_node *n, uint64_t now)
 {
+	bool late = now - n->fetch_ms > NODE_STALL_MS / 2;
 	struct pool_list *it, *tmp;
 
+	n->fetch_ms = now;
 	pool_list_each(it, tmp, &n->fetches) {
 		struct node_fetch *f =
 			pool_list_entry(it, struct node_fetch, link);
 
 		if (f->ended)
 			continue;
+		check_stalls(f, now, late);
 		if (now >= f->deadline_ms)
 			fetch_end(f, -ETIMEDOUT);
 		else if (f->e->gen != f->gen)

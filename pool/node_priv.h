@@ -24,6 +24,8 @@
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
 #define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
 #define NODE_PIECES_MAX 8	/* under way for one object */
+#define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
+#define NODE_SHY_MS 2000	/* and prefer others to that one for so long */
 #define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
 
 /* A member of the pool, by its index. */
@@ -35,13 +37,14 @@ struct node_member {
 	char host_id[64];
 	char data_mode[24];
 	uint64_t capacity, used, evictable, objects;
+	uint64_t stalled_ms; /* when a transfer from it last stood still; 0 */
 };
 
 struct node_counters {
 	struct pool_counter lookup_hits, lookup_misses;
 	struct pool_counter opens_local, opens_remote, opens_failed;
 	struct pool_counter fetches, fetch_failures, fetch_bytes, fetch_retries;
-	struct pool_counter bad_sums;
+	struct pool_counter bad_sums, fetch_stalls;
 	struct pool_counter prefetched, prefetch_useful, prefetch_wasted;
 	struct pool_counter prefetch_skipped;
 	struct pool_counter published, same_content, stale_puts, unlinked;
@@ -116,6 +119,7 @@ struct pool_node {
 	struct pool_list fetches;
 	struct node_recheck *rechecks;
 	unsigned int nprefetch, nfetches;
+	uint64_t fetch_ms; /* last look at their progress */
 	uint64_t borrowed;
 
 	/* node_feed */

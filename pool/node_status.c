@@ -35,6 +35,8 @@ static const struct {
 		"Bytes fetched from other nodes"),
 	COUNTER(fetch_retries, "fetch_retries_total",
 		"Transfers repeated with another holder"),
+	COUNTER(fetch_stalls, "fetch_stalls_total",
+		"Transfers that stood still and were begun elsewhere"),
 	COUNTER(bad_sums, "checksum_errors_total",
 		"Objects whose checksum did not match"),
 	COUNTER(prefetched, "prefetch_started_total",

@@ -391,6 +391,13 @@ int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 	return 0;
 }
 
+uint64_t pool_fetch_progress(const struct pool_fetch *f)
+{
+	const struct pool_fetch_priv *x = f->priv;
+
+	return x->expecting ? x->expect.landing.got : x->landing.got;
+}
+
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
 {
 	struct pool_fetch_priv *x = f->priv;

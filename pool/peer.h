@@ -132,6 +132,8 @@ struct pool_fetch {
 /* 0, or -ENOMEM / -EINVAL (then cb never runs). */
 int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 		     pool_fetch_cb cb);
+/* Bytes of it that have come so far. */
+uint64_t pool_fetch_progress(const struct pool_fetch *f);
 /* cb runs with -ECANCELED from a later turn, once no byte can land any more. */
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f);
 
