@@ -216,6 +216,20 @@ bool pool_node_ready(const struct pool_node *n)
 	return !n->closing && (!n->opts.mount || n->ops);
 }
 
+/* "2026-11-21T08:49:30Z", or null while there is a master. */
+static json_t *degraded_since(const struct pool_node *n)
+{
+	time_t at = (time_t)(pool_wall_ns() / 1000000000ull -
+			     cut_off_ms(n) / 1000);
+	char text[32];
+	struct tm tm;
+
+	if (!n->cut_off_ms || !gmtime_r(&at, &tm))
+		return json_null();
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	return json_string(text);
+}
+
 json_t *pool_node_status_json(struct pool_node *n)
 {
 	char master[POOL_HOST_MAX + 16];
@@ -234,6 +248,7 @@ json_t *pool_node_status_json(struct pool_node *n)
 		      n->cut_off_ms != 0);
 	if (!s)
 		return NULL;
+	json_object_set_new(s, "degraded_since", degraded_since(n));
 	json_object_set_new(s, "store", json_pack(
 		"{s:I, s:I, s:I, s:I, s:I}", "size", G(store_size), "used",
 		G(store_used), "free", G(store_free), "ready", G(store_ready),

@@ -49,9 +49,9 @@ kill -STOP "${pid[s1]}"
 for ((i = 0; i < N / 2; i++)); do get $i 1; done
 kill -CONT "${pid[s1]}"
 echo "   slowest of $((N / 2)) reads: $slowest ms"
-# A quarter of a second without a byte, and nobody is asked twice; the rest of
-# the limit is this machine's noise.
-[ $slowest -le 2000 ] || fail "a read took $slowest ms"
+# A quarter of a second without a byte, once: the counter tells. The limit is
+# for what hangs; this machine is shared.
+[ $slowest -le 5000 ] || fail "a read took $slowest ms"
 stalls=$(metric "${admin[r]}" kvpool_node_fetch_stalls_total)
 echo "   transfers begun elsewhere: $stalls"
 [ "$stalls" -ge 1 ] || fail "no transfer stood still"
@@ -69,7 +69,7 @@ killed=${pid[s1]}
 for ((i = N; i < 2 * N; i++)); do get $i 1; done
 wait $writer || fail "a put failed"
 echo "   slowest of $N reads: $slowest ms"
-[ $slowest -le 2000 ] || fail "a read took $slowest ms"
+[ $slowest -le 5000 ] || fail "a read took $slowest ms"
 for ((i = 0; i < N; i++)); do
 	wait_until 10 eval "key $i 2 | cmp -s - '${mount[r]}/d/k$i'"
 done

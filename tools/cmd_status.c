@@ -64,6 +64,19 @@ static void print_store(const json_t *store)
 	       100.0 * (double)used / (double)size, f);
 }
 
+/* What being without a master means, and since when. */
+static void print_degraded(const json_t *status)
+{
+	const char *since = json_string_value(
+		json_object_get(status, "degraded_since"));
+
+	if (since)
+		printf("DEGRADED since %s: reads go on by what was known then; "
+		       "%lld files wait to be published\n", since,
+		       (long long)json_integer_value(
+			       json_object_get(status, "pending")));
+}
+
 /* The line or two that most people look for; all figures follow below. */
 static void print_summary(const json_t *status, const struct ask *ask)
 {
@@ -83,6 +96,7 @@ static void print_summary(const json_t *status, const struct ask *ask)
 			       "NOT connected");
 	if (json_is_object(json_object_get(status, "store")))
 		print_store(json_object_get(status, "store"));
+	print_degraded(status);
 	printf("\n");
 }
 
