@@ -566,8 +566,8 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct fs *fs = fs_count(req, OP_CREATE);
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	struct node_attr a = { mode & 01777, ctx->uid, ctx->gid,
-			       pool_wall_ns() };
+	struct node_attr a = { .mode = mode & 01777, .uid = ctx->uid,
+			       .gid = ctx->gid, .mtime_ns = pool_wall_ns() };
 	struct node_object *o;
 	struct pool_entry *e;
 	struct fs_inode *i;

@@ -32,8 +32,8 @@ static int add_sender(struct item *it, struct master_file *f)
 				      master_holder_make(mb->index, mb->phase));
 }
 
-/* f is new, or older than the item: take it over. 0 or -ENOMEM. */
-static int take(struct item *it, struct master_file *f)
+/* 0 or -ENOMEM. */
+static int take_attrs(struct item *it, struct master_file *f)
 {
 	struct pool_xattrs *xattrs = NULL;
 	struct pool_rules rules = { 0 };
@@ -47,6 +47,20 @@ static int take(struct item *it, struct master_file *f)
 		pool_xattrs_free(xattrs);
 		return -ENOMEM;
 	}
+	master_meta_attrs(it->meta, &attrs);
+	f->mode = attrs.mode;
+	f->uid = attrs.uid;
+	f->gid = attrs.gid;
+	f->mtime_ns = attrs.mtime_ns;
+	f->attr_gen = it->meta->attr_gen;
+	return 0;
+}
+
+/* f is new, or older than the item: take it over. 0 or -ENOMEM. */
+static int take(struct item *it, struct master_file *f)
+{
+	if (take_attrs(it, f))
+		return -ENOMEM;
 	if (f->gen) {
 		master_repair_cancel(it->m, f);
 		master_drop_holders(it->m, f, it->s->member,
@@ -54,16 +68,22 @@ static int take(struct item *it, struct master_file *f)
 		master_file_clear_holders(f);
 		f->had_older = 1;
 	}
-	master_meta_attrs(it->meta, &attrs);
-	f->mode = attrs.mode;
-	f->uid = attrs.uid;
-	f->gid = attrs.gid;
-	f->mtime_ns = attrs.mtime_ns;
 	f->gen = it->meta->gen;
 	master_file_set_size(&it->m->map, f, it->meta->size);
 	memcpy(f->sum, it->meta->sum.data, MASTER_SUM_SIZE);
 	add_sender(it, f);
 	return 0;
+}
+
+/* One of the two was away when the attributes changed. */
+static void same_object(struct item *it, struct master_file *f)
+{
+	if (add_sender(it, f) == 1)
+		master_map_touch_file(&it->m->map, f);
+	if (it->meta->attr_gen > f->attr_gen && take_attrs(it, f) == 0)
+		master_map_touch_file(&it->m->map, f);
+	else if (it->meta->attr_gen < f->attr_gen)
+		master_repair_tell_attrs(it->m, f);
 }
 
 static bool same_content(const struct item *it, const struct master_file *f)
@@ -89,8 +109,8 @@ static void item_known(struct item *it, struct master_file *f)
 		pool_warn_limited("node %s: %.*s: same generation, other content; dropped there",
 				  it->s->member->name, (int)it->len, it->path);
 		return drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
-	} else if (add_sender(it, f) == 1) {
-		master_map_touch_file(&it->m->map, f);
+	} else {
+		same_object(it, f);
 	}
 	master_review(it->m, f);
 }
@@ -129,10 +149,14 @@ static int one(struct item *it)
 		master_count(it->m, MC_BAD_ITEMS);
 		return 0;
 	}
-	if (pool_gen_epoch(it->meta->gen) > it->m->epoch)
+	if (pool_gen_epoch(it->meta->gen) > it->m->epoch ||
+	    pool_gen_epoch(it->meta->attr_gen) > it->m->epoch)
 		return -ESTALE;
 	if (it->meta->gen > now)
 		it->m->gen_seq += it->meta->gen - now;
+	now = it->m->epoch << POOL_GEN_SEQ_BITS | it->m->gen_seq;
+	if (it->meta->attr_gen > now)
+		it->m->gen_seq += it->meta->attr_gen - now;
 	f = master_map_file(&it->m->map, it->path, it->len);
 	if (f)
 		item_known(it, f);

@@ -62,6 +62,7 @@ struct master_file {
 	struct pool_entry e; /* first */
 	struct master_item item;
 	uint64_t gen;
+	uint64_t attr_gen; /* as Meta's */
 	uint64_t size;
 	uint64_t mtime_ns;
 	struct master_extra *extra; /* owns; NULL: nothing special */

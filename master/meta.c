@@ -163,6 +163,7 @@ static int add_file(struct master_batch *b, struct master_file *f,
 
 	add_path(b, &f->e, out);
 	out->gen = f->gen;
+	out->attr_gen = f->attr_gen;
 	out->size = f->size;
 	out->sum.data = f->sum;
 	out->sum.len = MASTER_SUM_SIZE;

@@ -71,6 +71,7 @@ static int replace(struct op *op, struct master_file *f,
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
 	f->gen = master_next_gen(op->m);
+	f->attr_gen = 0;
 	master_file_set_size(&op->m->map, f, op->meta->size);
 	memcpy(f->sum, op->meta->sum.data, MASTER_SUM_SIZE);
 	return 0;
@@ -320,7 +321,9 @@ static int setattr_file(struct op *op, struct master_file *f)
 		}
 	}
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
+	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);
+	master_repair_tell_attrs(op->m, f);
 	op->result->gen = f->gen;
 	op->result->seq = op->m->map.feed.seq;
 	if (master_review(op->m, f) == MASTER_KEPT)

@@ -147,16 +147,15 @@ static void mark_ordered(struct master *m, struct master_need *n,
 
 /* One message per order: targets differ, and a store has no feed to know the
  * holders from. */
-static void send_order(struct master *m, struct master_need *n)
+static void send_replicate(struct master *m, struct master_file *f,
+			   struct master_member *to)
 {
 	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
 	struct master_batch *b = master_batch_start();
-	struct master_member *to = master_member_at(&m->members, n->target);
-	const struct master_file *f = n->file;
 	Kvpool__NodeInfo infos[MASTER_HOLDERS_MAX], *list[MASTER_HOLDERS_MAX];
 	unsigned int i;
 
-	if (master_batch_add(b, &n->file->item))
+	if (master_batch_add(b, &f->item))
 		return; /* as if it were lost: ordered again when late */
 	for (i = 0; i < f->nholders; i++) {
 		const struct master_member *mb = master_member_at(
@@ -173,6 +172,20 @@ static void send_order(struct master *m, struct master_need *n)
 	msg.n_entries = b->n;
 	master_session_send(to->session, POOL_MSG_REPLICATE, 0, &msg.base);
 	master_batch_reset(b);
+}
+
+void master_repair_tell_attrs(struct master *m, struct master_file *f)
+{
+	unsigned int i;
+
+	for (i = 0; i < f->nholders; i++) {
+		struct master_member *mb = master_member_at(
+			&m->members,
+			master_holder_index(master_file_holders(f)[i]));
+
+		if (mb && mb->session && mb->is_store && !mb->is_mount)
+			send_replicate(m, f, mb);
+	}
 }
 
 static void retry_later(struct master *m, struct master_need *n,
@@ -206,7 +219,8 @@ static bool order(struct master *m, struct master_need *n, uint64_t now_ms)
 	if (err)
 		return false;
 	mark_ordered(m, n, to, now_ms);
-	send_order(m, n);
+	send_replicate(m, n->file,
+		       master_member_at(&m->members, n->target));
 	return true;
 }
 
@@ -356,7 +370,8 @@ static void move(struct master_session *s, struct master_file *f,
 	if (!n)
 		return;
 	mark_ordered(m, n, to, pool_now_ms());
-	send_order(m, n);
+	send_replicate(m, n->file,
+		       master_member_at(&m->members, n->target));
 }
 
 static void evict_held(struct master_session *s, struct master_file *f,

@@ -169,6 +169,7 @@ void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
 	ret->uid = m->uid;
 	ret->gid = m->gid;
 	ret->mtime_ns = m->mtime_ns;
+	ret->gen = m->attr_gen;
 }
 
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
@@ -194,6 +195,7 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 	m.uid = attr->uid;
 	m.gid = attr->gid;
 	m.mtime_ns = attr->mtime_ns;
+	m.attr_gen = attr->gen;
 	err = pool_xattrs_to_pb(xattrs, &m.xattrs, &m.n_xattrs);
 	if (err)
 		return err;

@@ -65,6 +65,7 @@ struct node_attr {
 	uint32_t mode; /* permission bits */
 	uint32_t uid, gid;
 	uint64_t mtime_ns;
+	uint64_t gen; /* Meta.attr_gen */
 };
 
 #define NODE_HOLDERS_INLINE 4

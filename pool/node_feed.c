@@ -82,8 +82,8 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 		node_client_stored(n, e->obj);
 }
 
-static bool update_attr(struct node_attr *a, struct pool_xattrs **x,
-			const Kvpool__Meta *m)
+bool node_attr_update(struct node_attr *a, struct pool_xattrs **x,
+		      const Kvpool__Meta *m)
 {
 	struct node_attr new;
 	struct pool_xattrs *nx = NULL;
@@ -104,7 +104,7 @@ static bool update_attr(struct node_attr *a, struct pool_xattrs **x,
 static void apply_dir(struct pool_node *n, struct node_dirent *d,
 		      const Kvpool__Meta *m, bool added)
 {
-	bool changed = update_attr(&d->attr, &d->xattrs, m);
+	bool changed = node_attr_update(&d->attr, &d->xattrs, m);
 	bool back = d->gone && !d->removing;
 	size_t cursor = 0, len;
 	const char *name;
@@ -161,6 +161,7 @@ static void apply_file(struct pool_node *n, struct node_entry *e,
 		       const Kvpool__Meta *m)
 {
 	bool shown = pool_node_visible(&e->e), attr;
+	uint64_t attr_gen = e->attr.gen;
 	XXH128_canonical_t canon;
 	bool other = m->gen != e->gen;
 
@@ -173,12 +174,12 @@ static void apply_file(struct pool_node *n, struct node_entry *e,
 	e->sum = XXH128_hashFromCanonical(&canon);
 	if (e->hidden_gen && e->gen > e->hidden_gen)
 		e->hidden_gen = 0;
-	attr = update_attr(&e->attr, &e->xattrs, m);
+	attr = node_attr_update(&e->attr, &e->xattrs, m);
 	if (other && e->obj && e->obj->state == NODE_HELD &&
 	    e->obj->gen < e->gen)
 		node_object_drop(n, e->obj, false);
 	set_holders(n, e, m);
-	if (attr && e->obj) {
+	if ((attr || attr_gen != e->attr.gen) && e->obj) {
 		node_space_judge(n, e->obj);
 		(void)node_write_blob(n, e->obj); /* for after a restart */
 	}

@@ -668,6 +668,8 @@ static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
 		pool_xattrs_free(e->xattrs);
 		e->xattrs = NULL;
 		(void)pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &e->xattrs);
+	} else if (e->gen == m->gen && e->attr.gen < m->attr_gen) {
+		(void)node_attr_update(&e->attr, &e->xattrs, m);
 	}
 	if (e->obj && e->obj->gen < m->gen && e->obj->state == NODE_HELD)
 		node_object_drop(n, e->obj, false);

@@ -146,6 +146,7 @@ static int add_held(struct inventory *inv, struct node_entry *e)
 	m->uid = e->attr.uid;
 	m->gid = e->attr.gid;
 	m->mtime_ns = e->attr.mtime_ns;
+	m->attr_gen = e->attr.gen;
 	if (pool_xattrs_to_pb(e->xattrs, &m->xattrs, &m->n_xattrs) < 0)
 		return -ENOMEM;
 	inv->list[inv->n++] = m;

@@ -175,6 +175,9 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap);
 void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
+/* Both from m; did anything change that shows? */
+bool node_attr_update(struct node_attr *a, struct pool_xattrs **x,
+		      const Kvpool__Meta *m);
 /* Becomes the local copy of e's published generation (o->gen set). */
 void node_object_held(struct pool_node *n, struct node_entry *e,
 		      struct node_object *o);

@@ -81,6 +81,7 @@ int node_own_new(struct pool_node *n, struct node_entry *e,
 	w->fd = -1;
 	w->attr = *attr;
 	w->attr.mode &= 01777;
+	w->attr.gen = 0;
 	w->base_gen = e->gen;
 	w->touched_ms = pool_now_ms();
 	pool_node_rules(n, &e->e, &rules);

@@ -1722,6 +1722,61 @@ static void attributes_travel_with_the_feed(void **state)
 	assert_int_equal(0, f->m[1].told.changed);
 }
 
+static void set_replicas(struct fixture *f, int i, const char *name,
+			 const char *replicas, uint32_t mode)
+{
+	struct node_attr attr = { .mode = mode };
+	struct pool_xattrs *x = NULL;
+
+	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.replicas",
+					    replicas, strlen(replicas), 0));
+	assert_int_equal(0, pool_node_setattr(node(f, i),
+					      &find(f, i, name)->e,
+					      POOL_SET_MODE | POOL_SET_XATTRS,
+					      &attr, x));
+}
+
+/* Node 1 is a store without a mount. Whoever comes back first, the attributes
+ * that were set last are the ones that hold. */
+static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
+{
+	struct fixture *f = *state;
+	int first;
+
+	start_master(f);
+	start_node(f, 0);
+	f->opts.mount = false;
+	start_node(f, 1);
+	run_until(f, is_up(f, 0) && node_link_up(node(f, 1)));
+	publish(f, 0, "k", 1000, 1);
+	set_replicas(f, 0, "k", "2", 0600);
+	run_until(f, known(f, 1, "k") && find(f, 1, "k")->obj);
+	set_replicas(f, 0, "k", "2", 0604);
+	run_until(f, find(f, 1, "k")->attr.mode == 0604);
+
+	/* Set while it is away; then the master forgets everything. */
+	stop_node(f, 1);
+	set_replicas(f, 0, "k", "2", 0606);
+	run_until(f, find(f, 0, "k")->attr.gen >
+			     1ull << POOL_GEN_SEQ_BITS);
+	for (first = 0; first < 2; first++) {
+		stop_node(f, 0);
+		stop_master(f);
+		start_master(f);
+		f->opts.mount = first == 0;
+		start_node(f, first);
+		run_until(f, node_link_up(node(f, first)));
+		f->opts.mount = first != 0;
+		start_node(f, !first);
+		run_until(f, node_link_up(node(f, !first)));
+		run_until(f, find(f, 0, "k") && find(f, 1, "k") &&
+				     find(f, 1, "k")->attr.mode == 0606);
+		assert_int_equal(0606, find(f, 0, "k")->attr.mode);
+		stop_node(f, 1);
+	}
+	f->opts.mount = true;
+}
+
 static void what_a_client_writes_reaches_a_store(void **state)
 {
 	struct fixture *f = *state;
@@ -1793,6 +1848,7 @@ int main(void)
 		node_test(a_new_generation_replaces_the_other_node_s_copy),
 		node_test(a_look_up_hit_may_fetch_ahead),
 		node_test(attributes_travel_with_the_feed),
+		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),
 	};
 
