@@ -422,20 +422,29 @@ static void fake_meta(Kvpool__Meta *meta, const char *path, uint64_t gen)
 }
 
 /* One entry (path NULL: none) of an inventory. */
-static void fake_inventory(struct fake_node *n, const char *path, uint64_t gen,
-			   bool last)
+static void fake_inventory_attr(struct fake_node *n, const char *path,
+				uint64_t gen, uint32_t mode,
+				uint64_t attr_gen, bool last)
 {
 	Kvpool__Inventory inv = KVPOOL__INVENTORY__INIT;
 	Kvpool__Meta meta, *list[1] = { &meta };
 
 	if (path) {
 		fake_meta(&meta, path, gen);
+		meta.mode = mode;
+		meta.attr_gen = attr_gen;
 		inv.entries = list;
 		inv.n_entries = 1;
 	}
 	inv.last = last;
 	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_INVENTORY, 0,
 					   &inv.base));
+}
+
+static void fake_inventory(struct fake_node *n, const char *path, uint64_t gen,
+			   bool last)
+{
+	fake_inventory_attr(n, path, gen, 0644, 0, last);
 }
 
 static void fake_subscribe(struct fake_node *n, uint64_t epoch, uint64_t seq)

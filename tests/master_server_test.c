@@ -386,6 +386,31 @@ static void what_only_a_dead_node_held_leaves_and_comes_back_with_it(
 	run_until(&loop, fake_knows(&node[1], "k", gen));
 }
 
+/* Whoever comes first. */
+static void the_newest_attributes_of_a_generation_win(void **state)
+{
+	const uint64_t one = 1ull << POOL_GEN_SEQ_BITS;
+
+	(void)state;
+	node[1].is_mount = false;
+	dial(&node[0]);
+	fake_inventory_attr(&node[0], "a", one + 1, 0600, one + 5, false);
+	fake_inventory_attr(&node[0], "b", one + 2, 0600, one + 6, true);
+	fake_subscribe(&node[0], 0, 0);
+	run_until(&loop, fake_knows(&node[0], "a", one + 1) &&
+				 fake_knows(&node[0], "b", one + 2));
+	dial(&node[1]);
+	fake_inventory_attr(&node[1], "a", one + 1, 0604, one + 9, false);
+	fake_inventory_attr(&node[1], "b", one + 2, 0604, one + 3, true);
+	run_until(&loop, fake_find(&node[0], "a")->mode == 0604);
+	assert_int_equal(0600, fake_find(&node[0], "b")->mode);
+	/* A store without a mount hears of it in its own way. */
+	run_until(&loop, node[1].nreplicates == 1);
+	assert_string_equal("b", node[1].replicates[0].path);
+	/* What the master gives out from now on is newer than all of them. */
+	assert_true(fake_publish(&node[0], "c") > one + 9);
+}
+
 static void a_silent_node_is_cut_off(void **state)
 {
 	(void)state;
@@ -871,6 +896,7 @@ int main(void)
 		T(a_mount_that_was_away_for_a_moment_goes_on_where_it_was),
 		T(a_sync_waits_for_every_mount),
 		T(what_only_a_dead_node_held_leaves_and_comes_back_with_it),
+		T(the_newest_attributes_of_a_generation_win),
 		T(a_silent_node_is_cut_off),
 		T(a_node_back_in_time_loses_only_what_it_lists_no_more),
 		T(deleted_and_rewritten_names_do_not_come_back),
