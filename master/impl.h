@@ -258,8 +258,10 @@ void master_repair_want(struct master *m, struct master_file *f);
 /* Forget about f's copy (before it is removed or rewritten). */
 void master_repair_cancel(struct master *m, struct master_file *f);
 /* f's attributes have changed: stores without a mount, which have no feed, are
- * told, because they bring them back after a restart of the master. */
-void master_repair_tell_attrs(struct master *m, struct master_file *f);
+ * told (`except` may be NULL), because they bring them back after a restart of
+ * the master. */
+void master_repair_tell_attrs(struct master *m, struct master_file *f,
+			      const struct master_member *except);
 /* Order what is due, within the bounds. */
 void master_repair_run(struct master *m, uint64_t now_ms);
 

@@ -80,10 +80,14 @@ static void same_object(struct item *it, struct master_file *f)
 {
 	if (add_sender(it, f) == 1)
 		master_map_touch_file(&it->m->map, f);
-	if (it->meta->attr_gen > f->attr_gen && take_attrs(it, f) == 0)
-		master_map_touch_file(&it->m->map, f);
-	else if (it->meta->attr_gen < f->attr_gen)
-		master_repair_tell_attrs(it->m, f);
+	if (it->meta->attr_gen == f->attr_gen)
+		return;
+	if (it->meta->attr_gen < f->attr_gen)
+		return master_repair_tell_attrs(it->m, f, NULL);
+	if (take_attrs(it, f))
+		return;
+	master_map_touch_file(&it->m->map, f);
+	master_repair_tell_attrs(it->m, f, it->s->member);
 }
 
 static bool same_content(const struct item *it, const struct master_file *f)

@@ -323,7 +323,7 @@ static int setattr_file(struct op *op, struct master_file *f)
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
 	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);
-	master_repair_tell_attrs(op->m, f);
+	master_repair_tell_attrs(op->m, f, NULL);
 	op->result->gen = f->gen;
 	op->result->seq = op->m->map.feed.seq;
 	if (master_review(op->m, f) == MASTER_KEPT)

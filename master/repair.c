@@ -174,7 +174,8 @@ static void send_replicate(struct master *m, struct master_file *f,
 	master_batch_reset(b);
 }
 
-void master_repair_tell_attrs(struct master *m, struct master_file *f)
+void master_repair_tell_attrs(struct master *m, struct master_file *f,
+			      const struct master_member *except)
 {
 	unsigned int i;
 
@@ -183,7 +184,8 @@ void master_repair_tell_attrs(struct master *m, struct master_file *f)
 			&m->members,
 			master_holder_index(master_file_holders(f)[i]));
 
-		if (mb && mb->session && mb->is_store && !mb->is_mount)
+		if (mb && mb != except && mb->session && mb->is_store &&
+		    !mb->is_mount)
 			send_replicate(m, f, mb);
 	}
 }

@@ -215,7 +215,7 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 	uint8_t blob[POOL_BLOB_MAX];
 	struct node_entry *e = o->entry;
 	ptrdiff_t len;
-	int path_len;
+	int path_len, err;
 
 	if (o->lent_fd >= 0)
 		return 0;
@@ -229,7 +229,42 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 			     sizeof(blob));
 	if (len < 0)
 		return (int)len;
-	return pool_store_set_blob(n->store, o->id, blob, (size_t)len);
+	err = pool_store_set_blob(n->store, o->id, blob, (size_t)len);
+	/* A cached copy has none: a restart drops it. */
+	if (err && (o->counted || o->w))
+		pool_warn_limited("metadata of \"%s\": %s", path,
+				  strerror(-err));
+	return err;
+}
+
+struct fetched_seal {
+	struct pool_seal seal;
+	const struct node_object *o;
+};
+
+static ptrdiff_t fetched_blob(struct pool_seal *ps, void *buf, size_t cap)
+{
+	struct fetched_seal *f = pool_container_of(ps, struct fetched_seal,
+						   seal);
+	const struct node_object *o = f->o;
+	const struct node_entry *e = o->entry;
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&e->e, path);
+
+	return len < 0 ? len :
+			 node_blob_pack(path, (size_t)len, o->gen, 0, o->size,
+					o->sum, &e->attr, e->xattrs, buf, cap);
+}
+
+int node_seal_fetched(struct pool_node *n, struct node_object *o)
+{
+	struct fetched_seal f = { .o = o };
+
+	f.seal.id = o->id;
+	f.seal.have_sum = true;
+	f.seal.sum = o->sum;
+	f.seal.blob = fetched_blob;
+	return pool_seal_now(n->store, &f.seal);
 }
 
 /* ---- what an earlier run left ---- */

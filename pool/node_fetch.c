@@ -225,6 +225,27 @@ static bool park(struct node_fetch *f)
 	return true;
 }
 
+/* The master counts on what we say we hold: a restart must find it again. */
+static void replica_end(struct node_fetch *f, int status)
+{
+	struct node_object *o = f->e->obj;
+
+	if (status)
+		status = f->status;
+	else if (o->lent_fd >= 0) /* begun as a read that borrows */
+		status = -EAGAIN;
+	else
+		status = node_seal_fetched(f->n, o);
+	if (o && o->gen == f->gen && o->lent_fd < 0) {
+		o->counted = !status; /* else a cached copy, that is all */
+		pool_evict_set_class(f->n->evict, &o->ev,
+				     status ? POOL_EVICT_CACHE :
+					      POOL_EVICT_LAST);
+		node_space_judge(f->n, o);
+	}
+	report_replica(f, status);
+}
+
 /* Ends once no transfer or worker can touch f any more. */
 static void fetch_end(struct node_fetch *f, int status)
 {
@@ -257,18 +278,8 @@ static void fetch_end(struct node_fetch *f, int status)
 		if (status != -ESTALE)
 			status = -ENOENT;
 	}
-	if (f->kind == REPLICA) {
-		if (!status) {
-			struct node_object *o = e->obj;
-
-			o->counted = true;
-			node_space_judge(n, o);
-			(void)node_write_blob(n, o);
-			report_replica(f, 0);
-		} else {
-			report_replica(f, f->status);
-		}
-	}
+	if (f->kind == REPLICA)
+		replica_end(f, status);
 	tell_wants(f, status ? NULL : e->obj, status);
 	fetch_free(f);
 	node_entry_tidy(n, e);
@@ -296,7 +307,6 @@ static void on_verified(struct pool_verify *v, int status)
 		fetch_keep(f, -1, 0);
 }
 
-/* A replica's metadata is attached as a local file's is, by a worker. */
 static void verify_all(struct node_fetch *f)
 {
 	int err;
@@ -688,9 +698,7 @@ static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
 	if (!f)
 		return;
 	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0) {
-		/* A cached copy is promoted. */
-		pool_evict_set_class(n->evict, &e->obj->ev, POOL_EVICT_LAST);
-		fetch_end(f, 0);
+		fetch_end(f, 0); /* a cached copy is promoted */
 		return;
 	}
 	if (e->obj)

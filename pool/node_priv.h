@@ -168,6 +168,9 @@ void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
 int node_entry_path(const struct pool_entry *e, char *buf);
 int node_write_blob(struct pool_node *n, struct node_object *o);
+/* A fetched copy becomes one that a restart finds again: its metadata is
+ * attached. 0 or -errno. */
+int node_seal_fetched(struct pool_node *n, struct node_object *o);
 /* Metadata as it is kept with a file. */
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 			 uint64_t base_gen, uint64_t size, XXH128_hash_t sum,

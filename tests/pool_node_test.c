@@ -1736,6 +1736,31 @@ static void set_replicas(struct fixture *f, int i, const char *name,
 					      &attr, x));
 }
 
+static void a_replica_is_found_again_after_a_restart(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 300000, 1);
+	publish(f, 0, "cached", 300000, 2);
+	run_until(f, find(f, 1, "cached"));
+	assert_readable(f, 1, "cached", 300000, 2);
+	set_replicas(f, 0, "k", "2", 0600);
+	set_replicas(f, 0, "cached", "2", 0600);
+	run_until(f, find(f, 1, "k")->obj && find(f, 1, "k")->obj->counted &&
+			     find(f, 1, "cached")->obj->counted);
+	stop_node(f, 0);
+	stop_node(f, 1);
+	stop_master(f);
+	start_node(f, 1);
+	e = find(f, 1, "k");
+	assert_non_null(e);
+	assert_int_equal(NODE_HELD, e->obj->state);
+	assert_readable(f, 1, "k", 300000, 1);
+	assert_readable(f, 1, "cached", 300000, 2);
+}
+
 /* Node 1 is a store without a mount. Whoever comes back first, the attributes
  * that were set last are the ones that hold. */
 static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
@@ -1849,6 +1874,7 @@ int main(void)
 		node_test(a_new_generation_replaces_the_other_node_s_copy),
 		node_test(a_look_up_hit_may_fetch_ahead),
 		node_test(attributes_travel_with_the_feed),
+		node_test(a_replica_is_found_again_after_a_restart),
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),
 	};
