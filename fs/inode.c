@@ -33,12 +33,21 @@ void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		o->fs = i;
 }
 
+static void inode_show_own(struct fs *fs, struct fs_inode *i,
+			   struct node_object *own)
+{
+	fs_inode_set_obj(fs, i, own);
+	i->served = !fs->passthrough || (own->w && own->w->served);
+}
+
 struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 {
 	struct node_entry *e = pe->is_dir ? NULL : (void *)pe;
 	struct node_dirent *d = pe->is_dir ? (void *)pe : NULL;
 	struct fs_inode *i = d ? d->fs : e->fs;
 
+	if (i && e && e->own && !i->obj)
+		inode_show_own(fs, i, e->own);
 	if (i)
 		return i;
 	i = calloc(1, sizeof(*i));
@@ -58,11 +67,8 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	i->entry = e;
 	e->fs = i;
 	i->served = !fs->passthrough;
-	if (e->own) {
-		fs_inode_set_obj(fs, i, e->own);
-		if (e->own->w && e->own->w->served)
-			i->served = true;
-	}
+	if (e->own)
+		inode_show_own(fs, i, e->own);
 	return i;
 }
 
@@ -170,8 +176,7 @@ bool fs_inode_follow(struct fs *fs, struct fs_inode *i)
 	if (!own || i->opens > 0 || i->cached)
 		return false;
 	backing_drop(fs, i);
-	fs_inode_set_obj(fs, i, own);
-	i->served = !fs->passthrough || (own->w && own->w->served);
+	inode_show_own(fs, i, own);
 	fs_notify_attr_now(fs, i);
 	return true;
 }

@@ -25,7 +25,16 @@ bool master_place_room(const struct master_member *mb, uint64_t size)
 {
 	uint64_t room = master_place_free(mb);
 
-	return mb->accepting && room > mb->capacity / 50 && room / 4 >= size;
+	return mb->accepting && room >= size &&
+	       room - size > mb->capacity / 50;
+}
+
+bool master_place_evictable(const struct master_member *mb, uint64_t size)
+{
+	uint64_t can = mb->capacity + mb->evictable;
+	uint64_t taken = mb->used + mb->promised + mb->capacity / 50;
+
+	return can > taken && can - taken > size;
 }
 
 static const struct master_member *holder_member(const struct master_members *ms,
@@ -84,9 +93,15 @@ static bool at_bounds(const struct master_member *mb)
 	       (mb->coming && mb->promised >= MASTER_COMING_BYTES);
 }
 
-int master_place_target(const struct master_members *ms,
-			const struct master_file *f, unsigned int avoid,
-			struct master_member **ret)
+static bool fits(const struct master_member *mb, uint64_t size, bool evicting)
+{
+	return master_place_room(mb, size) ||
+	       (evicting && master_place_evictable(mb, size));
+}
+
+static int choose(const struct master_members *ms, const struct master_file *f,
+		  unsigned int avoid, bool evicting,
+		  struct master_member **ret)
 {
 	struct master_member *best = NULL;
 	unsigned int i, best_rank = 0, r;
@@ -97,7 +112,7 @@ int master_place_target(const struct master_members *ms,
 
 		if (!master_member_alive(mb) || !mb->is_store)
 			continue;
-		if (!master_place_room(mb, f->size) ||
+		if (!fits(mb, f->size, evicting) ||
 		    master_file_find_holder(f, mb->index) >= 0)
 			continue;
 		if (at_bounds(mb)) {
@@ -118,6 +133,17 @@ int master_place_target(const struct master_members *ms,
 	return 0;
 }
 
+int master_place_target(const struct master_members *ms,
+			const struct master_file *f, unsigned int avoid,
+			struct master_member **ret)
+{
+	int err = choose(ms, f, avoid, false, ret);
+
+	if (err == -ENOSPC && master_place_copies(ms, f, MASTER_NOBODY) == 0)
+		err = choose(ms, f, avoid, true, ret);
+	return err;
+}
+
 static bool leaving_bound(const struct master_member *from)
 {
 	return from->leaving >= MASTER_COMING_MAX ||
@@ -131,18 +157,24 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 				       bool ready,
 				       struct master_member **ret_target)
 {
+	bool kept;
 	int err;
 
 	if (master_place_copies(ms, f, from->index) >= rules->replicas)
 		return MASTER_GRANT;
 	if (!ready)
 		return MASTER_REFUSE;
-	err = master_place_target(ms, f, MASTER_NOBODY, ret_target);
+	kept = rules->class == POOL_CLASS_NOEVICT ||
+	       rules->pin == POOL_PIN_HARD;
+	err = choose(ms, f, MASTER_NOBODY, false, ret_target);
+	if (err == -ENOSPC && kept)
+		err = choose(ms, f, MASTER_NOBODY, true, ret_target);
 	if (err == -EBUSY)
 		return MASTER_REFUSE;
 	if (!err)
 		return leaving_bound(from) ? MASTER_REFUSE : MASTER_MOVE;
-	if (rules->class == POOL_CLASS_NOEVICT || rules->pin == POOL_PIN_HARD)
-		return MASTER_KEEP;
-	return MASTER_LAST;
+	/* Slow moves make it ask again: what is on its way will be room. */
+	if (from->leaving)
+		return MASTER_REFUSE;
+	return kept ? MASTER_KEEP : MASTER_LAST;
 }

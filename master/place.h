@@ -5,10 +5,12 @@
  *
  * Copies on nodes that give the pool no memory (is_store = 0) never count.
  *
- * Room: a store takes further copies while what is free (capacity - used -
- * promised) is more than 2 % of its capacity and four times the object; once it
- * has fallen below the 2 %, only from 4 % on again, so that two nearly full
- * stores do not pass the same objects to and fro.
+ * Room: a store takes a further copy if 2 % of its capacity stay free behind it
+ * (free: capacity - used - promised); once it has fallen below the 2 %, only
+ * from 4 % on again, so that two nearly full stores do not pass the same
+ * objects to and fro. Where no store has room, what must be kept (an object that
+ * only a client has; one that must not be evicted, on a node that is full) goes
+ * where enough can be evicted for it.
  *
  * Thread: loop.
  */
@@ -33,11 +35,15 @@ unsigned int master_place_copies(const struct master_members *ms,
 				 const struct master_file *f,
 				 unsigned int except);
 
+/* Or after evicting for it? */
+bool master_place_evictable(const struct master_member *mb, uint64_t size);
+
 /*
- * The living store for one more copy: one that does not hold it, has room, and
- * is within its bounds of copies under way; on another host than the holders if
- * there is one; of these, the one with most room. `avoid` only if there is no
- * other. 0; -EBUSY: only ones at their bounds; -ENOSPC: none has room.
+ * The living store for one more copy: one that does not hold it, has room (or,
+ * for what no store holds, can make it), and is within its bounds of copies
+ * under way; on another host than the holders if there is one; of these, the one
+ * with most room. `avoid` only if there is no other. 0; -EBUSY: only ones at
+ * their bounds; -ENOSPC: none has room.
  */
 int master_place_target(const struct master_members *ms,
 			const struct master_file *f, unsigned int avoid,

@@ -4,7 +4,8 @@
  * `keep_free` bytes are kept free ahead of need: cached copies go at once, in
  * the policy's order; copies that the master counts are offered to it (EVICT)
  * and go when it says DROP - it has them moved first while any node has room.
- * Claims that cannot be granted wait in order, to a deadline.
+ * Claims that cannot be granted wait in order, to a deadline; small ones that
+ * fit need not wait for large ones.
  */
 #include "pool/node_priv.h"
 
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define SCAN_MAX 256 /* candidates looked at for one victim */
+#define SMALL (1u << 20) /* claims up to here do not wait behind larger ones */
 
 static uint64_t available(struct pool_node *n)
 {
@@ -280,6 +282,30 @@ static void refuse(struct pool_node *n, struct node_claim *c)
 	c->cb(c, -ENOSPC);
 }
 
+static struct node_claim *small_that_fits(struct pool_node *n)
+{
+	uint64_t room = available(n);
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->claims) {
+		struct node_claim *c =
+			pool_list_entry(it, struct node_claim, link);
+
+		if (c->bytes <= SMALL && c->bytes <= room)
+			return c;
+	}
+	return NULL;
+}
+
+static void serve_small(struct pool_node *n)
+{
+	struct node_claim *c;
+
+	/* A granted claim's callback may end others. */
+	while (!pool_list_empty(&n->claims) && (c = small_that_fits(n)))
+		grant(n, c);
+}
+
 /* Each claim that fits now, in order; those whose time is over are refused. */
 static void serve_claims(struct pool_node *n, uint64_t now)
 {
@@ -294,6 +320,7 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 		else
 			break;
 	}
+	serve_small(n);
 }
 
 void node_space_run(struct pool_node *n)
@@ -354,7 +381,8 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	pool_list_init(&c->link);
 	c->bytes = bytes;
 	c->cb = cb;
-	if (pool_list_empty(&n->claims) && available(n) >= bytes) {
+	if ((pool_list_empty(&n->claims) || bytes <= SMALL) &&
+	    available(n) >= bytes) {
 		n->claimed += bytes;
 		node_kick(n);
 		return 1;

@@ -209,6 +209,9 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 		struct node_entry *e = o->entry;
 
 		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		node_entry_tidy(n, e);
 		return;
 	}
 	node_try_seal(n, o, false);
@@ -262,6 +265,9 @@ void node_own_drop(struct pool_node *n, struct node_entry *e)
 	o->state = NODE_DROPPED;
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
+	/* Whoever has it open asks for its size, and sets it. */
+	if (o->w && o->w->opens > 0)
+		(void)pool_node_writer_fd(n, o);
 	pool_store_remove(n->store, o->id);
 	/* A handle may still write to it: the writer part stays for it. */
 	if (!o->w || o->w->opens == 0)

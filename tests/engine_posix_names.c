@@ -186,6 +186,56 @@ static int unlink_while_open(const struct eng_dir *t)
 	return await_b(t, "k", "k", 1);
 }
 
+/* A file without a name lives on for who writes it: size, truncation, end. */
+static int nameless_file_works(int fd, const char *how)
+{
+	struct stat st;
+	char got[16] = "";
+
+	EXPECT(pwrite(fd, "zz", 2, 5) == 2, "expected a write after %s", how);
+	EXPECT_OK(fstat(fd, &st), how);
+	EXPECT(st.st_size == 7, "expected 7 bytes after %s, fstat says %lld",
+	       how, (long long)st.st_size);
+	EXPECT(lseek(fd, 0, SEEK_END) == 7, "expected the end at 7 after %s",
+	       how);
+	EXPECT(pread(fd, got, sizeof(got), 0) == 7 &&
+		       memcmp(got, "hellozz", 7) == 0,
+	       "expected hellozz after %s, got %s", how, got);
+	EXPECT_OK(ftruncate(fd, 3), how);
+	EXPECT_OK(fstat(fd, &st), how);
+	EXPECT(st.st_size == 3, "expected 3 bytes after truncation, got %lld",
+	       (long long)st.st_size);
+	return 0;
+}
+static int nameless(const struct eng_dir *t)
+{
+	char path[ENG_PATH], other[ENG_PATH];
+
+	/* The second file of a directory is of a size that is known. */
+	for (int i = 0; i < 3; i++) {
+		TRY(put(t, "known", 0));
+		eng_join(path, t->d, "u");
+		int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+		EXPECT_OK(fd, path);
+		TRY(eng_write_all(fd, "hello", 5, path));
+		if (i == 0) {
+			EXPECT_OK(unlink(path), path);
+		} else {
+			TRY(put(t, "v", 0));
+			EXPECT_OK(rename(eng_join(other, t->d, "v"), path),
+				  path);
+		}
+		TRY(nameless_file_works(fd, i ? "being replaced" :
+						"its unlink"));
+		close(fd);
+		if (i) {
+			TRY(eng_await(path, "v", 1, SIZE, 0));
+			EXPECT_OK(unlink(path), path);
+		}
+	}
+	return 0;
+}
+
 /* A temporary unlinked while it is written never becomes anything. */
 static int unlink_unpublished(const struct eng_dir *t)
 {
@@ -412,6 +462,7 @@ const struct eng_test eng_posix_names[] = {
 	{ "posix_rename_while_open", rename_while_open },
 	{ "posix_unlink_while_open", unlink_while_open },
 	{ "posix_unlink_unpublished", unlink_unpublished },
+	{ "posix_nameless", nameless },
 	{ "posix_directories", directories },
 	{ "posix_readdir_types", readdir_types },
 	{ "posix_long_names", long_names },

@@ -105,6 +105,13 @@ for ((k = 0; k < i; k++)); do
 	cmp -s "$tmp/mib" "${mount[b]}/n/$k" || fail "n/$k is not there or wrong"
 done
 wait_until 10 df_says 0 10
+# Without a temporary: nothing is left of the file, and its name may be used.
+! cp "$tmp/mib" "${mount[a]}/n/direct" 2>"$tmp/direct.err" ||
+	fail "a full pool took a file"
+[ ! -e "${mount[a]}/n/direct" ] || fail "a file that could not be written is there"
+: >"${mount[a]}/n/direct"
+[ -f "${mount[a]}/n/direct" ] || fail "an empty file could not be made"
+rm "${mount[a]}/n/direct"
 
 echo "== and says so soon, each time"
 for k in {400..404}; do
@@ -121,5 +128,33 @@ for k in {300..307}; do
 	wait_until 15 put "${mount[a]}/n/$k"
 	sync "${mount[a]}/n"
 	cmp "$tmp/mib" "${mount[b]}/n/$k"
+done
+rm -r "${mount[a]}/n"
+wait_until 10 all_free
+
+echo "== objects as large as a third of a store move, too"
+head -c $((38 * MIB)) /dev/urandom >"$tmp/large"
+mkdir "${mount[a]}/l"
+before=$(master_metric 'evictions_total{verdict="last"}')
+for i in {1..5}; do
+	cp "$tmp/large" "${mount[a]}/l/$i" || fail "l/$i could not be written"
+	sync "${mount[a]}/l"
+done
+[ "$(master_metric 'evictions_total{verdict="last"}')" = "$before" ] ||
+	fail "a last copy was evicted with room elsewhere"
+for i in {1..5}; do
+	cmp "$tmp/large" "${mount[b]}/l/$i" || fail "l/$i is not there or wrong"
+done
+
+echo "== what a client writes into a full pool takes the place of what is old"
+start_node c --store-size 0 --buffer-size 48M
+head -c $((5 * MIB)) /dev/urandom >"$tmp/five"
+mkdir "${mount[c]}/c"
+for i in {1..40}; do
+	cp "$tmp/five" "${mount[c]}/c/$i" || fail "c/$i could not be written"
+done
+sync "${mount[c]}/c"
+for i in {31..40}; do
+	cmp "$tmp/five" "${mount[a]}/c/$i" || fail "c/$i is not there or wrong"
 done
 pass

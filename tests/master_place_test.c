@@ -151,13 +151,51 @@ static void a_nearly_full_store_takes_copies_again_only_from_4_percent(
 	a->used = 97 * GIB;
 	master_place_accepting(a);
 	assert_true(master_place_room(a, 1));
-	assert_false(master_place_room(a, GIB)); /* less than four times */
+	assert_false(master_place_room(a, GIB)); /* 2 % stay free */
+	assert_true(master_place_room(a, GIB - 1));
 	a->used = 98 * GIB;
 	master_place_accepting(a);
 	assert_false(master_place_room(a, 1));
 	a->used = 97 * GIB;
 	master_place_accepting(a);
 	assert_false(master_place_room(a, 1));
+}
+
+static void what_only_a_client_has_goes_where_room_can_be_made(void **state)
+{
+	struct master_member *b, *c, *to = NULL;
+
+	(void)state;
+	file->size = GIB;
+	b = node(10 * GIB, 10 * GIB, "h2");
+	c = node(10 * GIB, 10 * GIB, "h3");
+	c->evictable = 2 * GIB;
+	holds(node(0, 0, "h1"));
+	assert_ptr_equal(c, target(MASTER_NOBODY));
+	c->promised = GIB;
+	assert_int_equal(-ENOSPC,
+			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+	c->promised = 0;
+	/* One more copy of what a store has is not worth another's last. */
+	holds(b);
+	assert_int_equal(-ENOSPC,
+			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+}
+
+static void what_must_be_kept_displaces_what_need_not(void **state)
+{
+	struct master_member *a = node(10 * GIB, 10 * GIB, "h1"), *to = NULL;
+	struct master_member *b = node(10 * GIB, 10 * GIB, "h2");
+	struct pool_rules rules = shared;
+
+	(void)state;
+	holds(a);
+	b->evictable = 5 * GIB;
+	rules.class = POOL_CLASS_NOEVICT;
+	assert_int_equal(MASTER_MOVE, master_place_evict(&ms, file, a, &rules,
+							 true, &to));
+	assert_ptr_equal(b, to);
+	assert_int_equal(MASTER_LAST, evict(a, &shared, true));
 }
 
 static void a_surplus_copy_may_go_at_any_time(void **state)
@@ -201,6 +239,9 @@ static void the_last_copy_moves_while_any_node_has_room(void **state)
 	b->coming = 0;
 	b->used = 10 * GIB;
 	master_place_accepting(b);
+	a->leaving = 1; /* and that makes room soon */
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
+	a->leaving = 0;
 	assert_int_equal(MASTER_LAST, evict(a, &shared, true));
 }
 
@@ -229,6 +270,8 @@ int main(void)
 		T(neither_holders_nor_clients_nor_the_dead_are_targets),
 		T(a_target_at_its_bounds_is_waited_for),
 		T(a_nearly_full_store_takes_copies_again_only_from_4_percent),
+		T(what_only_a_client_has_goes_where_room_can_be_made),
+		T(what_must_be_kept_displaces_what_need_not),
 		T(a_surplus_copy_may_go_at_any_time),
 		T(a_copy_on_a_client_is_no_surplus),
 		T(the_last_copy_moves_while_any_node_has_room),

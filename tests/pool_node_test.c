@@ -1189,7 +1189,8 @@ static void a_barrier_without_a_master_times_out(void **state)
 						    on_barrier));
 	stop_node(f, 0);
 	assert_true(t.done);
-	assert_int_equal(-ECANCELED, t.status);
+	/* (It may be over before the node is, on a busy machine.) */
+	assert_true(t.status == -ECANCELED || t.status == -ETIMEDOUT);
 }
 
 static void a_barrier_ends_after_the_publications_before_it(void **state)
@@ -1347,7 +1348,7 @@ static void a_claim_waits_for_what_is_being_published_to_its_deadline(
 	void **state)
 {
 	struct fixture *f = *state;
-	struct test_claim a, b, cancelled;
+	struct test_claim a, b, cancelled, small;
 	uint64_t start;
 
 	start_node(f, 0);
@@ -1357,7 +1358,9 @@ static void a_claim_waits_for_what_is_being_published_to_its_deadline(
 	start = pool_now_ms();
 	assert_int_equal(0, claim(f, &a, 20 * MIB, 100));
 	assert_int_equal(0, claim(f, &cancelled, 20 * MIB, 100));
-	assert_int_equal(0, claim(f, &b, MIB, 5000)); /* in order */
+	assert_int_equal(0, claim(f, &b, 2 * MIB, 5000)); /* in order */
+	assert_int_equal(1, claim(f, &small, MIB, 0));	  /* past them */
+	pool_node_claim_end(node(f, 0), MIB);
 	pool_node_claim_cancel(node(f, 0), &cancelled.c);
 	run_until(f, a.done);
 	assert_int_equal(-ENOSPC, a.status);
@@ -1365,7 +1368,7 @@ static void a_claim_waits_for_what_is_being_published_to_its_deadline(
 	run_until(f, b.done);
 	assert_int_equal(0, b.status);
 	assert_false(cancelled.done);
-	pool_node_claim_end(node(f, 0), MIB);
+	pool_node_claim_end(node(f, 0), 2 * MIB);
 	assert_int_equal(0, node(f, 0)->claimed);
 }
 
@@ -1428,7 +1431,6 @@ static int put_claimed(struct fixture *f, struct node_dirent *dir,
 	if (rc < 0) {
 		pool_node_poison(node(f, 0), o, rc);
 		pool_node_writer_closed(node(f, 0), o);
-		pool_node_tidy(node(f, 0), &e->e);
 		return rc;
 	}
 	write_bytes(f, 0, o, len, seed);
