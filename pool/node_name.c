@@ -322,6 +322,18 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	return 0; /* the caller rebinds its inode, then removes `from` */
 }
 
+/* What is scratch is never published, what is not is: a rename makes neither
+ * out of the other (mv(1) copies then). */
+static bool scratch_differs(struct pool_node *n, const struct node_entry *e,
+			    struct node_dirent *dir)
+{
+	bool is = e->own && e->own->w && e->own->w->scratch;
+	struct pool_rules rules;
+
+	pool_node_rules(n, &dir->d.e, &rules);
+	return is != (rules.class == POOL_CLASS_SCRATCH);
+}
+
 int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		     struct node_dirent *dir, const char *name, size_t len,
 		     bool noreplace, struct pool_entry **ret_to)
@@ -343,6 +355,9 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		return move_dir(n, node_dir(from), dir, name, len, to, ret_to);
 	if (to && to->is_dir)
 		return -EISDIR;
+	if (from->parent != &dir->d &&
+	    scratch_differs(n, node_file(from), dir))
+		return -EXDEV;
 	if (!to) {
 		to = pool_tree_add(&n->tree, &dir->d, name, len, false);
 		if (!to)

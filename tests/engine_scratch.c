@@ -160,9 +160,18 @@ static int t11(const struct eng_dir *t)
 	TRY(eng_put(dir, "s.tmp", "private", 0, MIB, 0));
 	TRY(eng_put(t->d, "p.tmp", "public", 0, MIB, 0));
 	TRY(eng_await_name(eng_join(path, t->b, "public")));
-	if (eng.mode != ENG_PLAIN)
+	if (eng.mode != ENG_PLAIN) {
+		char out[ENG_PATH];
+
 		EXPECT_ERR(access(eng_join(path, t->b, "scratch/private"),
 				  F_OK), ENOENT);
+		/* Neither becomes the other: it would stay what it is. */
+		eng_join(path, t->d, "scratch/private");
+		EXPECT_ERR(rename(path, eng_join(out, t->d, "moved")), EXDEV);
+		eng_join(path, t->d, "public");
+		EXPECT_ERR(rename(path, eng_join(out, t->d, "scratch/moved")),
+			   EXDEV);
+	}
 	/* In a shared directory: accepted whole, or refused before data. */
 	TRY(t11_sparse(t->d, true));
 	return t11_tmpfile(t->d);
