@@ -18,12 +18,23 @@
 #define SCAN_MAX 256 /* candidates looked at for one victim */
 #define SMALL (1u << 20) /* claims up to here do not wait behind larger ones */
 
-static uint64_t available(struct pool_node *n)
+/* Bytes that a claim may have: at once, or when the pages of what has been
+ * given up are free (a worker frees large ones). */
+struct room {
+	uint64_t now, soon;
+};
+
+static struct room room_of(struct pool_node *n)
 {
+	struct room r;
 	struct pool_space sp;
+	uint64_t taken;
 
 	pool_store_space(n->store, &sp);
-	return sp.free > n->claimed ? sp.free - n->claimed : 0;
+	taken = n->claimed + sp.releasing;
+	r.soon = sp.free > n->claimed ? sp.free - n->claimed : 0;
+	r.now = sp.free > taken ? sp.free - taken : 0;
+	return r;
 }
 
 void node_space_init(struct pool_node *n)
@@ -124,13 +135,13 @@ static struct node_object *victim(struct pool_node *n,
 
 /* ---- making room ---- */
 
-/* Cached copies until `need` bytes are available. */
+/* Cached copies until `need` bytes are available, soon. */
 static bool drop_cached(struct pool_node *n, uint64_t need)
 {
 	struct node_object *o;
 	struct node_entry *e;
 
-	while (available(n) < need) {
+	while (room_of(n).soon < need) {
 		o = victim(n, POOL_EVICT_CACHE, true, false);
 		if (!o)
 			return false;
@@ -172,7 +183,7 @@ static void evict_alone(struct pool_node *n, uint64_t need)
 	struct node_object *o;
 	struct node_entry *e;
 
-	while (available(n) < need) {
+	while (room_of(n).soon < need) {
 		o = victim(n, POOL_EVICT_LAST, false, false);
 		if (!o)
 			o = victim(n, POOL_EVICT_LAST, true, false);
@@ -284,7 +295,7 @@ static void refuse(struct pool_node *n, struct node_claim *c)
 
 static struct node_claim *small_that_fits(struct pool_node *n)
 {
-	uint64_t room = available(n);
+	uint64_t room = room_of(n).now;
 	struct pool_list *it, *tmp;
 
 	pool_list_each(it, tmp, &n->claims) {
@@ -313,11 +324,13 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 
 	while (!pool_list_empty(&n->claims)) {
 		c = pool_list_first(&n->claims, struct node_claim, link);
-		if (drop_cached(n, c->bytes))
+		if (room_of(n).now >= c->bytes)
 			grant(n, c);
-		else if (now >= c->deadline_ms || hopeless(n))
+		else if (now >= c->deadline_ms)
 			refuse(n, c);
-		else
+		else if (!drop_cached(n, c->bytes) && hopeless(n))
+			refuse(n, c);
+		else if (room_of(n).now < c->bytes)
 			break;
 	}
 	serve_small(n);
@@ -334,10 +347,10 @@ void node_space_run(struct pool_node *n)
 	serve_claims(n, now);
 	pool_list_each(it, tmp, &n->claims)
 		want += pool_list_entry(it, struct node_claim, link)->bytes;
-	have = available(n);
+	have = room_of(n).soon;
 	if (have >= want || drop_cached(n, want))
 		return;
-	have = available(n);
+	have = room_of(n).soon;
 	if (node_link_up(n))
 		ask_master(n, want - have, now);
 	else if (n->cut_off_ms && now - n->cut_off_ms > NODE_MASTERLESS_MS)
@@ -382,7 +395,7 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	c->bytes = bytes;
 	c->cb = cb;
 	if ((pool_list_empty(&n->claims) || bytes <= SMALL) &&
-	    available(n) >= bytes) {
+	    room_of(n).now >= bytes) {
 		n->claimed += bytes;
 		node_kick(n);
 		return 1;
@@ -390,7 +403,8 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	pool_store_space(n->store, &sp);
 	if (bytes > sp.size)
 		return -ENOSPC;
-	if (drop_cached(n, bytes) && pool_list_empty(&n->claims)) {
+	if (drop_cached(n, bytes) && room_of(n).now >= bytes &&
+	    pool_list_empty(&n->claims)) {
 		n->claimed += bytes;
 		return 1;
 	}

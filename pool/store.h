@@ -80,6 +80,7 @@ struct pool_space {
 	uint64_t used;	   /* by everything in it, reservations included */
 	uint64_t ready;	   /* of these: reserved files that nobody uses yet */
 	uint64_t free;	   /* size - used, 0 if breached */
+	uint64_t releasing; /* of these: given up, pages still being freed */
 };
 /* One statfs(2). In a directory that shares its filesystem, what neighbours
  * write is taken for ours until the next count, a second later at most (later

@@ -88,6 +88,7 @@ void pool_store_space(const struct pool_store *s, struct pool_space *ret)
 	ret->used = used_by_us(s, &fs);
 	ret->ready = s->ready.bytes;
 	ret->free = free_below_size(s, &fs, ret->used);
+	ret->releasing = atomic_load(&s->releasing);
 }
 
 uint64_t pool_store_size(const struct pool_store *s)

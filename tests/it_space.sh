@@ -106,12 +106,15 @@ for ((k = 0; k < i; k++)); do
 done
 wait_until 10 df_says 0 10
 # Without a temporary: nothing is left of the file, and its name may be used.
-! cp "$tmp/mib" "${mount[a]}/n/direct" 2>"$tmp/direct.err" ||
-	fail "a full pool took a file"
-[ ! -e "${mount[a]}/n/direct" ] || fail "a file that could not be written is there"
-: >"${mount[a]}/n/direct"
-[ -f "${mount[a]}/n/direct" ] || fail "an empty file could not be made"
-rm "${mount[a]}/n/direct"
+for k in {1..16}; do
+	cp "$tmp/mib" "${mount[a]}/n/direct$k" 2>"$tmp/direct.err" || break
+done
+grep -q 'No space left' "$tmp/direct.err" || fail "a full pool took $k files"
+[ ! -e "${mount[a]}/n/direct$k" ] ||
+	fail "a file that could not be written is there"
+: >"${mount[a]}/n/direct$k"
+[ -f "${mount[a]}/n/direct$k" ] || fail "an empty file could not be made"
+rm "${mount[a]}/n"/direct*
 
 echo "== and says so soon, each time"
 for k in {400..404}; do
