@@ -260,6 +260,23 @@ static void mark_parents(struct pool_node *n, struct pool_entry *e)
 	}
 }
 
+struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
+{
+	struct added added = { NULL, n };
+	struct pool_entry *pe;
+	struct node_entry *e;
+
+	if (pool_tree_make(&n->tree, (const char *)m->path.data, m->path.len,
+			   false, on_add, &added, &pe) < 0)
+		return NULL;
+	mark_parents(n, pe);
+	e = node_file(pe);
+	if (e->gen < m->gen ||
+	    (e->gen == m->gen && e->attr.gen < m->attr_gen))
+		apply_file(n, e, m);
+	return e;
+}
+
 static void apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct added added = { NULL, n };

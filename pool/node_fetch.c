@@ -658,29 +658,15 @@ int node_fetch_ahead(struct pool_node *n, struct node_entry *e)
 
 static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
 {
-	struct pool_entry *pe;
 	struct node_entry *e;
 	struct node_fetch *f;
-	XXH128_canonical_t canon;
 	size_t i;
 
-	if (m->sum.len != 16 || !m->gen || m->is_dir ||
-	    pool_tree_make(&n->tree, (const char *)m->path.data, m->path.len,
-			   false, NULL, NULL, &pe) < 0)
+	if (m->sum.len != 16 || !m->gen || m->is_dir)
 		return;
-	e = node_file(pe);
-	if (e->gen < m->gen) {
-		e->gen = m->gen;
-		e->size = m->size;
-		memcpy(canon.digest, m->sum.data, 16);
-		e->sum = XXH128_hashFromCanonical(&canon);
-		node_attr_from_meta(m, &e->attr);
-		pool_xattrs_free(e->xattrs);
-		e->xattrs = NULL;
-		(void)pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &e->xattrs);
-	} else if (e->gen == m->gen && e->attr.gen < m->attr_gen) {
-		(void)node_attr_update(&e->attr, &e->xattrs, m);
-	}
+	e = node_feed_ahead(n, m);
+	if (!e)
+		return;
 	if (e->obj && e->obj->gen < m->gen && e->obj->state == NODE_HELD)
 		node_object_drop(n, e->obj, false);
 	e->nholders = 0;

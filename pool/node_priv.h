@@ -263,6 +263,10 @@ extern const struct pool_peers_ops node_peers_ops;
 
 /* node_feed.c */
 void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
+/* An order names a file's generation, perhaps before the feed does (a store
+ * without a mount has none): applied as the feed would, so that the mount
+ * hears of it. NULL: its path cannot be shown. */
+struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
 struct node_member *node_member(struct pool_node *n, uint32_t index);

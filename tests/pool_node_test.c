@@ -1084,6 +1084,33 @@ static void unlinking_what_the_master_is_about_to_name_removes_it(
 	assert_null(find(f, 1, "k"));
 }
 
+/* The order to copy a new generation may come before the feed says so. */
+static void a_copy_that_was_ordered_replaces_what_the_mount_shows(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_xattrs *x = NULL;
+	unsigned int i;
+
+	start_pool(f, 2);
+	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.replicas", "2", 1,
+					    0));
+	assert_int_equal(0, pool_node_setattr(
+				    node(f, 0),
+				    &pool_node_root(node(f, 0))->d.e,
+				    POOL_SET_XATTRS,
+				    &pool_node_root(node(f, 0))->attr, x));
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k") && find(f, 1, "k")->obj);
+	for (i = 1; i <= 8; i++) {
+		publish(f, 0, "k", 1000 + i, 1 + i);
+		run_until(f, find(f, 1, "k")->gen == find(f, 0, "k")->gen &&
+				     find(f, 1, "k")->obj);
+		run_for(f, 30); /* the feed has said it, too */
+		assert_int_equal(i, f->m[1].told.changed);
+	}
+	assert_readable(f, 1, "k", 1008, 9);
+}
+
 static void the_rule_unlink_node_hides_a_name_here_only(void **state)
 {
 	struct fixture *f = *state;
@@ -1854,6 +1881,7 @@ int main(void)
 		node_test(a_pending_file_is_published_under_its_last_name),
 		node_test(an_unlinked_name_is_hidden_at_once_and_stays_away),
 		node_test(unlinking_what_the_master_is_about_to_name_removes_it),
+		node_test(a_copy_that_was_ordered_replaces_what_the_mount_shows),
 		node_test(the_rule_unlink_node_hides_a_name_here_only),
 		node_test(directories_come_and_go_on_both_nodes),
 		node_test(a_barrier_without_a_master_times_out),
