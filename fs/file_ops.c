@@ -377,8 +377,9 @@ static void open_published(struct open_req *r)
 		open_fail(r, -rc);
 }
 
-/* The kernel's dentry is out of date. What it will find instead must be
- * writable at once if that is what it wants: ESTALE works only once. */
+/* The kernel's dentry is out of date, and ESTALE works only once: what it
+ * would find instead is shown by this nodeid again if that can be, and else
+ * must be writable at once if that is what it wants. */
 static void open_unbound(struct open_req *r)
 {
 	const char *path = r->inode->path;
@@ -387,7 +388,9 @@ static void open_unbound(struct open_req *r)
 		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
 	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
 
-	if (f && !f->own && pool_node_published(f))
+	if (fs_inode_rebind(r->fs, r->inode))
+		open_step(r);
+	else if (f && !f->own && pool_node_published(f))
 		open_rewrite(r, f);
 	else
 		open_fail(r, ESTALE);

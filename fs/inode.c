@@ -169,6 +169,30 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	inode_maybe_free(fs, i);
 }
 
+bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
+{
+	struct node_entry *e = fs_inode_successor(fs, i);
+	struct fs_inode *now = e ? e->fs : NULL;
+
+	if (!e || i->opens > 0 || i->cached)
+		return false;
+	if (now && (now->opens > 0 || now->obj))
+		return false; /* it has reason to be the one */
+	if (now)
+		fs_inode_unbind(fs, now);
+	i->entry = e;
+	e->fs = i;
+	free(i->path);
+	i->path = NULL;
+	i->served = !fs->passthrough;
+	if (e->own) {
+		fs_inode_set_obj(fs, i, e->own);
+		i->served = i->served || (e->own->w && e->own->w->served);
+	}
+	fs_notify_attr_now(fs, i);
+	return true;
+}
+
 bool fs_inode_follow(struct fs *fs, struct fs_inode *i)
 {
 	struct node_object *own = i->entry ? i->entry->own : NULL;

@@ -98,6 +98,7 @@ struct fs {
 	uint64_t *misses[2];
 	uint64_t miss_turn_ms;
 	struct fs_notifier *notifier;
+	pid_t guard; /* <= 0: none */
 
 	struct pool_counter requests[OP_COUNT];
 	struct pool_counter stale_opens, interrupts, write_waits;
@@ -132,6 +133,9 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *e);
 void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n);
 /* The name shows something else from now on. */
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
+/* An unbound file that nobody has open is bound again to what its name shows
+ * now. False: it is open, or another nodeid is in use for that. */
+bool fs_inode_rebind(struct fs *fs, struct fs_inode *i);
 /* Show the name's own file from now on, if the kernel can follow that without
  * a look-up. */
 bool fs_inode_follow(struct fs *fs, struct fs_inode *i);

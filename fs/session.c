@@ -1,5 +1,6 @@
 /* Mounting, the request loop, INIT, unmounting. See fs/session.h. */
 #include "fs/priv.h"
+#include "fs/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -369,6 +370,10 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 	uv_timer_init(fs->loop, &fs->retry);
 	fs->poll.data = fs->retry.data = fs;
 	uv_poll_start(&fs->poll, UV_READABLE, on_readable);
+	fs->guard = fs_guard_start(fs->mountpoint);
+	if (fs->guard < 0)
+		pool_warn("%s: nobody will end this mount if the daemon is "
+			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
 	pool_info("mounted %s (%s)", fs->mountpoint, fs_data_mode(fs));
 	*ret_fs = fs;
@@ -408,6 +413,7 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	if (!fs->unmounted)
 		(void)umount2(fs->mountpoint, MNT_DETACH);
 	fs_notifier_close(fs);
+	fs_guard_stop(fs->guard);
 	uv_poll_stop(&fs->poll);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
 	fs->handles = 2;

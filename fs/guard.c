@@ -1,0 +1,146 @@
+#include "fs/guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOUNTINFO_MAX (1u << 20)
+
+/* Decode mountinfo's \040 and the like, as far as it equals path. */
+static bool field_is(const char *field, size_t len, const char *path)
+{
+	const char *end = field + len;
+
+	while (field < end && *path) {
+		char c = *field++;
+
+		if (c == '\\' && end - field >= 3) {
+			c = (char)((field[0] - '0') * 64 +
+				   (field[1] - '0') * 8 + (field[2] - '0'));
+			field += 3;
+		}
+		if (c != *path++)
+			return false;
+	}
+	return field == end && !*path;
+}
+
+/* Fields of a line: id, parent, MAJOR:MINOR, root, mount point, ... */
+static bool line_device(const char *line, const char *path, char *ret)
+{
+	const char *field[6];
+	size_t i;
+
+	field[0] = line;
+	for (i = 1; i < 6; i++) {
+		field[i] = strpbrk(field[i - 1], " \n");
+		if (!field[i] || *field[i] == '\n')
+			return false;
+		field[i]++;
+	}
+	if (!field_is(field[4], (size_t)(field[5] - field[4] - 1), path) ||
+	    field[3] - field[2] > 31)
+		return false;
+	memcpy(ret, field[2], (size_t)(field[3] - field[2] - 1));
+	ret[field[3] - field[2] - 1] = '\0';
+	return true;
+}
+
+int fs_guard_device(const char *mountinfo, const char *path, char *ret)
+{
+	int err = -ENOENT;
+
+	while (mountinfo && *mountinfo) {
+		if (line_device(mountinfo, path, ret))
+			err = 0; /* the last one is on top */
+		mountinfo = strchr(mountinfo, '\n');
+		if (mountinfo)
+			mountinfo++;
+	}
+	return err;
+}
+
+/* The guard has one thread of a process that had many: system calls only, and
+ * into storage that is there already. */
+static int device_now(const char *path, char *text, char *ret)
+{
+	int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	size_t have = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	do {
+		n = read(fd, text + have, MOUNTINFO_MAX - 1 - have);
+		have += n > 0 ? (size_t)n : 0;
+	} while (n > 0 && have < MOUNTINFO_MAX - 1);
+	close(fd);
+	text[have] = '\0';
+	return fs_guard_device(text, path, ret);
+}
+
+static void guard(pid_t daemon, const char *path, char *text,
+		  const char *device)
+{
+	char now[32];
+	sigset_t wait_for;
+	int sig;
+
+	sigemptyset(&wait_for);
+	sigaddset(&wait_for, SIGUSR1);
+	(void)prctl(PR_SET_NAME, "kvpool-guard");
+	(void)close_range(0, UINT_MAX, 0);
+	if (prctl(PR_SET_PDEATHSIG, SIGUSR1) == 0 && getppid() == daemon)
+		while (sigwait(&wait_for, &sig))
+			;
+	/* Another mount may be there by now: that one is not ours. */
+	if (device_now(path, text, now) == 0 && strcmp(now, device) == 0)
+		(void)umount2(path, MNT_FORCE);
+	_exit(0);
+}
+
+pid_t fs_guard_start(const char *mountpoint)
+{
+	sigset_t all, before;
+	char device[32];
+	pid_t pid, self = getpid();
+	char *text = malloc(MOUNTINFO_MAX);
+	int err;
+
+	if (!text)
+		return -ENOMEM;
+	err = device_now(mountpoint, text, device);
+	if (err) {
+		free(text);
+		return err;
+	}
+	/* The daemon's signals are not the guard's: terminals and service
+	 * managers send them to both. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	pid = fork();
+	if (pid == 0)
+		guard(self, mountpoint, text, device);
+	err = -errno;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	free(text);
+	return pid > 0 ? pid : err;
+}
+
+void fs_guard_stop(pid_t pid)
+{
+	if (pid <= 0)
+		return;
+	kill(pid, SIGKILL);
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+}
