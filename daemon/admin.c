@@ -11,6 +11,7 @@
 #include "daemon/admin.h"
 
 #include <assert.h>
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -124,7 +125,7 @@ static const char *query_get(const struct daemon_admin_query *q,
 }
 
 static enum MHD_Result reply_page(struct daemon_admin *a,
-				  const struct daemon_admin_page *page,
+				  daemon_admin_json_fn fn,
 				  struct MHD_Connection *conn)
 {
 	struct daemon_admin_query q = { .get = query_get, .priv = conn };
@@ -132,7 +133,7 @@ static enum MHD_Result reply_page(struct daemon_admin *a,
 	const char *text = "out of memory";
 	json_t *json;
 
-	json = page->fn(a->opts.arg, &q, &status, &text);
+	json = fn(a->opts.arg, &q, &status, &text);
 	if (json)
 		return reply_json(conn, 200, json);
 	json = json_pack("{s:s}", "error", text);
@@ -178,8 +179,32 @@ static enum MHD_Result route(struct daemon_admin *a,
 		return reply_contents(a, conn);
 	for (; p && p->path; p++)
 		if (strcmp(path, p->path) == 0)
-			return reply_page(a, p, conn);
+			return reply_page(a, p->fn, conn);
 	return reply_text(conn, 404, "no such page; / lists them\n");
+}
+
+static bool from_loopback(struct MHD_Connection *conn)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const struct sockaddr *sa = info ? info->client_addr : NULL;
+	char host[INET6_ADDRSTRLEN];
+
+	return sa && getnameinfo(sa, sizeof(struct sockaddr_in6), host,
+				 sizeof(host), NULL, 0, NI_NUMERICHOST) == 0 &&
+	       pool_host_is_loopback(host);
+}
+
+/* The page that takes a POST there, or NULL. */
+static const struct daemon_admin_page *post_page(const struct daemon_admin *a,
+						 const char *path)
+{
+	const struct daemon_admin_page *p = a->opts.pages;
+
+	for (; p && p->path; p++)
+		if (p->post && strcmp(path, p->path) == 0)
+			return p;
+	return NULL;
 }
 
 static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
@@ -188,12 +213,15 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 			      size_t *body_len, void **state)
 {
 	static char header_seen;
+	const struct daemon_admin_page *post = NULL;
 
 	(void)version;
 	(void)body;
-	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+	if (strcmp(method, "POST") == 0)
+		post = post_page(arg, path);
+	if (!post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return reply_text(conn, 405, "GET and HEAD only\n");
-	if (*body_len) { /* a GET with a body: read past it */
+	if (*body_len) { /* read past it */
 		*body_len = 0;
 		return MHD_YES;
 	}
@@ -202,7 +230,10 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 		*state = &header_seen;
 		return MHD_YES;
 	}
-	return route(arg, conn, path);
+	if (post && !from_loopback(conn))
+		return reply_text(conn, 403, "from loopback only\n");
+	return post ? reply_page(arg, post->post, conn) :
+		      route(arg, conn, path);
 }
 
 /* ---- running MHD on the loop ---- */

@@ -3,7 +3,9 @@
  * HTTP (libmicrohttpd, external epoll, so that it runs on the loop thread and
  * handlers may look at any state without a lock).
  *
- * GET and HEAD only. A page that is not there is 404, another method 405.
+ * GET and HEAD; POST of the pages that have it, and then only from loopback (403)
+ * and without a body that matters: arguments are in the query. A page that is not
+ * there is 404, another method 405.
  *
  * Thread: loop.
  */
@@ -35,6 +37,7 @@ typedef json_t *(*daemon_admin_json_fn)(void *arg,
 struct daemon_admin_page {
 	const char *path; /* "/api/nodes"; NULL ends the table */
 	daemon_admin_json_fn fn;
+	daemon_admin_json_fn post; /* NULL: 405 */
 };
 
 struct daemon_admin_opts {

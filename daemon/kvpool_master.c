@@ -15,6 +15,7 @@
 
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
+#include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
 #include "master/server.h"
@@ -35,7 +36,7 @@ static struct {
 	const char *state_file, *log_file;
 	uint64_t heartbeat_ms, summary_ms;
 	unsigned int log_level;
-	bool insecure, foreground, version;
+	bool insecure, foreground, allow_faults, version;
 } conf = {
 	.listen = { "127.0.0.1", 7070 },
 	.admin = { "127.0.0.1", 7071 },
@@ -96,6 +97,10 @@ static struct daemon_option options[] = {
 	  .value = &conf.log_level,
 	  .arg = "error|warn|info|debug",
 	  .help = "What is logged." },
+	{ .name = "allow-faults",
+	  .type = OPT_FLAG,
+	  .value = &conf.allow_faults,
+	  .help = "For tests: `kvpool fault` may disturb the connections." },
 	{ .name = "version",
 	  .type = OPT_FLAG,
 	  .value = &conf.version,
@@ -156,10 +161,13 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 }
 
 static const struct daemon_admin_page pages[] = {
-	{ "/api/status", status_page },
-	{ "/api/nodes", nodes_page },
-	{ "/api/objects", objects_page },
-	{ NULL, NULL },
+	{ .path = "/api/status", .fn = status_page },
+	{ .path = "/api/nodes", .fn = nodes_page },
+	{ .path = "/api/objects", .fn = objects_page },
+	{ .path = "/api/faults",
+	  .fn = daemon_faults_get,
+	  .post = daemon_faults_post },
+	{ .path = NULL },
 };
 
 static bool is_ready(void *arg)
@@ -226,7 +234,9 @@ static int run(void)
 	static struct program p;
 
 	/* After a failure the process ends, and what is open with it. */
-	if (daemon_program_open(&p.base, stop) || start_master(&p) ||
+	if (daemon_program_open(&p.base, stop) ||
+	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)) ||
+	    start_master(&p) ||
 	    start_admin(&p))
 		return 1;
 	pool_info("kvpool-master %s: nodes at %s:%u, admin at %s:%u",

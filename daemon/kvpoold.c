@@ -20,6 +20,7 @@
 
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
+#include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
 #include "fs/session.h"
@@ -48,7 +49,7 @@ static struct {
 	uint64_t heartbeat_ms;
 	unsigned int log_level;
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
-	bool version;
+	bool allow_faults, version;
 } conf = {
 	.master = { "127.0.0.1", 7070 },
 	.listen = { "127.0.0.1", 7072 },
@@ -176,6 +177,10 @@ static struct daemon_option options[] = {
 	  .value = &conf.log_level,
 	  .arg = "error|warn|info|debug",
 	  .help = "What is logged." },
+	{ .name = "allow-faults",
+	  .type = OPT_FLAG,
+	  .value = &conf.allow_faults,
+	  .help = "For tests: `kvpool fault` may disturb the connections." },
 	{ .name = "version",
 	  .type = OPT_FLAG,
 	  .value = &conf.version,
@@ -252,10 +257,13 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 }
 
 static const struct daemon_admin_page pages[] = {
-	{ "/api/status", status_page },
-	{ "/api/nodes", nodes_page },
-	{ "/api/objects", objects_page },
-	{ NULL, NULL },
+	{ .path = "/api/status", .fn = status_page },
+	{ .path = "/api/nodes", .fn = nodes_page },
+	{ .path = "/api/objects", .fn = objects_page },
+	{ .path = "/api/faults",
+	  .fn = daemon_faults_get,
+	  .post = daemon_faults_post },
+	{ .path = NULL },
 };
 
 static bool is_ready(void *arg)
@@ -482,7 +490,9 @@ static int run(void)
 
 	raise_nofile();
 	/* After a failure the process ends, and what is open with it. */
-	if (daemon_program_open(&p.base, stop) || make_run_dir(&p) ||
+	if (daemon_program_open(&p.base, stop) ||
+	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)) ||
+	    make_run_dir(&p) ||
 	    absolute_mount(&p) || start_master(&p) || start_node(&p) ||
 	    start_mount(&p) || start_admin(&p))
 		return 1;

@@ -44,7 +44,7 @@ static void sigpipe_ignore(void)
 		signal(SIGPIPE, SIG_IGN);
 }
 
-static void conn_unref(struct pool_conn *c)
+void conn_unref(struct pool_conn *c)
 {
 	assert(c->refs > 0);
 	if (--c->refs > 0)
@@ -54,6 +54,7 @@ static void conn_unref(struct pool_conn *c)
 	conn_rx_clear(c);
 	if (!c->detached)
 		c->ops->on_close(c, c->err);
+	free(c->faults);
 	free(c->name);
 	free(c);
 }
@@ -107,10 +108,11 @@ void conn_fail(struct pool_conn *c, int err)
 	socket_close(c);
 	addrs_free(c);
 	uv_cancel((uv_req_t *)&c->resolve); /* if it is not running yet */
+	conn_faults_close(c);
 	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
-/* A connection with one reference (its timer's), no socket yet. */
+/* A connection with its timers' references, no socket yet. */
 static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 		    const char *name, struct pool_conn **ret_conn)
 {
@@ -133,8 +135,13 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 					      SEND_QUEUE_MAX;
 	c->idle_ms = opts->idle_timeout_ms;
 	pool_list_init(&c->queue);
+	if (conn_faults_open(c)) {
+		free(c->name);
+		free(c);
+		return -ENOMEM;
+	}
 	uv_timer_init(loop, &c->timer);
-	c->refs = 1;
+	c->refs++;
 	*ret_conn = c;
 	return 0;
 }
@@ -228,7 +235,9 @@ static void on_timer(uv_timer_t *t)
 
 void conn_want(struct pool_conn *c)
 {
-	int events = c->state == CONN_CONNECTING ? UV_WRITABLE : UV_READABLE;
+	int events = c->state == CONN_CONNECTING ? UV_WRITABLE :
+		     conn_faults_in_held(c)	 ? 0 :
+						   UV_READABLE;
 	int err;
 
 	if (c->write_more && c->state != CONN_CONNECTING)

@@ -200,8 +200,8 @@ static int gather(struct pool_conn *c, struct iovec iov[IOV_MAX_FRAMES],
 			*ret_more = true;
 			break;
 		}
-		if (*ret_ride_fd >= 0)
-			break;
+		if (*ret_ride_fd >= 0 || c->faults)
+			break; /* each is judged by itself */
 	}
 	return n;
 }
@@ -259,11 +259,20 @@ static void written(struct pool_conn *c, size_t n)
 
 static ssize_t write_file(struct pool_conn *c, struct conn_out *o)
 {
-	off_t off = (off_t)o->file_offset;
 	size_t want = o->file_left < POOL_CONN_SLICE ? (size_t)o->file_left :
 						       POOL_CONN_SLICE;
-	ssize_t r;
+	ssize_t r = conn_faults_bulk(c, o, &want);
+	off_t off = (off_t)o->file_offset;
 
+	if (r < 0)
+		return r;
+	if (r > 0 || want == 0) {
+		if (r > 0)
+			o->file_left = 0;
+		if (out_is_done(o))
+			out_end(c, o, 0);
+		return 1;
+	}
 	do
 		r = sendfile(c->fd, o->file_fd, &off, want);
 	while (r < 0 && errno == EINTR);
@@ -285,8 +294,14 @@ static ssize_t flush_step(struct pool_conn *c)
 	struct iovec iov[IOV_MAX_FRAMES];
 	int ride_fd, n;
 	bool more;
-	ssize_t r;
+	ssize_t r = c->faults ? conn_faults_out(c, o) : 0;
 
+	if (r < 0)
+		return r;
+	if (r > 0) {
+		out_end(c, o, 0);
+		return r;
+	}
 	if (o->sent == o->len)
 		return write_file(c, o);
 	n = gather(c, iov, &ride_fd, &more);
@@ -321,8 +336,8 @@ void conn_flush(struct pool_conn *c)
 		conn_fail(c, (int)r);
 		return;
 	}
-	c->write_more = flush_going(c);
-	if (c->state == CONN_DRAINING && !c->write_more && !c->shut) {
+	c->write_more = flush_going(c) && !conn_faults_out_held(c);
+	if (c->state == CONN_DRAINING && !flush_going(c) && !c->shut) {
 		/* Not closed yet: unread input would make it a reset, which
 		 * takes what was just sent with it. The peer's end ends it. */
 		shutdown(c->fd, SHUT_WR);
@@ -531,11 +546,13 @@ static void rx_deliver(struct pool_conn *c, const uint8_t *payload)
 }
 
 /* len bytes of bulk are at data, in their room if there is any. */
-static void rx_bulk(struct pool_conn *c, const uint8_t *data, size_t len)
+static void rx_bulk(struct pool_conn *c, uint8_t *data, size_t len)
 {
 	struct conn_rx *rx = &c->rx;
 	uint64_t at = rx->bulk_have;
 	bool last;
+
+	conn_faults_in_bulk(c, data);
 
 	rx->bulk_have += len;
 	if (rx->room > 0) {
@@ -566,11 +583,13 @@ static int rx_header(struct pool_conn *c, const uint8_t *data, size_t n)
 	if (rx->have < POOL_WIRE_HEADER)
 		return 0;
 	err = pool_frame_decode(rx->header, &rx->frame);
+	if (!err && c->faults)
+		err = conn_faults_in(c);
 	if (err)
 		return err;
 	rx->state = RX_PAYLOAD;
 	rx->have = 0;
-	if (rx->frame.payload_len == 0)
+	if (rx->frame.payload_len == 0 && !conn_faults_in_lost(c))
 		rx_deliver(c, rx->header);
 	return 0;
 }
@@ -617,7 +636,7 @@ static size_t rx_missing(const struct conn_rx *rx, size_t max)
 }
 
 /* Bulk bytes in staging: to their room if there is any. Returns how many. */
-static size_t rx_bulk_copy(struct pool_conn *c, const uint8_t *data, size_t n)
+static size_t rx_bulk_copy(struct pool_conn *c, uint8_t *data, size_t n)
 {
 	struct conn_rx *rx = &c->rx;
 
@@ -633,12 +652,13 @@ static size_t rx_bulk_copy(struct pool_conn *c, const uint8_t *data, size_t n)
 }
 
 /* Takes len received bytes apart. 0 or -errno for a broken stream. */
-static int rx_feed(struct pool_conn *c, const uint8_t *data, size_t len)
+static int rx_feed(struct pool_conn *c, uint8_t *data, size_t len)
 {
 	struct conn_rx *rx = &c->rx;
 	int err = 0;
 
-	while (len > 0 && !err && conn_callbacks_on(c)) {
+	while (len > 0 && !err && conn_callbacks_on(c) &&
+	       !conn_faults_in_lost(c)) {
 		size_t n = rx_missing(rx, len);
 
 		switch (rx->state) {
@@ -696,8 +716,10 @@ static ssize_t receive_step(struct pool_conn *c, size_t budget, bool *ret_dry)
 		return -ECONNRESET;
 	if (r < 0)
 		return r;
-	c->last_rx_ms = uv_now(c->loop);
 	*ret_dry = (size_t)r < cap;
+	if (conn_faults_in_lost(c))
+		return r;
+	c->last_rx_ms = uv_now(c->loop);
 	if (c->state == CONN_DRAINING) { /* nobody listens */
 		conn_rx_clear(c);
 		return r;
@@ -718,7 +740,7 @@ void conn_receive(struct pool_conn *c)
 	bool dry = false;
 	ssize_t r;
 
-	while (!dry && done < POOL_CONN_SLICE &&
+	while (!dry && done < POOL_CONN_SLICE && !conn_faults_in_held(c) &&
 	       (c->state == CONN_OPEN || c->state == CONN_DRAINING)) {
 		r = receive_step(c, POOL_CONN_SLICE - done, &dry);
 		if (r == -EAGAIN)

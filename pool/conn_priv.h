@@ -1,6 +1,7 @@
 /*
  * The inside of a connection, shared by pool/conn.c (its life: dialling,
- * timeouts, end) and pool/conn_io.c (frames in and out). Nobody else's.
+ * timeouts, end), pool/conn_io.c (frames in and out) and pool/conn_faults.c
+ * (what goes wrong on purpose). Nobody else's.
  *
  * Thread: the loop's.
  *
@@ -18,6 +19,7 @@
 
 #include "pool/base/list.h"
 #include "pool/conn.h"
+#include "pool/faults.h"
 
 enum conn_state {
 	CONN_CONNECTING,
@@ -35,6 +37,9 @@ struct conn_out {
 	uint64_t file_offset, file_left;
 	void (*done)(void *arg, int err); /* NULL: none */
 	void *arg;
+	bool judged; /* by the rules of c->faults */
+	enum pool_fault_kind fault;
+	uint64_t fault_left; /* comes when so much of the file is left */
 	uint8_t bytes[]; /* header and payload */
 };
 
@@ -64,6 +69,15 @@ struct conn_poll {
 	int events; /* asked for */
 };
 
+/* What is going wrong on purpose. */
+struct conn_faults {
+	struct pool_faults *rules; /* borrows */
+	uv_timer_t out_timer, in_timer;
+	bool out_held, in_held; /* until the timer fires */
+	bool out_lost, in_lost; /* all that comes vanishes */
+	bool in_flip;		/* the next byte of bulk */
+};
+
 struct pool_conn {
 	uv_loop_t *loop;
 	const struct pool_conn_ops *ops;
@@ -89,8 +103,10 @@ struct pool_conn {
 	size_t queue_max, queued;
 	struct pool_list queue; /* struct conn_out */
 	struct conn_rx rx;
+	struct conn_faults *faults; /* owns; NULL: none are allowed */
 };
 
+void conn_unref(struct pool_conn *c);
 /* The end, from anywhere inside: on_close(err) follows from a later turn. */
 void conn_fail(struct pool_conn *c, int err);
 /* Ask for the events that the state and the queue need. */
@@ -104,5 +120,24 @@ void conn_receive(struct pool_conn *c);
 /* Ends every queued frame, telling the owners of file bulk. */
 void conn_queue_clear(struct pool_conn *c, int err);
 void conn_rx_clear(struct pool_conn *c);
+
+/* ---- conn_faults.c ---- */
+
+/* 0 or -ENOMEM. */
+int conn_faults_open(struct pool_conn *c);
+void conn_faults_close(struct pool_conn *c);
+/* Before anything of o, the first in the queue, is written (faults != NULL):
+ * 0: go on; 1: it vanishes; -EAGAIN: not yet; -errno: the end. */
+int conn_faults_out(struct pool_conn *c, struct conn_out *o);
+bool conn_faults_out_held(const struct pool_conn *c);
+/* Before *want bytes of o's file are sent, which may become fewer. As
+ * conn_faults_out. */
+int conn_faults_bulk(struct pool_conn *c, struct conn_out *o, size_t *want);
+/* A header has come (faults != NULL): 0 or -errno, the end. */
+int conn_faults_in(struct pool_conn *c);
+bool conn_faults_in_held(const struct pool_conn *c);
+bool conn_faults_in_lost(const struct pool_conn *c);
+/* Bytes of bulk have come. */
+void conn_faults_in_bulk(struct pool_conn *c, uint8_t *data);
 
 #endif

@@ -79,9 +79,9 @@ static json_t *long_page(void *arg, const struct daemon_admin_query *q,
 }
 
 static const struct daemon_admin_page pages[] = {
-	{ "/api/echo", echo_page },
-	{ "/api/long", long_page },
-	{ NULL, NULL },
+	{ .path = "/api/echo", .fn = echo_page },
+	{ .path = "/api/long", .fn = long_page },
+	{ .path = NULL },
 };
 
 static int setup(void **state)

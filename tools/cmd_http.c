@@ -37,7 +37,7 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	return n;
 }
 
-static CURLcode fetch(const char *url, struct answer *a)
+static CURLcode fetch(const char *url, bool post, struct answer *a)
 {
 	CURL *curl = curl_easy_init();
 	CURLcode rc;
@@ -52,6 +52,8 @@ static CURLcode fetch(const char *url, struct answer *a)
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_data);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, a);
+	if (post)
+		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
 	rc = curl_easy_perform(curl);
 	if (rc == CURLE_OK)
 		curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &a->status);
@@ -72,7 +74,7 @@ static int print_refusal(const char *url, const struct answer *a)
 }
 
 /* May return -ECONNREFUSED silently: nobody is there. */
-static int get(const struct pool_hostport *hp, const char *page,
+static int get(const struct pool_hostport *hp, const char *page, bool post,
 	       json_t **ret_json)
 {
 	struct answer a = { NULL, 0, false, 0 };
@@ -87,7 +89,7 @@ static int get(const struct pool_hostport *hp, const char *page,
 		     hp->host, hp->port, page);
 	if (n < 0 || (size_t)n >= sizeof(url))
 		return -ENAMETOOLONG;
-	curl = fetch(url, &a);
+	curl = fetch(url, post, &a);
 	if (curl == CURLE_COULDNT_CONNECT) {
 		rc = -ECONNREFUSED;
 	} else if (curl != CURLE_OK) {
@@ -112,9 +114,9 @@ static int get(const struct pool_hostport *hp, const char *page,
 }
 
 static int get_given(const struct pool_hostport *admin, const char *page,
-		     json_t **ret_json)
+		     bool post, json_t **ret_json)
 {
-	int rc = get(admin, page, ret_json);
+	int rc = get(admin, page, post, ret_json);
 
 	if (rc == -ECONNREFUSED)
 		fprintf(stderr, "kvpool: nobody answers at %s:%u\n",
@@ -122,18 +124,19 @@ static int get_given(const struct pool_hostport *admin, const char *page,
 	return rc;
 }
 
-int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json)
+static int ask(struct pool_hostport *admin, const char *page, bool post,
+	       json_t **ret_json)
 {
 	struct pool_hostport hp;
 	int rc;
 
 	if (admin->host[0])
-		return get_given(admin, page, ret_json);
+		return get_given(admin, page, post, ret_json);
 	pool_parse_hostport(CMD_NODE_ADMIN, 0, &hp);
-	rc = get(&hp, page, ret_json);
+	rc = get(&hp, page, post, ret_json);
 	if (rc == -ECONNREFUSED) {
 		pool_parse_hostport(CMD_MASTER_ADMIN, 0, &hp);
-		rc = get(&hp, page, ret_json);
+		rc = get(&hp, page, post, ret_json);
 		if (!rc)
 			fprintf(stderr, "kvpool: no node at " CMD_NODE_ADMIN
 					"; asking the master at " CMD_MASTER_ADMIN "\n");
@@ -145,6 +148,16 @@ int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json)
 	if (!rc)
 		*admin = hp;
 	return rc;
+}
+
+int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json)
+{
+	return ask(admin, page, false, ret_json);
+}
+
+int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json)
+{
+	return ask(admin, page, true, ret_json);
 }
 
 static char *objects_page(const char *prefix, const char *token)

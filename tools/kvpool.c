@@ -15,6 +15,7 @@ static const struct subcommand {
 	{ "nodes", cmd_nodes, "the nodes of the pool" },
 	{ "ls", cmd_ls, "the objects of the pool" },
 	{ "stat", cmd_stat, "one object" },
+	{ "fault", cmd_fault, "disturb a daemon's connections, for tests" },
 	{ "bench", cmd_bench, "speed beside tmpfs and a plain socket" },
 	{ "replay", cmd_replay, "drive mounts by a recorded trace" },
 	{ "version", cmd_version, "print the version" },

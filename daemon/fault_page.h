@@ -1,0 +1,31 @@
+/*
+ * /api/faults: what pool/faults.h is told at run time, of a program that was
+ * started with --allow-faults.
+ *
+ *   GET                                  the rules, and how often each acted
+ *   POST ?clear=yes                      no rules any more
+ *   POST ?kind=delay|drop|reset|corrupt  one rule more:
+ *        &peer=all|HOST|HOST:PORT        (default all)
+ *        &direction=send|receive|both    (default send)
+ *        &delay=DURATION                 with kind=delay
+ *        &nth=N | &probability=P         which messages (default: all)
+ *
+ * Without --allow-faults both are answered with 403. POST is for loopback only
+ * (daemon/admin.h).
+ *
+ * Thread: loop; daemon_faults_allow: main, before there is any connection.
+ */
+#ifndef DAEMON_FAULT_PAGE_H
+#define DAEMON_FAULT_PAGE_H
+
+#include "daemon/admin.h"
+
+/* 0 or -ENOMEM (logged). */
+int daemon_faults_allow(struct pool_metrics *metrics);
+
+json_t *daemon_faults_get(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text);
+json_t *daemon_faults_post(void *arg, const struct daemon_admin_query *q,
+			   unsigned int *ret_status, const char **ret_text);
+
+#endif
