@@ -178,8 +178,10 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
 		return false;
 	if (now && (now->opens > 0 || now->obj))
 		return false; /* it has reason to be the one */
-	if (now)
+	if (now) {
+		fs_notify_entry(fs, &e->e);
 		fs_inode_unbind(fs, now);
+	}
 	i->entry = e;
 	e->fs = i;
 	free(i->path);
