@@ -580,6 +580,11 @@ const char *pool_conn_peer_name(const struct pool_conn *c)
 	return c->name;
 }
 
+uint64_t pool_conn_silent_ms(const struct pool_conn *c)
+{
+	return uv_now(c->loop) - c->last_rx_ms;
+}
+
 size_t pool_conn_queued(const struct pool_conn *c)
 {
 	return c->queued;

@@ -110,6 +110,8 @@ void *pool_conn_user(const struct pool_conn *c);
 /* "10.0.0.1:7071" or the Unix path; for messages. */
 const char *pool_conn_peer_name(const struct pool_conn *c);
 size_t pool_conn_queued(const struct pool_conn *c);
+/* Since something was last received, or it opened. */
+uint64_t pool_conn_silent_ms(const struct pool_conn *c);
 
 /*
  * Queue a frame with msg (may be NULL) as payload; what cannot be written at

@@ -292,6 +292,22 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 	pool_list_add(at, &x->due_link);
 }
 
+/*
+ * What is to come over the control connection did not, and nothing else either,
+ * in all that time: whoever asks next had better dial anew. TCP itself would
+ * go on hoping for a quarter of an hour.
+ */
+static void leave_silent(struct pool_fetch_priv *x)
+{
+	struct chan *ch = x->chan;
+
+	if (x->expecting || !ch->conn ||
+	    pool_conn_silent_ms(ch->conn) < x->f->timeout_ms)
+		return;
+	ch->err = -ETIMEDOUT;
+	pool_conn_close(ch->conn);
+}
+
 static void on_timer(uv_timer_t *t)
 {
 	struct pool_peers *p = pool_container_of(t, struct pool_peers, timer);
@@ -305,8 +321,10 @@ static void on_timer(uv_timer_t *t)
 
 		if (x->deadline_ms > now)
 			break;
-		if (x->state == FETCH_ASKED)
+		if (x->state == FETCH_ASKED) {
 			chan_orphan(x->chan, x);
+			leave_silent(x);
+		}
 		fetch_end(x, -ETIMEDOUT);
 	}
 	peers_timer_arm(p);
