@@ -63,22 +63,25 @@ PROGRAMS := $(call have,daemon/kvpool_master.c,$(BIN)/kvpool-master) \
 LIBRARIES := $(BIN)/libkvpool.a $(BIN)/libkvpool.so
 
 # Tests: *_test.c are cmocka programs, *_fuzz.c need fuzz_main.c, engine_*.c
-# make one program; what else has a main is a helper of the it_*.sh scripts.
+# make one program, so do chaos*.c; what else has a main is a helper of the
+# it_*.sh scripts.
 SRC_units   := $(wildcard tests/*_test.c)
 SRC_fuzz    := $(wildcard tests/*_fuzz.c)
 SRC_engine  := $(wildcard tests/engine_*.c)
-SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) tests/fuzz_main.c, \
+SRC_chaos   := $(wildcard tests/chaos*.c)
+SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) $(SRC_chaos) tests/fuzz_main.c, \
                $(shell grep -ls '^int main\>' tests/*.c))
 tests = $(patsubst tests/%.c,$(OBJ)/tests/%,$(1))
 UNITS   := $(call tests,$(SRC_units))
 FUZZERS := $(call tests,$(SRC_fuzz))
 HELPERS := $(call tests,$(SRC_helpers)) \
-           $(if $(SRC_engine),$(OBJ)/tests/engine_traces)
+           $(if $(SRC_engine),$(OBJ)/tests/engine_traces) \
+           $(if $(SRC_chaos),$(OBJ)/tests/chaos)
 
 .DEFAULT_GOAL := help
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: help deps deps-check all units fuzzers up down check bench \
+.PHONY: help deps deps-check all units fuzzers up down check chaos bench \
         fuzz-brief clean install uninstall
 
 help:
@@ -89,6 +92,7 @@ help:
 	@echo 'make all           the programs and libraries, in $(BIN)/ (VARIANT=asan)'
 	@echo 'make units         the unit test programs'
 	@echo 'make fuzz-brief    every fuzzer for FUZZ_SECONDS (default 5)'
+	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
 	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
 	@echo 'sudo make deps     only install what is missing (deps-check: for the tests, too)'
 	@echo 'sudo make install  into PREFIX=$(PREFIX), and /sbin/mount.kvpool'
@@ -151,6 +155,8 @@ fuzzers: $(FUZZERS)
 
 $(OBJ)/tests/engine_traces: $(call objs,$(SRC_engine)) $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
+$(OBJ)/tests/chaos: $(call objs,$(SRC_chaos))
+	$(LINK) $^ -pthread
 $(OBJ)/tests/%_fuzz: $(OBJ)/tests/%_fuzz.o $(OBJ)/tests/fuzz_main.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
@@ -172,6 +178,14 @@ fuzz-brief:
 	@$(SUBMAKE) VARIANT=fuzz fuzzers
 	@set -e; for f in $(patsubst tests/%.c,$(BUILD)/fuzz/tests/%,$(SRC_fuzz)); do \
 		$$f $(FUZZ_SECONDS); done
+
+CHAOS_FAULTS ?= kill kill kill_master stop stop_master link link_master \
+                isolate split full damage damage_away slow
+chaos:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release all units
+	@SECONDS_OF_CHAOS=$(or $(SECONDS),60) SEED=$(or $(SEED),1) \
+		CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
 
 bench: all
 	$(BIN)/kvpool bench

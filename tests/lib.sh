@@ -326,6 +326,18 @@ ns_link() { # NAME up|down: cut it off, connect it again
 	ip -n "${ns_tag}br" link set "v$1" "$2"
 }
 
+ns_isolate() { # NAME on|off: those that are on do not see each other
+	ip -n "${ns_tag}br" link set dev "v$1" type bridge_slave isolated "$2"
+}
+
+ns_group() { # NAME GROUP: only those of one group see each other (at first: 0)
+	ip -n "${ns_tag}br" link show "br$2" >/dev/null 2>&1 || {
+		ip -n "${ns_tag}br" link add "br$2" type bridge
+		ip -n "${ns_tag}br" link set "br$2" up
+	}
+	ip -n "${ns_tag}br" link set "v$1" master "br$2"
+}
+
 # ---- the end ----
 
 cleanup() {

@@ -1,0 +1,201 @@
+/*
+ * chaos --mounts DIR[,DIR...] [--seed N] [--threads N] [--deadline-ms N]
+ *
+ * Works until told otherwise, and is told on stdin, line by line (each answered
+ * with "ok" on stdout), by whoever breaks things; N counts mounts from 0:
+ *
+ *   down N   its daemon is about to be killed, or ended
+ *   cut N    it may not hear of changes from now on
+ *   up N     it serves and has heard of all
+ *   end      all is whole again: stop, check what must hold then, report
+ *
+ * Exit status: 0, 1 after a violation, 2 wrongly called.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "tests/chaos.h"
+
+#define FINAL_S 40
+#define READS_MIN 200 /* fewer have shown nothing */
+
+static struct chaos_worker workers[CHAOS_MOUNTS_MAX * CHAOS_THREADS_MAX];
+static unsigned int nworkers;
+
+static void *work(void *arg)
+{
+	while (!chaos.stop)
+		chaos_op_run(arg);
+	return NULL;
+}
+
+/* An operation that never ends cannot say so itself. */
+static void *watch(void *arg)
+{
+	(void)arg;
+	while (!chaos.stop) {
+		uint64_t now = chaos_now_ms();
+
+		for (unsigned int i = 0; i < nworkers; i++) {
+			uint64_t since = workers[i].busy_since;
+
+			if (since && now > since + 4ull * chaos.deadline_ms) {
+				chaos_fail(NULL, "mount %d: operation %d has not "
+						 "ended after %" PRIu64 " ms",
+					   workers[i].mount,
+					   workers[i].busy_with, now - since);
+				chaos_ops_report();
+				_exit(1); /* its thread cannot be joined */
+			}
+		}
+		usleep(200000);
+	}
+	return NULL;
+}
+
+static int make_dirs(void)
+{
+	char path[CHAOS_PATH];
+
+	for (const struct chaos_dir *d = chaos_dirs; d->name; d++) {
+		snprintf(path, sizeof(path), "%s/%s", chaos.mounts[0].dir,
+			 d->name);
+		if (mkdir(path, 0755) && errno != EEXIST)
+			goto err;
+		for (int i = 0; i < 2 && d->rules[i][0]; i++)
+			if (setxattr(path, d->rules[i][0], d->rules[i][1],
+				     strlen(d->rules[i][1]), 0))
+				goto err;
+		if (chaos_fsync_dir(0, d))
+			goto err;
+	}
+	return 0;
+err:
+	fprintf(stderr, "chaos: %s: %s\n", path, strerror(errno));
+	return -1;
+}
+
+static int start_workers(void)
+{
+	for (unsigned int i = 0; i < chaos.nmounts * chaos.threads; i++) {
+		struct chaos_worker *w = &workers[i];
+
+		w->mount = (int)(i % chaos.nmounts);
+		w->number = (int)i;
+		w->random = chaos.seed * 1000003 + i * 0x10001;
+		w->buf = malloc(CHAOS_SIZE_MAX + 8);
+		if (!w->buf || pthread_create(&w->thread, NULL, work, w))
+			return -1;
+		nworkers++;
+	}
+	return 0;
+}
+
+static void join_workers(void)
+{
+	for (unsigned int i = 0; i < nworkers; i++) {
+		pthread_join(workers[i].thread, NULL);
+		free(workers[i].buf);
+	}
+}
+
+/* One order; false: it is "end", or makes no sense. */
+static bool obey(const char *line)
+{
+	struct chaos_mount *m;
+	char what[8];
+	unsigned int n;
+
+	if (sscanf(line, "%7s %u", what, &n) != 2 || n >= chaos.nmounts)
+		return false;
+	m = &chaos.mounts[n];
+	if (strcmp(what, "down") == 0)
+		m->state = CHAOS_DOWN;
+	else if (strcmp(what, "cut") == 0)
+		m->state = m->state == CHAOS_DOWN ? CHAOS_DOWN : CHAOS_CUT;
+	else if (strcmp(what, "up") == 0)
+		m->state = CHAOS_UP;
+	else
+		return false;
+	m->changes++;
+	m->deaths += m->state == CHAOS_DOWN;
+	return true;
+}
+
+static int run(void)
+{
+	pthread_t watcher;
+	char line[64];
+
+	if (chaos_model_init() || make_dirs() || start_workers() ||
+	    pthread_create(&watcher, NULL, watch, NULL))
+		return 1;
+	while (!chaos.failed && fgets(line, sizeof(line), stdin) && obey(line)) {
+		printf("ok\n");
+		fflush(stdout);
+	}
+	chaos.stop = true;
+	join_workers();
+	pthread_join(watcher, NULL);
+	if (!chaos.failed && strcmp(line, "end\n") == 0)
+		chaos_final(FINAL_S);
+	chaos_ops_report();
+	if (!chaos.failed && chaos_ops_verified() < READS_MIN)
+		chaos_fail(NULL, "only %" PRIu64 " files were read: this shows "
+				 "nothing", chaos_ops_verified());
+	printf("%s\n", chaos.failed ? "failed" : "ok");
+	return chaos.failed;
+}
+
+static int parse_mounts(char *list)
+{
+	for (char *dir = strtok(list, ","); dir; dir = strtok(NULL, ",")) {
+		if (chaos.nmounts == CHAOS_MOUNTS_MAX)
+			return -1;
+		chaos.mounts[chaos.nmounts++].dir = dir;
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{ "mounts", required_argument, NULL, 'm' },
+		{ "seed", required_argument, NULL, 's' },
+		{ "threads", required_argument, NULL, 't' },
+		{ "deadline-ms", required_argument, NULL, 'd' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int c;
+
+	chaos.seed = 1;
+	chaos.threads = 3;
+	chaos.deadline_ms = 30000;
+	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+		if (c == 'm' && parse_mounts(optarg))
+			return 2;
+		if (c == 's')
+			chaos.seed = strtoull(optarg, NULL, 0);
+		if (c == 't')
+			chaos.threads = (unsigned int)atoi(optarg);
+		if (c == 'd')
+			chaos.deadline_ms = (unsigned int)atoi(optarg);
+		if (c == '?')
+			return 2;
+	}
+	if (chaos.nmounts == 0 || chaos.threads == 0 ||
+	    chaos.threads > CHAOS_THREADS_MAX) {
+		fprintf(stderr, "usage: chaos --mounts DIR[,DIR...] [--seed N] "
+				"[--threads 1..%d] [--deadline-ms N]\n",
+			CHAOS_THREADS_MAX);
+		return 2;
+	}
+	return run();
+}

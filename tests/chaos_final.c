@@ -1,0 +1,127 @@
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "tests/chaos.h"
+
+/* What one mount shows of a key. */
+struct sight {
+	long len; /* or -errno */
+	uint64_t id;
+};
+
+static uint8_t buf[CHAOS_SIZE_MAX + 8];
+
+static struct sight look(struct chaos_key *key, int mount)
+{
+	struct sight s = { .id = 0 };
+	struct chaos_view view;
+	char path[CHAOS_PATH];
+	bool opened;
+
+	chaos_path(path, mount, key);
+	chaos_view_take(key, mount, &view);
+	s.len = chaos_read(path, buf, &opened);
+	if (s.len >= 16) {
+		chaos_judge(key, &view, buf, (size_t)s.len);
+		memcpy(&s.id, buf + 8, sizeof(s.id));
+	} else if (s.len != -ENOENT || opened) {
+		chaos_fail(key, "mount %d: after healing: %s", mount,
+			   s.len < 0 ? strerror((int)-s.len) : "too short");
+	}
+	return s;
+}
+
+static bool listed(struct chaos_key *key, int mount)
+{
+	char path[CHAOS_PATH];
+	const char *base = strchr(key->name, '/') + 1;
+	struct dirent *e;
+	bool found = false;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "%s/%s", chaos.mounts[mount].dir,
+		 key->dir->name);
+	d = opendir(path);
+	while (d && !found && (e = readdir(d)))
+		found = strcmp(e->d_name, base) == 0;
+	if (d)
+		closedir(d);
+	return found;
+}
+
+/* 0 copies: it is not there. */
+static unsigned int copies(struct chaos_key *key, int mount)
+{
+	char path[CHAOS_PATH], text[16] = "";
+
+	chaos_path(path, mount, key);
+	if (getxattr(path, "user.kvpool.holders", text, sizeof(text) - 1) < 0)
+		return 0;
+	return (unsigned int)atoi(text);
+}
+
+/* What is not yet right with the key, into why; false: nothing. */
+static bool wrong(struct chaos_key *key, char *why, size_t cap)
+{
+	struct sight first = look(key, 0), s;
+	unsigned int n;
+
+	if (chaos_newest(key, key->safe) && first.len < 0) {
+		snprintf(why, cap, "version %u was safe and is lost (%s)",
+			 key->safe, strerror((int)-first.len));
+		return true;
+	}
+	for (unsigned int m = 1; m < chaos.nmounts; m++) {
+		s = look(key, (int)m);
+		if (s.len != first.len || s.id != first.id) {
+			snprintf(why, cap, "mount 0 has %ld bytes of %" PRIx64
+				 ", mount %u %ld of %" PRIx64, first.len,
+				 first.id, m, s.len, s.id);
+			return true;
+		}
+	}
+	for (unsigned int m = 0; m < chaos.nmounts; m++)
+		if (listed(key, (int)m) != (first.len >= 0)) {
+			snprintf(why, cap, "mount %u %s it, but it is %s", m,
+				 first.len >= 0 ? "does not list" : "lists",
+				 first.len >= 0 ? "there" : "not there");
+			return true;
+		}
+	n = copies(key, 0);
+	if (first.len >= 0 && n < key->dir->replicas) {
+		snprintf(why, cap, "%u copies, not %u", n, key->dir->replicas);
+		return true;
+	}
+	return false;
+}
+
+void chaos_final(unsigned int limit_s)
+{
+	uint64_t end = chaos_now_ms() + limit_s * 1000ull;
+	unsigned int there = 0, safe = 0;
+	char why[160];
+
+	for (unsigned int i = 0; i < chaos.nkeys && !chaos.failed; i++) {
+		struct chaos_key *key = &chaos.keys[i];
+
+		while (wrong(key, why, sizeof(why)) && !chaos.failed) {
+			if (chaos_now_ms() > end) {
+				chaos_fail(key, "%u s after healing: %s",
+					   limit_s, why);
+				return;
+			}
+			usleep(100000);
+		}
+		there += copies(key, 0) > 0;
+		safe += chaos_newest(key, key->safe);
+	}
+	fprintf(stderr, "after healing: %u of %u names are there, on all mounts "
+			"with the same bytes; %u had to be\n",
+		there, chaos.nkeys, safe);
+}
