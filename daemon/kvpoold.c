@@ -184,7 +184,8 @@ static struct daemon_option options[] = {
 	{ .name = "version",
 	  .type = OPT_FLAG,
 	  .value = &conf.version,
-	  .help = "Print the version." },
+	  .help = "Print the version.",
+	  .no_env = true },
 	{ .name = NULL },
 };
 

@@ -299,6 +299,8 @@ static int parse_env(struct daemon_option *opts, FILE *err)
 		const char *text;
 		int rc;
 
+		if (o->no_env)
+			continue;
 		env_name(o->name, name, sizeof(name));
 		text = getenv(name);
 		if (!text || !text[0])
@@ -382,8 +384,9 @@ static void print_option(const struct daemon_option *o, FILE *out)
 		if (!*end)
 			break;
 	}
-	fprintf(out, "        [%s%s%s]\n", env, dflt[0] ? "; default " : "",
-		dflt);
+	if (!o->no_env)
+		fprintf(out, "        [%s%s%s]\n", env,
+			dflt[0] ? "; default " : "", dflt);
 }
 
 static void print_help(const struct daemon_option *opts, const char *usage,

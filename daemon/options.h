@@ -36,6 +36,8 @@ struct daemon_option {
 	const char *help;   /* one line, or several with '\n' */
 	uint64_t min, max;  /* SIZE, COUNT, DURATION; max 0: no limit */
 	uint16_t default_port; /* HOSTPORT; 0: the port must be given */
+	bool no_env;	    /* only on the command line: images set variables
+			       such as KVPOOL_VERSION for ends of their own */
 	bool seen;	    /* set if it was given */
 
 	/* Set if seen, for messages: the text given (borrows), and how. */

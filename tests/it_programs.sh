@@ -30,6 +30,9 @@ refused 2 'kvpoold: --store-size: "12Q" given; accepted: a size' \
 	kvpoold --foreground --store-size 12Q
 refused 2 'KVPOOL_STORE_SIZE: "x" given; accepted: a size' \
 	env KVPOOL_STORE_SIZE=x kvpoold --foreground
+refused 0 '^kvpoold [0-9.]+$' env KVPOOL_VERSION=1.2 kvpoold --version
+refused 0 '^kvpool-master [0-9.]+$' \
+	env KVPOOL_VERSION=1.2 KVPOOL_HELP=1.2 kvpool-master --version
 refused 2 'kvpool-master: --listen: "a:b" given; accepted: HOST:PORT' \
 	kvpool-master --listen a:b
 refused 2 'unknown option "--nonsense"' kvpool-master --nonsense
