@@ -23,6 +23,7 @@
 #include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
+#include "daemon/run_dir.h"
 #include "fs/session.h"
 #include "master/server.h"
 #include "pool/base/log.h"
@@ -30,7 +31,6 @@
 #include "pool/kvpool_api.h"
 #include "pool/node.h"
 
-#define RUN_DIR "/run/kvpool"
 #define STORE_MIN (16ull << 20)
 #define PUBLISH_TIMEOUT_MS 5000
 
@@ -43,8 +43,8 @@ static const char usage[] =
 
 static struct {
 	struct pool_hostport master, listen, admin;
-	const char *advertise, *name, *store_dir, *mount, *state_file;
-	const char *log_file;
+	const char *advertise, *name, *run_dir, *store_dir, *mount;
+	const char *state_file, *log_file;
 	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
 	uint64_t heartbeat_ms;
 	unsigned int log_level;
@@ -90,7 +90,14 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.name,
 	  .arg = "NAME",
-	  .help = "Shown to people; default: the host's name and the port." },
+	  .help = "Shown to people; default: the host's name and the port.\n"
+		  "Letters, digits, . _ and -, no dot in front." },
+	{ .name = "run-dir",
+	  .type = OPT_STRING,
+	  .value = &conf.run_dir,
+	  .arg = "DIR",
+	  .help = "For sockets, the store and pid files. Default: /run/kvpool;\n"
+		  "if not root, $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
 	{ .name = "store-size",
 	  .type = OPT_SIZE,
 	  .value = &conf.store_size,
@@ -102,7 +109,7 @@ static struct daemon_option options[] = {
 	  .value = &conf.store_dir,
 	  .arg = "DIR",
 	  .help = "Where objects are kept: a tmpfs is mounted there if possible.\n"
-		  "Default: " RUN_DIR "/NAME/store." },
+		  "Default: NAME/store in --run-dir." },
 	{ .name = "buffer-size",
 	  .type = OPT_SIZE,
 	  .value = &conf.buffer_size,
@@ -150,7 +157,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.state_file,
 	  .arg = "FILE",
-	  .help = "Of an embedded master; default: " RUN_DIR "/NAME/master.state." },
+	  .help = "Of an embedded master; default: NAME/master.state in\n"
+		  "--run-dir." },
 	{ .name = "heartbeat",
 	  .type = OPT_DURATION,
 	  .value = &conf.heartbeat_ms,
@@ -196,7 +204,7 @@ struct program {
 	struct fs *fs; /* NULL without --mount */
 	struct daemon_admin *admin;
 	char *mount; /* absolute */
-	char dir[PATH_MAX]; /* of this node, in RUN_DIR */
+	char dir[PATH_MAX]; /* of this node, in --run-dir */
 	bool serving;
 };
 
@@ -462,26 +470,6 @@ static int absolute_mount(struct program *p)
 	return 0;
 }
 
-static int make_run_dir(struct program *p)
-{
-	static char name[128];
-	char host[64] = "node";
-
-	if (!conf.name) {
-		(void)gethostname(host, sizeof(host) - 1);
-		snprintf(name, sizeof(name), "%s-%u", host, conf.listen.port);
-		conf.name = name;
-	}
-	snprintf(p->dir, sizeof(p->dir), RUN_DIR "/%.100s", conf.name);
-	if ((mkdir(RUN_DIR, 0755) < 0 && errno != EEXIST) ||
-	    (mkdir(p->dir, 0700) < 0 && errno != EEXIST)) {
-		pool_error("%s: cannot be made: %s - run as root, or give "
-			   "--store-dir and --name", p->dir, strerror(errno));
-		return -errno;
-	}
-	return 0;
-}
-
 static int run(void)
 {
 	static struct program p;
@@ -493,7 +481,8 @@ static int run(void)
 	/* After a failure the process ends, and what is open with it. */
 	if (daemon_program_open(&p.base, stop) ||
 	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)) ||
-	    make_run_dir(&p) ||
+	    daemon_run_dir_make(conf.run_dir, conf.name, p.dir,
+				sizeof(p.dir)) ||
 	    absolute_mount(&p) || start_master(&p) || start_node(&p) ||
 	    start_mount(&p) || start_admin(&p))
 		return 1;
@@ -542,11 +531,28 @@ static int check_options(void)
 				"given; accepted: one of them, or both\n");
 		return -EINVAL;
 	}
-	if (conf.name && strchr(conf.name, '/'))
+	if (conf.name && !daemon_name_valid(conf.name))
 		return daemon_option_reject(
 			daemon_option_find(options, "name"),
-			"a name without a slash", stderr);
+			DAEMON_NAME_ACCEPTED, stderr);
 	return 0;
+}
+
+/* Defaults that the options' table cannot say. */
+static int set_defaults(void)
+{
+	static char name[DAEMON_NAME_MAX + 1], run_dir[PATH_MAX];
+	char host[65] = "node";
+
+	if (!conf.name) {
+		(void)gethostname(host, sizeof(host) - 1);
+		daemon_name_default(host, conf.listen.port, name);
+		conf.name = name;
+	}
+	if (conf.run_dir)
+		return 0;
+	conf.run_dir = run_dir;
+	return daemon_run_dir_default(run_dir, sizeof(run_dir));
 }
 
 int main(int argc, char **argv)
@@ -567,7 +573,7 @@ int main(int argc, char **argv)
 			ops[0]);
 		return 2;
 	}
-	if (check_options())
+	if (check_options() || set_defaults())
 		return 2;
 	pool_log_set_level((enum pool_log_level)conf.log_level);
 	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :

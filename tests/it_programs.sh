@@ -41,6 +41,11 @@ refused 2 'accepted: a subcommand' kvpool nonsense
 refused 2 'no --mount given' kvpool up
 refused 2 '"ro" given; accepted: rw' mount.kvpool m:1 /x -o ro
 
+for name in .. . .hidden a/b 'a b' "$(printf '%081d' 0)"; do
+	refused 2 'kvpoold: --name: .*given; accepted: 1 to 80 of the char' \
+		kvpoold --foreground --store-size 64M --name "$name"
+done
+
 echo "== only loopback without --insecure"
 refused 2 'with --insecure' kvpool-master --foreground --listen 0.0.0.0:0
 refused 2 'with --insecure' kvpool-master --foreground --admin '[::]:0'
@@ -89,6 +94,36 @@ kill -TERM "$bg"
 wait_until 10 bash -c "! kill -0 $bg 2>/dev/null"
 also_kill=()
 grep -q closed "$tmp/bg.log"
+
+echo "== a node of a user who is not root keeps to a run directory of its own"
+user=()
+if [ "$(id -u)" = 0 ]; then
+	user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+	chmod 711 "$tmp"
+	install -d -o 65534 -g 65534 "$tmp/home"
+else
+	mkdir "$tmp/home"
+fi
+if "${user[@]}" test -x "$BIN/kvpoold"; then
+	free_port; listen[user]=127.0.0.1:$port
+	free_port; admin[user]=127.0.0.1:$port
+	as_user() { # OPTION...
+		env XDG_RUNTIME_DIR="$tmp/home" "${user[@]}" kvpoold --foreground \
+			--name user --master "${listen[master]}" \
+			--listen "${listen[user]}" --admin "${admin[user]}" "$@"
+	}
+	launch user env XDG_RUNTIME_DIR="$tmp/home" "${user[@]}" kvpoold \
+		--foreground --name user --store-size 32M \
+		--master "${listen[master]}" --listen "${listen[user]}" \
+		--admin "${admin[user]}"
+	wait_ready user
+	[ -S "$tmp/home/kvpool/user/peer.sock" ] || fail "no socket of the user's"
+	stop user
+	refused 1 'choose a directory of your own with --run-dir' \
+		as_user --store-size 32M --run-dir "$tmp/nothing/there"
+else
+	echo "   skipped: $BIN is closed to other users"
+fi
 
 echo "== a killed master starts again with its state"
 kill9 master
