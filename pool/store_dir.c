@@ -64,6 +64,13 @@ struct identity {
 };
 static const char identity_magic[8] = "KVSTORE1";
 
+/* rc, the reason for which has been logged. */
+static int refused(struct pool_store *s, int rc)
+{
+	s->said = true;
+	return rc;
+}
+
 /* ---- sizes ---- */
 
 /*
@@ -103,7 +110,7 @@ static uint64_t largest_size(uint64_t bytes)
 	return bytes > 16 * MIB ? bytes - 16 * MIB : 0;
 }
 
-static int check_memory(const struct pool_store *s)
+static int check_memory(struct pool_store *s)
 {
 	char size[32], room[32], allows[32], most[32];
 	uint64_t limit, allowed, can;
@@ -127,12 +134,12 @@ static int check_memory(const struct pool_store *s)
 		   pool_format_size(s->headroom, room, sizeof(room)), source,
 		   pool_format_size(limit, allows, sizeof(allows)),
 		   pool_format_size(can, most, sizeof(most)));
-	return -EDOM;
+	return refused(s, -EDOM);
 }
 
 /* Is there room on a filesystem whose size is not ours to set? ours: bytes
  * there that already belong to the store. */
-static int check_room(const struct pool_store *s)
+static int check_room(struct pool_store *s)
 {
 	char size[32], room[32], has[32];
 	uint64_t total, bsize;
@@ -143,7 +150,7 @@ static int check_room(const struct pool_store *s)
 	if (st.f_blocks == 0) {
 		pool_error("store: %s has no size limit, so what is free in it "
 			   "cannot be known: mount it with size=", s->path);
-		return -EINVAL;
+		return refused(s, -EINVAL);
 	}
 	bsize = (uint64_t)st.f_bsize;
 	if (s->own)
@@ -158,7 +165,7 @@ static int check_room(const struct pool_store *s)
 		   pool_format_size(s->size, size, sizeof(size)),
 		   pool_format_size(s->headroom, room, sizeof(room)), s->path,
 		   pool_format_size(total, has, sizeof(has)));
-	return -ENOSPC;
+	return refused(s, -ENOSPC);
 }
 
 /* ---- what is there ---- */
@@ -285,7 +292,7 @@ int store_identity_write(struct pool_store *s, uint64_t id_end)
 
 		pool_error("store: %s/%s cannot be written: errno %d", s->path,
 			   STORE_ID_FILE, -rc);
-		return rc;
+		return refused(s, rc);
 	}
 	s->id_end = id_end;
 	return 0;
@@ -307,7 +314,7 @@ static int identity_read(struct pool_store *s)
 	    rec.sum != store_sum64(&rec, offsetof(struct identity, sum))) {
 		pool_error("store: %s/%s is damaged: remove it to have the "
 			   "store start empty", s->path, STORE_ID_FILE);
-		return -EBADMSG;
+		return refused(s, -EBADMSG);
 	}
 	memcpy(s->id, rec.id, sizeof(s->id));
 	s->id_end = rec.id_end;
@@ -325,7 +332,7 @@ static int identity_open(struct pool_store *s)
 			return -errno;
 		pool_error("store: %s is in use by another process; give each "
 			   "node a --store-dir of its own", s->path);
-		return -EBUSY;
+		return refused(s, -EBUSY);
 	}
 	return identity_read(s);
 }
@@ -381,7 +388,7 @@ static int mount_new(struct pool_store *s)
 		return 0;
 	}
 	pool_error("store: mounting a tmpfs at %s: errno %d", s->path, -rc);
-	return rc;
+	return refused(s, rc);
 }
 
 /* Give a tmpfs found here the size asked for. *ret_done: it has it. */
@@ -400,7 +407,7 @@ static int remount(struct pool_store *s, bool *ret_done)
 			   "(%s): use a larger --store-size, or empty it first",
 			   s->path, pool_format_size(used, has, sizeof(has)),
 			   pool_format_size(s->size, want, sizeof(want)));
-		return -ENOSPC;
+		return refused(s, -ENOSPC);
 	}
 	rc = mount_huge(s, MS_REMOUNT);
 	*ret_done = rc == 0;
@@ -408,7 +415,7 @@ static int remount(struct pool_store *s, bool *ret_done)
 		return 0;
 	pool_error("store: the tmpfs at %s cannot be given %s: errno %d",
 		   s->path, pool_format_size(s->size, want, sizeof(want)), -rc);
-	return rc;
+	return refused(s, rc);
 }
 
 /* Bytes that one write of HUGE_PROBE costs; 0 if it fails. */
@@ -467,7 +474,7 @@ static int choose_xattr(struct pool_store *s)
 	pool_error("store: %s takes no extended attributes (errno %d); it needs "
 		   "CAP_SYS_ADMIN, or user.* attributes: on tmpfs Linux 6.6",
 		   s->path, errno);
-	return -ENOTSUP;
+	return refused(s, -ENOTSUP);
 }
 
 /* ---- all of it ---- */
@@ -485,7 +492,7 @@ static int set_up(struct pool_store *s)
 		pool_error("store: %s is no store, but holds files that would "
 			   "be taken for objects and removed: give an empty "
 			   "directory", s->path);
-		return -ENOTEMPTY;
+		return refused(s, -ENOTEMPTY);
 	}
 	s->tmpfs = d.tmpfs;
 	if (!d.mount_root && d.empty)
@@ -544,7 +551,8 @@ int store_dir_open(struct pool_store *s, const char *dir)
 	if (rc == -EWOULDBLOCK)
 		rc = -EBUSY;
 err:
-	pool_error("store: %s cannot be used: %s", dir, strerror(-rc));
+	if (!s->said)
+		pool_error("store: %s cannot be used: %s", dir, strerror(-rc));
 	return rc;
 }
 

@@ -100,6 +100,7 @@ struct pool_store {
 	bool tmpfs;
 	bool huge;    /* large folios */
 	bool mounted; /* by this open: taken away again if open fails */
+	bool said;    /* why the open fails has been logged */
 	const char *xattr; /* constant: which name space works */
 	uint8_t id[16];
 	uint64_t next_id, id_end; /* ids below id_end are on record */

@@ -121,6 +121,10 @@ if "${user[@]}" test -x "$BIN/kvpoold"; then
 	stop user
 	refused 1 'choose a directory of your own with --run-dir' \
 		as_user --store-size 32M --run-dir "$tmp/nothing/there"
+	echo "== a store that is too large is refused in one line"
+	said=$(as_user --store-size 900T 2>&1) && fail "900T were taken"
+	[ "$(grep -c ' error ' <<<"$said")" = 1 ] || fail "it said: $said"
+	grep -q 'use a smaller --store-size\|use a --store-size of at most' <<<"$said" || fail "it said: $said"
 else
 	echo "   skipped: $BIN is closed to other users"
 fi
