@@ -51,14 +51,13 @@ static int set_log(const char *path)
 	return fd;
 }
 
-static int default_log(void)
+static int default_log(const char *name)
 {
 	char path[256];
 
 	if (mkdir(LOG_DIR, 0755) && errno != EEXIST)
 		return -errno;
-	snprintf(path, sizeof(path), LOG_DIR "/%s.log",
-		 program_invocation_short_name);
+	snprintf(path, sizeof(path), LOG_DIR "/%s.log", name);
 	return set_log(path);
 }
 
@@ -176,9 +175,9 @@ static void become_child(int ready_fd, int log_fd)
 	self.background = true;
 }
 
-int daemon_background_start(const char *log_file)
+int daemon_background_start(const char *log_file, const char *log_name)
 {
-	int log_fd = log_file ? set_log(log_file) : default_log();
+	int log_fd = log_file ? set_log(log_file) : default_log(log_name);
 	int pipe_fd[2], err;
 	off_t from;
 	pid_t child;

@@ -17,11 +17,11 @@
 #include <sys/types.h>
 
 /*
- * Go into the background. log_file NULL: /var/log/kvpool/<program>.log, or, if
+ * Go into the background. log_file NULL: /var/log/kvpool/<log_name>.log, or, if
  * that cannot be written, nowhere once the daemon is ready (said in a warning).
  * Returns in the child only: 0; or, without a child, -errno (printed).
  */
-int daemon_background_start(const char *log_file);
+int daemon_background_start(const char *log_file, const char *log_name);
 /* Stay in the foreground; log_file NULL: stderr. 0 or -errno (printed). */
 int daemon_foreground_start(const char *log_file);
 /* The program serves: let the waiting parent go. No-op in the foreground. */

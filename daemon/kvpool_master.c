@@ -289,7 +289,8 @@ int main(int argc, char **argv)
 		return 2;
 	pool_log_set_level((enum pool_log_level)conf.log_level);
 	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :
-			       daemon_background_start(conf.log_file);
+			       daemon_background_start(conf.log_file,
+						       "kvpool-master");
 	if (rc)
 		return 1;
 	make_state_dir();

@@ -179,7 +179,7 @@ static struct daemon_option options[] = {
 	  .value = &conf.log_file,
 	  .arg = "FILE",
 	  .help = "Where the log goes; in the background, if not given,\n"
-		  "/var/log/kvpool/kvpoold.log." },
+		  "/var/log/kvpool/kvpoold-NAME.log." },
 	{ .name = "log-level",
 	  .type = OPT_CHOICE,
 	  .value = &conf.log_level,
@@ -557,6 +557,7 @@ static int set_defaults(void)
 
 int main(int argc, char **argv)
 {
+	char log_name[sizeof("kvpoold-") + DAEMON_NAME_MAX];
 	int nops, rc;
 	char **ops;
 
@@ -576,7 +577,10 @@ int main(int argc, char **argv)
 	if (check_options() || set_defaults())
 		return 2;
 	pool_log_set_level((enum pool_log_level)conf.log_level);
-	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :
-			       daemon_background_start(conf.log_file);
+	/* Nodes of one machine do not write into each other's log. */
+	snprintf(log_name, sizeof(log_name), "kvpoold-%s", conf.name);
+	rc = conf.foreground ?
+		     daemon_foreground_start(conf.log_file) :
+		     daemon_background_start(conf.log_file, log_name);
 	return rc ? 1 : run();
 }

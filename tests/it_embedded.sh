@@ -15,14 +15,17 @@ free_port; admin[up]=127.0.0.1:$port
 served=()
 [ "$KVTEST_MODE" = passthrough ] || served=(--no-passthrough)
 helper=/sbin/mount.kvpool
+default_log=/var/log/kvpool/kvpoold-$name.log
 our_helper=
 
 up() {
 	kvpool up --mount "$mnt" --store-size 64M --name "$name" \
 		--master "$master" --listen "$peers" --admin "${admin[up]}" \
 		--store-dir "$tmp/up.store" --state-file "$tmp/up.state" \
-		--log-file "$tmp/up.log" "${served[@]}" "$@" ||
+		"${served[@]}" "$@" ||
 		fail "kvpool up: status $?"
+	[ -s "$default_log" ] || fail "no $default_log"
+	ln -sf "$default_log" "$tmp/up.log"	# for check_logs
 	up_pid=$(jq .pid "$mnt/.kvpool/status")
 	also_kill=("$up_pid")
 }
@@ -42,7 +45,7 @@ down() {
 
 remove_ours() {
 	[ -z "$our_helper" ] || rm -f "$helper"
-	rm -rf "/run/kvpool/$name" "/run/kvpool/$name-client"
+	rm -rf "/run/kvpool/$name" "/run/kvpool/$name-client" "$default_log"
 }
 trap 'status=$?; set +e; remove_ours; (exit $status); cleanup' EXIT
 
