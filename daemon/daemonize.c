@@ -1,7 +1,9 @@
 #include "daemon/daemonize.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #include "pool/base/parse.h"
 
 #define LOG_DIR "/var/log/kvpool"
-#define PID_DIR "/run/kvpool"
+#define PIDFILE_MAX 256
 #define REPORT_MAX 65536 /* bytes of a child's log shown by its parent */
 
 static struct {
@@ -239,7 +241,8 @@ void daemon_background_ready(void)
 
 /* ---- pid files ---- */
 
-int daemon_pidfile_path(const char *mount, char *buf, size_t cap)
+int daemon_pidfile_path(const char *run_dir, const char *mount, char *buf,
+			size_t cap)
 {
 	char name[256];
 	size_t n = 0;
@@ -257,41 +260,38 @@ int daemon_pidfile_path(const char *mount, char *buf, size_t cap)
 		else
 			name[n++] = *mount == '/' ? '-' : *mount;
 	}
-	len = snprintf(buf, cap, PID_DIR "/%.*s.pid", (int)n, name);
+	len = snprintf(buf, cap, "%s/%.*s.pid", run_dir, (int)n, name);
 	return len < 0 || (size_t)len >= cap ? -ENAMETOOLONG : 0;
 }
 
-int daemon_pidfile_write(const char *mount)
+int daemon_pidfile_write(const char *run_dir, const char *mount,
+			 const char *name)
 {
-	char path[512], text[32];
+	char path[PATH_MAX], text[PIDFILE_MAX];
 	int fd, len, err;
 
-	err = daemon_pidfile_path(mount, path, sizeof(path));
+	err = daemon_pidfile_path(run_dir, mount, path, sizeof(path));
 	if (err)
 		return err;
-	if (mkdir(PID_DIR, 0755) && errno != EEXIST)
-		return -errno;
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+		  0644);
 	if (fd < 0)
 		return -errno;
-	len = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+	len = snprintf(text, sizeof(text), "%d\n%s\n", (int)getpid(), name);
 	if (write(fd, text, (size_t)len) != len)
 		err = -EIO;
 	close(fd);
 	return err;
 }
 
-pid_t daemon_pidfile_read(const char *mount)
+/* The pid in a pid file, its name in `name` (PIDFILE_MAX bytes); or -errno. */
+static pid_t read_pidfile(int dirfd, const char *path, char *name)
 {
-	char path[512], text[32];
+	int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	char text[PIDFILE_MAX], *end;
 	uint64_t pid;
 	ssize_t n;
-	int fd, err;
 
-	err = daemon_pidfile_path(mount, path, sizeof(path));
-	if (err)
-		return err;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	n = read(fd, text, sizeof(text) - 1);
@@ -299,17 +299,49 @@ pid_t daemon_pidfile_read(const char *mount)
 	if (n <= 0)
 		return -EINVAL;
 	text[n] = '\0';
-	text[strcspn(text, "\n")] = '\0';
+	end = text + strcspn(text, "\n");
+	strcpy(name, *end ? end + 1 : "");
+	name[strcspn(name, "\n")] = '\0';
+	*end = '\0';
 	if (pool_parse_u64(text, 2, INT32_MAX, &pid))
 		return -EINVAL;
 	return (pid_t)pid;
 }
 
-void daemon_pidfile_remove(const char *mount)
+pid_t daemon_pidfile_read(const char *run_dir, const char *mount)
 {
-	char path[512];
+	char path[PATH_MAX], name[PIDFILE_MAX];
+	int err = daemon_pidfile_path(run_dir, mount, path, sizeof(path));
 
-	if (daemon_pidfile_path(mount, path, sizeof(path)) == 0 &&
-	    daemon_pidfile_read(mount) == getpid())
+	return err ? err : read_pidfile(AT_FDCWD, path, name);
+}
+
+void daemon_pidfile_remove(const char *run_dir, const char *mount)
+{
+	char path[PATH_MAX];
+
+	if (daemon_pidfile_path(run_dir, mount, path, sizeof(path)) == 0 &&
+	    daemon_pidfile_read(run_dir, mount) == getpid())
 		unlink(path);
+}
+
+void daemon_pidfile_sweep(const char *run_dir, const char *name)
+{
+	char of[PIDFILE_MAX];
+	DIR *dir = opendir(run_dir);
+	struct dirent *e;
+	pid_t pid;
+
+	while (dir && (e = readdir(dir))) {
+		const char *suffix = strrchr(e->d_name, '.');
+
+		if (!suffix || strcmp(suffix, ".pid") != 0)
+			continue;
+		pid = read_pidfile(dirfd(dir), e->d_name, of);
+		if (pid > 1 && strcmp(of, name) == 0 && kill(pid, 0) < 0 &&
+		    errno == ESRCH)
+			(void)unlinkat(dirfd(dir), e->d_name, 0);
+	}
+	if (dir)
+		closedir(dir);
 }

@@ -31,15 +31,21 @@ void daemon_log_reopen(void);
 
 /*
  * The pid file of the daemon that serves the mount at the absolute path
- * `mount`: /run/kvpool/<path, escaped as systemd does>.pid.
+ * `mount`: RUN_DIR/<path, escaped as systemd does>.pid. It has the pid and, on
+ * a line of its own, the daemon's name.
  */
 /* 0, or -ENAMETOOLONG. */
-int daemon_pidfile_path(const char *mount, char *buf, size_t cap);
+int daemon_pidfile_path(const char *run_dir, const char *mount, char *buf,
+			size_t cap);
 /* 0 or -errno; not logged: `kvpool down` also asks the mount itself. */
-int daemon_pidfile_write(const char *mount);
+int daemon_pidfile_write(const char *run_dir, const char *mount,
+			 const char *name);
 /* Removes it if it is this process's. */
-void daemon_pidfile_remove(const char *mount);
+void daemon_pidfile_remove(const char *run_dir, const char *mount);
 /* The pid in it, or -errno. The process need not exist any more. */
-pid_t daemon_pidfile_read(const char *mount);
+pid_t daemon_pidfile_read(const char *run_dir, const char *mount);
+/* Remove those of earlier daemons of this name that have ended: were they
+ * killed, they could not. */
+void daemon_pidfile_sweep(const char *run_dir, const char *name);
 
 #endif

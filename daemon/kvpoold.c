@@ -490,13 +490,14 @@ static int run(void)
 	(void)uv_queue_work(&p.base.loop, &first, no_work, no_work_done);
 	prefer_loop();
 	p.serving = true;
+	daemon_pidfile_sweep(conf.run_dir, conf.name);
 	if (p.mount)
-		(void)daemon_pidfile_write(p.mount);
+		(void)daemon_pidfile_write(conf.run_dir, p.mount, conf.name);
 	pool_info("kvpoold %s: %s, admin at %s:%u", kvpool_version(),
 		  conf.name, conf.admin.host, daemon_admin_port(p.admin));
 	rc = daemon_program_run(&p.base);
 	if (p.mount)
-		daemon_pidfile_remove(p.mount);
+		daemon_pidfile_remove(conf.run_dir, p.mount);
 	free(p.mount);
 	return rc;
 }

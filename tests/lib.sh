@@ -366,6 +366,8 @@ cleanup() {
 	for name in "${!args_of[@]}"; do
 		rm -rf --one-file-system "/run/kvpool/${name:?}.$$"
 	done
+	# Of killed daemons; a mount's path with - for /.
+	rm -f "/run/kvpool/tmp-${tmp##*/}-"*.pid
 	rm -rf --one-file-system "$tmp"
 	exit $status
 }

@@ -1,9 +1,11 @@
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -156,15 +158,63 @@ static void pid_files_are_named_after_the_mount_without_ambiguity(void **state)
 	char a[512], b[512], long_path[400];
 
 	(void)state;
-	assert_int_equal(daemon_pidfile_path("/mnt/kvpool", a, sizeof(a)), 0);
-	assert_string_equal(a, "/run/kvpool/mnt-kvpool.pid");
-	assert_int_equal(daemon_pidfile_path("/mnt//kvpool/", b, sizeof(b)), 0);
+	assert_int_equal(daemon_pidfile_path("/run/x", "/mnt/kvpool", a,
+					     sizeof(a)), 0);
+	assert_string_equal(a, "/run/x/mnt-kvpool.pid");
+	assert_int_equal(daemon_pidfile_path("/run/x", "/mnt//kvpool/", b,
+					     sizeof(b)), 0);
 	assert_string_equal(a, b);
-	assert_int_equal(daemon_pidfile_path("/mnt-kvpool", b, sizeof(b)), 0);
-	assert_string_equal(b, "/run/kvpool/mnt\\x2dkvpool.pid");
+	assert_int_equal(daemon_pidfile_path("/run/x", "/mnt-kvpool", b,
+					     sizeof(b)), 0);
+	assert_string_equal(b, "/run/x/mnt\\x2dkvpool.pid");
 	memset(long_path, 'a', sizeof(long_path) - 1);
 	long_path[sizeof(long_path) - 1] = '\0';
-	assert_int_equal(daemon_pidfile_path(long_path, b, sizeof(b)), -36);
+	assert_int_equal(daemon_pidfile_path("/run/x", long_path, b,
+					     sizeof(b)), -36);
+}
+
+/* A pid that nobody has: of a child that has been waited for. */
+static pid_t ended_pid(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	waitpid(pid, NULL, 0);
+	return pid;
+}
+
+static void leave_pidfile(const char *dir, const char *mount, pid_t pid,
+			  const char *name)
+{
+	char path[512];
+	FILE *f;
+
+	assert_int_equal(daemon_pidfile_path(dir, mount, path, sizeof(path)), 0);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fprintf(f, "%d\n%s\n", (int)pid, name);
+	fclose(f);
+}
+
+static void pid_files_of_ended_daemons_of_the_same_name_are_swept(void **state)
+{
+	char dir[] = "/tmp/cmd_test.XXXXXX";
+	pid_t gone = ended_pid();
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(daemon_pidfile_write(dir, "/mine", "a"), 0);
+	assert_int_equal(daemon_pidfile_read(dir, "/mine"), getpid());
+	leave_pidfile(dir, "/ended", gone, "a");
+	leave_pidfile(dir, "/others", gone, "b");
+	daemon_pidfile_sweep(dir, "a");
+	assert_int_equal(daemon_pidfile_read(dir, "/mine"), getpid());
+	assert_int_equal(daemon_pidfile_read(dir, "/ended"), -ENOENT);
+	assert_int_equal(daemon_pidfile_read(dir, "/others"), gone);
+	daemon_pidfile_sweep(dir, "b");
+	daemon_pidfile_remove(dir, "/mine");
+	assert_int_equal(rmdir(dir), 0);
 }
 
 static void the_default_store_is_a_fraction_of_the_memory(void **state)
@@ -192,6 +242,7 @@ int main(void)
 		T(a_mount_is_found_by_its_point_and_type),
 		T(a_mount_point_is_named_absolutely_though_it_cannot_be_entered),
 		T(pid_files_are_named_after_the_mount_without_ambiguity),
+		T(pid_files_of_ended_daemons_of_the_same_name_are_swept),
 		T(the_default_store_is_a_fraction_of_the_memory),
 	};
 

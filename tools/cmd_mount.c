@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/daemonize.h"
+#include "daemon/run_dir.h"
 #include "tools/cmd.h"
 
 #define DAEMON_COMM "kvpoold"
@@ -129,9 +130,22 @@ static pid_t status_pid(const char *path)
 	return pid;
 }
 
+/* What its pid file says, where kvpoold of this user and environment has it. */
+static pid_t pidfile_pid(const char *path)
+{
+	const char *given = getenv("KVPOOL_RUN_DIR");
+	char run_dir[PATH_MAX];
+
+	if (given && given[0])
+		return daemon_pidfile_read(given, path);
+	if (daemon_run_dir_default(run_dir, sizeof(run_dir)))
+		return -ENAMETOOLONG;
+	return daemon_pidfile_read(run_dir, path);
+}
+
 pid_t cmd_mount_pid(const char *path)
 {
-	pid_t pid = daemon_pidfile_read(path);
+	pid_t pid = pidfile_pid(path);
 
 	if (pid > 1 && is_daemon(pid))
 		return pid;
