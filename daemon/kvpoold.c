@@ -2,8 +2,9 @@
  * kvpoold: options, the loop, signals, the admin pages. What a node does is in
  * pool/node.h, the mount in fs/session.h.
  *
- * Start: options -> background -> (embedded: master) -> node -> mount -> admin
- *        -> ready.
+ * Start: options -> background -> admin (the address alone: the loop does not
+ *        run yet) -> (embedded: master) -> node -> mount -> ready. What fails
+ *        last may be mounted last: a failed start leaves no mount behind.
  * SIGTERM or SIGINT, or the mount taken away: admin closes, the mount, the node
  * (which publishes what is pending), the embedded master; the loop ends when
  * no handle is left, and the program with 0.
@@ -478,14 +479,19 @@ static int run(void)
 	static uv_work_t first;
 
 	raise_nofile();
-	/* After a failure the process ends, and what is open with it. */
+	/* After a failure the process ends, and what is open with it, but for
+	 * the store's tmpfs. */
 	if (daemon_program_open(&p.base, stop) ||
 	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)) ||
 	    daemon_run_dir_make(conf.run_dir, conf.name, p.dir,
 				sizeof(p.dir)) ||
-	    absolute_mount(&p) || start_master(&p) || start_node(&p) ||
-	    start_mount(&p) || start_admin(&p))
+	    absolute_mount(&p) || start_admin(&p) || start_master(&p) ||
+	    start_node(&p))
 		return 1;
+	if (start_mount(&p)) {
+		pool_node_undo(p.node);
+		return 1;
+	}
 	/* libuv makes its workers with the first work. */
 	(void)uv_queue_work(&p.base.loop, &first, no_work, no_work_done);
 	prefer_loop();

@@ -567,7 +567,14 @@ int pool_node_open(const struct pool_node_opts *opts,
 err_free:
 	/* Start-up failed: the process is about to exit with the message that
 	 * the failing part logged. */
+	pool_node_undo(n);
 	return err;
+}
+
+void pool_node_undo(struct pool_node *n)
+{
+	if (n->store)
+		pool_store_undo(n->store);
 }
 
 void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,

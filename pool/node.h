@@ -215,6 +215,9 @@ int pool_node_open(const struct pool_node_opts *opts,
 		   struct pool_node **ret_node);
 void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
 		       void *arg, const char *data_mode);
+/* Instead of pool_node_close where the start of something else has failed and
+ * the process is about to end: the store's tmpfs goes if it was made now. */
+void pool_node_undo(struct pool_node *n);
 /*
  * Stop: publishes what is pending (at most timeout_ms), leaves the master,
  * closes everything; closed(arg) when nothing is left on the loop.

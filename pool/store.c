@@ -271,6 +271,11 @@ err:
 	return rc;
 }
 
+void pool_store_undo(struct pool_store *s)
+{
+	store_dir_close(s, s->mounted);
+}
+
 /* ---- close ---- */
 
 static void handle_closed(uv_handle_t *h)

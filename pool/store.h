@@ -71,6 +71,13 @@ int pool_store_open(const struct pool_store_opts *opts,
 void pool_store_close(struct pool_store *s, bool unmount,
 		      void (*closed)(void *arg), void *arg);
 
+/*
+ * What a start that fails after pool_store_open must not leave behind: if that
+ * call mounted the tmpfs, take it away again (nothing was put into it yet).
+ * Before the loop has run; the process is about to end.
+ */
+void pool_store_undo(struct pool_store *s);
+
 /* 16 random bytes kept in the directory: the node's identity across restarts.*/
 const uint8_t *pool_store_id(const struct pool_store *s);
 

@@ -50,6 +50,30 @@ remove_ours() {
 trap 'status=$?; set +e; remove_ours; (exit $status); cleanup' EXIT
 
 mkdir "$mnt"
+echo "== a start that fails leaves no mount and no tmpfs behind"
+fails() { # REGEX OPTION...: status 1, saying so
+	local regex=$1 status=0
+	shift
+	kvpoold --foreground --embedded --name "$name" --mount "$mnt" \
+		--store-size 64M --store-dir "$tmp/fails.store" \
+		--state-file "$tmp/fails.state" --master "$master" \
+		--listen "$peers" --admin "${admin[up]}" "${served[@]}" "$@" \
+		>"$tmp/fails" 2>&1 || status=$?
+	[ $status = 1 ] || fail "status $status: $(cat "$tmp/fails")"
+	grep -qE "$regex" "$tmp/fails" || fail "it said: $(cat "$tmp/fails")"
+	! grep -q ' info mounted ' "$tmp/fails" || fail "it said: $(cat "$tmp/fails")"
+	! grep -qF " $tmp/" /proc/self/mountinfo ||
+		fail "mounted after '$regex': $(grep -F " $tmp/" /proc/self/mountinfo)"
+	ls "$mnt" >/dev/null
+}
+start_master
+fails 'admin address.*in use' --admin "${admin[master]}"
+fails 'in use' --listen "${listen[master]}"
+fails 'in use' --master "${listen[master]}"
+: >"$tmp/file"
+fails 'not a directory that can be mounted on' --mount "$tmp/file"
+stop master
+
 echo "== up: mounted when it returns, and serving"
 up
 mountpoint -q "$mnt" || fail "not mounted"
