@@ -213,19 +213,45 @@ static void start_timers(struct pool_store *s)
 		       STORE_READY_TICK_MS);
 }
 
+/* "; removed: 14 unsealed, 1 damaged", or nothing. */
+static void format_removed(const struct pool_store *s, char *buf, size_t cap)
+{
+	const struct {
+		const struct pool_counter *c;
+		const char *why;
+	} table[] = {
+		{ &s->n.gone_unsealed, "unsealed" },
+		{ &s->n.gone_truncated, "truncated" },
+		{ &s->n.gone_damaged, "damaged" },
+		{ &s->n.gone_refused, "refused" },
+	};
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		uint64_t n = pool_counter_value(table[i].c);
+
+		if (n > 0 && len < cap)
+			len += (size_t)snprintf(
+				buf + len, cap - len, "%s %" PRIu64 " %s",
+				len ? "," : "; removed:", n, table[i].why);
+	}
+}
+
 static void log_opened(const struct pool_store *s, uint64_t took_ms)
 {
-	char size[32], room[32];
+	char size[32], room[32], removed[160];
 
+	format_removed(s, removed, sizeof(removed));
 	pool_info("store: %s: %s%s, size %s and %s of headroom, %" PRIu64
-		  " objects found in %" PRIu64 " ms",
+		  " objects found in %" PRIu64 " ms%s",
 		  s->path, s->tmpfs ? "tmpfs" : "no tmpfs",
 		  s->own ? (s->huge ? " of its own, large folios" :
 				      " of its own, small pages") :
 			   ", a directory among others",
 		  pool_format_size(s->size, size, sizeof(size)),
 		  pool_format_size(s->headroom, room, sizeof(room)),
-		  pool_counter_value(&s->n.found), took_ms);
+		  pool_counter_value(&s->n.found), took_ms, removed);
 }
 
 int pool_store_open(const struct pool_store_opts *opts,
