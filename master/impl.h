@@ -7,7 +7,10 @@
  *   ops.c        OPS: what nodes ask to be changed
  *   inventory.c  INVENTORY: what nodes hold, after a (re)join
  *   pump.c       FEED, FEED_ACK, SYNC: telling the mounts
- *   repair.c     EVICT, REPLICATE, HELD: copies made and given up
+ *   repair.c     REPLICATE, HELD: copies made
+ *   evict.c      EVICT, surplus: copies given up
+ *   drain.c      a node emptied before it is switched off
+ *   heat.c       extra copies of what is read much
  *   patrol.c     walks over the map in slices: holders that no longer stand,
  *                rules that changed; rewriting the state file
  *   meta.c       validation and encoding of Meta
@@ -31,6 +34,7 @@
 #include "master/place.h"
 #include "master/server.h"
 #include "master/state.h"
+#include "master/throttle.h"
 #include "pool/conn.h"
 #include "pool/kvpool.pb-c.h"
 
@@ -85,8 +89,13 @@ enum master_counter {
 	MC_EVICT_GRANTED,
 	MC_EVICT_LAST,
 	MC_EVICT_REFUSED,
+	MC_SURPLUS,
 	MC_MOVES,
 	MC_REPLICATIONS,
+	MC_REPAIR_BYTES,
+	MC_EXTRAS,
+	MC_EXTRAS_REFUSED,
+	MC_EXTRAS_COLD,
 	MC_COPIES_FAILED,
 	MC_COPIES_GIVEN_UP,
 	MC_WAITS,
@@ -106,20 +115,29 @@ struct master_stats {
 	struct pool_hist sync;
 	struct pool_gauge keys, dirs, bytes, tombs, nodes, nodes_alive,
 		capacity, used, evictable, sessions, subscribers, needs, unmet,
-		soft, hard, ready, epoch, state_bytes, feed_seq, uptime;
+		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
+		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
+		repair_limit, repair_eta, draining;
 };
 
+#define MASTER_URGENCIES 10u /* queues; their order is said in repair.c */
+
 struct master_repair {
-	struct pool_list waiting;  /* struct master_need, oldest first */
-	struct pool_list ordered;  /* under way, oldest first */
-	unsigned int nwaiting, nordered;
+	/* struct master_need, oldest first */
+	struct pool_list waiting[MASTER_URGENCIES];
+	struct pool_list later;	  /* failed, and not due yet */
+	struct pool_list ordered; /* under way */
+	unsigned int nwaiting, nordered; /* waiting has those of later, too */
 	bool unmet; /* copies are wanted that no store has room for */
+	struct master_throttle throttle;
+	uint64_t bytes_left; /* of copies that repair wants, or has ordered */
 };
 
 struct master_patrol {
 	struct master_cursor cursor;
 	bool active, again;
 	uint64_t goal;	  /* sequence at which it ends */
+	uint64_t begun_ms;
 	uint64_t next_ms; /* when the next one begins by itself */
 };
 
@@ -190,6 +208,7 @@ void master_keep_rmdir(struct master *m, const char *path, size_t len);
 void master_keep_tomb(struct master *m, const char *path, size_t len,
 		      uint64_t gen, uint64_t wall_ns);
 void master_keep_member(struct master *m, const struct master_member *mb);
+void master_keep_drain(struct master *m, const struct master_member *mb);
 
 /* ---- session.c ---- */
 
@@ -224,6 +243,8 @@ void master_on_sync(struct master_session *s, uint64_t req,
 		    const Kvpool__Sync *msg);
 void master_on_evict(struct master_session *s, const Kvpool__Evict *msg);
 void master_on_held(struct master_session *s, const Kvpool__Held *msg);
+/* What a HEARTBEAT says of objects that are hot or cold. */
+void master_on_heat(struct master_session *s, const Kvpool__Heartbeat *msg);
 
 /* ---- pump.c ---- */
 
@@ -240,41 +261,80 @@ void master_check_acks(struct master *m, uint64_t now_ms);
 
 /* A copy of file on target is wanted, or on its way. */
 struct master_need {
-	struct pool_list link; /* repair.waiting or .ordered */
+	struct pool_list link; /* repair.waiting, .later or .ordered */
 	struct master_file *file;
-	uint64_t due_ms;       /* waiting: not before; ordered: given up then */
-	uint64_t bytes;	       /* promised to target */
+	uint64_t due_ms;       /* later: not before; ordered: given up then */
+	uint64_t bytes;	       /* its size; ordered: promised to target */
 	uint16_t target;       /* ordered: index */
 	uint16_t from;	       /* a move: who wants to drop it; or NOBODY */
 	uint16_t avoid;	       /* where it failed last, or NOBODY */
 	uint8_t tries;
+	uint8_t urgency;
 	bool ordered;
+	bool extra;   /* not to be counted */
+	bool tallied; /* in repair.bytes_left */
 };
 
-void master_repair_init(struct master_repair *r);
+struct master_want {
+	unsigned int left, wanted; /* copies */
+	bool put; /* it was published just now: not throttled */
+};
+
+void master_repair_init(struct master_repair *r, uint64_t rate,
+			unsigned int copies_max);
 void master_repair_fini(struct master *m);
-/* A copy of f is wanted by its rules. No-op if one is on its way. */
-void master_repair_want(struct master *m, struct master_file *f);
-/* Forget about f's copy (before it is removed or rewritten). */
+/* A copy of f is wanted by its rules. If one is on its way already, only its
+ * urgency changes. */
+void master_repair_want(struct master *m, struct master_file *f,
+			const struct master_want *want);
+/* No further copy is wanted by the rules. */
+void master_repair_satisfied(struct master *m, struct master_file *f);
+/* Forget about f's copy, whatever for (before it is removed or rewritten). */
 void master_repair_cancel(struct master *m, struct master_file *f);
 /* f's attributes have changed: stores without a mount, which have no feed, are
  * told (`except` may be NULL), because they bring them back after a restart of
  * the master. */
 void master_repair_tell_attrs(struct master *m, struct master_file *f,
 			      const struct master_member *except);
+/* Copy f to `to` so that `from` may drop it; nothing if one is on its way. */
+void master_repair_move(struct master *m, struct master_file *f, uint16_t from,
+			struct master_member *to);
+/* Order an extra copy of f. false: not now, or nobody has room. */
+bool master_repair_extra(struct master *m, struct master_file *f);
 /* Order what is due, within the bounds. */
 void master_repair_run(struct master *m, uint64_t now_ms);
+/* Until repair is done at its present speed; -1: unknown. */
+int64_t master_repair_seconds_left(const struct master_repair *r);
+
+/* ---- evict.c ---- */
+
+/* Copies beyond `wanted` become cache of their nodes. Did any? */
+bool master_give_up_surplus(struct master *m, struct master_file *f,
+			    unsigned int wanted);
+
+/* ---- drain.c ---- */
+
+/* A patrol begins, has reviewed f, has been over the whole map. */
+void master_drain_pass_begin(struct master *m);
+void master_drain_pass(struct master *m, const struct master_file *f);
+void master_drain_pass_end(struct master *m);
+/* f has been reviewed, by whomever. */
+void master_drain_reviewed(struct master *m, const struct master_file *f);
+/* Does anything remain to be moved (that has room)? */
+bool master_drain_busy(const struct master *m);
 
 /* ---- patrol.c ---- */
 
 enum master_reviewed { MASTER_KEPT, MASTER_GONE };
 /*
  * Bring f in line with its holders and rules: holders that do not stand go,
- * copies that are wanted are asked for, copies on clients stop counting. The
- * feed is told if something changed. MASTER_GONE: nobody held it any more, f
+ * copies that are wanted are asked for, surplus ones and those on clients stop
+ * counting. The feed is told if something changed. MASTER_GONE: nobody held it any more, f
  * is freed.
  */
 enum master_reviewed master_review(struct master *m, struct master_file *f);
+/* The same for what was published just now: its copies are not throttled. */
+void master_review_put(struct master *m, struct master_file *f);
 void master_patrol_start(struct master *m);
 /* One slice; false: nothing left to do. */
 bool master_patrol_slice(struct master *m);

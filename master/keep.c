@@ -78,6 +78,15 @@ static int load_member(struct master *m, const struct master_record *r)
 	return 0;
 }
 
+static int load_drain(struct master *m, const struct master_record *r)
+{
+	struct master_member *mb = master_members_find(&m->members, r->id);
+
+	if (mb)
+		master_member_drain(&m->members, mb, r->u64 != 0);
+	return 0;
+}
+
 int master_load_record(void *arg, const struct master_record *r)
 {
 	struct master *m = arg;
@@ -95,6 +104,8 @@ int master_load_record(void *arg, const struct master_record *r)
 		return 0;
 	case MASTER_REC_MEMBER:
 		return load_member(m, r);
+	case MASTER_REC_DRAIN:
+		return load_drain(m, r);
 	case MASTER_REC_DIR:
 		return load_dir(m, meta);
 	case MASTER_REC_RMDIR:
@@ -163,6 +174,15 @@ void master_keep_member(struct master *m, const struct master_member *mb)
 				   .id = mb->id,
 				   .name = mb->name,
 				   .u64 = mb->left_wall_ns };
+
+	master_keep(m, &r);
+}
+
+void master_keep_drain(struct master *m, const struct master_member *mb)
+{
+	struct master_record r = { .type = MASTER_REC_DRAIN,
+				   .id = mb->id,
+				   .u64 = mb->drain.on };
 
 	master_keep(m, &r);
 }

@@ -255,6 +255,7 @@ static void on_add(struct pool_entry *e, void *arg)
 		f->pin = POOL_PIN_NONE;
 		m->nfiles++;
 		m->pinned[POOL_PIN_NONE]++;
+		m->endangered[MASTER_SAFE]++;
 	}
 	if (g)
 		drop_grave(m, g, false);
@@ -331,6 +332,14 @@ void master_file_set_pin(struct master_map *m, struct master_file *f,
 	m->pinned[pin]++;
 }
 
+void master_file_set_danger(struct master_map *m, struct master_file *f,
+			    unsigned int danger)
+{
+	m->endangered[f->danger]--;
+	f->danger = (uint8_t)danger;
+	m->endangered[danger]++;
+}
+
 int master_map_remove_file(struct master_map *m, struct master_file *f,
 			   uint64_t tomb_gen, uint64_t wall_ns)
 {
@@ -349,6 +358,7 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->nfiles--;
 	m->bytes -= f->size;
 	m->pinned[f->pin]--;
+	m->endangered[f->danger]--;
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
 	g->left_gen = f->gen;

@@ -32,9 +32,11 @@
 #define MASTER_HOLDERS_INLINE 4
 
 /* A holder: node index and the phase in which it was confirmed
- * (master/members.h). */
-typedef uint16_t master_holder; /* index << 4 | phase */
+ * (master/members.h). An extra one is cache: named to readers while the object
+ * is hot, and never counted as a copy. */
+typedef uint16_t master_holder; /* extra << 15 | index << 4 | phase */
 #define MASTER_PHASES 16u
+#define MASTER_HOLDER_EXTRA 0x8000u
 static inline master_holder master_holder_make(unsigned int index,
 					       unsigned int phase)
 {
@@ -42,7 +44,11 @@ static inline master_holder master_holder_make(unsigned int index,
 }
 static inline unsigned int master_holder_index(master_holder h)
 {
-	return (unsigned int)h >> 4;
+	return (h & ~MASTER_HOLDER_EXTRA) >> 4;
+}
+static inline bool master_holder_extra(master_holder h)
+{
+	return h & MASTER_HOLDER_EXTRA;
 }
 static inline unsigned int master_holder_phase(master_holder h)
 {
@@ -50,6 +56,10 @@ static inline unsigned int master_holder_phase(master_holder h)
 }
 
 struct master_need; /* master/repair.h */
+
+/* Files that have fewer copies than their rules want, by copies left. */
+#define MASTER_SAFE 0u
+#define MASTER_DANGERS 5u /* safe; 0, 1, 2, 3 or more copies are left */
 
 /* What few names have. */
 struct master_extra {
@@ -78,6 +88,7 @@ struct master_file {
 	uint8_t pin;	     /* enum pool_pin as last counted in map.pinned */
 	uint8_t had_older;   /* older generations may exist somewhere */
 	uint8_t was_dir;     /* not long ago: mirrors may still think so */
+	uint8_t danger;	     /* as last counted in map.endangered */
 };
 
 struct master_dir {
@@ -112,6 +123,7 @@ struct master_map {
 	struct pool_list tombs, ghosts;
 	uint64_t ntombs, nghosts, nfiles, ndirs, bytes;
 	uint64_t pinned[POOL_PIN_HARD + 1]; /* files by effective pin */
+	uint64_t endangered[MASTER_DANGERS];
 	/* bounds */
 	uint64_t tombs_max, ghosts_max;
 	/* the newest tombstone that was forgotten: 0 if none was */
@@ -181,6 +193,9 @@ void master_file_set_size(struct master_map *m, struct master_file *f,
 /* Count the file under another effective pin. */
 void master_file_set_pin(struct master_map *m, struct master_file *f,
 			 enum pool_pin pin);
+/* Count the file as in this danger. */
+void master_file_set_danger(struct master_map *m, struct master_file *f,
+			    unsigned int danger);
 
 /*
  * The file is gone. tomb_gen != 0: leaves a tombstone of that generation;
@@ -218,9 +233,11 @@ master_file_holders(const struct master_file *f)
 }
 /* Position in master_file_holders, or -1. */
 int master_file_find_holder(const struct master_file *f, unsigned int index);
+/* How many of the holders are extra ones. */
+unsigned int master_file_extras(const struct master_file *f);
 /*
  * Note a holder, or that it is confirmed in this phase. 1: it is new, 0: it was
- * known, -ENOSPC (counted), -ENOMEM.
+ * known (one that counts stays so), -ENOSPC (counted), -ENOMEM.
  */
 int master_file_add_holder(struct master_map *m, struct master_file *f,
 			   master_holder h);

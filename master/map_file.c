@@ -25,6 +25,15 @@ int master_file_find_holder(const struct master_file *f, unsigned int index)
 	return -1;
 }
 
+unsigned int master_file_extras(const struct master_file *f)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < f->nholders; i++)
+		n += master_holder_extra(master_file_holders(f)[i]);
+	return n;
+}
+
 static int grow_holders(struct master_file *f)
 {
 	unsigned int cap = f->holders_cap ? f->holders_cap * 2u :
@@ -52,6 +61,8 @@ int master_file_add_holder(struct master_map *m, struct master_file *f,
 	int err;
 
 	if (pos >= 0) {
+		if (!master_holder_extra(holders(f)[pos]))
+			h &= (master_holder)~MASTER_HOLDER_EXTRA;
 		holders(f)[pos] = h;
 		return 0;
 	}

@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "master/place.h"
+#include "pool/base/clock.h"
+
+#define SENT_TOLD_MS 10000 /* mounts are told of bytes sent so often */
 
 void master_members_init(struct master_members *ms)
 {
@@ -21,7 +24,7 @@ void master_members_fini(struct master_members *ms)
 	ms->n = 0;
 }
 
-static void changed(struct master_members *ms, struct master_member *mb)
+void master_member_changed(struct master_members *ms, struct master_member *mb)
 {
 	mb->changed = ++ms->changes;
 }
@@ -47,7 +50,7 @@ static struct master_member *reusable(const struct master_members *ms)
 		struct master_member *mb = ms->by_index[i];
 
 		if (!mb->gone || mb->unswept || mb->expected || mb->coming ||
-		    mb->leaving)
+		    mb->leaving || mb->drain.on)
 			continue;
 		if (!best || mb->left_wall_ns < best->left_wall_ns)
 			best = mb;
@@ -85,7 +88,7 @@ int master_members_make(struct master_members *ms,
 	}
 	memcpy(mb->id, id, POOL_ID_SIZE);
 	mb->gone = true;
-	changed(ms, mb);
+	master_member_changed(ms, mb);
 	*ret = mb;
 	return 0;
 }
@@ -121,7 +124,21 @@ static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
 	mb->used = info->used;
 	mb->evictable = info->evictable;
 	mb->objects = info->objects;
+	mb->sent_bytes = info->sent_bytes;
 	master_place_accepting(mb);
+}
+
+/* Bytes sent change with each heartbeat while there are readers; the others
+ * are told now and then. */
+static bool tell_sent(struct master_member *mb, uint64_t sent_bytes)
+{
+	uint64_t now_ms = pool_now_ms();
+
+	if (mb->sent_bytes == sent_bytes ||
+	    now_ms - mb->sent_told_ms < SENT_TOLD_MS)
+		return false;
+	mb->sent_told_ms = now_ms;
+	return true;
 }
 
 void master_member_describe(struct master_members *ms,
@@ -136,17 +153,46 @@ void master_member_describe(struct master_members *ms,
 	mb->is_store = info->is_store;
 	mb->is_mount = info->is_mount;
 	set_figures(mb, info);
-	changed(ms, mb);
+	master_member_changed(ms, mb);
 }
 
 void master_member_figures(struct master_members *ms, struct master_member *mb,
 			   const Kvpool__NodeInfo *info)
 {
-	if (mb->capacity == info->capacity && mb->used == info->used &&
-	    mb->evictable == info->evictable && mb->objects == info->objects)
-		return;
+	bool same = mb->capacity == info->capacity && mb->used == info->used &&
+		    mb->evictable == info->evictable &&
+		    mb->objects == info->objects &&
+		    !tell_sent(mb, info->sent_bytes);
+
 	set_figures(mb, info);
-	changed(ms, mb);
+	if (!same)
+		master_member_changed(ms, mb);
+}
+
+void master_member_drain(struct master_members *ms, struct master_member *mb,
+			 bool on)
+{
+	if (mb->drain.on == on)
+		return;
+	memset(&mb->drain, 0, sizeof(mb->drain));
+	mb->drain.on = on;
+	ms->ndraining += on ? 1 : -1u;
+	master_member_changed(ms, mb);
+}
+
+unsigned int master_member_drained(const struct master_member *mb)
+{
+	const struct master_drain *d = &mb->drain;
+	uint64_t percent;
+
+	if (!d->known)
+		return 0;
+	if (!d->keys)
+		return 100;
+	if (!d->total_bytes)
+		return 0;
+	percent = (d->total_bytes - d->bytes) * 100 / d->total_bytes;
+	return percent > 99 ? 99 : (unsigned int)percent;
 }
 
 int master_member_join(struct master_members *ms, struct master_member *mb,
@@ -161,7 +207,8 @@ int master_member_join(struct master_members *ms, struct master_member *mb,
 	mb->heard_ms = now_ms;
 	mb->gone = false;
 	mb->inventoried = false;
-	changed(ms, mb);
+	mb->drain.known = mb->drain.counting = false;
+	master_member_changed(ms, mb);
 	return 0;
 }
 
@@ -170,7 +217,7 @@ void master_member_away(struct master_members *ms, struct master_member *mb,
 {
 	mb->session = NULL;
 	mb->away_ms = now_ms;
-	changed(ms, mb);
+	master_member_changed(ms, mb);
 }
 
 void master_member_gone(struct master_members *ms, struct master_member *mb,
@@ -183,7 +230,7 @@ void master_member_gone(struct master_members *ms, struct master_member *mb,
 	mb->sweeping = false;
 	if (!mb->unswept)
 		mb->unswept = 1;
-	changed(ms, mb);
+	master_member_changed(ms, mb);
 }
 
 void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret)
@@ -204,6 +251,9 @@ void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret)
 	ret->used = mb->used;
 	ret->evictable = mb->evictable;
 	ret->objects = mb->objects;
+	ret->sent_bytes = mb->sent_bytes;
+	ret->draining = mb->drain.on;
+	ret->drained_percent = mb->drain.on ? master_member_drained(mb) : 0;
 }
 
 void master_members_sweep_begin(struct master_members *ms)

@@ -31,6 +31,22 @@
 
 struct master_session;
 
+/*
+ * A node being emptied, before it is switched off (master/drain.c). What it
+ * alone holds is counted by each patrol; in between, the figures are those of
+ * the last one.
+ */
+struct master_drain {
+	bool on;
+	bool counting; /* the patrol under way sees all that it holds */
+	bool came;     /* something it holds changed meanwhile */
+	bool known;    /* a patrol has counted since it began, or (re)joined */
+	uint64_t total_bytes; /* the most there was to move */
+	uint64_t keys, bytes; /* left to move */
+	uint64_t stuck_keys, stuck_bytes; /* of these: nobody has room */
+	uint64_t pass_keys, pass_bytes, pass_stuck_keys, pass_stuck_bytes;
+};
+
 struct master_member {
 	uint8_t id[POOL_ID_SIZE];
 	uint16_t index;
@@ -57,12 +73,16 @@ struct master_member {
 	uint64_t promised; /* bytes, as `used` does not know them */
 	unsigned int coming, leaving;
 	uint64_t leaving_bytes;
+	uint64_t sent_bytes;   /* to peers, since its start */
+	uint64_t sent_told_ms; /* when the mounts were told of that last */
+	struct master_drain drain;
 };
 
 struct master_members {
 	struct master_member *by_index[MASTER_NODES_MAX]; /* owns */
 	unsigned int n;	  /* all below are in use or NULL */
 	uint64_t changes; /* grows with each change of a member */
+	unsigned int ndraining;
 };
 
 void master_members_init(struct master_members *ms);
@@ -108,6 +128,14 @@ void master_member_away(struct master_members *ms, struct master_member *mb,
 /* left_wall_ns: since when it may have missed what was told. */
 void master_member_gone(struct master_members *ms, struct master_member *mb,
 			uint64_t left_wall_ns);
+/* The mounts are to be told of it. */
+void master_member_changed(struct master_members *ms,
+			   struct master_member *mb);
+/* Begin or give up emptying it. */
+void master_member_drain(struct master_members *ms, struct master_member *mb,
+			 bool on);
+/* How much of it has been moved; 100: it may be switched off. */
+unsigned int master_member_drained(const struct master_member *mb);
 /* For the feed and for REPLICATE: borrows from mb. */
 void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret);
 

@@ -111,8 +111,7 @@ static int op_publish(struct op *op)
 	}
 	master_map_touch_file(&op->m->map, f);
 	op->result->gen = f->gen;
-	/* The sender holds it, so it stays. */
-	master_review(op->m, f);
+	master_review_put(op->m, f);
 	result_seq(op, &f->item);
 	return 0;
 }

@@ -19,13 +19,30 @@ static json_t *text0(const char *s)
 	return pool_pages_text(s, strlen(s));
 }
 
+/* Figures of keys that have fewer copies than wanted, by copies left. */
+static json_t *repair_json(const struct master *m)
+{
+	const struct master_repair *r = &m->repair;
+	const uint64_t *e = m->map.endangered;
+
+	return json_pack(
+		"{so so so so so si so so so sI si}", "endangered",
+		u64(e[1] + e[2] + e[3] + e[4]), "left_0", u64(e[1]), "left_1",
+		u64(e[2]), "left_2", u64(e[3]), "left_3_or_more", u64(e[4]),
+		"copies_under_way", (int)r->throttle.copies, "bytes_left",
+		u64(r->bytes_left), "bytes_per_second", u64(r->throttle.bytes_per_s),
+		"limit_bytes_per_second", u64(r->throttle.rate), "seconds_left",
+		(json_int_t)master_repair_seconds_left(r), "draining",
+		(int)m->members.ndraining);
+}
+
 json_t *master_status_json(struct master *m)
 {
 	struct master_totals t;
 
 	master_members_totals(&m->members, &t);
 	return json_pack(
-		"{so sb si si so so so so so so so so so so si si sb so}",
+		"{so sb si si so so so so so so so so so so si si sb so so}",
 		"epoch", u64(m->epoch), "ready", m->ready, "nodes",
 		(int)t.nodes, "nodes_alive", (int)t.alive, "keys",
 		u64(m->map.nfiles), "directories", u64(m->map.ndirs), "bytes",
@@ -38,7 +55,7 @@ json_t *master_status_json(struct master *m)
 		"pending_replications",
 		(int)(m->repair.nwaiting + m->repair.nordered),
 		"unmet_replications", m->repair.unmet, "uptime_ms",
-		u64(pool_now_ms() - m->start_ms));
+		u64(pool_now_ms() - m->start_ms), "repair", repair_json(m));
 }
 
 static void to_hex(const uint8_t *p, size_t len, char *out)
@@ -58,22 +75,34 @@ static const char *state_of(const struct master_member *mb)
 	return mb->gone ? "gone" : "away";
 }
 
+/* What it is doing; while it is drained, how far that is. */
+static json_t *state_json(const struct master_member *mb)
+{
+	unsigned int percent = master_member_drained(mb);
+
+	if (!mb->drain.on || !mb->session || !mb->inventoried)
+		return json_string(state_of(mb));
+	return percent == 100 ? json_string("drained") :
+				json_sprintf("draining %u %%", percent);
+}
+
 static json_t *node_json(const struct master_member *mb)
 {
 	char id[2 * POOL_ID_SIZE + 1];
 
 	to_hex(mb->id, POOL_ID_SIZE, id);
 	return json_pack(
-		"{si ss so so so so so ss sb sb sb so so so so si si}",
+		"{si ss so so so so so so sb sb sb sb so so so so si si so}",
 		"index", (int)mb->index, "id", id, "name", text0(mb->name),
 		"advertise", text0(mb->advertise), "unix_path",
 		text0(mb->unix_path), "host_id", text0(mb->host_id),
-		"data_mode", text0(mb->data_mode), "state", state_of(mb),
+		"data_mode", text0(mb->data_mode), "state", state_json(mb),
 		"alive", master_member_alive(mb), "is_store", mb->is_store,
-		"is_mount", mb->is_mount, "capacity", u64(mb->capacity), "used",
-		u64(mb->used), "evictable", u64(mb->evictable), "objects",
-		u64(mb->objects), "copies_coming", (int)mb->coming,
-		"copies_leaving", (int)mb->leaving);
+		"is_mount", mb->is_mount, "draining", mb->drain.on, "capacity",
+		u64(mb->capacity), "used", u64(mb->used), "evictable",
+		u64(mb->evictable), "objects", u64(mb->objects),
+		"copies_coming", (int)mb->coming, "copies_leaving",
+		(int)mb->leaving, "sent_bytes", u64(mb->sent_bytes));
 }
 
 json_t *master_nodes_json(struct master *m)
@@ -120,15 +149,17 @@ static json_t *object_json(const struct master *m, const struct master_file *f)
 	static const char *const pins[] = { "", "none", "soft", "hard" };
 	char path[POOL_PATH_MAX + 1], sum[2 * MASTER_SUM_SIZE + 1];
 	int len = pool_tree_path(&f->e, path, sizeof(path));
+	unsigned int extra = master_file_extras(f);
 	struct pool_rules rules;
 
 	master_file_rules(f, pool_wall_ns(), &rules);
 	to_hex(f->sum, MASTER_SUM_SIZE, sum);
 	return json_pack(
-		"{so so so ss si si so so ss ss}", "path",
+		"{so so so ss si si si so so ss ss}", "path",
 		pool_pages_text(path, (size_t)len), "size", u64(f->size), "generation",
-		u64(f->gen), "checksum", sum, "replicas", (int)f->nholders,
-		"replicas_wanted", (int)rules.replicas, "nodes",
+		u64(f->gen), "checksum", sum, "replicas",
+		(int)(f->nholders - extra), "replicas_wanted",
+		(int)rules.replicas, "extra_copies", (int)extra, "nodes",
 		holder_names(m, f), "mtime_ns", u64(f->mtime_ns), "class",
 		classes[rules.class], "pin", pins[rules.pin]);
 }

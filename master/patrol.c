@@ -13,6 +13,8 @@
 
 #define PATROL_MS 60000	      /* for pins that end, and what went wrong */
 #define PATROL_UNMET_MS 10000 /* while copies are wanted that find no room */
+#define PATROL_DRAIN_MS 500   /* while a node is emptied; and at most a */
+#define PATROL_DRAIN_SHARE 4  /* fifth of the time */
 
 /* ---- review ---- */
 
@@ -71,9 +73,23 @@ static enum master_reviewed remove_unheld(struct master *m,
 	return MASTER_GONE;
 }
 
-enum master_reviewed master_review(struct master *m, struct master_file *f)
+static void count_danger(struct master *m, struct master_file *f,
+			 const struct master_want *w)
+{
+	unsigned int danger = MASTER_SAFE;
+
+	if (w->left < w->wanted)
+		danger = w->left < MASTER_DANGERS - 2 ? w->left + 1 :
+							MASTER_DANGERS - 1;
+	if (danger != f->danger)
+		master_file_set_danger(&m->map, f, danger);
+}
+
+static enum master_reviewed review(struct master *m, struct master_file *f,
+				   bool put)
 {
 	struct pool_rules rules;
+	struct master_want want = { .put = put };
 	bool changed = drop_fallen(m, f);
 
 	if (!f->nholders)
@@ -81,20 +97,34 @@ enum master_reviewed master_review(struct master *m, struct master_file *f)
 	master_file_rules(f, pool_wall_ns(), &rules);
 	if (rules.pin != f->pin)
 		master_file_set_pin(&m->map, f, rules.pin);
+	want.wanted = rules.replicas;
+	want.left = master_place_left(&m->members, f);
+	count_danger(m, f, &want);
 	if (master_place_copies(&m->members, f, MASTER_NOBODY) >=
-	    rules.replicas) {
+	    want.wanted) {
 		changed |= drop_clients(m, f);
-		if (f->extra && f->extra->need &&
-		    f->extra->need->from == MASTER_NOBODY)
-			master_repair_cancel(m, f);
+		master_repair_satisfied(m, f);
+		if (m->ready)
+			changed |= master_give_up_surplus(m, f, want.wanted);
 	} else if (m->ready) {
-		master_repair_want(m, f);
+		master_repair_want(m, f, &want);
 	}
+	master_drain_reviewed(m, f);
 	if (changed) {
 		master_map_touch_file(&m->map, f);
 		master_kick(m);
 	}
 	return MASTER_KEPT;
+}
+
+enum master_reviewed master_review(struct master *m, struct master_file *f)
+{
+	return review(m, f, false);
+}
+
+void master_review_put(struct master *m, struct master_file *f)
+{
+	review(m, f, true); /* the sender holds it, so it stays */
 }
 
 /* ---- the patrol ---- */
@@ -106,8 +136,10 @@ static void begin(struct master *m)
 	p->active = true;
 	p->again = false;
 	p->goal = m->map.feed.seq;
+	p->begun_ms = pool_now_ms();
 	m->repair.unmet = false;
 	master_members_sweep_begin(&m->members);
+	master_drain_pass_begin(m);
 	master_cursor_open(&m->map.feed, &p->cursor);
 	master_slices_start(m);
 }
@@ -120,15 +152,26 @@ void master_patrol_start(struct master *m)
 		begin(m);
 }
 
+/* Until the next one. */
+static uint64_t pause_ms(const struct master *m, uint64_t took_ms)
+{
+	uint64_t ms = took_ms * PATROL_DRAIN_SHARE;
+
+	if (master_drain_busy(m))
+		return ms > PATROL_DRAIN_MS ? ms : PATROL_DRAIN_MS;
+	return m->repair.unmet ? PATROL_UNMET_MS : PATROL_MS;
+}
+
 static void end(struct master *m)
 {
 	struct master_patrol *p = &m->patrol;
+	uint64_t now_ms = pool_now_ms();
 
 	p->active = false;
 	master_cursor_close(&p->cursor);
 	master_members_sweep_end(&m->members);
-	p->next_ms = pool_now_ms() +
-		     (m->repair.unmet ? PATROL_UNMET_MS : PATROL_MS);
+	master_drain_pass_end(m);
+	p->next_ms = now_ms + pause_ms(m, now_ms - p->begun_ms);
 	if (p->again)
 		begin(m);
 }
@@ -148,9 +191,12 @@ bool master_patrol_slice(struct master *m)
 			break;
 		}
 		master_cursor_advance(&m->map.feed, &p->cursor);
-		if (i->kind == MASTER_FILE &&
-		    master_review(m, master_item_file(i)) == MASTER_GONE)
+		if (i->kind != MASTER_FILE)
+			continue;
+		if (master_review(m, master_item_file(i)) == MASTER_GONE)
 			master_count(m, MC_LOST_KEYS);
+		else
+			master_drain_pass(m, master_item_file(i));
 	}
 	return p->active;
 }
@@ -159,7 +205,7 @@ bool master_patrol_slice(struct master *m)
 
 static int add_members(struct master *m)
 {
-	struct master_record r = { .type = MASTER_REC_MEMBER };
+	struct master_record r = { 0 };
 	unsigned int i;
 	int err = 0;
 
@@ -168,8 +214,13 @@ static int add_members(struct master *m)
 
 		r.id = mb->id;
 		r.name = mb->name;
+		r.type = MASTER_REC_MEMBER;
 		r.u64 = mb->left_wall_ns;
 		err = master_state_compact_add(m->state, &r);
+		r.type = MASTER_REC_DRAIN;
+		r.u64 = mb->drain.on;
+		if (!err && mb->drain.on)
+			err = master_state_compact_add(m->state, &r);
 	}
 	r.type = MASTER_REC_LOST;
 	r.u64 = m->map.lost_wall_ns;

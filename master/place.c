@@ -37,15 +37,18 @@ bool master_place_evictable(const struct master_member *mb, uint64_t size)
 	return can > taken && can - taken > size;
 }
 
+/* The store whose copy at that position counts, or NULL. */
 static const struct master_member *holder_member(const struct master_members *ms,
 						 const struct master_file *f,
 						 unsigned int pos)
 {
 	master_holder h = master_file_holders(f)[pos];
+	const struct master_member *mb;
 
-	if (!master_holder_stands(ms, h))
+	if (master_holder_extra(h) || !master_holder_stands(ms, h))
 		return NULL;
-	return master_member_at(ms, master_holder_index(h));
+	mb = master_member_at(ms, master_holder_index(h));
+	return mb->is_store ? mb : NULL;
 }
 
 unsigned int master_place_copies(const struct master_members *ms,
@@ -57,10 +60,91 @@ unsigned int master_place_copies(const struct master_members *ms,
 	for (i = 0; i < f->nholders; i++) {
 		const struct master_member *mb = holder_member(ms, f, i);
 
-		n += mb && mb->is_store && mb->index != except;
+		n += mb && !mb->drain.on && mb->index != except;
 	}
 	return n;
 }
+
+unsigned int master_place_left(const struct master_members *ms,
+			       const struct master_file *f)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < f->nholders; i++)
+		n += holder_member(ms, f, i) != NULL;
+	return n;
+}
+
+/* ---- surplus ---- */
+
+/* As holder_member, if the node is there and has said that it holds it. */
+static const struct master_member *sure_holder(const struct master_members *ms,
+					       const struct master_file *f,
+					       unsigned int pos)
+{
+	const struct master_member *mb = holder_member(ms, f, pos);
+
+	if (!master_member_alive(mb) ||
+	    master_holder_phase(master_file_holders(f)[pos]) != mb->phase)
+		return NULL;
+	return mb;
+}
+
+static bool shares_host(const struct master_members *ms,
+			const struct master_file *f, unsigned int pos)
+{
+	const struct master_member *mb = sure_holder(ms, f, pos), *other;
+	unsigned int i;
+
+	for (i = 0; i < f->nholders; i++) {
+		other = sure_holder(ms, f, i);
+		if (other && other != mb && mb->host_id[0] &&
+		    !strcmp(mb->host_id, other->host_id))
+			return true;
+	}
+	return false;
+}
+
+/* Is the copy at a less worth keeping than the one at b? */
+static bool less_worth(const struct master_members *ms,
+		       const struct master_file *f, unsigned int a,
+		       unsigned int b)
+{
+	bool shares_a = shares_host(ms, f, a), shares_b = shares_host(ms, f, b);
+
+	if (shares_a != shares_b)
+		return shares_a;
+	return master_place_free(sure_holder(ms, f, a)) <
+	       master_place_free(sure_holder(ms, f, b));
+}
+
+int master_place_surplus(const struct master_members *ms,
+			 const struct master_file *f, unsigned int wanted)
+{
+	int worst = -1, drained = -1;
+	unsigned int i, stay = 0;
+
+	if (f->nholders <= wanted)
+		return -1;
+	for (i = 0; i < f->nholders; i++) {
+		const struct master_member *mb = sure_holder(ms, f, i);
+
+		if (!mb)
+			continue;
+		if (mb->drain.on) {
+			drained = (int)i;
+			continue;
+		}
+		stay++;
+		if (worst < 0 || less_worth(ms, f, i, (unsigned int)worst))
+			worst = (int)i;
+	}
+	if (stay >= wanted && drained >= 0)
+		return drained;
+	return stay > wanted ? worst : -1;
+}
+
+/* ---- targets ---- */
 
 static bool same_host(const struct master_members *ms,
 		      const struct master_file *f,
@@ -71,7 +155,7 @@ static bool same_host(const struct master_members *ms,
 	for (i = 0; i < f->nholders; i++) {
 		const struct master_member *mb = holder_member(ms, f, i);
 
-		if (mb && mb->is_store && candidate->host_id[0] &&
+		if (mb && candidate->host_id[0] &&
 		    !strcmp(mb->host_id, candidate->host_id))
 			return true;
 	}
@@ -83,8 +167,9 @@ static unsigned int rank(const struct master_members *ms,
 			 const struct master_file *f,
 			 const struct master_member *mb, unsigned int avoid)
 {
-	return (mb->index == avoid ? 2u : 0u) +
-	       (same_host(ms, f, mb) ? 1u : 0u);
+	return (mb->index == avoid ? 4u : 0u) +
+	       (same_host(ms, f, mb) ? 2u : 0u) +
+	       (master_file_find_holder(f, mb->index) < 0 ? 1u : 0u);
 }
 
 static bool at_bounds(const struct master_member *mb)
@@ -93,15 +178,37 @@ static bool at_bounds(const struct master_member *mb)
 	       (mb->coming && mb->promised >= MASTER_COMING_BYTES);
 }
 
-static bool fits(const struct master_member *mb, uint64_t size, bool evicting)
+/* What a copy is for: what may be displaced, and who may have one already. */
+enum purpose {
+	COPY,	  /* room only */
+	MUST_KEEP, /* cache and what may be evicted makes room, too */
+	EXTRA,	  /* room only; not where there is an extra one */
+};
+
+static bool fits(const struct master_member *mb, uint64_t size,
+		 enum purpose purpose)
 {
 	return master_place_room(mb, size) ||
-	       (evicting && master_place_evictable(mb, size));
+	       (purpose == MUST_KEEP && master_place_evictable(mb, size));
 }
 
-static int choose(const struct master_members *ms, const struct master_file *f,
-		  unsigned int avoid, bool evicting,
-		  struct master_member **ret)
+static bool may_take(const struct master_file *f,
+		     const struct master_member *mb, enum purpose purpose)
+{
+	int pos;
+
+	if (!master_member_alive(mb) || !mb->is_store || mb->drain.on ||
+	    !fits(mb, f->size, purpose))
+		return false;
+	pos = master_file_find_holder(f, mb->index);
+	return pos < 0 ||
+	       (purpose != EXTRA &&
+		master_holder_extra(master_file_holders(f)[pos]));
+}
+
+static int find_target(const struct master_members *ms,
+		       const struct master_file *f, unsigned int avoid,
+		       enum purpose purpose, struct master_member **ret)
 {
 	struct master_member *best = NULL;
 	unsigned int i, best_rank = 0, r;
@@ -110,10 +217,7 @@ static int choose(const struct master_members *ms, const struct master_file *f,
 	for (i = 0; i < ms->n; i++) {
 		struct master_member *mb = ms->by_index[i];
 
-		if (!master_member_alive(mb) || !mb->is_store)
-			continue;
-		if (!fits(mb, f->size, evicting) ||
-		    master_file_find_holder(f, mb->index) >= 0)
+		if (!may_take(f, mb, purpose))
 			continue;
 		if (at_bounds(mb)) {
 			busy = true;
@@ -137,11 +241,17 @@ int master_place_target(const struct master_members *ms,
 			const struct master_file *f, unsigned int avoid,
 			struct master_member **ret)
 {
-	int err = choose(ms, f, avoid, false, ret);
+	int err = find_target(ms, f, avoid, COPY, ret);
 
-	if (err == -ENOSPC && master_place_copies(ms, f, MASTER_NOBODY) == 0)
-		err = choose(ms, f, avoid, true, ret);
+	if (err == -ENOSPC && master_place_left(ms, f) == 0)
+		err = find_target(ms, f, avoid, MUST_KEEP, ret);
 	return err;
+}
+
+int master_place_extra(const struct master_members *ms,
+		       const struct master_file *f, struct master_member **ret)
+{
+	return find_target(ms, f, MASTER_NOBODY, EXTRA, ret);
 }
 
 static bool leaving_bound(const struct master_member *from)
@@ -166,9 +276,9 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 		return MASTER_REFUSE;
 	kept = rules->class == POOL_CLASS_NOEVICT ||
 	       rules->pin == POOL_PIN_HARD;
-	err = choose(ms, f, MASTER_NOBODY, false, ret_target);
+	err = find_target(ms, f, MASTER_NOBODY, COPY, ret_target);
 	if (err == -ENOSPC && kept)
-		err = choose(ms, f, MASTER_NOBODY, true, ret_target);
+		err = find_target(ms, f, MASTER_NOBODY, MUST_KEEP, ret_target);
 	if (err == -EBUSY)
 		return MASTER_REFUSE;
 	if (!err)

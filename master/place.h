@@ -3,7 +3,9 @@
  * the members' figures and at one file, and changes neither (but for the
  * accepting flag).
  *
- * Copies on nodes that give the pool no memory (is_store = 0) never count.
+ * Copies on nodes that give the pool no memory (is_store = 0) never count, nor
+ * do extra ones. A node that is being drained is about to leave: what it holds
+ * is there, but nothing relies on it, and it gets no more.
  *
  * Room: a store takes a further copy if 2 % of its capacity stay free behind it
  * (free: capacity - used - promised); once it has fallen below the 2 %, only
@@ -30,24 +32,40 @@ void master_place_accepting(struct master_member *mb);
 /* Has it room for one more copy of this size? */
 bool master_place_room(const struct master_member *mb, uint64_t size);
 
-/* Store holders that stand, `except` (MASTER_NOBODY: none) not counted. */
+/* Store holders that stand and stay, `except` (MASTER_NOBODY: none) not
+ * counted. */
 unsigned int master_place_copies(const struct master_members *ms,
 				 const struct master_file *f,
 				 unsigned int except);
+/* The same with those on nodes being drained: what there is now. */
+unsigned int master_place_left(const struct master_members *ms,
+			       const struct master_file *f);
+/*
+ * A copy that is not needed, as its position among the holders, or -1: on a
+ * node being drained if enough stay; else, of more than `wanted`, one that
+ * shares its host with another, then the one on the store with least room. Only copies
+ * confirmed by nodes that are there are relied on.
+ */
+int master_place_surplus(const struct master_members *ms,
+			 const struct master_file *f, unsigned int wanted);
 
 /* Or after evicting for it? */
 bool master_place_evictable(const struct master_member *mb, uint64_t size);
 
 /*
  * The living store for one more copy: one that does not hold it, has room (or,
- * for what no store holds, can make it), and is within its bounds of copies
- * under way; on another host than the holders if there is one; of these, the one
- * with most room. `avoid` only if there is no other. 0; -EBUSY: only ones at
- * their bounds; -ENOSPC: none has room.
+ * for what no store holds, can make it), and is within its bounds of copies under way; on another host than the holders if
+ * there is one; of these, one that has it as an extra copy, else the one with
+ * most room. `avoid` only if there is no other. 0; -EBUSY: only ones at their
+ * bounds; -ENOSPC: none has room.
  */
 int master_place_target(const struct master_members *ms,
 			const struct master_file *f, unsigned int avoid,
 			struct master_member **ret);
+/* The same for an extra copy: one that has none of either kind. */
+int master_place_extra(const struct master_members *ms,
+		       const struct master_file *f,
+		       struct master_member **ret);
 
 enum master_verdict {
 	MASTER_GRANT,	/* drop it: enough copies remain */

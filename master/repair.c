@@ -1,10 +1,16 @@
 /*
- * Copies: ordered where they are wanted or where one may be dropped for them,
- * confirmed by HELD, and given up on EVICT.
+ * Copies made: ordered where they are wanted or where one may be dropped for
+ * them, and confirmed by HELD.
  *
  *   want --> waiting --order--> ordered --HELD 0--> done (a move: DROP)
  *               ^                  |
- *               +--failed, late----+--too often--> given up, until a patrol
+ *               +------ later <----+ failed, late
+ *                                  +--too often--> given up, until a patrol
+ *
+ * What waits is in queues by urgency: first the copies that a put is waiting
+ * for, then the keys of which fewest copies are left, last those that only a
+ * node being drained holds. All but the puts and the moves are repair, which is
+ * throttled (master/throttle.h).
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,14 +23,25 @@
 #define TRIES_MAX 8
 #define RETRY_MS 250		 /* doubled with each try */
 #define RUN_MAX 256u		 /* needs looked at in one turn */
+#define BUSY_MAX 16u		 /* of these, found without a target */
+#define LEVELS 4u		 /* 0, 1, 2, 3 or more copies are left */
 #define COPY_MS 30000u		 /* to a copy's end, and by size: */
 #define COPY_BYTES_PER_MS 10000u /* 10 MB/s */
 
-void master_repair_init(struct master_repair *r)
+enum { URGENCY_PUT, URGENCY_DANGER, URGENCY_DRAIN = URGENCY_DANGER + 2 * LEVELS };
+_Static_assert(URGENCY_DRAIN + 1 == MASTER_URGENCIES, "queues");
+
+void master_repair_init(struct master_repair *r, uint64_t rate,
+			unsigned int copies_max)
 {
+	unsigned int i;
+
 	memset(r, 0, sizeof(*r));
-	pool_list_init(&r->waiting);
+	for (i = 0; i < MASTER_URGENCIES; i++)
+		pool_list_init(&r->waiting[i]);
+	pool_list_init(&r->later);
 	pool_list_init(&r->ordered);
+	master_throttle_init(&r->throttle, rate, copies_max, pool_now_ms());
 }
 
 static struct master_need *need_of(const struct master_file *f)
@@ -32,10 +49,16 @@ static struct master_need *need_of(const struct master_file *f)
 	return f->extra ? f->extra->need : NULL;
 }
 
+/* Is it repair, which is throttled? A put and an eviction wait for theirs. */
+static bool is_repair(const struct master_need *n)
+{
+	return n->urgency != URGENCY_PUT && n->from == MASTER_NOBODY;
+}
+
 /* ---- needs ---- */
 
 static struct master_need *need_new(struct master *m, struct master_file *f,
-				    uint16_t from)
+				    unsigned int urgency)
 {
 	struct master_need *n = calloc(1, sizeof(*n));
 	struct master_extra *x;
@@ -50,11 +73,21 @@ static struct master_need *need_new(struct master *m, struct master_file *f,
 	assert(!x->need);
 	x->need = n;
 	n->file = f;
-	n->from = from;
-	n->target = n->avoid = MASTER_NOBODY;
-	pool_list_add_tail(&m->repair.waiting, &n->link);
+	n->bytes = f->size;
+	n->urgency = (uint8_t)urgency;
+	n->from = n->target = n->avoid = MASTER_NOBODY;
+	pool_list_add_tail(&m->repair.waiting[urgency], &n->link);
 	m->repair.nwaiting++;
 	return n;
+}
+
+/* It waits: in the queue of its urgency, or until it is due. */
+static void enqueue(struct master *m, struct master_need *n)
+{
+	pool_list_del(&n->link);
+	pool_list_add_tail(n->due_ms ? &m->repair.later :
+				       &m->repair.waiting[n->urgency],
+			   &n->link);
 }
 
 static void unorder(struct master *m, struct master_need *n)
@@ -71,15 +104,18 @@ static void unorder(struct master *m, struct master_need *n)
 	n->ordered = false;
 	n->target = MASTER_NOBODY;
 	m->repair.nordered--;
-	pool_list_del(&n->link);
-	pool_list_add_tail(&m->repair.waiting, &n->link);
 	m->repair.nwaiting++;
+	if (is_repair(n))
+		master_throttle_end(&m->repair.throttle);
+	enqueue(m, n);
 }
 
 static void need_free(struct master *m, struct master_need *n)
 {
 	if (n->ordered)
 		unorder(m, n);
+	if (n->tallied)
+		m->repair.bytes_left -= n->bytes;
 	pool_list_del(&n->link);
 	m->repair.nwaiting--;
 	n->file->extra->need = NULL;
@@ -95,30 +131,82 @@ void master_repair_cancel(struct master *m, struct master_file *f)
 		need_free(m, n);
 }
 
-void master_repair_fini(struct master *m)
+void master_repair_satisfied(struct master *m, struct master_file *f)
 {
-	while (!pool_list_empty(&m->repair.ordered))
-		need_free(m, pool_list_first(&m->repair.ordered,
-					     struct master_need, link));
-	while (!pool_list_empty(&m->repair.waiting))
-		need_free(m, pool_list_first(&m->repair.waiting,
-					     struct master_need, link));
+	struct master_need *n = need_of(f);
+
+	if (n && n->from == MASTER_NOBODY && !n->extra)
+		need_free(m, n);
 }
 
-void master_repair_want(struct master *m, struct master_file *f)
+static void free_list(struct master *m, struct pool_list *list)
 {
+	while (!pool_list_empty(list))
+		need_free(m, pool_list_first(list, struct master_need, link));
+}
+
+void master_repair_fini(struct master *m)
+{
+	unsigned int i;
+
+	free_list(m, &m->repair.ordered);
+	free_list(m, &m->repair.later);
+	for (i = 0; i < MASTER_URGENCIES; i++)
+		free_list(m, &m->repair.waiting[i]);
+}
+
+/* Fewest copies left first; of equals, those that lack more than one. */
+static unsigned int urgency_of(const struct master_want *w)
+{
+	unsigned int level = w->left < LEVELS ? w->left : LEVELS - 1;
+
+	if (w->put)
+		return URGENCY_PUT;
+	if (w->left >= w->wanted)
+		return URGENCY_DRAIN;
+	return URGENCY_DANGER + 2 * level + (w->wanted - w->left > 1 ? 0 : 1);
+}
+
+void master_repair_want(struct master *m, struct master_file *f,
+			const struct master_want *want)
+{
+	unsigned int urgency = urgency_of(want);
+	struct master_need *n = need_of(f);
 	struct master_member *to;
 
-	if (need_of(f))
+	if (n) {
+		/* A put's copies stay a put's. */
+		if (n->ordered || n->urgency == URGENCY_PUT ||
+		    n->urgency == urgency)
+			return;
+		n->urgency = (uint8_t)urgency;
+		enqueue(m, n);
 		return;
+	}
 	if (master_place_target(&m->members, f, MASTER_NOBODY, &to) ==
 	    -ENOSPC) {
 		/* A patrol comes back to it. */
 		m->repair.unmet = true;
 		return;
 	}
-	if (need_new(m, f, MASTER_NOBODY))
-		master_kick(m);
+	n = need_new(m, f, urgency);
+	if (!n)
+		return;
+	if (is_repair(n)) {
+		n->tallied = true;
+		m->repair.bytes_left += n->bytes;
+	}
+	master_kick(m);
+}
+
+int64_t master_repair_seconds_left(const struct master_repair *r)
+{
+	const struct master_throttle *t = &r->throttle;
+	uint64_t bps = t->bytes_per_s ? t->bytes_per_s : t->rate;
+
+	if (!r->bytes_left)
+		return 0;
+	return bps ? (int64_t)(r->bytes_left / bps + 1) : -1;
 }
 
 /* ---- ordering ---- */
@@ -130,7 +218,6 @@ static void mark_ordered(struct master *m, struct master_need *n,
 
 	n->ordered = true;
 	n->target = to->index;
-	n->bytes = n->file->size;
 	n->due_ms = now_ms + COPY_MS + n->bytes / COPY_BYTES_PER_MS;
 	to->promised += n->bytes;
 	to->coming++;
@@ -142,13 +229,17 @@ static void mark_ordered(struct master *m, struct master_need *n,
 	m->repair.nwaiting--;
 	pool_list_add_tail(&m->repair.ordered, &n->link);
 	m->repair.nordered++;
-	master_count(m, from ? MC_MOVES : MC_REPLICATIONS);
+	if (is_repair(n))
+		master_throttle_begin(&m->repair.throttle, n->bytes);
+	master_count(m, from	  ? MC_MOVES :
+			n->extra ? MC_EXTRAS :
+				   MC_REPLICATIONS);
 }
 
 /* One message per order: targets differ, and a store has no feed to know the
  * holders from. */
 static void send_replicate(struct master *m, struct master_file *f,
-			   struct master_member *to)
+			   struct master_member *to, bool extra)
 {
 	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
 	struct master_batch *b = master_batch_start();
@@ -167,6 +258,7 @@ static void send_replicate(struct master *m, struct master_file *f,
 		list[msg.n_nodes] = &infos[msg.n_nodes];
 		master_member_info(mb, list[msg.n_nodes++]);
 	}
+	msg.extra = extra;
 	msg.nodes = list;
 	msg.entries = b->list;
 	msg.n_entries = b->n;
@@ -180,35 +272,40 @@ void master_repair_tell_attrs(struct master *m, struct master_file *f,
 	unsigned int i;
 
 	for (i = 0; i < f->nholders; i++) {
+		master_holder h = master_file_holders(f)[i];
 		struct master_member *mb = master_member_at(
-			&m->members,
-			master_holder_index(master_file_holders(f)[i]));
+			&m->members, master_holder_index(h));
 
 		if (mb && mb != except && mb->session && mb->is_store &&
 		    !mb->is_mount)
-			send_replicate(m, f, mb);
+			send_replicate(m, f, mb, master_holder_extra(h));
 	}
+}
+
+static void send_order(struct master *m, struct master_need *n)
+{
+	send_replicate(m, n->file, master_member_at(&m->members, n->target),
+		       n->extra);
 }
 
 static void retry_later(struct master *m, struct master_need *n,
 			uint64_t now_ms)
 {
 	n->avoid = n->target;
-	if (n->ordered)
-		unorder(m, n);
 	master_count(m, MC_COPIES_FAILED);
-	/* A move is asked for again by who needs the space. */
-	if (++n->tries >= TRIES_MAX || n->from != MASTER_NOBODY) {
+	/* A move, or an extra copy, is asked for again by who needs it. */
+	if (++n->tries >= TRIES_MAX || n->from != MASTER_NOBODY || n->extra) {
 		master_count(m, MC_COPIES_GIVEN_UP);
 		m->repair.unmet = true;
 		need_free(m, n);
 		return;
 	}
 	n->due_ms = now_ms + ((uint64_t)RETRY_MS << (n->tries - 1));
+	unorder(m, n);
 }
 
-/* false: nobody can take this one now, so leave the others waiting, too. */
-static bool order(struct master *m, struct master_need *n, uint64_t now_ms)
+/* -EBUSY: nobody can take it now. */
+static int order(struct master *m, struct master_need *n, uint64_t now_ms)
 {
 	struct master_member *to = NULL;
 	int err = master_place_target(&m->members, n->file, n->avoid, &to);
@@ -216,14 +313,48 @@ static bool order(struct master *m, struct master_need *n, uint64_t now_ms)
 	if (err == -ENOSPC) {
 		m->repair.unmet = true;
 		need_free(m, n);
-		return true;
+		return 0;
 	}
 	if (err)
-		return false;
+		return err;
 	mark_ordered(m, n, to, now_ms);
-	send_replicate(m, n->file,
-		       master_member_at(&m->members, n->target));
-	return true;
+	send_order(m, n);
+	return 0;
+}
+
+/* Order for what is chosen already. NULL: a copy is on its way, or ENOMEM. */
+static struct master_need *order_now(struct master *m, struct master_file *f,
+				     uint16_t from, bool extra,
+				     struct master_member *to)
+{
+	struct master_need *n;
+
+	if (need_of(f))
+		return NULL; /* it is waited for, not doubled */
+	n = need_new(m, f, URGENCY_DRAIN);
+	if (!n)
+		return NULL;
+	n->from = from;
+	n->extra = extra;
+	mark_ordered(m, n, to, pool_now_ms());
+	send_order(m, n);
+	return n;
+}
+
+void master_repair_move(struct master *m, struct master_file *f, uint16_t from,
+			struct master_member *to)
+{
+	order_now(m, f, from, false, to);
+}
+
+bool master_repair_extra(struct master *m, struct master_file *f)
+{
+	struct master_member *to;
+
+	if (!m->ready || !master_throttle_open(&m->repair.throttle) ||
+	    master_place_extra(&m->members, f, &to))
+		return false;
+	return order_now(m, f, MASTER_NOBODY, true, to) != NULL;
 }
 
 static void give_up_late(struct master *m, uint64_t now_ms)
@@ -241,29 +372,59 @@ static void give_up_late(struct master *m, uint64_t now_ms)
 	}
 }
 
-void master_repair_run(struct master *m, uint64_t now_ms)
+/* Those whose time has come wait like the others. */
+static void wake_later(struct master *m, uint64_t now_ms)
 {
 	unsigned int left = RUN_MAX;
 	struct pool_list *it, *tmp;
 
-	if (!m->ready || m->closing)
-		return;
-	give_up_late(m, now_ms);
-	pool_list_each(it, tmp, &m->repair.waiting) {
+	pool_list_each(it, tmp, &m->repair.later) {
 		struct master_need *n =
 			pool_list_entry(it, struct master_need, link);
 
 		if (!left--)
 			break;
-		if (n->due_ms > now_ms) {
-			/* Not to stand before those that are due. */
-			pool_list_del(&n->link);
-			pool_list_add_tail(&m->repair.waiting, &n->link);
-			continue;
-		}
-		if (!order(m, n, now_ms))
-			break;
+		if (n->due_ms <= now_ms)
+			n->due_ms = 0;
+		enqueue(m, n);
 	}
+}
+
+struct budget {
+	unsigned int looks, busy;
+};
+
+static void run_queue(struct master *m, unsigned int urgency, struct budget *b,
+		      uint64_t now_ms)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->repair.waiting[urgency]) {
+		struct master_need *n =
+			pool_list_entry(it, struct master_need, link);
+
+		if (!b->looks || !b->busy ||
+		    (is_repair(n) &&
+		     !master_throttle_open(&m->repair.throttle)))
+			return;
+		b->looks--;
+		if (order(m, n, now_ms) == -EBUSY)
+			b->busy--;
+	}
+}
+
+void master_repair_run(struct master *m, uint64_t now_ms)
+{
+	struct budget b = { RUN_MAX, BUSY_MAX };
+	unsigned int i;
+
+	if (!m->ready || m->closing)
+		return;
+	master_throttle_tick(&m->repair.throttle, now_ms);
+	give_up_late(m, now_ms);
+	wake_later(m, now_ms);
+	for (i = 0; i < MASTER_URGENCIES; i++)
+		run_queue(m, i, &b, now_ms);
 }
 
 /* ---- HELD ---- */
@@ -285,22 +446,37 @@ static void finish_move(struct master *m, struct master_file *f, uint16_t from)
 	master_count(m, MC_EVICT_GRANTED);
 }
 
-static void held(struct master_session *s, struct master_file *f)
+/* What it was ordered for is done. */
+static void end_need(struct master *m, struct master_need *n,
+		     struct master_member *mb)
+{
+	/* `used` tells of it with the next heartbeat; until then it must not
+	 * look free. */
+	if (!n->extra)
+		mb->used += n->bytes;
+	if (is_repair(n)) {
+		master_throttle_done(&m->repair.throttle, n->bytes);
+		pool_count_add(&m->stats.c[MC_REPAIR_BYTES], n->bytes);
+	}
+	need_free(m, n);
+}
+
+static void held(struct master_session *s, struct master_file *f, bool extra)
 {
 	struct master *m = s->m;
 	struct master_member *mb = s->member;
 	struct master_need *n = need_of(f);
+	master_holder h = master_holder_make(mb->index, mb->phase);
 	uint16_t from = MASTER_NOBODY;
 
 	if (n && n->target == mb->index) {
 		from = n->from;
-		/* `used` tells of it with the next heartbeat; until then it
-		 * must not look free. */
-		mb->used += n->bytes;
-		need_free(m, n);
+		extra = extra || n->extra;
+		end_need(m, n, mb);
 	}
-	if (master_file_add_holder(&m->map, f,
-				   master_holder_make(mb->index, mb->phase)) < 0)
+	if (extra)
+		h |= MASTER_HOLDER_EXTRA;
+	if (master_file_add_holder(&m->map, f, h) < 0)
 		return;
 	if (from != MASTER_NOBODY)
 		finish_move(m, f, from);
@@ -324,7 +500,7 @@ static void held_item(struct master_session *s,
 		struct master_need *n = need_of(f);
 
 		if (!item->status)
-			held(s, f);
+			held(s, f, item->extra);
 		else if (n && n->target == s->member->index)
 			retry_later(m, n, pool_now_ms());
 	} else if (!item->status) {
@@ -344,100 +520,5 @@ void master_on_held(struct master_session *s, const Kvpool__Held *msg)
 	}
 	for (i = 0; i < msg->n_items && !s->ended; i++)
 		held_item(s, msg->items[i]);
-	master_kick(s->m);
-}
-
-/* ---- EVICT ---- */
-
-static void grant(struct master_session *s, struct master_file *f,
-		  const Kvpool__Meta *meta)
-{
-	struct master *m = s->m;
-	int pos = master_file_find_holder(f, s->member->index);
-
-	master_file_remove_holder(f, (unsigned int)pos);
-	master_count(m, MC_EVICT_GRANTED);
-	master_session_drop(s, (const char *)meta->path.data, meta->path.len,
-			    meta->gen, KVPOOL__DROP__REASON__EVICTED);
-	master_map_touch_file(&m->map, f);
-	master_review(m, f);
-}
-
-static void move(struct master_session *s, struct master_file *f,
-		 struct master_member *to)
-{
-	struct master *m = s->m;
-	struct master_need *n = need_new(m, f, s->member->index);
-
-	if (!n)
-		return;
-	mark_ordered(m, n, to, pool_now_ms());
-	send_replicate(m, n->file,
-		       master_member_at(&m->members, n->target));
-}
-
-static void evict_held(struct master_session *s, struct master_file *f,
-		       const Kvpool__Meta *meta)
-{
-	struct master *m = s->m;
-	struct master_member *to = NULL;
-	struct pool_rules rules;
-
-	master_file_rules(f, pool_wall_ns(), &rules);
-	switch (master_place_evict(&m->members, f, s->member, &rules, m->ready,
-				   &to)) {
-	case MASTER_GRANT:
-		return grant(s, f, meta);
-	case MASTER_MOVE:
-		/* A copy on its way is waited for, not doubled. */
-		if (!need_of(f))
-			move(s, f, to);
-		return;
-	case MASTER_LAST:
-		master_count(m, MC_EVICT_LAST);
-		master_repair_cancel(m, f);
-		return grant(s, f, meta);
-	case MASTER_KEEP:
-		master_session_drop(s, (const char *)meta->path.data,
-				    meta->path.len, meta->gen,
-				    KVPOOL__DROP__REASON__KEEP);
-		/* fallthrough */
-	case MASTER_REFUSE:
-		master_count(m, MC_EVICT_REFUSED);
-		return;
-	}
-}
-
-static void evict_item(struct master_session *s, const Kvpool__Meta *meta)
-{
-	const char *path = (const char *)meta->path.data;
-	struct master *m = s->m;
-	struct master_file *f;
-
-	if (pool_path_check(path, meta->path.len) || !meta->gen) {
-		master_count(m, MC_BAD_ITEMS);
-		return;
-	}
-	f = master_map_file(&m->map, path, meta->path.len);
-	if (f && f->gen == meta->gen &&
-	    master_file_find_holder(f, s->member->index) >= 0)
-		return evict_held(s, f, meta);
-	/* Nobody counts on this copy. */
-	master_session_drop(s, path, meta->path.len, meta->gen,
-			    f && f->gen > meta->gen ?
-				    KVPOOL__DROP__REASON__SUPERSEDED :
-				    KVPOOL__DROP__REASON__EVICTED);
-}
-
-void master_on_evict(struct master_session *s, const Kvpool__Evict *msg)
-{
-	size_t i;
-
-	if (msg->n_entries > POOL_BATCH_MAX) {
-		master_count(s->m, MC_BAD_MESSAGES);
-		return master_session_fail(s, -EPROTO, "too much in one EVICT");
-	}
-	for (i = 0; i < msg->n_entries && !s->ended; i++)
-		evict_item(s, msg->entries[i]);
 	master_kick(s->m);
 }

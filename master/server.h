@@ -27,11 +27,17 @@
 
 struct master;
 
+/* Defaults of repair, for the programs' options. */
+#define MASTER_REPAIR_RATE (512ull << 20)
+#define MASTER_REPAIR_COPIES 64u
+
 struct master_opts {
 	uv_loop_t *loop;
 	struct pool_hostport listen; /* port 0: any */
 	const char *state_file;	     /* NULL: nothing survives (tests only) */
 	unsigned int heartbeat_ms;   /* 0: 1000 */
+	uint64_t repair_rate;	     /* bytes a second; 0: any */
+	unsigned int repair_copies;  /* under way; 0: MASTER_REPAIR_COPIES */
 	unsigned int summary_s;	     /* one-line summary in the log; 0: never */
 	struct pool_metrics *metrics; /* borrows */
 };
@@ -57,5 +63,21 @@ json_t *master_nodes_json(struct master *m);
  * limit (1..10000), from `token` (NULL: the start; else ret's "next"). */
 json_t *master_objects_json(struct master *m, const char *prefix,
 			    const char *token, unsigned int limit);
+
+enum master_drain_do {
+	MASTER_DRAIN_SHOW,
+	MASTER_DRAIN_BEGIN,
+	MASTER_DRAIN_CANCEL,
+};
+/*
+ * Empty a store, so that it may be switched off: what it alone holds is copied
+ * to others, its own copies become cache, and it gets no more. It stays so,
+ * over restarts too, until that is cancelled. node: a name or an id (hex).
+ * 0 and *ret_json, a new reference: how far it is ("state": none, draining,
+ * drained, stuck - nobody has room for the rest -, away). -ENOENT, -ENOTUNIQ,
+ * -EINVAL (no store), -ENOMEM: *ret_text, a constant, says why.
+ */
+int master_drain(struct master *m, const char *node, enum master_drain_do what,
+		 json_t **ret_json, const char **ret_text);
 
 #endif

@@ -288,6 +288,9 @@ static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
 					   "heartbeat of another epoch");
 	if (hb->node)
 		master_member_figures(&m->members, s->member, hb->node);
+	master_on_heat(s, hb);
+	if (s->ended)
+		return;
 	answer.epoch = m->epoch;
 	master_session_send(s, POOL_MSG_HEARTBEAT, 0, &answer.base);
 	master_kick(m);

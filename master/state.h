@@ -40,12 +40,13 @@ enum master_record_type {
 	MASTER_REC_RMDIR,     /* meta.path */
 	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when */
 	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten */
+	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };
 
 struct master_record {
 	enum master_record_type type;
-	uint64_t u64;	     /* EPOCH, LOST, MEMBER (left) */
-	const uint8_t *id;   /* MEMBER: 16 bytes */
+	uint64_t u64;	     /* EPOCH, LOST, MEMBER (left), DRAIN */
+	const uint8_t *id;   /* MEMBER, DRAIN: 16 bytes */
 	const char *name;    /* MEMBER */
 	Kvpool__Meta *meta;  /* DIR, RMDIR, TOMB */
 };

@@ -64,6 +64,10 @@ static ptrdiff_t encode_body(const struct master_record *r, uint8_t *p,
 		return 8;
 	case MASTER_REC_MEMBER:
 		return encode_member(r, p, cap);
+	case MASTER_REC_DRAIN:
+		put_u64(p, r->u64);
+		memcpy(p + 8, r->id, POOL_ID_SIZE);
+		return 8 + POOL_ID_SIZE;
 	case MASTER_REC_DIR:
 	case MASTER_REC_RMDIR:
 	case MASTER_REC_TOMB:
@@ -146,6 +150,12 @@ static int load_payload(struct loading *l, const uint8_t *p, size_t len)
 		return l->load(l->arg, &r);
 	case MASTER_REC_MEMBER:
 		return load_member(l, &r, p, len);
+	case MASTER_REC_DRAIN:
+		if (len != 8 + POOL_ID_SIZE)
+			return -EPROTO;
+		r.u64 = get_u64(p);
+		r.id = p + 8;
+		return l->load(l->arg, &r);
 	case MASTER_REC_DIR:
 	case MASTER_REC_RMDIR:
 	case MASTER_REC_TOMB:

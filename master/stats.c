@@ -43,6 +43,17 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_EVICT_GRANTED] = EVICT("granted"),
 	[MC_EVICT_LAST] = EVICT("last"),
 	[MC_EVICT_REFUSED] = EVICT("refused"),
+	[MC_SURPLUS] = { "kvpool_master_surplus_total", NULL,
+			 "Copies beyond what rules want, left to be cache." },
+	[MC_REPAIR_BYTES] = { "kvpool_master_repaired_bytes_total", NULL,
+			      "Bytes of copies made by repair." },
+	[MC_EXTRAS] = { "kvpool_master_extra_copies_total", NULL,
+			"Copies ordered because an object is read much." },
+	[MC_EXTRAS_REFUSED] = { "kvpool_master_extra_copies_refused_total",
+				NULL,
+				"Of these wanted, but not ordered at that time." },
+	[MC_EXTRAS_COLD] = { "kvpool_master_extra_copies_ended_total", NULL,
+			     "Of these, given up because nobody asked any more." },
 	[MC_MOVES] = { "kvpool_master_moves_total", NULL,
 		       "Copies ordered so that another one may be dropped." },
 	[MC_REPLICATIONS] = { "kvpool_master_replications_total", NULL,
@@ -113,6 +124,10 @@ static int register_counters(struct master_stats *st, struct pool_metrics *pm)
 	return err;
 }
 
+#define ENDANGERED(left) \
+	{ "kvpool_master_endangered_keys", "left=\"" left "\"", \
+	  "Keys with fewer copies than wanted, by copies left (3: or more)." }
+
 struct named_gauge {
 	struct pool_gauge *g;
 	struct named n;
@@ -153,6 +168,28 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		{ &st->unmet,
 		  { "kvpool_master_copies_unmet", NULL,
 		    "1 if copies are wanted that no store has room for." } },
+		{ &st->endangered[1], ENDANGERED("0") },
+		{ &st->endangered[2], ENDANGERED("1") },
+		{ &st->endangered[3], ENDANGERED("2") },
+		{ &st->endangered[4], ENDANGERED("3") },
+		{ &st->repairs,
+		  { "kvpool_master_repairs_under_way", NULL,
+		    "Copies that repair has ordered." } },
+		{ &st->repair_left,
+		  { "kvpool_master_repair_bytes_left", NULL,
+		    "Bytes of copies that repair is to make." } },
+		{ &st->repair_rate,
+		  { "kvpool_master_repair_bytes_per_second", NULL,
+		    "Speed of repair of late." } },
+		{ &st->repair_limit,
+		  { "kvpool_master_repair_limit_bytes_per_second", NULL,
+		    "Speed that repair keeps to; 0: any." } },
+		{ &st->repair_eta,
+		  { "kvpool_master_repair_seconds_left", NULL,
+		    "Until repair is done at this speed; -1: unknown." } },
+		{ &st->draining,
+		  { "kvpool_master_nodes_draining", NULL,
+		    "Nodes that are to be empty." } },
 		{ &st->soft,
 		  { "kvpool_master_pinned_keys", "pin=\"soft\"",
 		    "Keys with a pin." } },
@@ -192,6 +229,20 @@ static void raise_to(struct pool_counter *c, uint64_t v)
 	pool_count_add(c, v - pool_counter_value(c));
 }
 
+static void set_repair(struct master *m, struct master_stats *st)
+{
+	unsigned int i;
+
+	for (i = 1; i < MASTER_DANGERS; i++)
+		set(&st->endangered[i], m->map.endangered[i]);
+	set(&st->repairs, m->repair.throttle.copies);
+	set(&st->repair_left, m->repair.bytes_left);
+	set(&st->repair_rate, m->repair.throttle.bytes_per_s);
+	set(&st->repair_limit, m->repair.throttle.rate);
+	pool_gauge_set(&st->repair_eta, master_repair_seconds_left(&m->repair));
+	set(&st->draining, m->members.ndraining);
+}
+
 static void on_print(void *arg)
 {
 	struct master *m = arg;
@@ -212,6 +263,7 @@ static void on_print(void *arg)
 	set(&st->subscribers, m->nsubscribers);
 	set(&st->needs, m->repair.nwaiting + m->repair.nordered);
 	set(&st->unmet, m->repair.unmet);
+	set_repair(m, st);
 	set(&st->soft, m->map.pinned[POOL_PIN_SOFT]);
 	set(&st->hard, m->map.pinned[POOL_PIN_HARD]);
 	set(&st->ready, m->ready);

@@ -88,6 +88,7 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 		pool_count(&n->c.prefetch_wasted);
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
+	node_heat_forget(n, o);
 	pool_evict_remove(n->evict, &o->ev, evicted);
 	if (o->w)
 		node_writer_free(n, o); /* a client's, not stored yet */
@@ -409,6 +410,7 @@ static void on_tick(uv_timer_t *h)
 
 	node_writers_tick(n, now);
 	node_fetch_tick(n, now);
+	node_heat_tick(n, now);
 	node_link_tick(n, now);
 	node_space_run(n);
 	node_ops_send(n);
@@ -526,6 +528,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->barriers);
 	pool_list_init(&n->claims);
 	pool_list_init(&n->fetches);
+	pool_list_init(&n->heats);
 	uv_prepare_init(n->loop, &n->kick);
 	uv_timer_init(n->loop, &n->tick);
 	uv_timer_init(n->loop, &n->soon);
@@ -687,6 +690,7 @@ static void finish_close(struct pool_node *n)
 	n->kicked = true;
 	n->handles = 6; /* kick, tick, soon, batch, link, store (after peers) */
 	node_fetch_fini(n);
+	node_heat_cut_off(n);
 	node_space_fini(n);
 	node_barriers_fini(n);
 	uv_close((uv_handle_t *)&n->kick, on_uv_closed);

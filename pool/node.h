@@ -8,7 +8,7 @@
  *   node_seal   the last writer is gone: checksum, metadata, publication
  *   node_want   who wants an object: opens, prefetch, checks after a restart
  *   node_fetch  remote objects made local; replicas on the master's order
- *   node_serve  what peers ask of us
+ *   node_serve  what peers ask of us; node_heat: how much, and extra copies
  *   node_space  who gets the store's free bytes, and who has to go
  *   node_ops    changes waiting for the master's word; fsync barriers
  *   node_feed   the master's change feed applied to the mirror
@@ -137,6 +137,7 @@ struct node_object {
 	uint16_t lender;   /* its node index */
 	uint64_t asked_ms; /* when the master was asked to let it go */
 	bool refused;	   /* it said KEEP */
+	struct node_heat *heat; /* peers asked for it of late; or NULL */
 	void *fs;	   /* fs's inode that serves it, or NULL */
 	struct node_writer *w; /* WRITING .. PENDING, else NULL; owned */
 };
@@ -207,6 +208,8 @@ struct pool_node_opts {
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
+	unsigned int hot_gets; /* so many GETs in 10 s: hot; 0: never */
+	unsigned int cold_ms;  /* without one for so long: cold */
 	struct pool_metrics *metrics;
 };
 

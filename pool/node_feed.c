@@ -51,6 +51,9 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 	m->used = info->used;
 	m->evictable = info->evictable;
 	m->objects = info->objects;
+	m->sent_bytes = info->sent_bytes;
+	m->draining = info->draining;
+	m->drained_percent = info->drained_percent;
 	if (info->index >= n->nmembers)
 		n->nmembers = info->index + 1;
 	if (was_alive != m->alive)
@@ -64,6 +67,7 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 			const Kvpool__Meta *m)
 {
 	bool stored = false;
+	uint64_t k;
 	size_t i;
 
 	e->nholders = 0;
@@ -72,9 +76,17 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 
 		if (who && who->is_store)
 			stored = true;
-		if (m->holders[i] < NODE_NODES_MAX &&
-		    e->nholders < NODE_HOLDERS_INLINE)
+		if (m->holders[i] >= NODE_NODES_MAX)
+			continue;
+		if (e->nholders < NODE_HOLDERS_INLINE) {
 			e->holders[e->nholders++] = (uint16_t)m->holders[i];
+			continue;
+		}
+		/* Of the many holders of a hot object, each of its readers
+		 * knows some by chance. */
+		k = pool_random_u64() % (i + 1);
+		if (k < NODE_HOLDERS_INLINE)
+			e->holders[k] = (uint16_t)m->holders[i];
 	}
 	e->replicas = m->n_holders > 255 ? 255 : (uint8_t)m->n_holders;
 	if (stored && e->obj && e->obj->w && e->obj->gen == e->gen &&
@@ -361,6 +373,22 @@ void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 
 /* ---- the master's orders ---- */
 
+/* Enough others have it: it stays for our own use, and a restart does not find
+ * it, as nobody would tell us of its deletion. */
+static void make_cache(struct pool_node *n, struct node_object *o)
+{
+	node_space_answered(n, o);
+	if (!o->counted)
+		return;
+	pool_count(&n->c.surplus);
+	o->counted = false;
+	o->refused = false;
+	o->asked_ms = 0;
+	node_space_judge(n, o);
+	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
+	(void)pool_store_detach(n->store, o->id);
+}
+
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 {
 	struct pool_entry *pe;
@@ -380,6 +408,10 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 		if (it->reason == KVPOOL__DROP__REASON__KEEP) {
 			node_space_answered(n, o);
 			o->refused = true;
+			continue;
+		}
+		if (it->reason == KVPOOL__DROP__REASON__SURPLUS) {
+			make_cache(n, o);
 			continue;
 		}
 		drop_copy(n, o, it->reason == KVPOOL__DROP__REASON__EVICTED);

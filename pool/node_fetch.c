@@ -43,6 +43,7 @@ struct node_fetch {
 	XXH128_hash_t sum;
 	struct node_attr attr;
 	enum kind kind;
+	bool extra; /* a REPLICA that is not to be counted */
 	struct pool_list wants;
 	uint64_t start_ns, deadline_ms;
 
@@ -153,6 +154,7 @@ static void report_replica(struct node_fetch *f, int status)
 	item.path.len = f->path_len;
 	item.gen = f->gen;
 	item.status = status;
+	item.extra = f->extra;
 	held.n_items = 1;
 	held.items = &list;
 	pool_count(status ? &f->n->c.replicate_failures :
@@ -193,7 +195,7 @@ static void fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	o->sum = f->sum;
 	o->verified = true;
 	o->prefetched = f->kind == PREFETCH;
-	o->counted = f->kind == REPLICA;
+	o->counted = f->kind == REPLICA && !f->extra;
 	o->lent_fd = lent_fd;
 	if (lent_fd >= 0) {
 		o->lender = lender;
@@ -225,7 +227,20 @@ static bool park(struct node_fetch *f)
 	return true;
 }
 
-/* The master counts on what we say we hold: a restart must find it again. */
+/* It counts from now on, or does not. */
+static void set_counted(struct pool_node *n, struct node_object *o,
+			bool counted)
+{
+	o->counted = counted;
+	if (counted)
+		node_heat_forget(n, o);
+	pool_evict_set_class(n->evict, &o->ev,
+			     counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
+	node_space_judge(n, o);
+}
+
+/* The master counts on what we say we hold: a restart must find it again. An
+ * extra copy is cache, named to readers while it is hot. */
 static void replica_end(struct node_fetch *f, int status)
 {
 	struct node_object *o = f->e->obj;
@@ -234,15 +249,13 @@ static void replica_end(struct node_fetch *f, int status)
 		status = f->status;
 	else if (o->lent_fd >= 0) /* begun as a read that borrows */
 		status = -EAGAIN;
+	else if (f->extra)
+		status = o->counted ? 0 : node_heat_extra(f->n, o);
 	else
 		status = node_seal_fetched(f->n, o);
-	if (o && o->gen == f->gen && o->lent_fd < 0) {
-		o->counted = !status; /* else a cached copy, that is all */
-		pool_evict_set_class(f->n->evict, &o->ev,
-				     status ? POOL_EVICT_CACHE :
-					      POOL_EVICT_LAST);
-		node_space_judge(f->n, o);
-	}
+	/* What failed to count is a cached copy, that is all. */
+	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
+		set_counted(f->n, o, !status);
 	report_replica(f, status);
 }
 
@@ -487,7 +500,7 @@ static void fetch_bytes(struct node_fetch *f)
 	int rc;
 
 	f->file.fd = -1;
-	f->claim.cache_only = f->kind == PREFETCH;
+	f->claim.cache_only = f->kind == PREFETCH || f->extra;
 	rc = pool_node_claim_start(f->n, &f->claim, f->size,
 				   remaining_ms(f, f->size), on_claim);
 	if (rc < 0)
@@ -551,9 +564,12 @@ static void take_holders(struct node_fetch *f)
 		f->bad[i] = false;
 		f->stale = f->stale || f->holders[i] == f->n->index;
 	}
+	/* Readers of one object, whose indices follow each other, take turns;
+	 * one reader's objects differ. */
 	f->first = 0;
 	if (f->nholders > 1)
-		f->first = (uint8_t)(pool_random_u64() % f->nholders);
+		f->first = (uint8_t)((f->n->index + f->sum.low64 % 251) %
+				     f->nholders);
 }
 
 static struct node_fetch *fetch_new(struct pool_node *n,
@@ -656,7 +672,8 @@ int node_fetch_ahead(struct pool_node *n, struct node_entry *e)
 }
 
 
-static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
+static void replicate_one(struct pool_node *n, const Kvpool__Meta *m,
+			  bool extra)
 {
 	struct node_entry *e;
 	struct node_fetch *f;
@@ -675,6 +692,8 @@ static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
 	if (e->fetch && e->fetch->gen == m->gen && !e->fetch->ended) {
 		if (e->fetch->kind == PREFETCH)
 			n->nprefetch--;
+		e->fetch->extra = extra && (e->fetch->kind != REPLICA ||
+					    e->fetch->extra);
 		e->fetch->kind = REPLICA;
 		return;
 	}
@@ -683,6 +702,7 @@ static void replicate_one(struct pool_node *n, const Kvpool__Meta *m)
 	f = fetch_new(n, e, REPLICA);
 	if (!f)
 		return;
+	f->extra = extra;
 	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0) {
 		fetch_end(f, 0); /* a cached copy is promoted */
 		return;
@@ -699,7 +719,7 @@ void node_replicate(struct pool_node *n, const Kvpool__Replicate *r)
 	for (i = 0; i < r->n_nodes; i++)
 		node_member_apply(n, r->nodes[i]);
 	for (i = 0; i < r->n_entries; i++)
-		replicate_one(n, r->entries[i]);
+		replicate_one(n, r->entries[i], r->extra);
 }
 
 /* ---- housekeeping ---- */

@@ -85,6 +85,7 @@ static void fill_info(struct pool_node *n, Kvpool__NodeInfo *info)
 					  n->kept_bytes : 0;
 	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST);
 	info->data_mode = n->data_mode;
+	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
 }
 
 static void send_join(struct pool_node *n)
@@ -401,6 +402,7 @@ static void on_close(struct pool_conn *c, int err)
 	}
 	if (l->state == UP)
 		n->cut_off_ms = now;
+	node_heat_cut_off(n);
 	l->state = AWAY;
 	l->next_ms = now + l->delay_ms;
 	l->delay_ms = l->delay_ms * 2 < DELAY_MAX_MS ? l->delay_ms * 2 :

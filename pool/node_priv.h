@@ -22,6 +22,7 @@
 #define NODE_ASK_MS 250		/* ask for the same eviction again */
 #define NODE_REFUSED_MS 1000	/* and so long after a refusal */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
+#define NODE_HEATS_MAX 4096	/* objects whose heat is known */
 #define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
 #define NODE_PIECES_MAX 8	/* under way for one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
@@ -36,7 +37,9 @@ struct node_member {
 	char advertise[POOL_HOST_MAX + 8];
 	char host_id[64];
 	char data_mode[24];
-	uint64_t capacity, used, evictable, objects;
+	uint64_t capacity, used, evictable, objects, sent_bytes;
+	bool draining;
+	unsigned int drained_percent;
 	uint64_t stalled_ms; /* when a transfer from it last stood still; 0 */
 };
 
@@ -58,11 +61,12 @@ struct node_counters {
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects;
 	struct pool_counter replicated, replicate_failures;
+	struct pool_counter surplus, hot;
 	struct pool_counter inventory_sent, barrier_timeouts;
 	struct pool_gauge store_size, store_used, store_free, store_ready;
 	struct pool_gauge objects, object_bytes, cached, cached_bytes;
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
-	struct pool_gauge claimed;
+	struct pool_gauge claimed, extras;
 	struct pool_gauge evictable, cut_off;
 	struct pool_hist put, fetch, publish;
 };
@@ -121,6 +125,10 @@ struct pool_node {
 	unsigned int nprefetch, nfetches;
 	uint64_t fetch_ms; /* last look at their progress */
 	uint64_t borrowed;
+
+	/* node_heat */
+	struct pool_list heats;
+	unsigned int nheats, nextras;
 
 	/* node_feed */
 	struct node_member *members; /* NODE_NODES_MAX of them, sparse */
@@ -260,6 +268,16 @@ void node_fetch_fini(struct pool_node *n);
 
 /* node_serve.c */
 extern const struct pool_peers_ops node_peers_ops;
+
+/* node_heat.c */
+/* A peer asked for o. */
+void node_heat_asked(struct pool_node *n, struct node_object *o);
+/* o is an extra copy now. 0, or -ENOBUFS: there are too many. */
+int node_heat_extra(struct pool_node *n, struct node_object *o);
+/* o goes, or counts, or nobody has asked for long. */
+void node_heat_forget(struct pool_node *n, struct node_object *o);
+void node_heat_tick(struct pool_node *n, uint64_t now);
+void node_heat_cut_off(struct pool_node *n);
 
 /* node_feed.c */
 void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);

@@ -39,6 +39,7 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 	if (fd < 0)
 		return -ENOENT;
 	*ret_size = o->size;
+	node_heat_asked(n, o);
 	if (pool_evict_inserted(&o->ev))
 		pool_evict_touch(n->evict, &o->ev);
 	return fd;

@@ -58,6 +58,10 @@ static const struct {
 		"Files created with reserved pages (passthrough)"),
 	COUNTER(served_creates, "creates_served_total",
 		"Files created daemon-served"),
+	COUNTER(surplus, "surplus_total",
+		"Counted copies that became cache: enough others had them"),
+	COUNTER(hot, "hot_total",
+		"Times that the master was told that an object is asked for much"),
 	COUNTER(evicted_cache, "evicted_cached_total",
 		"Cached copies evicted"),
 	COUNTER(evicted_last, "evicted_granted_total",
@@ -119,6 +123,8 @@ static const struct {
 	GAUGE(cached_bytes, "cached_bytes", "Their bytes"),
 	GAUGE(borrowed, "borrowed_objects",
 	      "Objects borrowed from nodes on this host"),
+	GAUGE(extras, "extra_copies",
+	      "Copies kept for readers elsewhere while they are hot"),
 	GAUGE(pending, "pending_changes", "Changes the master has not answered"),
 	GAUGE(writing, "unpublished_files", "Local files not published"),
 	GAUGE(connected, "master_connected", "1 if joined"),
@@ -164,6 +170,7 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->cached_bytes, (int64_t)pool_evict_bytes(
 				n->evict, POOL_EVICT_CACHE));
 	pool_gauge_set(&c->borrowed, (int64_t)n->borrowed);
+	pool_gauge_set(&c->extras, n->nextras);
 	pool_gauge_set(&c->pending, (int64_t)(n->nops +
 				count_list(&n->sealing)));
 	pool_gauge_set(&c->writing, (int64_t)count_list(&n->writers));
@@ -263,6 +270,9 @@ json_t *pool_node_status_json(struct pool_node *n)
 	json_object_set_new(s, "cached", json_integer(G(cached)));
 	json_object_set_new(s, "cached_bytes", json_integer(G(cached_bytes)));
 	json_object_set_new(s, "borrowed", json_integer(G(borrowed)));
+	json_object_set_new(s, "extra_copies", json_integer(G(extras)));
+	json_object_set_new(s, "sent_bytes", json_integer(
+		(json_int_t)pool_peers_sent(n->peers)));
 	json_object_set_new(s, "names", json_integer(G(names)));
 	json_object_set_new(s, "pending", json_integer(G(pending)));
 	json_object_set_new(s, "unpublished", json_integer(G(writing)));
@@ -277,27 +287,38 @@ json_t *pool_node_status_json(struct pool_node *n)
 	return s;
 }
 
+static json_t *member_state(const struct node_member *m)
+{
+	if (!m->alive || !m->draining)
+		return json_string(m->alive ? "alive" : "away");
+	return m->drained_percent == 100 ?
+		       json_string("drained") :
+		       json_sprintf("draining %u %%", m->drained_percent);
+}
+
+static json_t *member_json(const struct node_member *m, unsigned int index)
+{
+	return json_pack(
+		"{s:i, s:s, s:s, s:o, s:b, s:b, s:b, s:s, s:I, s:I, s:I, s:I, "
+		"s:I}",
+		"index", (int)index, "name", m->name, "advertise",
+		m->advertise, "state", member_state(m), "alive", m->alive,
+		"store", m->is_store, "mount", m->is_mount, "data_mode",
+		m->data_mode, "capacity", (json_int_t)m->capacity, "used",
+		(json_int_t)m->used, "evictable", (json_int_t)m->evictable,
+		"objects", (json_int_t)m->objects, "sent_bytes",
+		(json_int_t)m->sent_bytes);
+}
+
 json_t *pool_node_nodes_json(struct pool_node *n)
 {
 	json_t *list = json_array();
 	unsigned int i;
 
-	for (i = 0; list && i < n->nmembers; i++) {
-		struct node_member *m = &n->members[i];
-
-		if (!m->known)
-			continue;
-		json_array_append_new(list, json_pack(
-			"{s:i, s:s, s:s, s:b, s:b, s:b, s:s, s:I, s:I, s:I, "
-			"s:I}",
-			"index", (int)i, "name", m->name, "advertise",
-			m->advertise, "alive", m->alive, "store", m->is_store,
-			"mount", m->is_mount, "data_mode", m->data_mode,
-			"capacity", (json_int_t)m->capacity, "used",
-			(json_int_t)m->used, "evictable",
-			(json_int_t)m->evictable, "objects",
-			(json_int_t)m->objects));
-	}
+	for (i = 0; list && i < n->nmembers; i++)
+		if (n->members[i].known)
+			json_array_append_new(
+				list, member_json(&n->members[i], i));
 	return json_pack("{s:o}", "nodes", list);
 }
 

@@ -555,6 +555,11 @@ int pool_peers_open(const struct pool_peers_opts *opts,
 	return 0;
 }
 
+uint64_t pool_peers_sent(const struct pool_peers *p)
+{
+	return pool_counter_value(&p->metrics.mover.bytes_out);
+}
+
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg)
 {

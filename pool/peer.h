@@ -95,6 +95,8 @@ int pool_peers_open(const struct pool_peers_opts *opts,
  * on the loop. */
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg);
+/* Bytes sent to peers, since the start. */
+uint64_t pool_peers_sent(const struct pool_peers *p);
 /* The port really listened on. */
 uint16_t pool_peers_port(const struct pool_peers *p);
 

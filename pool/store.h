@@ -181,6 +181,8 @@ int pool_seal_now(struct pool_store *s, struct pool_seal *seal);
 /* Replace the metadata of a sealed file, now (one setxattr). */
 int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
 			size_t len);
+/* Take it away, now: from here on the file is not found at a start any more. */
+int pool_store_detach(struct pool_store *s, uint64_t id);
 #define POOL_BLOB_MAX 16384 /* on tmpfs; ext4 takes some 4000: -ENOSPC */
 
 struct pool_verify {

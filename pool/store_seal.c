@@ -80,6 +80,14 @@ int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
 	return 0;
 }
 
+int pool_store_detach(struct pool_store *s, uint64_t id)
+{
+	char path[PATH_MAX];
+
+	store_path(s, id, path);
+	return lremovexattr(path, s->xattr) < 0 ? -errno : 0;
+}
+
 /* ---- seal ---- */
 
 /* Does the file have bytes that were never written? */

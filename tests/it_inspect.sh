@@ -91,6 +91,8 @@ bytes kvpool_node_object_bytes
 cached kvpool_node_cached_objects
 cached_bytes kvpool_node_cached_bytes
 borrowed kvpool_node_borrowed_objects
+extra_copies kvpool_node_extra_copies
+sent_bytes kvpool_peer_sent_bytes_total
 names kvpool_node_names
 pending kvpool_node_pending_changes
 unpublished kvpool_node_unpublished_files
@@ -115,6 +117,17 @@ feed_seq kvpool_master_feed_sequence
 subscribers kvpool_master_subscribers
 pending_replications kvpool_master_pending_replications
 uptime_ms -
+repair.endangered kvpool_master_endangered_keys{left="0"}+kvpool_master_endangered_keys{left="1"}+kvpool_master_endangered_keys{left="2"}+kvpool_master_endangered_keys{left="3"}
+repair.left_0 kvpool_master_endangered_keys{left="0"}
+repair.left_1 kvpool_master_endangered_keys{left="1"}
+repair.left_2 kvpool_master_endangered_keys{left="2"}
+repair.left_3_or_more kvpool_master_endangered_keys{left="3"}
+repair.copies_under_way kvpool_master_repairs_under_way
+repair.bytes_left kvpool_master_repair_bytes_left
+repair.bytes_per_second kvpool_master_repair_bytes_per_second
+repair.limit_bytes_per_second kvpool_master_repair_limit_bytes_per_second
+repair.seconds_left kvpool_master_repair_seconds_left
+repair.draining kvpool_master_nodes_draining
 '
 same_figures() { # NAME FIGURES: 0 if each is the sum of its metrics
 	local path value names

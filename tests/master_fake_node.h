@@ -78,6 +78,7 @@ struct fake_node {
 		char path[128];
 		uint64_t gen;
 		size_t nnodes;
+		bool extra;
 	} replicates[64];
 };
 
@@ -210,6 +211,7 @@ static void fake_on_replicate(struct fake_node *n, const Kvpool__Replicate *r)
 				 (const char *)e->path.data);
 			n->replicates[n->nreplicates].gen = e->gen;
 			n->replicates[n->nreplicates].nnodes = r->n_nodes;
+			n->replicates[n->nreplicates].extra = r->extra;
 		}
 		n->nreplicates++;
 	}
@@ -513,7 +515,7 @@ static int fake_rule(struct fake_node *n, const char *path, const char *name,
 	return fake_op(n, &op);
 }
 
-static void fake_evict(struct fake_node *n, const char *path, uint64_t gen)
+static inline void fake_evict(struct fake_node *n, const char *path, uint64_t gen)
 {
 	Kvpool__Evict ev = KVPOOL__EVICT__INIT;
 	Kvpool__Meta meta, *list[1] = { &meta };
@@ -541,7 +543,24 @@ static void fake_held(struct fake_node *n, const char *path, uint64_t gen,
 					   &held.base));
 }
 
-static void fake_sync(struct fake_node *n, uint64_t seq, uint64_t req)
+static inline void fake_heat(struct fake_node *n, const char *path,
+			     uint64_t gen, bool cold)
+{
+	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
+	Kvpool__Heat item = KVPOOL__HEAT__INIT, *list[1] = { &item };
+
+	item.path.data = (uint8_t *)path;
+	item.path.len = strlen(path);
+	item.gen = gen;
+	item.cold = cold;
+	hb.epoch = n->epoch;
+	hb.heat = list;
+	hb.n_heat = 1;
+	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_HEARTBEAT, 0,
+					   &hb.base));
+}
+
+static inline void fake_sync(struct fake_node *n, uint64_t seq, uint64_t req)
 {
 	Kvpool__Sync sync = KVPOOL__SYNC__INIT;
 

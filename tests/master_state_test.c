@@ -41,6 +41,9 @@ static int load(void *arg, const struct master_record *r)
 		snprintf(p, cap, "M%02x:%s:%u ", r->id[0], r->name,
 			 (unsigned int)r->u64);
 		break;
+	case MASTER_REC_DRAIN:
+		snprintf(p, cap, "W%02x:%u ", r->id[0], (unsigned int)r->u64);
+		break;
 	case MASTER_REC_DIR:
 	case MASTER_REC_RMDIR:
 	case MASTER_REC_TOMB:
@@ -137,10 +140,15 @@ static void records_come_back_in_order(void **state)
 	assert_int_equal(0, master_state_append(s, &r));
 	r.type = MASTER_REC_RMDIR;
 	assert_int_equal(0, master_state_append(s, &r));
+	r.type = MASTER_REC_DRAIN;
+	r.id = id;
+	r.u64 = 1;
+	assert_int_equal(0, master_state_append(s, &r));
 	assert_int_equal(0, master_state_flush(s));
 	master_state_close(s);
 	s = must_open(2);
-	assert_string_equal("E1 Mab:node-a:77 5:x/y:9 3:d:9 4:d:9 ", seen);
+	assert_string_equal("E1 Mab:node-a:77 5:x/y:9 3:d:9 4:d:9 Wab:1 ",
+			    seen);
 	master_state_close(s);
 }
 

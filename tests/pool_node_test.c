@@ -1854,6 +1854,77 @@ static void what_a_client_writes_reaches_a_store(void **state)
 	assert_false(e->obj->counted);
 }
 
+static bool counts(struct fixture *f, int i, const char *name)
+{
+	struct node_entry *e = find(f, i, name);
+
+	return e && e->obj && e->obj->state == NODE_HELD && e->obj->counted;
+}
+
+static void a_surplus_copy_is_cache_and_gone_after_a_restart(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	int i;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 100000, 1);
+	set_replicas(f, 0, "k", "2", 0640);
+	run_until(f, counts(f, 1, "k") && find(f, 0, "k")->replicas == 2);
+	set_replicas(f, 0, "k", "1", 0640);
+	run_until(f, counts(f, 0, "k") != counts(f, 1, "k"));
+	i = counts(f, 0, "k") ? 1 : 0;
+	e = find(f, i, "k");
+	assert_non_null(e->obj); /* it stays, for readers here */
+	assert_readable(f, i, "k", 100000, 1);
+	assert_int_equal(POOL_EVICT_CACHE, e->obj->ev.class);
+	run_until(f, find(f, 0, "k")->replicas == 1 &&
+			     find(f, 1, "k")->replicas == 1);
+	/* Nobody would have told it of a deletion. */
+	stop_node(f, i);
+	start_node(f, i);
+	run_until(f, is_up(f, i) && known(f, i, "k"));
+	assert_null(find(f, i, "k")->obj);
+	assert_true(counts(f, !i, "k"));
+}
+
+static void what_peers_ask_for_is_extra_until_it_is_cold(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	f->opts.hot_gets = 1;
+	f->opts.cold_ms = 400;
+	start_pool(f, 2);
+	publish(f, 0, "k", 100000, 1);
+	run_until(f, known(f, 1, "k"));
+	assert_readable(f, 1, "k", 100000, 1);
+	run_until(f, find(f, 0, "k")->replicas == 2);
+	e = find(f, 1, "k");
+	assert_int_equal(1, node(f, 1)->nextras);
+	assert_false(e->obj->counted);
+	run_until(f, find(f, 0, "k")->replicas == 1);
+	assert_int_equal(0, node(f, 1)->nextras);
+	assert_non_null(e->obj); /* cache like any other */
+	assert_true(counts(f, 0, "k"));
+}
+
+static void an_extra_copy_that_is_evicted_is_named_no_more(void **state)
+{
+	struct fixture *f = *state;
+
+	f->opts.hot_gets = 1;
+	f->opts.cold_ms = 60000;
+	start_pool(f, 2);
+	publish(f, 0, "k", 100000, 1);
+	run_until(f, known(f, 1, "k"));
+	assert_readable(f, 1, "k", 100000, 1);
+	run_until(f, find(f, 0, "k")->replicas == 2);
+	node_object_drop(node(f, 1), find(f, 1, "k")->obj, true);
+	run_until(f, find(f, 0, "k")->replicas == 1);
+	assert_int_equal(0, node(f, 1)->nheats);
+}
+
 #define node_test(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -1907,6 +1978,9 @@ int main(void)
 		node_test(a_replica_is_found_again_after_a_restart),
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),
+		node_test(a_surplus_copy_is_cache_and_gone_after_a_restart),
+		node_test(what_peers_ask_for_is_extra_until_it_is_cold),
+		node_test(an_extra_copy_that_is_evicted_is_named_no_more),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,114 @@
+/*
+ * Copies given up: on EVICT, when who holds one would like to drop it, and by
+ * ourselves, when there are more than the rules want. Those stay with their
+ * nodes, as cache.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "master/impl.h"
+#include "pool/base/clock.h"
+
+/* ---- surplus ---- */
+
+bool master_give_up_surplus(struct master *m, struct master_file *f,
+			    unsigned int wanted)
+{
+	char path[POOL_PATH_MAX + 1];
+	bool changed = false;
+	int pos, len;
+
+	while ((pos = master_place_surplus(&m->members, f, wanted)) >= 0) {
+		struct master_member *mb = master_member_at(
+			&m->members,
+			master_holder_index(master_file_holders(f)[pos]));
+
+		len = pool_tree_path(&f->e, path, sizeof(path));
+		master_file_remove_holder(f, (unsigned int)pos);
+		master_session_drop(mb->session, path, (size_t)len, f->gen,
+				    KVPOOL__DROP__REASON__SURPLUS);
+		master_count(m, MC_SURPLUS);
+		changed = true;
+	}
+	return changed;
+}
+
+/* ---- EVICT ---- */
+
+static void grant(struct master_session *s, struct master_file *f,
+		  const Kvpool__Meta *meta)
+{
+	struct master *m = s->m;
+	int pos = master_file_find_holder(f, s->member->index);
+
+	master_file_remove_holder(f, (unsigned int)pos);
+	master_count(m, MC_EVICT_GRANTED);
+	master_session_drop(s, (const char *)meta->path.data, meta->path.len,
+			    meta->gen, KVPOOL__DROP__REASON__EVICTED);
+	master_map_touch_file(&m->map, f);
+	master_review(m, f);
+}
+
+static void evict_held(struct master_session *s, struct master_file *f,
+		       const Kvpool__Meta *meta)
+{
+	struct master *m = s->m;
+	struct master_member *to = NULL;
+	struct pool_rules rules;
+
+	master_file_rules(f, pool_wall_ns(), &rules);
+	switch (master_place_evict(&m->members, f, s->member, &rules, m->ready,
+				   &to)) {
+	case MASTER_GRANT:
+		return grant(s, f, meta);
+	case MASTER_MOVE:
+		master_repair_move(m, f, s->member->index, to);
+		return;
+	case MASTER_LAST:
+		master_count(m, MC_EVICT_LAST);
+		master_repair_cancel(m, f);
+		return grant(s, f, meta);
+	case MASTER_KEEP:
+		master_session_drop(s, (const char *)meta->path.data,
+				    meta->path.len, meta->gen,
+				    KVPOOL__DROP__REASON__KEEP);
+		/* fallthrough */
+	case MASTER_REFUSE:
+		master_count(m, MC_EVICT_REFUSED);
+		return;
+	}
+}
+
+static void evict_item(struct master_session *s, const Kvpool__Meta *meta)
+{
+	const char *path = (const char *)meta->path.data;
+	struct master *m = s->m;
+	struct master_file *f;
+
+	if (pool_path_check(path, meta->path.len) || !meta->gen) {
+		master_count(m, MC_BAD_ITEMS);
+		return;
+	}
+	f = master_map_file(&m->map, path, meta->path.len);
+	if (f && f->gen == meta->gen &&
+	    master_file_find_holder(f, s->member->index) >= 0)
+		return evict_held(s, f, meta);
+	/* Nobody counts on this copy. */
+	master_session_drop(s, path, meta->path.len, meta->gen,
+			    f && f->gen > meta->gen ?
+				    KVPOOL__DROP__REASON__SUPERSEDED :
+				    KVPOOL__DROP__REASON__EVICTED);
+}
+
+void master_on_evict(struct master_session *s, const Kvpool__Evict *msg)
+{
+	size_t i;
+
+	if (msg->n_entries > POOL_BATCH_MAX) {
+		master_count(s->m, MC_BAD_MESSAGES);
+		return master_session_fail(s, -EPROTO, "too much in one EVICT");
+	}
+	for (i = 0; i < msg->n_entries && !s->ended; i++)
+		evict_item(s, msg->entries[i]);
+	master_kick(s->m);
+}

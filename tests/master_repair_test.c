@@ -1,0 +1,526 @@
+/*
+ * Copies that go and come: the order of repair and its throttle, nodes that
+ * return, nodes that are drained, and extra copies; asked by fake nodes.
+ */
+#include "master_fake_node.h"
+
+#include <errno.h>
+
+#define NNODES 5
+#define SIZE 1000u /* of each object: fake_meta */
+
+static uv_loop_t loop;
+static struct master *master;
+static struct pool_metrics *metrics;
+static char dir[] = "/tmp/kvpool_repair_XXXXXX";
+static char state_path[64];
+static struct fake_node node[NNODES];
+static struct master_opts opts;
+
+static void start_master(void)
+{
+	opts.loop = &loop;
+	strcpy(opts.listen.host, "127.0.0.1");
+	opts.heartbeat_ms = HEARTBEAT_MS;
+	opts.state_file = state_path;
+	opts.metrics = metrics = pool_metrics_open();
+	assert_int_equal(0, master_open(&opts, &master));
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void stop_master(void)
+{
+	bool closed = false;
+
+	master_close(master, on_closed, &closed);
+	run_until(&loop, closed);
+	pool_metrics_close(metrics);
+}
+
+static int setup(void **state)
+{
+	int i;
+
+	(void)state;
+	snprintf(state_path, sizeof(state_path), "%s/state", dir);
+	unlink(state_path);
+	assert_int_equal(0, uv_loop_init(&loop));
+	memset(node, 0, sizeof(node));
+	memset(&opts, 0, sizeof(opts));
+	for (i = 0; i < NNODES; i++) {
+		static const char *const hosts[] = { "h0", "h1", "h2", "h3",
+						     "h4" };
+
+		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
+		node[i].id[0] = (uint8_t)(i + 1);
+		node[i].host = hosts[i];
+		node[i].is_store = node[i].is_mount = true;
+		node[i].capacity = (uint64_t)(NNODES - i) << 30;
+	}
+	start_master();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int i;
+
+	(void)state;
+	for (i = 0; i < NNODES; i++)
+		fake_fini(&node[i]);
+	stop_master();
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(0, uv_loop_close(&loop));
+	return 0;
+}
+
+static void dial(struct fake_node *n)
+{
+	fake_dial(n, &loop, master_port(master));
+	fake_send_join(n);
+	run_until(&loop, n->welcomed || n->closed);
+	assert_true(n->welcomed);
+}
+
+static void join(struct fake_node *n)
+{
+	dial(n);
+	fake_inventory(n, NULL, 0, true);
+}
+
+static void join_and_watch(struct fake_node *n)
+{
+	unsigned int completes = n->completes;
+
+	join(n);
+	fake_subscribe(n, 0, 0);
+	run_until(&loop, n->completes > completes);
+}
+
+static json_int_t repair(const char *key)
+{
+	json_t *j = master_status_json(master);
+	json_int_t v = json_integer_value(
+		json_object_get(json_object_get(j, "repair"), key));
+
+	json_decref(j);
+	return v;
+}
+
+static unsigned int holders(struct fake_node *n, const char *path)
+{
+	const struct seen_name *s = fake_find(n, path);
+
+	return s ? s->nholders : 0;
+}
+
+static bool holds(struct fake_node *watch, const char *path,
+		  const struct fake_node *n)
+{
+	const struct seen_name *s = fake_find(watch, path);
+	unsigned int i;
+
+	for (i = 0; s && i < s->nholders; i++)
+		if (s->holders[i] == n->index)
+			return true;
+	return false;
+}
+
+/* The place among n's orders of the one for path; -1: there is none. */
+static int ordered(const struct fake_node *n, const char *path)
+{
+	unsigned int i;
+
+	for (i = 0; i < n->nreplicates && i < 64; i++)
+		if (!strcmp(n->replicates[i].path, path))
+			return (int)i;
+	return -1;
+}
+
+static bool is_gone(int i)
+{
+	json_t *j = master_nodes_json(master);
+	json_t *row = json_array_get(json_object_get(j, "nodes"), (size_t)i);
+	bool gone = !strcmp(json_string_value(json_object_get(row, "state")),
+			    "gone");
+
+	json_decref(j);
+	return gone;
+}
+
+/* Published by a, with copies wanted in all; the others in turn have them. */
+static uint64_t put(struct fake_node *a, const char *path, const char *copies,
+		    struct fake_node *b, struct fake_node *c)
+{
+	uint64_t gen = fake_publish(a, path);
+
+	assert_int_equal(0, fake_rule(a, path, "user.kvpool.replicas", copies));
+	fake_held(b, path, gen, 0);
+	if (c)
+		fake_held(c, path, gen, 0);
+	run_until(&loop, holders(a, path) == (c ? 3 : 2));
+	return gen;
+}
+
+/* ---- repair ---- */
+
+static void what_has_fewest_copies_left_is_repaired_first(void **state)
+{
+	(void)state;
+	opts.repair_copies = 1;
+	stop_master();
+	start_master();
+	join_and_watch(&node[2]);
+	join(&node[3]);
+	join(&node[4]);
+	put(&node[2], "two-left", "3", &node[3], &node[4]);
+	put(&node[2], "one-left", "2", &node[3], NULL);
+	node[4].used = node[4].capacity; /* nobody else has room */
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	fake_hang_up(&node[3]);
+	run_until(&loop, repair("endangered") == 2);
+	assert_int_equal(1, repair("left_1"));
+	assert_int_equal(1, repair("left_2"));
+	join(&node[0]);
+	run_until(&loop, node[0].nreplicates == 1);
+	assert_int_equal(0, ordered(&node[0], "one-left"));
+	assert_int_equal(1, repair("copies_under_way"));
+	run_ms(&loop, 50); /* the other waits: one at a time */
+	assert_int_equal(1, node[0].nreplicates);
+	fake_held(&node[0], "one-left", node[0].replicates[0].gen, 0);
+	run_until(&loop, node[0].nreplicates == 2);
+	assert_int_equal(1, ordered(&node[0], "two-left"));
+	fake_held(&node[0], "two-left", node[0].replicates[1].gen, 0);
+	run_until(&loop, !repair("endangered"));
+	assert_int_equal(0, repair("bytes_left"));
+	assert_int_equal(0, repair("copies_under_way"));
+}
+
+/* A limit of one object a second: of three, one is in the bucket at first. */
+static void repair_keeps_to_its_rate_and_puts_do_not(void **state)
+{
+	uint64_t begin;
+	uint64_t gen[3];
+	char path[16];
+	int i;
+
+	(void)state;
+	opts.repair_rate = 2 * SIZE;
+	stop_master();
+	start_master();
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	for (i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "k%d", i);
+		gen[i] = put(&node[0], path, "2", &node[1], NULL);
+	}
+	fake_hang_up(&node[1]);
+	run_until(&loop, repair("endangered") == 3);
+	begin = pool_now_ms();
+	join(&node[2]);
+	/* The bucket holds half a second: a copy, then its debt is paid. */
+	run_until(&loop, node[2].nreplicates == 3);
+	assert_true(pool_now_ms() - begin >= 500);
+	/* A put is not made to wait: replicas are a rule of the directory. */
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "d"));
+	assert_int_equal(0, fake_rule(&node[0], "d", "user.kvpool.replicas",
+				      "2"));
+	for (i = 0; i < 20; i++) {
+		snprintf(path, sizeof(path), "d/%d", i);
+		fake_publish(&node[0], path);
+	}
+	begin = pool_now_ms();
+	run_until(&loop, node[2].nreplicates == 23);
+	assert_true(pool_now_ms() - begin < 20 * 500);
+	for (i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "k%d", i);
+		fake_held(&node[2], path, gen[i], 0);
+	}
+	run_until(&loop, holders(&node[0], "k2") == 2);
+}
+
+static void a_node_that_returns_keeps_surplus_copies_as_cache(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen = put(&node[0], "k", "2", &node[1], NULL);
+	fake_hang_up(&node[1]);
+	run_until(&loop, is_gone(1));
+	join(&node[2]);
+	run_until(&loop, ordered(&node[2], "k") >= 0);
+	fake_held(&node[2], "k", gen, 0);
+	run_until(&loop, holders(&node[0], "k") == 2);
+	node[1].used = node[1].capacity - (1 << 20); /* the fullest */
+	dial(&node[1]);
+	fake_inventory(&node[1], "k", gen, true);
+	run_until(&loop, fake_dropped(&node[1], "k", gen,
+				      KVPOOL__DROP__REASON__SURPLUS));
+	run_until(&loop, holders(&node[0], "k") == 2);
+	assert_false(holds(&node[0], "k", &node[1]));
+	assert_int_equal(1, node[1].ndrops);
+	/* An older generation is not cache of anything. */
+	fake_hang_up(&node[1]);
+	fake_publish(&node[0], "k");
+	dial(&node[1]);
+	fake_inventory(&node[1], "k", gen, true);
+	run_until(&loop, fake_dropped(&node[1], "k", gen,
+				      KVPOOL__DROP__REASON__SUPERSEDED));
+}
+
+static void a_silent_node_is_dead_and_comes_back_as_itself(void **state)
+{
+	uint32_t index;
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen = put(&node[0], "k", "2", &node[1], NULL);
+	index = node[1].index;
+	node[1].silent = true; /* as if it were stopped: still connected */
+	run_until(&loop, is_gone(1) && node[1].closed);
+	run_until(&loop, repair("left_1") == 1);
+	node[1].silent = false;
+	dial(&node[1]);
+	fake_inventory(&node[1], "k", gen, true);
+	run_until(&loop, !repair("endangered") && holds(&node[0], "k",
+							&node[1]));
+	assert_int_equal(index, node[1].index);
+}
+
+/* ---- draining ---- */
+
+static json_t *drain(const char *name, enum master_drain_do what)
+{
+	const char *text;
+	json_t *j = NULL;
+
+	assert_int_equal(0, master_drain(master, name, what, &j, &text));
+	return j;
+}
+
+static bool drain_is(const char *name, const char *state)
+{
+	json_t *j = drain(name, MASTER_DRAIN_SHOW);
+	bool is = !strcmp(json_string_value(json_object_get(j, "state")),
+			  state);
+
+	json_decref(j);
+	return is;
+}
+
+static json_int_t drain_figure(const char *name, const char *key)
+{
+	json_t *j = drain(name, MASTER_DRAIN_SHOW);
+	json_int_t v = json_integer_value(json_object_get(j, key));
+
+	json_decref(j);
+	return v;
+}
+
+static void begin_drain(const char *name)
+{
+	json_decref(drain(name, MASTER_DRAIN_BEGIN));
+}
+
+static void a_drained_node_is_emptied_and_gets_no_more(void **state)
+{
+	uint64_t alone, twice, pinned, late;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	alone = fake_publish(&node[0], "alone");
+	pinned = fake_publish(&node[0], "pinned");
+	assert_int_equal(0, fake_rule(&node[0], "pinned", "user.kvpool.pin",
+				      "hard"));
+	join(&node[2]);
+	node[3].used = node[3].capacity;
+	twice = put(&node[0], "twice", "2", &node[2], NULL);
+	begin_drain("node-0");
+	/* The second copy stays where it is; the first goes to the third. */
+	run_until(&loop, node[1].nreplicates + node[2].nreplicates >= 3);
+	run_until(&loop, drain_figure("node-0", "left_keys") == 3);
+	assert_true(drain_is("node-0", "draining"));
+	assert_int_equal(0, repair("endangered")); /* nothing is in danger */
+	assert_int_equal(0, node[0].ndrops);
+	fake_held(&node[1], "alone", alone, 0);
+	fake_held(&node[1], "pinned", pinned, 0);
+	run_until(&loop, drain_figure("node-0", "percent") == 66);
+	assert_true(fake_dropped(&node[0], "alone", alone,
+				 KVPOOL__DROP__REASON__SURPLUS));
+	fake_held(&node[1], "twice", twice, 0);
+	run_until(&loop, drain_is("node-0", "drained"));
+	assert_false(holds(&node[0], "twice", &node[0]));
+	assert_int_equal(2, holders(&node[0], "twice"));
+	/* Its own puts go elsewhere, and it is not empty until they have. */
+	late = fake_publish(&node[0], "late");
+	assert_true(drain_is("node-0", "draining"));
+	run_until(&loop, ordered(&node[1], "late") >= 0 ||
+				 ordered(&node[2], "late") >= 0);
+	fake_held(ordered(&node[1], "late") >= 0 ? &node[1] : &node[2], "late",
+		  late, 0);
+	run_until(&loop, drain_is("node-0", "drained"));
+	/* It has most room, and gets nothing all the same. */
+	assert_int_equal(0, fake_rule(&node[0], "late", "user.kvpool.replicas",
+				      "3"));
+	run_until(&loop, ordered(&node[1], "late") >= 0 &&
+				 ordered(&node[2], "late") >= 0);
+	fake_held(&node[1], "late", late, 0);
+	fake_held(&node[2], "late", late, 0);
+	run_until(&loop, holders(&node[0], "late") == 2);
+	run_ms(&loop, 100);
+	assert_int_equal(0, node[0].nreplicates);
+	json_decref(drain("node-0", MASTER_DRAIN_CANCEL));
+	run_until(&loop, ordered(&node[0], "late") >= 0);
+}
+
+static void a_drain_outlives_its_node_and_its_master(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	begin_drain("node-0");
+	run_until(&loop, ordered(&node[1], "k") >= 0);
+	stop_master();
+	run_until(&loop, node[0].closed && node[1].closed);
+	start_master();
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", gen, true);
+	join(&node[1]);
+	run_until(&loop, node[1].nreplicates == 2);
+	assert_true(drain_is("node-0", "draining"));
+	fake_hang_up(&node[0]);
+	assert_true(drain_is("node-0", "away"));
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", gen, true);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, drain_is("node-0", "drained"));
+	/* Switched off and on again, with what it had: cache. */
+	fake_hang_up(&node[0]);
+	node[0].ndrops = 0;
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", gen, true);
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__SURPLUS));
+}
+
+static void what_has_no_room_is_said(void **state)
+{
+	const char *text = NULL;
+	json_t *j = NULL;
+
+	(void)state;
+	node[1].used = node[1].capacity;
+	join(&node[0]);
+	join(&node[1]);
+	fake_publish(&node[0], "k");
+	begin_drain("node-0");
+	run_until(&loop, drain_is("node-0", "stuck"));
+	assert_int_equal(SIZE, drain_figure("node-0", "no_room_bytes"));
+	assert_int_equal(1, drain_figure("node-0", "no_room_keys"));
+	assert_int_equal(-ENOENT, master_drain(master, "nobody",
+					       MASTER_DRAIN_BEGIN, &j, &text));
+	assert_non_null(text);
+	node[2].is_store = false;
+	join(&node[2]);
+	assert_int_equal(-EINVAL, master_drain(master, "node-2",
+					       MASTER_DRAIN_BEGIN, &j, &text));
+	assert_null(j);
+}
+
+/* ---- extra copies ---- */
+
+static void hot_objects_gain_extra_copies_and_lose_them_again(void **state)
+{
+	struct fake_node *to;
+	uint64_t gen;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 3; i++)
+		join_and_watch(&node[i]);
+	gen = fake_publish(&node[0], "k");
+	fake_heat(&node[0], "k", gen, false);
+	run_until(&loop, node[1].nreplicates + node[2].nreplicates == 1);
+	to = node[1].nreplicates ? &node[1] : &node[2];
+	assert_true(to->replicates[0].extra);
+	fake_held(to, "k", gen, 0);
+	run_until(&loop, holds(&node[0], "k", to));
+	/* It does not count: the other one may not go for it. */
+	assert_int_equal(0, node[0].ndrops);
+	/* Still hot: another one. */
+	fake_heat(to, "k", gen, false);
+	run_until(&loop, node[1].nreplicates == 1 && node[2].nreplicates == 1);
+	fake_held(to == &node[1] ? &node[2] : &node[1], "k", gen, 0);
+	run_until(&loop, holders(&node[0], "k") == 3);
+	fake_heat(&node[1], "k", gen, true);
+	fake_heat(&node[2], "k", gen, true);
+	run_until(&loop, holders(&node[0], "k") == 1);
+	assert_true(holds(&node[0], "k", &node[0]));
+	/* The one that counts is not cold, whatever it says. */
+	fake_heat(&node[0], "k", gen, true);
+	run_ms(&loop, 50);
+	assert_int_equal(1, holders(&node[0], "k"));
+}
+
+static void an_extra_copy_is_the_first_to_replace_a_lost_one(void **state)
+{
+	uint64_t gen;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 2; i++)
+		join_and_watch(&node[i]);
+	gen = fake_publish(&node[0], "k");
+	fake_heat(&node[0], "k", gen, false);
+	run_until(&loop, node[1].nreplicates == 1);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, holders(&node[1], "k") == 2);
+	join(&node[2]);
+	node[2].capacity = 100ull << 30; /* more room than the other */
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	fake_hang_up(&node[0]);
+	run_until(&loop, node[1].nreplicates == 2);
+	assert_false(node[1].replicates[1].extra);
+	assert_int_equal(1, repair("left_0"));
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, !repair("endangered"));
+	assert_int_equal(0, node[2].nreplicates);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(what_has_fewest_copies_left_is_repaired_first),
+		T(repair_keeps_to_its_rate_and_puts_do_not),
+		T(a_node_that_returns_keeps_surplus_copies_as_cache),
+		T(a_silent_node_is_dead_and_comes_back_as_itself),
+		T(a_drained_node_is_emptied_and_gets_no_more),
+		T(a_drain_outlives_its_node_and_its_master),
+		T(what_has_no_room_is_said),
+		T(hot_objects_gain_extra_copies_and_lose_them_again),
+		T(an_extra_copy_is_the_first_to_replace_a_lost_one),
+	};
+	int failed;
+
+	alarm(120);
+	pool_log_set_level(POOL_LOG_ERROR);
+	if (!mkdtemp(dir))
+		return 1;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(state_path);
+	rmdir(dir);
+	return failed;
+}
