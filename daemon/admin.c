@@ -43,9 +43,12 @@ struct daemon_admin {
 
 /* ---- answers ---- */
 
-static enum MHD_Result reply(struct MHD_Connection *conn, unsigned int status,
-			     const char *type, char *text, size_t len,
-			     enum MHD_ResponseMemoryMode mode)
+/* allow: NULL, or the methods that are accepted instead. */
+static enum MHD_Result reply_allow(struct MHD_Connection *conn,
+				   unsigned int status, const char *type,
+				   char *text, size_t len,
+				   enum MHD_ResponseMemoryMode mode,
+				   const char *allow)
 {
 	struct MHD_Response *r;
 	enum MHD_Result ok;
@@ -59,12 +62,19 @@ static enum MHD_Result reply(struct MHD_Connection *conn, unsigned int status,
 	ok = MHD_add_response_header(r, "Content-Type", type);
 	if (ok == MHD_YES)
 		ok = MHD_add_response_header(r, "Cache-Control", "no-store");
-	if (ok == MHD_YES && status == MHD_HTTP_METHOD_NOT_ALLOWED)
-		ok = MHD_add_response_header(r, "Allow", "GET, HEAD");
+	if (ok == MHD_YES && allow)
+		ok = MHD_add_response_header(r, "Allow", allow);
 	if (ok == MHD_YES)
 		ok = MHD_queue_response(conn, status, r);
 	MHD_destroy_response(r);
 	return ok;
+}
+
+static enum MHD_Result reply(struct MHD_Connection *conn, unsigned int status,
+			     const char *type, char *text, size_t len,
+			     enum MHD_ResponseMemoryMode mode)
+{
+	return reply_allow(conn, status, type, text, len, mode, NULL);
 }
 
 /* text is a constant. */
@@ -74,6 +84,16 @@ static enum MHD_Result reply_text(struct MHD_Connection *conn,
 	return reply(conn, status, "text/plain; charset=utf-8",
 		     (char *)(uintptr_t)text, strlen(text),
 		     MHD_RESPMEM_PERSISTENT);
+}
+
+static enum MHD_Result reply_method(struct MHD_Connection *conn, bool post)
+{
+	static const char text[] = "this method does not apply here\n";
+
+	return reply_allow(conn, MHD_HTTP_METHOD_NOT_ALLOWED,
+			   "text/plain; charset=utf-8", (char *)(uintptr_t)text,
+			   sizeof(text) - 1, MHD_RESPMEM_PERSISTENT,
+			   post ? "GET, HEAD, POST" : "GET, HEAD");
 }
 
 /* Gives up the reference. */
@@ -183,28 +203,51 @@ static enum MHD_Result route(struct daemon_admin *a,
 	return reply_text(conn, 404, "no such page; / lists them\n");
 }
 
-static bool from_loopback(struct MHD_Connection *conn)
+static bool is_loopback(const struct sockaddr *sa)
+{
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)sa;
+	const struct sockaddr_in6 *v6 =
+		(const struct sockaddr_in6 *)(const void *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	if (sa->sa_family != AF_INET6)
+		return false;
+	if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+		return v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+/* Nobody is authenticated, so what changes something is for this machine. A
+ * page in a browser on it can send a POST as well, but not without an Origin. */
+static const char *post_refused(const struct daemon_admin *a,
+				struct MHD_Connection *conn)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-	const struct sockaddr *sa = info ? info->client_addr : NULL;
-	char host[INET6_ADDRSTRLEN];
 
-	return sa && getnameinfo(sa, sizeof(struct sockaddr_in6), host,
-				 sizeof(host), NULL, 0, NI_NUMERICHOST) == 0 &&
-	       pool_host_is_loopback(host);
+	if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Origin"))
+		return "not from a web page\n";
+	if (a->opts.post_from_anywhere ||
+	    (info && is_loopback(info->client_addr)))
+		return NULL;
+	return "only from the daemon's own machine, or with its option --insecure\n";
 }
 
-/* The page that takes a POST there, or NULL. */
-static const struct daemon_admin_page *post_page(const struct daemon_admin *a,
-						 const char *path)
+static enum MHD_Result route_post(struct daemon_admin *a,
+				  struct MHD_Connection *conn,
+				  const char *path)
 {
 	const struct daemon_admin_page *p = a->opts.pages;
+	const char *refused;
 
-	for (; p && p->path; p++)
-		if (p->post && strcmp(path, p->path) == 0)
-			return p;
-	return NULL;
+	while (p && p->path && strcmp(path, p->path) != 0)
+		p++;
+	if (!p || !p->path || !p->post)
+		return reply_method(conn, false);
+	refused = post_refused(a, conn);
+	return refused ? reply_text(conn, 403, refused) :
+			 reply_page(a, p->post, conn);
 }
 
 static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
@@ -213,14 +256,12 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 			      size_t *body_len, void **state)
 {
 	static char header_seen;
-	const struct daemon_admin_page *post = NULL;
+	bool post = strcmp(method, "POST") == 0;
 
 	(void)version;
 	(void)body;
-	if (strcmp(method, "POST") == 0)
-		post = post_page(arg, path);
 	if (!post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-		return reply_text(conn, 405, "GET and HEAD only\n");
+		return reply_method(conn, false);
 	if (*body_len) { /* read past it */
 		*body_len = 0;
 		return MHD_YES;
@@ -230,10 +271,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 		*state = &header_seen;
 		return MHD_YES;
 	}
-	if (post && !from_loopback(conn))
-		return reply_text(conn, 403, "from loopback only\n");
-	return post ? reply_page(arg, post->post, conn) :
-		      route(arg, conn, path);
+	return post ? route_post(arg, conn, path) : route(arg, conn, path);
 }
 
 /* ---- running MHD on the loop ---- */

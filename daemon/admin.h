@@ -1,11 +1,11 @@
 /*
- * The admin address: /healthz, /readyz, /metrics and read-only JSON pages over
- * HTTP (libmicrohttpd, external epoll, so that it runs on the loop thread and
+ * The admin address: /healthz, /readyz, /metrics and JSON pages over HTTP (libmicrohttpd, external epoll, so that it runs on the loop thread and
  * handlers may look at any state without a lock).
  *
- * GET and HEAD; POST of the pages that have it, and then only from loopback (403)
- * and without a body that matters: arguments are in the query. A page that is not
- * there is 404, another method 405.
+ * GET and HEAD change nothing. POST does, on the pages that have it: only from
+ * this machine (403 for others, unless they are allowed by --insecure), and not
+ * from a browser's page (403 for what has an Origin). A page that is not there
+ * is 404, another method 405. Bodies are read past.
  *
  * Thread: loop.
  */
@@ -37,7 +37,7 @@ typedef json_t *(*daemon_admin_json_fn)(void *arg,
 struct daemon_admin_page {
 	const char *path; /* "/api/nodes"; NULL ends the table */
 	daemon_admin_json_fn fn;
-	daemon_admin_json_fn post; /* NULL: 405 */
+	daemon_admin_json_fn post; /* NULL: read-only */
 };
 
 struct daemon_admin_opts {
@@ -47,6 +47,7 @@ struct daemon_admin_opts {
 	const struct daemon_admin_page *pages; /* borrows */
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
+	bool post_from_anywhere; /* --insecure */
 };
 
 /* 0 or -errno, logged with the address. */

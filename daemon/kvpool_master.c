@@ -15,6 +15,7 @@
 
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
+#include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
@@ -34,7 +35,7 @@ static const char usage[] =
 static struct {
 	struct pool_hostport listen, admin;
 	const char *state_file, *log_file;
-	uint64_t heartbeat_ms, summary_ms;
+	uint64_t heartbeat_ms, summary_ms, repair_rate, repair_copies;
 	unsigned int log_level;
 	bool insecure, foreground, allow_faults, version;
 } conf = {
@@ -43,6 +44,8 @@ static struct {
 	.state_file = DEFAULT_STATE,
 	.heartbeat_ms = 1000,
 	.summary_ms = 10000,
+	.repair_rate = MASTER_REPAIR_RATE,
+	.repair_copies = MASTER_REPAIR_COPIES,
 	.log_level = POOL_LOG_INFO,
 };
 
@@ -57,7 +60,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.admin,
 	  .arg = "HOST:PORT",
-	  .help = "Status and metrics over HTTP.",
+	  .help = "Status and metrics over HTTP. Draining a node (POST) is accepted\n"
+		  "from this machine only, but with --insecure from anywhere.",
 	  .default_port = 7071 },
 	{ .name = "state-file",
 	  .type = OPT_STRING,
@@ -72,6 +76,19 @@ static struct daemon_option options[] = {
 	  .help = "How often nodes report.",
 	  .min = 10,
 	  .max = 60000 },
+	{ .name = "repair-rate",
+	  .type = OPT_SIZE,
+	  .value = &conf.repair_rate,
+	  .arg = "N",
+	  .help = "Bytes a second of copies that repair (after the loss of a node,\n"
+		  "or to empty one) makes in the whole pool; 0: no limit." },
+	{ .name = "repair-copies",
+	  .type = OPT_COUNT,
+	  .value = &conf.repair_copies,
+	  .arg = "N",
+	  .help = "Copies that it makes at a time.",
+	  .min = 1,
+	  .max = 65536 },
 	{ .name = "summary",
 	  .type = OPT_DURATION,
 	  .value = &conf.summary_ms,
@@ -161,6 +178,20 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 				   q->get(q, "token"), limit);
 }
 
+static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	return daemon_drain_page(((struct program *)arg)->master, q, false,
+				 ret_status, ret_text);
+}
+
+static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	return daemon_drain_page(((struct program *)arg)->master, q, true,
+				 ret_status, ret_text);
+}
+
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/status", .fn = status_page },
 	{ .path = "/api/nodes", .fn = nodes_page },
@@ -168,6 +199,7 @@ static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
 	  .post = daemon_faults_post },
+	{ .path = "/api/drain", .fn = drain_page, .post = drain_post },
 	{ .path = NULL },
 };
 
@@ -210,6 +242,8 @@ static int start_master(struct program *p)
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
 		.summary_s = (unsigned int)(conf.summary_ms / 1000),
+		.repair_rate = conf.repair_rate,
+		.repair_copies = (unsigned int)conf.repair_copies,
 		.metrics = p->base.metrics,
 	};
 
@@ -225,6 +259,7 @@ static int start_admin(struct program *p)
 		.pages = pages,
 		.arg = p,
 		.ready = is_ready,
+		.post_from_anywhere = conf.insecure,
 	};
 
 	return daemon_admin_open(&opts, &p->admin);

@@ -21,6 +21,7 @@
 
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
+#include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
@@ -47,6 +48,7 @@ static struct {
 	const char *advertise, *name, *run_dir, *store_dir, *mount;
 	const char *state_file, *log_file;
 	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
+	uint64_t hot_gets, cold_ms;
 	uint64_t heartbeat_ms;
 	unsigned int log_level;
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
@@ -58,6 +60,8 @@ static struct {
 	.buffer_size = 256ull << 20,
 	.movers = 2,
 	.prefetch = 64,
+	.hot_gets = 4,
+	.cold_ms = 30000,
 	.heartbeat_ms = 1000,
 	.log_level = POOL_LOG_INFO,
 };
@@ -138,6 +142,20 @@ static struct daemon_option options[] = {
 	  .help = "Threads that move bytes between nodes.",
 	  .min = 1,
 	  .max = 64 },
+	{ .name = "hot-gets",
+	  .type = OPT_COUNT,
+	  .value = &conf.hot_gets,
+	  .arg = "N",
+	  .help = "An object that other nodes fetch from here so often within 10 s\n"
+		  "gets an extra copy on another store; 0: never.",
+	  .max = 1000000 },
+	{ .name = "cold",
+	  .type = OPT_DURATION,
+	  .value = &conf.cold_ms,
+	  .arg = "DURATION",
+	  .help = "An extra copy here that nobody fetches for so long is given up.",
+	  .min = 100,
+	  .max = 86400000 },
 	{ .name = "prefetch",
 	  .type = OPT_COUNT,
 	  .value = &conf.prefetch,
@@ -266,6 +284,29 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 				      q->get(q, "token"), limit);
 }
 
+static json_t *drain(struct program *p, const struct daemon_admin_query *q,
+		     bool post, unsigned int *ret_status, const char **ret_text)
+{
+	if (p->master)
+		return daemon_drain_page(p->master, q, post, ret_status,
+					 ret_text);
+	*ret_status = 404;
+	*ret_text = "there is no master in this process: ask the master's admin address";
+	return NULL;
+}
+
+static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	return drain(arg, q, false, ret_status, ret_text);
+}
+
+static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	return drain(arg, q, true, ret_status, ret_text);
+}
+
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/status", .fn = status_page },
 	{ .path = "/api/nodes", .fn = nodes_page },
@@ -273,6 +314,7 @@ static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
 	  .post = daemon_faults_post },
+	{ .path = "/api/drain", .fn = drain_page, .post = drain_post },
 	{ .path = NULL },
 };
 
@@ -342,6 +384,7 @@ static int start_master(struct program *p)
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
 		.summary_s = 10,
+		.repair_rate = MASTER_REPAIR_RATE,
 		.metrics = p->base.metrics,
 	};
 
@@ -372,6 +415,8 @@ static int start_node(struct program *p)
 		.reserve = !conf.no_passthrough && conf.mount,
 		.movers = (unsigned int)conf.movers,
 		.prefetch_max = (unsigned int)conf.prefetch,
+		.hot_gets = (unsigned int)conf.hot_gets,
+		.cold_ms = (unsigned int)conf.cold_ms,
 		.metrics = p->base.metrics,
 	};
 
@@ -409,6 +454,7 @@ static int start_admin(struct program *p)
 		.pages = pages,
 		.arg = p,
 		.ready = is_ready,
+		.post_from_anywhere = conf.insecure,
 	};
 
 	return daemon_admin_open(&opts, &p->admin);

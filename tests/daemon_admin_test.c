@@ -1,6 +1,8 @@
 #include <arpa/inet.h>
 #include <curl/curl.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -23,6 +25,8 @@ struct request {
 	char url[32768];
 	const char *method; /* NULL: GET */
 	const char *post;   /* a body, or NULL */
+	const char *header; /* one more, or NULL */
+	const char *host;   /* of the daemon; NULL: 127.0.0.1 */
 	/* out */
 	CURLcode rc;
 	long status;
@@ -39,6 +43,7 @@ static struct {
 	struct pool_counter counter;
 	struct daemon_admin *admin;
 	bool ready;
+	int changes;
 	unsigned int closed;
 } t;
 
@@ -78,24 +83,35 @@ static json_t *long_page(void *arg, const struct daemon_admin_query *q,
 	return list;
 }
 
+static json_t *change_page(void *arg, const struct daemon_admin_query *q,
+			   unsigned int *ret_status, const char **ret_text)
+{
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	assert_ptr_equal(arg, &t);
+	t.changes++;
+	return json_pack("{s:i}", "changes", t.changes);
+}
+
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/echo", .fn = echo_page },
 	{ .path = "/api/long", .fn = long_page },
+	{ .path = "/api/change", .fn = echo_page, .post = change_page },
 	{ .path = NULL },
 };
 
-static int setup(void **state)
+static int open_at(const char *host)
 {
 	struct daemon_admin_opts opts = {
 		.loop = &t.loop,
-		.listen = { "127.0.0.1", 0 },
 		.pages = pages,
 		.arg = &t,
 		.ready = is_ready,
 	};
 
-	(void)state;
 	memset(&t, 0, sizeof(t));
+	strcpy(opts.listen.host, host);
 	assert_int_equal(uv_loop_init(&t.loop), 0);
 	opts.metrics = t.metrics = pool_metrics_open();
 	assert_non_null(t.metrics);
@@ -107,6 +123,18 @@ static int setup(void **state)
 	assert_int_equal(daemon_admin_open(&opts, &t.admin), 0);
 	assert_int_not_equal(daemon_admin_port(t.admin), 0);
 	return 0;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return open_at("127.0.0.1");
+}
+
+static int setup_everywhere(void **state)
+{
+	(void)state;
+	return open_at("0.0.0.0");
 }
 
 static void on_closed(void *arg)
@@ -156,6 +184,7 @@ static void *fetch(void *arg)
 {
 	struct request *r = arg;
 	CURL *curl = curl_easy_init();
+	struct curl_slist *headers = NULL;
 	const char *type = NULL;
 
 	curl_easy_setopt(curl, CURLOPT_URL, r->url);
@@ -167,6 +196,9 @@ static void *fetch(void *arg)
 	curl_easy_setopt(curl, CURLOPT_HEADERDATA, r);
 	if (r->post)
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, r->post);
+	if (r->header)
+		headers = curl_slist_append(NULL, r->header);
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	if (r->method && strcmp(r->method, "HEAD") == 0)
 		curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
 	else if (r->method)
@@ -178,6 +210,7 @@ static void *fetch(void *arg)
 	curl_easy_getinfo(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T,
 			  &r->announced);
 	curl_easy_cleanup(curl);
+	curl_slist_free_all(headers);
 	uv_async_send(&r->done);
 	return NULL;
 }
@@ -193,8 +226,9 @@ static void perform(struct request *r, const char *path)
 {
 	pthread_t thread;
 
-	snprintf(r->url, sizeof(r->url), "http://127.0.0.1:%u%s",
-		 daemon_admin_port(t.admin), path);
+	snprintf(r->url, sizeof(r->url), "http://%s:%u%s",
+		 r->host ? r->host : "127.0.0.1", daemon_admin_port(t.admin),
+		 path);
 	assert_int_equal(uv_async_init(&t.loop, &r->done, on_done), 0);
 	assert_int_equal(pthread_create(&thread, NULL, fetch, r), 0);
 	uv_run(&t.loop, UV_RUN_DEFAULT);
@@ -311,6 +345,54 @@ static void head_has_the_length_and_no_body(void **state)
 	assert_int_equal(r.announced, whole);
 }
 
+static long post(const char *path, const char *header, const char *host)
+{
+	static struct request r;
+
+	memset(&r, 0, sizeof(r));
+	r.post = "some=body";
+	r.header = header;
+	r.host = host;
+	perform(&r, path);
+	assert_int_equal(r.rc, CURLE_OK);
+	return r.status;
+}
+
+static void what_changes_something_is_posted(void **state)
+{
+	(void)state;
+	assert_int_equal(200, get("/api/change?text=x")->status);
+	assert_int_equal(0, t.changes);
+	assert_int_equal(200, post("/api/change", NULL, NULL));
+	assert_int_equal(1, t.changes);
+	/* A web page in a browser here. */
+	assert_int_equal(403, post("/api/change", "Origin: http://evil", NULL));
+	assert_int_equal(1, t.changes);
+	assert_int_equal(405, post("/api/none", NULL, NULL));
+}
+
+static void posts_of_other_machines_are_refused(void **state)
+{
+	char host[INET_ADDRSTRLEN] = "";
+	struct ifaddrs *list, *i;
+
+	(void)state;
+	assert_int_equal(0, getifaddrs(&list));
+	for (i = list; i; i = i->ifa_next)
+		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&
+		    !(i->ifa_flags & IFF_LOOPBACK))
+			inet_ntop(AF_INET,
+				  &((struct sockaddr_in *)(void *)i->ifa_addr)
+					   ->sin_addr,
+				  host, sizeof(host));
+	freeifaddrs(list);
+	assert_int_equal(200, post("/api/change", NULL, NULL));
+	if (!host[0])
+		skip(); /* no address but loopback to come from */
+	assert_int_equal(403, post("/api/change", NULL, host));
+	assert_int_equal(1, t.changes);
+}
+
 static void other_methods_are_refused(void **state)
 {
 	static const char *const methods[] = { "POST", "PUT", "DELETE",
@@ -411,6 +493,10 @@ int main(void)
 		T(other_paths_are_not_found),
 		T(head_has_the_length_and_no_body),
 		T(other_methods_are_refused),
+		T(what_changes_something_is_posted),
+		cmocka_unit_test_setup_teardown(
+			posts_of_other_machines_are_refused, setup_everywhere,
+			teardown),
 		T(a_request_too_long_is_refused_and_the_next_one_served),
 		T(silent_connections_do_not_stop_the_others),
 		T(an_address_in_use_is_an_error),

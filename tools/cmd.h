@@ -25,6 +25,7 @@ int cmd_nodes(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_fault(int argc, char **argv);
+int cmd_drain(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 /* In files of their own; left out of the table where these are not linked. */
 int cmd_bench(int argc, char **argv) __attribute__((weak));
@@ -45,7 +46,7 @@ int cmd_replay(int argc, char **argv) __attribute__((weak));
  * afterwards). 0 or -errno, printed.
  */
 int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json);
-/* The same as a POST (arguments in page's query). */
+/* The same as a POST, of what the page does. */
 int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json);
 /*
  * A page of the objects whose paths begin with prefix. *token (owned; NULL:

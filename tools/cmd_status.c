@@ -77,6 +77,36 @@ static void print_degraded(const json_t *status)
 			       json_object_get(status, "pending")));
 }
 
+static long long figure(const json_t *json, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(json, key));
+}
+
+/* A master: which keys have fewer copies than wanted, and what is done. */
+static void print_repair(const json_t *repair)
+{
+	long long eta = figure(repair, "seconds_left");
+	char left[32], speed[32];
+
+	if (!figure(repair, "endangered") && !figure(repair, "bytes_left")) {
+		printf("repair: every key has its copies\n");
+		return;
+	}
+	pool_format_size((uint64_t)figure(repair, "bytes_left"), left,
+			 sizeof(left));
+	pool_format_size((uint64_t)figure(repair, "bytes_per_second"), speed,
+			 sizeof(speed));
+	printf("repair: %lld keys lack copies (%lld have none on a store, %lld one, %lld two, %lld more); "
+	       "%lld copies under way, %s left, %s/s",
+	       figure(repair, "endangered"), figure(repair, "left_0"),
+	       figure(repair, "left_1"), figure(repair, "left_2"),
+	       figure(repair, "left_3_or_more"),
+	       figure(repair, "copies_under_way"), left, speed);
+	if (eta > 0)
+		printf(", about %lld s", eta);
+	printf("\n");
+}
+
 /* The line or two that most people look for; all figures follow below. */
 static void print_summary(const json_t *status, const struct ask *ask)
 {
@@ -96,6 +126,8 @@ static void print_summary(const json_t *status, const struct ask *ask)
 			       "NOT connected");
 	if (json_is_object(json_object_get(status, "store")))
 		print_store(json_object_get(status, "store"));
+	if (json_is_object(json_object_get(status, "repair")))
+		print_repair(json_object_get(status, "repair"));
 	print_degraded(status);
 	printf("\n");
 }

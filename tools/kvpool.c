@@ -16,6 +16,7 @@ static const struct subcommand {
 	{ "ls", cmd_ls, "the objects of the pool" },
 	{ "stat", cmd_stat, "one object" },
 	{ "fault", cmd_fault, "disturb a daemon's connections, for tests" },
+	{ "drain", cmd_drain, "empty a node before it is switched off" },
 	{ "bench", cmd_bench, "speed beside tmpfs and a plain socket" },
 	{ "replay", cmd_replay, "drive mounts by a recorded trace" },
 	{ "version", cmd_version, "print the version" },

@@ -1,0 +1,17 @@
+/*
+ * /api/drain?node=NAME: GET says how far the emptying of a node is, POST begins
+ * it, or with &cancel=1 gives it up. What that means is in master/server.h.
+ *
+ * Thread: loop.
+ */
+#ifndef DAEMON_DRAIN_PAGE_H
+#define DAEMON_DRAIN_PAGE_H
+
+#include "daemon/admin.h"
+#include "master/server.h"
+
+json_t *daemon_drain_page(struct master *m, const struct daemon_admin_query *q,
+			  bool post, unsigned int *ret_status,
+			  const char **ret_text);
+
+#endif
