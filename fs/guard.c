@@ -103,8 +103,12 @@ static void guard(pid_t daemon, const char *path, char *text,
 		while (sigwait(&wait_for, &sig))
 			;
 	/* Another mount may be there by now: that one is not ours. */
-	if (device_now(path, text, now) == 0 && strcmp(now, device) == 0)
+	if (device_now(path, text, now) == 0 && strcmp(now, device) == 0) {
+		/* The descriptor keeps it in place, so that it answers ENOTCONN
+		 * and nobody writes into the directory below it. */
+		(void)open(path, O_PATH | O_DIRECTORY);
 		(void)umount2(path, MNT_FORCE);
+	}
 	_exit(0);
 }
 
