@@ -17,7 +17,8 @@ SIZE    ?=
 DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
         libibverbs-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
         libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
-DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux
+DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
+              etcd-server etcd-client socat
 
 CC      ?= cc
 PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs fuse3 libcurl

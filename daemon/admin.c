@@ -133,8 +133,15 @@ static enum MHD_Result reply_metrics(struct daemon_admin *a,
 static enum MHD_Result reply_ready(struct daemon_admin *a,
 				   struct MHD_Connection *conn)
 {
-	if (a->opts.ready && !a->opts.ready(a->opts.arg))
-		return reply_text(conn, 503, "not ready\n");
+	const char *why = "not ready";
+	char text[512];
+
+	if (a->opts.ready && !a->opts.ready(a->opts.arg)) {
+		if (a->opts.why_not)
+			why = a->opts.why_not(a->opts.arg);
+		snprintf(text, sizeof(text), "%s\n", why);
+		return reply_text(conn, 503, text);
+	}
 	return reply_text(conn, 200, "ready\n");
 }
 

@@ -48,6 +48,8 @@ struct daemon_admin_opts {
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
 	bool post_from_anywhere; /* --insecure */
+	/* What a 503 of /readyz says, without a newline; NULL: "not ready". */
+	const char *(*why_not)(void *arg);
 };
 
 /* 0 or -errno, logged with the address. */

@@ -2,7 +2,8 @@
  * kvpool-master: options, the loop, signals, the admin pages. What a master
  * does is in master/.
  *
- * Start: options -> background -> master_open -> admin -> ready.
+ * Start: options -> background -> master_open, or, with --etcd, master_ha_open
+ *        -> admin -> ready.
  * SIGTERM or SIGINT: admin closes, then the master (which writes its state);
  * the loop ends when no handle is left, and the program with 0.
  */
@@ -19,11 +20,14 @@
 #include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
+#include "master/etcd.h"
+#include "master/ha.h"
 #include "master/server.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool_api.h"
 
+#define ETCD_START_MS 10000
 #define DEFAULT_STATE "/var/lib/kvpool/master.state"
 
 static const char usage[] =
@@ -34,14 +38,17 @@ static const char usage[] =
 
 static struct {
 	struct pool_hostport listen, admin;
-	const char *state_file, *log_file;
-	uint64_t heartbeat_ms, summary_ms, repair_rate, repair_copies;
+	const char *state_file, *log_file, *etcd, *cluster, *advertise;
+	uint64_t heartbeat_ms, summary_ms, lease_ms;
+	uint64_t repair_rate, repair_copies;
 	unsigned int log_level;
 	bool insecure, foreground, allow_faults, version;
 } conf = {
 	.listen = { "127.0.0.1", 7070 },
 	.admin = { "127.0.0.1", 7071 },
 	.state_file = DEFAULT_STATE,
+	.cluster = "default",
+	.lease_ms = 3000,
 	.heartbeat_ms = 1000,
 	.summary_ms = 10000,
 	.repair_rate = MASTER_REPAIR_RATE,
@@ -69,6 +76,31 @@ static struct daemon_option options[] = {
 	  .arg = "FILE",
 	  .help = "What the nodes' inventories do not tell: directories, rules,\n"
 		  "deletions, members." },
+	{ .name = "etcd",
+	  .type = OPT_STRING,
+	  .value = &conf.etcd,
+	  .arg = "URL[,URL]...",
+	  .help = "One of several masters, of which etcd says which one acts; the\n"
+		  "state is kept there, not in --state-file." },
+	{ .name = "cluster",
+	  .type = OPT_STRING,
+	  .value = &conf.cluster,
+	  .arg = "NAME",
+	  .help = "With --etcd: the pool's name; its keys begin with /kvpool/NAME/." },
+	{ .name = "advertise",
+	  .type = OPT_STRING,
+	  .value = &conf.advertise,
+	  .arg = "HOST:PORT",
+	  .help = "With --etcd: where nodes reach this master, if that is not what\n"
+		  "--listen says." },
+	{ .name = "lease",
+	  .type = OPT_DURATION,
+	  .value = &conf.lease_ms,
+	  .arg = "DURATION",
+	  .help = "With --etcd: how long a leader that is not heard of stays the\n"
+		  "leader, in whole seconds.",
+	  .min = 2000,
+	  .max = 60000 },
 	{ .name = "heartbeat",
 	  .type = OPT_DURATION,
 	  .value = &conf.heartbeat_ms,
@@ -128,9 +160,17 @@ static struct daemon_option options[] = {
 
 struct program {
 	struct daemon_program base; /* first */
-	struct master *master;
+	struct master *master; /* without --etcd, else NULL */
+	struct master_ha *ha;  /* with it, else NULL */
 	struct daemon_admin *admin;
+	int status; /* to exit with, if it is not 0 */
 };
+
+/* Who acts; NULL: a standby. */
+static struct master *acting(const struct program *p)
+{
+	return p->ha ? master_ha_leading(p->ha) : p->master;
+}
 
 /* ---- pages ---- */
 
@@ -138,7 +178,8 @@ static json_t *status_page(void *arg, const struct daemon_admin_query *q,
 			   unsigned int *ret_status, const char **ret_text)
 {
 	struct program *p = arg;
-	json_t *json, *figures = master_status_json(p->master);
+	struct master *m = acting(p);
+	json_t *json, *figures = m ? master_status_json(m) : json_object();
 
 	(void)q;
 	(void)ret_status;
@@ -146,6 +187,8 @@ static json_t *status_page(void *arg, const struct daemon_admin_query *q,
 	/* What the program is; then what the master says. */
 	json = json_pack("{s:s, s:s, s:i}", "role", "master", "version",
 			 kvpool_version(), "pid", (int)getpid());
+	if (json && p->ha)
+		json_object_set_new(json, "election", master_ha_json(p->ha));
 	if (!figures || !json || json_object_update(json, figures)) {
 		json_decref(json);
 		json = NULL;
@@ -154,15 +197,23 @@ static json_t *status_page(void *arg, const struct daemon_admin_query *q,
 	return json;
 }
 
+static json_t *standby_page(struct program *p, unsigned int *ret_status,
+			    const char **ret_text)
+{
+	*ret_status = 503;
+	*ret_text = master_ha_not_ready(p->ha);
+	return NULL;
+}
+
 static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
 			  unsigned int *ret_status, const char **ret_text)
 {
 	struct program *p = arg;
 
 	(void)q;
-	(void)ret_status;
-	(void)ret_text;
-	return master_nodes_json(p->master);
+	if (!acting(p))
+		return standby_page(p, ret_status, ret_text);
+	return master_nodes_json(acting(p));
 }
 
 static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
@@ -174,7 +225,9 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 
 	if (daemon_page_limit(q, &limit, ret_status, ret_text))
 		return NULL;
-	return master_objects_json(p->master, prefix ? prefix : "",
+	if (!acting(p))
+		return standby_page(p, ret_status, ret_text);
+	return master_objects_json(acting(p), prefix ? prefix : "",
 				   q->get(q, "token"), limit);
 }
 
@@ -207,7 +260,18 @@ static bool is_ready(void *arg)
 {
 	struct program *p = arg;
 
-	return !p->base.closing && master_ready(p->master);
+	if (p->base.closing)
+		return false;
+	return p->ha ? !master_ha_not_ready(p->ha) : master_ready(p->master);
+}
+
+static const char *why_not_ready(void *arg)
+{
+	struct program *p = arg;
+	const char *why = p->ha && !p->base.closing ?
+				  master_ha_not_ready(p->ha) : NULL;
+
+	return why ? why : "not ready";
 }
 
 /* ---- end ---- */
@@ -222,7 +286,10 @@ static void on_admin_closed(void *arg)
 {
 	struct program *p = arg;
 
-	master_close(p->master, on_master_closed, p);
+	if (p->ha)
+		master_ha_close(p->ha, on_master_closed, p);
+	else
+		master_close(p->master, on_master_closed, p);
 }
 
 static void stop(struct daemon_program *base)
@@ -230,6 +297,14 @@ static void stop(struct daemon_program *base)
 	struct program *p = (struct program *)base;
 
 	daemon_admin_close(p->admin, on_admin_closed, p);
+}
+
+static void on_unusable(void *arg)
+{
+	struct program *p = arg;
+
+	p->status = 2;
+	daemon_program_stop(&p->base);
 }
 
 /* ---- start ---- */
@@ -247,7 +322,34 @@ static int start_master(struct program *p)
 		.metrics = p->base.metrics,
 	};
 
-	return master_open(&opts, &p->master);
+	struct master_ha_opts ha = {
+		.master = opts,
+		.etcd = conf.etcd,
+		.cluster = conf.cluster,
+		.advertise = conf.advertise,
+		.ttl_s = (unsigned int)(conf.lease_ms / 1000),
+		.start_ms = ETCD_START_MS,
+		.unusable = on_unusable,
+		.arg = p,
+	};
+
+	return conf.etcd ? master_ha_open(&ha, &p->ha) :
+			   master_open(&opts, &p->master);
+}
+
+/* What the user has to put right is 2, as a wrong option. */
+static int status_of(int err)
+{
+	switch (err) {
+	case 0:
+		return 0;
+	case -EPROTO:
+	case -EHOSTUNREACH:
+	case -ETIMEDOUT:
+	case -EREMOTEIO:
+		return 2;
+	}
+	return 1;
 }
 
 static int start_admin(struct program *p)
@@ -260,6 +362,7 @@ static int start_admin(struct program *p)
 		.arg = p,
 		.ready = is_ready,
 		.post_from_anywhere = conf.insecure,
+		.why_not = why_not_ready,
 	};
 
 	return daemon_admin_open(&opts, &p->admin);
@@ -268,17 +371,42 @@ static int start_admin(struct program *p)
 static int run(void)
 {
 	static struct program p;
+	int rc;
 
 	/* After a failure the process ends, and what is open with it. */
 	if (daemon_program_open(&p.base, stop) ||
-	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)) ||
-	    start_master(&p) ||
-	    start_admin(&p))
+	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)))
+		return 1;
+	rc = status_of(start_master(&p));
+	if (rc)
+		return rc;
+	if (start_admin(&p))
 		return 1;
 	pool_info("kvpool-master %s: nodes at %s:%u, admin at %s:%u",
-		  kvpool_version(), conf.listen.host, master_port(p.master),
+		  kvpool_version(), conf.listen.host,
+		  p.ha ? master_ha_port(p.ha) : master_port(p.master),
 		  conf.admin.host, daemon_admin_port(p.admin));
-	return daemon_program_run(&p.base);
+	rc = daemon_program_run(&p.base);
+	return rc ? rc : p.status;
+}
+
+static int check_etcd_options(void)
+{
+	struct pool_hostport hp;
+
+	if (conf.etcd && etcd_urls_check(conf.etcd))
+		return daemon_option_reject(daemon_option_find(options, "etcd"),
+					    ETCD_URLS_ACCEPTED, stderr);
+	if (master_cluster_check(conf.cluster))
+		return daemon_option_reject(
+			daemon_option_find(options, "cluster"),
+			MASTER_CLUSTER_ACCEPTED, stderr);
+	if (conf.advertise && (pool_parse_hostport(conf.advertise, 0, &hp) ||
+			       !hp.port))
+		return daemon_option_reject(
+			daemon_option_find(options, "advertise"),
+			"HOST:PORT or [IPV6]:PORT", stderr);
+	return 0;
 }
 
 static int check_options(void)
@@ -287,7 +415,9 @@ static int check_options(void)
 	const struct daemon_option *admin = daemon_option_find(options, "admin");
 	int rc = daemon_option_check_listen(listen, conf.insecure, stderr);
 
-	return rc ? rc : daemon_option_check_listen(admin, conf.insecure, stderr);
+	if (!rc)
+		rc = daemon_option_check_listen(admin, conf.insecure, stderr);
+	return rc ? rc : check_etcd_options();
 }
 
 /* The directory of the default state file is ours to make; others' are not. */
@@ -328,6 +458,7 @@ int main(int argc, char **argv)
 						       "kvpool-master");
 	if (rc)
 		return 1;
-	make_state_dir();
+	if (!conf.etcd)
+		make_state_dir();
 	return run();
 }

@@ -27,6 +27,8 @@
 #include "daemon/program.h"
 #include "daemon/run_dir.h"
 #include "fs/session.h"
+#include "master/etcd.h"
+#include "master/ha.h"
 #include "master/server.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
@@ -44,7 +46,9 @@ static const char usage[] =
 	"or both.";
 
 static struct {
-	struct pool_hostport master, listen, admin;
+	struct pool_hostports masters;
+	struct pool_hostport listen, admin;
+	const char *etcd, *cluster;
 	const char *advertise, *name, *run_dir, *store_dir, *mount;
 	const char *state_file, *log_file;
 	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
@@ -54,7 +58,8 @@ static struct {
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
 	bool allow_faults, version;
 } conf = {
-	.master = { "127.0.0.1", 7070 },
+	.masters = { 1, { { "127.0.0.1", 7070 } } },
+	.cluster = "default",
 	.listen = { "127.0.0.1", 7072 },
 	.admin = { "127.0.0.1", 7073 },
 	.buffer_size = 256ull << 20,
@@ -68,11 +73,22 @@ static struct {
 
 static struct daemon_option options[] = {
 	{ .name = "master",
-	  .type = OPT_HOSTPORT,
-	  .value = &conf.master,
-	  .arg = "HOST:PORT",
-	  .help = "The pool's master; with --embedded, where it listens.",
+	  .type = OPT_HOSTPORTS,
+	  .value = &conf.masters,
+	  .arg = "HOST:PORT[,HOST:PORT]...",
+	  .help = "The pool's master, or several of which one acts; with --embedded,\n"
+		  "where it listens.",
 	  .default_port = 7070 },
+	{ .name = "etcd",
+	  .type = OPT_STRING,
+	  .value = &conf.etcd,
+	  .arg = "URL[,URL]...",
+	  .help = "Ask etcd where the master is; --master, if given, is tried, too." },
+	{ .name = "cluster",
+	  .type = OPT_STRING,
+	  .value = &conf.cluster,
+	  .arg = "NAME",
+	  .help = "With --etcd: the pool's name, as of its masters." },
 	{ .name = "listen",
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.listen,
@@ -220,6 +236,7 @@ struct program {
 	struct daemon_program base; /* first */
 	struct master *master; /* embedded, else NULL */
 	struct pool_node *node;
+	struct master_finder *finder; /* NULL without --etcd */
 	struct fs *fs; /* NULL without --mount */
 	struct daemon_admin *admin;
 	char *mount; /* absolute */
@@ -332,15 +349,26 @@ static void on_master_closed(void *arg)
 	daemon_program_closed(arg);
 }
 
+static void on_finder_closed(void *arg)
+{
+	struct program *p = arg;
+
+	if (p->master)
+		master_close(p->master, on_master_closed, p);
+	else
+		daemon_program_closed(&p->base);
+}
+
 static void on_node_closed(void *arg)
 {
 	struct program *p = arg;
 
 	fs_free(p->fs);
-	if (p->master)
-		master_close(p->master, on_master_closed, p);
+	p->node = NULL;
+	if (p->finder)
+		master_finder_close(p->finder, on_finder_closed, p);
 	else
-		daemon_program_closed(&p->base);
+		on_finder_closed(p);
 }
 
 static void on_fs_closed(void *arg)
@@ -380,7 +408,7 @@ static int start_master(struct program *p)
 	char state[PATH_MAX + 32];
 	struct master_opts opts = {
 		.loop = &p->base.loop,
-		.listen = conf.master,
+		.listen = conf.masters.at[0],
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
 		.summary_s = 10,
@@ -402,7 +430,7 @@ static int start_node(struct program *p)
 	char store[PATH_MAX + 32], sock[PATH_MAX + 32];
 	struct pool_node_opts opts = {
 		.loop = &p->base.loop,
-		.master = conf.master,
+		.masters = conf.masters,
 		.listen = conf.listen,
 		.advertise = conf.advertise,
 		.unix_path = sock,
@@ -421,10 +449,40 @@ static int start_node(struct program *p)
 	};
 
 	if (p->master)
-		opts.master.port = master_port(p->master);
+		opts.masters.at[0].port = master_port(p->master);
 	snprintf(store, sizeof(store), "%s/store", p->dir);
 	snprintf(sock, sizeof(sock), "%s/peer.sock", p->dir);
 	return pool_node_open(&opts, &p->node);
+}
+
+static bool master_wanted(void *arg)
+{
+	struct program *p = arg;
+
+	return p->node && !pool_node_connected(p->node);
+}
+
+static void on_master_found(void *arg, const struct pool_hostport *leader)
+{
+	struct program *p = arg;
+
+	if (p->node)
+		pool_node_master_found(p->node, leader);
+}
+
+static int start_finder(struct program *p)
+{
+	struct master_finder_opts opts = {
+		.loop = &p->base.loop,
+		.etcd = conf.etcd,
+		.cluster = conf.cluster,
+		.metrics = p->base.metrics,
+		.wanted = master_wanted,
+		.found = on_master_found,
+		.arg = p,
+	};
+
+	return conf.etcd ? master_finder_open(&opts, &p->finder) : 0;
 }
 
 static int start_mount(struct program *p)
@@ -532,7 +590,7 @@ static int run(void)
 	    daemon_run_dir_make(conf.run_dir, conf.name, p.dir,
 				sizeof(p.dir)) ||
 	    absolute_mount(&p) || start_admin(&p) || start_master(&p) ||
-	    start_node(&p))
+	    start_node(&p) || start_finder(&p))
 		return 1;
 	if (start_mount(&p)) {
 		pool_node_undo(p.node);
@@ -554,6 +612,34 @@ static int run(void)
 	return rc;
 }
 
+/* Where the master is: --master, --etcd, or both. */
+static int check_master_options(void)
+{
+	struct daemon_option *master = daemon_option_find(options, "master");
+	struct daemon_option *etcd = daemon_option_find(options, "etcd");
+
+	if (conf.etcd && etcd_urls_check(conf.etcd))
+		return daemon_option_reject(etcd, ETCD_URLS_ACCEPTED, stderr);
+	if (master_cluster_check(conf.cluster))
+		return daemon_option_reject(
+			daemon_option_find(options, "cluster"),
+			MASTER_CLUSTER_ACCEPTED, stderr);
+	if (conf.embedded && conf.etcd)
+		return daemon_option_reject(
+			etcd, "no etcd for an --embedded master, which is the only one",
+			stderr);
+	if (conf.embedded && conf.masters.n > 1)
+		return daemon_option_reject(
+			master, "one HOST:PORT for an --embedded master",
+			stderr);
+	if (conf.etcd && !master->seen)
+		conf.masters.n = 0;
+	if (!conf.embedded || conf.insecure ||
+	    pool_host_is_loopback(conf.masters.at[0].host))
+		return 0;
+	return daemon_option_reject(master, DAEMON_LISTEN_ACCEPTED, stderr);
+}
+
 static int check_options(void)
 {
 	static const char *const listeners[] = { "listen", "admin" };
@@ -565,9 +651,7 @@ static int check_options(void)
 			    daemon_option_find(options, listeners[i]),
 			    conf.insecure, stderr))
 			return -EINVAL;
-	if (conf.embedded &&
-	    daemon_option_check_listen(daemon_option_find(options, "master"),
-				       conf.insecure, stderr))
+	if (check_master_options())
 		return -EINVAL;
 	if (conf.advertise &&
 	    pool_parse_hostport(conf.advertise, 7072, &hp) < 0)

@@ -102,6 +102,11 @@ static void format_accepted(const struct daemon_option *o, char *buf,
 		else
 			snprintf(buf, cap, "HOST:PORT or [IPV6]:PORT");
 		return;
+	case OPT_HOSTPORTS:
+		snprintf(buf, cap,
+			 "HOST:PORT or [IPV6]:PORT, up to %d of them with commas between, port %u if none is given",
+			 POOL_HOSTPORTS_MAX, o->default_port);
+		return;
 	case OPT_CHOICE:
 		snprintf(buf, cap, "one of %s", o->arg);
 		return;
@@ -111,6 +116,7 @@ static void format_accepted(const struct daemon_option *o, char *buf,
 static void format_default(const struct daemon_option *o, char *buf,
 			   size_t cap)
 {
+	const struct pool_hostports *list;
 	const struct pool_hostport *hp;
 	const char *text, *end;
 
@@ -131,8 +137,12 @@ static void format_default(const struct daemon_option *o, char *buf,
 	case OPT_HOSTPORT:
 		hp = o->value;
 		if (hp->host[0])
-			snprintf(buf, cap, strchr(hp->host, ':') ? "[%s]:%u" : "%s:%u",
-				 hp->host, hp->port);
+			pool_format_hostport(hp, buf, cap);
+		return;
+	case OPT_HOSTPORTS: /* no default has more than one */
+		list = o->value;
+		if (list->n)
+			pool_format_hostport(&list->at[0], buf, cap);
 		return;
 	case OPT_CHOICE:
 		text = o->arg;
@@ -194,13 +204,7 @@ int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
 
 	if (insecure || pool_host_is_loopback(hp->host))
 		return 0;
-	return daemon_option_reject(
-		o,
-		"a loopback address (127.0.0.1, [::1], localhost); "
-		"or any address together with --insecure: there is no "
-		"authentication, so whoever reaches the port can read and "
-		"change the pool",
-		err);
+	return daemon_option_reject(o, DAEMON_LISTEN_ACCEPTED, err);
 }
 
 static int parse_choice(const char *choices, const char *text,
@@ -257,6 +261,8 @@ static int parse_value(const struct daemon_option *o, const char *text)
 		return parse_number(o, text);
 	case OPT_HOSTPORT:
 		return pool_parse_hostport(text, o->default_port, o->value);
+	case OPT_HOSTPORTS:
+		return pool_parse_hostports(text, o->default_port, o->value);
 	case OPT_CHOICE:
 		return parse_choice(o->arg, text, o->value);
 	}

@@ -24,6 +24,7 @@ enum daemon_option_type {
 	OPT_COUNT,    /* uint64_t * */
 	OPT_DURATION, /* uint64_t *, milliseconds */
 	OPT_HOSTPORT, /* struct pool_hostport * */
+	OPT_HOSTPORTS, /* struct pool_hostports * */
 	OPT_CHOICE,   /* unsigned int *: index in arg, "error|warn|info" */
 };
 
@@ -35,7 +36,7 @@ struct daemon_option {
 	const char *arg;    /* "N", "HOST:PORT" for the help text */
 	const char *help;   /* one line, or several with '\n' */
 	uint64_t min, max;  /* SIZE, COUNT, DURATION; max 0: no limit */
-	uint16_t default_port; /* HOSTPORT; 0: the port must be given */
+	uint16_t default_port; /* HOSTPORT(S); 0: the port must be given */
 	bool no_env;	    /* only on the command line: images set variables
 			       such as KVPOOL_VERSION for ends of their own */
 	bool seen;	    /* set if it was given */
@@ -82,6 +83,11 @@ int daemon_option_reject(const struct daemon_option *o, const char *accepted,
 /* The element called name, which must be there. */
 struct daemon_option *daemon_option_find(struct daemon_option *opts,
 					 const char *name);
+#define DAEMON_LISTEN_ACCEPTED \
+	"a loopback address (127.0.0.1, [::1], localhost); " \
+	"or any address together with --insecure: there is no " \
+	"authentication, so whoever reaches the port can read and " \
+	"change the pool"
 /*
  * o is an OPT_HOSTPORT to listen on: anything but loopback needs insecure
  * (--insecure). 0 or -EINVAL (reported, with the remedy).

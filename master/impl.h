@@ -2,7 +2,7 @@
  * The inside of the master, shared by the files that make it up:
  *
  *   server.c     open, close, ticks, readiness
- *   keep.c       the state file's records to and from the map
+ *   keep.c       the state's records to and from the map; file or etcd
  *   session.c    one node's connection: joining, dispatch, sending, ending
  *   ops.c        OPS: what nodes ask to be changed
  *   inventory.c  INVENTORY: what nodes hold, after a (re)join
@@ -40,6 +40,7 @@
 
 #define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
 #define MASTER_WAITS_MAX 1024	    /* SYNCs of one session; beyond: no answer */
+#define MASTER_HELD_MAX 256	    /* answers of one session that wait */
 #define MASTER_TOMBS_MAX 1000000u
 #define MASTER_GHOSTS_MAX 250000u
 #define MASTER_TOMB_AGE_NS (24ull * 3600 * 1000000000ull)
@@ -59,6 +60,8 @@ struct master_session {
 	uint64_t nodes_told; /* members.changes it has been told of */
 	struct pool_list waits;
 	unsigned int nwaits;
+	struct pool_list held; /* answers that wait for the state, in order */
+	unsigned int nheld;
 	uint64_t opened_ms;
 	/* DROPs to go out together */
 	Kvpool__Drop__Item **drops; /* owns, and each with its path */
@@ -103,6 +106,7 @@ enum master_counter {
 	MC_BAD_MESSAGES,
 	MC_BAD_ITEMS,
 	MC_CUT_OFF,
+	MC_HELD,
 	MC_SESSIONS_REFUSED,
 	MC_LOST_KEYS,
 	MC_NCOUNTERS,
@@ -154,6 +158,10 @@ struct master {
 	struct master_map map;
 	struct master_members members;
 	struct master_state *state; /* owns, or NULL */
+	struct etcd_state *etcd_state; /* borrows; then state is NULL */
+	bool (*acting)(void *arg);
+	void *acting_arg;
+	struct pool_metrics *metrics; /* borrows, or NULL */
 	uint64_t epoch, gen_seq;
 	uint64_t ndirs_made;   /* directories kept in the state */
 	uint64_t lost_kept_ns; /* map.lost_wall_ns as kept in the state */
@@ -169,6 +177,7 @@ struct master {
 	bool sync_busy, sync_is_compaction;
 	int sync_fd, sync_err;
 	struct pool_list sessions;
+	struct pool_list held; /* all answers that wait, oldest first */
 	unsigned int nsessions, nsubscribers;
 	struct master_repair repair;
 	struct master_patrol patrol;
@@ -177,6 +186,12 @@ struct master {
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
+
+/* Nothing may be told to anybody after the lease of a leader has ended. */
+static inline bool master_acting(const struct master *m)
+{
+	return !m->acting || m->acting(m->acting_arg);
+}
 
 static inline void master_count(struct master *m, enum master_counter c)
 {
@@ -201,7 +216,9 @@ void master_sync_start(struct master *m, int fd, bool compaction);
 
 /* For master_state_open; arg is the master. */
 int master_load_record(void *arg, const struct master_record *r);
-/* Append a record, no-op without a state file; so are the others. */
+/* Is anything kept? If not, what follows does nothing. */
+bool master_keeps(const struct master *m);
+/* Append a record. */
 void master_keep(struct master *m, const struct master_record *r);
 void master_keep_dir(struct master *m, struct master_dir *d);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);
@@ -209,6 +226,12 @@ void master_keep_tomb(struct master *m, const char *path, size_t len,
 		      uint64_t gen, uint64_t wall_ns);
 void master_keep_member(struct master *m, const struct master_member *mb);
 void master_keep_drain(struct master *m, const struct master_member *mb);
+/* Hand what was appended on, to the kernel or to etcd. */
+void master_keep_flush(struct master *m);
+/* What has been appended until now; and does all up to a mark outlive this
+ * master? (What the kernel has does.) */
+uint64_t master_keep_mark(const struct master *m);
+bool master_keep_settled(const struct master *m, uint64_t mark);
 
 /* ---- session.c ---- */
 
@@ -221,6 +244,17 @@ void master_session_fail(struct master_session *s, int status,
 /* Ends the session if it cannot be queued. */
 void master_session_send(struct master_session *s, enum pool_msg type,
 			 uint64_t req, const ProtobufCMessage *msg);
+/*
+ * The same, once what was appended up to mark is settled, and behind the answers
+ * that wait already. Meanwhile nobody is told of changes after feed_seq
+ * (UINT64_MAX: of none), as a FEED must not come before the answer to whoever
+ * made them.
+ */
+void master_session_answer(struct master_session *s, enum pool_msg type,
+			   uint64_t req, const ProtobufCMessage *msg,
+			   uint64_t mark, uint64_t feed_seq);
+/* The newest change that may be told. */
+uint64_t master_may_tell(const struct master *m);
 /* Queue a DROP. s may be NULL: nobody is there to be told. */
 void master_session_drop(struct master_session *s, const char *path, size_t len,
 			 uint64_t gen, Kvpool__Drop__Reason reason);

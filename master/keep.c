@@ -1,9 +1,11 @@
 /*
- * What is kept in the state file: its records to and from the map.
+ * What is kept in the state, in a file or in etcd: its records to and from the
+ * map. Nobody else asks which of the two it is.
  */
 #include <errno.h>
 #include <string.h>
 
+#include "master/etcd_state.h"
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
@@ -120,8 +122,33 @@ int master_load_record(void *arg, const struct master_record *r)
 
 /* ---- keeping ---- */
 
+bool master_keeps(const struct master *m)
+{
+	return m->state || m->etcd_state;
+}
+
+void master_keep_flush(struct master *m)
+{
+	if (m->state)
+		master_state_flush(m->state);
+	if (m->etcd_state)
+		etcd_state_flush(m->etcd_state);
+}
+
+uint64_t master_keep_mark(const struct master *m)
+{
+	return m->etcd_state ? etcd_state_mark(m->etcd_state) : 0;
+}
+
+bool master_keep_settled(const struct master *m, uint64_t mark)
+{
+	return !m->etcd_state || etcd_state_settled(m->etcd_state) >= mark;
+}
+
 void master_keep(struct master *m, const struct master_record *r)
 {
+	if (m->etcd_state)
+		return etcd_state_append(m->etcd_state, r);
 	if (m->state && master_state_append(m->state, r))
 		pool_warn_limited("state file: a record was lost; the file is rewritten when its disk takes it");
 }
@@ -131,7 +158,7 @@ void master_keep_dir(struct master *m, struct master_dir *d)
 	struct master_record r = { .type = MASTER_REC_DIR };
 	struct master_batch *b;
 
-	if (!m->state)
+	if (!master_keeps(m))
 		return;
 	b = master_batch_start();
 	if (!master_batch_add(b, &d->item)) {

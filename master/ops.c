@@ -380,6 +380,7 @@ void master_on_ops(struct master_session *s, uint64_t req,
 	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
 	struct master *m = s->m;
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
+	uint64_t mark = master_keep_mark(m), feed_seq = m->map.feed.seq;
 	size_t i;
 
 	if (msg->n_ops > POOL_BATCH_MAX) {
@@ -397,11 +398,13 @@ void master_on_ops(struct master_session *s, uint64_t req,
 		result_list[i] = op.result;
 	}
 	/* What was answered outlives this process. */
-	if (m->state)
-		master_state_flush(m->state);
+	master_keep_flush(m);
+	/* Publications alone leave nothing in the state: inventories have them. */
+	mark = master_keep_mark(m) != mark ? master_keep_mark(m) : 0;
 	done.results = result_list;
 	done.n_results = msg->n_ops;
 	/* Before any FEED that has these changes: those go out later. */
-	master_session_send(s, POOL_MSG_OPS_DONE, req, &done.base);
+	master_session_answer(s, POOL_MSG_OPS_DONE, req, &done.base, mark,
+			      feed_seq);
 	master_kick(m);
 }

@@ -45,7 +45,8 @@ static void collect_entries(struct master_session *s, struct master_batch *b)
 
 	while (!master_batch_full(b)) {
 		i = master_sub_next(feed, &s->sub, &scan);
-		if (!i || master_batch_add_feed(b, i))
+		if (!i || i->seq > master_may_tell(s->m) ||
+		    master_batch_add_feed(b, i))
 			return; /* ENOMEM: it stands there still */
 		master_cursor_advance(feed, &s->sub.cursor);
 	}
@@ -53,9 +54,16 @@ static void collect_entries(struct master_session *s, struct master_batch *b)
 
 static bool due(const struct master_session *s)
 {
-	return s->subscribed && !s->ended && master_sub_open_window(&s->sub) &&
-	       (s->nodes_told != s->m->members.changes ||
-		master_sub_due(&s->m->map.feed, &s->sub, s->m->ready));
+	const struct master_feed *feed = &s->m->map.feed;
+	const struct master_item *i;
+
+	if (!s->subscribed || s->ended || !master_sub_open_window(&s->sub))
+		return false;
+	if (s->nodes_told != s->m->members.changes)
+		return true;
+	i = master_cursor_peek(feed, &s->sub.cursor);
+	return (!i || i->seq <= master_may_tell(s->m)) &&
+	       master_sub_due(feed, &s->sub, s->m->ready);
 }
 
 static void send_batch(struct master_session *s)
@@ -206,6 +214,7 @@ void master_answer_syncs(struct master *m)
 		pool_list_del(&y->link);
 		s->nwaits--;
 		free(y);
-		master_session_send(s, POOL_MSG_SYNCED, req, NULL);
+		master_session_answer(s, POOL_MSG_SYNCED, req, NULL,
+				      master_keep_mark(m), UINT64_MAX);
 	}
 }

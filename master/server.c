@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "master/etcd_state.h"
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
@@ -67,14 +68,14 @@ static void tick_state(struct master *m, uint64_t now_ms)
 
 	before = before > MASTER_TOMB_AGE_NS ? before - MASTER_TOMB_AGE_NS : 0;
 	master_map_forget(&m->map, before, FORGET_MAX);
-	if (!m->state)
+	if (!master_keeps(m))
 		return;
 	if (m->map.lost_wall_ns != m->lost_kept_ns) {
 		r.u64 = m->lost_kept_ns = m->map.lost_wall_ns;
 		master_keep(m, &r);
 	}
-	master_state_flush(m->state);
-	if (now_ms < m->next_sync_ms || m->sync_busy)
+	master_keep_flush(m);
+	if (!m->state || now_ms < m->next_sync_ms || m->sync_busy)
 		return;
 	m->next_sync_ms = now_ms + SYNC_MS;
 	if (master_state_compact_due(m->state, m->ndirs_made + m->map.ntombs +
@@ -188,6 +189,9 @@ static void on_tick(uv_timer_t *t)
 	/* If this loop stood still, what the nodes sent is yet unread. */
 	bool stalled = now_ms - m->last_tick_ms > m->heartbeat_ms;
 
+	if (!master_acting(m))
+		return;
+
 	m->last_tick_ms = now_ms;
 	if (!stalled) {
 		check_members(m, now_ms);
@@ -210,6 +214,8 @@ static void on_pump(uv_timer_t *t)
 	struct master *m = t->data;
 
 	m->pump_armed = false;
+	if (!master_acting(m))
+		return;
 	master_map_forget(&m->map, 0, FORGET_MAX);
 	master_repair_run(m, pool_now_ms());
 	master_pump(m);
@@ -226,7 +232,7 @@ void master_kick(struct master *m)
 static void on_slices(uv_idle_t *h)
 {
 	struct master *m = h->data;
-	bool more = master_patrol_slice(m);
+	bool more = master_acting(m) && master_patrol_slice(m);
 
 	more |= master_compaction_slice(m);
 	if (!more)
@@ -259,6 +265,8 @@ static void start_handles(struct master *m)
 
 static void free_master(struct master *m)
 {
+	if (m->metrics)
+		pool_metrics_remove(m->metrics, m, sizeof(*m));
 	master_repair_fini(m);
 	master_state_close(m->state);
 	master_map_fini(&m->map);
@@ -267,15 +275,44 @@ static void free_master(struct master *m)
 	free(m);
 }
 
-static int load_state(struct master *m, const char *path)
+static void on_forgetting(void *arg, const char *path, size_t len)
 {
+	struct master *m = arg;
+
+	etcd_state_forget(m->etcd_state, path, len);
+}
+
+static int load_state(struct master *m, const struct master_opts *opts)
+{
+	const char *path = opts->state_file;
+
 	m->epoch = 1;
+	if (opts->etcd_state) {
+		m->epoch = opts->epoch;
+		m->etcd_state = opts->etcd_state;
+		m->map.forgetting = on_forgetting;
+		m->map.forgetting_arg = m;
+		return etcd_state_replay(m->etcd_state, master_load_record, m);
+	}
 	if (!path)
 		return 0;
 	m->state_path = strdup(path);
 	if (!m->state_path)
 		return -ENOMEM;
 	return master_state_open(path, master_load_record, m, &m->epoch, &m->state);
+}
+
+static int open_listener(struct master *m, const struct pool_hostport *at)
+{
+	int err;
+
+	if (!at->host[0])
+		return 0;
+	err = pool_listener_open(m->loop, at, master_session_accept, m,
+				 &m->listener);
+	if (!err)
+		m->port = pool_listener_port(m->listener);
+	return err;
 }
 
 int master_open(const struct master_opts *opts, struct master **ret_master)
@@ -288,9 +325,13 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	m->loop = opts->loop;
 	m->heartbeat_ms = opts->heartbeat_ms ? opts->heartbeat_ms : 1000;
 	m->summary_s = opts->summary_s;
+	m->acting = opts->acting;
+	m->acting_arg = opts->acting_arg;
+	m->metrics = opts->metrics;
 	m->start_ms = m->last_tick_ms = pool_now_ms();
 	m->next_summary_ms = m->start_ms + (uint64_t)m->summary_s * 1000;
 	pool_list_init(&m->sessions);
+	pool_list_init(&m->held);
 	master_repair_init(&m->repair, opts->repair_rate, opts->repair_copies);
 	master_members_init(&m->members);
 	err = master_map_init(&m->map, MASTER_TOMBS_MAX, MASTER_GHOSTS_MAX);
@@ -298,14 +339,12 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 		free(m);
 		return err;
 	}
-	err = load_state(m, opts->state_file);
+	err = load_state(m, opts);
 	if (err)
 		goto err_free;
-	err = pool_listener_open(m->loop, &opts->listen, master_session_accept,
-				 m, &m->listener);
+	err = open_listener(m, &opts->listen);
 	if (err)
 		goto err_free;
-	m->port = pool_listener_port(m->listener);
 	err = opts->metrics ? master_stats_register(m, opts->metrics) : 0;
 	if (err)
 		goto err_listener;
@@ -356,8 +395,7 @@ void master_close(struct master *m, void (*closed)(void *arg), void *arg)
 	master_cursor_close(&m->patrol.cursor);
 	master_cursor_close(&m->compaction.cursor);
 	m->patrol.active = m->compaction.walking = false;
-	if (m->state)
-		master_state_flush(m->state);
+	master_keep_flush(m);
 	uv_close((uv_handle_t *)&m->tick, on_handle_closed);
 	uv_close((uv_handle_t *)&m->pump, on_handle_closed);
 	uv_close((uv_handle_t *)&m->slices, on_handle_closed);

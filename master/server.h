@@ -10,7 +10,8 @@
  *   members nodes, heartbeats, recovery after a start
  *   place   which node a copy goes to; who may drop what
  *   state   what no inventory holds (epoch, directories, rules, tombstones,
- *           members), in a local file
+ *           members), in a local file or, of several masters, in etcd
+ *   ha      one of several masters: leader or standby
  *
  * Thread: loop, for everything.
  */
@@ -27,14 +28,23 @@
 
 struct master;
 
+struct etcd_state;
+
 /* Defaults of repair, for the programs' options. */
 #define MASTER_REPAIR_RATE (512ull << 20)
 #define MASTER_REPAIR_COPIES 64u
 
 struct master_opts {
 	uv_loop_t *loop;
-	struct pool_hostport listen; /* port 0: any */
+	struct pool_hostport listen; /* port 0: any; host "": master_accept */
 	const char *state_file;	     /* NULL: nothing survives (tests only) */
+	/* Of the leader among several masters (master/ha.h), instead of a file:
+	 * what was loaded from etcd (borrows, until closed), and its epoch. */
+	struct etcd_state *etcd_state;
+	uint64_t epoch;
+	/* May it still tell anybody anything? NULL: always. */
+	bool (*acting)(void *arg);
+	void *acting_arg;
 	unsigned int heartbeat_ms;   /* 0: 1000 */
 	uint64_t repair_rate;	     /* bytes a second; 0: any */
 	unsigned int repair_copies;  /* under way; 0: MASTER_REPAIR_COPIES */
@@ -51,6 +61,11 @@ int master_open(const struct master_opts *opts, struct master **ret_master);
 /* Closes all sessions, writes the state; closed(arg) runs from a later turn
  * when no handle is left on the loop. */
 void master_close(struct master *m, void (*closed)(void *arg), void *arg);
+
+/* A node's connection, which is the master's from here on. */
+void master_accept(struct master *m, int fd);
+/* More of what was queued is in etcd: what waited for it is answered. */
+void master_settled(struct master *m);
 
 uint16_t master_port(const struct master *m);
 /* The inventories are complete, or their time is over: answers are final. */

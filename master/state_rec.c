@@ -194,6 +194,20 @@ static enum found look(const uint8_t *p, size_t left, uint32_t *ret_len)
 	return FOUND_RECORD;
 }
 
+int state_rec_decode(const uint8_t *buf, size_t len,
+		     int (*load)(void *arg, const struct master_record *r),
+		     void *arg)
+{
+	struct state_loaded got = { 0 };
+	struct loading l = { load, arg, &got };
+	uint32_t payload = 0;
+
+	if (!len || look(buf, len, &payload) != FOUND_RECORD ||
+	    STATE_REC_HEAD + payload != len)
+		return -EPROTO;
+	return load_payload(&l, buf + STATE_REC_HEAD, payload);
+}
+
 static int damaged(const char *path, uint64_t at)
 {
 	pool_error("state file %s: damaged at byte %llu; it is left as it is (restore a copy, or move it away and restart the nodes with empty stores)",

@@ -22,6 +22,11 @@
 ptrdiff_t state_rec_encode(const struct master_record *r, uint8_t *buf,
 			   size_t cap);
 
+/* One whole record: load's result, or -EPROTO if it is damaged. */
+int state_rec_decode(const uint8_t *buf, size_t len,
+		     int (*load)(void *arg, const struct master_record *r),
+		     void *arg);
+
 struct state_loaded {
 	uint64_t size; /* of the whole records; 0: the file is new */
 	uint64_t records;

@@ -72,6 +72,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 			   "Items of messages that were passed over." },
 	[MC_CUT_OFF] = { "kvpool_master_sessions_cut_off_total", NULL,
 			 "Sessions ended for silence or a feed not acknowledged." },
+	[MC_HELD] = { "kvpool_master_answers_held_total", NULL,
+		      "Answers that waited for what they say to be in etcd." },
 	[MC_SESSIONS_REFUSED] = { "kvpool_master_sessions_refused_total", NULL,
 				  "Connections and joins refused." },
 	[MC_LOST_KEYS] = { "kvpool_master_lost_keys_total", NULL,

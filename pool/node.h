@@ -194,7 +194,9 @@ struct pool_node_ops {
 
 struct pool_node_opts {
 	uv_loop_t *loop;
-	struct pool_hostport master;
+	/* Tried in turn until one says that it is the master; none: wait for
+	 * pool_node_master_found. */
+	struct pool_hostports masters;
 	struct pool_hostport listen;
 	const char *advertise; /* "host:port"; NULL: listen's, port as bound */
 	const char *unix_path; /* peers' Unix socket; NULL: none */
@@ -227,6 +229,11 @@ void pool_node_undo(struct pool_node *n);
  */
 void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		     void (*closed)(void *arg), void *arg);
+
+bool pool_node_connected(const struct pool_node *n);
+/* The master is there: without one, it is dialled next. */
+void pool_node_master_found(struct pool_node *n,
+			    const struct pool_hostport *at);
 
 struct pool_tree *pool_node_tree(struct pool_node *n);
 struct pool_store *pool_node_store(struct pool_node *n);

@@ -3,12 +3,12 @@
  *
  *   AWAY --dial--> DIALLING --on_open: JOIN--> JOINING
  *    ^                                            | WELCOME: INVENTORY*
- *    +--- lost: again after a delay, -------------+--> UP
- *         doubling to 1 s
+ *    +--- lost: again as pool/dial.h says ---------+--> UP
  *
- * The name is resolved anew at each dial. Heartbeats go out from JOINING on;
+ * A standby answers the JOIN with an ERROR, -EAGAIN. The name is resolved anew at each dial. Heartbeats go out from JOINING on;
  * silence of three periods ends the connection.
  */
+#include "pool/dial.h"
 #include "pool/node_priv.h"
 
 #include <errno.h>
@@ -17,8 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DELAY_MIN_MS 50
-#define DELAY_MAX_MS 1000
 #define QUEUE_MAX (1u << 30) /* an inventory of 5 M objects fits */
 
 enum state { AWAY, DIALLING, JOINING, UP, CLOSED };
@@ -26,7 +24,10 @@ enum state { AWAY, DIALLING, JOINING, UP, CLOSED };
 struct node_link {
 	struct pool_conn *conn; /* NULL while AWAY */
 	enum state state;
-	uint64_t next_ms, delay_ms; /* AWAY: when to dial */
+	struct pool_dial dial;
+	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */
+	uint64_t joining_ms;		 /* JOINING: since when */
+	bool standby;			 /* this one said so */
 	uint64_t beat_ms, heartbeat_ms;
 	bool told; /* the log has the present failure */
 };
@@ -161,7 +162,8 @@ static void become_up(struct pool_node *n)
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
 
 	l->state = UP;
-	l->delay_ms = DELAY_MIN_MS;
+	l->told = false;
+	pool_dial_joined(&l->dial);
 	pool_info("joined the master at %s (epoch %llu, as node %u)",
 		  pool_conn_peer_name(l->conn), (unsigned long long)n->epoch,
 		  n->index);
@@ -285,6 +287,13 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 
 static void on_error(struct pool_node *n, const Kvpool__Error *e)
 {
+	if (e->status == -EAGAIN) {
+		n->link->standby = true;
+		pool_count(&n->c.master_standbys);
+		pool_dial_standby(&n->link->dial, e->leader, pool_now_ms());
+		pool_conn_close(n->link->conn);
+		return;
+	}
 	pool_error("the master at %s refused us: %s (%s)",
 		   pool_conn_peer_name(n->link->conn), e->text,
 		   strerror(e->status < 0 ? -e->status : e->status));
@@ -375,7 +384,7 @@ static void on_open(struct pool_conn *c)
 	struct pool_node *n = pool_conn_user(c);
 
 	n->link->state = JOINING;
-	n->link->told = false;
+	n->link->joining_ms = pool_now_ms();
 	pool_count(&n->c.master_connects);
 	send_join(n);
 }
@@ -395,8 +404,8 @@ static void on_close(struct pool_conn *c, int err)
 		return;
 	}
 	if (!l->told) {
-		pool_warn("no master at %s:%u (%s): serving locally, trying "
-			  "again", n->opts.master.host, n->opts.master.port,
+		pool_warn("no master at %s (%s): serving locally, trying "
+			  "again", l->master, l->standby ? "a standby" :
 			  strerror(err < 0 ? -err : ECONNRESET));
 		l->told = true;
 	}
@@ -404,9 +413,8 @@ static void on_close(struct pool_conn *c, int err)
 		n->cut_off_ms = now;
 	node_heat_cut_off(n);
 	l->state = AWAY;
-	l->next_ms = now + l->delay_ms;
-	l->delay_ms = l->delay_ms * 2 < DELAY_MAX_MS ? l->delay_ms * 2 :
-						       DELAY_MAX_MS;
+	if (!l->standby)
+		pool_dial_failed(&l->dial, now);
 	node_ops_cut_off(n);
 }
 
@@ -422,22 +430,56 @@ static void dial(struct pool_node *n)
 	struct pool_conn_opts co = {
 		.ops = &conn_ops,
 		.user = n,
+		.connect_timeout_ms = pool_dial_connect_ms(&l->dial),
 		.idle_timeout_ms = (unsigned int)(3 * l->heartbeat_ms),
 		.send_queue_max = QUEUE_MAX,
 	};
 
-	if (pool_conn_connect(n->loop, &n->opts.master, &co, &l->conn) == 0)
+	l->standby = false;
+	pool_format_hostport(&l->dial.at, l->master, sizeof(l->master));
+	if (pool_conn_connect(n->loop, &l->dial.at, &co, &l->conn) == 0)
 		l->state = DIALLING;
 	else
-		l->next_ms = pool_now_ms() + l->delay_ms;
+		pool_dial_failed(&l->dial, pool_now_ms());
+}
+
+/* One that accepts connections and is stopped, or not its own master any more,
+ * would keep us from the one that is. */
+static void check_joining(struct pool_node *n, uint64_t now)
+{
+	struct node_link *l = n->link;
+	unsigned int limit = pool_dial_join_ms(&l->dial);
+
+	if (!limit || now - l->joining_ms < limit)
+		return;
+	pool_dial_slow(&l->dial);
+	pool_conn_close(l->conn);
+}
+
+bool pool_node_connected(const struct pool_node *n)
+{
+	return node_link_up(n);
+}
+
+void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
+{
+	if (n->link && n->link->state == AWAY)
+		pool_dial_named(&n->link->dial, at, pool_now_ms());
+}
+
+const char *node_link_master(const struct pool_node *n)
+{
+	return n->link ? n->link->master : "";
 }
 
 void node_link_tick(struct pool_node *n, uint64_t now)
 {
 	struct node_link *l = n->link;
 
-	if (l->state == AWAY && now >= l->next_ms)
+	if (l->state == AWAY && pool_dial_next(&l->dial, now))
 		dial(n);
+	if (l->state == JOINING)
+		check_joining(n, now);
 	if (l->state == UP && now >= l->beat_ms) {
 		l->beat_ms = now + l->heartbeat_ms / 2;
 		send_heartbeat(n);
@@ -450,10 +492,11 @@ int node_link_open(struct pool_node *n)
 
 	if (!l)
 		return -ENOMEM;
-	l->delay_ms = DELAY_MIN_MS;
 	l->heartbeat_ms = 1000;
+	pool_dial_init(&l->dial, &n->opts.masters);
 	n->link = l;
-	dial(n);
+	if (pool_dial_next(&l->dial, pool_now_ms()))
+		dial(n);
 	return 0;
 }
 

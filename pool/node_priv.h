@@ -59,7 +59,7 @@ struct node_counters {
 	struct pool_counter claims_waited, claims_refused;
 	struct pool_counter ops_refused, ops_failed;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
-	struct pool_counter master_requests, master_connects;
+	struct pool_counter master_requests, master_connects, master_standbys;
 	struct pool_counter replicated, replicate_failures;
 	struct pool_counter surplus, hot;
 	struct pool_counter inventory_sent, barrier_timeouts;
@@ -300,6 +300,8 @@ int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 /* The feed is applied up to seq: acknowledge when the kernel has been told. */
 void node_feed_ack(struct pool_node *n, uint64_t seq);
 void node_link_gone(struct pool_node *n); /* the last handle is closed */
+/* Where the master is, or was, or is looked for; "" if nobody has said. */
+const char *node_link_master(const struct pool_node *n);
 
 /* node_status.c */
 int node_metrics_register(struct pool_node *n);

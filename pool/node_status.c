@@ -94,6 +94,8 @@ static const struct {
 		"Messages sent to the master"),
 	COUNTER(master_connects, "master_connects_total",
 		"Connections made to a master"),
+	COUNTER(master_standbys, "master_standbys_total",
+		"Masters that said that another one is the leader"),
 	COUNTER(replicated, "replicated_total",
 		"Replicas made here on the master's order"),
 	COUNTER(replicate_failures, "replicate_failures_total",
@@ -239,13 +241,10 @@ static json_t *degraded_since(const struct pool_node *n)
 
 json_t *pool_node_status_json(struct pool_node *n)
 {
-	char master[POOL_HOST_MAX + 16];
 	struct node_counters *c = &n->c;
 	json_t *s;
 
 	node_gauges(n);
-	snprintf(master, sizeof(master), "%s:%u", n->opts.master.host,
-		 n->opts.master.port);
 #define G(f) (json_int_t)pool_gauge_value(&c->f)
 #define C(f) (json_int_t)pool_counter_value(&c->f)
 	s = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:b}",
@@ -261,7 +260,8 @@ json_t *pool_node_status_json(struct pool_node *n)
 		G(store_used), "free", G(store_free), "ready", G(store_ready),
 		"evictable", G(evictable)));
 	json_object_set_new(s, "master", json_pack(
-		"{s:s, s:b, s:I, s:I, s:I}", "address", master, "connected",
+		"{s:s, s:b, s:I, s:I, s:I}", "address",
+		node_link_master(n), "connected",
 		node_link_up(n), "epoch", G(epoch), "index",
 		(json_int_t)n->index, "cut_off_ms",
 		(json_int_t)cut_off_ms(n)));

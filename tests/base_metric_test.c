@@ -178,6 +178,31 @@ static void hooks_run_before_each_printing(void **state)
 	pool_metrics_close(NULL);
 }
 
+static void what_is_removed_is_not_printed_and_its_hooks_do_not_run(void **state)
+{
+	struct {
+		struct pool_counter c;
+		struct pool_gauge g;
+	} owner = { { 8 }, { 9 } };
+	struct pool_metrics *m = registry();
+	char *with, *without;
+
+	(void)state;
+	without = page(m);
+	assert_int_equal(pool_metrics_counter(m, &owner.c, "kvpool_a_total",
+					      NULL, "A."), 0);
+	assert_int_equal(pool_metrics_gauge(m, &owner.g, "kvpool_b", NULL,
+					    "B."), 0);
+	assert_int_equal(pool_metrics_on_print(m, set_gauge, &owner), 0);
+	pool_metrics_remove(m, &owner, sizeof(owner));
+	with = page(m);
+	assert_string_equal(with, without);
+	assert_int_equal(8, pool_counter_value(&owner.c));
+	free(with);
+	free(without);
+	pool_metrics_close(m);
+}
+
 static void an_empty_registry_prints_an_empty_page(void **state)
 {
 	struct pool_metrics *m = pool_metrics_open();
@@ -222,6 +247,8 @@ int main(void)
 		cmocka_unit_test(a_page_groups_metrics_by_name),
 		cmocka_unit_test(a_histogram_is_cumulative_in_seconds),
 		cmocka_unit_test(hooks_run_before_each_printing),
+		cmocka_unit_test(
+			what_is_removed_is_not_printed_and_its_hooks_do_not_run),
 		cmocka_unit_test(an_empty_registry_prints_an_empty_page),
 		cmocka_unit_test(promtool_finds_nothing_to_complain_about),
 	};

@@ -242,6 +242,42 @@ static void sizes_are_printed_with_a_unit_that_fits(void **state)
 				    cases[i].text);
 }
 
+static void lists_of_addresses_are_parsed_whole_or_not_at_all(void **state)
+{
+	static const char *const bad[] = { "",     ",",	       "a,",	 ",a",
+					   "a,,b", "a,b:x",    "a b",
+					   "1,2,3,4,5,6,7,8,9" };
+	struct pool_hostports list = { .n = 77 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_not_equal(0, pool_parse_hostports(bad[i], 7, &list));
+	assert_int_equal(77, list.n);
+	assert_int_equal(0, pool_parse_hostports("a,[::1]:2,c:3", 7, &list));
+	assert_int_equal(3, list.n);
+	assert_string_equal("a", list.at[0].host);
+	assert_int_equal(7, list.at[0].port);
+	assert_string_equal("::1", list.at[1].host);
+	assert_int_equal(2, list.at[1].port);
+	assert_string_equal("c", list.at[2].host);
+}
+
+static void an_address_is_printed_as_it_is_parsed(void **state)
+{
+	static const char *const texts[] = { "a:1", "[::1]:2" };
+	char buf[POOL_HOSTPORT_TEXT];
+	struct pool_hostport hp;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(0, pool_parse_hostport(texts[i], 0, &hp));
+		assert_string_equal(texts[i], pool_format_hostport(
+						      &hp, buf, sizeof(buf)));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -254,6 +290,8 @@ int main(void)
 		cmocka_unit_test(
 			a_host_may_be_as_long_as_promised_and_no_longer),
 		cmocka_unit_test(loopback_is_known_by_its_literals),
+		cmocka_unit_test(lists_of_addresses_are_parsed_whole_or_not_at_all),
+		cmocka_unit_test(an_address_is_printed_as_it_is_parsed),
 		cmocka_unit_test(sizes_are_printed_with_a_unit_that_fits),
 	};
 

@@ -395,7 +395,7 @@ static void a_wrong_mount_command_line_is_refused(void **state)
 
 	(void)state;
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m:7070"), -EINVAL);
-	assert_says(text, "accepted: HOST:PORT DIR");
+	assert_says(text, "accepted: HOST:PORT[,HOST:PORT]... DIR");
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m:x", "/mnt"), -EINVAL);
 	assert_says(text, "\"m:x\" given");
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/mnt", "-o", "ro"),

@@ -155,7 +155,7 @@ static void start_master(struct fixture *f)
 
 	snprintf(path, sizeof(path), "%s/master", f->top);
 	f->master_metrics = pool_metrics_open();
-	mo.listen = f->opts.master;
+	mo.listen = f->opts.masters.at[0];
 	mo.state_file = path;
 	mo.metrics = f->master_metrics;
 	close(f->port_fd);
@@ -176,7 +176,7 @@ static void stop_master(struct fixture *f)
 	run_until(f, closed);
 	f->master = NULL;
 	pool_metrics_close(f->master_metrics);
-	f->port_fd = hold_port(&f->opts.master);
+	f->port_fd = hold_port(&f->opts.masters.at[0]);
 }
 
 static void start_node(struct fixture *f, int i)
@@ -237,13 +237,14 @@ static int setup(void **state)
 	assert_non_null(f->top);
 	assert_int_equal(0, uv_loop_init(&f->loop));
 	f->opts.loop = &f->loop;
-	strcpy(f->opts.master.host, "127.0.0.1");
+	f->opts.masters.n = 1;
+	strcpy(f->opts.masters.at[0].host, "127.0.0.1");
 	strcpy(f->opts.listen.host, "127.0.0.1");
 	f->opts.store_size = STORE_SIZE;
 	f->opts.mount = true;
 	f->opts.movers = 1;
 	f->opts.deadline_ms = 1000;
-	f->port_fd = hold_port(&f->opts.master);
+	f->port_fd = hold_port(&f->opts.masters.at[0]);
 	*state = f;
 	return 0;
 }
@@ -1925,11 +1926,53 @@ static void an_extra_copy_that_is_evicted_is_named_no_more(void **state)
 	assert_int_equal(0, node(f, 1)->nheats);
 }
 
+static void a_master_of_an_older_epoch_is_left(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t connects, epoch;
+	char path[96];
+
+	f->opts.mount = false; /* has no feed whose epoch a master would refuse */
+	start_master(f);
+	stop_master(f);
+	start_master(f);
+	start_node(f, 0);
+	run_until(f, node_link_up(node(f, 0)));
+	epoch = node(f, 0)->epoch;
+	assert_int_equal(2, epoch);
+	stop_master(f);
+	snprintf(path, sizeof(path), "%s/master", f->top);
+	assert_int_equal(0, unlink(path));
+	start_master(f);
+	connects = pool_counter_value(&node(f, 0)->c.master_connects);
+	run_until(f, pool_counter_value(&node(f, 0)->c.master_connects) >
+			     connects + 1);
+	assert_false(node_link_up(node(f, 0)));
+	assert_int_equal(epoch, node(f, 0)->epoch);
+}
+
+/* The second of a list is the one that is there. */
+static void a_node_goes_through_its_list_of_masters(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_hostports *list = &f->opts.masters;
+
+	start_master(f);
+	list->at[1] = list->at[0];
+	list->at[0].port = 1;
+	list->n = 2;
+	start_node(f, 0);
+	run_until(f, node_link_up(node(f, 0)));
+	list->at[0] = list->at[1];
+}
+
 #define node_test(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		node_test(a_master_of_an_older_epoch_is_left),
+		node_test(a_node_goes_through_its_list_of_masters),
 		node_test(a_file_is_sealed_and_waits_for_a_master),
 		node_test(a_file_nobody_flushed_is_not_sealed),
 		node_test(a_file_is_sealed_when_its_last_writer_is_gone),

@@ -77,6 +77,14 @@ uint64_t pool_now_ms(void)
 	return pool_now_ns() / 1000000;
 }
 
+uint64_t pool_boot_ms(void)
+{
+	const struct pool_clock *c = get();
+	uint64_t ns = c == &real_clock ? real_ns(CLOCK_BOOTTIME) : c->now_ns();
+
+	return ns / 1000000u;
+}
+
 uint64_t pool_wall_ns(void)
 {
 	return get()->wall_ns();

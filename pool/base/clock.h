@@ -22,6 +22,9 @@ void pool_clock_set(const struct pool_clock *clock);
 uint64_t pool_now_ns(void);
 uint64_t pool_now_us(void);
 uint64_t pool_now_ms(void);
+/* Goes on while the machine is suspended: for what others count on, too. A
+ * clock that was set has the same as pool_now_ms. */
+uint64_t pool_boot_ms(void);
 uint64_t pool_wall_ns(void);
 void pool_random(void *buf, size_t n);
 uint64_t pool_random_u64(void);

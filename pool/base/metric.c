@@ -158,6 +158,21 @@ int pool_metrics_on_print(struct pool_metrics *m, void (*fn)(void *arg),
 	return 0;
 }
 
+void pool_metrics_remove(struct pool_metrics *m, const void *owner, size_t size)
+{
+	uintptr_t from = (uintptr_t)owner;
+	size_t i, n = 0;
+
+	for (i = 0; i < m->n; i++)
+		if ((uintptr_t)m->all[i].value - from >= size)
+			m->all[n++] = m->all[i];
+	m->n = n;
+	for (i = n = 0; i < m->nhooks; i++)
+		if (m->hooks[i].arg != owner)
+			m->hooks[n++] = m->hooks[i];
+	m->nhooks = n;
+}
+
 /* ---- the page ---- */
 
 static bool same_name(const struct metric *a, const struct metric *b)

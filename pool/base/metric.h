@@ -5,7 +5,8 @@
  * drift from the code.
  *
  * Thread: updates from any thread (relaxed atomics); registration and printing
- * on the loop thread. Registered metrics must outlive the registry.
+ * on the loop thread. Registered metrics must outlive the registry, or be
+ * removed.
  */
 #ifndef POOL_BASE_METRIC_H
 #define POOL_BASE_METRIC_H
@@ -83,6 +84,10 @@ int pool_metrics_hist(struct pool_metrics *m, struct pool_hist *h,
 /* fn is called (loop thread) just before each printing, to set gauges. */
 int pool_metrics_on_print(struct pool_metrics *m, void (*fn)(void *arg),
 			  void *arg);
+
+/* Forget what lies in [owner, owner + size), and calls with that owner. */
+void pool_metrics_remove(struct pool_metrics *m, const void *owner,
+			 size_t size);
 
 /*
  * The whole page in Prometheus text format 0.0.4, grouped by name, NUL-ended;

@@ -228,6 +228,29 @@ int pool_parse_hostport(const char *text, uint16_t default_port,
 	return err;
 }
 
+int pool_parse_hostports(const char *text, uint16_t default_port,
+			 struct pool_hostports *ret_list)
+{
+	struct pool_hostports list = { 0 };
+	char one[POOL_HOSTPORT_TEXT];
+	size_t len;
+	int err;
+
+	do {
+		len = strcspn(text, ",");
+		if (list.n == POOL_HOSTPORTS_MAX || len >= sizeof(one))
+			return -EINVAL;
+		memcpy(one, text, len);
+		one[len] = 0;
+		err = pool_parse_hostport(one, default_port, &list.at[list.n++]);
+		if (err)
+			return err;
+		text += len + 1;
+	} while (text[-1]);
+	*ret_list = list;
+	return 0;
+}
+
 bool pool_host_is_loopback(const char *host)
 {
 	struct in_addr in;
@@ -242,6 +265,14 @@ bool pool_host_is_loopback(const char *host)
 }
 
 /* ---- printing ---- */
+
+char *pool_format_hostport(const struct pool_hostport *hp, char *buf,
+			   size_t cap)
+{
+	snprintf(buf, cap, strchr(hp->host, ':') ? "[%s]:%u" : "%s:%u",
+		 hp->host, hp->port);
+	return buf;
+}
 
 char *pool_format_size(uint64_t bytes, char *buf, size_t cap)
 {

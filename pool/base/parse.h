@@ -38,6 +38,18 @@ struct pool_hostport {
  */
 int pool_parse_hostport(const char *text, uint16_t default_port,
 			struct pool_hostport *ret_hp);
+#define POOL_HOSTPORTS_MAX 8
+struct pool_hostports {
+	unsigned int n; /* 0: none are known */
+	struct pool_hostport at[POOL_HOSTPORTS_MAX];
+};
+/* One or several of these, with commas between. */
+int pool_parse_hostports(const char *text, uint16_t default_port,
+			 struct pool_hostports *ret_list);
+/* "host:port" or "[::1]:port" into buf (>= POOL_HOSTPORT_TEXT bytes). */
+#define POOL_HOSTPORT_TEXT (POOL_HOST_MAX + 16)
+char *pool_format_hostport(const struct pool_hostport *hp, char *buf,
+			   size_t cap);
 /* Is host a loopback address literal, or "localhost"? */
 bool pool_host_is_loopback(const char *host);
 

@@ -1,0 +1,435 @@
+#include "master/etcd_state.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "master/state_rec.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/peer.h" /* POOL_ID_SIZE */
+#include "pool/tree.h" /* POOL_PATH_MAX */
+
+#define CALL_MS 1000
+#define RETRY_MS 200
+#define KEY_MAX (POOL_PATH_MAX + 256)
+
+/* A record to be written; a loaded one. */
+struct item {
+	struct pool_list link;
+	size_t key_len, value_len; /* no value: the key is to be deleted */
+	char bytes[];		   /* key, value */
+};
+
+struct etcd_state {
+	struct etcd_state_opts o;
+	struct etcd_req req;
+	bool busy, closed;
+	struct pool_list loaded; /* struct item */
+	struct pool_list queue;	 /* struct item, the oldest first */
+	size_t queue_bytes;
+	uint64_t appended, settled;
+	unsigned int writing;	 /* items of the transaction under way */
+	uint64_t retry_ms;
+	unsigned int kind;	 /* being loaded */
+	char from[KEY_MAX];	 /* the next page begins here */
+	size_t from_len;
+};
+
+/* In the order of loading: a name may have been deleted and then be made as a
+ * directory, which ends the tombstone. */
+static const char *const kinds[] = { "tomb/", "dir/", "lost", "member/",
+				     "drain/" };
+#define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
+enum kind { TOMBS, DIRS, LOST_TIME, MEMBERS, DRAINS };
+
+static void free_items(struct pool_list *list)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, list)
+		free(pool_list_entry(it, struct item, link));
+	pool_list_init(list);
+}
+
+static void free_state(struct etcd_state *s)
+{
+	free_items(&s->loaded);
+	free_items(&s->queue);
+	free(s);
+}
+
+static size_t make_key(const struct etcd_state *s, enum kind kind,
+		       const void *name, size_t len, char key[KEY_MAX])
+{
+	int n = snprintf(key, KEY_MAX, "%sstate/%s", s->o.prefix, kinds[kind]);
+
+	assert(n > 0 && (size_t)n + len <= KEY_MAX);
+	if (len)
+		memcpy(key + n, name, len);
+	return (size_t)n + len;
+}
+
+static struct item *new_item(struct etcd_slice key, struct etcd_slice value)
+{
+	struct item *i = malloc(sizeof(*i) + key.len + value.len);
+
+	if (!i)
+		return NULL;
+	i->key_len = key.len;
+	i->value_len = value.len;
+	memcpy(i->bytes, key.p, key.len);
+	if (value.len)
+		memcpy(i->bytes + key.len, value.p, value.len);
+	return i;
+}
+
+/* ---- loading ---- */
+
+static int load_page(struct etcd_state *s);
+
+static int take_kv(struct etcd_state *s, const json_t *kv)
+{
+	char *key = NULL, *value = NULL;
+	size_t key_len, value_len;
+	struct item *i = NULL;
+	int err = etcd_bytes(kv, "key", &key, &key_len);
+
+	if (!err)
+		err = etcd_bytes(kv, "value", &value, &value_len);
+	if (!err && key_len >= KEY_MAX)
+		err = -EPROTO;
+	if (!err) {
+		i = new_item(etcd_slice(key, key_len),
+			     etcd_slice(value, value_len));
+		err = i ? 0 : -ENOMEM;
+	}
+	if (i) {
+		pool_list_add_tail(&s->loaded, &i->link);
+		/* The least key behind this one. */
+		memcpy(s->from, key, key_len);
+		s->from[key_len] = 0;
+		s->from_len = key_len + 1;
+	}
+	free(key);
+	free(value);
+	return err;
+}
+
+static int take_page(struct etcd_state *s, const json_t *answer)
+{
+	const json_t *kvs = json_object_get(answer, "kvs"), *kv;
+	size_t i;
+	int err;
+
+	json_array_foreach(kvs, i, kv) {
+		err = take_kv(s, kv);
+		if (err)
+			return err;
+	}
+	if (json_is_true(json_object_get(answer, "more")) && i)
+		return 0;
+	if (++s->kind < NKINDS)
+		s->from_len = make_key(s, s->kind, NULL, 0, s->from);
+	return 0;
+}
+
+static void on_page(struct etcd_req *r, int err, json_t *answer)
+{
+	struct etcd_state *s = pool_container_of(r, struct etcd_state, req);
+
+	s->busy = false;
+	if (s->closed)
+		return free_state(s);
+	if (!err)
+		err = take_page(s, answer);
+	if (!err && s->kind < NKINDS)
+		err = load_page(s);
+	if (err || s->kind == NKINDS)
+		s->o.loaded(s->o.arg, err);
+}
+
+/* "lost" is one key: the range up to "losu". */
+static int load_page(struct etcd_state *s)
+{
+	char end[KEY_MAX];
+	size_t n = make_key(s, s->kind, NULL, 0, end);
+	int err;
+
+	end[n - 1]++;
+	s->req.cb = on_page;
+	err = etcd_start(s->o.etcd, &s->req, ETCD_RANGE,
+			 etcd_range(etcd_slice(s->from, s->from_len),
+				    etcd_slice(end, n), ETCD_STATE_PAGE),
+			 2 * CALL_MS);
+	s->busy = !err;
+	return err;
+}
+
+int etcd_state_open(const struct etcd_state_opts *opts,
+		    struct etcd_state **ret_state)
+{
+	struct etcd_state *s = calloc(1, sizeof(*s));
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	s->o = *opts;
+	pool_list_init(&s->loaded);
+	pool_list_init(&s->queue);
+	s->from_len = make_key(s, TOMBS, NULL, 0, s->from);
+	err = load_page(s);
+	if (err)
+		free(s);
+	else
+		*ret_state = s;
+	return err;
+}
+
+void etcd_state_close(struct etcd_state *s)
+{
+	if (!s)
+		return;
+	pool_gauge_set(&s->o.stats->queued, 0);
+	pool_gauge_set(&s->o.stats->queued_bytes, 0);
+	s->closed = true;
+	if (!s->busy)
+		free_state(s);
+}
+
+int etcd_state_replay(struct etcd_state *s,
+		      int (*load)(void *arg, const struct master_record *r),
+		      void *arg)
+{
+	struct pool_list *it, *tmp;
+	int err = 0;
+
+	pool_list_each(it, tmp, &s->loaded) {
+		struct item *i = pool_list_entry(it, struct item, link);
+
+		err = state_rec_decode((const uint8_t *)i->bytes + i->key_len,
+				       i->value_len, load, arg);
+		if (err == -EPROTO)
+			pool_error("etcd: %.*s: damaged; it is left as it is (restore etcd's data, or delete that key)",
+				   (int)i->key_len, i->bytes);
+		if (err)
+			break;
+	}
+	free_items(&s->loaded);
+	return err;
+}
+
+/* ---- writing ---- */
+
+static void show_queue(const struct etcd_state *s)
+{
+	pool_gauge_set(&s->o.stats->queued,
+		       (int64_t)(s->appended - s->settled));
+	pool_gauge_set(&s->o.stats->queued_bytes, (int64_t)s->queue_bytes);
+}
+
+static void enqueue(struct etcd_state *s, struct etcd_slice key,
+		    struct etcd_slice value)
+{
+	struct item *i;
+
+	if (s->queue_bytes + key.len + value.len > ETCD_STATE_QUEUE_MAX)
+		return s->o.failed(s->o.arg, "too much waits to be written to etcd");
+	i = new_item(key, value);
+	if (!i)
+		return s->o.failed(s->o.arg, "no memory for what is to be written to etcd");
+	pool_list_add_tail(&s->queue, &i->link);
+	s->queue_bytes += key.len + value.len;
+	s->appended++;
+	show_queue(s);
+}
+
+static size_t record_key(const struct etcd_state *s,
+			 const struct master_record *r, char key[KEY_MAX])
+{
+	char id[2 * POOL_ID_SIZE + 1];
+	int i;
+
+	switch (r->type) {
+	case MASTER_REC_TOMB:
+		return make_key(s, TOMBS, r->meta->path.data, r->meta->path.len,
+				key);
+	case MASTER_REC_DIR:
+	case MASTER_REC_RMDIR:
+		return make_key(s, DIRS, r->meta->path.data, r->meta->path.len,
+				key);
+	case MASTER_REC_LOST:
+		return make_key(s, LOST_TIME, NULL, 0, key);
+	case MASTER_REC_MEMBER:
+	case MASTER_REC_DRAIN:
+		for (i = 0; i < POOL_ID_SIZE; i++)
+			sprintf(id + 2 * i, "%02x", r->id[i]);
+		return make_key(s, r->type == MASTER_REC_MEMBER ? MEMBERS :
+								DRAINS,
+				id, sizeof(id) - 1, key);
+	case MASTER_REC_EPOCH: /* the election's */
+		break;
+	}
+	return 0;
+}
+
+void etcd_state_append(struct etcd_state *s, const struct master_record *r)
+{
+	uint8_t value[STATE_REC_MAX];
+	char key[KEY_MAX];
+	size_t key_len = record_key(s, r, key);
+	ptrdiff_t len = 0;
+
+	if (!key_len)
+		return;
+	if (r->type != MASTER_REC_RMDIR)
+		len = state_rec_encode(r, value, sizeof(value));
+	if (len < 0)
+		return s->o.failed(s->o.arg, "a record is too large");
+	enqueue(s, etcd_slice(key, key_len), etcd_slice(value, (size_t)len));
+}
+
+void etcd_state_forget(struct etcd_state *s, const char *path, size_t len)
+{
+	char key[KEY_MAX];
+
+	enqueue(s, etcd_slice(key, make_key(s, TOMBS, path, len, key)),
+		etcd_slice(NULL, 0));
+}
+
+/* etcd refuses two operations on one key in one transaction. */
+static bool has_key(const struct pool_list *queue, const struct item *upto)
+{
+	const struct pool_list *it;
+
+	for (it = queue->next; it != &upto->link; it = it->next) {
+		const struct item *i = pool_container_of(
+			(struct pool_list *)(uintptr_t)it, struct item, link);
+
+		if (i->key_len == upto->key_len &&
+		    !memcmp(i->bytes, upto->bytes, i->key_len))
+			return true;
+	}
+	return false;
+}
+
+/* The first ones of the queue, as operations. */
+static json_t *batch(struct etcd_state *s)
+{
+	json_t *ops = json_array();
+	struct pool_list *it, *tmp;
+	size_t bytes = 0;
+
+	s->writing = 0;
+	pool_list_each(it, tmp, &s->queue) {
+		struct item *i = pool_list_entry(it, struct item, link);
+		struct etcd_slice key = etcd_slice(i->bytes, i->key_len);
+
+		if (s->writing == ETCD_STATE_BATCH ||
+		    (bytes += i->key_len + i->value_len) >
+			    ETCD_STATE_BATCH_BYTES ||
+		    has_key(&s->queue, i))
+			break;
+		if (json_array_append_new(
+			    ops, i->value_len ?
+					 etcd_op_put(key,
+						     etcd_slice(i->bytes + i->key_len,
+								i->value_len),
+						     0) :
+					 etcd_op_delete(key)))
+			break;
+		s->writing++;
+	}
+	if (!s->writing) {
+		json_decref(ops);
+		return NULL;
+	}
+	return ops;
+}
+
+static void written(struct etcd_state *s)
+{
+	while (s->writing) {
+		struct item *i = pool_list_first(&s->queue, struct item, link);
+
+		pool_list_del(&i->link);
+		s->queue_bytes -= i->key_len + i->value_len;
+		free(i);
+		s->writing--;
+		s->settled++;
+		pool_count(&s->o.stats->written);
+	}
+	show_queue(s);
+	etcd_state_flush(s);
+	s->o.settled(s->o.arg);
+}
+
+static void on_written(struct etcd_req *r, int err, json_t *answer)
+{
+	struct etcd_state *s = pool_container_of(r, struct etcd_state, req);
+
+	s->busy = false;
+	if (s->closed)
+		return free_state(s);
+	if (err) {
+		pool_count(&s->o.stats->failed);
+		pool_warn_limited("etcd: %u records wait: %s",
+				  (unsigned int)(s->appended - s->settled),
+				  etcd_error(s->o.etcd));
+		s->retry_ms = pool_now_ms() + RETRY_MS;
+		return;
+	}
+	if (!json_is_true(json_object_get(answer, "succeeded")))
+		return s->o.failed(s->o.arg, "etcd has another leader");
+	written(s);
+}
+
+void etcd_state_flush(struct etcd_state *s)
+{
+	char key[KEY_MAX];
+	int n = snprintf(key, sizeof(key), "%sleader", s->o.prefix);
+	json_t *fence, *body = NULL;
+
+	if (s->busy || s->closed || pool_list_empty(&s->queue) ||
+	    pool_now_ms() < s->retry_ms)
+		return;
+	fence = etcd_compare(etcd_slice(key, (size_t)n), "create_revision",
+			     s->o.fence);
+	body = etcd_txn(json_pack("[o]", fence), batch(s), NULL);
+	s->req.cb = on_written;
+	s->busy = !etcd_start(s->o.etcd, &s->req, ETCD_TXN, body, CALL_MS);
+}
+
+uint64_t etcd_state_mark(const struct etcd_state *s)
+{
+	return s->appended;
+}
+
+uint64_t etcd_state_settled(const struct etcd_state *s)
+{
+	return s->settled;
+}
+
+int etcd_state_stats_register(struct etcd_state_stats *st,
+			      struct pool_metrics *m)
+{
+	int err = pool_metrics_counter(m, &st->written,
+				       "kvpool_master_state_writes_total",
+				       NULL, "Records written to etcd.");
+
+	if (!err)
+		err = pool_metrics_counter(
+			m, &st->failed,
+			"kvpool_master_state_writes_failed_total", NULL,
+			"Transactions with records that failed.");
+	if (!err)
+		err = pool_metrics_gauge(
+			m, &st->queued, "kvpool_master_state_writes_queued",
+			NULL, "Records not in etcd yet.");
+	return err ? err :
+		     pool_metrics_gauge(m, &st->queued_bytes,
+					"kvpool_master_state_queued_bytes",
+					NULL, "Size of these.");
+}

@@ -1,0 +1,330 @@
+/*
+ * One of several masters, as nodes see it: a standby, a leader whose word is in
+ * etcd before it is given, one that has lost its lease.
+ */
+#include <errno.h>
+
+#include "fake_etcd.h"
+/* Not all that a node does is done here. */
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "master_fake_node.h"
+
+#include "master/ha.h"
+
+#define KEY_LEADER "L2t2cG9vbC90L2xlYWRlcg=="
+#define KEY_TOMBS "L2t2cG9vbC90L3N0YXRlL3RvbWIv"
+#define HOST_9 "aDo5" /* "h:9" */
+
+static struct fake_etcd etcd;
+static uv_loop_t loop;
+static struct master_ha *ha;
+static struct fake_node node[2];
+static struct pool_metrics *metrics;
+static unsigned int unusable;
+
+static void on_unusable(void *arg)
+{
+	(void)arg;
+	unusable++;
+}
+
+static void open_ha(void)
+{
+	struct master_ha_opts o = {
+		.master = { .loop = &loop,
+			    .listen = { .host = "127.0.0.1" },
+			    .heartbeat_ms = HEARTBEAT_MS },
+		.etcd = etcd.url,
+		.cluster = "t",
+		.start_ms = 2000,
+		.unusable = on_unusable,
+	};
+
+	metrics = pool_metrics_open();
+	o.master.metrics = metrics;
+	assert_int_equal(0, master_ha_open(&o, &ha));
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void close_ha(void)
+{
+	bool closed = false;
+
+	master_ha_close(ha, on_closed, &closed);
+	run_until(&loop, closed);
+	pool_metrics_close(metrics);
+	ha = NULL;
+}
+
+static void new_nodes(void)
+{
+	int i;
+
+	memset(node, 0, sizeof(node));
+	for (i = 0; i < 2; i++) {
+		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
+		node[i].id[0] = (uint8_t)(i + 1);
+		node[i].host = "h";
+		node[i].is_store = node[i].is_mount = true;
+		node[i].capacity = 1 << 30;
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	alarm(60);
+	unusable = 0;
+	fake_etcd_start(&etcd);
+	assert_int_equal(0, uv_loop_init(&loop));
+	new_nodes();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int i;
+
+	(void)state;
+	fake_set(&etcd, FAKE_FINE, 0);
+	for (i = 0; i < 2; i++)
+		fake_fini(&node[i]);
+	if (ha)
+		close_ha();
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(0, uv_loop_close(&loop));
+	fake_etcd_stop(&etcd);
+	alarm(0);
+	return 0;
+}
+
+static void dial(struct fake_node *n)
+{
+	fake_dial(n, &loop, master_ha_port(ha));
+	fake_send_join(n);
+	run_until(&loop, n->welcomed || n->closed);
+}
+
+static void join_and_watch(struct fake_node *n)
+{
+	dial(n);
+	assert_true(n->welcomed);
+	fake_inventory(n, NULL, 0, true);
+	fake_subscribe(n, 0, 0);
+	run_until(&loop, n->completes == 1);
+}
+
+static void lead(void)
+{
+	open_ha();
+	run_until(&loop, !master_ha_not_ready(ha));
+}
+
+/* etcd takes no writes, but renews leases: so it stays the leader. */
+static void refuse_writes(bool refuse)
+{
+	pthread_mutex_lock(&etcd.lock);
+	etcd.fault = refuse ? FAKE_NO_LEADER : FAKE_FINE;
+	etcd.fault_only = refuse ? "request_" : NULL;
+	pthread_mutex_unlock(&etcd.lock);
+}
+
+static uint64_t failed_writes(void)
+{
+	char *text, *p;
+	size_t len;
+	uint64_t v;
+
+	assert_int_equal(0, pool_metrics_print(metrics, &text, &len));
+	p = strstr(text, "\nkvpool_master_state_writes_failed_total ");
+	assert_non_null(p);
+	v = strtoull(strchr(p + 1, ' '), NULL, 10);
+	free(text);
+	return v;
+}
+
+/* Without waiting for the answer. */
+static void send_op(struct fake_node *n, Kvpool__Op__Kind kind,
+		    const char *path)
+{
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+	Kvpool__Op op = KVPOOL__OP__INIT, *list[1] = { &op };
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, path, 0);
+	op.kind = kind;
+	op.meta = &meta;
+	ops.ops = list;
+	ops.n_ops = 1;
+	n->ops_done = n->feed_before_done = false;
+	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_OPS, 7,
+					   &ops.base));
+}
+
+/* ---- a standby ---- */
+
+static void a_standby_sends_nodes_away_and_knows_the_leader(void **state)
+{
+	json_t *json;
+
+	(void)state;
+	fake_put_key(&etcd, KEY_LEADER, HOST_9, 0);
+	open_ha();
+	run_until(&loop, strstr(master_ha_not_ready(ha), "h:9"));
+	dial(&node[0]);
+	assert_false(node[0].welcomed);
+	assert_int_equal(-EAGAIN, node[0].error);
+	assert_null(master_ha_leading(ha));
+	json = master_ha_json(ha);
+	assert_string_equal("standby", json_string_value(json_object_get(
+					       json, "state")));
+	assert_string_equal("h:9", json_string_value(json_object_get(
+					   json, "leader")));
+	json_decref(json);
+}
+
+static void who_says_nothing_at_the_door_keeps_nobody_from_closing(void **state)
+{
+	(void)state;
+	fake_put_key(&etcd, KEY_LEADER, HOST_9, 0);
+	open_ha();
+	fake_dial(&node[0], &loop, master_ha_port(ha));
+	run_until(&loop, node[0].open);
+	close_ha();
+	run_until(&loop, node[0].closed);
+}
+
+/* ---- a leader ---- */
+
+static void what_is_answered_is_in_etcd_and_told_to_others_after_that(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	refuse_writes(true);
+	before = failed_writes();
+	send_op(&node[0], KVPOOL__OP__KIND__MKDIR, "d");
+	run_until(&loop, failed_writes() > before);
+	fake_sync(&node[1], 0, 5);
+	run_until(&loop, failed_writes() >= before + 3);
+	assert_false(node[0].ops_done);
+	assert_null(fake_find(&node[1], "d"));
+	assert_int_equal(0, node[1].nsynced);
+	refuse_writes(false);
+	run_until(&loop, node[0].ops_done && fake_find(&node[1], "d"));
+	assert_false(node[0].feed_before_done);
+	assert_int_equal(0, node[0].status[0]);
+	run_until(&loop, node[1].nsynced == 1);
+}
+
+static void publications_do_not_wait_for_etcd(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	refuse_writes(true);
+	gen = fake_publish(&node[0], "k");
+	run_until(&loop, fake_knows(&node[1], "k", gen));
+	refuse_writes(false);
+}
+
+static void answers_keep_their_order(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	refuse_writes(true);
+	before = failed_writes();
+	send_op(&node[0], KVPOOL__OP__KIND__MKDIR, "d");
+	send_op(&node[0], KVPOOL__OP__KIND__PUBLISH, "d/k");
+	run_until(&loop, failed_writes() >= before + 2);
+	assert_false(node[0].ops_done);
+	refuse_writes(false);
+	run_until(&loop, fake_find(&node[0], "d/k"));
+	assert_true(node[0].gen[0] != 0); /* the last answer is the second's */
+	assert_false(node[0].feed_before_done);
+}
+
+static void one_that_lost_its_lease_sends_everybody_away(void **state)
+{
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	assert_int_equal(1, node[0].epoch);
+	fake_end_leases(&etcd);
+	run_until(&loop, node[0].closed);
+	run_until(&loop, !master_ha_not_ready(ha));
+	memcpy(node[1].id, node[0].id, sizeof(node[1].id));
+	join_and_watch(&node[1]);
+	assert_int_equal(2, node[1].epoch);
+}
+
+static void a_deletion_is_known_to_the_next_leader(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	gen = fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k"));
+	assert_int_equal(1, fake_count(&etcd, KEY_TOMBS));
+	close_ha();
+	run_until(&loop, node[0].closed);
+	lead();
+	memcpy(node[1].id, node[0].id, sizeof(node[1].id));
+	dial(&node[1]);
+	fake_inventory(&node[1], "k", gen, true);
+	run_until(&loop, fake_dropped(&node[1], "k", gen,
+				      KVPOOL__DROP__REASON__DELETED));
+}
+
+static void a_damaged_state_ends_the_program_and_is_left_as_it_is(void **state)
+{
+	(void)state;
+	fake_put_key(&etcd, KEY_TOMBS "azE=", "AAAA", 0);
+	open_ha();
+	run_until(&loop, unusable);
+	assert_int_equal(1, fake_count(&etcd, KEY_TOMBS));
+	assert_null(master_ha_leading(ha));
+}
+
+static void names_of_clusters_are_judged(void **state)
+{
+	(void)state;
+	assert_int_equal(0, master_cluster_check("kv-prod_1.x"));
+	assert_int_equal(-EINVAL, master_cluster_check(""));
+	assert_int_equal(-EINVAL, master_cluster_check("a/b"));
+	assert_int_equal(-EINVAL, master_cluster_check("a b"));
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_standby_sends_nodes_away_and_knows_the_leader),
+		T(who_says_nothing_at_the_door_keeps_nobody_from_closing),
+		T(what_is_answered_is_in_etcd_and_told_to_others_after_that),
+		T(publications_do_not_wait_for_etcd),
+		T(answers_keep_their_order),
+		T(one_that_lost_its_lease_sends_everybody_away),
+		T(a_deletion_is_known_to_the_next_leader),
+		T(a_damaged_state_ends_the_program_and_is_left_as_it_is),
+		T(names_of_clusters_are_judged),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
