@@ -44,7 +44,7 @@ int master_cluster_check(const char *name)
 
 /* ---- leading ---- */
 
-static void end_part(struct master_ha *ha);
+static void end_leader(struct master_ha *ha);
 
 static void on_master_closed(void *arg)
 {
@@ -56,7 +56,7 @@ static void on_master_closed(void *arg)
 	ha->state = NULL;
 	leader_left(ha->leader);
 	if (ha->closing)
-		end_part(ha);
+		end_leader(ha);
 }
 
 /* Everybody is sent away, and what is known is forgotten. */
@@ -305,7 +305,7 @@ static void on_leader_closed(void *arg)
 	etcd_close(ha->etcd, on_etcd_closed, ha);
 }
 
-static void end_part(struct master_ha *ha)
+static void end_leader(struct master_ha *ha)
 {
 	leader_close(ha->leader, on_leader_closed, ha);
 }

@@ -4,6 +4,7 @@
  *   server.c     open, close, ticks, readiness
  *   keep.c       the state's records to and from the map; file or etcd
  *   session.c    one node's connection: joining, dispatch, sending, ending
+ *   held.c       answers that wait for the state to be in etcd
  *   ops.c        OPS: what nodes ask to be changed
  *   inventory.c  INVENTORY: what nodes hold, after a (re)join
  *   pump.c       FEED, FEED_ACK, SYNC: telling the mounts
@@ -244,17 +245,6 @@ void master_session_fail(struct master_session *s, int status,
 /* Ends the session if it cannot be queued. */
 void master_session_send(struct master_session *s, enum pool_msg type,
 			 uint64_t req, const ProtobufCMessage *msg);
-/*
- * The same, once what was appended up to mark is settled, and behind the answers
- * that wait already. Meanwhile nobody is told of changes after feed_seq
- * (UINT64_MAX: of none), as a FEED must not come before the answer to whoever
- * made them.
- */
-void master_session_answer(struct master_session *s, enum pool_msg type,
-			   uint64_t req, const ProtobufCMessage *msg,
-			   uint64_t mark, uint64_t feed_seq);
-/* The newest change that may be told. */
-uint64_t master_may_tell(const struct master *m);
 /* Queue a DROP. s may be NULL: nobody is there to be told. */
 void master_session_drop(struct master_session *s, const char *path, size_t len,
 			 uint64_t gen, Kvpool__Drop__Reason reason);
@@ -263,6 +253,22 @@ void master_session_flush_drops(struct master_session *s);
 void master_drop_holders(struct master *m, const struct master_file *f,
 			 const struct master_member *except,
 			 Kvpool__Drop__Reason reason);
+
+/* ---- held.c ---- */
+
+/*
+ * master_session_send, once what was appended up to mark is settled, and behind
+ * the answers that wait already. Meanwhile nobody is told of changes after
+ * feed_seq (UINT64_MAX: all may be told), as a FEED must not come before the
+ * answer to whoever made them.
+ */
+void master_session_answer(struct master_session *s, enum pool_msg type,
+			   uint64_t req, const ProtobufCMessage *msg,
+			   uint64_t mark, uint64_t feed_seq);
+/* The newest change that may be told. */
+uint64_t master_may_tell(const struct master *m);
+/* Forget what the session waits for. */
+void master_held_free(struct master_session *s);
 
 /* ---- handlers; msg is borrowed ---- */
 

@@ -1,11 +1,11 @@
 #include "master/leader.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "master/leader_keys.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
@@ -14,10 +14,6 @@
 #define CALL_MS 1000 /* each request's time */
 
 enum state { STANDBY, CANDIDATE, LEADER, LEAVING, CLOSED };
-enum key { VERSION, HOLDER, EPOCH, NKEYS }; /* in the order they are asked for */
-
-static const char *const key_names[] = { "version", "leader", "epoch" };
-
 struct leader {
 	struct leader_opts o;
 	enum state state;
@@ -41,93 +37,6 @@ struct leader {
 	void *closed_arg;
 };
 
-/* ---- keys ---- */
-
-static size_t key_of(const char *prefix, enum key key, char *buf, size_t cap)
-{
-	int n = snprintf(buf, cap, "%s%s", prefix, key_names[key]);
-
-	assert(n > 0 && (size_t)n < cap);
-	return (size_t)n;
-}
-
-static json_t *get_key(const char *prefix, enum key key)
-{
-	char buf[256];
-
-	return etcd_op_get(etcd_slice(buf, key_of(prefix, key, buf,
-						  sizeof(buf))));
-}
-
-static json_t *put_key(const char *prefix, enum key key, const char *value,
-		       int64_t lease)
-{
-	char buf[256];
-	size_t n = key_of(prefix, key, buf, sizeof(buf));
-
-	return etcd_op_put(etcd_slice(buf, n),
-			   etcd_slice(value, strlen(value)), lease);
-}
-
-static json_t *compare_key(const char *prefix, enum key key, const char *what,
-			   int64_t revision)
-{
-	char buf[256];
-	size_t n = key_of(prefix, key, buf, sizeof(buf));
-
-	return etcd_compare(etcd_slice(buf, n), what, revision);
-}
-
-json_t *leader_query(const char *prefix)
-{
-	return etcd_txn(json_array(),
-			json_pack("[o,o,o]", get_key(prefix, VERSION),
-				  get_key(prefix, HOLDER),
-				  get_key(prefix, EPOCH)),
-			NULL);
-}
-
-/* The value of a key of the query's answer. 0, -ENOENT, -EPROTO, -ENOMEM. */
-static int value_of(const json_t *answer, enum key key, char *buf, size_t cap)
-{
-	const json_t *kv = etcd_got(answer, key);
-	char *text;
-	size_t len;
-	int err;
-
-	if (json_array_size(json_object_get(answer, "responses")) != NKEYS)
-		return -EPROTO;
-	if (!kv)
-		return -ENOENT;
-	err = etcd_bytes(kv, "value", &text, &len);
-	if (err)
-		return err;
-	err = len < cap && strlen(text) == len ? 0 : -EPROTO;
-	if (!err)
-		memcpy(buf, text, len + 1);
-	free(text);
-	return err;
-}
-
-int leader_answer(const json_t *answer, char ret_address[LEADER_ADDRESS_MAX])
-{
-	return value_of(answer, HOLDER, ret_address, LEADER_ADDRESS_MAX);
-}
-
-/* 0: ours, or nothing is there yet; -EPROTO (logged). */
-static int check_version(const char *prefix, const json_t *answer)
-{
-	char text[32] = "?";
-	int err = value_of(answer, VERSION, text, sizeof(text));
-
-	if (err == -ENOENT || err == -ENOMEM ||
-	    (!err && !strcmp(text, LEADER_VERSION)))
-		return 0;
-	pool_error("etcd: %sversion is \"%s\", not \"%s\": written by another version of this program; it is left as it is (use that one, or another --cluster)",
-		   prefix, text, LEADER_VERSION);
-	return -EPROTO;
-}
-
 int leader_check(struct etcd *etcd, const char *prefix, unsigned int timeout_ms)
 {
 	uint64_t end_ms = pool_now_ms() + timeout_ms, now;
@@ -146,7 +55,7 @@ int leader_check(struct etcd *etcd, const char *prefix, unsigned int timeout_ms)
 			   etcd_urls(etcd), etcd_error(etcd));
 		return err;
 	}
-	err = check_version(prefix, answer);
+	err = leader_check_version(prefix, answer);
 	json_decref(answer);
 	return err;
 }
@@ -267,22 +176,26 @@ static void on_campaigned(struct etcd_req *r, int err, json_t *answer)
 static json_t *campaign_txn(const struct leader *l)
 {
 	const char *prefix = l->o.prefix;
-	json_t *puts;
+	json_t *puts, *compare;
 	char epoch[24];
 
 	snprintf(epoch, sizeof(epoch), "%llu", (unsigned long long)l->epoch);
 	puts = json_pack("[o,o]",
-			 put_key(prefix, HOLDER, l->o.address, l->lease),
-			 put_key(prefix, EPOCH, epoch, 0));
+			 leader_key_put(prefix, LEADER_KEY_HOLDER,
+					l->o.address, l->lease),
+			 leader_key_put(prefix, LEADER_KEY_EPOCH, epoch, 0));
 	if (puts && l->first)
-		json_array_append_new(puts, put_key(prefix, VERSION,
-						    LEADER_VERSION, 0));
-	return etcd_txn(
-		json_pack("[o,o]",
-			  compare_key(prefix, HOLDER, "create_revision", 0),
-			  compare_key(prefix, EPOCH, "mod_revision",
-				      l->epoch_rev)),
-		puts, json_pack("[o]", get_key(prefix, HOLDER)));
+		json_array_append_new(puts,
+				      leader_key_put(prefix, LEADER_KEY_VERSION,
+						     LEADER_VERSION, 0));
+	compare = json_pack("[o,o]",
+			    leader_key_compare(prefix, LEADER_KEY_HOLDER,
+					       "create_revision", 0),
+			    leader_key_compare(prefix, LEADER_KEY_EPOCH,
+					       "mod_revision", l->epoch_rev));
+	return etcd_txn(compare, puts,
+			json_pack("[o]", leader_key_get(prefix,
+							LEADER_KEY_HOLDER)));
 }
 
 static void on_granted(struct etcd_req *r, int err, json_t *answer)
@@ -324,7 +237,7 @@ static void stand(struct leader *l)
 static int read_epoch(struct leader *l, const json_t *answer, uint64_t *ret)
 {
 	char text[32];
-	int err = value_of(answer, EPOCH, text, sizeof(text));
+	int err = leader_key_value(answer, LEADER_KEY_EPOCH, text, sizeof(text));
 
 	*ret = 0;
 	if (err == -ENOENT)
@@ -345,13 +258,13 @@ static void look(struct leader *l, const json_t *answer)
 
 	if (err)
 		l->address[0] = 0;
-	if (!err || (err != -ENOENT && etcd_got(answer, HOLDER)))
+	if (!err || (err != -ENOENT && etcd_got(answer, LEADER_KEY_HOLDER)))
 		return; /* there is one */
 	if (err != -ENOENT) {
 		pool_warn_limited("etcd: an answer that makes no sense");
 		return;
 	}
-	err = check_version(l->o.prefix, answer);
+	err = leader_check_version(l->o.prefix, answer);
 	if (!err)
 		err = read_epoch(l, answer, &epoch);
 	if (err == -EPROTO) {
@@ -362,8 +275,8 @@ static void look(struct leader *l, const json_t *answer)
 	if (err || l->revoking)
 		return;
 	l->epoch = epoch + 1;
-	l->epoch_rev = etcd_int(etcd_got(answer, EPOCH), "mod_revision");
-	l->first = !etcd_got(answer, VERSION);
+	l->epoch_rev = etcd_int(etcd_got(answer, LEADER_KEY_EPOCH), "mod_revision");
+	l->first = !etcd_got(answer, LEADER_KEY_VERSION);
 	stand(l);
 }
 

@@ -7,9 +7,6 @@
 . "$(dirname "$0")/lib.sh"
 need_fuse
 need etcd etcdctl jq curl socat cmp getfattr setfattr engine_traces
-# The state is lost on purpose: the master says so and ends.
-LOG_ALLOW='kvpool-master: etcd:|etcd: .* (version|cannot be used)'
-
 same() { cmp -s "$1" "$2"; }
 gone() { [ ! -e "$1" ]; }
 joined() { has_metric "${admin[$1]}" kvpool_node_master_connected 1; }
