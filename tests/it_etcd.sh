@@ -97,6 +97,8 @@ expect_failover() { # LABEL CANDIDATE...
 	echo "   $leader leads, with all keys, after $took ms"
 	[ $took -le 5000 ] || fail "$took ms"
 	sync "$a/d"
+	[ $(($(wc -l <"$tmp/reads") - reads)) -ge 20 ] ||
+		fail "reads stood still"
 	same "$a/d/queued.$label" "$b/d/queued.$label" ||
 		fail "what was put meanwhile is not there"
 	check_all
@@ -105,13 +107,14 @@ check_all() {
 	engine_traces verify --d "$b/d" --files $keys --size 20000 \
 		--min-present $keys
 	[ -d "$b/empty/dir" ] || fail "a directory was lost"
-	[ "$(getfattr --only-values -n user.note "$b/empty")" = kept ] ||
+	[ "$(getfattr --absolute-names --only-values -n user.note "$b/empty")" = kept ] ||
 		fail "attributes of a directory were lost"
 	gone "$b/d/deleted" || fail "a deleted file is back"
 	[ ! -s "$tmp/reader" ] || fail "a read failed: $(head -n3 "$tmp/reader")"
 }
 mark() { # what was there before the fault
 	before=$(nkeys)
+	reads=$(wc -l <"$tmp/reads")
 	begin=$(now_ms)
 }
 
@@ -140,6 +143,7 @@ metric_at_least "${admin[a]}" kvpool_node_master_standbys_total 1
 
 mkdir -p "$a/d" "$a/empty/dir"
 setfattr -n user.note -v kept "$a/empty"
+: >"$tmp/reads"
 engine_traces fill --d "$a/d" --files $keys --size 20000
 echo x >"$a/d/deleted"
 sync "$a/d"
@@ -153,6 +157,7 @@ engine_traces verify --d "$b/d" --files $keys --size 20000 --min-present $keys
 			cat "$m/d/k$i.bin" >/dev/null 2>>"$tmp/reader" || :
 		done
 	done
+	echo >>"$tmp/reads"
 	sleep 0.02
 done) &
 also_kill+=($!)
