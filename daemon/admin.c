@@ -228,6 +228,7 @@ static bool is_loopback(const struct sockaddr *sa)
 /* Nobody is authenticated, so what changes something is for this machine. A
  * page in a browser on it can send a POST as well, but not without an Origin. */
 static const char *post_refused(const struct daemon_admin *a,
+				const struct daemon_admin_page *page,
 				struct MHD_Connection *conn)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -235,10 +236,12 @@ static const char *post_refused(const struct daemon_admin *a,
 
 	if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Origin"))
 		return "not from a web page\n";
-	if (a->opts.post_from_anywhere ||
+	if ((page->post_insecure && a->opts.insecure) ||
 	    (info && is_loopback(info->client_addr)))
 		return NULL;
-	return "only from the daemon's own machine, or with its option --insecure\n";
+	return page->post_insecure ?
+		       "only from the daemon's own machine, or with its option --insecure\n" :
+		       "only from the daemon's own machine\n";
 }
 
 static enum MHD_Result route_post(struct daemon_admin *a,
@@ -252,7 +255,7 @@ static enum MHD_Result route_post(struct daemon_admin *a,
 		p++;
 	if (!p || !p->path || !p->post)
 		return reply_method(conn, false);
-	refused = post_refused(a, conn);
+	refused = post_refused(a, p, conn);
 	return refused ? reply_text(conn, 403, refused) :
 			 reply_page(a, p->post, conn);
 }

@@ -1,9 +1,10 @@
 /*
- * The admin address: /healthz, /readyz, /metrics and JSON pages over HTTP (libmicrohttpd, external epoll, so that it runs on the loop thread and
+ * The admin address: /healthz, /readyz, /metrics and JSON pages over HTTP
+ * (libmicrohttpd, external epoll, so that it runs on the loop thread and
  * handlers may look at any state without a lock).
  *
  * GET and HEAD change nothing. POST does, on the pages that have it: only from
- * this machine (403 for others, unless they are allowed by --insecure), and not
+ * this machine (403 for others; some pages allow them under --insecure), and not
  * from a browser's page (403 for what has an Origin). A page that is not there
  * is 404, another method 405. Bodies are read past.
  *
@@ -38,6 +39,7 @@ struct daemon_admin_page {
 	const char *path; /* "/api/nodes"; NULL ends the table */
 	daemon_admin_json_fn fn;
 	daemon_admin_json_fn post; /* NULL: read-only */
+	bool post_insecure; /* from anywhere, if opts.insecure */
 };
 
 struct daemon_admin_opts {
@@ -47,7 +49,7 @@ struct daemon_admin_opts {
 	const struct daemon_admin_page *pages; /* borrows */
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
-	bool post_from_anywhere; /* --insecure */
+	bool insecure; /* --insecure */
 	/* What a 503 of /readyz says, without a newline; NULL: "not ready". */
 	const char *(*why_not)(void *arg);
 };

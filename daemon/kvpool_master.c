@@ -252,7 +252,10 @@ static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
 	  .post = daemon_faults_post },
-	{ .path = "/api/drain", .fn = drain_page, .post = drain_post },
+	{ .path = "/api/drain",
+	  .fn = drain_page,
+	  .post = drain_post,
+	  .post_insecure = true },
 	{ .path = NULL },
 };
 
@@ -361,7 +364,7 @@ static int start_admin(struct program *p)
 		.pages = pages,
 		.arg = p,
 		.ready = is_ready,
-		.post_from_anywhere = conf.insecure,
+		.insecure = conf.insecure,
 		.why_not = why_not_ready,
 	};
 

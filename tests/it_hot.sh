@@ -69,7 +69,8 @@ shown() { # what the master tells is what the nodes count
 		jq '[.nodes[] | select(.is_store).sent_bytes] | add')" = $all ]
 }
 wait_until 10 shown
-kvpool nodes --admin "${admin[master]}" | head -n1 | grep -q SENT_BYTES ||
+kvpool nodes --admin "${admin[master]}" >"$tmp/nodes"
+grep -q SENT_BYTES "$tmp/nodes" ||
 	fail "kvpool nodes does not show bytes by holder"
 
 echo "== cold, it is on one store again, and can be read"
