@@ -56,7 +56,7 @@ static struct {
 	uint64_t heartbeat_ms;
 	unsigned int log_level;
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
-	bool allow_faults, version;
+	bool allow_faults, noexec, noatime, version;
 } conf = {
 	.masters = { 1, { { "127.0.0.1", 7070 } } },
 	.cluster = "default",
@@ -143,6 +143,14 @@ static struct daemon_option options[] = {
 	  .value = &conf.mount,
 	  .arg = "DIR",
 	  .help = "Where the pool is mounted; not given: no mount." },
+	{ .name = "noexec",
+	  .type = OPT_FLAG,
+	  .value = &conf.noexec,
+	  .help = "Of the mount: no file in it can be executed." },
+	{ .name = "noatime",
+	  .type = OPT_FLAG,
+	  .value = &conf.noatime,
+	  .help = "Of the mount: shown as such. (Times of access are not kept.)" },
 	{ .name = "no-passthrough",
 	  .type = OPT_FLAG,
 	  .value = &conf.no_passthrough,
@@ -495,6 +503,8 @@ static int start_mount(struct program *p)
 		.node = p->node,
 		.mountpoint = p->mount,
 		.passthrough = !conf.no_passthrough,
+		.noexec = conf.noexec,
+		.noatime = conf.noatime,
 		.busy_poll_us = (unsigned int)conf.busy_poll_us,
 		.metrics = p->base.metrics,
 		.status = status_json,

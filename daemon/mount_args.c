@@ -56,6 +56,16 @@ static int add_elem(struct daemon_mount_args *m, const char *elem, size_t len,
 	return add(m, text, err);
 }
 
+static int refuse_elem(const char *elem, size_t len, FILE *err)
+{
+	char given[64];
+
+	snprintf(given, sizeof(given), "%.*s", (int)len, elem);
+	return fail(err, "-o", given,
+		    "rw, nosuid, nodev, noexec, noatime; a pool is never "
+		    "mounted read-only nor remounted");
+}
+
 static int add_list(struct daemon_mount_args *m, const char *list, FILE *err)
 {
 	int rc = 0;
@@ -67,10 +77,9 @@ static int add_list(struct daemon_mount_args *m, const char *list, FILE *err)
 		case MOUNT_OPT_GENERIC:
 			break;
 		case MOUNT_OPT_REFUSED:
-			rc = fail(err, "-o", list,
-				  "rw; a pool is never mounted read-only nor "
-				  "remounted");
+			rc = refuse_elem(list, len, err);
 			break;
+		case MOUNT_OPT_KERNEL:
 		case MOUNT_OPT_OURS:
 			rc = add_elem(m, list, len, err);
 			break;
@@ -156,6 +165,7 @@ int daemon_mount_args_init(struct daemon_mount_args *m, int argc,
 		rc = check_operands(ops, nops, err);
 	if (!rc)
 		rc = add_pair(m, "--master", ops[0], err);
+	m->dir = ops[1];
 	if (!rc)
 		rc = add_pair(m, "--mount", ops[1], err);
 	return rc;

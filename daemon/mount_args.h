@@ -19,6 +19,7 @@
 struct daemon_mount_args {
 	char *argv[MOUNT_ARGS_MAX + 1]; /* owns; [0] "kvpoold", NULL-terminated */
 	int argc;
+	const char *dir; /* DIR; borrows from argv */
 	bool fake;    /* -f: check only */
 	bool verbose; /* -v */
 };

@@ -154,7 +154,7 @@ static void format_default(const struct daemon_option *o, char *buf,
 	}
 }
 
-/* "--store-size", "KVPOOL_STORE_SIZE" or "-o store_size". */
+/* "--store-size" or "KVPOOL_STORE_SIZE". */
 static void format_source(const struct daemon_option *o, char *buf, size_t cap)
 {
 	switch (o->source) {
@@ -163,11 +163,6 @@ static void format_source(const struct daemon_option *o, char *buf, size_t cap)
 		return;
 	case OPT_FROM_ENV:
 		env_name(o->name, buf, cap);
-		return;
-	case OPT_FROM_MOUNT:
-		snprintf(buf, cap, "-o %s", o->name);
-		for (char *p = buf + 3; *p; p++)
-			*p = *p == '-' ? '_' : *p;
 		return;
 	}
 }
@@ -426,95 +421,41 @@ int daemon_options_parse(struct daemon_option *opts, int argc, char **argv,
 	return 0;
 }
 
+static bool in_list(const char *const *list, const char *elem, size_t len)
+{
+	for (; *list; list++)
+		if (strlen(*list) == len && memcmp(*list, elem, len) == 0)
+			return true;
+	return false;
+}
+
 enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len)
 {
+	/* What holds anyway, and what mount(8) means for itself. Nothing is
+	 * written to a disk, so what is to be in time is. */
 	static const char *const generic[] = {
-		"rw",	     "defaults",    "auto",	    "noauto",
-		"user",	     "nouser",	    "users",	    "owner",
-		"group",     "dev",	    "nodev",	    "suid",
-		"nosuid",    "exec",	    "noexec",	    "sync",
-		"async",     "dirsync",	    "atime",	    "noatime",
-		"diratime",  "nodiratime",  "relatime",	    "norelatime",
-		"strictatime", "nostrictatime", "lazytime", "nolazytime",
-		"mand",	     "nomand",	    "iversion",	    "noiversion",
-		"silent",    "loud",	    "_netdev",	    "nofail",
-		"comment",   "allow_other", "default_permissions",
+		"rw",	   "defaults",	 "auto",    "noauto",	  "user",
+		"nouser",  "users",	 "owner",   "group",	  "nodev",
+		"nosuid",  "exec",	 "sync",    "async",	  "dirsync",
+		"atime",   "diratime",	 "nodiratime", "relatime",
+		"norelatime", "nostrictatime", "nolazytime", "nomand",
+		"noiversion", "silent",	 "loud",    "_netdev",	  "nofail",
+		"comment", "allow_other", "default_permissions", NULL,
+	};
+	static const char *const kernel[] = { "noexec", "noatime", NULL };
+	static const char *const refused[] = {
+		"ro",	"remount",     "dev",	   "suid",
+		"mand", "strictatime", "lazytime", "iversion", NULL,
 	};
 	size_t n = 0;
 
 	while (n < len && elem[n] != '=')
 		n++;
-	if (n == 0)
+	if (n == 0 || in_list(generic, elem, n))
 		return MOUNT_OPT_GENERIC;
 	if (n >= 2 && (elem[0] == 'x' || elem[0] == 'X') && elem[1] == '-')
 		return MOUNT_OPT_GENERIC;
-	if ((n == 2 && memcmp(elem, "ro", 2) == 0) ||
-	    (n == 7 && memcmp(elem, "remount", 7) == 0))
-		return MOUNT_OPT_REFUSED;
-	for (size_t i = 0; i < sizeof(generic) / sizeof(generic[0]); i++)
-		if (strlen(generic[i]) == n && memcmp(generic[i], elem, n) == 0)
-			return MOUNT_OPT_GENERIC;
-	return MOUNT_OPT_OURS;
-}
-
-static int mount_opt_error(const char *elem, size_t len, const char *accepted,
-			   FILE *err)
-{
-	fprintf(err, "%s: -o: \"%.*s\" given; accepted: %s\n",
-		program_invocation_short_name, (int)len, elem, accepted);
-	return -EINVAL;
-}
-
-/* Apply one element, "name" or "name=value". */
-static int mount_opt_apply(struct daemon_option *opts, const char *elem,
-			   size_t len, FILE *err)
-{
-	char name[NAME_MAX_LEN], *value = NULL;
-	struct daemon_option *o = NULL;
-	size_t n = 0;
-
-	while (n < len && elem[n] != '=' && n < sizeof(name)) {
-		name[n] = elem[n] == '_' ? '-' : elem[n];
-		n++;
-	}
-	if (n == len || elem[n] == '=')
-		o = find(opts, name, n);
-	if (!o)
-		return mount_opt_error(elem, len,
-				       "the options of --help, with _ for -, "
-				       "and those of mount(8)",
-				       err);
-	if (n < len) {
-		/* Kept for ever: o->given and text values point to it. */
-		value = strndup(elem + n + 1, len - n - 1);
-		if (!value)
-			return -ENOMEM;
-	}
-	return set_value(o, value, OPT_FROM_MOUNT, err);
-}
-
-int daemon_options_mount_opts(struct daemon_option *opts, const char *list,
-			      FILE *err)
-{
-	int rc = 0;
-
-	while (!rc && *list) {
-		size_t len = strcspn(list, ",");
-
-		switch (daemon_mount_opt_kind(list, len)) {
-		case MOUNT_OPT_GENERIC:
-			break;
-		case MOUNT_OPT_REFUSED:
-			rc = mount_opt_error(list, len,
-					     "rw: a pool is never mounted "
-					     "read-only nor remounted",
-					     err);
-			break;
-		case MOUNT_OPT_OURS:
-			rc = mount_opt_apply(opts, list, len, err);
-			break;
-		}
-		list += len + (list[len] == ',');
-	}
-	return rc;
+	if (in_list(kernel, elem, n))
+		return MOUNT_OPT_KERNEL;
+	return in_list(refused, elem, n) ? MOUNT_OPT_REFUSED : MOUNT_OPT_OURS;
 }

@@ -46,7 +46,6 @@ struct daemon_option {
 	enum daemon_option_source {
 		OPT_FROM_COMMAND, /* --store-size */
 		OPT_FROM_ENV,	  /* KVPOOL_STORE_SIZE */
-		OPT_FROM_MOUNT,	  /* -o store_size */
 	} source;
 };
 
@@ -60,16 +59,11 @@ struct daemon_option {
 int daemon_options_parse(struct daemon_option *opts, int argc, char **argv,
 			 const char *usage, int *ret_noperands,
 			 char ***ret_operands, FILE *out, FILE *err);
-/* Apply "name=value,name,..." as of mount -o (store_size and store-size are the
- * same; unknown generic mount options such as rw, noatime, _netdev, x-* are
- * ignored; ro and remount are refused). 0 or -EINVAL (reported). */
-int daemon_options_mount_opts(struct daemon_option *opts, const char *list,
-			      FILE *err);
-
 enum daemon_mount_opt {
 	MOUNT_OPT_OURS,	   /* not mount(8)'s: a daemon's option, or a typo */
-	MOUNT_OPT_GENERIC, /* rw, noatime, _netdev, x-...: nothing to do */
-	MOUNT_OPT_REFUSED, /* ro, remount */
+	MOUNT_OPT_GENERIC, /* rw, _netdev, x-...: so it is, or mount(8)'s own */
+	MOUNT_OPT_KERNEL,  /* noexec, noatime: for the mount itself */
+	MOUNT_OPT_REFUSED, /* ro, remount, suid, ...: cannot be had */
 };
 /* What is an element of a mount -o list ("name" or "name=value")? */
 enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len);

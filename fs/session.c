@@ -245,14 +245,16 @@ static int prepare_mountpoint(const char *dir)
 
 static int mount_session(struct fs *fs)
 {
-	const char *const argv[] = {
-		"kvpool", "-o",
-		"allow_other,default_permissions,nosuid,nodev,fsname=kvpool,"
-		"subtype=kvpool",
-	};
+	char opts[160];
+	const char *const argv[] = { "kvpool", "-o", opts };
 	struct fuse_args args = FUSE_ARGS_INIT(3, (char **)(uintptr_t)argv);
 	int err;
 
+	snprintf(opts, sizeof(opts),
+		 "allow_other,default_permissions,nosuid,nodev%s%s,"
+		 "fsname=kvpool,subtype=kvpool",
+		 fs->opts.noexec ? ",noexec" : "",
+		 fs->opts.noatime ? ",noatime" : "");
 	if (access("/dev/fuse", R_OK | W_OK) < 0) {
 		err = -errno;
 		pool_error("/dev/fuse: %s - run as root or install fuse3 (in a "

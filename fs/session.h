@@ -40,6 +40,7 @@ struct fs_opts {
 	struct pool_node *node;
 	const char *mountpoint;	 /* made if missing; a stale mount is removed */
 	bool passthrough;	 /* if possible */
+	bool noexec, noatime;	 /* flags of the mount */
 	unsigned int busy_poll_us; /* look for requests so long before sleeping */
 	struct pool_metrics *metrics;
 	/* Text of /.kvpool/status and nodes. */

@@ -101,19 +101,6 @@ static int parse(const char *first, ...)
 	return rc;
 }
 
-static int parse_mount(const char *list)
-{
-	size_t n;
-	FILE *err;
-	int rc;
-
-	teardown(NULL);
-	err = open_memstream(&err_text, &n);
-	rc = daemon_options_mount_opts(opts, list, err);
-	fclose(err);
-	return rc;
-}
-
 static void assert_says(const char *text, const char *part)
 {
 	if (!strstr(text, part))
@@ -298,35 +285,6 @@ static void help_shows_flag_variable_and_default_of_each(void **state)
 	assert_says(out_text, "[KVPOOL_FLAG; default no]");
 }
 
-static void mount_options_take_either_spelling_and_skip_generic_ones(void **state)
-{
-	(void)state;
-	assert_int_equal(parse_mount("rw,noatime,store_size=32M,_netdev,x-y.z=1,"
-				     "flag,some-text=a=b,nofail"),
-			 0);
-	assert_int_equal(v.size, 32 << 20);
-	assert_true(v.flag);
-	assert_string_equal(v.text, "a=b");
-	free((void *)(uintptr_t)daemon_option_find(opts, "store-size")->given);
-	free((void *)(uintptr_t)v.text);
-}
-
-static void wrong_mount_options_are_refused(void **state)
-{
-	const struct daemon_option *o = daemon_option_find(opts, "store-size");
-
-	(void)state;
-	assert_int_equal(parse_mount("rw,colour=red"), -EINVAL);
-	assert_says(err_text, "-o: \"colour=red\" given; accepted: ");
-	assert_int_equal(parse_mount("ro"), -EINVAL);
-	assert_says(err_text, "\"ro\" given; accepted: rw");
-	assert_int_equal(parse_mount("store_size=12Q"), -EINVAL);
-	assert_says(err_text, "-o store_size: \"12Q\" given; accepted: a size");
-	free((void *)(uintptr_t)o->given);
-	assert_int_equal(parse_mount("store_size"), -EINVAL);
-	assert_says(err_text, "-o store_size: no value given");
-}
-
 static void only_loopback_is_listened_on_without_insecure(void **state)
 {
 	struct daemon_option *o = daemon_option_find(opts, "at");
@@ -387,6 +345,30 @@ static void mount_becomes_a_command_line_of_the_daemon(void **state)
 	assert_string_equal(text, "kvpoold --store-size=0 --master=m --mount=/x");
 	assert_true(m.fake);
 	assert_true(m.verbose);
+	assert_string_equal(m.dir, "/x");
+}
+
+static void flags_of_the_mount_are_passed_on_or_refused(void **state)
+{
+	static const char *const refused[] = { "ro", "remount", "suid", "dev",
+					       "strictatime", "lazytime" };
+	char text[1024], want[64], list[64];
+
+	(void)state;
+	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x", "-o",
+				    "nosuid,noexec,noatime,x-y.z=1,nofail"),
+			 0);
+	assert_string_equal(text, "kvpoold --store-size=0 --noexec --noatime "
+				  "--master=m --mount=/x");
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+		snprintf(list, sizeof(list), "rw,%s,insecure", refused[i]);
+		snprintf(want, sizeof(want), "-o: \"%s\" given; accepted: rw",
+			 refused[i]);
+		assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x",
+					    "-o", list),
+				 -EINVAL);
+		assert_says(text, want);
+	}
 }
 
 static void a_wrong_mount_command_line_is_refused(void **state)
@@ -439,11 +421,10 @@ int main(void)
 		T(unknown_options_are_refused),
 		T(operands_are_left_in_order),
 		T(help_shows_flag_variable_and_default_of_each),
-		T(mount_options_take_either_spelling_and_skip_generic_ones),
-		T(wrong_mount_options_are_refused),
 		T(only_loopback_is_listened_on_without_insecure),
 		T(mount_becomes_a_command_line_of_the_daemon),
 		T(a_wrong_mount_command_line_is_refused),
+		T(flags_of_the_mount_are_passed_on_or_refused),
 		T(too_many_mount_options_are_refused),
 	};
 

@@ -172,7 +172,11 @@ else
 		also_kill=("$up_pid")
 		cmp "$tmp/content" "$mnt/$1" || fail "$1 went with the client"
 	}
-	mount -t kvpool "$master" "$client" -o "$opts" || fail "mount: status $?"
+	mount -t kvpool "$master" "$client" -o "$opts,noexec,noatime" ||
+		fail "mount: status $?"
+	for flag in noexec noatime nosuid nodev; do
+		findmnt -no OPTIONS "$client" | grep -qw $flag || fail "not $flag"
+	done
 	client_works by-mount
 	echo "$master $client kvpool $opts,nofail 0 0" >"$tmp/fstab"
 	mount -T "$tmp/fstab" "$client" || fail "mount by fstab: status $?"

@@ -39,7 +39,10 @@ refused 2 'unknown option "--nonsense"' kvpool-master --nonsense
 refused 2 '"x" given; accepted: options only' kvpool-master x
 refused 2 'accepted: a subcommand' kvpool nonsense
 refused 2 'no --mount given' kvpool up
-refused 2 '"ro" given; accepted: rw' mount.kvpool m:1 /x -o ro
+refused 2 '"ro" given; accepted: rw' mount.kvpool m:1 /x -o noatime,ro,insecure
+refused 2 '"suid" given; accepted: rw, nosuid' mount.kvpool m:1 /x -o rw,suid
+refused 32 'mount point .*/nodir: No such file' mount.kvpool m:1 "$tmp/nodir"
+[ ! -e "$tmp/nodir" ] || fail "mount(8) made a mount point"
 
 for name in .. . .hidden a/b 'a b' "$(printf '%081d' 0)"; do
 	refused 2 'kvpoold: --name: .*given; accepted: 1 to 80 of the char' \

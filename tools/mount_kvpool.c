@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/mount_args.h"
@@ -23,6 +24,20 @@ static const char usage[] =
 	"\n"
 	"  master:7070 /mnt/kv kvpool store_size=50G,_netdev,nofail 0 0\n";
 
+/* mount(8) makes no mount points. A stale mount, which stat(2) refuses with
+ * ENOTCONN, is kvpoold's to clean. */
+static int check_point(const char *dir)
+{
+	struct stat st;
+	int err = stat(dir, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+
+	if (err != ENOENT && err != ENOTDIR)
+		return 0;
+	fprintf(stderr, "mount.kvpool: mount point %s: %s; it must be a directory\n",
+		dir, strerror(err));
+	return -err;
+}
+
 int main(int argc, char **argv)
 {
 	struct daemon_mount_args m;
@@ -37,6 +52,8 @@ int main(int argc, char **argv)
 		daemon_mount_args_fini(&m);
 		return rc < 0 ? 2 : 0;
 	}
+	if (check_point(m.dir))
+		return MOUNT_FAILED;
 	if (daemon_sibling_path("kvpoold", path, sizeof(path)))
 		return MOUNT_FAILED;
 	if (m.verbose)
