@@ -262,6 +262,11 @@ static json_t *status_json(void *arg)
 	if (!j)
 		return NULL;
 	json_object_set_new(j, "version", json_string(kvpool_version()));
+	json_object_set_new(j, "admin",
+			    json_sprintf(strchr(conf.admin.host, ':') ?
+						 "[%s]:%u" : "%s:%u",
+					 conf.admin.host,
+					 daemon_admin_port(p->admin)));
 	if (p->mount)
 		json_object_set_new(j, "mount", json_string(p->mount));
 	if (p->master)

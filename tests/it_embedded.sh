@@ -120,6 +120,28 @@ kvpool stat "$mnt/d/k1" | grep -qE '^size +1.0 MiB' || fail "kvpool stat"
 kvpool stat d/k1 --admin "${admin[up]}" --json |
 	jq -e '.size == 1048576' >/dev/null || fail "kvpool stat KEY"
 
+listed() { kvpool ls "$@" --json | jq -r .path | sort | tr '\n' ' '; }
+# A mount says whom to ask.
+for path in "$mnt" "$mnt/" "$mnt/d" "$mnt/d/"; do
+	[ "$(listed "$path")" = "d/k1 d/k2 d/k3 d/k4 " ] || fail "ls $path"
+done
+[ "$(listed "$mnt/d/k3")" = "d/k3 " ] || fail "ls of a file"
+[ "$(cd "$mnt" && listed d/k3)" = "d/k3 " ] || fail "ls in the mount"
+[ -z "$(listed "$mnt/nothing")" ] || fail "ls of nothing"
+kvpool stat "$mnt/d" --json | jq -e '.dir and has("size") == false' >/dev/null ||
+	fail "stat of a directory: $(kvpool stat "$mnt/d" --json)"
+for c in "ls /tmp" "stat /tmp"; do
+	if kvpool $c >"$tmp/out" 2>&1; then fail "$c: $(cat "$tmp/out")"; fi
+	grep -q 'not in the mount of a pool' "$tmp/out" || fail "$c: $(cat "$tmp/out")"
+done
+for c in ls status nodes "ls --json" "stat d/k1"; do
+	if kvpool $c --admin "${admin[up]}" >/dev/full 2>"$tmp/out"; then
+		fail "$c to a full disk"
+	fi
+	grep -q 'the output cannot be written: No space left' "$tmp/out" ||
+		fail "$c to a full disk: $(cat "$tmp/out")"
+done
+
 echo "== down and up again: what was published is there"
 down
 [ ! -e "$mnt/d" ] || fail "files below the mount point"

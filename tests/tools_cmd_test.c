@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -134,6 +135,40 @@ static void a_mount_is_found_by_its_point_and_type(void **state)
 	assert_false(mounted(info, "/"));
 }
 
+static int key_of(const char *mountinfo, const char *path, char *mount,
+		  char *key)
+{
+	FILE *f = fmemopen((void *)(uintptr_t)mountinfo, strlen(mountinfo), "r");
+	int rc = cmd_mount_key_in(f, path, mount, key);
+
+	fclose(f);
+	return rc;
+}
+
+static void a_path_in_a_mount_has_a_key_there(void **state)
+{
+	static const char info[] =
+		"22 1 0:20 / / rw - ext4 /dev/vda rw\n"
+		"24 22 0:22 / /mnt/kv\\040pool rw - fuse.kvpool kvpool rw\n"
+		"25 22 0:23 / /mnt/kv rw shared:4 - fuse.kvpool kvpool rw\n"
+		"26 25 0:24 / /mnt/kv/d/other rw - tmpfs tmpfs rw\n"
+		"27 22 0:25 / /mnt/sshfs rw - fuse.sshfs x rw\n";
+	char mount[PATH_MAX], key[PATH_MAX];
+
+	(void)state;
+	assert_int_equal(key_of(info, "/mnt/kv/d/k", mount, key), 0);
+	assert_string_equal(mount, "/mnt/kv");
+	assert_string_equal(key, "d/k");
+	assert_int_equal(key_of(info, "/mnt/kv", mount, key), 0);
+	assert_string_equal(key, "");
+	assert_int_equal(key_of(info, "/mnt/kv pool/k", mount, key), 0);
+	assert_string_equal(mount, "/mnt/kv pool");
+	assert_int_equal(key_of(info, "/mnt/kv/d/other/k", mount, key), -ENOTSUP);
+	assert_int_equal(key_of(info, "/mnt/kvx", mount, key), -ENOTSUP);
+	assert_int_equal(key_of(info, "/mnt/sshfs/k", mount, key), -ENOTSUP);
+	assert_int_equal(key_of(info, "/mnt", mount, key), -ENOTSUP);
+}
+
 static void a_mount_point_is_named_absolutely_though_it_cannot_be_entered(void **state)
 {
 	char dir[] = "/tmp/kvtest_cmd.XXXXXX", real[4096], path[4096], name[4200];
@@ -240,6 +275,7 @@ int main(void)
 		T(long_values_are_cut_to_the_buffer),
 		T(urls_are_escaped_but_for_slashes),
 		T(a_mount_is_found_by_its_point_and_type),
+		T(a_path_in_a_mount_has_a_key_there),
 		T(a_mount_point_is_named_absolutely_though_it_cannot_be_entered),
 		T(pid_files_are_named_after_the_mount_without_ambiguity),
 		T(pid_files_of_ended_daemons_of_the_same_name_are_swept),

@@ -82,6 +82,14 @@ int cmd_mount_path(const char *dir, char *buf, size_t cap);
 bool cmd_mounted(const char *path);
 /* The same, in the text of a mountinfo. */
 bool cmd_mounted_in(FILE *mountinfo, const char *path);
+/* The pool's mount that an absolute path is in, and the key there (no slash in
+ * front; "" is the mount itself), in buffers of PATH_MAX. 0 or -ENOTSUP. */
+int cmd_mount_key(const char *path, char *mount, char *key);
+/* The same, by the text of a mountinfo. */
+int cmd_mount_key_in(FILE *mountinfo, const char *path, char *mount, char *key);
+/* The admin address of the daemon that serves a mount; *admin stays as it is if
+ * the mount does not say. */
+void cmd_mount_admin(const char *mount, struct pool_hostport *admin);
 /* The live daemon that serves path: its pid, or 0. */
 pid_t cmd_mount_pid(const char *path);
 

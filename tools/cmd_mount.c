@@ -61,27 +61,85 @@ static void unescape(char *text)
 	*to = '\0';
 }
 
-/* "36 35 98:0 /root /mount/point opts [tags...] - fstype source superopts" */
+/* "36 35 98:0 /root /mount/point opts [tags...] - fstype source superopts":
+ * the mount point, in place, and the type that follows. */
+static char *parse_mountinfo(char *line, const char **ret_type)
+{
+	char *save, *point, *type = strstr(line, " - ");
+
+	if (!type)
+		return NULL;
+	*ret_type = type + 3;
+	point = strtok_r(line, " ", &save);
+	for (int i = 0; point && i < 4; i++)
+		point = strtok_r(NULL, " ", &save);
+	if (point)
+		unescape(point);
+	return point;
+}
+
 bool cmd_mounted_in(FILE *mountinfo, const char *path)
 {
-	char *line = NULL, *save, *point, *type;
+	char *line = NULL, *point;
+	const char *type;
 	size_t cap = 0;
 	bool found = false;
 
 	while (getline(&line, &cap, mountinfo) > 0) {
-		type = strstr(line, " - ");
-		if (!type || strncmp(type + 3, "fuse", 4) != 0)
-			continue;
-		point = strtok_r(line, " ", &save);
-		for (int i = 0; point && i < 4; i++)
-			point = strtok_r(NULL, " ", &save);
-		if (!point)
-			continue;
-		unescape(point);
-		found = found || strcmp(point, path) == 0;
+		point = parse_mountinfo(line, &type);
+		found = found || (point && strncmp(type, "fuse", 4) == 0 &&
+				  strcmp(point, path) == 0);
 	}
 	free(line);
 	return found;
+}
+
+/* Is path the directory dir, or in it? */
+static bool is_in(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	if (len == 1)
+		return true;
+	return strncmp(path, dir, len) == 0 && (!path[len] || path[len] == '/');
+}
+
+int cmd_mount_key_in(FILE *mountinfo, const char *path, char *mount, char *key)
+{
+	static const char ours[] = "fuse.kvpool ";
+	char *line = NULL, *point;
+	const char *type;
+	size_t cap = 0, best = 0;
+	bool found = false;
+
+	/* The deepest mount counts, and of those at one point the last. */
+	while (getline(&line, &cap, mountinfo) > 0) {
+		point = parse_mountinfo(line, &type);
+		if (!point || strlen(point) < best || !is_in(path, point) ||
+		    strlen(point) >= PATH_MAX)
+			continue;
+		best = strlen(point);
+		found = strncmp(type, ours, sizeof(ours) - 1) == 0;
+		strcpy(mount, point);
+	}
+	free(line);
+	if (!found || strlen(path) >= PATH_MAX)
+		return -ENOTSUP;
+	path += best;
+	strcpy(key, path + strspn(path, "/"));
+	return 0;
+}
+
+int cmd_mount_key(const char *path, char *mount, char *key)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	int rc;
+
+	if (!f)
+		return -ENOTSUP;
+	rc = cmd_mount_key_in(f, path, mount, key);
+	fclose(f);
+	return rc;
 }
 
 bool cmd_mounted(const char *path)
@@ -115,16 +173,32 @@ static bool is_daemon(pid_t pid)
 	return end && end[strlen(" (" DAEMON_COMM ") ")] != 'Z';
 }
 
+/* The status page of a mount (a new reference), or NULL. */
+static json_t *mount_status(const char *path)
+{
+	char name[PATH_MAX + 32];
+
+	snprintf(name, sizeof(name), "%s/.kvpool/status", path);
+	return json_load_file(name, 0, NULL);
+}
+
+void cmd_mount_admin(const char *mount, struct pool_hostport *admin)
+{
+	json_t *json = mount_status(mount);
+	const char *text = json_string_value(json_object_get(json, "admin"));
+
+	if (text)
+		(void)pool_parse_hostport(text, 0, admin);
+	json_decref(json);
+}
+
 /* What the mount says of itself. This asks the daemon: the pid file, which
  * does not, goes first. */
 static pid_t status_pid(const char *path)
 {
-	char name[PATH_MAX + 32];
-	json_t *json;
+	json_t *json = mount_status(path);
 	pid_t pid;
 
-	snprintf(name, sizeof(name), "%s/.kvpool/status", path);
-	json = json_load_file(name, 0, NULL);
 	pid = (pid_t)json_integer_value(json_object_get(json, "pid"));
 	json_decref(json);
 	return pid;

@@ -3,10 +3,12 @@
  * the file) or by its key (then from an admin page).
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include "tools/cmd.h"
 
@@ -42,16 +44,20 @@ static json_t *read_attrs(const char *path, int *ret_err)
 
 static json_t *stat_file(const char *path, int *ret_err)
 {
+	char abs[PATH_MAX], mount[PATH_MAX], key[PATH_MAX];
 	struct stat st;
 	json_t *json, *attrs;
 
+	if (cmd_mount_path(path, abs, sizeof(abs)) == 0 &&
+	    access(path, F_OK) == 0 && cmd_mount_key(abs, mount, key)) {
+		*ret_err = -ENOTSUP;
+		return NULL;
+	}
 	if (stat(path, &st)) {
 		*ret_err = -errno;
 		return NULL;
 	}
 	attrs = read_attrs(path, ret_err);
-	if (*ret_err == 0 && json_object_size(attrs) == 0)
-		*ret_err = -ENOTSUP;
 	if (*ret_err) {
 		json_decref(attrs);
 		return NULL;
@@ -59,6 +65,11 @@ static json_t *stat_file(const char *path, int *ret_err)
 	json = json_pack("{s:s, s:I, s:I}", "path", path, "size",
 			 (json_int_t)st.st_size, "mtime",
 			 (json_int_t)st.st_mtime);
+	/* A directory has rules, if any are set. */
+	if (S_ISDIR(st.st_mode)) {
+		json_object_del(json, "size");
+		json_object_set_new(json, "dir", json_true());
+	}
 	json_object_update(json, attrs);
 	json_decref(attrs);
 	return json;
@@ -128,7 +139,7 @@ int cmd_stat(int argc, char **argv)
 		opts, argc, argv,
 		"usage: kvpool stat PATH [--admin HOST:PORT] [--json]\n\n"
 		"Shows one object. PATH is a file in a mount, or the object's key (its\n"
-		"path relative to the mount).",
+		"path relative to the mount). Of a directory in a mount: its rules.",
 		&nops, &ops, stdout, stderr);
 	if (rc)
 		return rc > 0 ? 0 : 2;

@@ -1,7 +1,9 @@
 /* kvpool status, nodes, ls: what the admin pages say, for people. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/cmd.h"
 
@@ -215,23 +217,59 @@ static void print_objects(const json_t *rows, bool json)
 	}
 }
 
+/*
+ * What to list of PREFIX: a path in a mount (absolute, or of what is there)
+ * becomes its key, and the daemon of that mount is asked unless another was
+ * named; anything else is a key. 0 or -errno (printed).
+ */
+static int find_key(struct ask *ask, char *key)
+{
+	char path[PATH_MAX], mount[PATH_MAX];
+	const char *text = ask->operand ? ask->operand : "";
+	int rc = -ENOTSUP;
+
+	if (text[0] == '/' || (text[0] && access(text, F_OK) == 0)) {
+		rc = cmd_mount_path(text, path, sizeof(path));
+		if (!rc)
+			rc = cmd_mount_key(path, mount, key);
+	}
+	if (!rc) {
+		if (!ask->admin.host[0])
+			cmd_mount_admin(mount, &ask->admin);
+		return 0;
+	}
+	if (text[0] == '/') {
+		fprintf(stderr, "kvpool: ls: %s: %s\n", text,
+			rc == -ENOTSUP ? "not in the mount of a pool" :
+					 strerror(-rc));
+		return rc;
+	}
+	if (strlen(text) >= PATH_MAX) {
+		fprintf(stderr, "kvpool: ls: the prefix is too long\n");
+		return -ENAMETOOLONG;
+	}
+	strcpy(key, text);
+	return 0;
+}
+
 int cmd_ls(int argc, char **argv)
 {
 	struct ask ask;
-	char *token = NULL;
+	char *token = NULL, key[PATH_MAX];
 	json_t *json, *rows;
 	int rc = parse(&ask, argc, argv,
 		       "usage: kvpool ls [PREFIX] [--admin HOST:PORT] [--json]\n\n"
 		       "Lists the objects of the pool below PREFIX: size, copies, path.\n"
+		       "PREFIX is a path in a mount, or relative to one (a key).\n"
 		       "With --json, one object a line.",
 		       1);
 
 	if (rc >= 0)
 		return rc;
+	if (find_key(&ask, key))
+		return 1;
 	do {
-		rc = cmd_get_objects(&ask.admin,
-				     ask.operand ? ask.operand : "", &token,
-				     &json, &rows);
+		rc = cmd_get_objects(&ask.admin, key, &token, &json, &rows);
 		if (rc)
 			break;
 		print_objects(rows, ask.json);

@@ -1,4 +1,5 @@
 /* kvpool, the CLI: a table of subcommands. */
+#include <errno.h>
 #include <string.h>
 
 #include "pool/kvpool_api.h"
@@ -40,7 +41,7 @@ static void print_usage(FILE *out)
 	fprintf(out, "\nkvpool SUBCOMMAND --help lists the options of each.\n");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
 	if (argc < 2) {
 		print_usage(stderr);
@@ -59,4 +60,19 @@ int main(int argc, char **argv)
 	fprintf(stderr, "kvpool: \"%s\" given; accepted: a subcommand, see kvpool --help\n",
 		argv[1]);
 	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	int status = run(argc, argv), err = 0;
+
+	if (fflush(stdout))
+		err = errno;
+	else if (ferror(stdout)) /* of an earlier write */
+		err = EIO;
+	if (!err)
+		return status;
+	fprintf(stderr, "kvpool: the output cannot be written: %s\n",
+		strerror(err));
+	return status ? status : 1;
 }
