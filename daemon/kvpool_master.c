@@ -234,15 +234,17 @@ static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
 			  unsigned int *ret_status, const char **ret_text)
 {
-	return daemon_drain_page(((struct program *)arg)->master, q, false,
-				 ret_status, ret_text);
+	if (!acting(arg))
+		return standby_page(arg, ret_status, ret_text);
+	return daemon_drain_page(acting(arg), q, false, ret_status, ret_text);
 }
 
 static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
 			  unsigned int *ret_status, const char **ret_text)
 {
-	return daemon_drain_page(((struct program *)arg)->master, q, true,
-				 ret_status, ret_text);
+	if (!acting(arg))
+		return standby_page(arg, ret_status, ret_text);
+	return daemon_drain_page(acting(arg), q, true, ret_status, ret_text);
 }
 
 static const struct daemon_admin_page pages[] = {

@@ -341,7 +341,8 @@ static void piece_failed(struct node_fetch *f, struct piece *p, int status)
 		fetch_end(f, status);
 		return;
 	}
-	f->bad[p->holder] = true;
+	/* One that stood still is asked again if there is nobody else. */
+	f->bad[p->holder] = status != -ECANCELED;
 	f->stale = f->stale || status == -ENOENT;
 	pool_count(&f->n->c.fetch_retries);
 	fetch_move(f);
@@ -534,8 +535,6 @@ static void on_lent(struct pool_fetch *pf, int status)
 	}
 	if (status == -ENOENT)
 		f->bad[p->holder] = f->stale = true;
-	if (status == -ECANCELED)
-		f->bad[p->holder] = true; /* it stood still */
 	f->first = (uint8_t)p->holder;
 	fetch_bytes(f);
 }
@@ -724,12 +723,12 @@ void node_replicate(struct pool_node *n, const Kvpool__Replicate *r)
 
 /* ---- housekeeping ---- */
 
-static bool another_usable(struct node_fetch *f, unsigned int holder)
+static bool another_runs(struct node_fetch *f, unsigned int holder)
 {
 	unsigned int i;
 
 	for (i = 0; i < f->nholders; i++)
-		if (i != holder && usable(f, i))
+		if (i != holder && usable(f, i) && !shy(f, i))
 			return true;
 	return false;
 }
@@ -745,7 +744,7 @@ static void check_stall(struct node_fetch *f, struct piece *p, uint64_t now)
 		p->seen_ms = now;
 		return;
 	}
-	if (now - p->seen_ms < NODE_STALL_MS || !another_usable(f, p->holder))
+	if (now - p->seen_ms < NODE_STALL_MS || !another_runs(f, p->holder))
 		return;
 	node_member(f->n, f->holders[p->holder])->stalled_ms = now;
 	pool_count(&f->n->c.fetch_stalls);
