@@ -411,6 +411,9 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 		if (!handle_one(fs))
 			break;
 	fs_waiting_fini(fs);
+	/* One that waits holds its directory's lock in the kernel, and the
+	 * notifier may be waiting for that. */
+	pool_node_barriers_end(fs->node);
 	fs_dirs_gone(fs, NULL);
 	if (!fs->unmounted)
 		(void)umount2(fs->mountpoint, MNT_DETACH);

@@ -21,7 +21,8 @@
 #include "pool/base/clock.h"
 
 #define TRIES_MAX 8
-#define RETRY_MS 250		 /* doubled with each try */
+#define RETRY_MS 250		 /* doubled with each try, up to */
+#define RETRY_MAX_MS 2000
 #define RUN_MAX 256u		 /* needs looked at in one turn */
 #define BUSY_MAX 16u		 /* of these, found without a target */
 #define LEVELS 4u		 /* 0, 1, 2, 3 or more copies are left */
@@ -291,16 +292,24 @@ static void send_order(struct master *m, struct master_need *n)
 static void retry_later(struct master *m, struct master_need *n,
 			uint64_t now_ms)
 {
+	uint64_t wait_ms;
+
 	n->avoid = n->target;
 	master_count(m, MC_COPIES_FAILED);
-	/* A move, or an extra copy, is asked for again by who needs it. */
-	if (++n->tries >= TRIES_MAX || n->from != MASTER_NOBODY || n->extra) {
+	/* A move, or an extra copy, is asked for again by who needs it. What no
+	 * store has is tried until one has it: an fsync waits for that. */
+	if (n->from != MASTER_NOBODY || n->extra ||
+	    (++n->tries >= TRIES_MAX &&
+	     master_place_copies(&m->members, n->file, MASTER_NOBODY) > 0)) {
 		master_count(m, MC_COPIES_GIVEN_UP);
 		m->repair.unmet = true;
 		need_free(m, n);
 		return;
 	}
-	n->due_ms = now_ms + ((uint64_t)RETRY_MS << (n->tries - 1));
+	if (n->tries >= TRIES_MAX)
+		n->tries = TRIES_MAX - 1;
+	wait_ms = (uint64_t)RETRY_MS << (n->tries - 1);
+	n->due_ms = now_ms + (wait_ms < RETRY_MAX_MS ? wait_ms : RETRY_MAX_MS);
 	unorder(m, n);
 }
 

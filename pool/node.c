@@ -692,7 +692,7 @@ static void finish_close(struct pool_node *n)
 	node_fetch_fini(n);
 	node_heat_cut_off(n);
 	node_space_fini(n);
-	node_barriers_fini(n);
+	pool_node_barriers_end(n);
 	uv_close((uv_handle_t *)&n->kick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->tick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->soon, on_uv_closed);

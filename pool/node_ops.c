@@ -499,7 +499,7 @@ void node_barriers_check(struct pool_node *n)
 	}
 }
 
-void node_barriers_fini(struct pool_node *n)
+void pool_node_barriers_end(struct pool_node *n)
 {
 	while (!pool_list_empty(&n->barriers))
 		barrier_end(pool_list_first(&n->barriers, struct node_barrier,
@@ -517,6 +517,15 @@ void node_synced(struct pool_node *n, uint64_t req)
 		if (b->phase == PHASE_SYNC && b->ticket == req)
 			barrier_end(b, 0);
 	}
+}
+
+int pool_node_dir_error(struct pool_node *n, struct node_dirent *dir)
+{
+	int err = dir->lost ? -EIO : 0;
+
+	(void)n;
+	dir->lost = false;
+	return err;
 }
 
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,

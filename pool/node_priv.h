@@ -241,7 +241,6 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);
 void node_barriers_check(struct pool_node *n);
-void node_barriers_fini(struct pool_node *n);
 void node_synced(struct pool_node *n, uint64_t req);
 
 /* node_space.c */

@@ -27,7 +27,7 @@ static bool may_come(struct pool_node *n, const char *path, size_t len,
 }
 
 static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
-		    uint64_t *ret_size)
+		    uint64_t *ret_size, bool *ret_lendable)
 {
 	struct pool_node *n = arg;
 	struct node_object *o = find_held(n, path, len, gen);
@@ -39,6 +39,7 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 	if (fd < 0)
 		return -ENOENT;
 	*ret_size = o->size;
+	*ret_lendable = o->verified;
 	node_heat_asked(n, o);
 	if (pool_evict_inserted(&o->ev))
 		pool_evict_touch(n->evict, &o->ev);

@@ -55,11 +55,12 @@ struct pool_peers_ops {
 	/*
 	 * A peer wants path@gen. Return a new O_RDONLY descriptor of the whole
 	 * object (this module's to close) with its size, or -ENOENT; or
+	 * *ret_lendable: its bytes have been verified (a borrower will not).
 	 * -EINPROGRESS if it may be here in a moment: asked again by
 	 * pool_peers_again, or -ENOENT after POOL_EARLY_MS.
 	 */
 	int (*get)(void *arg, const char *path, size_t path_len, uint64_t gen,
-		   uint64_t *ret_size);
+		   uint64_t *ret_size, bool *ret_lendable);
 	/* A descriptor was lent / is back. */
 	void (*lent)(void *arg, const char *path, size_t path_len,
 		     uint64_t gen);

@@ -306,6 +306,7 @@ static bool get_is_valid(const Kvpool__Get *get)
 static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 {
 	struct pool_peers *p = s->p;
+	bool lendable = false;
 	uint64_t size = 0;
 	int fd, err;
 
@@ -314,13 +315,13 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 	if (s->answers >= SESSION_ANSWERS_MAX)
 		return -EBUSY;
 	fd = p->opts.ops->get(p->opts.arg, (char *)get->path.data,
-			      get->path.len, get->gen, &size);
+			      get->path.len, get->gen, &size, &lendable);
 	if (fd < 0)
 		return fd;
 	if (get->offset + get->length > size) {
 		err = -EINVAL;
 	} else if (s->is_unix) {
-		err = lend(s, req, get, fd, size);
+		err = lendable ? lend(s, req, get, fd, size) : -EAGAIN;
 		if (!err)
 			close(fd); /* it was duplicated */
 	} else {

@@ -31,6 +31,7 @@ struct node {
 	int obj; /* owns, or -1 */
 	uint64_t obj_size;
 	int get_error; /* if set, the answer to every GET */
+	bool unverified;
 	unsigned int gets, lent, returned, recalled, lender_gone;
 	char unix_path[64];
 };
@@ -45,7 +46,7 @@ static struct {
 /* ---- the holder's side ---- */
 
 static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
-		  uint64_t *ret_size)
+		  uint64_t *ret_size, bool *ret_lendable)
 {
 	struct node *n = arg;
 	char proc[64];
@@ -56,6 +57,7 @@ static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
 	if (path_len != 3 || memcmp(path, "obj", 3) || gen != 7)
 		return -ENOENT;
 	*ret_size = n->obj_size;
+	*ret_lendable = !n->unverified;
 	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", n->obj);
 	return open(proc, O_RDONLY | O_CLOEXEC);
 }
@@ -377,6 +379,28 @@ static void senseless_fetches_never_start(void **state)
 	assert_int_equal(pool_fetch_start(t.a.peers, &w.f, on_fetched),
 			 -EINVAL);
 	assert_int_equal(w.calls, 0);
+}
+
+/* A borrower does not look at the bytes. */
+static void what_is_not_verified_is_sent_not_lent(void **state)
+{
+	struct want w;
+	uint8_t got[1000];
+
+	(void)state;
+	object_make(&t.b, sizeof(got));
+	t.b.unverified = true;
+	want_init(&w, 0, sizeof(got));
+	strcpy(w.f.from.unix_path, t.b.unix_path);
+	w.f.mem = got;
+	w.f.fd_ok = true;
+	want_start(&w);
+	want_wait(&w);
+	assert_int_equal(w.status, 0);
+	assert_int_equal(w.f.lent_fd, -1);
+	assert_memory_equal(got, t.content, sizeof(got));
+	assert_sum(&w);
+	t.b.unverified = false;
 }
 
 static void on_one_host_a_descriptor_is_lent_and_given_back(void **state)
@@ -910,6 +934,7 @@ int main(void)
 		TEST(a_range_beyond_the_object_is_refused),
 		TEST(senseless_fetches_never_start),
 		TEST(on_one_host_a_descriptor_is_lent_and_given_back),
+		TEST(what_is_not_verified_is_sent_not_lent),
 		TEST(what_was_lent_is_back_when_the_borrower_goes),
 		TEST(the_borrower_hears_when_the_lender_goes),
 		TEST(beyond_the_lending_limit_bytes_are_sent),
