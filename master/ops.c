@@ -323,7 +323,7 @@ static int setattr_file(struct op *op, struct master_file *f)
 	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);
 	master_repair_tell_attrs(op->m, f, NULL);
-	op->result->gen = f->gen;
+	op->result->gen = f->attr_gen;
 	op->result->seq = op->m->map.feed.seq;
 	if (master_review(op->m, f) == MASTER_KEPT)
 		result_seq(op, &f->item);

@@ -340,6 +340,21 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status)
 	}
 }
 
+/* The copy here says from now on that its attributes are the newer ones (the
+ * feed says it, too, but we may be gone by then). */
+static void attrs_answered(struct pool_node *n, struct node_op *op,
+			   uint64_t gen)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
+						 op->path_len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (!e || e->own || !e->obj || e->attr.gen >= gen)
+		return;
+	e->attr.gen = gen;
+	(void)node_write_blob(n, e->obj);
+}
+
 static void op_answered(struct pool_node *n, struct node_op *op,
 			const Kvpool__OpResult *r)
 {
@@ -362,6 +377,8 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 		node_object_unref(n, o);
 		return;
 	}
+	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
+		attrs_answered(n, op, r->gen);
 	name_answered(n, op, r->status);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);

@@ -135,8 +135,8 @@ done
 rm -r "${mount[a]}/n"
 wait_until 10 all_free
 
-echo "== objects as large as a third of a store move, too"
-head -c $((38 * MIB)) /dev/urandom >"$tmp/large"
+echo "== objects as large as a quarter of a store move, too"
+head -c $((30 * MIB)) /dev/urandom >"$tmp/large"
 mkdir "${mount[a]}/l"
 before=$(master_metric 'evictions_total{verdict="last"}')
 for i in {1..5}; do

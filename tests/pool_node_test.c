@@ -1831,8 +1831,11 @@ static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
 	/* Set while it is away; then the master forgets everything. */
 	for (first = 0; first < 2; first++) {
 		uint32_t mode = 0606 + (uint32_t)first;
-		uint64_t gen = find(f, 0, "k")->attr.gen;
+		uint64_t gen;
 
+		run_until(f, find(f, 0, "k")->attr.gen ==
+				     find(f, 1, "k")->attr.gen);
+		gen = find(f, 0, "k")->attr.gen;
 		stop_node(f, 1);
 		set_replicas(f, 0, "k", "2", mode);
 		run_until(f, find(f, 0, "k")->attr.gen > gen);

@@ -52,10 +52,11 @@ int main(int argc, char **argv)
 		daemon_mount_args_fini(&m);
 		return rc < 0 ? 2 : 0;
 	}
-	if (check_point(m.dir))
+	if (check_point(m.dir) ||
+	    daemon_sibling_path("kvpoold", path, sizeof(path))) {
+		daemon_mount_args_fini(&m);
 		return MOUNT_FAILED;
-	if (daemon_sibling_path("kvpoold", path, sizeof(path)))
-		return MOUNT_FAILED;
+	}
 	if (m.verbose)
 		for (int i = 0; i < m.argc; i++)
 			fprintf(stderr, "%s%c", i ? m.argv[i] : path,
