@@ -151,15 +151,68 @@ static const char *query_get(const struct daemon_admin_query *q,
 	return MHD_lookup_connection_value(q->priv, MHD_GET_ARGUMENT_KIND, key);
 }
 
+struct params_check {
+	const char *known; /* "prefix, limit" or NULL */
+	bool nul, unknown;
+};
+
+/* Is key, which has no NUL in it, a word of the list? */
+static bool is_known(const char *list, const char *key, size_t len)
+{
+	while (list && *list) {
+		size_t word = strcspn(list, ",");
+
+		if (word == len && memcmp(list, key, len) == 0)
+			return true;
+		list += word;
+		list += strspn(list, ", ");
+	}
+	return false;
+}
+
+static enum MHD_Result check_param(void *arg, enum MHD_ValueKind kind,
+				   const char *key, size_t key_len,
+				   const char *value, size_t value_len)
+{
+	struct params_check *c = arg;
+
+	(void)kind;
+	if (!is_known(c->known, key, key_len))
+		c->unknown = true;
+	else if (value && memchr(value, 0, value_len))
+		c->nul = true;
+	return MHD_YES;
+}
+
+/* What is wrong with the query, or NULL: it may go to the page. */
+static json_t *refuse_query(const char *known, struct MHD_Connection *conn)
+{
+	struct params_check c = { .known = known };
+
+	MHD_get_connection_values_n(conn, MHD_GET_ARGUMENT_KIND, check_param,
+				    &c);
+	if (c.unknown)
+		return json_sprintf("unknown query parameter; accepted: %s",
+				    known ? known : "none");
+	return c.nul ? json_string("a value with a NUL byte; accepted: text "
+				   "without one") :
+		       NULL;
+}
+
 static enum MHD_Result reply_page(struct daemon_admin *a,
-				  daemon_admin_json_fn fn,
+				  daemon_admin_json_fn fn, const char *params,
 				  struct MHD_Connection *conn)
 {
 	struct daemon_admin_query q = { .get = query_get, .priv = conn };
 	unsigned int status = 500;
 	const char *text = "out of memory";
-	json_t *json;
+	json_t *json, *refusal = refuse_query(params, conn);
 
+	if (refusal) {
+		json = json_pack("{s:o}", "error", refusal);
+		return json ? reply_json(conn, 400, json) :
+			      reply_text(conn, 500, "out of memory\n");
+	}
 	json = fn(a->opts.arg, &q, &status, &text);
 	if (json)
 		return reply_json(conn, 200, json);
@@ -206,7 +259,7 @@ static enum MHD_Result route(struct daemon_admin *a,
 		return reply_contents(a, conn);
 	for (; p && p->path; p++)
 		if (strcmp(path, p->path) == 0)
-			return reply_page(a, p->fn, conn);
+			return reply_page(a, p->fn, p->params, conn);
 	return reply_text(conn, 404, "no such page; / lists them\n");
 }
 
@@ -257,7 +310,7 @@ static enum MHD_Result route_post(struct daemon_admin *a,
 		return reply_method(conn, false);
 	refused = post_refused(a, p, conn);
 	return refused ? reply_text(conn, 403, refused) :
-			 reply_page(a, p->post, conn);
+			 reply_page(a, p->post, p->post_params, conn);
 }
 
 static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,

@@ -38,7 +38,11 @@ typedef json_t *(*daemon_admin_json_fn)(void *arg,
 struct daemon_admin_page {
 	const char *path; /* "/api/nodes"; NULL ends the table */
 	daemon_admin_json_fn fn;
+	/* "prefix, limit": parameters it knows, NULL: none. Another, or a value
+	 * with a NUL in it, is answered with 400. */
+	const char *params;
 	daemon_admin_json_fn post; /* NULL: read-only */
+	const char *post_params; /* as params, of post */
 	bool post_insecure; /* from anywhere, if opts.insecure */
 };
 

@@ -10,6 +10,8 @@
 #include "daemon/admin.h"
 #include "master/server.h"
 
+#define DAEMON_DRAIN_PARAMS "node"
+#define DAEMON_DRAIN_POST_PARAMS "node, cancel"
 json_t *daemon_drain_page(struct master *m, const struct daemon_admin_query *q,
 			  bool post, unsigned int *ret_status,
 			  const char **ret_text);

@@ -23,6 +23,8 @@
 /* 0 or -ENOMEM (logged). */
 int daemon_faults_allow(struct pool_metrics *metrics);
 
+#define DAEMON_FAULTS_POST_PARAMS \
+	"clear, kind, peer, direction, delay, nth, probability"
 json_t *daemon_faults_get(void *arg, const struct daemon_admin_query *q,
 			  unsigned int *ret_status, const char **ret_text);
 json_t *daemon_faults_post(void *arg, const struct daemon_admin_query *q,

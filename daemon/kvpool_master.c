@@ -216,19 +216,19 @@ static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
 	return master_nodes_json(acting(p));
 }
 
+static int list_objects(void *arg, const char *prefix, const char *token,
+			unsigned int limit, json_t **ret_json)
+{
+	return master_objects_json(arg, prefix, token, limit, ret_json);
+}
+
 static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 			    unsigned int *ret_status, const char **ret_text)
 {
-	struct program *p = arg;
-	const char *prefix = q->get(q, "prefix");
-	unsigned int limit;
-
-	if (daemon_page_limit(q, &limit, ret_status, ret_text))
-		return NULL;
-	if (!acting(p))
-		return standby_page(p, ret_status, ret_text);
-	return master_objects_json(acting(p), prefix ? prefix : "",
-				   q->get(q, "token"), limit);
+	if (!acting(arg))
+		return standby_page(arg, ret_status, ret_text);
+	return daemon_objects_page(q, list_objects, acting(arg), ret_status,
+				   ret_text);
 }
 
 static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
@@ -250,13 +250,18 @@ static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/status", .fn = status_page },
 	{ .path = "/api/nodes", .fn = nodes_page },
-	{ .path = "/api/objects", .fn = objects_page },
+	{ .path = "/api/objects",
+	  .fn = objects_page,
+	  .params = DAEMON_OBJECTS_PARAMS },
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
-	  .post = daemon_faults_post },
+	  .post = daemon_faults_post,
+	  .post_params = DAEMON_FAULTS_POST_PARAMS },
 	{ .path = "/api/drain",
 	  .fn = drain_page,
+	  .params = DAEMON_DRAIN_PARAMS,
 	  .post = drain_post,
+	  .post_params = DAEMON_DRAIN_POST_PARAMS,
 	  .post_insecure = true },
 	{ .path = NULL },
 };

@@ -301,17 +301,19 @@ static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
 	return nodes_json(arg);
 }
 
+static int list_objects(void *arg, const char *prefix, const char *token,
+			unsigned int limit, json_t **ret_json)
+{
+	struct program *p = arg;
+
+	return pool_node_objects_json(p->node, prefix, token, limit,
+				      ret_json);
+}
+
 static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
 			    unsigned int *ret_status, const char **ret_text)
 {
-	struct program *p = arg;
-	const char *prefix = q->get(q, "prefix");
-	unsigned int limit;
-
-	if (daemon_page_limit(q, &limit, ret_status, ret_text))
-		return NULL;
-	return pool_node_objects_json(p->node, prefix ? prefix : "",
-				      q->get(q, "token"), limit);
+	return daemon_objects_page(q, list_objects, arg, ret_status, ret_text);
 }
 
 static json_t *drain(struct program *p, const struct daemon_admin_query *q,
@@ -340,13 +342,18 @@ static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/status", .fn = status_page },
 	{ .path = "/api/nodes", .fn = nodes_page },
-	{ .path = "/api/objects", .fn = objects_page },
+	{ .path = "/api/objects",
+	  .fn = objects_page,
+	  .params = DAEMON_OBJECTS_PARAMS },
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
-	  .post = daemon_faults_post },
+	  .post = daemon_faults_post,
+	  .post_params = DAEMON_FAULTS_POST_PARAMS },
 	{ .path = "/api/drain",
 	  .fn = drain_page,
+	  .params = DAEMON_DRAIN_PARAMS,
 	  .post = drain_post,
+	  .post_params = DAEMON_DRAIN_POST_PARAMS,
 	  .post_insecure = true },
 	{ .path = NULL },
 };

@@ -85,18 +85,26 @@ int daemon_program_run(struct daemon_program *p)
 	return 0;
 }
 
-int daemon_page_limit(const struct daemon_admin_query *q,
-		      unsigned int *ret_limit, unsigned int *ret_status,
-		      const char **ret_text)
+json_t *daemon_objects_page(const struct daemon_admin_query *q,
+			    daemon_objects_fn list, void *arg,
+			    unsigned int *ret_status, const char **ret_text)
 {
+	const char *prefix = q->get(q, "prefix");
 	const char *text = q->get(q, "limit");
 	uint64_t limit = LIMIT_DEFAULT;
+	json_t *json;
+	int rc;
 
 	if (text && pool_parse_u64(text, 1, LIMIT_MAX, &limit)) {
 		*ret_status = 400;
 		*ret_text = "limit: accepted: 1 to 10000";
-		return -EINVAL;
+		return NULL;
 	}
-	*ret_limit = (unsigned int)limit;
-	return 0;
+	rc = list(arg, prefix ? prefix : "", q->get(q, "token"),
+		  (unsigned int)limit, &json);
+	if (rc == -EINVAL) {
+		*ret_status = 400;
+		*ret_text = "token: accepted: what another page has as next";
+	}
+	return rc ? NULL : json;
 }

@@ -37,9 +37,15 @@ void daemon_program_closed(struct daemon_program *p);
 /* Tell the waiting parent that we serve; run until the end. The exit status. */
 int daemon_program_run(struct daemon_program *p);
 
-/* ?limit= of a paged page: 0, or -EINVAL with *ret_status and *ret_text set. */
-int daemon_page_limit(const struct daemon_admin_query *q,
-		      unsigned int *ret_limit, unsigned int *ret_status,
-		      const char **ret_text);
+/* One page of a listing: 0, -EINVAL (token), -ENOMEM. */
+typedef int (*daemon_objects_fn)(void *arg, const char *prefix,
+				 const char *token, unsigned int limit,
+				 json_t **ret_json);
+/* /api/objects of either daemon: list what the query asks for. As
+ * daemon_admin_json_fn. */
+#define DAEMON_OBJECTS_PARAMS "prefix, limit, token"
+json_t *daemon_objects_page(const struct daemon_admin_query *q,
+			    daemon_objects_fn list, void *arg,
+			    unsigned int *ret_status, const char **ret_text);
 
 #endif

@@ -157,7 +157,7 @@ static json_t *object_json(const struct master *m, const struct master_file *f)
 	return json_pack(
 		"{so so so ss si si si so so ss ss}", "path",
 		pool_pages_text(path, (size_t)len), "size", u64(f->size), "generation",
-		u64(f->gen), "checksum", sum, "replicas",
+		pool_pages_generation(f->gen), "checksum", sum, "replicas",
 		(int)(f->nholders - extra), "replicas_wanted",
 		(int)rules.replicas, "extra_copies", (int)extra, "nodes",
 		holder_names(m, f), "mtime_ns", u64(f->mtime_ns), "class",
@@ -170,13 +170,14 @@ static int object_item(void *arg, struct pool_entry *e, json_t **ret_json)
 	return *ret_json ? 0 : -ENOMEM;
 }
 
-json_t *master_objects_json(struct master *m, const char *prefix,
-			    const char *token, unsigned int limit)
+int master_objects_json(struct master *m, const char *prefix,
+			const char *token, unsigned int limit,
+			json_t **ret_json)
 {
 	if (limit < 1)
 		limit = 1;
 	if (limit > PAGE_MAX)
 		limit = PAGE_MAX;
 	return pool_pages_list(&m->map.tree, prefix, token, limit, object_item,
-			       m);
+			       m, ret_json);
 }

@@ -75,9 +75,11 @@ bool master_ready(const struct master *m);
 json_t *master_status_json(struct master *m);
 json_t *master_nodes_json(struct master *m);
 /* One page of names below prefix, in path order as the tree lists them: at most
- * limit (1..10000), from `token` (NULL: the start; else ret's "next"). */
-json_t *master_objects_json(struct master *m, const char *prefix,
-			    const char *token, unsigned int limit);
+ * limit (1..10000), from `token` (NULL: the start; else ret's "next"). 0,
+ * -EINVAL (token), -ENOMEM. */
+int master_objects_json(struct master *m, const char *prefix,
+			const char *token, unsigned int limit,
+			json_t **ret_json);
 
 enum master_drain_do {
 	MASTER_DRAIN_SHOW,

@@ -428,8 +428,10 @@ bool pool_node_ready(const struct pool_node *n);
 json_t *pool_node_status_json(struct pool_node *n);
 json_t *pool_node_nodes_json(struct pool_node *n);
 /* A page of at most limit objects at or below the path prefix (pool/pages.h),
- * with "next", the token of the following page, or null. */
-json_t *pool_node_objects_json(struct pool_node *n, const char *prefix,
-			       const char *token, unsigned int limit);
+ * with "next", the token of the following page, or null. 0, -EINVAL (token),
+ * -ENOMEM. */
+int pool_node_objects_json(struct pool_node *n, const char *prefix,
+			   const char *token, unsigned int limit,
+			   json_t **ret_json);
 
 #endif

@@ -303,7 +303,7 @@ static json_t *member_json(const struct node_member *m, unsigned int index)
 		"s:I}",
 		"index", (int)index, "name", m->name, "advertise",
 		m->advertise, "state", member_state(m), "alive", m->alive,
-		"store", m->is_store, "mount", m->is_mount, "data_mode",
+		"is_store", m->is_store, "is_mount", m->is_mount, "data_mode",
 		m->data_mode, "capacity", (json_int_t)m->capacity, "used",
 		(json_int_t)m->used, "evictable", (json_int_t)m->evictable,
 		"objects", (json_int_t)m->objects, "sent_bytes",
@@ -322,24 +322,45 @@ json_t *pool_node_nodes_json(struct pool_node *n)
 	return json_pack("{s:o}", "nodes", list);
 }
 
+/* Known holders of what is published: none of a newer local file. */
+static json_t *holder_names(struct pool_node *n, const struct node_entry *e)
+{
+	unsigned int i, count = e->own ? 0 : e->nholders;
+	json_t *list = json_array();
+
+	for (i = 0; list && i < count; i++) {
+		struct node_member *m = node_member(n, e->holders[i]);
+		const char *name = m ? m->name : "?";
+
+		if (json_array_append_new(list, pool_pages_text(
+						name, strlen(name)))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 static json_t *object_json(struct pool_node *n, struct node_entry *e,
 			   const char *path)
 {
-	char sum[40] = "", nodes[1024] = "", state[32] = "", gen[64] = "";
+	const struct node_attr *attr = e->own && e->own->w ? &e->own->w->attr :
+							     &e->attr;
+	char sum[40] = "", state[32] = "";
 
 	(void)pool_node_info(n, &e->e, "user.kvpool.checksum", sum,
 			     sizeof(sum));
-	(void)pool_node_info(n, &e->e, "user.kvpool.nodes", nodes,
-			     sizeof(nodes));
 	(void)pool_node_info(n, &e->e, "user.kvpool.state", state,
 			     sizeof(state));
-	(void)pool_node_info(n, &e->e, "user.kvpool.generation", gen,
-			     sizeof(gen));
-	return json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:i}", "path",
+	/* What is not published yet has neither generation nor checksum. */
+	return json_pack("{s:o, s:I, s:o, s:s, s:o, s:s, s:i, s:I}", "path",
 			 pool_pages_text(path, strlen(path)), "size",
 			 (json_int_t)(e->own ? e->own->size : e->size),
-			 "generation", gen, "checksum", sum, "nodes", nodes,
-			 "state", state, "replicas", (int)e->replicas);
+			 "generation", sum[0] ? pool_pages_generation(e->gen) :
+						json_string(""),
+			 "checksum", sum, "nodes", holder_names(n, e), "state",
+			 state, "replicas", (int)e->replicas, "mtime_ns",
+			 (json_int_t)attr->mtime_ns);
 }
 
 static int object_item(void *arg, struct pool_entry *e, json_t **ret_json)
@@ -352,8 +373,10 @@ static int object_item(void *arg, struct pool_entry *e, json_t **ret_json)
 	return *ret_json ? 0 : -ENOMEM;
 }
 
-json_t *pool_node_objects_json(struct pool_node *n, const char *prefix,
-			       const char *token, unsigned int limit)
+int pool_node_objects_json(struct pool_node *n, const char *prefix,
+			   const char *token, unsigned int limit,
+			   json_t **ret_json)
 {
-	return pool_pages_list(&n->tree, prefix, token, limit, object_item, n);
+	return pool_pages_list(&n->tree, prefix, token, limit, object_item, n,
+			       ret_json);
 }

@@ -1,9 +1,12 @@
 #include "pool/pages.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "pool/wire.h"
 
 #define DEPTH_MAX (POOL_PATH_MAX / 2 + 1)
 
@@ -86,22 +89,61 @@ static json_t *pages_token(const struct pool_entry *e)
 	return j;
 }
 
-/* The entry that a token names by path, if it is the same one still. */
-static struct pool_entry *named(const struct pool_tree *t, const char *hex,
-				uint64_t cookie)
-{
+struct place {
+	uint64_t cookies[DEPTH_MAX];
+	size_t n; /* >= 1 */
 	char path[POOL_PATH_MAX];
-	struct pool_entry *e;
-	unsigned int byte;
-	size_t len = 0;
+	size_t len;
+};
 
-	for (; hex[0] && hex[1] && len < sizeof(path); hex += 2) {
-		if (sscanf(hex, "%2x", &byte) != 1)
-			return NULL;
-		path[len++] = (char)byte;
+/* 1 to `most` hex digits at *text, which is moved behind them. */
+static bool take_hex(const char **text, size_t most, uint64_t *ret_value)
+{
+	size_t len = strspn(*text, "0123456789abcdef");
+	char digits[17];
+
+	if (len == 0 || len > most)
+		return false;
+	memcpy(digits, *text, len);
+	digits[len] = '\0';
+	*ret_value = strtoull(digits, NULL, 16);
+	*text += len;
+	return true;
+}
+
+/* "1f.20.3a:6d2f..." */
+static bool parse_token(const char *token, struct place *p)
+{
+	char pair[3] = "";
+	uint64_t byte;
+
+	for (p->n = p->len = 0; p->n < DEPTH_MAX; token++) {
+		if (!take_hex(&token, 16, &p->cookies[p->n++]))
+			return false;
+		if (*token != '.')
+			break;
 	}
-	e = pool_tree_lookup(t, path, len);
-	return e && e->cookie == cookie ? e : NULL;
+	if (*token++ != ':' || !*token)
+		return false;
+	while (*token && p->len < sizeof(p->path)) {
+		const char *two = pair;
+
+		memcpy(pair, token, token[1] ? 2 : 1);
+		if (!token[1] || !take_hex(&two, 2, &byte) || *two)
+			return false;
+		p->path[p->len++] = (char)byte;
+		token += 2;
+	}
+	return !*token;
+}
+
+/* The entry that a token names by path, if it is the same one still. */
+static struct pool_entry *named(const struct pool_tree *t,
+				const struct place *p)
+{
+	struct pool_entry *e = pool_tree_lookup(t, p->path, p->len);
+
+	return e && e->cookie == p->cookies[p->n - 1] ? e : NULL;
 }
 
 /* First child with at least this cookie; NULL: none. */
@@ -145,30 +187,18 @@ static struct pool_entry *behind(const struct pool_tree *t,
 	return pages_next(e, root);
 }
 
-static struct pool_entry *resume(const struct pool_tree *t, const char *token,
+static struct pool_entry *resume(const struct pool_tree *t,
+				 const struct place *p,
 				 const struct pool_entry *top)
 {
-	uint64_t cookies[DEPTH_MAX];
-	struct pool_entry *e;
-	size_t n = 0;
-	char *end;
+	struct pool_entry *e = named(t, p);
 
-	do {
-		cookies[n++] = strtoull(token, &end, 16);
-		if (end == token)
-			return NULL;
-		token = end + 1;
-	} while (*end == '.' && n < DEPTH_MAX);
-	if (*end != ':')
-		return NULL;
-	e = named(t, token, cookies[n - 1]);
-	e = e ? pages_next(e, &t->root->e) : behind(t, cookies, n);
+	e = e ? pages_next(e, &t->root->e) : behind(t, p->cookies, p->n);
 	return e && below(e, top) ? e : NULL;
 }
 
-static struct pool_entry *pages_first(const struct pool_tree *t,
-				    const char *prefix, const char *token,
-				    struct pool_entry **ret_top)
+static struct pool_entry *pages_top(const struct pool_tree *t,
+				    const char *prefix)
 {
 	size_t len;
 
@@ -178,22 +208,31 @@ static struct pool_entry *pages_first(const struct pool_tree *t,
 	len = strlen(prefix);
 	while (len && prefix[len - 1] == '/')
 		len--;
-	*ret_top = pool_tree_lookup(t, prefix, len);
-	if (*ret_top && token && *token)
-		return resume(t, token, *ret_top);
-	return *ret_top;
+	return pool_tree_lookup(t, prefix, len);
 }
 
-json_t *pool_pages_list(const struct pool_tree *t, const char *prefix,
-			const char *token, unsigned int limit,
-			pool_pages_fn fn, void *arg)
+json_t *pool_pages_generation(uint64_t gen)
 {
-	struct pool_entry *top, *e = pages_first(t, prefix, token, &top);
+	return json_sprintf("%" PRIu64 ".%" PRIu64, pool_gen_epoch(gen),
+			    gen & ((UINT64_C(1) << POOL_GEN_SEQ_BITS) - 1));
+}
+
+int pool_pages_list(const struct pool_tree *t, const char *prefix,
+		    const char *token, unsigned int limit, pool_pages_fn fn,
+		    void *arg, json_t **ret_json)
+{
 	/* What is passed over costs time, too. */
 	unsigned int steps = 8 * limit + 1000;
-	json_t *list = json_array(), *next = NULL, *item;
-	struct pool_entry *last = NULL;
+	struct pool_entry *top = pages_top(t, prefix), *e = top, *last = NULL;
+	json_t *list, *next = NULL, *item;
+	struct place place;
 
+	if (token && *token) {
+		if (!parse_token(token, &place))
+			return -EINVAL;
+		e = top ? resume(t, &place, top) : NULL;
+	}
+	list = json_array();
 	for (; list && e && limit && steps--; e = pages_next(e, top)) {
 		last = e;
 		item = NULL;
@@ -202,14 +241,14 @@ json_t *pool_pages_list(const struct pool_tree *t, const char *prefix,
 		if (fn(arg, e, &item) < 0 ||
 		    (item && json_array_append_new(list, item))) {
 			json_decref(list);
-			return NULL;
+			return -ENOMEM;
 		}
 		limit -= item != NULL;
 	}
-	if (!list)
-		return NULL;
-	if (e && last)
+	if (list && e && last)
 		next = pages_token(last);
-	return json_pack("{s:o, s:o}", "objects", list, "next",
-			 next ? next : json_null());
+	/* Without a list, json_pack fails and drops what it was given. */
+	*ret_json = json_pack("{s:o, s:o}", "objects", list, "next",
+			      next ? next : json_null());
+	return *ret_json ? 0 : -ENOMEM;
 }

@@ -31,12 +31,14 @@ typedef int (*pool_pages_fn)(void *arg, struct pool_entry *e,
  * One page, {"objects": [...], "next": token or null}: at most limit (>= 1)
  * files. prefix: the path of a directory or of one name (slashes around it are
  * dropped), "" or NULL: all. token: that of the page before, "" or NULL: the
- * first page; one that is none gives an empty page. What is passed over counts
- * to a bound of its own, so a page may be short and yet have a next. NULL if fn
- * failed or on ENOMEM.
+ * first page. What is passed over counts to a bound of its own, so a page may
+ * be short and yet have a next. 0; -EINVAL if the token is none; -ENOMEM if fn
+ * failed or for want of memory.
  */
-json_t *pool_pages_list(const struct pool_tree *t, const char *prefix,
-			const char *token, unsigned int limit,
-			pool_pages_fn fn, void *arg);
+int pool_pages_list(const struct pool_tree *t, const char *prefix,
+		    const char *token, unsigned int limit, pool_pages_fn fn,
+		    void *arg, json_t **ret_json);
+/* A generation as text: "EPOCH.SEQUENCE". NULL on ENOMEM. */
+json_t *pool_pages_generation(uint64_t gen);
 
 #endif

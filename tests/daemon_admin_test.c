@@ -95,9 +95,13 @@ static json_t *change_page(void *arg, const struct daemon_admin_query *q,
 }
 
 static const struct daemon_admin_page pages[] = {
-	{ .path = "/api/echo", .fn = echo_page },
+	{ .path = "/api/echo", .fn = echo_page, .params = "other, text" },
 	{ .path = "/api/long", .fn = long_page },
-	{ .path = "/api/change", .fn = echo_page, .post = change_page },
+	{ .path = "/api/change",
+	  .fn = echo_page,
+	  .params = "text",
+	  .post = change_page,
+	  .post_params = "by" },
 	{ .path = NULL },
 };
 
@@ -290,6 +294,27 @@ static void pages_are_json_and_get_decoded_parameters(void **state)
 	json_decref(json);
 }
 
+static void what_a_page_does_not_know_is_refused(void **state)
+{
+	static const char *const unknown[] = {
+		"/api/echo?text=a&tex=b", "/api/echo?texts=a", "/api/echo?=a",
+		"/api/echo?text%00=a", "/api/echo?other,%20text=a", "/api/long?a"
+	};
+	struct request *r;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+		r = get(unknown[i]);
+		assert_int_equal(r->status, 400);
+		assert_non_null(strstr(r->body, i == 5 ? "accepted: none" :
+						"accepted: other, text"));
+	}
+	r = get("/api/echo?text=%00");
+	assert_int_equal(r->status, 400);
+	assert_non_null(strstr(r->body, "NUL"));
+	assert_int_equal(get("/api/echo?text=a%00b&other=1")->status, 400);
+}
+
 static void a_pages_error_has_its_status_and_text(void **state)
 {
 	struct request *r = get("/api/echo");
@@ -365,9 +390,16 @@ static void what_changes_something_is_posted(void **state)
 	assert_int_equal(0, t.changes);
 	assert_int_equal(200, post("/api/change", NULL, NULL));
 	assert_int_equal(1, t.changes);
+	/* Each method has parameters of its own. */
+	assert_int_equal(200, post("/api/change?by=1", NULL, NULL));
+	assert_int_equal(2, t.changes);
+	assert_int_equal(400, post("/api/change?text=x", NULL, NULL));
+	assert_int_equal(400, post("/api/change?by=%00", NULL, NULL));
+	assert_int_equal(400, get("/api/change?by=1")->status);
+	assert_int_equal(2, t.changes);
 	/* A web page in a browser here. */
 	assert_int_equal(403, post("/api/change", "Origin: http://evil", NULL));
-	assert_int_equal(1, t.changes);
+	assert_int_equal(2, t.changes);
 	assert_int_equal(405, post("/api/none", NULL, NULL));
 }
 
@@ -487,6 +519,7 @@ int main(void)
 		T(readyz_follows_the_programs_own_word),
 		T(metrics_are_prometheus_text),
 		T(pages_are_json_and_get_decoded_parameters),
+		T(what_a_page_does_not_know_is_refused),
 		T(a_pages_error_has_its_status_and_text),
 		T(a_long_page_arrives_whole),
 		T(the_root_lists_the_pages),

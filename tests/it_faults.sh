@@ -28,6 +28,21 @@ grep -q 'start the program with --allow-faults' "$tmp/fault.out" ||
 grep -q '400 delay: ' "$tmp/fault.out" || fail "$(cat "$tmp/fault.out")"
 ! fault a reset --nth 0 || fail "the 0th message"
 ! fault a explode || fail "an unknown kind"
+for q in 'kind=reset&pear=all' 'clear=yes&a=b'; do
+	code=$(curl -s -o "$tmp/page" -w '%{http_code}' --noproxy '*' -X POST \
+		"http://${admin[a]}/api/faults?$q")
+	[ "$code" = 400 ] && grep -q 'accepted: clear, kind, peer' "$tmp/page" ||
+		fail "POST $q: $code $(cat "$tmp/page")"
+done
+[ "$(curl -s -o /dev/null -w '%{http_code}' --noproxy '*' \
+	"http://${admin[a]}/api/faults?clear=yes")" = 400 ] || fail "GET clears nothing"
+fault a clear || fail "$(cat "$tmp/fault.out")"
+fault a reset --peer 192.0.2.1:7 --direction receive --probability 0.5 &&
+	fault a delay --delay 1s --peer 192.0.2.1 --nth 7 && fault a ||
+	fail "$(cat "$tmp/fault.out")"
+[ "$(grep -c '^192[.]0[.]2[.]1' "$tmp/fault.out")" = 2 ] ||
+	fail "$(cat "$tmp/fault.out")"
+fault a clear
 [ "$(curl -s -o /dev/null -w '%{http_code}' -X POST "http://${admin[a]}/api/status")" = 405 ] ||
 	fail "a POST of a page that has none"
 

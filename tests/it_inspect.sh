@@ -197,8 +197,15 @@ for n in a b master; do
 		fail "$n does not list all"
 	[ "$(listed $n other 5)" = other ] || fail "$n does not list one"
 	[ -z "$(listed $n nothing 5)" ] || fail "$n lists what is not there"
-	[ "$(code "${admin[$n]}/api/objects?token=nonsense")" = 200 ] ||
-		fail "a bad token"
+	for bad in token=nonsense prefix=%00 prefix=d%00 limits=1 limit=; do
+		[ "$(code "${admin[$n]}/api/objects?$bad")" = 400 ] ||
+			fail "$bad is taken by $n"
+	done
+	curl -s --noproxy '*' "http://${admin[$n]}/api/objects?prefx=d" |
+		grep -q 'accepted: prefix, limit, token' || fail "what $n accepts"
+	[ "$(code "${admin[$n]}/api/nodes?a=b")" = 400 ] || fail "nodes?a=b"
+	[ "$(code "${admin[$n]}/api/drain?node=a&cancel=1")" = 400 ] ||
+		fail "a GET of a drain cancels nothing"
 	[ "$(code "${admin[$n]}/api/objects?limit=x")" = 400 ] || fail "a bad limit"
 	[ "$(curl -s -o /dev/null -w '%{http_code}' --noproxy '*' -X POST \
 		"http://${admin[$n]}/api/objects")" = 405 ] || fail "POST to $n"
@@ -238,6 +245,23 @@ kvpool stat "$B/two/k" --json | jq -e --arg c "$checksum" '.checksum == $c and
 kvpool stat two/k --admin "${admin[b]}" --json |
 	jq -e --arg c "$checksum" '.checksum == $c' >/dev/null ||
 	fail "kvpool stat by key"
+
+echo "== node and master say the same of an object, and so does the file"
+facts() { jq -Sc '{path, size, generation, checksum, replicas, mtime_ns,
+	nodes: (.nodes | sort)}'; }
+for n in master a b; do
+	http "${admin[$n]}/api/objects?prefix=two/k" | jq '.objects[0]' |
+		facts >"$tmp/facts.$n"
+done
+cmp "$tmp/facts.master" "$tmp/facts.a" && cmp "$tmp/facts.a" "$tmp/facts.b" ||
+	fail "$(cat "$tmp"/facts.*)"
+jq -e '(.generation | test("^[0-9]+[.][0-9]+$")) and (.nodes | length == 2) and
+	.mtime_ns > 1e18' "$tmp/facts.a" >/dev/null || fail "$(cat "$tmp/facts.a")"
+(cd "$A" && kvpool stat two/k --json) | facts | cmp - "$tmp/facts.a" ||
+	fail "stat: $(kvpool stat "$A/two/k" --json)"
+shape() { http "${admin[$1]}/api/nodes" | jq -c '[.nodes[] | {name, alive, is_store,
+	is_mount, capacity, advertise, data_mode}] | sort'; }
+[ "$(shape master)" = "$(shape a)" ] || fail "nodes: $(shape master) $(shape a)"
 
 echo "== the master's log has a line of figures"
 grep -E 'pool: [0-9.]+ [KMG]?i?B of 128.0 MiB used \([0-9.]+ %\), [0-9]+ keys, 0 soft-pinned, 0 hard-pinned, 2 of 2 nodes' \

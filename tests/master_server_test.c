@@ -797,6 +797,16 @@ static void a_name_may_become_a_directory_and_a_file_again(void **state)
 
 /* ---- pages ---- */
 
+static json_t *objects(const char *prefix, const char *token,
+		       unsigned int limit)
+{
+	json_t *j;
+
+	assert_int_equal(0, master_objects_json(master, prefix, token, limit,
+						&j));
+	return j;
+}
+
 static void pages_list_every_object_once(void **state)
 {
 	static unsigned int found[300];
@@ -817,7 +827,7 @@ static void pages_list_every_object_once(void **state)
 	do {
 		size_t k;
 
-		j = master_objects_json(master, "/p/", token, 17);
+		j = objects("/p/", token, 17);
 		assert_non_null(j);
 		free(token);
 		objs = json_object_get(j, "objects");
@@ -843,15 +853,30 @@ static void pages_list_every_object_once(void **state)
 	for (i = 0; i < 299; i++)
 		assert_int_equal(1, found[i]);
 	assert_true(pages >= 18);
-	j = master_objects_json(master, "other/k", NULL, 10);
+	j = objects("other/k", NULL, 10);
 	assert_int_equal(1, json_array_size(json_object_get(j, "objects")));
 	json_decref(j);
-	j = master_objects_json(master, "nothing", "zz", 10);
+	j = objects("nothing", NULL, 10);
 	assert_int_equal(0, json_array_size(json_object_get(j, "objects")));
 	json_decref(j);
 	j = master_nodes_json(master);
 	assert_int_equal(1, json_array_size(json_object_get(j, "nodes")));
 	json_decref(j);
+}
+
+static void a_token_that_is_none_is_refused(void **state)
+{
+	static const char *const bad[] = { "zz", "nonsense", ":", "1", "1:",
+		"1:6", "1:6g", "1:6k", ":6b", "-1:6b", "1..2:6b", "1.:6b",
+		" 1:6b", "0x1:6b", "11111111111111111:6b", "1:6b6" };
+	json_t *j;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (master_objects_json(master, "", bad[i], 10, &j) != -EINVAL)
+			fail_msg("'%s'", bad[i]);
+	/* Well-formed, of what is no more: the end. */
+	json_decref(objects("", "ffffffff:6b", 10));
 }
 
 static void a_page_goes_on_behind_a_name_that_has_gone(void **state)
@@ -866,12 +891,12 @@ static void a_page_goes_on_behind_a_name_that_has_gone(void **state)
 		snprintf(path, sizeof(path), "p/%d", i);
 		fake_publish(&node[0], path);
 	}
-	j = master_objects_json(master, "", NULL, 2);
+	j = objects("", NULL, 2);
 	snprintf(token, sizeof(token), "%s",
 		 json_string_value(json_object_get(j, "next")));
 	json_decref(j);
 	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "p/1"));
-	j = master_objects_json(master, "", token, 2);
+	j = objects("", token, 2);
 	assert_string_equal(
 		"p/2", json_string_value(json_object_get(
 			       json_array_get(json_object_get(j, "objects"), 0),
@@ -911,6 +936,7 @@ int main(void)
 		T(a_rewritten_key_that_is_evicted_leaves_every_mirror),
 		T(a_name_may_become_a_directory_and_a_file_again),
 		T(pages_list_every_object_once),
+		T(a_token_that_is_none_is_refused),
 		T(a_page_goes_on_behind_a_name_that_has_gone),
 	};
 	int failed;

@@ -19,13 +19,26 @@ struct fault {
 	const char *peer, *direction, *delay, *nth, *probability;
 };
 
-/* "&key=value", escaped; nothing if there is no value. */
+/* "&key=value", escaped; nothing if there is no value. The query has a first
+ * parameter already. */
 static void add(FILE *f, const char *key, const char *value)
 {
 	char *text = value ? cmd_url_escape(value) : NULL;
 
 	if (text)
 		fprintf(f, "&%s=%s", key, text);
+	free(text);
+}
+
+/* The first parameter: an empty one before it would be one that is unknown. */
+static void add_kind(FILE *f, const char *kind)
+{
+	char *text = cmd_url_escape(kind);
+
+	if (strcmp(kind, "clear") == 0)
+		fputs("clear=yes", f);
+	else
+		fprintf(f, "kind=%s", text ? text : "");
 	free(text);
 }
 
@@ -39,12 +52,8 @@ static int post(struct fault *o, const char *kind)
 
 	if (!f)
 		return 1;
-	if (strcmp(kind, "clear") == 0)
-		fputs("/api/faults?clear=yes", f);
-	else
-		fputs("/api/faults?", f);
-	if (strcmp(kind, "clear") != 0)
-		add(f, "kind", kind);
+	fputs("/api/faults?", f);
+	add_kind(f, kind);
 	add(f, "peer", o->peer);
 	add(f, "direction", o->direction);
 	add(f, "delay", o->delay);

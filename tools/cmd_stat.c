@@ -16,6 +16,33 @@
 #define LIST_MAX 65536
 #define VALUE_MAX 4096
 
+/* "a,b" as an array of names. */
+static json_t *split(const char *text)
+{
+	json_t *list = json_array();
+
+	while (*text) {
+		size_t len = strcspn(text, ",");
+
+		json_array_append_new(list, json_stringn_nocheck(text, len));
+		text += len + (text[len] == ',');
+	}
+	return list;
+}
+
+/* The value of an attribute as the admin pages show it. */
+static json_t *attr_json(const char *name, const char *value)
+{
+	uint64_t v;
+
+	if (strcmp(name, "nodes") == 0)
+		return split(value);
+	if ((strcmp(name, "replicas") == 0 || strcmp(name, "holders") == 0) &&
+	    pool_parse_u64(value, 0, INT64_MAX, &v) == 0)
+		return json_integer((json_int_t)v);
+	return json_stringn_nocheck(value, strlen(value));
+}
+
 /* The user.kvpool.* attributes of a file as JSON, {} if it has none; NULL:
  * -errno in *ret_err. */
 static json_t *read_attrs(const char *path, int *ret_err)
@@ -33,10 +60,12 @@ static json_t *read_attrs(const char *path, int *ret_err)
 
 		if (strncmp(name, XATTR_PREFIX, skip) != 0)
 			continue;
-		len = getxattr(path, name, value, sizeof(value));
-		if (len >= 0)
-			json_object_set_new(json, name + skip,
-					    json_stringn_nocheck(value, (size_t)len));
+		len = getxattr(path, name, value, sizeof(value) - 1);
+		if (len < 0)
+			continue;
+		value[len] = '\0';
+		json_object_set_new(json, name + skip,
+				    attr_json(name + skip, value));
 	}
 	free(list);
 	return json;
@@ -63,8 +92,9 @@ static json_t *stat_file(const char *path, int *ret_err)
 		return NULL;
 	}
 	json = json_pack("{s:s, s:I, s:I}", "path", path, "size",
-			 (json_int_t)st.st_size, "mtime",
-			 (json_int_t)st.st_mtime);
+			 (json_int_t)st.st_size, "mtime_ns",
+			 (json_int_t)st.st_mtim.tv_sec * 1000000000 +
+				 st.st_mtim.tv_nsec);
 	/* A directory has rules, if any are set. */
 	if (S_ISDIR(st.st_mode)) {
 		json_object_del(json, "size");
