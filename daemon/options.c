@@ -434,13 +434,13 @@ enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len)
 	/* What holds anyway, and what mount(8) means for itself. Nothing is
 	 * written to a disk, so what is to be in time is. */
 	static const char *const generic[] = {
-		"rw",	   "defaults",	 "auto",    "noauto",	  "user",
-		"nouser",  "users",	 "owner",   "group",	  "nodev",
-		"nosuid",  "exec",	 "sync",    "async",	  "dirsync",
-		"atime",   "diratime",	 "nodiratime", "relatime",
-		"norelatime", "nostrictatime", "nolazytime", "nomand",
-		"noiversion", "silent",	 "loud",    "_netdev",	  "nofail",
-		"comment", "allow_other", "default_permissions", NULL,
+		"rw", "defaults", "auto", "noauto", "user", "nouser",
+		"users", "owner", "group", "nodev", "nosuid", "exec", "sync",
+		"async", "dirsync", "atime", "diratime", "nodiratime",
+		"relatime", "norelatime", "nostrictatime", "nolazytime",
+		"nomand", "noiversion", "silent", "loud", "_netdev",
+		"nofail", "comment", "allow_other", "default_permissions",
+		NULL,
 	};
 	static const char *const kernel[] = { "noexec", "noatime", NULL };
 	static const char *const refused[] = {
