@@ -129,6 +129,9 @@ for m in "${others[@]}"; do
 	[ "$(curl -s -o "$tmp/page" -w '%{http_code}' --noproxy '*' \
 		"http://${admin[$m]}/readyz")" = 503 ]
 	grep -q "standby; the leader is at ${listen[$leader]}" "$tmp/page"
+	[ "$(curl -s -o "$tmp/page" -w '%{http_code}' --noproxy '*' \
+		"http://${admin[$m]}/api/objects?limit=1")" = 503 ]
+	grep -q "standby; the leader is at" "$tmp/page"
 done
 [ "$(status_json "$leader" .election.state)" = leader ]
 
