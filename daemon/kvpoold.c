@@ -20,6 +20,7 @@
 #include <uv.h>
 
 #include "daemon/admin.h"
+#include "daemon/advertise.h"
 #include "daemon/daemonize.h"
 #include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
@@ -100,7 +101,8 @@ static struct daemon_option options[] = {
 	  .value = &conf.advertise,
 	  .arg = "HOST:PORT",
 	  .help = "The address told to other nodes, if it is another than\n"
-		  "--listen (NAT, pods). Resolved anew at each connection." },
+		  "--listen (NAT, pods); needed if that is 0.0.0.0 or [::].\n"
+		  "Resolved anew at each connection." },
 	{ .name = "admin",
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.admin,
@@ -608,6 +610,8 @@ static int run(void)
 	static uv_work_t first;
 
 	raise_nofile();
+	daemon_advertise_warn(&conf.listen, conf.advertise,
+			      &conf.masters.at[0]);
 	/* After a failure the process ends, and what is open with it, but for
 	 * the store's tmpfs. */
 	if (daemon_program_open(&p.base, stop) ||
@@ -668,7 +672,6 @@ static int check_master_options(void)
 static int check_options(void)
 {
 	static const char *const listeners[] = { "listen", "admin" };
-	struct pool_hostport hp;
 	size_t i;
 
 	for (i = 0; i < sizeof(listeners) / sizeof(listeners[0]); i++)
@@ -678,11 +681,10 @@ static int check_options(void)
 			return -EINVAL;
 	if (check_master_options())
 		return -EINVAL;
-	if (conf.advertise &&
-	    pool_parse_hostport(conf.advertise, 7072, &hp) < 0)
-		return daemon_option_reject(
-			daemon_option_find(options, "advertise"),
-			"HOST:PORT", stderr);
+	if (daemon_advertise_check(daemon_option_find(options, "listen"),
+				   daemon_option_find(options, "advertise"),
+				   stderr))
+		return -EINVAL;
 	if (conf.store_size > 0 && conf.store_size < STORE_MIN)
 		return daemon_option_reject(
 			daemon_option_find(options, "store-size"),

@@ -217,6 +217,24 @@ static void loopback_is_known_by_its_literals(void **state)
 			fail_msg("'%s'", no[i]);
 }
 
+static void a_wildcard_is_known_in_all_its_spellings(void **state)
+{
+	static const char *const yes[] = { "0.0.0.0", "0", "0.0", "::",
+					   "0:0:0:0:0:0:0:0",
+					   "::ffff:0.0.0.0" };
+	static const char *const no[] = { "", "127.0.0.1", "::1", "10.0.0.0",
+					  "0.0.0.1", "zero", "0.example",
+					  "::ffff:10.0.0.1" };
+
+	(void)state;
+	for (size_t i = 0; i < COUNT(yes); i++)
+		if (!pool_host_is_wildcard(yes[i]))
+			fail_msg("'%s'", yes[i]);
+	for (size_t i = 0; i < COUNT(no); i++)
+		if (pool_host_is_wildcard(no[i]))
+			fail_msg("'%s'", no[i]);
+}
+
 static void sizes_are_printed_with_a_unit_that_fits(void **state)
 {
 	static const struct {
@@ -292,6 +310,7 @@ int main(void)
 		cmocka_unit_test(loopback_is_known_by_its_literals),
 		cmocka_unit_test(lists_of_addresses_are_parsed_whole_or_not_at_all),
 		cmocka_unit_test(an_address_is_printed_as_it_is_parsed),
+		cmocka_unit_test(a_wildcard_is_known_in_all_its_spellings),
 		cmocka_unit_test(sizes_are_printed_with_a_unit_that_fits),
 	};
 

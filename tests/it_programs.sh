@@ -54,6 +54,15 @@ refused 2 'with --insecure' kvpool-master --foreground --listen 0.0.0.0:0
 refused 2 'with --insecure' kvpool-master --foreground --admin '[::]:0'
 refused 2 'with --insecure' kvpoold --foreground --listen 0.0.0.0:0
 
+echo "== an address that nobody can connect to is not told to other nodes"
+for any in 0.0.0.0:7072 0:7072 '[::]:7072'; do
+	refused 2 'kvpoold: --listen: .*together with --advertise HOST:PORT' \
+		kvpoold --foreground --insecure --store-size 64M --listen "$any"
+	refused 2 'kvpoold: --advertise: .*by which other nodes reach this one' \
+		kvpoold --foreground --insecure --store-size 64M \
+		--listen 0.0.0.0:7072 --advertise "$any"
+done
+
 echo "== the master serves its pages"
 start_master
 [ "$(http "${admin[master]}/healthz")" = ok ] || fail "healthz"
@@ -110,22 +119,27 @@ fi
 if "${user[@]}" test -x "$BIN/kvpoold"; then
 	free_port; listen[user]=127.0.0.1:$port
 	free_port; admin[user]=127.0.0.1:$port
-	as_user() { # OPTION...
-		env XDG_RUNTIME_DIR="$tmp/home" "${user[@]}" kvpoold --foreground \
-			--name user --master "${listen[master]}" \
-			--listen "${listen[user]}" --admin "${admin[user]}" "$@"
+	user=(env XDG_RUNTIME_DIR="$tmp/home" "${user[@]}" kvpoold
+		--foreground --name user --listen "${listen[user]}"
+		--admin "${admin[user]}")
+	start_user() { # MASTER
+		launch user "${user[@]}" --store-size 32M --master "$1"
+		wait_ready user
 	}
-	launch user env XDG_RUNTIME_DIR="$tmp/home" "${user[@]}" kvpoold \
-		--foreground --name user --store-size 32M \
-		--master "${listen[master]}" --listen "${listen[user]}" \
-		--admin "${admin[user]}"
-	wait_ready user
+	start_user "${listen[master]}"
+	! grep -q 'cannot fetch from this one' "$(log_of user)" ||
+		fail "a warning of an address that is reached"
 	[ -S "$tmp/home/kvpool/user/peer.sock" ] || fail "no socket of the user's"
 	stop user
 	refused 1 'choose a directory of your own with --run-dir' \
-		as_user --store-size 32M --run-dir "$tmp/nothing/there"
+		"${user[@]}" --store-size 32M --run-dir "$tmp/nothing/there"
+	echo "== a loopback address told to the nodes of a master elsewhere"
+	start_user 192.0.2.1:7070
+	grep -q "warn nodes of other hosts cannot fetch.*${listen[user]}.*--listen" \
+		"$(log_of user)" || fail "no warning: $(cat "$(log_of user)")"
+	stop user
 	echo "== a store that is too large is refused in one line"
-	said=$(as_user --store-size 900T 2>&1) && fail "900T were taken"
+	said=$("${user[@]}" --store-size 900T 2>&1) && fail "900T were taken"
 	[ "$(grep -c ' error ' <<<"$said")" = 1 ] || fail "it said: $said"
 	grep -q 'use a smaller --store-size\|use a --store-size of at most' <<<"$said" || fail "it said: $said"
 else

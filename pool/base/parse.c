@@ -264,6 +264,19 @@ bool pool_host_is_loopback(const char *host)
 	return !strcasecmp(host, "localhost");
 }
 
+bool pool_host_is_wildcard(const char *host)
+{
+	struct in_addr in;
+	struct in6_addr in6;
+
+	if (inet_aton(host, &in)) /* takes "0", too, as connect would */
+		return in.s_addr == 0;
+	if (inet_pton(AF_INET6, host, &in6) != 1)
+		return false;
+	return IN6_IS_ADDR_UNSPECIFIED(&in6) ||
+	       (IN6_IS_ADDR_V4MAPPED(&in6) && in6.s6_addr32[3] == 0);
+}
+
 /* ---- printing ---- */
 
 char *pool_format_hostport(const struct pool_hostport *hp, char *buf,

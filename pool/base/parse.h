@@ -52,6 +52,8 @@ char *pool_format_hostport(const struct pool_hostport *hp, char *buf,
 			   size_t cap);
 /* Is host a loopback address literal, or "localhost"? */
 bool pool_host_is_loopback(const char *host);
+/* Is host the address of no host, which means "all" when listened on? */
+bool pool_host_is_wildcard(const char *host);
 
 /* "4.0 GiB" into buf (>= 16 bytes); returns buf. */
 char *pool_format_size(uint64_t bytes, char *buf, size_t cap);
