@@ -207,16 +207,12 @@ struct sync_req {
 	struct node_barrier barrier;
 	struct fs *fs;
 	fuse_req_t req;
-	fuse_ino_t ino; /* open, so it lives */
 };
 
 static void on_synced(struct node_barrier *b, int status)
 {
 	struct sync_req *s = pool_container_of(b, struct sync_req, barrier);
-	struct node_dirent *dir = fs_dir_of(s->fs, s->ino);
 
-	if (!status && dir)
-		status = pool_node_dir_error(s->fs->node, dir);
 	fuse_req_interrupt_func(s->req, NULL, NULL);
 	fuse_reply_err(s->req, -status);
 	free(s);
@@ -251,7 +247,6 @@ void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	}
 	s->fs = fs;
 	s->req = req;
-	s->ino = ino;
 	pool_node_barrier_start(fs->node, &s->barrier, on_synced);
 	fuse_req_interrupt_func(req, on_sync_interrupt, s);
 }

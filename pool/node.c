@@ -232,7 +232,7 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 		return (int)len;
 	err = pool_store_set_blob(n->store, o->id, blob, (size_t)len);
 	/* A cached copy has none: a restart drops it. */
-	if (err && (o->counted || o->w))
+	if (err && o->counted)
 		pool_warn_limited("metadata of \"%s\": %s", path,
 				  strerror(-err));
 	return err;

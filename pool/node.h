@@ -102,7 +102,6 @@ struct node_dirent {
 	struct pool_rules rules;    /* parsed from xattrs; not inherited ones */
 	struct node_learn learn;
 	void *fs;
-	bool lost; /* a file closed here was dropped since: fsync says so */
 	uint8_t seen;
 	bool known; /* the master has it (or a name below it) */
 	bool gone;  /* removed; stays until the last hidden name below goes */
@@ -411,9 +410,6 @@ struct node_barrier {
 };
 /* cb(0) when everything published before is known to the master and told to
  * the connected mounts; -ETIMEDOUT. Returns 1 if that holds already. */
-/* Was a file of this directory dropped after its close (it had outgrown its
- * reservation, or could not be sealed)? Told once: -EIO, else 0. */
-int pool_node_dir_error(struct pool_node *n, struct node_dirent *dir);
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status));
 /* The kernel knows everything that was notified before this mark (ops.tell). */

@@ -536,15 +536,6 @@ void node_synced(struct pool_node *n, uint64_t req)
 	}
 }
 
-int pool_node_dir_error(struct pool_node *n, struct node_dirent *dir)
-{
-	int err = dir->lost ? -EIO : 0;
-
-	(void)n;
-	dir->lost = false;
-	return err;
-}
-
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status))
 {

@@ -91,7 +91,6 @@ static void sealed(struct pool_seal *ps, int status)
 		pool_warn_limited("sealing a file failed: %s",
 				  strerror(-status));
 		pool_node_poison(n, o, status);
-		node_dir(&e->e.parent->e)->lost = true;
 		o->state = NODE_WRITING;
 		node_own_drop(n, e);
 		if (n->ops)
@@ -270,7 +269,6 @@ void node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	if (rc == 0)
 		rc = seal_start(n, o);
 	if (rc < 0) {
-		node_dir(&e->e.parent->e)->lost = true;
 		pool_node_poison(n, o, rc);
 		node_own_drop(n, e);
 		if (n->ops)

@@ -640,25 +640,6 @@ static void a_file_written_again_before_its_publication_is_unsealed(
 	assert_count(1, f, 0, published);
 }
 
-static void an_fsync_tells_of_a_file_that_was_lost_after_its_close(
-	void **state)
-{
-	struct fixture *f = *state;
-	struct node_dirent *root;
-	struct node_object *o;
-
-	start_node(f, 0);
-	root = pool_node_root(node(f, 0));
-	o = create_in(f, 0, root, "k", 0);
-	write_bytes(f, 0, o, 300000, 1);
-	pool_store_remove(pool_node_store(node(f, 0)), o->id);
-	assert_int_equal(0, pool_node_dir_error(node(f, 0), root));
-	close_whole(f, 0, o);
-	run_until(f, !find(f, 0, "k"));
-	assert_int_equal(-EIO, pool_node_dir_error(node(f, 0), root));
-	assert_int_equal(0, pool_node_dir_error(node(f, 0), root)); /* once */
-}
-
 static void a_temporary_name_waits_for_its_rename(void **state)
 {
 	struct fixture *f = *state;
@@ -2000,7 +1981,6 @@ int main(void)
 		node_test(a_file_is_sealed_when_its_last_writer_is_gone),
 		node_test(a_reserved_file_waits_for_descriptors_of_its_writer),
 		node_test(a_file_written_again_before_its_publication_is_unsealed),
-		node_test(an_fsync_tells_of_a_file_that_was_lost_after_its_close),
 		node_test(a_temporary_name_waits_for_its_rename),
 		node_test(a_poisoned_file_keeps_its_name_and_goes_with_its_writer),
 		node_test(unlink_before_and_during_sealing_leaves_nothing),
