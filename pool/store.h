@@ -122,7 +122,7 @@ int pool_store_take(struct pool_store *s, uint64_t size,
  * A new empty file, reserved here and now: for a burst that has outrun the
  * ready ones. -EAGAIN where that could take more than some 0.2 ms (beyond
  * POOL_MAKE_MAX with large folios, POOL_MAKE_SMALL_MAX without), -ENOSPC where
- * it would go below `keep_free`.
+ * less than an eighth of the store would be free.
  */
 #define POOL_MAKE_MAX (32u << 20)
 #define POOL_MAKE_SMALL_MAX (512u << 10)

@@ -416,8 +416,8 @@ int pool_store_make(struct pool_store *s, uint64_t size,
 	size = whole_pages(size);
 	if (size > (s->huge ? POOL_MAKE_MAX : POOL_MAKE_SMALL_MAX))
 		return -EAGAIN;
-	if (store_space_free(s) <
-	    s->ready.keep_free + s->ready.filling + size)
+	/* Not where others wait for room: they have been promised it. */
+	if (store_space_free(s) < s->size / 8 + s->ready.filling + size)
 		return -ENOSPC;
 	id = store_ids(s, 1);
 	if (id == 0)
