@@ -64,26 +64,34 @@ PROGRAMS := $(call have,daemon/kvpool_master.c,$(BIN)/kvpool-master) \
 LIBRARIES := $(BIN)/libkvpool.a $(BIN)/libkvpool.so
 
 # Tests: *_test.c are cmocka programs, *_fuzz.c need fuzz_main.c, engine_*.c
-# make one program, so do chaos*.c; what else has a main is a helper of the
-# it_*.sh scripts.
+# make one program, so do chaos*.c and sweep*.c; sim*.c are linked to the
+# sim_*_test.c and to bench_sim; failing.c is preloaded into daemons; what else
+# has a main is a helper of the it_*.sh scripts.
 SRC_units   := $(wildcard tests/*_test.c)
 SRC_fuzz    := $(wildcard tests/*_fuzz.c)
 SRC_engine  := $(wildcard tests/engine_*.c)
 SRC_chaos   := $(wildcard tests/chaos*.c)
-SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) $(SRC_chaos) tests/fuzz_main.c, \
+SRC_sim     := $(filter-out %_test.c,$(wildcard tests/sim*.c))
+SRC_sweep   := $(wildcard tests/sweep*.c)
+SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) $(SRC_chaos) $(SRC_sweep) \
+               tests/fuzz_main.c, \
                $(shell grep -ls '^int main\>' tests/*.c))
 tests = $(patsubst tests/%.c,$(OBJ)/tests/%,$(1))
+# Programs of the wire's next version and the one after, for it_versions.sh: the
+# same objects, but for the version and what is unknown to this one.
+AHEAD   := $(foreach n,1 2,$(foreach p,kvpoold kvpool-master,$(OBJ)/ahead$(n)/$(p)))
 UNITS   := $(call tests,$(SRC_units))
 FUZZERS := $(call tests,$(SRC_fuzz))
 HELPERS := $(call tests,$(SRC_helpers)) \
            $(if $(SRC_engine),$(OBJ)/tests/engine_traces) \
-           $(if $(SRC_chaos),$(OBJ)/tests/chaos)
+           $(if $(SRC_chaos),$(OBJ)/tests/chaos) \
+           $(if $(SRC_sweep),$(OBJ)/tests/sweep $(OBJ)/tests/failing.so)
 
 .DEFAULT_GOAL := help
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: help deps deps-check all units fuzzers up down check chaos bench \
-        fuzz-brief clean install uninstall
+.PHONY: help deps deps-check all units fuzzers up down check chaos bench sim \
+        sweep fuzz-brief clean install uninstall
 
 help:
 	@echo 'sudo make up       install what is missing, build, mount a pool at $(MOUNT)'
@@ -93,8 +101,11 @@ help:
 	@echo 'make all           the programs and libraries, in $(BIN)/ (VARIANT=asan)'
 	@echo 'make units         the unit test programs'
 	@echo 'make fuzz-brief    every fuzzer for FUZZ_SECONDS (default 5)'
+	@echo 'sudo make sweep    each call that may fail does, one at a time'
 	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
 	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
+	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
+	@echo '                   SEED, RUNS)'
 	@echo 'sudo make deps     only install what is missing (deps-check: for the tests, too)'
 	@echo 'sudo make install  into PREFIX=$(PREFIX), and /sbin/mount.kvpool'
 	@echo 'make clean         remove $(BUILD)/'
@@ -151,14 +162,39 @@ $(PB).o: $(PB).c
 
 # ---- tests ----
 
-units: $(UNITS) $(HELPERS)
+units: $(UNITS) $(HELPERS) $(AHEAD)
 fuzzers: $(FUZZERS)
+
+$(OBJ)/ahead%/wire.o: pool/wire.c pool/wire.h
+	@mkdir -p $(@D)
+	$(CC) $(KV_CPPFLAGS) $(CPPFLAGS) $(KV_CFLAGS) -DPOOL_WIRE_AHEAD=$* -c -o $@ $<
+AHEAD_WRAP := -Wl,--wrap=pool_conn_send,--wrap=pool_frame_decode,--wrap=protobuf_c_message_pack,--wrap=protobuf_c_message_get_packed_size
+$(OBJ)/ahead%/kvpoold: $(OBJ)/ahead%/wire.o $(OBJ)/daemon/kvpoold.o \
+		       $(OBJ)/tests/next_version.o $(OBJ)/libkv.a
+	$(LINK) $(AHEAD_WRAP) $^ $(LIBS)
+$(OBJ)/ahead%/kvpool-master: $(OBJ)/ahead%/wire.o $(OBJ)/daemon/kvpool_master.o \
+		       $(OBJ)/tests/next_version.o $(OBJ)/libkv.a
+	$(LINK) $(AHEAD_WRAP) $^ $(LIBS)
 
 $(OBJ)/tests/engine_traces: $(call objs,$(SRC_engine)) $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 $(OBJ)/tests/chaos: $(call objs,$(SRC_chaos))
 	$(LINK) $^ -pthread
+$(OBJ)/tests/sweep: $(call objs,$(SRC_sweep))
+	$(LINK) $^
+# Never sanitized: it stands between the program and the sanitizer's malloc.
+$(OBJ)/tests/failing.so: tests/failing.c tests/failing.h
+	@mkdir -p $(@D)
+	$(CC) $(KV_CPPFLAGS) -std=gnu11 -fPIC -shared $(WARN) -O1 -g \
+		-fno-omit-frame-pointer -fno-builtin -o $@ $<
 $(OBJ)/tests/%_fuzz: $(OBJ)/tests/%_fuzz.o $(OBJ)/tests/fuzz_main.o $(OBJ)/libkv.a
+	$(LINK) $^ $(LIBS)
+# The simulation's own pool/conn.h and the like come before the library's.
+$(OBJ)/tests/sim_%_test: $(OBJ)/tests/sim_%_test.o $(call objs,$(SRC_sim)) \
+                         $(OBJ)/libkv.a
+	$(LINK) $^ -lcmocka $(LIBS)
+$(OBJ)/tests/bench_sim: $(OBJ)/tests/bench_sim.o $(call objs,$(SRC_sim)) \
+                        $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
@@ -186,10 +222,33 @@ chaos:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all units
 	@SECONDS_OF_CHAOS=$(or $(SECONDS),60) SEED=$(or $(SEED),1) \
-		CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
+		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
 
-bench: all
-	$(BIN)/kvpool bench
+# BENCH: options of `kvpool bench`, such as: --only read_4m,write
+# All calls, one a run (make check: a sample); then half of them, sanitized.
+# Whoever wants to see where the calls are: SWEEP_VERBOSE=1 SWEEP_ONLY=regex.
+SWEEP = KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(1) KVTEST_VARIANT=$(2) \
+        SWEEP_STRIDE=$(3) bash tests/$(4).sh
+sweep:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release all units
+	@$(SUBMAKE) VARIANT=asan all units
+	@$(call SWEEP,passthrough,release,1,it_sweep)
+	@$(call SWEEP,served,release,1,it_sweep)
+	@$(call SWEEP,passthrough,release,1,it_sweep_start)
+	@$(call SWEEP,passthrough,asan,2,it_sweep)
+	@$(call SWEEP,served,asan,2,it_sweep)
+
+bench:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) all
+	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
+
+sim:
+	@$(SUBMAKE) deps
+	@$(SUBMAKE) VARIANT=release $(BUILD)/release/tests/bench_sim
+	@$(BUILD)/release/tests/bench_sim $(or $(NODES),1000) \
+		$(or $(KEYS),5000000) $(or $(SEED),1) $(or $(RUNS),1)
 
 # ---- packages ----
 

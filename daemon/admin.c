@@ -33,6 +33,7 @@
 struct daemon_admin {
 	struct daemon_admin_opts opts;
 	struct MHD_Daemon *mhd; /* owns; it owns the listening socket */
+	int fd;		  /* that socket */
 	uint16_t port;
 	uv_poll_t poll;	  /* MHD's epoll descriptor */
 	uv_timer_t timer; /* MHD's next timeout */
@@ -426,10 +427,12 @@ static uint16_t bound_port(int fd)
 
 static int start_mhd(struct daemon_admin *a)
 {
-	int fd = listen_on(&a->opts.listen);
+	int fd = a->opts.listen_fd > 0 ? a->opts.listen_fd :
+					 listen_on(&a->opts.listen);
 
 	if (fd < 0)
 		return fd;
+	a->fd = fd;
 	a->port = bound_port(fd);
 	a->mhd = MHD_start_daemon(
 		MHD_USE_EPOLL, 0, NULL, NULL, answer, a,
@@ -476,6 +479,11 @@ err_stop:
 err_free:
 	free(a);
 	return rc;
+}
+
+int daemon_admin_fd(const struct daemon_admin *a)
+{
+	return a->fd;
 }
 
 uint16_t daemon_admin_port(const struct daemon_admin *a)

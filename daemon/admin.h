@@ -49,6 +49,8 @@ struct daemon_admin_page {
 struct daemon_admin_opts {
 	uv_loop_t *loop;
 	struct pool_hostport listen; /* port 0: any */
+	int listen_fd; /* > 0: listens there already (ours, also after an
+			  error) */
 	struct pool_metrics *metrics;
 	const struct daemon_admin_page *pages; /* borrows */
 	void *arg;
@@ -61,6 +63,8 @@ struct daemon_admin_opts {
 /* 0 or -errno, logged with the address. */
 int daemon_admin_open(const struct daemon_admin_opts *opts,
 		      struct daemon_admin **ret_admin);
+/* The listening socket; borrowed. */
+int daemon_admin_fd(const struct daemon_admin *a);
 uint16_t daemon_admin_port(const struct daemon_admin *a);
 void daemon_admin_close(struct daemon_admin *a, void (*closed)(void *arg),
 			void *arg);

@@ -23,8 +23,9 @@
 static struct {
 	char *log_file;	  /* owns; NULL: stderr as it was, or nowhere */
 	int ready_fd;	  /* to the waiting parent */
+	int terminal;	  /* stderr as it was, in the foreground; -1: it is */
 	bool background;
-} self = { .ready_fd = -1 };
+} self = { .ready_fd = -1, .terminal = -1 };
 
 /* ---- log files ---- */
 
@@ -105,9 +106,17 @@ int daemon_foreground_start(const char *log_file)
 	fd = set_log(log_file);
 	if (fd < 0)
 		return print_log_error(log_file, fd);
+	self.terminal = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	dup2(fd, STDERR_FILENO);
 	close(fd);
 	return 0;
+}
+
+void daemon_foreground_failed(void)
+{
+	if (self.terminal >= 0)
+		dprintf(self.terminal, "%s did not start: %s says why\n",
+			program_invocation_short_name, self.log_file);
 }
 
 /* ---- the parent ---- */

@@ -24,6 +24,8 @@
 int daemon_background_start(const char *log_file, const char *log_name);
 /* Stay in the foreground; log_file NULL: stderr. 0 or -errno (printed). */
 int daemon_foreground_start(const char *log_file);
+/* The start has failed: said where the reason is, if it is in a file. */
+void daemon_foreground_failed(void);
 /* The program serves: let the waiting parent go. No-op in the foreground. */
 void daemon_background_ready(void);
 /* Open the log file again under its name (SIGHUP, after a rotation). */

@@ -387,11 +387,13 @@ static int run(void)
 	if (daemon_program_open(&p.base, stop) ||
 	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)))
 		return 1;
-	rc = status_of(start_master(&p));
+	rc = start_master(&p);
+	if (status_of(rc) > 1)
+		return status_of(rc);
+	if (!rc)
+		rc = start_admin(&p);
 	if (rc)
-		return rc;
-	if (start_admin(&p))
-		return 1;
+		return daemon_start_failed(rc);
 	pool_info("kvpool-master %s: nodes at %s:%u, admin at %s:%u",
 		  kvpool_version(), conf.listen.host,
 		  p.ha ? master_ha_port(p.ha) : master_port(p.master),

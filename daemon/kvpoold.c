@@ -1,6 +1,7 @@
 /*
- * kvpoold: options, the loop, signals, the admin pages. What a node does is in
- * pool/node.h, the mount in fs/session.h.
+ * kvpoold: the loop, signals, the admin pages. Its options are in
+ * daemon/node_conf.h, what a node does in pool/node.h, the mount in
+ * fs/session.h.
  *
  * Start: options -> background -> admin (the address alone: the loop does not
  *        run yet) -> (embedded: master) -> node -> mount -> ready. What fails
@@ -24,9 +25,10 @@
 #include "daemon/daemonize.h"
 #include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
-#include "daemon/options.h"
+#include "daemon/node_conf.h"
 #include "daemon/program.h"
 #include "daemon/run_dir.h"
+#include "daemon/takeover.h"
 #include "fs/session.h"
 #include "master/etcd.h"
 #include "master/ha.h"
@@ -36,211 +38,9 @@
 #include "pool/kvpool_api.h"
 #include "pool/node.h"
 
-#define STORE_MIN (16ull << 20)
 #define PUBLISH_TIMEOUT_MS 5000
 
-static const char usage[] =
-	"usage: kvpoold --store-size N [--mount DIR] [OPTION]...\n"
-	"       kvpoold --mount DIR [OPTION]...              (a client)\n"
-	"\n"
-	"A node of a pool: gives memory to it (--store-size), mounts it (--mount),\n"
-	"or both.";
-
-static struct {
-	struct pool_hostports masters;
-	struct pool_hostport listen, admin;
-	const char *etcd, *cluster;
-	const char *advertise, *name, *run_dir, *store_dir, *mount;
-	const char *state_file, *log_file;
-	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
-	uint64_t hot_gets, cold_ms;
-	uint64_t heartbeat_ms;
-	unsigned int log_level;
-	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
-	bool allow_faults, noexec, noatime, version;
-} conf = {
-	.masters = { 1, { { "127.0.0.1", 7070 } } },
-	.cluster = "default",
-	.listen = { "127.0.0.1", 7072 },
-	.admin = { "127.0.0.1", 7073 },
-	.buffer_size = 256ull << 20,
-	.movers = 2,
-	.prefetch = 64,
-	.hot_gets = 4,
-	.cold_ms = 30000,
-	.heartbeat_ms = 1000,
-	.log_level = POOL_LOG_INFO,
-};
-
-static struct daemon_option options[] = {
-	{ .name = "master",
-	  .type = OPT_HOSTPORTS,
-	  .value = &conf.masters,
-	  .arg = "HOST:PORT[,HOST:PORT]...",
-	  .help = "The pool's master, or several of which one acts; with --embedded,\n"
-		  "where it listens.",
-	  .default_port = 7070 },
-	{ .name = "etcd",
-	  .type = OPT_STRING,
-	  .value = &conf.etcd,
-	  .arg = "URL[,URL]...",
-	  .help = "Ask etcd where the master is; --master, if given, is tried, too." },
-	{ .name = "cluster",
-	  .type = OPT_STRING,
-	  .value = &conf.cluster,
-	  .arg = "NAME",
-	  .help = "With --etcd: the pool's name, as of its masters." },
-	{ .name = "listen",
-	  .type = OPT_HOSTPORT,
-	  .value = &conf.listen,
-	  .arg = "HOST:PORT",
-	  .help = "Where other nodes connect.",
-	  .default_port = 7072 },
-	{ .name = "advertise",
-	  .type = OPT_STRING,
-	  .value = &conf.advertise,
-	  .arg = "HOST:PORT",
-	  .help = "The address told to other nodes, if it is another than\n"
-		  "--listen (NAT, pods); needed if that is 0.0.0.0 or [::].\n"
-		  "Resolved anew at each connection." },
-	{ .name = "admin",
-	  .type = OPT_HOSTPORT,
-	  .value = &conf.admin,
-	  .arg = "HOST:PORT",
-	  .help = "Status and metrics over HTTP.",
-	  .default_port = 7073 },
-	{ .name = "name",
-	  .type = OPT_STRING,
-	  .value = &conf.name,
-	  .arg = "NAME",
-	  .help = "Shown to people; default: the host's name and the port.\n"
-		  "Letters, digits, . _ and -, no dot in front." },
-	{ .name = "run-dir",
-	  .type = OPT_STRING,
-	  .value = &conf.run_dir,
-	  .arg = "DIR",
-	  .help = "For sockets, the store and pid files. Default: /run/kvpool;\n"
-		  "if not root, $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
-	{ .name = "store-size",
-	  .type = OPT_SIZE,
-	  .value = &conf.store_size,
-	  .arg = "N",
-	  .help = "Memory given to the pool; 0: none (a client).",
-	  .max = 1ull << 60 },
-	{ .name = "store-dir",
-	  .type = OPT_STRING,
-	  .value = &conf.store_dir,
-	  .arg = "DIR",
-	  .help = "Where objects are kept: a tmpfs is mounted there if possible.\n"
-		  "Default: NAME/store in --run-dir." },
-	{ .name = "buffer-size",
-	  .type = OPT_SIZE,
-	  .value = &conf.buffer_size,
-	  .arg = "N",
-	  .help = "Of a client: memory for what it writes and caches.",
-	  .min = STORE_MIN,
-	  .max = 1ull << 60 },
-	{ .name = "mount",
-	  .type = OPT_STRING,
-	  .value = &conf.mount,
-	  .arg = "DIR",
-	  .help = "Where the pool is mounted; not given: no mount." },
-	{ .name = "noexec",
-	  .type = OPT_FLAG,
-	  .value = &conf.noexec,
-	  .help = "Of the mount: no file in it can be executed." },
-	{ .name = "noatime",
-	  .type = OPT_FLAG,
-	  .value = &conf.noatime,
-	  .help = "Of the mount: shown as such. (Times of access are not kept.)" },
-	{ .name = "no-passthrough",
-	  .type = OPT_FLAG,
-	  .value = &conf.no_passthrough,
-	  .help = "Let data pass through the daemon (slower)." },
-	{ .name = "no-fd-passing",
-	  .type = OPT_FLAG,
-	  .value = &conf.no_fd_passing,
-	  .help = "Nodes of one host exchange bytes, not descriptors." },
-	{ .name = "movers",
-	  .type = OPT_COUNT,
-	  .value = &conf.movers,
-	  .arg = "N",
-	  .help = "Threads that move bytes between nodes.",
-	  .min = 1,
-	  .max = 64 },
-	{ .name = "hot-gets",
-	  .type = OPT_COUNT,
-	  .value = &conf.hot_gets,
-	  .arg = "N",
-	  .help = "An object that other nodes fetch from here so often within 10 s\n"
-		  "gets an extra copy on another store; 0: never.",
-	  .max = 1000000 },
-	{ .name = "cold",
-	  .type = OPT_DURATION,
-	  .value = &conf.cold_ms,
-	  .arg = "DURATION",
-	  .help = "An extra copy here that nobody fetches for so long is given up.",
-	  .min = 100,
-	  .max = 86400000 },
-	{ .name = "prefetch",
-	  .type = OPT_COUNT,
-	  .value = &conf.prefetch,
-	  .arg = "N",
-	  .help = "Fetches started at once because a look-up hit; 0: none.",
-	  .max = 4096 },
-	{ .name = "busy-poll",
-	  .type = OPT_COUNT,
-	  .value = &conf.busy_poll_us,
-	  .arg = "MICROSECONDS",
-	  .help = "Look for the next request so long before sleeping.",
-	  .max = 10000 },
-	{ .name = "embedded",
-	  .type = OPT_FLAG,
-	  .value = &conf.embedded,
-	  .help = "Run the master in this process, too." },
-	{ .name = "state-file",
-	  .type = OPT_STRING,
-	  .value = &conf.state_file,
-	  .arg = "FILE",
-	  .help = "Of an embedded master; default: NAME/master.state in\n"
-		  "--run-dir." },
-	{ .name = "heartbeat",
-	  .type = OPT_DURATION,
-	  .value = &conf.heartbeat_ms,
-	  .arg = "DURATION",
-	  .help = "Of an embedded master: how often nodes report.",
-	  .min = 10,
-	  .max = 60000 },
-	{ .name = "insecure",
-	  .type = OPT_FLAG,
-	  .value = &conf.insecure,
-	  .help = "Allow addresses other than loopback, without authentication." },
-	{ .name = "foreground",
-	  .type = OPT_FLAG,
-	  .value = &conf.foreground,
-	  .help = "Do not go into the background; log to stderr." },
-	{ .name = "log-file",
-	  .type = OPT_STRING,
-	  .value = &conf.log_file,
-	  .arg = "FILE",
-	  .help = "Where the log goes; in the background, if not given,\n"
-		  "/var/log/kvpool/kvpoold-NAME.log." },
-	{ .name = "log-level",
-	  .type = OPT_CHOICE,
-	  .value = &conf.log_level,
-	  .arg = "error|warn|info|debug",
-	  .help = "What is logged." },
-	{ .name = "allow-faults",
-	  .type = OPT_FLAG,
-	  .value = &conf.allow_faults,
-	  .help = "For tests: `kvpool fault` may disturb the connections." },
-	{ .name = "version",
-	  .type = OPT_FLAG,
-	  .value = &conf.version,
-	  .help = "Print the version.",
-	  .no_env = true },
-	{ .name = NULL },
-};
+static const struct daemon_node_conf *conf;
 
 struct program {
 	struct daemon_program base; /* first */
@@ -249,6 +49,8 @@ struct program {
 	struct master_finder *finder; /* NULL without --etcd */
 	struct fs *fs; /* NULL without --mount */
 	struct daemon_admin *admin;
+	struct daemon_takeover *takeover; /* NULL: cannot be handed over */
+	struct daemon_taken taken; /* with --takeover, until it serves */
 	char *mount; /* absolute */
 	char dir[PATH_MAX]; /* of this node, in --run-dir */
 	bool serving;
@@ -265,9 +67,9 @@ static json_t *status_json(void *arg)
 		return NULL;
 	json_object_set_new(j, "version", json_string(kvpool_version()));
 	json_object_set_new(j, "admin",
-			    json_sprintf(strchr(conf.admin.host, ':') ?
+			    json_sprintf(strchr(conf->admin.host, ':') ?
 						 "[%s]:%u" : "%s:%u",
-					 conf.admin.host,
+					 conf->admin.host,
 					 daemon_admin_port(p->admin)));
 	if (p->mount)
 		json_object_set_new(j, "mount", json_string(p->mount));
@@ -417,6 +219,7 @@ static void stop(struct daemon_program *base)
 {
 	struct program *p = (struct program *)base;
 
+	daemon_takeover_close(p->takeover);
 	daemon_admin_close(p->admin, on_admin_closed, p);
 }
 
@@ -426,6 +229,61 @@ static void on_unmounted(void *arg)
 	daemon_program_stop(arg);
 }
 
+/* ---- handing over to another daemon ---- */
+
+static const char *handover_refuse(void *arg)
+{
+	struct program *p = arg;
+
+	if (p->base.closing)
+		return "the daemon is ending";
+	return p->master ? "the master runs in this process: restart it instead" :
+			   NULL;
+}
+
+static void handover_pause(void *arg)
+{
+	fs_pause(((struct program *)arg)->fs);
+}
+
+static const char *handover_busy(void *arg)
+{
+	struct program *p = arg;
+	const char *busy = fs_busy(p->fs);
+
+	return busy ? busy : pool_node_busy(p->node);
+}
+
+static void handover_put(void *arg, struct pool_handover *h)
+{
+	struct program *p = arg;
+
+	pool_handover_set_fd(h, POOL_HANDOVER_FD_ADMIN,
+			     daemon_admin_fd(p->admin));
+	pool_node_hand_over(p->node, h);
+	if (!h->err)
+		fs_hand_over(p->fs, h);
+}
+
+static void handover_resume(void *arg)
+{
+	fs_resume(((struct program *)arg)->fs);
+}
+
+static void handover_leave(void *arg)
+{
+	fs_leave(((struct program *)arg)->fs);
+}
+
+static const struct daemon_takeover_ops handover_ops = {
+	.refuse = handover_refuse,
+	.pause = handover_pause,
+	.busy = handover_busy,
+	.hand_over = handover_put,
+	.resume = handover_resume,
+	.leave = handover_leave,
+};
+
 /* ---- start ---- */
 
 static int start_master(struct program *p)
@@ -433,15 +291,15 @@ static int start_master(struct program *p)
 	char state[PATH_MAX + 32];
 	struct master_opts opts = {
 		.loop = &p->base.loop,
-		.listen = conf.masters.at[0],
-		.state_file = conf.state_file,
-		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
+		.listen = conf->masters.at[0],
+		.state_file = conf->state_file,
+		.heartbeat_ms = (unsigned int)conf->heartbeat_ms,
 		.summary_s = 10,
 		.repair_rate = MASTER_REPAIR_RATE,
 		.metrics = p->base.metrics,
 	};
 
-	if (!conf.embedded)
+	if (!conf->embedded)
 		return 0;
 	if (!opts.state_file) {
 		snprintf(state, sizeof(state), "%s/master.state", p->dir);
@@ -455,21 +313,22 @@ static int start_node(struct program *p)
 	char store[PATH_MAX + 32], sock[PATH_MAX + 32];
 	struct pool_node_opts opts = {
 		.loop = &p->base.loop,
-		.masters = conf.masters,
-		.listen = conf.listen,
-		.advertise = conf.advertise,
+		.masters = conf->masters,
+		.listen = conf->listen,
+		.advertise = conf->advertise,
 		.unix_path = sock,
-		.name = conf.name,
-		.store_dir = conf.store_dir ? conf.store_dir : store,
-		.store_size = conf.store_size,
-		.buffer_size = conf.buffer_size,
-		.mount = conf.mount != NULL,
-		.fd_passing = !conf.no_fd_passing,
-		.reserve = !conf.no_passthrough && conf.mount,
-		.movers = (unsigned int)conf.movers,
-		.prefetch_max = (unsigned int)conf.prefetch,
-		.hot_gets = (unsigned int)conf.hot_gets,
-		.cold_ms = (unsigned int)conf.cold_ms,
+		.name = conf->name,
+		.store_dir = conf->store_dir ? conf->store_dir : store,
+		.store_size = conf->store_size,
+		.buffer_size = conf->buffer_size,
+		.mount = conf->mount != NULL,
+		.fd_passing = !conf->no_fd_passing,
+		.reserve = !conf->no_passthrough && conf->mount,
+		.movers = (unsigned int)conf->movers,
+		.prefetch_max = (unsigned int)conf->prefetch,
+		.hot_gets = (unsigned int)conf->hot_gets,
+		.cold_ms = (unsigned int)conf->cold_ms,
+		.handover = conf->takeover ? &p->taken.h : NULL,
 		.metrics = p->base.metrics,
 	};
 
@@ -499,15 +358,15 @@ static int start_finder(struct program *p)
 {
 	struct master_finder_opts opts = {
 		.loop = &p->base.loop,
-		.etcd = conf.etcd,
-		.cluster = conf.cluster,
+		.etcd = conf->etcd,
+		.cluster = conf->cluster,
 		.metrics = p->base.metrics,
 		.wanted = master_wanted,
 		.found = on_master_found,
 		.arg = p,
 	};
 
-	return conf.etcd ? master_finder_open(&opts, &p->finder) : 0;
+	return conf->etcd ? master_finder_open(&opts, &p->finder) : 0;
 }
 
 static int start_mount(struct program *p)
@@ -516,10 +375,10 @@ static int start_mount(struct program *p)
 		.loop = &p->base.loop,
 		.node = p->node,
 		.mountpoint = p->mount,
-		.passthrough = !conf.no_passthrough,
-		.noexec = conf.noexec,
-		.noatime = conf.noatime,
-		.busy_poll_us = (unsigned int)conf.busy_poll_us,
+		.passthrough = !conf->no_passthrough,
+		.noexec = conf->noexec,
+		.noatime = conf->noatime,
+		.busy_poll_us = (unsigned int)conf->busy_poll_us,
 		.metrics = p->base.metrics,
 		.status = status_json,
 		.nodes = nodes_json,
@@ -527,21 +386,55 @@ static int start_mount(struct program *p)
 		.arg = p,
 	};
 
+	if (conf->takeover)
+		return fs_take(&opts, &p->taken.h, &p->fs);
 	return p->mount ? fs_open(&opts, &p->fs) : 0;
+}
+
+/* All is there that the other daemon had: from GO on it is ours. */
+static int commit_takeover(struct program *p)
+{
+	int err;
+
+	fs_guarded(p->fs);
+	err = daemon_takeover_commit(&p->taken);
+	if (err) {
+		fs_leave(p->fs);
+		return err;
+	}
+	err = pool_node_begin(p->node);
+	if (!err)
+		fs_begin(p->fs);
+	return err;
+}
+
+/* For the next one: only a mount cannot simply be restarted. */
+static int start_takeover(struct program *p)
+{
+	int fd = conf->takeover ? pool_handover_take_fd(&p->taken.h,
+						       POOL_HANDOVER_FD_TAKEOVER)
+			       : 0;
+
+	return p->mount ? daemon_takeover_open(&p->base.loop, p->dir, fd,
+					       &handover_ops, p, &p->takeover) :
+			  0;
 }
 
 static int start_admin(struct program *p)
 {
 	struct daemon_admin_opts opts = {
 		.loop = &p->base.loop,
-		.listen = conf.admin,
+		.listen = conf->admin,
 		.metrics = p->base.metrics,
 		.pages = pages,
 		.arg = p,
 		.ready = is_ready,
-		.insecure = conf.insecure,
+		.insecure = conf->insecure,
 	};
 
+	if (conf->takeover)
+		opts.listen_fd = pool_handover_take_fd(&p->taken.h,
+						       POOL_HANDOVER_FD_ADMIN);
 	return daemon_admin_open(&opts, &p->admin);
 }
 
@@ -583,18 +476,18 @@ static int absolute_mount(struct program *p)
 {
 	char real[PATH_MAX], cwd[PATH_MAX];
 
-	if (!conf.mount)
+	if (!conf->mount)
 		return 0;
-	if (conf.mount[0] == '/') {
-		p->mount = strdup(conf.mount);
+	if (conf->mount[0] == '/') {
+		p->mount = strdup(conf->mount);
 	} else if (getcwd(cwd, sizeof(cwd))) {
 		snprintf(real, sizeof(real), "%.*s/%.*s", PATH_MAX / 2 - 2,
-			 cwd, PATH_MAX / 2 - 2, conf.mount);
+			 cwd, PATH_MAX / 2 - 2, conf->mount);
 		p->mount = strdup(real);
 	}
 	if (!p->mount) {
 		pool_error("%s: not a path that can be mounted at",
-			   conf.mount);
+			   conf->mount);
 		return -ENOENT;
 	}
 	for (size_t n = strlen(p->mount); n > 1 && p->mount[n - 1] == '/';)
@@ -602,149 +495,81 @@ static int absolute_mount(struct program *p)
 	return 0;
 }
 
+/* After a failure the process ends, and what is open with it, but for the
+ * store's tmpfs. */
+static int start(struct program *p)
+{
+	int rc = daemon_program_open(&p->base, stop);
+
+	if (!rc && conf->allow_faults)
+		rc = daemon_faults_allow(p->base.metrics);
+	if (!rc)
+		rc = daemon_run_dir_make(conf->run_dir, conf->name, p->dir,
+					 sizeof(p->dir));
+	if (!rc)
+		rc = absolute_mount(p);
+	if (!rc && conf->takeover)
+		rc = daemon_takeover_ask(p->dir, &p->taken);
+	if (!rc)
+		rc = start_admin(p);
+	if (!rc)
+		rc = start_master(p);
+	if (!rc)
+		rc = start_node(p);
+	if (!rc)
+		rc = start_finder(p);
+	if (!rc)
+		rc = start_takeover(p);
+	if (!rc)
+		rc = start_mount(p);
+	if (rc && p->node)
+		pool_node_undo(p->node);
+	if (!rc && conf->takeover)
+		rc = commit_takeover(p);
+	return rc;
+}
+
 static int run(void)
 {
 	static struct program p;
+	static uv_work_t first;
 	int rc;
 
-	static uv_work_t first;
-
 	raise_nofile();
-	daemon_advertise_warn(&conf.listen, conf.advertise,
-			      &conf.masters.at[0]);
-	/* After a failure the process ends, and what is open with it, but for
-	 * the store's tmpfs. */
-	if (daemon_program_open(&p.base, stop) ||
-	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)) ||
-	    daemon_run_dir_make(conf.run_dir, conf.name, p.dir,
-				sizeof(p.dir)) ||
-	    absolute_mount(&p) || start_admin(&p) || start_master(&p) ||
-	    start_node(&p) || start_finder(&p))
-		return 1;
-	if (start_mount(&p)) {
-		pool_node_undo(p.node);
-		return 1;
-	}
+	daemon_advertise_warn(&conf->listen, conf->advertise,
+			      &conf->masters.at[0]);
+	rc = start(&p);
+	if (rc)
+		return daemon_start_failed(rc);
+	pool_handover_close(&p.taken.h);
 	/* libuv makes its workers with the first work. */
 	(void)uv_queue_work(&p.base.loop, &first, no_work, no_work_done);
 	prefer_loop();
 	p.serving = true;
-	daemon_pidfile_sweep(conf.run_dir, conf.name);
+	daemon_pidfile_sweep(conf->run_dir, conf->name);
 	if (p.mount)
-		(void)daemon_pidfile_write(conf.run_dir, p.mount, conf.name);
+		(void)daemon_pidfile_write(conf->run_dir, p.mount, conf->name);
 	pool_info("kvpoold %s: %s, admin at %s:%u", kvpool_version(),
-		  conf.name, conf.admin.host, daemon_admin_port(p.admin));
+		  conf->name, conf->admin.host, daemon_admin_port(p.admin));
 	rc = daemon_program_run(&p.base);
 	if (p.mount)
-		daemon_pidfile_remove(conf.run_dir, p.mount);
+		daemon_pidfile_remove(conf->run_dir, p.mount);
 	free(p.mount);
 	return rc;
-}
-
-/* Where the master is: --master, --etcd, or both. */
-static int check_master_options(void)
-{
-	struct daemon_option *master = daemon_option_find(options, "master");
-	struct daemon_option *etcd = daemon_option_find(options, "etcd");
-
-	if (conf.etcd && etcd_urls_check(conf.etcd))
-		return daemon_option_reject(etcd, ETCD_URLS_ACCEPTED, stderr);
-	if (master_cluster_check(conf.cluster))
-		return daemon_option_reject(
-			daemon_option_find(options, "cluster"),
-			MASTER_CLUSTER_ACCEPTED, stderr);
-	if (conf.embedded && conf.etcd)
-		return daemon_option_reject(
-			etcd, "no etcd for an --embedded master, which is the only one",
-			stderr);
-	if (conf.embedded && conf.masters.n > 1)
-		return daemon_option_reject(
-			master, "one HOST:PORT for an --embedded master",
-			stderr);
-	if (conf.etcd && !master->seen)
-		conf.masters.n = 0;
-	if (!conf.embedded || conf.insecure ||
-	    pool_host_is_loopback(conf.masters.at[0].host))
-		return 0;
-	return daemon_option_reject(master, DAEMON_LISTEN_ACCEPTED, stderr);
-}
-
-static int check_options(void)
-{
-	static const char *const listeners[] = { "listen", "admin" };
-	size_t i;
-
-	for (i = 0; i < sizeof(listeners) / sizeof(listeners[0]); i++)
-		if (daemon_option_check_listen(
-			    daemon_option_find(options, listeners[i]),
-			    conf.insecure, stderr))
-			return -EINVAL;
-	if (check_master_options())
-		return -EINVAL;
-	if (daemon_advertise_check(daemon_option_find(options, "listen"),
-				   daemon_option_find(options, "advertise"),
-				   stderr))
-		return -EINVAL;
-	if (conf.store_size > 0 && conf.store_size < STORE_MIN)
-		return daemon_option_reject(
-			daemon_option_find(options, "store-size"),
-			"0, or a size such as 50G, 50gb or bytes, at least "
-			"16 MiB", stderr);
-	if (conf.store_size == 0 && !conf.mount) {
-		fprintf(stderr, "kvpoold: neither --store-size nor --mount "
-				"given; accepted: one of them, or both\n");
-		return -EINVAL;
-	}
-	if (conf.name && !daemon_name_valid(conf.name))
-		return daemon_option_reject(
-			daemon_option_find(options, "name"),
-			DAEMON_NAME_ACCEPTED, stderr);
-	return 0;
-}
-
-/* Defaults that the options' table cannot say. */
-static int set_defaults(void)
-{
-	static char name[DAEMON_NAME_MAX + 1], run_dir[PATH_MAX];
-	char host[65] = "node";
-
-	if (!conf.name) {
-		(void)gethostname(host, sizeof(host) - 1);
-		daemon_name_default(host, conf.listen.port, name);
-		conf.name = name;
-	}
-	if (conf.run_dir)
-		return 0;
-	conf.run_dir = run_dir;
-	return daemon_run_dir_default(run_dir, sizeof(run_dir));
 }
 
 int main(int argc, char **argv)
 {
 	char log_name[sizeof("kvpoold-") + DAEMON_NAME_MAX];
-	int nops, rc;
-	char **ops;
+	int rc = daemon_node_conf_read(argc, argv, &conf);
 
-	rc = daemon_options_parse(options, argc, argv, usage, &nops, &ops,
-				  stdout, stderr);
 	if (rc)
 		return rc > 0 ? 0 : 2;
-	if (conf.version) {
-		printf("kvpoold %s\n", kvpool_version());
-		return 0;
-	}
-	if (nops) {
-		fprintf(stderr, "kvpoold: \"%s\" given; accepted: options only, see --help\n",
-			ops[0]);
-		return 2;
-	}
-	if (check_options() || set_defaults())
-		return 2;
-	pool_log_set_level((enum pool_log_level)conf.log_level);
+	pool_log_set_level((enum pool_log_level)conf->log_level);
 	/* Nodes of one machine do not write into each other's log. */
-	snprintf(log_name, sizeof(log_name), "kvpoold-%s", conf.name);
-	rc = conf.foreground ?
-		     daemon_foreground_start(conf.log_file) :
-		     daemon_background_start(conf.log_file, log_name);
+	snprintf(log_name, sizeof(log_name), "kvpoold-%s", conf->name);
+	rc = conf->foreground ?
+		     daemon_foreground_start(conf->log_file) :
+		     daemon_background_start(conf->log_file, log_name);
 	return rc ? 1 : run();
 }

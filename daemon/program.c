@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 #include "daemon/daemonize.h"
 #include "pool/base/log.h"
@@ -63,6 +64,16 @@ int daemon_program_open(struct daemon_program *p,
 	if (rc)
 		pool_error("signals: %s", uv_strerror(rc));
 	return rc;
+}
+
+int daemon_start_failed(int err)
+{
+	if (err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
+	    err == -EAGAIN || err == -ENOBUFS)
+		pool_error("cannot start for want of memory, descriptors or "
+			   "threads: %s", strerror(-err));
+	daemon_foreground_failed();
+	return 1;
 }
 
 void daemon_program_closed(struct daemon_program *p)

@@ -32,6 +32,9 @@ int daemon_program_open(struct daemon_program *p,
 			void (*stop)(struct daemon_program *p));
 /* Ask for the end, as SIGTERM does. */
 void daemon_program_stop(struct daemon_program *p);
+/* A step of the start has failed with err and has said so; but for a lack of
+ * memory and the like, which is said here. Returns the program's status: 1. */
+int daemon_start_failed(int err);
 /* Every part is closed: the loop may end. */
 void daemon_program_closed(struct daemon_program *p);
 /* Tell the waiting parent that we serve; run until the end. The exit status. */

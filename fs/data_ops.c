@@ -14,11 +14,10 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	     struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_READ);
-	struct fs_handle *h = fs_handle_of(fi->fh);
+	struct fs_handle *h = fs_is_proc(ino) ? NULL : fs_open_of(fs, fi->fh);
 	ssize_t n;
 	char *buf;
 
-	(void)fs;
 	if (fs_is_proc(ino)) {
 		fs_proc_read(req, size, off, fi);
 		return;
@@ -109,6 +108,7 @@ static void on_room(void *arg, int status)
 		write_now(w->req, w->fs, i, w->data, w->size, w->off);
 	}
 	fs_inode_forget(w->fs, i, 1);
+	w->fs->under_way--;
 	free(w);
 }
 
@@ -143,6 +143,7 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		/* Nobody else runs before we return: the copy is in time. */
 		memcpy(w->data, buf, size);
 		i->nlookup++;
+		fs->under_way++;
 		pool_count(&fs->write_waits);
 		return;
 	}
@@ -167,6 +168,7 @@ static void on_allocated(void *arg, int status)
 	struct alloc_req *a = arg;
 
 	fuse_reply_err(a->req, -status);
+	a->fs->under_way--;
 	free(a);
 }
 
@@ -194,6 +196,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	}
 	a->fs = fs;
 	a->req = req;
+	fs->under_way++;
 	rc = pool_node_allocate_start(fs->node, i->obj, (uint64_t)offset,
 				      (uint64_t)length,
 				      mode & FALLOC_FL_KEEP_SIZE,

@@ -11,18 +11,20 @@
 
 #define DOTS 2
 
-struct dir_handle {
-	struct pool_list link;	/* fs->dirs */
-	struct node_dirent *dir; /* NULL: it is gone */
-	struct pool_tree_reader reader;
-	off_t last; /* offset behind which the reader stands */
-};
+static void handle_free(struct fs *fs, struct fs_dir_handle *h)
+{
+	fs_open_remove(fs, &h->o);
+	if (h->dir)
+		pool_tree_reader_close(&h->reader);
+	pool_list_del(&h->link);
+	free(h);
+}
 
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_OPENDIR);
 	struct node_dirent *dir;
-	struct dir_handle *h;
+	struct fs_dir_handle *h;
 
 	if (fs_is_proc(ino)) {
 		if (fuse_reply_open(req, fi) == -ENOENT)
@@ -31,19 +33,17 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	dir = fs_dir_of(fs, ino);
 	h = dir ? calloc(1, sizeof(*h)) : NULL;
-	if (!h) {
+	if (!h || fs_open_add(fs, &h->o, FS_OPEN_DIR)) {
+		free(h);
 		fuse_reply_err(req, dir ? ENOMEM : ENOENT);
 		return;
 	}
 	h->dir = dir;
 	pool_tree_reader_open(fs->tree, &dir->d, &h->reader);
 	pool_list_add_tail(&fs->dirs, &h->link);
-	fi->fh = (uint64_t)(uintptr_t)h;
-	if (fuse_reply_open(req, fi) == -ENOENT) {
-		pool_tree_reader_close(&h->reader);
-		pool_list_del(&h->link);
-		free(h);
-	}
+	fi->fh = h->o.fh;
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		handle_free(fs, h);
 }
 
 /* The directory (NULL: every one) goes: its listings end. */
@@ -52,8 +52,8 @@ void fs_dirs_gone(struct fs *fs, struct node_dirent *dir)
 	struct pool_list *it, *tmp;
 
 	pool_list_each(it, tmp, &fs->dirs) {
-		struct dir_handle *h =
-			pool_list_entry(it, struct dir_handle, link);
+		struct fs_dir_handle *h =
+			pool_list_entry(it, struct fs_dir_handle, link);
 
 		if (!h->dir || (dir && h->dir != dir))
 			continue;
@@ -121,7 +121,7 @@ static bool add_dot(struct listing *l, const char *name, ino_t ino, off_t next)
 	return true;
 }
 
-static void fill_listing(struct listing *l, struct dir_handle *h, off_t off)
+static void fill_listing(struct listing *l, struct fs_dir_handle *h, off_t off)
 {
 	struct pool_entry *e;
 	char name[POOL_NAME_MAX + 1];
@@ -152,7 +152,7 @@ static void fill_listing(struct listing *l, struct dir_handle *h, off_t off)
 static void list(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size,
 		 off_t off, struct fuse_file_info *fi, bool plus)
 {
-	struct dir_handle *h = (void *)(uintptr_t)fi->fh;
+	struct fs_dir_handle *h = fs_open_of(fs, fi->fh);
 	struct listing l = { fs, req, NULL, size, 0, plus };
 
 	if (fs_is_proc(ino)) {
@@ -189,15 +189,10 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct dir_handle *h = (void *)(uintptr_t)fi->fh;
+	struct fs *fs = fs_count(req, OP_RELEASEDIR);
 
-	fs_count(req, OP_RELEASEDIR);
-	if (!fs_is_proc(ino)) {
-		if (h->dir)
-			pool_tree_reader_close(&h->reader);
-		pool_list_del(&h->link);
-		free(h);
-	}
+	if (!fs_is_proc(ino))
+		handle_free(fs, fs_open_of(fs, fi->fh));
 	fuse_reply_err(req, 0);
 }
 
@@ -207,14 +202,19 @@ struct sync_req {
 	struct node_barrier barrier;
 	struct fs *fs;
 	fuse_req_t req;
+	fuse_ino_t ino;
 };
 
 static void on_synced(struct node_barrier *b, int status)
 {
 	struct sync_req *s = pool_container_of(b, struct sync_req, barrier);
+	struct node_dirent *dir = status ? NULL : fs_dir_of(s->fs, s->ino);
 
+	if (dir)
+		status = pool_node_lost(dir);
 	fuse_req_interrupt_func(s->req, NULL, NULL);
 	fuse_reply_err(s->req, -status);
+	s->fs->under_way--;
 	free(s);
 }
 
@@ -225,6 +225,7 @@ static void on_sync_interrupt(fuse_req_t req, void *data)
 	pool_count(&s->fs->interrupts);
 	pool_node_barrier_cancel(s->fs->node, &s->barrier);
 	fuse_reply_err(req, EINTR);
+	s->fs->under_way--;
 	free(s);
 }
 
@@ -236,8 +237,8 @@ void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 
 	(void)datasync;
 	(void)fi;
-	if (fs_is_proc(ino)) {
-		fuse_reply_err(req, 0);
+	if (fs_is_proc(ino) || fs->closing) {
+		fuse_reply_err(req, fs->closing ? ECANCELED : 0);
 		return;
 	}
 	s = calloc(1, sizeof(*s));
@@ -247,6 +248,8 @@ void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	}
 	s->fs = fs;
 	s->req = req;
+	s->ino = ino;
+	fs->under_way++;
 	pool_node_barrier_start(fs->node, &s->barrier, on_synced);
 	fuse_req_interrupt_func(req, on_sync_interrupt, s);
 }

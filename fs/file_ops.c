@@ -11,9 +11,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* So long the notice of a dentry with an older nodeid may take. */
+#define MOVED_MS 1000
+
 static bool wants_write(int flags)
 {
 	return (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* An open to read that cannot be served, for whatever reason, is a miss: that
+ * is what readers are prepared for. */
+static int open_errno(int flags, int err)
+{
+	if (wants_write(flags) || err == ENOENT || err == ESTALE ||
+	    err == EINTR)
+		return err;
+	pool_warn_limited("a file cannot be opened: %s", strerror(err));
+	return ENOENT;
 }
 
 /* ---- replying to OPEN and CREATE ---- */
@@ -22,7 +36,6 @@ static int handle_new(struct fs *fs, struct node_object *o,
 		      struct fs_handle **ret_handle)
 {
 	struct fs_handle *h = calloc(1, sizeof(*h));
-	void *map;
 
 	if (!h)
 		return -ENOMEM;
@@ -33,31 +46,40 @@ static int handle_new(struct fs *fs, struct node_object *o,
 		free(h);
 		return err;
 	}
-	/* Published objects never change: answered out of a mapping. */
-	if (o->state == NODE_HELD && o->size > 0) {
-		map = mmap(NULL, o->size, PROT_READ, MAP_SHARED, h->fd, 0);
-		if (map != MAP_FAILED) {
-			h->map = map;
-			h->map_len = o->size;
-			close(h->fd);
-			h->fd = -1;
-		}
+	if (fs_open_add(fs, &h->o, FS_OPEN_FILE)) {
+		close(h->fd);
+		free(h);
+		return -ENOMEM;
 	}
+	/* Published objects never change: answered out of a mapping. */
+	if (o->state == NODE_HELD && o->size > 0)
+		fs_handle_map(h, o->size);
 	*ret_handle = h;
 	return 0;
 }
 
-static bool is_writer(uint64_t fh)
+void fs_handle_map(struct fs_handle *h, size_t len)
 {
-	struct fs_handle *h = fs_handle_of(fh);
+	void *map = mmap(NULL, len, PROT_READ, MAP_SHARED, h->fd, 0);
+
+	if (map == MAP_FAILED)
+		return;
+	h->map = map;
+	h->map_len = len;
+}
+
+static bool is_writer(struct fs *fs, uint64_t fh)
+{
+	struct fs_handle *h = fs_open_of(fs, fh);
 
 	return h ? h->writer : fh == FS_PASSTHROUGH_WRITER;
 }
 
-static void handle_free(struct fs_handle *h)
+static void handle_free(struct fs *fs, struct fs_handle *h)
 {
 	if (!h)
 		return;
+	fs_open_remove(fs, &h->o);
 	if (h->map)
 		munmap((void *)(uintptr_t)h->map, h->map_len);
 	if (h->fd >= 0)
@@ -77,7 +99,8 @@ static int fill_open(struct fs *fs, struct fs_inode *i, int flags,
 	if (!i->served) {
 		rc = fs_inode_backing(fs, i);
 		if (rc > 0) {
-			out->open_flags |= FS_FOPEN_PASSTHROUGH;
+			out->open_flags |= FS_FOPEN_PASSTHROUGH |
+					   FS_FOPEN_NOFLUSH;
 			out->padding = (uint32_t)rc; /* backing_id */
 			out->fh = wants_write(flags) ? FS_PASSTHROUGH_WRITER : 0;
 			return 0;
@@ -98,7 +121,7 @@ static int fill_open(struct fs *fs, struct fs_inode *i, int flags,
 		return rc;
 	h->writer = wants_write(flags);
 	i->cached = true;
-	out->fh = (uint64_t)(uintptr_t)h;
+	out->fh = h->o.fh;
 	out->open_flags |= FOPEN_DIRECT_IO | FS_FOPEN_PARALLEL_DIRECT_WRITES;
 	return 0;
 }
@@ -108,7 +131,6 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		       int flags)
 {
 	struct fuse_open_out out;
-	struct iovec iov = { &out, sizeof(out) };
 	int err;
 
 	if (wants_write(flags))
@@ -117,16 +139,17 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	if (err) {
 		if (wants_write(flags))
 			pool_node_writer_closed(fs->node, i->obj);
-		fuse_reply_err(req, -err);
+		fuse_reply_err(req, open_errno(flags, -err));
 		return;
 	}
 	fs_inode_opened(fs, i);
 	if (i->obj->state == NODE_HELD)
 		pool_node_used(fs->node, i->obj);
-	if (fuse_reply_iov(req, &iov, 1) != -ENOENT)
+	/* (fuse_reply_iov allocates, and does not say that it could not.) */
+	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
 	/* Interrupted: the kernel never heard of this handle. */
-	handle_free(fs_handle_of(out.fh));
+	handle_free(fs, fs_open_of(fs, out.fh));
 	if (wants_write(flags))
 		pool_node_writer_closed(fs->node, i->obj);
 	fs_inode_closed(fs, i);
@@ -147,12 +170,14 @@ struct open_req {
 };
 
 static void open_step(struct open_req *r);
+static void on_rewritten(void *arg, int status);
 
 static void open_free(struct open_req *r)
 {
 	pool_list_del(&r->link);
 	pool_hist_add(&r->fs->open_time, pool_now_ns() - r->start_ns);
 	fs_inode_forget(r->fs, r->inode, 1);
+	r->fs->under_way--;
 	free(r);
 }
 
@@ -162,7 +187,7 @@ static void open_fail(struct open_req *r, int err)
 
 	r->req = NULL;
 	if (req)
-		fuse_reply_err(req, err);
+		fuse_reply_err(req, open_errno(r->flags, err));
 	open_free(r);
 }
 
@@ -179,6 +204,16 @@ static void on_interrupt(fuse_req_t req, void *data)
 	if (r->wanting)
 		pool_node_want_cancel(r->fs->node, &r->want);
 	open_fail(r, EINTR);
+}
+
+/* Another version has come meanwhile: that one. (ESTALE has the kernel look
+ * the name up again, but once only.) */
+static void open_again(struct open_req *r)
+{
+	if (pool_now_ms() < r->deadline_ms)
+		open_step(r);
+	else
+		open_fail(r, ENOENT);
 }
 
 /* About to answer: no interrupt callback may come any more. */
@@ -200,14 +235,24 @@ static void resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i)
 	fuse_reply_attr(req, &st, 0);
 }
 
+static bool shows_own(const struct fs_inode *i)
+{
+	return i->entry && i->entry->own && i->entry->own == i->obj;
+}
+
 static void on_resized(void *arg, int status)
 {
 	struct open_req *r = arg;
 	struct fs *fs = r->fs;
-	fuse_req_t req = open_take_req(r);
 	struct fs_inode *i = r->inode;
+	fuse_req_t req;
 
 	r->rewriting = false;
+	if (!status && r->req && r->resize < 0 && !shows_own(i)) {
+		open_again(r); /* unlinked or replaced meanwhile */
+		return;
+	}
+	req = open_take_req(r);
 	/* A truncate(2) with no handle open is a write of its own. If it failed
 	 * nothing has changed: what was to be published still is, and a copy
 	 * of the published content is found to be the same. */
@@ -228,35 +273,61 @@ static void on_resized(void *arg, int status)
 	open_free(r);
 }
 
+/* Looked at again soon; false: its time is over. */
+static bool open_wait(struct open_req *r)
+{
+	if (pool_now_ms() >= r->deadline_ms)
+		return false;
+	if (pool_list_empty(&r->link)) {
+		pool_list_add_tail(&r->fs->waiting, &r->link);
+		fs_waiting_schedule(r->fs);
+	}
+	return true;
+}
+
 /* A local file of this mount: open it, or set its size, at once if it may be
  * written now; one that is being published is waited for. */
 static void open_own(struct open_req *r, struct node_object *own)
 {
 	struct fs *fs = r->fs;
 	bool resizes = r->resize >= 0 || (r->flags & O_TRUNC);
+	bool empties = r->resize == 0 || (r->resize < 0 && resizes);
 	uint64_t size, blocks;
 	int rc;
 
+	if (r->inode->obj != own && !fs_inode_follow(fs, r->inode)) {
+		/* The name shows the new file from now on; this nodeid keeps
+		 * the old content. The kernel looks the name up again
+		 * (truncate(2), too). */
+		fs_inode_unbind(fs, r->inode);
+		pool_count(&fs->stale_opens);
+		open_fail(r, ESTALE);
+		return;
+	}
 	if (!wants_write(r->flags) && !resizes) {
 		reply_open(open_take_req(r), fs, r->inode, r->flags);
 		open_free(r);
 		return;
 	}
-	rc = pool_node_unseal(fs->node, own);
+	/* Closed and whole: whoever reads it keeps it. */
+	rc = empties && own->state == NODE_PENDING && own->users > 0 ?
+		     -EROFS : pool_node_unseal(fs->node, own);
 	if (rc == -EAGAIN && own->state == NODE_WRITING &&
 	    pool_now_ms() >= r->deadline_ms)
 		rc = 0; /* a writable mapping lives on: it is still open */
-	if (rc == -EAGAIN) {
-		if (pool_now_ms() >= r->deadline_ms) {
-			open_fail(r, EBUSY);
-		} else if (pool_list_empty(&r->link)) {
-			pool_list_add_tail(&fs->waiting, &r->link);
-			fs_waiting_schedule(fs);
-		}
+	if (rc == -EAGAIN && open_wait(r))
+		return;
+	/* The master may be away for long. */
+	if (empties && (rc == -EROFS ||
+			(rc == -EAGAIN && own->state == NODE_PENDING))) {
+		on_rewritten(r, pool_node_own_replace(fs->node,
+						      r->inode->entry));
 		return;
 	}
+	if (rc == -EROFS && open_wait(r))
+		return;
 	if (rc) {
-		open_fail(r, -rc);
+		open_fail(r, rc == -EAGAIN || rc == -EROFS ? EBUSY : -rc);
 		return;
 	}
 	pool_list_del(&r->link);
@@ -280,16 +351,17 @@ static void open_own(struct open_req *r, struct node_object *own)
 static void on_rewritten(void *arg, int status)
 {
 	struct open_req *r = arg;
-	struct fs *fs = r->fs;
 	struct node_entry *e = r->inode->entry;
 
 	r->rewriting = false;
+	if (status == -EAGAIN && r->req && open_wait(r))
+		return;
 	if (status == -ESTALE && r->req && pool_now_ms() < r->deadline_ms) {
-		open_step(r); /* overtaken by a newer generation: that one */
+		open_step(r); /* overtaken by another version: that one */
 		return;
 	}
 	if (status) {
-		open_fail(r, -status);
+		open_fail(r, status == -EAGAIN ? ENOENT : -status);
 		return;
 	}
 	if (!e || !e->own) { /* unbound before, or meanwhile */
@@ -300,15 +372,7 @@ static void on_rewritten(void *arg, int status)
 		open_free(r);
 		return;
 	}
-	if (fs_inode_follow(fs, r->inode)) {
-		open_own(r, e->own);
-		return;
-	}
-	/* The name shows the new file from now on; this nodeid keeps the old
-	 * content. The kernel looks the name up again (truncate(2), too). */
-	fs_inode_unbind(fs, r->inode);
-	pool_count(&fs->stale_opens);
-	open_fail(r, ESTALE);
+	open_own(r, e->own);
 }
 
 static void open_rewrite(struct open_req *r, struct node_entry *e)
@@ -332,7 +396,7 @@ static void open_have(struct open_req *r, struct node_object *o)
 
 	if (!i->entry || i->entry->obj != o) {
 		node_object_unref(fs->node, o);
-		open_fail(r, ESTALE);
+		open_again(r);
 		return;
 	}
 	if (i->obj != o && i->opens > 0) {
@@ -354,8 +418,10 @@ static void on_wanted(struct node_want *w, struct node_object *o, int status)
 	struct open_req *r = pool_container_of(w, struct open_req, want);
 
 	r->wanting = false;
-	if (status)
-		open_fail(r, status == -ESTALE ? ESTALE : ENOENT);
+	if (status == -ESTALE)
+		open_again(r);
+	else if (status)
+		open_fail(r, ENOENT);
 	else
 		open_have(r, o);
 }
@@ -373,27 +439,46 @@ static void open_published(struct open_req *r)
 	r->wanting = false;
 	if (rc == 1)
 		open_have(r, o);
-	else
-		open_fail(r, -rc);
+	else if (rc != -EAGAIN || !open_wait(r))
+		open_fail(r, rc == -EAGAIN ? ENOENT : -rc);
+}
+
+/*
+ * Whoever replaced what this nodeid shows is told so (fsync of the directory)
+ * when no look-up finds it any more: who opens it has looked it up before, and
+ * may read it. Its file is there, open.
+ */
+static bool shows_open_file(struct fs *fs, const struct fs_inode *i)
+{
+	return fs->passthrough && !i->served && i->opens > 0 && i->obj;
 }
 
 /* The kernel's dentry is out of date, and ESTALE works only once: what it
  * would find instead is shown by this nodeid again if that can be, and else
- * must be writable at once if that is what it wants. */
+ * must be writable at once if that is what it wants. Who wants to read is told
+ * if there is nothing any more; but it may be that the name has moved, and the
+ * dentry with it. */
 static void open_unbound(struct open_req *r)
 {
 	const char *path = r->inode->path;
-	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC);
-	struct pool_entry *e = path && writes && r->resize < 0 ?
+	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC) ||
+		      r->resize >= 0;
+	struct pool_entry *e = path && r->resize < 0 ?
 		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
 	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
+	bool shown = e && pool_node_visible(e);
+	bool moved = pool_now_ms() - r->fs->moved_ms < MOVED_MS;
 
-	if (fs_inode_rebind(r->fs, r->inode))
+	if (fs_inode_rebind(r->fs, r->inode)) {
 		open_step(r);
-	else if (f && !f->own && pool_node_published(f))
+	} else if (!writes && shows_open_file(r->fs, r->inode)) {
+		reply_open(open_take_req(r), r->fs, r->inode, r->flags);
+		open_free(r);
+	} else if (writes && f && !f->own && pool_node_published(f)) {
 		open_rewrite(r, f);
-	else
-		open_fail(r, ESTALE);
+	} else {
+		open_fail(r, writes || shown || moved ? ESTALE : ENOENT);
+	}
 }
 
 static void open_step(struct open_req *r)
@@ -419,7 +504,7 @@ static void open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	struct open_req *r = calloc(1, sizeof(*r));
 
 	if (!r) {
-		fuse_reply_err(req, ENOMEM);
+		fuse_reply_err(req, open_errno(flags, ENOMEM));
 		return;
 	}
 	pool_list_init(&r->link);
@@ -427,6 +512,7 @@ static void open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	r->req = req;
 	r->inode = i;
 	i->nlookup++;
+	fs->under_way++;
 	r->flags = flags;
 	r->resize = resize;
 	r->start_ns = pool_now_ns();
@@ -520,6 +606,14 @@ void fs_waiting_fini(struct fs *fs)
 
 /* ---- CREATE ---- */
 
+void fs_uncreate(struct fs *fs, struct node_object *o)
+{
+	if (o->w->opens == 0)
+		pool_node_writer_opened(fs->node, o);
+	pool_node_poison(fs->node, o, -ECANCELED);
+	pool_node_writer_closed(fs->node, o);
+}
+
 static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			 int flags)
 {
@@ -527,14 +621,13 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		struct fuse_entry_out entry;
 		struct fuse_open_out open;
 	} out;
-	struct iovec iov = { &out, sizeof(out) };
 	const struct node_attr *a = &i->obj->w->attr;
 	int err;
 
 	pool_node_writer_opened(fs->node, i->obj);
 	err = fill_open(fs, i, flags, &out.open);
 	if (err) {
-		pool_node_writer_closed(fs->node, i->obj);
+		fs_uncreate(fs, i->obj);
 		fuse_reply_err(req, -err);
 		return;
 	}
@@ -555,10 +648,10 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	out.entry.attr.mtimensec = out.entry.attr.ctimensec =
 		out.entry.attr.atimensec =
 			(uint32_t)(a->mtime_ns % 1000000000ull);
-	if (fuse_reply_iov(req, &iov, 1) != -ENOENT)
+	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
-	handle_free(fs_handle_of(out.open.fh));
-	pool_node_writer_closed(fs->node, i->obj);
+	handle_free(fs, fs_open_of(fs, out.open.fh));
+	fs_uncreate(fs, i->obj);
 	fs_inode_closed(fs, i);
 	fs_inode_forget(fs, i, 1);
 }
@@ -597,6 +690,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	}
 	i = fs_inode_bind(fs, &o->entry->e);
 	if (!i) {
+		fs_uncreate(fs, o);
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
@@ -607,6 +701,13 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 /* ---- FLUSH, RELEASE, FSYNC ---- */
 
+/*
+ * A close of a daemon-served writer: before it, the kernel writes what a mapping
+ * has left. The others save the round trip (FOPEN_NOFLUSH): their RELEASE says
+ * the same, and is queued before close(2) returns, so before whatever the
+ * closer asks next (fuse_file_put; on_init's max_background is why it is never
+ * held back).
+ */
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_FLUSH);
@@ -629,7 +730,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fs_count(req, OP_RELEASE);
 	struct fs_inode *i;
 	struct node_object *o;
-	bool writer;
+	bool writer, through = fi->fh == FS_PASSTHROUGH_WRITER;
 
 	if (fs_is_proc(ino)) {
 		fs_proc_release(req, fi);
@@ -637,13 +738,16 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	i = fs_inode_find(fs, ino);
 	o = node_object_ref(i->obj);
-	writer = is_writer(fi->fh);
-	handle_free(fs_handle_of(fi->fh));
+	writer = is_writer(fs, fi->fh);
+	handle_free(fs, fs_open_of(fs, fi->fh));
 	fuse_reply_err(req, 0);
 	i->nlookup++;
 	fs_inode_closed(fs, i);
-	if (writer && o->w)
+	if (writer && o->w) {
+		if (through)
+			pool_node_writer_flushed(fs->node, o);
 		pool_node_writer_closed(fs->node, o);
+	}
 	fs_inode_forget(fs, i, 1);
 	node_object_unref(fs->node, o);
 }

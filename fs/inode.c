@@ -9,13 +9,29 @@
 
 struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino)
 {
-	return ino == FUSE_ROOT_ID ? &fs->root :
-				     (struct fs_inode *)(uintptr_t)ino;
+	return ino == FUSE_ROOT_ID ?
+		       &fs->root :
+		       pool_slots_get(&fs->inodes, ino - FS_PROC_MAX);
 }
 
 fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i)
 {
-	return i == &fs->root ? FUSE_ROOT_ID : (fuse_ino_t)(uintptr_t)i;
+	(void)fs;
+	return i->id;
+}
+
+int fs_open_add(struct fs *fs, struct fs_open *o, enum fs_open_kind kind)
+{
+	int err = pool_slots_add(&fs->opens, o, &o->fh);
+
+	o->kind = kind;
+	o->fh += FS_FH_MIN;
+	return err;
+}
+
+void fs_open_remove(struct fs *fs, struct fs_open *o)
+{
+	pool_slots_remove(&fs->opens, o->fh - FS_FH_MIN);
 }
 
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
@@ -48,13 +64,19 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 
 	if (i && e && e->own && !i->obj)
 		inode_show_own(fs, i, e->own);
+	if (i && e && e->own && i->obj != e->own && !fs_inode_follow(fs, i)) {
+		fs_inode_unbind(fs, i); /* whoever has it open keeps it */
+		i = NULL;
+	}
 	if (i)
 		return i;
 	i = calloc(1, sizeof(*i));
-	if (!i)
+	if (!i || pool_slots_add(&fs->inodes, i, &i->id)) {
+		free(i);
 		return NULL;
+	}
+	i->id += FS_PROC_MAX;
 	pool_list_init(&i->lru);
-	pool_list_add_tail(&fs->inodes, &i->link);
 	pool_gauge_add(&fs->ninodes, 1);
 	i->ino = pe->cookie + FS_PROC_MAX;
 	if (d) {
@@ -69,6 +91,21 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	i->served = !fs->passthrough;
 	if (e->own)
 		inode_show_own(fs, i, e->own);
+	return i;
+}
+
+struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id)
+{
+	struct fs_inode *i = calloc(1, sizeof(*i));
+
+	if (!i || id < FS_PROC_MAX ||
+	    pool_slots_add_at(&fs->inodes, id - FS_PROC_MAX, i)) {
+		free(i);
+		return NULL;
+	}
+	i->id = id;
+	pool_list_init(&i->lru);
+	pool_gauge_add(&fs->ninodes, 1);
 	return i;
 }
 
@@ -97,7 +134,7 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 		i->dir->fs = NULL;
 	backing_drop(fs, i);
 	fs_inode_set_obj(fs, i, NULL);
-	pool_list_del(&i->link);
+	pool_slots_remove(&fs->inodes, i->id - FS_PROC_MAX);
 	pool_gauge_add(&fs->ninodes, -1);
 	if (pe)
 		pool_node_tidy(fs->node, pe);
@@ -176,7 +213,7 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
 
 	if (!e || i->opens > 0 || i->cached)
 		return false;
-	if (now && (now->opens > 0 || now->obj))
+	if (now && (now->opens > 0 || now->cached))
 		return false; /* it has reason to be the one */
 	if (now) {
 		fs_notify_entry(fs, &e->e);
@@ -187,10 +224,8 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
 	free(i->path);
 	i->path = NULL;
 	i->served = !fs->passthrough;
-	if (e->own) {
-		fs_inode_set_obj(fs, i, e->own);
-		i->served = i->served || (e->own->w && e->own->w->served);
-	}
+	if (e->own)
+		inode_show_own(fs, i, e->own);
 	fs_notify_attr_now(fs, i);
 	return true;
 }
@@ -339,17 +374,31 @@ void fs_inode_closed(struct fs *fs, struct fs_inode *i)
 /* The names are gone already (the node is closed); objects live by our refs. */
 void fs_inodes_fini(struct fs *fs)
 {
-	struct pool_list *it, *tmp;
+	uint64_t n;
 
-	pool_list_each(it, tmp, &fs->inodes) {
-		struct fs_inode *i = pool_list_entry(it, struct fs_inode,
-						     link);
+	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
+	     n = pool_slots_next(&fs->inodes, n + 1)) {
+		struct fs_inode *i = pool_slots_get(&fs->inodes, n);
 
 		if (i->obj)
 			node_object_unref(fs->node, i->obj);
-		pool_list_del(&i->link);
 		free(i->path);
 		free(i);
+	}
+	pool_slots_fini(&fs->inodes);
+}
+
+void fs_inodes_settle(struct fs *fs)
+{
+	uint64_t n;
+
+	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
+	     n = pool_slots_next(&fs->inodes, n + 1)) {
+		struct fs_inode *i = pool_slots_get(&fs->inodes, n);
+
+		if (i->backing && !i->obj)
+			backing_drop(fs, i);
+		inode_maybe_free(fs, i);
 	}
 }
 
@@ -445,8 +494,14 @@ static void on_tell(void *arg, uint64_t mark)
 	fs_notify_mark(arg, mark);
 }
 
+static void on_expire(void *arg)
+{
+	fs_notify_expire(arg);
+}
+
 const struct pool_node_ops fs_node_ops = {
 	.tell = on_tell,
+	.expire = on_expire,
 	.changed = on_changed,
 	.published = on_published,
 	.attr_changed = on_attr_changed,

@@ -64,7 +64,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	i = fs_inode_bind(fs, e);
 	if (!i) {
-		fuse_reply_err(req, ENOMEM);
+		fuse_reply_err(req, ENOENT); /* a miss, not remembered */
 		return;
 	}
 	fs_fill_entry(fs, i, &p);
@@ -191,18 +191,20 @@ static void new_attr(fuse_req_t req, mode_t mode, struct node_attr *a)
 	a->mtime_ns = pool_wall_ns();
 }
 
-static void reply_new(fuse_req_t req, struct fs *fs, struct pool_entry *e)
+/* 0, or -ENOMEM, answered too: the caller takes back what it has made. */
+static int reply_new(fuse_req_t req, struct fs *fs, struct pool_entry *e)
 {
 	struct fs_inode *i = fs_inode_bind(fs, e);
 	struct fuse_entry_param p;
 
 	if (!i) {
 		fuse_reply_err(req, ENOMEM);
-		return;
+		return -ENOMEM;
 	}
 	fs_fill_entry(fs, i, &p);
 	if (fuse_reply_entry(req, &p) == -ENOENT)
 		fs_inode_forget(fs, i, 1);
+	return 0;
 }
 
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
@@ -221,8 +223,8 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 					    &a, &d) : -ENOENT;
 	if (err)
 		fuse_reply_err(req, -err);
-	else
-		reply_new(req, fs, &d->d.e);
+	else if (reply_new(req, fs, &d->d.e))
+		(void)pool_node_rmdir(fs->node, d);
 }
 
 /* mknod(2) of a regular file: an empty object. Nothing else is supported. */
@@ -233,7 +235,6 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	struct node_object *o;
 	struct node_attr a;
-	struct pool_entry *e;
 	int err;
 
 	(void)rdev;
@@ -251,8 +252,10 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		fuse_reply_err(req, -err);
 		return;
 	}
-	e = &o->entry->e;
-	reply_new(req, fs, e);
+	if (reply_new(req, fs, &o->entry->e)) {
+		fs_uncreate(fs, o);
+		return;
+	}
 	pool_node_writer_opened(fs->node, o);
 	pool_node_writer_flushed(fs->node, o);
 	pool_node_writer_closed(fs->node, o);
@@ -347,6 +350,11 @@ static void rebind(struct fs *fs, struct pool_entry *from,
 	i = f->fs;
 	f->fs = NULL;
 	t->fs = i;
+	if (!i || i->nlookup == 0) {
+		/* What the kernel has moved shows an older nodeid. */
+		fs->moved_ms = pool_now_ms();
+		fs_notify_entry(fs, to);
+	}
 	if (!i)
 		return;
 	i->entry = t;

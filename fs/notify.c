@@ -17,8 +17,13 @@ struct note {
 			   mark: all before it has been told */
 	uint64_t mark;	/* its number */
 	size_t name_len;
+	bool spare;
 	char name[];
 };
+
+/* Notes for when there is no memory: what the kernel is not told it believes
+ * for FS_TIMEOUT_LONG. */
+#define SPARES 64
 
 struct fs_notifier {
 	struct fs *fs;
@@ -26,12 +31,69 @@ struct fs_notifier {
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t wake;
 	struct note *head, **tail;
+	struct note *spares; /* owns; of POOL_NAME_MAX each */
+	struct note *now; /* owned by the thread: being sent, or NULL */
 	bool stop;
 	bool idle;	   /* nothing queued, nothing being sent */
 	uint64_t told_mark; /* the last that was passed */
 	uv_async_t passed; /* a mark was passed */
-	struct pool_counter sent, queued;
+	struct pool_counter sent, queued, epochs;
 };
+
+/* ---- notes ---- */
+
+static void note_give_locked(struct fs_notifier *nt, struct note *n)
+{
+	if (!n->spare) {
+		free(n);
+		return;
+	}
+	n->next = nt->spares;
+	nt->spares = n;
+}
+
+static int spares_make(struct fs_notifier *nt)
+{
+	struct note *n;
+	int i;
+
+	for (i = 0; i < SPARES; i++) {
+		n = malloc(sizeof(*n) + POOL_NAME_MAX + 1);
+		if (!n)
+			return -ENOMEM;
+		n->spare = true;
+		note_give_locked(nt, n);
+	}
+	return 0;
+}
+
+static struct note *note_take(struct fs_notifier *nt, size_t len)
+{
+	struct note *n = malloc(sizeof(*n) + len + 1);
+
+	if (n) {
+		n->spare = false;
+		return n;
+	}
+	pthread_mutex_lock(&nt->lock);
+	n = nt->spares;
+	if (n)
+		nt->spares = n->next;
+	pthread_mutex_unlock(&nt->lock);
+	return n;
+}
+
+static void notes_free(struct note *n)
+{
+	struct note *next;
+
+	for (; n; n = next) {
+		next = n->next;
+		free(n);
+	}
+}
+
+/* ---- the thread ---- */
 
 static void pass_mark(struct fs_notifier *nt, uint64_t mark)
 {
@@ -52,29 +114,39 @@ static void send_note(struct fs *fs, const struct note *n)
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, n->ino, -1, 0);
 }
 
+/* Off the queue, which stays the truth about what has not been sent. */
+static struct note *take_note(struct fs_notifier *nt)
+{
+	struct note *n = nt->head;
+
+	nt->now = n;
+	nt->idle = !n;
+	if (!n)
+		return NULL;
+	nt->head = n->next;
+	if (!nt->head)
+		nt->tail = &nt->head;
+	return n;
+}
+
 static void *notifier_main(void *arg)
 {
 	struct fs_notifier *nt = arg;
-	struct note *n, *next;
+	struct note *n;
 
 	pthread_mutex_lock(&nt->lock);
 	while (!nt->stop) {
-		n = nt->head;
-		nt->head = NULL;
-		nt->tail = &nt->head;
-		nt->idle = !n;
+		n = take_note(nt);
 		if (!n) {
 			pthread_cond_wait(&nt->wake, &nt->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&nt->lock);
-		for (; n; n = next) {
-			next = n->next;
-			send_note(nt->fs, n);
-			pool_count(&nt->sent);
-			free(n);
-		}
+		send_note(nt->fs, n);
+		pool_count(&nt->sent);
 		pthread_mutex_lock(&nt->lock);
+		nt->now = NULL;
+		note_give_locked(nt, n);
 	}
 	pthread_mutex_unlock(&nt->lock);
 	return NULL;
@@ -84,7 +156,7 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 		       size_t len, uint64_t mark)
 {
 	struct fs_notifier *nt = fs->notifier;
-	struct note *n = malloc(sizeof(*n) + len + 1);
+	struct note *n = note_take(nt, len);
 
 	if (!n) {
 		pool_error("out of memory: a change in the pool may show late");
@@ -121,6 +193,28 @@ void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
 }
 
+void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
+		     size_t name_len)
+{
+	queue_note(fs, nodeid, name, name_len, 0);
+}
+
+void fs_notify_each(struct fs *fs,
+		    void (*cb)(void *arg, uint64_t nodeid, const char *name,
+			       size_t name_len), void *arg)
+{
+	struct fs_notifier *nt = fs->notifier;
+	const struct note *n;
+
+	pthread_mutex_lock(&nt->lock);
+	if (nt->now && nt->now->ino)
+		cb(arg, nt->now->ino, nt->now->name, nt->now->name_len);
+	for (n = nt->head; n; n = n->next)
+		if (n->ino)
+			cb(arg, n->ino, n->name, n->name_len);
+	pthread_mutex_unlock(&nt->lock);
+}
+
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i)
 {
 	pool_count(&fs->notifier->queued);
@@ -141,6 +235,18 @@ void fs_notify_mark(struct fs *fs, uint64_t mark)
 		pool_node_told(fs->node, mark);
 	else
 		queue_note(fs, 0, NULL, 0, mark);
+}
+
+void fs_notify_expire(struct fs *fs)
+{
+	struct fs_notifier *nt = fs->notifier;
+	bool idle;
+
+	pthread_mutex_lock(&nt->lock);
+	idle = nt->idle;
+	pthread_mutex_unlock(&nt->lock);
+	if (!idle && fs_epoch_next(fs->dev_fd) == 0)
+		pool_count(&nt->epochs);
 }
 
 static void on_passed(uv_async_t *a)
@@ -210,7 +316,9 @@ int fs_notifier_open(struct fs *fs)
 	fs->misses[0] = calloc(1, bytes);
 	fs->misses[1] = calloc(1, bytes);
 	fs->miss_turn_ms = pool_now_ms();
-	if (!nt || !fs->misses[0] || !fs->misses[1]) {
+	if (!nt || !fs->misses[0] || !fs->misses[1] || spares_make(nt) < 0) {
+		if (nt)
+			notes_free(nt->spares);
 		free(nt);
 		free(fs->misses[0]);
 		free(fs->misses[1]);
@@ -223,6 +331,10 @@ int fs_notifier_open(struct fs *fs)
 	(void)pool_metrics_counter(fs->opts.metrics, &nt->queued,
 				   "kvpool_fuse_notifications_total", NULL,
 				   "Invalidations queued for the kernel");
+	(void)pool_metrics_counter(fs->opts.metrics, &nt->epochs,
+				   "kvpool_fuse_epochs_total", NULL,
+				   "Times that the kernel was made to ask for "
+				   "all names again");
 	fs->notifier = nt;
 	nt->passed.data = nt;
 	err = uv_async_init(fs->loop, &nt->passed, on_passed);
@@ -231,20 +343,27 @@ int fs_notifier_open(struct fs *fs)
 	return err;
 }
 
-void fs_notifier_close(struct fs *fs)
+void fs_notifier_stop(struct fs *fs)
 {
 	struct fs_notifier *nt = fs->notifier;
-	struct note *n;
 
 	pthread_mutex_lock(&nt->lock);
 	nt->stop = true;
 	pthread_cond_signal(&nt->wake);
 	pthread_mutex_unlock(&nt->lock);
-	pthread_join(nt->thread, NULL);
-	while ((n = nt->head) != NULL) {
-		nt->head = n->next;
-		free(n);
-	}
+}
+
+bool fs_notifier_ended(struct fs *fs)
+{
+	return pthread_tryjoin_np(fs->notifier->thread, NULL) == 0;
+}
+
+void fs_notifier_close(struct fs *fs)
+{
+	struct fs_notifier *nt = fs->notifier;
+
+	notes_free(nt->head);
+	notes_free(nt->spares);
 	pthread_mutex_destroy(&nt->lock);
 	pthread_cond_destroy(&nt->wake);
 	free(fs->misses[0]);

@@ -1,6 +1,7 @@
 #include "fs/passthrough.h"
 
 #include <errno.h>
+#include <unistd.h>
 #include <string.h>
 
 void fs_init_request(struct fs_init *in, const void *buf, size_t len)
@@ -71,4 +72,12 @@ void fs_backing_close(int dev_fd, int id)
 	uint32_t arg = (uint32_t)id;
 
 	(void)ioctl(dev_fd, FS_BACKING_CLOSE, &arg);
+}
+
+int fs_epoch_next(int dev_fd)
+{
+	struct fuse_out_header h = { .len = sizeof(h),
+				     .error = FS_NOTIFY_INC_EPOCH };
+
+	return write(dev_fd, &h, sizeof(h)) < 0 ? -errno : 0;
 }

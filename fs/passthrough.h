@@ -1,6 +1,6 @@
 /*
  * The part of the kernel's FUSE ABI that libfuse 3.14 has no calls for:
- * passthrough (Linux 6.9) and its negotiation. Source: the kernel's
+ * passthrough (Linux 6.9) and its negotiation, epochs (Linux 6.16). Source: the kernel's
  * include/uapi/linux/fuse.h, 7.40. Where libfuse is 3.17 or newer its own API
  * could be used instead.
  *
@@ -32,6 +32,7 @@ struct fs_backing_map {
 };
 #define FS_BACKING_OPEN _IOW(229, 1, struct fs_backing_map)
 #define FS_BACKING_CLOSE _IOW(229, 2, uint32_t)
+#define FS_NOTIFY_INC_EPOCH 8
 
 /* The end of fuse_init_out as of 7.40; libfuse 3.14 sends zeros there. */
 #define FS_INIT_OUT_FLAGS 12
@@ -65,5 +66,8 @@ void fs_init_reply(struct fs_init *in, const struct iovec *iov, int count);
 /* An id for the file behind fd (O_PATH will do), or -errno. */
 int fs_backing_open(int dev_fd, int fd);
 void fs_backing_close(int dev_fd, int id);
+/* Every name that the kernel remembers is looked up again when it is next used.
+ * Takes no lock, unlike an invalidation. 0; -EINVAL before Linux 6.16. */
+int fs_epoch_next(int dev_fd);
 
 #endif

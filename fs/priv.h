@@ -10,6 +10,8 @@
 #include "pool/base/clock.h"
 #include "pool/base/list.h"
 #include "pool/base/log.h"
+#include "pool/base/slots.h"
+#include "pool/kvpool.pb-c.h"
 #include "pool/wire.h"
 
 #define FS_TIMEOUT_LONG 60.0  /* dentries and attributes; notified otherwise */
@@ -25,7 +27,7 @@
 enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
 
 /*
- * What the kernel knows by a nodeid (its address; 1 is the root).
+ * What the kernel knows by a nodeid (1 is the root).
  *
  * An open nodeid shows one content: when its name gets another one, it is
  * unbound (entry == NULL, attributes frozen in `attr`, `size`), the dentry is
@@ -45,7 +47,7 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  */
 struct fs_inode {
 	struct pool_list lru;  /* in fs->backings while opens == 0 */
-	struct pool_list link; /* in fs->inodes */
+	uint64_t id; /* nodeid */
 	uint64_t nlookup;
 	uint64_t ino; /* st_ino */
 	uint8_t kind;
@@ -83,13 +85,20 @@ struct fs {
 	int dev_fd;
 	struct fuse_buf buf; /* the request being handled */
 	struct fs_init init;
+	/* For a successor: the kernel's INIT and our answer, as sent. */
+	uint8_t init_req[256], init_reply[128];
+	size_t init_len, init_reply_len;
+	Kvpool__HandoverFs *taken; /* owns; only while taking over */
+	bool replaying; /* ours is the successor: nothing reaches the kernel */
+	unsigned int under_way; /* requests that are answered later */
 	bool initialised, unmounted, closing;
 	bool passthrough;
 
 	uv_poll_t poll;
 	uv_timer_t retry; /* runs while `waiting` is not empty */
 	struct pool_list waiting; /* opens that wait for a publication */
-	struct pool_list inodes;
+	struct pool_slots inodes; /* struct fs_inode by nodeid - FS_PROC_MAX */
+	struct pool_slots opens;  /* struct fs_open by fh - FS_FH_MIN */
 	struct pool_list backings; /* unused inodes with a backing, LRU */
 	unsigned int nbackings;
 	struct pool_list dirs; /* open directory handles */
@@ -97,6 +106,7 @@ struct fs {
 	/* Names that the kernel was told are missing: two generations. */
 	uint64_t *misses[2];
 	uint64_t miss_turn_ms;
+	uint64_t moved_ms; /* when a dentry with an older nodeid was renamed */
 	struct fs_notifier *notifier;
 	pid_t guard; /* <= 0: none */
 
@@ -150,19 +160,50 @@ int fs_inode_backing(struct fs *fs, struct fs_inode *i);
 void fs_inode_opened(struct fs *fs, struct fs_inode *i);
 void fs_inode_closed(struct fs *fs, struct fs_inode *i);
 void fs_inodes_fini(struct fs *fs);
+/* A new one, with this nodeid; NULL: ENOMEM, or it is taken. */
+struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
+/* The inodes have been taken over: give up the registrations of files that
+ * were not. */
+void fs_inodes_settle(struct fs *fs);
 double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
 double fs_attr_timeout(struct fs *fs, struct fs_inode *i);
 extern const struct pool_node_ops fs_node_ops;
 
+/* handover.c */
+struct fs_init_kept { /* borrowed from the record, until fs_handover_read */
+	const uint8_t *req, *reply;
+	size_t req_len, reply_len;
+	bool passthrough;
+};
+int fs_handover_init(struct fs *fs, struct pool_handover *h,
+		     struct fs_init_kept *ret);
+int fs_handover_read(struct fs *fs, struct pool_handover *h);
+
 /* notify.c */
 int fs_notifier_open(struct fs *fs);
+/* No more than what is queued: then its thread ends, which may take until
+ * requests that hold the locks of directories have been answered. */
+void fs_notifier_stop(struct fs *fs);
+/* Has it? Asked until it has, and once only. */
+bool fs_notifier_ended(struct fs *fs);
 void fs_notifier_close(struct fs *fs);
 void fs_notify_entry(struct fs *fs, struct pool_entry *e);
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
 /* At once: the kernel takes no lock for this. */
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
+/* By its number; name_len 0: the inode itself. */
+void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
+		     size_t name_len);
+/* What is queued or being sent, in order, but marks. The callback is called
+ * under the notifier's lock. */
+void fs_notify_each(struct fs *fs,
+		    void (*cb)(void *arg, uint64_t nodeid, const char *name,
+			       size_t name_len), void *arg);
 /* pool_node_told(mark) when all queued so far has been sent. */
 void fs_notify_mark(struct fs *fs, uint64_t mark);
+/* What is queued holds from now on, though it may be told later: the kernel
+ * asks again for every name. (Before Linux 6.16, no.) */
+void fs_notify_expire(struct fs *fs);
 /* Remember that the kernel was told that a name is missing; is it? */
 void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
 		  const char *name, size_t len);
@@ -196,21 +237,52 @@ struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino);
 
 /*
  * fi->fh of an open file: 0 (a reader) or FS_PASSTHROUGH_WRITER in passthrough
- * mode, else one of these.
+ * mode, else the number of one of these.
  */
 #define FS_PASSTHROUGH_WRITER 1
+#define FS_FH_MIN 2
+enum fs_open_kind { FS_OPEN_FILE, FS_OPEN_DIR, FS_OPEN_TEXT };
+struct fs_open {
+	enum fs_open_kind kind;
+	uint64_t fh;
+};
+/* 0 or -ENOMEM; o->fh is set. */
+int fs_open_add(struct fs *fs, struct fs_open *o, enum fs_open_kind kind);
+void fs_open_remove(struct fs *fs, struct fs_open *o);
+static inline void *fs_open_of(struct fs *fs, uint64_t fh)
+{
+	return fh < FS_FH_MIN ? NULL :
+				pool_slots_get(&fs->opens, fh - FS_FH_MIN);
+}
+
+/* FS_OPEN_FILE: daemon-served. */
 struct fs_handle {
+	struct fs_open o; /* first */
 	bool writer;
 	const char *map; /* whole published object, or NULL */
 	size_t map_len;
-	int fd; /* O_RDONLY, for one that is being written, or -1 */
+	int fd; /* O_RDONLY; kept beside a mapping, for whoever takes over */
 };
-static inline struct fs_handle *fs_handle_of(uint64_t fh)
-{
-	return fh > FS_PASSTHROUGH_WRITER ? (void *)(uintptr_t)fh : NULL;
-}
+
+/* FS_OPEN_DIR */
+struct fs_dir_handle {
+	struct fs_open o;	 /* first */
+	struct pool_list link;	 /* fs->dirs */
+	struct node_dirent *dir; /* NULL: it is gone */
+	struct pool_tree_reader reader;
+	off_t last; /* offset behind which the reader stands; -1: not known */
+};
+
+/* FS_OPEN_TEXT */
+struct fs_text {
+	struct fs_open o; /* first */
+	size_t len;
+	char *data; /* owns */
+};
 
 /* file_ops.c */
+/* Answer reads of h out of a mapping, if there can be one. */
+void fs_handle_map(struct fs_handle *h, size_t len);
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	       mode_t mode, struct fuse_file_info *fi);
@@ -231,6 +303,8 @@ void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
 	      const void *in_buf, size_t in_bufsz, size_t out_bufsz);
 void fs_waiting_run(struct fs *fs);
 void fs_waiting_fini(struct fs *fs);
+/* The kernel will not hear of what was just created: nothing of it stays. */
+void fs_uncreate(struct fs *fs, struct node_object *o);
 /* Truncate or extend i's file (SETATTR), then answer with its attributes. */
 void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size);
 

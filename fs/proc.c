@@ -21,11 +21,6 @@ static const struct {
 };
 #define NFILES (sizeof(files) / sizeof(files[0]))
 
-struct text {
-	size_t len;
-	char *data;
-};
-
 void fs_proc_stat(fuse_ino_t ino, struct stat *st)
 {
 	memset(st, 0, sizeof(*st));
@@ -61,7 +56,7 @@ static char *json_text(json_t *j)
 	return text;
 }
 
-static int make_text(struct fs *fs, fuse_ino_t ino, struct text *t)
+static int make_text(struct fs *fs, fuse_ino_t ino, struct fs_text *t)
 {
 	char *nl;
 
@@ -81,14 +76,23 @@ static int make_text(struct fs *fs, fuse_ino_t ino, struct text *t)
 	return 0;
 }
 
+static void text_free(struct fs *fs, struct fs_text *t)
+{
+	fs_open_remove(fs, &t->o);
+	free(t->data);
+	free(t);
+}
+
 void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
-	struct text *t = calloc(1, sizeof(*t));
+	struct fs_text *t = calloc(1, sizeof(*t));
 	int err = t ? make_text(fs, ino, t) : -ENOMEM;
 
 	if (!err && (fi->flags & O_ACCMODE) != O_RDONLY)
 		err = -EACCES;
+	if (!err)
+		err = fs_open_add(fs, &t->o, FS_OPEN_TEXT);
 	if (err) {
 		if (t)
 			free(t->data);
@@ -96,18 +100,16 @@ void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, -err);
 		return;
 	}
-	fi->fh = (uint64_t)(uintptr_t)t;
+	fi->fh = t->o.fh;
 	fi->direct_io = 1;
-	if (fuse_reply_open(req, fi) == -ENOENT) {
-		free(t->data);
-		free(t);
-	}
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		text_free(fs, t);
 }
 
 void fs_proc_read(fuse_req_t req, size_t size, off_t off,
 		  struct fuse_file_info *fi)
 {
-	struct text *t = (void *)(uintptr_t)fi->fh;
+	struct fs_text *t = fs_open_of(fs_of(req), fi->fh);
 	size_t at = (size_t)off;
 
 	if (off < 0 || at >= t->len)
@@ -119,10 +121,9 @@ void fs_proc_read(fuse_req_t req, size_t size, off_t off,
 
 void fs_proc_release(fuse_req_t req, struct fuse_file_info *fi)
 {
-	struct text *t = (void *)(uintptr_t)fi->fh;
+	struct fs *fs = fs_of(req);
 
-	free(t->data);
-	free(t);
+	text_free(fs, fs_open_of(fs, fi->fh));
 	fuse_reply_err(req, 0);
 }
 

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,20 +19,52 @@
 static ssize_t dev_read(int fd, void *buf, size_t len, void *userdata)
 {
 	struct fs *fs = userdata;
-	ssize_t n = read(fd, buf, len);
+	ssize_t n;
 
-	if (n > 0 && !fs->initialised)
+	if (fs->initialised)
+		return read(fd, buf, len);
+	if (fs->replaying) {
+		n = (ssize_t)(fs->init_len < len ? fs->init_len : len);
+		memcpy(buf, fs->init_req, (size_t)n);
+	} else {
+		n = read(fd, buf, len);
+	}
+	if (n > 0)
 		fs_init_request(&fs->init, buf, (size_t)n);
+	if (n > 0 && !fs->replaying && (size_t)n <= sizeof(fs->init_req)) {
+		memcpy(fs->init_req, buf, (size_t)n);
+		fs->init_len = (size_t)n;
+	}
 	return n;
+}
+
+/* The answer to the INIT, which a successor will have to give, too. */
+static ssize_t keep_reply(struct fs *fs, const struct iovec *iov, int count)
+{
+	size_t len = 0;
+	int i;
+
+	for (i = 0; i < count; i++) {
+		if (len + iov[i].iov_len <= sizeof(fs->init_reply))
+			memcpy(fs->init_reply + len, iov[i].iov_base,
+			       iov[i].iov_len);
+		len += iov[i].iov_len;
+	}
+	fs->init_reply_len = len;
+	return (ssize_t)len;
 }
 
 static ssize_t dev_writev(int fd, struct iovec *iov, int count, void *userdata)
 {
 	struct fs *fs = userdata;
 
-	if (fs->init.unique)
+	ssize_t len = 0;
+
+	if (fs->init.unique) {
 		fs_init_reply(&fs->init, iov, count);
-	return writev(fd, iov, count);
+		len = keep_reply(fs, iov, count);
+	}
+	return fs->replaying ? len : writev(fd, iov, count);
 }
 
 static const struct fuse_custom_io device_io = {
@@ -54,8 +88,9 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 		      (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_PARALLEL_DIROPS |
 		       FUSE_CAP_ASYNC_DIO | FUSE_CAP_READDIRPLUS |
 		       FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_READ);
-	conn->max_background = 512;
-	conn->congestion_threshold = 384;
+	/* As many as there can be: a RELEASE must not wait behind others. */
+	conn->max_background = UINT16_MAX;
+	conn->congestion_threshold = UINT16_MAX;
 	conn->max_readahead = 1u << 20;
 	conn->time_gran = 1;
 }
@@ -180,6 +215,14 @@ static bool handle_one(struct fs *fs)
 	return true;
 }
 
+static bool one_cpu(void)
+{
+	cpu_set_t cpus;
+
+	return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
+	       CPU_COUNT(&cpus) == 1;
+}
+
 static void on_readable(uv_poll_t *p, int status, int events)
 {
 	struct fs *fs = p->data;
@@ -243,28 +286,35 @@ static int prepare_mountpoint(const char *dir)
 	return 0;
 }
 
-static int mount_session(struct fs *fs)
+static int new_session(struct fs *fs)
 {
 	char opts[160];
 	const char *const argv[] = { "kvpool", "-o", opts };
 	struct fuse_args args = FUSE_ARGS_INIT(3, (char **)(uintptr_t)argv);
-	int err;
 
 	snprintf(opts, sizeof(opts),
 		 "allow_other,default_permissions,nosuid,nodev%s%s,"
 		 "fsname=kvpool,subtype=kvpool",
 		 fs->opts.noexec ? ",noexec" : "",
 		 fs->opts.noatime ? ",noatime" : "");
+	fs->se = fuse_session_new(&args, &ops, sizeof(ops), fs);
+	fuse_opt_free_args(&args);
+	return fs->se ? 0 : -ENOMEM;
+}
+
+static int mount_session(struct fs *fs)
+{
+	int err;
+
 	if (access("/dev/fuse", R_OK | W_OK) < 0) {
 		err = -errno;
 		pool_error("/dev/fuse: %s - run as root or install fuse3 (in a "
 			   "container, pass the device in)", strerror(errno));
 		return err;
 	}
-	fs->se = fuse_session_new(&args, &ops, sizeof(ops), fs);
-	fuse_opt_free_args(&args);
-	if (!fs->se)
-		return -ENOMEM;
+	err = new_session(fs);
+	if (err)
+		return err;
 	if (fuse_session_mount(fs->se, fs->mountpoint) != 0) {
 		pool_error("%s: cannot mount - run as root, or install fuse3 "
 			   "and set user_allow_other in /etc/fuse.conf",
@@ -328,33 +378,63 @@ static void probe_backing(struct fs *fs)
 	pool_store_remove(pool_node_store(fs->node), f.id);
 }
 
-int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
+static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 {
 	struct fs *fs = calloc(1, sizeof(*fs));
-	int err;
 
 	if (!fs)
 		return -ENOMEM;
 	fs->opts = *opts;
+	if (one_cpu())
+		fs->opts.busy_poll_us = 0;
 	fs->loop = opts->loop;
 	fs->node = opts->node;
 	fs->tree = pool_node_tree(opts->node);
 	fs->mountpoint = strdup(opts->mountpoint);
 	fs->init.want_passthrough = opts->passthrough;
-	pool_list_init(&fs->inodes);
+	pool_slots_init(&fs->inodes);
+	pool_slots_init(&fs->opens);
 	pool_list_init(&fs->backings);
 	pool_list_init(&fs->dirs);
 	pool_list_init(&fs->waiting);
 	pool_list_init(&fs->root.lru);
-	pool_list_init(&fs->root.link);
 	fs->root.kind = FS_DIR;
+	fs->root.id = FUSE_ROOT_ID;
 	fs->root.ino = 1;
 	fs->root.nlookup = 1;
 	fs->root.dir = pool_node_root(fs->node);
 	fs->root.dir->fs = &fs->root;
-	err = fs->mountpoint ? prepare_mountpoint(fs->mountpoint) : -ENOMEM;
+	*ret_fs = fs;
+	return fs->mountpoint ? register_metrics(fs) : -ENOMEM;
+}
+
+static int watch(struct fs *fs)
+{
+	int err = uv_poll_init(fs->loop, &fs->poll, fs->dev_fd);
+
+	if (err)
+		return err;
+	uv_timer_init(fs->loop, &fs->retry);
+	fs->poll.data = fs->retry.data = fs;
+	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
+	return 0;
+}
+
+static void start_guard(struct fs *fs)
+{
+	fs->guard = fs_guard_start(fs->mountpoint);
+	if (fs->guard < 0)
+		pool_warn("%s: nobody will end this mount if the daemon is "
+			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
+}
+
+int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
+{
+	struct fs *fs;
+	int err = fs_new(opts, &fs);
+
 	if (!err)
-		err = register_metrics(fs);
+		err = prepare_mountpoint(fs->mountpoint);
 	if (!err)
 		err = mount_session(fs);
 	if (err)
@@ -364,20 +444,116 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 		probe_backing(fs);
 		err = fs_notifier_open(fs);
 	}
+	if (!err)
+		err = watch(fs);
 	if (err) {
 		fuse_session_unmount(fs->se);
 		return err;
 	}
-	uv_poll_init(fs->loop, &fs->poll, fs->dev_fd);
-	uv_timer_init(fs->loop, &fs->retry);
-	fs->poll.data = fs->retry.data = fs;
-	uv_poll_start(&fs->poll, UV_READABLE, on_readable);
-	fs->guard = fs_guard_start(fs->mountpoint);
-	if (fs->guard < 0)
-		pool_warn("%s: nobody will end this mount if the daemon is "
-			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
-	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
+	start_guard(fs);
+	fs_resume(fs);
 	pool_info("mounted %s (%s)", fs->mountpoint, fs_data_mode(fs));
+	*ret_fs = fs;
+	return 0;
+}
+
+/* ---- handing over, taking over (the rest: handover.c) ---- */
+
+void fs_pause(struct fs *fs)
+{
+	uv_poll_stop(&fs->poll);
+}
+
+void fs_resume(struct fs *fs)
+{
+	if (!fs->unmounted)
+		uv_poll_start(&fs->poll, UV_READABLE, on_readable);
+}
+
+const char *fs_busy(struct fs *fs)
+{
+	return fs->under_way ? "requests wait for an answer" :
+	       fs->unmounted ? "the mount is gone" : NULL;
+}
+
+void fs_leave(struct fs *fs)
+{
+	fs_guard_stop(fs->guard);
+}
+
+void fs_guarded(struct fs *fs)
+{
+	start_guard(fs);
+}
+
+void fs_begin(struct fs *fs)
+{
+	fs_inodes_settle(fs);
+	fs_resume(fs);
+	pool_info("took over %s (%s)", fs->mountpoint, fs_data_mode(fs));
+}
+
+static bool same_reply(struct fs *fs, const struct fs_init_kept *was)
+{
+	return fs->init_reply_len == was->reply_len &&
+	       memcmp(fs->init_reply, was->reply, was->reply_len) == 0;
+}
+
+/* The session is fed what the kernel asked of the first one; what it would
+ * answer must be what the kernel was told then. */
+static int replay_init(struct fs *fs, const struct fs_init_kept *was)
+{
+	int err;
+
+	if (was->req_len > sizeof(fs->init_req) ||
+	    was->reply_len > sizeof(fs->init_reply))
+		return -EBADMSG;
+	memcpy(fs->init_req, was->req, was->req_len);
+	fs->init_len = was->req_len;
+	err = new_session(fs);
+	if (!err)
+		err = fuse_session_custom_io(fs->se, &device_io, fs->dev_fd);
+	if (err)
+		return err;
+	fs->replaying = true;
+	err = answer_init(fs);
+	fs->replaying = false;
+	if (err)
+		return err;
+	if (!same_reply(fs, was)) {
+		pool_error("%s: this program asks other things of the kernel than what the mount was made with%s: take over with the same options, or restart",
+			   fs->mountpoint,
+			   fs->init.passthrough ? "" : " (passthrough is off)");
+		return -EINVAL;
+	}
+	fs->passthrough = was->passthrough;
+	return 0;
+}
+
+int fs_take(const struct fs_opts *opts, struct pool_handover *h,
+	    struct fs **ret_fs)
+{
+	struct fs_init_kept was;
+	struct fs *fs;
+	int err = fs_new(opts, &fs);
+
+	if (err)
+		return err;
+	fs->dev_fd = pool_handover_take_fd(h, POOL_HANDOVER_FD_FUSE);
+	err = fs->dev_fd < 0 ? fs->dev_fd : fs_handover_init(fs, h, &was);
+	if (!err)
+		err = replay_init(fs, &was);
+	if (!err)
+		err = fs_notifier_open(fs);
+	if (!err)
+		err = fs_handover_read(fs, h);
+	if (!err)
+		err = watch(fs);
+	if (err) {
+		pool_error("%s cannot be taken over: %s", opts->mountpoint,
+			   strerror(-err));
+		return err;
+	}
 	*ret_fs = fs;
 	return 0;
 }
@@ -390,6 +566,7 @@ const char *fs_data_mode(const struct fs *fs)
 /* ---- unmounting ---- */
 
 #define DRAIN_MAX 100000 /* requests */
+#define NOTIFIER_POLL_MS 5
 
 static void on_handle_closed(uv_handle_t *h)
 {
@@ -397,6 +574,21 @@ static void on_handle_closed(uv_handle_t *h)
 
 	if (--fs->handles == 0)
 		fs->closed(fs->closed_arg);
+}
+
+/* It may be waiting for the lock of a directory that a request holds which has
+ * come since: that is answered. */
+static void end_notifier(struct fs *fs)
+{
+	struct pollfd p = { .fd = fs->dev_fd, .events = POLLIN };
+
+	fs_notifier_stop(fs);
+	while (!fs_notifier_ended(fs)) {
+		(void)poll(&p, fs->unmounted ? 0 : 1, NOTIFIER_POLL_MS);
+		if (!fs->unmounted)
+			(void)handle_one(fs);
+	}
+	fs_notifier_close(fs);
 }
 
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
@@ -410,14 +602,15 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	for (i = 0; i < DRAIN_MAX && !fs->unmounted; i++)
 		if (!handle_one(fs))
 			break;
-	fs_waiting_fini(fs);
 	/* One that waits holds its directory's lock in the kernel, and the
 	 * notifier may be waiting for that. */
 	pool_node_barriers_end(fs->node);
-	fs_dirs_gone(fs, NULL);
 	if (!fs->unmounted)
 		(void)umount2(fs->mountpoint, MNT_DETACH);
-	fs_notifier_close(fs);
+	end_notifier(fs);
+	/* No request is answered from here on. */
+	fs_waiting_fini(fs);
+	fs_dirs_gone(fs, NULL);
 	fs_guard_stop(fs->guard);
 	uv_poll_stop(&fs->poll);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
@@ -431,6 +624,7 @@ void fs_free(struct fs *fs)
 	if (!fs)
 		return;
 	fs_inodes_fini(fs);
+	pool_slots_fini(&fs->opens);
 	fuse_session_unmount(fs->se);
 	fuse_session_destroy(fs->se);
 	free(fs->buf.mem);

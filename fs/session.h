@@ -12,6 +12,7 @@
  *   dir_ops    OPENDIR READDIR READDIRPLUS FSYNCDIR
  *   xattr_ops  the user.* attributes, rules and computed ones
  *   proc       /.kvpool: status files in the manner of /proc
+ *   handover   all of that for another process, and from one
  *
  * Data modes, chosen at INIT: passthrough (the kernel reads and writes the
  * object's file itself; no READ or WRITE reaches us) where the kernel and our
@@ -31,6 +32,7 @@
 #include <uv.h>
 
 #include "pool/base/metric.h"
+#include "pool/handover.h"
 #include "pool/node.h"
 
 struct fs;
@@ -41,7 +43,9 @@ struct fs_opts {
 	const char *mountpoint;	 /* made if missing; a stale mount is removed */
 	bool passthrough;	 /* if possible */
 	bool noexec, noatime;	 /* flags of the mount */
-	unsigned int busy_poll_us; /* look for requests so long before sleeping */
+	/* Look for the next request so long before sleeping; not at all where
+	 * there is but one CPU, which whoever would ask needs. */
+	unsigned int busy_poll_us;
 	struct pool_metrics *metrics;
 	/* Text of /.kvpool/status and nodes. */
 	json_t *(*status)(void *arg);
@@ -65,6 +69,37 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg);
 /* The node is closed: free the rest. NULL is allowed. */
 void fs_free(struct fs *fs);
+/*
+ * ---- handing over ----
+ *
+ * fs_pause; when fs_busy and pool_node_busy say NULL: fs_hand_over; then either
+ * fs_resume (the other failed: nothing has happened) or fs_leave and the end of
+ * the process, without fs_close.
+ */
+
+/* No request is read any more; those that were are answered as ever. */
+void fs_pause(struct fs *fs);
+void fs_resume(struct fs *fs);
+/* What has not ended, for people, or NULL. It ends by itself. */
+const char *fs_busy(struct fs *fs);
+/* What the kernel knows, and the device. Errors are h's. */
+void fs_hand_over(struct fs *fs, struct pool_handover *h);
+/* The mount is another process's. */
+void fs_leave(struct fs *fs);
+
+/*
+ * ---- taking over ----
+ *
+ * fs_take (the node has been taken over, the other still holds the mount);
+ * fs_guarded (it is watched over for us from now on), the other leaves;
+ * pool_node_begin; fs_begin.
+ */
+
+/* 0 or -errno, logged. opts as of the mount. */
+int fs_take(const struct fs_opts *opts, struct pool_handover *h,
+	    struct fs **ret_fs);
+void fs_guarded(struct fs *fs);
+void fs_begin(struct fs *fs);
 /* "passthrough" or "daemon-served". */
 const char *fs_data_mode(const struct fs *fs);
 

@@ -11,14 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A nodeid whose file has got another one goes on speaking for it. */
 static struct pool_entry *entry_of(struct fs *fs, fuse_ino_t ino)
 {
+	struct node_entry *f;
 	struct fs_inode *i;
 
 	if (fs_is_proc(ino))
 		return NULL;
 	i = fs_inode_find(fs, ino);
-	return i->entry ? &i->entry->e : i->dir ? &i->dir->d.e : NULL;
+	f = i->entry ? i->entry : fs_inode_successor(fs, i);
+	return f ? &f->e : i->dir ? &i->dir->d.e : NULL;
 }
 
 static void reply_value(fuse_req_t req, const void *value, size_t len,
@@ -120,12 +123,11 @@ static int change(struct fs *fs, struct pool_entry *e, const char *name,
 		  const void *value, size_t len, int flags)
 {
 	struct node_attr unused = { 0 };
-	const struct pool_xattrs *old = pool_node_xattrs(e);
-	struct pool_xattrs *x = pool_xattrs_dup(old);
-	int err;
+	struct pool_xattrs *x;
+	int err = pool_xattrs_dup(pool_node_xattrs(e), &x);
 
-	if (old && !x)
-		return -ENOMEM;
+	if (err)
+		return err;
 	err = pool_xattrs_set(&x, name, value, len, flags);
 	if (err) {
 		pool_xattrs_free(x);

@@ -214,6 +214,11 @@ int etcd_state_replay(struct etcd_state *s,
 		if (err == -EPROTO)
 			pool_error("etcd: %.*s: damaged; it is left as it is (restore etcd's data, or delete that key)",
 				   (int)i->key_len, i->bytes);
+		if (err == -EPROTONOSUPPORT) {
+			pool_error("etcd: %.*s: of a type that this version of the program does not know: a newer one wrote it; it is left as it is (use that one for all masters)",
+				   (int)i->key_len, i->bytes);
+			err = -EPROTO;
+		}
 		if (err)
 			break;
 	}

@@ -43,8 +43,8 @@ static void grant(struct master_session *s, struct master_file *f,
 
 	master_file_remove_holder(f, (unsigned int)pos);
 	master_count(m, MC_EVICT_GRANTED);
-	master_session_drop(s, (const char *)meta->path.data, meta->path.len,
-			    meta->gen, KVPOOL__DROP__REASON__EVICTED);
+	master_session_grant(s, (const char *)meta->path.data, meta->path.len,
+			     meta->gen, f->size);
 	master_map_touch_file(&m->map, f);
 	master_review(m, f);
 }
@@ -79,7 +79,21 @@ static void evict_held(struct master_session *s, struct master_file *f,
 	}
 }
 
-static void evict_item(struct master_session *s, const Kvpool__Meta *meta)
+/*
+ * Is what it lacks on its way already? It does not wait for the answers, or for
+ * the moves, before it asks again; a copy too many that moves fills up the place
+ * of one that then has nowhere to go.
+ */
+static bool enough_leaves(const struct master_session *s,
+			  const Kvpool__Evict *msg)
+{
+	uint64_t untold = s->granted > msg->seen ? s->granted - msg->seen : 0;
+
+	return msg->need && s->member->leaving_bytes + untold >= msg->need;
+}
+
+static void evict_item(struct master_session *s, const Kvpool__Evict *msg,
+		       const Kvpool__Meta *meta)
 {
 	const char *path = (const char *)meta->path.data;
 	struct master *m = s->m;
@@ -91,8 +105,12 @@ static void evict_item(struct master_session *s, const Kvpool__Meta *meta)
 	}
 	f = master_map_file(&m->map, path, meta->path.len);
 	if (f && f->gen == meta->gen &&
-	    master_file_find_holder(f, s->member->index) >= 0)
-		return evict_held(s, f, meta);
+	    master_file_find_holder(f, s->member->index) >= 0) {
+		if (!enough_leaves(s, msg))
+			return evict_held(s, f, meta);
+		master_count(m, MC_EVICT_REFUSED);
+		return;
+	}
 	/* Nobody counts on this copy. */
 	master_session_drop(s, path, meta->path.len, meta->gen,
 			    f && f->gen > meta->gen ?
@@ -109,6 +127,6 @@ void master_on_evict(struct master_session *s, const Kvpool__Evict *msg)
 		return master_session_fail(s, -EPROTO, "too much in one EVICT");
 	}
 	for (i = 0; i < msg->n_entries && !s->ended; i++)
-		evict_item(s, msg->entries[i]);
+		evict_item(s, msg, msg->entries[i]);
 	master_kick(s->m);
 }

@@ -26,6 +26,10 @@
  *
  * A session that is to end (a bad message, too slow, replaced) is detached from
  * its member at once; its memory goes with the connection's on_close.
+ *
+ * No turn of the loop is long, however much there is to do: what is heard and
+ * what is told is shared out among the sessions (pool/share.h), walks go in
+ * slices, repair looks at so many needs, and even the end is in slices.
  */
 #ifndef MASTER_IMPL_H
 #define MASTER_IMPL_H
@@ -47,6 +51,9 @@
 #define MASTER_TOMB_AGE_NS (24ull * 3600 * 1000000000ull)
 #define MASTER_SLICE 2000	    /* entries walked in one turn */
 #define MASTER_COALESCE_MS 1	    /* changes are told together */
+/* Of all sessions in one turn: bytes of messages handled, and entries told. */
+#define MASTER_TURN_BYTES (256u << 10)
+#define MASTER_TURN_TOLD 16384u
 #define MASTER_GRACE 3		    /* heartbeats */
 
 struct master_session {
@@ -58,15 +65,17 @@ struct master_session {
 	bool trusted; /* names the map does not know are accepted from it */
 	bool subscribed;
 	struct master_sub sub;
+	struct pool_share_user telling; /* of master.told */
 	uint64_t nodes_told; /* members.changes it has been told of */
 	struct pool_list waits;
 	unsigned int nwaits;
 	struct pool_list held; /* answers that wait for the state, in order */
 	unsigned int nheld;
-	uint64_t opened_ms;
+	uint64_t opened_ms, sent_ms;
 	/* DROPs to go out together */
 	Kvpool__Drop__Item **drops; /* owns, and each with its path */
 	size_t ndrops, drops_cap, drops_bytes;
+	uint64_t granted; /* bytes that it was told to drop for room, ever */
 };
 
 struct master_sync {
@@ -101,6 +110,7 @@ enum master_counter {
 	MC_EXTRAS_REFUSED,
 	MC_EXTRAS_COLD,
 	MC_COPIES_FAILED,
+	MC_COPIES_DAMAGED,
 	MC_COPIES_GIVEN_UP,
 	MC_WAITS,
 	MC_WAITS_REFUSED,
@@ -171,6 +181,7 @@ struct master {
 	unsigned int nhandles; /* open uv handles, works, sessions */
 	struct pool_listener *listener;
 	uint16_t port;
+	struct pool_share heard, told; /* by, to the sessions */
 	uv_timer_t tick, pump;
 	uv_idle_t slices;
 	bool pump_armed;
@@ -245,10 +256,15 @@ void master_session_fail(struct master_session *s, int status,
 /* Ends the session if it cannot be queued. */
 void master_session_send(struct master_session *s, enum pool_msg type,
 			 uint64_t req, const ProtobufCMessage *msg);
+/* A HEARTBEAT: the answer to one, or so that it hears something. */
+void master_session_beat(struct master_session *s);
 /* Queue a DROP. s may be NULL: nobody is there to be told. */
 void master_session_drop(struct master_session *s, const char *path, size_t len,
 			 uint64_t gen, Kvpool__Drop__Reason reason);
 void master_session_flush_drops(struct master_session *s);
+/* EVICTED, of `size` bytes: it has more room when it hears of it. */
+void master_session_grant(struct master_session *s, const char *path,
+			  size_t len, uint64_t gen, uint64_t size);
 /* DROPs to everybody who holds f, but `except` (may be NULL). */
 void master_drop_holders(struct master *m, const struct master_file *f,
 			 const struct master_member *except,
@@ -290,6 +306,8 @@ void master_on_heat(struct master_session *s, const Kvpool__Heartbeat *msg);
 
 /* Send to everybody what is due, DROPs too. */
 void master_pump(struct master *m);
+/* The same to one who had to wait for its turn. */
+void master_tell_go(struct pool_share_user *u);
 /* Answer the SYNCs that are over. */
 void master_answer_syncs(struct master *m);
 /* The session has ended: no subscriber and no waits any more. */
@@ -322,7 +340,8 @@ struct master_want {
 
 void master_repair_init(struct master_repair *r, uint64_t rate,
 			unsigned int copies_max);
-void master_repair_fini(struct master *m);
+/* Forget at most `max` of the copies wanted; true: there are more. */
+bool master_repair_fini_some(struct master *m, unsigned int max);
 /* A copy of f is wanted by its rules. If one is on its way already, only its
  * urgency changes. */
 void master_repair_want(struct master *m, struct master_file *f,
@@ -341,6 +360,8 @@ void master_repair_move(struct master *m, struct master_file *f, uint16_t from,
 			struct master_member *to);
 /* Order an extra copy of f. false: not now, or nobody has room. */
 bool master_repair_extra(struct master *m, struct master_file *f);
+/* mb is away: what it was to copy is ordered again. */
+void master_repair_cut_off(struct master *m, const struct master_member *mb);
 /* Order what is due, within the bounds. */
 void master_repair_run(struct master *m, uint64_t now_ms);
 /* Until repair is done at its present speed; -1: unknown. */

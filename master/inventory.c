@@ -1,6 +1,8 @@
 /*
  * INVENTORY: what a node holds, told after each join. The map takes what it
  * does not know, or knows older; what is dead or superseded is to be dropped.
+ * Without memory the session ends: the node joins again and tells it again. An
+ * entry that makes no sense is left out; the node keeps what it is about.
  */
 #include <errno.h>
 #include <string.h>
@@ -71,23 +73,30 @@ static int take(struct item *it, struct master_file *f)
 	f->gen = it->meta->gen;
 	master_file_set_size(&it->m->map, f, it->meta->size);
 	memcpy(f->sum, it->meta->sum.data, MASTER_SUM_SIZE);
-	add_sender(it, f);
+	(void)add_sender(it, f); /* the first one needs no memory */
 	return 0;
 }
 
-/* One of the two was away when the attributes changed. */
-static void same_object(struct item *it, struct master_file *f)
+/* One of the two was away when the attributes changed. 0 or -ENOMEM. */
+static int same_object(struct item *it, struct master_file *f)
 {
-	if (add_sender(it, f) == 1)
+	int rc = add_sender(it, f);
+
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc == 1)
 		master_map_touch_file(&it->m->map, f);
 	if (it->meta->attr_gen == f->attr_gen)
-		return;
-	if (it->meta->attr_gen < f->attr_gen)
-		return master_repair_tell_attrs(it->m, f, NULL);
+		return 0;
+	if (it->meta->attr_gen < f->attr_gen) {
+		master_repair_tell_attrs(it->m, f, NULL);
+		return 0;
+	}
 	if (take_attrs(it, f))
-		return;
+		return -ENOMEM;
 	master_map_touch_file(&it->m->map, f);
 	master_repair_tell_attrs(it->m, f, it->s->member);
+	return 0;
 }
 
 static bool same_content(const struct item *it, const struct master_file *f)
@@ -96,53 +105,67 @@ static bool same_content(const struct item *it, const struct master_file *f)
 	       !memcmp(f->sum, it->meta->sum.data, MASTER_SUM_SIZE);
 }
 
-static void item_known(struct item *it, struct master_file *f)
+static int item_known(struct item *it, struct master_file *f)
 {
+	int err = 0;
+
 	if (it->meta->gen < f->gen) {
 		f->had_older = 1;
-		return drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
+		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
+		return 0;
 	}
 	if (it->meta->gen > f->gen) {
-		if (take(it, f))
-			return drop(it, KVPOOL__DROP__REASON__EVICTED);
-		master_map_touch_file(&it->m->map, f);
+		err = take(it, f);
+		if (!err)
+			master_map_touch_file(&it->m->map, f);
 	} else if (!same_content(it, f)) {
 		/* One generation is one content; only a damaged store, or two
 		 * masters on one pool, bring this about. */
 		master_count(it->m, MC_INVENTORY_CONFLICT);
 		pool_warn_limited("node %s: %.*s: same generation, other content; dropped there",
 				  it->s->member->name, (int)it->len, it->path);
-		return drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
+		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
+		return 0;
 	} else {
-		same_object(it, f);
+		err = same_object(it, f);
 	}
-	master_review(it->m, f);
+	if (!err)
+		master_review(it->m, f);
+	return err;
 }
 
-static void item_unknown(struct item *it)
+static int item_unknown(struct item *it)
 {
 	struct master_map *map = &it->m->map;
 	struct master_attrs attrs;
 	struct master_file *f;
 	bool made;
+	int err;
 
-	if (master_map_tomb_gen(map, it->path, it->len) >= it->meta->gen)
-		return drop(it, KVPOOL__DROP__REASON__DELETED);
-	if (!it->s->trusted)
-		return drop(it, KVPOOL__DROP__REASON__DELETED);
+	if (!it->s->trusted ||
+	    master_map_tomb_gen(map, it->path, it->len) >= it->meta->gen) {
+		drop(it, KVPOOL__DROP__REASON__DELETED);
+		return 0;
+	}
 	master_meta_attrs(it->meta, &attrs);
-	/* Not below a file, nor where a directory is now. */
-	if (master_map_make_file(map, it->path, it->len, &attrs, &f, &made))
-		return drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
-	if (take(it, f)) {
+	err = master_map_make_file(map, it->path, it->len, &attrs, &f, &made);
+	if (err == -ENOMEM)
+		return err;
+	if (err) { /* below a file, or where a directory is now */
+		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
+		return 0;
+	}
+	err = take(it, f);
+	if (err) {
 		master_map_remove_file(map, f, 0, it->wall_ns);
-		return drop(it, KVPOOL__DROP__REASON__EVICTED);
+		return err;
 	}
 	master_map_touch_file(map, f);
 	master_review(it->m, f);
+	return 0;
 }
 
-/* 0, or -ESTALE: the node has seen a newer master than this one. */
+/* 0; -ESTALE: the node has seen a newer master than this one; -ENOMEM. */
 static int one(struct item *it)
 {
 	uint64_t now = it->m->epoch << POOL_GEN_SEQ_BITS | it->m->gen_seq;
@@ -151,6 +174,8 @@ static int one(struct item *it)
 	master_count(it->m, MC_INVENTORY);
 	if (master_meta_check(it->meta, true) || !it->meta->gen) {
 		master_count(it->m, MC_BAD_ITEMS);
+		pool_warn_limited("node %s: an entry of its inventory makes no sense: left out",
+				  it->s->member->name);
 		return 0;
 	}
 	if (pool_gen_epoch(it->meta->gen) > it->m->epoch ||
@@ -162,11 +187,7 @@ static int one(struct item *it)
 	if (it->meta->attr_gen > now)
 		it->m->gen_seq += it->meta->attr_gen - now;
 	f = master_map_file(&it->m->map, it->path, it->len);
-	if (f)
-		item_known(it, f);
-	else
-		item_unknown(it);
-	return 0;
+	return f ? item_known(it, f) : item_unknown(it);
 }
 
 static void whole(struct master_session *s)
@@ -186,6 +207,7 @@ void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 {
 	struct item it = { .s = s, .m = s->m, .wall_ns = pool_wall_ns() };
 	size_t i;
+	int err;
 
 	if (s->member->inventoried || msg->n_entries > POOL_BATCH_MAX) {
 		master_count(s->m, MC_BAD_MESSAGES);
@@ -198,9 +220,11 @@ void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 		it.meta = msg->entries[i];
 		it.path = (const char *)it.meta->path.data;
 		it.len = it.meta->path.len;
-		if (one(&it))
+		err = one(&it);
+		if (err)
 			return master_session_fail(
-				s, -ESTALE,
+				s, err, err == -ENOMEM ?
+				"not enough memory for the inventory" :
 				"the node holds objects of a newer epoch of the master");
 		if (s->ended)
 			return;

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,18 +54,31 @@ static void free_entry_parts(struct pool_entry *e, void *arg)
 static void drop_grave(struct master_map *m, struct master_grave *g,
 		       bool forget);
 
+/* Returns what is left of max. */
+static unsigned int drop_graves(struct master_map *m, struct pool_list *list,
+				unsigned int max)
+{
+	for (; max && !pool_list_empty(list); max--)
+		drop_grave(m,
+			   pool_list_first(list, struct master_grave, age),
+			   false);
+	return max;
+}
+
+bool master_map_fini_some(struct master_map *m, unsigned int max)
+{
+	max = drop_graves(m, &m->tombs, max);
+	max = drop_graves(m, &m->ghosts, max);
+	if (!max)
+		return true;
+	pool_hash_fini(&m->graves);
+	return pool_tree_fini_some(&m->tree, max, free_entry_parts, NULL);
+}
+
 void master_map_fini(struct master_map *m)
 {
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &m->tombs)
-		drop_grave(m, pool_list_entry(it, struct master_grave, age),
-			   false);
-	pool_list_each(it, tmp, &m->ghosts)
-		drop_grave(m, pool_list_entry(it, struct master_grave, age),
-			   false);
-	pool_hash_fini(&m->graves);
-	pool_tree_fini(&m->tree, free_entry_parts, NULL);
+	while (master_map_fini_some(m, UINT_MAX))
+		;
 }
 
 /* ---- graves ---- */

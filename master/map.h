@@ -145,6 +145,9 @@ struct master_attrs {
 int master_map_init(struct master_map *m, uint64_t tombs_max,
 		    uint64_t ghosts_max);
 void master_map_fini(struct master_map *m);
+/* The same in pieces of about `max` names: true as long as there are more. From
+ * the first piece on nothing else may be done with it. */
+bool master_map_fini_some(struct master_map *m, unsigned int max);
 
 static inline struct master_file *master_item_file(struct master_item *i)
 {

@@ -9,6 +9,7 @@
 #include "pool/base/clock.h"
 
 #define SENT_TOLD_MS 10000 /* mounts are told of bytes sent so often */
+#define FIGURES_PER_MS 1000 /* nodes times mounts: to be told of */
 
 void master_members_init(struct master_members *ms)
 {
@@ -27,6 +28,7 @@ void master_members_fini(struct master_members *ms)
 void master_member_changed(struct master_members *ms, struct master_member *mb)
 {
 	mb->changed = ++ms->changes;
+	mb->untold = false;
 }
 
 struct master_member *master_members_find(const struct master_members *ms,
@@ -165,8 +167,26 @@ void master_member_figures(struct master_members *ms, struct master_member *mb,
 		    !tell_sent(mb, info->sent_bytes);
 
 	set_figures(mb, info);
-	if (!same)
+	if (same)
+		return;
+	if (ms->round_ms)
+		mb->untold = true;
+	else
 		master_member_changed(ms, mb);
+}
+
+void master_members_round(struct master_members *ms, unsigned int mounts,
+			  uint64_t now_ms)
+{
+	unsigned int i;
+
+	if (now_ms < ms->round_due_ms)
+		return;
+	ms->round_ms = (uint64_t)ms->n * mounts / FIGURES_PER_MS;
+	ms->round_due_ms = now_ms + ms->round_ms;
+	for (i = 0; i < ms->n; i++)
+		if (ms->by_index[i]->untold)
+			master_member_changed(ms, ms->by_index[i]);
 }
 
 void master_member_drain(struct master_members *ms, struct master_member *mb,
@@ -307,6 +327,16 @@ bool master_members_recovering(const struct master_members *ms)
 
 	for (i = 0; i < ms->n; i++)
 		if (ms->by_index[i]->expected)
+			return true;
+	return false;
+}
+
+bool master_members_telling(const struct master_members *ms)
+{
+	unsigned int i;
+
+	for (i = 0; i < ms->n; i++)
+		if (ms->by_index[i]->expected && ms->by_index[i]->session)
 			return true;
 	return false;
 }

@@ -75,6 +75,7 @@ struct master_member {
 	uint64_t leaving_bytes;
 	uint64_t sent_bytes;   /* to peers, since its start */
 	uint64_t sent_told_ms; /* when the mounts were told of that last */
+	bool untold;	       /* figures have changed: with the next round */
 	struct master_drain drain;
 };
 
@@ -82,6 +83,9 @@ struct master_members {
 	struct master_member *by_index[MASTER_NODES_MAX]; /* owns */
 	unsigned int n;	  /* all below are in use or NULL */
 	uint64_t changes; /* grows with each change of a member */
+	/* Figures change with each heartbeat of each node. In a large pool the
+	 * mounts are told of them together, in rounds; 0: at once. */
+	uint64_t round_ms, round_due_ms;
 	unsigned int ndraining;
 };
 
@@ -118,6 +122,10 @@ void master_member_describe(struct master_members *ms,
 void master_member_figures(struct master_members *ms,
 			   struct master_member *mb,
 			   const Kvpool__NodeInfo *info);
+/* Often: sets the time between rounds, for so many mounts, and holds one if it
+ * is due. */
+void master_members_round(struct master_members *ms, unsigned int mounts,
+			  uint64_t now_ms);
 /* A new session; begins a new phase. -EAGAIN if it has joined too often for
  * the patrol to keep up (its phases would be mistaken). */
 int master_member_join(struct master_members *ms, struct master_member *mb,
@@ -162,5 +170,7 @@ void master_members_totals(const struct master_members *ms,
 			   struct master_totals *ret);
 /* Is anybody of the last epoch still to come, or to end its inventory? */
 bool master_members_recovering(const struct master_members *ms);
+/* Has anybody of them come, and is in the midst of it? */
+bool master_members_telling(const struct master_members *ms);
 
 #endif

@@ -274,6 +274,10 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 		return MASTER_GRANT;
 	if (!ready)
 		return MASTER_REFUSE;
+	/* A client's copy waits for a store to have one, and then it may go. */
+	if (!from->is_store)
+		return master_place_left(ms, f) > 0 ? MASTER_GRANT :
+						      MASTER_REFUSE;
 	kept = rules->class == POOL_CLASS_NOEVICT ||
 	       rules->pin == POOL_PIN_HARD;
 	err = find_target(ms, f, MASTER_NOBODY, COPY, ret_target);

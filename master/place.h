@@ -76,7 +76,8 @@ enum master_verdict {
 };
 /*
  * `from`, which holds f, would like to drop it. rules are f's effective ones;
- * ready: nothing but surplus copies goes before.
+ * ready: nothing but surplus copies goes before. What a client has put is not
+ * given up before a store has it.
  */
 enum master_verdict master_place_evict(const struct master_members *ms,
 				       const struct master_file *f,

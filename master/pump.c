@@ -11,6 +11,7 @@
 
 /* Deletions older than a whole picture are passed over by this many a batch. */
 #define SCAN_MAX 8192u
+#define BATCH_COST 16u /* of a turn's MASTER_TURN_TOLD, besides its entries */
 
 /* ---- FEED ---- */
 
@@ -85,8 +86,30 @@ static void send_batch(struct master_session *s)
 	msg.upto_seq = upto;
 	master_count(s->m, MC_FEED_BATCHES);
 	pool_count_add(&s->m->stats.c[MC_FEED_ENTRIES], b->n);
+	pool_share_spend(&s->m->told, BATCH_COST + b->n + msg.n_nodes);
 	master_session_send(s, POOL_MSG_FEED, 0, &msg.base);
 	master_batch_reset(b);
+}
+
+/* All that its window and the turn allow. */
+static void tell(struct master_session *s)
+{
+	while (due(s)) {
+		if (!pool_share_take(&s->m->told, &s->telling)) {
+			master_kick(s->m); /* so that there is a next turn */
+			return;
+		}
+		send_batch(s);
+	}
+}
+
+void master_tell_go(struct pool_share_user *u)
+{
+	struct master_session *s =
+		pool_container_of(u, struct master_session, telling);
+
+	if (master_acting(s->m))
+		tell(s);
 }
 
 void master_pump(struct master *m)
@@ -98,8 +121,7 @@ void master_pump(struct master *m)
 			pool_list_entry(it, struct master_session, link);
 
 		master_session_flush_drops(s);
-		while (due(s))
-			send_batch(s);
+		tell(s);
 	}
 	master_answer_syncs(m);
 }
@@ -128,8 +150,7 @@ void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg)
 	if (!s->subscribed)
 		return;
 	master_sub_ack(&s->m->map.feed, &s->sub, msg->seq);
-	while (due(s))
-		send_batch(s);
+	tell(s);
 	master_answer_syncs(s->m);
 }
 
@@ -154,6 +175,7 @@ void master_unsubscribe(struct master_session *s)
 {
 	struct pool_list *it, *tmp;
 
+	pool_share_leave(&s->telling);
 	if (s->subscribed) {
 		master_sub_close(&s->m->map.feed, &s->sub);
 		s->subscribed = false;

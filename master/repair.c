@@ -23,6 +23,7 @@
 #define TRIES_MAX 8
 #define RETRY_MS 250		 /* doubled with each try, up to */
 #define RETRY_MAX_MS 2000
+#define ROOM_MS 250		 /* until room is looked for again */
 #define RUN_MAX 256u		 /* needs looked at in one turn */
 #define BUSY_MAX 16u		 /* of these, found without a target */
 #define LEVELS 4u		 /* 0, 1, 2, 3 or more copies are left */
@@ -54,6 +55,12 @@ static struct master_need *need_of(const struct master_file *f)
 static bool is_repair(const struct master_need *n)
 {
 	return n->urgency != URGENCY_PUT && n->from == MASTER_NOBODY;
+}
+
+/* Its node is no store, and an fsync there waits for one that has it. */
+static bool is_unstored(const struct master *m, const struct master_file *f)
+{
+	return master_place_left(&m->members, f) == 0;
 }
 
 /* ---- needs ---- */
@@ -140,20 +147,24 @@ void master_repair_satisfied(struct master *m, struct master_file *f)
 		need_free(m, n);
 }
 
-static void free_list(struct master *m, struct pool_list *list)
+/* Returns what is left of max. */
+static unsigned int free_list(struct master *m, struct pool_list *list,
+			      unsigned int max)
 {
-	while (!pool_list_empty(list))
+	for (; max && !pool_list_empty(list); max--)
 		need_free(m, pool_list_first(list, struct master_need, link));
+	return max;
 }
 
-void master_repair_fini(struct master *m)
+bool master_repair_fini_some(struct master *m, unsigned int max)
 {
 	unsigned int i;
 
-	free_list(m, &m->repair.ordered);
-	free_list(m, &m->repair.later);
+	max = free_list(m, &m->repair.ordered, max);
+	max = free_list(m, &m->repair.later, max);
 	for (i = 0; i < MASTER_URGENCIES; i++)
-		free_list(m, &m->repair.waiting[i]);
+		max = free_list(m, &m->repair.waiting[i], max);
+	return !max;
 }
 
 /* Fewest copies left first; of equals, those that lack more than one. */
@@ -184,8 +195,9 @@ void master_repair_want(struct master *m, struct master_file *f,
 		enqueue(m, n);
 		return;
 	}
-	if (master_place_target(&m->members, f, MASTER_NOBODY, &to) ==
-	    -ENOSPC) {
+	if (!is_unstored(m, f) &&
+	    master_place_target(&m->members, f, MASTER_NOBODY, &to) ==
+		    -ENOSPC) {
 		/* A patrol comes back to it. */
 		m->repair.unmet = true;
 		return;
@@ -239,16 +251,17 @@ static void mark_ordered(struct master *m, struct master_need *n,
 
 /* One message per order: targets differ, and a store has no feed to know the
  * holders from. */
-static void send_replicate(struct master *m, struct master_file *f,
-			   struct master_member *to, bool extra)
+static int send_replicate(struct master *m, struct master_file *f,
+			  struct master_member *to, bool extra)
 {
 	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
 	struct master_batch *b = master_batch_start();
 	Kvpool__NodeInfo infos[MASTER_HOLDERS_MAX], *list[MASTER_HOLDERS_MAX];
 	unsigned int i;
+	int err = master_batch_add(b, &f->item);
 
-	if (master_batch_add(b, &f->item))
-		return; /* as if it were lost: ordered again when late */
+	if (err)
+		return err;
 	for (i = 0; i < f->nholders; i++) {
 		const struct master_member *mb = master_member_at(
 			&m->members,
@@ -265,6 +278,7 @@ static void send_replicate(struct master *m, struct master_file *f,
 	msg.n_entries = b->n;
 	master_session_send(to->session, POOL_MSG_REPLICATE, 0, &msg.base);
 	master_batch_reset(b);
+	return 0;
 }
 
 void master_repair_tell_attrs(struct master *m, struct master_file *f,
@@ -279,14 +293,8 @@ void master_repair_tell_attrs(struct master *m, struct master_file *f,
 
 		if (mb && mb != except && mb->session && mb->is_store &&
 		    !mb->is_mount)
-			send_replicate(m, f, mb, master_holder_extra(h));
+			(void)send_replicate(m, f, mb, master_holder_extra(h));
 	}
-}
-
-static void send_order(struct master *m, struct master_need *n)
-{
-	send_replicate(m, n->file, master_member_at(&m->members, n->target),
-		       n->extra);
 }
 
 static void retry_later(struct master *m, struct master_need *n,
@@ -297,10 +305,9 @@ static void retry_later(struct master *m, struct master_need *n,
 	n->avoid = n->target;
 	master_count(m, MC_COPIES_FAILED);
 	/* A move, or an extra copy, is asked for again by who needs it. What no
-	 * store has is tried until one has it: an fsync waits for that. */
+	 * store has is tried until one has it. */
 	if (n->from != MASTER_NOBODY || n->extra ||
-	    (++n->tries >= TRIES_MAX &&
-	     master_place_copies(&m->members, n->file, MASTER_NOBODY) > 0)) {
+	    (++n->tries >= TRIES_MAX && !is_unstored(m, n->file))) {
 		master_count(m, MC_COPIES_GIVEN_UP);
 		m->repair.unmet = true;
 		need_free(m, n);
@@ -313,6 +320,30 @@ static void retry_later(struct master *m, struct master_need *n,
 	unorder(m, n);
 }
 
+static void no_room(struct master *m, struct master_need *n, uint64_t now_ms)
+{
+	m->repair.unmet = true;
+	if (!is_unstored(m, n->file)) {
+		need_free(m, n);
+		return;
+	}
+	n->due_ms = now_ms + ROOM_MS;
+	enqueue(m, n);
+}
+
+/* Order n's copy of `to`. -ENOMEM: it is dealt with, perhaps freed. */
+static int order_from(struct master *m, struct master_need *n,
+		      struct master_member *to, uint64_t now_ms)
+{
+	int err;
+
+	mark_ordered(m, n, to, now_ms);
+	err = send_replicate(m, n->file, to, n->extra);
+	if (err)
+		retry_later(m, n, now_ms);
+	return err;
+}
+
 /* -EBUSY: nobody can take it now. */
 static int order(struct master *m, struct master_need *n, uint64_t now_ms)
 {
@@ -320,14 +351,12 @@ static int order(struct master *m, struct master_need *n, uint64_t now_ms)
 	int err = master_place_target(&m->members, n->file, n->avoid, &to);
 
 	if (err == -ENOSPC) {
-		m->repair.unmet = true;
-		need_free(m, n);
+		no_room(m, n, now_ms);
 		return 0;
 	}
 	if (err)
 		return err;
-	mark_ordered(m, n, to, now_ms);
-	send_order(m, n);
+	(void)order_from(m, n, to, now_ms);
 	return 0;
 }
 
@@ -345,9 +374,7 @@ static struct master_need *order_now(struct master *m, struct master_file *f,
 		return NULL;
 	n->from = from;
 	n->extra = extra;
-	mark_ordered(m, n, to, pool_now_ms());
-	send_order(m, n);
-	return n;
+	return order_from(m, n, to, pool_now_ms()) ? NULL : n;
 }
 
 void master_repair_move(struct master *m, struct master_file *f, uint16_t from,
@@ -373,11 +400,22 @@ static void give_up_late(struct master *m, uint64_t now_ms)
 	pool_list_each(it, tmp, &m->repair.ordered) {
 		struct master_need *n =
 			pool_list_entry(it, struct master_need, link);
-		const struct master_member *to =
-			master_member_at(&m->members, n->target);
 
-		if (!to->session || now_ms >= n->due_ms)
+		if (now_ms >= n->due_ms)
 			retry_later(m, n, now_ms);
+	}
+}
+
+void master_repair_cut_off(struct master *m, const struct master_member *mb)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->repair.ordered) {
+		struct master_need *n =
+			pool_list_entry(it, struct master_need, link);
+
+		if (n->target == mb->index)
+			retry_later(m, n, pool_now_ms());
 	}
 }
 
@@ -450,8 +488,7 @@ static void finish_move(struct master *m, struct master_file *f, uint16_t from)
 		return;
 	len = pool_tree_path(&f->e, path, sizeof(path));
 	master_file_remove_holder(f, (unsigned int)pos);
-	master_session_drop(mb->session, path, (size_t)len, f->gen,
-			    KVPOOL__DROP__REASON__EVICTED);
+	master_session_grant(mb->session, path, (size_t)len, f->gen, f->size);
 	master_count(m, MC_EVICT_GRANTED);
 }
 
@@ -459,8 +496,9 @@ static void finish_move(struct master *m, struct master_file *f, uint16_t from)
 static void end_need(struct master *m, struct master_need *n,
 		     struct master_member *mb)
 {
-	/* `used` tells of it with the next heartbeat; until then it must not
-	 * look free. */
+	/* `used` tells of it with the figures of the node, which come in the
+	 * same message or (a neighbour version) the next heartbeat; until then
+	 * it must not look free. */
 	if (!n->extra)
 		mb->used += n->bytes;
 	if (is_repair(n)) {
@@ -493,6 +531,19 @@ static void held(struct master_session *s, struct master_file *f, bool extra)
 	master_review(m, f);
 }
 
+/* A copy that counted was found to be damaged: it is not there any more. */
+static void damaged(struct master_session *s, struct master_file *f)
+{
+	int pos = master_file_find_holder(f, s->member->index);
+
+	if (pos < 0)
+		return;
+	master_file_remove_holder(f, (unsigned int)pos);
+	master_count(s->m, MC_COPIES_DAMAGED);
+	master_map_touch_file(&s->m->map, f);
+	master_review(s->m, f);
+}
+
 static void held_item(struct master_session *s,
 		      const Kvpool__Held__Item *item)
 {
@@ -512,6 +563,8 @@ static void held_item(struct master_session *s,
 			held(s, f, item->extra);
 		else if (n && n->target == s->member->index)
 			retry_later(m, n, pool_now_ms());
+		else if (item->status == -EBADMSG)
+			damaged(s, f);
 	} else if (!item->status) {
 		master_session_drop(s, path, item->path.len, item->gen,
 				    f ? KVPOOL__DROP__REASON__SUPERSEDED :
@@ -529,5 +582,7 @@ void master_on_held(struct master_session *s, const Kvpool__Held *msg)
 	}
 	for (i = 0; i < msg->n_items && !s->ended; i++)
 		held_item(s, msg->items[i]);
+	if (msg->node && !s->ended)
+		master_member_figures(&s->m->members, s->member, msg->node);
 	master_kick(s->m);
 }

@@ -3,6 +3,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 
 #define FORGET_MAX 2000u /* graves forgotten in one turn */
 #define SYNC_MS 1000	 /* between two fdatasync */
+#define TELLING_MAX_MS 60000u /* inventories under way are waited for */
 
 uint64_t master_next_gen(struct master *m)
 {
@@ -130,13 +132,48 @@ static void set_ready(struct master *m, const char *why)
 
 void master_check_ready(struct master *m)
 {
+	uint64_t ms = pool_now_ms() - m->start_ms;
+
 	if (m->ready)
 		return;
 	if (!master_members_recovering(&m->members))
 		set_ready(m, "all inventories are in");
-	else if (pool_now_ms() - m->start_ms >=
-		 (uint64_t)m->heartbeat_ms * MASTER_GRACE)
+	else if (ms >= (uint64_t)m->heartbeat_ms * MASTER_GRACE &&
+		 (!master_members_telling(&m->members) || ms >= TELLING_MAX_MS))
 		set_ready(m, "three heartbeats are over");
+}
+
+static void tell_figures(struct master *m, uint64_t now_ms)
+{
+	uint64_t before = m->members.changes;
+
+	master_members_round(&m->members, m->nsubscribers, now_ms);
+	if (m->members.changes != before)
+		master_kick(m);
+}
+
+/* Of a long message, or where many have something to say, it is some time from
+ * one message to the next. */
+static bool is_silent(const struct master_member *mb, uint64_t now_ms,
+		      uint64_t limit_ms)
+{
+	return mb->session && now_ms - mb->heard_ms > limit_ms &&
+	       pool_conn_silent_ms(mb->session->conn) > limit_ms;
+}
+
+/* A node's heartbeats, which are answered, may be behind a long inventory: it
+ * would take us for dead, come again, and begin from the start. */
+static void beat_who_hears_nothing(struct master *m, uint64_t now_ms)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		if (s->member && now_ms - s->sent_ms >= m->heartbeat_ms)
+			master_session_beat(s);
+	}
 }
 
 static void check_members(struct master *m, uint64_t now_ms)
@@ -147,7 +184,7 @@ static void check_members(struct master *m, uint64_t now_ms)
 	for (i = 0; i < m->members.n; i++) {
 		struct master_member *mb = m->members.by_index[i];
 
-		if (mb->session && now_ms - mb->heard_ms > limit) {
+		if (is_silent(mb, now_ms, limit)) {
 			struct master_session *s = mb->session;
 
 			master_count(m, MC_CUT_OFF);
@@ -198,6 +235,8 @@ static void on_tick(uv_timer_t *t)
 		check_strangers(m, now_ms);
 		master_check_acks(m, now_ms);
 	}
+	beat_who_hears_nothing(m, now_ms);
+	tell_figures(m, now_ms);
 	master_check_ready(m);
 	if (now_ms >= m->patrol.next_ms && !m->patrol.active && m->ready)
 		master_patrol_start(m);
@@ -251,11 +290,14 @@ static void start_handles(struct master *m)
 {
 	uint64_t period = m->heartbeat_ms / 4;
 
+	pool_share_open(&m->heard, m->loop, MASTER_TURN_BYTES);
+	pool_share_open(&m->told, m->loop, MASTER_TURN_TOLD);
+	m->heard.next.data = m->told.next.data = m;
 	uv_timer_init(m->loop, &m->tick);
 	uv_timer_init(m->loop, &m->pump);
 	uv_idle_init(m->loop, &m->slices);
 	m->tick.data = m->pump.data = m->slices.data = m;
-	m->nhandles = 3;
+	m->nhandles = 5;
 	if (period > 250)
 		period = 250;
 	if (period < 5)
@@ -267,7 +309,8 @@ static void free_master(struct master *m)
 {
 	if (m->metrics)
 		pool_metrics_remove(m->metrics, m, sizeof(*m));
-	master_repair_fini(m);
+	while (master_repair_fini_some(m, UINT_MAX))
+		;
 	master_state_close(m->state);
 	master_map_fini(&m->map);
 	master_members_fini(&m->members);
@@ -378,6 +421,17 @@ static void on_handle_closed(uv_handle_t *h)
 	master_handle_gone(h->data);
 }
 
+/* What it knows is freed in slices: one that is leader no more has others to
+ * answer, and etcd. */
+static void on_ending(uv_idle_t *h)
+{
+	struct master *m = h->data;
+
+	if (!master_repair_fini_some(m, MASTER_SLICE) &&
+	    !master_map_fini_some(&m->map, MASTER_SLICE))
+		uv_close((uv_handle_t *)h, on_handle_closed);
+}
+
 void master_close(struct master *m, void (*closed)(void *arg), void *arg)
 {
 	struct pool_list *it, *tmp;
@@ -398,7 +452,10 @@ void master_close(struct master *m, void (*closed)(void *arg), void *arg)
 	master_keep_flush(m);
 	uv_close((uv_handle_t *)&m->tick, on_handle_closed);
 	uv_close((uv_handle_t *)&m->pump, on_handle_closed);
-	uv_close((uv_handle_t *)&m->slices, on_handle_closed);
+	uv_idle_stop(&m->slices); /* else a start changes nothing */
+	uv_idle_start(&m->slices, on_ending);
+	pool_share_close(&m->heard, on_handle_closed);
+	pool_share_close(&m->told, on_handle_closed);
 }
 
 uint16_t master_port(const struct master *m)

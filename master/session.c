@@ -21,6 +21,7 @@ void master_session_send(struct master_session *s, enum pool_msg type,
 	if (s->ended)
 		return;
 	err = pool_conn_send(s->conn, (uint16_t)type, req, msg);
+	s->sent_ms = pool_now_ms();
 	if (err)
 		master_session_end(s, err == -ENOBUFS ?
 					      "it reads too slowly" :
@@ -46,6 +47,7 @@ void master_session_flush_drops(struct master_session *s)
 		return;
 	msg.items = s->drops;
 	msg.n_items = s->ndrops;
+	msg.granted = s->granted;
 	master_session_send(s, POOL_MSG_DROP, 0, &msg.base);
 	free_drops(s);
 }
@@ -93,6 +95,14 @@ void master_session_drop(struct master_session *s, const char *path, size_t len,
 		master_kick(s->m);
 }
 
+void master_session_grant(struct master_session *s, const char *path,
+			  size_t len, uint64_t gen, uint64_t size)
+{
+	if (s)
+		s->granted += size;
+	master_session_drop(s, path, len, gen, KVPOOL__DROP__REASON__EVICTED);
+}
+
 void master_drop_holders(struct master *m, const struct master_file *f,
 			 const struct master_member *except,
 			 Kvpool__Drop__Reason reason)
@@ -131,6 +141,7 @@ static void detach(struct master_session *s)
 	if (!mb || mb->session != s)
 		return;
 	master_member_away(&m->members, mb, pool_now_ms());
+	master_repair_cut_off(m, mb);
 	master_kick(m);
 }
 
@@ -214,13 +225,15 @@ static bool may_bring_names(const struct master *m,
 	return true;
 }
 
+/* NULL: it is welcome. text: for an answer that has to be put together. */
 static const char *join_refused(const struct master *m, const Kvpool__Join *j,
-				int *ret_status)
+				int *ret_status, char text[POOL_WIRE_REFUSAL])
 {
 	*ret_status = -EPROTONOSUPPORT;
-	if (j->version + 1 < POOL_WIRE_VERSION ||
-	    j->version > POOL_WIRE_VERSION + 1)
-		return "protocol version not supported";
+	if (!pool_wire_speaks(j->version)) {
+		pool_wire_refusal(j->version, text);
+		return text;
+	}
 	*ret_status = -EINVAL;
 	if (master_member_check(j->node))
 		return "the node's description is not valid";
@@ -234,7 +247,7 @@ static void welcome(struct master_session *s)
 {
 	Kvpool__Welcome msg = KVPOOL__WELCOME__INIT;
 
-	msg.version = POOL_WIRE_VERSION;
+	msg.version = pool_wire_version;
 	msg.epoch = s->m->epoch;
 	msg.index = s->member->index;
 	msg.heartbeat_ms = s->m->heartbeat_ms;
@@ -246,6 +259,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 {
 	struct master *m = s->m;
 	struct master_member *mb = NULL;
+	char text[POOL_WIRE_REFUSAL];
 	struct master_session *old;
 	const char *why;
 	int status = 0;
@@ -253,7 +267,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 
 	if (s->member)
 		return bad_message(s, "second JOIN");
-	why = join_refused(m, j, &status);
+	why = join_refused(m, j, &status, text);
 	if (why) {
 		master_count(m, MC_SESSIONS_REFUSED);
 		return master_session_fail(s, status, why);
@@ -281,9 +295,16 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	master_kick(m);
 }
 
+void master_session_beat(struct master_session *s)
+{
+	Kvpool__Heartbeat msg = KVPOOL__HEARTBEAT__INIT;
+
+	msg.epoch = s->m->epoch;
+	master_session_send(s, POOL_MSG_HEARTBEAT, 0, &msg.base);
+}
+
 static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
 {
-	Kvpool__Heartbeat answer = KVPOOL__HEARTBEAT__INIT;
 	struct master *m = s->m;
 
 	if (hb->epoch != m->epoch)
@@ -294,8 +315,7 @@ static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
 	master_on_heat(s, hb);
 	if (s->ended)
 		return;
-	answer.epoch = m->epoch;
-	master_session_send(s, POOL_MSG_HEARTBEAT, 0, &answer.base);
+	master_session_beat(s);
 	master_kick(m);
 }
 
@@ -441,7 +461,9 @@ void master_session_accept(void *arg, int fd)
 	s->opened_ms = pool_now_ms();
 	pool_list_init(&s->waits);
 	pool_list_init(&s->held);
+	pool_share_user_init(&s->telling, master_tell_go);
 	opts.user = s;
+	opts.share = &m->heard;
 	if (pool_conn_from_fd(m->loop, fd, &opts, &s->conn)) {
 		free(s);
 		return;

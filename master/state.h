@@ -15,9 +15,12 @@
  * has done about once a second, in a worker (master_state_sync_fd).
  *
  * Failure modes: a record torn by a crash at the very end is cut off, with a
- * warning. Damage anywhere else, another version, or a file that is no state
- * is -EPROTO, and nothing is written. A write that fails (disk full) is undone
- * and repeated with the next flush; what waits is bounded.
+ * warning. Damage anywhere else, another version, a record that only a newer
+ * version knows, or a file that is no state is -EPROTO (logged, saying which of
+ * these it is), and nothing is written: so upgrade is free, and the way back is
+ * until something has been recorded that the version before does not know. A
+ * write that fails (disk full) is undone and repeated with the next flush; what
+ * waits is bounded.
  *
  * Thread: loop, blocking only on the page cache (master_state_open and
  * _compact_commit: on the disk too).

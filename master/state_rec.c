@@ -161,7 +161,7 @@ static int load_payload(struct loading *l, const uint8_t *p, size_t len)
 	case MASTER_REC_TOMB:
 		return load_meta(l, &r, p, len);
 	}
-	return -EPROTO;
+	return -EPROTONOSUPPORT;
 }
 
 static bool all_zero(const uint8_t *p, size_t len)
@@ -215,6 +215,13 @@ static int damaged(const char *path, uint64_t at)
 	return -EPROTO;
 }
 
+static int newer(const char *path, uint64_t at, unsigned int type)
+{
+	pool_error("state file %s: the record at byte %llu is of type %u, which this version of the program does not know: a newer one wrote it; it is left as it is (use that one)",
+		   path, (unsigned long long)at, type);
+	return -EPROTO;
+}
+
 static int load_records(int fd, const char *path, const uint8_t *p, size_t size,
 			struct loading *l)
 {
@@ -237,6 +244,8 @@ static int load_records(int fd, const char *path, const uint8_t *p, size_t size,
 		err = load_payload(l, p + at + STATE_REC_HEAD, len);
 		if (err == -EPROTO)
 			return damaged(path, at);
+		if (err == -EPROTONOSUPPORT)
+			return newer(path, at, p[at + STATE_REC_HEAD]);
 		if (err)
 			return err;
 		at += STATE_REC_HEAD + len;

@@ -60,6 +60,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 			      "Copies ordered because rules want them." },
 	[MC_COPIES_FAILED] = { "kvpool_master_copies_failed_total", NULL,
 			       "Ordered copies that failed or were late." },
+	[MC_COPIES_DAMAGED] = { "kvpool_master_copies_damaged_total", NULL,
+				"Copies that their nodes found to be damaged." },
 	[MC_COPIES_GIVEN_UP] = { "kvpool_master_copies_given_up_total", NULL,
 				 "Copies no longer tried for the time being." },
 	[MC_WAITS] = { "kvpool_master_syncs_total", NULL,

@@ -106,6 +106,7 @@ void conn_fail(struct pool_conn *c, int err)
 	c->err = c->state == CONN_DRAINING || c->drain_when_open ? 0 : err;
 	c->state = CONN_CLOSING;
 	socket_close(c);
+	pool_share_leave(&c->turn);
 	addrs_free(c);
 	uv_cancel((uv_req_t *)&c->resolve); /* if it is not running yet */
 	conn_faults_close(c);
@@ -134,6 +135,8 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 	c->queue_max = opts->send_queue_max ? opts->send_queue_max :
 					      SEND_QUEUE_MAX;
 	c->idle_ms = opts->idle_timeout_ms;
+	c->share = opts->share;
+	pool_share_user_init(&c->turn, conn_receive_go);
 	pool_list_init(&c->queue);
 	if (conn_faults_open(c)) {
 		free(c->name);
@@ -188,6 +191,7 @@ int pool_conn_detach(struct pool_conn *c)
 	    c->rx.state != RX_HEADER || c->rx.have > 0 ||
 	    c->rx.pos != c->rx.end || c->rx.fd >= 0)
 		return -EBUSY;
+	conn_wake_at(c, 1);
 	poll_close(c);
 	c->fd = -1;
 	c->detached = true;
@@ -345,7 +349,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		return;
 	}
 	if (events & UV_READABLE)
-		conn_receive(c);
+		conn_receive_turn(c);
 	if ((events & UV_WRITABLE) && c->state != CONN_CLOSING)
 		conn_flush(c);
 }
@@ -583,6 +587,11 @@ const char *pool_conn_peer_name(const struct pool_conn *c)
 uint64_t pool_conn_silent_ms(const struct pool_conn *c)
 {
 	return uv_now(c->loop) - c->last_rx_ms;
+}
+
+uint16_t pool_conn_version(const struct pool_conn *c)
+{
+	return c->version;
 }
 
 size_t pool_conn_queued(const struct pool_conn *c)

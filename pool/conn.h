@@ -9,7 +9,10 @@
  * connection is freed after it returns.
  * Failure modes: name not resolved, connect refused or timed out, reset,
  * a frame that does not decode, the send queue beyond its limit, silence
- * longer than idle_timeout_ms: each ends in on_close with the error.
+ * longer than idle_timeout_ms: each ends in on_close with the error. A peer of
+ * a version that is not ours nor next to it (-EPROTONOSUPPORT, logged) is
+ * answered with one ERROR, by which it sees ours. Messages that only a newer
+ * neighbour knows are passed over, with their bulk and descriptors.
  *
  * Receiving bulk: for a frame with bulk_len > 0, on_bulk_begin may return where
  * the bytes go (they are then received straight into that memory, which must
@@ -19,7 +22,10 @@
  * cases on_bulk_data tells of each slice as it arrives, while it is hot in the
  * cache, and on_bulk_end of the end. on_frame is called for frames without
  * bulk only.
- * No turn takes more than POOL_CONN_SLICE bytes from one connection.
+ * No turn takes more than POOL_CONN_SLICE bytes from one connection. With a
+ * share (opts.share), POOL_CONN_SHARE_SLICE; and no more than its units from all
+ * that have it, a unit being a byte of a frame delivered, or some that were
+ * only received: what frames are about costs more than their coming.
  */
 #ifndef POOL_CONN_H
 #define POOL_CONN_H
@@ -32,9 +38,12 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "pool/base/parse.h"
+#include "pool/share.h"
 #include "pool/wire.h"
 
 #define POOL_CONN_SLICE (256u << 10)
+#define POOL_CONN_SHARE_SLICE (16u << 10)
+#define POOL_CONN_SHARE_RECEIVED 16u /* bytes received: a unit */
 
 struct pool_conn;
 
@@ -69,6 +78,7 @@ struct pool_conn_opts {
 	unsigned int idle_timeout_ms;	 /* nothing received for so long; 0: never */
 	size_t send_queue_max; /* bytes of frames queued; 0: 64 MiB. File bulk
 				  is not counted. */
+	struct pool_share *share; /* borrows; NULL: it has a turn's slice */
 };
 
 /*
@@ -109,6 +119,9 @@ void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms);
 void *pool_conn_user(const struct pool_conn *c);
 /* "10.0.0.1:7071" or the Unix path; for messages. */
 const char *pool_conn_peer_name(const struct pool_conn *c);
+/* Of the protocol: the lower of ours and the peer's, what both speak. 0: the
+ * peer has said nothing yet. */
+uint16_t pool_conn_version(const struct pool_conn *c);
 size_t pool_conn_queued(const struct pool_conn *c);
 /* Since something was last received, or it opened. */
 uint64_t pool_conn_silent_ms(const struct pool_conn *c);
@@ -154,6 +167,13 @@ int pool_listener_open(uv_loop_t *loop, const struct pool_hostport *at,
 int pool_listener_open_unix(uv_loop_t *loop, const char *path,
 			    pool_accept_cb cb, void *arg,
 			    struct pool_listener **ret_listener);
+/* The same on a socket that listens already, which is the listener's from here
+ * on, also after an error. path: of a Unix socket, else NULL. */
+int pool_listener_from_fd(uv_loop_t *loop, int fd, const char *path,
+			  pool_accept_cb cb, void *arg,
+			  struct pool_listener **ret_listener);
+/* Borrowed. */
+int pool_listener_fd(const struct pool_listener *l);
 uint16_t pool_listener_port(const struct pool_listener *l);
 /* No callback after it returns; a Unix path is unlinked. */
 void pool_listener_close(struct pool_listener *l);

@@ -1,6 +1,6 @@
 /*
  * The inside of a connection, shared by pool/conn.c (its life: dialling,
- * timeouts, end), pool/conn_io.c (frames in and out) and pool/conn_faults.c
+ * timeouts, end), pool/conn_in.c and conn_out.c (frames) and pool/conn_faults.c
  * (what goes wrong on purpose). Nobody else's.
  *
  * Thread: the loop's.
@@ -52,6 +52,7 @@ struct conn_rx {
 	uint8_t header[POOL_WIRE_HEADER];
 	size_t have;	  /* bytes of header or payload so far */
 	uint8_t *payload; /* owns; only for one that arrives in pieces */
+	bool skip;	  /* the bulk is of a message that we do not know */
 	uint8_t *bulk;	  /* borrows; where the next byte of bulk goes */
 	uint64_t room;	  /* bytes that may go there; 0: ask, or staging */
 	uint64_t bulk_have;
@@ -98,11 +99,15 @@ struct pool_conn {
 	struct addrinfo *addrs, *addr_next; /* owns / borrows from addrs */
 	int addr_err; /* why the address before failed */
 	char *name;   /* owns */
+	uint16_t version; /* see pool_conn_version */
 	uint64_t last_rx_ms;
 	unsigned int idle_ms;
 	size_t queue_max, queued;
 	struct pool_list queue; /* struct conn_out */
 	struct conn_rx rx;
+	int wake_at; /* the socket's SO_RCVLOWAT; 0: as it was */
+	struct pool_share *share; /* borrows, or NULL */
+	struct pool_share_user turn; /* of share */
 	struct conn_faults *faults; /* owns; NULL: none are allowed */
 };
 
@@ -117,9 +122,14 @@ bool conn_callbacks_on(const struct pool_conn *c);
 void conn_flush(struct pool_conn *c);
 /* Read and deliver what there is, a slice at most; may end the connection. */
 void conn_receive(struct pool_conn *c);
+/* The same if its share allows, else later. */
+void conn_receive_turn(struct pool_conn *c);
+void conn_receive_go(struct pool_share_user *u);
 /* Ends every queued frame, telling the owners of file bulk. */
 void conn_queue_clear(struct pool_conn *c, int err);
 void conn_rx_clear(struct pool_conn *c);
+/* The loop is woken when `bytes` have come, or the end (TCP only). */
+void conn_wake_at(struct pool_conn *c, int bytes);
 
 /* ---- conn_faults.c ---- */
 

@@ -345,6 +345,26 @@ pool_evict_victim(struct pool_evict *ev, enum pool_evict_class class,
 	return victim;
 }
 
+bool pool_evict_any(const struct pool_evict *ev, enum pool_evict_class class,
+		    bool (*may)(struct pool_evict_node *n, void *arg),
+		    void *arg, unsigned int scan_max)
+{
+	const struct class_state *c = &ev->class[class];
+	const struct pool_list *lists[] = { &c->queue[NEW], &c->queue[REUSED],
+					    &c->aside };
+
+	for (size_t i = 0; i < 3; i++) {
+		struct pool_list *it = lists[i]->next;
+
+		for (; it != lists[i] && scan_max > 0; it = it->next) {
+			scan_max--;
+			if (may(node_of(it), arg))
+				return true;
+		}
+	}
+	return false;
+}
+
 uint64_t pool_evict_bytes(const struct pool_evict *ev,
 			  enum pool_evict_class class)
 {

@@ -78,6 +78,12 @@ pool_evict_victim(struct pool_evict *ev, enum pool_evict_class class,
 		  bool (*may)(struct pool_evict_node *n, void *arg), void *arg,
 		  unsigned int scan_max);
 
+/* Does may allow any of class? Looks at scan_max nodes at most, and changes
+ * nothing. */
+bool pool_evict_any(const struct pool_evict *ev, enum pool_evict_class class,
+		    bool (*may)(struct pool_evict_node *n, void *arg),
+		    void *arg, unsigned int scan_max);
+
 /* Bytes inserted in class. */
 uint64_t pool_evict_bytes(const struct pool_evict *ev,
 			  enum pool_evict_class class);

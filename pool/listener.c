@@ -252,31 +252,49 @@ static int listen_unix(const char *path, int *ret_fd)
 	return 0;
 }
 
-int pool_listener_open_unix(uv_loop_t *loop, const char *path,
-			    pool_accept_cb cb, void *arg,
-			    struct pool_listener **ret_listener)
+int pool_listener_fd(const struct pool_listener *l)
+{
+	return l->fd;
+}
+
+int pool_listener_from_fd(uv_loop_t *loop, int fd, const char *path,
+			  pool_accept_cb cb, void *arg,
+			  struct pool_listener **ret_listener)
 {
 	struct pool_listener *l;
 	struct stat st;
-	char *copy = strdup(path);
-	int fd = -1;
-	int err = copy ? listen_unix(path, &fd) : -ENOMEM;
+	char *copy = path ? strdup(path) : NULL;
+	int err = listener_new(loop, fd, cb, arg, &l);
 
-	if (!err) {
-		err = listener_new(loop, fd, cb, arg, &l);
-		if (err)
-			unlink(path);
-	}
-	if (err) {
-		pool_error("cannot listen on %s: %s", path, strerror(-err));
+	if (err || (path && !copy)) {
 		free(copy);
-		return err;
+		if (!err)
+			pool_listener_close(l);
+		return err ? err : -ENOMEM;
 	}
-	if (stat(path, &st) == 0) {
+	if (path && stat(path, &st) == 0) {
 		l->dev = st.st_dev;
 		l->ino = st.st_ino;
 	}
 	l->path = copy;
 	*ret_listener = l;
 	return 0;
+}
+
+int pool_listener_open_unix(uv_loop_t *loop, const char *path,
+			    pool_accept_cb cb, void *arg,
+			    struct pool_listener **ret_listener)
+{
+	int fd = -1;
+	int err = listen_unix(path, &fd);
+
+	if (!err) {
+		err = pool_listener_from_fd(loop, fd, path, cb, arg,
+					    ret_listener);
+		if (err)
+			unlink(path);
+	}
+	if (err)
+		pool_error("cannot listen on %s: %s", path, strerror(-err));
+	return err;
 }

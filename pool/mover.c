@@ -18,7 +18,7 @@ int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane)
 {
 	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
 
-	hello.version = POOL_WIRE_VERSION;
+	hello.version = pool_wire_version;
 	hello.id.data = m->id;
 	hello.id.len = POOL_ID_SIZE;
 	hello.lane = lane;

@@ -39,7 +39,7 @@ void node_object_unref(struct pool_node *n, struct node_object *o)
 	assert(o->refs > 0);
 	if (--o->refs > 0)
 		return;
-	assert(!pool_evict_inserted(&o->ev) && !o->w);
+	assert(!pool_evict_inserted(&o->ev) && !o->w && !o->heat);
 	if (o->lent_fd >= 0)
 		close(o->lent_fd);
 	free(o);
@@ -210,31 +210,45 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 	return (ptrdiff_t)len;
 }
 
+static ptrdiff_t object_blob(const struct node_object *o, void *buf, size_t cap)
+{
+	const struct node_entry *e = o->entry;
+	/* Published, it has given them to its name. */
+	const struct node_writer *w = o->state == NODE_HELD ? NULL : o->w;
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&e->e, path);
+
+	if (len < 0)
+		return len;
+	return node_blob_pack(path, (size_t)len, o->gen,
+			      w ? w->base_gen : 0, o->size, o->sum,
+			      w ? &w->attr : &e->attr,
+			      w ? w->xattrs : e->xattrs, buf, cap);
+}
+
+static void warn_blob(const struct node_object *o, int err)
+{
+	char path[POOL_PATH_MAX + 1] = "";
+
+	(void)node_entry_path(&o->entry->e, path);
+	pool_warn_limited("metadata of \"%s\": %s", path, strerror(-err));
+}
+
 int node_write_blob(struct pool_node *n, struct node_object *o)
 {
-	char path[POOL_PATH_MAX + 1];
 	uint8_t blob[POOL_BLOB_MAX];
-	struct node_entry *e = o->entry;
 	ptrdiff_t len;
-	int path_len, err;
+	int err;
 
 	if (o->lent_fd >= 0)
 		return 0;
-	path_len = node_entry_path(&e->e, path);
-	if (path_len < 0)
-		return path_len;
-	len = node_blob_pack(path, (size_t)path_len, o->gen,
-			     o->w ? o->w->base_gen : 0, o->size, o->sum,
-			     o->w ? &o->w->attr : &e->attr,
-			     o->w ? o->w->xattrs : e->xattrs, blob,
-			     sizeof(blob));
+	len = object_blob(o, blob, sizeof(blob));
 	if (len < 0)
 		return (int)len;
 	err = pool_store_set_blob(n->store, o->id, blob, (size_t)len);
 	/* A cached copy has none: a restart drops it. */
 	if (err && o->counted)
-		pool_warn_limited("metadata of \"%s\": %s", path,
-				  strerror(-err));
+		warn_blob(o, err);
 	return err;
 }
 
@@ -245,34 +259,30 @@ struct fetched_seal {
 
 static ptrdiff_t fetched_blob(struct pool_seal *ps, void *buf, size_t cap)
 {
-	struct fetched_seal *f = pool_container_of(ps, struct fetched_seal,
-						   seal);
-	const struct node_object *o = f->o;
-	const struct node_entry *e = o->entry;
-	char path[POOL_PATH_MAX + 1];
-	int len = node_entry_path(&e->e, path);
-
-	return len < 0 ? len :
-			 node_blob_pack(path, (size_t)len, o->gen, 0, o->size,
-					o->sum, &e->attr, e->xattrs, buf, cap);
+	return object_blob(pool_container_of(ps, struct fetched_seal, seal)->o,
+			   buf, cap);
 }
 
 int node_seal_fetched(struct pool_node *n, struct node_object *o)
 {
 	struct fetched_seal f = { .o = o };
+	int err;
 
 	f.seal.id = o->id;
 	f.seal.have_sum = true;
 	f.seal.sum = o->sum;
 	f.seal.blob = fetched_blob;
-	return pool_seal_now(n->store, &f.seal);
+	err = pool_seal_now(n->store, &f.seal);
+	if (err)
+		warn_blob(o, err);
+	return err;
 }
 
 /* ---- what an earlier run left ---- */
 
 static bool meta_valid(const Kvpool__Meta *m, uint64_t size)
 {
-	return m && !m->is_dir && m->sum.len == 16 && m->size == size &&
+	return !m->is_dir && m->sum.len == 16 && m->size == size &&
 	       pool_path_check((const char *)m->path.data, m->path.len) == 0;
 }
 
@@ -281,6 +291,7 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 			 struct node_object *o, const Kvpool__Meta *m)
 {
 	struct node_writer *w = calloc(1, sizeof(*w));
+	int err;
 
 	if (!w)
 		return -ENOMEM;
@@ -289,16 +300,16 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	w->fd = -1;
 	w->base_gen = m->base_gen;
 	node_attr_from_meta(m, &w->attr);
-	if (pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &w->xattrs) < 0) {
+	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &w->xattrs);
+	if (err) {
 		free(w);
-		return -EINVAL;
+		return err == -ENOMEM ? err : -EBADMSG;
 	}
-	w->ticket = ++n->ticket;
 	o->w = w;
 	o->state = NODE_PENDING;
 	e->own = o;
-	pool_list_add_tail(&n->pending, &w->link);
-	return node_op_publish(n, o);
+	node_publish(n, o);
+	return 0;
 }
 
 /* An older generation was found first: a crash came between the new one's
@@ -323,58 +334,67 @@ static void forget_older(struct pool_node *n, struct node_entry *e)
 	node_object_unref(n, old);
 }
 
-static bool found(void *arg, uint64_t id, uint64_t size, const void *blob,
-		  size_t blob_len)
+static int adopt_published(struct pool_node *n, struct node_entry *e,
+			   struct node_object *o, const Kvpool__Meta *m)
 {
-	struct pool_node *n = arg;
-	struct pool_entry *pe;
-	struct node_entry *e;
-	struct node_object *o;
-	XXH128_canonical_t canon;
-	Kvpool__Meta *m = kvpool__meta__unpack(NULL, blob_len, blob);
-	bool keep = false;
+	struct pool_xattrs *xattrs = NULL;
 
-	if (!meta_valid(m, size)) {
-		pool_warn("store file %016llx has unusable metadata: dropped",
-			  (unsigned long long)id);
-		goto out;
-	}
-	if (pool_tree_make(&n->tree, (const char *)m->path.data, m->path.len,
-			   false, NULL, NULL, &pe) < 0)
-		goto out;
-	e = node_file(pe);
-	if (m->gen == 0 ? e->own != NULL
-			: e->obj && e->obj->gen >= m->gen)
-		goto out;
-	o = node_object_new(e, NODE_HELD);
-	if (!o)
-		goto out;
-	memcpy(canon.digest, m->sum.data, 16);
-	o->sum = XXH128_hashFromCanonical(&canon);
-	o->id = id;
-	o->size = size;
-	o->gen = m->gen;
-	if (m->gen == 0) {
-		keep = adopt_pending(n, e, o, m) == 0;
-		if (!keep)
-			node_object_unref(n, o);
-		goto out;
-	}
+	/* Attributes that make no sense must not cost the object. */
+	if (pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &xattrs) == -ENOMEM)
+		return -ENOMEM;
 	o->counted = true;
 	forget_older(n, e);
 	node_object_held(n, e, o);
 	e->gen = m->gen;
-	e->size = size;
+	e->size = o->size;
 	e->sum = o->sum;
 	node_attr_from_meta(m, &e->attr);
 	pool_xattrs_free(e->xattrs);
-	e->xattrs = NULL;
-	(void)pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &e->xattrs);
-	keep = true;
-out:
-	if (m)
-		kvpool__meta__free_unpacked(m, NULL);
-	return keep;
+	e->xattrs = xattrs;
+	return 0;
+}
+
+static int adopt(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
+{
+	XXH128_canonical_t canon;
+	struct pool_entry *pe;
+	struct node_entry *e;
+	struct node_object *o;
+	int err = pool_tree_make(&n->tree, (const char *)m->path.data,
+				 m->path.len, false, NULL, NULL, &pe);
+
+	if (err)
+		return err == -ENOMEM ? err : -ESTALE;
+	e = node_file(pe);
+	if (m->gen == 0 ? e->own != NULL : e->obj && e->obj->gen >= m->gen)
+		return -ESTALE;
+	o = node_object_new(e, NODE_HELD);
+	if (!o)
+		return -ENOMEM;
+	memcpy(canon.digest, m->sum.data, 16);
+	o->sum = XXH128_hashFromCanonical(&canon);
+	o->id = id;
+	o->size = m->size;
+	o->gen = m->gen;
+	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
+	if (err)
+		node_object_unref(n, o);
+	return err;
+}
+
+static int found(void *arg, uint64_t id, uint64_t size, const void *blob,
+		 size_t blob_len)
+{
+	Kvpool__Meta *m;
+	int err;
+
+	errno = 0; /* an unpack says only that it failed */
+	m = kvpool__meta__unpack(NULL, blob_len, blob);
+	if (!m)
+		return errno == ENOMEM ? -ENOMEM : -EBADMSG;
+	err = meta_valid(m, size) ? adopt(arg, id, m) : -EBADMSG;
+	kvpool__meta__free_unpacked(m, NULL);
+	return err;
 }
 
 /* ---- the loop ---- */
@@ -412,6 +432,7 @@ static void on_tick(uv_timer_t *h)
 	node_fetch_tick(n, now);
 	node_heat_tick(n, now);
 	node_link_tick(n, now);
+	node_publish_sealed(n);
 	node_space_run(n);
 	node_ops_send(n);
 	node_barriers_check(n);
@@ -446,9 +467,18 @@ static void read_devices(struct pool_node *n)
 			    sizeof(n->devices));
 }
 
-static char *dup_or_null(const char *s)
+static int copy_names(struct pool_node *n)
 {
-	return s ? strdup(s) : NULL;
+	const struct pool_node_opts *o = &n->opts;
+
+	n->name = strdup(o->name ? o->name : "node");
+	n->store_dir = strdup(o->store_dir);
+	n->unix_path = o->unix_path ? strdup(o->unix_path) : NULL;
+	n->advertise = o->advertise ? strdup(o->advertise) : NULL;
+	if (!n->name || !n->store_dir || (o->unix_path && !n->unix_path) ||
+	    (o->advertise && !n->advertise))
+		return -ENOMEM;
+	return 0;
 }
 
 static int open_store(struct pool_node *n)
@@ -465,6 +495,11 @@ static int open_store(struct pool_node *n)
 	n->evict = pool_evict_open(so.size);
 	if (!n->evict)
 		return -ENOMEM;
+	if (n->opts.handover)
+		so.lock_fd = pool_handover_take_fd(n->opts.handover,
+						   POOL_HANDOVER_FD_STORE);
+	if (so.lock_fd < 0)
+		return so.lock_fd;
 	err = pool_store_open(&so, found, n, &n->store);
 	if (err)
 		return err;
@@ -482,6 +517,8 @@ static int open_peers(struct pool_node *n)
 		.loop = n->loop,
 		.listen = n->opts.listen,
 		.unix_path = n->opts.fd_passing ? n->unix_path : NULL,
+		.listen_fd = n->listen_fd,
+		.unix_fd = n->unix_fd,
 		.fd_passing = n->opts.fd_passing,
 		.movers = n->opts.movers,
 		.ops = &node_peers_ops,
@@ -506,6 +543,31 @@ static int open_peers(struct pool_node *n)
 	return n->advertise ? 0 : -ENOMEM;
 }
 
+/* Others see it from here on. */
+static int node_begin(struct pool_node *n)
+{
+	int err = open_peers(n);
+
+	if (!err)
+		err = node_link_open(n);
+	if (!err)
+		uv_timer_start(&n->tick, on_tick, NODE_TICK_MS, NODE_TICK_MS);
+	return err;
+}
+
+int pool_node_begin(struct pool_node *n)
+{
+	pool_store_sweep(n->store, n->kept, n->nkept);
+	free(n->kept);
+	n->kept = NULL;
+	n->listen_fd = pool_handover_take_fd(n->opts.handover,
+					     POOL_HANDOVER_FD_PEERS);
+	n->unix_fd = pool_handover_take_fd(n->opts.handover,
+					   POOL_HANDOVER_FD_LOCAL);
+	n->opts.handover = NULL;
+	return node_begin(n);
+}
+
 int pool_node_open(const struct pool_node_opts *opts,
 		   struct pool_node **ret_node)
 {
@@ -527,6 +589,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->ops_sent);
 	pool_list_init(&n->barriers);
 	pool_list_init(&n->claims);
+	pool_list_init(&n->rewrites);
 	pool_list_init(&n->fetches);
 	pool_list_init(&n->heats);
 	uv_prepare_init(n->loop, &n->kick);
@@ -534,17 +597,13 @@ int pool_node_open(const struct pool_node_opts *opts,
 	uv_timer_init(n->loop, &n->soon);
 	uv_timer_init(n->loop, &n->batch);
 	n->kick.data = n->tick.data = n->soon.data = n->batch.data = n;
-	n->name = strdup(opts->name ? opts->name : "node");
-	n->store_dir = dup_or_null(opts->store_dir);
-	n->unix_path = dup_or_null(opts->unix_path);
-	n->advertise = dup_or_null(opts->advertise);
 	n->members = calloc(NODE_NODES_MAX, sizeof(*n->members));
 	n->cut_off_ms = pool_now_ms();
 	strcpy(n->data_mode, "none");
 	read_host_id(n->host_id, sizeof(n->host_id));
 	read_devices(n);
 	err = -ENOMEM;
-	if (!n->members || !n->name ||
+	if (!n->members || copy_names(n) < 0 ||
 	    pool_tree_init(&n->tree, sizeof(struct node_entry),
 			   sizeof(struct node_dirent)) < 0)
 		goto err_free;
@@ -558,13 +617,10 @@ int pool_node_open(const struct pool_node_opts *opts,
 	if (err)
 		goto err_free;
 	node_space_init(n);
-	err = open_peers(n);
+	err = opts->handover ? node_take_over(n, opts->handover) :
+			       node_begin(n);
 	if (err)
 		goto err_free;
-	err = node_link_open(n);
-	if (err)
-		goto err_free;
-	uv_timer_start(&n->tick, on_tick, NODE_TICK_MS, NODE_TICK_MS);
 	*ret_node = n;
 	return 0;
 err_free:
@@ -713,7 +769,7 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		struct node_writer *w =
 			pool_list_entry(it, struct node_writer, link);
 
-		node_try_seal(n, w->obj, true);
+		(void)node_try_seal(n, w->obj, true);
 	}
 	node_kick(n);
 	n->closed = closed;

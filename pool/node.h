@@ -59,6 +59,7 @@
 
 struct pool_node;
 struct node_object;
+struct pool_handover;
 
 /* What stat(2) shows of a name besides its size. */
 struct node_attr {
@@ -107,6 +108,8 @@ struct node_dirent {
 	bool gone;  /* removed; stays until the last hidden name below goes */
 	uint32_t pass; /* node_publish_sealed: something below is being sealed */
 	uint8_t removing; /* RMDIRs the master has not answered: gone till then */
+	int lost; /* -errno: a file in it was lost after its close, and no
+		     fsync has told of that */
 };
 
 enum node_state {
@@ -136,6 +139,7 @@ struct node_object {
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
 	uint16_t lender;   /* its node index */
 	uint64_t asked_ms; /* when the master was asked to let it go */
+	uint64_t looked_ms; /* the last look-up hit that is known; 0: none */
 	bool refused;	   /* it said KEEP */
 	struct node_heat *heat; /* peers asked for it of late; or NULL */
 	void *fs;	   /* fs's inode that serves it, or NULL */
@@ -161,7 +165,7 @@ struct node_writer {
 	int fd;		     /* O_RDWR while served writers have it open, or -1 */
 	bool served;	     /* data passes through the daemon */
 	bool scratch;	     /* never published */
-	bool flushed;	     /* a FLUSH or a rename made it a candidate */
+	bool flushed;	     /* a close or a rename made it a candidate */
 	bool renamed;	     /* its name came from a rename */
 	bool pristine_copy;  /* began as a copy of the published object */
 	bool queued;	     /* a seal retry is scheduled */
@@ -169,6 +173,9 @@ struct node_writer {
 	bool sampling;	     /* holds pool_store_sampling on */
 	bool stale_blob;     /* renamed or changed while it was being sealed */
 	bool sealed;	     /* PENDING, not queued: its turn has not come */
+	bool was_held;	     /* its bytes were published, under another name:
+				who has them open or borrowed must not see
+				them change */
 };
 
 /* What fs is told, on the loop. object_gone may come from inside a call of fs's
@@ -188,6 +195,9 @@ struct pool_node_ops {
 	/* Everything notified so far has to reach the kernel; then call
 	 * pool_node_told(n, mark), at once or later. Marks grow. */
 	void (*tell)(void *arg, uint64_t mark);
+	/* The kernel must not go by what it remembers of names any more, at
+	 * once and without waiting for anything. */
+	void (*expire)(void *arg);
 	/* The local copy obj is being dropped: let go of what pins it. */
 	void (*object_gone)(void *arg, struct node_object *obj);
 };
@@ -212,12 +222,39 @@ struct pool_node_opts {
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
 	unsigned int hot_gets; /* so many GETs in 10 s: hot; 0: never */
 	unsigned int cold_ms;  /* without one for so long: cold */
+	/* What another process had, which goes on being the node until
+	 * pool_node_begin (borrows until then); NULL: find what is there. */
+	struct pool_handover *handover;
 	struct pool_metrics *metrics;
 };
 
 /* 0 or -errno, logged. ops may be set later by pool_node_set_ops. */
 int pool_node_open(const struct pool_node_opts *opts,
 		   struct pool_node **ret_node);
+/* Taken over: the other process has ended, this is the node from now on. 0 or
+ * -errno, logged: it is nobody's then. */
+int pool_node_begin(struct pool_node *n);
+/* ---- handing over ----
+ *
+ * Whatever is asked of the node has been answered (fs has seen to that), and
+ * nothing of it is called until it has ended or the other has failed. */
+
+/* Is something under way that cannot be handed over? What, for people, or
+ * NULL. It ends by itself. */
+const char *pool_node_busy(struct pool_node *n);
+/* Names, files, changes that the master has not answered. Errors are h's. */
+void pool_node_hand_over(struct pool_node *n, struct pool_handover *h);
+void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
+/* Of an object that the mount has open after its name has gone (DROPPED): its
+ * writer's part, or NULL, to be freed by node_writer_msg_free; and back: a new
+ * one, with a ref for the caller (NULL: ENOMEM). w: NULL: a reader's. fd: the
+ * file, taken over, or -1. */
+Kvpool__HandoverWriter *
+node_orphan_hand_over(struct pool_node *n, const struct node_object *o);
+void node_writer_msg_free(Kvpool__HandoverWriter *m);
+struct node_object *
+node_orphan_take_over(struct pool_node *n,
+		      const Kvpool__HandoverWriter *w, int fd);
 void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
 		       void *arg, const char *data_mode);
 /* Instead of pool_node_close where the start of something else has failed and
@@ -305,22 +342,27 @@ typedef void (*node_done_cb)(void *arg, int status);
 /*
  * Begin a new generation of a published name: `own` appears, empty or with the
  * first `keep` bytes of the published content (fetched first if need be).
- * Returns 1 if that is done already, -errno if it cannot be (cb never runs), or
- * 0: cb(arg, 0 or -errno) runs once, perhaps before this returns.
+ * Returns 1 if that is done already, -errno if it cannot be (cb never runs;
+ * -EAGAIN: it is being done for somebody else, try again in a moment), or 0:
+ * cb(arg, 0 or -errno) runs once, perhaps before this returns.
  */
 int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 			    uint64_t keep, node_done_cb cb, void *arg);
 
-/* A writable handle was opened / closed; a FLUSH came. */
+/* A writable handle was opened / is gone; somebody has closed one, which others
+ * may still share. */
 void pool_node_writer_opened(struct pool_node *n, struct node_object *o);
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
 void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
 /*
  * It is to be written again although it has been sealed: back to WRITING.
  * -EAGAIN if that must wait (it is closed and about to be sealed, or a worker
- * or the master has it): it will be published or dropped soon.
+ * or the master has it): it will be published or dropped soon. -EROFS if its
+ * bytes may never change: waited for as well, or replaced.
  */
 int pool_node_unseal(struct pool_node *n, struct node_object *o);
+/* An empty file, as new, instead of e->own. 0 or -errno: nothing has changed. */
+int pool_node_own_replace(struct pool_node *n, struct node_entry *e);
 /* A daemon-served writer's descriptor (borrowed while it has handles open), or
  * -errno. */
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o);
@@ -360,6 +402,10 @@ struct node_claim {
 	uint64_t bytes;
 	uint64_t deadline_ms;
 	bool cache_only; /* may evict cached copies only (a prefetch) */
+	bool passing; /* rather into the headroom, or a while later, than that
+			 a counted copy goes: for what goes as soon as nobody
+			 uses it */
+	uint64_t patient_ms; /* private: so long */
 	void (*cb)(struct node_claim *c, int status);
 };
 int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
@@ -378,7 +424,8 @@ void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
  * (*ret_obj) if it is; 0 if it is being fetched: cb runs (once; a failure
  * found at once may run it before this returns) with the object (a ref for the
  * callee) or -errno (-ENOENT: gone or nobody could give it within the
- * deadline; -ESTALE: another version is there); -ENOENT if it is not published.
+ * deadline; -ESTALE: another version is there); -ENOENT if it is not published;
+ * -EAGAIN: the fetch of a version before it is ending, again in a moment.
  */
 struct node_want {
 	struct pool_list link;
@@ -389,7 +436,9 @@ int pool_node_want_start(struct pool_node *n, struct node_entry *e,
 			 void (*cb)(struct node_want *w,
 				    struct node_object *obj, int status));
 void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
-/* A look-up hit: fetch it in the background if bounds allow. */
+/* A look-up hit, which a read follows as a rule: what is here goes after all
+ * others of its class for NODE_LEASE_MS, what is not is fetched in the background
+ * if bounds allow. */
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
 /* It was opened: eviction order, hit counters. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
@@ -409,12 +458,15 @@ struct node_barrier {
 	void (*cb)(struct node_barrier *b, int status);
 };
 /* cb(0) when everything published before is known to the master and told to
- * the connected mounts; -ETIMEDOUT. Returns 1 if that holds already. */
+ * the connected mounts; -ETIMEDOUT, after deadline_ms without a master or five
+ * times as long with one. Returns 1 if that holds already. */
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status));
 /* The kernel knows everything that was notified before this mark (ops.tell). */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
+/* -errno, once, if a file in dir was lost after its close; else 0. */
+int pool_node_lost(struct node_dirent *dir);
 /* Ends all that wait, with -ECANCELED. */
 void pool_node_barriers_end(struct pool_node *n);
 

@@ -94,18 +94,21 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 		node_client_stored(n, e->obj);
 }
 
-bool node_attr_update(struct node_attr *a, struct pool_xattrs **x,
-		      const Kvpool__Meta *m)
+int node_attr_update(struct node_attr *a, struct pool_xattrs **x,
+		     const Kvpool__Meta *m)
 {
 	struct node_attr new;
 	struct pool_xattrs *nx = NULL;
 	bool changed;
+	int err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &nx);
 
+	if (err == -ENOMEM)
+		return err;
 	node_attr_from_meta(m, &new);
 	changed = a->mode != new.mode || a->uid != new.uid ||
 		  a->gid != new.gid || a->mtime_ns != new.mtime_ns;
 	*a = new;
-	if (pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &nx) < 0)
+	if (err)
 		return changed;
 	changed = changed || !pool_xattrs_equal(*x, nx);
 	pool_xattrs_free(*x);
@@ -113,31 +116,26 @@ bool node_attr_update(struct node_attr *a, struct pool_xattrs **x,
 	return changed;
 }
 
-static void apply_dir(struct pool_node *n, struct node_dirent *d,
-		      const Kvpool__Meta *m, bool added)
+static int apply_dir(struct pool_node *n, struct node_dirent *d,
+		     const Kvpool__Meta *m, bool added)
 {
-	bool changed = node_attr_update(&d->attr, &d->xattrs, m);
+	int changed = node_attr_update(&d->attr, &d->xattrs, m);
 	bool back = d->gone && !d->removing;
-	size_t cursor = 0, len;
-	const char *name;
-	const void *value;
 
+	if (changed < 0)
+		return changed;
 	d->known = true;
 	if (back)
 		d->gone = false;
 	d->seen = n->sweep;
-	memset(&d->rules, 0, sizeof(d->rules));
-	while (pool_xattrs_next(d->xattrs, &cursor, &name, &value, &len))
-		if (strncmp(name, POOL_XATTR_PREFIX,
-			    strlen(POOL_XATTR_PREFIX)) == 0)
-			(void)pool_rules_set(&d->rules, name, value, len, true,
-					     pool_wall_ns(), NULL);
+	node_dir_rules(d);
 	if (changed)
 		node_space_judge_below(n, &d->d.e);
 	if (n->ops && (added || back))
 		n->ops->appeared(n->ops_arg, &d->d.e);
 	else if (n->ops && changed)
 		n->ops->attr_changed(n->ops_arg, &d->d.e);
+	return 0;
 }
 
 /* evicted: the master let go of what it was asked about. Its DROP says so, or
@@ -169,24 +167,27 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 	node_entry_tidy(n, e);
 }
 
-static void apply_file(struct pool_node *n, struct node_entry *e,
-		       const Kvpool__Meta *m)
+static int apply_file(struct pool_node *n, struct node_entry *e,
+		      const Kvpool__Meta *m)
 {
-	bool shown = pool_node_visible(&e->e), attr;
+	bool shown = pool_node_visible(&e->e);
 	uint64_t attr_gen = e->attr.gen;
 	XXH128_canonical_t canon;
 	bool other = m->gen != e->gen;
+	int attr;
 
 	e->seen = n->sweep;
 	if (m->gen < e->gen && !n->in_picture)
-		return; /* overtaken by our own publication */
+		return 0; /* overtaken by our own publication */
+	attr = node_attr_update(&e->attr, &e->xattrs, m);
+	if (attr < 0)
+		return attr;
 	e->gen = m->gen;
 	e->size = m->size;
 	memcpy(canon.digest, m->sum.data, 16);
 	e->sum = XXH128_hashFromCanonical(&canon);
 	if (e->hidden_gen && e->gen > e->hidden_gen)
 		e->hidden_gen = 0;
-	attr = node_attr_update(&e->attr, &e->xattrs, m);
 	if (other && e->obj && e->obj->state == NODE_HELD &&
 	    e->obj->gen < e->gen)
 		node_object_drop(n, e->obj, false);
@@ -196,13 +197,14 @@ static void apply_file(struct pool_node *n, struct node_entry *e,
 		(void)node_write_blob(n, e->obj); /* for after a restart */
 	}
 	if (!n->ops || e->own)
-		return;
+		return 0;
 	if (!shown && pool_node_published(e))
 		n->ops->appeared(n->ops_arg, &e->e);
 	else if (shown && other)
 		n->ops->changed(n->ops_arg, e);
 	else if (shown && attr)
 		n->ops->attr_changed(n->ops_arg, &e->e);
+	return 0;
 }
 
 /* Names that show nothing may be left below: it goes with the last of them. */
@@ -277,6 +279,7 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	struct added added = { NULL, n };
 	struct pool_entry *pe;
 	struct node_entry *e;
+	int err = 0;
 
 	if (pool_tree_make(&n->tree, (const char *)m->path.data, m->path.len,
 			   false, on_add, &added, &pe) < 0)
@@ -285,11 +288,14 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	e = node_file(pe);
 	if (e->gen < m->gen ||
 	    (e->gen == m->gen && e->attr.gen < m->attr_gen))
-		apply_file(n, e, m);
-	return e;
+		err = apply_file(n, e, m);
+	if (err)
+		node_entry_tidy(n, e);
+	return err ? NULL : e;
 }
 
-static void apply_entry(struct pool_node *n, const Kvpool__Meta *m)
+/* 0 or -ENOMEM; what makes no sense is left out. */
+static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct added added = { NULL, n };
 	struct pool_entry *pe;
@@ -298,30 +304,30 @@ static void apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 	pool_count(&n->c.feed_entries);
 	if (m->deleted) {
 		apply_deleted(n, m);
-		return;
+		return 0;
 	}
 	if (!m->is_dir && (m->sum.len != 16 || m->gen == 0)) {
 		pool_warn_limited("the feed carried an entry without a sum "
 				  "or generation: ignored");
-		return;
+		return 0;
 	}
-	if (m->path.len == 0) { /* the root's attributes */
-		apply_dir(n, pool_node_root(n), m, false);
-		return;
-	}
+	if (m->path.len == 0) /* the root's attributes */
+		return apply_dir(n, pool_node_root(n), m, false);
 	err = pool_tree_make(&n->tree, (const char *)m->path.data,
 			     m->path.len, m->is_dir, on_add, &added, &pe);
 	if (err) {
 		pool_warn_limited("the feed's \"%.*s\" cannot be shown: %s",
 				  (int)m->path.len, (char *)m->path.data,
 				  strerror(-err));
-		return;
+		return err == -ENOMEM ? err : 0;
 	}
 	mark_parents(n, pe);
 	if (pe->is_dir)
-		apply_dir(n, node_dir(pe), m, added.last == pe);
-	else
-		apply_file(n, node_file(pe), m);
+		return apply_dir(n, node_dir(pe), m, added.last == pe);
+	err = apply_file(n, node_file(pe), m);
+	if (err)
+		node_entry_tidy(n, node_file(pe));
+	return err;
 }
 
 /* ---- the end of a whole picture ---- */
@@ -346,9 +352,10 @@ static void sweep_dir(struct pool_node *n, struct pool_dir *dir)
 	}
 }
 
-void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
+int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 {
 	size_t i;
+	int err = 0;
 
 	pool_count(&n->c.feed_batches);
 	for (i = 0; i < f->n_nodes; i++)
@@ -358,8 +365,10 @@ void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 		n->sweep++;
 		n->in_picture = true;
 	}
-	for (i = 0; i < f->n_entries; i++)
-		apply_entry(n, f->entries[i]);
+	for (i = 0; !err && i < f->n_entries; i++)
+		err = apply_entry(n, f->entries[i]);
+	if (err)
+		return err;
 	if (f->complete && n->in_picture) {
 		sweep_dir(n, n->tree.root);
 		n->in_picture = false;
@@ -369,6 +378,7 @@ void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 	n->feed_epoch = n->epoch;
 	if (!n->in_picture)
 		n->feed_seq = f->upto_seq;
+	return 0;
 }
 
 /* ---- the master's orders ---- */
@@ -420,5 +430,6 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 			e->gen = 0;
 		node_entry_tidy(n, e);
 	}
+	n->granted = d->granted;
 	node_kick(n);
 }

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
@@ -50,9 +51,11 @@ struct node_fetch {
 	uint16_t holders[NODE_HOLDERS_INLINE];
 	uint8_t nholders, first; /* first: where the next piece begins asking */
 	bool bad[NODE_HOLDERS_INLINE];
+	uint8_t cuts[NODE_HOLDERS_INLINE]; /* connections to it that broke */
 
 	struct node_claim claim;
 	bool claiming, claimed;
+	uint64_t landed; /* of what was claimed: allocated by now */
 	struct pool_file file; /* fd >= 0 while we have it */
 	struct pool_verify verify;
 	uint64_t next_offset; /* first byte not asked for yet */
@@ -145,21 +148,24 @@ static void tell_wants(struct node_fetch *f, struct node_object *o,
 	}
 }
 
-static void report_replica(struct node_fetch *f, int status)
+void node_report_held(struct pool_node *n, const char *path, size_t path_len,
+		      uint64_t gen, bool extra, int status)
 {
 	Kvpool__Held held = KVPOOL__HELD__INIT;
 	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT, *list = &item;
+	Kvpool__NodeInfo info;
 
-	item.path.data = (uint8_t *)f->path;
-	item.path.len = f->path_len;
-	item.gen = f->gen;
+	item.path.data = (uint8_t *)(uintptr_t)path;
+	item.path.len = path_len;
+	item.gen = gen;
 	item.status = status;
-	item.extra = f->extra;
+	item.extra = extra;
 	held.n_items = 1;
 	held.items = &list;
-	pool_count(status ? &f->n->c.replicate_failures :
-			    &f->n->c.replicated);
-	(void)node_link_send(f->n, POOL_MSG_HELD, 0, &held.base);
+	node_link_info(n, &info);
+	held.node = &info;
+	pool_count(status ? &n->c.replicate_failures : &n->c.replicated);
+	(void)node_link_send(n, POOL_MSG_HELD, 0, &held.base);
 }
 
 static void fetch_free(struct node_fetch *f)
@@ -195,6 +201,7 @@ static void fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	o->sum = f->sum;
 	o->verified = true;
 	o->prefetched = f->kind == PREFETCH;
+	o->looked_ms = o->prefetched ? pool_now_ms() : 0;
 	o->counted = f->kind == REPLICA && !f->extra;
 	o->lent_fd = lent_fd;
 	if (lent_fd >= 0) {
@@ -256,7 +263,7 @@ static void replica_end(struct node_fetch *f, int status)
 	/* What failed to count is a cached copy, that is all. */
 	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
 		set_counted(f->n, o, !status);
-	report_replica(f, status);
+	node_report_held(f->n, f->path, f->path_len, f->gen, f->extra, status);
 }
 
 /* Ends once no transfer or worker can touch f any more. */
@@ -280,16 +287,18 @@ static void fetch_end(struct node_fetch *f, int status)
 		return;
 	status = f->status;
 	if (f->claimed)
-		pool_node_claim_end(n, f->size);
+		pool_node_claim_end(n, f->size - f->landed);
 	f->claimed = false;
+	f->landed = 0;
 	discard_file(f);
 	if (park(f))
 		return;
 	e->fetch = NULL;
 	if (status) {
 		pool_count(&n->c.fetch_failures);
-		if (status != -ESTALE)
-			status = -ENOENT;
+		/* Replaced: its holders have dropped it; the new one may do. */
+		status = status == -ESTALE || e->gen > f->gen ? -ESTALE :
+								-ENOENT;
 	}
 	if (f->kind == REPLICA)
 		replica_end(f, status);
@@ -341,8 +350,12 @@ static void piece_failed(struct node_fetch *f, struct piece *p, int status)
 		fetch_end(f, status);
 		return;
 	}
-	/* One that stood still is asked again if there is nobody else. */
-	f->bad[p->holder] = status != -ECANCELED;
+	/* One that stood still is asked again if there is nobody else; so is one
+	 * whose connection was cut, with all the pieces that were on it: its
+	 * daemon may have been replaced. (One that died does not answer.) */
+	f->bad[p->holder] = status != -ECANCELED &&
+			    (status != -ECONNRESET ||
+			     ++f->cuts[p->holder] > NODE_PIECES_MAX);
 	f->stale = f->stale || status == -ENOENT;
 	pool_count(&f->n->c.fetch_retries);
 	fetch_move(f);
@@ -502,6 +515,7 @@ static void fetch_bytes(struct node_fetch *f)
 
 	f->file.fd = -1;
 	f->claim.cache_only = f->kind == PREFETCH || f->extra;
+	f->claim.passing = f->kind == WANTED;
 	rc = pool_node_claim_start(f->n, &f->claim, f->size,
 				   remaining_ms(f, f->size), on_claim);
 	if (rc < 0)
@@ -561,6 +575,7 @@ static void take_holders(struct node_fetch *f)
 	for (i = 0; i < f->nholders; i++) {
 		f->holders[i] = f->e->holders[i];
 		f->bad[i] = false;
+		f->cuts[i] = 0;
 		f->stale = f->stale || f->holders[i] == f->n->index;
 	}
 	/* Readers of one object, whose indices follow each other, take turns;
@@ -639,7 +654,7 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 	struct node_fetch *f = e->fetch;
 
 	if (f && (f->gen != e->gen || f->ended))
-		return -ENOENT; /* one of a version that is going */
+		return -EAGAIN; /* one of a version that is going */
 	if (f) {
 		pool_list_add_tail(&f->wants, &w->link);
 		if (f->kind == PREFETCH) {
@@ -671,18 +686,16 @@ int node_fetch_ahead(struct pool_node *n, struct node_entry *e)
 }
 
 
-static void replicate_one(struct pool_node *n, const Kvpool__Meta *m,
-			  bool extra)
+/* 0: it is under way, and will be reported. */
+static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
+			   bool extra)
 {
-	struct node_entry *e;
+	struct node_entry *e = node_feed_ahead(n, m);
 	struct node_fetch *f;
 	size_t i;
 
-	if (m->sum.len != 16 || !m->gen || m->is_dir)
-		return;
-	e = node_feed_ahead(n, m);
 	if (!e)
-		return;
+		return -EINVAL;
 	if (e->obj && e->obj->gen < m->gen && e->obj->state == NODE_HELD)
 		node_object_drop(n, e->obj, false);
 	e->nholders = 0;
@@ -694,21 +707,36 @@ static void replicate_one(struct pool_node *n, const Kvpool__Meta *m,
 		e->fetch->extra = extra && (e->fetch->kind != REPLICA ||
 					    e->fetch->extra);
 		e->fetch->kind = REPLICA;
-		return;
+		return 0;
 	}
 	if (e->fetch)
-		return; /* the master asks again */
+		return -EAGAIN; /* one of a version that is going */
 	f = fetch_new(n, e, REPLICA);
 	if (!f)
-		return;
+		return -ENOMEM;
 	f->extra = extra;
 	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0) {
 		fetch_end(f, 0); /* a cached copy is promoted */
-		return;
+		return 0;
 	}
 	if (e->obj)
 		node_object_drop(n, e->obj, false);
 	fetch_bytes(f);
+	return 0;
+}
+
+/* Whatever becomes of it is reported: the master waits for that. */
+static void replicate_one(struct pool_node *n, const Kvpool__Meta *m,
+			  bool extra)
+{
+	int err;
+
+	if (m->sum.len != 16 || !m->gen || m->is_dir)
+		return;
+	err = replicate_start(n, m, extra);
+	if (err)
+		node_report_held(n, (const char *)m->path.data, m->path.len,
+				 m->gen, extra, err);
 }
 
 void node_replicate(struct pool_node *n, const Kvpool__Replicate *r)
@@ -764,6 +792,53 @@ static void check_stalls(struct node_fetch *f, uint64_t now, bool late)
 		else
 			check_stall(f, &f->pieces[i], now);
 	}
+}
+
+uint64_t node_fetch_cache(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0;
+
+	pool_list_each(it, tmp, &n->fetches) {
+		struct node_fetch *f =
+			pool_list_entry(it, struct node_fetch, link);
+
+		if (f->claimed && (f->kind != REPLICA || f->extra))
+			sum += f->size;
+	}
+	return sum;
+}
+
+/* How much of f's claim has turned into pages since the last look. */
+static uint64_t settle(struct node_fetch *f)
+{
+	uint64_t have, more;
+	struct stat st;
+
+	if (!f->claimed || f->file.fd < 0 || fstat(f->file.fd, &st) < 0)
+		return 0;
+	have = (uint64_t)st.st_blocks * 512;
+	if (have > f->size)
+		have = f->size; /* the rest of the last page */
+	more = have > f->landed ? have - f->landed : 0;
+	f->landed += more;
+	return more;
+}
+
+uint64_t node_fetch_settle(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0, more = 0;
+
+	pool_list_each(it, tmp, &n->fetches) {
+		struct node_fetch *f =
+			pool_list_entry(it, struct node_fetch, link);
+
+		more += settle(f);
+		sum += f->landed;
+	}
+	n->claimed -= more < n->claimed ? more : n->claimed;
+	return sum;
 }
 
 void node_fetch_tick(struct pool_node *n, uint64_t now)

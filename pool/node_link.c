@@ -43,9 +43,12 @@ static int send_msg(struct pool_node *n, uint16_t type, uint64_t req,
 	int err = pool_conn_send(n->link->conn, type, req, msg);
 
 	pool_count(&n->c.master_requests);
-	if (err)
+	if (err) {
+		/* It may wait for this one: joined again, it is told all. */
 		pool_warn_limited("sending %s to the master failed: %s",
 				  pool_msg_name(type), strerror(-err));
+		pool_conn_close(n->link->conn);
+	}
 	return err;
 }
 
@@ -59,7 +62,7 @@ int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 
 /* ---- who we are ---- */
 
-static void fill_info(struct pool_node *n, Kvpool__NodeInfo *info)
+void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)
 {
 	struct pool_space sp;
 	uint64_t cached;
@@ -77,7 +80,8 @@ static void fill_info(struct pool_node *n, Kvpool__NodeInfo *info)
 	info->is_mount = n->opts.mount;
 	info->alive = true;
 	info->capacity = info->is_store ? sp.size : 0;
-	cached = sp.ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE);
+	cached = sp.ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+		 node_fetch_settle(n);
 	info->used = info->is_store && sp.used > cached ? sp.used - cached : 0;
 	if (info->used > info->capacity)
 		info->used = info->capacity;
@@ -94,8 +98,8 @@ static void send_join(struct pool_node *n)
 	Kvpool__Join join = KVPOOL__JOIN__INIT;
 	Kvpool__NodeInfo info;
 
-	fill_info(n, &info);
-	join.version = POOL_WIRE_VERSION;
+	node_link_info(n, &info);
+	join.version = pool_wire_version;
 	join.node = &info;
 	join.epoch = n->feed_epoch;
 	join.seq = n->feed_seq;
@@ -107,7 +111,7 @@ static void send_heartbeat(struct pool_node *n)
 	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
 	Kvpool__NodeInfo info;
 
-	fill_info(n, &info);
+	node_link_info(n, &info);
 	hb.epoch = n->epoch;
 	hb.node = &info;
 	(void)send_msg(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
@@ -164,9 +168,10 @@ static void become_up(struct pool_node *n)
 	l->state = UP;
 	l->told = false;
 	pool_dial_joined(&l->dial);
-	pool_info("joined the master at %s (epoch %llu, as node %u)",
-		  pool_conn_peer_name(l->conn), (unsigned long long)n->epoch,
-		  n->index);
+	pool_info("joined the master at %s (epoch %llu, as node %u, protocol "
+		  "version %u)", pool_conn_peer_name(l->conn),
+		  (unsigned long long)n->epoch, n->index,
+		  pool_conn_version(l->conn));
 	n->cut_off_ms = 0;
 	if (n->opts.mount) {
 		sub.epoch = n->in_picture ? 0 : n->feed_epoch;
@@ -241,6 +246,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	}
 	n->epoch = w->epoch;
 	n->index = w->index;
+	n->granted = 0;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	send_inventory(n);
 }
@@ -264,11 +270,13 @@ void pool_node_told(struct pool_node *n, uint64_t mark)
 /*
  * An fsync of a directory anywhere waits for these, so that a name is not found
  * missing after it. But while one of our own waits, the kernel holds that
- * directory's lock and may be unable to take what it is told: then the ack
- * goes at once (two nodes would wait for each other).
+ * directory's lock and may be unable to take what it is told: then it is made
+ * to ask, and the ack goes at once (two nodes would wait for each other).
  */
 void node_feed_ack(struct pool_node *n, uint64_t seq)
 {
+	if (n->ops && !pool_list_empty(&n->barriers))
+		n->ops->expire(n->ops_arg);
 	if (!n->ops || !pool_list_empty(&n->barriers)) {
 		send_ack(n, seq);
 		return;
@@ -280,7 +288,13 @@ void node_feed_ack(struct pool_node *n, uint64_t seq)
 
 static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 {
-	node_feed_apply(n, f);
+	int err = node_feed_apply(n, f);
+
+	if (err) { /* subscribed again, it comes again */
+		pool_warn_limited("the master's feed: %s", strerror(-err));
+		pool_conn_close(n->link->conn);
+		return;
+	}
 	node_feed_ack(n, f->upto_seq);
 	node_kick(n);
 }

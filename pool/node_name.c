@@ -76,6 +76,11 @@ static void rules_from_xattrs(const struct pool_xattrs *x, bool is_dir,
 	}
 }
 
+void node_dir_rules(struct node_dirent *d)
+{
+	rules_from_xattrs(d->xattrs, true, &d->rules);
+}
+
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 		     struct pool_rules *ret)
 {
@@ -167,25 +172,32 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 
 /* ---- unlink, rename ---- */
 
-/* Hide what is published under the name, and have the master remove it. */
-static int hide_published(struct pool_node *n, struct node_entry *e)
+int node_name_remove(struct pool_node *n, struct node_entry *e)
 {
-	struct pool_rules rules;
 	int err;
 
 	if (!pool_node_published(e))
 		return 0;
-	pool_node_rules(n, &e->e, &rules);
-	if (rules.unlink != POOL_UNLINK_NODE) {
-		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, e->gen);
-		if (err)
-			return err;
-		pool_count(&n->c.unlinked);
-		e->hidden_gen = e->gen;
-		if (e->obj && e->obj->state == NODE_HELD)
-			node_object_drop(n, e->obj, false);
+	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, e->gen);
+	if (err)
+		return err;
+	pool_count(&n->c.unlinked);
+	e->hidden_gen = e->gen;
+	if (e->obj && e->obj->state == NODE_HELD)
+		node_object_drop(n, e->obj, false);
+	return 0;
+}
+
+/* By the rule `unlink`: from the pool, or from this mount only. */
+static int hide_published(struct pool_node *n, struct node_entry *e)
+{
+	struct pool_rules rules;
+
+	if (!pool_node_published(e))
 		return 0;
-	}
+	pool_node_rules(n, &e->e, &rules);
+	if (rules.unlink != POOL_UNLINK_NODE)
+		return node_name_remove(n, e);
 	e->hidden_gen = e->gen;
 	if (e->obj && e->obj->state == NODE_HELD && !e->obj->counted)
 		node_object_drop(n, e->obj, false);
@@ -221,17 +233,21 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 {
 	struct node_object *o = from->own;
 	struct node_writer *w = o->w;
+	/* Known to the master under the old name, or about to be. */
+	bool told = o->state == NODE_PENDING && !w->sealed;
 	int err;
 
 	if (w->poison)
 		return w->poison;
 	if (!movable_own(o))
 		return -EXDEV;
-	if (to->own)
-		node_own_drop(n, to);
 	err = hide_published(n, from);
+	if (!err && told)
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e, 0);
 	if (err)
 		return err;
+	if (to->own)
+		node_own_drop(n, to);
 	from->own = NULL;
 	to->own = o;
 	o->entry = to;
@@ -240,17 +256,13 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->base_gen = to->gen;
 	w->touched_ms = pool_now_ms();
 	w->stale_blob = true;
-	if (o->state == NODE_PENDING && !w->sealed) {
-		/* Known to the master under the old name, or about to be. */
+	if (told) {
 		node_op_forget(n, o);
 		(void)node_write_blob(n, o);
-		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e, 0);
-		if (!err)
-			err = node_op_publish(n, o);
-		return err;
+		node_publish(n, o);
+		return 0;
 	}
-	node_try_seal(n, o, false);
-	return 0;
+	return node_try_seal(n, o, false);
 }
 
 /* The published object is here: it becomes a new generation of the new name,
@@ -272,17 +284,22 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	w->obj = o;
 	w->fd = -1;
 	w->attr = from->attr;
-	w->xattrs = pool_xattrs_dup(from->xattrs);
 	w->base_gen = to->gen;
-	w->renamed = w->flushed = true;
+	w->renamed = w->flushed = w->was_held = true;
 	w->ticket = ++n->ticket;
-	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e, from->gen);
+	err = pool_xattrs_dup(from->xattrs, &w->xattrs);
+	if (!err)
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
+				   from->gen);
 	if (err) {
 		pool_xattrs_free(w->xattrs);
 		free(w);
 		return err;
 	}
 	from->hidden_gen = from->gen;
+	/* What peers have of it, and ask for, has the name that goes. */
+	node_heat_forget(n, o);
+	o->lent = 0;
 	from->obj = NULL;
 	pool_evict_remove(n->evict, &o->ev, false);
 	if (to->own)
@@ -293,9 +310,10 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	node_space_judge(n, o);
 	o->entry = to;
 	to->own = o;
-	pool_list_add_tail(&n->pending, &w->link);
-	(void)node_write_blob(n, o);
-	return node_op_publish(n, o);
+	/* A cached copy has no metadata yet. */
+	(void)(o->counted ? node_write_blob(n, o) : node_seal_fetched(n, o));
+	node_publish(n, o);
+	return 0;
 }
 
 static int move_dir(struct pool_node *n, struct node_dirent *from,
@@ -389,6 +407,23 @@ static void apply_attr(struct node_attr *a, unsigned int set,
 		a->mtime_ns = from->mtime_ns;
 }
 
+/* What pe shows now is to be known to the master, and found by a restart. */
+static int tell_attr(struct pool_node *n, struct pool_entry *pe,
+		     unsigned int set)
+{
+	struct node_entry *e = node_file(pe);
+	int err;
+
+	if (!e || !e->own)
+		return set ? node_op_setattr(n, pe, set) : 0;
+	/* Its own publication carries them, unless that is under way. */
+	e->own->w->stale_blob = true;
+	if (e->own->state != NODE_PENDING)
+		return 0;
+	err = node_write_blob(n, e->own);
+	return err || e->own->w->sealed ? err : node_op_setattr(n, pe, set);
+}
+
 int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
 		      unsigned int set, const struct node_attr *attr,
 		      struct pool_xattrs *xattrs)
@@ -397,31 +432,36 @@ int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
 	struct node_entry *e = node_file(pe);
 	struct pool_xattrs **x = d ? &d->xattrs :
 				 e->own ? &e->own->w->xattrs : &e->xattrs;
-	int err = 0;
+	struct node_attr *a = d ? &d->attr :
+			      e->own ? &e->own->w->attr : &e->attr;
+	struct pool_xattrs *old = *x;
+	struct node_attr was = *a;
+	int err;
 
-	apply_attr(d ? &d->attr : e->own ? &e->own->w->attr : &e->attr, set,
-		   attr);
-	if (set & POOL_SET_XATTRS) {
-		pool_xattrs_free(*x);
+	apply_attr(a, set, attr);
+	if (set & POOL_SET_XATTRS)
 		*x = xattrs;
+	err = tell_attr(n, pe, set);
+	if (err) {
+		*a = was;
+		*x = old;
+		if (set & POOL_SET_XATTRS)
+			pool_xattrs_free(xattrs);
+		if (e && e->own && e->own->state == NODE_PENDING)
+			(void)node_write_blob(n, e->own);
+		return err;
+	}
+	if (set & POOL_SET_XATTRS) {
+		pool_xattrs_free(old);
 		if (d)
 			rules_from_xattrs(xattrs, true, &d->rules);
+		if (d || !e->own)
+			node_space_judge_below(n, pe);
 	}
-	if ((set & POOL_SET_XATTRS) && (d || !e->own))
-		node_space_judge_below(n, pe);
 	/* Kept with the copy here, for after a restart. */
 	if (set && e && !e->own && e->obj && e->obj->gen == e->gen)
 		(void)node_write_blob(n, e->obj);
-	if (d || !e->own)
-		return set ? node_op_setattr(n, pe, set) : 0;
-	/* Its own publication carries them, unless that is under way. */
-	e->own->w->stale_blob = true;
-	if (e->own->state == NODE_PENDING) {
-		err = node_write_blob(n, e->own);
-		if (!err && !e->own->w->sealed)
-			err = node_op_setattr(n, pe, set);
-	}
-	return err;
+	return 0;
 }
 
 /* ---- what is computed ---- */

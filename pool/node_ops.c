@@ -100,6 +100,16 @@ static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
 	return *ret_op ? 0 : -ENOMEM;
 }
 
+static int op_xattrs(struct pool_node *n, struct node_op *op,
+		     const struct pool_xattrs *xattrs)
+{
+	int err = pool_xattrs_dup(xattrs, &op->xattrs);
+
+	if (err)
+		op_free(n, op);
+	return err;
+}
+
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen)
 {
@@ -109,11 +119,10 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 	if (err)
 		return err;
 	op->gen = gen;
-	if (e->is_dir) {
-		op->attr = node_dir(e)->attr;
-		op->xattrs = pool_xattrs_dup(node_dir(e)->xattrs);
-	}
-	return 0;
+	if (!e->is_dir)
+		return 0;
+	op->attr = node_dir(e)->attr;
+	return op_xattrs(n, op, node_dir(e)->xattrs);
 }
 
 int node_op_setattr(struct pool_node *n, struct pool_entry *e,
@@ -126,9 +135,8 @@ int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 		return err;
 	op->set = set;
 	op->attr = *pool_node_attr(e);
-	if (set & POOL_SET_XATTRS)
-		op->xattrs = pool_xattrs_dup(pool_node_xattrs(e));
-	return 0;
+	return set & POOL_SET_XATTRS ?
+		       op_xattrs(n, op, pool_node_xattrs(e)) : 0;
 }
 
 /* o's publication is not wanted any more. */
@@ -162,6 +170,22 @@ bool node_op_sent(struct pool_node *n, const struct node_object *o)
 	pool_list_each(it, tmp, &n->ops_sent)
 		if (pool_list_entry(it, struct node_op, link)->obj == o)
 			return true;
+	return false;
+}
+
+bool node_op_unanswered(struct pool_node *n, const struct node_entry *e)
+{
+	char path[POOL_PATH_MAX + 1];
+	struct pool_list *it, *tmp;
+
+	if (node_entry_path(&e->e, path) < 0)
+		return true;
+	pool_list_each(it, tmp, &n->ops_sent) {
+		struct node_op *op = pool_list_entry(it, struct node_op, link);
+
+		if (strcmp(op->sent_path ? op->sent_path : op->path, path) == 0)
+			return true;
+	}
 	return false;
 }
 
@@ -289,6 +313,94 @@ void node_ops_batched(uv_timer_t *h)
 	node_ops_send(h->data);
 }
 
+/* ---- handing over ---- */
+
+static bool hand_over_op(struct batch *b, struct node_op *op)
+{
+	/* One that is not wanted any more: the inventory will say so. */
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH &&
+	    (!op->obj || op->obj->state != NODE_PENDING))
+		return true;
+	return fill(b, op) == 0;
+}
+
+static void put_batch(struct batch *b, struct pool_handover *h)
+{
+	size_t i;
+
+	kvpool__ops__init(&b->ops);
+	b->ops.n_ops = b->n;
+	b->ops.ops = b->list;
+	pool_handover_put(h, POOL_HANDOVER_OPS, &b->ops.base);
+	for (i = 0; i < b->n; i++)
+		free(b->meta[i].xattrs);
+	b->n = b->bytes = 0;
+}
+
+void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
+{
+	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
+	struct batch *b = malloc(sizeof(*b));
+	struct pool_list *it, *tmp;
+	size_t i;
+
+	if (!b) {
+		h->err = -ENOMEM;
+		return;
+	}
+	b->n = b->bytes = 0;
+	for (i = 0; i < 2; i++) {
+		pool_list_each(it, tmp, lists[i]) {
+			if (!hand_over_op(b, pool_list_entry(it, struct node_op,
+							     link)))
+				h->err = -ENOMEM;
+			if (b->n == POOL_BATCH_MAX ||
+			    b->bytes >= POOL_BATCH_BYTES)
+				put_batch(b, h);
+		}
+	}
+	put_batch(b, h);
+	free(b);
+}
+
+static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
+{
+	const Kvpool__Meta *m = po->meta;
+	const char *path = m ? (const char *)m->path.data : NULL;
+	struct pool_entry *pe =
+		path ? pool_tree_lookup(&n->tree, path, m->path.len) : NULL;
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_op *op;
+
+	if (!path || m->path.len > POOL_PATH_MAX)
+		return -EBADMSG;
+	if (po->kind == KVPOOL__OP__KIND__PUBLISH &&
+	    !(e && e->own && e->own->state == NODE_PENDING))
+		return -EBADMSG;
+	op = op_new(n, (int)po->kind, path, m->path.len);
+	if (!op)
+		return -ENOMEM;
+	if (po->kind == KVPOOL__OP__KIND__PUBLISH)
+		op->obj = node_object_ref(e->own);
+	op->set = po->set;
+	/* As it was made: the master may have it already, and would take its
+	 * own answer for a newer generation. */
+	op->queued = po->queued;
+	op->gen = m->gen;
+	node_attr_from_meta(m, &op->attr);
+	return pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &op->xattrs);
+}
+
+int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops)
+{
+	size_t i;
+	int err = 0;
+
+	for (i = 0; i < ops->n_ops && !err; i++)
+		err = take_over_op(n, ops->ops[i]);
+	return err < 0 ? err : 0;
+}
+
 /* ---- answers ---- */
 
 /*
@@ -382,6 +494,8 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	name_answered(n, op, r->status);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
+		if (r->status == -ESTALE)
+			return; /* overtaken by another node: no news */
 		pool_warn_limited("the master refused %s of \"%s\": %s",
 				  op->kind == KVPOOL__OP__KIND__UNLINK ?
 					  "unlink" :
@@ -497,10 +611,18 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 		b->phase = PHASE_SYNC;
 }
 
+/* Longer than a master takes to be started again, or another one to be found:
+ * the kernel holds the lock of the directory all the while. */
+static bool masterless(const struct pool_node *n, uint64_t now)
+{
+	return n->cut_off_ms && now - n->cut_off_ms >= n->opts.deadline_ms;
+}
+
 void node_barriers_check(struct pool_node *n)
 {
 	struct pool_list *it, *tmp;
 	uint64_t now = pool_now_ms();
+	bool hopeless = masterless(n, now);
 
 	pool_list_each(it, tmp, &n->barriers) {
 		struct node_barrier *b =
@@ -509,7 +631,7 @@ void node_barriers_check(struct pool_node *n)
 		if (b->phase == PHASE_OPS &&
 		    !list_has_ticket_upto(n, b->ticket) && node_link_up(n))
 			barrier_sync(n, b);
-		if (now >= b->deadline_ms) {
+		if (hopeless || now >= b->deadline_ms) {
 			pool_count(&n->c.barrier_timeouts);
 			barrier_end(b, -ETIMEDOUT);
 		}
@@ -549,6 +671,14 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 		node_feed_ack(n, n->untold_seq);
 	node_kick(n);
 	return 0;
+}
+
+int pool_node_lost(struct node_dirent *dir)
+{
+	int lost = dir->lost;
+
+	dir->lost = 0;
+	return lost;
 }
 
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b)

@@ -5,6 +5,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/conn.h"
+#include "pool/handover.h"
 #include "pool/node.h"
 #include "pool/wire.h"
 
@@ -21,6 +22,7 @@
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
 #define NODE_ASK_MS 250		/* ask for the same eviction again */
 #define NODE_REFUSED_MS 1000	/* and so long after a refusal */
+#define NODE_LEASE_MS 5000	/* an open is expected after a look-up hit */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
 #define NODE_HEATS_MAX 4096	/* objects whose heat is known */
 #define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
@@ -56,7 +58,7 @@ struct node_counters {
 	struct pool_counter evicted_cache, evicted_last, evicted_alone;
 	struct pool_counter evicted_bytes;
 	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
-	struct pool_counter claims_waited, claims_refused;
+	struct pool_counter claims_waited, claims_refused, claims_passing;
 	struct pool_counter ops_refused, ops_failed;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;
@@ -93,6 +95,9 @@ struct pool_node {
 	struct pool_evict *evict;
 	uint64_t *leftovers; /* store ids to remove once it is open */
 	size_t nleftovers;
+	uint64_t *kept; /* taken over: store ids, until pool_node_begin; owns */
+	size_t nkept;
+	int listen_fd, unix_fd; /* taken over, > 0: for pool_peers_open */
 
 	/* node_write */
 	struct pool_list writers;  /* WRITING, by last sign of life */
@@ -115,11 +120,13 @@ struct pool_node {
 	struct pool_list claims;
 	uint64_t claimed;
 	uint64_t asked_bytes, asked_reset_ms;
+	uint64_t granted; /* Drop.granted, as heard last */
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */
 	uint64_t kept_bytes; /* of counted objects with `kept` */
 
 	/* node_fetch */
+	struct pool_list rewrites; /* of node_rewrite: copies under way */
 	struct pool_list fetches;
 	struct node_recheck *rechecks;
 	unsigned int nprefetch, nfetches;
@@ -185,14 +192,24 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 			 const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap);
-void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
-/* Both from m; did anything change that shows? */
-bool node_attr_update(struct node_attr *a, struct pool_xattrs **x,
+/* Both from m; did anything change that shows (1, else 0)? Or -ENOMEM: the
+ * attributes are what they were. */
+int node_attr_update(struct node_attr *a, struct pool_xattrs **x,
 		      const Kvpool__Meta *m);
 /* Becomes the local copy of e's published generation (o->gen set). */
 void node_object_held(struct pool_node *n, struct node_entry *e,
 		      struct node_object *o);
 void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
+
+/* node_name.c */
+/* Hide what is published under the name, and have the master remove it. */
+int node_name_remove(struct pool_node *n, struct node_entry *e);
+/* d->rules from its attributes. */
+void node_dir_rules(struct node_dirent *d);
+
+/* node_handover.c */
+/* 0 or -errno, logged. */
+int node_take_over(struct pool_node *n, struct pool_handover *h);
 
 /* node_write.c */
 void node_writer_free(struct pool_node *n, struct node_object *o);
@@ -204,16 +221,28 @@ void node_seal_small(struct pool_node *n);
 /* Queue what is sealed, in order: of one directory, what was closed first is
  * published first. */
 void node_publish_sealed(struct pool_node *n);
+/* o is PENDING: queued as the latest change, at once or, without memory for
+ * that, at a later tick. */
+void node_publish(struct pool_node *n, struct node_object *o);
 void node_soon(uv_timer_t *h);
 /* Try to seal candidates although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
-void node_try_seal(struct pool_node *n, struct node_object *o, bool force);
+/* 0, also if it has to wait, or -errno: o is lost (and maybe freed). */
+int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* The master's answer for o (gen != 0), or a refusal (status < 0). */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen);
 /* A client's object has reached a store. */
 void node_client_stored(struct pool_node *n, struct node_object *o);
-/* A new WRITING object as e->own. */
+/* A new WRITING object for e: not seen by anybody (the caller's ref), then
+ * thrown away, or shown as e->own (the entry's ref). */
+int node_own_make(struct pool_node *n, struct node_entry *e,
+		  const struct node_attr *attr, uint64_t size_hint,
+		  struct node_object **ret_obj);
+void node_own_discard(struct pool_node *n, struct node_object *o);
+void node_own_show(struct pool_node *n, struct node_entry *e,
+		   struct node_object *o);
+/* Both. */
 int node_own_new(struct pool_node *n, struct node_entry *e,
 		 const struct node_attr *attr, uint64_t size_hint,
 		 struct node_object **ret_obj);
@@ -235,6 +264,12 @@ int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Has o's publication been sent and not answered? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
+/* Is a change of this name under way to the master? */
+bool node_op_unanswered(struct pool_node *n, const struct node_entry *e);
+/* What the master has not answered, as one record or several; and back. The
+ * publications' objects have to be there. 0 or -errno. */
+void node_ops_hand_over(struct pool_node *n, struct pool_handover *h);
+int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops);
 void node_ops_send(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
@@ -262,7 +297,16 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 /* In the background, for nobody yet. 0 or -ENOMEM. */
 int node_fetch_ahead(struct pool_node *n, struct node_entry *e);
 void node_replicate(struct pool_node *n, const Kvpool__Replicate *r);
+/* HELD: what became of the master's order to copy; with -EBADMSG also that a
+ * copy which it counts on was damaged, and is gone. */
+void node_report_held(struct pool_node *n, const char *path, size_t path_len,
+		      uint64_t gen, bool extra, int status);
 void node_fetch_tick(struct pool_node *n, uint64_t now);
+/* What has landed of objects that are not whole yet is used, and from now on no
+ * longer claimed: bytes of all of them. */
+uint64_t node_fetch_settle(struct pool_node *n);
+/* Bytes of what is being fetched and will be cache, landed or not. */
+uint64_t node_fetch_cache(struct pool_node *n);
 void node_fetch_fini(struct pool_node *n);
 
 /* node_serve.c */
@@ -279,10 +323,11 @@ void node_heat_tick(struct pool_node *n, uint64_t now);
 void node_heat_cut_off(struct pool_node *n);
 
 /* node_feed.c */
-void node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
+/* 0, or -ENOMEM: it has to come again (nothing is lost if it comes twice). */
+int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
 /* An order names a file's generation, perhaps before the feed does (a store
  * without a mount has none): applied as the feed would, so that the mount
- * hears of it. NULL: its path cannot be shown. */
+ * hears of it. NULL: its path cannot be shown, or no memory. */
 struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
@@ -296,6 +341,9 @@ bool node_link_up(const struct pool_node *n);
 /* 0 or -errno; -ENOTCONN without a session. Counts as a request. */
 int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
+/* Who we are and how full, for the master. Copies on their way do not count as
+ * used: it knows what it has ordered. Borrows of n, until its next turn. */
+void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info);
 /* The feed is applied up to seq: acknowledge when the kernel has been told. */
 void node_feed_ack(struct pool_node *n, uint64_t seq);
 void node_link_gone(struct pool_node *n); /* the last handle is closed */

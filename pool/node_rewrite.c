@@ -1,6 +1,9 @@
 /*
  * A new generation of a published name: `own` begins empty, or as a copy of
  * what is published (fetched first if it is not here).
+ *
+ * Nobody sees the copy before it is whole: until then the name shows what is
+ * published, and whoever else wants to write to it waits (-EAGAIN).
  */
 #include "pool/node_priv.h"
 
@@ -10,18 +13,36 @@
 #include <unistd.h>
 
 struct rewrite {
+	struct pool_list link; /* node->rewrites */
 	struct pool_node *n;
-	struct node_entry *e; /* kept by its fetch or object while we wait */
+	struct node_entry *e; /* kept by its fetch while we wait for that */
 	uint64_t keep, gen;
 	struct node_want want;
-	struct node_object *from; /* ref */
-	struct node_object *to;	  /* ref */
+	struct node_object *from; /* ref; knows the name from then on */
+	struct node_object *to;	  /* ref until it is shown: the copy */
 	struct node_claim claim;
 	struct pool_copy copy;
 	node_done_cb cb;
 	void *arg;
 	bool claimed;
 };
+
+/* A file with the attributes of what is published. */
+static int own_like(struct pool_node *n, struct node_entry *e,
+		    uint64_t size_hint, struct node_object **ret_obj)
+{
+	struct node_object *o;
+	int err = node_own_make(n, e, &e->attr, size_hint, &o);
+
+	if (err)
+		return err;
+	err = pool_xattrs_dup(e->xattrs, &o->w->xattrs);
+	if (err)
+		node_own_discard(n, o);
+	else
+		*ret_obj = o;
+	return err;
+}
 
 static void rewrite_done(struct rewrite *r, int status)
 {
@@ -31,58 +52,71 @@ static void rewrite_done(struct rewrite *r, int status)
 		pool_node_claim_end(n, r->keep);
 	if (r->copy.from >= 0)
 		close(r->copy.from);
+	if (r->copy.fd >= 0)
+		close(r->copy.fd);
+	if (r->to)
+		node_own_discard(n, r->to);
 	if (r->from) {
 		r->from->users--;
 		node_object_unref(n, r->from);
 	}
-	if (r->to) {
-		if (status && r->to->entry && r->to->entry->own == r->to)
-			node_own_drop(n, r->to->entry);
-		node_object_unref(n, r->to);
-	}
+	pool_list_del(&r->link);
 	r->cb(r->arg, status);
 	free(r);
 }
 
+/* The name, if it still shows what was copied; else NULL. */
+static struct node_entry *rewrite_entry(const struct rewrite *r)
+{
+	struct node_entry *e = r->from->entry;
+
+	return e && !e->own && e->gen == r->gen ? e : NULL;
+}
+
+/* The name shows the copy from now on, which is whole. */
 static void rewrite_copied(struct pool_copy *c, int status)
 {
 	struct rewrite *r = pool_container_of(c, struct rewrite, copy);
+	struct node_entry *e = rewrite_entry(r);
 
-	if (r->to->w) {
-		r->to->w->touched_ms = pool_now_ms();
+	if (!status && !e)
+		status = -ESTALE; /* another version has come */
+	if (!status) {
 		/* A writable descriptor of ours would delay its sealing. */
+		close(r->copy.fd);
+		r->copy.fd = -1;
 		if (!r->to->w->served)
 			node_writer_close_fd(r->to->w);
+		node_own_show(r->n, e, r->to);
+		r->to = NULL;
 	}
 	rewrite_done(r, status);
 }
 
-static void rewrite_copy(struct rewrite *r)
+static int rewrite_begin_copy(struct rewrite *r, struct node_entry *e)
 {
 	struct pool_node *n = r->n;
-	struct node_entry *e = r->from->entry;
-	int err;
+	int err = own_like(n, e, 0, &r->to);
 
-	if (!e || e->own || e->gen != r->gen) {
-		rewrite_done(r, -ESTALE); /* another version has come */
-		return;
-	}
-	err = node_own_new(n, e, &e->attr, 0, &r->to);
-	if (err) {
-		rewrite_done(r, err);
-		return;
-	}
-	node_object_ref(r->to);
-	pool_xattrs_free(r->to->w->xattrs);
-	r->to->w->xattrs = pool_xattrs_dup(e->xattrs);
+	if (err)
+		return err;
 	r->to->w->pristine_copy = true;
 	r->copy.limit = r->keep;
 	r->copy.from = node_object_open(n, r->from, O_RDONLY);
-	r->copy.fd = pool_node_writer_fd(n, r->to);
-	err = r->copy.from < 0 ? r->copy.from :
-	      r->copy.fd < 0   ? r->copy.fd :
-				 pool_copy_start(n->store, &r->copy,
-						 rewrite_copied);
+	if (r->copy.from < 0)
+		return r->copy.from;
+	/* The worker's own: nobody else closes it. */
+	r->copy.fd = pool_store_fd(n->store, r->to->id, O_RDWR);
+	if (r->copy.fd < 0)
+		return r->copy.fd;
+	return pool_copy_start(n->store, &r->copy, rewrite_copied);
+}
+
+static void rewrite_copy(struct rewrite *r)
+{
+	struct node_entry *e = rewrite_entry(r);
+	int err = e ? rewrite_begin_copy(r, e) : -ESTALE;
+
 	if (err)
 		rewrite_done(r, err);
 }
@@ -124,6 +158,20 @@ static void rewrite_wanted(struct node_want *w, struct node_object *obj,
 		rewrite_have(r, obj);
 }
 
+/* Is a copy of what it shows under way? */
+static bool rewriting(struct pool_node *n, const struct node_entry *e)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->rewrites) {
+		struct rewrite *r = pool_list_entry(it, struct rewrite, link);
+
+		if ((r->from ? r->from->entry : r->e) == e)
+			return true;
+	}
+	return false;
+}
+
 int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 			    uint64_t keep, node_done_cb cb, void *arg)
 {
@@ -136,24 +184,28 @@ int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 	if (!pool_node_published(e))
 		return -ENOENT;
 	if (keep == 0) {
-		rc = node_own_new(n, e, &e->attr, e->size, &o);
+		rc = own_like(n, e, e->size, &o);
 		if (rc)
 			return rc;
-		o->w->xattrs = pool_xattrs_dup(e->xattrs);
+		node_own_show(n, e, o);
 		return 1;
 	}
+	if (rewriting(n, e))
+		return -EAGAIN;
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
 	r->n = n;
 	r->e = e;
 	r->gen = e->gen;
-	r->copy.from = -1;
+	r->copy.from = r->copy.fd = -1;
 	r->keep = keep;
 	r->cb = cb;
 	r->arg = arg;
+	pool_list_add_tail(&n->rewrites, &r->link);
 	rc = pool_node_want_start(n, e, &r->want, &o, rewrite_wanted);
 	if (rc < 0) {
+		pool_list_del(&r->link);
 		free(r);
 		return rc;
 	}

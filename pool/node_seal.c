@@ -36,7 +36,8 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 			      ps->sum, &s->attr, s->xattrs, buf, cap);
 }
 
-static bool same_as_published(const struct node_entry *e,
+/* What the master has is not known while it is being changed from here. */
+static bool same_as_published(struct pool_node *n, const struct node_entry *e,
 			      const struct node_object *o)
 {
 	return pool_node_published(e) && e->size == o->size &&
@@ -44,7 +45,8 @@ static bool same_as_published(const struct node_entry *e,
 	       e->attr.mode == o->w->attr.mode &&
 	       e->attr.uid == o->w->attr.uid &&
 	       e->attr.gid == o->w->attr.gid &&
-	       pool_xattrs_equal(e->xattrs, o->w->xattrs);
+	       pool_xattrs_equal(e->xattrs, o->w->xattrs) &&
+	       !o->w->phantom_gen && !node_op_unanswered(n, e);
 }
 
 /* The file is what the pool has already: no new generation; if we had no copy
@@ -72,6 +74,39 @@ static void same_content(struct pool_node *n, struct node_entry *e,
 		n->ops->published(n->ops_arg, e);
 }
 
+/*
+ * A file is lost after its close: as if it had been published and evicted, but
+ * that the next fsync of its directory tells of it. The version before it must
+ * not show again, which an fsync may have been told is replaced.
+ */
+static void lose(struct pool_node *n, struct node_object *o, int status)
+{
+	struct node_entry *e = o->entry;
+
+	pool_node_poison(n, o, status);
+	node_dir(&e->e.parent->e)->lost = status;
+	node_own_drop(n, e);
+	(void)node_name_remove(n, e);
+	if (n->ops)
+		n->ops->changed(n->ops_arg, e);
+}
+
+/* No memory and no descriptors: there may be some in a moment. */
+static bool passes(int err)
+{
+	return err == -ENOMEM || err == -EMFILE || err == -ENFILE;
+}
+
+/* At once again (the kernel lets go of a file just after RELEASE), then (a
+ * mapping) at each tick. */
+static void seal_later(struct pool_node *n, struct node_writer *w)
+{
+	w->queued = true;
+	pool_count(&n->c.seal_retries);
+	if (w->tries++ < NODE_RETRY_FAST)
+		uv_timer_start(&n->soon, node_soon, NODE_RETRY_MS, 0);
+}
+
 static void sealed(struct pool_seal *ps, int status)
 {
 	struct seal *s = pool_container_of(ps, struct seal, seal);
@@ -87,14 +122,18 @@ static void sealed(struct pool_seal *ps, int status)
 		node_writer_free(n, o);
 		goto out;
 	}
+	if (passes(status)) {
+		o->state = NODE_WRITING;
+		pool_list_del(&o->w->link);
+		pool_list_add_tail(&n->writers, &o->w->link);
+		seal_later(n, o->w);
+		goto out;
+	}
 	if (status) {
 		pool_warn_limited("sealing a file failed: %s",
 				  strerror(-status));
-		pool_node_poison(n, o, status);
 		o->state = NODE_WRITING;
-		node_own_drop(n, e);
-		if (n->ops)
-			n->ops->changed(n->ops_arg, e);
+		lose(n, o, status);
 		goto out;
 	}
 	o->size = ps->size;
@@ -103,7 +142,7 @@ static void sealed(struct pool_seal *ps, int status)
 	pool_count_add(&n->c.put_bytes, o->size);
 	node_learn_size(n, e, o->size);
 	o->state = NODE_PENDING; /* the worker is done with it */
-	if (same_as_published(e, o)) {
+	if (same_as_published(n, e, o)) {
 		same_content(n, e, o);
 		goto out;
 	}
@@ -143,6 +182,16 @@ void node_publish_sealed(struct pool_node *n)
 	}
 }
 
+void node_publish(struct pool_node *n, struct node_object *o)
+{
+	struct node_writer *w = o->w;
+
+	w->ticket = ++n->ticket;
+	w->sealed = node_op_publish(n, o) < 0;
+	pool_list_del(&w->link);
+	pool_list_add_tail(w->sealed ? &n->sealing : &n->pending, &w->link);
+}
+
 /* In the loop's next turn: never inside a request of the mount. */
 void node_seal_small(struct pool_node *n)
 {
@@ -175,6 +224,11 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s = calloc(1, sizeof(*s) + (size_t)len + 1);
 	if (!s)
 		return -ENOMEM;
+	err = pool_xattrs_dup(w->xattrs, &s->xattrs);
+	if (err) {
+		free(s);
+		return err;
+	}
 	memcpy(s->path, path, (size_t)len);
 	s->path_len = (size_t)len;
 	s->n = n;
@@ -184,7 +238,6 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
 					      pool_wall_ns();
 	s->attr = w->attr;
-	s->xattrs = pool_xattrs_dup(w->xattrs);
 	s->seal.id = o->id;
 	s->seal.blob = seal_blob;
 	pool_list_init(&s->link);
@@ -231,35 +284,24 @@ static bool outgrew(struct pool_node *n, struct node_object *o)
 	       size > o->w->reserved;
 }
 
-void node_try_seal(struct pool_node *n, struct node_object *o, bool force)
+int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 {
 	struct node_writer *w = o->w;
 	struct node_entry *e = o->entry;
 	int fd, rc;
 
 	if (!e || e->own != o || !publishable(o))
-		return;
+		return 0;
 	/* Handles open: only where a lease can prove that nobody writes. */
 	if (w->opens > 0 && (w->served || !force))
-		return;
+		return 0;
 	if (!w->served) {
 		fd = pool_store_fd(n->store, o->id, O_RDONLY);
 		rc = fd < 0 ? fd : pool_file_has_writer(fd);
 		if (fd >= 0)
 			close(fd);
-		if (rc == -EBUSY) {
-			/* The kernel lets go of the file just after RELEASE: at
-			 * once again, then (a mapping) at each tick. */
-			w->queued = true;
-			pool_count(&n->c.seal_retries);
-			if (w->tries++ < NODE_RETRY_FAST)
-				uv_timer_start(&n->soon, node_soon,
-					       NODE_RETRY_MS, 0);
-			return;
-		}
 		if (rc == 0 && outgrew(n, o)) {
 			pool_count(&n->c.outgrown);
-			pool_node_poison(n, o, -ENOSPC);
 			rc = -ENOSPC;
 		}
 	} else {
@@ -268,12 +310,13 @@ void node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	w->queued = false;
 	if (rc == 0)
 		rc = seal_start(n, o);
-	if (rc < 0) {
-		pool_node_poison(n, o, rc);
-		node_own_drop(n, e);
-		if (n->ops)
-			n->ops->changed(n->ops_arg, e);
+	if (rc == -EBUSY || passes(rc)) {
+		seal_later(n, w);
+		return 0;
 	}
+	if (rc < 0)
+		lose(n, o, rc);
+	return rc;
 }
 
 void node_seal_candidates(struct pool_node *n)
@@ -281,8 +324,8 @@ void node_seal_candidates(struct pool_node *n)
 	struct pool_list *it, *tmp;
 
 	pool_list_each(it, tmp, &n->writers)
-		node_try_seal(n, pool_list_entry(it, struct node_writer, link)
-					 ->obj, true);
+		(void)node_try_seal(n, pool_list_entry(it, struct node_writer,
+						       link)->obj, true);
 }
 
 void node_soon(uv_timer_t *h)
@@ -302,7 +345,7 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 		e = w->obj->entry;
 		age = now - w->touched_ms;
 		if (w->queued) {
-			node_try_seal(n, w->obj, false);
+			(void)node_try_seal(n, w->obj, false);
 			continue;
 		}
 		if (w->opens > 0 || w->scratch || !e || e->own != w->obj)
@@ -361,7 +404,8 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		e->sum = o->sum;
 		e->attr = w->attr;
 		pool_xattrs_free(e->xattrs);
-		e->xattrs = pool_xattrs_dup(w->xattrs);
+		e->xattrs = w->xattrs;
+		w->xattrs = NULL;
 		e->holders[0] = (uint16_t)n->index;
 		e->nholders = e->replicas = 1;
 		e->hidden_gen = 0;

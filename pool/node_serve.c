@@ -4,11 +4,18 @@
 #include <errno.h>
 #include <fcntl.h>
 
+static struct node_entry *find_file(struct pool_node *n, const char *path,
+				    size_t len)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
+
+	return pe ? node_file(pe) : NULL;
+}
+
 static struct node_object *find_held(struct pool_node *n, const char *path,
 				     size_t len, uint64_t gen)
 {
-	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
-	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_entry *e = find_file(n, path, len);
 
 	if (!e || !e->obj || e->obj->gen != gen ||
 	    e->obj->state != NODE_HELD)
@@ -20,8 +27,7 @@ static struct node_object *find_held(struct pool_node *n, const char *path,
 static bool may_come(struct pool_node *n, const char *path, size_t len,
 		     uint64_t gen)
 {
-	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
-	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_entry *e = find_file(n, path, len);
 
 	return e && e->own && e->own->state == NODE_PENDING && e->gen <= gen;
 }

@@ -1,11 +1,20 @@
 /*
  * The store's free bytes: who gets them (claims), and who has to go for them.
  *
- * `keep_free` bytes are kept free ahead of need: cached copies go at once, in
+ * 2 * `keep_free` bytes are kept free ahead of need: cached copies go at once, in
  * the policy's order; copies that the master counts are offered to it (EVICT)
  * and go when it says DROP - it has them moved first while any node has room.
  * Claims that cannot be granted wait in order, to a deadline; small ones that
  * fit need not wait for large ones.
+ *
+ * A copy that counts goes for what is needed, and for as little as possible:
+ * ahead of need, cached copies (in use now, too) and ready files are as good as
+ * free bytes, and nothing larger goes than is kept free. So what is read from
+ * other nodes takes turns in those bytes. While cached copies are in use they may
+ * push the store into its headroom; they go as soon as nobody uses them. An open
+ * for which that does not suffice waits for others to end, for half of its time.
+ * Only then a counted copy is moved away, or, if no store has room, evicted, as
+ * for a put: what is read is not the coldest of all.
  */
 #include "pool/node_priv.h"
 
@@ -51,8 +60,11 @@ void node_space_init(struct pool_node *n)
 struct judge {
 	struct pool_node *n;
 	uint64_t now;
-	bool soft;    /* soft-pinned ones may go as well */
+	bool soft;    /* soft-pinned ones and those looked up may go as well */
 	bool to_move; /* it would be moved, not lost */
+	bool soon;    /* as well: the master has been asked for it and has not
+			 answered, or a peer has it or is being sent it */
+	uint64_t size_max;
 };
 
 static bool soft_pinned(const struct pool_rules *r)
@@ -61,7 +73,7 @@ static bool soft_pinned(const struct pool_rules *r)
 	       (r->pin_until_ns == 0 || r->pin_until_ns > pool_wall_ns());
 }
 
-static bool unused(struct pool_node *n, struct node_object *o)
+static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 {
 	char path[POOL_PATH_MAX + 1];
 	int len, fd, rc;
@@ -72,9 +84,9 @@ static bool unused(struct pool_node *n, struct node_object *o)
 		len = node_entry_path(&o->entry->e, path);
 		if (len > 0)
 			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
-		return false;
+		return soon;
 	}
-	if (o->lent_fd >= 0)
+	if (soon || o->lent_fd >= 0)
 		return true;
 	fd = pool_store_fd(n->store, o->id, O_RDONLY);
 	if (fd < 0)
@@ -107,30 +119,42 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	struct judge *j = arg;
 	struct pool_rules r;
 
-	if (o->state != NODE_HELD || o->w)
+	if (o->state != NODE_HELD || o->w || ev->size > j->size_max)
 		return false;
-	if (o->asked_ms && j->now - o->asked_ms <
-				   (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
+	if (!j->soft && o->looked_ms && j->now - o->looked_ms < NODE_LEASE_MS)
+		return false;
+	if (o->asked_ms && !(j->soon && !o->refused) &&
+	    j->now - o->asked_ms < (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
 	if (r.pin == POOL_PIN_HARD)
-		return o->counted ? false : unused(j->n, o);
+		return o->counted ? false : unused(j->n, o, j->soon);
 	if (o->counted && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
 	if (o->counted && !j->soft && soft_pinned(&r))
 		return false;
-	return unused(j->n, o);
+	return unused(j->n, o, j->soon);
 }
 
 static struct node_object *victim(struct pool_node *n,
 				  enum pool_evict_class class, bool soft,
-				  bool to_move)
+				  bool to_move, uint64_t size_max)
 {
-	struct judge j = { n, pool_now_ms(), soft, to_move };
+	struct judge j = { n, pool_now_ms(), soft, to_move, false, size_max };
 	struct pool_evict_node *ev =
 		pool_evict_victim(n->evict, class, may_go, &j, SCAN_MAX);
 
 	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
+}
+
+/* What is soft goes when there is nothing else. */
+static struct node_object *victim_soft(struct pool_node *n,
+				       enum pool_evict_class class,
+				       bool to_move, uint64_t size_max)
+{
+	struct node_object *o = victim(n, class, false, to_move, size_max);
+
+	return o ? o : victim(n, class, true, to_move, size_max);
 }
 
 /* ---- making room ---- */
@@ -141,8 +165,10 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	struct node_object *o;
 	struct node_entry *e;
 
+	if (room_of(n).soon < need)
+		(void)node_fetch_settle(n);
 	while (room_of(n).soon < need) {
-		o = victim(n, POOL_EVICT_CACHE, true, false);
+		o = victim_soft(n, POOL_EVICT_CACHE, false, UINT64_MAX);
 		if (!o)
 			return false;
 		e = o->entry;
@@ -169,27 +195,72 @@ static bool room_elsewhere(struct pool_node *n)
 	return false;
 }
 
-static struct node_object *victim_last(struct pool_node *n)
+/* Anything that may go now, or soon. */
+static bool victim_any(struct pool_node *n, enum pool_evict_class class)
 {
-	bool room = room_elsewhere(n);
-	struct node_object *o = victim(n, POOL_EVICT_LAST, false, room);
+	struct judge j = { n, pool_now_ms(), true, room_elsewhere(n), true,
+			   UINT64_MAX };
 
-	return o ? o : victim(n, POOL_EVICT_LAST, true, room);
+	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
+}
+
+/* Bytes that counted copies have to make room for. */
+struct lack {
+	uint64_t now; /* for claims that wait */
+	uint64_t all; /* and ahead of need */
+};
+
+/* A directory's filesystem may have less room than it was to have. */
+static uint64_t size_now(const struct pool_space *sp)
+{
+	return sp->used + sp->free < sp->size ? sp->used + sp->free : sp->size;
+}
+
+/* Bytes of the store, or claimed, that go without any copy that counts. */
+static uint64_t soon_gone(struct pool_node *n, const struct pool_space *sp)
+{
+	return sp->ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+	       node_fetch_cache(n);
+}
+
+static struct lack lack_of(struct pool_node *n, uint64_t waiting)
+{
+	uint64_t have = room_of(n).soon, taken, size;
+	struct lack l = { 0, 0 };
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	taken = sp.used + n->claimed + waiting + 2 * n->keep_free;
+	size = size_now(&sp) + soon_gone(n, &sp);
+	if (waiting > have)
+		l.now = waiting - have;
+	if (taken > size)
+		l.all = taken - size;
+	if (l.all < l.now)
+		l.all = l.now;
+	return l;
+}
+
+/* The next copy to go after `got` bytes of others. */
+static struct node_object *victim_for(struct pool_node *n, struct lack l,
+				      uint64_t got, bool to_move)
+{
+	if (got >= l.all)
+		return NULL;
+	return victim_soft(n, POOL_EVICT_LAST, to_move,
+			   got < l.now ? UINT64_MAX : 2 * n->keep_free);
 }
 
 /* Cut off from the master: what is only ours to judge goes on our own. */
-static void evict_alone(struct pool_node *n, uint64_t need)
+static void evict_alone(struct pool_node *n, struct lack l)
 {
 	struct node_object *o;
 	struct node_entry *e;
+	uint64_t got = 0;
 
-	while (room_of(n).soon < need) {
-		o = victim(n, POOL_EVICT_LAST, false, false);
-		if (!o)
-			o = victim(n, POOL_EVICT_LAST, true, false);
-		if (!o)
-			return;
+	while ((o = victim_for(n, l, got, false))) {
 		e = o->entry;
+		got += o->ev.size;
 		pool_count(&n->c.evicted_alone);
 		pool_count_add(&n->c.evicted_bytes, o->size);
 		if (e->gen == o->gen && e->nholders <= 1) {
@@ -230,8 +301,9 @@ static bool ask_add(struct ask *a, struct node_object *o)
 	return true;
 }
 
-static void ask_master(struct pool_node *n, uint64_t need, uint64_t now)
+static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 {
+	bool room = room_elsewhere(n);
 	struct ask *a;
 	struct node_object *o;
 	size_t i;
@@ -240,13 +312,13 @@ static void ask_master(struct pool_node *n, uint64_t need, uint64_t now)
 		n->asked_reset_ms = now;
 		n->asked_bytes = 0;
 	}
-	if (n->asked_bytes >= need)
+	if (n->asked_bytes >= l.all)
 		return;
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return;
-	while (n->asked_bytes < need && a->n < POOL_BATCH_MAX) {
-		o = victim_last(n);
+	while (a->n < POOL_BATCH_MAX) {
+		o = victim_for(n, l, n->asked_bytes, room);
 		if (!o || !ask_add(a, o))
 			break;
 		o->asked_ms = now;
@@ -256,6 +328,8 @@ static void ask_master(struct pool_node *n, uint64_t need, uint64_t now)
 	kvpool__evict__init(&a->msg);
 	a->msg.n_entries = a->n;
 	a->msg.entries = a->list;
+	a->msg.need = l.all;
+	a->msg.seen = n->granted;
 	if (a->n > 0)
 		(void)node_link_send(n, POOL_MSG_EVICT, 0, &a->msg.base);
 	for (i = 0; i < a->n; i++)
@@ -271,12 +345,14 @@ void node_space_answered(struct pool_node *n, const struct node_object *o)
 								n->asked_bytes;
 }
 
-/* Is there anything that could still make room? */
+/* Is there nothing that could still make room? (What the master keeps does not.)
+ */
 static bool hopeless(struct pool_node *n)
 {
-	return n->asked_bytes == 0 && !victim_last(n) &&
-	       !victim(n, POOL_EVICT_CACHE, true, false) &&
-	       pool_list_empty(&n->sealing) && pool_list_empty(&n->pending);
+	return n->asked_bytes == 0 && pool_list_empty(&n->sealing) &&
+	       pool_list_empty(&n->pending) && pool_list_empty(&n->fetches) &&
+	       !victim_any(n, POOL_EVICT_LAST) &&
+	       !victim_any(n, POOL_EVICT_CACHE);
 }
 
 static void grant(struct pool_node *n, struct node_claim *c)
@@ -293,7 +369,24 @@ static void refuse(struct pool_node *n, struct node_claim *c)
 	c->cb(c, -ENOSPC);
 }
 
-static struct node_claim *small_that_fits(struct pool_node *n)
+/* No more cached copies can go now. Is there room in the headroom for those
+ * that are in use, and for c if it is one? */
+static bool passes(struct pool_node *n, const struct node_claim *c)
+{
+	struct pool_space sp;
+	uint64_t taken;
+
+	pool_store_space(n->store, &sp);
+	taken = sp.used + n->claimed + c->bytes;
+	if (sp.reach < n->claimed + c->bytes ||
+	    (!c->passing && taken > size_now(&sp) + soon_gone(n, &sp)))
+		return false;
+	pool_count(&n->c.claims_passing);
+	return true;
+}
+
+/* One that need not wait for those before it. */
+static struct node_claim *first_that_fits(struct pool_node *n)
 {
 	uint64_t room = room_of(n).now;
 	struct pool_list *it, *tmp;
@@ -302,18 +395,19 @@ static struct node_claim *small_that_fits(struct pool_node *n)
 		struct node_claim *c =
 			pool_list_entry(it, struct node_claim, link);
 
-		if (c->bytes <= SMALL && c->bytes <= room)
+		if ((c->bytes <= SMALL && c->bytes <= room) ||
+		    (c->passing && passes(n, c)))
 			return c;
 	}
 	return NULL;
 }
 
-static void serve_small(struct pool_node *n)
+static void serve_others(struct pool_node *n)
 {
 	struct node_claim *c;
 
 	/* A granted claim's callback may end others. */
-	while (!pool_list_empty(&n->claims) && (c = small_that_fits(n)))
+	while (!pool_list_empty(&n->claims) && (c = first_that_fits(n)))
 		grant(n, c);
 }
 
@@ -328,33 +422,49 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 			grant(n, c);
 		else if (now >= c->deadline_ms)
 			refuse(n, c);
-		else if (!drop_cached(n, c->bytes) && hopeless(n))
+		else if (!drop_cached(n, c->bytes) && passes(n, c))
+			grant(n, c);
+		else if (room_of(n).soon < c->bytes && hopeless(n))
 			refuse(n, c);
 		else if (room_of(n).now < c->bytes)
 			break;
 	}
-	serve_small(n);
+	serve_others(n);
+}
+
+/* That counted copies may have to go for. */
+static uint64_t waiting_bytes(struct pool_node *n, uint64_t now)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0;
+
+	pool_list_each(it, tmp, &n->claims) {
+		struct node_claim *c =
+			pool_list_entry(it, struct node_claim, link);
+
+		if (!c->passing || now >= c->patient_ms)
+			sum += c->bytes;
+	}
+	return sum;
 }
 
 void node_space_run(struct pool_node *n)
 {
-	struct pool_list *it, *tmp;
-	uint64_t now = pool_now_ms(), want = 2 * n->keep_free, have;
+	uint64_t now = pool_now_ms(), waiting;
+	struct lack l;
 
 	if (pool_list_empty(&n->claims) && now == n->space_ms)
 		return; /* looked in this very millisecond */
 	n->space_ms = now;
 	serve_claims(n, now);
-	pool_list_each(it, tmp, &n->claims)
-		want += pool_list_entry(it, struct node_claim, link)->bytes;
-	have = room_of(n).soon;
-	if (have >= want || drop_cached(n, want))
+	waiting = waiting_bytes(n, now);
+	if (drop_cached(n, waiting + 2 * n->keep_free))
 		return;
-	have = room_of(n).soon;
+	l = lack_of(n, waiting);
 	if (node_link_up(n))
-		ask_master(n, want - have, now);
+		ask_master(n, l, now);
 	else if (n->cut_off_ms && now - n->cut_off_ms > NODE_MASTERLESS_MS)
-		evict_alone(n, want);
+		evict_alone(n, l);
 	if (!pool_list_empty(&n->claims)) {
 		pool_store_drop_ready(n->store);
 		serve_claims(n, now);
@@ -410,9 +520,16 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	}
 	if (c->cache_only)
 		return -ENOSPC;
+	if ((c->passing || pool_list_empty(&n->claims)) && passes(n, c)) {
+		n->claimed += bytes;
+		node_kick(n);
+		return 1;
+	}
 	pool_count(&n->c.claims_waited);
-	c->deadline_ms = pool_now_ms() +
-			 (timeout_ms ? timeout_ms : 5 * n->opts.deadline_ms);
+	if (timeout_ms == 0)
+		timeout_ms = 5 * n->opts.deadline_ms;
+	c->patient_ms = pool_now_ms() + timeout_ms / 2;
+	c->deadline_ms = pool_now_ms() + timeout_ms;
 	pool_list_add_tail(&n->claims, &c->link);
 	node_kick(n);
 	return 0;

@@ -82,6 +82,8 @@ static const struct {
 		"Writes and fetches that waited for space"),
 	COUNTER(claims_refused, "space_refused_total",
 		"Writes and fetches refused for lack of space"),
+	COUNTER(claims_passing, "space_passing_total",
+		"Claims granted as cached copies in use may take of the headroom"),
 	COUNTER(ops_refused, "changes_refused_total",
 		"Changes refused because too many wait for the master"),
 	COUNTER(ops_failed, "changes_failed_total",

@@ -1,12 +1,13 @@
 /*
- * Who wants an object: an OPEN waits for it, a look-up hit has it fetched ahead
- * (prefetch). What was found in the store at start is checked against its sum
- * before it is first served.
+ * Who wants an object: an OPEN waits for it, a look-up hit has it kept a while, or
+ * fetched ahead (prefetch). What was found in the store at start is checked
+ * against its sum before it is first served.
  */
 #include "pool/node_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PREFETCH_BYTES_MAX (256ull << 20)
 
@@ -18,6 +19,20 @@ struct node_recheck {
 	struct pool_list wants;
 	struct node_recheck *next; /* in node->rechecks */
 };
+
+static void drop_damaged(struct pool_node *n, struct node_entry *e,
+			 struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&e->e, path);
+
+	pool_count(&n->c.bad_sums);
+	pool_store_quarantine(n->store, o->id,
+			      "its bytes do not match its checksum");
+	if (o->counted && len > 0)
+		node_report_held(n, path, (size_t)len, o->gen, false, -EBADMSG);
+	node_object_drop(n, o, false);
+}
 
 static void on_rechecked(struct pool_verify *v, int status)
 {
@@ -33,11 +48,12 @@ static void on_rechecked(struct pool_verify *v, int status)
 	o->users--;
 	if (status == 0) {
 		o->verified = true;
-	} else if (e && e->obj == o) {
-		pool_count(&n->c.bad_sums);
-		pool_warn("store file %016llx does not match its checksum: "
-			  "dropped", (unsigned long long)o->id);
-		node_object_drop(n, o, false);
+	} else if (status == -EBADMSG && e && e->obj == o) {
+		drop_damaged(n, e, o);
+	} else if (status != -EBADMSG) {
+		/* Nothing is known of it: a miss this time. */
+		pool_warn_limited("store file %016llx cannot be checked: %s",
+				  (unsigned long long)o->id, strerror(-status));
 	}
 	while (!pool_list_empty(&r->wants)) {
 		w = pool_list_first(&r->wants, struct node_want, link);
@@ -109,6 +125,8 @@ void pool_node_want_cancel(struct pool_node *n, struct node_want *w)
 
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e)
 {
+	if (e->obj)
+		e->obj->looked_ms = pool_now_ms();
 	if (n->opts.prefetch_max == 0 || e->own || e->fetch ||
 	    e->nholders == 0 || (e->obj && e->obj->gen == e->gen) ||
 	    !pool_node_published(e))

@@ -2,8 +2,8 @@
  * A local file from its creation to its publication.
  *
  * Happy path: create (a reserved file, or a daemon-served one) -> the engine
- * writes -> FLUSH or rename makes it a candidate -> the last writer is gone ->
- * sealed by a worker (trimmed, checksummed, metadata attached) -> PENDING:
+ * writes -> a close or a rename makes it a candidate -> the last writer is gone
+ * -> sealed by a worker (trimmed, checksummed, metadata attached) -> PENDING:
  * queued for the master -> acknowledged with its generation: HELD.
  * Failure modes: a write failed or may have failed (poison): dropped when the
  * last writer is gone. A writable mapping lives on: retried. The content is
@@ -13,6 +13,7 @@
  */
 #include "pool/node_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -27,6 +28,15 @@ uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w)
 	return w && w->scratch ? INT64_MAX : pool_store_size(n->store);
 }
 
+/* Then there is none for a file that grows larger than expected. */
+static bool in_headroom(struct pool_node *n)
+{
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	return sp.free == 0;
+}
+
 static int take_file(struct pool_node *n, struct node_object *o,
 		     uint64_t size)
 {
@@ -35,7 +45,7 @@ static int take_file(struct pool_node *n, struct node_object *o,
 	int err = -EAGAIN;
 
 	if (n->opts.reserve && size > 0 && !w->scratch &&
-	    size <= pool_node_size_max(n, w)) {
+	    size <= pool_node_size_max(n, w) && !in_headroom(n)) {
 		pool_store_announce(n->store, size);
 		err = pool_store_take(n->store, size, &f);
 		if (err)
@@ -62,9 +72,9 @@ static int take_file(struct pool_node *n, struct node_object *o,
 	return 0;
 }
 
-int node_own_new(struct pool_node *n, struct node_entry *e,
-		   const struct node_attr *attr, uint64_t size_hint,
-		   struct node_object **ret_obj)
+int node_own_make(struct pool_node *n, struct node_entry *e,
+		  const struct node_attr *attr, uint64_t size_hint,
+		  struct node_object **ret_obj)
 {
 	struct node_object *o = node_object_new(e, NODE_WRITING);
 	struct node_writer *w = calloc(1, sizeof(*w));
@@ -95,10 +105,37 @@ int node_own_new(struct pool_node *n, struct node_entry *e,
 		node_object_unref(n, o);
 		return err;
 	}
-	pool_list_add_tail(&n->writers, &w->link);
-	e->own = o;
+	o->entry = NULL;
 	*ret_obj = o;
 	return 0;
+}
+
+void node_own_discard(struct pool_node *n, struct node_object *o)
+{
+	pool_store_remove(n->store, o->id);
+	node_writer_free(n, o);
+	node_object_unref(n, o);
+}
+
+void node_own_show(struct pool_node *n, struct node_entry *e,
+		   struct node_object *o)
+{
+	assert(!e->own && !o->entry);
+	o->entry = e;
+	o->w->touched_ms = pool_now_ms();
+	pool_list_add_tail(&n->writers, &o->w->link);
+	e->own = o;
+}
+
+int node_own_new(struct pool_node *n, struct node_entry *e,
+		 const struct node_attr *attr, uint64_t size_hint,
+		 struct node_object **ret_obj)
+{
+	int err = node_own_make(n, e, attr, size_hint, ret_obj);
+
+	if (!err)
+		node_own_show(n, e, *ret_obj);
+	return err;
 }
 
 int pool_node_create(struct pool_node *n, struct node_dirent *dir,
@@ -160,6 +197,8 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 		return w->queued ? -EAGAIN : 0; /* closed: about to seal */
 	if (o->state != NODE_PENDING || node_op_sent(n, o))
 		return -EAGAIN;
+	if (w->was_held)
+		return -EROFS;
 	/* Without its metadata it is not taken for whole after a crash. */
 	err = pool_store_set_blob(n->store, o->id, "", 0);
 	if (err)
@@ -171,6 +210,25 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 	w->touched_ms = pool_now_ms();
 	pool_list_del(&w->link);
 	pool_list_add_tail(&n->writers, &w->link);
+	return 0;
+}
+
+int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
+{
+	struct node_writer *w = e->own->w;
+	struct node_object *o;
+	int err = node_own_make(n, e, &w->attr, e->own->size, &o);
+
+	if (err)
+		return err;
+	err = pool_xattrs_dup(w->xattrs, &o->w->xattrs);
+	if (err) {
+		node_own_discard(n, o);
+		return err;
+	}
+	o->w->renamed = w->renamed;
+	node_own_drop(n, e);
+	node_own_show(n, e, o);
 	return 0;
 }
 
@@ -214,7 +272,7 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 		node_entry_tidy(n, e);
 		return;
 	}
-	node_try_seal(n, o, false);
+	(void)node_try_seal(n, o, false);
 }
 
 void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
@@ -245,6 +303,18 @@ int pool_node_object_size(struct pool_node *n, struct node_object *o,
 	return 0;
 }
 
+/* It went, perhaps because nobody knew how large it would be. */
+static void learn_outgrown(struct pool_node *n, struct node_entry *e,
+			   const struct node_object *o)
+{
+	uint64_t size, blocks;
+
+	if (o->state == NODE_WRITING && o->w && !o->w->served &&
+	    pool_store_stat(n->store, o->id, &size, &blocks) == 0 &&
+	    size > o->w->reserved)
+		node_learn_size(n, e, size);
+}
+
 /* own -> nothing: unlinked, poisoned, abandoned, same content. */
 void node_own_drop(struct pool_node *n, struct node_entry *e)
 {
@@ -254,6 +324,7 @@ void node_own_drop(struct pool_node *n, struct node_entry *e)
 	    !(e->obj && e->obj->gen == o->w->phantom_gen))
 		(void)node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e,
 				   o->w->phantom_gen);
+	learn_outgrown(n, e, o);
 	e->own = NULL;
 	o->entry = NULL;
 	node_op_forget(n, o);

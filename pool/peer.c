@@ -24,7 +24,7 @@ int peers_send_hello(struct pool_peers *p, struct pool_conn *c)
 {
 	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
 
-	hello.version = POOL_WIRE_VERSION;
+	hello.version = pool_wire_version;
 	hello.id.data = p->opts.id;
 	hello.id.len = POOL_ID_SIZE;
 	return pool_conn_send(c, POOL_MSG_HELLO, 0, &hello.base);

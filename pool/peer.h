@@ -79,6 +79,9 @@ struct pool_peers_opts {
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_hostport listen; /* port 0: any */
 	const char *unix_path;	     /* NULL: none */
+	/* > 0: sockets that listen there already (this module's, also after an
+	 * error). */
+	int listen_fd, unix_fd;
 	bool fd_passing;
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
@@ -98,6 +101,8 @@ void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg);
 /* Bytes sent to peers, since the start. */
 uint64_t pool_peers_sent(const struct pool_peers *p);
+/* The listening sockets; borrowed. unix: -1 if there is none. */
+void pool_peers_fds(const struct pool_peers *p, int *ret_tcp, int *ret_unix);
 /* The port really listened on. */
 uint16_t pool_peers_port(const struct pool_peers *p);
 

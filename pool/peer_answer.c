@@ -585,14 +585,30 @@ uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms)
 
 int answer_open(struct pool_peers *p)
 {
-	int err = pool_listener_open(p->loop, &p->opts.listen, on_accept_tcp,
-				     p, &p->tcp_listener);
+	int tcp = p->opts.listen_fd, local = p->opts.unix_fd, err;
 
-	if (!err && p->unix_path)
-		err = pool_listener_open_unix(p->loop, p->unix_path,
-					      on_accept_unix, p,
-					      &p->unix_listener);
-	return err;
+	if (tcp > 0)
+		err = pool_listener_from_fd(p->loop, tcp, NULL, on_accept_tcp,
+					    p, &p->tcp_listener);
+	else
+		err = pool_listener_open(p->loop, &p->opts.listen,
+					 on_accept_tcp, p, &p->tcp_listener);
+	if (local > 0 && (err || !p->unix_path))
+		close(local);
+	if (err || !p->unix_path)
+		return err;
+	return local > 0 ? pool_listener_from_fd(p->loop, local, p->unix_path,
+						 on_accept_unix, p,
+						 &p->unix_listener) :
+			   pool_listener_open_unix(p->loop, p->unix_path,
+						   on_accept_unix, p,
+						   &p->unix_listener);
+}
+
+void pool_peers_fds(const struct pool_peers *p, int *ret_tcp, int *ret_unix)
+{
+	*ret_tcp = pool_listener_fd(p->tcp_listener);
+	*ret_unix = p->unix_listener ? pool_listener_fd(p->unix_listener) : -1;
 }
 
 void answer_listeners_close(struct pool_peers *p)

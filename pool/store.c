@@ -95,6 +95,21 @@ const uint8_t *pool_store_id(const struct pool_store *s)
 	return s->id;
 }
 
+int pool_store_lock_fd(const struct pool_store *s)
+{
+	return s->idfd;
+}
+
+const char *pool_store_path(const struct pool_store *s)
+{
+	return s->path;
+}
+
+bool pool_store_busy(const struct pool_store *s)
+{
+	return s->pending > 0;
+}
+
 /* ---- metrics ---- */
 
 static void on_print(void *arg)
@@ -140,6 +155,8 @@ static int register_counters(struct pool_store *s, struct pool_metrics *m)
 		  "Files whose checksum was not the one expected." },
 		{ &n->removes, "kvpool_store_removes_total", NULL,
 		  "Files removed." },
+		{ &n->removes_failed, "kvpool_store_remove_failures_total",
+		  NULL, "Times that a file could not be removed at once." },
 		{ &n->releases_inline, "kvpool_store_releases_inline_total",
 		  NULL,
 		  "Large files released on the loop as the workers' queue was "
@@ -148,14 +165,14 @@ static int register_counters(struct pool_store *s, struct pool_metrics *m)
 		  "Sealed files found and kept at start." },
 		{ &n->gone_unsealed, "kvpool_store_start_removed_total",
 		  "reason=\"unsealed\"", "Files removed at start." },
-		{ &n->gone_truncated, "kvpool_store_start_removed_total",
-		  "reason=\"truncated\"", "Files removed at start." },
-		{ &n->gone_damaged, "kvpool_store_start_removed_total",
-		  "reason=\"damaged\"", "Files removed at start." },
 		{ &n->gone_refused, "kvpool_store_start_removed_total",
 		  "reason=\"refused\"", "Files removed at start." },
+		{ &n->quarantined, "kvpool_store_quarantined_total", NULL,
+		  "Damaged files kept aside, or removed if that is full." },
+		{ &n->quarantine_full, "kvpool_store_quarantine_full_total",
+		  NULL, "Damaged files of which there were too many to keep." },
 		{ &n->breaches, "kvpool_store_headroom_breaches_total", NULL,
-		  "Samples that found less than the headroom free." },
+		  "Samples that found less than 1/16 of the headroom free." },
 	};
 	int rc = 0;
 
@@ -193,6 +210,32 @@ static int register_metrics(struct pool_store *s, struct pool_metrics *m)
 	return rc;
 }
 
+/* ---- removing ---- */
+
+void store_unlink(struct pool_store *s, uint64_t id)
+{
+	char name[STORE_NAME_LEN + 1];
+
+	store_sample(s); /* before pages are freed */
+	store_name(id, name);
+	if (unlinkat(s->dirfd, name, 0) == 0 || errno == ENOENT)
+		return;
+	pool_count(&s->n.removes_failed);
+	pool_warn_limited("store %s: removing %s: %s", s->path, name,
+			  strerror(errno));
+	if (s->nunremoved < STORE_UNREMOVED_MAX)
+		s->unremoved[s->nunremoved++] = id;
+}
+
+static void unlink_again(struct pool_store *s)
+{
+	unsigned int n = s->nunremoved;
+
+	s->nunremoved = 0;
+	for (unsigned int i = 0; i < n; i++)
+		store_unlink(s, s->unremoved[i]);
+}
+
 /* ---- open ---- */
 
 static void on_tick(uv_timer_t *t)
@@ -200,6 +243,7 @@ static void on_tick(uv_timer_t *t)
 	struct pool_store *s = pool_container_of(t, struct pool_store,
 						 tick_timer);
 
+	unlink_again(s);
 	store_ready_tick(s);
 	store_count_maybe(s);
 }
@@ -221,8 +265,6 @@ static void format_removed(const struct pool_store *s, char *buf, size_t cap)
 		const char *why;
 	} table[] = {
 		{ &s->n.gone_unsealed, "unsealed" },
-		{ &s->n.gone_truncated, "truncated" },
-		{ &s->n.gone_damaged, "damaged" },
 		{ &s->n.gone_refused, "refused" },
 	};
 	size_t len = 0;
@@ -270,7 +312,8 @@ int pool_store_open(const struct pool_store_opts *opts,
 	s->size = opts->size;
 	s->headroom = store_headroom(opts->size);
 	s->object_min = opts->object_min > 0 ? opts->object_min : STORE_PAGE;
-	s->dirfd = s->idfd = -1;
+	s->dirfd = -1;
+	s->idfd = opts->lock_fd > 0 ? opts->lock_fd : -1;
 	if (s->size > INT64_MAX / 2) {
 		pool_error("store: a size of %" PRIu64 " bytes is no size",
 			   s->size);
@@ -279,6 +322,8 @@ int pool_store_open(const struct pool_store_opts *opts,
 	}
 	rc = store_dir_open(s, opts->dir);
 	if (rc == 0)
+		rc = store_bad_scan(s);
+	if (rc == 0 && opts->lock_fd <= 0)
 		rc = store_scan(s, found, arg);
 	if (rc == 0)
 		rc = ids_init(s);
@@ -457,37 +502,26 @@ static void release(struct pool_store *s, int fd, uint64_t bytes)
 
 void store_discard(struct pool_store *s, uint64_t id, int fd, uint64_t bytes)
 {
-	char name[STORE_NAME_LEN + 1];
-
-	store_name(id, name);
-	if (unlinkat(s->dirfd, name, 0) < 0)
-		pool_warn_limited("store %s: removing %s: errno %d", s->path,
-				  name, errno);
+	store_unlink(s, id);
 	release(s, fd, bytes);
 }
 
 void pool_store_remove(struct pool_store *s, uint64_t id)
 {
 	char name[STORE_NAME_LEN + 1];
-	struct stat st;
+	struct stat st = { .st_blocks = 0 };
 	int fd = -1;
 
 	store_name(id, name);
-	if (fstatat(s->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-		if (errno != ENOENT)
-			pool_warn_limited("store %s: %s: errno %d", s->path,
-					  name, errno);
+	if (fstatat(s->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+	    errno == ENOENT)
 		return;
-	}
 	pool_count(&s->n.removes);
 	if ((uint64_t)st.st_blocks * 512 < STORE_RELEASE_MIN ||
-	    (fd = pool_store_fd(s, id, O_PATH)) < 0) {
-		if (unlinkat(s->dirfd, name, 0) < 0)
-			pool_warn_limited("store %s: removing %s: errno %d",
-					  s->path, name, errno);
-		return;
-	}
-	store_discard(s, id, fd, (uint64_t)st.st_blocks * 512);
+	    (fd = pool_store_fd(s, id, O_PATH)) < 0)
+		store_unlink(s, id);
+	else
+		store_discard(s, id, fd, (uint64_t)st.st_blocks * 512);
 }
 
 /* ---- who uses a file: leases ---- */

@@ -17,7 +17,7 @@
  *
  * Space: pool_store_space() tells what the tmpfs says. The tmpfs is larger
  * than `size` by a headroom, so that a write that outgrew its reservation does
- * not fail unseen: falling into the headroom is what `breaches` counts.
+ * not fail unseen: falling into its last sixteenth is what `breaches` counts.
  */
 #ifndef POOL_STORE_H
 #define POOL_STORE_H
@@ -40,13 +40,18 @@ struct pool_store_opts {
 				   4 KiB */
 	struct pool_metrics *metrics; /* borrows; NULL: none. Not to be printed
 					 once the store is closed */
+	/* > 0: what pool_store_lock_fd was in the process that is to be taken
+	 * over from; the store's from here on, also after an error. Nothing is
+	 * looked for, and nothing removed, until pool_store_sweep. */
+	int lock_fd;
 };
 
 /* What was found at start: called for each sealed file, oldest id first. blob
- * is the metadata given at sealing (borrowed until return). Returning false
- * removes the file. */
-typedef bool (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
-				    const void *blob, size_t blob_len);
+ * is the metadata given at sealing (borrowed until return). 0: it is kept;
+ * -ESTALE: removed; -EBADMSG: quarantined; another -errno: the open fails with
+ * that, and all files stay. */
+typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
+				   const void *blob, size_t blob_len);
 
 /*
  * Open the store in opts->dir: if the directory is no mount point yet and we
@@ -60,7 +65,8 @@ typedef bool (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
  * -ENOSPC: a filesystem whose size is not ours to set has no room for size +
  * headroom, or a tmpfs to be made smaller holds more. -ENOTEMPTY: no store, but
  * files in it that are named like objects. Only files with such names are ever
- * removed.
+ * removed. What is damaged is quarantined; what cannot be read for want of
+ * memory or descriptors makes the open fail: nothing whole is given up.
  * 0 or -errno, logged with the remedy.
  */
 int pool_store_open(const struct pool_store_opts *opts,
@@ -78,6 +84,15 @@ void pool_store_close(struct pool_store *s, bool unmount,
  */
 void pool_store_undo(struct pool_store *s);
 
+/* The lock by which a second user is kept out; borrowed. */
+int pool_store_lock_fd(const struct pool_store *s);
+/* Absolute, without symbolic links. */
+const char *pool_store_path(const struct pool_store *s);
+/* Work that workers have not ended? */
+bool pool_store_busy(const struct pool_store *s);
+/* Taken over: remove all files but these, before any is made. ids: ascending. */
+void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n);
+
 /* 16 random bytes kept in the directory: the node's identity across restarts.*/
 const uint8_t *pool_store_id(const struct pool_store *s);
 
@@ -87,6 +102,8 @@ struct pool_space {
 	uint64_t used;	   /* by everything in it, reservations included */
 	uint64_t ready;	   /* of these: reserved files that nobody uses yet */
 	uint64_t free;	   /* size - used, 0 if breached */
+	uint64_t reach;	   /* free and what of the headroom may be used for a
+			      short while: all but its last sixteenth */
 	uint64_t releasing; /* of these: given up, pages still being freed */
 };
 /* One statfs(2). In a directory that shares its filesystem, what neighbours
@@ -96,9 +113,10 @@ void pool_store_space(const struct pool_store *s, struct pool_space *ret);
 /* Its size alone, without a system call. */
 uint64_t pool_store_size(const struct pool_store *s);
 /*
- * Number of samples, one every 10 ms while pool_store_sampling is on, that
- * found less than the headroom free. A writer that may outgrow its reservation
- * compares the counts before and after.
+ * Number of samples that found less than 1/16 of the headroom free. One is
+ * taken every 10 ms while pool_store_sampling is on, and before anything is
+ * removed, so that none is missed by what is freed in between. A writer that may
+ * outgrow its reservation compares the counts before and after.
  */
 uint64_t pool_store_breaches(struct pool_store *s);
 void pool_store_sampling(struct pool_store *s, bool on); /* counted on/off */
@@ -222,6 +240,16 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
  * files are released by a worker.
  */
 void pool_store_remove(struct pool_store *s, uint64_t id);
+
+/*
+ * The file is damaged: no longer found, and kept aside as "bad-ID" in the
+ * store's directory for people to look at, as long as there are few such
+ * (POOL_BAD_FILES, and 1/POOL_BAD_SHARE of the store), else removed. Counted,
+ * logged with `why`.
+ */
+#define POOL_BAD_FILES 16
+#define POOL_BAD_SHARE 64
+void pool_store_quarantine(struct pool_store *s, uint64_t id, const char *why);
 
 /*
  * Does anyone have the file open for writing, or mapped shared-writable, be it

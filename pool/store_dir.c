@@ -78,7 +78,7 @@ static int refused(struct pool_store *s, int rc)
  * is what 50 GB/s write twice over in that time, more than any one machine's
  * memory sustains. Small stores are written by few, and cannot spare that much.
  */
-uint64_t store_headroom(uint64_t size)
+static uint64_t headroom_least(uint64_t size)
 {
 	uint64_t room = size / 16;
 
@@ -87,6 +87,26 @@ uint64_t store_headroom(uint64_t size)
 	if (room < 16 * MIB)
 		room = 16 * MIB;
 	return room / STORE_PAGE * STORE_PAGE;
+}
+
+/* A large file that surprises a small store should fit in. */
+uint64_t store_headroom(uint64_t size)
+{
+	uint64_t least = headroom_least(size), room = size / 4;
+
+	if (room > 64 * MIB)
+		room = 64 * MIB;
+	return room > least ? room / STORE_PAGE * STORE_PAGE : least;
+}
+
+/* Is there room for both, with less headroom if need be? */
+static bool fits_into(struct pool_store *s, uint64_t bytes)
+{
+	uint64_t left = bytes > s->size ? bytes - s->size : 0;
+
+	if (left < s->headroom && left >= headroom_least(s->size))
+		s->headroom = left / STORE_PAGE * STORE_PAGE;
+	return s->headroom <= left;
 }
 
 /* What is left pays for inodes, dentries and xattrs (about 1.2 KiB an object:
@@ -124,14 +144,14 @@ static int check_memory(struct pool_store *s)
 		return 0;
 	}
 	allowed = store_allowed(limit);
-	if (s->size <= allowed && s->headroom <= allowed - s->size)
+	if (fits_into(s, allowed))
 		return 0;
 	can = largest_size(allowed) / MIB * MIB;
 	pool_error("store: a size of %s (and %s of headroom) does not fit: %s "
 		   "allows %s; use a --store-size of at most %s, or raise the "
 		   "limit",
 		   pool_format_size(s->size, size, sizeof(size)),
-		   pool_format_size(s->headroom, room, sizeof(room)), source,
+		   pool_format_size(headroom_least(s->size), room, sizeof(room)), source,
 		   pool_format_size(limit, allows, sizeof(allows)),
 		   pool_format_size(can, most, sizeof(most)));
 	return refused(s, -EDOM);
@@ -157,13 +177,13 @@ static int check_room(struct pool_store *s)
 		total = st.f_blocks * bsize;
 	else
 		total = st.f_bavail * bsize + atomic_load(&s->usage.counted);
-	if (s->size <= total && s->headroom <= total - s->size)
+	if (fits_into(s, total))
 		return 0;
 	pool_error("store: a size of %s (and %s of headroom) does not fit into "
 		   "%s, which has room for %s: use a smaller --store-size, or "
 		   "make that filesystem larger",
 		   pool_format_size(s->size, size, sizeof(size)),
-		   pool_format_size(s->headroom, room, sizeof(room)), s->path,
+		   pool_format_size(headroom_least(s->size), room, sizeof(room)), s->path,
 		   pool_format_size(total, has, sizeof(has)));
 	return refused(s, -ENOSPC);
 }
@@ -250,7 +270,7 @@ static int look_entries(const char *path, struct dir_state *d)
 			d->identity = true;
 		else if (store_name_parse(e->d_name, &id))
 			d->ids = true;
-		else
+		else if (!store_bad_name(e->d_name))
 			d->others = true;
 	}
 	closedir(dir);
@@ -323,6 +343,8 @@ static int identity_read(struct pool_store *s)
 
 static int identity_open(struct pool_store *s)
 {
+	if (s->idfd >= 0) /* taken over, with its lock */
+		return identity_read(s);
 	s->idfd = openat(s->dirfd, STORE_ID_FILE,
 			 O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (s->idfd < 0)
@@ -460,7 +482,8 @@ static void check_huge(struct pool_store *s)
 			  "shmem_enabled", s->path);
 }
 
-/* Which name space of extended attributes may be used? */
+/* Which name space of extended attributes may be used? Another failure than a
+ * refusal says nothing: with the wrong one no file would be taken for sealed. */
 static int choose_xattr(struct pool_store *s)
 {
 	static const char *const names[] = { "trusted.kvpool", "user.kvpool" };
@@ -470,6 +493,8 @@ static int choose_xattr(struct pool_store *s)
 			s->xattr = names[i];
 			return 0;
 		}
+		if (errno != EPERM && errno != EOPNOTSUPP)
+			return -errno;
 	}
 	pool_error("store: %s takes no extended attributes (errno %d); it needs "
 		   "CAP_SYS_ADMIN, or user.* attributes: on tmpfs Linux 6.6",

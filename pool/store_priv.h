@@ -5,6 +5,7 @@
  *   store.c        open, close, identity, ids, files, leases
  *   store_dir.c    the directory: tmpfs mounts, sizes, options
  *   store_scan.c   what is found at start
+ *   store_bad.c    quarantine
  *   store_space.c  used and free bytes, breaches
  *   store_ready.c  ready files: reserved ahead by workers
  *   store_seal.c   work on one file: seal, verify, copy, reserve, metadata
@@ -31,6 +32,7 @@
  * takes about a millisecond. */
 #define STORE_RELEASE_MIN (8u << 20)
 #define STORE_RELEASE_MAX 64 /* releases under way at once; more: inline */
+#define STORE_UNREMOVED_MAX 256 /* files that could not be removed yet */
 
 #define STORE_READY_CLASSES 16	/* sizes kept ready at once */
 #define STORE_READY_FILES 512	/* ready files (and descriptors) in all */
@@ -81,9 +83,9 @@ struct store_counters {
 	struct pool_counter takes_ready, takes_plain, takes_missed, makes;
 	struct pool_counter fills, fills_failed, fills_short;
 	struct pool_counter seals, seals_failed, verify_bad;
-	struct pool_counter removes, releases_inline;
-	struct pool_counter found, gone_unsealed, gone_truncated, gone_damaged,
-		gone_refused;
+	struct pool_counter removes, removes_failed, releases_inline;
+	struct pool_counter found, gone_unsealed, gone_refused;
+	struct pool_counter quarantined, quarantine_full;
 	struct pool_counter breaches;
 	struct pool_gauge size, headroom, used, ready;
 	struct pool_hist seal_time;
@@ -109,6 +111,10 @@ struct pool_store {
 	struct store_usage usage;
 	_Atomic uint64_t releasing; /* bytes removed, not yet given back */
 	unsigned int nreleases;
+	unsigned int nbad; /* in quarantine */
+	uint64_t bad_bytes;
+	uint64_t unremoved[STORE_UNREMOVED_MAX]; /* tried again at each tick */
+	unsigned int nunremoved;
 
 	unsigned int sampling;
 	uint64_t breaches;
@@ -158,6 +164,8 @@ uint64_t store_ids(struct pool_store *s, uint64_t n);
  * it comes last in an after-work callback. */
 void store_work_begin(struct pool_store *s);
 void store_work_end(struct pool_store *s);
+/* Unlink a file. One that cannot go now goes at a later tick. Thread: loop. */
+void store_unlink(struct pool_store *s, uint64_t id);
 /* Unlink a file of which the caller had fd (closed here). */
 void store_discard(struct pool_store *s, uint64_t id, int fd, uint64_t bytes);
 
@@ -178,6 +186,13 @@ int store_identity_write(struct pool_store *s, uint64_t id_end);
 /* ---- store_scan.c ---- */
 
 int store_scan(struct pool_store *s, pool_store_found_cb found, void *arg);
+
+/* ---- store_bad.c ---- */
+
+/* Is it the name of a file in quarantine? */
+bool store_bad_name(const char *name);
+/* Count what is in quarantine. 0 or -errno. */
+int store_bad_scan(struct pool_store *s);
 
 /* ---- store_space.c ---- */
 

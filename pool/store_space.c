@@ -79,6 +79,22 @@ uint64_t store_space_free(const struct pool_store *s)
 	return free_below_size(s, &fs, used_by_us(s, &fs));
 }
 
+static uint64_t breach_below(const struct pool_store *s)
+{
+	return s->headroom / 16;
+}
+
+static uint64_t reach(const struct pool_store *s, const struct fs_space *fs,
+		      uint64_t used)
+{
+	uint64_t all = s->size + s->headroom;
+	uint64_t left = all > used ? all - used : 0;
+
+	if (left > fs->free)
+		left = fs->free;
+	return left > breach_below(s) ? left - breach_below(s) : 0;
+}
+
 void pool_store_space(const struct pool_store *s, struct pool_space *ret)
 {
 	struct fs_space fs = fs_space(s);
@@ -88,6 +104,7 @@ void pool_store_space(const struct pool_store *s, struct pool_space *ret)
 	ret->used = used_by_us(s, &fs);
 	ret->ready = s->ready.bytes;
 	ret->free = free_below_size(s, &fs, ret->used);
+	ret->reach = reach(s, &fs, ret->used);
 	ret->releasing = atomic_load(&s->releasing);
 }
 
@@ -105,7 +122,8 @@ static uint64_t count_files(int dirfd, DIR *dir)
 	uint64_t sum = 0, id;
 
 	while ((e = readdir(dir)) != NULL) {
-		if (!store_name_parse(e->d_name, &id))
+		if (!store_name_parse(e->d_name, &id) &&
+		    !store_bad_name(e->d_name))
 			continue;
 		if (fstatat(dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			sum += (uint64_t)st.st_blocks * 512;
@@ -165,7 +183,7 @@ void store_count_maybe(struct pool_store *s)
 
 void store_sample(struct pool_store *s)
 {
-	if (fs_space(s).free >= s->headroom)
+	if (s->sampling == 0 || fs_space(s).free >= breach_below(s))
 		return;
 	s->breaches++;
 	pool_count(&s->n.breaches);
@@ -179,8 +197,7 @@ static void sample_tick(uv_timer_t *t)
 uint64_t pool_store_breaches(struct pool_store *s)
 {
 	/* A writer may come and go between two ticks. */
-	if (s->sampling > 0)
-		store_sample(s);
+	store_sample(s);
 	return s->breaches;
 }
 

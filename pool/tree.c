@@ -71,9 +71,9 @@ int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size)
 	return 0;
 }
 
-void pool_tree_fini(struct pool_tree *t,
-		    void (*free_cb)(struct pool_entry *e, void *arg),
-		    void *arg)
+bool pool_tree_fini_some(struct pool_tree *t, size_t max,
+			 void (*free_cb)(struct pool_entry *e, void *arg),
+			 void *arg)
 {
 	struct pool_dir *d = t->root;
 
@@ -81,7 +81,7 @@ void pool_tree_fini(struct pool_tree *t,
 	pool_hash_fini(&t->hash); /* the entries are not touched by it */
 	/* Depth first without recursion: d is always the deepest directory
 	 * under way, its first child the next to go. */
-	while (d) {
+	while (d && max) {
 		struct pool_entry *e = &d->e;
 
 		if (!pool_list_empty(&d->children))
@@ -96,8 +96,18 @@ void pool_tree_fini(struct pool_tree *t,
 			free_cb(e, arg);
 		pool_list_del(&e->sibling);
 		free(e);
+		max--;
 	}
-	t->root = NULL;
+	if (!d)
+		t->root = NULL;
+	return d != NULL;
+}
+
+void pool_tree_fini(struct pool_tree *t,
+		    void (*free_cb)(struct pool_entry *e, void *arg),
+		    void *arg)
+{
+	pool_tree_fini_some(t, SIZE_MAX, free_cb, arg);
 }
 
 struct pool_entry *pool_tree_find(const struct pool_tree *t,

@@ -66,6 +66,11 @@ int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size);
 void pool_tree_fini(struct pool_tree *t,
 		    void (*free_cb)(struct pool_entry *e, void *arg),
 		    void *arg);
+/* The same in pieces of at most max entries: true as long as there are more.
+ * From the first piece on no name is found any more, and none may be added. */
+bool pool_tree_fini_some(struct pool_tree *t, size_t max,
+			 void (*free_cb)(struct pool_entry *e, void *arg),
+			 void *arg);
 
 /* The name is not NUL-terminated: name_len bytes. */
 const char *pool_entry_name(const struct pool_entry *e);

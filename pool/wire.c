@@ -1,7 +1,12 @@
 #include "pool/wire.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <stdio.h>
+
+#ifndef POOL_WIRE_AHEAD
+#define POOL_WIRE_AHEAD 0 /* tests build the versions to come */
+#endif
+const uint16_t pool_wire_version = POOL_WIRE_VERSION + POOL_WIRE_AHEAD;
 
 static const char *const names[POOL_MSG_MAX] = {
 	[POOL_MSG_JOIN] = "JOIN",
@@ -28,14 +33,32 @@ static const char *const names[POOL_MSG_MAX] = {
 	[POOL_MSG_RECALL] = "RECALL",
 };
 
-static bool type_known(uint16_t type)
+bool pool_msg_known(uint16_t type)
 {
 	return type < POOL_MSG_MAX && names[type];
 }
 
 const char *pool_msg_name(uint16_t type)
 {
-	return type_known(type) ? names[type] : "unknown";
+	return pool_msg_known(type) ? names[type] : "unknown";
+}
+
+bool pool_wire_speaks(uint32_t version)
+{
+	return version > 0 && version + 1ull >= pool_wire_version &&
+	       version <= pool_wire_version + 1u;
+}
+
+void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL])
+{
+	unsigned int own = pool_wire_version, before = own - 1;
+
+	snprintf(ret_text, POOL_WIRE_REFUSAL,
+		 before ? "it speaks version %u of the protocol, this program "
+			  "version %u (and %u, %u)" :
+			  "it speaks version %u of the protocol, this program "
+			  "version %u (and %u)",
+		 version, own, own + 1, before);
 }
 
 /* Byte by byte: right on any host, and compilers make one move of it. */
@@ -81,10 +104,12 @@ int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
 	if (get_le(in, 4) != POOL_WIRE_MAGIC)
 		return -EPROTO;
 	/* Before the rest: another version may mean other types and flags. */
-	if (f.version == 0 || f.version + 1 < POOL_WIRE_VERSION ||
-	    f.version > POOL_WIRE_VERSION + 1)
+	if (!pool_wire_speaks(f.version)) {
+		ret_frame->version = f.version;
 		return -EPROTONOSUPPORT;
-	if (!type_known(f.type) || f.flags != 0)
+	}
+	if (f.flags != 0 ||
+	    (!pool_msg_known(f.type) && f.version <= pool_wire_version))
 		return -EPROTO;
 	if (f.payload_len > POOL_PAYLOAD_MAX || f.bulk_len > POOL_BULK_MAX)
 		return -EMSGSIZE;

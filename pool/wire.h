@@ -7,17 +7,27 @@
  *    4  u16 version           12 u32 flags           24  u64 bulk_len
  *    6  u16 type
  *
+ * Versions: what changes a message's meaning raises the version; neighbours work
+ * together, so that a pool is upgraded one daemon at a time. The first frame of
+ * each side carries its own version (as JOIN, WELCOME and HELLO do), those
+ * that follow the lower of both, which is what both speak from then on
+ * (pool_conn_version): what only the newer one knows is not sent. A version
+ * that is not within one of ours is refused, with both versions in the log of
+ * both sides. Of a newer neighbour, fields that we do not know are ignored by
+ * the protobuf decoder, message types by the connection.
+ *
  * Thread: any, no state. Everything from the wire is validated here or by the
  * protobuf decoder before it is used.
  */
 #ifndef POOL_WIRE_H
 #define POOL_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define POOL_WIRE_MAGIC 0x3150564bu
-#define POOL_WIRE_VERSION 1
+#define POOL_WIRE_VERSION 1 /* of these sources; see pool_wire_version */
 #define POOL_WIRE_HEADER 32
 #define POOL_PAYLOAD_MAX (4u << 20)   /* bytes of protobuf in one frame */
 #define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
@@ -71,12 +81,24 @@ struct pool_frame {
 void pool_frame_encode(const struct pool_frame *f,
 		       uint8_t out[POOL_WIRE_HEADER]);
 /*
- * Returns 0, -EPROTO (magic, type or flags unknown), -EMSGSIZE (lengths beyond
- * the limits), -EPROTONOSUPPORT (version not within one of ours).
+ * Returns 0, -EPROTO (magic, type or flags unknown; a newer version's types
+ * pass, flags never do: they say how the rest is to be read), -EMSGSIZE
+ * (lengths beyond the limits), -EPROTONOSUPPORT (version not within one of
+ * ours; ret_frame->version is set, and nothing else).
  */
 int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
 		      struct pool_frame *ret_frame);
+bool pool_msg_known(uint16_t type);
 const char *pool_msg_name(uint16_t type);
+
+/* What this program speaks: POOL_WIRE_VERSION, but in programs that tests link
+ * as the next versions. */
+extern const uint16_t pool_wire_version;
+/* Is it ours, or next to it? */
+bool pool_wire_speaks(uint32_t version);
+#define POOL_WIRE_REFUSAL 96
+/* "it speaks version 3 of the protocol, this program version 1 (and 2)". */
+void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL]);
 
 /* Generations. */
 #define POOL_GEN_SEQ_BITS 40

@@ -28,16 +28,18 @@ void pool_xattrs_free(struct pool_xattrs *x)
 	free(x);
 }
 
-struct pool_xattrs *pool_xattrs_dup(const struct pool_xattrs *x)
+int pool_xattrs_dup(const struct pool_xattrs *x, struct pool_xattrs **ret_copy)
 {
-	struct pool_xattrs *copy;
+	struct pool_xattrs *copy = NULL;
 
-	if (!x)
-		return NULL;
-	copy = malloc(sizeof(*x) + x->len);
-	if (copy)
+	if (x) {
+		copy = malloc(sizeof(*x) + x->len);
+		if (!copy)
+			return -ENOMEM;
 		memcpy(copy, x, sizeof(*x) + x->len);
-	return copy;
+	}
+	*ret_copy = copy;
+	return 0;
 }
 
 bool pool_xattrs_equal(const struct pool_xattrs *a,

@@ -17,7 +17,8 @@ struct pool_xattrs; /* owns its bytes */
 
 void pool_xattrs_free(struct pool_xattrs *x);
 /* NULL if x is NULL or on ENOMEM. */
-struct pool_xattrs *pool_xattrs_dup(const struct pool_xattrs *x);
+/* A copy, or NULL of NULL. 0 or -ENOMEM. */
+int pool_xattrs_dup(const struct pool_xattrs *x, struct pool_xattrs **ret_copy);
 bool pool_xattrs_equal(const struct pool_xattrs *a,
 		       const struct pool_xattrs *b);
 

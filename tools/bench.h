@@ -10,6 +10,7 @@
  *   bench_probe.c   access()
  *   bench_remote.c  what another node wrote
  *   bench_memory.c  memory per object
+ *   bench_machine.c what the machine costs everybody
  *
  * Thread: main, but where a case starts threads of its own.
  */
@@ -114,6 +115,15 @@ int bench_busy_access(struct bench *b, const char *dir,
  * has none to read. */
 int bench_requests(const struct bench *b, double *ret_reads,
 		   double *ret_writes);
+
+/* Of the machine itself: in a virtual one, both may cost a hundred times what
+ * they do elsewhere, and then they are most of what small requests and new
+ * files take. */
+struct bench_machine {
+	double wake_us;		 /* a thread on another CPU; 0: there is one */
+	double fresh_us_per_mib; /* first touch of memory */
+};
+int bench_machine(struct bench_machine *ret_m);
 
 struct bench_memory {
 	size_t size;	    /* of an object */

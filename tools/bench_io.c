@@ -121,15 +121,11 @@ static void read_path(char path[BENCH_PATH], const struct bench_case *c,
 }
 
 /* Every word is looked at, into nothing. */
-static int map_file(const char *path, size_t size)
+static int map_open_file(int fd, const char *path, size_t size)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	const uint64_t *w = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 	uint64_t sum = 0;
 
-	if (fd < 0)
-		return bench_error("open", path);
-	const uint64_t *w = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-	close(fd);
 	if (w == MAP_FAILED)
 		return bench_error("mmap", path);
 	for (size_t i = 0; i < size / 8; i += 4)
@@ -137,6 +133,18 @@ static int map_file(const char *path, size_t size)
 	munmap((void *)(uintptr_t)w, size);
 	__asm__ volatile("" : : "r"(sum));
 	return 0;
+}
+
+static int map_file(const char *path, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int rc;
+
+	if (fd < 0)
+		return bench_error("open", path);
+	rc = map_open_file(fd, path, size);
+	close(fd);
+	return rc;
 }
 
 static int turn_read(struct bench *b, const struct bench_case *c,
@@ -179,9 +187,17 @@ static int turn_mmap(struct bench *b, const struct bench_case *c,
 	return rc;
 }
 
-static int turn_pread(struct bench *b, const struct bench_case *c,
-		      enum bench_side side, struct bench_hist *lat,
-		      double *ret_s)
+static int pread_open_file(struct bench *b, int fd, const char *dir,
+			   size_t size)
+{
+	errno = 0;
+	return pread(fd, b->other, size, 0) == (ssize_t)size ?
+		       0 : bench_error("pread", dir);
+}
+
+/* What is done with files that are open already: mapped, or read. */
+static int turn_open_files(struct bench *b, const struct bench_case *c,
+			   enum bench_side side, bool map, double *ret_s)
 {
 	const char *dir = bench_dir(b, side);
 	unsigned ops = read_ops(c->bytes), nfiles;
@@ -189,7 +205,6 @@ static int turn_pread(struct bench *b, const struct bench_case *c,
 	int fds[READ_FILES];
 	int rc = read_set(b, c, dir, &nfiles);
 
-	(void)lat;
 	if (rc < 0)
 		return rc;
 	for (unsigned i = 0; i < nfiles; i++) {
@@ -200,15 +215,31 @@ static int turn_pread(struct bench *b, const struct bench_case *c,
 	}
 	double start = bench_now();
 	for (unsigned i = 0; i < ops && rc == 0; i++) {
-		errno = 0;
-		if (pread(fds[i % nfiles], b->other, c->bytes, 0) !=
-		    (ssize_t)c->bytes)
-			rc = bench_error("pread", dir);
+		int fd = fds[i % nfiles];
+
+		rc = map ? map_open_file(fd, dir, c->bytes) :
+			   pread_open_file(b, fd, dir, c->bytes);
 	}
 	*ret_s = (bench_now() - start) / ops;
 	for (unsigned i = 0; i < nfiles; i++)
 		close(fds[i]);
 	return rc;
+}
+
+static int turn_pread(struct bench *b, const struct bench_case *c,
+		      enum bench_side side, struct bench_hist *lat,
+		      double *ret_s)
+{
+	(void)lat;
+	return turn_open_files(b, c, side, false, ret_s);
+}
+
+static int turn_mmap_open(struct bench *b, const struct bench_case *c,
+			  enum bench_side side, struct bench_hist *lat,
+			  double *ret_s)
+{
+	(void)lat;
+	return turn_open_files(b, c, side, true, ret_s);
 }
 
 /* A burst of new files, 64 MiB or 64 of them, then their removal, untimed. */
@@ -361,6 +392,10 @@ const struct bench_case bench_io_cases[] = {
 	  .what = "open, read, close 4 MiB / default tmpfs",
 	  .ref = BENCH_PLAIN, .bytes = 4 * BENCH_MIB, .aim = 1.1,
 	  .is_data = true, .turn = turn_read },
+	{ .name = "mmap_4m_open",
+	  .what = "mmap, read 4 MiB of an open file / huge tmpfs",
+	  .ref = BENCH_HUGE, .bytes = 4 * BENCH_MIB, .aim = 0.95,
+	  .is_data = true, .turn = turn_mmap_open },
 	{ .name = "mmap_4m", .what = "open, mmap, read 4 MiB / huge tmpfs",
 	  .ref = BENCH_HUGE, .bytes = 4 * BENCH_MIB, .aim = 0.95,
 	  .is_data = true, .turn = turn_mmap },

@@ -29,6 +29,7 @@ struct result {
 struct report {
 	struct result rows[RESULTS_MAX];
 	unsigned n;
+	struct bench_machine machine;
 	struct bench_memory memory[4];
 	unsigned nmemory;
 	bool counted; /* the daemon tells its requests */
@@ -278,8 +279,10 @@ static int run_memory(struct bench *b, struct report *rep)
 static int run_all(struct bench *b, const char *only, bool memory,
 		   struct report *rep)
 {
-	int rc = run_data(b, only, rep);
+	int rc = bench_machine(&rep->machine);
 
+	if (rc == 0)
+		rc = run_data(b, only, rep);
 	if (rc == 0)
 		rc = run_cases(b, bench_probe_cases, only, false, rep);
 	if (rc == 0 && wanted(only, "access_busy"))
@@ -326,6 +329,10 @@ static void print_row(const struct result *r)
 
 static void print_table(const struct report *rep)
 {
+	printf("This machine: a thread on another CPU wakes in %.0f us (2 to 5 "
+	       "without a hypervisor);\nfresh memory costs %.0f us a MiB at its "
+	       "first touch (20 to 100).\n", rep->machine.wake_us,
+	       rep->machine.fresh_us_per_mib);
 	printf("%-54s %9s %9s %-5s %7s %9s %-6s %8s %8s %8s\n", "what", "ours",
 	       "reference", "unit", "ratio", "aim", "", "p50 us", "p99 us",
 	       "ref p99");
@@ -368,7 +375,11 @@ static void print_json(const struct report *rep)
 				  "over", m->over, "slab", m->slab, "anon",
 				  m->anon));
 	}
-	json_t *all = json_pack("{s:o, s:o}", "rows", rows, "memory", memory);
+	json_t *all = json_pack("{s:{s:f, s:f}, s:o, s:o}", "machine",
+				"wake_us", rep->machine.wake_us,
+				"fresh_us_per_mib",
+				rep->machine.fresh_us_per_mib, "rows", rows,
+				"memory", memory);
 	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 	putchar('\n');
 	json_decref(all);

@@ -1,0 +1,35 @@
+/*
+ * What kvpoold was told: options, environment, defaults, all of it checked.
+ *
+ * Thread: main, before anything else runs; then any, as it does not change.
+ */
+#ifndef DAEMON_NODE_CONF_H
+#define DAEMON_NODE_CONF_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pool/base/parse.h"
+
+struct daemon_node_conf {
+	struct pool_hostports masters;
+	struct pool_hostport listen, admin;
+	const char *etcd, *cluster;
+	const char *advertise, *name, *run_dir, *store_dir, *mount;
+	const char *state_file, *log_file;
+	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
+	uint64_t hot_gets, cold_ms;
+	uint64_t heartbeat_ms;
+	unsigned int log_level;
+	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
+	bool allow_faults, noexec, noatime, takeover, version;
+};
+
+/*
+ * 0 and *ret_conf (there is one in a process); 1: --help or --version was
+ * answered on stdout; -errno: what was wrong and what is accepted is on stderr.
+ */
+int daemon_node_conf_read(int argc, char **argv,
+			  const struct daemon_node_conf **ret_conf);
+
+#endif

@@ -1,0 +1,415 @@
+/*
+ * What the kernel knows of the mount, for the process that takes it over, and
+ * from the one that had it: see pool/handover.h.
+ *
+ * Nodeids, handles and registrations of backing files are the kernel's names
+ * for things and stay as they are. An inode whose file is not handed over (a
+ * borrowed one, an older version that somebody reads) is unbound: in
+ * passthrough the kernel has the file, else the handle brings its descriptor.
+ */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MISS_BYTES (((size_t)1 << FS_MISS_BITS) / 8)
+
+/* ---- handing over ---- */
+
+static void attr_put(const struct node_attr *a, Kvpool__Meta *m)
+{
+	kvpool__meta__init(m);
+	m->mode = a->mode;
+	m->uid = a->uid;
+	m->gid = a->gid;
+	m->mtime_ns = a->mtime_ns;
+	m->attr_gen = a->gen;
+}
+
+struct notes {
+	Kvpool__HandoverNote **list; /* owns, also the names */
+	size_t n;
+	int err;
+};
+
+static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
+{
+	struct notes *t = arg;
+	Kvpool__HandoverNote *m = malloc(sizeof(*m) + len + 1);
+	Kvpool__HandoverNote **list =
+		realloc(t->list, (t->n + 1) * sizeof(*list));
+
+	if (list)
+		t->list = list;
+	if (!m || !list) {
+		free(m);
+		t->err = -ENOMEM;
+		return;
+	}
+	kvpool__handover_note__init(m);
+	m->nodeid = nodeid;
+	m->name.data = memcpy(m + 1, name, len);
+	m->name.len = len;
+	t->list[t->n++] = m;
+}
+
+static void put_fs(struct fs *fs, struct pool_handover *h)
+{
+	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
+	ProtobufCBinaryData misses[2];
+	struct notes notes = { 0 };
+	size_t i;
+
+	fs_notify_each(fs, note_put, &notes);
+	if (notes.err)
+		h->err = notes.err;
+	for (i = 0; i < 2; i++) {
+		misses[i].data = (uint8_t *)fs->misses[i];
+		misses[i].len = MISS_BYTES;
+	}
+	m.init.data = fs->init_req;
+	m.init.len = fs->init_len;
+	m.init_reply.data = fs->init_reply;
+	m.init_reply.len = fs->init_reply_len;
+	m.passthrough = fs->passthrough;
+	m.mountpoint = fs->mountpoint;
+	m.misses = misses;
+	m.n_misses = 2;
+	m.miss_turn_ms = pool_now_ms() - fs->miss_turn_ms;
+	m.root_atime_ns = fs->root.atime_ns;
+	m.notes = notes.list;
+	m.n_notes = notes.n;
+	pool_handover_put(h, POOL_HANDOVER_FS, &m.base);
+	for (i = 0; i < notes.n; i++)
+		free(notes.list[i]);
+	free(notes.list);
+}
+
+/* The name it is bound to, or had. Length, 0: none. */
+static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
+{
+	const struct pool_entry *e = i->entry ? &i->entry->e :
+				     i->dir   ? &i->dir->d.e : NULL;
+	int len = e ? pool_tree_path(e, path, POOL_PATH_MAX + 1) : 0;
+
+	if (!e && i->path) {
+		len = (int)strlen(i->path);
+		memcpy(path, i->path, (size_t)len + 1);
+	}
+	return len > 0 ? (size_t)len : 0;
+}
+
+static void put_inode(struct fs *fs, const struct fs_inode *i,
+		      struct pool_handover *h)
+{
+	Kvpool__HandoverInode m = KVPOOL__HANDOVER_INODE__INIT;
+	const struct node_object *o = i->obj;
+	char path[POOL_PATH_MAX + 1];
+	Kvpool__Meta attr;
+
+	/* As an unbound one would show it: it may become one. */
+	attr_put(i->entry ? pool_node_attr(&i->entry->e) : &i->attr, &attr);
+	m.attr = &attr;
+	m.nodeid = i->id;
+	m.nlookup = i->nlookup;
+	m.ino = i->ino;
+	m.is_dir = i->kind == FS_DIR;
+	m.served = i->served;
+	m.cached = i->cached;
+	m.bound = i->entry || i->dir;
+	m.path.data = (uint8_t *)path;
+	m.path.len = inode_path(i, path);
+	m.obj = o && o->lent_fd < 0 && o->state != NODE_DROPPED ? o->id : 0;
+	m.opens = i->opens;
+	m.backing = i->backing;
+	m.size = i->entry && !i->entry->own ? i->entry->size : i->size;
+	m.atime_ns = i->atime_ns;
+	if (o && o->state == NODE_DROPPED && o->w) {
+		m.orphan = node_orphan_hand_over(fs->node, o);
+		if (!m.orphan)
+			h->err = -ENOMEM;
+		if (o->w->fd >= 0)
+			m.orphan_fd = 1 + pool_handover_add_fd(h, o->w->fd);
+	}
+	pool_handover_put(h, POOL_HANDOVER_INODE, &m.base);
+	node_writer_msg_free(m.orphan);
+}
+
+static void put_open(struct fs_open *o, struct pool_handover *h)
+{
+	Kvpool__HandoverOpen m = KVPOOL__HANDOVER_OPEN__INIT;
+	struct fs_handle *f = (void *)o;
+	struct fs_dir_handle *d = (void *)o;
+	struct fs_text *t = (void *)o;
+	char path[POOL_PATH_MAX + 1];
+	int len;
+
+	m.fh = o->fh;
+	m.kind = o->kind;
+	switch (o->kind) {
+	case FS_OPEN_FILE:
+		m.writer = f->writer;
+		m.map_len = f->map_len;
+		m.fd = 1 + pool_handover_add_fd(h, f->fd);
+		break;
+	case FS_OPEN_DIR:
+		m.gone = !d->dir;
+		len = m.gone ? 0 : pool_tree_path(&d->dir->d.e, path,
+						  sizeof(path));
+		m.path.data = (uint8_t *)path;
+		m.path.len = len > 0 ? (size_t)len : 0;
+		m.last_cookie = m.gone ? 0 : d->reader.last_cookie;
+		break;
+	case FS_OPEN_TEXT:
+		m.text.data = (uint8_t *)t->data;
+		m.text.len = t->len;
+		break;
+	}
+	pool_handover_put(h, POOL_HANDOVER_OPEN, &m.base);
+}
+
+void fs_hand_over(struct fs *fs, struct pool_handover *h)
+{
+	uint64_t n;
+
+	pool_handover_set_fd(h, POOL_HANDOVER_FD_FUSE, fs->dev_fd);
+	put_fs(fs, h);
+	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
+	     n = pool_slots_next(&fs->inodes, n + 1))
+		put_inode(fs, pool_slots_get(&fs->inodes, n), h);
+	for (n = pool_slots_next(&fs->opens, 0); n < fs->opens.cap;
+	     n = pool_slots_next(&fs->opens, n + 1))
+		put_open(pool_slots_get(&fs->opens, n), h);
+}
+
+/* ---- taking over ---- */
+
+int fs_handover_init(struct fs *fs, struct pool_handover *h,
+		     struct fs_init_kept *ret)
+{
+	ProtobufCMessage *msg;
+	Kvpool__HandoverFs *m;
+	int err = pool_handover_get(h, POOL_HANDOVER_FS,
+				    &kvpool__handover_fs__descriptor, &msg);
+
+	if (err)
+		return err;
+	m = (Kvpool__HandoverFs *)msg;
+	fs->taken = m;
+	if (strcmp(m->mountpoint, fs->mountpoint) != 0) {
+		pool_error("the running daemon's mount is at %s, not at %s",
+			   m->mountpoint, fs->mountpoint);
+		return -EINVAL;
+	}
+	*ret = (struct fs_init_kept){
+		.req = m->init.data,
+		.req_len = m->init.len,
+		.reply = m->init_reply.data,
+		.reply_len = m->init_reply.len,
+		.passthrough = m->passthrough,
+	};
+	return 0;
+}
+
+static void get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
+{
+	size_t i;
+
+	for (i = 0; i < m->n_misses && i < 2; i++)
+		if (m->misses[i].len == MISS_BYTES)
+			memcpy(fs->misses[i], m->misses[i].data, MISS_BYTES);
+		else /* of another size: all may have been told */
+			memset(fs->misses[i], 0xff, MISS_BYTES);
+	fs->miss_turn_ms = pool_now_ms() - m->miss_turn_ms;
+	fs->root.atime_ns = m->root_atime_ns;
+	for (i = 0; i < m->n_notes; i++)
+		fs_notify_queue(fs, m->notes[i]->nodeid,
+				(char *)m->notes[i]->name.data,
+				m->notes[i]->name.len);
+}
+
+static void bind_dir(struct fs_inode *i, struct pool_entry *pe)
+{
+	struct node_dirent *d = (void *)pe;
+
+	if (!d->fs) {
+		d->fs = i;
+		i->dir = d;
+	}
+}
+
+/* The file it shows, if that was handed over. */
+static struct node_object *find_object(struct pool_entry *pe, uint64_t id)
+{
+	struct node_entry *e = (void *)pe;
+
+	if (!pe || pe->is_dir || !id)
+		return NULL;
+	if (e->own && e->own->id == id)
+		return e->own;
+	return e->obj && e->obj->id == id ? e->obj : NULL;
+}
+
+static int get_object(struct fs *fs, struct fs_inode *i,
+		      const Kvpool__HandoverInode *m, struct node_object *o,
+		      struct pool_handover *h)
+{
+	int fd = m->orphan_fd ? pool_handover_take_fd(h, m->orphan_fd - 1) : -1;
+	struct node_object *left = NULL;
+
+	if (m->orphan_fd && fd < 0)
+		return fd;
+	if (!o && m->opens > 0) {
+		left = o = node_orphan_take_over(fs->node, m->orphan, fd);
+		if (!o)
+			return -ENOMEM;
+	}
+	if (!o)
+		return 0;
+	fs_inode_set_obj(fs, i, o);
+	o->users += m->opens;
+	if (left)
+		node_object_unref(fs->node, left);
+	return 0;
+}
+
+static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
+		     struct pool_handover *h)
+{
+	const char *path = (const char *)m->path.data;
+	struct pool_entry *pe = m->path.len ?
+		pool_tree_lookup(fs->tree, path, m->path.len) : NULL;
+	struct node_object *o = find_object(pe, m->obj);
+	struct fs_inode *i = fs_inode_new_at(fs, m->nodeid);
+	struct node_entry *e = (void *)pe;
+
+	if (!i)
+		return -EBADMSG;
+	i->kind = m->is_dir ? FS_DIR : FS_FILE;
+	i->nlookup = m->nlookup;
+	i->ino = m->ino;
+	i->served = m->served;
+	i->cached = m->cached;
+	i->opens = m->opens;
+	i->backing = m->backing;
+	i->size = m->size;
+	i->atime_ns = m->atime_ns;
+	if (m->attr)
+		node_attr_from_meta(m->attr, &i->attr);
+	pool_gauge_add(&fs->nopen, m->opens);
+	pool_gauge_add(&fs->gbackings, m->backing ? 1 : 0);
+	if (m->bound && pe && pe->is_dir && m->is_dir) {
+		bind_dir(i, pe);
+	} else if (m->bound && pe && !pe->is_dir && !m->is_dir && !e->fs &&
+		   (o || (m->opens == 0 && !m->backing))) {
+		i->entry = e;
+		e->fs = i;
+	} else if (m->path.len && !m->is_dir) {
+		i->path = strndup(path, m->path.len);
+	}
+	if (get_object(fs, i, m, o, h))
+		return -ENOMEM;
+	if (i->backing && i->obj && i->opens == 0) {
+		pool_list_add_tail(&fs->backings, &i->lru);
+		fs->nbackings++;
+	}
+	return 0;
+}
+
+static struct fs_open *get_file(const Kvpool__HandoverOpen *m,
+				struct pool_handover *h)
+{
+	struct fs_handle *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->writer = m->writer;
+	f->fd = m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1;
+	if (m->map_len && f->fd >= 0)
+		fs_handle_map(f, m->map_len);
+	return &f->o;
+}
+
+static struct fs_open *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
+{
+	struct fs_dir_handle *d = calloc(1, sizeof(*d));
+	struct pool_entry *pe = m->gone ? NULL :
+		pool_tree_lookup(fs->tree, (const char *)m->path.data,
+				 m->path.len);
+
+	if (!d)
+		return NULL;
+	d->last = -1;
+	if (pe && pe->is_dir) {
+		d->dir = (void *)pe;
+		pool_tree_reader_open(fs->tree, &d->dir->d, &d->reader);
+		d->reader.last_cookie = m->last_cookie;
+	}
+	pool_list_add_tail(&fs->dirs, &d->link);
+	return &d->o;
+}
+
+static struct fs_open *get_text(const Kvpool__HandoverOpen *m)
+{
+	struct fs_text *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->data = malloc(m->text.len + 1);
+	if (!t->data) {
+		free(t);
+		return NULL;
+	}
+	if (m->text.len)
+		memcpy(t->data, m->text.data, m->text.len);
+	t->len = m->text.len;
+	return &t->o;
+}
+
+static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
+		    struct pool_handover *h)
+{
+	struct fs_open *o = m->kind == FS_OPEN_FILE ? get_file(m, h) :
+			    m->kind == FS_OPEN_DIR  ? get_dir(fs, m) :
+			    m->kind == FS_OPEN_TEXT ? get_text(m) : NULL;
+
+	if (!o)
+		return -ENOMEM;
+	o->kind = (enum fs_open_kind)m->kind;
+	o->fh = m->fh;
+	return m->fh < FS_FH_MIN ? -EBADMSG :
+	       pool_slots_add_at(&fs->opens, m->fh - FS_FH_MIN, o);
+}
+
+int fs_handover_read(struct fs *fs, struct pool_handover *h)
+{
+	ProtobufCMessage *msg;
+	int err = 0;
+
+	get_fs(fs, fs->taken);
+	kvpool__handover_fs__free_unpacked(fs->taken, NULL);
+	fs->taken = NULL;
+	while (!err) {
+		err = pool_handover_get(h, POOL_HANDOVER_INODE,
+					&kvpool__handover_inode__descriptor,
+					&msg);
+		if (err)
+			break;
+		err = get_inode(fs, (Kvpool__HandoverInode *)msg, h);
+		protobuf_c_message_free_unpacked(msg, NULL);
+	}
+	while (err == -ENOENT || !err) {
+		err = pool_handover_get(h, POOL_HANDOVER_OPEN,
+					&kvpool__handover_open__descriptor,
+					&msg);
+		if (err)
+			break;
+		err = get_open(fs, (Kvpool__HandoverOpen *)msg, h);
+		protobuf_c_message_free_unpacked(msg, NULL);
+	}
+	/* Of a newer version that cannot do without what it says there? */
+	return err == -ENOENT ? pool_handover_get(h, POOL_HANDOVER_END, NULL,
+						  NULL) : err;
+}

@@ -1,0 +1,170 @@
+#include "pool/handover.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct record {
+	uint32_t type, len;
+};
+
+/* ---- writing ---- */
+
+static void fail(struct pool_handover *h, int err)
+{
+	if (!h->err)
+		h->err = err;
+}
+
+int pool_handover_create(struct pool_handover *h)
+{
+	int fd = memfd_create("kvpool-handover", MFD_CLOEXEC);
+
+	memset(h, 0, sizeof(*h));
+	if (fd < 0)
+		return -errno;
+	h->fds_cap = 64;
+	h->fds = malloc(h->fds_cap * sizeof(*h->fds));
+	h->out = h->fds ? fdopen(fd, "w") : NULL;
+	if (!h->out) {
+		close(fd);
+		free(h->fds);
+		return -ENOMEM;
+	}
+	h->nfds = POOL_HANDOVER_FD_MORE;
+	memset(h->fds, 0xff, h->nfds * sizeof(*h->fds));
+	h->fds[POOL_HANDOVER_FD_RECORDS] = fd;
+	return 0;
+}
+
+void pool_handover_put(struct pool_handover *h, enum pool_handover_type type,
+		       const ProtobufCMessage *msg)
+{
+	size_t len = msg ? protobuf_c_message_get_packed_size(msg) : 0;
+	struct record r = { .type = type, .len = (uint32_t)len };
+	uint8_t *buf;
+
+	if (h->err)
+		return;
+	buf = len <= INT32_MAX ? malloc(len + 1) : NULL;
+	if (!buf) {
+		fail(h, -ENOMEM);
+		return;
+	}
+	if (msg)
+		protobuf_c_message_pack(msg, buf);
+	if (fwrite(&r, sizeof(r), 1, h->out) != 1 ||
+	    fwrite(buf, 1, len, h->out) != len)
+		fail(h, -EIO);
+	free(buf);
+}
+
+void pool_handover_set_fd(struct pool_handover *h, enum pool_handover_fd which,
+			  int fd)
+{
+	h->fds[which] = fd;
+}
+
+unsigned int pool_handover_add_fd(struct pool_handover *h, int fd)
+{
+	unsigned int cap = h->fds_cap * 2;
+	int *fds;
+
+	if (h->nfds == h->fds_cap) {
+		fds = cap > POOL_HANDOVER_FDS_MAX ?
+			      NULL : realloc(h->fds, cap * sizeof(*fds));
+		if (!fds) {
+			fail(h, -EMFILE);
+			return 0;
+		}
+		h->fds = fds;
+		h->fds_cap = cap;
+	}
+	h->fds[h->nfds] = fd;
+	return h->nfds++;
+}
+
+int pool_handover_finish(struct pool_handover *h)
+{
+	pool_handover_put(h, POOL_HANDOVER_END, NULL);
+	if (fflush(h->out) != 0)
+		fail(h, -EIO);
+	return h->err;
+}
+
+/* ---- reading ---- */
+
+int pool_handover_open(struct pool_handover *h)
+{
+	struct stat st;
+	void *p;
+
+	if (h->nfds < POOL_HANDOVER_FD_MORE)
+		return -EBADMSG;
+	if (fstat(h->fds[POOL_HANDOVER_FD_RECORDS], &st) < 0)
+		return -errno;
+	p = st.st_size > 0 ? mmap(NULL, (size_t)st.st_size, PROT_READ,
+				  MAP_PRIVATE,
+				  h->fds[POOL_HANDOVER_FD_RECORDS], 0)
+			   : MAP_FAILED;
+	if (p == MAP_FAILED)
+		return -EBADMSG;
+	h->in = p;
+	h->in_len = (size_t)st.st_size;
+	h->at = 0;
+	return 0;
+}
+
+int pool_handover_get(struct pool_handover *h, enum pool_handover_type type,
+		      const ProtobufCMessageDescriptor *d,
+		      ProtobufCMessage **ret_msg)
+{
+	struct record r;
+
+	if (h->in_len - h->at < sizeof(r))
+		return -EBADMSG;
+	memcpy(&r, h->in + h->at, sizeof(r));
+	if (r.len > h->in_len - h->at - sizeof(r))
+		return -EBADMSG;
+	if (r.type != type)
+		return -ENOENT;
+	if (d) {
+		*ret_msg = protobuf_c_message_unpack(d, NULL, r.len,
+						     h->in + h->at + sizeof(r));
+		if (!*ret_msg)
+			return -EBADMSG;
+	}
+	h->at += sizeof(r) + r.len;
+	return 0;
+}
+
+int pool_handover_take_fd(struct pool_handover *h, unsigned int index)
+{
+	int fd;
+
+	if (index >= h->nfds || h->fds[index] < 0)
+		return -EBADF;
+	fd = h->fds[index];
+	h->fds[index] = -1;
+	return fd;
+}
+
+void pool_handover_close(struct pool_handover *h)
+{
+	unsigned int i;
+
+	if (h->out)
+		fclose(h->out);
+	else
+		for (i = 0; i < h->nfds; i++)
+			if (h->fds[i] >= 0)
+				close(h->fds[i]);
+	if (h->in)
+		munmap((void *)(uintptr_t)h->in, h->in_len);
+	free(h->fds);
+	memset(h, 0, sizeof(*h));
+}
