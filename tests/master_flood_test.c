@@ -1,0 +1,194 @@
+/*
+ * A master that has more to hear than it can take at once: who waits for his
+ * turn is not dead, and is not let believe that the master is.
+ */
+#include "master_fake_node.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sys/socket.h>
+
+#define NNODES 2
+#define LONG_MS (5 * HEARTBEAT_MS) /* longer than the grace */
+
+static uv_loop_t loop;
+static struct master *master;
+static char dir[] = "/tmp/kvpool_flood_XXXXXX", state_path[64];
+static struct fake_node node[NNODES];
+
+static void start_master(void)
+{
+	struct master_opts opts = { .loop = &loop,
+				    .listen = { .host = "127.0.0.1" },
+				    .state_file = state_path,
+				    .heartbeat_ms = HEARTBEAT_MS };
+
+	assert_int_equal(0, master_open(&opts, &master));
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void stop_master(void)
+{
+	bool closed = false;
+
+	master_close(master, on_closed, &closed);
+	run_until(&loop, closed);
+}
+
+static int setup(void **state)
+{
+	int i;
+
+	(void)state;
+	snprintf(state_path, sizeof(state_path), "%s/state", dir);
+	unlink(state_path);
+	assert_int_equal(0, uv_loop_init(&loop));
+	memset(node, 0, sizeof(node));
+	for (i = 0; i < NNODES; i++) {
+		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
+		node[i].id[0] = (uint8_t)(i + 1);
+		node[i].host = "h";
+		node[i].is_store = true;
+		node[i].capacity = 1 << 30;
+	}
+	start_master();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int i;
+
+	(void)state;
+	for (i = 0; i < NNODES; i++)
+		fake_fini(&node[i]);
+	stop_master();
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(0, uv_loop_close(&loop));
+	return 0;
+}
+
+/* It beats, but its inventory is not complete. */
+static void join(struct fake_node *n)
+{
+	fake_dial(n, &loop, master_port(master));
+	fake_send_join(n);
+	run_until(&loop, n->welcomed);
+}
+
+static void a_node_that_waits_for_its_turn_hears_from_the_master(void **state)
+{
+	(void)state;
+	/* As if what it sends were not read yet. */
+	node[0].silent = true;
+	join(&node[0]);
+	run_until(&loop, node[0].heartbeats || node[0].closed);
+	assert_false(node[0].closed);
+}
+
+static void inventories_under_way_are_waited_for(void **state)
+{
+	(void)state;
+	join(&node[0]);
+	fake_inventory(&node[0], NULL, 0, true);
+	run_until(&loop, master_ready(master));
+	stop_master();
+	run_until(&loop, node[0].closed);
+	start_master();
+	join(&node[0]);
+	run_ms(&loop, LONG_MS);
+	assert_false(node[0].closed);
+	assert_false(master_ready(master));
+	fake_inventory(&node[0], NULL, 0, true);
+	run_until(&loop, master_ready(master));
+}
+
+/* ---- bytes by hand ---- */
+
+static int dial_raw(void)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	sa.sin_port = htons(master_port(master));
+	assert_true(fd >= 0);
+	assert_int_equal(0, connect(fd, (struct sockaddr *)&sa, sizeof(sa)));
+	return fd;
+}
+
+static void send_raw_join(int fd)
+{
+	uint8_t bytes[512];
+	Kvpool__Join join = KVPOOL__JOIN__INIT;
+	Kvpool__NodeInfo info;
+	struct pool_frame f = { .version = POOL_WIRE_VERSION,
+				.type = POOL_MSG_JOIN };
+	size_t len;
+
+	fake_info(&node[0], &info);
+	join.version = POOL_WIRE_VERSION;
+	join.node = &info;
+	len = kvpool__join__pack(&join, bytes + POOL_WIRE_HEADER);
+	f.payload_len = (uint32_t)len;
+	pool_frame_encode(&f, bytes);
+	len += POOL_WIRE_HEADER;
+	assert_int_equal(len, write(fd, bytes, len));
+}
+
+static bool hung_up(int fd)
+{
+	char buf[4096];
+	ssize_t n;
+
+	do
+		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	while (n > 0);
+	return n == 0 || errno != EAGAIN;
+}
+
+static void a_message_that_takes_long_to_come_is_a_sign_of_life(void **state)
+{
+	uint8_t header[POOL_WIRE_HEADER];
+	struct pool_frame f = { .version = POOL_WIRE_VERSION,
+				.type = POOL_MSG_INVENTORY,
+				.payload_len = 1 << 20 };
+	uint64_t end;
+	int fd = dial_raw();
+
+	(void)state;
+	send_raw_join(fd);
+	pool_frame_encode(&f, header);
+	assert_int_equal(sizeof(header), write(fd, header, sizeof(header)));
+	end = pool_now_ms() + LONG_MS;
+	while (pool_now_ms() < end) {
+		assert_int_equal(1, write(fd, "", 1));
+		run_ms(&loop, HEARTBEAT_MS / 5);
+		assert_false(hung_up(fd));
+	}
+	/* And its end is one of death. */
+	run_until(&loop, hung_up(fd));
+	close(fd);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(a_node_that_waits_for_its_turn_hears_from_the_master),
+		T(inventories_under_way_are_waited_for),
+		T(a_message_that_takes_long_to_come_is_a_sign_of_life),
+	};
+	int failed;
+
+	assert_non_null(mkdtemp(dir));
+	pool_log_set_level(POOL_LOG_ERROR);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(state_path);
+	rmdir(dir);
+	return failed;
+}

@@ -1,0 +1,27 @@
+/*
+ * What several masters keep in etcd, without etcd: the other side of
+ * master/etcd_state.h. Records become durable some milliseconds after they were
+ * flushed, in order, in transactions of its size; a leader that is lost takes
+ * with it what was not written, as nothing of that was answered.
+ *
+ * The election is the caller's: it asks for the state, and the epoch is one
+ * higher.
+ */
+#ifndef TESTS_SIM_ETCD_H
+#define TESTS_SIM_ETCD_H
+
+#include "master/etcd_state.h"
+#include "tests/sim.h"
+
+struct sim_etcd {
+	uint64_t epoch; /* of the leader elected last */
+	struct pool_list records;
+};
+
+void sim_etcd_open(struct sim_etcd *e);
+void sim_etcd_close(struct sim_etcd *e);
+/* A leader on that host, for master_opts; etcd_state_close ends it. */
+struct etcd_state *sim_etcd_elect(struct sim_etcd *e, struct sim_host *host,
+				  void (*settled)(void *arg), void *arg);
+
+#endif
