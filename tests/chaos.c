@@ -7,6 +7,11 @@
  *   down N   its daemon is about to be killed, or ended
  *   cut N    it may not hear of changes from now on
  *   up N     it serves and has heard of all
+ *   loose    more than one store may be away at a time, or slow to answer
+ *   tight    at most one is
+ *   lossy all|shared
+ *            copies were damaged; shared: there was no room: what is there now
+ *            may get lost, of all, or of those that are not kept
  *   end      all is whole again: stop, check what must hold then, report
  *
  * Exit status: 0, 1 after a violation, 2 wrongly called.
@@ -106,16 +111,32 @@ static void join_workers(void)
 	}
 }
 
-/* One order; false: it is "end", or makes no sense. */
-static bool obey(const char *line)
+static bool set_tight(bool tight)
 {
-	struct chaos_mount *m;
-	char what[8];
-	unsigned int n;
+	chaos.tight = tight;
+	chaos.tight_changes++;
+	return true;
+}
 
-	if (sscanf(line, "%7s %u", what, &n) != 2 || n >= chaos.nmounts)
+static bool set_lossy(const char *whose)
+{
+	bool all = strcmp(whose, "all") == 0;
+
+	if (!all && strcmp(whose, "shared") != 0)
 		return false;
-	m = &chaos.mounts[n];
+	for (unsigned int i = 0; i < chaos.nkeys; i++)
+		if (all || !chaos.keys[i].dir->kept)
+			chaos_lossy(&chaos.keys[i]);
+	return true;
+}
+
+static bool set_mount(const char *what, const char *number)
+{
+	unsigned int n = (unsigned int)atoi(number);
+	struct chaos_mount *m = &chaos.mounts[n];
+
+	if (n >= chaos.nmounts)
+		return false;
 	if (strcmp(what, "down") == 0)
 		m->state = CHAOS_DOWN;
 	else if (strcmp(what, "cut") == 0)
@@ -127,6 +148,21 @@ static bool obey(const char *line)
 	m->changes++;
 	m->deaths += m->state == CHAOS_DOWN;
 	return true;
+}
+
+/* One order; false: it is "end", or makes no sense. */
+static bool obey(const char *line)
+{
+	char what[8], which[8];
+	int words = sscanf(line, "%7s %7s", what, which);
+
+	if (words == 1 && strcmp(what, "loose") == 0)
+		return set_tight(false);
+	if (words == 1 && strcmp(what, "tight") == 0)
+		return set_tight(true);
+	if (words == 2 && strcmp(what, "lossy") == 0)
+		return set_lossy(which);
+	return words == 2 && set_mount(what, which);
 }
 
 static int run(void)
@@ -177,7 +213,7 @@ int main(int argc, char **argv)
 
 	chaos.seed = 1;
 	chaos.threads = 3;
-	chaos.deadline_ms = 30000;
+	chaos.deadline_ms = 20000;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		if (c == 'm' && parse_mounts(optarg))
 			return 2;

@@ -96,6 +96,7 @@ struct chaos_key {
 	uint32_t last;	 /* version begun last; 0: the name never existed */
 	uint32_t floor;	 /* acknowledged: what is read from now on is not older */
 	uint32_t safe;	 /* version that was seen on enough stores; 0: none */
+	uint32_t lossy;	 /* this one, and those before, may be lost */
 	/* Files written in place are seen growing through their own mount. */
 	uint32_t growing[CHAOS_MOUNTS_MAX]; /* odd while one is */
 	struct chaos_version ring[CHAOS_VERSIONS];
@@ -109,6 +110,10 @@ struct chaos {
 	struct chaos_mount mounts[CHAOS_MOUNTS_MAX];
 	struct chaos_key *keys;
 	_Atomic bool stop, failed;
+	/* One store at a time is away at most: what is on two is found. Its
+	 * changes are counted. */
+	_Atomic bool tight;
+	_Atomic uint32_t tight_changes;
 };
 extern struct chaos chaos;
 
@@ -143,6 +148,11 @@ void chaos_version_ack(struct chaos_key *key, uint32_t version);
 bool chaos_newest(struct chaos_key *key, uint32_t version);
 /* Is the acknowledged version what the name holds, and can it be no other? */
 bool chaos_certain(struct chaos_key *key);
+/* Whatever the name holds now may be lost from here on. */
+void chaos_lossy(struct chaos_key *key);
+/* The newest version, if it was acknowledged, is nothing else, and nothing has
+ * happened that it may be lost by; else 0. */
+uint32_t chaos_owed(struct chaos_key *key);
 void chaos_growing(struct chaos_key *key, int mount);
 void chaos_note(struct chaos_key *key, int mount, uint32_t version,
 		const char *what, int result);
@@ -153,11 +163,16 @@ struct chaos_view {
 	int mount;
 	uint32_t floor, growing, last;
 	uint32_t safe;
+	bool tight;
+	uint32_t tight_changes;
 };
 void chaos_view_take(struct chaos_key *key, int mount, struct chaos_view *view);
 /* Judges what was read: a violation goes to chaos_fail. */
 void chaos_judge(struct chaos_key *key, const struct chaos_view *view,
 		 const uint8_t *buf, size_t len);
+/* The name was not there. */
+void chaos_judge_missing(struct chaos_key *key, const struct chaos_view *view,
+			 const char *how);
 /* The name was there (or listed) without anybody reading it. */
 void chaos_judge_present(struct chaos_key *key, const struct chaos_view *view,
 			 const char *how);

@@ -72,9 +72,9 @@ static bool wrong(struct chaos_key *key, char *why, size_t cap)
 	struct sight first = look(key, 0), s;
 	unsigned int n;
 
-	if (chaos_newest(key, key->safe) && first.len < 0) {
-		snprintf(why, cap, "version %u was safe and is lost (%s)",
-			 key->safe, strerror((int)-first.len));
+	if (chaos_owed(key) && first.len < 0) {
+		snprintf(why, cap, "version %u was acknowledged and is lost (%s)",
+			 chaos_owed(key), strerror((int)-first.len));
 		return true;
 	}
 	for (unsigned int m = 1; m < chaos.nmounts; m++) {
@@ -104,7 +104,7 @@ static bool wrong(struct chaos_key *key, char *why, size_t cap)
 void chaos_final(unsigned int limit_s)
 {
 	uint64_t end = chaos_now_ms() + limit_s * 1000ull;
-	unsigned int there = 0, safe = 0;
+	unsigned int there = 0, owed = 0;
 	char why[160];
 
 	for (unsigned int i = 0; i < chaos.nkeys && !chaos.failed; i++) {
@@ -119,9 +119,9 @@ void chaos_final(unsigned int limit_s)
 			usleep(100000);
 		}
 		there += copies(key, 0) > 0;
-		safe += chaos_newest(key, key->safe);
+		owed += chaos_owed(key) > 0;
 	}
 	fprintf(stderr, "after healing: %u of %u names are there, on all mounts "
 			"with the same bytes; %u had to be\n",
-		there, chaos.nkeys, safe);
+		there, chaos.nkeys, owed);
 }

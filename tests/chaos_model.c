@@ -250,6 +250,27 @@ bool chaos_newest(struct chaos_key *key, uint32_t version)
 	return newest;
 }
 
+void chaos_lossy(struct chaos_key *key)
+{
+	pthread_mutex_lock(&key->lock);
+	key->lossy = key->last;
+	key->safe = 0;
+	pthread_mutex_unlock(&key->lock);
+}
+
+uint32_t chaos_owed(struct chaos_key *key)
+{
+	uint32_t owed = 0;
+
+	if (!chaos_certain(key))
+		return 0;
+	pthread_mutex_lock(&key->lock);
+	if (key->floor > key->lossy && version_at(key, key->floor)->id)
+		owed = key->floor;
+	pthread_mutex_unlock(&key->lock);
+	return owed;
+}
+
 void chaos_growing(struct chaos_key *key, int mount)
 {
 	pthread_mutex_lock(&key->lock);
@@ -283,6 +304,8 @@ void chaos_view_take(struct chaos_key *key, int mount, struct chaos_view *view)
 {
 	view->mount = mount;
 	view->mark = chaos_mark_take(&chaos.mounts[mount]);
+	view->tight_changes = chaos.tight_changes; /* first, as with marks */
+	view->tight = chaos.tight;
 	pthread_mutex_lock(&key->lock);
 	view->floor = key->floor;
 	view->safe = key->safe;
@@ -391,6 +414,22 @@ void chaos_judge(struct chaos_key *key, const struct chaos_view *view,
 				PRIx64, view->mount, h.id);
 	else
 		judge_age(key, view, h.id);
+}
+
+void chaos_judge_missing(struct chaos_key *key, const struct chaos_view *view,
+			 const char *how)
+{
+	bool lossy;
+
+	pthread_mutex_lock(&key->lock);
+	lossy = view->safe <= key->lossy;
+	pthread_mutex_unlock(&key->lock);
+	if (!view->safe || lossy || !chaos_newest(key, view->safe) ||
+	    !chaos_mark_clean(&view->mark) || !view->tight ||
+	    chaos.tight_changes != view->tight_changes)
+		return;
+	chaos_fail(key, "mount %d: %s: not there, but enough stores have "
+			"version %u", view->mount, how, view->safe);
 }
 
 void chaos_judge_present(struct chaos_key *key, const struct chaos_view *view,
