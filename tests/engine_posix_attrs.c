@@ -177,6 +177,28 @@ static int await_xattr(const char *path, const char *name, const char *want)
 	}
 }
 
+/* The first file below a directory is daemon-served, and gets another nodeid
+ * when it is published: the one that the caller knows speaks for it. */
+static int xattr_at_once(const struct eng_dir *t)
+{
+	char dir[ENG_PATH], path[ENG_PATH], got[8];
+
+	for (unsigned i = 0; i < 20; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "new%u", i);
+		EXPECT_OK(mkdir(eng_join(dir, t->d, name), 0755), dir);
+		TRY(eng_put(dir, "k.tmp", "k", 0, SIZE, 0));
+		EXPECT_OK(setxattr(eng_join(path, dir, "k"), "user.crc", "12",
+				   2, 0), path);
+		TRY(eng_sync_dir(dir));
+		ssize_t n = getxattr(path, "user.crc", got, sizeof(got));
+		EXPECT(n == 2, "expected 2 bytes of user.crc of %s, got %zd "
+		       "(%s)", path, n, n < 0 ? strerror(errno) : "");
+	}
+	return 0;
+}
+
 static int xattrs(const struct eng_dir *t)
 {
 	char d[ENG_PATH], b[ENG_PATH], tmp[ENG_PATH], list[1024], big[5000];
@@ -339,6 +361,7 @@ const struct eng_test eng_posix_attrs[] = {
 	{ "posix_modes", modes },
 	{ "posix_suid", suid },
 	{ "posix_xattrs", xattrs },
+	{ "posix_xattr_at_once", xattr_at_once },
 	{ "posix_statvfs", statvfs_fields },
 	{ "posix_fsync_directory", fsync_directory },
 	{ "posix_locks", locks },

@@ -77,6 +77,7 @@ echo "== cold, it is on one store again, and can be read"
 wait_until 20 holders_are r1 1
 [ "$(extra_copies)" = 0 ] || fail "still extra copies"
 start_node r9 --store-size 0 --buffer-size 16M --no-fd-passing
+wait_until 10 test -e "${mount[r9]}/k"	# it hears of the pool by and by
 cmp "$tmp/src" "${mount[r9]}/k"
 
 pass

@@ -87,6 +87,30 @@ free_port
 refused 1 'in use' kvpool-master --foreground --state-file "$tmp/other" \
 	--listen "127.0.0.1:$port" --admin "${admin[master]}"
 
+echo "== a state file that cannot be used is named, and left as it is"
+for what in "another version" "something else" "damaged"; do
+	case $what in
+	"another version") printf 'KVPOOL-STATE-9\nrecords' >"$tmp/odd" ;;
+	"something else") head -c 4096 /dev/zero | tr '\0' x >"$tmp/odd" ;;
+	damaged) cp "$tmp/master.state" "$tmp/odd"
+		size=$(stat -c %s "$tmp/odd")
+		printf '\377\377' | dd of="$tmp/odd" bs=1 conv=notrunc \
+			seek=$((size - 40)) status=none
+		head -c 100 /dev/urandom >>"$tmp/odd" ;;
+	esac
+	cp "$tmp/odd" "$tmp/odd.was"
+	refused 2 "state file $tmp/odd: .*it is left as it is" \
+		kvpool-master --foreground --state-file "$tmp/odd" \
+		--listen 127.0.0.1:0 --admin 127.0.0.1:0
+	cmp "$tmp/odd" "$tmp/odd.was" || fail "$what: it was changed"
+done
+refused 2 '"etcd:2379" given; accepted: http://' \
+	kvpool-master --foreground --etcd etcd:2379
+refused 2 '"etcd:2379" given; accepted: http://' \
+	kvpoold --foreground --store-size 32M --etcd etcd:2379
+refused 2 'http://127.0.0.1:1 cannot be used' kvpool-master --foreground \
+	--listen 127.0.0.1:0 --admin 127.0.0.1:0 --etcd http://127.0.0.1:1
+
 echo "== in the background: the parent comes back when it serves"
 free_port; a=127.0.0.1:$port
 free_port; b=127.0.0.1:$port
@@ -102,6 +126,11 @@ wait_until 5 test -e "$tmp/bg.log"
 refused 1 'in use' kvpool-master --listen "$a" --admin "$b" \
 	--state-file "$tmp/bg2.state" --log-file "$tmp/bg2.log"
 rm "$tmp/bg2.log"
+# In the foreground with a log of its own: where to look.
+refused 1 "$tmp/fg.log says why" kvpool-master --foreground --listen "$a" \
+	--admin "$b" --state-file "$tmp/bg2.state" --log-file "$tmp/fg.log"
+grep -q 'in use' "$tmp/fg.log"
+rm "$tmp/fg.log"
 kill -TERM "$bg"
 wait_until 10 bash -c "! kill -0 $bg 2>/dev/null"
 also_kill=()

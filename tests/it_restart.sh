@@ -125,6 +125,39 @@ for m in "$a" "$b"; do
 done
 [ "$(ls -A "$a/n" | wc -l)" = 64 ] || fail "more than 64: $(ls -A "$a/n")"
 
+echo "== objects that were damaged meanwhile are kept aside, never served"
+mkdir "$a/bad"
+for i in 1 2 3 4; do head -c 100000 /dev/urandom >"$tmp/bad.$i"; done
+of() { # FILE of the store of a that has the bytes of $tmp/bad.N
+	local f
+	for f in $(find "${store[a]}" -type f -size 100000c); do
+		same "$f" "$tmp/bad.$1" && echo "$f" && return
+	done
+	fail "no file of the store has bad.$1"
+}
+for i in 1 2 3 4; do cp "$tmp/bad.$i" "$a/bad/$i"; done
+sync "$a/bad"
+bits=$(of 1) short=$(of 2) meta=$(of 3)
+stop a
+printf 'X' | dd of="$bits" bs=1 seek=5000 conv=notrunc status=none
+truncate -s 99999 "$short"
+setfattr -n trusted.kvpool -v nonsense "$meta"
+start_node a --store-size 1G
+wait_until 5 joined a
+wait_until 10 same "$tmp/bad.4" "$a/bad/4"
+for i in 1 2 3; do
+	! cat "$a/bad/$i" >"$tmp/out" 2>/dev/null || fail "bad/$i was served"
+done
+wait_until 5 has_metric "${admin[a]}" kvpool_store_quarantined_total 3
+for f in "$bits" "$short" "$meta"; do
+	[ -e "${store[a]}/bad-${f##*/}" ] && [ ! -e "$f" ] ||
+		fail "$f was not kept aside"
+	[ "$(grep -c "${f##*/}: .*: kept aside as" "$(log_of a)")" = 1 ] ||
+		fail "$f is not in the log, once"
+done
+wait_until 10 gone "$b/bad/1"
+same "$tmp/bad.4" "$b/bad/4"
+
 echo "== a writer is killed in the middle of temp + rename: no key"
 for i in {1..10}; do
 	: >"$tmp/slow"

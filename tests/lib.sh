@@ -41,6 +41,7 @@ declare -A mount=()	# nodes with a mount
 declare -A store=()	# store directories
 declare -A ns_of=()	# network namespace it runs in
 declare -A args_of=()	# nodes: further options, for restart_node
+declare -A env_of=()	# NAME=VALUE words, of its environment
 declare -A namespaces=()
 also_kill=()	# pids of what went into the background by itself
 bridge=
@@ -155,7 +156,7 @@ launch() { # NAME PROGRAM OPTION...
 	if [ -n "${ns_of[$name]:-}" ]; then
 		set -- nsenter --net="/run/netns/$ns_tag${ns_of[$name]}" "$@"
 	fi
-	"$@" >>"$(log_of "$name")" 2>&1 </dev/null &
+	env ${env_of[$name]:-} "$@" >>"$(log_of "$name")" 2>&1 </dev/null &
 	pid[$name]=$!
 }
 
@@ -229,6 +230,16 @@ start_node() {
 	[ "$KVTEST_MODE" = served ] && opts+=(--no-passthrough)
 	launch "$name" kvpoold "${opts[@]}" "$@"
 	[ $wait = 0 ] || wait_ready "$name"
+}
+
+# Calls of the daemon NAME can be made to fail (tests/failing.h). The dynamic
+# linker's own allocations look like leaks with somebody between it and malloc.
+preload_failing() { # NAME
+	echo 'leak:_dl_' >"$tmp/lsan"
+	env_of[$1]="LD_PRELOAD=$KVTEST_OBJ/tests/failing.so
+		KVTEST_FAILING=$tmp/$1.page LSAN_OPTIONS=suppressions=$tmp/lsan
+		ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+	sweep arm "$tmp/$1.page" 0
 }
 
 alive() { # NAME: does the process run?

@@ -45,6 +45,7 @@ struct fake_node {
 	const char *host;
 	bool is_store, is_mount;
 	uint64_t capacity, used;
+	bool tells_figures; /* in HELD */
 	uint64_t join_epoch, join_seq;
 	/* how it behaves */
 	bool silent, no_ack, count_only;
@@ -449,7 +450,7 @@ static void fake_inventory(struct fake_node *n, const char *path, uint64_t gen,
 	fake_inventory_attr(n, path, gen, 0644, 0, last);
 }
 
-static void fake_subscribe(struct fake_node *n, uint64_t epoch, uint64_t seq)
+static inline void fake_subscribe(struct fake_node *n, uint64_t epoch, uint64_t seq)
 {
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
 
@@ -488,7 +489,7 @@ static int fake_do(struct fake_node *n, Kvpool__Op__Kind kind, const char *path)
 	return fake_op(n, &op);
 }
 
-static uint64_t fake_publish(struct fake_node *n, const char *path)
+static inline uint64_t fake_publish(struct fake_node *n, const char *path)
 {
 	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__PUBLISH, path));
 	assert_true(n->gen[0] != 0);
@@ -496,7 +497,7 @@ static uint64_t fake_publish(struct fake_node *n, const char *path)
 }
 
 /* SETATTR of the one xattr name=value. */
-static int fake_rule(struct fake_node *n, const char *path, const char *name,
+static inline int fake_rule(struct fake_node *n, const char *path, const char *name,
 		     const char *value)
 {
 	Kvpool__Op op = KVPOOL__OP__INIT;
@@ -515,7 +516,9 @@ static int fake_rule(struct fake_node *n, const char *path, const char *name,
 	return fake_op(n, &op);
 }
 
-static inline void fake_evict(struct fake_node *n, const char *path, uint64_t gen)
+/* It lacks `need` bytes, as far as it knows (Evict.seen). */
+static inline void fake_evict_for(struct fake_node *n, const char *path,
+				  uint64_t gen, uint64_t need, uint64_t seen)
 {
 	Kvpool__Evict ev = KVPOOL__EVICT__INIT;
 	Kvpool__Meta meta, *list[1] = { &meta };
@@ -523,15 +526,24 @@ static inline void fake_evict(struct fake_node *n, const char *path, uint64_t ge
 	fake_meta(&meta, path, gen);
 	ev.entries = list;
 	ev.n_entries = 1;
+	ev.need = need;
+	ev.seen = seen;
 	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_EVICT, 0,
 					   &ev.base));
 }
 
-static void fake_held(struct fake_node *n, const char *path, uint64_t gen,
+static inline void fake_evict(struct fake_node *n, const char *path,
+			      uint64_t gen)
+{
+	fake_evict_for(n, path, gen, 0, 0);
+}
+
+static inline void fake_held(struct fake_node *n, const char *path, uint64_t gen,
 		      int status)
 {
 	Kvpool__Held held = KVPOOL__HELD__INIT;
 	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT, *list[1] = { &item };
+	Kvpool__NodeInfo info;
 
 	item.path.data = (uint8_t *)path;
 	item.path.len = strlen(path);
@@ -539,6 +551,10 @@ static void fake_held(struct fake_node *n, const char *path, uint64_t gen,
 	item.status = status;
 	held.items = list;
 	held.n_items = 1;
+	if (n->tells_figures) {
+		fake_info(n, &info);
+		held.node = &info;
+	}
 	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_HELD, 0,
 					   &held.base));
 }

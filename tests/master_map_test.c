@@ -253,6 +253,67 @@ static void a_node_that_joins_faster_than_the_patrol_walks_is_put_off(
 	master_members_fini(&ms);
 }
 
+static void figures_are_told_in_rounds_where_many_would_be_told(void **state)
+{
+	Kvpool__NodeInfo says = KVPOOL__NODE_INFO__INIT;
+	struct master_members ms;
+	struct master_member *mb;
+	uint64_t before;
+
+	(void)state;
+	master_members_init(&ms);
+	assert_int_equal(0, master_members_make(&ms, (uint8_t *)"0123456789abcdef",
+						&mb));
+	before = ms.changes;
+	says.used = 1;
+	master_member_figures(&ms, mb, &says);
+	assert_int_equal(before + 1, ms.changes);
+	/* 5000 mounts: every 5 ms. */
+	master_members_round(&ms, 5000, 100);
+	says.used = 2;
+	master_member_figures(&ms, mb, &says);
+	says.used = 3;
+	master_member_figures(&ms, mb, &says);
+	master_members_round(&ms, 5000, 104);
+	assert_int_equal(before + 1, ms.changes);
+	assert_int_equal(3, mb->used);
+	master_members_round(&ms, 5000, 105);
+	assert_int_equal(before + 2, ms.changes);
+	assert_int_equal(ms.changes, mb->changed);
+	/* What must be known is told at once, figures and all. */
+	says.used = 4;
+	master_member_figures(&ms, mb, &says);
+	master_member_away(&ms, mb, 106);
+	master_members_round(&ms, 1, 110);
+	assert_int_equal(before + 3, ms.changes);
+	master_members_fini(&ms);
+}
+
+static void a_map_can_be_freed_in_pieces(void **state)
+{
+	unsigned int i, pieces = 1;
+	struct master_map m;
+	char path[32];
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 100, 100));
+	for (i = 0; i < 60; i++) {
+		snprintf(path, sizeof(path), "d%u/e/k%u", i / 10, i);
+		put(&m, path);
+	}
+	for (i = 0; i < 20; i++) { /* half of them leave tombstones */
+		snprintf(path, sizeof(path), "d%u/e/k%u", i / 10, i);
+		assert_int_equal(0, master_map_remove_file(
+					    &m, master_map_file(&m, path,
+								strlen(path)),
+					    i % 2, i));
+	}
+	/* 20 graves, 40 files, 12 directories and the root. */
+	while (master_map_fini_some(&m, 5))
+		pieces++;
+	assert_in_range(pieces, 73 / 5, 73 / 5 + 3);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -268,6 +329,8 @@ int main(void)
 		T(the_nearest_rule_wins),
 		T(a_holder_stands_until_its_node_is_gone_or_lists_it_no_more),
 		T(a_node_that_joins_faster_than_the_patrol_walks_is_put_off),
+		T(figures_are_told_in_rounds_where_many_would_be_told),
+		T(a_map_can_be_freed_in_pieces),
 	};
 
 	alarm(30);

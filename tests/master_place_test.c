@@ -198,6 +198,18 @@ static void what_must_be_kept_displaces_what_need_not(void **state)
 	assert_int_equal(MASTER_LAST, evict(a, &shared, true));
 }
 
+static void what_a_client_has_put_stays_until_a_store_has_it(void **state)
+{
+	struct master_member *b = node(10 * GIB, 10 * GIB, "h2");
+	struct master_member *a = node(0, 0, "h1");
+
+	(void)state;
+	holds(a);
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
+	holds(b);
+	assert_int_equal(MASTER_GRANT, evict(a, &shared, true));
+}
+
 static void a_surplus_copy_may_go_at_any_time(void **state)
 {
 	struct master_member *a = node(10 * GIB, 0, "h1");
@@ -272,6 +284,7 @@ int main(void)
 		T(a_nearly_full_store_takes_copies_again_only_from_4_percent),
 		T(what_only_a_client_has_goes_where_room_can_be_made),
 		T(what_must_be_kept_displaces_what_need_not),
+		T(what_a_client_has_put_stays_until_a_store_has_it),
 		T(a_surplus_copy_may_go_at_any_time),
 		T(a_copy_on_a_client_is_no_surplus),
 		T(the_last_copy_moves_while_any_node_has_room),

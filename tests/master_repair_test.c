@@ -382,6 +382,47 @@ static void a_drained_node_is_emptied_and_gets_no_more(void **state)
 	run_until(&loop, ordered(&node[0], "late") >= 0);
 }
 
+static void a_damaged_copy_does_not_count_and_is_made_again(void **state)
+{
+	uint64_t two, one;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	join(&node[2]);
+	two = put(&node[0], "two", "2", &node[1], NULL);
+	one = fake_publish(&node[0], "one");
+	node[1].nreplicates = node[2].nreplicates = 0;
+	fake_held(&node[1], "two", two, -EBADMSG);
+	run_until(&loop, ordered(&node[1], "two") >= 0 ||
+				 ordered(&node[2], "two") >= 0);
+	assert_false(holds(&node[0], "two", &node[1]));
+	/* Who has none can lose none. */
+	fake_held(&node[1], "one", one, -EBADMSG);
+	fake_held(&node[0], "one", one, -EBADMSG);
+	run_until(&loop, !fake_find(&node[0], "one"));
+	assert_non_null(fake_find(&node[0], "two"));
+}
+
+/* It is back before anybody has looked whether it is there. */
+static void an_order_that_a_broken_connection_took_is_given_again(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.replicas",
+				      "2"));
+	run_until(&loop, ordered(&node[1], "k") >= 0);
+	fake_hang_up(&node[1]);
+	node[1].nreplicates = 0;
+	join(&node[1]);
+	run_until(&loop, ordered(&node[1], "k") >= 0);
+	assert_int_equal(gen, node[1].replicates[0].gen);
+}
+
 static void a_drain_outlives_its_node_and_its_master(void **state)
 {
 	uint64_t gen;
@@ -437,6 +478,25 @@ static void what_has_no_room_is_said(void **state)
 	assert_int_equal(-EINVAL, master_drain(master, "node-2",
 					       MASTER_DRAIN_BEGIN, &j, &text));
 	assert_null(j);
+}
+
+/* An fsync there waits for it. */
+static void what_a_client_has_put_is_stored_as_soon_as_there_is_room(void **state)
+{
+	uint64_t begin;
+
+	(void)state;
+	node[0].is_store = false;
+	node[1].used = node[1].capacity;
+	join(&node[0]);
+	join(&node[1]);
+	fake_publish(&node[0], "k");
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	assert_int_equal(0, node[1].nreplicates);
+	node[1].used = 0;
+	begin = pool_now_ms();
+	run_until(&loop, node[1].nreplicates == 1);
+	assert_in_range(pool_now_ms() - begin, 0, 5000);
 }
 
 /* ---- extra copies ---- */
@@ -508,8 +568,11 @@ int main(void)
 		T(a_node_that_returns_keeps_surplus_copies_as_cache),
 		T(a_silent_node_is_dead_and_comes_back_as_itself),
 		T(a_drained_node_is_emptied_and_gets_no_more),
+		T(a_damaged_copy_does_not_count_and_is_made_again),
+		T(an_order_that_a_broken_connection_took_is_given_again),
 		T(a_drain_outlives_its_node_and_its_master),
 		T(what_has_no_room_is_said),
+		T(what_a_client_has_put_is_stored_as_soon_as_there_is_room),
 		T(hot_objects_gain_extra_copies_and_lose_them_again),
 		T(an_extra_copy_is_the_first_to_replace_a_lost_one),
 	};

@@ -686,6 +686,21 @@ static void a_clients_copy_stops_counting_once_a_store_has_one(void **state)
 					 node[1].index);
 }
 
+static json_int_t used_by(const struct fake_node *n)
+{
+	json_t *j = master_nodes_json(master), *node_j;
+	json_int_t used = -1;
+	size_t i;
+
+	json_array_foreach(json_object_get(j, "nodes"), i, node_j)
+		if (!strcmp(json_string_value(json_object_get(node_j, "name")),
+			    n->name))
+			used = json_integer_value(
+				json_object_get(node_j, "used"));
+	json_decref(j);
+	return used;
+}
+
 static void the_last_copy_moves_before_it_may_be_dropped(void **state)
 {
 	uint64_t gen;
@@ -703,6 +718,63 @@ static void the_last_copy_moves_before_it_may_be_dropped(void **state)
 	run_until(&loop, fake_find(&node[0], "k")->holders[0] ==
 				 node[1].index);
 	assert_int_equal(1, fake_find(&node[0], "k")->nholders);
+}
+
+static uint64_t refusals(void)
+{
+	return metric("kvpool_master_evictions_total{verdict=\"refused\"}");
+}
+
+static void no_more_goes_than_was_lacking(void **state)
+{
+	uint64_t gen[3];
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen[0] = fake_publish(&node[0], "a"); /* 1000 bytes each */
+	gen[1] = fake_publish(&node[0], "b");
+	gen[2] = fake_publish(&node[0], "c");
+	fake_evict_for(&node[0], "a", gen[0], 1000, 0);
+	run_until(&loop, node[1].nreplicates == 1);
+	/* Asked again, as no answer has come: "a" is on its way. */
+	fake_evict_for(&node[0], "b", gen[1], 1000, 0);
+	run_until(&loop, refusals() == 1);
+	fake_evict_for(&node[0], "b", gen[1], 1001, 0);
+	run_until(&loop, node[1].nreplicates == 2);
+	fake_held(&node[1], "a", gen[0], 0);
+	fake_held(&node[1], "b", gen[1], 0);
+	run_until(&loop, node[0].ndrops == 2);
+	/* Asked before it had heard of that; and after. */
+	fake_evict_for(&node[0], "c", gen[2], 2000, 0);
+	run_until(&loop, refusals() == 2);
+	fake_evict_for(&node[0], "c", gen[2], 2000, 1000);
+	run_until(&loop, node[1].nreplicates == 3);
+}
+
+/* A store's heartbeat may know of a copy before its HELD tells of it. */
+static void a_copy_that_was_moved_takes_room_once(void **state)
+{
+	uint64_t a, b;
+
+	(void)state;
+	node[1].capacity = 3900; /* two objects, and what stays free */
+	node[1].used = 1000;
+	node[1].tells_figures = true;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	a = fake_publish(&node[0], "a");
+	b = fake_publish(&node[0], "b");
+	fake_evict(&node[0], "a", a);
+	run_until(&loop, node[1].nreplicates == 1);
+	node[1].used = 2000;
+	run_until(&loop, used_by(&node[1]) == 2000);
+	fake_held(&node[1], "a", a, 0);
+	run_until(&loop, node[0].ndrops == 1);
+	assert_int_equal(2000, used_by(&node[1]));
+	fake_evict(&node[0], "b", b);
+	run_until(&loop, node[1].nreplicates == 2);
+	assert_int_equal(1, node[0].ndrops);
 }
 
 static void in_a_full_pool_the_last_copy_goes_unless_it_must_stay(void **state)
@@ -932,6 +1004,8 @@ int main(void)
 		T(rules_make_copies_on_other_stores),
 		T(a_clients_copy_stops_counting_once_a_store_has_one),
 		T(the_last_copy_moves_before_it_may_be_dropped),
+		T(no_more_goes_than_was_lacking),
+		T(a_copy_that_was_moved_takes_room_once),
 		T(in_a_full_pool_the_last_copy_goes_unless_it_must_stay),
 		T(a_rewritten_key_that_is_evicted_leaves_every_mirror),
 		T(a_name_may_become_a_directory_and_a_file_again),

@@ -15,7 +15,9 @@
 
 #include <cmocka.h>
 
-#include "master/state.h"
+#include <xxhash.h>
+
+#include "master/state_rec.h"
 #include "pool/base/log.h"
 
 static char dir[] = "/tmp/kvpool_state_XXXXXX";
@@ -247,6 +249,39 @@ static void another_version_is_refused(void **state)
 	master_state_close(must_open(2));
 }
 
+/* A record that is whole, of a type that is yet to be invented. */
+static void a_record_of_a_newer_version_is_refused_and_left(void **state)
+{
+	struct master_record r = { .type = MASTER_REC_EPOCH, .u64 = 1 };
+	uint8_t buf[64], now[256];
+	struct master_state *s;
+	uint64_t epoch;
+	uint32_t sum;
+	ptrdiff_t len;
+	off_t size;
+	int fd;
+
+	(void)state;
+	master_state_close(must_open(1));
+	size = size_of();
+	len = state_rec_encode(&r, buf, sizeof(buf));
+	assert_true(len > 0);
+	buf[STATE_REC_HEAD] = 200;
+	sum = (uint32_t)XXH3_64bits(buf + STATE_REC_HEAD,
+				    (size_t)len - STATE_REC_HEAD);
+	memcpy(buf + 8, &sum, 4);
+	write_at(size, buf, (size_t)len);
+	/* Nor is it taken for a torn end. */
+	assert_int_equal(-EPROTO, open_state(&s, &epoch));
+	assert_int_equal(size + len, size_of());
+	fd = open(path, O_RDONLY);
+	assert_int_equal(len, pread(fd, now, sizeof(now), size));
+	assert_memory_equal(buf, now, (size_t)len);
+	close(fd);
+	assert_int_equal(-EPROTONOSUPPORT,
+			 state_rec_decode(buf, (size_t)len, NULL, NULL));
+}
+
 static void a_second_master_is_refused(void **state)
 {
 	struct master_state *s = must_open(1), *t;
@@ -311,6 +346,7 @@ int main(void)
 		T(a_torn_last_record_is_cut_off_wherever_it_tore),
 		T(damage_in_the_middle_is_refused_and_nothing_is_overwritten),
 		T(another_version_is_refused),
+		T(a_record_of_a_newer_version_is_refused_and_left),
 		T(a_second_master_is_refused),
 		T(compaction_keeps_what_is_added_meanwhile),
 		T(an_abandoned_compaction_leaves_the_file_as_it_was),

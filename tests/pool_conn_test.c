@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -223,6 +224,11 @@ static void on_accept(void *arg, int fd)
 			 0);
 }
 
+static void on_raw(void *arg, int fd)
+{
+	((struct end *)arg)->fd = fd;
+}
+
 /* ---- frames ---- */
 
 static void frames_of_all_sizes_arrive_in_order(void **state)
@@ -243,6 +249,61 @@ static void frames_of_all_sizes_arrive_in_order(void **state)
 		assert_int_equal(send_path(t.b.c, i, 50), 0);
 	run_until(t.a.frames == 1000);
 	assert_int_equal(t.a.req, 999);
+}
+
+#define SHARERS 3u
+#define SHARED_FRAMES 100u /* of 1000 bytes and a bit */
+
+/* Three pairs, with frames waiting for those that share a turn. */
+static void sharers_open(struct end *from, struct end *to,
+			 struct pool_share *share)
+{
+	struct pool_conn_opts o = { .ops = &ops };
+	unsigned int i, n;
+	int sv[2];
+
+	for (i = 0; i < SHARERS; i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sv), 0);
+		o.user = &from[i];
+		o.share = NULL;
+		assert_int_equal(pool_conn_from_fd(&t.loop, sv[0], &o,
+						   &from[i].c), 0);
+		o.user = &to[i];
+		o.share = share;
+		assert_int_equal(pool_conn_from_fd(&t.loop, sv[1], &o,
+						   &to[i].c), 0);
+		for (n = 0; n < SHARED_FRAMES; n++)
+			assert_int_equal(send_path(from[i].c, n, 1000), 0);
+	}
+}
+
+static void connections_that_share_a_turn_get_one_in_turn(void **state)
+{
+	struct end from[SHARERS] = { 0 }, to[SHARERS] = { 0 };
+	unsigned int i, all = 0, before, most, least = 0;
+	struct pool_share share;
+
+	(void)state;
+	pool_share_open(&share, &t.loop, 1); /* one of them a turn */
+	sharers_open(from, to, &share);
+	while (least < SHARED_FRAMES) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		before = all;
+		for (i = all = most = 0, least = UINT_MAX; i < SHARERS; i++) {
+			all += to[i].frames;
+			most = to[i].frames > most ? to[i].frames : most;
+			least = to[i].frames < least ? to[i].frames : least;
+		}
+		assert_true((all - before) * 1000 <= POOL_CONN_SHARE_SLICE);
+		assert_true((most - least) * 1000 <=
+			    POOL_CONN_SHARE_SLICE + 1000);
+	}
+	for (i = 0; i < SHARERS; i++) {
+		pool_conn_close(from[i].c);
+		pool_conn_close(to[i].c);
+	}
+	pool_share_close(&share, NULL);
+	assert_int_equal(uv_run(&t.loop, UV_RUN_DEFAULT), 0);
 }
 
 static void a_stream_cut_into_single_bytes_is_understood(void **state)
@@ -403,6 +464,53 @@ static void bulk_arrives_in_rooms(void **state)
 {
 	(void)state;
 	bulk_arrives_by(ROOM, 100001);
+}
+
+/* Bulk that comes in small pieces wakes the receiver for whole slices; and what
+ * follows the bulk, however short, at once. */
+static void bulk_over_tcp_wakes_for_slices(void **state)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
+	struct pool_hostport at = { .host = "127.0.0.1" };
+	struct pool_frame f = { .version = 1, .type = POOL_MSG_DATA,
+				.bulk_len = 4 * POOL_CONN_SLICE + 3000 };
+	uint8_t head[POOL_WIRE_HEADER], piece[1000] = { 0 };
+	struct pool_listener *l;
+	unsigned int turns = 0;
+	uint64_t sent = 0;
+
+	(void)state;
+	assert_int_equal(pool_listener_open(&t.loop, &at, on_raw, &t.b, &l),
+			 0);
+	at.port = pool_listener_port(l);
+	assert_int_equal(pool_conn_connect(&t.loop, &at, &o, &t.a.c), 0);
+	run_until(t.a.opened && t.b.fd >= 0);
+	t.a.sink = STRAIGHT;
+	pool_frame_encode(&f, head);
+	assert_int_equal(write(t.b.fd, head, sizeof(head)), sizeof(head));
+	run_until(t.a.bulk);
+	while (sent < f.bulk_len) {
+		uint64_t got = t.a.bulk_got, left = f.bulk_len - sent;
+		size_t n = left < sizeof(piece) ? (size_t)left : sizeof(piece);
+
+		assert_int_equal(write(t.b.fd, piece, n), n);
+		sent += n;
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		turns += t.a.bulk_got != got;
+	}
+	while (t.a.bulks == 0)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	assert_true(turns > 0 && turns <= 8);
+	f.type = POOL_MSG_SYNC;
+	f.bulk_len = 0;
+	pool_frame_encode(&f, head);
+	for (size_t i = 0; i < 5 * sizeof(head); i++) {
+		assert_int_equal(write(t.b.fd, head + i % sizeof(head), 1), 1);
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	}
+	while (t.a.frames < 5)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	pool_listener_close(l);
 }
 
 static void dropped_bulk_memory_is_not_touched_again(void **state)
@@ -571,6 +679,57 @@ static void descriptors_beyond_one_a_frame_break_it_and_leak_nothing(
 		assert_int_equal(t.a.frames, 0);
 		assert_int_equal(open_fds(), before);
 	}
+}
+
+static void a_newer_neighbours_messages_are_passed_over(void **state)
+{
+	struct pool_frame f = { .version = POOL_WIRE_VERSION + 1,
+				.type = 0x7777, .payload_len = 3 };
+	unsigned int before = open_fds();
+	int raw = connect_pair(AF_UNIX, false);
+	uint8_t b[POOL_WIRE_HEADER + 3] = { 0 };
+	static uint8_t bulk[100000];
+
+	(void)state;
+	pool_frame_encode(&f, b);
+	send_with_fds(raw, b, sizeof(b), 0, 1);
+	f.bulk_len = sizeof(bulk);
+	pool_frame_encode(&f, b);
+	assert_int_equal(write(raw, b, sizeof(b)), sizeof(b));
+	assert_int_equal(write(raw, bulk, sizeof(bulk)), sizeof(bulk));
+	/* And one that is known, behind them. */
+	f = (struct pool_frame){ .version = POOL_WIRE_VERSION + 1,
+				 .type = POOL_MSG_RETURN, .req = 7 };
+	pool_frame_encode(&f, b);
+	assert_int_equal(write(raw, b, POOL_WIRE_HEADER), POOL_WIRE_HEADER);
+	run_until(t.a.frames);
+	assert_int_equal(t.a.frames, 1);
+	assert_int_equal(t.a.req, 7);
+	assert_int_equal(t.a.bulks, 0);
+	assert_int_equal(pool_conn_version(t.a.c), POOL_WIRE_VERSION);
+	close(raw);
+	run_until(t.a.closed);
+	assert_true(open_fds() <= before + 1);
+}
+
+static void another_version_is_answered_with_ours(void **state)
+{
+	struct pool_frame f = { .version = POOL_WIRE_VERSION + 2,
+				.type = POOL_MSG_JOIN };
+	uint8_t b[512] = { 0 };
+	int raw = connect_pair(AF_UNIX, false);
+
+	(void)state;
+	pool_frame_encode(&f, b);
+	assert_int_equal(write(raw, b, POOL_WIRE_HEADER), POOL_WIRE_HEADER);
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -EPROTONOSUPPORT);
+	assert_int_equal(t.a.frames, 0);
+	assert_true(read(raw, b, sizeof(b)) > POOL_WIRE_HEADER);
+	assert_int_equal(pool_frame_decode(b, &f), 0);
+	assert_int_equal(f.version, POOL_WIRE_VERSION);
+	assert_int_equal(f.type, POOL_MSG_ERROR);
+	close(raw);
 }
 
 static void a_descriptor_of_an_unfinished_frame_is_closed(void **state)
@@ -856,6 +1015,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(frames_of_all_sizes_arrive_in_order),
+		TEST(connections_that_share_a_turn_get_one_in_turn),
 		TEST(a_stream_cut_into_single_bytes_is_understood),
 		TEST(garbage_ends_the_connection_with_eproto),
 		TEST(too_much_payload_is_refused_before_queueing),
@@ -864,11 +1024,14 @@ int main(void)
 		TEST(bulk_arrives_through_staging),
 		TEST(bulk_arrives_straight_in_memory),
 		TEST(bulk_arrives_in_rooms),
+		TEST(bulk_over_tcp_wakes_for_slices),
 		TEST(dropped_bulk_memory_is_not_touched_again),
 		TEST(a_file_too_short_ends_the_connection_and_tells),
 		TEST(closing_tells_the_owner_of_a_file_being_sent),
 		TEST(a_descriptor_rides_on_its_frame),
 		TEST(descriptors_beyond_one_a_frame_break_it_and_leak_nothing),
+		TEST(a_newer_neighbours_messages_are_passed_over),
+		TEST(another_version_is_answered_with_ours),
 		TEST(a_descriptor_of_an_unfinished_frame_is_closed),
 		TEST(dialling_by_name_opens_and_sends_what_was_queued),
 		TEST(refused_and_unknown_hosts_end_in_on_close),

@@ -44,7 +44,7 @@ struct fixture {
 	struct pool_store *store;
 	struct found found[64];
 	unsigned int nfound;
-	bool refuse;
+	int refuse; /* what on_found says */
 	int nfds; /* open before the test */
 };
 
@@ -108,8 +108,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-static bool on_found(void *arg, uint64_t id, uint64_t size, const void *blob,
-		     size_t len)
+static int on_found(void *arg, uint64_t id, uint64_t size, const void *blob,
+		    size_t len)
 {
 	struct fixture *f = arg;
 	struct found *e = &f->found[f->nfound++];
@@ -122,7 +122,7 @@ static bool on_found(void *arg, uint64_t id, uint64_t size, const void *blob,
 		memcpy(e->blob, blob, len);
 		e->blob[len] = '\0';
 	}
-	return !f->refuse;
+	return f->refuse;
 }
 
 static int try_open(struct fixture *f, uint64_t size, struct pool_store **ret)
@@ -321,11 +321,14 @@ static void a_size_beyond_memory_is_refused_and_nothing_is_mounted(void **state)
 	assert_false(is_mounted(f));
 }
 
-static void headroom_is_a_sixteenth_between_16_mib_and_1_gib(void **state)
+static void headroom_is_a_sixteenth_at_least_64_mib_and_a_fourth_of_small_stores(void **state)
 {
 	(void)state;
 	assert_int_equal(store_headroom(1 * MIB), 16 * MIB);
+	assert_int_equal(store_headroom(128 * MIB), 32 * MIB);
+	assert_int_equal(store_headroom(512 * MIB), 64 * MIB);
 	assert_int_equal(store_headroom(1024 * MIB), 64 * MIB);
+	assert_int_equal(store_headroom(4096 * MIB), 256 * MIB);
 	assert_int_equal(store_headroom(1ull << 40), 1024 * MIB);
 	assert_int_equal(store_allowed(64 * MIB), 0);
 	assert_int_equal(store_allowed(1000 * MIB), 936 * MIB);
@@ -411,7 +414,16 @@ static void files_that_were_never_sealed_are_removed_at_start(void **state)
 	assert_int_equal(pool_counter_value(&f->store->n.gone_unsealed), 1);
 }
 
-static void truncated_and_damaged_files_are_removed_and_counted(void **state)
+static bool kept_aside(struct fixture *f, uint64_t id)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/bad-%016llx", f->store->path,
+		 (unsigned long long)id);
+	return access(path, F_OK) == 0;
+}
+
+static void truncated_and_damaged_files_are_kept_aside_and_counted(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t cut, grown, bad, kept;
@@ -438,8 +450,66 @@ static void truncated_and_damaged_files_are_removed_and_counted(void **state)
 	assert_int_equal(f->nfound, 1);
 	assert_int_equal(f->found[0].id, kept);
 	assert_false(exists(f, cut) || exists(f, grown) || exists(f, bad));
-	assert_int_equal(pool_counter_value(&f->store->n.gone_truncated), 2);
-	assert_int_equal(pool_counter_value(&f->store->n.gone_damaged), 1);
+	assert_true(kept_aside(f, cut) && kept_aside(f, grown) &&
+		    kept_aside(f, bad));
+	assert_int_equal(pool_counter_value(&f->store->n.quarantined), 3);
+	/* The next start leaves them alone. */
+	reopen(f, 64 * MIB);
+	assert_int_equal(f->nfound, 1);
+	assert_true(kept_aside(f, cut));
+	assert_int_equal(3, f->store->nbad);
+	assert_int_equal(pool_counter_value(&f->store->n.quarantined), 0);
+}
+
+static void only_a_few_damaged_files_are_kept_aside(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t ids[POOL_BAD_FILES + 2];
+	unsigned int i;
+
+	open_store(f, 64 * MIB);
+	for (i = 0; i < POOL_BAD_FILES + 2; i++)
+		ids[i] = put(f, 100, "x");
+	f->refuse = -EBADMSG;
+	reopen(f, 64 * MIB);
+	assert_true(kept_aside(f, ids[POOL_BAD_FILES - 1]));
+	for (; i > POOL_BAD_FILES; i--)
+		assert_false(kept_aside(f, ids[i - 1]) ||
+			     exists(f, ids[i - 1]));
+	assert_int_equal(POOL_BAD_FILES, f->store->nbad);
+	assert_int_equal(2, pool_counter_value(&f->store->n.quarantine_full));
+}
+
+static void a_damaged_file_that_is_large_is_not_kept_aside(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t id;
+
+	open_store(f, 64 * MIB);
+	id = put(f, MIB + 1, "large");
+	pool_store_quarantine(f->store, id, "said the test");
+	assert_false(exists(f, id) || kept_aside(f, id));
+	id = put(f, MIB - 4096, "less");
+	pool_store_quarantine(f->store, id, "said the test");
+	assert_true(!exists(f, id) && kept_aside(f, id));
+}
+
+/* Without memory nothing is known of a file, and nothing is given up. */
+static void a_start_without_memory_fails_and_keeps_all(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store *s;
+	uint64_t id;
+
+	open_store(f, 64 * MIB);
+	id = put(f, 100, "x");
+	close_store(f, false);
+	f->refuse = -ENOMEM;
+	assert_int_equal(-ENOMEM, try_open(f, 64 * MIB, &s));
+	f->refuse = 0;
+	open_store(f, 64 * MIB);
+	assert_int_equal(1, f->nfound);
+	assert_true(exists(f, id));
 }
 
 static void a_file_that_the_owner_refuses_is_removed(void **state)
@@ -449,7 +519,7 @@ static void a_file_that_the_owner_refuses_is_removed(void **state)
 
 	open_store(f, 64 * MIB);
 	id = put(f, 100, "x");
-	f->refuse = true;
+	f->refuse = -ESTALE;
 	reopen(f, 64 * MIB);
 	assert_int_equal(f->nfound, 1);
 	assert_false(exists(f, id));
@@ -1071,16 +1141,17 @@ static void asking_for_leases_beside_openers_ends_nobody(void **state)
 
 /* ---- space ---- */
 
-static void falling_into_the_headroom_is_counted_while_sampling(void **state)
+static void nearing_the_end_of_the_headroom_is_counted_while_sampling(void **state)
 {
 	struct fixture *f = *state;
 	struct pool_store *s = open_tmpfs(f, 16 * MIB);
 	struct pool_file file;
+	const off_t all = 32 * MIB - MIB / 2; /* but 1/32 of the headroom */
 	struct pool_space sp;
 	uint64_t n;
 
 	assert_int_equal(pool_store_take(s, 0, &file), 0);
-	assert_int_equal(fallocate(file.fd, 0, 0, 17 * MIB), 0);
+	assert_int_equal(fallocate(file.fd, 0, 0, all), 0);
 	run_ms(f, 30);
 	assert_int_equal(pool_store_breaches(s), 0); /* nobody looks */
 	pool_store_sampling(s, true);
@@ -1091,16 +1162,37 @@ static void falling_into_the_headroom_is_counted_while_sampling(void **state)
 	run_until(f, s->breaches > n + 3); /* by the timer */
 	pool_store_space(s, &sp);
 	assert_int_equal(sp.free, 0);
-	assert_true(sp.used >= 17 * MIB);
-	assert_int_equal(ftruncate(file.fd, 15 * MIB), 0);
-	n = pool_store_breaches(s);
-	run_ms(f, 40);
-	assert_int_equal(pool_store_breaches(s), n);
+	assert_int_equal(sp.reach, 0);
+	assert_true(sp.used >= (uint64_t)all);
 	assert_int_equal(ftruncate(file.fd, 17 * MIB), 0);
-	assert_int_equal(fallocate(file.fd, 0, 0, 17 * MIB), 0);
+	n = pool_store_breaches(s);
+	run_ms(f, 40); /* in the headroom, but not at its end */
+	assert_int_equal(pool_store_breaches(s), n);
+	pool_store_space(s, &sp);
+	assert_int_equal(sp.free, 0);
+	assert_in_range(sp.reach, 13 * MIB, 14 * MIB);
+	assert_int_equal(fallocate(file.fd, 0, 0, all), 0);
 	pool_store_sampling(s, false);
 	run_ms(f, 30);
 	assert_int_equal(pool_store_breaches(s), n);
+	close(file.fd);
+}
+
+static void what_is_freed_hides_no_breach(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store *s = open_tmpfs(f, 16 * MIB);
+	uint64_t id = put(f, 4 * MIB, "other");
+	struct pool_file file;
+	uint64_t n;
+
+	assert_int_equal(pool_store_take(s, 0, &file), 0);
+	pool_store_sampling(s, true);
+	n = pool_store_breaches(s);
+	assert_int_equal(fallocate(file.fd, 0, 0, 27 * MIB + MIB / 2), 0);
+	pool_store_remove(s, id);
+	assert_int_equal(pool_store_breaches(s), n + 1);
+	pool_store_sampling(s, false);
 	close(file.fd);
 }
 
@@ -1194,7 +1286,7 @@ static void a_restart_with_another_size_keeps_the_files(void **state)
 	reopen(f, 128 * MIB);
 	assert_false(f->store->mounted);
 	assert_int_equal(statfs(f->dir, &st), 0);
-	assert_int_equal(st.f_blocks * (uint64_t)st.f_bsize, 144 * MIB);
+	assert_int_equal(st.f_blocks * (uint64_t)st.f_bsize, 160 * MIB);
 	reopen(f, 32 * MIB);
 	assert_int_equal(statfs(f->dir, &st), 0);
 	assert_int_equal(st.f_blocks * (uint64_t)st.f_bsize, 48 * MIB);
@@ -1288,13 +1380,16 @@ int main(int argc, char **argv)
 		T(opening_makes_the_directory_and_keeps_its_identity),
 		T(a_second_user_of_the_directory_is_refused),
 		T(a_size_beyond_memory_is_refused_and_nothing_is_mounted),
-		T(headroom_is_a_sixteenth_between_16_mib_and_1_gib),
+		T(headroom_is_a_sixteenth_at_least_64_mib_and_a_fourth_of_small_stores),
 		T(a_directory_that_holds_others_files_keeps_them),
 		T(a_directory_with_names_like_ours_but_no_store_is_refused),
 		T(a_damaged_identity_is_refused),
 		T(sealed_files_are_found_again_oldest_first),
 		T(files_that_were_never_sealed_are_removed_at_start),
-		T(truncated_and_damaged_files_are_removed_and_counted),
+		T(truncated_and_damaged_files_are_kept_aside_and_counted),
+		T(only_a_few_damaged_files_are_kept_aside),
+		T(a_damaged_file_that_is_large_is_not_kept_aside),
+		T(a_start_without_memory_fails_and_keeps_all),
 		T(a_file_that_the_owner_refuses_is_removed),
 		T(ids_do_not_repeat_although_all_is_removed_and_the_clock_is_reset),
 		T(a_plain_file_is_had_at_once_and_a_reserved_one_when_announced),
@@ -1322,7 +1417,8 @@ int main(int argc, char **argv)
 		T(a_writer_is_seen_by_descriptor_and_by_mapping),
 		T(a_reader_is_seen_by_descriptor_and_by_mapping),
 		T(asking_for_leases_beside_openers_ends_nobody),
-		T(falling_into_the_headroom_is_counted_while_sampling),
+		T(nearing_the_end_of_the_headroom_is_counted_while_sampling),
+		T(what_is_freed_hides_no_breach),
 		T(a_shared_directory_is_counted_without_its_neighbours),
 		T(a_shared_directory_without_room_is_refused),
 		T(its_own_tmpfs_is_larger_by_the_headroom_and_private),

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -100,10 +101,36 @@ static void a_neighbour_version_is_accepted_and_no_other(void **state)
 	assert_int_equal(decode(&in, &f), 0);
 	in.version = POOL_WIRE_VERSION + 2;
 	assert_int_equal(decode(&in, &f), -EPROTONOSUPPORT);
+	assert_int_equal(f.version, POOL_WIRE_VERSION + 2);
 	in.version = 0;
 	assert_int_equal(decode(&in, &f), -EPROTONOSUPPORT);
 	in.version = 0xffff;
 	assert_int_equal(decode(&in, &f), -EPROTONOSUPPORT);
+}
+
+static void types_of_a_newer_neighbour_pass_but_not_its_flags(void **state)
+{
+	struct pool_frame in = good, f;
+
+	(void)state;
+	in.version = POOL_WIRE_VERSION + 1;
+	in.type = 0x7777;
+	assert_int_equal(decode(&in, &f), 0);
+	assert_int_equal(f.type, 0x7777);
+	assert_false(pool_msg_known(f.type));
+	in.flags = 1;
+	assert_int_equal(decode(&in, &f), -EPROTO);
+}
+
+static void a_refusal_names_both_versions(void **state)
+{
+	char text[POOL_WIRE_REFUSAL], want[32];
+
+	(void)state;
+	pool_wire_refusal(65535, text);
+	assert_non_null(strstr(text, "speaks version 65535 of"));
+	snprintf(want, sizeof(want), "program version %d ", POOL_WIRE_VERSION);
+	assert_non_null(strstr(text, want));
 }
 
 static void lengths_beyond_the_limits_are_refused(void **state)
@@ -153,6 +180,9 @@ int main(void)
 		cmocka_unit_test(another_magic_is_refused),
 		cmocka_unit_test(unknown_types_and_flags_are_refused),
 		cmocka_unit_test(a_neighbour_version_is_accepted_and_no_other),
+		cmocka_unit_test(
+			types_of_a_newer_neighbour_pass_but_not_its_flags),
+		cmocka_unit_test(a_refusal_names_both_versions),
 		cmocka_unit_test(lengths_beyond_the_limits_are_refused),
 		cmocka_unit_test(a_refused_frame_leaves_the_result_alone),
 		cmocka_unit_test(every_message_has_a_name),
