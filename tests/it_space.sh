@@ -84,7 +84,8 @@ wait "$mapped_pid" 2>/dev/null || :
 also_kill=()
 
 echo "== deleting gives the room back"
-rm -r "${mount[a]}/d" "${mount[a]}/keep"
+# -f: what has to go may go while rm looks.
+rm -rf "${mount[a]}/d" "${mount[a]}/keep"
 all_free() {
 	[ "$(http "${admin[master]}/api/nodes" | jq '[.nodes[].used] | add')" \
 		-lt $((20 * MIB)) ]
