@@ -33,6 +33,7 @@
 #include "master/etcd.h"
 #include "master/ha.h"
 #include "master/server.h"
+#include "pool/base/busy.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool_api.h"
@@ -44,6 +45,7 @@ static const struct daemon_node_conf *conf;
 
 struct program {
 	struct daemon_program base; /* first */
+	struct pool_busy busy;
 	struct master *master; /* embedded, else NULL */
 	struct pool_node *node;
 	struct master_finder *finder; /* NULL without --etcd */
@@ -173,7 +175,10 @@ static bool is_ready(void *arg)
 
 static void on_master_closed(void *arg)
 {
-	daemon_program_closed(arg);
+	struct program *p = arg;
+
+	pool_busy_close(&p->busy, NULL);
+	daemon_program_closed(&p->base);
 }
 
 static void on_finder_closed(void *arg)
@@ -183,7 +188,7 @@ static void on_finder_closed(void *arg)
 	if (p->master)
 		master_close(p->master, on_master_closed, p);
 	else
-		daemon_program_closed(&p->base);
+		on_master_closed(p);
 }
 
 static void on_node_closed(void *arg)
@@ -378,7 +383,6 @@ static int start_mount(struct program *p)
 		.passthrough = !conf->no_passthrough,
 		.noexec = conf->noexec,
 		.noatime = conf->noatime,
-		.busy_poll_us = (unsigned int)conf->busy_poll_us,
 		.metrics = p->base.metrics,
 		.status = status_json,
 		.nodes = nodes_json,
@@ -501,6 +505,10 @@ static int start(struct program *p)
 {
 	int rc = daemon_program_open(&p->base, stop);
 
+	if (!rc)
+		rc = pool_busy_open(&p->busy, &p->base.loop,
+				    (unsigned int)conf->busy_poll_us,
+				    p->base.metrics);
 	if (!rc && conf->allow_faults)
 		rc = daemon_faults_allow(p->base.metrics);
 	if (!rc)

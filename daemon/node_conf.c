@@ -31,7 +31,7 @@ static struct daemon_node_conf conf = {
 	.buffer_size = 256ull << 20,
 	.movers = 2,
 	.prefetch = 64,
-	.busy_poll_us = 25,
+	.busy_poll_us = 200,
 	.hot_gets = 4,
 	.cold_ms = 30000,
 	.heartbeat_ms = 1000,
@@ -158,8 +158,9 @@ static struct daemon_option options[] = {
 	  .type = OPT_COUNT,
 	  .value = &conf.busy_poll_us,
 	  .arg = "MICROSECONDS",
-	  .help = "Look for the mount's next request so long before sleeping\n"
-		  "(with one CPU: not at all).",
+	  .help = "Look for the next request so long, at most, before sleeping\n"
+		  "(no longer than 25 where others want the CPU; with one CPU\n"
+		  "not at all).",
 	  .max = 10000 },
 	{ .name = "embedded",
 	  .type = OPT_FLAG,

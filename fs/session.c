@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+#include "pool/base/busy.h"
 
 /* ---- the device ---- */
 
@@ -193,7 +194,7 @@ static void mount_gone(struct fs *fs)
 	if (fs->unmounted)
 		return;
 	fs->unmounted = true;
-	uv_poll_stop(&fs->poll);
+	fs_pause(fs);
 	if (!fs->closing)
 		fs->opts.gone(fs->opts.arg);
 }
@@ -215,33 +216,27 @@ static bool handle_one(struct fs *fs)
 	return true;
 }
 
-static bool one_cpu(void)
+static void handle_all(struct fs *fs)
 {
-	cpu_set_t cpus;
+	int i = 0;
 
-	return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 &&
-	       CPU_COUNT(&cpus) == 1;
+	while (i < FS_TURN_MAX && !fs->unmounted && handle_one(fs))
+		i++;
+	if (i > 0)
+		pool_busy_touch(fs->loop);
 }
 
 static void on_readable(uv_poll_t *p, int status, int events)
 {
-	struct fs *fs = p->data;
-	uint64_t until = 0;
-	int i = 0;
-
 	(void)status;
 	(void)events;
-	if (fs->opts.busy_poll_us)
-		until = pool_now_us() + fs->opts.busy_poll_us;
-	while (!fs->unmounted && i < FS_TURN_MAX) {
-		if (handle_one(fs)) {
-			i++;
-			if (until)
-				until = pool_now_us() + fs->opts.busy_poll_us;
-		} else if (!until || pool_now_us() >= until) {
-			break;
-		}
-	}
+	handle_all(p->data);
+}
+
+/* Before the loop sleeps: has something come? */
+static void look(void *arg)
+{
+	handle_all(arg);
 }
 
 static void on_retry(uv_timer_t *t)
@@ -385,8 +380,6 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	if (!fs)
 		return -ENOMEM;
 	fs->opts = *opts;
-	if (one_cpu())
-		fs->opts.busy_poll_us = 0;
 	fs->loop = opts->loop;
 	fs->node = opts->node;
 	fs->tree = pool_node_tree(opts->node);
@@ -462,12 +455,15 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 void fs_pause(struct fs *fs)
 {
 	uv_poll_stop(&fs->poll);
+	pool_busy_look_for(fs->loop, NULL, NULL);
 }
 
 void fs_resume(struct fs *fs)
 {
-	if (!fs->unmounted)
-		uv_poll_start(&fs->poll, UV_READABLE, on_readable);
+	if (fs->unmounted)
+		return;
+	uv_poll_start(&fs->poll, UV_READABLE, on_readable);
+	pool_busy_look_for(fs->loop, look, fs);
 }
 
 const char *fs_busy(struct fs *fs)
@@ -612,7 +608,7 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	fs_waiting_fini(fs);
 	fs_dirs_gone(fs, NULL);
 	fs_guard_stop(fs->guard);
-	uv_poll_stop(&fs->poll);
+	fs_pause(fs);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
 	fs->handles = 2;
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);

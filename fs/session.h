@@ -43,9 +43,6 @@ struct fs_opts {
 	const char *mountpoint;	 /* made if missing; a stale mount is removed */
 	bool passthrough;	 /* if possible */
 	bool noexec, noatime;	 /* flags of the mount */
-	/* Look for the next request so long before sleeping; not at all where
-	 * there is but one CPU, which whoever would ask needs. */
-	unsigned int busy_poll_us;
 	struct pool_metrics *metrics;
 	/* Text of /.kvpool/status and nodes. */
 	json_t *(*status)(void *arg);

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pool/base/busy.h"
 #include "pool/base/log.h"
 #include "pool/conn_priv.h"
 #include "pool/kvpool.pb-c.h"
@@ -506,6 +507,8 @@ void conn_receive(struct pool_conn *c)
 {
 	receive_slice(c);
 	receive_later(c);
+	if (c->rx.state != RX_BULK) /* which the loop is woken for in time */
+		pool_busy_touch(c->loop);
 }
 
 void conn_receive_turn(struct pool_conn *c)

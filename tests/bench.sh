@@ -49,6 +49,6 @@ start_nodes
 bench "between nodes that pass descriptors" --fd-passing \
 	--only passed
 stop_nodes
-start_nodes --busy-poll 200
-bench "with --busy-poll 200" --only read_128k,access,probe
+start_nodes --busy-poll 0
+bench "without busy polling (--busy-poll 0)" --only read_128k,access,probe
 pass

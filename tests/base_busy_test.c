@@ -1,0 +1,118 @@
+/* Busy-polling: how long the loop looks, and that it sleeps again. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pool/base/busy.h"
+#include "pool/base/clock.h"
+
+enum { MAX = 200, LEAST = POOL_BUSY_LEAST_US };
+
+static unsigned int window(unsigned int now, uint64_t gap)
+{
+	return pool_busy_window(now, MAX, gap, false);
+}
+
+static void it_looks_longer_when_more_comes_soon_after(void **state)
+{
+	(void)state;
+	assert_int_equal(window(LEAST, 10), LEAST); /* long enough */
+	assert_int_equal(window(LEAST, 150), 2 * LEAST);
+	assert_int_equal(window(150, 180), MAX);
+	assert_int_equal(window(MAX, 180), MAX);
+	assert_int_equal(window(MAX, MAX + 1), MAX / 2);
+	assert_int_equal(window(LEAST, 1000000), LEAST);
+}
+
+static void it_looks_least_where_the_cpu_is_wanted(void **state)
+{
+	(void)state;
+	assert_int_equal(pool_busy_window(MAX, MAX, 10, true), LEAST);
+	assert_int_equal(pool_busy_window(5, 5, 10, true), 5);
+	assert_int_equal(pool_busy_window(0, 0, 10, false), 0);
+}
+
+struct run {
+	uv_loop_t loop;
+	uv_timer_t tick;
+	struct pool_busy busy;
+	struct pool_metrics *metrics;
+	unsigned int looks, ticks;
+};
+
+static void look(void *arg)
+{
+	struct run *r = arg;
+
+	r->looks++;
+}
+
+static void on_tick(uv_timer_t *t)
+{
+	struct run *r = t->data;
+
+	/* The second comes after a sleep, with nothing in between. */
+	if (++r->ticks == 1)
+		pool_busy_touch(&r->loop);
+}
+
+static void run(struct run *r, unsigned int max_us)
+{
+	r->metrics = pool_metrics_open();
+	assert_non_null(r->metrics);
+	assert_int_equal(uv_loop_init(&r->loop), 0);
+	assert_int_equal(pool_busy_open(&r->busy, &r->loop, max_us,
+					r->metrics), 0);
+	pool_busy_look_for(&r->loop, look, r);
+	uv_timer_init(&r->loop, &r->tick);
+	r->tick.data = r;
+	uv_timer_start(&r->tick, on_tick, 1, 0);
+	uv_run(&r->loop, UV_RUN_DEFAULT);
+	uv_timer_start(&r->tick, on_tick, 50, 0);
+	uv_run(&r->loop, UV_RUN_DEFAULT);
+	pool_busy_close(&r->busy, NULL);
+	uv_close((uv_handle_t *)&r->tick, NULL);
+	uv_run(&r->loop, UV_RUN_DEFAULT);
+	pool_busy_touch(&r->loop); /* nobody's any more */
+	assert_int_equal(uv_loop_close(&r->loop), 0);
+	pool_metrics_close(r->metrics);
+}
+
+static void it_looks_for_a_while_and_sleeps_again(void **state)
+{
+	struct run r = { 0 };
+
+	(void)state;
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		skip();
+	run(&r, MAX);
+	assert_in_range(r.looks, 1, 100000);
+	assert_int_equal(pool_counter_value(&r.busy.slept), 1);
+	assert_int_equal(pool_counter_value(&r.busy.found), 0);
+	assert_false(uv_is_active((uv_handle_t *)&r.busy.looking));
+}
+
+static void with_none_it_sleeps_at_once(void **state)
+{
+	struct run r = { 0 };
+
+	(void)state;
+	run(&r, 0);
+	assert_int_equal(r.looks, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(it_looks_longer_when_more_comes_soon_after),
+		cmocka_unit_test(it_looks_least_where_the_cpu_is_wanted),
+		cmocka_unit_test(it_looks_for_a_while_and_sleeps_again),
+		cmocka_unit_test(with_none_it_sleeps_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
