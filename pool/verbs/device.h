@@ -1,0 +1,81 @@
+/*
+ * The RDMA ports that this node moves bytes over: found at the start, one
+ * address (GID) chosen for each, opened once.
+ *
+ * Used is every port that is active and has an address, of the devices named by
+ * --rdma-device or of all; of the addresses of an Ethernet port, RoCE v2 comes
+ * before v1, one that carries an IPv4 address before an IPv6 one, and a
+ * link-local one last. What is not used stays in the list, with the reason.
+ *
+ * Contexts are librdmacm's (rdma_get_devices) where it has the device, since a
+ * connection made by it can only use those; else our own.
+ *
+ * Every call of libibverbs and librdmacm is made in pool/verbs/, and comes out
+ * of it as 0 or -errno: theirs return an errno, or -1 and set errno, or NULL,
+ * each in its own way (tests/fake_verbs.h does all of it).
+ *
+ * Thread: open, close, json: the node's loop. A port is constant between, but
+ * for `failures`.
+ */
+#ifndef POOL_VERBS_DEVICE_H
+#define POOL_VERBS_DEVICE_H
+
+#include <infiniband/verbs.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VERBS_PORTS_MAX 32
+/* Bytes moved by one work request: so much is sent again when a packet is lost
+ * on a device without selective repeat, and so fine is progress told. */
+#define VERBS_MESSAGE_MAX (1u << 20)
+
+enum verbs_link {
+	VERBS_INFINIBAND, /* routed by LID, or by GID between subnets */
+	VERBS_ROCE,	  /* by GID */
+	VERBS_IWARP,	  /* by librdmacm only */
+};
+
+struct verbs_port {
+	char device[64]; /* "mlx5_0" */
+	uint8_t number;	 /* from 1 */
+	const char *why_not; /* constant text; NULL: used. The rest is set only then. */
+	enum verbs_link link;
+	struct ibv_context *ctx; /* borrows from struct verbs */
+	bool cm; /* ctx is librdmacm's */
+	struct ibv_pd *pd; /* owns: what no peer may touch is registered here */
+	union ibv_gid gid;
+	uint8_t gid_index;
+	uint16_t lid;
+	enum ibv_mtu mtu; /* active */
+	/* Of the device's and port's attributes, bounded by what is sensible: */
+	uint32_t send_depth, recv_depth; /* work requests of one QP */
+	uint32_t message_max; /* bytes of one; <= VERBS_MESSAGE_MAX */
+	uint64_t region_max;  /* bytes of one registration */
+	uint8_t reads_in, reads_out; /* RDMA READs under way at once: answered,
+				      * asked */
+	_Atomic unsigned int failures; /* QPs that broke, since one worked */
+};
+
+struct verbs;
+
+/*
+ * names: "mlx5_0,mlx5_1", or NULL for all. 0 also if there are none;
+ * -ENODEV: a name that is not there, or none of those named can be used: logged
+ * with what there is; -EINVAL: names is no such list; -ENOMEM.
+ */
+int verbs_open(const char *names, struct verbs **ret_verbs);
+/* Nothing made of its ports is left. NULL is allowed. */
+void verbs_close(struct verbs *v);
+/* Ports that are used; i < verbs_nports. */
+unsigned int verbs_nports(const struct verbs *v);
+struct verbs_port *verbs_port_at(struct verbs *v, unsigned int i);
+/* All, used or not: an array of {device, port, link, address, state, used,
+ * why_not, mtu, failures}; the caller's. NULL on ENOMEM. */
+json_t *verbs_json(const struct verbs *v);
+
+/* The remedy for a registration that failed with -err: a constant text that ends
+ * a message, such as "raise the memlock limit (ulimit -l, LimitMEMLOCK=)". */
+const char *verbs_remedy(int err);
+
+#endif
