@@ -74,6 +74,7 @@ struct chaos_version {
 	bool aborted; /* was never published: must never be seen elsewhere */
 	bool loose;   /* not acknowledged when another mount made the next: the
 			 master may have heard of them the other way round */
+	bool settled; /* its mount's master has heard of it, if ever it will */
 	int mount;
 	int any_of;   /* >= 0: renamed while it was unclear what that key held */
 };
@@ -136,9 +137,11 @@ uint32_t chaos_version_begin(struct chaos_key *key, int mount, bool gone);
 /* The same, but the content is what another key holds. */
 uint32_t chaos_version_move(struct chaos_key *key, int mount,
 			    const struct chaos_key *from, bool certain);
-/* The mount, other than this one, that made a version which nobody has
- * acknowledged; -1: there is none. */
+/* A mount, other than this one, that made a version which nobody has
+ * acknowledged or settled; -1: there is none. */
 int chaos_version_unsettled(struct chaos_key *key, int mount);
+/* What that mount has made may not overtake what comes from now on. */
+void chaos_version_settle(struct chaos_key *key, int mount);
 /* All of these stay possible. */
 void chaos_version_loosen(struct chaos_key *key);
 uint64_t chaos_version_id(struct chaos_key *key, uint32_t version);

@@ -174,10 +174,20 @@ int chaos_version_unsettled(struct chaos_key *key, int mount)
 	pthread_mutex_lock(&key->lock);
 	for (uint32_t v = key->floor + 1; other < 0 && v <= key->last; v++)
 		if (!version_at(key, v)->aborted &&
+		    !version_at(key, v)->settled &&
 		    version_at(key, v)->mount != mount)
 			other = version_at(key, v)->mount;
 	pthread_mutex_unlock(&key->lock);
 	return other;
+}
+
+void chaos_version_settle(struct chaos_key *key, int mount)
+{
+	pthread_mutex_lock(&key->lock);
+	for (uint32_t v = key->floor + 1; v <= key->last; v++)
+		if (version_at(key, v)->mount == mount)
+			version_at(key, v)->settled = true;
+	pthread_mutex_unlock(&key->lock);
 }
 
 void chaos_version_loosen(struct chaos_key *key)

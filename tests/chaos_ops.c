@@ -154,24 +154,36 @@ static void publish(struct chaos_worker *w, struct chaos_key *key,
 
 /*
  * Two mounts that change a name one after the other do so in this order only if
- * the first one's fsync comes before the second one's change. The mount that
- * changed it last may be out of reach: then both orders stay possible.
+ * the first one's fsync comes before the second one's change. A mount that
+ * changed it may be out of reach: then both orders stay possible.
  */
-static void settle_others(struct chaos_worker *w, struct chaos_key *key)
+static bool settle(struct chaos_key *key, int other)
 {
 	uint32_t last = key->last; /* ours to change: key->writer is held */
-	int other = chaos_version_unsettled(key, w->mount);
-	struct chaos_mark mark;
-	int err;
+	struct chaos_mark mark = chaos_mark_take(&chaos.mounts[other]);
+	int err = mark.state == CHAOS_UP ? chaos_fsync_dir(other, key->dir) :
+					   EHOSTDOWN;
 
-	if (other < 0)
-		return;
-	mark = chaos_mark_take(&chaos.mounts[other]);
-	err = mark.state == CHAOS_UP ? chaos_fsync_dir(other, key->dir) : EHOSTDOWN;
 	chaos_note(key, other, last, "fsync for another", err);
-	/* Whether the version was made by this very daemon is not known. */
+	/* Not acknowledged: whether the version was made by this very daemon
+	 * is not known. */
 	if (err || !chaos_mark_clean(&mark))
-		chaos_version_loosen(key);
+		return false;
+	chaos_version_settle(key, other);
+	return true;
+}
+
+/* Each of them: the one that changed it last has settled those before it, but
+ * perhaps not itself. */
+static void settle_others(struct chaos_worker *w, struct chaos_key *key)
+{
+	int other;
+
+	while ((other = chaos_version_unsettled(key, w->mount)) >= 0)
+		if (!settle(key, other)) {
+			chaos_version_loosen(key);
+			return;
+		}
 }
 
 /* ---- putting ---- */
