@@ -172,9 +172,11 @@ static unsigned int rank(const struct master_members *ms,
 	       (master_file_find_holder(f, mb->index) < 0 ? 1u : 0u);
 }
 
-static bool at_bounds(const struct master_member *mb)
+/* Not now, but soon. One that has joined may not have been told so (the state
+ * has to be in etcd first): what it says of an order then does not come. */
+static bool is_busy(const struct master_member *mb)
 {
-	return mb->coming >= MASTER_COMING_MAX ||
+	return !mb->inventoried || mb->coming >= MASTER_COMING_MAX ||
 	       (mb->coming && mb->promised >= MASTER_COMING_BYTES);
 }
 
@@ -219,7 +221,7 @@ static int find_target(const struct master_members *ms,
 
 		if (!may_take(f, mb, purpose))
 			continue;
-		if (at_bounds(mb)) {
+		if (is_busy(mb)) {
 			busy = true;
 			continue;
 		}

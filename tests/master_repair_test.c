@@ -499,6 +499,20 @@ static void what_a_client_has_put_is_stored_as_soon_as_there_is_room(void **stat
 	assert_in_range(pool_now_ms() - begin, 0, 5000);
 }
 
+/* It joined, and perhaps does not know that yet: an order would be lost. */
+static void a_store_that_is_still_joining_gets_no_copies(void **state)
+{
+	(void)state;
+	node[0].is_store = false;
+	join_and_watch(&node[0]);
+	dial(&node[1]);
+	fake_publish(&node[0], "k");
+	run_ms(&loop, 3 * HEARTBEAT_MS);
+	assert_int_equal(0, node[1].nreplicates);
+	fake_inventory(&node[1], NULL, 0, true);
+	run_until(&loop, node[1].nreplicates == 1);
+}
+
 /* ---- extra copies ---- */
 
 static void hot_objects_gain_extra_copies_and_lose_them_again(void **state)
@@ -573,6 +587,7 @@ int main(void)
 		T(a_drain_outlives_its_node_and_its_master),
 		T(what_has_no_room_is_said),
 		T(what_a_client_has_put_is_stored_as_soon_as_there_is_room),
+		T(a_store_that_is_still_joining_gets_no_copies),
 		T(hot_objects_gain_extra_copies_and_lose_them_again),
 		T(an_extra_copy_is_the_first_to_replace_a_lost_one),
 	};
