@@ -333,14 +333,25 @@ static bool version_holds(const struct chaos_version *v, uint64_t id)
 	return v->any_of < 0 ? v->id == id : true;
 }
 
-/* The newest version of key that content `id` may be; 0 if it is none.
+/* The newest version of key that content `id` may be; 0 if it is none. One that
+ * may still be there is preferred: what was renamed here may have been anything.
  * Locked. */
-static uint32_t version_of(struct chaos_key *key, uint64_t id)
+static uint32_t version_of(struct chaos_key *key, uint64_t id, uint32_t floor,
+			   bool *ret_right)
 {
-	for (uint32_t v = key->last; v >= oldest(key); v--)
-		if (version_holds(version_at(key, v), id))
+	uint32_t newest = 0;
+
+	*ret_right = false;
+	for (uint32_t v = key->last; v >= oldest(key); v--) {
+		if (!version_holds(version_at(key, v), id))
+			continue;
+		*ret_right = v >= floor || version_at(key, v)->loose;
+		if (*ret_right)
 			return v;
-	return 0;
+		if (newest == 0)
+			newest = v;
+	}
+	return newest;
 }
 
 /* Is it what a file that is being written looks like to its own mount? */
@@ -374,13 +385,12 @@ static void judge_age(struct chaos_key *key, const struct chaos_view *view,
 		      uint64_t id)
 {
 	uint32_t version, floor = view->floor;
-	bool loose;
+	bool right;
 
 	pthread_mutex_lock(&key->lock);
-	version = version_of(key, id);
-	loose = version > 0 && version_at(key, version)->loose;
+	version = version_of(key, id, floor, &right);
 	pthread_mutex_unlock(&key->lock);
-	if (version > 0 && (version >= floor || loose))
+	if (right)
 		return;
 	if (version == 0 && id >> 32 == (unsigned int)key->index &&
 	    (uint32_t)id + CHAOS_VERSIONS < key->last) {
