@@ -430,6 +430,7 @@ static void on_tick(uv_timer_t *h)
 
 	node_writers_tick(n, now);
 	node_fetch_tick(n, now);
+	node_doubt_tick(n);
 	node_heat_tick(n, now);
 	node_link_tick(n, now);
 	node_publish_sealed(n);
@@ -746,6 +747,7 @@ static void finish_close(struct pool_node *n)
 	n->kicked = true;
 	n->handles = 6; /* kick, tick, soon, batch, link, store (after peers) */
 	node_fetch_fini(n);
+	node_doubt_fini(n);
 	node_heat_cut_off(n);
 	node_space_fini(n);
 	pool_node_barriers_end(n);

@@ -7,6 +7,7 @@
  *               be, node_resize: room for it, node_rewrite: new generations)
  *   node_seal   the last writer is gone: checksum, metadata, publication
  *   node_want   who wants an object: opens, prefetch, checks after a restart
+ *   node_doubt  local copies that may be damaged: checked, and withdrawn
  *   node_fetch  remote objects made local; replicas on the master's order
  *   node_serve  what peers ask of us; node_heat: how much, and extra copies
  *   node_space  who gets the store's free bytes, and who has to go
@@ -134,8 +135,10 @@ struct node_object {
 	uint8_t state;	   /* enum node_state */
 	bool counted;	   /* HELD: the master counts it as a replica */
 	bool kept;	   /* counted, and rules forbid to evict it */
-	bool verified;	   /* sum checked since the daemon's start */
+	bool verified;	   /* sum checked since the daemon's start, and not doubted
+			      since */
 	bool prefetched;   /* fetched for a look-up, not opened since */
+	uint32_t doubted_s; /* when it was to be checked last; 0: never */
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
 	uint16_t lender;   /* its node index */
 	uint64_t asked_ms; /* when the master was asked to let it go */
@@ -440,6 +443,9 @@ void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
  * others of its class for NODE_LEASE_MS, what is not is fetched in the background
  * if bounds allow. */
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
+/* The local copy cannot be right: it is checked, soon, and at most once in
+ * NODE_DOUBT_S. What is damaged is withdrawn. */
+void pool_node_doubt(struct pool_node *n, struct node_object *o);
 /* It was opened: eviction order, hit counters. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
 

@@ -8,7 +8,9 @@
  * All who want one object share one fetch.
  * Failure modes: a holder is gone, slow, or its bytes do not match: it is left
  * for the next one, as soon as no byte has come for NODE_STALL_MS if there is
- * one; none left, no space or deadline over: -ENOENT for all.
+ * one; none left, no space or deadline over: -ENOENT for all. Who sent what did
+ * not match is told (node_doubt.c); if several did, one of them is asked for all
+ * of it, then the next one.
  * The name is deleted or rewritten meanwhile: -ESTALE.
  *
  *   borrow --no--> claim --> MOVING --(several pieces)--> VERIFY --> done
@@ -51,6 +53,9 @@ struct node_fetch {
 	uint16_t holders[NODE_HOLDERS_INLINE];
 	uint8_t nholders, first; /* first: where the next piece begins asking */
 	bool bad[NODE_HOLDERS_INLINE];
+	bool gave[NODE_HOLDERS_INLINE]; /* pieces of what is in the file */
+	bool alone;   /* one holder at a time */
+	uint8_t again; /* so often all of it was wrong */
 	uint8_t cuts[NODE_HOLDERS_INLINE]; /* connections to it that broke */
 
 	struct node_claim claim;
@@ -105,7 +110,7 @@ static int next_holder(struct node_fetch *f)
 			break;
 	}
 	if (found >= 0)
-		f->first = (uint8_t)((found + 1) % f->nholders);
+		f->first = (uint8_t)((found + !f->alone) % f->nholders);
 	return found;
 }
 
@@ -309,6 +314,16 @@ static void fetch_end(struct node_fetch *f, int status)
 
 /* ---- verifying ---- */
 
+/* All of it, from the start. */
+static void ask_anew(struct node_fetch *f)
+{
+	unsigned int i;
+
+	f->next_offset = 0;
+	for (i = 0; i < NODE_PIECES_MAX; i++)
+		f->pieces[i].f.length = 0;
+}
+
 static void bad_bytes(struct node_fetch *f)
 {
 	pool_count(&f->n->c.bad_sums);
@@ -316,13 +331,53 @@ static void bad_bytes(struct node_fetch *f)
 			  (int)f->path_len, f->path);
 }
 
+/* It may be damaged there: it looks, and if so has it copied anew. */
+static void tell_doubt(struct node_fetch *f, unsigned int holder)
+{
+	pool_count(&f->n->c.doubts_told);
+	pool_peers_doubt(f->n->peers,
+			 &node_member(f->n, f->holders[holder])->addr, f->path,
+			 f->path_len, f->gen);
+}
+
+/* Pieces of several holders do not tell which of them was wrong. False: there is
+ * nobody left who may have it right. */
+static bool again_alone(struct node_fetch *f)
+{
+	unsigned int i, gave = 0, last = 0;
+	bool left = false;
+
+	for (i = 0; i < f->nholders; i++) {
+		if (!f->gave[i])
+			continue;
+		tell_doubt(f, i);
+		f->gave[i] = false;
+		last = i;
+		gave++;
+	}
+	if (gave == 1)
+		f->bad[last] = true;
+	for (i = 0; i < f->nholders; i++)
+		left = left || usable(f, i);
+	if (!left || ++f->again > 2 * NODE_HOLDERS_INLINE)
+		return false;
+	f->alone = true;
+	ask_anew(f);
+	pool_count(&f->n->c.fetch_retries);
+	fetch_move(f);
+	return true;
+}
+
 static void on_verified(struct pool_verify *v, int status)
 {
 	struct node_fetch *f = pool_container_of(v, struct node_fetch, verify);
 
 	f->waiting_worker = false;
-	if (status == -EBADMSG)
+	if (status == -EBADMSG) {
 		bad_bytes(f);
+		if (!f->ended && again_alone(f))
+			return;
+	}
 	if (status || f->ended)
 		fetch_end(f, status);
 	else
@@ -357,6 +412,9 @@ static void piece_failed(struct node_fetch *f, struct piece *p, int status)
 			    (status != -ECONNRESET ||
 			     ++f->cuts[p->holder] > NODE_PIECES_MAX);
 	f->stale = f->stale || status == -ENOENT;
+	if (f->bad[p->holder] && (status == -EBADMSG || status == -EINVAL ||
+				  status == -ECONNRESET))
+		tell_doubt(f, p->holder);
 	pool_count(&f->n->c.fetch_retries);
 	fetch_move(f);
 }
@@ -378,6 +436,7 @@ static void on_piece(struct pool_fetch *pf, int status)
 		return;
 	}
 	pf->length = 0; /* this piece is done */
+	f->gave[p->holder] = true;
 	if (whole) {
 		if (XXH128_isEqual(pf->sum, f->sum)) {
 			fetch_keep(f, -1, 0);
@@ -574,7 +633,7 @@ static void take_holders(struct node_fetch *f)
 	f->stale = false;
 	for (i = 0; i < f->nholders; i++) {
 		f->holders[i] = f->e->holders[i];
-		f->bad[i] = false;
+		f->bad[i] = f->gave[i] = false;
 		f->cuts[i] = 0;
 		f->stale = f->stale || f->holders[i] == f->n->index;
 	}
@@ -630,8 +689,6 @@ static void fetch_go(struct node_fetch *f)
  * to give up. */
 static void unpark(struct node_fetch *f)
 {
-	unsigned int i;
-
 	f->parked = false;
 	if (f->nholders == f->e->nholders &&
 	    memcmp(f->holders, f->e->holders,
@@ -640,9 +697,7 @@ static void unpark(struct node_fetch *f)
 		return;
 	}
 	take_holders(f);
-	f->next_offset = 0;
-	for (i = 0; i < NODE_PIECES_MAX; i++)
-		f->pieces[i].f.length = 0;
+	ask_anew(f);
 	fetch_go(f);
 }
 

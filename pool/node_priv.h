@@ -25,6 +25,8 @@
 #define NODE_LEASE_MS 5000	/* an open is expected after a look-up hit */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
 #define NODE_HEATS_MAX 4096	/* objects whose heat is known */
+#define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
+#define NODE_DOUBT_S 10		/* the same one not more often than that */
 #define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
 #define NODE_PIECES_MAX 8	/* under way for one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
@@ -50,6 +52,8 @@ struct node_counters {
 	struct pool_counter opens_local, opens_remote, opens_failed;
 	struct pool_counter fetches, fetch_failures, fetch_bytes, fetch_retries;
 	struct pool_counter bad_sums, fetch_stalls;
+	struct pool_counter doubts, doubts_skipped, doubts_unfounded;
+	struct pool_counter doubts_told, damaged;
 	struct pool_counter prefetched, prefetch_useful, prefetch_wasted;
 	struct pool_counter prefetch_skipped;
 	struct pool_counter published, same_content, stale_puts, unlinked;
@@ -132,6 +136,11 @@ struct pool_node {
 	unsigned int nprefetch, nfetches;
 	uint64_t fetch_ms; /* last look at their progress */
 	uint64_t borrowed;
+
+	/* node_doubt */
+	struct node_object *doubted[NODE_DOUBTS_MAX]; /* refs, oldest first */
+	unsigned int ndoubted;
+	bool checking; /* the first of them */
 
 	/* node_heat */
 	struct pool_list heats;
@@ -308,6 +317,21 @@ uint64_t node_fetch_settle(struct pool_node *n);
 /* Bytes of what is being fetched and will be cache, landed or not. */
 uint64_t node_fetch_cache(struct pool_node *n);
 void node_fetch_fini(struct pool_node *n);
+
+/* node_want.c */
+/* Check the local copy in a worker: verified, or damaged. 0 or -ENOMEM. */
+int node_recheck(struct pool_node *n, struct node_object *o);
+
+/* node_doubt.c */
+void node_doubt_tick(struct pool_node *n);
+/* The check of o ended so. */
+void node_doubt_checked(struct pool_node *n, const struct node_object *o,
+			int status);
+void node_doubt_fini(struct pool_node *n);
+/* e->obj == o is damaged (-EBADMSG) or not there (-ENOENT): withdrawn, dropped,
+ * kept aside. The entry stays. */
+void node_object_damaged(struct pool_node *n, struct node_object *o,
+			 int status);
 
 /* node_serve.c */
 extern const struct pool_peers_ops node_peers_ops;

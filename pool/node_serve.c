@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static struct node_entry *find_file(struct pool_node *n, const char *path,
 				    size_t len)
@@ -32,6 +34,23 @@ static bool may_come(struct pool_node *n, const char *path, size_t len,
 	return e && e->own && e->own->state == NODE_PENDING && e->gen <= gen;
 }
 
+/* The object's file, or -errno. One that is missing, or not as long as it was,
+ * need not be sent to be found out. */
+static int open_whole(struct pool_node *n, struct node_object *o)
+{
+	int fd = node_object_open(n, o, O_RDONLY);
+	struct stat st;
+
+	if (fd < 0 && fd != -ENOENT)
+		return fd;
+	if (fd >= 0 && (fstat(fd, &st) < 0 || (uint64_t)st.st_size == o->size))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	pool_node_doubt(n, o);
+	return -ENOENT;
+}
+
 static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 		    uint64_t *ret_size, bool *ret_lendable)
 {
@@ -41,7 +60,7 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 
 	if (!o)
 		return may_come(n, path, len, gen) ? -EINPROGRESS : -ENOENT;
-	fd = node_object_open(n, o, O_RDONLY);
+	fd = open_whole(n, o);
 	if (fd < 0)
 		return -ENOENT;
 	*ret_size = o->size;
@@ -78,6 +97,14 @@ static void peer_recall(void *arg, const char *path, size_t len, uint64_t gen)
 		node_object_drop(n, o, true);
 }
 
+static void peer_doubt(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o)
+		pool_node_doubt(arg, o);
+}
+
 /* The lender no longer counts what it lent: let go of what is not in use. */
 static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
 {
@@ -90,5 +117,6 @@ const struct pool_peers_ops node_peers_ops = {
 	.lent = peer_lent,
 	.returned = peer_returned,
 	.recall = peer_recall,
+	.doubt = peer_doubt,
 	.lender_gone = peer_lender_gone,
 };

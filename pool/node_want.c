@@ -1,7 +1,7 @@
 /*
  * Who wants an object: an OPEN waits for it, a look-up hit has it kept a while, or
- * fetched ahead (prefetch). What was found in the store at start is checked
- * against its sum before it is first served.
+ * fetched ahead (prefetch). What was found in the store at start, or is doubted
+ * (node_doubt.c), is checked against its sum before it is served.
  */
 #include "pool/node_priv.h"
 
@@ -11,7 +11,7 @@
 
 #define PREFETCH_BYTES_MAX (256ull << 20)
 
-/* A local copy found at start is checked before it is first served. */
+/* A local copy that is being checked. */
 struct node_recheck {
 	struct pool_verify v;
 	struct pool_node *n;
@@ -20,18 +20,13 @@ struct node_recheck {
 	struct node_recheck *next; /* in node->rechecks */
 };
 
-static void drop_damaged(struct pool_node *n, struct node_entry *e,
-			 struct node_object *o)
+/* Nothing is known of it, or it is not to be had here: perhaps elsewhere. */
+static void want_again(struct pool_node *n, struct node_entry *e,
+		       struct node_want *w, bool damaged)
 {
-	char path[POOL_PATH_MAX + 1];
-	int len = node_entry_path(&e->e, path);
-
-	pool_count(&n->c.bad_sums);
-	pool_store_quarantine(n->store, o->id,
-			      "its bytes do not match its checksum");
-	if (o->counted && len > 0)
-		node_report_held(n, path, (size_t)len, o->gen, false, -EBADMSG);
-	node_object_drop(n, o, false);
+	if (!damaged || n->closing || !pool_node_published(e) ||
+	    node_fetch_for(n, e, w))
+		w->cb(w, NULL, -ENOENT);
 }
 
 static void on_rechecked(struct pool_verify *v, int status)
@@ -41,6 +36,7 @@ static void on_rechecked(struct pool_verify *v, int status)
 	struct pool_node *n = r->n;
 	struct node_entry *e = o->entry;
 	struct node_want *w;
+	bool damaged = false;
 
 	for (at = &n->rechecks; *at != r; at = &(*at)->next)
 		;
@@ -48,23 +44,30 @@ static void on_rechecked(struct pool_verify *v, int status)
 	o->users--;
 	if (status == 0) {
 		o->verified = true;
-	} else if (status == -EBADMSG && e && e->obj == o) {
-		drop_damaged(n, e, o);
-	} else if (status != -EBADMSG) {
-		/* Nothing is known of it: a miss this time. */
+	} else if (status == -EBADMSG || status == -ENOENT) {
+		damaged = e && e->obj == o;
+		if (damaged)
+			node_object_damaged(n, o, status);
+	} else {
 		pool_warn_limited("store file %016llx cannot be checked: %s",
 				  (unsigned long long)o->id, strerror(-status));
 	}
 	while (!pool_list_empty(&r->wants)) {
 		w = pool_list_first(&r->wants, struct node_want, link);
 		pool_list_del(&w->link);
-		w->cb(w, status ? NULL : node_object_ref(o),
-		      status ? -ENOENT : 0);
+		if (status == 0)
+			w->cb(w, node_object_ref(o), 0);
+		else
+			want_again(n, e, w, damaged);
 	}
+	if (damaged)
+		node_entry_tidy(n, e);
+	node_doubt_checked(n, o, status);
 	node_object_unref(n, o);
 	free(r);
 }
 
+/* w: NULL: for nobody. */
 static int recheck_start(struct pool_node *n, struct node_object *o,
 			 struct node_want *w)
 {
@@ -73,7 +76,8 @@ static int recheck_start(struct pool_node *n, struct node_object *o,
 
 	for (r = n->rechecks; r; r = r->next) {
 		if (r->o == o) {
-			pool_list_add_tail(&r->wants, &w->link);
+			if (w)
+				pool_list_add_tail(&r->wants, &w->link);
 			return 0;
 		}
 	}
@@ -89,12 +93,18 @@ static int recheck_start(struct pool_node *n, struct node_object *o,
 		return err;
 	}
 	pool_list_init(&r->wants);
-	pool_list_add_tail(&r->wants, &w->link);
+	if (w)
+		pool_list_add_tail(&r->wants, &w->link);
 	r->o = node_object_ref(o);
 	o->users++;
 	r->next = n->rechecks;
 	n->rechecks = r;
 	return 0;
+}
+
+int node_recheck(struct pool_node *n, struct node_object *o)
+{
+	return recheck_start(n, o, NULL);
 }
 
 int pool_node_want_start(struct pool_node *n, struct node_entry *e,

@@ -69,6 +69,10 @@ struct pool_peers_ops {
 	/* A peer asks back what it lent to us: pool_peers_return when unused. */
 	void (*recall)(void *arg, const char *path, size_t path_len,
 		       uint64_t gen);
+	/* What a peer has got of it from here did not match its checksum, or so
+	 * the peer says. */
+	void (*doubt)(void *arg, const char *path, size_t path_len,
+		      uint64_t gen);
 	/* The connection over which we had borrowed from this peer is gone: the
 	 * descriptors stay good, but it no longer counts them. */
 	void (*lender_gone)(void *arg, const uint8_t id[POOL_ID_SIZE]);
@@ -154,5 +158,10 @@ void pool_peers_return(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE],
 /* Ask every peer that has path@gen borrowed. Returns how many were asked. */
 unsigned int pool_peers_recall(struct pool_peers *p, const char *path,
 			       size_t path_len, uint64_t gen);
+
+/* Tell a holder that what came of path@gen from it was not right. Not repeated
+ * if it gets lost. */
+void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
+		      const char *path, size_t path_len, uint64_t gen);
 
 #endif

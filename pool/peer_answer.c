@@ -201,6 +201,20 @@ static void got_return(struct session *s, const struct pool_frame *f,
 		kvpool__key__free_unpacked(key, NULL);
 }
 
+static void got_doubt(struct session *s, const struct pool_frame *f,
+		      const uint8_t *payload)
+{
+	const struct pool_peers_opts *o = &s->p->opts;
+	Kvpool__Key *key = kvpool__key__unpack(NULL, f->payload_len, payload);
+
+	if (key && key->path.len > 0 && key->path.len <= PATH_LEN_MAX &&
+	    o->ops->doubt)
+		o->ops->doubt(o->arg, (char *)key->path.data, key->path.len,
+			      key->gen);
+	if (key)
+		kvpool__key__free_unpacked(key, NULL);
+}
+
 unsigned int pool_peers_recall(struct pool_peers *p, const char *path,
 			       size_t path_len, uint64_t gen)
 {
@@ -469,6 +483,8 @@ static void session_on_frame(struct pool_conn *c, const struct pool_frame *f,
 		got_get(s, f, payload);
 	} else if (f->type == POOL_MSG_RETURN) {
 		got_return(s, f, payload);
+	} else if (f->type == POOL_MSG_DOUBT) {
+		got_doubt(s, f, payload);
 	} else {
 		pool_warn_limited("peer %s: unexpected %s",
 				  pool_conn_peer_name(c),

@@ -441,6 +441,25 @@ void pool_peers_return(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE],
 	send_return(&peer->local, path, path_len, gen);
 }
 
+/* ---- what came was not right ---- */
+
+void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
+		      const char *path, size_t path_len, uint64_t gen)
+{
+	struct peer *peer = p->closing ? NULL : peer_get(p, holder);
+	Kvpool__Key key = KVPOOL__KEY__INIT;
+
+	if (!peer)
+		return;
+	key.path.data = (uint8_t *)(uintptr_t)path;
+	key.path.len = path_len;
+	key.gen = gen;
+	if (chan_dial(&peer->tcp) == 0)
+		(void)pool_conn_send(peer->tcp.conn, POOL_MSG_DOUBT, 0,
+				     &key.base);
+	peer_tidy(peer);
+}
+
 /* ---- answers ---- */
 
 /* The fetch that req on ch is about, or NULL. */

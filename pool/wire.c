@@ -31,6 +31,7 @@ static const char *const names[POOL_MSG_MAX] = {
 	[POOL_MSG_LENT] = "LENT",
 	[POOL_MSG_RETURN] = "RETURN",
 	[POOL_MSG_RECALL] = "RECALL",
+	[POOL_MSG_DOUBT] = "DOUBT",
 };
 
 bool pool_msg_known(uint16_t type)

@@ -24,7 +24,7 @@
 #include "master/server.h"
 #include "pool/node_priv.h"
 
-#define NNODES 2
+#define NNODES 3
 #define KIB 1024ull
 #define MIB (1024ull * 1024)
 #define STORE_SIZE (32 * MIB)
@@ -497,6 +497,7 @@ static void damage(struct fixture *f, int i, const struct node_object *o)
 {
 	struct pool_store *s = pool_node_store(node(f, i));
 	int fd = pool_store_fd(s, o->id, O_RDONLY);
+	off_t at;
 	uint8_t b;
 
 	assert_true(fd >= 0);
@@ -504,9 +505,11 @@ static void damage(struct fixture *f, int i, const struct node_object *o)
 	close(fd);
 	fd = pool_store_fd(s, o->id, O_RDWR);
 	assert_true(fd >= 0);
-	assert_int_equal(1, pread(fd, &b, 1, 1000));
-	b ^= 1;
-	assert_int_equal(1, pwrite(fd, &b, 1, 1000));
+	for (at = 1000; at < (off_t)o->size; at += NODE_PIECE) {
+		assert_int_equal(1, pread(fd, &b, 1, at));
+		b ^= 1;
+		assert_int_equal(1, pwrite(fd, &b, 1, at));
+	}
 	close(fd);
 }
 
@@ -1923,7 +1926,140 @@ static void bytes_with_a_wrong_sum_are_discarded(void **state)
 	assert_int_equal(-ENOENT, want(f, 1, "large", &o));
 	assert_count(2, f, 1, bad_sums);
 	assert_count(2, f, 1, fetch_failures);
-	assert_null(find(f, 1, "small")->obj);
+	assert_false(find(f, 1, "small") && find(f, 1, "small")->obj);
+}
+
+static void set_replicas(struct fixture *f, int i, const char *name,
+			 const char *replicas, uint32_t mode)
+{
+	struct node_attr attr = { .mode = mode };
+	struct pool_xattrs *x = NULL;
+
+	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.replicas",
+					    replicas, strlen(replicas), 0));
+	assert_int_equal(0, pool_node_setattr(node(f, i),
+					      &find(f, i, name)->e,
+					      POOL_SET_MODE | POOL_SET_XATTRS,
+					      &attr, x));
+}
+
+/* How many files of node i's store are kept aside. */
+static unsigned int kept_aside(struct fixture *f, int i)
+{
+	const char *dir = pool_store_path(pool_node_store(node(f, i)));
+	char cmd[256];
+	FILE *p;
+	unsigned int n = 0;
+
+	snprintf(cmd, sizeof(cmd), "ls '%s' | grep -c ^bad-", dir);
+	p = popen(cmd, "re");
+	assert_non_null(p);
+	assert_int_equal(1, fscanf(p, "%u", &n));
+	pclose(p);
+	return n;
+}
+
+static void a_holder_is_told_of_damage_and_withdraws_its_copy(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_pool(f, 2);
+	publish_and_see(f, "small", 100000, 1);
+	publish_and_see(f, "large", 9 * MIB, 2);
+	publish_and_see(f, "whole", 100000, 3);
+	damage(f, 0, find(f, 0, "small")->obj);
+	damage(f, 0, find(f, 0, "large")->obj);
+	assert_int_equal(-ENOENT, want(f, 1, "small", &o));
+	assert_int_equal(-ENOENT, want(f, 1, "large", &o));
+	assert_count(2, f, 1, doubts_told);
+	/* There are no others: the names go. */
+	run_until(f, !find(f, 0, "small") && !find(f, 1, "small"));
+	run_until(f, !find(f, 0, "large") && !find(f, 1, "large"));
+	assert_count(2, f, 0, damaged);
+	assert_int_equal(1, kept_aside(f, 0)); /* one is too large */
+	/* Of the third it is not true, and not looked into again. */
+	pool_node_doubt(node(f, 0), find(f, 0, "whole")->obj);
+	run_until(f, node(f, 0)->c.doubts_unfounded.v == 1);
+	pool_node_doubt(node(f, 0), find(f, 0, "whole")->obj);
+	assert_count(1, f, 0, doubts_skipped);
+	assert_count(3, f, 0, doubts);
+	assert_count(2, f, 0, damaged);
+	assert_true(find(f, 0, "whole")->obj->verified);
+	assert_readable(f, 1, "whole", 100000, 3);
+}
+
+/* Short or gone: found out before it is sent. */
+static void a_file_that_is_cut_or_missing_is_withdrawn(void **state)
+{
+	static const char *const names[] = { "cut", "missing" };
+	struct fixture *f = *state;
+	struct node_object *o;
+	char path[256];
+
+	start_pool(f, 2);
+	for (int i = 0; i < 2; i++) {
+		publish_and_see(f, names[i], 100000, 1);
+		snprintf(path, sizeof(path), "%s/%016llx",
+			 pool_store_path(pool_node_store(node(f, 0))),
+			 (unsigned long long)find(f, 0, names[i])->obj->id);
+		assert_int_equal(0, i ? unlink(path) : truncate(path, 50000));
+		assert_true(want(f, 1, names[i], &o) < 0);
+		run_until(f, !find(f, 0, names[i]) && !find(f, 1, names[i]));
+		assert_count((unsigned)i + 1, f, 0, damaged);
+	}
+	assert_int_equal(1, kept_aside(f, 0));
+}
+
+/* Pieces come from both holders of a large object: then from one of them. */
+static void a_reader_finds_the_holder_whose_copy_is_right(void **state)
+{
+	static const char *const names[] = { "first-bad", "second-bad" };
+	struct fixture *f = *state;
+	uint64_t size = 9 * MIB;
+
+	start_pool(f, 2);
+	for (int i = 0; i < 2; i++) {
+		publish_and_see(f, names[i], size, 5);
+		set_replicas(f, 0, names[i], "2", 0600);
+		run_until(f, find(f, 0, names[i])->replicas == 2);
+	}
+	start_node(f, 2);
+	run_until(f, is_up(f, 2));
+	for (int i = 0; i < 2; i++) {
+		damage(f, i, find(f, i, names[i])->obj);
+		assert_readable(f, 2, names[i], size, 5);
+		/* And there are two copies again. */
+		run_until(f, node(f, i)->c.damaged.v == 1);
+		run_until(f, node(f, 0)->c.replicated.v +
+					     node(f, 1)->c.replicated.v +
+					     node(f, 2)->c.replicated.v ==
+				     3u + (unsigned)i);
+		run_until(f, find(f, 2, names[i])->replicas == 2);
+	}
+	assert_count(1, f, 0, damaged);
+	assert_count(1, f, 1, damaged);
+}
+
+/* A start finds it, the first open finds it damaged: another has it. */
+static void a_damaged_copy_of_our_own_is_fetched_instead(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	set_replicas(f, 0, "k", "2", 0600);
+	run_until(f, find(f, 0, "k")->replicas == 2);
+	damage(f, 1, find(f, 1, "k")->obj);
+	stop_node(f, 1);
+	start_node(f, 1);
+	run_until(f, is_up(f, 1) && find(f, 1, "k")->replicas == 2);
+	assert_false(find(f, 1, "k")->obj->verified);
+	assert_readable(f, 1, "k", 100000, 1);
+	assert_count(1, f, 1, damaged);
+	assert_int_equal(1, kept_aside(f, 1));
+	run_until(f, find(f, 1, "k")->obj->counted &&
+			     find(f, 0, "k")->replicas == 2);
 }
 
 static void a_new_generation_replaces_the_other_node_s_copy(void **state)
@@ -1990,20 +2126,6 @@ static void attributes_travel_with_the_feed(void **state)
 			    2);
 	assert_int_equal(1, f->m[1].told.attr_changed);
 	assert_int_equal(0, f->m[1].told.changed);
-}
-
-static void set_replicas(struct fixture *f, int i, const char *name,
-			 const char *replicas, uint32_t mode)
-{
-	struct node_attr attr = { .mode = mode };
-	struct pool_xattrs *x = NULL;
-
-	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.replicas",
-					    replicas, strlen(replicas), 0));
-	assert_int_equal(0, pool_node_setattr(node(f, i),
-					      &find(f, i, name)->e,
-					      POOL_SET_MODE | POOL_SET_XATTRS,
-					      &attr, x));
 }
 
 /* The master waits for it, and a client's put for the master. */
@@ -2333,6 +2455,10 @@ int main(void)
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(what_is_read_costs_no_copy_that_counts),
 		node_test(bytes_with_a_wrong_sum_are_discarded),
+		node_test(a_holder_is_told_of_damage_and_withdraws_its_copy),
+		node_test(a_file_that_is_cut_or_missing_is_withdrawn),
+		node_test(a_reader_finds_the_holder_whose_copy_is_right),
+		node_test(a_damaged_copy_of_our_own_is_fetched_instead),
 		node_test(a_new_generation_replaces_the_other_node_s_copy),
 		node_test(a_look_up_hit_may_fetch_ahead),
 		node_test(attributes_travel_with_the_feed),
