@@ -453,6 +453,40 @@ static bool shows_open_file(struct fs *fs, const struct fs_inode *i)
 	return fs->passthrough && !i->served && i->opens > 0 && i->obj;
 }
 
+/*
+ * An unbound nodeid, opened to read, while another one in use has the name: what
+ * that shows is shown by both. (It was looked up just now, perhaps because of
+ * an ESTALE.) What is not here is fetched first. False: it cannot be.
+ */
+static bool open_shared(struct open_req *r, struct node_entry *f)
+{
+	struct node_object *o = f->own ? f->own : f->obj;
+	int rc;
+
+	if (r->inode->opens > 0 || r->inode->cached ||
+	    (f->own && o->state == NODE_WRITING))
+		return false;
+	if (f->own && o->state == NODE_SEALING)
+		return open_wait(r);
+	if (!f->own && (!o || o->state != NODE_HELD || !o->verified ||
+			o->gen != f->gen)) {
+		r->wanting = true;
+		rc = pool_node_want_start(r->fs->node, f, &r->want, &o,
+					  on_wanted);
+		if (rc == 0)
+			return true; /* r may be gone already */
+		r->wanting = false;
+		if (rc != 1)
+			return rc == -EAGAIN && open_wait(r);
+		node_object_unref(r->fs->node, o); /* f has it */
+	}
+	if (!fs_inode_show(r->fs, r->inode, f, o))
+		return false;
+	reply_open(open_take_req(r), r->fs, r->inode, r->flags);
+	open_free(r);
+	return true;
+}
+
 /* The kernel's dentry is out of date, and ESTALE works only once: what it
  * would find instead is shown by this nodeid again if that can be, and else
  * must be writable at once if that is what it wants. Who wants to read is told
@@ -476,7 +510,7 @@ static void open_unbound(struct open_req *r)
 		open_free(r);
 	} else if (writes && f && !f->own && pool_node_published(f)) {
 		open_rewrite(r, f);
-	} else {
+	} else if (writes || !f || !shown || !open_shared(r, f)) {
 		open_fail(r, writes || shown || moved ? ESTALE : ENOENT);
 	}
 }

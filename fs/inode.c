@@ -230,6 +230,22 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
 	return true;
 }
 
+bool fs_inode_show(struct fs *fs, struct fs_inode *i,
+		   const struct node_entry *e, struct node_object *o)
+{
+	void *bound = o->fs;
+
+	if (i->entry || i->opens > 0 || i->cached)
+		return false;
+	fs_inode_set_obj(fs, i, o);
+	o->fs = bound;
+	i->served = !fs->passthrough;
+	i->size = o->size;
+	i->attr = *pool_node_attr(&e->e);
+	fs_notify_attr_now(fs, i);
+	return true;
+}
+
 bool fs_inode_follow(struct fs *fs, struct fs_inode *i)
 {
 	struct node_object *own = i->entry ? i->entry->own : NULL;

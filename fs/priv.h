@@ -146,6 +146,10 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
 /* An unbound file that nobody has open is bound again to what its name shows
  * now. False: it is open, or another nodeid is in use for that. */
 bool fs_inode_rebind(struct fs *fs, struct fs_inode *i);
+/* An unbound file shows the whole file o, whose name another nodeid has, to who
+ * opens it now; its attributes become e's. False: as above. */
+bool fs_inode_show(struct fs *fs, struct fs_inode *i,
+		   const struct node_entry *e, struct node_object *o);
 /* Show the name's own file from now on, if the kernel can follow that without
  * a look-up. */
 bool fs_inode_follow(struct fs *fs, struct fs_inode *i);
