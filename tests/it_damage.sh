@@ -11,7 +11,7 @@ KEYS=20 SIZE=100000
 
 repair() { status_json master ".repair.$1"; } # FIGURE
 whole() { [ "$(repair endangered)" = 0 ]; }
-copies() { # (some go meanwhile) the sums of all files in the stores, one line a copy
+copies() { # the sums of all files in the stores (some go meanwhile)
 	find "${store[a]}" "${store[b]}" "${store[c]}" -type f \
 		-regextype egrep -regex '.*/[0-9a-f]{16}' -print0 |
 		xargs -0 sha256sum 2>/dev/null | cut -d' ' -f1 | sort
