@@ -281,8 +281,10 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	status = master_member_join(&m->members, mb, s, pool_now_ms());
 	if (status)
 		return master_session_fail(s, status, "joined too often");
-	if (old)
+	if (old) {
 		master_session_end(old, "the node has joined anew");
+		master_repair_cut_off(m, mb); /* what it was told there */
+	}
 	s->member = mb;
 	master_member_describe(&m->members, mb, j->node);
 	mb->left_wall_ns = 0;

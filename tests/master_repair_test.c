@@ -423,6 +423,24 @@ static void an_order_that_a_broken_connection_took_is_given_again(void **state)
 	assert_int_equal(gen, node[1].replicates[0].gen);
 }
 
+/* It dials anew before the master has noticed that it was cut off. */
+static void an_order_that_a_replaced_connection_took_is_given_again(
+	void **state)
+{
+	struct fake_node *again = &node[2];
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.replicas",
+				      "2"));
+	run_until(&loop, ordered(&node[1], "k") >= 0);
+	memcpy(again->id, node[1].id, sizeof(again->id));
+	join(again);
+	run_until(&loop, node[1].closed && ordered(again, "k") >= 0);
+}
+
 static void a_drain_outlives_its_node_and_its_master(void **state)
 {
 	uint64_t gen;
@@ -584,6 +602,7 @@ int main(void)
 		T(a_drained_node_is_emptied_and_gets_no_more),
 		T(a_damaged_copy_does_not_count_and_is_made_again),
 		T(an_order_that_a_broken_connection_took_is_given_again),
+		T(an_order_that_a_replaced_connection_took_is_given_again),
 		T(a_drain_outlives_its_node_and_its_master),
 		T(what_has_no_room_is_said),
 		T(what_a_client_has_put_is_stored_as_soon_as_there_is_room),
