@@ -135,6 +135,7 @@ struct master_stats {
 		repair_limit, repair_eta, draining;
 };
 
+#define MASTER_UNMET_MS 10000 /* until copies that found no room are tried */
 #define MASTER_URGENCIES 10u /* queues; their order is said in repair.c */
 
 struct master_repair {
@@ -154,6 +155,7 @@ struct master_patrol {
 	uint64_t goal;	  /* sequence at which it ends */
 	uint64_t begun_ms;
 	uint64_t next_ms; /* when the next one begins by itself */
+	uint64_t rest_ms; /* and not before that, unless it is started */
 };
 
 struct master_compaction {
@@ -331,11 +333,13 @@ struct master_need {
 	bool ordered;
 	bool extra;   /* not to be counted */
 	bool tallied; /* in repair.bytes_left */
+	bool displaces; /* what may be evicted makes room for it */
 };
 
 struct master_want {
 	unsigned int left, wanted; /* copies */
 	bool put; /* it was published just now: not throttled */
+	bool kept; /* must not be evicted */
 };
 
 void master_repair_init(struct master_repair *r, uint64_t rate,
@@ -360,6 +364,9 @@ void master_repair_move(struct master *m, struct master_file *f, uint16_t from,
 			struct master_member *to);
 /* Order an extra copy of f. false: not now, or nobody has room. */
 bool master_repair_extra(struct master *m, struct master_file *f);
+/* Figures of mb have come. */
+void master_repair_figures(struct master *m, struct master_member *mb,
+			   const Kvpool__NodeInfo *info);
 /* mb is away: what it was to copy is ordered again. */
 void master_repair_cut_off(struct master *m, const struct master_member *mb);
 /* Order what is due, within the bounds. */
@@ -397,6 +404,9 @@ enum master_reviewed master_review(struct master *m, struct master_file *f);
 /* The same for what was published just now: its copies are not throttled. */
 void master_review_put(struct master *m, struct master_file *f);
 void master_patrol_start(struct master *m);
+/* One is to begin by itself in so many ms, if none does before; but patrols
+ * have a fifth of the time only. */
+void master_patrol_by(struct master *m, uint64_t ms);
 /* One slice; false: nothing left to do. */
 bool master_patrol_slice(struct master *m);
 bool master_compaction_slice(struct master *m);

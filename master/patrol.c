@@ -12,9 +12,8 @@
 #include "pool/base/log.h"
 
 #define PATROL_MS 60000	      /* for pins that end, and what went wrong */
-#define PATROL_UNMET_MS 10000 /* while copies are wanted that find no room */
-#define PATROL_DRAIN_MS 500   /* while a node is emptied; and at most a */
-#define PATROL_DRAIN_SHARE 4  /* fifth of the time */
+#define PATROL_DRAIN_MS 500   /* while a node is emptied */
+#define PATROL_SHARE 4	      /* if more often than that: a fifth of the time */
 
 /* ---- review ---- */
 
@@ -98,6 +97,8 @@ static enum master_reviewed review(struct master *m, struct master_file *f,
 	if (rules.pin != f->pin)
 		master_file_set_pin(&m->map, f, rules.pin);
 	want.wanted = rules.replicas;
+	want.kept = rules.class == POOL_CLASS_NOEVICT ||
+		    rules.pin == POOL_PIN_HARD;
 	want.left = master_place_left(&m->members, f);
 	count_danger(m, f, &want);
 	if (master_place_copies(&m->members, f, MASTER_NOBODY) >=
@@ -152,14 +153,15 @@ void master_patrol_start(struct master *m)
 		begin(m);
 }
 
-/* Until the next one. */
-static uint64_t pause_ms(const struct master *m, uint64_t took_ms)
+void master_patrol_by(struct master *m, uint64_t ms)
 {
-	uint64_t ms = took_ms * PATROL_DRAIN_SHARE;
+	struct master_patrol *p = &m->patrol;
+	uint64_t at_ms = pool_now_ms() + ms;
 
-	if (master_drain_busy(m))
-		return ms > PATROL_DRAIN_MS ? ms : PATROL_DRAIN_MS;
-	return m->repair.unmet ? PATROL_UNMET_MS : PATROL_MS;
+	if (at_ms < p->rest_ms)
+		at_ms = p->rest_ms;
+	if (p->next_ms > at_ms)
+		p->next_ms = at_ms;
 }
 
 static void end(struct master *m)
@@ -167,11 +169,16 @@ static void end(struct master *m)
 	struct master_patrol *p = &m->patrol;
 	uint64_t now_ms = pool_now_ms();
 
+	p->rest_ms = now_ms + (now_ms - p->begun_ms) * PATROL_SHARE;
+	p->next_ms = now_ms + PATROL_MS;
 	p->active = false;
 	master_cursor_close(&p->cursor);
 	master_members_sweep_end(&m->members);
 	master_drain_pass_end(m);
-	p->next_ms = now_ms + pause_ms(m, now_ms - p->begun_ms);
+	if (master_drain_busy(m))
+		master_patrol_by(m, PATROL_DRAIN_MS);
+	if (m->repair.unmet)
+		master_patrol_by(m, MASTER_UNMET_MS);
 	if (p->again)
 		begin(m);
 }

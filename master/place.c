@@ -183,7 +183,7 @@ static bool is_busy(const struct master_member *mb)
 /* What a copy is for: what may be displaced, and who may have one already. */
 enum purpose {
 	COPY,	  /* room only */
-	MUST_KEEP, /* cache and what may be evicted makes room, too */
+	MUST_KEEP, /* what may be evicted makes room, too */
 	EXTRA,	  /* room only; not where there is an extra one */
 };
 
@@ -241,11 +241,11 @@ static int find_target(const struct master_members *ms,
 
 int master_place_target(const struct master_members *ms,
 			const struct master_file *f, unsigned int avoid,
-			struct master_member **ret)
+			bool displaces, struct master_member **ret)
 {
 	int err = find_target(ms, f, avoid, COPY, ret);
 
-	if (err == -ENOSPC && master_place_left(ms, f) == 0)
+	if (err == -ENOSPC && (displaces || master_place_left(ms, f) == 0))
 		err = find_target(ms, f, avoid, MUST_KEEP, ret);
 	return err;
 }

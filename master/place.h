@@ -10,9 +10,11 @@
  * Room: a store takes a further copy if 2 % of its capacity stay free behind it
  * (free: capacity - used - promised); once it has fallen below the 2 %, only
  * from 4 % on again, so that two nearly full stores do not pass the same
- * objects to and fro. Where no store has room, what must be kept (an object that
- * only a client has; one that must not be evicted, on a node that is full) goes
- * where enough can be evicted for it.
+ * objects to and fro. (Cached copies are room: `used` does not have them.) Where
+ * no store has room, some copies go where enough can be evicted for them: of
+ * what only a client has; of what must not be evicted; and the replicas of a
+ * put, like the put itself. Not other missing replicas: when a node of a full
+ * pool dies, what has one copy left would be evicted for second copies.
  *
  * Thread: loop.
  */
@@ -54,7 +56,7 @@ bool master_place_evictable(const struct master_member *mb, uint64_t size);
 
 /*
  * The living store for one more copy: one that does not hold it, has room (or,
- * for what no store holds, can make it), has said what it holds, and is within
+ * if displaces, or no store holds it, can make some), has said what it holds, and is within
  * its bounds of copies under way; on another host than the holders if there is
  * one; of these, one that has it as an extra copy, else the one with most room.
  * `avoid` only if there is no other. 0; -EBUSY: only ones at their bounds, or
@@ -62,7 +64,7 @@ bool master_place_evictable(const struct master_member *mb, uint64_t size);
  */
 int master_place_target(const struct master_members *ms,
 			const struct master_file *f, unsigned int avoid,
-			struct master_member **ret);
+			bool displaces, struct master_member **ret);
 /* The same for an extra copy: one that has none of either kind. */
 int master_place_extra(const struct master_members *ms,
 		       const struct master_file *f,

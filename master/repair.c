@@ -24,6 +24,7 @@
 #define RETRY_MS 250		 /* doubled with each try, up to */
 #define RETRY_MAX_MS 2000
 #define ROOM_MS 250		 /* until room is looked for again */
+#define ROOMIER_MS 1000		 /* the same, once a full store has some */
 #define RUN_MAX 256u		 /* needs looked at in one turn */
 #define BUSY_MAX 16u		 /* of these, found without a target */
 #define LEVELS 4u		 /* 0, 1, 2, 3 or more copies are left */
@@ -61,6 +62,23 @@ static bool is_repair(const struct master_need *n)
 static bool is_unstored(const struct master *m, const struct master_file *f)
 {
 	return master_place_left(&m->members, f) == 0;
+}
+
+/* Wanted, and nobody has room, or all have failed: a patrol comes back to it. */
+static void unmet(struct master *m)
+{
+	m->repair.unmet = true;
+	master_patrol_by(m, MASTER_UNMET_MS);
+}
+
+void master_repair_figures(struct master *m, struct master_member *mb,
+			   const Kvpool__NodeInfo *info)
+{
+	bool full = !mb->accepting;
+
+	master_member_figures(&m->members, mb, info);
+	if (full && mb->accepting && m->repair.unmet)
+		master_patrol_by(m, ROOMIER_MS);
 }
 
 /* ---- needs ---- */
@@ -183,10 +201,12 @@ void master_repair_want(struct master *m, struct master_file *f,
 			const struct master_want *want)
 {
 	unsigned int urgency = urgency_of(want);
+	bool displaces = want->put || want->kept;
 	struct master_need *n = need_of(f);
 	struct master_member *to;
 
 	if (n) {
+		n->displaces |= displaces;
 		/* A put's copies stay a put's. */
 		if (n->ordered || n->urgency == URGENCY_PUT ||
 		    n->urgency == urgency)
@@ -196,15 +216,13 @@ void master_repair_want(struct master *m, struct master_file *f,
 		return;
 	}
 	if (!is_unstored(m, f) &&
-	    master_place_target(&m->members, f, MASTER_NOBODY, &to) ==
-		    -ENOSPC) {
-		/* A patrol comes back to it. */
-		m->repair.unmet = true;
-		return;
-	}
+	    master_place_target(&m->members, f, MASTER_NOBODY, displaces,
+				&to) == -ENOSPC)
+		return unmet(m);
 	n = need_new(m, f, urgency);
 	if (!n)
 		return;
+	n->displaces = displaces;
 	if (is_repair(n)) {
 		n->tallied = true;
 		m->repair.bytes_left += n->bytes;
@@ -309,7 +327,7 @@ static void retry_later(struct master *m, struct master_need *n,
 	if (n->from != MASTER_NOBODY || n->extra ||
 	    (++n->tries >= TRIES_MAX && !is_unstored(m, n->file))) {
 		master_count(m, MC_COPIES_GIVEN_UP);
-		m->repair.unmet = true;
+		unmet(m);
 		need_free(m, n);
 		return;
 	}
@@ -322,7 +340,7 @@ static void retry_later(struct master *m, struct master_need *n,
 
 static void no_room(struct master *m, struct master_need *n, uint64_t now_ms)
 {
-	m->repair.unmet = true;
+	unmet(m);
 	if (!is_unstored(m, n->file)) {
 		need_free(m, n);
 		return;
@@ -348,7 +366,8 @@ static int order_from(struct master *m, struct master_need *n,
 static int order(struct master *m, struct master_need *n, uint64_t now_ms)
 {
 	struct master_member *to = NULL;
-	int err = master_place_target(&m->members, n->file, n->avoid, &to);
+	int err = master_place_target(&m->members, n->file, n->avoid,
+				      n->displaces, &to);
 
 	if (err == -ENOSPC) {
 		no_room(m, n, now_ms);
@@ -583,6 +602,6 @@ void master_on_held(struct master_session *s, const Kvpool__Held *msg)
 	for (i = 0; i < msg->n_items && !s->ended; i++)
 		held_item(s, msg->items[i]);
 	if (msg->node && !s->ended)
-		master_member_figures(&s->m->members, s->member, msg->node);
+		master_repair_figures(s->m, s->member, msg->node);
 	master_kick(s->m);
 }

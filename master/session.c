@@ -313,7 +313,7 @@ static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
 		return master_session_fail(s, -ESTALE,
 					   "heartbeat of another epoch");
 	if (hb->node)
-		master_member_figures(&m->members, s->member, hb->node);
+		master_repair_figures(m, s->member, hb->node);
 	master_on_heat(s, hb);
 	if (s->ended)
 		return;

@@ -44,7 +44,7 @@ struct fake_node {
 	uint8_t id[16];
 	const char *host;
 	bool is_store, is_mount;
-	uint64_t capacity, used;
+	uint64_t capacity, used, evictable;
 	bool tells_figures; /* in HELD */
 	uint64_t join_epoch, join_seq;
 	/* how it behaves */
@@ -331,6 +331,7 @@ static void fake_info(const struct fake_node *n, Kvpool__NodeInfo *info)
 	info->is_mount = n->is_mount;
 	info->capacity = n->capacity;
 	info->used = n->used;
+	info->evictable = n->evictable;
 }
 
 static void fake_beat(uv_timer_t *t)

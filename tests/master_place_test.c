@@ -67,7 +67,7 @@ static struct master_member *target(unsigned int avoid)
 {
 	struct master_member *to = NULL;
 
-	return master_place_target(&ms, file, avoid, &to) ? NULL : to;
+	return master_place_target(&ms, file, avoid, false, &to) ? NULL : to;
 }
 
 static const struct pool_rules shared = { .class = POOL_CLASS_SHARED,
@@ -119,7 +119,8 @@ static void neither_holders_nor_clients_nor_the_dead_are_targets(void **state)
 	node(0, 0, "h2");
 	node(10 * GIB, 0, "h3")->session = NULL;
 	assert_int_equal(-ENOSPC,
-			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+			 master_place_target(&ms, file, MASTER_NOBODY,
+					     false, &to));
 }
 
 static void a_target_at_its_bounds_is_waited_for(void **state)
@@ -131,11 +132,13 @@ static void a_target_at_its_bounds_is_waited_for(void **state)
 	b = node(10 * GIB, 0, "h2");
 	b->coming = MASTER_COMING_MAX;
 	assert_int_equal(-EBUSY,
-			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+			 master_place_target(&ms, file, MASTER_NOBODY,
+					     false, &to));
 	b->coming = 1;
 	b->promised = MASTER_COMING_BYTES;
 	assert_int_equal(-EBUSY,
-			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+			 master_place_target(&ms, file, MASTER_NOBODY,
+					     false, &to));
 }
 
 static void a_nearly_full_store_takes_copies_again_only_from_4_percent(
@@ -174,12 +177,18 @@ static void what_only_a_client_has_goes_where_room_can_be_made(void **state)
 	assert_ptr_equal(c, target(MASTER_NOBODY));
 	c->promised = GIB;
 	assert_int_equal(-ENOSPC,
-			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+			 master_place_target(&ms, file, MASTER_NOBODY,
+					     false, &to));
 	c->promised = 0;
-	/* One more copy of what a store has is not worth another's last. */
+	/* One more copy of what a store has is not worth another's last, but for
+	 * a put, or what must be kept. */
 	holds(b);
+	assert_int_equal(0, master_place_target(&ms, file, MASTER_NOBODY, true,
+						&to));
+	assert_ptr_equal(c, to);
 	assert_int_equal(-ENOSPC,
-			 master_place_target(&ms, file, MASTER_NOBODY, &to));
+			 master_place_target(&ms, file, MASTER_NOBODY,
+					     false, &to));
 }
 
 static void what_must_be_kept_displaces_what_need_not(void **state)

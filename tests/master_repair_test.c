@@ -517,6 +517,55 @@ static void what_a_client_has_put_is_stored_as_soon_as_there_is_room(void **stat
 	assert_in_range(pool_now_ms() - begin, 0, 5000);
 }
 
+static void missing_copies_are_made_as_soon_as_there_is_room(void **state)
+{
+	uint64_t begin;
+
+	(void)state;
+	node[1].used = node[1].capacity;
+	join(&node[0]);
+	join(&node[1]);
+	run_ms(&loop, 2 * HEARTBEAT_MS); /* the patrols at the start are over */
+	fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.replicas",
+				      "2"));
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	assert_int_equal(0, node[1].nreplicates);
+	node[1].used = 0;
+	begin = pool_now_ms();
+	run_until(&loop, node[1].nreplicates == 1);
+	assert_in_range(pool_now_ms() - begin, 0, 9000);
+}
+
+/* Nobody has room, but what may be evicted. */
+static void what_is_put_or_kept_displaces_and_what_is_repaired_does_not(
+	void **state)
+{
+	(void)state;
+	node[1].used = node[1].evictable = node[1].capacity;
+	join(&node[0]);
+	join(&node[1]);
+	fake_publish(&node[0], "repaired");
+	assert_int_equal(0, fake_rule(&node[0], "repaired",
+				      "user.kvpool.replicas", "2"));
+	run_ms(&loop, 2 * HEARTBEAT_MS);
+	assert_int_equal(0, node[1].nreplicates);
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "d"));
+	assert_int_equal(0, fake_rule(&node[0], "d", "user.kvpool.replicas",
+				      "2"));
+	fake_publish(&node[0], "d/put");
+	run_until(&loop, node[1].nreplicates == 1);
+	assert_int_equal(0, ordered(&node[1], "d/put"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "n"));
+	assert_int_equal(0, fake_rule(&node[0], "n", "user.kvpool.class",
+				      "noevict"));
+	fake_publish(&node[0], "n/kept");
+	assert_int_equal(0, fake_rule(&node[0], "n/kept",
+				      "user.kvpool.replicas", "2"));
+	run_until(&loop, node[1].nreplicates == 2);
+	assert_int_equal(1, ordered(&node[1], "n/kept"));
+}
+
 /* It joined, and perhaps does not know that yet: an order would be lost. */
 static void a_store_that_is_still_joining_gets_no_copies(void **state)
 {
@@ -606,6 +655,8 @@ int main(void)
 		T(a_drain_outlives_its_node_and_its_master),
 		T(what_has_no_room_is_said),
 		T(what_a_client_has_put_is_stored_as_soon_as_there_is_room),
+		T(missing_copies_are_made_as_soon_as_there_is_room),
+		T(what_is_put_or_kept_displaces_and_what_is_repaired_does_not),
 		T(a_store_that_is_still_joining_gets_no_copies),
 		T(hot_objects_gain_extra_copies_and_lose_them_again),
 		T(an_extra_copy_is_the_first_to_replace_a_lost_one),
