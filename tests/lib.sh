@@ -13,19 +13,44 @@
 # command fails (set -e), if a daemon takes more than 10 s to obey SIGTERM or
 # exits with anything but 0, or if a log has an ERROR or a sanitizer's report.
 #
-# Set by the runner: KVTEST_BUILD, KVTEST_VARIANT, KVTEST_MODE, TMPDIR.
+# A test of RDMA says on what it wants to run, in one of its first 30 lines:
+#
+#   # guest: --rxe 2
+#
+# being options of tests/guest/run: on a machine without RDMA devices, sourcing
+# this starts the script again in a guest. lib_rdma.sh has what is for those.
+#
+# Set by the runner: KVTEST_BUILD, KVTEST_VARIANT, KVTEST_MODE, TMPDIR. All
+# limits of time are multiplied by KVTEST_SLOW (the guest is emulated).
 
 set -euo pipefail
 
+KVTEST_MODE=${KVTEST_MODE:-passthrough}
+KVTEST_SLOW=${KVTEST_SLOW:-1}
+
+# Both data modes work in a guest with the right kernel.
+enter_guest() { # ARGUMENT... of the script
+	local options kernel=stable
+	options=$(sed -n '1,30s/^# guest: *//p' "$0")
+	[ -n "$options" ] || return 0
+	[ -z "${KVTEST_GUEST:-}${KVTEST_NATIVE:-}" ] || return 0
+	[ "$KVTEST_MODE" = served ] || kernel=passthrough
+	export KVTEST_BUILD KVTEST_VARIANT KVTEST_MODE
+	# shellcheck disable=SC2086 # several words
+	exec "$(dirname "${BASH_SOURCE[0]}")/guest/run" --kernel $kernel \
+		--limit 100000 $options bash "$0" "$@"
+}
+
 KVTEST_BUILD=$(realpath "${KVTEST_BUILD:-$(dirname "${BASH_SOURCE[0]}")/../build}")
 KVTEST_VARIANT=${KVTEST_VARIANT:-release}
-KVTEST_MODE=${KVTEST_MODE:-passthrough}
+enter_guest "$@"
 KVTEST_OBJ=$KVTEST_BUILD/$KVTEST_VARIANT
 BIN=$KVTEST_BUILD
 [ "$KVTEST_VARIANT" = release ] || BIN=$KVTEST_OBJ
 PATH=$BIN:$KVTEST_OBJ/tests:$PATH
-READY_S=${READY_S:-20}	# for a daemon to serve
-STOP_S=${STOP_S:-10}	# for a daemon to obey SIGTERM
+# For a daemon to serve, and to obey SIGTERM.
+READY_S=$((${READY_S:-20} * KVTEST_SLOW))
+STOP_S=$((${STOP_S:-10} * KVTEST_SLOW))
 LOG_ALLOW=${LOG_ALLOW:-}	# extended regex of log lines that are expected
 
 unset "${!KVPOOL_@}"	# no option from the environment of the caller
@@ -82,7 +107,8 @@ need_fuse() {
 # ---- waiting ----
 
 wait_until() { # SECONDS COMMAND...: poll; fail when the time is over
-	local limit=$1 end=$((${EPOCHREALTIME/./} + $1 * 1000000))
+	local limit=$(($1 * KVTEST_SLOW)) end
+	end=$((${EPOCHREALTIME/./} + limit * 1000000))
 	shift
 	until "$@"; do
 		[ "${EPOCHREALTIME/./}" -lt "$end" ] ||
@@ -94,7 +120,8 @@ wait_until() { # SECONDS COMMAND...: poll; fail when the time is over
 # ---- asking a daemon ----
 
 http() { # HOST:PORT/PAGE: the body; fails unless 2xx
-	in_ns_of_url "$1" curl -sf --noproxy '*' --max-time 10 "http://$1"
+	in_ns_of_url "$1" curl -sf --noproxy '*' \
+		--max-time $((10 * KVTEST_SLOW)) "http://$1"
 }
 
 # A daemon in a namespace is asked from there.
@@ -193,7 +220,8 @@ start_master() {
 	wait_ready master
 }
 
-# start_node NAME [--ns NAME] [--no-mount] [--no-wait] [OPTION of kvpoold...]
+# start_node NAME [--ns NAME] [--host ADDRESS] [--no-mount] [--no-wait]
+#            [OPTION of kvpoold...]
 #
 # Without --store-size: 256M; --store-size 0 makes a client. The mount is at
 # ${mount[NAME]}. Started again under the same name it has the same addresses
@@ -204,6 +232,7 @@ start_node() {
 	while :; do
 		case ${1:-} in
 		--ns) ns_of[$name]=$2 host=${namespaces[$2]}; shift 2 ;;
+		--host) host=$2; shift 2 ;;
 		--no-mount) want_mount=0; shift ;;
 		--no-wait) wait=0; shift ;;
 		*) break ;;
