@@ -19,6 +19,9 @@ DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
         libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
               etcd-server etcd-client socat
+# The guest of the RDMA tests, and what is run in it; not needed to skip them.
+DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
+              ibverbs-utils perftest rdmacm-utils
 
 CC      ?= cc
 PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs fuse3 libcurl
@@ -90,14 +93,16 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .DEFAULT_GOAL := help
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: help deps deps-check all units fuzzers up down check chaos bench sim \
-        sweep fuzz-brief clean install uninstall
+.PHONY: help deps deps-check deps-rdma all units fuzzers up down check \
+        check-rdma chaos bench sim sweep fuzz-brief clean install uninstall
 
 help:
 	@echo 'sudo make up       install what is missing, build, mount a pool at $(MOUNT)'
 	@echo '                   (MOUNT=DIR, SIZE=50G change that)'
 	@echo 'sudo make down     unmount and stop it'
 	@echo 'sudo make check    install what is missing, build, run all tests (FILTER=regex)'
+	@echo 'sudo make check-rdma   only the tests of RDMA, in a guest if there are no'
+	@echo '                   devices here (FILTER=regex)'
 	@echo 'make all           the programs and libraries, in $(BIN)/ (VARIANT=asan)'
 	@echo 'make units         the unit test programs'
 	@echo 'make fuzz-brief    every fuzzer for FUZZ_SECONDS (default 5)'
@@ -210,6 +215,17 @@ check:
 	@$(SUBMAKE) VARIANT=fuzz fuzzers
 	@BUILD=$(BUILD) tests/run
 
+# Kernels are fetched first: no test's limit is for that. 77: it cannot be.
+check-rdma:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) deps-rdma
+	@$(SUBMAKE) VARIANT=release all units
+	@$(SUBMAKE) VARIANT=asan all units
+	@for k in stable passthrough; do \
+		tests/guest/run --fetch --kernel $$k || [ $$? = 77 ] || exit 1; \
+	done
+	@BUILD=$(BUILD) FILTER='$(or $(FILTER),^it_rdma_)' tests/run
+
 FUZZ_SECONDS ?= 5
 fuzz-brief:
 	@$(SUBMAKE) VARIANT=fuzz fuzzers
@@ -278,6 +294,8 @@ deps:
 	@$(call INSTALL_MISSING,$(DEPS))
 deps-check:
 	@$(call INSTALL_MISSING,$(DEPS) $(DEPS_CHECK))
+deps-rdma:
+	@$(call INSTALL_MISSING,$(DEPS_RDMA))
 
 # ---- running and installing ----
 

@@ -30,7 +30,8 @@
 #include <unistd.h>
 
 #define ENG_PATH 1024
-#define ENG_DEADLINE_MS 10000 /* for what is eventual between nodes */
+/* For what is eventual between nodes. */
+#define ENG_DEADLINE_MS (10000 * eng.patience)
 #define KIB ((size_t)1024)
 #define MIB ((size_t)1024 * 1024)
 #define GIB ((size_t)1024 * 1024 * 1024)
@@ -41,6 +42,7 @@ struct eng {
 	const char *d, *b;
 	enum eng_mode mode;
 	unsigned scale;	   /* multiplies counts */
+	unsigned patience; /* multiplies limits of time */
 	uint64_t capacity; /* of the file system at d, bytes */
 };
 extern struct eng eng;

@@ -3,7 +3,7 @@
  * directory, on mount D and, as another node would, on mount B.
  *
  *   engine_traces --d DIR [--b DIR] [--only T1,T7,posix] [--mode MODE]
- *                 [--scale N]
+ *                 [--scale N] [--patience N]
  *   engine_traces fill|verify|load-loop|writer ...   (see engine_load.c)
  *
  * Prints one line a trace, "ok NAME (1.2 s)" or "not ok NAME: what was
@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
-#define TEST_SECONDS 120 /* times scale */
+#define TEST_SECONDS 120 /* times scale and patience */
 
 static const char *volatile current;
 
@@ -36,7 +36,8 @@ static void on_alarm(int sig)
 static void usage(FILE *out)
 {
 	fputs("usage: engine_traces --d DIR [--b DIR] [--only NAME,...]\n"
-	      "         [--mode passthrough|served|plain] [--scale N] [--list]\n"
+	      "         [--mode passthrough|served|plain] [--scale N]\n"
+	      "         [--patience N] [--list]\n"
 	      "       engine_traces fill|verify|load-loop|writer --help\n"
 	      "--only takes prefixes of names: T1 or posix or posix_rename\n",
 	      out);
@@ -70,7 +71,7 @@ static bool run_one(const struct eng_test *test)
 	double start = eng_now();
 
 	current = test->name;
-	alarm(TEST_SECONDS * eng.scale);
+	alarm(TEST_SECONDS * eng.scale * eng.patience);
 	int rc = make_dir(test->name, &t);
 	if (rc == 0)
 		rc = test->run(&t);
@@ -171,6 +172,7 @@ int main(int argc, char **argv)
 		{ "only", required_argument, NULL, 'o' },
 		{ "mode", required_argument, NULL, 'm' },
 		{ "scale", required_argument, NULL, 's' },
+		{ "patience", required_argument, NULL, 'p' },
 		{ "list", no_argument, NULL, 'l' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -180,7 +182,6 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && argv[1][0] != '-')
 		return eng_load_main(argc - 1, argv + 1);
-	eng.scale = 1;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (c) {
 		case 'd':
@@ -201,6 +202,11 @@ int main(int argc, char **argv)
 			eng.scale = (unsigned)strtoul(optarg, NULL, 10);
 			if (eng.scale < 1 || eng.scale > 1000)
 				return bad_value("scale", optarg, "1..1000");
+			break;
+		case 'p':
+			eng.patience = (unsigned)strtoul(optarg, NULL, 10);
+			if (eng.patience < 1 || eng.patience > 1000)
+				return bad_value("patience", optarg, "1..1000");
 			break;
 		case 'l':
 			return list_all();

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <time.h>
 
-struct eng eng;
+struct eng eng = { .scale = 1, .patience = 1 };
 
 static pthread_mutex_t fail_lock = PTHREAD_MUTEX_INITIALIZER;
 static char fail_text[2048];
@@ -223,7 +223,7 @@ int eng_await(const char *path, const char *key, unsigned nver, size_t size,
 		if (rc == -1)
 			return -1;
 		EXPECT(eng_now() < end,
-		       "expected %s (version %d) within %d ms, got %s", path,
+		       "expected %s (version %d) within %u ms, got %s", path,
 		       version, ENG_DEADLINE_MS,
 		       rc == -ENOENT ? "ENOENT" : "an older version");
 		eng_sleep_ms(2);
@@ -235,7 +235,7 @@ int eng_await_gone(const char *path)
 	double end = eng_now() + ENG_DEADLINE_MS / 1e3;
 
 	while (access(path, F_OK) == 0) {
-		EXPECT(eng_now() < end, "expected %s gone within %d ms", path,
+		EXPECT(eng_now() < end, "expected %s gone within %u ms", path,
 		       ENG_DEADLINE_MS);
 		eng_sleep_ms(2);
 	}
@@ -251,7 +251,7 @@ int eng_await_name(const char *path)
 	while (access(path, F_OK) != 0) {
 		EXPECT(errno == ENOENT, "expected ENOENT or success of %s, "
 		       "got %s", path, strerror(errno));
-		EXPECT(eng_now() < end, "expected %s within %d ms", path,
+		EXPECT(eng_now() < end, "expected %s within %u ms", path,
 		       ENG_DEADLINE_MS);
 		eng_sleep_ms(2);
 	}

@@ -213,6 +213,9 @@ start_master() {
 		free_port; listen[master]=$host:$port
 		free_port; admin[master]=$host:$port
 	fi
+	# Who is slow is not dead.
+	[ "$KVTEST_SLOW" = 1 ] || [[ " $* " == *" --heartbeat "* ]] ||
+		set -- --heartbeat "$((KVTEST_SLOW * 500))ms" "$@"
 	args_of[master]="$*"
 	launch master kvpool-master --foreground --insecure \
 		--listen "${listen[master]}" --admin "${admin[master]}" \
