@@ -23,6 +23,10 @@ mount -t sysfs sysfs /sys
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t devpts devpts /dev/pts
+ln -s /proc/self/fd /dev/fd
+ln -s fd/0 /dev/stdin
+ln -s fd/1 /dev/stdout
+ln -s fd/2 /dev/stderr
 if [ -n "$RESULTS" ]; then
 	mkdir -p "$RESULTS"
 	mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 \
