@@ -1,7 +1,7 @@
 #!/bin/bash
 # What tests of RDMA stand on: devices that reach each other by verbs and by
-# rdma_cm, can be broken and mended, and beside them a pool of two nodes, in both
-# data modes.
+# rdma_cm and can be broken and mended, and beside them a pool of two nodes, in
+# both data modes.
 # modes: both
 # guest: --rxe 2
 # limit: 300

@@ -120,7 +120,8 @@ fi
 echo "guest: the command starts" >/dev/kmsg
 bash /run/guest/command </dev/null >/dev/vport0p1 2>&1
 status=$?
-[ $status = 0 ] || dmesg | sed '1,/guest: the command starts/d' >/run/guest/dmesg
+[ $status = 0 ] ||
+	dmesg | sed '1,/guest: the command starts/d' >/run/guest/dmesg
 echo $status >/run/guest/status
 sync
 halt
