@@ -15,7 +15,7 @@ MOUNT   ?= /mnt/kvpool
 SIZE    ?=
 
 DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
-        libibverbs-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
+        libibverbs-dev librdmacm-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
         libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
               etcd-server etcd-client socat
@@ -24,7 +24,8 @@ DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
 
 CC      ?= cc
-PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs fuse3 libcurl
+PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs librdmacm fuse3 \
+           libcurl
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wformat=2
 CFLAGS_release := -O2 -g
@@ -43,7 +44,7 @@ LIBS    = -Wl,--as-needed $(PKG_LIBS) -pthread
 
 PB      := $(OBJ)/pool/kvpool.pb-c
 # Layers, lowest first; a layer may use those before it.
-SRC_pool   := $(wildcard pool/base/*.c pool/*.c)
+SRC_pool   := $(wildcard pool/base/*.c pool/verbs/*.c pool/*.c)
 SRC_master := $(wildcard master/*.c)
 SRC_fs     := $(wildcard fs/*.c)
 MAINS      := daemon/kvpool_master.c daemon/kvpoold.c
@@ -68,13 +69,14 @@ LIBRARIES := $(BIN)/libkvpool.a $(BIN)/libkvpool.so
 
 # Tests: *_test.c are cmocka programs, *_fuzz.c need fuzz_main.c, engine_*.c
 # make one program, so do chaos*.c and sweep*.c; sim*.c are linked to the
-# sim_*_test.c and to bench_sim; failing.c is preloaded into daemons; what else
+# sim_*_test.c and to bench_sim, fake_verbs*.c to the verbs_*_test.c; failing.c is preloaded into daemons; what else
 # has a main is a helper of the it_*.sh scripts.
 SRC_units   := $(wildcard tests/*_test.c)
 SRC_fuzz    := $(wildcard tests/*_fuzz.c)
 SRC_engine  := $(wildcard tests/engine_*.c)
 SRC_chaos   := $(wildcard tests/chaos*.c)
 SRC_sim     := $(filter-out %_test.c,$(wildcard tests/sim*.c))
+SRC_fake    := $(wildcard tests/fake_verbs*.c)
 SRC_sweep   := $(wildcard tests/sweep*.c)
 SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) $(SRC_chaos) $(SRC_sweep) \
                tests/fuzz_main.c, \
@@ -197,6 +199,10 @@ $(OBJ)/tests/%_fuzz: $(OBJ)/tests/%_fuzz.o $(OBJ)/tests/fuzz_main.o $(OBJ)/libkv
 # The simulation's own pool/conn.h and the like come before the library's.
 $(OBJ)/tests/sim_%_test: $(OBJ)/tests/sim_%_test.o $(call objs,$(SRC_sim)) \
                          $(OBJ)/libkv.a
+	$(LINK) $^ -lcmocka $(LIBS)
+# As is the fake of libibverbs and librdmacm.
+$(OBJ)/tests/verbs_%_test: $(OBJ)/tests/verbs_%_test.o $(call objs,$(SRC_fake)) \
+                           $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/bench_sim: $(OBJ)/tests/bench_sim.o $(call objs,$(SRC_sim)) \
                         $(OBJ)/libkv.a

@@ -36,18 +36,24 @@
 #define VERBS_TIMEOUT 16u /* 268 ms */
 #define VERBS_RETRIES 5u
 #define VERBS_RNR_RETRIES 6u
+#define VERBS_RNR_TIMER 26u /* of enum: 82 ms between these */
+#define VERBS_FLUSH_MS 2000u
 
 /* ---- completion queues ---- */
 
 struct verbs_cq;
 
-/* Room for completions of `qps` queue pairs at once. 0 or -errno. */
+/* Room for completions of `qps` queue pairs at once (1..65535), fewer where the
+ * device has none for so many. 0 or -errno; -ENODEV: the port is VERBS_GONE. */
 int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
 		  struct verbs_cq **ret_cq);
 /* Every queue pair on it is closed. closed(arg) when nothing is left on the
  * loop; then it is freed. */
 void verbs_cq_close(struct verbs_cq *cq, void (*closed)(void *arg), void *arg);
 struct verbs_port *verbs_cq_port(const struct verbs_cq *cq);
+/* Take what has come, without waiting for the descriptor to tell: callbacks run
+ * inside. For busy-polling (pool_busy_look_for); not from one of them. */
+void verbs_cq_poll(struct verbs_cq *cq);
 
 /* ---- queue pairs ---- */
 
@@ -82,15 +88,18 @@ struct verbs_work {
 	 * -EIO: the device, or what we asked of it. */
 	void (*done)(struct verbs_work *w, int status);
 
-	struct pool_list link; /* the queue's: waiting or posted */
-	struct verbs_qp *qp;
+	/* the queue's */
+	struct pool_list link; /* waiting or posted */
+	uint8_t note[VERBS_NOTE_MAX];
 };
 
 struct verbs_qp_ops {
 	/* msg: borrowed until return. */
 	void (*on_note)(void *arg, const void *msg, uint32_t length);
-	/* Why, as of the work request that failed, or of a receive. Not after
-	 * verbs_qp_close. It may call that. */
+	/* Why: as of the work request that failed; -ECONNRESET: it was ended
+	 * from outside (the peer, by librdmacm); -EPROTO: the peer sent what it
+	 * may not; -EIO: the device. Not after verbs_qp_close. It may call
+	 * that. */
 	void (*on_broken)(void *arg, int err);
 };
 
@@ -103,27 +112,33 @@ struct verbs_qp_opts {
 	const struct verbs_qp_ops *ops; /* borrows for ever */
 	void *arg;
 	/* Made by librdmacm (pool/verbs/cm.h), which connects it: takes the
-	 * place of verbs_qp_connect. NULL: by ourselves. */
+	 * place of verbs_qp_connect, and access is what librdmacm gives. Outlives
+	 * the queue pair. NULL: by ourselves. */
 	struct rdma_cm_id *cm_id;
 };
 
 struct verbs_qp;
 
-/* 0 or -errno. */
+/* 0 or -errno; -ENOSPC: the completion queue has all it has room for; -ENODEV:
+ * the device has gone. */
 int verbs_qp_open(const struct verbs_qp_opts *opts, struct verbs_qp **ret_qp);
 void verbs_qp_address(const struct verbs_qp *qp, struct verbs_address *ret);
 /* The peer's, which has been checked (verbs_address_wrong). 0 or -errno: it can
- * only be closed then. Work may be posted from here on. */
+ * only be closed then. Work may be posted from here on, and what the peer sends
+ * is received. On Ethernet the kernel finds the peer's hardware address
+ * meanwhile, for a second at most: so not on the node's loop. */
 int verbs_qp_connect(struct verbs_qp *qp, const struct verbs_address *peer);
-/* Connected by librdmacm: work may be posted from here on. */
+/* Connected by librdmacm: work may be posted from here on. (What the peer sends
+ * may have come before.) */
 void verbs_qp_connected(struct verbs_qp *qp);
 /* Queues w; more than the device takes at once wait here. 0 or -ENOTCONN (not
  * connected, broken or closed: done is not called). */
 int verbs_qp_post(struct verbs_qp *qp, struct verbs_work *w);
 bool verbs_qp_usable(const struct verbs_qp *qp);
-/* Ends it: what is under way ends with -ECANCELED, from later turns; after that
+/* Ends it: what is under way ends with -ECANCELED, later; after that
  * nothing can be written by the peer any more, and closed(arg) is called, and it
- * is freed. */
+ * is freed. If the device says nothing for VERBS_FLUSH_MS, it is not waited for:
+ * no work is reported as ended before the queue pair is destroyed. */
 void verbs_qp_close(struct verbs_qp *qp, void (*closed)(void *arg), void *arg);
 
 #endif

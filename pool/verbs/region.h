@@ -58,8 +58,6 @@ struct verbs_cache;
 
 struct verbs_cached {
 	struct verbs_region region;
-	/* the rest is the cache's */
-	struct verbs_cached_priv *priv;
 };
 
 struct verbs_cache_metrics {
@@ -74,7 +72,7 @@ int verbs_cache_open(unsigned int count_max, uint64_t bytes_max,
 /* None is in use. NULL is allowed. */
 void verbs_cache_close(struct verbs_cache *c);
 /* The whole of fd (borrowed; O_RDONLY is enough) on that port. 0 or -errno as
- * verbs_region_open. */
+ * verbs_region_open; -EINVAL also if the file is empty. */
 int verbs_cache_get(struct verbs_cache *c, const struct verbs_port *port,
 		    int fd, struct verbs_cached **ret_cached);
 void verbs_cache_put(struct verbs_cache *c, struct verbs_cached *cached);

@@ -1,0 +1,351 @@
+/*
+ * A completion queue on a loop. Completions are taken in turns: when the
+ * channel's descriptor tells, in the next turn of the loop while there are
+ * more, and when a timer sees that somebody waits for what does not come.
+ *
+ * The queue is armed again before it is looked at for the last time, so that
+ * what completes after that look is told.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/base/busy.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/verbs/priv.h"
+
+#define A_TURN 64u /* completions, then others have their turn */
+#define AT_ONCE 16u
+#define EVENTS_AT_ONCE 64u
+#define WAIT_MS 100u
+#define SLOT_BITS 16
+
+/* ---- what completes ---- */
+
+uint64_t verbs_qp_wr_id(const struct verbs_qp *qp, uint32_t receive)
+{
+	return (uint64_t)qp->serial << 32 | (uint64_t)qp->slot << SLOT_BITS |
+	       receive;
+}
+
+struct verbs_qp *verbs_qp_of(const struct verbs_cq *cq, uint64_t wr_id)
+{
+	uint32_t slot = (uint32_t)wr_id >> SLOT_BITS;
+	struct verbs_qp *qp = slot < cq->qps_max ? cq->qps[slot] : NULL;
+
+	return qp && qp->serial == (uint32_t)(wr_id >> 32) ? qp : NULL;
+}
+
+static void die(struct verbs_cq *cq, const char *what, int err)
+{
+	if (cq->dead)
+		return;
+	cq->dead = true;
+	pool_warn("RDMA device %s/%u: %s: %s; its connections end",
+		  cq->port->device, cq->port->number, what, strerror(-err));
+	uv_poll_stop(&cq->poll);
+	for (unsigned int i = 0; i < cq->qps_max; i++)
+		if (cq->qps[i])
+			verbs_qp_break(cq->qps[i], -EIO);
+}
+
+/* Take at most A_TURN. Returns whether there may be more. */
+static bool take(struct verbs_cq *cq)
+{
+	struct ibv_wc wc[AT_ONCE];
+	unsigned int left = A_TURN;
+
+	while (left >= AT_ONCE && !cq->dead && !cq->closing) {
+		int n = ibv_poll_cq(cq->cq, AT_ONCE, wc);
+
+		if (n < 0) {
+			die(cq, "the completion queue cannot be read", -EIO);
+			return false;
+		}
+		for (int i = 0; i < n; i++) {
+			struct verbs_qp *qp = verbs_qp_of(cq, wc[i].wr_id);
+
+			if (qp)
+				verbs_qp_completed(qp, &wc[i]);
+		}
+		if (n > 0)
+			pool_busy_touch(cq->loop);
+		if (n < (int)AT_ONCE)
+			return false;
+		left -= (unsigned int)n;
+	}
+	return !cq->dead && !cq->closing;
+}
+
+/* Those that wait for their end: each one as far as it goes. They may be
+ * closed, and others opened and broken, inside. */
+static void reap(struct verbs_cq *cq)
+{
+	struct pool_list now;
+
+	pool_list_init(&now);
+	pool_list_splice(&now, &cq->ending);
+	while (!pool_list_empty(&now)) {
+		struct verbs_qp *qp =
+			pool_list_first(&now, struct verbs_qp, link);
+
+		pool_list_del(&qp->link);
+		pool_list_add_tail(&cq->ending, &qp->link);
+		verbs_qp_settle(qp, pool_now_ms());
+	}
+}
+
+static void on_timer(uv_timer_t *t);
+
+static void turn(struct verbs_cq *cq)
+{
+	bool more;
+
+	if (cq->turning || cq->closing)
+		return;
+	cq->turning = true;
+	more = take(cq);
+	reap(cq);
+	cq->turning = false;
+	if (cq->closing)
+		return;
+	if (more)
+		verbs_cq_soon(cq);
+	if (pool_list_empty(&cq->ending))
+		uv_timer_stop(&cq->timer);
+	else if (!uv_is_active((uv_handle_t *)&cq->timer))
+		uv_timer_start(&cq->timer, on_timer, WAIT_MS, WAIT_MS);
+}
+
+void verbs_cq_poll(struct verbs_cq *cq)
+{
+	turn(cq);
+}
+
+/* ---- when ---- */
+
+/* 0 or -errno */
+static int take_events(struct verbs_cq *cq)
+{
+	struct ibv_cq *told;
+	unsigned int n = 0;
+	void *context;
+	int err = 0;
+
+	while (n < EVENTS_AT_ONCE && !err) {
+		if (ibv_get_cq_event(cq->channel, &told, &context))
+			err = verbs_errno();
+		else
+			n++;
+	}
+	if (n > 0)
+		ibv_ack_cq_events(cq->cq, n);
+	if (err && err != -EAGAIN && err != -EINTR)
+		return err;
+	return n > 0 ? verbs_err(ibv_req_notify_cq(cq->cq, 0)) : 0;
+}
+
+static void on_readable(uv_poll_t *h, int status, int events)
+{
+	struct verbs_cq *cq = h->data;
+	int err = status ? status : take_events(cq);
+
+	(void)events;
+	if (err)
+		die(cq, "completions are not told any more", err);
+	turn(cq);
+}
+
+static void on_more(uv_idle_t *h)
+{
+	uv_idle_stop(h);
+	turn(h->data);
+}
+
+static void on_timer(uv_timer_t *t)
+{
+	turn(t->data);
+}
+
+void verbs_cq_soon(struct verbs_cq *cq)
+{
+	if (!cq->closing)
+		uv_idle_start(&cq->more, on_more);
+}
+
+static void on_heard(uv_async_t *h)
+{
+	struct verbs_cq *cq = h->data;
+
+	if (atomic_load(&cq->heard_dead))
+		die(cq, "the device was removed or failed", -ENODEV);
+	for (unsigned int i = 0; i < cq->qps_max; i++) {
+		struct verbs_qp *qp = cq->qps[i];
+		int err = qp ? atomic_exchange(&qp->heard, 0) : 0;
+
+		if (err)
+			verbs_qp_break(qp, err);
+	}
+	turn(cq);
+}
+
+void verbs_cq_hear_gone(struct verbs_cq *cq)
+{
+	atomic_store(&cq->heard_dead, true);
+	uv_async_send(&cq->heard);
+}
+
+/* ---- open and close ---- */
+
+static void cq_free(struct verbs_cq *cq)
+{
+	int err = cq->cq ? verbs_err(ibv_destroy_cq(cq->cq)) : 0;
+
+	if (!err && cq->channel)
+		err = verbs_err(ibv_destroy_comp_channel(cq->channel));
+	if (err)
+		pool_warn("RDMA device %s: a completion queue is not given back: %s",
+			  cq->port->device, strerror(-err));
+	free(cq->qps);
+	free(cq);
+}
+
+static int make_queue(struct verbs_cq *cq)
+{
+	struct verbs_port *p = cq->port;
+	uint32_t each = p->send_depth + p->recv_depth;
+	int flags;
+
+	if (cq->qps_max > p->cqe_max / each)
+		cq->qps_max = p->cqe_max / each;
+	if (cq->qps_max == 0)
+		return -ENOSPC;
+	errno = 0;
+	cq->channel = ibv_create_comp_channel(p->ctx);
+	if (!cq->channel)
+		return verbs_errno();
+	flags = fcntl(cq->channel->fd, F_GETFL);
+	if (flags < 0 || fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK))
+		return -errno;
+	cq->cq = ibv_create_cq(p->ctx, (int)(cq->qps_max * each), cq,
+			       cq->channel, 0);
+	if (!cq->cq)
+		return verbs_errno();
+	return verbs_err(ibv_req_notify_cq(cq->cq, 0));
+}
+
+static void on_handle_closed(uv_handle_t *h)
+{
+	struct verbs_cq *cq = h->data;
+	void (*closed)(void *arg) = cq->closed;
+	void *arg = cq->closed_arg;
+
+	if (--cq->handles)
+		return;
+	cq_free(cq);
+	closed(arg);
+}
+
+static void close_handles(struct verbs_cq *cq)
+{
+	cq->closing = true;
+	uv_close((uv_handle_t *)&cq->more, on_handle_closed);
+	uv_close((uv_handle_t *)&cq->timer, on_handle_closed);
+	if (cq->heard.loop)
+		uv_close((uv_handle_t *)&cq->heard, on_handle_closed);
+	if (cq->poll.loop)
+		uv_close((uv_handle_t *)&cq->poll, on_handle_closed);
+}
+
+/* 0 or -errno: there are handles to close also then. */
+static int make_handles(struct verbs_cq *cq)
+{
+	int err;
+
+	uv_idle_init(cq->loop, &cq->more);
+	uv_timer_init(cq->loop, &cq->timer);
+	cq->handles = 2;
+	err = uv_async_init(cq->loop, &cq->heard, on_heard);
+	if (err) {
+		cq->heard.loop = NULL;
+		return err;
+	}
+	cq->handles++;
+	err = uv_poll_init(cq->loop, &cq->poll, cq->channel->fd);
+	if (err) {
+		cq->poll.loop = NULL;
+		return err;
+	}
+	cq->handles++;
+	return uv_poll_start(&cq->poll, UV_READABLE, on_readable);
+}
+
+static void no_closed(void *arg)
+{
+	(void)arg;
+}
+
+int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
+		  struct verbs_cq **ret_cq)
+{
+	struct verbs_cq *cq;
+	int err;
+
+	assert(qps > 0 && qps <= UINT16_MAX);
+	if (atomic_load(&port->state) == VERBS_GONE)
+		return -ENODEV;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -ENOMEM;
+	cq->port = port;
+	cq->loop = loop;
+	cq->qps_max = qps;
+	cq->heard.data = cq->poll.data = cq->more.data = cq->timer.data = cq;
+	pool_list_init(&cq->ending);
+	pool_list_init(&cq->link);
+	err = make_queue(cq);
+	if (!err) {
+		cq->qps = calloc(cq->qps_max, sizeof(struct verbs_qp *));
+		err = cq->qps ? 0 : -ENOMEM;
+	}
+	if (err) {
+		pool_warn_limited("RDMA device %s: no completion queue: %s; %s",
+				  port->device, strerror(-err),
+				  verbs_remedy(err));
+		cq_free(cq);
+		return err;
+	}
+	err = make_handles(cq);
+	if (err) {
+		cq->closed = no_closed;
+		close_handles(cq);
+		return err;
+	}
+	pthread_mutex_lock(&port->lock);
+	pool_list_add_tail(&port->cqs, &cq->link);
+	/* Gone meanwhile: whoever said so may not have seen us. */
+	if (atomic_load(&port->state) == VERBS_GONE)
+		verbs_cq_hear_gone(cq);
+	pthread_mutex_unlock(&port->lock);
+	*ret_cq = cq;
+	return 0;
+}
+
+void verbs_cq_close(struct verbs_cq *cq, void (*closed)(void *arg), void *arg)
+{
+	assert(cq->nqps == 0 && !cq->closing);
+	cq->closed = closed;
+	cq->closed_arg = arg;
+	pthread_mutex_lock(&cq->port->lock);
+	pool_list_del(&cq->link); /* nobody sends to `heard` from here on */
+	pthread_mutex_unlock(&cq->port->lock);
+	close_handles(cq);
+}
+
+struct verbs_port *verbs_cq_port(const struct verbs_cq *cq)
+{
+	return cq->port;
+}

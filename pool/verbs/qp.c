@@ -1,0 +1,499 @@
+/*
+ * A queue pair. Happy path: verbs_qp_post puts work into `waiting`; what the
+ * device has room for goes on to it and into `posted`, and comes back in that
+ * order (verbs_qp_completed). Receives are with the device all the time, each
+ * posted again when its message has been heard.
+ *
+ * Failure: whatever breaks it puts the device's queue pair into the error state,
+ * in which all that is posted comes back; then what waited ends, and on_broken
+ * is called (verbs_qp_settle). A device that gives nothing back in time has its
+ * queue pair destroyed first, after which it touches no memory any more.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <rdma/rdma_cma.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/verbs/priv.h"
+
+static struct verbs_work *first_of(struct pool_list *list)
+{
+	return pool_list_empty(list) ?
+		       NULL :
+		       pool_list_first(list, struct verbs_work, link);
+}
+
+/* ---- towards the device ---- */
+
+static uint8_t *note_at(const struct verbs_qp *qp, uint32_t i)
+{
+	return qp->notes + (size_t)i * VERBS_NOTE_MAX;
+}
+
+/* i: from 1. 0 or -errno */
+static int post_receive(struct verbs_qp *qp, uint32_t i)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)note_at(qp, i - 1),
+		.length = VERBS_NOTE_MAX,
+		.lkey = qp->notes_mr->lkey,
+	};
+	struct ibv_recv_wr *bad, wr = {
+		.wr_id = verbs_qp_wr_id(qp, i),
+		.sg_list = &sge,
+		.num_sge = 1,
+	};
+	int err = verbs_err(ibv_post_recv(qp->qp, &wr, &bad));
+
+	if (!err)
+		qp->nreceives++;
+	return err;
+}
+
+static int post_receives(struct verbs_qp *qp)
+{
+	int err = 0;
+
+	for (uint32_t i = 1; i <= qp->port->recv_depth && !err; i++)
+		err = post_receive(qp, i);
+	return err;
+}
+
+/* A registered place that is free: as many as there may be posted. */
+static void place_note(struct verbs_qp *qp, const struct verbs_work *w,
+		       struct ibv_sge *sge)
+{
+	uint32_t i = qp->next_note++ % qp->port->send_depth;
+	uint8_t *note = note_at(qp, qp->port->recv_depth + i);
+
+	memcpy(note, w->note, w->length);
+	sge->addr = (uintptr_t)note;
+	sge->lkey = qp->notes_mr->lkey;
+}
+
+static int post_work(struct verbs_qp *qp, const struct verbs_work *w)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		[VERBS_WRITE] = IBV_WR_RDMA_WRITE,
+		[VERBS_READ] = IBV_WR_RDMA_READ,
+		[VERBS_SEND] = IBV_WR_SEND,
+	};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)w->addr,
+		.length = w->length,
+		.lkey = w->lkey,
+	};
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = verbs_qp_wr_id(qp, 0),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = opcodes[w->op],
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+
+	if (w->op == VERBS_SEND) {
+		place_note(qp, w, &sge);
+	} else {
+		wr.wr.rdma.remote_addr = w->remote_addr;
+		wr.wr.rdma.rkey = w->rkey;
+	}
+	return verbs_err(ibv_post_send(qp->qp, &wr, &bad));
+}
+
+/* As much of what waits as the device has room for. */
+static void push(struct verbs_qp *qp)
+{
+	struct verbs_work *w;
+	int err;
+
+	while (qp->state == VERBS_QP_READY &&
+	       qp->nposted < qp->port->send_depth &&
+	       (w = first_of(&qp->waiting))) {
+		err = post_work(qp, w);
+		if (err) {
+			pool_warn_limited("RDMA device %s takes no work: %s; %s",
+					  qp->port->device, strerror(-err),
+					  verbs_remedy(err));
+			qp->refused = -EIO;
+			verbs_qp_break(qp, -EIO);
+			return;
+		}
+		pool_list_del(&w->link);
+		pool_list_add_tail(&qp->posted, &w->link);
+		qp->nposted++;
+	}
+}
+
+/* ---- from the device ---- */
+
+static int status_of(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_SUCCESS:
+		return 0;
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_ACCESS_ERR:
+	case IBV_WC_REM_OP_ERR:
+	case IBV_WC_REM_INV_RD_REQ_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+		return -EREMOTEIO;
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+		return -ETIMEDOUT;
+	case IBV_WC_WR_FLUSH_ERR:
+		return -ECANCELED;
+	default:
+		return -EIO;
+	}
+}
+
+/* Flushed before anything failed here: ended from outside. If the reason comes
+ * later, it takes the place. */
+static void break_by(struct verbs_qp *qp, int status)
+{
+	if (qp->state != VERBS_QP_BROKEN)
+		verbs_qp_break(qp, status == -ECANCELED ? -ECONNRESET : status);
+	else if (qp->err == -ECONNRESET && status != -ECANCELED)
+		qp->err = status;
+}
+
+static void work_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
+{
+	struct verbs_work *w = first_of(&qp->posted);
+	int status = status_of(wc->status);
+
+	if (!w)
+		return; /* more than was posted */
+	pool_list_del(&w->link);
+	qp->nposted--;
+	if (status)
+		break_by(qp, status);
+	else if (atomic_load(&qp->port->failures))
+		atomic_store(&qp->port->failures, 0);
+	push(qp);
+	w->done(w, status);
+}
+
+static void receive_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
+{
+	uint32_t i = (uint16_t)wc->wr_id;
+
+	if (qp->nreceives == 0 || i > qp->port->recv_depth)
+		return;
+	qp->nreceives--;
+	/* What is too long for the note, or is a WRITE with an immediate value:
+	 * which takes a receive as well, and counts other bytes. */
+	if (wc->status == IBV_WC_LOC_LEN_ERR ||
+	    (wc->status == IBV_WC_SUCCESS &&
+	     (wc->opcode != IBV_WC_RECV || wc->byte_len > VERBS_NOTE_MAX))) {
+		break_by(qp, -EPROTO);
+		return;
+	}
+	if (wc->status != IBV_WC_SUCCESS) {
+		break_by(qp, status_of(wc->status));
+		return;
+	}
+	if (!qp->closing)
+		qp->ops->on_note(qp->arg, note_at(qp, i - 1), wc->byte_len);
+	if (qp->state != VERBS_QP_BROKEN && post_receive(qp, i))
+		verbs_qp_break(qp, -EIO);
+}
+
+void verbs_qp_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
+{
+	if (!qp->qp)
+		return; /* destroyed: what it says comes too late */
+	if ((uint16_t)wc->wr_id)
+		receive_completed(qp, wc);
+	else
+		work_completed(qp, wc);
+}
+
+/* ---- the end ---- */
+
+/* All that is posted comes back. At once, if the device does not know it. */
+static void flush(struct verbs_qp *qp)
+{
+	struct verbs_cq *cq = qp->cq;
+	int err = qp->qp ? verbs_qp_error(qp) : 0;
+
+	qp->state = VERBS_QP_BROKEN;
+	qp->deadline_ms = err ? 0 : pool_now_ms() + VERBS_FLUSH_MS;
+	pool_list_del(&qp->link);
+	pool_list_add_tail(&cq->ending, &qp->link);
+	verbs_cq_soon(cq);
+}
+
+void verbs_qp_break(struct verbs_qp *qp, int err)
+{
+	if (qp->state == VERBS_QP_BROKEN)
+		return;
+	qp->err = err;
+	atomic_fetch_add(&qp->port->failures, 1);
+	flush(qp);
+}
+
+static void destroy(struct verbs_qp *qp)
+{
+	int err = 0;
+
+	if (!qp->qp)
+		return;
+	if (qp->cm_id)
+		rdma_destroy_qp(qp->cm_id);
+	else
+		err = verbs_err(ibv_destroy_qp(qp->qp));
+	if (err)
+		pool_warn_limited("RDMA device %s: a queue pair is not given back: %s",
+				  qp->port->device, strerror(-err));
+	qp->qp = NULL;
+	qp->nposted = qp->nreceives = 0;
+}
+
+static bool drained(const struct verbs_qp *qp)
+{
+	return qp->nposted == 0 && qp->nreceives == 0;
+}
+
+static void end_work(struct pool_list *list, int status)
+{
+	struct verbs_work *w;
+
+	while ((w = first_of(list))) {
+		pool_list_del(&w->link);
+		w->done(w, status);
+		status = -ECANCELED;
+	}
+}
+
+static void qp_free(struct verbs_qp *qp)
+{
+	destroy(qp);
+	if (qp->notes_mr && ibv_dereg_mr(qp->notes_mr))
+		pool_warn_limited("RDMA device %s: a registration is not given back",
+				  qp->port->device);
+	if (qp->cq->qps[qp->slot] == qp) {
+		qp->cq->qps[qp->slot] = NULL;
+		qp->cq->nqps--;
+	}
+	pool_list_del(&qp->link);
+	free(qp->notes);
+	free(qp);
+}
+
+void verbs_qp_settle(struct verbs_qp *qp, uint64_t now_ms)
+{
+	void (*closed)(void *arg);
+	void *arg;
+
+	if (!drained(qp)) {
+		if (!qp->cq->dead && now_ms < qp->deadline_ms)
+			return;
+		destroy(qp);
+	}
+	end_work(&qp->posted, -ECANCELED);
+	end_work(&qp->waiting, qp->refused ? qp->refused : -ECANCELED);
+	if (!qp->closing && !qp->told) {
+		qp->told = true;
+		qp->ops->on_broken(qp->arg, qp->err);
+	}
+	if (!qp->closing) {
+		pool_list_del(&qp->link); /* until it is closed */
+		return;
+	}
+	closed = qp->closed;
+	arg = qp->closed_arg;
+	qp_free(qp);
+	closed(arg);
+}
+
+void verbs_qp_close(struct verbs_qp *qp, void (*closed)(void *arg), void *arg)
+{
+	assert(!qp->closing);
+	qp->closing = true;
+	qp->closed = closed;
+	qp->closed_arg = arg;
+	if (qp->state != VERBS_QP_BROKEN) {
+		flush(qp);
+		return;
+	}
+	pool_list_del(&qp->link);
+	pool_list_add_tail(&qp->cq->ending, &qp->link);
+	verbs_cq_soon(qp->cq);
+}
+
+void verbs_qp_hear(struct verbs_qp *qp, int err)
+{
+	atomic_store(&qp->heard, err);
+	uv_async_send(&qp->cq->heard);
+}
+
+/* ---- open ---- */
+
+/* 0 or -ENOSPC */
+static int take_slot(struct verbs_cq *cq, struct verbs_qp *qp)
+{
+	unsigned int i = 0;
+
+	while (i < cq->qps_max && cq->qps[i])
+		i++;
+	if (i == cq->qps_max)
+		return -ENOSPC;
+	qp->slot = i;
+	qp->serial = ++cq->serial;
+	cq->qps[i] = qp;
+	cq->nqps++;
+	return 0;
+}
+
+/* What the device reads and writes notes in. 0 or -errno */
+static int make_notes(struct verbs_qp *qp)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t size = ((size_t)qp->port->recv_depth + qp->port->send_depth) *
+		      VERBS_NOTE_MAX;
+
+	size = (size + page - 1) / page * page;
+	qp->notes = aligned_alloc(page, size);
+	if (!qp->notes)
+		return -ENOMEM;
+	memset(qp->notes, 0, size);
+	errno = 0;
+	qp->notes_mr = ibv_reg_mr(qp->pd, qp->notes, size,
+				  IBV_ACCESS_LOCAL_WRITE);
+	return qp->notes_mr ? 0 : verbs_errno();
+}
+
+/* 0 or -errno */
+static int make_qp(struct verbs_qp *qp)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_context = qp,
+		.send_cq = qp->cq->cq,
+		.recv_cq = qp->cq->cq,
+		.cap = {
+			.max_send_wr = qp->port->send_depth,
+			.max_recv_wr = qp->port->recv_depth,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+		},
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+	};
+
+	errno = 0;
+	if (qp->cm_id) {
+		/* Ends in the state INIT. */
+		if (rdma_create_qp(qp->cm_id, qp->pd, &attr))
+			return verbs_errno();
+		qp->qp = qp->cm_id->qp;
+		return 0;
+	}
+	qp->qp = ibv_create_qp(qp->pd, &attr);
+	return qp->qp ? verbs_qp_init(qp) : verbs_errno();
+}
+
+static int verbs_qp_build(struct verbs_qp *qp)
+{
+	int err = take_slot(qp->cq, qp);
+
+	if (!err)
+		err = make_notes(qp);
+	if (!err)
+		err = make_qp(qp);
+	if (!err)
+		err = post_receives(qp);
+	return err;
+}
+
+int verbs_qp_open(const struct verbs_qp_opts *opts, struct verbs_qp **ret_qp)
+{
+	struct verbs_qp *qp;
+	int err;
+
+	assert(!opts->cq->closing);
+	if (opts->cq->dead)
+		return -ENODEV;
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return -ENOMEM;
+	qp->cq = opts->cq;
+	qp->port = opts->cq->port;
+	qp->pd = opts->pd;
+	qp->cm_id = opts->cm_id;
+	qp->ops = opts->ops;
+	qp->arg = opts->arg;
+	qp->access = opts->access;
+	qp->psn = (uint32_t)pool_random_u64() & 0xffffff;
+	pool_list_init(&qp->posted);
+	pool_list_init(&qp->waiting);
+	pool_list_init(&qp->link);
+	err = verbs_qp_build(qp);
+	if (err) {
+		pool_warn_limited("RDMA device %s: no queue pair: %s; %s",
+				  qp->port->device, strerror(-err),
+				  verbs_remedy(err));
+		qp_free(qp);
+		return err;
+	}
+	*ret_qp = qp;
+	return 0;
+}
+
+void verbs_qp_address(const struct verbs_qp *qp, struct verbs_address *ret)
+{
+	const struct verbs_port *p = qp->port;
+
+	memset(ret, 0, sizeof(*ret));
+	ret->link = p->link;
+	memcpy(ret->gid, p->gid.raw, sizeof(ret->gid));
+	ret->qpn = qp->qp ? qp->qp->qp_num : 0;
+	ret->psn = qp->psn;
+	ret->lid = p->lid;
+	ret->mtu = (uint8_t)p->mtu;
+	ret->reads_in = p->reads_in;
+	ret->reads_out = p->reads_out;
+}
+
+int verbs_qp_connect(struct verbs_qp *qp, const struct verbs_address *peer)
+{
+	int err;
+
+	if (qp->state != VERBS_QP_OPENED)
+		return -ENOTCONN;
+	err = verbs_qp_ready(qp, peer);
+	if (!err)
+		qp->state = VERBS_QP_READY;
+	return err;
+}
+
+void verbs_qp_connected(struct verbs_qp *qp)
+{
+	if (qp->state == VERBS_QP_OPENED)
+		qp->state = VERBS_QP_READY;
+}
+
+bool verbs_qp_usable(const struct verbs_qp *qp)
+{
+	return qp->state == VERBS_QP_READY;
+}
+
+int verbs_qp_post(struct verbs_qp *qp, struct verbs_work *w)
+{
+	if (qp->state != VERBS_QP_READY)
+		return -ENOTCONN;
+	if (w->op == VERBS_SEND) {
+		assert(w->length <= VERBS_NOTE_MAX);
+		memcpy(w->note, w->addr, w->length);
+	} else {
+		assert(w->length <= qp->port->message_max);
+	}
+	pool_list_add_tail(&qp->waiting, &w->link);
+	push(qp);
+	return 0;
+}

@@ -1,0 +1,210 @@
+/* What happens to devices after the start: their asynchronous events. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "pool/base/log.h"
+#include "pool/verbs/priv.h"
+
+#define EVENTS_A_TURN 64
+
+static void tell_queues(struct verbs_port *p)
+{
+	struct pool_list *it, *tmp;
+
+	pthread_mutex_lock(&p->lock);
+	pool_list_each(it, tmp, &p->cqs)
+		verbs_cq_hear_gone(pool_list_entry(it, struct verbs_cq, link));
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void device_gone(struct verbs_dev *dev, const char *how)
+{
+	struct verbs *v = dev->verbs;
+
+	for (unsigned int i = 0; i < v->n; i++) {
+		struct verbs_port *p = &v->entries[i].port;
+
+		if (v->entries[i].dev != dev || p->why_not ||
+		    atomic_exchange(&p->state, VERBS_GONE) == VERBS_GONE)
+			continue;
+		pool_warn("RDMA device %s/%u %s: not used any more",
+			  p->device, p->number, how);
+		tell_queues(p);
+	}
+}
+
+/* Is it active, and its address still there? */
+static bool port_works(const struct verbs_port *p)
+{
+	struct ibv_port_attr attr;
+	union ibv_gid gid;
+
+	if (ibv_query_port(p->ctx, p->number, &attr) ||
+	    attr.state != IBV_PORT_ACTIVE)
+		return false;
+	if (p->link == VERBS_IWARP)
+		return true;
+	if (p->link == VERBS_INFINIBAND && attr.lid != p->lid)
+		return false;
+	return ibv_query_gid(p->ctx, p->number, p->gid_index, &gid) == 0 &&
+	       memcmp(&gid, &p->gid, sizeof(gid)) == 0;
+}
+
+/* number 0: all of the device's. */
+static void ports_look(struct verbs_dev *dev, int number)
+{
+	struct verbs *v = dev->verbs;
+
+	for (unsigned int i = 0; i < v->n; i++) {
+		struct verbs_port *p = &v->entries[i].port;
+		int now, was = atomic_load(&p->state);
+
+		if (v->entries[i].dev != dev || p->why_not ||
+		    was == VERBS_GONE || (number && p->number != number))
+			continue;
+		now = port_works(p) ? VERBS_ACTIVE : VERBS_DOWN;
+		if (now == was)
+			continue;
+		atomic_store(&p->state, now);
+		pool_info("RDMA port %s/%u is %s", p->device, p->number,
+			  now == VERBS_ACTIVE ?
+				  "active again" :
+				  "down, or its address has gone");
+	}
+}
+
+static void queue_overrun(struct verbs_dev *dev, const struct ibv_cq *cq)
+{
+	struct verbs *v = dev->verbs;
+	struct pool_list *it, *tmp;
+
+	for (unsigned int i = 0; i < v->n; i++) {
+		struct verbs_port *p = &v->entries[i].port;
+
+		pthread_mutex_lock(&p->lock);
+		pool_list_each(it, tmp, &p->cqs) {
+			struct verbs_cq *q = pool_list_entry(
+				it, struct verbs_cq, link);
+
+			if (q->cq == cq)
+				verbs_cq_hear_gone(q);
+		}
+		pthread_mutex_unlock(&p->lock);
+	}
+}
+
+static void handle(struct verbs_dev *dev, const struct ibv_async_event *ev)
+{
+	switch (ev->event_type) {
+	case IBV_EVENT_DEVICE_FATAL:
+		device_gone(dev, "was removed or failed");
+		break;
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_LID_CHANGE:
+	case IBV_EVENT_GID_CHANGE:
+		ports_look(dev, ev->element.port_num);
+		break;
+	case IBV_EVENT_CQ_ERR:
+		queue_overrun(dev, ev->element.cq);
+		break;
+	/* Until the event is acknowledged, it is not destroyed. */
+	case IBV_EVENT_QP_FATAL:
+		verbs_qp_hear(ev->element.qp->qp_context, -EIO);
+		break;
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		verbs_qp_hear(ev->element.qp->qp_context, -EPROTO);
+		break;
+	default:
+		break;
+	}
+}
+
+static void on_event(uv_poll_t *h, int status, int events)
+{
+	struct verbs_dev *dev = h->data;
+	struct ibv_async_event ev;
+
+	(void)events;
+	for (int i = 0; status == 0 && i < EVENTS_A_TURN; i++) {
+		if (ibv_get_async_event(dev->ctx, &ev)) { /* -1 and errno */
+			if (errno != EAGAIN && errno != EINTR)
+				status = verbs_errno();
+			break;
+		}
+		handle(dev, &ev);
+		ibv_ack_async_event(&ev);
+	}
+	if (status) {
+		uv_poll_stop(h);
+		device_gone(dev, "was removed");
+	}
+}
+
+static int watch_one(struct verbs_dev *dev, uv_loop_t *loop)
+{
+	int fd = dev->ctx->async_fd, flags = fcntl(fd, F_GETFL), err;
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+		return -errno;
+	err = uv_poll_init(loop, &dev->poll, fd);
+	if (err)
+		return err;
+	dev->poll.data = dev;
+	dev->watched = true;
+	dev->verbs->handles++;
+	return uv_poll_start(&dev->poll, UV_READABLE, on_event);
+}
+
+static void no_closed(void *arg)
+{
+	(void)arg;
+}
+
+int verbs_watch(struct verbs *v, uv_loop_t *loop)
+{
+	int err = 0;
+
+	uv_prepare_init(loop, &v->anchor);
+	v->anchor.data = v;
+	v->handles = 1;
+	for (unsigned int i = 0; i < v->ndevs && !err; i++)
+		err = watch_one(&v->devs[i], loop);
+	if (err) {
+		pool_error("RDMA devices cannot be watched: %s",
+			   strerror(-err));
+		verbs_unwatch(v, no_closed, NULL);
+	}
+	return err;
+}
+
+static void handle_closed(struct verbs *v)
+{
+	if (--v->handles == 0)
+		v->closed(v->closed_arg);
+}
+
+static void on_poll_closed(uv_handle_t *h)
+{
+	handle_closed(((struct verbs_dev *)h->data)->verbs);
+}
+
+static void on_anchor_closed(uv_handle_t *h)
+{
+	handle_closed(h->data);
+}
+
+void verbs_unwatch(struct verbs *v, void (*closed)(void *arg), void *arg)
+{
+	v->closed = closed;
+	v->closed_arg = arg;
+	for (unsigned int i = 0; i < v->ndevs; i++) {
+		if (v->devs[i].watched)
+			uv_close((uv_handle_t *)&v->devs[i].poll,
+				 on_poll_closed);
+		v->devs[i].watched = false;
+	}
+	uv_close((uv_handle_t *)&v->anchor, on_anchor_closed);
+}
