@@ -530,7 +530,6 @@ void fake_verbs_event(struct fake_device *d, enum ibv_event_type type,
 void fake_verbs_remove(struct fake_device *d, bool tell)
 {
 	d->gone = true;
-	fake_verbs_mute(true);
 	if (tell)
 		fake_verbs_event(d, IBV_EVENT_DEVICE_FATAL, NULL, 0);
 }

@@ -55,7 +55,7 @@ void fake_verbs_step(unsigned int n);
 void fake_verbs_mute(bool mute);
 void fake_verbs_event(struct fake_device *d, enum ibv_event_type type,
 		      void *element, int port);
-/* Mute, every call fails with EIO, and IBV_EVENT_DEVICE_FATAL comes (tell:
+/* It is mute, every call fails with EIO, and IBV_EVENT_DEVICE_FATAL comes (tell:
  * false, and descriptors say nothing either). */
 void fake_verbs_remove(struct fake_device *d, bool tell);
 /* A completion that nobody has asked for. */
@@ -71,7 +71,7 @@ unsigned int fake_verbs_access(const struct ibv_mr *mr);
 /* Of the last queue pair made, and of the one with this number. */
 struct ibv_qp *fake_verbs_last_qp(void);
 const struct ibv_qp_attr *fake_verbs_qp_attr(uint32_t qpn);
-/* After ibv_poll_cq found nothing: something that completes just then. */
+/* After ibv_poll_cq has looked and left nothing: something completes just then. */
 extern void (*fake_verbs_after_poll)(void);
 /* While a region is being registered. */
 extern void (*fake_verbs_registering)(void);

@@ -172,7 +172,7 @@ static int poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 	memcpy(wc, f->wcs, n * sizeof(*wc));
 	f->n -= n;
 	memmove(f->wcs, f->wcs + n, f->n * sizeof(*wc));
-	if (n == 0 && fake_verbs_after_poll)
+	if (n < (unsigned int)max && fake_verbs_after_poll)
 		fake_verbs_after_poll();
 	return (int)n;
 }
@@ -224,12 +224,17 @@ static void finish(struct fake_qp *q, bool send, enum ibv_wc_status status,
 	complete((struct fake_cq *)(send ? q->qp.send_cq : q->qp.recv_cq), &wc);
 }
 
+static bool is_mute(const struct fake_qp *q)
+{
+	return muted || fake_device_of(q->qp.context)->gone;
+}
+
 static void flush(struct fake_qp *q)
 {
 	q->qp.state = IBV_QPS_ERR;
-	while (!muted && !pool_list_empty(&q->sends))
+	while (!is_mute(q) && !pool_list_empty(&q->sends))
 		finish(q, true, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0);
-	while (!muted && !pool_list_empty(&q->receives))
+	while (!is_mute(q) && !pool_list_empty(&q->receives))
 		finish(q, false, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0);
 }
 
@@ -284,7 +289,8 @@ static bool perform(struct fake_qp *q)
 {
 	struct fake_work *w = pool_list_first(&q->sends, struct fake_work, link);
 	struct fake_qp *peer = qp_by_number(q->attr.dest_qp_num);
-	bool up = peer && (peer->qp.state == IBV_QPS_RTR ||
+	bool up = peer && !is_mute(peer) &&
+		  (peer->qp.state == IBV_QPS_RTR ||
 			   peer->qp.state == IBV_QPS_RTS) &&
 		  peer->attr.dest_qp_num == q->qp.qp_num &&
 		  peer->attr.rq_psn == q->attr.sq_psn;
@@ -292,7 +298,7 @@ static bool perform(struct fake_qp *q)
 				     IBV_ACCESS_LOCAL_WRITE : 0;
 	enum ibv_wc_status status;
 
-	if (muted || (held && !steps))
+	if (is_mute(q) || (held && !steps))
 		return false;
 	if (status_nth && --status_nth == 0)
 		status = status_forced;

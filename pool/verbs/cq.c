@@ -203,12 +203,12 @@ void verbs_cq_hear_gone(struct verbs_cq *cq)
 static void cq_free(struct verbs_cq *cq)
 {
 	int err = cq->cq ? verbs_err(ibv_destroy_cq(cq->cq)) : 0;
+	int also = cq->channel ?
+			   verbs_err(ibv_destroy_comp_channel(cq->channel)) : 0;
 
-	if (!err && cq->channel)
-		err = verbs_err(ibv_destroy_comp_channel(cq->channel));
-	if (err)
+	if (err || also)
 		pool_warn("RDMA device %s: a completion queue is not given back: %s",
-			  cq->port->device, strerror(-err));
+			  cq->port->device, strerror(err ? -err : -also));
 	free(cq->qps);
 	free(cq);
 }
