@@ -309,8 +309,9 @@ static void messages_come_in_order_and_after_the_bytes(void **state)
 		snprintf(text, sizeof(text), "byte %d", i);
 		send_note(text, &notes[i], 2 * i + 1);
 	}
-	for (unsigned int seen = 0; seen < 500;) {
+	for (unsigned int seen = 0, tries = 0; seen < 500;) {
 		turns(1);
+		assert_true(++tries < SETTLED);
 		for (; seen < b.nnotes; seen++)
 			assert_int_equal(b.mem[seen], seen % 250 + 1);
 	}
