@@ -4,10 +4,10 @@
  * fs/session.h.
  *
  * Start: options -> background -> admin (the address alone: the loop does not
- *        run yet) -> (embedded: master) -> node -> mount -> ready. What fails
+ *        run yet) -> RDMA devices -> (embedded: master) -> node -> mount -> ready. What fails
  *        last may be mounted last: a failed start leaves no mount behind.
  * SIGTERM or SIGINT, or the mount taken away: admin closes, the mount, the node
- * (which publishes what is pending), the embedded master; the loop ends when
+ * (which publishes what is pending), the embedded master, the devices; the loop ends when
  * no handle is left, and the program with 0.
  */
 #include <errno.h>
@@ -38,6 +38,7 @@
 #include "pool/base/parse.h"
 #include "pool/kvpool_api.h"
 #include "pool/node.h"
+#include "pool/verbs/device.h"
 
 #define PUBLISH_TIMEOUT_MS 5000
 
@@ -46,6 +47,7 @@ static const struct daemon_node_conf *conf;
 struct program {
 	struct daemon_program base; /* first */
 	struct pool_busy busy;
+	struct verbs *verbs; /* NULL with --transport tcp */
 	struct master *master; /* embedded, else NULL */
 	struct pool_node *node;
 	struct master_finder *finder; /* NULL without --etcd */
@@ -145,9 +147,23 @@ static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
 	return drain(arg, q, true, ret_status, ret_text);
 }
 
+static json_t *devices_page(void *arg, const struct daemon_admin_query *q,
+			    unsigned int *ret_status, const char **ret_text)
+{
+	static const char *const names[] = { "auto", "rdma", "tcp" };
+	struct program *p = arg;
+
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return json_pack("{s:s, s:o}", "transport", names[conf->transport],
+			 "devices", verbs_json(p->verbs));
+}
+
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/status", .fn = status_page },
 	{ .path = "/api/nodes", .fn = nodes_page },
+	{ .path = "/api/devices", .fn = devices_page },
 	{ .path = "/api/objects",
 	  .fn = objects_page,
 	  .params = DAEMON_OBJECTS_PARAMS },
@@ -171,14 +187,24 @@ static bool is_ready(void *arg)
 	return p->serving && !p->base.closing && pool_node_ready(p->node);
 }
 
-/* ---- end: admin, mount, node, embedded master ---- */
+/* ---- end: admin, mount, node, embedded master, RDMA devices ---- */
 
-static void on_master_closed(void *arg)
+static void on_unwatched(void *arg)
 {
 	struct program *p = arg;
 
 	pool_busy_close(&p->busy, NULL);
 	daemon_program_closed(&p->base);
+}
+
+static void on_master_closed(void *arg)
+{
+	struct program *p = arg;
+
+	if (p->verbs)
+		verbs_unwatch(p->verbs, on_unwatched, p);
+	else
+		on_unwatched(p);
 }
 
 static void on_finder_closed(void *arg)
@@ -291,6 +317,40 @@ static const struct daemon_takeover_ops handover_ops = {
 
 /* ---- start ---- */
 
+/* All that there is to say for want of a port. */
+static int no_rdma(struct program *p, int err)
+{
+	char there[1024];
+
+	if (conf->transport != TRANSPORT_RDMA) {
+		if (err)
+			pool_warn("bytes move over TCP alone");
+		return 0;
+	}
+	if (!err)
+		pool_error("--transport rdma: no RDMA port can be used; there are: %s. Make one active, with an IP address (kvpool devices), or choose --transport auto",
+			   verbs_format(p->verbs, there, sizeof(there)));
+	return -ENODEV;
+}
+
+static int start_verbs(struct program *p)
+{
+	char used[1024];
+	int err;
+
+	if (conf->transport == TRANSPORT_TCP)
+		return 0;
+	err = verbs_open(conf->rdma_device, &p->verbs);
+	if (err == -ENODEV || (!err && verbs_nports(p->verbs) == 0))
+		err = no_rdma(p, err);
+	else if (!err)
+		pool_info("RDMA devices: %s",
+			  verbs_format(p->verbs, used, sizeof(used)));
+	if (!err && p->verbs)
+		err = verbs_watch(p->verbs, &p->base.loop);
+	return err;
+}
+
 static int start_master(struct program *p)
 {
 	char state[PATH_MAX + 32];
@@ -329,6 +389,7 @@ static int start_node(struct program *p)
 		.mount = conf->mount != NULL,
 		.fd_passing = !conf->no_fd_passing,
 		.reserve = !conf->no_passthrough && conf->mount,
+		.verbs = p->verbs,
 		.movers = (unsigned int)conf->movers,
 		.prefetch_max = (unsigned int)conf->prefetch,
 		.hot_gets = (unsigned int)conf->hot_gets,
@@ -521,6 +582,8 @@ static int start(struct program *p)
 	if (!rc)
 		rc = start_admin(p);
 	if (!rc)
+		rc = start_verbs(p);
+	if (!rc)
 		rc = start_master(p);
 	if (!rc)
 		rc = start_node(p);
@@ -562,6 +625,7 @@ static int run(void)
 	rc = daemon_program_run(&p.base);
 	if (p.mount)
 		daemon_pidfile_remove(conf->run_dir, p.mount);
+	verbs_close(p.verbs);
 	free(p.mount);
 	return rc;
 }

@@ -13,6 +13,7 @@
 #include "master/ha.h"
 #include "pool/base/log.h"
 #include "pool/kvpool_api.h"
+#include "pool/verbs/device.h"
 
 #define STORE_MIN (16ull << 20)
 
@@ -134,6 +135,18 @@ static struct daemon_option options[] = {
 	  .help = "Threads that move bytes between nodes.",
 	  .min = 1,
 	  .max = 64 },
+	{ .name = "transport",
+	  .type = OPT_CHOICE,
+	  .value = &conf.transport,
+	  .arg = "auto|rdma|tcp",
+	  .help = "What bytes move over between nodes. auto: RDMA where both have\n"
+		  "it, else TCP; rdma: the same, but no start without RDMA here." },
+	{ .name = "rdma-device",
+	  .type = OPT_STRING,
+	  .value = &conf.rdma_device,
+	  .arg = "NAME[,NAME]...",
+	  .help = "Use only these RDMA devices; default: all that can be used\n"
+		  "(kvpool devices lists them)." },
 	{ .name = "hot-gets",
 	  .type = OPT_COUNT,
 	  .value = &conf.hot_gets,
@@ -244,6 +257,22 @@ static int check_master_options(void)
 	return daemon_option_reject(master, DAEMON_LISTEN_ACCEPTED, stderr);
 }
 
+static int check_transport(void)
+{
+	struct daemon_option *device = daemon_option_find(options,
+							  "rdma-device");
+
+	if (!conf.rdma_device)
+		return 0;
+	if (!verbs_names_valid(conf.rdma_device))
+		return daemon_option_reject(device, VERBS_NAMES_ACCEPTED,
+					    stderr);
+	if (conf.transport == TRANSPORT_TCP)
+		return daemon_option_reject(
+			device, "no device with --transport tcp", stderr);
+	return 0;
+}
+
 static int check_options(void)
 {
 	static const char *const listeners[] = { "listen", "admin" };
@@ -254,7 +283,7 @@ static int check_options(void)
 			    daemon_option_find(options, listeners[i]),
 			    conf.insecure, stderr))
 			return -EINVAL;
-	if (check_master_options())
+	if (check_master_options() || check_transport())
 		return -EINVAL;
 	if (daemon_advertise_check(daemon_option_find(options, "listen"),
 				   daemon_option_find(options, "advertise"),

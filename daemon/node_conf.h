@@ -11,6 +11,9 @@
 
 #include "pool/base/parse.h"
 
+/* What bytes move over between nodes; in the order of --transport. */
+enum daemon_transport { TRANSPORT_AUTO, TRANSPORT_RDMA, TRANSPORT_TCP };
+
 struct daemon_node_conf {
 	struct pool_hostports masters;
 	struct pool_hostport listen, admin;
@@ -20,7 +23,9 @@ struct daemon_node_conf {
 	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
 	uint64_t hot_gets, cold_ms;
 	uint64_t heartbeat_ms;
+	const char *rdma_device;
 	unsigned int log_level;
+	unsigned int transport; /* enum daemon_transport */
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
 	bool allow_faults, noexec, noatime, takeover, version;
 };

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/devices.h"
 
 /* ---- objects ---- */
 
@@ -460,14 +459,6 @@ static void read_host_id(char *buf, size_t cap)
 	fclose(f);
 }
 
-static void read_devices(struct pool_node *n)
-{
-	struct pool_device devs[8];
-
-	pool_devices_format(devs, pool_devices_list(devs, 8), n->devices,
-			    sizeof(n->devices));
-}
-
 static int copy_names(struct pool_node *n)
 {
 	const struct pool_node_opts *o = &n->opts;
@@ -521,6 +512,7 @@ static int open_peers(struct pool_node *n)
 		.listen_fd = n->listen_fd,
 		.unix_fd = n->unix_fd,
 		.fd_passing = n->opts.fd_passing,
+		.verbs = n->opts.verbs,
 		.movers = n->opts.movers,
 		.ops = &node_peers_ops,
 		.arg = n,
@@ -602,7 +594,6 @@ int pool_node_open(const struct pool_node_opts *opts,
 	n->cut_off_ms = pool_now_ms();
 	strcpy(n->data_mode, "none");
 	read_host_id(n->host_id, sizeof(n->host_id));
-	read_devices(n);
 	err = -ENOMEM;
 	if (!n->members || copy_names(n) < 0 ||
 	    pool_tree_init(&n->tree, sizeof(struct node_entry),

@@ -60,6 +60,7 @@
 
 struct pool_node;
 struct node_object;
+struct verbs;
 struct pool_handover;
 
 /* What stat(2) shows of a name besides its size. */
@@ -220,6 +221,7 @@ struct pool_node_opts {
 	bool mount;	      /* subscribe to the namespace */
 	bool fd_passing;
 	bool reserve; /* false: never reserve (daemon-served mode) */
+	struct verbs *verbs; /* borrows; NULL: TCP only */
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */

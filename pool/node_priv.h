@@ -85,7 +85,6 @@ struct pool_node {
 	char *name, *store_dir, *unix_path, *advertise;
 	char host_id[64];
 	char data_mode[24];
-	char devices[256]; /* RDMA devices seen at start */
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_metrics *metrics;
 	struct node_counters c;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "pool/pages.h"
+#include "pool/verbs/device.h"
 
 /* ---- metrics ---- */
 
@@ -253,6 +254,7 @@ static json_t *degraded_since(const struct pool_node *n)
 
 json_t *pool_node_status_json(struct pool_node *n)
 {
+	char devices[1024];
 	struct node_counters *c = &n->c;
 	json_t *s;
 
@@ -295,7 +297,9 @@ json_t *pool_node_status_json(struct pool_node *n)
 					 C(evicted_alone)));
 #undef G
 #undef C
-	json_object_set_new(s, "rdma_devices", json_string(n->devices));
+	json_object_set_new(s, "rdma_devices",
+			    json_string(verbs_format(n->opts.verbs, devices,
+						     sizeof(devices))));
 	return s;
 }
 

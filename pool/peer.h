@@ -42,6 +42,7 @@
 #define POOL_EARLY_MS 1000
 
 struct pool_peers;
+struct verbs;
 
 /* Where a peer is. Equal ids mean the same peer; the addresses may change. */
 struct pool_peer_addr {
@@ -87,6 +88,7 @@ struct pool_peers_opts {
 	 * error). */
 	int listen_fd, unix_fd;
 	bool fd_passing;
+	struct verbs *verbs; /* borrows; NULL: TCP only */
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
 	void *arg;

@@ -26,6 +26,7 @@ int cmd_ls(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_fault(int argc, char **argv);
 int cmd_drain(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 /* In files of their own; left out of the table where these are not linked. */
 int cmd_bench(int argc, char **argv) __attribute__((weak));

@@ -14,6 +14,7 @@ static const struct subcommand {
 	{ "down", cmd_down, "stop the node that serves a mount" },
 	{ "status", cmd_status, "what a node or the master says of itself" },
 	{ "nodes", cmd_nodes, "the nodes of the pool" },
+	{ "devices", cmd_devices, "the RDMA devices of a machine" },
 	{ "ls", cmd_ls, "the objects of the pool" },
 	{ "stat", cmd_stat, "one object" },
 	{ "fault", cmd_fault, "disturb a daemon's connections, for tests" },

@@ -104,6 +104,11 @@ void verbs_unwatch(struct verbs *v, void (*closed)(void *arg), void *arg);
 /* Ports that are used; i < verbs_nports. */
 unsigned int verbs_nports(const struct verbs *v);
 struct verbs_port *verbs_port_at(struct verbs *v, unsigned int i);
+/* Somebody else has heard that its device goes (librdmacm, of which a device
+ * without hot removal only tells): VERBS_GONE, and what is on it ends. Thread:
+ * any. */
+void verbs_port_gone(struct verbs_port *p);
+
 /* All, used or not: an array of {device, port, link, address, state, used,
  * why_not, mtu, failures}; the caller's. NULL on ENOMEM. v NULL: none. */
 json_t *verbs_json(const struct verbs *v);

@@ -18,20 +18,22 @@ static void tell_queues(struct verbs_port *p)
 	pthread_mutex_unlock(&p->lock);
 }
 
-static void device_gone(struct verbs_dev *dev, const char *how)
+void verbs_port_gone(struct verbs_port *p)
+{
+	if (atomic_exchange(&p->state, VERBS_GONE) == VERBS_GONE)
+		return;
+	pool_warn("RDMA device %s/%u was removed or failed: not used any more",
+		  p->device, p->number);
+	tell_queues(p);
+}
+
+static void device_gone(struct verbs_dev *dev)
 {
 	struct verbs *v = dev->verbs;
 
-	for (unsigned int i = 0; i < v->n; i++) {
-		struct verbs_port *p = &v->entries[i].port;
-
-		if (v->entries[i].dev != dev || p->why_not ||
-		    atomic_exchange(&p->state, VERBS_GONE) == VERBS_GONE)
-			continue;
-		pool_warn("RDMA device %s/%u %s: not used any more",
-			  p->device, p->number, how);
-		tell_queues(p);
-	}
+	for (unsigned int i = 0; i < v->n; i++)
+		if (v->entries[i].dev == dev && !v->entries[i].port.why_not)
+			verbs_port_gone(&v->entries[i].port);
 }
 
 /* Is it active, and its address still there? */
@@ -98,7 +100,7 @@ static void handle(struct verbs_dev *dev, const struct ibv_async_event *ev)
 {
 	switch (ev->event_type) {
 	case IBV_EVENT_DEVICE_FATAL:
-		device_gone(dev, "was removed or failed");
+		device_gone(dev);
 		break;
 	case IBV_EVENT_PORT_ACTIVE:
 	case IBV_EVENT_PORT_ERR:
@@ -139,7 +141,7 @@ static void on_event(uv_poll_t *h, int status, int events)
 	}
 	if (status) {
 		uv_poll_stop(h);
-		device_gone(dev, "was removed");
+		device_gone(dev);
 	}
 }
 
