@@ -43,6 +43,8 @@ static int handle_new(struct fs *fs, struct node_object *o,
 	if (h->fd < 0) {
 		int err = h->fd;
 
+		if (err == -ENOENT) /* from under us: had elsewhere next time */
+			pool_node_doubt(fs->node, o);
 		free(h);
 		return err;
 	}

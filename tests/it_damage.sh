@@ -77,6 +77,24 @@ for n in b c; do
 		fail "$n was doubted"
 done
 
+echo "== a mount whose own file is gone has it from elsewhere"
+start_node own --store-size 64M --no-fd-passing
+cp "${mount[r1]}/d/k0" "$tmp/k0"
+cp "$tmp/k0" "${mount[own]}/d/own"
+sync "${mount[own]}/d"
+two_copies() {
+	[ "$(http "${admin[master]}/api/objects?prefix=d/own" |
+		jq '.objects[0].replicas')" = 2 ]
+}
+wait_until 20 two_copies
+rm "$(find "${store[own]}" -type f -size ${SIZE}c)"
+wait_until 10 cmp -s "$tmp/k0" "${mount[own]}/d/own"
+[ "$(metric "${admin[own]}" kvpool_node_damaged_total)" = 1 ] ||
+	fail "it was not found to be gone"
+wait_until 20 two_copies
+rm "${mount[own]}/d/own"
+stop own
+
 echo "== a transport that damages makes no copy bad"
 stop r1
 stop r2
