@@ -1,4 +1,4 @@
-/* The fake's devices, memory and events; traffic is in fake_verbs_traffic.c. */
+/* The fake's devices, faults and events. */
 #include "tests/fake_verbs.h"
 
 #include <arpa/inet.h>
@@ -14,7 +14,6 @@
 
 #include "tests/fake_verbs_priv.h"
 
-#undef ibv_reg_mr
 #undef ibv_query_port
 
 #define DEVICES 40
@@ -23,7 +22,7 @@
 
 static struct fake_device devices[DEVICES];
 static unsigned int ndevices;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* faults, regions */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of faults, calls */
 static struct {
 	const char *call;
 	unsigned int nth;
@@ -34,9 +33,6 @@ static struct {
 	unsigned int n;
 } calls[CALLS];
 static _Atomic int left;
-static struct pool_list regions;
-static uint32_t next_key;
-void (*fake_verbs_registering)(void);
 
 void fake_die(const char *why)
 {
@@ -87,8 +83,7 @@ bool fake_fault(const char *call, const struct ibv_context *ctx, int *err)
 	return fails;
 }
 
-/* In the convention "NULL and errno". */
-static bool fault_errno(const char *call, const struct ibv_context *ctx)
+bool fake_fault_errno(const char *call, const struct ibv_context *ctx)
 {
 	int err;
 
@@ -98,8 +93,7 @@ static bool fault_errno(const char *call, const struct ibv_context *ctx)
 	return true;
 }
 
-/* Destroying works although it says that it failed. */
-static int fault_late(const char *call, const struct ibv_context *ctx)
+int fake_fault_late(const char *call, const struct ibv_context *ctx)
 {
 	int err;
 
@@ -166,9 +160,7 @@ void fake_verbs_reset(void)
 	memset(faults, 0, sizeof(faults));
 	memset(calls, 0, sizeof(calls));
 	ndevices = 0;
-	pool_list_init(&regions);
-	next_key = 0x1000;
-	fake_verbs_registering = NULL;
+	fake_memory_reset();
 	fake_traffic_reset();
 }
 
@@ -253,7 +245,7 @@ struct ibv_device **ibv_get_device_list(int *num)
 {
 	struct ibv_device **list;
 
-	if (fault_errno("ibv_get_device_list", NULL))
+	if (fake_fault_errno("ibv_get_device_list", NULL))
 		return NULL;
 	list = calloc(ndevices + 1, sizeof(struct ibv_device *));
 	for (unsigned int i = 0; i < ndevices; i++)
@@ -289,7 +281,7 @@ static struct fake_context *context_new(struct fake_device *d)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	if (fault_errno("ibv_open_device", NULL))
+	if (fake_fault_errno("ibv_open_device", NULL))
 		return NULL;
 	fake_made(NULL, 1);
 	return &context_new((struct fake_device *)device)->ctx;
@@ -297,7 +289,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 int ibv_close_device(struct ibv_context *ctx)
 {
-	int err = fault_late("ibv_close_device", ctx);
+	int err = fake_fault_late("ibv_close_device", ctx);
 
 	fake_made(NULL, -1);
 	context_free((struct fake_context *)ctx);
@@ -310,7 +302,7 @@ struct ibv_context **rdma_get_devices(int *num)
 	struct ibv_context **list;
 	unsigned int n = 0;
 
-	if (fault_errno("rdma_get_devices", NULL))
+	if (fake_fault_errno("rdma_get_devices", NULL))
 		return NULL;
 	list = calloc(ndevices + 1, sizeof(struct ibv_context *));
 	for (unsigned int i = 0; i < ndevices; i++) {
@@ -375,7 +367,7 @@ int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index,
 {
 	struct fake_device *d = fake_device_of(ctx);
 
-	if (fault_errno("ibv_query_gid", ctx))
+	if (fake_fault_errno("ibv_query_gid", ctx))
 		return -1;
 	memset(gid, 0, sizeof(*gid));
 	for (unsigned int i = 0; i < d->ngids; i++)
@@ -383,129 +375,6 @@ int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index,
 		    d->gids[i].gid_index == (uint32_t)index)
 			*gid = d->gids[i].gid;
 	return 0;
-}
-
-/* ---- memory ---- */
-
-struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx)
-{
-	struct fake_pd *pd;
-
-	if (fault_errno("ibv_alloc_pd", ctx))
-		return NULL;
-	pd = calloc(1, sizeof(*pd));
-	pd->pd.context = ctx;
-	fake_made(ctx, 1);
-	return &pd->pd;
-}
-
-int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-	int err = fault_late("ibv_dealloc_pd", pd->context);
-
-	if (((struct fake_pd *)pd)->users)
-		fake_die("a protection domain is given back while in use");
-	fake_made(pd->context, -1);
-	free(pd);
-	return err;
-}
-
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
-			  int access)
-{
-	struct fake_mr *m;
-
-	if (fault_errno("ibv_reg_mr", pd->context))
-		return NULL;
-	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
-	    !(access & IBV_ACCESS_LOCAL_WRITE)) {
-		errno = EINVAL;
-		return NULL;
-	}
-	if (fake_verbs_registering)
-		fake_verbs_registering();
-	m = calloc(1, sizeof(*m));
-	m->mr = (struct ibv_mr){ .context = pd->context, .pd = pd,
-				 .addr = addr, .length = length };
-	m->access = (unsigned int)access;
-	pthread_mutex_lock(&lock);
-	m->mr.lkey = m->mr.rkey = next_key++;
-	pool_list_add_tail(&regions, &m->link);
-	pthread_mutex_unlock(&lock);
-	((struct fake_pd *)pd)->users++;
-	fake_made(pd->context, 1);
-	return &m->mr;
-}
-
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
-				uint64_t iova, unsigned int access)
-{
-	assert(iova == (uintptr_t)addr);
-	return ibv_reg_mr(pd, addr, length, (int)access);
-}
-
-int ibv_dereg_mr(struct ibv_mr *mr)
-{
-	int err = fault_late("ibv_dereg_mr", mr->context);
-	struct fake_mr *m = (struct fake_mr *)mr;
-
-	pthread_mutex_lock(&lock);
-	pool_list_del(&m->link);
-	pthread_mutex_unlock(&lock);
-	((struct fake_pd *)mr->pd)->users--;
-	fake_made(mr->context, -1);
-	free(m);
-	return err;
-}
-
-struct fake_mr *fake_region(uint32_t key, const struct ibv_pd *pd,
-			    uint64_t addr, uint64_t length, unsigned int access)
-{
-	struct pool_list *it, *tmp;
-	struct fake_mr *found = NULL;
-
-	pthread_mutex_lock(&lock);
-	pool_list_each(it, tmp, &regions) {
-		struct fake_mr *m = pool_list_entry(it, struct fake_mr, link);
-		uint64_t first = (uintptr_t)m->mr.addr;
-
-		if (m->mr.lkey == key && m->mr.pd == pd &&
-		    (m->access & access) == access && addr >= first &&
-		    length <= m->mr.length &&
-		    addr - first <= m->mr.length - length)
-			found = m;
-	}
-	pthread_mutex_unlock(&lock);
-	return found;
-}
-
-unsigned int fake_verbs_regions(void)
-{
-	struct pool_list *it, *tmp;
-	unsigned int n = 0;
-
-	pthread_mutex_lock(&lock);
-	pool_list_each(it, tmp, &regions)
-		n++;
-	pthread_mutex_unlock(&lock);
-	return n;
-}
-
-unsigned int fake_verbs_access(const struct ibv_mr *mr)
-{
-	return ((const struct fake_mr *)mr)->access;
-}
-
-uint64_t fake_verbs_region_bytes(void)
-{
-	struct pool_list *it, *tmp;
-	uint64_t n = 0;
-
-	pthread_mutex_lock(&lock);
-	pool_list_each(it, tmp, &regions)
-		n += pool_list_entry(it, struct fake_mr, link)->mr.length;
-	pthread_mutex_unlock(&lock);
-	return n;
 }
 
 /* ---- asynchronous events ---- */

@@ -74,13 +74,23 @@ struct fake_qp {
 /* True: this call is to fail, with *err (positive); also of a device that is
  * gone. */
 bool fake_fault(const char *call, const struct ibv_context *ctx, int *err);
+/* The same in the convention "NULL, or -1, and errno". */
+bool fake_fault_errno(const char *call, const struct ibv_context *ctx);
+/* What destroying says, which works all the same: an errno, or 0. */
+int fake_fault_late(const char *call, const struct ibv_context *ctx);
 void fake_die(const char *why) __attribute__((noreturn));
 void fake_made(struct ibv_context *ctx, int n);
 struct fake_device *fake_device_of(const struct ibv_context *ctx);
 struct fake_mr *fake_region(uint32_t key, const struct ibv_pd *pd,
 			    uint64_t addr, uint64_t length,
 			    unsigned int access);
+void fake_memory_reset(void);
 void fake_traffic_reset(void);
+void fake_qp_reset(void);
+extern struct pool_list fake_qps;
+struct fake_qp *fake_qp_by_number(uint32_t qpn);
+/* Whatever can go on, does. */
+void fake_run(void);
 void fake_set_ops(struct ibv_context *ctx);
 
 #endif

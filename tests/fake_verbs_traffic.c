@@ -1,4 +1,4 @@
-/* The fake's queues, and what moves through them. */
+/* The fake's completion queues, and what moves through queue pairs. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +8,7 @@
 
 #include "tests/fake_verbs_priv.h"
 
-static struct pool_list qps;
-static uint32_t next_qpn;
+struct pool_list fake_qps;
 static bool held, muted;
 static unsigned int steps; /* work that may go although held */
 static unsigned int status_nth;
@@ -17,43 +16,24 @@ static enum ibv_wc_status status_forced;
 static bool receive_forced;
 static enum ibv_wc_opcode receive_opcode;
 static uint32_t receive_len;
-static struct fake_qp *last;
 void (*fake_verbs_after_poll)(void);
 
 void fake_traffic_reset(void)
 {
-	pool_list_init(&qps);
-	next_qpn = 17;
+	pool_list_init(&fake_qps);
 	held = muted = receive_forced = false;
 	steps = status_nth = 0;
-	last = NULL;
+	fake_qp_reset();
 	fake_verbs_after_poll = NULL;
 }
 
 /* ---- completion queues ---- */
 
-static bool fault_errno(const char *call, const struct ibv_context *ctx)
-{
-	int err;
-
-	if (!fake_fault(call, ctx, &err))
-		return false;
-	errno = err;
-	return true;
-}
-
-static int fault_late(const char *call, const struct ibv_context *ctx)
-{
-	int err;
-
-	return fake_fault(call, ctx, &err) ? err : 0;
-}
-
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 {
 	struct fake_channel *ch;
 
-	if (fault_errno("ibv_create_comp_channel", ctx))
+	if (fake_fault_errno("ibv_create_comp_channel", ctx))
 		return NULL;
 	ch = calloc(1, sizeof(*ch));
 	ch->ch.context = ctx;
@@ -64,7 +44,7 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
 {
-	int err = fault_late("ibv_destroy_comp_channel", ch->context);
+	int err = fake_fault_late("ibv_destroy_comp_channel", ch->context);
 
 	if (ch->refcnt)
 		fake_die("a channel is destroyed before its queues");
@@ -80,7 +60,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context,
 	struct fake_cq *cq;
 
 	assert(vector == 0);
-	if (fault_errno("ibv_create_cq", ctx))
+	if (fake_fault_errno("ibv_create_cq", ctx))
 		return NULL;
 	if (cqe < 1 || cqe > fake_device_of(ctx)->attr.max_cqe) {
 		errno = EINVAL;
@@ -100,7 +80,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context,
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	struct fake_cq *f = (struct fake_cq *)cq;
-	int err = fault_late("ibv_destroy_cq", cq->context);
+	int err = fake_fault_late("ibv_destroy_cq", cq->context);
 
 	if (f->users)
 		fake_die("a completion queue is destroyed before its queue pairs");
@@ -119,7 +99,7 @@ int ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq,
 	struct fake_channel *f = (struct fake_channel *)ch;
 	uint64_t one;
 
-	if (fault_errno("ibv_get_cq_event", NULL))
+	if (fake_fault_errno("ibv_get_cq_event", NULL))
 		return -1;
 	if (read(ch->fd, &one, sizeof(one)) < 0)
 		return -1;
@@ -190,11 +170,11 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited_only)
 
 /* ---- traffic ---- */
 
-static struct fake_qp *qp_by_number(uint32_t qpn)
+struct fake_qp *fake_qp_by_number(uint32_t qpn)
 {
 	struct pool_list *it, *tmp;
 
-	pool_list_each(it, tmp, &qps) {
+	pool_list_each(it, tmp, &fake_qps) {
 		struct fake_qp *q = pool_list_entry(it, struct fake_qp, link);
 
 		if (q->qp.qp_num == qpn)
@@ -288,7 +268,7 @@ static enum ibv_wc_status copy(struct fake_qp *peer, const struct fake_work *w)
 static bool perform(struct fake_qp *q)
 {
 	struct fake_work *w = pool_list_first(&q->sends, struct fake_work, link);
-	struct fake_qp *peer = qp_by_number(q->attr.dest_qp_num);
+	struct fake_qp *peer = fake_qp_by_number(q->attr.dest_qp_num);
 	bool up = peer && !is_mute(peer) &&
 		  (peer->qp.state == IBV_QPS_RTR ||
 			   peer->qp.state == IBV_QPS_RTS) &&
@@ -321,14 +301,14 @@ static bool perform(struct fake_qp *q)
 	return true;
 }
 
-static void run(void)
+void fake_run(void)
 {
 	bool again = true;
 	struct pool_list *it, *tmp;
 
 	while (again) {
 		again = false;
-		pool_list_each(it, tmp, &qps) {
+		pool_list_each(it, tmp, &fake_qps) {
 			struct fake_qp *q = pool_list_entry(it, struct fake_qp,
 							    link);
 
@@ -343,20 +323,20 @@ static void run(void)
 void fake_verbs_hold(bool hold)
 {
 	held = hold;
-	run();
+	fake_run();
 }
 
 void fake_verbs_step(unsigned int n)
 {
 	steps = n;
-	run();
+	fake_run();
 	steps = 0;
 }
 
 void fake_verbs_mute(bool mute)
 {
 	muted = mute;
-	run();
+	fake_run();
 }
 
 void fake_verbs_status(unsigned int nth, enum ibv_wc_status status)
@@ -396,7 +376,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	w->rkey = wr->wr.rdma.rkey;
 	pool_list_add_tail(&q->sends, &w->link);
 	q->nsends++;
-	run();
+	fake_run();
 	return 0;
 }
 
@@ -420,7 +400,7 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 	w->sge = wr->sg_list[0];
 	pool_list_add_tail(&q->receives, &w->link);
 	q->nreceives++;
-	run();
+	fake_run();
 	return 0;
 }
 
@@ -430,149 +410,4 @@ void fake_set_ops(struct ibv_context *ctx)
 	ctx->ops.req_notify_cq = req_notify_cq;
 	ctx->ops.post_send = post_send;
 	ctx->ops.post_recv = post_recv;
-}
-
-/* ---- queue pairs ---- */
-
-struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
-{
-	struct fake_qp *q;
-
-	if (fault_errno("ibv_create_qp", pd->context))
-		return NULL;
-	assert(attr->qp_type == IBV_QPT_RC);
-	assert(pd->context == attr->send_cq->context);
-	q = calloc(1, sizeof(*q));
-	q->qp.context = pd->context;
-	q->qp.qp_context = attr->qp_context;
-	q->qp.pd = pd;
-	q->qp.send_cq = attr->send_cq;
-	q->qp.recv_cq = attr->recv_cq;
-	q->qp.qp_num = next_qpn++;
-	q->qp.state = IBV_QPS_RESET;
-	q->cap = attr->cap;
-	pool_list_init(&q->sends);
-	pool_list_init(&q->receives);
-	pool_list_add_tail(&qps, &q->link);
-	((struct fake_cq *)attr->send_cq)->users++;
-	((struct fake_pd *)pd)->users++;
-	fake_made(pd->context, 1);
-	last = q;
-	return &q->qp;
-}
-
-/* What each step has to say, and from where. */
-static int check_step(const struct fake_qp *q, enum ibv_qp_state to, int mask)
-{
-	static const int masks[] = {
-		[IBV_QPS_INIT] = IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				 IBV_QP_ACCESS_FLAGS,
-		[IBV_QPS_RTR] = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				IBV_QP_MIN_RNR_TIMER,
-		[IBV_QPS_RTS] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				IBV_QP_MAX_QP_RD_ATOMIC,
-	};
-
-	if (to == IBV_QPS_ERR)
-		return mask == IBV_QP_STATE ? 0 : EINVAL;
-	if (to > IBV_QPS_RTS || (int)q->qp.state != (int)to - 1 ||
-	    mask != (masks[to] | IBV_QP_STATE))
-		return EINVAL;
-	return 0;
-}
-
-int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
-{
-	struct fake_qp *q = (struct fake_qp *)qp;
-	int err;
-
-	if (fake_fault("ibv_modify_qp", qp->context, &err))
-		return err;
-	err = check_step(q, a->qp_state, mask);
-	if (err)
-		return err;
-	if (a->qp_state == IBV_QPS_INIT) {
-		q->attr.port_num = a->port_num;
-		q->attr.qp_access_flags = a->qp_access_flags;
-	} else if (a->qp_state == IBV_QPS_RTR) {
-		q->attr.ah_attr = a->ah_attr;
-		q->attr.path_mtu = a->path_mtu;
-		q->attr.dest_qp_num = a->dest_qp_num;
-		q->attr.rq_psn = a->rq_psn;
-		q->attr.max_dest_rd_atomic = a->max_dest_rd_atomic;
-		q->attr.min_rnr_timer = a->min_rnr_timer;
-	} else if (a->qp_state == IBV_QPS_RTS) {
-		q->attr.timeout = a->timeout;
-		q->attr.retry_cnt = a->retry_cnt;
-		q->attr.rnr_retry = a->rnr_retry;
-		q->attr.sq_psn = a->sq_psn;
-		q->attr.max_rd_atomic = a->max_rd_atomic;
-	}
-	qp->state = a->qp_state;
-	run();
-	return 0;
-}
-
-static void drop(struct pool_list *list)
-{
-	while (!pool_list_empty(list)) {
-		struct fake_work *w =
-			pool_list_first(list, struct fake_work, link);
-
-		pool_list_del(&w->link);
-		free(w);
-	}
-}
-
-int ibv_destroy_qp(struct ibv_qp *qp)
-{
-	struct fake_qp *q = (struct fake_qp *)qp;
-	int err = fault_late("ibv_destroy_qp", qp->context);
-
-	if (q->unacked)
-		fake_die("a queue pair is destroyed with events that nobody acknowledged: this hangs");
-	drop(&q->sends);
-	drop(&q->receives);
-	pool_list_del(&q->link);
-	((struct fake_cq *)qp->send_cq)->users--;
-	((struct fake_pd *)qp->pd)->users--;
-	fake_made(qp->context, -1);
-	if (last == q)
-		last = NULL;
-	free(q);
-	return err;
-}
-
-struct ibv_qp *fake_verbs_last_qp(void)
-{
-	return &last->qp;
-}
-
-const struct ibv_qp_attr *fake_verbs_qp_attr(uint32_t qpn)
-{
-	return &qp_by_number(qpn)->attr;
-}
-
-/* ---- librdmacm ---- */
-
-int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
-		   struct ibv_qp_init_attr *attr)
-{
-	if (fault_errno("rdma_create_qp", pd->context))
-		return -1;
-	id->qp = ibv_create_qp(pd, attr);
-	if (!id->qp)
-		return -1;
-	id->qp->state = IBV_QPS_INIT;
-	((struct fake_qp *)id->qp)->attr.qp_access_flags =
-		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-	return 0;
-}
-
-void rdma_destroy_qp(struct rdma_cm_id *id)
-{
-	(void)ibv_destroy_qp(id->qp);
-	id->qp = NULL;
 }

@@ -112,6 +112,9 @@ echo "== the CLI"
 kvpool status --admin "${admin[up]}" >"$tmp/out"
 grep -qF "mounted at $mnt ($(jq -r .data_mode "$mnt/.kvpool/status"))" "$tmp/out" ||
 	fail "$(cat "$tmp/out")"
+kvpool devices --admin "${admin[up]}" --json | jq -e '.transport == "auto"' \
+	>/dev/null || fail "kvpool devices"
+kvpool devices "$mnt" >/dev/null || fail "kvpool devices of a mount"
 kvpool nodes --admin "${admin[up]}" | grep -q "$name" || fail "kvpool nodes"
 [ "$(kvpool ls --admin "${admin[up]}" --json | jq -r .path | sort | tr '\n' ' ')" = \
 	"d/k1 d/k2 d/k3 d/k4 " ] || fail "kvpool ls"

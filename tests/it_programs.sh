@@ -49,6 +49,20 @@ for name in .. . .hidden a/b 'a b' "$(printf '%081d' 0)"; do
 		kvpoold --foreground --store-size 64M --name "$name"
 done
 
+echo "== RDMA devices that are not there are named; lists of names are checked"
+refused 2 'kvpoold: --rdma-device: "a,,b" given; accepted: names of' \
+	kvpoold --foreground --store-size 32M --rdma-device a,,b
+refused 2 'kvpoold: --rdma-device: "a" given; accepted: no device with' \
+	kvpoold --foreground --store-size 32M --transport tcp --rdma-device a
+refused 2 'kvpoold: --transport: "ib" given; accepted: one of auto|rdma|tcp' \
+	kvpoold --foreground --store-size 32M --transport ib
+refused 1 '--rdma-device: there is no nosuch0; there are: ' \
+	kvpoold --foreground --run-dir "$tmp/run" --store-size 32M \
+	--listen 127.0.0.1:0 --admin 127.0.0.1:0 --transport rdma --rdma-device nosuch0
+kvpool devices >/dev/null
+kvpool devices --json | jq -e '.devices | type == "array"' >/dev/null
+refused 1 "$tmp: not in the mount of a pool" kvpool devices "$tmp"
+
 echo "== only loopback without --insecure"
 refused 2 'with --insecure' kvpool-master --foreground --listen 0.0.0.0:0
 refused 2 'with --insecure' kvpool-master --foreground --admin '[::]:0'

@@ -398,6 +398,8 @@ static void a_port_goes_down_and_comes_up_again(void **state)
 	turns();
 	assert_int_equal(p->state, VERBS_DOWN);
 	assert_string_equal(member(0, "state"), "down");
+	assert_string_equal(member(0, "used"), "no");
+	assert_non_null(strstr(member(0, "why_not"), "since the start"));
 	attr->state = IBV_PORT_ACTIVE;
 	fake_verbs_event(d, IBV_EVENT_PORT_ACTIVE, NULL, 1);
 	turns();
@@ -437,6 +439,7 @@ static void a_removed_device_stays_gone(void **state)
 	assert_int_equal(verbs_port_at(v, 0)->state, VERBS_GONE);
 	assert_int_equal(verbs_port_at(v, 1)->state, VERBS_ACTIVE);
 	assert_string_equal(member(0, "state"), "removed");
+	assert_non_null(strstr(member(0, "why_not"), "restart the daemon"));
 	fake_verbs_event(d, IBV_EVENT_PORT_ACTIVE, NULL, 1);
 	turns();
 	assert_int_equal(verbs_port_at(v, 0)->state, VERBS_GONE);

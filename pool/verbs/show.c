@@ -46,6 +46,21 @@ static const char *state_name(const struct verbs_entry *e)
 	}
 }
 
+/* NULL: bytes can move over it. */
+static const char *why_not_now(const struct verbs_port *p)
+{
+	if (p->why_not)
+		return p->why_not;
+	switch (atomic_load(&p->state)) {
+	case VERBS_DOWN:
+		return "it is down, or its address has gone, since the start";
+	case VERBS_GONE:
+		return "it was removed or failed: restart the daemon when it is back";
+	default:
+		return NULL;
+	}
+}
+
 static json_t *address_json(const struct verbs_entry *e)
 {
 	char text[VERBS_GID_TEXT];
@@ -58,12 +73,13 @@ static json_t *address_json(const struct verbs_entry *e)
 static json_t *entry_json(const struct verbs_entry *e)
 {
 	const struct verbs_port *p = &e->port;
+	const char *why_not = why_not_now(p);
 
 	return json_pack("{s:s, s:i, s:s, s:o, s:s, s:b, s:s?, s:i, s:i}",
 			 "device", p->device, "port", (int)p->number, "link",
 			 e->link, "address", address_json(e), "state",
-			 state_name(e), "used", p->why_not == NULL, "why_not",
-			 p->why_not, "mtu",
+			 state_name(e), "used", why_not == NULL, "why_not",
+			 why_not, "mtu",
 			 p->mtu ? 128 << (int)p->mtu : 0, "failures",
 			 (int)atomic_load(&p->failures));
 }
