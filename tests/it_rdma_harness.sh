@@ -85,6 +85,8 @@ for n in a b; do
 	mode=$(status_json $n .data_mode)
 	[[ $mode == *"$KVTEST_MODE"* ]] || fail "$n serves in mode $mode"
 done
+# Of small objects: what is large may miss an open's deadline where even the
+# checksum is emulated.
 engine_traces --d "${mount[a]}" --b "${mount[b]}" --mode "$KVTEST_MODE" \
-	--patience "$KVTEST_SLOW" --only T1,T2
+	--patience "$KVTEST_SLOW" --only T8,T11
 pass
