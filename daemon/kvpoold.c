@@ -3,12 +3,13 @@
  * daemon/node_conf.h, what a node does in pool/node.h, the mount in
  * fs/session.h.
  *
- * Start: options -> background -> admin (the address alone: the loop does not
- *        run yet) -> RDMA devices -> (embedded: master) -> node -> mount -> ready. What fails
- *        last may be mounted last: a failed start leaves no mount behind.
+ * Start: options -> background -> lock of the name -> admin (the address alone:
+ *        the loop does not run yet) -> RDMA devices -> (embedded: master) ->
+ *        node -> mount -> ready. What fails last may be mounted last: a failed
+ *        start leaves no mount behind.
  * SIGTERM or SIGINT, or the mount taken away: admin closes, the mount, the node
- * (which publishes what is pending), the embedded master, the devices; the loop ends when
- * no handle is left, and the program with 0.
+ * (which publishes what is pending), the embedded master, the devices; the loop
+ * ends when no handle is left, and the program with 0.
  */
 #include <errno.h>
 #include <limits.h>
@@ -25,6 +26,7 @@
 #include "daemon/daemonize.h"
 #include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
+#include "daemon/name_lock.h"
 #include "daemon/node_conf.h"
 #include "daemon/program.h"
 #include "daemon/run_dir.h"
@@ -250,6 +252,7 @@ static void stop(struct daemon_program *base)
 {
 	struct program *p = (struct program *)base;
 
+	daemon_name_lock_ending();
 	daemon_takeover_close(p->takeover);
 	daemon_admin_close(p->admin, on_admin_closed, p);
 }
@@ -435,12 +438,33 @@ static int start_finder(struct program *p)
 	return conf->etcd ? master_finder_open(&opts, &p->finder) : 0;
 }
 
+/* As mount(8) was told it, so that it knows its mount again; else the masters. */
+static const char *mount_source(char *buf, size_t cap)
+{
+	size_t n = 0;
+
+	if (conf->source)
+		return conf->source;
+	if (conf->embedded || conf->masters.n == 0)
+		return "kvpool";
+	for (unsigned int i = 0; i < conf->masters.n; i++) {
+		char one[POOL_HOSTPORT_TEXT];
+
+		pool_format_hostport(&conf->masters.at[i], one, sizeof(one));
+		n += (size_t)snprintf(buf + n, cap - n, "%s%s", i ? "," : "",
+				      one);
+	}
+	return buf;
+}
+
 static int start_mount(struct program *p)
 {
+	char source[POOL_HOSTPORTS_MAX * (POOL_HOSTPORT_TEXT + 1)];
 	struct fs_opts opts = {
 		.loop = &p->base.loop,
 		.node = p->node,
 		.mountpoint = p->mount,
+		.source = mount_source(source, sizeof(source)),
 		.passthrough = !conf->no_passthrough,
 		.noexec = conf->noexec,
 		.noatime = conf->noatime,
@@ -564,19 +588,22 @@ static int absolute_mount(struct program *p)
  * store's tmpfs. */
 static int start(struct program *p)
 {
-	int rc = daemon_program_open(&p->base, stop);
+	int rc = daemon_run_dir_make(conf->run_dir, conf->name, p->dir,
+				     sizeof(p->dir));
 
+	if (!rc)
+		rc = absolute_mount(p);
+	/* Before signals are the loop's: it may take a while. */
+	if (!rc && !conf->takeover)
+		rc = daemon_name_lock(p->dir, conf->name);
+	if (!rc)
+		rc = daemon_program_open(&p->base, stop);
 	if (!rc)
 		rc = pool_busy_open(&p->busy, &p->base.loop,
 				    (unsigned int)conf->busy_poll_us,
 				    p->base.metrics);
 	if (!rc && conf->allow_faults)
 		rc = daemon_faults_allow(p->base.metrics);
-	if (!rc)
-		rc = daemon_run_dir_make(conf->run_dir, conf->name, p->dir,
-					 sizeof(p->dir));
-	if (!rc)
-		rc = absolute_mount(p);
 	if (!rc && conf->takeover)
 		rc = daemon_takeover_ask(p->dir, &p->taken);
 	if (!rc)
@@ -617,6 +644,9 @@ static int run(void)
 	(void)uv_queue_work(&p.base.loop, &first, no_work, no_work_done);
 	prefer_loop();
 	p.serving = true;
+	if (conf->takeover)
+		daemon_name_lock_taken(p.dir);
+	daemon_name_lock_serving(p.mount);
 	daemon_pidfile_sweep(conf->run_dir, conf->name);
 	if (p.mount)
 		(void)daemon_pidfile_write(conf->run_dir, p.mount, conf->name);

@@ -165,6 +165,9 @@ int daemon_mount_args_init(struct daemon_mount_args *m, int argc,
 		rc = check_operands(ops, nops, err);
 	if (!rc)
 		rc = add_pair(m, "--master", ops[0], err);
+	/* As it stands there: mount -a knows by it what is mounted already. */
+	if (!rc)
+		rc = add_pair(m, "--source", ops[0], err);
 	m->dir = ops[1];
 	if (!rc)
 		rc = add_pair(m, "--mount", ops[1], err);

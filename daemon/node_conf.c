@@ -112,6 +112,12 @@ static struct daemon_option options[] = {
 	  .value = &conf.mount,
 	  .arg = "DIR",
 	  .help = "Where the pool is mounted; not given: no mount." },
+	{ .name = "source",
+	  .type = OPT_STRING,
+	  .value = &conf.source,
+	  .arg = "TEXT",
+	  .help = "Of the mount: what it is shown to come from (df, findmnt);\n"
+		  "default: --master." },
 	{ .name = "noexec",
 	  .type = OPT_FLAG,
 	  .value = &conf.noexec,

@@ -18,7 +18,7 @@ struct daemon_node_conf {
 	struct pool_hostports masters;
 	struct pool_hostport listen, admin;
 	const char *etcd, *cluster;
-	const char *advertise, *name, *run_dir, *store_dir, *mount;
+	const char *advertise, *name, *run_dir, *store_dir, *mount, *source;
 	const char *state_file, *log_file;
 	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
 	uint64_t hot_gets, cold_ms;

@@ -88,6 +88,15 @@ static int device_now(const char *path, char *text, char *ret)
 	return fs_guard_device(text, path, ret);
 }
 
+int fs_guard_device_now(const char *path, char *ret)
+{
+	char *text = malloc(MOUNTINFO_MAX);
+	int err = text ? device_now(path, text, ret) : -ENOMEM;
+
+	free(text);
+	return err;
+}
+
 static void guard(pid_t daemon, const char *path, char *text,
 		  const char *device)
 {

@@ -24,5 +24,7 @@ void fs_guard_stop(pid_t pid);
 /* The device number ("0:63") of the mount on top at path, in a text of
  * /proc/self/mountinfo; 0 or -ENOENT. ret: at least 32 bytes. */
 int fs_guard_device(const char *mountinfo, const char *path, char *ret);
+/* The same, as things are now: 0 or -errno. */
+int fs_guard_device_now(const char *path, char *ret);
 
 #endif

@@ -81,6 +81,7 @@ struct fs {
 	struct pool_node *node;
 	struct pool_tree *tree;
 	char *mountpoint;
+	char device[32]; /* of the mount, as in mountinfo; "": not known */
 	struct fuse_session *se;
 	int dev_fd;
 	struct fuse_buf buf; /* the request being handled */
@@ -330,6 +331,12 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		 size_t size);
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+/* mountpoint.c */
+/* Make dir ready to be mounted on: a mount that a killed daemon left is taken
+ * away, one that is served refused (-EBUSY), a directory made. 0 or -errno,
+ * logged with the remedy. */
+int fs_mountpoint_prepare(const char *dir);
 
 /* proc.c: nodeids 2 .. FS_PROC_MAX - 1 */
 #define FS_PROC_DIR 2

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "pool/base/busy.h"
@@ -252,48 +250,40 @@ void fs_waiting_schedule(struct fs *fs)
 
 /* ---- mounting ---- */
 
-/* A mount whose daemon was killed answers ENOTCONN: take it away. (stat would
- * not do: the kernel may still remember the root's attributes.) */
-static int prepare_mountpoint(const char *dir)
+/* What libfuse takes a list apart at is escaped. NULL: no memory. */
+static char *mount_options(const struct fs_opts *opts)
 {
-	struct statfs sf;
-	struct stat st;
+	size_t len = strlen(opts->source), i, n = 0;
+	char *source = malloc(2 * len + 1), *text = NULL;
 
-	while (statfs(dir, &sf) < 0 && errno == ENOTCONN) {
-		pool_warn("%s: a mount without its daemon was left here: "
-			  "removed", dir);
-		if (umount2(dir, MNT_DETACH) < 0) {
-			pool_error("%s: cannot remove the stale mount: %s - "
-				   "run umount -l %s", dir, strerror(errno),
-				   dir);
-			return -errno;
-		}
+	for (i = 0; source && i < len; i++) {
+		if (opts->source[i] == ',' || opts->source[i] == '\\')
+			source[n++] = '\\';
+		source[n++] = opts->source[i];
 	}
-	if (mkdir(dir, 0755) < 0 && errno != EEXIST) {
-		pool_error("%s: cannot make the mount point: %s", dir,
-			   strerror(errno));
-		return -errno;
-	}
-	if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode)) {
-		pool_error("%s: not a directory that can be mounted on", dir);
-		return -ENOTDIR;
-	}
-	return 0;
+	if (!source)
+		return NULL;
+	source[n] = '\0';
+	if (asprintf(&text, "allow_other,default_permissions,nosuid,nodev%s%s,"
+			    "subtype=kvpool,fsname=%s",
+		     opts->noexec ? ",noexec" : "",
+		     opts->noatime ? ",noatime" : "", source) < 0)
+		text = NULL;
+	free(source);
+	return text;
 }
 
 static int new_session(struct fs *fs)
 {
-	char opts[160];
+	char *opts = mount_options(&fs->opts);
 	const char *const argv[] = { "kvpool", "-o", opts };
 	struct fuse_args args = FUSE_ARGS_INIT(3, (char **)(uintptr_t)argv);
 
-	snprintf(opts, sizeof(opts),
-		 "allow_other,default_permissions,nosuid,nodev%s%s,"
-		 "fsname=kvpool,subtype=kvpool",
-		 fs->opts.noexec ? ",noexec" : "",
-		 fs->opts.noatime ? ",noatime" : "");
+	if (!opts)
+		return -ENOMEM;
 	fs->se = fuse_session_new(&args, &ops, sizeof(ops), fs);
 	fuse_opt_free_args(&args);
+	free(opts);
 	return fs->se ? 0 : -ENOMEM;
 }
 
@@ -415,6 +405,8 @@ static int watch(struct fs *fs)
 
 static void start_guard(struct fs *fs)
 {
+	if (fs_guard_device_now(fs->mountpoint, fs->device))
+		fs->device[0] = '\0';
 	fs->guard = fs_guard_start(fs->mountpoint);
 	if (fs->guard < 0)
 		pool_warn("%s: nobody will end this mount if the daemon is "
@@ -427,7 +419,7 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 	int err = fs_new(opts, &fs);
 
 	if (!err)
-		err = prepare_mountpoint(fs->mountpoint);
+		err = fs_mountpoint_prepare(fs->mountpoint);
 	if (!err)
 		err = mount_session(fs);
 	if (err)
@@ -587,6 +579,16 @@ static void end_notifier(struct fs *fs)
 	fs_notifier_close(fs);
 }
 
+/* Has somebody mounted something else there? That is not ours to take away. */
+static bool covered(const struct fs *fs)
+{
+	char now[sizeof(fs->device)];
+
+	return fs->device[0] &&
+	       fs_guard_device_now(fs->mountpoint, now) == 0 &&
+	       strcmp(now, fs->device) != 0;
+}
+
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 {
 	int i;
@@ -601,7 +603,7 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	/* One that waits holds its directory's lock in the kernel, and the
 	 * notifier may be waiting for that. */
 	pool_node_barriers_end(fs->node);
-	if (!fs->unmounted)
+	if (!fs->unmounted && !covered(fs))
 		(void)umount2(fs->mountpoint, MNT_DETACH);
 	end_notifier(fs);
 	/* No request is answered from here on. */
@@ -621,7 +623,9 @@ void fs_free(struct fs *fs)
 		return;
 	fs_inodes_fini(fs);
 	pool_slots_fini(&fs->opens);
-	fuse_session_unmount(fs->se);
+	/* (libfuse, too, goes by the path, if files are open in our mount.) */
+	if (!covered(fs))
+		fuse_session_unmount(fs->se);
 	fuse_session_destroy(fs->se);
 	free(fs->buf.mem);
 	free(fs->mountpoint);

@@ -3,6 +3,7 @@
  * shows the node's names as files.
  *
  *   session    mounting, the request loop, INIT, unmounting
+ *   mountpoint what is there before
  *   passthrough the kernel's ABI that libfuse 3.14 has no calls for
  *   inode      what the kernel knows by a nodeid; data mode and backing
  *   notify     invalidations, from a thread of their own
@@ -40,7 +41,9 @@ struct fs;
 struct fs_opts {
 	uv_loop_t *loop;
 	struct pool_node *node;
-	const char *mountpoint;	 /* made if missing; a stale mount is removed */
+	const char *mountpoint;	 /* made if missing; a stale mount is removed, a
+				  * live one refused */
+	const char *source;	 /* shown by df(1) and findmnt(8); for fs_open */
 	bool passthrough;	 /* if possible */
 	bool noexec, noatime;	 /* flags of the mount */
 	struct pool_metrics *metrics;

@@ -20,12 +20,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -341,8 +343,36 @@ static int identity_read(struct pool_store *s)
 	return 0;
 }
 
+/* Who has locked the file, by /proc/locks ("N: FLOCK ADVISORY WRITE PID
+ * MAJOR:MINOR:INODE ..."); 0: not known. */
+static int locked_by(int fd)
+{
+	FILE *f = fopen("/proc/locks", "re");
+	unsigned int major, minor;
+	unsigned long long ino;
+	char line[160];
+	struct stat st;
+	int pid, found = 0;
+
+	if (f == NULL)
+		return 0;
+	if (fstat(fd, &st) < 0)
+		st.st_ino = 0;
+	while (!found && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "%*s FLOCK %*s %*s %d %x:%x:%llu", &pid,
+			   &major, &minor, &ino) == 4 && ino == st.st_ino &&
+		    makedev(major, minor) == st.st_dev)
+			found = pid;
+	fclose(f);
+	/* (One that took over has a lock that bears its predecessor's.) */
+	return found > 0 && kill(found, 0) == 0 ? found : 0;
+}
+
 static int identity_open(struct pool_store *s)
 {
+	char who[32] = "";
+	int by;
+
 	if (s->idfd >= 0) /* taken over, with its lock */
 		return identity_read(s);
 	s->idfd = openat(s->dirfd, STORE_ID_FILE,
@@ -352,8 +382,12 @@ static int identity_open(struct pool_store *s)
 	if (flock(s->idfd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return -errno;
-		pool_error("store: %s is in use by another process; give each "
-			   "node a --store-dir of its own", s->path);
+		by = locked_by(s->idfd);
+		if (by > 0)
+			snprintf(who, sizeof(who), " (pid %d)", by);
+		pool_error("store: %s is in use by another process%s: stop "
+			   "that, or give each node a --store-dir of its own",
+			   s->path, who);
 		return refused(s, -EBUSY);
 	}
 	return identity_read(s);

@@ -337,12 +337,12 @@ static void mount_becomes_a_command_line_of_the_daemon(void **state)
 				    "-o", "rw,_netdev,store_size=50G,no_passthrough"),
 			 0);
 	assert_string_equal(text, "kvpoold --store-size=0 --store-size=50G "
-				  "--no-passthrough --master=m:7070 "
+				  "--no-passthrough --master=m:7070 --source=m:7070 "
 				  "--mount=/mnt/kv");
 	assert_int_equal(MOUNT_ARGS(text, "mount.kvpool", "m", "/x", "-sfv", "-n",
 				    "-t", "kvpool"),
 			 0);
-	assert_string_equal(text, "kvpoold --store-size=0 --master=m --mount=/x");
+	assert_string_equal(text, "kvpoold --store-size=0 --master=m --source=m --mount=/x");
 	assert_true(m.fake);
 	assert_true(m.verbose);
 	assert_string_equal(m.dir, "/x");
@@ -359,7 +359,7 @@ static void flags_of_the_mount_are_passed_on_or_refused(void **state)
 				    "nosuid,noexec,noatime,x-y.z=1,nofail"),
 			 0);
 	assert_string_equal(text, "kvpoold --store-size=0 --noexec --noatime "
-				  "--master=m --mount=/x");
+				  "--master=m --source=m --mount=/x");
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
 		snprintf(list, sizeof(list), "rw,%s,insecure", refused[i]);
 		snprintf(want, sizeof(want), "-o: \"%s\" given; accepted: rw",

@@ -125,13 +125,18 @@ static void a_mount_is_found_by_its_point_and_type(void **state)
 		"22 1 0:20 / / rw - ext4 /dev/vda rw\n"
 		"23 22 0:21 / /mnt/tmp rw shared:3 master:1 - tmpfs tmpfs rw\n"
 		"24 22 0:22 / /mnt/kv\\040pool rw - fuse.kvpool kvpool rw\n"
-		"25 22 0:23 / /mnt/kv rw shared:4 - fuse kvpool rw\n";
+		"25 22 0:23 / /mnt/kv rw shared:4 - fuse.kvpool m:7070 rw\n"
+		"26 22 0:24 / /mnt/ssh rw - fuse.sshfs host: rw\n"
+		"27 22 0:25 / /mnt/under rw - fuse.kvpool m:7070 rw\n"
+		"28 27 0:26 / /mnt/under rw - tmpfs tmpfs rw\n";
 
 	(void)state;
 	assert_true(mounted(info, "/mnt/kv pool"));
 	assert_true(mounted(info, "/mnt/kv"));
 	assert_false(mounted(info, "/mnt/tmp"));
 	assert_false(mounted(info, "/mnt/k"));
+	assert_false(mounted(info, "/mnt/ssh"));
+	assert_false(mounted(info, "/mnt/under"));
 	assert_false(mounted(info, "/"));
 }
 

@@ -78,9 +78,10 @@ char *cmd_url_escape(const char *text);
 /* The absolute name of a mount point, without asking what is mounted there (its
  * daemon may be dead). 0 or -errno. */
 int cmd_mount_path(const char *dir, char *buf, size_t cap);
-/* Is a FUSE file system mounted at this absolute path? By
- * /proc/self/mountinfo. */
+/* Is a pool mounted at this absolute path? By /proc/self/mountinfo. */
 bool cmd_mounted(const char *path);
+/* Is it, and has its daemon ended? This asks the daemon. */
+bool cmd_mount_stale(const char *path);
 /* The same, in the text of a mountinfo. */
 bool cmd_mounted_in(FILE *mountinfo, const char *path);
 /* The pool's mount that an absolute path is in, and the key there (no slash in

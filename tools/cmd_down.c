@@ -55,10 +55,16 @@ static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
 			said = now;
 		}
 	}
-	/* A daemon that died on the way left its mount. */
-	if (cmd_mounted(path) && umount2(path, MNT_DETACH)) {
+	/* A daemon that died on the way left its mount. What answers there is
+	 * not its own. */
+	if (cmd_mount_stale(path) && umount2(path, MNT_DETACH)) {
 		fprintf(stderr, "kvpool: down: the daemon ended, but %s is still mounted: %s\n",
 			path, strerror(errno));
+		return 1;
+	}
+	if (cmd_mounted(path)) {
+		fprintf(stderr, "kvpool: down: stopped pid %d; another daemon's pool is mounted at %s: run it again to stop that, too\n",
+			(int)pid, path);
 		return 1;
 	}
 	printf("stopped pid %d, nothing is mounted at %s\n", (int)pid, path);
@@ -89,6 +95,11 @@ static int clean(const char *path)
 	if (!cmd_mounted(path)) {
 		printf("nothing is mounted at %s\n", path);
 		return 0;
+	}
+	if (!cmd_mount_stale(path)) {
+		fprintf(stderr, "kvpool: down: %s: its daemon answers, but cannot be seen from here (in another container?): stop it there, or umount %s\n",
+			path, path);
+		return 1;
 	}
 	if (umount2(path, MNT_DETACH)) {
 		fprintf(stderr, "kvpool: down: %s: %s\n", path,

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "daemon/daemonize.h"
@@ -78,6 +79,13 @@ static char *parse_mountinfo(char *line, const char **ret_type)
 	return point;
 }
 
+static bool is_pool(const char *type)
+{
+	static const char ours[] = "fuse.kvpool ";
+
+	return strncmp(type, ours, sizeof(ours) - 1) == 0;
+}
+
 bool cmd_mounted_in(FILE *mountinfo, const char *path)
 {
 	char *line = NULL, *point;
@@ -87,8 +95,8 @@ bool cmd_mounted_in(FILE *mountinfo, const char *path)
 
 	while (getline(&line, &cap, mountinfo) > 0) {
 		point = parse_mountinfo(line, &type);
-		found = found || (point && strncmp(type, "fuse", 4) == 0 &&
-				  strcmp(point, path) == 0);
+		if (point && strcmp(point, path) == 0)
+			found = is_pool(type); /* the last one is on top */
 	}
 	free(line);
 	return found;
@@ -106,7 +114,6 @@ static bool is_in(const char *path, const char *dir)
 
 int cmd_mount_key_in(FILE *mountinfo, const char *path, char *mount, char *key)
 {
-	static const char ours[] = "fuse.kvpool ";
 	char *line = NULL, *point;
 	const char *type;
 	size_t cap = 0, best = 0;
@@ -119,7 +126,7 @@ int cmd_mount_key_in(FILE *mountinfo, const char *path, char *mount, char *key)
 		    strlen(point) >= PATH_MAX)
 			continue;
 		best = strlen(point);
-		found = strncmp(type, ours, sizeof(ours) - 1) == 0;
+		found = is_pool(type);
 		strcpy(mount, point);
 	}
 	free(line);
@@ -152,6 +159,17 @@ bool cmd_mounted(const char *path)
 	found = cmd_mounted_in(f, path);
 	fclose(f);
 	return found;
+}
+
+bool cmd_mount_stale(const char *path)
+{
+	struct statfs sf;
+	int rc;
+
+	do
+		rc = statfs(path, &sf);
+	while (rc < 0 && (errno == EINTR || errno == ECONNABORTED));
+	return rc < 0 && errno == ENOTCONN && cmd_mounted(path);
 }
 
 /* Is pid a node daemon? A number in a file may be another's by now, or that of

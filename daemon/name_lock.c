@@ -1,0 +1,162 @@
+#include "daemon/name_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "fs/guard.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+
+#define END_WAIT_MS 15000  /* for one that is ending: it publishes for 5 s */
+#define SERVE_WAIT_MS 2000 /* for one that may not have heard of its end */
+#define POLL_US 10000
+
+static int lock_fd = -1; /* owns */
+
+/* "PID STATE MOUNT\n" */
+#define STATE_ENDING "ending"
+#define STATE_SERVING "serving"
+
+struct holder {
+	int pid; /* 0: not known */
+	bool ending;
+	char mount[PATH_MAX]; /* "": none */
+};
+
+static void write_state(const char *state, const char *mount)
+{
+	char text[PATH_MAX + 64];
+	int len = snprintf(text, sizeof(text), "%d %s %s\n", (int)getpid(),
+			   state, mount);
+
+	/* What cannot be written makes nobody wait: no more than that. */
+	if (lock_fd >= 0 && ftruncate(lock_fd, 0) == 0)
+		(void)!pwrite(lock_fd, text, (size_t)len, 0);
+}
+
+static void read_holder(struct holder *h)
+{
+	char text[PATH_MAX + 64], state[16];
+	ssize_t n = pread(lock_fd, text, sizeof(text) - 1, 0);
+	int at = 0;
+
+	memset(h, 0, sizeof(*h));
+	text[n > 0 ? n : 0] = '\0';
+	if (sscanf(text, "%d %15s %n", &h->pid, state, &at) != 2 || !at)
+		return;
+	h->ending = strcmp(state, STATE_ENDING) == 0;
+	snprintf(h->mount, sizeof(h->mount), "%.*s",
+		 (int)strcspn(text + at, "\n"), text + at);
+}
+
+/* umount(8) returns before the daemon has noticed. */
+static bool is_ending(const struct holder *h)
+{
+	char device[32];
+
+	return h->ending ||
+	       (h->mount[0] &&
+		fs_guard_device_now(h->mount, device) == -ENOENT);
+}
+
+static int refuse(const struct holder *h, const char *name, bool ending)
+{
+	if (ending)
+		pool_error("kvpoold %s (pid %d) has not ended after %d s: to "
+			   "give up what it has not published: kill -9 %d",
+			   name, h->pid, END_WAIT_MS / 1000, h->pid);
+	else
+		pool_error("kvpoold %s is running already (pid %d%s%s): stop "
+			   "it, take its place with --takeover, or give this "
+			   "one a --name of its own", name, h->pid,
+			   h->mount[0] ? ", mounted at " : "", h->mount);
+	return -EBUSY;
+}
+
+static int wait_for_lock(const char *name)
+{
+	uint64_t start = pool_now_ms(), waited = 0;
+	struct holder h;
+	bool ending, said = false;
+
+	while (flock(lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return -errno;
+		read_holder(&h);
+		ending = is_ending(&h);
+		waited = pool_now_ms() - start;
+		if (waited > (ending ? END_WAIT_MS : SERVE_WAIT_MS))
+			return refuse(&h, name, ending);
+		if (ending && !said)
+			pool_info("waiting for kvpoold %s (pid %d), which is "
+				  "ending", name, h.pid);
+		said = said || ending;
+		usleep(POLL_US);
+	}
+	if (said)
+		pool_info("it has ended, after %llu ms",
+			  (unsigned long long)waited);
+	return 0;
+}
+
+static int open_file(const char *dir)
+{
+	char path[PATH_MAX];
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/" DAEMON_NAME_LOCK_FILE,
+			     dir) >= sizeof(path))
+		return -ENAMETOOLONG;
+	lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return lock_fd < 0 ? -errno : 0;
+}
+
+int daemon_name_lock(const char *dir, const char *name)
+{
+	int err = open_file(dir);
+
+	if (err)
+		pool_error("%s/" DAEMON_NAME_LOCK_FILE ": %s", dir,
+			   strerror(-err));
+	else
+		err = wait_for_lock(name);
+	if (!err)
+		write_state("starting", "");
+	return err;
+}
+
+void daemon_name_lock_taken(const char *dir)
+{
+	uint64_t start = pool_now_ms();
+	int err = open_file(dir);
+
+	while (!err && flock(lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		if (pool_now_ms() - start > SERVE_WAIT_MS)
+			err = -ETIMEDOUT;
+		usleep(POLL_US);
+	}
+	if (!err)
+		return;
+	pool_warn("%s/" DAEMON_NAME_LOCK_FILE " cannot be locked (%s): another "
+		  "start of this name will not wait for this daemon's end",
+		  dir, strerror(-err));
+	if (lock_fd >= 0)
+		close(lock_fd);
+	lock_fd = -1;
+}
+
+void daemon_name_lock_serving(const char *mount)
+{
+	write_state(STATE_SERVING, mount ? mount : "");
+}
+
+void daemon_name_lock_ending(void)
+{
+	write_state(STATE_ENDING, "");
+}

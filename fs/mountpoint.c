@@ -1,0 +1,108 @@
+/* Where a mount goes: what is there already, and whose it is. See fs/priv.h. */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+/* Is the mount with this id a pool's? mountinfo: "ID parent major:minor root
+ * point options [tags...] - TYPE source options" */
+static bool is_pool(uint64_t mnt_id)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	const char *type;
+	size_t cap = 0;
+	bool found = false;
+
+	if (!f)
+		return false;
+	while (!found && getline(&line, &cap, f) > 0) {
+		type = strstr(line, " - ");
+		found = strtoull(line, NULL, 10) == mnt_id && type &&
+			strncmp(type + 3, "fuse.kvpool ", 12) == 0;
+	}
+	free(line);
+	fclose(f);
+	return found;
+}
+
+/* Of a path that is no mount point it is the mount that the path is in. */
+static bool pool_is_mounted(const char *dir)
+{
+	struct statx at;
+
+	return statx(AT_FDCWD, dir, AT_NO_AUTOMOUNT,
+		     STATX_BASIC_STATS | STATX_MNT_ID, &at) == 0 &&
+	       (at.stx_attributes & STATX_ATTR_MOUNT_ROOT) &&
+	       (at.stx_mask & STATX_MNT_ID) && is_pool(at.stx_mnt_id);
+}
+
+/* It serves: one more on top of it would hide it, and who then stops "the
+ * daemon of that mount point" would stop one and take away the other's. */
+static int refuse_live(const char *dir)
+{
+	char path[PATH_MAX + 32];
+	json_t *status;
+	const char *name;
+
+	snprintf(path, sizeof(path), "%s/" FS_PROC_NAME "/status", dir);
+	status = json_load_file(path, 0, NULL);
+	name = json_string_value(json_object_get(status, "name"));
+	pool_error("%s: a pool is mounted here already, by %s (pid %" PRId64
+		   "): stop that with kvpool down --mount %s, or mount "
+		   "elsewhere", dir, name ? name : "another daemon",
+		   (int64_t)json_integer_value(json_object_get(status, "pid")),
+		   dir);
+	json_decref(status);
+	return -EBUSY;
+}
+
+/* (stat would not do: the kernel may still remember the root's attributes. A
+ * daemon that dies while it is asked answers ECONNABORTED, ENOTCONN later.) */
+static int clear_stale(const char *dir)
+{
+	struct statfs sf;
+
+	while (statfs(dir, &sf) < 0) {
+		if (errno == ECONNABORTED || errno == EINTR)
+			continue;
+		if (errno != ENOTCONN)
+			break;
+		pool_warn("%s: a mount without its daemon was left here: "
+			  "removed", dir);
+		if (umount2(dir, MNT_DETACH) < 0) {
+			pool_error("%s: cannot remove the stale mount: %s - "
+				   "run umount -l %s", dir, strerror(errno),
+				   dir);
+			return -errno;
+		}
+	}
+	return 0;
+}
+
+int fs_mountpoint_prepare(const char *dir)
+{
+	struct stat st;
+	int err = clear_stale(dir);
+
+	if (err)
+		return err;
+	if (mkdir(dir, 0755) < 0 && errno != EEXIST) {
+		pool_error("%s: cannot make the mount point: %s", dir,
+			   strerror(errno));
+		return -errno;
+	}
+	if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode)) {
+		pool_error("%s: not a directory that can be mounted on", dir);
+		return -ENOTDIR;
+	}
+	return pool_is_mounted(dir) ? refuse_live(dir) : 0;
+}
