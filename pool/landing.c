@@ -114,6 +114,15 @@ void pool_landing_fini(struct pool_landing *l)
 	l->hash = NULL;
 }
 
+void pool_landing_restart(struct pool_landing *l, int fd, void *mem)
+{
+	assert(l->writing == 0 && !l->chunk && !l->stopped);
+	XXH3_128bits_reset(l->hash);
+	l->got = 0;
+	l->fd = fd;
+	l->mem = mem;
+}
+
 static void landing_failed(struct pool_landing *l, int err)
 {
 	if (err && !l->status)

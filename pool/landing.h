@@ -79,6 +79,10 @@ struct pool_landing {
 int pool_landing_init(struct pool_landing *l);
 void pool_landing_fini(struct pool_landing *l);
 
+/* Nothing of it has come, after all, and it goes elsewhere (as fd, mem above).
+ * Nothing is being written. */
+void pool_landing_restart(struct pool_landing *l, int fd, void *mem);
+
 /* Room for what comes next (as on_bulk_room), NULL for "hand it to me". */
 void *pool_landing_room(struct pool_landing *l, size_t *ret_len);
 /* The next len bytes, at data, which is in the room just given if there was

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "pool/base/log.h"
+#include "pool/link.h"
 #include "pool/mover_priv.h"
 
 static uint32_t req_hash(uint64_t req)
@@ -27,7 +28,7 @@ int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane)
 
 /* ---- expectations ---- */
 
-static struct pool_expect *expect_find(struct pool_mover *m, uint64_t req)
+struct pool_expect *expect_find(struct pool_mover *m, uint64_t req)
 {
 	struct pool_hash_node *n;
 
@@ -60,20 +61,34 @@ static void on_landed(struct pool_landing *l)
 }
 
 /* Nobody finds it any more; done follows when the writes under way ended. */
-static void expect_end(struct pool_expect *x, int status)
+static void expect_finish(struct pool_expect *x, int status)
 {
-	struct pool_mover *m = x->mover;
-
-	if (pool_list_empty(&x->link))
-		return; /* ending already */
 	pool_list_del(&x->link);
-	pool_hash_remove(&m->expected, &x->node);
+	pool_hash_remove(&x->mover->expected, &x->node);
 	if (x->lane->cur == x) {
 		x->lane->cur = NULL;
 		if (status && x->lane->conn)
 			pool_conn_bulk_drop(x->lane->conn);
 	}
+	expect_map_end(x);
 	pool_landing_stop(&x->landing, status);
+}
+
+void expect_left(struct pool_expect *x)
+{
+	expect_finish(x, x->leaving);
+}
+
+void expect_end(struct pool_expect *x, int status)
+{
+	if (pool_list_empty(&x->link))
+		return; /* ending already */
+	if (x->leaving && x->lane->conn)
+		return; /* soon */
+	if (status && !x->leaving && expect_leave(x))
+		x->leaving = status;
+	else
+		expect_finish(x, x->leaving ? x->leaving : status);
 }
 
 static void expect_run(struct pool_mail *mail)
@@ -88,10 +103,13 @@ static void expect_run(struct pool_mail *mail)
 	if (!err)
 		err = pool_hash_insert(&m->expected, &x->node,
 				       req_hash(x->req));
-	if (err)
+	if (err) {
 		pool_landing_stop(&x->landing, err);
-	else
-		pool_list_add_tail(&x->lane->expected, &x->link);
+		return;
+	}
+	pool_list_add_tail(&x->lane->expected, &x->link);
+	if (x->buffer || x->want_pull)
+		expect_map(x);
 }
 
 int pool_mover_expect(struct pool_expect *x)
@@ -101,6 +119,8 @@ int pool_mover_expect(struct pool_expect *x)
 	if (err)
 		return err;
 	x->landing.done = on_landed;
+	x->fd = x->landing.fd;
+	x->mem = x->landing.mem;
 	x->mover = x->lane->mover;
 	x->number = x->lane->number;
 	pool_mailbox_post(&x->mover->box, &x->mail, expect_run);
@@ -175,12 +195,21 @@ static bool hello_is_ours(const struct pool_lane *lane,
 	return ours;
 }
 
+void lane_settled(struct pool_lane *lane)
+{
+	pool_mailbox_post(lane->mover->home, &lane->up_mail, lane_up_home);
+}
+
 static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 			  const uint8_t *payload, int fd)
 {
 	struct pool_lane *lane = pool_conn_user(c);
 
 	assert(fd < 0); /* TCP */
+	if (lane->up &&
+	    (f->type == POOL_MSG_LINK || f->type == POOL_MSG_BUFFER) &&
+	    lane_link_frame(lane, f, payload))
+		return;
 	if (lane->up || !hello_is_ours(lane, f, payload)) {
 		pool_warn_limited("%s: not the peer that was dialled",
 				  pool_conn_peer_name(c));
@@ -189,7 +218,7 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 		return;
 	}
 	lane->up = true;
-	pool_mailbox_post(lane->mover->home, &lane->up_mail, lane_up_home);
+	lane_link_start(lane);
 }
 
 static void *lane_on_bulk_begin(struct pool_conn *c,
@@ -207,8 +236,9 @@ static void *lane_on_bulk_begin(struct pool_conn *c,
 		x = expect_find(m, f->req);
 	}
 	lane->cur = NULL;
-	if (!x || x->lane != lane || f->type != POOL_MSG_DATA)
+	if (!x || x->lane != lane || f->type != POOL_MSG_DATA || x->leaving)
 		return NULL;
+	expect_unmap(x); /* the link is of no use to the peer any more */
 	if (f->bulk_len != x->landing.length)
 		expect_end(x, -EBADMSG);
 	else
@@ -273,6 +303,7 @@ static void lane_down(struct pool_lane *lane, int err)
 	pool_list_each(it, tmp, &lane->expected)
 		expect_end(pool_list_entry(it, struct pool_expect, link),
 			   lane->err);
+	lane_link_end(lane);
 	pool_list_del(&lane->link);
 	pool_mailbox_post(lane->mover->home, &lane->down_mail,
 			  lane_down_home);
@@ -320,6 +351,10 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 	lane->conn = NULL;
 	lane->cur = NULL;
 	lane->up = false;
+	for (int kind = 0; kind < LINK_KINDS; kind++) {
+		lane->linked[kind] = false;
+		lane->links[kind] = NULL;
+	}
 	lane->err = 0;
 	pool_list_init(&lane->expected);
 	pool_list_init(&lane->link);
@@ -344,6 +379,8 @@ static void stop_run(struct pool_mail *mail)
 			pool_conn_close(lane->conn);
 	}
 	mover_adopted_close_all(m);
+	if (m->links)
+		link_ports_stop(m->links);
 	/* The loop ends when the connections and writes have. */
 	uv_unref((uv_handle_t *)&m->box.async);
 }
@@ -356,8 +393,7 @@ static void thread_main(void *arg)
 	uv_run(&m->loop, UV_RUN_DEFAULT);
 }
 
-int pool_mover_open(struct pool_mailbox *home, const uint8_t id[POOL_ID_SIZE],
-		    struct pool_mover_counters *counters,
+int pool_mover_open(const struct pool_mover_opts *opts,
 		    struct pool_mover **ret_mover)
 {
 	struct pool_mover *m = calloc(1, sizeof(*m));
@@ -365,9 +401,9 @@ int pool_mover_open(struct pool_mailbox *home, const uint8_t id[POOL_ID_SIZE],
 
 	if (!m)
 		return -ENOMEM;
-	m->home = home;
-	m->counters = counters;
-	memcpy(m->id, id, POOL_ID_SIZE);
+	m->home = opts->home;
+	m->counters = opts->counters;
+	memcpy(m->id, opts->id, POOL_ID_SIZE);
 	pool_list_init(&m->lanes);
 	pool_list_init(&m->adopted);
 	pool_hash_init(&m->expected);
@@ -378,17 +414,23 @@ int pool_mover_open(struct pool_mailbox *home, const uint8_t id[POOL_ID_SIZE],
 	err = pool_mailbox_init(&m->box, &m->loop, NULL);
 	if (err)
 		goto err_loop;
-	err = uv_thread_create(&m->thread, thread_main, m);
+	if (opts->verbs)
+		err = link_ports_open(m, opts->verbs, opts->cache, &m->links);
+	if (!err)
+		err = uv_thread_create(&m->thread, thread_main, m);
 	if (err)
 		goto err_box;
 	*ret_mover = m;
 	return 0;
 
 err_box:
+	if (m->links)
+		link_ports_stop(m->links);
 	pool_mailbox_close(&m->box, NULL);
 	uv_run(&m->loop, UV_RUN_DEFAULT);
 err_loop:
 	uv_loop_close(&m->loop);
+	link_ports_free(m->links);
 err_free:
 	free(m);
 	return err;
@@ -412,6 +454,7 @@ void pool_mover_free(struct pool_mover *m)
 	err = uv_loop_close(&m->loop);
 	assert(err == 0);
 	assert(m->expected.count == 0);
+	link_ports_free(m->links);
 	pool_chunks_fini(&m->chunks);
 	pool_hash_fini(&m->expected);
 	free(m);

@@ -3,6 +3,8 @@
  * ("lanes") and moves ranges over them, so that the node's loop never copies or
  * sums large ones. This is the TCP half of what a transport does for peer.c:
  * "bytes of this file to that lane" and "the answer to this request lands here".
+ * Where both sides have RDMA, a lane has a link (pool/link.h) by which its ranges
+ * come and go; everything said here holds for those as well.
  *
  * Two kinds of lanes: dialled (we ask for ranges; bytes come in) and adopted
  * (a peer dialled us and asks; bytes go out). All bytes of a dialled lane that
@@ -32,11 +34,26 @@ struct pool_mover_counters {
 	struct pool_counter bytes_in, bytes_out;
 	struct pool_counter stray_bytes; /* came for a request that is over */
 	struct pool_counter lanes_refused;
+	/* Links: pool/link.h. Bytes are counted above as well. */
+	struct pool_counter rdma_in, rdma_out;
+	struct pool_counter rdma_again; /* ranges sent over TCP after all */
+	struct pool_counter links_up, links_broken, map_failures;
 };
 
-/* home: the mailbox of the node's loop. 0 or -errno. */
-int pool_mover_open(struct pool_mailbox *home, const uint8_t id[POOL_ID_SIZE],
-		    struct pool_mover_counters *counters,
+struct verbs;
+struct verbs_cache;
+
+struct pool_mover_opts {
+	struct pool_mailbox *home; /* of the node's loop */
+	uint8_t id[POOL_ID_SIZE];
+	struct pool_mover_counters *counters;
+	/* Borrow; NULL: over TCP only. Both or none. */
+	struct verbs *verbs;
+	struct verbs_cache *cache;
+};
+
+/* 0 or -errno. */
+int pool_mover_open(const struct pool_mover_opts *opts,
 		    struct pool_mover **ret_mover);
 /*
  * Closes all lanes and joins the thread; every expectation and every send is
@@ -54,7 +71,7 @@ struct pool_lane {
 	uint32_t number;
 	uint8_t peer_id[POOL_ID_SIZE]; /* that the other side must have */
 	void *arg;
-	/* Ready for use. */
+	/* Ready for use; with a link, if there is to be one. */
 	void (*on_up)(struct pool_lane *lane);
 	/* Refused or lost; what was expected on it ends (some of it after this
 	 * call). The lane is gone after it. */
@@ -66,6 +83,8 @@ struct pool_lane {
 	struct pool_list expected; /* struct pool_expect */
 	struct pool_expect *cur;   /* whose bytes are coming */
 	bool up;
+	_Atomic bool linked[2]; /* by enum link_kind, now; any thread may look */
+	struct lane_link *links[2]; /* the links'; NULL: none */
 	int err;
 	struct pool_list link; /* in the mover's lanes */
 	struct pool_mail dial_mail, up_mail, down_mail, free_mail;
@@ -79,6 +98,10 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 struct pool_expect {
 	struct pool_lane *lane; /* may be gone before the expectation is done */
 	uint64_t req;
+	/* As the GET says. buffer: a BUFFER follows (the lane was linked): the peer
+	 * is told where the range may be written, or that it may not. pull: the
+	 * range is read from where the peer says. want_pull: it would be. */
+	bool buffer, pull, want_pull;
 	/* fd, mem, offset, length set by the caller; status and sum are the
 	 * result. Its `done` is the mover's. */
 	struct pool_landing landing;
@@ -91,6 +114,10 @@ struct pool_expect {
 	struct pool_hash_node node; /* in the mover's table */
 	struct pool_list link;	    /* in lane->expected */
 	struct pool_mail mail;	    /* there, and back */
+	int fd; /* of the landing, while it is in mapped memory instead */
+	void *mem;
+	struct expect_map *map; /* the links'; NULL: the peer cannot write */
+	int leaving;		/* given up, with that */
 };
 
 /* 0 or -ENOMEM (then done never runs). */
@@ -117,6 +144,8 @@ struct pool_mover_send {
 	uint32_t lane;
 	int fd; /* borrows */
 	uint64_t offset, length, req;
+	bool buffer; /* a BUFFER for it comes on the lane */
+	bool pull;   /* it is to be read by the peer */
 	/* status: 0 sent; -ENOTCONN there is no such lane; -errno */
 	void (*done)(struct pool_mover_send *s);
 	int status;

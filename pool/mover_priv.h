@@ -19,7 +19,21 @@ struct pool_mover {
 	unsigned int nadopted;
 	bool stopping;
 	struct pool_mail stop_mail;
+	struct link_ports *links; /* NULL: TCP only */
 };
+
+struct pool_expect *expect_find(struct pool_mover *m, uint64_t req);
+/* x is over, with what came or without. */
+void expect_end(struct pool_expect *x, int status);
+/* x was being left (expect_leave): now it is over. */
+void expect_left(struct pool_expect *x);
+/* The lane may be used. */
+void lane_settled(struct pool_lane *lane);
+
+/* s was sent or not. */
+void mover_sent(struct pool_mover_send *s, int status);
+/* Over c, NULL if it is gone. */
+void mover_send_by_tcp(struct pool_mover_send *s, struct pool_conn *c);
 
 /* Lane numbers and ids, said at the start of every connection. */
 int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane);

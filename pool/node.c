@@ -77,6 +77,17 @@ static void give_back(struct pool_node *n, struct node_object *o)
 				  o->gen);
 }
 
+static void file_remove(struct pool_node *n, uint64_t id)
+{
+	int fd = n->opts.verbs ? pool_store_fd(n->store, id, O_PATH) : -1;
+
+	if (fd >= 0) {
+		pool_peers_forget(n->peers, fd);
+		close(fd);
+	}
+	pool_store_remove(n->store, id);
+}
+
 void node_object_drop(struct pool_node *n, struct node_object *o,
 		      bool evicted)
 {
@@ -94,7 +105,7 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 	if (o->lent_fd >= 0)
 		give_back(n, o);
 	else
-		pool_store_remove(n->store, o->id);
+		file_remove(n, o->id);
 	o->state = NODE_DROPPED;
 	node_space_judge(n, o);
 	o->entry = NULL;

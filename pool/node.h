@@ -59,8 +59,8 @@
 #include "pool/xattrs.h"
 
 struct pool_node;
-struct node_object;
 struct verbs;
+struct node_object;
 struct pool_handover;
 
 /* What stat(2) shows of a name besides its size. */

@@ -473,6 +473,7 @@ static int piece_start(struct node_fetch *f, struct piece *p, uint64_t offset,
 	p->f.length = length;
 	p->f.fd = f->file.fd;
 	p->f.fd_ok = f->file.fd < 0;
+	p->f.pull = f->kind == REPLICA;
 	p->f.lent_fd = -1;
 	p->f.timeout_ms = remaining_ms(f, length);
 	err = pool_fetch_start(f->n->peers, &p->f, cb);
@@ -529,11 +530,16 @@ static void fetch_move(struct node_fetch *f)
 
 /* Space is ours: a file to land in. Its pages are allocated as they arrive,
  * in whole large folios (pool/landing.h); reserving them ahead would cost a
- * round trip to a worker. */
+ * round trip to a worker. A device can only be given pages within its size. */
 static void fetch_claimed(struct node_fetch *f)
 {
 	int err = pool_store_take(f->n->store, 0, &f->file);
 
+	if (!err && f->n->opts.verbs &&
+	    ftruncate(f->file.fd, (off_t)f->size) < 0) {
+		err = -errno;
+		discard_file(f);
+	}
 	if (err) {
 		f->file.fd = -1;
 		fetch_end(f, err);

@@ -91,6 +91,7 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 	fd = pool_store_fd(n->store, o->id, O_RDONLY);
 	if (fd < 0)
 		return true;
+	pool_peers_forget(n->peers, fd); /* that is no use of it */
 	rc = pool_file_in_use(fd);
 	close(fd);
 	return rc == 0;

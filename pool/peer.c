@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "pool/link.h"
 #include "pool/peer_priv.h"
 
 /* ---- small things ---- */
@@ -84,6 +86,26 @@ static int metrics_register(struct pool_peers *p)
 		  "Bytes received for fetches that were over." },
 		{ &m->mover.lanes_refused, "kvpool_peer_lanes_refused_total",
 		  "Bulk connections beyond the limit." },
+		{ &m->mover.rdma_in, "kvpool_rdma_received_bytes_total",
+		  "Object bytes that peers wrote here by RDMA." },
+		{ &m->mover.rdma_out, "kvpool_rdma_sent_bytes_total",
+		  "Object bytes written to peers by RDMA." },
+		{ &m->mover.rdma_again, "kvpool_rdma_fallbacks_total",
+		  "Ranges that RDMA failed for, sent over TCP." },
+		{ &m->mover.links_up, "kvpool_rdma_links_total",
+		  "Queue pairs that were connected to peers." },
+		{ &m->mover.links_broken, "kvpool_rdma_links_broken_total",
+		  "Queue pairs that broke." },
+		{ &m->mover.map_failures, "kvpool_rdma_map_failures_total",
+		  "Ranges that could not be registered for a peer." },
+		{ &m->cache.hits, "kvpool_rdma_sources_hits_total",
+		  "Objects sent that were registered already." },
+		{ &m->cache.misses, "kvpool_rdma_sources_misses_total",
+		  "Objects registered to be sent." },
+		{ &m->cache.failed, "kvpool_rdma_sources_failed_total",
+		  "Objects that could not be registered to be sent." },
+		{ &m->cache.dropped, "kvpool_rdma_sources_dropped_total",
+		  "Registrations given up for others or with their object." },
 		{ &m->fetched, "kvpool_peer_fetches_total",
 		  "Ranges fetched from peers, as bytes." },
 		{ &m->borrowed, "kvpool_peer_borrowed_total",
@@ -113,6 +135,10 @@ static int metrics_register(struct pool_peers *p)
 		  "Fetches under way." },
 		{ &m->waiting, "kvpool_peer_fetches_waiting",
 		  "Fetches waiting for their turn." },
+		{ &m->cache.count, "kvpool_rdma_sources",
+		  "Objects that are registered to be sent." },
+		{ &m->cache.bytes, "kvpool_rdma_sources_bytes",
+		  "Bytes of objects that are registered to be sent." },
 	};
 	int err = 0;
 
@@ -211,6 +237,9 @@ int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane)
 
 	x->expect.lane = lane;
 	x->expect.req = x->req;
+	x->expect.want_pull = x->f->pull;
+	x->expect.pull = x->f->pull && lane->linked[LINK_PULL];
+	x->expect.buffer = !x->expect.pull && lane->linked[LINK_PUSH];
 	x->expect.done = on_expect_done;
 	x->expect.landing.fd = x->f->fd;
 	x->expect.landing.mem = x->f->mem;
@@ -448,6 +477,8 @@ static void movers_free(struct pool_peers *p)
 	p->movers = NULL;
 	p->mover_busy = NULL;
 	p->nmovers = 0;
+	verbs_cache_close(p->cache);
+	p->cache = NULL;
 }
 
 static void peers_free(struct pool_peers *p)
@@ -487,14 +518,20 @@ static void on_box_closed(uv_handle_t *h)
 
 static int movers_open(struct pool_peers *p)
 {
+	struct pool_mover_opts opts = {
+		.home = &p->box,
+		.counters = &p->metrics.mover,
+		.verbs = p->opts.verbs,
+		.cache = p->cache,
+	};
+
+	memcpy(opts.id, p->opts.id, POOL_ID_SIZE);
 	p->movers = calloc(p->opts.movers, sizeof(struct pool_mover *));
 	p->mover_busy = calloc(p->opts.movers, sizeof(unsigned int));
 	if (!p->movers || !p->mover_busy)
 		return -ENOMEM;
 	while (p->nmovers < p->opts.movers) {
-		int err = pool_mover_open(&p->box, p->opts.id,
-					  &p->metrics.mover,
-					  &p->movers[p->nmovers]);
+		int err = pool_mover_open(&opts, &p->movers[p->nmovers]);
 
 		if (err)
 			return err;
@@ -505,8 +542,13 @@ static int movers_open(struct pool_peers *p)
 
 static int peers_start(struct pool_peers *p)
 {
-	int err = movers_open(p);
+	int err = 0;
 
+	if (p->opts.verbs)
+		err = verbs_cache_open(SOURCES_MAX, SOURCES_BYTES_MAX,
+				       &p->metrics.cache, &p->cache);
+	if (!err)
+		err = movers_open(p);
 	if (!err)
 		err = answer_open(p);
 	return err ? err : metrics_register(p);
@@ -553,6 +595,14 @@ int pool_peers_open(const struct pool_peers_opts *opts,
 	}
 	*ret_peers = p;
 	return 0;
+}
+
+void pool_peers_forget(struct pool_peers *p, int fd)
+{
+	struct stat st;
+
+	if (p->cache && fstat(fd, &st) == 0)
+		verbs_cache_forget(p->cache, st.st_dev, st.st_ino);
 }
 
 uint64_t pool_peers_sent(const struct pool_peers *p)

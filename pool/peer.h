@@ -12,8 +12,8 @@
  * ranges up to POOL_INLINE_MAX. Lanes 1.. are bulk connections owned by
  * "movers", threads with a loop of their own, so that neither a large copy nor
  * its checksum ever holds up the node's loop (where FUSE requests are
- * answered). A verbs transport will have the same shape: GET by SEND, bulk by
- * RDMA WRITE into the range the requester named.
+ * answered). With RDMA (pool/link.h) a lane's bulk is written by the holder into
+ * the range that the requester named.
  *
  * On one host, and if both sides allow it, the holder answers with LENT and a
  * read-only descriptor of the whole object over a Unix socket: no bytes move.
@@ -134,6 +134,8 @@ struct pool_fetch {
 	int fd;
 	void *mem;
 	unsigned int timeout_ms;
+	bool pull;  /* read it, where there is RDMA, instead of having it written:
+		     * for what nobody is waiting for */
 	bool fd_ok; /* a lent descriptor is welcome (whole objects only) */
 
 	/* results, with status 0 */
@@ -150,6 +152,10 @@ int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 uint64_t pool_fetch_progress(const struct pool_fetch *f);
 /* cb runs with -ECANCELED from a later turn, once no byte can land any more. */
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f);
+
+/* The file of an object (fd: borrows) goes, or its room is wanted: nothing keeps
+ * it open for the sake of sending it again. */
+void pool_peers_forget(struct pool_peers *p, int fd);
 
 /* Something has come that a GET may have been too early for. */
 void pool_peers_again(struct pool_peers *p);

@@ -302,6 +302,8 @@ static int send_range(struct session *s, uint64_t req, const Kvpool__Get *get,
 		.offset = get->offset,
 		.length = get->length,
 		.req = req,
+		.buffer = get->buffer,
+		.pull = get->pull,
 		.done = on_large_sent,
 	};
 	memcpy(a->send.peer_id, s->id, POOL_ID_SIZE);

@@ -240,6 +240,8 @@ static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 	get.length = x->f->length;
 	get.lane = lane;
 	get.fd_ok = ch->is_unix;
+	get.buffer = x->expecting && x->expect.buffer;
+	get.pull = x->expecting && x->expect.pull;
 	err = pool_hash_insert(&p->by_req, &x->node, (uint32_t)x->req);
 	if (err)
 		return err;
@@ -454,7 +456,9 @@ void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 	key.path.data = (uint8_t *)(uintptr_t)path;
 	key.path.len = path_len;
 	key.gen = gen;
-	if (chan_dial(&peer->tcp) == 0)
+	/* One that is being dialled is told by whoever reads next. */
+	if (chan_dial(&peer->tcp) == 0 &&
+	    pool_conn_version(peer->tcp.conn) >= POOL_WIRE_DOUBT)
 		(void)pool_conn_send(peer->tcp.conn, POOL_MSG_DOUBT, 0,
 				     &key.base);
 	peer_tidy(peer);

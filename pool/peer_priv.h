@@ -25,6 +25,7 @@
 #include "pool/mailbox.h"
 #include "pool/mover.h"
 #include "pool/peer.h"
+#include "pool/verbs/region.h"
 
 #define PEERS_MAX 4096	     /* that we talk to at once */
 #define PEER_WAITING_MAX 4096 /* fetches waiting for one peer */
@@ -35,9 +36,12 @@
 #define LANE_RETRY_MS 1000   /* after a lane failed, if others are up */
 #define ORPHANS_MAX POOL_PEER_INFLIGHT_MAX
 #define PATH_LEN_MAX 4096
+#define SOURCES_MAX 256u /* objects registered to be sent, unused ones too */
+#define SOURCES_BYTES_MAX (4ull << 30)
 
 struct peer_metrics {
 	struct pool_mover_counters mover;
+	struct verbs_cache_metrics cache;
 	struct pool_counter fetched, answered, lent, borrowed, early;
 	struct pool_counter fail_gone, fail_timeout, fail_conn, fail_bad,
 		fail_local, fail_cancel;
@@ -120,6 +124,7 @@ struct pool_peers {
 	char *unix_path; /* owns */
 	uv_loop_t *loop;
 	struct pool_mailbox box;
+	struct verbs_cache *cache;  /* owns; NULL without RDMA */
 	struct pool_mover **movers; /* owns */
 	unsigned int *mover_busy;   /* owns; ranges expected by each */
 	unsigned int nmovers;

@@ -32,6 +32,8 @@ static const char *const names[POOL_MSG_MAX] = {
 	[POOL_MSG_RETURN] = "RETURN",
 	[POOL_MSG_RECALL] = "RECALL",
 	[POOL_MSG_DOUBT] = "DOUBT",
+	[POOL_MSG_LINK] = "LINK",
+	[POOL_MSG_BUFFER] = "BUFFER",
 };
 
 bool pool_msg_known(uint16_t type)

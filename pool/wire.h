@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #define POOL_WIRE_MAGIC 0x3150564bu
-#define POOL_WIRE_VERSION 1 /* of these sources; see pool_wire_version */
+#define POOL_WIRE_VERSION 2 /* of these sources; see pool_wire_version */
 #define POOL_WIRE_HEADER 32
 #define POOL_PAYLOAD_MAX (4u << 20)   /* bytes of protobuf in one frame */
 #define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
@@ -59,9 +59,15 @@ enum pool_msg {
 	POOL_MSG_LENT,
 	POOL_MSG_RETURN,
 	POOL_MSG_RECALL,
-	POOL_MSG_DOUBT,
+	POOL_MSG_DOUBT,	 /* from version 2 on */
+	POOL_MSG_LINK,	 /* same */
+	POOL_MSG_BUFFER, /* same */
 	POOL_MSG_MAX,
 };
+
+/* From which version on there are DOUBT; LINK and BUFFER. */
+#define POOL_WIRE_DOUBT 2u
+#define POOL_WIRE_LINK 2u
 
 /* Op.set */
 #define POOL_SET_MODE 1u

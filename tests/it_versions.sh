@@ -14,9 +14,18 @@ in_log() { grep -q "$2" "$(log_of "$1")"; }
 joined() { has_metric "${admin[$1]}" kvpool_node_master_connected 1; }
 # ahead N COMMAND...: its daemons are of that version
 ahead() { local PATH=$KVTEST_OBJ/ahead$1:$PATH; shift; "$@"; }
-passed_over='a message of type 30583, which a newer version knows (2, this is 1): ignored'
-v1_refuses_v3='refused: it speaks version 3 of the protocol, this program version 1 (and 2)'
-v3_refuses_v1='refused: it speaks version 1 of the protocol, this program version 3 (and 4, 2)'
+# Versions: v1 is that of these sources.
+v1=$(awk '$2 == "POOL_WIRE_VERSION" { print $3 }' \
+	"$(dirname "$0")/../pool/wire.h")
+v2=$((v1 + 1)) v3=$((v1 + 2))
+refuses() { # MINE OTHERS
+	local before=", $(($1 - 1))"
+	[ "$1" -gt 1 ] || before=
+	echo "refused: it speaks version $2 of the protocol, this program version $1 (and $(($1 + 1))$before)"
+}
+passed_over="a message of type 30583, which a newer version knows ($v2, this is $v1): ignored"
+v1_refuses_v3=$(refuses $v1 $v3)
+v3_refuses_v1=$(refuses $v3 $v1)
 
 # One file each of a small and a large size is put through $1 and read through
 # $2, and the other way round.
@@ -43,7 +52,7 @@ start_master
 start_node a
 ahead 1 start_node b
 wait_until 10 joined b
-in_log b 'joined the master .* protocol version 1)' || fail "not the lower one"
+in_log b "joined the master .* protocol version $v1)" || fail "not the lower one"
 in_log master "$passed_over" || fail "the master got no unknown message"
 exchange a b
 [ "$(state "${mount[b]}/k.1.a.5000")" = borrowed ] || fail "not lent to the new"
@@ -60,9 +69,9 @@ stop master
 ahead 1 start_master
 wait_until 10 joined a
 wait_until 10 joined b
-grep -q 'protocol version 1)' <(grep joined "$(log_of a)" | tail -n1) ||
+grep -q "protocol version $v1)" <(grep joined "$(log_of a)" | tail -n1) ||
 	fail "the old node does not speak its own version"
-in_log b 'joined the master .* protocol version 2)' || fail "not the higher one"
+in_log b "joined the master .* protocol version $v2)" || fail "not the higher one"
 exchange a b
 
 echo "== a node is replaced by a newer one, and by the older one again"

@@ -40,6 +40,8 @@ static const ProtobufCMessageDescriptor *const messages[POOL_MSG_MAX] = {
 	[POOL_MSG_LENT] = &kvpool__lent__descriptor,
 	[POOL_MSG_RETURN] = &kvpool__key__descriptor,
 	[POOL_MSG_RECALL] = &kvpool__key__descriptor,
+	[POOL_MSG_LINK] = &kvpool__link__descriptor,
+	[POOL_MSG_BUFFER] = &kvpool__buffer__descriptor,
 };
 
 static void require(int cond)

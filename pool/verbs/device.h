@@ -60,6 +60,7 @@ struct verbs_port {
 	enum verbs_link link;
 	struct ibv_context *ctx; /* borrows from struct verbs */
 	bool cm; /* ctx is librdmacm's */
+	bool by_cm; /* connect by it: needed, or wished for */
 	struct ibv_pd *pd; /* owns: what no peer may touch is registered here */
 	union ibv_gid gid;
 	uint8_t gid_index;

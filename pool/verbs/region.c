@@ -1,6 +1,8 @@
 #include "pool/verbs/region.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,57 +24,103 @@ static int whole_access(const struct verbs_port *port, int access)
 	return access;
 }
 
-int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
-			     void *mem, uint64_t length, int access,
-			     struct verbs_region *ret_region)
+static int enroll(const struct verbs_port *port, struct ibv_pd *pd, void *mem,
+		  uint64_t length, int access, struct verbs_region *ret_region)
 {
 	struct verbs_region r = { .addr = mem, .length = length };
-	int err;
 
 	if (length == 0 || length > port->region_max || length > SIZE_MAX)
 		return -EINVAL;
 	errno = 0;
 	r.mr = ibv_reg_mr(pd, mem, (size_t)length,
 			  (unsigned int)whole_access(port, access));
-	if (!r.mr) {
-		err = verbs_errno();
-		pool_warn_limited("%llu bytes cannot be registered with RDMA device %s: %s; %s",
-				  (unsigned long long)length, port->device,
-				  strerror(-err), verbs_remedy(err));
-		return err;
-	}
+	if (!r.mr)
+		return verbs_errno();
 	*ret_region = r;
 	return 0;
 }
+
+static int said(const struct verbs_port *port, uint64_t length, int err)
+{
+	if (err && err != -EINVAL)
+		pool_warn_limited("%llu bytes cannot be registered with RDMA device %s: %s; %s",
+				  (unsigned long long)length, port->device,
+				  strerror(-err), verbs_remedy(err));
+	return err;
+}
+
+int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
+			     void *mem, uint64_t length, int access,
+			     struct verbs_region *ret_region)
+{
+	return said(port, length,
+		    enroll(port, pd, mem, length, access, ret_region));
+}
+
+static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
+		    uint64_t offset, uint64_t length, int prot, int access,
+		    struct verbs_region *ret_region)
+{
+	uint64_t ahead = offset % (uint64_t)sysconf(_SC_PAGESIZE);
+	size_t map_length = (size_t)(ahead + length);
+	void *map = mmap(NULL, map_length, prot, MAP_SHARED, fd,
+			 (off_t)(offset - ahead));
+	int err;
+
+	if (map == MAP_FAILED)
+		return -errno;
+	err = enroll(port, pd, (uint8_t *)map + ahead, length, access,
+		     ret_region);
+	if (err) {
+		munmap(map, map_length);
+		return err;
+	}
+	ret_region->map = map;
+	ret_region->map_length = map_length;
+	return 0;
+}
+
+/* The same file, to write. -errno. */
+static int reopen(int fd)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* Up to Linux 6.1 a device gets pages to read only where they could be written
+ * (ib_umem_get: FOLL_WRITE always): once that is known, at once so. */
+static _Atomic bool sources_writable;
 
 int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 		      uint64_t offset, uint64_t length, int access,
 		      struct verbs_region *ret_region)
 {
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t ahead = offset % page;
-	int prot = PROT_READ;
-	void *map;
-	int err;
+	const int rw = PROT_READ | PROT_WRITE;
+	int err = -EFAULT;
 
 	if (length == 0 || length > port->region_max ||
-	    length > SIZE_MAX - page || offset > INT64_MAX)
+	    length > SIZE_MAX / 2 || offset > INT64_MAX)
 		return -EINVAL;
 	if (whole_access(port, access) & IBV_ACCESS_LOCAL_WRITE)
-		prot |= PROT_WRITE;
-	map = mmap(NULL, (size_t)(ahead + length), prot, MAP_SHARED, fd,
-		   (off_t)(offset - ahead));
-	if (map == MAP_FAILED)
-		return -errno;
-	err = verbs_region_open_memory(port, pd, (uint8_t *)map + ahead,
-				       length, access, ret_region);
-	if (err) {
-		munmap(map, (size_t)(ahead + length));
-		return err;
-	}
-	ret_region->map = map;
-	ret_region->map_length = (size_t)(ahead + length);
-	return 0;
+		return said(port, length,
+			    map_open(port, pd, fd, offset, length, rw, access,
+				     ret_region));
+	if (!sources_writable)
+		err = map_open(port, pd, fd, offset, length, PROT_READ, access,
+			       ret_region);
+	if (err != -EFAULT)
+		return said(port, length, err);
+	fd = reopen(fd);
+	if (fd < 0)
+		return fd;
+	err = map_open(port, pd, fd, offset, length, rw, access, ret_region);
+	close(fd);
+	if (!err)
+		sources_writable = true;
+	return said(port, length, err);
 }
 
 void verbs_region_close(struct verbs_region *r)
