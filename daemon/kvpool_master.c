@@ -42,7 +42,7 @@ static struct {
 	uint64_t heartbeat_ms, summary_ms, lease_ms;
 	uint64_t repair_rate, repair_copies;
 	unsigned int log_level;
-	bool insecure, foreground, allow_faults, version;
+	bool insecure, foreground, allow_faults, recover, version;
 } conf = {
 	.listen = { "127.0.0.1", 7070 },
 	.admin = { "127.0.0.1", 7071 },
@@ -76,6 +76,13 @@ static struct daemon_option options[] = {
 	  .arg = "FILE",
 	  .help = "What the nodes' inventories do not tell: directories, rules,\n"
 		  "deletions, members." },
+	{ .name = "recover",
+	  .type = OPT_FLAG,
+	  .value = &conf.recover,
+	  .help = "Once, after the state file was lost or an old copy put in its\n"
+		  "place: begin an epoch above what the nodes have seen, and let\n"
+		  "them bring their objects. Start the nodes first.",
+	  .no_env = true },
 	{ .name = "etcd",
 	  .type = OPT_STRING,
 	  .value = &conf.etcd,
@@ -326,6 +333,7 @@ static int start_master(struct program *p)
 		.listen = conf.listen,
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
+		.recover_ms = conf.recover ? MASTER_RECOVER_MS : 0,
 		.summary_s = (unsigned int)(conf.summary_ms / 1000),
 		.repair_rate = conf.repair_rate,
 		.repair_copies = (unsigned int)conf.repair_copies,
@@ -406,6 +414,11 @@ static int check_etcd_options(void)
 {
 	struct pool_hostport hp;
 
+	if (conf.etcd && conf.recover)
+		return daemon_option_reject(
+			daemon_option_find(options, "recover"),
+			"without --etcd, which keeps the epoch (README: Recovery)",
+			stderr);
 	if (conf.etcd && etcd_urls_check(conf.etcd))
 		return daemon_option_reject(daemon_option_find(options, "etcd"),
 					    ETCD_URLS_ACCEPTED, stderr);

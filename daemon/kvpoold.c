@@ -362,6 +362,7 @@ static int start_master(struct program *p)
 		.listen = conf->masters.at[0],
 		.state_file = conf->state_file,
 		.heartbeat_ms = (unsigned int)conf->heartbeat_ms,
+		.recover_ms = conf->recover ? MASTER_RECOVER_MS : 0,
 		.summary_s = 10,
 		.repair_rate = MASTER_REPAIR_RATE,
 		.metrics = p->base.metrics,

@@ -191,6 +191,12 @@ static struct daemon_option options[] = {
 	  .arg = "FILE",
 	  .help = "Of an embedded master; default: NAME/master.state in\n"
 		  "--run-dir." },
+	{ .name = "recover",
+	  .type = OPT_FLAG,
+	  .value = &conf.recover,
+	  .help = "Of an embedded master, once, after its state file was lost: see\n"
+		  "kvpool-master --help.",
+	  .no_env = true },
 	{ .name = "heartbeat",
 	  .type = OPT_DURATION,
 	  .value = &conf.heartbeat_ms,
@@ -311,6 +317,11 @@ static int check_options(void)
 				"master elsewhere; restart the daemon instead\n");
 		return -EINVAL;
 	}
+	if (conf.recover && !conf.embedded)
+		return daemon_option_reject(
+			daemon_option_find(options, "recover"),
+			"with --embedded; else it is an option of kvpool-master",
+			stderr);
 	if (conf.name && !daemon_name_valid(conf.name))
 		return daemon_option_reject(
 			daemon_option_find(options, "name"),

@@ -27,7 +27,7 @@ struct daemon_node_conf {
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
-	bool allow_faults, noexec, noatime, takeover, version;
+	bool allow_faults, noexec, noatime, takeover, recover, version;
 };
 
 /*

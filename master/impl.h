@@ -176,6 +176,10 @@ struct master {
 	void *acting_arg;
 	struct pool_metrics *metrics; /* borrows, or NULL */
 	uint64_t epoch, gen_seq;
+	bool recovers;		   /* it may raise the epoch: recover.c */
+	uint64_t recover_until_ms; /* 0: all that can be known is */
+	uint64_t recover_seen;	   /* the highest epoch that nodes told */
+	uint64_t stale_said_ms;	   /* when refusing for its sake was logged */
 	uint64_t ndirs_made;   /* directories kept in the state */
 	uint64_t lost_kept_ns; /* map.lost_wall_ns as kept in the state */
 	uint64_t start_ms, last_tick_ms, next_summary_ms, next_sync_ms;
@@ -225,6 +229,24 @@ void master_handle_gone(struct master *m);
 void master_check_ready(struct master *m);
 /* fdatasync(2) fd in a worker and close it. compaction: then commit it. */
 void master_sync_start(struct master *m, int fd, bool compaction);
+
+/* ---- recover.c ---- */
+
+/* ms: 0, not asked for. */
+void master_recover_begin(struct master *m, unsigned int ms);
+void master_recover_tick(struct master *m, uint64_t now_ms);
+/* Are JOINs noted and turned away? */
+bool master_recovering(const struct master *m);
+void master_recover_note(struct master *m, const Kvpool__Join *j);
+/* Somebody has seen this epoch, above ours, after that. true: ours is higher
+ * now, and all are to join again. */
+bool master_recover_later(struct master *m, uint64_t seen);
+/* The highest epoch that the node has seen. */
+uint64_t master_join_epoch(const Kvpool__Join *j);
+#define MASTER_REMEDY_MAX 320
+/* Why such a node is refused, and what to do. */
+void master_recover_remedy(const struct master *m, uint64_t seen,
+			   char text[MASTER_REMEDY_MAX]);
 
 /* ---- keep.c ---- */
 

@@ -165,6 +165,20 @@ static int item_unknown(struct item *it)
 	return 0;
 }
 
+/* What it holds is of an epoch above ours (which a node of an older version
+ * does not say when it joins). */
+static void newer(struct master_session *s, const Kvpool__Meta *meta)
+{
+	uint64_t of = pool_gen_epoch(meta->gen),
+		 attr = pool_gen_epoch(meta->attr_gen);
+	char text[MASTER_REMEDY_MAX];
+
+	of = attr > of ? attr : of;
+	master_recover_remedy(s->m, of, text);
+	if (!master_recover_later(s->m, of)) /* which ends all sessions */
+		master_session_fail(s, -ESTALE, text);
+}
+
 /* 0; -ESTALE: the node has seen a newer master than this one; -ENOMEM. */
 static int one(struct item *it)
 {
@@ -221,11 +235,11 @@ void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 		it.path = (const char *)it.meta->path.data;
 		it.len = it.meta->path.len;
 		err = one(&it);
+		if (err == -ESTALE)
+			return newer(s, it.meta);
 		if (err)
 			return master_session_fail(
-				s, err, err == -ENOMEM ?
-				"not enough memory for the inventory" :
-				"the node holds objects of a newer epoch of the master");
+				s, err, "not enough memory for the inventory");
 		if (s->ended)
 			return;
 	}

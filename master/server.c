@@ -134,7 +134,7 @@ void master_check_ready(struct master *m)
 {
 	uint64_t ms = pool_now_ms() - m->start_ms;
 
-	if (m->ready)
+	if (m->ready || master_recovering(m))
 		return;
 	if (!master_members_recovering(&m->members))
 		set_ready(m, "all inventories are in");
@@ -230,6 +230,7 @@ static void on_tick(uv_timer_t *t)
 		return;
 
 	m->last_tick_ms = now_ms;
+	master_recover_tick(m, now_ms);
 	if (!stalled) {
 		check_members(m, now_ms);
 		check_strangers(m, now_ms);
@@ -392,6 +393,7 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	if (err)
 		goto err_listener;
 	start_handles(m);
+	master_recover_begin(m, opts->recover_ms);
 	master_check_ready(m);
 	*ret_master = m;
 	return 0;

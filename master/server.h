@@ -33,6 +33,8 @@ struct etcd_state;
 /* Defaults of repair, for the programs' options. */
 #define MASTER_REPAIR_RATE (512ull << 20)
 #define MASTER_REPAIR_COPIES 64u
+/* Enough for nodes, which try again each second. */
+#define MASTER_RECOVER_MS 5000u
 
 struct master_opts {
 	uv_loop_t *loop;
@@ -46,6 +48,9 @@ struct master_opts {
 	bool (*acting)(void *arg);
 	void *acting_arg;
 	unsigned int heartbeat_ms;   /* 0: 1000 */
+	/* The state was lost: ask the nodes for so long for the epoch that they
+	 * have seen, and begin a higher one. 0: no. */
+	unsigned int recover_ms;
 	uint64_t repair_rate;	     /* bytes a second; 0: any */
 	unsigned int repair_copies;  /* under way; 0: MASTER_REPAIR_COPIES */
 	unsigned int summary_s;	     /* one-line summary in the log; 0: never */

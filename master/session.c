@@ -11,6 +11,8 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
+#define STALE_SAID_MS 60000
+
 /* ---- sending ---- */
 
 void master_session_send(struct master_session *s, enum pool_msg type,
@@ -156,15 +158,31 @@ void master_session_end(struct master_session *s, const char *why)
 	pool_conn_close(s->conn);
 }
 
+/* Who may not come tries again each second; the reason stays the same. */
+static bool say_refusal(struct master *m, int status)
+{
+	uint64_t now_ms = pool_now_ms();
+
+	if (status == -EAGAIN)
+		return false;
+	if (status != -ESTALE)
+		return true;
+	if (m->stale_said_ms && now_ms - m->stale_said_ms < STALE_SAID_MS)
+		return false;
+	m->stale_said_ms = now_ms;
+	return true;
+}
+
 void master_session_fail(struct master_session *s, int status, const char *text)
 {
 	Kvpool__Error msg = KVPOOL__ERROR__INIT;
 
 	if (s->ended)
 		return;
-	pool_warn_limited("node %s (%s): refused: %s",
-			  s->member ? s->member->name : "?",
-			  pool_conn_peer_name(s->conn), text);
+	if (say_refusal(s->m, status))
+		pool_warn_limited("node %s (%s): refused: %s",
+				  s->member ? s->member->name : "?",
+				  pool_conn_peer_name(s->conn), text);
 	msg.status = status;
 	msg.text = (char *)text;
 	pool_conn_send(s->conn, POOL_MSG_ERROR, 0, &msg.base);
@@ -226,8 +244,8 @@ static bool may_bring_names(const struct master *m,
 }
 
 /* NULL: it is welcome. text: for an answer that has to be put together. */
-static const char *join_refused(const struct master *m, const Kvpool__Join *j,
-				int *ret_status, char text[POOL_WIRE_REFUSAL])
+static const char *join_refused(struct master *m, const Kvpool__Join *j,
+				int *ret_status, char text[MASTER_REMEDY_MAX])
 {
 	*ret_status = -EPROTONOSUPPORT;
 	if (!pool_wire_speaks(j->version)) {
@@ -237,10 +255,18 @@ static const char *join_refused(const struct master *m, const Kvpool__Join *j,
 	*ret_status = -EINVAL;
 	if (master_member_check(j->node))
 		return "the node's description is not valid";
+	*ret_status = -EAGAIN;
+	if (master_recovering(m)) {
+		master_recover_note(m, j);
+		return "nodes are being asked for the epoch they have seen";
+	}
+	if (master_join_epoch(j) <= m->epoch)
+		return NULL;
+	if (master_recover_later(m, master_join_epoch(j)))
+		return "the epoch has been raised";
 	*ret_status = -ESTALE;
-	if (j->epoch > m->epoch)
-		return "the node has seen a newer epoch of the master (is this an old master, or was its state file lost?)";
-	return NULL;
+	master_recover_remedy(m, master_join_epoch(j), text);
+	return text;
 }
 
 static void welcome(struct master_session *s)
@@ -259,7 +285,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 {
 	struct master *m = s->m;
 	struct master_member *mb = NULL;
-	char text[POOL_WIRE_REFUSAL];
+	char text[MASTER_REMEDY_MAX];
 	struct master_session *old;
 	const char *why;
 	int status = 0;

@@ -202,23 +202,20 @@ static int open_locked(const char *path, int *ret_fd)
 	return 0;
 }
 
-static int raise_epoch(struct master_state *s)
+int master_state_raise_epoch(struct master_state *s, uint64_t epoch)
 {
-	struct master_record r = { .type = MASTER_REC_EPOCH };
-	int err;
+	struct master_record r = { .type = MASTER_REC_EPOCH, .u64 = epoch };
+	int err = 0;
 
-	if (s->epoch >= STATE_EPOCH_MAX) {
+	if (epoch > STATE_EPOCH_MAX) {
 		pool_error("state file %s: epoch %llu is the last one there is",
 			   s->path, (unsigned long long)s->epoch);
 		return -EOVERFLOW;
 	}
-	r.u64 = ++s->epoch;
-	if (!s->cur.size) {
+	if (!s->cur.size)
 		err = out_put(&s->cur, STATE_HEADER, STATE_HEADER_LEN);
-		if (err)
-			return err;
-	}
-	err = master_state_append(s, &r);
+	if (!err)
+		err = master_state_append(s, &r);
 	if (!err)
 		err = out_flush(&s->cur);
 	if (!err && fdatasync(s->cur.fd))
@@ -228,6 +225,8 @@ static int raise_epoch(struct master_state *s)
 	if (err)
 		pool_error("state file %s: cannot write the epoch: %s (its disk must have room and be writable)",
 			   s->path, strerror(-err));
+	else
+		s->epoch = epoch;
 	return err;
 }
 
@@ -257,7 +256,7 @@ int master_state_open(const char *path,
 	s->cur.size = got.size;
 	s->cur.records = got.records;
 	s->epoch = got.epoch;
-	err = raise_epoch(s);
+	err = master_state_raise_epoch(s, s->epoch + 1);
 	if (err)
 		goto err_free;
 	*ret_epoch = s->epoch;

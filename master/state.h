@@ -64,6 +64,9 @@ int master_state_open(const char *path,
 		      int (*load)(void *arg, const struct master_record *r),
 		      void *arg, uint64_t *ret_epoch,
 		      struct master_state **ret_state);
+/* Begin this epoch, higher than the one that has begun, durably. 0 or -errno,
+ * logged: the old one goes on. Blocks for the disk. */
+int master_state_raise_epoch(struct master_state *s, uint64_t epoch);
 /* Flushes, syncs, closes. NULL is a no-op. */
 void master_state_close(struct master_state *s);
 

@@ -376,6 +376,10 @@ static int adopt(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	if (err)
 		return err == -ENOMEM ? err : -ESTALE;
 	e = node_file(pe);
+	if (pool_gen_epoch(m->gen) > n->held_epoch)
+		n->held_epoch = pool_gen_epoch(m->gen);
+	if (pool_gen_epoch(m->attr_gen) > n->held_epoch)
+		n->held_epoch = pool_gen_epoch(m->attr_gen);
 	if (m->gen == 0 ? e->own != NULL : e->obj && e->obj->gen >= m->gen)
 		return -ESTALE;
 	o = node_object_new(e, NODE_HELD);

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define REFUSED_SAID_MS 60000
 #define QUEUE_MAX (1u << 30) /* an inventory of 5 M objects fits */
 
 enum state { AWAY, DIALLING, JOINING, UP, CLOSED };
@@ -30,6 +31,8 @@ struct node_link {
 	bool standby;			 /* this one said so */
 	uint64_t beat_ms, heartbeat_ms;
 	bool told; /* the log has the present failure */
+	int refused; /* status of the last refusal that was logged */
+	uint64_t refused_said_ms;
 };
 
 bool node_link_up(const struct pool_node *n)
@@ -103,6 +106,7 @@ static void send_join(struct pool_node *n)
 	join.node = &info;
 	join.epoch = n->feed_epoch;
 	join.seq = n->feed_seq;
+	join.seen_epoch = n->epoch > n->held_epoch ? n->epoch : n->held_epoch;
 	(void)send_msg(n, POOL_MSG_JOIN, 0, &join.base);
 }
 
@@ -299,6 +303,18 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 	node_kick(n);
 }
 
+/* It is asked again each second and says the same. */
+static bool say_refusal(struct node_link *l, int status)
+{
+	uint64_t now = pool_now_ms();
+
+	if (l->refused == status && now - l->refused_said_ms < REFUSED_SAID_MS)
+		return false;
+	l->refused = status;
+	l->refused_said_ms = now;
+	return true;
+}
+
 static void on_error(struct pool_node *n, const Kvpool__Error *e)
 {
 	if (e->status == -EAGAIN) {
@@ -308,9 +324,10 @@ static void on_error(struct pool_node *n, const Kvpool__Error *e)
 		pool_conn_close(n->link->conn);
 		return;
 	}
-	pool_error("the master at %s refused us: %s (%s)",
-		   pool_conn_peer_name(n->link->conn), e->text,
-		   strerror(e->status < 0 ? -e->status : e->status));
+	if (say_refusal(n->link, e->status))
+		pool_error("the master at %s refused us: %s (%s)",
+			   pool_conn_peer_name(n->link->conn), e->text,
+			   strerror(e->status < 0 ? -e->status : e->status));
 	pool_conn_close(n->link->conn);
 }
 

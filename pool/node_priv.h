@@ -161,6 +161,7 @@ struct pool_node {
 	/* node_link */
 	struct node_link *link;
 	uint64_t epoch; /* of the session, 0: none */
+	uint64_t held_epoch; /* the highest of what was found at the start */
 	uint32_t index; /* ours in it */
 	uint64_t cut_off_ms; /* since when without a master; 0: connected */
 

@@ -46,7 +46,7 @@ struct fake_node {
 	bool is_store, is_mount;
 	uint64_t capacity, used, evictable;
 	bool tells_figures; /* in HELD */
-	uint64_t join_epoch, join_seq;
+	uint64_t join_epoch, join_seq, seen_epoch;
 	/* how it behaves */
 	bool silent, no_ack, count_only;
 	/* what it has been told */
@@ -407,6 +407,7 @@ static void fake_send_join(struct fake_node *n)
 	join.node = &info;
 	join.epoch = n->join_epoch;
 	join.seq = n->join_seq;
+	join.seen_epoch = n->seen_epoch;
 	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_JOIN, 0,
 					   &join.base));
 }

@@ -14,6 +14,7 @@ static struct pool_metrics *metrics;
 static char dir[] = "/tmp/kvpool_master_XXXXXX";
 static char state_path[64];
 static struct fake_node node[NNODES];
+static unsigned int recover_ms; /* of the next start_master */
 
 static void start_master(bool keep_state)
 {
@@ -26,6 +27,8 @@ static void start_master(bool keep_state)
 	opts.state_file = state_path;
 	metrics = pool_metrics_open();
 	opts.metrics = metrics;
+	opts.recover_ms = recover_ms;
+	recover_ms = 0;
 	assert_int_equal(0, master_open(&opts, &master));
 	assert_true(master_port(master) != 0);
 }
@@ -141,6 +144,61 @@ static void a_node_joins_and_its_heartbeats_are_answered(void **state)
 	assert_int_equal(1 << 30, status_of("capacity"));
 	assert_true(metric("kvpool_master_requests_total{type=\"join\"}") ==
 		    1);
+}
+
+/* As a node does that was told to come later. */
+static void dial_until_welcomed(struct fake_node *n)
+{
+	do {
+		dial(n);
+		if (!n->welcomed)
+			assert_int_equal(-EAGAIN, n->error);
+	} while (!n->welcomed);
+}
+
+static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **state)
+{
+	uint64_t old = (9ull << POOL_GEN_SEQ_BITS) + 7;
+
+	(void)state;
+	stop_master();
+	recover_ms = 300;
+	start_master(false);
+	node[0].join_epoch = 4;
+	node[0].seen_epoch = 9;
+	dial(&node[0]);
+	assert_int_equal(-EAGAIN, node[0].error);
+	dial(&node[1]);
+	assert_int_equal(-EAGAIN, node[1].error);
+	assert_false(master_ready(master));
+	dial_until_welcomed(&node[0]);
+	assert_int_equal(10, node[0].epoch);
+	fake_inventory(&node[0], "k", old, true);
+	run_until(&loop, status_of("keys") == 1);
+	/* The other one was there: what it holds is waited for. */
+	assert_false(master_ready(master));
+	dial_until_welcomed(&node[1]);
+	fake_inventory(&node[1], NULL, 0, true);
+	run_until(&loop, master_ready(master));
+	assert_true(fake_publish(&node[1], "k") > old);
+
+	/* Later, by what it has seen; and by what it holds. */
+	node[2].seen_epoch = 20;
+	dial(&node[2]);
+	assert_int_equal(-EAGAIN, node[2].error);
+	run_until(&loop, node[0].closed && node[1].closed);
+	dial_until_welcomed(&node[2]);
+	assert_int_equal(21, node[2].epoch);
+	fake_inventory(&node[2], "l", (30ull << POOL_GEN_SEQ_BITS) + 1, true);
+	run_until(&loop, node[2].closed);
+	dial_until_welcomed(&node[2]);
+	assert_int_equal(31, node[2].epoch);
+
+	stop_master();
+	run_until(&loop, node[2].closed);
+	start_master(true);
+	dial(&node[2]);
+	assert_int_equal(32, node[2].epoch);
 }
 
 static void a_node_of_a_newer_epoch_is_refused(void **state)
@@ -982,6 +1040,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_node_joins_and_its_heartbeats_are_answered),
 		T(a_node_of_a_newer_epoch_is_refused),
+		T(a_master_that_recovers_begins_above_what_nodes_have_seen),
 		T(what_is_no_message_for_a_master_ends_the_session),
 		T(a_node_that_joins_again_replaces_its_old_session),
 		T(a_publication_reaches_the_other_mounts),
