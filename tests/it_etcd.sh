@@ -264,6 +264,21 @@ refused '/kvpool/other/version is "7", not "1"' \
 	get --prefix --keys-only /kvpool/other/ | grep -c .)" = 1 ] ||
 	fail "something was written"
 
+echo "== what etcd kept is lost: with the epoch put back, the objects are there"
+for m in "${masters[@]}"; do stop "$m"; done
+epoch=$(key epoch)
+ETCDCTL_API=3 etcdctl --endpoints "127.0.0.1:$etcd_port" \
+	del --prefix /kvpool/it/ >/dev/null
+ETCDCTL_API=3 etcdctl --endpoints "127.0.0.1:$etcd_port" \
+	put /kvpool/it/epoch "$epoch" >/dev/null
+for m in "${masters[@]}"; do start_one "$m"; done
+wait_until 10 leads "${masters[@]}"
+wait_until 5 joined a
+wait_until 5 joined b
+[ "$(status_json "$leader" .epoch)" -gt "$epoch" ] || fail "not a higher epoch"
+engine_traces verify --d "$a/d" --files $keys --size 20000 --min-present $keys
+engine_traces verify --d "$b/d" --files $keys --size 20000 --min-present $keys
+
 for n in a b; do stop $n; done
 for m in "${masters[@]}"; do stop "$m"; done
 kill9 etcd
