@@ -119,23 +119,6 @@ static int check_rule(const char *name, const void *value, size_t len,
 	return err == -ENOTSUP ? -EOPNOTSUPP : err;
 }
 
-static int change(struct fs *fs, struct pool_entry *e, const char *name,
-		  const void *value, size_t len, int flags)
-{
-	struct node_attr unused = { 0 };
-	struct pool_xattrs *x;
-	int err = pool_xattrs_dup(pool_node_xattrs(e), &x);
-
-	if (err)
-		return err;
-	err = pool_xattrs_set(&x, name, value, len, flags);
-	if (err) {
-		pool_xattrs_free(x);
-		return err;
-	}
-	return pool_node_setattr(fs->node, e, POOL_SET_XATTRS, &unused, x);
-}
-
 /* "soft:30s" counts from now: kept as the time when it ends, "soft@SECONDS". */
 static void pin_end(const char *name, const char **value, size_t *size,
 		    char *text, size_t cap)
@@ -167,7 +150,8 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	err = check_rule(name, value, size, e->is_dir);
 	if (!err) {
 		pin_end(name, &value, &size, text, sizeof(text));
-		err = change(fs, e, name, value, size, flags);
+		err = pool_node_setxattr(fs->node, e, name, value, size,
+					 flags);
 	}
 	fuse_reply_err(req, -err);
 }
@@ -182,6 +166,6 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		fuse_reply_err(req, ENODATA);
 		return;
 	}
-	err = change(fs, e, name, NULL, 0, 0);
+	err = pool_node_setxattr(fs->node, e, name, NULL, 0, 0);
 	fuse_reply_err(req, -err);
 }

@@ -448,6 +448,12 @@ void master_meta_attrs(const Kvpool__Meta *meta, struct master_attrs *ret);
 int master_meta_xattrs(const Kvpool__Meta *meta, bool is_dir, bool strict,
 		       uint64_t wall_ns, struct pool_xattrs **ret_xattrs,
 		       struct pool_rules *ret_rules);
+/* The same of what POOL_SET_XATTR_EACH makes of `old`: meta's xattrs are set,
+ * strictly, and `remove` ("": none) goes. Also -ENOSPC. */
+int master_meta_xattr_each(const Kvpool__Meta *meta, const char *remove,
+			   const struct pool_xattrs *old, bool is_dir,
+			   uint64_t wall_ns, struct pool_xattrs **ret_xattrs,
+			   struct pool_rules *ret_rules);
 
 /* Entries being put together for one message. Its metas borrow from the map,
  * which must not change before master_batch_reset. */

@@ -83,6 +83,50 @@ int master_meta_xattrs(const Kvpool__Meta *meta, bool is_dir, bool strict,
 	return 0;
 }
 
+/* x with those of `with`, and without `remove`. */
+static int merge(struct pool_xattrs **x, const struct pool_xattrs *with,
+		 const char *remove)
+{
+	size_t cursor = 0, len;
+	const char *name;
+	const void *value;
+	int err = 0;
+
+	while (!err && pool_xattrs_next(with, &cursor, &name, &value, &len))
+		err = pool_xattrs_set(x, name, value, len, 0);
+	if (!err && remove[0])
+		err = pool_xattrs_set(x, remove, NULL, 0, 0);
+	return err == -ENODATA ? 0 : err;
+}
+
+int master_meta_xattr_each(const Kvpool__Meta *meta, const char *remove,
+			   const struct pool_xattrs *old, bool is_dir,
+			   uint64_t wall_ns, struct pool_xattrs **ret_xattrs,
+			   struct pool_rules *ret_rules)
+{
+	struct pool_xattrs *each, *x = NULL;
+	struct pool_rules rules;
+	int err = master_meta_xattrs(meta, is_dir, true, wall_ns, &each,
+				     &rules);
+
+	if (err)
+		return err;
+	err = pool_xattrs_dup(old, &x);
+	if (!err)
+		err = merge(&x, each, remove);
+	pool_xattrs_free(each);
+	memset(&rules, 0, sizeof(rules));
+	if (!err)
+		err = read_rules(x, is_dir, false, wall_ns, &rules);
+	if (err) {
+		pool_xattrs_free(x);
+		return err;
+	}
+	*ret_xattrs = x;
+	*ret_rules = rules;
+	return 0;
+}
+
 /* ---- batches ---- */
 
 /* What one entry may take of the arena: its path twice, and all its holders. */

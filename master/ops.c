@@ -16,6 +16,7 @@ struct op {
 	const char *path; /* of meta */
 	size_t len;
 	uint32_t set;
+	const char *remove; /* "": none */
 	bool queued;
 	uint64_t wall_ns;
 	Kvpool__OpResult *result;
@@ -268,7 +269,7 @@ static int op_rmdir(struct op *op)
 
 #define SET_KNOWN                                                          \
 	(POOL_SET_MODE | POOL_SET_UID | POOL_SET_GID | POOL_SET_MTIME | \
-	 POOL_SET_XATTRS)
+	 POOL_SET_XATTRS | POOL_SET_XATTR_EACH)
 
 static void set_attrs(const struct op *op, uint16_t *mode, uint32_t *uid,
 		      uint32_t *gid, uint64_t *mtime_ns)
@@ -286,15 +287,44 @@ static void set_attrs(const struct op *op, uint16_t *mode, uint32_t *uid,
 		*mtime_ns = a.mtime_ns;
 }
 
-static int setattr_dir(struct op *op, struct master_dir *d)
+/* The set that the operation makes of `extra`'s, and its rules. */
+static int set_xattrs(const struct op *op, struct master_extra **extra,
+		      bool is_dir)
 {
+	const struct pool_xattrs *old = *extra ? (*extra)->xattrs : NULL;
+	struct pool_xattrs *xattrs = NULL;
+	struct pool_rules rules;
 	int err;
 
-	if (op->set & POOL_SET_XATTRS) {
-		err = set_dir_extra(op, d);
-		if (err)
-			return err;
+	if (op->set & POOL_SET_XATTRS)
+		err = master_meta_xattrs(op->meta, is_dir, true, op->wall_ns,
+					 &xattrs, &rules);
+	else if (op->set & POOL_SET_XATTR_EACH)
+		err = master_meta_xattr_each(op->meta, op->remove, old, is_dir,
+					     op->wall_ns, &xattrs, &rules);
+	else
+		return 0;
+	if (err)
+		return err;
+	err = master_extra_set(extra, xattrs, &rules);
+	if (err)
+		pool_xattrs_free(xattrs);
+	return err;
+}
+
+/* What was refused shows at the node that asked; the feed tells it better. */
+static int setattr_dir(struct op *op, struct master_dir *d)
+{
+	bool sets = op->set & (POOL_SET_XATTRS | POOL_SET_XATTR_EACH);
+	int err = set_xattrs(op, &d->extra, true);
+
+	if (err) {
+		master_map_touch_dir(&op->m->map, d);
+		return err;
 	}
+	/* Rules reach down: everything below is looked at again. */
+	if (sets && d->d.nchildren)
+		master_patrol_start(op->m);
 	set_attrs(op, &d->mode, &d->uid, &d->gid, &d->mtime_ns);
 	master_map_touch_dir(&op->m->map, d);
 	keep_made(op, d);
@@ -304,20 +334,11 @@ static int setattr_dir(struct op *op, struct master_dir *d)
 
 static int setattr_file(struct op *op, struct master_file *f)
 {
-	struct pool_xattrs *xattrs = NULL;
-	struct pool_rules rules;
-	int err;
+	int err = set_xattrs(op, &f->extra, false);
 
-	if (op->set & POOL_SET_XATTRS) {
-		err = master_meta_xattrs(op->meta, false, true, op->wall_ns,
-					 &xattrs, &rules);
-		if (err)
-			return err;
-		err = master_extra_set(&f->extra, xattrs, &rules);
-		if (err) {
-			pool_xattrs_free(xattrs);
-			return err;
-		}
+	if (err) {
+		master_map_touch_file(&op->m->map, f);
+		return err;
 	}
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
 	f->attr_gen = master_next_gen(op->m);
@@ -354,6 +375,7 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	op->path = (const char *)msg->meta->path.data;
 	op->len = msg->meta->path.len;
 	op->set = msg->set;
+	op->remove = msg->remove;
 	op->queued = msg->queued;
 	switch (msg->kind) {
 	case KVPOOL__OP__KIND__PUBLISH:

@@ -2,7 +2,8 @@
  * A node: what this machine holds of the pool, and the mirror of the pool's
  * namespace that its mount shows.
  *
- *   node_name   names: look up, make, move, remove; attributes
+ *   node_name   names: look up, make, move, remove
+ *   node_attr   attributes: what the master says, and what was changed since
  *   node_write  a local file while it is written (node_learn: how large will it
  *               be, node_resize: room for it, node_rewrite: new generations)
  *   node_seal   the last writer is gone: checksum, metadata, publication
@@ -110,6 +111,7 @@ struct node_dirent {
 	bool gone;  /* removed; stays until the last hidden name below goes */
 	uint32_t pass; /* node_publish_sealed: something below is being sealed */
 	uint8_t removing; /* RMDIRs the master has not answered: gone till then */
+	uint8_t making; /* MKDIRs it has not answered: there till then */
 	int lost; /* -errno: a file in it was lost after its close, and no
 		     fsync has told of that */
 };
@@ -315,10 +317,16 @@ int pool_node_unlink(struct pool_node *n, struct node_entry *e);
 int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		     struct node_dirent *dir, const char *name, size_t len,
 		     bool noreplace, struct pool_entry **ret_to);
-/* set: POOL_SET_* bits; xattrs are taken over when POOL_SET_XATTRS is set. */
+/* set: POOL_SET_* bits, not _XATTR_EACH; xattrs are taken over when
+ * POOL_SET_XATTRS is set. */
 int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
 		      unsigned int set, const struct node_attr *attr,
 		      struct pool_xattrs *xattrs);
+/* One extended attribute, and no other; value NULL: removed. As
+ * pool_xattrs_set, which is judged by what this mount knows; -EAGAIN. */
+int pool_node_setxattr(struct pool_node *n, struct pool_entry *e,
+		       const char *name, const void *value, size_t len,
+		       int flags);
 const struct node_attr *pool_node_attr(const struct pool_entry *e);
 struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
 /* user.kvpool.* computed ones: generation, checksum, state, holders (how many

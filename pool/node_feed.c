@@ -94,32 +94,10 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 		node_client_stored(n, e->obj);
 }
 
-int node_attr_update(struct node_attr *a, struct pool_xattrs **x,
-		     const Kvpool__Meta *m)
-{
-	struct node_attr new;
-	struct pool_xattrs *nx = NULL;
-	bool changed;
-	int err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &nx);
-
-	if (err == -ENOMEM)
-		return err;
-	node_attr_from_meta(m, &new);
-	changed = a->mode != new.mode || a->uid != new.uid ||
-		  a->gid != new.gid || a->mtime_ns != new.mtime_ns;
-	*a = new;
-	if (err)
-		return changed;
-	changed = changed || !pool_xattrs_equal(*x, nx);
-	pool_xattrs_free(*x);
-	*x = nx;
-	return changed;
-}
-
 static int apply_dir(struct pool_node *n, struct node_dirent *d,
 		     const Kvpool__Meta *m, bool added)
 {
-	int changed = node_attr_update(&d->attr, &d->xattrs, m);
+	int changed = node_attr_update(n, &d->attr, &d->xattrs, m);
 	bool back = d->gone && !d->removing;
 
 	if (changed < 0)
@@ -179,7 +157,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	e->seen = n->sweep;
 	if (m->gen < e->gen && !n->in_picture)
 		return 0; /* overtaken by our own publication */
-	attr = node_attr_update(&e->attr, &e->xattrs, m);
+	attr = node_attr_update(n, &e->attr, &e->xattrs, m);
 	if (attr < 0)
 		return attr;
 	e->gen = m->gen;
@@ -212,7 +190,7 @@ static void remove_dir(struct pool_node *n, struct node_dirent *d)
 {
 	struct pool_list *it, *tmp;
 
-	if (!d->d.e.parent || d->gone)
+	if (!d->d.e.parent || d->gone || d->making)
 		return;
 	pool_list_each(it, tmp, &d->d.children)
 		if (pool_node_visible(

@@ -63,6 +63,11 @@ int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 	return send_msg(n, type, req, msg);
 }
 
+unsigned int node_link_version(const struct pool_node *n)
+{
+	return node_link_up(n) ? pool_conn_version(n->link->conn) : 0;
+}
+
 /* ---- who we are ---- */
 
 void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)

@@ -1,6 +1,6 @@
 /*
- * Names: look up, make, move, remove, attributes. Everything here answers from
- * local state and queues what the master has to know (node_ops.c).
+ * Names: look up, make, move, remove. Everything here answers from local state
+ * and queues what the master has to know (node_ops.c).
  */
 #include "pool/node_priv.h"
 
@@ -135,6 +135,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		return err;
 	}
 	d->gone = false;
+	d->making++; /* as `removing` */
 	d->seen = n->sweep;
 	*ret_dir = d;
 	return 0;
@@ -320,6 +321,7 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 		    struct node_dirent *dir, const char *name, size_t len,
 		    struct pool_entry *target, struct pool_entry **ret_to)
 {
+	struct node_change all = { .set = POOL_SET_XATTRS };
 	struct node_dirent *to;
 	int err;
 
@@ -334,8 +336,9 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	to->xattrs = from->xattrs;
 	to->rules = from->rules;
 	from->xattrs = NULL;
+	all.xattrs = to->xattrs;
 	if (to->xattrs)
-		(void)node_op_setattr(n, &to->d.e, POOL_SET_XATTRS);
+		(void)node_op_setattr(n, &to->d.e, &all);
 	*ret_to = &to->d.e;
 	return 0; /* the caller rebinds its inode, then removes `from` */
 }
@@ -390,78 +393,6 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 	if (!err)
 		*ret_to = to;
 	return err;
-}
-
-/* ---- attributes ---- */
-
-static void apply_attr(struct node_attr *a, unsigned int set,
-		       const struct node_attr *from)
-{
-	if (set & POOL_SET_MODE)
-		a->mode = from->mode & 01777;
-	if (set & POOL_SET_UID)
-		a->uid = from->uid;
-	if (set & POOL_SET_GID)
-		a->gid = from->gid;
-	if (set & POOL_SET_MTIME)
-		a->mtime_ns = from->mtime_ns;
-}
-
-/* What pe shows now is to be known to the master, and found by a restart. */
-static int tell_attr(struct pool_node *n, struct pool_entry *pe,
-		     unsigned int set)
-{
-	struct node_entry *e = node_file(pe);
-	int err;
-
-	if (!e || !e->own)
-		return set ? node_op_setattr(n, pe, set) : 0;
-	/* Its own publication carries them, unless that is under way. */
-	e->own->w->stale_blob = true;
-	if (e->own->state != NODE_PENDING)
-		return 0;
-	err = node_write_blob(n, e->own);
-	return err || e->own->w->sealed ? err : node_op_setattr(n, pe, set);
-}
-
-int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
-		      unsigned int set, const struct node_attr *attr,
-		      struct pool_xattrs *xattrs)
-{
-	struct node_dirent *d = node_dir(pe);
-	struct node_entry *e = node_file(pe);
-	struct pool_xattrs **x = d ? &d->xattrs :
-				 e->own ? &e->own->w->xattrs : &e->xattrs;
-	struct node_attr *a = d ? &d->attr :
-			      e->own ? &e->own->w->attr : &e->attr;
-	struct pool_xattrs *old = *x;
-	struct node_attr was = *a;
-	int err;
-
-	apply_attr(a, set, attr);
-	if (set & POOL_SET_XATTRS)
-		*x = xattrs;
-	err = tell_attr(n, pe, set);
-	if (err) {
-		*a = was;
-		*x = old;
-		if (set & POOL_SET_XATTRS)
-			pool_xattrs_free(xattrs);
-		if (e && e->own && e->own->state == NODE_PENDING)
-			(void)node_write_blob(n, e->own);
-		return err;
-	}
-	if (set & POOL_SET_XATTRS) {
-		pool_xattrs_free(old);
-		if (d)
-			rules_from_xattrs(xattrs, true, &d->rules);
-		if (d || !e->own)
-			node_space_judge_below(n, pe);
-	}
-	/* Kept with the copy here, for after a restart. */
-	if (set && e && !e->own && e->obj && e->obj->gen == e->gen)
-		(void)node_write_blob(n, e->obj);
-	return 0;
 }
 
 /* ---- what is computed ---- */

@@ -21,24 +21,100 @@
 struct node_op {
 	struct pool_list link; /* ops_waiting or ops_sent */
 	int kind;	       /* enum _Kvpool__Op__Kind */
-	unsigned int set;
 	bool queued; /* made while cut off */
 	uint64_t ticket, gen;
 	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
-	struct node_attr attr;
-	struct pool_xattrs *xattrs;
+	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
 	char *sent_path; /* PUBLISH: the name it was sent under */
+	/* SETATTR: a ring of those of one path, in order; the first of them is
+	 * in node->changes. */
+	struct pool_hash_node by_path;
+	struct pool_list same;
+	bool first;
 	size_t path_len;
 	char path[];
 };
 
+/* ---- changes of attributes, by path ---- */
+
+static uint32_t path_hash(const char *path, size_t len)
+{
+	return (uint32_t)XXH3_64bits(path, len);
+}
+
+/* The first change of this path, or NULL. */
+static struct node_op *change_first(struct pool_node *n, const char *path,
+				    size_t len)
+{
+	struct pool_hash_node *h =
+		pool_hash_first(&n->changes, path_hash(path, len));
+	struct node_op *op;
+
+	for (; h; h = pool_hash_next(h)) {
+		op = pool_container_of(h, struct node_op, by_path);
+		if (op->path_len == len && memcmp(op->path, path, len) == 0)
+			return op;
+	}
+	return NULL;
+}
+
+static int change_add(struct pool_node *n, struct node_op *op)
+{
+	struct node_op *first = change_first(n, op->path, op->path_len);
+	int err;
+
+	if (first) {
+		pool_list_add_tail(&first->same, &op->same);
+		return 0;
+	}
+	err = pool_hash_insert(&n->changes, &op->by_path,
+			       path_hash(op->path, op->path_len));
+	op->first = !err;
+	return err;
+}
+
+static void change_remove(struct pool_node *n, struct node_op *op)
+{
+	struct node_op *next;
+
+	if (op->first && !pool_list_empty(&op->same)) {
+		next = pool_list_first(&op->same, struct node_op, same);
+		/* Cannot fail: the table is not empty. */
+		(void)pool_hash_insert(&n->changes, &next->by_path,
+				       op->by_path.hash);
+		next->first = true;
+	}
+	if (op->first)
+		pool_hash_remove(&n->changes, &op->by_path);
+	pool_list_del(&op->same);
+}
+
+int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
+		     struct node_attr *a, struct pool_xattrs **x)
+{
+	struct node_op *op = change_first(n, path, path_len), *first = op;
+	int err = 0;
+
+	while (op && !err) {
+		err = node_change_apply(&op->c, a, x);
+		op = pool_list_entry(op->same.next, struct node_op, same);
+		if (op == first)
+			break;
+	}
+	return err;
+}
+
+/* ---- making ---- */
+
 static void op_free(struct pool_node *n, struct node_op *op)
 {
+	change_remove(n, op);
 	pool_list_del(&op->link);
 	n->nops--;
 	if (op->obj)
 		node_object_unref(n, op->obj);
-	pool_xattrs_free(op->xattrs);
+	pool_xattrs_free(op->c.xattrs);
+	free((char *)(uintptr_t)op->c.remove);
 	free(op->sent_path);
 	free(op);
 }
@@ -64,6 +140,7 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 	if (!op)
 		return NULL;
 	op->kind = kind;
+	pool_list_init(&op->same);
 	memcpy(op->path, path, path_len);
 	op->path_len = path_len;
 	op->queued = !node_link_up(n);
@@ -100,11 +177,19 @@ static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
 	return *ret_op ? 0 : -ENOMEM;
 }
 
-static int op_xattrs(struct pool_node *n, struct node_op *op,
-		     const struct pool_xattrs *xattrs)
+/* The change that op is to be. 0, or -ENOMEM: it is gone. */
+static int op_change(struct pool_node *n, struct node_op *op,
+		     const struct node_change *c)
 {
-	int err = pool_xattrs_dup(xattrs, &op->xattrs);
+	int err = pool_xattrs_dup(c->xattrs, &op->c.xattrs);
 
+	op->c.set = c->set;
+	op->c.attr = c->attr;
+	op->c.remove = !err && c->remove ? strdup(c->remove) : NULL;
+	if (!err && c->remove && !op->c.remove)
+		err = -ENOMEM;
+	if (!err && op->kind == KVPOOL__OP__KIND__SETATTR)
+		err = change_add(n, op);
 	if (err)
 		op_free(n, op);
 	return err;
@@ -113,6 +198,7 @@ static int op_xattrs(struct pool_node *n, struct node_op *op,
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen)
 {
+	struct node_change c = { 0 };
 	struct node_op *op;
 	int err = op_on_entry(n, kind, e, &op);
 
@@ -121,22 +207,20 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 	op->gen = gen;
 	if (!e->is_dir)
 		return 0;
-	op->attr = node_dir(e)->attr;
-	return op_xattrs(n, op, node_dir(e)->xattrs);
+	c.attr = node_dir(e)->attr;
+	c.xattrs = node_dir(e)->xattrs;
+	return op_change(n, op, &c);
 }
 
 int node_op_setattr(struct pool_node *n, struct pool_entry *e,
-		    unsigned int set)
+		    const struct node_change *c)
 {
+	struct node_change shown = *c;
 	struct node_op *op;
 	int err = op_on_entry(n, KVPOOL__OP__KIND__SETATTR, e, &op);
 
-	if (err)
-		return err;
-	op->set = set;
-	op->attr = *pool_node_attr(e);
-	return set & POOL_SET_XATTRS ?
-		       op_xattrs(n, op, pool_node_xattrs(e)) : 0;
+	shown.attr = *pool_node_attr(e);
+	return err ? err : op_change(n, op, &shown);
 }
 
 /* o's publication is not wanted any more. */
@@ -224,11 +308,44 @@ static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
 	m->sum.len = sizeof(b->sum[b->n].digest);
 	m->size = o->size;
 	m->base_gen = o->w->base_gen;
-	op->attr = o->w->attr;
+	op->c.attr = o->w->attr;
 	return pool_xattrs_to_pb(o->w->xattrs, &m->xattrs, &m->n_xattrs);
 }
 
-static int fill(struct batch *b, struct node_op *op)
+/* What a name shows, for a master that knows only whole sets; NULL: it is
+ * gone. */
+static const struct pool_entry *whole_set(struct pool_node *n,
+					  const struct node_op *op,
+					  const struct pool_xattrs **ret_x)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
+						 op->path_len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (pe)
+		*ret_x = e && !(e->own && e->own->state == NODE_PENDING) ?
+				 e->xattrs : pool_node_xattrs(pe);
+	return pe;
+}
+
+static int fill_change(struct pool_node *n, const struct node_op *op,
+		       Kvpool__Op *po, Kvpool__Meta *m)
+{
+	const struct pool_xattrs *x = op->c.xattrs;
+	unsigned int version = node_link_version(n);
+
+	po->set = op->c.set;
+	if (op->c.set & POOL_SET_XATTR_EACH && version && version < 2) {
+		po->set &= ~POOL_SET_XATTR_EACH;
+		if (whole_set(n, op, &x))
+			po->set |= POOL_SET_XATTRS;
+	} else if (op->c.remove) {
+		po->remove = (char *)(uintptr_t)op->c.remove;
+	}
+	return pool_xattrs_to_pb(x, &m->xattrs, &m->n_xattrs);
+}
+
+static int fill(struct pool_node *n, struct batch *b, struct node_op *op)
 {
 	Kvpool__Op *po = &b->op[b->n];
 	Kvpool__Meta *m = &b->meta[b->n];
@@ -244,17 +361,16 @@ static int fill(struct batch *b, struct node_op *op)
 		m->gen = op->gen;
 		m->is_dir = op->kind == KVPOOL__OP__KIND__MKDIR ||
 			    op->kind == KVPOOL__OP__KIND__RMDIR;
-		err = pool_xattrs_to_pb(op->xattrs, &m->xattrs, &m->n_xattrs);
+		err = fill_change(n, op, po, m);
 	}
 	if (err)
 		return err;
-	m->mode = op->attr.mode;
-	m->uid = op->attr.uid;
-	m->gid = op->attr.gid;
-	m->mtime_ns = op->attr.mtime_ns;
+	m->mode = op->c.attr.mode;
+	m->uid = op->c.attr.uid;
+	m->gid = op->c.attr.gid;
+	m->mtime_ns = op->c.attr.mtime_ns;
 	po->kind = (Kvpool__Op__Kind)op->kind;
 	po->meta = m;
-	po->set = op->set;
 	po->queued = op->queued;
 	b->list[b->n] = po;
 	b->n++;
@@ -275,7 +391,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 		if (b->n == POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES)
 			break;
 		op = pool_list_entry(it, struct node_op, link);
-		if (fill(b, op) < 0)
+		if (fill(n, b, op) < 0)
 			break;
 		pool_list_del(&op->link);
 		pool_list_add_tail(&sent, &op->link);
@@ -320,13 +436,14 @@ void node_ops_batched(uv_timer_t *h)
 
 /* ---- handing over ---- */
 
-static bool hand_over_op(struct batch *b, struct node_op *op)
+static bool hand_over_op(struct pool_node *n, struct batch *b,
+			 struct node_op *op)
 {
 	/* One that is not wanted any more: the inventory will say so. */
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH &&
 	    (!op->obj || op->obj->state != NODE_PENDING))
 		return true;
-	return fill(b, op) == 0;
+	return fill(n, b, op) == 0;
 }
 
 static void put_batch(struct batch *b, struct pool_handover *h)
@@ -356,8 +473,9 @@ void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
 	b->n = b->bytes = 0;
 	for (i = 0; i < 2; i++) {
 		pool_list_each(it, tmp, lists[i]) {
-			if (!hand_over_op(b, pool_list_entry(it, struct node_op,
-							     link)))
+			if (!hand_over_op(n, b,
+					  pool_list_entry(it, struct node_op,
+							  link)))
 				h->err = -ENOMEM;
 			if (b->n == POOL_BATCH_MAX ||
 			    b->bytes >= POOL_BATCH_BYTES)
@@ -375,7 +493,9 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	struct pool_entry *pe =
 		path ? pool_tree_lookup(&n->tree, path, m->path.len) : NULL;
 	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_change c = { 0 };
 	struct node_op *op;
+	int err;
 
 	if (!path || m->path.len > POOL_PATH_MAX)
 		return -EBADMSG;
@@ -387,13 +507,23 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 		return -ENOMEM;
 	if (po->kind == KVPOOL__OP__KIND__PUBLISH)
 		op->obj = node_object_ref(e->own);
-	op->set = po->set;
 	/* As it was made: the master may have it already, and would take its
 	 * own answer for a newer generation. */
 	op->queued = po->queued;
 	op->gen = m->gen;
-	node_attr_from_meta(m, &op->attr);
-	return pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &op->xattrs);
+	if (po->kind == KVPOOL__OP__KIND__MKDIR && pe && pe->is_dir)
+		node_dir(pe)->making++;
+	c.set = po->set;
+	c.remove = po->remove && po->remove[0] ? po->remove : NULL;
+	node_attr_from_meta(m, &c.attr);
+	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &c.xattrs);
+	if (err) {
+		op_free(n, op);
+		return err;
+	}
+	err = op_change(n, op, &c);
+	pool_xattrs_free(c.xattrs);
+	return err;
 }
 
 int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops)
@@ -456,6 +586,8 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 	struct node_dirent *d = pe ? node_dir(pe) : NULL;
 	struct node_entry *e = pe ? node_file(pe) : NULL;
 
+	if (op->kind == KVPOOL__OP__KIND__MKDIR && d && d->making)
+		d->making--;
 	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
 		d->removing--;
 		if (r->status && r->status != -ENOENT && !d->removing) {
@@ -579,6 +711,7 @@ void node_ops_free(struct pool_node *n)
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);
 	pool_list_each(it, tmp, &n->ops_waiting)
 		op_free(n, pool_list_entry(it, struct node_op, link));
+	pool_hash_fini(&n->changes);
 }
 
 /* ---- barriers ---- */

@@ -3,6 +3,7 @@
 #define POOL_NODE_PRIV_H
 
 #include "pool/base/clock.h"
+#include "pool/base/hash.h"
 #include "pool/base/log.h"
 #include "pool/conn.h"
 #include "pool/handover.h"
@@ -114,6 +115,7 @@ struct pool_node {
 	/* node_ops */
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
 	size_t nops;
+	struct pool_hash changes; /* SETATTRs of these, by path */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* the last was sent then */
 	uint64_t op_seq;      /* highest feed sequence of an answered op */
@@ -201,10 +203,6 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 			 const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap);
-/* Both from m; did anything change that shows (1, else 0)? Or -ENOMEM: the
- * attributes are what they were. */
-int node_attr_update(struct node_attr *a, struct pool_xattrs **x,
-		      const Kvpool__Meta *m);
 /* Becomes the local copy of e's published generation (o->gen set). */
 void node_object_held(struct pool_node *n, struct node_entry *e,
 		      struct node_object *o);
@@ -268,13 +266,35 @@ void node_learn_size(struct pool_node *n, struct node_entry *e, uint64_t size);
 uint64_t node_learn_predict(struct pool_node *n, struct node_dirent *dir);
 bool node_name_is_temporary(const char *name, size_t len);
 
+/* node_attr.c */
+/* A change of attributes, as SETATTR tells it. */
+struct node_change {
+	unsigned int set; /* POOL_SET_* bits */
+	struct node_attr attr;
+	struct pool_xattrs *xattrs; /* POOL_SET_XATTRS: all; _EACH: these */
+	const char *remove; /* POOL_SET_XATTR_EACH: this one; or NULL */
+};
+/* 0 or -ENOMEM. */
+int node_change_apply(const struct node_change *c, struct node_attr *a,
+		      struct pool_xattrs **x);
+/* Both from m, with what was changed here and is not answered laid over it; did
+ * anything change that shows (1, else 0)? Or -ENOMEM: they are what they were.
+ */
+int node_attr_update(struct pool_node *n, struct node_attr *a,
+		     struct pool_xattrs **x, const Kvpool__Meta *m);
+
 /* node_ops.c */
 struct node_op;
 int node_op_publish(struct pool_node *n, struct node_object *o);
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen);
+/* Of c->attr, what e shows is told. Copies c. */
 int node_op_setattr(struct pool_node *n, struct pool_entry *e,
-		    unsigned int set);
+		    const struct node_change *c);
+/* Lay the changes of this path that are not answered over what the master says.
+ * 0 or -ENOMEM. */
+int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
+		     struct node_attr *a, struct pool_xattrs **x);
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Has o's publication been sent and not answered? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
@@ -370,6 +390,8 @@ bool node_link_up(const struct pool_node *n);
 /* 0 or -errno; -ENOTCONN without a session. Counts as a request. */
 int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
+/* Of the protocol, in this session; 0: there is none. */
+unsigned int node_link_version(const struct pool_node *n);
 /* Who we are and how full, for the master. Copies on their way do not count as
  * used: it knows what it has ordered. Borrows of n, until its next turn. */
 void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info);

@@ -75,6 +75,8 @@ enum pool_msg {
 #define POOL_SET_GID 4u
 #define POOL_SET_MTIME 8u
 #define POOL_SET_XATTRS 16u /* replaces the whole set */
+#define POOL_SET_XATTR_EACH 32u /* sets each of meta.xattrs, removes Op.remove,
+				   leaves the others; since version 2 */
 
 struct pool_frame {
 	uint16_t version;

@@ -243,6 +243,72 @@ static int xattrs(const struct eng_dir *t)
 	return 0;
 }
 
+/* One after the other, each of them is there at once, and all of them stay. */
+static int xattrs_in_a_row(const char *d, const char *b)
+{
+	char name[32], got[8];
+
+	for (unsigned i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "user.a%u", i);
+		EXPECT_OK(setxattr(d, name, "1", 1, 0), d);
+		EXPECT_OK(chmod(d, 0700 + i), d);
+		for (unsigned k = 0; k <= i; k++) {
+			snprintf(name, sizeof(name), "user.a%u", k);
+			ssize_t n = getxattr(d, name, got, sizeof(got));
+			EXPECT(n == 1, "expected %s of %s after %u more, got "
+			       "%zd (%s)", name, d, i - k, n, strerror(errno));
+		}
+	}
+	for (unsigned i = 0; i < 20; i++) {
+		struct stat st;
+
+		snprintf(name, sizeof(name), "user.a%u", i);
+		TRY(await_xattr(b, name, "1"));
+		EXPECT(getxattr(d, name, got, sizeof(got)) == 1,
+		       "expected %s of %s to stay", name, d);
+		EXPECT_OK(stat(d, &st), d);
+		EXPECT((st.st_mode & 0777) == 0723,
+		       "expected mode 723 of %s, got %o", d,
+		       st.st_mode & 0777);
+	}
+	return 0;
+}
+
+/* On both nodes at once: each change lasts. */
+static int xattrs_in_turns(const char *d, const char *b)
+{
+	char name[32];
+
+	for (unsigned i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "user.t%u", i);
+		EXPECT_OK(setxattr(i % 2 ? b : d, name, "1", 1, 0), d);
+	}
+	for (unsigned i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "user.t%u", i);
+		TRY(await_xattr(d, name, "1"));
+		TRY(await_xattr(b, name, "1"));
+	}
+	return 0;
+}
+
+static int xattrs_many(const struct eng_dir *t)
+{
+	char d[ENG_PATH], b[ENG_PATH], name[32];
+
+	for (unsigned i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "k%u", i);
+		if (i % 2)
+			TRY(put(t, name, 0));
+		else
+			TRY(eng_mkdir(eng_join(d, t->d, name)));
+		eng_join(d, t->d, name);
+		TRY(eng_await_name(eng_join(b, t->b, name)));
+		TRY(xattrs_in_a_row(d, b));
+		TRY(xattrs_in_turns(d, b));
+	}
+	return 0;
+}
+
 static int statvfs_fields(const struct eng_dir *t)
 {
 	struct statvfs d, b;
@@ -362,6 +428,7 @@ const struct eng_test eng_posix_attrs[] = {
 	{ "posix_suid", suid },
 	{ "posix_xattrs", xattrs },
 	{ "posix_xattr_at_once", xattr_at_once },
+	{ "posix_xattrs_many", xattrs_many },
 	{ "posix_statvfs", statvfs_fields },
 	{ "posix_fsync_directory", fsync_directory },
 	{ "posix_locks", locks },

@@ -1305,6 +1305,193 @@ static void directories_come_and_go_on_both_nodes(void **state)
 	assert_int_equal(1, f->m[0].told.dir_gone);
 }
 
+/* ---- attributes ---- */
+
+static int set_xattr(struct fixture *f, int i, struct pool_entry *e,
+		     const char *name, const char *value)
+{
+	return pool_node_setxattr(node(f, i), e, name, value,
+				  value ? strlen(value) : 0, 0);
+}
+
+static bool has_xattr(const struct pool_entry *e, const char *name,
+		      const char *value)
+{
+	size_t len;
+	const void *v = pool_xattrs_get(pool_node_xattrs(e), name, &len);
+
+	return v && len == strlen(value) && memcmp(v, value, len) == 0;
+}
+
+static bool all_answered(struct fixture *f, int i)
+{
+	return pool_list_empty(&node(f, i)->ops_sent) &&
+	       pool_list_empty(&node(f, i)->ops_waiting);
+}
+
+/* What the master says of a name, as of before the changes under way. */
+static void feed_older(struct fixture *f, int i, const struct pool_entry *pe,
+		       const char *path)
+{
+	const struct node_entry *e = (const void *)pe;
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta m = KVPOOL__META__INIT, *list[1] = { &m };
+	uint8_t sum[16] = { 0 };
+
+	m.path.data = (uint8_t *)(uintptr_t)path;
+	m.path.len = strlen(path);
+	m.is_dir = pe->is_dir;
+	m.mode = 0700;
+	if (!pe->is_dir) {
+		m.gen = e->gen;
+		m.size = e->size;
+		m.sum.data = sum;
+		m.sum.len = sizeof(sum);
+	}
+	feed.entries = list;
+	feed.n_entries = 1;
+	assert_int_equal(0, node_feed_apply(node(f, i), &feed));
+}
+
+static void change_and_feed(struct fixture *f, struct pool_entry *e,
+			    const char *path)
+{
+	struct node_attr attr = { .mode = 0601, .uid = 7, .gid = 8 };
+	unsigned int told;
+
+	assert_int_equal(0, set_xattr(f, 0, e, "user.gone", "1"));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.a", "1"));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), e,
+					      POOL_SET_MODE | POOL_SET_UID,
+					      &attr, NULL));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.b", "2"));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.a", "3"));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.gone", NULL));
+	told = f->m[0].told.attr_changed;
+	feed_older(f, 0, e, path);
+	assert_true(has_xattr(e, "user.a", "3"));
+	assert_true(has_xattr(e, "user.b", "2"));
+	assert_false(has_xattr(e, "user.gone", "1"));
+	assert_int_equal(0601, pool_node_attr(e)->mode);
+	assert_int_equal(7, pool_node_attr(e)->uid);
+	run_until(f, all_answered(f, 0));
+	run_for(f, 60);
+	assert_true(has_xattr(e, "user.a", "3"));
+	assert_true(has_xattr(e, "user.b", "2"));
+	assert_false(has_xattr(e, "user.gone", "1"));
+	assert_int_equal(0601, pool_node_attr(e)->mode);
+	assert_true(f->m[0].told.attr_changed <= told + 2);
+	/* Answered: what the feed says now is so. */
+	feed_older(f, 0, e, path);
+	assert_null(pool_node_xattrs(e));
+	assert_int_equal(0700, pool_node_attr(e)->mode);
+}
+
+static void an_older_feed_undoes_no_change_that_is_under_way(void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	struct node_dirent *d;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 1000, 1);
+	change_and_feed(f, &find(f, 0, "k")->e, "k");
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d",
+					    1, &attr, &d));
+	change_and_feed(f, &d->d.e, "d");
+	change_and_feed(f, &pool_node_root(node(f, 0))->d.e, "");
+	assert_int_equal(0, node(f, 0)->changes.count);
+}
+
+/* Nor does one of before it was made again hide a directory. */
+static void an_older_feed_removes_no_directory_being_made(void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta m = KVPOOL__META__INIT, *list[1] = { &m };
+	struct node_dirent *root, *d;
+
+	start_pool(f, 1);
+	root = pool_node_root(node(f, 0));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	m.path.data = (uint8_t *)(uintptr_t)"d";
+	m.path.len = 1;
+	m.is_dir = m.deleted = true;
+	feed.entries = list;
+	feed.n_entries = 1;
+	assert_int_equal(0, node_feed_apply(node(f, 0), &feed));
+	assert_non_null(pool_node_lookup(node(f, 0), root, "d", 1));
+	run_until(f, all_answered(f, 0));
+	run_for(f, 60);
+	assert_ptr_equal(d, pool_node_lookup(node(f, 0), root, "d", 1));
+	assert_int_equal(1, f->m[0].told.dir_gone); /* its rmdir */
+}
+
+static void xattrs_set_on_two_nodes_at_once_both_last(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *a, *b;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k"));
+	a = &find(f, 0, "k")->e;
+	b = &find(f, 1, "k")->e;
+	assert_int_equal(0, set_xattr(f, 0, a, "user.kvpool.pin", "hard"));
+	assert_int_equal(0, set_xattr(f, 1, b, "user.kvpool.replicas", "2"));
+	assert_int_equal(0, set_xattr(f, 0, a, "user.both", "a"));
+	assert_int_equal(0, set_xattr(f, 1, b, "user.both", "b"));
+	run_until(f, all_answered(f, 0) && all_answered(f, 1));
+	run_until(f, has_xattr(a, "user.kvpool.replicas", "2") &&
+			     has_xattr(b, "user.kvpool.pin", "hard"));
+	run_for(f, 60);
+	assert_true(has_xattr(a, "user.kvpool.pin", "hard"));
+	assert_true(has_xattr(b, "user.kvpool.replicas", "2"));
+	assert_true(pool_xattrs_equal(pool_node_xattrs(a),
+				      pool_node_xattrs(b)));
+	assert_int_equal(0, set_xattr(f, 1, b, "user.kvpool.pin", NULL));
+	run_until(f, !has_xattr(a, "user.kvpool.pin", "hard"));
+	assert_true(has_xattr(a, "user.kvpool.replicas", "2"));
+	/* The whole set, too, as masters of before told it. */
+	assert_int_equal(0, pool_node_setattr(node(f, 0), a, POOL_SET_XATTRS,
+					      pool_node_attr(a), NULL));
+	run_until(f, !pool_node_xattrs(b));
+}
+
+/* Each has room for its own: together they do not fit. */
+static void an_xattr_that_the_master_refuses_does_not_stay(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *a, *b;
+	char big[3000];
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k"));
+	a = &find(f, 0, "k")->e;
+	b = &find(f, 1, "k")->e;
+	memset(big, 'x', sizeof(big));
+	assert_int_equal(0, pool_node_setxattr(node(f, 0), a, "user.a", big,
+					       sizeof(big), 0));
+	assert_int_equal(0, pool_node_setxattr(node(f, 1), b, "user.b", big,
+					       sizeof(big), 0));
+	run_until(f, all_answered(f, 0) && all_answered(f, 1));
+	run_until(f, pool_node_xattrs(a) && pool_node_xattrs(b) &&
+			     pool_xattrs_equal(pool_node_xattrs(a),
+					       pool_node_xattrs(b)));
+	run_for(f, 60);
+	assert_true(pool_xattrs_equal(pool_node_xattrs(a),
+				      pool_node_xattrs(b)));
+}
+
 /* ---- barriers ---- */
 
 struct test_barrier {
@@ -2516,6 +2703,10 @@ int main(void)
 		node_test(a_copy_that_was_ordered_replaces_what_the_mount_shows),
 		node_test(the_rule_unlink_node_hides_a_name_here_only),
 		node_test(directories_come_and_go_on_both_nodes),
+		node_test(an_older_feed_undoes_no_change_that_is_under_way),
+		node_test(an_older_feed_removes_no_directory_being_made),
+		node_test(xattrs_set_on_two_nodes_at_once_both_last),
+		node_test(an_xattr_that_the_master_refuses_does_not_stay),
 		node_test(a_barrier_without_a_master_times_out),
 		node_test(a_barrier_ends_after_the_publications_before_it),
 		node_test(a_barrier_waits_until_other_kernels_have_been_told),
