@@ -297,6 +297,8 @@ bool pool_node_published(const struct node_entry *e);
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 		     struct pool_rules *ret);
 
+/* Names are made, here and by the functions below, if they and their paths are
+ * no longer than POOL_NAME_MAX and POOL_PATH_MAX: else -ENAMETOOLONG. */
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
 		    struct node_dirent **ret_dir);

@@ -96,6 +96,18 @@ void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 	pool_rules_default(ret);
 }
 
+int node_name_check(const struct node_dirent *dir, const char *name, size_t len)
+{
+	char path[POOL_PATH_MAX + 1];
+	int above = pool_tree_path(&dir->d.e, path, sizeof(path));
+	int err = pool_name_check(name, len);
+
+	if (err || above < 0)
+		return err ? err : above;
+	return (size_t)above + (above > 0) + len > POOL_PATH_MAX ?
+		       -ENAMETOOLONG : 0;
+}
+
 /* ---- directories ---- */
 
 /* A name below them has reached the master: so have they. */
@@ -114,7 +126,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 {
 	struct pool_entry *e = pool_tree_find(&n->tree, &dir->d, name, len);
 	struct node_dirent *d;
-	int err = pool_name_check(name, len);
+	int err = node_name_check(dir, name, len);
 
 	if (err)
 		return err;
@@ -362,7 +374,7 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 	struct pool_entry *to = pool_tree_find(&n->tree, &dir->d, name, len);
 	struct node_entry *f, *t;
 	bool added = false;
-	int err = pool_name_check(name, len);
+	int err = node_name_check(dir, name, len);
 
 	if (err)
 		return err;

@@ -209,6 +209,9 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
 
 /* node_name.c */
+/* May this name be in dir? 0, -EINVAL, or -ENAMETOOLONG, also of its path. */
+int node_name_check(const struct node_dirent *dir, const char *name,
+		    size_t len);
 /* Hide what is published under the name, and have the master remove it. */
 int node_name_remove(struct pool_node *n, struct node_entry *e);
 /* d->rules from its attributes. */

@@ -145,7 +145,7 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 {
 	struct pool_entry *pe = pool_tree_find(&n->tree, &dir->d, name, len);
 	bool added = false;
-	int err = pool_name_check(name, len);
+	int err = node_name_check(dir, name, len);
 
 	if (err)
 		return err;
