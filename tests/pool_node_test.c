@@ -2357,12 +2357,6 @@ static struct node_object *replaced_on_its_way(struct fixture *f, const char *k)
 	return open;
 }
 
-static bool all_answered(struct fixture *f)
-{
-	return pool_list_empty(&node(f, 0)->ops_sent) &&
-	       pool_list_empty(&node(f, 0)->ops_waiting);
-}
-
 static void a_name_that_is_replaced_again_and_again_is_always_there(
 	void **state)
 {
@@ -2381,7 +2375,7 @@ static void a_name_that_is_replaced_again_and_again_is_always_there(
 	close_whole(f, 0, o);
 	run_until(f, (assert_non_null(find(f, 0, "k")), true) &&
 			     (assert_non_null(find(f, 1, "k")), true) &&
-			     is_published(f, 0, "k") && all_answered(f) &&
+			     is_published(f, 0, "k") && all_answered(f, 0) &&
 			     find(f, 1, "k")->gen == find(f, 0, "k")->gen);
 	assert_readable(f, 0, "k", 1000, 2);
 	assert_readable(f, 1, "k", 1000, 2);
@@ -2408,7 +2402,7 @@ static void what_is_being_taken_back_is_not_the_same_content(void **state)
 			close_whole(f, 0, o);
 		assert_int_equal(0, rename_to(f, 0, "b.tmp", k, false));
 		if (late) {
-			run_until(f, all_answered(f));
+			run_until(f, all_answered(f, 0));
 			close_whole(f, 0, o);
 		}
 		run_until(f, (assert_non_null(find(f, 0, k)), true) &&
