@@ -496,7 +496,7 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
  * dentry with it. */
 static void open_unbound(struct open_req *r)
 {
-	const char *path = r->inode->path;
+	const char *path = fs_inode_path(r->inode);
 	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC) ||
 		      r->resize >= 0;
 	struct pool_entry *e = path && r->resize < 0 ?

@@ -94,9 +94,9 @@ static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 				     i->dir   ? &i->dir->d.e : NULL;
 	int len = e ? pool_tree_path(e, path, POOL_PATH_MAX + 1) : 0;
 
-	if (!e && i->path) {
-		len = (int)strlen(i->path);
-		memcpy(path, i->path, (size_t)len + 1);
+	if (!e && fs_inode_path(i)) {
+		len = (int)strlen(fs_inode_path(i));
+		memcpy(path, fs_inode_path(i), (size_t)len + 1);
 	}
 	return len > 0 ? (size_t)len : 0;
 }
@@ -110,7 +110,8 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	Kvpool__Meta attr;
 
 	/* As an unbound one would show it: it may become one. */
-	attr_put(i->entry ? pool_node_attr(&i->entry->e) : &i->attr, &attr);
+	attr_put(i->entry ? pool_node_attr(&i->entry->e) :
+			    &fs_inode_past(i)->attr, &attr);
 	m.attr = &attr;
 	m.nodeid = i->id;
 	m.nlookup = i->nlookup;
@@ -124,7 +125,8 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	m.obj = o && o->lent_fd < 0 && o->state != NODE_DROPPED ? o->id : 0;
 	m.opens = i->opens;
 	m.backing = i->backing;
-	m.size = i->entry && !i->entry->own ? i->entry->size : i->size;
+	m.size = i->entry && !i->entry->own ? i->entry->size :
+					     fs_inode_past(i)->size;
 	m.atime_ns = i->atime_ns;
 	if (o && o->state == NODE_DROPPED && o->w) {
 		m.orphan = node_orphan_hand_over(fs->node, o);
@@ -275,6 +277,20 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 	return 0;
 }
 
+static bool get_past(struct fs_inode *i, const Kvpool__HandoverInode *m)
+{
+	struct fs_past *past = fs_inode_make_past(i);
+
+	if (!past)
+		return false;
+	past->size = m->size;
+	if (m->attr)
+		node_attr_from_meta(m->attr, &past->attr);
+	if (m->path.len && !m->is_dir)
+		past->path = strndup((const char *)m->path.data, m->path.len);
+	return true;
+}
+
 static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 		     struct pool_handover *h)
 {
@@ -294,10 +310,7 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	i->cached = m->cached;
 	i->opens = m->opens;
 	i->backing = m->backing;
-	i->size = m->size;
 	i->atime_ns = m->atime_ns;
-	if (m->attr)
-		node_attr_from_meta(m->attr, &i->attr);
 	pool_gauge_add(&fs->nopen, m->opens);
 	pool_gauge_add(&fs->gbackings, m->backing ? 1 : 0);
 	if (m->bound && pe && pe->is_dir && m->is_dir) {
@@ -306,8 +319,8 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 		   (o || (m->opens == 0 && !m->backing))) {
 		i->entry = e;
 		e->fs = i;
-	} else if (m->path.len && !m->is_dir) {
-		i->path = strndup(path, m->path.len);
+	} else if (!get_past(i, m)) {
+		return -ENOMEM;
 	}
 	if (get_object(fs, i, m, o, h))
 		return -ENOMEM;

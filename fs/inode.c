@@ -61,6 +61,7 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	struct node_entry *e = pe->is_dir ? NULL : (void *)pe;
 	struct node_dirent *d = pe->is_dir ? (void *)pe : NULL;
 	struct fs_inode *i = d ? d->fs : e->fs;
+	uint64_t slot;
 
 	if (i && e && e->own && !i->obj)
 		inode_show_own(fs, i, e->own);
@@ -71,11 +72,11 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	if (i)
 		return i;
 	i = calloc(1, sizeof(*i));
-	if (!i || pool_slots_add(&fs->inodes, i, &i->id)) {
+	if (!i || pool_slots_add(&fs->inodes, i, &slot)) {
 		free(i);
 		return NULL;
 	}
-	i->id += FS_PROC_MAX;
+	i->id = (uint32_t)slot + FS_PROC_MAX;
 	pool_list_init(&i->lru);
 	pool_gauge_add(&fs->ninodes, 1);
 	i->ino = pe->cookie + FS_PROC_MAX;
@@ -98,12 +99,12 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id)
 {
 	struct fs_inode *i = calloc(1, sizeof(*i));
 
-	if (!i || id < FS_PROC_MAX ||
+	if (!i || id < FS_PROC_MAX || id > UINT32_MAX ||
 	    pool_slots_add_at(&fs->inodes, id - FS_PROC_MAX, i)) {
 		free(i);
 		return NULL;
 	}
-	i->id = id;
+	i->id = (uint32_t)id;
 	pool_list_init(&i->lru);
 	pool_gauge_add(&fs->ninodes, 1);
 	return i;
@@ -122,6 +123,35 @@ static void backing_drop(struct fs *fs, struct fs_inode *i)
 	}
 }
 
+/* ---- what it showed ---- */
+
+const struct fs_past *fs_inode_past(const struct fs_inode *i)
+{
+	static const struct fs_past nothing;
+
+	return i->past ? i->past : &nothing;
+}
+
+struct fs_past *fs_inode_make_past(struct fs_inode *i)
+{
+	if (!i->past)
+		i->past = calloc(1, sizeof(*i->past));
+	return i->past;
+}
+
+const char *fs_inode_path(const struct fs_inode *i)
+{
+	return fs_inode_past(i)->path;
+}
+
+static void past_free(struct fs_inode *i)
+{
+	if (i->past)
+		free(i->past->path);
+	free(i->past);
+	i->past = NULL;
+}
+
 static void inode_free(struct fs *fs, struct fs_inode *i)
 {
 	struct pool_entry *pe = NULL;
@@ -138,7 +168,7 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 	pool_gauge_add(&fs->ninodes, -1);
 	if (pe)
 		pool_node_tidy(fs->node, pe);
-	free(i->path);
+	past_free(i);
 	free(i);
 }
 
@@ -162,16 +192,17 @@ static void keep_path(struct fs_inode *i)
 {
 	char path[POOL_PATH_MAX + 1];
 
-	if (i->nlookup == 0 || i->path ||
+	if (i->nlookup == 0 || !i->past || i->past->path ||
 	    pool_tree_path(&i->entry->e, path, sizeof(path)) < 0)
 		return;
-	i->path = strdup(path);
+	i->past->path = strdup(path);
 }
 
 struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 {
-	struct pool_entry *e = i->entry || !i->path ? NULL :
-		pool_tree_lookup(fs->tree, i->path, strlen(i->path));
+	const char *path = fs_inode_path(i);
+	struct pool_entry *e = i->entry || !path ? NULL :
+		pool_tree_lookup(fs->tree, path, strlen(path));
 	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
 
 	if (!f || !pool_node_visible(e))
@@ -186,16 +217,19 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	struct stat st;
 
 	if (i->dir && i != &fs->root) {
-		i->attr = i->dir->attr;
+		if (fs_inode_make_past(i))
+			i->past->attr = i->dir->attr;
 		i->dir->fs = NULL;
 		i->dir = NULL;
 	}
 	if (!i->entry)
 		return;
 	fs_inode_stat(fs, i, &st);
-	i->size = i->obj && i->obj->state != NODE_WRITING ?
-			  i->obj->size : (uint64_t)st.st_size;
-	i->attr = *pool_node_attr(&i->entry->e);
+	if (fs_inode_make_past(i)) {
+		i->past->size = i->obj && i->obj->state != NODE_WRITING ?
+			i->obj->size : (uint64_t)st.st_size;
+		i->past->attr = *pool_node_attr(&i->entry->e);
+	}
 	keep_path(i);
 	i->entry->fs = NULL;
 	i->entry = NULL;
@@ -221,8 +255,7 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
 	}
 	i->entry = e;
 	e->fs = i;
-	free(i->path);
-	i->path = NULL;
+	past_free(i);
 	i->served = !fs->passthrough;
 	if (e->own)
 		inode_show_own(fs, i, e->own);
@@ -235,13 +268,13 @@ bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 {
 	void *bound = o->fs;
 
-	if (i->entry || i->opens > 0 || i->cached)
+	if (i->entry || i->opens > 0 || i->cached || !fs_inode_make_past(i))
 		return false;
 	fs_inode_set_obj(fs, i, o);
 	o->fs = bound;
 	i->served = !fs->passthrough;
-	i->size = o->size;
-	i->attr = *pool_node_attr(&e->e);
+	i->past->size = o->size;
+	i->past->attr = *pool_node_attr(&e->e);
 	fs_notify_attr_now(fs, i);
 	return true;
 }
@@ -267,8 +300,9 @@ static void set_time(struct timespec *ts, uint64_t ns)
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 {
 	const struct node_entry *same = fs_inode_successor(fs, i);
-	const struct node_attr *a = same ? &same->attr : &i->attr;
-	uint64_t size = i->size, blocks = (i->size + 511) / 512;
+	const struct fs_past *past = fs_inode_past(i);
+	const struct node_attr *a = same ? &same->attr : &past->attr;
+	uint64_t size = past->size, blocks = (size + 511) / 512;
 
 	memset(st, 0, sizeof(*st));
 	if (i->kind == FS_DIR && i->dir)
@@ -286,6 +320,10 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 		/* Unlinked while being written: only its descriptor knows. */
 		if (i->obj->w->fd >= 0 && fstat(i->obj->w->fd, &own) == 0)
 			size = (uint64_t)own.st_size;
+	} else if (i->obj && !i->past) {
+		/* There was no memory for it: who has it open may read all. */
+		size = i->obj->size;
+		blocks = (size + 511) / 512;
 	}
 	st->st_ino = i->ino;
 	st->st_mode = (i->kind == FS_DIR ? S_IFDIR : S_IFREG) | a->mode;
@@ -398,7 +436,7 @@ void fs_inodes_fini(struct fs *fs)
 
 		if (i->obj)
 			node_object_unref(fs->node, i->obj);
-		free(i->path);
+		past_free(i);
 		free(i);
 	}
 	pool_slots_fini(&fs->inodes);

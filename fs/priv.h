@@ -30,14 +30,14 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  * What the kernel knows by a nodeid (1 is the root).
  *
  * An open nodeid shows one content: when its name gets another one, it is
- * unbound (entry == NULL, attributes frozen in `attr`, `size`), the dentry is
+ * unbound (entry == NULL, attributes frozen in `past`), the dentry is
  * invalidated, and the next look-up makes another. An OPEN of an unbound
  * nodeid is answered with ESTALE: the kernel looks the name up again - once
  * only, and a CREATE that found the name taken may have used that up. So a
  * rewrite through a nodeid that nobody has open, and whose pages the kernel
  * cannot have cached, is followed by it; else an OPEN for writing has made the
  * new generation before it says ESTALE, of an unbound nodeid too (by its
- * `path`). SETATTR of an unbound nodeid goes to what the name shows now.
+ * path). SETATTR of an unbound nodeid goes to what the name shows now.
  *
  * invariant             bound file          unbound file       dir
  *   entry->fs == this   yes                 entry NULL         dir->fs
@@ -47,21 +47,27 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  */
 struct fs_inode {
 	struct pool_list lru;  /* in fs->backings while opens == 0 */
-	uint64_t id; /* nodeid */
 	uint64_t nlookup;
 	uint64_t ino; /* st_ino */
-	uint8_t kind;
-	bool served; /* data mode of this nodeid: daemon-served */
-	bool cached; /* was opened in that mode: a mapping may have left pages */
 	struct node_entry *entry;
 	struct node_dirent *dir;
 	struct node_object *obj; /* ref */
+	uint64_t atime_ns; /* 0: never set; then mtime */
+	struct fs_past *past; /* owns; of an unbound one, else NULL */
+	uint32_t id; /* nodeid; fs->inodes has no more */
 	uint32_t opens;
 	int32_t backing; /* id, 0: none */
-	uint64_t size;
+	uint8_t kind;
+	bool served; /* data mode of this nodeid: daemon-served */
+	bool cached; /* was opened in that mode: a mapping may have left pages */
+};
+
+/* What an unbound nodeid shows. (Apart, as there may be very many of the
+ * others.) */
+struct fs_past {
 	struct node_attr attr;
-	uint64_t atime_ns; /* 0: never set; then mtime */
-	char *path; /* owns; of an unbound file: the name it had */
+	uint64_t size;
+	char *path; /* owns; of a file: the name it had; or NULL */
 };
 
 enum fs_op {
@@ -157,6 +163,12 @@ bool fs_inode_follow(struct fs *fs, struct fs_inode *i);
 /* What the name of an unbound file shows now: whoever asks came by the name, or
  * (if it is open) perhaps not, and only the same object will do. Or NULL. */
 struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i);
+/* The name that an unbound file had, or NULL. */
+const char *fs_inode_path(const struct fs_inode *i);
+/* Of one that is bound, or for which there was no memory: of nothing. */
+const struct fs_past *fs_inode_past(const struct fs_inode *i);
+/* Made if there is none, all zero; NULL: ENOMEM. */
+struct fs_past *fs_inode_make_past(struct fs_inode *i);
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st);
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		      struct node_object *o);

@@ -65,12 +65,13 @@ struct node_object;
 struct pool_handover;
 
 /* What stat(2) shows of a name besides its size. */
+/* Of every name: without the four bytes that would be between its members. */
 struct node_attr {
 	uint32_t mode; /* permission bits */
 	uint32_t uid, gid;
 	uint64_t mtime_ns;
 	uint64_t gen; /* Meta.attr_gen */
-};
+} __attribute__((packed, aligned(4)));
 
 #define NODE_HOLDERS_INLINE 4
 
@@ -80,6 +81,9 @@ struct node_entry {
 	uint64_t size;
 	XXH128_hash_t sum;
 	struct node_attr attr;
+	uint8_t nholders;	    /* known ones; at most NODE_HOLDERS_INLINE */
+	uint8_t seen;		    /* sweep mark of the feed */
+	uint8_t replicas;	    /* how many holders the feed named */
 	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden */
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */
@@ -87,9 +91,6 @@ struct node_entry {
 	struct node_fetch *fetch;   /* under way, or NULL */
 	void *fs;		    /* fs's inode now bound to the name */
 	uint16_t holders[NODE_HOLDERS_INLINE]; /* node indices */
-	uint8_t nholders;	    /* known ones; at most NODE_HOLDERS_INLINE */
-	uint8_t seen;		    /* sweep mark of the feed */
-	uint8_t replicas;	    /* how many holders the feed named */
 };
 
 /* Sizes written below a directory, to know what to reserve. */
@@ -135,18 +136,18 @@ struct node_object {
 	uint32_t refs;
 	uint32_t users;	   /* open handles of the mount */
 	uint16_t lent;	   /* descriptors with peers */
+	uint16_t lender;   /* of a borrowed one: its node index */
 	uint8_t state;	   /* enum node_state */
-	bool counted;	   /* HELD: the master counts it as a replica */
-	bool kept;	   /* counted, and rules forbid to evict it */
-	bool verified;	   /* sum checked since the daemon's start, and not doubted
-			      since */
-	bool prefetched;   /* fetched for a look-up, not opened since */
+	bool counted : 1;  /* HELD: the master counts it as a replica */
+	bool kept : 1;	   /* counted, and rules forbid to evict it */
+	bool verified : 1; /* sum checked since the daemon's start, and not
+			      doubted since */
+	bool prefetched : 1; /* fetched for a look-up, not opened since */
+	bool refused : 1;  /* the master said KEEP when it was asked_ms */
 	uint32_t doubted_s; /* when it was to be checked last; 0: never */
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
-	uint16_t lender;   /* its node index */
 	uint64_t asked_ms; /* when the master was asked to let it go */
 	uint64_t looked_ms; /* the last look-up hit that is known; 0: none */
-	bool refused;	   /* it said KEEP */
 	struct node_heat *heat; /* peers asked for it of late; or NULL */
 	void *fs;	   /* fs's inode that serves it, or NULL */
 	struct node_writer *w; /* WRITING .. PENDING, else NULL; owned */
