@@ -151,7 +151,7 @@ hello() { # VERSION: a file with what begins a take-over, in one write
 socat -u - "UNIX:$socket" <<<"nonsense" || :
 hello '\1'
 socat -u "OPEN:$tmp/hello" "UNIX:$socket" || : # and closes
-hello '\3'
+hello '\11'
 socat - "UNIX:$socket" <"$tmp/hello" >"$tmp/answer" || :
 grep -aq 'speaks version [0-9]* of the protocol' "$tmp/answer" ||
 	fail "another version is not refused"
