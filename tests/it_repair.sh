@@ -26,7 +26,7 @@ listed_at() { # NAME
 drain() { # NAME [OPTION]...
 	local name=$1
 	shift
-	kvpool drain "$name.$$" --master "${admin[master]}" "$@"
+	kvpool drain "$name.$$" --admin "${admin[master]}" "$@"
 }
 sums() { (cd "$1" && find d -type f | sort | xargs sha256sum); } # MOUNT
 

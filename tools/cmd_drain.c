@@ -15,7 +15,7 @@
 #define STUCK_POLLS 4 /* so often in a row: nobody is making room */
 
 static const char usage[] =
-	"usage: kvpool drain NODE [--master HOST:PORT] [--no-wait] [--cancel]\n"
+	"usage: kvpool drain NODE [--admin HOST:PORT] [--no-wait] [--cancel]\n"
 	"\n"
 	"Empties a node before it is switched off: what it alone holds is copied to\n"
 	"others, and it gets no more. Ends when it may be switched off; exits with 1\n"
@@ -167,10 +167,14 @@ int cmd_drain(int argc, char **argv)
 {
 	struct drain d = { .terminal = isatty(STDOUT_FILENO) };
 	struct daemon_option opts[] = {
-		{ .name = "master", .type = OPT_HOSTPORT, .value = &d.master,
+		{ .name = "admin", .type = OPT_HOSTPORT, .value = &d.master,
 		  .arg = "HOST:PORT", .default_port = 7071,
 		  .help = "The master's admin address, " CMD_MASTER_ADMIN
 			  " if not given." },
+		/* KVPOOL_MASTER is kvpoold's: where nodes connect. */
+		{ .name = "master", .type = OPT_HOSTPORT, .value = &d.master,
+		  .arg = "HOST:PORT", .default_port = 7071, .no_env = true,
+		  .help = "The same, as it was called before." },
 		{ .name = "wait", .type = OPT_FLAG, .value = &d.wait,
 		  .help = "Wait until the node may be switched off (the default)." },
 		{ .name = "no-wait", .type = OPT_FLAG, .value = &d.no_wait,
@@ -193,10 +197,15 @@ int cmd_drain(int argc, char **argv)
 		return 2;
 	}
 	if (d.wait && d.no_wait) {
-		daemon_option_reject(&opts[2], "without --wait", stderr);
+		daemon_option_reject(daemon_option_find(opts, "no-wait"),
+				     "without --wait", stderr);
 		return 2;
 	}
 	d.node = ops[0];
 	rc = begin(&d);
+	if (rc && getenv("KVPOOL_MASTER") &&
+	    !daemon_option_find(opts, "admin")->seen &&
+	    !daemon_option_find(opts, "master")->seen)
+		fprintf(stderr, "kvpool: drain: KVPOOL_MASTER says where nodes connect; the master's admin address is --admin, or KVPOOL_ADMIN\n");
 	return rc || d.cancel || d.no_wait ? rc : wait_drained(&d);
 }

@@ -73,6 +73,13 @@ static int print_refusal(const char *url, const struct answer *a)
 	return a->status == 404 ? -ENOENT : -EREMOTEIO;
 }
 
+/* Somebody is there who does not speak HTTP: the port for nodes, say. */
+static bool no_http(CURLcode rc)
+{
+	return rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
+	       rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_WEIRD_SERVER_REPLY;
+}
+
 /* May return -ECONNREFUSED silently: nobody is there. */
 static int get(const struct pool_hostport *hp, const char *page, bool post,
 	       json_t **ret_json)
@@ -93,9 +100,10 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 	if (curl == CURLE_COULDNT_CONNECT) {
 		rc = -ECONNREFUSED;
 	} else if (curl != CURLE_OK) {
-		fprintf(stderr, "kvpool: %s: %s\n", url,
+		fprintf(stderr, "kvpool: %s: %s%s\n", url,
 			a.too_long ? "the answer is too long" :
-				     curl_easy_strerror(curl));
+				     curl_easy_strerror(curl),
+			no_http(curl) ? ": is this an admin address (by default port 7071 of a master, 7073 of a node)?" : "");
 		rc = -EREMOTEIO;
 	} else if (a.status != 200) {
 		rc = print_refusal(url, &a);
