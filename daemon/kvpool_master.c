@@ -434,6 +434,15 @@ static int check_etcd_options(void)
 	return 0;
 }
 
+static int check_seconds(const char *name, uint64_t ms)
+{
+	if (ms % 1000 == 0)
+		return 0;
+	return daemon_option_reject(daemon_option_find(options, name),
+				    "a duration in whole seconds, such as 2s",
+				    stderr);
+}
+
 static int check_options(void)
 {
 	const struct daemon_option *listen = daemon_option_find(options, "listen");
@@ -442,6 +451,10 @@ static int check_options(void)
 
 	if (!rc)
 		rc = daemon_option_check_listen(admin, conf.insecure, stderr);
+	if (!rc)
+		rc = check_seconds("lease", conf.lease_ms);
+	if (!rc)
+		rc = check_seconds("summary", conf.summary_ms);
 	return rc ? rc : check_etcd_options();
 }
 

@@ -154,12 +154,32 @@ static void format_default(const struct daemon_option *o, char *buf,
 	}
 }
 
+static bool from_mount(void)
+{
+	return getenv(DAEMON_FROM_MOUNT) != NULL;
+}
+
+/* "--store-size"; for whoever called mount(8), "-o store_size". */
+static void format_command(const char *name, size_t len, char *buf, size_t cap)
+{
+	snprintf(buf, cap, "%s%.*s", from_mount() ? "-o " : "--", (int)len,
+		 name);
+	for (char *p = buf + 3; from_mount() && *p; p++)
+		if (*p == '-')
+			*p = '_';
+}
+
+static const char *program(void)
+{
+	return from_mount() ? "mount.kvpool" : program_invocation_short_name;
+}
+
 /* "--store-size" or "KVPOOL_STORE_SIZE". */
 static void format_source(const struct daemon_option *o, char *buf, size_t cap)
 {
 	switch (o->source) {
 	case OPT_FROM_COMMAND:
-		snprintf(buf, cap, "--%s", o->name);
+		format_command(o->name, strlen(o->name), buf, cap);
 		return;
 	case OPT_FROM_ENV:
 		env_name(o->name, buf, cap);
@@ -175,11 +195,11 @@ int daemon_option_reject(const struct daemon_option *o, const char *accepted,
 	format_source(o, source, sizeof(source));
 	if (o->given)
 		fprintf(err, "%s: %s: \"%s\" given; accepted: %s\n",
-			program_invocation_short_name, source, o->given,
+			program(), source, o->given,
 			accepted);
 	else
 		fprintf(err, "%s: %s: no value given; accepted: %s\n",
-			program_invocation_short_name, source, accepted);
+			program(), source, accepted);
 	return -EINVAL;
 }
 
@@ -320,10 +340,13 @@ static int parse_arg(struct daemon_option *opts, int argc, char **argv, int *i,
 	const char *name = argv[*i] + 2, *value = NULL;
 	size_t len = strcspn(name, "=");
 	struct daemon_option *o = find(opts, name, len);
+	char said[256];
 
 	if (!o) {
-		fprintf(err, "%s: unknown option \"--%.*s\"; --help lists them\n",
-			program_invocation_short_name, (int)len, name);
+		format_command(name, len, said, sizeof(said));
+		fprintf(err, "%s: unknown option \"%s\"; %s--help lists them%s\n",
+			program(), said, from_mount() ? "kvpoold " : "",
+			from_mount() ? ", with _ for - here" : "");
 		return -EINVAL;
 	}
 	if (name[len] == '=')

@@ -59,6 +59,9 @@ struct daemon_option {
 int daemon_options_parse(struct daemon_option *opts, int argc, char **argv,
 			 const char *usage, int *ret_noperands,
 			 char ***ret_operands, FILE *out, FILE *err);
+/* In the environment: the command line was made of mount -o options
+ * (daemon/mount_args.h), and is to be spoken of as such. */
+#define DAEMON_FROM_MOUNT "KVPOOL_FROM_MOUNT"
 enum daemon_mount_opt {
 	MOUNT_OPT_OURS,	   /* not mount(8)'s: a daemon's option, or a typo */
 	MOUNT_OPT_GENERIC, /* rw, _netdev, x-...: so it is, or mount(8)'s own */

@@ -185,7 +185,12 @@ static int listen_tcp(const struct pool_hostport *at, int *ret_fd)
 	for (a = res; a && err; a = a->ai_next)
 		err = listen_one(a, ret_fd);
 	freeaddrinfo(res);
-	if (err)
+	if (err == -EADDRINUSE)
+		pool_error("cannot listen on %s:%u: it is in use by another "
+			   "program; choose another address with --listen (for "
+			   "a master in a node's process, with --master)",
+			   at->host, at->port);
+	else if (err)
 		pool_error("cannot listen on %s:%u: %s", at->host, at->port,
 			   strerror(-err));
 	return err;

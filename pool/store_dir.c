@@ -553,6 +553,10 @@ static int set_up(struct pool_store *s)
 			   "directory", s->path);
 		return refused(s, -ENOTEMPTY);
 	}
+	if (d.others && !d.identity)
+		pool_warn("store: %s holds other files, which stay as they are; "
+			  "if it is the wrong directory, stop this and give "
+			  "another --store-dir", s->path);
 	s->tmpfs = d.tmpfs;
 	if (!d.mount_root && d.empty)
 		rc = check_memory(s) < 0 ? -EDOM : mount_new(s);

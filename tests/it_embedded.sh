@@ -123,6 +123,10 @@ kvpool stat "$mnt/d/k1" | grep -qE '^size +1.0 MiB' || fail "kvpool stat"
 kvpool stat d/k1 --admin "${admin[up]}" --json |
 	jq -e '.size == 1048576' >/dev/null || fail "kvpool stat KEY"
 
+said=$(kvpool bench --mount "$mnt" --memory 2>&1) && fail "bench --memory in 64 MiB"
+grep -q -- '--memory needs .* free in the store of this node, which has .*--store-size' \
+	<<<"$said" || fail "bench --memory: $said"
+
 listed() { kvpool ls "$@" --json | jq -r .path | sort | tr '\n' ' '; }
 # A mount says whom to ask.
 for path in "$mnt" "$mnt/" "$mnt/d" "$mnt/d/"; do

@@ -41,6 +41,14 @@ refused 2 'accepted: a subcommand' kvpool nonsense
 refused 2 'no --mount given' kvpool up
 refused 2 '"ro" given; accepted: rw' mount.kvpool m:1 /x -o noatime,ro,insecure
 refused 2 '"suid" given; accepted: rw, nosuid' mount.kvpool m:1 /x -o rw,suid
+refused 2 'mount.kvpool: unknown option "-o bogus"' mount.kvpool m:1 "$tmp" -o bogus=1
+refused 2 'mount.kvpool: -o store_size: "1Q" given' mount.kvpool m:1 "$tmp" -o store_size=1Q
+refused 2 '--summary: "500ms" given; accepted: .*whole seconds' \
+	kvpool-master --summary 500ms
+refused 2 '--lease: "2500ms" given; accepted: .*whole seconds' \
+	kvpool-master --lease 2500ms
+refused 1 '--mount: "/tmp" given; accepted: where a pool is mounted' \
+	kvpool bench --mount /tmp
 refused 32 'mount point .*/nodir: No such file' mount.kvpool m:1 "$tmp/nodir"
 [ ! -e "$tmp/nodir" ] || fail "mount(8) made a mount point"
 
@@ -100,6 +108,30 @@ echo "== an address in use is said, with the remedy, and the status is 1"
 free_port
 refused 1 'in use' kvpool-master --foreground --state-file "$tmp/other" \
 	--listen "127.0.0.1:$port" --admin "${admin[master]}"
+
+refused 1 "cannot listen on ${listen[master]}: it is in use.*--listen" \
+	kvpool-master --foreground --state-file "$tmp/other" \
+	--listen "${listen[master]}" --admin 127.0.0.1:0
+
+echo "== KVPOOL_MASTER is where nodes connect, not whom to ask for a drain"
+refused 1 'KVPOOL_MASTER says where nodes connect; .*KVPOOL_ADMIN' \
+	env KVPOOL_MASTER="${listen[master]}" kvpool drain nobody
+refused 1 'no such node|404' env KVPOOL_MASTER="${listen[master]}" \
+	KVPOOL_ADMIN="${admin[master]}" kvpool drain nobody
+refused 1 'no such node|404' kvpool drain nobody --master "${admin[master]}"
+for c in "drain nobody" status nodes; do
+	refused 1 'is this an admin address .*7071' \
+		kvpool $c --admin "${listen[master]}"
+done
+
+echo "== a store's directory with other files in it is spoken of"
+mkdir "$tmp/full"
+echo "not ours" >"$tmp/full/file"
+refused 1 "warn store: $tmp/full holds other files.*--store-dir" \
+	kvpoold --foreground --store-size 32M --store-dir "$tmp/full" \
+	--run-dir "$tmp/run" --name full --listen 127.0.0.1:0 \
+	--admin 127.0.0.1:0 --mount "$tmp/full/file"
+[ "$(cat "$tmp/full/file")" = "not ours" ] || fail "it was changed"
 
 echo "== a state file that cannot be used is named, and left as it is"
 for what in "another version" "something else" "damaged"; do

@@ -132,6 +132,8 @@ struct bench_memory {
 	double over;	    /* beyond the size rounded up to 4 KiB */
 	double slab, anon;  /* of which */
 };
+/* What it stores for that at most, in the store. */
+uint64_t bench_memory_bytes(size_t size, unsigned objects);
 int bench_memory(struct bench *b, size_t size, unsigned objects,
 		 struct bench_memory *ret_m);
 

@@ -116,12 +116,23 @@ static void remove_objects(const char *dir, unsigned n)
 	}
 }
 
+static unsigned warm_up(unsigned objects)
+{
+	return objects / 10; /* tables and reserves are warm then */
+}
+
+uint64_t bench_memory_bytes(size_t size, unsigned objects)
+{
+	return (uint64_t)(objects + warm_up(objects)) *
+	       ((size + 4095) / 4096 * 4096);
+}
+
 int bench_memory(struct bench *b, size_t size, unsigned objects,
 		 struct bench_memory *ret_m)
 {
 	const char *dir = b->dirs[BENCH_OURS];
 	struct meminfo before = { 0 }, after = { 0 };
-	unsigned first = objects / 10; /* tables and reserves are warm then */
+	unsigned first = warm_up(objects);
 	int rc = store_objects(b, dir, size, 0, first);
 
 	if (rc == 0) {

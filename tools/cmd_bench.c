@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,18 +259,47 @@ static int run_visible(struct bench *b, struct report *rep)
 	return 0;
 }
 
+static const struct {
+	size_t size;
+	unsigned objects;
+} memory_sets[] = { { 4096, 20000 }, { 10000, 20000 }, { 128 << 10, 4000 } };
+#define NSETS (sizeof(memory_sets) / sizeof(memory_sets[0]))
+
+/* Where something has to be evicted for them, the figures mean nothing. */
+static bool memory_fits(const struct bench *b)
+{
+	char path[BENCH_PATH], has[32], needs[32];
+	uint64_t need = 0, room;
+	json_t *status, *store;
+
+	for (unsigned i = 0; i < NSETS; i++) {
+		uint64_t n = bench_memory_bytes(memory_sets[i].size,
+						memory_sets[i].objects);
+
+		need = n > need ? n : need;
+	}
+	snprintf(path, sizeof(path), "%s/.kvpool/status", b->mount);
+	status = json_load_file(path, 0, NULL);
+	store = json_object_get(status, "store");
+	room = (uint64_t)json_integer_value(json_object_get(store, "free"));
+	json_decref(status);
+	if (room >= need)
+		return true;
+	fprintf(stderr, "kvpool bench: --memory needs %s free in the store of this node, which has %s: give it a larger --store-size, or empty it\n",
+		pool_format_size(need, needs, sizeof(needs)),
+		pool_format_size(room, has, sizeof(has)));
+	return false;
+}
+
 static int run_memory(struct bench *b, struct report *rep)
 {
-	static const struct {
-		size_t size;
-		unsigned objects;
-	} sets[] = { { 4096, 20000 }, { 10000, 20000 }, { 128 << 10, 4000 } };
 	int rc = 0;
 
-	for (unsigned i = 0; i < 3 && rc == 0; i++) {
+	for (unsigned i = 0; i < NSETS && rc == 0; i++) {
 		fprintf(stderr, "kvpool bench: memory, %zu bytes ...\n",
-			sets[i].size);
-		rc = bench_memory(b, sets[i].size, sets[i].objects,
+			memory_sets[i].size);
+		rc = bench_memory(b, memory_sets[i].size,
+				  memory_sets[i].objects,
 				  &rep->memory[i]);
 		rep->nmemory += rc == 0;
 	}
@@ -470,6 +500,21 @@ static int bench_run(struct bench *b, const char *only, bool memory,
 	return rc;
 }
 
+/* A plain directory would be measured as well, and called ours. */
+static bool is_pool(const char *option, const char *dir)
+{
+	char path[PATH_MAX], mount[PATH_MAX], key[PATH_MAX];
+	int rc = cmd_mount_path(dir, path, sizeof(path));
+
+	if (!rc)
+		rc = cmd_mount_key(path, mount, key);
+	if (!rc && !key[0])
+		return true;
+	fprintf(stderr, "kvpool bench: %s: \"%s\" given; accepted: where a pool is mounted\n",
+		option, dir);
+	return false;
+}
+
 int cmd_bench(int argc, char **argv)
 {
 	struct bench b = { .rounds = 9, .socket_fd = -1 };
@@ -521,6 +566,10 @@ int cmd_bench(int argc, char **argv)
 			"bytes\n", MOUNT_MAX);
 		return 2;
 	}
+	if (!is_pool("--mount", b.mount) ||
+	    (b.mount2 && !is_pool("--mount2", b.mount2)) ||
+	    (memory && !memory_fits(&b)))
+		return 1;
 	rc = bench_run(&b, only, memory, &rep);
 	if (json)
 		print_json(&rep);

@@ -4,11 +4,13 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/mount_args.h"
+#include "daemon/options.h"
 #include "daemon/sibling.h"
 
 #define MOUNT_FAILED 32 /* as mount(8) says it */
@@ -61,6 +63,7 @@ int main(int argc, char **argv)
 		for (int i = 0; i < m.argc; i++)
 			fprintf(stderr, "%s%c", i ? m.argv[i] : path,
 				i + 1 < m.argc ? ' ' : '\n');
+	(void)setenv(DAEMON_FROM_MOUNT, "1", 1);
 	execv(path, m.argv);
 	fprintf(stderr, "mount.kvpool: %s: %s\n", path, strerror(errno));
 	return MOUNT_FAILED;
