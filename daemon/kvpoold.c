@@ -398,6 +398,7 @@ static int start_node(struct program *p)
 		.prefetch_max = (unsigned int)conf->prefetch,
 		.hot_gets = (unsigned int)conf->hot_gets,
 		.cold_ms = (unsigned int)conf->cold_ms,
+		.deadline_ms = (unsigned int)conf->deadline_ms,
 		.handover = conf->takeover ? &p->taken.h : NULL,
 		.metrics = p->base.metrics,
 	};

@@ -35,6 +35,7 @@ static struct daemon_node_conf conf = {
 	.busy_poll_us = 200,
 	.hot_gets = 4,
 	.cold_ms = 30000,
+	.deadline_ms = 2000,
 	.heartbeat_ms = 1000,
 	.log_level = POOL_LOG_INFO,
 };
@@ -167,6 +168,14 @@ static struct daemon_option options[] = {
 	  .help = "An extra copy here that nobody fetches for so long is given up.",
 	  .min = 100,
 	  .max = 86400000 },
+	{ .name = "deadline",
+	  .type = OPT_DURATION,
+	  .value = &conf.deadline_ms,
+	  .arg = "DURATION",
+	  .help = "What waits for other nodes or the master waits no longer: an open\n"
+		  "so long and 1 s for each 50 MiB, then it is a miss.",
+	  .min = 100,
+	  .max = 600000 },
 	{ .name = "prefetch",
 	  .type = OPT_COUNT,
 	  .value = &conf.prefetch,

@@ -226,15 +226,16 @@ start_master() {
 # start_node NAME [--ns NAME] [--host ADDRESS] [--no-mount] [--no-wait]
 #            [OPTION of kvpoold...]
 #
+# --host: for its peers; its admin address is on loopback all the same.
 # Without --store-size: 256M; --store-size 0 makes a client. The mount is at
 # ${mount[NAME]}. Started again under the same name it has the same addresses
 # and directories.
 start_node() {
-	local name=$1 host=127.0.0.1 want_mount=1 wait=1 opts=()
+	local name=$1 host=127.0.0.1 own=127.0.0.1 want_mount=1 wait=1 opts=()
 	shift
 	while :; do
 		case ${1:-} in
-		--ns) ns_of[$name]=$2 host=${namespaces[$2]}; shift 2 ;;
+		--ns) ns_of[$name]=$2 host=${namespaces[$2]} own=$host; shift 2 ;;
 		--host) host=$2; shift 2 ;;
 		--no-mount) want_mount=0; shift ;;
 		--no-wait) wait=0; shift ;;
@@ -243,7 +244,7 @@ start_node() {
 	done
 	if [ -z "${listen[$name]:-}" ]; then
 		free_port; listen[$name]=$host:$port
-		free_port; admin[$name]=$host:$port
+		free_port; admin[$name]=$own:$port
 		store[$name]=$tmp/$name.store
 	fi
 	args_of[$name]="$*"
