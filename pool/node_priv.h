@@ -244,6 +244,11 @@ void node_publish(struct pool_node *n, struct node_object *o);
 void node_soon(uv_timer_t *h);
 /* Try to seal candidates although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
+/* May it be published once its last writer is gone? */
+bool node_publishable(const struct node_object *o);
+/* Did a write past the daemon, beyond the reservation, possibly fail unseen?
+ * Counted. */
+bool node_outgrew(struct pool_node *n, struct node_object *o);
 /* 0, also if it has to wait, or -errno: o is lost (and maybe freed). */
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* The master's answer for o (gen != 0), or a refusal (status < 0). */

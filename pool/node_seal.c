@@ -122,11 +122,12 @@ static void sealed(struct pool_seal *ps, int status)
 		node_writer_free(n, o);
 		goto out;
 	}
-	if (passes(status)) {
+	if (passes(status) || status == -ECANCELED) {
 		o->state = NODE_WRITING;
 		pool_list_del(&o->w->link);
 		pool_list_add_tail(&n->writers, &o->w->link);
-		seal_later(n, o->w);
+		if (status != -ECANCELED) /* we are closing */
+			seal_later(n, o->w);
 		goto out;
 	}
 	if (status) {
@@ -221,6 +222,11 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	err = pool_node_object_size(n, o, &o->size, &blocks);
 	if (err)
 		return err;
+	/* Of writes past the daemon nobody could be told. */
+	if (o->size > pool_node_size_max(n, w)) {
+		pool_count(&n->c.outgrown);
+		return -EFBIG;
+	}
 	s = calloc(1, sizeof(*s) + (size_t)len + 1);
 	if (!s)
 		return -ENOMEM;
@@ -262,7 +268,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	return 0;
 }
 
-static bool publishable(const struct node_object *o)
+bool node_publishable(const struct node_object *o)
 {
 	const struct node_writer *w = o->w;
 	const struct pool_entry *e = &o->entry->e;
@@ -273,15 +279,16 @@ static bool publishable(const struct node_object *o)
 		!node_name_is_temporary(pool_entry_name(e), e->name_len));
 }
 
-/* Did a write beyond the reservation possibly fail unseen? */
-static bool outgrew(struct pool_node *n, struct node_object *o)
+bool node_outgrew(struct pool_node *n, struct node_object *o)
 {
 	uint64_t size, blocks;
 
-	if (o->w->served || pool_store_breaches(n->store) == o->w->breaches)
+	if (o->w->served || pool_store_breaches(n->store) == o->w->breaches ||
+	    (pool_node_object_size(n, o, &size, &blocks) == 0 &&
+	     size <= o->w->reserved))
 		return false;
-	return pool_node_object_size(n, o, &size, &blocks) < 0 ||
-	       size > o->w->reserved;
+	pool_count(&n->c.outgrown);
+	return true;
 }
 
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
@@ -290,7 +297,7 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	struct node_entry *e = o->entry;
 	int fd, rc;
 
-	if (!e || e->own != o || !publishable(o))
+	if (!e || e->own != o || !node_publishable(o))
 		return 0;
 	/* Handles open: only where a lease can prove that nobody writes. */
 	if (w->opens > 0 && (w->served || !force))
@@ -300,10 +307,8 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 		rc = fd < 0 ? fd : pool_file_has_writer(fd);
 		if (fd >= 0)
 			close(fd);
-		if (rc == 0 && outgrew(n, o)) {
-			pool_count(&n->c.outgrown);
+		if (rc == 0 && node_outgrew(n, o))
 			rc = -ENOSPC;
-		}
 	} else {
 		rc = 0;
 	}

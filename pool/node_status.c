@@ -83,8 +83,8 @@ static const struct {
 	COUNTER(poisoned, "poisoned_total",
 		"Files dropped because a write failed"),
 	COUNTER(outgrown, "outgrown_total",
-		"Files dropped because they outgrew their reservation while "
-		"space ran out"),
+		"Files dropped because they outgrew the store, or their "
+		"reservation while space ran out"),
 	COUNTER(abandoned, "abandoned_total",
 		"Unpublished files dropped because nobody used them"),
 	COUNTER(seal_retries, "seal_retries_total",

@@ -311,7 +311,7 @@ static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 
 	if (o->state == NODE_WRITING && o->w && !o->w->served &&
 	    pool_store_stat(n->store, o->id, &size, &blocks) == 0 &&
-	    size > o->w->reserved)
+	    size > o->w->reserved && size <= pool_node_size_max(n, o->w))
 		node_learn_size(n, e, size);
 }
 

@@ -122,7 +122,8 @@ struct pool_store {
 
 	unsigned int pending; /* work under way */
 	unsigned int nhandles;	/* timers not closed yet */
-	bool closing, unmount;
+	_Atomic bool closing; /* workers stop what may take long */
+	bool unmount;
 	void (*closed)(void *arg);
 	void *closed_arg;
 
@@ -225,9 +226,11 @@ int store_reserve(const struct pool_store *s, int fd, uint64_t size);
 
 /*
  * XXH3-128 of bytes [0, size) of fd. dense: the file has no holes, so it may
- * be mapped. 0, -EBADMSG (it is shorter), or -errno. Thread: any.
+ * be mapped. stop: NULL, or given up with -ECANCELED soon after it is set. 0,
+ * -EBADMSG (it is shorter), or -errno. Thread: any.
  */
-int store_sum(int fd, uint64_t size, bool dense, XXH128_hash_t *ret_sum);
+int store_sum(int fd, uint64_t size, bool dense, const _Atomic bool *stop,
+	      XXH128_hash_t *ret_sum);
 uint64_t store_sum64(const void *p, size_t n); /* XXH3-64 */
 
 #endif

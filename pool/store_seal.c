@@ -5,8 +5,8 @@
  * Happy path of a seal: open read-only, trim, fchmod, checksum, metadata. The
  * metadata comes last: a file that has it is whole.
  * Failure modes: no memory for the xattr (-ENOSPC), the file is gone (-ENOENT),
- * the caller's blob refuses (its -errno): the file stays as it is, unsealed,
- * and is the caller's to remove.
+ * the caller's blob refuses (its -errno), the store is being closed
+ * (-ECANCELED): the file stays as it is, unsealed, and is the caller's to remove.
  */
 #include <assert.h>
 #include <errno.h>
@@ -151,7 +151,8 @@ static int seal_fd(struct pool_seal *seal, int fd)
 	if (strncmp(s->xattr, "user.", 5) != 0 && fchmod(fd, 0400) < 0)
 		return -errno;
 	if (!seal->have_sum) {
-		rc = store_sum(fd, seal->size, s->huge && !holes, &seal->sum);
+		rc = store_sum(fd, seal->size, s->huge && !holes, &s->closing,
+			       &seal->sum);
 		if (rc < 0)
 			return rc;
 	}
@@ -224,7 +225,7 @@ static int verify(struct pool_verify *v)
 	if (rc == 0)
 		rc = store_sum(fd, (uint64_t)st.st_size,
 			       s->huge && !has_holes(fd, (uint64_t)st.st_size),
-			       &sum);
+			       &s->closing, &sum);
 	close(fd);
 	if (rc == 0 && !XXH128_isEqual(sum, v->sum))
 		rc = -EBADMSG;
@@ -348,7 +349,8 @@ static int write_all(int fd, const unsigned char *buf, size_t n, uint64_t off)
 	return 0;
 }
 
-static int copy_bytes(int from, int to, uint64_t size)
+static int copy_bytes(int from, int to, uint64_t size,
+		      const _Atomic bool *stop)
 {
 	unsigned char *buf = malloc(COPY_SLICE);
 	uint64_t off = 0;
@@ -365,6 +367,8 @@ static int copy_bytes(int from, int to, uint64_t size)
 			rc = -errno;
 		else if (n == 0)
 			rc = -EBADMSG;
+		else if (*stop)
+			rc = -ECANCELED;
 		else
 			rc = write_all(to, buf, (size_t)n, off);
 		if (rc == 0)
@@ -390,7 +394,7 @@ static int copy(struct pool_copy *c)
 		rc = store_reserve(c->store, c->fd, size);
 	}
 	if (rc == 0)
-		rc = copy_bytes(c->from, c->fd, size);
+		rc = copy_bytes(c->from, c->fd, size, &c->store->closing);
 	return rc;
 }
 

@@ -28,7 +28,8 @@
 #define MAP_MIN (2u << 20)
 #define MAP_WINDOW (64u << 20) /* bounds the page tables of one sum */
 
-static int sum_read(int fd, uint64_t off, uint64_t end, XXH3_state_t *st)
+static int sum_read(int fd, uint64_t off, uint64_t end,
+		    const _Atomic bool *stop, XXH3_state_t *st)
 {
 	_Alignas(64) unsigned char buf[SLICE];
 	ssize_t n;
@@ -36,6 +37,8 @@ static int sum_read(int fd, uint64_t off, uint64_t end, XXH3_state_t *st)
 	while (off < end) {
 		size_t want = end - off < SLICE ? (size_t)(end - off) : SLICE;
 
+		if (stop && *stop)
+			return -ECANCELED;
 		n = pread(fd, buf, want, (off_t)off);
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -49,31 +52,36 @@ static int sum_read(int fd, uint64_t off, uint64_t end, XXH3_state_t *st)
 	return 0;
 }
 
-static int sum_mapped(int fd, uint64_t size, XXH3_state_t *st)
+static int sum_mapped(int fd, uint64_t size, const _Atomic bool *stop,
+		      XXH3_state_t *st)
 {
 	for (uint64_t off = 0; off < size; off += MAP_WINDOW) {
 		size_t n = size - off < MAP_WINDOW ? (size_t)(size - off) :
 						     MAP_WINDOW;
-		void *p = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, (off_t)off);
+		void *p;
 
+		if (stop && *stop)
+			return -ECANCELED;
+		p = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, (off_t)off);
 		if (p == MAP_FAILED)
-			return sum_read(fd, off, size, st);
+			return sum_read(fd, off, size, stop, st);
 		XXH3_128bits_update(st, p, n);
 		munmap(p, n);
 	}
 	return 0;
 }
 
-int store_sum(int fd, uint64_t size, bool dense, XXH128_hash_t *ret_sum)
+int store_sum(int fd, uint64_t size, bool dense, const _Atomic bool *stop,
+	      XXH128_hash_t *ret_sum)
 {
 	XXH3_state_t st;
 	int rc;
 
 	XXH3_128bits_reset(&st);
 	if (dense && size >= MAP_MIN)
-		rc = sum_mapped(fd, size, &st);
+		rc = sum_mapped(fd, size, stop, &st);
 	else
-		rc = sum_read(fd, 0, size, &st);
+		rc = sum_read(fd, 0, size, stop, &st);
 	if (rc == 0)
 		*ret_sum = XXH3_128bits_digest(&st);
 	return rc;

@@ -158,6 +158,18 @@ for rule in pin=hard class=noevict; do
 	wait_until 10 all_free
 done
 
+echo "== one byte far beyond the store holds nothing up"
+mkdir "${mount[a]}/sparse"
+printf x | dd of="${mount[a]}/sparse/far" bs=1 seek=1T conv=notrunc \
+	2>"$tmp/dd.err" || grep -q 'File too large' "$tmp/dd.err"
+put "${mount[a]}/sparse/next"
+sync "${mount[a]}/sparse" 2>"$tmp/sync.err" ||
+	grep -q 'File too large' "$tmp/sync.err" || fail "$(cat "$tmp/sync.err")"
+sync "${mount[a]}/sparse"
+cmp "$tmp/mib" "${mount[b]}/sparse/next"
+[ ! -e "${mount[a]}/sparse/far" ] || fail "a file larger than the store is there"
+rm -r "${mount[a]}/sparse"
+
 echo "== objects as large as a quarter of a store move, too"
 head -c $((30 * MIB)) /dev/urandom >"$tmp/large"
 mkdir "${mount[a]}/l"

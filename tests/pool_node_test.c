@@ -629,6 +629,29 @@ static void a_file_that_outgrew_is_learnt_from_though_it_goes(void **state)
 		    >= 700 * KIB);
 }
 
+/* One byte far beyond the store, which the daemon does not see. */
+static void a_file_larger_than_the_store_is_lost_and_holds_nothing_up(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	int fd;
+
+	f->opts.reserve = true;
+	start_pool(f, 1);
+	o = create_reserved(f);
+	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDWR);
+	assert_int_equal(1, pwrite(fd, "x", 1, 1ll << 40));
+	close(fd);
+	close_whole(f, 0, o);
+	run_until(f, pool_counter_value(&node(f, 0)->c.outgrown) == 1);
+	assert_count(1, f, 0, poisoned);
+	assert_int_equal(-EFBIG, pool_node_lost(pool_node_root(node(f, 0))));
+	assert_true(node_learn_predict(node(f, 0), pool_node_root(node(f, 0)))
+		    < MIB);
+	publish(f, 0, "next", 1000, 1);
+}
+
 static void in_the_headroom_nothing_is_reserved(void **state)
 {
 	struct fixture *f = *state;
@@ -2710,6 +2733,7 @@ int main(void)
 		node_test(a_file_is_sealed_when_its_last_writer_is_gone),
 		node_test(a_reserved_file_waits_for_descriptors_of_its_writer),
 		node_test(a_file_that_outgrew_is_learnt_from_though_it_goes),
+		node_test(a_file_larger_than_the_store_is_lost_and_holds_nothing_up),
 		node_test(in_the_headroom_nothing_is_reserved),
 		node_test(a_file_written_again_before_its_publication_is_unsealed),
 		node_test(a_file_lost_after_its_close_does_not_show_the_one_before),

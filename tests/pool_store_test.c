@@ -815,14 +815,39 @@ static void sums_are_the_same_for_every_size_and_way_of_reading(void **state)
 	fill(file.fd, 5000000, 4);
 	assert_int_equal(pread(file.fd, buf, 5000000, 0), 5000000);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		assert_int_equal(store_sum(file.fd, sizes[i], false, &a), 0);
-		assert_int_equal(store_sum(file.fd, sizes[i], true, &b), 0);
+		assert_int_equal(store_sum(file.fd, sizes[i], false, NULL,
+						 &a), 0);
+		assert_int_equal(store_sum(file.fd, sizes[i], true, NULL,
+						 &b), 0);
 		assert_true(XXH128_isEqual(a, b));
 		assert_true(XXH128_isEqual(a, XXH3_128bits(buf, sizes[i])));
 	}
-	assert_int_equal(store_sum(file.fd, 5000001, false, &a), -EBADMSG);
+	assert_int_equal(store_sum(file.fd, 5000001, false, NULL, &a),
+			 -EBADMSG);
 	free(buf);
 	close(file.fd);
+}
+
+static void a_seal_that_takes_long_ends_when_the_store_is_closed(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store *s = open_tmpfs(f, 16 * MIB);
+	struct sealing x = { .refuse = 0 };
+	struct pool_file file;
+
+	assert_int_equal(pool_store_take(s, 0, &file), 0);
+	assert_int_equal(ftruncate(file.fd, 1ll << 40), 0);
+	close(file.fd);
+	x.seal.id = file.id;
+	x.seal.blob = seal_blob;
+	assert_int_equal(pool_seal_start(s, &x.seal, seal_cb), 0);
+	run_ms(f, 20);
+	assert_false(x.done);
+	close_store(f, false);
+	assert_true(x.done);
+	assert_int_equal(x.seal.status, -ECANCELED);
+	open_store(f, 16 * MIB);
+	assert_int_equal(f->nfound, 0);
 }
 
 static void a_file_with_holes_is_sealed_as_zeros_without_filling_them(
@@ -1405,6 +1430,7 @@ int main(int argc, char **argv)
 		T(a_fill_that_finds_no_space_leaves_nothing),
 		T(sealing_trims_checksums_and_attaches_the_metadata),
 		T(sums_are_the_same_for_every_size_and_way_of_reading),
+		T(a_seal_that_takes_long_ends_when_the_store_is_closed),
 		T(a_file_with_holes_is_sealed_as_zeros_without_filling_them),
 		T(a_sum_that_is_known_is_not_computed_again),
 		T(a_seal_that_fails_says_why_and_leaves_the_file_unsealed),
