@@ -629,6 +629,35 @@ static void a_file_that_outgrew_is_learnt_from_though_it_goes(void **state)
 		    >= 700 * KIB);
 }
 
+static void a_temporary_that_outgrew_goes_when_it_is_closed(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_file file;
+	struct pool_space sp;
+	struct node_object *o;
+
+	f->opts.reserve = true;
+	start_node(f, 0);
+	need_own_tmpfs(f, 0);
+	o = create_reserved(f);
+	assert_int_equal(0, pool_node_rename(node(f, 0), &o->entry->e,
+					     pool_node_root(node(f, 0)),
+					     "k.tmp", 5, false,
+					     &(struct pool_entry *){ NULL }));
+	o->w->renamed = false; /* as if it had been made there */
+	write_bytes(f, 0, o, 700 * KIB, 1);
+	/* Meanwhile others take what is left, as a write would find it. */
+	pool_store_space(pool_node_store(node(f, 0)), &sp);
+	assert_int_equal(0, pool_store_take(pool_node_store(node(f, 0)), 0,
+					    &file));
+	assert_int_equal(0, fallocate(file.fd, 0, 0, (off_t)(sp.reach + MIB)));
+	close_whole(f, 0, o);
+	assert_false(known(f, 0, "k.tmp"));
+	assert_count(1, f, 0, outgrown);
+	assert_count(1, f, 0, poisoned);
+	close(file.fd);
+}
+
 /* One byte far beyond the store, which the daemon does not see. */
 static void a_file_larger_than_the_store_is_lost_and_holds_nothing_up(
 	void **state)
@@ -2733,6 +2762,7 @@ int main(void)
 		node_test(a_file_is_sealed_when_its_last_writer_is_gone),
 		node_test(a_reserved_file_waits_for_descriptors_of_its_writer),
 		node_test(a_file_that_outgrew_is_learnt_from_though_it_goes),
+		node_test(a_temporary_that_outgrew_goes_when_it_is_closed),
 		node_test(a_file_larger_than_the_store_is_lost_and_holds_nothing_up),
 		node_test(in_the_headroom_nothing_is_reserved),
 		node_test(a_file_written_again_before_its_publication_is_unsealed),
