@@ -1221,26 +1221,28 @@ static void what_is_freed_hides_no_breach(void **state)
 	close(file.fd);
 }
 
+/* What others write or remove is taken for ours until the next count. */
+static bool counts_six(struct fixture *f)
+{
+	return used(f) >= 6 * MIB - 64 * KIB && used(f) < 7 * MIB;
+}
+
 static void a_shared_directory_is_counted_without_its_neighbours(void **state)
 {
 	struct fixture *f = *state;
-	struct pool_store *s = open_plain(f, 64 * MIB);
-	struct pool_space sp;
 	char path[128];
 	int fd;
 
+	open_plain(f, 64 * MIB);
 	put(f, 6 * MIB, "");
-	pool_store_space(s, &sp);
-	assert_in_range(sp.used, 6 * MIB - 64 * KIB, 7 * MIB);
+	run_until(f, counts_six(f));
 	snprintf(path, sizeof(path), "%s/neighbour", f->top);
 	fd = open(path, O_CREAT | O_RDWR, 0600);
 	assert_int_equal(fallocate(fd, 0, 0, 20 * MIB), 0);
 	close(fd);
-	/* taken for ours until the next count */
-	run_until(f, used(f) < 7 * MIB);
-	assert_in_range(used(f), 6 * MIB - 64 * KIB, 7 * MIB);
+	run_until(f, counts_six(f));
 	reopen(f, 64 * MIB);
-	assert_in_range(used(f), 6 * MIB - 64 * KIB, 7 * MIB);
+	run_until(f, counts_six(f));
 }
 
 static void a_shared_directory_without_room_is_refused(void **state)
