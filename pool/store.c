@@ -24,6 +24,7 @@
 
 /* Ids put on record at a time. */
 #define IDS_AHEAD (1ull << 36)
+#define STOP_MS 2000 /* for reads under way when it is closed */
 
 /* ---- names and ids ---- */
 
@@ -376,6 +377,7 @@ void pool_store_close(struct pool_store *s, bool unmount,
 	assert(!s->closing);
 	pool_store_drop_ready(s);
 	s->closing = true;
+	s->stop_ms = pool_now_ms() + STOP_MS;
 	s->unmount = unmount;
 	s->closed = closed;
 	s->closed_arg = arg;

@@ -72,8 +72,8 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
 int pool_store_open(const struct pool_store_opts *opts,
 		    pool_store_found_cb found, void *arg,
 		    struct pool_store **ret_store);
-/* Waits for workers, which give up (-ECANCELED) what reads a whole file. The
- * files stay. The store has no loop handles left when
+/* Waits for workers, which give up (-ECANCELED) to read a file after two
+ * seconds. The files stay. The store has no loop handles left when
  * closed(arg) runs, from a later turn. unmount: take the tmpfs away too. */
 void pool_store_close(struct pool_store *s, bool unmount,
 		      void (*closed)(void *arg), void *arg);

@@ -122,8 +122,8 @@ struct pool_store {
 
 	unsigned int pending; /* work under way */
 	unsigned int nhandles;	/* timers not closed yet */
-	_Atomic bool closing; /* workers stop what may take long */
-	bool unmount;
+	bool closing, unmount;
+	_Atomic uint64_t stop_ms; /* closing: workers give up then; else 0 */
 	void (*closed)(void *arg);
 	void *closed_arg;
 
@@ -226,11 +226,13 @@ int store_reserve(const struct pool_store *s, int fd, uint64_t size);
 
 /*
  * XXH3-128 of bytes [0, size) of fd. dense: the file has no holes, so it may
- * be mapped. stop: NULL, or given up with -ECANCELED soon after it is set. 0,
- * -EBADMSG (it is shorter), or -errno. Thread: any.
+ * be mapped. stop_ms: NULL, or where somebody sets the time after which it is
+ * given up with -ECANCELED. 0, -EBADMSG (it is shorter), or -errno. Thread: any.
  */
-int store_sum(int fd, uint64_t size, bool dense, const _Atomic bool *stop,
-	      XXH128_hash_t *ret_sum);
+int store_sum(int fd, uint64_t size, bool dense,
+	      const _Atomic uint64_t *stop_ms, XXH128_hash_t *ret_sum);
+/* Is it set, and past? */
+bool store_is_over(const _Atomic uint64_t *stop_ms);
 uint64_t store_sum64(const void *p, size_t n); /* XXH3-64 */
 
 #endif

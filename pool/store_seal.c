@@ -151,7 +151,7 @@ static int seal_fd(struct pool_seal *seal, int fd)
 	if (strncmp(s->xattr, "user.", 5) != 0 && fchmod(fd, 0400) < 0)
 		return -errno;
 	if (!seal->have_sum) {
-		rc = store_sum(fd, seal->size, s->huge && !holes, &s->closing,
+		rc = store_sum(fd, seal->size, s->huge && !holes, &s->stop_ms,
 			       &seal->sum);
 		if (rc < 0)
 			return rc;
@@ -225,7 +225,7 @@ static int verify(struct pool_verify *v)
 	if (rc == 0)
 		rc = store_sum(fd, (uint64_t)st.st_size,
 			       s->huge && !has_holes(fd, (uint64_t)st.st_size),
-			       &s->closing, &sum);
+			       &s->stop_ms, &sum);
 	close(fd);
 	if (rc == 0 && !XXH128_isEqual(sum, v->sum))
 		rc = -EBADMSG;
@@ -350,7 +350,7 @@ static int write_all(int fd, const unsigned char *buf, size_t n, uint64_t off)
 }
 
 static int copy_bytes(int from, int to, uint64_t size,
-		      const _Atomic bool *stop)
+		      const _Atomic uint64_t *stop_ms)
 {
 	unsigned char *buf = malloc(COPY_SLICE);
 	uint64_t off = 0;
@@ -367,7 +367,7 @@ static int copy_bytes(int from, int to, uint64_t size,
 			rc = -errno;
 		else if (n == 0)
 			rc = -EBADMSG;
-		else if (*stop)
+		else if (store_is_over(stop_ms))
 			rc = -ECANCELED;
 		else
 			rc = write_all(to, buf, (size_t)n, off);
@@ -394,7 +394,7 @@ static int copy(struct pool_copy *c)
 		rc = store_reserve(c->store, c->fd, size);
 	}
 	if (rc == 0)
-		rc = copy_bytes(c->from, c->fd, size, &c->store->closing);
+		rc = copy_bytes(c->from, c->fd, size, &c->store->stop_ms);
 	return rc;
 }
 

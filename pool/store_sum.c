@@ -22,14 +22,22 @@
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 #endif
+#include "pool/base/clock.h"
 #include "pool/store_priv.h"
 
 #define SLICE (128u << 10)
 #define MAP_MIN (2u << 20)
 #define MAP_WINDOW (64u << 20) /* bounds the page tables of one sum */
 
+bool store_is_over(const _Atomic uint64_t *stop_ms)
+{
+	uint64_t ms = stop_ms ? *stop_ms : 0;
+
+	return ms && pool_now_ms() >= ms;
+}
+
 static int sum_read(int fd, uint64_t off, uint64_t end,
-		    const _Atomic bool *stop, XXH3_state_t *st)
+		    const _Atomic uint64_t *stop_ms, XXH3_state_t *st)
 {
 	_Alignas(64) unsigned char buf[SLICE];
 	ssize_t n;
@@ -37,7 +45,7 @@ static int sum_read(int fd, uint64_t off, uint64_t end,
 	while (off < end) {
 		size_t want = end - off < SLICE ? (size_t)(end - off) : SLICE;
 
-		if (stop && *stop)
+		if (store_is_over(stop_ms))
 			return -ECANCELED;
 		n = pread(fd, buf, want, (off_t)off);
 		if (n < 0 && errno == EINTR)
@@ -52,7 +60,7 @@ static int sum_read(int fd, uint64_t off, uint64_t end,
 	return 0;
 }
 
-static int sum_mapped(int fd, uint64_t size, const _Atomic bool *stop,
+static int sum_mapped(int fd, uint64_t size, const _Atomic uint64_t *stop_ms,
 		      XXH3_state_t *st)
 {
 	for (uint64_t off = 0; off < size; off += MAP_WINDOW) {
@@ -60,28 +68,28 @@ static int sum_mapped(int fd, uint64_t size, const _Atomic bool *stop,
 						     MAP_WINDOW;
 		void *p;
 
-		if (stop && *stop)
+		if (store_is_over(stop_ms))
 			return -ECANCELED;
 		p = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, (off_t)off);
 		if (p == MAP_FAILED)
-			return sum_read(fd, off, size, stop, st);
+			return sum_read(fd, off, size, stop_ms, st);
 		XXH3_128bits_update(st, p, n);
 		munmap(p, n);
 	}
 	return 0;
 }
 
-int store_sum(int fd, uint64_t size, bool dense, const _Atomic bool *stop,
-	      XXH128_hash_t *ret_sum)
+int store_sum(int fd, uint64_t size, bool dense,
+	      const _Atomic uint64_t *stop_ms, XXH128_hash_t *ret_sum)
 {
 	XXH3_state_t st;
 	int rc;
 
 	XXH3_128bits_reset(&st);
 	if (dense && size >= MAP_MIN)
-		rc = sum_mapped(fd, size, stop, &st);
+		rc = sum_mapped(fd, size, stop_ms, &st);
 	else
-		rc = sum_read(fd, 0, size, stop, &st);
+		rc = sum_read(fd, 0, size, stop_ms, &st);
 	if (rc == 0)
 		*ret_sum = XXH3_128bits_digest(&st);
 	return rc;
