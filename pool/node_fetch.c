@@ -26,6 +26,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TOO_LARGE_SAID_MS 60000
 #define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
 
 enum kind { WANTED, PREFETCH, REPLICA };
@@ -574,6 +575,26 @@ static bool any_on_this_host(struct node_fetch *f)
 	return false;
 }
 
+/* To who reads it is a miss, each time: once a minute somebody should know. */
+static void warn_too_large(const struct node_fetch *f)
+{
+	struct pool_node *n = f->n;
+	uint64_t now = pool_now_ms(), most = pool_store_size(n->store);
+	bool client = n->opts.store_size == 0;
+	char size[32], room[32];
+
+	if (f->size <= most || (n->too_large_ms &&
+				now - n->too_large_ms < TOO_LARGE_SAID_MS))
+		return;
+	n->too_large_ms = now;
+	pool_warn("%.*s has %s, more than this node's %s of %s: it cannot be "
+		  "read here; use a larger --%s-size", (int)f->path_len,
+		  f->path, pool_format_size(f->size, size, sizeof(size)),
+		  client ? "buffer" : "store",
+		  pool_format_size(most, room, sizeof(room)),
+		  client ? "buffer" : "store");
+}
+
 static void fetch_bytes(struct node_fetch *f)
 {
 	int rc;
@@ -583,12 +604,14 @@ static void fetch_bytes(struct node_fetch *f)
 	f->claim.passing = f->kind == WANTED;
 	rc = pool_node_claim_start(f->n, &f->claim, f->size,
 				   remaining_ms(f, f->size), on_claim);
-	if (rc < 0)
+	if (rc < 0) {
+		warn_too_large(f);
 		fetch_end(f, rc);
-	else if (rc == 0)
+	} else if (rc == 0) {
 		f->claiming = true;
-	else
+	} else {
 		on_claim(&f->claim, 0);
+	}
 }
 
 static void on_lent(struct pool_fetch *pf, int status)

@@ -165,6 +165,8 @@ struct pool_node {
 	/* node_link */
 	struct node_link *link;
 	uint64_t epoch; /* of the session, 0: none */
+	uint64_t too_large_ms; /* when a fetch was given up for its size, and
+				  that was logged */
 	uint64_t held_epoch; /* the highest of what was found at the start */
 	uint32_t index; /* ours in it */
 	uint64_t cut_off_ms; /* since when without a master; 0: connected */

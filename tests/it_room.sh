@@ -6,7 +6,7 @@
 # limit: 300
 . "$(dirname "$0")/lib.sh"
 need_fuse
-need engine_traces curl
+need engine_traces curl setfattr
 
 MIB=1048576
 lasts() { metric "${admin[master]}" 'kvpool_master_evictions_total{verdict="last"}'; }
@@ -79,4 +79,26 @@ for i in 1 2 3; do
 	sync "${mount[k]}/client"
 	cmp "$tmp/grown" "${mount[a]}/client/$i" || fail "client/$i is not there"
 done
+
+echo "== an object larger than the reader's store is a miss, and its log says why"
+mkdir "${mount[a]}/stays"	# the pool is full
+setfattr -n user.kvpool.pin -v hard "${mount[a]}/stays"
+cp "$tmp/grown" "${mount[a]}/stays/large"
+sync "${mount[a]}/stays"
+too_large_for() { # NODE store|buffer
+	local i
+	for i in 1 2 3; do
+		! cat "${mount[$1]}/stays/large" >/dev/null 2>"$tmp/said" ||
+			fail "it was read"
+		grep -q 'No such file' "$tmp/said" || fail "$(cat "$tmp/said")"
+	done
+	[ "$(grep -c "stays/large has 60.0 MiB, more than this node's $2 of 32.0 MiB: .* larger --$2-size" \
+		"$(log_of "$1")")" = 1 ] || fail "not said: $(tail -n5 "$(log_of "$1")")"
+}
+start_node small --store-size 32M --no-fd-passing
+start_node smallest --store-size 0 --buffer-size 32M --no-fd-passing
+wait_until 10 [ -e "${mount[small]}/stays/large" ]
+wait_until 10 [ -e "${mount[smallest]}/stays/large" ]
+too_large_for small store
+too_large_for smallest buffer
 pass
