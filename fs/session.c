@@ -623,10 +623,12 @@ void fs_free(struct fs *fs)
 		return;
 	fs_inodes_fini(fs);
 	pool_slots_fini(&fs->opens);
-	/* (libfuse, too, goes by the path, if files are open in our mount.) */
-	if (!covered(fs))
+	/* (libfuse, too, goes by the path, if files are open in our mount: then
+	 * the session ends with the process.) */
+	if (!covered(fs)) {
 		fuse_session_unmount(fs->se);
-	fuse_session_destroy(fs->se);
+		fuse_session_destroy(fs->se);
+	}
 	free(fs->buf.mem);
 	free(fs->mountpoint);
 	/* fs itself stays: its counters are in the registry. */
