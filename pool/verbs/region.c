@@ -2,14 +2,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/verbs/priv.h"
 
+#define SAY_AGAIN_MS 60000u
 #define ACCESS_BY_PEERS \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -40,12 +44,27 @@ static int enroll(const struct verbs_port *port, struct ibv_pd *pd, void *mem,
 	return 0;
 }
 
+/* Each range meets the same limit, until somebody raises it: told when it is
+ * another one, and once a minute. */
+static bool is_news(int err)
+{
+	static _Atomic int told_err;
+	static _Atomic uint64_t told_ms;
+	uint64_t now = pool_now_ms();
+
+	if (told_err == err && now - told_ms < SAY_AGAIN_MS)
+		return false;
+	told_err = err;
+	told_ms = now;
+	return true;
+}
+
 static int said(const struct verbs_port *port, uint64_t length, int err)
 {
-	if (err && err != -EINVAL)
-		pool_warn_limited("%llu bytes cannot be registered with RDMA device %s: %s; %s",
-				  (unsigned long long)length, port->device,
-				  strerror(-err), verbs_remedy(err));
+	if (err && err != -EINVAL && is_news(err))
+		pool_warn("%llu bytes cannot be registered with RDMA device %s: %s; %s",
+			  (unsigned long long)length, port->device,
+			  strerror(-err), verbs_remedy(err));
 	return err;
 }
 
