@@ -95,8 +95,9 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .DEFAULT_GOAL := help
 .SECONDARY:
 .DELETE_ON_ERROR:
-.PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down check \
-        check-rdma chaos bench sim sweep fuzz-brief clean install uninstall
+.PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
+        check check-rdma chaos bench bench-rdma sim sweep fuzz-brief clean \
+        install uninstall
 
 help:
 	@echo 'sudo make up       install what is missing, build, mount a pool at $(MOUNT)'
@@ -111,6 +112,7 @@ help:
 	@echo 'sudo make sweep    each call that may fail does, one at a time'
 	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
 	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
+	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
 	@echo '                   SEED, RUNS)'
 	@echo 'sudo make deps     only install what is missing (deps-check: for the tests, too)'
@@ -265,6 +267,15 @@ bench:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) all
 	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
+
+# ROUNDS=5 SIZES="1 4 32": see its head.
+bench-rdma:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) deps-rdma
+	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/bench_rdma
+	@KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(or $(MODE),passthrough) \
+		KVTEST_ROUNDS=$(or $(ROUNDS),5) KVTEST_SIZES="$(or $(SIZES),1 4 32)" \
+		bash tests/bench_rdma.sh
 
 sim:
 	@$(SUBMAKE) deps

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/link_priv.h"
 #include "pool/mover_priv.h"
@@ -20,6 +21,7 @@ struct expect_map {
 	struct link_map map;
 	struct pool_expect *x; /* NULL: not its any more */
 	struct link_tick tick;
+	uint64_t start_ns, sum_ns; /* registered; spent on summing */
 	/* to be pulled */
 	struct link_buffer from;
 	uint64_t next; /* bytes that were posted */
@@ -73,6 +75,7 @@ static int region_open(struct pool_expect *x, struct link *l,
 static bool map_open(struct pool_expect *x, struct link *l)
 {
 	struct expect_map *em = calloc(1, sizeof(*em));
+	uint64_t begun = pool_now_ns();
 	int err = em ? region_open(x, l, &em->map.region) : -ENOMEM;
 
 	if (err) {
@@ -80,6 +83,9 @@ static bool map_open(struct pool_expect *x, struct link *l)
 		free(em);
 		return false;
 	}
+	em->start_ns = pool_now_ns();
+	pool_hist_add(&x->mover->counters->rdma_register,
+		      em->start_ns - begun);
 	em->x = x;
 	em->map.l = l;
 	em->map.gone = map_gone;
@@ -114,15 +120,31 @@ static void say_buffer(struct pool_expect *x, const struct link_buffer *b)
 	(void)link_say_buffer(x->lane->conn, b);
 }
 
+/* What began then has been summed. */
+static void measured(struct expect_map *em, uint64_t begun, bool last)
+{
+	struct pool_mover_counters *n = em->x->mover->counters;
+	uint64_t took = pool_now_ns() - begun;
+
+	em->sum_ns += took;
+	if (!last)
+		return;
+	pool_hist_add(&n->rdma_move, begun - em->start_ns);
+	pool_hist_add(&n->rdma_sum, em->sum_ns);
+	pool_hist_add(&n->rdma_tail, took);
+}
+
 /* What was moved up to there is summed, and told as progress. */
 static void landed(struct pool_expect *x, uint64_t upto)
 {
+	uint64_t begun = pool_now_ns();
 	uint64_t got = x->landing.got;
 	const uint8_t *addr = x->map->map.region.addr;
 
 	pool_count_add(&x->mover->counters->bytes_in, upto - got);
 	pool_count_add(&x->mover->counters->rdma_in, upto - got);
 	pool_landing_data(&x->landing, addr + got, upto - got);
+	measured(x->map, begun, upto == x->landing.length);
 }
 
 /* ---- written by the peer ---- */

@@ -38,6 +38,9 @@ struct pool_mover_counters {
 	struct pool_counter rdma_in, rdma_out;
 	struct pool_counter rdma_again; /* ranges sent over TCP after all */
 	struct pool_counter links_up, links_broken, map_failures;
+	/* Of ranges that came by RDMA: registering where they go; moving; summing,
+	 * beside that; and what of summing was left when all was there. */
+	struct pool_hist rdma_register, rdma_move, rdma_sum, rdma_tail;
 };
 
 struct verbs;

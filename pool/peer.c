@@ -140,6 +140,19 @@ static int metrics_register(struct pool_peers *p)
 		{ &m->cache.bytes, "kvpool_rdma_sources_bytes",
 		  "Bytes of objects that are registered to be sent." },
 	};
+	const struct {
+		struct pool_hist *h;
+		const char *name, *help;
+	} hists[] = {
+		{ &m->mover.rdma_register, "kvpool_rdma_register_seconds",
+		  "Registering where a range is to go." },
+		{ &m->mover.rdma_move, "kvpool_rdma_move_seconds",
+		  "From there until all of the range had come." },
+		{ &m->mover.rdma_sum, "kvpool_rdma_sum_seconds",
+		  "Checksum of a range, as it came." },
+		{ &m->mover.rdma_tail, "kvpool_rdma_tail_seconds",
+		  "What was left of the checksum when all had come." },
+	};
 	int err = 0;
 
 	if (!p->opts.metrics)
@@ -152,6 +165,9 @@ static int metrics_register(struct pool_peers *p)
 	for (size_t i = 0; i < sizeof(gauges) / sizeof(gauges[0]) && !err; i++)
 		err = pool_metrics_gauge(p->opts.metrics, gauges[i].g,
 					 gauges[i].name, NULL, gauges[i].help);
+	for (size_t i = 0; i < sizeof(hists) / sizeof(hists[0]) && !err; i++)
+		err = pool_metrics_hist(p->opts.metrics, hists[i].h,
+					hists[i].name, NULL, hists[i].help);
 	return err ? err : add_failures(p);
 }
 
