@@ -52,7 +52,8 @@ static struct node_op *change_first(struct pool_node *n, const char *path,
 
 	for (; h; h = pool_hash_next(h)) {
 		op = pool_container_of(h, struct node_op, by_path);
-		if (op->path_len == len && memcmp(op->path, path, len) == 0)
+		if (op->path_len == len &&
+		    (len == 0 || memcmp(op->path, path, len) == 0))
 			return op;
 	}
 	return NULL;
