@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pool/base/clock.h"
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/link_priv.h"
 #include "pool/mover_priv.h"
@@ -141,6 +142,7 @@ static void landed(struct pool_expect *x, uint64_t upto)
 	uint64_t got = x->landing.got;
 	const uint8_t *addr = x->map->map.region.addr;
 
+	x->lane->heard_ms = pool_now_ms();
 	pool_count_add(&x->mover->counters->bytes_in, upto - got);
 	pool_count_add(&x->mover->counters->rdma_in, upto - got);
 	pool_landing_data(&x->landing, addr + got, upto - got);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/link.h"
 #include "pool/mover_priv.h"
@@ -98,6 +99,7 @@ static void expect_run(struct pool_mail *mail)
 	struct pool_mover *m = x->mover;
 	int err = x->lane->conn ? 0 : x->lane->err;
 
+	x->begun_ms = pool_now_ms();
 	pool_list_init(&x->link);
 	x->landing.chunks = &m->chunks;
 	if (!err)
@@ -138,14 +140,28 @@ struct pool_mover_cancel *pool_mover_cancel_new(void)
 	return calloc(1, sizeof(struct pool_mover_cancel));
 }
 
+static bool is_silent(const struct pool_expect *x)
+{
+	return x->landing.got == 0 && x->lane->heard_ms < x->begun_ms &&
+	       pool_now_ms() - x->begun_ms >= POOL_LANE_SILENT_MS;
+}
+
 static void cancel_run(struct pool_mail *mail)
 {
 	struct pool_mover_cancel *c =
 		pool_container_of(mail, struct pool_mover_cancel, mail);
 	struct pool_expect *x = expect_find(c->mover, c->req);
+	struct pool_lane *lane = x && is_silent(x) ? x->lane : NULL;
 
 	if (x)
 		expect_end(x, -ECANCELED);
+	if (lane && lane->conn) {
+		pool_warn_limited("%s: a silent bulk connection: broken off",
+				  pool_conn_peer_name(lane->conn));
+		pool_count(&c->mover->counters->lanes_silent);
+		lane->err = -ETIMEDOUT;
+		pool_conn_close(lane->conn);
+	}
 	free(c);
 }
 
@@ -206,6 +222,7 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	struct pool_lane *lane = pool_conn_user(c);
 
 	assert(fd < 0); /* TCP */
+	lane->heard_ms = pool_now_ms();
 	if (lane->up &&
 	    (f->type == POOL_MSG_LINK || f->type == POOL_MSG_BUFFER) &&
 	    lane_link_frame(lane, f, payload))
@@ -264,6 +281,7 @@ static void lane_on_bulk_data(struct pool_conn *c, const struct pool_frame *f,
 	struct pool_mover_counters *n = lane->mover->counters;
 	struct pool_expect *x = lane->cur;
 
+	lane->heard_ms = pool_now_ms();
 	pool_count_add(x ? &n->bytes_in : &n->stray_bytes, len);
 	if (!x)
 		return;
@@ -351,6 +369,7 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 	lane->conn = NULL;
 	lane->cur = NULL;
 	lane->up = false;
+	lane->heard_ms = 0;
 	for (int kind = 0; kind < LINK_KINDS; kind++) {
 		lane->linked[kind] = false;
 		lane->links[kind] = NULL;

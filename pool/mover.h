@@ -26,6 +26,10 @@
 #include "pool/peer.h"
 
 #define POOL_MOVER_ADOPTED_MAX 4096 /* lanes; more are refused */
+/* A lane on which nothing has come since a range was asked for, so long ago and
+ * given up now, is broken off: another is dialled for the next. (TCP itself would
+ * go on hoping for a quarter of an hour.) */
+#define POOL_LANE_SILENT_MS 500
 
 struct pool_mover;
 
@@ -34,6 +38,7 @@ struct pool_mover_counters {
 	struct pool_counter bytes_in, bytes_out;
 	struct pool_counter stray_bytes; /* came for a request that is over */
 	struct pool_counter lanes_refused;
+	struct pool_counter lanes_silent; /* broken off */
 	/* Links: pool/link.h. Bytes are counted above as well. */
 	struct pool_counter rdma_in, rdma_out;
 	struct pool_counter rdma_again; /* ranges sent over TCP after all */
@@ -87,6 +92,7 @@ struct pool_lane {
 	struct pool_expect *cur;   /* whose bytes are coming */
 	bool up;
 	_Atomic bool linked[2]; /* by enum link_kind, now; any thread may look */
+	_Atomic uint64_t heard_ms; /* when something last came; pool_now_ms */
 	struct lane_link *links[2]; /* the links'; NULL: none */
 	int err;
 	struct pool_list link; /* in the mover's lanes */
@@ -121,11 +127,13 @@ struct pool_expect {
 	void *mem;
 	struct expect_map *map; /* the links'; NULL: the peer cannot write */
 	int leaving;		/* given up, with that */
+	uint64_t begun_ms;
 };
 
 /* 0 or -ENOMEM (then done never runs). */
 int pool_mover_expect(struct pool_expect *x);
-/* Ends the expectation of req soon (-ECANCELED), if it is not over. The mail is
+/* Ends the expectation of req soon (-ECANCELED), if it is not over; and its lane
+ * with it, if that is silent. The mail is
  * allocated by pool_mover_cancel_new, so that this cannot fail. */
 struct pool_mover_cancel;
 struct pool_mover_cancel *pool_mover_cancel_new(void);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pool/base/clock.h"
 #include "pool/link.h"
 #include "pool/peer_priv.h"
 
@@ -84,6 +85,8 @@ static int metrics_register(struct pool_peers *p)
 		  "Object bytes sent to peers." },
 		{ &m->mover.stray_bytes, "kvpool_peer_stray_bytes_total",
 		  "Bytes received for fetches that were over." },
+		{ &m->mover.lanes_silent, "kvpool_peer_lanes_silent_total",
+		  "Bulk connections broken off because nothing came." },
 		{ &m->mover.lanes_refused, "kvpool_peer_lanes_refused_total",
 		  "Bulk connections beyond the limit." },
 		{ &m->mover.rdma_in, "kvpool_rdma_received_bytes_total",
@@ -337,18 +340,30 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 	pool_list_add(at, &x->due_link);
 }
 
+/* Has anything come on the lane of x since then? */
+static bool lane_heard(const struct pool_fetch_priv *x, uint64_t since_ms)
+{
+	const struct pool_lane *lane =
+		x->peer->lanes[x->expect.number - 1].lane;
+
+	return lane && lane->heard_ms >= since_ms;
+}
+
 /*
- * What is to come over the control connection did not, and nothing else either,
+ * What is to come over the control connection, or because of it, did not, and nothing else either,
  * in all that time: whoever asks next had better dial anew. TCP itself would
  * go on hoping for a quarter of an hour.
  */
 static void leave_silent(struct pool_fetch_priv *x)
 {
 	struct chan *ch = x->chan;
+	uint64_t ms = x->f->timeout_ms;
 
-	if (x->expecting || !ch->conn ||
-	    pool_conn_silent_ms(ch->conn) < x->f->timeout_ms)
+	if (!ch->conn || pool_conn_silent_ms(ch->conn) < ms)
 		return;
+	if (x->expecting && (pool_fetch_progress(x->f) > 0 ||
+			     lane_heard(x, pool_now_ms() - ms)))
+		return; /* the GET has arrived, or others have */
 	ch->err = -ETIMEDOUT;
 	pool_conn_close(ch->conn);
 }
