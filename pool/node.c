@@ -752,6 +752,8 @@ static void finish_close(struct pool_node *n)
 	uv_timer_stop(&n->tick);
 	uv_prepare_stop(&n->kick);
 	n->kicked = true;
+	while (!pool_list_empty(&n->small_seals)) /* the kick's */
+		node_seal_small(n);
 	n->handles = 6; /* kick, tick, soon, batch, link, store (after peers) */
 	node_fetch_fini(n);
 	node_doubt_fini(n);
