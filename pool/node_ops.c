@@ -573,14 +573,16 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		undo->gen = gen;
 }
 
-/* The master has removed what e shows, and the feed does not say so yet: what is
- * published under the name meanwhile must not be taken for it. */
+/* The master has removed what e shows, up to op's generation, and the feed does
+ * not say so yet: what is published under the name meanwhile must not be taken
+ * for it. (Of an op without one, sent again after a cut, the answer may come when
+ * the name shows what others have put there since.) */
 static void hide_removed(struct pool_node *n, struct node_entry *e,
 			 const struct node_op *op, uint64_t seq)
 {
 	bool shown = pool_node_published(e) && !e->own;
 
-	if (seq <= n->feed_seq || !e->gen || (op->gen && e->gen > op->gen))
+	if (seq <= n->feed_seq || !e->gen || !op->gen || e->gen > op->gen)
 		return;
 	e->hidden_gen = e->gen;
 	if (shown && n->ops)

@@ -69,7 +69,8 @@ wait_until 60 has_all kept
 sleep 2
 evicted=$(($(lasts) - before))
 echo "   $(lacking two) of 12 have one copy, $evicted evicted"
-[ $evicted -le 8 ] || fail "more than the copies of what is kept needed"
+# (One or two more: figures of other stores are a heartbeat old.)
+[ $evicted -le 10 ] || fail "more than the copies of what is kept needed"
 reads two 12
 reads kept 8
 pass
