@@ -119,7 +119,7 @@ random $((64 << 20)) >"$tmp/large"
 cp "$tmp/large" "$a/two/large"
 for i in {1..8} large; do
 	wait_until 10 has_attr holders "$a/two/$i" 2
-	nodes=$(attr nodes "$b/two/$i")
+	nodes=$(attr nodes "$a/two/$i")
 	[ "$(tr , '\n' <<<"$nodes" | sort -u | wc -l)" = 2 ] ||
 		fail "two/$i is at $nodes"
 done
