@@ -349,7 +349,12 @@ static int start_verbs(struct program *p)
 	else if (!err)
 		pool_info("RDMA devices: %s",
 			  verbs_format(p->verbs, used, sizeof(used)));
-	if (!err && p->verbs)
+	if (err || !p->verbs)
+		return err;
+	if (conf->rdma_connect == CONNECT_CM)
+		verbs_connect_by_cm(p->verbs);
+	err = verbs_metrics(p->verbs, p->base.metrics);
+	if (!err)
 		err = verbs_watch(p->verbs, &p->base.loop);
 	return err;
 }

@@ -154,6 +154,12 @@ static struct daemon_option options[] = {
 	  .arg = "NAME[,NAME]...",
 	  .help = "Use only these RDMA devices; default: all that can be used\n"
 		  "(kvpool devices lists them)." },
+	{ .name = "rdma-connect",
+	  .type = OPT_CHOICE,
+	  .value = &conf.rdma_connect,
+	  .arg = "auto|cm",
+	  .help = "How RDMA connections are made. auto: by addresses told over TCP\n"
+		  "(by librdmacm only for iWARP); cm: by librdmacm, always." },
 	{ .name = "hot-gets",
 	  .type = OPT_COUNT,
 	  .value = &conf.hot_gets,

@@ -14,6 +14,9 @@
 /* What bytes move over between nodes; in the order of --transport. */
 enum daemon_transport { TRANSPORT_AUTO, TRANSPORT_RDMA, TRANSPORT_TCP };
 
+/* How RDMA connections are made; in the order of --rdma-connect. */
+enum daemon_connect { CONNECT_AUTO, CONNECT_CM };
+
 struct daemon_node_conf {
 	struct pool_hostports masters;
 	struct pool_hostport listen, admin;
@@ -26,6 +29,7 @@ struct daemon_node_conf {
 	const char *rdma_device;
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */
+	unsigned int rdma_connect; /* enum daemon_connect */
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
 	bool allow_faults, noexec, noatime, takeover, recover, version;
 };

@@ -267,6 +267,7 @@ static void happened(struct verbs_cm_conn *c, enum rdma_cm_event_type what,
 		fail(c, -ECONNRESET);
 		break;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		verbs_port_gone(c->port);
 		fail(c, -ENODEV);
 		break;
 	default: /* an error; status is -errno, or a reason of the CM */

@@ -107,6 +107,7 @@ static const char *link_set(struct verbs_entry *e, const struct ibv_device *d,
 			    uint8_t layer)
 {
 	if (d->transport_type == IBV_TRANSPORT_IWARP) {
+		e->port.by_cm = true;
 		e->port.link = VERBS_IWARP;
 		e->link = "iwarp";
 		return e->dev->cm ? NULL :
@@ -404,6 +405,20 @@ void verbs_close(struct verbs *v)
 	if (v->cm)
 		rdma_free_devices(v->cm);
 	free(v);
+}
+
+void verbs_connect_by_cm(struct verbs *v)
+{
+	for (unsigned int i = 0; i < v->n; i++) {
+		struct verbs_port *p = &v->entries[i].port;
+
+		if (p->why_not)
+			continue;
+		p->by_cm = p->cm;
+		if (!p->cm)
+			pool_warn("RDMA device %s: librdmacm does not have it, its connections are made without: load the module rdma_ucm",
+				  p->device);
+	}
 }
 
 unsigned int verbs_nports(const struct verbs *v)

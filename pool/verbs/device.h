@@ -33,6 +33,7 @@
 #include <uv.h>
 
 #include "pool/base/list.h"
+#include "pool/base/metric.h"
 
 #define VERBS_PORTS_MAX 32
 #define VERBS_SEND_DEPTH 64u
@@ -75,6 +76,10 @@ struct verbs_port {
 				      * asked */
 	_Atomic int state; /* enum verbs_state */
 	_Atomic unsigned int failures; /* QPs that broke, since one worked */
+	_Atomic uint64_t failed_ms; /* when the last one did */
+	/* Bytes of objects, counted by who moves them. */
+	struct pool_counter sent, received;
+	char labels[96]; /* of these: device="mlx5_0",port="1" */
 
 	/* private */
 	pthread_mutex_t lock; /* of cqs */
@@ -93,6 +98,8 @@ bool verbs_names_valid(const char *names);
  * with what there is; -EINVAL: names is no such list; -ENOMEM.
  */
 int verbs_open(const char *names, struct verbs **ret_verbs);
+/* Connections are made by librdmacm on all ports that it has. */
+void verbs_connect_by_cm(struct verbs *v);
 /* Nothing made of its ports is left, and it is not watched. NULL is allowed. */
 void verbs_close(struct verbs *v);
 
@@ -110,8 +117,14 @@ struct verbs_port *verbs_port_at(struct verbs *v, unsigned int i);
  * any. */
 void verbs_port_gone(struct verbs_port *p);
 
+/* A connection by it broke, or moved something. Thread: any. */
+void verbs_port_failed(struct verbs_port *p);
+void verbs_port_worked(struct verbs_port *p);
+
+/* The counters of the ports that are used; v outlives metrics. 0 or -ENOMEM. */
+int verbs_metrics(struct verbs *v, struct pool_metrics *metrics);
 /* All, used or not: an array of {device, port, link, address, state, used,
- * why_not, mtu, failures}; the caller's. NULL on ENOMEM. v NULL: none. */
+ * why_not, mtu, failures, sent_bytes, received_bytes}; the caller's. NULL on ENOMEM. v NULL: none. */
 json_t *verbs_json(const struct verbs *v);
 /* "mlx5_0/1 active roce 10.0.0.1, mlx5_1/1 down roce (the port is down)" or
  * "none" into buf, cut with "..." at the end if it does not fit; cap >= 8.

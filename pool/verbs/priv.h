@@ -132,6 +132,7 @@ struct verbs_qp {
 	uint8_t *notes; /* owns; recv_depth, then send_depth of NOTE_MAX */
 	struct ibv_mr *notes_mr;
 	uint32_t nposted, nreceives; /* with the device */
+	uint64_t nended; /* work requests, ever */
 	uint32_t next_note;
 	struct pool_list posted, waiting; /* verbs_work.link */
 	struct pool_list link; /* in cq->ending */

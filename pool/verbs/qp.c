@@ -173,8 +173,9 @@ static void work_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
 	qp->nposted--;
 	if (status)
 		break_by(qp, status);
-	else if (atomic_load(&qp->port->failures))
-		atomic_store(&qp->port->failures, 0);
+	else
+		verbs_port_worked(qp->port);
+	qp->nended++;
 	push(qp);
 	w->done(w, status);
 }
@@ -198,6 +199,7 @@ static void receive_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
 		break_by(qp, status_of(wc->status));
 		return;
 	}
+	verbs_port_worked(qp->port);
 	if (!qp->closing)
 		qp->ops->on_note(qp->arg, note_at(qp, i - 1), wc->byte_len);
 	if (qp->state != VERBS_QP_BROKEN && post_receive(qp, i))
@@ -234,7 +236,7 @@ void verbs_qp_break(struct verbs_qp *qp, int err)
 	if (qp->state == VERBS_QP_BROKEN)
 		return;
 	qp->err = err;
-	atomic_fetch_add(&qp->port->failures, 1);
+	verbs_port_failed(qp->port);
 	flush(qp);
 }
 
@@ -476,6 +478,18 @@ void verbs_qp_connected(struct verbs_qp *qp)
 {
 	if (qp->state == VERBS_QP_OPENED)
 		qp->state = VERBS_QP_READY;
+}
+
+bool verbs_qp_under_way(const struct verbs_qp *qp, uint64_t *ret_ended)
+{
+	*ret_ended = qp->nended;
+	return qp->nposted > 0;
+}
+
+void verbs_qp_hurt(struct verbs_qp *qp)
+{
+	if (qp->state == VERBS_QP_READY)
+		(void)verbs_qp_error(qp);
 }
 
 bool verbs_qp_usable(const struct verbs_qp *qp)

@@ -75,13 +75,16 @@ static json_t *entry_json(const struct verbs_entry *e)
 	const struct verbs_port *p = &e->port;
 	const char *why_not = why_not_now(p);
 
-	return json_pack("{s:s, s:i, s:s, s:o, s:s, s:b, s:s?, s:i, s:i}",
+	return json_pack("{s:s, s:i, s:s, s:o, s:s, s:b, s:s?, s:i, s:i, s:I, s:I}",
 			 "device", p->device, "port", (int)p->number, "link",
 			 e->link, "address", address_json(e), "state",
 			 state_name(e), "used", why_not == NULL, "why_not",
 			 why_not, "mtu",
 			 p->mtu ? 128 << (int)p->mtu : 0, "failures",
-			 (int)atomic_load(&p->failures));
+			 (int)atomic_load(&p->failures), "sent_bytes",
+			 (json_int_t)pool_counter_value(&p->sent),
+			 "received_bytes",
+			 (json_int_t)pool_counter_value(&p->received));
 }
 
 json_t *verbs_json(const struct verbs *v)
@@ -135,4 +138,26 @@ char *verbs_format(const struct verbs *v, char *buf, size_t cap)
 				       i > 0 ? ", " : "", one);
 	}
 	return buf;
+}
+
+int verbs_metrics(struct verbs *v, struct pool_metrics *metrics)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < verbs_nports(v) && !err; i++) {
+		struct verbs_port *p = verbs_port_at(v, i);
+
+		snprintf(p->labels, sizeof(p->labels),
+			 "device=\"%s\",port=\"%u\"", p->device, p->number);
+		err = pool_metrics_counter(
+			metrics, &p->sent, "kvpool_rdma_port_sent_bytes_total",
+			p->labels, "Object bytes sent by this RDMA port.");
+		if (!err)
+			err = pool_metrics_counter(
+				metrics, &p->received,
+				"kvpool_rdma_port_received_bytes_total",
+				p->labels,
+				"Object bytes received by this RDMA port.");
+	}
+	return err;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/verbs/priv.h"
 
@@ -25,6 +26,18 @@ void verbs_port_gone(struct verbs_port *p)
 	pool_warn("RDMA device %s/%u was removed or failed: not used any more",
 		  p->device, p->number);
 	tell_queues(p);
+}
+
+void verbs_port_failed(struct verbs_port *p)
+{
+	atomic_store(&p->failed_ms, pool_now_ms());
+	atomic_fetch_add(&p->failures, 1u);
+}
+
+void verbs_port_worked(struct verbs_port *p)
+{
+	if (atomic_load(&p->failures))
+		atomic_store(&p->failures, 0);
 }
 
 static void device_gone(struct verbs_dev *dev)
