@@ -13,6 +13,7 @@ static const char *const direction_names[] = {
 	[POOL_FAULT_SEND] = "send",
 	[POOL_FAULT_RECEIVE] = "receive",
 	[POOL_FAULT_SEND | POOL_FAULT_RECEIVE] = "both",
+	[POOL_FAULT_RDMA] = "rdma",
 };
 
 int daemon_faults_allow(struct pool_metrics *metrics)
@@ -118,14 +119,17 @@ static const char *parse_rule(const struct daemon_admin_query *q,
 	uint64_t ms = 0;
 	int k = kind ? index_of(kind, pool_fault_kind_names, POOL_FAULT_KINDS) :
 		       -1;
-	int d = direction ? index_of(direction, direction_names, 4) :
+	int d = direction ? index_of(direction, direction_names,
+				     POOL_FAULT_RDMA + 1) :
 			    (int)POOL_FAULT_SEND;
 
 	memset(r, 0, sizeof(*r));
 	if (k < 0)
 		return "kind: delay, drop, reset or corrupt";
 	if (d < 0)
-		return "direction: send, receive or both";
+		return "direction: send, receive, both or rdma";
+	if (d == (int)POOL_FAULT_RDMA && k == POOL_FAULT_DROP)
+		return "kind: delay, reset or corrupt, with direction=rdma";
 	if (peer && (!*peer || strlen(peer) > POOL_FAULT_PEER_MAX))
 		return "peer: all, HOST or HOST:PORT";
 	if ((k == POOL_FAULT_DELAY) != (delay != NULL) ||

@@ -84,7 +84,9 @@ static bool rule_makes_sense(const struct pool_fault_rule *r)
 
 	if (!r->peer[0] || !memchr(r->peer, '\0', sizeof(r->peer)) ||
 	    (unsigned int)r->kind >= POOL_FAULT_KINDS || !r->directions ||
-	    (r->directions & ~both))
+	    (r->directions & ~both && r->directions != POOL_FAULT_RDMA))
+		return false;
+	if (r->kind == POOL_FAULT_DROP && r->directions == POOL_FAULT_RDMA)
 		return false;
 	if (r->kind == POOL_FAULT_DELAY &&
 	    (r->delay_ms == 0 || r->delay_ms > POOL_FAULT_DELAY_MAX_MS))

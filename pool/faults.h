@@ -6,8 +6,8 @@
  *
  * A transport asks pool_faults_judge about each message, before it sends it
  * and when its header has arrived, and then does to the message what it is
- * told: that part is its own (pool/conn_faults.c for streams; a verbs transport
- * would ask the same before it posts a work request).
+ * told: that part is its own (pool/conn_faults.c for streams, pool/link.c for
+ * RDMA, each piece of a range being a message with bulk).
  *
  *   delay    the message, and all behind it, waits
  *   drop     its bytes vanish, and all behind it on this connection: a stall
@@ -43,12 +43,15 @@ extern const char *const pool_fault_kind_names[POOL_FAULT_KINDS];
 
 #define POOL_FAULT_SEND 1u
 #define POOL_FAULT_RECEIVE 2u
+/* What is posted to an RDMA device for a peer (pool/link.h): alone, and no
+ * drop, which devices make up for. */
+#define POOL_FAULT_RDMA 4u
 
 struct pool_fault_rule {
 	/* "all", or the host or HOST:PORT that a connection is known by */
 	char peer[POOL_FAULT_PEER_MAX + 1];
 	enum pool_fault_kind kind;
-	unsigned int directions; /* POOL_FAULT_SEND | POOL_FAULT_RECEIVE */
+	unsigned int directions; /* POOL_FAULT_SEND | POOL_FAULT_RECEIVE; or _RDMA */
 	uint32_t delay_ms;	 /* of DELAY: 1..POOL_FAULT_DELAY_MAX_MS */
 	uint64_t nth;		 /* only this one, from 1; 0: by chance */
 	double probability;	 /* 0 < p <= 1, if nth is 0 */

@@ -7,138 +7,10 @@
 #include <string.h>
 
 #include "pool/base/log.h"
+#include "pool/faults.h"
 #include "pool/kvpool.pb-c.h"
 #include "pool/link_priv.h"
 #include "pool/mover_priv.h"
-
-/* ---- the ports of a mover ---- */
-
-int link_ports_open(struct pool_mover *m, struct verbs *verbs,
-		    struct verbs_cache *cache, struct link_ports **ret_ports)
-{
-	struct link_ports *ports = calloc(1, sizeof(*ports));
-
-	if (!ports)
-		return -ENOMEM;
-	ports->mover = m;
-	ports->verbs = verbs;
-	ports->cache = cache;
-	pool_list_init(&ports->ticked);
-	uv_timer_init(&m->loop, &ports->tick);
-	uv_unref((uv_handle_t *)&ports->tick);
-	*ret_ports = ports;
-	return 0;
-}
-
-static void closed(void *arg)
-{
-	(void)arg;
-}
-
-/* Completion queues are of use until the last link has gone. */
-static void stop_if_unused(struct link_ports *ports)
-{
-	if (!ports->stopping || ports->nlinks > 0)
-		return;
-	for (unsigned int i = 0; i < VERBS_PORTS_MAX; i++) {
-		if (ports->cqs[i])
-			verbs_cq_close(ports->cqs[i], closed, NULL);
-		ports->cqs[i] = NULL;
-	}
-	if (ports->cm)
-		verbs_cm_close(ports->cm, closed, NULL);
-	ports->cm = NULL;
-	if (!uv_is_closing((uv_handle_t *)&ports->tick))
-		uv_close((uv_handle_t *)&ports->tick, NULL);
-}
-
-void link_ports_stop(struct link_ports *ports)
-{
-	ports->stopping = true;
-	stop_if_unused(ports);
-}
-
-void link_ports_free(struct link_ports *ports)
-{
-	free(ports);
-}
-
-/* The first that is due; each may set and unset others. */
-static struct link_tick *tick_due(struct link_ports *ports)
-{
-	uint64_t now = uv_now(ports->tick.loop);
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &ports->ticked) {
-		struct link_tick *k = pool_list_entry(it, struct link_tick,
-						      link);
-
-		if (k->due_ms <= now)
-			return k;
-	}
-	return NULL;
-}
-
-static void on_tick(uv_timer_t *t)
-{
-	struct link_ports *ports =
-		pool_container_of(t, struct link_ports, tick);
-	struct link_tick *k;
-
-	while ((k = tick_due(ports))) {
-		pool_list_del(&k->link);
-		k->due(k);
-	}
-	if (pool_list_empty(&ports->ticked))
-		uv_timer_stop(t);
-}
-
-void link_tick_set(struct link_ports *ports, struct link_tick *k,
-		   unsigned int ms)
-{
-	pool_list_del(&k->link);
-	if (ports->stopping)
-		return;
-	k->due_ms = uv_now(ports->tick.loop) + ms;
-	pool_list_add_tail(&ports->ticked, &k->link);
-	if (!uv_is_active((uv_handle_t *)&ports->tick))
-		uv_timer_start(&ports->tick, on_tick, LINK_TICK_MS,
-			       LINK_TICK_MS);
-}
-
-struct verbs_port *link_port(struct link_ports *ports, unsigned int n,
-			     const enum verbs_link *like)
-{
-	unsigned int i, count = verbs_nports(ports->verbs), fit = 0;
-
-	for (i = 0; i < count; i++)
-		fit += !like || verbs_port_at(ports->verbs, i)->link == *like;
-	if (fit == 0)
-		return NULL;
-	n %= fit;
-	for (i = 0; i < count; i++) {
-		struct verbs_port *port = verbs_port_at(ports->verbs, i);
-
-		if ((!like || port->link == *like) && n-- == 0)
-			return port;
-	}
-	return NULL;
-}
-
-static int port_cq(struct link_ports *ports, struct verbs_port *port,
-		   struct verbs_cq **ret_cq)
-{
-	unsigned int i = 0;
-	int err = 0;
-
-	while (verbs_port_at(ports->verbs, i) != port)
-		i++;
-	if (!ports->cqs[i])
-		err = verbs_cq_open(port, &ports->mover->loop, LINK_CQ_PAIRS,
-				    &ports->cqs[i]);
-	*ret_cq = ports->cqs[i];
-	return err;
-}
 
 /* ---- one link ---- */
 
@@ -146,12 +18,13 @@ static void link_free(struct link *l)
 {
 	struct link_ports *ports = l->ports;
 
+	pool_list_del(&l->watch.link);
 	if (l->exposed && ibv_dealloc_pd(l->pd))
 		pool_error("%s: a protection domain could not be given back",
 			   l->port->device);
 	free(l);
 	ports->nlinks--;
-	stop_if_unused(ports);
+	link_ports_tidy(ports);
 }
 
 static void on_qp_closed(void *arg)
@@ -170,6 +43,7 @@ static void on_qp_closed(void *arg)
 void link_close(struct link *l)
 {
 	l->user = NULL;
+	pool_list_del(&l->watch.link);
 	if (l->by_cm && l->conn.cm)
 		verbs_cm_end(&l->conn);
 	if (l->qp)
@@ -197,7 +71,6 @@ static void on_broken(void *arg, int err)
 {
 	struct link *l = arg;
 
-	l->port->failures++;
 	if (l->user)
 		l->ops->on_broken(l->user, err);
 }
@@ -218,7 +91,7 @@ static int qp_open(struct link *l, struct rdma_cm_id *id)
 		.arg = l,
 		.cm_id = id,
 	};
-	int err = port_cq(l->ports, l->port, &opts.cq);
+	int err = link_port_cq(l->ports, l->port, &opts.cq);
 
 	return err ? err : verbs_qp_open(&opts, &l->qp);
 }
@@ -240,6 +113,7 @@ int link_open(struct link_ports *ports, struct verbs_port *port,
 	l->ops = ops;
 	l->user = user;
 	pool_list_init(&l->mapped);
+	pool_list_init(&l->watch.link);
 	l->pd = l->exposed ? ibv_alloc_pd(port->ctx) : port->pd;
 	if (!l->pd)
 		err = -ENOMEM;
@@ -254,6 +128,57 @@ int link_open(struct link_ports *ports, struct verbs_port *port,
 	ports->nlinks++;
 	*ret_link = l;
 	return 0;
+}
+
+/* ---- work ---- */
+
+/*
+ * Nothing that was posted has ended for a while: nobody is there, though the
+ * device goes on hoping. (Looks are counted and not time: who was stopped has not
+ * looked.)
+ */
+static void watch_due(struct link_tick *t)
+{
+	struct link *l = pool_container_of(t, struct link, watch);
+	uint64_t ended;
+
+	if (!verbs_qp_under_way(l->qp, &ended))
+		return;
+	if (ended != l->ended)
+		l->still = 0;
+	l->ended = ended;
+	if (l->still++ < LINK_STILL_TICKS) {
+		link_tick_set(l->ports, t, LINK_TICK_MS);
+		return;
+	}
+	verbs_port_failed(l->port);
+	l->ops->on_broken(l->user, -ETIMEDOUT);
+}
+
+int link_post(struct link *l, struct verbs_work *w)
+{
+	int err = verbs_qp_post(l->qp, w);
+
+	if (err || !pool_list_empty(&l->watch.link))
+		return err;
+	l->still = 0;
+	l->watch.due = watch_due;
+	link_tick_set(l->ports, &l->watch, LINK_TICK_MS);
+	return 0;
+}
+
+enum pool_fault_kind link_fault(struct link *l, const struct pool_conn *c,
+				uint32_t *ret_delay_ms)
+{
+	struct pool_faults *f = pool_faults_installed();
+	enum pool_fault_kind kind = POOL_FAULT_KINDS;
+
+	if (f && c)
+		kind = pool_faults_judge(f, pool_conn_peer_name(c),
+					 POOL_FAULT_RDMA, true, ret_delay_ms);
+	if (kind == POOL_FAULT_RESET)
+		verbs_qp_hurt(l->qp);
+	return kind;
 }
 
 /* ---- by librdmacm ---- */
@@ -285,7 +210,7 @@ static void cm_failed(struct verbs_cm_conn *c, int err)
 {
 	struct link *l = link_of(c);
 
-	l->port->failures++;
+	verbs_port_failed(l->port);
 	l->ops->on_broken(l->user, err);
 }
 
@@ -296,6 +221,8 @@ static int cm_conn(struct link *l)
 	l->conn.made = cm_made;
 	l->conn.connected = cm_connected;
 	l->conn.failed = cm_failed;
+	if (!l->port->cm)
+		return -EOPNOTSUPP;
 	return ports->cm ? 0 : verbs_cm_open(&ports->mover->loop, &ports->cm);
 }
 

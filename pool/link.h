@@ -27,7 +27,12 @@
  *     region, its own   <-- BUFFER ------
  *     READ 1 MiB, sum, READ, ...
  *     BUFFER, gone ---------------------->       closes the region
- *   broken, either side: LINK down; the other closes its queue pair.
+ *   broken, or nothing that was posted ended for LINK_STILL_TICKS, either side:
+ *   LINK down; the other closes its queue pair.
+ *
+ * A lane's own port is that of its number; the next one is taken when that is
+ * down or its links broke of late, and its own again when it may work again.
+ * Which one works only bytes can tell: connecting (but by librdmacm) sends none.
  *
  * Ranges that are written and ranges that are pulled have links of their own
  * (enum link_kind): only the side whose memory a peer may touch has a protection
@@ -56,6 +61,12 @@
 #define LINK_LEAVE_MS 250u    /* a range that was given up is let go */
 #define LINK_BUFFER_MS 2000u  /* a GET waits for its BUFFER */
 #define LINK_TICK_MS 50u
+/* Work that does not move for so many ticks: sooner than a device gives up
+ * (VERBS_TIMEOUT), as a reader waits that has a deadline. */
+#define LINK_STILL_TICKS 6u
+#define LINK_HOME_MS 10000u /* a lane looks whether its own port works again, */
+#define LINK_MOVE_TICKS 20u /* and waits so long for what is under way */
+#define LINK_SHY_MS 5000u /* a port that failed is the last choice; doubled */
 #define LINK_BUFFERS_MAX 512u /* of one lane, that came before their GET */
 #define LINK_PIECES 4u	      /* of a range, under way at once */
 
@@ -85,6 +96,12 @@ int link_ports_open(struct pool_mover *m, struct verbs *verbs,
 void link_ports_stop(struct link_ports *ports);
 void link_ports_free(struct link_ports *ports);
 
+struct link_tick {
+	struct pool_list link; /* self-linked: not set */
+	uint64_t due_ms;
+	void (*due)(struct link_tick *k);
+};
+
 /* ---- a queue pair beside a lane ---- */
 
 struct link_user {
@@ -107,6 +124,9 @@ struct link {
 	const struct link_user *ops;
 	void *user;		 /* NULL: ending */
 	struct pool_list mapped; /* struct link_map: regions in pd */
+	struct link_tick watch;	 /* set: work is under way */
+	uint64_t ended;		 /* of it, when last looked */
+	unsigned int still;	 /* looks since it was less */
 };
 
 /* Is a link by that port to be made by librdmacm? */
@@ -123,9 +143,13 @@ struct link_call {
 };
 int link_await(struct link *l, struct link_call *ret_call);
 int link_make_call(struct link *l, const struct link_call *call);
+/* Work for its queue pair; on_broken if nothing of what is posted ends for
+ * LINK_STILL_TICKS. 0 or -ENOTCONN. */
+int link_post(struct link *l, struct verbs_work *w);
 /* Ends it, and frees it later; what is still mapped is then unmapped. */
 void link_close(struct link *l);
-/* The port for the n-th try; NULL: there is none. like: of the peer's kind. */
+/* The port for the n-th try: of those that are active, one that has not failed of
+ * late if there is one; NULL: there is none. like: of the peer's kind. */
 struct verbs_port *link_port(struct link_ports *ports, unsigned int n,
 			     const enum verbs_link *like);
 

@@ -120,10 +120,10 @@ static void heard(struct half *h, const struct link_said *said)
 		return; /* about one that is gone */
 	} else if (said->word == LINK_UP && h->link->qp) {
 		h->up = true;
-		h->vain = 0;
-		h->link->port->failures = 0;
 		pool_count(&h->k->lane->ports->mover->counters->links_up);
 	} else if (said->word == LINK_DOWN) {
+		if (h->up) /* either end may be the reason */
+			verbs_port_failed(h->link->port);
 		drop(h);
 		h->vain++;
 	}

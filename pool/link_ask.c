@@ -83,6 +83,46 @@ static void on_note(void *user, const struct link_note *note)
 		lane_link_give_up(k, "a note from who is read");
 }
 
+/* ---- back to the port that is the lane's own ---- */
+
+/* What is under way ends first; new ranges go over TCP meanwhile. */
+static void move_due(struct link_tick *t)
+{
+	struct lane_link *k = pool_container_of(t, struct lane_link, tick);
+
+	if (!pool_list_empty(&k->link->mapped) && k->patience > 0) {
+		k->patience--;
+		link_tick_set(ports_of(k), t, LINK_TICK_MS);
+		return;
+	}
+	drop(k);
+	k->vain = 0;
+	offer(k);
+}
+
+static void home_due(struct link_tick *t)
+{
+	struct lane_link *k = pool_container_of(t, struct lane_link, tick);
+
+	if (link_port(ports_of(k), k->lane->number - 1, NULL) ==
+	    k->link->port) {
+		link_tick_set(ports_of(k), t, LINK_HOME_MS);
+		return;
+	}
+	k->lane->linked[k->kind] = false;
+	k->patience = LINK_MOVE_TICKS;
+	t->due = move_due;
+	link_tick_set(ports_of(k), t, LINK_TICK_MS);
+}
+
+static void await_home(struct lane_link *k)
+{
+	pool_list_del(&k->tick.link);
+	k->tick.due = home_due;
+	if (verbs_nports(ports_of(k)->verbs) > 1)
+		link_tick_set(ports_of(k), &k->tick, LINK_HOME_MS);
+}
+
 static void on_connected(void *user)
 {
 	struct lane_link *k = user;
@@ -91,11 +131,9 @@ static void on_connected(void *user)
 		failed(k);
 		return;
 	}
-	pool_list_del(&k->tick.link);
-	k->vain = 0;
-	k->link->port->failures = 0;
 	k->lane->linked[k->kind] = true;
 	pool_count(&ports_of(k)->mover->counters->links_up);
+	await_home(k);
 	settle(k);
 }
 
@@ -195,6 +233,8 @@ static bool heard(struct pool_lane *lane, const struct link_said *said)
 		k->accepted = true;
 		accepted(k, said);
 	} else if (said->word == LINK_DOWN) {
+		if (lane->linked[said->kind]) /* either end is the reason */
+			verbs_port_failed(k->link->port);
 		pool_info("%s: lane %u goes on over TCP: %s",
 			  pool_conn_peer_name(lane->conn), lane->number,
 			  said->text);

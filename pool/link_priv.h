@@ -1,5 +1,5 @@
 /*
- * The inside of links: pool/link.c (both sides); of dialled lanes, link_ask.c
+ * The inside of links: pool/link.c, link_ports.c (both sides); of dialled lanes, link_ask.c
  * (offers) and link_range.c (ranges); of adopted ones, link_answer.c and
  * link_send.c.
  *
@@ -8,6 +8,7 @@
 #ifndef POOL_LINK_PRIV_H
 #define POOL_LINK_PRIV_H
 
+#include "pool/faults.h"
 #include "pool/link.h"
 
 #define LINK_CQ_PAIRS 64u /* queue pairs that a completion queue has room for */
@@ -24,14 +25,20 @@ struct link_ports {
 	struct pool_list ticked; /* struct link_tick */
 };
 
-/* Something that is due at a time, give or take LINK_TICK_MS. */
-struct link_tick {
-	struct pool_list link; /* self-linked: not set */
-	uint64_t due_ms;
-	void (*due)(struct link_tick *k);
-};
+/* struct link_tick is due at a time, give or take LINK_TICK_MS. */
 void link_tick_set(struct link_ports *ports, struct link_tick *k,
 		   unsigned int ms);
+/* The completion queue of a port. 0 or -errno. */
+int link_port_cq(struct link_ports *ports, struct verbs_port *port,
+		 struct verbs_cq **ret_cq);
+/* A link has gone. */
+void link_ports_tidy(struct link_ports *ports);
+
+/* What is to be done to the next piece for the peer of c: it waits
+ * (POOL_FAULT_DELAY), or is to be wrong (POOL_FAULT_CORRUPT); a reset has been
+ * done. */
+enum pool_fault_kind link_fault(struct link *l, const struct pool_conn *c,
+				uint32_t *ret_delay_ms);
 
 /* A region that the peer of a dialled link may write to. */
 struct link_map {
@@ -49,9 +56,10 @@ struct lane_link {
 	enum link_kind kind;
 	struct link *link; /* NULL: none for now */
 	uint32_t attempt;  /* of the last offer */
-	unsigned int vain; /* attempts since one worked */
+	unsigned int vain; /* links since one moved something */
 	bool settled, accepted;
-	struct link_tick tick; /* for an answer, or the next offer */
+	struct link_tick tick; /* for an answer, the next offer, or a move */
+	unsigned int patience; /* ticks, for what is under way before a move */
 };
 /* It is of no use: its lane goes on over TCP, and it is tried again. */
 void lane_link_give_up(struct lane_link *k, const char *why);
@@ -72,7 +80,7 @@ struct half {
 	enum link_kind kind;
 	struct link *link; /* NULL: none for now */
 	uint32_t attempt;
-	unsigned int vain; /* attempts since one worked */
+	unsigned int vain; /* links since one moved something */
 	bool up;
 };
 

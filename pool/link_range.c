@@ -15,6 +15,7 @@ struct pull {
 	struct expect_map *em;
 	struct verbs_work work;
 	uint64_t upto;
+	bool wrong; /* a fault */
 };
 
 /* An expectation whose range the device may touch. */
@@ -27,6 +28,7 @@ struct expect_map {
 	struct link_buffer from;
 	uint64_t next; /* bytes that were posted */
 	int status;
+	bool held, wrong; /* the next one: faults */
 	struct pull pulls[LINK_PIECES];
 	unsigned int free, posted; /* pulls: bits of those unused; count */
 };
@@ -141,10 +143,16 @@ static void landed(struct pool_expect *x, uint64_t upto)
 	uint64_t begun = pool_now_ns();
 	uint64_t got = x->landing.got;
 	const uint8_t *addr = x->map->map.region.addr;
+	struct link *l = x->map->map.l;
+	struct pool_mover_counters *n = x->mover->counters;
 
 	x->lane->heard_ms = pool_now_ms();
-	pool_count_add(&x->mover->counters->bytes_in, upto - got);
-	pool_count_add(&x->mover->counters->rdma_in, upto - got);
+	x->lane->links[l->kind]->vain = 0;
+	pool_count_add(&n->bytes_in, upto - got);
+	pool_count_add(&n->rdma_in, upto - got);
+	pool_count_add(&l->port->received, upto - got);
+	if (l->kind == LINK_PULL)
+		pool_count_add(&n->rdma_pulled, upto - got);
 	pool_landing_data(&x->landing, addr + got, upto - got);
 	measured(x->map, begun, upto == x->landing.length);
 }
@@ -225,6 +233,8 @@ static void pull_done(struct verbs_work *w, int status)
 	}
 	if (status && !em->status)
 		em->status = status;
+	if (p->wrong)
+		em->map.region.addr[p->upto - 1] ^= 1;
 	if (!em->status && !em->x->leaving)
 		landed(em->x, p->upto);
 	pull_pump(em);
@@ -242,6 +252,8 @@ static int pull_post(struct expect_map *em, struct pull *p)
 		len = (uint32_t)left;
 	p->em = em;
 	p->upto = em->next + len;
+	p->wrong = em->wrong;
+	em->wrong = false;
 	p->work = (struct verbs_work){
 		.op = VERBS_READ,
 		.addr = to->addr + em->next,
@@ -251,7 +263,7 @@ static int pull_post(struct expect_map *em, struct pull *p)
 		.rkey = em->from.rkey,
 		.done = pull_done,
 	};
-	err = verbs_qp_post(l->qp, &p->work);
+	err = link_post(l, &p->work);
 	if (err)
 		return err;
 	em->free &= ~(1u << (p - em->pulls));
@@ -260,13 +272,43 @@ static int pull_post(struct expect_map *em, struct pull *p)
 	return 0;
 }
 
+static void pull_next(struct expect_map *em)
+{
+	em->status = pull_post(em, &em->pulls[__builtin_ctz(em->free)]);
+}
+
+static void held_due(struct link_tick *t)
+{
+	struct expect_map *em = pool_container_of(t, struct expect_map, tick);
+
+	em->held = false;
+	if (!em->status)
+		pull_next(em);
+	pull_pump(em);
+}
+
+/* A fault that was asked for: the next piece waits, or is wrong. */
+static bool hold(struct expect_map *em)
+{
+	enum pool_fault_kind kind;
+	uint32_t ms = 0;
+
+	kind = link_fault(em->map.l, em->x->lane->conn, &ms);
+	em->wrong = kind == POOL_FAULT_CORRUPT;
+	em->held = kind == POOL_FAULT_DELAY;
+	em->tick.due = held_due;
+	if (em->held)
+		link_tick_set(em->map.l->ports, &em->tick, ms);
+	return em->held;
+}
+
 static void pull_pump(struct expect_map *em)
 {
 	while (em->free && em->next < em->map.region.length && !em->status &&
-	       !em->x->leaving)
-		em->status = pull_post(em,
-				       &em->pulls[__builtin_ctz(em->free)]);
-	if (em->posted == 0)
+	       !em->x->leaving && !em->held)
+		if (!hold(em))
+			pull_next(em);
+	if (em->posted == 0 && !em->held)
 		pull_end(em);
 }
 
@@ -319,8 +361,9 @@ bool expect_leave(struct pool_expect *x)
 	if (!x->map || x->map->posted == 0)
 		if (link_say_buffer(x->lane->conn, &b))
 			return false;
-	if (!x->map)
+	if (!x->map || (x->pull && x->map->posted == 0))
 		return false;
+	x->map->held = false;
 	x->map->tick.due = leave_due;
 	link_tick_set(x->map->map.l->ports, &x->map->tick, LINK_LEAVE_MS);
 	return true;

@@ -24,6 +24,7 @@ struct link_send {
 	struct adopted_link *k;
 	struct pool_mover_send *s;
 	struct link_tick tick; /* for the BUFFER */
+	struct verbs_port *port; /* that it goes over */
 	/* to be pulled */
 	struct link_map map;
 	bool mapped;
@@ -32,6 +33,9 @@ struct link_send {
 	struct link_buffer to;
 	uint64_t next; /* bytes that were posted */
 	int status;
+	uint32_t attempt; /* of the link */
+	bool held; /* the next piece waits: a fault */
+	bool wrong; /* it has other bytes: a fault */
 	struct piece pieces[LINK_PIECES];
 	unsigned int free, posted; /* pieces: bits of those unused; count */
 };
@@ -78,6 +82,22 @@ static void early_free(struct adopted_link *k, struct early *e)
 	free(e);
 }
 
+/* Some never get their GET (it was refused, or the range went over TCP already):
+ * where there are too many, the oldest is forgotten. */
+static bool early_add(struct adopted_link *k, const struct link_buffer *b)
+{
+	struct early *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return false;
+	if (k->nearly == LINK_BUFFERS_MAX)
+		early_free(k, pool_list_first(&k->early, struct early, link));
+	e->buffer = *b;
+	pool_list_add_tail(&k->early, &e->link);
+	k->nearly++;
+	return true;
+}
+
 /* ---- telling that a range is let go ---- */
 
 struct let_go {
@@ -104,7 +124,7 @@ static void let_go(struct adopted_link *k, uint64_t req)
 				       .addr = &g->text,
 				       .length = sizeof(g->text),
 				       .done = let_go_done };
-	if (verbs_qp_post(h->link->qp, &g->work))
+	if (link_post(h->link, &g->work))
 		free(g);
 }
 
@@ -135,6 +155,14 @@ static void send_over(struct link_send *ls, int status)
 	send_free(ls);
 }
 
+/* The link it went over may have gone since, the port has not. */
+static void count_sent(struct link_send *ls, enum link_kind kind)
+{
+	ls->k->halves[kind].vain = 0;
+	pool_count_add(&ls->port->sent, ls->s->length);
+	pool_count_add(&ls->s->mover->counters->rdma_out, ls->s->length);
+}
+
 /* Nothing of it is under way any more. */
 static void send_end(struct link_send *ls)
 {
@@ -148,7 +176,7 @@ static void send_end(struct link_send *ls)
 		pool_count(&m->counters->rdma_again);
 		send_otherwise(ls);
 	} else {
-		pool_count_add(&m->counters->rdma_out, ls->s->length);
+		count_sent(ls, LINK_PUSH);
 		send_over(ls, 0);
 	}
 }
@@ -182,14 +210,18 @@ static int piece_post(struct link_send *ls, struct piece *p)
 	struct link *l = ls->k->halves[LINK_PUSH].link;
 	const struct verbs_region *from = &ls->cached->region;
 	uint64_t left = ls->s->length - ls->next;
+	uint64_t at = ls->s->offset + ls->next;
 	uint32_t len = l->port->message_max;
 	int err;
 
 	if (len > left)
 		len = (uint32_t)left;
+	if (ls->wrong && at + len < from->length)
+		at++;
+	ls->wrong = false;
 	p->write = (struct verbs_work){
 		.op = VERBS_WRITE,
-		.addr = from->addr + ls->s->offset + ls->next,
+		.addr = from->addr + at,
 		.lkey = from->mr->lkey,
 		.length = len,
 		.remote_addr = ls->to.addr + ls->next,
@@ -202,29 +234,71 @@ static int piece_post(struct link_send *ls, struct piece *p)
 				       .addr = &p->text,
 				       .length = sizeof(p->text),
 				       .done = note_done };
-	err = verbs_qp_post(l->qp, &p->write);
+	err = link_post(l, &p->write);
 	if (err)
 		return err;
 	/* Posted behind the other: it is refused only if that was. */
-	(void)verbs_qp_post(l->qp, &p->note);
+	(void)link_post(l, &p->note);
 	ls->free &= ~(1u << (p - ls->pieces));
 	ls->posted++;
 	ls->next += len;
 	return 0;
 }
 
+static void post_next(struct link_send *ls)
+{
+	ls->status = piece_post(ls, &ls->pieces[__builtin_ctz(ls->free)]);
+}
+
+static void held_due(struct link_tick *t)
+{
+	struct link_send *ls = pool_container_of(t, struct link_send, tick);
+	const struct half *h = &ls->k->halves[LINK_PUSH];
+
+	ls->held = false;
+	if (!h->up || h->attempt != ls->attempt)
+		ls->status = -ENOTCONN; /* another link by now, or none */
+	if (!ls->to.gone && !ls->status)
+		post_next(ls);
+	send_pump(ls);
+}
+
+/* A fault that was asked for: the next piece waits, or is wrong. */
+static bool hold(struct link_send *ls)
+{
+	struct half *h = &ls->k->halves[LINK_PUSH];
+	enum pool_fault_kind kind;
+	uint32_t ms = 0;
+
+	kind = link_fault(h->link, ls->k->lane->conn, &ms);
+	ls->wrong = kind == POOL_FAULT_CORRUPT;
+	ls->held = kind == POOL_FAULT_DELAY;
+	ls->tick.due = held_due;
+	if (ls->held)
+		link_tick_set(ls->k->lane->ports, &ls->tick, ms);
+	return ls->held;
+}
+
+/* It goes on, or ends, now. */
+static void unhold(struct link_send *ls)
+{
+	if (!ls->held)
+		return;
+	ls->held = false;
+	pool_list_del(&ls->tick.link);
+	send_pump(ls);
+}
+
 static void send_pump(struct link_send *ls)
 {
 	while (ls->free && ls->next < ls->s->length && !ls->status &&
-	       !ls->to.gone) {
-		struct piece *p = &ls->pieces[__builtin_ctz(ls->free)];
-
+	       !ls->to.gone && !ls->held) {
 		if (!ls->k->halves[LINK_PUSH].up)
 			ls->status = -ENOTCONN;
-		else
-			ls->status = piece_post(ls, p);
+		else if (!hold(ls))
+			post_next(ls);
 	}
-	if (ls->posted == 0)
+	if (ls->posted == 0 && !ls->held)
 		send_end(ls);
 }
 
@@ -235,6 +309,8 @@ static int source_open(struct link_send *ls)
 	struct link *l = ls->k->halves[LINK_PUSH].link;
 	int err = verbs_cache_get(cache, l->port, ls->s->fd, &ls->cached);
 
+	ls->port = l->port;
+	ls->attempt = ls->k->halves[LINK_PUSH].attempt;
 	if (!err && ls->s->offset + ls->s->length > ls->cached->region.length) {
 		verbs_cache_put(cache, ls->cached);
 		return -ERANGE;
@@ -315,6 +391,7 @@ static int source_expose(struct link_send *ls, struct link_buffer *b)
 		pool_count(&ls->s->mover->counters->map_failures);
 		return err;
 	}
+	ls->port = h->link->port;
 	ls->map.l = h->link;
 	ls->map.gone = source_gone;
 	ls->mapped = true;
@@ -340,16 +417,15 @@ static void send_offer(struct link_send *ls)
 /* It has been read, or is not wanted; or it cannot be read. */
 static void send_pulled(struct link_send *ls, bool gone)
 {
-	struct pool_mover_counters *n = ls->s->mover->counters;
-
 	ls->map.gone = source_closed;
 	link_map_end(&ls->map);
-	pool_count_add(gone ? &n->rdma_out : &n->rdma_again,
-		       gone ? ls->s->length : 1);
-	if (gone)
+	if (gone) {
+		count_sent(ls, LINK_PULL);
 		send_over(ls, 0);
-	else
+	} else {
+		pool_count(&ls->s->mover->counters->rdma_again);
 		send_otherwise(ls);
+	}
 }
 
 /* ---- either ---- */
@@ -388,28 +464,31 @@ bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b)
 		send_pulled(sending, b->gone);
 	} else if (sending) {
 		sending->to.gone |= b->gone; /* ends with what is posted */
+		unhold(sending);
 	} else if (b->gone) {
 		if (e)
 			early_free(k, e);
 		let_go(k, b->req);
-	} else if (e || k->nearly >= LINK_BUFFERS_MAX) {
-		return false;
 	} else {
-		e = calloc(1, sizeof(*e));
-		if (!e)
-			return false;
-		e->buffer = *b;
-		pool_list_add_tail(&k->early, &e->link);
-		k->nearly++;
+		return !e && early_add(k, b);
 	}
 	return true;
 }
 
 void adopted_link_forget(struct adopted_link *k)
 {
+	struct pool_list *it, *tmp;
+
 	while (!pool_list_empty(&k->early))
 		early_free(k, pool_list_first(&k->early, struct early, link));
 	while (!pool_list_empty(&k->waiting))
 		send_over(pool_list_first(&k->waiting, struct link_send,
 					  link), -ECONNRESET);
+	pool_list_each(it, tmp, &k->sending) {
+		struct link_send *ls =
+			pool_list_entry(it, struct link_send, link);
+
+		ls->status = ls->status ? ls->status : -ENOTCONN;
+		unhold(ls);
+	}
 }

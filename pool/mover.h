@@ -41,6 +41,7 @@ struct pool_mover_counters {
 	struct pool_counter lanes_silent; /* broken off */
 	/* Links: pool/link.h. Bytes are counted above as well. */
 	struct pool_counter rdma_in, rdma_out;
+	struct pool_counter rdma_pulled; /* of rdma_in */
 	struct pool_counter rdma_again; /* ranges sent over TCP after all */
 	struct pool_counter links_up, links_broken, map_failures;
 	/* Of ranges that came by RDMA: registering where they go; moving; summing,
