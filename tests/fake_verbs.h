@@ -67,6 +67,7 @@ void fake_verbs_complete(struct ibv_cq *cq, const struct ibv_wc *wc);
 int fake_verbs_left(void);
 unsigned int fake_verbs_regions(void);
 uint64_t fake_verbs_region_bytes(void);
+const struct ibv_mr *fake_verbs_last_region(void);
 unsigned int fake_verbs_access(const struct ibv_mr *mr);
 /* Of the last queue pair made, and of the one with this number. */
 struct ibv_qp *fake_verbs_last_qp(void);

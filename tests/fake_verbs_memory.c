@@ -124,6 +124,11 @@ unsigned int fake_verbs_regions(void)
 	return n;
 }
 
+const struct ibv_mr *fake_verbs_last_region(void)
+{
+	return &pool_list_entry(regions.prev, struct fake_mr, link)->mr;
+}
+
 unsigned int fake_verbs_access(const struct ibv_mr *mr)
 {
 	return ((const struct fake_mr *)mr)->access;
