@@ -2,10 +2,10 @@
  * What tests/bench_rdma.sh measures of ours, one figure a run; perftest beside it
  * measures the device.
  *
- *   bench_rdma fetch HOW SIZE COUNT DEVICE,ADDRESS DEVICE,ADDRESS
+ *   bench_rdma fetch HOW SIZE COUNT DEVICE,ADDRESS DEVICE,ADDRESS DIR
  *       ranges of SIZE bytes, one after the other, from a process that holds
- *       them (the first of the two) to this one, each into a new file, by
- *       pool/peer.h: from pool_fetch_start to its callback.
+ *       them (the first of the two) to this one, each into a new file in DIR (a
+ *       node's store), by pool/peer.h: from pool_fetch_start to its callback.
  *       HOW: push (written by the holder), pull (read from it), tcp.
  *   bench_rdma mount SIZE COUNT DIR DIR
  *       files of SIZE bytes, written through the first mount, opened and read
@@ -92,6 +92,7 @@ static struct end end_of(const char *text)
 }
 
 struct node {
+	const char *dir; /* of files */
 	uv_loop_t loop;
 	struct pool_metrics *metrics;
 	struct verbs *verbs;
@@ -156,6 +157,14 @@ static double metric(struct node *n, const char *name)
 	return v;
 }
 
+static int new_file(const struct node *n, uint64_t size)
+{
+	int fd = open(n->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	CHECK(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
+	return fd;
+}
+
 /* Until it is killed. */
 static void hold(struct node *n, const struct end *e, bool rdma, uint64_t size,
 		 int out)
@@ -164,9 +173,8 @@ static void hold(struct node *n, const struct end *e, bool rdma, uint64_t size,
 	uint8_t *map;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	n->obj = memfd_create("object", MFD_CLOEXEC);
+	n->obj = new_file(n, size);
 	n->obj_size = size;
-	CHECK(n->obj >= 0 && ftruncate(n->obj, (off_t)size) == 0);
 	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, n->obj, 0);
 	CHECK(map != MAP_FAILED);
 	for (uint64_t i = 0; i < size; i++)
@@ -207,8 +215,7 @@ static uint64_t fetch(struct node *n, const struct end *from, bool pull,
 	w.f.length = size;
 	w.f.timeout_ms = TIMEOUT_MS;
 	w.f.pull = pull;
-	w.f.fd = memfd_create("to", MFD_CLOEXEC);
-	CHECK(w.f.fd >= 0 && ftruncate(w.f.fd, (off_t)size) == 0);
+	w.f.fd = new_file(n, size);
 	begun = pool_now_ns();
 	CHECK(pool_fetch_start(n->peers, &w.f, on_fetched) == 0);
 	while (!w.over)
@@ -244,7 +251,7 @@ static int cmd_fetch(char **argv)
 	unsigned int count = count_of(argv[2]);
 	struct end from = end_of(argv[3]), to = end_of(argv[4]);
 	double before[SHARES], after[SHARES], bytes;
-	struct node n = { .obj = -1 };
+	struct node n = { .dir = argv[5], .obj = -1 };
 	int pipes[2];
 	pid_t child;
 
@@ -341,7 +348,7 @@ static int cmd_mount(char **argv)
 
 int main(int argc, char **argv)
 {
-	if (argc == 7 && strcmp(argv[1], "fetch") == 0)
+	if (argc == 8 && strcmp(argv[1], "fetch") == 0)
 		return cmd_fetch(argv + 2);
 	if (argc == 6 && strcmp(argv[1], "mount") == 0)
 		return cmd_mount(argv + 2);

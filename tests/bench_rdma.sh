@@ -72,21 +72,27 @@ round() { # SIZE
 	count=$((count < 5 ? 5 : count > 16 ? 16 : count))
 	bandwidth "$1" ib_write_bw
 	for how in push pull tcp; do
-		ours "$1" $how bench_rdma fetch $how "$1" $count "${ends[@]}"
+		ours "$1" $how bench_rdma fetch $how "$1" $count "${ends[@]}" "${store[b]}"
 	done
 	bandwidth "$1" ib_read_bw
+	register=$(register_s)
 	ours "$1" mount bench_rdma mount "$1" 5 "${mount[a]}" "${mount[b]}"
+	note "$1" mount.register "$(awk -v a="$register" -v b="$(register_s)" \
+		'BEGIN { printf("%.0f", (b - a) * 1e6 / 5) }')"
 	[ "$(awk '$1 ~ /^pu.*rdma/ && $2 == 0' "$tmp/figures.$1")" = "" ] ||
 		fail "not by RDMA"
 }
+
+# What b has spent on registering, of all it has fetched.
+register_s() { metric "${admin[b]}" kvpool_rdma_register_seconds_sum; }
 
 latency_round() {
 	local size=4096
 	perftest ib_read_lat -s $size -n 200
 	note $size ib_read_lat \
 		"$(awk -v s=$size '$1 == s { print $5 }' "$tmp/perf")"
-	ours $size get bench_rdma fetch push $size 200 "${ends[@]}"
-	ours $size get_tcp bench_rdma fetch tcp $size 200 "${ends[@]}"
+	ours $size get bench_rdma fetch push $size 200 "${ends[@]}" "${store[b]}"
+	ours $size get_tcp bench_rdma fetch tcp $size 200 "${ends[@]}" "${store[b]}"
 }
 
 row() { # SIZE NAME TIME REFERENCE REFERENCE-TIME AIM TEXT
@@ -117,7 +123,7 @@ report() { # SIZE
 	done
 	row $s tcp "$(median $s tcp.total)" ib_write_bw $w 0 "checksum included"
 	row $s mount "$(median $s mount.total)" ib_write_bw $w $mount_aim \
-		"open $(median $s mount.open), read $(median $s mount.read); all of it when it is here: $(median $s mount.local)"
+		"open $(median $s mount.open) (register $(median $s mount.register)), read $(median $s mount.read); all of it when it is here: $(median $s mount.local)"
 }
 
 start_master
