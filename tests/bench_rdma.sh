@@ -60,9 +60,10 @@ bandwidth() { # SIZE PROGRAM: the time of one, at its mean bandwidth
 }
 
 ours() { # SIZE PREFIX COMMAND...
-	local size=$1 prefix=$2 word
+	local size=$1 prefix=$2 words word
 	shift 2
-	for word in $("$@"); do
+	words=$("$@") || fail "$*"
+	for word in $words; do
 		note "$size" "$prefix.${word%=*}" "${word#*=}"
 	done
 }
