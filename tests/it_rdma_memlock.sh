@@ -14,8 +14,7 @@ REMEDY='raise the memlock limit (ulimit -l, LimitMEMLOCK=)'
 node() { # NAME INDEX
 	start_node "$1" --host "${rdma_addr[$2]}" --insecure --no-fd-passing \
 		--store-size 256M --transport rdma \
-		--rdma-device "${rdma_device[$2]}" \
-		--deadline $((2 * KVTEST_SLOW))s
+		--rdma-device "${rdma_device[$2]}"
 }
 count() { metric "${admin[$1]}" "kvpool_rdma_$2"; }
 

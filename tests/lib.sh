@@ -261,6 +261,8 @@ start_node() {
 		opts+=(--mount "${mount[$name]}")
 	fi
 	[ "$KVTEST_MODE" = served ] && opts+=(--no-passthrough)
+	[ "$KVTEST_SLOW" = 1 ] || [[ " $* " == *" --deadline "* ]] ||
+		opts+=(--deadline "$((2 * KVTEST_SLOW))s")
 	launch "$name" kvpoold "${opts[@]}" "$@"
 	[ $wait = 0 ] || wait_ready "$name"
 }
