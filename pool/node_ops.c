@@ -262,21 +262,16 @@ bool node_op_sent(struct pool_node *n, const struct node_object *o)
 
 bool node_op_unanswered(struct pool_node *n, const struct node_entry *e)
 {
-	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
 	char path[POOL_PATH_MAX + 1];
 	struct pool_list *it, *tmp;
-	struct node_op *op;
-	size_t i;
 
 	if (node_entry_path(&e->e, path) < 0)
 		return true;
-	for (i = 0; i < 2; i++) {
-		pool_list_each(it, tmp, lists[i]) {
-			op = pool_list_entry(it, struct node_op, link);
-			if (strcmp(op->sent_path ? op->sent_path : op->path,
-				   path) == 0)
-				return true;
-		}
+	pool_list_each(it, tmp, &n->ops_sent) {
+		struct node_op *op = pool_list_entry(it, struct node_op, link);
+
+		if (strcmp(op->sent_path ? op->sent_path : op->path, path) == 0)
+			return true;
 	}
 	return false;
 }
@@ -573,25 +568,8 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		undo->gen = gen;
 }
 
-/* The master has removed what e shows, up to op's generation, and the feed does
- * not say so yet: what is published under the name meanwhile must not be taken
- * for it. (Of an op without one, sent again after a cut, the answer may come when
- * the name shows what others have put there since.) */
-static void hide_removed(struct pool_node *n, struct node_entry *e,
-			 const struct node_op *op, uint64_t seq)
-{
-	bool shown = pool_node_published(e) && !e->own;
-
-	if (seq <= n->feed_seq || !e->gen || !op->gen || e->gen > op->gen)
-		return;
-	e->hidden_gen = e->gen;
-	if (shown && n->ops)
-		n->ops->changed(n->ops_arg, e);
-}
-
 /* What was hidden until the master's word: from now on the feed tells. */
-static void name_answered(struct pool_node *n, struct node_op *op,
-			  const Kvpool__OpResult *r)
+static void name_answered(struct pool_node *n, struct node_op *op, int status)
 {
 	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
 						 op->path_len);
@@ -602,18 +580,15 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 		d->making--;
 	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
 		d->removing--;
-		if (r->status && r->status != -ENOENT && !d->removing) {
+		if (status && status != -ENOENT && !d->removing) {
 			d->gone = false;
 			if (n->ops)
 				n->ops->appeared(n->ops_arg, pe);
 		}
 		node_dir_tidy(n, d);
 	}
-	if (op->kind != KVPOOL__OP__KIND__UNLINK || !e)
-		return;
-	if (!r->status)
-		hide_removed(n, e, op, r->seq);
-	if (e->hidden_gen == UINT64_MAX) {
+	if (op->kind == KVPOOL__OP__KIND__UNLINK && e &&
+	    e->hidden_gen == UINT64_MAX) {
 		e->hidden_gen = e->gen;
 		node_entry_tidy(n, e);
 	}
@@ -658,7 +633,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	}
 	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
 		attrs_answered(n, op, r->gen);
-	name_answered(n, op, r);
+	name_answered(n, op, r->status);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		if (r->status == -ESTALE)
