@@ -15,12 +15,6 @@
  * for which that does not suffice waits for others to end, for half of its time.
  * Only then a counted copy is moved away, or, if no store has room, evicted, as
  * for a put: what is read is not the coldest of all.
- *
- * What must not be evicted (noevict, pin=hard) is moved as well, also to where
- * something else has to be evicted for it. It takes its turn with the others
- * while a store has free room, or much more than this one that may go; else it
- * goes only where nothing else can, so that full stores do not pass it to and
- * fro, nor wait for each other.
  */
 #include "pool/node_priv.h"
 
@@ -66,10 +60,10 @@ void node_space_init(struct pool_node *n)
 struct judge {
 	struct pool_node *n;
 	uint64_t now;
-	bool soft; /* soft-pinned ones and those looked up may go as well */
-	bool kept; /* as well: what is moved, never lost */
-	bool soon; /* as well: the master has been asked for it and has not
-		      answered, or a peer has it or is being sent it */
+	bool soft;    /* soft-pinned ones and those looked up may go as well */
+	bool to_move; /* it would be moved, not lost */
+	bool soon;    /* as well: the master has been asked for it and has not
+			 answered, or a peer has it or is being sent it */
 	uint64_t size_max;
 };
 
@@ -103,12 +97,6 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 	return rc == 0;
 }
 
-static bool must_stay(const struct node_object *o, const struct pool_rules *r)
-{
-	return o->counted &&
-	       (r->class == POOL_CLASS_NOEVICT || r->pin == POOL_PIN_HARD);
-}
-
 void node_space_judge(struct pool_node *n, struct node_object *o)
 {
 	struct pool_rules r;
@@ -116,20 +104,13 @@ void node_space_judge(struct pool_node *n, struct node_object *o)
 
 	if (o->state == NODE_HELD && o->counted) {
 		pool_node_rules(n, &o->entry->e, &r);
-		kept = must_stay(o, &r);
+		kept = r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD;
 	}
 	if (kept && !o->kept)
 		n->kept_bytes += o->ev.size;
 	else if (!kept && o->kept)
 		n->kept_bytes -= o->ev.size;
 	o->kept = kept;
-}
-
-/* Nobody had room for one as large, a moment ago. */
-static bool kept_refused(const struct pool_node *n, uint64_t size, uint64_t now)
-{
-	return n->keep_ms && now - n->keep_ms < NODE_REFUSED_MS &&
-	       size >= n->keep_size;
 }
 
 static bool may_go(struct pool_evict_node *ev, void *arg)
@@ -147,8 +128,9 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	    j->now - o->asked_ms < (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
-	if (must_stay(o, &r) &&
-	    (!j->kept || kept_refused(j->n, ev->size, j->now)))
+	if (r.pin == POOL_PIN_HARD)
+		return o->counted ? false : unused(j->n, o, j->soon);
+	if (o->counted && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
 	if (o->counted && !j->soft && soft_pinned(&r))
 		return false;
@@ -157,9 +139,9 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 
 static struct node_object *victim(struct pool_node *n,
 				  enum pool_evict_class class, bool soft,
-				  bool kept, uint64_t size_max)
+				  bool to_move, uint64_t size_max)
 {
-	struct judge j = { n, pool_now_ms(), soft, kept, false, size_max };
+	struct judge j = { n, pool_now_ms(), soft, to_move, false, size_max };
 	struct pool_evict_node *ev =
 		pool_evict_victim(n->evict, class, may_go, &j, SCAN_MAX);
 
@@ -169,11 +151,11 @@ static struct node_object *victim(struct pool_node *n,
 /* What is soft goes when there is nothing else. */
 static struct node_object *victim_soft(struct pool_node *n,
 				       enum pool_evict_class class,
-				       bool kept, uint64_t size_max)
+				       bool to_move, uint64_t size_max)
 {
-	struct node_object *o = victim(n, class, false, kept, size_max);
+	struct node_object *o = victim(n, class, false, to_move, size_max);
 
-	return o ? o : victim(n, class, true, kept, size_max);
+	return o ? o : victim(n, class, true, to_move, size_max);
 }
 
 /* ---- making room ---- */
@@ -199,52 +181,26 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	return true;
 }
 
-/* When what must not be evicted goes to another store. */
-enum kept_turn {
-	KEPT_STAYS, /* no store can take it */
-	KEPT_LAST,  /* after all that may be evicted here */
-	KEPT_TURN,  /* like all others */
-};
-
-/* Bytes that another store could take, if all went that may. */
-static uint64_t could_take(const struct node_member *m)
+/* Does any other store have room to take objects over? */
+static bool room_elsewhere(struct pool_node *n)
 {
-	uint64_t can = m->capacity + m->evictable;
-	uint64_t taken = m->used + m->capacity / 50;
-
-	return can > taken ? can - taken : 0;
-}
-
-/* A store without a mount does not know the others: the master does. */
-static enum kept_turn kept_turn(struct pool_node *n)
-{
-	enum kept_turn turn = n->opts.mount ? KEPT_STAYS : KEPT_LAST;
-	struct pool_space sp;
-	uint64_t own;
 	unsigned int i;
 
-	pool_store_space(n->store, &sp);
-	own = sp.free + sp.ready + node_space_evictable(n);
 	for (i = 0; i < n->nmembers; i++) {
 		struct node_member *m = &n->members[i];
 
-		if (i == n->index || !m->known || !m->alive || !m->is_store)
-			continue;
-		/* (A full store keeps 2 % free.) */
-		if (m->capacity - m->used > m->capacity / 25 ||
-		    could_take(m) > own + m->capacity / 16)
-			return KEPT_TURN;
-		if (could_take(m) > 0)
-			turn = KEPT_LAST;
+		if (i != n->index && m->known && m->alive && m->is_store &&
+		    m->capacity - m->used > m->capacity / 50)
+			return true;
 	}
-	return turn;
+	return false;
 }
 
 /* Anything that may go now, or soon. */
 static bool victim_any(struct pool_node *n, enum pool_evict_class class)
 {
-	struct judge j = { n, pool_now_ms(), true, kept_turn(n) != KEPT_STAYS,
-			   true, UINT64_MAX };
+	struct judge j = { n, pool_now_ms(), true, room_elsewhere(n), true,
+			   UINT64_MAX };
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
 }
@@ -288,16 +244,12 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 
 /* The next copy to go after `got` bytes of others. */
 static struct node_object *victim_for(struct pool_node *n, struct lack l,
-				      uint64_t got, enum kept_turn turn)
+				      uint64_t got, bool to_move)
 {
-	uint64_t size_max = got < l.now ? UINT64_MAX : 2 * n->keep_free;
-	struct node_object *o;
-
 	if (got >= l.all)
 		return NULL;
-	o = victim_soft(n, POOL_EVICT_LAST, turn == KEPT_TURN, size_max);
-	return o || turn != KEPT_LAST ?
-		       o : victim_soft(n, POOL_EVICT_LAST, true, size_max);
+	return victim_soft(n, POOL_EVICT_LAST, to_move,
+			   got < l.now ? UINT64_MAX : 2 * n->keep_free);
 }
 
 /* Cut off from the master: what is only ours to judge goes on our own. */
@@ -307,7 +259,7 @@ static void evict_alone(struct pool_node *n, struct lack l)
 	struct node_entry *e;
 	uint64_t got = 0;
 
-	while ((o = victim_for(n, l, got, KEPT_STAYS))) {
+	while ((o = victim_for(n, l, got, false))) {
 		e = o->entry;
 		got += o->ev.size;
 		pool_count(&n->c.evicted_alone);
@@ -350,19 +302,9 @@ static bool ask_add(struct ask *a, struct node_object *o)
 	return true;
 }
 
-/* The master must have heard that it must not be evicted. */
-static enum kept_turn kept_turn_told(struct pool_node *n)
-{
-	enum kept_turn turn = kept_turn(n);
-
-	if (turn != KEPT_STAYS && !node_ops_rules_sent(n))
-		node_ops_send(n);
-	return node_ops_rules_sent(n) ? turn : KEPT_STAYS;
-}
-
 static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 {
-	enum kept_turn turn = kept_turn_told(n);
+	bool room = room_elsewhere(n);
 	struct ask *a;
 	struct node_object *o;
 	size_t i;
@@ -377,7 +319,7 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	if (!a)
 		return;
 	while (a->n < POOL_BATCH_MAX) {
-		o = victim_for(n, l, n->asked_bytes, turn);
+		o = victim_for(n, l, n->asked_bytes, room);
 		if (!o || !ask_add(a, o))
 			break;
 		o->asked_ms = now;
@@ -402,17 +344,6 @@ void node_space_answered(struct pool_node *n, const struct node_object *o)
 	if (o->asked_ms >= n->asked_reset_ms && n->asked_reset_ms)
 		n->asked_bytes -= o->ev.size < n->asked_bytes ? o->ev.size :
 								n->asked_bytes;
-}
-
-void node_space_kept(struct pool_node *n, struct node_object *o)
-{
-	uint64_t now = pool_now_ms();
-
-	node_space_answered(n, o);
-	o->refused = true;
-	if (!kept_refused(n, UINT64_MAX, now) || o->ev.size < n->keep_size)
-		n->keep_size = o->ev.size;
-	n->keep_ms = now;
 }
 
 /* Is there nothing that could still make room? (What the master keeps does not.)
