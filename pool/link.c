@@ -8,7 +8,6 @@
 
 #include "pool/base/log.h"
 #include "pool/faults.h"
-#include "pool/kvpool.pb-c.h"
 #include "pool/link_priv.h"
 #include "pool/mover_priv.h"
 
@@ -269,6 +268,19 @@ int link_say(struct pool_conn *c, enum link_word word, enum link_kind kind,
 	return say(c, &msg);
 }
 
+void link_address_fill(struct verbs_address *a, Kvpool__LinkAddress *at)
+{
+	at->link = a->link;
+	at->gid.data = a->gid;
+	at->gid.len = sizeof(a->gid);
+	at->qpn = a->qpn;
+	at->psn = a->psn;
+	at->lid = a->lid;
+	at->mtu = a->mtu;
+	at->reads_in = a->reads_in;
+	at->reads_out = a->reads_out;
+}
+
 int link_say_address(struct pool_conn *c, enum link_word word,
 		     uint32_t attempt, const struct link *l,
 		     const struct link_call *call)
@@ -280,15 +292,7 @@ int link_say_address(struct pool_conn *c, enum link_word word,
 
 	if (l->qp)
 		verbs_qp_address(l->qp, &a);
-	at.link = a.link;
-	at.gid.data = a.gid;
-	at.gid.len = sizeof(a.gid);
-	at.qpn = a.qpn;
-	at.psn = a.psn;
-	at.lid = a.lid;
-	at.mtu = a.mtu;
-	at.reads_in = a.reads_in;
-	at.reads_out = a.reads_out;
+	link_address_fill(&a, &at);
 	msg.word = word;
 	msg.kind = l->kind;
 	msg.attempt = attempt;

@@ -1,7 +1,7 @@
 /*
- * The inside of links: pool/link.c, link_ports.c (both sides); of dialled lanes, link_ask.c
- * (offers) and link_range.c (ranges); of adopted ones, link_answer.c and
- * link_send.c.
+ * The inside of links: pool/link.c, link_ports.c (both sides); of dialled lanes,
+ * link_ask.c (offers) and link_range.c (ranges); of adopted ones, link_answer.c
+ * and link_send.c.
  *
  * Thread: the mover's.
  */
@@ -9,6 +9,7 @@
 #define POOL_LINK_PRIV_H
 
 #include "pool/faults.h"
+#include "pool/kvpool.pb-c.h"
 #include "pool/link.h"
 
 #define LINK_CQ_PAIRS 64u /* queue pairs that a completion queue has room for */
@@ -24,6 +25,9 @@ struct link_ports {
 	uv_timer_t tick; /* runs while something is ticked */
 	struct pool_list ticked; /* struct link_tick */
 };
+
+/* at is what a is on the wire; its GID is a's. */
+void link_address_fill(struct verbs_address *a, Kvpool__LinkAddress *at);
 
 /* struct link_tick is due at a time, give or take LINK_TICK_MS. */
 void link_tick_set(struct link_ports *ports, struct link_tick *k,

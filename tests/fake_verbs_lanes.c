@@ -1,5 +1,7 @@
 #include "tests/fake_verbs_lanes.h"
 
+#include "pool/link_priv.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
@@ -445,15 +447,7 @@ void lanes_say_address(struct lanes *w, enum link_word word,
 	verbs_qp_address(w->played.qp, &a);
 	if (fix)
 		fix(&a);
-	at.link = a.link;
-	at.gid.data = a.gid;
-	at.gid.len = sizeof(a.gid);
-	at.qpn = a.qpn;
-	at.psn = a.psn;
-	at.lid = a.lid;
-	at.mtu = a.mtu;
-	at.reads_in = a.reads_in;
-	at.reads_out = a.reads_out;
+	link_address_fill(&a, &at);
 	msg.word = word;
 	msg.kind = kind;
 	msg.attempt = attempt;

@@ -2,75 +2,13 @@
  * A master that has more to hear than it can take at once: who waits for his
  * turn is not dead, and is not let believe that the master is.
  */
-#include "master_fake_node.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sys/socket.h>
 
 #define NNODES 2
 #define LONG_MS (5 * HEARTBEAT_MS) /* longer than the grace */
-
-static uv_loop_t loop;
-static struct master *master;
-static char dir[] = "/tmp/kvpool_flood_XXXXXX", state_path[64];
-static struct fake_node node[NNODES];
-
-static void start_master(void)
-{
-	struct master_opts opts = { .loop = &loop,
-				    .listen = { .host = "127.0.0.1" },
-				    .state_file = state_path,
-				    .heartbeat_ms = HEARTBEAT_MS };
-
-	assert_int_equal(0, master_open(&opts, &master));
-}
-
-static void on_closed(void *arg)
-{
-	*(bool *)arg = true;
-}
-
-static void stop_master(void)
-{
-	bool closed = false;
-
-	master_close(master, on_closed, &closed);
-	run_until(&loop, closed);
-}
-
-static int setup(void **state)
-{
-	int i;
-
-	(void)state;
-	snprintf(state_path, sizeof(state_path), "%s/state", dir);
-	unlink(state_path);
-	assert_int_equal(0, uv_loop_init(&loop));
-	memset(node, 0, sizeof(node));
-	for (i = 0; i < NNODES; i++) {
-		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
-		node[i].id[0] = (uint8_t)(i + 1);
-		node[i].host = "h";
-		node[i].is_store = true;
-		node[i].capacity = 1 << 30;
-	}
-	start_master();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	int i;
-
-	(void)state;
-	for (i = 0; i < NNODES; i++)
-		fake_fini(&node[i]);
-	stop_master();
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(0, uv_loop_close(&loop));
-	return 0;
-}
+#include "master_fake_pool.h"
 
 /* It beats, but its inventory is not complete. */
 static void join(struct fake_node *n)
@@ -183,12 +121,6 @@ int main(void)
 		T(inventories_under_way_are_waited_for),
 		T(a_message_that_takes_long_to_come_is_a_sign_of_life),
 	};
-	int failed;
 
-	assert_non_null(mkdtemp(dir));
-	pool_log_set_level(POOL_LOG_ERROR);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(state_path);
-	rmdir(dir);
-	return failed;
+	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -2,81 +2,12 @@
  * Copies that go and come: the order of repair and its throttle, nodes that
  * return, nodes that are drained, and extra copies; asked by fake nodes.
  */
-#include "master_fake_node.h"
-
 #include <errno.h>
 
 #define NNODES 5
+#define NODE_BYTES(i) ((uint64_t)(NNODES - (i)) << 30)
 #define SIZE 1000u /* of each object: fake_meta */
-
-static uv_loop_t loop;
-static struct master *master;
-static struct pool_metrics *metrics;
-static char dir[] = "/tmp/kvpool_repair_XXXXXX";
-static char state_path[64];
-static struct fake_node node[NNODES];
-static struct master_opts opts;
-
-static void start_master(void)
-{
-	opts.loop = &loop;
-	strcpy(opts.listen.host, "127.0.0.1");
-	opts.heartbeat_ms = HEARTBEAT_MS;
-	opts.state_file = state_path;
-	opts.metrics = metrics = pool_metrics_open();
-	assert_int_equal(0, master_open(&opts, &master));
-}
-
-static void on_closed(void *arg)
-{
-	*(bool *)arg = true;
-}
-
-static void stop_master(void)
-{
-	bool closed = false;
-
-	master_close(master, on_closed, &closed);
-	run_until(&loop, closed);
-	pool_metrics_close(metrics);
-}
-
-static int setup(void **state)
-{
-	int i;
-
-	(void)state;
-	snprintf(state_path, sizeof(state_path), "%s/state", dir);
-	unlink(state_path);
-	assert_int_equal(0, uv_loop_init(&loop));
-	memset(node, 0, sizeof(node));
-	memset(&opts, 0, sizeof(opts));
-	for (i = 0; i < NNODES; i++) {
-		static const char *const hosts[] = { "h0", "h1", "h2", "h3",
-						     "h4" };
-
-		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
-		node[i].id[0] = (uint8_t)(i + 1);
-		node[i].host = hosts[i];
-		node[i].is_store = node[i].is_mount = true;
-		node[i].capacity = (uint64_t)(NNODES - i) << 30;
-	}
-	start_master();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	int i;
-
-	(void)state;
-	for (i = 0; i < NNODES; i++)
-		fake_fini(&node[i]);
-	stop_master();
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(0, uv_loop_close(&loop));
-	return 0;
-}
+#include "master_fake_pool.h"
 
 static void dial(struct fake_node *n)
 {
@@ -661,14 +592,6 @@ int main(void)
 		T(hot_objects_gain_extra_copies_and_lose_them_again),
 		T(an_extra_copy_is_the_first_to_replace_a_lost_one),
 	};
-	int failed;
 
-	alarm(120);
-	pool_log_set_level(POOL_LOG_ERROR);
-	if (!mkdtemp(dir))
-		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(state_path);
-	rmdir(dir);
-	return failed;
+	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -1,87 +1,11 @@
 /*
  * The whole master, asked by fake nodes over loopback.
  */
-#include "master_fake_node.h"
-
 #include <errno.h>
 #include <time.h>
 
 #define NNODES 4
-
-static uv_loop_t loop;
-static struct master *master;
-static struct pool_metrics *metrics;
-static char dir[] = "/tmp/kvpool_master_XXXXXX";
-static char state_path[64];
-static struct fake_node node[NNODES];
-static unsigned int recover_ms; /* of the next start_master */
-
-static void start_master(bool keep_state)
-{
-	struct master_opts opts = { .loop = &loop,
-				    .listen = { .host = "127.0.0.1" },
-				    .heartbeat_ms = HEARTBEAT_MS };
-
-	if (!keep_state)
-		unlink(state_path);
-	opts.state_file = state_path;
-	metrics = pool_metrics_open();
-	opts.metrics = metrics;
-	opts.recover_ms = recover_ms;
-	recover_ms = 0;
-	assert_int_equal(0, master_open(&opts, &master));
-	assert_true(master_port(master) != 0);
-}
-
-static void on_closed(void *arg)
-{
-	*(bool *)arg = true;
-}
-
-static void stop_master(void)
-{
-	bool closed = false;
-
-	master_close(master, on_closed, &closed);
-	run_until(&loop, closed);
-	pool_metrics_close(metrics);
-	master = NULL;
-}
-
-static int setup(void **state)
-{
-	int i;
-
-	(void)state;
-	snprintf(state_path, sizeof(state_path), "%s/state", dir);
-	assert_int_equal(0, uv_loop_init(&loop));
-	memset(node, 0, sizeof(node));
-	for (i = 0; i < NNODES; i++) {
-		static const char *const hosts[] = { "h0", "h1", "h2", "h3" };
-
-		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
-		node[i].id[0] = (uint8_t)(i + 1);
-		node[i].host = hosts[i];
-		node[i].is_store = node[i].is_mount = true;
-		node[i].capacity = 1 << 30;
-	}
-	start_master(false);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	int i;
-
-	(void)state;
-	pool_clock_set(NULL);
-	for (i = 0; i < NNODES; i++)
-		fake_fini(&node[i]);
-	stop_master();
-	uv_run(&loop, UV_RUN_DEFAULT);
-	assert_int_equal(0, uv_loop_close(&loop));
-	return 0;
-}
+#include "master_fake_pool.h"
 
 static void dial(struct fake_node *n)
 {
@@ -162,8 +86,10 @@ static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **stat
 
 	(void)state;
 	stop_master();
-	recover_ms = 300;
-	start_master(false);
+	opts.recover_ms = 300;
+	unlink(state_path);
+	start_master();
+	opts.recover_ms = 0;
 	node[0].join_epoch = 4;
 	node[0].seen_epoch = 9;
 	dial(&node[0]);
@@ -196,7 +122,7 @@ static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **stat
 
 	stop_master();
 	run_until(&loop, node[2].closed);
-	start_master(true);
+	start_master();
 	dial(&node[2]);
 	assert_int_equal(32, node[2].epoch);
 }
@@ -592,7 +518,7 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 				    "d/dead"));
 	stop_master();
 	run_until(&loop, node[0].closed && node[1].closed);
-	start_master(true);
+	start_master();
 	assert_false(master_ready(master));
 	dial(&node[0]);
 	assert_int_equal(2, node[0].epoch);
@@ -624,7 +550,7 @@ static void a_member_that_does_not_return_is_not_waited_for_for_ever(
 	run_until(&loop, status_of("nodes_alive") == 2);
 	stop_master();
 	run_until(&loop, node[0].closed && node[1].closed);
-	start_master(true);
+	start_master();
 	join(&node[0]);
 	run_ms(&loop, HEARTBEAT_MS);
 	assert_false(master_ready(master));
@@ -666,7 +592,7 @@ static uint64_t reload_us(unsigned int keys)
 	stop_master();
 	run_until(&loop, node[0].closed && node[1].closed);
 	start = pool_now_us();
-	start_master(true);
+	start_master();
 	dial(&node[0]);
 	dial(&node[1]);
 	an_inventory_of(&node[0], 0, keys / 2);
@@ -1072,14 +998,6 @@ int main(void)
 		T(a_token_that_is_none_is_refused),
 		T(a_page_goes_on_behind_a_name_that_has_gone),
 	};
-	int failed;
 
-	alarm(120);
-	pool_log_set_level(POOL_LOG_ERROR);
-	if (!mkdtemp(dir))
-		return 1;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(state_path);
-	rmdir(dir);
-	return failed;
+	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
 }

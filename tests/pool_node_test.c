@@ -2544,20 +2544,26 @@ static void a_surplus_copy_is_cache_and_gone_after_a_restart(void **state)
 	assert_true(counts(f, !i, "k"));
 }
 
-static void what_peers_ask_for_is_extra_until_it_is_cold(void **state)
+/* k of node 0 has been read at node 1, which counts as a holder for so long. */
+static void make_hot(struct fixture *f, unsigned int cold_ms)
 {
-	struct fixture *f = *state;
-	struct node_entry *e;
-
 	f->opts.hot_gets = 1;
-	f->opts.cold_ms = 400;
+	f->opts.cold_ms = cold_ms;
 	start_pool(f, 2);
 	publish(f, 0, "k", 100000, 1);
 	run_until(f, known(f, 1, "k"));
 	assert_readable(f, 1, "k", 100000, 1);
 	run_until(f, find(f, 0, "k")->replicas == 2);
-	e = find(f, 1, "k");
 	assert_int_equal(1, node(f, 1)->nextras);
+}
+
+static void what_peers_ask_for_is_extra_until_it_is_cold(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	make_hot(f, 400);
+	e = find(f, 1, "k");
 	assert_false(e->obj->counted);
 	run_until(f, find(f, 0, "k")->replicas == 1);
 	assert_int_equal(0, node(f, 1)->nextras);
@@ -2569,13 +2575,7 @@ static void an_extra_copy_that_is_evicted_is_named_no_more(void **state)
 {
 	struct fixture *f = *state;
 
-	f->opts.hot_gets = 1;
-	f->opts.cold_ms = 60000;
-	start_pool(f, 2);
-	publish(f, 0, "k", 100000, 1);
-	run_until(f, known(f, 1, "k"));
-	assert_readable(f, 1, "k", 100000, 1);
-	run_until(f, find(f, 0, "k")->replicas == 2);
+	make_hot(f, 60000);
 	node_object_drop(node(f, 1), find(f, 1, "k")->obj, true);
 	run_until(f, find(f, 0, "k")->replicas == 1);
 	assert_int_equal(0, node(f, 1)->nheats);
@@ -2585,13 +2585,7 @@ static void an_extra_copy_that_is_renamed_is_one_no_more(void **state)
 {
 	struct fixture *f = *state;
 
-	f->opts.hot_gets = 1;
-	f->opts.cold_ms = 60000;
-	start_pool(f, 2);
-	publish(f, 0, "k", 100000, 1);
-	run_until(f, known(f, 1, "k"));
-	assert_readable(f, 1, "k", 100000, 1);
-	run_until(f, node(f, 1)->nextras == 1);
+	make_hot(f, 60000);
 	assert_int_equal(0, rename_to(f, 1, "k", "new", false));
 	assert_int_equal(0, node(f, 1)->nheats);
 	/* Nothing is left of it that would be looked at when it is cold. */

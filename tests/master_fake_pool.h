@@ -1,0 +1,107 @@
+/*
+ * A master on loopback and NNODES fake nodes, each alone on its host, with
+ * NODE_BYTES(i) of store, made anew for each test. (Both are defined before this
+ * is included; without the latter, all have as much.)
+ */
+#ifndef TESTS_MASTER_FAKE_POOL_H
+#define TESTS_MASTER_FAKE_POOL_H
+
+#include "master_fake_node.h"
+
+#ifndef NODE_BYTES
+#define NODE_BYTES(i) (1ull << 30)
+#endif
+
+static uv_loop_t loop;
+static struct master *master;
+static struct pool_metrics *metrics;	/* of the master that runs */
+static struct master_opts opts;		/* of the next start_master */
+static struct fake_node node[NNODES];
+static char dir[] = "/tmp/kvpool_master_XXXXXX", state_path[64];
+
+/* With the state that the one before has left. */
+static void start_master(void)
+{
+	opts.loop = &loop;
+	strcpy(opts.listen.host, "127.0.0.1");
+	opts.heartbeat_ms = HEARTBEAT_MS;
+	opts.state_file = state_path;
+	opts.metrics = metrics = pool_metrics_open();
+	assert_int_equal(0, master_open(&opts, &master));
+	assert_true(master_port(master) != 0);
+}
+
+static void on_master_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void stop_master(void)
+{
+	bool closed = false;
+
+	master_close(master, on_master_closed, &closed);
+	run_until(&loop, closed);
+	pool_metrics_close(metrics);
+	master = NULL;
+}
+
+static void make_nodes(void)
+{
+	static char hosts[NNODES][16];
+	int i;
+
+	memset(node, 0, sizeof(node));
+	for (i = 0; i < NNODES; i++) {
+		snprintf(hosts[i], sizeof(hosts[i]), "h%d", i);
+		snprintf(node[i].name, sizeof(node[i].name), "node-%d", i);
+		node[i].id[0] = (uint8_t)(i + 1);
+		node[i].host = hosts[i];
+		node[i].is_store = node[i].is_mount = true;
+		node[i].capacity = NODE_BYTES(i);
+	}
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	snprintf(state_path, sizeof(state_path), "%s/state", dir);
+	unlink(state_path);
+	assert_int_equal(0, uv_loop_init(&loop));
+	memset(&opts, 0, sizeof(opts));
+	make_nodes();
+	start_master();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	int i;
+
+	(void)state;
+	pool_clock_set(NULL);
+	for (i = 0; i < NNODES; i++)
+		fake_fini(&node[i]);
+	stop_master();
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(0, uv_loop_close(&loop));
+	return 0;
+}
+
+/* What main() is. */
+static int run_all_tests(const struct CMUnitTest *tests, size_t n)
+{
+	int failed;
+
+	alarm(120);
+	pool_log_set_level(POOL_LOG_ERROR);
+	if (!mkdtemp(dir))
+		return 1;
+	failed = _cmocka_run_group_tests("tests", tests, n, NULL,
+					 NULL);
+	unlink(state_path);
+	rmdir(dir);
+	return failed;
+}
+
+#endif
