@@ -86,4 +86,20 @@ echo "   peak with reading $(mib "$peak_reading")"
 reserved=$(metric "${admin[a]}" kvpool_node_creates_reserved_total)
 echo "   $reserved of $objects files were reserved"
 [ "$reserved" -ge $((objects * 9 / 10)) ] || fail "too few for a proof"
+
+echo "== a pool without a size takes a quarter of what its cgroup allows"
+limit=$((512 << 20))
+new_cgroup
+export up=$tmp/up
+at=()
+mkdir "$up"
+for option in master listen admin; do
+	free_port
+	at+=("--$option" "127.0.0.1:$port")
+done
+export options="${at[*]}"
+inside 'kvpool up --mount "$up" --store-dir "$up.store" --log-file "$tmp/up.log" \
+	--name kvt-cgroup-$$ --state-file "$up.state" $options &&
+	kvpool down --mount "$up"' || fail "kvpool up and down"
+grep -q 'size 128.0 MiB' "$tmp/up.log" || fail "$(cat "$tmp/up.log")"
 pass

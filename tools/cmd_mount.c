@@ -9,6 +9,7 @@
 
 #include "daemon/daemonize.h"
 #include "daemon/run_dir.h"
+#include "pool/memory.h"
 #include "tools/cmd.h"
 
 #define DAEMON_COMM "kvpoold"
@@ -247,30 +248,14 @@ pid_t cmd_mount_pid(const char *path)
 	return pid > 1 && is_daemon(pid) ? pid : 0;
 }
 
-/* A number in a file of a control group; UINT64_MAX: none, or "max". */
-static uint64_t read_limit(const char *path)
-{
-	unsigned long long v;
-	FILE *f = fopen(path, "re");
-	uint64_t limit = UINT64_MAX;
-
-	if (f && fscanf(f, "%llu", &v) == 1)
-		limit = v;
-	if (f)
-		fclose(f);
-	return limit;
-}
-
 uint64_t cmd_default_store_size(void)
 {
-	uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) *
-			 (uint64_t)sysconf(_SC_PAGESIZE);
-	/* A container's own group; kvpoold itself looks more closely. */
-	uint64_t v2 = read_limit("/sys/fs/cgroup/memory.max");
-	uint64_t v1 = read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+	const char *source;
+	uint64_t bytes;
 
-	bytes = v2 < bytes ? v2 : bytes;
-	bytes = v1 < bytes ? v1 : bytes;
+	/* kvpoold says what is wrong there. */
+	if (pool_memory_limit(&bytes, &source) < 0)
+		return SIZE_MAX_DEFAULT;
 	bytes = bytes / 4 & ~(uint64_t)0xfffff;
 	return bytes < SIZE_MAX_DEFAULT ? bytes : SIZE_MAX_DEFAULT;
 }
