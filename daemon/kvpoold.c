@@ -1,6 +1,6 @@
 /*
- * kvpoold: the loop, signals, the admin pages. Its options are in
- * daemon/node_conf.h, what a node does in pool/node.h, the mount in
+ * kvpoold: its start and its end. Its options are in daemon/node_conf.h, its
+ * pages in daemon/node_pages.c, what a node does in pool/node.h, the mount in
  * fs/session.h.
  *
  * Start: options -> background -> lock of the name -> admin (the address alone:
@@ -21,170 +21,22 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "daemon/admin.h"
 #include "daemon/advertise.h"
 #include "daemon/daemonize.h"
-#include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
 #include "daemon/name_lock.h"
-#include "daemon/node_conf.h"
-#include "daemon/program.h"
+#include "daemon/node_program.h"
 #include "daemon/run_dir.h"
-#include "daemon/takeover.h"
-#include "fs/session.h"
 #include "master/etcd.h"
-#include "master/ha.h"
-#include "master/server.h"
-#include "pool/base/busy.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool_api.h"
-#include "pool/node.h"
-#include "pool/verbs/device.h"
 
 #define PUBLISH_TIMEOUT_MS 5000
 
-static const struct daemon_node_conf *conf;
-
-struct program {
-	struct daemon_program base; /* first */
-	struct pool_busy busy;
-	struct verbs *verbs; /* NULL with --transport tcp */
-	struct master *master; /* embedded, else NULL */
-	struct pool_node *node;
-	struct master_finder *finder; /* NULL without --etcd */
-	struct fs *fs; /* NULL without --mount */
-	struct daemon_admin *admin;
-	struct daemon_takeover *takeover; /* NULL: cannot be handed over */
-	struct daemon_taken taken; /* with --takeover, until it serves */
-	char *mount; /* absolute */
-	char dir[PATH_MAX]; /* of this node, in --run-dir */
-	bool serving;
-};
-
-/* ---- pages ---- */
-
-static json_t *status_json(void *arg)
-{
-	struct program *p = arg;
-	json_t *j = pool_node_status_json(p->node);
-
-	if (!j)
-		return NULL;
-	json_object_set_new(j, "version", json_string(kvpool_version()));
-	json_object_set_new(j, "admin",
-			    json_sprintf(strchr(conf->admin.host, ':') ?
-						 "[%s]:%u" : "%s:%u",
-					 conf->admin.host,
-					 daemon_admin_port(p->admin)));
-	if (p->mount)
-		json_object_set_new(j, "mount", json_string(p->mount));
-	if (p->master)
-		json_object_set_new(j, "embedded_master",
-				    master_status_json(p->master));
-	return j;
-}
-
-static json_t *nodes_json(void *arg)
-{
-	struct program *p = arg;
-
-	return p->master ? master_nodes_json(p->master) :
-			   pool_node_nodes_json(p->node);
-}
-
-static json_t *status_page(void *arg, const struct daemon_admin_query *q,
-			   unsigned int *ret_status, const char **ret_text)
-{
-	(void)q;
-	(void)ret_status;
-	(void)ret_text;
-	return status_json(arg);
-}
-
-static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
-			  unsigned int *ret_status, const char **ret_text)
-{
-	(void)q;
-	(void)ret_status;
-	(void)ret_text;
-	return nodes_json(arg);
-}
-
-static int list_objects(void *arg, const char *prefix, const char *token,
-			unsigned int limit, json_t **ret_json)
-{
-	struct program *p = arg;
-
-	return pool_node_objects_json(p->node, prefix, token, limit,
-				      ret_json);
-}
-
-static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
-			    unsigned int *ret_status, const char **ret_text)
-{
-	return daemon_objects_page(q, list_objects, arg, ret_status, ret_text);
-}
-
-static json_t *drain(struct program *p, const struct daemon_admin_query *q,
-		     bool post, unsigned int *ret_status, const char **ret_text)
-{
-	if (p->master)
-		return daemon_drain_page(p->master, q, post, ret_status,
-					 ret_text);
-	*ret_status = 404;
-	*ret_text = "there is no master in this process: ask the master's admin address";
-	return NULL;
-}
-
-static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
-			  unsigned int *ret_status, const char **ret_text)
-{
-	return drain(arg, q, false, ret_status, ret_text);
-}
-
-static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
-			  unsigned int *ret_status, const char **ret_text)
-{
-	return drain(arg, q, true, ret_status, ret_text);
-}
-
-static json_t *devices_page(void *arg, const struct daemon_admin_query *q,
-			    unsigned int *ret_status, const char **ret_text)
-{
-	static const char *const names[] = { "auto", "rdma", "tcp" };
-	struct program *p = arg;
-
-	(void)q;
-	(void)ret_status;
-	(void)ret_text;
-	return json_pack("{s:s, s:o}", "transport", names[conf->transport],
-			 "devices", verbs_json(p->verbs));
-}
-
-static const struct daemon_admin_page pages[] = {
-	{ .path = "/api/status", .fn = status_page },
-	{ .path = "/api/nodes", .fn = nodes_page },
-	{ .path = "/api/devices", .fn = devices_page },
-	{ .path = "/api/objects",
-	  .fn = objects_page,
-	  .params = DAEMON_OBJECTS_PARAMS },
-	{ .path = "/api/faults",
-	  .fn = daemon_faults_get,
-	  .post = daemon_faults_post,
-	  .post_params = DAEMON_FAULTS_POST_PARAMS },
-	{ .path = "/api/drain",
-	  .fn = drain_page,
-	  .params = DAEMON_DRAIN_PARAMS,
-	  .post = drain_post,
-	  .post_params = DAEMON_DRAIN_POST_PARAMS,
-	  .post_insecure = true },
-	{ .path = NULL },
-};
-
 static bool is_ready(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	return p->serving && !p->base.closing && pool_node_ready(p->node);
 }
@@ -193,7 +45,7 @@ static bool is_ready(void *arg)
 
 static void on_unwatched(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	pool_busy_close(&p->busy, NULL);
 	daemon_program_closed(&p->base);
@@ -201,7 +53,7 @@ static void on_unwatched(void *arg)
 
 static void on_master_closed(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	if (p->verbs)
 		verbs_unwatch(p->verbs, on_unwatched, p);
@@ -211,7 +63,7 @@ static void on_master_closed(void *arg)
 
 static void on_finder_closed(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	if (p->master)
 		master_close(p->master, on_master_closed, p);
@@ -221,7 +73,7 @@ static void on_finder_closed(void *arg)
 
 static void on_node_closed(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	fs_free(p->fs);
 	p->node = NULL;
@@ -233,14 +85,14 @@ static void on_node_closed(void *arg)
 
 static void on_fs_closed(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	pool_node_close(p->node, PUBLISH_TIMEOUT_MS, on_node_closed, p);
 }
 
 static void on_admin_closed(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	if (p->fs)
 		fs_close(p->fs, on_fs_closed, p);
@@ -250,7 +102,7 @@ static void on_admin_closed(void *arg)
 
 static void stop(struct daemon_program *base)
 {
-	struct program *p = (struct program *)base;
+	struct node_program *p = (struct node_program *)base;
 
 	daemon_name_lock_ending();
 	daemon_takeover_close(p->takeover);
@@ -267,7 +119,7 @@ static void on_unmounted(void *arg)
 
 static const char *handover_refuse(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	if (p->base.closing)
 		return "the daemon is ending";
@@ -277,12 +129,12 @@ static const char *handover_refuse(void *arg)
 
 static void handover_pause(void *arg)
 {
-	fs_pause(((struct program *)arg)->fs);
+	fs_pause(((struct node_program *)arg)->fs);
 }
 
 static const char *handover_busy(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 	const char *busy = fs_busy(p->fs);
 
 	return busy ? busy : pool_node_busy(p->node);
@@ -290,7 +142,7 @@ static const char *handover_busy(void *arg)
 
 static void handover_put(void *arg, struct pool_handover *h)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_ADMIN,
 			     daemon_admin_fd(p->admin));
@@ -301,12 +153,12 @@ static void handover_put(void *arg, struct pool_handover *h)
 
 static void handover_resume(void *arg)
 {
-	fs_resume(((struct program *)arg)->fs);
+	fs_resume(((struct node_program *)arg)->fs);
 }
 
 static void handover_leave(void *arg)
 {
-	fs_leave(((struct program *)arg)->fs);
+	fs_leave(((struct node_program *)arg)->fs);
 }
 
 static const struct daemon_takeover_ops handover_ops = {
@@ -321,11 +173,11 @@ static const struct daemon_takeover_ops handover_ops = {
 /* ---- start ---- */
 
 /* All that there is to say for want of a port. */
-static int no_rdma(struct program *p, int err)
+static int no_rdma(struct node_program *p, int err)
 {
 	char there[1024];
 
-	if (conf->transport != TRANSPORT_RDMA) {
+	if (p->conf->transport != TRANSPORT_RDMA) {
 		if (err)
 			pool_warn("bytes move over TCP alone");
 		return 0;
@@ -336,14 +188,14 @@ static int no_rdma(struct program *p, int err)
 	return -ENODEV;
 }
 
-static int start_verbs(struct program *p)
+static int start_verbs(struct node_program *p)
 {
 	char used[1024];
 	int err;
 
-	if (conf->transport == TRANSPORT_TCP)
+	if (p->conf->transport == TRANSPORT_TCP)
 		return 0;
-	err = verbs_open(conf->rdma_device, &p->verbs);
+	err = verbs_open(p->conf->rdma_device, &p->verbs);
 	if (err == -ENODEV || (!err && verbs_nports(p->verbs) == 0))
 		err = no_rdma(p, err);
 	else if (!err)
@@ -351,7 +203,7 @@ static int start_verbs(struct program *p)
 			  verbs_format(p->verbs, used, sizeof(used)));
 	if (err || !p->verbs)
 		return err;
-	if (conf->rdma_connect == CONNECT_CM)
+	if (p->conf->rdma_connect == CONNECT_CM)
 		verbs_connect_by_cm(p->verbs);
 	err = verbs_metrics(p->verbs, p->base.metrics);
 	if (!err)
@@ -359,21 +211,21 @@ static int start_verbs(struct program *p)
 	return err;
 }
 
-static int start_master(struct program *p)
+static int start_master(struct node_program *p)
 {
 	char state[PATH_MAX + 32];
 	struct master_opts opts = {
 		.loop = &p->base.loop,
-		.listen = conf->masters.at[0],
-		.state_file = conf->state_file,
-		.heartbeat_ms = (unsigned int)conf->heartbeat_ms,
-		.recover_ms = conf->recover ? MASTER_RECOVER_MS : 0,
+		.listen = p->conf->masters.at[0],
+		.state_file = p->conf->state_file,
+		.heartbeat_ms = (unsigned int)p->conf->heartbeat_ms,
+		.recover_ms = p->conf->recover ? MASTER_RECOVER_MS : 0,
 		.summary_s = 10,
 		.repair_rate = MASTER_REPAIR_RATE,
 		.metrics = p->base.metrics,
 	};
 
-	if (!conf->embedded)
+	if (!p->conf->embedded)
 		return 0;
 	if (!opts.state_file) {
 		snprintf(state, sizeof(state), "%s/master.state", p->dir);
@@ -382,29 +234,29 @@ static int start_master(struct program *p)
 	return master_open(&opts, &p->master);
 }
 
-static int start_node(struct program *p)
+static int start_node(struct node_program *p)
 {
 	char store[PATH_MAX + 32], sock[PATH_MAX + 32];
 	struct pool_node_opts opts = {
 		.loop = &p->base.loop,
-		.masters = conf->masters,
-		.listen = conf->listen,
-		.advertise = conf->advertise,
+		.masters = p->conf->masters,
+		.listen = p->conf->listen,
+		.advertise = p->conf->advertise,
 		.unix_path = sock,
-		.name = conf->name,
-		.store_dir = conf->store_dir ? conf->store_dir : store,
-		.store_size = conf->store_size,
-		.buffer_size = conf->buffer_size,
-		.mount = conf->mount != NULL,
-		.fd_passing = !conf->no_fd_passing,
-		.reserve = !conf->no_passthrough && conf->mount,
+		.name = p->conf->name,
+		.store_dir = p->conf->store_dir ? p->conf->store_dir : store,
+		.store_size = p->conf->store_size,
+		.buffer_size = p->conf->buffer_size,
+		.mount = p->conf->mount != NULL,
+		.fd_passing = !p->conf->no_fd_passing,
+		.reserve = !p->conf->no_passthrough && p->conf->mount,
 		.verbs = p->verbs,
-		.movers = (unsigned int)conf->movers,
-		.prefetch_max = (unsigned int)conf->prefetch,
-		.hot_gets = (unsigned int)conf->hot_gets,
-		.cold_ms = (unsigned int)conf->cold_ms,
-		.deadline_ms = (unsigned int)conf->deadline_ms,
-		.handover = conf->takeover ? &p->taken.h : NULL,
+		.movers = (unsigned int)p->conf->movers,
+		.prefetch_max = (unsigned int)p->conf->prefetch,
+		.hot_gets = (unsigned int)p->conf->hot_gets,
+		.cold_ms = (unsigned int)p->conf->cold_ms,
+		.deadline_ms = (unsigned int)p->conf->deadline_ms,
+		.handover = p->conf->takeover ? &p->taken.h : NULL,
 		.metrics = p->base.metrics,
 	};
 
@@ -417,36 +269,38 @@ static int start_node(struct program *p)
 
 static bool master_wanted(void *arg)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	return p->node && !pool_node_connected(p->node);
 }
 
 static void on_master_found(void *arg, const struct pool_hostport *leader)
 {
-	struct program *p = arg;
+	struct node_program *p = arg;
 
 	if (p->node)
 		pool_node_master_found(p->node, leader);
 }
 
-static int start_finder(struct program *p)
+static int start_finder(struct node_program *p)
 {
 	struct master_finder_opts opts = {
 		.loop = &p->base.loop,
-		.etcd = conf->etcd,
-		.cluster = conf->cluster,
+		.etcd = p->conf->etcd,
+		.cluster = p->conf->cluster,
 		.metrics = p->base.metrics,
 		.wanted = master_wanted,
 		.found = on_master_found,
 		.arg = p,
 	};
 
-	return conf->etcd ? master_finder_open(&opts, &p->finder) : 0;
+	return p->conf->etcd ? master_finder_open(&opts, &p->finder) : 0;
 }
 
-/* As mount(8) was told it, so that it knows its mount again; else the masters. */
-static const char *mount_source(char *buf, size_t cap)
+/* As mount(8) was told it, so that it knows its mount again; else the masters.
+ */
+static const char *mount_source(const struct daemon_node_conf *conf,
+				char *buf, size_t cap)
 {
 	size_t n = 0;
 
@@ -464,31 +318,31 @@ static const char *mount_source(char *buf, size_t cap)
 	return buf;
 }
 
-static int start_mount(struct program *p)
+static int start_mount(struct node_program *p)
 {
 	char source[POOL_HOSTPORTS_MAX * (POOL_HOSTPORT_TEXT + 1)];
 	struct fs_opts opts = {
 		.loop = &p->base.loop,
 		.node = p->node,
 		.mountpoint = p->mount,
-		.source = mount_source(source, sizeof(source)),
-		.passthrough = !conf->no_passthrough,
-		.noexec = conf->noexec,
-		.noatime = conf->noatime,
+		.source = mount_source(p->conf, source, sizeof(source)),
+		.passthrough = !p->conf->no_passthrough,
+		.noexec = p->conf->noexec,
+		.noatime = p->conf->noatime,
 		.metrics = p->base.metrics,
-		.status = status_json,
-		.nodes = nodes_json,
+		.status = daemon_node_status_json,
+		.nodes = daemon_node_nodes_json,
 		.gone = on_unmounted,
 		.arg = p,
 	};
 
-	if (conf->takeover)
+	if (p->conf->takeover)
 		return fs_take(&opts, &p->taken.h, &p->fs);
 	return p->mount ? fs_open(&opts, &p->fs) : 0;
 }
 
 /* All is there that the other daemon had: from GO on it is ours. */
-static int commit_takeover(struct program *p)
+static int commit_takeover(struct node_program *p)
 {
 	int err;
 
@@ -505,9 +359,9 @@ static int commit_takeover(struct program *p)
 }
 
 /* For the next one: only a mount cannot simply be restarted. */
-static int start_takeover(struct program *p)
+static int start_takeover(struct node_program *p)
 {
-	int fd = conf->takeover ? pool_handover_take_fd(&p->taken.h,
+	int fd = p->conf->takeover ? pool_handover_take_fd(&p->taken.h,
 						       POOL_HANDOVER_FD_TAKEOVER)
 			       : 0;
 
@@ -516,19 +370,19 @@ static int start_takeover(struct program *p)
 			  0;
 }
 
-static int start_admin(struct program *p)
+static int start_admin(struct node_program *p)
 {
 	struct daemon_admin_opts opts = {
 		.loop = &p->base.loop,
-		.listen = conf->admin,
+		.listen = p->conf->admin,
 		.metrics = p->base.metrics,
-		.pages = pages,
+		.pages = daemon_node_pages,
 		.arg = p,
 		.ready = is_ready,
-		.insecure = conf->insecure,
+		.insecure = p->conf->insecure,
 	};
 
-	if (conf->takeover)
+	if (p->conf->takeover)
 		opts.listen_fd = pool_handover_take_fd(&p->taken.h,
 						       POOL_HANDOVER_FD_ADMIN);
 	return daemon_admin_open(&opts, &p->admin);
@@ -568,22 +422,22 @@ static void prefer_loop(void)
 
 /* The mount point need not exist, its parent must; a mount whose daemon died
  * does not resolve. */
-static int absolute_mount(struct program *p)
+static int absolute_mount(struct node_program *p)
 {
 	char real[PATH_MAX], cwd[PATH_MAX];
 
-	if (!conf->mount)
+	if (!p->conf->mount)
 		return 0;
-	if (conf->mount[0] == '/') {
-		p->mount = strdup(conf->mount);
+	if (p->conf->mount[0] == '/') {
+		p->mount = strdup(p->conf->mount);
 	} else if (getcwd(cwd, sizeof(cwd))) {
 		snprintf(real, sizeof(real), "%.*s/%.*s", PATH_MAX / 2 - 2,
-			 cwd, PATH_MAX / 2 - 2, conf->mount);
+			 cwd, PATH_MAX / 2 - 2, p->conf->mount);
 		p->mount = strdup(real);
 	}
 	if (!p->mount) {
 		pool_error("%s: not a path that can be mounted at",
-			   conf->mount);
+			   p->conf->mount);
 		return -ENOENT;
 	}
 	for (size_t n = strlen(p->mount); n > 1 && p->mount[n - 1] == '/';)
@@ -593,25 +447,25 @@ static int absolute_mount(struct program *p)
 
 /* After a failure the process ends, and what is open with it, but for the
  * store's tmpfs. */
-static int start(struct program *p)
+static int start(struct node_program *p)
 {
-	int rc = daemon_run_dir_make(conf->run_dir, conf->name, p->dir,
+	int rc = daemon_run_dir_make(p->conf->run_dir, p->conf->name, p->dir,
 				     sizeof(p->dir));
 
 	if (!rc)
 		rc = absolute_mount(p);
 	/* Before signals are the loop's: it may take a while. */
-	if (!rc && !conf->takeover)
-		rc = daemon_name_lock(p->dir, conf->name);
+	if (!rc && !p->conf->takeover)
+		rc = daemon_name_lock(p->dir, p->conf->name);
 	if (!rc)
 		rc = daemon_program_open(&p->base, stop);
 	if (!rc)
 		rc = pool_busy_open(&p->busy, &p->base.loop,
-				    (unsigned int)conf->busy_poll_us,
+				    (unsigned int)p->conf->busy_poll_us,
 				    p->base.metrics);
-	if (!rc && conf->allow_faults)
+	if (!rc && p->conf->allow_faults)
 		rc = daemon_faults_allow(p->base.metrics);
-	if (!rc && conf->takeover)
+	if (!rc && p->conf->takeover)
 		rc = daemon_takeover_ask(p->dir, &p->taken);
 	if (!rc)
 		rc = start_admin(p);
@@ -629,17 +483,18 @@ static int start(struct program *p)
 		rc = start_mount(p);
 	if (rc && p->node)
 		pool_node_undo(p->node);
-	if (!rc && conf->takeover)
+	if (!rc && p->conf->takeover)
 		rc = commit_takeover(p);
 	return rc;
 }
 
-static int run(void)
+static int run(const struct daemon_node_conf *conf)
 {
-	static struct program p;
+	static struct node_program p;
 	static uv_work_t first;
 	int rc;
 
+	p.conf = conf;
 	raise_nofile();
 	daemon_advertise_warn(&conf->listen, conf->advertise,
 			      &conf->masters.at[0]);
@@ -670,6 +525,7 @@ static int run(void)
 int main(int argc, char **argv)
 {
 	char log_name[sizeof("kvpoold-") + DAEMON_NAME_MAX];
+	const struct daemon_node_conf *conf;
 	int rc = daemon_node_conf_read(argc, argv, &conf);
 
 	if (rc)
@@ -680,5 +536,5 @@ int main(int argc, char **argv)
 	rc = conf->foreground ?
 		     daemon_foreground_start(conf->log_file) :
 		     daemon_background_start(conf->log_file, log_name);
-	return rc ? 1 : run();
+	return rc ? 1 : run(conf);
 }

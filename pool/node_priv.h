@@ -181,10 +181,15 @@ struct pool_node {
 	void *closed_arg;
 };
 
-/* Run node_kick_run (node.c) once, from the loop, soon. */
+/* What waits is looked at once, soon, from the loop (node.c). */
 void node_kick(struct pool_node *n);
 
-/* node.c */
+/* node_adopt.c */
+/* A file found in the store (a pool_store_found_cb; arg: the node). */
+int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
+	       size_t blob_len);
+
+/* node_object.c */
 struct node_object *node_object_new(struct node_entry *e, uint8_t state);
 /* HELD or FETCHING -> DROPPED: unlinks the file, tells fs. Takes the entry's
  * ref away; the entry stays. */

@@ -1,0 +1,125 @@
+/* The admin pages of kvpoold. */
+#include <string.h>
+
+#include "daemon/drain_page.h"
+#include "daemon/fault_page.h"
+#include "daemon/node_program.h"
+#include "pool/kvpool_api.h"
+
+json_t *daemon_node_status_json(void *arg)
+{
+	struct node_program *p = arg;
+	json_t *j = pool_node_status_json(p->node);
+
+	if (!j)
+		return NULL;
+	json_object_set_new(j, "version", json_string(kvpool_version()));
+	json_object_set_new(j, "admin",
+			    json_sprintf(strchr(p->conf->admin.host, ':') ?
+						 "[%s]:%u" : "%s:%u",
+					 p->conf->admin.host,
+					 daemon_admin_port(p->admin)));
+	if (p->mount)
+		json_object_set_new(j, "mount", json_string(p->mount));
+	if (p->master)
+		json_object_set_new(j, "embedded_master",
+				    master_status_json(p->master));
+	return j;
+}
+
+json_t *daemon_node_nodes_json(void *arg)
+{
+	struct node_program *p = arg;
+
+	return p->master ? master_nodes_json(p->master) :
+			   pool_node_nodes_json(p->node);
+}
+
+static json_t *status_page(void *arg, const struct daemon_admin_query *q,
+			   unsigned int *ret_status, const char **ret_text)
+{
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return daemon_node_status_json(arg);
+}
+
+static json_t *nodes_page(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return daemon_node_nodes_json(arg);
+}
+
+static int list_objects(void *arg, const char *prefix, const char *token,
+			unsigned int limit, json_t **ret_json)
+{
+	struct node_program *p = arg;
+
+	return pool_node_objects_json(p->node, prefix, token, limit,
+				      ret_json);
+}
+
+static json_t *objects_page(void *arg, const struct daemon_admin_query *q,
+			    unsigned int *ret_status, const char **ret_text)
+{
+	return daemon_objects_page(q, list_objects, arg, ret_status, ret_text);
+}
+
+static json_t *drain(struct node_program *p, const struct daemon_admin_query *q,
+		     bool post, unsigned int *ret_status, const char **ret_text)
+{
+	if (p->master)
+		return daemon_drain_page(p->master, q, post, ret_status,
+					 ret_text);
+	*ret_status = 404;
+	*ret_text = "there is no master in this process: ask the master's admin address";
+	return NULL;
+}
+
+static json_t *drain_page(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	return drain(arg, q, false, ret_status, ret_text);
+}
+
+static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
+			  unsigned int *ret_status, const char **ret_text)
+{
+	return drain(arg, q, true, ret_status, ret_text);
+}
+
+static json_t *devices_page(void *arg, const struct daemon_admin_query *q,
+			    unsigned int *ret_status, const char **ret_text)
+{
+	static const char *const names[] = { "auto", "rdma", "tcp" };
+	struct node_program *p = arg;
+
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return json_pack("{s:s, s:o}", "transport", names[p->conf->transport],
+			 "devices", verbs_json(p->verbs));
+}
+
+const struct daemon_admin_page daemon_node_pages[] = {
+	{ .path = "/api/status", .fn = status_page },
+	{ .path = "/api/nodes", .fn = nodes_page },
+	{ .path = "/api/devices", .fn = devices_page },
+	{ .path = "/api/objects",
+	  .fn = objects_page,
+	  .params = DAEMON_OBJECTS_PARAMS },
+	{ .path = "/api/faults",
+	  .fn = daemon_faults_get,
+	  .post = daemon_faults_post,
+	  .post_params = DAEMON_FAULTS_POST_PARAMS },
+	{ .path = "/api/drain",
+	  .fn = drain_page,
+	  .params = DAEMON_DRAIN_PARAMS,
+	  .post = drain_post,
+	  .post_params = DAEMON_DRAIN_POST_PARAMS,
+	  .post_insecure = true },
+	{ .path = NULL },
+};

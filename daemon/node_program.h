@@ -1,0 +1,45 @@
+/*
+ * What kvpoold is made of: kvpoold.c starts and ends it, node_pages.c shows it.
+ * Thread: the loop's.
+ */
+#ifndef DAEMON_NODE_PROGRAM_H
+#define DAEMON_NODE_PROGRAM_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "daemon/admin.h"
+#include "daemon/node_conf.h"
+#include "daemon/program.h"
+#include "daemon/takeover.h"
+#include "fs/session.h"
+#include "master/ha.h"
+#include "master/server.h"
+#include "pool/base/busy.h"
+#include "pool/node.h"
+#include "pool/verbs/device.h"
+
+struct node_program {
+	struct daemon_program base; /* first */
+	const struct daemon_node_conf *conf;
+	struct pool_busy busy;
+	struct verbs *verbs; /* NULL with --transport tcp */
+	struct master *master; /* embedded, else NULL */
+	struct pool_node *node;
+	struct master_finder *finder; /* NULL without --etcd */
+	struct fs *fs; /* NULL without --mount */
+	struct daemon_admin *admin;
+	struct daemon_takeover *takeover; /* NULL: cannot be handed over */
+	struct daemon_taken taken; /* with --takeover, until it serves */
+	char *mount; /* absolute */
+	char dir[PATH_MAX]; /* of this node, in --run-dir */
+	bool serving;
+};
+
+/* node_pages.c; arg is the struct node_program. What is returned is the
+ * caller's; NULL: no memory. */
+json_t *daemon_node_status_json(void *arg);
+json_t *daemon_node_nodes_json(void *arg);
+extern const struct daemon_admin_page daemon_node_pages[];
+
+#endif
