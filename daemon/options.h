@@ -49,6 +49,34 @@ struct daemon_option {
 	} source;
 };
 
+/* Those that every daemon has; where they go are members of c. log: the file,
+ * if none is given. */
+#define DAEMON_OPTIONS_COMMON(c, log)                                          \
+	{ .name = "foreground",                                                \
+	  .type = OPT_FLAG,                                                    \
+	  .value = &(c).foreground,                                            \
+	  .help = "Do not go into the background; log to stderr." },           \
+	{ .name = "log-file",                                                  \
+	  .type = OPT_STRING,                                                  \
+	  .value = &(c).log_file,                                              \
+	  .arg = "FILE",                                                       \
+	  .help = "Where the log goes; in the background, if not given,\n"     \
+		  log "." },                                                   \
+	{ .name = "log-level",                                                 \
+	  .type = OPT_CHOICE,                                                  \
+	  .value = &(c).log_level,                                             \
+	  .arg = "error|warn|info|debug",                                      \
+	  .help = "What is logged." },                                         \
+	{ .name = "allow-faults",                                              \
+	  .type = OPT_FLAG,                                                    \
+	  .value = &(c).allow_faults,                                          \
+	  .help = "For tests: `kvpool fault` may disturb the connections." },  \
+	{ .name = "version",                                                   \
+	  .type = OPT_FLAG,                                                    \
+	  .value = &(c).version,                                               \
+	  .help = "Print the version.",                                        \
+	  .no_env = true }
+
 /*
  * Parse; opts ends with name == NULL. An empty variable counts as not set.
  * Operands (non-options) are left in *ret_operands (argv's own strings; --:

@@ -54,22 +54,6 @@ static void *on_bulk_begin(struct pool_conn *c, const struct pool_frame *f,
 	return NULL;
 }
 
-static void on_bulk_data(struct pool_conn *c, const struct pool_frame *f,
-			 const void *data, size_t len, uint64_t offset)
-{
-	(void)c;
-	(void)f;
-	(void)data;
-	(void)len;
-	(void)offset;
-}
-
-static void on_bulk_end(struct pool_conn *c, const struct pool_frame *f)
-{
-	(void)c;
-	(void)f;
-}
-
 static void on_close(struct pool_conn *c, int err)
 {
 	struct visitor *v = pool_conn_user(c);
@@ -85,8 +69,6 @@ static void on_close(struct pool_conn *c, int err)
 static const struct pool_conn_ops conn_ops = {
 	.on_frame = on_frame,
 	.on_bulk_begin = on_bulk_begin,
-	.on_bulk_data = on_bulk_data,
-	.on_bulk_end = on_bulk_end,
 	.on_close = on_close,
 };
 

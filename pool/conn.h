@@ -63,6 +63,7 @@ struct pool_conn_ops {
 	 */
 	void *(*on_bulk_room)(struct pool_conn *c, const struct pool_frame *f,
 			      uint64_t offset, size_t *ret_len);
+	/* Both optional. */
 	void (*on_bulk_data)(struct pool_conn *c, const struct pool_frame *f,
 			     const void *data, size_t len, uint64_t offset);
 	void (*on_bulk_end)(struct pool_conn *c, const struct pool_frame *f);

@@ -437,20 +437,26 @@ static void on_one_host_a_descriptor_is_lent_and_given_back(void **state)
 	free(got);
 }
 
+/* b's object of 8 bytes, lent to a by its descriptor. */
+static void borrow(struct want *w, uint8_t mem[8])
+{
+	object_make(&t.b, 8);
+	want_init(w, 0, 8);
+	strcpy(w->f.from.unix_path, t.b.unix_path);
+	w->f.mem = mem;
+	w->f.fd_ok = true;
+	want_start(w);
+	want_wait(w);
+	assert_true(w->f.lent_fd >= 0);
+}
+
 static void what_was_lent_is_back_when_the_borrower_goes(void **state)
 {
 	struct want w;
 	uint8_t mem[8];
 
 	(void)state;
-	object_make(&t.b, 8);
-	want_init(&w, 0, 8);
-	strcpy(w.f.from.unix_path, t.b.unix_path);
-	w.f.mem = mem;
-	w.f.fd_ok = true;
-	want_start(&w);
-	want_wait(&w);
-	assert_true(w.f.lent_fd >= 0);
+	borrow(&w, mem);
 	node_close(&t.a);
 	while (!t.b.returned)
 		uv_run(&t.loop, UV_RUN_ONCE);
@@ -466,14 +472,7 @@ static void the_borrower_hears_when_the_lender_goes(void **state)
 	uint8_t mem[8];
 
 	(void)state;
-	object_make(&t.b, 8);
-	want_init(&w, 0, 8);
-	strcpy(w.f.from.unix_path, t.b.unix_path);
-	w.f.mem = mem;
-	w.f.fd_ok = true;
-	want_start(&w);
-	want_wait(&w);
-	assert_true(w.f.lent_fd >= 0);
+	borrow(&w, mem);
 	node_close(&t.b);
 	assert_int_equal(t.b.returned, 1);
 	while (!t.a.lender_gone)
