@@ -273,6 +273,7 @@ static int send_replicate(struct master *m, struct master_file *f,
 			  struct master_member *to, bool extra)
 {
 	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
+	struct master_session *s = to->session;
 	struct master_batch *b = master_batch_start();
 	Kvpool__NodeInfo infos[MASTER_HOLDERS_MAX], *list[MASTER_HOLDERS_MAX];
 	unsigned int i;
@@ -294,7 +295,9 @@ static int send_replicate(struct master *m, struct master_file *f,
 	msg.nodes = list;
 	msg.entries = b->list;
 	msg.n_entries = b->n;
-	master_session_send(to->session, POOL_MSG_REPLICATE, 0, &msg.base);
+	/* A DROP that waits is of the copy that it had before. */
+	master_session_flush_drops(s);
+	master_session_send(s, POOL_MSG_REPLICATE, 0, &msg.base);
 	master_batch_reset(b);
 	return 0;
 }

@@ -226,6 +226,27 @@ static void a_silent_node_is_dead_and_comes_back_as_itself(void **state)
 	assert_int_equal(index, node[1].index);
 }
 
+/* ---- moves ---- */
+
+/* Who takes it over cannot keep it, and the first one may: its DROP must not
+ * come after the order, to which the copy that is going would be the answer. */
+static void a_copy_that_moves_back_is_made_anew(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, ordered(&node[1], "k") >= 0);
+	fake_held(&node[1], "k", gen, 0);
+	fake_evict(&node[1], "k", gen); /* heard in the same turn */
+	run_until(&loop, ordered(&node[0], "k") >= 0);
+	assert_true(fake_dropped(&node[0], "k", gen,
+				 KVPOOL__DROP__REASON__EVICTED));
+}
+
 /* ---- draining ---- */
 
 static json_t *drain(const char *name, enum master_drain_do what)
@@ -579,6 +600,7 @@ int main(void)
 		T(repair_keeps_to_its_rate_and_puts_do_not),
 		T(a_node_that_returns_keeps_surplus_copies_as_cache),
 		T(a_silent_node_is_dead_and_comes_back_as_itself),
+		T(a_copy_that_moves_back_is_made_anew),
 		T(a_drained_node_is_emptied_and_gets_no_more),
 		T(a_damaged_copy_does_not_count_and_is_made_again),
 		T(an_order_that_a_broken_connection_took_is_given_again),
