@@ -76,6 +76,7 @@ struct master_session {
 	Kvpool__Drop__Item **drops; /* owns, and each with its path */
 	size_t ndrops, drops_cap, drops_bytes;
 	uint64_t granted; /* bytes that it was told to drop for room, ever */
+	uint64_t heard;	  /* HELD items */
 };
 
 struct master_sync {

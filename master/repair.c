@@ -602,8 +602,10 @@ void master_on_held(struct master_session *s, const Kvpool__Held *msg)
 		master_count(s->m, MC_BAD_MESSAGES);
 		return master_session_fail(s, -EPROTO, "too much in one HELD");
 	}
-	for (i = 0; i < msg->n_items && !s->ended; i++)
+	for (i = 0; i < msg->n_items && !s->ended; i++) {
+		s->heard++;
 		held_item(s, msg->items[i]);
+	}
 	if (msg->node && !s->ended)
 		master_repair_figures(s->m, s->member, msg->node);
 	master_kick(s->m);

@@ -147,6 +147,8 @@ struct node_object {
 	uint32_t doubted_s; /* when it was to be checked last; 0: never */
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
 	uint64_t asked_ms; /* when the master was asked to let it go */
+	uint64_t said;	   /* node->said once the master was told that it is
+			      here; 0: it was not (HELD) */
 	uint64_t looked_ms; /* the last look-up hit that is known; 0: none */
 	struct node_heat *heat; /* peers asked for it of late; or NULL */
 	void *fs;	   /* fs's inode that serves it, or NULL */

@@ -377,6 +377,18 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	(void)pool_store_detach(n->store, o->id);
 }
 
+/*
+ * What the master may drop or count no more, it decided before it heard that we
+ * have o: it meant a copy that was here before, and counts on this one now.
+ */
+static bool crossed(const struct pool_node *n, const struct node_object *o,
+		    const Kvpool__Drop__Item *it)
+{
+	return (it->reason == KVPOOL__DROP__REASON__EVICTED ||
+		it->reason == KVPOOL__DROP__REASON__SURPLUS) &&
+	       it->heard && n->said_before + it->heard - 1 < o->said;
+}
+
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 {
 	struct pool_entry *pe;
@@ -391,7 +403,8 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 				      it->path.len);
 		e = pe ? node_file(pe) : NULL;
 		o = e ? e->obj : NULL;
-		if (!o || o->state != NODE_HELD || o->gen > it->gen)
+		if (!o || o->state != NODE_HELD || o->gen > it->gen ||
+		    crossed(n, o, it))
 			continue;
 		if (it->reason == KVPOOL__DROP__REASON__KEEP) {
 			node_space_answered(n, o);

@@ -172,6 +172,7 @@ void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 	held.node = &info;
 	pool_count(status ? &n->c.replicate_failures : &n->c.replicated);
 	(void)node_link_send(n, POOL_MSG_HELD, 0, &held.base);
+	n->said++;
 }
 
 static void fetch_free(struct node_fetch *f)
@@ -270,6 +271,8 @@ static void replica_end(struct node_fetch *f, int status)
 	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
 		set_counted(f->n, o, !status);
 	node_report_held(f->n, f->path, f->path_len, f->gen, f->extra, status);
+	if (!status)
+		o->said = f->n->said;
 }
 
 /* Ends once no transfer or worker can touch f any more. */

@@ -256,6 +256,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->epoch = w->epoch;
 	n->index = w->index;
 	n->granted = 0;
+	n->said_before = n->said;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	send_inventory(n);
 }

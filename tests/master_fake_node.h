@@ -73,6 +73,7 @@ struct fake_node {
 		char path[128];
 		uint64_t gen;
 		int reason;
+		uint64_t heard;
 	} drops[256];
 	unsigned int nreplicates;
 	struct {
@@ -194,6 +195,7 @@ static void fake_on_drop(struct fake_node *n, const Kvpool__Drop *d)
 				 (const char *)it->path.data);
 			n->drops[n->ndrops].gen = it->gen;
 			n->drops[n->ndrops].reason = (int)it->reason;
+			n->drops[n->ndrops].heard = it->heard;
 		}
 		n->ndrops++;
 	}

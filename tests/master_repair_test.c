@@ -245,6 +245,19 @@ static void a_copy_that_moves_back_is_made_anew(void **state)
 	run_until(&loop, ordered(&node[0], "k") >= 0);
 	assert_true(fake_dropped(&node[0], "k", gen,
 				 KVPOOL__DROP__REASON__EVICTED));
+	/* Asked for by the first one before it heard of its DROP, perhaps: what
+	 * it is told does not mean the copy that it will have. */
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, node[0].ndrops == 2);
+	assert_int_equal(1, node[0].drops[1].heard);
+	fake_held(&node[0], "k", gen, 0);
+	run_until(&loop, node[1].ndrops == 1);
+	assert_int_equal(2, node[1].drops[0].heard); /* its HELD, and 1 */
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, node[1].nreplicates == 2);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, node[0].ndrops == 3);
+	assert_int_equal(2, node[0].drops[2].heard);
 }
 
 /* ---- draining ---- */

@@ -2517,6 +2517,52 @@ static bool counts(struct fixture *f, int i, const char *name)
 	return e && e->obj && e->obj->state == NODE_HELD && e->obj->counted;
 }
 
+static void drop_was_decided(struct fixture *f, int i, const char *name,
+			     Kvpool__Drop__Reason reason, uint64_t heard)
+{
+	Kvpool__Drop msg = KVPOOL__DROP__INIT;
+	Kvpool__Drop__Item item = KVPOOL__DROP__ITEM__INIT, *list = &item;
+
+	item.path.data = (uint8_t *)(uintptr_t)name;
+	item.path.len = strlen(name);
+	item.gen = find(f, i, name)->gen;
+	item.reason = reason;
+	item.heard = heard;
+	msg.items = &list;
+	msg.n_items = 1;
+	msg.granted = node(f, i)->granted;
+	node_drop_apply(node(f, i), &msg);
+}
+
+/* The master counts on this one: what it said before it heard of it was about
+ * one that was here before. */
+static void a_drop_that_crosses_held_does_not_mean_that_copy(void **state)
+{
+	struct fixture *f = *state;
+	const char *const names[] = { "k", "l" };
+
+	start_pool(f, 2);
+	for (int i = 0; i < 2; i++) {
+		publish(f, 0, names[i], 100000, 1);
+		set_replicas(f, 0, names[i], "2", 0640);
+		run_until(f, counts(f, 1, names[i]));
+		/* So many had been heard, and 1. */
+		drop_was_decided(f, 1, names[i], KVPOOL__DROP__REASON__EVICTED,
+				 1 + (unsigned)i);
+		drop_was_decided(f, 1, names[i], KVPOOL__DROP__REASON__SURPLUS,
+				 1 + (unsigned)i);
+		assert_true(counts(f, 1, names[i]));
+		run_until(f, find(f, 0, names[i])->replicas == 2);
+	}
+	drop_was_decided(f, 1, "k", KVPOOL__DROP__REASON__EVICTED, 2);
+	assert_null(find(f, 1, "k")->obj);
+	drop_was_decided(f, 1, "l", KVPOOL__DROP__REASON__SURPLUS, 3);
+	assert_false(counts(f, 1, "l"));
+	/* A master that does not say it. */
+	drop_was_decided(f, 1, "l", KVPOOL__DROP__REASON__EVICTED, 0);
+	assert_null(find(f, 1, "l")->obj);
+}
+
 static void a_surplus_copy_is_cache_and_gone_after_a_restart(void **state)
 {
 	struct fixture *f = *state;
@@ -2711,6 +2757,7 @@ int main(void)
 		node_test(a_replica_is_found_again_after_a_restart),
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),
+		node_test(a_drop_that_crosses_held_does_not_mean_that_copy),
 		node_test(a_surplus_copy_is_cache_and_gone_after_a_restart),
 		node_test(what_peers_ask_for_is_extra_until_it_is_cold),
 		node_test(an_extra_copy_that_is_evicted_is_named_no_more),
