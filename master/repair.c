@@ -498,7 +498,8 @@ void master_repair_run(struct master *m, uint64_t now_ms)
 
 /* ---- HELD ---- */
 
-/* `from` may drop its copy of f at last, if it is still there. */
+/* `from` may drop its copy of f at last, if it is still there. One that has
+ * joined anew lists it, or has listed it, in its inventory: judged there. */
 static void finish_move(struct master *m, struct master_file *f, uint16_t from)
 {
 	struct master_member *mb = master_member_at(&m->members, from);
@@ -506,7 +507,8 @@ static void finish_move(struct master *m, struct master_file *f, uint16_t from)
 	char path[POOL_PATH_MAX + 1];
 	int len;
 
-	if (pos < 0 || !mb)
+	if (pos < 0 || !mb ||
+	    master_holder_phase(master_file_holders(f)[pos]) != mb->phase)
 		return;
 	len = pool_tree_path(&f->e, path, sizeof(path));
 	master_file_remove_holder(f, (unsigned int)pos);

@@ -377,10 +377,8 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	(void)pool_store_detach(n->store, o->id);
 }
 
-/*
- * What the master may drop or count no more, it decided before it heard that we
- * have o: it meant a copy that was here before, and counts on this one now.
- */
+/* It was decided before the master heard that we have o, and meant a copy that
+ * was here before: on this one it counts. */
 static bool crossed(const struct pool_node *n, const struct node_object *o,
 		    const Kvpool__Drop__Item *it)
 {

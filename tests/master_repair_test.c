@@ -260,6 +260,31 @@ static void a_copy_that_moves_back_is_made_anew(void **state)
 	assert_int_equal(2, node[0].drops[2].heard);
 }
 
+/* It will say that it has the copy: both cannot be. */
+static void who_joins_anew_is_told_nothing_before_its_inventory(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[1]);
+	node[1].used = node[1].capacity / 2;
+	join_and_watch(&node[2]);
+	node[2].used = node[2].capacity;
+	join(&node[0]);
+	gen = fake_publish(&node[0], "k");
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, ordered(&node[1], "k") >= 0);
+	fake_hang_up(&node[0]);
+	dial(&node[0]);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, holds(&node[2], "k", &node[1]));
+	assert_int_equal(0, node[0].ndrops);
+	fake_inventory(&node[0], "k", gen, true);
+	run_until(&loop, node[0].ndrops + node[1].ndrops == 1);
+	run_until(&loop, holders(&node[2], "k") == 1);
+	assert_true(holds(&node[2], "k", node[0].ndrops ? &node[1] : &node[0]));
+}
+
 /* ---- draining ---- */
 
 static json_t *drain(const char *name, enum master_drain_do what)
@@ -614,6 +639,7 @@ int main(void)
 		T(a_node_that_returns_keeps_surplus_copies_as_cache),
 		T(a_silent_node_is_dead_and_comes_back_as_itself),
 		T(a_copy_that_moves_back_is_made_anew),
+		T(who_joins_anew_is_told_nothing_before_its_inventory),
 		T(a_drained_node_is_emptied_and_gets_no_more),
 		T(a_damaged_copy_does_not_count_and_is_made_again),
 		T(an_order_that_a_broken_connection_took_is_given_again),
