@@ -77,6 +77,9 @@ struct node_fetch {
 
 static void fetch_move(struct node_fetch *f);
 static void fetch_end(struct node_fetch *f, int status);
+static void take_holders(struct node_fetch *f);
+static void ask_anew(struct node_fetch *f);
+static void fetch_go(struct node_fetch *f);
 
 /* ---- choosing holders ---- */
 
@@ -275,6 +278,23 @@ static void replica_end(struct node_fetch *f, int status)
 		o->said = f->n->said;
 }
 
+/* The order that f was is over, but who opens it meanwhile only wants to read: a
+ * cached copy, which finds room where one that counts does not. */
+static bool read_on(struct node_fetch *f)
+{
+	if (f->kind != REPLICA || !f->status || f->n->closing ||
+	    pool_list_empty(&f->wants) || f->e->gen != f->gen)
+		return false;
+	replica_end(f, f->status);
+	f->kind = WANTED;
+	f->extra = f->ended = f->alone = false;
+	f->again = 0;
+	take_holders(f);
+	ask_anew(f);
+	fetch_go(f);
+	return true;
+}
+
 /* Ends once no transfer or worker can touch f any more. */
 static void fetch_end(struct node_fetch *f, int status)
 {
@@ -300,7 +320,7 @@ static void fetch_end(struct node_fetch *f, int status)
 	f->claimed = false;
 	f->landed = 0;
 	discard_file(f);
-	if (park(f))
+	if (park(f) || read_on(f))
 		return;
 	e->fetch = NULL;
 	if (status) {
@@ -677,6 +697,12 @@ static void take_holders(struct node_fetch *f)
 				     f->nholders);
 }
 
+static void set_deadline(struct node_fetch *f)
+{
+	f->deadline_ms = pool_now_ms() + f->n->opts.deadline_ms +
+			 f->size * 1000 / NODE_FLOOR_BPS;
+}
+
 static struct node_fetch *fetch_new(struct pool_node *n,
 				    struct node_entry *e, enum kind kind)
 {
@@ -699,8 +725,7 @@ static struct node_fetch *fetch_new(struct pool_node *n,
 	f->sum = e->sum;
 	f->file.fd = -1;
 	f->start_ns = pool_now_ns();
-	f->deadline_ms = pool_now_ms() + n->opts.deadline_ms +
-			 e->size * 1000 / NODE_FLOOR_BPS;
+	set_deadline(f);
 	take_holders(f);
 	pool_list_init(&f->wants);
 	pool_list_add_tail(&n->fetches, &f->link);
@@ -748,6 +773,9 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 			f->kind = WANTED;
 			n->nprefetch--;
 			pool_count(&n->c.prefetch_useful);
+		} else if (f->kind == REPLICA && f->claiming) {
+			set_deadline(f);
+			fetch_end(f, -ENOSPC); /* read_on */
 		}
 		return 0;
 	}

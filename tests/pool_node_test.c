@@ -2099,6 +2099,93 @@ static void fill_both(struct fixture *f)
 	run_until(f, find(f, 0, "a") && find(f, 0, "b"));
 }
 
+static void pin(struct fixture *f, int i, const char *name)
+{
+	const struct node_attr attr = { 0 };
+	struct pool_xattrs *x = NULL;
+
+	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.pin", "hard", 4,
+					    0));
+	assert_int_equal(0, pool_node_setattr(node(f, i), &find(f, i, name)->e,
+					      POOL_SET_XATTRS, &attr, x));
+}
+
+/* The master's order to node i: a copy of what node `from` has. */
+static void order_copy(struct fixture *f, int i, int from, const char *name)
+{
+	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
+	Kvpool__Meta meta = KVPOOL__META__INIT, *list = &meta;
+	struct node_entry *e = find(f, i, name);
+	uint32_t holder = node(f, from)->index;
+	XXH128_canonical_t sum;
+
+	meta.path.data = (uint8_t *)(uintptr_t)name;
+	meta.path.len = strlen(name);
+	meta.gen = e->gen;
+	meta.size = e->size;
+	XXH128_canonicalFromHash(&sum, e->sum);
+	meta.sum.data = sum.digest;
+	meta.sum.len = sizeof(sum);
+	meta.mode = e->attr.mode;
+	meta.mtime_ns = e->attr.mtime_ns;
+	meta.attr_gen = e->attr.gen;
+	meta.holders = &holder;
+	meta.n_holders = 1;
+	msg.entries = &list;
+	msg.n_entries = 1;
+	node_replicate(node(f, i), &msg);
+}
+
+/* Opened, and read: it stays that long. */
+static void open_start(struct fixture *f, int i, const char *name,
+		       struct test_want *t)
+{
+	assert_int_equal(0, want_start(f, i, name, t));
+	t->use = true;
+}
+
+static void assert_opened(struct fixture *f, int i, struct test_want *t,
+			  uint64_t len, uint32_t seed)
+{
+	run_until(f, t->done);
+	assert_int_equal(0, t->status);
+	assert_false(t->obj->counted);
+	assert_bytes(f, i, t->obj, len, seed);
+	t->obj->users--;
+	node_object_unref(node(f, i), t->obj);
+	node_kick(node(f, i));
+}
+
+/* All is pinned: there is no room for a copy that counts, and some of the
+ * headroom for what is read. */
+static void what_is_ordered_to_where_there_is_no_room_can_be_read(void **state)
+{
+	static const char *const names[] = { "k", "l", "a", "b", "c" };
+	struct fixture *f = *state;
+	struct test_want a, b;
+
+	fill_both(f);
+	publish_and_see(f, "l", 4 * MIB, 4);
+	publish(f, 1, "c", 5 * MIB, 5);
+	for (int i = 0; i < 5; i++)
+		pin(f, i < 2 ? 0 : 1, names[i]);
+	run_for(f, 3 * HEARTBEAT_MS);
+	order_copy(f, 1, 0, "l");
+	assert_non_null(find(f, 1, "l")->fetch);
+	open_start(f, 1, "l", &a); /* while that waits */
+	open_start(f, 1, "l", &b);
+	assert_opened(f, 1, &a, 4 * MIB, 4);
+	assert_opened(f, 1, &b, 4 * MIB, 4);
+	assert_count(1, f, 1, replicate_failures);
+	/* Each of the other's, one after another and at once. */
+	open_start(f, 0, "a", &a);
+	assert_opened(f, 0, &a, 13 * MIB, 2);
+	open_start(f, 0, "c", &a);
+	open_start(f, 0, "b", &b);
+	assert_opened(f, 0, &a, 5 * MIB, 5);
+	assert_opened(f, 0, &b, 13 * MIB, 3);
+}
+
 static void what_has_landed_is_claimed_no_longer(void **state)
 {
 	struct fixture *f = *state;
@@ -2742,6 +2829,7 @@ int main(void)
 		node_test(another_node_sees_and_fetches_what_was_published),
 		node_test(a_node_on_the_same_host_borrows_the_descriptor),
 		node_test(a_borrowed_object_is_asked_back_for_room),
+		node_test(what_is_ordered_to_where_there_is_no_room_can_be_read),
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(what_is_read_costs_no_copy_that_counts),
 		node_test(bytes_with_a_wrong_sum_are_discarded),
