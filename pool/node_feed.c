@@ -405,8 +405,7 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 		    crossed(n, o, it))
 			continue;
 		if (it->reason == KVPOOL__DROP__REASON__KEEP) {
-			node_space_answered(n, o);
-			o->refused = true;
+			node_space_kept(n, o);
 			continue;
 		}
 		if (it->reason == KVPOOL__DROP__REASON__SURPLUS) {
