@@ -255,12 +255,13 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	if (!movable_own(o))
 		return -EXDEV;
 	err = hide_published(n, from);
-	if (!err && told)
-		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e, 0);
+	if (!err && (told || w->phantom_gen))
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
+				   told ? 0 : w->phantom_gen);
 	if (err)
 		return err;
-	if (to->own)
-		node_own_drop(n, to);
+	w->phantom_gen = 0; /* it was the old name's */
+	node_own_supersede(n, to, o);
 	from->own = NULL;
 	to->own = o;
 	o->entry = to;
@@ -315,9 +316,8 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	o->lent = 0;
 	from->obj = NULL;
 	pool_evict_remove(n->evict, &o->ev, false);
-	if (to->own)
-		node_own_drop(n, to);
 	o->w = w;
+	node_own_supersede(n, to, o);
 	o->gen = 0;
 	o->state = NODE_PENDING;
 	node_space_judge(n, o);

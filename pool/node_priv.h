@@ -114,7 +114,8 @@ struct pool_node {
 
 	/* node_ops */
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
-	size_t nops;
+	struct pool_list ops_settling; /* removals that the feed has not told */
+	size_t nops; /* in all three */
 	struct pool_hash changes; /* SETATTRs of these, by path */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* the last was sent then */
@@ -236,6 +237,11 @@ void node_writer_free(struct pool_node *n, struct node_object *o);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* own disappears (unlinked, poisoned, abandoned): the file is removed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
+/* The same if there is one, as o is about to be e->own: what the master has named
+ * and is gone will be replaced by o's publication, so that the name is there for
+ * others all the while. */
+void node_own_supersede(struct pool_node *n, struct node_entry *e,
+			struct node_object *o);
 /* node_seal.c */
 void node_seal_small(struct pool_node *n);
 /* Queue what is sealed, in order: of one directory, what was closed first is
@@ -311,8 +317,9 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Has o's publication been sent and not answered? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
-/* Is a change of this name under way to the master? */
-bool node_op_unanswered(struct pool_node *n, const struct node_entry *e);
+/* Is a change of this name under way to the master, or its removal from there
+ * by the feed? Then what e shows may be gone. */
+bool node_op_unsettled(struct pool_node *n, const struct node_entry *e);
 /* What the master has not answered, as one record or several; and back. The
  * publications' objects have to be there. 0 or -errno. */
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h);
@@ -323,6 +330,8 @@ void node_ops_send(struct pool_node *n);
 bool node_ops_rules_sent(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
+/* The feed has come as far as n->feed_seq. */
+void node_ops_settle(struct pool_node *n);
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);
 void node_barriers_check(struct pool_node *n);

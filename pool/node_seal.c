@@ -46,7 +46,7 @@ static bool same_as_published(struct pool_node *n, const struct node_entry *e,
 	       e->attr.uid == o->w->attr.uid &&
 	       e->attr.gid == o->w->attr.gid &&
 	       pool_xattrs_equal(e->xattrs, o->w->xattrs) &&
-	       !o->w->phantom_gen && !node_op_unanswered(n, e);
+	       !o->w->phantom_gen && !node_op_unsettled(n, e);
 }
 
 /* The file is what the pool has already: no new generation; if we had no copy

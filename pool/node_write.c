@@ -227,7 +227,7 @@ int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
 		return err;
 	}
 	o->w->renamed = w->renamed;
-	node_own_drop(n, e);
+	node_own_supersede(n, e, o);
 	node_own_show(n, e, o);
 	return 0;
 }
@@ -350,6 +350,19 @@ void node_own_drop(struct pool_node *n, struct node_entry *e)
 	else
 		pool_list_del(&o->w->link);
 	node_object_unref(n, o);
+}
+
+void node_own_supersede(struct pool_node *n, struct node_entry *e,
+			struct node_object *o)
+{
+	struct node_writer *old = e->own ? e->own->w : NULL;
+
+	if (old && old->phantom_gen) {
+		o->w->phantom_gen = old->phantom_gen;
+		old->phantom_gen = 0;
+	}
+	if (e->own)
+		node_own_drop(n, e);
 }
 
 void node_writer_free(struct pool_node *n, struct node_object *o)

@@ -2508,8 +2508,82 @@ static void the_same_content_again_is_published_if_another_was_on_its_way(
 	assert_readable(f, 1, "k", 1000, 1);
 }
 
+/* k is b, on its way when it was replaced by an open file: the master has named
+ * what is gone. Returns the open file (a ref), k's own. */
+static struct node_object *replaced_on_its_way(struct fixture *f, const char *k)
+{
+	struct node_object *open;
+	struct node_entry *e;
+
+	publish(f, 0, k, 1000, 1);
+	run_until(f, find(f, 1, k));
+	e = find(f, 0, k);
+	put(f, 0, k, 1000, 2);
+	run_until(f, is_pending(f, 0, k) && node_op_sent(node(f, 0), e->own));
+	open = node_object_ref(create_in(f, 0, pool_node_root(node(f, 0)),
+					 "open.tmp", 0));
+	assert_int_equal(0, rename_to(f, 0, "open.tmp", k, false));
+	run_until(f, open->w->phantom_gen && e->gen == open->w->phantom_gen);
+	run_until(f, find(f, 1, k)->gen == e->gen);
+	return open;
+}
+
+static void a_name_that_is_replaced_again_and_again_is_always_there(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *open, *o;
+
+	start_pool(f, 2);
+	open = replaced_on_its_way(f, "k");
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "b.tmp", 0);
+	write_bytes(f, 0, o, 1000, 2);
+	assert_int_equal(0, rename_to(f, 0, "b.tmp", "k", false));
+	pool_node_writer_closed(node(f, 0), open);
+	node_object_unref(node(f, 0), open);
+	run_for(f, 50);
+	assert_non_null(find(f, 1, "k"));
+	close_whole(f, 0, o);
+	run_until(f, (assert_non_null(find(f, 0, "k")), true) &&
+			     (assert_non_null(find(f, 1, "k")), true) &&
+			     is_published(f, 0, "k") && all_answered(f, 0) &&
+			     find(f, 1, "k")->gen == find(f, 0, "k")->gen);
+	assert_readable(f, 0, "k", 1000, 2);
+	assert_readable(f, 1, "k", 1000, 2);
+}
+
 /* The same bytes come again before the master has heard that it is to take them
- * back (late: before the feed says that it has). */
+ * back (late: before the feed says that it has, if that comes by itself). */
+static void what_is_being_taken_back_is_not_the_same_content(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *open, *o;
+	char k[3] = "k0";
+	int late;
+
+	start_pool(f, 2);
+	for (late = 0; late < 6; late++, k[1]++) {
+		open = replaced_on_its_way(f, k);
+		pool_node_poison(node(f, 0), open, -ENOSPC);
+		pool_node_writer_closed(node(f, 0), open);
+		node_object_unref(node(f, 0), open);
+		o = create_in(f, 0, pool_node_root(node(f, 0)), "b.tmp", 0);
+		write_bytes(f, 0, o, 1000, 2);
+		if (!late)
+			close_whole(f, 0, o);
+		assert_int_equal(0, rename_to(f, 0, "b.tmp", k, false));
+		if (late) {
+			run_until(f, all_answered(f, 0));
+			close_whole(f, 0, o);
+		}
+		run_until(f, (assert_non_null(find(f, 0, k)), true) &&
+				     is_published(f, 0, k));
+		run_for(f, 100);
+		assert_readable(f, 0, k, 1000, 2);
+		assert_readable(f, 1, k, 1000, 2);
+	}
+}
+
 static void an_order_that_cannot_begin_is_answered(void **state)
 {
 	struct fixture *f = *state;
@@ -2871,6 +2945,8 @@ int main(void)
 		node_test(a_look_up_hit_may_fetch_ahead),
 		node_test(attributes_travel_with_the_feed),
 		node_test(the_same_content_again_is_published_if_another_was_on_its_way),
+		node_test(a_name_that_is_replaced_again_and_again_is_always_there),
+		node_test(what_is_being_taken_back_is_not_the_same_content),
 		node_test(an_order_that_cannot_begin_is_answered),
 		node_test(a_replica_is_found_again_after_a_restart),
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
