@@ -507,8 +507,9 @@ static int run(const struct daemon_node_conf *conf)
 	prefer_loop();
 	p.serving = true;
 	if (conf->takeover)
-		daemon_name_lock_taken(p.dir);
-	daemon_name_lock_serving(p.mount);
+		daemon_name_lock_taken(&p.base.loop, p.dir, p.mount);
+	else
+		daemon_name_lock_serving(p.mount);
 	daemon_pidfile_sweep(conf->run_dir, conf->name);
 	if (p.mount)
 		(void)daemon_pidfile_write(conf->run_dir, p.mount, conf->name);

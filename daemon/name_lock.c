@@ -17,8 +17,17 @@
 #define END_WAIT_MS 15000  /* for one that is ending: it publishes for 5 s */
 #define SERVE_WAIT_MS 2000 /* for one that may not have heard of its end */
 #define POLL_US 10000
+#define RETRY_MS 10
 
 static int lock_fd = -1; /* owns */
+
+/* The daemon that handed over has not ended yet. */
+static struct {
+	uv_timer_t retry;
+	bool trying, said;
+	uint64_t since_ms;
+	const char *dir, *mount; /* borrow */
+} taken;
 
 /* "PID STATE MOUNT\n" */
 #define STATE_ENDING "ending"
@@ -131,24 +140,49 @@ int daemon_name_lock(const char *dir, const char *name)
 	return err;
 }
 
-void daemon_name_lock_taken(const char *dir)
+static bool try_lock(void)
 {
-	uint64_t start = pool_now_ms();
+	return flock(lock_fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+static void on_retry(uv_timer_t *h)
+{
+	bool have = try_lock();
+
+	if (have) {
+		write_state(STATE_SERVING, taken.mount);
+		uv_close((uv_handle_t *)h, NULL);
+	} else if (!taken.said &&
+		   pool_now_ms() - taken.since_ms > SERVE_WAIT_MS) {
+		taken.said = true;
+		pool_warn("%s/" DAEMON_NAME_LOCK_FILE " is locked by another "
+			  "process than the daemon that handed over: until it "
+			  "is not, another start of this name will not wait "
+			  "for this daemon's end", taken.dir);
+	}
+}
+
+void daemon_name_lock_taken(uv_loop_t *loop, const char *dir,
+			    const char *mount)
+{
 	int err = open_file(dir);
 
-	while (!err && flock(lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		if (pool_now_ms() - start > SERVE_WAIT_MS)
-			err = -ETIMEDOUT;
-		usleep(POLL_US);
-	}
-	if (!err)
+	if (err) {
+		pool_warn("%s/" DAEMON_NAME_LOCK_FILE ": %s: another start of "
+			  "this name will not wait for this daemon's end", dir,
+			  strerror(-err));
 		return;
-	pool_warn("%s/" DAEMON_NAME_LOCK_FILE " cannot be locked (%s): another "
-		  "start of this name will not wait for this daemon's end",
-		  dir, strerror(-err));
-	if (lock_fd >= 0)
-		close(lock_fd);
-	lock_fd = -1;
+	}
+	if (try_lock()) {
+		write_state(STATE_SERVING, mount ? mount : "");
+		return;
+	}
+	taken.dir = dir;
+	taken.mount = mount ? mount : "";
+	taken.since_ms = pool_now_ms();
+	taken.trying = true;
+	uv_timer_init(loop, &taken.retry);
+	uv_timer_start(&taken.retry, on_retry, RETRY_MS, RETRY_MS);
 }
 
 void daemon_name_lock_serving(const char *mount)
@@ -158,5 +192,7 @@ void daemon_name_lock_serving(const char *mount)
 
 void daemon_name_lock_ending(void)
 {
+	if (taken.trying && !uv_is_closing((uv_handle_t *)&taken.retry))
+		uv_close((uv_handle_t *)&taken.retry, NULL);
 	write_state(STATE_ENDING, "");
 }

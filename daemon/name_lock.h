@@ -10,6 +10,8 @@
 #ifndef DAEMON_NAME_LOCK_H
 #define DAEMON_NAME_LOCK_H
 
+#include <uv.h>
+
 #define DAEMON_NAME_LOCK_FILE "lock" /* in the node's run directory */
 
 /*
@@ -19,9 +21,15 @@
  * the remedy.
  */
 int daemon_name_lock(const char *dir, const char *name);
-/* The same, of a daemon that has handed over to this one and is ending just
- * now. Without the lock all goes on: a warning. */
-void daemon_name_lock_taken(const char *dir);
+/*
+ * The same, of a daemon that has handed over to this one, which serves with a
+ * mount at `mount` (as below), and ends just now: or once the kernel has done
+ * what it was asked for, which may need an answer of this one first. So nothing
+ * waits for it, the loop tries again; meanwhile all goes on. dir and mount are
+ * borrowed until the process ends.
+ */
+void daemon_name_lock_taken(uv_loop_t *loop, const char *dir,
+			    const char *mount);
 /* This one serves, with a mount at the absolute path mount (NULL: without). */
 void daemon_name_lock_serving(const char *mount);
 /* This one is ending. */

@@ -6,7 +6,7 @@
 LOG_ALLOW='error .*(take over with the same|asks other things of|cannot be taken over|no daemon to take over from|taking over failed|a handle was left open|cannot be used|does not hand over)'
 . "$(dirname "$0")/lib.sh"
 need_fuse
-need engine_traces jq socat cmp getfattr setfattr takeover_user
+need engine_traces flock jq socat cmp getfattr setfattr takeover_user
 
 MIB=1048576
 same() { cmp -s "$1" "$2"; }
@@ -70,6 +70,21 @@ same "$tmp/src" "$b/d/k" || fail "not readable from elsewhere"
 echo x >"$a/d/new"
 sync "$a/d"
 [ "$(cat "$b/d/new")" = x ] || fail "not published afterwards"
+
+echo "== the one before ends late: the new one serves meanwhile"
+lock=/run/kvpool/a.$$/lock
+# Gets the lock from the one that ends, and keeps it from the new one.
+flock "$lock" -c "until [ -e '$tmp/end' ] || ! [ -d '$tmp' ]; do sleep 0.1; done" &
+also_kill=($!)
+queued() { grep -q -- "-> FLOCK .* ${also_kill[0]} " /proc/locks; }
+wait_until 20 queued
+takeover a
+same "$tmp/src" "$a/d/k" || fail "not readable meanwhile"
+: >"$tmp/end"
+kill "${also_kill[0]}" 2>/dev/null || : # (if the new one was quicker)
+also_kill=()
+has_lock() { [[ $(cat "$lock") == "${pid[a]} serving "* ]]; }
+wait_until 20 has_lock
 
 echo "== files, mappings, listings and directories in use"
 takeover_user --fill >"$b/remote"
