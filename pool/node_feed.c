@@ -56,6 +56,8 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 	m->drained_percent = info->drained_percent;
 	if (info->index >= n->nmembers)
 		n->nmembers = info->index + 1;
+	if (was_alive && !m->alive)
+		m->gone_ms = pool_now_ms();
 	if (was_alive != m->alive)
 		pool_info("node %s (%s) %s", m->name, m->advertise,
 			  m->alive ? "is there" : "is gone");

@@ -11,7 +11,8 @@
  * one; none left, no space or deadline over: -ENOENT for all. Who sent what did
  * not match is told (node_doubt.c); if several did, one of them is asked for all
  * of it, then the next one.
- * The name is deleted or rewritten meanwhile: -ESTALE.
+ * The name is deleted or rewritten meanwhile: -ESTALE. A holder has gone just
+ * now, perhaps to be back at once (a take-over, a cut): waited for, a little.
  *
  *   borrow --no--> claim --> MOVING --(several pieces)--> VERIFY --> done
  */
@@ -68,7 +69,8 @@ struct node_fetch {
 	unsigned int busy;
 	bool waiting_worker, ended;
 	bool stale;  /* a holder named by the feed has no copy (any more) */
-	bool parked; /* waits for the feed to name others */
+	bool parked; /* waits for the feed to name others, or one to be back */
+	uint8_t alive; /* holders, when it was parked */
 	int status;
 	struct piece pieces[NODE_PIECES_MAX];
 	size_t path_len;
@@ -229,18 +231,52 @@ static void fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	fetch_end(f, 0);
 }
 
+static uint8_t holders_alive(struct node_fetch *f)
+{
+	uint8_t alive = 0;
+	unsigned int i;
+
+	for (i = 0; i < f->nholders; i++) {
+		struct node_member *m = node_member(f->n, f->holders[i]);
+
+		if (m && m->alive)
+			alive++;
+	}
+	return alive;
+}
+
+/* Has one of them gone just now? */
+static bool holder_away(struct node_fetch *f)
+{
+	uint64_t now = pool_now_ms();
+	unsigned int i;
+
+	for (i = 0; i < f->nholders; i++) {
+		struct node_member *m = node_member(f->n, f->holders[i]);
+
+		if (m && !m->alive && m->gone_ms &&
+		    now - m->gone_ms < NODE_AWAY_MS)
+			return true;
+	}
+	return false;
+}
+
 /*
  * An object that was moved is nowhere for the moment between its old holder's
- * DROP and the feed that names the new one: wait for that, a little.
+ * DROP and the feed that names the new one: wait for that, a little. So is one
+ * whose holder is taken over, or was cut off from the master.
  */
 static bool park(struct node_fetch *f)
 {
-	if (f->status != -ENOENT || !f->stale || f->kind == REPLICA ||
-	    f->e->gen != f->gen ||
-	    pool_now_ns() - f->start_ns > NODE_PARK_MS * 1000000ull)
+	bool moves = f->stale && pool_now_ns() - f->start_ns <=
+					 NODE_PARK_MS * 1000000ull;
+
+	if (f->status != -ENOENT || f->kind == REPLICA ||
+	    f->e->gen != f->gen || (!moves && !holder_away(f)))
 		return false;
 	f->ended = false;
 	f->parked = true;
+	f->alive = holders_alive(f);
 	return true;
 }
 
@@ -425,6 +461,9 @@ static void verify_all(struct node_fetch *f)
 
 static void piece_failed(struct node_fetch *f, struct piece *p, int status)
 {
+	/* As a read of the connection says it, or a write. */
+	bool cut = status == -ECONNRESET || status == -EPIPE;
+
 	if (status == -ENOSPC || status == -EIO) {
 		fetch_end(f, status);
 		return;
@@ -433,11 +472,10 @@ static void piece_failed(struct node_fetch *f, struct piece *p, int status)
 	 * whose connection was cut, with all the pieces that were on it: its
 	 * daemon may have been replaced. (One that died does not answer.) */
 	f->bad[p->holder] = status != -ECANCELED &&
-			    (status != -ECONNRESET ||
-			     ++f->cuts[p->holder] > NODE_PIECES_MAX);
+			    (!cut || ++f->cuts[p->holder] > NODE_PIECES_MAX);
 	f->stale = f->stale || status == -ENOENT;
 	if (f->bad[p->holder] && (status == -EBADMSG || status == -EINVAL ||
-				  status == -ECONNRESET))
+				  cut))
 		tell_doubt(f, p->holder);
 	pool_count(&f->n->c.fetch_retries);
 	fetch_move(f);
@@ -742,14 +780,15 @@ static void fetch_go(struct node_fetch *f)
 		fetch_bytes(f);
 }
 
-/* Again, if the feed has named other holders meanwhile; else when it is time
- * to give up. */
+/* Again, if the feed has named other holders meanwhile, or one is back; else
+ * when it is time to give up. */
 static void unpark(struct node_fetch *f)
 {
 	f->parked = false;
 	if (f->nholders == f->e->nholders &&
 	    memcmp(f->holders, f->e->holders,
-		   f->nholders * sizeof(f->holders[0])) == 0) {
+		   f->nholders * sizeof(f->holders[0])) == 0 &&
+	    holders_alive(f) <= f->alive) {
 		fetch_end(f, -ENOENT);
 		return;
 	}

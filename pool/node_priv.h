@@ -25,6 +25,7 @@
 #define NODE_REFUSED_MS 1000	/* and so long after a refusal */
 #define NODE_LEASE_MS 5000	/* an open is expected after a look-up hit */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
+#define NODE_AWAY_MS 1000	/* and for a holder that has just gone */
 #define NODE_HEATS_MAX 4096	/* objects whose heat is known */
 #define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
 #define NODE_DOUBT_S 10		/* the same one not more often than that */
@@ -46,6 +47,7 @@ struct node_member {
 	bool draining;
 	unsigned int drained_percent;
 	uint64_t stalled_ms; /* when a transfer from it last stood still; 0 */
+	uint64_t gone_ms; /* since when it is not alive, if it was */
 };
 
 struct node_counters {
