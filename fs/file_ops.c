@@ -354,6 +354,7 @@ static void on_rewritten(void *arg, int status)
 {
 	struct open_req *r = arg;
 	struct node_entry *e = r->inode->entry;
+	bool gone = !e || (!e->own && !pool_node_published(e));
 
 	r->rewriting = false;
 	if (status == -EAGAIN && r->req && open_wait(r))
@@ -362,6 +363,8 @@ static void on_rewritten(void *arg, int status)
 		open_step(r); /* overtaken by another version: that one */
 		return;
 	}
+	if (status == -ENOENT && gone) /* O_CREAT makes it then */
+		status = -ESTALE;
 	if (status) {
 		open_fail(r, status == -EAGAIN ? ENOENT : -status);
 		return;
@@ -520,15 +523,16 @@ static void open_unbound(struct open_req *r)
 static void open_step(struct open_req *r)
 {
 	struct fs_inode *i = r->inode;
+	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC) ||
+		      r->resize >= 0;
 
 	if (!i->entry)
 		open_unbound(r);
 	else if (i->entry->own)
 		open_own(r, i->entry->own);
 	else if (!pool_node_published(i->entry))
-		open_fail(r, ENOENT);
-	else if (wants_write(r->flags) || (r->flags & O_TRUNC) ||
-		 r->resize >= 0)
+		open_fail(r, writes ? ESTALE : ENOENT);
+	else if (writes)
 		open_rewrite(r, i->entry);
 	else
 		open_published(r);
