@@ -54,7 +54,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 struct write_req {
 	struct fs *fs;
 	fuse_req_t req;
-	struct fs_inode *inode; /* by a look-up count of ours */
+	struct node_object *obj; /* ref */
 	off_t off;
 	size_t size;
 	char data[];
@@ -78,36 +78,32 @@ static int write_all(int fd, const char *buf, size_t size, off_t off)
 	return 0;
 }
 
-static void write_now(fuse_req_t req, struct fs *fs, struct fs_inode *i,
+static void write_now(fuse_req_t req, struct fs *fs, struct node_object *o,
 		      const char *buf, size_t size, off_t off)
 {
-	int fd = i->obj && i->obj->w ? pool_node_writer_fd(fs->node, i->obj) :
-				       -EBADF;
+	int fd = o->w ? pool_node_writer_fd(fs->node, o) : -EBADF;
 	int err = fd < 0 ? fd : write_all(fd, buf, size, off);
 
 	if (err) {
-		if (i->obj)
-			pool_node_poison(fs->node, i->obj, err);
+		pool_node_poison(fs->node, o, err);
 		fuse_reply_err(req, -err);
 		return;
 	}
-	i->obj->w->touched_ms = pool_now_ms();
+	o->w->touched_ms = pool_now_ms();
 	fuse_reply_write(req, size);
 }
 
 static void on_room(void *arg, int status)
 {
 	struct write_req *w = arg;
-	struct fs_inode *i = w->inode;
 
 	if (status) {
-		if (i->obj)
-			pool_node_poison(w->fs->node, i->obj, status);
+		pool_node_poison(w->fs->node, w->obj, status);
 		fuse_reply_err(w->req, -status);
 	} else {
-		write_now(w->req, w->fs, i, w->data, w->size, w->off);
+		write_now(w->req, w->fs, w->obj, w->data, w->size, w->off);
 	}
-	fs_inode_forget(w->fs, i, 1);
+	node_object_unref(w->fs->node, w->obj);
 	w->fs->under_way--;
 	free(w);
 }
@@ -116,14 +112,13 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	      off_t off, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_WRITE);
-	struct fs_inode *i = fs_inode_find(fs, ino);
+	struct node_object *o = fs_is_proc(ino) ? NULL :
+		fs_handle_obj(fs, fs_inode_find(fs, ino), fi->fh);
 	struct write_req *w;
 	int rc;
 
-	(void)fi;
-	if (fs_is_proc(ino) || !i->obj || !i->obj->w ||
-	    i->obj->state == NODE_SEALING || i->obj->state == NODE_PENDING ||
-	    off < 0) {
+	if (!o || !o->w || o->state == NODE_SEALING ||
+	    o->state == NODE_PENDING || off < 0) {
 		fuse_reply_err(req, EBADF);
 		return;
 	}
@@ -134,25 +129,25 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	}
 	w->fs = fs;
 	w->req = req;
-	w->inode = i;
+	w->obj = o;
 	w->off = off;
 	w->size = size;
-	rc = pool_node_extend_start(fs->node, i->obj, (uint64_t)off, size,
-				    on_room, w);
+	rc = pool_node_extend_start(fs->node, o, (uint64_t)off, size, on_room,
+				    w);
 	if (rc == 0) {
 		/* Nobody else runs before we return: the copy is in time. */
 		memcpy(w->data, buf, size);
-		i->nlookup++;
+		node_object_ref(o);
 		fs->under_way++;
 		pool_count(&fs->write_waits);
 		return;
 	}
 	free(w);
 	if (rc == 1) {
-		write_now(req, fs, i, buf, size, off);
+		write_now(req, fs, o, buf, size, off);
 		return;
 	}
-	pool_node_poison(fs->node, i->obj, rc);
+	pool_node_poison(fs->node, o, rc);
 	fuse_reply_err(req, -rc);
 }
 
@@ -176,16 +171,16 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		  off_t length, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_FALLOCATE);
-	struct fs_inode *i = fs_inode_find(fs, ino);
+	struct node_object *o = fs_is_proc(ino) ? NULL :
+		fs_handle_obj(fs, fs_inode_find(fs, ino), fi->fh);
 	struct alloc_req *a;
 	int rc;
 
-	(void)fi;
 	if (mode & ~FALLOC_FL_KEEP_SIZE) {
 		fuse_reply_err(req, EOPNOTSUPP);
 		return;
 	}
-	if (fs_is_proc(ino) || !i->obj || !i->obj->w || !i->entry) {
+	if (!o || !o->w || !o->entry) {
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : EOPNOTSUPP);
 		return;
 	}
@@ -197,7 +192,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	a->fs = fs;
 	a->req = req;
 	fs->under_way++;
-	rc = pool_node_allocate_start(fs->node, i->obj, (uint64_t)offset,
+	rc = pool_node_allocate_start(fs->node, o, (uint64_t)offset,
 				      (uint64_t)length,
 				      mode & FALLOC_FL_KEEP_SIZE,
 				      on_allocated, a);

@@ -32,16 +32,19 @@ static int open_errno(int flags, int err)
 
 /* ---- replying to OPEN and CREATE ---- */
 
-static int handle_new(struct fs *fs, struct node_object *o,
+static int handle_new(struct fs *fs, const struct fs_inode *i,
 		      struct fs_handle **ret_handle)
 {
 	struct fs_handle *h = calloc(1, sizeof(*h));
+	struct node_object *o = i->obj;
+	int kept = fs_inode_past(i)->kept;
 
 	if (!h)
 		return -ENOMEM;
-	h->fd = node_object_open(fs->node, o, O_RDONLY);
+	h->fd = kept ? fcntl(kept - 1, F_DUPFD_CLOEXEC, 0) :
+		       node_object_open(fs->node, o, O_RDONLY);
 	if (h->fd < 0) {
-		int err = h->fd;
+		int err = kept ? -errno : h->fd;
 
 		if (err == -ENOENT) /* from under us: had elsewhere next time */
 			pool_node_doubt(fs->node, o);
@@ -53,6 +56,7 @@ static int handle_new(struct fs *fs, struct node_object *o,
 		free(h);
 		return -ENOMEM;
 	}
+	h->obj = node_object_ref(o);
 	/* Published objects never change: answered out of a mapping. */
 	if (o->state == NODE_HELD && o->size > 0)
 		fs_handle_map(h, o->size);
@@ -68,6 +72,14 @@ void fs_handle_map(struct fs_handle *h, size_t len)
 		return;
 	h->map = map;
 	h->map_len = len;
+}
+
+struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
+				  uint64_t fh)
+{
+	struct fs_handle *h = fs_open_of(fs, fh);
+
+	return h && h->obj ? h->obj : i->obj;
 }
 
 static bool is_writer(struct fs *fs, uint64_t fh)
@@ -86,6 +98,10 @@ static void handle_free(struct fs *fs, struct fs_handle *h)
 		munmap((void *)(uintptr_t)h->map, h->map_len);
 	if (h->fd >= 0)
 		close(h->fd);
+	if (h->obj)
+		node_object_unref(fs->node, h->obj);
+	else
+		fs->unnamed--;
 	free(h);
 }
 
@@ -118,7 +134,7 @@ static int fill_open(struct fs *fs, struct fs_inode *i, int flags,
 		if (rc < 0)
 			return rc;
 	}
-	rc = handle_new(fs, i->obj, &h);
+	rc = handle_new(fs, i, &h);
 	if (rc)
 		return rc;
 	h->writer = wants_write(flags);
@@ -132,29 +148,32 @@ static int fill_open(struct fs *fs, struct fs_inode *i, int flags,
 static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		       int flags)
 {
+	struct node_object *o = i->obj;
 	struct fuse_open_out out;
 	int err;
 
 	if (wants_write(flags))
-		pool_node_writer_opened(fs->node, i->obj);
+		pool_node_writer_opened(fs->node, o);
 	err = fill_open(fs, i, flags, &out);
 	if (err) {
 		if (wants_write(flags))
-			pool_node_writer_closed(fs->node, i->obj);
+			pool_node_writer_closed(fs->node, o);
 		fuse_reply_err(req, open_errno(flags, -err));
 		return;
 	}
-	fs_inode_opened(fs, i);
-	if (i->obj->state == NODE_HELD)
-		pool_node_used(fs->node, i->obj);
+	fs_inode_opened(fs, i, o);
+	if (o->state == NODE_HELD)
+		pool_node_used(fs->node, o);
 	/* (fuse_reply_iov allocates, and does not say that it could not.) */
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
 	/* Interrupted: the kernel never heard of this handle. */
+	node_object_ref(o);
 	handle_free(fs, fs_open_of(fs, out.fh));
 	if (wants_write(flags))
-		pool_node_writer_closed(fs->node, i->obj);
-	fs_inode_closed(fs, i);
+		pool_node_writer_closed(fs->node, o);
+	fs_inode_closed(fs, i, o);
+	node_object_unref(fs->node, o);
 }
 
 /* ---- OPEN ---- */
@@ -167,6 +186,9 @@ struct open_req {
 	struct node_want want;
 	int flags;
 	uint64_t deadline_ms, start_ns;
+	uint32_t tid;
+	bool again; /* it has been told ESTALE before */
+	struct fs_hold held; /* for it */
 	bool wanting, rewriting;
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
 };
@@ -174,10 +196,18 @@ struct open_req {
 static void open_step(struct open_req *r);
 static void on_rewritten(void *arg, int status);
 
+static bool open_writes(const struct open_req *r)
+{
+	return wants_write(r->flags) || (r->flags & O_TRUNC) || r->resize >= 0;
+}
+
 static void open_free(struct open_req *r)
 {
 	pool_list_del(&r->link);
 	pool_hist_add(&r->fs->open_time, pool_now_ns() - r->start_ns);
+	if (r->again && open_writes(r))
+		r->inode->coming--;
+	fs_stale_let(r->fs, &r->held);
 	fs_inode_forget(r->fs, r->inode, 1);
 	r->fs->under_way--;
 	free(r);
@@ -191,6 +221,22 @@ static void open_fail(struct open_req *r, int err)
 	if (req)
 		fuse_reply_err(req, open_errno(r->flags, err));
 	open_free(r);
+}
+
+/*
+ * The kernel is to look the name up again. It does so once only: then this is
+ * a miss to who reads. Who writes has met a nodeid that is open in passthrough
+ * mode, and cannot be given another file.
+ */
+static void open_stale(struct open_req *r)
+{
+	if (r->again) {
+		open_fail(r, open_writes(r) ? ETXTBSY : ENOENT);
+		return;
+	}
+	if (r->req)
+		fs_stale_told(r->fs, r->tid, open_writes(r));
+	open_fail(r, ESTALE);
 }
 
 static void on_interrupt(fuse_req_t req, void *data)
@@ -239,7 +285,19 @@ static void resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i)
 
 static bool shows_own(const struct fs_inode *i)
 {
-	return i->entry && i->entry->own && i->entry->own == i->obj;
+	const struct node_object *o = i->obj;
+
+	return o && o->entry && o->entry->own == o;
+}
+
+/* What this nodeid has stood for until now: an older version, perhaps. */
+static void open_as_is(struct open_req *r)
+{
+	fuse_req_t req = open_take_req(r);
+
+	if (req)
+		reply_open(req, r->fs, r->inode, r->flags);
+	open_free(r);
 }
 
 static void on_resized(void *arg, int status)
@@ -258,7 +316,7 @@ static void on_resized(void *arg, int status)
 	/* A truncate(2) with no handle open is a write of its own. If it failed
 	 * nothing has changed: what was to be published still is, and a copy
 	 * of the published content is found to be the same. */
-	if (r->resize >= 0 && i->obj && i->obj->w && i->obj->w->opens == 0) {
+	if (r->resize >= 0 && i->obj && i->obj->w) {
 		pool_node_writer_opened(fs->node, i->obj);
 		pool_node_writer_flushed(fs->node, i->obj);
 		pool_node_writer_closed(fs->node, i->obj);
@@ -297,18 +355,20 @@ static void open_own(struct open_req *r, struct node_object *own)
 	uint64_t size, blocks;
 	int rc;
 
-	if (r->inode->obj != own && !fs_inode_follow(fs, r->inode)) {
+	if (r->inode->obj != own &&
+	    !fs_inode_follow(fs, r->inode, r->again)) {
 		/* The name shows the new file from now on; this nodeid keeps
 		 * the old content. The kernel looks the name up again
 		 * (truncate(2), too). */
 		fs_inode_unbind(fs, r->inode);
-		pool_count(&fs->stale_opens);
-		open_fail(r, ESTALE);
+		if (r->again && !open_writes(r))
+			open_as_is(r);
+		else
+			open_stale(r);
 		return;
 	}
 	if (!wants_write(r->flags) && !resizes) {
-		reply_open(open_take_req(r), fs, r->inode, r->flags);
-		open_free(r);
+		open_as_is(r);
 		return;
 	}
 	/* Closed and whole: whoever reads it keeps it. */
@@ -320,8 +380,8 @@ static void open_own(struct open_req *r, struct node_object *own)
 	if (rc == -EAGAIN && open_wait(r))
 		return;
 	/* The master may be away for long. */
-	if (empties && (rc == -EROFS ||
-			(rc == -EAGAIN && own->state == NODE_PENDING))) {
+	if (empties && r->inode->entry &&
+	    (rc == -EROFS || (rc == -EAGAIN && own->state == NODE_PENDING))) {
 		on_rewritten(r, pool_node_own_replace(fs->node,
 						      r->inode->entry));
 		return;
@@ -370,7 +430,10 @@ static void on_rewritten(void *arg, int status)
 		return;
 	}
 	if (!e || !e->own) { /* unbound before, or meanwhile */
-		open_fail(r, ESTALE);
+		if (r->again && r->req && pool_now_ms() < r->deadline_ms)
+			open_step(r);
+		else
+			open_stale(r);
 		return;
 	}
 	if (!r->req) { /* interrupted meanwhile */
@@ -404,18 +467,21 @@ static void open_have(struct open_req *r, struct node_object *o)
 		open_again(r);
 		return;
 	}
-	if (i->obj != o && i->opens > 0) {
+	if (i->obj != o && i->opens > 0 &&
+	    !fs_inode_movable(fs, i, r->again)) {
 		/* Another file for the same nodeid would be refused. */
 		node_object_unref(fs->node, o);
 		fs_notify_entry(fs, &i->entry->e);
 		fs_inode_unbind(fs, i);
-		open_fail(r, ESTALE);
+		if (r->again)
+			open_as_is(r);
+		else
+			open_stale(r);
 		return;
 	}
 	fs_inode_set_obj(fs, i, o);
 	node_object_unref(fs->node, o);
-	reply_open(open_take_req(r), fs, i, r->flags);
-	open_free(r);
+	open_as_is(r);
 }
 
 static void on_wanted(struct node_want *w, struct node_object *o, int status)
@@ -449,16 +515,6 @@ static void open_published(struct open_req *r)
 }
 
 /*
- * Whoever replaced what this nodeid shows is told so (fsync of the directory)
- * when no look-up finds it any more: who opens it has looked it up before, and
- * may read it. Its file is there, open.
- */
-static bool shows_open_file(struct fs *fs, const struct fs_inode *i)
-{
-	return fs->passthrough && !i->served && i->opens > 0 && i->obj;
-}
-
-/*
  * An unbound nodeid, opened to read, while another one in use has the name: what
  * that shows is shown by both. (It was looked up just now, perhaps because of
  * an ESTALE.) What is not here is fetched first. False: it cannot be.
@@ -468,11 +524,8 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 	struct node_object *o = f->own ? f->own : f->obj;
 	int rc;
 
-	if (r->inode->opens > 0 || r->inode->cached ||
-	    (f->own && o->state == NODE_WRITING))
+	if (!fs_inode_movable(r->fs, r->inode, r->again))
 		return false;
-	if (f->own && o->state == NODE_SEALING)
-		return open_wait(r);
 	if (!f->own && (!o || o->state != NODE_HELD || !o->verified ||
 			o->gen != f->gen)) {
 		r->wanting = true;
@@ -485,11 +538,43 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 			return rc == -EAGAIN && open_wait(r);
 		node_object_unref(r->fs->node, o); /* f has it */
 	}
-	if (!fs_inode_show(r->fs, r->inode, f, o))
+	if (!fs_inode_show(r->fs, r->inode, f, o, r->again))
 		return false;
-	reply_open(open_take_req(r), r->fs, r->inode, r->flags);
-	open_free(r);
+	open_as_is(r);
 	return true;
+}
+
+/* The same for who writes, to what another nodeid has open for writing. */
+static bool open_joins(struct open_req *r, struct node_entry *f)
+{
+	struct node_object *own = f->own;
+
+	if (!r->again || !own || own->state != NODE_WRITING ||
+	    !fs_inode_show(r->fs, r->inode, f, own, true))
+		return false;
+	open_own(r, own);
+	return true;
+}
+
+/* It has lost its name, but not those who have it open. */
+static bool open_nameless(struct open_req *r, bool writes, bool shown)
+{
+	const struct fs_inode *i = r->inode;
+
+	if (i->opens == 0 || !i->obj)
+		return false;
+	/* Who opens it has looked it up before it was replaced (whoever did that
+	 * is told so, by fsync of the directory, when no look-up finds it any
+	 * more), or comes by a descriptor. */
+	if (!writes)
+		return !shown || r->again ||
+		       (r->fs->passthrough && !i->served);
+	if (!(!shown || r->again) || r->resize >= 0 ||
+	    i->obj->state != NODE_DROPPED || !i->obj->w ||
+	    i->obj->w->opens == 0)
+		return false;
+	return !(r->flags & O_TRUNC) ||
+	       ftruncate(pool_node_writer_fd(r->fs->node, i->obj), 0) == 0;
 }
 
 /* The kernel's dentry is out of date, and ESTALE works only once: what it
@@ -500,24 +585,39 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 static void open_unbound(struct open_req *r)
 {
 	const char *path = fs_inode_path(r->inode);
-	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC) ||
-		      r->resize >= 0;
-	struct pool_entry *e = path && r->resize < 0 ?
+	bool writes = open_writes(r);
+	struct pool_entry *e = path ?
 		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
 	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
-	bool shown = e && pool_node_visible(e);
+	bool shown = f && pool_node_visible(e);
 	bool moved = pool_now_ms() - r->fs->moved_ms < MOVED_MS;
 
-	if (fs_inode_rebind(r->fs, r->inode)) {
+	if (fs_inode_rebind(r->fs, r->inode, r->again, r->again && writes))
 		open_step(r);
-	} else if (!writes && shows_open_file(r->fs, r->inode)) {
-		reply_open(open_take_req(r), r->fs, r->inode, r->flags);
-		open_free(r);
-	} else if (writes && f && !f->own && pool_node_published(f)) {
+	else if (shown && f->own && f->own == r->inode->obj)
+		open_own(r, f->own); /* another nodeid has it, too */
+	else if (writes && shown && open_joins(r, f))
+		return;
+	else if (open_nameless(r, writes, shown))
+		open_as_is(r);
+	else if (writes && !r->again && f && !f->own && pool_node_published(f))
 		open_rewrite(r, f);
-	} else if (writes || !f || !shown || !open_shared(r, f)) {
-		open_fail(r, writes || shown || moved ? ESTALE : ENOENT);
-	}
+	else if (writes || !shown || !open_shared(r, f))
+		shown || (!r->again && (writes || moved)) ?
+			open_stale(r) : open_fail(r, ENOENT);
+}
+
+/* Who writes is about to open this nodeid, or this name, once more, and could
+ * not if it were open for what may be replaced until then. */
+static bool open_gives_way(const struct open_req *r)
+{
+	const struct fs_inode *i = r->inode;
+
+	if (open_writes(r))
+		return false;
+	return i->coming > 0 ||
+	       fs_stale_awaited(r->fs, i->entry ? i->entry :
+						  fs_inode_named(r->fs, i));
 }
 
 static void open_step(struct open_req *r)
@@ -526,6 +626,8 @@ static void open_step(struct open_req *r)
 	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC) ||
 		      r->resize >= 0;
 
+	if (open_gives_way(r) && open_wait(r))
+		return;
 	if (!i->entry)
 		open_unbound(r);
 	else if (i->entry->own)
@@ -539,11 +641,13 @@ static void open_step(struct open_req *r)
 }
 
 static void open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
-		       int flags, int64_t resize)
+		       int flags, int64_t resize, bool again,
+		       struct fs_hold held)
 {
 	struct open_req *r = calloc(1, sizeof(*r));
 
 	if (!r) {
+		fs_stale_let(fs, &held);
 		fuse_reply_err(req, open_errno(flags, ENOMEM));
 		return;
 	}
@@ -555,6 +659,11 @@ static void open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	fs->under_way++;
 	r->flags = flags;
 	r->resize = resize;
+	r->tid = (uint32_t)fuse_req_ctx(req)->pid;
+	r->again = again;
+	r->held = held;
+	if (again && open_writes(r))
+		i->coming++;
 	r->start_ns = pool_now_ns();
 	r->deadline_ms = pool_now_ms() + 2000;
 	fuse_req_interrupt_func(req, on_interrupt, r);
@@ -572,7 +681,8 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	if (!o || wants_write(flags) || (flags & O_TRUNC) ||
 	    o->state != NODE_HELD || !o->verified ||
 	    o->gen != i->entry->gen || !pool_node_published(i->entry) ||
-	    (i->obj != o && i->opens > 0))
+	    (i->obj != o && i->opens > 0) || i->coming > 0 ||
+	    fs->nheld)
 		return false;
 	start = pool_now_ns();
 	fs_inode_set_obj(fs, i, o);
@@ -584,42 +694,88 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_OPEN);
+	struct fs_hold held;
 	struct fs_inode *i;
+	bool again;
 
 	if (fs_is_proc(ino)) {
 		fs_proc_open(req, ino, fi);
 		return;
 	}
 	i = fs_inode_find(fs, ino);
-	if (!i->entry && i->kind == FS_FILE)
-		pool_count(&fs->stale_opens);
+	again = fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held);
 	if (!open_fast(req, fs, i, fi->flags))
-		open_begin(req, fs, i, fi->flags, -1);
+		open_begin(req, fs, i, fi->flags, -1, again, held);
+	else
+		fs_stale_let(fs, &held);
 }
 
-void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size)
+/* ftruncate(2) of what has no name any more, or not this one. */
+static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
+			  struct node_object *o, uint64_t size)
 {
+	int fd = o && o->w ? pool_node_writer_fd(fs->node, o) : -1;
+
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+		fuse_reply_err(req, fd < 0 ? ESTALE : errno);
+	else
+		resize_reply(req, fs, i);
+}
+
+/*
+ * truncate(2), again: the nodeid is open and shows an older version, or there
+ * is no name to look up. What the name shows now is truncated through another
+ * nodeid; who has this one open keeps what it shows.
+ */
+static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
+{
+	struct node_entry *e = i->entry;
+
+	if (fs_inode_movable(fs, i, true) &&
+	    (e || fs_inode_rebind(fs, i, true, true)))
+		return i;
+	if (!e)
+		e = fs_inode_named(fs, i);
+	if (!e)
+		return NULL;
+	fs_notify_entry(fs, &e->e); /* its dentry shows i */
+	if (e->fs && !(e->own && e->own == ((struct fs_inode *)e->fs)->obj) &&
+	    !fs_inode_movable(fs, e->fs, true))
+		fs_inode_unbind(fs, e->fs);
+	return fs_inode_bind(fs, &e->e);
+}
+
+void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
+	       const struct fuse_file_info *fi)
+{
+	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
 	struct fs *fs = fs_of(req);
+	struct node_object *o = fi ? fs_handle_obj(fs, i, fi->fh) : NULL;
+	struct fs_hold held = { NULL, NULL, NULL };
+	bool again = !fi && fs_stale_again(fs, tid, &held);
 
-	if (i->kind != FS_FILE) {
-		fuse_reply_err(req, EISDIR);
+	if (i->kind != FS_FILE || size > INT64_MAX) {
+		fs_stale_let(fs, &held);
+		fuse_reply_err(req, i->kind != FS_FILE ? EISDIR : EFBIG);
 		return;
 	}
-	if (!i->entry) {
-		/* An unlinked file that is still written: its handle's. */
-		int fd = i->obj && i->obj->w ? i->obj->w->fd : -1;
-
-		if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
-			fuse_reply_err(req, fd < 0 ? ESTALE : errno);
-		else
-			resize_reply(req, fs, i);
+	if (fi && (!i->entry || o != i->obj)) {
+		resize_handle(req, fs, i, o, size);
 		return;
 	}
-	if (size > INT64_MAX) {
-		fuse_reply_err(req, EFBIG);
+	if (!i->entry && !again) {
+		fs_stale_told(fs, tid, true);
+		fuse_reply_err(req, ESTALE);
 		return;
 	}
-	open_begin(req, fs, i, O_WRONLY, (int64_t)size);
+	if (again)
+		i = resize_instead(fs, i);
+	if (i) {
+		open_begin(req, fs, i, O_WRONLY, (int64_t)size, again, held);
+		return;
+	}
+	fs_stale_let(fs, &held);
+	fuse_reply_err(req, ENOENT);
 }
 
 /* Opens that wait for a publication look again. */
@@ -627,18 +783,20 @@ void fs_waiting_run(struct fs *fs)
 {
 	struct pool_list *it, *tmp, todo;
 
+	fs_stale_expire(fs, false);
 	pool_list_init(&todo);
 	pool_list_splice(&todo, &fs->waiting);
 	pool_list_each(it, tmp, &todo) {
 		pool_list_del(it);
 		open_step(pool_list_entry(it, struct open_req, link));
 	}
-	if (pool_list_empty(&fs->waiting))
+	if (pool_list_empty(&fs->waiting) && !fs->nheld)
 		uv_timer_stop(&fs->retry);
 }
 
 void fs_waiting_fini(struct fs *fs)
 {
+	fs_stale_expire(fs, true);
 	while (!pool_list_empty(&fs->waiting))
 		open_fail(pool_list_first(&fs->waiting, struct open_req, link),
 			  EIO);
@@ -671,7 +829,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		fuse_reply_err(req, -err);
 		return;
 	}
-	fs_inode_opened(fs, i);
+	fs_inode_opened(fs, i, i->obj);
 	i->nlookup++;
 	memset(&out.entry, 0, sizeof(out.entry));
 	out.entry.nodeid = fs_inode_id(fs, i);
@@ -692,7 +850,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return;
 	handle_free(fs, fs_open_of(fs, out.open.fh));
 	fs_uncreate(fs, i->obj);
-	fs_inode_closed(fs, i);
+	fs_inode_closed(fs, i, i->obj);
 	fs_inode_forget(fs, i, 1);
 }
 
@@ -717,9 +875,12 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, ENAMETOOLONG);
 		return;
 	}
+	fs_stale_over(fs, (uint32_t)ctx->pid);
 	/* The kernel thought it was missing; it has come meanwhile. */
 	e = pool_node_lookup(fs->node, dir, name, strlen(name));
 	if (e) {
+		if (!(fi->flags & O_EXCL))
+			fs_stale_told(fs, (uint32_t)ctx->pid, true);
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}
@@ -751,15 +912,16 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_FLUSH);
+	struct node_object *o;
 	struct fs_inode *i;
 	int err = 0;
 
-	(void)fi;
 	if (!fs_is_proc(ino)) {
 		i = fs_inode_find(fs, ino);
-		if (i->obj && i->obj->w) {
-			pool_node_writer_flushed(fs->node, i->obj);
-			err = i->obj->w->poison;
+		o = fs_handle_obj(fs, i, fi->fh);
+		if (o && o->w) {
+			pool_node_writer_flushed(fs->node, o);
+			err = o->w->poison;
 		}
 	}
 	fuse_reply_err(req, -err);
@@ -777,12 +939,12 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	i = fs_inode_find(fs, ino);
-	o = node_object_ref(i->obj);
+	o = node_object_ref(fs_handle_obj(fs, i, fi->fh));
 	writer = is_writer(fs, fi->fh);
 	handle_free(fs, fs_open_of(fs, fi->fh));
 	fuse_reply_err(req, 0);
 	i->nlookup++;
-	fs_inode_closed(fs, i);
+	fs_inode_closed(fs, i, o);
 	if (writer && o->w) {
 		if (through)
 			pool_node_writer_flushed(fs->node, o);

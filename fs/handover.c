@@ -331,7 +331,7 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	return 0;
 }
 
-static struct fs_open *get_file(const Kvpool__HandoverOpen *m,
+static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 				struct pool_handover *h)
 {
 	struct fs_handle *f = calloc(1, sizeof(*f));
@@ -340,6 +340,7 @@ static struct fs_open *get_file(const Kvpool__HandoverOpen *m,
 		return NULL;
 	f->writer = m->writer;
 	f->fd = m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1;
+	fs->unnamed++;
 	if (m->map_len && f->fd >= 0)
 		fs_handle_map(f, m->map_len);
 	return &f->o;
@@ -384,7 +385,7 @@ static struct fs_open *get_text(const Kvpool__HandoverOpen *m)
 static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
 		    struct pool_handover *h)
 {
-	struct fs_open *o = m->kind == FS_OPEN_FILE ? get_file(m, h) :
+	struct fs_open *o = m->kind == FS_OPEN_FILE ? get_file(fs, m, h) :
 			    m->kind == FS_OPEN_DIR  ? get_dir(fs, m) :
 			    m->kind == FS_OPEN_TEXT ? get_text(m) : NULL;
 

@@ -34,11 +34,20 @@ void fs_open_remove(struct fs *fs, struct fs_open *o)
 	pool_slots_remove(&fs->opens, o->fh - FS_FH_MIN);
 }
 
+static void kept_close(struct fs_past *past)
+{
+	if (past->kept)
+		close(past->kept - 1);
+	past->kept = 0;
+}
+
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		      struct node_object *o)
 {
 	if (i->obj == o)
 		return;
+	if (i->past)
+		kept_close(i->past);
 	if (i->obj) {
 		if (i->obj->fs == i)
 			i->obj->fs = NULL;
@@ -53,7 +62,17 @@ static void inode_show_own(struct fs *fs, struct fs_inode *i,
 			   struct node_object *own)
 {
 	fs_inode_set_obj(fs, i, own);
-	i->served = !fs->passthrough || (own->w && own->w->served);
+	if (i->opens == 0)
+		i->served = !fs->passthrough || (own->w && own->w->served);
+}
+
+bool fs_inode_movable(const struct fs *fs, const struct fs_inode *i,
+		      bool again)
+{
+	if (i->opens > 0)
+		return again && i->served && !fs->unnamed;
+	/* (At each open, the kernel forgets what pages it has.) */
+	return again || !i->cached || !fs->passthrough;
 }
 
 struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
@@ -65,7 +84,8 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 
 	if (i && e && e->own && !i->obj)
 		inode_show_own(fs, i, e->own);
-	if (i && e && e->own && i->obj != e->own && !fs_inode_follow(fs, i)) {
+	if (i && e && e->own && i->obj != e->own &&
+	    !fs_inode_follow(fs, i, false)) {
 		fs_inode_unbind(fs, i); /* whoever has it open keeps it */
 		i = NULL;
 	}
@@ -146,8 +166,10 @@ const char *fs_inode_path(const struct fs_inode *i)
 
 static void past_free(struct fs_inode *i)
 {
-	if (i->past)
+	if (i->past) {
+		kept_close(i->past);
 		free(i->past->path);
+	}
 	free(i->past);
 	i->past = NULL;
 }
@@ -212,6 +234,18 @@ struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 	return f->obj && f->obj == i->obj && !f->own ? f : NULL;
 }
 
+/* Whoever comes by a descriptor (/proc/PID/fd) opens it once more. */
+static void keep_file(struct fs *fs, struct fs_inode *i)
+{
+	int fd;
+
+	if (!i->served || i->opens == 0 || !i->obj || !i->past ||
+	    i->past->kept)
+		return;
+	fd = node_object_open(fs->node, i->obj, O_RDONLY);
+	i->past->kept = fd < 0 ? 0 : fd + 1;
+}
+
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 {
 	struct stat st;
@@ -231,6 +265,7 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 		i->past->attr = *pool_node_attr(&i->entry->e);
 	}
 	keep_path(i);
+	keep_file(fs, i);
 	i->entry->fs = NULL;
 	i->entry = NULL;
 	if (i->opens == 0) {
@@ -240,15 +275,32 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	inode_maybe_free(fs, i);
 }
 
-bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
+struct node_entry *fs_inode_named(struct fs *fs, const struct fs_inode *i)
 {
-	struct node_entry *e = fs_inode_successor(fs, i);
+	const char *path = fs_inode_path(i);
+	struct pool_entry *e = i->entry || !path ? NULL :
+		pool_tree_lookup(fs->tree, path, strlen(path));
+
+	return e && !e->is_dir && pool_node_visible(e) ? (void *)e : NULL;
+}
+
+/* May another nodeid have the name of this one? */
+static bool gives_up(const struct fs *fs, const struct fs_inode *i, bool take)
+{
+	if (i->opens == 0 && (!i->cached || !fs->passthrough))
+		return true;
+	return take && !(i->entry->own && i->entry->own == i->obj &&
+			 i->obj->state == NODE_WRITING);
+}
+
+bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool again, bool take)
+{
+	struct node_entry *e = fs_inode_named(fs, i);
 	struct fs_inode *now = e ? e->fs : NULL;
 
-	if (!e || i->opens > 0 || i->cached)
+	if (!e || !fs_inode_movable(fs, i, again) ||
+	    (now && !gives_up(fs, now, take)))
 		return false;
-	if (now && (now->opens > 0 || now->cached))
-		return false; /* it has reason to be the one */
 	if (now) {
 		fs_notify_entry(fs, &e->e);
 		fs_inode_unbind(fs, now);
@@ -256,7 +308,8 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
 	i->entry = e;
 	e->fs = i;
 	past_free(i);
-	i->served = !fs->passthrough;
+	if (i->opens == 0)
+		i->served = !fs->passthrough;
 	if (e->own)
 		inode_show_own(fs, i, e->own);
 	fs_notify_attr_now(fs, i);
@@ -264,28 +317,30 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i)
 }
 
 bool fs_inode_show(struct fs *fs, struct fs_inode *i,
-		   const struct node_entry *e, struct node_object *o)
+		   const struct node_entry *e, struct node_object *o,
+		   bool again)
 {
 	void *bound = o->fs;
 
-	if (i->entry || i->opens > 0 || i->cached || !fs_inode_make_past(i))
+	if (i->entry || !fs_inode_movable(fs, i, again) ||
+	    !fs_inode_make_past(i))
 		return false;
-	fs_inode_set_obj(fs, i, o);
+	inode_show_own(fs, i, o);
 	o->fs = bound;
-	i->served = !fs->passthrough;
 	i->past->size = o->size;
 	i->past->attr = *pool_node_attr(&e->e);
 	fs_notify_attr_now(fs, i);
 	return true;
 }
 
-bool fs_inode_follow(struct fs *fs, struct fs_inode *i)
+bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool again)
 {
 	struct node_object *own = i->entry ? i->entry->own : NULL;
 
-	if (!own || i->opens > 0 || i->cached)
+	if (!own || !fs_inode_movable(fs, i, again))
 		return false;
-	backing_drop(fs, i);
+	if (i->opens == 0)
+		backing_drop(fs, i);
 	inode_show_own(fs, i, own);
 	fs_notify_attr_now(fs, i);
 	return true;
@@ -314,6 +369,9 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 		if (i->entry->own)
 			(void)pool_node_object_size(fs->node, i->entry->own,
 						    &size, &blocks);
+	} else if (i->obj && i->obj->state == NODE_WRITING) {
+		/* Another nodeid has the name. */
+		(void)pool_node_object_size(fs->node, i->obj, &size, &blocks);
 	} else if (i->obj && i->obj->state == NODE_DROPPED && i->obj->w) {
 		struct stat own;
 
@@ -386,10 +444,10 @@ int fs_inode_backing(struct fs *fs, struct fs_inode *i)
 	return id == 0 ? -EIO : id;
 }
 
-void fs_inode_opened(struct fs *fs, struct fs_inode *i)
+void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
 	i->opens++;
-	i->obj->users++;
+	o->users++;
 	pool_gauge_add(&fs->nopen, 1);
 	if (!pool_list_empty(&i->lru)) {
 		pool_list_del(&i->lru);
@@ -399,10 +457,10 @@ void fs_inode_opened(struct fs *fs, struct fs_inode *i)
 
 /* Registrations of files that nobody has open are kept, the least recently
  * used of them go. */
-void fs_inode_closed(struct fs *fs, struct fs_inode *i)
+void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
 	i->opens--;
-	i->obj->users--;
+	o->users--;
 	pool_gauge_add(&fs->nopen, -1);
 	if (i->opens > 0)
 		return;

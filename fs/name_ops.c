@@ -58,10 +58,14 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	e = pool_node_lookup(fs->node, dir, name, len);
 	if (!e) {
+		fs_stale_over(fs, (uint32_t)fuse_req_ctx(req)->pid);
 		reply_missing(req, fs, dir, name, len);
 		pool_hist_add(&fs->lookup_time, pool_now_ns() - start);
 		return;
 	}
+	if (!e->is_dir)
+		fs_stale_lookup(fs, (uint32_t)fuse_req_ctx(req)->pid,
+				(void *)e);
 	i = fs_inode_bind(fs, e);
 	if (!i) {
 		fuse_reply_err(req, ENOENT); /* a miss, not remembered */
@@ -140,14 +144,13 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	unsigned int bits = 0;
 	int err = 0;
 
-	(void)fi;
 	if (fs_is_proc(ino)) {
 		fuse_reply_err(req, EPERM);
 		return;
 	}
 	i = fs_inode_find(fs, ino);
 	if (set & FUSE_SET_ATTR_SIZE) {
-		fs_resize(req, i, (uint64_t)attr->st_size);
+		fs_resize(req, i, (uint64_t)attr->st_size, fi);
 		return;
 	}
 	f = i->entry ? i->entry : fs_inode_successor(fs, i);

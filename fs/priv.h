@@ -33,11 +33,19 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  * unbound (entry == NULL, attributes frozen in `past`), the dentry is
  * invalidated, and the next look-up makes another. An OPEN of an unbound
  * nodeid is answered with ESTALE: the kernel looks the name up again - once
- * only, and a CREATE that found the name taken may have used that up. So a
- * rewrite through a nodeid that nobody has open, and whose pages the kernel
- * cannot have cached, is followed by it; else an OPEN for writing has made the
- * new generation before it says ESTALE, of an unbound nodeid too (by its
- * path). SETATTR of an unbound nodeid goes to what the name shows now.
+ * only, and a CREATE that found the name taken may have used that up; or
+ * there is no name (/proc/PID/fd). So a rewrite through a nodeid that nobody
+ * has open is followed by it; else an OPEN for writing has made the new
+ * generation before it says ESTALE, of an unbound nodeid too (by its path).
+ * SETATTR of an unbound nodeid goes to what the name shows now.
+ *
+ * Who was told ESTALE and asks again (stale.c) gets a file, whatever it takes:
+ *   - a nodeid that nobody has open, or whose handles are all daemon-served
+ *     (each of them has a file of its own), is bound to what the name shows,
+ *     or shows it beside the nodeid that is in use for it;
+ *   - one that is open in passthrough mode cannot show another file as long
+ *     as it is (the kernel refuses any other backing, and none): whoever reads
+ *     gets the version that it stands for. Only who writes cannot have that.
  *
  * invariant             bound file          unbound file       dir
  *   entry->fs == this   yes                 entry NULL         dir->fs
@@ -58,8 +66,10 @@ struct fs_inode {
 	uint32_t opens;
 	int32_t backing; /* id, 0: none */
 	uint8_t kind;
-	bool served; /* data mode of this nodeid: daemon-served */
-	bool cached; /* was opened in that mode: a mapping may have left pages */
+	bool served : 1; /* data mode of this nodeid: daemon-served */
+	bool cached : 1; /* was opened in that mode; never in the other, then */
+	uint16_t coming; /* who write, were told ESTALE, and have looked the
+			    name up again: who reads waits for them */
 };
 
 /* What an unbound nodeid shows. (Apart, as there may be very many of the
@@ -68,6 +78,8 @@ struct fs_past {
 	struct node_attr attr;
 	uint64_t size;
 	char *path; /* owns; of a file: the name it had; or NULL */
+	int kept; /* of a daemon-served one that is open: 1 + a descriptor of
+		     obj, which may go; 0: none */
 };
 
 enum fs_op {
@@ -80,6 +92,24 @@ enum fs_op {
 };
 
 struct fs_notifier;
+
+/* What is kept as it is for who writes, until that has been served: a file that
+ * is being written goes on being written, a nodeid is not opened to read, nor
+ * any other that the name may get until it comes. */
+struct fs_hold {
+	const void *name; /* the entry that was looked up; only compared */
+	struct node_object *obj; /* ref, or NULL */
+	struct fs_inode *inode;	 /* by a look-up count, or NULL */
+};
+
+/* A thread that was told ESTALE, and when. */
+struct fs_stale {
+	uint32_t tid; /* 0: nobody */
+	bool writes;
+	uint64_t ms;
+	struct fs_hold held;
+};
+#define FS_STALE_BITS 8
 
 struct fs {
 	struct fs_opts opts;
@@ -114,6 +144,9 @@ struct fs {
 	uint64_t *misses[2];
 	uint64_t miss_turn_ms;
 	uint64_t moved_ms; /* when a dentry with an older nodeid was renamed */
+	struct fs_stale stale[1 << FS_STALE_BITS]; /* by tid */
+	unsigned int nheld; /* of these, that hold something */
+	unsigned int unnamed; /* handles of whose file we do not know */
 	struct fs_notifier *notifier;
 	pid_t guard; /* <= 0: none */
 
@@ -150,17 +183,24 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *e);
 void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n);
 /* The name shows something else from now on. */
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
-/* An unbound file that nobody has open is bound again to what its name shows
- * now. False: it is open, or another nodeid is in use for that. */
-bool fs_inode_rebind(struct fs *fs, struct fs_inode *i);
-/* An unbound file shows the whole file o, whose name another nodeid has, to who
- * opens it now; its attributes become e's. False: as above. */
+/* May it show another file from now on, without a look-up? again: there will
+ * be none. */
+bool fs_inode_movable(const struct fs *fs, const struct fs_inode *i,
+		      bool again);
+/* An unbound file is bound again to what its name shows now. False: it is not
+ * movable, or another nodeid is in use for that; take: which gives it up then,
+ * but not for a file that is being written. */
+bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool again, bool take);
+/* An unbound file shows o, whose name e another nodeid has, to who opens it
+ * now; its attributes become e's. False: it is not movable. */
 bool fs_inode_show(struct fs *fs, struct fs_inode *i,
-		   const struct node_entry *e, struct node_object *o);
-/* Show the name's own file from now on, if the kernel can follow that without
- * a look-up. */
-bool fs_inode_follow(struct fs *fs, struct fs_inode *i);
-/* What the name of an unbound file shows now: whoever asks came by the name, or
+		   const struct node_entry *e, struct node_object *o,
+		   bool again);
+/* Show the name's own file from now on, if it is movable. */
+bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool again);
+/* What the name of an unbound file shows now, or NULL. */
+struct node_entry *fs_inode_named(struct fs *fs, const struct fs_inode *i);
+/* The same: whoever asks came by the name, or
  * (if it is open) perhaps not, and only the same object will do. Or NULL. */
 struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i);
 /* The name that an unbound file had, or NULL. */
@@ -174,8 +214,9 @@ void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		      struct node_object *o);
 /* The backing id of i->obj, registered if need be; or -errno. */
 int fs_inode_backing(struct fs *fs, struct fs_inode *i);
-void fs_inode_opened(struct fs *fs, struct fs_inode *i);
-void fs_inode_closed(struct fs *fs, struct fs_inode *i);
+/* o: the file of the handle. */
+void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o);
+void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o);
 void fs_inodes_fini(struct fs *fs);
 /* A new one, with this nodeid; NULL: ENOMEM, or it is taken. */
 struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
@@ -275,6 +316,7 @@ static inline void *fs_open_of(struct fs *fs, uint64_t fh)
 /* FS_OPEN_FILE: daemon-served. */
 struct fs_handle {
 	struct fs_open o; /* first */
+	struct node_object *obj; /* ref; NULL: the inode's (fs->unnamed) */
 	bool writer;
 	const char *map; /* whole published object, or NULL */
 	size_t map_len;
@@ -322,8 +364,13 @@ void fs_waiting_run(struct fs *fs);
 void fs_waiting_fini(struct fs *fs);
 /* The kernel will not hear of what was just created: nothing of it stays. */
 void fs_uncreate(struct fs *fs, struct node_object *o);
-/* Truncate or extend i's file (SETATTR), then answer with its attributes. */
-void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size);
+/* Truncate or extend i's file (SETATTR), then answer with its attributes. fi:
+ * of ftruncate(2), or NULL. */
+void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
+	       const struct fuse_file_info *fi);
+/* The file that an open handle of i's has. */
+struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
+				  uint64_t fh);
 
 /* dir_ops.c */
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -335,6 +382,23 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		 struct fuse_file_info *fi);
 void fs_dirs_gone(struct fs *fs, struct node_dirent *dir);
+
+/* stale.c */
+/* This request is about to be answered with ESTALE: the kernel asks again. */
+void fs_stale_told(struct fs *fs, uint32_t tid, bool writes);
+/* Is it one that asks again? It is not any more. *ret_held is to be let go of
+ * when it has been served. */
+bool fs_stale_again(struct fs *fs, uint32_t tid, struct fs_hold *ret_held);
+void fs_stale_let(struct fs *fs, struct fs_hold *held);
+/* Is somebody to come who was promised this name? */
+bool fs_stale_awaited(const struct fs *fs, const struct node_entry *e);
+/* What the thread asked for has ended in another way. */
+void fs_stale_over(struct fs *fs, uint32_t tid);
+/* e is looked up: if by a thread that is to open it for writing and was told
+ * ESTALE, the nodeid that it gets can be opened so. */
+void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
+/* Let go of what nobody came back for, or (all) of everything. */
+void fs_stale_expire(struct fs *fs, bool all);
 
 /* xattr_ops.c */
 void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,

@@ -140,10 +140,25 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 {
 	struct fs *fs = fs_count(req, OP_SETXATTR);
 	struct pool_entry *e = entry_of(fs, ino);
+	struct fs_hold held;
+	struct node_entry *f;
 	char text[32];
 	int err;
 
+	if (!e && !fs_is_proc(ino) &&
+	    fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held)) {
+		f = fs_inode_named(fs, fs_inode_find(fs, ino));
+		e = f ? &f->e : NULL;
+		fs_stale_let(fs, &held);
+		if (!e) {
+			fuse_reply_err(req, ENOENT);
+			return;
+		}
+	}
 	if (!e) {
+		if (!fs_is_proc(ino))
+			fs_stale_told(fs, (uint32_t)fuse_req_ctx(req)->pid,
+				      false);
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : ESTALE);
 		return;
 	}

@@ -426,6 +426,85 @@ static int both_create(const struct eng_dir *t)
 	return eng_parallel(2, both_create_thread, (void *)(uintptr_t)t);
 }
 
+static int reopen(int fd, int flags)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, flags | O_CLOEXEC);
+}
+
+/* The size that is at path by then, through either mount. */
+static int await_size(const char *path, off_t size)
+{
+	double end = eng_now() + ENG_DEADLINE_MS / 1e3;
+	struct stat st = { 0 };
+
+	while (stat(path, &st) < 0 || st.st_size != size) {
+		EXPECT(eng_now() < end, "expected %lld bytes of %s, got %lld",
+		       (long long)size, path, (long long)st.st_size);
+		eng_sleep_ms(2);
+	}
+	return 0;
+}
+
+/* To who writes by a descriptor, in passthrough mode, the kernel has no way. */
+static int reopen_to_write(const struct eng_dir *t, int fd)
+{
+	char b[ENG_PATH], d[ENG_PATH];
+	int w = reopen(fd, O_RDWR);
+
+	eng_join(d, t->d, "k");
+	eng_join(b, t->b, "k");
+	if (eng.mode == ENG_PASSTHROUGH) {
+		EXPECT(w < 0 && errno == ETXTBSY, "expected ETXTBSY, got %s",
+		       w < 0 ? strerror(errno) : "success");
+		return 0;
+	}
+	EXPECT_OK(w, "reopening to write");
+	EXPECT(pwrite(w, "new", 3, SIZE) == 3, "expected to append");
+	EXPECT_OK(close(w), "closing");
+	TRY(await_size(d, SIZE + 3));
+	TRY(await_size(b, SIZE + 3));
+	/* Opened, and not changed. */
+	w = reopen(fd, O_RDWR);
+	EXPECT_OK(w, "reopening to write");
+	EXPECT_OK(close(w), "closing");
+	return 0;
+}
+
+/* By /proc/self/fd there is no name that the kernel could look up again. */
+static int by_descriptor(const struct eng_dir *t)
+{
+	char d[ENG_PATH], b[ENG_PATH], path[64], byte;
+
+	TRY(put(t, "k", 0));
+	TRY(eng_sync_dir(t->d));
+	int fd = open(eng_join(d, t->d, "k"), O_RDONLY | O_CLOEXEC);
+	EXPECT_OK(fd, d);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	TRY(reopen_to_write(t, fd));
+	int r = reopen(fd, O_RDONLY);
+	EXPECT_OK(r, "reopening to read");
+	EXPECT(pread(r, &byte, 1, SIZE - 1) == 1, "expected to read it");
+	EXPECT_OK(close(r), "closing");
+	EXPECT_OK(truncate(path, 1000), path);
+	TRY(await_size(d, 1000));
+	TRY(await_size(eng_join(b, t->b, "k"), 1000));
+	/* Who has it open keeps it; and once more, when it has no name. */
+	if (eng.mode != ENG_PLAIN)
+		EXPECT(pread(fd, &byte, 1, SIZE - 1) == 1,
+		       "expected the open one to stay");
+	EXPECT_OK(unlink(d), d);
+	r = reopen(fd, O_RDONLY);
+	EXPECT_OK(r, "reopening what was unlinked");
+	EXPECT(pread(r, &byte, 1, 500) == 1, "expected to read it");
+	EXPECT_OK(close(r), "closing");
+	EXPECT_OK(close(fd), "closing");
+	EXPECT_ERR(access(d, F_OK), ENOENT);
+	return 0;
+}
+
 const struct eng_test eng_posix_data[] = {
 	{ "posix_truncate_path", truncate_path },
 	{ "posix_append", append },
@@ -439,5 +518,6 @@ const struct eng_test eng_posix_data[] = {
 	{ "posix_rewrite_truncated", rewrite_truncated },
 	{ "posix_empty_file", empty_file },
 	{ "posix_both_create", both_create },
+	{ "posix_by_descriptor", by_descriptor },
 	{ NULL, NULL },
 };
