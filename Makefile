@@ -44,7 +44,7 @@ LIBS    = -Wl,--as-needed $(PKG_LIBS) -pthread
 
 PB      := $(OBJ)/pool/kvpool.pb-c
 # Layers, lowest first; a layer may use those before it.
-SRC_pool   := $(wildcard pool/base/*.c pool/verbs/*.c pool/*.c)
+SRC_pool   := $(wildcard pool/*/*.c pool/*.c)
 SRC_master := $(wildcard master/*.c)
 SRC_fs     := $(wildcard fs/*.c)
 MAINS      := daemon/kvpool_master.c daemon/kvpoold.c
@@ -148,11 +148,11 @@ $(BIN)/libkvpool.a: $(OBJ)/pool/kvpool_api.o $(OBJ)/libkv.a
 
 $(OBJ)/libkv.a: $(O_all)
 	@rm -f $@
-	ar rcs $@ $^
+	ar qcs $@ $^
 # The CLI's parts, for its unit tests.
 $(OBJ)/libcli.a: $(O_cli)
 	@rm -f $@
-	ar rcs $@ $^
+	ar qcs $@ $^
 
 $(OBJ)/%.o: %.c $(PB).h
 	@mkdir -p $(@D)
@@ -174,7 +174,7 @@ $(PB).o: $(PB).c
 units: $(UNITS) $(HELPERS) $(AHEAD)
 fuzzers: $(FUZZERS)
 
-$(OBJ)/ahead%/wire.o: pool/wire.c pool/wire.h
+$(OBJ)/ahead%/wire.o: pool/conn/wire.c pool/wire.h
 	@mkdir -p $(@D)
 	$(CC) $(KV_CPPFLAGS) $(CPPFLAGS) $(KV_CFLAGS) -DPOOL_WIRE_AHEAD=$* -c -o $@ $<
 AHEAD_WRAP := -Wl,--wrap=pool_conn_send,--wrap=pool_frame_decode,--wrap=protobuf_c_message_pack,--wrap=protobuf_c_message_get_packed_size

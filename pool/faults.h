@@ -6,7 +6,7 @@
  *
  * A transport asks pool_faults_judge about each message, before it sends it
  * and when its header has arrived, and then does to the message what it is
- * told: that part is its own (pool/conn_faults.c for streams, pool/link.c for
+ * told: that part is its own (conn/faults.c for streams, peer/link.c for
  * RDMA, each piece of a range being a message with bulk).
  *
  *   delay    the message, and all behind it, waits

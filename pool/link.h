@@ -195,7 +195,7 @@ bool link_buffer_read(const uint8_t *payload, size_t len,
 bool link_heard_buffer(const struct pool_conn *c, const struct pool_frame *f,
 		       const uint8_t *payload, struct link_buffer *ret);
 
-/* ---- the dialled side (pool/link_ask.c) ---- */
+/* ---- the dialled side (pool/peer/link_ask.c) ---- */
 
 /* The lane has greeted: link it. lane_settled(lane) when that is decided, one
  * way or the other, once; perhaps at once. */
@@ -217,7 +217,7 @@ void expect_map_end(struct pool_expect *x);
 /* x is given up. true: expect_left(x) follows when nothing is under way. */
 bool expect_leave(struct pool_expect *x);
 
-/* ---- the adopted side (pool/link_answer.c) ---- */
+/* ---- the adopted side (pool/peer/link_answer.c) ---- */
 
 struct adopted_link;
 

@@ -1,7 +1,7 @@
 /*
  * Transfers between nodes: one range of one object, from one peer, into a file
  * or memory of ours. Which peer to ask, striping over several and failing over
- * is the caller's (pool/node_fetch.c); this module moves bytes.
+ * is the caller's (pool/node/fetch.c); this module moves bytes.
  *
  *   requester (loop) --GET--> holder (loop) --job--> holder's mover
  *        ^                                               | sendfile

@@ -57,7 +57,7 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
  * Open the store in opts->dir: if the directory is no mount point yet and we
  * may, mount a tmpfs there (size + headroom, nr_inodes, huge=within_size where
  * the kernel's write sizes are respected (Linux >= 6.14 or so: measured, else
- * huge=never; see store_dir.c), mode 0700, noatime); a tmpfs found there
+ * huge=never; see store/dir.c), mode 0700, noatime); a tmpfs found there
  * is remounted to the size asked for; else the directory is used as it is.
  * Locked against a second user (flock on a file in it: -EBUSY, logged).
  * Sizes beyond what the machine's memory or this process's memory cgroup (v1 or

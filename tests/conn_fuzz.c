@@ -4,7 +4,7 @@
  * straight to memory or to rooms, and its owner closes, drains, detaches or
  * answers as the input says.
  *
- *   clang -fsanitize=fuzzer,address ... tests/conn_fuzz.c pool/conn.c ...
+ *   clang -fsanitize=fuzzer,address ... tests/conn_fuzz.c pool/conn/conn.c ...
  *
  * The first byte is the plan, the rest the stream; each piece is preceded by a
  * byte of length and flags. Besides not crashing: callbacks come in order, no

@@ -7,7 +7,7 @@
 #define TESTS_FAKE_VERBS_LANES_H
 
 #include "pool/link.h"
-#include "pool/mover_priv.h"
+#include "pool/peer/mover_priv.h"
 #include "tests/fake_verbs.h"
 
 /* One range from a file to a file. */

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/node_priv.h"
+#include "pool/node/priv.h"
 
 #define KIB 1024u
 #define MIB (1024u * KIB)

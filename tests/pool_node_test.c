@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "master/server.h"
-#include "pool/node_priv.h"
+#include "pool/node/priv.h"
 
 #define NNODES 3
 #define KIB 1024ull

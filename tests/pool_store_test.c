@@ -27,7 +27,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/store_priv.h"
+#include "pool/store/priv.h"
 
 #define KIB 1024ull
 #define MIB (1024ull * 1024)

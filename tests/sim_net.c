@@ -19,7 +19,7 @@
 #define FD_BASE (1 << 24) /* numbers of no open file */
 #define LISTENERS_MAX 32
 #define PORT_BASE 20000
-#define ACCEPTS_PER_TURN 16 /* as pool/listener.c */
+#define ACCEPTS_PER_TURN 16 /* as pool/conn/listener.c */
 #define QUEUE_MAX (64u << 20)
 
 enum kind { ITEM_OPEN, ITEM_FRAME, ITEM_END };
@@ -286,7 +286,7 @@ static void received(struct pool_conn *c, size_t n)
 		pool_share_spend(c->share, n / POOL_CONN_SHARE_RECEIVED + 1);
 }
 
-/* What has come, a slice at most. As in pool/conn_in.c, a frame is delivered
+/* What has come, a slice at most. As in pool/conn/in.c, a frame is delivered
  * with its last byte. */
 static void receive(struct pool_conn *c, size_t slice)
 {

@@ -2,7 +2,7 @@
  * Fuzz target: a frame header and, behind it, the payload of the message that
  * it names, decoded as a connection's receiver would.
  *
- *   clang -fsanitize=fuzzer,address ... tests/wire_fuzz.c pool/wire.c \
+ *   clang -fsanitize=fuzzer,address ... tests/wire_fuzz.c pool/conn/wire.c \
  *	kvpool.pb-c.c -lprotobuf-c
  *
  * Besides not crashing: a decoded header encodes to the same bytes, and a

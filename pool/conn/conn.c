@@ -1,0 +1,600 @@
+#include "pool/conn.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "pool/conn/priv.h"
+
+#define CONNECT_TIMEOUT_MS 2000
+#define SEND_QUEUE_MAX (64u << 20)
+/* A dead host is noticed after 10 + 3 * 5 s even on an idle connection. */
+#define KEEPALIVE_IDLE_S 10
+#define KEEPALIVE_INTERVAL_S 5
+#define KEEPALIVE_PROBES 3
+
+static void on_poll(uv_poll_t *h, int status, int events);
+static void on_timer(uv_timer_t *t);
+
+bool conn_callbacks_on(const struct pool_conn *c)
+{
+	return c->state == CONN_OPEN ||
+	       (c->state == CONN_CONNECTING && !c->drain_when_open);
+}
+
+/* ---- birth and end ---- */
+
+/* sendfile(2) has no MSG_NOSIGNAL: a peer that went away must not kill us. */
+static void sigpipe_ignore(void)
+{
+	struct sigaction sa;
+
+	if (sigaction(SIGPIPE, NULL, &sa) == 0 && sa.sa_handler == SIG_DFL)
+		signal(SIGPIPE, SIG_IGN);
+}
+
+void conn_unref(struct pool_conn *c)
+{
+	assert(c->refs > 0);
+	if (--c->refs > 0)
+		return;
+	assert(c->state == CONN_CLOSING);
+	conn_queue_clear(c, c->err ? c->err : -ECANCELED);
+	conn_rx_clear(c);
+	if (!c->detached)
+		c->ops->on_close(c, c->err);
+	free(c->faults);
+	free(c->name);
+	free(c);
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+	conn_unref(pool_container_of((uv_timer_t *)h, struct pool_conn,
+				     timer));
+}
+
+static void on_poll_closed(uv_handle_t *h)
+{
+	struct conn_poll *p =
+		pool_container_of((uv_poll_t *)h, struct conn_poll, handle);
+	struct pool_conn *c = p->c;
+
+	free(p);
+	conn_unref(c);
+}
+
+static void poll_close(struct pool_conn *c)
+{
+	if (!c->poll)
+		return;
+	uv_close((uv_handle_t *)&c->poll->handle, on_poll_closed);
+	c->poll = NULL;
+}
+
+/* Stops watching and closes the socket of this attempt. */
+static void socket_close(struct pool_conn *c)
+{
+	poll_close(c); /* first: it takes fd out of the loop's epoll set */
+	if (c->fd >= 0)
+		close(c->fd);
+	c->fd = -1;
+}
+
+static void addrs_free(struct pool_conn *c)
+{
+	if (c->addrs)
+		uv_freeaddrinfo(c->addrs);
+	c->addrs = c->addr_next = NULL;
+}
+
+void conn_fail(struct pool_conn *c, int err)
+{
+	if (c->state == CONN_CLOSING)
+		return;
+	c->err = c->state == CONN_DRAINING || c->drain_when_open ? 0 : err;
+	c->state = CONN_CLOSING;
+	socket_close(c);
+	pool_share_leave(&c->turn);
+	addrs_free(c);
+	uv_cancel((uv_req_t *)&c->resolve); /* if it is not running yet */
+	conn_faults_close(c);
+	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+}
+
+/* A connection with its timers' references, no socket yet. */
+static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
+		    const char *name, struct pool_conn **ret_conn)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct pool_conn *c = calloc(1, sizeof(*c));
+
+	pthread_once(&once, sigpipe_ignore);
+	if (!c)
+		return -ENOMEM;
+	c->name = strdup(name);
+	if (!c->name) {
+		free(c);
+		return -ENOMEM;
+	}
+	c->loop = loop;
+	c->ops = opts->ops;
+	c->user = opts->user;
+	c->fd = c->rx.fd = -1;
+	c->queue_max = opts->send_queue_max ? opts->send_queue_max :
+					      SEND_QUEUE_MAX;
+	c->idle_ms = opts->idle_timeout_ms;
+	c->share = opts->share;
+	pool_share_user_init(&c->turn, conn_receive_go);
+	pool_list_init(&c->queue);
+	if (conn_faults_open(c)) {
+		free(c->name);
+		free(c);
+		return -ENOMEM;
+	}
+	uv_timer_init(loop, &c->timer);
+	c->refs++;
+	*ret_conn = c;
+	return 0;
+}
+
+/* Undo conn_new before it was shown to anybody: quietly. */
+static void conn_discard(struct pool_conn *c, int err)
+{
+	c->detached = true;
+	conn_fail(c, err);
+}
+
+void pool_conn_close(struct pool_conn *c)
+{
+	conn_fail(c, 0);
+}
+
+/* No more callbacks; conn_flush ends it, from a later turn. */
+static void drain_start(struct pool_conn *c)
+{
+	c->state = CONN_DRAINING;
+	c->rx.state = RX_HEADER;
+	pool_conn_bulk_drop(c);
+	conn_rx_clear(c);
+	c->write_more = true;
+	conn_want(c);
+}
+
+void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms)
+{
+	if (!conn_callbacks_on(c))
+		return;
+	uv_timer_start(&c->timer, on_timer, timeout_ms, 0);
+	if (c->state == CONN_CONNECTING)
+		c->drain_when_open = true;
+	else
+		drain_start(c);
+}
+
+int pool_conn_detach(struct pool_conn *c)
+{
+	int fd = c->fd;
+
+	if (c->state != CONN_OPEN || !pool_list_empty(&c->queue) ||
+	    c->rx.state != RX_HEADER || c->rx.have > 0 ||
+	    c->rx.pos != c->rx.end || c->rx.fd >= 0)
+		return -EBUSY;
+	conn_wake_at(c, 1);
+	poll_close(c);
+	c->fd = -1;
+	c->detached = true;
+	conn_fail(c, 0);
+	return fd;
+}
+
+/* ---- timeouts: one timer, re-armed lazily ---- */
+
+static bool input_waiting(const struct pool_conn *c)
+{
+	char byte;
+
+	return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+static void idle_arm(struct pool_conn *c)
+{
+	uint64_t now = uv_now(c->loop);
+	uint64_t due = c->last_rx_ms + c->idle_ms;
+
+	if (c->idle_ms)
+		uv_timer_start(&c->timer, on_timer, due > now ? due - now : 1,
+			       0);
+}
+
+static void on_timer(uv_timer_t *t)
+{
+	struct pool_conn *c = pool_container_of(t, struct pool_conn, timer);
+	uint64_t now = uv_now(c->loop);
+
+	if (c->state != CONN_OPEN) {
+		conn_fail(c, -ETIMEDOUT);
+		return;
+	}
+	/* After a long turn of the loop, timers run before input is read: the
+	 * silence may have been ours. */
+	if (now - c->last_rx_ms >= c->idle_ms && !input_waiting(c))
+		conn_fail(c, -ETIMEDOUT);
+	else
+		idle_arm(c);
+}
+
+/* ---- events ---- */
+
+void conn_want(struct pool_conn *c)
+{
+	int events = c->state == CONN_CONNECTING ? UV_WRITABLE :
+		     conn_faults_in_held(c)	 ? 0 :
+						   UV_READABLE;
+	int err;
+
+	if (c->write_more && c->state != CONN_CONNECTING)
+		events |= UV_WRITABLE;
+	if (!c->poll || c->poll->events == events)
+		return;
+	c->poll->events = events;
+	err = uv_poll_start(&c->poll->handle, events, on_poll);
+	if (err)
+		conn_fail(c, err);
+}
+
+static int poll_open(struct pool_conn *c)
+{
+	struct conn_poll *p = calloc(1, sizeof(*p));
+	int err;
+
+	if (!p)
+		return -ENOMEM;
+	err = uv_poll_init(c->loop, &p->handle, c->fd);
+	if (err) {
+		free(p);
+		return err;
+	}
+	p->c = c;
+	c->refs++;
+	c->poll = p;
+	conn_want(c);
+	return 0;
+}
+
+static void set_options(struct pool_conn *c)
+{
+	static const int on = 1, idle = KEEPALIVE_IDLE_S,
+			 interval = KEEPALIVE_INTERVAL_S,
+			 probes = KEEPALIVE_PROBES;
+
+	if (c->is_unix)
+		return;
+	/* Best effort: they only make it better. */
+	setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
+		   sizeof(interval));
+	setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+static void set_open(struct pool_conn *c)
+{
+	c->state = CONN_OPEN;
+	uv_timer_stop(&c->timer);
+	c->last_rx_ms = uv_now(c->loop);
+	idle_arm(c);
+}
+
+static int socket_error(const struct pool_conn *c)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len))
+		return -errno;
+	return -err;
+}
+
+static void connect_next(struct pool_conn *c);
+
+static void on_connected(struct pool_conn *c)
+{
+	int err = socket_error(c);
+
+	if (err) {
+		c->addr_err = err;
+		connect_next(c);
+		return;
+	}
+	addrs_free(c);
+	if (c->drain_when_open) {
+		drain_start(c);
+		return;
+	}
+	set_open(c);
+	conn_want(c);
+	if (c->state == CONN_OPEN && c->ops->on_open)
+		c->ops->on_open(c);
+	if (c->state == CONN_OPEN && !pool_list_empty(&c->queue))
+		conn_flush(c);
+}
+
+static void on_poll(uv_poll_t *h, int status, int events)
+{
+	struct pool_conn *c =
+		pool_container_of(h, struct conn_poll, handle)->c;
+
+	if (c->state == CONN_CONNECTING) {
+		on_connected(c);
+		return;
+	}
+	if (status < 0) {
+		/* libuv says EBADF for any error event; the socket knows. */
+		int err = socket_error(c);
+
+		conn_fail(c, err ? err : -ECONNRESET);
+		return;
+	}
+	if (events & UV_READABLE)
+		conn_receive_turn(c);
+	if ((events & UV_WRITABLE) && c->state != CONN_CLOSING)
+		conn_flush(c);
+}
+
+/* ---- dialling ---- */
+
+/* Start connecting to one address: 0 (on its way) or -errno. */
+static int connect_start(struct pool_conn *c, const struct sockaddr *sa,
+			 socklen_t len)
+{
+	int r;
+
+	c->is_unix = sa->sa_family == AF_UNIX;
+	c->fd = socket(sa->sa_family,
+		       SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (c->fd < 0)
+		return -errno;
+	set_options(c);
+	do
+		r = connect(c->fd, sa, len);
+	while (r < 0 && errno == EINTR);
+	if (r < 0 && errno != EINPROGRESS)
+		return -errno;
+	return poll_open(c);
+}
+
+/* The next address of the name, until one is on its way or all failed. */
+static void connect_next(struct pool_conn *c)
+{
+	socket_close(c);
+	while (c->addr_next) {
+		struct addrinfo *a = c->addr_next;
+
+		c->addr_next = a->ai_next;
+		c->addr_err = connect_start(c, a->ai_addr, a->ai_addrlen);
+		if (c->addr_err == 0 || c->state == CONN_CLOSING)
+			return;
+		socket_close(c);
+	}
+	conn_fail(c, c->addr_err ? c->addr_err : -EHOSTUNREACH);
+}
+
+static int resolve_errno(int status)
+{
+	switch (status) {
+	case UV_EAI_MEMORY:
+		return -ENOMEM;
+	case UV_ECANCELED:
+		return -ECANCELED;
+	default:
+		return -EHOSTUNREACH;
+	}
+}
+
+static void on_resolved(uv_getaddrinfo_t *req, int status,
+			struct addrinfo *res)
+{
+	struct pool_conn *c = pool_container_of(req, struct pool_conn, resolve);
+
+	if (c->state == CONN_CLOSING) {
+		uv_freeaddrinfo(res);
+	} else if (status < 0) {
+		conn_fail(c, resolve_errno(status));
+	} else {
+		c->addrs = c->addr_next = res;
+		connect_next(c);
+	}
+	conn_unref(c);
+}
+
+static int resolve_start(struct pool_conn *c, const struct pool_hostport *to)
+{
+	struct addrinfo hints = {
+		.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICSERV,
+	};
+	char port[8];
+	int err;
+
+	snprintf(port, sizeof(port), "%u", to->port);
+	err = uv_getaddrinfo(c->loop, &c->resolve, on_resolved, to->host, port,
+			     &hints);
+	if (err == 0)
+		c->refs++;
+	return err;
+}
+
+/* Address literals need no worker thread. */
+static socklen_t parse_literal(const struct pool_hostport *to,
+			       struct sockaddr_storage *ss)
+{
+	struct sockaddr_in *in4 = (void *)ss;
+	struct sockaddr_in6 *in6 = (void *)ss;
+
+	memset(ss, 0, sizeof(*ss));
+	if (inet_pton(AF_INET, to->host, &in4->sin_addr) == 1) {
+		in4->sin_family = AF_INET;
+		in4->sin_port = htons(to->port);
+		return sizeof(*in4);
+	}
+	if (inet_pton(AF_INET6, to->host, &in6->sin6_addr) == 1) {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons(to->port);
+		return sizeof(*in6);
+	}
+	return 0;
+}
+
+static void connect_timer_start(struct pool_conn *c,
+				const struct pool_conn_opts *opts)
+{
+	uv_timer_start(&c->timer, on_timer,
+		       opts->connect_timeout_ms ? opts->connect_timeout_ms :
+						  CONNECT_TIMEOUT_MS,
+		       0);
+}
+
+int pool_conn_connect(uv_loop_t *loop, const struct pool_hostport *to,
+		      const struct pool_conn_opts *opts,
+		      struct pool_conn **ret_conn)
+{
+	char name[POOL_HOST_MAX + 16];
+	struct sockaddr_storage ss;
+	struct pool_conn *c;
+	socklen_t len;
+	int err;
+
+	snprintf(name, sizeof(name), strchr(to->host, ':') ? "[%s]:%u" :
+							     "%s:%u",
+		 to->host, to->port);
+	err = conn_new(loop, opts, name, &c);
+	if (err)
+		return err;
+	connect_timer_start(c, opts);
+	len = parse_literal(to, &ss);
+	if (len)
+		err = connect_start(c, (struct sockaddr *)&ss, len);
+	else
+		err = resolve_start(c, to);
+	*ret_conn = c;
+	if (err)
+		conn_fail(c, err);
+	return 0;
+}
+
+int pool_conn_connect_unix(uv_loop_t *loop, const char *path,
+			   const struct pool_conn_opts *opts,
+			   struct pool_conn **ret_conn)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct pool_conn *c;
+	int err = conn_new(loop, opts, path, &c);
+
+	if (err)
+		return err;
+	connect_timer_start(c, opts);
+	*ret_conn = c;
+	if (strlen(path) >= sizeof(un.sun_path)) {
+		conn_fail(c, -ENAMETOOLONG);
+		return 0;
+	}
+	strcpy(un.sun_path, path);
+	err = connect_start(c, (struct sockaddr *)&un, sizeof(un));
+	if (err)
+		conn_fail(c, err);
+	return 0;
+}
+
+static void name_of_peer(const struct sockaddr_storage *ss, char *buf,
+			 size_t cap)
+{
+	const struct sockaddr_in *in4 = (const void *)ss;
+	const struct sockaddr_in6 *in6 = (const void *)ss;
+	char host[INET6_ADDRSTRLEN] = "?";
+
+	if (ss->ss_family == AF_INET) {
+		inet_ntop(AF_INET, &in4->sin_addr, host, sizeof(host));
+		snprintf(buf, cap, "%s:%u", host, ntohs(in4->sin_port));
+	} else if (ss->ss_family == AF_INET6) {
+		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+		snprintf(buf, cap, "[%s]:%u", host, ntohs(in6->sin6_port));
+	} else {
+		snprintf(buf, cap, "unix socket");
+	}
+}
+
+int pool_conn_from_fd(uv_loop_t *loop, int fd,
+		      const struct pool_conn_opts *opts,
+		      struct pool_conn **ret_conn)
+{
+	struct sockaddr_storage ss = { 0 };
+	socklen_t len = sizeof(ss);
+	char name[INET6_ADDRSTRLEN + 16];
+	struct pool_conn *c;
+	int err;
+
+	getpeername(fd, (struct sockaddr *)&ss, &len);
+	name_of_peer(&ss, name, sizeof(name));
+	err = conn_new(loop, opts, name, &c);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	c->fd = fd;
+	/* Not by the peer's address: one that is gone already has none. */
+	len = sizeof(ss);
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0)
+		c->is_unix = ss.ss_family == AF_UNIX;
+	set_options(c);
+	set_open(c);
+	err = poll_open(c);
+	if (!err && c->state == CONN_CLOSING)
+		err = c->err;
+	if (err) {
+		conn_discard(c, err);
+		return err;
+	}
+	*ret_conn = c;
+	return 0;
+}
+
+/* ---- small things ---- */
+
+void *pool_conn_user(const struct pool_conn *c)
+{
+	return c->user;
+}
+
+const char *pool_conn_peer_name(const struct pool_conn *c)
+{
+	return c->name;
+}
+
+uint64_t pool_conn_silent_ms(const struct pool_conn *c)
+{
+	return uv_now(c->loop) - c->last_rx_ms;
+}
+
+uint16_t pool_conn_version(const struct pool_conn *c)
+{
+	return c->version;
+}
+
+size_t pool_conn_queued(const struct pool_conn *c)
+{
+	return c->queued;
+}

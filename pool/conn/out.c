@@ -1,0 +1,339 @@
+/* The sending half of a connection: frames, and files behind them. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "pool/conn/priv.h"
+
+#define IOV_MAX_FRAMES 64
+/* Room in the queue that a frame takes besides its bytes. */
+#define OUT_OVERHEAD sizeof(struct conn_out)
+
+static bool out_is_done(const struct conn_out *o)
+{
+	return o->sent == o->len && o->file_left == 0;
+}
+
+static void out_free(struct conn_out *o)
+{
+	if (o->ride_fd >= 0)
+		close(o->ride_fd);
+	free(o);
+}
+
+/* Unlinks, frees, then tells the owner of the file: last, as it may send. */
+static void out_end(struct pool_conn *c, struct conn_out *o, int err)
+{
+	void (*done)(void *arg, int err) = o->done;
+	void *arg = o->arg;
+
+	pool_list_del(&o->link);
+	c->queued -= o->len + OUT_OVERHEAD;
+	out_free(o);
+	if (done)
+		done(arg, err);
+}
+
+void conn_queue_clear(struct pool_conn *c, int err)
+{
+	while (!pool_list_empty(&c->queue))
+		out_end(c, pool_list_first(&c->queue, struct conn_out, link),
+			err);
+}
+
+/*
+ * A new frame, not yet queued. Errors as pool_conn_send.
+ */
+static int out_new(struct pool_conn *c, uint16_t type, uint64_t req,
+		   const ProtobufCMessage *msg, uint64_t bulk_len,
+		   struct conn_out **ret_out)
+{
+	size_t payload = msg ? protobuf_c_message_get_packed_size(msg) : 0;
+	size_t len = POOL_WIRE_HEADER + payload;
+	struct pool_frame f = {
+		.version = c->version ? c->version : pool_wire_version,
+		.type = type,
+		.req = req,
+		.bulk_len = bulk_len,
+	};
+	struct conn_out *o;
+
+	if (!conn_callbacks_on(c))
+		return -ENOTCONN;
+	if (payload > POOL_PAYLOAD_MAX || bulk_len > POOL_BULK_MAX)
+		return -EMSGSIZE;
+	if (len + OUT_OVERHEAD > c->queue_max ||
+	    c->queued > c->queue_max - len - OUT_OVERHEAD)
+		return -ENOBUFS;
+	o = malloc(sizeof(*o) + len);
+	if (!o)
+		return -ENOMEM;
+	*o = (struct conn_out){ .len = len, .ride_fd = -1, .file_fd = -1 };
+	f.payload_len = (uint32_t)payload;
+	pool_frame_encode(&f, o->bytes);
+	if (msg)
+		protobuf_c_message_pack(msg, o->bytes + POOL_WIRE_HEADER);
+	*ret_out = o;
+	return 0;
+}
+
+static void out_queue(struct pool_conn *c, struct conn_out *o)
+{
+	pool_list_add_tail(&c->queue, &o->link);
+	c->queued += o->len + OUT_OVERHEAD;
+}
+
+/* Write at once if nothing is ahead; else the poll handle sees to it. */
+static void out_kick(struct pool_conn *c)
+{
+	if (c->state == CONN_OPEN && !c->flushing && !c->write_more)
+		conn_flush(c);
+}
+
+int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+		   const ProtobufCMessage *msg)
+{
+	struct conn_out *o;
+	int err = out_new(c, type, req, msg, 0, &o);
+
+	if (err)
+		return err;
+	out_queue(c, o);
+	out_kick(c);
+	return 0;
+}
+
+int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
+		      const ProtobufCMessage *msg, int fd)
+{
+	struct conn_out *o;
+	int err;
+
+	if (!c->is_unix)
+		return -ENOTSUP;
+	err = out_new(c, type, req, msg, 0, &o);
+	if (err)
+		return err;
+	o->ride_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (o->ride_fd < 0) {
+		err = errno == EMFILE ? -ENOMEM : -errno;
+		out_free(o);
+		return err;
+	}
+	out_queue(c, o);
+	out_kick(c);
+	return 0;
+}
+
+int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
+			const ProtobufCMessage *msg, int fd, uint64_t offset,
+			uint64_t len, void (*done)(void *arg, int err),
+			void *arg)
+{
+	struct conn_out *o;
+	int err;
+
+	if (offset > INT64_MAX || len > INT64_MAX - offset)
+		return -EMSGSIZE;
+	err = out_new(c, type, req, msg, len, &o);
+	if (err)
+		return err;
+	o->file_fd = fd;
+	o->file_offset = offset;
+	o->file_left = len;
+	o->done = done;
+	o->arg = arg;
+	out_queue(c, o);
+	/* Not at once: done must not run inside this call. */
+	if (c->state == CONN_OPEN && !c->flushing) {
+		c->write_more = true;
+		conn_want(c);
+	}
+	return 0;
+}
+
+/* Collects the bytes of queued frames up to the first that must end a write:
+ * one with a file behind it, or (exclusive) one that a descriptor rides on. */
+static int gather(struct pool_conn *c, struct iovec iov[IOV_MAX_FRAMES],
+		  int *ret_ride_fd, bool *ret_more)
+{
+	struct pool_list *it, *tmp;
+	size_t total = 0;
+	int n = 0;
+
+	*ret_ride_fd = -1;
+	*ret_more = false;
+	pool_list_each(it, tmp, &c->queue) {
+		struct conn_out *o = pool_list_entry(it, struct conn_out, link);
+		size_t left = o->len - o->sent;
+
+		if (n == IOV_MAX_FRAMES || total >= POOL_CONN_SLICE)
+			break;
+		if (o->ride_fd >= 0) {
+			/* The receiver relies on it: the bytes that carry a
+			 * descriptor belong to its frame alone. */
+			if (n > 0)
+				break;
+			*ret_ride_fd = o->ride_fd;
+		}
+		if (left > 0) {
+			iov[n].iov_base = o->bytes + o->sent;
+			iov[n].iov_len = left;
+			total += left;
+			n++;
+		}
+		if (o->file_left > 0) {
+			*ret_more = true;
+			break;
+		}
+		if (*ret_ride_fd >= 0 || c->faults)
+			break; /* each is judged by itself */
+	}
+	return n;
+}
+
+static ssize_t write_iov(struct pool_conn *c, struct iovec *iov, int n,
+			 int ride_fd, bool more)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = (size_t)n };
+	int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
+	ssize_t r;
+
+	if (ride_fd >= 0) {
+		struct cmsghdr *h;
+
+		m.msg_control = control.buf;
+		m.msg_controllen = sizeof(control.buf);
+		h = CMSG_FIRSTHDR(&m);
+		h->cmsg_level = SOL_SOCKET;
+		h->cmsg_type = SCM_RIGHTS;
+		h->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(h), &ride_fd, sizeof(int));
+	}
+	do
+		r = sendmsg(c->fd, &m, flags);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r;
+}
+
+/* Accounts n bytes written and ends the frames that are complete. */
+static void written(struct pool_conn *c, size_t n)
+{
+	while (n > 0) {
+		struct conn_out *o =
+			pool_list_first(&c->queue, struct conn_out, link);
+		size_t part = o->len - o->sent;
+
+		if (part > n)
+			part = n;
+		o->sent += part;
+		n -= part;
+		if (o->ride_fd >= 0) {
+			close(o->ride_fd);
+			o->ride_fd = -1;
+		}
+		if (out_is_done(o))
+			out_end(c, o, 0);
+		else
+			assert(n == 0);
+	}
+}
+
+static ssize_t write_file(struct pool_conn *c, struct conn_out *o)
+{
+	size_t want = o->file_left < POOL_CONN_SLICE ? (size_t)o->file_left :
+						       POOL_CONN_SLICE;
+	ssize_t r = conn_faults_bulk(c, o, &want);
+	off_t off = (off_t)o->file_offset;
+
+	if (r < 0)
+		return r;
+	if (r > 0 || want == 0) {
+		if (r > 0)
+			o->file_left = 0;
+		if (out_is_done(o))
+			out_end(c, o, 0);
+		return 1;
+	}
+	do
+		r = sendfile(c->fd, o->file_fd, &off, want);
+	while (r < 0 && errno == EINTR);
+	if (r < 0)
+		return -errno;
+	if (r == 0)
+		return -EIO; /* shorter than promised */
+	o->file_offset += (uint64_t)r;
+	o->file_left -= (uint64_t)r;
+	if (out_is_done(o))
+		out_end(c, o, 0);
+	return r;
+}
+
+/* One system call's worth. Bytes written, or -errno. */
+static ssize_t flush_step(struct pool_conn *c)
+{
+	struct conn_out *o = pool_list_first(&c->queue, struct conn_out, link);
+	struct iovec iov[IOV_MAX_FRAMES];
+	int ride_fd, n;
+	bool more;
+	ssize_t r = c->faults ? conn_faults_out(c, o) : 0;
+
+	if (r < 0)
+		return r;
+	if (r > 0) {
+		out_end(c, o, 0);
+		return r;
+	}
+	if (o->sent == o->len)
+		return write_file(c, o);
+	n = gather(c, iov, &ride_fd, &more);
+	r = write_iov(c, iov, n, ride_fd, more);
+	if (r > 0)
+		written(c, (size_t)r);
+	return r;
+}
+
+static bool flush_going(const struct pool_conn *c)
+{
+	return (c->state == CONN_OPEN || c->state == CONN_DRAINING) &&
+	       !pool_list_empty(&c->queue);
+}
+
+void conn_flush(struct pool_conn *c)
+{
+	size_t done = 0;
+	ssize_t r = 0;
+
+	c->flushing = true;
+	while (flush_going(c) && done < POOL_CONN_SLICE) {
+		r = flush_step(c);
+		if (r < 0)
+			break;
+		done += (size_t)r;
+	}
+	c->flushing = false;
+	if (c->state == CONN_CLOSING)
+		return;
+	if (r < 0 && r != -EAGAIN) {
+		conn_fail(c, (int)r);
+		return;
+	}
+	c->write_more = flush_going(c) && !conn_faults_out_held(c);
+	if (c->state == CONN_DRAINING && !flush_going(c) && !c->shut) {
+		/* Not closed yet: unread input would make it a reset, which
+		 * takes what was just sent with it. The peer's end ends it. */
+		shutdown(c->fd, SHUT_WR);
+		c->shut = true;
+	}
+	conn_want(c);
+}

@@ -1,0 +1,131 @@
+/*
+ * What an earlier run of this node left in its store: published objects are
+ * HELD again, until the master says otherwise; what was sealed and not
+ * acknowledged is published once more.
+ */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool meta_valid(const Kvpool__Meta *m, uint64_t size)
+{
+	return !m->is_dir && m->sum.len == 16 && m->size == size &&
+	       pool_path_check((const char *)m->path.data, m->path.len) == 0;
+}
+
+/* A file sealed before the restart but never acknowledged: publish it again. */
+static int adopt_pending(struct pool_node *n, struct node_entry *e,
+			 struct node_object *o, const Kvpool__Meta *m)
+{
+	struct node_writer *w = calloc(1, sizeof(*w));
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	pool_list_init(&w->link);
+	w->obj = o;
+	w->fd = -1;
+	w->base_gen = m->base_gen;
+	node_attr_from_meta(m, &w->attr);
+	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &w->xattrs);
+	if (err) {
+		free(w);
+		return err == -ENOMEM ? err : -EBADMSG;
+	}
+	o->w = w;
+	o->state = NODE_PENDING;
+	e->own = o;
+	node_publish(n, o);
+	return 0;
+}
+
+/* An older generation was found first: a crash came between the new one's
+ * publication and its removal. It is removed when the store is open. */
+static void forget_older(struct pool_node *n, struct node_entry *e)
+{
+	struct node_object *old = e->obj;
+	uint64_t *ids;
+
+	if (!old)
+		return;
+	ids = realloc(n->leftovers, (n->nleftovers + 1) * sizeof(*ids));
+	if (ids) {
+		ids[n->nleftovers++] = old->id;
+		n->leftovers = ids;
+	}
+	pool_evict_remove(n->evict, &old->ev, false);
+	old->state = NODE_DROPPED;
+	node_space_judge(n, old);
+	old->entry = NULL;
+	e->obj = NULL;
+	node_object_unref(n, old);
+}
+
+static int adopt_published(struct pool_node *n, struct node_entry *e,
+			   struct node_object *o, const Kvpool__Meta *m)
+{
+	struct pool_xattrs *xattrs = NULL;
+
+	/* Attributes that make no sense must not cost the object. */
+	if (pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &xattrs) == -ENOMEM)
+		return -ENOMEM;
+	o->counted = true;
+	forget_older(n, e);
+	node_object_held(n, e, o);
+	e->gen = m->gen;
+	e->size = o->size;
+	e->sum = o->sum;
+	node_attr_from_meta(m, &e->attr);
+	pool_xattrs_free(e->xattrs);
+	e->xattrs = xattrs;
+	return 0;
+}
+
+static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
+{
+	XXH128_canonical_t canon;
+	struct pool_entry *pe;
+	struct node_entry *e;
+	struct node_object *o;
+	int err = pool_tree_make(&n->tree, (const char *)m->path.data,
+				 m->path.len, false, NULL, NULL, &pe);
+
+	if (err)
+		return err == -ENOMEM ? err : -ESTALE;
+	e = node_file(pe);
+	if (pool_gen_epoch(m->gen) > n->held_epoch)
+		n->held_epoch = pool_gen_epoch(m->gen);
+	if (pool_gen_epoch(m->attr_gen) > n->held_epoch)
+		n->held_epoch = pool_gen_epoch(m->attr_gen);
+	if (m->gen == 0 ? e->own != NULL : e->obj && e->obj->gen >= m->gen)
+		return -ESTALE;
+	o = node_object_new(e, NODE_HELD);
+	if (!o)
+		return -ENOMEM;
+	memcpy(canon.digest, m->sum.data, 16);
+	o->sum = XXH128_hashFromCanonical(&canon);
+	o->id = id;
+	o->size = m->size;
+	o->gen = m->gen;
+	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
+	if (err)
+		node_object_unref(n, o);
+	return err;
+}
+
+int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
+	       size_t blob_len)
+{
+	Kvpool__Meta *m;
+	int err;
+
+	errno = 0; /* an unpack says only that it failed */
+	m = kvpool__meta__unpack(NULL, blob_len, blob);
+	if (!m)
+		return errno == ENOMEM ? -ENOMEM : -EBADMSG;
+	err = meta_valid(m, size) ? adopt_file(arg, id, m) : -EBADMSG;
+	kvpool__meta__free_unpacked(m, NULL);
+	return err;
+}

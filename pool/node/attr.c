@@ -1,0 +1,189 @@
+/*
+ * Attributes: changed here at once, told to the master afterwards.
+ *
+ * The master says what a name's attributes are, and what is changed here is
+ * laid over that until the master has answered: the feed that comes meanwhile
+ * does not know of it yet, the one that comes afterwards does. (The answer is
+ * sent before any feed with the change, both by the same connection.) One
+ * extended attribute is a change of its own, so that two mounts that set
+ * different ones of one name both last; of the same one, the later.
+ */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+/* ---- one change ---- */
+
+static void set_attr(struct node_attr *a, const struct node_change *c)
+{
+	if (c->set & POOL_SET_MODE)
+		a->mode = c->attr.mode & 01777;
+	if (c->set & POOL_SET_UID)
+		a->uid = c->attr.uid;
+	if (c->set & POOL_SET_GID)
+		a->gid = c->attr.gid;
+	if (c->set & POOL_SET_MTIME)
+		a->mtime_ns = c->attr.mtime_ns;
+}
+
+/* What does not fit beside what others have set is left out: the master will
+ * say the same. */
+static int set_each(struct pool_xattrs **x, const struct node_change *c)
+{
+	size_t cursor = 0, len;
+	const char *name;
+	const void *value;
+	int err = 0;
+
+	while (err != -ENOMEM &&
+	       pool_xattrs_next(c->xattrs, &cursor, &name, &value, &len))
+		err = pool_xattrs_set(x, name, value, len, 0);
+	if (err != -ENOMEM && c->remove)
+		err = pool_xattrs_set(x, c->remove, NULL, 0, 0);
+	return err == -ENOMEM ? err : 0;
+}
+
+int node_change_apply(const struct node_change *c, struct node_attr *a,
+		      struct pool_xattrs **x)
+{
+	struct pool_xattrs *copy;
+	int err;
+
+	if (c->set & POOL_SET_XATTRS) {
+		err = pool_xattrs_dup(c->xattrs, &copy);
+		if (err)
+			return err;
+		pool_xattrs_free(*x);
+		*x = copy;
+	}
+	err = c->set & POOL_SET_XATTR_EACH ? set_each(x, c) : 0;
+	if (!err)
+		set_attr(a, c);
+	return err;
+}
+
+/* ---- what the master says ---- */
+
+int node_attr_update(struct pool_node *n, struct node_attr *a,
+		     struct pool_xattrs **x, const Kvpool__Meta *m)
+{
+	struct node_attr new;
+	struct pool_xattrs *nx = NULL;
+	bool changed;
+	int err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &nx);
+
+	if (err == -EINVAL) /* as they were */
+		err = pool_xattrs_dup(*x, &nx);
+	if (err)
+		return err;
+	node_attr_from_meta(m, &new);
+	err = node_ops_overlay(n, (const char *)m->path.data, m->path.len,
+			       &new, &nx);
+	if (err) {
+		pool_xattrs_free(nx);
+		return err;
+	}
+	changed = a->mode != new.mode || a->uid != new.uid ||
+		  a->gid != new.gid || a->mtime_ns != new.mtime_ns ||
+		  !pool_xattrs_equal(*x, nx);
+	*a = new;
+	pool_xattrs_free(*x);
+	*x = nx;
+	return changed;
+}
+
+/* ---- what the mount says ---- */
+
+/* What pe shows now is to be known to the master, and found by a restart. */
+static int tell(struct pool_node *n, struct pool_entry *pe,
+		const struct node_change *c)
+{
+	struct node_entry *e = node_file(pe);
+	int err;
+
+	if (!e || !e->own)
+		return c->set ? node_op_setattr(n, pe, c) : 0;
+	/* Its own publication carries them, unless that is under way. */
+	e->own->w->stale_blob = true;
+	if (e->own->state != NODE_PENDING)
+		return 0;
+	err = node_write_blob(n, e->own);
+	return err || e->own->w->sealed ? err : node_op_setattr(n, pe, c);
+}
+
+/* c, as the master is told; xattrs: the whole set that is shown then, if that
+ * changes (owned from now on). */
+static int change(struct pool_node *n, struct pool_entry *pe,
+		  const struct node_change *c, struct pool_xattrs *xattrs)
+{
+	bool sets = c->set & (POOL_SET_XATTRS | POOL_SET_XATTR_EACH);
+	struct node_dirent *d = node_dir(pe);
+	struct node_entry *e = node_file(pe);
+	struct pool_xattrs **x = d ? &d->xattrs :
+				 e->own ? &e->own->w->xattrs : &e->xattrs;
+	struct node_attr *a = d ? &d->attr :
+			      e->own ? &e->own->w->attr : &e->attr;
+	struct pool_xattrs *old = *x;
+	struct node_attr was = *a;
+	int err;
+
+	set_attr(a, c);
+	if (sets)
+		*x = xattrs;
+	err = tell(n, pe, c);
+	if (err) {
+		*a = was;
+		*x = old;
+		if (sets)
+			pool_xattrs_free(xattrs);
+		if (e && e->own && e->own->state == NODE_PENDING)
+			(void)node_write_blob(n, e->own);
+		return err;
+	}
+	if (sets) {
+		pool_xattrs_free(old);
+		if (d)
+			node_dir_rules(d);
+		if (d || !e->own)
+			node_space_judge_below(n, pe);
+	}
+	/* Kept with the copy here, for after a restart. */
+	if (c->set && e && !e->own && e->obj && e->obj->gen == e->gen)
+		(void)node_write_blob(n, e->obj);
+	return 0;
+}
+
+int pool_node_setattr(struct pool_node *n, struct pool_entry *pe,
+		      unsigned int set, const struct node_attr *attr,
+		      struct pool_xattrs *xattrs)
+{
+	struct node_change c = { .set = set, .attr = *attr, .xattrs = xattrs };
+
+	return change(n, pe, &c, xattrs);
+}
+
+int pool_node_setxattr(struct pool_node *n, struct pool_entry *pe,
+		       const char *name, const void *value, size_t len,
+		       int flags)
+{
+	struct node_change c = { .set = POOL_SET_XATTR_EACH,
+				 .remove = value ? NULL : name };
+	struct pool_xattrs *all, *one = NULL;
+	int err = pool_xattrs_dup(pool_node_xattrs(pe), &all);
+
+	if (err)
+		return err;
+	err = pool_xattrs_set(&all, name, value, len, flags);
+	if (!err && value)
+		err = pool_xattrs_set(&one, name, value, len, 0);
+	if (err) {
+		pool_xattrs_free(all);
+		return err;
+	}
+	c.xattrs = one;
+	err = change(n, pe, &c, all);
+	pool_xattrs_free(one);
+	return err;
+}

@@ -1,0 +1,110 @@
+/*
+ * Local copies that may be damaged. What is here is checked when it comes and
+ * when a start finds it, but not at each read; a reader elsewhere checks what it
+ * gets. If that does not match it goes to another holder, and tells this one
+ * (DOUBT), which believes nothing but its own checksum:
+ *
+ *   DOUBT --> waiting --tick, one at a time--> check (node/want.c) --> whole
+ *                                                  \--> quarantined, HELD
+ *                                                       -EBADMSG: no more
+ *
+ * after which the master has it copied anew. The same for a file that is
+ * missing, or has another size than it should, when a peer asks for it.
+ */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Never 0, which says: never. */
+static uint32_t now_s(void)
+{
+	return (uint32_t)(pool_now_ms() / 1000) + 1;
+}
+
+void pool_node_doubt(struct pool_node *n, struct node_object *o)
+{
+	if (o->state != NODE_HELD || o->lent_fd >= 0 || n->closing)
+		return;
+	if ((o->doubted_s && now_s() - o->doubted_s < NODE_DOUBT_S) ||
+	    n->ndoubted == NODE_DOUBTS_MAX) {
+		pool_count(&n->c.doubts_skipped);
+		return;
+	}
+	pool_count(&n->c.doubts);
+	o->doubted_s = now_s();
+	o->verified = false; /* nobody here is served it meanwhile */
+	n->doubted[n->ndoubted++] = node_object_ref(o);
+}
+
+/* The first one is dealt with. */
+static void forget_first(struct pool_node *n)
+{
+	struct node_object *o = n->doubted[0];
+
+	n->ndoubted--;
+	memmove(n->doubted, n->doubted + 1,
+		n->ndoubted * sizeof(n->doubted[0]));
+	n->checking = false;
+	node_object_unref(n, o);
+}
+
+void node_doubt_tick(struct pool_node *n)
+{
+	struct node_object *o;
+
+	if (n->checking || n->ndoubted == 0)
+		return;
+	o = n->doubted[0];
+	/* Gone, or an open has had it checked. */
+	if (o->state != NODE_HELD || o->verified) {
+		forget_first(n);
+	} else if (node_recheck(n, o)) {
+		o->doubted_s = 0; /* no memory: another time */
+		forget_first(n);
+	} else {
+		n->checking = true;
+	}
+}
+
+void node_doubt_checked(struct pool_node *n, const struct node_object *o,
+			int status)
+{
+	if (!n->checking || n->doubted[0] != o)
+		return;
+	if (status == 0)
+		pool_count(&n->c.doubts_unfounded);
+	forget_first(n);
+}
+
+void node_doubt_fini(struct pool_node *n)
+{
+	while (n->ndoubted > 0)
+		forget_first(n);
+}
+
+void node_object_damaged(struct pool_node *n, struct node_object *o, int status)
+{
+	struct node_entry *e = o->entry;
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&e->e, path);
+
+	pool_count(&n->c.damaged);
+	if (status == -ENOENT) {
+		pool_warn("store file %016llx of \"%s\" is missing",
+			  (unsigned long long)o->id, len > 0 ? path : "?");
+	} else {
+		pool_count(&n->c.bad_sums);
+		pool_store_quarantine(n->store, o->id,
+				      "its bytes do not match its checksum");
+	}
+	if (len > 0) {
+		node_report_held(n, path, (size_t)len, o->gen, false, -EBADMSG);
+		if (o->lent > 0 && !n->closing)
+			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
+	}
+	node_object_drop(n, o, false);
+	if (!n->opts.mount) /* no feed will tell it */
+		e->gen = 0;
+}

@@ -1,0 +1,426 @@
+/*
+ * The master's change feed applied to the mirror, the table of members, and
+ * the master's orders to drop.
+ *
+ * A whole picture (begin .. complete) is a mark and sweep: `sweep` is the mark
+ * of the picture being received, and what has another mark at its end does not
+ * exist any more. Until then the old picture goes on being served.
+ */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- members ---- */
+
+struct node_member *node_member(struct pool_node *n, uint32_t index)
+{
+	if (index >= NODE_NODES_MAX || !n->members[index].known)
+		return NULL;
+	return &n->members[index];
+}
+
+void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
+{
+	struct node_member *m;
+	bool was_alive;
+
+	if (info->index >= NODE_NODES_MAX || info->id.len != POOL_ID_SIZE) {
+		pool_warn_limited("the master named node %u: out of range",
+				  info->index);
+		return;
+	}
+	m = &n->members[info->index];
+	was_alive = m->known && m->alive;
+	m->known = true;
+	m->alive = info->alive;
+	m->is_store = info->is_store;
+	m->is_mount = info->is_mount;
+	memcpy(m->addr.id, info->id.data, POOL_ID_SIZE);
+	snprintf(m->name, sizeof(m->name), "%s", info->name);
+	snprintf(m->advertise, sizeof(m->advertise), "%s", info->advertise);
+	snprintf(m->host_id, sizeof(m->host_id), "%s", info->host_id);
+	snprintf(m->data_mode, sizeof(m->data_mode), "%s", info->data_mode);
+	snprintf(m->addr.unix_path, sizeof(m->addr.unix_path), "%s",
+		 info->unix_path);
+	if (pool_parse_hostport(info->advertise, 0, &m->addr.tcp) < 0)
+		m->alive = false;
+	m->capacity = info->capacity;
+	m->used = info->used;
+	m->evictable = info->evictable;
+	m->objects = info->objects;
+	m->sent_bytes = info->sent_bytes;
+	m->draining = info->draining;
+	m->drained_percent = info->drained_percent;
+	if (info->index >= n->nmembers)
+		n->nmembers = info->index + 1;
+	if (was_alive && !m->alive)
+		m->gone_ms = pool_now_ms();
+	if (was_alive != m->alive)
+		pool_info("node %s (%s) %s", m->name, m->advertise,
+			  m->alive ? "is there" : "is gone");
+}
+
+/* ---- entries ---- */
+
+static void set_holders(struct pool_node *n, struct node_entry *e,
+			const Kvpool__Meta *m)
+{
+	bool stored = false;
+	uint64_t k;
+	size_t i;
+
+	e->nholders = 0;
+	for (i = 0; i < m->n_holders; i++) {
+		struct node_member *who = node_member(n, m->holders[i]);
+
+		if (who && who->is_store)
+			stored = true;
+		if (m->holders[i] >= NODE_NODES_MAX)
+			continue;
+		if (e->nholders < NODE_HOLDERS_INLINE) {
+			e->holders[e->nholders++] = (uint16_t)m->holders[i];
+			continue;
+		}
+		/* Of the many holders of a hot object, each of its readers
+		 * knows some by chance. */
+		k = pool_random_u64() % (i + 1);
+		if (k < NODE_HOLDERS_INLINE)
+			e->holders[k] = (uint16_t)m->holders[i];
+	}
+	e->replicas = m->n_holders > 255 ? 255 : (uint8_t)m->n_holders;
+	if (stored && e->obj && e->obj->w && e->obj->gen == e->gen &&
+	    e->obj->state == NODE_HELD)
+		node_client_stored(n, e->obj);
+}
+
+static int apply_dir(struct pool_node *n, struct node_dirent *d,
+		     const Kvpool__Meta *m, bool added)
+{
+	int changed = node_attr_update(n, &d->attr, &d->xattrs, m);
+	bool back = d->gone && !d->removing;
+
+	if (changed < 0)
+		return changed;
+	d->known = true;
+	if (back)
+		d->gone = false;
+	d->seen = n->sweep;
+	node_dir_rules(d);
+	if (changed)
+		node_space_judge_below(n, &d->d.e);
+	if (n->ops && (added || back))
+		n->ops->appeared(n->ops_arg, &d->d.e);
+	else if (n->ops && changed)
+		n->ops->attr_changed(n->ops_arg, &d->d.e);
+	return 0;
+}
+
+/* evicted: the master let go of what it was asked about. Its DROP says so, or
+ * the feed, that the name is gone, whichever comes first. */
+static void drop_copy(struct pool_node *n, struct node_object *o, bool evicted)
+{
+	if (evicted) {
+		pool_count(&n->c.evicted_last);
+		pool_count_add(&n->c.evicted_bytes, o->size);
+		node_space_answered(n, o);
+	}
+	node_object_drop(n, o, evicted);
+}
+
+/* The published state goes: deleted, or not in the whole picture. */
+static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
+{
+	bool shown = pool_node_visible(&e->e);
+
+	if (e->gen > gen)
+		return;
+	e->gen = 0;
+	e->hidden_gen = 0;
+	e->nholders = e->replicas = 0;
+	if (e->obj && e->obj->state == NODE_HELD && e->obj->gen <= gen)
+		drop_copy(n, e->obj, e->obj->asked_ms != 0);
+	if (n->ops && shown && !e->own)
+		n->ops->changed(n->ops_arg, e);
+	node_entry_tidy(n, e);
+}
+
+static int apply_file(struct pool_node *n, struct node_entry *e,
+		      const Kvpool__Meta *m)
+{
+	bool shown = pool_node_visible(&e->e);
+	uint64_t attr_gen = e->attr.gen;
+	XXH128_canonical_t canon;
+	bool other = m->gen != e->gen;
+	int attr;
+
+	e->seen = n->sweep;
+	if (m->gen < e->gen && !n->in_picture)
+		return 0; /* overtaken by our own publication */
+	attr = node_attr_update(n, &e->attr, &e->xattrs, m);
+	if (attr < 0)
+		return attr;
+	e->gen = m->gen;
+	e->size = m->size;
+	memcpy(canon.digest, m->sum.data, 16);
+	e->sum = XXH128_hashFromCanonical(&canon);
+	if (e->hidden_gen && e->gen > e->hidden_gen)
+		e->hidden_gen = 0;
+	if (other && e->obj && e->obj->state == NODE_HELD &&
+	    e->obj->gen < e->gen)
+		node_object_drop(n, e->obj, false);
+	set_holders(n, e, m);
+	if ((attr || attr_gen != e->attr.gen) && e->obj) {
+		node_space_judge(n, e->obj);
+		(void)node_write_blob(n, e->obj); /* for after a restart */
+	}
+	if (!n->ops || e->own)
+		return 0;
+	if (!shown && pool_node_published(e))
+		n->ops->appeared(n->ops_arg, &e->e);
+	else if (shown && other)
+		n->ops->changed(n->ops_arg, e);
+	else if (shown && attr)
+		n->ops->attr_changed(n->ops_arg, &e->e);
+	return 0;
+}
+
+/* Names that show nothing may be left below: it goes with the last of them. */
+static void remove_dir(struct pool_node *n, struct node_dirent *d)
+{
+	struct pool_list *it, *tmp;
+
+	if (!d->d.e.parent || d->gone || d->making)
+		return;
+	pool_list_each(it, tmp, &d->d.children)
+		if (pool_node_visible(
+			    pool_list_entry(it, struct pool_entry, sibling)))
+			return; /* something of ours, not published yet */
+	if (n->ops)
+		n->ops->dir_gone(n->ops_arg, d);
+	d->gone = true;
+	node_dir_tidy(n, d);
+}
+
+static void apply_deleted(struct pool_node *n, const Kvpool__Meta *m)
+{
+	struct pool_entry *pe = pool_tree_lookup(
+		&n->tree, (const char *)m->path.data, m->path.len);
+
+	if (!pe)
+		return;
+	if (pe->is_dir != m->is_dir)
+		return;
+	if (pe->is_dir)
+		remove_dir(n, node_dir(pe));
+	else
+		unpublish(n, node_file(pe), m->gen ? m->gen : UINT64_MAX);
+}
+
+struct added {
+	struct pool_entry *last;
+	struct pool_node *n;
+};
+
+static void on_add(struct pool_entry *e, void *arg)
+{
+	struct added *a = arg;
+
+	a->last = e;
+	if (e->is_dir) {
+		node_dir(e)->attr.mode = 0755;
+		node_dir(e)->known = true;
+		node_dir(e)->seen = a->n->sweep;
+		if (a->n->ops)
+			a->n->ops->appeared(a->n->ops_arg, e);
+	}
+}
+
+static void mark_parents(struct pool_node *n, struct pool_entry *e)
+{
+	struct node_dirent *dir;
+	struct pool_dir *d;
+
+	for (d = e->parent; d; d = d->e.parent) {
+		dir = node_dir(&d->e);
+		dir->seen = n->sweep;
+		if (dir->removing)
+			continue;
+		if (dir->gone && n->ops)
+			n->ops->appeared(n->ops_arg, &d->e);
+		dir->gone = false;
+	}
+}
+
+struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
+{
+	struct added added = { NULL, n };
+	struct pool_entry *pe;
+	struct node_entry *e;
+	int err = 0;
+
+	if (pool_tree_make(&n->tree, (const char *)m->path.data, m->path.len,
+			   false, on_add, &added, &pe) < 0)
+		return NULL;
+	mark_parents(n, pe);
+	e = node_file(pe);
+	if (e->gen < m->gen ||
+	    (e->gen == m->gen && e->attr.gen < m->attr_gen))
+		err = apply_file(n, e, m);
+	if (err)
+		node_entry_tidy(n, e);
+	return err ? NULL : e;
+}
+
+/* 0 or -ENOMEM; what makes no sense is left out. */
+static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
+{
+	struct added added = { NULL, n };
+	struct pool_entry *pe;
+	int err;
+
+	pool_count(&n->c.feed_entries);
+	if (m->deleted) {
+		apply_deleted(n, m);
+		return 0;
+	}
+	if (!m->is_dir && (m->sum.len != 16 || m->gen == 0)) {
+		pool_warn_limited("the feed carried an entry without a sum "
+				  "or generation: ignored");
+		return 0;
+	}
+	if (m->path.len == 0) /* the root's attributes */
+		return apply_dir(n, pool_node_root(n), m, false);
+	err = pool_tree_make(&n->tree, (const char *)m->path.data,
+			     m->path.len, m->is_dir, on_add, &added, &pe);
+	if (err) {
+		pool_warn_limited("the feed's \"%.*s\" cannot be shown: %s",
+				  (int)m->path.len, (char *)m->path.data,
+				  strerror(-err));
+		return err == -ENOMEM ? err : 0;
+	}
+	mark_parents(n, pe);
+	if (pe->is_dir)
+		return apply_dir(n, node_dir(pe), m, added.last == pe);
+	err = apply_file(n, node_file(pe), m);
+	if (err)
+		node_entry_tidy(n, node_file(pe));
+	return err;
+}
+
+/* ---- the end of a whole picture ---- */
+
+static void sweep_dir(struct pool_node *n, struct pool_dir *dir)
+{
+	struct pool_list *it, *tmp;
+	struct pool_entry *pe;
+
+	pool_list_each(it, tmp, &dir->children) {
+		pe = pool_list_entry(it, struct pool_entry, sibling);
+		if (pe->is_dir) {
+			struct node_dirent *d = node_dir(pe);
+
+			sweep_dir(n, &d->d);
+			if (d->known && d->seen != n->sweep)
+				remove_dir(n, d);
+		} else if (node_file(pe)->gen &&
+			   node_file(pe)->seen != n->sweep) {
+			unpublish(n, node_file(pe), UINT64_MAX);
+		}
+	}
+}
+
+int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
+{
+	size_t i;
+	int err = 0;
+
+	pool_count(&n->c.feed_batches);
+	for (i = 0; i < f->n_nodes; i++)
+		node_member_apply(n, f->nodes[i]);
+	if (f->begin) {
+		pool_count(&n->c.feed_resyncs);
+		n->sweep++;
+		n->in_picture = true;
+	}
+	for (i = 0; !err && i < f->n_entries; i++)
+		err = apply_entry(n, f->entries[i]);
+	if (err)
+		return err;
+	if (f->complete && n->in_picture) {
+		sweep_dir(n, n->tree.root);
+		n->in_picture = false;
+	}
+	if (f->complete)
+		n->complete = true;
+	n->feed_epoch = n->epoch;
+	if (!n->in_picture)
+		n->feed_seq = f->upto_seq;
+	node_ops_settle(n);
+	return 0;
+}
+
+/* ---- the master's orders ---- */
+
+/* Enough others have it: it stays for our own use, and a restart does not find
+ * it, as nobody would tell us of its deletion. */
+static void make_cache(struct pool_node *n, struct node_object *o)
+{
+	node_space_answered(n, o);
+	if (!o->counted)
+		return;
+	pool_count(&n->c.surplus);
+	o->counted = false;
+	o->refused = false;
+	o->asked_ms = 0;
+	node_space_judge(n, o);
+	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
+	(void)pool_store_detach(n->store, o->id);
+}
+
+/* It was decided before the master heard that we have o, and meant a copy that
+ * was here before: on this one it counts. */
+static bool crossed(const struct pool_node *n, const struct node_object *o,
+		    const Kvpool__Drop__Item *it)
+{
+	return (it->reason == KVPOOL__DROP__REASON__EVICTED ||
+		it->reason == KVPOOL__DROP__REASON__SURPLUS) &&
+	       it->heard && n->said_before + it->heard - 1 < o->said;
+}
+
+void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
+{
+	struct pool_entry *pe;
+	struct node_entry *e;
+	struct node_object *o;
+	size_t i;
+
+	for (i = 0; i < d->n_items; i++) {
+		const Kvpool__Drop__Item *it = d->items[i];
+
+		pe = pool_tree_lookup(&n->tree, (const char *)it->path.data,
+				      it->path.len);
+		e = pe ? node_file(pe) : NULL;
+		o = e ? e->obj : NULL;
+		if (!o || o->state != NODE_HELD || o->gen > it->gen ||
+		    crossed(n, o, it))
+			continue;
+		if (it->reason == KVPOOL__DROP__REASON__KEEP) {
+			node_space_kept(n, o);
+			continue;
+		}
+		if (it->reason == KVPOOL__DROP__REASON__SURPLUS) {
+			make_cache(n, o);
+			continue;
+		}
+		drop_copy(n, o, it->reason == KVPOOL__DROP__REASON__EVICTED);
+		/* A store without a mount has no feed to tell it. */
+		if (!n->opts.mount && e->gen <= it->gen)
+			e->gen = 0;
+		node_entry_tidy(n, e);
+	}
+	n->granted = d->granted;
+	node_kick(n);
+}

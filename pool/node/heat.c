@@ -1,0 +1,165 @@
+/*
+ * How much peers ask for what we hold.
+ *
+ * Each object they ask for has a record while they do. So many whole objects'
+ * worth of GETs within HEAT_WINDOW_MS (opts.hot_gets), and again for each so
+ * many more, and the master is told that it is hot: it has another store take
+ * an extra copy, which readers are told of and which nobody counts. Who has an
+ * extra copy tells the master when nobody has asked for it for opts.cold_ms, or
+ * when it goes; from then on it is cache like any other.
+ *
+ * Cut off from the master, extra copies are cache at once: it has forgotten
+ * them when we join again.
+ */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define HEAT_WINDOW_MS 10000
+
+struct node_heat {
+	struct pool_list link; /* node->heats, the one asked for last at the end */
+	struct node_object *o; /* o->heat == this */
+	uint64_t since_ms, last_ms;
+	uint32_t gets; /* since then */
+	bool extra;
+};
+
+static void heat_free(struct pool_node *n, struct node_heat *h)
+{
+	h->o->heat = NULL;
+	pool_list_del(&h->link);
+	n->nheats--;
+	if (h->extra)
+		n->nextras--;
+	free(h);
+}
+
+static void tell(struct pool_node *n, const struct node_object *o, bool cold)
+{
+	Kvpool__Heartbeat msg = KVPOOL__HEARTBEAT__INIT;
+	Kvpool__Heat item = KVPOOL__HEAT__INIT, *list = &item;
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&o->entry->e, path);
+
+	if (len < 0)
+		return;
+	item.path.data = (uint8_t *)path;
+	item.path.len = (size_t)len;
+	item.gen = o->gen;
+	item.cold = cold;
+	msg.epoch = n->epoch;
+	msg.heat = &list;
+	msg.n_heat = 1;
+	(void)node_link_send(n, POOL_MSG_HEARTBEAT, 0, &msg.base);
+}
+
+/* The one asked for longest ago makes room; not an extra copy, which the master
+ * counts on us to end. */
+static bool make_room(struct pool_node *n)
+{
+	struct node_heat *h;
+
+	if (n->nheats < NODE_HEATS_MAX)
+		return true;
+	h = pool_list_first(&n->heats, struct node_heat, link);
+	if (h->extra)
+		return false;
+	heat_free(n, h);
+	return true;
+}
+
+/* o's record, made if there is none; or NULL. */
+static struct node_heat *heat_of(struct pool_node *n, struct node_object *o)
+{
+	struct node_heat *h = o->heat;
+
+	if (h || !make_room(n))
+		return h;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return NULL;
+	h->o = o;
+	h->since_ms = h->last_ms = pool_now_ms();
+	o->heat = h;
+	pool_list_add_tail(&n->heats, &h->link);
+	n->nheats++;
+	return h;
+}
+
+void node_heat_asked(struct pool_node *n, struct node_object *o)
+{
+	uint64_t now = pool_now_ms();
+	/* Large objects are asked for in pieces. */
+	uint64_t pieces = o->size <= 2 * (uint64_t)NODE_PIECE ?
+				  1 : (o->size + NODE_PIECE - 1) / NODE_PIECE;
+	struct node_heat *h = n->opts.hot_gets ? heat_of(n, o) : NULL;
+
+	if (!h)
+		return;
+	pool_list_del(&h->link);
+	pool_list_add_tail(&n->heats, &h->link);
+	h->last_ms = now;
+	if (now - h->since_ms > HEAT_WINDOW_MS) {
+		h->since_ms = now;
+		h->gets = 0;
+	}
+	h->gets++;
+	if (h->gets % (n->opts.hot_gets * pieces) == 0 &&
+	    (o->counted || h->extra)) {
+		pool_count(&n->c.hot);
+		tell(n, o, false);
+	}
+}
+
+int node_heat_extra(struct pool_node *n, struct node_object *o)
+{
+	struct node_heat *h = heat_of(n, o);
+
+	if (!h)
+		return -ENOBUFS;
+	if (!h->extra) {
+		h->extra = true;
+		h->last_ms = pool_now_ms();
+		n->nextras++;
+		pool_list_del(&h->link);
+		pool_list_add_tail(&n->heats, &h->link);
+	}
+	return 0;
+}
+
+void node_heat_forget(struct pool_node *n, struct node_object *o)
+{
+	if (!o->heat)
+		return;
+	if (o->heat->extra && !o->counted)
+		tell(n, o, true);
+	heat_free(n, o->heat);
+}
+
+void node_heat_tick(struct pool_node *n, uint64_t now)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->heats) {
+		struct node_heat *h =
+			pool_list_entry(it, struct node_heat, link);
+		uint64_t idle = now - h->last_ms;
+
+		if (idle <= (h->extra ? n->opts.cold_ms : HEAT_WINDOW_MS)) {
+			if (idle <= n->opts.cold_ms && idle <= HEAT_WINDOW_MS)
+				break; /* nor are those behind it */
+			continue;
+		}
+		node_heat_forget(n, h->o);
+	}
+}
+
+void node_heat_cut_off(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->heats)
+		heat_free(n, pool_list_entry(it, struct node_heat, link));
+}

@@ -1,0 +1,492 @@
+/*
+ * Names: look up, make, move, remove. Everything here answers from local state
+ * and queues what the master has to know (node/ops.c).
+ */
+#include "pool/node/priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+bool pool_node_published(const struct node_entry *e)
+{
+	return e->gen != 0 && e->gen > e->hidden_gen;
+}
+
+bool pool_node_visible(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return !((const struct node_dirent *)(const void *)pe)->gone;
+	return e->own || pool_node_published(e);
+}
+
+struct pool_entry *pool_node_lookup(struct pool_node *n,
+				    struct node_dirent *dir, const char *name,
+				    size_t len)
+{
+	struct pool_entry *e = pool_tree_find(&n->tree, &dir->d, name, len);
+
+	if (e && pool_node_visible(e)) {
+		pool_count(&n->c.lookup_hits);
+		return e;
+	}
+	pool_count(&n->c.lookup_misses);
+	return NULL;
+}
+
+const struct node_attr *pool_node_attr(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return &((const struct node_dirent *)(const void *)pe)->attr;
+	return e->own ? &e->own->w->attr : &e->attr;
+}
+
+struct pool_xattrs *pool_node_xattrs(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return ((const struct node_dirent *)(const void *)pe)->xattrs;
+	return e->own ? e->own->w->xattrs : e->xattrs;
+}
+
+/* ---- rules ---- */
+
+static void rules_from_xattrs(const struct pool_xattrs *x, bool is_dir,
+			      struct pool_rules *r)
+{
+	size_t cursor = 0, len;
+	const char *name;
+	const void *value;
+	uint64_t now = 0;
+
+	memset(r, 0, sizeof(*r));
+	while (pool_xattrs_next(x, &cursor, &name, &value, &len)) {
+		if (strncmp(name, POOL_XATTR_PREFIX,
+			    strlen(POOL_XATTR_PREFIX)) != 0)
+			continue;
+		if (!now)
+			now = pool_wall_ns();
+		(void)pool_rules_set(r, name, value, len, is_dir, now, NULL);
+	}
+}
+
+void node_dir_rules(struct node_dirent *d)
+{
+	rules_from_xattrs(d->xattrs, true, &d->rules);
+}
+
+void pool_node_rules(struct pool_node *n, struct pool_entry *e,
+		     struct pool_rules *ret)
+{
+	struct pool_dir *d;
+
+	(void)n;
+	memset(ret, 0, sizeof(*ret));
+	if (!e->is_dir && pool_node_xattrs(e))
+		rules_from_xattrs(pool_node_xattrs(e), false, ret);
+	for (d = e->is_dir ? pool_entry_dir(e) : e->parent; d;
+	     d = d->e.parent)
+		pool_rules_inherit(ret, &node_dir(&d->e)->rules);
+	pool_rules_default(ret);
+}
+
+int node_name_check(const struct node_dirent *dir, const char *name, size_t len)
+{
+	char path[POOL_PATH_MAX + 1];
+	int above = pool_tree_path(&dir->d.e, path, sizeof(path));
+	int err = pool_name_check(name, len);
+
+	if (err || above < 0)
+		return err ? err : above;
+	return (size_t)above + (above > 0) + len > POOL_PATH_MAX ?
+		       -ENAMETOOLONG : 0;
+}
+
+/* ---- directories ---- */
+
+/* A name below them has reached the master: so have they. */
+void node_make_dirs_known(struct pool_node *n, struct node_entry *e)
+{
+	struct pool_dir *d;
+
+	(void)n;
+	for (d = e->e.parent; d && !node_dir(&d->e)->known; d = d->e.parent)
+		node_dir(&d->e)->known = true;
+}
+
+int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
+		    const char *name, size_t len, const struct node_attr *attr,
+		    struct node_dirent **ret_dir)
+{
+	struct pool_entry *e = pool_tree_find(&n->tree, &dir->d, name, len);
+	struct node_dirent *d;
+	int err = node_name_check(dir, name, len);
+
+	if (err)
+		return err;
+	if (e && pool_node_visible(e))
+		return -EEXIST;
+	if (e && !e->is_dir)
+		return -EBUSY; /* an unlinked file the master still has */
+	if (!e)
+		e = pool_tree_add(&n->tree, &dir->d, name, len, true);
+	if (!e)
+		return -ENOMEM;
+	d = node_dir(e);
+	d->attr = *attr;
+	err = node_op_name(n, KVPOOL__OP__KIND__MKDIR, e, 0);
+	if (err) {
+		d->gone = true;
+		node_dir_tidy(n, d);
+		return err;
+	}
+	d->gone = false;
+	d->making++; /* as `removing` */
+	d->seen = n->sweep;
+	*ret_dir = d;
+	return 0;
+}
+
+/* Is anything visible below? (Hidden names are the master's business.) */
+static bool dir_empty(struct node_dirent *dir)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &dir->d.children)
+		if (pool_node_visible(
+			    pool_list_entry(it, struct pool_entry, sibling)))
+			return false;
+	return true;
+}
+
+int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
+{
+	int err;
+
+	if (!dir->d.e.parent)
+		return -EBUSY;
+	if (!dir_empty(dir))
+		return -ENOTEMPTY;
+	err = node_op_name(n, KVPOOL__OP__KIND__RMDIR, &dir->d.e, 0);
+	if (err)
+		return err;
+	if (n->ops)
+		n->ops->dir_gone(n->ops_arg, dir);
+	dir->gone = true;
+	dir->removing++; /* node/ops.c takes it back when it is answered */
+	return 0;
+}
+
+/* ---- unlink, rename ---- */
+
+int node_name_remove(struct pool_node *n, struct node_entry *e)
+{
+	int err;
+
+	if (!pool_node_published(e))
+		return 0;
+	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, e->gen);
+	if (err)
+		return err;
+	pool_count(&n->c.unlinked);
+	e->hidden_gen = e->gen;
+	if (e->obj && e->obj->state == NODE_HELD)
+		node_object_drop(n, e->obj, false);
+	return 0;
+}
+
+/* By the rule `unlink`: from the pool, or from this mount only. */
+static int hide_published(struct pool_node *n, struct node_entry *e)
+{
+	struct pool_rules rules;
+
+	if (!pool_node_published(e))
+		return 0;
+	pool_node_rules(n, &e->e, &rules);
+	if (rules.unlink != POOL_UNLINK_NODE)
+		return node_name_remove(n, e);
+	e->hidden_gen = e->gen;
+	if (e->obj && e->obj->state == NODE_HELD && !e->obj->counted)
+		node_object_drop(n, e->obj, false);
+	return 0;
+}
+
+int pool_node_unlink(struct pool_node *n, struct node_entry *e)
+{
+	bool sent = e->own && e->own->state == NODE_PENDING &&
+		    node_op_sent(n, e->own);
+	int err = hide_published(n, e);
+
+	/* On its way to the master: whatever generation that gives it goes. */
+	if (!err && sent)
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
+	if (err)
+		return err;
+	if (sent)
+		e->hidden_gen = UINT64_MAX; /* until that is answered */
+	if (e->own)
+		node_own_drop(n, e);
+	return 0;
+}
+
+static bool movable_own(const struct node_object *o)
+{
+	return o->state == NODE_WRITING || o->state == NODE_SEALING ||
+	       o->state == NODE_PENDING;
+}
+
+static int move_own(struct pool_node *n, struct node_entry *from,
+		    struct node_entry *to)
+{
+	struct node_object *o = from->own;
+	struct node_writer *w = o->w;
+	/* Known to the master under the old name, or about to be. */
+	bool told = o->state == NODE_PENDING && !w->sealed;
+	int err;
+
+	if (w->poison)
+		return w->poison;
+	if (!movable_own(o))
+		return -EXDEV;
+	err = hide_published(n, from);
+	if (!err && (told || w->phantom_gen))
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
+				   told ? 0 : w->phantom_gen);
+	if (err)
+		return err;
+	w->phantom_gen = 0; /* it was the old name's */
+	node_own_supersede(n, to, o);
+	from->own = NULL;
+	to->own = o;
+	o->entry = to;
+	w->renamed = true;
+	w->flushed = true;
+	w->base_gen = to->gen;
+	w->touched_ms = pool_now_ms();
+	w->stale_blob = true;
+	if (told) {
+		node_op_forget(n, o);
+		(void)node_write_blob(n, o);
+		node_publish(n, o);
+		return 0;
+	}
+	return node_try_seal(n, o, false);
+}
+
+/* The published object is here: it becomes a new generation of the new name,
+ * with no byte copied, and the old name goes. */
+static int move_held(struct pool_node *n, struct node_entry *from,
+		     struct node_entry *to)
+{
+	struct node_object *o = from->obj;
+	struct node_writer *w;
+	int err;
+
+	if (!o || o->state != NODE_HELD || o->gen != from->gen ||
+	    o->lent_fd >= 0 || o->w)
+		return -EXDEV;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	pool_list_init(&w->link);
+	w->obj = o;
+	w->fd = -1;
+	w->attr = from->attr;
+	w->base_gen = to->gen;
+	w->renamed = w->flushed = w->was_held = true;
+	w->ticket = ++n->ticket;
+	err = pool_xattrs_dup(from->xattrs, &w->xattrs);
+	if (!err)
+		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
+				   from->gen);
+	if (err) {
+		pool_xattrs_free(w->xattrs);
+		free(w);
+		return err;
+	}
+	from->hidden_gen = from->gen;
+	/* What peers have of it, and ask for, has the name that goes. */
+	node_heat_forget(n, o);
+	o->lent = 0;
+	from->obj = NULL;
+	pool_evict_remove(n->evict, &o->ev, false);
+	o->w = w;
+	node_own_supersede(n, to, o);
+	o->gen = 0;
+	o->state = NODE_PENDING;
+	node_space_judge(n, o);
+	o->entry = to;
+	to->own = o;
+	/* A cached copy has no metadata yet. */
+	(void)(o->counted ? node_write_blob(n, o) : node_seal_fetched(n, o));
+	node_publish(n, o);
+	return 0;
+}
+
+static int move_dir(struct pool_node *n, struct node_dirent *from,
+		    struct node_dirent *dir, const char *name, size_t len,
+		    struct pool_entry *target, struct pool_entry **ret_to)
+{
+	struct node_change all = { .set = POOL_SET_XATTRS };
+	struct node_dirent *to;
+	int err;
+
+	if (!dir_empty(from) || from->d.nchildren > 0)
+		return -EXDEV;
+	if (target)
+		return target->is_dir && !dir_empty(node_dir(target)) ?
+			       -ENOTEMPTY : -EXDEV;
+	err = pool_node_mkdir(n, dir, name, len, &from->attr, &to);
+	if (err)
+		return err;
+	to->xattrs = from->xattrs;
+	to->rules = from->rules;
+	from->xattrs = NULL;
+	all.xattrs = to->xattrs;
+	if (to->xattrs)
+		(void)node_op_setattr(n, &to->d.e, &all);
+	*ret_to = &to->d.e;
+	return 0; /* the caller rebinds its inode, then removes `from` */
+}
+
+/* What is scratch is never published, what is not is: a rename makes neither
+ * out of the other (mv(1) copies then). */
+static bool scratch_differs(struct pool_node *n, const struct node_entry *e,
+			    struct node_dirent *dir)
+{
+	bool is = e->own && e->own->w && e->own->w->scratch;
+	struct pool_rules rules;
+
+	pool_node_rules(n, &dir->d.e, &rules);
+	return is != (rules.class == POOL_CLASS_SCRATCH);
+}
+
+int pool_node_rename(struct pool_node *n, struct pool_entry *from,
+		     struct node_dirent *dir, const char *name, size_t len,
+		     bool noreplace, struct pool_entry **ret_to)
+{
+	struct pool_entry *to = pool_tree_find(&n->tree, &dir->d, name, len);
+	struct node_entry *f, *t;
+	bool added = false;
+	int err = node_name_check(dir, name, len);
+
+	if (err)
+		return err;
+	if (to && pool_node_visible(to) && noreplace)
+		return -EEXIST;
+	if (to == from) {
+		*ret_to = to;
+		return 0;
+	}
+	if (from->is_dir)
+		return move_dir(n, node_dir(from), dir, name, len, to, ret_to);
+	if (to && to->is_dir)
+		return -EISDIR;
+	if (from->parent != &dir->d &&
+	    scratch_differs(n, node_file(from), dir))
+		return -EXDEV;
+	if (!to) {
+		to = pool_tree_add(&n->tree, &dir->d, name, len, false);
+		if (!to)
+			return -ENOMEM;
+		added = true;
+	}
+	f = node_file(from);
+	t = node_file(to);
+	err = f->own ? move_own(n, f, t) : move_held(n, f, t);
+	if (err && added)
+		node_entry_tidy(n, t);
+	if (!err)
+		*ret_to = to;
+	return err;
+}
+
+/* ---- what is computed ---- */
+
+const char *const pool_node_info_names[] = {
+	"user.kvpool.generation", "user.kvpool.checksum",
+	"user.kvpool.state",	  "user.kvpool.holders",
+	"user.kvpool.nodes",	  "user.kvpool.replicas",
+	NULL,
+};
+
+static const char *state_name(const struct node_entry *e)
+{
+	static const char *const names[] = { "writing", "sealing", "pending" };
+
+	if (e->own)
+		return e->own->w && e->own->w->scratch ? "scratch" :
+						  names[e->own->state];
+	if (!e->obj)
+		return "remote";
+	if (e->obj->lent_fd >= 0)
+		return "borrowed";
+	return e->obj->counted ? "held" : "cached";
+}
+
+static int node_names(struct pool_node *n, const struct node_entry *e,
+		      char *buf, size_t cap)
+{
+	size_t len = 0;
+	unsigned int i;
+
+	buf[0] = '\0';
+	for (i = 0; i < e->nholders; i++) {
+		struct node_member *m = node_member(n, e->holders[i]);
+		int k = snprintf(buf + len, cap - len, "%s%s",
+				 len ? "," : "", m ? m->name : "?");
+
+		if (k < 0 || (size_t)k >= cap - len)
+			return -ERANGE;
+		len += (size_t)k;
+	}
+	return (int)len;
+}
+
+int pool_node_info(struct pool_node *n, struct pool_entry *pe,
+		   const char *name, char *buf, size_t cap)
+{
+	const struct node_entry *e = node_file(pe);
+	struct pool_rules rules;
+	XXH128_canonical_t c;
+	XXH128_hash_t sum;
+	size_t i;
+
+	if (!e || strncmp(name, POOL_XATTR_PREFIX,
+			  strlen(POOL_XATTR_PREFIX)) != 0)
+		return -ENODATA;
+	name += strlen(POOL_XATTR_PREFIX);
+	if (strcmp(name, "state") == 0)
+		return snprintf(buf, cap, "%s", state_name(e));
+	/* A rule; where none is set, the one in force. */
+	if (strcmp(name, "replicas") == 0) {
+		pool_node_rules(n, pe, &rules);
+		return snprintf(buf, cap, "%u", rules.replicas);
+	}
+	if (!pool_node_published(e) || e->own)
+		return -ENODATA;
+	if (strcmp(name, "generation") == 0)
+		return snprintf(buf, cap, "%llu.%llu",
+				(unsigned long long)pool_gen_epoch(e->gen),
+				(unsigned long long)(e->gen &
+				 ((1ull << POOL_GEN_SEQ_BITS) - 1)));
+	if (strcmp(name, "holders") == 0)
+		return snprintf(buf, cap, "%u", e->replicas);
+	if (strcmp(name, "nodes") == 0)
+		return node_names(n, e, buf, cap);
+	if (strcmp(name, "checksum") != 0)
+		return -ENODATA;
+	if (cap < 33)
+		return -ERANGE;
+	sum = e->sum;
+	XXH128_canonicalFromHash(&c, sum);
+	for (i = 0; i < sizeof(c.digest); i++)
+		snprintf(buf + 2 * i, 3, "%02x", c.digest[i]);
+	return 32;
+}

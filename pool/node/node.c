@@ -1,0 +1,388 @@
+/* The node as a whole: start, the loop, stop. See pool/node.h. */
+#include "pool/node/priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the loop ---- */
+
+static void on_kick(uv_prepare_t *h)
+{
+	struct pool_node *n = h->data;
+
+	n->kicked = false;
+	uv_prepare_stop(h);
+	node_seal_small(n);
+	node_publish_sealed(n);
+	node_space_run(n);
+	if (!pool_list_empty(&n->barriers))
+		node_ops_send(n);
+	node_barriers_check(n);
+}
+
+void node_kick(struct pool_node *n)
+{
+	if (n->kicked)
+		return;
+	n->kicked = true;
+	uv_prepare_start(&n->kick, on_kick);
+}
+
+static void finish_close(struct pool_node *n);
+
+static void on_tick(uv_timer_t *h)
+{
+	struct pool_node *n = h->data;
+	uint64_t now = pool_now_ms();
+
+	node_writers_tick(n, now);
+	node_fetch_tick(n, now);
+	node_doubt_tick(n);
+	node_heat_tick(n, now);
+	node_link_tick(n, now);
+	node_publish_sealed(n);
+	node_space_run(n);
+	node_ops_send(n);
+	node_barriers_check(n);
+	if (n->closing &&
+	    ((pool_list_empty(&n->sealing) && pool_list_empty(&n->pending) &&
+	      pool_list_empty(&n->ops_waiting) &&
+	      pool_list_empty(&n->ops_sent)) ||
+	     now >= n->close_deadline_ms))
+		finish_close(n);
+}
+
+/* ---- start ---- */
+
+static void read_host_id(char *buf, size_t cap)
+{
+	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+	buf[0] = '\0';
+	if (!f)
+		return;
+	if (!fgets(buf, (int)cap, f))
+		buf[0] = '\0';
+	buf[strcspn(buf, "\n")] = '\0';
+	fclose(f);
+}
+
+static int copy_names(struct pool_node *n)
+{
+	const struct pool_node_opts *o = &n->opts;
+
+	n->name = strdup(o->name ? o->name : "node");
+	n->store_dir = strdup(o->store_dir);
+	n->unix_path = o->unix_path ? strdup(o->unix_path) : NULL;
+	n->advertise = o->advertise ? strdup(o->advertise) : NULL;
+	if (!n->name || !n->store_dir || (o->unix_path && !n->unix_path) ||
+	    (o->advertise && !n->advertise))
+		return -ENOMEM;
+	return 0;
+}
+
+static int open_store(struct pool_node *n)
+{
+	bool client = n->opts.store_size == 0;
+	struct pool_store_opts so = {
+		.loop = n->loop,
+		.dir = n->store_dir,
+		.size = client ? n->opts.buffer_size : n->opts.store_size,
+		.metrics = n->metrics,
+	};
+	int err;
+
+	n->evict = pool_evict_open(so.size);
+	if (!n->evict)
+		return -ENOMEM;
+	if (n->opts.handover)
+		so.lock_fd = pool_handover_take_fd(n->opts.handover,
+						   POOL_HANDOVER_FD_STORE);
+	if (so.lock_fd < 0)
+		return so.lock_fd;
+	err = pool_store_open(&so, node_adopt, n, &n->store);
+	if (err)
+		return err;
+	while (n->nleftovers > 0)
+		pool_store_remove(n->store, n->leftovers[--n->nleftovers]);
+	free(n->leftovers);
+	n->leftovers = NULL;
+	memcpy(n->id, pool_store_id(n->store), POOL_ID_SIZE);
+	return 0;
+}
+
+static int open_peers(struct pool_node *n)
+{
+	struct pool_peers_opts po = {
+		.loop = n->loop,
+		.listen = n->opts.listen,
+		.unix_path = n->opts.fd_passing ? n->unix_path : NULL,
+		.listen_fd = n->listen_fd,
+		.unix_fd = n->unix_fd,
+		.fd_passing = n->opts.fd_passing,
+		.verbs = n->opts.verbs,
+		.movers = n->opts.movers,
+		.ops = &node_peers_ops,
+		.arg = n,
+		.metrics = n->metrics,
+	};
+	char buf[POOL_HOST_MAX + 16];
+	int err;
+
+	memcpy(po.id, n->id, POOL_ID_SIZE);
+	err = pool_peers_open(&po, &n->peers);
+	if (err)
+		return err;
+	if (!n->advertise) {
+		bool v6 = strchr(n->opts.listen.host, ':') != NULL;
+
+		snprintf(buf, sizeof(buf), "%s%s%s:%u", v6 ? "[" : "",
+			 n->opts.listen.host, v6 ? "]" : "",
+			 pool_peers_port(n->peers));
+		n->advertise = strdup(buf);
+	}
+	return n->advertise ? 0 : -ENOMEM;
+}
+
+/* Others see it from here on. */
+static int node_begin(struct pool_node *n)
+{
+	int err = open_peers(n);
+
+	if (!err)
+		err = node_link_open(n);
+	if (!err)
+		uv_timer_start(&n->tick, on_tick, NODE_TICK_MS, NODE_TICK_MS);
+	return err;
+}
+
+int pool_node_begin(struct pool_node *n)
+{
+	pool_store_sweep(n->store, n->kept, n->nkept);
+	free(n->kept);
+	n->kept = NULL;
+	n->listen_fd = pool_handover_take_fd(n->opts.handover,
+					     POOL_HANDOVER_FD_PEERS);
+	n->unix_fd = pool_handover_take_fd(n->opts.handover,
+					   POOL_HANDOVER_FD_LOCAL);
+	n->opts.handover = NULL;
+	return node_begin(n);
+}
+
+int pool_node_open(const struct pool_node_opts *opts,
+		   struct pool_node **ret_node)
+{
+	struct pool_node *n = calloc(1, sizeof(*n));
+	int err;
+
+	if (!n)
+		return -ENOMEM;
+	n->opts = *opts;
+	n->loop = opts->loop;
+	n->metrics = opts->metrics;
+	if (n->opts.deadline_ms == 0)
+		n->opts.deadline_ms = 2000;
+	pool_list_init(&n->writers);
+	pool_list_init(&n->sealing);
+	pool_list_init(&n->pending);
+	pool_list_init(&n->small_seals);
+	pool_list_init(&n->ops_waiting);
+	pool_list_init(&n->ops_sent);
+	pool_list_init(&n->ops_settling);
+	pool_hash_init(&n->changes);
+	pool_list_init(&n->barriers);
+	pool_list_init(&n->claims);
+	pool_list_init(&n->rewrites);
+	pool_list_init(&n->fetches);
+	pool_list_init(&n->heats);
+	uv_prepare_init(n->loop, &n->kick);
+	uv_timer_init(n->loop, &n->tick);
+	uv_timer_init(n->loop, &n->soon);
+	uv_timer_init(n->loop, &n->batch);
+	n->kick.data = n->tick.data = n->soon.data = n->batch.data = n;
+	n->members = calloc(NODE_NODES_MAX, sizeof(*n->members));
+	n->cut_off_ms = pool_now_ms();
+	strcpy(n->data_mode, "none");
+	read_host_id(n->host_id, sizeof(n->host_id));
+	err = -ENOMEM;
+	if (!n->members || copy_names(n) < 0 ||
+	    pool_tree_init(&n->tree, sizeof(struct node_entry),
+			   sizeof(struct node_dirent)) < 0)
+		goto err_free;
+	pool_node_root(n)->attr.mode = 0777;
+	pool_node_root(n)->attr.mtime_ns = pool_wall_ns();
+	pool_node_root(n)->known = true;
+	err = node_metrics_register(n);
+	if (err)
+		goto err_free;
+	err = open_store(n);
+	if (err)
+		goto err_free;
+	node_space_init(n);
+	err = opts->handover ? node_take_over(n, opts->handover) :
+			       node_begin(n);
+	if (err)
+		goto err_free;
+	*ret_node = n;
+	return 0;
+err_free:
+	/* Start-up failed: the process is about to exit with the message that
+	 * the failing part logged. */
+	pool_node_undo(n);
+	return err;
+}
+
+void pool_node_undo(struct pool_node *n)
+{
+	if (n->store)
+		pool_store_undo(n->store);
+}
+
+void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
+		       void *arg, const char *data_mode)
+{
+	n->ops = ops;
+	n->ops_arg = arg;
+	snprintf(n->data_mode, sizeof(n->data_mode), "%s", data_mode);
+}
+
+struct pool_tree *pool_node_tree(struct pool_node *n)
+{
+	return &n->tree;
+}
+
+struct pool_store *pool_node_store(struct pool_node *n)
+{
+	return n->store;
+}
+
+struct node_dirent *pool_node_root(struct pool_node *n)
+{
+	return (struct node_dirent *)(void *)n->tree.root;
+}
+
+/* ---- stop ----
+ *
+ * publish what is pending -> leave the master, close peers -> store (workers)
+ * -> free
+ */
+
+static void free_entry(struct pool_entry *pe, void *arg)
+{
+	struct pool_node *n = arg;
+	struct node_entry *e = node_file(pe);
+
+	if (!e) {
+		pool_xattrs_free(node_dir(pe)->xattrs);
+		return;
+	}
+	if (e->obj) {
+		pool_evict_remove(n->evict, &e->obj->ev, false);
+		if (e->obj->w)
+			node_writer_free(n, e->obj);
+		e->obj->entry = NULL;
+		node_object_unref(n, e->obj);
+	}
+	if (e->own) {
+		node_writer_free(n, e->own);
+		e->own->entry = NULL;
+		node_object_unref(n, e->own);
+	}
+	pool_xattrs_free(e->xattrs);
+}
+
+static void all_closed(struct pool_node *n)
+{
+	void (*closed)(void *arg) = n->closed;
+	void *arg = n->closed_arg;
+
+	pool_evict_close(n->evict);
+	free(n->members);
+	free(n->name);
+	free(n->store_dir);
+	free(n->unix_path);
+	free(n->advertise);
+	free(n);
+	closed(arg);
+}
+
+static void handle_closed(struct pool_node *n)
+{
+	assert(n->handles > 0);
+	if (--n->handles == 0)
+		all_closed(n);
+}
+
+static void on_uv_closed(uv_handle_t *h)
+{
+	handle_closed(h->data);
+}
+
+void node_link_gone(struct pool_node *n)
+{
+	handle_closed(n);
+}
+
+static void on_store_closed(void *arg)
+{
+	struct pool_node *n = arg;
+
+	n->store = NULL;
+	node_ops_free(n);
+	pool_tree_fini(&n->tree, free_entry, n);
+	handle_closed(n);
+}
+
+/* The store's workers end, their callbacks find the tree as it was. */
+static void on_peers_closed(void *arg)
+{
+	struct pool_node *n = arg;
+
+	pool_store_close(n->store, false, on_store_closed, n);
+}
+
+static void finish_close(struct pool_node *n)
+{
+	uv_timer_stop(&n->tick);
+	uv_prepare_stop(&n->kick);
+	n->kicked = true;
+	while (!pool_list_empty(&n->small_seals)) /* the kick's */
+		node_seal_small(n);
+	n->handles = 6; /* kick, tick, soon, batch, link, store (after peers) */
+	node_fetch_fini(n);
+	node_doubt_fini(n);
+	node_heat_cut_off(n);
+	node_space_fini(n);
+	pool_node_barriers_end(n);
+	uv_close((uv_handle_t *)&n->kick, on_uv_closed);
+	uv_close((uv_handle_t *)&n->tick, on_uv_closed);
+	uv_close((uv_handle_t *)&n->soon, on_uv_closed);
+	uv_close((uv_handle_t *)&n->batch, on_uv_closed);
+	node_link_close(n);
+	pool_peers_close(n->peers, on_peers_closed, n);
+}
+
+void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
+		     void (*closed)(void *arg), void *arg)
+{
+	struct pool_list *it, *tmp;
+
+	n->closed_arg = arg;
+	n->ops = NULL;
+	/* Files that are whole go out; the others die with the mount. */
+	pool_list_each(it, tmp, &n->writers) {
+		struct node_writer *w =
+			pool_list_entry(it, struct node_writer, link);
+
+		(void)node_try_seal(n, w->obj, true);
+	}
+	node_kick(n);
+	n->closed = closed;
+	n->close_deadline_ms = pool_now_ms() + timeout_ms;
+	n->closing = true;
+}

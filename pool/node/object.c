@@ -1,0 +1,291 @@
+/*
+ * Objects, from their making to their end; the entries that have them; and the
+ * metadata that is kept with an object's file.
+ */
+#include "pool/node/priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- objects ---- */
+
+struct node_object *node_object_new(struct node_entry *e, uint8_t state)
+{
+	struct node_object *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	pool_evict_node_init(&o->ev);
+	o->entry = e;
+	o->state = state;
+	o->refs = 1;
+	o->lent_fd = -1;
+	return o;
+}
+
+struct node_object *node_object_ref(struct node_object *o)
+{
+	o->refs++;
+	return o;
+}
+
+void node_object_unref(struct pool_node *n, struct node_object *o)
+{
+	(void)n;
+	assert(o->refs > 0);
+	if (--o->refs > 0)
+		return;
+	assert(!pool_evict_inserted(&o->ev) && !o->w && !o->heat);
+	if (o->lent_fd >= 0)
+		close(o->lent_fd);
+	free(o);
+}
+
+int node_object_open(struct pool_node *n, const struct node_object *o,
+		     int flags)
+{
+	char path[32];
+	int fd;
+
+	if (o->lent_fd < 0)
+		return pool_store_fd(n->store, o->id, flags);
+	if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_PATH)) {
+		fd = fcntl(o->lent_fd, F_DUPFD_CLOEXEC, 0);
+		return fd < 0 ? -errno : fd;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", o->lent_fd);
+	fd = open(path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+static void give_back(struct pool_node *n, struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	struct node_member *m;
+	int len;
+
+	n->borrowed--;
+	if (!o->entry)
+		return;
+	len = node_entry_path(&o->entry->e, path);
+	m = node_member(n, o->lender);
+	if (len > 0 && m)
+		pool_peers_return(n->peers, m->addr.id, path, (size_t)len,
+				  o->gen);
+}
+
+static void file_remove(struct pool_node *n, uint64_t id)
+{
+	int fd = n->opts.verbs ? pool_store_fd(n->store, id, O_PATH) : -1;
+
+	if (fd >= 0) {
+		pool_peers_forget(n->peers, fd);
+		close(fd);
+	}
+	pool_store_remove(n->store, id);
+}
+
+void node_object_drop(struct pool_node *n, struct node_object *o,
+		      bool evicted)
+{
+	struct node_entry *e = o->entry;
+
+	assert(o->state == NODE_HELD && e && e->obj == o);
+	if (o->prefetched)
+		pool_count(&n->c.prefetch_wasted);
+	if (n->ops)
+		n->ops->object_gone(n->ops_arg, o);
+	node_heat_forget(n, o);
+	pool_evict_remove(n->evict, &o->ev, evicted);
+	if (o->w)
+		node_writer_free(n, o); /* a client's, not stored yet */
+	if (o->lent_fd >= 0)
+		give_back(n, o);
+	else
+		file_remove(n, o->id);
+	o->state = NODE_DROPPED;
+	node_space_judge(n, o);
+	o->entry = NULL;
+	e->obj = NULL;
+	node_object_unref(n, o);
+}
+
+void node_object_held(struct pool_node *n, struct node_entry *e,
+		      struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len;
+
+	if (e->obj && e->obj != o)
+		node_object_drop(n, e->obj, false);
+	e->obj = o;
+	o->entry = e;
+	o->state = NODE_HELD;
+	len = node_entry_path(&e->e, path);
+	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);
+	/* Of our store: what is borrowed takes nothing of it. */
+	o->ev.size = o->lent_fd >= 0 ? 0 : (o->size + 4095) & ~(uint64_t)4095;
+	pool_evict_insert(n->evict, &o->ev,
+			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
+	node_space_judge(n, o);
+}
+
+/* ---- entries ---- */
+
+int node_entry_path(const struct pool_entry *e, char *buf)
+{
+	return pool_tree_path(e, buf, POOL_PATH_MAX + 1);
+}
+
+void node_entry_tidy(struct pool_node *n, struct node_entry *e)
+{
+	struct node_dirent *d = node_dir(&e->e.parent->e);
+
+	if (e->gen || e->obj || e->own || e->fetch || e->fs || e->hidden_gen)
+		return;
+	pool_xattrs_free(e->xattrs);
+	pool_tree_remove(&n->tree, &e->e);
+	node_dir_tidy(n, d);
+}
+
+void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
+{
+	struct node_dirent *up;
+
+	while (d->gone && !d->removing && d->d.nchildren == 0 &&
+	       d->d.e.parent && !d->fs) {
+		up = node_dir(&d->d.e.parent->e);
+		pool_xattrs_free(d->xattrs);
+		pool_tree_remove(&n->tree, &d->d.e);
+		d = up;
+	}
+}
+
+void pool_node_tidy(struct pool_node *n, struct pool_entry *pe)
+{
+	struct node_dirent *d = node_dir(pe);
+
+	if (d)
+		node_dir_tidy(n, d);
+	else
+		node_entry_tidy(n, node_file(pe));
+}
+
+void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
+{
+	ret->mode = m->mode & 01777;
+	ret->uid = m->uid;
+	ret->gid = m->gid;
+	ret->mtime_ns = m->mtime_ns;
+	ret->gen = m->attr_gen;
+}
+
+ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
+			 uint64_t base_gen, uint64_t size, XXH128_hash_t sum,
+			 const struct node_attr *attr,
+			 const struct pool_xattrs *xattrs, void *buf,
+			 size_t cap)
+{
+	Kvpool__Meta m = KVPOOL__META__INIT;
+	XXH128_canonical_t canon;
+	size_t len;
+	int err;
+
+	XXH128_canonicalFromHash(&canon, sum);
+	m.path.data = (uint8_t *)(uintptr_t)path;
+	m.path.len = path_len;
+	m.gen = gen;
+	m.base_gen = base_gen;
+	m.size = size;
+	m.sum.data = canon.digest;
+	m.sum.len = sizeof(canon.digest);
+	m.mode = attr->mode;
+	m.uid = attr->uid;
+	m.gid = attr->gid;
+	m.mtime_ns = attr->mtime_ns;
+	m.attr_gen = attr->gen;
+	err = pool_xattrs_to_pb(xattrs, &m.xattrs, &m.n_xattrs);
+	if (err)
+		return err;
+	len = kvpool__meta__get_packed_size(&m);
+	if (len > cap) {
+		free(m.xattrs);
+		return -ENOSPC;
+	}
+	kvpool__meta__pack(&m, buf);
+	free(m.xattrs);
+	return (ptrdiff_t)len;
+}
+
+static ptrdiff_t object_blob(const struct node_object *o, void *buf, size_t cap)
+{
+	const struct node_entry *e = o->entry;
+	/* Published, it has given them to its name. */
+	const struct node_writer *w = o->state == NODE_HELD ? NULL : o->w;
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&e->e, path);
+
+	if (len < 0)
+		return len;
+	return node_blob_pack(path, (size_t)len, o->gen,
+			      w ? w->base_gen : 0, o->size, o->sum,
+			      w ? &w->attr : &e->attr,
+			      w ? w->xattrs : e->xattrs, buf, cap);
+}
+
+static void warn_blob(const struct node_object *o, int err)
+{
+	char path[POOL_PATH_MAX + 1] = "";
+
+	(void)node_entry_path(&o->entry->e, path);
+	pool_warn_limited("metadata of \"%s\": %s", path, strerror(-err));
+}
+
+int node_write_blob(struct pool_node *n, struct node_object *o)
+{
+	uint8_t blob[POOL_BLOB_MAX];
+	ptrdiff_t len;
+	int err;
+
+	if (o->lent_fd >= 0)
+		return 0;
+	len = object_blob(o, blob, sizeof(blob));
+	if (len < 0)
+		return (int)len;
+	err = pool_store_set_blob(n->store, o->id, blob, (size_t)len);
+	/* A cached copy has none: a restart drops it. */
+	if (err && o->counted)
+		warn_blob(o, err);
+	return err;
+}
+
+struct fetched_seal {
+	struct pool_seal seal;
+	const struct node_object *o;
+};
+
+static ptrdiff_t fetched_blob(struct pool_seal *ps, void *buf, size_t cap)
+{
+	return object_blob(pool_container_of(ps, struct fetched_seal, seal)->o,
+			   buf, cap);
+}
+
+int node_seal_fetched(struct pool_node *n, struct node_object *o)
+{
+	struct fetched_seal f = { .o = o };
+	int err;
+
+	f.seal.id = o->id;
+	f.seal.have_sum = true;
+	f.seal.sum = o->sum;
+	f.seal.blob = fetched_blob;
+	err = pool_seal_now(n->store, &f.seal);
+	if (err)
+		warn_blob(o, err);
+	return err;
+}

@@ -1,0 +1,877 @@
+/*
+ * Changes waiting for the master's word, in the order in which they were made,
+ * and the barriers (fsync of a directory) that wait for them.
+ *
+ * Every change gets a ticket from one counter; publications get theirs when
+ * their sealing starts (they sit in node->sealing, by ticket, until they are
+ * acknowledged). A barrier is a ticket: it has passed phase 1 when nothing with
+ * a lower or equal ticket is left, and phase 2 when the master says (SYNCED)
+ * that all mounts have been told.
+ *
+ * After a cut, what was sent and not answered is sent again: each kind of
+ * change may be repeated without harm.
+ *
+ * What the master has removed goes on being shown until the feed says so: such
+ * a change is kept until then, so that nobody takes what is shown for what the
+ * master has.
+ */
+#include "pool/node/priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct node_op {
+	struct pool_list link; /* ops_waiting, ops_sent or ops_settling */
+	int kind;	       /* enum _Kvpool__Op__Kind */
+	bool queued; /* made while cut off */
+	uint64_t ticket, gen;
+	uint64_t epoch, seq; /* settling: the feed tells of it with these */
+	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
+	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
+	char *sent_path; /* PUBLISH: the name it was sent under */
+	/* SETATTR: a ring of those of one path, in order; the first of them is
+	 * in node->changes. */
+	struct pool_hash_node by_path;
+	struct pool_list same;
+	bool first;
+	size_t path_len;
+	char path[];
+};
+
+/* ---- changes of attributes, by path ---- */
+
+static uint32_t path_hash(const char *path, size_t len)
+{
+	return (uint32_t)XXH3_64bits(path, len);
+}
+
+/* The first change of this path, or NULL. */
+static struct node_op *change_first(struct pool_node *n, const char *path,
+				    size_t len)
+{
+	struct pool_hash_node *h =
+		pool_hash_first(&n->changes, path_hash(path, len));
+	struct node_op *op;
+
+	for (; h; h = pool_hash_next(h)) {
+		op = pool_container_of(h, struct node_op, by_path);
+		if (op->path_len == len &&
+		    (len == 0 || memcmp(op->path, path, len) == 0))
+			return op;
+	}
+	return NULL;
+}
+
+static int change_add(struct pool_node *n, struct node_op *op)
+{
+	struct node_op *first = change_first(n, op->path, op->path_len);
+	int err;
+
+	if (first) {
+		pool_list_add_tail(&first->same, &op->same);
+		return 0;
+	}
+	err = pool_hash_insert(&n->changes, &op->by_path,
+			       path_hash(op->path, op->path_len));
+	op->first = !err;
+	return err;
+}
+
+static void change_remove(struct pool_node *n, struct node_op *op)
+{
+	struct node_op *next;
+
+	if (op->first && !pool_list_empty(&op->same)) {
+		next = pool_list_first(&op->same, struct node_op, same);
+		/* Cannot fail: the table is not empty. */
+		(void)pool_hash_insert(&n->changes, &next->by_path,
+				       op->by_path.hash);
+		next->first = true;
+	}
+	if (op->first)
+		pool_hash_remove(&n->changes, &op->by_path);
+	pool_list_del(&op->same);
+}
+
+int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
+		     struct node_attr *a, struct pool_xattrs **x)
+{
+	struct node_op *op = change_first(n, path, path_len), *first = op;
+	int err = 0;
+
+	while (op && !err) {
+		err = node_change_apply(&op->c, a, x);
+		op = pool_list_entry(op->same.next, struct node_op, same);
+		if (op == first)
+			break;
+	}
+	return err;
+}
+
+/* ---- making ---- */
+
+static void op_free(struct pool_node *n, struct node_op *op)
+{
+	change_remove(n, op);
+	pool_list_del(&op->link);
+	n->nops--;
+	if (op->obj)
+		node_object_unref(n, op->obj);
+	pool_xattrs_free(op->c.xattrs);
+	free((char *)(uintptr_t)op->c.remove);
+	free(op->sent_path);
+	free(op);
+}
+
+/* A change alone goes at once, nearly; in a burst, each message carries
+ * several (it costs both sides more than what is in it). */
+static void batch_schedule(struct pool_node *n)
+{
+	uint64_t since = pool_now_ms() - n->batch_ms;
+
+	if (!uv_is_active((uv_handle_t *)&n->batch))
+		uv_timer_start(&n->batch, node_ops_batched,
+			       since > 4 * NODE_BATCH_BUSY_MS ?
+				       NODE_BATCH_MS : NODE_BATCH_BUSY_MS,
+			       0);
+}
+
+static struct node_op *op_new(struct pool_node *n, int kind,
+			      const char *path, size_t path_len)
+{
+	struct node_op *op = calloc(1, sizeof(*op) + path_len + 1);
+
+	if (!op)
+		return NULL;
+	op->kind = kind;
+	pool_list_init(&op->same);
+	memcpy(op->path, path, path_len);
+	op->path_len = path_len;
+	op->queued = !node_link_up(n);
+	op->ticket = ++n->ticket;
+	if (kind == KVPOOL__OP__KIND__SETATTR || kind == KVPOOL__OP__KIND__MKDIR)
+		n->rules_ticket = op->ticket;
+	pool_list_add_tail(&n->ops_waiting, &op->link);
+	n->nops++;
+	batch_schedule(n);
+	return op;
+}
+
+int node_op_publish(struct pool_node *n, struct node_object *o)
+{
+	struct node_op *op = op_new(n, KVPOOL__OP__KIND__PUBLISH, "", 0);
+
+	if (!op)
+		return -ENOMEM;
+	op->obj = node_object_ref(o);
+	return 0;
+}
+
+static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
+		       struct node_op **ret_op)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(e, path);
+
+	if (len < 0)
+		return len;
+	if (n->nops >= NODE_OPS_MAX) {
+		pool_count(&n->c.ops_refused);
+		return -EAGAIN;
+	}
+	*ret_op = op_new(n, kind, path, (size_t)len);
+	return *ret_op ? 0 : -ENOMEM;
+}
+
+/* The change that op is to be. 0, or -ENOMEM: it is gone. */
+static int op_change(struct pool_node *n, struct node_op *op,
+		     const struct node_change *c)
+{
+	int err = pool_xattrs_dup(c->xattrs, &op->c.xattrs);
+
+	op->c.set = c->set;
+	op->c.attr = c->attr;
+	op->c.remove = !err && c->remove ? strdup(c->remove) : NULL;
+	if (!err && c->remove && !op->c.remove)
+		err = -ENOMEM;
+	if (!err && op->kind == KVPOOL__OP__KIND__SETATTR)
+		err = change_add(n, op);
+	if (err)
+		op_free(n, op);
+	return err;
+}
+
+int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
+		 uint64_t gen)
+{
+	struct node_change c = { 0 };
+	struct node_op *op;
+	int err = op_on_entry(n, kind, e, &op);
+
+	if (err)
+		return err;
+	op->gen = gen;
+	if (!e->is_dir)
+		return 0;
+	c.attr = node_dir(e)->attr;
+	c.xattrs = node_dir(e)->xattrs;
+	return op_change(n, op, &c);
+}
+
+int node_op_setattr(struct pool_node *n, struct pool_entry *e,
+		    const struct node_change *c)
+{
+	struct node_change shown = *c;
+	struct node_op *op;
+	int err = op_on_entry(n, KVPOOL__OP__KIND__SETATTR, e, &op);
+
+	shown.attr = *pool_node_attr(e);
+	return err ? err : op_change(n, op, &shown);
+}
+
+/* o's publication is not wanted any more. */
+void node_op_forget(struct pool_node *n, struct node_object *o)
+{
+	struct pool_list *lists[] = { &n->ops_waiting, &n->ops_sent };
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+	size_t i;
+
+	if (o->state != NODE_PENDING)
+		return;
+	for (i = 0; i < 2; i++) {
+		pool_list_each(it, tmp, lists[i]) {
+			op = pool_list_entry(it, struct node_op, link);
+			if (op->obj != o)
+				continue;
+			op->obj = NULL;
+			node_object_unref(n, o);
+			if (i == 0)
+				op_free(n, op);
+			return;
+		}
+	}
+}
+
+bool node_op_sent(struct pool_node *n, const struct node_object *o)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->ops_sent)
+		if (pool_list_entry(it, struct node_op, link)->obj == o)
+			return true;
+	return false;
+}
+
+bool node_op_unsettled(struct pool_node *n, const struct node_entry *e)
+{
+	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting,
+				      &n->ops_settling };
+	char path[POOL_PATH_MAX + 1];
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+	size_t i;
+
+	if (node_entry_path(&e->e, path) < 0)
+		return true;
+	for (i = 0; i < 3; i++) {
+		pool_list_each(it, tmp, lists[i]) {
+			op = pool_list_entry(it, struct node_op, link);
+			if (strcmp(op->sent_path ? op->sent_path : op->path,
+				   path) == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* ---- sending ---- */
+
+struct batch {
+	Kvpool__Ops ops;
+	Kvpool__Op *list[POOL_BATCH_MAX];
+	Kvpool__Op op[POOL_BATCH_MAX];
+	Kvpool__Meta meta[POOL_BATCH_MAX];
+	XXH128_canonical_t sum[POOL_BATCH_MAX];
+	size_t n, bytes;
+};
+
+static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
+{
+	struct node_object *o = op->obj;
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&o->entry->e, path);
+
+	if (len < 0)
+		return len;
+	free(op->sent_path);
+	op->sent_path = strdup(path);
+	if (!op->sent_path)
+		return -ENOMEM;
+	m->path.data = (uint8_t *)op->sent_path;
+	m->path.len = (size_t)len;
+	XXH128_canonicalFromHash(&b->sum[b->n], o->sum);
+	m->sum.data = b->sum[b->n].digest;
+	m->sum.len = sizeof(b->sum[b->n].digest);
+	m->size = o->size;
+	m->base_gen = o->w->base_gen;
+	op->c.attr = o->w->attr;
+	return pool_xattrs_to_pb(o->w->xattrs, &m->xattrs, &m->n_xattrs);
+}
+
+/* What a name shows, for a master that knows only whole sets; NULL: it is
+ * gone. */
+static const struct pool_entry *whole_set(struct pool_node *n,
+					  const struct node_op *op,
+					  const struct pool_xattrs **ret_x)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
+						 op->path_len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (pe)
+		*ret_x = e && !(e->own && e->own->state == NODE_PENDING) ?
+				 e->xattrs : pool_node_xattrs(pe);
+	return pe;
+}
+
+static int fill_change(struct pool_node *n, const struct node_op *op,
+		       Kvpool__Op *po, Kvpool__Meta *m)
+{
+	const struct pool_xattrs *x = op->c.xattrs;
+	unsigned int version = node_link_version(n);
+
+	po->set = op->c.set;
+	if (op->c.set & POOL_SET_XATTR_EACH && version && version < 2) {
+		po->set &= ~POOL_SET_XATTR_EACH;
+		if (whole_set(n, op, &x))
+			po->set |= POOL_SET_XATTRS;
+	} else if (op->c.remove) {
+		po->remove = (char *)(uintptr_t)op->c.remove;
+	}
+	return pool_xattrs_to_pb(x, &m->xattrs, &m->n_xattrs);
+}
+
+static int fill(struct pool_node *n, struct batch *b, struct node_op *op)
+{
+	Kvpool__Op *po = &b->op[b->n];
+	Kvpool__Meta *m = &b->meta[b->n];
+	int err;
+
+	kvpool__op__init(po);
+	kvpool__meta__init(m);
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
+		err = fill_publish(b, op, m);
+	} else {
+		m->path.data = (uint8_t *)op->path;
+		m->path.len = op->path_len;
+		m->gen = op->gen;
+		m->is_dir = op->kind == KVPOOL__OP__KIND__MKDIR ||
+			    op->kind == KVPOOL__OP__KIND__RMDIR;
+		err = fill_change(n, op, po, m);
+	}
+	if (err)
+		return err;
+	m->mode = op->c.attr.mode;
+	m->uid = op->c.attr.uid;
+	m->gid = op->c.attr.gid;
+	m->mtime_ns = op->c.attr.mtime_ns;
+	po->kind = (Kvpool__Op__Kind)op->kind;
+	po->meta = m;
+	po->queued = op->queued;
+	b->list[b->n] = po;
+	b->n++;
+	b->bytes += m->path.len + 64 + (m->n_xattrs ? POOL_XATTRS_MAX : 0);
+	return 0;
+}
+
+static bool send_batch(struct pool_node *n, struct batch *b)
+{
+	struct pool_list *it, *tmp, sent;
+	struct node_op *op;
+	size_t i;
+	int err;
+
+	b->n = b->bytes = 0;
+	pool_list_init(&sent);
+	pool_list_each(it, tmp, &n->ops_waiting) {
+		if (b->n == POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES)
+			break;
+		op = pool_list_entry(it, struct node_op, link);
+		if (fill(n, b, op) < 0)
+			break;
+		pool_list_del(&op->link);
+		pool_list_add_tail(&sent, &op->link);
+	}
+	if (b->n == 0)
+		return false;
+	kvpool__ops__init(&b->ops);
+	b->ops.n_ops = b->n;
+	b->ops.ops = b->list;
+	err = node_link_send(n, POOL_MSG_OPS, b->n, &b->ops.base);
+	for (i = 0; i < b->n; i++)
+		free(b->meta[i].xattrs);
+	if (err) { /* try again later, in order */
+		pool_list_splice(&sent, &n->ops_waiting);
+		pool_list_splice(&n->ops_waiting, &sent);
+		return false;
+	}
+	pool_list_splice(&n->ops_sent, &sent);
+	n->batches++;
+	n->batch_ms = pool_now_ms();
+	return true;
+}
+
+void node_ops_send(struct pool_node *n)
+{
+	struct batch *b;
+
+	if (pool_list_empty(&n->ops_waiting) || !node_link_up(n))
+		return;
+	b = malloc(sizeof(*b));
+	if (!b)
+		return; /* the tick comes again */
+	while (n->batches < NODE_OPS_INFLIGHT && send_batch(n, b))
+		;
+	free(b);
+}
+
+void node_ops_batched(uv_timer_t *h)
+{
+	node_ops_send(h->data);
+}
+
+bool node_ops_rules_sent(struct pool_node *n)
+{
+	return pool_list_empty(&n->ops_waiting) ||
+	       pool_list_first(&n->ops_waiting, struct node_op, link)->ticket >
+		       n->rules_ticket;
+}
+
+/* ---- handing over ---- */
+
+static bool hand_over_op(struct pool_node *n, struct batch *b,
+			 struct node_op *op)
+{
+	/* One that is not wanted any more: the inventory will say so. */
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH &&
+	    (!op->obj || op->obj->state != NODE_PENDING))
+		return true;
+	/* Answered, but not told by the feed: to be asked for again, unless
+	 * that might remove what came later. */
+	if (op->seq && !op->gen)
+		return true;
+	return fill(n, b, op) == 0;
+}
+
+static void put_batch(struct batch *b, struct pool_handover *h)
+{
+	size_t i;
+
+	kvpool__ops__init(&b->ops);
+	b->ops.n_ops = b->n;
+	b->ops.ops = b->list;
+	pool_handover_put(h, POOL_HANDOVER_OPS, &b->ops.base);
+	for (i = 0; i < b->n; i++)
+		free(b->meta[i].xattrs);
+	b->n = b->bytes = 0;
+}
+
+void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
+{
+	struct pool_list *lists[] = { &n->ops_settling, &n->ops_sent,
+				      &n->ops_waiting };
+	struct batch *b = malloc(sizeof(*b));
+	struct pool_list *it, *tmp;
+	size_t i;
+
+	if (!b) {
+		h->err = -ENOMEM;
+		return;
+	}
+	b->n = b->bytes = 0;
+	for (i = 0; i < 3; i++) {
+		pool_list_each(it, tmp, lists[i]) {
+			if (!hand_over_op(n, b,
+					  pool_list_entry(it, struct node_op,
+							  link)))
+				h->err = -ENOMEM;
+			if (b->n == POOL_BATCH_MAX ||
+			    b->bytes >= POOL_BATCH_BYTES)
+				put_batch(b, h);
+		}
+	}
+	put_batch(b, h);
+	free(b);
+}
+
+static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
+{
+	const Kvpool__Meta *m = po->meta;
+	const char *path = m ? (const char *)m->path.data : NULL;
+	struct pool_entry *pe =
+		path ? pool_tree_lookup(&n->tree, path, m->path.len) : NULL;
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_change c = { 0 };
+	struct node_op *op;
+	int err;
+
+	if (!path || m->path.len > POOL_PATH_MAX)
+		return -EBADMSG;
+	if (po->kind == KVPOOL__OP__KIND__PUBLISH &&
+	    !(e && e->own && e->own->state == NODE_PENDING))
+		return -EBADMSG;
+	op = op_new(n, (int)po->kind, path, m->path.len);
+	if (!op)
+		return -ENOMEM;
+	if (po->kind == KVPOOL__OP__KIND__PUBLISH)
+		op->obj = node_object_ref(e->own);
+	/* As it was made: the master may have it already, and would take its
+	 * own answer for a newer generation. */
+	op->queued = po->queued;
+	op->gen = m->gen;
+	if (po->kind == KVPOOL__OP__KIND__MKDIR && pe && pe->is_dir)
+		node_dir(pe)->making++;
+	c.set = po->set;
+	c.remove = po->remove && po->remove[0] ? po->remove : NULL;
+	node_attr_from_meta(m, &c.attr);
+	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &c.xattrs);
+	if (err) {
+		op_free(n, op);
+		return err;
+	}
+	err = op_change(n, op, &c);
+	pool_xattrs_free(c.xattrs);
+	return err;
+}
+
+int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops)
+{
+	size_t i;
+	int err = 0;
+
+	for (i = 0; i < ops->n_ops && !err; i++)
+		err = take_over_op(n, ops->ops[i]);
+	return err < 0 ? err : 0;
+}
+
+/* ---- answers ---- */
+
+/*
+ * What was published is not wanted any more (replaced or dropped while it was
+ * on its way): the master must not name us for bytes that are gone. Only that
+ * very generation is taken back.
+ */
+static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
+{
+	size_t len = strlen(op->sent_path);
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->sent_path, len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_op *undo;
+
+	if (e && e->obj && e->obj->gen == gen)
+		return; /* the same content came again and was kept */
+	if (e && e->own) {
+		/* What replaced it will: published, kept as the same, or
+		 * dropped and then taken back (node_own_drop). */
+		e->own->w->phantom_gen = gen;
+		return;
+	}
+	undo = op_new(n, KVPOOL__OP__KIND__UNLINK, op->sent_path, len);
+	if (undo)
+		undo->gen = gen;
+}
+
+/* What was hidden until the master's word: from now on the feed tells. */
+static void name_answered(struct pool_node *n, struct node_op *op, int status)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
+						 op->path_len);
+	struct node_dirent *d = pe ? node_dir(pe) : NULL;
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (op->kind == KVPOOL__OP__KIND__MKDIR && d && d->making)
+		d->making--;
+	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
+		d->removing--;
+		if (status && status != -ENOENT && !d->removing) {
+			d->gone = false;
+			if (n->ops)
+				n->ops->appeared(n->ops_arg, pe);
+		}
+		node_dir_tidy(n, d);
+	}
+	if (op->kind == KVPOOL__OP__KIND__UNLINK && e &&
+	    e->hidden_gen == UINT64_MAX) {
+		e->hidden_gen = e->gen;
+		node_entry_tidy(n, e);
+	}
+}
+
+/* The copy here says from now on that its attributes are the newer ones (the
+ * feed says it, too, but we may be gone by then). */
+static void attrs_answered(struct pool_node *n, struct node_op *op,
+			   uint64_t gen)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
+						 op->path_len);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	if (!e || e->own || !e->obj || e->attr.gen >= gen)
+		return;
+	e->attr.gen = gen;
+	(void)node_write_blob(n, e->obj);
+}
+
+static void op_answered(struct pool_node *n, struct node_op *op,
+			const Kvpool__OpResult *r)
+{
+	struct node_object *o = op->obj;
+
+	if (r->seq > n->op_seq)
+		n->op_seq = r->seq;
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
+		op->obj = NULL;
+		if (!o) {
+			if (r->status == 0 && r->gen && op->sent_path)
+				take_back(n, op, r->gen);
+			return;
+		}
+		if (o->state == NODE_PENDING)
+			node_publish_done(n, o,
+					  r->status || r->gen ? r->status :
+								-EPROTO,
+					  r->gen);
+		node_object_unref(n, o);
+		return;
+	}
+	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
+		attrs_answered(n, op, r->gen);
+	name_answered(n, op, r->status);
+	if (r->status && r->status != -ENOENT) {
+		pool_count(&n->c.ops_failed);
+		if (r->status == -ESTALE)
+			return; /* overtaken by another node: no news */
+		pool_warn_limited("the master refused %s of \"%s\": %s",
+				  op->kind == KVPOOL__OP__KIND__UNLINK ?
+					  "unlink" :
+				  op->kind == KVPOOL__OP__KIND__MKDIR ?
+					  "mkdir" :
+				  op->kind == KVPOOL__OP__KIND__RMDIR ?
+					  "rmdir" : "setattr",
+				  op->path, strerror(-r->status));
+	}
+}
+
+/* Answered. A removal is kept until the feed has told of it (it comes later). */
+static void op_end(struct pool_node *n, struct node_op *op,
+		   const Kvpool__OpResult *r)
+{
+	if (op->kind != KVPOOL__OP__KIND__UNLINK || r->status || !r->seq ||
+	    !n->opts.mount) {
+		op_free(n, op);
+		return;
+	}
+	op->epoch = n->epoch;
+	op->seq = r->seq;
+	pool_list_add_tail(&n->ops_settling, &op->link);
+}
+
+void node_ops_settle(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+
+	if (n->in_picture)
+		return;
+	pool_list_each(it, tmp, &n->ops_settling) {
+		op = pool_list_entry(it, struct node_op, link);
+		if (op->epoch == n->feed_epoch && op->seq > n->feed_seq)
+			return;
+		op_free(n, op);
+	}
+}
+
+void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
+{
+	struct node_op *op;
+	size_t i;
+
+	if (n->batches > 0)
+		n->batches--;
+	for (i = 0; i < done->n_results; i++) {
+		if (pool_list_empty(&n->ops_sent)) {
+			pool_warn_limited("the master answered changes that "
+					  "were not asked for");
+			return;
+		}
+		op = pool_list_first(&n->ops_sent, struct node_op, link);
+		/* Out of the list first: what follows may look at it. */
+		pool_list_del(&op->link);
+		op_answered(n, op, done->results[i]);
+		op_end(n, op, done->results[i]);
+	}
+	pool_peers_again(n->peers);
+	if (!pool_list_empty(&n->ops_waiting))
+		batch_schedule(n); /* they may have waited for this */
+	node_kick(n);
+}
+
+void node_ops_cut_off(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+
+	n->batches = 0;
+	pool_list_each(it, tmp, &n->ops_sent) {
+		op = pool_list_entry(it, struct node_op, link);
+		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj)
+			op_free(n, op); /* dropped meanwhile */
+	}
+	pool_list_splice(&n->ops_sent, &n->ops_waiting);
+	pool_list_splice(&n->ops_waiting, &n->ops_sent);
+	pool_list_each(it, tmp, &n->barriers)
+		pool_list_entry(it, struct node_barrier, link)->phase = 0;
+}
+
+void node_ops_free(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_splice(&n->ops_waiting, &n->ops_sent);
+	pool_list_splice(&n->ops_waiting, &n->ops_settling);
+	pool_list_each(it, tmp, &n->ops_waiting)
+		op_free(n, pool_list_entry(it, struct node_op, link));
+	pool_hash_fini(&n->changes);
+}
+
+/* ---- barriers ---- */
+
+enum { PHASE_OPS, PHASE_SYNC };
+
+static uint64_t oldest_pending(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t oldest = UINT64_MAX;
+
+	pool_list_each(it, tmp, &n->pending) {
+		uint64_t t = pool_list_entry(it, struct node_writer, link)
+				     ->ticket;
+
+		if (t < oldest)
+			oldest = t;
+	}
+	return oldest;
+}
+
+static bool list_has_ticket_upto(struct pool_node *n, uint64_t ticket)
+{
+	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
+	size_t i;
+
+	if ((!pool_list_empty(&n->sealing) &&
+	     pool_list_first(&n->sealing, struct node_writer, link)->ticket <=
+		     ticket) ||
+	    (!pool_list_empty(&n->pending) && /* nearly by ticket */
+	     oldest_pending(n) <= ticket))
+		return true;
+	for (i = 0; i < 2; i++)
+		if (!pool_list_empty(lists[i]) &&
+		    pool_list_first(lists[i], struct node_op, link)->ticket <=
+			    ticket)
+			return true;
+	return false;
+}
+
+static void barrier_end(struct node_barrier *b, int status)
+{
+	pool_list_del(&b->link);
+	b->cb(b, status);
+}
+
+static void barrier_sync(struct pool_node *n, struct node_barrier *b)
+{
+	Kvpool__Sync sync = KVPOOL__SYNC__INIT;
+
+	sync.seq = n->op_seq;
+	if (node_link_send(n, POOL_MSG_SYNC, b->ticket, &sync.base) == 0)
+		b->phase = PHASE_SYNC;
+}
+
+/* Longer than a master takes to be started again, or another one to be found:
+ * the kernel holds the lock of the directory all the while. */
+static bool masterless(const struct pool_node *n, uint64_t now)
+{
+	return n->cut_off_ms && now - n->cut_off_ms >= n->opts.deadline_ms;
+}
+
+void node_barriers_check(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t now = pool_now_ms();
+	bool hopeless = masterless(n, now);
+
+	pool_list_each(it, tmp, &n->barriers) {
+		struct node_barrier *b =
+			pool_list_entry(it, struct node_barrier, link);
+
+		if (b->phase == PHASE_OPS &&
+		    !list_has_ticket_upto(n, b->ticket) && node_link_up(n))
+			barrier_sync(n, b);
+		if (hopeless || now >= b->deadline_ms) {
+			pool_count(&n->c.barrier_timeouts);
+			barrier_end(b, -ETIMEDOUT);
+		}
+	}
+}
+
+void pool_node_barriers_end(struct pool_node *n)
+{
+	while (!pool_list_empty(&n->barriers))
+		barrier_end(pool_list_first(&n->barriers, struct node_barrier,
+					    link), -ECANCELED);
+}
+
+void node_synced(struct pool_node *n, uint64_t req)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->barriers) {
+		struct node_barrier *b =
+			pool_list_entry(it, struct node_barrier, link);
+
+		if (b->phase == PHASE_SYNC && b->ticket == req)
+			barrier_end(b, 0);
+	}
+}
+
+int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
+			    void (*cb)(struct node_barrier *b, int status))
+{
+	node_seal_candidates(n);
+	b->ticket = ++n->ticket;
+	b->phase = PHASE_OPS;
+	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
+	b->cb = cb;
+	pool_list_add_tail(&n->barriers, &b->link);
+	if (n->untold)
+		node_feed_ack(n, n->untold_seq);
+	node_kick(n);
+	return 0;
+}
+
+int pool_node_lost(struct node_dirent *dir)
+{
+	int lost = dir->lost;
+
+	dir->lost = 0;
+	return lost;
+}
+
+void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b)
+{
+	(void)n;
+	pool_list_del(&b->link);
+}

@@ -1,0 +1,426 @@
+/*
+ * Sealing: the last writer is gone, so the file is trimmed, checksummed and
+ * given its metadata by a worker, then published. See node/write.c for the
+ * whole way of a file.
+ */
+#include "pool/node/priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SEAL_SMALL (256u << 10) /* on the loop: some 10 us of checksum */
+#define SEAL_TURN 16		/* of them in one turn */
+
+struct seal {
+	struct pool_seal seal;
+	struct pool_list link; /* node->small_seals, else self-linked */
+	struct pool_node *n;
+	struct node_object *o; /* ref */
+	uint64_t start_ns;
+	uint64_t base_gen;
+	struct node_attr attr;
+	struct pool_xattrs *xattrs;
+	size_t path_len;
+	char path[];
+};
+
+static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
+{
+	struct seal *s = pool_container_of(ps, struct seal, seal);
+
+	return node_blob_pack(s->path, s->path_len, 0, s->base_gen, ps->size,
+			      ps->sum, &s->attr, s->xattrs, buf, cap);
+}
+
+/* What the master has is not known while it is being changed from here. */
+static bool same_as_published(struct pool_node *n, const struct node_entry *e,
+			      const struct node_object *o)
+{
+	return pool_node_published(e) && e->size == o->size &&
+	       XXH128_isEqual(e->sum, o->sum) &&
+	       e->attr.mode == o->w->attr.mode &&
+	       e->attr.uid == o->w->attr.uid &&
+	       e->attr.gid == o->w->attr.gid &&
+	       pool_xattrs_equal(e->xattrs, o->w->xattrs) &&
+	       !o->w->phantom_gen && !node_op_unsettled(n, e);
+}
+
+/* The file is what the pool has already: no new generation; if we had no copy
+ * of it, this is one. */
+static void same_content(struct pool_node *n, struct node_entry *e,
+			 struct node_object *o)
+{
+	unsigned int i;
+
+	pool_count(&n->c.same_content);
+	if (e->obj || !n->complete) {
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		return;
+	}
+	e->own = NULL;
+	node_writer_free(n, o);
+	o->gen = e->gen;
+	for (i = 0; i < e->nholders; i++)
+		o->counted = o->counted || e->holders[i] == n->index;
+	node_object_held(n, e, o);
+	(void)node_write_blob(n, o);
+	if (n->ops)
+		n->ops->published(n->ops_arg, e);
+}
+
+/*
+ * A file is lost after its close: as if it had been published and evicted, but
+ * that the next fsync of its directory tells of it. The version before it must
+ * not show again, which an fsync may have been told is replaced.
+ */
+static void lose(struct pool_node *n, struct node_object *o, int status)
+{
+	struct node_entry *e = o->entry;
+
+	pool_node_poison(n, o, status);
+	node_dir(&e->e.parent->e)->lost = status;
+	node_own_drop(n, e);
+	(void)node_name_remove(n, e);
+	if (n->ops)
+		n->ops->changed(n->ops_arg, e);
+}
+
+/* No memory and no descriptors: there may be some in a moment. */
+static bool passes(int err)
+{
+	return err == -ENOMEM || err == -EMFILE || err == -ENFILE;
+}
+
+/* At once again (the kernel lets go of a file just after RELEASE), then (a
+ * mapping) at each tick. */
+static void seal_later(struct pool_node *n, struct node_writer *w)
+{
+	w->queued = true;
+	pool_count(&n->c.seal_retries);
+	if (w->tries++ < NODE_RETRY_FAST)
+		uv_timer_start(&n->soon, node_soon, NODE_RETRY_MS, 0);
+}
+
+static void sealed(struct pool_seal *ps, int status)
+{
+	struct seal *s = pool_container_of(ps, struct seal, seal);
+	struct pool_node *n = s->n;
+	struct node_object *o = s->o;
+	struct node_entry *e = o->entry;
+
+	pool_hist_add(&n->c.put, pool_now_ns() - s->start_ns);
+	if (o->state == NODE_DROPPED) {
+		if (n->ops)
+			n->ops->object_gone(n->ops_arg, o);
+		pool_store_remove(n->store, o->id);
+		node_writer_free(n, o);
+		goto out;
+	}
+	if (passes(status) || status == -ECANCELED) {
+		o->state = NODE_WRITING;
+		pool_list_del(&o->w->link);
+		pool_list_add_tail(&n->writers, &o->w->link);
+		if (status != -ECANCELED) /* we are closing */
+			seal_later(n, o->w);
+		goto out;
+	}
+	if (status) {
+		pool_warn_limited("sealing a file failed: %s",
+				  strerror(-status));
+		o->state = NODE_WRITING;
+		lose(n, o, status);
+		goto out;
+	}
+	o->size = ps->size;
+	o->sum = ps->sum;
+	o->verified = true;
+	pool_count_add(&n->c.put_bytes, o->size);
+	node_learn_size(n, e, o->size);
+	o->state = NODE_PENDING; /* the worker is done with it */
+	if (same_as_published(n, e, o)) {
+		same_content(n, e, o);
+		goto out;
+	}
+	/* Renamed or changed while the worker ran: attach the truth. */
+	if (o->w->stale_blob)
+		(void)node_write_blob(n, o);
+	o->w->sealed = true;
+out:
+	pool_xattrs_free(s->xattrs);
+	free(s);
+	node_object_unref(n, o);
+	node_kick(n);
+}
+
+void node_publish_sealed(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct node_writer *w;
+	struct node_dirent *dir;
+
+	n->pass++;
+	pool_list_each(it, tmp, &n->sealing) {
+		w = pool_list_entry(it, struct node_writer, link);
+		dir = w->obj->entry ? node_dir(&w->obj->entry->e.parent->e) :
+				      NULL;
+		if (!dir)
+			continue; /* dropped, a worker still has it */
+		if (!w->sealed) {
+			dir->pass = n->pass;
+			continue;
+		}
+		if (dir->pass == n->pass || node_op_publish(n, w->obj) < 0)
+			continue;
+		w->sealed = false;
+		pool_list_del(&w->link);
+		pool_list_add_tail(&n->pending, &w->link);
+	}
+}
+
+void node_publish(struct pool_node *n, struct node_object *o)
+{
+	struct node_writer *w = o->w;
+
+	w->ticket = ++n->ticket;
+	w->sealed = node_op_publish(n, o) < 0;
+	pool_list_del(&w->link);
+	pool_list_add_tail(w->sealed ? &n->sealing : &n->pending, &w->link);
+}
+
+/* In the loop's next turn: never inside a request of the mount. */
+void node_seal_small(struct pool_node *n)
+{
+	struct seal *s;
+	unsigned int i;
+
+	for (i = 0; i < SEAL_TURN && !pool_list_empty(&n->small_seals); i++) {
+		s = pool_list_first(&n->small_seals, struct seal, link);
+		pool_list_del(&s->link);
+		sealed(&s->seal, pool_seal_now(n->store, &s->seal));
+	}
+	if (!pool_list_empty(&n->small_seals))
+		node_kick(n);
+}
+
+static int seal_start(struct pool_node *n, struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&o->entry->e, path);
+	struct node_writer *w = o->w;
+	struct seal *s;
+	uint64_t blocks;
+	int err;
+
+	if (len < 0)
+		return len;
+	err = pool_node_object_size(n, o, &o->size, &blocks);
+	if (err)
+		return err;
+	/* Of writes past the daemon nobody could be told. */
+	if (o->size > pool_node_size_max(n, w)) {
+		pool_count(&n->c.outgrown);
+		return -EFBIG;
+	}
+	s = calloc(1, sizeof(*s) + (size_t)len + 1);
+	if (!s)
+		return -ENOMEM;
+	err = pool_xattrs_dup(w->xattrs, &s->xattrs);
+	if (err) {
+		free(s);
+		return err;
+	}
+	memcpy(s->path, path, (size_t)len);
+	s->path_len = (size_t)len;
+	s->n = n;
+	s->o = node_object_ref(o);
+	s->start_ns = pool_now_ns();
+	s->base_gen = w->base_gen;
+	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
+					      pool_wall_ns();
+	s->attr = w->attr;
+	s->seal.id = o->id;
+	s->seal.blob = seal_blob;
+	pool_list_init(&s->link);
+	if (o->size <= SEAL_SMALL) {
+		pool_list_add_tail(&n->small_seals, &s->link);
+		node_kick(n);
+		err = 0;
+	} else {
+		err = pool_seal_start(n->store, &s->seal, sealed);
+	}
+	if (err) {
+		pool_xattrs_free(s->xattrs);
+		free(s);
+		node_object_unref(n, o);
+		return err;
+	}
+	o->state = NODE_SEALING;
+	w->stale_blob = false;
+	w->ticket = ++n->ticket;
+	pool_list_del(&w->link);
+	pool_list_add_tail(&n->sealing, &w->link);
+	return 0;
+}
+
+bool node_publishable(const struct node_object *o)
+{
+	const struct node_writer *w = o->w;
+	const struct pool_entry *e = &o->entry->e;
+
+	return o->state == NODE_WRITING && w->flushed && !w->scratch &&
+	       !w->poison &&
+	       (w->renamed ||
+		!node_name_is_temporary(pool_entry_name(e), e->name_len));
+}
+
+bool node_outgrew(struct pool_node *n, struct node_object *o)
+{
+	uint64_t size, blocks;
+
+	if (o->w->served || pool_store_breaches(n->store) == o->w->breaches ||
+	    (pool_node_object_size(n, o, &size, &blocks) == 0 &&
+	     size <= o->w->reserved))
+		return false;
+	pool_count(&n->c.outgrown);
+	return true;
+}
+
+int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
+{
+	struct node_writer *w = o->w;
+	struct node_entry *e = o->entry;
+	int fd, rc;
+
+	if (!e || e->own != o || !node_publishable(o))
+		return 0;
+	/* Handles open: only where a lease can prove that nobody writes. */
+	if (w->opens > 0 && (w->served || !force))
+		return 0;
+	if (!w->served) {
+		fd = pool_store_fd(n->store, o->id, O_RDONLY);
+		rc = fd < 0 ? fd : pool_file_has_writer(fd);
+		if (fd >= 0)
+			close(fd);
+		if (rc == 0 && node_outgrew(n, o))
+			rc = -ENOSPC;
+	} else {
+		rc = 0;
+	}
+	w->queued = false;
+	if (rc == 0)
+		rc = seal_start(n, o);
+	if (rc == -EBUSY || passes(rc)) {
+		seal_later(n, w);
+		return 0;
+	}
+	if (rc < 0)
+		lose(n, o, rc);
+	return rc;
+}
+
+void node_seal_candidates(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->writers)
+		(void)node_try_seal(n, pool_list_entry(it, struct node_writer,
+						       link)->obj, true);
+}
+
+void node_soon(uv_timer_t *h)
+{
+	node_writers_tick(h->data, pool_now_ms());
+}
+
+void node_writers_tick(struct pool_node *n, uint64_t now)
+{
+	struct pool_list *it, *tmp;
+	struct node_writer *w;
+	struct node_entry *e;
+	uint64_t age;
+
+	pool_list_each(it, tmp, &n->writers) {
+		w = pool_list_entry(it, struct node_writer, link);
+		e = w->obj->entry;
+		age = now - w->touched_ms;
+		if (w->queued) {
+			(void)node_try_seal(n, w->obj, false);
+			continue;
+		}
+		if (w->opens > 0 || w->scratch || !e || e->own != w->obj)
+			continue;
+		if (age < (w->flushed || w->renamed ? NODE_ABANDON_MS :
+						      NODE_UNOPENED_MS))
+			continue;
+		pool_count(&n->c.abandoned);
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+	}
+}
+
+/* ---- the master's answer ---- */
+
+void node_client_stored(struct pool_node *n, struct node_object *o)
+{
+	o->counted = false;
+	node_space_judge(n, o);
+	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
+	node_writer_free(n, o);
+}
+
+void node_publish_done(struct pool_node *n, struct node_object *o, int status,
+		       uint64_t gen)
+{
+	struct node_entry *e = o->entry;
+	struct node_writer *w = o->w;
+
+	assert(o->state == NODE_PENDING && e && e->own == o && w);
+	if (status) {
+		if (status == -ESTALE)
+			pool_count(&n->c.stale_puts);
+		else
+			pool_warn_limited("the master refused a publication: "
+					  "%s", strerror(-status));
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		node_entry_tidy(n, e);
+		return;
+	}
+	pool_count(&n->c.published);
+	if (gen < e->gen) { /* overtaken already: the newer one shows */
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		return;
+	}
+	o->gen = gen;
+	e->own = NULL;
+	if (gen > e->gen) {
+		e->gen = gen;
+		e->size = o->size;
+		e->sum = o->sum;
+		e->attr = w->attr;
+		pool_xattrs_free(e->xattrs);
+		e->xattrs = w->xattrs;
+		w->xattrs = NULL;
+		e->holders[0] = (uint16_t)n->index;
+		e->nholders = e->replicas = 1;
+		e->hidden_gen = 0;
+	}
+	o->counted = true;
+	node_object_held(n, e, o);
+	(void)node_write_blob(n, o);
+	node_make_dirs_known(n, e);
+	if (n->opts.store_size > 0)
+		node_writer_free(n, o);
+	if (n->ops)
+		n->ops->published(n->ops_arg, e);
+}

@@ -1,0 +1,122 @@
+/* What peers ask of us: objects, and the return of what they lent us. */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct node_entry *find_file(struct pool_node *n, const char *path,
+				    size_t len)
+{
+	struct pool_entry *pe = pool_tree_lookup(&n->tree, path, len);
+
+	return pe ? node_file(pe) : NULL;
+}
+
+static struct node_object *find_held(struct pool_node *n, const char *path,
+				     size_t len, uint64_t gen)
+{
+	struct node_entry *e = find_file(n, path, len);
+
+	if (!e || !e->obj || e->obj->gen != gen ||
+	    e->obj->state != NODE_HELD)
+		return NULL;
+	return e->obj;
+}
+
+/* The master may have told a peer of our publication before us. */
+static bool may_come(struct pool_node *n, const char *path, size_t len,
+		     uint64_t gen)
+{
+	struct node_entry *e = find_file(n, path, len);
+
+	return e && e->own && e->own->state == NODE_PENDING && e->gen <= gen;
+}
+
+/* The object's file, or -errno. One that is missing, or not as long as it was,
+ * need not be sent to be found out. */
+static int open_whole(struct pool_node *n, struct node_object *o)
+{
+	int fd = node_object_open(n, o, O_RDONLY);
+	struct stat st;
+
+	if (fd < 0 && fd != -ENOENT)
+		return fd;
+	if (fd >= 0 && (fstat(fd, &st) < 0 || (uint64_t)st.st_size == o->size))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	pool_node_doubt(n, o);
+	return -ENOENT;
+}
+
+static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
+		    uint64_t *ret_size, bool *ret_lendable)
+{
+	struct pool_node *n = arg;
+	struct node_object *o = find_held(n, path, len, gen);
+	int fd;
+
+	if (!o)
+		return may_come(n, path, len, gen) ? -EINPROGRESS : -ENOENT;
+	fd = open_whole(n, o);
+	if (fd < 0)
+		return -ENOENT;
+	*ret_size = o->size;
+	*ret_lendable = o->verified;
+	node_heat_asked(n, o);
+	if (pool_evict_inserted(&o->ev))
+		pool_evict_touch(n->evict, &o->ev);
+	return fd;
+}
+
+static void peer_lent(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o)
+		o->lent++;
+}
+
+static void peer_returned(void *arg, const char *path, size_t len,
+			  uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o && o->lent > 0)
+		o->lent--;
+}
+
+static void peer_recall(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct pool_node *n = arg;
+	struct node_object *o = find_held(n, path, len, gen);
+
+	if (o && o->lent_fd >= 0 && o->users == 0)
+		node_object_drop(n, o, true);
+}
+
+static void peer_doubt(void *arg, const char *path, size_t len, uint64_t gen)
+{
+	struct node_object *o = find_held(arg, path, len, gen);
+
+	if (o)
+		pool_node_doubt(arg, o);
+}
+
+/* The lender no longer counts what it lent: let go of what is not in use. */
+static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
+{
+	(void)arg;
+	(void)id; /* descriptors stay good; a new lender has new ones */
+}
+
+const struct pool_peers_ops node_peers_ops = {
+	.get = peer_get,
+	.lent = peer_lent,
+	.returned = peer_returned,
+	.recall = peer_recall,
+	.doubt = peer_doubt,
+	.lender_gone = peer_lender_gone,
+};

@@ -1,0 +1,657 @@
+/*
+ * The store's free bytes: who gets them (claims), and who has to go for them.
+ *
+ * 2 * `keep_free` bytes are kept free ahead of need: cached copies go at once, in
+ * the policy's order; copies that the master counts are offered to it (EVICT)
+ * and go when it says DROP - it has them moved first while any node has room.
+ * Claims that cannot be granted wait in order, to a deadline; small ones that
+ * fit need not wait for large ones.
+ *
+ * A copy that counts goes for what is needed, and for as little as possible:
+ * ahead of need, cached copies (in use now, too) and ready files are as good as
+ * free bytes, and nothing larger goes than is kept free. So what is read from
+ * other nodes takes turns in those bytes. While cached copies are in use they may
+ * push the store into its headroom; they go as soon as nobody uses them. An open
+ * for which that does not suffice waits for others to end, for half of its time.
+ * Only then a counted copy is moved away, or, if no store has room, evicted, as
+ * for a put: what is read is not the coldest of all.
+ *
+ * What must not be evicted (noevict, pin=hard) is moved as well, also to where
+ * something else has to be evicted for it. It takes its turn with the others
+ * while a store has free room, or much more than this one that may go; else it
+ * goes only for what is needed, and where nothing else can, so that full stores
+ * do not pass it to and fro.
+ */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SCAN_MAX 256 /* candidates looked at for one victim */
+#define SMALL (1u << 20) /* claims up to here do not wait behind larger ones */
+
+/* Bytes that a claim may have: at once, or when the pages of what has been
+ * given up are free (a worker frees large ones). */
+struct room {
+	uint64_t now, soon;
+};
+
+static struct room room_of(struct pool_node *n)
+{
+	struct room r;
+	struct pool_space sp;
+	uint64_t taken;
+
+	pool_store_space(n->store, &sp);
+	taken = n->claimed + sp.releasing;
+	r.soon = sp.free > n->claimed ? sp.free - n->claimed : 0;
+	r.now = sp.free > taken ? sp.free - taken : 0;
+	return r;
+}
+
+void node_space_init(struct pool_node *n)
+{
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	n->keep_free = sp.size / 100;
+	pool_store_set_keep_free(n->store, n->keep_free / 2);
+}
+
+/* ---- may it go? ---- */
+
+struct judge {
+	struct pool_node *n;
+	uint64_t now;
+	bool soft; /* soft-pinned ones and those looked up may go as well */
+	bool soon; /* as well: the master has been asked for it and has not
+		      answered, or a peer has it or is being sent it */
+	uint64_t size_max;
+	uint64_t kept_max; /* what must not be evicted is smaller */
+};
+
+static bool soft_pinned(const struct pool_rules *r)
+{
+	return r->pin == POOL_PIN_SOFT &&
+	       (r->pin_until_ns == 0 || r->pin_until_ns > pool_wall_ns());
+}
+
+static bool unused(struct pool_node *n, struct node_object *o, bool soon)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len, fd, rc;
+
+	if (o->users > 0)
+		return false;
+	if (o->lent > 0) {
+		len = node_entry_path(&o->entry->e, path);
+		if (len > 0)
+			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
+		return soon;
+	}
+	if (soon || o->lent_fd >= 0)
+		return true;
+	fd = pool_store_fd(n->store, o->id, O_RDONLY);
+	if (fd < 0)
+		return true;
+	pool_peers_forget(n->peers, fd); /* that is no use of it */
+	rc = pool_file_in_use(fd);
+	close(fd);
+	return rc == 0;
+}
+
+static bool must_stay(const struct node_object *o, const struct pool_rules *r)
+{
+	return o->counted &&
+	       (r->class == POOL_CLASS_NOEVICT || r->pin == POOL_PIN_HARD);
+}
+
+void node_space_judge(struct pool_node *n, struct node_object *o)
+{
+	struct pool_rules r;
+	bool kept = false;
+
+	if (o->state == NODE_HELD && o->counted) {
+		pool_node_rules(n, &o->entry->e, &r);
+		kept = must_stay(o, &r);
+	}
+	if (kept && !o->kept)
+		n->kept_bytes += o->ev.size;
+	else if (!kept && o->kept)
+		n->kept_bytes -= o->ev.size;
+	o->kept = kept;
+}
+
+static bool may_go(struct pool_evict_node *ev, void *arg)
+{
+	struct node_object *o =
+		pool_container_of(ev, struct node_object, ev);
+	struct judge *j = arg;
+	struct pool_rules r;
+
+	if (o->state != NODE_HELD || o->w || ev->size > j->size_max)
+		return false;
+	if (!j->soft && o->looked_ms && j->now - o->looked_ms < NODE_LEASE_MS)
+		return false;
+	if (o->asked_ms && !(j->soon && !o->refused) &&
+	    j->now - o->asked_ms < (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
+		return false;
+	pool_node_rules(j->n, &o->entry->e, &r);
+	if (must_stay(o, &r) && ev->size >= j->kept_max)
+		return false;
+	if (o->counted && !j->soft && soft_pinned(&r))
+		return false;
+	return unused(j->n, o, j->soon);
+}
+
+static struct node_object *victim(struct pool_node *n,
+				  enum pool_evict_class class, bool soft,
+				  uint64_t size_max, uint64_t kept_max)
+{
+	struct judge j = { n, pool_now_ms(), soft, false, size_max, kept_max };
+	struct pool_evict_node *ev =
+		pool_evict_victim(n->evict, class, may_go, &j, SCAN_MAX);
+
+	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
+}
+
+/* What is soft goes when there is nothing else. */
+static struct node_object *victim_soft(struct pool_node *n,
+				       enum pool_evict_class class,
+				       uint64_t size_max, uint64_t kept_max)
+{
+	struct node_object *o = victim(n, class, false, size_max, kept_max);
+
+	return o ? o : victim(n, class, true, size_max, kept_max);
+}
+
+/* ---- making room ---- */
+
+/* Cached copies until `need` bytes are available, soon. */
+static bool drop_cached(struct pool_node *n, uint64_t need)
+{
+	struct node_object *o;
+	struct node_entry *e;
+
+	if (room_of(n).soon < need)
+		(void)node_fetch_settle(n);
+	while (room_of(n).soon < need) {
+		o = victim_soft(n, POOL_EVICT_CACHE, UINT64_MAX, 0);
+		if (!o)
+			return false;
+		e = o->entry;
+		pool_count(&n->c.evicted_cache);
+		pool_count_add(&n->c.evicted_bytes, o->size);
+		node_object_drop(n, o, true);
+		node_entry_tidy(n, e);
+	}
+	return true;
+}
+
+/* What the others could take of what must not be evicted. */
+struct elsewhere {
+	uint64_t most; /* bytes, of the one that could take most; 0: none */
+	bool first;    /* it goes like all others, not after them */
+};
+
+/* Bytes that m could take, if all went that may. (A full store keeps 2 % free.) */
+static uint64_t could_take(const struct node_member *m)
+{
+	uint64_t can = m->capacity + m->evictable;
+	uint64_t taken = m->used + m->capacity / 50;
+
+	return can > taken ? can - taken : 0;
+}
+
+/* A store without a mount knows little of the others: what the master heard of
+ * them when it named them last. */
+static struct elsewhere look_elsewhere(struct pool_node *n)
+{
+	struct elsewhere other = { 0, false };
+	struct pool_space sp;
+	unsigned int i;
+	uint64_t own, take;
+
+	pool_store_space(n->store, &sp);
+	own = sp.free + sp.ready + node_space_evictable(n);
+	for (i = 0; i < n->nmembers; i++) {
+		struct node_member *m = &n->members[i];
+
+		if (i == n->index || !m->known || !m->alive || !m->is_store)
+			continue;
+		take = could_take(m);
+		if (take > other.most)
+			other.most = take;
+		if (m->capacity - m->used > m->capacity / 25 ||
+		    take > own + m->capacity / 16)
+			other.first = n->opts.mount;
+	}
+	if (n->keep_ms && pool_now_ms() - n->keep_ms < NODE_REFUSED_MS)
+		other.first = false;
+	return other;
+}
+
+/* Anything that may go now, or soon. */
+static bool victim_any(struct pool_node *n, enum pool_evict_class class)
+{
+	struct judge j = { n, pool_now_ms(), true, true, UINT64_MAX,
+			   look_elsewhere(n).most };
+
+	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
+}
+
+/* Bytes that counted copies have to make room for. */
+struct lack {
+	uint64_t now; /* for claims that wait */
+	uint64_t all; /* and ahead of need */
+};
+
+/* A directory's filesystem may have less room than it was to have. */
+static uint64_t size_now(const struct pool_space *sp)
+{
+	return sp->used + sp->free < sp->size ? sp->used + sp->free : sp->size;
+}
+
+/* Bytes of the store, or claimed, that go without any copy that counts. */
+static uint64_t soon_gone(struct pool_node *n, const struct pool_space *sp)
+{
+	return sp->ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+	       node_fetch_cache(n);
+}
+
+static struct lack lack_of(struct pool_node *n, uint64_t waiting)
+{
+	uint64_t have = room_of(n).soon, taken, size;
+	struct lack l = { 0, 0 };
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	taken = sp.used + n->claimed + waiting + 2 * n->keep_free;
+	size = size_now(&sp) + soon_gone(n, &sp);
+	if (waiting > have)
+		l.now = waiting - have;
+	if (taken > size)
+		l.all = taken - size;
+	if (l.all < l.now)
+		l.all = l.now;
+	return l;
+}
+
+/* The next copy to go after `got` bytes of others. */
+static struct node_object *victim_for(struct pool_node *n, struct lack l,
+				      uint64_t got, struct elsewhere other)
+{
+	uint64_t size_max = got < l.now ? UINT64_MAX : 2 * n->keep_free;
+	struct node_object *o;
+
+	if (got >= l.all)
+		return NULL;
+	o = victim_soft(n, POOL_EVICT_LAST, size_max,
+			other.first ? other.most : 0);
+	if (!o && !other.first && got < l.now)
+		o = victim_soft(n, POOL_EVICT_LAST, size_max, other.most);
+	return o;
+}
+
+/* Cut off from the master: what is only ours to judge goes on our own. */
+static void evict_alone(struct pool_node *n, struct lack l)
+{
+	const struct elsewhere nobody = { 0, false };
+	struct node_object *o;
+	struct node_entry *e;
+	uint64_t got = 0;
+
+	while ((o = victim_for(n, l, got, nobody))) {
+		e = o->entry;
+		got += o->ev.size;
+		pool_count(&n->c.evicted_alone);
+		pool_count_add(&n->c.evicted_bytes, o->size);
+		if (e->gen == o->gen && e->nholders <= 1) {
+			e->gen = 0;
+			e->nholders = e->replicas = 0;
+		}
+		node_object_drop(n, o, true);
+		if (n->ops && !e->gen)
+			n->ops->changed(n->ops_arg, e);
+		node_entry_tidy(n, e);
+	}
+}
+
+struct ask {
+	Kvpool__Evict msg;
+	Kvpool__Meta *list[POOL_BATCH_MAX];
+	Kvpool__Meta meta[POOL_BATCH_MAX];
+	char *paths[POOL_BATCH_MAX];
+	size_t n;
+};
+
+static bool ask_add(struct ask *a, struct node_object *o)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&o->entry->e, path);
+	Kvpool__Meta *m = &a->meta[a->n];
+
+	if (len < 0)
+		return false;
+	a->paths[a->n] = strdup(path);
+	if (!a->paths[a->n])
+		return false;
+	kvpool__meta__init(m);
+	m->path.data = (uint8_t *)a->paths[a->n];
+	m->path.len = (size_t)len;
+	m->gen = o->gen;
+	a->list[a->n++] = m;
+	return true;
+}
+
+/* What must not be evicted is offered once the master has heard that. */
+static struct elsewhere elsewhere_told(struct pool_node *n)
+{
+	struct elsewhere other = look_elsewhere(n);
+
+	if (other.most > 0 && !node_ops_rules_sent(n))
+		node_ops_send(n);
+	if (!node_ops_rules_sent(n))
+		other.most = 0;
+	return other;
+}
+
+static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
+{
+	struct elsewhere other = elsewhere_told(n);
+	struct ask *a;
+	struct node_object *o;
+	size_t i;
+
+	if (now - n->asked_reset_ms >= NODE_ASK_MS) {
+		n->asked_reset_ms = now;
+		n->asked_bytes = 0;
+	}
+	if (n->asked_bytes >= l.all)
+		return;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return;
+	while (a->n < POOL_BATCH_MAX) {
+		o = victim_for(n, l, n->asked_bytes, other);
+		if (!o || !ask_add(a, o))
+			break;
+		o->asked_ms = now;
+		o->refused = false;
+		n->asked_bytes += o->ev.size;
+	}
+	kvpool__evict__init(&a->msg);
+	a->msg.n_entries = a->n;
+	a->msg.entries = a->list;
+	a->msg.need = l.all;
+	a->msg.seen = n->granted;
+	if (a->n > 0)
+		(void)node_link_send(n, POOL_MSG_EVICT, 0, &a->msg.base);
+	for (i = 0; i < a->n; i++)
+		free(a->paths[i]);
+	free(a);
+}
+
+/* The master let o go, or will not: what is still short is asked for at once. */
+void node_space_answered(struct pool_node *n, const struct node_object *o)
+{
+	if (o->asked_ms >= n->asked_reset_ms && n->asked_reset_ms)
+		n->asked_bytes -= o->ev.size < n->asked_bytes ? o->ev.size :
+								n->asked_bytes;
+}
+
+void node_space_kept(struct pool_node *n, struct node_object *o)
+{
+	node_space_answered(n, o);
+	o->refused = true;
+	n->keep_ms = pool_now_ms();
+}
+
+/* Is there nothing that could still make room? (What the master keeps does not.)
+ */
+static bool hopeless(struct pool_node *n)
+{
+	return n->asked_bytes == 0 && pool_list_empty(&n->sealing) &&
+	       pool_list_empty(&n->pending) && pool_list_empty(&n->fetches) &&
+	       !victim_any(n, POOL_EVICT_LAST) &&
+	       !victim_any(n, POOL_EVICT_CACHE);
+}
+
+static void grant(struct pool_node *n, struct node_claim *c)
+{
+	pool_list_del(&c->link);
+	n->claimed += c->bytes;
+	c->cb(c, 0);
+}
+
+static void refuse(struct pool_node *n, struct node_claim *c)
+{
+	pool_list_del(&c->link);
+	pool_count(&n->c.claims_refused);
+	c->cb(c, -ENOSPC);
+}
+
+/* No more cached copies can go now. Is there room in the headroom for those
+ * that are in use, and for c if it is one? */
+static bool passes(struct pool_node *n, const struct node_claim *c)
+{
+	struct pool_space sp;
+	uint64_t taken;
+
+	pool_store_space(n->store, &sp);
+	taken = sp.used + n->claimed + c->bytes;
+	if (sp.reach < n->claimed + c->bytes ||
+	    (!c->passing && taken > size_now(&sp) + soon_gone(n, &sp)))
+		return false;
+	pool_count(&n->c.claims_passing);
+	return true;
+}
+
+/* One that need not wait for those before it. */
+static struct node_claim *first_that_fits(struct pool_node *n)
+{
+	uint64_t room = room_of(n).now;
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->claims) {
+		struct node_claim *c =
+			pool_list_entry(it, struct node_claim, link);
+
+		if ((c->bytes <= SMALL && c->bytes <= room) ||
+		    (c->passing && passes(n, c)))
+			return c;
+	}
+	return NULL;
+}
+
+static void serve_others(struct pool_node *n)
+{
+	struct node_claim *c;
+
+	/* A granted claim's callback may end others. */
+	while (!pool_list_empty(&n->claims) && (c = first_that_fits(n)))
+		grant(n, c);
+}
+
+/* Each claim that fits now, in order; those whose time is over are refused. */
+static void serve_claims(struct pool_node *n, uint64_t now)
+{
+	struct node_claim *c;
+
+	while (!pool_list_empty(&n->claims)) {
+		c = pool_list_first(&n->claims, struct node_claim, link);
+		if (room_of(n).now >= c->bytes)
+			grant(n, c);
+		else if (now >= c->deadline_ms)
+			refuse(n, c);
+		else if (!drop_cached(n, c->bytes) && passes(n, c))
+			grant(n, c);
+		else if (room_of(n).soon < c->bytes && hopeless(n))
+			refuse(n, c);
+		else if (room_of(n).now < c->bytes)
+			break;
+	}
+	serve_others(n);
+}
+
+/* That counted copies may have to go for. */
+static uint64_t waiting_bytes(struct pool_node *n, uint64_t now)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0;
+
+	pool_list_each(it, tmp, &n->claims) {
+		struct node_claim *c =
+			pool_list_entry(it, struct node_claim, link);
+
+		if (!c->passing || now >= c->patient_ms)
+			sum += c->bytes;
+	}
+	return sum;
+}
+
+void node_space_run(struct pool_node *n)
+{
+	uint64_t now = pool_now_ms(), waiting;
+	struct lack l;
+
+	if (pool_list_empty(&n->claims) && now == n->space_ms)
+		return; /* looked in this very millisecond */
+	n->space_ms = now;
+	serve_claims(n, now);
+	waiting = waiting_bytes(n, now);
+	if (drop_cached(n, waiting + 2 * n->keep_free))
+		return;
+	l = lack_of(n, waiting);
+	if (node_link_up(n))
+		ask_master(n, l, now);
+	else if (n->cut_off_ms && now - n->cut_off_ms > NODE_MASTERLESS_MS)
+		evict_alone(n, l);
+	if (!pool_list_empty(&n->claims)) {
+		pool_store_drop_ready(n->store);
+		serve_claims(n, now);
+	}
+}
+
+void node_space_judge_below(struct pool_node *n, struct pool_entry *e)
+{
+	struct pool_list *it, *tmp;
+	struct node_entry *f = node_file(e);
+
+	if (f && f->obj && f->obj->state == NODE_HELD)
+		node_space_judge(n, f->obj);
+	if (f)
+		return;
+	pool_list_each(it, tmp, &pool_entry_dir(e)->children)
+		node_space_judge_below(n, pool_list_entry(it,
+						struct pool_entry, sibling));
+}
+
+uint64_t node_space_evictable(struct pool_node *n)
+{
+	uint64_t all = pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+		       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
+
+	return all > n->kept_bytes ? all - n->kept_bytes : 0;
+}
+
+/* ---- claims ---- */
+
+int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
+			  uint64_t bytes, unsigned int timeout_ms,
+			  void (*cb)(struct node_claim *c, int status))
+{
+	struct pool_space sp;
+
+	pool_list_init(&c->link);
+	c->bytes = bytes;
+	c->cb = cb;
+	if ((pool_list_empty(&n->claims) || bytes <= SMALL) &&
+	    room_of(n).now >= bytes) {
+		n->claimed += bytes;
+		node_kick(n);
+		return 1;
+	}
+	pool_store_space(n->store, &sp);
+	if (bytes > sp.size)
+		return -ENOSPC;
+	if (drop_cached(n, bytes) && room_of(n).now >= bytes &&
+	    pool_list_empty(&n->claims)) {
+		n->claimed += bytes;
+		return 1;
+	}
+	if (c->cache_only)
+		return -ENOSPC;
+	if ((c->passing || pool_list_empty(&n->claims)) && passes(n, c)) {
+		n->claimed += bytes;
+		node_kick(n);
+		return 1;
+	}
+	pool_count(&n->c.claims_waited);
+	if (timeout_ms == 0)
+		timeout_ms = 5 * n->opts.deadline_ms;
+	c->patient_ms = pool_now_ms() + timeout_ms / 2;
+	c->deadline_ms = pool_now_ms() + timeout_ms;
+	pool_list_add_tail(&n->claims, &c->link);
+	node_kick(n);
+	return 0;
+}
+
+void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c)
+{
+	(void)n;
+	pool_list_del(&c->link);
+}
+
+void pool_node_claim_end(struct pool_node *n, uint64_t bytes)
+{
+	n->claimed -= bytes < n->claimed ? bytes : n->claimed;
+	node_kick(n);
+}
+
+void node_space_fini(struct pool_node *n)
+{
+	while (!pool_list_empty(&n->claims))
+		refuse(n, pool_list_first(&n->claims, struct node_claim,
+					  link));
+}
+
+/* ---- statfs ---- */
+
+void pool_node_statvfs(struct pool_node *n, struct statvfs *st)
+{
+	uint64_t total = 0, avail = 0;
+	struct pool_space sp;
+	unsigned int i;
+
+	pool_store_space(n->store, &sp);
+	if (n->opts.store_size > 0) {
+		uint64_t can = sp.free + sp.ready + node_space_evictable(n);
+
+		total = sp.size;
+		avail = can < sp.size ? can : sp.size;
+	}
+	for (i = 0; i < n->nmembers; i++) {
+		struct node_member *m = &n->members[i];
+		uint64_t can;
+
+		if (!m->known || !m->alive || !m->is_store ||
+		    memcmp(m->addr.id, n->id, POOL_ID_SIZE) == 0)
+			continue;
+		can = m->capacity - (m->used < m->capacity ? m->used :
+							     m->capacity) +
+		      m->evictable;
+		total += m->capacity;
+		avail += can < m->capacity ? can : m->capacity;
+	}
+	memset(st, 0, sizeof(*st));
+	st->f_bsize = st->f_frsize = 4096;
+	st->f_blocks = total / 4096;
+	st->f_bfree = st->f_bavail = avail / 4096;
+	st->f_files = n->tree.hash.count + st->f_bavail;
+	st->f_ffree = st->f_favail = st->f_bavail;
+	st->f_namemax = POOL_NAME_MAX;
+}

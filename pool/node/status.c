@@ -1,0 +1,398 @@
+/* What people see of a node: metrics and JSON pages. Each figure of the status
+ * page is a metric. */
+#include "pool/node/priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pool/pages.h"
+#include "pool/verbs/device.h"
+
+/* ---- metrics ---- */
+
+#define COUNTER(field, name, help) \
+	{ offsetof(struct node_counters, field), "kvpool_node_" name, help }
+
+static const struct {
+	size_t offset;
+	const char *name, *help;
+} counters[] = {
+	COUNTER(lookup_hits, "lookup_hits_total",
+		"Look-ups of names that are there"),
+	COUNTER(lookup_misses, "lookup_misses_total",
+		"Look-ups of names that are not"),
+	COUNTER(opens_local, "opens_local_total",
+		"Opens answered from a local copy"),
+	COUNTER(opens_remote, "opens_remote_total",
+		"Opens that waited for a copy from another node"),
+	COUNTER(opens_failed, "opens_failed_total",
+		"Opens of published names answered with an error"),
+	COUNTER(fetches, "fetches_total", "Objects fetched from other nodes"),
+	COUNTER(fetch_failures, "fetch_failures_total",
+		"Fetches that no holder could satisfy"),
+	COUNTER(fetch_bytes, "fetch_bytes_total",
+		"Bytes fetched from other nodes"),
+	COUNTER(fetch_retries, "fetch_retries_total",
+		"Transfers repeated with another holder"),
+	COUNTER(fetch_stalls, "fetch_stalls_total",
+		"Transfers that stood still and were begun elsewhere"),
+	COUNTER(bad_sums, "checksum_errors_total",
+		"Objects whose checksum did not match"),
+	COUNTER(doubts_told, "doubts_told_total",
+		"Holders told that what came from them was not right"),
+	COUNTER(doubts, "doubts_total",
+		"Local copies to be checked as peers got something else"),
+	COUNTER(doubts_skipped, "doubts_skipped_total",
+		"The same, not done: checked just now, or too many"),
+	COUNTER(doubts_unfounded, "doubts_unfounded_total",
+		"Local copies that were checked so and were right"),
+	COUNTER(damaged, "damaged_total",
+		"Local copies found damaged or missing, and withdrawn"),
+	COUNTER(prefetched, "prefetch_started_total",
+		"Fetches started because a look-up hit"),
+	COUNTER(prefetch_useful, "prefetch_useful_total",
+		"Of these, opened afterwards"),
+	COUNTER(prefetch_wasted, "prefetch_wasted_total",
+		"Of these, dropped without having been opened"),
+	COUNTER(prefetch_skipped, "prefetch_skipped_total",
+		"Look-up hits not fetched because of a bound"),
+	COUNTER(published, "published_total", "Objects published"),
+	COUNTER(put_bytes, "put_bytes_total", "Bytes sealed"),
+	COUNTER(same_content, "same_content_total",
+		"Files dropped because their content was published already"),
+	COUNTER(stale_puts, "stale_puts_total",
+		"Publications refused because a newer generation exists"),
+	COUNTER(unlinked, "unlinked_total", "Published names unlinked here"),
+	COUNTER(reserved_creates, "creates_reserved_total",
+		"Files created with reserved pages (passthrough)"),
+	COUNTER(served_creates, "creates_served_total",
+		"Files created daemon-served"),
+	COUNTER(surplus, "surplus_total",
+		"Counted copies that became cache: enough others had them"),
+	COUNTER(hot, "hot_total",
+		"Times that the master was told that an object is asked for much"),
+	COUNTER(evicted_cache, "evicted_cached_total",
+		"Cached copies evicted"),
+	COUNTER(evicted_last, "evicted_granted_total",
+		"Counted copies evicted or moved away by the master's grant"),
+	COUNTER(evicted_alone, "evicted_alone_total",
+		"Counted copies evicted without a master"),
+	COUNTER(evicted_bytes, "evicted_bytes_total", "Bytes evicted"),
+	COUNTER(poisoned, "poisoned_total",
+		"Files dropped because a write failed"),
+	COUNTER(outgrown, "outgrown_total",
+		"Files dropped because they outgrew the store, or their "
+		"reservation while space ran out"),
+	COUNTER(abandoned, "abandoned_total",
+		"Unpublished files dropped because nobody used them"),
+	COUNTER(seal_retries, "seal_retries_total",
+		"Publications delayed by a writable mapping"),
+	COUNTER(claims_waited, "space_waits_total",
+		"Writes and fetches that waited for space"),
+	COUNTER(claims_refused, "space_refused_total",
+		"Writes and fetches refused for lack of space"),
+	COUNTER(claims_passing, "space_passing_total",
+		"Claims granted as cached copies in use may take of the headroom"),
+	COUNTER(ops_refused, "changes_refused_total",
+		"Changes refused because too many wait for the master"),
+	COUNTER(ops_failed, "changes_failed_total",
+		"Changes that the master refused"),
+	COUNTER(feed_entries, "feed_entries_total", "Feed entries applied"),
+	COUNTER(feed_batches, "feed_batches_total", "Feed batches applied"),
+	COUNTER(feed_resyncs, "feed_resyncs_total",
+		"Whole pictures received"),
+	COUNTER(master_requests, "master_messages_total",
+		"Messages sent to the master"),
+	COUNTER(master_connects, "master_connects_total",
+		"Connections made to a master"),
+	COUNTER(master_standbys, "master_standbys_total",
+		"Masters that said that another one is the leader"),
+	COUNTER(replicated, "replicated_total",
+		"Replicas made here on the master's order"),
+	COUNTER(replicate_failures, "replicate_failures_total",
+		"Replicas that could not be made"),
+	COUNTER(inventory_sent, "inventory_entries_total",
+		"Objects reported in inventories"),
+	COUNTER(barrier_timeouts, "fsync_timeouts_total",
+		"Directory fsyncs that timed out"),
+};
+
+#define GAUGE(field, name, help) \
+	{ offsetof(struct node_counters, field), "kvpool_node_" name, help }
+
+static const struct {
+	size_t offset;
+	const char *name, *help;
+} gauges[] = {
+	GAUGE(store_size, "store_size_bytes", "Bytes the store may hold"),
+	GAUGE(store_used, "store_used_bytes", "Bytes in the store"),
+	GAUGE(store_free, "store_free_bytes", "Bytes free in the store"),
+	GAUGE(store_ready, "store_ready_bytes", "Bytes reserved ahead"),
+	GAUGE(claimed, "claimed_bytes", "Bytes granted and not written yet"),
+	GAUGE(evictable, "evictable_bytes", "Bytes of evictable objects"),
+	GAUGE(objects, "objects", "Objects that the master counts"),
+	GAUGE(object_bytes, "object_bytes", "Their bytes"),
+	GAUGE(cached, "cached_objects", "Cached copies"),
+	GAUGE(cached_bytes, "cached_bytes", "Their bytes"),
+	GAUGE(borrowed, "borrowed_objects",
+	      "Objects borrowed from nodes on this host"),
+	GAUGE(extras, "extra_copies",
+	      "Copies kept for readers elsewhere while they are hot"),
+	GAUGE(pending, "pending_changes", "Changes the master has not answered"),
+	GAUGE(writing, "unpublished_files", "Local files not published"),
+	GAUGE(connected, "master_connected", "1 if joined"),
+	GAUGE(cut_off, "cut_off_seconds",
+	      "Without a master for so long; 0: connected"),
+	GAUGE(epoch, "master_epoch", "The master's epoch"),
+	GAUGE(names, "names", "Names in the mirror of the namespace"),
+};
+
+static uint64_t count_list(const struct pool_list *l)
+{
+	const struct pool_list *it;
+	uint64_t k = 0;
+
+	for (it = l->next; it != l; it = it->next)
+		k++;
+	return k;
+}
+
+static uint64_t cut_off_ms(const struct pool_node *n)
+{
+	return n->cut_off_ms ? pool_now_ms() - n->cut_off_ms : 0;
+}
+
+void node_gauges(struct pool_node *n)
+{
+	struct node_counters *c = &n->c;
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	pool_gauge_set(&c->store_size, (int64_t)sp.size);
+	pool_gauge_set(&c->store_used, (int64_t)sp.used);
+	pool_gauge_set(&c->store_free, (int64_t)sp.free);
+	pool_gauge_set(&c->store_ready, (int64_t)sp.ready);
+	pool_gauge_set(&c->claimed, (int64_t)n->claimed);
+	pool_gauge_set(&c->evictable, (int64_t)node_space_evictable(n));
+	pool_gauge_set(&c->objects, (int64_t)pool_evict_count(
+				n->evict, POOL_EVICT_LAST));
+	pool_gauge_set(&c->object_bytes, (int64_t)pool_evict_bytes(
+				n->evict, POOL_EVICT_LAST));
+	pool_gauge_set(&c->cached, (int64_t)pool_evict_count(
+				n->evict, POOL_EVICT_CACHE));
+	pool_gauge_set(&c->cached_bytes, (int64_t)pool_evict_bytes(
+				n->evict, POOL_EVICT_CACHE));
+	pool_gauge_set(&c->borrowed, (int64_t)n->borrowed);
+	pool_gauge_set(&c->extras, n->nextras);
+	pool_gauge_set(&c->pending, (int64_t)(n->nops +
+				count_list(&n->sealing)));
+	pool_gauge_set(&c->writing, (int64_t)count_list(&n->writers));
+	pool_gauge_set(&c->connected, node_link_up(n));
+	pool_gauge_set(&c->cut_off, (int64_t)(cut_off_ms(n) / 1000));
+	pool_gauge_set(&c->epoch, (int64_t)n->epoch);
+	pool_gauge_set(&c->names, (int64_t)n->tree.hash.count);
+}
+
+static void on_print(void *arg)
+{
+	node_gauges(arg);
+}
+
+int node_metrics_register(struct pool_node *n)
+{
+	char *base = (char *)&n->c;
+	size_t i;
+	int err = 0;
+
+	for (i = 0; !err && i < sizeof(counters) / sizeof(counters[0]); i++)
+		err = pool_metrics_counter(
+			n->metrics,
+			(struct pool_counter *)(void *)(base +
+							counters[i].offset),
+			counters[i].name, NULL, counters[i].help);
+	for (i = 0; !err && i < sizeof(gauges) / sizeof(gauges[0]); i++)
+		err = pool_metrics_gauge(
+			n->metrics,
+			(struct pool_gauge *)(void *)(base +
+						      gauges[i].offset),
+			gauges[i].name, NULL, gauges[i].help);
+	if (!err)
+		err = pool_metrics_hist(n->metrics, &n->c.put,
+					"kvpool_node_put_seconds", NULL,
+					"From the last writer's end to sealed");
+	if (!err)
+		err = pool_metrics_hist(n->metrics, &n->c.fetch,
+					"kvpool_node_get_seconds", NULL,
+					"Fetching an object from another node");
+	if (!err)
+		err = pool_metrics_on_print(n->metrics, on_print, n);
+	return err;
+}
+
+/* ---- pages ---- */
+
+bool pool_node_ready(const struct pool_node *n)
+{
+	return !n->closing && (!n->opts.mount || n->ops);
+}
+
+/* "2026-11-21T08:49:30Z", or null while there is a master. */
+static json_t *degraded_since(const struct pool_node *n)
+{
+	time_t at = (time_t)(pool_wall_ns() / 1000000000ull -
+			     cut_off_ms(n) / 1000);
+	char text[32];
+	struct tm tm;
+
+	if (!n->cut_off_ms || !gmtime_r(&at, &tm))
+		return json_null();
+	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	return json_string(text);
+}
+
+json_t *pool_node_status_json(struct pool_node *n)
+{
+	char devices[1024];
+	struct node_counters *c = &n->c;
+	json_t *s;
+
+	node_gauges(n);
+#define G(f) (json_int_t)pool_gauge_value(&c->f)
+#define C(f) (json_int_t)pool_counter_value(&c->f)
+	s = json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:b}",
+		      "role", "node", "name", n->name, "pid", (int)getpid(),
+		      "advertise", n->advertise, "data_mode", n->data_mode,
+		      "store_dir", n->store_dir, "degraded",
+		      n->cut_off_ms != 0);
+	if (!s)
+		return NULL;
+	json_object_set_new(s, "degraded_since", degraded_since(n));
+	json_object_set_new(s, "store", json_pack(
+		"{s:I, s:I, s:I, s:I, s:I}", "size", G(store_size), "used",
+		G(store_used), "free", G(store_free), "ready", G(store_ready),
+		"evictable", G(evictable)));
+	json_object_set_new(s, "master", json_pack(
+		"{s:s, s:b, s:I, s:I, s:I}", "address",
+		node_link_master(n), "connected",
+		node_link_up(n), "epoch", G(epoch), "index",
+		(json_int_t)n->index, "cut_off_ms",
+		(json_int_t)cut_off_ms(n)));
+	json_object_set_new(s, "objects", json_integer(G(objects)));
+	json_object_set_new(s, "bytes", json_integer(G(object_bytes)));
+	json_object_set_new(s, "cached", json_integer(G(cached)));
+	json_object_set_new(s, "cached_bytes", json_integer(G(cached_bytes)));
+	json_object_set_new(s, "borrowed", json_integer(G(borrowed)));
+	json_object_set_new(s, "extra_copies", json_integer(G(extras)));
+	json_object_set_new(s, "sent_bytes", json_integer(
+		(json_int_t)pool_peers_sent(n->peers)));
+	json_object_set_new(s, "names", json_integer(G(names)));
+	json_object_set_new(s, "pending", json_integer(G(pending)));
+	json_object_set_new(s, "unpublished", json_integer(G(writing)));
+	json_object_set_new(s, "hits", json_integer(C(lookup_hits)));
+	json_object_set_new(s, "misses", json_integer(C(lookup_misses)));
+	json_object_set_new(s, "evictions",
+			    json_integer(C(evicted_cache) + C(evicted_last) +
+					 C(evicted_alone)));
+#undef G
+#undef C
+	json_object_set_new(s, "rdma_devices",
+			    json_string(verbs_format(n->opts.verbs, devices,
+						     sizeof(devices))));
+	return s;
+}
+
+static json_t *member_state(const struct node_member *m)
+{
+	if (!m->alive || !m->draining)
+		return json_string(m->alive ? "alive" : "away");
+	return m->drained_percent == 100 ?
+		       json_string("drained") :
+		       json_sprintf("draining %u %%", m->drained_percent);
+}
+
+static json_t *member_json(const struct node_member *m, unsigned int index)
+{
+	return json_pack(
+		"{s:i, s:s, s:s, s:o, s:b, s:b, s:b, s:s, s:I, s:I, s:I, s:I, "
+		"s:I}",
+		"index", (int)index, "name", m->name, "advertise",
+		m->advertise, "state", member_state(m), "alive", m->alive,
+		"is_store", m->is_store, "is_mount", m->is_mount, "data_mode",
+		m->data_mode, "capacity", (json_int_t)m->capacity, "used",
+		(json_int_t)m->used, "evictable", (json_int_t)m->evictable,
+		"objects", (json_int_t)m->objects, "sent_bytes",
+		(json_int_t)m->sent_bytes);
+}
+
+json_t *pool_node_nodes_json(struct pool_node *n)
+{
+	json_t *list = json_array();
+	unsigned int i;
+
+	for (i = 0; list && i < n->nmembers; i++)
+		if (n->members[i].known)
+			json_array_append_new(
+				list, member_json(&n->members[i], i));
+	return json_pack("{s:o}", "nodes", list);
+}
+
+/* Known holders of what is published: none of a newer local file. */
+static json_t *holder_names(struct pool_node *n, const struct node_entry *e)
+{
+	unsigned int i, count = e->own ? 0 : e->nholders;
+	json_t *list = json_array();
+
+	for (i = 0; list && i < count; i++) {
+		struct node_member *m = node_member(n, e->holders[i]);
+		const char *name = m ? m->name : "?";
+
+		if (json_array_append_new(list, pool_pages_text(
+						name, strlen(name)))) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+static json_t *object_json(struct pool_node *n, struct node_entry *e,
+			   const char *path)
+{
+	const struct node_attr *attr = e->own && e->own->w ? &e->own->w->attr :
+							     &e->attr;
+	char sum[40] = "", state[32] = "";
+
+	(void)pool_node_info(n, &e->e, "user.kvpool.checksum", sum,
+			     sizeof(sum));
+	(void)pool_node_info(n, &e->e, "user.kvpool.state", state,
+			     sizeof(state));
+	/* What is not published yet has neither generation nor checksum. */
+	return json_pack("{s:o, s:I, s:o, s:s, s:o, s:s, s:i, s:I}", "path",
+			 pool_pages_text(path, strlen(path)), "size",
+			 (json_int_t)(e->own ? e->own->size : e->size),
+			 "generation", sum[0] ? pool_pages_generation(e->gen) :
+						json_string(""),
+			 "checksum", sum, "nodes", holder_names(n, e), "state",
+			 state, "replicas", (int)e->replicas, "mtime_ns",
+			 (json_int_t)attr->mtime_ns);
+}
+
+static int object_item(void *arg, struct pool_entry *e, json_t **ret_json)
+{
+	char path[POOL_PATH_MAX + 1];
+
+	if (!pool_node_visible(e) || node_entry_path(e, path) < 0)
+		return 0;
+	*ret_json = object_json(arg, node_file(e), path);
+	return *ret_json ? 0 : -ENOMEM;
+}
+
+int pool_node_objects_json(struct pool_node *n, const char *prefix,
+			   const char *token, unsigned int limit,
+			   json_t **ret_json)
+{
+	return pool_pages_list(&n->tree, prefix, token, limit, object_item, n,
+			       ret_json);
+}

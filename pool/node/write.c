@@ -1,0 +1,383 @@
+/*
+ * A local file from its creation to its publication.
+ *
+ * Happy path: create (a reserved file, or a daemon-served one) -> the engine
+ * writes -> a close or a rename makes it a candidate -> the last writer is gone
+ * -> sealed by a worker (trimmed, checksummed, metadata attached) -> PENDING:
+ * queued for the master -> acknowledged with its generation: HELD.
+ * Failure modes: a write failed or may have failed (poison): dropped when the
+ * last writer is gone. A writable mapping lives on: retried. The content is
+ * what is published already: dropped, nothing changes. Nobody touches it for
+ * ten minutes: dropped. The master refuses it (-ESTALE: a newer generation won
+ * while we were cut off): dropped, the newer one shows.
+ */
+#include "pool/node/priv.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- creation ---- */
+
+uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w)
+{
+	return w && w->scratch ? INT64_MAX : pool_store_size(n->store);
+}
+
+/* Then there is none for a file that grows larger than expected. */
+static bool in_headroom(struct pool_node *n)
+{
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	return sp.free == 0;
+}
+
+static int take_file(struct pool_node *n, struct node_object *o,
+		     uint64_t size)
+{
+	struct node_writer *w = o->w;
+	struct pool_file f;
+	int err = -EAGAIN;
+
+	if (n->opts.reserve && size > 0 && !w->scratch &&
+	    size <= pool_node_size_max(n, w) && !in_headroom(n)) {
+		pool_store_announce(n->store, size);
+		err = pool_store_take(n->store, size, &f);
+		if (err)
+			err = pool_store_make(n->store, size, &f);
+	}
+	if (!err) {
+		/* Passthrough keeps no writable descriptor (the lease proves
+		 * that nobody else does). */
+		close(f.fd);
+		w->reserved = f.reserved;
+		w->breaches = pool_store_breaches(n->store);
+		w->sampling = true;
+		pool_store_sampling(n->store, true);
+		pool_count(&n->c.reserved_creates);
+	} else {
+		err = pool_store_take(n->store, 0, &f);
+		if (err)
+			return err;
+		w->fd = f.fd;
+		w->served = true;
+		pool_count(&n->c.served_creates);
+	}
+	o->id = f.id;
+	return 0;
+}
+
+int node_own_make(struct pool_node *n, struct node_entry *e,
+		  const struct node_attr *attr, uint64_t size_hint,
+		  struct node_object **ret_obj)
+{
+	struct node_object *o = node_object_new(e, NODE_WRITING);
+	struct node_writer *w = calloc(1, sizeof(*w));
+	struct pool_rules rules;
+	int err;
+
+	if (!o || !w) {
+		free(o);
+		free(w);
+		return -ENOMEM;
+	}
+	pool_list_init(&w->link);
+	w->obj = o;
+	w->fd = -1;
+	w->attr = *attr;
+	w->attr.mode &= 01777;
+	w->attr.gen = 0;
+	w->base_gen = e->gen;
+	w->touched_ms = pool_now_ms();
+	pool_node_rules(n, &e->e, &rules);
+	w->scratch = rules.class == POOL_CLASS_SCRATCH;
+	o->w = w;
+	err = take_file(n, o, size_hint ? size_hint :
+			node_learn_predict(n, node_dir(&e->e.parent->e)));
+	if (err) {
+		o->w = NULL;
+		free(w);
+		node_object_unref(n, o);
+		return err;
+	}
+	o->entry = NULL;
+	*ret_obj = o;
+	return 0;
+}
+
+void node_own_discard(struct pool_node *n, struct node_object *o)
+{
+	pool_store_remove(n->store, o->id);
+	node_writer_free(n, o);
+	node_object_unref(n, o);
+}
+
+void node_own_show(struct pool_node *n, struct node_entry *e,
+		   struct node_object *o)
+{
+	assert(!e->own && !o->entry);
+	o->entry = e;
+	o->w->touched_ms = pool_now_ms();
+	pool_list_add_tail(&n->writers, &o->w->link);
+	e->own = o;
+}
+
+int node_own_new(struct pool_node *n, struct node_entry *e,
+		 const struct node_attr *attr, uint64_t size_hint,
+		 struct node_object **ret_obj)
+{
+	int err = node_own_make(n, e, attr, size_hint, ret_obj);
+
+	if (!err)
+		node_own_show(n, e, *ret_obj);
+	return err;
+}
+
+int pool_node_create(struct pool_node *n, struct node_dirent *dir,
+		     const char *name, size_t len,
+		     const struct node_attr *attr, uint64_t size_hint,
+		     struct node_object **ret_obj)
+{
+	struct pool_entry *pe = pool_tree_find(&n->tree, &dir->d, name, len);
+	bool added = false;
+	int err = node_name_check(dir, name, len);
+
+	if (err)
+		return err;
+	if (pe && pe->is_dir)
+		return -EISDIR;
+	if (pe && node_file(pe)->own)
+		return -EEXIST;
+	if (!pe) {
+		pe = pool_tree_add(&n->tree, &dir->d, name, len, false);
+		if (!pe)
+			return -ENOMEM;
+		added = true;
+	}
+	err = node_own_new(n, node_file(pe), attr, size_hint, ret_obj);
+	if (err && added)
+		node_entry_tidy(n, node_file(pe));
+	return err;
+}
+
+void node_writer_close_fd(struct node_writer *w)
+{
+	if (w->fd >= 0)
+		close(w->fd);
+	w->fd = -1;
+}
+
+/* ---- writers coming and going ---- */
+
+void pool_node_writer_opened(struct pool_node *n, struct node_object *o)
+{
+	(void)n;
+	o->w->opens++;
+	o->w->touched_ms = pool_now_ms();
+}
+
+int pool_node_writer_fd(struct pool_node *n, struct node_object *o)
+{
+	if (o->w->fd < 0)
+		o->w->fd = pool_store_fd(n->store, o->id, O_RDWR);
+	return o->w->fd;
+}
+
+int pool_node_unseal(struct pool_node *n, struct node_object *o)
+{
+	struct node_writer *w = o->w;
+	int err;
+
+	if (o->state == NODE_WRITING)
+		return w->queued ? -EAGAIN : 0; /* closed: about to seal */
+	if (o->state != NODE_PENDING || node_op_sent(n, o))
+		return -EAGAIN;
+	if (w->was_held)
+		return -EROFS;
+	/* Without its metadata it is not taken for whole after a crash. */
+	err = pool_store_set_blob(n->store, o->id, "", 0);
+	if (err)
+		return err;
+	node_op_forget(n, o);
+	o->state = NODE_WRITING;
+	w->sealed = false;
+	w->flushed = false;
+	w->touched_ms = pool_now_ms();
+	pool_list_del(&w->link);
+	pool_list_add_tail(&n->writers, &w->link);
+	return 0;
+}
+
+int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
+{
+	struct node_writer *w = e->own->w;
+	struct node_object *o;
+	int err = node_own_make(n, e, &w->attr, e->own->size, &o);
+
+	if (err)
+		return err;
+	err = pool_xattrs_dup(w->xattrs, &o->w->xattrs);
+	if (err) {
+		node_own_discard(n, o);
+		return err;
+	}
+	o->w->renamed = w->renamed;
+	node_own_supersede(n, e, o);
+	node_own_show(n, e, o);
+	return 0;
+}
+
+void pool_node_writer_flushed(struct pool_node *n, struct node_object *o)
+{
+	(void)n;
+	if (o->state != NODE_WRITING)
+		return;
+	o->w->flushed = true;
+	o->w->touched_ms = pool_now_ms();
+}
+
+void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
+{
+	struct node_writer *w = o->w;
+
+	if (!w || w->opens == 0)
+		return;
+	w->opens--;
+	w->touched_ms = pool_now_ms();
+	if (w->opens > 0)
+		return;
+	if (o->state == NODE_DROPPED)
+		node_writer_free(n, o);
+	if (o->state != NODE_WRITING)
+		return;
+	node_writer_close_fd(w);
+	if (w->claimed) {
+		pool_node_claim_end(n, w->claimed);
+		w->claimed = 0;
+	}
+	/* By age of the last sign of life. */
+	pool_list_del(&w->link);
+	pool_list_add_tail(&n->writers, &w->link);
+	/* No rename can make anything of it: its room is for others. */
+	if (!w->poison && !w->scratch && o->entry && o->entry->own == o &&
+	    !node_publishable(o) && node_outgrew(n, o))
+		pool_node_poison(n, o, -ENOSPC);
+	if (w->poison && o->entry && o->entry->own == o) {
+		struct node_entry *e = o->entry;
+
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		node_entry_tidy(n, e);
+		return;
+	}
+	(void)node_try_seal(n, o, false);
+}
+
+void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
+{
+	if (!o->w || o->w->poison)
+		return;
+	o->w->poison = status;
+	pool_count(&n->c.poisoned);
+}
+
+int pool_node_object_size(struct pool_node *n, struct node_object *o,
+			  uint64_t *ret_size, uint64_t *ret_blocks)
+{
+	int err;
+
+	if (o->state != NODE_WRITING) {
+		*ret_size = o->size;
+		*ret_blocks = (o->size + 511) / 512;
+		return 0;
+	}
+	err = pool_store_stat(n->store, o->id, ret_size, ret_blocks);
+	if (err)
+		return err;
+	/* What is only reserved is not shown. */
+	if ((*ret_size + 4095) / 4096 * 8 < *ret_blocks)
+		*ret_blocks = (*ret_size + 4095) / 4096 * 8;
+	o->w->touched_ms = pool_now_ms();
+	return 0;
+}
+
+/* It went, perhaps because nobody knew how large it would be. */
+static void learn_outgrown(struct pool_node *n, struct node_entry *e,
+			   const struct node_object *o)
+{
+	uint64_t size, blocks;
+
+	if (o->state == NODE_WRITING && o->w && !o->w->served &&
+	    pool_store_stat(n->store, o->id, &size, &blocks) == 0 &&
+	    size > o->w->reserved && size <= pool_node_size_max(n, o->w))
+		node_learn_size(n, e, size);
+}
+
+/* own -> nothing: unlinked, poisoned, abandoned, same content. */
+void node_own_drop(struct pool_node *n, struct node_entry *e)
+{
+	struct node_object *o = e->own;
+
+	if (o->w && o->w->phantom_gen &&
+	    !(e->obj && e->obj->gen == o->w->phantom_gen))
+		(void)node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e,
+				   o->w->phantom_gen);
+	learn_outgrown(n, e, o);
+	e->own = NULL;
+	o->entry = NULL;
+	node_op_forget(n, o);
+	if (o->state == NODE_SEALING) {
+		o->state = NODE_DROPPED; /* sealed() removes the file */
+		node_object_unref(n, o);
+		return;
+	}
+	o->state = NODE_DROPPED;
+	if (n->ops)
+		n->ops->object_gone(n->ops_arg, o);
+	/* Whoever has it open asks for its size, and sets it. */
+	if (o->w && o->w->opens > 0)
+		(void)pool_node_writer_fd(n, o);
+	pool_store_remove(n->store, o->id);
+	/* A handle may still write to it: the writer part stays for it. */
+	if (!o->w || o->w->opens == 0)
+		node_writer_free(n, o);
+	else
+		pool_list_del(&o->w->link);
+	node_object_unref(n, o);
+}
+
+void node_own_supersede(struct pool_node *n, struct node_entry *e,
+			struct node_object *o)
+{
+	struct node_writer *old = e->own ? e->own->w : NULL;
+
+	if (old && old->phantom_gen) {
+		o->w->phantom_gen = old->phantom_gen;
+		old->phantom_gen = 0;
+	}
+	if (e->own)
+		node_own_drop(n, e);
+}
+
+void node_writer_free(struct pool_node *n, struct node_object *o)
+{
+	struct node_writer *w = o->w;
+
+	if (!w)
+		return;
+	o->w = NULL;
+	pool_list_del(&w->link);
+	node_writer_close_fd(w);
+	if (w->sampling && n->store)
+		pool_store_sampling(n->store, false);
+	if (w->claimed)
+		pool_node_claim_end(n, w->claimed);
+	pool_xattrs_free(w->xattrs);
+	free(w);
+}

@@ -1,0 +1,656 @@
+/* The holder: connections that peers dialled, and what we answer on them. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pool/base/log.h"
+#include "pool/peer/priv.h"
+
+#define LANES_MAX 256 /* numbers that a peer may use */
+
+/* A control connection that a peer dialled. Freed when it is closed and every
+ * answer under way has ended. */
+struct session {
+	struct pool_list link, greeting_link;
+	struct pool_peers *p;
+	struct pool_conn *conn; /* NULL: closed */
+	bool is_unix, greeted;
+	uint8_t id[POOL_ID_SIZE];
+	uint64_t deadline_ms;	/* to greet */
+	unsigned int answers;	/* ranges being sent */
+	struct pool_hash lents; /* struct lent */
+	unsigned int nlent;
+};
+
+/* An object whose descriptor a peer has, perhaps several times. */
+struct lent {
+	struct pool_hash_node node;
+	uint64_t gen;
+	unsigned int count;
+	size_t path_len;
+	char path[];
+};
+
+/* A range being sent. */
+struct answer {
+	struct session *s;
+	int fd; /* owns */
+	uint64_t length;
+	struct pool_mover_send send; /* for large ones */
+};
+
+/* A GET for what may be here in a moment. */
+struct early {
+	struct pool_list link; /* peers->early */
+	struct session *s;
+	uint64_t req, deadline_ms;
+	Kvpool__Get *get; /* owns */
+};
+
+/* Peers prefer their low lanes: do not let all of those meet in one mover. */
+static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
+{
+	struct pool_peers *p = s->p;
+
+	return p->movers[(lane + id_hash(s->id)) % p->nmovers];
+}
+
+/* ---- sessions ---- */
+
+static void session_tidy(struct session *s)
+{
+	struct pool_peers *p = s->p;
+
+	if (s->conn || s->answers > 0)
+		return;
+	assert(s->nlent == 0);
+	pool_list_del(&s->link);
+	pool_list_del(&s->greeting_link);
+	pool_hash_fini(&s->lents);
+	p->nsessions--;
+	free(s);
+	peers_unref(p);
+}
+
+static void send_error(struct session *s, uint64_t req, int status)
+{
+	Kvpool__Error e = KVPOOL__ERROR__INIT;
+
+	e.status = status;
+	if (s->conn && pool_conn_send(s->conn, POOL_MSG_ERROR, req, &e.base))
+		pool_conn_close(s->conn);
+}
+
+/* ---- lending ---- */
+
+static uint32_t key_hash(const void *path, size_t len, uint64_t gen)
+{
+	return (uint32_t)XXH3_64bits_withSeed(path, len, gen);
+}
+
+static struct lent *lent_find(struct session *s, const void *path, size_t len,
+			      uint64_t gen)
+{
+	struct pool_hash_node *n;
+
+	for (n = pool_hash_first(&s->lents, key_hash(path, len, gen)); n;
+	     n = pool_hash_next(n)) {
+		struct lent *l = pool_container_of(n, struct lent, node);
+
+		if (l->gen == gen && l->path_len == len &&
+		    memcmp(l->path, path, len) == 0)
+			return l;
+	}
+	return NULL;
+}
+
+static int lent_add(struct session *s, const Kvpool__Get *get)
+{
+	struct pool_peers *p = s->p;
+	size_t len = get->path.len;
+	struct lent *l = lent_find(s, get->path.data, len, get->gen);
+
+	if (!l) {
+		l = calloc(1, sizeof(*l) + len);
+		if (!l)
+			return -ENOMEM;
+		l->gen = get->gen;
+		l->path_len = len;
+		memcpy(l->path, get->path.data, len);
+		if (pool_hash_insert(&s->lents, &l->node,
+				     key_hash(l->path, len, l->gen))) {
+			free(l);
+			return -ENOMEM;
+		}
+	}
+	l->count++;
+	s->nlent++;
+	pool_gauge_add(&p->metrics.lent_now, 1);
+	if (p->opts.ops->lent)
+		p->opts.ops->lent(p->opts.arg, l->path, len, l->gen);
+	return 0;
+}
+
+static void lent_back(struct session *s, struct lent *l)
+{
+	struct pool_peers *p = s->p;
+	bool last = --l->count == 0;
+
+	s->nlent--;
+	pool_gauge_add(&p->metrics.lent_now, -1);
+	if (last)
+		pool_hash_remove(&s->lents, &l->node);
+	if (p->opts.ops->returned)
+		p->opts.ops->returned(p->opts.arg, l->path, l->path_len,
+				      l->gen);
+	if (last)
+		free(l);
+}
+
+static void lent_end(struct pool_hash_node *n, void *arg)
+{
+	struct lent *l = pool_container_of(n, struct lent, node);
+	unsigned int count = l->count;
+
+	while (count-- > 0)
+		lent_back(arg, l);
+}
+
+/* 0 or why it was not lent. */
+static int lend(struct session *s, uint64_t req, const Kvpool__Get *get,
+		int fd, uint64_t size)
+{
+	struct pool_peers *p = s->p;
+	Kvpool__Lent msg = KVPOOL__LENT__INIT;
+	int err;
+
+	if (!get->fd_ok || !p->opts.fd_passing || get->offset != 0 ||
+	    get->length != size)
+		return -EAGAIN;
+	if (s->nlent >= POOL_LENT_MAX) {
+		pool_count(&p->metrics.lent_refused);
+		return -EAGAIN;
+	}
+	err = lent_add(s, get);
+	if (err)
+		return -EAGAIN;
+	msg.size = size;
+	err = pool_conn_send_fd(s->conn, POOL_MSG_LENT, req, &msg.base, fd);
+	if (err) {
+		lent_back(s, lent_find(s, get->path.data, get->path.len,
+				       get->gen));
+		return -EAGAIN;
+	}
+	pool_count(&p->metrics.lent);
+	return 0;
+}
+
+static void got_return(struct session *s, const struct pool_frame *f,
+		       const uint8_t *payload)
+{
+	Kvpool__Key *key = kvpool__key__unpack(NULL, f->payload_len, payload);
+	struct lent *l = NULL;
+
+	if (key)
+		l = lent_find(s, key->path.data, key->path.len, key->gen);
+	if (l)
+		lent_back(s, l);
+	if (key)
+		kvpool__key__free_unpacked(key, NULL);
+}
+
+static void got_doubt(struct session *s, const struct pool_frame *f,
+		      const uint8_t *payload)
+{
+	const struct pool_peers_opts *o = &s->p->opts;
+	Kvpool__Key *key = kvpool__key__unpack(NULL, f->payload_len, payload);
+
+	if (key && key->path.len > 0 && key->path.len <= PATH_LEN_MAX &&
+	    o->ops->doubt)
+		o->ops->doubt(o->arg, (char *)key->path.data, key->path.len,
+			      key->gen);
+	if (key)
+		kvpool__key__free_unpacked(key, NULL);
+}
+
+unsigned int pool_peers_recall(struct pool_peers *p, const char *path,
+			       size_t path_len, uint64_t gen)
+{
+	Kvpool__Key key = KVPOOL__KEY__INIT;
+	struct pool_list *it, *tmp;
+	unsigned int asked = 0;
+
+	key.path.data = (uint8_t *)(uintptr_t)path;
+	key.path.len = path_len;
+	key.gen = gen;
+	pool_list_each(it, tmp, &p->sessions) {
+		struct session *s = pool_list_entry(it, struct session, link);
+
+		if (s->conn && lent_find(s, path, path_len, gen) &&
+		    pool_conn_send(s->conn, POOL_MSG_RECALL, 0, &key.base) ==
+			    0)
+			asked++;
+	}
+	return asked;
+}
+
+/* ---- sending ranges ---- */
+
+static void answer_end(struct answer *a, int err)
+{
+	struct session *s = a->s;
+
+	if (!err)
+		pool_count(&s->p->metrics.answered);
+	close(a->fd);
+	free(a);
+	s->answers--;
+	session_tidy(s);
+}
+
+static void on_small_sent(void *arg, int err)
+{
+	struct answer *a = arg;
+
+	if (!err)
+		pool_count_add(&a->s->p->metrics.mover.bytes_out, a->length);
+	answer_end(a, err);
+}
+
+static void on_large_sent(struct pool_mover_send *send)
+{
+	struct answer *a = pool_container_of(send, struct answer, send);
+
+	if (send->status)
+		send_error(a->s, send->req, -ECONNRESET);
+	answer_end(a, send->status);
+}
+
+/* fd is the answer's, unless an error is returned. */
+static int send_range(struct session *s, uint64_t req, const Kvpool__Get *get,
+		      int fd)
+{
+	struct answer *a;
+	int err = 0;
+
+	if (get->lane == 0 && get->length > POOL_INLINE_MAX)
+		return -EINVAL;
+	if (get->lane > LANES_MAX)
+		return -EINVAL;
+	a = calloc(1, sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	a->s = s;
+	a->fd = fd;
+	a->length = get->length;
+	s->answers++;
+	if (get->lane == 0) {
+		err = pool_conn_send_file(s->conn, POOL_MSG_DATA, req, NULL, fd,
+					  get->offset, get->length,
+					  on_small_sent, a);
+		if (err) {
+			s->answers--;
+			free(a);
+		}
+		return err;
+	}
+	a->send = (struct pool_mover_send){
+		.lane = get->lane,
+		.fd = fd,
+		.offset = get->offset,
+		.length = get->length,
+		.req = req,
+		.buffer = get->buffer,
+		.pull = get->pull,
+		.done = on_large_sent,
+	};
+	memcpy(a->send.peer_id, s->id, POOL_ID_SIZE);
+	pool_mover_send(mover_of(s, get->lane), &a->send);
+	return 0;
+}
+
+static bool get_is_valid(const Kvpool__Get *get)
+{
+	return get->path.len > 0 && get->path.len <= PATH_LEN_MAX &&
+	       get->length > 0 && get->length <= POOL_BULK_MAX &&
+	       get->offset <= INT64_MAX - get->length;
+}
+
+/* 0, or the status of an ERROR. */
+static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
+{
+	struct pool_peers *p = s->p;
+	bool lendable = false;
+	uint64_t size = 0;
+	int fd, err;
+
+	if (!get_is_valid(get))
+		return -EINVAL;
+	if (s->answers >= SESSION_ANSWERS_MAX)
+		return -EBUSY;
+	fd = p->opts.ops->get(p->opts.arg, (char *)get->path.data,
+			      get->path.len, get->gen, &size, &lendable);
+	if (fd < 0)
+		return fd;
+	if (get->offset + get->length > size) {
+		err = -EINVAL;
+	} else if (s->is_unix) {
+		err = lendable ? lend(s, req, get, fd, size) : -EAGAIN;
+		if (!err)
+			close(fd); /* it was duplicated */
+	} else {
+		err = send_range(s, req, get, fd);
+	}
+	if (err)
+		close(fd);
+	return err;
+}
+
+/* ---- too early ---- */
+
+static void early_free(struct pool_peers *p, struct early *w)
+{
+	pool_list_del(&w->link);
+	p->nearly--;
+	kvpool__get__free_unpacked(w->get, NULL);
+	free(w);
+}
+
+/* get is kept, unless this fails. */
+static int early_add(struct session *s, uint64_t req, Kvpool__Get *get)
+{
+	struct pool_peers *p = s->p;
+	struct early *w = p->nearly < POOL_EARLY_MAX ? calloc(1, sizeof(*w)) :
+						       NULL;
+
+	if (!w)
+		return -ENOENT;
+	w->s = s;
+	w->req = req;
+	w->get = get;
+	w->deadline_ms = uv_now(p->loop) + POOL_EARLY_MS;
+	pool_list_add_tail(&p->early, &w->link);
+	p->nearly++;
+	pool_count(&p->metrics.early);
+	if (p->early.next == &w->link)
+		peers_timer_arm(p);
+	return 0;
+}
+
+static void early_end(struct pool_peers *p, struct early *w, int err)
+{
+	if (err)
+		send_error(w->s, w->req, err);
+	early_free(p, w);
+}
+
+void pool_peers_again(struct pool_peers *p)
+{
+	struct pool_list *it, *tmp;
+
+	/* Connections end in a later turn: nothing else leaves the list. */
+	pool_list_each(it, tmp, &p->early) {
+		struct early *w = pool_list_entry(it, struct early, link);
+		int err = answer(w->s, w->req, w->get);
+
+		if (err != -EINPROGRESS)
+			early_end(p, w, err);
+	}
+}
+
+static void early_forget(struct session *s)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &s->p->early) {
+		struct early *w = pool_list_entry(it, struct early, link);
+
+		if (w->s == s)
+			early_free(s->p, w);
+	}
+}
+
+static void got_get(struct session *s, const struct pool_frame *f,
+		    const uint8_t *payload)
+{
+	Kvpool__Get *get = kvpool__get__unpack(NULL, f->payload_len, payload);
+	int err = get ? answer(s, f->req, get) : -EINVAL;
+
+	if (err == -EINPROGRESS) {
+		err = early_add(s, f->req, get);
+		if (!err)
+			return;
+	}
+	if (err)
+		send_error(s, f->req, err);
+	if (get)
+		kvpool__get__free_unpacked(get, NULL);
+}
+
+/* ---- greeting ---- */
+
+static void hand_to_mover(struct session *s, uint32_t lane)
+{
+	int fd;
+
+	if (lane > LANES_MAX || s->is_unix) {
+		pool_conn_close(s->conn);
+		return;
+	}
+	fd = pool_conn_detach(s->conn);
+	if (fd < 0) {
+		pool_conn_close(s->conn);
+		return;
+	}
+	s->conn = NULL;
+	pool_mover_adopt(mover_of(s, lane), fd, s->id, lane);
+	session_tidy(s);
+}
+
+static void got_hello(struct session *s, const struct pool_frame *f,
+		      const uint8_t *payload)
+{
+	Kvpool__Hello *hello = peers_read_hello(f, payload);
+	uint32_t lane;
+
+	if (!hello) {
+		pool_warn_limited("%s: no HELLO from a peer",
+				  pool_conn_peer_name(s->conn));
+		pool_conn_close(s->conn);
+		return;
+	}
+	memcpy(s->id, hello->id.data, POOL_ID_SIZE);
+	lane = hello->lane;
+	kvpool__hello__free_unpacked(hello, NULL);
+	s->greeted = true;
+	pool_list_del(&s->greeting_link);
+	if (lane > 0)
+		hand_to_mover(s, lane);
+	else if (peers_send_hello(s->p, s->conn))
+		pool_conn_close(s->conn);
+}
+
+static void session_on_frame(struct pool_conn *c, const struct pool_frame *f,
+			     const uint8_t *payload, int fd)
+{
+	struct session *s = pool_conn_user(c);
+
+	if (fd >= 0)
+		close(fd);
+	if (!s->greeted) {
+		got_hello(s, f, payload);
+	} else if (f->type == POOL_MSG_GET) {
+		got_get(s, f, payload);
+	} else if (f->type == POOL_MSG_RETURN) {
+		got_return(s, f, payload);
+	} else if (f->type == POOL_MSG_DOUBT) {
+		got_doubt(s, f, payload);
+	} else {
+		pool_warn_limited("peer %s: unexpected %s",
+				  pool_conn_peer_name(c),
+				  pool_msg_name(f->type));
+		pool_conn_close(c);
+	}
+}
+
+/* Peers never send bulk here. */
+static void *session_on_bulk_begin(struct pool_conn *c,
+				   const struct pool_frame *f,
+				   const uint8_t *payload)
+{
+	(void)payload;
+	pool_warn_limited("peer %s: unexpected bulk of %s",
+			  pool_conn_peer_name(c), pool_msg_name(f->type));
+	pool_conn_close(c);
+	return NULL;
+}
+
+static void session_on_close(struct pool_conn *c, int err)
+{
+	struct session *s = pool_conn_user(c);
+
+	(void)err;
+	early_forget(s);
+	s->conn = NULL;
+	pool_hash_each(&s->lents, lent_end, s);
+	session_tidy(s);
+}
+
+static const struct pool_conn_ops session_ops = {
+	.on_frame = session_on_frame,
+	.on_bulk_begin = session_on_bulk_begin,
+	.on_close = session_on_close,
+};
+
+static void accepted(struct pool_peers *p, int fd, bool is_unix)
+{
+	struct session *s = NULL;
+	struct pool_conn_opts opts = { .ops = &session_ops };
+
+	if (p->nsessions < SESSIONS_MAX)
+		s = calloc(1, sizeof(*s));
+	if (!s) {
+		pool_count(&p->metrics.sessions_refused);
+		close(fd);
+		return;
+	}
+	s->p = p;
+	s->is_unix = is_unix;
+	s->deadline_ms = uv_now(p->loop) + GREETING_MS;
+	pool_hash_init(&s->lents);
+	opts.user = s;
+	if (pool_conn_from_fd(p->loop, fd, &opts, &s->conn)) {
+		free(s);
+		return;
+	}
+	p->refs++;
+	p->nsessions++;
+	pool_list_add_tail(&p->sessions, &s->link);
+	pool_list_add_tail(&p->greeting, &s->greeting_link);
+	if (p->greeting.next == &s->greeting_link)
+		peers_timer_arm(p);
+}
+
+static void on_accept_tcp(void *arg, int fd)
+{
+	accepted(arg, fd, false);
+}
+
+static void on_accept_unix(void *arg, int fd)
+{
+	accepted(arg, fd, true);
+}
+
+static uint64_t early_expire(struct pool_peers *p, uint64_t now_ms)
+{
+	while (!pool_list_empty(&p->early)) {
+		struct early *w = pool_list_first(&p->early, struct early,
+						  link);
+
+		if (w->deadline_ms > now_ms)
+			return w->deadline_ms;
+		early_end(p, w, -ENOENT);
+	}
+	return 0;
+}
+
+static uint64_t greeting_expire(struct pool_peers *p, uint64_t now_ms)
+{
+	while (!pool_list_empty(&p->greeting)) {
+		struct session *s = pool_list_first(&p->greeting,
+						    struct session,
+						    greeting_link);
+
+		if (s->deadline_ms > now_ms)
+			return s->deadline_ms;
+		pool_list_del(&s->greeting_link);
+		pool_conn_close(s->conn);
+	}
+	return 0;
+}
+
+uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms)
+{
+	uint64_t a = greeting_expire(p, now_ms);
+	uint64_t b = early_expire(p, now_ms);
+
+	return a && (!b || a < b) ? a : b;
+}
+
+/* ---- opening and closing ---- */
+
+int answer_open(struct pool_peers *p)
+{
+	int tcp = p->opts.listen_fd, local = p->opts.unix_fd, err;
+
+	if (tcp > 0)
+		err = pool_listener_from_fd(p->loop, tcp, NULL, on_accept_tcp,
+					    p, &p->tcp_listener);
+	else
+		err = pool_listener_open(p->loop, &p->opts.listen,
+					 on_accept_tcp, p, &p->tcp_listener);
+	if (local > 0 && (err || !p->unix_path))
+		close(local);
+	if (err || !p->unix_path)
+		return err;
+	return local > 0 ? pool_listener_from_fd(p->loop, local, p->unix_path,
+						 on_accept_unix, p,
+						 &p->unix_listener) :
+			   pool_listener_open_unix(p->loop, p->unix_path,
+						   on_accept_unix, p,
+						   &p->unix_listener);
+}
+
+void pool_peers_fds(const struct pool_peers *p, int *ret_tcp, int *ret_unix)
+{
+	*ret_tcp = pool_listener_fd(p->tcp_listener);
+	*ret_unix = p->unix_listener ? pool_listener_fd(p->unix_listener) : -1;
+}
+
+void answer_listeners_close(struct pool_peers *p)
+{
+	pool_listener_close(p->tcp_listener);
+	pool_listener_close(p->unix_listener);
+	p->tcp_listener = p->unix_listener = NULL;
+}
+
+uint16_t pool_peers_port(const struct pool_peers *p)
+{
+	return p->tcp_listener ? pool_listener_port(p->tcp_listener) : 0;
+}
+
+void answer_close(struct pool_peers *p)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &p->sessions) {
+		struct session *s = pool_list_entry(it, struct session, link);
+
+		/* Now, while the owner is there to hear it. */
+		pool_hash_each(&s->lents, lent_end, s);
+		if (s->conn)
+			pool_conn_close(s->conn);
+	}
+}

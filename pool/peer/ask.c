@@ -1,0 +1,737 @@
+/* The requester: connections that we dialled, and what comes back on them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pool/base/log.h"
+#include "pool/peer/priv.h"
+
+static const struct pool_conn_ops chan_ops;
+
+/* ---- peers ---- */
+
+struct peer *peer_find(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE])
+{
+	struct pool_hash_node *n;
+
+	for (n = pool_hash_first(&p->peers, id_hash(id)); n;
+	     n = pool_hash_next(n)) {
+		struct peer *peer = pool_container_of(n, struct peer, node);
+
+		if (id_equal(peer->addr.id, id))
+			return peer;
+	}
+	return NULL;
+}
+
+static void chan_init(struct chan *ch, struct peer *peer, bool is_unix)
+{
+	ch->peer = peer;
+	ch->is_unix = is_unix;
+	pool_list_init(&ch->asked);
+	pool_list_init(&ch->orphans);
+}
+
+static struct peer *peer_new(struct pool_peers *p,
+			     const struct pool_peer_addr *addr)
+{
+	struct peer *peer;
+
+	if (p->peers.count >= PEERS_MAX)
+		return NULL;
+	peer = calloc(1, sizeof(*peer) +
+				 p->nmovers * sizeof(struct peer_lane));
+	if (!peer)
+		return NULL;
+	peer->p = p;
+	peer->addr = *addr;
+	chan_init(&peer->tcp, peer, false);
+	chan_init(&peer->local, peer, true);
+	pool_list_init(&peer->waiting);
+	pool_list_init(&peer->lane_wait);
+	if (pool_hash_insert(&p->peers, &peer->node, id_hash(addr->id))) {
+		free(peer);
+		return NULL;
+	}
+	return peer;
+}
+
+struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr)
+{
+	struct peer *peer = peer_find(p, addr->id);
+
+	if (!peer)
+		return peer_new(p, addr);
+	peer->addr = *addr; /* for the next time it is dialled */
+	return peer;
+}
+
+static bool peer_is_idle(const struct peer *peer)
+{
+	if (peer->tcp.conn || peer->local.conn || peer->nfetches > 0)
+		return false;
+	for (unsigned int i = 0; i < peer->p->nmovers; i++)
+		if (peer->lanes[i].state != LANE_NONE)
+			return false;
+	return true;
+}
+
+void peer_tidy(struct peer *peer)
+{
+	if (!peer_is_idle(peer))
+		return;
+	pool_hash_remove(&peer->p->peers, &peer->node);
+	free(peer);
+}
+
+/* ---- lanes ---- */
+
+static struct peer_lane *lane_slot(struct pool_lane *lane)
+{
+	struct peer *peer = lane->arg;
+
+	return &peer->lanes[lane->number - 1];
+}
+
+static void on_lane_up(struct pool_lane *lane)
+{
+	lane_slot(lane)->state = LANE_UP;
+	peer_pump(lane->arg);
+}
+
+static bool any_lane_left(const struct peer *peer)
+{
+	for (unsigned int i = 0; i < peer->p->nmovers; i++)
+		if (peer->lanes[i].state != LANE_NONE)
+			return true;
+	return false;
+}
+
+static void fail_list(struct pool_list *list, int err)
+{
+	while (!pool_list_empty(list))
+		fetch_end(pool_list_first(list, struct pool_fetch_priv, link),
+			  err);
+}
+
+static void on_lane_down(struct pool_lane *lane, int err)
+{
+	struct peer *peer = lane->arg;
+	struct peer_lane *slot = lane_slot(lane);
+
+	slot->state = LANE_NONE;
+	slot->lane = NULL;
+	slot->retry_ms = uv_now(peer->p->loop) + LANE_RETRY_MS;
+	if (!any_lane_left(peer))
+		fail_list(&peer->lane_wait, err);
+	if (!peer->p->closing)
+		peer_tidy(peer);
+}
+
+static int lane_dial(struct peer *peer, unsigned int i)
+{
+	struct pool_lane like = {
+		.mover = peer->p->movers[i],
+		.number = i + 1,
+		.arg = peer,
+		.on_up = on_lane_up,
+		.on_down = on_lane_down,
+	};
+
+	memcpy(like.peer_id, peer->addr.id, POOL_ID_SIZE);
+	peer->lanes[i].lane = pool_lane_dial(&like, &peer->addr.tcp);
+	if (!peer->lanes[i].lane)
+		return -ENOMEM;
+	peer->lanes[i].state = LANE_DIALING;
+	return 0;
+}
+
+/* The lane that is up and whose mover has the least to do; -1: none is up. */
+static int lane_best(const struct peer *peer)
+{
+	const unsigned int *busy = peer->p->mover_busy;
+	int best = -1;
+
+	for (unsigned int i = 0; i < peer->p->nmovers; i++)
+		if (peer->lanes[i].state == LANE_UP &&
+		    (best < 0 || busy[i] < busy[best]))
+			best = (int)i;
+	return best;
+}
+
+/* One worth dialling now: with less to do than the best that is up. -1: none. */
+static int lane_missing(const struct peer *peer, int best)
+{
+	const unsigned int *busy = peer->p->mover_busy;
+	uint64_t now = uv_now(peer->p->loop);
+	int missing = -1;
+
+	for (unsigned int i = 0; i < peer->p->nmovers; i++) {
+		if (peer->lanes[i].state != LANE_NONE ||
+		    (best >= 0 && busy[i] >= busy[best]) ||
+		    (any_lane_left(peer) && peer->lanes[i].retry_ms > now))
+			continue;
+		if (missing < 0 || busy[i] < busy[missing])
+			missing = (int)i;
+	}
+	return missing;
+}
+
+/*
+ * The lane for the next range. Not in turn: while one mover has nothing to do
+ * it gets every range, and its buffers are still in its cache (4 MiB ranges,
+ * one after the other: 2.5 GB/s, in turn over two movers 2.1). Those that are
+ * missing are dialled when they would be used; meanwhile one that is up is.
+ * *ret_lane NULL: wait for one. 0 or -ENOMEM.
+ */
+static int lane_pick(struct peer *peer, struct pool_lane **ret_lane)
+{
+	int best = lane_best(peer);
+	int missing = lane_missing(peer, best);
+	int err = missing >= 0 ? lane_dial(peer, (unsigned int)missing) : 0;
+
+	*ret_lane = best >= 0 ? peer->lanes[best].lane : NULL;
+	return any_lane_left(peer) ? 0 : err;
+}
+
+/* ---- asking ---- */
+
+static int chan_dial(struct chan *ch)
+{
+	struct peer *peer = ch->peer;
+	struct pool_conn_opts opts = { .ops = &chan_ops, .user = ch };
+	int err;
+
+	if (ch->conn)
+		return 0;
+	ch->greeted = false;
+	ch->err = 0;
+	if (ch->is_unix)
+		err = pool_conn_connect_unix(peer->p->loop,
+					     peer->addr.unix_path, &opts,
+					     &ch->conn);
+	else
+		err = pool_conn_connect(peer->p->loop, &peer->addr.tcp, &opts,
+					&ch->conn);
+	if (err)
+		return err;
+	peer->p->refs++;
+	err = peers_send_hello(peer->p, ch->conn);
+	if (err)
+		pool_conn_close(ch->conn);
+	return err;
+}
+
+/* GETs may follow HELLO at once: the holder reads in order. */
+static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
+{
+	struct pool_peers *p = ch->peer->p;
+	Kvpool__Get get = KVPOOL__GET__INIT;
+	int err = chan_dial(ch);
+
+	if (err)
+		return err;
+	get.path.data = (uint8_t *)(uintptr_t)x->f->path;
+	get.path.len = x->f->path_len;
+	get.gen = x->f->gen;
+	get.offset = x->f->offset;
+	get.length = x->f->length;
+	get.lane = lane;
+	get.fd_ok = ch->is_unix;
+	get.buffer = x->expecting && x->expect.buffer;
+	get.pull = x->expecting && x->expect.pull;
+	err = pool_hash_insert(&p->by_req, &x->node, (uint32_t)x->req);
+	if (err)
+		return err;
+	err = pool_conn_send(ch->conn, POOL_MSG_GET, x->req, &get.base);
+	if (err) {
+		pool_hash_remove(&p->by_req, &x->node);
+		/* Broken already, which its owner is yet to hear. */
+		return err == -ENOTCONN ? -ECONNRESET : err;
+	}
+	x->state = FETCH_ASKED;
+	x->chan = ch;
+	pool_list_del(&x->link);
+	pool_list_add_tail(&ch->asked, &x->link);
+	return 0;
+}
+
+static bool may_borrow(const struct peer *peer,
+		       const struct pool_fetch_priv *x)
+{
+	return !x->no_fd && peer->p->opts.fd_passing &&
+	       peer->addr.unix_path[0] &&
+	       (peer->local.conn ||
+		peer->local.retry_ms <= uv_now(peer->p->loop));
+}
+
+static int ask_small(struct pool_fetch_priv *x)
+{
+	int err;
+
+	x->landing.fd = x->f->fd;
+	x->landing.mem = x->f->mem;
+	x->landing.offset = x->f->offset;
+	x->landing.length = x->f->length;
+	err = pool_landing_init(&x->landing);
+	return err ? err : chan_ask(&x->peer->tcp, x, 0);
+}
+
+/* Its lane is up: expect, then ask. */
+static int ask_large(struct pool_fetch_priv *x, struct pool_lane *lane)
+{
+	int err = fetch_expect(x, lane);
+
+	return err ? err : chan_ask(&x->peer->tcp, x, lane->number);
+}
+
+/* An admitted fetch takes its way; 0 also if it has to wait for a lane. */
+static int fetch_route(struct pool_fetch_priv *x)
+{
+	struct peer *peer = x->peer;
+	struct pool_lane *lane;
+	int err;
+
+	if (may_borrow(peer, x)) {
+		if (chan_ask(&peer->local, x, 0) == 0)
+			return 0;
+		x->no_fd = true;
+	}
+	if (x->f->fd < 0 && !x->f->mem)
+		return -EAGAIN; /* a descriptor or nothing */
+	if (x->f->length <= POOL_INLINE_MAX)
+		return ask_small(x);
+	err = lane_pick(peer, &lane);
+	if (err)
+		return err;
+	if (lane)
+		return ask_large(x, lane);
+	x->state = FETCH_LANE_WAIT;
+	pool_list_del(&x->link);
+	pool_list_add_tail(&peer->lane_wait, &x->link);
+	return 0;
+}
+
+static void pump_lane_wait(struct peer *peer)
+{
+	while (!pool_list_empty(&peer->lane_wait)) {
+		struct pool_fetch_priv *x = pool_list_first(
+			&peer->lane_wait, struct pool_fetch_priv, link);
+		struct pool_lane *lane;
+		int err = lane_pick(peer, &lane);
+
+		if (!err && !lane)
+			return;
+		if (!err)
+			err = ask_large(x, lane);
+		if (err)
+			fetch_end(x, err);
+	}
+}
+
+/* Takes x off the waiting list, as FETCH_LANE_WAIT (not waiting any more). */
+static void admit(struct pool_fetch_priv *x)
+{
+	struct peer *peer = x->peer;
+
+	pool_list_del(&x->link);
+	peer->nwaiting--;
+	pool_gauge_add(&peer->p->metrics.waiting, -1);
+	x->state = FETCH_LANE_WAIT;
+	if (x->admitted)
+		return;
+	x->admitted = true;
+	peer->inflight++;
+	pool_gauge_add(&peer->p->metrics.inflight, 1);
+}
+
+void peer_pump(struct peer *peer)
+{
+	pump_lane_wait(peer);
+	while (!pool_list_empty(&peer->waiting)) {
+		struct pool_fetch_priv *x = pool_list_first(
+			&peer->waiting, struct pool_fetch_priv, link);
+		int err;
+
+		if (!x->admitted && peer->inflight >= POOL_PEER_INFLIGHT_MAX)
+			return;
+		admit(x);
+		err = fetch_route(x);
+		if (err)
+			fetch_end(x, err);
+	}
+}
+
+/* ---- given-up GETs that a descriptor may still answer ---- */
+
+void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x)
+{
+	struct orphan *o = NULL;
+
+	if (!ch->is_unix || !ch->conn)
+		return;
+	if (ch->norphans < ORPHANS_MAX)
+		o = malloc(sizeof(*o) + x->f->path_len);
+	if (!o) {
+		/* Its end gives everything back. */
+		pool_conn_close(ch->conn);
+		return;
+	}
+	o->req = x->req;
+	o->gen = x->f->gen;
+	o->path_len = x->f->path_len;
+	memcpy(o->path, x->f->path, x->f->path_len);
+	pool_list_add_tail(&ch->orphans, &o->link);
+	ch->norphans++;
+}
+
+static void orphan_free(struct chan *ch, struct orphan *o)
+{
+	pool_list_del(&o->link);
+	ch->norphans--;
+	free(o);
+}
+
+static struct orphan *orphan_find(struct chan *ch, uint64_t req)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &ch->orphans) {
+		struct orphan *o = pool_list_entry(it, struct orphan, link);
+
+		if (o->req == req)
+			return o;
+	}
+	return NULL;
+}
+
+/* -ENOMEM and the like: the connection's end gives it back as well. */
+static void send_return(struct chan *ch, const void *path, size_t path_len,
+			uint64_t gen)
+{
+	Kvpool__Key key = KVPOOL__KEY__INIT;
+
+	key.path.data = (uint8_t *)(uintptr_t)path;
+	key.path.len = path_len;
+	key.gen = gen;
+	if (pool_conn_send(ch->conn, POOL_MSG_RETURN, 0, &key.base))
+		pool_conn_close(ch->conn);
+}
+
+static void orphan_answered(struct chan *ch, uint64_t req, bool lent)
+{
+	struct orphan *o = orphan_find(ch, req);
+
+	if (!o)
+		return;
+	if (lent)
+		send_return(ch, o->path, o->path_len, o->gen);
+	orphan_free(ch, o);
+}
+
+void pool_peers_return(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE],
+		       const char *path, size_t path_len, uint64_t gen)
+{
+	struct peer *peer = peer_find(p, id);
+
+	if (!peer || !peer->local.conn || peer->local.borrowed == 0)
+		return;
+	peer->local.borrowed--;
+	pool_gauge_add(&p->metrics.borrowed_now, -1);
+	send_return(&peer->local, path, path_len, gen);
+}
+
+/* ---- what came was not right ---- */
+
+void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
+		      const char *path, size_t path_len, uint64_t gen)
+{
+	struct peer *peer = p->closing ? NULL : peer_get(p, holder);
+	Kvpool__Key key = KVPOOL__KEY__INIT;
+
+	if (!peer)
+		return;
+	key.path.data = (uint8_t *)(uintptr_t)path;
+	key.path.len = path_len;
+	key.gen = gen;
+	/* One that is being dialled is told by whoever reads next. */
+	if (chan_dial(&peer->tcp) == 0 &&
+	    pool_conn_version(peer->tcp.conn) >= POOL_WIRE_DOUBT)
+		(void)pool_conn_send(peer->tcp.conn, POOL_MSG_DOUBT, 0,
+				     &key.base);
+	peer_tidy(peer);
+}
+
+/* ---- answers ---- */
+
+/* The fetch that req on ch is about, or NULL. */
+static struct pool_fetch_priv *fetch_find(struct chan *ch, uint64_t req)
+{
+	struct pool_hash_node *n;
+
+	for (n = pool_hash_first(&ch->peer->p->by_req, (uint32_t)req); n;
+	     n = pool_hash_next(n)) {
+		struct pool_fetch_priv *x =
+			pool_container_of(n, struct pool_fetch_priv, node);
+
+		if (x->req == req && x->chan == ch)
+			return x;
+	}
+	return NULL;
+}
+
+static void chan_break(struct chan *ch, int err, const char *what)
+{
+	pool_warn_limited("peer %s: %s", pool_conn_peer_name(ch->conn), what);
+	ch->err = err;
+	pool_conn_close(ch->conn);
+}
+
+static void got_hello(struct chan *ch, const struct pool_frame *f,
+		      const uint8_t *payload)
+{
+	Kvpool__Hello *hello = peers_read_hello(f, payload);
+
+	if (!hello || !id_equal(hello->id.data, ch->peer->addr.id))
+		chan_break(ch, -EHOSTDOWN, "not the node that was dialled");
+	else
+		ch->greeted = true;
+	if (hello)
+		kvpool__hello__free_unpacked(hello, NULL);
+}
+
+/* Back to the start of the queue, for bytes. */
+static void fetch_retry_bytes(struct pool_fetch_priv *x)
+{
+	struct peer *peer = x->peer;
+
+	pool_list_del(&x->link);
+	pool_hash_remove(&peer->p->by_req, &x->node);
+	x->chan = NULL;
+	x->no_fd = true;
+	x->state = FETCH_WAITING;
+	pool_list_add(&peer->waiting, &x->link);
+	peer->nwaiting++;
+	pool_gauge_add(&peer->p->metrics.waiting, 1);
+}
+
+static void got_error(struct chan *ch, const struct pool_frame *f,
+		      const uint8_t *payload)
+{
+	Kvpool__Error *e = kvpool__error__unpack(NULL, f->payload_len, payload);
+	struct pool_fetch_priv *x = fetch_find(ch, f->req);
+	int status = -EBADMSG;
+
+	if (e && e->status < 0 && e->status > -4096)
+		status = e->status;
+	if (e)
+		kvpool__error__free_unpacked(e, NULL);
+	orphan_answered(ch, f->req, false);
+	if (!x)
+		return;
+	if (ch->is_unix && status == -EAGAIN) { /* nothing lent */
+		fetch_retry_bytes(x);
+		peer_pump(ch->peer);
+	} else {
+		fetch_end(x, status);
+	}
+}
+
+/* Is fd what LENT says, and what was asked for? */
+static bool lent_is_good(const Kvpool__Lent *lent,
+			 const struct pool_fetch_priv *x, int fd)
+{
+	struct stat st;
+
+	return lent && fd >= 0 && lent->size == x->f->length &&
+	       fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       (uint64_t)st.st_size >= lent->size;
+}
+
+static void got_lent(struct chan *ch, const struct pool_frame *f,
+		     const uint8_t *payload, int fd)
+{
+	Kvpool__Lent *lent;
+	struct pool_fetch_priv *x = fetch_find(ch, f->req);
+
+	orphan_answered(ch, f->req, true);
+	if (!x) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	lent = kvpool__lent__unpack(NULL, f->payload_len, payload);
+	if (lent_is_good(lent, x, fd)) {
+		ch->borrowed++;
+		pool_gauge_add(&ch->peer->p->metrics.borrowed_now, 1);
+		x->f->lent_fd = fd;
+		fetch_end(x, 0);
+	} else {
+		if (fd >= 0)
+			close(fd);
+		send_return(ch, x->f->path, x->f->path_len, x->f->gen);
+		fetch_end(x, -EBADMSG);
+	}
+	if (lent)
+		kvpool__lent__free_unpacked(lent, NULL);
+}
+
+static void got_recall(struct chan *ch, const struct pool_frame *f,
+		       const uint8_t *payload)
+{
+	struct pool_peers *p = ch->peer->p;
+	Kvpool__Key *key = kvpool__key__unpack(NULL, f->payload_len, payload);
+
+	if (key && key->path.len > 0 && p->opts.ops->recall)
+		p->opts.ops->recall(p->opts.arg, (char *)key->path.data,
+				    key->path.len, key->gen);
+	if (key)
+		kvpool__key__free_unpacked(key, NULL);
+}
+
+static void chan_on_frame(struct pool_conn *c, const struct pool_frame *f,
+			  const uint8_t *payload, int fd)
+{
+	struct chan *ch = pool_conn_user(c);
+	struct pool_peers *p = ch->peer->p;
+
+	if (fd >= 0 && (f->type != POOL_MSG_LENT || !ch->greeted)) {
+		close(fd);
+		fd = -1;
+	}
+	if (!ch->greeted)
+		got_hello(ch, f, payload);
+	else if (f->type == POOL_MSG_ERROR)
+		got_error(ch, f, payload);
+	else if (f->type == POOL_MSG_LENT)
+		got_lent(ch, f, payload, fd);
+	else if (f->type == POOL_MSG_RECALL)
+		got_recall(ch, f, payload);
+	else
+		chan_break(ch, -EBADMSG, "unexpected message");
+	peers_finish(p);
+}
+
+/* Bulk on a control connection: a small range. Always by way of staging, so
+ * that a fetch can be given up at any moment. */
+static void *chan_on_bulk_begin(struct pool_conn *c,
+				const struct pool_frame *f,
+				const uint8_t *payload)
+{
+	struct chan *ch = pool_conn_user(c);
+	struct pool_fetch_priv *x = fetch_find(ch, f->req);
+
+	(void)payload;
+	ch->landing = NULL;
+	if (!ch->greeted || f->type != POOL_MSG_DATA) {
+		chan_break(ch, -EBADMSG, "unexpected bulk");
+		return NULL;
+	}
+	if (!x)
+		return NULL;
+	if (!x->landing.hash || f->bulk_len != x->landing.length)
+		fetch_end(x, -EBADMSG);
+	else
+		ch->landing = x;
+	return NULL;
+}
+
+static void chan_on_bulk_data(struct pool_conn *c, const struct pool_frame *f,
+			      const void *data, size_t len, uint64_t offset)
+{
+	struct chan *ch = pool_conn_user(c);
+	struct pool_fetch_priv *x = ch->landing;
+	struct pool_mover_counters *n = &ch->peer->p->metrics.mover;
+
+	(void)f;
+	(void)offset;
+	pool_count_add(x ? &n->bytes_in : &n->stray_bytes, len);
+	if (x)
+		pool_landing_data(&x->landing, data, len);
+}
+
+static void chan_on_bulk_end(struct pool_conn *c, const struct pool_frame *f)
+{
+	struct chan *ch = pool_conn_user(c);
+	struct pool_peers *p = ch->peer->p;
+	struct pool_fetch_priv *x = ch->landing;
+
+	(void)f;
+	if (!x)
+		return;
+	/* Without chunks nothing is left to wait for. */
+	pool_landing_stop(&x->landing, 0);
+	if (x->landing.status == 0)
+		x->f->sum = x->landing.sum;
+	fetch_end(x, x->landing.status);
+	peers_finish(p);
+}
+
+/* A Unix socket that does not work is no failure yet: there is TCP. */
+static void local_gone(struct chan *ch)
+{
+	struct peer *peer = ch->peer;
+	struct pool_peers *p = peer->p;
+	uint64_t borrowed = ch->borrowed;
+
+	ch->retry_ms = uv_now(p->loop) + UNIX_RETRY_MS;
+	ch->borrowed = 0;
+	pool_gauge_add(&p->metrics.borrowed_now, -(int64_t)borrowed);
+	while (!pool_list_empty(&ch->asked))
+		fetch_retry_bytes(pool_list_entry(ch->asked.prev,
+						  struct pool_fetch_priv,
+						  link));
+	while (!pool_list_empty(&ch->orphans))
+		orphan_free(ch, pool_list_first(&ch->orphans, struct orphan,
+						link));
+	if (borrowed && !p->closing && p->opts.ops->lender_gone)
+		p->opts.ops->lender_gone(p->opts.arg, peer->addr.id);
+}
+
+static void chan_on_close(struct pool_conn *c, int err)
+{
+	struct chan *ch = pool_conn_user(c);
+	struct peer *peer = ch->peer;
+	struct pool_peers *p = peer->p;
+
+	ch->conn = NULL;
+	ch->landing = NULL;
+	if (ch->err)
+		err = ch->err;
+	if (ch->is_unix)
+		local_gone(ch);
+	else
+		fail_list(&ch->asked, err ? err : -ECONNRESET);
+	if (!p->closing)
+		peer_pump(peer);
+	peer_tidy(peer);
+	peers_finish(p);
+	peers_unref(p);
+}
+
+static const struct pool_conn_ops chan_ops = {
+	.on_frame = chan_on_frame,
+	.on_bulk_begin = chan_on_bulk_begin,
+	.on_bulk_data = chan_on_bulk_data,
+	.on_bulk_end = chan_on_bulk_end,
+	.on_close = chan_on_close,
+};
+
+static void peer_close(struct pool_hash_node *n, void *arg)
+{
+	struct peer *peer = pool_container_of(n, struct peer, node);
+
+	(void)arg;
+	if (peer->tcp.conn)
+		pool_conn_close(peer->tcp.conn);
+	if (peer->local.conn)
+		pool_conn_close(peer->local.conn);
+	peer_tidy(peer);
+}
+
+void peers_ask_close(struct pool_peers *p)
+{
+	pool_hash_each(&p->peers, peer_close, NULL);
+}

@@ -1,0 +1,112 @@
+/*
+ * The inside of links: link.c, link_ports.c (both sides); of dialled lanes,
+ * link_ask.c (offers) and link_range.c (ranges); of adopted ones, link_answer.c
+ * and link_send.c.
+ *
+ * Thread: the mover's.
+ */
+#ifndef POOL_LINK_PRIV_H
+#define POOL_LINK_PRIV_H
+
+#include "pool/faults.h"
+#include "pool/kvpool.pb-c.h"
+#include "pool/link.h"
+
+#define LINK_CQ_PAIRS 64u /* queue pairs that a completion queue has room for */
+
+struct link_ports {
+	struct pool_mover *mover;
+	struct verbs *verbs;	   /* borrows */
+	struct verbs_cache *cache; /* borrows */
+	struct verbs_cq *cqs[VERBS_PORTS_MAX]; /* owns; by port, when needed */
+	struct verbs_cm *cm; /* owns; when needed */
+	unsigned int nlinks;
+	bool stopping;
+	uv_timer_t tick; /* runs while something is ticked */
+	struct pool_list ticked; /* struct link_tick */
+};
+
+/* at is what a is on the wire; its GID is a's. */
+void link_address_fill(struct verbs_address *a, Kvpool__LinkAddress *at);
+
+/* struct link_tick is due at a time, give or take LINK_TICK_MS. */
+void link_tick_set(struct link_ports *ports, struct link_tick *k,
+		   unsigned int ms);
+/* The completion queue of a port. 0 or -errno. */
+int link_port_cq(struct link_ports *ports, struct verbs_port *port,
+		 struct verbs_cq **ret_cq);
+/* A link has gone. */
+void link_ports_tidy(struct link_ports *ports);
+
+/* What is to be done to the next piece for the peer of c: it waits
+ * (POOL_FAULT_DELAY), or is to be wrong (POOL_FAULT_CORRUPT); a reset has been
+ * done. */
+enum pool_fault_kind link_fault(struct link *l, const struct pool_conn *c,
+				uint32_t *ret_delay_ms);
+
+/* A region that the peer of a dialled link may write to. */
+struct link_map {
+	struct pool_list link; /* l->mapped */
+	struct link *l;
+	struct verbs_region region;
+	/* It is not mapped any more; frees it. */
+	void (*gone)(struct link_map *map);
+};
+void link_map_end(struct link_map *map);
+
+/* The link of a lane of one kind, as long as the lane is up. */
+struct lane_link {
+	struct pool_lane *lane;
+	enum link_kind kind;
+	struct link *link; /* NULL: none for now */
+	uint32_t attempt;  /* of the last offer */
+	unsigned int vain; /* links since one moved something */
+	bool settled, accepted;
+	struct link_tick tick; /* for an answer, the next offer, or a move */
+	unsigned int patience; /* ticks, for what is under way before a move */
+};
+/* It is of no use: its lane goes on over TCP, and it is tried again. */
+void lane_link_give_up(struct lane_link *k, const char *why);
+/* The next range that is to be pulled had better find a link. */
+void lane_link_wish(struct pool_lane *lane);
+
+/* ---- link_range.c: what a dialled lane has asked for ---- */
+
+void lane_link_note(struct lane_link *k, const struct link_note *note);
+/* Where a range may be read. false: nonsense. */
+bool lane_link_source(struct pool_lane *lane, const struct link_buffer *b);
+
+/* ---- adopted lanes ---- */
+
+/* One kind of link of an adopted lane. */
+struct half {
+	struct adopted_link *k;
+	enum link_kind kind;
+	struct link *link; /* NULL: none for now */
+	uint32_t attempt;
+	unsigned int vain; /* links since one moved something */
+	bool up;
+};
+
+/* Of an adopted lane; freed when the lane is down and its last send over. */
+struct adopted_link {
+	struct link_lane *lane; /* NULL: down */
+	struct half halves[LINK_KINDS];
+	struct pool_list early;	  /* struct early: BUFFERs before their GET */
+	unsigned int nearly;
+	struct pool_list waiting; /* struct link_send: without a BUFFER */
+	struct pool_list sending; /* struct link_send */
+};
+/* A new one, at first. NULL: none here, or ENOMEM. */
+struct adopted_link *adopted_link_of(struct link_lane *a);
+
+/* ---- link_send.c: what an adopted lane sends ---- */
+
+/* false: nonsense. */
+bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b);
+/* The lane is down: what had not begun ends. */
+void adopted_link_forget(struct adopted_link *k);
+/* Frees k if nothing needs it. */
+void adopted_link_tidy(struct adopted_link *k);
+
+#endif

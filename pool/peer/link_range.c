@@ -1,0 +1,370 @@
+/* The dialled side of links: ranges that the peer writes here, or that we read
+ * from there. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/base/clock.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/peer/link_priv.h"
+#include "pool/peer/mover_priv.h"
+
+/* A piece that is being read. */
+struct pull {
+	struct expect_map *em;
+	struct verbs_work work;
+	uint64_t upto;
+	bool wrong; /* a fault */
+};
+
+/* An expectation whose range the device may touch. */
+struct expect_map {
+	struct link_map map;
+	struct pool_expect *x; /* NULL: not its any more */
+	struct link_tick tick;
+	uint64_t start_ns, sum_ns; /* registered; spent on summing */
+	/* to be pulled */
+	struct link_buffer from;
+	uint64_t next; /* bytes that were posted */
+	int status;
+	bool held, wrong; /* the next one: faults */
+	struct pull pulls[LINK_PIECES];
+	unsigned int free, posted; /* pulls: bits of those unused; count */
+};
+
+/* ---- registering ---- */
+
+/* Work that is posted still names it; its memory is out of reach by then. */
+static void map_free_if_done(struct expect_map *em)
+{
+	if (em->posted == 0)
+		free(em);
+}
+
+static void map_gone(struct link_map *lm)
+{
+	struct expect_map *em = pool_container_of(lm, struct expect_map, map);
+	struct pool_expect *x = em->x;
+
+	pool_list_del(&em->tick.link);
+	em->x = NULL;
+	map_free_if_done(em);
+	if (!x)
+		return;
+	x->map = NULL;
+	if (x->leaving)
+		expect_left(x);
+	else
+		pool_landing_restart(&x->landing, x->fd, x->mem);
+}
+
+static int region_open(struct pool_expect *x, struct link *l,
+		       struct verbs_region *ret)
+{
+	int access = IBV_ACCESS_LOCAL_WRITE;
+
+	if (l->exposed)
+		access |= IBV_ACCESS_REMOTE_WRITE;
+	return x->fd >= 0 ? verbs_region_open(l->port, l->pd, x->fd,
+					      x->landing.offset,
+					      x->landing.length, access, ret) :
+			    verbs_region_open_memory(l->port, l->pd, x->mem,
+						     x->landing.length, access,
+						     ret);
+}
+
+/* What takes time. false: not possible. */
+static bool map_open(struct pool_expect *x, struct link *l)
+{
+	struct expect_map *em = calloc(1, sizeof(*em));
+	uint64_t begun = pool_now_ns();
+	int err = em ? region_open(x, l, &em->map.region) : -ENOMEM;
+
+	if (err) {
+		pool_count(&x->mover->counters->map_failures);
+		free(em);
+		return false;
+	}
+	em->start_ns = pool_now_ns();
+	pool_hist_add(&x->mover->counters->rdma_register,
+		      em->start_ns - begun);
+	em->x = x;
+	em->map.l = l;
+	em->map.gone = map_gone;
+	em->free = (1u << LINK_PIECES) - 1;
+	pool_list_init(&em->tick.link);
+	pool_list_add_tail(&l->mapped, &em->map.link);
+	x->map = em;
+	pool_landing_restart(&x->landing, -1, em->map.region.addr);
+	return true;
+}
+
+void expect_unmap(struct pool_expect *x)
+{
+	if (x->map)
+		link_map_end(&x->map->map);
+}
+
+void expect_map_end(struct pool_expect *x)
+{
+	struct expect_map *em = x->map;
+
+	if (!em)
+		return;
+	x->map = NULL;
+	em->x = NULL;
+	link_map_end(&em->map);
+}
+
+/* A connection that has failed says so by itself. */
+static void say_buffer(struct pool_expect *x, const struct link_buffer *b)
+{
+	(void)link_say_buffer(x->lane->conn, b);
+}
+
+/* What began then has been summed. */
+static void measured(struct expect_map *em, uint64_t begun, bool last)
+{
+	struct pool_mover_counters *n = em->x->mover->counters;
+	uint64_t took = pool_now_ns() - begun;
+
+	em->sum_ns += took;
+	if (!last)
+		return;
+	pool_hist_add(&n->rdma_move, begun - em->start_ns);
+	pool_hist_add(&n->rdma_sum, em->sum_ns);
+	pool_hist_add(&n->rdma_tail, took);
+}
+
+/* What was moved up to there is summed, and told as progress. */
+static void landed(struct pool_expect *x, uint64_t upto)
+{
+	uint64_t begun = pool_now_ns();
+	uint64_t got = x->landing.got;
+	const uint8_t *addr = x->map->map.region.addr;
+	struct link *l = x->map->map.l;
+	struct pool_mover_counters *n = x->mover->counters;
+
+	x->lane->heard_ms = pool_now_ms();
+	x->lane->links[l->kind]->vain = 0;
+	pool_count_add(&n->bytes_in, upto - got);
+	pool_count_add(&n->rdma_in, upto - got);
+	pool_count_add(&l->port->received, upto - got);
+	if (l->kind == LINK_PULL)
+		pool_count_add(&n->rdma_pulled, upto - got);
+	pool_landing_data(&x->landing, addr + got, upto - got);
+	measured(x->map, begun, upto == x->landing.length);
+}
+
+/* ---- written by the peer ---- */
+
+void expect_map(struct pool_expect *x)
+{
+	struct lane_link *k = x->lane->links[LINK_PUSH];
+	struct link_buffer b = { .req = x->req };
+
+	if (x->want_pull)
+		lane_link_wish(x->lane);
+	if (!x->buffer)
+		return;
+	if (x->lane->linked[LINK_PUSH] && map_open(x, k->link)) {
+		const struct verbs_region *r = &x->map->map.region;
+
+		b.addr = (uint64_t)(uintptr_t)r->addr;
+		b.rkey = r->mr->rkey;
+		b.length = r->length;
+	}
+	say_buffer(x, &b);
+}
+
+void lane_link_note(struct lane_link *k, const struct link_note *note)
+{
+	struct pool_expect *x = expect_find(k->lane->mover, note->req);
+
+	if (!x || !x->map || x->map->map.l != k->link)
+		return; /* over */
+	if (x->leaving) {
+		if (note->status || note->upto == x->landing.length)
+			expect_left(x);
+	} else if (note->status) {
+		expect_unmap(x);
+	} else if (note->upto <= x->landing.got ||
+		   note->upto > x->landing.length) {
+		lane_link_give_up(k, "the peer tells of bytes that cannot be");
+	} else {
+		landed(x, note->upto);
+		if (note->upto == x->landing.length)
+			expect_end(x, 0);
+	}
+}
+
+/* ---- pulled ---- */
+
+static void pull_pump(struct expect_map *em);
+
+/* Nothing of it is under way any more. */
+static void pull_end(struct expect_map *em)
+{
+	struct pool_expect *x = em->x;
+	struct link_buffer b = { .req = x->req, .gone = !em->status };
+
+	if (x->leaving)
+		b.gone = true;
+	say_buffer(x, &b);
+	if (x->leaving)
+		expect_left(x);
+	else if (em->status)
+		expect_unmap(x); /* over TCP, please */
+	else
+		expect_end(x, 0);
+}
+
+static void pull_done(struct verbs_work *w, int status)
+{
+	struct pull *p = pool_container_of(w, struct pull, work);
+	struct expect_map *em = p->em;
+
+	em->posted--;
+	em->free |= 1u << (p - em->pulls);
+	if (!em->x) {
+		map_free_if_done(em);
+		return;
+	}
+	if (status && !em->status)
+		em->status = status;
+	if (p->wrong)
+		em->map.region.addr[p->upto - 1] ^= 1;
+	if (!em->status && !em->x->leaving)
+		landed(em->x, p->upto);
+	pull_pump(em);
+}
+
+static int pull_post(struct expect_map *em, struct pull *p)
+{
+	const struct verbs_region *to = &em->map.region;
+	struct link *l = em->map.l;
+	uint64_t left = to->length - em->next;
+	uint32_t len = l->port->message_max;
+	int err;
+
+	if (len > left)
+		len = (uint32_t)left;
+	p->em = em;
+	p->upto = em->next + len;
+	p->wrong = em->wrong;
+	em->wrong = false;
+	p->work = (struct verbs_work){
+		.op = VERBS_READ,
+		.addr = to->addr + em->next,
+		.lkey = to->mr->lkey,
+		.length = len,
+		.remote_addr = em->from.addr + em->next,
+		.rkey = em->from.rkey,
+		.done = pull_done,
+	};
+	err = link_post(l, &p->work);
+	if (err)
+		return err;
+	em->free &= ~(1u << (p - em->pulls));
+	em->posted++;
+	em->next += len;
+	return 0;
+}
+
+static void pull_next(struct expect_map *em)
+{
+	em->status = pull_post(em, &em->pulls[__builtin_ctz(em->free)]);
+}
+
+static void held_due(struct link_tick *t)
+{
+	struct expect_map *em = pool_container_of(t, struct expect_map, tick);
+
+	em->held = false;
+	if (!em->status)
+		pull_next(em);
+	pull_pump(em);
+}
+
+/* A fault that was asked for: the next piece waits, or is wrong. */
+static bool hold(struct expect_map *em)
+{
+	enum pool_fault_kind kind;
+	uint32_t ms = 0;
+
+	kind = link_fault(em->map.l, em->x->lane->conn, &ms);
+	em->wrong = kind == POOL_FAULT_CORRUPT;
+	em->held = kind == POOL_FAULT_DELAY;
+	em->tick.due = held_due;
+	if (em->held)
+		link_tick_set(em->map.l->ports, &em->tick, ms);
+	return em->held;
+}
+
+static void pull_pump(struct expect_map *em)
+{
+	while (em->free && em->next < em->map.region.length && !em->status &&
+	       !em->x->leaving && !em->held)
+		if (!hold(em))
+			pull_next(em);
+	if (em->posted == 0 && !em->held)
+		pull_end(em);
+}
+
+bool lane_link_source(struct pool_lane *lane, const struct link_buffer *b)
+{
+	struct lane_link *k = lane->links[LINK_PULL];
+	struct link_buffer answer = { .req = b->req };
+	struct pool_expect *x = expect_find(lane->mover, b->req);
+
+	if (!x) { /* it may have overtaken the expectation's mail */
+		pool_mailbox_drain(&lane->mover->box);
+		x = expect_find(lane->mover, b->req);
+	}
+	if (x && (x->lane != lane || !x->pull || x->map))
+		return false;
+	if (b->length == 0)
+		return true; /* over TCP */
+	if (!x || x->leaving) {
+		answer.gone = true;
+	} else if (b->length == x->landing.length && k &&
+		   lane->linked[LINK_PULL] && map_open(x, k->link)) {
+		x->map->from = *b;
+		pull_pump(x->map);
+		return true;
+	}
+	(void)link_say_buffer(lane->conn, &answer);
+	return true;
+}
+
+/* ---- given up ---- */
+
+/* Whoever still writes breaks the link; what we still read is broken off. */
+static void leave_due(struct link_tick *t)
+{
+	struct expect_map *em = pool_container_of(t, struct expect_map, tick);
+	struct lane_link *k = em->x->lane->links[LINK_PULL];
+
+	if (em->map.l->kind == LINK_PUSH)
+		expect_left(em->x);
+	else if (k && k->link == em->map.l)
+		lane_link_give_up(k, "a range that was given up goes on");
+}
+
+bool expect_leave(struct pool_expect *x)
+{
+	struct link_buffer b = { .req = x->req, .gone = true };
+
+	if (!x->lane->conn || !(x->buffer || x->pull))
+		return false;
+	if (!x->map || x->map->posted == 0)
+		if (link_say_buffer(x->lane->conn, &b))
+			return false;
+	if (!x->map || (x->pull && x->map->posted == 0))
+		return false;
+	x->map->held = false;
+	x->map->tick.due = leave_due;
+	link_tick_set(x->map->map.l->ports, &x->map->tick, LINK_LEAVE_MS);
+	return true;
+}

@@ -1,0 +1,189 @@
+/*
+ * What a start finds: sealed files are reported, oldest first. Only names that
+ * are ids (16 hex digits) are touched: a directory given by mistake loses
+ * nothing.
+ *
+ *   no metadata                    never sealed, half-written or reserved:
+ *                                  removed
+ *   metadata damaged               cannot be told what it is: quarantined
+ *   size differs from the one in   truncated, by a crash of a disk's
+ *   the metadata                   filesystem, say: quarantined
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "pool/base/log.h"
+#include "pool/store/priv.h"
+
+#define BLOB_FIRST 1024
+
+struct id_list {
+	uint64_t *ids; /* owns */
+	size_t n, cap;
+};
+
+static int id_list_add(struct id_list *l, uint64_t id)
+{
+	if (l->n == l->cap) {
+		size_t cap = l->cap == 0 ? 1024 : l->cap * 2;
+		uint64_t *ids = reallocarray(l->ids, cap, sizeof(*ids));
+
+		if (ids == NULL)
+			return -ENOMEM;
+		l->ids = ids;
+		l->cap = cap;
+	}
+	l->ids[l->n++] = id;
+	return 0;
+}
+
+static int list_ids(const struct pool_store *s, struct id_list *l)
+{
+	DIR *dir = opendir(s->path);
+	struct dirent *e;
+	uint64_t id;
+	int rc = 0;
+
+	if (dir == NULL)
+		return -errno;
+	while (rc == 0) {
+		errno = 0;
+		e = readdir(dir);
+		if (e == NULL) {
+			rc = -errno;
+			break;
+		}
+		if (store_name_parse(e->d_name, &id))
+			rc = id_list_add(l, id);
+	}
+	closedir(dir);
+	return rc;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Most metadata is small, and the kernel allocates and clears as much as is
+ * asked for: 16 KiB for each file would be half of the time. */
+static ssize_t read_blob(const struct pool_store *s, const char *path,
+			 struct store_blob_buf *b)
+{
+	ssize_t n = lgetxattr(path, s->xattr, b, BLOB_FIRST);
+
+	if (n < 0 && errno == ERANGE)
+		n = lgetxattr(path, s->xattr, b, sizeof(*b));
+	return n;
+}
+
+/* No verdict on the file: this process lacks something. */
+static bool is_our_want(int err)
+{
+	return err == ENOMEM || err == EMFILE || err == ENFILE;
+}
+
+/* 0: a whole, sealed file; -ESTALE: never sealed; -EBADMSG, and why it is
+ * damaged; else -errno: nothing is known of it. */
+static int examine(const struct pool_store *s, const char *path,
+		   struct store_blob_buf *b, const char **ret_why)
+{
+	ssize_t n = read_blob(s, path, b);
+	struct stat st;
+
+	*ret_why = "its metadata cannot be read";
+	if (n < 0)
+		return is_our_want(errno) ? -errno :
+		       errno == ENODATA	  ? -ESTALE : -EBADMSG;
+	*ret_why = "its metadata is damaged";
+	if (!store_blob_valid(b, (size_t)n))
+		return -EBADMSG;
+	*ret_why = "it is not as long as it was";
+	if (lstat(path, &st) < 0)
+		return is_our_want(errno) ? -errno : -EBADMSG;
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != b->head.size)
+		return -EBADMSG;
+	return 0;
+}
+
+static int scan_one(struct pool_store *s, uint64_t id,
+		    struct store_blob_buf *b, pool_store_found_cb found,
+		    void *arg)
+{
+	char path[PATH_MAX];
+	const char *why;
+	int rc;
+
+	store_path(s, id, path);
+	rc = examine(s, path, b, &why);
+	if (rc == -ESTALE) {
+		pool_count(&s->n.gone_unsealed);
+		store_unlink(s, id);
+		return 0;
+	}
+	if (rc == 0 && found != NULL) {
+		why = "its metadata does not make sense";
+		rc = found(arg, id, b->head.size, b->blob, b->head.blob_len);
+	}
+	if (rc == 0) {
+		pool_count(&s->n.found);
+	} else if (rc == -ESTALE) {
+		pool_count(&s->n.gone_refused);
+		store_unlink(s, id);
+	} else if (rc == -EBADMSG) {
+		pool_store_quarantine(s, id, why);
+	} else {
+		pool_error("store: reading %s: %s", path, strerror(-rc));
+		return rc;
+	}
+	return 0;
+}
+
+void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n)
+{
+	struct id_list l = { NULL, 0, 0 };
+	char path[PATH_MAX];
+	int rc = list_ids(s, &l);
+
+	for (size_t i = 0; rc == 0 && i < l.n; i++) {
+		if (bsearch(&l.ids[i], ids, n, sizeof(*ids), by_id) != NULL)
+			continue;
+		store_path(s, l.ids[i], path);
+		pool_count(&s->n.gone_unsealed);
+		if (unlink(path) < 0)
+			pool_warn_limited("store: removing %s: errno %d", path,
+					  errno);
+	}
+	if (rc < 0)
+		pool_warn("store: scanning %s: %s: files that nobody uses may "
+			  "stay until the next start", s->path, strerror(-rc));
+	free(l.ids);
+}
+
+int store_scan(struct pool_store *s, pool_store_found_cb found, void *arg)
+{
+	struct store_blob_buf *b = malloc(sizeof(*b));
+	struct id_list l = { NULL, 0, 0 };
+	int rc = b == NULL ? -ENOMEM : list_ids(s, &l);
+
+	if (rc == 0 && l.n > 0) {
+		qsort(l.ids, l.n, sizeof(*l.ids), by_id);
+		if (l.ids[l.n - 1] >= s->id_end)
+			s->id_end = l.ids[l.n - 1] + 1;
+		for (size_t i = 0; rc == 0 && i < l.n; i++)
+			rc = scan_one(s, l.ids[i], b, found, arg);
+	}
+	if (rc < 0)
+		pool_error("store: scanning %s: %s", s->path, strerror(-rc));
+	free(l.ids);
+	free(b);
+	return rc;
+}

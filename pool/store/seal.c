@@ -1,0 +1,428 @@
+/*
+ * Work on one file, in libuv's workers: seal, verify, copy, reserve; and its
+ * metadata.
+ *
+ * Happy path of a seal: open read-only, trim, fchmod, checksum, metadata. The
+ * metadata comes last: a file that has it is whole.
+ * Failure modes: no memory for the xattr (-ENOSPC), the file is gone (-ENOENT),
+ * the caller's blob refuses (its -errno), the store is being closed
+ * (-ECANCELED): the file stays as it is, unsealed, and is the caller's to remove.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/store/priv.h"
+
+#define COPY_SLICE (256u << 10) /* stays in the cache between read and write */
+#define EINTR_TRIES 100
+
+/* ---- metadata ---- */
+
+static uint64_t blob_sum(const struct store_blob_buf *b, size_t len)
+{
+	return store_sum64(b, sizeof(b->head) + len);
+}
+
+void store_blob_seal(struct store_blob_buf *b, size_t len, uint64_t size)
+{
+	memset(&b->head, 0, sizeof(b->head));
+	b->head.magic = STORE_BLOB_MAGIC;
+	b->head.version = STORE_BLOB_VERSION;
+	b->head.header_len = sizeof(b->head);
+	b->head.blob_len = (uint32_t)len;
+	b->head.size = size;
+	b->head.sum = blob_sum(b, len);
+}
+
+bool store_blob_valid(const struct store_blob_buf *b, size_t n)
+{
+	struct store_blob_buf *rw = (struct store_blob_buf *)b;
+	uint64_t sum, want;
+
+	if (n < sizeof(b->head) || b->head.magic != STORE_BLOB_MAGIC ||
+	    b->head.version != STORE_BLOB_VERSION ||
+	    b->head.header_len != sizeof(b->head) ||
+	    b->head.blob_len != n - sizeof(b->head))
+		return false;
+	want = b->head.sum;
+	rw->head.sum = 0;
+	sum = blob_sum(b, b->head.blob_len);
+	rw->head.sum = want;
+	return sum == want;
+}
+
+int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
+			size_t len)
+{
+	struct store_blob_buf b;
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (len > POOL_BLOB_MAX)
+		return -E2BIG;
+	store_path(s, id, path);
+	if (lstat(path, &st) < 0)
+		return -errno;
+	memcpy(b.blob, blob, len);
+	store_blob_seal(&b, len, (uint64_t)st.st_size);
+	/* REPLACE: it is no way to seal a file. */
+	if (lsetxattr(path, s->xattr, &b, sizeof(b.head) + len,
+		      XATTR_REPLACE) < 0)
+		return -errno;
+	return 0;
+}
+
+int pool_store_detach(struct pool_store *s, uint64_t id)
+{
+	char path[PATH_MAX];
+
+	store_path(s, id, path);
+	return lremovexattr(path, s->xattr) < 0 ? -errno : 0;
+}
+
+/* ---- seal ---- */
+
+/* Does the file have bytes that were never written? */
+static bool has_holes(int fd, uint64_t size)
+{
+	return size > 0 && lseek(fd, 0, SEEK_HOLE) < (off_t)size;
+}
+
+/*
+ * Give back what is reserved beyond the end: ftruncate to the same size does.
+ * Not where nothing is: it would split the last large folio of a file that does
+ * not end on a page. A file with holes may have few blocks and a reservation.
+ */
+static int trim(struct pool_store *s, uint64_t id, const struct stat *st,
+		bool holes)
+{
+	uint64_t size = (uint64_t)st->st_size;
+	uint64_t pages = (size + STORE_PAGE - 1) / STORE_PAGE;
+	int fd, rc;
+
+	if ((uint64_t)st->st_blocks * 512 <= pages * STORE_PAGE && !holes)
+		return 0;
+	fd = pool_store_fd(s, id, O_RDWR);
+	if (fd < 0)
+		return fd;
+	rc = ftruncate(fd, st->st_size) < 0 ? -errno : 0;
+	close(fd);
+	return rc;
+}
+
+static int attach(struct pool_seal *seal, int fd)
+{
+	struct store_blob_buf b;
+	ptrdiff_t n = seal->blob(seal, b.blob, sizeof(b.blob));
+
+	if (n < 0)
+		return (int)n;
+	assert((size_t)n <= sizeof(b.blob));
+	store_blob_seal(&b, (size_t)n, seal->size);
+	if (fsetxattr(fd, seal->store->xattr, &b, sizeof(b.head) + (size_t)n,
+		      0) < 0)
+		return -errno;
+	return 0;
+}
+
+static int seal_fd(struct pool_seal *seal, int fd)
+{
+	struct pool_store *s = seal->store;
+	struct stat st;
+	bool holes;
+	int rc;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	seal->size = (uint64_t)st.st_size;
+	holes = has_holes(fd, seal->size);
+	rc = trim(s, seal->id, &st, holes);
+	if (rc < 0)
+		return rc;
+	/* Setting a user.* attribute takes write permission. */
+	if (strncmp(s->xattr, "user.", 5) != 0 && fchmod(fd, 0400) < 0)
+		return -errno;
+	if (!seal->have_sum) {
+		rc = store_sum(fd, seal->size, s->huge && !holes, &s->stop_ms,
+			       &seal->sum);
+		if (rc < 0)
+			return rc;
+	}
+	return attach(seal, fd);
+}
+
+static void seal_work(uv_work_t *work)
+{
+	struct pool_seal *seal = pool_container_of(work, struct pool_seal,
+						   work);
+	struct pool_store *s = seal->store;
+	uint64_t start = pool_now_ns();
+	int fd = pool_store_fd(s, seal->id, O_RDONLY);
+
+	if (fd < 0) {
+		seal->status = fd;
+		return;
+	}
+	seal->status = seal_fd(seal, fd);
+	close(fd);
+	pool_hist_add(&s->n.seal_time, pool_now_ns() - start);
+}
+
+static void seal_done(uv_work_t *work, int status)
+{
+	struct pool_seal *seal = pool_container_of(work, struct pool_seal,
+						   work);
+	struct pool_store *s = seal->store;
+
+	if (status < 0)
+		seal->status = status;
+	pool_count(seal->status == 0 ? &s->n.seals : &s->n.seals_failed);
+	seal->cb(seal, seal->status);
+	store_work_end(s);
+}
+
+int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
+		    void (*cb)(struct pool_seal *seal, int status))
+{
+	seal->store = s;
+	seal->cb = cb;
+	seal->status = 0;
+	store_work_begin(s);
+	uv_queue_work(s->loop, &seal->work, seal_work, seal_done);
+	return 0;
+}
+
+int pool_seal_now(struct pool_store *s, struct pool_seal *seal)
+{
+	seal->store = s;
+	seal->status = 0;
+	seal_work(&seal->work);
+	pool_count(seal->status == 0 ? &s->n.seals : &s->n.seals_failed);
+	return seal->status;
+}
+
+/* ---- verify ---- */
+
+static int verify(struct pool_verify *v)
+{
+	struct pool_store *s = v->store;
+	int fd = pool_store_fd(s, v->id, O_RDONLY);
+	XXH128_hash_t sum;
+	struct stat st;
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = fstat(fd, &st) < 0 ? -errno : 0;
+	if (rc == 0)
+		rc = store_sum(fd, (uint64_t)st.st_size,
+			       s->huge && !has_holes(fd, (uint64_t)st.st_size),
+			       &s->stop_ms, &sum);
+	close(fd);
+	if (rc == 0 && !XXH128_isEqual(sum, v->sum))
+		rc = -EBADMSG;
+	return rc;
+}
+
+static void verify_work(uv_work_t *work)
+{
+	struct pool_verify *v = pool_container_of(work, struct pool_verify,
+						  work);
+
+	v->status = verify(v);
+}
+
+static void verify_done(uv_work_t *work, int status)
+{
+	struct pool_verify *v = pool_container_of(work, struct pool_verify,
+						  work);
+	struct pool_store *s = v->store;
+
+	if (status < 0)
+		v->status = status;
+	if (v->status == -EBADMSG)
+		pool_count(&s->n.verify_bad);
+	v->cb(v, v->status);
+	store_work_end(s);
+}
+
+int pool_verify_start(struct pool_store *s, struct pool_verify *v,
+		      void (*cb)(struct pool_verify *v, int status))
+{
+	v->store = s;
+	v->cb = cb;
+	v->status = 0;
+	store_work_begin(s);
+	uv_queue_work(s->loop, &v->work, verify_work, verify_done);
+	return 0;
+}
+
+/* ---- reserve ---- */
+
+/* One call for all: if it fails, the kernel undoes just what it did, which
+ * nobody else can do beside a writer. */
+static int reserve(int fd, uint64_t size)
+{
+	for (int i = 0; i < EINTR_TRIES; i++) {
+		if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)size) == 0)
+			return 0;
+		if (errno != EINTR)
+			return -errno;
+	}
+	return -EINTR;
+}
+
+/* Reserve, but never out of the headroom: that is kept for writes which cannot
+ * be told in time that there is no space. */
+int store_reserve(const struct pool_store *s, int fd, uint64_t size)
+{
+	uint64_t have, page = STORE_PAGE;
+	struct stat st;
+
+	if (size == 0)
+		return 0;
+	if (size > s->size)
+		return -ENOSPC;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	have = (uint64_t)st.st_blocks * 512;
+	size = (size + page - 1) / page * page;
+	if (size > have && size - have > store_space_free(s))
+		return -ENOSPC;
+	return reserve(fd, size);
+}
+
+static void reserve_work(uv_work_t *work)
+{
+	struct pool_reserve *r = pool_container_of(work, struct pool_reserve,
+						   work);
+
+	r->status = store_reserve(r->store, r->fd, r->size);
+}
+
+static void reserve_done(uv_work_t *work, int status)
+{
+	struct pool_reserve *r = pool_container_of(work, struct pool_reserve,
+						   work);
+	struct pool_store *s = r->store;
+
+	if (status < 0)
+		r->status = status;
+	r->cb(r, r->status);
+	store_work_end(s);
+}
+
+int pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
+			     void (*cb)(struct pool_reserve *r, int status))
+{
+	r->store = s;
+	r->cb = cb;
+	r->status = 0;
+	store_work_begin(s);
+	uv_queue_work(s->loop, &r->work, reserve_work, reserve_done);
+	return 0;
+}
+
+/* ---- copy ---- */
+
+static int write_all(int fd, const unsigned char *buf, size_t n, uint64_t off)
+{
+	while (n > 0) {
+		ssize_t done = pwrite(fd, buf, n, (off_t)off);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done < 0)
+			return -errno;
+		buf += done;
+		off += (uint64_t)done;
+		n -= (size_t)done;
+	}
+	return 0;
+}
+
+static int copy_bytes(int from, int to, uint64_t size,
+		      const _Atomic uint64_t *stop_ms)
+{
+	unsigned char *buf = malloc(COPY_SLICE);
+	uint64_t off = 0;
+	int rc = buf == NULL ? -ENOMEM : 0;
+
+	while (rc == 0 && off < size) {
+		size_t want = size - off < COPY_SLICE ? (size_t)(size - off) :
+							COPY_SLICE;
+		ssize_t n = pread(from, buf, want, (off_t)off);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			rc = -errno;
+		else if (n == 0)
+			rc = -EBADMSG;
+		else if (store_is_over(stop_ms))
+			rc = -ECANCELED;
+		else
+			rc = write_all(to, buf, (size_t)n, off);
+		if (rc == 0)
+			off += (uint64_t)n;
+	}
+	free(buf);
+	return rc;
+}
+
+/* Reserved first: large folios although the slices are small, and no page is
+ * taken out of the headroom. */
+static int copy(struct pool_copy *c)
+{
+	struct stat st;
+	uint64_t size;
+	int rc;
+
+	rc = fstat(c->from, &st) < 0 ? -errno : 0;
+	if (rc == 0) {
+		size = (uint64_t)st.st_size;
+		if (size > c->limit)
+			size = c->limit;
+		rc = store_reserve(c->store, c->fd, size);
+	}
+	if (rc == 0)
+		rc = copy_bytes(c->from, c->fd, size, &c->store->stop_ms);
+	return rc;
+}
+
+static void copy_work(uv_work_t *work)
+{
+	struct pool_copy *c = pool_container_of(work, struct pool_copy, work);
+
+	c->status = copy(c);
+}
+
+static void copy_done(uv_work_t *work, int status)
+{
+	struct pool_copy *c = pool_container_of(work, struct pool_copy, work);
+	struct pool_store *s = c->store;
+
+	if (status < 0)
+		c->status = status;
+	c->cb(c, c->status);
+	store_work_end(s);
+}
+
+int pool_copy_start(struct pool_store *s, struct pool_copy *c,
+		    void (*cb)(struct pool_copy *c, int status))
+{
+	c->store = s;
+	c->cb = cb;
+	c->status = 0;
+	store_work_begin(s);
+	uv_queue_work(s->loop, &c->work, copy_work, copy_done);
+	return 0;
+}

@@ -1,0 +1,215 @@
+/*
+ * Space: what the filesystem says.
+ *
+ * A tmpfs of our own answers in one statfs(2), to the page. A directory that
+ * shares its filesystem is counted by a worker (the blocks of our files) every
+ * second or so; in between, the change of the whole filesystem's use is taken
+ * for ours. That is exact when nobody else writes, and heals when they do.
+ */
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/store/priv.h"
+
+#define COUNT_EVERY_MS 1000
+#define COUNT_SHARE 20 /* of the time, at most 1/20 goes into counting */
+#define SAMPLE_MS 10
+
+struct fs_space {
+	uint64_t used, free;
+};
+
+/* Thread: any. A failing fstatfs leaves nothing free: the safe side. */
+static struct fs_space fs_space(const struct pool_store *s)
+{
+	struct fs_space fs = { 0, 0 };
+	struct statfs st;
+	uint64_t bsize;
+
+	if (fstatfs(s->dirfd, &st) < 0) {
+		pool_warn_limited("store %s: statfs: errno %d", s->path, errno);
+		fs.used = UINT64_MAX / 2;
+		return fs;
+	}
+	bsize = (uint64_t)st.f_bsize;
+	fs.used = (st.f_blocks - st.f_bfree) * bsize;
+	fs.free = st.f_bavail * bsize;
+	return fs;
+}
+
+static uint64_t used_by_us(const struct pool_store *s,
+			   const struct fs_space *fs)
+{
+	const struct store_usage *u = &s->usage;
+	uint64_t used = fs->used;
+	uint64_t releasing = atomic_load(&s->releasing);
+
+	if (!s->own) {
+		uint64_t counted = atomic_load(&u->counted);
+		uint64_t then = atomic_load(&u->fs_used);
+
+		if (used + counted < then)
+			used = 0;
+		else
+			used = used + counted - then;
+	}
+	return used > releasing ? used - releasing : 0;
+}
+
+static uint64_t free_below_size(const struct pool_store *s,
+				const struct fs_space *fs, uint64_t used)
+{
+	uint64_t left = s->size > used ? s->size - used : 0;
+	uint64_t room = fs->free + atomic_load(&s->releasing);
+
+	room = room > s->headroom ? room - s->headroom : 0;
+	return left < room ? left : room;
+}
+
+uint64_t store_space_free(const struct pool_store *s)
+{
+	struct fs_space fs = fs_space(s);
+
+	return free_below_size(s, &fs, used_by_us(s, &fs));
+}
+
+static uint64_t breach_below(const struct pool_store *s)
+{
+	return s->headroom / 16;
+}
+
+static uint64_t reach(const struct pool_store *s, const struct fs_space *fs,
+		      uint64_t used)
+{
+	uint64_t all = s->size + s->headroom;
+	uint64_t left = all > used ? all - used : 0;
+
+	if (left > fs->free)
+		left = fs->free;
+	return left > breach_below(s) ? left - breach_below(s) : 0;
+}
+
+void pool_store_space(const struct pool_store *s, struct pool_space *ret)
+{
+	struct fs_space fs = fs_space(s);
+
+	ret->size = s->size;
+	ret->headroom = s->headroom;
+	ret->used = used_by_us(s, &fs);
+	ret->ready = s->ready.bytes;
+	ret->free = free_below_size(s, &fs, ret->used);
+	ret->reach = reach(s, &fs, ret->used);
+	ret->releasing = atomic_load(&s->releasing);
+}
+
+uint64_t pool_store_size(const struct pool_store *s)
+{
+	return s->size;
+}
+
+/* ---- counting a shared directory ---- */
+
+static uint64_t count_files(int dirfd, DIR *dir)
+{
+	struct dirent *e;
+	struct stat st;
+	uint64_t sum = 0, id;
+
+	while ((e = readdir(dir)) != NULL) {
+		if (!store_name_parse(e->d_name, &id) &&
+		    !store_bad_name(e->d_name))
+			continue;
+		if (fstatat(dirfd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			sum += (uint64_t)st.st_blocks * 512;
+	}
+	return sum;
+}
+
+/* Thread: any one at a time. */
+void store_count(struct pool_store *s)
+{
+	struct fs_space fs = fs_space(s);
+	DIR *dir = opendir(s->path);
+
+	if (dir == NULL)
+		return; /* the last count stands */
+	atomic_store(&s->usage.counted, count_files(s->dirfd, dir));
+	atomic_store(&s->usage.fs_used, fs.used);
+	closedir(dir);
+}
+
+static void count_work(uv_work_t *work)
+{
+	struct pool_store *s = pool_container_of(work, struct pool_store,
+						 usage.work);
+	uint64_t start = pool_now_ms();
+
+	store_count(s);
+	s->usage.took_ms = pool_now_ms() - start;
+}
+
+static void count_done(uv_work_t *work, int status)
+{
+	struct pool_store *s = pool_container_of(work, struct pool_store,
+						 usage.work);
+	uint64_t pause = s->usage.took_ms * COUNT_SHARE;
+
+	(void)status;
+	s->usage.counting = false;
+	if (pause < COUNT_EVERY_MS)
+		pause = COUNT_EVERY_MS;
+	s->usage.next_ms = pool_now_ms() + pause;
+	store_work_end(s);
+}
+
+void store_count_maybe(struct pool_store *s)
+{
+	struct store_usage *u = &s->usage;
+
+	if (s->own || u->counting || s->closing || pool_now_ms() < u->next_ms)
+		return;
+	u->counting = true;
+	store_work_begin(s);
+	uv_queue_work(s->loop, &u->work, count_work, count_done);
+}
+
+/* ---- breaches ---- */
+
+void store_sample(struct pool_store *s)
+{
+	if (s->sampling == 0 || fs_space(s).free >= breach_below(s))
+		return;
+	s->breaches++;
+	pool_count(&s->n.breaches);
+}
+
+static void sample_tick(uv_timer_t *t)
+{
+	store_sample(pool_container_of(t, struct pool_store, sample_timer));
+}
+
+uint64_t pool_store_breaches(struct pool_store *s)
+{
+	/* A writer may come and go between two ticks. */
+	store_sample(s);
+	return s->breaches;
+}
+
+void pool_store_sampling(struct pool_store *s, bool on)
+{
+	if (!on) {
+		assert(s->sampling > 0);
+		if (--s->sampling == 0)
+			uv_timer_stop(&s->sample_timer);
+		return;
+	}
+	if (s->sampling++ == 0 && !s->closing)
+		uv_timer_start(&s->sample_timer, sample_tick, SAMPLE_MS,
+			       SAMPLE_MS);
+}

@@ -1,0 +1,563 @@
+/*
+ * The local store: open, close, ids and files. See store/priv.h for the map of
+ * store*.c.
+ *
+ * Closing: ready files go, work under way is waited for (`pending`), then the
+ * two timers are closed, then the descriptors, and closed() is the last.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/base/parse.h"
+#include "pool/store/priv.h"
+
+/* Ids put on record at a time. */
+#define IDS_AHEAD (1ull << 36)
+#define STOP_MS 2000 /* for reads under way when it is closed */
+
+/* ---- names and ids ---- */
+
+void store_name(uint64_t id, char *out)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (int i = STORE_NAME_LEN - 1; i >= 0; i--, id >>= 4)
+		out[i] = digits[id & 15];
+	out[STORE_NAME_LEN] = '\0';
+}
+
+void store_path(const struct pool_store *s, uint64_t id, char *out)
+{
+	size_t n = strlen(s->path);
+
+	memcpy(out, s->path, n);
+	out[n] = '/';
+	store_name(id, out + n + 1);
+}
+
+bool store_name_parse(const char *name, uint64_t *ret_id)
+{
+	uint64_t id = 0;
+
+	for (int i = 0; i < STORE_NAME_LEN; i++) {
+		char c = name[i];
+
+		if (c >= '0' && c <= '9')
+			id = id << 4 | (uint64_t)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			id = id << 4 | (uint64_t)(c - 'a' + 10);
+		else
+			return false;
+	}
+	if (name[STORE_NAME_LEN] != '\0' || id == 0)
+		return false;
+	*ret_id = id;
+	return true;
+}
+
+/*
+ * The first id of a run is beyond all that were on record, all that are there,
+ * and, for good measure, the wall clock in ns.
+ */
+static int ids_init(struct pool_store *s)
+{
+	uint64_t wall = pool_wall_ns();
+
+	s->next_id = s->id_end > wall ? s->id_end : wall;
+	if (s->next_id == 0)
+		s->next_id = 1;
+	return store_identity_write(s, s->next_id + IDS_AHEAD);
+}
+
+uint64_t store_ids(struct pool_store *s, uint64_t n)
+{
+	uint64_t first = s->next_id;
+
+	if (n > s->id_end - first &&
+	    store_identity_write(s, first + n + IDS_AHEAD) < 0)
+		return 0;
+	s->next_id += n;
+	return first;
+}
+
+const uint8_t *pool_store_id(const struct pool_store *s)
+{
+	return s->id;
+}
+
+int pool_store_lock_fd(const struct pool_store *s)
+{
+	return s->idfd;
+}
+
+const char *pool_store_path(const struct pool_store *s)
+{
+	return s->path;
+}
+
+bool pool_store_busy(const struct pool_store *s)
+{
+	return s->pending > 0;
+}
+
+/* ---- metrics ---- */
+
+static void on_print(void *arg)
+{
+	struct pool_store *s = arg;
+	struct pool_space sp;
+
+	pool_store_space(s, &sp);
+	pool_gauge_set(&s->n.size, (int64_t)sp.size);
+	pool_gauge_set(&s->n.headroom, (int64_t)sp.headroom);
+	pool_gauge_set(&s->n.used, (int64_t)sp.used);
+	pool_gauge_set(&s->n.ready, (int64_t)sp.ready);
+}
+
+static int register_counters(struct pool_store *s, struct pool_metrics *m)
+{
+	struct store_counters *n = &s->n;
+	const struct {
+		struct pool_counter *c;
+		const char *name, *labels, *help;
+	} table[] = {
+		{ &n->takes_ready, "kvpool_store_takes_total",
+		  "result=\"ready\"", "New files asked for, by what was had." },
+		{ &n->takes_plain, "kvpool_store_takes_total",
+		  "result=\"unreserved\"",
+		  "New files asked for, by what was had." },
+		{ &n->takes_missed, "kvpool_store_takes_total",
+		  "result=\"none_ready\"",
+		  "New files asked for, by what was had." },
+		{ &n->makes, "kvpool_store_takes_total", "result=\"made\"",
+		  "New files asked for, by what was had." },
+		{ &n->fills, "kvpool_store_ready_files_made_total", NULL,
+		  "Files made ready ahead of their writers." },
+		{ &n->fills_failed, "kvpool_store_fill_failures_total", NULL,
+		  "Work items that could not make all their ready files." },
+		{ &n->fills_short, "kvpool_store_fills_short_total", NULL,
+		  "Times that free space did not allow more ready files." },
+		{ &n->seals, "kvpool_store_seals_total", NULL,
+		  "Files sealed." },
+		{ &n->seals_failed, "kvpool_store_seal_failures_total", NULL,
+		  "Files that could not be sealed." },
+		{ &n->verify_bad, "kvpool_store_verify_failures_total", NULL,
+		  "Files whose checksum was not the one expected." },
+		{ &n->removes, "kvpool_store_removes_total", NULL,
+		  "Files removed." },
+		{ &n->removes_failed, "kvpool_store_remove_failures_total",
+		  NULL, "Times that a file could not be removed at once." },
+		{ &n->releases_inline, "kvpool_store_releases_inline_total",
+		  NULL,
+		  "Large files released on the loop as the workers' queue was "
+		  "full." },
+		{ &n->found, "kvpool_store_found_total", NULL,
+		  "Sealed files found and kept at start." },
+		{ &n->gone_unsealed, "kvpool_store_start_removed_total",
+		  "reason=\"unsealed\"", "Files removed at start." },
+		{ &n->gone_refused, "kvpool_store_start_removed_total",
+		  "reason=\"refused\"", "Files removed at start." },
+		{ &n->quarantined, "kvpool_store_quarantined_total", NULL,
+		  "Damaged files kept aside, or removed if that is full." },
+		{ &n->quarantine_full, "kvpool_store_quarantine_full_total",
+		  NULL, "Damaged files of which there were too many to keep." },
+		{ &n->breaches, "kvpool_store_headroom_breaches_total", NULL,
+		  "Samples that found less than 1/16 of the headroom free." },
+	};
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < sizeof(table) / sizeof(table[0]); i++)
+		rc = pool_metrics_counter(m, table[i].c, table[i].name,
+					  table[i].labels, table[i].help);
+	return rc;
+}
+
+static int register_metrics(struct pool_store *s, struct pool_metrics *m)
+{
+	struct store_counters *n = &s->n;
+	int rc = register_counters(s, m);
+
+	if (rc == 0)
+		rc = pool_metrics_gauge(m, &n->size, "kvpool_store_size_bytes",
+					NULL, "Bytes of objects it may hold.");
+	if (rc == 0)
+		rc = pool_metrics_gauge(m, &n->headroom,
+					"kvpool_store_headroom_bytes", NULL,
+					"Further bytes behind the size.");
+	if (rc == 0)
+		rc = pool_metrics_gauge(m, &n->used, "kvpool_store_used_bytes",
+					NULL, "Bytes used, ready files too.");
+	if (rc == 0)
+		rc = pool_metrics_gauge(m, &n->ready,
+					"kvpool_store_ready_bytes", NULL,
+					"Bytes of ready files.");
+	if (rc == 0)
+		rc = pool_metrics_hist(m, &n->seal_time,
+				       "kvpool_store_seal_seconds", NULL,
+				       "Time to seal a file, in a worker.");
+	if (rc == 0)
+		rc = pool_metrics_on_print(m, on_print, s);
+	return rc;
+}
+
+/* ---- removing ---- */
+
+void store_unlink(struct pool_store *s, uint64_t id)
+{
+	char name[STORE_NAME_LEN + 1];
+
+	store_sample(s); /* before pages are freed */
+	store_name(id, name);
+	if (unlinkat(s->dirfd, name, 0) == 0 || errno == ENOENT)
+		return;
+	pool_count(&s->n.removes_failed);
+	pool_warn_limited("store %s: removing %s: %s", s->path, name,
+			  strerror(errno));
+	if (s->nunremoved < STORE_UNREMOVED_MAX)
+		s->unremoved[s->nunremoved++] = id;
+}
+
+static void unlink_again(struct pool_store *s)
+{
+	unsigned int n = s->nunremoved;
+
+	s->nunremoved = 0;
+	for (unsigned int i = 0; i < n; i++)
+		store_unlink(s, s->unremoved[i]);
+}
+
+/* ---- open ---- */
+
+static void on_tick(uv_timer_t *t)
+{
+	struct pool_store *s = pool_container_of(t, struct pool_store,
+						 tick_timer);
+
+	unlink_again(s);
+	store_ready_tick(s);
+	store_count_maybe(s);
+}
+
+static void start_timers(struct pool_store *s)
+{
+	uv_timer_init(s->loop, &s->sample_timer);
+	uv_timer_init(s->loop, &s->tick_timer);
+	s->nhandles = 2;
+	uv_timer_start(&s->tick_timer, on_tick, STORE_READY_TICK_MS,
+		       STORE_READY_TICK_MS);
+}
+
+/* "; removed: 14 unsealed, 1 damaged", or nothing. */
+static void format_removed(const struct pool_store *s, char *buf, size_t cap)
+{
+	const struct {
+		const struct pool_counter *c;
+		const char *why;
+	} table[] = {
+		{ &s->n.gone_unsealed, "unsealed" },
+		{ &s->n.gone_refused, "refused" },
+	};
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+		uint64_t n = pool_counter_value(table[i].c);
+
+		if (n > 0 && len < cap)
+			len += (size_t)snprintf(
+				buf + len, cap - len, "%s %" PRIu64 " %s",
+				len ? "," : "; removed:", n, table[i].why);
+	}
+}
+
+static void log_opened(const struct pool_store *s, uint64_t took_ms)
+{
+	char size[32], room[32], removed[160];
+
+	format_removed(s, removed, sizeof(removed));
+	pool_info("store: %s: %s%s, size %s and %s of headroom, %" PRIu64
+		  " objects found in %" PRIu64 " ms%s",
+		  s->path, s->tmpfs ? "tmpfs" : "no tmpfs",
+		  s->own ? (s->huge ? " of its own, large folios" :
+				      " of its own, small pages") :
+			   ", a directory among others",
+		  pool_format_size(s->size, size, sizeof(size)),
+		  pool_format_size(s->headroom, room, sizeof(room)),
+		  pool_counter_value(&s->n.found), took_ms, removed);
+}
+
+int pool_store_open(const struct pool_store_opts *opts,
+		    pool_store_found_cb found, void *arg,
+		    struct pool_store **ret_store)
+{
+	uint64_t start = pool_now_ms();
+	struct pool_store *s;
+	int rc;
+
+	assert(opts->loop != NULL && opts->dir != NULL && opts->size > 0);
+	s = calloc(1, sizeof(*s));
+	if (s == NULL)
+		return -ENOMEM;
+	s->loop = opts->loop;
+	s->size = opts->size;
+	s->headroom = store_headroom(opts->size);
+	s->object_min = opts->object_min > 0 ? opts->object_min : STORE_PAGE;
+	s->dirfd = -1;
+	s->idfd = opts->lock_fd > 0 ? opts->lock_fd : -1;
+	if (s->size > INT64_MAX / 2) {
+		pool_error("store: a size of %" PRIu64 " bytes is no size",
+			   s->size);
+		rc = -EDOM;
+		goto err;
+	}
+	rc = store_dir_open(s, opts->dir);
+	if (rc == 0)
+		rc = store_bad_scan(s);
+	if (rc == 0 && opts->lock_fd <= 0)
+		rc = store_scan(s, found, arg);
+	if (rc == 0)
+		rc = ids_init(s);
+	if (rc == 0 && opts->metrics != NULL)
+		rc = register_metrics(s, opts->metrics);
+	if (rc < 0)
+		goto err;
+	start_timers(s);
+	log_opened(s, pool_now_ms() - start);
+	*ret_store = s;
+	return 0;
+err:
+	store_dir_close(s, s->mounted);
+	free(s->path);
+	free(s);
+	return rc;
+}
+
+void pool_store_undo(struct pool_store *s)
+{
+	store_dir_close(s, s->mounted);
+}
+
+/* ---- close ---- */
+
+static void handle_closed(uv_handle_t *h)
+{
+	struct pool_store *s = h->data;
+
+	if (--s->nhandles > 0)
+		return;
+	store_dir_close(s, s->unmount && s->own);
+	if (s->closed != NULL)
+		s->closed(s->closed_arg);
+	free(s->path);
+	free(s);
+}
+
+static void close_handles(struct pool_store *s)
+{
+	s->sample_timer.data = s;
+	s->tick_timer.data = s;
+	uv_close((uv_handle_t *)&s->sample_timer, handle_closed);
+	uv_close((uv_handle_t *)&s->tick_timer, handle_closed);
+}
+
+void pool_store_close(struct pool_store *s, bool unmount,
+		      void (*closed)(void *arg), void *arg)
+{
+	assert(!s->closing);
+	pool_store_drop_ready(s);
+	s->closing = true;
+	s->stop_ms = pool_now_ms() + STOP_MS;
+	s->unmount = unmount;
+	s->closed = closed;
+	s->closed_arg = arg;
+	uv_timer_stop(&s->sample_timer);
+	uv_timer_stop(&s->tick_timer);
+	if (s->pending == 0)
+		close_handles(s);
+}
+
+void store_work_begin(struct pool_store *s)
+{
+	s->pending++;
+}
+
+void store_work_end(struct pool_store *s)
+{
+	assert(s->pending > 0);
+	if (--s->pending == 0 && s->closing)
+		close_handles(s);
+}
+
+/* ---- files ---- */
+
+int pool_store_fd(struct pool_store *s, uint64_t id, int flags)
+{
+	char name[STORE_NAME_LEN + 1];
+	int fd;
+
+	store_name(id, name);
+	fd = openat(s->dirfd, name, flags | O_CLOEXEC | O_NOFOLLOW);
+	return fd < 0 ? -errno : fd;
+}
+
+int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
+		    uint64_t *ret_blocks)
+{
+	char name[STORE_NAME_LEN + 1];
+	struct stat st;
+
+	store_name(id, name);
+	if (fstatat(s->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	*ret_size = (uint64_t)st.st_size;
+	*ret_blocks = (uint64_t)st.st_blocks;
+	return 0;
+}
+
+static int take_plain(struct pool_store *s, struct pool_file *ret_file)
+{
+	char name[STORE_NAME_LEN + 1];
+	uint64_t id = store_ids(s, 1);
+	int fd;
+
+	if (id == 0)
+		return -EIO;
+	store_name(id, name);
+	fd = openat(s->dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+		    0600);
+	if (fd < 0)
+		return -errno;
+	pool_count(&s->n.takes_plain);
+	*ret_file = (struct pool_file){ .id = id, .fd = fd, .reserved = 0 };
+	return 0;
+}
+
+int pool_store_take(struct pool_store *s, uint64_t size,
+		    struct pool_file *ret_file)
+{
+	if (size > 0)
+		return store_ready_take(s, size, ret_file);
+	return take_plain(s, ret_file);
+}
+
+struct release {
+	uv_work_t work;
+	struct pool_store *store;
+	int fd; /* owns */
+	uint64_t bytes;
+};
+
+static void release_work(uv_work_t *work)
+{
+	struct release *r = pool_container_of(work, struct release, work);
+
+	close(r->fd);
+	atomic_fetch_sub(&r->store->releasing, r->bytes);
+}
+
+static void release_done(uv_work_t *work, int status)
+{
+	struct release *r = pool_container_of(work, struct release, work);
+	struct pool_store *s = r->store;
+
+	(void)status;
+	s->nreleases--;
+	free(r);
+	store_work_end(s);
+}
+
+/* Close the descriptor of an unlinked file: perhaps the last one, so that its
+ * pages are freed by whoever does it. */
+static void release(struct pool_store *s, int fd, uint64_t bytes)
+{
+	struct release *r = NULL;
+
+	if (bytes >= STORE_RELEASE_MIN) {
+		if (s->nreleases < STORE_RELEASE_MAX)
+			r = malloc(sizeof(*r));
+		if (r == NULL)
+			pool_count(&s->n.releases_inline);
+	}
+	if (r == NULL) {
+		close(fd);
+		return;
+	}
+	r->store = s;
+	r->fd = fd;
+	r->bytes = bytes;
+	s->nreleases++;
+	atomic_fetch_add(&s->releasing, bytes);
+	store_work_begin(s);
+	uv_queue_work(s->loop, &r->work, release_work, release_done);
+}
+
+void store_discard(struct pool_store *s, uint64_t id, int fd, uint64_t bytes)
+{
+	store_unlink(s, id);
+	release(s, fd, bytes);
+}
+
+void pool_store_remove(struct pool_store *s, uint64_t id)
+{
+	char name[STORE_NAME_LEN + 1];
+	struct stat st = { .st_blocks = 0 };
+	int fd = -1;
+
+	store_name(id, name);
+	if (fstatat(s->dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+	    errno == ENOENT)
+		return;
+	pool_count(&s->n.removes);
+	if ((uint64_t)st.st_blocks * 512 < STORE_RELEASE_MIN ||
+	    (fd = pool_store_fd(s, id, O_PATH)) < 0)
+		store_unlink(s, id);
+	else
+		store_discard(s, id, fd, (uint64_t)st.st_blocks * 512);
+}
+
+/* ---- who uses a file: leases ---- */
+
+/* Whoever opens the file while we hold the lease makes the kernel send SIGIO,
+ * which by default ends the process. We hold it for a microsecond; they wait
+ * that long, and the signal means nothing to us. */
+static void ignore_sigio(void)
+{
+	struct sigaction sa;
+
+	if (sigaction(SIGIO, NULL, &sa) < 0 || sa.sa_handler != SIG_DFL)
+		return;
+	sa.sa_handler = SIG_IGN;
+	sigaction(SIGIO, &sa, NULL);
+}
+
+static int lease(int fd, int type)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, ignore_sigio);
+	if (fcntl(fd, F_SETLEASE, type) < 0)
+		return errno == EAGAIN ? -EBUSY : -errno;
+	fcntl(fd, F_SETLEASE, F_UNLCK);
+	return 0;
+}
+
+int pool_file_has_writer(int fd)
+{
+	return lease(fd, F_RDLCK);
+}
+
+int pool_file_in_use(int fd)
+{
+	return lease(fd, F_WRLCK);
+}

@@ -1,0 +1,101 @@
+/*
+ * The checksum of a file, at memory speed: it follows every put.
+ *
+ * The library's plain entry points are compiled for SSE2 and sum 4 MiB in the
+ * cache in 0.92 ms; those that look at the CPU once take 0.17 ms. Reading, by
+ * measurement (4 MiB files, one CPU, memcpy 0.37 ms):
+ *
+ *                    mapped    pread in 128 KiB    pread at once
+ *     2 MiB folios   0.41 ms   0.59 ms             0.84 ms
+ *     4 KiB pages    0.86 ms   0.80 ms             1.09 ms
+ *
+ * So files that can have large folios are mapped, the others are read by
+ * slices that stay in the cache. A file with holes is never mapped: a fault
+ * would allocate pages for it, or be a SIGBUS when there are none left.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack */
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>
+#endif
+#include "pool/base/clock.h"
+#include "pool/store/priv.h"
+
+#define SLICE (128u << 10)
+#define MAP_MIN (2u << 20)
+#define MAP_WINDOW (64u << 20) /* bounds the page tables of one sum */
+
+bool store_is_over(const _Atomic uint64_t *stop_ms)
+{
+	uint64_t ms = stop_ms ? *stop_ms : 0;
+
+	return ms && pool_now_ms() >= ms;
+}
+
+static int sum_read(int fd, uint64_t off, uint64_t end,
+		    const _Atomic uint64_t *stop_ms, XXH3_state_t *st)
+{
+	_Alignas(64) unsigned char buf[SLICE];
+	ssize_t n;
+
+	while (off < end) {
+		size_t want = end - off < SLICE ? (size_t)(end - off) : SLICE;
+
+		if (store_is_over(stop_ms))
+			return -ECANCELED;
+		n = pread(fd, buf, want, (off_t)off);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		if (n == 0)
+			return -EBADMSG;
+		XXH3_128bits_update(st, buf, (size_t)n);
+		off += (uint64_t)n;
+	}
+	return 0;
+}
+
+static int sum_mapped(int fd, uint64_t size, const _Atomic uint64_t *stop_ms,
+		      XXH3_state_t *st)
+{
+	for (uint64_t off = 0; off < size; off += MAP_WINDOW) {
+		size_t n = size - off < MAP_WINDOW ? (size_t)(size - off) :
+						     MAP_WINDOW;
+		void *p;
+
+		if (store_is_over(stop_ms))
+			return -ECANCELED;
+		p = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, (off_t)off);
+		if (p == MAP_FAILED)
+			return sum_read(fd, off, size, stop_ms, st);
+		XXH3_128bits_update(st, p, n);
+		munmap(p, n);
+	}
+	return 0;
+}
+
+int store_sum(int fd, uint64_t size, bool dense,
+	      const _Atomic uint64_t *stop_ms, XXH128_hash_t *ret_sum)
+{
+	XXH3_state_t st;
+	int rc;
+
+	XXH3_128bits_reset(&st);
+	if (dense && size >= MAP_MIN)
+		rc = sum_mapped(fd, size, stop_ms, &st);
+	else
+		rc = sum_read(fd, 0, size, stop_ms, &st);
+	if (rc == 0)
+		*ret_sum = XXH3_128bits_digest(&st);
+	return rc;
+}
+
+uint64_t store_sum64(const void *p, size_t n)
+{
+	return XXH3_64bits(p, n);
+}
