@@ -423,8 +423,10 @@ static void on_rewritten(void *arg, int status)
 		open_step(r); /* overtaken by another version: that one */
 		return;
 	}
-	if (status == -ENOENT && gone) /* O_CREAT makes it then */
-		status = -ESTALE;
+	if (status == -ENOENT && gone && !r->again) {
+		open_stale(r); /* O_CREAT makes it then */
+		return;
+	}
 	if (status) {
 		open_fail(r, status == -EAGAIN ? ENOENT : -status);
 		return;
@@ -623,8 +625,7 @@ static bool open_gives_way(const struct open_req *r)
 static void open_step(struct open_req *r)
 {
 	struct fs_inode *i = r->inode;
-	bool writes = wants_write(r->flags) || (r->flags & O_TRUNC) ||
-		      r->resize >= 0;
+	bool writes = open_writes(r);
 
 	if (open_gives_way(r) && open_wait(r))
 		return;
@@ -633,7 +634,7 @@ static void open_step(struct open_req *r)
 	else if (i->entry->own)
 		open_own(r, i->entry->own);
 	else if (!pool_node_published(i->entry))
-		open_fail(r, writes ? ESTALE : ENOENT);
+		writes && !r->again ? open_stale(r) : open_fail(r, ENOENT);
 	else if (writes)
 		open_rewrite(r, i->entry);
 	else

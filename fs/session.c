@@ -447,6 +447,7 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 void fs_pause(struct fs *fs)
 {
 	uv_poll_stop(&fs->poll);
+	fs_stale_expire(fs, true); /* nobody can come any more */
 	pool_busy_look_for(fs->loop, NULL, NULL);
 }
 

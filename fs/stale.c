@@ -19,8 +19,8 @@
 
 #include <string.h>
 
-#define STALE_MS 1000
-#define PROMISE_MS 100 /* a look-up and its open are nearly at once */
+#define STALE_MS 1000 /* asked again, or its open after the look-up: at once,
+			 nearly, but the thread may wait for a CPU */
 
 static struct fs_stale *note_of(struct fs *fs, uint32_t tid)
 {
@@ -149,7 +149,7 @@ void fs_stale_expire(struct fs *fs, bool all)
 	unsigned int k;
 
 	for (k = 0; fs->nheld && k < 1u << FS_STALE_BITS; k++) {
-		if (!all && now - fs->stale[k].ms <= PROMISE_MS)
+		if (!all && now - fs->stale[k].ms <= STALE_MS)
 			continue;
 		held = take_held(fs, &fs->stale[k]);
 		fs_stale_let(fs, &held);
