@@ -57,6 +57,7 @@ static int handle_new(struct fs *fs, const struct fs_inode *i,
 		return -ENOMEM;
 	}
 	h->obj = node_object_ref(o);
+	h->inode = i;
 	/* Published objects never change: answered out of a mapping. */
 	if (o->state == NODE_HELD && o->size > 0)
 		fs_handle_map(h, o->size);

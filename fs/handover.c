@@ -139,7 +139,34 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	node_writer_msg_free(m.orphan);
 }
 
-static void put_open(struct fs_open *o, struct pool_handover *h)
+/* The file of a handle whose nodeid has gone on to another one. */
+static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
+		      Kvpool__HandoverOpen *m, struct pool_handover *h)
+{
+	const struct node_object *o = f->obj;
+	int len;
+
+	m->other = true;
+	if (o->state != NODE_DROPPED && o->lent_fd < 0 && o->entry) {
+		len = pool_tree_path(&o->entry->e, path, POOL_PATH_MAX + 1);
+		m->path.data = (uint8_t *)path;
+		m->path.len = len > 0 ? (size_t)len : 0;
+		m->obj = o->id;
+		return;
+	}
+	if (!o->w)
+		return;
+	m->orphan = node_orphan_hand_over(fs->node, o);
+	if (!m->orphan) {
+		h->err = -ENOMEM;
+		return;
+	}
+	m->orphan->opens = f->writer; /* each has one of its own then */
+	if (o->w->fd >= 0)
+		m->orphan_fd = 1 + pool_handover_add_fd(h, o->w->fd);
+}
+
+static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 {
 	Kvpool__HandoverOpen m = KVPOOL__HANDOVER_OPEN__INIT;
 	struct fs_handle *f = (void *)o;
@@ -155,6 +182,9 @@ static void put_open(struct fs_open *o, struct pool_handover *h)
 		m.writer = f->writer;
 		m.map_len = f->map_len;
 		m.fd = 1 + pool_handover_add_fd(h, f->fd);
+		m.nodeid = f->obj && f->inode ? f->inode->id : 0;
+		if (m.nodeid && f->obj != f->inode->obj)
+			put_other(fs, f, path, &m, h);
 		break;
 	case FS_OPEN_DIR:
 		m.gone = !d->dir;
@@ -170,6 +200,7 @@ static void put_open(struct fs_open *o, struct pool_handover *h)
 		break;
 	}
 	pool_handover_put(h, POOL_HANDOVER_OPEN, &m.base);
+	node_writer_msg_free(m.orphan);
 }
 
 void fs_hand_over(struct fs *fs, struct pool_handover *h)
@@ -183,7 +214,7 @@ void fs_hand_over(struct fs *fs, struct pool_handover *h)
 		put_inode(fs, pool_slots_get(&fs->inodes, n), h);
 	for (n = pool_slots_next(&fs->opens, 0); n < fs->opens.cap;
 	     n = pool_slots_next(&fs->opens, n + 1))
-		put_open(pool_slots_get(&fs->opens, n), h);
+		put_open(fs, pool_slots_get(&fs->opens, n), h);
 }
 
 /* ---- taking over ---- */
@@ -331,6 +362,45 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	return 0;
 }
 
+/* As put_other had it: a ref, or NULL. */
+static struct node_object *get_other(struct fs *fs,
+				     const Kvpool__HandoverOpen *m,
+				     struct pool_handover *h)
+{
+	int fd = m->orphan_fd ? pool_handover_take_fd(h, m->orphan_fd - 1) : -1;
+	struct pool_entry *pe = m->path.len ?
+		pool_tree_lookup(fs->tree, (const char *)m->path.data,
+				 m->path.len) : NULL;
+	struct node_object *o = find_object(pe, m->obj);
+
+	return o ? node_object_ref(o) :
+		   node_orphan_take_over(fs->node, m->orphan, fd);
+}
+
+/* The file that the handle has. Of an older version's nothing is known. */
+static void get_handle_obj(struct fs *fs, struct fs_handle *f,
+			   const Kvpool__HandoverOpen *m,
+			   struct pool_handover *h)
+{
+	uint64_t n = m->nodeid - FS_PROC_MAX;
+	struct fs_inode *i = m->nodeid >= FS_PROC_MAX && n < fs->inodes.cap ?
+				     pool_slots_get(&fs->inodes, n) : NULL;
+
+	if (i && i->obj && !m->other) {
+		f->obj = node_object_ref(i->obj);
+	} else if (i && i->obj) {
+		f->obj = get_other(fs, m, h);
+		if (f->obj) { /* counted with the inode's until now */
+			i->obj->users--;
+			f->obj->users++;
+		}
+	}
+	if (f->obj)
+		f->inode = i;
+	else
+		fs->unnamed++;
+}
+
 static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 				struct pool_handover *h)
 {
@@ -340,7 +410,7 @@ static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 		return NULL;
 	f->writer = m->writer;
 	f->fd = m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1;
-	fs->unnamed++;
+	get_handle_obj(fs, f, m, h);
 	if (m->map_len && f->fd >= 0)
 		fs_handle_map(f, m->map_len);
 	return &f->o;

@@ -317,6 +317,7 @@ static inline void *fs_open_of(struct fs *fs, uint64_t fh)
 struct fs_handle {
 	struct fs_open o; /* first */
 	struct node_object *obj; /* ref; NULL: the inode's (fs->unnamed) */
+	const struct fs_inode *inode; /* borrows: kept by being open; or NULL */
 	bool writer;
 	const char *map; /* whole published object, or NULL */
 	size_t map_len;

@@ -216,6 +216,33 @@ static void list_some(unsigned int max)
 	CHECK(errno == 0);
 }
 
+/* Two files behind one nodeid: one that is written, and was replaced since, and
+ * the one in its place. (In passthrough mode the kernel does not allow it.) */
+static int replaced = -1, in_place = -1;
+
+static void moved_open(void)
+{
+	char path[64];
+
+	replaced = make("moved", O_RDWR | O_EXCL);
+	write_piece(replaced, 0, 'x');
+	put("moved.tmp", 'y');
+	CHECK(rename("moved.tmp", "moved") == 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", replaced);
+	CHECK((in_place = open(path, O_RDWR)) >= 0);
+	check_fd(in_place, FILE_SIZE, 'y');
+}
+
+static void moved_check(void)
+{
+	char c;
+
+	write_piece(replaced, 0, 'z');
+	check_fd(in_place, FILE_SIZE, 'y');
+	CHECK(pread(replaced, &c, 1, 0) == 1 && c == 'z');
+	write_piece(replaced, 0, 'x');
+}
+
 static void prepare(const char *remote)
 {
 	char name[32];
@@ -244,6 +271,8 @@ static void prepare(const char *remote)
 	for (i = 0; i < NWRITERS; i++)
 		writer_open(&writers[i]);
 	CHECK(mkdir("gone", 0755) == 0);
+	if (!passthrough)
+		moved_open();
 }
 
 static void check_again(void)
@@ -256,6 +285,8 @@ static void check_again(void)
 		writer_step(&writers[i]);
 	check_name("kept", FILE_SIZE, 'k');
 	check_name("rewritten", FILE_SIZE, 'n');
+	if (!passthrough)
+		moved_check();
 	list_some(300);
 	CHECK(access("unlinked", F_OK) < 0 && errno == ENOENT);
 	CHECK(access("never", F_OK) < 0 && errno == ENOENT);
@@ -332,6 +363,12 @@ int main(int argc, char **argv)
 		CHECK(munmap(map, PIECE) == 0);
 		CHECK(close(map_fd) == 0);
 		check_name("mapped", PIECE, 'm');
+	}
+	if (!passthrough) {
+		moved_check();
+		CHECK(close(replaced) == 0);
+		CHECK(close(in_place) == 0);
+		check_name("moved", FILE_SIZE, 'y');
 	}
 	list_some(NAMES);
 	CHECK(nseen == NAMES);
