@@ -323,6 +323,7 @@ static bool read_on(struct node_fetch *f)
 		return false;
 	replica_end(f, f->status);
 	f->kind = WANTED;
+	f->start_ns = pool_now_ns(); /* it has not been parked yet */
 	f->extra = f->ended = f->alone = false;
 	f->again = 0;
 	take_holders(f);

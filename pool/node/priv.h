@@ -130,7 +130,7 @@ struct pool_node {
 	uint64_t claimed;
 	uint64_t asked_bytes, asked_reset_ms;
 	uint64_t granted; /* Drop.granted, as heard last */
-	uint64_t said, said_before; /* HELD items: ever, and before this session */
+	uint64_t said, said_before; /* HELD items: ever, before this session */
 	uint64_t keep_ms; /* KEEP was heard last */
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */

@@ -197,7 +197,7 @@ struct elsewhere {
 	bool first;    /* it goes like all others, not after them */
 };
 
-/* Bytes that m could take, if all went that may. (A full store keeps 2 % free.) */
+/* Bytes that m could take, if all went that may (a full store keeps 2 % free). */
 static uint64_t could_take(const struct node_member *m)
 {
 	uint64_t can = m->capacity + m->evictable;
