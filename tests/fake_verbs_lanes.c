@@ -61,7 +61,7 @@ void lanes_turn(struct lanes *w)
 		uv_run(&w->ask->loop, UV_RUN_NOWAIT);
 	if (w->hold)
 		uv_run(&w->hold->loop, UV_RUN_NOWAIT);
-	usleep(200);
+	usleep(LANES_TURN_US);
 }
 
 /* ---- the world ---- */

@@ -62,6 +62,7 @@ void lanes_play_asker(struct lanes *w);
 /* The asker's mover ends now, or the holder's. */
 void lanes_stop(struct lanes *w, struct pool_mover **m);
 
+#define LANES_TURN_US 200u /* at least */
 void lanes_turn(struct lanes *w);
 #define lanes_until(w, what)                                                  \
 	do {                                                                  \

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <unistd.h>
 
 #include "tests/fake_verbs_lanes.h"
 
@@ -25,6 +26,15 @@ static int setup_two(void **state)
 {
 	(void)state;
 	lanes_open(&w, 2);
+	return 0;
+}
+
+#define BUSY_US 2000u
+
+static int setup_busy(void **state)
+{
+	setup(state);
+	verbs_busy_poll(w.verbs, BUSY_US);
 	return 0;
 }
 
@@ -353,7 +363,51 @@ static void without_a_port_there_is_tcp(void **state)
 	assert_int_equal(count(&w.asks.rdma_in), 3 * MIB);
 }
 
+static unsigned int looks_in(unsigned int turns)
+{
+	unsigned int before = fake_verbs_calls("ibv_poll_cq");
+
+	while (turns--)
+		lanes_turn(&w);
+	return fake_verbs_calls("ibv_poll_cq") - before;
+}
+
+/* While a range is under way, of which the device tells nothing yet. */
+static unsigned int looks_under_way(bool pull)
+{
+	struct lanes_move m;
+	unsigned int n;
+
+	fake_verbs_hold(true);
+	lanes_start(&w, &m, 0, 3 * MIB, pull);
+	n = looks_in(20);
+	fake_verbs_hold(false);
+	lanes_check(&w, &m);
+	return n;
+}
+
+static void completions_are_looked_for_when_asked(void **state)
+{
+	(void)state;
+	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+		skip();
+	join();
+	assert_true(looks_under_way(false) > 0);
+	assert_true(looks_under_way(true) > 0);
+	looks_in(2 * BUSY_US / LANES_TURN_US);
+	assert_int_equal(looks_in(10), 0); /* they sleep again */
+}
+
+static void completions_are_told_else(void **state)
+{
+	(void)state;
+	join();
+	assert_int_equal(looks_under_way(false), 0);
+	assert_int_equal(looks_under_way(true), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TB(f) cmocka_unit_test_setup_teardown(f, setup_busy, teardown)
 #define T2(f) cmocka_unit_test_setup_teardown(f, setup_two, teardown)
 
 int main(void)
@@ -378,6 +432,9 @@ int main(void)
 		T(both_may_stop),
 		T2(a_port_that_failed_is_the_last_choice),
 		T(without_a_port_there_is_tcp),
+		TB(completions_are_looked_for_when_asked),
+		T(completions_are_told_else),
+		TB(both_may_stop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

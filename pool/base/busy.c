@@ -66,6 +66,8 @@ int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 	uv_idle_init(loop, &b->looking);
 	uv_unref((uv_handle_t *)&b->looking);
 	loop->data = b;
+	if (!metrics)
+		return 0;
 	if (pool_metrics_counter(metrics, &b->found, name, "came=\"yes\"",
 				 help) ||
 	    pool_metrics_counter(metrics, &b->slept, name, "came=\"no\"", help))

@@ -9,6 +9,16 @@
 #include "pool/peer/link_priv.h"
 #include "pool/peer/mover_priv.h"
 
+/* Instead of sleeping: what the devices have done needs no wake-up then. */
+static void look(void *arg)
+{
+	struct link_ports *ports = arg;
+
+	for (unsigned int i = 0; i < VERBS_PORTS_MAX; i++)
+		if (ports->cqs[i])
+			verbs_cq_poll(ports->cqs[i]);
+}
+
 int link_ports_open(struct pool_mover *m, struct verbs *verbs,
 		    struct verbs_cache *cache, struct link_ports **ret_ports)
 {
@@ -22,6 +32,11 @@ int link_ports_open(struct pool_mover *m, struct verbs *verbs,
 	pool_list_init(&ports->ticked);
 	uv_timer_init(&m->loop, &ports->tick);
 	uv_unref((uv_handle_t *)&ports->tick);
+	if (verbs_nports(verbs) > 0 && verbs_busy_us(verbs) > 0) {
+		(void)pool_busy_open(&ports->busy, &m->loop,
+				     verbs_busy_us(verbs), NULL);
+		pool_busy_look_for(&m->loop, look, ports);
+	}
 	*ret_ports = ports;
 	return 0;
 }
@@ -44,8 +59,11 @@ void link_ports_tidy(struct link_ports *ports)
 	if (ports->cm)
 		verbs_cm_close(ports->cm, closed, NULL);
 	ports->cm = NULL;
-	if (!uv_is_closing((uv_handle_t *)&ports->tick))
-		uv_close((uv_handle_t *)&ports->tick, NULL);
+	if (uv_is_closing((uv_handle_t *)&ports->tick))
+		return;
+	uv_close((uv_handle_t *)&ports->tick, NULL);
+	if (ports->mover->loop.data)
+		pool_busy_close(&ports->busy, NULL);
 }
 
 void link_ports_stop(struct link_ports *ports)

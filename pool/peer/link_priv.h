@@ -8,6 +8,7 @@
 #ifndef POOL_LINK_PRIV_H
 #define POOL_LINK_PRIV_H
 
+#include "pool/base/busy.h"
 #include "pool/faults.h"
 #include "pool/kvpool.pb-c.h"
 #include "pool/link.h"
@@ -22,6 +23,7 @@ struct link_ports {
 	struct verbs_cm *cm; /* owns; when needed */
 	unsigned int nlinks;
 	bool stopping;
+	struct pool_busy busy; /* the loop's; open if there are ports */
 	uv_timer_t tick; /* runs while something is ticked */
 	struct pool_list ticked; /* struct link_tick */
 };

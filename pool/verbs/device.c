@@ -421,6 +421,16 @@ void verbs_connect_by_cm(struct verbs *v)
 	}
 }
 
+void verbs_busy_poll(struct verbs *v, unsigned int us)
+{
+	v->busy_us = us;
+}
+
+unsigned int verbs_busy_us(const struct verbs *v)
+{
+	return v->busy_us;
+}
+
 unsigned int verbs_nports(const struct verbs *v)
 {
 	unsigned int n = 0;

@@ -100,6 +100,10 @@ bool verbs_names_valid(const char *names);
 int verbs_open(const char *names, struct verbs **ret_verbs);
 /* Connections are made by librdmacm on all ports that it has. */
 void verbs_connect_by_cm(struct verbs *v);
+/* So long, at most, movers look for completions instead of sleeping
+ * (pool/base/busy.h). 0, as at first: not at all. */
+void verbs_busy_poll(struct verbs *v, unsigned int us);
+unsigned int verbs_busy_us(const struct verbs *v);
 /* Nothing made of its ports is left, and it is not watched. NULL is allowed. */
 void verbs_close(struct verbs *v);
 

@@ -52,6 +52,7 @@ struct verbs {
 	struct verbs_entry entries[VERBS_PORTS_MAX];
 	unsigned int n;
 	struct ibv_context **cm; /* librdmacm's list, or NULL */
+	unsigned int busy_us;
 
 	uv_prepare_t anchor; /* so that there is a handle to close */
 	unsigned int handles;
