@@ -267,13 +267,14 @@ bench:
 	@$(SUBMAKE) all
 	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
 
-# ROUNDS=5 SIZES="1 4 32": see its head.
+# ROUNDS=5 SIZES="1 4 32" BUSY=200: see its head.
 bench-rdma:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deps-rdma
 	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/bench_rdma
 	@KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(or $(MODE),passthrough) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),5) KVTEST_SIZES="$(or $(SIZES),1 4 32)" \
+		KVTEST_BUSY=$(or $(BUSY),200) \
 		bash tests/bench_rdma.sh
 
 sim:

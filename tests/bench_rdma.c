@@ -10,6 +10,12 @@
  *   bench_rdma mount SIZE COUNT DIR DIR
  *       files of SIZE bytes, written through the first mount, opened and read
  *       through the second.
+ *   bench_rdma echo SIZE COUNT ADDRESS
+ *       SIZE bytes for ECHO_ASK bytes, between two processes over a plain TCP
+ *       connection, that sleep between.
+ *
+ * KVTEST_BUSY: both processes of a fetch look so many microseconds for what
+ * comes, before they sleep (kvpoold --busy-poll); unset: they sleep.
  *
  * Prints NAME=VALUE words, medians of times in microseconds:
  *
@@ -18,9 +24,12 @@
  *            the rest comes) and tail (what was left of that after the last
  *            byte); rdma=BYTES that came by RDMA
  *   mount    total, open, read; local, the same files once more
+ *   echo     total
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,10 +38,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include "pool/base/busy.h"
 #include "pool/base/clock.h"
 #include "pool/base/metric.h"
 #include "pool/peer.h"
@@ -94,6 +105,7 @@ static struct end end_of(const char *text)
 struct node {
 	const char *dir; /* of files */
 	uv_loop_t loop;
+	struct pool_busy busy;
 	struct pool_metrics *metrics;
 	struct verbs *verbs;
 	struct pool_peers *peers;
@@ -129,11 +141,17 @@ static void node_open(struct node *n, char id, const struct end *e, bool rdma)
 		.arg = n,
 	};
 
+	const char *busy = getenv("KVTEST_BUSY");
+	unsigned int busy_us = busy ? (unsigned int)strtoul(busy, NULL, 10) : 0;
+
 	CHECK(uv_loop_init(&n->loop) == 0);
+	CHECK(pool_busy_open(&n->busy, &n->loop, busy_us, NULL) == 0);
 	n->metrics = pool_metrics_open();
 	CHECK(n->metrics);
-	if (rdma)
+	if (rdma) {
 		CHECK(verbs_open(e->device, &n->verbs) == 0);
+		verbs_busy_poll(n->verbs, busy_us);
+	}
 	opts.verbs = n->verbs;
 	opts.metrics = n->metrics;
 	CHECK(pool_peers_open(&opts, &n->peers) == 0);
@@ -346,12 +364,77 @@ static int cmd_mount(char **argv)
 	return 0;
 }
 
+/* ---- echo ---- */
+
+#define ECHO_ASK 128 /* a request for a range is about so long */
+
+static int stream(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+
+	CHECK(fd >= 0);
+	CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) == 0);
+	return fd;
+}
+
+/* Until it is killed. */
+static void echo_serve(int listening, const char *buf, size_t size)
+{
+	int fd = accept(listening, NULL, NULL), one = 1;
+	char ask[ECHO_ASK];
+
+	CHECK(fd >= 0);
+	CHECK(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) == 0);
+	while (recv(fd, ask, sizeof(ask), MSG_WAITALL) == sizeof(ask))
+		CHECK(send(fd, buf, size, 0) == (ssize_t)size);
+}
+
+static int cmd_echo(char **argv)
+{
+	size_t size = strtoul(argv[0], NULL, 10);
+	unsigned int count = count_of(argv[1]);
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	socklen_t len = sizeof(at);
+	char *buf = calloc(1, size), ask[ECHO_ASK] = "";
+	int fd = stream();
+	uint64_t ns[COUNT_MAX];
+	pid_t child;
+
+	CHECK(buf && inet_pton(AF_INET, argv[2], &at.sin_addr) == 1);
+	CHECK(bind(fd, (struct sockaddr *)&at, len) == 0 && listen(fd, 1) == 0);
+	CHECK(getsockname(fd, (struct sockaddr *)&at, &len) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		echo_serve(fd, buf, size);
+		_exit(1);
+	}
+	close(fd);
+	fd = stream();
+	CHECK(connect(fd, (struct sockaddr *)&at, len) == 0);
+	for (unsigned int i = 0; i < WARM_UP + count; i++) {
+		uint64_t begun = pool_now_ns();
+
+		CHECK(send(fd, ask, sizeof(ask), 0) == sizeof(ask));
+		CHECK(recv(fd, buf, size, MSG_WAITALL) == (ssize_t)size);
+		if (i >= WARM_UP)
+			ns[i - WARM_UP] = pool_now_ns() - begun;
+	}
+	printf("total=%.0f\n", median_us(ns, count));
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 8 && strcmp(argv[1], "fetch") == 0)
 		return cmd_fetch(argv + 2);
 	if (argc == 6 && strcmp(argv[1], "mount") == 0)
 		return cmd_mount(argv + 2);
+	if (argc == 5 && strcmp(argv[1], "echo") == 0)
+		return cmd_echo(argv + 2);
 	fprintf(stderr, "usage: see the head of tests/bench_rdma.c\n");
 	return 2;
 }

@@ -9,8 +9,11 @@
 #               size, to one warm buffer, many under way
 #   tcp         the same over our own TCP
 #   mount       open + read of what another daemon's mount wrote / ib_write_bw
-#   get         4 KiB, time / ib_read_lat
+#   get         4 KiB, time / ib_read_lat; echo: the same bytes over a plain TCP
+#               connection
 #
+# Each process of ours looks so long for what comes, before it sleeps: BUSY=200
+# (microseconds; kvpoold --busy-poll).
 # modes: both
 # guest: --rxe 2
 . "$(dirname "$0")/lib.sh"
@@ -19,6 +22,7 @@ need_fuse
 need ib_write_bw ib_read_bw ib_read_lat awk
 
 ROUNDS=${KVTEST_ROUNDS:-5} SIZES=${KVTEST_SIZES:-1 4 32}
+export KVTEST_BUSY=${KVTEST_BUSY:-200}
 MIB=1048576
 ends=("${rdma_device[0]},${rdma_addr[0]}" "${rdma_device[1]},${rdma_addr[1]}")
 gid=("$(rdma_gid_index "${rdma_device[0]}")"
@@ -93,6 +97,7 @@ latency_round() {
 	note $size ib_read_lat \
 		"$(awk -v s=$size '$1 == s { print $5 }' "$tmp/perf")"
 	ours $size get bench_rdma fetch push $size 200 "${ends[@]}" "${store[b]}"
+	ours $size echo bench_rdma echo $size 200 "${rdma_addr[0]}"
 	ours $size get_tcp bench_rdma fetch tcp $size 200 "${ends[@]}" "${store[b]}"
 }
 
@@ -131,10 +136,11 @@ start_master
 for i in 0 1; do
 	name=$([ $i = 0 ] && echo a || echo b)
 	start_node $name --host "${rdma_addr[i]}" --insecure --no-fd-passing \
-		--store-size 512M --transport rdma --prefetch 0 \
+		--store-size 512M --transport rdma --prefetch 0 --busy-poll "$KVTEST_BUSY" \
 		--rdma-device "${rdma_device[i]}"
 done
-echo "kernel $(uname -r), $(nproc) CPUs, $KVTEST_MODE, $ROUNDS rounds"
+echo "kernel $(uname -r), $(nproc) CPUs, $KVTEST_MODE, $ROUNDS rounds," \
+	"busy-poll $KVTEST_BUSY us"
 for ((n = 0; n < ROUNDS; n++)); do
 	for size in $SIZES; do
 		round $((size * MIB))
@@ -146,6 +152,7 @@ for size in $SIZES; do
 done
 lat=$(median 4096 ib_read_lat)
 row 4096 ib_read_lat "$lat" ib_read_lat "$lat" 0 ''
+row 4096 echo "$(median 4096 echo.total)" ib_read_lat "$lat" 0 "a plain socket"
 row 4096 get "$(median 4096 get.total)" ib_read_lat "$lat" 0 \
 	"over the control connection"
 [ "$(metric "${admin[b]}" kvpool_rdma_fallbacks_total)" = 0 ] ||
