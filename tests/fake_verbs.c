@@ -225,6 +225,11 @@ void fake_verbs_gid(struct fake_device *d, uint32_t port, uint32_t type,
 	}
 }
 
+void fake_verbs_path(struct fake_device *d, const char *path)
+{
+	snprintf(d->dev.dev_path, sizeof(d->dev.dev_path), "%s", path);
+}
+
 void fake_verbs_clear_gids(struct fake_device *d)
 {
 	memset(d->gids, 0, sizeof(d->gids));

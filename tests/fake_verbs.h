@@ -34,6 +34,8 @@ struct ibv_port_attr *fake_verbs_port(struct fake_device *d,
 /* type: enum ibv_gid_type. Indices of a port are given in order. */
 void fake_verbs_gid(struct fake_device *d, uint32_t port, uint32_t type,
 		    const char *address);
+/* Where its directory in sysfs is said to be; else nowhere. */
+void fake_verbs_path(struct fake_device *d, const char *path);
 void fake_verbs_clear_gids(struct fake_device *d);
 /* One RoCE device with one port at 10.0.0.1. */
 struct fake_device *fake_verbs_roce(const char *name);

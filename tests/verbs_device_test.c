@@ -6,7 +6,9 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uv.h>
@@ -448,6 +450,38 @@ static void a_removed_device_stays_gone(void **state)
 	unwatch();
 }
 
+/* Its directory in sysfs is a file here. */
+static void a_device_that_goes_silently_is_missed(void **state)
+{
+	struct fake_device *d[2] = { fake_verbs_roce("rxe0"),
+				     fake_verbs_roce("rxe1") };
+	char path[2][32] = { "/tmp/kvtest.XXXXXX", "/tmp/kvtest.XXXXXX" };
+	char other[sizeof(path[0]) + 1];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		close(mkstemp(path[i]));
+		fake_verbs_path(d[i], path[i]);
+	}
+	open_all(NULL);
+	watch();
+	uv_sleep(1100);
+	turns();
+	for (unsigned int i = 0; i < 2; i++)
+		assert_int_equal(verbs_port_at(v, i)->state, VERBS_ACTIVE);
+	unlink(path[0]);
+	/* This one is back already, but it is not the same. */
+	snprintf(other, sizeof(other), "%sx", path[1]);
+	close(open(other, O_CREAT | O_WRONLY, 0600));
+	assert_int_equal(rename(other, path[1]), 0);
+	uv_sleep(1100);
+	turns();
+	for (unsigned int i = 0; i < 2; i++)
+		assert_int_equal(verbs_port_at(v, i)->state, VERBS_GONE);
+	unlink(path[1]);
+	unwatch();
+}
+
 static void events_that_cannot_be_read_are_the_end_of_a_device(void **state)
 {
 	struct fake_device *d = fake_verbs_roce("rxe0");
@@ -487,6 +521,7 @@ int main(void)
 		T(what_does_not_fit_is_cut_with_dots),
 		T(a_port_goes_down_and_comes_up_again),
 		T(a_removed_device_stays_gone),
+		T(a_device_that_goes_silently_is_missed),
 		T(events_that_cannot_be_read_are_the_end_of_a_device),
 	};
 

@@ -35,6 +35,8 @@ struct verbs_dev {
 	bool cm;		 /* librdmacm's, which keeps it */
 	uv_poll_t poll;		 /* of its asynchronous events */
 	bool watched;		 /* poll is on the loop */
+	char path[IBV_SYSFS_PATH_MAX + 32]; /* its directory in sysfs, */
+	uint64_t ino; /* and that at the start; 0: there is none */
 };
 
 /* A port as found, used or not. */
@@ -54,7 +56,7 @@ struct verbs {
 	struct ibv_context **cm; /* librdmacm's list, or NULL */
 	unsigned int busy_us;
 
-	uv_prepare_t anchor; /* so that there is a handle to close */
+	uv_timer_t look; /* for devices that have gone and told nobody */
 	unsigned int handles;
 	void (*closed)(void *arg);
 	void *closed_arg;

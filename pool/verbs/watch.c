@@ -1,13 +1,19 @@
-/* What happens to devices after the start: their asynchronous events. */
+/* What happens to devices after the start: their asynchronous events; and whether
+ * they are still in sysfs, as one whose driver knows no hot removal (rxe) tells
+ * nobody that it is to go: it goes on working, and the removal waits until
+ * nobody has it open. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/verbs/priv.h"
 
 #define EVENTS_A_TURN 64
+#define LOOK_MS 1000u
 
 static void tell_queues(struct verbs_port *p)
 {
@@ -158,6 +164,41 @@ static void on_event(uv_poll_t *h, int status, int events)
 	}
 }
 
+/* Of a device that is back under its name the directory is another one. 0: it is
+ * not there. */
+static uint64_t ino_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) ? 0 : st.st_ino;
+}
+
+/* What libibverbs says (v44) is not there for a device without a bus. */
+static void find_path(struct verbs_dev *dev)
+{
+	const struct ibv_device *d = dev->ctx->device;
+
+	snprintf(dev->path, sizeof(dev->path), "%s", d->dev_path);
+	dev->ino = ino_of(dev->path);
+	if (dev->ino)
+		return;
+	snprintf(dev->path, sizeof(dev->path),
+		 "/sys/class/infiniband_verbs/%s", d->dev_name);
+	dev->ino = d->dev_name[0] ? ino_of(dev->path) : 0;
+}
+
+static void on_look(uv_timer_t *t)
+{
+	struct verbs *v = t->data;
+
+	for (unsigned int i = 0; i < v->ndevs; i++) {
+		struct verbs_dev *dev = &v->devs[i];
+
+		if (dev->ino && ino_of(dev->path) != dev->ino)
+			device_gone(dev);
+	}
+}
+
 static int watch_one(struct verbs_dev *dev, uv_loop_t *loop)
 {
 	int fd = dev->ctx->async_fd, flags = fcntl(fd, F_GETFL), err;
@@ -170,6 +211,7 @@ static int watch_one(struct verbs_dev *dev, uv_loop_t *loop)
 	dev->poll.data = dev;
 	dev->watched = true;
 	dev->verbs->handles++;
+	find_path(dev);
 	return uv_poll_start(&dev->poll, UV_READABLE, on_event);
 }
 
@@ -182,8 +224,10 @@ int verbs_watch(struct verbs *v, uv_loop_t *loop)
 {
 	int err = 0;
 
-	uv_prepare_init(loop, &v->anchor);
-	v->anchor.data = v;
+	uv_timer_init(loop, &v->look);
+	uv_timer_start(&v->look, on_look, LOOK_MS, LOOK_MS);
+	uv_unref((uv_handle_t *)&v->look);
+	v->look.data = v;
 	v->handles = 1;
 	for (unsigned int i = 0; i < v->ndevs && !err; i++)
 		err = watch_one(&v->devs[i], loop);
@@ -206,7 +250,7 @@ static void on_poll_closed(uv_handle_t *h)
 	handle_closed(((struct verbs_dev *)h->data)->verbs);
 }
 
-static void on_anchor_closed(uv_handle_t *h)
+static void on_look_closed(uv_handle_t *h)
 {
 	handle_closed(h->data);
 }
@@ -221,5 +265,5 @@ void verbs_unwatch(struct verbs *v, void (*closed)(void *arg), void *arg)
 				 on_poll_closed);
 		v->devs[i].watched = false;
 	}
-	uv_close((uv_handle_t *)&v->anchor, on_anchor_closed);
+	uv_close((uv_handle_t *)&v->look, on_look_closed);
 }
