@@ -151,6 +151,8 @@ get_kernel() { # stable|backports
 	mkdir -p "$cache" && [ -O "$cache" ] ||
 		skip "$cache cannot be used: KVTEST_GUEST_CACHE names another"
 	is_current "$kernel" && return
+	[ "${KVTEST_GUEST_FETCH:-yes}" = yes ] ||
+		skip "Debian's kernel ($1) was not to be had"
 	exec {lock}>"$cache/lock"
 	flock "$lock"
 	if ! is_current "$kernel"; then
