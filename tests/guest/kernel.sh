@@ -169,9 +169,15 @@ get_kernel() { # stable|backports
 	exec {lock}>&-
 }
 
-# Sets $kernel: the stable kernel if it has FUSE passthrough, else backports'.
+# Sets $kernel: the stable kernel if it has FUSE passthrough, else backports'. What
+# is there is taken: to ask apt takes seconds.
 get_passthrough_kernel() {
-	local version
+	local version cache
+	cache=$(kernel_cache)
+	for kernel in "$cache/stable" "$cache/backports"; do
+		! is_current "$kernel" || ! dpkg --compare-versions \
+			"$(cat "$kernel/version")" ge $PASSTHROUGH_SINCE || return 0
+	done 2>/dev/null
 	version=$(package_of apt-cache)
 	version=${version#linux-image-}
 	if dpkg --compare-versions "${version:-0}" ge $PASSTHROUGH_SINCE; then
