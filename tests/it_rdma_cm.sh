@@ -2,7 +2,7 @@
 # Connections made by librdmacm, as iWARP devices need it: the same as without.
 # modes: both
 # guest: --rxe 2
-# limit: 400
+# limit: 600
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib_rdma.sh"
 need_fuse

@@ -4,7 +4,7 @@
 # and RDMA is used again when it works again.
 # modes: both
 # guest: --rxe 4
-# limit: 400
+# limit: 600
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib_rdma.sh"
 need_fuse

@@ -3,7 +3,7 @@
 # by RDMA: readers get it elsewhere, or over TCP; memory is given back.
 # modes: both
 # guest: --rxe 3
-# limit: 400
+# limit: 600
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib_rdma.sh"
 need_fuse

@@ -6,7 +6,7 @@
 # mapping of the object; there it is the daemon's own, out of which it answers.
 # modes: both
 # guest: --rxe 2
-# limit: 400
+# limit: 600
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib_rdma.sh"
 need_fuse

@@ -4,7 +4,7 @@
 # engines do not see a difference; where one side has no RDMA it is TCP.
 # modes: both
 # guest: --rxe 4
-# limit: 400
+# limit: 600
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib_rdma.sh"
 need_fuse

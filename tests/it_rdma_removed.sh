@@ -4,7 +4,7 @@
 # have it open, and its removal waits for them.)
 # modes: both
 # guest: --rxe 4
-# limit: 400
+# limit: 600
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/lib_rdma.sh"
 need_fuse
