@@ -55,10 +55,41 @@ static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
 	t->list[t->n++] = m;
 }
 
+/* Who is about to ask again. */
+static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
+		      Kvpool__HandoverFs *m)
+{
+	unsigned int k;
+
+	m->stale_readers = tids[0];
+	m->stale_writers = tids[1];
+	for (k = 0; k < FS_STALE_MAX; k++) {
+		const struct fs_stale *s = &fs->stale[k];
+
+		if (!fs_stale_coming(s))
+			continue;
+		if (s->writes)
+			m->stale_writers[m->n_stale_writers++] = s->tid;
+		else
+			m->stale_readers[m->n_stale_readers++] = s->tid;
+	}
+}
+
+static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
+{
+	size_t i;
+
+	for (i = 0; i < m->n_stale_readers; i++)
+		fs_stale_note(fs, m->stale_readers[i], false);
+	for (i = 0; i < m->n_stale_writers; i++)
+		fs_stale_note(fs, m->stale_writers[i], true);
+}
+
 static void put_fs(struct fs *fs, struct pool_handover *h)
 {
 	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
 	ProtobufCBinaryData misses[2];
+	uint32_t stale[2][FS_STALE_MAX];
 	struct notes notes = { 0 };
 	size_t i;
 
@@ -81,6 +112,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	m.root_atime_ns = fs->root.atime_ns;
 	m.notes = notes.list;
 	m.n_notes = notes.n;
+	put_stale(fs, stale, &m);
 	pool_handover_put(h, POOL_HANDOVER_FS, &m.base);
 	for (i = 0; i < notes.n; i++)
 		free(notes.list[i]);
@@ -257,6 +289,7 @@ static void get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
 			memset(fs->misses[i], 0xff, MISS_BYTES);
 	fs->miss_turn_ms = pool_now_ms() - m->miss_turn_ms;
 	fs->root.atime_ns = m->root_atime_ns;
+	get_stale(fs, m);
 	for (i = 0; i < m->n_notes; i++)
 		fs_notify_queue(fs, m->notes[i]->nodeid,
 				(char *)m->notes[i]->name.data,

@@ -109,7 +109,7 @@ struct fs_stale {
 	uint64_t ms;
 	struct fs_hold held;
 };
-#define FS_STALE_BITS 8
+#define FS_STALE_MAX 256
 
 struct fs {
 	struct fs_opts opts;
@@ -144,7 +144,7 @@ struct fs {
 	uint64_t *misses[2];
 	uint64_t miss_turn_ms;
 	uint64_t moved_ms; /* when a dentry with an older nodeid was renamed */
-	struct fs_stale stale[1 << FS_STALE_BITS]; /* by tid */
+	struct fs_stale stale[FS_STALE_MAX]; /* by tid */
 	unsigned int nheld; /* of these, that hold something */
 	unsigned int unnamed; /* handles of whose file we do not know */
 	struct fs_notifier *notifier;
@@ -387,6 +387,10 @@ void fs_dirs_gone(struct fs *fs, struct node_dirent *dir);
 /* stale.c */
 /* This request is about to be answered with ESTALE: the kernel asks again. */
 void fs_stale_told(struct fs *fs, uint32_t tid, bool writes);
+/* The same, by the process that handed over to this one. */
+void fs_stale_note(struct fs *fs, uint32_t tid, bool writes);
+/* Is it a note of one that is about to come? */
+bool fs_stale_coming(const struct fs_stale *s);
 /* Is it one that asks again? It is not any more. *ret_held is to be let go of
  * when it has been served. */
 bool fs_stale_again(struct fs *fs, uint32_t tid, struct fs_hold *ret_held);

@@ -24,12 +24,17 @@
 
 static struct fs_stale *note_of(struct fs *fs, uint32_t tid)
 {
-	return &fs->stale[tid % (1u << FS_STALE_BITS)];
+	return &fs->stale[tid % FS_STALE_MAX];
 }
 
 static bool is_note_of(const struct fs_stale *s, uint32_t tid)
 {
 	return tid && s->tid == tid && pool_now_ms() - s->ms < STALE_MS;
+}
+
+bool fs_stale_coming(const struct fs_stale *s)
+{
+	return is_note_of(s, s->tid);
 }
 
 static struct fs_hold take_held(struct fs *fs, struct fs_stale *s)
@@ -61,10 +66,15 @@ void fs_stale_let(struct fs *fs, struct fs_hold *held)
 
 void fs_stale_told(struct fs *fs, uint32_t tid, bool writes)
 {
+	pool_count(&fs->stale_opens);
+	fs_stale_note(fs, tid, writes);
+}
+
+void fs_stale_note(struct fs *fs, uint32_t tid, bool writes)
+{
 	struct fs_stale *s = note_of(fs, tid);
 	struct fs_hold held = take_held(fs, s);
 
-	pool_count(&fs->stale_opens);
 	fs_stale_let(fs, &held);
 	s->tid = tid;
 	s->writes = writes;
@@ -136,7 +146,7 @@ bool fs_stale_awaited(const struct fs *fs, const struct node_entry *e)
 {
 	unsigned int k;
 
-	for (k = 0; e && fs->nheld && k < 1u << FS_STALE_BITS; k++)
+	for (k = 0; e && fs->nheld && k < FS_STALE_MAX; k++)
 		if (fs->stale[k].held.name == e)
 			return true;
 	return false;
@@ -148,7 +158,7 @@ void fs_stale_expire(struct fs *fs, bool all)
 	struct fs_hold held;
 	unsigned int k;
 
-	for (k = 0; fs->nheld && k < 1u << FS_STALE_BITS; k++) {
+	for (k = 0; fs->nheld && k < FS_STALE_MAX; k++) {
 		if (!all && now - fs->stale[k].ms <= STALE_MS)
 			continue;
 		held = take_held(fs, &fs->stale[k]);
