@@ -57,6 +57,8 @@ O_master := $(call objs,$(SRC_master))
 O_fs     := $(call objs,$(SRC_fs))
 O_daemon := $(call objs,$(SRC_daemon))
 O_cli    := $(call objs,$(SRC_cli))
+# Of the library alone: public names, each of which is wanted.
+O_api    := $(call objs,pool/kvpool_api.c $(wildcard pool/client*.c))
 O_all    := $(O_daemon) $(O_fs) $(O_master) $(O_pool)
 
 # A program whose source is not there is left out, so that parts can be built.
@@ -135,12 +137,12 @@ $(BIN)/kvpool: $(O_cli) $(OBJ)/libkv.a
 $(BIN)/mount.kvpool: $(OBJ)/tools/mount_kvpool.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 
-$(BIN)/libkvpool.so: $(OBJ)/pool/kvpool_api.o $(OBJ)/libkv.a pool/kvpool_api.map
+$(BIN)/libkvpool.so: $(O_api) $(OBJ)/libkv.a pool/kvpool_api.map
 	$(LINK) -shared -Wl,-soname,libkvpool.so.0 \
 		-Wl,--version-script=pool/kvpool_api.map \
-		$(OBJ)/pool/kvpool_api.o $(OBJ)/libkv.a $(LIBS)
+		$(O_api) $(OBJ)/libkv.a $(LIBS)
 # One object in which only the public names are left global.
-$(BIN)/libkvpool.a: $(OBJ)/pool/kvpool_api.o $(OBJ)/libkv.a
+$(BIN)/libkvpool.a: $(O_api) $(OBJ)/libkv.a
 	@rm -f $@
 	ld -r -o $(OBJ)/kvpool_api_whole.o $^
 	objcopy -w --keep-global-symbol='kvpool_[a-z]*' $(OBJ)/kvpool_api_whole.o
@@ -343,13 +345,13 @@ install: all
 	install -m 644 $(BIN)/libkvpool.a $(DESTDIR)$(PREFIX)/lib
 	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(PREFIX)/lib/libkvpool.so.0
 	ln -sf libkvpool.so.0 $(DESTDIR)$(PREFIX)/lib/libkvpool.so
-	install -m 644 pool/kvpool_api.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 pool/kvpool.h $(DESTDIR)$(PREFIX)/include
 	ln -sf $(PREFIX)/bin/mount.kvpool $(DESTDIR)/sbin/mount.kvpool
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS))) \
 		$(addprefix $(DESTDIR)$(PREFIX)/lib/libkvpool.,a so so.0) \
-		$(DESTDIR)$(PREFIX)/include/kvpool_api.h $(DESTDIR)/sbin/mount.kvpool
+		$(DESTDIR)$(PREFIX)/include/kvpool.h $(DESTDIR)/sbin/mount.kvpool
 
 clean:
 	rm -rf $(BUILD)

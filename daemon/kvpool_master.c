@@ -25,7 +25,7 @@
 #include "master/server.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
-#include "pool/kvpool_api.h"
+#include "pool/kvpool.h"
 
 #define ETCD_START_MS 10000
 #define DEFAULT_STATE "/var/lib/kvpool/master.state"

@@ -30,7 +30,7 @@
 #include "master/etcd.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
-#include "pool/kvpool_api.h"
+#include "pool/kvpool.h"
 
 #define PUBLISH_TIMEOUT_MS 5000
 

@@ -12,7 +12,7 @@
 #include "master/etcd.h"
 #include "master/ha.h"
 #include "pool/base/log.h"
-#include "pool/kvpool_api.h"
+#include "pool/kvpool.h"
 #include "pool/verbs/device.h"
 
 #define STORE_MIN (16ull << 20)

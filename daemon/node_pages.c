@@ -4,7 +4,7 @@
 #include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
 #include "daemon/node_program.h"
-#include "pool/kvpool_api.h"
+#include "pool/kvpool.h"
 
 json_t *daemon_node_status_json(void *arg)
 {

@@ -1,4 +1,4 @@
-#include "pool/kvpool_api.h"
+#include "pool/kvpool.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -14,6 +14,44 @@
 const char *kvpool_version(void)
 {
 	return KVPOOL_VERSION;
+}
+
+const char *kvpool_strerror(int64_t error)
+{
+	static const struct {
+		int code;
+		const char *text;
+	} texts[] = {
+		{ ENOENT, "not in the pool" },
+		{ EEXIST, "there already" },
+		{ ENAMETOOLONG, "the key is too long" },
+		{ EFAULT, "the buffer is not registered, or not in memory" },
+		{ EMSGSIZE, "the object has another size than the buffer" },
+		{ EFBIG, "larger than this connection's buffer" },
+		{ ENOSPC, "no room in the pool" },
+		{ EISDIR, "a directory has this name" },
+		{ ENOTDIR, "a file has the name of a directory above" },
+		{ EMEDIUMTYPE, "the namespace has another layout" },
+		{ ETIMEDOUT, "no answer in time" },
+		{ EHOSTDOWN, "no master could be reached" },
+		{ EAGAIN, "too many requests are under way" },
+		{ EINVAL, "an argument makes no sense" },
+		{ ECHILD, "this process is a fork of the one that connected" },
+		{ ENOMEM, "no memory" },
+		{ EMFILE, "too many open files, or connections" },
+		{ EBUSY, "in use" },
+		{ EIO, "the file was lost while it was written" },
+		{ ENOTSUP, "not a mount of a pool" },
+		{ EPERM, "not permitted" },
+		{ EBADMSG, "what the pool says makes no sense" },
+	};
+
+	if (error >= 0)
+		return "success";
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (error == -texts[i].code)
+			return texts[i].text;
+	return "an unexpected error";
 }
 
 int kvpool_path_check(const char *path)

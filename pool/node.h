@@ -223,6 +223,7 @@ struct pool_node_opts {
 	const char *store_dir;
 	uint64_t store_size;  /* 0: client */
 	uint64_t buffer_size; /* of a client */
+	bool store_plain;     /* mount nothing at store_dir */
 	bool mount;	      /* subscribe to the namespace */
 	bool fd_passing;
 	bool reserve; /* false: never reserve (daemon-served mode) */
@@ -278,6 +279,8 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		     void (*closed)(void *arg), void *arg);
 
 bool pool_node_connected(const struct pool_node *n);
+/* Has the mirror been whole since the start? */
+bool pool_node_complete(const struct pool_node *n);
 /* The master is there: without one, it is dialled next. */
 void pool_node_master_found(struct pool_node *n,
 			    const struct pool_hostport *at);

@@ -38,6 +38,7 @@ struct pool_store_opts {
 	uint64_t size;		/* bytes of objects; > 0 */
 	uint64_t object_min;	/* smallest object expected, for nr_inodes; 0:
 				   4 KiB */
+	bool plain;		/* mount nothing: dir is used as it is */
 	struct pool_metrics *metrics; /* borrows; NULL: none. Not to be printed
 					 once the store is closed */
 	/* > 0: what pool_store_lock_fd was in the process that is to be taken

@@ -110,13 +110,14 @@ void pool_tree_fini(struct pool_tree *t,
 	pool_tree_fini_some(t, SIZE_MAX, free_cb, arg);
 }
 
-struct pool_entry *pool_tree_find(const struct pool_tree *t,
-				  const struct pool_dir *dir, const char *name,
-				  size_t len)
+static struct pool_entry *find_hashed(const struct pool_tree *t,
+				      const struct pool_dir *dir,
+				      const char *name, size_t len,
+				      uint32_t hash)
 {
 	struct pool_hash_node *n;
 
-	n = pool_hash_first(&t->hash, hash_name(dir, name, len));
+	n = pool_hash_first(&t->hash, hash);
 	for (; n; n = pool_hash_next(n)) {
 		struct pool_entry *e =
 			pool_container_of(n, struct pool_entry, hash);
@@ -126,6 +127,62 @@ struct pool_entry *pool_tree_find(const struct pool_tree *t,
 			return e;
 	}
 	return NULL;
+}
+
+struct pool_entry *pool_tree_find(const struct pool_tree *t,
+				  const struct pool_dir *dir, const char *name,
+				  size_t len)
+{
+	return find_hashed(t, dir, name, len, hash_name(dir, name, len));
+}
+
+#define FIND_AT_ONCE 32
+
+/* What a look-up and a glance at the user's part of a file read. */
+static void prefetch_entry(const struct pool_tree *t,
+			   const struct pool_hash_node *n)
+{
+	const char *e = (const char *)pool_container_of(
+		(struct pool_hash_node *)(uintptr_t)n, struct pool_entry,
+		hash);
+
+	for (size_t at = 0; at < t->file_size; at += 64)
+		__builtin_prefetch(e + at);
+	__builtin_prefetch(e + t->file_size);
+}
+
+static void find_some(const struct pool_tree *t, const struct pool_dir *dir,
+		      const struct pool_tree_name *names, size_t n,
+		      struct pool_entry **ret)
+{
+	uint32_t hash[FIND_AT_ONCE];
+	struct pool_hash_node *first;
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		hash[i] = hash_name(dir, names[i].name, names[i].len);
+		pool_hash_prefetch(&t->hash, hash[i]);
+	}
+	for (i = 0; i < n; i++) {
+		first = pool_hash_peek(&t->hash, hash[i]);
+		if (first)
+			prefetch_entry(t, first);
+	}
+	for (i = 0; i < n; i++)
+		ret[i] = find_hashed(t, dir, names[i].name, names[i].len,
+				     hash[i]);
+}
+
+void pool_tree_find_many(const struct pool_tree *t, const struct pool_dir *dir,
+			 const struct pool_tree_name *names, size_t n,
+			 struct pool_entry **ret)
+{
+	size_t k;
+
+	for (; n > 0; names += k, ret += k, n -= k) {
+		k = n < FIND_AT_ONCE ? n : FIND_AT_ONCE;
+		find_some(t, dir, names, k, ret);
+	}
 }
 
 struct pool_entry *pool_tree_add(struct pool_tree *t, struct pool_dir *dir,

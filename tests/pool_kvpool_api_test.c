@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "pool/kvpool_api.h"
+#include "pool/kvpool.h"
 
 static char path[64];
 

@@ -618,6 +618,43 @@ readers_see_what_stays_exactly_once_while_entries_come_and_go(void **state)
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+static void many_names_are_found_as_each_one_is(void **state)
+{
+	enum { N = 1000 };
+	struct pool_tree_name names[N];
+	struct pool_entry *found[N];
+	struct pool_dir *a, *b;
+	static char text[N][8];
+	struct pool_tree t;
+
+	(void)state;
+	assert_int_equal(pool_tree_init(&t, sizeof(struct pool_entry),
+					sizeof(struct pool_dir)), 0);
+	for (size_t i = 0; i < N; i++) {
+		snprintf(text[i], sizeof(text[i]), "%zu", i);
+		names[i].name = text[i];
+		names[i].len = strlen(text[i]);
+	}
+	pool_tree_find_many(&t, t.root, names, N, found);
+	for (size_t i = 0; i < N; i++)
+		assert_null(found[i]);
+	a = pool_entry_dir(pool_tree_add(&t, t.root, "a", 1, true));
+	b = pool_entry_dir(pool_tree_add(&t, t.root, "b", 1, true));
+	for (size_t i = 0; i < N; i += 3) {
+		assert_non_null(pool_tree_add(&t, a, names[i].name,
+					      names[i].len, false));
+		assert_non_null(pool_tree_add(&t, b, names[i].name,
+					      names[i].len, i % 2));
+	}
+	pool_tree_find_many(&t, a, names, N - 1, found);
+	for (size_t i = 0; i < N - 1; i++) {
+		assert_ptr_equal(found[i], pool_tree_find(&t, a, names[i].name,
+							  names[i].len));
+		assert_int_equal(found[i] != NULL, i % 3 == 0);
+	}
+	pool_tree_fini(&t, NULL, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -632,6 +669,7 @@ int main(void)
 		T(a_path_longer_than_the_limit_is_an_error),
 		T(a_removed_entry_is_gone_and_its_name_free),
 		T(many_entries_are_found_and_removed),
+		cmocka_unit_test(many_names_are_found_as_each_one_is),
 		T(a_name_is_told_from_one_with_the_same_hash),
 		T(closing_a_tree_frees_every_entry_once),
 		T(a_reader_returns_entries_in_order_of_creation),

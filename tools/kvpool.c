@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "pool/kvpool_api.h"
+#include "pool/kvpool.h"
 #include "tools/cmd.h"
 
 static const struct subcommand {

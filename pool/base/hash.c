@@ -51,6 +51,17 @@ static struct pool_hash_node **slot_of(const struct pool_hash *h,
 	return slot(h, b);
 }
 
+void pool_hash_prefetch(const struct pool_hash *h, uint32_t hash)
+{
+	if (h->nbuckets > 0)
+		__builtin_prefetch(slot_of(h, hash));
+}
+
+struct pool_hash_node *pool_hash_peek(const struct pool_hash *h, uint32_t hash)
+{
+	return h->nbuckets > 0 ? *slot_of(h, hash) : NULL;
+}
+
 static int add_segment(struct pool_hash *h)
 {
 	struct pool_hash_node **seg;

@@ -43,6 +43,12 @@ int pool_hash_insert(struct pool_hash *h, struct pool_hash_node *n,
 /* Remove n, which must be in h. */
 void pool_hash_remove(struct pool_hash *h, struct pool_hash_node *n);
 
+/* Of what is to be looked up in a moment: have its bucket brought to the
+ * processor, and some 100 ns later its first element. */
+void pool_hash_prefetch(const struct pool_hash *h, uint32_t hash);
+struct pool_hash_node *pool_hash_peek(const struct pool_hash *h,
+				      uint32_t hash);
+
 /* First element whose hash is `hash`, or NULL. */
 struct pool_hash_node *pool_hash_first(const struct pool_hash *h,
 				       uint32_t hash);

@@ -93,6 +93,7 @@ static int open_store(struct pool_node *n)
 		.loop = n->loop,
 		.dir = n->store_dir,
 		.size = client ? n->opts.buffer_size : n->opts.store_size,
+		.plain = n->opts.store_plain,
 		.metrics = n->metrics,
 	};
 	int err;
@@ -249,6 +250,11 @@ void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
 	n->ops = ops;
 	n->ops_arg = arg;
 	snprintf(n->data_mode, sizeof(n->data_mode), "%s", data_mode);
+}
+
+bool pool_node_complete(const struct pool_node *n)
+{
+	return n->complete;
 }
 
 struct pool_tree *pool_node_tree(struct pool_node *n)

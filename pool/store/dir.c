@@ -558,7 +558,7 @@ static int set_up(struct pool_store *s)
 			  "if it is the wrong directory, stop this and give "
 			  "another --store-dir", s->path);
 	s->tmpfs = d.tmpfs;
-	if (!d.mount_root && d.empty)
+	if (!d.mount_root && d.empty && !s->plain)
 		rc = check_memory(s) < 0 ? -EDOM : mount_new(s);
 	else if (d.tmpfs)
 		rc = check_memory(s);
@@ -571,7 +571,7 @@ static int set_up(struct pool_store *s)
 	rc = identity_open(s);
 	if (rc < 0)
 		return rc;
-	if (d.mount_root && d.whole && d.tmpfs && !d.others) {
+	if (d.mount_root && d.whole && d.tmpfs && !d.others && !s->plain) {
 		s->own = true;
 		rc = remount(s, &sized);
 		if (rc < 0)

@@ -98,6 +98,7 @@ struct pool_store {
 	int idfd;	 /* owns; the identity file, flocked */
 	uint64_t size, headroom;
 	uint64_t object_min;
+	bool plain;   /* nothing is to be mounted */
 	bool own;     /* the filesystem is ours alone (a tmpfs) */
 	bool tmpfs;
 	bool huge;    /* large folios */

@@ -312,6 +312,7 @@ int pool_store_open(const struct pool_store_opts *opts,
 	s->loop = opts->loop;
 	s->size = opts->size;
 	s->headroom = store_headroom(opts->size);
+	s->plain = opts->plain;
 	s->object_min = opts->object_min > 0 ? opts->object_min : STORE_PAGE;
 	s->dirfd = -1;
 	s->idfd = opts->lock_fd > 0 ? opts->lock_fd : -1;

@@ -1,0 +1,507 @@
+/*
+ * Connections. The loop does not run by uv_run(UV_RUN_DEFAULT): callbacks have
+ * to run under `lock`, and sleeping must not. So the thread sleeps in poll(2) on
+ * the loop's own descriptor, as uv_backend_fd is meant for, and runs one turn
+ * under the lock whenever there is something.
+ */
+#include "pool/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/base/parse.h"
+
+#define PUBLISH_TIMEOUT_MS 2000
+
+/* ---- errors ---- */
+
+static __thread char last_error[512];
+
+int client_fail(int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(last_error, sizeof(last_error), fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+const char *kvpool_last_error(void)
+{
+	return last_error;
+}
+
+/* ---- forks ---- */
+
+static unsigned int forks;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+static void on_fork(void)
+{
+	forks++;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, on_fork);
+}
+
+int client_check(const struct kvpool *p)
+{
+	if (!p)
+		return client_fail(-EINVAL, "NULL is no connection, and no "
+					    "namespace");
+	if (p->forks == forks)
+		return 0;
+	return client_fail(-ECHILD, "this process is a fork of the one that "
+				    "connected: connect anew");
+}
+
+int client_check_batch(const struct kvpool_ns *ns,
+		       const struct kvpool_key *keys, size_t n,
+		       const int64_t *ret)
+{
+	int err = client_check_ns(ns);
+
+	if (err)
+		return err;
+	if (n > KVPOOL_BATCH_MAX)
+		return client_fail(-EINVAL, "more than %u keys",
+				   KVPOOL_BATCH_MAX);
+	if (n > 0 && (!keys || !ret))
+		return client_fail(-EINVAL, "no keys, or no room for results");
+	return 0;
+}
+
+/* ---- the loop thread ---- */
+
+static void set_state(struct kvpool *p, enum client_state state, int error)
+{
+	pthread_mutex_lock(&p->mutex);
+	p->state = state;
+	p->error = error;
+	pthread_cond_broadcast(&p->changed);
+	pthread_mutex_unlock(&p->mutex);
+}
+
+/* A prepare callback wants to run before the loop sleeps: of that
+ * uv_backend_timeout says nothing. */
+static void look_at(uv_handle_t *h, void *arg)
+{
+	bool *ret_more = arg;
+
+	if (h->type == UV_PREPARE && uv_is_active(h))
+		*ret_more = true;
+}
+
+static bool turn(struct kvpool *p)
+{
+	bool alive, more;
+
+	pthread_rwlock_wrlock(&p->lock);
+	do {
+		more = false;
+		alive = uv_run(&p->loop, UV_RUN_NOWAIT) != 0;
+		uv_walk(&p->loop, look_at, &more);
+	} while (more);
+	if (p->state == CLIENT_STARTING && p->node &&
+	    pool_node_connected(p->node) && pool_node_complete(p->node))
+		set_state(p, CLIENT_READY, 0);
+	pthread_rwlock_unlock(&p->lock);
+	return alive;
+}
+
+static void run_loop(struct kvpool *p)
+{
+	struct pollfd at = { .fd = uv_backend_fd(&p->loop), .events = POLLIN };
+
+	while (turn(p)) {
+		uv_update_time(&p->loop);
+		poll(&at, 1, uv_backend_timeout(&p->loop));
+	}
+}
+
+static int open_node(struct kvpool *p)
+{
+	p->metrics = pool_metrics_open();
+	if (!p->metrics)
+		return -ENOMEM;
+	p->opts.metrics = p->metrics;
+	p->opts.loop = &p->loop;
+	return pool_node_open(&p->opts, &p->node);
+}
+
+static void *loop_thread(void *arg)
+{
+	struct kvpool *p = arg;
+	int err;
+
+	pthread_rwlock_wrlock(&p->lock);
+	err = open_node(p);
+	pthread_rwlock_unlock(&p->lock);
+	if (err) {
+		set_state(p, CLIENT_FAILED, err);
+		return NULL;
+	}
+	run_loop(p);
+	set_state(p, CLIENT_CLOSED, 0);
+	return NULL;
+}
+
+/* Signals are the program's own threads'. */
+static int start_thread(struct kvpool *p)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&p->thread, NULL, loop_thread, p);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -err;
+}
+
+/* Until the state is another one, or it is late. */
+static enum client_state wait_state(struct kvpool *p, enum client_state not,
+				    uint64_t timeout_ms)
+{
+	enum client_state state;
+	struct timespec end;
+	int err = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += (time_t)(timeout_ms / 1000);
+	end.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (end.tv_nsec >= 1000000000) {
+		end.tv_nsec -= 1000000000;
+		end.tv_sec++;
+	}
+	pthread_mutex_lock(&p->mutex);
+	while (p->state == not && err == 0)
+		err = timeout_ms ? pthread_cond_timedwait(&p->changed,
+							  &p->mutex, &end) :
+				   pthread_cond_wait(&p->changed, &p->mutex);
+	state = p->state;
+	pthread_mutex_unlock(&p->mutex);
+	return state;
+}
+
+/* ---- making one, and its end ---- */
+
+/* Handles that nobody has heard of yet close at once. */
+static void discard_loop(struct kvpool *p)
+{
+	uv_run(&p->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&p->loop);
+}
+
+static int make_loop(struct kvpool *p)
+{
+	int err = uv_loop_init(&p->loop);
+
+	if (err)
+		return err;
+	err = pool_mailbox_init(&p->box, &p->loop, NULL);
+	if (err) {
+		uv_loop_close(&p->loop);
+		return err;
+	}
+	uv_timer_init(&p->loop, &p->retry);
+	p->retry.data = p;
+	return 0;
+}
+
+static void make_locks(struct kvpool *p)
+{
+	pthread_rwlockattr_t fair;
+	pthread_condattr_t monotonic;
+
+	/* Questions in a row must not keep the loop from its turn. */
+	pthread_rwlockattr_init(&fair);
+	pthread_rwlockattr_setkind_np(
+		&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&p->lock, &fair);
+	pthread_rwlockattr_destroy(&fair);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&p->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	pthread_mutex_init(&p->mutex, NULL);
+	client_buffers_init(&p->buffers);
+	pool_list_init(&p->waiting);
+}
+
+/* The thread has ended, or never began. */
+static void pool_free(struct kvpool *p, bool remove_files)
+{
+	client_dir_give(p, remove_files);
+	client_buffers_fini(&p->buffers);
+	pthread_mutex_destroy(&p->mutex);
+	pthread_cond_destroy(&p->changed);
+	pthread_rwlock_destroy(&p->lock);
+	pool_metrics_close(p->metrics);
+	free(p->advertise);
+	free(p->name);
+	free(p->dir);
+	free(p);
+}
+
+static void on_node_closed(void *arg)
+{
+	struct kvpool *p = arg;
+
+	p->node = NULL;
+	uv_close((uv_handle_t *)&p->retry, NULL);
+	pool_mailbox_close(&p->box, NULL);
+}
+
+struct closing {
+	struct pool_mail mail;
+	struct kvpool *p;
+};
+
+static void begin_close(struct pool_mail *mail)
+{
+	struct closing *c = pool_container_of(mail, struct closing, mail);
+
+	pool_node_close(c->p->node, PUBLISH_TIMEOUT_MS, on_node_closed, c->p);
+}
+
+static void end_thread(struct kvpool *p)
+{
+	struct closing c = { .p = p };
+
+	pool_mailbox_post(&p->box, &c.mail, begin_close);
+	pthread_join(p->thread, NULL);
+	uv_loop_close(&p->loop);
+}
+
+/* ---- options ---- */
+
+static int copy_options(const struct kvpool_options *from,
+			struct kvpool_options *o)
+{
+	static const char zero[sizeof(*o)];
+	const size_t least = offsetof(struct kvpool_options, buffer_dir);
+
+	if (!from || from->struct_size < least)
+		return client_fail(-EINVAL, "struct_size of the options is not "
+					    "their size");
+	memset(o, 0, sizeof(*o));
+	memcpy(o, from, from->struct_size < sizeof(*o) ? from->struct_size :
+							 sizeof(*o));
+	/* What a newer caller asks for is not known here. */
+	for (size_t i = sizeof(*o); i < from->struct_size; i++)
+		if (((const char *)from)[i] != zero[0])
+			return client_fail(-EINVAL, "options of a newer version");
+	if (o->flags & ~KVPOOL_INSECURE || o->threads > 64 ||
+	    o->log_level < 0 || o->log_level > POOL_LOG_DEBUG)
+		return client_fail(-EINVAL, "flags, threads or log_level of the "
+					    "options are out of range");
+	return 0;
+}
+
+static int set_addresses(struct kvpool *p, const struct kvpool_options *o)
+{
+	const char *listen = o->listen ? o->listen : "127.0.0.1:0";
+	int err;
+
+	if (!o->at || !o->at[0])
+		return client_fail(-EINVAL, "`at` says neither where a master "
+					    "nor where a mount is");
+	err = o->at[0] == '/' ? client_mount_masters(o->at, &p->opts.masters) :
+	      pool_parse_hostports(o->at, 7070, &p->opts.masters);
+	if (err && o->at[0] != '/')
+		client_fail(err, "`at`: \"%s\" is no HOST:PORT", o->at);
+	if (err)
+		return err;
+	err = pool_parse_hostport(listen, 0, &p->opts.listen);
+	if (err < 0)
+		return client_fail(err, "`listen`: \"%s\" is no HOST:PORT",
+				   listen);
+	if (!pool_host_is_loopback(p->opts.listen.host) &&
+	    !(o->flags & KVPOOL_INSECURE))
+		return client_fail(-EINVAL, "`listen`: %s is not loopback, and "
+				   "there is no authentication: say "
+				   "KVPOOL_INSECURE to do it all the same",
+				   listen);
+	return 0;
+}
+
+static int set_options(struct kvpool *p, const struct kvpool_options *o)
+{
+	char name[64];
+	int err = set_addresses(p, o);
+
+	if (err)
+		return err;
+	snprintf(name, sizeof(name), "%s", o->name ? o->name : "");
+	if (!name[0])
+		snprintf(name, sizeof(name), "lib-%d", (int)getpid());
+	p->name = strdup(name);
+	p->advertise = o->advertise ? strdup(o->advertise) : NULL;
+	if (!p->name || (o->advertise && !p->advertise))
+		return -ENOMEM;
+	p->opts.buffer_size = o->buffer_size ? o->buffer_size : 256u << 20;
+	err = client_dir_take(p, o->buffer_dir);
+	if (err)
+		return err;
+	p->opts.name = p->name;
+	p->opts.advertise = p->advertise;
+	p->opts.store_dir = p->dir;
+	p->opts.store_plain = true;
+	p->opts.mount = true;
+	p->opts.fd_passing = true;
+	p->opts.movers = 2;
+	p->opts.prefetch_max = 64;
+	p->opts.deadline_ms = CLIENT_DEADLINE_MS;
+	return 0;
+}
+
+/* ---- kvpool_connect, kvpool_close ---- */
+
+static int no_master(const struct kvpool_options *o, uint64_t timeout_ms)
+{
+	return client_fail(-EHOSTDOWN, "no master at %s within %llu ms (a node "
+			   "that only stores has none: say where the master "
+			   "is)", o->at, (unsigned long long)timeout_ms);
+}
+
+static int start(struct kvpool *p, const struct kvpool_options *o)
+{
+	uint64_t timeout_ms = o->timeout_ms ? o->timeout_ms : CLIENT_TIMEOUT_MS;
+	int err = make_loop(p);
+
+	if (err)
+		return err;
+	err = client_requests_init(&p->requests, o->threads ? o->threads : 4);
+	if (!err)
+		err = start_thread(p);
+	if (err) {
+		on_node_closed(p);
+		discard_loop(p);
+		return err;
+	}
+	switch (wait_state(p, CLIENT_STARTING, timeout_ms)) {
+	case CLIENT_READY:
+		return 0;
+	case CLIENT_FAILED: /* its handles are half made, and stay */
+		pthread_join(p->thread, NULL);
+		err = client_fail(p->error, "no node could be started in %s: "
+				  "%s", p->dir, strerror(-p->error));
+		break;
+	default:
+		end_thread(p);
+		err = no_master(o, timeout_ms);
+	}
+	client_requests_fini(&p->requests);
+	return err;
+}
+
+int kvpool_connect(const struct kvpool_options *options,
+		   struct kvpool **ret_pool)
+{
+	struct kvpool_options o;
+	struct kvpool *p;
+	int err = copy_options(options, &o);
+
+	if (err)
+		return err;
+	pthread_once(&forks_once, watch_forks);
+	pool_log_set_level((enum pool_log_level)o.log_level);
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return client_fail(-ENOMEM, "no memory for a connection");
+	p->forks = forks;
+	p->dir_fd = -1;
+	make_locks(p);
+	err = set_options(p, &o);
+	if (!err)
+		err = start(p, &o);
+	if (err) {
+		pool_free(p, true);
+		return err;
+	}
+	*ret_pool = p;
+	return 0;
+}
+
+int kvpool_close(struct kvpool *p)
+{
+	int err;
+
+	if (!p)
+		return 0;
+	err = client_check(p);
+	if (err) /* the other process's: nothing of it is here but memory */
+		return err;
+	client_requests_fini(&p->requests);
+	err = kvpool_sync(p);
+	end_thread(p);
+	/* What no store has is found again by who connects here next. */
+	pool_free(p, err == 0);
+	return err;
+}
+
+/* ---- kvpool_sync ---- */
+
+struct sync {
+	struct pool_mail mail;
+	struct kvpool *p;
+	struct node_barrier barrier;
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	bool done;
+	int status;
+};
+
+static void on_synced(struct node_barrier *b, int status)
+{
+	struct sync *s = pool_container_of(b, struct sync, barrier);
+
+	pthread_mutex_lock(&s->mutex);
+	s->status = status;
+	s->done = true;
+	pthread_cond_signal(&s->cond);
+	pthread_mutex_unlock(&s->mutex);
+}
+
+static void begin_sync(struct pool_mail *mail)
+{
+	struct sync *s = pool_container_of(mail, struct sync, mail);
+
+	if (pool_node_barrier_start(s->p->node, &s->barrier, on_synced))
+		on_synced(&s->barrier, 0);
+}
+
+int kvpool_sync(struct kvpool *p)
+{
+	struct sync s = { .p = p };
+	int err = client_check(p);
+
+	if (err)
+		return err;
+	pthread_mutex_init(&s.mutex, NULL);
+	pthread_cond_init(&s.cond, NULL);
+	pool_mailbox_post(&p->box, &s.mail, begin_sync);
+	pthread_mutex_lock(&s.mutex);
+	while (!s.done)
+		pthread_cond_wait(&s.cond, &s.mutex);
+	pthread_mutex_unlock(&s.mutex);
+	pthread_mutex_destroy(&s.mutex);
+	pthread_cond_destroy(&s.cond);
+	if (s.status)
+		client_fail(s.status, "what was put is not known to the pool "
+			    "yet: %s", strerror(-s.status));
+	return s.status;
+}

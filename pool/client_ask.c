@@ -1,0 +1,201 @@
+/*
+ * Questions: look-ups in the mirror, on the caller's thread. Names of a
+ * thousand keys are made without the lock, then looked up under it, so that
+ * the loop waits for some 100 us at most.
+ */
+#include "pool/client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the answer is made of: an entry, or NULL, or an error. */
+struct answer {
+	struct pool_entry *e;
+	int err;
+};
+
+/* Of one lock. */
+struct asked {
+	struct client_path path[CLIENT_ASK_MAX];
+	struct pool_tree_name name[CLIENT_ASK_MAX];
+	struct pool_entry *found[CLIENT_ASK_MAX];
+	int err[CLIENT_ASK_MAX];
+};
+
+static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
+		      size_t n, struct asked *a)
+{
+	for (size_t i = 0; i < n; i++) {
+		a->err[i] = client_path_set(ns, &keys[i], &a->path[i]);
+		if (a->err[i] || !a->path[i].plain) {
+			a->name[i].len = 0;
+		} else {
+			a->name[i].name = a->path[i].at;
+			a->name[i].len = a->path[i].len;
+		}
+		if (a->name[i].len == 0) /* found below */
+			a->name[i] = (struct pool_tree_name){ "/", 1 };
+	}
+}
+
+/* lock held. */
+static void find_all(const struct kvpool *p, struct node_dirent *dir, size_t n,
+		     struct asked *a)
+{
+	pool_tree_find_many(pool_node_tree(p->node), &dir->d, a->name, n,
+			    a->found);
+	for (size_t i = 0; i < n; i++) {
+		if (!a->err[i] && !a->path[i].plain)
+			a->found[i] = client_find(p, dir, a->path[i].at,
+						  a->path[i].len);
+		if (a->found[i] && (a->found[i]->is_dir ||
+				    !pool_node_visible(a->found[i])))
+			a->found[i] = NULL;
+	}
+}
+
+static int64_t size_of(struct kvpool *p, const struct node_entry *e)
+{
+	uint64_t size, blocks;
+
+	if (!e->own)
+		return (int64_t)e->size;
+	if (e->own->state != NODE_WRITING)
+		return (int64_t)e->own->size;
+	if (pool_store_stat(pool_node_store(p->node), e->own->id, &size,
+			    &blocks))
+		return -ENOENT;
+	return (int64_t)size;
+}
+
+static int64_t answer(struct kvpool *p, const struct asked *a, size_t i,
+		      bool sizes)
+{
+	if (a->err[i])
+		return a->err[i];
+	if (!a->found[i])
+		return sizes ? -ENOENT : 0;
+	return sizes ? size_of(p, (struct node_entry *)(void *)a->found[i]) : 1;
+}
+
+static void free_names(struct asked *a, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		client_path_free(&a->path[i]);
+}
+
+/* How many of the n answers are good, or -errno. */
+static ssize_t ask_some(const struct kvpool_ns *ns,
+			const struct kvpool_key *keys, size_t n,
+			struct asked *a, bool sizes, int64_t *ret)
+{
+	struct kvpool *p = ns->pool;
+	struct node_dirent *dir;
+	ssize_t good = 0;
+	size_t i;
+	int err;
+
+	set_names(ns, keys, n, a);
+	pthread_rwlock_rdlock(&p->lock);
+	err = client_ns_dir(ns, &dir);
+	if (!err && dir)
+		find_all(p, dir, n, a);
+	else
+		memset(a->found, 0, n * sizeof(a->found[0]));
+	for (i = 0; !err && i < n; i++) {
+		ret[i] = answer(p, a, i, sizes);
+		good += sizes ? ret[i] >= 0 : ret[i] > 0;
+	}
+	pthread_rwlock_unlock(&p->lock);
+	free_names(a, n);
+	return err ? err : good;
+}
+
+static void say_last(const int64_t *ret, size_t n)
+{
+	size_t i;
+
+	for (i = n; i > 0 && ret[i - 1] >= 0; i--)
+		;
+	if (i > 0)
+		client_fail((int)ret[i - 1], "key %zu of %zu: %s", i, n,
+			    kvpool_strerror(ret[i - 1]));
+}
+
+/* prefix: stop where one is missing. */
+static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
+		   size_t n, bool sizes, bool prefix, int64_t *ret)
+{
+	int64_t some[CLIENT_ASK_MAX];
+	struct asked *a;
+	ssize_t good = 0, k;
+	size_t at, m;
+	int err = client_check_batch(ns, keys, n, prefix ? some : ret);
+
+	if (err)
+		return err;
+	a = malloc(sizeof(*a));
+	if (!a)
+		return client_fail(-ENOMEM, "no memory for a question");
+	for (at = 0; at < n; at += m) {
+		m = n - at < CLIENT_ASK_MAX ? n - at : CLIENT_ASK_MAX;
+		k = ask_some(ns, keys + at, m, a, sizes,
+			     prefix ? some : ret + at);
+		if (k < 0) {
+			good = k;
+			break;
+		}
+		good += k;
+		if (prefix && (size_t)k < m) {
+			for (k = 0; some[k] == 1; k++)
+				;
+			good = (ssize_t)at + k;
+			break;
+		}
+	}
+	free(a);
+	if (good >= 0 && !prefix && (size_t)good < n)
+		say_last(ret, n);
+	return good;
+}
+
+/* ---- kvpool.h ---- */
+
+ssize_t kvpool_batch_exists(struct kvpool_ns *ns,
+			    const struct kvpool_key *keys, size_t n,
+			    int64_t *ret)
+{
+	return ask(ns, keys, n, false, false, ret);
+}
+
+ssize_t kvpool_batch_get_size(struct kvpool_ns *ns,
+			      const struct kvpool_key *keys, size_t n,
+			      int64_t *ret)
+{
+	return ask(ns, keys, n, true, false, ret);
+}
+
+ssize_t kvpool_exists_prefix(struct kvpool_ns *ns,
+			     const struct kvpool_key *keys, size_t n)
+{
+	return ask(ns, keys, n, false, true, NULL);
+}
+
+int kvpool_exists(struct kvpool_ns *ns, const void *key, size_t key_len)
+{
+	struct kvpool_key k = { key, key_len };
+	int64_t result = 0;
+	ssize_t n = kvpool_batch_exists(ns, &k, 1, &result);
+
+	return n < 0 ? (int)n : (int)result;
+}
+
+int64_t kvpool_get_size(struct kvpool_ns *ns, const void *key, size_t key_len)
+{
+	struct kvpool_key k = { key, key_len };
+	int64_t result = 0;
+	ssize_t n = kvpool_batch_get_size(ns, &k, 1, &result);
+
+	return n < 0 ? n : result;
+}

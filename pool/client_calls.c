@@ -1,0 +1,275 @@
+/*
+ * Batches that the loop works on, some keys (a window) at a time. The caller's
+ * thread posts all of a window, and then takes back what the loop hands it: ops
+ * that have ended, and ops whose file is to be copied to or from the caller's
+ * memory, which it does while the loop goes on with the others.
+ *
+ *	caller:	start --mail--> loop: begin .. --back--> copy --mail--> end
+ *		  |                     \                              /
+ *		  +---------------------- results <------back---------+
+ */
+#include "pool/client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+
+/* ---- the loop's side ---- */
+
+void client_hand_back(struct client_op *op)
+{
+	struct client_window *w = op->win;
+
+	pthread_mutex_lock(&w->mutex);
+	pool_list_add_tail(&w->back, &op->link);
+	pthread_cond_signal(&w->cond);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+void client_end(struct client_op *op, int64_t result)
+{
+	op->result = result;
+	op->ended = true;
+	client_hand_back(op);
+}
+
+void client_again(struct client_op *op, int err)
+{
+	struct kvpool *p = client_pool(op);
+
+	if (pool_now_ms() >= op->deadline_ms) {
+		client_end(op, err);
+		return;
+	}
+	if (pool_list_empty(&p->waiting))
+		uv_timer_start(&p->retry, client_on_retry, CLIENT_RETRY_MS, 0);
+	pool_list_add_tail(&p->waiting, &op->link);
+}
+
+void client_on_retry(uv_timer_t *timer)
+{
+	struct kvpool *p = timer->data;
+	struct client_op *op;
+	struct pool_list now;
+
+	/* Those that wait again are looked at another time. */
+	pool_list_init(&now);
+	while (!pool_list_empty(&p->waiting)) {
+		op = pool_list_first(&p->waiting, struct client_op, link);
+		pool_list_del(&op->link);
+		pool_list_add_tail(&now, &op->link);
+	}
+	while (!pool_list_empty(&now)) {
+		op = pool_list_first(&now, struct client_op, link);
+		pool_list_del(&op->link);
+		op->win->kind->begin(op);
+	}
+}
+
+static void on_window(struct pool_mail *mail)
+{
+	struct client_window *w =
+		pool_container_of(mail, struct client_window, mail);
+	uint64_t now = pool_now_ms();
+	size_t i, n = w->n; /* one at least has not ended */
+
+	/* w may be gone with the last of them. */
+	while (w->op[n - 1].ended)
+		n--;
+	for (i = 0; i < n; i++) {
+		if (w->op[i].ended)
+			continue;
+		w->op[i].deadline_ms = now + CLIENT_DEADLINE_MS;
+		w->kind->begin(&w->op[i]);
+	}
+}
+
+static void on_copied(struct pool_mail *mail)
+{
+	struct client_op *op = pool_container_of(mail, struct client_op, mail);
+
+	op->win->kind->end(op);
+}
+
+/* ---- the caller's side ---- */
+
+/* What is wrong already is not shown to the loop. */
+static void set_op(struct client_op *op, const struct kvpool_key *key,
+		   const struct kvpool_buf *buf)
+{
+	struct kvpool *p = client_pool(op);
+	int err = client_path_set(op->win->ns, key, &op->path);
+
+	op->fd = -1;
+	pool_list_init(&op->link);
+	if (!err && buf) {
+		op->buf = buf->data;
+		op->len = buf->len;
+		if (op->len > 0)
+			op->buffer = client_buffer_take(&p->buffers, op->buf,
+							op->len);
+		if (op->len > 0 && !op->buffer)
+			err = -EFAULT;
+	}
+	op->ended = err != 0;
+	op->result = err;
+}
+
+static void say(const struct client_op *op)
+{
+	static const char hex[] = "0123456789abcdef";
+	char text[64 + 1];
+	size_t n = op->path.at ? op->path.len : 0, i;
+
+	for (i = 0; i < n && i < 64; i++) {
+		char c = op->path.at[i];
+
+		text[i] = c < ' ' || c == 127 ? hex[c & 15] : c;
+	}
+	text[i] = '\0';
+	if (op->result == -EMSGSIZE)
+		client_fail(-EMSGSIZE, "\"%s\" has %llu bytes, the buffer %zu",
+			    text, (unsigned long long)op->size, op->len);
+	else if (op->result == -EFAULT && !op->buffer)
+		client_fail(-EFAULT, "\"%s\": %zu bytes at %p are not in a "
+			    "registered buffer", text, op->len, op->buf);
+	else
+		client_fail((int)op->result, "\"%s\": %s", text,
+			    kvpool_strerror(op->result));
+}
+
+static struct client_op *take_back(struct client_window *w)
+{
+	struct client_op *op;
+
+	pthread_mutex_lock(&w->mutex);
+	while (pool_list_empty(&w->back))
+		pthread_cond_wait(&w->cond, &w->mutex);
+	op = pool_list_first(&w->back, struct client_op, link);
+	pool_list_del(&op->link);
+	pthread_mutex_unlock(&w->mutex);
+	return op;
+}
+
+/* Until none is with the loop. */
+static void run_window(struct client_window *w)
+{
+	struct kvpool *p = w->ns->pool;
+	struct client_op *op;
+	size_t left = 0, i;
+
+	for (i = 0; i < w->n; i++)
+		left += !w->op[i].ended;
+	if (left == 0)
+		return;
+	pool_mailbox_post(&p->box, &w->mail, on_window);
+	while (left > 0) {
+		op = take_back(w);
+		if (!op->ended && w->kind->copy(op)) {
+			pool_mailbox_post(&p->box, &op->mail, on_copied);
+			continue;
+		}
+		op->ended = true;
+		left--;
+	}
+}
+
+/* Reads of what is here take no loop. */
+static void read_local(struct client_window *w)
+{
+	struct node_dirent *dir;
+	size_t i;
+	int err;
+
+	pthread_rwlock_rdlock(&w->ns->pool->lock);
+	err = client_ns_dir(w->ns, &dir);
+	for (i = 0; !err && i < w->n; i++) {
+		struct client_op *op = &w->op[i];
+
+		if (!op->ended && client_local(w->ns->pool, dir, &op->path,
+					       &op->fd, &op->size) < 0)
+			op->fd = -1;
+	}
+	pthread_rwlock_unlock(&w->ns->pool->lock);
+	for (i = 0; i < w->n; i++) {
+		if (w->op[i].fd < 0)
+			continue;
+		(void)w->kind->copy(&w->op[i]);
+		w->op[i].ended = true;
+	}
+}
+
+static size_t finish(struct client_window *w, int64_t *ret)
+{
+	size_t i, good = 0;
+
+	for (i = 0; i < w->n; i++) {
+		struct client_op *op = &w->op[i];
+
+		ret[i] = op->result;
+		good += op->result >= 0;
+		if (op->result < 0)
+			say(op);
+		client_buffer_give(op->buffer);
+		client_path_free(&op->path);
+	}
+	return good;
+}
+
+static int check_layout(const struct kvpool_ns *ns)
+{
+	struct node_dirent *dir;
+	int err;
+
+	pthread_rwlock_rdlock(&ns->pool->lock);
+	err = client_ns_dir(ns, &dir);
+	pthread_rwlock_unlock(&ns->pool->lock);
+	return err;
+}
+
+ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
+		   const struct kvpool_key *keys,
+		   const struct kvpool_buf *bufs, size_t n, unsigned int flags,
+		   uint64_t arg, int64_t *ret)
+{
+	size_t most = n < CLIENT_WINDOW ? n : CLIENT_WINDOW, at, k, good = 0;
+	struct client_window *w;
+	int err = client_check_batch(ns, keys, n, ret);
+
+	if (!err && kind->moves && n > 0 && !bufs)
+		err = client_fail(-EINVAL, "no buffers");
+	if (!err)
+		err = check_layout(ns);
+	if (err || n == 0)
+		return err;
+	w = malloc(sizeof(*w) + most * sizeof(w->op[0]));
+	if (!w)
+		return client_fail(-ENOMEM, "no memory for %zu keys", most);
+	pthread_mutex_init(&w->mutex, NULL);
+	pthread_cond_init(&w->cond, NULL);
+	pool_list_init(&w->back);
+	w->ns = ns;
+	w->kind = kind;
+	w->flags = flags;
+	w->arg = arg;
+	for (at = 0; at < n; at += w->n) {
+		w->n = n - at < most ? n - at : most;
+		memset(w->op, 0, w->n * sizeof(w->op[0]));
+		for (k = 0; k < w->n; k++) {
+			w->op[k].win = w;
+			set_op(&w->op[k], &keys[at + k],
+			       kind->moves ? &bufs[at + k] : NULL);
+		}
+		if (kind == &client_get || kind == &client_get_fd)
+			read_local(w);
+		run_window(w);
+		good += finish(w, ret + at);
+	}
+	pthread_cond_destroy(&w->cond);
+	pthread_mutex_destroy(&w->mutex);
+	free(w);
+	return (ssize_t)good;
+}

@@ -1,0 +1,198 @@
+/*
+ * Where a connection keeps its buffer: BASE/N, N the first of 0, 1, .. that no
+ * other one has locked. The directory stays when the connection ends, so that
+ * the next one there is the same node to the pool, which counts them; and what
+ * a killed process had put and no store had yet is found and published then.
+ */
+#include "pool/client.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define DIRS_MAX 256
+#define OBJECT_NAME_LEN 16 /* hex digits, of pool/store.h */
+#define STATUS ".kvpool/status"
+
+/* ---- directories ---- */
+
+/* Others' could be read, or be something else than it seems. */
+static int check_base(const char *base)
+{
+	struct stat st;
+
+	if (mkdir(base, 0700) < 0 && errno != EEXIST)
+		return client_fail(-errno, "buffer_dir %s cannot be made: %s",
+				   base, strerror(errno));
+	if (stat(base, &st) < 0)
+		return client_fail(-errno, "buffer_dir %s: %s", base,
+				   strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return client_fail(-ENOTDIR, "buffer_dir %s is no directory",
+				   base);
+	if (st.st_uid != geteuid() || (st.st_mode & 022))
+		return client_fail(-EPERM, "buffer_dir %s may be changed by "
+				   "others", base);
+	return 0;
+}
+
+/* 0 and the locked descriptor, -EWOULDBLOCK, or -errno. */
+static int lock_dir(const char *path, int *ret_fd)
+{
+	int fd, err;
+
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+/* What the store asks of a filesystem that is not its own, told before a node
+ * is begun. */
+static int check_space(const char *base, uint64_t size)
+{
+	uint64_t headroom = size / 16 > 64u << 20 ? size / 16 : 64u << 20;
+	char want[32], has[32];
+	struct statvfs st;
+	uint64_t room;
+
+	if (headroom > size / 4)
+		headroom = size / 4;
+	if (statvfs(base, &st) < 0)
+		return client_fail(-errno, "buffer_dir %s: %s", base,
+				   strerror(errno));
+	room = (uint64_t)st.f_bavail * st.f_frsize;
+	if (size <= UINT64_MAX / 2 && size + headroom <= room)
+		return 0;
+	return client_fail(-ENOSPC, "a buffer of %s is wanted, and %s has only "
+			   "%s left", pool_format_size(size, want,
+						       sizeof(want)),
+			   base, pool_format_size(room, has, sizeof(has)));
+}
+
+static int take_in(struct kvpool *p, const char *base)
+{
+	char path[PATH_MAX], store[PATH_MAX + 8];
+	int i, n, err = -EMFILE;
+
+	for (i = 0; i < DIRS_MAX; i++) {
+		n = snprintf(path, sizeof(path), "%s/%d", base, i);
+		if (n < 0 || (size_t)n >= sizeof(path))
+			return client_fail(-ENAMETOOLONG, "buffer_dir is too "
+							  "long");
+		err = lock_dir(path, &p->dir_fd);
+		if (err != -EWOULDBLOCK)
+			break;
+	}
+	if (err == -EWOULDBLOCK)
+		err = -EMFILE;
+	if (err)
+		return client_fail(err, "no directory could be taken in %s: %s",
+				   base, strerror(-err));
+	/* The node locks its own, of which this is none. */
+	snprintf(store, sizeof(store), "%s/store", path);
+	p->dir = strdup(store);
+	return p->dir ? 0 : client_fail(-ENOMEM, "no memory for a connection");
+}
+
+int client_dir_take(struct kvpool *p, const char *base)
+{
+	char text[64];
+	int err;
+
+	if (!base) {
+		snprintf(text, sizeof(text), "/dev/shm/kvpool-%u",
+			 (unsigned int)geteuid());
+		base = text;
+	}
+	err = check_base(base);
+	if (!err)
+		err = check_space(base, p->opts.buffer_size);
+	return err ? err : take_in(p, base);
+}
+
+static bool is_object(const char *name)
+{
+	return strlen(name) == OBJECT_NAME_LEN &&
+	       strspn(name, "0123456789abcdef") == OBJECT_NAME_LEN;
+}
+
+static void remove_objects(const char *dir)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+
+	if (!d)
+		return;
+	while ((e = readdir(d)))
+		if (is_object(e->d_name))
+			unlinkat(dirfd(d), e->d_name, 0);
+	closedir(d);
+}
+
+void client_dir_give(struct kvpool *p, bool remove_files)
+{
+	if (p->dir_fd < 0)
+		return;
+	if (remove_files && p->dir)
+		remove_objects(p->dir);
+	close(p->dir_fd);
+	p->dir_fd = -1;
+}
+
+/* ---- mounts ---- */
+
+static json_t *status_of(const char *path)
+{
+	char name[PATH_MAX + sizeof(STATUS) + 1], *slash;
+	json_t *j = NULL;
+
+	if (strlen(path) >= PATH_MAX)
+		return NULL;
+	strcpy(name, path);
+	while (!j) {
+		slash = name + strlen(name);
+		snprintf(slash, sizeof(name) - (size_t)(slash - name),
+			 "/" STATUS);
+		j = json_load_file(name, 0, NULL);
+		*slash = '\0';
+		slash = strrchr(name, '/');
+		if (!slash || j)
+			break;
+		*slash = '\0';
+	}
+	return j;
+}
+
+int client_mount_masters(const char *path, struct pool_hostports *ret)
+{
+	json_t *j = status_of(path);
+	const char *at = NULL;
+	int err = -ENOTSUP;
+
+	json_unpack(j, "{s:{s:s}}", "master", "address", &at);
+	if (at && at[0])
+		err = pool_parse_hostports(at, 7070, ret);
+	if (err)
+		client_fail(err, "`at`: %s is in no mount of a pool that has a "
+				 "master", path);
+	json_decref(j);
+	return err;
+}

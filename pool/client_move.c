@@ -1,0 +1,434 @@
+/*
+ * Objects in and out.
+ *
+ * put, happy path: a private file under a temporary name in the namespace's
+ * directory (begin, on the loop) -> room for it -> written, by the caller's
+ * thread, or on the loop if it is small -> renamed to its key: sealed and
+ * published as any file that is renamed in a mount. Failure modes: no room, or
+ * what is at the caller's address cannot be read: the file is poisoned, and goes.
+ *
+ * get, happy path: a local copy, or a descriptor that a store of this host has
+ * lent, is opened and read by the caller's thread, without the loop. Else the
+ * loop has it fetched or borrowed. Failure modes: it is a miss. Another version
+ * comes meanwhile: that one.
+ */
+#include "pool/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+
+/* ---- copying ---- */
+
+/* The kernel says that an address is bad, where a memcpy would crash. */
+static int write_all(int fd, const void *buf, size_t len)
+{
+	const char *p = buf;
+	size_t done = 0;
+	ssize_t n;
+
+	while (done < len) {
+		n = pwrite(fd, p + done, len - done, (off_t)done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ENOSPC;
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+int64_t client_read(const struct client_op *op)
+{
+	bool exact = op->win->flags & KVPOOL_EXACT;
+	uint64_t done = 0;
+	ssize_t n;
+
+	if (op->size > op->len || (exact && op->size != op->len))
+		return -EMSGSIZE;
+	while (done < op->size) {
+		n = pread(op->fd, (char *)op->buf + done, op->size - done,
+			  (off_t)done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -ENOENT;
+		done += (uint64_t)n;
+	}
+	return (int64_t)done;
+}
+
+/* ---- put ---- */
+
+static void put_end(struct client_op *op)
+{
+	struct node_dirent *dir = NULL;
+	struct pool_node *n = client_pool(op)->node;
+	struct node_object *o = op->o;
+	struct node_entry *e = o->entry;
+	const char *name = memrchr(op->path.at, '/', op->path.len);
+	struct pool_entry *to;
+	int err = (int)op->result;
+
+	name = name ? name + 1 : op->path.at;
+	if (!e || e->own != o)
+		err = err ? err : -EIO;
+	else
+		dir = (struct node_dirent *)(void *)e->e.parent;
+	if (err)
+		pool_node_poison(n, o, err);
+	else
+		pool_node_writer_flushed(n, o);
+	pool_node_writer_closed(n, o);
+	if (!err)
+		err = pool_node_rename(
+			n, &e->e, dir, name,
+			op->path.len - (size_t)(name - op->path.at),
+			op->win->flags & KVPOOL_IF_ABSENT, &to);
+	if (err && dir && o->entry == e && e->own == o)
+		(void)pool_node_unlink(n, e);
+	/* A poisoned one took its name along. */
+	if (dir && (int)op->result == 0)
+		pool_node_tidy(n, &e->e);
+	op->o = NULL;
+	node_object_unref(n, o);
+	client_end(op, err);
+}
+
+static bool put_copy(struct client_op *op)
+{
+	op->result = write_all(op->fd, op->buf, op->len);
+	op->fd = -1; /* the node's */
+	return true;
+}
+
+static void put_room(struct client_op *op, int err)
+{
+	if (!err) {
+		op->fd = pool_node_writer_fd(client_pool(op)->node, op->o);
+		err = op->fd < 0 ? op->fd : 0;
+	}
+	if (!err && op->len > CLIENT_INLINE) {
+		client_hand_back(op);
+		return;
+	}
+	op->result = err;
+	if (!err)
+		(void)put_copy(op);
+	put_end(op);
+}
+
+static void on_room(void *arg, int status)
+{
+	put_room(arg, status);
+}
+
+/* May it be put? Its directory is made. */
+static int put_check(struct client_op *op, struct node_dirent **ret_dir,
+		     const char **ret_name)
+{
+	struct kvpool *p = client_pool(op);
+	struct pool_entry *e;
+	size_t len;
+	int err;
+
+	if (op->len > pool_node_size_max(p->node, NULL))
+		return -EFBIG;
+	err = client_make_dirs(op->win->ns, &op->path, ret_dir, ret_name);
+	if (err)
+		return err;
+	len = op->path.len - (size_t)(*ret_name - op->path.at);
+	e = pool_tree_find(pool_node_tree(p->node), &(*ret_dir)->d, *ret_name,
+			   len);
+	if (!e || !pool_node_visible(e))
+		return 0;
+	if (e->is_dir)
+		return -EISDIR;
+	return op->win->flags & KVPOOL_IF_ABSENT ? -EEXIST : 0;
+}
+
+static void put_begin(struct client_op *op)
+{
+	struct kvpool *p = client_pool(op);
+	struct node_attr attr = { .mode = 0644,
+				  .uid = geteuid(),
+				  .gid = getegid() };
+	struct node_dirent *dir;
+	struct node_object *o;
+	const char *name;
+	char tmp[64];
+	int n, err = put_check(op, &dir, &name);
+
+	if (err == -EAGAIN) {
+		client_again(op, -ETIMEDOUT);
+		return;
+	}
+	n = snprintf(tmp, sizeof(tmp), ".tmp.kvpool.%llu",
+		     (unsigned long long)++p->tmp_seq);
+	if (!err)
+		err = pool_node_create(p->node, dir, tmp, (size_t)n, &attr,
+				       op->len, &o);
+	if (err) {
+		client_end(op, err);
+		return;
+	}
+	op->o = node_object_ref(o);
+	pool_node_writer_opened(p->node, o);
+	err = pool_node_extend_start(p->node, o, 0, op->len, on_room, op);
+	if (err != 0)
+		put_room(op, err == 1 ? 0 : err);
+}
+
+const struct client_kind client_put = {
+	.begin = put_begin,
+	.copy = put_copy,
+	.end = put_end,
+	.moves = true,
+};
+
+/* ---- get ---- */
+
+/* A whole file of e, or -EAGAIN. */
+static int open_here(const struct kvpool *p, const struct node_entry *e,
+		     int *ret_fd, uint64_t *ret_size)
+{
+	struct node_object *o = e->own ? e->own : e->obj;
+
+	if (e->own ? o->state != NODE_SEALING && o->state != NODE_PENDING :
+		     !o || o->state != NODE_HELD || o->gen != e->gen ||
+			     !o->verified)
+		return -EAGAIN;
+	*ret_fd = node_object_open(p->node, o, O_RDONLY);
+	if (*ret_fd < 0)
+		return -EAGAIN; /* the loop is to see */
+	*ret_size = o->size;
+	/* As a look-up hit: kept a while. (Whoever else says so, says the
+	 * same.) */
+	__atomic_store_n(&o->looked_ms, pool_now_ms(), __ATOMIC_RELAXED);
+	return 0;
+}
+
+int client_local(const struct kvpool *p, struct node_dirent *dir,
+		 const struct client_path *path, int *ret_fd,
+		 uint64_t *ret_size)
+{
+	struct pool_entry *e = client_find(p, dir, path->at, path->len);
+
+	if (!e || e->is_dir || !pool_node_visible(e))
+		return -EAGAIN;
+	return open_here(p, (struct node_entry *)(void *)e, ret_fd, ret_size);
+}
+
+static bool get_copy(struct client_op *op)
+{
+	op->result = client_read(op);
+	close(op->fd);
+	op->fd = -1;
+	return false;
+}
+
+static bool get_fd_copy(struct client_op *op)
+{
+	op->result = op->fd;
+	return false;
+}
+
+static void get_begin(struct client_op *op);
+
+/* o: a ref. */
+static void get_have(struct client_op *op, struct node_object *o)
+{
+	struct pool_node *n = client_pool(op)->node;
+
+	op->fd = node_object_open(n, o, O_RDONLY);
+	op->size = o->size;
+	pool_node_used(n, o);
+	if (op->fd == -ENOENT) /* from under us: had elsewhere next time */
+		pool_node_doubt(n, o);
+	node_object_unref(n, o);
+	if (op->fd < 0) {
+		client_end(op, op->fd == -EMFILE ? op->fd : -ENOENT);
+		return;
+	}
+	if (op->size <= CLIENT_INLINE) {
+		op->ended = !op->win->kind->copy(op);
+	}
+	client_hand_back(op);
+}
+
+static void on_wanted(struct node_want *want, struct node_object *o, int status)
+{
+	struct client_op *op = pool_container_of(want, struct client_op, want);
+
+	if (!status)
+		get_have(op, o);
+	else if (status == -ESTALE || status == -EAGAIN)
+		client_again(op, -ENOENT); /* another version has come */
+	else
+		client_end(op, -ENOENT);
+}
+
+static void get_begin(struct client_op *op)
+{
+	struct kvpool *p = client_pool(op);
+	struct node_dirent *dir;
+	struct node_object *o;
+	struct pool_entry *pe;
+	struct node_entry *e;
+	int rc = client_ns_dir(op->win->ns, &dir);
+
+	pe = rc ? NULL : client_find(p, dir, op->path.at, op->path.len);
+	if (!pe || !pool_node_visible(pe) || pe->is_dir) {
+		client_end(op, rc ? rc : pe && pe->is_dir ? -EISDIR : -ENOENT);
+		return;
+	}
+	e = (struct node_entry *)(void *)pe;
+	if (op->win->kind->moves &&
+	    (e->own ? e->own->size : e->size) > op->len &&
+	    !(e->own && e->own->state == NODE_WRITING)) {
+		op->size = e->own ? e->own->size : e->size;
+		client_end(op, -EMSGSIZE); /* nothing is moved for that */
+		return;
+	}
+	if (e->own) {
+		if (open_here(p, e, &op->fd, &op->size) == 0)
+			client_hand_back(op);
+		else
+			client_again(op, -ENOENT);
+		return;
+	}
+	rc = pool_node_want_start(p->node, e, &op->want, &o, on_wanted);
+	if (rc == 1)
+		get_have(op, o);
+	else if (rc == -EAGAIN)
+		client_again(op, -ENOENT);
+	else if (rc < 0)
+		client_end(op, -ENOENT);
+}
+
+const struct client_kind client_get = {
+	.begin = get_begin,
+	.copy = get_copy,
+	.moves = true,
+};
+
+const struct client_kind client_get_fd = {
+	.begin = get_begin,
+	.copy = get_fd_copy,
+};
+
+/* ---- as descriptors, as memory ---- */
+
+static int open_sized(struct kvpool_ns *ns, const void *key, size_t key_len,
+		      uint64_t *ret_size)
+{
+	struct kvpool_key k = { key, key_len };
+	struct stat st;
+	int64_t fd;
+	ssize_t n = client_run(ns, &client_get_fd, &k, NULL, 1, 0, 0, &fd);
+
+	if (n < 0)
+		return (int)n;
+	if (fd >= 0 && ret_size) {
+		if (fstat((int)fd, &st) < 0) {
+			close((int)fd);
+			return client_fail(-EIO, "no size of what was opened");
+		}
+		*ret_size = (uint64_t)st.st_size;
+	}
+	return (int)fd;
+}
+
+int kvpool_open(struct kvpool_ns *ns, const void *key, size_t key_len)
+{
+	return open_sized(ns, key, key_len, NULL);
+}
+
+int kvpool_map(struct kvpool_ns *ns, const void *key, size_t key_len,
+	       const void **ret_addr, size_t *ret_len)
+{
+	static const char empty;
+	uint64_t size = 0;
+	int fd = open_sized(ns, key, key_len, &size), err = 0;
+	void *at = (void *)(uintptr_t)&empty;
+
+	if (fd < 0)
+		return fd;
+	if (size > 0)
+		at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		err = client_fail(-errno, "the object cannot be mapped: %s",
+				  strerror(errno));
+	close(fd);
+	if (err)
+		return err;
+	*ret_addr = at;
+	*ret_len = size;
+	return 0;
+}
+
+void kvpool_unmap(const void *addr, size_t len)
+{
+	if (len > 0)
+		munmap((void *)(uintptr_t)addr, len);
+}
+
+/* ---- kvpool.h ---- */
+
+ssize_t kvpool_batch_put_from(struct kvpool_ns *ns,
+			      const struct kvpool_key *keys,
+			      const struct kvpool_buf *bufs, size_t n,
+			      unsigned int flags, int64_t *ret)
+{
+	ssize_t good;
+	int err;
+
+	if (flags & ~(KVPOOL_IF_ABSENT | KVPOOL_SYNC))
+		return client_fail(-EINVAL, "flags that a put has not");
+	good = client_run(ns, &client_put, keys, bufs, n, flags, 0, ret);
+	if (good <= 0 || !(flags & KVPOOL_SYNC))
+		return good;
+	err = kvpool_sync(ns->pool);
+	for (size_t i = 0; err && i < n; i++)
+		if (ret[i] >= 0)
+			ret[i] = err;
+	return err ? 0 : good;
+}
+
+ssize_t kvpool_batch_get_into(struct kvpool_ns *ns,
+			      const struct kvpool_key *keys,
+			      const struct kvpool_buf *bufs, size_t n,
+			      unsigned int flags, int64_t *ret)
+{
+	if (flags & ~KVPOOL_EXACT)
+		return client_fail(-EINVAL, "flags that a get has not");
+	return client_run(ns, &client_get, keys, bufs, n, flags, 0, ret);
+}
+
+int kvpool_put_from(struct kvpool_ns *ns, const void *key, size_t key_len,
+		    const void *buf, size_t len, unsigned int flags)
+{
+	struct kvpool_key k = { key, key_len };
+	struct kvpool_buf b = { (void *)(uintptr_t)buf, len };
+	int64_t result;
+	ssize_t n = kvpool_batch_put_from(ns, &k, &b, 1, flags, &result);
+
+	return n < 0 ? (int)n : (int)result;
+}
+
+int64_t kvpool_get_into(struct kvpool_ns *ns, const void *key, size_t key_len,
+			void *buf, size_t cap, unsigned int flags)
+{
+	struct kvpool_key k = { key, key_len };
+	struct kvpool_buf b = { buf, cap };
+	int64_t result;
+	ssize_t n = kvpool_batch_get_into(ns, &k, &b, 1, flags, &result);
+
+	return n < 0 ? n : result;
+}

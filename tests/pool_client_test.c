@@ -1,0 +1,925 @@
+/*
+ * libkvpool against a master and two stores, which run on a thread of this
+ * process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "master/server.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+#include "pool/kvpool.h"
+#include "pool/mailbox.h"
+#include "pool/node.h"
+
+#define STORES 2
+#define STORE_SIZE (48ull << 20)
+#define MEM ((size_t)4 << 20)
+
+struct store {
+	struct pool_node *node;
+	struct pool_metrics *metrics;
+	char dir[96], sock[96], name[16];
+};
+
+struct fixture {
+	char at[32], buffer_dir[96];
+	pthread_t thread;
+	uv_loop_t loop;
+	struct pool_mailbox box;
+	struct pool_mail mail;
+	uv_sem_t done;
+	struct master *master;
+	struct pool_metrics *metrics;
+	struct store s[STORES];
+	bool ending;
+	bool local; /* descriptors may be lent */
+
+	struct kvpool *pool, *other;
+	struct kvpool_ns *ns, *other_ns;
+	char *mem; /* registered with both */
+};
+
+static char top[32];
+
+/* ---- the pool's thread ---- */
+
+static void call(struct fixture *f, void (*run)(struct pool_mail *mail))
+{
+	pool_mailbox_post(&f->box, &f->mail, run);
+	uv_sem_wait(&f->done);
+}
+
+static void start_store(struct fixture *f, int i)
+{
+	struct store *s = &f->s[i];
+	struct pool_node_opts o = {
+		.loop = &f->loop,
+		.masters.n = 1,
+		.name = s->name,
+		.store_dir = s->dir,
+		.store_size = STORE_SIZE,
+		.store_plain = true,
+		.unix_path = s->sock,
+		.fd_passing = f->local,
+		.movers = 1,
+		.deadline_ms = 1000,
+	};
+
+	snprintf(s->dir, sizeof(s->dir), "%s/store%d", top, i);
+	snprintf(s->sock, sizeof(s->sock), "%s/sock%d", top, i);
+	snprintf(s->name, sizeof(s->name), "s%u", (unsigned int)i % 10);
+	strcpy(o.masters.at[0].host, "127.0.0.1");
+	o.masters.at[0].port = master_port(f->master);
+	strcpy(o.listen.host, "127.0.0.1");
+	s->metrics = o.metrics = pool_metrics_open();
+	if (pool_node_open(&o, &s->node))
+		abort();
+}
+
+static void on_start(struct pool_mail *mail)
+{
+	struct fixture *f = pool_container_of(mail, struct fixture, mail);
+	struct master_opts mo = { .loop = &f->loop, .heartbeat_ms = 200 };
+	char state[96];
+
+	snprintf(state, sizeof(state), "%s/master", top);
+	strcpy(mo.listen.host, "127.0.0.1");
+	mo.state_file = state;
+	f->metrics = mo.metrics = pool_metrics_open();
+	if (master_open(&mo, &f->master))
+		abort();
+	snprintf(f->at, sizeof(f->at), "127.0.0.1:%u", master_port(f->master));
+	for (int i = 0; i < STORES; i++)
+		start_store(f, i);
+	uv_sem_post(&f->done);
+}
+
+static void on_master_closed(void *arg)
+{
+	struct fixture *f = arg;
+
+	f->master = NULL;
+	pool_metrics_close(f->metrics);
+	uv_sem_post(&f->done);
+}
+
+static void on_stop_master(struct pool_mail *mail)
+{
+	struct fixture *f = pool_container_of(mail, struct fixture, mail);
+
+	if (f->master)
+		master_close(f->master, on_master_closed, f);
+	else
+		uv_sem_post(&f->done);
+}
+
+static void stop_stores(void *arg)
+{
+	struct fixture *f = arg;
+	struct pool_node *node;
+
+	for (int i = 0; i < STORES; i++) {
+		if (!f->s[i].metrics)
+			continue;
+		if (f->s[i].node) {
+			node = f->s[i].node;
+			f->s[i].node = NULL;
+			pool_node_close(node, 0, stop_stores, f);
+			return;
+		}
+		pool_metrics_close(f->s[i].metrics);
+		f->s[i].metrics = NULL;
+	}
+	uv_sem_post(&f->done);
+}
+
+static void on_stop_stores(struct pool_mail *mail)
+{
+	stop_stores(pool_container_of(mail, struct fixture, mail));
+}
+
+static void on_end(struct pool_mail *mail)
+{
+	struct fixture *f = pool_container_of(mail, struct fixture, mail);
+
+	f->ending = true;
+	uv_sem_post(&f->done);
+}
+
+/* Not while it is being emptied. */
+static void after_mail(struct pool_mailbox *box)
+{
+	struct fixture *f = pool_container_of(box, struct fixture, box);
+
+	if (f->ending)
+		pool_mailbox_close(&f->box, NULL);
+}
+
+static void *run(void *arg)
+{
+	struct fixture *f = arg;
+
+	uv_run(&f->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+/* ---- fixtures ---- */
+
+static struct kvpool *connected(struct fixture *f)
+{
+	struct kvpool_options o = { .struct_size = sizeof(o),
+				    .at = f->at,
+				    .buffer_dir = f->buffer_dir,
+				    .buffer_size = 24u << 20 };
+	struct kvpool *pool = NULL;
+	int err = kvpool_connect(&o, &pool);
+
+	if (err)
+		print_message("%s\n", kvpool_last_error());
+	assert_int_equal(err, 0);
+	return pool;
+}
+
+static void setup_pool(struct fixture *f)
+{
+	snprintf(top, sizeof(top), "/dev/shm/kvtest_client.XXXXXX");
+	assert_non_null(mkdtemp(top));
+	snprintf(f->buffer_dir, sizeof(f->buffer_dir), "%s/lib", top);
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	assert_int_equal(pool_mailbox_init(&f->box, &f->loop, after_mail), 0);
+	uv_sem_init(&f->done, 0);
+	assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
+	call(f, on_start);
+}
+
+static int setup_with(void **state, bool local)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	alarm(120);
+	pool_log_set_level(POOL_LOG_ERROR);
+	f->local = local;
+	setup_pool(f);
+	f->mem = mmap(NULL, MEM, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(f->mem != MAP_FAILED);
+	f->pool = connected(f);
+	f->other = connected(f);
+	assert_int_equal(kvpool_open_ns(f->pool, "ns", NULL, &f->ns), 0);
+	assert_int_equal(kvpool_open_ns(f->other, "ns", NULL, &f->other_ns),
+			 0);
+	assert_int_equal(kvpool_register_buffer(f->pool, f->mem, MEM), 0);
+	assert_int_equal(kvpool_register_buffer(f->other, f->mem, MEM), 0);
+	*state = f;
+	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_with(state, false);
+}
+
+static int setup_local(void **state)
+{
+	return setup_with(state, true);
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char cmd[128];
+
+	kvpool_close_ns(f->ns);
+	kvpool_close_ns(f->other_ns);
+	kvpool_close(f->pool);
+	kvpool_close(f->other);
+	call(f, on_stop_stores);
+	call(f, on_stop_master);
+	call(f, on_end);
+	pthread_join(f->thread, NULL);
+	assert_int_equal(uv_loop_close(&f->loop), 0);
+	uv_sem_destroy(&f->done);
+	munmap(f->mem, MEM);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", top);
+	assert_int_equal(system(cmd), 0);
+	free(f);
+	alarm(0);
+	return 0;
+}
+
+/* ---- helpers ---- */
+
+static void fill(void *at, size_t len, unsigned int seed)
+{
+	uint32_t x = seed * 2654435761u + 1;
+
+	for (size_t i = 0; i < len; i++) {
+		x = x * 1664525 + 1013904223;
+		((unsigned char *)at)[i] = (unsigned char)(x >> 24);
+	}
+}
+
+static void assert_filled(const void *at, size_t len, unsigned int seed)
+{
+	char *want = malloc(len + 1);
+
+	fill(want, len, seed);
+	assert_memory_equal(at, want, len);
+	free(want);
+}
+
+#define wait_for(cond)                                                    \
+	do {                                                              \
+		uint64_t end_ = pool_now_ms() + 20000;                    \
+		while (!(cond)) {                                         \
+			if (pool_now_ms() > end_)                         \
+				fail_msg("waited in vain for " #cond);    \
+			usleep(1000);                                     \
+		}                                                         \
+	} while (0)
+
+static void put(struct fixture *f, const char *key, size_t len,
+		unsigned int seed)
+{
+	fill(f->mem, len, seed);
+	assert_int_equal(kvpool_put_from(f->ns, key, strlen(key), f->mem, len,
+					 KVPOOL_SYNC), 0);
+}
+
+static int64_t get_other(struct fixture *f, const char *key, size_t cap)
+{
+	memset(f->mem, 0xee, cap);
+	return kvpool_get_into(f->other_ns, key, strlen(key), f->mem, cap, 0);
+}
+
+/* ---- tests ---- */
+
+static void what_one_puts_another_gets(void **state)
+{
+	static const size_t sizes[] = { 0, 1, 4096, 65536, 65537, 1 << 20,
+					3 << 20 };
+	struct fixture *f = *state;
+	char key[32];
+
+	for (unsigned int i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		snprintf(key, sizeof(key), "key%u", i);
+		put(f, key, sizes[i], i);
+		assert_int_equal(kvpool_exists(f->other_ns, key, 4), 1);
+		assert_int_equal(kvpool_get_size(f->other_ns, key, 4),
+				 sizes[i]);
+		assert_int_equal(get_other(f, key, MEM), sizes[i]);
+		assert_filled(f->mem, sizes[i], i);
+		/* Now it is a local copy. */
+		assert_int_equal(get_other(f, key, sizes[i]), sizes[i]);
+		assert_filled(f->mem, sizes[i], i);
+	}
+}
+
+static void keys_are_any_bytes(void **state)
+{
+	struct fixture *f = *state;
+	char key[600], buf[4097], back[KVPOOL_KEY_MAX];
+	int n;
+
+	for (size_t len = 0; len < sizeof(key); len += 1 + len / 8) {
+		fill(key, len, (unsigned int)len);
+		if (len > 3)
+			key[2] = '/';
+		assert_int_equal(kvpool_put_from(f->ns, key, len, f->mem,
+						 len, 0), 0);
+		assert_int_equal(kvpool_exists(f->ns, key, len), 1);
+		n = kvpool_key_path(f->ns, key, len, buf, sizeof(buf));
+		assert_true(n > 0);
+		assert_int_equal(kvpool_path_key(f->ns, buf, back,
+						 sizeof(back)), len);
+		assert_memory_equal(back, key, len);
+	}
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	for (size_t len = 0; len < sizeof(key); len += 1 + len / 8) {
+		fill(key, len, (unsigned int)len);
+		if (len > 3)
+			key[2] = '/';
+		assert_int_equal(kvpool_get_into(f->other_ns, key, len, f->mem,
+						 MEM, 0), len);
+	}
+	assert_int_equal(kvpool_exists(f->ns, key, KVPOOL_KEY_MAX + 1),
+			 -ENAMETOOLONG);
+}
+
+static void a_key_and_those_below_it_are_different(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, "a", 10, 1);
+	put(f, "a/b", 20, 2);
+	put(f, "a/", 30, 3);
+	assert_int_equal(get_other(f, "a", MEM), 10);
+	assert_int_equal(get_other(f, "a/b", MEM), 20);
+	assert_int_equal(get_other(f, "a/", MEM), 30);
+}
+
+static void a_put_replaces_what_was_there(void **state)
+{
+	struct fixture *f = *state;
+	const void *at;
+	size_t len;
+
+	put(f, "k", 100000, 1);
+	assert_int_equal(kvpool_map(f->other_ns, "k", 1, &at, &len), 0);
+	put(f, "k", 5000, 2);
+	assert_int_equal(get_other(f, "k", MEM), 5000);
+	assert_filled(f->mem, 5000, 2);
+	assert_int_equal(len, 100000);
+	assert_filled(at, len, 1); /* who has it keeps it */
+	kvpool_unmap(at, len);
+	assert_int_equal(kvpool_put_from(f->ns, "k", 1, f->mem, 1,
+					 KVPOOL_IF_ABSENT), -EEXIST);
+	assert_int_equal(get_other(f, "k", MEM), 5000);
+}
+
+static void what_was_put_is_seen_at_once_by_who_did(void **state)
+{
+	struct fixture *f = *state;
+	char key[16];
+
+	for (unsigned int i = 0; i < 200; i++) {
+		size_t len = i % 7 ? 3000 : 200000;
+
+		snprintf(key, sizeof(key), "k%u", i % 20);
+		fill(f->mem, len, i);
+		assert_int_equal(kvpool_put_from(f->ns, key, strlen(key),
+						 f->mem, len, 0), 0);
+		assert_int_equal(kvpool_exists(f->ns, key, strlen(key)), 1);
+		assert_int_equal(kvpool_get_size(f->ns, key, strlen(key)),
+				 len);
+		memset(f->mem, 0, len);
+		assert_int_equal(kvpool_get_into(f->ns, key, strlen(key),
+						 f->mem, MEM, 0), len);
+		assert_filled(f->mem, len, i);
+	}
+}
+
+static void descriptors_and_mappings_outlive_the_key(void **state)
+{
+	struct fixture *f = *state;
+	char *back = malloc(70000);
+	const void *at;
+	size_t len;
+	int fd;
+
+	put(f, "k", 70000, 1);
+	put(f, "empty", 0, 1);
+	fd = kvpool_open(f->other_ns, "k", 1);
+	assert_true(fd >= 0);
+	assert_int_equal(kvpool_map(f->other_ns, "k", 1, &at, &len), 0);
+	assert_int_equal(kvpool_remove(f->ns, "k", 1), 0);
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	assert_int_equal(kvpool_exists(f->other_ns, "k", 1), 0);
+	assert_int_equal(kvpool_remove(f->ns, "k", 1), -ENOENT);
+	assert_int_equal(pread(fd, back, 70000, 0), 70000);
+	assert_filled(back, 70000, 1);
+	assert_filled(at, len, 1);
+	assert_int_equal(write(fd, back, 1), -1);
+	kvpool_unmap(at, len);
+	close(fd);
+	free(back);
+	assert_int_equal(kvpool_map(f->other_ns, "empty", 5, &at, &len), 0);
+	assert_int_equal(len, 0);
+	kvpool_unmap(at, len);
+	assert_int_equal(kvpool_open(f->ns, "none", 4), -ENOENT);
+}
+
+static void batches_have_a_result_for_each_key(void **state)
+{
+	struct fixture *f = *state;
+	enum { N = 300 };
+	struct kvpool_key keys[N];
+	struct kvpool_buf bufs[N];
+	char names[N][16];
+	int64_t ret[N];
+	char outside[8] = "outside";
+
+	for (unsigned int i = 0; i < N; i++) {
+		snprintf(names[i], sizeof(names[i]), "key%u", i);
+		keys[i] = (struct kvpool_key){ names[i], strlen(names[i]) };
+		bufs[i] = (struct kvpool_buf){ f->mem + i * 8192, 8192 };
+		fill(bufs[i].data, 8192, i);
+	}
+	bufs[7].data = outside;
+	bufs[7].len = sizeof(outside);
+	keys[8].len = KVPOOL_KEY_MAX + 1;
+	assert_int_equal(kvpool_batch_put_from(f->ns, keys, bufs, N,
+					       KVPOOL_SYNC, ret), N - 2);
+	assert_int_equal(ret[7], -EFAULT);
+	assert_int_equal(ret[8], -ENAMETOOLONG);
+	assert_int_equal(ret[0], 0);
+	keys[8].len = strlen(names[8]);
+	assert_int_equal(kvpool_batch_exists(f->other_ns, keys, N, ret), N - 2);
+	assert_int_equal(ret[7], 0);
+	assert_int_equal(ret[N - 1], 1);
+	assert_int_equal(kvpool_exists_prefix(f->other_ns, keys, N), 7);
+	assert_int_equal(kvpool_exists_prefix(f->other_ns, keys + 9, N - 9),
+			 N - 9);
+	assert_int_equal(kvpool_exists_prefix(f->other_ns, keys, 0), 0);
+	assert_int_equal(kvpool_batch_get_size(f->other_ns, keys, N, ret),
+			 N - 2);
+	assert_int_equal(ret[7], -ENOENT);
+	assert_int_equal(ret[9], 8192);
+	memset(f->mem, 0, N * 8192);
+	bufs[7] = (struct kvpool_buf){ f->mem + 7 * 8192, 8192 };
+	bufs[9].len = 8191;
+	assert_int_equal(kvpool_batch_get_into(f->other_ns, keys, bufs, N, 0,
+					       ret), N - 3);
+	assert_int_equal(ret[7], -ENOENT);
+	assert_int_equal(ret[9], -EMSGSIZE);
+	for (unsigned int i = 10; i < N; i++) {
+		assert_int_equal(ret[i], 8192);
+		assert_filled(bufs[i].data, 8192, i);
+	}
+	assert_int_equal(kvpool_batch_pin(f->ns, keys, N, 60, ret), N - 2);
+	assert_int_equal(kvpool_batch_touch(f->ns, keys, N, ret), N - 2);
+	assert_int_equal(kvpool_batch_unpin(f->ns, keys, N, ret), N - 2);
+	assert_int_equal(kvpool_batch_remove(f->ns, keys, N, ret), N - 2);
+	assert_int_equal(kvpool_batch_exists(f->ns, keys, N, ret), 0);
+}
+
+static void questions_are_answered_for_many_keys(void **state)
+{
+	struct fixture *f = *state;
+	enum { N = 5000 };
+	struct kvpool_key *keys = calloc(N, sizeof(*keys));
+	int64_t *ret = calloc(N, sizeof(*ret));
+	char(*names)[16] = calloc(N, sizeof(*names));
+
+	put(f, "k4999", 10, 1);
+	put(f, "k0", 10, 1);
+	for (unsigned int i = 0; i < N; i++) {
+		snprintf(names[i], sizeof(names[i]), "k%u", i);
+		keys[i] = (struct kvpool_key){ names[i], strlen(names[i]) };
+	}
+	assert_int_equal(kvpool_batch_exists(f->ns, keys, N, ret), 2);
+	assert_int_equal(ret[4999], 1);
+	assert_int_equal(kvpool_exists_prefix(f->ns, keys, N), 1);
+	for (unsigned int i = 0; i < N; i++)
+		keys[i] = (struct kvpool_key){ names[0], 2 };
+	assert_int_equal(kvpool_exists_prefix(f->ns, keys, N), N);
+	keys[3000].len = 1;
+	assert_int_equal(kvpool_exists_prefix(f->ns, keys, N), 3000);
+	free(keys);
+	free(ret);
+	free(names);
+}
+
+static void bad_input_is_an_error_with_a_text(void **state)
+{
+	struct fixture *f = *state;
+	char *gap = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct kvpool_key k = { "k", 1 };
+	struct kvpool_buf b = { f->mem, 10 };
+	char stack[16] = "";
+	int64_t ret;
+
+	put(f, "k", 1000, 1);
+	assert_int_equal(kvpool_get_into(f->ns, "k", 1, stack, 16, 0),
+			 -EFAULT);
+	assert_non_null(strstr(kvpool_last_error(), "registered"));
+	assert_int_equal(kvpool_get_into(f->ns, "k", 1, f->mem + MEM - 10, 11,
+					 0), -EFAULT);
+	assert_int_equal(kvpool_get_into(f->ns, "k", 1, f->mem, 999, 0),
+			 -EMSGSIZE);
+	assert_non_null(strstr(kvpool_last_error(), "1000"));
+	assert_int_equal(kvpool_get_into(f->ns, "k", 1, f->mem, 1001,
+					 KVPOOL_EXACT), -EMSGSIZE);
+	assert_int_equal(kvpool_get_into(f->ns, "k", 1, f->mem, 1000,
+					 KVPOOL_EXACT), 1000);
+	assert_int_equal(kvpool_put_from(f->ns, "k", 1, f->mem, 10, 1u << 9),
+			 -EINVAL);
+	assert_int_equal(kvpool_put_from(f->ns, NULL, 3, f->mem, 10, 0),
+			 -EINVAL);
+	assert_int_equal(kvpool_put_from(NULL, "k", 1, f->mem, 10, 0),
+			 -EINVAL);
+	assert_int_equal(kvpool_batch_put_from(f->ns, &k, NULL, 1, 0, &ret),
+			 -EINVAL);
+	assert_int_equal(kvpool_batch_exists(f->ns, NULL, 1, &ret), -EINVAL);
+	assert_int_equal(kvpool_batch_get_into(f->ns, &k, &b, 1, 0, NULL),
+			 -EINVAL);
+	assert_int_equal(kvpool_batch_remove(f->ns, &k, KVPOOL_BATCH_MAX + 1,
+					     &ret), -EINVAL);
+	assert_int_equal(kvpool_submit(f->ns, (enum kvpool_call)99, &k, &b, 1,
+				       0, &ret, 1), -EINVAL);
+	assert_int_equal(kvpool_pin(f->ns, "k", 1, UINT64_MAX), -EINVAL);
+	/* Registered, and then taken away by the caller: no crash. */
+	assert_int_equal(kvpool_register_buffer(f->pool, gap, 8192), 0);
+	munmap(gap + 4096, 4096);
+	assert_int_equal(kvpool_put_from(f->ns, "bad", 3, gap, 8192, 0),
+			 -EFAULT);
+	assert_int_equal(kvpool_exists(f->ns, "bad", 3), 0);
+	put(f, "large", 8192, 1);
+	assert_int_equal(kvpool_get_into(f->ns, "large", 5, gap, 8192, 0),
+			 -EFAULT);
+	assert_int_equal(kvpool_unregister_buffer(f->pool, gap), 0);
+	munmap(gap, 4096);
+	assert_int_equal(kvpool_register_buffer(f->pool, gap, 8192), -EFAULT);
+	assert_string_equal(kvpool_strerror(-ENOENT), "not in the pool");
+	assert_string_equal(kvpool_strerror(5), "success");
+	assert_non_null(kvpool_strerror(INT64_MIN));
+}
+
+static void buffers_do_not_overlap(void **state)
+{
+	struct fixture *f = *state;
+	char *m = mmap(NULL, 16384, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_int_equal(kvpool_register_buffer(f->pool, m + 4096, 4096), 0);
+	assert_int_equal(kvpool_register_buffer(f->pool, m, 4096), 0);
+	assert_int_equal(kvpool_register_buffer(f->pool, m, 4096), -EINVAL);
+	assert_int_equal(kvpool_register_buffer(f->pool, m + 8191, 2),
+			 -EINVAL);
+	assert_int_equal(kvpool_register_buffer(f->pool, m, 16384), -EINVAL);
+	assert_int_equal(kvpool_register_buffer(f->pool, m + 8192, 1), 0);
+	assert_int_equal(kvpool_register_buffer(f->pool, m, 0), -EINVAL);
+	assert_int_equal(kvpool_register_buffer(f->pool, NULL, 10), -EINVAL);
+	assert_int_equal(kvpool_unregister_buffer(f->pool, m + 1), -ENOENT);
+	assert_int_equal(kvpool_unregister_buffer(f->pool, m), 0);
+	assert_int_equal(kvpool_unregister_buffer(f->pool, m), -ENOENT);
+	assert_int_equal(kvpool_put_from(f->ns, "k", 1, m, 10, 0), -EFAULT);
+	assert_int_equal(kvpool_put_from(f->ns, "k", 1, m + 4096, 10, 0), 0);
+	munmap(m, 16384);
+}
+
+static void layouts_are_compared(void **state)
+{
+	struct fixture *f = *state;
+	struct kvpool_layout a = { sizeof(a), "llama", "bf16", "NHD", 8, 256 };
+	struct kvpool_layout b = a;
+	struct kvpool_ns *ns, *same, *any;
+
+	b.tp = 4;
+	assert_int_equal(kvpool_open_ns(f->pool, "models/llama", &a, &ns), 0);
+	assert_int_equal(kvpool_open_ns(f->other, "models/llama", &a, &same),
+			 0);
+	assert_int_equal(kvpool_open_ns(f->other, "models/llama", NULL, &any),
+			 0);
+	kvpool_close_ns(same);
+	assert_int_equal(kvpool_open_ns(f->other, "models/llama", &b, &same),
+			 -EMEDIUMTYPE);
+	assert_non_null(strstr(kvpool_last_error(), "tp=8"));
+	assert_non_null(strstr(kvpool_last_error(), "tp=4"));
+	assert_int_equal(kvpool_put_from(ns, "k", 1, f->mem, 10, 0), 0);
+	b.model = "a;b";
+	assert_int_equal(kvpool_open_ns(f->other, "x", &b, &same), -EINVAL);
+	b.struct_size = 1;
+	assert_int_equal(kvpool_open_ns(f->other, "x", &b, &same), -EINVAL);
+	assert_int_equal(kvpool_open_ns(f->other, "../x", NULL, &same),
+			 -EINVAL);
+	assert_int_equal(kvpool_open_ns(f->other, ".kvpool", NULL, &same),
+			 -EINVAL);
+	put(f, "file", 10, 1);
+	assert_int_equal(kvpool_open_ns(f->pool, "ns/file", NULL, &same),
+			 -ENOTDIR);
+	kvpool_close_ns(ns);
+	kvpool_close_ns(any);
+}
+
+static void the_root_is_a_namespace(void **state)
+{
+	struct fixture *f = *state;
+	struct kvpool_ns *root;
+
+	assert_int_equal(kvpool_open_ns(f->pool, "", NULL, &root), 0);
+	assert_int_equal(kvpool_put_from(root, ".kvpool", 7, f->mem, 10, 0),
+			 0);
+	assert_int_equal(kvpool_get_size(root, ".kvpool", 7), 10);
+	put(f, "k", 10, 1);
+	assert_int_equal(kvpool_exists(root, "ns", 2), 0);
+	assert_int_equal(kvpool_put_from(root, "ns", 2, f->mem, 10, 0),
+			 -EISDIR);
+	assert_int_equal(kvpool_get_into(root, "ns", 2, f->mem, 10, 0),
+			 -EISDIR);
+	kvpool_close_ns(root);
+}
+
+/* All completions of n requests, by id: results. */
+static void complete(struct fixture *f, size_t n, int64_t *ret)
+{
+	struct pollfd at = { .fd = kvpool_event_fd(f->pool), .events = POLLIN };
+	struct kvpool_completion c[7];
+	size_t k;
+
+	while (n > 0) {
+		assert_int_equal(poll(&at, 1, 20000), 1);
+		k = kvpool_completions(f->pool, c, 7);
+		for (size_t i = 0; i < k; i++)
+			ret[c[i].id] = c[i].result;
+		n -= k;
+	}
+	assert_int_equal(poll(&at, 1, 0), 0);
+	assert_int_equal(kvpool_completions(f->pool, c, 7), 0);
+}
+
+static void requests_complete_through_one_eventfd(void **state)
+{
+	struct fixture *f = *state;
+	enum { N = 100 };
+	int64_t ret[N], done[N];
+	struct kvpool_buf b;
+	struct kvpool_key k;
+	char key[16];
+
+	k.data = key;
+	for (unsigned int i = 0; i < N; i++) {
+		snprintf(key, sizeof(key), "key%u", i);
+		k.len = strlen(key);
+		b = (struct kvpool_buf){ f->mem + i * 4096, 4096 };
+		fill(b.data, 4096, i);
+		assert_int_equal(kvpool_submit(f->ns, KVPOOL_CALL_PUT_FROM, &k,
+					       &b, 1, 0, &ret[i], i), 0);
+	}
+	complete(f, N, done);
+	for (unsigned int i = 0; i < N; i++)
+		assert_int_equal(ret[i] + done[i], 1);
+	memset(f->mem, 0, N * 4096);
+	for (unsigned int i = 0; i < N; i++) {
+		snprintf(key, sizeof(key), "key%u", i);
+		k.len = strlen(key);
+		b = (struct kvpool_buf){ f->mem + i * 4096, 4096 };
+		assert_int_equal(kvpool_submit(f->ns, KVPOOL_CALL_GET_INTO, &k,
+					       &b, 1, 0, &ret[i], i), 0);
+	}
+	complete(f, N, done);
+	for (unsigned int i = 0; i < N; i++) {
+		assert_int_equal(ret[i], 4096);
+		assert_filled(f->mem + i * 4096, 4096, i);
+	}
+	for (int call_ = KVPOOL_CALL_GET_SIZE;
+	     call_ <= KVPOOL_CALL_EXISTS_PREFIX; call_++)
+		assert_int_equal(kvpool_submit(f->ns, (enum kvpool_call)call_,
+					       &k, NULL, 1, 0, &ret[call_],
+					       (uint64_t)call_), 0);
+	complete(f, KVPOOL_CALL_EXISTS_PREFIX - KVPOOL_CALL_GET_SIZE + 1, done);
+	assert_int_equal(ret[KVPOOL_CALL_REMOVE], 0);
+}
+
+struct user {
+	struct fixture *f;
+	pthread_t thread;
+	unsigned int number, wrong;
+};
+
+static void *use(void *arg)
+{
+	struct user *u = arg;
+	size_t len = 100000, part = MEM / 8;
+	char *mem = u->f->mem + u->number * part, key[32], *want = malloc(len);
+	struct kvpool_key k[2] = { { key, 0 }, { "none", 4 } };
+
+	for (unsigned int i = 0; i < 60; i++) {
+		unsigned int seed = u->number * 1000 + i;
+
+		snprintf(key, sizeof(key), "u%u-%u", u->number, i % 5);
+		k[0].len = strlen(key);
+		fill(want, len, seed);
+		memcpy(mem, want, len);
+		u->wrong += kvpool_put_from(u->f->ns, key, strlen(key), mem,
+					    len, 0) != 0;
+		memset(mem, 0, len);
+		u->wrong += kvpool_exists_prefix(u->f->ns, k, 2) != 1;
+		u->wrong += kvpool_get_into(u->f->ns, key, strlen(key), mem,
+					    part, 0) != (int64_t)len;
+		u->wrong += memcmp(mem, want, len) != 0;
+		if (i % 7 == 0)
+			u->wrong += kvpool_remove(u->f->ns, key,
+						  strlen(key)) != 0;
+		/* Sees the same whole object, some version of it, or none. */
+		int64_t got = kvpool_get_into(u->f->other_ns, key, strlen(key),
+					      mem, part, KVPOOL_EXACT);
+		u->wrong += got != -EMSGSIZE && got != -ENOENT;
+	}
+	free(want);
+	return NULL;
+}
+
+static void many_threads_use_one_connection(void **state)
+{
+	struct fixture *f = *state;
+	struct user u[8];
+
+	for (unsigned int i = 0; i < 8; i++) {
+		u[i] = (struct user){ .f = f, .number = i };
+		assert_int_equal(pthread_create(&u[i].thread, NULL, use, &u[i]),
+				 0);
+	}
+	for (unsigned int i = 0; i < 8; i++) {
+		pthread_join(u[i].thread, NULL);
+		assert_int_equal(u[i].wrong, 0);
+	}
+}
+
+static void without_a_master_it_goes_on(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, "k", 100000, 1);
+	call(f, on_stop_master);
+	assert_int_equal(kvpool_exists(f->other_ns, "k", 1), 1);
+	assert_int_equal(get_other(f, "k", MEM), 100000);
+	assert_filled(f->mem, 100000, 1);
+	assert_int_equal(kvpool_put_from(f->ns, "l", 1, f->mem, 5000, 0), 0);
+	assert_int_equal(kvpool_get_size(f->ns, "l", 1), 5000);
+	assert_int_equal(kvpool_sync(f->pool), -ETIMEDOUT);
+}
+
+static void without_a_holder_it_is_a_miss(void **state)
+{
+	struct fixture *f = *state;
+	int64_t n;
+
+	put(f, "k", 100000, 1);
+	call(f, on_stop_stores);
+	/* Gone from its stores; the one who put it may have it in its buffer. */
+	n = get_other(f, "k", MEM);
+	assert_true(n == -ENOENT || n == 100000);
+	if (n > 0)
+		assert_filled(f->mem, 100000, 1);
+}
+
+static void a_child_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	int status;
+	pid_t pid;
+
+	put(f, "k", 10, 1);
+	pid = fork();
+	if (pid == 0)
+		_exit(kvpool_exists(f->ns, "k", 1) == -ECHILD &&
+		      kvpool_put_from(f->ns, "k", 1, f->mem, 1, 0) == -ECHILD &&
+		      kvpool_close(f->pool) == -ECHILD ? 0 : 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void more_than_the_buffer_is_put_in_turn(void **state)
+{
+	struct fixture *f = *state;
+	char key[16];
+
+	/* 36 MiB through a buffer of 24. */
+	for (unsigned int i = 0; i < 12; i++) {
+		snprintf(key, sizeof(key), "big%u", i);
+		fill(f->mem, 3 << 20, i);
+		assert_int_equal(kvpool_put_from(f->ns, key, strlen(key),
+						 f->mem, 3 << 20, 0), 0);
+	}
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	for (unsigned int i = 0; i < 12; i++) {
+		snprintf(key, sizeof(key), "big%u", i);
+		assert_int_equal(get_other(f, key, MEM), 3 << 20);
+		assert_filled(f->mem, 3 << 20, i);
+	}
+}
+
+static void connecting_in_vain_says_why(void **state)
+{
+	struct fixture *f = *state;
+	struct kvpool_options o = { .struct_size = sizeof(o),
+				    .at = "127.0.0.1:1",
+				    .buffer_dir = f->buffer_dir,
+				    .buffer_size = 8u << 20,
+				    .timeout_ms = 300 };
+	struct kvpool *pool = NULL;
+
+	assert_int_equal(kvpool_connect(&o, &pool), -EHOSTDOWN);
+	assert_non_null(strstr(kvpool_last_error(), "127.0.0.1:1"));
+	o.at = "no/where";
+	assert_int_equal(kvpool_connect(&o, &pool), -EINVAL);
+	o.at = "/dev/shm";
+	assert_int_equal(kvpool_connect(&o, &pool), -ENOTSUP);
+	o.at = f->at;
+	o.listen = "0.0.0.0:0";
+	assert_int_equal(kvpool_connect(&o, &pool), -EINVAL);
+	assert_non_null(strstr(kvpool_last_error(), "KVPOOL_INSECURE"));
+	o.listen = NULL;
+	o.buffer_size = 1ull << 50;
+	assert_int_equal(kvpool_connect(&o, &pool), -ENOSPC);
+	o.buffer_size = 8u << 20;
+	o.struct_size = 3;
+	assert_int_equal(kvpool_connect(&o, &pool), -EINVAL);
+	o.struct_size = sizeof(o);
+	o.buffer_dir = "/dev/null/x";
+	assert_int_equal(kvpool_connect(&o, &pool), -ENOTDIR);
+	assert_int_equal(kvpool_connect(NULL, &pool), -EINVAL);
+	assert_int_equal(kvpool_close(NULL), 0);
+	assert_null(pool);
+}
+
+static void directories_are_used_again(void **state)
+{
+	struct fixture *f = *state;
+	char path[128];
+	struct stat st;
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(kvpool_close(connected(f)), 0);
+		snprintf(path, sizeof(path), "%s/2", f->buffer_dir);
+		assert_int_equal(stat(path, &st), 0);
+		snprintf(path, sizeof(path), "%s/3", f->buffer_dir);
+		assert_int_equal(stat(path, &st), -1);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+#define L(t)                                                       \
+	{                                                          \
+		#t " (descriptors are lent)", t, setup_local, teardown, NULL \
+	}
+		T(what_one_puts_another_gets),
+		L(what_one_puts_another_gets),
+		T(keys_are_any_bytes),
+		T(a_key_and_those_below_it_are_different),
+		T(a_put_replaces_what_was_there),
+		T(what_was_put_is_seen_at_once_by_who_did),
+		T(descriptors_and_mappings_outlive_the_key),
+		L(descriptors_and_mappings_outlive_the_key),
+		T(batches_have_a_result_for_each_key),
+		L(batches_have_a_result_for_each_key),
+		T(questions_are_answered_for_many_keys),
+		T(bad_input_is_an_error_with_a_text),
+		T(buffers_do_not_overlap),
+		T(layouts_are_compared),
+		T(the_root_is_a_namespace),
+		T(requests_complete_through_one_eventfd),
+		T(many_threads_use_one_connection),
+		L(many_threads_use_one_connection),
+		T(without_a_master_it_goes_on),
+		T(without_a_holder_it_is_a_miss),
+		T(a_child_is_refused),
+		T(more_than_the_buffer_is_put_in_turn),
+		T(connecting_in_vain_says_why),
+		T(directories_are_used_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
