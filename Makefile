@@ -141,6 +141,7 @@ $(BIN)/libkvpool.so: $(O_api) $(OBJ)/libkv.a pool/kvpool_api.map
 	$(LINK) -shared -Wl,-soname,libkvpool.so.0 \
 		-Wl,--version-script=pool/kvpool_api.map \
 		$(O_api) $(OBJ)/libkv.a $(LIBS)
+	ln -sf libkvpool.so $@.0
 # One object in which only the public names are left global.
 $(BIN)/libkvpool.a: $(O_api) $(OBJ)/libkv.a
 	@rm -f $@
@@ -191,6 +192,9 @@ $(OBJ)/tests/engine_traces: $(call objs,$(SRC_engine)) $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 $(OBJ)/tests/chaos: $(call objs,$(SRC_chaos))
 	$(LINK) $^ -pthread
+# As programs of others: of the library they have its public names alone.
+$(OBJ)/tests/library_%: $(OBJ)/tests/library_%.o $(BIN)/libkvpool.so
+	$(LINK) $< -L$(BIN) -lkvpool -Wl,-rpath,$(abspath $(BIN)) -pthread
 $(OBJ)/tests/sweep: $(call objs,$(SRC_sweep))
 	$(LINK) $^
 # Never sanitized: it stands between the program and the sanitizer's malloc.
