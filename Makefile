@@ -98,7 +98,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .SECONDARY:
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
-        check check-rdma chaos bench bench-rdma sim sweep fuzz-brief clean \
+        check check-rdma chaos bench bench-library bench-rdma sim sweep fuzz-brief clean \
         install uninstall
 
 help:
@@ -114,6 +114,7 @@ help:
 	@echo 'sudo make sweep    each call that may fail does, one at a time'
 	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
 	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
+	@echo 'sudo make bench-library   calls of libkvpool, beside a plain socket'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
 	@echo '                   SEED, RUNS)'
@@ -275,6 +276,13 @@ bench:
 	@$(SUBMAKE) all
 	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
 
+# KEYS=1000000 ROUNDS=15: see its head.
+bench-library:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/library_bench
+	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),200000) \
+		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench_library.sh
+
 # ROUNDS=5 SIZES="1 4 32" BUSY=200: see its head.
 bench-rdma:
 	@$(SUBMAKE) deps-check
@@ -344,18 +352,22 @@ down:
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib \
-		$(DESTDIR)$(PREFIX)/include $(DESTDIR)/sbin
+		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man3 \
+		$(DESTDIR)/sbin
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(BIN)/libkvpool.a $(DESTDIR)$(PREFIX)/lib
 	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(PREFIX)/lib/libkvpool.so.0
 	ln -sf libkvpool.so.0 $(DESTDIR)$(PREFIX)/lib/libkvpool.so
 	install -m 644 pool/kvpool.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 pool/kvpool.3 $(DESTDIR)$(PREFIX)/share/man/man3
 	ln -sf $(PREFIX)/bin/mount.kvpool $(DESTDIR)/sbin/mount.kvpool
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS))) \
 		$(addprefix $(DESTDIR)$(PREFIX)/lib/libkvpool.,a so so.0) \
-		$(DESTDIR)$(PREFIX)/include/kvpool.h $(DESTDIR)/sbin/mount.kvpool
+		$(DESTDIR)$(PREFIX)/include/kvpool.h \
+		$(DESTDIR)$(PREFIX)/share/man/man3/kvpool.3 \
+		$(DESTDIR)/sbin/mount.kvpool
 
 clean:
 	rm -rf $(BUILD)
