@@ -30,7 +30,7 @@
 #include "pool/node.h"
 
 #define CLIENT_BUFFERS_MAX 4096
-#define CLIENT_ASK_MAX 1024 /* keys that are looked up under one lock */
+#define CLIENT_ASK_MAX 256 /* keys that are looked up under one lock */
 #define CLIENT_WINDOW 128   /* keys of a batch that are moved at once */
 #define CLIENT_INLINE (64u << 10) /* copied on the loop: less than a wake-up */
 #define CLIENT_TIMEOUT_MS 10000
