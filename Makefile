@@ -58,7 +58,7 @@ O_fs     := $(call objs,$(SRC_fs))
 O_daemon := $(call objs,$(SRC_daemon))
 O_cli    := $(call objs,$(SRC_cli))
 # Of the library alone: public names, each of which is wanted.
-O_api    := $(call objs,pool/kvpool_api.c $(wildcard pool/client*.c))
+O_api    := $(call objs,$(wildcard pool/client/*.c))
 O_all    := $(O_daemon) $(O_fs) $(O_master) $(O_pool)
 
 # A program whose source is not there is left out, so that parts can be built.
@@ -138,17 +138,17 @@ $(BIN)/kvpool: $(O_cli) $(OBJ)/libkv.a
 $(BIN)/mount.kvpool: $(OBJ)/tools/mount_kvpool.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 
-$(BIN)/libkvpool.so: $(O_api) $(OBJ)/libkv.a pool/kvpool_api.map
+$(BIN)/libkvpool.so: $(O_api) $(OBJ)/libkv.a pool/client/kvpool.map
 	$(LINK) -shared -Wl,-soname,libkvpool.so.0 \
-		-Wl,--version-script=pool/kvpool_api.map \
+		-Wl,--version-script=pool/client/kvpool.map \
 		$(O_api) $(OBJ)/libkv.a $(LIBS)
 	ln -sf libkvpool.so $@.0
 # One object in which only the public names are left global.
 $(BIN)/libkvpool.a: $(O_api) $(OBJ)/libkv.a
 	@rm -f $@
-	ld -r -o $(OBJ)/kvpool_api_whole.o $^
-	objcopy -w --keep-global-symbol='kvpool_[a-z]*' $(OBJ)/kvpool_api_whole.o
-	ar rcs $@ $(OBJ)/kvpool_api_whole.o
+	ld -r -o $(OBJ)/kvpool_whole.o $^
+	objcopy -w --keep-global-symbol='kvpool_[a-z]*' $(OBJ)/kvpool_whole.o
+	ar rcs $@ $(OBJ)/kvpool_whole.o
 
 $(OBJ)/libkv.a: $(O_all)
 	@rm -f $@

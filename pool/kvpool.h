@@ -35,8 +35,10 @@
  * COPIES. put_from: one, from the caller's buffer to a file in this connection's
  * buffer_dir, from where a store reads it (over TCP). get_into: one, from the
  * object's file, if it is here or in a store of this host, whose descriptor is
- * borrowed; an object on another host is first received into a file here.
- * kvpool_open, kvpool_map: none; the pages are those of the store.
+ * borrowed; what another host has is received into the caller's buffer itself,
+ * and not kept (if that fails, or somebody here fetches it already, into a file
+ * here, and copied). kvpool_open, kvpool_map: none where a store of this host
+ * has it, the pages are that store's; else it is received into a file here.
  *
  * ERRORS. Calls return >= 0 or a negative error number, those of errno with
  * these meanings, per key in a batch; kvpool_strerror has a text for each, and

@@ -8,6 +8,7 @@
  *               be, node_resize: room for it, node_rewrite: new generations)
  *   node_seal   the last writer is gone: checksum, metadata, publication
  *   node_want   who wants an object: opens, prefetch, checks after a restart
+ *   node_read   an object of another host straight into a reader's memory
  *   node_doubt  local copies that may be damaged: checked, and withdrawn
  *   node_fetch  remote objects made local; replicas on the master's order
  *   node_serve  what peers ask of us; node_heat: how much, and extra copies
@@ -457,6 +458,14 @@ int pool_node_want_start(struct pool_node *n, struct node_entry *e,
 			 void (*cb)(struct node_want *w,
 				    struct node_object *obj, int status));
 void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
+/*
+ * e's published object into memory of e->size bytes, verified, and into no file:
+ * nothing is kept here. 0: cb(arg, 0) runs once it is there; or cb(arg,
+ * -EAGAIN): mem may hold anything, and nobody writes to it any more. -EAGAIN, of
+ * this call too: not in this way, have it by pool_node_want_start.
+ */
+int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
+			 node_done_cb cb, void *arg);
 /* A look-up hit, which a read follows as a rule: what is here goes after all
  * others of its class for NODE_LEASE_MS, what is not is fetched in the background
  * if bounds allow. */

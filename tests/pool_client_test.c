@@ -2,6 +2,7 @@
  * libkvpool against a master and two stores, which run on a thread of this
  * process.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -444,6 +445,63 @@ static void descriptors_and_mappings_outlive_the_key(void **state)
 	assert_int_equal(len, 0);
 	kvpool_unmap(at, len);
 	assert_int_equal(kvpool_open(f->ns, "none", 4), -ENOENT);
+}
+
+/* Files of the second connection's buffer. */
+static int objects_of_other(struct fixture *f)
+{
+	char path[128];
+	struct dirent *e;
+	int n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "%s/1/store", f->buffer_dir);
+	d = opendir(path);
+	assert_non_null(d);
+	while ((e = readdir(d)))
+		n += strlen(e->d_name) == 16;
+	closedir(d);
+	return n;
+}
+
+static void what_another_host_has_lands_in_the_buffer(void **state)
+{
+	static const size_t sizes[] = { 1, 4096, 300000, 3 << 20 };
+	struct fixture *f = *state;
+	char *large = mmap(NULL, 12 << 20, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *gap = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	for (unsigned int i = 0; i < 4; i++) {
+		put(f, "k", sizes[i], i);
+		assert_int_equal(get_other(f, "k", MEM), sizes[i]);
+		assert_filled(f->mem, sizes[i], i);
+	}
+	assert_int_equal(objects_of_other(f), 0);
+	/* In several pieces. */
+	assert_int_equal(kvpool_register_buffer(f->pool, large, 12 << 20), 0);
+	assert_int_equal(kvpool_register_buffer(f->other, large, 12 << 20), 0);
+	fill(large, 11 << 20, 9);
+	assert_int_equal(kvpool_put_from(f->ns, "large", 5, large, 11 << 20,
+					 KVPOOL_SYNC), 0);
+	memset(large, 0, 12 << 20);
+	assert_int_equal(kvpool_get_into(f->other_ns, "large", 5, large,
+					 12 << 20, 0), 11 << 20);
+	assert_filled(large, 11 << 20, 9);
+	assert_int_equal(objects_of_other(f), 0);
+	/* Where nothing can land it is an error, and others go on. */
+	assert_int_equal(kvpool_register_buffer(f->other, gap, 1 << 20), 0);
+	munmap(gap + 4096, (1 << 20) - 4096);
+	put(f, "k", 1 << 20, 1);
+	assert_int_equal(kvpool_get_into(f->other_ns, "k", 1, gap, 1 << 20, 0),
+			 -EFAULT);
+	assert_int_equal(get_other(f, "k", MEM), 1 << 20);
+	assert_filled(f->mem, 1 << 20, 1);
+	assert_int_equal(kvpool_unregister_buffer(f->other, gap), 0);
+	munmap(gap, 4096);
+	assert_int_equal(kvpool_unregister_buffer(f->other, large), 0);
+	munmap(large, 12 << 20);
 }
 
 static void batches_have_a_result_for_each_key(void **state)
@@ -903,6 +961,7 @@ int main(void)
 		T(what_was_put_is_seen_at_once_by_who_did),
 		T(descriptors_and_mappings_outlive_the_key),
 		L(descriptors_and_mappings_outlive_the_key),
+		T(what_another_host_has_lands_in_the_buffer),
 		T(batches_have_a_result_for_each_key),
 		L(batches_have_a_result_for_each_key),
 		T(questions_are_answered_for_many_keys),

@@ -415,7 +415,8 @@ void node_space_kept(struct pool_node *n, struct node_object *o)
  * count has found. */
 static bool hopeless(struct pool_node *n)
 {
-	return !n->opts.store_plain && n->asked_bytes == 0 && pool_list_empty(&n->sealing) &&
+	return !n->opts.store_plain && n->asked_bytes == 0 &&
+	       pool_list_empty(&n->sealing) &&
 	       pool_list_empty(&n->pending) && pool_list_empty(&n->fetches) &&
 	       !victim_any(n, POOL_EVICT_LAST) &&
 	       !victim_any(n, POOL_EVICT_CACHE);

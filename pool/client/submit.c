@@ -4,7 +4,7 @@
  *
  *	submit -> todo -> a thread, which calls -> done + eventfd -> completions
  */
-#include "pool/client.h"
+#include "pool/client/priv.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -9,10 +9,11 @@
  *
  * get, happy path: a local copy, or a descriptor that a store of this host has
  * lent, is opened and read by the caller's thread, without the loop. Else the
- * loop has it fetched or borrowed. Failure modes: it is a miss. Another version
+ * loop has it borrowed, or sent into the caller's buffer; or fetched, if that
+ * does not work. Failure modes: it is a miss. Another version
  * comes meanwhile: that one.
  */
-#include "pool/client.h"
+#include "pool/client/priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -44,13 +45,18 @@ static int write_all(int fd, const void *buf, size_t len)
 	return 0;
 }
 
-int64_t client_read(const struct client_op *op)
+static bool fits(const struct client_op *op)
 {
-	bool exact = op->win->flags & KVPOOL_EXACT;
+	return op->win->flags & KVPOOL_EXACT ? op->size == op->len :
+					       op->size <= op->len;
+}
+
+static int64_t read_all(const struct client_op *op)
+{
 	uint64_t done = 0;
 	ssize_t n;
 
-	if (op->size > op->len || (exact && op->size != op->len))
+	if (!fits(op))
 		return -EMSGSIZE;
 	while (done < op->size) {
 		n = pread(op->fd, (char *)op->buf + done, op->size - done,
@@ -227,7 +233,7 @@ int client_local(const struct kvpool *p, struct node_dirent *dir,
 
 static bool get_copy(struct client_op *op)
 {
-	op->result = client_read(op);
+	op->result = read_all(op);
 	close(op->fd);
 	op->fd = -1;
 	return false;
@@ -274,6 +280,28 @@ static void on_wanted(struct node_want *want, struct node_object *o, int status)
 		client_end(op, -ENOENT);
 }
 
+static void on_read(void *arg, int status)
+{
+	struct client_op *op = arg;
+
+	if (!status) {
+		client_end(op, (int64_t)op->size);
+		return;
+	}
+	op->indirect = true;
+	get_begin(op);
+}
+
+/* Is it on its way, straight into the caller's buffer? */
+static bool read_directly(struct client_op *op, struct node_entry *e)
+{
+	if (op->win->kind != &client_get || op->indirect)
+		return false;
+	op->size = e->size;
+	return pool_node_read_start(client_pool(op)->node, e, op->buf, on_read,
+				    op) == 0;
+}
+
 static void get_begin(struct client_op *op)
 {
 	struct kvpool *p = client_pool(op);
@@ -289,10 +317,8 @@ static void get_begin(struct client_op *op)
 		return;
 	}
 	e = (struct node_entry *)(void *)pe;
-	if (op->win->kind->moves &&
-	    (e->own ? e->own->size : e->size) > op->len &&
-	    !(e->own && e->own->state == NODE_WRITING)) {
-		op->size = e->own ? e->own->size : e->size;
+	op->size = e->size;
+	if (op->win->kind->moves && !e->own && !fits(op)) {
 		client_end(op, -EMSGSIZE); /* nothing is moved for that */
 		return;
 	}
@@ -303,6 +329,8 @@ static void get_begin(struct client_op *op)
 			client_again(op, -ENOENT);
 		return;
 	}
+	if (read_directly(op, e))
+		return;
 	rc = pool_node_want_start(p->node, e, &op->want, &o, on_wanted);
 	if (rc == 1)
 		get_have(op, o);

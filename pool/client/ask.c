@@ -3,7 +3,7 @@
  * hundred keys are made without the lock, then looked up under it, so that the
  * loop waits for some 50 us at most.
  */
-#include "pool/client.h"
+#include "pool/client/priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  *		  |                     \                              /
  *		  +---------------------- results <------back---------+
  */
-#include "pool/client.h"
+#include "pool/client/priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * the next one there is the same node to the pool, which counts them; and what
  * a killed process had put and no store had yet is found and published then.
  */
-#include "pool/client.h"
+#include "pool/client/priv.h"
 
 #include <dirent.h>
 #include <errno.h>

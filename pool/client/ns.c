@@ -1,5 +1,5 @@
 /* Namespaces: keys as paths, and what a layout is. */
-#include "pool/client.h"
+#include "pool/client/priv.h"
 
 #include <errno.h>
 #include <stdio.h>

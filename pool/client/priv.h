@@ -1,22 +1,23 @@
 /*
  * libkvpool (pool/kvpool.h): what its files share.
  *
- *   client         connections: the loop thread, connect, close, sync
- *   client_dir     where a connection's buffer is; whom a mount belongs to
- *   client_ns      namespaces: keys to names, layouts
- *   client_ask     questions, answered on the caller's thread
- *   client_calls   batches that the loop works on, and who waits for them
- *   client_move    of these, put and get; client_change: the others
- *   client_buffer  registered buffers
- *   client_submit  requests: threads of their own, the eventfd
+ *   client   connections: the loop thread, connect, close, sync
+ *   dir      where a connection's buffer is; whom a mount belongs to
+ *   ns       namespaces: keys to names, layouts
+ *   ask      questions, answered on the caller's thread
+ *   calls    batches that the loop works on, and who waits for them
+ *   move     of these, put and get; change: the others
+ *   buffer   registered buffers
+ *   submit   requests: threads of their own, the eventfd
+ *   api      what needs no connection
  *
  * Thread: the node (pool/node.h) belongs to the loop's, which holds `lock` for
  * writing whenever it does not sleep. So whoever holds it for reading may look
  * at the node's tree and objects, from any thread, and change nothing. What
  * changes something is posted to the loop.
  */
-#ifndef POOL_CLIENT_H
-#define POOL_CLIENT_H
+#ifndef POOL_CLIENT_PRIV_H
+#define POOL_CLIENT_PRIV_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,7 +39,7 @@
 #define CLIENT_RETRY_MS 1
 #define CLIENT_NAME_MAX 600 /* text of a layout */
 
-struct client_buffer; /* client_buffer.c */
+struct client_buffer; /* buffer.c */
 
 /* The buffers, by address. */
 struct client_buffers {
@@ -119,7 +120,7 @@ int client_check_batch(const struct kvpool_ns *ns,
 		       const struct kvpool_key *keys, size_t n,
 		       const int64_t *ret);
 
-/* ---- client_dir.c ---- */
+/* ---- dir.c ---- */
 
 /* Take a directory below base (NULL: the default one) that no other connection
  * uses: p->dir, p->dir_fd. 0 or -errno, said. */
@@ -130,7 +131,7 @@ void client_dir_give(struct kvpool *p, bool remove_files);
 /* Whose mount is this path in? Its masters. 0 or -errno, said. */
 int client_mount_masters(const char *path, struct pool_hostports *ret);
 
-/* ---- client_ns.c ---- */
+/* ---- ns.c ---- */
 
 /* A key as a path below the namespace: borrowed from the key, or in `own`. */
 struct client_path {
@@ -154,7 +155,7 @@ struct pool_entry *client_find(const struct kvpool *p, struct node_dirent *dir,
 int client_make_dirs(const struct kvpool_ns *ns, const struct client_path *path,
 		     struct node_dirent **ret_dir, const char **ret_name);
 
-/* ---- client_buffer.c ---- */
+/* ---- buffer.c ---- */
 
 void client_buffers_init(struct client_buffers *b);
 void client_buffers_fini(struct client_buffers *b);
@@ -164,7 +165,7 @@ struct client_buffer *client_buffer_take(struct client_buffers *b,
 					 const void *addr, size_t len);
 void client_buffer_give(struct client_buffer *buffer);
 
-/* ---- client_calls.c ---- */
+/* ---- calls.c ---- */
 
 struct client_window;
 
@@ -185,6 +186,7 @@ struct client_op {
 	struct node_object *o; /* put: ref */
 	uint64_t deadline_ms;
 	bool ended;
+	bool indirect; /* get: straight into the buffer did not work */
 
 	/* results; handed back: fd >= 0: a file to be read or written */
 	int fd;
@@ -239,17 +241,15 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 		   const struct kvpool_buf *bufs, size_t n, unsigned int flags,
 		   uint64_t arg, int64_t *ret);
 
-/* ---- client_move.c ---- */
+/* ---- move.c ---- */
 
 /* Any thread: a local copy, to be read without the loop. 0 and *ret_fd,
  * *ret_size, or -EAGAIN: it takes the loop. */
 int client_local(const struct kvpool *p, struct node_dirent *dir,
 		 const struct client_path *path, int *ret_fd,
 		 uint64_t *ret_size);
-/* Into op->buf, from op->fd: the result. */
-int64_t client_read(const struct client_op *op);
 
-/* ---- client_submit.c ---- */
+/* ---- submit.c ---- */
 
 int client_requests_init(struct client_requests *r, unsigned int threads);
 /* Waits for what is under way; completions nobody took go. */
