@@ -130,8 +130,9 @@ struct kvpool_options {
  * Returns when the mirror is whole: what is asked from then on is right. 0;
  * -EINVAL; -EHOSTDOWN (no master in time, or none at this address: a node
  * that only stores has none); -ENOTSUP (the path is in no pool's mount);
- * -ENOSPC (buffer_size is more than buffer_dir's filesystem has); -EMFILE (too
- * many connections use buffer_dir); -ENOMEM; other -errno. *ret_pool is the
+ * -ENOSPC (buffer_size is more than buffer_dir's filesystem has); -EPERM (others
+ * may change buffer_dir); -EMFILE (too many connections use it); -ENOMEM; other
+ * -errno. *ret_pool is the
  * caller's to close.
  */
 int kvpool_connect(const struct kvpool_options *options,
