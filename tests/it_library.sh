@@ -93,8 +93,9 @@ wait $first || fail "$(cat "$tmp/use1")"
 sed 's/^/   /' "$tmp/use1"
 
 echo "== daemons are killed, and come back"
-u survive "$tmp/enough" >"$tmp/survived" 2>&1 &
+library_user "${listen[master]}" ns survive "$tmp/enough" >"$tmp/survived" 2>&1 &
 survivor=$!
+also_kill+=("$survivor")
 sleep 0.5
 kill9 a
 sleep 0.5
@@ -110,10 +111,12 @@ wait_until 10 test -e "$b/ns/after"
 [ "$(stat -c %s "$b/ns/after")" = 100000 ]
 
 echo "== a killed user's connection is another's"
-u survive "$tmp/never" >/dev/null 2>&1 &
+# (Not by the function: that would be a shell's pid.)
+library_user "${listen[master]}" ns survive "$tmp/never" >"$tmp/never.out" 2>&1 &
 user=$!
+also_kill+=("$user")
 sleep 0.5
-kill -KILL $user
+kill -KILL $user || fail "$(cat "$tmp/never.out")"
 wait $user 2>/dev/null || :
 [ "$(u exists s1)" = 1 ]
 [ "$(ls "$LIBRARY_BUFFER" | wc -l)" -le 3 ]
