@@ -153,16 +153,22 @@ int chaos_fsync_dir(int mount, const struct chaos_dir *dir)
 	return err;
 }
 
-/* Makes the version known; acknowledged if one daemon did all of it. */
+/*
+ * Makes the version known; acknowledged if one daemon did all of it. And a mount
+ * removes what it has seen: one that is or has just been out of reach may not
+ * have been told of the latest version, which stays then.
+ */
 static void publish(struct chaos_worker *w, struct chaos_key *key,
-		    const struct chaos_mark *mark, uint32_t version)
+		    const struct chaos_mark *mark, uint32_t version,
+		    bool removes)
 {
 	int err;
 
 	if (chaos_random(&w->random) % 5 < 2)
 		return;
 	err = chaos_fsync_dir(w->mount, key->dir);
-	if (!err && chaos_mark_served(mark))
+	if (!err && chaos_mark_served(mark) &&
+	    (!removes || chaos_mark_clean(mark)))
 		chaos_version_ack(key, version);
 	chaos_note(key, w->mount, version, "fsync of directory", err);
 	if (err && err != ETIMEDOUT && chaos_mark_served(mark))
@@ -281,7 +287,7 @@ static int op_put(struct chaos_worker *w, struct chaos_key *key,
 		chaos_growing(key, w->mount);
 	chaos_note(key, w->mount, version, ops[op].name, err);
 	if (!err && op != OP_ABANDON)
-		publish(w, key, &mark, version);
+		publish(w, key, &mark, version, false);
 	return err;
 }
 
@@ -314,7 +320,7 @@ static int op_direct(struct chaos_worker *w, struct chaos_key *key)
 	chaos_growing(key, w->mount);
 	chaos_note(key, w->mount, version, "direct", err);
 	if (!err)
-		publish(w, key, &mark, version);
+		publish(w, key, &mark, version, false);
 	return err;
 }
 
@@ -331,7 +337,7 @@ static int op_unlink(struct chaos_worker *w, struct chaos_key *key)
 	err = unlink(path) ? errno : 0;
 	chaos_note(key, w->mount, version, "unlink", err);
 	if (!err)
-		publish(w, key, &mark, version);
+		publish(w, key, &mark, version, true);
 	else if (err == ENOENT || refused(key, &mark, "unlink", err))
 		chaos_version_abort(key, version);
 	return err;
@@ -361,8 +367,8 @@ static int move(struct chaos_worker *w, struct chaos_key *from,
 	chaos_note(from, w->mount, went, "renamed away", err);
 	chaos_note(to, w->mount, came, "renamed here", err);
 	if (!err) {
-		publish(w, to, &mark, came);
-		publish(w, from, &mark, went);
+		publish(w, to, &mark, came, false);
+		publish(w, from, &mark, went, true);
 	}
 	return err;
 }
