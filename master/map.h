@@ -55,7 +55,7 @@ static inline unsigned int master_holder_phase(master_holder h)
 	return h & (MASTER_PHASES - 1);
 }
 
-struct master_need; /* master/repair.h */
+struct master_need; /* master/impl.h */
 
 /* Files that have fewer copies than their rules want, by copies left. */
 #define MASTER_SAFE 0u

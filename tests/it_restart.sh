@@ -162,7 +162,7 @@ echo "== a writer is killed in the middle of temp + rename: no key"
 for i in {1..10}; do
 	: >"$tmp/slow"
 	engine_traces writer --d "$a/n" --name "cut$i" --size $MIB --rename \
-		--delay-ms 10 >"$tmp/slow" 2>&1 &
+		--delay-ms 200 >"$tmp/slow" 2>&1 &
 	writer=$!
 	also_kill+=($writer)
 	wait_until 5 grep -q "^piece $i\$" "$tmp/slow"

@@ -18,9 +18,8 @@ static void link_free(struct link *l)
 	struct link_ports *ports = l->ports;
 
 	pool_list_del(&l->watch.link);
-	if (l->exposed && ibv_dealloc_pd(l->pd))
-		pool_error("%s: a protection domain could not be given back",
-			   l->port->device);
+	if (l->exposed)
+		verbs_pd_close(l->port, l->pd);
 	free(l);
 	ports->nlinks--;
 	link_ports_tidy(ports);
@@ -113,14 +112,15 @@ int link_open(struct link_ports *ports, struct verbs_port *port,
 	l->user = user;
 	pool_list_init(&l->mapped);
 	pool_list_init(&l->watch.link);
-	l->pd = l->exposed ? ibv_alloc_pd(port->ctx) : port->pd;
-	if (!l->pd)
-		err = -ENOMEM;
+	if (l->exposed)
+		err = verbs_pd_open(port, &l->pd);
+	else
+		l->pd = port->pd;
 	if (!err && !by_cm)
 		err = qp_open(l, NULL);
 	if (err) {
 		if (l->exposed && l->pd)
-			ibv_dealloc_pd(l->pd);
+			verbs_pd_close(port, l->pd);
 		free(l);
 		return err;
 	}

@@ -19,6 +19,22 @@
 
 /* What a peer may write, the device has to be allowed to. On iWARP the answer to
  * a READ of ours is a write of the peer's. */
+int verbs_pd_open(const struct verbs_port *port, struct ibv_pd **ret_pd)
+{
+	errno = 0;
+	*ret_pd = ibv_alloc_pd(port->ctx);
+	return *ret_pd ? 0 : verbs_errno();
+}
+
+void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd)
+{
+	int err = verbs_err(ibv_dealloc_pd(pd));
+
+	if (err)
+		pool_error("RDMA device %s: a protection domain is not given "
+			   "back: %s", port->device, strerror(-err));
+}
+
 static int whole_access(const struct verbs_port *port, int access)
 {
 	if (access & ACCESS_BY_PEERS)

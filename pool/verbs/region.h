@@ -19,6 +19,12 @@
 #include "pool/base/metric.h"
 #include "pool/verbs/device.h"
 
+/* A protection domain of its own: what is registered in it, and nothing else,
+ * can be touched by way of a queue pair that is made in it. 0 or -errno. */
+int verbs_pd_open(const struct verbs_port *port, struct ibv_pd **ret_pd);
+/* Nothing in it is left (an error is logged). */
+void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd);
+
 struct verbs_region {
 	uint8_t *addr;	 /* of the range's first byte */
 	uint64_t length; /* of the range, which is what is registered, exactly */
