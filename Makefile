@@ -283,14 +283,14 @@ bench-library:
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),200000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench_library.sh
 
-# ROUNDS=5 SIZES="1 4 32" BUSY=200: see its head.
+# ROUNDS=5 SIZES="1 4 32" BUSY=0: see its head.
 bench-rdma:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deps-rdma
 	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/bench_rdma
 	@KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(or $(MODE),passthrough) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),5) KVTEST_SIZES="$(or $(SIZES),1 4 32)" \
-		KVTEST_BUSY=$(or $(BUSY),200) \
+		KVTEST_BUSY=$(or $(BUSY),0) \
 		bash tests/bench_rdma.sh
 
 sim:

@@ -205,7 +205,7 @@ static int start_verbs(struct node_program *p)
 		return err;
 	if (p->conf->rdma_connect == CONNECT_CM)
 		verbs_connect_by_cm(p->verbs);
-	verbs_busy_poll(p->verbs, (unsigned int)p->conf->busy_poll_us);
+	verbs_busy_poll(p->verbs, (unsigned int)p->conf->rdma_busy_poll_us);
 	err = verbs_metrics(p->verbs, p->base.metrics);
 	if (!err)
 		err = verbs_watch(p->verbs, &p->base.loop);

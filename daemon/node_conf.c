@@ -196,6 +196,13 @@ static struct daemon_option options[] = {
 		  "(no longer than 25 where others want the CPU; with one CPU\n"
 		  "not at all).",
 	  .max = 10000 },
+	{ .name = "rdma-busy-poll",
+	  .type = OPT_COUNT,
+	  .value = &conf.rdma_busy_poll_us,
+	  .arg = "MICROSECONDS",
+	  .help = "The same for what RDMA devices have done, by each mover;\n"
+		  "0: they sleep at once.",
+	  .max = 10000 },
 	{ .name = "embedded",
 	  .type = OPT_FLAG,
 	  .value = &conf.embedded,

@@ -14,8 +14,8 @@
  *       SIZE bytes for ECHO_ASK bytes, between two processes over a plain TCP
  *       connection, that sleep between.
  *
- * KVTEST_BUSY: both processes of a fetch look so many microseconds for what
- * comes, before they sleep (kvpoold --busy-poll); unset: they sleep.
+ * KVTEST_BUSY: the movers of a fetch look so many microseconds for what devices
+ * have done, before they sleep (kvpoold --rdma-busy-poll); unset: they sleep.
  *
  * Prints NAME=VALUE words, medians of times in microseconds:
  *
@@ -43,7 +43,6 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "pool/base/busy.h"
 #include "pool/base/clock.h"
 #include "pool/base/metric.h"
 #include "pool/peer.h"
@@ -105,7 +104,6 @@ static struct end end_of(const char *text)
 struct node {
 	const char *dir; /* of files */
 	uv_loop_t loop;
-	struct pool_busy busy;
 	struct pool_metrics *metrics;
 	struct verbs *verbs;
 	struct pool_peers *peers;
@@ -145,7 +143,6 @@ static void node_open(struct node *n, char id, const struct end *e, bool rdma)
 	unsigned int busy_us = busy ? (unsigned int)strtoul(busy, NULL, 10) : 0;
 
 	CHECK(uv_loop_init(&n->loop) == 0);
-	CHECK(pool_busy_open(&n->busy, &n->loop, busy_us, NULL) == 0);
 	n->metrics = pool_metrics_open();
 	CHECK(n->metrics);
 	if (rdma) {

@@ -12,8 +12,8 @@
 #   get         4 KiB, time / ib_read_lat; echo: the same bytes over a plain TCP
 #               connection
 #
-# Each process of ours looks so long for what comes, before it sleeps: BUSY=200
-# (microseconds; kvpoold --busy-poll).
+# Movers look so long for what devices have done, before they sleep: BUSY=0
+# (microseconds; kvpoold --rdma-busy-poll).
 # modes: both
 # guest: --rxe 2
 . "$(dirname "$0")/lib.sh"
@@ -22,7 +22,7 @@ need_fuse
 need ib_write_bw ib_read_bw ib_read_lat awk
 
 ROUNDS=${KVTEST_ROUNDS:-5} SIZES=${KVTEST_SIZES:-1 4 32}
-export KVTEST_BUSY=${KVTEST_BUSY:-200}
+export KVTEST_BUSY=${KVTEST_BUSY:-0}
 MIB=1048576
 ends=("${rdma_device[0]},${rdma_addr[0]}" "${rdma_device[1]},${rdma_addr[1]}")
 gid=("$(rdma_gid_index "${rdma_device[0]}")"
@@ -136,11 +136,12 @@ start_master
 for i in 0 1; do
 	name=$([ $i = 0 ] && echo a || echo b)
 	start_node $name --host "${rdma_addr[i]}" --insecure --no-fd-passing \
-		--store-size 512M --transport rdma --prefetch 0 --busy-poll "$KVTEST_BUSY" \
+		--store-size 512M --transport rdma --prefetch 0 \
+		--rdma-busy-poll "$KVTEST_BUSY" \
 		--rdma-device "${rdma_device[i]}"
 done
 echo "kernel $(uname -r), $(nproc) CPUs, $KVTEST_MODE, $ROUNDS rounds," \
-	"busy-poll $KVTEST_BUSY us"
+	"rdma-busy-poll $KVTEST_BUSY us"
 for ((n = 0; n < ROUNDS; n++)); do
 	for size in $SIZES; do
 		round $((size * MIB))
