@@ -13,7 +13,10 @@
  * "movers", threads with a loop of their own, so that neither a large copy nor
  * its checksum ever holds up the node's loop (where FUSE requests are
  * answered). With RDMA (pool/link.h) a lane's bulk is written by the holder into
- * the range that the requester named.
+ * the range that the requester named; that takes two more threads and memory
+ * registered for it, so small ranges stay where they are: 4 KiB by TCP 0.6 ms,
+ * written by RDMA 4.5 ms, in the guest, where a plain socket takes 0.17 ms to
+ * answer as much and ib_read_lat 0.09 ms.
  *
  * On one host, and if both sides allow it, the holder answers with LENT and a
  * read-only descriptor of the whole object over a Unix socket: no bytes move.
