@@ -22,6 +22,13 @@ static bool listed(const struct pool_dial *d, const struct pool_hostport *hp)
 	return false;
 }
 
+static bool just_failed(const struct pool_dial *d,
+			const struct pool_hostport *hp, uint64_t now_ms)
+{
+	return d->failed.host[0] && same(hp, &d->failed) &&
+	       now_ms - d->failed_ms < POOL_DIAL_FAILED_MS;
+}
+
 void pool_dial_init(struct pool_dial *d, const struct pool_hostports *list)
 {
 	memset(d, 0, sizeof(*d));
@@ -42,8 +49,11 @@ bool pool_dial_next(struct pool_dial *d, uint64_t now_ms)
 	}
 	if (!d->list.n)
 		return false;
-	d->at = d->list.at[d->next++ % d->list.n];
-	d->tried++;
+	do {
+		d->at = d->list.at[d->next++ % d->list.n];
+		d->tried++;
+	} while (d->list.n > 1 && d->tried < d->list.n &&
+		 just_failed(d, &d->at, now_ms));
 	return true;
 }
 
@@ -74,23 +84,26 @@ void pool_dial_standby(struct pool_dial *d, const char *leader, uint64_t now_ms)
 
 	go_on(d, now_ms);
 	if (!pool_parse_hostport(leader, 0, &hp) && hp.port)
-		pool_dial_named(d, &hp, now_ms);
+		(void)pool_dial_named(d, &hp, now_ms);
 }
 
-void pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
+bool pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
 		     uint64_t now_ms)
 {
 	/* Others hear of its end later than we, who were connected to it. */
-	if (d->failed.host[0] && same(at, &d->failed) &&
-	    now_ms - d->failed_ms < POOL_DIAL_FAILED_MS)
-		return;
+	if (just_failed(d, at, now_ms))
+		return false;
 	d->others |= !listed(d, at);
 	d->named = *at;
 	d->due_ms = now_ms;
+	return !same(at, &d->at);
 }
 
 void pool_dial_slow(struct pool_dial *d)
 {
+	if (!same(&d->at, &d->slow))
+		d->join_ms = POOL_DIAL_JOIN_MS;
+	d->slow = d->at;
 	d->join_ms *= 2;
 	if (d->join_ms > POOL_DIAL_JOIN_MAX_MS)
 		d->join_ms = POOL_DIAL_JOIN_MAX_MS;
@@ -99,7 +112,7 @@ void pool_dial_slow(struct pool_dial *d)
 void pool_dial_joined(struct pool_dial *d)
 {
 	d->delay_ms = POOL_DIAL_MIN_MS;
-	d->join_ms = POOL_DIAL_JOIN_MS;
+	d->slow.host[0] = 0;
 	d->tried = 0;
 	d->failed.host[0] = 0;
 }
@@ -111,5 +124,7 @@ unsigned int pool_dial_connect_ms(const struct pool_dial *d)
 
 unsigned int pool_dial_join_ms(const struct pool_dial *d)
 {
-	return several(d) ? d->join_ms : 0;
+	if (!several(d))
+		return 0;
+	return same(&d->at, &d->slow) ? d->join_ms : POOL_DIAL_JOIN_MS;
 }

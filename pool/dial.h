@@ -5,7 +5,8 @@
  *
  * One master alone is tried again after a delay that doubles. Of several, the
  * next one is tried at once, and there is a short delay only after each round;
- * each gets less time, as a machine that is gone does not even refuse.
+ * each gets less time, as a machine that is gone does not even refuse, and one
+ * that has just failed is left out while there are others.
  *
  * Thread: any, its owner's.
  */
@@ -23,7 +24,7 @@
 #define POOL_DIAL_CONNECT_MS 500 /* of several: to connect */
 #define POOL_DIAL_JOIN_MS 1000	 /* of several: to be welcomed; doubles */
 #define POOL_DIAL_JOIN_MAX_MS 8000
-#define POOL_DIAL_FAILED_MS 2000 /* so long nobody's word for it counts */
+#define POOL_DIAL_FAILED_MS 2000 /* so long it is left out, whoever names it */
 
 struct pool_dial {
 	struct pool_hostports list;
@@ -33,6 +34,7 @@ struct pool_dial {
 	bool others;		     /* somebody was named who is not listed */
 	unsigned int next, tried;    /* of the list; in this round */
 	uint64_t failed_ms, due_ms, delay_ms;
+	struct pool_hostport slow;   /* gets join_ms; host "": nobody */
 	unsigned int join_ms;
 };
 
@@ -44,10 +46,11 @@ void pool_dial_failed(struct pool_dial *d, uint64_t now_ms);
 /* It is a standby; leader is "HOST:PORT", or empty or nonsense: not known. */
 void pool_dial_standby(struct pool_dial *d, const char *leader,
 		       uint64_t now_ms);
-/* Somebody who should know says that the master is there. */
-void pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
+/* Somebody who should know says that the master is there: it is next. Is it
+ * another one than that dialled last? */
+bool pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
 		     uint64_t now_ms);
-/* It did not welcome us in time: the next one gets more. */
+/* It did not welcome us in time: it gets more the next time. */
 void pool_dial_slow(struct pool_dial *d);
 void pool_dial_joined(struct pool_dial *d);
 

@@ -98,6 +98,35 @@ static void nobodys_word_counts_for_one_that_has_just_failed(void **state)
 	assert_int_equal(1, dialled());
 }
 
+/* A machine that accepts and does not answer, in the middle of the list. */
+static void one_that_has_just_failed_is_left_out_while_there_are_others(
+	void **state)
+{
+	struct pool_hostport two = { "h", 2 }, three = { "h", 3 };
+	int i;
+
+	(void)state;
+	begin("h:1,h:2,h:3");
+	pool_dial_next(&d, now);
+	pool_dial_joined(&d); /* at 1 */
+	d.next = 0;
+	pool_dial_failed(&d, now);
+	for (i = 0; i < 4; i++, now += POOL_DIAL_ROUND_MAX_MS) {
+		assert_int_equal(2, dialled());
+		assert_false(pool_dial_named(&d, &two, now)); /* at it */
+		assert_int_equal(2, dialled());
+		pool_dial_standby(&d, "", now);
+		assert_int_equal(3, dialled());
+		pool_dial_standby(&d, "", now);
+	}
+	assert_true(pool_dial_named(&d, &two, now));
+	assert_int_equal(2, dialled());
+	assert_true(pool_dial_named(&d, &three, now));
+	assert_int_equal(3, dialled());
+	now += POOL_DIAL_FAILED_MS;
+	assert_int_equal(1, dialled());
+}
+
 static void without_a_list_it_waits_to_be_told(void **state)
 {
 	struct pool_hostport hp = { "h", 7 };
@@ -136,8 +165,15 @@ static void who_is_slow_to_welcome_gets_more_time_up_to_a_bound(void **state)
 	(void)state;
 	begin("h:1,h:2");
 	assert_int_equal(POOL_DIAL_JOIN_MS, pool_dial_join_ms(&d));
+	assert_int_equal(1, dialled());
 	pool_dial_slow(&d);
 	assert_int_equal(2 * POOL_DIAL_JOIN_MS, pool_dial_join_ms(&d));
+	pool_dial_failed(&d, now); /* the other one has not been slow */
+	assert_int_equal(2, dialled());
+	assert_int_equal(POOL_DIAL_JOIN_MS, pool_dial_join_ms(&d));
+	pool_dial_standby(&d, "", now);
+	now += POOL_DIAL_FAILED_MS;
+	assert_int_equal(1, dialled());
 	for (i = 0; i < 10; i++)
 		pool_dial_slow(&d);
 	assert_int_equal(POOL_DIAL_JOIN_MAX_MS, pool_dial_join_ms(&d));
@@ -152,6 +188,7 @@ int main(void)
 		cmocka_unit_test(of_several_the_next_is_tried_at_once_and_rounds_have_a_pause),
 		cmocka_unit_test(whom_a_standby_names_is_next_also_if_not_listed),
 		cmocka_unit_test(nobodys_word_counts_for_one_that_has_just_failed),
+		cmocka_unit_test(one_that_has_just_failed_is_left_out_while_there_are_others),
 		cmocka_unit_test(without_a_list_it_waits_to_be_told),
 		cmocka_unit_test(nonsense_for_a_name_is_as_if_none_was_given),
 		cmocka_unit_test(who_is_slow_to_welcome_gets_more_time_up_to_a_bound),

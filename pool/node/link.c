@@ -500,8 +500,13 @@ bool pool_node_connected(const struct pool_node *n)
 
 void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 {
-	if (n->link && n->link->state == AWAY)
-		pool_dial_named(&n->link->dial, at, pool_now_ms());
+	struct node_link *l = n->link;
+
+	if (!l || l->state == UP || l->state == CLOSED)
+		return;
+	/* Who does not answer does not keep us from it. */
+	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
+		pool_conn_close(l->conn);
 }
 
 const char *node_link_master(const struct pool_node *n)
