@@ -17,10 +17,10 @@
  * for a put: what is read is not the coldest of all.
  *
  * What must not be evicted (noevict, pin=hard) is moved as well, also to where
- * something else has to be evicted for it. Ahead of need it takes its turn with
- * the others while a store has free room, or much more than this one that may
- * go; else it goes only for what waits, and where nothing else can, so that full
- * stores do not pass it to and fro, nor wait for moves.
+ * something else has to be evicted for it. It takes its turn with the others
+ * while a store has free room, or much more than this one that may go; else it
+ * goes only for what is needed, and where nothing else can, so that full stores
+ * do not pass it to and fro.
  */
 #include "pool/node/priv.h"
 
@@ -194,7 +194,7 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 /* What the others could take of what must not be evicted. */
 struct elsewhere {
 	uint64_t most; /* bytes, of the one that could take most; 0: none */
-	bool first;    /* it goes ahead of need, like all others */
+	bool first;    /* it goes like all others, not after them */
 };
 
 /* Bytes that m could take, if all went that may (a full store keeps 2 % free). */
@@ -280,20 +280,20 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 	return l;
 }
 
-/* The next copy to go after `got` bytes of others. A move takes longer than an
- * eviction: for what waits, it is the last resort. */
+/* The next copy to go after `got` bytes of others. */
 static struct node_object *victim_for(struct pool_node *n, struct lack l,
 				      uint64_t got, struct elsewhere other)
 {
+	uint64_t size_max = got < l.now ? UINT64_MAX : 2 * n->keep_free;
 	struct node_object *o;
 
 	if (got >= l.all)
 		return NULL;
-	if (got >= l.now)
-		return victim_soft(n, POOL_EVICT_LAST, 2 * n->keep_free,
-				   other.first ? other.most : 0);
-	o = victim_soft(n, POOL_EVICT_LAST, UINT64_MAX, 0);
-	return o ? o : victim_soft(n, POOL_EVICT_LAST, UINT64_MAX, other.most);
+	o = victim_soft(n, POOL_EVICT_LAST, size_max,
+			other.first ? other.most : 0);
+	if (!o && !other.first && got < l.now)
+		o = victim_soft(n, POOL_EVICT_LAST, size_max, other.most);
+	return o;
 }
 
 /* Cut off from the master: what is only ours to judge goes on our own. */
