@@ -208,14 +208,6 @@ static bool may_take(const struct master_file *f,
 		master_holder_extra(master_file_holders(f)[pos]));
 }
 
-/* Bytes that it could have free for such a copy. */
-static uint64_t possible(const struct master_member *mb, enum purpose purpose)
-{
-	return purpose == MUST_KEEP ?
-		       mb->capacity + mb->evictable - mb->used - mb->promised :
-		       master_place_free(mb);
-}
-
 static int find_target(const struct master_members *ms,
 		       const struct master_file *f, unsigned int avoid,
 		       enum purpose purpose, struct master_member **ret)
@@ -236,7 +228,7 @@ static int find_target(const struct master_members *ms,
 		r = rank(ms, f, mb, avoid);
 		if (!best || r < best_rank ||
 		    (r == best_rank &&
-		     possible(mb, purpose) > possible(best, purpose))) {
+		     master_place_free(mb) > master_place_free(best))) {
 			best = mb;
 			best_rank = r;
 		}

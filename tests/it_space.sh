@@ -149,28 +149,6 @@ cmp "$tmp/mib" "${mount[b]}/sparse/next"
 [ ! -e "${mount[a]}/sparse/far" ] || fail "a file larger than the store is there"
 rm -r "${mount[a]}/sparse"
 
-for rule in pin=hard class=noevict; do
-	echo "== $rule: moved to where something else may go"
-	mkdir "${mount[a]}/old" "${mount[a]}/kept"
-	engine_traces fill --d "${mount[a]}/old" --files 300 --size $MIB
-	setfattr -n "user.kvpool.${rule%=*}" -v "${rule#*=}" "${mount[a]}/kept"
-	for k in {0..179}; do
-		put "${mount[a]}/kept/$k" ||
-			fail "kept/$k was refused: $(cat "$tmp/put.err")"
-	done
-	for k in {0..19}; do
-		put "${mount[a]}/old/new$k" ||
-			fail "no room beside it: $(cat "$tmp/put.err")"
-	done
-	[ -e "${mount[a]}/old/new19" ] || fail "the latest had to go"
-	for k in {0..179}; do
-		cmp -s "$tmp/mib" "${mount[b]}/kept/$k" ||
-			fail "kept/$k is not there or wrong"
-	done
-	rm -rf "${mount[a]}/old" "${mount[a]}/kept"
-	wait_until 10 all_free
-done
-
 echo "== objects as large as a quarter of a store move, too"
 head -c $((30 * MIB)) /dev/urandom >"$tmp/large"
 mkdir "${mount[a]}/l"

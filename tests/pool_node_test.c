@@ -2110,35 +2110,6 @@ static void pin(struct fixture *f, int i, const char *name)
 					      POOL_SET_XATTRS, &attr, x));
 }
 
-/* The pool is full, and only the other store has what may be evicted. */
-static void what_is_pinned_moves_to_where_something_else_may_go(void **state)
-{
-	struct fixture *f = *state;
-	struct test_claim t;
-
-	fill_both(f);
-	run_until(f, node(f, 0)->members[node(f, 1)->index].evictable ==
-			     26 * MIB);
-	pin(f, 0, "k");
-	assert_int_equal(0, claim(f, &t, 20 * MIB, 10000));
-	run_until(f, t.done);
-	assert_int_equal(0, t.status);
-	pool_node_claim_end(node(f, 0), 20 * MIB);
-	assert_null(find(f, 0, "k")->obj);
-	assert_readable(f, 1, "k", 26 * MIB, 1);
-	assert_null(find(f, 1, "a"));
-	assert_null(find(f, 1, "b"));
-	/* With everything pinned, nobody has room: that is said at once. */
-	publish(f, 0, "l", 20 * MIB, 4);
-	pin(f, 0, "l");
-	run_for(f, 3 * HEARTBEAT_MS);
-	assert_int_equal(0, claim(f, &t, 20 * MIB, 10000));
-	run_until(f, t.done);
-	assert_int_equal(-ENOSPC, t.status);
-	assert_true(t.c.deadline_ms > pool_now_ms());
-	assert_non_null(find(f, 0, "l")->obj);
-}
-
 /* The master's order to node i: a copy of what node `from` has. */
 static void order_copy(struct fixture *f, int i, int from, const char *name)
 {
@@ -2961,7 +2932,6 @@ int main(void)
 		node_test(another_node_sees_and_fetches_what_was_published),
 		node_test(a_node_on_the_same_host_borrows_the_descriptor),
 		node_test(a_borrowed_object_is_asked_back_for_room),
-		node_test(what_is_pinned_moves_to_where_something_else_may_go),
 		node_test(what_is_ordered_to_where_there_is_no_room_can_be_read),
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(what_is_read_costs_no_copy_that_counts),

@@ -408,7 +408,8 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 		    crossed(n, o, it))
 			continue;
 		if (it->reason == KVPOOL__DROP__REASON__KEEP) {
-			node_space_kept(n, o);
+			node_space_answered(n, o);
+			o->refused = true;
 			continue;
 		}
 		if (it->reason == KVPOOL__DROP__REASON__SURPLUS) {

@@ -121,7 +121,6 @@ struct pool_node {
 	struct pool_hash changes; /* SETATTRs of these, by path */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* the last was sent then */
-	uint64_t rules_ticket; /* of the last change that may be of rules */
 	uint64_t op_seq;      /* highest feed sequence of an answered op */
 	struct pool_list barriers;
 
@@ -131,7 +130,6 @@ struct pool_node {
 	uint64_t asked_bytes, asked_reset_ms;
 	uint64_t granted; /* Drop.granted, as heard last */
 	uint64_t said, said_before; /* HELD items: ever, before this session */
-	uint64_t keep_ms; /* KEEP was heard last */
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */
 	uint64_t kept_bytes; /* of counted objects with `kept` */
@@ -327,9 +325,6 @@ bool node_op_unsettled(struct pool_node *n, const struct node_entry *e);
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h);
 int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops);
 void node_ops_send(struct pool_node *n);
-/* Has every change of rules been sent, so that the master knows of it before it
- * hears of anything that is sent now? */
-bool node_ops_rules_sent(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 /* The feed has come as far as n->feed_seq. */
@@ -348,8 +343,6 @@ void node_space_judge(struct pool_node *n, struct node_object *o);
 void node_space_judge_below(struct pool_node *n, struct pool_entry *e);
 /* The master's DROP of a copy it was asked about. */
 void node_space_answered(struct pool_node *n, const struct node_object *o);
-/* The same if it says KEEP: it must not be evicted, and no store has room. */
-void node_space_kept(struct pool_node *n, struct node_object *o);
 uint64_t node_space_evictable(struct pool_node *n);
 
 /* fetch.c */

@@ -15,12 +15,6 @@
  * for which that does not suffice waits for others to end, for half of its time.
  * Only then a counted copy is moved away, or, if no store has room, evicted, as
  * for a put: what is read is not the coldest of all.
- *
- * What must not be evicted (noevict, pin=hard) is moved as well, also to where
- * something else has to be evicted for it. It takes its turn with the others
- * while a store has free room, or much more than this one that may go; else it
- * goes only for what is needed, and where nothing else can, so that full stores
- * do not pass it to and fro.
  */
 #include "pool/node/priv.h"
 
@@ -66,11 +60,11 @@ void node_space_init(struct pool_node *n)
 struct judge {
 	struct pool_node *n;
 	uint64_t now;
-	bool soft; /* soft-pinned ones and those looked up may go as well */
-	bool soon; /* as well: the master has been asked for it and has not
-		      answered, or a peer has it or is being sent it */
+	bool soft;    /* soft-pinned ones and those looked up may go as well */
+	bool to_move; /* it would be moved, not lost */
+	bool soon;    /* as well: the master has been asked for it and has not
+			 answered, or a peer has it or is being sent it */
 	uint64_t size_max;
-	uint64_t kept_max; /* what must not be evicted is smaller */
 };
 
 static bool soft_pinned(const struct pool_rules *r)
@@ -103,12 +97,6 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 	return rc == 0;
 }
 
-static bool must_stay(const struct node_object *o, const struct pool_rules *r)
-{
-	return o->counted &&
-	       (r->class == POOL_CLASS_NOEVICT || r->pin == POOL_PIN_HARD);
-}
-
 void node_space_judge(struct pool_node *n, struct node_object *o)
 {
 	struct pool_rules r;
@@ -116,7 +104,7 @@ void node_space_judge(struct pool_node *n, struct node_object *o)
 
 	if (o->state == NODE_HELD && o->counted) {
 		pool_node_rules(n, &o->entry->e, &r);
-		kept = must_stay(o, &r);
+		kept = r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD;
 	}
 	if (kept && !o->kept)
 		n->kept_bytes += o->ev.size;
@@ -140,7 +128,9 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	    j->now - o->asked_ms < (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
-	if (must_stay(o, &r) && ev->size >= j->kept_max)
+	if (r.pin == POOL_PIN_HARD)
+		return o->counted ? false : unused(j->n, o, j->soon);
+	if (o->counted && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
 	if (o->counted && !j->soft && soft_pinned(&r))
 		return false;
@@ -149,9 +139,9 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 
 static struct node_object *victim(struct pool_node *n,
 				  enum pool_evict_class class, bool soft,
-				  uint64_t size_max, uint64_t kept_max)
+				  bool to_move, uint64_t size_max)
 {
-	struct judge j = { n, pool_now_ms(), soft, false, size_max, kept_max };
+	struct judge j = { n, pool_now_ms(), soft, to_move, false, size_max };
 	struct pool_evict_node *ev =
 		pool_evict_victim(n->evict, class, may_go, &j, SCAN_MAX);
 
@@ -161,11 +151,11 @@ static struct node_object *victim(struct pool_node *n,
 /* What is soft goes when there is nothing else. */
 static struct node_object *victim_soft(struct pool_node *n,
 				       enum pool_evict_class class,
-				       uint64_t size_max, uint64_t kept_max)
+				       bool to_move, uint64_t size_max)
 {
-	struct node_object *o = victim(n, class, false, size_max, kept_max);
+	struct node_object *o = victim(n, class, false, to_move, size_max);
 
-	return o ? o : victim(n, class, true, size_max, kept_max);
+	return o ? o : victim(n, class, true, to_move, size_max);
 }
 
 /* ---- making room ---- */
@@ -179,7 +169,7 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	if (room_of(n).soon < need)
 		(void)node_fetch_settle(n);
 	while (room_of(n).soon < need) {
-		o = victim_soft(n, POOL_EVICT_CACHE, UINT64_MAX, 0);
+		o = victim_soft(n, POOL_EVICT_CACHE, false, UINT64_MAX);
 		if (!o)
 			return false;
 		e = o->entry;
@@ -191,54 +181,26 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	return true;
 }
 
-/* What the others could take of what must not be evicted. */
-struct elsewhere {
-	uint64_t most; /* bytes, of the one that could take most; 0: none */
-	bool first;    /* it goes like all others, not after them */
-};
-
-/* Bytes that m could take, if all went that may (a full store keeps 2 % free). */
-static uint64_t could_take(const struct node_member *m)
+/* Does any other store have room to take objects over? */
+static bool room_elsewhere(struct pool_node *n)
 {
-	uint64_t can = m->capacity + m->evictable;
-	uint64_t taken = m->used + m->capacity / 50;
-
-	return can > taken ? can - taken : 0;
-}
-
-/* A store without a mount knows little of the others: what the master heard of
- * them when it named them last. */
-static struct elsewhere look_elsewhere(struct pool_node *n)
-{
-	struct elsewhere other = { 0, false };
-	struct pool_space sp;
 	unsigned int i;
-	uint64_t own, take;
 
-	pool_store_space(n->store, &sp);
-	own = sp.free + sp.ready + node_space_evictable(n);
 	for (i = 0; i < n->nmembers; i++) {
 		struct node_member *m = &n->members[i];
 
-		if (i == n->index || !m->known || !m->alive || !m->is_store)
-			continue;
-		take = could_take(m);
-		if (take > other.most)
-			other.most = take;
-		if (m->capacity - m->used > m->capacity / 25 ||
-		    take > own + m->capacity / 16)
-			other.first = n->opts.mount;
+		if (i != n->index && m->known && m->alive && m->is_store &&
+		    m->capacity - m->used > m->capacity / 50)
+			return true;
 	}
-	if (n->keep_ms && pool_now_ms() - n->keep_ms < NODE_REFUSED_MS)
-		other.first = false;
-	return other;
+	return false;
 }
 
 /* Anything that may go now, or soon. */
 static bool victim_any(struct pool_node *n, enum pool_evict_class class)
 {
-	struct judge j = { n, pool_now_ms(), true, true, UINT64_MAX,
-			   look_elsewhere(n).most };
+	struct judge j = { n, pool_now_ms(), true, room_elsewhere(n), true,
+			   UINT64_MAX };
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
 }
@@ -282,29 +244,22 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 
 /* The next copy to go after `got` bytes of others. */
 static struct node_object *victim_for(struct pool_node *n, struct lack l,
-				      uint64_t got, struct elsewhere other)
+				      uint64_t got, bool to_move)
 {
-	uint64_t size_max = got < l.now ? UINT64_MAX : 2 * n->keep_free;
-	struct node_object *o;
-
 	if (got >= l.all)
 		return NULL;
-	o = victim_soft(n, POOL_EVICT_LAST, size_max,
-			other.first ? other.most : 0);
-	if (!o && !other.first && got < l.now)
-		o = victim_soft(n, POOL_EVICT_LAST, size_max, other.most);
-	return o;
+	return victim_soft(n, POOL_EVICT_LAST, to_move,
+			   got < l.now ? UINT64_MAX : 2 * n->keep_free);
 }
 
 /* Cut off from the master: what is only ours to judge goes on our own. */
 static void evict_alone(struct pool_node *n, struct lack l)
 {
-	const struct elsewhere nobody = { 0, false };
 	struct node_object *o;
 	struct node_entry *e;
 	uint64_t got = 0;
 
-	while ((o = victim_for(n, l, got, nobody))) {
+	while ((o = victim_for(n, l, got, false))) {
 		e = o->entry;
 		got += o->ev.size;
 		pool_count(&n->c.evicted_alone);
@@ -347,21 +302,9 @@ static bool ask_add(struct ask *a, struct node_object *o)
 	return true;
 }
 
-/* What must not be evicted is offered once the master has heard that. */
-static struct elsewhere elsewhere_told(struct pool_node *n)
-{
-	struct elsewhere other = look_elsewhere(n);
-
-	if (other.most > 0 && !node_ops_rules_sent(n))
-		node_ops_send(n);
-	if (!node_ops_rules_sent(n))
-		other.most = 0;
-	return other;
-}
-
 static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 {
-	struct elsewhere other = elsewhere_told(n);
+	bool room = room_elsewhere(n);
 	struct ask *a;
 	struct node_object *o;
 	size_t i;
@@ -376,7 +319,7 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	if (!a)
 		return;
 	while (a->n < POOL_BATCH_MAX) {
-		o = victim_for(n, l, n->asked_bytes, other);
+		o = victim_for(n, l, n->asked_bytes, room);
 		if (!o || !ask_add(a, o))
 			break;
 		o->asked_ms = now;
@@ -401,13 +344,6 @@ void node_space_answered(struct pool_node *n, const struct node_object *o)
 	if (o->asked_ms >= n->asked_reset_ms && n->asked_reset_ms)
 		n->asked_bytes -= o->ev.size < n->asked_bytes ? o->ev.size :
 								n->asked_bytes;
-}
-
-void node_space_kept(struct pool_node *n, struct node_object *o)
-{
-	node_space_answered(n, o);
-	o->refused = true;
-	n->keep_ms = pool_now_ms();
 }
 
 /* Is there nothing that could still make room? (What the master keeps does not.)
