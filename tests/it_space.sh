@@ -149,6 +149,27 @@ cmp "$tmp/mib" "${mount[b]}/sparse/next"
 [ ! -e "${mount[a]}/sparse/far" ] || fail "a file larger than the store is there"
 rm -r "${mount[a]}/sparse"
 
+echo "== a store full of pinned data takes puts while the other has room"
+mkdir "${mount[a]}/hard" "${mount[a]}/soft"
+setfattr -n user.kvpool.pin -v hard "${mount[a]}/hard"
+for i in {0..140}; do
+	put "${mount[a]}/hard/$i" || break
+	[ "$(http "${admin[master]}/api/nodes" | jq '[.nodes[].used] | max')" -lt $((126 * MIB)) ] ||
+		break
+done
+for k in {0..39}; do
+	put "${mount[a]}/soft/$k" || fail "put $k beside $i pinned ones: $(cat "$tmp/put.err")"
+done
+sync "${mount[a]}/soft"
+for ((k = 0; k < i; k++)); do
+	cmp -s "$tmp/mib" "${mount[a]}/hard/$k" || fail "hard/$k is not there or wrong"
+done
+for k in {0..39}; do
+	cmp -s "$tmp/mib" "${mount[b]}/soft/$k" || fail "soft/$k is not there or wrong"
+done
+rm -rf "${mount[a]}/hard" "${mount[a]}/soft"
+wait_until 10 all_free
+
 echo "== objects as large as a quarter of a store move, too"
 head -c $((30 * MIB)) /dev/urandom >"$tmp/large"
 mkdir "${mount[a]}/l"

@@ -2099,6 +2099,16 @@ static void fill_both(struct fixture *f)
 	run_until(f, find(f, 0, "a") && find(f, 0, "b"));
 }
 
+/* What node 0 knows of node 1. */
+static bool room_elsewhere_known(struct fixture *f)
+{
+	const struct node_member *m =
+		&node(f, 0)->members[node(f, 1)->index];
+
+	return m->known && m->alive &&
+	       m->capacity - m->used >= 8 * MIB;
+}
+
 static void pin(struct fixture *f, int i, const char *name)
 {
 	const struct node_attr attr = { 0 };
@@ -2108,6 +2118,46 @@ static void pin(struct fixture *f, int i, const char *name)
 					    0));
 	assert_int_equal(0, pool_node_setattr(node(f, i), &find(f, i, name)->e,
 					      POOL_SET_XATTRS, &attr, x));
+}
+
+static void a_put_passes_through_where_nothing_may_go(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim t;
+
+	start_pool(f, 2);
+	need_own_tmpfs(f, 0);
+	publish_and_see(f, "k", 26 * MIB, 1);
+	pin(f, 0, "k");
+	run_until(f, room_elsewhere_known(f));
+	/* What is no put stays out. */
+	assert_int_equal(0, claim(f, &t, 8 * MIB, 0));
+	run_until(f, t.done);
+	assert_int_equal(-ENOSPC, t.status);
+	memset(&t, 0, sizeof(t));
+	t.c.put = true;
+	assert_int_equal(0, pool_node_claim_start(node(f, 0), &t.c, 8 * MIB, 0,
+						  on_claim));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	assert_count(1, f, 0, claims_through);
+	pool_node_claim_end(node(f, 0), 8 * MIB);
+	/* It is moved, and k stays. */
+	publish(f, 0, "l", 8 * MIB, 2);
+	run_until(f, known(f, 1, "l") && !find(f, 0, "l")->obj);
+	assert_readable(f, 1, "l", 8 * MIB, 2);
+	assert_non_null(find(f, 0, "k")->obj);
+	/* With no room there either it is refused. */
+	publish(f, 1, "a", 20 * MIB, 3);
+	pin(f, 1, "a");
+	pin(f, 1, "l");
+	run_until(f, find(f, 0, "a") && !room_elsewhere_known(f));
+	memset(&t, 0, sizeof(t));
+	t.c.put = true;
+	assert_int_equal(0, pool_node_claim_start(node(f, 0), &t.c, 8 * MIB, 0,
+						  on_claim));
+	run_until(f, t.done);
+	assert_int_equal(-ENOSPC, t.status);
 }
 
 /* The master's order to node i: a copy of what node `from` has. */
@@ -2933,6 +2983,7 @@ int main(void)
 		node_test(a_node_on_the_same_host_borrows_the_descriptor),
 		node_test(a_borrowed_object_is_asked_back_for_room),
 		node_test(what_is_ordered_to_where_there_is_no_room_can_be_read),
+		node_test(a_put_passes_through_where_nothing_may_go),
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(what_is_read_costs_no_copy_that_counts),
 		node_test(bytes_with_a_wrong_sum_are_discarded),

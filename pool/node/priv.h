@@ -66,6 +66,7 @@ struct node_counters {
 	struct pool_counter evicted_bytes;
 	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
 	struct pool_counter claims_waited, claims_refused, claims_passing;
+	struct pool_counter claims_through;
 	struct pool_counter ops_refused, ops_failed;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;

@@ -70,6 +70,7 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 	/* Ahead in steps, so that small writes ask seldom. */
 	step = need < EXTEND_STEP && offset >= EXTEND_STEP ? EXTEND_STEP :
 							     need;
+	x->claim.put = true;
 	rc = pool_node_claim_start(n, &x->claim, step, 0, on_extended);
 	if (rc == 0)
 		return 0;
@@ -187,6 +188,7 @@ static int resize(struct pool_node *n, struct node_object *o, uint64_t size,
 	have = (uint64_t)st.st_blocks * 512;
 	if (o->w->scratch || size <= have)
 		return resize_apply(r);
+	r->claim.put = true;
 	rc = pool_node_claim_start(n, &r->claim, size - have, 0,
 				   resize_claimed);
 	if (rc < 0)

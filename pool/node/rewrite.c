@@ -141,6 +141,7 @@ static void rewrite_have(struct rewrite *r, struct node_object *from)
 	from->users++;
 	if (r->keep > from->size)
 		r->keep = from->size;
+	r->claim.put = true;
 	rc = pool_node_claim_start(r->n, &r->claim, r->keep, 0,
 				   rewrite_claimed);
 	if (rc != 0)

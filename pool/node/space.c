@@ -15,6 +15,9 @@
  * for which that does not suffice waits for others to end, for half of its time.
  * Only then a counted copy is moved away, or, if no store has room, evicted, as
  * for a put: what is read is not the coldest of all.
+ *
+ * Nor does a put fail because nothing here may go: while another store has room
+ * it is written into the headroom, and is the first to be moved.
  */
 #include "pool/node/priv.h"
 
@@ -181,8 +184,8 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	return true;
 }
 
-/* Does any other store have room to take objects over? */
-static bool room_elsewhere(struct pool_node *n)
+/* Does any other store have room to take so many bytes over? (0: of any) */
+static bool room_elsewhere(struct pool_node *n, uint64_t bytes)
 {
 	unsigned int i;
 
@@ -190,7 +193,7 @@ static bool room_elsewhere(struct pool_node *n)
 		struct node_member *m = &n->members[i];
 
 		if (i != n->index && m->known && m->alive && m->is_store &&
-		    m->capacity - m->used > m->capacity / 50)
+		    m->capacity > m->used + bytes + m->capacity / 50)
 			return true;
 	}
 	return false;
@@ -199,7 +202,7 @@ static bool room_elsewhere(struct pool_node *n)
 /* Anything that may go now, or soon. */
 static bool victim_any(struct pool_node *n, enum pool_evict_class class)
 {
-	struct judge j = { n, pool_now_ms(), true, room_elsewhere(n), true,
+	struct judge j = { n, pool_now_ms(), true, room_elsewhere(n, 0), true,
 			   UINT64_MAX };
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
@@ -207,7 +210,7 @@ static bool victim_any(struct pool_node *n, enum pool_evict_class class)
 
 /* Bytes that counted copies have to make room for. */
 struct lack {
-	uint64_t now; /* for claims that wait */
+	uint64_t now; /* for claims that wait, or have gone through */
 	uint64_t all; /* and ahead of need */
 };
 
@@ -237,6 +240,10 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 		l.now = waiting - have;
 	if (taken > size)
 		l.all = taken - size;
+	/* Puts have gone into the headroom. */
+	if (taken > size + waiting + 4 * n->keep_free &&
+	    l.now < l.all - waiting - 2 * n->keep_free)
+		l.now = l.all - waiting - 2 * n->keep_free;
 	if (l.all < l.now)
 		l.all = l.now;
 	return l;
@@ -304,7 +311,7 @@ static bool ask_add(struct ask *a, struct node_object *o)
 
 static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 {
-	bool room = room_elsewhere(n);
+	bool room = room_elsewhere(n, 0);
 	struct ask *a;
 	struct node_object *o;
 	size_t i;
@@ -388,6 +395,26 @@ static bool passes(struct pool_node *n, const struct node_claim *c)
 	return true;
 }
 
+/* A put that finds nothing here that may go (all is pinned, say), while it could
+ * be another store's: by way of the headroom. */
+static bool goes_through(struct pool_node *n, const struct node_claim *c)
+{
+	struct pool_space sp;
+	uint64_t over, size;
+
+	pool_store_space(n->store, &sp);
+	/* With what has gone through before and is still here. */
+	over = sp.used + n->claimed + c->bytes;
+	size = size_now(&sp);
+	over = over > size + c->bytes ? over - size : c->bytes;
+	if (!c->put || sp.reach < n->claimed + c->bytes ||
+	    !room_elsewhere(n, over) ||
+	    victim_any(n, POOL_EVICT_LAST) || victim_any(n, POOL_EVICT_CACHE))
+		return false;
+	pool_count(&n->c.claims_through);
+	return true;
+}
+
 /* One that need not wait for those before it. */
 static struct node_claim *first_that_fits(struct pool_node *n)
 {
@@ -426,6 +453,8 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 		else if (now >= c->deadline_ms)
 			refuse(n, c);
 		else if (!drop_cached(n, c->bytes) && passes(n, c))
+			grant(n, c);
+		else if (room_of(n).soon < c->bytes && goes_through(n, c))
 			grant(n, c);
 		else if (room_of(n).soon < c->bytes && hopeless(n))
 			refuse(n, c);

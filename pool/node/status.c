@@ -95,6 +95,8 @@ static const struct {
 		"Writes and fetches refused for lack of space"),
 	COUNTER(claims_passing, "space_passing_total",
 		"Claims granted as cached copies in use may take of the headroom"),
+	COUNTER(claims_through, "space_through_total",
+		"Writes granted of the headroom, to be moved to another store"),
 	COUNTER(ops_refused, "changes_refused_total",
 		"Changes refused because too many wait for the master"),
 	COUNTER(ops_failed, "changes_failed_total",
