@@ -254,7 +254,7 @@ chaos:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all units
 	@SECONDS_OF_CHAOS=$(or $(SECONDS),60) SEED=$(or $(SEED),1) \
-		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
+		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" CHAOS_WHOLE=yes KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
 
 # BENCH: options of `kvpool bench`, such as: --only read_4m,write
 # All calls, one a run (make check: a sample); then half of them, sanitized.

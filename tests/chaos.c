@@ -12,7 +12,8 @@
  *   lossy all|shared
  *            copies were damaged; shared: there was no room: what is there now
  *            may get lost, of all, or of those that are not kept
- *   end      all is whole again: stop, check what must hold then, report
+ *   whole    all is whole again: check what must hold then, while nobody works
+ *   end      the same, and report
  *
  * Exit status: 0, 1 after a violation, 2 wrongly called.
  */
@@ -30,14 +31,19 @@
 
 #define FINAL_S 40
 #define READS_MIN 200 /* fewer have shown nothing */
+#define OWED_MIN 20   /* as well, of names that had to be there */
 
 static struct chaos_worker workers[CHAOS_MOUNTS_MAX * CHAOS_THREADS_MAX];
 static unsigned int nworkers;
+static unsigned int owed, wholes; /* names, each time that all was whole */
 
 static void *work(void *arg)
 {
-	while (!chaos.stop)
+	while (!chaos.stop) {
+		pthread_rwlock_rdlock(&chaos.turn);
 		chaos_op_run(arg);
+		pthread_rwlock_unlock(&chaos.turn);
+	}
 	return NULL;
 }
 
@@ -150,6 +156,15 @@ static bool set_mount(const char *what, const char *number)
 	return true;
 }
 
+static bool check_whole(void)
+{
+	pthread_rwlock_wrlock(&chaos.turn);
+	owed += chaos_whole(FINAL_S);
+	wholes++;
+	pthread_rwlock_unlock(&chaos.turn);
+	return true;
+}
+
 /* One order; false: it is "end", or makes no sense. */
 static bool obey(const char *line)
 {
@@ -158,6 +173,8 @@ static bool obey(const char *line)
 
 	if (words == 1 && strcmp(what, "loose") == 0)
 		return set_tight(false);
+	if (words == 1 && strcmp(what, "whole") == 0)
+		return check_whole();
 	if (words == 1 && strcmp(what, "tight") == 0)
 		return set_tight(true);
 	if (words == 2 && strcmp(what, "lossy") == 0)
@@ -167,8 +184,15 @@ static bool obey(const char *line)
 
 static int run(void)
 {
+	pthread_rwlockattr_t attr;
 	pthread_t watcher;
 	char line[64];
+
+	/* Who looks at all is not kept waiting by ever new operations. */
+	pthread_rwlockattr_init(&attr);
+	pthread_rwlockattr_setkind_np(
+		&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(&chaos.turn, &attr);
 
 	if (chaos_model_init() || make_dirs() || start_workers() ||
 	    pthread_create(&watcher, NULL, watch, NULL))
@@ -181,11 +205,14 @@ static int run(void)
 	join_workers();
 	pthread_join(watcher, NULL);
 	if (!chaos.failed && strcmp(line, "end\n") == 0)
-		chaos_final(FINAL_S);
+		check_whole();
 	chaos_ops_report();
 	if (!chaos.failed && chaos_ops_verified() < READS_MIN)
 		chaos_fail(NULL, "only %" PRIu64 " files were read: this shows "
 				 "nothing", chaos_ops_verified());
+	if (!chaos.failed && wholes > 1 && owed < OWED_MIN)
+		chaos_fail(NULL, "only %u names had to be there: this shows "
+				 "nothing", owed);
 	printf("%s\n", chaos.failed ? "failed" : "ok");
 	return chaos.failed;
 }

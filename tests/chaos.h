@@ -115,6 +115,8 @@ struct chaos {
 	 * changes are counted. */
 	_Atomic bool tight;
 	_Atomic uint32_t tight_changes;
+	/* Held for each operation, or to look at all while there is none. */
+	pthread_rwlock_t turn;
 };
 extern struct chaos chaos;
 
@@ -151,6 +153,9 @@ void chaos_version_ack(struct chaos_key *key, uint32_t version);
 bool chaos_newest(struct chaos_key *key, uint32_t version);
 /* Is the acknowledged version what the name holds, and can it be no other? */
 bool chaos_certain(struct chaos_key *key);
+/* All is whole and nobody changes anything: this is what the name holds (0:
+ * nothing), and everything before is past. */
+void chaos_version_rebase(struct chaos_key *key, uint64_t id);
 /* Whatever the name holds now may be lost from here on. */
 void chaos_lossy(struct chaos_key *key);
 /* The newest version, if it was acknowledged, is nothing else, and nothing has
@@ -219,8 +224,10 @@ int chaos_fsync_dir(int mount, const struct chaos_dir *dir);
 
 /* ---- after healing ---- */
 
-/* All mounts agree, nothing safe is lost, all copies are there: within
- * `limit_s`. Violations go to chaos_fail. */
-void chaos_final(unsigned int limit_s);
+/* Everything that was made is acknowledged, all mounts agree, nothing owed is
+ * lost, all copies are there: within `limit_s`; and that is what names hold from
+ * then on. No operation is under way. Violations go to chaos_fail. Returns how
+ * many names were owed. */
+unsigned int chaos_whole(unsigned int limit_s);
 
 #endif

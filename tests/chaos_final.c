@@ -66,8 +66,10 @@ static unsigned int copies(struct chaos_key *key, int mount)
 	return (unsigned int)atoi(text);
 }
 
-/* What is not yet right with the key, into why; false: nothing. */
-static bool wrong(struct chaos_key *key, char *why, size_t cap)
+/* What is not yet right with the key, into why; false: nothing, and *ret_id is
+ * what all mounts show. */
+static bool wrong(struct chaos_key *key, uint64_t *ret_id, char *why,
+		  size_t cap)
 {
 	struct sight first = look(key, 0), s;
 	unsigned int n;
@@ -98,30 +100,47 @@ static bool wrong(struct chaos_key *key, char *why, size_t cap)
 		snprintf(why, cap, "%u copies, not %u", n, key->dir->replicas);
 		return true;
 	}
+	*ret_id = first.id;
 	return false;
 }
 
-void chaos_final(unsigned int limit_s)
+static void sync_all(void)
 {
-	uint64_t end = chaos_now_ms() + limit_s * 1000ull;
+	for (unsigned int m = 0; m < chaos.nmounts; m++)
+		for (const struct chaos_dir *d = chaos_dirs; d->name; d++) {
+			int err = chaos_fsync_dir((int)m, d);
+
+			if (err)
+				chaos_fail(NULL, "mount %u: after healing: "
+						 "fsync of %s: %s",
+					   m, d->name, strerror(err));
+		}
+}
+
+unsigned int chaos_whole(unsigned int limit_s)
+{
+	uint64_t end = chaos_now_ms() + limit_s * 1000ull, id = 0;
 	unsigned int there = 0, owed = 0;
 	char why[160];
 
+	sync_all();
 	for (unsigned int i = 0; i < chaos.nkeys && !chaos.failed; i++) {
 		struct chaos_key *key = &chaos.keys[i];
 
-		while (wrong(key, why, sizeof(why)) && !chaos.failed) {
+		while (wrong(key, &id, why, sizeof(why)) && !chaos.failed) {
 			if (chaos_now_ms() > end) {
 				chaos_fail(key, "%u s after healing: %s",
 					   limit_s, why);
-				return;
+				return owed;
 			}
 			usleep(100000);
 		}
 		there += copies(key, 0) > 0;
 		owed += chaos_owed(key) > 0;
+		chaos_version_rebase(key, id);
 	}
-	fprintf(stderr, "after healing: %u of %u names are there, on all mounts "
-			"with the same bytes; %u had to be\n",
+	fprintf(stderr, "whole: %u of %u names are there, on all mounts with "
+			"the same bytes; %u had to be\n",
 		there, chaos.nkeys, owed);
+	return owed;
 }

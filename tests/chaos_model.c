@@ -260,6 +260,23 @@ bool chaos_newest(struct chaos_key *key, uint32_t version)
 	return newest;
 }
 
+void chaos_version_rebase(struct chaos_key *key, uint64_t id)
+{
+	uint32_t v;
+
+	pthread_mutex_lock(&key->lock);
+	v = ++key->last;
+	*version_at(key, v) = (struct chaos_version){
+		.id = id, .any_of = -1, .settled = true
+	};
+	key->floor = v;
+	key->safe = key->dir->kept && id ? v : 0;
+	for (v = oldest(key); v <= key->last; v++)
+		version_at(key, v)->loose = false;
+	pthread_mutex_unlock(&key->lock);
+	chaos_note(key, 0, key->last, "all is whole", 0);
+}
+
 void chaos_lossy(struct chaos_key *key)
 {
 	pthread_mutex_lock(&key->lock);

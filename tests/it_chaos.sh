@@ -10,6 +10,8 @@
 #   make chaos SECONDS=600 SEED=7     longer, and another order of faults
 #   make chaos MASTERS=3              with etcd
 #   CHAOS_FAULTS="kill link"          these (see chaos_faults.sh)
+#   CHAOS_WHOLE=yes (make chaos)     all names are checked after each healing,
+#                                    not only at the end
 # modes: both
 # limit: 170
 . "$(dirname "$0")/lib.sh"
@@ -120,6 +122,7 @@ heal() {
 		tell "up ${number[$n]}"
 	done
 	tell "tight"
+	[ -z "${CHAOS_WHOLE:-}" ] || tell "whole"
 	log "healed in $(((${EPOCHREALTIME/./} - since) / 1000)) ms"
 }
 
