@@ -234,16 +234,15 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 	struct pool_space sp;
 
 	pool_store_space(n->store, &sp);
-	taken = sp.used + n->claimed + waiting + 2 * n->keep_free;
+	taken = sp.used + n->claimed;
 	size = size_now(&sp) + soon_gone(n, &sp);
 	if (waiting > have)
 		l.now = waiting - have;
-	if (taken > size)
-		l.all = taken - size;
+	if (taken + waiting + 2 * n->keep_free > size)
+		l.all = taken + waiting + 2 * n->keep_free - size;
 	/* Puts have gone into the headroom. */
-	if (taken > size + waiting + 4 * n->keep_free &&
-	    l.now < l.all - waiting - 2 * n->keep_free)
-		l.now = l.all - waiting - 2 * n->keep_free;
+	if (taken > size + 2 * n->keep_free && l.now < taken - size)
+		l.now = taken - size;
 	if (l.all < l.now)
 		l.all = l.now;
 	return l;
