@@ -27,6 +27,9 @@
  *     region, its own   <-- BUFFER ------
  *     READ 1 MiB, sum, READ, ...
  *     BUFFER, gone ---------------------->       closes the region
+ *   Registering makes pages and pins them, which takes its time: a region is made
+ *   in parts, and told of in as many BUFFERs, so that the first bytes move while
+ *   what follows is registered.
  *   broken, or nothing that was posted ended for LINK_STILL_TICKS, either side:
  *   LINK down; the other closes its queue pair.
  *
@@ -69,6 +72,8 @@
 #define LINK_SHY_MS 5000u /* a port that failed is the last choice; doubled */
 #define LINK_BUFFERS_MAX 512u /* of one lane, that came before their GET */
 #define LINK_PIECES 4u	      /* of a range, under way at once */
+#define LINK_PART_FIRST (1ull << 20) /* bytes; see link_part */
+#define LINK_PARTS_MAX 24u	     /* of a range */
 
 /* Told by the holder after what was written before; little endian. */
 struct link_note {
@@ -120,6 +125,7 @@ struct link {
 	bool exposed; /* the peer may touch what is registered in pd */
 	enum link_kind kind;
 	bool by_cm;
+	bool parts; /* the peer understands BUFFERs of parts */
 	struct verbs_cm_conn conn; /* by_cm */
 	const struct link_user *ops;
 	void *user;		 /* NULL: ending */
@@ -162,6 +168,7 @@ struct link_said {
 	enum link_kind kind;
 	uint32_t attempt;
 	bool by_cm;		      /* offer, accept */
+	bool parts;		      /* same: understands BUFFERs of parts */
 	struct verbs_address address; /* same; by_cm: its link only */
 	struct link_call call;	      /* accept by_cm */
 	char text[96];		      /* down: why, for people */
@@ -181,10 +188,10 @@ bool link_said_read(const uint8_t *payload, size_t len, struct link_said *ret);
 bool link_heard(const struct pool_conn *c, const struct pool_frame *f,
 		const uint8_t *payload, struct link_said *ret_said);
 
-/* Where a range may be written or read; length 0: nowhere, so over TCP; gone:
- * nowhere (any more), and over nothing. */
+/* Where the part of a range that begins at byte `at` of it may be written or read;
+ * length 0: nowhere, so over TCP; gone: nowhere (any more), and over nothing. */
 struct link_buffer {
-	uint64_t req, addr, length;
+	uint64_t req, at, addr, length;
 	uint32_t rkey;
 	bool gone;
 };

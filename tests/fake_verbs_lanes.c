@@ -451,6 +451,7 @@ void lanes_say_address(struct lanes *w, enum link_word word,
 	msg.word = word;
 	msg.kind = kind;
 	msg.attempt = attempt;
+	msg.parts = w->played.parts;
 	msg.address = &at;
 	assert_int_equal(pool_conn_send(w->played.conn, POOL_MSG_LINK, 0,
 					&msg.base), 0);

@@ -31,6 +31,7 @@ struct lanes_played {
 	uint8_t mem[8192];
 	struct verbs_region region;
 	bool closed;
+	bool parts; /* to be said: it understands BUFFERs of parts */
 };
 
 struct lanes {

@@ -62,6 +62,7 @@ static void check_buffer(const uint8_t *payload, size_t len)
 	if (!link_buffer_read(payload, len, &b))
 		return;
 	require(b.length <= POOL_BULK_MAX);
+	require(b.at <= POOL_BULK_MAX - b.length);
 	require(b.addr + b.length >= b.addr);
 }
 

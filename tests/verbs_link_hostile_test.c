@@ -39,8 +39,8 @@ static void turns(int n)
 
 /* ---- a played holder ---- */
 
-/* Linked, with one range mapped for the played holder. */
-static void hold(struct lanes_move *m)
+/* Linked, as who holds. */
+static void hold_link(void)
 {
 	lanes_play_holder(&w);
 	assert_int_equal(p->said.word, LINK_OFFER);
@@ -49,6 +49,12 @@ static void hold(struct lanes_move *m)
 	lanes_say_address(&w, LINK_ACCEPT, LINK_PUSH, p->said.attempt, NULL);
 	lanes_until(&w, p->nsaid == 2 && p->said.word == LINK_UP);
 	lanes_until(&w, w.ups == 1);
+}
+
+/* Linked, with one range mapped for the played holder. */
+static void hold(struct lanes_move *m)
+{
+	hold_link();
 	lanes_expect(&w, m, 0, SIZE, false);
 	lanes_until(&w, p->nbuffers == 1);
 	assert_int_equal(p->buffer.req, m->x.req);
@@ -152,6 +158,35 @@ static void nothing_but_the_range_may_be_written(void **state)
 	finish_by_tcp(&m);
 }
 
+static void expected_in_parts(bool parts)
+{
+	struct lanes_move m;
+
+	p->parts = parts;
+	hold_link();
+	lanes_expect(&w, &m, 0, 3 * MIB, false);
+	lanes_until(&w, p->nbuffers == (parts ? 3 : 1));
+	turns(20);
+	assert_int_equal(p->nbuffers, parts ? 3 : 1);
+	assert_int_equal(p->buffer.at, parts ? 2 * MIB : 0);
+	assert_int_equal(p->buffer.length, parts ? MIB : 3 * MIB);
+	lanes_cancel(&w, &m);
+	lanes_until(&w, m.got);
+	lanes_drop(&m);
+}
+
+static void a_range_is_told_of_in_parts(void **state)
+{
+	(void)state;
+	expected_in_parts(true);
+}
+
+static void but_not_to_who_does_not_know_parts(void **state)
+{
+	(void)state;
+	expected_in_parts(false);
+}
+
 static void the_range_may_not_be_read(void **state)
 {
 	struct lanes_move m;
@@ -239,6 +274,16 @@ static void say_buffer(uint64_t req, uint64_t addr, uint64_t length, bool gone)
 	assert_int_equal(link_say_buffer(p->conn, &b), 0);
 }
 
+/* Half of a range, in the played side's memory. */
+static void say_part(uint64_t req, uint64_t at, uint64_t length)
+{
+	struct link_buffer b = { .req = req, .at = at, .length = length,
+				 .addr = (uintptr_t)p->mem + at,
+				 .rkey = p->region.mr->rkey };
+
+	assert_int_equal(link_say_buffer(p->conn, &b), 0);
+}
+
 static void what_was_not_asked_for_is_not_read(void **state)
 {
 	struct lanes_move m;
@@ -315,6 +360,75 @@ static void what_cannot_be_read_is_asked_for_again(void **state)
 	assert_int_equal(p->buffer.length, 0);
 	assert_false(p->buffer.gone);
 	finish_by_tcp(&m);
+}
+
+static void a_pulled_range_is_read_part_by_part(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	pull(&m);
+	assert_int_equal(pread(m.from, p->mem, SIZE, 0), SIZE);
+	say_part(m.x.req, 0, SIZE / 2);
+	turns(20);
+	assert_int_equal(m.x.landing.got, SIZE / 2);
+	assert_int_equal(p->nbuffers, 0);
+	say_part(m.x.req, SIZE / 2, SIZE / 2);
+	lanes_until(&w, p->nbuffers == 1);
+	assert_true(p->buffer.gone); /* it has all */
+	m.sent = true;
+	lanes_check(&w, &m);
+	say_part(m.x.req, SIZE, 1); /* over */
+	turns(20);
+	assert_non_null(p->conn);
+}
+
+static void the_parts_of_a_pulled_range_are_told_in_order(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	pull(&m);
+	say_part(m.x.req, 0, SIZE / 2);
+	turns(20);
+	say_part(m.x.req, SIZE / 2 + 1, SIZE / 4);
+	lanes_until(&w, !p->conn && m.got);
+	assert_true(m.x.landing.status < 0);
+	lanes_drop(&m);
+}
+
+static void a_pulled_range_may_end_early(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	pull(&m);
+	say_part(m.x.req, 0, SIZE / 2);
+	turns(20);
+	say_part(m.x.req, SIZE / 2, 0);
+	lanes_until(&w, p->nbuffers == 1);
+	assert_false(p->buffer.gone); /* over TCP, please */
+	assert_int_equal(p->buffer.length, 0);
+	finish_by_tcp(&m);
+}
+
+static void a_pulled_range_that_stays_half_is_let_go(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	pull(&m);
+	say_part(m.x.req, 0, SIZE / 2);
+	turns(20);
+	lanes_cancel(&w, &m);
+	lanes_until(&w, m.got && p->nbuffers == 1);
+	assert_true(p->buffer.gone);
+	lanes_drop(&m);
+	assert_true(w.lane->linked[LINK_PULL]);
 }
 
 /* ---- a played asker ---- */
@@ -400,6 +514,137 @@ static void a_buffer_has_the_length_of_its_range(void **state)
 	is_sent_by_tcp(&m);
 }
 
+static void is_written_part_by_part(bool early)
+{
+	uint8_t bytes[SIZE];
+	struct lanes_move m;
+
+	p->parts = true;
+	ask();
+	if (early)
+		say_part(1, 0, SIZE / 2);
+	turns(20);
+	get(&m, 1);
+	if (!early)
+		say_part(1, 0, SIZE / 2);
+	lanes_until(&w, p->nnotes == 1);
+	assert_int_equal(p->note.upto, SIZE / 2);
+	say_part(1, SIZE / 2, SIZE / 2);
+	lanes_until(&w, m.sent);
+	assert_int_equal(m.s.status, 0);
+	assert_int_equal(p->ndata, 0);
+	assert_int_equal(pread(m.from, bytes, SIZE, 0), SIZE);
+	assert_memory_equal(bytes, p->mem, SIZE);
+	lanes_drop(&m);
+	say_part(1, SIZE, 1); /* over */
+	turns(20);
+	assert_non_null(p->conn);
+}
+
+static void a_range_is_written_part_by_part(void **state)
+{
+	(void)state;
+	is_written_part_by_part(false);
+}
+
+static void parts_may_come_before_their_range(void **state)
+{
+	(void)state;
+	is_written_part_by_part(true);
+}
+
+static void half_a_range_goes_by_tcp(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	ask();
+	get(&m, 1);
+	say_part(1, 0, SIZE / 2);
+	is_sent_by_tcp(&m);
+	assert_int_equal(pool_counter_value(&w.holds.rdma_again), 1);
+}
+
+static void a_range_that_ends_early_goes_by_tcp(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	ask();
+	get(&m, 1);
+	say_part(1, 0, SIZE / 2);
+	say_part(1, SIZE / 2, 0);
+	is_sent_by_tcp(&m);
+	/* The same, before it is asked for. */
+	say_part(2, 0, SIZE / 2);
+	say_part(2, SIZE / 2, 0);
+	turns(20);
+	p->ndata = 0;
+	get(&m, 2);
+	is_sent_by_tcp(&m);
+}
+
+static void parts_that_are_not_next(bool early, uint64_t at, uint64_t length)
+{
+	struct lanes_move m;
+
+	p->parts = true;
+	ask();
+	if (!early)
+		get(&m, 1);
+	say_part(1, 0, SIZE / 2);
+	turns(20);
+	say_part(1, at, length);
+	lanes_until(&w, !p->conn);
+	if (!early) {
+		lanes_until(&w, m.sent);
+		lanes_drop(&m);
+	}
+}
+
+static void parts_have_no_gaps(void **state)
+{
+	(void)state;
+	parts_that_are_not_next(false, SIZE / 2 + 1, 1);
+}
+
+static void parts_do_not_overlap(void **state)
+{
+	(void)state;
+	parts_that_are_not_next(false, SIZE / 2 - 1, 1);
+}
+
+static void parts_do_not_go_beyond_the_range(void **state)
+{
+	(void)state;
+	parts_that_are_not_next(false, SIZE / 2, SIZE / 2 + 1);
+}
+
+static void nor_do_they_before_it_is_asked_for(void **state)
+{
+	(void)state;
+	parts_that_are_not_next(true, SIZE / 2 + 1, 1);
+}
+
+static void parts_are_bounded(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	ask();
+	get(&m, 1);
+	for (uint64_t i = 0; i < LINK_PARTS_MAX; i++)
+		say_part(1, i, 1);
+	turns(100);
+	assert_non_null(p->conn);
+	say_part(1, LINK_PARTS_MAX, 1);
+	lanes_until(&w, !p->conn && m.sent);
+	lanes_drop(&m);
+}
+
 static void who_asks_does_not_tell(void **state)
 {
 	(void)state;
@@ -471,6 +716,8 @@ int main(void)
 		T(a_note_of_another_length_breaks_the_link),
 		T(notes_of_what_nobody_asked_for_are_passed_over),
 		T(nothing_but_the_range_may_be_written),
+		T(a_range_is_told_of_in_parts),
+		T(but_not_to_who_does_not_know_parts),
 		T(the_range_may_not_be_read),
 		T(an_accept_of_nonsense_is_refused),
 		T(who_is_asked_does_not_offer),
@@ -480,10 +727,23 @@ int main(void)
 		T(the_source_of_a_pulled_range_has_its_length),
 		T(a_pulled_range_is_read_once),
 		T(what_cannot_be_read_is_asked_for_again),
+		T(a_pulled_range_is_read_part_by_part),
+		T(the_parts_of_a_pulled_range_are_told_in_order),
+		T(a_pulled_range_may_end_early),
+		T(a_pulled_range_that_stays_half_is_let_go),
 		T(an_offer_of_nonsense_is_refused),
 		T(who_asks_may_offer_anew),
 		T(where_it_may_not_be_written_it_goes_by_tcp),
 		T(a_buffer_has_the_length_of_its_range),
+		T(a_range_is_written_part_by_part),
+		T(parts_may_come_before_their_range),
+		T(half_a_range_goes_by_tcp),
+		T(a_range_that_ends_early_goes_by_tcp),
+		T(parts_have_no_gaps),
+		T(parts_do_not_overlap),
+		T(parts_do_not_go_beyond_the_range),
+		T(nor_do_they_before_it_is_asked_for),
+		T(parts_are_bounded),
 		T(who_asks_does_not_tell),
 		T(who_asks_may_touch_nothing),
 		T(buffers_for_nothing_are_bounded),

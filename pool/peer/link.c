@@ -242,13 +242,6 @@ int link_make_call(struct link *l, const struct link_call *call)
 					 call->host, call->port, call->token);
 }
 
-void link_map_end(struct link_map *map)
-{
-	pool_list_del(&map->link);
-	verbs_region_close(&map->region);
-	map->gone(map);
-}
-
 /* ---- what is said ---- */
 
 static int say(struct pool_conn *c, Kvpool__Link *msg)
@@ -298,6 +291,7 @@ int link_say_address(struct pool_conn *c, enum link_word word,
 	msg.attempt = attempt;
 	msg.address = &at;
 	msg.cm = l->by_cm;
+	msg.parts = true;
 	if (call) {
 		where.host = (char *)(uintptr_t)call->host;
 		where.port = call->port;
@@ -346,7 +340,8 @@ static bool said_read(const Kvpool__Link *msg, struct link_said *ret)
 	*ret = (struct link_said){ .word = (enum link_word)msg->word,
 				   .kind = (enum link_kind)msg->kind,
 				   .attempt = msg->attempt,
-				   .by_cm = msg->cm };
+				   .by_cm = msg->cm,
+				   .parts = msg->parts };
 	for (size_t i = 0; msg->text[i] && i < sizeof(ret->text) - 1; i++)
 		ret->text[i] = msg->text[i] >= ' ' && msg->text[i] < 127 ?
 				       msg->text[i] : '?';
@@ -384,6 +379,7 @@ int link_say_buffer(struct pool_conn *c, const struct link_buffer *b)
 {
 	Kvpool__Buffer msg = KVPOOL__BUFFER__INIT;
 
+	msg.at = b->at;
 	msg.addr = b->addr;
 	msg.rkey = b->rkey;
 	msg.length = b->length;
@@ -396,10 +392,12 @@ bool link_buffer_read(const uint8_t *payload, size_t len,
 {
 	Kvpool__Buffer *msg = kvpool__buffer__unpack(NULL, len, payload);
 	bool good = msg && msg->length <= POOL_BULK_MAX &&
+		    msg->at <= POOL_BULK_MAX - msg->length &&
 		    msg->addr <= UINT64_MAX - msg->length;
 
 	if (good)
-		*ret = (struct link_buffer){ .addr = msg->addr,
+		*ret = (struct link_buffer){ .at = msg->at,
+					     .addr = msg->addr,
 					     .length = msg->length,
 					     .rkey = msg->rkey,
 					     .gone = msg->gone };

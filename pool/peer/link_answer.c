@@ -81,6 +81,7 @@ static int answer_offer(struct half *h, const struct link_said *said,
 
 	if (err)
 		return err;
+	h->link->parts = said->parts;
 	return said->by_cm ? link_await(h->link, call) :
 			     verbs_qp_connect(h->link->qp, &said->address);
 }

@@ -209,6 +209,7 @@ static void accepted(struct lane_link *k, const struct link_said *said)
 		lane_link_give_up(k, "not the kind of connection offered");
 		return;
 	}
+	l->parts = said->parts;
 	if (l->by_cm) {
 		err = link_make_call(l, &said->call);
 	} else {

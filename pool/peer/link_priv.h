@@ -1,7 +1,7 @@
 /*
  * The inside of links: link.c, link_ports.c (both sides); of dialled lanes,
  * link_ask.c (offers) and link_range.c (ranges); of adopted ones, link_answer.c
- * and link_send.c.
+ * and link_send.c; link_parts.c: what of a range is open, on either side.
  *
  * Thread: the mover's.
  */
@@ -46,15 +46,59 @@ void link_ports_tidy(struct link_ports *ports);
 enum pool_fault_kind link_fault(struct link *l, const struct pool_conn *c,
 				uint32_t *ret_delay_ms);
 
-/* A region that the peer of a dialled link may write to. */
+/* ---- link_parts.c: ranges, opened part by part ---- */
+
+struct link_range {
+	int fd;	   /* borrows; or, if < 0, */
+	void *mem; /* borrows */
+	uint64_t offset, length; /* bytes, of the file */
+};
+
+/* A range that is registered, from its first byte on, as far as `upto`. */
 struct link_map {
 	struct pool_list link; /* l->mapped */
 	struct link *l;
-	struct verbs_region region;
+	struct verbs_region parts[LINK_PARTS_MAX]; /* own; one behind the other */
+	unsigned int nparts;
+	uint64_t upto;
 	/* It is not mapped any more; frees it. */
 	void (*gone)(struct link_map *map);
 };
+
+/* The length of the part of a range of `length` bytes that begins at byte `at`:
+ * the first is short, the others are as long as all before them. To a peer that
+ * does not know of parts all is one. */
+uint64_t link_part(const struct link *l, uint64_t at, uint64_t length);
+/* Registers the next `part` bytes of r. 0, or -errno, with nothing changed. */
+int link_map_add(struct link_map *map, const struct link_range *r,
+		 uint64_t part, int access);
+/* The range's first byte here; something of it is registered. */
+uint8_t *link_map_base(const struct link_map *map);
+/* The key of what is registered at byte `at` < upto, and where that ends. */
+uint32_t link_map_at(const struct link_map *map, uint64_t at,
+		     uint64_t *ret_upto);
+/* The part that begins at `at`, for the peer. */
+struct link_buffer link_map_buffer(const struct link_map *map, uint64_t at,
+				   uint64_t req);
+/* Closes what is registered; map->gone(map). */
 void link_map_end(struct link_map *map);
+
+/* What the peer has told of where its side of a range is. */
+struct link_reach {
+	struct {
+		uint64_t addr, upto;
+		uint32_t rkey;
+	} parts[LINK_PARTS_MAX];
+	unsigned int nparts;
+	uint64_t upto;
+};
+
+/* One part more of a range of `length` bytes. false: it is not the next one. */
+bool link_reach_add(struct link_reach *r, const struct link_buffer *b,
+		    uint64_t length);
+/* Byte `at` < upto: its address and key, and where that part ends. */
+uint64_t link_reach_at(const struct link_reach *r, uint64_t at,
+		       uint32_t *ret_rkey, uint64_t *ret_upto);
 
 /* The link of a lane of one kind, as long as the lane is up. */
 struct lane_link {

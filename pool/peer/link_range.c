@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "pool/base/clock.h"
-#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/peer/link_priv.h"
 #include "pool/peer/mover_priv.h"
@@ -23,9 +22,10 @@ struct expect_map {
 	struct link_map map;
 	struct pool_expect *x; /* NULL: not its any more */
 	struct link_tick tick;
-	uint64_t start_ns, sum_ns; /* registered; spent on summing */
+	uint64_t start_ns; /* something of it is registered */
+	uint64_t register_ns, sum_ns; /* spent on that */
 	/* to be pulled */
-	struct link_buffer from;
+	struct link_reach from;
 	uint64_t next; /* bytes that were posted */
 	int status;
 	bool held, wrong; /* the next one: faults */
@@ -59,44 +59,52 @@ static void map_gone(struct link_map *lm)
 		pool_landing_restart(&x->landing, x->fd, x->mem);
 }
 
-static int region_open(struct pool_expect *x, struct link *l,
-		       struct verbs_region *ret)
+/* The next part, which takes time. 0 or -errno. */
+static int map_more(struct expect_map *em, uint64_t part)
 {
+	struct pool_expect *x = em->x;
+	struct link_range r = { .fd = x->fd,
+				.mem = x->mem,
+				.offset = x->landing.offset,
+				.length = x->landing.length };
 	int access = IBV_ACCESS_LOCAL_WRITE;
+	uint64_t begun = pool_now_ns();
+	int err;
 
-	if (l->exposed)
+	if (em->map.l->exposed)
 		access |= IBV_ACCESS_REMOTE_WRITE;
-	return x->fd >= 0 ? verbs_region_open(l->port, l->pd, x->fd,
-					      x->landing.offset,
-					      x->landing.length, access, ret) :
-			    verbs_region_open_memory(l->port, l->pd, x->mem,
-						     x->landing.length, access,
-						     ret);
+	err = link_map_add(&em->map, &r, part, access);
+	em->register_ns += pool_now_ns() - begun;
+	if (err)
+		pool_count(&x->mover->counters->map_failures);
+	else if (em->map.upto == r.length)
+		pool_hist_add(&x->mover->counters->rdma_register,
+			      em->register_ns);
+	return err;
 }
 
-/* What takes time. false: not possible. */
-static bool map_open(struct pool_expect *x, struct link *l)
+/* Its first part. false: not possible. */
+static bool map_open(struct pool_expect *x, struct link *l, uint64_t part)
 {
 	struct expect_map *em = calloc(1, sizeof(*em));
-	uint64_t begun = pool_now_ns();
-	int err = em ? region_open(x, l, &em->map.region) : -ENOMEM;
 
-	if (err) {
+	if (!em) {
 		pool_count(&x->mover->counters->map_failures);
+		return false;
+	}
+	em->x = x;
+	em->map.l = l;
+	em->map.gone = map_gone;
+	if (map_more(em, part)) {
 		free(em);
 		return false;
 	}
 	em->start_ns = pool_now_ns();
-	pool_hist_add(&x->mover->counters->rdma_register,
-		      em->start_ns - begun);
-	em->x = x;
-	em->map.l = l;
-	em->map.gone = map_gone;
 	em->free = (1u << LINK_PIECES) - 1;
 	pool_list_init(&em->tick.link);
 	pool_list_add_tail(&l->mapped, &em->map.link);
 	x->map = em;
-	pool_landing_restart(&x->landing, -1, em->map.region.addr);
+	pool_landing_restart(&x->landing, -1, link_map_base(&em->map));
 	return true;
 }
 
@@ -142,7 +150,7 @@ static void landed(struct pool_expect *x, uint64_t upto)
 {
 	uint64_t begun = pool_now_ns();
 	uint64_t got = x->landing.got;
-	const uint8_t *addr = x->map->map.region.addr;
+	const uint8_t *addr = link_map_base(&x->map->map);
 	struct link *l = x->map->map.l;
 	struct pool_mover_counters *n = x->mover->counters;
 
@@ -159,23 +167,40 @@ static void landed(struct pool_expect *x, uint64_t upto)
 
 /* ---- written by the peer ---- */
 
+/* Each part as soon as it is registered: it is being written meanwhile. */
+static void say_parts(struct pool_expect *x)
+{
+	struct link_map *map = &x->map->map;
+	uint64_t at = 0, length = x->landing.length;
+	struct link_buffer b;
+
+	for (;;) {
+		b = link_map_buffer(map, at, x->req);
+		say_buffer(x, &b);
+		at = map->upto;
+		if (at == length)
+			return;
+		if (map_more(x->map, link_part(map->l, at, length)))
+			break;
+	}
+	b = (struct link_buffer){ .req = x->req, .at = at };
+	say_buffer(x, &b);
+}
+
 void expect_map(struct pool_expect *x)
 {
 	struct lane_link *k = x->lane->links[LINK_PUSH];
-	struct link_buffer b = { .req = x->req };
+	struct link_buffer nowhere = { .req = x->req };
 
 	if (x->want_pull)
 		lane_link_wish(x->lane);
 	if (!x->buffer)
 		return;
-	if (x->lane->linked[LINK_PUSH] && map_open(x, k->link)) {
-		const struct verbs_region *r = &x->map->map.region;
-
-		b.addr = (uint64_t)(uintptr_t)r->addr;
-		b.rkey = r->mr->rkey;
-		b.length = r->length;
-	}
-	say_buffer(x, &b);
+	if (x->lane->linked[LINK_PUSH] &&
+	    map_open(x, k->link, link_part(k->link, 0, x->landing.length)))
+		say_parts(x);
+	else
+		say_buffer(x, &nowhere);
 }
 
 void lane_link_note(struct lane_link *k, const struct link_note *note)
@@ -190,7 +215,7 @@ void lane_link_note(struct lane_link *k, const struct link_note *note)
 	} else if (note->status) {
 		expect_unmap(x);
 	} else if (note->upto <= x->landing.got ||
-		   note->upto > x->landing.length) {
+		   note->upto > x->map->map.upto) {
 		lane_link_give_up(k, "the peer tells of bytes that cannot be");
 	} else {
 		landed(x, note->upto);
@@ -234,7 +259,7 @@ static void pull_done(struct verbs_work *w, int status)
 	if (status && !em->status)
 		em->status = status;
 	if (p->wrong)
-		em->map.region.addr[p->upto - 1] ^= 1;
+		link_map_base(&em->map)[p->upto - 1] ^= 1;
 	if (!em->status && !em->x->leaving)
 		landed(em->x, p->upto);
 	pull_pump(em);
@@ -242,25 +267,28 @@ static void pull_done(struct verbs_work *w, int status)
 
 static int pull_post(struct expect_map *em, struct pull *p)
 {
-	const struct verbs_region *to = &em->map.region;
 	struct link *l = em->map.l;
-	uint64_t left = to->length - em->next;
+	uint64_t upto, from_upto;
+	uint32_t rkey, lkey = link_map_at(&em->map, em->next, &upto);
+	uint64_t from = link_reach_at(&em->from, em->next, &rkey, &from_upto);
 	uint32_t len = l->port->message_max;
 	int err;
 
-	if (len > left)
-		len = (uint32_t)left;
+	if (upto > from_upto)
+		upto = from_upto;
+	if (len > upto - em->next)
+		len = (uint32_t)(upto - em->next);
 	p->em = em;
 	p->upto = em->next + len;
 	p->wrong = em->wrong;
 	em->wrong = false;
 	p->work = (struct verbs_work){
 		.op = VERBS_READ,
-		.addr = to->addr + em->next,
-		.lkey = to->mr->lkey,
+		.addr = link_map_base(&em->map) + em->next,
+		.lkey = lkey,
 		.length = len,
-		.remote_addr = em->from.addr + em->next,
-		.rkey = em->from.rkey,
+		.remote_addr = from,
+		.rkey = rkey,
 		.done = pull_done,
 	};
 	err = link_post(l, &p->work);
@@ -302,19 +330,55 @@ static bool hold(struct expect_map *em)
 	return em->held;
 }
 
+/* What is told of is read; without posted pieces it is over, or waits to be told
+ * of more. */
 static void pull_pump(struct expect_map *em)
 {
-	while (em->free && em->next < em->map.region.length && !em->status &&
+	uint64_t length = em->x->landing.length;
+
+	while (em->free && em->next < em->from.upto && !em->status &&
 	       !em->x->leaving && !em->held)
 		if (!hold(em))
 			pull_next(em);
-	if (em->posted == 0 && !em->held)
+	if (em->posted == 0 && !em->held &&
+	    (em->next == length || em->status || em->x->leaving))
 		pull_end(em);
+}
+
+/* A further part of a range that is being read. false: nonsense. */
+static bool source_more(struct expect_map *em, const struct link_buffer *b)
+{
+	struct link_reach from = em->from;
+
+	if (b->length > 0 && !link_reach_add(&from, b, em->x->landing.length))
+		return false;
+	if (em->status)
+		return true;
+	em->status = b->length > 0 ? map_more(em, b->length) : -ENOBUFS;
+	if (!em->status)
+		em->from = from;
+	pull_pump(em);
+	return true;
+}
+
+/* The first part of one. false: not possible. */
+static bool source_open(struct pool_expect *x, const struct link_buffer *b)
+{
+	struct lane_link *k = x->lane->links[LINK_PULL];
+	struct link_reach from = { .nparts = 0 };
+
+	if (!k || !x->lane->linked[LINK_PULL] ||
+	    !link_reach_add(&from, b, x->landing.length) ||
+	    (!k->link->parts && from.upto < x->landing.length) ||
+	    !map_open(x, k->link, b->length))
+		return false;
+	x->map->from = from;
+	pull_pump(x->map);
+	return true;
 }
 
 bool lane_link_source(struct pool_lane *lane, const struct link_buffer *b)
 {
-	struct lane_link *k = lane->links[LINK_PULL];
 	struct link_buffer answer = { .req = b->req };
 	struct pool_expect *x = expect_find(lane->mover, b->req);
 
@@ -322,19 +386,15 @@ bool lane_link_source(struct pool_lane *lane, const struct link_buffer *b)
 		pool_mailbox_drain(&lane->mover->box);
 		x = expect_find(lane->mover, b->req);
 	}
-	if (x && (x->lane != lane || !x->pull || x->map))
+	if (x && (x->lane != lane || !x->pull || (x->map && b->at == 0)))
 		return false;
+	if (b->at > 0) /* if it is not over */
+		return !x || !x->map || x->leaving || source_more(x->map, b);
 	if (b->length == 0)
 		return true; /* over TCP */
-	if (!x || x->leaving) {
-		answer.gone = true;
-	} else if (b->length == x->landing.length && k &&
-		   lane->linked[LINK_PULL] && map_open(x, k->link)) {
-		x->map->from = *b;
-		pull_pump(x->map);
-		return true;
-	}
-	(void)link_say_buffer(lane->conn, &answer);
+	answer.gone = !x || x->leaving;
+	if (answer.gone || !source_open(x, b))
+		(void)link_say_buffer(lane->conn, &answer);
 	return true;
 }
 

@@ -7,9 +7,12 @@
 #include "pool/peer/link_priv.h"
 #include "pool/peer/mover_priv.h"
 
+/* What was told before the GET came. */
 struct early {
 	struct pool_list link;
-	struct link_buffer buffer;
+	uint64_t req;
+	struct link_reach to;
+	bool nowhere; /* (any more): over TCP */
 };
 
 /* A piece of a range: its bytes, and the note that tells of them. */
@@ -23,14 +26,15 @@ struct link_send {
 	struct pool_list link; /* waiting or sending */
 	struct adopted_link *k;
 	struct pool_mover_send *s;
-	struct link_tick tick; /* for the BUFFER */
+	struct link_tick tick; /* for a BUFFER */
 	struct verbs_port *port; /* that it goes over */
 	/* to be pulled */
 	struct link_map map;
 	bool mapped;
 	/* to be written */
 	struct verbs_cached *cached;
-	struct link_buffer to;
+	struct link_reach to;
+	bool gone; /* nobody wants it any more */
 	uint64_t next; /* bytes that were posted */
 	int status;
 	uint32_t attempt; /* of the link */
@@ -69,7 +73,7 @@ static struct early *early_find(struct adopted_link *k, uint64_t req)
 	pool_list_each(it, tmp, &k->early) {
 		struct early *e = pool_list_entry(it, struct early, link);
 
-		if (e->buffer.req == req)
+		if (e->req == req)
 			return e;
 	}
 	return NULL;
@@ -84,18 +88,36 @@ static void early_free(struct adopted_link *k, struct early *e)
 
 /* Some never get their GET (it was refused, or the range went over TCP already):
  * where there are too many, the oldest is forgotten. */
-static bool early_add(struct adopted_link *k, const struct link_buffer *b)
+static struct early *early_new(struct adopted_link *k, uint64_t req)
 {
 	struct early *e = calloc(1, sizeof(*e));
 
 	if (!e)
-		return false;
+		return NULL;
 	if (k->nearly == LINK_BUFFERS_MAX)
 		early_free(k, pool_list_first(&k->early, struct early, link));
-	e->buffer = *b;
+	e->req = req;
 	pool_list_add_tail(&k->early, &e->link);
 	k->nearly++;
-	return true;
+	return e;
+}
+
+/* false: nonsense, or ENOMEM. */
+static bool early_add(struct adopted_link *k, const struct link_buffer *b)
+{
+	struct early *e = early_find(k, b->req);
+
+	if (b->at == 0 && e)
+		return false; /* twice */
+	if (b->at > 0 && !e)
+		return true; /* of one that is over */
+	if (!e)
+		e = early_new(k, b->req);
+	if (!e)
+		return false;
+	if (b->length == 0)
+		e->nowhere = true;
+	return e->nowhere || link_reach_add(&e->to, b, POOL_BULK_MAX);
 }
 
 /* ---- telling that a range is let go ---- */
@@ -169,7 +191,7 @@ static void send_end(struct link_send *ls)
 	struct pool_mover *m = ls->s->mover;
 
 	verbs_cache_put(m->links->cache, ls->cached);
-	if (ls->to.gone) {
+	if (ls->gone) {
 		let_go(ls->k, ls->s->req);
 		send_over(ls, -ECANCELED);
 	} else if (ls->status) {
@@ -209,13 +231,13 @@ static int piece_post(struct link_send *ls, struct piece *p)
 {
 	struct link *l = ls->k->halves[LINK_PUSH].link;
 	const struct verbs_region *from = &ls->cached->region;
-	uint64_t left = ls->s->length - ls->next;
-	uint64_t at = ls->s->offset + ls->next;
-	uint32_t len = l->port->message_max;
+	uint64_t at = ls->s->offset + ls->next, to, upto;
+	uint32_t len = l->port->message_max, rkey;
 	int err;
 
-	if (len > left)
-		len = (uint32_t)left;
+	to = link_reach_at(&ls->to, ls->next, &rkey, &upto);
+	if (len > upto - ls->next)
+		len = (uint32_t)(upto - ls->next);
 	if (ls->wrong && at + len < from->length)
 		at++;
 	ls->wrong = false;
@@ -224,8 +246,8 @@ static int piece_post(struct link_send *ls, struct piece *p)
 		.addr = from->addr + at,
 		.lkey = from->mr->lkey,
 		.length = len,
-		.remote_addr = ls->to.addr + ls->next,
-		.rkey = ls->to.rkey,
+		.remote_addr = to,
+		.rkey = rkey,
 		.done = write_done,
 	};
 	p->text = (struct link_note){ .req = ls->s->req,
@@ -250,15 +272,22 @@ static void post_next(struct link_send *ls)
 	ls->status = piece_post(ls, &ls->pieces[__builtin_ctz(ls->free)]);
 }
 
+/* It has no link any more, or another one. */
+static bool is_cut_off(const struct link_send *ls)
+{
+	const struct half *h = &ls->k->halves[LINK_PUSH];
+
+	return !h->up || h->attempt != ls->attempt;
+}
+
 static void held_due(struct link_tick *t)
 {
 	struct link_send *ls = pool_container_of(t, struct link_send, tick);
-	const struct half *h = &ls->k->halves[LINK_PUSH];
 
 	ls->held = false;
-	if (!h->up || h->attempt != ls->attempt)
-		ls->status = -ENOTCONN; /* another link by now, or none */
-	if (!ls->to.gone && !ls->status)
+	if (is_cut_off(ls))
+		ls->status = -ENOTCONN;
+	if (!ls->gone && !ls->status)
 		post_next(ls);
 	send_pump(ls);
 }
@@ -279,11 +308,17 @@ static bool hold(struct link_send *ls)
 	return ls->held;
 }
 
-/* It goes on, or ends, now. */
-static void unhold(struct link_send *ls)
+static void part_due(struct link_tick *t)
 {
-	if (!ls->held)
-		return;
+	struct link_send *ls = pool_container_of(t, struct link_send, tick);
+
+	ls->status = -ETIMEDOUT;
+	send_pump(ls);
+}
+
+/* It goes on, or ends, now. */
+static void resume(struct link_send *ls)
+{
 	ls->held = false;
 	pool_list_del(&ls->tick.link);
 	send_pump(ls);
@@ -291,15 +326,38 @@ static void unhold(struct link_send *ls)
 
 static void send_pump(struct link_send *ls)
 {
-	while (ls->free && ls->next < ls->s->length && !ls->status &&
-	       !ls->to.gone && !ls->held) {
-		if (!ls->k->halves[LINK_PUSH].up)
+	while (ls->free && ls->next < ls->to.upto && !ls->status && !ls->gone &&
+	       !ls->held) {
+		if (is_cut_off(ls))
 			ls->status = -ENOTCONN;
 		else if (!hold(ls))
 			post_next(ls);
 	}
-	if (ls->posted == 0 && !ls->held)
+	if (ls->posted > 0 || ls->held)
+		return;
+	if (ls->status || ls->gone || ls->next == ls->s->length) {
 		send_end(ls);
+	} else { /* it has to be told of more */
+		ls->tick.due = part_due;
+		link_tick_set(ls->s->mover->links, &ls->tick, LINK_BUFFER_MS);
+	}
+}
+
+/* Of a range that is being written. false: nonsense. */
+static bool send_more(struct link_send *ls, const struct link_buffer *b)
+{
+	if (b->gone) {
+		ls->gone = true; /* ends with what is posted */
+	} else if (b->length == 0) {
+		if (!ls->status)
+			ls->status = -ENOBUFS;
+	} else if (!link_reach_add(&ls->to, b, ls->s->length)) {
+		return false;
+	} else if (ls->held) {
+		return true;
+	}
+	resume(ls);
+	return true;
 }
 
 /* The object, registered as a whole; it may be shorter than what was asked. */
@@ -320,21 +378,41 @@ static int source_open(struct link_send *ls)
 	return err;
 }
 
-static void send_begin(struct link_send *ls, const struct link_buffer *to)
+/* As far as the peer has told; what it does not tell of in parts is whole. */
+static bool is_reach_good(const struct link_send *ls,
+			  const struct link_reach *to)
+{
+	const struct half *h = &ls->k->halves[LINK_PUSH];
+
+	return h->up && to->upto > 0 && to->upto <= ls->s->length &&
+	       (h->link->parts || to->upto == ls->s->length);
+}
+
+static void send_begin(struct link_send *ls, const struct link_reach *to)
 {
 	pool_list_del(&ls->link);
 	pool_list_del(&ls->tick.link);
 	ls->to = *to;
-	if (to->gone) {
-		let_go(ls->k, ls->s->req);
-		send_over(ls, -ECANCELED);
-	} else if (!ls->k->halves[LINK_PUSH].up ||
-		   to->length != ls->s->length || source_open(ls)) {
+	if (!is_reach_good(ls, to) || source_open(ls)) {
 		send_otherwise(ls);
 	} else {
 		pool_list_add_tail(&ls->k->sending, &ls->link);
 		send_pump(ls);
 	}
+}
+
+/* The BUFFER that it waits for. */
+static void send_told(struct link_send *ls, const struct link_buffer *b)
+{
+	struct link_reach to = { .nparts = 0 };
+
+	if (b->gone) {
+		let_go(ls->k, ls->s->req);
+		send_over(ls, -ECANCELED);
+		return;
+	}
+	(void)link_reach_add(&to, b, POOL_BULK_MAX);
+	send_begin(ls, &to);
 }
 
 static void buffer_due(struct link_tick *t)
@@ -349,8 +427,10 @@ static void send_await(struct link_send *ls)
 
 	pool_list_add_tail(&k->waiting, &ls->link);
 	if (e) {
-		struct link_buffer to = e->buffer;
+		struct link_reach to = e->to;
 
+		if (e->nowhere)
+			to.upto = 0;
 		early_free(k, e);
 		send_begin(ls, &to);
 		return;
@@ -376,42 +456,58 @@ static void source_closed(struct link_map *map)
 	pool_container_of(map, struct link_send, map)->mapped = false;
 }
 
-/* What the peer may read: exactly the range, for as long as it is asked for. */
-static int source_expose(struct link_send *ls, struct link_buffer *b)
+/* The next part of what the peer may read: exactly the range in the end, and for
+ * as long as it is asked for. 0 or -errno. */
+static int source_expose(struct link_send *ls)
 {
 	struct half *h = &ls->k->halves[LINK_PULL];
+	struct link_range r = { .fd = ls->s->fd,
+				.offset = ls->s->offset,
+				.length = ls->s->length };
 	int err;
 
 	if (!h->up)
 		return -ENOTCONN;
-	err = verbs_region_open(h->link->port, h->link->pd, ls->s->fd,
-				ls->s->offset, ls->s->length,
-				IBV_ACCESS_REMOTE_READ, &ls->map.region);
-	if (err) {
-		pool_count(&ls->s->mover->counters->map_failures);
-		return err;
-	}
 	ls->port = h->link->port;
 	ls->map.l = h->link;
 	ls->map.gone = source_gone;
-	ls->mapped = true;
-	pool_list_add_tail(&h->link->mapped, &ls->map.link);
-	b->addr = (uint64_t)(uintptr_t)ls->map.region.addr;
-	b->rkey = ls->map.region.mr->rkey;
-	b->length = ls->s->length;
-	return 0;
+	err = link_map_add(&ls->map, &r,
+			   link_part(h->link, ls->map.upto, r.length),
+			   IBV_ACCESS_REMOTE_READ);
+	if (err) {
+		pool_count(&ls->s->mover->counters->map_failures);
+	} else if (!ls->mapped) {
+		ls->mapped = true;
+		pool_list_add_tail(&h->link->mapped, &ls->map.link);
+	}
+	return err;
 }
 
+/* The next part of it. false: there is none. */
+static bool offer_part(struct link_send *ls)
+{
+	uint64_t at = ls->map.upto;
+	struct link_buffer b = { .req = ls->s->req, .at = at };
+	int err = source_expose(ls);
+
+	if (!err)
+		b = link_map_buffer(&ls->map, at, ls->s->req);
+	(void)link_say_buffer(ls->k->lane->conn, &b);
+	return !err;
+}
+
+/* Each part as soon as it is registered: it is being read meanwhile. Where there
+ * is no further one the peer says how to go on. */
 static void send_offer(struct link_send *ls)
 {
-	struct link_buffer b = { .req = ls->s->req };
-	struct adopted_link *k = ls->k;
-	int err = source_expose(ls, &b);
+	bool good = offer_part(ls);
 
-	pool_list_add_tail(&k->sending, &ls->link);
-	(void)link_say_buffer(k->lane->conn, &b);
-	if (err)
+	pool_list_add_tail(&ls->k->sending, &ls->link);
+	if (!good)
 		send_otherwise(ls);
+	else
+		while (ls->map.upto < ls->s->length && offer_part(ls))
+			;
 }
 
 /* It has been read, or is not wanted; or it cannot be read. */
@@ -459,18 +555,17 @@ bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b)
 	struct early *e = early_find(k, b->req);
 
 	if (waiting) {
-		send_begin(waiting, b);
+		send_told(waiting, b);
 	} else if (sending && sending->mapped) {
 		send_pulled(sending, b->gone);
 	} else if (sending) {
-		sending->to.gone |= b->gone; /* ends with what is posted */
-		unhold(sending);
+		return send_more(sending, b);
 	} else if (b->gone) {
 		if (e)
 			early_free(k, e);
 		let_go(k, b->req);
 	} else {
-		return !e && early_add(k, b);
+		return early_add(k, b);
 	}
 	return true;
 }
@@ -489,6 +584,7 @@ void adopted_link_forget(struct adopted_link *k)
 			pool_list_entry(it, struct link_send, link);
 
 		ls->status = ls->status ? ls->status : -ENOTCONN;
-		unhold(ls);
+		if (!ls->mapped)
+			resume(ls);
 	}
 }

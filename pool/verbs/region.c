@@ -92,9 +92,10 @@ int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 		    enroll(port, pd, mem, length, access, ret_region));
 }
 
+/* length bytes of fd are mapped, the first of them registered. */
 static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
-		    uint64_t offset, uint64_t length, int prot, int access,
-		    struct verbs_region *ret_region)
+		    uint64_t offset, uint64_t length, uint64_t first, int prot,
+		    int access, struct verbs_region *ret_region)
 {
 	uint64_t ahead = offset % (uint64_t)sysconf(_SC_PAGESIZE);
 	size_t map_length = (size_t)(ahead + length);
@@ -104,7 +105,7 @@ static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 
 	if (map == MAP_FAILED)
 		return -errno;
-	err = enroll(port, pd, (uint8_t *)map + ahead, length, access,
+	err = enroll(port, pd, (uint8_t *)map + ahead, first, access,
 		     ret_region);
 	if (err) {
 		munmap(map, map_length);
@@ -129,33 +130,43 @@ static int reopen(int fd)
  * (ib_umem_get: FOLL_WRITE always): once that is known, at once so. */
 static _Atomic bool sources_writable;
 
-int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
-		      uint64_t offset, uint64_t length, int access,
-		      struct verbs_region *ret_region)
+int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
+			    int fd, uint64_t offset, uint64_t length,
+			    uint64_t first, int access,
+			    struct verbs_region *ret_region)
 {
 	const int rw = PROT_READ | PROT_WRITE;
 	int err = -EFAULT;
 
-	if (length == 0 || length > port->region_max ||
+	if (first == 0 || first > length || first > port->region_max ||
 	    length > SIZE_MAX / 2 || offset > INT64_MAX)
 		return -EINVAL;
 	if (whole_access(port, access) & IBV_ACCESS_LOCAL_WRITE)
-		return said(port, length,
-			    map_open(port, pd, fd, offset, length, rw, access,
-				     ret_region));
+		return said(port, first,
+			    map_open(port, pd, fd, offset, length, first, rw,
+				     access, ret_region));
 	if (!sources_writable)
-		err = map_open(port, pd, fd, offset, length, PROT_READ, access,
-			       ret_region);
+		err = map_open(port, pd, fd, offset, length, first, PROT_READ,
+			       access, ret_region);
 	if (err != -EFAULT)
-		return said(port, length, err);
+		return said(port, first, err);
 	fd = reopen(fd);
 	if (fd < 0)
 		return fd;
-	err = map_open(port, pd, fd, offset, length, rw, access, ret_region);
+	err = map_open(port, pd, fd, offset, length, first, rw, access,
+		       ret_region);
 	close(fd);
 	if (!err)
 		sources_writable = true;
-	return said(port, length, err);
+	return said(port, first, err);
+}
+
+int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
+		      uint64_t offset, uint64_t length, int access,
+		      struct verbs_region *ret_region)
+{
+	return verbs_region_open_first(port, pd, fd, offset, length, length,
+				       access, ret_region);
 }
 
 void verbs_region_close(struct verbs_region *r)

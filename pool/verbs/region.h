@@ -27,7 +27,7 @@ void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd);
 
 struct verbs_region {
 	uint8_t *addr;	 /* of the range's first byte */
-	uint64_t length; /* of the range, which is what is registered, exactly */
+	uint64_t length; /* of what is registered, exactly the range */
 	struct ibv_mr *mr;
 	void *map; /* owns; NULL: the memory is the caller's */
 	size_t map_length;
@@ -43,6 +43,12 @@ struct verbs_region {
 int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 		      uint64_t offset, uint64_t length, int access,
 		      struct verbs_region *ret_region);
+/* The same, but only the first bytes are registered; the others are mapped
+ * behind them until the region is closed, for verbs_region_open_memory. */
+int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
+			    int fd, uint64_t offset, uint64_t length,
+			    uint64_t first, int access,
+			    struct verbs_region *ret_region);
 int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 			     void *mem, uint64_t length, int access,
 			     struct verbs_region *ret_region);
