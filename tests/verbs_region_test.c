@@ -85,6 +85,32 @@ static void a_region_is_the_very_pages_of_the_file(void **state)
 	assert_int_equal(fake_verbs_regions(), 0);
 }
 
+static void what_follows_the_first_bytes_is_mapped_for_later(void **state)
+{
+	struct verbs_region first, next;
+	char buf[5] = "";
+
+	(void)state;
+	assert_int_equal(verbs_region_open_first(port, port->pd, files[0], 5000,
+						 300, 301, 0, &first), -EINVAL);
+	assert_int_equal(verbs_region_open_first(port, port->pd, files[0], 5000,
+						 300, 100,
+						 IBV_ACCESS_LOCAL_WRITE,
+						 &first), 0);
+	assert_int_equal(first.length, 100);
+	assert_int_equal(first.mr->length, 100);
+	assert_int_equal(verbs_region_open_memory(port, port->pd,
+						  first.addr + 100, 200,
+						  IBV_ACCESS_LOCAL_WRITE,
+						  &next), 0);
+	memcpy(next.addr + 195, "bytes", 5);
+	assert_int_equal(pread(files[0], buf, 5, 5295), 5);
+	assert_memory_equal(buf, "bytes", 5);
+	verbs_region_close(&next);
+	verbs_region_close(&first);
+	assert_int_equal(fake_verbs_regions(), 0);
+}
+
 static void only_what_peers_may_write_needs_a_writable_file(void **state)
 {
 	struct verbs_region r;
@@ -445,6 +471,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_region_is_the_very_pages_of_the_file),
+		T(what_follows_the_first_bytes_is_mapped_for_later),
 		T(only_what_peers_may_write_needs_a_writable_file),
 		T(callers_memory_is_registered_as_it_is),
 		T(bad_ranges_and_failures_leave_nothing),

@@ -1,7 +1,8 @@
 /*
  * The inside of links: link.c, link_ports.c (both sides); of dialled lanes,
  * link_ask.c (offers) and link_range.c (ranges); of adopted ones, link_answer.c
- * and link_send.c; link_parts.c: what of a range is open, on either side.
+ * (offers) and link_send.c (ranges: link_write.c, link_read.c). link_parts.c:
+ * what of a range is open, on either side.
  *
  * Thread: the mover's.
  */
@@ -146,7 +147,64 @@ struct adopted_link {
 /* A new one, at first. NULL: none here, or ENOMEM. */
 struct adopted_link *adopted_link_of(struct link_lane *a);
 
+/* A piece of a range: its bytes, and the note that tells of them. */
+struct link_piece {
+	struct link_send *ls;
+	struct verbs_work write, note;
+	struct link_note text;
+};
+
+/* A range that an adopted lane was asked for. */
+struct link_send {
+	struct pool_list link; /* waiting or sending */
+	struct adopted_link *k;
+	struct pool_mover_send *s;
+	struct link_tick tick; /* for a BUFFER */
+	struct verbs_port *port; /* that it goes over */
+	/* to be pulled */
+	struct link_map map;
+	bool mapped;
+	/* to be written */
+	struct verbs_cached *cached;
+	struct link_reach to;
+	bool gone; /* nobody wants it any more */
+	uint64_t next; /* bytes that were posted */
+	int status;
+	uint32_t attempt; /* of the link */
+	bool held; /* the next piece waits: a fault */
+	bool wrong; /* it has other bytes: a fault */
+	struct link_piece pieces[LINK_PIECES];
+	unsigned int free, posted; /* pieces: bits of those unused; count */
+};
+
 /* ---- link_send.c: what an adopted lane sends ---- */
+
+/* It goes over TCP, if the lane is there. Frees ls. */
+void link_send_by_tcp(struct link_send *ls);
+/* It is over: 0 or -errno. Frees ls. */
+void link_send_over(struct link_send *ls, int status);
+/* It has gone by RDMA. */
+void link_send_count(struct link_send *ls, enum link_kind kind);
+/* The peer gave a range up, and waits (not for ever) to be told that nothing of
+ * it is under way. */
+void link_let_go(struct adopted_link *k, uint64_t req);
+
+/* ---- link_write.c: ranges that we write; ls may be freed ---- */
+
+/* From waiting to sending, if it can be written to `to`; else over TCP. */
+void link_write_begin(struct link_send *ls, const struct link_reach *to);
+/* What is told of one that is sending. false: nonsense. */
+bool link_write_more(struct link_send *ls, const struct link_buffer *b);
+/* It goes on, or ends with ls->status, now. */
+void link_write_resume(struct link_send *ls);
+
+/* ---- link_read.c: ranges that the peer reads; ls may be freed ---- */
+
+void link_read_offer(struct link_send *ls);
+/* It has been read, or is not wanted (gone); or it cannot be read. */
+void link_read_over(struct link_send *ls, bool gone);
+
+/* ---- link_send.c, for link_answer.c ---- */
 
 /* false: nonsense. */
 bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b);

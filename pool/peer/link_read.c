@@ -1,0 +1,87 @@
+/* The adopted side of links: ranges that the peer reads. */
+#include <errno.h>
+
+#include "pool/peer/link_priv.h"
+#include "pool/peer/mover_priv.h"
+
+/* The link is closed under it. */
+static void source_gone(struct link_map *map)
+{
+	struct link_send *ls = pool_container_of(map, struct link_send, map);
+
+	ls->mapped = false;
+	pool_count(&ls->s->mover->counters->rdma_again);
+	link_send_by_tcp(ls);
+}
+
+static void source_closed(struct link_map *map)
+{
+	pool_container_of(map, struct link_send, map)->mapped = false;
+}
+
+/* The next part of what the peer may read: exactly the range in the end, and for
+ * as long as it is asked for. 0 or -errno. */
+static int source_expose(struct link_send *ls)
+{
+	struct half *h = &ls->k->halves[LINK_PULL];
+	struct link_range r = { .fd = ls->s->fd,
+				.offset = ls->s->offset,
+				.length = ls->s->length };
+	int err;
+
+	if (!h->up)
+		return -ENOTCONN;
+	ls->port = h->link->port;
+	ls->map.l = h->link;
+	ls->map.gone = source_gone;
+	err = link_map_add(&ls->map, &r,
+			   link_part(h->link, ls->map.upto, r.length),
+			   IBV_ACCESS_REMOTE_READ);
+	if (err) {
+		pool_count(&ls->s->mover->counters->map_failures);
+	} else if (!ls->mapped) {
+		ls->mapped = true;
+		pool_list_add_tail(&h->link->mapped, &ls->map.link);
+	}
+	return err;
+}
+
+/* The next part of it. false: there is none. */
+static bool offer_part(struct link_send *ls)
+{
+	uint64_t at = ls->map.upto;
+	struct link_buffer b = { .req = ls->s->req, .at = at };
+	int err = source_expose(ls);
+
+	if (!err)
+		b = link_map_buffer(&ls->map, at, ls->s->req);
+	(void)link_say_buffer(ls->k->lane->conn, &b);
+	return !err;
+}
+
+/* Each part as soon as it is registered: it is being read meanwhile. Where there
+ * is no further one the peer says how to go on. */
+void link_read_offer(struct link_send *ls)
+{
+	bool good = offer_part(ls);
+
+	pool_list_add_tail(&ls->k->sending, &ls->link);
+	if (!good)
+		link_send_by_tcp(ls);
+	else
+		while (ls->map.upto < ls->s->length && offer_part(ls))
+			;
+}
+
+void link_read_over(struct link_send *ls, bool gone)
+{
+	ls->map.gone = source_closed;
+	link_map_end(&ls->map);
+	if (gone) {
+		link_send_count(ls, LINK_PULL);
+		link_send_over(ls, 0);
+	} else {
+		pool_count(&ls->s->mover->counters->rdma_again);
+		link_send_by_tcp(ls);
+	}
+}
