@@ -287,7 +287,8 @@ bench-library:
 bench-rdma:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deps-rdma
-	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/bench_rdma
+	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/bench_rdma \
+		$(BUILD)/release/tests/library_bench
 	@KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(or $(MODE),passthrough) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),5) KVTEST_SIZES="$(or $(SIZES),1 4 32)" \
 		KVTEST_BUSY=$(or $(BUSY),0) \

@@ -37,7 +37,10 @@
  * object's file, if it is here or in a store of this host, whose descriptor is
  * borrowed; what another host has is received into the caller's buffer itself,
  * and not kept (if that fails, or somebody here fetches it already, into a file
- * here, and copied). kvpool_open, kvpool_map: none where a store of this host
+ * here, and copied). Where both hosts have RDMA, ranges above 256 KiB are written
+ * into the caller's buffer by the other side's device: each range is registered
+ * for that while it is under way, nothing else of the buffer is in its reach, and
+ * the bytes are verified as over TCP. kvpool_open, kvpool_map: none where a store of this host
  * has it, the pages are that store's; else it is received into a file here.
  *
  * ERRORS. Calls return >= 0 or a negative error number, those of errno with
@@ -124,6 +127,9 @@ struct kvpool_options {
 	unsigned int threads;	/* that do what is submitted, 1 to 64; 0: 4 */
 	int log_level;		/* to stderr: 0 errors (default), 1 warnings, 2
 				   more, 3 debugging; of the process */
+	/* "mlx5_0,mlx5_1": RDMA devices to use, all of which have to be there;
+	 * NULL: all that can be used, if any; "": none, TCP only. */
+	const char *rdma_device;
 };
 
 /*

@@ -11,6 +11,8 @@
 #   mount       open + read of what another daemon's mount wrote / ib_write_bw
 #   get         4 KiB, time / ib_read_lat; echo: the same bytes over a plain TCP
 #               connection
+#   get_into    libkvpool: 4 MiB, and 32 x 1 MiB in one call, from another node's
+#               store into a registered buffer / ib_write_bw of 4 and 1 MiB
 #
 # Movers look so long for what devices have done, before they sleep: BUSY=0
 # (microseconds; kvpoold --rdma-busy-poll).
@@ -148,14 +150,37 @@ for ((n = 0; n < ROUNDS; n++)); do
 	done
 	latency_round
 done
+# From a's store, the only one, to a process bound to b's device.
+library() { # COMMAND
+	LIBRARY_RDMA=${rdma_device[1]} LIBRARY_LISTEN=${rdma_addr[1]}:0 \
+		LIBRARY_BUFFER=$tmp/library \
+		library_bench "${listen[master]}" "$1" $ROUNDS
+}
+[ "$(metric "${admin[b]}" kvpool_rdma_fallbacks_total)" = 0 ] ||
+	fail "something went over TCP"
+stop b
+library stock
+sent=$(metric "${admin[a]}" kvpool_rdma_sent_bytes_total)
+for ((n = 0; n < ROUNDS; n++)); do
+	for size in $MIB $((4 * MIB)); do bandwidth $size ib_write_bw; done
+done
+ours lib lib library words
+sent=$(($(metric "${admin[a]}" kvpool_rdma_sent_bytes_total) - sent))
+echo "of $((36 * ROUNDS * MIB)) bytes got, $sent by RDMA"
+
 for size in $SIZES; do
 	report $((size * MIB))
 done
+into() { # SIZE N
+	row $(($1 * $2)) get_into "$(median lib lib.get.$1.$2)" ib_write_bw \
+		"$(awk -v t="$(median $1 ib_write_bw)" -v n=$2 \
+			'BEGIN { print t * n }')" 0 "$2 in one call"
+}
+into $((4 * MIB)) 1
+into $MIB 32
 lat=$(median 4096 ib_read_lat)
 row 4096 ib_read_lat "$lat" ib_read_lat "$lat" 0 ''
 row 4096 echo "$(median 4096 echo.total)" ib_read_lat "$lat" 0 "a plain socket"
 row 4096 get "$(median 4096 get.total)" ib_read_lat "$lat" 0 \
 	"over the control connection"
-[ "$(metric "${admin[b]}" kvpool_rdma_fallbacks_total)" = 0 ] ||
-	fail "something went over TCP"
 pass

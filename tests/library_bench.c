@@ -4,6 +4,8 @@
  *	library_bench AT fill KEYS	that many keys of 64 bytes, by this process
  *	library_bench AT ask KEYS	questions about these, and as many misses
  *	library_bench AT move ROUNDS	puts and gets, beside a raw socket
+ *	library_bench AT words ROUNDS	the same, without that, as words
+ *					get.BYTES.N=MICROSECONDS
  *
  * Each figure is the median of rounds that alternate with what it is compared
  * to.
@@ -341,6 +343,20 @@ static void move(size_t len, unsigned int n, unsigned int rounds)
 	pthread_join(t, NULL);
 }
 
+static void words(size_t len, unsigned int n, unsigned int rounds)
+{
+	uint64_t get[ROUNDS_MAX], put[ROUNDS_MAX];
+
+	for (unsigned int i = 0; i < rounds; i++) {
+		get[i] = get_many(i, n, len);
+		put[i] = put_many(i, n, len);
+		must("sync", kvpool_sync(pool));
+	}
+	printf("get.%zu.%u=%.1f put.%zu.%u=%.1f\n", len, n,
+	       (double)median(get, rounds) / 1e3, len, n,
+	       (double)median(put, rounds) / 1e3);
+}
+
 int main(int argc, char **argv)
 {
 	struct kvpool_options o = { .struct_size = sizeof(o) };
@@ -351,6 +367,9 @@ int main(int argc, char **argv)
 	n = strtoul(argv[3], NULL, 10);
 	o.at = argv[1];
 	o.buffer_dir = getenv("LIBRARY_BUFFER");
+	o.rdma_device = getenv("LIBRARY_RDMA");
+	o.listen = getenv("LIBRARY_LISTEN");
+	o.flags = o.listen ? KVPOOL_INSECURE : 0;
 	o.timeout_ms = 60000;
 	o.buffer_size = 512u << 20;
 	must("connect", kvpool_connect(&o, &pool));
@@ -371,6 +390,10 @@ int main(int argc, char **argv)
 		move(4096, 1, (unsigned int)n);
 		move(4u << 20, 1, (unsigned int)n);
 		move(1u << 20, 32, (unsigned int)n);
+	}
+	if (strcmp(argv[2], "words") == 0 && n <= ROUNDS_MAX) {
+		words(4u << 20, 1, (unsigned int)n);
+		words(1u << 20, 32, (unsigned int)n);
 	}
 	kvpool_close_ns(ns);
 	must("close", kvpool_close(pool));

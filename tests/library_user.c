@@ -12,7 +12,8 @@
  *	survive FILE		asks for keys and puts, until FILE is there;
  *				then all has to work
  *
- * In keys \xHH is a byte. Prints results; 0, or 1 and the error on stderr.
+ * In keys \xHH is a byte. Prints results; 0, or 1 and the error on stderr. From
+ * the environment: LIBRARY_BUFFER, LIBRARY_RDMA (devices), LIBRARY_LISTEN.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -394,6 +395,9 @@ int main(int argc, char **argv)
 	}
 	o.at = argv[1];
 	o.buffer_dir = getenv("LIBRARY_BUFFER");
+	o.rdma_device = getenv("LIBRARY_RDMA");
+	o.listen = getenv("LIBRARY_LISTEN");
+	o.flags = o.listen ? KVPOOL_INSECURE : 0;
 	o.buffer_size = 64u << 20;
 	if (said("connect", kvpool_connect(&o, &pool)))
 		return 1;

@@ -19,6 +19,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
+#include "pool/verbs/device.h"
 
 #define PUBLISH_TIMEOUT_MS 2000
 
@@ -138,6 +139,12 @@ static int open_node(struct kvpool *p)
 		return -ENOMEM;
 	p->opts.metrics = p->metrics;
 	p->opts.loop = &p->loop;
+	p->opts.verbs = p->verbs;
+	if (p->verbs && verbs_watch(p->verbs, &p->loop)) {
+		/* Devices that nobody watches are not used. */
+		verbs_close(p->verbs);
+		p->opts.verbs = p->verbs = NULL;
+	}
 	return pool_node_open(&p->opts, &p->node);
 }
 
@@ -244,6 +251,7 @@ static void make_locks(struct kvpool *p)
 /* The thread has ended, or never began. */
 static void pool_free(struct kvpool *p, bool remove_files)
 {
+	verbs_close(p->verbs);
 	client_dir_give(p, remove_files);
 	client_buffers_fini(&p->buffers);
 	pthread_mutex_destroy(&p->mutex);
@@ -256,13 +264,23 @@ static void pool_free(struct kvpool *p, bool remove_files)
 	free(p);
 }
 
+static void on_unwatched(void *arg)
+{
+	struct kvpool *p = arg;
+
+	uv_close((uv_handle_t *)&p->retry, NULL);
+	pool_mailbox_close(&p->box, NULL);
+}
+
 static void on_node_closed(void *arg)
 {
 	struct kvpool *p = arg;
 
 	p->node = NULL;
-	uv_close((uv_handle_t *)&p->retry, NULL);
-	pool_mailbox_close(&p->box, NULL);
+	if (p->verbs)
+		verbs_unwatch(p->verbs, on_unwatched, p);
+	else
+		on_unwatched(p);
 }
 
 struct closing {
@@ -338,11 +356,39 @@ static int set_addresses(struct kvpool *p, const struct kvpool_options *o)
 	return 0;
 }
 
+/* Those that can be used, or have to be. */
+static int open_devices(struct kvpool *p, const char *names)
+{
+	char there[256];
+	int err;
+
+	if (names && !names[0])
+		return 0;
+	err = verbs_open(names, &p->verbs);
+	if (err == -EINVAL)
+		return client_fail(err, "`rdma_device`: \"%s\" is no list of "
+				   VERBS_NAMES_ACCEPTED, names);
+	if (err == -ENODEV)
+		return client_fail(err, "`rdma_device`: one of %s is not there, "
+				   "or none can be used", names);
+	if (err || verbs_nports(p->verbs) > 0)
+		return err;
+	if (names)
+		return client_fail(-ENODEV, "`rdma_device`: none can be used: "
+				   "%s", verbs_format(p->verbs, there,
+						      sizeof(there)));
+	verbs_close(p->verbs);
+	p->verbs = NULL;
+	return 0;
+}
+
 static int set_options(struct kvpool *p, const struct kvpool_options *o)
 {
 	char name[64];
 	int err = set_addresses(p, o);
 
+	if (!err)
+		err = open_devices(p, o->rdma_device);
 	if (err)
 		return err;
 	snprintf(name, sizeof(name), "%s", o->name ? o->name : "");
@@ -388,7 +434,7 @@ static int start(struct kvpool *p, const struct kvpool_options *o)
 	if (!err)
 		err = start_thread(p);
 	if (err) {
-		on_node_closed(p);
+		on_unwatched(p);
 		discard_loop(p);
 		return err;
 	}
@@ -397,6 +443,7 @@ static int start(struct kvpool *p, const struct kvpool_options *o)
 		return 0;
 	case CLIENT_FAILED: /* its handles are half made, and stay */
 		pthread_join(p->thread, NULL);
+		p->verbs = NULL;
 		err = client_fail(p->error, "no node could be started in %s: "
 				  "%s", p->dir, strerror(-p->error));
 		break;

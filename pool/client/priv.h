@@ -72,6 +72,7 @@ struct kvpool {
 	/* set before the thread starts */
 	struct pool_node_opts opts; /* strings: the members below */
 	char *advertise, *name, *dir; /* own */
+	struct verbs *verbs; /* owns; NULL: TCP only. Watched while `node` is */
 	int dir_fd; /* of `dir`, locked; owns */
 	unsigned int forks; /* as when it was made */
 

@@ -6,6 +6,7 @@
 #   command    what to run
 #   status     its exit status, written here; "clock": it was not run, as time
 #              would go wrong
+#   started    written before it
 #   dmesg      the kernel's messages since the command's start, if it failed
 #
 # Devices rxe0, rxe1, ... have the addresses $NET.1, $NET.2, ..., each on its
@@ -137,6 +138,7 @@ clock_is_right || {
 	halt
 }
 echo "guest: the command starts" >/dev/kmsg
+echo yes >/run/guest/started
 bash /run/guest/command </dev/null >/dev/vport0p1 2>&1
 status=$?
 [ $status = 0 ] ||
