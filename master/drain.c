@@ -44,8 +44,9 @@ static struct master_member *drained_holder(struct master *m,
 	return mb && mb->drain.on && !master_holder_extra(h) ? mb : NULL;
 }
 
-void master_drain_pass(struct master *m, const struct master_file *f)
+bool master_drain_pass(struct master *m, const struct master_file *f)
 {
+	bool leaves = false;
 	unsigned int i;
 
 	for (i = 0; m->members.ndraining && i < f->nholders; i++) {
@@ -53,6 +54,7 @@ void master_drain_pass(struct master *m, const struct master_file *f)
 
 		if (!mb)
 			continue;
+		leaves = true;
 		mb->drain.pass_keys++;
 		mb->drain.pass_bytes += f->size;
 		if (f->extra && f->extra->need)
@@ -60,6 +62,7 @@ void master_drain_pass(struct master *m, const struct master_file *f)
 		mb->drain.pass_stuck_keys++;
 		mb->drain.pass_stuck_bytes += f->size;
 	}
+	return leaves;
 }
 
 /* A patrol does not meet what changes behind its back; this does. */
@@ -148,6 +151,18 @@ static const char *state_of(const struct master_member *mb)
 	return d->known && d->keys == d->stuck_keys ? "stuck" : "draining";
 }
 
+/* 0: it has ended, or does not run. */
+static int64_t seconds_left(const struct master *m,
+			    const struct master_member *mb)
+{
+	const struct master_drain *d = &mb->drain;
+	int64_t repair = master_repair_seconds_left(&m->repair);
+
+	if (!d->on || (d->known && !d->keys))
+		return 0;
+	return d->keys == d->stuck_keys || repair <= 0 ? -1 : repair;
+}
+
 static json_t *state_json(const struct master *m,
 			  const struct master_member *mb)
 {
@@ -162,7 +177,7 @@ static json_t *state_json(const struct master *m,
 		"no_room_keys", (json_int_t)d->stuck_keys, "no_room_bytes",
 		(json_int_t)d->stuck_bytes, "bytes_per_second",
 		(json_int_t)m->repair.throttle.bytes_per_s, "seconds_left",
-		(json_int_t)master_repair_seconds_left(&m->repair));
+		(json_int_t)seconds_left(m, mb));
 }
 
 static bool is_called(const struct master_member *mb, const char *node)

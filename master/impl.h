@@ -133,7 +133,7 @@ struct master_stats {
 		capacity, used, evictable, sessions, subscribers, needs, unmet,
 		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
 		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
-		repair_limit, repair_eta, draining;
+		repair_limit, repair_eta, stuck_keys, stuck_bytes, draining;
 };
 
 #define MASTER_UNMET_MS 10000 /* until copies that found no room are tried */
@@ -146,6 +146,9 @@ struct master_repair {
 	struct pool_list ordered; /* under way */
 	unsigned int nwaiting, nordered; /* waiting has those of later, too */
 	bool unmet; /* copies are wanted that no store has room for */
+	/* Of how much, that is kept by who is to be emptied, too: as counted by
+	 * the patrol under way, and by the last one. */
+	uint64_t pass_keys, pass_bytes, stuck_keys, stuck_bytes;
 	struct master_throttle throttle;
 	uint64_t bytes_left; /* of copies that repair wants, or has ordered */
 };
@@ -394,8 +397,15 @@ void master_repair_figures(struct master *m, struct master_member *mb,
 void master_repair_cut_off(struct master *m, const struct master_member *mb);
 /* Order what is due, within the bounds. */
 void master_repair_run(struct master *m, uint64_t now_ms);
-/* Until repair is done at its present speed; -1: unknown. */
+/* Until repair is done at its present speed; -1: unknown, or it cannot end, as
+ * copies have nowhere to go. */
 int64_t master_repair_seconds_left(const struct master_repair *r);
+/* A patrol begins, has reviewed f (leaves: it is with a node that is to be
+ * emptied), has been over the whole map. */
+void master_repair_pass_begin(struct master *m);
+void master_repair_pass(struct master *m, const struct master_file *f,
+			bool leaves);
+void master_repair_pass_end(struct master *m);
 
 /* ---- evict.c ---- */
 
@@ -405,9 +415,10 @@ bool master_give_up_surplus(struct master *m, struct master_file *f,
 
 /* ---- drain.c ---- */
 
-/* A patrol begins, has reviewed f, has been over the whole map. */
+/* A patrol begins, has reviewed f (true: it is with such a node), has been over
+ * the whole map. */
 void master_drain_pass_begin(struct master *m);
-void master_drain_pass(struct master *m, const struct master_file *f);
+bool master_drain_pass(struct master *m, const struct master_file *f);
 void master_drain_pass_end(struct master *m);
 /* f has been reviewed, by whomever. */
 void master_drain_reviewed(struct master *m, const struct master_file *f);

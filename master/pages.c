@@ -26,14 +26,15 @@ static json_t *repair_json(const struct master *m)
 	const uint64_t *e = m->map.endangered;
 
 	return json_pack(
-		"{so so so so so si so so so sI si}", "endangered",
+		"{so so so so so si so so so sI si so so}", "endangered",
 		u64(e[1] + e[2] + e[3] + e[4]), "left_0", u64(e[1]), "left_1",
 		u64(e[2]), "left_2", u64(e[3]), "left_3_or_more", u64(e[4]),
 		"copies_under_way", (int)r->throttle.copies, "bytes_left",
 		u64(r->bytes_left), "bytes_per_second", u64(r->throttle.bytes_per_s),
 		"limit_bytes_per_second", u64(r->throttle.rate), "seconds_left",
 		(json_int_t)master_repair_seconds_left(r), "draining",
-		(int)m->members.ndraining);
+		(int)m->members.ndraining, "no_room_keys", u64(r->stuck_keys),
+		"no_room_bytes", u64(r->stuck_bytes));
 }
 
 json_t *master_status_json(struct master *m)

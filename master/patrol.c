@@ -146,6 +146,7 @@ static void begin(struct master *m)
 }
 
 void master_patrol_start(struct master *m)
+	master_repair_pass_begin(m);
 {
 	if (m->patrol.active)
 		m->patrol.again = true;
@@ -180,6 +181,7 @@ static void end(struct master *m)
 	if (m->repair.unmet)
 		master_patrol_by(m, MASTER_UNMET_MS);
 	if (p->again)
+	master_repair_pass_end(m);
 		begin(m);
 }
 
@@ -192,6 +194,7 @@ bool master_patrol_slice(struct master *m)
 	if (!p->active)
 		return false;
 	while (left--) {
+	struct master_file *f;
 		i = master_cursor_peek(&m->map.feed, &p->cursor);
 		if (!i || i->seq > p->goal) {
 			end(m);
@@ -200,10 +203,11 @@ bool master_patrol_slice(struct master *m)
 		master_cursor_advance(&m->map.feed, &p->cursor);
 		if (i->kind != MASTER_FILE)
 			continue;
-		if (master_review(m, master_item_file(i)) == MASTER_GONE)
+		f = master_item_file(i);
+		if (master_review(m, f) == MASTER_GONE)
 			master_count(m, MC_LOST_KEYS);
 		else
-			master_drain_pass(m, master_item_file(i));
+			master_repair_pass(m, f, master_drain_pass(m, f));
 	}
 	return p->active;
 }

@@ -236,8 +236,30 @@ int64_t master_repair_seconds_left(const struct master_repair *r)
 	uint64_t bps = t->bytes_per_s ? t->bytes_per_s : t->rate;
 
 	if (!r->bytes_left)
-		return 0;
+		return r->unmet || r->stuck_keys ? -1 : 0;
 	return bps ? (int64_t)(r->bytes_left / bps + 1) : -1;
+}
+
+/* ---- what has nowhere to go ---- */
+
+void master_repair_pass_begin(struct master *m)
+{
+	m->repair.pass_keys = m->repair.pass_bytes = 0;
+}
+
+void master_repair_pass(struct master *m, const struct master_file *f,
+			bool leaves)
+{
+	if ((f->danger == MASTER_SAFE && !leaves) || need_of(f))
+		return;
+	m->repair.pass_keys++;
+	m->repair.pass_bytes += f->size;
+}
+
+void master_repair_pass_end(struct master *m)
+{
+	m->repair.stuck_keys = m->repair.pass_keys;
+	m->repair.stuck_bytes = m->repair.pass_bytes;
 }
 
 /* ---- ordering ---- */

@@ -190,7 +190,14 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		    "Speed that repair keeps to; 0: any." } },
 		{ &st->repair_eta,
 		  { "kvpool_master_repair_seconds_left", NULL,
-		    "Until repair is done at this speed; -1: unknown." } },
+		    "Until repair is done at this speed; -1: unknown, or not as "
+		    "it is." } },
+		{ &st->stuck_keys,
+		  { "kvpool_master_repair_no_room_keys", NULL,
+		    "Keys of which a copy has nowhere to go." } },
+		{ &st->stuck_bytes,
+		  { "kvpool_master_repair_no_room_bytes", NULL,
+		    "Their bytes." } },
 		{ &st->draining,
 		  { "kvpool_master_nodes_draining", NULL,
 		    "Nodes that are to be empty." } },
@@ -244,6 +251,8 @@ static void set_repair(struct master *m, struct master_stats *st)
 	set(&st->repair_rate, m->repair.throttle.bytes_per_s);
 	set(&st->repair_limit, m->repair.throttle.rate);
 	pool_gauge_set(&st->repair_eta, master_repair_seconds_left(&m->repair));
+	set(&st->stuck_keys, m->repair.stuck_keys);
+	set(&st->stuck_bytes, m->repair.stuck_bytes);
 	set(&st->draining, m->members.ndraining);
 }
 

@@ -127,6 +127,8 @@ repair.bytes_left kvpool_master_repair_bytes_left
 repair.bytes_per_second kvpool_master_repair_bytes_per_second
 repair.limit_bytes_per_second kvpool_master_repair_limit_bytes_per_second
 repair.seconds_left kvpool_master_repair_seconds_left
+repair.no_room_keys kvpool_master_repair_no_room_keys
+repair.no_room_bytes kvpool_master_repair_no_room_bytes
 repair.draining kvpool_master_nodes_draining
 '
 same_figures() { # NAME FIGURES: 0 if each is the sum of its metrics

@@ -132,6 +132,9 @@ if drain a >"$tmp/drain" 2>"$tmp/drain.err"; then
 fi
 grep -q 'have no room on other nodes' "$tmp/drain.err" ||
 	fail "drain said: $(cat "$tmp/drain.err")"
+kvpool status --admin "${admin[master]}" >"$tmp/status"
+grep -q '^repair: .* have nowhere to go: no other store has room$' "$tmp/status" ||
+	fail "status: $(cat "$tmp/status")"
 drain a --cancel
 status=0
 drain nobody 2>"$tmp/drain.err" || status=$?

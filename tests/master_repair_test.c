@@ -478,6 +478,10 @@ static void what_has_no_room_is_said(void **state)
 	run_until(&loop, drain_is("node-0", "stuck"));
 	assert_int_equal(SIZE, drain_figure("node-0", "no_room_bytes"));
 	assert_int_equal(1, drain_figure("node-0", "no_room_keys"));
+	assert_int_equal(-1, drain_figure("node-0", "seconds_left"));
+	assert_int_equal(1, repair("no_room_keys"));
+	assert_int_equal(SIZE, repair("no_room_bytes"));
+	assert_int_equal(-1, repair("seconds_left"));
 	assert_int_equal(-ENOENT, master_drain(master, "nobody",
 					       MASTER_DRAIN_BEGIN, &j, &text));
 	assert_non_null(text);
@@ -521,6 +525,7 @@ static void missing_copies_are_made_as_soon_as_there_is_room(void **state)
 				      "2"));
 	run_ms(&loop, 2 * HEARTBEAT_MS);
 	assert_int_equal(0, node[1].nreplicates);
+	assert_int_equal(-1, repair("seconds_left")); /* never, as it is */
 	node[1].used = 0;
 	begin = pool_now_ms();
 	run_until(&loop, node[1].nreplicates == 1);

@@ -84,6 +84,22 @@ static long long figure(const json_t *json, const char *key)
 	return (long long)json_integer_value(json_object_get(json, key));
 }
 
+/* Ends the line. */
+static void print_no_room(const json_t *repair)
+{
+	char bytes[32];
+
+	if (figure(repair, "no_room_keys"))
+		printf("; %lld objects (%s) %shave nowhere to go: no other store has room",
+		       figure(repair, "no_room_keys"),
+		       pool_format_size((uint64_t)figure(repair,
+							 "no_room_bytes"),
+					bytes, sizeof(bytes)),
+		       figure(repair, "endangered") ?
+			       "" : "of nodes being drained ");
+	printf("\n");
+}
+
 /* A master: which keys have fewer copies than wanted, and what is done. */
 static void print_repair(const json_t *repair)
 {
@@ -91,7 +107,8 @@ static void print_repair(const json_t *repair)
 	char left[32], speed[32];
 
 	if (!figure(repair, "endangered") && !figure(repair, "bytes_left")) {
-		printf("repair: every key has its copies\n");
+		printf("repair: every key has its copies");
+		print_no_room(repair);
 		return;
 	}
 	pool_format_size((uint64_t)figure(repair, "bytes_left"), left,
@@ -106,7 +123,7 @@ static void print_repair(const json_t *repair)
 	       figure(repair, "copies_under_way"), left, speed);
 	if (eta > 0)
 		printf(", about %lld s", eta);
-	printf("\n");
+	print_no_room(repair);
 }
 
 /* The line or two that most people look for; all figures follow below. */
