@@ -190,8 +190,8 @@ struct pool_seal {
 	uv_work_t work;
 	void (*cb)(struct pool_seal *seal, int status);
 };
-/* In a worker: trim what is reserved beyond the size, fchmod 0400, checksum the
- * whole file, attach the metadata. 0 or -ENOMEM (cb never runs); cb has 0 or
+/* In a worker: trim what is reserved beyond the size, checksum the whole file,
+ * attach the metadata, make it read-only. 0 or -ENOMEM (cb never runs); cb has 0 or
  * -errno. The id must not be removed before cb. */
 int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 		    void (*cb)(struct pool_seal *seal, int status));

@@ -57,7 +57,7 @@ engine_traces verify --d "$b/many" --prefix a --files $((keys / 2)) \
 
 echo "== a key deleted while its holder is away does not come back"
 mkdir "$a/del"
-for i in 1 2 3 4; do head -c 300000 /dev/urandom >"$tmp/del.$i"; done
+for i in 1 2 3 4 5; do head -c 300000 /dev/urandom >"$tmp/del.$i"; done
 cp "$tmp/del.1" "$a/del/1"
 cp "$tmp/del.2" "$a/del/2"
 cp "$tmp/del.3" "$a/del/3"
@@ -127,7 +127,7 @@ done
 
 echo "== objects that were damaged meanwhile are kept aside, never served"
 mkdir "$a/bad"
-for i in 1 2 3 4; do head -c 100000 /dev/urandom >"$tmp/bad.$i"; done
+for i in 1 2 3 4 5; do head -c 100000 /dev/urandom >"$tmp/bad.$i"; done
 of() { # FILE of the store of a that has the bytes of $tmp/bad.N
 	local f
 	for f in $(find "${store[a]}" -type f -size 100000c); do
@@ -135,21 +135,22 @@ of() { # FILE of the store of a that has the bytes of $tmp/bad.N
 	done
 	fail "no file of the store has bad.$1"
 }
-for i in 1 2 3 4; do cp "$tmp/bad.$i" "$a/bad/$i"; done
+for i in 1 2 3 4 5; do cp "$tmp/bad.$i" "$a/bad/$i"; done
 sync "$a/bad"
-bits=$(of 1) short=$(of 2) meta=$(of 3)
+bits=$(of 1) short=$(of 2) meta=$(of 3) bare=$(of 5)
 stop a
 printf 'X' | dd of="$bits" bs=1 seek=5000 conv=notrunc status=none
 truncate -s 99999 "$short"
 setfattr -n trusted.kvpool -v nonsense "$meta"
+setfattr -x trusted.kvpool "$bare"
 start_node a --store-size 1G
 wait_until 5 joined a
 wait_until 10 same "$tmp/bad.4" "$a/bad/4"
-for i in 1 2 3; do
+for i in 1 2 3 5; do
 	! cat "$a/bad/$i" >"$tmp/out" 2>/dev/null || fail "bad/$i was served"
 done
-wait_until 5 has_metric "${admin[a]}" kvpool_store_quarantined_total 3
-for f in "$bits" "$short" "$meta"; do
+wait_until 5 has_metric "${admin[a]}" kvpool_store_quarantined_total 4
+for f in "$bits" "$short" "$meta" "$bare"; do
 	[ -e "${store[a]}/bad-${f##*/}" ] && [ ! -e "$f" ] ||
 		fail "$f was not kept aside"
 	[ "$(grep -c "${f##*/}: .*: kept aside as" "$(log_of a)")" = 1 ] ||

@@ -461,6 +461,32 @@ static void truncated_and_damaged_files_are_kept_aside_and_counted(void **state)
 	assert_int_equal(pool_counter_value(&f->store->n.quarantined), 0);
 }
 
+/* What lost its metadata is told from what never had any. */
+static void files_that_lost_their_metadata_are_kept_aside(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t lost, cached, again;
+	struct sealing x = { 0 };
+	char path[PATH_MAX];
+
+	open_store(f, 64 * MIB);
+	lost = put(f, 10000, "lost");
+	cached = put(f, 10000, "cached");
+	again = put(f, 10000, "again");
+	path_of(f, lost, path);
+	assert_int_equal(0, lremovexattr(path, f->store->xattr));
+	assert_int_equal(0, pool_store_detach(f->store, cached));
+	assert_int_equal(0, pool_store_detach(f->store, again));
+	assert_int_equal(0, seal(f, &x, again, "again"));
+	reopen(f, 64 * MIB);
+	assert_int_equal(1, f->nfound);
+	assert_int_equal(again, f->found[0].id);
+	assert_true(!exists(f, lost) && kept_aside(f, lost));
+	assert_int_equal(1, pool_counter_value(&f->store->n.quarantined));
+	assert_false(exists(f, cached) || kept_aside(f, cached));
+	assert_int_equal(1, pool_counter_value(&f->store->n.gone_unsealed));
+}
+
 static void only_a_few_damaged_files_are_kept_aside(void **state)
 {
 	struct fixture *f = *state;
@@ -1412,6 +1438,7 @@ int main(int argc, char **argv)
 		T(sealed_files_are_found_again_oldest_first),
 		T(files_that_were_never_sealed_are_removed_at_start),
 		T(truncated_and_damaged_files_are_kept_aside_and_counted),
+		T(files_that_lost_their_metadata_are_kept_aside),
 		T(only_a_few_damaged_files_are_kept_aside),
 		T(a_damaged_file_that_is_large_is_not_kept_aside),
 		T(a_start_without_memory_fails_and_keeps_all),

@@ -200,7 +200,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 	if (w->was_held)
 		return -EROFS;
 	/* Without its metadata it is not taken for whole after a crash. */
-	err = pool_store_set_blob(n->store, o->id, "", 0);
+	err = pool_store_detach(n->store, o->id);
 	if (err)
 		return err;
 	node_op_forget(n, o);
@@ -319,7 +319,7 @@ static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 		node_learn_size(n, e, size);
 }
 
-/* own -> nothing: unlinked, poisoned, abandoned, same content. */
+/* own -> nothing: unlinked, poisoned, abandoned, not needed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e)
 {
 	struct node_object *o = e->own;

@@ -27,6 +27,11 @@
 
 #define STORE_PAGE 4096u
 #define STORE_NAME_LEN 16 /* hex digits */
+/* Of files that are not sealed; of sealed ones, where metadata is in a trusted
+ * attribute; and in a user.* one, which takes write permission. */
+#define STORE_MODE_OPEN 0600
+#define STORE_MODE_SEALED 0400
+#define STORE_MODE_SEALED_USER 0700
 #define STORE_ID_FILE "kvpool.store"
 /* Files from here up are released by a worker: freeing 8 MiB of small pages
  * takes about a millisecond. */
@@ -216,6 +221,7 @@ void store_ready_tick(struct pool_store *s); /* expire, refill */
 
 /* Fill in b's header for a blob of len bytes that is in place. */
 void store_blob_seal(struct store_blob_buf *b, size_t len, uint64_t size);
+mode_t store_mode_sealed(const struct pool_store *s);
 /* Is what getxattr returned (n bytes) whole? */
 bool store_blob_valid(const struct store_blob_buf *b, size_t n);
 

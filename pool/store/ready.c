@@ -129,7 +129,7 @@ static int fill_one(struct pool_store *s, uint64_t id, uint64_t size,
 
 	store_name(id, name);
 	fd = openat(s->dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-		    0600);
+		    STORE_MODE_OPEN);
 	if (fd < 0)
 		return -errno;
 	rc = store_reserve(s, fd, size);

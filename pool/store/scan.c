@@ -3,8 +3,10 @@
  * are ids (16 hex digits) are touched: a directory given by mistake loses
  * nothing.
  *
- *   no metadata                    never sealed, half-written or reserved:
- *                                  removed
+ *   no metadata                    never sealed, half-written or reserved, or
+ *                                  a cached copy: removed
+ *   the same, mode of a sealed     it has lost it: quarantined
+ *   file
  *   metadata damaged               cannot be told what it is: quarantined
  *   size differs from the one in   truncated, by a crash of a disk's
  *   the metadata                   filesystem, say: quarantined
@@ -91,6 +93,17 @@ static bool is_our_want(int err)
 	return err == ENOMEM || err == EMFILE || err == ENFILE;
 }
 
+/* Without metadata: -ESTALE, or -EBADMSG if it must have had some. */
+static int examine_bare(const struct pool_store *s, const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0)
+		return is_our_want(errno) ? -errno : -ESTALE;
+	return S_ISREG(st.st_mode) &&
+	       (st.st_mode & 0777) == store_mode_sealed(s) ? -EBADMSG : -ESTALE;
+}
+
 /* 0: a whole, sealed file; -ESTALE: never sealed; -EBADMSG, and why it is
  * damaged; else -errno: nothing is known of it. */
 static int examine(const struct pool_store *s, const char *path,
@@ -99,10 +112,12 @@ static int examine(const struct pool_store *s, const char *path,
 	ssize_t n = read_blob(s, path, b);
 	struct stat st;
 
+	*ret_why = "its metadata is gone";
+	if (n < 0 && errno == ENODATA)
+		return examine_bare(s, path);
 	*ret_why = "its metadata cannot be read";
 	if (n < 0)
-		return is_our_want(errno) ? -errno :
-		       errno == ENODATA	  ? -ESTALE : -EBADMSG;
+		return is_our_want(errno) ? -errno : -EBADMSG;
 	*ret_why = "its metadata is damaged";
 	if (!store_blob_valid(b, (size_t)n))
 		return -EBADMSG;

@@ -2,8 +2,9 @@
  * Work on one file, in libuv's workers: seal, verify, copy, reserve; and its
  * metadata.
  *
- * Happy path of a seal: open read-only, trim, fchmod, checksum, metadata. The
- * metadata comes last: a file that has it is whole.
+ * Happy path of a seal: open read-only, trim, checksum, metadata, mode. A file
+ * that has metadata is whole, so that comes after the checksum; one with the mode
+ * of a sealed file (STORE_MODE_*) has had metadata, so that comes last.
  * Failure modes: no memory for the xattr (-ENOSPC), the file is gone (-ENOENT),
  * the caller's blob refuses (its -errno), the store is being closed
  * (-ECANCELED): the file stays as it is, unsealed, and is the caller's to remove.
@@ -85,10 +86,18 @@ int pool_store_detach(struct pool_store *s, uint64_t id)
 	char path[PATH_MAX];
 
 	store_path(s, id, path);
+	if (chmod(path, STORE_MODE_OPEN) < 0) /* first: see above */
+		return -errno;
 	return lremovexattr(path, s->xattr) < 0 ? -errno : 0;
 }
 
 /* ---- seal ---- */
+
+mode_t store_mode_sealed(const struct pool_store *s)
+{
+	return strncmp(s->xattr, "user.", 5) == 0 ? STORE_MODE_SEALED_USER :
+						    STORE_MODE_SEALED;
+}
 
 /* Does the file have bytes that were never written? */
 static bool has_holes(int fd, uint64_t size)
@@ -147,16 +156,16 @@ static int seal_fd(struct pool_seal *seal, int fd)
 	rc = trim(s, seal->id, &st, holes);
 	if (rc < 0)
 		return rc;
-	/* Setting a user.* attribute takes write permission. */
-	if (strncmp(s->xattr, "user.", 5) != 0 && fchmod(fd, 0400) < 0)
-		return -errno;
 	if (!seal->have_sum) {
 		rc = store_sum(fd, seal->size, s->huge && !holes, &s->stop_ms,
 			       &seal->sum);
 		if (rc < 0)
 			return rc;
 	}
-	return attach(seal, fd);
+	rc = attach(seal, fd);
+	if (rc < 0)
+		return rc;
+	return fchmod(fd, store_mode_sealed(s)) < 0 ? -errno : 0;
 }
 
 static void seal_work(uv_work_t *work)

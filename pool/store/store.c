@@ -436,7 +436,7 @@ static int take_plain(struct pool_store *s, struct pool_file *ret_file)
 		return -EIO;
 	store_name(id, name);
 	fd = openat(s->dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-		    0600);
+		    STORE_MODE_OPEN);
 	if (fd < 0)
 		return -errno;
 	pool_count(&s->n.takes_plain);
