@@ -525,6 +525,63 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	fake_inventory(&node[0], "d/k", gen, false);
 	fake_inventory(&node[0], "d/dead", dead, true);
 	fake_subscribe(&node[0], 1, 5);
+enum { GOOD, NO_PATH, UP, ABSOLUTE, LONG, MODE, SIZE, SUM, NO_SUM, NO_GEN, DIR_,
+       NENTRIES };
+
+/* Of an inventory, each wrong in its own way but the first. */
+static void corrupt(Kvpool__Meta *m, int how)
+{
+	static char names[NENTRIES][8], longest[300];
+
+	snprintf(names[how], sizeof(names[how]), "k%d", how);
+	fake_meta(m, names[how], 1ull << POOL_GEN_SEQ_BITS | 1);
+	memset(longest, 'x', sizeof(longest));
+	if (how == NO_PATH)
+		m->path.len = 0;
+	if (how == UP || how == ABSOLUTE || how == LONG) {
+		m->path.data = (uint8_t *)(how == UP	    ? "a/../k" :
+					   how == ABSOLUTE ? "/etc/k" :
+							     longest);
+		m->path.len = how == LONG ? sizeof(longest) : 6;
+	}
+	m->mode = how == MODE ? 0100644 : m->mode;
+	m->size = how == SIZE ? UINT64_MAX : m->size;
+	m->sum.len = how == SUM ? 15 : how == NO_SUM ? 0 : m->sum.len;
+	m->gen = how == NO_GEN ? 0 : m->gen;
+	m->is_dir = how == DIR_;
+}
+
+static void what_makes_no_sense_in_an_inventory_is_left_out(void **state)
+{
+	Kvpool__Inventory inv = KVPOOL__INVENTORY__INIT;
+	Kvpool__Meta meta[NENTRIES], *list[NENTRIES];
+	int i;
+
+	(void)state;
+	for (i = 0; i < NENTRIES; i++) {
+		corrupt(&meta[i], i);
+		list[i] = &meta[i];
+	}
+	inv.entries = list;
+	inv.n_entries = NENTRIES;
+	inv.last = true;
+	join_and_watch(&node[1]);
+	dial(&node[0]);
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_INVENTORY, 0,
+					   &inv.base));
+	run_until(&loop, fake_knows(&node[1], "k0", meta[GOOD].gen));
+	assert_int_equal(NENTRIES - 1,
+			 metric("kvpool_master_bad_items_total"));
+	assert_int_equal(1, status_of("keys"));
+	assert_int_equal(1, node[1].nnames);
+	/* It is a node like any other, and keeps what they are about. */
+	assert_int_equal(2, status_of("nodes_alive"));
+	assert_int_equal(0, node[0].ndrops);
+	fake_publish(&node[0], "new");
+	run_until(&loop, fake_find(&node[1], "new"));
+	assert_false(node[0].closed);
+}
+
 	run_until(&loop, fake_dropped(&node[0], "d/dead", dead,
 				      KVPOOL__DROP__REASON__DELETED));
 	run_until(&loop, fake_knows(&node[0], "d/k", gen));
@@ -1001,3 +1058,4 @@ int main(void)
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
 }
+		T(what_makes_no_sense_in_an_inventory_is_left_out),
