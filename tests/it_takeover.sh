@@ -167,7 +167,7 @@ socat -u - "UNIX:$socket" <<<"nonsense" || :
 hello '\1'
 socat -u "OPEN:$tmp/hello" "UNIX:$socket" || : # and closes
 hello '\11'
-socat - "UNIX:$socket" <"$tmp/hello" >"$tmp/answer" || :
+socat -t 10 - "UNIX:$socket" <"$tmp/hello" >"$tmp/answer" || :
 grep -aq 'speaks version [0-9]* of the protocol' "$tmp/answer" ||
 	fail "another version is not refused"
 same "$tmp/src" "$a/d/k" || fail "it does not go on after nonsense"
