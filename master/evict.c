@@ -12,13 +12,15 @@
 /* ---- surplus ---- */
 
 bool master_give_up_surplus(struct master *m, struct master_file *f,
-			    unsigned int wanted)
+			    unsigned int wanted,
+			    const struct master_member *keep)
 {
 	char path[POOL_PATH_MAX + 1];
 	bool changed = false;
 	int pos, len;
 
-	while ((pos = master_place_surplus(&m->members, f, wanted)) >= 0) {
+	while ((pos = master_place_surplus(&m->members, f, wanted,
+					   keep)) >= 0) {
 		struct master_member *mb = master_member_at(
 			&m->members,
 			master_holder_index(master_file_holders(f)[pos]));

@@ -409,9 +409,11 @@ void master_repair_pass_end(struct master *m);
 
 /* ---- evict.c ---- */
 
-/* Copies beyond `wanted` become cache of their nodes. Did any? */
+/* Copies beyond `wanted` become cache of their nodes, not that of `keep` (NULL:
+ * any). Did any? */
 bool master_give_up_surplus(struct master *m, struct master_file *f,
-			    unsigned int wanted);
+			    unsigned int wanted,
+			    const struct master_member *keep);
 
 /* ---- drain.c ---- */
 
@@ -435,8 +437,10 @@ enum master_reviewed { MASTER_KEPT, MASTER_GONE };
  * is freed.
  */
 enum master_reviewed master_review(struct master *m, struct master_file *f);
-/* The same for what was published just now: its copies are not throttled. */
-void master_review_put(struct master *m, struct master_file *f);
+/* The same for what `from` published just now: its copies are not throttled,
+ * and its own is kept. */
+void master_review_put(struct master *m, struct master_file *f,
+		       const struct master_member *from);
 void master_patrol_start(struct master *m);
 /* One is to begin by itself in so many ms, if none does before; but patrols
  * have a fifth of the time only. */

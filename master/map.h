@@ -87,7 +87,8 @@ struct master_file {
 	uint8_t holders_cap; /* 0: inline */
 	uint8_t pin;	     /* enum pool_pin as last counted in map.pinned */
 	uint8_t had_older;   /* older generations may exist somewhere */
-	uint8_t was_dir;     /* not long ago: mirrors may still think so */
+	uint8_t was_dir : 1; /* not long ago: mirrors may still think so */
+	uint8_t unsure : 1;  /* its extra holders may be dead: not told */
 	uint8_t danger;	     /* as last counted in map.endangered */
 };
 
@@ -241,6 +242,9 @@ master_file_holders(const struct master_file *f)
 int master_file_find_holder(const struct master_file *f, unsigned int index);
 /* How many of the holders are extra ones. */
 unsigned int master_file_extras(const struct master_file *f);
+/* This one may be dead: it is an extra one, which nobody is told of, until it or
+ * another node says that it holds f. */
+void master_file_doubt_holder(struct master_file *f, unsigned int pos);
 /*
  * Note a holder, or that it is confirmed in this phase. 1: it is new, 0: it was
  * known (one that counts stays so), -ENOSPC (counted), -ENOMEM.

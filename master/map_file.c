@@ -34,6 +34,12 @@ unsigned int master_file_extras(const struct master_file *f)
 	return n;
 }
 
+void master_file_doubt_holder(struct master_file *f, unsigned int pos)
+{
+	holders(f)[pos] |= MASTER_HOLDER_EXTRA;
+	f->unsure = 1;
+}
+
 static int grow_holders(struct master_file *f)
 {
 	unsigned int cap = f->holders_cap ? f->holders_cap * 2u :
@@ -60,6 +66,8 @@ int master_file_add_holder(struct master_map *m, struct master_file *f,
 	unsigned int cap;
 	int err;
 
+	if (!master_holder_extra(h))
+		f->unsure = 0;
 	if (pos >= 0) {
 		if (!master_holder_extra(holders(f)[pos]))
 			h &= (master_holder)~MASTER_HOLDER_EXTRA;

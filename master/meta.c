@@ -216,9 +216,10 @@ static int add_file(struct master_batch *b, struct master_file *f,
 	out->gid = f->gid;
 	out->mtime_ns = f->mtime_ns;
 	out->holders = arena_take(b, f->nholders * sizeof(uint32_t));
-	out->n_holders = f->nholders;
 	for (i = 0; i < f->nholders; i++)
-		out->holders[i] = master_holder_index(h[i]);
+		if (!f->unsure || !master_holder_extra(h[i]))
+			out->holders[out->n_holders++] =
+				master_holder_index(h[i]);
 	return add_xattrs(b, f->extra, out);
 }
 

@@ -78,6 +78,56 @@ static int replace(struct op *op, struct master_file *f,
 	return 0;
 }
 
+/* The name has this content already: an engine put it again, or a node repeats
+ * what it was not told the answer of. */
+static bool same_content(const struct op *op, const struct master_file *f,
+			 const struct pool_xattrs *xattrs)
+{
+	struct master_attrs attrs;
+
+	master_meta_attrs(op->meta, &attrs);
+	return f->size == op->meta->size &&
+	       !memcmp(f->sum, op->meta->sum.data, MASTER_SUM_SIZE) &&
+	       f->mode == attrs.mode && f->uid == attrs.uid &&
+	       f->gid == attrs.gid &&
+	       pool_xattrs_equal(f->extra ? f->extra->xattrs : NULL, xattrs);
+}
+
+/*
+ * The sender holds it, too. That is what it is told is safe, although all who
+ * held it before may have died within the last heartbeats: a store's copy is
+ * kept; a client's counts for nothing, and it keeps it until one of them has
+ * answered. False: no further holder can be noted.
+ */
+static bool hold_too(struct op *op, struct master_file *f)
+{
+	struct master_member *mb = op->s->member;
+	unsigned int i;
+
+	if (master_file_add_holder(&op->m->map, f,
+				   master_holder_make(mb->index, mb->phase)) < 0)
+		return false;
+	for (i = 0; !mb->is_store && i < f->nholders; i++) {
+		const struct master_member *other = master_member_at(
+			&op->m->members,
+			master_holder_index(master_file_holders(f)[i]));
+
+		if (other && other->is_store)
+			master_file_doubt_holder(f, i);
+	}
+	/* A DROP that waits is of the copy that it had before. */
+	master_session_flush_drops(op->s);
+	return true;
+}
+
+static void published(struct op *op, struct master_file *f)
+{
+	master_map_touch_file(&op->m->map, f);
+	op->result->gen = f->gen;
+	master_review_put(op->m, f, op->s->member);
+	result_seq(op, &f->item);
+}
+
 static int op_publish(struct op *op)
 {
 	struct pool_xattrs *xattrs = NULL;
@@ -90,12 +140,20 @@ static int op_publish(struct op *op)
 	master_count(op->m, MC_PUBLISH);
 	if (master_meta_check(op->meta, true))
 		return -EINVAL;
-	if (overtaken(op))
-		return -ESTALE;
 	err = master_meta_xattrs(op->meta, false, false, op->wall_ns, &xattrs,
 				 &rules);
 	if (err)
 		return err;
+	f = master_map_file(&op->m->map, op->path, op->len);
+	if (f && same_content(op, f, xattrs) && hold_too(op, f)) {
+		pool_xattrs_free(xattrs);
+		published(op, f);
+		return 0;
+	}
+	if (overtaken(op)) {
+		pool_xattrs_free(xattrs);
+		return -ESTALE;
+	}
 	master_meta_attrs(op->meta, &attrs);
 	err = master_map_make_file(&op->m->map, op->path, op->len, &attrs, &f,
 				   &made);
@@ -110,10 +168,7 @@ static int op_publish(struct op *op)
 			master_map_remove_file(&op->m->map, f, 0, op->wall_ns);
 		return err;
 	}
-	master_map_touch_file(&op->m->map, f);
-	op->result->gen = f->gen;
-	master_review_put(op->m, f);
-	result_seq(op, &f->item);
+	published(op, f);
 	return 0;
 }
 

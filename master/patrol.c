@@ -31,6 +31,9 @@ static bool drop_fallen(struct master *m, struct master_file *f)
 			changed = true;
 		}
 	}
+	/* The stores that a put again made doubtful are all there is now. */
+	if (changed && master_file_extras(f) == f->nholders)
+		f->unsure = 0;
 	return changed;
 }
 
@@ -85,10 +88,10 @@ static void count_danger(struct master *m, struct master_file *f,
 }
 
 static enum master_reviewed review(struct master *m, struct master_file *f,
-				   bool put)
+				   const struct master_member *putter)
 {
 	struct pool_rules rules;
-	struct master_want want = { .put = put };
+	struct master_want want = { .put = putter != NULL };
 	bool changed = drop_fallen(m, f);
 
 	if (!f->nholders)
@@ -106,7 +109,8 @@ static enum master_reviewed review(struct master *m, struct master_file *f,
 		changed |= drop_clients(m, f);
 		master_repair_satisfied(m, f);
 		if (m->ready)
-			changed |= master_give_up_surplus(m, f, want.wanted);
+			changed |= master_give_up_surplus(m, f, want.wanted,
+							  putter);
 	} else if (m->ready) {
 		master_repair_want(m, f, &want);
 	}
@@ -120,12 +124,13 @@ static enum master_reviewed review(struct master *m, struct master_file *f,
 
 enum master_reviewed master_review(struct master *m, struct master_file *f)
 {
-	return review(m, f, false);
+	return review(m, f, NULL);
 }
 
-void master_review_put(struct master *m, struct master_file *f)
+void master_review_put(struct master *m, struct master_file *f,
+		       const struct master_member *from)
 {
-	review(m, f, true); /* the sender holds it, so it stays */
+	review(m, f, from); /* the sender holds it, so it stays */
 }
 
 /* ---- the patrol ---- */
@@ -141,12 +146,12 @@ static void begin(struct master *m)
 	m->repair.unmet = false;
 	master_members_sweep_begin(&m->members);
 	master_drain_pass_begin(m);
+	master_repair_pass_begin(m);
 	master_cursor_open(&m->map.feed, &p->cursor);
 	master_slices_start(m);
 }
 
 void master_patrol_start(struct master *m)
-	master_repair_pass_begin(m);
 {
 	if (m->patrol.active)
 		m->patrol.again = true;
@@ -176,12 +181,12 @@ static void end(struct master *m)
 	master_cursor_close(&p->cursor);
 	master_members_sweep_end(&m->members);
 	master_drain_pass_end(m);
+	master_repair_pass_end(m);
 	if (master_drain_busy(m))
 		master_patrol_by(m, PATROL_DRAIN_MS);
 	if (m->repair.unmet)
 		master_patrol_by(m, MASTER_UNMET_MS);
 	if (p->again)
-	master_repair_pass_end(m);
 		begin(m);
 }
 
@@ -189,12 +194,12 @@ bool master_patrol_slice(struct master *m)
 {
 	struct master_patrol *p = &m->patrol;
 	unsigned int left = MASTER_SLICE;
+	struct master_file *f;
 	struct master_item *i;
 
 	if (!p->active)
 		return false;
 	while (left--) {
-	struct master_file *f;
 		i = master_cursor_peek(&m->map.feed, &p->cursor);
 		if (!i || i->seq > p->goal) {
 			end(m);

@@ -119,7 +119,8 @@ static bool less_worth(const struct master_members *ms,
 }
 
 int master_place_surplus(const struct master_members *ms,
-			 const struct master_file *f, unsigned int wanted)
+			 const struct master_file *f, unsigned int wanted,
+			 const struct master_member *keep)
 {
 	int worst = -1, drained = -1;
 	unsigned int i, stay = 0;
@@ -132,10 +133,13 @@ int master_place_surplus(const struct master_members *ms,
 		if (!mb)
 			continue;
 		if (mb->drain.on) {
-			drained = (int)i;
+			if (mb != keep)
+				drained = (int)i;
 			continue;
 		}
 		stay++;
+		if (mb == keep)
+			continue;
 		if (worst < 0 || less_worth(ms, f, i, (unsigned int)worst))
 			worst = (int)i;
 	}

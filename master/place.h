@@ -46,10 +46,12 @@ unsigned int master_place_left(const struct master_members *ms,
  * A copy that is not needed, as its position among the holders, or -1: on a
  * node being drained if enough stay; else, of more than `wanted`, one that
  * shares its host with another, then the one on the store with least room. Only copies
- * confirmed by nodes that are there are relied on.
+ * confirmed by nodes that are there are relied on. `keep` (may be NULL) has just
+ * put it, and stays: the others may have died without being missed yet.
  */
 int master_place_surplus(const struct master_members *ms,
-			 const struct master_file *f, unsigned int wanted);
+			 const struct master_file *f, unsigned int wanted,
+			 const struct master_member *keep);
 
 /* Or after evicting for it? */
 bool master_place_evictable(const struct master_member *mb, uint64_t size);

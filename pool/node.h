@@ -30,7 +30,7 @@
  *
  *   WRITING --seal--> SEALING --> PENDING --master's ack--> HELD --> DROPPED
  *      |                 |           |                        ^         ^
- *      +-- poisoned, unlinked, abandoned, same content --------+---------+
+ *      +-- poisoned, unlinked, abandoned, not needed ----------+---------+
  *   FETCHING --verified--> HELD
  *
  *   state      own  obj  has pages  gen  may be read by          evictable
@@ -177,7 +177,8 @@ struct node_writer {
 	bool scratch;	     /* never published */
 	bool flushed;	     /* a close or a rename made it a candidate */
 	bool renamed;	     /* its name came from a rename */
-	bool pristine_copy;  /* began as a copy of the published object */
+	bool pristine_copy;  /* began as a copy of the published object, and
+				nobody is known to have changed it */
 	bool queued;	     /* a seal retry is scheduled */
 	uint8_t tries;	     /* how many there were */
 	bool sampling;	     /* holds pool_store_sampling on */

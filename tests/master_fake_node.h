@@ -493,9 +493,27 @@ static int fake_do(struct fake_node *n, Kvpool__Op__Kind kind, const char *path)
 	return fake_op(n, &op);
 }
 
+/* Always the same bytes. */
 static inline uint64_t fake_publish(struct fake_node *n, const char *path)
 {
 	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__PUBLISH, path));
+	assert_true(n->gen[0] != 0);
+	return n->gen[0];
+}
+
+/* Each time other bytes. */
+static inline uint64_t fake_rewrite(struct fake_node *n, const char *path)
+{
+	static uint64_t bytes[2];
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, path, 0);
+	bytes[0]++;
+	meta.sum.data = (uint8_t *)bytes;
+	op.kind = KVPOOL__OP__KIND__PUBLISH;
+	op.meta = &meta;
+	assert_int_equal(0, fake_op(n, &op));
 	assert_true(n->gen[0] != 0);
 	return n->gen[0];
 }

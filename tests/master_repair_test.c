@@ -198,7 +198,7 @@ static void a_node_that_returns_keeps_surplus_copies_as_cache(void **state)
 	assert_int_equal(1, node[1].ndrops);
 	/* An older generation is not cache of anything. */
 	fake_hang_up(&node[1]);
-	fake_publish(&node[0], "k");
+	fake_rewrite(&node[0], "k");
 	dial(&node[1]);
 	fake_inventory(&node[1], "k", gen, true);
 	run_until(&loop, fake_dropped(&node[1], "k", gen,

@@ -106,7 +106,7 @@ static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **stat
 	dial_until_welcomed(&node[1]);
 	fake_inventory(&node[1], NULL, 0, true);
 	run_until(&loop, master_ready(master));
-	assert_true(fake_publish(&node[1], "k") > old);
+	assert_true(fake_rewrite(&node[1], "k") > old);
 
 	/* Later, by what it has seen; and by what it holds. */
 	node[2].seen_epoch = 20;
@@ -200,7 +200,7 @@ static void results_come_before_the_feed_that_has_the_changes(void **state)
 	(void)state;
 	join_and_watch(&node[0]);
 	for (i = 0; i < 50; i++) {
-		uint64_t gen = fake_publish(&node[0], "k");
+		uint64_t gen = fake_rewrite(&node[0], "k");
 
 		run_until(&loop, fake_knows(&node[0], "k", gen));
 		assert_false(node[0].feed_before_done);
@@ -216,12 +216,88 @@ static void a_rewrite_makes_older_holders_drop_theirs(void **state)
 	join(&node[0]);
 	join_and_watch(&node[1]);
 	old = fake_publish(&node[0], "k");
-	new = fake_publish(&node[1], "k");
+	new = fake_rewrite(&node[1], "k");
 	assert_true(new > old);
 	run_until(&loop, fake_dropped(&node[0], "k", old,
 				      KVPOOL__DROP__REASON__SUPERSEDED));
 	run_until(&loop, fake_knows(&node[1], "k", new));
 	assert_int_equal(1, fake_find(&node[1], "k")->nholders);
+}
+
+static bool holds_alone(struct fake_node *watch, const char *path,
+			const struct fake_node *n)
+{
+	const struct seen_name *s = fake_find(watch, path);
+
+	return s && s->nholders == 1 && s->holders[0] == n->index;
+}
+
+/* Its holder is dead, and nobody has missed it yet. */
+static void the_same_bytes_put_again_are_safe_with_who_put_them(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	node[0].silent = true;
+	assert_int_equal(gen, fake_publish(&node[1], "k"));
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__SURPLUS));
+	run_until(&loop, holds_alone(&node[1], "k", &node[1]));
+	run_until(&loop, status_of("nodes_alive") == 1);
+	run_ms(&loop, 4 * HEARTBEAT_MS);
+	assert_true(fake_knows(&node[1], "k", gen));
+	assert_int_equal(0, node[1].ndrops);
+	/* Who repeats it, as it was not answered, is told the same. */
+	assert_int_equal(gen, fake_publish(&node[1], "k"));
+	assert_int_equal(0, node[1].ndrops);
+}
+
+/* It may let go of it when a store has said that it holds it, from then on. */
+static void a_client_that_puts_the_same_bytes_waits_for_a_store(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	node[2].is_store = false;
+	node[2].capacity = 0;
+	join(&node[0]);
+	join_and_watch(&node[2]);
+	gen = fake_publish(&node[0], "k");
+	run_until(&loop, holds_alone(&node[2], "k", &node[0]));
+	node[0].silent = true;
+	assert_int_equal(gen, fake_publish(&node[2], "k"));
+	run_until(&loop, holds_alone(&node[2], "k", &node[2]));
+	run_until(&loop, node[0].nreplicates == 1); /* no answer comes */
+	join(&node[1]);
+	run_until(&loop, node[0].closed && node[1].nreplicates == 1);
+	assert_true(holds_alone(&node[2], "k", &node[2]));
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, holds_alone(&node[2], "k", &node[1]));
+}
+
+/* Who put them again dies, too: those who had them are asked. */
+static void what_a_client_put_again_outlives_it(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	node[2].is_store = false;
+	node[2].capacity = 0;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	join(&node[2]);
+	gen = fake_publish(&node[0], "k");
+	assert_int_equal(gen, fake_publish(&node[2], "k"));
+	fake_hang_up(&node[2]);
+	run_until(&loop, holds_alone(&node[0], "k", &node[0]));
+	run_until(&loop, node[0].nreplicates > 0);
+	fake_held(&node[0], "k", gen, 0);
+	run_ms(&loop, 4 * HEARTBEAT_MS);
+	assert_true(holds_alone(&node[0], "k", &node[0]));
+	assert_true(fake_knows(&node[0], "k", gen));
 }
 
 static void a_deletion_is_told_and_copies_are_dropped(void **state)
@@ -280,7 +356,7 @@ static void a_put_queued_while_cut_off_does_not_undo_newer_ones(void **state)
 	(void)state;
 	join(&node[0]);
 	gen = fake_publish(&node[0], "k");
-	fake_publish(&node[0], "k");
+	fake_rewrite(&node[0], "k");
 	fake_meta(&meta, "k", 0);
 	op.kind = KVPOOL__OP__KIND__PUBLISH;
 	op.meta = &meta;
@@ -438,7 +514,7 @@ static void deleted_and_rewritten_names_do_not_come_back(void **state)
 	old = fake_publish(&node[0], "old");
 	fake_hang_up(&node[0]);
 	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
-	fake_publish(&node[1], "old");
+	fake_rewrite(&node[1], "old");
 	dial(&node[0]);
 	fake_inventory(&node[0], "dead", dead, false);
 	fake_inventory(&node[0], "old", old, true);
@@ -447,6 +523,63 @@ static void deleted_and_rewritten_names_do_not_come_back(void **state)
 	run_until(&loop, fake_dropped(&node[0], "old", old,
 				      KVPOOL__DROP__REASON__SUPERSEDED));
 	assert_int_equal(1, status_of("keys"));
+}
+
+enum { GOOD, NO_PATH, UP, ABSOLUTE, LONG, MODE, SIZE, SUM, NO_SUM, NO_GEN, DIR_,
+       NENTRIES };
+
+/* Of an inventory, each wrong in its own way but the first. */
+static void corrupt(Kvpool__Meta *m, int how)
+{
+	static char names[NENTRIES][8], longest[300];
+
+	snprintf(names[how], sizeof(names[how]), "k%d", how);
+	fake_meta(m, names[how], 1ull << POOL_GEN_SEQ_BITS | 1);
+	memset(longest, 'x', sizeof(longest));
+	if (how == NO_PATH)
+		m->path.len = 0;
+	if (how == UP || how == ABSOLUTE || how == LONG) {
+		m->path.data = (uint8_t *)(how == UP	    ? "a/../k" :
+					   how == ABSOLUTE ? "/etc/k" :
+							     longest);
+		m->path.len = how == LONG ? sizeof(longest) : 6;
+	}
+	m->mode = how == MODE ? 0100644 : m->mode;
+	m->size = how == SIZE ? UINT64_MAX : m->size;
+	m->sum.len = how == SUM ? 15 : how == NO_SUM ? 0 : m->sum.len;
+	m->gen = how == NO_GEN ? 0 : m->gen;
+	m->is_dir = how == DIR_;
+}
+
+static void what_makes_no_sense_in_an_inventory_is_left_out(void **state)
+{
+	Kvpool__Inventory inv = KVPOOL__INVENTORY__INIT;
+	Kvpool__Meta meta[NENTRIES], *list[NENTRIES];
+	int i;
+
+	(void)state;
+	for (i = 0; i < NENTRIES; i++) {
+		corrupt(&meta[i], i);
+		list[i] = &meta[i];
+	}
+	inv.entries = list;
+	inv.n_entries = NENTRIES;
+	inv.last = true;
+	join_and_watch(&node[1]);
+	dial(&node[0]);
+	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_INVENTORY, 0,
+					   &inv.base));
+	run_until(&loop, fake_knows(&node[1], "k0", meta[GOOD].gen));
+	assert_int_equal(NENTRIES - 1,
+			 metric("kvpool_master_bad_items_total"));
+	assert_int_equal(1, status_of("keys"));
+	assert_int_equal(1, node[1].nnames);
+	/* It is a node like any other, and keeps what they are about. */
+	assert_int_equal(2, status_of("nodes_alive"));
+	assert_int_equal(0, node[0].ndrops);
+	fake_publish(&node[0], "new");
+	run_until(&loop, fake_find(&node[1], "new"));
+	assert_false(node[0].closed);
 }
 
 static uint64_t a_day_later(void)
@@ -525,63 +658,6 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	fake_inventory(&node[0], "d/k", gen, false);
 	fake_inventory(&node[0], "d/dead", dead, true);
 	fake_subscribe(&node[0], 1, 5);
-enum { GOOD, NO_PATH, UP, ABSOLUTE, LONG, MODE, SIZE, SUM, NO_SUM, NO_GEN, DIR_,
-       NENTRIES };
-
-/* Of an inventory, each wrong in its own way but the first. */
-static void corrupt(Kvpool__Meta *m, int how)
-{
-	static char names[NENTRIES][8], longest[300];
-
-	snprintf(names[how], sizeof(names[how]), "k%d", how);
-	fake_meta(m, names[how], 1ull << POOL_GEN_SEQ_BITS | 1);
-	memset(longest, 'x', sizeof(longest));
-	if (how == NO_PATH)
-		m->path.len = 0;
-	if (how == UP || how == ABSOLUTE || how == LONG) {
-		m->path.data = (uint8_t *)(how == UP	    ? "a/../k" :
-					   how == ABSOLUTE ? "/etc/k" :
-							     longest);
-		m->path.len = how == LONG ? sizeof(longest) : 6;
-	}
-	m->mode = how == MODE ? 0100644 : m->mode;
-	m->size = how == SIZE ? UINT64_MAX : m->size;
-	m->sum.len = how == SUM ? 15 : how == NO_SUM ? 0 : m->sum.len;
-	m->gen = how == NO_GEN ? 0 : m->gen;
-	m->is_dir = how == DIR_;
-}
-
-static void what_makes_no_sense_in_an_inventory_is_left_out(void **state)
-{
-	Kvpool__Inventory inv = KVPOOL__INVENTORY__INIT;
-	Kvpool__Meta meta[NENTRIES], *list[NENTRIES];
-	int i;
-
-	(void)state;
-	for (i = 0; i < NENTRIES; i++) {
-		corrupt(&meta[i], i);
-		list[i] = &meta[i];
-	}
-	inv.entries = list;
-	inv.n_entries = NENTRIES;
-	inv.last = true;
-	join_and_watch(&node[1]);
-	dial(&node[0]);
-	assert_int_equal(0, pool_conn_send(node[0].conn, POOL_MSG_INVENTORY, 0,
-					   &inv.base));
-	run_until(&loop, fake_knows(&node[1], "k0", meta[GOOD].gen));
-	assert_int_equal(NENTRIES - 1,
-			 metric("kvpool_master_bad_items_total"));
-	assert_int_equal(1, status_of("keys"));
-	assert_int_equal(1, node[1].nnames);
-	/* It is a node like any other, and keeps what they are about. */
-	assert_int_equal(2, status_of("nodes_alive"));
-	assert_int_equal(0, node[0].ndrops);
-	fake_publish(&node[0], "new");
-	run_until(&loop, fake_find(&node[1], "new"));
-	assert_false(node[0].closed);
-}
-
 	run_until(&loop, fake_dropped(&node[0], "d/dead", dead,
 				      KVPOOL__DROP__REASON__DELETED));
 	run_until(&loop, fake_knows(&node[0], "d/k", gen));
@@ -595,7 +671,7 @@ static void what_makes_no_sense_in_an_inventory_is_left_out(void **state)
 	assert_true(fake_find(&node[0], "empty")->is_dir);
 	assert_null(fake_find(&node[0], "d/dead"));
 	assert_int_equal(1, status_of("hard_pinned"));
-	assert_true(fake_publish(&node[0], "d/k") > gen);
+	assert_true(fake_rewrite(&node[0], "d/k") > gen);
 }
 
 static void a_member_that_does_not_return_is_not_waited_for_for_ever(
@@ -852,7 +928,7 @@ static void a_rewritten_key_that_is_evicted_leaves_every_mirror(void **state)
 	(void)state;
 	join_and_watch(&node[0]);
 	fake_publish(&node[0], "k");
-	gen = fake_publish(&node[0], "k");
+	gen = fake_rewrite(&node[0], "k");
 	run_until(&loop, fake_knows(&node[0], "k", gen));
 	fake_evict(&node[0], "k", gen);
 	run_until(&loop, node[0].ndrops == 1);
@@ -1029,6 +1105,9 @@ int main(void)
 		T(a_publication_reaches_the_other_mounts),
 		T(results_come_before_the_feed_that_has_the_changes),
 		T(a_rewrite_makes_older_holders_drop_theirs),
+		T(the_same_bytes_put_again_are_safe_with_who_put_them),
+		T(a_client_that_puts_the_same_bytes_waits_for_a_store),
+		T(what_a_client_put_again_outlives_it),
 		T(a_deletion_is_told_and_copies_are_dropped),
 		T(operations_are_judged_as_a_filesystem_would),
 		T(a_put_queued_while_cut_off_does_not_undo_newer_ones),
@@ -1038,6 +1117,7 @@ int main(void)
 		T(the_newest_attributes_of_a_generation_win),
 		T(a_silent_node_is_cut_off),
 		T(a_node_back_in_time_loses_only_what_it_lists_no_more),
+		T(what_makes_no_sense_in_an_inventory_is_left_out),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
@@ -1058,4 +1138,3 @@ int main(void)
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
 }
-		T(what_makes_no_sense_in_an_inventory_is_left_out),

@@ -1021,6 +1021,60 @@ static void the_same_content_is_no_new_generation(void **state)
 	assert_readable(f, 0, "k", 100000, 2);
 }
 
+/* The one who holds them has gone, and the master has not missed it yet. */
+static void the_same_content_is_not_left_to_a_node_that_has_gone(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen;
+
+	start_pool(f, 2);
+	publish(f, 0, "read", 100000, 1);
+	publish(f, 0, "unread", 100000, 2);
+	run_until(f, find(f, 1, "read") && find(f, 1, "unread"));
+	assert_readable(f, 1, "read", 100000, 1); /* a cached copy is here */
+	gen = find(f, 1, "read")->gen;
+	stop_node(f, 0);
+	put(f, 1, "read", 100000, 1);
+	put(f, 1, "unread", 100000, 2);
+	run_until(f, is_published(f, 1, "read") &&
+			     is_published(f, 1, "unread"));
+	assert_int_equal(gen, find(f, 1, "read")->gen);
+	assert_count(2, f, 1, same_content);
+	run_for(f, 10 * HEARTBEAT_MS);
+	assert_readable(f, 1, "read", 100000, 1);
+	assert_readable(f, 1, "unread", 100000, 2);
+	assert_true(find(f, 1, "read")->obj->counted);
+}
+
+/* The same of a client: it keeps them until a store that is there has them. */
+static void a_clients_same_content_is_not_left_to_it_either(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_pool(f, 1);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 1);
+	run_until(f, is_up(f, 1));
+	publish(f, 0, "k", 100000, 1);
+	run_until(f, find(f, 1, "k"));
+	stop_node(f, 0);
+	put(f, 1, "k", 100000, 1);
+	run_until(f, is_published(f, 1, "k"));
+	assert_count(1, f, 1, same_content);
+	run_for(f, 10 * HEARTBEAT_MS);
+	e = find(f, 1, "k");
+	assert_non_null(e);
+	assert_non_null(e->obj);
+	assert_non_null(e->obj->w); /* no store has it */
+	f->opts.store_size = STORE_SIZE;
+	start_node(f, 2);
+	run_until(f, find(f, 2, "k") && find(f, 2, "k")->obj &&
+			     find(f, 2, "k")->obj->counted && !e->obj->w);
+	assert_readable(f, 2, "k", 100000, 1);
+}
+
 static void on_done(void *arg, int status)
 {
 	*(int *)arg = status;
@@ -2948,6 +3002,8 @@ int main(void)
 		node_test(attributes_set_elsewhere_survive_a_restart),
 		node_test(damage_found_after_a_restart_is_never_served),
 		node_test(the_same_content_is_no_new_generation),
+		node_test(the_same_content_is_not_left_to_a_node_that_has_gone),
+		node_test(a_clients_same_content_is_not_left_to_it_either),
 		node_test(a_rewrite_begins_empty_or_with_what_is_to_be_kept),
 		node_test(a_held_object_moves_without_a_copy),
 		node_test(a_cached_copy_that_was_renamed_is_found_after_a_restart),

@@ -358,7 +358,6 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 	n->feed_epoch = n->epoch;
 	if (!n->in_picture)
 		n->feed_seq = f->upto_seq;
-	node_ops_settle(n);
 	return 0;
 }
 

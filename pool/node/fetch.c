@@ -280,18 +280,6 @@ static bool park(struct node_fetch *f)
 	return true;
 }
 
-/* It counts from now on, or does not. */
-static void set_counted(struct pool_node *n, struct node_object *o,
-			bool counted)
-{
-	o->counted = counted;
-	if (counted)
-		node_heat_forget(n, o);
-	pool_evict_set_class(n->evict, &o->ev,
-			     counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
-	node_space_judge(n, o);
-}
-
 /* The master counts on what we say we hold: a restart must find it again. An
  * extra copy is cache, named to readers while it is hot. */
 static void replica_end(struct node_fetch *f, int status)
@@ -308,7 +296,7 @@ static void replica_end(struct node_fetch *f, int status)
 		status = node_seal_fetched(f->n, o);
 	/* What failed to count is a cached copy, that is all. */
 	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
-		set_counted(f->n, o, !status);
+		node_object_count(f->n, o, !status);
 	node_report_held(f->n, f->path, f->path_len, f->gen, f->extra, status);
 	if (!status)
 		o->said = f->n->said;

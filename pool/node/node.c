@@ -193,7 +193,6 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->small_seals);
 	pool_list_init(&n->ops_waiting);
 	pool_list_init(&n->ops_sent);
-	pool_list_init(&n->ops_settling);
 	pool_hash_init(&n->changes);
 	pool_list_init(&n->barriers);
 	pool_list_init(&n->claims);

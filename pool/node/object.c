@@ -135,6 +135,17 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	node_space_judge(n, o);
 }
 
+void node_object_count(struct pool_node *n, struct node_object *o,
+		       bool counted)
+{
+	o->counted = counted;
+	if (counted)
+		node_heat_forget(n, o);
+	pool_evict_set_class(n->evict, &o->ev,
+			     counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
+	node_space_judge(n, o);
+}
+
 /* ---- entries ---- */
 
 int node_entry_path(const struct pool_entry *e, char *buf)

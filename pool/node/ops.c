@@ -10,10 +10,6 @@
  *
  * After a cut, what was sent and not answered is sent again: each kind of
  * change may be repeated without harm.
- *
- * What the master has removed goes on being shown until the feed says so: such
- * a change is kept until then, so that nobody takes what is shown for what the
- * master has.
  */
 #include "pool/node/priv.h"
 
@@ -23,11 +19,10 @@
 #include <string.h>
 
 struct node_op {
-	struct pool_list link; /* ops_waiting, ops_sent or ops_settling */
+	struct pool_list link; /* ops_waiting or ops_sent */
 	int kind;	       /* enum _Kvpool__Op__Kind */
 	bool queued; /* made while cut off */
 	uint64_t ticket, gen;
-	uint64_t epoch, seq; /* settling: the feed tells of it with these */
 	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
 	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
 	char *sent_path; /* PUBLISH: the name it was sent under */
@@ -263,28 +258,6 @@ bool node_op_sent(struct pool_node *n, const struct node_object *o)
 	return false;
 }
 
-bool node_op_unsettled(struct pool_node *n, const struct node_entry *e)
-{
-	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting,
-				      &n->ops_settling };
-	char path[POOL_PATH_MAX + 1];
-	struct pool_list *it, *tmp;
-	struct node_op *op;
-	size_t i;
-
-	if (node_entry_path(&e->e, path) < 0)
-		return true;
-	for (i = 0; i < 3; i++) {
-		pool_list_each(it, tmp, lists[i]) {
-			op = pool_list_entry(it, struct node_op, link);
-			if (strcmp(op->sent_path ? op->sent_path : op->path,
-				   path) == 0)
-				return true;
-		}
-	}
-	return false;
-}
-
 /* ---- sending ---- */
 
 struct batch {
@@ -450,10 +423,6 @@ static bool hand_over_op(struct pool_node *n, struct batch *b,
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH &&
 	    (!op->obj || op->obj->state != NODE_PENDING))
 		return true;
-	/* Answered, but not told by the feed: to be asked for again, unless
-	 * that might remove what came later. */
-	if (op->seq && !op->gen)
-		return true;
 	return fill(n, b, op) == 0;
 }
 
@@ -472,8 +441,7 @@ static void put_batch(struct batch *b, struct pool_handover *h)
 
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
 {
-	struct pool_list *lists[] = { &n->ops_settling, &n->ops_sent,
-				      &n->ops_waiting };
+	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
 	struct batch *b = malloc(sizeof(*b));
 	struct pool_list *it, *tmp;
 	size_t i;
@@ -483,7 +451,7 @@ void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
 		return;
 	}
 	b->n = b->bytes = 0;
-	for (i = 0; i < 3; i++) {
+	for (i = 0; i < 2; i++) {
 		pool_list_each(it, tmp, lists[i]) {
 			if (!hand_over_op(n, b,
 					  pool_list_entry(it, struct node_op,
@@ -550,6 +518,21 @@ int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops)
 
 /* ---- answers ---- */
 
+/* Can the copy that is here be the one which the master takes for published? */
+static bool stands_in(struct pool_node *n, const struct node_entry *e,
+		      uint64_t gen)
+{
+	struct node_object *o = e->obj;
+
+	if (!o || o->state != NODE_HELD || o->gen != gen || o->lent_fd >= 0)
+		return false;
+	if (!o->counted) {
+		(void)node_seal_fetched(n, o);
+		node_object_count(n, o, true);
+	}
+	return true;
+}
+
 /*
  * What was published is not wanted any more (replaced or dropped while it was
  * on its way): the master must not name us for bytes that are gone. Only that
@@ -562,11 +545,11 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 	struct node_entry *e = pe ? node_file(pe) : NULL;
 	struct node_op *undo;
 
-	if (e && e->obj && e->obj->gen == gen)
-		return; /* the same content came again and was kept */
+	if (e && stands_in(n, e, gen))
+		return; /* the same bytes, as it happens */
 	if (e && e->own) {
-		/* What replaced it will: published, kept as the same, or
-		 * dropped and then taken back (node_own_drop). */
+		/* What replaced it will: published, or dropped and then taken
+		 * back (node_own_drop). */
 		e->own->w->phantom_gen = gen;
 		return;
 	}
@@ -656,35 +639,6 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	}
 }
 
-/* Answered. A removal is kept until the feed has told of it (it comes later). */
-static void op_end(struct pool_node *n, struct node_op *op,
-		   const Kvpool__OpResult *r)
-{
-	if (op->kind != KVPOOL__OP__KIND__UNLINK || r->status || !r->seq ||
-	    !n->opts.mount) {
-		op_free(n, op);
-		return;
-	}
-	op->epoch = n->epoch;
-	op->seq = r->seq;
-	pool_list_add_tail(&n->ops_settling, &op->link);
-}
-
-void node_ops_settle(struct pool_node *n)
-{
-	struct pool_list *it, *tmp;
-	struct node_op *op;
-
-	if (n->in_picture)
-		return;
-	pool_list_each(it, tmp, &n->ops_settling) {
-		op = pool_list_entry(it, struct node_op, link);
-		if (op->epoch == n->feed_epoch && op->seq > n->feed_seq)
-			return;
-		op_free(n, op);
-	}
-}
-
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 {
 	struct node_op *op;
@@ -702,7 +656,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 		/* Out of the list first: what follows may look at it. */
 		pool_list_del(&op->link);
 		op_answered(n, op, done->results[i]);
-		op_end(n, op, done->results[i]);
+		op_free(n, op);
 	}
 	pool_peers_again(n->peers);
 	if (!pool_list_empty(&n->ops_waiting))
@@ -732,7 +686,6 @@ void node_ops_free(struct pool_node *n)
 	struct pool_list *it, *tmp;
 
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);
-	pool_list_splice(&n->ops_waiting, &n->ops_settling);
 	pool_list_each(it, tmp, &n->ops_waiting)
 		op_free(n, pool_list_entry(it, struct node_op, link));
 	pool_hash_fini(&n->changes);

@@ -117,8 +117,7 @@ struct pool_node {
 
 	/* node_ops */
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
-	struct pool_list ops_settling; /* removals that the feed has not told */
-	size_t nops; /* in all three */
+	size_t nops; /* in both */
 	struct pool_hash changes; /* SETATTRs of these, by path */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* the last was sent then */
@@ -218,6 +217,9 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 /* Becomes the local copy of e's published generation (o->gen set). */
 void node_object_held(struct pool_node *n, struct node_entry *e,
 		      struct node_object *o);
+/* o, HELD, counts from now on, or does not. */
+void node_object_count(struct pool_node *n, struct node_object *o,
+		       bool counted);
 void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
 
 /* name.c */
@@ -318,9 +320,6 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Has o's publication been sent and not answered? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
-/* Is a change of this name under way to the master, or its removal from there
- * by the feed? Then what e shows may be gone. */
-bool node_op_unsettled(struct pool_node *n, const struct node_entry *e);
 /* What the master has not answered, as one record or several; and back. The
  * publications' objects have to be there. 0 or -errno. */
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h);
@@ -328,8 +327,6 @@ int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops);
 void node_ops_send(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
-/* The feed has come as far as n->feed_seq. */
-void node_ops_settle(struct pool_node *n);
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);
 void node_barriers_check(struct pool_node *n);

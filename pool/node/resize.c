@@ -53,6 +53,7 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 	struct extend *x;
 	int rc;
 
+	w->pristine_copy = false;
 	if (offset + len > pool_node_size_max(n, w))
 		return -EFBIG;
 	if (need <= w->claimed) {
@@ -202,6 +203,7 @@ static int resize(struct pool_node *n, struct node_object *o, uint64_t size,
 int pool_node_resize_start(struct pool_node *n, struct node_object *o,
 			   uint64_t size, node_done_cb cb, void *arg)
 {
+	o->w->pristine_copy = false;
 	/* A served file is claimed for as it is written. */
 	return resize(n, o, size, (int64_t)size, cb, arg);
 }

@@ -36,42 +36,29 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 			      ps->sum, &s->attr, s->xattrs, buf, cap);
 }
 
-/* What the master has is not known while it is being changed from here. */
-static bool same_as_published(struct pool_node *n, const struct node_entry *e,
-			      const struct node_object *o)
+/*
+ * Opened to be written in place, and left as it was: nobody has put anything.
+ * (Not so what was put anew with the same bytes: there, the master says whether
+ * anybody is left who has them.)
+ */
+static bool is_unchanged(const struct node_entry *e,
+			 const struct node_object *o)
 {
-	return pool_node_published(e) && e->size == o->size &&
-	       XXH128_isEqual(e->sum, o->sum) &&
-	       e->attr.mode == o->w->attr.mode &&
-	       e->attr.uid == o->w->attr.uid &&
-	       e->attr.gid == o->w->attr.gid &&
-	       pool_xattrs_equal(e->xattrs, o->w->xattrs) &&
-	       !o->w->phantom_gen && !node_op_unsettled(n, e);
+	const struct node_writer *w = o->w;
+
+	return w->pristine_copy && !w->renamed && !w->phantom_gen &&
+	       pool_node_published(e) && e->gen == w->base_gen &&
+	       e->size == o->size && XXH128_isEqual(e->sum, o->sum) &&
+	       e->attr.mode == w->attr.mode && e->attr.uid == w->attr.uid &&
+	       e->attr.gid == w->attr.gid &&
+	       pool_xattrs_equal(e->xattrs, w->xattrs);
 }
 
-/* The file is what the pool has already: no new generation; if we had no copy
- * of it, this is one. */
-static void same_content(struct pool_node *n, struct node_entry *e,
-			 struct node_object *o)
+static void put_is_gone(struct pool_node *n, struct node_entry *e)
 {
-	unsigned int i;
-
-	pool_count(&n->c.same_content);
-	if (e->obj || !n->complete) {
-		node_own_drop(n, e);
-		if (n->ops)
-			n->ops->changed(n->ops_arg, e);
-		return;
-	}
-	e->own = NULL;
-	node_writer_free(n, o);
-	o->gen = e->gen;
-	for (i = 0; i < e->nholders; i++)
-		o->counted = o->counted || e->holders[i] == n->index;
-	node_object_held(n, e, o);
-	(void)node_write_blob(n, o);
+	node_own_drop(n, e);
 	if (n->ops)
-		n->ops->published(n->ops_arg, e);
+		n->ops->changed(n->ops_arg, e);
 }
 
 /*
@@ -143,8 +130,9 @@ static void sealed(struct pool_seal *ps, int status)
 	pool_count_add(&n->c.put_bytes, o->size);
 	node_learn_size(n, e, o->size);
 	o->state = NODE_PENDING; /* the worker is done with it */
-	if (same_as_published(n, e, o)) {
-		same_content(n, e, o);
+	if (is_unchanged(e, o)) {
+		pool_count(&n->c.same_content);
+		put_is_gone(n, e);
 		goto out;
 	}
 	/* Renamed or changed while the worker ran: attach the truth. */
@@ -375,6 +363,19 @@ void node_client_stored(struct pool_node *n, struct node_object *o)
 	node_writer_free(n, o);
 }
 
+/* Does the pool count on the copy that is here already? Not one in doubt, or
+ * another node's. */
+static bool relied_on(const struct node_object *o, uint64_t gen)
+{
+	return o && o->state == NODE_HELD && o->gen == gen && o->counted &&
+	       o->verified && o->lent_fd < 0;
+}
+
+/*
+ * The name has had these very bytes before (gen is no new generation), or has
+ * them from now on. That is for the master to say: who else holds them may be
+ * dead, and what is put has to be safe all the same.
+ */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen)
 {
@@ -388,17 +389,16 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		else
 			pool_warn_limited("the master refused a publication: "
 					  "%s", strerror(-status));
-		node_own_drop(n, e);
-		if (n->ops)
-			n->ops->changed(n->ops_arg, e);
+		put_is_gone(n, e);
 		node_entry_tidy(n, e);
 		return;
 	}
-	pool_count(&n->c.published);
-	if (gen < e->gen) { /* overtaken already: the newer one shows */
-		node_own_drop(n, e);
-		if (n->ops)
-			n->ops->changed(n->ops_arg, e);
+	pool_count(gen == e->gen ? &n->c.same_content : &n->c.published);
+	if (gen >= e->gen)
+		e->hidden_gen = 0;
+	/* Overtaken already: the newer one shows. */
+	if (gen < e->gen || relied_on(e->obj, gen)) {
+		put_is_gone(n, e);
 		return;
 	}
 	o->gen = gen;
@@ -413,7 +413,6 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		w->xattrs = NULL;
 		e->holders[0] = (uint16_t)n->index;
 		e->nholders = e->replicas = 1;
-		e->hidden_gen = 0;
 	}
 	o->counted = true;
 	node_object_held(n, e, o);

@@ -61,7 +61,7 @@ static const struct {
 	COUNTER(published, "published_total", "Objects published"),
 	COUNTER(put_bytes, "put_bytes_total", "Bytes sealed"),
 	COUNTER(same_content, "same_content_total",
-		"Files dropped because their content was published already"),
+		"Files closed whose bytes the pool had already, by that name"),
 	COUNTER(stale_puts, "stale_puts_total",
 		"Publications refused because a newer generation exists"),
 	COUNTER(unlinked, "unlinked_total", "Published names unlinked here"),
