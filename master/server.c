@@ -13,6 +13,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
+#define SORT_BYTES (64u << 10) /* not so many that they would be mapped */
 #define FORGET_MAX 2000u /* graves forgotten in one turn */
 #define SYNC_MS 1000	 /* between two fdatasync */
 #define TELLING_MAX_MS 60000u /* inventories under way are waited for */
@@ -423,12 +424,26 @@ static void on_handle_closed(uv_handle_t *h)
 	master_handle_gone(h->data);
 }
 
+/*
+ * malloc only lists what is freed. It sorts the list, up to 10,000 pieces a call,
+ * when it is asked for something that none of its sorted pieces is: here, a slice
+ * at a time. Else whoever leads next sorts millions in the turn in which it makes
+ * its members (measured: 130 to 180 ms).
+ */
+static void sort_freed(void)
+{
+	void *volatile large = malloc(SORT_BYTES);
+
+	free(large);
+}
+
 /* What it knows is freed in slices: one that is leader no more has others to
  * answer, and etcd. */
 static void on_ending(uv_idle_t *h)
 {
 	struct master *m = h->data;
 
+	sort_freed();
 	if (!master_repair_fini_some(m, MASTER_SLICE) &&
 	    !master_map_fini_some(&m->map, MASTER_SLICE))
 		uv_close((uv_handle_t *)h, on_handle_closed);
