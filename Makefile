@@ -248,13 +248,11 @@ fuzz-brief:
 	@set -e; for f in $(patsubst tests/%.c,$(BUILD)/fuzz/tests/%,$(SRC_fuzz)); do \
 		$$f $(FUZZ_SECONDS); done
 
-CHAOS_FAULTS ?= kill kill kill_master stop stop_master link link_master \
-                isolate split full damage damage_away slow
 chaos:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all units
 	@SECONDS_OF_CHAOS=$(or $(SECONDS),60) SEED=$(or $(SEED),1) \
-		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" CHAOS_WHOLE=yes KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
+		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
 
 # BENCH: options of `kvpool bench`, such as: --only read_4m,write
 # All calls, one a run (make check: a sample); then half of them, sanitized.

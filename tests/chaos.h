@@ -38,6 +38,7 @@ struct chaos_dir {
 	bool kept; /* noevict and replicated: what was safe once is never lost */
 	unsigned int replicas;
 };
+#define CHAOS_DIRS 3
 extern const struct chaos_dir chaos_dirs[]; /* name NULL: the end */
 
 /* ---- mounts, and what is being done to them ---- */
@@ -53,6 +54,9 @@ struct chaos_mount {
 	_Atomic int state;
 	_Atomic uint32_t changes; /* of state */
 	_Atomic uint32_t deaths;
+	_Atomic uint32_t sleeps; /* odd while its daemon is stopped */
+	/* Odd while a directory is synced, which locks it in the kernel. */
+	_Atomic uint32_t syncs[CHAOS_DIRS];
 };
 
 /* How a mount was when an operation began. */
@@ -107,7 +111,9 @@ struct chaos_key {
 
 struct chaos {
 	uint64_t seed;
-	unsigned int nmounts, nkeys, threads, deadline_ms;
+	unsigned int nmounts, nkeys, threads;
+	unsigned int call_ms; /* of one call, and of an fsync of a directory */
+	unsigned int fsync_ms;
 	struct chaos_mount mounts[CHAOS_MOUNTS_MAX];
 	struct chaos_key *keys;
 	_Atomic bool stop, failed;
@@ -115,6 +121,7 @@ struct chaos {
 	 * changes are counted. */
 	_Atomic bool tight;
 	_Atomic uint32_t tight_changes;
+	_Atomic uint32_t fulls; /* odd while nothing can be evicted for a put */
 	/* Held for each operation, or to look at all while there is none. */
 	pthread_rwlock_t turn;
 };

@@ -8,6 +8,9 @@
 has_mount() { [ -n "${number[$1]:-}" ]; }
 down() { ! has_mount "$1" || tell "down ${number[$1]}"; }
 cut() { ! has_mount "$1" || tell "cut ${number[$1]}"; }
+asleep() { # NAME stop|cont: so that its mount answers nothing for a time
+	! has_mount "$1" || tell "$2 ${number[$1]}"
+}
 cut_all() { local m; for m in "${mounts[@]}"; do cut "$m"; done; }
 
 # ---- of nodes ----
@@ -25,9 +28,11 @@ fault_stop() {
 	pick n "${nodes[@]}"
 	log "stop $n"
 	cut "$n"
+	asleep "$n" stop
 	kill -STOP "${pid[$n]}"
 	nap 500 6000
 	kill -CONT "${pid[$n]}"
+	asleep "$n" cont
 }
 
 fault_link() {
@@ -164,6 +169,7 @@ fault_full() {
 	log "fill the pool through $n"
 	tell "lossy shared"
 	tell "loose"	# nor is there room to fetch anything into
+	tell "full"
 	for ((i = 0; i < 300; i++)); do
 		timeout 20 head -c 1M /dev/zero 2>/dev/null \
 			>"${mount[$n]}/filler/f$i" || break
@@ -173,6 +179,7 @@ fault_full() {
 	tell "lossy shared"
 	timeout 60 rm -f "${mount[$n]}"/filler/*
 	timeout 20 sync "${mount[$n]}/filler" || :
+	tell "roomy"
 }
 
 # Flip a byte in the middle of some files of a store.
