@@ -2804,6 +2804,38 @@ static void what_a_client_writes_reaches_a_store(void **state)
 	assert_false(e->obj->counted);
 }
 
+static bool counts(struct fixture *f, int i, const char *name);
+
+/* A store has it, and an fsync is over, but two are wanted: the master goes on
+ * naming the client, which must not let go of it in silence. */
+static void a_clients_copy_counts_as_long_as_it_is_named(void **state)
+{
+	struct fixture *f = *state;
+	struct node_attr attr = { 0 };
+	struct pool_xattrs *x = NULL;
+	struct node_entry *e;
+
+	start_pool(f, 1);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 1);
+	run_until(f, is_up(f, 1) && node(f, 1)->nmembers == 2);
+	assert_int_equal(0, pool_xattrs_set(&x, "user.kvpool.replicas", "2", 1,
+					    0));
+	assert_int_equal(0, pool_node_setattr(node(f, 0),
+					      &pool_node_root(node(f, 0))->d.e,
+					      POOL_SET_XATTRS, &attr, x));
+	run_until(f, pool_node_root(node(f, 1))->rules.replicas == 2);
+	publish(f, 1, "k", 100000, 1);
+	e = find(f, 1, "k");
+	run_until(f, counts(f, 0, "k") && e->replicas == 2 && !e->obj->w);
+	assert_true(e->obj->counted);
+	f->opts.store_size = STORE_SIZE;
+	start_node(f, 2);
+	run_until(f, counts(f, 2, "k") && !e->obj->counted);
+	assert_int_equal(2, e->replicas);
+}
+
 static bool counts(struct fixture *f, int i, const char *name)
 {
 	struct node_entry *e = find(f, i, name);
@@ -3058,6 +3090,7 @@ int main(void)
 		node_test(a_replica_is_found_again_after_a_restart),
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),
+		node_test(a_clients_copy_counts_as_long_as_it_is_named),
 		node_test(a_drop_that_crosses_held_does_not_mean_that_copy),
 		node_test(a_surplus_copy_is_cache_and_gone_after_a_restart),
 		node_test(what_peers_ask_for_is_extra_until_it_is_cold),

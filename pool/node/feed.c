@@ -68,7 +68,7 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 static void set_holders(struct pool_node *n, struct node_entry *e,
 			const Kvpool__Meta *m)
 {
-	bool stored = false;
+	bool stored = false, named = false;
 	uint64_t k;
 	size_t i;
 
@@ -78,6 +78,8 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 
 		if (who && who->is_store)
 			stored = true;
+		if (m->holders[i] == n->index)
+			named = true;
 		if (m->holders[i] >= NODE_NODES_MAX)
 			continue;
 		if (e->nholders < NODE_HOLDERS_INLINE) {
@@ -91,9 +93,9 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 			e->holders[k] = (uint16_t)m->holders[i];
 	}
 	e->replicas = m->n_holders > 255 ? 255 : (uint8_t)m->n_holders;
-	if (stored && e->obj && e->obj->w && e->obj->gen == e->gen &&
-	    e->obj->state == NODE_HELD)
-		node_client_stored(n, e->obj);
+	if (stored && n->opts.store_size == 0 && e->obj &&
+	    e->obj->gen == e->gen && e->obj->state == NODE_HELD)
+		node_client_stored(n, e->obj, named);
 }
 
 static int apply_dir(struct pool_node *n, struct node_dirent *d,

@@ -266,8 +266,9 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* The master's answer for o (gen != 0), or a refusal (status < 0). */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen);
-/* A client's object has reached a store. */
-void node_client_stored(struct pool_node *n, struct node_object *o);
+/* A client's object has reached a store; named: the master still counts on the
+ * client's copy. */
+void node_client_stored(struct pool_node *n, struct node_object *o, bool named);
 /* A new WRITING object for e: not seen by anybody (the caller's ref), then
  * thrown away, or shown as e->own (the entry's ref). */
 int node_own_make(struct pool_node *n, struct node_entry *e,

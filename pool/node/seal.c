@@ -355,12 +355,14 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 
 /* ---- the master's answer ---- */
 
-void node_client_stored(struct pool_node *n, struct node_object *o)
+/* An fsync need not wait any longer. But as long as it is named, others rely on
+ * it: it goes only when the master agrees. */
+void node_client_stored(struct pool_node *n, struct node_object *o, bool named)
 {
-	o->counted = false;
-	node_space_judge(n, o);
-	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
+	if (!o->w && (named || !o->counted))
+		return;
 	node_writer_free(n, o);
+	node_object_count(n, o, o->counted && named);
 }
 
 /* Does the pool count on the copy that is here already? Not one in doubt, or

@@ -100,12 +100,18 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 	return rc == 0;
 }
 
+/* May rules forbid to evict it? Not what a client has stored elsewhere. */
+static bool guarded(const struct pool_node *n, const struct node_object *o)
+{
+	return o->counted && (n->opts.store_size > 0 || o->w);
+}
+
 void node_space_judge(struct pool_node *n, struct node_object *o)
 {
 	struct pool_rules r;
 	bool kept = false;
 
-	if (o->state == NODE_HELD && o->counted) {
+	if (o->state == NODE_HELD && guarded(n, o)) {
 		pool_node_rules(n, &o->entry->e, &r);
 		kept = r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD;
 	}
@@ -132,10 +138,10 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
 	if (r.pin == POOL_PIN_HARD)
-		return o->counted ? false : unused(j->n, o, j->soon);
-	if (o->counted && !j->to_move && r.class == POOL_CLASS_NOEVICT)
+		return guarded(j->n, o) ? false : unused(j->n, o, j->soon);
+	if (guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
-	if (o->counted && !j->soft && soft_pinned(&r))
+	if (guarded(j->n, o) && !j->soft && soft_pinned(&r))
 		return false;
 	return unused(j->n, o, j->soon);
 }
