@@ -23,16 +23,33 @@
 
 struct fs_space {
 	uint64_t used, free;
+	uint64_t releasing; /* of used: when it was asked, and when it answered */
 };
+
+/* statfs(2), and what workers were releasing meanwhile: what one of them has
+ * given back in between would count as used and as released, or as neither. */
+static int fs_ask(const struct pool_store *s, struct statfs *st,
+		  uint64_t *ret_releasing)
+{
+	uint64_t before;
+	int rc;
+
+	do {
+		before = atomic_load(&s->releasing);
+		rc = fstatfs(s->dirfd, st);
+		*ret_releasing = atomic_load(&s->releasing);
+	} while (rc == 0 && *ret_releasing != before);
+	return rc;
+}
 
 /* Thread: any. A failing fstatfs leaves nothing free: the safe side. */
 static struct fs_space fs_space(const struct pool_store *s)
 {
-	struct fs_space fs = { 0, 0 };
+	struct fs_space fs = { 0, 0, 0 };
 	struct statfs st;
 	uint64_t bsize;
 
-	if (fstatfs(s->dirfd, &st) < 0) {
+	if (fs_ask(s, &st, &fs.releasing) < 0) {
 		pool_warn_limited("store %s: statfs: errno %d", s->path, errno);
 		fs.used = UINT64_MAX / 2;
 		return fs;
@@ -48,7 +65,6 @@ static uint64_t used_by_us(const struct pool_store *s,
 {
 	const struct store_usage *u = &s->usage;
 	uint64_t used = fs->used;
-	uint64_t releasing = atomic_load(&s->releasing);
 
 	if (!s->own) {
 		uint64_t counted = atomic_load(&u->counted);
@@ -59,14 +75,14 @@ static uint64_t used_by_us(const struct pool_store *s,
 		else
 			used = used + counted - then;
 	}
-	return used > releasing ? used - releasing : 0;
+	return used > fs->releasing ? used - fs->releasing : 0;
 }
 
 static uint64_t free_below_size(const struct pool_store *s,
 				const struct fs_space *fs, uint64_t used)
 {
 	uint64_t left = s->size > used ? s->size - used : 0;
-	uint64_t room = fs->free + atomic_load(&s->releasing);
+	uint64_t room = fs->free + fs->releasing;
 
 	room = room > s->headroom ? room - s->headroom : 0;
 	return left < room ? left : room;
@@ -105,7 +121,7 @@ void pool_store_space(const struct pool_store *s, struct pool_space *ret)
 	ret->ready = s->ready.bytes;
 	ret->free = free_below_size(s, &fs, ret->used);
 	ret->reach = reach(s, &fs, ret->used);
-	ret->releasing = atomic_load(&s->releasing);
+	ret->releasing = fs.releasing;
 }
 
 uint64_t pool_store_size(const struct pool_store *s)
