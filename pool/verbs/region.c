@@ -17,8 +17,6 @@
 #define ACCESS_BY_PEERS \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* What a peer may write, the device has to be allowed to. On iWARP the answer to
- * a READ of ours is a write of the peer's. */
 int verbs_pd_open(const struct verbs_port *port, struct ibv_pd **ret_pd)
 {
 	errno = 0;
@@ -35,6 +33,8 @@ void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd)
 			   "back: %s", port->device, strerror(-err));
 }
 
+/* What a peer may write, the device has to be allowed to. On iWARP the answer to
+ * a READ of ours is a write of the peer's. */
 static int whole_access(const struct verbs_port *port, int access)
 {
 	if (access & ACCESS_BY_PEERS)
