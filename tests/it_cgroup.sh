@@ -98,8 +98,10 @@ for option in master listen admin; do
 	at+=("--$option" "127.0.0.1:$port")
 done
 export options="${at[*]}"
+export name=kvt-cgroup-$$
+also_named+=("$name")
 inside 'kvpool up --mount "$up" --store-dir "$up.store" --log-file "$tmp/up.log" \
-	--name kvt-cgroup-$$ --state-file "$up.state" $options &&
+	--name "$name" --state-file "$up.state" $options &&
 	kvpool down --mount "$up"' || fail "kvpool up and down"
 grep -q 'size 128.0 MiB' "$tmp/up.log" || fail "$(cat "$tmp/up.log")"
 pass

@@ -112,6 +112,7 @@ sync "$b/early"
 same "$tmp/src" "$a/early/still" || fail "two nodes are no pool"
 
 echo "== what is refused at start"
+also_named+=("refused.$$")
 node=(kvpoold --foreground --name "refused.$$" --store-dir "$tmp/refused")
 refused 2 'kvpoold: --listen: "0.0.0.0:7072" given; accepted: a loopback address.*--insecure' \
 	"${node[@]}" --store-size 64M --listen 0.0.0.0:7072
@@ -134,5 +135,4 @@ said=$("${node[@]}" --listen 127.0.0.1:0 --admin 127.0.0.1:0 \
 grep -q '900' <<<"$said" || fail "the size asked for is not said: $said"
 [ "$(grep -oE '[0-9.]+ [KMGT]iB' <<<"$said" | sort -u | wc -l)" -ge 2 ] ||
 	fail "not both figures ($total GiB here): $said"
-rm -rf "/run/kvpool/refused.$$"
 pass

@@ -97,6 +97,7 @@ for variant in $variants; do
 		free_port; up_listen=127.0.0.1:$port
 		free_port; admin[up]=127.0.0.1:$port
 		mkdir "$tmp/up.mnt"
+		also_named+=("kvt-up-$$")
 		served=
 		[ "$KVTEST_MODE" = passthrough ] || served=--no-passthrough
 		kvpool up --foreground --mount "$tmp/up.mnt" \

@@ -157,6 +157,7 @@ refused() { # REGEX OPTION...
 	refused 'asks other things of the kernel.*passthrough is off' --no-passthrough
 refused 'error .*same --store-size' --store-size 400M
 refused 'error .*same --store-dir' --store-dir "$tmp/elsewhere"
+also_named+=("other.$$")
 refused 'no daemon to take over from .*same --name' --name "other.$$"
 socket=/run/kvpool/a.$$/takeover.sock
 hello() { # VERSION: a file with what begins a take-over, in one write

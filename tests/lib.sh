@@ -69,6 +69,7 @@ declare -A args_of=()	# nodes: further options, for restart_node
 declare -A env_of=()	# NAME=VALUE words, of its environment
 declare -A namespaces=()
 also_kill=()	# pids of what went into the background by itself
+also_named=()	# --name of daemons that were started by other ways than start_node
 bridge=
 ns_tag=k$$
 
@@ -410,7 +411,10 @@ cleanup() {
 	done
 	[ -z "$bridge" ] || ip netns del "${ns_tag}br"
 	for name in "${!args_of[@]}"; do
-		rm -rf --one-file-system "/run/kvpool/${name:?}.$$"
+		also_named+=("$name.$$")
+	done
+	for name in "${also_named[@]}"; do
+		rm -rf --one-file-system "/run/kvpool/${name:?}"
 	done
 	# Of killed daemons; a mount's path with - for /.
 	rm -f "/run/kvpool/tmp-${tmp##*/}-"*.pid
