@@ -2173,6 +2173,23 @@ static void pin(struct fixture *f, int i, const char *name)
 					      POOL_SET_XATTRS, &attr, x));
 }
 
+/* Room for a put on node i: 0 or -errno. It is not claimed afterwards. */
+static int claim_to_put(struct fixture *f, int i, uint64_t bytes,
+			unsigned int timeout_ms)
+{
+	struct test_claim t = { .c.put = true };
+	int rc = pool_node_claim_start(node(f, i), &t.c, bytes, timeout_ms,
+				       on_claim);
+
+	if (rc == 0) {
+		run_until(f, t.done);
+		rc = t.status;
+	}
+	if (rc >= 0)
+		pool_node_claim_end(node(f, i), bytes);
+	return rc < 0 ? rc : 0;
+}
+
 static void a_put_passes_through_where_nothing_may_go(void **state)
 {
 	struct fixture *f = *state;
@@ -2211,6 +2228,32 @@ static void a_put_passes_through_where_nothing_may_go(void **state)
 						  on_claim));
 	run_until(f, t.done);
 	assert_int_equal(-ENOSPC, t.status);
+}
+
+static void rule_of_all(struct fixture *f, const char *name, const char *value)
+{
+	const struct node_attr attr = { 0 };
+	struct pool_xattrs *x = NULL;
+
+	assert_int_equal(0, pool_xattrs_set(&x, name, value, strlen(value), 0));
+	assert_int_equal(0, pool_node_setattr(node(f, 0),
+					      &pool_node_root(node(f, 0))->d.e,
+					      POOL_SET_XATTRS, &attr, x));
+}
+
+/* Else it takes it for what may be evicted, as no store has room. */
+static void the_master_hears_a_rule_before_what_it_keeps_is_offered(
+	void **state)
+{
+	struct fixture *f = *state;
+
+	fill_both(f);
+	rule_of_all(f, "user.kvpool.class", "noevict");
+	/* What we know of it is old. */
+	node(f, 0)->members[node(f, 1)->index].used = 0;
+	(void)claim_to_put(f, 0, 20 * MIB, 500);
+	run_for(f, 3 * HEARTBEAT_MS);
+	assert_readable(f, 0, "k", 26 * MIB, 1);
 }
 
 /* The master's order to node i: a copy of what node `from` has. */
@@ -3090,6 +3133,7 @@ int main(void)
 		node_test(a_borrowed_object_is_asked_back_for_room),
 		node_test(what_is_ordered_to_where_there_is_no_room_can_be_read),
 		node_test(a_put_passes_through_where_nothing_may_go),
+		node_test(the_master_hears_a_rule_before_what_it_keeps_is_offered),
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(what_is_read_costs_no_copy_that_counts),
 		node_test(bytes_with_a_wrong_sum_are_discarded),

@@ -146,6 +146,8 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 	op->path_len = path_len;
 	op->queued = !node_link_up(n);
 	op->ticket = ++n->ticket;
+	if (kind == KVPOOL__OP__KIND__SETATTR || kind == KVPOOL__OP__KIND__MKDIR)
+		n->rules_ticket = op->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
 	n->nops++;
 	batch_schedule(n);
@@ -412,6 +414,13 @@ void node_ops_send(struct pool_node *n)
 void node_ops_batched(uv_timer_t *h)
 {
 	node_ops_send(h->data);
+}
+
+bool node_ops_rules_sent(struct pool_node *n)
+{
+	return pool_list_empty(&n->ops_waiting) ||
+	       pool_list_first(&n->ops_waiting, struct node_op, link)->ticket >
+		       n->rules_ticket;
 }
 
 /* ---- handing over ---- */

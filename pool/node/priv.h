@@ -121,6 +121,7 @@ struct pool_node {
 	struct pool_hash changes; /* SETATTRs of these, by path */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* the last was sent then */
+	uint64_t rules_ticket; /* of the last change that may be of rules */
 	uint64_t op_seq;      /* highest feed sequence of an answered op */
 	struct pool_list barriers;
 
@@ -326,6 +327,9 @@ bool node_op_sent(struct pool_node *n, const struct node_object *o);
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h);
 int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops);
 void node_ops_send(struct pool_node *n);
+/* Has every change of rules been sent, so that the master knows of it before it
+ * hears of anything that is sent now? */
+bool node_ops_rules_sent(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 void node_ops_cut_off(struct pool_node *n);

@@ -314,9 +314,19 @@ static bool ask_add(struct ask *a, struct node_object *o)
 	return true;
 }
 
+/* What must not be evicted is offered once the master has heard that. */
+static bool may_move(struct pool_node *n)
+{
+	if (!room_elsewhere(n, 0))
+		return false;
+	if (!node_ops_rules_sent(n))
+		node_ops_send(n);
+	return node_ops_rules_sent(n);
+}
+
 static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 {
-	bool room = room_elsewhere(n, 0);
+	bool room = may_move(n);
 	struct ask *a;
 	struct node_object *o;
 	size_t i;
