@@ -429,8 +429,8 @@ struct node_claim {
 			 a counted copy goes: for what goes as soon as nobody
 			 uses it */
 	bool put; /* into the headroom, where nothing here may go and another
-		     store has room: it is moved there as soon as it is
-		     published */
+		     store has room: it is moved there, or something for it,
+		     as soon as it is published */
 	uint64_t patient_ms; /* private: so long */
 	void (*cb)(struct node_claim *c, int status);
 };

@@ -167,7 +167,23 @@ done
 for k in {0..39}; do
 	cmp -s "$tmp/mib" "${mount[b]}/soft/$k" || fail "soft/$k is not there or wrong"
 done
-rm -rf "${mount[a]}/hard" "${mount[a]}/soft"
+rm -rf "${mount[a]}/soft"
+
+echo "== and more pinned data, and an object as large as the headroom"
+for i in {141..199}; do
+	put "${mount[a]}/hard/$i" || fail "put $i: $(cat "$tmp/put.err")"
+done
+head -c $((40 * MIB)) /dev/urandom >"$tmp/large"
+cp "$tmp/large" "${mount[a]}/large" || fail "no room for it"
+sync "${mount[a]}/hard" "${mount[a]}"
+cmp "$tmp/large" "${mount[b]}/large" || fail "it is not there or wrong"
+for i in {141..199}; do
+	cmp -s "$tmp/mib" "${mount[b]}/hard/$i" || fail "hard/$i is not there or wrong"
+done
+# 2 % may stay in the headroom.
+not_over() { [ "$(metric "${admin[a]}" kvpool_node_store_used_bytes)" -le $((132 * MIB)) ]; }
+wait_until 10 not_over
+rm -rf "${mount[a]}/hard" "${mount[a]}/large"
 wait_until 10 all_free
 
 echo "== objects as large as a quarter of a store move, too"

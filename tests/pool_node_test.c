@@ -1774,6 +1774,14 @@ static void on_claim(struct node_claim *c, int status)
 	t->status = status;
 }
 
+static void on_extended(void *arg, int status)
+{
+	struct test_claim *t = arg;
+
+	t->done = true;
+	t->status = status;
+}
+
 static int claim(struct fixture *f, struct test_claim *t, uint64_t bytes,
 		 unsigned int timeout_ms)
 {
@@ -2190,28 +2198,28 @@ static int claim_to_put(struct fixture *f, int i, uint64_t bytes,
 	return rc < 0 ? rc : 0;
 }
 
+/* Node 0 is full of k, of 26 MiB, and knows that node 1 has room. */
+static void fill_one(struct fixture *f)
+{
+	start_pool(f, 2);
+	need_own_tmpfs(f, 0);
+	publish_and_see(f, "k", 26 * MIB, 1);
+	run_until(f, room_elsewhere_known(f));
+}
+
 static void a_put_passes_through_where_nothing_may_go(void **state)
 {
 	struct fixture *f = *state;
 	struct test_claim t;
 
-	start_pool(f, 2);
-	need_own_tmpfs(f, 0);
-	publish_and_see(f, "k", 26 * MIB, 1);
+	fill_one(f);
 	pin(f, 0, "k");
-	run_until(f, room_elsewhere_known(f));
 	/* What is no put stays out. */
 	assert_int_equal(0, claim(f, &t, 8 * MIB, 0));
 	run_until(f, t.done);
 	assert_int_equal(-ENOSPC, t.status);
-	memset(&t, 0, sizeof(t));
-	t.c.put = true;
-	assert_int_equal(0, pool_node_claim_start(node(f, 0), &t.c, 8 * MIB, 0,
-						  on_claim));
-	run_until(f, t.done);
-	assert_int_equal(0, t.status);
+	assert_int_equal(0, claim_to_put(f, 0, 8 * MIB, 0));
 	assert_count(1, f, 0, claims_through);
-	pool_node_claim_end(node(f, 0), 8 * MIB);
 	/* It is moved, and k stays. */
 	publish(f, 0, "l", 8 * MIB, 2);
 	run_until(f, known(f, 1, "l") && !find(f, 0, "l")->obj);
@@ -2222,12 +2230,7 @@ static void a_put_passes_through_where_nothing_may_go(void **state)
 	pin(f, 1, "a");
 	pin(f, 1, "l");
 	run_until(f, find(f, 0, "a") && !room_elsewhere_known(f));
-	memset(&t, 0, sizeof(t));
-	t.c.put = true;
-	assert_int_equal(0, pool_node_claim_start(node(f, 0), &t.c, 8 * MIB, 0,
-						  on_claim));
-	run_until(f, t.done);
-	assert_int_equal(-ENOSPC, t.status);
+	assert_int_equal(-ENOSPC, claim_to_put(f, 0, 8 * MIB, 0));
 }
 
 static void rule_of_all(struct fixture *f, const char *name, const char *value)
@@ -2239,6 +2242,115 @@ static void rule_of_all(struct fixture *f, const char *name, const char *value)
 	assert_int_equal(0, pool_node_setattr(node(f, 0),
 					      &pool_node_root(node(f, 0))->d.e,
 					      POOL_SET_XATTRS, &attr, x));
+}
+
+static bool has_copy(struct fixture *f, int i, const char *name)
+{
+	struct node_entry *e = find(f, i, name);
+
+	return e && e->obj && e->obj->counted;
+}
+
+/* The pool is as large as all its stores, for what is pinned, too. */
+static void what_is_pinned_does_not_stay_in_the_headroom(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	fill_one(f);
+	rule_of_all(f, "user.kvpool.pin", "hard");
+	assert_int_equal(0, claim_to_put(f, 0, 8 * MIB, 0));
+	assert_count(1, f, 0, claims_through);
+	publish(f, 0, "l", 8 * MIB, 2);
+	run_until(f, has_copy(f, 0, "k") != has_copy(f, 0, "l") &&
+			     has_copy(f, 1, "k") != has_copy(f, 1, "l"));
+	for (int i = 0; i < 2; i++) {
+		o = find(f, i, "k")->obj;
+		assert_bytes(f, i, o ? o : find(f, i, "l")->obj,
+			     o ? 26 * MIB : 8 * MIB, o ? 1 : 2);
+	}
+}
+
+static uint64_t used(struct fixture *f, int i)
+{
+	struct pool_space sp;
+
+	pool_store_space(pool_node_store(node(f, i)), &sp);
+	return sp.used;
+}
+
+/* The other one has room for two of those that are pinned, and not for l. */
+static void what_nobody_has_room_for_is_not_evicted_for_that(void **state)
+{
+	const struct node_member *m;
+	struct fixture *f = *state;
+	char name[16];
+
+	start_pool(f, 2);
+	need_own_tmpfs(f, 0);
+	publish(f, 1, "a", 20 * MIB, 1);
+	for (int i = 0; i < 5; i++) {
+		snprintf(name, sizeof(name), "k%d", i);
+		publish_and_see(f, name, 5 * MIB, 2);
+		pin(f, 0, name);
+	}
+	m = &node(f, 0)->members[node(f, 1)->index];
+	run_until(f, m->known && m->used >= 20 * MIB);
+	publish(f, 0, "l", 14 * MIB, 3);
+	run_until(f, used(f, 0) < STORE_SIZE + MIB);
+	assert_true(has_copy(f, 0, "l") && has_copy(f, 1, "a"));
+	for (int i = 0; i < 5; i++) {
+		snprintf(name, sizeof(name), "k%d", i);
+		assert_true(has_copy(f, 0, name) != has_copy(f, 1, name));
+	}
+}
+
+/* Only that is written into the headroom which others will take. */
+static void what_stays_here_does_not_pass_through(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim t = { .done = false };
+	json_t *json = NULL;
+	const char *text;
+	struct node_object *o;
+
+	fill_one(f);
+	rule_of_all(f, "user.kvpool.class", "scratch");
+	pin(f, 0, "k");
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "s", 0);
+	assert_true(o->w->scratch);
+	assert_int_equal(0, pool_node_extend_start(node(f, 0), o, 0, 8 * MIB,
+						   on_extended, &t));
+	run_until(f, t.done);
+	assert_int_equal(-ENOSPC, t.status);
+	pool_node_writer_closed(node(f, 0), o);
+	/* A node that is being emptied takes nothing. */
+	assert_int_equal(0, master_drain(f->master, "node1", MASTER_DRAIN_BEGIN,
+					 &json, &text));
+	json_decref(json);
+	run_until(f, node(f, 0)->members[node(f, 1)->index].draining);
+	assert_int_equal(-ENOSPC, claim_to_put(f, 0, 8 * MIB, 0));
+	assert_count(0, f, 0, claims_through);
+}
+
+static void a_client_holds_no_more_than_its_buffer(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_master(f);
+	start_node(f, 0);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 1);
+	need_own_tmpfs(f, 1);
+	run_until(f, is_up(f, 0) && is_up(f, 1) &&
+			     node(f, 1)->members[node(f, 0)->index].known);
+	o = create_in(f, 1, pool_node_root(node(f, 1)), "k", 0);
+	write_bytes(f, 1, o, 14 * MIB, 1);
+	assert_int_equal(-ENOSPC, claim_to_put(f, 1, 8 * MIB, 0));
+	assert_count(0, f, 1, claims_through);
+	close_whole(f, 1, o);
 }
 
 /* Else it takes it for what may be evicted, as no store has room. */
@@ -2254,6 +2366,20 @@ static void the_master_hears_a_rule_before_what_it_keeps_is_offered(
 	(void)claim_to_put(f, 0, 20 * MIB, 500);
 	run_for(f, 3 * HEARTBEAT_MS);
 	assert_readable(f, 0, "k", 26 * MIB, 1);
+}
+
+/* What a peer has open might go at any time, but need not. */
+static void a_put_does_not_fail_because_peers_have_all_open(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	fill_one(f);
+	o = find(f, 0, "k")->obj;
+	o->lent++;
+	assert_int_equal(0, claim_to_put(f, 0, 8 * MIB, 500));
+	assert_count(1, f, 0, claims_through);
+	o->lent--;
 }
 
 /* The master's order to node i: a copy of what node `from` has. */
@@ -3133,6 +3259,11 @@ int main(void)
 		node_test(a_borrowed_object_is_asked_back_for_room),
 		node_test(what_is_ordered_to_where_there_is_no_room_can_be_read),
 		node_test(a_put_passes_through_where_nothing_may_go),
+		node_test(what_is_pinned_does_not_stay_in_the_headroom),
+		node_test(what_nobody_has_room_for_is_not_evicted_for_that),
+		node_test(what_stays_here_does_not_pass_through),
+		node_test(a_client_holds_no_more_than_its_buffer),
+		node_test(a_put_does_not_fail_because_peers_have_all_open),
 		node_test(the_master_hears_a_rule_before_what_it_keeps_is_offered),
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(what_is_read_costs_no_copy_that_counts),

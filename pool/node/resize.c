@@ -71,7 +71,7 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 	/* Ahead in steps, so that small writes ask seldom. */
 	step = need < EXTEND_STEP && offset >= EXTEND_STEP ? EXTEND_STEP :
 							     need;
-	x->claim.put = true;
+	x->claim.put = !w->scratch; /* that is never moved */
 	rc = pool_node_claim_start(n, &x->claim, step, 0, on_extended);
 	if (rc == 0)
 		return 0;

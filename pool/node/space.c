@@ -17,7 +17,8 @@
  * for a put: what is read is not the coldest of all.
  *
  * Nor does a put fail because nothing here may go: while another store has room
- * it is written into the headroom, and is the first to be moved.
+ * it is written into the headroom, and is the first to be moved. What is pinned
+ * stays where it is, unless only that can be moved to get out of the headroom.
  */
 #include "pool/node/priv.h"
 
@@ -65,6 +66,7 @@ struct judge {
 	uint64_t now;
 	bool soft;    /* soft-pinned ones and those looked up may go as well */
 	bool to_move; /* it would be moved, not lost */
+	bool pinned;  /* hard: as well; to_move, too, then */
 	bool soon;    /* as well: the master has been asked for it and has not
 			 answered, or a peer has it or is being sent it */
 	uint64_t size_max;
@@ -137,8 +139,8 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	    j->now - o->asked_ms < (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
-	if (r.pin == POOL_PIN_HARD)
-		return guarded(j->n, o) ? false : unused(j->n, o, j->soon);
+	if (guarded(j->n, o) && !j->pinned && r.pin == POOL_PIN_HARD)
+		return false;
 	if (guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
 	if (guarded(j->n, o) && !j->soft && soft_pinned(&r))
@@ -146,13 +148,10 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	return unused(j->n, o, j->soon);
 }
 
-static struct node_object *victim(struct pool_node *n,
-				  enum pool_evict_class class, bool soft,
-				  bool to_move, uint64_t size_max)
+static struct node_object *victim(enum pool_evict_class class, struct judge *j)
 {
-	struct judge j = { n, pool_now_ms(), soft, to_move, false, size_max };
 	struct pool_evict_node *ev =
-		pool_evict_victim(n->evict, class, may_go, &j, SCAN_MAX);
+		pool_evict_victim(j->n->evict, class, may_go, j, SCAN_MAX);
 
 	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
 }
@@ -162,9 +161,24 @@ static struct node_object *victim_soft(struct pool_node *n,
 				       enum pool_evict_class class,
 				       bool to_move, uint64_t size_max)
 {
-	struct node_object *o = victim(n, class, false, to_move, size_max);
+	struct judge j = { .n = n, .now = pool_now_ms(), .to_move = to_move,
+			   .size_max = size_max };
+	struct node_object *o = victim(class, &j);
 
-	return o ? o : victim(n, class, true, to_move, size_max);
+	if (o)
+		return o;
+	j.soft = true;
+	return victim(class, &j);
+}
+
+static struct node_object *victim_pinned(struct pool_node *n,
+					 uint64_t size_max)
+{
+	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
+			   .to_move = true, .pinned = true,
+			   .size_max = size_max };
+
+	return victim(POOL_EVICT_LAST, &j);
 }
 
 /* ---- making room ---- */
@@ -190,26 +204,34 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	return true;
 }
 
-/* Does any other store have room to take so many bytes over? (0: of any) */
-static bool room_elsewhere(struct pool_node *n, uint64_t bytes)
+/* Bytes that the one of the other stores could take over which could take most.
+ */
+static uint64_t room_elsewhere(const struct pool_node *n)
 {
+	uint64_t most = 0, taken;
 	unsigned int i;
 
 	for (i = 0; i < n->nmembers; i++) {
-		struct node_member *m = &n->members[i];
+		const struct node_member *m = &n->members[i];
 
-		if (i != n->index && m->known && m->alive && m->is_store &&
-		    m->capacity > m->used + bytes + m->capacity / 50)
-			return true;
+		if (i == n->index || !m->known || !m->alive || !m->is_store ||
+		    m->draining)
+			continue;
+		taken = m->used + m->capacity / 50;
+		if (m->capacity > taken && m->capacity - taken > most)
+			most = m->capacity - taken;
 	}
-	return false;
+	return most;
 }
 
 /* Anything that may go now, or soon. */
-static bool victim_any(struct pool_node *n, enum pool_evict_class class)
+static bool victim_any(struct pool_node *n, enum pool_evict_class class,
+		       bool pinned)
 {
-	struct judge j = { n, pool_now_ms(), true, room_elsewhere(n, 0), true,
-			   UINT64_MAX };
+	bool room = room_elsewhere(n) > 0;
+	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
+			   .to_move = room, .pinned = pinned && room,
+			   .soon = true, .size_max = UINT64_MAX };
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
 }
@@ -218,6 +240,7 @@ static bool victim_any(struct pool_node *n, enum pool_evict_class class)
 struct lack {
 	uint64_t now; /* for claims that wait, or have gone through */
 	uint64_t all; /* and ahead of need */
+	bool pinned;  /* even what is pinned moves, if nothing else can */
 };
 
 /* A directory's filesystem may have less room than it was to have. */
@@ -233,10 +256,17 @@ static uint64_t soon_gone(struct pool_node *n, const struct pool_space *sp)
 	       node_fetch_cache(n);
 }
 
+/* What has gone through is not moved before it is published. */
+static bool more_to_come(struct pool_node *n)
+{
+	return n->claimed > 0 || !pool_list_empty(&n->writers) ||
+	       !pool_list_empty(&n->sealing) || !pool_list_empty(&n->pending);
+}
+
 static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 {
 	uint64_t have = room_of(n).soon, taken, size;
-	struct lack l = { 0, 0 };
+	struct lack l = { 0, 0, false };
 	struct pool_space sp;
 
 	pool_store_space(n->store, &sp);
@@ -247,8 +277,11 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 	if (taken + waiting + 2 * n->keep_free > size)
 		l.all = taken + waiting + 2 * n->keep_free - size;
 	/* Puts have gone into the headroom. */
-	if (taken > size + 2 * n->keep_free && l.now < taken - size)
-		l.now = taken - size;
+	if (taken > size + 2 * n->keep_free) {
+		l.pinned = waiting > 0 || !more_to_come(n);
+		if (l.now < taken - size)
+			l.now = taken - size;
+	}
 	if (l.all < l.now)
 		l.all = l.now;
 	return l;
@@ -258,10 +291,20 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 static struct node_object *victim_for(struct pool_node *n, struct lack l,
 				      uint64_t got, bool to_move)
 {
+	uint64_t room = l.pinned && to_move ? room_elsewhere(n) : 0;
+	struct node_object *o = NULL;
+
 	if (got >= l.all)
 		return NULL;
-	return victim_soft(n, POOL_EVICT_LAST, to_move,
-			   got < l.now ? UINT64_MAX : 2 * n->keep_free);
+	/* What nobody has room for would be evicted. */
+	if (room > 0 && got < l.now)
+		o = victim_soft(n, POOL_EVICT_LAST, true, room);
+	if (!o && room > 0 && got < l.now)
+		o = victim_pinned(n, room);
+	if (!o)
+		o = victim_soft(n, POOL_EVICT_LAST, to_move,
+				got < l.now ? UINT64_MAX : 2 * n->keep_free);
+	return o;
 }
 
 /* Cut off from the master: what is only ours to judge goes on our own. */
@@ -317,7 +360,7 @@ static bool ask_add(struct ask *a, struct node_object *o)
 /* What must not be evicted is offered once the master has heard that. */
 static bool may_move(struct pool_node *n)
 {
-	if (!room_elsewhere(n, 0))
+	if (room_elsewhere(n) == 0)
 		return false;
 	if (!node_ops_rules_sent(n))
 		node_ops_send(n);
@@ -371,13 +414,13 @@ void node_space_answered(struct pool_node *n, const struct node_object *o)
 /* Is there nothing that could still make room? (What the master keeps does not.)
  * In a directory that shares its filesystem there may be more than the last
  * count has found. */
-static bool hopeless(struct pool_node *n)
+static bool hopeless(struct pool_node *n, const struct node_claim *c)
 {
 	return !n->opts.store_plain && n->asked_bytes == 0 &&
 	       pool_list_empty(&n->sealing) &&
 	       pool_list_empty(&n->pending) && pool_list_empty(&n->fetches) &&
-	       !victim_any(n, POOL_EVICT_LAST) &&
-	       !victim_any(n, POOL_EVICT_CACHE);
+	       !victim_any(n, POOL_EVICT_LAST, lack_of(n, c->bytes).pinned) &&
+	       !victim_any(n, POOL_EVICT_CACHE, false);
 }
 
 static void grant(struct pool_node *n, struct node_claim *c)
@@ -410,28 +453,33 @@ static bool passes(struct pool_node *n, const struct node_claim *c)
 	return true;
 }
 
-/* A put that finds nothing here that may go (all is pinned, say), while it could
- * be another store's: by way of the headroom. */
-static bool goes_through(struct pool_node *n, const struct node_claim *c)
+/* A put that finds nothing here that may go (all is pinned, say), or that has
+ * waited long for what peers have open, while it could be another store's: by
+ * way of the headroom. Not at a client, which holds only so much. */
+static bool goes_through(struct pool_node *n, const struct node_claim *c,
+			 uint64_t now)
 {
 	struct pool_space sp;
 	uint64_t over, size;
 
+	if (!c->put || n->opts.store_size == 0)
+		return false;
 	pool_store_space(n->store, &sp);
 	/* With what has gone through before and is still here. */
 	over = sp.used + n->claimed + c->bytes;
 	size = size_now(&sp);
 	over = over > size + c->bytes ? over - size : c->bytes;
-	if (!c->put || sp.reach < n->claimed + c->bytes ||
-	    !room_elsewhere(n, over) ||
-	    victim_any(n, POOL_EVICT_LAST) || victim_any(n, POOL_EVICT_CACHE))
+	if (sp.reach < n->claimed + c->bytes || over >= room_elsewhere(n) ||
+	    (now < c->patient_ms &&
+	     (victim_any(n, POOL_EVICT_LAST, false) ||
+	      victim_any(n, POOL_EVICT_CACHE, false))))
 		return false;
 	pool_count(&n->c.claims_through);
 	return true;
 }
 
 /* One that need not wait for those before it. */
-static struct node_claim *first_that_fits(struct pool_node *n)
+static struct node_claim *first_that_fits(struct pool_node *n, uint64_t now)
 {
 	uint64_t room = room_of(n).now;
 	struct pool_list *it, *tmp;
@@ -441,18 +489,19 @@ static struct node_claim *first_that_fits(struct pool_node *n)
 			pool_list_entry(it, struct node_claim, link);
 
 		if ((c->bytes <= SMALL && c->bytes <= room) ||
-		    (c->passing && passes(n, c)))
+		    (c->passing && passes(n, c)) ||
+		    (now >= c->patient_ms && goes_through(n, c, now)))
 			return c;
 	}
 	return NULL;
 }
 
-static void serve_others(struct pool_node *n)
+static void serve_others(struct pool_node *n, uint64_t now)
 {
 	struct node_claim *c;
 
 	/* A granted claim's callback may end others. */
-	while (!pool_list_empty(&n->claims) && (c = first_that_fits(n)))
+	while (!pool_list_empty(&n->claims) && (c = first_that_fits(n, now)))
 		grant(n, c);
 }
 
@@ -469,14 +518,15 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 			refuse(n, c);
 		else if (!drop_cached(n, c->bytes) && passes(n, c))
 			grant(n, c);
-		else if (room_of(n).soon < c->bytes && goes_through(n, c))
+		else if (room_of(n).soon < c->bytes &&
+			 goes_through(n, c, now))
 			grant(n, c);
-		else if (room_of(n).soon < c->bytes && hopeless(n))
+		else if (room_of(n).soon < c->bytes && hopeless(n, c))
 			refuse(n, c);
 		else if (room_of(n).now < c->bytes)
 			break;
 	}
-	serve_others(n);
+	serve_others(n, now);
 }
 
 /* That counted copies may have to go for. */
