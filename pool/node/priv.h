@@ -348,7 +348,7 @@ void node_space_judge_below(struct pool_node *n, struct pool_entry *e);
 void node_space_answered(struct pool_node *n, const struct node_object *o);
 uint64_t node_space_evictable(struct pool_node *n);
 
-/* fetch.c */
+/* fetch.c (inside: fetch.h), replicate.c */
 /* Fetch e's published object, or join the fetch under way; w->cb runs (see
  * pool_node_want_start). 0 or -errno. */
 int node_fetch_for(struct pool_node *n, struct node_entry *e,

@@ -1,0 +1,267 @@
+/* Fetches: pieces from holders, and their checksums. */
+#include "pool/node/fetch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
+
+unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len)
+{
+	uint64_t now = pool_now_ms();
+	uint64_t left = f->deadline_ms > now ? f->deadline_ms - now : 1;
+	/* A stalled holder is left while there is time for another. */
+	uint64_t fair = f->n->opts.deadline_ms / 2 +
+			len * 1000 / NODE_FLOOR_BPS;
+
+	return (unsigned int)(left < fair ? left : fair);
+}
+
+void node_fetch_ask_anew(struct node_fetch *f)
+{
+	unsigned int i;
+
+	f->next_offset = 0;
+	for (i = 0; i < NODE_PIECES_MAX; i++)
+		f->pieces[i].f.length = 0;
+}
+
+static void bad_bytes(struct node_fetch *f)
+{
+	pool_count(&f->n->c.bad_sums);
+	pool_warn_limited("\"%.*s\" arrived with a wrong checksum: discarded",
+			  (int)f->path_len, f->path);
+}
+
+/* It may be damaged there: it looks, and if so has it copied anew. */
+static void tell_doubt(struct node_fetch *f, unsigned int holder)
+{
+	pool_count(&f->n->c.doubts_told);
+	pool_peers_doubt(f->n->peers,
+			 &node_member(f->n, f->holders[holder])->addr, f->path,
+			 f->path_len, f->gen);
+}
+
+/* Pieces of several holders do not tell which of them was wrong. False: there is
+ * nobody left who may have it right. */
+static bool again_alone(struct node_fetch *f)
+{
+	unsigned int i, gave = 0, last = 0;
+	bool left = false;
+
+	for (i = 0; i < f->nholders; i++) {
+		if (!f->gave[i])
+			continue;
+		tell_doubt(f, i);
+		f->gave[i] = false;
+		last = i;
+		gave++;
+	}
+	if (gave == 1)
+		f->bad[last] = true;
+	for (i = 0; i < f->nholders; i++)
+		left = left || node_fetch_usable(f, i);
+	if (!left || ++f->again > 2 * NODE_HOLDERS_INLINE)
+		return false;
+	f->alone = true;
+	node_fetch_ask_anew(f);
+	pool_count(&f->n->c.fetch_retries);
+	node_fetch_move(f);
+	return true;
+}
+
+static void on_verified(struct pool_verify *v, int status)
+{
+	struct node_fetch *f = pool_container_of(v, struct node_fetch, verify);
+
+	f->waiting_worker = false;
+	if (status == -EBADMSG) {
+		bad_bytes(f);
+		if (!f->ended && again_alone(f))
+			return;
+	}
+	if (status || f->ended)
+		node_fetch_end(f, status);
+	else
+		node_fetch_keep(f, -1, 0);
+}
+
+static void verify_all(struct node_fetch *f)
+{
+	int err;
+
+	f->verify.id = f->file.id;
+	f->verify.sum = f->sum;
+	err = pool_verify_start(f->n->store, &f->verify, on_verified);
+	if (err)
+		node_fetch_end(f, err);
+	else
+		f->waiting_worker = true;
+}
+
+static void piece_failed(struct node_fetch *f, struct fetch_piece *p,
+			 int status)
+{
+	/* As a read of the connection says it, or a write. */
+	bool cut = status == -ECONNRESET || status == -EPIPE;
+
+	if (status == -ENOSPC || status == -EIO) {
+		node_fetch_end(f, status);
+		return;
+	}
+	/* One that stood still is asked again if there is nobody else; so is one
+	 * whose connection was cut, with all the pieces that were on it: its
+	 * daemon may have been replaced. (One that died does not answer.) */
+	f->bad[p->holder] = status != -ECANCELED &&
+			    (!cut || ++f->cuts[p->holder] > NODE_PIECES_MAX);
+	f->stale = f->stale || status == -ENOENT;
+	if (f->bad[p->holder] && (status == -EBADMSG || status == -EINVAL ||
+				  cut))
+		tell_doubt(f, p->holder);
+	pool_count(&f->n->c.fetch_retries);
+	node_fetch_move(f);
+}
+
+static void on_piece(struct pool_fetch *pf, int status)
+{
+	struct fetch_piece *p = pool_container_of(pf, struct fetch_piece, f);
+	struct node_fetch *f = p->owner;
+	bool whole = pf->length == f->size;
+
+	p->busy = false;
+	f->busy--;
+	if (f->ended) {
+		node_fetch_end(f, f->status);
+		return;
+	}
+	if (status) {
+		piece_failed(f, p, status);
+		return;
+	}
+	pf->length = 0; /* this piece is done */
+	f->gave[p->holder] = true;
+	if (whole) {
+		if (XXH128_isEqual(pf->sum, f->sum)) {
+			node_fetch_keep(f, -1, 0);
+		} else {
+			bad_bytes(f);
+			pf->length = f->size; /* all of it once more */
+			piece_failed(f, p, -EBADMSG);
+		}
+		return;
+	}
+	node_fetch_move(f);
+}
+
+int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
+		      uint64_t offset, uint64_t length, pool_fetch_cb cb)
+{
+	int h = node_fetch_next_holder(f);
+	struct node_member *m;
+	int err;
+
+	if (h < 0)
+		return -ENOENT;
+	m = node_member(f->n, f->holders[h]);
+	p->owner = f;
+	p->holder = (uint16_t)h;
+	memset(&p->f, 0, sizeof(p->f));
+	p->f.from = m->addr;
+	if (!node_fetch_same_host(f->n, m))
+		p->f.from.unix_path[0] = '\0';
+	p->f.path = f->path;
+	p->f.path_len = f->path_len;
+	p->f.gen = f->gen;
+	p->f.offset = offset;
+	p->f.length = length;
+	p->f.fd = f->file.fd;
+	p->f.fd_ok = f->file.fd < 0;
+	p->f.pull = f->kind == FETCH_REPLICA;
+	p->f.lent_fd = -1;
+	p->f.timeout_ms = node_fetch_remaining_ms(f, length);
+	err = pool_fetch_start(f->n->peers, &p->f, cb);
+	if (err) {
+		p->f.length = 0;
+		return err;
+	}
+	p->busy = true;
+	p->seen = 0;
+	p->seen_ms = pool_now_ms();
+	f->busy++;
+	return 0;
+}
+
+/* A piece that failed keeps its range (length > 0, not busy): it goes first. */
+static bool next_range(struct node_fetch *f, struct fetch_piece *p,
+		       uint64_t *off, uint64_t *len)
+{
+	uint64_t step = f->size <= ONE_PIECE ? f->size : NODE_PIECE;
+
+	if (p->f.length > 0) {
+		*off = p->f.offset;
+		*len = p->f.length;
+		return true;
+	}
+	if (f->next_offset >= f->size)
+		return false;
+	*off = f->next_offset;
+	*len = f->size - *off < step ? f->size - *off : step;
+	f->next_offset += *len;
+	return true;
+}
+
+void node_fetch_move(struct node_fetch *f)
+{
+	uint64_t off, len;
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < NODE_PIECES_MAX; i++) {
+		struct fetch_piece *p = &f->pieces[i];
+
+		if (p->busy || !next_range(f, p, &off, &len))
+			continue;
+		err = node_fetch_piece_start(f, p, off, len, on_piece);
+		if (err) {
+			node_fetch_end(f, err);
+			return;
+		}
+	}
+	if (f->busy == 0 && !f->ended)
+		verify_all(f);
+}
+
+/* What stands still is started elsewhere, long before its deadline. (Not both at
+ * once: a holder that wakes up later must not write into what was verified.) */
+static void check_stall(struct node_fetch *f, struct fetch_piece *p,
+			uint64_t now)
+{
+	uint64_t got = pool_fetch_progress(&p->f);
+
+	if (got != p->seen) {
+		p->seen = got;
+		p->seen_ms = now;
+		return;
+	}
+	if (now - p->seen_ms < NODE_STALL_MS ||
+	    !node_fetch_another_runs(f, p->holder))
+		return;
+	node_member(f->n, f->holders[p->holder])->stalled_ms = now;
+	pool_count(&f->n->c.fetch_stalls);
+	p->seen_ms = now; /* asked once to end */
+	pool_fetch_cancel(f->n->peers, &p->f);
+}
+
+void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late)
+{
+	unsigned int i;
+
+	for (i = 0; i < NODE_PIECES_MAX && !f->ended; i++) {
+		if (!f->pieces[i].busy)
+			continue;
+		if (late) /* what came meanwhile has not been looked at */
+			f->pieces[i].seen_ms = now;
+		else
+			check_stall(f, &f->pieces[i], now);
+	}
+}

@@ -1,0 +1,169 @@
+/* Fetches: a descriptor that a holder on this host lends, or room and a file for
+ * bytes. */
+#include "pool/node/fetch.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TOO_LARGE_SAID_MS 60000
+
+static void on_lent(struct pool_fetch *pf, int status)
+{
+	struct fetch_piece *p = pool_container_of(pf, struct fetch_piece, f);
+	struct node_fetch *f = p->owner;
+
+	p->busy = false;
+	f->busy--;
+	if (!status && pf->lent_fd >= 0 && !f->ended) {
+		node_fetch_keep(f, pf->lent_fd, f->holders[p->holder]);
+		return;
+	}
+	if (!status && pf->lent_fd >= 0) {
+		close(pf->lent_fd);
+		pool_peers_return(f->n->peers, pf->from.id, f->path,
+				  f->path_len, f->gen);
+	}
+	pf->length = 0;
+	if (f->ended) {
+		node_fetch_end(f, f->status);
+		return;
+	}
+	if (status == -ENOENT)
+		f->bad[p->holder] = f->stale = true;
+	f->first = (uint8_t)p->holder;
+	node_fetch_bytes(f);
+}
+
+bool node_fetch_try_borrow(struct node_fetch *f)
+{
+	struct fetch_piece *p = &f->pieces[0];
+
+	if (!f->n->opts.fd_passing || f->kind == FETCH_REPLICA || f->size == 0 ||
+	    f->n->borrowed >= POOL_LENT_MAX || !node_fetch_any_on_this_host(f))
+		return false;
+	f->file.fd = -1;
+	return node_fetch_piece_start(f, p, 0, f->size, on_lent) == 0;
+}
+
+/* Space is ours: a file to land in. Its pages are allocated as they arrive,
+ * in whole large folios (pool/landing.h); reserving them ahead would cost a
+ * round trip to a worker. A device can only be given pages within its size. */
+static void fetch_claimed(struct node_fetch *f)
+{
+	int err = pool_store_take(f->n->store, 0, &f->file);
+
+	if (!err && f->n->opts.verbs &&
+	    ftruncate(f->file.fd, (off_t)f->size) < 0) {
+		err = -errno;
+		node_fetch_discard_file(f);
+	}
+	if (err) {
+		f->file.fd = -1;
+		node_fetch_end(f, err);
+	} else if (f->size == 0) {
+		node_fetch_keep(f, -1, 0);
+	} else {
+		node_fetch_move(f);
+	}
+}
+
+static void on_claim(struct node_claim *c, int status)
+{
+	struct node_fetch *f = pool_container_of(c, struct node_fetch, claim);
+
+	f->claiming = false;
+	if (status) {
+		node_fetch_end(f, status);
+		return;
+	}
+	f->claimed = true;
+	fetch_claimed(f);
+}
+
+/* To who reads it is a miss, each time: once a minute somebody should know. */
+static void warn_too_large(const struct node_fetch *f)
+{
+	struct pool_node *n = f->n;
+	uint64_t now = pool_now_ms(), most = pool_store_size(n->store);
+	bool client = n->opts.store_size == 0;
+	char size[32], room[32];
+
+	if (f->size <= most || (n->too_large_ms &&
+				now - n->too_large_ms < TOO_LARGE_SAID_MS))
+		return;
+	n->too_large_ms = now;
+	pool_warn("%.*s has %s, more than this node's %s of %s: it cannot be "
+		  "read here; use a larger --%s-size", (int)f->path_len,
+		  f->path, pool_format_size(f->size, size, sizeof(size)),
+		  client ? "buffer" : "store",
+		  pool_format_size(most, room, sizeof(room)),
+		  client ? "buffer" : "store");
+}
+
+void node_fetch_bytes(struct node_fetch *f)
+{
+	int rc;
+
+	f->file.fd = -1;
+	f->claim.cache_only = f->kind == FETCH_PREFETCH || f->extra;
+	f->claim.passing = f->kind == FETCH_WANTED;
+	rc = pool_node_claim_start(f->n, &f->claim, f->size,
+				   node_fetch_remaining_ms(f, f->size),
+				   on_claim);
+	if (rc < 0) {
+		warn_too_large(f);
+		node_fetch_end(f, rc);
+	} else if (rc == 0) {
+		f->claiming = true;
+	} else {
+		on_claim(&f->claim, 0);
+	}
+}
+
+uint64_t node_fetch_cache(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0;
+
+	pool_list_each(it, tmp, &n->fetches) {
+		struct node_fetch *f =
+			pool_list_entry(it, struct node_fetch, link);
+
+		if (f->claimed && (f->kind != FETCH_REPLICA || f->extra))
+			sum += f->size;
+	}
+	return sum;
+}
+
+/* How much of f's claim has turned into pages since the last look. */
+static uint64_t settle(struct node_fetch *f)
+{
+	uint64_t have, more;
+	struct stat st;
+
+	if (!f->claimed || f->file.fd < 0 || fstat(f->file.fd, &st) < 0)
+		return 0;
+	have = (uint64_t)st.st_blocks * 512;
+	if (have > f->size)
+		have = f->size; /* the rest of the last page */
+	more = have > f->landed ? have - f->landed : 0;
+	f->landed += more;
+	return more;
+}
+
+uint64_t node_fetch_settle(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0, more = 0;
+
+	pool_list_each(it, tmp, &n->fetches) {
+		struct node_fetch *f =
+			pool_list_entry(it, struct node_fetch, link);
+
+		more += settle(f);
+		sum += f->landed;
+	}
+	n->claimed -= more < n->claimed ? more : n->claimed;
+	return sum;
+}

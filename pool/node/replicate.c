@@ -1,0 +1,110 @@
+/* Copies that the master orders. Whatever becomes of an order is reported. */
+#include "pool/node/fetch.h"
+
+#include <errno.h>
+
+void node_report_held(struct pool_node *n, const char *path, size_t path_len,
+		      uint64_t gen, bool extra, int status)
+{
+	Kvpool__Held held = KVPOOL__HELD__INIT;
+	Kvpool__Held__Item item = KVPOOL__HELD__ITEM__INIT, *list = &item;
+	Kvpool__NodeInfo info;
+
+	item.path.data = (uint8_t *)(uintptr_t)path;
+	item.path.len = path_len;
+	item.gen = gen;
+	item.status = status;
+	item.extra = extra;
+	held.n_items = 1;
+	held.items = &list;
+	node_link_info(n, &info);
+	held.node = &info;
+	pool_count(status ? &n->c.replicate_failures : &n->c.replicated);
+	(void)node_link_send(n, POOL_MSG_HELD, 0, &held.base);
+	n->said++;
+}
+
+/* The master counts on what we say we hold: a restart must find it again. An
+ * extra copy is cache, named to readers while it is hot. */
+void node_fetch_replica_end(struct node_fetch *f, int status)
+{
+	struct node_object *o = f->e->obj;
+
+	if (status)
+		status = f->status;
+	else if (o->lent_fd >= 0) /* begun as a read that borrows */
+		status = -EAGAIN;
+	else if (f->extra)
+		status = o->counted ? 0 : node_heat_extra(f->n, o);
+	else
+		status = node_seal_fetched(f->n, o);
+	/* What failed to count is a cached copy, that is all. */
+	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
+		node_object_count(f->n, o, !status);
+	node_report_held(f->n, f->path, f->path_len, f->gen, f->extra, status);
+	if (!status)
+		o->said = f->n->said;
+}
+
+/* 0: it is under way, and will be reported. */
+static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
+			   bool extra)
+{
+	struct node_entry *e = node_feed_ahead(n, m);
+	struct node_fetch *f;
+	size_t i;
+
+	if (!e)
+		return -EINVAL;
+	if (e->obj && e->obj->gen < m->gen && e->obj->state == NODE_HELD)
+		node_object_drop(n, e->obj, false);
+	e->nholders = 0;
+	for (i = 0; i < m->n_holders && e->nholders < NODE_HOLDERS_INLINE; i++)
+		e->holders[e->nholders++] = (uint16_t)m->holders[i];
+	if (e->fetch && e->fetch->gen == m->gen && !e->fetch->ended) {
+		if (e->fetch->kind == FETCH_PREFETCH)
+			n->nprefetch--;
+		e->fetch->extra = extra && (e->fetch->kind != FETCH_REPLICA ||
+					    e->fetch->extra);
+		e->fetch->kind = FETCH_REPLICA;
+		return 0;
+	}
+	if (e->fetch)
+		return -EAGAIN; /* one of a version that is going */
+	f = node_fetch_new(n, e, FETCH_REPLICA);
+	if (!f)
+		return -ENOMEM;
+	f->extra = extra;
+	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0) {
+		node_fetch_end(f, 0); /* a cached copy is promoted */
+		return 0;
+	}
+	if (e->obj)
+		node_object_drop(n, e->obj, false);
+	node_fetch_bytes(f);
+	return 0;
+}
+
+/* Whatever becomes of it is reported: the master waits for that. */
+static void replicate_one(struct pool_node *n, const Kvpool__Meta *m,
+			  bool extra)
+{
+	int err;
+
+	if (m->sum.len != 16 || !m->gen || m->is_dir)
+		return;
+	err = replicate_start(n, m, extra);
+	if (err)
+		node_report_held(n, (const char *)m->path.data, m->path.len,
+				 m->gen, extra, err);
+}
+
+void node_replicate(struct pool_node *n, const Kvpool__Replicate *r)
+{
+	size_t i;
+
+	for (i = 0; i < r->n_nodes; i++)
+		node_member_apply(n, r->nodes[i]);
+	for (i = 0; i < r->n_entries; i++)
+		replicate_one(n, r->entries[i], r->extra);
+}
