@@ -2,6 +2,7 @@
 #ifndef FS_PRIV_H
 #define FS_PRIV_H
 
+#include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <pthread.h>
 
@@ -340,38 +341,61 @@ struct fs_text {
 	char *data; /* owns */
 };
 
-/* file_ops.c */
+static inline bool fs_wants_write(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* handle.c */
+/* A handle on i->obj, as OPEN and CREATE answer it. 0 or -errno. */
+int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
+		   struct fuse_open_out *out);
+/* What of it is here; NULL: nothing. */
+void fs_handle_free(struct fs *fs, struct fs_handle *h);
 /* Answer reads of h out of a mapping, if there can be one. */
 void fs_handle_map(struct fs_handle *h, size_t len);
+/* The file that an open handle of i's has. */
+struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
+				  uint64_t fh);
+bool fs_handle_writes(struct fs *fs, uint64_t fh);
+
+/* open.c */
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+/* An OPEN that may have to wait; or, with resize >= 0, a SETATTR of the size to
+ * that. again: the kernel was told ESTALE, and held is kept for this. */
+void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i, int flags,
+		   int64_t resize, bool again, struct fs_hold held);
+void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i);
+/* Opens that wait for a publication look again. */
+void fs_waiting_run(struct fs *fs);
+void fs_waiting_fini(struct fs *fs);
+
+/* resize.c */
+/* Truncate or extend i's file (SETATTR), then answer with its attributes. fi:
+ * of ftruncate(2), or NULL. */
+void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
+	       const struct fuse_file_info *fi);
+
+/* file_ops.c */
+/* The kernel will not hear of what was just created: nothing of it stays. */
+void fs_uncreate(struct fs *fs, struct node_object *o);
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	       mode_t mode, struct fuse_file_info *fi);
+void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
+void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
+	      struct fuse_file_info *fi);
 
 /* data_ops.c */
 void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	     struct fuse_file_info *fi);
 void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	      off_t off, struct fuse_file_info *fi);
-void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
-	      struct fuse_file_info *fi);
 void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		  off_t length, struct fuse_file_info *fi);
 void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
 	      struct fuse_file_info *fi, unsigned int flags,
 	      const void *in_buf, size_t in_bufsz, size_t out_bufsz);
-void fs_waiting_run(struct fs *fs);
-void fs_waiting_fini(struct fs *fs);
-/* The kernel will not hear of what was just created: nothing of it stays. */
-void fs_uncreate(struct fs *fs, struct node_object *o);
-/* Truncate or extend i's file (SETATTR), then answer with its attributes. fi:
- * of ftruncate(2), or NULL. */
-void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
-	       const struct fuse_file_info *fi);
-/* The file that an open handle of i's has. */
-struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
-				  uint64_t fh);
 
 /* dir_ops.c */
 void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);

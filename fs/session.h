@@ -8,7 +8,8 @@
  *   inode      what the kernel knows by a nodeid; data mode and backing
  *   notify     invalidations, from a thread of their own
  *   name_ops   LOOKUP FORGET GETATTR SETATTR, MKDIR .. RENAME
- *   file_ops   OPEN CREATE FLUSH RELEASE FSYNC
+ *   open       OPEN (resize: SETATTR of a size; handle: what both answer)
+ *   file_ops   CREATE FLUSH RELEASE FSYNC
  *   data_ops   READ WRITE FALLOCATE IOCTL
  *   dir_ops    OPENDIR READDIR READDIRPLUS FSYNCDIR
  *   xattr_ops  the user.* attributes, rules and computed ones

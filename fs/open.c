@@ -1,0 +1,612 @@
+/* OPEN, and SETATTR of a size: which version a nodeid is to show, and waiting
+ * for it. */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* So long the notice of a dentry with an older nodeid may take. */
+#define MOVED_MS 1000
+
+/* An open to read that cannot be served, for whatever reason, is a miss: that
+ * is what readers are prepared for. */
+static int open_errno(int flags, int err)
+{
+	if (fs_wants_write(flags) || err == ENOENT || err == ESTALE ||
+	    err == EINTR)
+		return err;
+	pool_warn_limited("a file cannot be opened: %s", strerror(err));
+	return ENOENT;
+}
+
+/* i->obj is set and will be used: count the handle, answer. */
+static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
+		       int flags)
+{
+	struct node_object *o = i->obj;
+	struct fuse_open_out out;
+	int err;
+
+	if (fs_wants_write(flags))
+		pool_node_writer_opened(fs->node, o);
+	err = fs_handle_open(fs, i, flags, &out);
+	if (err) {
+		if (fs_wants_write(flags))
+			pool_node_writer_closed(fs->node, o);
+		fuse_reply_err(req, open_errno(flags, -err));
+		return;
+	}
+	fs_inode_opened(fs, i, o);
+	if (o->state == NODE_HELD)
+		pool_node_used(fs->node, o);
+	/* (fuse_reply_iov allocates, and does not say that it could not.) */
+	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
+		return;
+	/* Interrupted: the kernel never heard of this handle. */
+	node_object_ref(o);
+	fs_handle_free(fs, fs_open_of(fs, out.fh));
+	if (fs_wants_write(flags))
+		pool_node_writer_closed(fs->node, o);
+	fs_inode_closed(fs, i, o);
+	node_object_unref(fs->node, o);
+}
+
+struct open_req {
+	struct pool_list link; /* in fs->waiting, or self-linked */
+	struct fs *fs;
+	fuse_req_t req; /* NULL once answered */
+	struct fs_inode *inode; /* kept by a look-up count of ours */
+	struct node_want want;
+	int flags;
+	uint64_t deadline_ms, start_ns;
+	uint32_t tid;
+	bool again; /* it has been told ESTALE before */
+	struct fs_hold held; /* for it */
+	bool wanting, rewriting;
+	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
+};
+
+static void open_step(struct open_req *r);
+static void on_rewritten(void *arg, int status);
+
+static bool open_writes(const struct open_req *r)
+{
+	return fs_wants_write(r->flags) || (r->flags & O_TRUNC) ||
+	       r->resize >= 0;
+}
+
+static void open_free(struct open_req *r)
+{
+	pool_list_del(&r->link);
+	pool_hist_add(&r->fs->open_time, pool_now_ns() - r->start_ns);
+	if (r->again && open_writes(r))
+		r->inode->coming--;
+	fs_stale_let(r->fs, &r->held);
+	fs_inode_forget(r->fs, r->inode, 1);
+	r->fs->under_way--;
+	free(r);
+}
+
+static void open_fail(struct open_req *r, int err)
+{
+	fuse_req_t req = r->req;
+
+	r->req = NULL;
+	if (req)
+		fuse_reply_err(req, open_errno(r->flags, err));
+	open_free(r);
+}
+
+/*
+ * The kernel is to look the name up again. It does so once only: then this is
+ * a miss to who reads. Who writes has met a nodeid that is open in passthrough
+ * mode, and cannot be given another file.
+ */
+static void open_stale(struct open_req *r)
+{
+	if (r->again) {
+		open_fail(r, open_writes(r) ? ETXTBSY : ENOENT);
+		return;
+	}
+	if (r->req)
+		fs_stale_told(r->fs, r->tid, open_writes(r));
+	open_fail(r, ESTALE);
+}
+
+static void on_interrupt(fuse_req_t req, void *data)
+{
+	struct open_req *r = data;
+
+	pool_count(&r->fs->interrupts);
+	if (r->rewriting) { /* ends by itself, to a deadline */
+		r->req = NULL;
+		fuse_reply_err(req, EINTR);
+		return;
+	}
+	if (r->wanting)
+		pool_node_want_cancel(r->fs->node, &r->want);
+	open_fail(r, EINTR);
+}
+
+/* Another version has come meanwhile: that one. (ESTALE has the kernel look
+ * the name up again, but once only.) */
+static void open_again(struct open_req *r)
+{
+	if (pool_now_ms() < r->deadline_ms)
+		open_step(r);
+	else
+		open_fail(r, ENOENT);
+}
+
+/* About to answer: no interrupt callback may come any more. */
+static fuse_req_t open_take_req(struct open_req *r)
+{
+	fuse_req_t req = r->req;
+
+	r->req = NULL;
+	if (req)
+		fuse_req_interrupt_func(req, NULL, NULL);
+	return req;
+}
+
+void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i)
+{
+	struct stat st;
+
+	fs_inode_stat(fs, i, &st);
+	fuse_reply_attr(req, &st, 0);
+}
+
+static bool shows_own(const struct fs_inode *i)
+{
+	const struct node_object *o = i->obj;
+
+	return o && o->entry && o->entry->own == o;
+}
+
+/* What this nodeid has stood for until now: an older version, perhaps. */
+static void open_as_is(struct open_req *r)
+{
+	fuse_req_t req = open_take_req(r);
+
+	if (req)
+		reply_open(req, r->fs, r->inode, r->flags);
+	open_free(r);
+}
+
+static void on_resized(void *arg, int status)
+{
+	struct open_req *r = arg;
+	struct fs *fs = r->fs;
+	struct fs_inode *i = r->inode;
+	fuse_req_t req;
+
+	r->rewriting = false;
+	if (!status && r->req && r->resize < 0 && !shows_own(i)) {
+		open_again(r); /* unlinked or replaced meanwhile */
+		return;
+	}
+	req = open_take_req(r);
+	/* A truncate(2) with no handle open is a write of its own. If it failed
+	 * nothing has changed: what was to be published still is, and a copy
+	 * of the published content is found to be the same. */
+	if (r->resize >= 0 && i->obj && i->obj->w) {
+		pool_node_writer_opened(fs->node, i->obj);
+		pool_node_writer_flushed(fs->node, i->obj);
+		pool_node_writer_closed(fs->node, i->obj);
+	}
+	if (status) {
+		if (req)
+			fuse_reply_err(req, -status);
+	} else if (r->resize >= 0) {
+		if (req)
+			fs_resize_reply(req, fs, i);
+	} else if (req) {
+		reply_open(req, fs, i, r->flags);
+	}
+	open_free(r);
+}
+
+/* Looked at again soon; false: its time is over. */
+static bool open_wait(struct open_req *r)
+{
+	if (pool_now_ms() >= r->deadline_ms)
+		return false;
+	if (pool_list_empty(&r->link)) {
+		pool_list_add_tail(&r->fs->waiting, &r->link);
+		fs_waiting_schedule(r->fs);
+	}
+	return true;
+}
+
+/* A local file of this mount: open it, or set its size, at once if it may be
+ * written now; one that is being published is waited for. */
+static void open_own(struct open_req *r, struct node_object *own)
+{
+	struct fs *fs = r->fs;
+	bool resizes = r->resize >= 0 || (r->flags & O_TRUNC);
+	bool empties = r->resize == 0 || (r->resize < 0 && resizes);
+	uint64_t size, blocks;
+	int rc;
+
+	if (r->inode->obj != own &&
+	    !fs_inode_follow(fs, r->inode, r->again)) {
+		/* The name shows the new file from now on; this nodeid keeps
+		 * the old content. The kernel looks the name up again
+		 * (truncate(2), too). */
+		fs_inode_unbind(fs, r->inode);
+		if (r->again && !open_writes(r))
+			open_as_is(r);
+		else
+			open_stale(r);
+		return;
+	}
+	if (!fs_wants_write(r->flags) && !resizes) {
+		open_as_is(r);
+		return;
+	}
+	/* Closed and whole: whoever reads it keeps it. */
+	rc = empties && own->state == NODE_PENDING && own->users > 0 ?
+		     -EROFS : pool_node_unseal(fs->node, own);
+	if (rc == -EAGAIN && own->state == NODE_WRITING &&
+	    pool_now_ms() >= r->deadline_ms)
+		rc = 0; /* a writable mapping lives on: it is still open */
+	if (rc == -EAGAIN && open_wait(r))
+		return;
+	/* The master may be away for long. */
+	if (empties && r->inode->entry &&
+	    (rc == -EROFS || (rc == -EAGAIN && own->state == NODE_PENDING))) {
+		on_rewritten(r, pool_node_own_replace(fs->node,
+						      r->inode->entry));
+		return;
+	}
+	if (rc == -EROFS && open_wait(r))
+		return;
+	if (rc) {
+		open_fail(r, rc == -EAGAIN || rc == -EROFS ? EBUSY : -rc);
+		return;
+	}
+	pool_list_del(&r->link);
+	if (!resizes || (r->resize < 0 &&
+			 pool_node_object_size(fs->node, own, &size,
+					       &blocks) == 0 && size == 0)) {
+		reply_open(open_take_req(r), fs, r->inode, r->flags);
+		open_free(r);
+		return;
+	}
+	r->rewriting = true;
+	rc = pool_node_resize_start(fs->node, own,
+				    r->resize >= 0 ? (uint64_t)r->resize : 0,
+				    on_resized, r);
+	if (rc != 0)
+		on_resized(r, rc == 1 ? 0 : rc);
+}
+
+/* ---- a new generation ---- */
+
+static void on_rewritten(void *arg, int status)
+{
+	struct open_req *r = arg;
+	struct node_entry *e = r->inode->entry;
+	bool gone = !e || (!e->own && !pool_node_published(e));
+
+	r->rewriting = false;
+	if (status == -EAGAIN && r->req && open_wait(r))
+		return;
+	if (status == -ESTALE && r->req && pool_now_ms() < r->deadline_ms) {
+		open_step(r); /* overtaken by another version: that one */
+		return;
+	}
+	if (status == -ENOENT && gone && !r->again) {
+		open_stale(r); /* O_CREAT makes it then */
+		return;
+	}
+	if (status) {
+		open_fail(r, status == -EAGAIN ? ENOENT : -status);
+		return;
+	}
+	if (!e || !e->own) { /* unbound before, or meanwhile */
+		if (r->again && r->req && pool_now_ms() < r->deadline_ms)
+			open_step(r);
+		else
+			open_stale(r);
+		return;
+	}
+	if (!r->req) { /* interrupted meanwhile */
+		open_free(r);
+		return;
+	}
+	open_own(r, e->own);
+}
+
+static void open_rewrite(struct open_req *r, struct node_entry *e)
+{
+	uint64_t keep = r->resize >= 0 ? (uint64_t)r->resize :
+			r->flags & O_TRUNC ? 0 : e->size;
+	int rc;
+
+	r->rewriting = true;
+	rc = pool_node_rewrite_start(r->fs->node, e, keep, on_rewritten, r);
+	if (rc != 0)
+		on_rewritten(r, rc == 1 ? 0 : rc);
+}
+
+/* ---- reading what is published ---- */
+
+static void open_have(struct open_req *r, struct node_object *o)
+{
+	struct fs *fs = r->fs;
+	struct fs_inode *i = r->inode;
+
+	if (!i->entry || i->entry->obj != o) {
+		node_object_unref(fs->node, o);
+		open_again(r);
+		return;
+	}
+	if (i->obj != o && i->opens > 0 &&
+	    !fs_inode_movable(fs, i, r->again)) {
+		/* Another file for the same nodeid would be refused. */
+		node_object_unref(fs->node, o);
+		fs_notify_entry(fs, &i->entry->e);
+		fs_inode_unbind(fs, i);
+		if (r->again)
+			open_as_is(r);
+		else
+			open_stale(r);
+		return;
+	}
+	fs_inode_set_obj(fs, i, o);
+	node_object_unref(fs->node, o);
+	open_as_is(r);
+}
+
+static void on_wanted(struct node_want *w, struct node_object *o, int status)
+{
+	struct open_req *r = pool_container_of(w, struct open_req, want);
+
+	r->wanting = false;
+	if (status == -ESTALE)
+		open_again(r);
+	else if (status)
+		open_fail(r, ENOENT);
+	else
+		open_have(r, o);
+}
+
+static void open_published(struct open_req *r)
+{
+	struct node_object *o;
+	int rc;
+
+	r->wanting = true;
+	rc = pool_node_want_start(r->fs->node, r->inode->entry, &r->want, &o,
+				  on_wanted);
+	if (rc == 0)
+		return; /* r may be gone already */
+	r->wanting = false;
+	if (rc == 1)
+		open_have(r, o);
+	else if (rc != -EAGAIN || !open_wait(r))
+		open_fail(r, rc == -EAGAIN ? ENOENT : -rc);
+}
+
+/*
+ * An unbound nodeid, opened to read, while another one in use has the name: what
+ * that shows is shown by both. (It was looked up just now, perhaps because of
+ * an ESTALE.) What is not here is fetched first. False: it cannot be.
+ */
+static bool open_shared(struct open_req *r, struct node_entry *f)
+{
+	struct node_object *o = f->own ? f->own : f->obj;
+	int rc;
+
+	if (!fs_inode_movable(r->fs, r->inode, r->again))
+		return false;
+	if (!f->own && (!o || o->state != NODE_HELD || !o->verified ||
+			o->gen != f->gen)) {
+		r->wanting = true;
+		rc = pool_node_want_start(r->fs->node, f, &r->want, &o,
+					  on_wanted);
+		if (rc == 0)
+			return true; /* r may be gone already */
+		r->wanting = false;
+		if (rc != 1)
+			return rc == -EAGAIN && open_wait(r);
+		node_object_unref(r->fs->node, o); /* f has it */
+	}
+	if (!fs_inode_show(r->fs, r->inode, f, o, r->again))
+		return false;
+	open_as_is(r);
+	return true;
+}
+
+/* The same for who writes, to what another nodeid has open for writing. */
+static bool open_joins(struct open_req *r, struct node_entry *f)
+{
+	struct node_object *own = f->own;
+
+	if (!r->again || !own || own->state != NODE_WRITING ||
+	    !fs_inode_show(r->fs, r->inode, f, own, true))
+		return false;
+	open_own(r, own);
+	return true;
+}
+
+/* It has lost its name, but not those who have it open. */
+static bool open_nameless(struct open_req *r, bool writes, bool shown)
+{
+	const struct fs_inode *i = r->inode;
+
+	if (i->opens == 0 || !i->obj)
+		return false;
+	/* Who opens it has looked it up before it was replaced (whoever did that
+	 * is told so, by fsync of the directory, when no look-up finds it any
+	 * more), or comes by a descriptor. */
+	if (!writes)
+		return !shown || r->again ||
+		       (r->fs->passthrough && !i->served);
+	if (!(!shown || r->again) || r->resize >= 0 ||
+	    i->obj->state != NODE_DROPPED || !i->obj->w ||
+	    i->obj->w->opens == 0)
+		return false;
+	return !(r->flags & O_TRUNC) ||
+	       ftruncate(pool_node_writer_fd(r->fs->node, i->obj), 0) == 0;
+}
+
+/* The kernel's dentry is out of date, and ESTALE works only once: what it
+ * would find instead is shown by this nodeid again if that can be, and else
+ * must be writable at once if that is what it wants. Who wants to read is told
+ * if there is nothing any more; but it may be that the name has moved, and the
+ * dentry with it. */
+static void open_unbound(struct open_req *r)
+{
+	const char *path = fs_inode_path(r->inode);
+	bool writes = open_writes(r);
+	struct pool_entry *e = path ?
+		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
+	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
+	bool shown = f && pool_node_visible(e);
+	bool moved = pool_now_ms() - r->fs->moved_ms < MOVED_MS;
+
+	if (fs_inode_rebind(r->fs, r->inode, r->again, r->again && writes))
+		open_step(r);
+	else if (shown && f->own && f->own == r->inode->obj)
+		open_own(r, f->own); /* another nodeid has it, too */
+	else if (writes && shown && open_joins(r, f))
+		return;
+	else if (open_nameless(r, writes, shown))
+		open_as_is(r);
+	else if (writes && !r->again && f && !f->own && pool_node_published(f))
+		open_rewrite(r, f);
+	else if (writes || !shown || !open_shared(r, f))
+		shown || (!r->again && (writes || moved)) ?
+			open_stale(r) : open_fail(r, ENOENT);
+}
+
+/* Who writes is about to open this nodeid, or this name, once more, and could
+ * not if it were open for what may be replaced until then. */
+static bool open_gives_way(const struct open_req *r)
+{
+	const struct fs_inode *i = r->inode;
+
+	if (open_writes(r))
+		return false;
+	return i->coming > 0 ||
+	       fs_stale_awaited(r->fs, i->entry ? i->entry :
+						  fs_inode_named(r->fs, i));
+}
+
+static void open_step(struct open_req *r)
+{
+	struct fs_inode *i = r->inode;
+	bool writes = open_writes(r);
+
+	if (open_gives_way(r) && open_wait(r))
+		return;
+	if (!i->entry)
+		open_unbound(r);
+	else if (i->entry->own)
+		open_own(r, i->entry->own);
+	else if (!pool_node_published(i->entry))
+		writes && !r->again ? open_stale(r) : open_fail(r, ENOENT);
+	else if (writes)
+		open_rewrite(r, i->entry);
+	else
+		open_published(r);
+}
+
+void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
+		       int flags, int64_t resize, bool again,
+		       struct fs_hold held)
+{
+	struct open_req *r = calloc(1, sizeof(*r));
+
+	if (!r) {
+		fs_stale_let(fs, &held);
+		fuse_reply_err(req, open_errno(flags, ENOMEM));
+		return;
+	}
+	pool_list_init(&r->link);
+	r->fs = fs;
+	r->req = req;
+	r->inode = i;
+	i->nlookup++;
+	fs->under_way++;
+	r->flags = flags;
+	r->resize = resize;
+	r->tid = (uint32_t)fuse_req_ctx(req)->pid;
+	r->again = again;
+	r->held = held;
+	if (again && open_writes(r))
+		i->coming++;
+	r->start_ns = pool_now_ns();
+	r->deadline_ms = pool_now_ms() + 2000;
+	fuse_req_interrupt_func(req, on_interrupt, r);
+	open_step(r);
+}
+
+/* The usual case, without any allocation: a read of what is here. */
+static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
+		      int flags)
+{
+	struct node_object *o = i->entry && !i->entry->own ? i->entry->obj :
+							     NULL;
+	uint64_t start;
+
+	if (!o || fs_wants_write(flags) || (flags & O_TRUNC) ||
+	    o->state != NODE_HELD || !o->verified ||
+	    o->gen != i->entry->gen || !pool_node_published(i->entry) ||
+	    (i->obj != o && i->opens > 0) || i->coming > 0 ||
+	    fs->nheld)
+		return false;
+	start = pool_now_ns();
+	fs_inode_set_obj(fs, i, o);
+	reply_open(req, fs, i, flags);
+	pool_hist_add(&fs->open_time, pool_now_ns() - start);
+	return true;
+}
+
+void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = fs_count(req, OP_OPEN);
+	struct fs_hold held;
+	struct fs_inode *i;
+	bool again;
+
+	if (fs_is_proc(ino)) {
+		fs_proc_open(req, ino, fi);
+		return;
+	}
+	i = fs_inode_find(fs, ino);
+	again = fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held);
+	if (!open_fast(req, fs, i, fi->flags))
+		fs_open_begin(req, fs, i, fi->flags, -1, again, held);
+	else
+		fs_stale_let(fs, &held);
+}
+
+void fs_waiting_run(struct fs *fs)
+{
+	struct pool_list *it, *tmp, todo;
+
+	fs_stale_expire(fs, false);
+	pool_list_init(&todo);
+	pool_list_splice(&todo, &fs->waiting);
+	pool_list_each(it, tmp, &todo) {
+		pool_list_del(it);
+		open_step(pool_list_entry(it, struct open_req, link));
+	}
+	if (pool_list_empty(&fs->waiting) && !fs->nheld)
+		uv_timer_stop(&fs->retry);
+}
+
+void fs_waiting_fini(struct fs *fs)
+{
+	fs_stale_expire(fs, true);
+	while (!pool_list_empty(&fs->waiting))
+		open_fail(pool_list_first(&fs->waiting, struct open_req, link),
+			  EIO);
+}

@@ -1,0 +1,75 @@
+/* SETATTR of a size: which file it is that is resized. The rest is as an OPEN to
+ * write (open.c). */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+/* ftruncate(2) of what has no name any more, or not this one. */
+static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
+			  struct node_object *o, uint64_t size)
+{
+	int fd = o && o->w ? pool_node_writer_fd(fs->node, o) : -1;
+
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+		fuse_reply_err(req, fd < 0 ? ESTALE : errno);
+	else
+		fs_resize_reply(req, fs, i);
+}
+
+/*
+ * truncate(2), again: the nodeid is open and shows an older version, or there
+ * is no name to look up. What the name shows now is truncated through another
+ * nodeid; who has this one open keeps what it shows.
+ */
+static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
+{
+	struct node_entry *e = i->entry;
+
+	if (fs_inode_movable(fs, i, true) &&
+	    (e || fs_inode_rebind(fs, i, true, true)))
+		return i;
+	if (!e)
+		e = fs_inode_named(fs, i);
+	if (!e)
+		return NULL;
+	fs_notify_entry(fs, &e->e); /* its dentry shows i */
+	if (e->fs && !(e->own && e->own == ((struct fs_inode *)e->fs)->obj) &&
+	    !fs_inode_movable(fs, e->fs, true))
+		fs_inode_unbind(fs, e->fs);
+	return fs_inode_bind(fs, &e->e);
+}
+
+void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
+	       const struct fuse_file_info *fi)
+{
+	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
+	struct fs *fs = fs_of(req);
+	struct node_object *o = fi ? fs_handle_obj(fs, i, fi->fh) : NULL;
+	struct fs_hold held = { NULL, NULL, NULL };
+	bool again = !fi && fs_stale_again(fs, tid, &held);
+
+	if (i->kind != FS_FILE || size > INT64_MAX) {
+		fs_stale_let(fs, &held);
+		fuse_reply_err(req, i->kind != FS_FILE ? EISDIR : EFBIG);
+		return;
+	}
+	if (fi && (!i->entry || o != i->obj)) {
+		resize_handle(req, fs, i, o, size);
+		return;
+	}
+	if (!i->entry && !again) {
+		fs_stale_told(fs, tid, true);
+		fuse_reply_err(req, ESTALE);
+		return;
+	}
+	if (again)
+		i = resize_instead(fs, i);
+	if (i) {
+		fs_open_begin(req, fs, i, O_WRONLY, (int64_t)size, again, held);
+		return;
+	}
+	fs_stale_let(fs, &held);
+	fuse_reply_err(req, ENOENT);
+}
