@@ -85,6 +85,8 @@ struct node_entry {
 	uint8_t nholders;	    /* known ones; at most NODE_HOLDERS_INLINE */
 	uint8_t seen;		    /* sweep mark of the feed */
 	uint8_t replicas;	    /* how many holders the feed named */
+	uint8_t ahead; /* node->joins when the master named it in an answer or
+			  an order, until the feed does; 0: it has */
 	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden */
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */

@@ -279,7 +279,7 @@ int main(int argc, char **argv)
 
 	chaos.seed = 1;
 	chaos.threads = 3;
-	chaos.call_ms = 5000;
+	chaos.call_ms = 7000;
 	chaos.fsync_ms = 12000;
 	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		if (c == 'm' && parse_mounts(optarg))

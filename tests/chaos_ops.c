@@ -101,8 +101,9 @@ static bool refused(struct chaos_key *key, const struct chaos_mark *mark,
 
 /*
  * Each call has a deadline of its own, and the worst of an operation's is judged:
- *   5 s      what waits for other nodes has 2 s, and some for 4 MiB; the rest is
- *            for a loaded machine (call_ms)
+ *   7 s      an open that waits for others has 2 s, and some for 4 MiB; the kernel
+ *            may ask twice, as the name has changed; the rest is for a loaded
+ *            machine (call_ms)
  *   12 s     an fsync of a directory: 10 s, and the same (fsync_ms)
  *   +fsync   what is called in a directory that is synced meanwhile: the kernel
  *            lets nobody in

@@ -2991,6 +2991,35 @@ static void what_a_client_writes_reaches_a_store(void **state)
 	assert_false(e->obj->counted);
 }
 
+/* A whole picture that says nothing of what the master has answered meanwhile:
+ * the feed waits for others' changes to be settled. It is told behind it. */
+static void what_is_published_during_a_picture_outlives_it(void **state)
+{
+	struct fixture *f = *state;
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	struct pool_node *n;
+	char name[8];
+	int i = 0;
+
+	start_pool(f, 1);
+	publish(f, 0, "old", 1000, 1);
+	n = node(f, 0);
+	run_until(f, find(f, 0, "old")->ahead == 0);
+	do { /* until the feed has not come in the same turn */
+		snprintf(name, sizeof(name), "new%d", i);
+		publish(f, 0, name, 1000, 2);
+	} while (!find(f, 0, name)->ahead && ++i < 100);
+	feed.upto_seq = n->feed_seq;
+	feed.begin = true;
+	assert_int_equal(0, node_feed_apply(n, &feed));
+	feed.begin = false;
+	feed.complete = true;
+	assert_int_equal(0, node_feed_apply(n, &feed));
+	assert_null(find(f, 0, "old"));
+	assert_non_null(find(f, 0, name));
+	assert_readable(f, 0, name, 1000, 2);
+}
+
 static bool counts(struct fixture *f, int i, const char *name);
 
 /* A store has it, and an fsync is over, but two are wanted: the master goes on
@@ -3284,6 +3313,7 @@ int main(void)
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),
 		node_test(a_clients_copy_counts_as_long_as_it_is_named),
+		node_test(what_is_published_during_a_picture_outlives_it),
 		node_test(a_drop_that_crosses_held_does_not_mean_that_copy),
 		node_test(a_surplus_copy_is_cache_and_gone_after_a_restart),
 		node_test(what_peers_ask_for_is_extra_until_it_is_cold),

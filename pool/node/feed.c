@@ -5,6 +5,10 @@
  * A whole picture (begin .. complete) is a mark and sweep: `sweep` is the mark
  * of the picture being received, and what has another mark at its end does not
  * exist any more. Until then the old picture goes on being served.
+ *
+ * Answers and orders may be ahead of the feed, which waits until what others have
+ * changed is settled: what they name in the session of the picture is told behind
+ * its end, perhaps (`ahead`), and exists.
  */
 #include "pool/node/priv.h"
 
@@ -273,6 +277,8 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 		err = apply_file(n, e, m);
 	if (err)
 		node_entry_tidy(n, e);
+	else
+		e->ahead = n->joins;
 	return err ? NULL : e;
 }
 
@@ -306,6 +312,7 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 	mark_parents(n, pe);
 	if (pe->is_dir)
 		return apply_dir(n, node_dir(pe), m, added.last == pe);
+	node_file(pe)->ahead = 0;
 	err = apply_file(n, node_file(pe), m);
 	if (err)
 		node_entry_tidy(n, node_file(pe));
@@ -328,7 +335,9 @@ static void sweep_dir(struct pool_node *n, struct pool_dir *dir)
 			if (d->known && d->seen != n->sweep)
 				remove_dir(n, d);
 		} else if (node_file(pe)->gen &&
-			   node_file(pe)->seen != n->sweep) {
+			   node_file(pe)->seen != n->sweep &&
+			   (!node_file(pe)->ahead ||
+			    node_file(pe)->ahead != n->joins)) {
 			unpublish(n, node_file(pe), UINT64_MAX);
 		}
 	}

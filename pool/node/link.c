@@ -257,6 +257,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->index = w->index;
 	n->granted = 0;
 	n->said_before = n->said;
+	n->joins = n->joins == UINT8_MAX ? 1 : n->joins + 1;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	send_inventory(n);
 }

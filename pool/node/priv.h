@@ -156,6 +156,7 @@ struct pool_node {
 	struct node_member *members; /* NODE_NODES_MAX of them, sparse */
 	unsigned int nmembers;	     /* highest index + 1 */
 	uint8_t sweep;		     /* mark of the picture being received */
+	uint8_t joins;		     /* sessions begun; never 0 in one */
 	bool in_picture;	     /* between begin and complete */
 	bool complete;		     /* a whole picture has been received */
 	uint64_t feed_epoch, feed_seq;

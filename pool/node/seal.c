@@ -396,8 +396,10 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		return;
 	}
 	pool_count(gen == e->gen ? &n->c.same_content : &n->c.published);
-	if (gen >= e->gen)
+	if (gen >= e->gen) {
 		e->hidden_gen = 0;
+		e->ahead = n->joins;
+	}
 	/* Overtaken already: the newer one shows. */
 	if (gen < e->gen || relied_on(e->obj, gen)) {
 		put_is_gone(n, e);
