@@ -107,7 +107,8 @@ static bool refused(struct chaos_key *key, const struct chaos_mark *mark,
  *   12 s     an fsync of a directory: 10 s, and the same (fsync_ms)
  *   +fsync   what is called in a directory that is synced meanwhile: the kernel
  *            lets nobody in
- *   +10 s    room is waited for meanwhile
+ *   +10 s    a put, that waits for room: nothing can be evicted, or nobody can
+ *            be asked whether a last copy may be
  *   +7 s     its own daemon is stopped meanwhile, for no longer than that
  * Who queues for an fsync of a directory, of which the kernel lets in one at a
  * time, is not held up by the pool.
@@ -120,6 +121,8 @@ static pthread_mutex_t fsync_turn[CHAOS_MOUNTS_MAX];
 struct lap {
 	const struct chaos_mount *mount;
 	const struct chaos_dir *dir;
+	bool puts;
+	struct chaos_mark mark;
 	uint32_t syncs, sleeps, fulls;
 	uint64_t begin_ms;
 };
@@ -144,6 +147,7 @@ static void lap_begin(void)
 	l->syncs = l->mount->syncs[l->dir - chaos_dirs];
 	l->sleeps = l->mount->sleeps;
 	l->fulls = chaos.fulls;
+	l->mark = chaos_mark_take(l->mount);
 	l->begin_ms = chaos_now_ms();
 }
 
@@ -165,7 +169,8 @@ static void lap(void)
 	limit = limit_of(l, chaos.call_ms);
 	if (during(l->syncs, l->mount->syncs[l->dir - chaos_dirs]))
 		limit += chaos.fsync_ms;
-	if (during(l->fulls, chaos.fulls))
+	if (l->puts &&
+	    (during(l->fulls, chaos.fulls) || !chaos_mark_clean(&l->mark)))
 		limit += ROOM_MS;
 	if (took > longest_ms)
 		longest_ms = took;
@@ -174,8 +179,10 @@ static void lap(void)
 	lap_begin();
 }
 
-static void op_begin(int mount, const struct chaos_dir *dir)
+static void op_begin(int mount, const struct chaos_dir *dir, enum chaos_op op)
 {
+	lap_now.puts = op == OP_PUT || op == OP_PUT_OPEN || op == OP_DIRECT ||
+		       op == OP_ABANDON;
 	lap_now.mount = &chaos.mounts[mount];
 	lap_now.dir = dir;
 	longest_ms = beyond_ms = 0;
@@ -677,7 +684,7 @@ void chaos_op_run(struct chaos_worker *w)
 	int err;
 
 	w->busy_with = (int)op;
-	op_begin(w->mount, key->dir);
+	op_begin(w->mount, key->dir, op);
 	w->busy_since = lap_now.begin_ms;
 	switch (op) {
 	case OP_READ:
