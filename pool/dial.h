@@ -19,7 +19,7 @@
 #include "pool/base/parse.h"
 
 #define POOL_DIAL_MIN_MS 50
-#define POOL_DIAL_ALONE_MAX_MS 1000
+#define POOL_DIAL_ALONE_MAX_MS 250 /* it is to know all 2 s after its start */
 #define POOL_DIAL_ROUND_MAX_MS 200
 #define POOL_DIAL_CONNECT_MS 500 /* of several: to connect */
 #define POOL_DIAL_JOIN_MS 1000	 /* of several: to be welcomed; doubles */

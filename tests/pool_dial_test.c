@@ -46,6 +46,7 @@ static void one_alone_is_tried_again_ever_more_slowly(void **state)
 		want = want * 2 < POOL_DIAL_ALONE_MAX_MS ?
 			       want * 2 : POOL_DIAL_ALONE_MAX_MS;
 	}
+	assert_in_range(want, POOL_DIAL_MIN_MS, 500);
 	pool_dial_joined(&d);
 	pool_dial_failed(&d, now);
 	now += POOL_DIAL_MIN_MS;
