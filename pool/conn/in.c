@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "pool/base/busy.h"
@@ -351,20 +352,40 @@ static size_t rx_missing(const struct conn_rx *rx, size_t max)
 	return left < max ? (size_t)left : max;
 }
 
-/* Bulk bytes in staging: to their room if there is any. Returns how many. */
-static size_t rx_bulk_copy(struct pool_conn *c, uint8_t *data, size_t n)
+/* To room that may be somebody's memory which is not there any more: as recv
+ * would, it is an error then, and no crash. 0 or -EFAULT. */
+static int copy_to_room(void *to, const void *from, size_t n)
+{
+	struct iovec in = { .iov_base = (void *)(uintptr_t)from, .iov_len = n };
+	struct iovec out = { .iov_base = to, .iov_len = n };
+	ssize_t r = process_vm_writev(getpid(), &in, 1, &out, 1, 0);
+
+	if (r < 0 && errno != EFAULT) /* forbidden here (seccomp) */
+		memcpy(to, from, n);
+	else if (r != (ssize_t)n)
+		return -EFAULT;
+	return 0;
+}
+
+/* Bulk bytes in staging: to their room if there is any. 0 and how many, or
+ * -errno. */
+static int rx_bulk_copy(struct pool_conn *c, uint8_t *data, size_t *n)
 {
 	struct conn_rx *rx = &c->rx;
+	int err;
 
 	rx_room(c);
 	if (rx->room > 0) {
-		if (n > rx->room)
-			n = (size_t)rx->room;
-		data = memcpy(rx->bulk, data, n);
+		if (*n > rx->room)
+			*n = (size_t)rx->room;
+		err = copy_to_room(rx->bulk, data, *n);
+		if (err)
+			return err;
+		data = rx->bulk;
 	}
-	rx->pos += n;
-	rx_bulk(c, data, n);
-	return n;
+	rx->pos += *n;
+	rx_bulk(c, data, *n);
+	return 0;
 }
 
 /* Takes len received bytes apart. 0 or -errno for a broken stream. */
@@ -385,7 +406,7 @@ static int rx_feed(struct pool_conn *c, uint8_t *data, size_t len)
 			err = rx_payload(c, data, n);
 			break;
 		case RX_BULK:
-			n = rx_bulk_copy(c, data, n);
+			err = rx_bulk_copy(c, data, &n);
 			break;
 		}
 		data += n;
