@@ -22,6 +22,8 @@ DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
 # The guest of the RDMA tests, and what is run in it; not needed to skip them.
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
+# To install the engines, and to compile llama-server.
+DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
 CC      ?= cc
 PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs \
@@ -98,7 +100,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .SECONDARY:
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
-        check check-rdma chaos bench bench-library bench-rdma sim sweep fuzz-brief clean \
+        deps-engines check check-rdma check-engines chaos bench bench-library bench-rdma sim sweep fuzz-brief clean \
         install uninstall
 
 help:
@@ -108,6 +110,8 @@ help:
 	@echo 'sudo make check    install what is missing, build, run all tests (FILTER=regex)'
 	@echo 'sudo make check-rdma   only the tests of RDMA, in a guest if there are no'
 	@echo '                   devices here (FILTER=regex)'
+	@echo 'sudo make check-engines   engines themselves on a pool of two nodes, as their'
+	@echo '                   packages have them (FILTER=regex)'
 	@echo 'make all           the programs and libraries, in $(BIN)/ (VARIANT=asan)'
 	@echo 'make units         the unit test programs'
 	@echo 'make fuzz-brief    every fuzzer for FUZZ_SECONDS (default 5)'
@@ -242,6 +246,17 @@ check-rdma:
 	@BUILD=$(BUILD) OUT=$(BUILD)/check-rdma ALL_SKIPPED=good KVTEST_GUEST_FETCH=no \
 		FILTER='$(or $(FILTER),^it_rdma_)' tests/run
 
+# What cannot be had is said, and the tests that need it are skipped. Tests that
+# have not begun after ENGINES_SECONDS are, too.
+ENGINES_SECONDS ?= 1200
+check-engines:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) deps-engines || echo 'no packages to install engines with'
+	@tests/engines/install
+	@$(SUBMAKE) VARIANT=release all units
+	@BUILD=$(BUILD) OUT=$(BUILD)/check-engines ALL_SKIPPED=good \
+		SCRIPTS=tests/engines TOTAL=$(ENGINES_SECONDS) tests/run
+
 FUZZ_SECONDS ?= 5
 fuzz-brief:
 	@$(SUBMAKE) VARIANT=fuzz fuzzers
@@ -328,6 +343,8 @@ deps-check:
 	@$(call INSTALL_MISSING,$(DEPS) $(DEPS_CHECK))
 deps-rdma:
 	@$(call INSTALL_MISSING,$(DEPS_RDMA))
+deps-engines:
+	@$(call INSTALL_MISSING,$(DEPS_ENGINES))
 
 # Whether or not they can be had: tests that need one say so.
 guest-kernels:

@@ -1,0 +1,123 @@
+"""SGLang's storage of the hierarchical cache: the file backend, and NIXL's."""
+
+import os
+
+import torch
+from sglang.srt.mem_cache.hicache_storage import HiCacheFile, HiCacheStorageConfig
+
+
+def storage_config(extra):
+    return HiCacheStorageConfig(
+        tp_rank=0,
+        tp_size=1,
+        pp_rank=0,
+        pp_size=1,
+        attn_cp_rank=0,
+        attn_cp_size=1,
+        is_mla_model=False,
+        enable_storage_metrics=False,
+        is_page_first_layout=True,
+        model_name="kvpool/test",
+        extra_config=extra,
+    )
+
+
+def page_key(k):
+    return f"{k * 0x9E3779B97F4A7C15 % 2**64:064x}"
+
+
+def page(data):
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+class sglang_file:
+    def __init__(self, directory):
+        self.size = 1 << 20
+        # As --hicache-storage-backend-extra-config would say.
+        self.storage = HiCacheFile(storage_config({"file_storage_path": directory}))
+
+    @staticmethod
+    def is_object(name):
+        return name.endswith(".bin")
+
+    def store(self, keys, data):
+        return [self.storage.set(page_key(k), page(d)) for k, d in zip(keys, data)]
+
+    def load(self, keys):
+        result = []
+        for k in keys:
+            into = torch.zeros(self.size, dtype=torch.uint8)
+            there = self.storage.exists(page_key(k))
+            got = self.storage.get(page_key(k), into) if there else None
+            result.append(None if got is None else got.numpy().tobytes())
+        return result
+
+    def close(self):
+        pass
+
+
+class HostPool:
+    """What HiCacheNixl asks of SGLang's pool of pages in host memory, laid out
+    page by page (page_first), K and V apart."""
+
+    layout = "page_first"
+    page_size = 1
+    pin_memory = False
+
+    def __init__(self, pages, size):
+        from sglang.srt.mem_cache.storage.mmap import alloc_mmap
+
+        self.half = size // 2
+        self.kv_buffer = alloc_mmap((2, pages, self.half), torch.uint8)
+
+    def is_stride_page_aligned(self, align):
+        return self.kv_buffer.data_ptr() % align == 0 and self.half % align == 0
+
+    def get_page_buffer_meta(self, indices):
+        pointers = []
+        for i in indices.tolist():
+            pointers += [half[i].data_ptr() for half in self.kv_buffer]
+        return pointers, [self.half] * len(pointers)
+
+
+class sglang_nixl:
+    PAGES = 8
+
+    def __init__(self, directory):
+        os.environ["SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR"] = directory
+        from sglang.srt.mem_cache.storage.nixl.hicache_nixl import HiCacheNixl
+
+        self.size = 1 << 20
+        self.storage = HiCacheNixl(
+            storage_config({"plugin": {"posix": {"active": True}}})
+        )
+        self.pool = HostPool(self.PAGES, self.size)
+        self.storage.register_mem_pool_host(self.pool)
+
+    @staticmethod
+    def is_object(name):
+        return name.endswith(("_k", "_v"))
+
+    def store(self, keys, data):
+        half = self.pool.half
+        for i, d in enumerate(data):
+            self.pool.kv_buffer[0, i] = page(d)[:half]
+            self.pool.kv_buffer[1, i] = page(d)[half:]
+        return self.storage.batch_set_v1(
+            [page_key(k) for k in keys], torch.arange(len(keys))
+        )
+
+    def load(self, keys):
+        # A leading run of hits is what it looks for: asked page by page.
+        result = []
+        for k in keys:
+            result.append(None)
+            if self.storage.batch_exists([page_key(k)]) != 1:
+                continue
+            self.pool.kv_buffer.zero_()
+            if self.storage.batch_get_v1([page_key(k)], torch.arange(1))[0]:
+                result[-1] = self.pool.kv_buffer[:, 0].numpy().tobytes()
+        return result
+
+    def close(self):
+        self.storage.close()

@@ -1,0 +1,6 @@
+#!/bin/bash
+# LMCache's multi-process server: its adapter nixl_store_dynamic (POSIX).
+# modes: both
+# limit: 400
+. "$(dirname "$0")/lib_engines.sh"
+engine_storage lmcache_mp_nixl

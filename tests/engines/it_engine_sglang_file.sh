@@ -1,0 +1,6 @@
+#!/bin/bash
+# SGLang's hierarchical cache: the storage backend file.
+# modes: both
+# limit: 400
+. "$(dirname "$0")/lib_engines.sh"
+engine_storage sglang_file
