@@ -34,8 +34,9 @@ struct end {
 	int fd;
 	uint8_t *bulk; /* where bulk is gathered; owns */
 	uint64_t bulk_len, bulk_got, slice_max;
-	enum { STAGE, STRAIGHT, ROOM } sink;
+	enum { STAGE, STRAIGHT, ROOM, UNMAPPED } sink;
 	size_t room; /* piece size for ROOM */
+	void *unmapped; /* for UNMAPPED */
 	unsigned int rooms;
 	bool in_call; /* a call that must not call back is under way */
 	void (*on_frame)(struct end *e);
@@ -88,6 +89,8 @@ static void *end_on_bulk_begin(struct pool_conn *c, const struct pool_frame *f,
 	e->bulk_len = f->bulk_len;
 	e->bulk_got = 0;
 	e->req = f->req;
+	if (e->sink == UNMAPPED)
+		return e->unmapped;
 	return e->sink == STRAIGHT ? e->bulk : NULL;
 }
 
@@ -325,6 +328,28 @@ static void a_stream_cut_into_single_bytes_is_understood(void **state)
 	close(fd);
 	run_until(t.a.closed);
 	assert_int_equal(t.a.err, -ECONNRESET);
+}
+
+/* Bytes that came with the header, for memory that its owner has unmapped. */
+static void bulk_for_memory_that_is_gone_is_an_error(void **state)
+{
+	uint8_t b[POOL_WIRE_HEADER + 1000] = { 0 };
+	struct pool_frame f = { .version = 1, .type = POOL_MSG_DATA,
+				.bulk_len = 1000 };
+	int fd = connect_pair(AF_UNIX, false);
+
+	(void)state;
+	t.a.sink = UNMAPPED;
+	t.a.unmapped = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+	assert_ptr_not_equal(t.a.unmapped, MAP_FAILED);
+	pool_frame_encode(&f, b);
+	assert_int_equal(write(fd, b, sizeof(b)), sizeof(b));
+	run_until(t.a.closed);
+	assert_int_equal(t.a.err, -EFAULT);
+	assert_int_equal(t.a.bulk_got, 0);
+	munmap(t.a.unmapped, 4096);
+	close(fd);
 }
 
 static void garbage_ends_the_connection_with_eproto(void **state)
@@ -1024,6 +1049,7 @@ int main(void)
 		TEST(bulk_arrives_through_staging),
 		TEST(bulk_arrives_straight_in_memory),
 		TEST(bulk_arrives_in_rooms),
+		TEST(bulk_for_memory_that_is_gone_is_an_error),
 		TEST(bulk_over_tcp_wakes_for_slices),
 		TEST(dropped_bulk_memory_is_not_touched_again),
 		TEST(a_file_too_short_ends_the_connection_and_tells),

@@ -3,8 +3,7 @@
  * or room and a file), fetch_move.c (pieces, checksums, stalls), fetch_holders.c
  * (whom to ask) and replicate.c (fetches that the master orders).
  *
- * Thread: the node's loop. A fetch may be freed by any function here that is not
- * a question.
+ * Thread: the node's loop. What begins, moves or ends a fetch may free it.
  */
 #ifndef POOL_NODE_FETCH_H
 #define POOL_NODE_FETCH_H
