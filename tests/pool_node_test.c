@@ -1277,6 +1277,12 @@ static void an_unlinked_name_is_hidden_at_once_and_stays_away(void **state)
 	run_until(f, find(f, 0, "k"));
 }
 
+static bool all_answered(struct fixture *f, int i)
+{
+	return pool_list_empty(&node(f, i)->ops_sent) &&
+	       pool_list_empty(&node(f, i)->ops_waiting);
+}
+
 static void feed_names(struct fixture *f, int i, char *name, uint64_t gen)
 {
 	Kvpool__Feed feed = KVPOOL__FEED__INIT;
@@ -1292,6 +1298,23 @@ static void feed_names(struct fixture *f, int i, char *name, uint64_t gen)
 	feed.n_entries = 1;
 	feed.upto_seq = node(f, i)->feed_seq;
 	node_feed_apply(node(f, i), &feed);
+}
+
+/* What a mount hears of names that are gone, in this order. */
+static void feed_deleted(struct fixture *f, int i, const char *path,
+			 bool is_dir)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta meta = KVPOOL__META__INIT, *list = &meta;
+
+	meta.path.data = (uint8_t *)(uintptr_t)path;
+	meta.path.len = strlen(path);
+	meta.is_dir = is_dir;
+	meta.deleted = true;
+	feed.entries = &list;
+	feed.n_entries = 1;
+	feed.upto_seq = node(f, i)->feed_seq;
+	assert_int_equal(0, node_feed_apply(node(f, i), &feed));
 }
 
 static void unlinking_what_the_master_is_about_to_name_removes_it(
@@ -1413,6 +1436,57 @@ static void directories_come_and_go_on_both_nodes(void **state)
 	assert_int_equal(1, f->m[0].told.dir_gone);
 }
 
+/* A name below may have been told to be gone once more, later than its
+ * directory was. */
+static void a_directory_goes_before_the_names_that_were_in_it(void **state)
+{
+	static const struct node_attr attr = { .mode = 0750 };
+	struct fixture *f = *state;
+	struct node_dirent *d, *sub;
+
+	start_pool(f, 2);
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d",
+					    1, &attr, &d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), d, "sub", 3, &attr,
+					    &sub));
+	put_in(f, 0, d, "k", 1000, 1);
+	put_in(f, 0, sub, "k", 1000, 1);
+	run_until(f, known(f, 1, "d/k") && known(f, 1, "d/sub/k"));
+	feed_deleted(f, 1, "d", true);
+	assert_false(known(f, 1, "d/k"));
+	assert_false(known(f, 1, "d"));
+	assert_int_equal(2, f->m[1].told.dir_gone);
+	feed_deleted(f, 1, "d/k", false);
+	feed_deleted(f, 1, "d/sub/k", false);
+	feed_deleted(f, 1, "d/sub", true);
+	assert_false(known(f, 1, "d"));
+}
+
+/* ... but not what is only here: it will make the directory again. */
+static void a_directory_with_what_is_being_written_stays(void **state)
+{
+	static const struct node_attr attr = { .mode = 0750 };
+	struct fixture *f = *state;
+	struct node_object *o;
+	struct node_dirent *d;
+	struct pool_entry *e;
+
+	start_pool(f, 2);
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d",
+					    1, &attr, &d));
+	run_until(f, known(f, 1, "d"));
+	e = pool_node_lookup(node(f, 1), pool_node_root(node(f, 1)), "d", 1);
+	o = create_in(f, 1, node_dir(e), "new", 0);
+	feed_deleted(f, 1, "d", true);
+	assert_ptr_equal(e, pool_node_lookup(node(f, 1),
+					     pool_node_root(node(f, 1)), "d",
+					     1));
+	close_whole(f, 1, o);
+	run_until(f, known(f, 0, "d/new"));
+}
+
 /* ---- attributes ---- */
 
 static int set_xattr(struct fixture *f, int i, struct pool_entry *e,
@@ -1429,12 +1503,6 @@ static bool has_xattr(const struct pool_entry *e, const char *name,
 	const void *v = pool_xattrs_get(pool_node_xattrs(e), name, &len);
 
 	return v && len == strlen(value) && memcmp(v, value, len) == 0;
-}
-
-static bool all_answered(struct fixture *f, int i)
-{
-	return pool_list_empty(&node(f, i)->ops_sent) &&
-	       pool_list_empty(&node(f, i)->ops_waiting);
 }
 
 /* What the master says of a name, as of before the changes under way. */
@@ -3264,6 +3332,8 @@ int main(void)
 		node_test(a_copy_that_was_ordered_replaces_what_the_mount_shows),
 		node_test(the_rule_unlink_node_hides_a_name_here_only),
 		node_test(directories_come_and_go_on_both_nodes),
+		node_test(a_directory_goes_before_the_names_that_were_in_it),
+		node_test(a_directory_with_what_is_being_written_stays),
 		node_test(an_older_feed_undoes_no_change_that_is_under_way),
 		node_test(an_older_feed_removes_no_directory_being_made),
 		node_test(xattrs_set_on_two_nodes_at_once_both_last),

@@ -210,6 +210,25 @@ static void remove_dir(struct pool_node *n, struct node_dirent *d)
 	node_dir_tidy(n, d);
 }
 
+/* It was empty: what is still shown below has gone, too, but its own word may
+ * come behind (it was told to be gone once more). */
+static void dir_deleted(struct pool_node *n, struct node_dirent *d)
+{
+	struct pool_list *it, *tmp;
+	struct pool_entry *pe;
+
+	if (!d->d.e.parent || d->gone || d->making)
+		return;
+	pool_list_each(it, tmp, &d->d.children) {
+		pe = pool_list_entry(it, struct pool_entry, sibling);
+		if (pe->is_dir)
+			dir_deleted(n, node_dir(pe));
+		else if (node_file(pe)->gen)
+			unpublish(n, node_file(pe), UINT64_MAX);
+	}
+	remove_dir(n, d);
+}
+
 static void apply_deleted(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct pool_entry *pe = pool_tree_lookup(
@@ -220,7 +239,7 @@ static void apply_deleted(struct pool_node *n, const Kvpool__Meta *m)
 	if (pe->is_dir != m->is_dir)
 		return;
 	if (pe->is_dir)
-		remove_dir(n, node_dir(pe));
+		dir_deleted(n, node_dir(pe));
 	else
 		unpublish(n, node_file(pe), m->gen ? m->gen : UINT64_MAX);
 }
