@@ -87,7 +87,8 @@ struct node_entry {
 	uint8_t replicas;	    /* how many holders the feed named */
 	uint8_t ahead; /* node->joins when the master named it in an answer or
 			  an order, until the feed does; 0: it has */
-	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden */
+	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden;
+				UINT64_MAX: until an UNLINK of any is answered */
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */
 	struct node_object *own;    /* owns a ref, or NULL */

@@ -1346,6 +1346,66 @@ static void unlinking_what_the_master_is_about_to_name_removes_it(
 	assert_null(find(f, 1, "k"));
 }
 
+/* The master may have it, and names it until it has looked through what a node
+ * that came back still has. */
+static void unlinking_what_was_sent_before_a_cut_is_told_the_master(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	char name[] = "k";
+
+	start_pool(f, 2);
+	put(f, 0, "k", 1000, 1);
+	e = find(f, 0, "k");
+	run_until(f, e->own->state == NODE_PENDING &&
+			     node_op_sent(node(f, 0), e->own));
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	assert_true(is_pending(f, 0, "k"));
+	assert_false(node_op_sent(node(f, 0), e->own));
+	assert_int_equal(0, pool_node_unlink(node(f, 0), e));
+	assert_false(all_answered(f, 0));
+	feed_names(f, 0, name, 1ull << POOL_GEN_SEQ_BITS | 1);
+	assert_null(find(f, 0, "k"));
+	start_master(f);
+	run_until(f, is_up(f, 0) && all_answered(f, 0));
+	run_until(f, !known(f, 0, "k"));
+}
+
+/* The same of a name that it was renamed from: nothing keeps its directory. */
+static void renaming_what_the_master_is_about_to_name_hides_the_old_name(
+	void **state)
+{
+	static const struct node_attr attr = { .mode = 0750 };
+	struct fixture *f = *state;
+	struct node_dirent *d;
+	struct pool_entry *to;
+	struct node_entry *e;
+	char name[] = "d/k";
+
+	start_pool(f, 2);
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d",
+					    1, &attr, &d));
+	put_in(f, 0, d, "k", 1000, 1);
+	e = find_in(f, 0, d, "k");
+	run_until(f, e->own->state == NODE_PENDING &&
+			     node_op_sent(node(f, 0), e->own));
+	assert_int_equal(0, pool_node_rename(node(f, 0), &e->e,
+					     pool_node_root(node(f, 0)), "to",
+					     2, false, &to));
+	pool_node_tidy(node(f, 0), &e->e);
+	/* The feed may name it before the unlink is answered. */
+	feed_names(f, 0, name, 1ull << POOL_GEN_SEQ_BITS | 1);
+	assert_null(find_in(f, 0, d, "k"));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	run_until(f, is_published(f, 0, "to") && all_answered(f, 0));
+	run_until(f, !known(f, 0, "d") && find(f, 1, "to") &&
+			     !known(f, 1, "d"));
+	assert_readable(f, 1, "to", 1000, 1);
+}
+
 /* The order to copy a new generation may come before the feed says so. */
 static void a_copy_that_was_ordered_replaces_what_the_mount_shows(void **state)
 {
@@ -3329,6 +3389,8 @@ int main(void)
 		node_test(a_pending_file_is_published_under_its_last_name),
 		node_test(an_unlinked_name_is_hidden_at_once_and_stays_away),
 		node_test(unlinking_what_the_master_is_about_to_name_removes_it),
+		node_test(unlinking_what_was_sent_before_a_cut_is_told_the_master),
+		node_test(renaming_what_the_master_is_about_to_name_hides_the_old_name),
 		node_test(a_copy_that_was_ordered_replaces_what_the_mount_shows),
 		node_test(the_rule_unlink_node_hides_a_name_here_only),
 		node_test(directories_come_and_go_on_both_nodes),

@@ -144,7 +144,8 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 	if (e->gen > gen)
 		return;
 	e->gen = 0;
-	e->hidden_gen = 0;
+	if (e->hidden_gen != UINT64_MAX)
+		e->hidden_gen = 0;
 	e->nholders = e->replicas = 0;
 	if (e->obj && e->obj->state == NODE_HELD && e->obj->gen <= gen)
 		drop_copy(n, e->obj, e->obj->asked_ms != 0);

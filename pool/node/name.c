@@ -217,19 +217,27 @@ static int hide_published(struct pool_node *n, struct node_entry *e)
 	return 0;
 }
 
+/* What it means is on its way to the master: whatever generation that gives it
+ * goes, and is not shown before. */
+static int remove_any(struct pool_node *n, struct node_entry *e)
+{
+	int err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
+
+	if (!err)
+		e->hidden_gen = UINT64_MAX; /* until that is answered */
+	return err;
+}
+
 int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 {
-	bool sent = e->own && e->own->state == NODE_PENDING &&
-		    node_op_sent(n, e->own);
+	bool told = e->own && e->own->state == NODE_PENDING &&
+		    node_op_told(n, e->own);
 	int err = hide_published(n, e);
 
-	/* On its way to the master: whatever generation that gives it goes. */
-	if (!err && sent)
-		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
+	if (!err && told)
+		err = remove_any(n, e);
 	if (err)
 		return err;
-	if (sent)
-		e->hidden_gen = UINT64_MAX; /* until that is answered */
 	if (e->own)
 		node_own_drop(n, e);
 	return 0;
@@ -246,8 +254,9 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 {
 	struct node_object *o = from->own;
 	struct node_writer *w = o->w;
+	bool queued = o->state == NODE_PENDING && !w->sealed;
 	/* Known to the master under the old name, or about to be. */
-	bool told = o->state == NODE_PENDING && !w->sealed;
+	bool told = queued && node_op_told(n, o);
 	int err;
 
 	if (w->poison)
@@ -255,9 +264,11 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	if (!movable_own(o))
 		return -EXDEV;
 	err = hide_published(n, from);
-	if (!err && (told || w->phantom_gen))
+	if (!err && told)
+		err = remove_any(n, from);
+	else if (!err && w->phantom_gen)
 		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
-				   told ? 0 : w->phantom_gen);
+				   w->phantom_gen);
 	if (err)
 		return err;
 	w->phantom_gen = 0; /* it was the old name's */
@@ -270,7 +281,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->base_gen = to->gen;
 	w->touched_ms = pool_now_ms();
 	w->stale_blob = true;
-	if (told) {
+	if (queued) {
 		node_op_forget(n, o);
 		(void)node_write_blob(n, o);
 		node_publish(n, o);

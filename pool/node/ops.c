@@ -22,6 +22,7 @@ struct node_op {
 	struct pool_list link; /* ops_waiting or ops_sent */
 	int kind;	       /* enum _Kvpool__Op__Kind */
 	bool queued; /* made while cut off */
+	bool told;   /* sent before a cut: the master may have done it */
 	uint64_t ticket, gen;
 	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
 	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
@@ -250,14 +251,30 @@ void node_op_forget(struct pool_node *n, struct node_object *o)
 	}
 }
 
-bool node_op_sent(struct pool_node *n, const struct node_object *o)
+static struct node_op *publication(struct pool_list *ops,
+				   const struct node_object *o)
 {
 	struct pool_list *it, *tmp;
+	struct node_op *op;
 
-	pool_list_each(it, tmp, &n->ops_sent)
-		if (pool_list_entry(it, struct node_op, link)->obj == o)
-			return true;
-	return false;
+	pool_list_each(it, tmp, ops) {
+		op = pool_list_entry(it, struct node_op, link);
+		if (op->obj == o)
+			return op;
+	}
+	return NULL;
+}
+
+bool node_op_sent(struct pool_node *n, const struct node_object *o)
+{
+	return publication(&n->ops_sent, o) != NULL;
+}
+
+bool node_op_told(struct pool_node *n, const struct node_object *o)
+{
+	const struct node_op *op = publication(&n->ops_waiting, o);
+
+	return op ? op->told : node_op_sent(n, o);
 }
 
 /* ---- sending ---- */
@@ -499,6 +516,7 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	/* As it was made: the master may have it already, and would take its
 	 * own answer for a newer generation. */
 	op->queued = po->queued;
+	op->told = true;
 	op->gen = m->gen;
 	if (po->kind == KVPOOL__OP__KIND__MKDIR && pe && pe->is_dir)
 		node_dir(pe)->making++;
@@ -556,6 +574,8 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 
 	if (e && stands_in(n, e, gen))
 		return; /* the same bytes, as it happens */
+	if (e && e->hidden_gen == UINT64_MAX)
+		return; /* asked for already */
 	if (e && e->own) {
 		/* What replaced it will: published, or dropped and then taken
 		 * back (node_own_drop). */
@@ -586,7 +606,7 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status)
 		}
 		node_dir_tidy(n, d);
 	}
-	if (op->kind == KVPOOL__OP__KIND__UNLINK && e &&
+	if (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen && e &&
 	    e->hidden_gen == UINT64_MAX) {
 		e->hidden_gen = e->gen;
 		node_entry_tidy(n, e);
@@ -681,6 +701,7 @@ void node_ops_cut_off(struct pool_node *n)
 	n->batches = 0;
 	pool_list_each(it, tmp, &n->ops_sent) {
 		op = pool_list_entry(it, struct node_op, link);
+		op->told = true;
 		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj)
 			op_free(n, op); /* dropped meanwhile */
 	}

@@ -323,6 +323,8 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Has o's publication been sent and not answered? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
+/* The same, or was it sent before a cut? */
+bool node_op_told(struct pool_node *n, const struct node_object *o);
 /* What the master has not answered, as one record or several; and back. The
  * publications' objects have to be there. 0 or -errno. */
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h);
