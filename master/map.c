@@ -129,9 +129,9 @@ static struct master_grave *new_grave(struct master_map *m, const char *path,
 	return g;
 }
 
-/* Put a grave on the list that it belongs to and tell the feed. */
-static void close_grave(struct master_map *m, struct master_grave *g, bool tomb,
-			uint64_t gen, uint64_t wall_ns)
+/* Put a grave on the list that it belongs to. */
+static void list_grave(struct master_map *m, struct master_grave *g, bool tomb,
+		       uint64_t gen, uint64_t wall_ns)
 {
 	g->tomb = tomb;
 	g->gen = gen;
@@ -141,16 +141,29 @@ static void close_grave(struct master_map *m, struct master_grave *g, bool tomb,
 	else
 		m->nghosts++;
 	pool_list_add_tail(tomb ? &m->tombs : &m->ghosts, &g->age);
+}
+
+static void unlist_grave(struct master_map *m, struct master_grave *g)
+{
+	if (g->tomb)
+		m->ntombs--;
+	else
+		m->nghosts--;
+	pool_list_del(&g->age);
+}
+
+/* The same of a new one, and tell the feed. */
+static void close_grave(struct master_map *m, struct master_grave *g, bool tomb,
+			uint64_t gen, uint64_t wall_ns)
+{
+	list_grave(m, g, tomb, gen, wall_ns);
 	master_feed_touch(&m->feed, &g->item);
 }
 
 static void drop_grave(struct master_map *m, struct master_grave *g,
 		       bool forget)
 {
-	if (g->tomb)
-		m->ntombs--;
-	else
-		m->nghosts--;
+	unlist_grave(m, g);
 	if (forget) {
 		m->nforgotten++;
 		if (g->tomb && g->wall_ns > m->lost_wall_ns)
@@ -161,27 +174,37 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 	} else {
 		master_feed_remove(&m->feed, &g->item);
 	}
-	pool_list_del(&g->age);
 	pool_hash_remove(&m->graves, &g->hash);
 	free(g);
+}
+
+/* Up to which generation the feed says that the name is gone. */
+static uint64_t told_gen(const struct master_grave *g)
+{
+	return g->gen > g->left_gen ? g->gen : g->left_gen;
 }
 
 int master_map_bury(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns)
 {
-	struct master_grave *old = master_map_grave(m, path, len), *g;
+	struct master_grave *g = master_map_grave(m, path, len);
+	uint64_t told;
 
-	if (old && old->tomb && old->gen >= gen)
+	if (!g) {
+		g = new_grave(m, path, len);
+		if (!g)
+			return -ENOMEM;
+		close_grave(m, g, true, gen, wall_ns);
 		return 0;
-	g = new_grave(m, path, len);
-	if (!g)
-		return -ENOMEM;
-	if (old) {
-		g->is_dir = old->is_dir;
-		g->left_gen = old->left_gen;
-		drop_grave(m, old, false);
 	}
-	close_grave(m, g, true, gen, wall_ns);
+	if (g->tomb && g->gen >= gen)
+		return 0;
+	told = told_gen(g);
+	unlist_grave(m, g);
+	list_grave(m, g, true, gen, wall_ns);
+	/* What is no news keeps its place: before the directory's end. */
+	if (gen > told)
+		master_feed_touch(&m->feed, &g->item);
 	return 0;
 }
 

@@ -117,6 +117,31 @@ static void a_name_that_merely_left_may_come_back(void **state)
 	assert_int_equal(1, m->nghosts);
 }
 
+/* It left, then so did its directory; now copies of it are dead as well. */
+static void what_is_buried_again_is_told_again_only_if_that_is_news(
+	void **state)
+{
+	struct master_map *m = *state;
+	struct master_grave *g;
+	uint64_t seq;
+
+	master_map_remove_file(m, put(m, "d/k"), 0, 1);
+	assert_int_equal(0, master_map_remove_dir(m, master_map_dir(m, "d", 1),
+						  1));
+	seq = m->feed.seq;
+	assert_int_equal(0, master_map_bury(m, "d/k", 3, 5, 2));
+	assert_int_equal(5, master_map_tomb_gen(m, "d/k", 3));
+	assert_int_equal(1, m->nghosts); /* d's */
+	assert_int_equal(1, m->ntombs);
+	assert_int_equal(seq, m->feed.seq);
+	g = master_map_grave(m, "d/k", 3);
+	assert_true(g->item.seq < master_map_grave(m, "d", 1)->item.seq);
+	assert_int_equal(0, master_map_bury(m, "d/k", 3, 6, 3));
+	assert_int_equal(6, master_map_tomb_gen(m, "d/k", 3));
+	assert_int_equal(seq + 1, g->item.seq);
+	assert_int_equal(1, m->ntombs);
+}
+
 static void older_generations_stay_dead_when_the_newer_one_leaves(void **state)
 {
 	struct master_map *m = *state;
@@ -323,6 +348,7 @@ int main(void)
 		T(a_directory_with_names_below_stays),
 		T(a_tombstone_holds_until_the_name_is_back),
 		T(a_name_that_merely_left_may_come_back),
+		T(what_is_buried_again_is_told_again_only_if_that_is_news),
 		T(older_generations_stay_dead_when_the_newer_one_leaves),
 		T(tombstones_are_bounded_and_the_oldest_go_first),
 		T(holders_beyond_the_inline_ones_are_kept),
