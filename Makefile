@@ -221,6 +221,7 @@ $(call tests,$(wildcard tests/verbs_*_test.c)): $(OBJ)/tests/%: \
 $(OBJ)/tests/bench_sim: $(OBJ)/tests/bench_sim.o $(call objs,$(SRC_sim)) \
                         $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
+$(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
 

@@ -297,6 +297,10 @@ void master_session_grant(struct master_session *s, const char *path,
 void master_drop_holders(struct master *m, const struct master_file *f,
 			 const struct master_member *except,
 			 Kvpool__Drop__Reason reason);
+/* The same of a file that had these holders. */
+void master_drop_copies(struct master *m, const char *path, size_t len,
+			uint64_t gen, const master_holder *held, unsigned int n,
+			Kvpool__Drop__Reason reason);
 
 /* ---- held.c ---- */
 

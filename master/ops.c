@@ -1,6 +1,8 @@
 /*
  * OPS: changes that nodes ask for. Each is answered, in order; a bad one gets
- * -EINVAL and the others go on.
+ * -EINVAL and the others go on. Without memory the session ends: the node joins
+ * again and asks for this one and what follows again, in the same order. (Refused,
+ * an unlink that has succeeded at its mount would come to nothing.)
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -201,8 +203,10 @@ static int unlink_missing(struct op *op)
 
 static int op_unlink(struct op *op)
 {
+	master_holder held[MASTER_HOLDERS_MAX];
 	struct master_file *f;
-	uint64_t gen;
+	uint64_t gen, held_gen;
+	unsigned int nheld;
 	int err;
 
 	master_count(op->m, MC_UNLINK);
@@ -214,11 +218,15 @@ static int op_unlink(struct op *op)
 	if (op->meta->gen && f->gen > op->meta->gen)
 		return -ESTALE;
 	master_repair_cancel(op->m, f);
-	master_drop_holders(op->m, f, NULL, KVPOOL__DROP__REASON__DELETED);
+	held_gen = f->gen;
+	nheld = f->nholders;
+	memcpy(held, master_file_holders(f), nheld * sizeof(held[0]));
 	gen = master_next_gen(op->m);
 	err = master_map_remove_file(&op->m->map, f, gen, op->wall_ns);
 	if (err)
 		return err;
+	master_drop_copies(op->m, op->path, op->len, held_gen, held, nheld,
+			   KVPOOL__DROP__REASON__DELETED);
 	master_keep_tomb(op->m, op->path, op->len, gen, op->wall_ns);
 	op->result->seq = op->m->map.feed.seq;
 	return 0;
@@ -458,6 +466,7 @@ void master_on_ops(struct master_session *s, uint64_t req,
 	struct master *m = s->m;
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
 	uint64_t mark = master_keep_mark(m), feed_seq = m->map.feed.seq;
+	bool memory = true;
 	size_t i;
 
 	if (msg->n_ops > POOL_BATCH_MAX) {
@@ -465,13 +474,14 @@ void master_on_ops(struct master_session *s, uint64_t req,
 		return master_session_fail(s, -EPROTO, "too many OPS");
 	}
 	/* A DROP to the sender itself may find its connection gone. */
-	for (i = 0; i < msg->n_ops && !s->ended; i++) {
+	for (i = 0; i < msg->n_ops && memory && !s->ended; i++) {
 		op.result = &results[i];
 		kvpool__op_result__init(op.result);
 		op.result->status = msg->ops[i]->meta ? run(&op, msg->ops[i]) :
 							-EINVAL;
 		if (op.result->status)
 			master_count(m, MC_OPS_FAILED);
+		memory = op.result->status != -ENOMEM;
 		result_list[i] = op.result;
 	}
 	/* What was answered outlives this process. */
@@ -479,9 +489,11 @@ void master_on_ops(struct master_session *s, uint64_t req,
 	/* Publications alone leave nothing in the state: inventories have them. */
 	mark = master_keep_mark(m) != mark ? master_keep_mark(m) : 0;
 	done.results = result_list;
-	done.n_results = msg->n_ops;
+	done.n_results = memory ? i : i - 1;
 	/* Before any FEED that has these changes: those go out later. */
 	master_session_answer(s, POOL_MSG_OPS_DONE, req, &done.base, mark,
 			      feed_seq);
+	if (!memory)
+		master_session_fail(s, -ENOMEM, "not enough memory for a change");
 	master_kick(m);
 }

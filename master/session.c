@@ -106,6 +106,22 @@ void master_session_grant(struct master_session *s, const char *path,
 	master_session_drop(s, path, len, gen, KVPOOL__DROP__REASON__EVICTED);
 }
 
+void master_drop_copies(struct master *m, const char *path, size_t len,
+			uint64_t gen, const master_holder *held, unsigned int n,
+			Kvpool__Drop__Reason reason)
+{
+	unsigned int i;
+
+	for (i = 0; i < n; i++) {
+		struct master_member *mb = master_member_at(
+			&m->members, master_holder_index(held[i]));
+
+		if (mb)
+			master_session_drop(mb->session, path, len, gen,
+					    reason);
+	}
+}
+
 void master_drop_holders(struct master *m, const struct master_file *f,
 			 const struct master_member *except,
 			 Kvpool__Drop__Reason reason)

@@ -372,7 +372,7 @@ static void fake_nothing(uv_timer_t *t)
 			fail_msg("never came: %s", #cond);              \
 	} while (0)
 
-static void run_ms(uv_loop_t *loop, uint64_t ms)
+static inline void run_ms(uv_loop_t *loop, uint64_t ms)
 {
 	uint64_t end = pool_now_ms() + ms;
 
