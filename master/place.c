@@ -90,6 +90,20 @@ static const struct master_member *sure_holder(const struct master_members *ms,
 	return mb;
 }
 
+/* As master_place_copies, of those alone. */
+static unsigned int sure_copies(const struct master_members *ms,
+				const struct master_file *f, unsigned int except)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < f->nholders; i++) {
+		const struct master_member *mb = sure_holder(ms, f, i);
+
+		n += mb && !mb->drain.on && mb->index != except;
+	}
+	return n;
+}
+
 static bool shares_host(const struct master_members *ms,
 			const struct master_file *f, unsigned int pos)
 {
@@ -276,7 +290,7 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 	bool kept;
 	int err;
 
-	if (master_place_copies(ms, f, from->index) >= rules->replicas)
+	if (sure_copies(ms, f, from->index) >= rules->replicas)
 		return MASTER_GRANT;
 	if (!ready)
 		return MASTER_REFUSE;
@@ -284,6 +298,9 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 	if (!from->is_store)
 		return master_place_left(ms, f) > 0 ? MASTER_GRANT :
 						      MASTER_REFUSE;
+	/* Who is away is back, or gone, in a moment. */
+	if (master_place_copies(ms, f, from->index) >= rules->replicas)
+		return MASTER_REFUSE;
 	kept = rules->class == POOL_CLASS_NOEVICT ||
 	       rules->pin == POOL_PIN_HARD;
 	err = find_target(ms, f, MASTER_NOBODY, COPY, ret_target);

@@ -81,8 +81,9 @@ enum master_verdict {
 };
 /*
  * `from`, which holds f, would like to drop it. rules are f's effective ones;
- * ready: nothing but surplus copies goes before. What a client has put is not
- * given up before a store has it.
+ * ready: nothing but surplus copies goes before. Surplus is what is beside enough
+ * copies confirmed by nodes that are there. What a client has put is not given up
+ * before a store has it.
  */
 enum master_verdict master_place_evict(const struct master_members *ms,
 				       const struct master_file *f,

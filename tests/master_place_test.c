@@ -231,6 +231,73 @@ static void a_surplus_copy_may_go_at_any_time(void **state)
 	assert_int_equal(MASTER_GRANT, evict(a, &hard, false));
 }
 
+/* It may be dead, or not have it any more: that is known in a moment. */
+static void beside_a_copy_that_is_not_sure_none_is_surplus(void **state)
+{
+	struct master_member *a = node(10 * GIB, 0, "h1");
+	struct master_member *b = node(10 * GIB, 0, "h2");
+
+	(void)state;
+	holds(a);
+	holds(b);
+	b->session = NULL; /* away */
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, false));
+	/* Back: it has not said yet what it holds. */
+	assert_int_equal(0, master_member_join(&ms, b, (void *)&ms, 0));
+	assert_int_equal(MASTER_REFUSE, evict(a, &shared, true));
+	holds(b);
+	b->inventoried = true;
+	assert_int_equal(MASTER_GRANT, evict(a, &shared, true));
+	master_member_gone(&ms, b, 1);
+	assert_int_equal(MASTER_LAST, evict(a, &shared, true));
+}
+
+static int surplus(unsigned int wanted, const struct master_member *keep)
+{
+	int pos = master_place_surplus(&ms, file, wanted, keep);
+
+	return pos < 0 ? pos : (int)master_holder_index(
+				       master_file_holders(file)[pos]);
+}
+
+static void a_copy_becomes_cache_only_beside_enough_sure_ones(void **state)
+{
+	struct master_member *a = node(10 * GIB, 0, "h1");
+	struct master_member *b = node(10 * GIB, 5 * GIB, "h2");
+	struct master_member *c = node(0, 0, "h3");
+
+	(void)state;
+	holds(a);
+	holds(c); /* a client's is none */
+	assert_int_equal(-1, surplus(1, NULL));
+	holds(b);
+	assert_int_equal(-1, surplus(2, NULL));
+	assert_int_equal(b->index, surplus(1, NULL));
+	assert_int_equal(a->index, surplus(1, b));
+	master_member_drain(&ms, b, true);
+	assert_int_equal(b->index, surplus(1, NULL));
+	assert_int_equal(-1, surplus(1, b));
+	assert_int_equal(-1, surplus(2, NULL));
+	master_member_drain(&ms, a, true); /* nobody would be left */
+	assert_int_equal(-1, surplus(1, NULL));
+	master_member_drain(&ms, a, false);
+	a->session = NULL;
+	assert_int_equal(-1, surplus(1, NULL));
+	master_member_drain(&ms, b, false);
+	assert_int_equal(-1, surplus(1, NULL));
+	assert_int_equal(0, master_member_join(&ms, a, (void *)&ms, 0));
+	assert_int_equal(-1, surplus(1, NULL));
+	holds(a);
+	assert_int_equal(b->index, surplus(1, NULL));
+	master_file_remove_holder(file, (unsigned int)master_file_find_holder(
+						file, a->index));
+	master_file_add_holder(&map, file,
+			       master_holder_make(a->index, a->phase) |
+				       MASTER_HOLDER_EXTRA);
+	assert_int_equal(-1, surplus(1, NULL));
+}
+
 static void a_copy_on_a_client_is_no_surplus(void **state)
 {
 	struct master_member *a = node(10 * GIB, 0, "h1");
@@ -295,6 +362,8 @@ int main(void)
 		T(what_must_be_kept_displaces_what_need_not),
 		T(what_a_client_has_put_stays_until_a_store_has_it),
 		T(a_surplus_copy_may_go_at_any_time),
+		T(beside_a_copy_that_is_not_sure_none_is_surplus),
+		T(a_copy_becomes_cache_only_beside_enough_sure_ones),
 		T(a_copy_on_a_client_is_no_surplus),
 		T(the_last_copy_moves_while_any_node_has_room),
 		T(what_must_not_be_evicted_stays_when_the_pool_is_full),
