@@ -96,6 +96,8 @@ void master_feed_remove(struct master_feed *f, struct master_item *i)
 {
 	if (i->seq)
 		unlink_item(f, i);
+	if (i->seq && !pool_list_empty(&f->waits))
+		take_waits_along(f, i->seq, f->seq + 1);
 	i->seq = 0;
 }
 
@@ -190,7 +192,10 @@ void master_feed_forget(struct master_feed *f, struct master_item *i)
 		begin_picture(f, s);
 		stand(f, &s->cursor, f->items.next);
 	}
-	master_feed_remove(f, i);
+	/* Waits stay: a picture begins, and nothing takes its place. */
+	if (i->seq)
+		unlink_item(f, i);
+	i->seq = 0;
 }
 
 /* How far back a subscriber that was away for a moment is looked for. */

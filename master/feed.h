@@ -58,7 +58,8 @@ void master_item_init(struct master_item *i, enum master_kind kind);
 
 /* i has changed (or is new): next sequence number, to the end of the list. */
 void master_feed_touch(struct master_feed *f, struct master_item *i);
-/* i is about to be freed; no-op if it was never touched. */
+/* i is about to be freed, and what takes its place to be touched, in this turn;
+ * no-op if it was never touched. */
 void master_feed_remove(struct master_feed *f, struct master_item *i);
 /* The same for a deletion that not everybody may have heard of: subscribers
  * that have not are given the whole picture again. */
@@ -139,9 +140,9 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
 
 /*
  * Waits until every subscriber has acknowledged all that had changed when the
- * wait began. An item that is not yet told to all and changes again takes the
- * point along: its news would otherwise count as told to those who heard
- * neither state.
+ * wait began. A name that is not yet told to all and changes again, goes, or is
+ * back takes the point along: its news would otherwise count as told to those
+ * who heard neither state.
  */
 struct master_wait {
 	struct pool_list link;

@@ -263,6 +263,7 @@ static void on_add(struct pool_entry *e, void *arg)
 	struct master_map *m = a->map;
 	char path[POOL_PATH_MAX + 1];
 	struct master_grave *g = NULL;
+	bool was_dir, was_file;
 	int len;
 
 	if (m->graves.count) {
@@ -271,11 +272,15 @@ static void on_add(struct pool_entry *e, void *arg)
 	}
 	a->made = true;
 	a->older = g && g->tomb;
+	was_dir = g && g->is_dir;
+	was_file = g && !g->is_dir;
+	if (g)
+		drop_grave(m, g, false);
 	if (e->is_dir) {
 		struct master_dir *d = master_entry_dir(e);
 
 		master_item_init(&d->item, MASTER_DIR);
-		d->was_file = g && !g->is_dir;
+		d->was_file = was_file;
 		d->mode = a->dir_attrs->mode;
 		d->uid = a->dir_attrs->uid;
 		d->gid = a->dir_attrs->gid;
@@ -286,7 +291,7 @@ static void on_add(struct pool_entry *e, void *arg)
 		struct master_file *f = master_entry_file(e);
 
 		master_item_init(&f->item, MASTER_FILE);
-		f->was_dir = g && g->is_dir;
+		f->was_dir = was_dir;
 		f->mode = a->attrs->mode;
 		f->uid = a->attrs->uid;
 		f->gid = a->attrs->gid;
@@ -296,8 +301,6 @@ static void on_add(struct pool_entry *e, void *arg)
 		m->pinned[POOL_PIN_NONE]++;
 		m->endangered[MASTER_SAFE]++;
 	}
-	if (g)
-		drop_grave(m, g, false);
 }
 
 static int make(struct master_map *m, const char *path, size_t len, bool is_dir,

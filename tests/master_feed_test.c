@@ -156,6 +156,68 @@ static void a_wait_follows_an_untold_name_that_changes_again(void **state)
 	master_map_fini(&m);
 }
 
+static void k_goes(struct master_map *m)
+{
+	del(m, "d/k", 9);
+}
+
+static void k_comes(struct master_map *m)
+{
+	put(m, "d/k", 10);
+}
+
+static void d_goes(struct master_map *m)
+{
+	assert_int_equal(0, master_map_remove_dir(m, master_map_dir(m, "d", 1),
+						  1));
+}
+
+/* first, untold, is waited for; behind it comes another name; then the same one
+ * changes again, and who is told of the other has heard of neither. */
+static void is_waited_for(struct master_map *m, struct master_sub *s,
+			  void (*first)(struct master_map *m),
+			  void (*then)(struct master_map *m))
+{
+	struct master_wait w = { 0 };
+	unsigned int scan = 1;
+	bool begin, complete;
+	uint64_t upto;
+
+	a_sub_gets(m, s);
+	master_sub_ack(&m->feed, s, m->feed.seq);
+	first(m);
+	put(m, "other", m->feed.seq);
+	master_wait_add(&m->feed, &w);
+	then(m);
+	assert_non_null(master_sub_next(&m->feed, s, &scan));
+	master_cursor_advance(&m->feed, &s->cursor);
+	master_sub_batch_end(&m->feed, s, true, 0, &begin, &complete, &upto);
+	master_sub_ack(&m->feed, s, upto);
+	assert_null(master_wait_over(&m->feed));
+	a_sub_gets(m, s);
+	master_sub_ack(&m->feed, s, m->feed.seq);
+	assert_ptr_equal(&w, master_wait_over(&m->feed));
+}
+
+static void a_wait_follows_an_untold_name_that_goes_or_comes_back(void **state)
+{
+	struct master_sub s = { 0 };
+	struct master_map m;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	master_sub_open(&m.feed, &s, true, 0);
+	k_comes(&m);
+	k_goes(&m);
+	is_waited_for(&m, &s, k_comes, k_goes);
+	k_comes(&m);
+	is_waited_for(&m, &s, k_goes, k_comes);
+	k_goes(&m);
+	is_waited_for(&m, &s, d_goes, k_comes);
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
 /* ---- subscribers ---- */
 
 static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
@@ -460,6 +522,8 @@ int main(void)
 		cmocka_unit_test(a_wait_is_over_when_all_have_acknowledged),
 		cmocka_unit_test(
 			a_wait_follows_an_untold_name_that_changes_again),
+		cmocka_unit_test(
+			a_wait_follows_an_untold_name_that_goes_or_comes_back),
 		cmocka_unit_test(
 			a_picture_is_completed_only_when_the_master_is_ready),
 		cmocka_unit_test(
