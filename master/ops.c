@@ -1,8 +1,8 @@
 /*
  * OPS: changes that nodes ask for. Each is answered, in order; a bad one gets
  * -EINVAL and the others go on. Without memory the session ends: the node joins
- * again and asks for this one and what follows again, in the same order. (Refused,
- * an unlink that has succeeded at its mount would come to nothing.)
+ * again and asks for this one and what follows again, in the same order.
+ * (Refused, an unlink that has succeeded at its mount would come to nothing.)
  */
 #include <errno.h>
 #include <stdlib.h>
