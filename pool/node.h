@@ -150,14 +150,26 @@ struct node_object {
 	bool refused : 1;  /* the master said KEEP when it was asked_ms */
 	uint32_t doubted_s; /* when it was to be checked last; 0: never */
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
-	uint64_t asked_ms; /* when the master was asked to let it go */
+	uint32_t asked;	   /* when the master was asked to let it go; and the */
+	uint32_t looked;   /* last look-up hit that is known: node_stamp; 0: none */
 	uint64_t said;	   /* node->said once the master was told that it is
 			      here; 0: it was not (HELD) */
-	uint64_t looked_ms; /* the last look-up hit that is known; 0: none */
 	struct node_heat *heat; /* peers asked for it of late; or NULL */
 	void *fs;	   /* fs's inode that serves it, or NULL */
 	struct node_writer *w; /* WRITING .. PENDING, else NULL; owned */
 };
+
+/* A pool_now_ms() in four bytes, never 0. Its age is right for 49 days, and
+ * what asks for it looks back some seconds. */
+static inline uint32_t node_stamp(uint64_t now_ms)
+{
+	return (uint32_t)now_ms ? (uint32_t)now_ms : UINT32_MAX;
+}
+
+static inline uint32_t node_stamp_age(uint32_t stamp, uint64_t now_ms)
+{
+	return (uint32_t)now_ms - stamp;
+}
 
 /* The part of a local file that matters until it is published. */
 struct node_writer {

@@ -216,7 +216,8 @@ static int open_here(const struct kvpool *p, const struct node_entry *e,
 	*ret_size = o->size;
 	/* As a look-up hit: kept a while. (Whoever else says so, says the
 	 * same.) */
-	__atomic_store_n(&o->looked_ms, pool_now_ms(), __ATOMIC_RELAXED);
+	__atomic_store_n(&o->looked, node_stamp(pool_now_ms()),
+			 __ATOMIC_RELAXED);
 	return 0;
 }
 

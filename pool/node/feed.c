@@ -148,7 +148,7 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 		e->hidden_gen = 0;
 	e->nholders = e->replicas = 0;
 	if (e->obj && e->obj->state == NODE_HELD && e->obj->gen <= gen)
-		drop_copy(n, e->obj, e->obj->asked_ms != 0);
+		drop_copy(n, e->obj, e->obj->asked != 0);
 	if (n->ops && shown && !e->own)
 		n->ops->changed(n->ops_arg, e);
 	node_entry_tidy(n, e);
@@ -404,7 +404,7 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	pool_count(&n->c.surplus);
 	o->counted = false;
 	o->refused = false;
-	o->asked_ms = 0;
+	o->asked = 0;
 	node_space_judge(n, o);
 	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
 	(void)pool_store_detach(n->store, o->id);

@@ -84,7 +84,7 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	o->sum = f->sum;
 	o->verified = true;
 	o->prefetched = f->kind == FETCH_PREFETCH;
-	o->looked_ms = o->prefetched ? pool_now_ms() : 0;
+	o->looked = o->prefetched ? node_stamp(pool_now_ms()) : 0;
 	o->counted = f->kind == FETCH_REPLICA && !f->extra;
 	o->lent_fd = lent_fd;
 	if (lent_fd >= 0) {

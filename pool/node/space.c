@@ -133,10 +133,12 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 
 	if (o->state != NODE_HELD || o->w || ev->size > j->size_max)
 		return false;
-	if (!j->soft && o->looked_ms && j->now - o->looked_ms < NODE_LEASE_MS)
+	if (!j->soft && o->looked &&
+	    node_stamp_age(o->looked, j->now) < NODE_LEASE_MS)
 		return false;
-	if (o->asked_ms && !(j->soon && !o->refused) &&
-	    j->now - o->asked_ms < (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
+	if (o->asked && !(j->soon && !o->refused) &&
+	    node_stamp_age(o->asked, j->now) <
+		    (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
 	if (guarded(j->n, o) && !j->pinned && r.pin == POOL_PIN_HARD)
@@ -387,7 +389,7 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 		o = victim_for(n, l, n->asked_bytes, room);
 		if (!o || !ask_add(a, o))
 			break;
-		o->asked_ms = now;
+		o->asked = node_stamp(now);
 		o->refused = false;
 		n->asked_bytes += o->ev.size;
 	}
@@ -406,7 +408,10 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 /* The master let o go, or will not: what is still short is asked for at once. */
 void node_space_answered(struct pool_node *n, const struct node_object *o)
 {
-	if (o->asked_ms >= n->asked_reset_ms && n->asked_reset_ms)
+	uint64_t now = pool_now_ms();
+
+	if (o->asked && n->asked_reset_ms &&
+	    node_stamp_age(o->asked, now) <= now - n->asked_reset_ms)
 		n->asked_bytes -= o->ev.size < n->asked_bytes ? o->ev.size :
 								n->asked_bytes;
 }

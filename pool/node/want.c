@@ -136,7 +136,7 @@ void pool_node_want_cancel(struct pool_node *n, struct node_want *w)
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e)
 {
 	if (e->obj)
-		e->obj->looked_ms = pool_now_ms();
+		e->obj->looked = node_stamp(pool_now_ms());
 	if (n->opts.prefetch_max == 0 || e->own || e->fetch ||
 	    e->nholders == 0 || (e->obj && e->obj->gen == e->gen) ||
 	    !pool_node_published(e))
