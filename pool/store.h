@@ -112,6 +112,13 @@ struct pool_space {
  * write is taken for ours until the next count, a second later at most (later
  * where counting is slow). */
 void pool_store_space(const struct pool_store *s, struct pool_space *ret);
+/* May data go for what that says? Always in a tmpfs of our own. Else if hardly
+ * anything has changed since the last count, or it has ended just now; if not, a
+ * new one is begun, and cb(arg) is called at its end (at the end of any; not
+ * after pool_store_close). Thread: loop. */
+bool pool_store_counted(struct pool_store *s);
+void pool_store_on_counted(struct pool_store *s, void (*cb)(void *arg),
+			   void *arg);
 /* Its size alone, without a system call. */
 uint64_t pool_store_size(const struct pool_store *s);
 /*

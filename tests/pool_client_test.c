@@ -896,6 +896,34 @@ static void more_than_the_buffer_is_put_in_turn(void **state)
 	}
 }
 
+/* Stores and buffers are in a directory that others write into. */
+static void what_neighbours_write_evicts_nothing(void **state)
+{
+	struct fixture *f = *state;
+	char key[16], path[96];
+	unsigned int i;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/neighbour", top);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	for (i = 0; i < 12; i++) {
+		snprintf(key, sizeof(key), "near%u", i);
+		fill(f->mem, 3 << 20, i);
+		assert_int_equal(kvpool_put_from(f->ns, key, strlen(key),
+						 f->mem, 3 << 20, 0), 0);
+		assert_int_equal(fallocate(fd, 0, i * (16 << 20), 16 << 20), 0);
+		usleep(50000);
+	}
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	for (i = 0; i < 12; i++) {
+		snprintf(key, sizeof(key), "near%u", i);
+		assert_int_equal(get_other(f, key, MEM), 3 << 20);
+		assert_filled(f->mem, 3 << 20, i);
+	}
+	close(fd);
+	unlink(path);
+}
+
 static void connecting_in_vain_says_why(void **state)
 {
 	struct fixture *f = *state;
@@ -976,6 +1004,7 @@ int main(void)
 		T(without_a_holder_it_is_a_miss),
 		T(a_child_is_refused),
 		T(more_than_the_buffer_is_put_in_turn),
+		T(what_neighbours_write_evicts_nothing),
 		T(connecting_in_vain_says_why),
 		T(directories_are_used_again),
 	};

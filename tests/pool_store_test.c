@@ -1282,6 +1282,39 @@ static void a_shared_directory_is_counted_without_its_neighbours(void **state)
 	run_until(f, counts_six(f));
 }
 
+static void on_counted(void *arg)
+{
+	++*(unsigned int *)arg;
+}
+
+/* Nothing may go for what a neighbour has written since the last count. */
+static void data_goes_for_nothing_that_was_not_counted(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int counts = 0;
+	char path[128];
+	int fd;
+
+	open_plain(f, 64 * MIB);
+	pool_store_on_counted(f->store, on_counted, &counts);
+	put(f, 6 * MIB, "");
+	run_until(f, pool_store_counted(f->store) && counts_six(f));
+	snprintf(path, sizeof(path), "%s/neighbour", f->top);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	for (unsigned int i = 0; i < 5; i++) {
+		assert_int_equal(fallocate(fd, 0, i * 20 * MIB, 20 * MIB), 0);
+		counts = 0;
+		run_ms(f, 6); /* what the last count was good for */
+		if (!counts)
+			assert_false(pool_store_counted(f->store));
+		run_until(f, counts > 0);
+		assert_true(pool_store_counted(f->store));
+		assert_true(counts_six(f));
+	}
+	close(fd);
+	pool_store_on_counted(f->store, NULL, NULL);
+}
+
 static void a_shared_directory_without_room_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -1487,6 +1520,7 @@ int main(int argc, char **argv)
 		T(nearing_the_end_of_the_headroom_is_counted_while_sampling),
 		T(what_is_freed_hides_no_breach),
 		T(a_shared_directory_is_counted_without_its_neighbours),
+		T(data_goes_for_nothing_that_was_not_counted),
 		T(a_shared_directory_without_room_is_refused),
 		T(its_own_tmpfs_is_larger_by_the_headroom_and_private),
 		T(a_small_file_costs_its_own_size),

@@ -50,6 +50,11 @@ static struct room room_of(struct pool_node *n)
 	return r;
 }
 
+static void on_counted(void *arg)
+{
+	node_kick(arg);
+}
+
 void node_space_init(struct pool_node *n)
 {
 	struct pool_space sp;
@@ -57,6 +62,7 @@ void node_space_init(struct pool_node *n)
 	pool_store_space(n->store, &sp);
 	n->keep_free = sp.size / 100;
 	pool_store_set_keep_free(n->store, n->keep_free / 2);
+	pool_store_on_counted(n->store, on_counted, n);
 }
 
 /* ---- may it go? ---- */
@@ -563,6 +569,8 @@ void node_space_run(struct pool_node *n)
 	if (drop_cached(n, waiting + 2 * n->keep_free))
 		return;
 	l = lack_of(n, waiting);
+	if (l.all > 0 && !pool_store_counted(n->store))
+		return;
 	if (node_link_up(n))
 		ask_master(n, l, now);
 	else if (n->cut_off_ms && now - n->cut_off_ms > NODE_MASTERLESS_MS)
@@ -651,6 +659,7 @@ void pool_node_claim_end(struct pool_node *n, uint64_t bytes)
 
 void node_space_fini(struct pool_node *n)
 {
+	pool_store_on_counted(n->store, NULL, NULL);
 	while (!pool_list_empty(&n->claims))
 		refuse(n, pool_list_first(&n->claims, struct node_claim,
 					  link));

@@ -4,7 +4,8 @@
  * A tmpfs of our own answers in one statfs(2), to the page. A directory that
  * shares its filesystem is counted by a worker (the blocks of our files) every
  * second or so; in between, the change of the whole filesystem's use is taken
- * for ours. That is exact when nobody else writes, and heals when they do.
+ * for ours. That is exact when nobody else writes, and heals when they do: no
+ * data is to go for it before a new count (pool_store_counted).
  */
 #include <assert.h>
 #include <dirent.h>
@@ -19,6 +20,11 @@
 
 #define COUNT_EVERY_MS 1000
 #define COUNT_SHARE 20 /* of the time, at most 1/20 goes into counting */
+/* What a count is good for: so little change of the filesystem's use since, or
+ * so short a time (4 times what it took, where that is more). */
+#define COUNT_HOLDS_PART 64 /* of the store's size */
+#define COUNT_HOLDS_MS 5
+#define COUNT_HOLDS_SHARE 4
 #define SAMPLE_MS 10
 
 struct fs_space {
@@ -147,17 +153,23 @@ static uint64_t count_files(int dirfd, DIR *dir)
 	return sum;
 }
 
-/* Thread: any one at a time. */
+/* What changes meanwhile may be counted or not. Of the filesystem's use before
+ * and after, the higher: rather too little is taken for ours than too much, for
+ * which data would go. Thread: any one at a time. */
 void store_count(struct pool_store *s)
 {
-	struct fs_space fs = fs_space(s);
+	struct fs_space before = fs_space(s), after;
 	DIR *dir = opendir(s->path);
+	uint64_t sum;
 
 	if (dir == NULL)
 		return; /* the last count stands */
-	atomic_store(&s->usage.counted, count_files(s->dirfd, dir));
-	atomic_store(&s->usage.fs_used, fs.used);
+	sum = count_files(s->dirfd, dir);
 	closedir(dir);
+	after = fs_space(s);
+	atomic_store(&s->usage.counted, sum);
+	atomic_store(&s->usage.fs_used,
+		     before.used > after.used ? before.used : after.used);
 }
 
 static void count_work(uv_work_t *work)
@@ -178,21 +190,59 @@ static void count_done(uv_work_t *work, int status)
 
 	(void)status;
 	s->usage.counting = false;
+	s->usage.ended_ms = pool_now_ms();
 	if (pause < COUNT_EVERY_MS)
 		pause = COUNT_EVERY_MS;
-	s->usage.next_ms = pool_now_ms() + pause;
+	s->usage.next_ms = s->usage.ended_ms + pause;
+	if (s->usage.cb && !s->closing)
+		s->usage.cb(s->usage.arg);
 	store_work_end(s);
 }
 
-void store_count_maybe(struct pool_store *s)
+static void count_begin(struct pool_store *s)
 {
 	struct store_usage *u = &s->usage;
 
-	if (s->own || u->counting || s->closing || pool_now_ms() < u->next_ms)
+	if (u->counting || s->closing)
 		return;
 	u->counting = true;
 	store_work_begin(s);
 	uv_queue_work(s->loop, &u->work, count_work, count_done);
+}
+
+void store_count_maybe(struct pool_store *s)
+{
+	if (!s->own && pool_now_ms() >= s->usage.next_ms)
+		count_begin(s);
+}
+
+/* As good as just counted? */
+static bool count_holds(const struct pool_store *s)
+{
+	const struct store_usage *u = &s->usage;
+	uint64_t now = fs_space(s).used, then = atomic_load(&u->fs_used);
+	uint64_t changed = now > then ? now - then : then - now;
+	uint64_t holds = u->took_ms * COUNT_HOLDS_SHARE;
+
+	if (holds < COUNT_HOLDS_MS)
+		holds = COUNT_HOLDS_MS;
+	return changed <= s->size / COUNT_HOLDS_PART ||
+	       (u->ended_ms && pool_now_ms() - u->ended_ms <= holds);
+}
+
+bool pool_store_counted(struct pool_store *s)
+{
+	if (s->own || count_holds(s))
+		return true;
+	count_begin(s);
+	return false;
+}
+
+void pool_store_on_counted(struct pool_store *s, void (*cb)(void *arg),
+			   void *arg)
+{
+	s->usage.cb = cb;
+	s->usage.arg = arg;
 }
 
 /* ---- breaches ---- */
