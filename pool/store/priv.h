@@ -79,7 +79,7 @@ struct store_usage {
 	_Atomic uint64_t counted;
 	_Atomic uint64_t fs_used;
 	uint64_t next_ms; /* count again from */
-	uint64_t ended_ms; /* the last one; 0: none but that of the start */
+	_Atomic uint64_t ended_ms; /* the last one; 0: none but that of the start */
 	bool counting;
 	void (*cb)(void *arg); /* when one has ended, or NULL */
 	void *arg;

@@ -66,21 +66,30 @@ static struct fs_space fs_space(const struct pool_store *s)
 	return fs;
 }
 
+/* A count has ended just now: it goes, whatever anybody has written since. */
+static bool count_is_new(const struct pool_store *s)
+{
+	uint64_t ended = atomic_load(&s->usage.ended_ms);
+
+	return ended && pool_now_ms() - ended <= COUNT_HOLDS_MS;
+}
+
+static uint64_t used_by_count(const struct pool_store *s,
+			      const struct fs_space *fs)
+{
+	uint64_t counted = atomic_load(&s->usage.counted);
+	uint64_t then = atomic_load(&s->usage.fs_used);
+
+	if (count_is_new(s))
+		return counted;
+	return fs->used + counted > then ? fs->used + counted - then : 0;
+}
+
 static uint64_t used_by_us(const struct pool_store *s,
 			   const struct fs_space *fs)
 {
-	const struct store_usage *u = &s->usage;
-	uint64_t used = fs->used;
+	uint64_t used = s->own ? fs->used : used_by_count(s, fs);
 
-	if (!s->own) {
-		uint64_t counted = atomic_load(&u->counted);
-		uint64_t then = atomic_load(&u->fs_used);
-
-		if (used + counted < then)
-			used = 0;
-		else
-			used = used + counted - then;
-	}
 	return used > fs->releasing ? used - fs->releasing : 0;
 }
 
@@ -190,7 +199,7 @@ static void count_done(uv_work_t *work, int status)
 
 	(void)status;
 	s->usage.counting = false;
-	s->usage.ended_ms = pool_now_ms();
+	atomic_store(&s->usage.ended_ms, pool_now_ms());
 	if (pause < COUNT_EVERY_MS)
 		pause = COUNT_EVERY_MS;
 	s->usage.next_ms = s->usage.ended_ms + pause;
@@ -224,9 +233,7 @@ static bool count_holds(const struct pool_store *s)
 	uint64_t changed = now > then ? now - then : then - now;
 	uint64_t holds = u->took_ms * COUNT_HOLDS_SHARE;
 
-	if (holds < COUNT_HOLDS_MS)
-		holds = COUNT_HOLDS_MS;
-	return changed <= s->size / COUNT_HOLDS_PART ||
+	return changed <= s->size / COUNT_HOLDS_PART || count_is_new(s) ||
 	       (u->ended_ms && pool_now_ms() - u->ended_ms <= holds);
 }
 
