@@ -74,16 +74,6 @@ run_at b $((8 * PER_PROMPT)) --prompts 4:8 --min-hits $((4 * PROMPT_HITS))
 echo "== more prompts than the pool holds, and nodes that are killed meanwhile"
 lmcache_starts a
 vllm_loops a 4:28 --port "${port_of[a]}"
-vllm_goes_on "full"
-[ "$(lasts)" -gt 0 ] || fail "nothing was evicted"
-kill9 b
-vllm_goes_on "b was killed"
-engine_node b
-vllm_goes_on "b is back"
-kill9 a
-sleep 1
-engine_node a
-vllm_goes_on "its own daemon was killed, and is back"
-vllm_loop_ends
+vllm_goes_through_it
 lmcache_stops a
 pass

@@ -288,3 +288,17 @@ vllm_loop_ends() {
 	: >"$tmp/stop"
 	engine_ends "$loop_pid" "$loop_out" "vllm $connector: loop"
 }
+
+vllm_goes_through_it() { # the loop at a: more than the pool holds, kills
+	vllm_goes_on "full"
+	[ "$(lasts)" -gt 0 ] || fail "nothing was evicted"
+	kill9 b
+	vllm_goes_on "b was killed"
+	engine_node b
+	vllm_goes_on "b is back"
+	kill9 a
+	sleep 1
+	engine_node a
+	vllm_goes_on "its own daemon was killed, and is back"
+	vllm_loop_ends
+}
