@@ -25,6 +25,9 @@ objects() { # DIR COUNT MIB THREADS
 	done
 	[ "$(lasts)" = 0 ] || fail "a last copy was evicted: $(lasts)"
 }
+same() { # NODE NAME
+	cmp "$tmp/grown" "${mount[$1]}/grown/$2"
+}
 all_free() {
 	[ "$(http "${admin[master]}/api/nodes" | jq '[.nodes[].used] | add')" \
 		-lt $((20 * MIB)) ]
@@ -65,8 +68,7 @@ for size in 16 32 60; do
 		mv "$to.tmp" "$to"
 		sync "${mount[a]}/grown"
 		for n in a b; do
-			cmp "$tmp/grown" "${mount[$n]}/grown/$size-$i" ||
-				fail "$size-$i is not there through $n"
+			wait_until 60 same "$n" "$size-$i"
 		done
 	done
 done
