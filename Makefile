@@ -9,6 +9,7 @@ OBJ     := $(BUILD)/$(VARIANT)
 BIN     := $(if $(filter release,$(VARIANT)),$(BUILD),$(OBJ))
 JOBS    ?= $(shell nproc)
 PREFIX  ?= /usr/local
+PYTHON_DIR = $(PREFIX)/share/kvpool/python
 
 # Of `make up`. SIZE: what `kvpool up` chooses, a quarter of the memory.
 MOUNT   ?= /mnt/kvpool
@@ -18,7 +19,7 @@ DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
         libibverbs-dev librdmacm-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
         libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
-              etcd-server etcd-client socat
+              etcd-server etcd-client socat python3
 # The guest of the RDMA tests, and what is run in it; not needed to skip them.
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
@@ -377,6 +378,10 @@ install: all
 	ln -sf libkvpool.so.0 $(DESTDIR)$(PREFIX)/lib/libkvpool.so
 	install -m 644 pool/kvpool.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 pool/kvpool.3 $(DESTDIR)$(PREFIX)/share/man/man3
+	install -d $(DESTDIR)$(PYTHON_DIR)/kvpool
+	install -m 644 tools/python/pyproject.toml $(DESTDIR)$(PYTHON_DIR)
+	install -m 644 $(wildcard tools/python/kvpool/*.py) tools/python/kvpool/py.typed \
+		$(DESTDIR)$(PYTHON_DIR)/kvpool
 	ln -sf $(PREFIX)/bin/mount.kvpool $(DESTDIR)/sbin/mount.kvpool
 
 uninstall:
@@ -385,6 +390,7 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/include/kvpool.h \
 		$(DESTDIR)$(PREFIX)/share/man/man3/kvpool.3 \
 		$(DESTDIR)/sbin/mount.kvpool
+	rm -rf $(DESTDIR)$(PYTHON_DIR)
 
 clean:
 	rm -rf $(BUILD)

@@ -1,0 +1,43 @@
+#!/bin/bash
+# The Python module (tools/python), with two nodes: its calls, buffers of all
+# kinds, requests, asyncio, threads; daemons that are killed.
+# modes: both
+# limit: 240
+. "$(dirname "$0")/lib.sh"
+need_fuse
+# Not some other one: Debian's, which is to do.
+PYTHON=/usr/bin/python3
+need $PYTHON jq
+$PYTHON -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+	skip "$($PYTHON -V) is older than 3.11"
+
+here=$(cd "$(dirname "$0")" && pwd)
+export PYTHONPATH=$here/../tools/python PYTHONDONTWRITEBYTECODE=1
+export KVPOOL_LIBRARY=$BIN/libkvpool.so.0
+start_master
+start_node a
+start_node b --no-fd-passing
+export KVTEST_AT=${listen[master]} KVTEST_MOUNT=${mount[a]} KVTEST_BUFFERS=$tmp/buffers
+
+echo "== calls"
+$PYTHON -X faulthandler -W error "$here/python/test_pool.py" -v
+
+echo "== daemons are killed, and come back"
+$PYTHON -X faulthandler "$here/python/survive.py" "$KVTEST_AT" "$KVTEST_BUFFERS" \
+	"$tmp/enough" >"$tmp/survived" 2>&1 &
+survivor=$!
+also_kill+=("$survivor")
+sleep 0.5
+kill9 a
+sleep 0.5
+kill9 master
+sleep 1
+start_master
+start_node a
+sleep 0.5
+touch "$tmp/enough"
+wait $survivor || fail "$(cat "$tmp/survived")"
+sed 's/^/   /' "$tmp/survived"
+wait_until 10 test -e "${mount[b]}/ns/after"
+[ "$(stat -c %s "${mount[b]}/ns/after")" = 100000 ]
+pass

@@ -1,0 +1,82 @@
+"""The pool, for Python programs: libkvpool's calls on Python's buffers.
+
+    import kvpool
+
+    with kvpool.Pool("/mnt/kvpool") as pool:         # or "10.0.0.1:7070"
+        ns = pool.namespace("llama")                 # a directory of the mount
+        memory = pool.register(bytearray(4 << 20))   # or an array, or a tensor
+        ns.put_from(b"key", memory[:4096])
+        size = ns.get_into("key", memory)
+        found = ns.exists_prefix(keys)
+        results = ns.batch_get_into(keys, buffers)   # sizes, or -errno
+
+What a call does, and what it costs, is said by kvpool(3), which is pool/kvpool.h:
+names are the same. Here:
+
+*   keys are bytes, or text (UTF-8);
+*   buffers are what has the buffer protocol (bytearray, memoryview, mmap, numpy),
+    tensors in host memory (by pointer), Memory(address, length), and slices of
+    what register() returned. They lie in registered memory;
+*   a call for one key raises Error or one of its subclasses, with C's text; a
+    call for many returns a result for each key, >= 0 or a negative errno;
+*   requests: Namespace.submit, Pool.completed, or kvpool.aio for asyncio;
+*   threads may share a pool, and run while the library works.
+
+Adapters for engines, each loaded by the engine by its module path: kvpool.vllm,
+kvpool.lmcache, kvpool.sglang. Needs libkvpool.so.0: where the dynamic linker
+looks, in /usr/local/lib, or named by KVPOOL_LIBRARY.
+"""
+
+from kvpool.errors import (
+    Error,
+    Exists,
+    KeyTooLong,
+    LayoutMismatch,
+    NoRoom,
+    NotFound,
+    NotRegistered,
+    SizeMismatch,
+    TimedOut,
+    TooMany,
+    Unreachable,
+    strerror,
+)
+from kvpool.memory import Bufferlike, Keylike, Memory
+from kvpool.pool import (
+    KEY_MAX,
+    Call,
+    Layout,
+    Namespace,
+    Pool,
+    Registered,
+    Request,
+    parse_size,
+    version,
+)
+
+__all__ = [
+    "KEY_MAX",
+    "Bufferlike",
+    "Call",
+    "Error",
+    "Exists",
+    "KeyTooLong",
+    "Keylike",
+    "Layout",
+    "LayoutMismatch",
+    "Memory",
+    "Namespace",
+    "NoRoom",
+    "NotFound",
+    "NotRegistered",
+    "Pool",
+    "Registered",
+    "Request",
+    "SizeMismatch",
+    "TimedOut",
+    "TooMany",
+    "Unreachable",
+    "parse_size",
+    "strerror",
+    "version",
+]

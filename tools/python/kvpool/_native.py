@@ -1,0 +1,154 @@
+"""libkvpool.so as ctypes sees it: pool/kvpool.h, nothing added.
+
+Addresses are plain integers (c_void_p); arrays of struct kvpool_key and struct
+kvpool_buf are pairs of 64-bit words (memory.py makes them). The interpreter's
+lock is not held during calls.
+"""
+
+import ctypes
+import os
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_ssize_t,
+    c_uint,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
+
+SONAME = "libkvpool.so.0"
+
+INSECURE = 1
+IF_ABSENT = 1
+SYNC = 2
+EXACT = 4
+KEY_MAX = 4000
+
+
+class Options(Structure):
+    """struct kvpool_options"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("at", c_char_p),
+        ("listen", c_char_p),
+        ("advertise", c_char_p),
+        ("name", c_char_p),
+        ("buffer_dir", c_char_p),
+        ("buffer_size", c_uint64),
+        ("timeout_ms", c_uint64),
+        ("flags", c_uint),
+        ("threads", c_uint),
+        ("log_level", c_int),
+        ("rdma_device", c_char_p),
+    ]
+
+
+class LayoutStruct(Structure):
+    """struct kvpool_layout"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("model", c_char_p),
+        ("dtype", c_char_p),
+        ("layout", c_char_p),
+        ("tp", c_uint32),
+        ("tokens", c_uint32),
+    ]
+
+
+class Completion(Structure):
+    """struct kvpool_completion"""
+
+    _fields_ = [("id", c_uint64), ("result", c_int64)]
+
+
+_KEY = [c_void_p, c_char_p, c_size_t]  # a namespace, a key
+_KEYS = [c_void_p, c_void_p]  # a namespace, keys
+_PROTOTYPES: dict[str, tuple[object, list[object]]] = {
+    "version": (c_char_p, []),
+    "strerror": (c_char_p, [c_int64]),
+    "last_error": (c_char_p, []),
+    "connect": (c_int, [POINTER(Options), POINTER(c_void_p)]),
+    "close": (c_int, [c_void_p]),
+    "sync": (c_int, [c_void_p]),
+    "open_ns": (
+        c_int,
+        [c_void_p, c_char_p, POINTER(LayoutStruct), POINTER(c_void_p)],
+    ),
+    "close_ns": (None, [c_void_p]),
+    "key_path": (c_int, [*_KEY, c_void_p, c_size_t]),
+    "path_key": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t]),
+    "register_buffer": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "unregister_buffer": (c_int, [c_void_p, c_void_p]),
+    "put_from": (c_int, [*_KEY, c_void_p, c_size_t, c_uint]),
+    "get_into": (c_int64, [*_KEY, c_void_p, c_size_t, c_uint]),
+    "get_size": (c_int64, _KEY),
+    "exists": (c_int, _KEY),
+    "remove": (c_int, _KEY),
+    "touch": (c_int, _KEY),
+    "pin": (c_int, [*_KEY, c_uint64]),
+    "unpin": (c_int, _KEY),
+    "open": (c_int, _KEY),
+    "batch_put_from": (c_ssize_t, [*_KEYS, c_void_p, c_size_t, c_uint, c_void_p]),
+    "batch_get_into": (c_ssize_t, [*_KEYS, c_void_p, c_size_t, c_uint, c_void_p]),
+    "batch_get_size": (c_ssize_t, [*_KEYS, c_size_t, c_void_p]),
+    "batch_exists": (c_ssize_t, [*_KEYS, c_size_t, c_void_p]),
+    "batch_remove": (c_ssize_t, [*_KEYS, c_size_t, c_void_p]),
+    "batch_touch": (c_ssize_t, [*_KEYS, c_size_t, c_void_p]),
+    "batch_pin": (c_ssize_t, [*_KEYS, c_size_t, c_uint64, c_void_p]),
+    "batch_unpin": (c_ssize_t, [*_KEYS, c_size_t, c_void_p]),
+    "exists_prefix": (c_ssize_t, [*_KEYS, c_size_t]),
+    "submit": (
+        c_int,
+        [c_void_p, c_int, c_void_p, c_void_p, c_size_t, c_uint64, c_void_p, c_uint64],
+    ),
+    "event_fd": (c_int, [c_void_p]),
+    "completions": (c_size_t, [c_void_p, POINTER(Completion), c_size_t]),
+    "parse_size": (c_int, [c_char_p, POINTER(c_uint64)]),
+}
+
+
+def _candidates() -> list[str]:
+    named = os.environ.get("KVPOOL_LIBRARY")
+    if named:
+        return [named]
+    # Of the source tree this file is in, if it is in one and has been built.
+    built = Path(__file__).resolve().parents[3] / "build" / SONAME
+    return [*([str(built)] if built.exists() else []), SONAME, f"/usr/local/lib/{SONAME}"]
+
+
+def _load() -> ctypes.CDLL:
+    errors = []
+    for name in _candidates():
+        try:
+            return ctypes.CDLL(name)
+        except OSError as e:
+            errors.append(str(e))
+    raise ImportError(
+        f"{SONAME} is not there (KVPOOL_LIBRARY names it): {'; '.join(errors)}"
+    )
+
+
+class _Library:
+    """Functions by their names without `kvpool_`."""
+
+    def __init__(self) -> None:
+        library = _load()
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(library, "kvpool_" + name)
+            function.restype = result
+            function.argtypes = arguments
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> "ctypes._NamedFuncPointer":
+        raise AttributeError(name)  # for type checkers: all are set above
+
+
+lib = _Library()

@@ -1,0 +1,187 @@
+"""Python's objects as the library wants them: addresses, lengths, arrays."""
+
+import ctypes
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+Keylike: TypeAlias = bytes | bytearray | memoryview | str
+# The buffer protocol, a tensor in host memory, or Memory.
+Bufferlike: TypeAlias = Any
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer, of the stable ABI since Python 3.11."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_SIMPLE, _WRITABLE = 0, 1
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+_get_buffer.restype = ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = [ctypes.POINTER(_PyBuffer)]
+_release_buffer.restype = None
+
+
+class _Held:
+    """An exported buffer: what it is of can neither move nor go."""
+
+    __slots__ = ("view", "release")
+
+    def __init__(self, obj: object, flags: int) -> None:
+        self.release = None
+        self.view = _PyBuffer()
+        _get_buffer(obj, self.view, flags)
+        self.release = _release_buffer
+
+    def __del__(self) -> None:
+        if self.release:
+            self.release(self.view)
+
+
+class Memory:
+    """`length` bytes at `address`, of whatever kept alive by `owner`.
+
+    Memory(address, length) is for those who have nothing but a pointer, and see
+    to it themselves that the memory stays."""
+
+    __slots__ = ("address", "length", "owner")
+
+    def __init__(self, address: int, length: int, owner: object = None) -> None:
+        if address < 0 or length < 0:
+            raise ValueError("an address, and a length in bytes")
+        self.address = address
+        self.length = length
+        self.owner = owner
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, part: slice) -> "Memory":
+        if not isinstance(part, slice):
+            raise TypeError("only slices")
+        begin, end, step = part.indices(self.length)
+        if step != 1:
+            raise ValueError("one piece, without gaps")
+        return Memory(self.address + begin, max(end - begin, 0), self.owner or self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address:#x}, {self.length})"
+
+
+def memory_of(obj: Bufferlike, writable: bool = False) -> Memory:
+    """Where obj's bytes are. TypeError if it has none, BufferError if they are
+    not in one piece, or not to be written."""
+    if isinstance(obj, Memory):
+        return obj
+    if hasattr(obj, "data_ptr"):
+        return _of_tensor(obj)
+    try:
+        held = _Held(obj, _WRITABLE if writable else _SIMPLE)
+    except (BufferError, ValueError):
+        # numpy has no format for some types (bfloat16), but says where they are.
+        place = getattr(obj, "__array_interface__", None)
+        if not place or not obj.flags.c_contiguous or (writable and place["data"][1]):
+            raise
+        return Memory(place["data"][0], obj.nbytes, obj)
+    return Memory(held.view.buf or 0, held.view.len, held)
+
+
+def _of_tensor(tensor: Any) -> Memory:
+    if tensor.device.type != "cpu":
+        raise BufferError(f"a tensor in {tensor.device} is not in host memory")
+    if not tensor.is_contiguous():
+        raise BufferError("a tensor that is not in one piece")
+    length = tensor.numel() * tensor.element_size()
+    return Memory(tensor.data_ptr(), length, tensor)
+
+
+def key_bytes(key: Keylike) -> bytes:
+    if type(key) is str:
+        return key.encode()
+    if type(key) is bytes:
+        return key
+    if isinstance(key, (bytearray, memoryview)):
+        return bytes(key)
+    raise TypeError(f"a key is bytes or text, not {type(key).__name__}")
+
+
+def _pairs(first: Iterable[int], second: Sequence[int]) -> array:
+    pairs = array("Q", bytes(16 * len(second)))
+    pairs[0::2] = array("Q", first)
+    pairs[1::2] = array("Q", second)
+    return pairs
+
+
+class Keys:
+    """struct kvpool_key[]."""
+
+    __slots__ = ("n", "_array", "_bytes")
+
+    def __init__(self, keys: Iterable[Keylike]) -> None:
+        # The usual kinds at once.
+        keys = keys if isinstance(keys, (list, tuple)) else list(keys)
+        kinds = set(map(type, keys))
+        if kinds == {str}:
+            encoded = list(map(str.encode, keys))
+        elif kinds <= {bytes}:
+            encoded = keys
+        else:
+            encoded = list(map(key_bytes, keys))
+        lengths = list(map(len, encoded))
+        self.n = len(lengths)
+        self._bytes = b"".join(encoded)
+        at = ctypes.cast(ctypes.c_char_p(self._bytes), ctypes.c_void_p).value
+        self._array = _pairs(accumulate(lengths[:-1], initial=at), lengths) if lengths else None
+
+    @property
+    def address(self) -> int:
+        return self._array.buffer_info()[0] if self._array else 0
+
+
+class Buffers:
+    """struct kvpool_buf[]."""
+
+    __slots__ = ("n", "memory", "_array")
+
+    def __init__(self, buffers: Iterable[Bufferlike], writable: bool) -> None:
+        self.memory = [memory_of(b, writable) for b in buffers]
+        self.n = len(self.memory)
+        self._array = _pairs(
+            [m.address for m in self.memory], [m.length for m in self.memory]
+        )
+
+    @property
+    def address(self) -> int:
+        return self._array.buffer_info()[0]
+
+
+class Results:
+    """int64_t[]: one a key."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, n: int) -> None:
+        self._array = array("q", bytes(8 * max(n, 1)))
+
+    @property
+    def address(self) -> int:
+        return self._array.buffer_info()[0]
+
+    def list(self, n: int) -> list[int]:
+        return self._array[:n].tolist()

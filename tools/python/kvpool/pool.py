@@ -1,0 +1,584 @@
+"""Connections and namespaces: the calls of kvpool(3)."""
+
+import ctypes
+import enum
+import errno
+import itertools
+import mmap
+import os
+import select
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kvpool import _native
+from kvpool._native import KEY_MAX, lib
+from kvpool.errors import checked, error_of
+from kvpool.memory import (
+    Bufferlike,
+    Buffers,
+    Keylike,
+    Keys,
+    Memory,
+    Results,
+    key_bytes,
+    memory_of,
+)
+
+__all__ = [
+    "KEY_MAX",
+    "Call",
+    "Layout",
+    "Namespace",
+    "Pool",
+    "Registered",
+    "Request",
+    "parse_size",
+    "version",
+]
+
+
+def version() -> str:
+    """Of the library."""
+    return lib.version().decode()
+
+
+def parse_size(size: int | str) -> int:
+    """Bytes of "50G", "1.5T", "512MiB" or a number; units are powers of 1024."""
+    if isinstance(size, int):
+        return size
+    result = ctypes.c_uint64()
+    if lib.parse_size(size.encode(), result) < 0:
+        raise ValueError(f"{size!r} is no size: 50G, 512MiB, or bytes")
+    return result.value
+
+
+def _text(value: str | os.PathLike[str] | None) -> bytes | None:
+    return None if value is None else os.fsencode(value)
+
+
+class Call(enum.IntEnum):
+    """What may be submitted: enum kvpool_call."""
+
+    PUT_FROM = 1
+    GET_INTO = 2
+    GET_SIZE = 3
+    EXISTS = 4
+    REMOVE = 5
+    TOUCH = 6
+    PIN = 7
+    UNPIN = 8
+    EXISTS_PREFIX = 9
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the objects of a namespace are to be read: it has one of them, or
+    opening it is refused (LayoutMismatch)."""
+
+    model: str = ""
+    dtype: str = ""
+    layout: str = ""
+    tp: int = 0
+    tokens: int = 0
+
+
+class _Gate:
+    """Calls are within what is open, as whose handle it is entered; closing it
+    waits for them. Who is within a namespace is within its pool."""
+
+    __slots__ = ("handle", "_outer", "_changed", "_users", "_closed", "_pid")
+
+    def __init__(self, handle: int, outer: "_Gate | None" = None) -> None:
+        self.handle = handle
+        self._outer = outer
+        self._changed = threading.Condition(threading.Lock())
+        self._users = 0
+        self._closed = False
+        self._pid = os.getpid()
+
+    def __enter__(self) -> int:
+        if self._outer:
+            self._outer.__enter__()
+        with self._changed:
+            if not self._closed:
+                self._users += 1
+                return self.handle
+        if self._outer:
+            self._outer.__exit__()
+        raise error_of(-errno.ESHUTDOWN, "the pool, or namespace, is closed")
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._users -= 1
+            if self._closed:
+                self._changed.notify_all()
+        if self._outer:
+            self._outer.__exit__()
+
+    def close(self, busy: Callable[[], bool] = lambda: False) -> bool:
+        """False: it was closed. Error if it is busy once nobody is within: it
+        stays open. (In a fork nobody else is within.)"""
+        with self._changed:
+            if self._closed:
+                return False
+            self._closed = True
+            while self._users and os.getpid() == self._pid:
+                self._changed.wait()
+            if busy():
+                self._closed = False
+                raise error_of(-errno.EBUSY, "requests are under way")
+            return True
+
+
+class Registered(Memory):
+    """Memory that the pool may read and write, till unregister(). Slices of it
+    are buffers for calls."""
+
+    __slots__ = ("_pool", "__weakref__")
+
+    def __init__(self, pool: "Pool", memory: Memory) -> None:
+        super().__init__(memory.address, memory.length, memory.owner)
+        self._pool = pool
+
+    def unregister(self) -> None:
+        self._pool.unregister(self)
+
+    def __enter__(self) -> "Registered":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unregister()
+
+
+class Request:
+    """A batch that was submitted. When Pool.completed has given it back,
+    `result` is what the batch call returned, and `results` each key's; before,
+    both are None."""
+
+    __slots__ = (
+        "id", "ns", "call", "result", "results", "context", "_n", "_space", "_keep"
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, ns: "Namespace", call: Call, n: int, keep: object
+    ) -> None:
+        self.id = number
+        self.ns = ns
+        self.call = call
+        self.result: int | None = None
+        self.results: list[int] | None = None
+        self.context: object = None  # the caller's
+        self._n = n
+        self._space: Results | None = Results(n)
+        self._keep = keep  # buffers, which the library uses meanwhile
+
+    def _completed(self, result: int) -> None:
+        assert self._space
+        self.result = result
+        # A batch that failed as a whole left them as they were.
+        self.results = self._space.list(self._n) if result >= 0 else [result] * self._n
+        self._space = self._keep = None
+
+
+class Pool:
+    """A connection: kvpool_connect. Threads may share it; it is closed at the end
+    of a `with`, or of the program."""
+
+    def __init__(
+        self,
+        at: str,
+        *,
+        listen: str | None = None,
+        advertise: str | None = None,
+        name: str | None = None,
+        buffer_dir: str | os.PathLike[str] | None = None,
+        buffer_size: int | str = 0,
+        timeout: float = 0,
+        insecure: bool = False,
+        threads: int = 0,
+        log_level: int = 0,
+        rdma_device: str | None = None,
+    ) -> None:
+        """at: "HOST:PORT" of the master, or of several with commas; or a path in
+        a mount of the pool on this machine. listen: where other nodes reach this
+        process ("127.0.0.1:0", which does for a pool on one host), with
+        `insecure` other addresses than loopback. timeout: in seconds (10). The
+        others, and what 0 and None stand for: struct kvpool_options."""
+        options = _native.Options(
+            ctypes.sizeof(_native.Options),
+            _text(at),
+            _text(listen),
+            _text(advertise),
+            _text(name),
+            _text(buffer_dir),
+            parse_size(buffer_size),
+            round(timeout * 1000),
+            _native.INSECURE if insecure else 0,
+            threads,
+            log_level,
+            _text(rdma_device),
+        )
+        handle = ctypes.c_void_p()
+        checked(lib.connect(options, handle))
+        assert handle.value
+        self._gate = _Gate(handle.value)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._namespaces: set[Namespace] = set()
+        self._buffers: dict[int, Registered] = {}
+        self._numbers = itertools.count(1)
+        self._requests: dict[int, Request] = {}
+        self._event_fd: int = lib.event_fd(handle)
+        # At the end of the program too: what was put goes to stores first.
+        self._end = weakref.finalize(self, _close_quietly, handle.value, os.getpid())
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for calls and requests under way, and (10 s at most) until
+        stores have what was put. Namespaces are closed, too; what is mapped
+        stays. TimedOut: something that was put may be lost."""
+        if not self._gate.close():
+            return
+        self._end.detach()
+        poll = select.poll()
+        poll.register(self._event_fd, select.POLLIN)
+        while self._requests and os.getpid() == self._pid:
+            poll.poll()
+            self._take(256)
+        for ns in list(self._namespaces):
+            ns._close()
+        error = lib.close(self._gate.handle)
+        self._buffers.clear()
+        checked(error)
+
+    @property
+    def closed(self) -> bool:
+        return not self._end.alive
+
+    def sync(self) -> None:
+        """What was put before is on stores, and known to every mount."""
+        with self._gate as pool:
+            checked(lib.sync(pool))
+
+    def namespace(self, path: str = "", layout: Layout | None = None) -> "Namespace":
+        """The directory `path` of the mount, which need not be there."""
+        return Namespace(self, path, layout)
+
+    # ---- buffers ----
+
+    def register(self, buffer: Bufferlike) -> Registered:
+        """What is put from or got into lies in memory that was registered. Its
+        owner is kept alive."""
+        memory = memory_of(buffer, writable=True)
+        registered = Registered(self, memory)
+        with self._gate as pool, self._lock:
+            checked(lib.register_buffer(pool, memory.address, memory.length))
+            self._buffers[memory.address] = registered
+        return registered
+
+    def unregister(self, buffer: Bufferlike) -> None:
+        address = memory_of(buffer).address
+        with self._gate as pool, self._lock:
+            checked(lib.unregister_buffer(pool, address))
+            self._buffers.pop(address, None)
+
+    # ---- requests ----
+
+    @property
+    def event_fd(self) -> int:
+        """Readable while there are requests that completed() would return. Not
+        to be read, nor closed."""
+        return self._event_fd
+
+    def completed(self, most: int = 256) -> list[Request]:
+        """Requests that have completed, each of them once. Never waits."""
+        with self._gate:
+            return self._take(most)
+
+    def _take(self, most: int) -> list[Request]:
+        space = (_native.Completion * most)()
+        n = lib.completions(self._gate.handle, space, most)
+        done = []
+        for completion in space[:n]:
+            request = self._requests.pop(completion.id)
+            request._completed(completion.result)
+            done.append(request)
+        return done
+
+
+def _close_quietly(handle: int, pid: int) -> None:
+    if os.getpid() == pid:
+        lib.close(handle)
+
+
+def _bits(if_absent: bool = False, sync: bool = False, exact: bool = False) -> int:
+    return (
+        (_native.IF_ABSENT if if_absent else 0)
+        | (_native.SYNC if sync else 0)
+        | (_native.EXACT if exact else 0)
+    )
+
+
+class Namespace:
+    """A directory of the mount, and objects in it by key: kvpool_open_ns."""
+
+    def __init__(self, pool: Pool, path: str, layout: Layout | None = None) -> None:
+        self.pool = pool
+        self.path = path
+        self.layout = layout
+        c_layout = layout and _native.LayoutStruct(
+            ctypes.sizeof(_native.LayoutStruct),
+            layout.model.encode(),
+            layout.dtype.encode(),
+            layout.layout.encode(),
+            layout.tp,
+            layout.tokens,
+        )
+        handle = ctypes.c_void_p()
+        with pool._gate as c_pool:
+            checked(lib.open_ns(c_pool, _text(path), c_layout, handle))
+            assert handle.value
+            self._gate = _Gate(handle.value, pool._gate)
+            pool._namespaces.add(self)
+
+    def __repr__(self) -> str:
+        return f"Namespace({self.path!r})"
+
+    def __enter__(self) -> "Namespace":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for calls of other threads. Error (EBUSY): a request is under
+        way."""
+        self._close(lambda: any(r.ns is self for r in list(self.pool._requests.values())))
+
+    def _close(self, busy: Callable[[], bool] = lambda: False) -> None:
+        if self._gate.close(busy):
+            self.pool._namespaces.discard(self)
+            lib.close_ns(self._gate.handle)
+
+    # ---- names ----
+
+    def key_path(self, key: Keylike) -> str:
+        """Of its file, below the namespace's directory."""
+        key = key_bytes(key)
+        space = ctypes.create_string_buffer(4097)
+        with self._gate as ns:
+            checked(lib.key_path(ns, key, len(key), space, len(space)))
+        return os.fsdecode(space.value)
+
+    def path_key(self, path: str | os.PathLike[str]) -> bytes:
+        """The other way."""
+        space = ctypes.create_string_buffer(KEY_MAX)
+        with self._gate as ns:
+            n = checked(lib.path_key(ns, os.fsencode(path), space, len(space)))
+        return space.raw[:n]
+
+    # ---- one key: raise what is wrong ----
+
+    def put_from(
+        self,
+        key: Keylike,
+        buffer: Bufferlike,
+        *,
+        if_absent: bool = False,
+        sync: bool = False,
+    ) -> None:
+        """The buffer is the object, now seen by this connection and on its way
+        to the pool; with `sync`, on a store and known to all."""
+        key, m = key_bytes(key), memory_of(buffer)
+        flags = _bits(if_absent=if_absent, sync=sync)
+        with self._gate as ns:
+            checked(lib.put_from(ns, key, len(key), m.address, m.length, flags))
+
+    def get_into(
+        self, key: Keylike, buffer: Bufferlike, *, exact: bool = False
+    ) -> int:
+        """The object's size: so much of the buffer it is. SizeMismatch if it is
+        larger, or (`exact`) smaller."""
+        key, m = key_bytes(key), memory_of(buffer, writable=True)
+        with self._gate as ns:
+            return checked(
+                lib.get_into(
+                    ns, key, len(key), m.address, m.length, _bits(exact=exact)
+                )
+            )
+
+    def get_size(self, key: Keylike) -> int:
+        return self._one(lib.get_size, key)
+
+    def exists(self, key: Keylike) -> bool:
+        return self._one(lib.exists, key) > 0
+
+    def remove(self, key: Keylike) -> None:
+        """From the whole pool. Who has it mapped keeps it."""
+        self._one(lib.remove, key)
+
+    def touch(self, key: Keylike) -> None:
+        """It will be wanted soon."""
+        self._one(lib.touch, key)
+
+    def pin(self, key: Keylike, seconds: int = 0) -> None:
+        """Evicted after all others, for so many seconds; 0: never evicted."""
+        key = key_bytes(key)
+        with self._gate as ns:
+            checked(lib.pin(ns, key, len(key), seconds))
+
+    def unpin(self, key: Keylike) -> None:
+        self._one(lib.unpin, key)
+
+    def open(self, key: Keylike) -> int:
+        """A descriptor of the object's bytes, to be read by os.pread; the
+        caller's to close."""
+        return self._one(lib.open, key)
+
+    def map(self, key: Keylike) -> memoryview:
+        """The object's pages, those of the store if it is on this host. They stay
+        as long as the view, or an array made of it, is there."""
+        fd = self.open(key)
+        try:
+            size = os.fstat(fd).st_size
+            if size == 0:
+                return memoryview(b"")
+            options = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+            return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ, **options))
+        finally:
+            os.close(fd)
+
+    def _one(self, call, key: Keylike) -> int:
+        key = key_bytes(key)
+        with self._gate as ns:
+            return checked(call(ns, key, len(key)))
+
+    # ---- many keys: a result for each, >= 0 or a negative errno ----
+
+    def batch_put_from(
+        self,
+        keys: Iterable[Keylike],
+        buffers: Iterable[Bufferlike],
+        *,
+        if_absent: bool = False,
+        sync: bool = False,
+    ) -> list[int]:
+        flags = _bits(if_absent=if_absent, sync=sync)
+        return self._moved(lib.batch_put_from, keys, Buffers(buffers, False), flags)
+
+    def batch_get_into(
+        self,
+        keys: Iterable[Keylike],
+        buffers: Iterable[Bufferlike],
+        *,
+        exact: bool = False,
+    ) -> list[int]:
+        """Sizes."""
+        flags = _bits(exact=exact)
+        return self._moved(lib.batch_get_into, keys, Buffers(buffers, True), flags)
+
+    def batch_get_size(self, keys: Iterable[Keylike]) -> list[int]:
+        return self._many(lib.batch_get_size, keys)
+
+    def batch_exists(self, keys: Iterable[Keylike]) -> list[int]:
+        """1 and 0."""
+        return self._many(lib.batch_exists, keys)
+
+    def batch_remove(self, keys: Iterable[Keylike]) -> list[int]:
+        return self._many(lib.batch_remove, keys)
+
+    def batch_touch(self, keys: Iterable[Keylike]) -> list[int]:
+        return self._many(lib.batch_touch, keys)
+
+    def batch_pin(self, keys: Iterable[Keylike], seconds: int = 0) -> list[int]:
+        return self._many(lib.batch_pin, keys, seconds)
+
+    def batch_unpin(self, keys: Iterable[Keylike]) -> list[int]:
+        return self._many(lib.batch_unpin, keys)
+
+    def exists_prefix(self, keys: Iterable[Keylike]) -> int:
+        """How many leading keys of this list are there?"""
+        c_keys = Keys(keys)
+        with self._gate as ns:
+            return checked(lib.exists_prefix(ns, c_keys.address, c_keys.n))
+
+    def _moved(
+        self, call, keys: Iterable[Keylike], buffers: Buffers, flags: int
+    ) -> list[int]:
+        c_keys, results = _pair(keys, buffers), Results(buffers.n)
+        with self._gate as ns:
+            checked(
+                call(
+                    ns,
+                    c_keys.address,
+                    buffers.address,
+                    c_keys.n,
+                    flags,
+                    results.address,
+                )
+            )
+        return results.list(c_keys.n)
+
+    def _many(self, call, keys: Iterable[Keylike], *argument: int) -> list[int]:
+        c_keys = Keys(keys)
+        results = Results(c_keys.n)
+        with self._gate as ns:
+            checked(call(ns, c_keys.address, c_keys.n, *argument, results.address))
+        return results.list(c_keys.n)
+
+    # ---- without waiting ----
+
+    def submit(
+        self,
+        call: Call,
+        keys: Iterable[Keylike],
+        buffers: Iterable[Bufferlike] | None = None,
+        *,
+        if_absent: bool = False,
+        sync: bool = False,
+        exact: bool = False,
+        seconds: int = 0,
+        context: object = None,
+    ) -> Request:
+        """The batch of that name, on a thread of the library's: Pool.completed
+        gives the request back. `context` is the caller's own. The buffers are
+        the library's till then, and kept alive. TooMany: 4096 are under way."""
+        moves = call in (Call.PUT_FROM, Call.GET_INTO)
+        c_buffers = Buffers(buffers or (), call == Call.GET_INTO) if moves else None
+        c_keys = _pair(keys, c_buffers)
+        arg = seconds if call == Call.PIN else _bits(if_absent, sync, exact)
+        request = Request(next(self.pool._numbers), self, call, c_keys.n, c_buffers)
+        request.context = context
+        assert request._space
+        with self._gate as ns:
+            # It may complete before submit returns.
+            self.pool._requests[request.id] = request
+            error = lib.submit(
+                ns,
+                call,
+                c_keys.address,
+                c_buffers.address if c_buffers else 0,
+                c_keys.n,
+                arg,
+                request._space.address,
+                request.id,
+            )
+            if error < 0:
+                del self.pool._requests[request.id]
+                checked(error)
+        return request
+
+
+def _pair(keys: Iterable[Keylike], buffers: Buffers | None) -> Keys:
+    c_keys = Keys(keys)
+    if buffers and buffers.n != c_keys.n:
+        raise ValueError(f"{c_keys.n} keys and {buffers.n} buffers")
+    return c_keys
