@@ -4,6 +4,7 @@ storage manager does, and the adapters of the multi-process server."""
 import argparse
 import asyncio
 import json
+import os
 import select
 import threading
 import time
@@ -329,3 +330,102 @@ class lmcache_mp_nixl(MultiProcess):
     @staticmethod
     def is_object(name):
         return ".tmp." not in name
+
+
+class KVPool:
+    """The product's own adapters: objects in the directory's namespace, by way of
+    a connection that asks the mount for its master."""
+
+    @staticmethod
+    def is_object(name):
+        return name.startswith(MODEL + "@")
+
+    @staticmethod
+    def where(directory):
+        return dict(
+            at=directory,
+            namespace=os.path.basename(directory),
+            buffer_dir=os.environ["KVTEST_BUFFERS"],
+            buffer_size="64M",
+            layout=dict(model=MODEL, dtype="bfloat16", tokens=TOKENS),
+        )
+
+
+class kvpool_lmcache_native(KVPool, MultiProcess):
+    def __init__(self, directory):
+        super().__init__(
+            dict(
+                type="native_plugin",
+                module_path="kvpool.lmcache",
+                class_name="NativeClient",
+                adapter_params=self.where(directory),
+            )
+        )
+
+
+class kvpool_lmcache_plugin(KVPool, MultiProcess):
+    lock = "touch"
+
+    def __init__(self, directory):
+        super().__init__(
+            dict(
+                type="plugin",
+                module_path="kvpool.lmcache",
+                class_name="L2Adapter",
+                adapter_params=dict(lock=self.lock, **self.where(directory)),
+            )
+        )
+
+
+class kvpool_lmcache_plugin_pin(kvpool_lmcache_plugin):
+    lock = "pin"
+
+
+class kvpool_lmcache_remote(KVPool, InProcess):
+    """The connector, driven by LMCache's remote backend."""
+
+    def __init__(self, directory):
+        from lmcache.v1.storage_backend.remote_backend import RemoteBackend
+
+        options = dict(
+            module_path="kvpool.lmcache_remote",
+            class_name="ConnectorAdapter",
+            **self.where(directory),
+        )
+        super().__init__(
+            dict(
+                remote_storage_plugins=["kvpool"],
+                extra_config={
+                    f"remote_storage_plugin.kvpool.{name}": value
+                    for name, value in options.items()
+                },
+            )
+        )
+        self.remote = RemoteBackend(
+            self.config, self.metadata, self.loop, self.cpu, "cpu", "kvpool"
+        )
+        assert self.remote.connection is not None
+
+    def store(self, keys, data):
+        memory = [self.memory(d) for d in data]
+        done = set()
+        self.remote.batched_submit_put_task(
+            [self.key(k) for k in keys], memory, on_complete_callback=done.add
+        )
+        end = time.monotonic() + STORE_S
+        while len(done) < len(keys) and time.monotonic() < end:
+            time.sleep(0.001)
+        there = [self.remote.contains(self.key(k)) for k in keys]
+        for m in memory:
+            assert m.get_ref_count() == 1, "memory of a put is not given back"
+            m.ref_count_down()
+        return there
+
+    def load(self, keys):
+        wanted = [self.key(k) for k in keys]
+        self.remote.batched_contains(wanted)
+        loaded = self.remote.batched_get_blocking(wanted)
+        return [self.taken(m) for m in loaded]
+
+    def close(self):
+        self.remote.close()

@@ -26,6 +26,10 @@ export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 LMCACHE_TRACK_USAGE=false \
 	VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 \
 	XDG_CACHE_HOME="$tmp/cache" VLLM_CACHE_ROOT="$tmp/cache/vllm"
 
+# The product's own adapters, for engines that load them by module path.
+export PYTHONPATH=$engines/../../tools/python KVPOOL_LIBRARY=$BIN/libkvpool.so.0 \
+	KVTEST_BUFFERS=$tmp/buffers
+
 # The nodes a and b, the client c, and a directory e of all.
 engine_pool() { # [STORE-SIZE]
 	local n
@@ -240,7 +244,7 @@ vllm_goes_on() { # WHAT: two more rounds, the second of which began after it
 
 vllm_prepare() { # PROMPTS
 	export VLLM_ENABLE_V1_MULTIPROCESSING=0 PYTHONHASHSEED=0 \
-		PYTHONPATH=$engines VLLM_CPU_KVCACHE_SPACE=1 \
+		PYTHONPATH=$engines:$PYTHONPATH VLLM_CPU_KVCACHE_SPACE=1 \
 		VLLM_LOGGING_LEVEL=INFO
 	vllm none model
 	engine_run "the model" "${vllm[@]}"

@@ -18,6 +18,10 @@ import time
 import numpy
 
 FORMS = {
+    "kvpool_lmcache_native": "forms_lmcache",
+    "kvpool_lmcache_plugin": "forms_lmcache",
+    "kvpool_lmcache_plugin_pin": "forms_lmcache",
+    "kvpool_lmcache_remote": "forms_lmcache",
     "lmcache_disk": "forms_lmcache",
     "lmcache_disk_direct": "forms_lmcache",
     "lmcache_fs": "forms_lmcache",

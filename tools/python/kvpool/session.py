@@ -1,0 +1,163 @@
+"""What the adapters for engines share: a namespace that connects by itself, and
+memory that is registered when it is used.
+
+An engine starts, and goes on, without the pool: as long as no master could be
+reached `Session.ns` is None, and there are misses, and stores that fail. Once it
+was reached, libkvpool itself finds the master again.
+"""
+
+import bisect
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kvpool.errors import Error, TimedOut, Unreachable
+from kvpool.memory import Memory
+from kvpool.pool import Layout, Namespace, Pool
+
+logger = logging.getLogger("kvpool")
+
+FIRST_S = 3.0  # that an engine's start waits for the master
+RETRY_S = 2.0
+AWAY = (Unreachable, TimedOut)
+
+
+class Regions:
+    """Registers what calls are to move, by whole mappings of the process: engines
+    do not always say where their memory is. Thread: any."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._begins: list[int] = []  # sorted
+        self._regions: list[Memory] = []  # in their order
+
+    def cover(self, memories: Iterable[Memory]) -> None:
+        """What cannot be registered is found out by the call, for its key."""
+        with self._lock:
+            for m in memories:
+                if m.length and not self._is_covered(m):
+                    self._add(m)
+
+    def _is_covered(self, m: Memory) -> bool:
+        i = bisect.bisect_right(self._begins, m.address) - 1
+        if i < 0:
+            return False
+        region = self._regions[i]
+        return m.address + m.length <= region.address + region.length
+
+    def _add(self, m: Memory) -> None:
+        begin, end = _mapping(m)
+        # Of a mapping that was another one, or smaller.
+        for region in list(self._regions):
+            if region.address < end and region.address + region.length > begin:
+                self._remove(region)
+        region = Memory(begin, end - begin)
+        try:
+            self._pool.register(region)
+        except Error as e:
+            logger.debug("%r is not registered: %s", m, e)
+            return
+        i = bisect.bisect(self._begins, begin)
+        self._begins.insert(i, begin)
+        self._regions.insert(i, region)
+
+    def _remove(self, region: Memory) -> None:
+        try:
+            self._pool.unregister(region)
+        except Error as e:
+            logger.debug("%r stays registered: %s", region, e)
+            return
+        i = self._regions.index(region)
+        del self._begins[i], self._regions[i]
+
+
+def _mapping(m: Memory) -> tuple[int, int]:
+    """The writable memory around it, in one piece; itself if there is none."""
+    begin = end = 0
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            place, rights = line.split(None, 2)[:2]
+            low, high = (int(part, 16) for part in place.split(b"-"))
+            if not rights.startswith(b"rw"):
+                continue
+            if low != end:
+                if begin <= m.address < end:
+                    break
+                begin = low
+            end = high
+    if begin <= m.address and m.address + m.length <= end:
+        return begin, end
+    return m.address, m.address + m.length
+
+
+class Session:
+    """Thread: any."""
+
+    def __init__(
+        self,
+        at: str,
+        namespace: str,
+        *,
+        layout: dict[str, Any] | None = None,
+        on_connected: Callable[[Namespace], None] | None = None,
+        **options: Any,
+    ) -> None:
+        """at, options: as of Pool. namespace: a directory of the mount. layout: as
+        of Layout. on_connected: called once, on this thread or another one.
+        Raises what will not get better: wrong options, another layout."""
+        self.ns: Namespace | None = None
+        self.regions: Regions | None = None
+        self.failed: Error | None = None
+        self._at = at
+        self._namespace = namespace
+        self._layout = Layout(**layout) if layout else None
+        self._options = {"timeout": FIRST_S, **options}
+        self._on_connected = on_connected
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        try:
+            self._connect()
+        except AWAY as e:
+            logger.warning("%s: misses until it can be reached", e)
+            self._thread = threading.Thread(
+                target=self._try_again, name="kvpool-connect", daemon=True
+            )
+            self._thread.start()
+
+    def _connect(self) -> None:
+        pool = Pool(self._at, **self._options)
+        try:
+            ns = pool.namespace(self._namespace, self._layout)
+        except Exception:
+            pool.close()
+            raise
+        self.regions = Regions(pool)
+        self.ns = ns
+        logger.info("connected to the pool at %s, %r", self._at, ns)
+        if self._on_connected:
+            self._on_connected(ns)
+
+    def _try_again(self) -> None:
+        while not self._ending.wait(RETRY_S):
+            try:
+                self._connect()
+                return
+            except AWAY as e:
+                self.failed = e
+            except Error as e:
+                self.failed = e
+                logger.error("%s: the pool is not used", e)
+                return
+
+    def close(self) -> None:
+        """What was put goes to stores first, 10 s at most."""
+        self._ending.set()
+        if self._thread:
+            self._thread.join()
+        if self.ns:
+            try:
+                self.ns.pool.close()
+            except Error as e:
+                logger.warning("at the end: %s", e)
