@@ -1,8 +1,9 @@
-"""vLLM's file system tier (FileSystemTierManager), driven as its scheduler
-does: look-ups are flushed at the end of a step and answered later, stores and
-loads are jobs on chunks of one region."""
+"""A secondary tier of vLLM's, its own for file systems (FileSystemTierManager) and
+the product's, driven as its scheduler does: look-ups are flushed at the end of a
+step and answered later, stores and loads are jobs on chunks of one region."""
 
 import mmap
+import os
 import random
 import time
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import numpy
 from vllm.v1.kv_offload import config as c
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
 from vllm.v1.kv_offload.tiering.base import TransferJob
-from vllm.v1.kv_offload.tiering.fs.manager import FileSystemTierManager
+from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
 
 CHUNKS = 8
 JOB_S = 60
@@ -41,8 +42,10 @@ def offloading_config():
     )
 
 
-class vllm_fs:
-    def __init__(self, directory):
+class Tier:
+    """Of an entry of `secondary_tiers`."""
+
+    def __init__(self, entry):
         self.size = 1 << 20
         self.region = mmap.mmap(-1, CHUNKS * self.size)
         self.chunks = numpy.frombuffer(self.region, numpy.uint8).reshape(
@@ -53,23 +56,14 @@ class vllm_fs:
             blocks_per_chunk=1,
             kv_events_config=SimpleNamespace(enable_kv_cache_events=False),
         )
-        self.tier = FileSystemTierManager(
-            spec,
-            memoryview(self.chunks),
-            "fs",
-            directory,
-            n_read_threads=1,
-            n_write_threads=1,
+        self.tier = SecondaryTierFactory.create_secondary_tier(
+            entry, memoryview(self.chunks), spec
         )
         self.jobs = 0
-        # The names of its temporaries are from this generator, one a thread,
-        # and the engine seeds it: so they are the same on every node. (With few
-        # threads they meet often.)
+        # The names of temporaries are from this generator, one a thread, and the
+        # engine seeds it: so they are the same on every node. (With few threads
+        # they meet often.)
         random.seed(0)
-
-    @staticmethod
-    def is_object(name):
-        return name.endswith(".bin")
 
     def key(self, k):
         # Spread over the directories, as hashes are.
@@ -133,3 +127,57 @@ class vllm_fs:
 
     def close(self):
         self.tier.shutdown()
+
+
+class vllm_fs(Tier):
+    def __init__(self, directory):
+        super().__init__(
+            dict(type="fs", root_dir=directory, n_read_threads=1, n_write_threads=1)
+        )
+
+    @staticmethod
+    def is_object(name):
+        return name.endswith(".bin")
+
+
+class kvpool_vllm(Tier):
+    """The product's own: by way of a connection that asks the mount for its
+    master."""
+
+    def __init__(self, directory):
+        super().__init__(
+            dict(
+                type="KVPoolTier",
+                module_path="kvpool.vllm",
+                at=directory,
+                namespace=os.path.basename(directory),
+                locality="REMOTE",
+                buffer_dir=os.environ["KVTEST_BUFFERS"],
+                buffer_size="64M",
+            )
+        )
+
+    @staticmethod
+    def is_object(name):
+        return len(name) == 72  # hash and group, in hex
+
+    def load(self, keys):
+        """In one job, part of which may fail."""
+        request = ReqContext(f"together{self.jobs}")
+        self.lookup(keys, request)
+        self.chunks[:] = 0
+        wanted = [self.key(k) for k in keys]
+        job = self.job(wanted, range(len(keys)), request, True)
+        self.tier.submit_load(job)
+        self.tier.drain_jobs()
+        (result,) = self.finished([job])
+        good = set(wanted if result.success else result.successful_keys or ())
+        if not result.success:
+            # Who has asked is told that the others are misses.
+            told = self.lookup(keys, request)
+            assert [told[k] for k in keys if self.key(k) not in good].count(True) == 0
+        self.tier.on_request_finished(request)
+        return [
+            self.chunks[i].tobytes() if k in good else None
+            for i, k in enumerate(wanted)
+        ]

@@ -2,7 +2,8 @@
 
     vllm_run.py CONNECTOR DIR VERB --model DIR --truth FILE [OPTION...]
 
-CONNECTOR is none, example, offloading or lmcache_mp. The model is a small Llama
+CONNECTOR is none, example, offloading, kvpool (offloading, with the product's own
+tier) or lmcache_mp. The model is a small Llama
 with random weights (made by the verb model), large enough for its tokens to
 depend on every block of the prompt. The verb truth writes what it says to each
 prompt without a connector; run and loop generate with one and end with status 1
@@ -91,27 +92,36 @@ def prompt(n):
 def transfer_config(connector, directory, port):
     if connector == "none":
         return None
+    tiers = {
+        "spec_name": "HostTieringSpec",
+        "spec_module_path": "vllm_host_spec",
+        "cpu_bytes_to_use": 64 << 20,
+    }
+    files = {
+        "type": "fs",
+        "root_dir": directory,
+        "n_read_threads": 4,
+        "n_write_threads": 4,
+    }
+    pool = {
+        "type": "KVPoolTier",
+        "module_path": "kvpool.vllm",
+        "at": directory,
+        "namespace": os.path.basename(directory),
+        "buffer_dir": os.environ.get("KVTEST_BUFFERS"),
+        "buffer_size": "64M",
+    }
     extra = {
         "example": {"shared_storage_path": directory},
-        "offloading": {
-            "spec_name": "HostTieringSpec",
-            "spec_module_path": "vllm_host_spec",
-            "cpu_bytes_to_use": 64 << 20,
-            "secondary_tiers": [
-                {
-                    "type": "fs",
-                    "root_dir": directory,
-                    "n_read_threads": 4,
-                    "n_write_threads": 4,
-                }
-            ],
-        },
+        "offloading": {**tiers, "secondary_tiers": [files]},
+        "kvpool": {**tiers, "secondary_tiers": [pool]},
         "lmcache_mp": {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": port},
     }[connector]
     return {
         "kv_connector": {
             "example": "ExampleConnector",
             "offloading": "OffloadingConnector",
+            "kvpool": "OffloadingConnector",
             "lmcache_mp": "LMCacheMPConnector",
         }[connector],
         "kv_role": "kv_both",

@@ -153,14 +153,16 @@ class OneKey(PoolCase):
         ns = self.pool.namespace("py/layout", layout)
         self.pool.namespace("py/layout", layout).close()
         with self.assertRaisesRegex(kvpool.LayoutMismatch, "tp=8.*tp=4"):
-            self.pool.namespace("py/layout", kvpool.Layout("llama", "bf16", "NHD", 4, 256))
+            other = kvpool.Layout("llama", "bf16", "NHD", 4, 256)
+            self.pool.namespace("py/layout", other)
         ns.close()
 
 
 class Buffers(PoolCase):
     def test_kinds_of_buffers(self):
         data = os.urandom(4096)
-        for owner in (bytearray(4096), mmap.mmap(-1, 4096), array.array("d", bytes(4096))):
+        doubles = array.array("d", bytes(4096))
+        for owner in (bytearray(4096), mmap.mmap(-1, 4096), doubles):
             with self.pool.register(owner):
                 memoryview(owner).cast("B")[:] = data
                 self.ns.put_from("k", owner)
@@ -429,7 +431,8 @@ class Lives(unittest.TestCase):
         code = (
             "import sys, kvpool\n"
             "pool = kvpool.Pool(sys.argv[1], buffer_dir=sys.argv[2])\n"
-            "pool.namespace('py/end').put_from('k', pool.register(bytearray(9 << 20)))\n"
+            "ns = pool.namespace('py/end')\n"
+            "ns.put_from('k', pool.register(bytearray(9 << 20)))\n"
         )
         subprocess.run([sys.executable, "-c", code, AT, BUFFERS], check=True)
         with connected() as pool:

@@ -121,7 +121,8 @@ def _candidates() -> list[str]:
         return [named]
     # Of the source tree this file is in, if it is in one and has been built.
     built = Path(__file__).resolve().parents[3] / "build" / SONAME
-    return [*([str(built)] if built.exists() else []), SONAME, f"/usr/local/lib/{SONAME}"]
+    here = [str(built)] if built.exists() else []
+    return [*here, SONAME, f"/usr/local/lib/{SONAME}"]
 
 
 def _load() -> ctypes.CDLL:

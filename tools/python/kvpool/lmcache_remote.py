@@ -206,7 +206,9 @@ class KVPoolConnector(RemoteConnector):
         transfer = await asyncio.shield(put)
         failed = sum(r < 0 for r in transfer.results)
         if failed:
-            raise OSError(f"{failed} of {len(keys)} chunks not stored: {transfer.error}")
+            raise OSError(
+                f"{failed} of {len(keys)} chunks not stored: {transfer.error}"
+            )
 
     # ---- the rest ----
 

@@ -147,7 +147,8 @@ class Keys:
         self.n = len(lengths)
         self._bytes = b"".join(encoded)
         at = ctypes.cast(ctypes.c_char_p(self._bytes), ctypes.c_void_p).value
-        self._array = _pairs(accumulate(lengths[:-1], initial=at), lengths) if lengths else None
+        places = accumulate(lengths[:-1], initial=at)
+        self._array = _pairs(places, lengths) if lengths else None
 
     @property
     def address(self) -> int:

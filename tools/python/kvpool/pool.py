@@ -361,7 +361,8 @@ class Namespace:
     def close(self) -> None:
         """Waits for calls of other threads. Error (EBUSY): a request is under
         way."""
-        self._close(lambda: any(r.ns is self for r in list(self.pool._requests.values())))
+        requests = self.pool._requests
+        self._close(lambda: any(r.ns is self for r in list(requests.values())))
 
     def _close(self, busy: Callable[[], bool] = lambda: False) -> None:
         if self._gate.close(busy):
