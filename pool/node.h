@@ -485,6 +485,12 @@ void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
  */
 int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
 			 node_done_cb cb, void *arg);
+/* Whom to ask for that by oneself (whoever holds the loop may call it, too): 0, or
+ * -EAGAIN: not in this way. lent: also who would lend it, ret_from->unix_path says
+ * whether. */
+struct pool_peer_addr;
+int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
+			bool lent, struct pool_peer_addr *ret_from);
 /* A look-up hit, which a read follows as a rule: what is here goes after all
  * others of its class for NODE_LEASE_MS, what is not is fetched in the background
  * if bounds allow. */

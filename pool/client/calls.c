@@ -8,7 +8,7 @@
  *		  |                     \                              /
  *		  +---------------------- results <------back---------+
  */
-#include "pool/client/priv.h"
+#include "pool/client/direct.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ static void set_op(struct client_op *op, const struct kvpool_key *key,
 	struct kvpool *p = client_pool(op);
 	int err = client_path_set(op->win->ns, key, &op->path);
 
-	op->fd = -1;
+	op->fd = op->trip = -1;
 	pool_list_init(&op->link);
 	if (!err && buf) {
 		op->buf = buf->data;
@@ -177,29 +177,49 @@ static void run_window(struct client_window *w)
 	}
 }
 
-/* Reads of what is here take no loop. */
-static void read_local(struct client_window *w)
+/* lock held. What is here is opened; what others have is asked for later. */
+static void look_for(struct client_window *w, struct client_direct *d)
 {
+	const struct kvpool *p = w->ns->pool;
 	struct node_dirent *dir;
-	size_t i;
-	int err;
+	const struct node_entry *e;
+	struct pool_entry *pe;
 
-	pthread_rwlock_rdlock(&w->ns->pool->lock);
-	err = client_ns_dir(w->ns, &dir);
-	for (i = 0; !err && i < w->n; i++) {
+	if (client_ns_dir(w->ns, &dir))
+		return;
+	for (size_t i = 0; i < w->n; i++) {
 		struct client_op *op = &w->op[i];
 
-		if (!op->ended && client_local(w->ns->pool, dir, &op->path,
-					       &op->fd, &op->size) < 0)
-			op->fd = -1;
+		if (op->ended)
+			continue;
+		pe = client_find(p, dir, op->path.at, op->path.len);
+		if (!pe || pe->is_dir || !pool_node_visible(pe))
+			continue;
+		e = (const struct node_entry *)(const void *)pe;
+		if (client_open_here(p, e, &op->fd, &op->size) == 0)
+			continue;
+		op->fd = -1;
+		client_direct_plan(d, op, e);
 	}
-	pthread_rwlock_unlock(&w->ns->pool->lock);
-	for (i = 0; i < w->n; i++) {
+}
+
+/* Gets that take no loop. */
+static void get_at_once(struct client_window *w)
+{
+	struct kvpool *p = w->ns->pool;
+	struct client_direct d;
+
+	d.n = 0;
+	pthread_rwlock_rdlock(&p->lock);
+	look_for(w, &d);
+	pthread_rwlock_unlock(&p->lock);
+	for (size_t i = 0; i < w->n; i++) {
 		if (w->op[i].fd < 0)
 			continue;
 		(void)w->kind->copy(&w->op[i]);
 		w->op[i].ended = true;
 	}
+	client_direct_run(w, &d);
 }
 
 static size_t finish(struct client_window *w, int64_t *ret)
@@ -264,7 +284,7 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 			       kind->moves ? &bufs[at + k] : NULL);
 		}
 		if (kind == &client_get || kind == &client_get_fd)
-			read_local(w);
+			get_at_once(w);
 		run_window(w);
 		good += finish(w, ret + at);
 	}

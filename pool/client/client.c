@@ -134,6 +134,8 @@ static void run_loop(struct kvpool *p)
 
 static int open_node(struct kvpool *p)
 {
+	int err;
+
 	p->metrics = pool_metrics_open();
 	if (!p->metrics)
 		return -ENOMEM;
@@ -145,7 +147,13 @@ static int open_node(struct kvpool *p)
 		verbs_close(p->verbs);
 		p->opts.verbs = p->verbs = NULL;
 	}
-	return pool_node_open(&p->opts, &p->node);
+	err = pool_node_open(&p->opts, &p->node);
+	if (!err) {
+		memcpy(p->lines.id, pool_store_id(pool_node_store(p->node)),
+		       POOL_ID_SIZE);
+		p->lines.first_lane = p->opts.movers + 1;
+	}
+	return err;
 }
 
 static void *loop_thread(void *arg)
@@ -245,6 +253,7 @@ static void make_locks(struct kvpool *p)
 	pthread_condattr_destroy(&monotonic);
 	pthread_mutex_init(&p->mutex, NULL);
 	client_buffers_init(&p->buffers);
+	client_lines_init(&p->lines);
 	pool_list_init(&p->waiting);
 }
 
@@ -253,6 +262,7 @@ static void pool_free(struct kvpool *p, bool remove_files)
 {
 	verbs_close(p->verbs);
 	client_dir_give(p, remove_files);
+	client_lines_fini(&p->lines);
 	client_buffers_fini(&p->buffers);
 	pthread_mutex_destroy(&p->mutex);
 	pthread_cond_destroy(&p->changed);

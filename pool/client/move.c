@@ -8,10 +8,10 @@
  * what is at the caller's address cannot be read: the file is poisoned, and goes.
  *
  * get, happy path: a local copy, or a descriptor that a store of this host has
- * lent, is opened and read by the caller's thread, without the loop. Else the
- * loop has it borrowed, or sent into the caller's buffer; or fetched, if that
- * does not work. Failure modes: it is a miss. Another version
- * comes meanwhile: that one.
+ * lent, is opened and read by the caller's thread, without the loop; or that
+ * thread asks a holder itself (direct.c). Else the loop has it borrowed, or sent
+ * into the caller's buffer; or fetched, if that does not work. Failure modes: it
+ * is a miss. Another version comes meanwhile: that one.
  */
 #include "pool/client/priv.h"
 
@@ -45,7 +45,7 @@ static int write_all(int fd, const void *buf, size_t len)
 	return 0;
 }
 
-static bool fits(const struct client_op *op)
+bool client_fits(const struct client_op *op)
 {
 	return op->win->flags & KVPOOL_EXACT ? op->size == op->len :
 					       op->size <= op->len;
@@ -56,7 +56,7 @@ static int64_t read_all(const struct client_op *op)
 	uint64_t done = 0;
 	ssize_t n;
 
-	if (!fits(op))
+	if (!client_fits(op))
 		return -EMSGSIZE;
 	while (done < op->size) {
 		n = pread(op->fd, (char *)op->buf + done, op->size - done,
@@ -200,8 +200,7 @@ const struct client_kind client_put = {
 
 /* ---- get ---- */
 
-/* A whole file of e, or -EAGAIN. */
-static int open_here(const struct kvpool *p, const struct node_entry *e,
+int client_open_here(const struct kvpool *p, const struct node_entry *e,
 		     int *ret_fd, uint64_t *ret_size)
 {
 	struct node_object *o = e->own ? e->own : e->obj;
@@ -219,17 +218,6 @@ static int open_here(const struct kvpool *p, const struct node_entry *e,
 	__atomic_store_n(&o->looked, node_stamp(pool_now_ms()),
 			 __ATOMIC_RELAXED);
 	return 0;
-}
-
-int client_local(const struct kvpool *p, struct node_dirent *dir,
-		 const struct client_path *path, int *ret_fd,
-		 uint64_t *ret_size)
-{
-	struct pool_entry *e = client_find(p, dir, path->at, path->len);
-
-	if (!e || e->is_dir || !pool_node_visible(e))
-		return -EAGAIN;
-	return open_here(p, (struct node_entry *)(void *)e, ret_fd, ret_size);
 }
 
 static bool get_copy(struct client_op *op)
@@ -319,12 +307,12 @@ static void get_begin(struct client_op *op)
 	}
 	e = (struct node_entry *)(void *)pe;
 	op->size = e->size;
-	if (op->win->kind->moves && !e->own && !fits(op)) {
+	if (op->win->kind->moves && !e->own && !client_fits(op)) {
 		client_end(op, -EMSGSIZE); /* nothing is moved for that */
 		return;
 	}
 	if (e->own) {
-		if (open_here(p, e, &op->fd, &op->size) == 0)
+		if (client_open_here(p, e, &op->fd, &op->size) == 0)
 			client_hand_back(op);
 		else
 			client_again(op, -ENOENT);

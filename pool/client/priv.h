@@ -6,6 +6,7 @@
  *   ns       namespaces: keys to names, layouts
  *   ask      questions, answered on the caller's thread
  *   calls    batches that the loop works on, and who waits for them
+ *   direct   gets of others' objects by the caller's thread; line: how it asks
  *   move     of these, put and get; change: the others
  *   buffer   registered buffers
  *   submit   requests: threads of their own, the eventfd
@@ -26,6 +27,7 @@
 
 #include "pool/base/list.h"
 #include "pool/base/metric.h"
+#include "pool/client/line.h"
 #include "pool/kvpool.h"
 #include "pool/mailbox.h"
 #include "pool/node.h"
@@ -34,6 +36,7 @@
 #define CLIENT_ASK_MAX 256 /* keys that are looked up under one lock */
 #define CLIENT_WINDOW 128   /* keys of a batch that are moved at once */
 #define CLIENT_INLINE (64u << 10) /* copied on the loop: less than a wake-up */
+#define CLIENT_SEEN 4096 /* generations remembered */
 #define CLIENT_TIMEOUT_MS 10000
 #define CLIENT_DEADLINE_MS 2000 /* as kvpoold's --deadline */
 #define CLIENT_RETRY_MS 1
@@ -95,6 +98,10 @@ struct kvpool {
 
 	struct client_buffers buffers;
 	struct client_requests requests;
+	struct client_lines lines;
+	/* Generations that were got from a store of this host that would lend
+	 * them, by any thread. */
+	_Atomic uint64_t seen[CLIENT_SEEN];
 };
 
 struct kvpool_ns {
@@ -180,6 +187,11 @@ struct client_op {
 	size_t len;
 	size_t index; /* in the batch */
 
+	/* get: where it is asked for directly; -1: it is not */
+	int trip;
+	uint64_t gen;
+	XXH128_hash_t sum;
+
 	/* loop's, until it is handed back */
 	struct pool_list link; /* p->waiting; or win->back, under win->mutex */
 	struct pool_mail mail;
@@ -244,11 +256,12 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 
 /* ---- move.c ---- */
 
-/* Any thread: a local copy, to be read without the loop. 0 and *ret_fd,
- * *ret_size, or -EAGAIN: it takes the loop. */
-int client_local(const struct kvpool *p, struct node_dirent *dir,
-		 const struct client_path *path, int *ret_fd,
-		 uint64_t *ret_size);
+/* lock held: e as a local copy, to be read without the loop. 0 and *ret_fd,
+ * *ret_size, or -EAGAIN: there is none. */
+int client_open_here(const struct kvpool *p, const struct node_entry *e,
+		     int *ret_fd, uint64_t *ret_size);
+/* get: has the buffer the size that op->size asks for? */
+bool client_fits(const struct client_op *op);
 
 /* ---- submit.c ---- */
 

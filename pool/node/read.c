@@ -42,9 +42,9 @@ static bool lends(const struct pool_node *n, const struct node_member *m)
 	       strcmp(m->host_id, n->host_id) == 0;
 }
 
-/* NULL: not in this way. */
+/* NULL: not in this way. lent: who would lend it may be asked, too. */
 static const struct node_member *holder_of(struct pool_node *n,
-					   const struct node_entry *e)
+					   const struct node_entry *e, bool lent)
 {
 	const struct node_member *m, *found = NULL;
 	uint64_t now = pool_now_ms();
@@ -59,7 +59,7 @@ static const struct node_member *holder_of(struct pool_node *n,
 		if (!m || !m->alive ||
 		    e->holders[(first + k) % e->nholders] == n->index)
 			continue;
-		if (lends(n, m))
+		if (!lent && lends(n, m))
 			return NULL;
 		if (!found && !(m->stalled_ms &&
 				now - m->stalled_ms < NODE_SHY_MS))
@@ -154,6 +154,28 @@ static int pieces_start(struct node_read *r, const struct node_member *from,
 	return r->busy > 0 ? 0 : err;
 }
 
+static const struct node_member *read_from(struct pool_node *n,
+					   const struct node_entry *e, bool lent)
+{
+	if (!pool_node_published(e) || e->own || e->fetch || e->size == 0 ||
+	    (e->obj && e->obj->gen == e->gen))
+		return NULL;
+	return holder_of(n, e, lent);
+}
+
+int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
+			bool lent, struct pool_peer_addr *ret_from)
+{
+	const struct node_member *m = read_from(n, e, lent);
+
+	if (!m)
+		return -EAGAIN;
+	*ret_from = m->addr;
+	if (!lends(n, m))
+		ret_from->unix_path[0] = '\0';
+	return 0;
+}
+
 int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
 			 node_done_cb cb, void *arg)
 {
@@ -162,10 +184,7 @@ int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
 	struct node_read *r;
 	int len;
 
-	if (!pool_node_published(e) || e->own || e->fetch || e->size == 0 ||
-	    (e->obj && e->obj->gen == e->gen))
-		return -EAGAIN;
-	from = holder_of(n, e);
+	from = read_from(n, e, false);
 	len = from ? node_entry_path(&e->e, path) : -ENOENT;
 	if (len < 0)
 		return -EAGAIN;

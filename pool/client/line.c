@@ -1,0 +1,497 @@
+/*
+ * Lines: connections to holders that belong to the caller's thread while it uses
+ * them. It asks, waits and receives by itself, with system calls that block: what
+ * is asked for by way of the loop and a mover wakes three threads more.
+ *
+ * A line is two connections of pool/peer.h: one for questions, and answers of up
+ * to POOL_INLINE_MAX; and a lane for larger ones, dialled when it is first
+ * needed. Its number is above those of the movers' lanes.
+ *
+ * Happy path: take (an idle one, or dialled) -> ask several -> send -> an answer's
+ * header, its bytes, the next -> give. Failure modes: it cannot be dialled, or
+ * nothing comes for LINE_STALL_MS, or what comes makes no sense: it is given back
+ * as broken and closed, and for CLIENT_SHY_MS nobody takes one to that peer.
+ */
+#include "pool/client/line.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "pool/base/clock.h"
+#include "pool/conn.h"
+#include "pool/kvpool.pb-c.h"
+
+#define LINE_STALL_MS 250 /* as NODE_STALL_MS: then others are to be asked */
+#define LINE_DIAL_MS 1000
+#define LINE_ERROR_MAX 4096 /* bytes of an ERROR */
+
+enum { ASK, BULK };
+
+struct client_line {
+	struct pool_list link; /* idle */
+	struct client_lines *lines;
+	struct pool_peer_addr to;
+	int fd[2]; /* own; BULK: -1 until it is needed */
+	uint16_t version; /* that both speak */
+	unsigned int slot;
+	int wake_at; /* SO_RCVLOWAT of BULK */
+	uint8_t *out; /* owns: questions to be sent */
+	size_t out_len, out_cap;
+};
+
+/* ---- bytes ---- */
+
+static int send_all(int fd, const uint8_t *p, size_t len)
+{
+	ssize_t n;
+
+	while (len > 0) {
+		n = send(fd, p, len, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* Up to len bytes, one at least; they are waited for. */
+static ssize_t recv_some(int fd, void *to, size_t len)
+{
+	ssize_t n;
+
+	do
+		n = recv(fd, to, len, 0);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EAGAIN ? -ETIMEDOUT : -errno;
+	return n == 0 ? -ECONNRESET : n;
+}
+
+static int recv_all(int fd, void *to, size_t len)
+{
+	uint8_t *p = to;
+	ssize_t n;
+
+	while (len > 0) {
+		n = recv_some(fd, p, len);
+		if (n < 0)
+			return (int)n;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* A frame into the line's questions. */
+static int add_frame(struct client_line *l, uint16_t type, uint64_t req,
+		     const ProtobufCMessage *msg)
+{
+	size_t payload = protobuf_c_message_get_packed_size(msg);
+	size_t len = POOL_WIRE_HEADER + payload;
+	struct pool_frame f = { .version = l->version, .type = type,
+				.req = req,
+				.payload_len = (uint32_t)payload };
+
+	if (l->out_len + len > l->out_cap) {
+		size_t cap = 2 * (l->out_cap + len);
+		uint8_t *grown = realloc(l->out, cap);
+
+		if (!grown)
+			return -ENOMEM;
+		l->out = grown;
+		l->out_cap = cap;
+	}
+	pool_frame_encode(&f, l->out + l->out_len);
+	protobuf_c_message_pack(msg, l->out + l->out_len + POOL_WIRE_HEADER);
+	l->out_len += len;
+	return 0;
+}
+
+static int send_out(struct client_line *l, int which)
+{
+	int err = send_all(l->fd[which], l->out, l->out_len);
+
+	l->out_len = 0;
+	return err;
+}
+
+static int recv_header(int fd, struct pool_frame *ret_frame)
+{
+	uint8_t header[POOL_WIRE_HEADER];
+	int err = recv_all(fd, header, sizeof(header));
+
+	return err ? err : pool_frame_decode(header, ret_frame);
+}
+
+/* ---- dialling ---- */
+
+static void wait_ms(int fd, int which, unsigned int ms)
+{
+	struct timeval tv = { .tv_sec = ms / 1000,
+			      .tv_usec = ms % 1000 * 1000 };
+
+	setsockopt(fd, SOL_SOCKET, which, &tv, sizeof(tv));
+}
+
+static int dial(const struct pool_hostport *to)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list, *a;
+	char port[8];
+	int fd, one = 1, err = -EHOSTDOWN;
+
+	snprintf(port, sizeof(port), "%u", to->port);
+	if (getaddrinfo(to->host, port, &hints, &list))
+		return -EHOSTDOWN;
+	for (a = list; a; a = a->ai_next) {
+		fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		if (fd < 0) {
+			err = -errno;
+			continue;
+		}
+		wait_ms(fd, SO_SNDTIMEO, LINE_DIAL_MS);
+		wait_ms(fd, SO_RCVTIMEO, LINE_STALL_MS);
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
+			break;
+		err = -errno;
+		close(fd);
+	}
+	freeaddrinfo(list);
+	return a ? fd : err;
+}
+
+/* Is what answers the node that was dialled? */
+static int recv_hello(struct client_line *l, int fd)
+{
+	uint8_t payload[256];
+	struct pool_frame f;
+	Kvpool__Hello *hello;
+	bool right;
+	int err = recv_header(fd, &f);
+
+	if (err)
+		return err;
+	if (f.type != POOL_MSG_HELLO || f.payload_len > sizeof(payload) ||
+	    f.bulk_len > 0)
+		return -EPROTO;
+	err = recv_all(fd, payload, f.payload_len);
+	if (err)
+		return err;
+	hello = kvpool__hello__unpack(NULL, f.payload_len, payload);
+	if (!hello)
+		return -EPROTO;
+	right = hello->id.len == POOL_ID_SIZE &&
+		memcmp(hello->id.data, l->to.id, POOL_ID_SIZE) == 0;
+	kvpool__hello__free_unpacked(hello, NULL);
+	if (f.version < l->version)
+		l->version = f.version;
+	return right ? 0 : -EHOSTDOWN;
+}
+
+static uint32_t lane_of(const struct client_line *l)
+{
+	return l->lines->first_lane + l->slot;
+}
+
+static int open_one(struct client_line *l, int which)
+{
+	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
+	int err;
+
+	l->fd[which] = dial(&l->to.tcp);
+	if (l->fd[which] < 0)
+		return l->fd[which];
+	l->version = pool_wire_version;
+	hello.version = pool_wire_version;
+	hello.id.data = l->lines->id;
+	hello.id.len = POOL_ID_SIZE;
+	hello.lane = which == BULK ? lane_of(l) : 0;
+	err = add_frame(l, POOL_MSG_HELLO, 0, &hello.base);
+	if (!err)
+		err = send_out(l, which);
+	if (!err)
+		err = recv_hello(l, l->fd[which]);
+	return err;
+}
+
+static void line_free(struct client_line *l)
+{
+	for (int i = 0; i < 2; i++)
+		if (l->fd[i] >= 0)
+			close(l->fd[i]);
+	free(l->out);
+	free(l);
+}
+
+/* ---- taken and given ---- */
+
+void client_lines_init(struct client_lines *s)
+{
+	pthread_mutex_init(&s->lock, NULL);
+	pool_list_init(&s->idle);
+}
+
+void client_lines_fini(struct client_lines *s)
+{
+	struct client_line *l;
+
+	while (!pool_list_empty(&s->idle)) {
+		l = pool_list_first(&s->idle, struct client_line, link);
+		pool_list_del(&l->link);
+		line_free(l);
+	}
+	pthread_mutex_destroy(&s->lock);
+}
+
+static bool same_peer(const struct pool_peer_addr *a,
+		      const struct pool_peer_addr *b)
+{
+	return memcmp(a->id, b->id, POOL_ID_SIZE) == 0 &&
+	       a->tcp.port == b->tcp.port &&
+	       strcmp(a->tcp.host, b->tcp.host) == 0;
+}
+
+/* lock held. */
+static bool is_shy(const struct client_lines *s,
+		   const struct pool_peer_addr *to)
+{
+	uint64_t now = pool_now_ms();
+
+	for (unsigned int i = 0; i < CLIENT_SHY_MAX; i++)
+		if (s->shy[i].until_ms > now &&
+		    memcmp(s->shy[i].id, to->id, POOL_ID_SIZE) == 0)
+			return true;
+	return false;
+}
+
+/* lock held. */
+static void make_shy(struct client_lines *s, const struct pool_peer_addr *to)
+{
+	struct client_shy *at = &s->shy[s->next_shy++ % CLIENT_SHY_MAX];
+
+	memcpy(at->id, to->id, POOL_ID_SIZE);
+	at->until_ms = pool_now_ms() + CLIENT_SHY_MS;
+}
+
+/* lock held: an idle one to that peer, the last that was used; or, if there may
+ * be no more, one to another, closed. NULL: *ret_slot is one's to be, or -1. */
+static struct client_line *take_idle(struct client_lines *s,
+				     const struct pool_peer_addr *to,
+				     int *ret_slot)
+{
+	struct client_line *l = NULL;
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &s->idle) {
+		l = pool_list_entry(it, struct client_line, link);
+		if (!same_peer(&l->to, to))
+			continue;
+		pool_list_del(&l->link);
+		return l;
+	}
+	*ret_slot = ~s->slots ? __builtin_ctzll(~s->slots) : -1;
+	if (*ret_slot >= 0) {
+		s->slots |= 1ull << *ret_slot;
+	} else if (l) { /* the one that has not been used for longest */
+		pool_list_del(&l->link);
+		*ret_slot = (int)l->slot;
+		line_free(l);
+	}
+	return NULL;
+}
+
+static struct client_line *line_new(struct client_lines *s,
+				    const struct pool_peer_addr *to, int slot)
+{
+	struct client_line *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	pool_list_init(&l->link);
+	l->lines = s;
+	l->to = *to;
+	l->slot = (unsigned int)slot;
+	l->fd[ASK] = l->fd[BULK] = -1;
+	l->wake_at = 1;
+	return l;
+}
+
+/* An idle one may have been closed by its peer: then there is something to read
+ * where nothing was asked for. */
+static bool is_stale(const struct client_line *l)
+{
+	char byte;
+
+	for (int i = 0; i < 2; i++)
+		if (l->fd[i] >= 0 &&
+		    (recv(l->fd[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+		     (errno != EAGAIN && errno != EINTR)))
+			return true;
+	return false;
+}
+
+static void forget(struct client_lines *s, unsigned int slot)
+{
+	pthread_mutex_lock(&s->lock);
+	s->slots &= ~(1ull << slot);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static struct client_line *line_get(struct client_lines *s,
+				    const struct pool_peer_addr *to)
+{
+	struct client_line *l;
+	int slot = -1;
+
+	for (;;) {
+		pthread_mutex_lock(&s->lock);
+		l = is_shy(s, to) ? NULL : take_idle(s, to, &slot);
+		pthread_mutex_unlock(&s->lock);
+		if (!l || !is_stale(l))
+			break;
+		forget(s, l->slot);
+		line_free(l);
+	}
+	if (l || slot < 0)
+		return l;
+	l = line_new(s, to, slot);
+	if (!l)
+		forget(s, (unsigned int)slot);
+	return l;
+}
+
+struct client_line *client_line_take(struct client_lines *s,
+				     const struct pool_peer_addr *to, bool bulk)
+{
+	struct client_line *l = line_get(s, to);
+	int err = 0;
+
+	if (!l)
+		return NULL;
+	if (l->fd[ASK] < 0)
+		err = open_one(l, ASK);
+	if (!err && bulk && l->fd[BULK] < 0)
+		err = open_one(l, BULK);
+	if (!err)
+		return l;
+	client_line_give(l, false);
+	return NULL;
+}
+
+void client_line_give(struct client_line *l, bool good)
+{
+	struct client_lines *s = l->lines;
+
+	pthread_mutex_lock(&s->lock);
+	if (good) {
+		pool_list_add(&s->idle, &l->link);
+	} else {
+		make_shy(s, &l->to);
+		s->slots &= ~(1ull << l->slot);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!good)
+		line_free(l);
+}
+
+/* ---- asking ---- */
+
+int client_line_ask(struct client_line *l, uint64_t req, const char *path,
+		    size_t path_len, uint64_t gen, uint64_t size)
+{
+	Kvpool__Get get = KVPOOL__GET__INIT;
+
+	get.path.data = (uint8_t *)(uintptr_t)path;
+	get.path.len = path_len;
+	get.gen = gen;
+	get.length = size;
+	get.lane = size > POOL_INLINE_MAX ? lane_of(l) : 0;
+	return add_frame(l, POOL_MSG_GET, req, &get.base);
+}
+
+int client_line_send(struct client_line *l)
+{
+	return send_out(l, ASK);
+}
+
+/* ---- answers ---- */
+
+/* The caller is woken for so many bytes of the lane, not for each segment. */
+static void wake_at(struct client_line *l, uint64_t bytes)
+{
+	int at = bytes < POOL_CONN_SLICE ? (int)bytes : (int)POOL_CONN_SLICE;
+
+	if (at != l->wake_at &&
+	    setsockopt(l->fd[BULK], SOL_SOCKET, SO_RCVLOWAT, &at,
+		       sizeof(at)) == 0)
+		l->wake_at = at;
+}
+
+/* Which of the two has something. */
+static int wait_both(struct client_line *l)
+{
+	struct pollfd at[2] = { { .fd = l->fd[ASK], .events = POLLIN },
+				{ .fd = l->fd[BULK], .events = POLLIN } };
+	int n;
+
+	do
+		n = poll(at, 2, LINE_STALL_MS);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return n < 0 ? -errno : -ETIMEDOUT;
+	return at[ASK].revents ? ASK : BULK;
+}
+
+/* What an ERROR says is its number alone. */
+static int pass_error(struct client_line *l, const struct pool_frame *f)
+{
+	uint8_t text[LINE_ERROR_MAX];
+
+	return f->payload_len > sizeof(text) ?
+		       -EPROTO :
+		       recv_all(l->fd[ASK], text, f->payload_len);
+}
+
+int client_line_answer(struct client_line *l, uint64_t least_bulk,
+		       struct client_answer *ret)
+{
+	struct pool_frame f;
+	int which = ASK, err;
+
+	if (least_bulk > 0) {
+		wake_at(l, POOL_WIRE_HEADER + least_bulk);
+		which = wait_both(l);
+	}
+	err = which < 0 ? which : recv_header(l->fd[which], &f);
+	if (err)
+		return err;
+	ret->req = f.req;
+	ret->size = f.bulk_len;
+	ret->bulk = which == BULK;
+	ret->data = f.type == POOL_MSG_DATA;
+	if (ret->data)
+		return f.payload_len > 0 ? -EPROTO : 0;
+	return f.type == POOL_MSG_ERROR && which == ASK && f.bulk_len == 0 ?
+		       pass_error(l, &f) : -EPROTO;
+}
+
+ssize_t client_line_bytes(struct client_line *l, const struct client_answer *a,
+			  void *to, size_t len)
+{
+	if (a->bulk)
+		wake_at(l, len);
+	return recv_some(l->fd[a->bulk ? BULK : ASK], to,
+			 len < POOL_CONN_SLICE ? len : POOL_CONN_SLICE);
+}
