@@ -198,6 +198,9 @@ struct node_writer {
 	uint8_t tries;	     /* how many there were */
 	bool sampling;	     /* holds pool_store_sampling on */
 	bool stale_blob;     /* renamed or changed while it was being sealed */
+	bool summed;	     /* `sum` is that of its first sum_size bytes */
+	uint64_t sum_size;
+	XXH128_hash_t sum;
 	bool sealed;	     /* PENDING, not queued: its turn has not come */
 	bool was_held;	     /* its bytes were published, under another name:
 				who has them open or borrowed must not see
@@ -404,6 +407,10 @@ int pool_node_own_replace(struct pool_node *n, struct node_entry *e);
 /* A daemon-served writer's descriptor (borrowed while it has handles open), or
  * -errno. */
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o);
+/* Who has written all of it has summed it on the way: nobody reads it again when
+ * it is sealed, if it has that size. */
+void pool_node_writer_summed(struct pool_node *n, struct node_object *o,
+			     uint64_t size, XXH128_hash_t sum);
 /* A write failed: never publish. status: -errno. */
 void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
 /*

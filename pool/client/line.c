@@ -9,7 +9,7 @@
  *
  * Happy path: take (an idle one, or dialled) -> ask several -> send -> an answer's
  * header, its bytes, the next -> give. Failure modes: it cannot be dialled, or
- * nothing comes for LINE_STALL_MS, or what comes makes no sense: it is given back
+ * nothing comes for CLIENT_STALL_MS, or what comes makes no sense: it is given back
  * as broken and closed, and for CLIENT_SHY_MS nobody takes one to that peer.
  */
 #include "pool/client/line.h"
@@ -30,7 +30,6 @@
 #include "pool/conn.h"
 #include "pool/kvpool.pb-c.h"
 
-#define LINE_STALL_MS 250 /* as NODE_STALL_MS: then others are to be asked */
 #define LINE_DIAL_MS 1000
 #define LINE_ERROR_MAX 4096 /* bytes of an ERROR */
 
@@ -145,7 +144,7 @@ static void wait_ms(int fd, int which, unsigned int ms)
 	setsockopt(fd, SOL_SOCKET, which, &tv, sizeof(tv));
 }
 
-static int dial(const struct pool_hostport *to)
+static int dial(const struct pool_hostport *to, unsigned int stall_ms)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list, *a;
 	char port[8];
@@ -161,7 +160,7 @@ static int dial(const struct pool_hostport *to)
 			continue;
 		}
 		wait_ms(fd, SO_SNDTIMEO, LINE_DIAL_MS);
-		wait_ms(fd, SO_RCVTIMEO, LINE_STALL_MS);
+		wait_ms(fd, SO_RCVTIMEO, stall_ms);
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
 			break;
@@ -210,7 +209,7 @@ static int open_one(struct client_line *l, int which)
 	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
 	int err;
 
-	l->fd[which] = dial(&l->to.tcp);
+	l->fd[which] = dial(&l->to.tcp, l->lines->stall_ms);
 	if (l->fd[which] < 0)
 		return l->fd[which];
 	l->version = pool_wire_version;
@@ -241,6 +240,7 @@ void client_lines_init(struct client_lines *s)
 {
 	pthread_mutex_init(&s->lock, NULL);
 	pool_list_init(&s->idle);
+	s->stall_ms = CLIENT_STALL_MS;
 }
 
 void client_lines_fini(struct client_lines *s)
@@ -447,7 +447,7 @@ static int wait_both(struct client_line *l)
 	int n;
 
 	do
-		n = poll(at, 2, LINE_STALL_MS);
+		n = poll(at, 2, (int)l->lines->stall_ms);
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : -ETIMEDOUT;

@@ -18,6 +18,7 @@
 #define CLIENT_LINES_MAX 64 /* of a connection; bits of `slots` */
 #define CLIENT_SHY_MAX 16   /* peers that do not answer, remembered */
 #define CLIENT_SHY_MS 2000
+#define CLIENT_STALL_MS 250 /* as NODE_STALL_MS: then others are asked */
 
 struct client_line;
 
@@ -30,6 +31,7 @@ struct client_lines {
 	/* set by who has it, before the first is taken */
 	uint8_t id[POOL_ID_SIZE]; /* our own */
 	uint32_t first_lane;
+	unsigned int stall_ms; /* CLIENT_STALL_MS, but in tests */
 
 	pthread_mutex_t lock;
 	struct pool_list idle; /* the last used first */

@@ -24,25 +24,50 @@
 #include <unistd.h>
 
 #include "pool/base/clock.h"
+#include "pool/landing.h"
 
 /* ---- copying ---- */
 
-/* The kernel says that an address is bad, where a memcpy would crash. */
-static int write_all(int fd, const void *buf, size_t len)
+/* Whole large folios: a page that was not there is zeroed unless one write
+ * covers it. */
+#define SLICE ((size_t)2 << 20)
+
+/* The kernel says that an address is bad, where a memcpy would crash; so what it
+ * has copied can be summed. */
+static int write_all(const struct client_op *op, struct pool_landing *sum)
 {
-	const char *p = buf;
+	const char *p = op->buf;
 	size_t done = 0;
 	ssize_t n;
 
-	while (done < len) {
-		n = pwrite(fd, p + done, len - done, (off_t)done);
+	while (done < op->len) {
+		n = pwrite(op->fd, p + done,
+			   op->len - done < SLICE ? op->len - done : SLICE,
+			   (off_t)done);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
 			return n < 0 ? -errno : -ENOSPC;
+		pool_landing_data(sum, p + done, (size_t)n);
 		done += (size_t)n;
 	}
 	return 0;
+}
+
+/* Where it lies, it has landed: only its sum is wanted. */
+static int write_summed(struct client_op *op)
+{
+	struct pool_landing sum = { .fd = -1, .mem = op->buf,
+				    .length = op->len };
+	int err = pool_landing_init(&sum);
+
+	if (err)
+		return err;
+	err = write_all(op, &sum);
+	pool_landing_stop(&sum, err);
+	op->sum = sum.sum;
+	pool_landing_fini(&sum);
+	return err;
 }
 
 bool client_fits(const struct client_op *op)
@@ -89,8 +114,10 @@ static void put_end(struct client_op *op)
 		dir = (struct node_dirent *)(void *)e->e.parent;
 	if (err)
 		pool_node_poison(n, o, err);
-	else
+	if (!err) {
+		pool_node_writer_summed(n, o, op->len, op->sum);
 		pool_node_writer_flushed(n, o);
+	}
 	pool_node_writer_closed(n, o);
 	if (!err)
 		err = pool_node_rename(
@@ -109,7 +136,7 @@ static void put_end(struct client_op *op)
 
 static bool put_copy(struct client_op *op)
 {
-	op->result = write_all(op->fd, op->buf, op->len);
+	op->result = write_summed(op);
 	op->fd = -1; /* the node's */
 	return true;
 }

@@ -190,7 +190,7 @@ struct client_op {
 	/* get: where it is asked for directly; -1: it is not */
 	int trip;
 	uint64_t gen;
-	XXH128_hash_t sum;
+	XXH128_hash_t sum; /* put: same, of what was written */
 
 	/* loop's, until it is handed back */
 	struct pool_list link; /* p->waiting; or win->back, under win->mutex */

@@ -235,7 +235,9 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s->seal.id = o->id;
 	s->seal.blob = seal_blob;
 	pool_list_init(&s->link);
-	if (o->size <= SEAL_SMALL) {
+	s->seal.have_sum = w->summed && w->sum_size == o->size;
+	s->seal.sum = w->sum;
+	if (o->size <= SEAL_SMALL || s->seal.have_sum) {
 		pool_list_add_tail(&n->small_seals, &s->link);
 		node_kick(n);
 		err = 0;

@@ -188,11 +188,21 @@ int pool_node_writer_fd(struct pool_node *n, struct node_object *o)
 	return o->w->fd;
 }
 
+void pool_node_writer_summed(struct pool_node *n, struct node_object *o,
+			     uint64_t size, XXH128_hash_t sum)
+{
+	(void)n;
+	o->w->summed = true;
+	o->w->sum_size = size;
+	o->w->sum = sum;
+}
+
 int pool_node_unseal(struct pool_node *n, struct node_object *o)
 {
 	struct node_writer *w = o->w;
 	int err;
 
+	w->summed = false;
 	if (o->state == NODE_WRITING)
 		return w->queued ? -EAGAIN : 0; /* closed: about to seal */
 	if (o->state != NODE_PENDING || node_op_sent(n, o))
