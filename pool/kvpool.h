@@ -32,8 +32,10 @@
  * SIZES are bytes, times seconds. An object is 0 bytes up to what the smallest
  * store and this connection's buffer hold.
  *
- * COPIES. put_from: one, from the caller's buffer to a file in this connection's
- * buffer_dir, from where a store reads it (over TCP). get_into: one, from the
+ * COPIES. put_from: one, from the caller's buffer, which is not to change
+ * meanwhile, to a file in this connection's buffer_dir, from where a store reads it
+ * (over TCP). If that is the directory that a store of this host keeps for it, the
+ * store takes the very file. get_into: one, from the
  * object's file, if it is here or in a store of this host, whose descriptor is
  * borrowed; what another host has is received into the caller's buffer itself,
  * by the caller's thread if it has up to 8 MiB (if that fails, or somebody here
@@ -119,8 +121,10 @@ struct kvpool_options {
 	const char *listen;
 	const char *advertise;	/* if they see another address; NULL: listen */
 	const char *name;	/* for people; NULL: "lib-" and the pid */
-	/* Best in a tmpfs; NULL: /dev/shm/kvpool-UID. Each connection uses a
-	 * directory of its own in it. */
+	/* Best ".clients" in the directory of a store of this host (one that
+	 * lends descriptors), else in a tmpfs. NULL: that, if `at` is in its
+	 * mount, this user may and there is room; else /dev/shm/kvpool-UID. Each
+	 * connection uses a directory of its own in it. */
 	const char *buffer_dir;
 	uint64_t buffer_size;	/* bytes there, at most; 0: 256 MiB */
 	uint64_t timeout_ms;	/* of kvpool_connect; 0: 10 s */

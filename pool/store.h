@@ -39,6 +39,7 @@ struct pool_store_opts {
 	uint64_t object_min;	/* smallest object expected, for nr_inodes; 0:
 				   4 KiB */
 	bool plain;		/* mount nothing: dir is used as it is */
+	bool clients;		/* make POOL_STORE_CLIENTS */
 	struct pool_metrics *metrics; /* borrows; NULL: none. Not to be printed
 					 once the store is closed */
 	/* > 0: what pool_store_lock_fd was in the process that is to be taken
@@ -110,8 +111,8 @@ struct pool_space {
 };
 /* One statfs(2). In a directory that shares its filesystem, what neighbours
  * write is taken for ours until the next count, a second later at most (later
- * where counting is slow). */
-void pool_store_space(const struct pool_store *s, struct pool_space *ret);
+ * where counting is slow); at once if that leaves less than half, and is quick. */
+void pool_store_space(struct pool_store *s, struct pool_space *ret);
 /* May data go for what that says? Always in a tmpfs of our own. Else if hardly
  * anything has changed since the last count, or it has ended just now; if not, a
  * new one is begun, and cb(arg) is called at its end (at the end of any; not
@@ -177,6 +178,24 @@ struct pool_reserve {
 };
 int pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
 			     void (*cb)(struct pool_reserve *r, int status));
+
+/* ---- files of clients ---- */
+
+/*
+ * A directory in the store's own where clients of this host may have their
+ * buffers (libkvpool does). What such a client has written, and lends, becomes the
+ * store's without being moved: the file gets a second name.
+ */
+#define POOL_STORE_CLIENTS ".clients"
+/* Is there such a directory? (pool_store_opts.clients) */
+bool pool_store_has_clients(const struct pool_store *s);
+/* fd: of a client's file, O_RDONLY, borrowed; its bytes are not looked at. 0 and
+ * ret_file (fd: O_RDONLY); -EXDEV (it is elsewhere), -EBADMSG (not of that size, or
+ * it is somebody's already), -EBUSY (it may still be written), other -errno. */
+int pool_store_link(struct pool_store *s, int fd, uint64_t size,
+		    struct pool_file *ret_file);
+/* A client's: has a store taken this file over? */
+bool pool_store_linked(const struct pool_store *s, uint64_t id);
 
 /* ---- sealing ---- */
 

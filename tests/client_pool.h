@@ -44,7 +44,7 @@ struct store {
 };
 
 struct fixture {
-	char at[32], buffer_dir[96];
+	char at[32], buffer_dir[112];
 	pthread_t thread;
 	uv_loop_t loop;
 	struct pool_mailbox box;
@@ -55,6 +55,7 @@ struct fixture {
 	struct store s[STORES];
 	bool ending;
 	bool local; /* descriptors may be lent */
+	bool beside; /* the connections' buffers are in the first store */
 
 	struct kvpool *pool, *other;
 	struct kvpool_ns *ns, *other_ns;
@@ -111,6 +112,15 @@ static inline void on_start(struct pool_mail *mail)
 	if (master_open(&mo, &f->master))
 		abort();
 	snprintf(f->at, sizeof(f->at), "127.0.0.1:%u", master_port(f->master));
+	for (int i = 0; i < STORES; i++)
+		start_store(f, i);
+	uv_sem_post(&f->done);
+}
+
+static inline void on_start_stores(struct pool_mail *mail)
+{
+	struct fixture *f = pool_container_of(mail, struct fixture, mail);
+
 	for (int i = 0; i < STORES; i++)
 		start_store(f, i);
 	uv_sem_post(&f->done);
@@ -212,11 +222,14 @@ static inline void setup_pool(struct fixture *f)
 	uv_sem_init(&f->done, 0);
 	assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
 	call(f, on_start);
+	if (f->beside)
+		snprintf(f->buffer_dir, sizeof(f->buffer_dir), "%s/.clients",
+			 f->s[0].dir);
 }
 
 static inline int setup_with(void **state, bool local)
 {
-	struct fixture *f = calloc(1, sizeof(*f));
+	struct fixture *f = *state ? *state : calloc(1, sizeof(*f));
 
 	alarm(120);
 	pool_log_set_level(POOL_LOG_ERROR);
@@ -234,6 +247,13 @@ static inline int setup_with(void **state, bool local)
 	assert_int_equal(kvpool_register_buffer(f->other, f->mem, MEM), 0);
 	*state = f;
 	return 0;
+}
+
+static inline int setup_beside(void **state)
+{
+	*state = calloc(1, sizeof(struct fixture));
+	((struct fixture *)*state)->beside = true;
+	return setup_with(state, true);
 }
 
 static inline int setup(void **state)

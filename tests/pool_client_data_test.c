@@ -387,6 +387,134 @@ static void a_small_object_is_got_again_and_again(void **state)
 	}
 }
 
+/* ---- puts beside a store ---- */
+
+/* Of all stores. */
+static unsigned long counted(struct fixture *f, const char *name)
+{
+	unsigned long sum = 0;
+	char *text, *at;
+	size_t len;
+
+	for (int i = 0; i < STORES; i++) {
+		assert_int_equal(pool_metrics_print(f->s[i].metrics, &text,
+						    &len), 0);
+		at = strstr(text, name);
+		while (at && at[strlen(name)] != ' ')
+			at = strstr(at + 1, name);
+		assert_non_null(at);
+		/* "# HELP NAME ..", "# TYPE NAME ..", then the value. */
+		at = strstr(strstr(at, "# TYPE"), "\n") + 1;
+		sum += strtoul(at + strlen(name), NULL, 10);
+		free(text);
+	}
+	return sum;
+}
+
+static unsigned int files_in(const char *dir)
+{
+	struct dirent *e;
+	unsigned int n = 0;
+	DIR *d = opendir(dir);
+
+	assert_non_null(d);
+	while ((e = readdir(d)))
+		n += strlen(e->d_name) == 16;
+	closedir(d);
+	return n;
+}
+
+static unsigned int files_of_client(struct fixture *f)
+{
+	char path[160];
+
+	snprintf(path, sizeof(path), "%s/0/store", f->buffer_dir);
+	return files_in(path);
+}
+
+static void a_store_takes_over_what_is_put_beside_it(void **state)
+{
+	struct fixture *f = *state;
+	char key[16];
+
+	for (unsigned int i = 0; i < 4; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		put(f, key, 1 << 20, i);
+	}
+	assert_int_equal(counted(f, "kvpool_node_linked_total"), 4);
+	/* Nobody has it twice: what a store evicts is free. */
+	wait_for(files_of_client(f) == 0);
+	assert_int_equal(files_in(f->s[0].dir) + files_in(f->s[1].dir), 4);
+	for (unsigned int i = 0; i < 4; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		assert_int_equal(get_other(f, key, MEM), 1 << 20);
+		assert_filled(f->mem, 1 << 20, i);
+		assert_int_equal(kvpool_get_into(f->ns, key, 2, f->mem, MEM, 0),
+				 1 << 20);
+		assert_filled(f->mem, 1 << 20, i);
+	}
+	/* Less is sent. */
+	put(f, "small", 4096, 9);
+	assert_int_equal(counted(f, "kvpool_node_linked_total"), 4);
+	assert_int_equal(kvpool_remove(f->ns, "k1", 2), 0);
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	wait_for(files_in(f->s[0].dir) + files_in(f->s[1].dir) == 4);
+}
+
+static void what_was_taken_over_is_found_at_a_restart(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, "k", 1 << 20, 1);
+	wait_for(files_of_client(f) == 0);
+	call(f, on_stop_stores);
+	call(f, on_start_stores);
+	wait_for(get_other(f, "k", MEM) == 1 << 20);
+	assert_filled(f->mem, 1 << 20, 1);
+}
+
+/* The buffer is summed in the call, and read by nobody after it. */
+static void a_buffer_is_the_callers_again_after_the_put(void **state)
+{
+	struct fixture *f = *state;
+	char key[16];
+
+	for (unsigned int i = 0; i < 20; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		fill(f->mem, 1 << 20, i);
+		assert_int_equal(kvpool_put_from(f->ns, key, strlen(key),
+						 f->mem, 1 << 20, 0), 0);
+		memset(f->mem, 0, 1 << 20);
+	}
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	for (unsigned int i = 0; i < 20; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		assert_int_equal(get_other(f, key, MEM), 1 << 20);
+		assert_filled(f->mem, 1 << 20, i);
+	}
+}
+
+static void more_than_a_store_holds_is_put_beside_it(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int hits = 0;
+	char key[16];
+
+	for (unsigned int i = 0; i < 80; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		put(f, key, 2 << 20, i);
+	}
+	for (unsigned int i = 0; i < 80; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		if (get_other(f, key, MEM) < 0)
+			continue;
+		assert_filled(f->mem, 2 << 20, i);
+		hits++;
+	}
+	assert_true(hits >= 20 && hits < 80);
+	assert_true(counted(f, "kvpool_node_linked_total") > 20);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +522,10 @@ int main(void)
 #define L(t)                                                       \
 	{                                                          \
 		#t " (descriptors are lent)", t, setup_local, teardown, NULL \
+	}
+#define B(t)                                                       \
+	{                                                          \
+		#t " (beside a store)", t, setup_beside, teardown, NULL \
 	}
 		cmocka_unit_test(a_line_brings_what_is_asked_for),
 		cmocka_unit_test(what_is_refused_leaves_the_line_as_it_was),
@@ -404,6 +536,11 @@ int main(void)
 		T(wrong_bytes_are_never_a_hit),
 		T(a_holder_that_stands_still_is_waited_for),
 		L(a_small_object_is_got_again_and_again),
+		B(a_store_takes_over_what_is_put_beside_it),
+		B(what_was_taken_over_is_found_at_a_restart),
+		T(a_buffer_is_the_callers_again_after_the_put),
+		B(a_buffer_is_the_callers_again_after_the_put),
+		B(more_than_a_store_holds_is_put_beside_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

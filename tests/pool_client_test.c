@@ -143,7 +143,7 @@ static void descriptors_and_mappings_outlive_the_key(void **state)
 /* Files of the second connection's buffer. */
 static int objects_of_other(struct fixture *f)
 {
-	char path[128];
+	char path[160];
 	struct dirent *e;
 	int n = 0;
 	DIR *d;
@@ -654,7 +654,7 @@ static void connecting_in_vain_says_why(void **state)
 static void directories_are_used_again(void **state)
 {
 	struct fixture *f = *state;
-	char path[128];
+	char path[160];
 	struct stat st;
 
 	for (int i = 0; i < 3; i++) {

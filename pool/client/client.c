@@ -271,6 +271,8 @@ static void pool_free(struct kvpool *p, bool remove_files)
 	free(p->advertise);
 	free(p->name);
 	free(p->dir);
+	free(p->store_dir);
+	free(p->sock);
 	free(p);
 }
 
@@ -347,7 +349,8 @@ static int set_addresses(struct kvpool *p, const struct kvpool_options *o)
 	if (!o->at || !o->at[0])
 		return client_fail(-EINVAL, "`at` says neither where a master "
 					    "nor where a mount is");
-	err = o->at[0] == '/' ? client_mount_masters(o->at, &p->opts.masters) :
+	err = o->at[0] == '/' ? client_mount_find(o->at, &p->opts.masters,
+						 &p->store_dir) :
 	      pool_parse_hostports(o->at, 7070, &p->opts.masters);
 	if (err && o->at[0] != '/')
 		client_fail(err, "`at`: \"%s\" is no HOST:PORT", o->at);
@@ -415,6 +418,7 @@ static int set_options(struct kvpool *p, const struct kvpool_options *o)
 	p->opts.name = p->name;
 	p->opts.advertise = p->advertise;
 	p->opts.store_dir = p->dir;
+	p->opts.unix_path = p->sock;
 	p->opts.store_plain = true;
 	p->opts.mount = true;
 	p->opts.fd_passing = true;

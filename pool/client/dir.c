@@ -1,6 +1,7 @@
 /*
- * Where a connection keeps its buffer: BASE/N, N the first of 0, 1, .. that no
- * other one has locked. The directory stays when the connection ends, so that
+ * Where a connection keeps its buffer: in the store of this host's daemon, if it
+ * is connected by its mount and may; else in /dev/shm. It is BASE/N, N the first of
+ * 0, 1, .. that no other one has locked. The directory stays when the connection ends, so that
  * the next one there is the same node to the pool, which counts them; and what
  * a killed process had put and no store had yet is found and published then.
  */
@@ -17,7 +18,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include "pool/store.h"
 
 #define DIRS_MAX 256
 #define OBJECT_NAME_LEN 16 /* hex digits, of pool/store.h */
@@ -112,11 +116,34 @@ static int take_in(struct kvpool *p, const char *base)
 	return p->dir ? 0 : client_fail(-ENOMEM, "no memory for a connection");
 }
 
+/* In the store of this host's daemon what is put need not be moved. Only its own
+ * user gets there. */
+static bool store_has_room(const struct kvpool *p, char *base, size_t cap)
+{
+	return p->store_dir &&
+	       (size_t)snprintf(base, cap, "%s/" POOL_STORE_CLIENTS,
+				p->store_dir) < cap &&
+	       access(base, W_OK) == 0 && check_base(base) == 0 &&
+	       check_space(base, p->opts.buffer_size) == 0;
+}
+
+/* For others on this host; without it they receive bytes. */
+static void set_sock(struct kvpool *p)
+{
+	size_t len = strlen(p->dir) - strlen("store");
+
+	if (len + sizeof("sock") <= sizeof(((struct sockaddr_un *)0)->sun_path) &&
+	    asprintf(&p->sock, "%.*ssock", (int)len, p->dir) < 0)
+		p->sock = NULL;
+}
+
 int client_dir_take(struct kvpool *p, const char *base)
 {
-	char text[64];
+	char text[PATH_MAX];
 	int err;
 
+	if (!base && store_has_room(p, text, sizeof(text)))
+		base = text;
 	if (!base) {
 		snprintf(text, sizeof(text), "/dev/shm/kvpool-%u",
 			 (unsigned int)geteuid());
@@ -125,7 +152,11 @@ int client_dir_take(struct kvpool *p, const char *base)
 	err = check_base(base);
 	if (!err)
 		err = check_space(base, p->opts.buffer_size);
-	return err ? err : take_in(p, base);
+	if (!err)
+		err = take_in(p, base);
+	if (!err)
+		set_sock(p);
+	return err;
 }
 
 static bool is_object(const char *name)
@@ -181,18 +212,22 @@ static json_t *status_of(const char *path)
 	return j;
 }
 
-int client_mount_masters(const char *path, struct pool_hostports *ret)
+int client_mount_find(const char *path, struct pool_hostports *ret_masters,
+		      char **ret_store)
 {
 	json_t *j = status_of(path);
-	const char *at = NULL;
+	const char *at = NULL, *store = NULL;
 	int err = -ENOTSUP;
 
-	json_unpack(j, "{s:{s:s}}", "master", "address", &at);
+	json_unpack(j, "{s:{s:s}, s?s}", "master", "address", &at,
+		    "store_dir", &store);
 	if (at && at[0])
-		err = pool_parse_hostports(at, 7070, ret);
+		err = pool_parse_hostports(at, 7070, ret_masters);
 	if (err)
 		client_fail(err, "`at`: %s is in no mount of a pool that has a "
 				 "master", path);
+	else
+		*ret_store = store ? strdup(store) : NULL;
 	json_decref(j);
 	return err;
 }

@@ -75,6 +75,8 @@ struct kvpool {
 	/* set before the thread starts */
 	struct pool_node_opts opts; /* strings: the members below */
 	char *advertise, *name, *dir; /* own */
+	char *store_dir; /* of the mount that `at` is in; owns, or NULL */
+	char *sock; /* where others on this host borrow; owns, or NULL */
 	struct verbs *verbs; /* owns; NULL: TCP only. Watched while `node` is */
 	int dir_fd; /* of `dir`, locked; owns */
 	unsigned int forks; /* as when it was made */
@@ -136,8 +138,10 @@ int client_dir_take(struct kvpool *p, const char *base);
 /* Nothing of it is needed any more: files go, the directory stays, with the
  * node's identity. */
 void client_dir_give(struct kvpool *p, bool remove_files);
-/* Whose mount is this path in? Its masters. 0 or -errno, said. */
-int client_mount_masters(const char *path, struct pool_hostports *ret);
+/* Whose mount is this path in? Its masters, and where its store is (NULL: not
+ * told; the caller's). 0 or -errno, said. */
+int client_mount_find(const char *path, struct pool_hostports *ret_masters,
+		      char **ret_store);
 
 /* ---- ns.c ---- */
 

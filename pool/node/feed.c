@@ -442,7 +442,8 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 			o->refused = true;
 			continue;
 		}
-		if (it->reason == KVPOOL__DROP__REASON__SURPLUS) {
+		if (it->reason == KVPOOL__DROP__REASON__SURPLUS &&
+		    !node_client_linked(n, o)) {
 			make_cache(n, o);
 			continue;
 		}

@@ -1,6 +1,7 @@
 /*
  * The inside of fetches: fetch.c (beginning and end), fetch_room.c (a descriptor,
- * or room and a file), fetch_move.c (pieces, checksums, stalls), fetch_holders.c
+ * or room and a file), fetch_link.c (a file that is here, under another name),
+ * fetch_move.c (pieces, checksums, stalls), fetch_holders.c
  * (whom to ask) and replicate.c (fetches that the master orders).
  *
  * Thread: the node's loop. What begins, moves or ends a fetch may free it.
@@ -78,6 +79,14 @@ void node_fetch_discard_file(struct node_fetch *f);
 bool node_fetch_try_borrow(struct node_fetch *f);
 /* Room, a file, and what moves into it. */
 void node_fetch_bytes(struct node_fetch *f);
+
+/* ---- fetch_link.c ---- */
+
+#define NODE_LINK_MIN (64u << 10) /* less is sent as quickly */
+
+/* Take over the file that a client of this host has in our file system; its bytes
+ * if that cannot be. false: nobody to be asked. */
+bool node_fetch_try_link(struct node_fetch *f);
 
 /* ---- fetch_move.c ---- */
 

@@ -93,6 +93,7 @@ static int open_store(struct pool_node *n)
 		.dir = n->store_dir,
 		.size = client ? n->opts.buffer_size : n->opts.store_size,
 		.plain = n->opts.store_plain,
+		.clients = !client && n->opts.fd_passing,
 		.metrics = n->metrics,
 	};
 	int err;

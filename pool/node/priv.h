@@ -70,7 +70,7 @@ struct node_counters {
 	struct pool_counter ops_refused, ops_failed;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;
-	struct pool_counter replicated, replicate_failures;
+	struct pool_counter replicated, linked, replicate_failures;
 	struct pool_counter surplus, hot;
 	struct pool_counter inventory_sent, barrier_timeouts;
 	struct pool_gauge store_size, store_used, store_free, store_ready;
@@ -268,6 +268,9 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* The master's answer for o (gen != 0), or a refusal (status < 0). */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen);
+/* A client's: a store has the very file of o; its pages are free when both have
+ * let go of it. */
+bool node_client_linked(const struct pool_node *n, const struct node_object *o);
 /* A client's object has reached a store; named: the master still counts on the
  * client's copy. */
 void node_client_stored(struct pool_node *n, struct node_object *o, bool named);

@@ -81,7 +81,8 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 	}
 	if (e->obj)
 		node_object_drop(n, e->obj, false);
-	node_fetch_bytes(f);
+	if (!node_fetch_try_link(f))
+		node_fetch_bytes(f);
 	return 0;
 }
 

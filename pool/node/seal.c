@@ -365,6 +365,14 @@ void node_client_stored(struct pool_node *n, struct node_object *o, bool named)
 		return;
 	node_writer_free(n, o);
 	node_object_count(n, o, o->counted && named);
+	if (!o->counted && node_client_linked(n, o))
+		node_object_drop(n, o, false);
+}
+
+bool node_client_linked(const struct pool_node *n, const struct node_object *o)
+{
+	return n->opts.store_size == 0 && o->lent_fd < 0 &&
+	       pool_store_linked(n->store, o->id);
 }
 
 /* Does the pool count on the copy that is here already? Not one in doubt, or

@@ -113,6 +113,8 @@ static const struct {
 		"Masters that said that another one is the leader"),
 	COUNTER(replicated, "replicated_total",
 		"Replicas made here on the master's order"),
+	COUNTER(linked, "linked_total",
+		"Of these, files of a client here: nothing was moved"),
 	COUNTER(replicate_failures, "replicate_failures_total",
 		"Replicas that could not be made"),
 	COUNTER(inventory_sent, "inventory_entries_total",

@@ -272,7 +272,8 @@ static int look_entries(const char *path, struct dir_state *d)
 			d->identity = true;
 		else if (store_name_parse(e->d_name, &id))
 			d->ids = true;
-		else if (!store_bad_name(e->d_name))
+		else if (!store_bad_name(e->d_name) &&
+			 strcmp(e->d_name, POOL_STORE_CLIENTS) != 0)
 			d->others = true;
 	}
 	closedir(dir);

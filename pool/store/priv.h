@@ -107,6 +107,7 @@ struct pool_store {
 	uint64_t size, headroom;
 	uint64_t object_min;
 	bool plain;   /* nothing is to be mounted */
+	bool clients; /* there is POOL_STORE_CLIENTS */
 	bool own;     /* the filesystem is ours alone (a tmpfs) */
 	bool tmpfs;
 	bool huge;    /* large folios */
@@ -203,6 +204,11 @@ int store_scan(struct pool_store *s, pool_store_found_cb found, void *arg);
 bool store_bad_name(const char *name);
 /* Count what is in quarantine. 0 or -errno. */
 int store_bad_scan(struct pool_store *s);
+
+/* ---- link.c ---- */
+
+/* Without it clients have their buffers elsewhere. */
+void store_make_clients(struct pool_store *s);
 
 /* ---- space.c ---- */
 

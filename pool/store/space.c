@@ -26,6 +26,7 @@
 #define COUNT_HOLDS_MS 5
 #define COUNT_HOLDS_SHARE 4
 #define SAMPLE_MS 10
+#define COUNT_QUICK_MS 1 /* on the loop */
 
 struct fs_space {
 	uint64_t used, free;
@@ -126,10 +127,25 @@ static uint64_t reach(const struct pool_store *s, const struct fs_space *fs,
 	return left > breach_below(s) ? left - breach_below(s) : 0;
 }
 
-void pool_store_space(const struct pool_store *s, struct pool_space *ret)
+static void recount_if_full(struct pool_store *s, const struct fs_space *fs)
+{
+	struct store_usage *u = &s->usage;
+	uint64_t now = pool_now_ms();
+
+	if (s->own || u->counting || u->took_ms > COUNT_QUICK_MS ||
+	    now - u->ended_ms < SAMPLE_MS ||
+	    used_by_us(s, fs) <= s->size / 2)
+		return;
+	store_count(s);
+	u->ended_ms = pool_now_ms();
+	u->took_ms = u->ended_ms - now;
+}
+
+void pool_store_space(struct pool_store *s, struct pool_space *ret)
 {
 	struct fs_space fs = fs_space(s);
 
+	recount_if_full(s, &fs);
 	ret->size = s->size;
 	ret->headroom = s->headroom;
 	ret->used = used_by_us(s, &fs);

@@ -325,6 +325,8 @@ int pool_store_open(const struct pool_store_opts *opts,
 	rc = store_dir_open(s, opts->dir);
 	if (rc == 0)
 		rc = store_bad_scan(s);
+	if (rc == 0 && opts->clients)
+		store_make_clients(s);
 	if (rc == 0 && opts->lock_fd <= 0)
 		rc = store_scan(s, found, arg);
 	if (rc == 0)

@@ -1,0 +1,85 @@
+/*
+ * Fetches: a replica whose bytes lie in this store's file system already, in the
+ * buffer of a client of this host (POOL_STORE_CLIENTS): nothing is moved.
+ *
+ * Happy path: the holder lends a descriptor -> the file gets a second name, in the
+ * store -> it is given back -> verified by a worker -> HELD, as what was received
+ * (replicate.c then seals it). The client lets go of its own name when it hears
+ * that a store has the object. Failure modes: not lent, elsewhere, somebody may
+ * still write to it, wrong: it is fetched as any other.
+ */
+#include "pool/node/fetch.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static void on_link_verified(struct pool_verify *v, int status)
+{
+	struct node_fetch *f = pool_container_of(v, struct node_fetch, verify);
+
+	f->waiting_worker = false;
+	if (f->ended) {
+		node_fetch_end(f, f->status);
+	} else if (status) {
+		node_fetch_discard_file(f);
+		node_fetch_bytes(f);
+	} else {
+		pool_count(&f->n->c.linked);
+		node_fetch_keep(f, -1, 0);
+	}
+}
+
+static void link_lent(struct node_fetch *f, struct pool_fetch *pf)
+{
+	int err = f->ended ? -ECANCELED :
+		  pool_store_link(f->n->store, pf->lent_fd, f->size, &f->file);
+
+	close(pf->lent_fd);
+	pool_peers_return(f->n->peers, pf->from.id, f->path, f->path_len,
+			  f->gen);
+	pf->length = 0;
+	if (f->ended) {
+		node_fetch_end(f, f->status);
+		return;
+	}
+	if (!err) {
+		f->verify.id = f->file.id;
+		f->verify.sum = f->sum;
+		err = pool_verify_start(f->n->store, &f->verify,
+					on_link_verified);
+		f->waiting_worker = !err;
+	}
+	if (err) {
+		node_fetch_discard_file(f);
+		node_fetch_bytes(f);
+	}
+}
+
+static void on_shown(struct pool_fetch *pf, int status)
+{
+	struct fetch_piece *p = pool_container_of(pf, struct fetch_piece, f);
+	struct node_fetch *f = p->owner;
+
+	p->busy = false;
+	f->busy--;
+	if (!status && pf->lent_fd >= 0) {
+		link_lent(f, pf);
+		return;
+	}
+	pf->length = 0;
+	if (f->ended)
+		node_fetch_end(f, f->status);
+	else
+		node_fetch_bytes(f);
+}
+
+bool node_fetch_try_link(struct node_fetch *f)
+{
+	if (!f->n->opts.fd_passing || f->size < NODE_LINK_MIN ||
+	    !pool_store_has_clients(f->n->store) ||
+	    !node_fetch_any_on_this_host(f))
+		return false;
+	f->file.fd = -1;
+	return node_fetch_piece_start(f, &f->pieces[0], 0, f->size,
+				      on_shown) == 0;
+}
