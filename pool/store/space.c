@@ -4,8 +4,9 @@
  * A tmpfs of our own answers in one statfs(2), to the page. A directory that
  * shares its filesystem is counted by a worker (the blocks of our files) every
  * second or so; in between, the change of the whole filesystem's use is taken
- * for ours. That is exact when nobody else writes, and heals when they do: no
- * data is to go for it before a new count (pool_store_counted).
+ * for ours. That is exact when nobody else writes, and heals when they do: where
+ * counting is quick, the next count comes with the next question, and no data is
+ * to go before a new one (pool_store_counted).
  */
 #include <assert.h>
 #include <dirent.h>
