@@ -94,21 +94,7 @@ sed 's/^/   /' "$tmp/use1"
 
 echo "== daemons are killed, and come back"
 library_user "${listen[master]}" ns survive "$tmp/enough" >"$tmp/survived" 2>&1 &
-survivor=$!
-also_kill+=("$survivor")
-sleep 0.5
-kill9 a
-sleep 0.5
-kill9 master
-sleep 1
-start_master
-start_node a
-sleep 0.5
-touch "$tmp/enough"
-wait $survivor || fail "$(cat "$tmp/survived")"
-sed 's/^/   /' "$tmp/survived"
-wait_until 10 test -e "$b/ns/after"
-[ "$(stat -c %s "$b/ns/after")" = 100000 ]
+survives $!
 
 echo "== a killed user's connection is another's"
 # (Not by the function: that would be a shell's pid.)

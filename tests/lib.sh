@@ -323,6 +323,26 @@ stop_all() {
 	done
 }
 
+# A user of libkvpool, whose output is in $tmp/survived, until there is
+# $tmp/enough: with a and the master killed meanwhile. It then puts ns/after.
+survives() { # PID
+	also_kill+=("$1")
+	sleep 0.5
+	kill9 a
+	sleep 0.5
+	kill9 master
+	sleep 1
+	start_master
+	start_node a
+	sleep 0.5
+	touch "$tmp/enough"
+	wait "$1" || fail "$(cat "$tmp/survived")"
+	sed 's/^/   /' "$tmp/survived"
+	wait_until 10 test -e "${mount[b]}/ns/after"
+	[ "$(stat -c %s "${mount[b]}/ns/after")" = 100000 ] ||
+		fail "ns/after is not as it was put"
+}
+
 # Errors and sanitizers' reports in any log, but what LOG_ALLOW matches.
 check_logs() {
 	local log bad found=0

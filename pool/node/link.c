@@ -454,6 +454,7 @@ static void on_close(struct pool_conn *c, int err)
 	if (!l->standby)
 		pool_dial_failed(&l->dial, now);
 	node_ops_cut_off(n);
+	node_barriers_cut_off(n);
 }
 
 static const struct pool_conn_ops conn_ops = {

@@ -1,12 +1,6 @@
 /*
- * Changes waiting for the master's word, in the order in which they were made,
- * and the barriers (fsync of a directory) that wait for them.
- *
- * Every change gets a ticket from one counter; publications get theirs when
- * their sealing starts (they sit in node->sealing, by ticket, until they are
- * acknowledged). A barrier is a ticket: it has passed phase 1 when nothing with
- * a lower or equal ticket is left, and phase 2 when the master says (SYNCED)
- * that all mounts have been told.
+ * Changes waiting for the master's word, in the order in which they were made
+ * (each has a ticket from one counter: barrier.c).
  *
  * After a cut, what was sent and not answered is sent again: each kind of
  * change may be repeated without harm.
@@ -707,8 +701,6 @@ void node_ops_cut_off(struct pool_node *n)
 	}
 	pool_list_splice(&n->ops_sent, &n->ops_waiting);
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);
-	pool_list_each(it, tmp, &n->barriers)
-		pool_list_entry(it, struct node_barrier, link)->phase = 0;
 }
 
 void node_ops_free(struct pool_node *n)
@@ -721,131 +713,19 @@ void node_ops_free(struct pool_node *n)
 	pool_hash_fini(&n->changes);
 }
 
-/* ---- barriers ---- */
-
-enum { PHASE_OPS, PHASE_SYNC };
-
-static uint64_t oldest_pending(struct pool_node *n)
+uint64_t node_ops_oldest(const struct pool_node *n)
 {
-	struct pool_list *it, *tmp;
+	const struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
 	uint64_t oldest = UINT64_MAX;
 
-	pool_list_each(it, tmp, &n->pending) {
-		uint64_t t = pool_list_entry(it, struct node_writer, link)
-				     ->ticket;
+	for (size_t i = 0; i < 2; i++) {
+		const struct node_op *op;
 
-		if (t < oldest)
-			oldest = t;
+		if (pool_list_empty(lists[i]))
+			continue;
+		op = pool_list_first(lists[i], struct node_op, link);
+		if (op->ticket < oldest)
+			oldest = op->ticket;
 	}
 	return oldest;
-}
-
-static bool list_has_ticket_upto(struct pool_node *n, uint64_t ticket)
-{
-	struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
-	size_t i;
-
-	if ((!pool_list_empty(&n->sealing) &&
-	     pool_list_first(&n->sealing, struct node_writer, link)->ticket <=
-		     ticket) ||
-	    (!pool_list_empty(&n->pending) && /* nearly by ticket */
-	     oldest_pending(n) <= ticket))
-		return true;
-	for (i = 0; i < 2; i++)
-		if (!pool_list_empty(lists[i]) &&
-		    pool_list_first(lists[i], struct node_op, link)->ticket <=
-			    ticket)
-			return true;
-	return false;
-}
-
-static void barrier_end(struct node_barrier *b, int status)
-{
-	pool_list_del(&b->link);
-	b->cb(b, status);
-}
-
-static void barrier_sync(struct pool_node *n, struct node_barrier *b)
-{
-	Kvpool__Sync sync = KVPOOL__SYNC__INIT;
-
-	sync.seq = n->op_seq;
-	if (node_link_send(n, POOL_MSG_SYNC, b->ticket, &sync.base) == 0)
-		b->phase = PHASE_SYNC;
-}
-
-/* Longer than a master takes to be started again, or another one to be found:
- * the kernel holds the lock of the directory all the while. */
-static bool masterless(const struct pool_node *n, uint64_t now)
-{
-	return n->cut_off_ms && now - n->cut_off_ms >= n->opts.deadline_ms;
-}
-
-void node_barriers_check(struct pool_node *n)
-{
-	struct pool_list *it, *tmp;
-	uint64_t now = pool_now_ms();
-	bool hopeless = masterless(n, now);
-
-	pool_list_each(it, tmp, &n->barriers) {
-		struct node_barrier *b =
-			pool_list_entry(it, struct node_barrier, link);
-
-		if (b->phase == PHASE_OPS &&
-		    !list_has_ticket_upto(n, b->ticket) && node_link_up(n))
-			barrier_sync(n, b);
-		if (hopeless || now >= b->deadline_ms) {
-			pool_count(&n->c.barrier_timeouts);
-			barrier_end(b, -ETIMEDOUT);
-		}
-	}
-}
-
-void pool_node_barriers_end(struct pool_node *n)
-{
-	while (!pool_list_empty(&n->barriers))
-		barrier_end(pool_list_first(&n->barriers, struct node_barrier,
-					    link), -ECANCELED);
-}
-
-void node_synced(struct pool_node *n, uint64_t req)
-{
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &n->barriers) {
-		struct node_barrier *b =
-			pool_list_entry(it, struct node_barrier, link);
-
-		if (b->phase == PHASE_SYNC && b->ticket == req)
-			barrier_end(b, 0);
-	}
-}
-
-int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
-			    void (*cb)(struct node_barrier *b, int status))
-{
-	node_seal_candidates(n);
-	b->ticket = ++n->ticket;
-	b->phase = PHASE_OPS;
-	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
-	b->cb = cb;
-	pool_list_add_tail(&n->barriers, &b->link);
-	if (n->untold)
-		node_feed_ack(n, n->untold_seq);
-	node_kick(n);
-	return 0;
-}
-
-int pool_node_lost(struct node_dirent *dir)
-{
-	int lost = dir->lost;
-
-	dir->lost = 0;
-	return lost;
-}
-
-void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b)
-{
-	(void)n;
-	pool_list_del(&b->link);
 }

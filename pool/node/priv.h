@@ -340,7 +340,12 @@ void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);
+/* The lowest ticket of a change that is not answered; UINT64_MAX: none is left. */
+uint64_t node_ops_oldest(const struct pool_node *n);
+
+/* barrier.c */
 void node_barriers_check(struct pool_node *n);
+void node_barriers_cut_off(struct pool_node *n);
 void node_synced(struct pool_node *n, uint64_t req);
 
 /* space.c */

@@ -12,15 +12,5 @@ vllm_races
 
 echo "== more prompts than the pool holds, and nodes that are killed meanwhile"
 vllm_loops a 4:28
-vllm_goes_on "full"
-[ "$(lasts)" -gt 0 ] || fail "nothing was evicted"
-kill9 b
-vllm_goes_on "b was killed"
-engine_node b
-vllm_goes_on "b is back"
-kill9 a
-sleep 1
-engine_node a
-vllm_goes_on "its own daemon was killed, and is back"
-vllm_loop_ends
+vllm_goes_through_it
 pass
