@@ -12,7 +12,7 @@
  *   node_doubt  local copies that may be damaged: checked, and withdrawn
  *   node_fetch  remote objects made local; replicas on the master's order
  *   node_serve  what peers ask of us; node_heat: how much, and extra copies
- *   node_space  who gets the store's free bytes, and who has to go
+ *   node_space  who gets the store's free bytes; node_victim: and who has to go
  *   node_ops    changes waiting for the master's word
  *   node_barrier  what an fsync of a directory waits for
  *   node_feed   the master's change feed applied to the mirror

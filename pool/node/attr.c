@@ -147,7 +147,7 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 		if (d)
 			node_dir_rules(d);
 		if (d || !e->own)
-			node_space_judge_below(n, pe);
+			node_judge_below(n, pe);
 	}
 	/* Kept with the copy here, for after a restart. */
 	if (c->set && e && !e->own && e->obj && e->obj->gen == e->gen)

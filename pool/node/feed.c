@@ -116,7 +116,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	d->seen = n->sweep;
 	node_dir_rules(d);
 	if (changed)
-		node_space_judge_below(n, &d->d.e);
+		node_judge_below(n, &d->d.e);
 	if (n->ops && (added || back))
 		n->ops->appeared(n->ops_arg, &d->d.e);
 	else if (n->ops && changed)
@@ -180,7 +180,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 		node_object_drop(n, e->obj, false);
 	set_holders(n, e, m);
 	if ((attr || attr_gen != e->attr.gen) && e->obj) {
-		node_space_judge(n, e->obj);
+		node_judge(n, e->obj);
 		(void)node_write_blob(n, e->obj); /* for after a restart */
 	}
 	if (!n->ops || e->own)
@@ -405,7 +405,7 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	o->counted = false;
 	o->refused = false;
 	o->asked = 0;
-	node_space_judge(n, o);
+	node_judge(n, o);
 	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
 	(void)pool_store_detach(n->store, o->id);
 }

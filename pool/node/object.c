@@ -109,7 +109,7 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 	else
 		file_remove(n, o->id);
 	o->state = NODE_DROPPED;
-	node_space_judge(n, o);
+	node_judge(n, o);
 	o->entry = NULL;
 	e->obj = NULL;
 	node_object_unref(n, o);
@@ -132,7 +132,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	o->ev.size = o->lent_fd >= 0 ? 0 : (o->size + 4095) & ~(uint64_t)4095;
 	pool_evict_insert(n->evict, &o->ev,
 			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
-	node_space_judge(n, o);
+	node_judge(n, o);
 }
 
 void node_object_count(struct pool_node *n, struct node_object *o,
@@ -143,7 +143,7 @@ void node_object_count(struct pool_node *n, struct node_object *o,
 		node_heat_forget(n, o);
 	pool_evict_set_class(n->evict, &o->ev,
 			     counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
-	node_space_judge(n, o);
+	node_judge(n, o);
 }
 
 /* ---- entries ---- */

@@ -352,12 +352,14 @@ void node_synced(struct pool_node *n, uint64_t req);
 void node_space_run(struct pool_node *n);
 void node_space_init(struct pool_node *n);
 void node_space_fini(struct pool_node *n);
-/* Set o->kept; the same for everything below e, whose rules changed. */
-void node_space_judge(struct pool_node *n, struct node_object *o);
-void node_space_judge_below(struct pool_node *n, struct pool_entry *e);
 /* The master's DROP of a copy it was asked about. */
 void node_space_answered(struct pool_node *n, const struct node_object *o);
-uint64_t node_space_evictable(struct pool_node *n);
+
+/* victim.c (for space.c: victim.h) */
+/* Set o->kept; the same for everything below e, whose rules changed. */
+void node_judge(struct pool_node *n, struct node_object *o);
+void node_judge_below(struct pool_node *n, struct pool_entry *e);
+uint64_t node_evictable(struct pool_node *n);
 
 /* fetch.c (inside: fetch.h), replicate.c */
 /* Fetch e's published object, or join the fetch under way; w->cb runs (see

@@ -20,7 +20,7 @@
  * it is written into the headroom, and is the first to be moved. What is pinned
  * stays where it is, unless only that can be moved to get out of the headroom.
  */
-#include "pool/node/priv.h"
+#include "pool/node/victim.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SCAN_MAX 256 /* candidates looked at for one victim */
 #define SMALL (1u << 20) /* claims up to here do not wait behind larger ones */
 
 /* Bytes that a claim may have: at once, or when the pages of what has been
@@ -65,130 +64,6 @@ void node_space_init(struct pool_node *n)
 	pool_store_on_counted(n->store, on_counted, n);
 }
 
-/* ---- may it go? ---- */
-
-struct judge {
-	struct pool_node *n;
-	uint64_t now;
-	bool soft;    /* soft-pinned ones and those looked up may go as well */
-	bool to_move; /* it would be moved, not lost */
-	bool pinned;  /* hard: as well; to_move, too, then */
-	bool soon;    /* as well: the master has been asked for it and has not
-			 answered, or a peer has it or is being sent it */
-	uint64_t size_max;
-};
-
-static bool soft_pinned(const struct pool_rules *r)
-{
-	return r->pin == POOL_PIN_SOFT &&
-	       (r->pin_until_ns == 0 || r->pin_until_ns > pool_wall_ns());
-}
-
-static bool unused(struct pool_node *n, struct node_object *o, bool soon)
-{
-	char path[POOL_PATH_MAX + 1];
-	int len, fd, rc;
-
-	if (o->users > 0)
-		return false;
-	if (o->lent > 0) {
-		len = node_entry_path(&o->entry->e, path);
-		if (len > 0)
-			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
-		return soon;
-	}
-	if (soon || o->lent_fd >= 0)
-		return true;
-	fd = pool_store_fd(n->store, o->id, O_RDONLY);
-	if (fd < 0)
-		return true;
-	pool_peers_forget(n->peers, fd); /* that is no use of it */
-	rc = pool_file_in_use(fd);
-	close(fd);
-	return rc == 0;
-}
-
-/* May rules forbid to evict it? Not what a client has stored elsewhere. */
-static bool guarded(const struct pool_node *n, const struct node_object *o)
-{
-	return o->counted && (n->opts.store_size > 0 || o->w);
-}
-
-void node_space_judge(struct pool_node *n, struct node_object *o)
-{
-	struct pool_rules r;
-	bool kept = false;
-
-	if (o->state == NODE_HELD && guarded(n, o)) {
-		pool_node_rules(n, &o->entry->e, &r);
-		kept = r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD;
-	}
-	if (kept && !o->kept)
-		n->kept_bytes += o->ev.size;
-	else if (!kept && o->kept)
-		n->kept_bytes -= o->ev.size;
-	o->kept = kept;
-}
-
-static bool may_go(struct pool_evict_node *ev, void *arg)
-{
-	struct node_object *o =
-		pool_container_of(ev, struct node_object, ev);
-	struct judge *j = arg;
-	struct pool_rules r;
-
-	if (o->state != NODE_HELD || o->w || ev->size > j->size_max)
-		return false;
-	if (!j->soft && o->looked &&
-	    node_stamp_age(o->looked, j->now) < NODE_LEASE_MS)
-		return false;
-	if (o->asked && !(j->soon && !o->refused) &&
-	    node_stamp_age(o->asked, j->now) <
-		    (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
-		return false;
-	pool_node_rules(j->n, &o->entry->e, &r);
-	if (guarded(j->n, o) && !j->pinned && r.pin == POOL_PIN_HARD)
-		return false;
-	if (guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
-		return false;
-	if (guarded(j->n, o) && !j->soft && soft_pinned(&r))
-		return false;
-	return unused(j->n, o, j->soon);
-}
-
-static struct node_object *victim(enum pool_evict_class class, struct judge *j)
-{
-	struct pool_evict_node *ev =
-		pool_evict_victim(j->n->evict, class, may_go, j, SCAN_MAX);
-
-	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
-}
-
-/* What is soft goes when there is nothing else. */
-static struct node_object *victim_soft(struct pool_node *n,
-				       enum pool_evict_class class,
-				       bool to_move, uint64_t size_max)
-{
-	struct judge j = { .n = n, .now = pool_now_ms(), .to_move = to_move,
-			   .size_max = size_max };
-	struct node_object *o = victim(class, &j);
-
-	if (o)
-		return o;
-	j.soft = true;
-	return victim(class, &j);
-}
-
-static struct node_object *victim_pinned(struct pool_node *n,
-					 uint64_t size_max)
-{
-	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
-			   .to_move = true, .pinned = true,
-			   .size_max = size_max };
-
-	return victim(POOL_EVICT_LAST, &j);
-}
-
 /* ---- making room ---- */
 
 /* Cached copies until `need` bytes are available, soon. */
@@ -200,7 +75,7 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	if (room_of(n).soon < need)
 		(void)node_fetch_settle(n);
 	while (room_of(n).soon < need) {
-		o = victim_soft(n, POOL_EVICT_CACHE, false, UINT64_MAX);
+		o = node_victim_cached(n);
 		if (!o)
 			return false;
 		e = o->entry;
@@ -210,38 +85,6 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 		node_entry_tidy(n, e);
 	}
 	return true;
-}
-
-/* Bytes that the one of the other stores could take over which could take most.
- */
-static uint64_t room_elsewhere(const struct pool_node *n)
-{
-	uint64_t most = 0, taken;
-	unsigned int i;
-
-	for (i = 0; i < n->nmembers; i++) {
-		const struct node_member *m = &n->members[i];
-
-		if (i == n->index || !m->known || !m->alive || !m->is_store ||
-		    m->draining)
-			continue;
-		taken = m->used + m->capacity / 50;
-		if (m->capacity > taken && m->capacity - taken > most)
-			most = m->capacity - taken;
-	}
-	return most;
-}
-
-/* Anything that may go now, or soon. */
-static bool victim_any(struct pool_node *n, enum pool_evict_class class,
-		       bool pinned)
-{
-	bool room = room_elsewhere(n) > 0;
-	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
-			   .to_move = room, .pinned = pinned && room,
-			   .soon = true, .size_max = UINT64_MAX };
-
-	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
 }
 
 /* Bytes that counted copies have to make room for. */
@@ -299,18 +142,18 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 static struct node_object *victim_for(struct pool_node *n, struct lack l,
 				      uint64_t got, bool to_move)
 {
-	uint64_t room = l.pinned && to_move ? room_elsewhere(n) : 0;
+	uint64_t room = l.pinned && to_move ? node_room_elsewhere(n) : 0;
 	struct node_object *o = NULL;
 
 	if (got >= l.all)
 		return NULL;
 	/* What nobody has room for would be evicted. */
 	if (room > 0 && got < l.now)
-		o = victim_soft(n, POOL_EVICT_LAST, true, room);
+		o = node_victim(n, true, room);
 	if (!o && room > 0 && got < l.now)
-		o = victim_pinned(n, room);
+		o = node_victim_pinned(n, room);
 	if (!o)
-		o = victim_soft(n, POOL_EVICT_LAST, to_move,
+		o = node_victim(n, to_move,
 				got < l.now ? UINT64_MAX : 2 * n->keep_free);
 	return o;
 }
@@ -368,7 +211,7 @@ static bool ask_add(struct ask *a, struct node_object *o)
 /* What must not be evicted is offered once the master has heard that. */
 static bool may_move(struct pool_node *n)
 {
-	if (room_elsewhere(n) == 0)
+	if (node_room_elsewhere(n) == 0)
 		return false;
 	if (!node_ops_rules_sent(n))
 		node_ops_send(n);
@@ -430,8 +273,9 @@ static bool hopeless(struct pool_node *n, const struct node_claim *c)
 	return !n->opts.store_plain && n->asked_bytes == 0 &&
 	       pool_list_empty(&n->sealing) &&
 	       pool_list_empty(&n->pending) && pool_list_empty(&n->fetches) &&
-	       !victim_any(n, POOL_EVICT_LAST, lack_of(n, c->bytes).pinned) &&
-	       !victim_any(n, POOL_EVICT_CACHE, false);
+	       !node_victim_any(n, POOL_EVICT_LAST,
+				lack_of(n, c->bytes).pinned) &&
+	       !node_victim_any(n, POOL_EVICT_CACHE, false);
 }
 
 static void grant(struct pool_node *n, struct node_claim *c)
@@ -480,10 +324,10 @@ static bool goes_through(struct pool_node *n, const struct node_claim *c,
 	over = sp.used + n->claimed + c->bytes;
 	size = size_now(&sp);
 	over = over > size + c->bytes ? over - size : c->bytes;
-	if (sp.reach < n->claimed + c->bytes || over >= room_elsewhere(n) ||
+	if (sp.reach < n->claimed + c->bytes || over >= node_room_elsewhere(n) ||
 	    (now < c->patient_ms &&
-	     (victim_any(n, POOL_EVICT_LAST, false) ||
-	      victim_any(n, POOL_EVICT_CACHE, false))))
+	     (node_victim_any(n, POOL_EVICT_LAST, false) ||
+	      node_victim_any(n, POOL_EVICT_CACHE, false))))
 		return false;
 	pool_count(&n->c.claims_through);
 	return true;
@@ -581,28 +425,6 @@ void node_space_run(struct pool_node *n)
 	}
 }
 
-void node_space_judge_below(struct pool_node *n, struct pool_entry *e)
-{
-	struct pool_list *it, *tmp;
-	struct node_entry *f = node_file(e);
-
-	if (f && f->obj && f->obj->state == NODE_HELD)
-		node_space_judge(n, f->obj);
-	if (f)
-		return;
-	pool_list_each(it, tmp, &pool_entry_dir(e)->children)
-		node_space_judge_below(n, pool_list_entry(it,
-						struct pool_entry, sibling));
-}
-
-uint64_t node_space_evictable(struct pool_node *n)
-{
-	uint64_t all = pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
-		       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
-
-	return all > n->kept_bytes ? all - n->kept_bytes : 0;
-}
-
 /* ---- claims ---- */
 
 int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
@@ -675,7 +497,7 @@ void pool_node_statvfs(struct pool_node *n, struct statvfs *st)
 
 	pool_store_space(n->store, &sp);
 	if (n->opts.store_size > 0) {
-		uint64_t can = sp.free + sp.ready + node_space_evictable(n);
+		uint64_t can = sp.free + sp.ready + node_evictable(n);
 
 		total = sp.size;
 		avail = can < sp.size ? can : sp.size;

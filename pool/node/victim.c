@@ -1,0 +1,190 @@
+/* What may go from the store, and what is next to go. See victim.h. */
+#include "pool/node/victim.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#define SCAN_MAX 256 /* candidates looked at for one victim */
+
+struct judge {
+	struct pool_node *n;
+	uint64_t now;
+	bool soft;    /* soft-pinned ones and those looked up may go as well */
+	bool to_move; /* it would be moved, not lost */
+	bool pinned;  /* hard: as well; to_move, too, then */
+	bool soon;    /* as well: the master has been asked for it and has not
+			 answered, or a peer has it or is being sent it */
+	uint64_t size_max;
+};
+
+static bool soft_pinned(const struct pool_rules *r)
+{
+	return r->pin == POOL_PIN_SOFT &&
+	       (r->pin_until_ns == 0 || r->pin_until_ns > pool_wall_ns());
+}
+
+static bool unused(struct pool_node *n, struct node_object *o, bool soon)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len, fd, rc;
+
+	if (o->users > 0)
+		return false;
+	if (o->lent > 0) {
+		len = node_entry_path(&o->entry->e, path);
+		if (len > 0)
+			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
+		return soon;
+	}
+	if (soon || o->lent_fd >= 0)
+		return true;
+	fd = pool_store_fd(n->store, o->id, O_RDONLY);
+	if (fd < 0)
+		return true;
+	pool_peers_forget(n->peers, fd); /* that is no use of it */
+	rc = pool_file_in_use(fd);
+	close(fd);
+	return rc == 0;
+}
+
+/* May rules forbid to evict it? Not what a client has stored elsewhere. */
+static bool guarded(const struct pool_node *n, const struct node_object *o)
+{
+	return o->counted && (n->opts.store_size > 0 || o->w);
+}
+
+void node_judge(struct pool_node *n, struct node_object *o)
+{
+	struct pool_rules r;
+	bool kept = false;
+
+	if (o->state == NODE_HELD && guarded(n, o)) {
+		pool_node_rules(n, &o->entry->e, &r);
+		kept = r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD;
+	}
+	if (kept && !o->kept)
+		n->kept_bytes += o->ev.size;
+	else if (!kept && o->kept)
+		n->kept_bytes -= o->ev.size;
+	o->kept = kept;
+}
+
+static bool may_go(struct pool_evict_node *ev, void *arg)
+{
+	struct node_object *o =
+		pool_container_of(ev, struct node_object, ev);
+	struct judge *j = arg;
+	struct pool_rules r;
+
+	if (o->state != NODE_HELD || o->w || ev->size > j->size_max)
+		return false;
+	if (!j->soft && o->looked &&
+	    node_stamp_age(o->looked, j->now) < NODE_LEASE_MS)
+		return false;
+	if (o->asked && !(j->soon && !o->refused) &&
+	    node_stamp_age(o->asked, j->now) <
+		    (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
+		return false;
+	pool_node_rules(j->n, &o->entry->e, &r);
+	if (guarded(j->n, o) && !j->pinned && r.pin == POOL_PIN_HARD)
+		return false;
+	if (guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
+		return false;
+	if (guarded(j->n, o) && !j->soft && soft_pinned(&r))
+		return false;
+	return unused(j->n, o, j->soon);
+}
+
+static struct node_object *victim(enum pool_evict_class class, struct judge *j)
+{
+	struct pool_evict_node *ev =
+		pool_evict_victim(j->n->evict, class, may_go, j, SCAN_MAX);
+
+	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
+}
+
+/* What is soft goes when there is nothing else. */
+static struct node_object *victim_soft(struct pool_node *n,
+				       enum pool_evict_class class,
+				       bool to_move, uint64_t size_max)
+{
+	struct judge j = { .n = n, .now = pool_now_ms(), .to_move = to_move,
+			   .size_max = size_max };
+	struct node_object *o = victim(class, &j);
+
+	if (o)
+		return o;
+	j.soft = true;
+	return victim(class, &j);
+}
+
+struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max)
+{
+	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
+			   .to_move = true, .pinned = true,
+			   .size_max = size_max };
+
+	return victim(POOL_EVICT_LAST, &j);
+}
+
+struct node_object *node_victim(struct pool_node *n, bool to_move,
+				uint64_t size_max)
+{
+	return victim_soft(n, POOL_EVICT_LAST, to_move, size_max);
+}
+
+struct node_object *node_victim_cached(struct pool_node *n)
+{
+	return victim_soft(n, POOL_EVICT_CACHE, false, UINT64_MAX);
+}
+
+uint64_t node_room_elsewhere(const struct pool_node *n)
+{
+	uint64_t most = 0, taken;
+	unsigned int i;
+
+	for (i = 0; i < n->nmembers; i++) {
+		const struct node_member *m = &n->members[i];
+
+		if (i == n->index || !m->known || !m->alive || !m->is_store ||
+		    m->draining)
+			continue;
+		taken = m->used + m->capacity / 50;
+		if (m->capacity > taken && m->capacity - taken > most)
+			most = m->capacity - taken;
+	}
+	return most;
+}
+
+bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
+		     bool pinned)
+{
+	bool room = node_room_elsewhere(n) > 0;
+	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
+			   .to_move = room, .pinned = pinned && room,
+			   .soon = true, .size_max = UINT64_MAX };
+
+	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
+}
+
+void node_judge_below(struct pool_node *n, struct pool_entry *e)
+{
+	struct pool_list *it, *tmp;
+	struct node_entry *f = node_file(e);
+
+	if (f && f->obj && f->obj->state == NODE_HELD)
+		node_judge(n, f->obj);
+	if (f)
+		return;
+	pool_list_each(it, tmp, &pool_entry_dir(e)->children)
+		node_judge_below(n, pool_list_entry(it,
+						struct pool_entry, sibling));
+}
+
+uint64_t node_evictable(struct pool_node *n)
+{
+	uint64_t all = pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+		       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
+
+	return all > n->kept_bytes ? all - n->kept_bytes : 0;
+}
