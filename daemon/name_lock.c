@@ -89,15 +89,20 @@ static int refuse(const struct holder *h, const char *name, bool ending)
 	return -EBUSY;
 }
 
-static int wait_for_lock(const char *name)
+static int wait_for_lock(const char *dir, const char *name)
 {
 	uint64_t start = pool_now_ms(), waited = 0;
 	struct holder h;
 	bool ending, said = false;
+	int err;
 
 	while (flock(lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK && errno != EINTR)
-			return -errno;
+		err = -errno;
+		if (err != -EWOULDBLOCK && err != -EINTR) {
+			pool_error("%s/" DAEMON_NAME_LOCK_FILE
+				   ": cannot lock it: %s", dir, strerror(-err));
+			return err;
+		}
 		read_holder(&h);
 		ending = is_ending(&h);
 		waited = pool_now_ms() - start;
@@ -134,7 +139,7 @@ int daemon_name_lock(const char *dir, const char *name)
 		pool_error("%s/" DAEMON_NAME_LOCK_FILE ": %s", dir,
 			   strerror(-err));
 	else
-		err = wait_for_lock(name);
+		err = wait_for_lock(dir, name);
 	if (!err)
 		write_state("starting", "");
 	return err;
