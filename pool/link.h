@@ -14,9 +14,9 @@
  *     GET (control connection; .buffer) -->      opens the object, its mover
  *     region: exactly                            registers it (cached)
  *     the range         --- BUFFER ------>       WRITE 1 MiB, note, WRITE, ...
- *     sums what a note  <-- note ---------
- *     says is there
- *     closes the region
+ *     closes what a     <-- note ---------
+ *     note says is there
+ *     and sums it
  *   (Where the device needs librdmacm, the accept says where to call instead,
  *   and both are connected by that before "up".)
  *   given up: BUFFER, gone; the region is closed when a note says that nothing is
@@ -29,7 +29,9 @@
  *     BUFFER, gone ---------------------->       closes the region
  *   Registering makes pages and pins them, which takes its time: a region is made
  *   in parts, and told of in as many BUFFERs, so that the first bytes move while
- *   what follows is registered.
+ *   what follows is registered. What is written is summed part by part, each when
+ *   all of it is there and the peer cannot reach it any more: what was verified
+ *   stays as it is.
  *   broken, or nothing that was posted ended for LINK_STILL_TICKS, either side:
  *   LINK down; the other closes its queue pair.
  *
@@ -73,6 +75,7 @@
 #define LINK_BUFFERS_MAX 512u /* of one lane, that came before their GET */
 #define LINK_PIECES 4u	      /* of a range, under way at once */
 #define LINK_PART_FIRST (1ull << 20) /* bytes; see link_part */
+#define LINK_PART_MOST (1ull << 20)  /* or an eighth of the range */
 #define LINK_PARTS_MAX 24u	     /* of a range */
 
 /* Told by the holder after what was written before; little endian. */

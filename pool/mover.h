@@ -127,6 +127,8 @@ struct pool_expect {
 	int fd; /* of the landing, while it is in mapped memory instead */
 	void *mem;
 	struct expect_map *map; /* the links'; NULL: the peer cannot write */
+	/* Bytes that the peer says it has written; any thread may look. */
+	_Atomic uint64_t told;
 	int leaving;		/* given up, with that */
 	uint64_t begun_ms;
 };

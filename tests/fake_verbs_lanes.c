@@ -318,6 +318,8 @@ static void played_frame(struct pool_conn *c, const struct pool_frame *f,
 		assert_true(link_buffer_read(payload, f->payload_len,
 					     &p->buffer));
 		p->buffer.req = f->req;
+		if (p->buffer.at == 0)
+			p->first = p->buffer;
 		p->nbuffers++;
 	}
 }

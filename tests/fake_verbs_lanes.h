@@ -25,6 +25,7 @@ struct lanes_played {
 	struct verbs_qp *qp;
 	struct link_said said; /* the last LINK */
 	struct link_buffer buffer; /* the last BUFFER */
+	struct link_buffer first;  /* the last of a range's first part */
 	struct link_note note;	   /* the last one */
 	unsigned int nsaid, nbuffers, nnotes, nbroken, ndata, ndone;
 	int status; /* of the last work done */

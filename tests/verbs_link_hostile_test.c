@@ -187,6 +187,46 @@ static void but_not_to_who_does_not_know_parts(void **state)
 	expected_in_parts(false);
 }
 
+/* What was told of as written is not summed before it is out of reach. */
+static void bytes_that_change_later_do_not_pass(void **state)
+{
+	uint8_t bytes[SIZE] = { 0 };
+	struct lanes_move m;
+
+	(void)state;
+	hold(&m);
+	note(m.x.req, SIZE / 2, 0);
+	lanes_work(&w, VERBS_WRITE, "late", 4, p->buffer.addr, p->buffer.rkey);
+	assert_int_equal(p->status, 0);
+	note(m.x.req, SIZE, 0);
+	lanes_until(&w, m.got);
+	assert_int_equal(m.x.landing.status, 0);
+	assert_int_equal(pread(m.to, bytes, SIZE, 0), SIZE);
+	assert_memory_equal(bytes, "late", 4);
+	assert_true(XXH128_isEqual(XXH3_128bits(bytes, SIZE),
+				   m.x.landing.sum));
+	lanes_drop(&m);
+}
+
+static void a_part_that_is_there_is_out_of_reach(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	hold_link();
+	lanes_expect(&w, &m, 0, 3 * MIB, false);
+	lanes_until(&w, p->nbuffers == 3);
+	note(m.x.req, MIB, 0);
+	turns(20);
+	assert_int_equal(m.x.landing.got, MIB);
+	lanes_work(&w, VERBS_WRITE, "late", 4, p->first.addr, p->first.rkey);
+	assert_int_equal(p->status, -EREMOTEIO);
+	lanes_cancel(&w, &m);
+	lanes_until(&w, m.got);
+	lanes_drop(&m);
+}
+
 static void the_range_may_not_be_read(void **state)
 {
 	struct lanes_move m;
@@ -514,6 +554,27 @@ static void a_buffer_has_the_length_of_its_range(void **state)
 	is_sent_by_tcp(&m);
 }
 
+/* Nothing behind the object is sent to who has more room. */
+static void a_buffer_is_not_longer_than_its_range(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	p->parts = true;
+	ask();
+	for (uint64_t req = 1; req <= 2; req++) {
+		p->ndata = 0;
+		if (req == 1)
+			say_buffer(req, (uintptr_t)p->mem, SIZE + 1, false);
+		turns(20);
+		get(&m, req);
+		if (req == 2)
+			say_buffer(req, (uintptr_t)p->mem, SIZE + 1, false);
+		is_sent_by_tcp(&m);
+	}
+	assert_int_equal(pool_counter_value(&w.holds.rdma_again), 0);
+}
+
 static void is_written_part_by_part(bool early)
 {
 	uint8_t bytes[SIZE];
@@ -656,6 +717,7 @@ static void who_asks_does_not_tell(void **state)
 
 static void who_asks_may_touch_nothing(void **state)
 {
+	const struct ibv_qp_attr *qp;
 	const struct ibv_mr *source;
 	struct lanes_move m;
 
@@ -670,6 +732,9 @@ static void who_asks_may_touch_nothing(void **state)
 	/* The source, the last that was registered, is kept for the next one. */
 	assert_int_equal(pool_gauge_value(&w.cached.count), 1);
 	source = fake_verbs_last_region();
+	assert_int_equal(fake_verbs_access(source), 0);
+	qp = fake_verbs_qp_attr(p->said.address.qpn);
+	assert_int_equal(qp->qp_access_flags, 0);
 	lanes_work(&w, VERBS_READ, "", 1, (uintptr_t)source->addr,
 		   source->rkey);
 	assert_int_equal(p->status, -EREMOTEIO);
@@ -718,6 +783,8 @@ int main(void)
 		T(nothing_but_the_range_may_be_written),
 		T(a_range_is_told_of_in_parts),
 		T(but_not_to_who_does_not_know_parts),
+		T(bytes_that_change_later_do_not_pass),
+		T(a_part_that_is_there_is_out_of_reach),
 		T(the_range_may_not_be_read),
 		T(an_accept_of_nonsense_is_refused),
 		T(who_is_asked_does_not_offer),
@@ -735,6 +802,7 @@ int main(void)
 		T(who_asks_may_offer_anew),
 		T(where_it_may_not_be_written_it_goes_by_tcp),
 		T(a_buffer_has_the_length_of_its_range),
+		T(a_buffer_is_not_longer_than_its_range),
 		T(a_range_is_written_part_by_part),
 		T(parts_may_come_before_their_range),
 		T(half_a_range_goes_by_tcp),

@@ -97,20 +97,22 @@ static unsigned int exposed(void)
 	       (unsigned int)pool_gauge_value(&w.cached.count);
 }
 
-/* A range of 6 MiB is registered in parts of 1, 1, 2 and 2. */
-#define PARTS_OF_6 4u
+/* A range of 6 MiB is registered in parts of 1 to be written, on one side; to be
+ * pulled in parts of 1, 1, 2 and 2, on both. */
+#define PARTS_OF_6 6u
+#define PULLED_PARTS_OF_6 (2u * 4u)
 
 static void is_broken_off_and_sent_by_tcp(bool pull, enum ibv_wc_status status)
 {
+	unsigned int idle, parts = pull ? PULLED_PARTS_OF_6 : PARTS_OF_6;
 	struct lanes_move m[2];
-	unsigned int idle;
 
 	join();
 	idle = exposed();
 	fake_verbs_hold(true);
 	for (int i = 0; i < 2; i++)
 		lanes_start(&w, &m[i], 0, 6 * MIB, pull);
-	lanes_until(&w, exposed() == idle + (pull ? 4 : 2) * PARTS_OF_6);
+	lanes_until(&w, exposed() == idle + 2 * parts);
 	for (int i = 0; i < 20; i++)
 		lanes_turn(&w);
 	fake_verbs_step(3);
@@ -283,7 +285,7 @@ static void in_the_middle(struct lanes_move m[2])
 	fake_verbs_hold(true);
 	lanes_start(&w, &m[0], 0, 6 * MIB, false);
 	lanes_start(&w, &m[1], 0, 6 * MIB, true);
-	lanes_until(&w, exposed() == idle + 3 * PARTS_OF_6);
+	lanes_until(&w, exposed() == idle + PARTS_OF_6 + PULLED_PARTS_OF_6);
 	for (int i = 0; i < 20; i++)
 		lanes_turn(&w);
 	fake_verbs_step(2);

@@ -8,7 +8,12 @@
 uint64_t link_part(const struct link *l, uint64_t at, uint64_t length)
 {
 	uint64_t part = at ? at : LINK_PART_FIRST, left = length - at;
+	uint64_t most = length / 8;
 
+	if (most < LINK_PART_MOST)
+		most = LINK_PART_MOST;
+	if (l->kind == LINK_PUSH && part > most)
+		part = most;
 	return l->parts && part < left ? part : left;
 }
 
@@ -80,13 +85,27 @@ struct link_buffer link_map_buffer(const struct link_map *map, uint64_t at,
 				     .rkey = r->mr->rkey };
 }
 
+uint64_t link_map_shut(struct link_map *map, uint64_t at)
+{
+	assert(at <= map->upto);
+	while (map->nshut < map->nparts &&
+	       map->parts[map->nshut].length <= at - map->shut_upto) {
+		struct verbs_region *r = &map->parts[map->nshut++];
+
+		map->shut_upto += r->length;
+		verbs_region_shut(r);
+	}
+	return map->shut_upto;
+}
+
 /* The first one has the mapping that all are in. */
 void link_map_end(struct link_map *map)
 {
 	pool_list_del(&map->link);
 	while (map->nparts > 0)
 		verbs_region_close(&map->parts[--map->nparts]);
-	map->upto = 0;
+	map->nshut = 0;
+	map->upto = map->shut_upto = 0;
 	map->gone(map);
 }
 

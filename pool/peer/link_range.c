@@ -53,6 +53,7 @@ static void map_gone(struct link_map *lm)
 	if (!x)
 		return;
 	x->map = NULL;
+	x->told = 0;
 	if (x->leaving)
 		expect_left(x);
 	else
@@ -145,7 +146,7 @@ static void measured(struct expect_map *em, uint64_t begun, bool last)
 	pool_hist_add(&n->rdma_tail, took);
 }
 
-/* What was moved up to there is summed, and told as progress. */
+/* What was moved up to there is summed: no peer can write it any more. */
 static void landed(struct pool_expect *x, uint64_t upto)
 {
 	uint64_t begun = pool_now_ns();
@@ -214,11 +215,11 @@ void lane_link_note(struct lane_link *k, const struct link_note *note)
 			expect_left(x);
 	} else if (note->status) {
 		expect_unmap(x);
-	} else if (note->upto <= x->landing.got ||
-		   note->upto > x->map->map.upto) {
+	} else if (note->upto <= x->told || note->upto > x->map->map.upto) {
 		lane_link_give_up(k, "the peer tells of bytes that cannot be");
 	} else {
-		landed(x, note->upto);
+		x->told = note->upto;
+		landed(x, link_map_shut(&x->map->map, note->upto));
 		if (note->upto == x->landing.length)
 			expect_end(x, 0);
 	}

@@ -474,8 +474,11 @@ int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 uint64_t pool_fetch_progress(const struct pool_fetch *f)
 {
 	const struct pool_fetch_priv *x = f->priv;
+	uint64_t got = x->expect.landing.got, told = x->expect.told;
 
-	return x->expecting ? x->expect.landing.got : x->landing.got;
+	if (!x->expecting)
+		return x->landing.got;
+	return told > got ? told : got;
 }
 
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)

@@ -169,7 +169,7 @@ int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 				       access, ret_region);
 }
 
-void verbs_region_close(struct verbs_region *r)
+void verbs_region_shut(struct verbs_region *r)
 {
 	int err = r->mr ? verbs_err(ibv_dereg_mr(r->mr)) : 0;
 
@@ -177,6 +177,12 @@ void verbs_region_close(struct verbs_region *r)
 	if (err)
 		pool_warn_limited("a registration is not given back: %s",
 				  strerror(-err));
+	r->mr = NULL;
+}
+
+void verbs_region_close(struct verbs_region *r)
+{
+	verbs_region_shut(r);
 	if (r->map)
 		munmap(r->map, r->map_length);
 	memset(r, 0, sizeof(*r));
