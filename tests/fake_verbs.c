@@ -192,6 +192,12 @@ struct ibv_device_attr *fake_verbs_attr(struct fake_device *d)
 	return &d->attr;
 }
 
+void fake_verbs_inline(struct fake_device *d, uint32_t bytes)
+{
+	assert(bytes <= FAKE_INLINE_MAX);
+	d->inline_max = bytes;
+}
+
 struct ibv_port_attr *fake_verbs_port(struct fake_device *d,
 				      enum ibv_port_state state, uint8_t layer)
 {

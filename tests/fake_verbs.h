@@ -29,6 +29,8 @@ struct fake_device *fake_verbs_device(const char *name,
 				      enum ibv_transport_type transport,
 				      bool cm);
 struct ibv_device_attr *fake_verbs_attr(struct fake_device *d);
+/* What a request may take along; at most 64, at first none. */
+void fake_verbs_inline(struct fake_device *d, uint32_t bytes);
 struct ibv_port_attr *fake_verbs_port(struct fake_device *d,
 				      enum ibv_port_state state, uint8_t layer);
 /* type: enum ibv_gid_type. Indices of a port are given in order. */
@@ -71,6 +73,8 @@ unsigned int fake_verbs_regions(void);
 uint64_t fake_verbs_region_bytes(void);
 const struct ibv_mr *fake_verbs_last_region(void);
 unsigned int fake_verbs_access(const struct ibv_mr *mr);
+/* Messages that went along with their request. */
+unsigned int fake_verbs_inlined(void);
 /* Of the last queue pair made, and of the one with this number. */
 struct ibv_qp *fake_verbs_last_qp(void);
 const struct ibv_qp_attr *fake_verbs_qp_attr(uint32_t qpn);

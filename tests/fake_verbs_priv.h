@@ -15,6 +15,7 @@ struct fake_device {
 	struct ibv_gid_entry gids[FAKE_GIDS];
 	unsigned int ngids;
 	bool cm, gone;
+	uint32_t inline_max;
 	struct fake_context *cm_ctx; /* librdmacm's own */
 	struct fake_context *ctx;    /* the last opened */
 };
@@ -53,6 +54,8 @@ struct fake_cq {
 	int users;
 };
 
+#define FAKE_INLINE_MAX 64u
+
 struct fake_work {
 	struct pool_list link;
 	uint64_t wr_id;
@@ -60,6 +63,8 @@ struct fake_work {
 	struct ibv_sge sge;
 	uint64_t remote_addr;
 	uint32_t rkey;
+	bool is_inline; /* then sge is of: */
+	uint8_t bytes[FAKE_INLINE_MAX];
 };
 
 struct fake_qp {

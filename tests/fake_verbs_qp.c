@@ -22,6 +22,11 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		return NULL;
 	assert(attr->qp_type == IBV_QPT_RC);
 	assert(pd->context == attr->send_cq->context);
+	if (attr->cap.max_inline_data > fake_device_of(pd->context)->inline_max) {
+		errno = EINVAL;
+		return NULL;
+	}
+	attr->cap.max_inline_data = fake_device_of(pd->context)->inline_max;
 	q = calloc(1, sizeof(*q));
 	q->qp.context = pd->context;
 	q->qp.qp_context = attr->qp_context;

@@ -10,6 +10,7 @@
 
 struct pool_list fake_qps;
 static bool held, muted;
+static unsigned int ninline;
 static unsigned int steps; /* work that may go although held */
 static unsigned int status_nth;
 static enum ibv_wc_status status_forced;
@@ -20,6 +21,7 @@ void (*fake_verbs_after_poll)(void);
 
 void fake_traffic_reset(void)
 {
+	ninline = 0;
 	pool_list_init(&fake_qps);
 	held = muted = receive_forced = false;
 	steps = status_nth = 0;
@@ -282,7 +284,8 @@ static bool perform(struct fake_qp *q)
 		return false;
 	if (status_nth && --status_nth == 0)
 		status = status_forced;
-	else if (!fake_region(w->sge.lkey, q->qp.pd, w->sge.addr,
+	else if (!w->is_inline &&
+		 !fake_region(w->sge.lkey, q->qp.pd, w->sge.addr,
 			      w->sge.length, local))
 		status = IBV_WC_LOC_PROT_ERR;
 	else if (!up)
@@ -352,6 +355,22 @@ void fake_verbs_receive(enum ibv_wc_opcode opcode, uint32_t byte_len)
 	receive_len = byte_len;
 }
 
+/* The bytes themselves: their place may be used for others at once. */
+static void take_along(const struct fake_qp *q, struct fake_work *w)
+{
+	assert(w->opcode == IBV_WR_SEND &&
+	       w->sge.length <= q->cap.max_inline_data);
+	memcpy(w->bytes, (const void *)(uintptr_t)w->sge.addr, w->sge.length);
+	w->sge.addr = (uintptr_t)w->bytes;
+	w->is_inline = true;
+	ninline++;
+}
+
+unsigned int fake_verbs_inlined(void)
+{
+	return ninline;
+}
+
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad)
 {
@@ -367,13 +386,16 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	if (q->nsends == q->cap.max_send_wr)
 		return ENOMEM;
 	assert(!wr->next && wr->num_sge == 1 &&
-	       wr->send_flags == IBV_SEND_SIGNALED);
+	       (wr->send_flags & ~(unsigned int)IBV_SEND_INLINE) ==
+		       IBV_SEND_SIGNALED);
 	w = calloc(1, sizeof(*w));
 	w->wr_id = wr->wr_id;
 	w->opcode = wr->opcode;
 	w->sge = wr->sg_list[0];
 	w->remote_addr = wr->wr.rdma.remote_addr;
 	w->rkey = wr->wr.rdma.rkey;
+	if (wr->send_flags & IBV_SEND_INLINE)
+		take_along(q, w);
 	pool_list_add_tail(&q->sends, &w->link);
 	q->nsends++;
 	fake_run();

@@ -49,6 +49,7 @@ static struct fake_device *devices[2];
 static struct side a, b;
 static int order[4096], ndone;
 static bool inside_post;
+static uint32_t inline_max; /* of the devices */
 static uint64_t clock_ms;
 
 static uint64_t fake_now(void)
@@ -189,6 +190,7 @@ static int setup_with(int max_wr)
 	for (int i = 0; i < 2; i++) {
 		devices[i] = fake_verbs_roce(i ? "rxe1" : "rxe0");
 		fake_verbs_attr(devices[i])->max_qp_wr = max_wr;
+		fake_verbs_inline(devices[i], inline_max);
 	}
 	assert_int_equal(uv_loop_init(&loop), 0);
 	assert_int_equal(verbs_open(NULL, &v), 0);
@@ -203,6 +205,15 @@ static int setup(void **state)
 {
 	(void)state;
 	return setup_with(1024);
+}
+
+static int setup_inline(void **state)
+{
+	(void)state;
+	inline_max = 8;
+	setup_with(1024);
+	inline_max = 0;
+	return 0;
 }
 
 static int setup_shallow(void **state)
@@ -325,6 +336,24 @@ static void messages_come_in_order_and_after_the_bytes(void **state)
 	until(&ndone, 1001);
 	turns(2);
 	assert_string_equal(b.note, text);
+}
+
+/* What is longer does not, also where that is the same device. */
+static void short_messages_go_along_with_their_request(void **state)
+{
+	struct item notes[2];
+
+	(void)state;
+	send_note("it fits.", &notes[0], 0);
+	until(&ndone, 1);
+	turns(2);
+	assert_string_equal(b.note, "it fits.");
+	assert_int_equal(fake_verbs_inlined(), 1);
+	send_note("it is too long", &notes[1], 1);
+	until(&ndone, 2);
+	turns(2);
+	assert_string_equal(b.note, "it is too long");
+	assert_int_equal(fake_verbs_inlined(), 1);
 }
 
 static void what_the_device_has_no_room_for_waits(void **state)
@@ -1132,8 +1161,8 @@ static void one_made_by_librdmacm_works_the_same(void **state)
 	close_side(&a);
 	until(&a.nclosed, 1);
 	a.nclosed = 0;
-	fake_verbs_fail("rdma_create_qp", 1, EINVAL);
-	assert_int_equal(verbs_qp_open(&o, &a.qp), -EINVAL);
+	fake_verbs_fail("rdma_create_qp", 1, EPERM);
+	assert_int_equal(verbs_qp_open(&o, &a.qp), -EPERM);
 	assert_int_equal(verbs_qp_open(&o, &a.qp), 0);
 	assert_non_null(id.qp);
 	prepare(&it, VERBS_WRITE, 0);
@@ -1148,12 +1177,15 @@ static void one_made_by_librdmacm_works_the_same(void **state)
 #define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define SHALLOW(test) \
 	cmocka_unit_test_setup_teardown(test, setup_shallow, teardown)
+#define INLINE(test) \
+	cmocka_unit_test_setup_teardown(test, setup_inline, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(bytes_are_written_and_read),
 		T(messages_come_in_order_and_after_the_bytes),
+		INLINE(short_messages_go_along_with_their_request),
 		SHALLOW(messages_come_in_order_and_after_the_bytes),
 		SHALLOW(what_the_device_has_no_room_for_waits),
 		T(a_turn_of_the_loop_takes_a_bounded_number),

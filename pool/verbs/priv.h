@@ -134,6 +134,7 @@ struct verbs_qp {
 	bool closing;
 	uint8_t *notes; /* owns; recv_depth, then send_depth of NOTE_MAX */
 	struct ibv_mr *notes_mr;
+	uint32_t inline_max; /* bytes that a request takes along, not registered */
 	uint32_t nposted, nreceives; /* with the device */
 	uint64_t nended; /* work requests, ever */
 	uint32_t next_note;
@@ -157,7 +158,7 @@ void verbs_qp_settle(struct verbs_qp *qp, uint64_t now_ms);
 void verbs_qp_hear(struct verbs_qp *qp, int err);
 
 /* qp_state.c: 0 or -errno */
-int verbs_qp_init(struct verbs_qp *qp);
+int verbs_qp_make(struct verbs_qp *qp);
 int verbs_qp_ready(struct verbs_qp *qp, const struct verbs_address *peer);
 int verbs_qp_error(struct verbs_qp *qp);
 

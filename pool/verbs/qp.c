@@ -95,7 +95,10 @@ static int post_work(struct verbs_qp *qp, const struct verbs_work *w)
 		.send_flags = IBV_SEND_SIGNALED,
 	};
 
-	if (w->op == VERBS_SEND) {
+	if (w->op == VERBS_SEND && w->length <= qp->inline_max) {
+		sge.addr = (uintptr_t)w->note;
+		wr.send_flags |= IBV_SEND_INLINE;
+	} else if (w->op == VERBS_SEND) {
 		place_note(qp, w, &sge);
 	} else {
 		wr.wr.rdma.remote_addr = w->remote_addr;
@@ -371,35 +374,6 @@ static int make_notes(struct verbs_qp *qp)
 	return qp->notes_mr ? 0 : verbs_errno();
 }
 
-/* 0 or -errno */
-static int make_qp(struct verbs_qp *qp)
-{
-	struct ibv_qp_init_attr attr = {
-		.qp_context = qp,
-		.send_cq = qp->cq->cq,
-		.recv_cq = qp->cq->cq,
-		.cap = {
-			.max_send_wr = qp->port->send_depth,
-			.max_recv_wr = qp->port->recv_depth,
-			.max_send_sge = 1,
-			.max_recv_sge = 1,
-		},
-		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1,
-	};
-
-	errno = 0;
-	if (qp->cm_id) {
-		/* Ends in the state INIT. */
-		if (rdma_create_qp(qp->cm_id, qp->pd, &attr))
-			return verbs_errno();
-		qp->qp = qp->cm_id->qp;
-		return 0;
-	}
-	qp->qp = ibv_create_qp(qp->pd, &attr);
-	return qp->qp ? verbs_qp_init(qp) : verbs_errno();
-}
-
 static int verbs_qp_build(struct verbs_qp *qp)
 {
 	int err = take_slot(qp->cq, qp);
@@ -407,7 +381,7 @@ static int verbs_qp_build(struct verbs_qp *qp)
 	if (!err)
 		err = make_notes(qp);
 	if (!err)
-		err = make_qp(qp);
+		err = verbs_qp_make(qp);
 	if (!err)
 		err = post_receives(qp);
 	return err;

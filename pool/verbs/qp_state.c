@@ -1,5 +1,6 @@
-/* The states of a queue pair at its device. */
+/* A queue pair at its device: made, and its states. */
 #include <errno.h>
+#include <rdma/rdma_cma.h>
 #include <string.h>
 
 #include "pool/verbs/priv.h"
@@ -12,7 +13,7 @@ static uint8_t lower(uint8_t a, uint8_t b)
 	return a < b ? a : b;
 }
 
-int verbs_qp_init(struct verbs_qp *qp)
+static int init(struct verbs_qp *qp)
 {
 	struct ibv_qp_attr a = {
 		.qp_state = IBV_QPS_INIT,
@@ -25,6 +26,46 @@ int verbs_qp_init(struct verbs_qp *qp)
 				       IBV_QP_STATE | IBV_QP_PKEY_INDEX |
 					       IBV_QP_PORT |
 					       IBV_QP_ACCESS_FLAGS));
+}
+
+/* 0 or -errno */
+static int create(struct verbs_qp *qp, uint32_t inline_max)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_context = qp,
+		.send_cq = qp->cq->cq,
+		.recv_cq = qp->cq->cq,
+		.cap = {
+			.max_send_wr = qp->port->send_depth,
+			.max_recv_wr = qp->port->recv_depth,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+			.max_inline_data = inline_max,
+		},
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+	};
+
+	errno = 0;
+	if (!qp->cm_id)
+		qp->qp = ibv_create_qp(qp->pd, &attr);
+	else if (rdma_create_qp(qp->cm_id, qp->pd, &attr) == 0)
+		qp->qp = qp->cm_id->qp; /* in the state INIT */
+	if (!qp->qp)
+		return verbs_errno();
+	qp->inline_max = attr.cap.max_inline_data;
+	return 0;
+}
+
+/* No attribute of a device says what it takes inline: it is asked for, and where
+ * that is too much, done without. */
+int verbs_qp_make(struct verbs_qp *qp)
+{
+	int err = create(qp, VERBS_NOTE_MAX);
+
+	if (err == -EINVAL || err == -ENOMEM || err == -EOPNOTSUPP)
+		err = create(qp, 0);
+	return err || qp->cm_id ? err : init(qp);
 }
 
 static void set_route(struct ibv_ah_attr *ah, const struct verbs_qp *qp,
