@@ -27,6 +27,7 @@
  *     region, its own   <-- BUFFER ------
  *     READ 1 MiB, sum, READ, ...
  *     BUFFER, gone ---------------------->       closes the region
+ *                                              (or after LINK_READ_MS)
  *   Registering makes pages and pins them, which takes its time: a region is made
  *   in parts, and told of in as many BUFFERs, so that the first bytes move while
  *   what follows is registered. What is written is summed part by part, each when
@@ -65,6 +66,7 @@
 #define LINK_RETRY_MAX_MS 30000u
 #define LINK_LEAVE_MS 250u    /* a range that was given up is let go */
 #define LINK_BUFFER_MS 2000u  /* a GET waits for its BUFFER */
+#define LINK_READ_MS 10000u   /* a range may be read, and 1 s for each MiB */
 #define LINK_TICK_MS 50u
 /* Work that does not move for so many ticks: sooner than a device gives up
  * (VERBS_TIMEOUT), as a reader waits that has a deadline. */

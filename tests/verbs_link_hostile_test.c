@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pool/peer/link_priv.h"
 #include "tests/fake_verbs_lanes.h"
 
 #define MIB (1ull << 20)
@@ -761,6 +762,44 @@ static void buffers_for_nothing_are_bounded(void **state)
 	lanes_until(&w, !p->conn);
 }
 
+/* As if its time were over. */
+static void pass_time(struct link_ports *ports)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &ports->ticked)
+		pool_list_entry(it, struct link_tick, link)->due_ms = 0;
+}
+
+static void a_range_may_not_be_read_for_ever(void **state)
+{
+	struct lanes_move m;
+
+	(void)state;
+	lanes_play_asker(&w);
+	lanes_qp_open(&w);
+	lanes_say_address(&w, LINK_OFFER, LINK_PULL, 1, NULL);
+	lanes_until(&w, p->nsaid == 1);
+	assert_int_equal(p->said.word, LINK_ACCEPT);
+	lanes_qp_connect(&w);
+	lanes_say(&w, LINK_UP, LINK_PULL, 1);
+	turns(20);
+	lanes_file(&m, SIZE, 1);
+	m.x.buffer = false;
+	m.x.pull = true;
+	lanes_send(&w, &m);
+	lanes_until(&w, p->nbuffers == 1);
+	assert_int_equal(p->buffer.length, SIZE);
+	turns(20);
+	assert_false(m.sent);
+	pass_time(w.hold->links);
+	lanes_until(&w, m.sent);
+	assert_int_equal(m.s.status, -ETIMEDOUT);
+	lanes_drop(&m);
+	lanes_work(&w, VERBS_READ, "", 1, p->buffer.addr, p->buffer.rkey);
+	assert_int_equal(p->status, -EREMOTEIO);
+}
+
 static void a_range_that_nobody_comes_for_goes_by_tcp(void **state)
 {
 	struct lanes_move m;
@@ -815,6 +854,7 @@ int main(void)
 		T(who_asks_does_not_tell),
 		T(who_asks_may_touch_nothing),
 		T(buffers_for_nothing_are_bounded),
+		T(a_range_may_not_be_read_for_ever),
 		T(a_range_that_nobody_comes_for_goes_by_tcp),
 	};
 

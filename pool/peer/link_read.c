@@ -59,6 +59,25 @@ static bool offer_part(struct link_send *ls)
 	return !err;
 }
 
+/* Who has not read it by now does not keep it in memory, and in reach, for ever. */
+static void read_due(struct link_tick *t)
+{
+	struct link_send *ls = pool_container_of(t, struct link_send, tick);
+
+	ls->map.gone = source_closed;
+	link_map_end(&ls->map);
+	link_send_over(ls, -ETIMEDOUT);
+}
+
+static void read_await(struct link_send *ls)
+{
+	uint64_t mib = ls->s->length >> 20;
+
+	ls->tick.due = read_due;
+	link_tick_set(ls->k->lane->ports, &ls->tick,
+		      LINK_READ_MS + (unsigned int)mib * 1000);
+}
+
 /* Each part as soon as it is registered: it is being read meanwhile. Where there
  * is no further one the peer says how to go on. */
 void link_read_offer(struct link_send *ls)
@@ -66,11 +85,13 @@ void link_read_offer(struct link_send *ls)
 	bool good = offer_part(ls);
 
 	pool_list_add_tail(&ls->k->sending, &ls->link);
-	if (!good)
+	if (!good) {
 		link_send_by_tcp(ls);
-	else
-		while (ls->map.upto < ls->s->length && offer_part(ls))
-			;
+		return;
+	}
+	read_await(ls);
+	while (ls->map.upto < ls->s->length && offer_part(ls))
+		;
 }
 
 void link_read_over(struct link_send *ls, bool gone)
