@@ -101,7 +101,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .SECONDARY:
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
-        deps-engines check check-rdma check-engines chaos bench bench-library bench-rdma sim sweep fuzz-brief clean \
+        deps-engines check check-rdma check-engines chaos bench bench-library bench-l2 bench-rdma sim sweep fuzz-brief clean \
         install uninstall
 
 help:
@@ -120,6 +120,7 @@ help:
 	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
 	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
 	@echo 'sudo make bench-library   calls of libkvpool, beside a plain socket'
+	@echo 'sudo make bench-l2   lmcache bench l2 on the pool, beside a plain tmpfs'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
 	@echo '                   SEED, RUNS)'
@@ -297,6 +298,14 @@ bench-library:
 	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/library_bench
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),200000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench_library.sh
+
+# KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3: see its head.
+bench-l2:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) deps-engines
+	@tests/engines/install python
+	@$(SUBMAKE) VARIANT=release all
+	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_l2.sh
 
 # ROUNDS=5 SIZES="1 4 32" BUSY=0: see its head.
 bench-rdma:

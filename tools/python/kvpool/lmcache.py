@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lmcache.v1.distributed.internal_api import L1MemoryDesc
 
 LOCKS = ("touch", "pin", "none")
+_UNASKED = (Call.TOUCH, Call.UNPIN)  # nobody waits for them
 
 
 class NativeClient:
@@ -72,13 +73,14 @@ class NativeClient:
     def submit_batch_exists(self, keys: list[str]) -> int:
         there = self._transfers.exists(keys)
         found = [k for k, is_there in zip(keys, there) if is_there]
-        # What cannot be kept is there all the same.
-        if self._lock == "none" or not found:
-            return self._transfers.answer(Call.EXISTS, there).id
-        call = Call.PIN if self._lock == "pin" else Call.TOUCH
-        return self._transfers.submit(
-            call, found, context=there, seconds=self._lock_seconds
-        ).id
+        if self._lock == "pin" and found:
+            # What cannot be kept is there all the same.
+            return self._transfers.submit(
+                Call.PIN, found, context=there, seconds=self._lock_seconds
+            ).id
+        if self._lock == "touch" and found:
+            self._transfers.submit(Call.TOUCH, found)
+        return self._transfers.answer(Call.EXISTS, there).id
 
     def submit_batch_delete(self, keys: list[str]) -> int:
         return self._transfers.submit(Call.REMOVE, keys).id
@@ -91,7 +93,7 @@ class NativeClient:
         return [
             _completion(t)
             for t in self._transfers.completed()
-            if t.call != Call.UNPIN
+            if t.call not in _UNASKED
         ]
 
     def register(self, memory: Memory) -> None:
@@ -104,7 +106,7 @@ class NativeClient:
 
 
 def _completion(t: Transfer) -> tuple[int, bool, str, list[bool] | None]:
-    if t.call in (Call.EXISTS, Call.PIN, Call.TOUCH):
+    if t.call in (Call.EXISTS, Call.PIN):
         there = t.results if t.call == Call.EXISTS else t.context
         return t.id, True, "", [r > 0 for r in there]
     good = [r >= 0 for r in t.results]
