@@ -8,7 +8,6 @@ import errno
 import mmap
 import os
 import select
-import sys
 import time
 import unittest
 from pathlib import Path

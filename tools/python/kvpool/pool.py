@@ -1,8 +1,6 @@
 """Connections and namespaces: the calls of kvpool(3)."""
 
 import ctypes
-import enum
-import errno
 import itertools
 import mmap
 import os
@@ -15,7 +13,8 @@ from dataclasses import dataclass
 
 from kvpool import _native
 from kvpool._native import KEY_MAX, lib
-from kvpool.errors import checked, error_of
+from kvpool.errors import checked
+from kvpool.gate import Gate
 from kvpool.memory import (
     Bufferlike,
     Buffers,
@@ -26,6 +25,7 @@ from kvpool.memory import (
     key_bytes,
     memory_of,
 )
+from kvpool.requests import Call, Request
 
 __all__ = [
     "KEY_MAX",
@@ -59,20 +59,6 @@ def _text(value: str | os.PathLike[str] | None) -> bytes | None:
     return None if value is None else os.fsencode(value)
 
 
-class Call(enum.IntEnum):
-    """What may be submitted: enum kvpool_call."""
-
-    PUT_FROM = 1
-    GET_INTO = 2
-    GET_SIZE = 3
-    EXISTS = 4
-    REMOVE = 5
-    TOUCH = 6
-    PIN = 7
-    UNPIN = 8
-    EXISTS_PREFIX = 9
-
-
 @dataclass(frozen=True)
 class Layout:
     """How the objects of a namespace are to be read: it has one of them, or
@@ -83,54 +69,6 @@ class Layout:
     layout: str = ""
     tp: int = 0
     tokens: int = 0
-
-
-class _Gate:
-    """Calls are within what is open, as whose handle it is entered; closing it
-    waits for them. Who is within a namespace is within its pool."""
-
-    __slots__ = ("handle", "_outer", "_changed", "_users", "_closed", "_pid")
-
-    def __init__(self, handle: int, outer: "_Gate | None" = None) -> None:
-        self.handle = handle
-        self._outer = outer
-        self._changed = threading.Condition(threading.Lock())
-        self._users = 0
-        self._closed = False
-        self._pid = os.getpid()
-
-    def __enter__(self) -> int:
-        if self._outer:
-            self._outer.__enter__()
-        with self._changed:
-            if not self._closed:
-                self._users += 1
-                return self.handle
-        if self._outer:
-            self._outer.__exit__()
-        raise error_of(-errno.ESHUTDOWN, "the pool, or namespace, is closed")
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._users -= 1
-            if self._closed:
-                self._changed.notify_all()
-        if self._outer:
-            self._outer.__exit__()
-
-    def close(self, busy: Callable[[], bool] = lambda: False) -> bool:
-        """False: it was closed. Error if it is busy once nobody is within: it
-        stays open. (In a fork nobody else is within.)"""
-        with self._changed:
-            if self._closed:
-                return False
-            self._closed = True
-            while self._users and os.getpid() == self._pid:
-                self._changed.wait()
-            if busy():
-                self._closed = False
-                raise error_of(-errno.EBUSY, "requests are under way")
-            return True
 
 
 class Registered(Memory):
@@ -151,36 +89,6 @@ class Registered(Memory):
 
     def __exit__(self, *_: object) -> None:
         self.unregister()
-
-
-class Request:
-    """A batch that was submitted. When Pool.completed has given it back,
-    `result` is what the batch call returned, and `results` each key's; before,
-    both are None."""
-
-    __slots__ = (
-        "id", "ns", "call", "result", "results", "context", "_n", "_space", "_keep"
-    )  # fmt: skip
-
-    def __init__(
-        self, number: int, ns: "Namespace", call: Call, n: int, keep: object
-    ) -> None:
-        self.id = number
-        self.ns = ns
-        self.call = call
-        self.result: int | None = None
-        self.results: list[int] | None = None
-        self.context: object = None  # the caller's
-        self._n = n
-        self._space: Results | None = Results(n)
-        self._keep = keep  # buffers, which the library uses meanwhile
-
-    def _completed(self, result: int) -> None:
-        assert self._space
-        self.result = result
-        # A batch that failed as a whole left them as they were.
-        self.results = self._space.list(self._n) if result >= 0 else [result] * self._n
-        self._space = self._keep = None
 
 
 class Pool:
@@ -224,7 +132,7 @@ class Pool:
         handle = ctypes.c_void_p()
         checked(lib.connect(options, handle))
         assert handle.value
-        self._gate = _Gate(handle.value)
+        self._gate = Gate(handle.value)
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._namespaces: set[Namespace] = set()
@@ -346,7 +254,7 @@ class Namespace:
         with pool._gate as c_pool:
             checked(lib.open_ns(c_pool, _text(path), c_layout, handle))
             assert handle.value
-            self._gate = _Gate(handle.value, pool._gate)
+            self._gate = Gate(handle.value, pool._gate)
             pool._namespaces.add(self)
 
     def __repr__(self) -> str:

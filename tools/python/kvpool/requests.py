@@ -1,0 +1,53 @@
+"""Batches that are submitted, and complete later."""
+
+import enum
+from typing import TYPE_CHECKING
+
+from kvpool.memory import Results
+
+if TYPE_CHECKING:
+    from kvpool.pool import Namespace
+
+
+class Call(enum.IntEnum):
+    """What may be submitted: enum kvpool_call."""
+
+    PUT_FROM = 1
+    GET_INTO = 2
+    GET_SIZE = 3
+    EXISTS = 4
+    REMOVE = 5
+    TOUCH = 6
+    PIN = 7
+    UNPIN = 8
+    EXISTS_PREFIX = 9
+
+
+class Request:
+    """A batch that was submitted. When Pool.completed has given it back,
+    `result` is what the batch call returned, and `results` each key's; before,
+    both are None."""
+
+    __slots__ = (
+        "id", "ns", "call", "result", "results", "context", "_n", "_space", "_keep"
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, ns: "Namespace", call: Call, n: int, keep: object
+    ) -> None:
+        self.id = number
+        self.ns = ns
+        self.call = call
+        self.result: int | None = None
+        self.results: list[int] | None = None
+        self.context: object = None  # the caller's
+        self._n = n
+        self._space: Results | None = Results(n)
+        self._keep = keep  # buffers, which the library uses meanwhile
+
+    def _completed(self, result: int) -> None:
+        assert self._space
+        self.result = result
+        # A batch that failed as a whole left them as they were.
+        self.results = self._space.list(self._n) if result >= 0 else [result] * self._n
+        self._space = self._keep = None
