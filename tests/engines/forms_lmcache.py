@@ -3,6 +3,7 @@ storage manager does, and the adapters of the multi-process server."""
 
 import argparse
 import asyncio
+import errno
 import json
 import os
 import select
@@ -10,7 +11,7 @@ import threading
 import time
 
 import torch
-from storage import Unanswered
+from storage import Unanswered, Wrong
 from lmcache.utils import CacheEngineKey
 from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.memory_management import (
@@ -283,6 +284,7 @@ class MultiProcess:
         result = [None] * len(keys)
         if not found:
             return result
+        self.locked([wanted[i] for i in found])
         slots = [self.slot(i) for i in found]
         task = a.submit_load_task([wanted[i] for i in found], slots)
         loaded = self.wait(a.get_load_event_fd(), lambda: a.query_load_result(task))
@@ -291,6 +293,9 @@ class MultiProcess:
             if loaded.test(n):
                 result[i] = slots[n].raw_data.numpy().tobytes()
         return result
+
+    def locked(self, keys):
+        """Between a look-up and the load."""
 
     def close(self):
         self.adapter.close()
@@ -379,6 +384,27 @@ class kvpool_lmcache_plugin(KVPool, MultiProcess):
 
 class kvpool_lmcache_plugin_pin(kvpool_lmcache_plugin):
     lock = "pin"
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.directory = directory
+
+    def locked(self, keys):
+        for key in keys:
+            name = f"{MODEL}@{key.kv_rank:08x}@0@{key.chunk_hash.hex()}"
+            path = os.path.join(self.directory, name)
+            end = time.monotonic() + ANSWER_S
+            while not self.is_pinned(path):
+                if time.monotonic() > end:
+                    raise Wrong(f"{path} is locked, and not pinned")
+                time.sleep(0.005)
+
+    @staticmethod
+    def is_pinned(path):
+        try:
+            return os.getxattr(path, "user.kvpool.pin").startswith(b"soft")
+        except OSError as e:
+            return e.errno != errno.ENODATA  # evicted, or the mount's daemon is gone
 
 
 class kvpool_lmcache_remote(KVPool, InProcess):
