@@ -101,7 +101,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .SECONDARY:
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
-        deps-engines check check-rdma check-engines chaos bench bench-library bench-l2 bench-rdma sim sweep fuzz-brief clean \
+        deps-engines check check-rdma check-engines chaos bench bench-library bench-l2 bench-peers bench-rdma sim sweep fuzz-brief clean \
         install uninstall
 
 help:
@@ -120,6 +120,7 @@ help:
 	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
 	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
 	@echo 'sudo make bench-library   calls of libkvpool, beside a plain socket'
+	@echo 'sudo make bench-peers     the same, and those of Mooncake Store and Redis'
 	@echo 'sudo make bench-l2   lmcache bench l2 on the pool, beside a plain tmpfs'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
@@ -292,12 +293,22 @@ bench:
 	@$(SUBMAKE) all
 	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
 
-# KEYS=1000000 ROUNDS=15: see its head.
+# KEYS=1000000 ROUNDS=15 ONLY="here tcp ask": see its head.
+LIBRARY_BENCHES := $(BUILD)/release/tests/library_bench $(BUILD)/release/tests/library_ask
 bench-library:
 	@$(SUBMAKE) deps-check
-	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/library_bench
-	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),200000) \
-		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench_library.sh
+	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
+	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),1000000) \
+		KVTEST_ROUNDS=$(or $(ROUNDS),15) \
+		KVTEST_ONLY='$(or $(ONLY),here tcp ask)' bash tests/bench_library.sh
+
+# KEYS=100000 ROUNDS=15: see its head.
+bench-peers:
+	@$(SUBMAKE) deps-check
+	@tests/engines/install peers
+	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
+	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),100000) \
+		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench_peers.sh
 
 # KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3: see its head.
 bench-l2:

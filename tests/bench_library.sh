@@ -1,26 +1,66 @@
 #!/bin/bash
-# Calls of libkvpool: questions about keys that another process has put, and
-# objects moved, beside a raw socket. KVTEST_KEYS=1000000 KVTEST_ROUNDS=15
+# Calls of libkvpool in one table, with what they are to be: objects moved, beside
+# a raw socket; questions about keys that another process has put, half of them
+# misses, while others are evicted, and while bytes are moved.
+#   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp ask"
 . "$(dirname "$0")/lib.sh"
-export LIBRARY_BUFFER=/dev/shm/kvbench.$$
-trap 'rm -rf "$LIBRARY_BUFFER"; cleanup' EXIT
+need_fuse
+presses=
+end() {
+	[ -z "$presses" ] || kill "$presses" 2>/dev/null || :
+	cleanup
+	rm -rf "/dev/shm/kvbench.$$"
+}
+trap end EXIT
+rounds=${KVTEST_ROUNDS:-15} keys=${KVTEST_KEYS:-1000000}
+only=${KVTEST_ONLY:-here tcp ask}
 start_master
-bench() { library_bench "${listen[master]}" "$@"; }
 
-echo "== moved, store on this host (descriptors are lent)"
-start_node a --no-mount --store-size 3G
-bench stock "${KVTEST_ROUNDS:-15}"
-bench move "${KVTEST_ROUNDS:-15}"
-stop a
-umount "${store[a]}" 2>/dev/null || rm -rf "${store[a]}"
+wants() { # PART
+	[[ " $only " == *" $1 "* ]]
+}
 
-echo "== moved, as from another host (bytes over TCP)"
-start_node b --no-mount --store-size 3G --no-fd-passing
-bench stock "${KVTEST_ROUNDS:-15}"
-bench move "${KVTEST_ROUNDS:-15}"
+evicts() { # NAME: something has gone
+	http "${admin[$1]}/metrics" | awk '
+		/^kvpool_node_evicted_(granted|cached|alone)_total/ { sum += $2 } END { exit !sum }'
+}
 
-echo "== asked"
-bench fill "${KVTEST_KEYS:-1000000}"
-bench ask "${KVTEST_KEYS:-1000000}"
+end_node() { # NAME
+	stop "$1"
+	umount "${store[$1]}" 2>/dev/null || rm -rf "${store[$1]}"
+}
+
+echo "(CPUs $(nproc), load $(cut -d' ' -f1 /proc/loadavg); medians of $rounds rounds)"
+if wants here; then
+	echo "-- store on this host: descriptors are lent, puts lie in its files"
+	start_node a --store-size 3G
+	library_bench "${mount[a]}" stock "$rounds"
+	library_bench "${mount[a]}" move "$rounds"
+	end_node a
+fi
+export LIBRARY_BUFFER=/dev/shm/kvbench.$$
+if wants tcp; then
+	echo "-- as from another host: bytes over TCP, puts wait in /dev/shm"
+	start_node b --no-mount --store-size 3G --no-fd-passing
+	library_bench "${listen[master]}" stock "$rounds"
+	library_bench "${listen[master]}" move "$rounds"
+	end_node b
+fi
+if wants ask; then
+	echo "-- asked: $keys keys of another node, as many misses, evictions going on"
+	# An object takes a page; what presses has the rest to itself.
+	start_node c --no-fd-passing --store-size $((keys * 4400 + (1 << 30)))
+	mkdir -p "${mount[c]}/bench"
+	setfattr -n user.kvpool.class -v noevict "${mount[c]}/bench"
+	library_ask "${listen[master]}" fill "$keys"
+	library_ask "${mount[c]}" press 3600 &
+	presses=$!
+	wait_until 60 evicts c
+	library_ask "${listen[master]}" ask "$keys"
+	kill "$presses"
+	wait "$presses" || :
+	presses=
+	library_ask "${listen[master]}" look "$keys"
+fi
 stop_all
 echo done

@@ -1,9 +1,8 @@
 /*
- * What calls of libkvpool take, for bench_library.sh:
+ * What moving objects by libkvpool takes, for bench_library.sh and others:
  *
- *	library_bench AT fill KEYS	that many keys of 64 bytes, by this process
- *	library_bench AT ask KEYS	questions about these, and as many misses
- *	library_bench AT move ROUNDS	puts and gets, beside a raw socket
+ *	library_bench AT stock ROUNDS	objects to be got
+ *	library_bench AT move ROUNDS	puts and gets of such, beside a raw socket
  *	library_bench AT words ROUNDS	the same, without that, as words
  *					get.BYTES.N=MICROSECONDS
  *
@@ -11,187 +10,12 @@
  * to.
  */
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-#include "pool/kvpool.h"
-
-#define MEM ((size_t)64 << 20)
-#define BATCH 4096
-#define ROUNDS_MAX 200
-#define PREFIX 3600
-
-static struct kvpool *pool;
-static struct kvpool_ns *ns;
-static char *mem;
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* Of this thread: what others do on the machine is not in it. */
-static uint64_t cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-static uint64_t median(uint64_t *ns_, unsigned int n)
-{
-	qsort(ns_, n, sizeof(*ns_), by_size);
-	return ns_[n / 2];
-}
-
-static void must(const char *what, int64_t r)
-{
-	if (r >= 0)
-		return;
-	fprintf(stderr, "%s: %s: %s\n", what, kvpool_strerror(r),
-		kvpool_last_error());
-	exit(1);
-}
-
-/* As block hashes look: the same number is the same key. */
-static void name(char *buf, uint64_t i)
-{
-	uint64_t x = i * 0x9e3779b97f4a7c15ull;
-
-	snprintf(buf, 64, "llama@8@%016llx%016llx%08llx",
-		 (unsigned long long)x,
-		 (unsigned long long)(x ^ (x >> 29)) * 3,
-		 (unsigned long long)i & 0xffffffff);
-}
-
-static struct kvpool_key *make_keys(uint64_t from, size_t n)
-{
-	struct kvpool_key *keys = calloc(n, sizeof(*keys));
-	char *names = malloc(n * 64);
-
-	for (size_t i = 0; i < n; i++) {
-		name(names + i * 64, from + i);
-		keys[i].data = names + i * 64;
-		keys[i].len = strlen(names + i * 64);
-	}
-	return keys;
-}
-
-/* ---- fill ---- */
-
-static void fill(size_t n)
-{
-	static struct kvpool_buf bufs[BATCH];
-	static int64_t ret[BATCH];
-	uint64_t begin = now_ns();
-
-	for (size_t at = 0; at < n; at += BATCH) {
-		size_t k = n - at < BATCH ? n - at : BATCH;
-		struct kvpool_key *keys = make_keys(at, k);
-
-		for (size_t i = 0; i < k; i++) {
-			memcpy(mem + i * 64, keys[i].data, keys[i].len);
-			bufs[i] = (struct kvpool_buf){ mem + i * 64, 64 };
-		}
-		must("put", kvpool_batch_put_from(ns, keys, bufs, k, 0, ret));
-		for (size_t i = 0; i < k; i++)
-			must("put", ret[i]);
-		free((void *)(uintptr_t)keys[0].data);
-		free(keys);
-	}
-	printf("%zu keys put in %.1f s, ", n, (double)(now_ns() - begin) / 1e9);
-	/* Stores take them one by one. */
-	for (unsigned int i = 0; kvpool_sync(pool) && i < 60; i++)
-		;
-	printf("on stores in %.1f s\n",
-	       (double)(now_ns() - begin) / 1e9);
-}
-
-/* ---- ask ---- */
-
-static void shuffle(struct kvpool_key *keys, size_t n)
-{
-	unsigned int seed = 1;
-
-	for (size_t i = n; i > 1; i--) {
-		size_t k = (size_t)rand_r(&seed) * (size_t)rand_r(&seed) % i;
-		struct kvpool_key swap = keys[i - 1];
-
-		keys[i - 1] = keys[k];
-		keys[k] = swap;
-	}
-}
-
-static void ask(size_t n)
-{
-	struct kvpool_key *keys = calloc(2 * n, sizeof(*keys)), *some;
-	uint64_t took[ROUNDS_MAX], cpu[ROUNDS_MAX], begin, used;
-	int64_t *ret = calloc(BATCH, sizeof(*ret));
-	ssize_t there = 0;
-	unsigned int r;
-
-	some = make_keys(0, n);
-	memcpy(keys, some, n * sizeof(*keys));
-	memcpy(keys + n, make_keys(1ull << 40, n), n * sizeof(*keys));
-	shuffle(keys, 2 * n);
-	begin = now_ns();
-	used = cpu_ns();
-	for (size_t at = 0; at < 2 * n; at += BATCH)
-		there += kvpool_batch_exists(ns, keys + at,
-					     2 * n - at < BATCH ? 2 * n - at :
-								  BATCH, ret);
-	begin = now_ns() - begin;
-	used = cpu_ns() - used;
-	printf("batch exists, %zu keys and as many misses: %.2f M keys/s, "
-	       "%.2f M a second of CPU time (%zd there)\n", n,
-	       2e3 * (double)n / (double)begin, 2e3 * (double)n / (double)used,
-	       there);
-	for (r = 0; r < 100; r++) {
-		size_t from = r * PREFIX % (n > PREFIX ? n - PREFIX : 1);
-		size_t k = n < PREFIX ? n : PREFIX;
-
-		begin = now_ns();
-		used = cpu_ns();
-		if (kvpool_exists_prefix(ns, some + from, k) != (ssize_t)k)
-			printf("(not all of the prefix are there)\n");
-		took[r] = now_ns() - begin;
-		cpu[r] = cpu_ns() - used;
-	}
-	printf("prefix of %u keys: median %.3f ms, ", PREFIX,
-	       (double)median(took, 100) / 1e6);
-	printf("p99 %.3f ms; CPU time %.3f ms\n", (double)took[98] / 1e6,
-	       (double)median(cpu, 100) / 1e6);
-	for (r = 0; r < 100; r++) {
-		begin = now_ns();
-		for (unsigned int i = 0; i < 100; i++)
-			(void)kvpool_exists(ns, keys[r * 100 + i].data,
-					    keys[r * 100 + i].len);
-		took[r] = (now_ns() - begin) / 100;
-	}
-	printf("exists, one key: median %.2f us\n",
-	       (double)median(took, 100) / 1e3);
-}
-
-/* ---- move ---- */
+#include "tests/library_bench.h"
 
 struct raw {
 	int fd[2]; /* ours, the sender's */
@@ -312,13 +136,30 @@ static void stock(size_t len, unsigned int n, unsigned int rounds)
 	must("sync", kvpool_sync(pool));
 }
 
+/* Large ones are judged by bytes a second, small ones by round trips. */
+static void print_move(const char *call, unsigned int n, size_t len,
+		       uint64_t *took, uint64_t *raw, unsigned int rounds)
+{
+	double us = (double)median(took, rounds) / 1e3;
+	double base = (double)median(raw, rounds) / 1e3;
+	double best = (double)took[0] / 1e3, base_best = (double)raw[0] / 1e3;
+	bool small = len <= 4096, aims = !(small && call[0] == 'p');
+	char what[64];
+
+	snprintf(what, sizeof(what), "%s %u x %zu KiB", call, n, len >> 10);
+	line(what, small ? us <= 3 * base : base >= 0.9 * us,
+	     !aims ? "" : small ? "<= 3.00 times" : ">= 0.90 of raw",
+	     "%.0f us, raw %.0f: %.2f %s (best: %.2f)", us, base,
+	     small ? us / base : base / us, small ? "times" : "of raw",
+	     small ? best / base_best : base_best / best);
+}
+
 static void move(size_t len, unsigned int n, unsigned int rounds)
 {
 	uint64_t raw[ROUNDS_MAX], first[ROUNDS_MAX], again[ROUNDS_MAX];
 	uint64_t put[ROUNDS_MAX];
 	struct raw r = { .len = len * n };
 	pthread_t t;
-	double base;
 
 	r.from = calloc(1, r.len);
 	if (tcp_pair(r.fd) || pthread_create(&t, NULL, send_raw, &r))
@@ -331,14 +172,9 @@ static void move(size_t len, unsigned int n, unsigned int rounds)
 		put[i] = put_many(i, n, len);
 		must("sync", kvpool_sync(pool));
 	}
-	base = (double)median(raw, rounds) / 1e3;
-	printf("%2u x %7zu bytes: raw socket %8.0f us;", n, len, base);
-	printf(" get %8.0f us (%.2f of raw),", (double)median(first, rounds) / 1e3,
-	       base / ((double)median(first, rounds) / 1e3));
-	printf(" again %8.0f us (%.2f),", (double)median(again, rounds) / 1e3,
-	       base / ((double)median(again, rounds) / 1e3));
-	printf(" put %8.0f us (%.2f)\n", (double)median(put, rounds) / 1e3,
-	       base / ((double)median(put, rounds) / 1e3));
+	print_move("get", n, len, first, raw, rounds);
+	print_move("get again", n, len, again, raw, rounds);
+	print_move("put", n, len, put, raw, rounds);
 	shutdown(r.fd[0], SHUT_RDWR);
 	pthread_join(t, NULL);
 }
@@ -359,43 +195,26 @@ static void words(size_t len, unsigned int n, unsigned int rounds)
 
 int main(int argc, char **argv)
 {
-	struct kvpool_options o = { .struct_size = sizeof(o) };
-	size_t n;
+	unsigned int n;
 
-	if (argc < 4)
+	if (argc < 4 || strtoul(argv[3], NULL, 10) > ROUNDS_MAX)
 		return 2;
-	n = strtoul(argv[3], NULL, 10);
-	o.at = argv[1];
-	o.buffer_dir = getenv("LIBRARY_BUFFER");
-	o.rdma_device = getenv("LIBRARY_RDMA");
-	o.listen = getenv("LIBRARY_LISTEN");
-	o.flags = o.listen ? KVPOOL_INSECURE : 0;
-	o.timeout_ms = 60000;
-	o.buffer_size = 512u << 20;
-	must("connect", kvpool_connect(&o, &pool));
-	must("namespace", kvpool_open_ns(pool, "bench", NULL, &ns));
-	mem = malloc(MEM);
-	memset(mem, 1, MEM);
-	must("register", kvpool_register_buffer(pool, mem, MEM));
-	if (strcmp(argv[2], "fill") == 0)
-		fill(n);
-	if (strcmp(argv[2], "ask") == 0)
-		ask(n);
-	if (strcmp(argv[2], "stock") == 0 && n <= ROUNDS_MAX) {
-		stock(4096, 1, (unsigned int)n);
-		stock(4u << 20, 1, (unsigned int)n);
-		stock(1u << 20, 32, (unsigned int)n);
+	n = (unsigned int)strtoul(argv[3], NULL, 10);
+	connect_to(argv[1]);
+	if (strcmp(argv[2], "stock") == 0) {
+		stock(4096, 1, n);
+		stock(4u << 20, 1, n);
+		stock(1u << 20, 32, n);
 	}
-	if (strcmp(argv[2], "move") == 0 && n <= ROUNDS_MAX) {
-		move(4096, 1, (unsigned int)n);
-		move(4u << 20, 1, (unsigned int)n);
-		move(1u << 20, 32, (unsigned int)n);
+	if (strcmp(argv[2], "move") == 0) {
+		move(4096, 1, n);
+		move(4u << 20, 1, n);
+		move(1u << 20, 32, n);
 	}
-	if (strcmp(argv[2], "words") == 0 && n <= ROUNDS_MAX) {
-		words(4u << 20, 1, (unsigned int)n);
-		words(1u << 20, 32, (unsigned int)n);
+	if (strcmp(argv[2], "words") == 0) {
+		words(4u << 20, 1, n);
+		words(1u << 20, 32, n);
 	}
-	kvpool_close_ns(ns);
-	must("close", kvpool_close(pool));
+	disconnect();
 	return 0;
 }

@@ -1,0 +1,224 @@
+/*
+ * What questions to libkvpool take, for bench_library.sh:
+ *
+ *	library_ask AT fill KEYS	that many keys of 64 bytes, by this process
+ *	library_ask AT press SECONDS	puts of 1 MiB, which evict others
+ *	library_ask AT ask KEYS		questions about these keys, and as many misses
+ *	library_ask AT look KEYS	512 at a time, while this process moves all
+ *					the bytes that it can
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "tests/library_bench.h"
+
+#define BATCH 4096
+#define PREFIX 3600
+#define LOOK 512
+#define LOOKS 4000
+
+/* ---- fill ---- */
+
+static void fill(size_t n)
+{
+	static struct kvpool_buf bufs[BATCH];
+	static int64_t ret[BATCH];
+	uint64_t begin = now_ns();
+
+	for (size_t at = 0; at < n; at += BATCH) {
+		size_t k = n - at < BATCH ? n - at : BATCH;
+		struct kvpool_key *keys = make_keys(at, k);
+
+		for (size_t i = 0; i < k; i++) {
+			memcpy(mem + i * 64, keys[i].data, keys[i].len);
+			bufs[i] = (struct kvpool_buf){ mem + i * 64, 64 };
+		}
+		must("put", kvpool_batch_put_from(ns, keys, bufs, k, 0, ret));
+		for (size_t i = 0; i < k; i++)
+			must("put", ret[i]);
+		free((void *)(uintptr_t)keys[0].data);
+		free(keys);
+	}
+	fprintf(stderr, "%zu keys put in %.1f s, ", n, (double)(now_ns() - begin) / 1e9);
+	/* Stores take them one by one. */
+	for (unsigned int i = 0; kvpool_sync(pool) && i < 60; i++)
+		;
+	fprintf(stderr, "on stores in %.1f s\n",
+		(double)(now_ns() - begin) / 1e9);
+}
+
+/* ---- ask ---- */
+
+static void shuffle(struct kvpool_key *keys, size_t n)
+{
+	unsigned int seed = 1;
+
+	for (size_t i = n; i > 1; i--) {
+		size_t k = (size_t)rand_r(&seed) * (size_t)rand_r(&seed) % i;
+		struct kvpool_key swap = keys[i - 1];
+
+		keys[i - 1] = keys[k];
+		keys[k] = swap;
+	}
+}
+
+static void ask(size_t n)
+{
+	struct kvpool_key *keys = calloc(2 * n, sizeof(*keys)), *some;
+	uint64_t took[ROUNDS_MAX], cpu[ROUNDS_MAX], begin, used;
+	int64_t *ret = calloc(BATCH, sizeof(*ret));
+	ssize_t there = 0;
+	char what[64];
+	unsigned int r;
+	double ms;
+
+	some = make_keys(0, n);
+	memcpy(keys, some, n * sizeof(*keys));
+	memcpy(keys + n, make_keys(1ull << 40, n), n * sizeof(*keys));
+	shuffle(keys, 2 * n);
+	begin = now_ns();
+	used = cpu_ns();
+	for (size_t at = 0; at < 2 * n; at += BATCH)
+		there += kvpool_batch_exists(ns, keys + at,
+					     2 * n - at < BATCH ? 2 * n - at :
+								  BATCH, ret);
+	begin = now_ns() - begin;
+	used = cpu_ns() - used;
+	snprintf(what, sizeof(what), "batch exists, %zu keys", n);
+	line(what, 2e3 * (double)n / (double)begin >= 5, ">= 5 M/s",
+	     "%.2f M/s (%.2f M a second of CPU), %.0f %% hits",
+	     2e3 * (double)n / (double)begin, 2e3 * (double)n / (double)used,
+	     50.0 * (double)there / (double)n);
+	for (r = 0; r < 100; r++) {
+		size_t from = r * PREFIX % (n > PREFIX ? n - PREFIX : 1);
+		size_t k = n < PREFIX ? n : PREFIX;
+
+		begin = now_ns();
+		used = cpu_ns();
+		if (kvpool_exists_prefix(ns, some + from, k) != (ssize_t)k)
+			printf("(not all of the prefix are there)\n");
+		took[r] = now_ns() - begin;
+		cpu[r] = cpu_ns() - used;
+	}
+	snprintf(what, sizeof(what), "prefix of %u keys", PREFIX);
+	ms = (double)median(took, 100) / 1e6;
+	line(what, ms <= 0.8, "<= 0.80 ms",
+	     "%.3f ms (p99 %.3f; CPU %.3f)", ms, (double)took[98] / 1e6,
+	     (double)median(cpu, 100) / 1e6);
+	for (r = 0; r < 100; r++) {
+		begin = now_ns();
+		for (unsigned int i = 0; i < 100; i++)
+			(void)kvpool_exists(ns, keys[r * 100 + i].data,
+					    keys[r * 100 + i].len);
+		took[r] = (now_ns() - begin) / 100;
+	}
+	line("exists, one key", true, "", "%.2f us",
+	     (double)median(took, 100) / 1e3);
+}
+
+/* ---- press ---- */
+
+/* Each put is of new bytes under a new key: what was there before has to go. */
+static void press(unsigned int seconds)
+{
+	uint64_t end = now_ns() + seconds * 1000000000ull, n = 0;
+	struct kvpool_ns *other;
+	char key[48];
+
+	must("namespace", kvpool_open_ns(pool, "press", NULL, &other));
+	for (; now_ns() < end; n++) {
+		snprintf(key, sizeof(key), "p%d-%llu", (int)getpid(),
+			 (unsigned long long)n);
+		memcpy(mem, key, sizeof(key));
+		(void)kvpool_put_from(other, key, strlen(key), mem, 1u << 20, 0);
+	}
+	kvpool_close_ns(other);
+	fprintf(stderr, "pressed with %llu MiB\n", (unsigned long long)n);
+}
+
+/* ---- look ---- */
+
+static _Atomic bool looked;
+static _Atomic uint64_t moved;
+
+static void *move_bytes(void *arg)
+{
+	size_t half = *(unsigned int *)arg * (MEM / 2);
+	struct kvpool_key keys[16];
+	struct kvpool_buf bufs[16];
+	char names[16][32];
+	int64_t ret[16];
+
+	for (unsigned int i = 0; i < 16; i++) {
+		snprintf(names[i], sizeof(names[i]), "look%u", i);
+		keys[i] = (struct kvpool_key){ names[i], strlen(names[i]) };
+		bufs[i].data = mem + half + ((size_t)i << 20);
+		bufs[i].len = 1u << 20;
+	}
+	while (!looked)
+		if (kvpool_batch_get_into(ns, keys, bufs, 16, 0, ret) > 0)
+			moved += 16;
+	return NULL;
+}
+
+static void look(size_t n)
+{
+	uint64_t *took = calloc(LOOKS, sizeof(*took)), begin = now_ns();
+	struct kvpool_key *keys = make_keys(0, n < LOOK ? n : LOOK);
+	unsigned int half[2] = { 0, 1 }, i;
+	int64_t ret[LOOK];
+	pthread_t t[2];
+	char key[32];
+
+	for (i = 0; i < 16; i++) {
+		snprintf(key, sizeof(key), "look%u", i);
+		memcpy(mem, key, sizeof(key));
+		must("put", kvpool_put_from(ns, key, strlen(key), mem, 1u << 20,
+					    KVPOOL_SYNC));
+	}
+	disconnect(); /* what is its own would be read here */
+	connect_to(getenv("LIBRARY_AT"));
+	for (i = 0; i < 2; i++)
+		if (pthread_create(&t[i], NULL, move_bytes, &half[i]))
+			exit(1);
+	usleep(200000);
+	moved = 0;
+	begin = now_ns();
+	for (i = 0; i < LOOKS; i++) {
+		uint64_t from = now_ns();
+
+		(void)kvpool_batch_exists(ns, keys, n < LOOK ? n : LOOK, ret);
+		took[i] = now_ns() - from;
+		usleep(500);
+	}
+	looked = true;
+	begin = now_ns() - begin;
+	for (i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	(void)median(took, LOOKS);
+	line("look-up of 512 keys, bytes moving", took[LOOKS / 100 * 99] <=
+	     1000000, "p99 <= 1.00 ms", "p50 %.3f, p99 %.3f ms, beside %.1f GB/s",
+	     (double)took[LOOKS / 2] / 1e6, (double)took[LOOKS / 100 * 99] / 1e6,
+	     (double)(moved << 20) / (double)begin);
+}
+
+int main(int argc, char **argv)
+{
+	size_t n;
+
+	if (argc < 4)
+		return 2;
+	n = strtoul(argv[3], NULL, 10);
+	setenv("LIBRARY_AT", argv[1], 1);
+	connect_to(argv[1]);
+	if (strcmp(argv[2], "fill") == 0)
+		fill(n);
+	if (strcmp(argv[2], "press") == 0)
+		press((unsigned int)n);
+	if (strcmp(argv[2], "ask") == 0)
+		ask(n);
+	if (strcmp(argv[2], "look") == 0)
+		look(n);
+	disconnect();
+	return 0;
+}
