@@ -39,8 +39,8 @@
  * object's file, if it is here or in a store of this host, whose descriptor is
  * borrowed; what another host has is received into the caller's buffer itself,
  * by the caller's thread if it has up to 8 MiB (if that fails, or somebody here
- * fetches it already, into a file here, and copied), and not kept; so is what is
- * small and got for the first time, whoever has it. Where both hosts have RDMA, ranges above 256 KiB are written
+ * fetches it already, into a file here, and copied), and not kept; so is what has
+ * up to 64 KiB, whoever has it, the first three times. Where both hosts have RDMA, ranges above 256 KiB are written
  * into the caller's buffer by the other side's device: each range is registered
  * for that while it is under way, nothing else of the buffer is in its reach, and
  * the bytes are verified as over TCP. kvpool_open, kvpool_map: none where a store of this host

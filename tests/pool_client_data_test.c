@@ -381,7 +381,7 @@ static void a_small_object_is_got_again_and_again(void **state)
 	struct fixture *f = *state;
 
 	put(f, "k", 4096, 1);
-	for (unsigned int i = 0; i < 4; i++) {
+	for (unsigned int i = 0; i < 8; i++) {
 		assert_int_equal(get_other(f, "k", MEM), 4096);
 		assert_filled(f->mem, 4096, 1);
 	}

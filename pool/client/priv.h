@@ -102,7 +102,7 @@ struct kvpool {
 	struct client_requests requests;
 	struct client_lines lines;
 	/* Generations that were got from a store of this host that would lend
-	 * them, by any thread. */
+	 * them, by any thread: without the upper two bits, and how often. */
 	_Atomic uint64_t seen[CLIENT_SEEN];
 };
 
