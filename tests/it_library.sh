@@ -47,6 +47,18 @@ done
 [ "$(u prefix k1 f1 none k5000)" = 2 ]
 ls "$a/ns" | grep -qx k9000000
 
+echo "== put beside a store: it takes the file"
+beside() { # puts another one; the store of the mount's daemon has taken one
+	random 1048576
+	nbeside=$((nbeside + 1))
+	(unset LIBRARY_BUFFER && at_mount put "beside$nbeside" "$tmp/src")
+	cmp "$tmp/src" "$b/ns/beside$nbeside"
+	[ "$(metric "${admin[a]}" kvpool_node_linked_total)" -gt 0 ]
+}
+nbeside=0
+wait_until 20 beside # the master may choose the other store
+[ -z "$(find "${store[a]}/.clients" -type f -size +100k)" ]
+
 echo "== keys of any bytes"
 random 1000
 long=$(printf 'x%.0s' {1..300})
