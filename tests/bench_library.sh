@@ -7,9 +7,13 @@
 need_fuse
 presses=
 end() {
-	[ -z "$presses" ] || kill "$presses" 2>/dev/null || :
-	cleanup
+	local status=$?
+	set +e
+	[ -z "$presses" ] || kill "$presses"
+	[ -z "$presses" ] || wait "$presses"
 	rm -rf "/dev/shm/kvbench.$$"
+	(exit $status)
+	cleanup
 }
 trap end EXIT
 rounds=${KVTEST_ROUNDS:-15} keys=${KVTEST_KEYS:-1000000}

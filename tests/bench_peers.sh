@@ -6,19 +6,13 @@
 . "$(dirname "$0")/lib.sh"
 here=$(realpath "$(dirname "$0")")
 peers=$("$here/engines/install" --where)/peers
-rounds=${KVTEST_ROUNDS:-15} others=()
+rounds=${KVTEST_ROUNDS:-15}
 only=" ${KVTEST_ONLY:-kvpool mooncake redis} "
-end() {
-	[ ${#others[@]} = 0 ] || kill -KILL "${others[@]}" 2>/dev/null || :
-	cleanup
-}
-trap end EXIT
-
-run_peer() { # LOG COMMAND...: in the background; its pid is kept
+run_peer() { # LOG COMMAND...: in the background, until the end
 	local log=$1
 	shift
 	"$@" >"$tmp/$log" 2>&1 &
-	others+=("$!")
+	also_kill+=("$!")
 }
 
 answers() { # PORT
