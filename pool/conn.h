@@ -140,7 +140,8 @@ int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 		      const ProtobufCMessage *msg, int fd);
 /*
- * A frame whose bulk is [offset, offset+len) of a file, sent by sendfile(2).
+ * A frame whose bulk is [offset, offset+len) of a file, sent by sendfile(2), or
+ * copied if the peer is on this host.
  * The file must hold that range until done(arg, err) is called (exactly once,
  * from the loop, with 0 or -errno; also on close; never from inside this call).
  * fd is the caller's; close it in done. On error nothing was queued and done

@@ -290,9 +290,28 @@ static void set_options(struct pool_conn *c)
 	setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
+/* An address of this host has but this host's other end. */
+static bool on_same_host(const struct pool_conn *c)
+{
+	struct sockaddr_storage us, them;
+	socklen_t us_len = sizeof(us), them_len = sizeof(them);
+
+	if (c->is_unix || getsockname(c->fd, (void *)&us, &us_len) < 0 ||
+	    getpeername(c->fd, (void *)&them, &them_len) < 0 ||
+	    us.ss_family != them.ss_family)
+		return false;
+	if (us.ss_family == AF_INET)
+		return ((struct sockaddr_in *)(void *)&us)->sin_addr.s_addr ==
+		       ((struct sockaddr_in *)(void *)&them)->sin_addr.s_addr;
+	return memcmp(&((struct sockaddr_in6 *)(void *)&us)->sin6_addr,
+		      &((struct sockaddr_in6 *)(void *)&them)->sin6_addr,
+		      sizeof(struct in6_addr)) == 0;
+}
+
 static void set_open(struct pool_conn *c)
 {
 	c->state = CONN_OPEN;
+	c->same_host = on_same_host(c);
 	uv_timer_stop(&c->timer);
 	c->last_rx_ms = uv_now(c->loop);
 	idle_arm(c);

@@ -30,16 +30,23 @@ static void staging_key_make(void)
 }
 
 /* POOL_CONN_SLICE bytes shared by all connections of a thread, in use only
- * within one conn_receive. NULL on ENOMEM. */
+ * within one conn_receive; behind them as many for sending. NULL on ENOMEM. */
 static uint8_t *staging(void)
 {
 	if (!staging_buf) {
 		pthread_once(&staging_once, staging_key_make);
-		staging_buf = aligned_alloc(4096, POOL_CONN_SLICE);
+		staging_buf = aligned_alloc(4096, 2 * POOL_CONN_SLICE);
 		if (staging_buf)
 			pthread_setspecific(staging_key, staging_buf);
 	}
 	return staging_buf;
+}
+
+uint8_t *conn_staging_out(void)
+{
+	uint8_t *buf = staging();
+
+	return buf ? buf + POOL_CONN_SLICE : NULL;
 }
 
 void conn_rx_clear(struct pool_conn *c)

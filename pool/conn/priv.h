@@ -86,6 +86,7 @@ struct pool_conn {
 	enum conn_state state;
 	int fd; /* owns, or -1 */
 	bool is_unix;
+	bool same_host; /* TCP, and the peer has an address of ours */
 	bool flushing;	 /* in conn_flush: what is sent meanwhile is queued */
 	bool write_more; /* the socket was full, or a turn's share used up */
 	bool drain_when_open;
@@ -122,6 +123,9 @@ bool conn_callbacks_on(const struct pool_conn *c);
 void conn_flush(struct pool_conn *c);
 /* Read and deliver what there is, a slice at most; may end the connection. */
 void conn_receive(struct pool_conn *c);
+/* POOL_CONN_SLICE bytes for sending, in use only within one call. NULL on
+ * ENOMEM. */
+uint8_t *conn_staging_out(void);
 /* The same if its share allows, else later. */
 void conn_receive_turn(struct pool_conn *c);
 void conn_receive_go(struct pool_share_user *u);
