@@ -306,7 +306,7 @@ static void a_line_that_its_peer_has_closed_is_dialled_anew(void **state)
 /* All files of the stores: one byte is another one. */
 static int damage(struct fixture *f)
 {
-	char path[256], byte = 'x';
+	char path[512], byte = 'x';
 	struct dirent *e;
 	int n = 0, fd;
 	DIR *d;
