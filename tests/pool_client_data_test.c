@@ -29,8 +29,8 @@ static void say(int fd, uint16_t type, uint64_t req, const void *payload,
 				.bulk_len = bulk };
 
 	pool_frame_encode(&f, header);
-	(void)!write(fd, header, sizeof(header));
-	(void)!write(fd, payload, len);
+	(void)!send(fd, header, sizeof(header), MSG_NOSIGNAL);
+	(void)!send(fd, payload, len, MSG_NOSIGNAL);
 }
 
 static void greet(struct holder *h, int fd, const Kvpool__Hello *from)
@@ -64,7 +64,7 @@ static void give(struct holder *h, uint64_t req, const Kvpool__Get *get)
 	switch (h->how) {
 	case ANSWERS:
 		say(fd, POOL_MSG_DATA, req, NULL, 0, get->length);
-		(void)!write(fd, bytes, get->length);
+		(void)!send(fd, bytes, get->length, MSG_NOSIGNAL);
 		break;
 	case REFUSES:
 		say(h->ask_fd, POOL_MSG_ERROR, req, buf,
