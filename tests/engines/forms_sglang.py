@@ -81,7 +81,20 @@ class HostPool:
         return pointers, [self.half] * len(pointers)
 
 
+def pieces_of(k, pieces, size):
+    """Each is one writer's, of two that store the page at once."""
+    half = size // 2
+    written = [payload(k, writer, size) for writer in (1, 2)]
+    return [
+        bytes(piece) in [w[i * half : (i + 1) * half] for w in written]
+        for i, piece in enumerate(pieces)
+    ]
+
+
 class sglang_nixl:
+    """A page is two objects, K and V: of two writers at once, each is one's, and
+    then passes for the first one's page."""
+
     PAGES = 8
 
     def __init__(self, directory):
@@ -117,8 +130,14 @@ class sglang_nixl:
                 continue
             self.pool.kv_buffer.zero_()
             if self.storage.batch_get_v1([page_key(k)], torch.arange(1))[0]:
-                result[-1] = self.pool.kv_buffer[:, 0].numpy().tobytes()
+                result[-1] = self.loaded(k)
         return result
+
+    def loaded(self, k):
+        pieces = [piece.tobytes() for piece in self.pool.kv_buffer[:, 0].numpy()]
+        if all(pieces_of(k, pieces, self.size)):
+            return payload(k, 1, self.size)
+        return b"".join(pieces)
 
     def close(self):
         self.storage.close()
@@ -211,10 +230,9 @@ class kvpool_sglang:
         return self.pool.pages[0].numpy().tobytes()
 
     def check_pieces(self, k):
-        half = self.other.half
-        written = [payload(k, writer, self.size) for writer in (1, 2)]
-        for i, piece in enumerate(self.other.kv_buffer[:, 0].numpy()):
-            if piece.tobytes() not in [w[i * half : (i + 1) * half] for w in written]:
+        pieces = [piece.tobytes() for piece in self.other.kv_buffer[:, 0].numpy()]
+        for i, good in enumerate(pieces_of(k, pieces, self.size)):
+            if not good:
                 raise Wrong(f"key {k}: piece {i} is nobody's")
 
     def close(self):

@@ -22,4 +22,5 @@ vllm_goes_on "b was killed"
 [ "$(jq '.hits | floor' "$tmp/status")" -ge $((8 * PROMPT_HITS)) ] ||
 	fail "no hits without b"
 vllm_loop_ends
+engine_node b	# so that its mount is not left
 pass
