@@ -248,10 +248,12 @@ static bool count_holds(const struct pool_store *s)
 	const struct store_usage *u = &s->usage;
 	uint64_t now = fs_space(s).used, then = atomic_load(&u->fs_used);
 	uint64_t changed = now > then ? now - then : then - now;
-	uint64_t holds = u->took_ms * COUNT_HOLDS_SHARE;
 
-	return changed <= s->size / COUNT_HOLDS_PART || count_is_new(s) ||
-	       (u->ended_ms && pool_now_ms() - u->ended_ms <= holds);
+	if (changed <= s->size / COUNT_HOLDS_PART || count_is_new(s))
+		return true;
+	/* (While one is made, what it takes is the worker's to write.) */
+	return !u->counting && u->ended_ms &&
+	       pool_now_ms() - u->ended_ms <= u->took_ms * COUNT_HOLDS_SHARE;
 }
 
 bool pool_store_counted(struct pool_store *s)
