@@ -334,4 +334,18 @@ static inline int64_t get_other(struct fixture *f, const char *key, size_t cap)
 	return kvpool_get_into(f->other_ns, key, strlen(key), f->mem, cap, 0);
 }
 
+/* Objects FORM0 .. of len bytes, filled with their numbers, are as they were put. */
+static inline void assert_all_there(struct fixture *f, const char *form,
+				    unsigned int n, size_t len)
+{
+	char key[32];
+
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	for (unsigned int i = 0; i < n; i++) {
+		snprintf(key, sizeof(key), "%s%u", form, i);
+		assert_int_equal(get_other(f, key, MEM), (int64_t)len);
+		assert_filled(f->mem, len, i);
+	}
+}
+
 #endif

@@ -486,12 +486,7 @@ static void a_buffer_is_the_callers_again_after_the_put(void **state)
 						 f->mem, 1 << 20, 0), 0);
 		memset(f->mem, 0, 1 << 20);
 	}
-	assert_int_equal(kvpool_sync(f->pool), 0);
-	for (unsigned int i = 0; i < 20; i++) {
-		snprintf(key, sizeof(key), "k%u", i);
-		assert_int_equal(get_other(f, key, MEM), 1 << 20);
-		assert_filled(f->mem, 1 << 20, i);
-	}
+	assert_all_there(f, "k", 20, 1 << 20);
 }
 
 static void more_than_a_store_holds_is_put_beside_it(void **state)

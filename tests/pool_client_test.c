@@ -581,12 +581,7 @@ static void more_than_the_buffer_is_put_in_turn(void **state)
 		assert_int_equal(kvpool_put_from(f->ns, key, strlen(key),
 						 f->mem, 3 << 20, 0), 0);
 	}
-	assert_int_equal(kvpool_sync(f->pool), 0);
-	for (unsigned int i = 0; i < 12; i++) {
-		snprintf(key, sizeof(key), "big%u", i);
-		assert_int_equal(get_other(f, key, MEM), 3 << 20);
-		assert_filled(f->mem, 3 << 20, i);
-	}
+	assert_all_there(f, "big", 12, 3 << 20);
 }
 
 /* Stores and buffers are in a directory that others write into. */
@@ -607,12 +602,7 @@ static void what_neighbours_write_evicts_nothing(void **state)
 		assert_int_equal(fallocate(fd, 0, i * (16 << 20), 16 << 20), 0);
 		usleep(50000);
 	}
-	assert_int_equal(kvpool_sync(f->pool), 0);
-	for (i = 0; i < 12; i++) {
-		snprintf(key, sizeof(key), "near%u", i);
-		assert_int_equal(get_other(f, key, MEM), 3 << 20);
-		assert_filled(f->mem, 3 << 20, i);
-	}
+	assert_all_there(f, "near", 12, 3 << 20);
 	close(fd);
 	unlink(path);
 }
