@@ -1,8 +1,8 @@
 /*
  * The part of the kernel's FUSE ABI that libfuse 3.14 has no calls for:
- * passthrough (Linux 6.9) and its negotiation, epochs (Linux 6.16). Source: the kernel's
- * include/uapi/linux/fuse.h, 7.40. Where libfuse is 3.17 or newer its own API
- * could be used instead.
+ * passthrough (Linux 6.9) and its negotiation, epochs (Linux 6.16). Source: the
+ * kernel's include/uapi/linux/fuse.h, 7.40. Where libfuse is 3.17 or newer its
+ * own API could be used instead.
  *
  * Thread: any, no state but what fs_init_* is given.
  */

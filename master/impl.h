@@ -437,8 +437,8 @@ enum master_reviewed { MASTER_KEPT, MASTER_GONE };
 /*
  * Bring f in line with its holders and rules: holders that do not stand go,
  * copies that are wanted are asked for, surplus ones and those on clients stop
- * counting. The feed is told if something changed. MASTER_GONE: nobody held it any more, f
- * is freed.
+ * counting. The feed is told if something changed. MASTER_GONE: nobody held it
+ * any more, f is freed.
  */
 enum master_reviewed master_review(struct master *m, struct master_file *f);
 /* The same for what `from` published just now: its copies are not throttled,

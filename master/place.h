@@ -58,11 +58,11 @@ bool master_place_evictable(const struct master_member *mb, uint64_t size);
 
 /*
  * The living store for one more copy: one that does not hold it, has room (or,
- * if displaces, or no store holds it, can make some), has said what it holds, and is within
- * its bounds of copies under way; on another host than the holders if there is
- * one; of these, one that has it as an extra copy, else the one with most room.
- * `avoid` only if there is no other. 0; -EBUSY: only ones at their bounds, or
- * still joining; -ENOSPC: none has room.
+ * if displaces, or no store holds it, can make some), has said what it holds,
+ * and is within its bounds of copies under way; on another host than the
+ * holders if there is one; of these, one that has it as an extra copy, else the
+ * one with most room. `avoid` only if there is no other. 0; -EBUSY: only ones
+ * at their bounds, or still joining; -ENOSPC: none has room.
  */
 int master_place_target(const struct master_members *ms,
 			const struct master_file *f, unsigned int avoid,

@@ -33,18 +33,19 @@
  * store and this connection's buffer hold.
  *
  * COPIES. put_from: one, from the caller's buffer, which is not to change
- * meanwhile, to a file in this connection's buffer_dir, from where a store reads it
- * (over TCP). If that is the directory that a store of this host keeps for it, the
- * store takes the very file. get_into: one, from the
- * object's file, if it is here or in a store of this host, whose descriptor is
- * borrowed; what another host has is received into the caller's buffer itself,
- * by the caller's thread if it has up to 8 MiB (if that fails, or somebody here
- * fetches it already, into a file here, and copied), and not kept; so is what has
- * up to 64 KiB, whoever has it, the first three times. Where both hosts have RDMA, ranges above 256 KiB are written
- * into the caller's buffer by the other side's device: each range is registered
- * for that while it is under way, nothing else of the buffer is in its reach, and
- * the bytes are verified as over TCP. kvpool_open, kvpool_map: none where a store of this host
- * has it, the pages are that store's; else it is received into a file here.
+ * meanwhile, to a file in this connection's buffer_dir, from where a store
+ * reads it (over TCP). If that is the directory that a store of this host keeps
+ * for it, the store takes the very file. get_into: one, from the object's file,
+ * if it is here or in a store of this host, whose descriptor is borrowed; what
+ * another host has is received into the caller's buffer itself, by the caller's
+ * thread if it has up to 8 MiB (if that fails, or somebody here fetches it
+ * already, into a file here, and copied), and not kept; so is what has up to 64
+ * KiB, whoever has it, the first three times. Where both hosts have RDMA,
+ * ranges above 256 KiB are written into the caller's buffer by the other side's
+ * device: each range is registered for that while it is under way, nothing else
+ * of the buffer is in its reach, and the bytes are verified as over TCP.
+ * kvpool_open, kvpool_map: none where a store of this host has it, the pages
+ * are that store's; else it is received into a file here.
  *
  * ERRORS. Calls return >= 0 or a negative error number, those of errno with
  * these meanings, per key in a batch; kvpool_strerror has a text for each, and

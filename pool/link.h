@@ -142,7 +142,8 @@ struct link {
 
 /* Is a link by that port to be made by librdmacm? */
 bool link_by_cm(const struct verbs_port *port);
-/* A link by that port. by_cm: it has a queue pair once it was called (link_await) or calls (link_call). */
+/* A link by that port. by_cm: it has a queue pair once it was called
+ * (link_await) or calls (link_call). */
 int link_open(struct link_ports *ports, struct verbs_port *port,
 	      enum link_kind kind, bool dialled, bool by_cm,
 	      const struct link_user *ops, void *user, struct link **ret_link);

@@ -1,9 +1,10 @@
 /*
- * Where a connection keeps its buffer: in the store of this host's daemon, if it
- * is connected by its mount and may; else in /dev/shm. It is BASE/N, N the first of
- * 0, 1, .. that no other one has locked. The directory stays when the connection ends, so that
- * the next one there is the same node to the pool, which counts them; and what
- * a killed process had put and no store had yet is found and published then.
+ * Where a connection keeps its buffer: in the store of this host's daemon, if
+ * it is connected by its mount and may; else in /dev/shm. It is BASE/N, N the
+ * first of 0, 1, .. that no other one has locked. The directory stays when the
+ * connection ends, so that the next one there is the same node to the pool,
+ * which counts them; and what a killed process had put and no store had yet is
+ * found and published then.
  */
 #include "pool/client/priv.h"
 

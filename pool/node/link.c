@@ -5,8 +5,9 @@
  *    ^                                            | WELCOME: INVENTORY*
  *    +--- lost: again as pool/dial.h says ---------+--> UP
  *
- * A standby answers the JOIN with an ERROR, -EAGAIN. The name is resolved anew at each dial. Heartbeats go out from JOINING on;
- * silence of three periods ends the connection.
+ * A standby answers the JOIN with an ERROR, -EAGAIN. The name is resolved anew
+ * at each dial. Heartbeats go out from JOINING on; silence of three periods ends
+ * the connection.
  */
 #include "pool/dial.h"
 #include "pool/node/priv.h"

@@ -352,9 +352,9 @@ static bool lane_heard(const struct pool_fetch_priv *x, uint64_t since_ms)
 }
 
 /*
- * What is to come over the control connection, or because of it, did not, and nothing else either,
- * in all that time: whoever asks next had better dial anew. TCP itself would
- * go on hoping for a quarter of an hour.
+ * What is to come over the control connection, or because of it, did not, and
+ * nothing else either, in all that time: whoever asks next had better dial
+ * anew. TCP itself would go on hoping for a quarter of an hour.
  */
 static void leave_silent(struct pool_fetch_priv *x)
 {

@@ -128,7 +128,8 @@ void verbs_port_worked(struct verbs_port *p);
 /* The counters of the ports that are used; v outlives metrics. 0 or -ENOMEM. */
 int verbs_metrics(struct verbs *v, struct pool_metrics *metrics);
 /* All, used or not: an array of {device, port, link, address, state, used,
- * why_not, mtu, failures, sent_bytes, received_bytes}; the caller's. NULL on ENOMEM. v NULL: none. */
+ * why_not, mtu, failures, sent_bytes, received_bytes}; the caller's. NULL on
+ * ENOMEM. v NULL: none. */
 json_t *verbs_json(const struct verbs *v);
 /* "mlx5_0/1 active roce 10.0.0.1, mlx5_1/1 down roce (the port is down)" or
  * "none" into buf, cut with "..." at the end if it does not fit; cap >= 8.
