@@ -193,6 +193,14 @@ static void what_another_host_has_lands_in_the_buffer(void **state)
 	assert_filled(f->mem, 1 << 20, 1);
 	assert_int_equal(kvpool_unregister_buffer(f->other, gap), 0);
 	munmap(gap, 4096);
+	/* So are pages that may only be read, whatever the way of a size. */
+	mprotect(large, 12 << 20, PROT_READ);
+	for (unsigned int i = 0; i < 4; i++) {
+		put(f, "k", sizes[i], i);
+		assert_int_equal(kvpool_get_into(f->other_ns, "k", 1, large,
+						 MEM, 0), -EFAULT);
+		assert_int_equal(get_other(f, "k", MEM), sizes[i]);
+	}
 	assert_int_equal(kvpool_unregister_buffer(f->other, large), 0);
 	munmap(large, 12 << 20);
 }

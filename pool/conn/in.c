@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "pool/base/busy.h"
+#include "pool/base/guard.h"
 #include "pool/base/log.h"
 #include "pool/conn/priv.h"
 #include "pool/kvpool.pb-c.h"
@@ -359,23 +360,8 @@ static size_t rx_missing(const struct conn_rx *rx, size_t max)
 	return left < max ? (size_t)left : max;
 }
 
-/* To room that may be somebody's memory which is not there any more: as recv
- * would, it is an error then, and no crash. 0 or -EFAULT. */
-static int copy_to_room(void *to, const void *from, size_t n)
-{
-	struct iovec in = { .iov_base = (void *)(uintptr_t)from, .iov_len = n };
-	struct iovec out = { .iov_base = to, .iov_len = n };
-	ssize_t r = process_vm_writev(getpid(), &in, 1, &out, 1, 0);
-
-	if (r < 0 && errno != EFAULT) /* forbidden here (seccomp) */
-		memcpy(to, from, n);
-	else if (r != (ssize_t)n)
-		return -EFAULT;
-	return 0;
-}
-
-/* Bulk bytes in staging: to their room if there is any. 0 and how many, or
- * -errno. */
+/* Bulk bytes in staging: to their room if there is any, which may be somebody's
+ * memory. 0 and how many, or -errno. */
 static int rx_bulk_copy(struct pool_conn *c, uint8_t *data, size_t *n)
 {
 	struct conn_rx *rx = &c->rx;
@@ -385,7 +371,7 @@ static int rx_bulk_copy(struct pool_conn *c, uint8_t *data, size_t *n)
 	if (rx->room > 0) {
 		if (*n > rx->room)
 			*n = (size_t)rx->room;
-		err = copy_to_room(rx->bulk, data, *n);
+		err = pool_guard_copy(rx->bulk, data, *n);
 		if (err)
 			return err;
 		data = rx->bulk;

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "pool/base/guard.h"
+
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h> /* the widest vectors this CPU has */
 #endif
@@ -206,12 +208,13 @@ void *pool_landing_room(struct pool_landing *l, size_t *ret_len)
 	return ch->buf + ch->len;
 }
 
+/* It is the reader's. */
 static void land_memory(struct pool_landing *l, const void *data, size_t len)
 {
 	uint8_t *to = (uint8_t *)l->mem + l->got;
 
 	if (data != to)
-		memcpy(to, data, len);
+		landing_failed(l, pool_guard_copy(to, data, len));
 }
 
 void pool_landing_data(struct pool_landing *l, const void *data, size_t len)
