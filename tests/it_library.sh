@@ -104,6 +104,12 @@ at_mount use 4 6 | sed 's/^/   /'
 wait $first || fail "$(cat "$tmp/use1")"
 sed 's/^/   /' "$tmp/use1"
 
+echo "== questions do not wait until what was put is in stores"
+u busy 10000 >"$tmp/busy"
+read -r longest total <"$tmp/busy"
+echo "   $longest of $total ms"
+[ "$longest" -lt $((total / 4)) ]
+
 echo "== daemons are killed, and come back"
 library_user "${listen[master]}" ns survive "$tmp/enough" >"$tmp/survived" 2>&1 &
 survives $!

@@ -9,6 +9,8 @@
  *	path KEY		key PATH		layout MODEL RANKS
  *	use SECONDS THREADS	puts and gets, synchronous and not, each of
  *				which succeeds whole, or misses
+ *	busy N			puts N small ones; "LONGEST TOTAL", ms: of questions
+ *				meanwhile, and until all are in stores
  *	survive FILE		asks for keys and puts, until FILE is there;
  *				then all has to work
  *
@@ -349,6 +351,59 @@ static int on_keys(const char *what, char **names, int n)
 	return said(what, r);
 }
 
+static atomic_bool asking = true;
+
+static void *ask(void *arg)
+{
+	uint64_t *longest = arg, begin;
+
+	while (asking) {
+		begin = now_ms();
+		kvpool_exists(ns, "none", 4);
+		begin = now_ms() - begin;
+		if (begin > *longest)
+			*longest = begin;
+	}
+	return NULL;
+}
+
+static int put_small(size_t n)
+{
+	struct kvpool_key *keys = calloc(n, sizeof(*keys));
+	struct kvpool_buf *bufs = calloc(n, sizeof(*bufs));
+	int64_t *ret = calloc(n, sizeof(*ret));
+	char(*names)[16] = calloc(n, sizeof(*names));
+	ssize_t put;
+
+	for (size_t i = 0; i < n; i++) {
+		snprintf(names[i], sizeof(names[i]), "small%zu", i);
+		keys[i] = (struct kvpool_key){ names[i], strlen(names[i]) };
+		bufs[i] = (struct kvpool_buf){ mem, 500 };
+	}
+	put = kvpool_batch_put_from(ns, keys, bufs, n, KVPOOL_SYNC, ret);
+	free(keys);
+	free(bufs);
+	free(ret);
+	free(names);
+	return said("puts", put < 0 ? put : put == (ssize_t)n ? 0 : -EIO);
+}
+
+static int busy(size_t n)
+{
+	uint64_t longest = 0, begin = now_ms();
+	pthread_t thread;
+	int err;
+
+	if (pthread_create(&thread, NULL, ask, &longest))
+		return 1;
+	err = put_small(n);
+	asking = false;
+	pthread_join(thread, NULL);
+	printf("%llu %llu\n", (unsigned long long)longest,
+	       (unsigned long long)(now_ms() - begin));
+	return err;
+}
+
 static int layout(const char *path, const char *model, const char *ranks)
 {
 	struct kvpool_layout l = { .struct_size = sizeof(l), .model = model,
@@ -374,6 +429,8 @@ static int run(int argc, char **argv)
 	if (argc > 5 && strcmp(what, "use") == 0)
 		return use((unsigned int)atoi(argv[4]),
 			   (unsigned int)atoi(arg));
+	if (argc > 4 && strcmp(what, "busy") == 0)
+		return busy(strtoul(argv[4], NULL, 10));
 	if (argc > 4 && strcmp(what, "survive") == 0)
 		return survive(argv[4]);
 	if (strcmp(what, "exists") == 0 || strcmp(what, "prefix") == 0)

@@ -105,16 +105,16 @@ static void look_at(uv_handle_t *h, void *arg)
 		*ret_more = true;
 }
 
-static bool turn(struct kvpool *p)
+/* Questions get in between turns: whoever waits for a lock that is given up has
+ * it before who gave it up. */
+static bool turn(struct kvpool *p, bool *ret_more)
 {
-	bool alive, more;
+	bool alive;
 
+	*ret_more = false;
 	pthread_rwlock_wrlock(&p->lock);
-	do {
-		more = false;
-		alive = uv_run(&p->loop, UV_RUN_NOWAIT) != 0;
-		uv_walk(&p->loop, look_at, &more);
-	} while (more);
+	alive = uv_run(&p->loop, UV_RUN_NOWAIT) != 0;
+	uv_walk(&p->loop, look_at, ret_more);
 	if (p->state == CLIENT_STARTING && p->node &&
 	    pool_node_connected(p->node) && pool_node_complete(p->node))
 		set_state(p, CLIENT_READY, 0);
@@ -126,9 +126,11 @@ static void run_loop(struct kvpool *p)
 {
 	struct pollfd at = { .fd = uv_backend_fd(&p->loop), .events = POLLIN };
 
-	while (turn(p)) {
+	bool more;
+
+	while (turn(p, &more)) {
 		uv_update_time(&p->loop);
-		poll(&at, 1, uv_backend_timeout(&p->loop));
+		poll(&at, 1, more ? 0 : uv_backend_timeout(&p->loop));
 	}
 }
 
