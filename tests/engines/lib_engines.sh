@@ -91,13 +91,40 @@ engine_run() { # WHAT COMMAND...
 	engine_ends "$engine_pid" "$engine_out" "$what"
 }
 
+# Programs in Python find what they import in memory (forked.py): each run is a
+# new process all the same. What is exported now is what they get.
+preload() { # MODULE...: begins to
+	engine_starts "$PYTHON" "$engines/forked.py" serve "$tmp/forked" "$@"
+	preload_pid=$engine_pid preload_out=$engine_out
+	disown "$preload_pid"	# its end is no news
+	python=("$PYTHON" -ES "$engines/forked.py" run "$tmp/forked")
+}
+
+preloaded() { # waits
+	until [ -S "$tmp/forked" ]; do
+		kill -0 "$preload_pid" 2>/dev/null || {
+			tail -n60 "$preload_out" >&2
+			fail "cannot import"
+		}
+		sleep 0.05
+	done
+}
+
 # ---- an engine's storage code, driven by storage.py ----
 
 storage() { # NODE VERB OPTION...: the command line, in $storage
 	local node=$1 verb=$2
 	shift 2
-	storage=("$PYTHON" "$engines/storage.py" "$form" "${mount[$node]}/e"
+	storage=("${python[@]}" "$engines/storage.py" "$form" "${mount[$node]}/e"
 		"$verb" "$@")
+}
+
+form_module() { # what of an engine a form needs
+	case $form in
+	*lmcache*) echo forms_lmcache ;;
+	*sglang*) echo forms_sglang ;;
+	*vllm*) echo forms_vllm ;;
+	esac
 }
 
 storage_run() { # NODE VERB OPTION...
@@ -158,7 +185,9 @@ declare -A pid_of=() out_of=()
 engine_storage() { # FORM [ENVIRONMENT]
 	form=$1
 	need_engine "${2:-python}"
+	preload "$(form_module)"
 	engine_pool
+	preloaded
 
 	echo "== stored through a, read through b"
 	storage_run a store --keys 0:32
@@ -217,7 +246,7 @@ vllm() { # NODE VERB OPTION...: the command line, in $vllm
 	local node=$1 verb=$2 dir=-
 	shift 2
 	[ "$node" = none ] || dir=${mount[$node]}/e
-	vllm=("$PYTHON" "$engines/vllm_run.py"
+	vllm=("${python[@]}" "$engines/vllm_run.py"
 		"$([ "$node" = none ] && echo none || echo "$connector")"
 		"$dir" "$verb" --model "$tmp/model" --truth "$tmp/truth" "$@")
 }
@@ -246,6 +275,8 @@ vllm_prepare() { # PROMPTS
 	export VLLM_ENABLE_V1_MULTIPROCESSING=0 PYTHONHASHSEED=0 \
 		PYTHONPATH=$engines:$PYTHONPATH VLLM_CPU_KVCACHE_SPACE=1 \
 		VLLM_LOGGING_LEVEL=INFO
+	preload torch safetensors.torch vllm.entrypoints.llm
+	preloaded
 	vllm none model
 	engine_run "the model" "${vllm[@]}"
 	vllm_at none truth --prompts "$1"
