@@ -9,6 +9,7 @@ of the engine included unless MAY-FAIL says so, ends this with status 1.
 """
 
 import argparse
+import errno
 import importlib
 import json
 import os
@@ -42,6 +43,9 @@ RECENT = 64
 # LMCache's local_disk never frees the memory of a write that failed, and waits
 # for ever once there is none: at 8 MiB a batch this is time enough.
 AFTER_FAILURE_S = 0.5
+# The kernel's own answers at a mount whose daemon was killed: to what was under
+# way, and to what comes later. Some engines hand them on (SGLang's file backend).
+DAEMON_GONE = (errno.ECONNABORTED, errno.ENOTCONN)
 
 
 class Wrong(Exception):
@@ -104,9 +108,11 @@ class Driver:
         allowed = self.may_fail()
         try:
             loaded = self.form.load(keys)
-        except Unanswered:
+        except (Unanswered, OSError) as e:
+            if isinstance(e, OSError) and e.errno not in DAEMON_GONE:
+                raise
             if not allowed and not self.may_fail():
-                raise Wrong(f"no answer for {keys}") from None
+                raise Wrong(f"no answer for {keys}: {e}") from None
             self.count["unanswered"] += 1
             return
         for key, data in zip(keys, loaded):
