@@ -5,7 +5,7 @@ and has neither other threads nor anything of an engine, forks one for each run.
     forked.py serve SOCKET MODULE...            until it is killed
     forked.py run SOCKET PROGRAM ARGUMENT...    as python3 PROGRAM ARGUMENT...,
                                                 with the environment of the first;
-                                                the run is killed with this one
+                                                SIGTERM is handed on to it
 """
 
 import os
@@ -17,6 +17,7 @@ import sys
 
 MESSAGE_MAX = 1 << 16
 NOT_RUN = 125
+END_S = 20
 
 
 def serve(path, *modules):
@@ -42,7 +43,8 @@ def serve(path, *modules):
 
 
 def attend(connection):
-    """Starts the run, ends it when its asker is gone, says how it ended."""
+    """Starts the run, ends it when its asker has no more to say or is gone, and
+    says how it ended."""
     text, outputs, _, _ = socket.recv_fds(connection, MESSAGE_MAX, 2)
     pid = os.fork()
     if pid == 0:
@@ -51,7 +53,9 @@ def attend(connection):
     ended = os.pidfd_open(pid)
     ready, _, _ = select.select([ended, connection], [], [])
     if ended not in ready:
-        os.kill(pid, signal.SIGKILL)
+        signal.pidfd_send_signal(ended, signal.SIGTERM)
+        if not select.select([ended], [], [], END_S)[0]:
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     try:
         connection.send(struct.pack("i", status))
@@ -73,6 +77,7 @@ def run(path, *argv):
     s = socket.socket(socket.AF_UNIX)
     s.connect(path)
     socket.send_fds(s, ["\0".join(argv).encode()], [1, 2])
+    signal.signal(signal.SIGTERM, lambda *_: s.shutdown(socket.SHUT_WR))
     answer = s.recv(4)
     status = struct.unpack("i", answer)[0] if len(answer) == 4 else NOT_RUN
     sys.exit(status if status >= 0 else 128 - status)

@@ -7,7 +7,7 @@
 connector=lmcache_mp
 need_engine python
 engine_pool 96M
-vllm_prepare 0:28
+vllm_prepare 0:28 lmcache.v1.multiprocess.http_server
 declare -A port_of=()
 CHUNK=64	# tokens of an object
 PER_PROMPT=$((PROMPT_HITS / CHUNK))
@@ -18,7 +18,7 @@ lmcache_starts() { # NODE: its server keeps only what it is about to store
 	port_of[$1]=$port
 	free_port
 	http=$port
-	engine_starts "$ENGINES/python/bin/lmcache" server \
+	engine_starts "${python[@]}" "$ENGINES/python/bin/lmcache" server \
 		--host 127.0.0.1 --port "${port_of[$1]}" --http-port "$http" \
 		--supported-transfer-mode engine_driven \
 		--chunk-size "$CHUNK" --no-l1-use-lazy --l1-size-gb 0.1 \

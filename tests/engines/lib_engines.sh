@@ -271,11 +271,11 @@ vllm_goes_on() { # WHAT: two more rounds, the second of which began after it
 	echo "   $1: $(cat "$tmp/status")"
 }
 
-vllm_prepare() { # PROMPTS
+vllm_prepare() { # PROMPTS [MODULE...], to be in memory
 	export VLLM_ENABLE_V1_MULTIPROCESSING=0 PYTHONHASHSEED=0 \
 		PYTHONPATH=$engines:$PYTHONPATH VLLM_CPU_KVCACHE_SPACE=1 \
 		VLLM_LOGGING_LEVEL=INFO
-	preload torch safetensors.torch vllm.entrypoints.llm
+	preload torch safetensors.torch vllm.entrypoints.llm "${@:2}"
 	preloaded
 	vllm none model
 	engine_run "the model" "${vllm[@]}"

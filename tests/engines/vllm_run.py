@@ -149,7 +149,7 @@ def mend_llvmlite():
 
 class Engine:
     def __init__(self, o):
-        if o.connector == "lmcache_mp":
+        if o.connector == "lmcache_mp" or "llvmlite.binding" in sys.modules:
             mend_llvmlite()
         from vllm import LLM
 
