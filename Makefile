@@ -101,7 +101,8 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .SECONDARY:
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
-        deps-engines check check-rdma check-engines chaos bench bench-library bench-l2 bench-peers bench-rdma sim sweep fuzz-brief clean \
+        deps-engines check check-rdma check-engines chaos bench bench-library \
+        bench-l2 bench-multiturn bench-peers bench-rdma sim sweep fuzz-brief clean \
         install uninstall
 
 help:
@@ -122,6 +123,7 @@ help:
 	@echo 'sudo make bench-library   calls of libkvpool, beside a plain socket'
 	@echo 'sudo make bench-peers     the same, and those of Mooncake Store and Redis'
 	@echo 'sudo make bench-l2   lmcache bench l2 on the pool, beside a plain tmpfs'
+	@echo 'sudo make bench-multiturn   conversations with servers of vLLM or llama.cpp'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
 	@echo '                   SEED, RUNS)'
@@ -317,6 +319,14 @@ bench-l2:
 	@tests/engines/install python
 	@$(SUBMAKE) VARIANT=release all
 	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_l2.sh
+
+# ENGINE=llama TABLE=turns VARIANTS="none mount adapter" ROUNDS=2: see its head.
+bench-multiturn:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) deps-engines
+	@tests/engines/install python peers $(filter llama,$(ENGINE))
+	@$(SUBMAKE) VARIANT=release all
+	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_multiturn.sh
 
 # ROUNDS=5 SIZES="1 4 32" BUSY=0: see its head.
 bench-rdma:

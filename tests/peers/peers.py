@@ -3,7 +3,7 @@
 
     peers.py mooncake MASTER:PORT ROUNDS   MooncakeDistributedStore, over TCP; what
                                            is got is in another process
-    peers.py store MASTER:PORT             that process
+    peers.py store MASTER:PORT [GIB]       that process, with so much (3)
     peers.py redis PORT ROUNDS             redis-server, by its protocol
 
 Each figure is the median of rounds that alternate with a raw socket.
@@ -111,8 +111,8 @@ def good(what, rc):
         sys.exit(f"{what}: {rc}")
 
 
-def mooncake_serve(master):
-    _segment = mooncake_store(master, 3 << 30, 64 * MIB)
+def mooncake_serve(master, gib=3):
+    _segment = mooncake_store(master, int(gib) << 30, 64 * MIB)
     print("ready", flush=True)
     signal.pause()
 
@@ -247,7 +247,7 @@ def redis(port, rounds):
 if __name__ == "__main__":
     what, at = sys.argv[1:3]
     if what == "store":
-        mooncake_serve(at)
+        mooncake_serve(at, *sys.argv[3:])
     elif what == "mooncake":
         mooncake(at, int(sys.argv[3]))
     else:
