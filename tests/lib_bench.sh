@@ -12,9 +12,11 @@ knobs="/sys/module/haltpoll/parameters/guest_halt_poll_ns 200000
 /sys/module/page_reporting/parameters/page_reporting_order 11"
 declare -A was=()
 
-put_back() {
-	local file
+put_back() { # leaves $? as it was, for cleanup
+	local status=$? file
+	set +e
 	for file in "${!was[@]}"; do echo "${was[$file]}" >"$file"; done
+	return $status
 }
 
 # What is kept from the hypervisor, as "NAME=VALUE ..."; none: nothing.

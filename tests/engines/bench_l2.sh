@@ -11,7 +11,14 @@ need_engine python
 need jq
 plain=$(mktemp -d /dev/shm/kvbench.XXXXXX)
 export KVTEST_BUFFERS=$plain/buffers
-trap 'put_back; rm -rf --one-file-system "$plain"; cleanup' EXIT
+at_end() {
+	put_back
+	local status=$?
+	rm -rf --one-file-system "$plain"
+	(exit $status)
+	cleanup
+}
+trap at_end EXIT
 keep_from_host
 [ -z "$again" ] || echo "with $again (put back afterwards)"
 touch_memory "${TOUCH:-6}"
