@@ -51,10 +51,14 @@ export KVTEST_BUFFERS=$plain/buffers LLAMA_SERVER=$ENGINES/llama/bin/llama-serve
 declare -A url=() server=()	# by VARIANT-NODE
 
 at_end() {
-	local pid
-	for pid in "${server[@]}"; do kill -KILL -- "-$pid" 2>/dev/null; done
 	put_back
+	local status=$? each
+	for each in "${server[@]}"; do
+		kill -KILL -- "-$each" 2>/dev/null
+		wait "$each" 2>/dev/null
+	done
 	rm -rf --one-file-system "$plain" "$disk" /dev/shm/vllm_offload_kvbench$$-*
+	(exit $status)
 	cleanup
 }
 trap at_end EXIT
@@ -187,7 +191,8 @@ warm_up() {
 	round 999 >/dev/null
 }
 
-keep_from_host
+again=
+[ "$shape" = tiny ] || keep_from_host
 [ -z "$again" ] || echo "with $again (put back afterwards)"
 start_master
 for n in a b; do

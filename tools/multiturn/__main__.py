@@ -52,7 +52,7 @@ def _serve(o: argparse.Namespace) -> None:
 
 
 def _engine(o: argparse.Namespace, urls: list[str], saves: bool) -> Engine:
-    return VLLM(urls) if o.engine == "vllm" else Llama(urls, o.requests, saves)
+    return VLLM(urls) if o.engine == "vllm" else Llama(urls, o.requests * saves)
 
 
 def _run(o: argparse.Namespace) -> None:

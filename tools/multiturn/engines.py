@@ -82,37 +82,40 @@ class VLLM:
 class Llama:
     """llama-server. With slots (it was started with --slot-save-path), a
     conversation's state is restored before a turn and saved after it, as by a
-    router; restoring is part of the time to the first token. Each server's
-    slots are given to requests in turns."""
+    router; restoring is part of the time to the first token. Without, the server
+    takes the slot that has most of the prompt."""
 
-    def __init__(self, urls: list[str], slots: int, saves: bool) -> None:
+    def __init__(self, urls: list[str], slots: int) -> None:
+        """slots: of each server; 0: none are saved."""
         self.urls = urls
-        self.saves = saves
         self._total = Sources()
         self._lock = threading.Lock()
+        self._saves = slots > 0
         self._free = [list(range(slots)) for _ in urls]
         self._freed = threading.Condition(self._lock)
 
     def says(self, server: int, name: str, prompt: list[int], count: int) -> Answer:
         begin = time.monotonic()
+        body = {
+            "prompt": prompt,
+            "n_predict": count,
+            "temperature": 0,
+            "cache_prompt": True,
+            "ignore_eos": True,
+            "return_tokens": True,
+            "stream": True,
+        }
+        url = self.urls[server] + "/completion"
+        if not self._saves:
+            answer = stream(url, body, self._tokens, begin)
+            self._count(answer, False)
+            return answer
         slot = self._take(server)
         try:
-            restored = self.saves and self._slot(server, slot, "restore", name)
-            body = {
-                "prompt": prompt,
-                "n_predict": count,
-                "temperature": 0,
-                "id_slot": slot,
-                "cache_prompt": True,
-                "ignore_eos": True,
-                "return_tokens": True,
-                "stream": True,
-            }
-            url = self.urls[server] + "/completion"
-            answer = stream(url, body, self._tokens, begin)
+            restored = self._slot(server, slot, "restore", name)
+            answer = stream(url, {**body, "id_slot": slot}, self._tokens, begin)
             self._count(answer, restored)
-            if self.saves:
-                self._slot(server, slot, "save", name)
+            self._slot(server, slot, "save", name)
             return answer
         finally:
             self._give(server, slot)

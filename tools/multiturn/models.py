@@ -3,12 +3,16 @@ safetensors for vLLM, as GGUF for llama.cpp.
 
 The weights are of a size at which attention matters, so that what a model says
 depends on every token before (vLLM's load_format dummy gives such small ones that
-it hardly does). There is no tokenizer: prompts and answers are token ids.
+it hardly does). There is no tokenizer: prompts and answers are token ids, and tokens
+with a meaning are never said (llama-server keeps back bytes that are no whole
+character).
 """
 
 import dataclasses
 import json
 import os
+
+from multiturn.workload import FIRST_TOKEN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +81,7 @@ def make_safetensors(s: Shape, directory: str) -> None:
             w[f"model.layers.{i}.{name}.weight"] = weight(out, into, 2)
         for name in _NORMS:
             w[f"model.layers.{i}.{name}.weight"] = torch.ones(s.hidden)
+    w["lm_head.weight"][:FIRST_TOKEN] = 0
     os.makedirs(directory, exist_ok=True)
     save_file(w, os.path.join(directory, "model.safetensors"), {"format": "pt"})
     config = {
@@ -134,8 +139,11 @@ def make_gguf(s: Shape, path: str) -> None:
     w.add_eos_token_id(2)
     w.add_unk_token_id(0)
 
-    def weight(name: str, out: int, into: int, scale: float = 1.0) -> None:
+    def weight(
+        name: str, out: int, into: int, scale: float = 1.0, unsaid: int = 0
+    ) -> None:
         t = chance.standard_normal((out, into), dtype=numpy.float32)
+        t[:unsaid] = 0
         w.add_tensor(name, t * numpy.float32(scale * into**-0.5))
 
     def ones(name: str) -> None:
@@ -143,7 +151,7 @@ def make_gguf(s: Shape, path: str) -> None:
 
     weight("token_embd.weight", s.vocabulary, s.hidden, s.hidden**0.5)
     ones("output_norm.weight")
-    weight("output.weight", s.vocabulary, s.hidden)
+    weight("output.weight", s.vocabulary, s.hidden, unsaid=FIRST_TOKEN)
     for i in range(s.layers):
         ones(f"blk.{i}.attn_norm.weight")
         ones(f"blk.{i}.ffn_norm.weight")

@@ -44,8 +44,6 @@ class Run:
             if turn:
                 time.sleep(self.pause)
             self._turn(turn, talks)
-            if self.errors:
-                raise RuntimeError(self.errors[0])
 
     def _turn(self, turn: int, talks: list[Conversation]) -> None:
         before = self.engine.sources()
@@ -55,6 +53,8 @@ class Run:
             t.start()
         for t in threads:
             t.join()
+        if self.errors:
+            raise RuntimeError(self.errors[0])
         seconds = time.monotonic() - begin
         sources = self.engine.sources() - before
         self._write(
