@@ -1,9 +1,10 @@
 #!/bin/bash
 # Calls of libkvpool in one table, with what they are to be: objects moved, beside
 # a raw socket; questions about keys that another process has put, half of them
-# misses, while others are evicted, and while bytes are moved.
+# misses, while others are evicted, and while bytes are moved. Memory that is free
+# is kept from a hypervisor meanwhile (lib_bench.sh).
 #   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp ask"
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/lib_bench.sh"
 need_fuse
 presses=
 end() {
@@ -12,12 +13,15 @@ end() {
 	[ -z "$presses" ] || kill "$presses"
 	[ -z "$presses" ] || wait "$presses"
 	rm -rf "/dev/shm/kvbench.$$"
+	put_back
 	(exit $status)
 	cleanup
 }
 trap end EXIT
 rounds=${KVTEST_ROUNDS:-15} keys=${KVTEST_KEYS:-1000000}
 only=${KVTEST_ONLY:-here tcp ask}
+keep_from_host
+touch_memory "${KVTEST_TOUCH:-8}"
 start_master
 
 wants() { # PART
@@ -35,6 +39,7 @@ end_node() { # NAME
 }
 
 echo "(CPUs $(nproc), load $(cut -d' ' -f1 /proc/loadavg); medians of $rounds rounds)"
+[ -z "$again" ] || echo "with $again (put back afterwards)"
 if wants here; then
 	echo "-- store on this host: descriptors are lent, puts lie in its files"
 	start_node a --store-size 3G
