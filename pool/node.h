@@ -144,7 +144,6 @@ struct node_object {
 	uint16_t lender;   /* of a borrowed one: its node index */
 	uint8_t state;	   /* enum node_state */
 	bool counted : 1;  /* HELD: the master counts it as a replica */
-	bool kept : 1;	   /* counted, and rules forbid to evict it */
 	bool verified : 1; /* sum checked since the daemon's start, and not
 			      doubted since */
 	bool prefetched : 1; /* fetched for a look-up, not opened since */

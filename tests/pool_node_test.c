@@ -2124,6 +2124,44 @@ static struct node_dirent *make_noevict(struct fixture *f)
 	return d;
 }
 
+/* They are the oldest, and more than are looked at for one victim. */
+static void objects_that_may_not_go_are_in_no_others_way(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d;
+	unsigned int i;
+	char name[16];
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	d = make_noevict(f);
+	for (i = 0; i < 600; i++) {
+		snprintf(name, sizeof(name), "k%u", i);
+		assert_int_equal(0, put_claimed(f, d, name, 100, i));
+	}
+	for (i = 0; i < 64; i++) {
+		snprintf(name, sizeof(name), "s%u", i);
+		assert_int_equal(0, put_claimed(f, pool_node_root(node(f, 0)),
+						name, MIB, i));
+	}
+	assert_count(0, f, 0, claims_refused);
+	assert_in_range(pool_counter_value(&node(f, 0)->c.evicted_last), 30, 64);
+	for (i = 0; i < 600; i++) {
+		snprintf(name, sizeof(name), "k%u", i);
+		assert_non_null(find_in(f, 0, d, name));
+	}
+	/* With its directory's rule they may all go. */
+	assert_true(node_evictable(node(f, 0)) < 32 * MIB);
+	assert_int_equal(600, pool_evict_count(node(f, 0)->evict,
+					       POOL_EVICT_KEPT));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), &d->d.e,
+					      POOL_SET_XATTRS,
+					      &(struct node_attr){ .mode = 0755 },
+					      NULL));
+	assert_int_equal(0, pool_evict_count(node(f, 0)->evict,
+					     POOL_EVICT_KEPT));
+}
+
 static void noevict_holds_without_a_master_as_well(void **state)
 {
 	struct fixture *f = *state;
@@ -3413,6 +3451,7 @@ int main(void)
 		node_test(what_was_looked_up_goes_last),
 		node_test(cut_off_for_long_a_node_evicts_on_its_own),
 		node_test(shared_objects_make_room_for_new_ones),
+		node_test(objects_that_may_not_go_are_in_no_others_way),
 		node_test(noevict_holds_without_a_master_as_well),
 		node_test(noevict_refuses_instead_of_evicting),
 		node_test(another_node_sees_and_fetches_what_was_published),

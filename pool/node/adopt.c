@@ -57,7 +57,6 @@ static void forget_older(struct pool_node *n, struct node_entry *e)
 	}
 	pool_evict_remove(n->evict, &old->ev, false);
 	old->state = NODE_DROPPED;
-	node_judge(n, old);
 	old->entry = NULL;
 	e->obj = NULL;
 	node_object_unref(n, old);

@@ -406,7 +406,6 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	o->refused = false;
 	o->asked = 0;
 	node_judge(n, o);
-	pool_evict_set_class(n->evict, &o->ev, POOL_EVICT_CACHE);
 	(void)pool_store_detach(n->store, o->id);
 }
 

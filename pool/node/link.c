@@ -95,9 +95,10 @@ void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)
 	if (info->used > info->capacity)
 		info->used = info->capacity;
 	info->evictable = info->is_store ?
-				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) -
-					  n->kept_bytes : 0;
-	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST);
+				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) :
+				  0;
+	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST) +
+			pool_evict_count(n->evict, POOL_EVICT_KEPT);
 	info->data_mode = n->data_mode;
 	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
 }

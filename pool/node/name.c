@@ -331,7 +331,6 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	node_own_supersede(n, to, o);
 	o->gen = 0;
 	o->state = NODE_PENDING;
-	node_judge(n, o);
 	o->entry = to;
 	to->own = o;
 	/* A cached copy has no metadata yet. */

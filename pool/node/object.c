@@ -109,7 +109,6 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 	else
 		file_remove(n, o->id);
 	o->state = NODE_DROPPED;
-	node_judge(n, o);
 	o->entry = NULL;
 	e->obj = NULL;
 	node_object_unref(n, o);
@@ -141,8 +140,6 @@ void node_object_count(struct pool_node *n, struct node_object *o,
 	o->counted = counted;
 	if (counted)
 		node_heat_forget(n, o);
-	pool_evict_set_class(n->evict, &o->ev,
-			     counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
 	node_judge(n, o);
 }
 

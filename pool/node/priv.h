@@ -133,7 +133,6 @@ struct pool_node {
 	uint64_t said, said_before; /* HELD items: ever, before this session */
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */
-	uint64_t kept_bytes; /* of counted objects with `kept` */
 
 	/* node_fetch */
 	struct pool_list rewrites; /* of node_rewrite: copies under way */
@@ -356,7 +355,8 @@ void node_space_fini(struct pool_node *n);
 void node_space_answered(struct pool_node *n, const struct node_object *o);
 
 /* victim.c (for space.c: victim.h) */
-/* Set o->kept; the same for everything below e, whose rules changed. */
+/* Which class of the policy o is in; the same for everything below e, whose rules
+ * changed. */
 void node_judge(struct pool_node *n, struct node_object *o);
 void node_judge_below(struct pool_node *n, struct pool_entry *e);
 uint64_t node_evictable(struct pool_node *n);

@@ -55,18 +55,16 @@ static bool guarded(const struct pool_node *n, const struct node_object *o)
 
 void node_judge(struct pool_node *n, struct node_object *o)
 {
+	enum pool_evict_class class = o->counted ? POOL_EVICT_LAST :
+						   POOL_EVICT_CACHE;
 	struct pool_rules r;
-	bool kept = false;
 
 	if (o->state == NODE_HELD && guarded(n, o)) {
 		pool_node_rules(n, &o->entry->e, &r);
-		kept = r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD;
+		if (r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD)
+			class = POOL_EVICT_KEPT;
 	}
-	if (kept && !o->kept)
-		n->kept_bytes += o->ev.size;
-	else if (!kept && o->kept)
-		n->kept_bytes -= o->ev.size;
-	o->kept = kept;
+	pool_evict_set_class(n->evict, &o->ev, class);
 }
 
 static bool may_go(struct pool_evict_node *ev, void *arg)
@@ -103,6 +101,17 @@ static struct node_object *victim(enum pool_evict_class class, struct judge *j)
 	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
 }
 
+/* What may only be moved is, when there is nothing else. */
+static struct node_object *victim_of(enum pool_evict_class class,
+				     struct judge *j)
+{
+	struct node_object *o = victim(class, j);
+
+	if (!o && class == POOL_EVICT_LAST && j->to_move)
+		o = victim(POOL_EVICT_KEPT, j);
+	return o;
+}
+
 /* What is soft goes when there is nothing else. */
 static struct node_object *victim_soft(struct pool_node *n,
 				       enum pool_evict_class class,
@@ -110,12 +119,12 @@ static struct node_object *victim_soft(struct pool_node *n,
 {
 	struct judge j = { .n = n, .now = pool_now_ms(), .to_move = to_move,
 			   .size_max = size_max };
-	struct node_object *o = victim(class, &j);
+	struct node_object *o = victim_of(class, &j);
 
 	if (o)
 		return o;
 	j.soft = true;
-	return victim(class, &j);
+	return victim_of(class, &j);
 }
 
 struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max)
@@ -124,7 +133,7 @@ struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max)
 			   .to_move = true, .pinned = true,
 			   .size_max = size_max };
 
-	return victim(POOL_EVICT_LAST, &j);
+	return victim(POOL_EVICT_KEPT, &j);
 }
 
 struct node_object *node_victim(struct pool_node *n, bool to_move,
@@ -164,7 +173,9 @@ bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 			   .to_move = room, .pinned = pinned && room,
 			   .soon = true, .size_max = UINT64_MAX };
 
-	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX);
+	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX) ||
+	       (class == POOL_EVICT_LAST && room &&
+		pool_evict_any(n->evict, POOL_EVICT_KEPT, may_go, &j, SCAN_MAX));
 }
 
 void node_judge_below(struct pool_node *n, struct pool_entry *e)
@@ -183,8 +194,6 @@ void node_judge_below(struct pool_node *n, struct pool_entry *e)
 
 uint64_t node_evictable(struct pool_node *n)
 {
-	uint64_t all = pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
-		       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
-
-	return all > n->kept_bytes ? all - n->kept_bytes : 0;
+	return pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+	       pool_evict_bytes(n->evict, POOL_EVICT_LAST);
 }
