@@ -47,14 +47,22 @@ if wants here; then
 	library_bench "${mount[a]}" move "$rounds"
 	end_node a
 fi
-export LIBRARY_BUFFER=/dev/shm/kvbench.$$
 if wants tcp; then
-	echo "-- as from another host: bytes over TCP, puts wait in /dev/shm"
-	start_node b --no-mount --store-size 3G --no-fd-passing
+	start_node b --no-mount --store-size 4G --no-fd-passing
+	mkdir "$tmp/buffer"
+	mount -t tmpfs -o huge=within_size,size=1G,mode=0700 tmpfs "$tmp/buffer"
+	export LIBRARY_BUFFER=$tmp/buffer/b
+	echo "-- as from another host: bytes over TCP, puts wait in a tmpfs with large pages"
 	library_bench "${listen[master]}" stock "$rounds"
 	library_bench "${listen[master]}" move "$rounds"
+	echo "-- the same, puts wait in /dev/shm (pages of 4 KiB)"
+	export LIBRARY_BUFFER=/dev/shm/kvbench.$$
+	library_bench "${listen[master]}" move "$rounds"
+	unset LIBRARY_BUFFER
 	end_node b
+	umount "$tmp/buffer"
 fi
+export LIBRARY_BUFFER=/dev/shm/kvbench.$$
 if wants ask; then
 	echo "-- asked: $keys keys of another node, as many misses, evictions going on"
 	# An object takes a page; what presses has the rest to itself.

@@ -161,7 +161,8 @@ static void move(size_t len, unsigned int n, unsigned int rounds)
 	struct raw r = { .len = len * n };
 	pthread_t t;
 
-	r.from = calloc(1, r.len);
+	r.from = malloc(r.len);
+	memset(r.from, 1, r.len); /* else it is one page of zeroes, over and over */
 	if (tcp_pair(r.fd) || pthread_create(&t, NULL, send_raw, &r))
 		exit(1);
 	raw_get(&r);
