@@ -156,7 +156,7 @@ static void find_some(const struct pool_tree *t, const struct pool_dir *dir,
 		      struct pool_entry **ret)
 {
 	uint32_t hash[FIND_AT_ONCE];
-	struct pool_hash_node *first;
+	struct pool_hash_node *first[FIND_AT_ONCE];
 	size_t i;
 
 	for (i = 0; i < n; i++) {
@@ -164,13 +164,14 @@ static void find_some(const struct pool_tree *t, const struct pool_dir *dir,
 		pool_hash_prefetch(&t->hash, hash[i]);
 	}
 	for (i = 0; i < n; i++) {
-		first = pool_hash_peek(&t->hash, hash[i]);
-		if (first)
-			prefetch_entry(t, first);
+		first[i] = pool_hash_peek(&t->hash, hash[i]);
+		if (first[i])
+			prefetch_entry(t, first[i]);
 	}
 	for (i = 0; i < n; i++)
-		ret[i] = find_hashed(t, dir, names[i].name, names[i].len,
-				     hash[i]);
+		ret[i] = first[i] ? find_hashed(t, dir, names[i].name,
+						names[i].len, hash[i]) :
+				    NULL;
 }
 
 void pool_tree_find_many(const struct pool_tree *t, const struct pool_dir *dir,

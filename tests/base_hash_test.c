@@ -107,6 +107,15 @@ static void check(const struct pool_hash *h, struct item *items, uint32_t n)
 	assert_true(count <= h->nbuckets);
 	assert_true(h->nbuckets <= 512 || h->nbuckets <= 2 * count + 1);
 	assert_true(h->nsegs <= h->nbuckets / 512 + 2);
+	for (size_t b = 0; b < h->nbuckets; b++) {
+		uintptr_t bits = 0;
+
+		for (struct pool_hash_node *n = first_of(slot(h, b)); n;
+		     n = n->next)
+			bits |= filter_bit(n->hash);
+		/* None is missed; after a removal, none too many. */
+		assert_int_equal(*slot(h, b) & ~POINTER_MASK, bits);
+	}
 }
 
 static void an_empty_table_finds_nothing(void **state)

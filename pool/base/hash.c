@@ -6,6 +6,10 @@
  *
  * Buckets lie in segments of 4 KiB; the directory of segments doubles, which
  * at five million elements copies 64 KiB: some microseconds.
+ *
+ * A bucket is a pointer of 48 bits, to its first element, and above it a filter:
+ * a bit for each value of the upper 4 of a hash (the lower ones choose the
+ * bucket), set if an element of the chain has it.
  */
 #include "pool/base/hash.h"
 
@@ -15,6 +19,8 @@
 #include <stdlib.h>
 
 #define SEG_BUCKETS ((size_t)512)
+#define POINTER_BITS 48
+#define POINTER_MASK (((uintptr_t)1 << POINTER_BITS) - 1)
 #define BUCKETS_MAX ((size_t)1 << 31) /* what a 32-bit hash can tell apart */
 
 void pool_hash_init(struct pool_hash *h)
@@ -35,13 +41,39 @@ static size_t floor_pow2(size_t n)
 	return (size_t)1 << (63 - __builtin_clzll(n));
 }
 
-static struct pool_hash_node **slot(const struct pool_hash *h, size_t bucket)
+static uintptr_t *slot(const struct pool_hash *h, size_t bucket)
 {
 	return &h->segs[bucket / SEG_BUCKETS][bucket % SEG_BUCKETS];
 }
 
-static struct pool_hash_node **slot_of(const struct pool_hash *h,
-				       uint32_t hash)
+static struct pool_hash_node *first_of(const uintptr_t *s)
+{
+	return (struct pool_hash_node *)(*s & POINTER_MASK);
+}
+
+static uintptr_t filter_bit(uint32_t hash)
+{
+	return (uintptr_t)1 << (POINTER_BITS + (hash >> 28));
+}
+
+/* The chain that begins with n, which is known to have these bits. */
+static void set_chain(uintptr_t *s, struct pool_hash_node *n, uintptr_t bits)
+{
+	assert(((uintptr_t)n & ~POINTER_MASK) == 0);
+	*s = (uintptr_t)n | bits;
+}
+
+/* The same, of which only the elements are known. */
+static void set_any_chain(uintptr_t *s, struct pool_hash_node *first)
+{
+	uintptr_t bits = 0;
+
+	for (struct pool_hash_node *n = first; n; n = n->next)
+		bits |= filter_bit(n->hash);
+	set_chain(s, first, bits);
+}
+
+static uintptr_t *slot_of(const struct pool_hash *h, uint32_t hash)
 {
 	size_t low = floor_pow2(h->nbuckets);
 	size_t b = hash & (2 * low - 1);
@@ -59,13 +91,18 @@ void pool_hash_prefetch(const struct pool_hash *h, uint32_t hash)
 
 struct pool_hash_node *pool_hash_peek(const struct pool_hash *h, uint32_t hash)
 {
-	return h->nbuckets > 0 ? *slot_of(h, hash) : NULL;
+	const uintptr_t *s;
+
+	if (h->nbuckets == 0)
+		return NULL;
+	s = slot_of(h, hash);
+	return *s & filter_bit(hash) ? first_of(s) : NULL;
 }
 
 static int add_segment(struct pool_hash *h)
 {
-	struct pool_hash_node **seg;
 	size_t n = h->nsegs;
+	uintptr_t *seg;
 
 	/* The directory has room up to the next power of two. */
 	if (n == 0 || (n & (n - 1)) == 0) {
@@ -75,7 +112,7 @@ static int add_segment(struct pool_hash *h)
 			return -ENOMEM;
 		h->segs = p;
 	}
-	seg = calloc(SEG_BUCKETS, sizeof(struct pool_hash_node *));
+	seg = calloc(SEG_BUCKETS, sizeof(*seg));
 	if (!seg)
 		return -ENOMEM;
 	h->segs[h->nsegs++] = seg;
@@ -86,7 +123,8 @@ static int add_segment(struct pool_hash *h)
 static void grow(struct pool_hash *h)
 {
 	size_t b = h->nbuckets, low = floor_pow2(b);
-	struct pool_hash_node **from, **to, *n;
+	struct pool_hash_node *n, *next, *stay = NULL, *go = NULL;
+	uintptr_t *from;
 
 	if (b >= BUCKETS_MAX)
 		return;
@@ -94,29 +132,32 @@ static void grow(struct pool_hash *h)
 		return; /* longer chains; the next insert tries again */
 	h->nbuckets++;
 	from = slot(h, b - low);
-	to = slot(h, b);
-	while ((n = *from)) {
-		if ((n->hash & (2 * low - 1)) != b) {
-			from = &n->next;
-			continue;
-		}
-		*from = n->next;
+	for (n = first_of(from); n; n = next) {
+		struct pool_hash_node **to =
+			(n->hash & (2 * low - 1)) == b ? &go : &stay;
+
+		next = n->next;
 		n->next = *to;
 		*to = n;
 	}
+	set_any_chain(from, stay);
+	set_any_chain(slot(h, b), go);
 }
 
 /* Give up the last bucket; the first segment stays. */
 static void shrink(struct pool_hash *h)
 {
 	size_t b = h->nbuckets - 1;
-	struct pool_hash_node **from = slot(h, b);
-	struct pool_hash_node **to = slot(h, b - floor_pow2(b));
+	uintptr_t *from = slot(h, b), *to = slot(h, b - floor_pow2(b));
+	struct pool_hash_node *last = first_of(to);
 
-	while (*to)
-		to = &(*to)->next;
-	*to = *from;
-	*from = NULL;
+	while (last && last->next)
+		last = last->next;
+	if (last)
+		last->next = first_of(from);
+	set_chain(to, last ? first_of(to) : first_of(from),
+		  (*to | *from) & ~POINTER_MASK);
+	*from = 0;
 	h->nbuckets = b;
 	/* One empty segment is kept: a table that hovers here must not
 	 * allocate and free at each turn. */
@@ -132,7 +173,7 @@ static bool too_large(const struct pool_hash *h)
 int pool_hash_insert(struct pool_hash *h, struct pool_hash_node *n,
 		     uint32_t hash)
 {
-	struct pool_hash_node **s;
+	uintptr_t *s;
 
 	assert(!h->walking);
 	if (h->nbuckets == 0) {
@@ -146,21 +187,23 @@ int pool_hash_insert(struct pool_hash *h, struct pool_hash_node *n,
 		grow(h);
 	s = slot_of(h, hash);
 	n->hash = hash;
-	n->next = *s;
-	*s = n;
+	n->next = first_of(s);
+	set_chain(s, n, (*s & ~POINTER_MASK) | filter_bit(hash));
 	h->count++;
 	return 0;
 }
 
 void pool_hash_remove(struct pool_hash *h, struct pool_hash_node *n)
 {
-	struct pool_hash_node **s;
+	uintptr_t *s = slot_of(h, n->hash);
+	struct pool_hash_node *first = first_of(s), **at = &first;
 
 	assert(h->count > 0);
-	for (s = slot_of(h, n->hash); *s != n; s = &(*s)->next)
-		assert(*s);
-	*s = n->next;
+	for (; *at != n; at = &(*at)->next)
+		assert(*at);
+	*at = n->next;
 	n->next = NULL;
+	set_any_chain(s, first);
 	h->count--;
 	/* One element less is room for two buckets less. */
 	for (int i = 0; i < 2 && !h->walking && too_large(h); i++)
@@ -178,9 +221,7 @@ static struct pool_hash_node *same_hash(struct pool_hash_node *n,
 struct pool_hash_node *pool_hash_first(const struct pool_hash *h,
 				       uint32_t hash)
 {
-	if (h->nbuckets == 0)
-		return NULL;
-	return same_hash(*slot_of(h, hash), hash);
+	return same_hash(pool_hash_peek(h, hash), hash);
 }
 
 struct pool_hash_node *pool_hash_next(const struct pool_hash_node *n)
@@ -196,7 +237,7 @@ void pool_hash_each(struct pool_hash *h,
 	for (size_t b = 0; b < h->nbuckets; b++) {
 		struct pool_hash_node *n, *next;
 
-		for (n = *slot(h, b); n; n = next) {
+		for (n = first_of(slot(h, b)); n; n = next) {
 			next = n->next;
 			fn(n, arg);
 		}

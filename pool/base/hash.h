@@ -7,6 +7,10 @@
  * elements as at five. The owner embeds a struct pool_hash_node, computes a
  * 32-bit hash of its key and compares keys itself.
  *
+ * A bucket remembers 4 bits of each of its elements' hashes, in the bits that a
+ * pointer has no use for: of what is not there, 15 of 16 look-ups end at the
+ * bucket and touch no element.
+ *
  * Thread: any; the caller serialises access to one table.
  */
 #ifndef POOL_BASE_HASH_H
@@ -21,7 +25,7 @@ struct pool_hash_node {
 };
 
 struct pool_hash {
-	struct pool_hash_node ***segs; /* owns; nsegs segments of buckets */
+	uintptr_t **segs; /* owns; nsegs segments of buckets */
 	size_t nsegs;
 	size_t nbuckets; /* >= 1 after the first insert */
 	size_t count;
@@ -44,7 +48,8 @@ int pool_hash_insert(struct pool_hash *h, struct pool_hash_node *n,
 void pool_hash_remove(struct pool_hash *h, struct pool_hash_node *n);
 
 /* Of what is to be looked up in a moment: have its bucket brought to the
- * processor, and some 100 ns later its first element. */
+ * processor, and some 100 ns later the first element there, if it may be there at
+ * all. */
 void pool_hash_prefetch(const struct pool_hash *h, uint32_t hash);
 struct pool_hash_node *pool_hash_peek(const struct pool_hash *h,
 				      uint32_t hash);

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KEYS_AHEAD 24 /* brought to the processor before they are read */
+
 /* What the answer is made of: an entry, or NULL, or an error. */
 struct answer {
 	struct pool_entry *e;
@@ -27,8 +29,8 @@ static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 		      size_t n, struct asked *a)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (i + 8 < n)
-			__builtin_prefetch(keys[i + 8].data);
+		if (i + KEYS_AHEAD < n)
+			__builtin_prefetch(keys[i + KEYS_AHEAD].data);
 		a->err[i] = client_path_set(ns, &keys[i], &a->path[i]);
 		if (a->err[i] || !a->path[i].plain) {
 			a->name[i].len = 0;
