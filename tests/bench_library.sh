@@ -3,7 +3,7 @@
 # a raw socket; questions about keys that another process has put, half of them
 # misses, while others are evicted, and while bytes are moved. Memory that is free
 # is kept from a hypervisor meanwhile (lib_bench.sh).
-#   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp ask"
+#   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp ask" KVTEST_PACE=100
 . "$(dirname "$0")/lib_bench.sh"
 need_fuse
 presses=
@@ -19,6 +19,7 @@ end() {
 }
 trap end EXIT
 rounds=${KVTEST_ROUNDS:-15} keys=${KVTEST_KEYS:-1000000}
+pace=${KVTEST_PACE:-100}	# MiB/s that press while questions are asked
 only=${KVTEST_ONLY:-here tcp ask}
 keep_from_host
 touch_memory "${KVTEST_TOUCH:-8}"
@@ -28,9 +29,25 @@ wants() { # PART
 	[[ " $only " == *" $1 "* ]]
 }
 
-evicts() { # NAME: something has gone
+evicted() { # NAME: objects
 	http "${admin[$1]}/metrics" | awk '
-		/^kvpool_node_evicted_(granted|cached|alone)_total/ { sum += $2 } END { exit !sum }'
+		/^kvpool_node_evicted_(granted|cached|alone)_total/ { sum += $2 }
+		END { printf "%d\n", sum }'
+}
+
+evicts() { # NAME: something has gone
+	[ "$(evicted "$1")" != 0 ]
+}
+
+begin_press() { # MIBPS
+	library_ask "${mount[c]}" press "$1" &
+	presses=$!
+}
+
+end_press() {
+	kill "$presses"
+	wait "$presses" || :
+	presses=
 }
 
 end_node() { # NAME
@@ -70,13 +87,21 @@ if wants ask; then
 	mkdir -p "${mount[c]}/bench"
 	setfattr -n user.kvpool.class -v noevict "${mount[c]}/bench"
 	library_ask "${listen[master]}" fill "$keys"
-	library_ask "${mount[c]}" press 3600 &
-	presses=$!
+	begin=${EPOCHREALTIME/./}
+	begin_press 0
 	wait_until 60 evicts c
+	echo "evictions began after $(((${EPOCHREALTIME/./} - begin) / 1000)) ms of puts as fast as they go; beside these:"
+	library_ask "${listen[master]}" ask-beside "$keys"
+	end_press
+	begin_press "$pace"
+	sleep 1
+	before=$(evicted c)
+	begin=${EPOCHREALTIME/./}
+	echo "beside puts of $pace MiB/s:"
 	library_ask "${listen[master]}" ask "$keys"
-	kill "$presses"
-	wait "$presses" || :
-	presses=
+	awk "BEGIN { printf \"evicted meanwhile: %.0f a second\\n\",
+		($(evicted c) - $before) * 1000000 / (${EPOCHREALTIME/./} - $begin) }"
+	end_press
 	library_ask "${listen[master]}" look "$keys"
 fi
 stop_all
