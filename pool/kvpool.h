@@ -316,6 +316,7 @@ enum kvpool_call {
  * they point at) and bufs are copied; the buffers and ret are the library's
  * until the completion has been taken. bufs: NULL where there are none. arg: flags, or
  * seconds. id comes back with the completion. 0; -EAGAIN; -EINVAL; -ENOMEM.
+ * A touch begins 2 ms later at least: what was found is to be told first.
  */
 int kvpool_submit(struct kvpool_ns *ns, enum kvpool_call call,
 		  const struct kvpool_key *keys, const struct kvpool_buf *bufs,

@@ -286,6 +286,36 @@ static void questions_are_answered_for_many_keys(void **state)
 	free(names);
 }
 
+/* The rest is waited for, so it goes first; at the end nothing is left. */
+static void touches_leave_the_machine_to_others_for_a_moment(void **state)
+{
+	struct fixture *f = *state;
+	struct pollfd at = { .fd = kvpool_event_fd(f->pool), .events = POLLIN };
+	struct kvpool_key k = { "k", 1 };
+	struct kvpool_completion c;
+	uint64_t begin = pool_now_ns();
+	int64_t ret[3] = { -1, -1, -1 };
+
+	put(f, "k", 10, 1);
+	for (unsigned int i = 0; i < 2; i++)
+		assert_int_equal(kvpool_submit(f->ns, KVPOOL_CALL_TOUCH, &k,
+					       NULL, 1, 0, &ret[i], i), 0);
+	assert_int_equal(kvpool_submit(f->ns, KVPOOL_CALL_EXISTS, &k, NULL, 1,
+				       0, &ret[2], 2), 0);
+	for (unsigned int left = 3; left > 0;) {
+		assert_int_equal(poll(&at, 1, 10000), 1);
+		if (!kvpool_completions(f->pool, &c, 1))
+			continue;
+		assert_int_equal(c.result, 1);
+		if (c.id < 2)
+			assert_true(pool_now_ns() - begin >= 2000000);
+		left--;
+	}
+	assert_int_equal(ret[0], 0);
+	assert_int_equal(ret[1], 0);
+	assert_int_equal(ret[2], 1);
+}
+
 static void bad_input_is_an_error_with_a_text(void **state)
 {
 	struct fixture *f = *state;
@@ -684,6 +714,7 @@ int main(void)
 		T(batches_have_a_result_for_each_key),
 		L(batches_have_a_result_for_each_key),
 		T(questions_are_answered_for_many_keys),
+		T(touches_leave_the_machine_to_others_for_a_moment),
 		T(bad_input_is_an_error_with_a_text),
 		T(buffers_do_not_overlap),
 		T(layouts_are_compared),

@@ -40,6 +40,7 @@
 #define CLIENT_TIMEOUT_MS 10000
 #define CLIENT_DEADLINE_MS 2000 /* as kvpoold's --deadline */
 #define CLIENT_RETRY_MS 1
+#define CLIENT_LATER_MS 2 /* a touch leaves the machine to what is waited for */
 #define CLIENT_NAME_MAX 600 /* text of a layout */
 
 struct client_buffer; /* buffer.c */
@@ -56,6 +57,8 @@ struct client_requests {
 	pthread_mutex_t lock;
 	pthread_cond_t more;   /* one was submitted, or it is the end */
 	struct pool_list todo; /* struct request, oldest first */
+	struct pool_list later; /* those that wait for CLIENT_LATER_MS; same */
+	bool watched; /* a thread waits for the first of them */
 	struct pool_list done;
 	size_t n; /* submitted, completion not taken */
 	pthread_t thread[64];

@@ -3,6 +3,11 @@
  * name. Threads are started as requests come, up to as many as were asked for.
  *
  *	submit -> todo -> a thread, which calls -> done + eventfd -> completions
+ *	   \--touch--> later --CLIENT_LATER_MS--/
+ *
+ * A touch has descriptors lent and objects fetched, side by side with the loop:
+ * what a look-up found is touched while the next look-ups are asked, which are
+ * waited for. So it begins somewhat later.
  */
 #include "pool/client/priv.h"
 
@@ -14,7 +19,8 @@
 #include <unistd.h>
 
 struct request {
-	struct pool_list link; /* in todo, then done */
+	struct pool_list link; /* in todo or later, then done */
+	struct timespec due;   /* in later */
 	struct kvpool_ns *ns;
 	enum kvpool_call call;
 	uint64_t arg, id;
@@ -64,19 +70,66 @@ static void tell(struct client_requests *r)
 	(void)!write(r->event_fd, &one, sizeof(one));
 }
 
+static bool is_due(const struct request *q)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec > q->due.tv_sec ||
+	       (now.tv_sec == q->due.tv_sec && now.tv_nsec >= q->due.tv_nsec);
+}
+
+/* lock held. For one more request; or, if nobody does yet, for the time of the
+ * first that is to be done later. */
+static void wait_more(struct client_requests *r)
+{
+	if (r->watched || pool_list_empty(&r->later)) {
+		pthread_cond_wait(&r->more, &r->lock);
+		return;
+	}
+	r->watched = true;
+	pthread_cond_timedwait(&r->more, &r->lock,
+			       &pool_list_first(&r->later, struct request,
+						link)->due);
+	r->watched = false;
+}
+
+/* lock held. Or NULL. */
+static struct request *first_ready(const struct client_requests *r)
+{
+	struct request *q;
+
+	if (!pool_list_empty(&r->later)) {
+		q = pool_list_first(&r->later, struct request, link);
+		if (r->ending || is_due(q))
+			return q;
+	}
+	return pool_list_empty(&r->todo) ?
+		       NULL : pool_list_first(&r->todo, struct request, link);
+}
+
+/* lock held. NULL: it is the end, and there is none. */
+static struct request *take(struct client_requests *r)
+{
+	struct request *q;
+
+	while (!(q = first_ready(r)) && !r->ending)
+		wait_more(r);
+	if (q)
+		pool_list_del(&q->link);
+	/* Who watched them has something else to do now. */
+	if (!pool_list_empty(&r->later) && !r->watched)
+		pthread_cond_signal(&r->more);
+	return q;
+}
+
 static void *work(void *arg)
 {
 	struct client_requests *r = arg;
 	struct request *q;
 
 	pthread_mutex_lock(&r->lock);
-	for (;;) {
-		while (pool_list_empty(&r->todo) && !r->ending)
-			pthread_cond_wait(&r->more, &r->lock);
-		if (pool_list_empty(&r->todo))
-			break;
-		q = pool_list_first(&r->todo, struct request, link);
-		pool_list_del(&q->link);
+	while ((q = take(r))) {
 		pthread_mutex_unlock(&r->lock);
 		q->result = perform(q);
 		pthread_mutex_lock(&r->lock);
@@ -106,12 +159,18 @@ static int start_thread(struct client_requests *r)
 
 int client_requests_init(struct client_requests *r, unsigned int threads)
 {
+	pthread_condattr_t monotonic;
+
 	r->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (r->event_fd < 0)
 		return client_fail(-errno, "no eventfd: %s", strerror(errno));
 	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->more, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&r->more, &monotonic);
+	pthread_condattr_destroy(&monotonic);
 	pool_list_init(&r->todo);
+	pool_list_init(&r->later);
 	pool_list_init(&r->done);
 	r->threads_max = threads;
 	return 0;
@@ -197,6 +256,24 @@ static struct request *copy(const struct kvpool_key *keys,
 	return q;
 }
 
+/* lock held. */
+static void queue(struct client_requests *r, struct request *q)
+{
+	r->n++;
+	if (q->call != KVPOOL_CALL_TOUCH) {
+		pool_list_add_tail(&r->todo, &q->link);
+	} else {
+		clock_gettime(CLOCK_MONOTONIC, &q->due);
+		q->due.tv_nsec += CLIENT_LATER_MS * 1000000;
+		if (q->due.tv_nsec >= 1000000000) {
+			q->due.tv_nsec -= 1000000000;
+			q->due.tv_sec++;
+		}
+		pool_list_add_tail(&r->later, &q->link);
+	}
+	pthread_cond_signal(&r->more);
+}
+
 int kvpool_submit(struct kvpool_ns *ns, enum kvpool_call call,
 		  const struct kvpool_key *keys, const struct kvpool_buf *bufs,
 		  size_t n, uint64_t arg, int64_t *ret, uint64_t id)
@@ -218,11 +295,8 @@ int kvpool_submit(struct kvpool_ns *ns, enum kvpool_call call,
 	q->ret = ret;
 	pthread_mutex_lock(&r->lock);
 	err = r->n >= KVPOOL_REQUESTS_MAX ? -EAGAIN : start_thread(r);
-	if (!err) {
-		r->n++;
-		pool_list_add_tail(&r->todo, &q->link);
-		pthread_cond_signal(&r->more);
-	}
+	if (!err)
+		queue(r, q);
 	pthread_mutex_unlock(&r->lock);
 	if (!err)
 		return 0;

@@ -10,10 +10,9 @@ need_fuse
 need_engine python
 need jq
 plain=$(mktemp -d /dev/shm/kvbench.XXXXXX)
-export KVTEST_BUFFERS=$plain/buffers
 at_end() {
-	put_back
 	local status=$?
+	put_back
 	rm -rf --one-file-system "$plain"
 	(exit $status)
 	cleanup
@@ -24,11 +23,10 @@ keep_from_host
 touch_memory "${TOUCH:-6}"
 start_master
 start_node a --store-size "${STORE:-3G}"
-at=${listen[master]}
 mkdir "$plain/files" "${mount[a]}/files"
 
-params='"at": "'$at'", "namespace": "NAME", "buffer_dir": "'$KVTEST_BUFFERS'",
-	"buffer_size": "'${BUFFER:-1G}'"'
+# What is put lies in the store that the mount's daemon keeps.
+params='"at": "'${mount[a]}'", "namespace": "NAME", "buffer_size": "'${BUFFER:-1G}'"'
 module='"module_path": "kvpool.lmcache"'
 declare -A spec=(
 	[tmpfs]='{"type": "fs_native", "base_path": "'$plain/files'"}'

@@ -20,6 +20,7 @@ for LMCache's own accounts and eviction; the pool evicts without.
 
 from typing import TYPE_CHECKING, Any
 
+from lmcache.lmcache_native import Bitmap
 from lmcache.v1.distributed.l2_adapters.native_connector_l2_adapter import (
     NativeConnectorL2Adapter,
     _object_key_to_string,
@@ -30,8 +31,9 @@ from kvpool.pool import Call
 from kvpool.transfers import Transfer, Transfers
 
 if TYPE_CHECKING:
-    from lmcache.v1.distributed.api import ObjectKey
+    from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
     from lmcache.v1.distributed.internal_api import L1MemoryDesc
+    from lmcache.v1.distributed.l2_adapters.base import L2TaskId
 
 LOCKS = ("touch", "pin", "none")
 _UNASKED = (Call.TOUCH, Call.UNPIN)  # nobody waits for them
@@ -71,16 +73,28 @@ class NativeClient:
         return self._transfers.submit(Call.GET_INTO, keys, bufs, exact=True).id
 
     def submit_batch_exists(self, keys: list[str]) -> int:
-        there = self._transfers.exists(keys)
+        there = self.exists(keys)
         found = [k for k, is_there in zip(keys, there) if is_there]
         if self._lock == "pin" and found:
             # What cannot be kept is there all the same.
             return self._transfers.submit(
                 Call.PIN, found, context=there, seconds=self._lock_seconds
             ).id
+        self.touch(found)
+        return self._transfers.answer(Call.EXISTS, there).id
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Is exists() all that a look-up waits for?"""
+        return self._lock != "pin"
+
+    def exists(self, keys: list[str]) -> list[bool]:
+        return self._transfers.exists(keys)
+
+    def touch(self, found: list[str]) -> None:
+        """What `lock` has done to what a look-up found, and nobody waits for."""
         if self._lock == "touch" and found:
             self._transfers.submit(Call.TOUCH, found)
-        return self._transfers.answer(Call.EXISTS, there).id
 
     def submit_batch_delete(self, keys: list[str]) -> int:
         return self._transfers.submit(Call.REMOVE, keys).id
@@ -126,6 +140,29 @@ class L2Adapter(NativeConnectorL2Adapter):
         if l1_memory_desc and l1_memory_desc.size:
             self._kvpool.register(Memory(l1_memory_desc.ptr, l1_memory_desc.size))
         super().__init__(self._kvpool, max_capacity_gb=capacity, type_name="kvpool")
+
+    def submit_lookup_and_lock_task(
+        self,
+        keys: "list[ObjectKey]",
+        group_layout_descs: "dict[int, MemoryLayoutDesc]",
+    ) -> "L2TaskId":
+        """Answered here and now, from this process's memory: not by way of the
+        thread that drains, which waits for the interpreter's lock."""
+        if not self._kvpool.answers_at_once:
+            return super().submit_lookup_and_lock_task(keys, group_layout_descs)
+        names = list(map(_object_key_to_string, keys))
+        there = self._kvpool.exists(names)
+        found = Bitmap(len(keys))
+        with self._lock:
+            task = self._get_next_task_id()
+            for i, is_there in enumerate(there):
+                if is_there:
+                    found.set(i)
+                    self._locked_keys[keys[i]] += 1
+            self._completed_lookups[task] = found
+        self._lookup_efd.notify()
+        self._kvpool.touch([n for n, is_there in zip(names, there) if is_there])
+        return task
 
     def submit_unlock(self, keys: "list[ObjectKey]") -> None:
         super().submit_unlock(keys)
