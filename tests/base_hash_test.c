@@ -110,9 +110,9 @@ static void check(const struct pool_hash *h, struct item *items, uint32_t n)
 	for (size_t b = 0; b < h->nbuckets; b++) {
 		uintptr_t bits = 0;
 
-		for (struct pool_hash_node *n = first_of(slot(h, b)); n;
-		     n = n->next)
-			bits |= filter_bit(n->hash);
+		for (struct pool_hash_node *at = first_of(slot(h, b)); at;
+		     at = at->next)
+			bits |= filter_bit(at->hash);
 		/* None is missed; after a removal, none too many. */
 		assert_int_equal(*slot(h, b) & ~POINTER_MASK, bits);
 	}

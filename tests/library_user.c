@@ -372,7 +372,7 @@ static int put_small(size_t n)
 	struct kvpool_key *keys = calloc(n, sizeof(*keys));
 	struct kvpool_buf *bufs = calloc(n, sizeof(*bufs));
 	int64_t *ret = calloc(n, sizeof(*ret));
-	char(*names)[16] = calloc(n, sizeof(*names));
+	char(*names)[32] = calloc(n, sizeof(*names));
 	ssize_t put;
 
 	for (size_t i = 0; i < n; i++) {
