@@ -69,6 +69,30 @@ static void a_key_and_those_below_it_are_different(void **state)
 	assert_int_equal(get_other(f, "a/", MEM), 30);
 }
 
+/* Those that the library gives a put on its way are no keys'. */
+static void temporary_names_are_no_keys(void **state)
+{
+	static const char *const first[] = { "", "%2E", "%252E" };
+	struct fixture *f = *state;
+	char key[48];
+
+	for (unsigned int i = 0; i < 90; i++) {
+		snprintf(key, sizeof(key), "%s.tmp.kvpool.%u", first[i % 3],
+			 i / 3 + 90);
+		put(f, key, 100 + i, i);
+	}
+	for (unsigned int i = 0; i < 90; i++) {
+		snprintf(key, sizeof(key), "k%u", i);
+		put(f, key, 10, i);
+	}
+	for (unsigned int i = 0; i < 90; i++) {
+		snprintf(key, sizeof(key), "%s.tmp.kvpool.%u", first[i % 3],
+			 i / 3 + 90);
+		assert_int_equal(get_other(f, key, MEM), 100 + i);
+		assert_filled(f->mem, 100 + i, i);
+	}
+}
+
 static void a_put_replaces_what_was_there(void **state)
 {
 	struct fixture *f = *state;
@@ -607,6 +631,50 @@ static void a_child_is_refused(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* Connected by a name, whose look-up is work of libuv's threads. */
+static void a_child_may_exit(void **state)
+{
+	struct fixture *f = *state;
+	char at[sizeof(f->at)];
+	int status;
+	pid_t pid;
+
+	snprintf(at, sizeof(at), "localhost%s", strrchr(f->at, ':'));
+	memcpy(f->at, at, sizeof(at));
+	assert_int_equal(kvpool_close(connected(f)), 0);
+	pid = fork();
+	if (pid == 0)
+		exit(3);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 3);
+}
+
+/* A directory with objects for another pool is left alone. */
+static void what_was_left_is_for_its_own_pool(void **state)
+{
+	struct fixture *f = *state;
+	char dir[200], object[240], cmd[700];
+	struct stat st;
+
+	snprintf(dir, sizeof(dir), "%s/2", f->buffer_dir); /* 0, 1: of f */
+	snprintf(object, sizeof(object), "%s/store/0123456789abcdef", dir);
+	assert_int_equal(kvpool_close(connected(f)), 0); /* makes it */
+	snprintf(cmd, sizeof(cmd), "echo data >%s && echo 127.0.0.1:1 >%s/pool",
+		 object, dir);
+	assert_int_equal(system(cmd), 0);
+	assert_int_equal(kvpool_close(connected(f)), 0);
+	assert_int_equal(stat(object, &st), 0);
+	assert_int_equal(st.st_size, 5);
+	snprintf(dir, sizeof(dir), "%s/3/store", f->buffer_dir);
+	assert_int_equal(stat(dir, &st), 0);
+	/* Of this one, and damaged: it is seen to. */
+	snprintf(cmd, sizeof(cmd), "echo %s >%s/2/pool", f->at, f->buffer_dir);
+	assert_int_equal(system(cmd), 0);
+	assert_int_equal(kvpool_close(connected(f)), 0);
+	assert_int_equal(stat(object, &st), -1);
+}
+
 static void more_than_the_buffer_is_put_in_turn(void **state)
 {
 	struct fixture *f = *state;
@@ -706,6 +774,7 @@ int main(void)
 		L(what_one_puts_another_gets),
 		T(keys_are_any_bytes),
 		T(a_key_and_those_below_it_are_different),
+		T(temporary_names_are_no_keys),
 		T(a_put_replaces_what_was_there),
 		T(what_was_put_is_seen_at_once_by_who_did),
 		T(descriptors_and_mappings_outlive_the_key),
@@ -725,6 +794,8 @@ int main(void)
 		T(without_a_master_it_goes_on),
 		T(without_a_holder_it_is_a_miss),
 		T(a_child_is_refused),
+		T(a_child_may_exit),
+		T(what_was_left_is_for_its_own_pool),
 		T(more_than_the_buffer_is_put_in_turn),
 		T(what_neighbours_write_evicts_nothing),
 		T(connecting_in_vain_says_why),

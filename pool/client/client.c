@@ -52,9 +52,36 @@ static void on_fork(void)
 	forks++;
 }
 
+static void no_work(uv_work_t *work)
+{
+	(void)work;
+}
+
+static void on_no_work(uv_work_t *work, int status)
+{
+	(void)work;
+	(void)status;
+}
+
+/* When it is unloaded, libuv (1.44) joins the threads of its pool, which a fork
+ * does not have: that is a crash after exit(). It makes new ones for the first
+ * work of a fork. */
+static void on_exit_of_fork(void)
+{
+	uv_work_t work;
+	uv_loop_t loop;
+
+	if (forks == 0 || uv_loop_init(&loop))
+		return;
+	if (uv_queue_work(&loop, &work, no_work, on_no_work) == 0)
+		uv_run(&loop, UV_RUN_DEFAULT);
+	uv_loop_close(&loop);
+}
+
 static void watch_forks(void)
 {
 	pthread_atfork(NULL, NULL, on_fork);
+	atexit(on_exit_of_fork);
 }
 
 int client_check(const struct kvpool *p)

@@ -4,7 +4,8 @@
  * first of 0, 1, .. that no other one has locked. The directory stays when the
  * connection ends, so that the next one there is the same node to the pool,
  * which counts them; and what a killed process had put and no store had yet is
- * found and published then.
+ * found and published then. It says in BASE/N/pool which pool that was for: with
+ * objects for another one it is passed over.
  */
 #include "pool/client/priv.h"
 
@@ -27,6 +28,8 @@
 #define DIRS_MAX 256
 #define OBJECT_NAME_LEN 16 /* hex digits, of pool/store.h */
 #define STATUS ".kvpool/status"
+#define POOL_FILE "pool"
+#define POOL_TEXT (POOL_HOSTPORTS_MAX * POOL_HOSTPORT_TEXT)
 
 /* ---- directories ---- */
 
@@ -69,6 +72,90 @@ static int lock_dir(const char *path, int *ret_fd)
 	return 0;
 }
 
+static bool is_object(const char *name)
+{
+	return strlen(name) == OBJECT_NAME_LEN &&
+	       strspn(name, "0123456789abcdef") == OBJECT_NAME_LEN;
+}
+
+static bool has_objects(int dir_fd)
+{
+	int fd = openat(dir_fd, "store", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *e;
+	bool has = false;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while (!has && (e = readdir(d)))
+		has = is_object(e->d_name);
+	closedir(d);
+	return has;
+}
+
+/* A pool is known by its masters' addresses. */
+static void pool_text(const struct kvpool *p, char *text)
+{
+	for (unsigned int i = 0; i < p->opts.masters.n; i++) {
+		pool_format_hostport(&p->opts.masters.at[i], text,
+				     POOL_HOSTPORT_TEXT);
+		text += strlen(text);
+		*text++ = '\n';
+	}
+	*text = '\0';
+}
+
+static bool is_of_pool(int dir_fd, const char *text)
+{
+	int fd = openat(dir_fd, POOL_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	char has[POOL_TEXT + 1];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = read(fd, has, sizeof(has));
+	close(fd);
+	return n == (ssize_t)strlen(text) && memcmp(has, text, (size_t)n) == 0;
+}
+
+static int write_pool(int dir_fd, const char *text)
+{
+	int fd = openat(dir_fd, POOL_FILE ".new",
+			O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+			0600);
+	ssize_t n;
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	n = write(fd, text, strlen(text));
+	err = n == (ssize_t)strlen(text) ? 0 : n < 0 ? -errno : -ENOSPC;
+	close(fd);
+	if (!err && renameat(dir_fd, POOL_FILE ".new", dir_fd, POOL_FILE) < 0)
+		err = -errno;
+	return err;
+}
+
+/* A directory of this pool's, from now on. 0 and the locked descriptor;
+ * -EWOULDBLOCK: it is another connection's, or has objects for another pool; or
+ * -errno. */
+static int take_dir(const char *path, const char *pool, int *ret_fd)
+{
+	int err = lock_dir(path, ret_fd);
+
+	if (err || is_of_pool(*ret_fd, pool))
+		return err;
+	err = has_objects(*ret_fd) ? -EWOULDBLOCK : write_pool(*ret_fd, pool);
+	if (err) {
+		close(*ret_fd);
+		*ret_fd = -1;
+	}
+	return err;
+}
+
 /* What the store asks of a filesystem that is not its own, told before a node
  * is begun. */
 static int check_space(const char *base, uint64_t size)
@@ -94,15 +181,16 @@ static int check_space(const char *base, uint64_t size)
 
 static int take_in(struct kvpool *p, const char *base)
 {
-	char path[PATH_MAX], store[PATH_MAX + 8];
+	char path[PATH_MAX], store[PATH_MAX + 8], pool[POOL_TEXT + 1];
 	int i, n, err = -EMFILE;
 
+	pool_text(p, pool);
 	for (i = 0; i < DIRS_MAX; i++) {
 		n = snprintf(path, sizeof(path), "%s/%d", base, i);
 		if (n < 0 || (size_t)n >= sizeof(path))
 			return client_fail(-ENAMETOOLONG, "buffer_dir is too "
 							  "long");
-		err = lock_dir(path, &p->dir_fd);
+		err = take_dir(path, pool, &p->dir_fd);
 		if (err != -EWOULDBLOCK)
 			break;
 	}
@@ -158,12 +246,6 @@ int client_dir_take(struct kvpool *p, const char *base)
 	if (!err)
 		set_sock(p);
 	return err;
-}
-
-static bool is_object(const char *name)
-{
-	return strlen(name) == OBJECT_NAME_LEN &&
-	       strspn(name, "0123456789abcdef") == OBJECT_NAME_LEN;
 }
 
 static void remove_objects(const char *dir)

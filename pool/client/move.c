@@ -186,6 +186,20 @@ static int put_check(struct client_op *op, struct node_dirent **ret_dir,
 	return op->win->flags & KVPOOL_IF_ABSENT ? -EEXIST : 0;
 }
 
+/* A name that is nobody's, and no key's (pool/key.h). */
+static int put_name(struct kvpool *p, const struct node_dirent *dir, char *buf,
+		    size_t cap)
+{
+	int n;
+
+	do
+		n = snprintf(buf, cap, "%%2E.tmp.kvpool.%llu",
+			     (unsigned long long)++p->tmp_seq);
+	while (pool_tree_find(pool_node_tree(p->node), &dir->d, buf,
+			      (size_t)n));
+	return n;
+}
+
 static void put_begin(struct client_op *op)
 {
 	struct kvpool *p = client_pool(op);
@@ -196,17 +210,17 @@ static void put_begin(struct client_op *op)
 	struct node_object *o;
 	const char *name;
 	char tmp[64];
-	int n, err = put_check(op, &dir, &name);
+	int err = put_check(op, &dir, &name);
 
 	if (err == -EAGAIN) {
 		client_again(op, -ETIMEDOUT);
 		return;
 	}
-	n = snprintf(tmp, sizeof(tmp), ".tmp.kvpool.%llu",
-		     (unsigned long long)++p->tmp_seq);
 	if (!err)
-		err = pool_node_create(p->node, dir, tmp, (size_t)n, &attr,
-				       op->len, &o);
+		err = pool_node_create(p->node, dir, tmp,
+				       (size_t)put_name(p, dir, tmp,
+							sizeof(tmp)),
+				       &attr, op->len, &o);
 	if (err) {
 		client_end(op, err);
 		return;
