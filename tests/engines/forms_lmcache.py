@@ -29,6 +29,7 @@ STORE_S = 60
 # A look-up of nixl_store_dynamic that meets another error than ENOENT, such as
 # the ENOTCONN of a mount whose daemon was killed, is never answered.
 ANSWER_S = 10
+GONE = None  # evicted, or the mount's daemon is gone
 
 
 class InProcess:
@@ -383,28 +384,44 @@ class kvpool_lmcache_plugin(KVPool, MultiProcess):
 
 
 class kvpool_lmcache_plugin_pin(kvpool_lmcache_plugin):
+    """What is locked is pinned; unless another writer's object has taken its name
+    since before the look-up: a pin goes with its object."""
+
     lock = "pin"
 
     def __init__(self, directory):
         super().__init__(directory)
         self.directory = directory
 
+    def path(self, key):
+        name = f"{MODEL}@{key.kv_rank:08x}@0@{key.chunk_hash.hex()}"
+        return os.path.join(self.directory, name)
+
+    def load(self, keys):
+        paths = [self.path(self.key(k)) for k in keys]
+        self.before = {path: self.attribute(path, "generation") for path in paths}
+        return super().load(keys)
+
     def locked(self, keys):
-        for key in keys:
-            name = f"{MODEL}@{key.kv_rank:08x}@0@{key.chunk_hash.hex()}"
-            path = os.path.join(self.directory, name)
+        for path in map(self.path, keys):
             end = time.monotonic() + ANSWER_S
             while not self.is_pinned(path):
+                if self.attribute(path, "generation") != self.before[path]:
+                    break
                 if time.monotonic() > end:
                     raise Wrong(f"{path} is locked, and not pinned")
                 time.sleep(0.005)
 
+    def is_pinned(self, path):
+        pin = self.attribute(path, "pin")
+        return pin is GONE or pin.startswith(b"soft")
+
     @staticmethod
-    def is_pinned(path):
+    def attribute(path, name):
         try:
-            return os.getxattr(path, "user.kvpool.pin").startswith(b"soft")
+            return os.getxattr(path, "user.kvpool." + name)
         except OSError as e:
-            return e.errno != errno.ENODATA  # evicted, or the mount's daemon is gone
+            return b"" if e.errno == errno.ENODATA else GONE
 
 
 class kvpool_lmcache_remote(KVPool, InProcess):
