@@ -102,7 +102,8 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
         deps-engines check check-rdma check-engines chaos bench bench-library \
-        bench-l2 bench-multiturn bench-peers bench-rdma sim sweep fuzz-brief clean \
+        bench-l2 bench-put bench-multiturn bench-peers bench-rdma sim sweep \
+        fuzz-brief clean \
         install uninstall
 
 help:
@@ -123,6 +124,7 @@ help:
 	@echo 'sudo make bench-library   calls of libkvpool, beside a plain socket'
 	@echo 'sudo make bench-peers     the same, and those of Mooncake Store and Redis'
 	@echo 'sudo make bench-l2   lmcache bench l2 on the pool, beside a plain tmpfs'
+	@echo 'sudo make bench-put  what stores by LMCache'"'"'s local_disk cost, beside disk'
 	@echo 'sudo make bench-multiturn   conversations with servers of vLLM or llama.cpp'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
@@ -319,6 +321,14 @@ bench-l2:
 	@tests/engines/install python
 	@$(SUBMAKE) VARIANT=release all
 	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_l2.sh
+
+# ROUNDS=15 REQUESTS=2 CHUNKS=4 DENSE=8 DIRECT= DISK=/var/tmp: see its head.
+bench-put:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) deps-engines
+	@tests/engines/install python
+	@$(SUBMAKE) VARIANT=release all
+	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_put.sh
 
 # ENGINE=llama TABLE=turns VARIANTS="none mount adapter" ROUNDS=2: see its head.
 bench-multiturn:
