@@ -60,16 +60,22 @@
  *	-EFBIG		larger than this connection's buffer
  *	-ENOSPC		no room, and nothing may be evicted
  *	-EISDIR		a directory has this name, that is not of this mapping
+ *	-ENOTDIR	a file has the name of a directory above
  *	-EMEDIUMTYPE	the namespace has another layout
- *	-ETIMEDOUT	no answer in time
+ *	-ETIMEDOUT	no answer in time; of kvpool_sync, also: no store has
+ *			room for what was put (all of it is pinned)
  *	-EHOSTDOWN	no master could be reached (kvpool_connect)
  *	-EAGAIN		too many requests are under way (kvpool_submit)
+ *	-EBUSY		in use (kvpool_unregister_buffer)
+ *	-EIO		the file was lost while it was written
+ *	-EMFILE		too many open files
+ *	-ENOMEM		no memory
  *	-EINVAL		an argument makes no sense
  *	-ECHILD		this process is a fork of the one that connected
  *
  * DAEMONS THAT DIE. The connection finds the master again by itself, also
  * another one; till then gets and questions go on, and puts while there is room
- * in the buffer. A get from a node that died is a miss, or comes from another
+ * in the buffer (then they wait for some, 10 s at most: -ENOSPC). A get from a node that died is a miss, or comes from another
  * one that has the object.
  *
  * THREADS. Any, at once, on the same pool and namespace, but for kvpool_close
@@ -102,7 +108,8 @@ const char *kvpool_version(void);
 /* Of a result (negative, or 0): constant text, never NULL. */
 const char *kvpool_strerror(int64_t error);
 /* What went wrong in this thread's last call that failed, or in the last key of
- * it that did: at most 511 bytes, good until this thread's next call. */
+ * it that did: at most 511 bytes, good until this thread's next call. Of requests
+ * (kvpool_submit) there are only the results. */
 const char *kvpool_last_error(void);
 
 /* ---- connections ---- */
@@ -206,7 +213,9 @@ int kvpool_unregister_buffer(struct kvpool *pool, void *addr);
 /* ---- one key ---- */
 
 #define KVPOOL_IF_ABSENT 1u /* put: -EEXIST if the key is there */
-#define KVPOOL_SYNC 2u	    /* put: as kvpool_sync before it returns */
+#define KVPOOL_SYNC 2u	    /* put: as kvpool_sync before it returns, whose
+			       error is that of each key, also of those that
+			       are in a store by then */
 #define KVPOOL_EXACT 4u	    /* get: -EMSGSIZE unless the object fills buf */
 
 /*
@@ -307,16 +316,17 @@ enum kvpool_call {
 	KVPOOL_CALL_TOUCH,
 	KVPOOL_CALL_PIN, /* arg: seconds */
 	KVPOOL_CALL_UNPIN,
-	KVPOOL_CALL_EXISTS_PREFIX, /* ret: not used */
+	KVPOOL_CALL_EXISTS_PREFIX /* ret: not used */
 };
 #define KVPOOL_REQUESTS_MAX 4096 /* submitted and not completed yet */
 
 /*
  * The batch of that name, later, on a thread of the library's. keys (and what
  * they point at) and bufs are copied; the buffers and ret are the library's
- * until the completion has been taken. bufs: NULL where there are none. arg: flags, or
- * seconds. id comes back with the completion. 0; -EAGAIN; -EINVAL; -ENOMEM.
- * A touch begins 2 ms later at least: what was found is to be told first.
+ * until the completion has been taken. bufs: NULL where there are none. arg:
+ * flags (32 bits), or seconds. id comes back with the completion. 0; -EAGAIN;
+ * -EINVAL; -ENOMEM. A touch begins 2 ms later at least: what was found is to be
+ * told first.
  */
 int kvpool_submit(struct kvpool_ns *ns, enum kvpool_call call,
 		  const struct kvpool_key *keys, const struct kvpool_buf *bufs,

@@ -124,6 +124,25 @@ static void values_that_make_no_sense_are_refused(void **state)
 	assert_int_equal(s.size, 9);
 }
 
+/* What it has more than this version's says nothing. */
+static void a_newer_caller_is_told_what_there_is(void **state)
+{
+	struct {
+		struct kvpool_stat s;
+		char more[8];
+	} newer = { .s.struct_size = sizeof(newer), .more = "garbage" };
+
+	(void)state;
+	set("user.kvpool.state", "held");
+	set("user.kvpool.holders", "2");
+	set("user.kvpool.generation", "1.7");
+	set("user.kvpool.checksum", "01");
+	assert_int_equal(kvpool_stat(path, &newer.s), 0);
+	assert_int_equal(newer.s.struct_size, sizeof(newer));
+	assert_int_equal(newer.s.replicas, 2);
+	assert_int_equal(newer.more[0], 0);
+}
+
 static void other_files_and_callers_are_refused(void **state)
 {
 	struct kvpool_stat s = { .struct_size = sizeof(s) };
@@ -133,6 +152,11 @@ static void other_files_and_callers_are_refused(void **state)
 	assert_int_equal(kvpool_stat(path, &s), -ENOTSUP);
 	s.struct_size = 1;
 	assert_int_equal(kvpool_stat(path, &s), -EINVAL);
+	assert_int_equal(kvpool_stat(NULL, &s), -EINVAL);
+	assert_int_equal(kvpool_stat(path, NULL), -EINVAL);
+	assert_int_equal(kvpool_path_check(NULL), -EINVAL);
+	assert_int_equal(kvpool_parse_size(NULL, &s.size), -EINVAL);
+	assert_int_equal(kvpool_parse_size("1", NULL), -EINVAL);
 }
 
 int main(void)
@@ -145,6 +169,7 @@ int main(void)
 		T(a_files_attributes_become_a_struct),
 		T(what_is_not_told_is_zero_or_empty),
 		T(values_that_make_no_sense_are_refused),
+		T(a_newer_caller_is_told_what_there_is),
 		T(other_files_and_callers_are_refused),
 	};
 

@@ -378,7 +378,14 @@ static void bad_input_is_an_error_with_a_text(void **state)
 					     &ret), -EINVAL);
 	assert_int_equal(kvpool_submit(f->ns, (enum kvpool_call)99, &k, &b, 1,
 				       0, &ret, 1), -EINVAL);
+	assert_int_equal(kvpool_submit(f->ns, KVPOOL_CALL_PUT_FROM, &k, &b, 1,
+				       1ull << 32, &ret, 1), -EINVAL);
 	assert_int_equal(kvpool_pin(f->ns, "k", 1, UINT64_MAX), -EINVAL);
+	assert_int_equal(kvpool_map(f->ns, "k", 1, NULL, NULL), -EINVAL);
+	assert_int_equal(kvpool_key_path(NULL, "k", 1, stack, 16), -EINVAL);
+	assert_int_equal(kvpool_key_path(f->ns, NULL, 1, stack, 16), -EINVAL);
+	assert_int_equal(kvpool_path_key(f->ns, NULL, stack, 16), -EINVAL);
+	assert_int_equal(kvpool_open_ns(f->pool, "x", NULL, NULL), -EINVAL);
 	/* Registered, and then taken away by the caller: no crash. */
 	assert_int_equal(kvpool_register_buffer(f->pool, gap, 8192), 0);
 	munmap(gap + 4096, 4096);
@@ -424,6 +431,10 @@ static void layouts_are_compared(void **state)
 	struct fixture *f = *state;
 	struct kvpool_layout a = { sizeof(a), "llama", "bf16", "NHD", 8, 256 };
 	struct kvpool_layout b = a;
+	struct {
+		struct kvpool_layout l;
+		char more[16];
+	} newer = { .more = "" };
 	struct kvpool_ns *ns, *same, *any;
 
 	b.tp = 4;
@@ -442,6 +453,15 @@ static void layouts_are_compared(void **state)
 	assert_int_equal(kvpool_open_ns(f->other, "x", &b, &same), -EINVAL);
 	b.struct_size = 1;
 	assert_int_equal(kvpool_open_ns(f->other, "x", &b, &same), -EINVAL);
+	/* A newer caller's, that asks for nothing new, and for something. */
+	newer.l = a;
+	newer.l.struct_size = sizeof(newer);
+	assert_int_equal(kvpool_open_ns(f->other, "models/llama", &newer.l,
+					&same), 0);
+	kvpool_close_ns(same);
+	newer.more[3] = 1;
+	assert_int_equal(kvpool_open_ns(f->other, "models/llama", &newer.l,
+					&same), -EINVAL);
 	assert_int_equal(kvpool_open_ns(f->other, "../x", NULL, &same),
 			 -EINVAL);
 	assert_int_equal(kvpool_open_ns(f->other, ".kvpool", NULL, &same),

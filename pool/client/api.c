@@ -56,12 +56,12 @@ const char *kvpool_strerror(int64_t error)
 
 int kvpool_path_check(const char *path)
 {
-	return pool_path_check(path, strlen(path));
+	return path ? pool_path_check(path, strlen(path)) : -EINVAL;
 }
 
 int kvpool_parse_size(const char *text, uint64_t *ret_bytes)
 {
-	return pool_parse_size(text, ret_bytes);
+	return text && ret_bytes ? pool_parse_size(text, ret_bytes) : -EINVAL;
 }
 
 /* One attribute as text into buf, "" if there is none. 0 or -errno. */
@@ -110,12 +110,12 @@ static int get_generation(const char *path, uint64_t *ret_gen)
 
 int kvpool_stat(const char *path, struct kvpool_stat *ret_stat)
 {
-	struct kvpool_stat s = { .struct_size = sizeof(s) };
+	struct kvpool_stat s = { 0 };
 	uint64_t replicas;
 	struct stat st;
 	int rc;
 
-	if (ret_stat->struct_size != sizeof(s))
+	if (!path || !ret_stat || ret_stat->struct_size < sizeof(s))
 		return -EINVAL;
 	if (stat(path, &st))
 		return -errno;
@@ -135,6 +135,9 @@ int kvpool_stat(const char *path, struct kvpool_stat *ret_stat)
 		return -ENOTSUP;
 	s.size = (uint64_t)st.st_size;
 	s.replicas = (uint32_t)replicas;
-	*ret_stat = s;
+	/* Of a newer version's there is nothing to be said. */
+	s.struct_size = ret_stat->struct_size;
+	memset(ret_stat, 0, s.struct_size);
+	memcpy(ret_stat, &s, sizeof(s));
 	return 0;
 }

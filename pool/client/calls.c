@@ -130,7 +130,11 @@ static void say(const struct client_op *op)
 		text[i] = c < ' ' || c == 127 ? hex[c & 15] : c;
 	}
 	text[i] = '\0';
-	if (op->result == -EMSGSIZE)
+	if (!op->path.at && op->result == -ENAMETOOLONG)
+		client_fail(-ENAMETOOLONG, "a key has more than %u bytes, or "
+			    "a path of more than %u", KVPOOL_KEY_MAX,
+			    POOL_PATH_MAX);
+	else if (op->result == -EMSGSIZE)
 		client_fail(-EMSGSIZE, "\"%s\" has %llu bytes, the buffer %zu",
 			    text, (unsigned long long)op->size, op->len);
 	else if (op->result == -EFAULT && !op->buffer)

@@ -347,22 +347,35 @@ static void end_thread(struct kvpool *p)
 
 /* ---- options ---- */
 
+int client_copy_struct(void *to, size_t size, const void *from, size_t from_size,
+		       size_t least, const char *what)
+{
+	const char *p = from;
+
+	if (from_size < least)
+		return client_fail(-EINVAL, "struct_size of the %s is not "
+				   "their size", what);
+	/* What a newer caller asks for is not known here. */
+	for (size_t i = size; i < from_size; i++)
+		if (p[i])
+			return client_fail(-EINVAL, "%s of a newer version",
+					   what);
+	memset(to, 0, size);
+	memcpy(to, from, from_size < size ? from_size : size);
+	return 0;
+}
+
 static int copy_options(const struct kvpool_options *from,
 			struct kvpool_options *o)
 {
-	static const char zero[sizeof(*o)];
-	const size_t least = offsetof(struct kvpool_options, buffer_dir);
+	int err = from ? client_copy_struct(o, sizeof(*o), from,
+					    from->struct_size,
+					    offsetof(struct kvpool_options,
+						     buffer_dir), "options") :
+			 client_fail(-EINVAL, "no options");
 
-	if (!from || from->struct_size < least)
-		return client_fail(-EINVAL, "struct_size of the options is not "
-					    "their size");
-	memset(o, 0, sizeof(*o));
-	memcpy(o, from, from->struct_size < sizeof(*o) ? from->struct_size :
-							 sizeof(*o));
-	/* What a newer caller asks for is not known here. */
-	for (size_t i = sizeof(*o); i < from->struct_size; i++)
-		if (((const char *)from)[i] != zero[0])
-			return client_fail(-EINVAL, "options of a newer version");
+	if (err)
+		return err;
 	if (o->flags & ~KVPOOL_INSECURE || o->threads > 64 ||
 	    o->log_level < 0 || o->log_level > POOL_LOG_DEBUG)
 		return client_fail(-EINVAL, "flags, threads or log_level of the "
@@ -505,6 +518,8 @@ int kvpool_connect(const struct kvpool_options *options,
 	struct kvpool *p;
 	int err = copy_options(options, &o);
 
+	if (!err && !ret_pool)
+		err = client_fail(-EINVAL, "no room for a connection");
 	if (err)
 		return err;
 	pthread_once(&forks_once, watch_forks);

@@ -412,10 +412,13 @@ int kvpool_map(struct kvpool_ns *ns, const void *key, size_t key_len,
 	       const void **ret_addr, size_t *ret_len)
 {
 	static const char empty;
-	uint64_t size = 0;
-	int fd = open_sized(ns, key, key_len, &size), err = 0;
 	void *at = (void *)(uintptr_t)&empty;
+	uint64_t size = 0;
+	int fd, err = 0;
 
+	if (!ret_addr || !ret_len)
+		return client_fail(-EINVAL, "no room for an address");
+	fd = open_sized(ns, key, key_len, &size);
 	if (fd < 0)
 		return fd;
 	if (size > 0)

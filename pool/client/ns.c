@@ -55,10 +55,13 @@ int kvpool_key_path(const struct kvpool_ns *ns, const void *key,
 		    size_t key_len, char *buf, size_t cap)
 {
 	char path[POOL_PATH_MAX + 1];
-	int n = pool_key_path(key, key_len, ns->root, path,
-			      sizeof(path) - (ns->root ? 0 :
-						      ns->path_len + 1));
+	int n;
 
+	if (!ns || (!key && key_len > 0) || !buf)
+		return client_fail(-EINVAL, "no namespace, key or room for a "
+					    "path");
+	n = pool_key_path(key, key_len, ns->root, path,
+			  sizeof(path) - (ns->root ? 0 : ns->path_len + 1));
 	if (n < 0 || (size_t)n >= cap)
 		return client_fail(-ENAMETOOLONG, "the key is too long");
 	memcpy(buf, path, (size_t)n + 1);
@@ -68,8 +71,12 @@ int kvpool_key_path(const struct kvpool_ns *ns, const void *key,
 int kvpool_path_key(const struct kvpool_ns *ns, const char *path, void *buf,
 		    size_t cap)
 {
-	int n = pool_key_of_path(path, strlen(path), ns->root, buf, cap);
+	int n;
 
+	if (!ns || !path || !buf)
+		return client_fail(-EINVAL, "no namespace, path or room for a "
+					    "key");
+	n = pool_key_of_path(path, strlen(path), ns->root, buf, cap);
 	return n < 0 ? client_fail(n, "no key has the path \"%s\"", path) : n;
 }
 
@@ -219,11 +226,14 @@ static int check_word(const char *word)
 	return n > WORD_MAX ? -EINVAL : 0;
 }
 
-static int layout_text(const struct kvpool_layout *l, char **ret_text)
+static int layout_text(const struct kvpool_layout *layout, char **ret_text)
 {
-	if (l->struct_size != sizeof(*l))
-		return client_fail(-EINVAL, "struct_size of the layout is not "
-					    "its size");
+	struct kvpool_layout with, *l = &with;
+	int err = client_copy_struct(l, sizeof(*l), layout, layout->struct_size,
+				     sizeof(*l), "terms of a layout");
+
+	if (err)
+		return err;
 	if (check_word(l->model) || check_word(l->dtype) ||
 	    check_word(l->layout))
 		return client_fail(-EINVAL, "a text of the layout is too long, "
@@ -304,6 +314,8 @@ int kvpool_open_ns(struct kvpool *pool, const char *path,
 
 	if (!err)
 		err = check_ns_path(path);
+	if (!err && !ret_ns)
+		err = client_fail(-EINVAL, "no room for a namespace");
 	if (err)
 		return err;
 	ns = calloc(1, sizeof(*ns));

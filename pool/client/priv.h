@@ -133,6 +133,11 @@ int client_check_batch(const struct kvpool_ns *ns,
 		       const struct kvpool_key *keys, size_t n,
 		       const int64_t *ret);
 
+/* A caller's struct, of another version perhaps: what it has not is zero, what it
+ * has more has to be (else -EINVAL, said). `least`: of the first version. */
+int client_copy_struct(void *to, size_t size, const void *from, size_t from_size,
+		       size_t least, const char *what);
+
 /* ---- dir.c ---- */
 
 /* Take a directory below base (NULL: the default one) that no other connection

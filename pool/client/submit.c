@@ -201,7 +201,7 @@ void client_requests_fini(struct client_requests *r)
 
 static int check(struct kvpool_ns *ns, enum kvpool_call call,
 		 const struct kvpool_key *keys, const struct kvpool_buf *bufs,
-		 size_t n, const int64_t *ret)
+		 size_t n, uint64_t arg, const int64_t *ret)
 {
 	bool moves = call == KVPOOL_CALL_PUT_FROM ||
 		     call == KVPOOL_CALL_GET_INTO;
@@ -215,6 +215,8 @@ static int check(struct kvpool_ns *ns, enum kvpool_call call,
 	    (n > 0 && !ret && call != KVPOOL_CALL_EXISTS_PREFIX))
 		return client_fail(-EINVAL, "a request without keys, buffers "
 				   "or room for results, or of no known call");
+	if (moves && arg > UINT32_MAX)
+		return client_fail(-EINVAL, "flags that no call has");
 	for (size_t i = 0; i < n; i++)
 		if (keys[i].len > 0 && !keys[i].data)
 			return client_fail(-EINVAL, "key %zu is nowhere", i);
@@ -280,7 +282,7 @@ int kvpool_submit(struct kvpool_ns *ns, enum kvpool_call call,
 {
 	struct client_requests *r;
 	struct request *q;
-	int err = check(ns, call, keys, bufs, n, ret);
+	int err = check(ns, call, keys, bufs, n, arg, ret);
 
 	if (err)
 		return err;
