@@ -9,7 +9,9 @@
 
 /* ---- lines, to a holder that is played ---- */
 
-enum played { ANSWERS, REFUSES, IS_SILENT, IS_ANOTHER, LIES };
+enum played { ANSWERS, REFUSES, IS_SILENT, IS_ANOTHER, LIES, PAUSES };
+
+#define PAUSE_AT ((256u + 120u) << 10) /* within the second slice */
 
 struct holder {
 	int listen_fd;
@@ -65,6 +67,13 @@ static void give(struct holder *h, uint64_t req, const Kvpool__Get *get)
 	case ANSWERS:
 		say(fd, POOL_MSG_DATA, req, NULL, 0, get->length);
 		(void)!send(fd, bytes, get->length, MSG_NOSIGNAL);
+		break;
+	case PAUSES:
+		say(fd, POOL_MSG_DATA, req, NULL, 0, get->length);
+		(void)!send(fd, bytes, PAUSE_AT, MSG_NOSIGNAL);
+		usleep(200000);
+		(void)!send(fd, bytes + PAUSE_AT, get->length - PAUSE_AT,
+			    MSG_NOSIGNAL);
 		break;
 	case REFUSES:
 		say(h->ask_fd, POOL_MSG_ERROR, req, buf,
@@ -202,6 +211,30 @@ static void a_line_brings_what_is_asked_for(void **state)
 		client_line_give(l, true);
 	}
 	assert_int_equal(h.greeted, 2); /* one line, of two connections */
+	holder_end(&h, &lines);
+}
+
+/* What is left of the last slice is less than a slice, and is waited for no longer
+ * than it takes to come. */
+static void a_pause_before_the_last_bytes_is_all_that_is_waited_for(void **state)
+{
+	struct client_lines lines;
+	struct client_line *l;
+	struct holder h;
+	uint64_t begin;
+
+	(void)state;
+	holder_start(&h, &lines);
+	h.how = PAUSES;
+	l = client_line_take(&lines, &h.addr, true);
+	assert_non_null(l);
+	begin = pool_now_ms();
+	assert_int_equal(client_line_ask(l, 1, "k", 1, 1, PAUSE_AT + 80000),
+			 0);
+	assert_int_equal(client_line_send(l), 0);
+	assert_comes(l, 1, PAUSE_AT + 80000);
+	assert_true(pool_now_ms() - begin < lines.stall_ms / 2);
+	client_line_give(l, true);
 	holder_end(&h, &lines);
 }
 
@@ -523,6 +556,7 @@ int main(void)
 		#t " (beside a store)", t, setup_beside, teardown, NULL \
 	}
 		cmocka_unit_test(a_line_brings_what_is_asked_for),
+		cmocka_unit_test(a_pause_before_the_last_bytes_is_all_that_is_waited_for),
 		cmocka_unit_test(what_is_refused_leaves_the_line_as_it_was),
 		cmocka_unit_test(who_makes_no_sense_is_left_alone_for_a_while),
 		cmocka_unit_test(another_node_at_its_address_is_not_asked),

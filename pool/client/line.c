@@ -439,16 +439,31 @@ static void wake_at(struct client_line *l, uint64_t bytes)
 		l->wake_at = at;
 }
 
+/* Of a slice that comes slowly (the sender may wait for us to have read) some is
+ * taken then. */
+#define PATIENCE_MS 5
+
+static int poll_for(struct pollfd *at, nfds_t n, unsigned int ms)
+{
+	int k;
+
+	do
+		k = poll(at, n, (int)ms);
+	while (k < 0 && errno == EINTR);
+	return k;
+}
+
 /* Which of the two has something. */
 static int wait_both(struct client_line *l)
 {
 	struct pollfd at[2] = { { .fd = l->fd[ASK], .events = POLLIN },
 				{ .fd = l->fd[BULK], .events = POLLIN } };
-	int n;
+	int n = poll_for(at, 2, PATIENCE_MS);
 
-	do
-		n = poll(at, 2, (int)l->lines->stall_ms);
-	while (n < 0 && errno == EINTR);
+	if (n == 0) {
+		wake_at(l, 1);
+		n = poll_for(at, 2, l->lines->stall_ms);
+	}
 	if (n <= 0)
 		return n < 0 ? -errno : -ETIMEDOUT;
 	return at[ASK].revents ? ASK : BULK;
@@ -487,11 +502,38 @@ int client_line_answer(struct client_line *l, uint64_t least_bulk,
 		       pass_error(l, &f) : -EPROTO;
 }
 
+/*
+ * A recv that blocks would not do: it takes what there is, and is woken for the
+ * rest of its slice only when as much as a whole one has come, which at the end of
+ * an object never does.
+ */
+static ssize_t recv_lane(struct client_line *l, void *to, size_t len)
+{
+	struct pollfd at = { .fd = l->fd[BULK], .events = POLLIN };
+	uint64_t end = pool_now_ms() + l->lines->stall_ms;
+	ssize_t n;
+
+	for (;;) {
+		(void)poll_for(&at, 1, PATIENCE_MS);
+		n = recv(at.fd, to, len, MSG_DONTWAIT);
+		if (n > 0)
+			return n;
+		if (n == 0)
+			return -ECONNRESET;
+		if (errno != EAGAIN && errno != EINTR)
+			return -errno;
+		if (pool_now_ms() >= end)
+			return -ETIMEDOUT;
+	}
+}
+
 ssize_t client_line_bytes(struct client_line *l, const struct client_answer *a,
 			  void *to, size_t len)
 {
-	if (a->bulk)
-		wake_at(l, len);
-	return recv_some(l->fd[a->bulk ? BULK : ASK], to,
-			 len < POOL_CONN_SLICE ? len : POOL_CONN_SLICE);
+	size_t slice = len < POOL_CONN_SLICE ? len : POOL_CONN_SLICE;
+
+	if (!a->bulk)
+		return recv_some(l->fd[ASK], to, slice);
+	wake_at(l, len);
+	return recv_lane(l, to, slice);
 }
