@@ -538,6 +538,91 @@ static void bulk_over_tcp_wakes_for_slices(void **state)
 	pool_listener_close(l);
 }
 
+/* By TCP to this host, from `offset`: what comes, till all has or the end of the
+ * connection. */
+static size_t send_by_tcp(int fd, uint64_t offset, size_t len, uint8_t *to,
+			  struct sent *sent)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = &t.a };
+	struct pool_hostport at = { .host = "127.0.0.1" };
+	size_t got = 0, want = POOL_WIRE_HEADER + len;
+	uint8_t *all = malloc(want);
+	struct pool_listener *l;
+	ssize_t n = 1;
+
+	assert_int_equal(pool_listener_open(&t.loop, &at, on_raw, &t.b, &l),
+			 0);
+	at.port = pool_listener_port(l);
+	assert_int_equal(pool_conn_connect(&t.loop, &at, &o, &t.a.c), 0);
+	run_until(t.a.opened && t.b.fd >= 0);
+	assert_int_equal(pool_conn_send_file(t.a.c, POOL_MSG_DATA, 5, NULL, fd,
+					     offset, len, on_sent, sent), 0);
+	while (n != 0 && got < want) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		n = recv(t.b.fd, all + got, want - got, MSG_DONTWAIT);
+		got += n > 0 ? (size_t)n : 0;
+	}
+	while (!sent->calls)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	memcpy(to, all + POOL_WIRE_HEADER, got - POOL_WIRE_HEADER);
+	free(all);
+	pool_listener_close(l);
+	return got - POOL_WIRE_HEADER;
+}
+
+static void files_go_by_tcp_to_this_host(void **state)
+{
+	uint8_t *content, *to = malloc(9 * MIB + 77);
+	int fd = file_of(9 * MIB + 77, &content);
+	struct sent sent = { 0 };
+
+	(void)state;
+	assert_int_equal(send_by_tcp(fd, 5, 9 * MIB, to, &sent), 9 * MIB);
+	assert_int_equal(sent.err, 0);
+	assert_memory_equal(to, content + 5, 9 * MIB);
+	close(fd);
+	free(content);
+	free(to);
+}
+
+static void holes_go_as_zeroes_and_stay(void **state)
+{
+	uint8_t *content, *to = malloc(3 * MIB), *zeroes = calloc(1, MIB);
+	int fd = file_of(3 * MIB, &content);
+	struct sent sent = { 0 };
+	struct stat before, after;
+
+	(void)state;
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE |
+				   FALLOC_FL_KEEP_SIZE, MIB, MIB), 0);
+	assert_int_equal(fstat(fd, &before), 0);
+	assert_int_equal(send_by_tcp(fd, 0, 3 * MIB, to, &sent), 3 * MIB);
+	assert_memory_equal(to, content, MIB);
+	assert_memory_equal(to + MIB, zeroes, MIB);
+	assert_memory_equal(to + 2 * MIB, content + 2 * MIB, MIB);
+	assert_int_equal(fstat(fd, &after), 0);
+	assert_int_equal(before.st_blocks, after.st_blocks);
+	close(fd);
+	free(zeroes);
+	free(content);
+	free(to);
+}
+
+static void nothing_is_added_to_a_file_too_short(void **state)
+{
+	uint8_t *content, *to = malloc(2 * MIB);
+	int fd = file_of(MIB + 10, &content);
+	struct sent sent = { 0 };
+
+	(void)state;
+	assert_int_equal(send_by_tcp(fd, 0, MIB + 11, to, &sent), MIB + 10);
+	assert_int_equal(sent.err, -EIO);
+	assert_memory_equal(to, content, MIB + 10);
+	close(fd);
+	free(content);
+	free(to);
+}
+
 static void dropped_bulk_memory_is_not_touched_again(void **state)
 {
 	uint8_t *content;
@@ -1051,6 +1136,9 @@ int main(void)
 		TEST(bulk_arrives_in_rooms),
 		TEST(bulk_for_memory_that_is_gone_is_an_error),
 		TEST(bulk_over_tcp_wakes_for_slices),
+		TEST(files_go_by_tcp_to_this_host),
+		TEST(holes_go_as_zeroes_and_stay),
+		TEST(nothing_is_added_to_a_file_too_short),
 		TEST(dropped_bulk_memory_is_not_touched_again),
 		TEST(a_file_too_short_ends_the_connection_and_tells),
 		TEST(closing_tells_the_owner_of_a_file_being_sent),

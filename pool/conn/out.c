@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -13,6 +14,9 @@
 
 #define IOV_MAX_FRAMES 64
 #define COPY_SLICE (128u << 10) /* stays in the cache on its way */
+#define MAP_MIN (256u << 10)	/* what is left of a file, to be worth a mapping */
+#define MAP_WINDOW (4u << 20)
+#define MAP_ALIGN ((uint64_t)2 << 20) /* so that large folios are mapped whole */
 /* Room in the queue that a frame takes besides its bytes. */
 #define OUT_OVERHEAD sizeof(struct conn_out)
 
@@ -21,8 +25,16 @@ static bool out_is_done(const struct conn_out *o)
 	return o->sent == o->len && o->file_left == 0;
 }
 
+static void out_unmap(struct conn_out *o)
+{
+	if (o->map)
+		munmap(o->map, o->map_len);
+	o->map = NULL;
+}
+
 static void out_free(struct conn_out *o)
 {
+	out_unmap(o);
 	if (o->ride_fd >= 0)
 		close(o->ride_fd);
 	free(o);
@@ -250,18 +262,80 @@ static void written(struct pool_conn *c, size_t n)
 	}
 }
 
+/* A hole would be filled by looking at it. */
+static bool has_hole(const struct conn_out *o)
+{
+	off_t hole = lseek(o->file_fd, (off_t)o->file_offset, SEEK_HOLE);
+
+	return hole < 0 ||
+	       (uint64_t)hole < o->file_offset + o->file_left;
+}
+
+/* What comes next of the file is in o->map, or it is unmappable. */
+static void out_map(struct conn_out *o)
+{
+	uint64_t begin = o->file_offset / MAP_ALIGN * MAP_ALIGN;
+	uint64_t len = o->file_offset - begin + o->file_left;
+	void *at;
+
+	if (o->map && o->file_offset < o->map_offset + o->map_len)
+		return;
+	if (!o->map) /* the first time */
+		o->unmappable = o->file_left < MAP_MIN || has_hole(o);
+	out_unmap(o);
+	if (o->unmappable)
+		return;
+	if (len > MAP_WINDOW)
+		len = MAP_WINDOW;
+	at = mmap(NULL, len, PROT_READ, MAP_SHARED | MAP_POPULATE, o->file_fd,
+		  (off_t)begin);
+	if (at == MAP_FAILED) {
+		o->unmappable = true;
+		return;
+	}
+	o->map = at;
+	o->map_offset = begin;
+	o->map_len = len;
+}
+
+/* As sendfile(2), -1 and EFAULT: it cannot be sent so. */
+static ssize_t send_mapped(const struct pool_conn *c, struct conn_out *o,
+			   size_t want)
+{
+	uint64_t at, left;
+
+	if (!o->unmappable)
+		out_map(o);
+	if (o->unmappable) {
+		errno = EFAULT;
+		return -1;
+	}
+	at = o->file_offset - o->map_offset;
+	left = o->map_len - at;
+	return send(c->fd, o->map + at, want < left ? want : left,
+		    MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /*
  * To a peer on this host the pages of a file would go as they are, and be copied
  * by the receiver, who has them in no cache: it is quicker to copy them here as
- * well, at the same time (4 MiB over loopback, two CPUs: 1.6 ms, sendfile 2.3 ms,
- * a plain write of memory 1.5 ms). *r as sendfile(2); false: no memory.
+ * well, at the same time; from where they are, or by way of a buffer. (Over
+ * loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write of
+ * memory 1.2 and 11.3, this 1.2 and 9.4 with a mapping that stays, by way of a
+ * buffer 1.5 and 12.6, sendfile 1.5 to 2.2 and 12.) *r as sendfile(2); false: no
+ * memory.
  */
-static bool send_copied(const struct pool_conn *c, const struct conn_out *o,
+static bool send_copied(const struct pool_conn *c, struct conn_out *o,
 			size_t want, ssize_t *r)
 {
-	uint8_t *buf = conn_staging_out();
+	uint8_t *buf;
 	ssize_t n;
 
+	*r = send_mapped(c, o, want);
+	if (*r >= 0 || errno != EFAULT)
+		return true;
+	o->unmappable = true;
+	buf = conn_staging_out();
 	if (!buf)
 		return false;
 	n = pread(o->file_fd, buf, want < COPY_SLICE ? want : COPY_SLICE,

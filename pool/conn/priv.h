@@ -35,6 +35,10 @@ struct conn_out {
 	int ride_fd;	  /* owns; -1: none (or already sent) */
 	int file_fd;	  /* borrows until done; -1: no file bulk */
 	uint64_t file_offset, file_left;
+	uint8_t *map; /* owns: of the file, map_len bytes at map_offset; or NULL */
+	uint64_t map_offset;
+	size_t map_len;
+	bool unmappable;
 	void (*done)(void *arg, int err); /* NULL: none */
 	void *arg;
 	bool judged; /* by the rules of c->faults */
