@@ -130,7 +130,9 @@ struct kvpool_options {
 	const char *advertise;	/* if they see another address; NULL: listen */
 	const char *name;	/* for people; NULL: "lib-" and the pid */
 	/* Best ".clients" in the directory of a store of this host (one that
-	 * lends descriptors), else in a tmpfs. NULL: that, if `at` is in its
+	 * lends descriptors), else in a tmpfs with huge=within_size (where pages
+	 * are of 4 KiB, as in /dev/shm mostly, a put takes four times as long,
+	 * which is that of allocating them). NULL: that, if `at` is in its
 	 * mount, this user may and there is room; else /dev/shm/kvpool-UID. Each
 	 * connection uses a directory of its own in it. */
 	const char *buffer_dir;
