@@ -12,7 +12,8 @@
 #   ENGINE=vllm|llama   TABLE=turns|again|serving
 #   VARIANTS="none mount adapter tmpfs mooncake"   TOGETHER=4: servers of so many are
 #   up at once, as memory allows (1.9 GiB a server of vLLM); none is always one
-#   CONVERSATIONS=6 TURNS=4 FIRST=2048 LATER=128 ANSWER=24 ROUNDS=2 SHAPE=bench
+#   CONVERSATIONS=4 TURNS=4 FIRST=3072 LATER=128 ANSWER=24 ROUNDS=2 SHAPE=bench
+#   ROOM=2.5 CPU_ROOM=2.5 conversations in the engine's own cache, in the CPU tier
 #   UNDER=COMMAND   each round is run by it (a lock where others measure, too)
 #   LINES=FILE      what was measured is added to it; else it is not kept
 . "$(dirname "$0")/lib_engines.sh"
@@ -28,9 +29,9 @@ esac
 variants=${VARIANTS:-$variants}
 shape=${SHAPE:-bench}
 case $table in
-turns) workload=(6 4 2048 128 24) ;;
-again) workload=(12 2 2048 0 8 --again) ;;
-serving) workload=(8 1 1024 0 48) ;;
+turns) workload=(4 4 3072 128 24) room=2.5 ;;
+again) workload=(12 2 2048 0 8 --again) room=4 ;;
+serving) workload=(8 1 1024 0 48) room=4 ;;
 esac
 workload=(--conversations "${CONVERSATIONS:-${workload[0]}}"
 	--turns "${TURNS:-${workload[1]}}" --first "${FIRST:-${workload[2]}}"
@@ -89,7 +90,7 @@ server_starts() { # VARIANT NODE
 	url[$1-$2]=http://127.0.0.1:$port
 	setsid "$python" -m multiturn serve "$engine" "$(store_of "$1" "$2")" \
 		--model "$model" --shape "$shape" --port "$port" --requests 4 \
-		--room "${ROOM:-4}" --cpu-room "${CPU_ROOM:-4}" \
+		--room "${ROOM:-$room}" --cpu-room "${CPU_ROOM:-$room}" \
 		--engine-id "kvbench$$-$1-$2" "${workload[@]}" \
 		>"$tmp/$1-$2.out" 2>&1 </dev/null &
 	server[$1-$2]=$!

@@ -37,8 +37,8 @@ def request(variant, turn, ttft, tokens=(1, 2, 3), gap=0.5, round_=0, prompt=10)
     }
 
 
-def turn(variant, turn, seconds, sources=(10, 0, 0), round_=0):
-    names = dict(zip(("computed", "own", "outside"), sources))
+def turn(variant, turn, seconds, sources=(10, 0, 0, 0), round_=0):
+    names = dict(zip(("computed", "own", "host", "outside"), sources))
     return {
         "kind": "turn",
         "engine": "vllm",
@@ -107,7 +107,7 @@ class FiguresCase(unittest.TestCase):
         f = figures(
             both("a", 0, 1.0, 4.0)
             + [request("a", 0, 3.0, tokens=(1,), prompt=30)]
-            + [turn("a", 1, 1.0, sources=(1, 2, 3))]
+            + [turn("a", 1, 1.0, sources=(1, 2, 0, 3))]
         )
         self.assertEqual(f.requests_s, 2 / 5)
         self.assertEqual(f.input_s, 40 / 5)
@@ -196,8 +196,14 @@ class Played(BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             self.answer({"data": [{"id": "m"}]})
         elif self.path == "/metrics":
-            name = 'vllm:prompt_tokens_by_source_total{engine="0",source="%s"} %s\n'
-            sources = (("local_compute", 3.0), ("local_cache_hit", 2.0))
+            name = 'vllm:prompt_tokens_%s_total{engine="0",source="%s"} %s\n'
+            sources = (
+                ("by_source", "local_compute", 3.0),
+                ("by_source", "local_cache_hit", 2.0),
+                ("cached_by_source", "device", 2.0),
+                ("cached_by_source", "host", 1.0),
+                ("cached_by_source", "disk", 5.0),
+            )
             page = "".join(name % s for s in sources) + "vllm:other 1.0\n"
             self.answer(page.encode())
         else:
@@ -255,8 +261,9 @@ class ClientCase(unittest.TestCase):
 
     def test_sources_are_of_all_servers(self):
         engine = VLLM([self.url, self.url])
-        self.assertEqual(engine.sources(), Sources(6, 4, 0))
-        self.assertEqual(engine.sources() - Sources(1, 1, 0), Sources(5, 3, 0))
+        self.assertEqual(engine.sources(), Sources(6, 4, 2, 10))
+        left = engine.sources() - Sources(1, 1, 1, 1)
+        self.assertEqual(left, Sources(5, 3, 1, 9))
 
     def test_errors_are_told(self):
         with self.assertRaisesRegex(Refused, "404"):
@@ -274,14 +281,14 @@ class ClientCase(unittest.TestCase):
             paths,
             ["/slots/0?action=restore", "/completion", "/slots/0?action=save"],
         )
-        self.assertEqual(engine.sources(), Sources(4, 0, 6))
+        self.assertEqual(engine.sources(), Sources(4, 0, 0, 6))
 
     def test_slots_are_left_alone(self):
         self.server.events = llama_events
         engine = Llama([self.url], slots=0)
         engine.says(0, "c", [1] * 10, 2)
         self.assertEqual([path for path, _ in self.server.asked], ["/completion"])
-        self.assertEqual(engine.sources(), Sources(4, 6, 0))
+        self.assertEqual(engine.sources(), Sources(4, 6, 0, 0))
 
     def test_a_round_is_a_line_for_each_request_and_turn(self):
         out = io.StringIO()

@@ -13,9 +13,9 @@ from multiturn.workload import Workload
 
 
 def _workload_options(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--conversations", type=int, default=6)
+    p.add_argument("--conversations", type=int, default=4)
     p.add_argument("--turns", type=int, default=4)
-    p.add_argument("--first", type=int, default=2048, help="tokens of the first turn")
+    p.add_argument("--first", type=int, default=3072, help="tokens of the first turn")
     p.add_argument("--later", type=int, default=128, help="new ones in each later")
     p.add_argument("--answer", type=int, default=24, help="tokens of each answer")
     p.add_argument("--again", action="store_true", help="the same prompt each turn")
@@ -91,8 +91,8 @@ def main() -> None:
     v.add_argument("--model", required=True)
     v.add_argument("--shape", choices=models.SHAPES, default="bench")
     v.add_argument("--port", type=int, required=True)
-    v.add_argument("--room", type=float, default=4, help="conversations in its cache")
-    v.add_argument("--cpu-room", type=float, default=4, help="and in its CPU tier")
+    v.add_argument("--room", type=float, default=2.5, help="conversations in its cache")
+    v.add_argument("--cpu-room", type=float, default=2.5, help="and in its CPU tier")
     v.add_argument("--requests", type=int, default=4, help="at once (llama: slots)")
     v.add_argument("--engine-id", default="", help="names vLLM's memory in /dev/shm")
     _workload_options(v)

@@ -16,14 +16,12 @@ class Sources:
 
     computed: int = 0
     own: int = 0  # the engine's own prefix cache
+    host: int = 0  # vLLM's CPU tier
     outside: int = 0  # the pool, or what is in its place
 
     def __sub__(self, other: "Sources") -> "Sources":
-        return Sources(
-            self.computed - other.computed,
-            self.own - other.own,
-            self.outside - other.outside,
-        )
+        names = [f.name for f in dataclasses.fields(self)]
+        return Sources(*(getattr(self, n) - getattr(other, n) for n in names))
 
 
 class Engine(Protocol):
@@ -38,8 +36,19 @@ class VLLM:
     """Its OpenAI server. The model needs no tokenizer (--skip-tokenizer-init)."""
 
     _SOURCE = re.compile(
-        r'^vllm:prompt_tokens_by_source_total\{.*source="(\w+)".*\} (\S+)$', re.M
+        r'^vllm:prompt_tokens_(?:cached_)?by_source_total'
+        r'\{.*source="(\w+)".*\} (\S+)$',
+        re.M,
     )
+    # What vLLM calls them; all tiers of storage are "disk" to it.
+    _FIELDS = {
+        "local_compute": "computed",
+        "device": "own",
+        "host": "host",
+        "disk": "outside",
+        "p2p": "outside",
+        "external_unspecified": "outside",
+    }
 
     def __init__(self, urls: list[str]) -> None:
         self.urls = urls
@@ -71,12 +80,14 @@ class VLLM:
         return (choices[0].get("token_ids") or []) if choices else []
 
     def sources(self) -> Sources:
-        total = {"local_compute": 0, "local_cache_hit": 0, "external_kv_transfer": 0}
+        total = Sources()
         for url in self.urls:
             page = ask(url + "/metrics").decode()
             for source, value in self._SOURCE.findall(page):
-                total[source] += round(float(value))
-        return Sources(*total.values())
+                if field := self._FIELDS.get(source):
+                    count = getattr(total, field) + round(float(value))
+                    setattr(total, field, count)
+        return total
 
 
 class Llama:

@@ -37,11 +37,12 @@ class Figures:
     itl: tuple[float, ...]
     computed: int  # tokens of prompts
     own: int
+    host: int
     outside: int
 
     @property
     def prompts(self) -> int:
-        return self.computed + self.own + self.outside
+        return self.computed + self.own + self.host + self.outside
 
 
 def figures(lines: Iterable[Line]) -> Figures:
@@ -62,6 +63,7 @@ def figures(lines: Iterable[Line]) -> Figures:
         itl=tuple(1e3 * gap for r in requests for gap in r["gaps"]),
         computed=total("computed"),
         own=total("own"),
+        host=total("host"),
         outside=total("outside"),
     )
 

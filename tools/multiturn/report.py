@@ -59,6 +59,7 @@ def _compared(results: Results, turns: Sequence[int], base: str) -> None:
         print(f"{name:17}{start:9{form}}{cells}")
     for name, count in (
         ("from outside", lambda f: f.outside),
+        ("from CPU tier", lambda f: f.host),
         ("own cache", lambda f: f.own),
     ):
         shares = {v: 100 * count(f) / max(1, f.prompts) for v, f in of.items()}

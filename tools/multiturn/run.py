@@ -63,7 +63,8 @@ class Run:
         print(
             f"{self.names['engine']} {self.names['variant']:9} round {self.round + 1}"
             f" turn {turn + 1}: {seconds:6.2f} s, tokens computed {sources.computed},"
-            f" own {sources.own}, from outside {sources.outside}",
+            f" own {sources.own}, CPU tier {sources.host},"
+            f" outside {sources.outside}",
             flush=True,
         )
 
