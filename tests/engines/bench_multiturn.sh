@@ -12,8 +12,9 @@
 #   ENGINE=vllm|llama   TABLE=turns|again|serving
 #   VARIANTS="none mount adapter tmpfs mooncake"   TOGETHER=4: servers of so many are
 #   up at once, as memory allows (1.9 GiB a server of vLLM); none is always one
-#   CONVERSATIONS=4 TURNS=4 FIRST=3072 LATER=128 ANSWER=24 ROUNDS=2 SHAPE=bench
+#   CONVERSATIONS=4 TURNS=4 FIRST=3072 LATER=128 ANSWER=24 ROUNDS=2 SHAPE=bench|small|tiny
 #   ROOM=2.5 CPU_ROOM=2.5 conversations in the engine's own cache, in the CPU tier
+# (these are the defaults of turns with vLLM; see below for others)
 #   UNDER=COMMAND   each round is run by it (a lock where others measure, too)
 #   LINES=FILE      what was measured is added to it; else it is not kept
 . "$(dirname "$0")/lib_engines.sh"
@@ -27,11 +28,14 @@ vllm-serving) variants="none cpu mount disk" ;;
 llama-*) variants="none mount tmpfs" ;;
 esac
 variants=${VARIANTS:-$variants}
-shape=${SHAPE:-bench}
-case $table in
-turns) workload=(4 4 3072 128 24) room=2.5 ;;
-again) workload=(12 2 2048 0 8 --again) room=4 ;;
-serving) workload=(8 1 1024 0 48) room=4 ;;
+shape=${SHAPE:-$([ "$engine" = vllm ] && echo bench || echo small)}
+# conversations, turns, tokens of the first turn, of later ones, of answers; llama.cpp
+# is built without the machine's own instructions, and slower
+case $engine-$table in
+vllm-turns) workload=(4 4 3072 128 24) room=2.5 ;;
+llama-turns) workload=(4 4 1024 48 16) room=4 ;;
+*-again) workload=(8 2 2048 0 8 --again) room=4 cpu_room=8 ;;
+*-serving) workload=(8 1 1024 0 48) room=4 ;;
 esac
 workload=(--conversations "${CONVERSATIONS:-${workload[0]}}"
 	--turns "${TURNS:-${workload[1]}}" --first "${FIRST:-${workload[2]}}"
@@ -90,7 +94,7 @@ server_starts() { # VARIANT NODE
 	url[$1-$2]=http://127.0.0.1:$port
 	setsid "$python" -m multiturn serve "$engine" "$(store_of "$1" "$2")" \
 		--model "$model" --shape "$shape" --port "$port" --requests 4 \
-		--room "${ROOM:-$room}" --cpu-room "${CPU_ROOM:-$room}" \
+		--room "${ROOM:-$room}" --cpu-room "${CPU_ROOM:-${cpu_room:-$room}}" \
 		--engine-id "kvbench$$-$1-$2" "${workload[@]}" \
 		>"$tmp/$1-$2.out" 2>&1 </dev/null &
 	server[$1-$2]=$!

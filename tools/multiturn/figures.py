@@ -72,12 +72,18 @@ def _tpot(r: Line) -> float:
     return 1e3 * (r["latency"] - r["ttft"]) / (len(r["tokens"]) - 1)
 
 
+# Of the tables' columns; others come after these.
+ORDER = ("none", "cpu", "mount", "adapter", "tmpfs", "disk", "mooncake")
+
+
 class Results:
-    """Of one engine: all lines, by variant in the order in which they came."""
+    """Of one engine: all lines."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = lines
-        self.variants = list(dict.fromkeys(line["variant"] for line in lines))
+        names = dict.fromkeys(line["variant"] for line in lines)
+        self.variants = [v for v in ORDER if v in names]
+        self.variants += [v for v in names if v not in ORDER]
         self.turns = 1 + max(line["turn"] for line in lines)
 
     def of(

@@ -42,6 +42,10 @@ SHAPES = {
     "bench": Shape(
         layers=10, hidden=1024, heads=16, kv_heads=2, inner=3584, context=16384
     ),
+    # The same where computing is slower.
+    "small": Shape(
+        layers=6, hidden=512, heads=8, kv_heads=2, inner=1792, context=16384
+    ),
     "tiny": Shape(layers=2, hidden=256, heads=4, kv_heads=2, inner=512, context=4096),
 }
 

@@ -50,11 +50,11 @@ def _compared(results: Results, turns: Sequence[int], base: str) -> None:
     """KEP-74's: a row for each figure."""
     of = {v: results.of(v, turns) for v in results.variants}
     others = [v for v in results.variants if v != base]
-    print(f"{'':17}{base:>9}" + "".join(f"{v:>10}{'':7}" for v in others))
+    print(f"{'':17}{base:>9}" + "".join(f"{v:>10}{'':8}" for v in others).rstrip())
     for name, value, form in _ROWS:
         start = value(of[base])
         cells = "".join(
-            f"{value(of[v]):10{form}}{change(value(of[v]), start):>7}" for v in others
+            f"{value(of[v]):10{form}}{change(value(of[v]), start):>8}" for v in others
         )
         print(f"{name:17}{start:9{form}}{cells}")
     for name, count in (
@@ -63,8 +63,8 @@ def _compared(results: Results, turns: Sequence[int], base: str) -> None:
         ("own cache", lambda f: f.own),
     ):
         shares = {v: 100 * count(f) / max(1, f.prompts) for v, f in of.items()}
-        cells = "".join(f"{shares[v]:8.0f} %{'':7}" for v in others)
-        print(f"{name:17}{shares[base]:7.0f} %{cells}")
+        cells = "".join(f"{shares[v]:8.0f} %{'':8}" for v in others)
+        print(f"{name:17}{shares[base]:7.0f} %{cells.rstrip()}")
 
 
 def _by_turn(results: Results) -> None:
