@@ -16,7 +16,7 @@
 #   ROOM=2.5 CPU_ROOM=2.5 conversations in the engine's own cache, in the CPU tier
 # (these are the defaults of turns with vLLM; see below for others)
 #   UNDER=COMMAND   each round is run by it (a lock where others measure, too)
-#   LINES=FILE      what was measured is added to it; else it is not kept
+#   OUT=FILE        what was measured is added to it; else it is not kept
 . "$(dirname "$0")/lib_engines.sh"
 . "$engines/../lib_bench.sh"
 engine=${ENGINE:-vllm}
@@ -28,6 +28,8 @@ vllm-serving) variants="none cpu mount disk" ;;
 llama-*) variants="none mount tmpfs" ;;
 esac
 variants=${VARIANTS:-$variants}
+requests=4
+[ "$engine" = vllm ] || requests=2	# slots: half of the conversations
 shape=${SHAPE:-$([ "$engine" = vllm ] && echo bench || echo small)}
 # conversations, turns, tokens of the first turn, of later ones, of answers; llama.cpp
 # is built without the machine's own instructions, and slower
@@ -46,7 +48,7 @@ need_engine "$([ "$engine" = vllm ] && echo python || echo llama)"
 python=$PYTHON
 plain=$(mktemp -d /dev/shm/kvbench.XXXXXX)
 disk=$(mktemp -d /var/tmp/kvbench.XXXXXX)
-lines=${LINES:-$tmp/lines}
+lines=${OUT:-$tmp/lines}
 export KVTEST_BUFFERS=$plain/buffers LLAMA_SERVER=$ENGINES/llama/bin/llama-server \
 	PYTHONPATH=$engines/../../tools:$engines:$tmp/python:$PYTHONPATH \
 	VLLM_LOGGING_LEVEL=WARNING
@@ -93,7 +95,7 @@ server_starts() { # VARIANT NODE
 	free_port
 	url[$1-$2]=http://127.0.0.1:$port
 	setsid "$python" -m multiturn serve "$engine" "$(store_of "$1" "$2")" \
-		--model "$model" --shape "$shape" --port "$port" --requests 4 \
+		--model "$model" --shape "$shape" --port "$port" --requests $requests \
 		--room "${ROOM:-$room}" --cpu-room "${CPU_ROOM:-${cpu_room:-$room}}" \
 		--engine-id "kvbench$$-$1-$2" "${workload[@]}" \
 		>"$tmp/$1-$2.out" 2>&1 </dev/null &
@@ -187,7 +189,7 @@ round() { # NUMBER
 	done
 	# shellcheck disable=SC2086 # several words
 	${UNDER:-} "$python" -m multiturn run "$engine" "${words[@]}" \
-		--out "$lines" --round "$1" --requests 4 "${workload[@]}"
+		--out "$lines" --round "$1" --requests $requests "${workload[@]}"
 }
 
 warm_up() {

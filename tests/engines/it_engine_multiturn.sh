@@ -8,7 +8,7 @@
 need_fuse
 need jq curl
 need_engine "$([ "${ENGINE:=vllm}" = vllm ] && echo python || echo llama)"
-export ENGINE VARIANTS="none mount" ROUNDS=1 SHAPE=tiny STORE=128M LINES=$tmp/lines \
+export ENGINE VARIANTS="none mount" ROUNDS=1 SHAPE=tiny STORE=128M OUT=$tmp/lines \
 	CONVERSATIONS=2 TURNS=2 FIRST=512 LATER=64 ANSWER=8
 bash "$engines/bench_multiturn.sh" >"$tmp/out" 2>&1 || {
 	cat "$tmp/out" >&2
@@ -18,7 +18,7 @@ cat "$tmp/out"
 
 count() { # VARIANT TURN SOURCE
 	jq -s "map(select(.kind == \"turn\" and .variant == \"$1\" and .turn == $2)
-		| .sources.$3) | add" "$LINES"
+		| .sources.$3) | add" "$OUT"
 }
 for what in 'first turn' 'later turns' 'the same tokens in all answers' \
 	'^mean TTFT, ms  .* %' '^requests/s  .* %' '^  mount .* aim <= '; do

@@ -159,7 +159,7 @@ class ReportCase(unittest.TestCase):
         good, out = self.said(self.lines(1.04, 0.05))
         self.assertTrue(good)
         self.assertNotIn("MISSED", out)
-        self.assertEqual(out.count(" ok"), 4)
+        self.assertEqual(out.count(" ok"), 5)
         self.assertIn("-95 %", out)
         self.assertIn("+300 %", out)
         self.assertIn("the same tokens", out)
@@ -167,6 +167,14 @@ class ReportCase(unittest.TestCase):
     def test_or_not(self):
         _, out = self.said(self.lines(1.06, 0.09))
         self.assertEqual(out.count("MISSED"), 2)
+
+    def test_peers_are_not_judged(self):
+        lines = self.lines(1.06, 0.09)
+        for line in lines:
+            line["variant"] = line["variant"].replace("pool", "tmpfs")
+        _, out = self.said(lines)
+        self.assertIn("  tmpfs     later TTFT", out)
+        self.assertNotIn("aim <=", out)
 
     def test_other_tokens_are_an_error(self):
         lines = self.lines(1, 1)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from multiturn.figures import Figures, Results, load, mean, percentile
 
 SHAPES = ("turns", "again", "serving")
+PEERS = ("cpu", "tmpfs", "disk", "mooncake")  # beside the pool: not judged
 Value = Callable[[Figures], float]
 
 
@@ -105,10 +106,9 @@ class Verdicts:
         middle = percentile(ratios, 50)
         good = middle >= aim if more else middle <= aim
         sign = ">=" if more else "<="
-        print(
-            f"  {variant:9} {what:32} {_spread(ratios):19}"
-            f" aim {sign} {aim:5.3g}  {'ok' if good else 'MISSED'}"
-        )
+        verdict = "ok" if good else "MISSED"
+        judged = f"aim {sign} {aim:5.3g}  {verdict}" if variant not in PEERS else ""
+        print(f"  {variant:9} {what:28} {_spread(ratios):19} {judged}".rstrip())
 
 
 def _tokens(results: Results, base: str) -> bool:
@@ -137,6 +137,7 @@ def _turns(results: Results, base: str) -> None:
     _compared(results, [0], base)
     for v in others:
         verdicts.say(v, "first TTFT, of none's", [0], _mean_ttft, 1.05)
+        verdicts.say(v, "first requests/s, of none's", [0], _requests_s, 0.95, True)
     if not later:
         return
     print("\nlater turns")
