@@ -107,7 +107,7 @@ class Verdicts:
         good = middle >= aim if more else middle <= aim
         sign = ">=" if more else "<="
         verdict = "ok" if good else "MISSED"
-        judged = f"aim {sign} {aim:5.3g}  {verdict}" if variant not in PEERS else ""
+        judged = f"aim {sign} {aim:5.4g}  {verdict}" if variant not in PEERS else ""
         print(f"  {variant:9} {what:28} {_spread(ratios):19} {judged}".rstrip())
 
 
