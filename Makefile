@@ -334,7 +334,7 @@ bench-put:
 bench-multiturn:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deps-engines
-	@tests/engines/install python peers $(filter llama,$(ENGINE))
+	@tests/engines/install $(if $(filter llama,$(ENGINE)),llama,python peers)
 	@$(SUBMAKE) VARIANT=release all
 	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_multiturn.sh
 

@@ -109,7 +109,8 @@ def _llama(s: Server) -> tuple[list[str], dict[str, str]]:
     words += ["--host", "127.0.0.1", "--port", str(s.port), "-t", "1", "-tb", "1"]
     words += ["-np", str(s.requests), "-c", str(s.longest * s.requests)]
     words += ["--cache-ram", "0", "--no-webui", "-fit", "off"]
-    # With halves, tokens depend on what was computed together with them.
+    # With halves (flash attention's, too), tokens depend on what was computed
+    # together with them.
     words += ["-ctk", "f32", "-ctv", "f32", "-fa", "off"]
     if kind == "files":
         words += ["--slot-save-path", at.rstrip("/") + "/"]
