@@ -15,6 +15,11 @@ import time
 import unittest
 from pathlib import Path
 
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
 import kvpool
 from kvpool import aio
 from kvpool.memory import Keys, memory_of
@@ -158,6 +163,55 @@ class OneKey(PoolCase):
         ns.close()
 
 
+class WhatCCannotTake(PoolCase):
+    """It would take something else."""
+
+    def refused(self, text, call, *args, **options):
+        with self.assertRaisesRegex(ValueError, text):
+            call(*args, **options)
+
+    def test_layouts(self):
+        self.refused("tp is 4294967304.* 0 to 4294967295", kvpool.Layout, tp=2**32 + 8)
+        self.refused("tokens is -1", kvpool.Layout, tokens=-1)
+        for field in ("model", "dtype", "layout"):
+            self.refused(f"{field} is .m.x00one", kvpool.Layout, **{field: "m\0one"})
+        with self.assertRaisesRegex(TypeError, "tp is '8'"):
+            kvpool.Layout(tp="8")
+        self.assertEqual(kvpool.Layout(tp=2**32 - 1).tp, 2**32 - 1)
+
+    def test_seconds(self):
+        self.put("k", b"x")
+        for seconds in (-1, 2**64):
+            self.refused("seconds is", self.ns.pin, "k", seconds)
+            self.refused("seconds is", self.ns.batch_pin, ["k"], seconds)
+            self.refused(
+                "seconds is", self.ns.submit, kvpool.Call.PIN, ["k"], seconds=seconds
+            )
+        with self.assertRaises(TypeError):
+            self.ns.pin("k", 1.5)
+        self.ns.pin("k", 60)
+
+    def test_texts(self):
+        self.refused("namespace is 't.x00x'", self.pool.namespace, "t\0x")
+        self.refused("path is 'a.x00b'", self.ns.path_key, "a\0b")
+        self.refused("size is '1.x00G'", kvpool.parse_size, "1\0G")
+        for option in ("listen", "advertise", "name", "buffer_dir", "rdma_device"):
+            self.refused(f"{option} is", kvpool.Pool, AT, **{option: "a\0b"})
+        self.refused("at is", kvpool.Pool, AT + "\0")
+
+    def test_numbers(self):
+        for option, wrong in (
+            ("threads", 2**32 + 1),
+            ("log_level", 2**32),
+            ("buffer_size", 2**64 + (64 << 20)),
+            ("buffer_size", -1),
+            ("timeout", -1),
+            ("timeout", float("inf")),
+        ):
+            self.refused(f"{wrong}", kvpool.Pool, AT, **{option: wrong})
+        self.refused("4294967300", self.ns.submit, 2**32 + 4, ["k"])
+
+
 class Buffers(PoolCase):
     def test_kinds_of_buffers(self):
         data = os.urandom(4096)
@@ -244,6 +298,19 @@ class Buffers(PoolCase):
         with self.assertRaises(BufferError):
             self.pool.register(memoryview(bytearray(8))[::2])
 
+    @unittest.skipUnless(numpy, "no numpy")
+    def test_arrays_of_numpy(self):
+        a = numpy.frombuffer(self.backing, numpy.uint8)
+        for wrong in (a[::2], a[::-1], a[:6].reshape(2, 3).T):
+            with self.assertRaises(BufferError):
+                self.ns.put_from("k", wrong)
+        self.ns.put_from("k", a[:6].reshape(2, 3))
+        results = self.ns.batch_put_from(["k", "l"], [a[:4:2], a[:4]])
+        self.assertEqual(results, [-errno.EINVAL, 0])
+        a.flags.writeable = False
+        with self.assertRaises(BufferError):
+            self.ns.get_into("k", a[:6])
+
     def test_slices(self):
         self.assertEqual(len(self.memory[4:10]), 6)
         self.assertEqual(self.memory[4:][2:3].address, self.memory.address + 6)
@@ -287,6 +354,35 @@ class ManyKeys(PoolCase):
         self.assertEqual(self.ns.batch_exists(["x" * 5000]), [-errno.ENAMETOOLONG])
         with self.assertRaises(ValueError):
             self.ns.batch_put_from(keys, parts[1:])
+
+    def test_what_is_wrong_with_one_is_its_result(self):
+        nowhere = kvpool.Memory(1 << 70, 3)
+        holes = memoryview(self.backing)[:8:2]
+        keys = ["a", "\udc80", "c", "d", b"e", "f"]
+        bufs = [self.memory[:3], self.memory[:3], holes, nowhere, b"123", b""]
+        wrong = [0, -errno.EINVAL, -errno.EINVAL, -errno.EFAULT, -errno.EFAULT, 0]
+        self.assertEqual(self.ns.batch_put_from(keys, bufs), wrong)
+        self.assertEqual(self.ns.batch_exists(keys), [1, -errno.EINVAL, 0, 0, 0, 1])
+        self.assertEqual(self.ns.exists_prefix(["a", "\udc80", "f"]), 1)
+        self.assertEqual(self.ns.batch_touch(["\udc80", "a"]), [-errno.EINVAL, 0])
+        put = self.ns.submit(kvpool.Call.PUT_FROM, keys, bufs)
+        self.completed(1)
+        self.assertEqual(put.results, wrong)
+        # Not to be written, which only a get minds.
+        readonly = memoryview(self.backing).toreadonly()[:3]
+        self.assertEqual(self.ns.batch_put_from(["a"], [readonly]), [0])
+        got = self.ns.batch_get_into(["a", "a"], [readonly, self.memory[:3]])
+        self.assertEqual(got, [-errno.EINVAL, 3])
+        for key, buf in (("k", holes), ("\udc80", self.memory), ("k", nowhere)):
+            with self.assertRaises((BufferError, ValueError, kvpool.NotRegistered)):
+                self.ns.put_from(key, buf)
+        with self.assertRaises(kvpool.NotRegistered):
+            self.pool.register(nowhere)
+        # Neither a key nor a buffer: of the call.
+        with self.assertRaises(TypeError):
+            self.ns.batch_exists(["a", 1])
+        with self.assertRaises(TypeError):
+            self.ns.batch_put_from(["a"], [1])
 
     def completed(self, n):
         done = []

@@ -18,7 +18,9 @@ names are the same. Here:
     tensors in host memory (by pointer), Memory(address, length), and slices of
     what register() returned. They lie in registered memory;
 *   a call for one key raises Error or one of its subclasses, with C's text; a
-    call for many returns a result for each key, >= 0 or a negative errno;
+    call for many returns a result for each key, >= 0 or a negative errno, also
+    for a buffer that is not in one piece, or a text that has no UTF-8;
+*   a number or a text that C has no room for is a ValueError, never cut;
 *   requests: Namespace.submit, Pool.completed, or kvpool.aio for asyncio;
 *   threads may share a pool, and run while the library works.
 

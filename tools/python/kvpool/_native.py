@@ -69,8 +69,8 @@ class Completion(Structure):
     _fields_ = [("id", c_uint64), ("result", c_int64)]
 
 
-_KEY = [c_void_p, c_char_p, c_size_t]  # a namespace, a key
-_KEYS = [c_void_p, c_void_p]  # a namespace, keys
+_KEY: list[object] = [c_void_p, c_char_p, c_size_t]  # a namespace, a key
+_KEYS: list[object] = [c_void_p, c_void_p]  # a namespace, keys
 _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "version": (c_char_p, []),
     "strerror": (c_char_p, [c_int64]),

@@ -69,7 +69,8 @@ _CLASSES: dict[int, type[Error]] = {
 
 def strerror(result: int) -> str:
     """Of a key's result in a batch (negative, or not)."""
-    return lib.strerror(result).decode()
+    text: bytes = lib.strerror(result)
+    return text.decode()
 
 
 def error_of(result: int, text: str | None = None) -> Error:

@@ -1,10 +1,15 @@
 """Python's objects as the library wants them: addresses, lengths, arrays."""
 
 import ctypes
+import errno
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
+
+from kvpool._native import KEY_MAX
+from kvpool.arguments import U64_MAX
+from kvpool.errors import error_of
 
 Keylike: TypeAlias = bytes | bytearray | memoryview | str
 # The buffer protocol, a tensor in host memory, or Memory.
@@ -84,22 +89,45 @@ class Memory:
         return f"{type(self).__name__}({self.address:#x}, {self.length})"
 
 
+class Unusable(Memory):
+    """What stands for a buffer that is none, in a batch: memory that nobody has,
+    and the batch's result for its key."""
+
+    __slots__ = ("result",)
+
+    def __init__(self, result: int) -> None:
+        super().__init__(0, 1)
+        self.result = result
+
+
 def memory_of(obj: Bufferlike, writable: bool = False) -> Memory:
-    """Where obj's bytes are. TypeError if it has none, BufferError if they are
-    not in one piece, or not to be written."""
+    """Where obj's bytes are. TypeError if it has none; BufferError if they are
+    not in one piece, or not to be written; NotRegistered if no address is so
+    large."""
     if isinstance(obj, Memory):
+        if obj.address + obj.length > U64_MAX:
+            raise error_of(-errno.EFAULT, f"{obj!r} is beyond all addresses")
         return obj
     if hasattr(obj, "data_ptr"):
         return _of_tensor(obj)
     try:
         held = _Held(obj, _WRITABLE if writable else _SIMPLE)
-    except (BufferError, ValueError):
+    except (BufferError, ValueError) as e:
         # numpy has no format for some types (bfloat16), but says where they are.
         place = getattr(obj, "__array_interface__", None)
         if not place or not obj.flags.c_contiguous or (writable and place["data"][1]):
-            raise
+            raise BufferError(str(e)) from e
         return Memory(place["data"][0], obj.nbytes, obj)
     return Memory(held.view.buf or 0, held.view.len, held)
+
+
+def usable(obj: Bufferlike, writable: bool = False) -> Memory:
+    """As memory_of; what is wrong with a buffer is the result for its key. What
+    is no buffer at all is still a TypeError."""
+    try:
+        return memory_of(obj, writable)
+    except (BufferError, OSError) as e:
+        return Unusable(-(getattr(e, "errno", None) or errno.EINVAL))
 
 
 def _of_tensor(tensor: Any) -> Memory:
@@ -112,16 +140,30 @@ def _of_tensor(tensor: Any) -> Memory:
 
 
 def key_bytes(key: Keylike) -> bytes:
-    if type(key) is str:
+    """A key as C has it. ValueError: text that is not to be encoded."""
+    if isinstance(key, str):
         return key.encode()
-    if type(key) is bytes:
-        return key
-    if isinstance(key, (bytearray, memoryview)):
+    if isinstance(key, (bytes, bytearray, memoryview)):
         return bytes(key)
     raise TypeError(f"a key is bytes or text, not {type(key).__name__}")
 
 
-def _pairs(first: Iterable[int], second: Sequence[int]) -> array:
+_NO_KEY = bytes(KEY_MAX + 1)  # the library refuses it, in any namespace
+
+
+def _encoded(keys: Sequence[Keylike], bad: dict[int, int]) -> list[bytes]:
+    """One by one; those that have no UTF-8 are told to `bad`, with a result."""
+    encoded = []
+    for i, key in enumerate(keys):
+        try:
+            encoded.append(key_bytes(key))
+        except UnicodeEncodeError:
+            encoded.append(_NO_KEY)
+            bad[i] = -errno.EINVAL
+    return encoded
+
+
+def _pairs(first: Iterable[int], second: Sequence[int]) -> "array[int]":
     pairs = array("Q", bytes(16 * len(second)))
     pairs[0::2] = array("Q", first)
     pairs[1::2] = array("Q", second)
@@ -129,60 +171,93 @@ def _pairs(first: Iterable[int], second: Sequence[int]) -> array:
 
 
 class Keys:
-    """struct kvpool_key[]."""
+    """struct kvpool_key[]. `bad`: results of those that C cannot be asked for; in
+    their place is a key that it refuses."""
 
-    __slots__ = ("n", "_array", "_bytes")
+    __slots__ = ("n", "bad", "_array", "_bytes")
 
     def __init__(self, keys: Iterable[Keylike]) -> None:
         # The usual kinds at once.
         keys = keys if isinstance(keys, (list, tuple)) else list(keys)
         kinds = set(map(type, keys))
+        self.bad: dict[int, int] = {}
+        encoded: Sequence[bytes]
         if kinds == {str}:
-            encoded = list(map(str.encode, keys))
+            try:
+                encoded = list(map(str.encode, keys))
+            except UnicodeEncodeError:
+                encoded = _encoded(keys, self.bad)
         elif kinds <= {bytes}:
-            encoded = keys
+            encoded = cast(Sequence[bytes], keys)
         else:
-            encoded = list(map(key_bytes, keys))
+            encoded = _encoded(keys, self.bad)
         lengths = list(map(len, encoded))
         self.n = len(lengths)
         self._bytes = b"".join(encoded)
-        at = ctypes.cast(ctypes.c_char_p(self._bytes), ctypes.c_void_p).value
+        at = ctypes.cast(ctypes.c_char_p(self._bytes), ctypes.c_void_p).value or 0
         places = accumulate(lengths[:-1], initial=at)
         self._array = _pairs(places, lengths) if lengths else None
 
     @property
     def address(self) -> int:
+        """0 of none."""
         return self._array.buffer_info()[0] if self._array else 0
 
 
 class Buffers:
-    """struct kvpool_buf[]."""
+    """struct kvpool_buf[]. `bad` as of Keys."""
 
-    __slots__ = ("n", "memory", "_array")
+    __slots__ = ("n", "bad", "memory", "_array")
 
     def __init__(self, buffers: Iterable[Bufferlike], writable: bool) -> None:
-        self.memory = [memory_of(b, writable) for b in buffers]
+        self.memory = [
+            b if isinstance(b, Memory) else usable(b, writable) for b in buffers
+        ]
         self.n = len(self.memory)
-        self._array = _pairs(
+        try:
+            self._array = self._filled()
+        except OverflowError:
+            self.memory = [usable(m) for m in self.memory]
+            self._array = self._filled()
+        self.bad: dict[int, int] = {}
+        if Unusable in set(map(type, self.memory)):
+            self.bad = {
+                i: m.result
+                for i, m in enumerate(self.memory)
+                if isinstance(m, Unusable)
+            }
+
+    def _filled(self) -> "array[int]":
+        return _pairs(
             [m.address for m in self.memory], [m.length for m in self.memory]
         )
 
     @property
     def address(self) -> int:
+        """Of the array."""
         return self._array.buffer_info()[0]
 
 
 class Results:
-    """int64_t[]: one a key."""
+    """int64_t[]: one a key; those of `bad` keys are said here."""
 
-    __slots__ = ("_array",)
+    __slots__ = ("n", "_array", "_bad")
 
-    def __init__(self, n: int) -> None:
-        self._array = array("q", bytes(8 * max(n, 1)))
+    def __init__(self, keys: Keys, buffers: Buffers | None = None) -> None:
+        self.n = keys.n
+        self._array = array("q", bytes(8 * max(keys.n, 1)))
+        self._bad = keys.bad
+        if buffers and buffers.bad:
+            self._bad = {**buffers.bad, **keys.bad}
 
     @property
     def address(self) -> int:
+        """Of the array, which is never empty."""
         return self._array.buffer_info()[0]
 
-    def list(self, n: int) -> list[int]:
-        return self._array[:n].tolist()
+    def all(self) -> list[int]:
+        """In the order of the keys."""
+        results = self._array[: self.n].tolist()
+        for i, result in self._bad.items():
+            results[i] = result
+        return results

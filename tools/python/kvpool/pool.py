@@ -9,12 +9,22 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import SupportsIndex
 
 from kvpool import _native
 from kvpool._native import KEY_MAX, lib
+from kvpool.arguments import (
+    U32_MAX,
+    U64_MAX,
+    milliseconds,
+    number,
+    optional_text,
+    parse_size,
+    text,
+)
 from kvpool.errors import checked
 from kvpool.gate import Gate
+from kvpool.layout import Layout
 from kvpool.memory import (
     Bufferlike,
     Buffers,
@@ -42,33 +52,8 @@ __all__ = [
 
 def version() -> str:
     """Of the library."""
-    return lib.version().decode()
-
-
-def parse_size(size: int | str) -> int:
-    """Bytes of "50G", "1.5T", "512MiB" or a number; units are powers of 1024."""
-    if isinstance(size, int):
-        return size
-    result = ctypes.c_uint64()
-    if lib.parse_size(size.encode(), result) < 0:
-        raise ValueError(f"{size!r} is no size: 50G, 512MiB, or bytes")
-    return result.value
-
-
-def _text(value: str | os.PathLike[str] | None) -> bytes | None:
-    return None if value is None else os.fsencode(value)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the objects of a namespace are to be read: it has one of them, or
-    opening it is refused (LayoutMismatch)."""
-
-    model: str = ""
-    dtype: str = ""
-    layout: str = ""
-    tp: int = 0
-    tokens: int = 0
+    name: bytes = lib.version()
+    return name.decode()
 
 
 class Registered(Memory):
@@ -82,6 +67,7 @@ class Registered(Memory):
         self._pool = pool
 
     def unregister(self) -> None:
+        """As Pool.unregister; at the end of a `with`, too."""
         self._pool.unregister(self)
 
     def __enter__(self) -> "Registered":
@@ -117,17 +103,17 @@ class Pool:
         others, and what 0 and None stand for: struct kvpool_options."""
         options = _native.Options(
             ctypes.sizeof(_native.Options),
-            _text(at),
-            _text(listen),
-            _text(advertise),
-            _text(name),
-            _text(buffer_dir),
+            text("at", at),
+            optional_text("listen", listen),
+            optional_text("advertise", advertise),
+            optional_text("name", name),
+            optional_text("buffer_dir", buffer_dir),
             parse_size(buffer_size),
-            round(timeout * 1000),
+            milliseconds("timeout", timeout),
             _native.INSECURE if insecure else 0,
-            threads,
-            log_level,
-            _text(rdma_device),
+            number("threads", threads, U32_MAX),
+            number("log_level", log_level, 2**31 - 1, -(2**31)),
+            optional_text("rdma_device", rdma_device),
         )
         handle = ctypes.c_void_p()
         checked(lib.connect(options, handle))
@@ -169,6 +155,7 @@ class Pool:
 
     @property
     def closed(self) -> bool:
+        """By close(): then all else raises Unreachable."""
         return not self._end.alive
 
     def sync(self) -> None:
@@ -193,6 +180,8 @@ class Pool:
         return registered
 
     def unregister(self, buffer: Bufferlike) -> None:
+        """What was registered; calls that use it have to have ended. Its owner is
+        not kept alive any more. NotFound, and Error (EBUSY)."""
         address = memory_of(buffer).address
         with self._gate as pool, self._lock:
             checked(lib.unregister_buffer(pool, address))
@@ -222,6 +211,10 @@ class Pool:
         return done
 
 
+# A call of the library: ctypes checks what it is given.
+_Function = Callable[..., int]
+
+
 def _close_quietly(handle: int, pid: int) -> None:
     if os.getpid() == pid:
         lib.close(handle)
@@ -235,6 +228,10 @@ def _bits(if_absent: bool = False, sync: bool = False, exact: bool = False) -> i
     )
 
 
+def _seconds(seconds: SupportsIndex) -> int:
+    return number("seconds", seconds, U64_MAX)
+
+
 class Namespace:
     """A directory of the mount, and objects in it by key: kvpool_open_ns."""
 
@@ -242,17 +239,11 @@ class Namespace:
         self.pool = pool
         self.path = path
         self.layout = layout
-        c_layout = layout and _native.LayoutStruct(
-            ctypes.sizeof(_native.LayoutStruct),
-            layout.model.encode(),
-            layout.dtype.encode(),
-            layout.layout.encode(),
-            layout.tp,
-            layout.tokens,
-        )
+        c_layout = layout and layout.as_c()
+        c_path = text("a namespace", path)
         handle = ctypes.c_void_p()
         with pool._gate as c_pool:
-            checked(lib.open_ns(c_pool, _text(path), c_layout, handle))
+            checked(lib.open_ns(c_pool, c_path, c_layout, handle))
             assert handle.value
             self._gate = Gate(handle.value, pool._gate)
             pool._namespaces.add(self)
@@ -289,9 +280,10 @@ class Namespace:
 
     def path_key(self, path: str | os.PathLike[str]) -> bytes:
         """The other way."""
+        c_path = text("a path", path)
         space = ctypes.create_string_buffer(KEY_MAX)
         with self._gate as ns:
-            n = checked(lib.path_key(ns, os.fsencode(path), space, len(space)))
+            n = checked(lib.path_key(ns, c_path, space, len(space)))
         return space.raw[:n]
 
     # ---- one key: raise what is wrong ----
@@ -325,9 +317,11 @@ class Namespace:
             )
 
     def get_size(self, key: Keylike) -> int:
+        """Bytes."""
         return self._one(lib.get_size, key)
 
     def exists(self, key: Keylike) -> bool:
+        """Answered from this process's memory, as the size is."""
         return self._one(lib.exists, key) > 0
 
     def remove(self, key: Keylike) -> None:
@@ -340,11 +334,12 @@ class Namespace:
 
     def pin(self, key: Keylike, seconds: int = 0) -> None:
         """Evicted after all others, for so many seconds; 0: never evicted."""
-        key = key_bytes(key)
+        key, seconds = key_bytes(key), _seconds(seconds)
         with self._gate as ns:
             checked(lib.pin(ns, key, len(key), seconds))
 
     def unpin(self, key: Keylike) -> None:
+        """Evicted as others again."""
         self._one(lib.unpin, key)
 
     def open(self, key: Keylike) -> int:
@@ -365,12 +360,14 @@ class Namespace:
         finally:
             os.close(fd)
 
-    def _one(self, call, key: Keylike) -> int:
+    def _one(self, call: _Function, key: Keylike) -> int:
         key = key_bytes(key)
         with self._gate as ns:
             return checked(call(ns, key, len(key)))
 
     # ---- many keys: a result for each, >= 0 or a negative errno ----
+    # Also for what C is not asked for: a text that has no UTF-8, a buffer that is
+    # not in one piece. What has the type of neither is a TypeError.
 
     def batch_put_from(
         self,
@@ -380,6 +377,7 @@ class Namespace:
         if_absent: bool = False,
         sync: bool = False,
     ) -> list[int]:
+        """0 each: put_from for many."""
         flags = _bits(if_absent=if_absent, sync=sync)
         return self._moved(lib.batch_put_from, keys, Buffers(buffers, False), flags)
 
@@ -390,11 +388,12 @@ class Namespace:
         *,
         exact: bool = False,
     ) -> list[int]:
-        """Sizes."""
+        """Sizes: get_into for many."""
         flags = _bits(exact=exact)
         return self._moved(lib.batch_get_into, keys, Buffers(buffers, True), flags)
 
     def batch_get_size(self, keys: Iterable[Keylike]) -> list[int]:
+        """Sizes."""
         return self._many(lib.batch_get_size, keys)
 
     def batch_exists(self, keys: Iterable[Keylike]) -> list[int]:
@@ -402,15 +401,19 @@ class Namespace:
         return self._many(lib.batch_exists, keys)
 
     def batch_remove(self, keys: Iterable[Keylike]) -> list[int]:
+        """0 each: remove for many."""
         return self._many(lib.batch_remove, keys)
 
     def batch_touch(self, keys: Iterable[Keylike]) -> list[int]:
+        """0 each: touch for many."""
         return self._many(lib.batch_touch, keys)
 
     def batch_pin(self, keys: Iterable[Keylike], seconds: int = 0) -> list[int]:
-        return self._many(lib.batch_pin, keys, seconds)
+        """0 each: pin for many."""
+        return self._many(lib.batch_pin, keys, _seconds(seconds))
 
     def batch_unpin(self, keys: Iterable[Keylike]) -> list[int]:
+        """0 each: unpin for many."""
         return self._many(lib.batch_unpin, keys)
 
     def exists_prefix(self, keys: Iterable[Keylike]) -> int:
@@ -420,9 +423,10 @@ class Namespace:
             return checked(lib.exists_prefix(ns, c_keys.address, c_keys.n))
 
     def _moved(
-        self, call, keys: Iterable[Keylike], buffers: Buffers, flags: int
+        self, call: _Function, keys: Iterable[Keylike], buffers: Buffers, flags: int
     ) -> list[int]:
-        c_keys, results = _pair(keys, buffers), Results(buffers.n)
+        c_keys = _pair(keys, buffers)
+        results = Results(c_keys, buffers)
         with self._gate as ns:
             checked(
                 call(
@@ -434,14 +438,16 @@ class Namespace:
                     results.address,
                 )
             )
-        return results.list(c_keys.n)
+        return results.all()
 
-    def _many(self, call, keys: Iterable[Keylike], *argument: int) -> list[int]:
+    def _many(
+        self, call: _Function, keys: Iterable[Keylike], *argument: int
+    ) -> list[int]:
         c_keys = Keys(keys)
-        results = Results(c_keys.n)
+        results = Results(c_keys)
         with self._gate as ns:
             checked(call(ns, c_keys.address, c_keys.n, *argument, results.address))
-        return results.list(c_keys.n)
+        return results.all()
 
     # ---- without waiting ----
 
@@ -460,13 +466,15 @@ class Namespace:
         """The batch of that name, on a thread of the library's: Pool.completed
         gives the request back. `context` is the caller's own. The buffers are
         the library's till then, and kept alive. TooMany: 4096 are under way."""
+        call = Call(call)
         moves = call in (Call.PUT_FROM, Call.GET_INTO)
         c_buffers = Buffers(buffers or (), call == Call.GET_INTO) if moves else None
         c_keys = _pair(keys, c_buffers)
-        arg = seconds if call == Call.PIN else _bits(if_absent, sync, exact)
-        request = Request(next(self.pool._numbers), self, call, c_keys.n, c_buffers)
+        pins = call == Call.PIN
+        arg = _seconds(seconds) if pins else _bits(if_absent, sync, exact)
+        results = Results(c_keys, c_buffers)
+        request = Request(next(self.pool._numbers), self, call, results, c_buffers)
         request.context = context
-        assert request._space
         with self._gate as ns:
             # It may complete before submit returns.
             self.pool._requests[request.id] = request
@@ -477,7 +485,7 @@ class Namespace:
                 c_buffers.address if c_buffers else 0,
                 c_keys.n,
                 arg,
-                request._space.address,
+                results.address,
                 request.id,
             )
             if error < 0:

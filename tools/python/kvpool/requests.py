@@ -1,7 +1,7 @@
 """Batches that are submitted, and complete later."""
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvpool.memory import Results
 
@@ -33,21 +33,21 @@ class Request:
     )  # fmt: skip
 
     def __init__(
-        self, number: int, ns: "Namespace", call: Call, n: int, keep: object
+        self, number: int, ns: "Namespace", call: Call, space: Results, keep: object
     ) -> None:
         self.id = number
         self.ns = ns
         self.call = call
         self.result: int | None = None
         self.results: list[int] | None = None
-        self.context: object = None  # the caller's
-        self._n = n
-        self._space: Results | None = Results(n)
+        self.context: Any = None  # the caller's
+        self._n = space.n
+        self._space: Results | None = space
         self._keep = keep  # buffers, which the library uses meanwhile
 
     def _completed(self, result: int) -> None:
         assert self._space
         self.result = result
         # A batch that failed as a whole left them as they were.
-        self.results = self._space.list(self._n) if result >= 0 else [result] * self._n
+        self.results = self._space.all() if result >= 0 else [result] * self._n
         self._space = self._keep = None
