@@ -23,6 +23,9 @@ export KVTEST_AT=${listen[master]} KVTEST_MOUNT=${mount[a]} KVTEST_BUFFERS=$tmp/
 echo "== calls"
 $PYTHON -X faulthandler -W error "$here/python/test_pool.py" -v
 
+echo "== LMCache's connector, on what it needs of LMCache"
+$PYTHON -X faulthandler -W error "$here/python/test_lmcache_remote.py" -v
+
 echo "== what the adapters share; a master that comes late"
 free_port; late=127.0.0.1:$port
 free_port; late_admin=127.0.0.1:$port

@@ -8,17 +8,22 @@ import errno
 import mmap
 import os
 import select
+import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import kvpool
+from kvpool import session
+from kvpool.errors import error_of
 from kvpool.memory import Memory, memory_of
 from kvpool.pool import Call
 from kvpool.session import Regions, Session
 from kvpool.transfers import SPLIT, Transfers
 
 AT = os.environ["KVTEST_AT"]
+MOUNT = os.environ["KVTEST_MOUNT"]
 LATE = os.environ["KVTEST_LATE"]
 START = Path(os.environ["KVTEST_START"])
 OPTIONS = dict(buffer_dir=os.environ["KVTEST_BUFFERS"], buffer_size="64M")
@@ -91,6 +96,28 @@ class TransfersCase(unittest.TestCase):
         self.assertEqual(self.move(Call.PUT_FROM, [], []), [])
         self.assertTrue(self.t.idle)
 
+    def test_one_that_is_wrong_spoils_no_other(self):
+        buffers = [b"1", b"2", memoryview(bytearray(4))[::2], Memory(1 << 70, 1)]
+        results = self.move(Call.PUT_FROM, ["a", "\udc80", "c", "d"], buffers)
+        self.assertEqual(
+            results, [0, -errno.EINVAL, -errno.EINVAL, -errno.EFAULT]
+        )
+        self.assertEqual(self.t.exists(["\udc80", "a"]), [False, True])
+        self.assertEqual(self.t.exists_prefix(["a", "\udc80"]), 1)
+        self.assertEqual(self.t.exists([1]), [False])
+        self.assertEqual(self.t.exists_prefix([1]), 0)
+
+    def test_what_is_under_way_at_the_end_is_told(self):
+        put = [self.t.submit(Call.PUT_FROM, [f"k{i}"], [b"1"]) for i in range(50)]
+        self.t.close()
+        self.assertCountEqual(self.t.completed(), put)
+        self.assertEqual({tuple(t.results) for t in put}, {(0,)})
+        late = self.t.submit(Call.PUT_FROM, ["late"], [b"1"])
+        self.assertEqual(self.t.completed(), [late])
+        self.assertEqual(late.results, [-errno.EHOSTDOWN])
+        self.assertEqual(self.t.exists(["k0"]), [False])
+        self.assertTrue(self.t.idle)
+
     def test_many_under_way(self):
         for i in range(1000):
             self.t.submit(Call.PUT_FROM, [f"k{i}"], [b"x"], context=i)
@@ -136,6 +163,46 @@ class SessionCase(unittest.TestCase):
             Session(AT, "py/session", no_such_option=1)
         with self.assertRaises(ValueError):
             Session(AT, "py/session", buffer_size="many")
+
+    def connected_later(self, s, seconds=60):
+        end = time.monotonic() + seconds
+        while not s.ns and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertIsNotNone(s.ns)
+        s.close()
+
+    def test_a_mount_that_comes_later(self):
+        with tempfile.TemporaryDirectory() as directory:
+            at = Path(directory) / "mount"
+            s = Session(str(at), "py/session", **OPTIONS)
+            self.assertIsNone(s.ns)
+            at.symlink_to(MOUNT)
+            self.connected_later(s)
+
+    def test_what_may_get_better_is_tried_again(self):
+        errors = [errno.ENOSPC, errno.EMFILE, errno.EIO, errno.ENOTSUP]
+
+        def pool(*args, **options):
+            if errors:
+                raise error_of(-errors.pop(0))
+            return kvpool.Pool(*args, **options)
+
+        with mock.patch.multiple(session, Pool=pool, RETRY_S=0.01):
+            self.connected_later(Session(AT, "py/session", **OPTIONS))
+        self.assertEqual(errors, [])
+
+    def test_what_fails_once_connected_is_tried_again(self):
+        pools = []
+
+        def fails_once(ns):
+            pools.append(ns.pool)
+            if len(pools) == 1:
+                raise OSError(errno.ENOSPC, "no watch")
+
+        with mock.patch.multiple(session, RETRY_S=0.01):
+            s = Session(AT, "py/session", on_connected=fails_once, **OPTIONS)
+            self.connected_later(s)
+        self.assertEqual([p.closed for p in pools], [True, True])
 
     def test_until_there_is_a_master_all_is_a_miss(self):
         t = Transfers(LATE, "py/late", timeout=0.3, **OPTIONS)

@@ -61,18 +61,23 @@ class NativeClient:
 
     @property
     def connected(self) -> bool:
+        """As long as it is not, all are misses."""
         return self._transfers.ns is not None
 
     def event_fd(self) -> int:
+        """Readable when there are completions. Polled, never read."""
         return self._transfers.fileno()
 
     def submit_batch_set(self, keys: list[str], bufs: list[memoryview]) -> int:
+        """The number of its completion, as of all that is submitted."""
         return self._transfers.submit(Call.PUT_FROM, keys, bufs).id
 
     def submit_batch_get(self, keys: list[str], bufs: list[memoryview]) -> int:
+        """Objects of just the buffers' sizes."""
         return self._transfers.submit(Call.GET_INTO, keys, bufs, exact=True).id
 
     def submit_batch_exists(self, keys: list[str]) -> int:
+        """With what `lock` does to those that are there."""
         there = self.exists(keys)
         found = [k for k, is_there in zip(keys, there) if is_there]
         if self._lock == "pin" and found:
@@ -89,6 +94,7 @@ class NativeClient:
         return self._lock != "pin"
 
     def exists(self, keys: list[str]) -> list[bool]:
+        """From this process's memory."""
         return self._transfers.exists(keys)
 
     def touch(self, found: list[str]) -> None:
@@ -97,13 +103,16 @@ class NativeClient:
             self._transfers.submit(Call.TOUCH, found)
 
     def submit_batch_delete(self, keys: list[str]) -> int:
+        """From the whole pool."""
         return self._transfers.submit(Call.REMOVE, keys).id
 
     def unlock(self, keys: list[str]) -> None:
+        """The end of a pin; nobody waits for it."""
         if self._lock == "pin" and keys:
             self._transfers.submit(Call.UNPIN, keys)
 
     def drain_completions(self) -> list[tuple[int, bool, str, list[bool] | None]]:
+        """Number, all good?, an error's text, and each key's result."""
         return [
             _completion(t)
             for t in self._transfers.completed()
@@ -112,10 +121,10 @@ class NativeClient:
 
     def register(self, memory: Memory) -> None:
         """Before it is used, which does it, too."""
-        if self._transfers.ns:
-            self._transfers.session.regions.cover([memory])
+        self._transfers.session.cover([memory])
 
     def close(self) -> None:
+        """What is under way ends first, and is drained also afterwards."""
         self._transfers.close()
 
 
@@ -165,12 +174,14 @@ class L2Adapter(NativeConnectorL2Adapter):
         return task
 
     def submit_unlock(self, keys: "list[ObjectKey]") -> None:
+        """Also of the pool's locks, of what no other look-up holds."""
         super().submit_unlock(keys)
         with self._lock:
             free = [k for k in keys if k not in self._locked_keys]
         self._kvpool.unlock(list(map(_object_key_to_string, free)))
 
     def report_status(self) -> dict[str, Any]:
+        """With `connected`: healthy it is only then."""
         connected = self._kvpool.connected
         status = {**super().report_status(), "connected": connected}
         status["is_healthy"] = status["is_healthy"] and connected

@@ -15,6 +15,7 @@ pool and LMCache's own memory, without another copy in between and without heade
 """
 
 import asyncio
+import errno
 import functools
 import logging
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from lmcache.v1.storage_backend.connector import (
 from lmcache.v1.storage_backend.connector import ConnectorContext, extract_plugin_type
 from lmcache.v1.storage_backend.connector.base_connector import RemoteConnector
 
+from kvpool.errors import Error
 from kvpool.memory import Memory
 from kvpool.pool import Call
 from kvpool.transfers import Transfer, Transfers
@@ -35,6 +37,7 @@ from kvpool.transfers import Transfer, Transfers
 logger = logging.getLogger("kvpool")
 
 PLUGIN = "kvpool"
+PING_S = 3.0  # LMCache waits for 5 s
 _LMCACHE_OWN = ("module_path", "class_name")
 
 
@@ -45,10 +48,12 @@ class ConnectorAdapter(_ConnectorAdapter):
         super().__init__(f"plugin://{PLUGIN}")
 
     def can_parse(self, url: str) -> bool:
+        """plugin://kvpool, and plugin://kvpool.ANYTHING."""
         scheme, _, name = url.partition("://")
         return scheme == "plugin" and extract_plugin_type(name) == PLUGIN
 
     def create_connector(self, context: ConnectorContext) -> "KVPoolConnector":
+        """With the options of its part of extra_config."""
         prefix = f"remote_storage_plugin.{context.plugin_name or PLUGIN}."
         options = {
             name.removeprefix(prefix): value
@@ -82,6 +87,8 @@ class KVPoolConnector(RemoteConnector):
         self._loop = context.loop
         self._cpu = context.local_cpu_backend
         self._transfers = Transfers(**options)
+        self._closing = False
+        self._syncing: asyncio.Future[None] | None = None
         self._loop.call_soon_threadsafe(
             self._loop.add_reader, self._transfers.fileno(), self._completed
         )
@@ -91,39 +98,48 @@ class KVPoolConnector(RemoteConnector):
 
     def _completed(self) -> None:
         for transfer in self._transfers.completed():
-            if isinstance(transfer.context, asyncio.Future):
-                transfer.context.set_result(transfer)
+            future = transfer.context
+            if isinstance(future, asyncio.Future) and not future.done():
+                future.set_result(transfer)
 
     async def _move(
         self, call: Call, keys: Sequence[CacheEngineKey], objects: Sequence[MemoryObj]
     ) -> Transfer:
         """Its end is waited for even by who is cancelled: till then the memory is
         in use."""
-        future = self._loop.create_future()
+        future: asyncio.Future[Transfer] = self._loop.create_future()
         memory = [Memory(o.data_ptr, o.get_size()) for o in objects]
         self._transfers.submit(call, _keys(keys), memory, context=future)
+        if self._closing:
+            self._completed()
         return await future
 
     # ---- questions ----
 
     async def exists(self, key: CacheEngineKey) -> bool:
+        """From this process's memory."""
         return self.exists_sync(key)
 
     def exists_sync(self, key: CacheEngineKey) -> bool:
+        """The same, from any thread."""
         return self.batched_contains([key]) == 1
 
     def support_batched_contains(self) -> bool:
+        """Yes."""
         return True
 
     def batched_contains(self, keys: list[CacheEngineKey]) -> int:
+        """How many leading ones are there."""
         return self._transfers.exists_prefix(_keys(keys))
 
     def support_batched_async_contains(self) -> bool:
+        """Yes."""
         return True
 
     async def batched_async_contains(
         self, lookup_id: str, keys: list[CacheEngineKey], pin: bool = False
     ) -> int:
+        """The same; with `pin` they are fetched ahead, and kept a while."""
         n = self.batched_contains(keys)
         if pin and n:
             self._transfers.submit(Call.TOUCH, _keys(keys[:n]))
@@ -132,12 +148,15 @@ class KVPoolConnector(RemoteConnector):
     # ---- get ----
 
     async def get(self, key: CacheEngineKey) -> MemoryObj | None:
+        """None: a miss."""
         return (await self.batched_get([key]))[0]
 
     def support_batched_get(self) -> bool:
+        """Yes."""
         return True
 
     async def batched_get(self, keys: list[CacheEngineKey]) -> list[MemoryObj | None]:
+        """One call of the pool, for those that are there."""
         got = self._loop.create_task(self._get(keys))
         try:
             return await asyncio.shield(got)
@@ -175,6 +194,7 @@ class KVPoolConnector(RemoteConnector):
         return None
 
     def support_batched_get_non_blocking(self) -> bool:
+        """Yes."""
         return True
 
     async def batched_get_non_blocking(
@@ -191,14 +211,17 @@ class KVPoolConnector(RemoteConnector):
     # ---- put ----
 
     async def put(self, key: CacheEngineKey, memory_obj: MemoryObj) -> None:
+        """As batched_put."""
         await self.batched_put([key], [memory_obj])
 
     def support_batched_put(self) -> bool:
+        """Yes."""
         return True
 
     async def batched_put(
         self, keys: Sequence[CacheEngineKey], memory_objs: Sequence[MemoryObj]
     ) -> None:
+        """One call of the pool. OSError: not all of them are stored."""
         for obj in memory_objs:
             obj.ref_count_up()
         put = self._loop.create_task(self._move(Call.PUT_FROM, keys, memory_objs))
@@ -213,25 +236,57 @@ class KVPoolConnector(RemoteConnector):
     # ---- the rest ----
 
     def remove_sync(self, key: CacheEngineKey) -> bool:
+        """From the whole pool; False: it was not there, or cannot be."""
         ns = self._transfers.ns
-        return bool(ns) and ns.batch_remove([key.to_string()])[0] >= 0
+        try:
+            return ns is not None and ns.batch_remove([key.to_string()])[0] >= 0
+        except Error as e:
+            logger.warning("%s is not removed: %s", key, e)
+            return False
 
     async def list(self) -> list[str]:
-        return []  # of a pool with millions of keys: `kvpool ls`
+        """Not of a pool with millions of keys: that is `kvpool ls`."""
+        return []
 
     def support_ping(self) -> bool:
+        """Yes."""
         return True
 
     async def ping(self) -> int:
-        return 0 if self._transfers.ns else 1
+        """0, or what is wrong: there is no connection, no call of the namespace
+        would be answered, or no master has been there for some seconds. (Then
+        gets go on, but nobody tells what was evicted.)"""
+        ns = self._transfers.ns
+        if ns is None or self._closing:
+            return errno.EHOSTDOWN
+        try:
+            ns.exists("")
+            if self._syncing is None or self._syncing.done():
+                self._syncing = self._loop.run_in_executor(None, ns.pool.sync)
+            # It takes longer: stores have much to take, and a master is there.
+            done, _ = await asyncio.wait([self._syncing], timeout=PING_S)
+            for synced in done:
+                synced.result()
+        except Error as e:
+            return e.errno or errno.EIO
+        return 0
 
     async def close(self) -> None:
+        """Gets and puts under way end first; those that come are misses, and
+        fail."""
+        if self._closing:
+            return
+        self._closing = True
+        # Both may wait, for others and for stores; the loop goes on.
+        await self._loop.run_in_executor(None, self._transfers.end)
         self._loop.remove_reader(self._transfers.fileno())
-        # It may wait for stores; the loop goes on.
+        self._completed()
         await self._loop.run_in_executor(None, self._transfers.close)
 
 
 def _give_back(got: "asyncio.Task[list[MemoryObj | None]]") -> None:
+    if got.cancelled() or got.exception():
+        return
     for obj in got.result():
         if obj is not None:
             obj.ref_count_down()
@@ -240,4 +295,4 @@ def _give_back(got: "asyncio.Task[list[MemoryObj | None]]") -> None:
 def _put_ended(objects: Sequence[MemoryObj], put: "asyncio.Task[Transfer]") -> None:
     for obj in objects:
         obj.ref_count_down()
-    put.exception()  # has been said, or nobody is there any more
+    put.cancelled() or put.exception()  # has been said, or nobody is there any more

@@ -1,18 +1,20 @@
 """What the adapters for engines share: a namespace that connects by itself, and
 memory that is registered when it is used.
 
-An engine starts, and goes on, without the pool: as long as no master could be
-reached `Session.ns` is None, and there are misses, and stores that fail. Once it
-was reached, libkvpool itself finds the master again.
+An engine starts, and goes on, without the pool: as long as it cannot be connected
+to (no master, no daemon at the mount, no room for the buffer) `Session.ns` is
+None, and there are misses, and stores that fail. Once it was reached, libkvpool
+itself finds the master again.
 """
 
 import bisect
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kvpool.errors import Error, TimedOut, Unreachable
+from kvpool.errors import Error
 from kvpool.memory import Memory
 from kvpool.pool import Layout, Namespace, Pool
 
@@ -20,7 +22,17 @@ logger = logging.getLogger("kvpool")
 
 FIRST_S = 3.0  # that an engine's start waits for the master
 RETRY_S = 2.0
-AWAY = (Unreachable, TimedOut)
+# Of connecting, by what its caller has said; all else may get better.
+FOR_GOOD = (
+    errno.EINVAL,
+    errno.ENOTDIR,
+    errno.EMEDIUMTYPE,
+    errno.EPERM,  # others may change buffer_dir
+)
+
+
+def _is_for_good(error: Exception) -> bool:
+    return not isinstance(error, OSError) or error.errno in FOR_GOOD
 
 
 class Regions:
@@ -48,7 +60,11 @@ class Regions:
         return m.address + m.length <= region.address + region.length
 
     def _add(self, m: Memory) -> None:
-        begin, end = _mapping(m)
+        try:
+            begin, end = _mapping(m)
+        except OSError as e:  # no descriptor is free
+            logger.debug("%r is not registered: %s", m, e)
+            return
         # Of a mapping that was another one, or smaller.
         for region in list(self._regions):
             if region.address < end and region.address + region.length > begin:
@@ -105,11 +121,11 @@ class Session:
         **options: Any,
     ) -> None:
         """at, options: as of Pool. namespace: a directory of the mount. layout: as
-        of Layout. on_connected: called once, on this thread or another one.
-        Raises what will not get better: wrong options, another layout."""
+        of Layout. on_connected: called before `ns` is set, on this thread or
+        another one. Raises what will not get better: wrong options, another
+        layout."""
         self.ns: Namespace | None = None
-        self.regions: Regions | None = None
-        self.failed: Error | None = None
+        self._regions: Regions | None = None
         self._at = at
         self._namespace = namespace
         self._layout = Layout(**layout) if layout else None
@@ -119,10 +135,15 @@ class Session:
         self._thread: threading.Thread | None = None
         try:
             self._connect()
-        except AWAY as e:
-            logger.warning("%s: misses until it can be reached", e)
+        except OSError as e:
+            if _is_for_good(e):
+                raise
+            logger.warning("%s: misses until it can be connected to", e)
             self._thread = threading.Thread(
-                target=self._try_again, name="kvpool-connect", daemon=True
+                target=self._try_again,
+                args=[str(e)],
+                name="kvpool-connect",
+                daemon=True,
             )
             self._thread.start()
 
@@ -130,26 +151,33 @@ class Session:
         pool = Pool(self._at, **self._options)
         try:
             ns = pool.namespace(self._namespace, self._layout)
-        except Exception:
+            if self._on_connected:
+                self._on_connected(ns)
+        except BaseException:
             pool.close()
             raise
-        self.regions = Regions(pool)
+        self._regions = Regions(pool)
         self.ns = ns
         logger.info("connected to the pool at %s, %r", self._at, ns)
-        if self._on_connected:
-            self._on_connected(ns)
 
-    def _try_again(self) -> None:
+    def _try_again(self, said: str) -> None:
         while not self._ending.wait(RETRY_S):
             try:
                 self._connect()
                 return
-            except AWAY as e:
-                self.failed = e
-            except Error as e:
-                self.failed = e
-                logger.error("%s: the pool is not used", e)
-                return
+            except Exception as e:
+                if _is_for_good(e):
+                    logger.error("%s: the pool is not used", e)
+                    return
+                if str(e) != said:
+                    said = str(e)
+                    logger.warning("%s: misses until it can be connected to", e)
+
+    def cover(self, memories: Iterable[Memory]) -> None:
+        """Registers what calls are to move. What cannot be is found out by the
+        call, for its key."""
+        if self._regions:
+            self._regions.cover(memories)
 
     def close(self) -> None:
         """What was put goes to stores first, 10 s at most."""

@@ -34,9 +34,8 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from kvpool.errors import Error
-from kvpool.memory import Memory, memory_of
-from kvpool.pool import Pool
+from kvpool.memory import Memory, usable
+from kvpool.pool import Namespace, Pool
 from kvpool.session import Session
 
 logger = logging.getLogger("kvpool")
@@ -57,7 +56,9 @@ def _leading(there: Sequence[bool]) -> int:
 class KVPoolStorage(HiCacheStorage):
     """Thread: any. What goes wrong in the pool is a miss, or a page not stored."""
 
-    def __init__(self, storage_config: HiCacheStorageConfig, kwargs: dict) -> None:
+    def __init__(
+        self, storage_config: HiCacheStorageConfig, kwargs: dict[str, Any]
+    ) -> None:
         extra = storage_config.extra_config or {}
         if "at" not in extra or "namespace" not in extra:
             raise ValueError("`at` and `namespace` have to be in the extra config")
@@ -85,6 +86,7 @@ class KVPoolStorage(HiCacheStorage):
     # ---- memory ----
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
+        """From here on it is connected: the layout is known."""
         super().register_mem_pool_host(mem_pool_host)
         self.registered_pools[PoolName.KV] = mem_pool_host
         parts = [
@@ -101,6 +103,7 @@ class KVPoolStorage(HiCacheStorage):
             )
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: str) -> None:
+        """Of a hybrid model, another one."""
         self.registered_pools[host_pool_name] = host_pool
 
     def _memory(self, pool: Any, indices: torch.Tensor) -> list[Memory]:
@@ -130,27 +133,30 @@ class KVPoolStorage(HiCacheStorage):
 
     # ---- pages ----
 
+    def _ns(self) -> Namespace | None:
+        return self._session.ns if self._session else None
+
     def _exist(self, names: Sequence[str]) -> list[bool]:
-        ns = self._session and self._session.ns
+        ns = self._ns()
         if not ns or not names:
             return [False] * len(names)
         try:
             return [r > 0 for r in ns.batch_exists(names)]
-        except Error as e:
+        except Exception as e:
             logger.warning("a look-up: %s", e)
             return [False] * len(names)
 
     def _moved(self, store: bool, names: list[str], memory: list[Memory]) -> list[bool]:
-        ns = self._session and self._session.ns
-        if not ns:
+        ns = self._ns()
+        if not ns or not self._session:
             return [False] * len(names)
         try:
-            self._session.regions.cover(memory)
+            self._session.cover(memory)
             if store:
                 results = ns.batch_put_from(names, memory, if_absent=True)
             else:
                 results = ns.batch_get_into(names, memory, exact=True)
-        except (Error, ValueError) as e:
+        except Exception as e:
             logger.warning("%d pieces: %s", len(names), e)
             return [False] * len(names)
         return [r >= 0 or (store and r == _THERE) for r in results]
@@ -184,6 +190,7 @@ class KVPoolStorage(HiCacheStorage):
         host_indices: torch.Tensor,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> list[bool]:
+        """Into the host memory at these indices: a page whole, or False."""
         if self._is_logical():
             return [True] * len(keys)
         return self._pages(False, PoolName.KV, keys, host_indices)
@@ -194,11 +201,13 @@ class KVPoolStorage(HiCacheStorage):
         host_indices: torch.Tensor,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> list[bool]:
+        """True also of a page that somebody stored before."""
         if self._is_logical():
             return [True] * len(keys)
         return self._pages(True, PoolName.KV, keys, host_indices)
 
     def exists(self, key: str) -> bool:
+        """With all its pieces."""
         return self.batch_exists([key]) == 1
 
     def batch_exists(
@@ -214,12 +223,12 @@ class KVPoolStorage(HiCacheStorage):
         )
 
     def _leading_pages(self, names: list[str], pieces: int) -> int:
-        ns = self._session and self._session.ns
+        ns = self._ns()
         if not ns:
             return 0
         try:
             return ns.exists_prefix(names) // pieces
-        except Error as e:
+        except Exception as e:
             logger.warning("a look-up: %s", e)
             return 0
 
@@ -231,6 +240,7 @@ class KVPoolStorage(HiCacheStorage):
         pool_transfers: list[PoolTransfer] | None = None,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> PoolTransferResult:
+        """Of each pool; what can be restored is what all of them have."""
         pages = self.batch_exists(keys, extra_info)
         hits: dict[str, int] = {PoolName.KV: pages} if pages else {}
         # Prefixes that can be restored: each pool removes those that it cannot.
@@ -262,6 +272,7 @@ class KVPoolStorage(HiCacheStorage):
         transfers: list[PoolTransfer],
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> dict[str, list[bool]]:
+        """By pool, as batch_get_v1."""
         return self._pools(False, transfers)
 
     def batch_set_v2(
@@ -269,6 +280,7 @@ class KVPoolStorage(HiCacheStorage):
         transfers: list[PoolTransfer],
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> dict[str, list[bool]]:
+        """By pool, as batch_set_v1."""
         return self._pools(True, transfers)
 
     def _pools(
@@ -290,6 +302,7 @@ class KVPoolStorage(HiCacheStorage):
         target_location: torch.Tensor | None = None,
         target_sizes: Any = None,
     ) -> torch.Tensor | None:
+        """target_location, or None: a miss."""
         return self.batch_get([key], [target_location])[0]
 
     def batch_get(
@@ -298,11 +311,12 @@ class KVPoolStorage(HiCacheStorage):
         target_locations: list[torch.Tensor] | None = None,
         target_sizes: Any = None,
     ) -> list[torch.Tensor | None]:
+        """As get, for many."""
         tensors = target_locations or []
         if len(tensors) != len(keys) or any(t is None for t in tensors):
             logger.error("%d keys, and not as many tensors to get them into", len(keys))
             return [None] * len(keys)
-        memory = [memory_of(t, writable=True) for t in tensors]
+        memory = [usable(t, writable=True) for t in tensors]
         got = self._moved(False, self._flat(keys), memory)
         return [t if ok else None for t, ok in zip(tensors, got)]
 
@@ -313,6 +327,7 @@ class KVPoolStorage(HiCacheStorage):
         target_location: Any = None,
         target_sizes: Any = None,
     ) -> bool:
+        """False: not stored."""
         return self.batch_set([key], [value])
 
     def batch_set(
@@ -322,17 +337,20 @@ class KVPoolStorage(HiCacheStorage):
         target_locations: Any = None,
         target_sizes: Any = None,
     ) -> bool:
+        """All of them?"""
         values = [v.contiguous() for v in values or [] if v is not None]
         if len(values) != len(keys):
             return False
-        memory = [memory_of(v) for v in values]
+        memory = [usable(v) for v in values]
         return all(self._moved(True, self._flat(keys), memory))
 
     # ---- the rest ----
 
     def clear(self) -> None:
+        """Does nothing."""
         logger.warning("not cleared: the pool is others', too; rm -r its directory")
 
     def close(self) -> None:
+        """What was put goes to stores first, 10 s at most."""
         if self._session:
             self._session.close()

@@ -4,6 +4,7 @@ completed whole, with a result for each key whatever happens.
 
 import errno
 import itertools
+import logging
 import os
 import select
 import threading
@@ -12,10 +13,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kvpool.errors import Error, strerror
-from kvpool.memory import Bufferlike, Keylike, memory_of
+from kvpool.errors import strerror
+from kvpool.memory import Bufferlike, Keylike, Memory, usable
 from kvpool.pool import Call, Namespace, Pool
 from kvpool.session import Session
+
+logger = logging.getLogger("kvpool")
 
 SPLIT = 4 << 20  # bytes that are worth another thread
 THREADS = 4
@@ -29,6 +32,8 @@ class _EventFd:
         self._own = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._both = select.epoll()
         self._both.register(self._own, select.EPOLLIN)
+        self._lock = threading.Lock()
+        self._closed = False
 
     def fileno(self) -> int:
         return self._both.fileno()
@@ -37,17 +42,26 @@ class _EventFd:
         self._both.register(pool.event_fd, select.EPOLLIN)
 
     def signal(self) -> None:
-        os.eventfd_write(self._own, 1)
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self._own, 1)
 
     def clear(self) -> None:
-        try:
-            os.eventfd_read(self._own)
-        except BlockingIOError:
-            pass
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                os.eventfd_read(self._own)
+            except BlockingIOError:
+                pass
 
     def close(self) -> None:
-        self._both.close()
-        os.close(self._own)
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._both.close()
+            os.close(self._own)
 
 
 class Transfer:
@@ -56,10 +70,10 @@ class Transfer:
 
     __slots__ = ("id", "call", "context", "results", "seconds", "_begin", "_left")
 
-    def __init__(self, number: int, call: Call, n: int, context: object) -> None:
+    def __init__(self, number: int, call: Call, n: int, context: Any) -> None:
         self.id = number
         self.call = call
-        self.context = context  # the caller's
+        self.context: Any = context  # the caller's
         self.results = [-errno.EHOSTDOWN] * n
         self.seconds = 0.0  # from its submission till it was found completed
         self._begin = time.monotonic()
@@ -82,7 +96,9 @@ class Transfers:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._done: deque[Transfer] = deque()
-        self._under_way = 0
+        self._under_way = 0  # not taken yet
+        self._parts = 0  # that the library has
+        self._closing = False
         try:
             self.session = Session(
                 at,
@@ -104,26 +120,50 @@ class Transfers:
         """To be polled, not read: readable when something has completed."""
         return self._fd.fileno()
 
+    def end(self) -> None:
+        """Begins nothing any more, and returns when all has ended that was under
+        way, for completed() to tell."""
+        with self._lock:
+            self._closing = True
+        ns = self.ns
+        if not ns:
+            return
+        poll = select.poll()
+        poll.register(ns.pool.event_fd, select.POLLIN)
+        while self._parts and not ns.pool.closed:
+            # completed(), on another thread, may be about to tell of the last.
+            poll.poll(100)
+            if self._take():
+                self._fd.signal()
+
     def close(self) -> None:
-        """What is under way ends first."""
+        """What is under way ends first: completed() tells of it, also later."""
+        self.end()
         self.session.close()
         self._fd.close()
 
     # ---- answered at once, from this process's memory ----
 
     def exists(self, keys: Sequence[Keylike]) -> list[bool]:
-        """A key that cannot be asked for is not there."""
+        """What cannot be asked is not there."""
+        ns = self.ns
+        if not ns or self._closing:
+            return [False] * len(keys)
         try:
-            return [r > 0 for r in self.ns.batch_exists(keys)] if self.ns else (
-                [False] * len(keys)
-            )
-        except Error:
+            return [r > 0 for r in ns.batch_exists(keys)]
+        except Exception as e:
+            logger.warning("a look-up: %s", e)
             return [False] * len(keys)
 
     def exists_prefix(self, keys: Sequence[Keylike]) -> int:
+        """How many leading keys are there?"""
+        ns = self.ns
+        if not ns or self._closing:
+            return 0
         try:
-            return self.ns.exists_prefix(keys) if self.ns else 0
-        except Error:
+            return ns.exists_prefix(keys)
+        except Exception as e:
+            logger.warning("a look-up: %s", e)
             return 0
 
     # ---- under way ----
@@ -140,21 +180,22 @@ class Transfers:
         """As Namespace.submit, on memory that need not be registered. Whatever
         goes wrong is a result."""
         transfer = Transfer(next(self._numbers), call, len(keys), context)
-        ns, memory, parts = self.ns, None, 1
+        ns = self.ns
+        memory: list[Memory] | None = None
+        parts = 1
         with self._lock:
             self._under_way += 1
         try:
             if buffers is not None:
-                memory = [memory_of(b, call == Call.GET_INTO) for b in buffers]
+                memory = [usable(b, call == Call.GET_INTO) for b in buffers]
                 if len(memory) != len(keys):
                     raise ValueError(f"{len(keys)} keys and {len(memory)} buffers")
-                if ns:
-                    self.session.regions.cover(memory)
+                self.session.cover(memory)
                 size = sum(m.length for m in memory)
                 parts = max(1, min(self._threads, len(keys), size // SPLIT + 1))
         except Exception as e:
             return self._failed(transfer, e, 0, len(keys))
-        if not ns or not keys:
+        if not ns or not keys or not self._begins(parts):
             return self._failed(transfer, None, 0, 0)
         transfer._left = parts
         for i in range(parts):
@@ -169,7 +210,15 @@ class Transfers:
                 )
             except Exception as e:
                 self._failed(transfer, e, begin, end)
+                with self._lock:
+                    self._parts -= 1
         return transfer
+
+    def _begins(self, parts: int) -> bool:
+        with self._lock:
+            if not self._closing:
+                self._parts += parts
+            return not self._closing
 
     def _failed(
         self, transfer: Transfer, error: Exception | None, begin: int, end: int
@@ -180,10 +229,10 @@ class Transfers:
         self._fd.signal()
         return transfer
 
-    def answer(self, call: Call, results: list[int]) -> Transfer:
+    def answer(self, call: Call, results: Sequence[int]) -> Transfer:
         """One that has completed already."""
         transfer = Transfer(next(self._numbers), call, 0, None)
-        transfer.results = results
+        transfer.results = list(results)
         with self._lock:
             self._under_way += 1
         self._part_ended(transfer)
@@ -197,15 +246,25 @@ class Transfers:
                 transfer.seconds = time.monotonic() - transfer._begin
                 self._done.append(transfer)
 
+    def _take(self) -> bool:
+        """Of the library, for completed(). False: there was nothing."""
+        ns = self.ns
+        if not ns or not self._parts or ns.pool.closed:
+            return False
+        requests = ns.pool.completed()
+        for request in requests:
+            transfer, begin = request.context
+            results = request.results or []
+            transfer.results[begin : begin + len(results)] = results
+            self._part_ended(transfer)
+            with self._lock:
+                self._parts -= 1
+        return bool(requests)
+
     def completed(self) -> list[Transfer]:
         """Each of them once. Never waits."""
         self._fd.clear()
-        ns = self.ns
-        requests = ns.pool.completed() if ns and not ns.pool.closed else []
-        for request in requests:
-            transfer, begin = request.context
-            transfer.results[begin : begin + len(request.results)] = request.results
-            self._part_ended(transfer)
+        self._take()
         done = []
         with self._lock:
             while self._done:
@@ -215,4 +274,5 @@ class Transfers:
 
     @property
     def idle(self) -> bool:
+        """Has completed() told of all?"""
         return self._under_way == 0

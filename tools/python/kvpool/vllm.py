@@ -65,6 +65,7 @@ class _Lookups(AsyncLookupManager):
     def batch_lookup(
         self, keys: list[OffloadKey], req_context: ReqContext
     ) -> Iterable[bool]:
+        """Thread: the manager's own."""
         return self._transfers.exists(_names(keys))
 
 
@@ -103,32 +104,37 @@ class KVPoolTier(SecondaryTierManager):
         self._transfers = Transfers(at, f"{mapper.base_path}_r{mapper.rank}", **options)
         self._finished: list[JobResult] = []
         self._lookups = _Lookups(self._transfers, tier_type)
-        if self._transfers.ns:
-            self._transfers.session.regions.cover([self._memory])
+        self._transfers.session.cover([self._memory])
 
     # ---- look-ups ----
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        """No preference."""
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        """RETRY till its step's look-ups have been answered."""
         found = self._lookups.lookup(key, req_context)
         if found is None:
             return LookupResult.RETRY
         return LookupResult.HIT if found else LookupResult.MISS
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        """The step's look-ups go to their thread."""
         self._lookups.flush()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
+        """Its verdicts are forgotten."""
         self._lookups.cleanup(req_context.req_id)
 
     # ---- jobs ----
 
     def submit_store(self, job_metadata: TransferJob) -> None:
+        """What is there is not stored again: keys are of contents."""
         self._submit(Call.PUT_FROM, job_metadata, if_absent=True)
 
     def submit_load(self, job_metadata: TransferJob) -> None:
+        """Each chunk whole, or not at all."""
         self._submit(Call.GET_INTO, job_metadata, exact=True)
 
     def _submit(self, call: Call, job: TransferJob, **options: bool) -> None:
@@ -139,6 +145,8 @@ class KVPoolTier(SecondaryTierManager):
         self._transfers.submit(call, _names(job.keys), chunks, context=job, **options)
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
+        """Each of them once. vLLM steps, and asks, while it knows of an unfinished
+        job: so has_pending_work has nothing to add."""
         self._collect()
         finished, self._finished = self._finished, []
         return finished
@@ -194,6 +202,7 @@ class KVPoolTier(SecondaryTierManager):
         )
 
     def drain_jobs(self) -> None:
+        """Waits; get_finished_jobs tells of them."""
         poll = select.poll()
         poll.register(self._transfers.fileno(), select.POLLIN)
         while not self._transfers.idle:
@@ -201,10 +210,12 @@ class KVPoolTier(SecondaryTierManager):
             self._collect()
 
     def take_events(self) -> Iterable[OffloadingEvent]:
+        """Of what was stored, with enable_kv_events."""
         if self._events is not None:
             yield from self._events
             self._events.clear()
 
     def shutdown(self) -> None:
+        """What is under way ends first."""
         self._lookups.shutdown()
         self._transfers.close()
