@@ -11,10 +11,11 @@ that is cancelled leaves its request under way, and its buffers in use.
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 from kvpool.errors import error_of
 from kvpool.memory import Bufferlike, Keylike
-from kvpool.pool import Call, Namespace, Pool
+from kvpool.pool import Call, Namespace, Pool, Request
 
 
 class AsyncPool:
@@ -37,17 +38,33 @@ class AsyncPool:
             assert isinstance(future, asyncio.Future)
             if future.done():
                 continue  # cancelled
-            if request.result < 0:
-                future.set_exception(error_of(request.result))
-            elif request.call == Call.EXISTS_PREFIX:
-                future.set_result(request.result)
+            result = request.result
+            if result is not None and result < 0:
+                future.set_exception(error_of(result))
             else:
-                future.set_result(request.results)
+                future.set_result(request)
 
-    async def _call(self, ns: Namespace, call: Call, keys, buffers=None, **options):
-        future = self._loop.create_future()
+    async def _call(
+        self,
+        ns: Namespace,
+        call: Call,
+        keys: Iterable[Keylike],
+        buffers: Iterable[Bufferlike] | None = None,
+        **options: Any,
+    ) -> Request:
+        future: asyncio.Future[Request] = self._loop.create_future()
         ns.submit(call, keys, buffers, context=future, **options)
         return await future
+
+    async def _results(
+        self,
+        ns: Namespace,
+        call: Call,
+        keys: Iterable[Keylike],
+        buffers: Iterable[Bufferlike] | None = None,
+        **options: Any,
+    ) -> list[int]:
+        return (await self._call(ns, call, keys, buffers, **options)).results or []
 
     async def put_from(
         self,
@@ -58,7 +75,8 @@ class AsyncPool:
         if_absent: bool = False,
         sync: bool = False,
     ) -> list[int]:
-        return await self._call(
+        """Namespace.batch_put_from."""
+        return await self._results(
             ns, Call.PUT_FROM, keys, buffers, if_absent=if_absent, sync=sync
         )
 
@@ -70,27 +88,35 @@ class AsyncPool:
         *,
         exact: bool = False,
     ) -> list[int]:
-        return await self._call(ns, Call.GET_INTO, keys, buffers, exact=exact)
+        """Namespace.batch_get_into."""
+        return await self._results(ns, Call.GET_INTO, keys, buffers, exact=exact)
 
     async def get_size(self, ns: Namespace, keys: Iterable[Keylike]) -> list[int]:
-        return await self._call(ns, Call.GET_SIZE, keys)
+        """Namespace.batch_get_size."""
+        return await self._results(ns, Call.GET_SIZE, keys)
 
     async def exists(self, ns: Namespace, keys: Iterable[Keylike]) -> list[int]:
-        return await self._call(ns, Call.EXISTS, keys)
+        """Namespace.batch_exists."""
+        return await self._results(ns, Call.EXISTS, keys)
 
     async def exists_prefix(self, ns: Namespace, keys: Iterable[Keylike]) -> int:
-        return await self._call(ns, Call.EXISTS_PREFIX, keys)
+        """Namespace.exists_prefix."""
+        return (await self._call(ns, Call.EXISTS_PREFIX, keys)).result or 0
 
     async def remove(self, ns: Namespace, keys: Iterable[Keylike]) -> list[int]:
-        return await self._call(ns, Call.REMOVE, keys)
+        """Namespace.batch_remove."""
+        return await self._results(ns, Call.REMOVE, keys)
 
     async def touch(self, ns: Namespace, keys: Iterable[Keylike]) -> list[int]:
-        return await self._call(ns, Call.TOUCH, keys)
+        """Namespace.batch_touch."""
+        return await self._results(ns, Call.TOUCH, keys)
 
     async def pin(
         self, ns: Namespace, keys: Iterable[Keylike], seconds: int = 0
     ) -> list[int]:
-        return await self._call(ns, Call.PIN, keys, seconds=seconds)
+        """Namespace.batch_pin."""
+        return await self._results(ns, Call.PIN, keys, seconds=seconds)
 
     async def unpin(self, ns: Namespace, keys: Iterable[Keylike]) -> list[int]:
-        return await self._call(ns, Call.UNPIN, keys)
+        """Namespace.batch_unpin."""
+        return await self._results(ns, Call.UNPIN, keys)
