@@ -44,6 +44,8 @@ static void on_rechecked(struct pool_verify *v, int status)
 	o->users--;
 	if (status == 0) {
 		o->verified = true;
+	} else if (n->closing) {
+		/* The next start sees to it: there may be no peers any more. */
 	} else if (status == -EBADMSG || status == -ENOENT) {
 		damaged = e && e->obj == o;
 		if (damaged)
