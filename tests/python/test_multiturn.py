@@ -7,6 +7,7 @@ import json
 import math
 import tempfile
 import threading
+import time
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -167,6 +168,18 @@ class ReportCase(unittest.TestCase):
     def test_or_not(self):
         _, out = self.said(self.lines(1.06, 0.09))
         self.assertEqual(out.count("MISSED"), 2)
+        lines = self.lines(1.0, 0.05)
+        lines[-2]["gaps"] = [0.42, 0.42]  # none's: 1.0
+        _, out = self.said(lines)
+        self.assertRegex(out, r"later ITL, of none's +0.420 +aim <=  0.41  MISSED")
+
+    def test_changes_are_within_rounds_that_both_had(self):
+        lines = self.lines(1, 1.0) + both("none", 1, 4.0, 8.0, round_=1)
+        lines += both("other", 1, 1.0, 1.0, round_=1)
+        _, out = self.said(lines)
+        later = out[out.index("later turns") :]
+        self.assertRegex(later, r"mean TTFT, ms +2500 +1000 +\+0 % +1000 +-75 %")
+        self.assertRegex(later, r"requests/s +0.20 +2.00 +\+300 % +1.00 +\+700 %")
 
     def test_peers_are_not_judged(self):
         lines = self.lines(1.06, 0.09)
@@ -183,15 +196,29 @@ class ReportCase(unittest.TestCase):
         self.assertFalse(good)
         self.assertIn("WRONG: 1 other answers with pool", out)
 
-    def test_the_other_tables(self):
-        lines = self.lines(1.0, 0.05)
-        _, out = self.said(lines, "again")
-        self.assertIn("aim >=  1.36  ok", out)
-        for line in lines:
-            line["variant"] = {"none": "cpu", "pool": "mount"}[line["variant"]]
+    def test_all_once_more_is_judged(self):
+        _, out = self.said(self.lines(9.0, 0.33), "again")
+        self.assertRegex(out, r"requests/s, of none's +4.000 +aim >=  1.36  ok")
+        self.assertRegex(out, r"mean TTFT, of none's +0.330 +aim <= 0.3333  ok")
+        _, out = self.said(self.lines(0.1, 0.34), "again")
+        self.assertEqual(out.count("MISSED"), 1)
+
+    def test_serving_is_judged_by_the_cpu_tier_alone(self):
+        lines = both("none", 0, 9.0, 9.0) + both("cpu", 0, 1.0, 1.0)
+        mount = both("mount", 0, 1.012, 1.01)
+        _, out = self.said(lines + mount, "serving")
+        self.assertRegex(out, r"mean TTFT, of cpu's +1.012 +aim <= 1.013  ok")
+        self.assertRegex(out, r"requests/s, of cpu's +0.990 +aim >= 0.987  ok")
+        _, out = self.said(lines + both("mount", 0, 1.014, 1.02), "serving")
+        self.assertEqual(out.count("MISSED"), 2)
+
+    def test_serving_has_percentiles(self):
+        lines = [turn("none", 0, 1.0)]
+        lines += [request("none", 0, n / 1000) for n in range(101)]
         _, out = self.said(lines, "serving")
-        self.assertIn("mean TTFT, of cpu's", out)
-        self.assertIn("TPOT mean", out)
+        self.assertRegex(out, r"none +50.0 +95.0 +99.0 +500.0 +500.0 +500.0 ")
+        _, out = self.said(lines, "turns")
+        self.assertRegex(out, r"p99 TTFT, ms +99")
 
 
 class Played(BaseHTTPRequestHandler):
@@ -221,6 +248,7 @@ class Played(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, body))
         if self.path.startswith("/slots/"):
+            time.sleep(self.server.slot_seconds)
             self.answer({})
             return
         self.send_response(200)
@@ -252,6 +280,7 @@ class ClientCase(unittest.TestCase):
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Played)
         self.server.asked = []
         self.server.events = vllm_events
+        self.server.slot_seconds = 0
         threading.Thread(target=self.server.serve_forever).start()
         self.addCleanup(self.server.server_close)
         self.addCleanup(self.server.shutdown)
@@ -290,6 +319,22 @@ class ClientCase(unittest.TestCase):
             ["/slots/0?action=restore", "/completion", "/slots/0?action=save"],
         )
         self.assertEqual(engine.sources(), Sources(4, 0, 0, 6))
+
+    def test_restoring_a_slot_is_part_of_the_time_to_the_first_token(self):
+        self.server.events = llama_events
+        self.server.slot_seconds = 0.05
+        answer = Llama([self.url], slots=1).says(0, "c", [1] * 10, 2)
+        self.assertGreaterEqual(answer.ttft, 0.05)
+        self.assertAlmostEqual(answer.latency, answer.ttft + sum(answer.gaps))
+
+    def test_both_engines_are_asked_for_what_they_have_cached(self):
+        self.server.events = llama_events
+        Llama([self.url], slots=0).says(0, "c", [1], 2)
+        self.server.events = vllm_events
+        VLLM([self.url]).says(0, "c", [1], 2)
+        llama, vllm = (body for _, body in self.server.asked)
+        self.assertTrue(llama["cache_prompt"])
+        self.assertEqual((llama["temperature"], vllm["temperature"]), (0, 0))
 
     def test_slots_are_left_alone(self):
         self.server.events = llama_events

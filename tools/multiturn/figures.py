@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 Line = dict[str, Any]
@@ -87,19 +87,24 @@ class Results:
         self.turns = 1 + max(line["turn"] for line in lines)
 
     def of(
-        self, variant: str, turns: Iterable[int], round_: int | None = None
+        self, variant: str, turns: Iterable[int], rounds: Container[int] | None = None
     ) -> Figures:
+        """rounds: None is all."""
         wanted = set(turns)
         return figures(
             line
             for line in self.lines
             if line["variant"] == variant
             and line["turn"] in wanted
-            and round_ in (None, line["round"])
+            and (rounds is None or line["round"] in rounds)
         )
 
     def rounds(self, variant: str) -> set[int]:
         return {line["round"] for line in self.lines if line["variant"] == variant}
+
+    def both(self, variant: str, base: str) -> set[int]:
+        """Rounds that both had: measured side by side."""
+        return self.rounds(variant) & self.rounds(base)
 
     def ratios(
         self,
@@ -110,10 +115,9 @@ class Results:
     ) -> list[float]:
         """Of the two in each round that both had, in order of size."""
         turns = list(turns)
-        both = self.rounds(variant) & self.rounds(base)
         return sorted(
-            value(self.of(variant, turns, r)) / value(self.of(base, turns, r))
-            for r in both
+            value(self.of(variant, turns, [r])) / value(self.of(base, turns, [r]))
+            for r in self.both(variant, base)
         )
 
     def others(self, variant: str, base: str) -> list[Line]:

@@ -48,14 +48,17 @@ def change(value: float, base: float) -> str:
 
 
 def _compared(results: Results, turns: Sequence[int], base: str) -> None:
-    """KEP-74's: a row for each figure."""
+    """KEP-74's: a row for each figure; changes are those within the rounds that
+    both had."""
     of = {v: results.of(v, turns) for v in results.variants}
     others = [v for v in results.variants if v != base]
+    sides = {v: _sides(results, v, turns, base) for v in others}
     print(f"{'':17}{base:>9}" + "".join(f"{v:>10}{'':8}" for v in others).rstrip())
     for name, value, form in _ROWS:
         start = value(of[base])
         cells = "".join(
-            f"{value(of[v]):10{form}}{change(value(of[v]), start):>8}" for v in others
+            f"{value(of[v]):10{form}}{change(*map(value, sides[v])):>8}"
+            for v in others
         )
         print(f"{name:17}{start:9{form}}{cells}")
     for name, count in (
@@ -66,6 +69,13 @@ def _compared(results: Results, turns: Sequence[int], base: str) -> None:
         shares = {v: 100 * count(f) / max(1, f.prompts) for v, f in of.items()}
         cells = "".join(f"{shares[v]:8.0f} %{'':8}" for v in others)
         print(f"{name:17}{shares[base]:7.0f} %{cells.rstrip()}")
+
+
+def _sides(
+    results: Results, variant: str, turns: Sequence[int], base: str
+) -> tuple[Figures, Figures]:
+    both = results.both(variant, base)
+    return results.of(variant, turns, both), results.of(base, turns, both)
 
 
 def _by_turn(results: Results) -> None:
@@ -81,8 +91,8 @@ def _spread(ratios: Sequence[float]) -> str:
     if not ratios:
         return "-"
     middle = percentile(ratios, 50)
-    return f"{middle:.2f}" + (
-        f" ({ratios[0]:.2f}-{ratios[-1]:.2f})" if len(ratios) > 1 else ""
+    return f"{middle:.3f}" + (
+        f" ({ratios[0]:.3f}-{ratios[-1]:.3f})" if len(ratios) > 1 else ""
     )
 
 
