@@ -196,6 +196,11 @@ class ReportCase(unittest.TestCase):
         self.assertFalse(good)
         self.assertIn("WRONG: 1 other answers with pool", out)
 
+    def test_without_what_is_compared_with_it_says_what_there_is(self):
+        good, out = self.said(both("pool", 0, 1.0, 2.0))
+        self.assertFalse(good)
+        self.assertIn("no lines of none, to compare with; there are those of pool", out)
+
     def test_all_once_more_is_judged(self):
         _, out = self.said(self.lines(9.0, 0.33), "again")
         self.assertRegex(out, r"requests/s, of none's +4.000 +aim >=  1.36  ok")

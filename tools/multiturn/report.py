@@ -200,6 +200,12 @@ def main(paths: Sequence[str], shape: str, base: str) -> bool:
         rounds = max(len(results.rounds(v)) for v in results.variants)
         requests = sum(line["kind"] == "request" for line in results.lines)
         print(f"-- {engine}: {rounds} rounds, {requests} requests")
+        if base not in results.variants:
+            there = ", ".join(results.variants)
+            print(f"no lines of {base}, to compare with; there are those of {there}:")
+            print("choose one of them (--baseline)")
+            good = False
+            continue
         table(results, base)
         good &= _tokens(results, base)
         print()
