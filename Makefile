@@ -314,21 +314,14 @@ bench-peers:
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),100000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench_peers.sh
 
-# KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3: see its head.
-bench-l2:
+# KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3; ROUNDS=15 REQUESTS=2 CHUNKS=4
+# DENSE=8 DIRECT= DISK=/var/tmp: see their heads.
+bench-l2 bench-put:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deps-engines
 	@tests/engines/install python
 	@$(SUBMAKE) VARIANT=release all
-	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_l2.sh
-
-# ROUNDS=15 REQUESTS=2 CHUNKS=4 DENSE=8 DIRECT= DISK=/var/tmp: see its head.
-bench-put:
-	@$(SUBMAKE) deps-check
-	@$(SUBMAKE) deps-engines
-	@tests/engines/install python
-	@$(SUBMAKE) VARIANT=release all
-	@KVTEST_BUILD=$(BUILD) bash tests/engines/bench_put.sh
+	@KVTEST_BUILD=$(BUILD) bash tests/engines/$(subst -,_,$@).sh
 
 # ENGINE=llama TABLE=turns VARIANTS="none mount adapter" ROUNDS=2: see its head.
 bench-multiturn:

@@ -75,8 +75,8 @@
  *
  * DAEMONS THAT DIE. The connection finds the master again by itself, also
  * another one; till then gets and questions go on, and puts while there is room
- * in the buffer (then they wait for some, 10 s at most: -ENOSPC). A get from a node that died is a miss, or comes from another
- * one that has the object.
+ * in the buffer (then they wait for some, 10 s at most: -ENOSPC). A get from a
+ * node that died is a miss, or comes from another one that has the object.
  *
  * THREADS. Any, at once, on the same pool and namespace, but for kvpool_close
  * and kvpool_close_ns, which end them: nothing else of them may be under way.

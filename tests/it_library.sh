@@ -106,8 +106,10 @@ sed 's/^/   /' "$tmp/use1"
 
 echo "== questions do not wait until what was put is in stores"
 memory=$(mktemp -d /dev/shm/kvtest_library.XXXXXX)
-LIBRARY_BUFFER=$memory u busy 10000 >"$tmp/busy" || :
+status=0
+LIBRARY_BUFFER=$memory u busy 10000 >"$tmp/busy" || status=$?
 rm -r "$memory"
+[ $status = 0 ] || fail "puts that are waited for: $status"
 read -r longest total <"$tmp/busy"
 echo "   $longest of $total ms"
 [ "$longest" -lt $((total / 3)) ]
