@@ -18,6 +18,11 @@ import random
 import sys
 import time
 
+TOOLS = os.path.join(os.path.dirname(__file__), "..", "..", "tools")
+sys.path.insert(0, os.path.abspath(TOOLS))
+
+from multiturn.models import Shape, config  # noqa: E402
+
 BLOCK = 32
 PROMPT_TOKENS = 16 * BLOCK + 2  # of which ExampleConnector keeps 16 blocks
 BLOCKS = 96  # of the engine's own cache: five prompts
@@ -26,25 +31,18 @@ ENGINE_ID = f"kvtest{os.getpid()}"
 VOCABULARY = 512
 HIDDEN, HEADS, HEAD, LAYERS, INNER = 256, 8, 128, 2, 512
 
-MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_act": "silu",
-    "hidden_size": HIDDEN,
-    "intermediate_size": INNER,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": HEADS,
-    "head_dim": HEAD,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "torch_dtype": "float32",
-}
+MODEL = config(
+    Shape(
+        layers=LAYERS,
+        hidden=HIDDEN,
+        heads=HEADS,
+        kv_heads=HEADS,
+        inner=INNER,
+        context=2048,
+        head=HEAD,
+        vocabulary=VOCABULARY,
+    )
+)
 
 
 def make_model(directory):

@@ -66,6 +66,29 @@ def _matrices(s: Shape) -> list[tuple[str, str, int, int]]:
     ]
 
 
+def config(s: Shape) -> dict[str, object]:
+    """config.json, as vLLM reads it."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": s.hidden,
+        "intermediate_size": s.inner,
+        "num_hidden_layers": s.layers,
+        "num_attention_heads": s.heads,
+        "num_key_value_heads": s.kv_heads,
+        "head_dim": s.head,
+        "vocab_size": s.vocabulary,
+        "max_position_embeddings": s.context,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "float32",
+    }
+
+
 def make_safetensors(s: Shape, directory: str) -> None:
     import torch
     from safetensors.torch import save_file
@@ -88,27 +111,8 @@ def make_safetensors(s: Shape, directory: str) -> None:
     w["lm_head.weight"][:FIRST_TOKEN] = 0
     os.makedirs(directory, exist_ok=True)
     save_file(w, os.path.join(directory, "model.safetensors"), {"format": "pt"})
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "hidden_size": s.hidden,
-        "intermediate_size": s.inner,
-        "num_hidden_layers": s.layers,
-        "num_attention_heads": s.heads,
-        "num_key_value_heads": s.kv_heads,
-        "head_dim": s.head,
-        "vocab_size": s.vocabulary,
-        "max_position_embeddings": s.context,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "torch_dtype": "float32",
-    }
     with open(os.path.join(directory, "config.json"), "w") as f:
-        json.dump(config, f)
+        json.dump(config(s), f)
 
 
 def make_gguf(s: Shape, path: str) -> None:
