@@ -6,6 +6,7 @@
  *   chaos_model.c  what each name may hold: versions, and the verdict on a read
  *   chaos_ops.c    the operations, each with its own idea of what is an error
  *   chaos_final.c  what must hold once everything is whole again
+ *   chaos_clock.c  whether time passed, and a mount was all right meanwhile
  *   chaos.c        threads, orders from the one who breaks things, the report
  *
  * A version's bytes are a function of its id, and begin with that id, so that
@@ -63,12 +64,12 @@ struct chaos_mount {
 struct chaos_mark {
 	const struct chaos_mount *mount;
 	int state;
-	uint32_t changes, deaths;
+	uint32_t changes, deaths, stills;
 };
 struct chaos_mark chaos_mark_take(const struct chaos_mount *m);
 /* Nothing was wrong with it from then until now. */
 bool chaos_mark_clean(const struct chaos_mark *mark);
-/* One daemon has served it from then until now. */
+/* One daemon has served it from then until now, on a machine that runs. */
 bool chaos_mark_served(const struct chaos_mark *mark);
 
 /* ---- versions ---- */
@@ -135,7 +136,17 @@ void chaos_fail(struct chaos_key *key, const char *fmt, ...)
 int chaos_model_init(void); /* 0 or -ENOMEM */
 
 uint64_t chaos_random(uint64_t *state);
+
+/*
+ * Time as this machine's programs have it: when nobody here has run for longer
+ * than this, the machine stood still, which is not the pool's doing. Beyond this
+ * it is not counted, and every mount counts as cut off (its daemon's deadlines
+ * are over, all at once) until it is told to be up.
+ */
+#define CHAOS_STILL_MS 1000
 uint64_t chaos_now_ms(void);
+/* How often the machine stood still, and for how many ms in all. */
+uint32_t chaos_stills(uint64_t *ret_ms);
 
 /* The length of the content of this id, and its bytes. */
 size_t chaos_size(uint64_t id);

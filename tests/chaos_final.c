@@ -104,11 +104,25 @@ static bool wrong(struct chaos_key *key, uint64_t *ret_id, char *why,
 	return false;
 }
 
+/* Once more, if it failed while the machine stood still. */
+static int sync_dir_of(int mount, const struct chaos_dir *d)
+{
+	uint32_t stills;
+	uint64_t ms;
+	int err;
+
+	do {
+		stills = chaos_stills(&ms);
+		err = chaos_fsync_dir(mount, d);
+	} while (err && chaos_stills(&ms) != stills);
+	return err;
+}
+
 static void sync_all(void)
 {
 	for (unsigned int m = 0; m < chaos.nmounts; m++)
 		for (const struct chaos_dir *d = chaos_dirs; d->name; d++) {
-			int err = chaos_fsync_dir((int)m, d);
+			int err = sync_dir_of((int)m, d);
 
 			if (err)
 				chaos_fail(NULL, "mount %u: after healing: "

@@ -35,14 +35,6 @@ struct header {
 };
 #define MAGIC "chaos 1\n"
 
-uint64_t chaos_now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 static uint64_t mix(uint64_t z)
 {
 	z += 0x9e3779b97f4a7c15u;
@@ -305,27 +297,7 @@ void chaos_growing(struct chaos_key *key, int mount)
 	pthread_mutex_unlock(&key->lock);
 }
 
-/* ---- marks and views ---- */
-
-struct chaos_mark chaos_mark_take(const struct chaos_mount *m)
-{
-	/* changes first: a change between the two is then seen as one. */
-	struct chaos_mark mark = { .mount = m, .changes = m->changes };
-
-	mark.deaths = m->deaths;
-	mark.state = m->state;
-	return mark;
-}
-
-bool chaos_mark_clean(const struct chaos_mark *mark)
-{
-	return mark->state == CHAOS_UP && mark->mount->changes == mark->changes;
-}
-
-bool chaos_mark_served(const struct chaos_mark *mark)
-{
-	return mark->state != CHAOS_DOWN && mark->mount->deaths == mark->deaths;
-}
+/* ---- views ---- */
 
 void chaos_view_take(struct chaos_key *key, int mount, struct chaos_view *view)
 {

@@ -78,7 +78,9 @@ check_failed() {
 	cat "$tmp/chaos.out"
 	what_they_say "$(sed -n 's/^VIOLATION.* UTC: \([^:]*\): .*/\1/p' "$tmp/chaos.out")"
 	cp -r "$tmp"/*.log "$tmp/chaos.out" "${CHAOS_KEEP:-/nonexistent}/" 2>/dev/null || :
-	fail "the checker found a violation, or ended (seed $seed)"
+	# The line that is repeated where only the end of an output is looked at.
+	fail "seed $seed, after '${what:-}': $(grep -m1 ^VIOLATION "$tmp/chaos.out" ||
+		echo "the checker ended or hangs")"
 }
 
 what_they_say() { # KEY: of it, each daemon
@@ -113,6 +115,26 @@ synced() {
 	return 1
 }
 
+# A store that is full goes on without a master, or without room elsewhere: what
+# may be evicted may have been then, and each one counts that. A daemon that was
+# ended begins at 0.
+declare -A evictions=()
+evicted() { # since the last call, by anybody?
+	local n now some=1
+	for n in "${nodes[@]}" "${masters[@]}"; do
+		now=$(http "${admin[$n]}/metrics" | awk '
+			$1 == "kvpool_node_evicted_alone_total" ||
+			$1 == "kvpool_master_evictions_total{verdict=\"last\"}" { n += $2 }
+			END { print n + 0 }')
+		if [ "$now" -gt "${evictions[$n]:-0}" ]; then
+			log "$n has evicted $((now - ${evictions[$n]:-0})) last copies"
+			some=0
+		fi
+		evictions[$n]=$now
+	done
+	return $some
+}
+
 # Everything serves again; then the checker may expect what it may expect.
 heal() {
 	local n since=${EPOCHREALTIME/./}
@@ -124,6 +146,7 @@ heal() {
 		tell "up ${number[$n]}"
 	done
 	tell "tight"
+	! evicted || tell "lossy shared"
 	tell "whole"
 	log "healed in $(((${EPOCHREALTIME/./} - since) / 1000)) ms"
 }
