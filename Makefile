@@ -1,6 +1,6 @@
 # KVPool. `sudo make up` and `sudo make check` are the two commands to know;
-# `make help` lists the rest. One file; VARIANT=asan (or fuzz) builds with the
-# sanitizers into a directory of its own.
+# `make help` lists the rest. One file; VARIANT=asan (or tsan, fuzz) builds with
+# the sanitizers into a directory of its own.
 
 VARIANT ?= release
 BUILD   ?= build
@@ -34,6 +34,8 @@ WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
 CFLAGS_release := -O2 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer \
                   -fno-sanitize-recover=undefined
+# For what has threads: make VARIANT=tsan units.
+CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 # Only for fuzzers, whose main program provides the trace function.
 CFLAGS_fuzz    := $(CFLAGS_asan) -fsanitize-coverage=trace-pc
 CFLAGS  ?= $(CFLAGS_$(VARIANT))
@@ -304,7 +306,7 @@ bench-library:
 	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),1000000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) \
-		KVTEST_ONLY='$(or $(ONLY),here tcp ask)' bash tests/bench_library.sh
+		KVTEST_ONLY='$(or $(ONLY),here tcp ask look)' bash tests/bench_library.sh
 
 # KEYS=100000 ROUNDS=15: see its head.
 bench-peers:

@@ -16,7 +16,8 @@
  * without --store-size and --mount), and has what every mount has, a live
  * mirror of the pool's names. So questions (exists, get_size, exists_prefix)
  * are look-ups in this process's memory, from any thread, with no system call
- * and no message; they go on while the master is away. An index in shared
+ * and no message; they go on while the master is away, and wait for nothing
+ * that the connection's puts and gets do. An index in shared
  * memory, exported by a daemon, would spare each process its mirror (some 300
  * bytes a name) but be a second form of the same thing; this one is the
  * daemon's own code, and what it finds and what a get then does cannot differ.

@@ -19,7 +19,15 @@
  *   node_link   the session with the master: join, inventory, heartbeats
  *
  * Thread: loop, for every function, callback and struct here, but where a
- * request is handed to libuv's workers inside a module.
+ * request is handed to libuv's workers inside a module; and but for questions.
+ *
+ * QUESTIONS (is there such a name, of which size?) may be asked by any thread
+ * while it holds pool_node_opts.names for reading. It may then look at the tree;
+ * at a file's gen, hidden_gen, size and own, and that one's state, size and id;
+ * at a directory's gone and xattrs: so call pool_tree_find and
+ * pool_node_visible. The loop holds it for writing while it changes these, for
+ * a moment each, and across nothing that takes long: nobody who asks waits for
+ * what the loop does beyond that, nor for its being put off by the scheduler.
  *
  * A NAME (struct node_entry) may have, at once:
  *   - a published state (gen != 0), as the feed says;
@@ -54,6 +62,7 @@
 
 #include "pool/base/metric.h"
 #include "pool/base/parse.h"
+#include "pool/base/shortlock.h"
 #include "pool/evict.h"
 #include "pool/peer.h"
 #include "pool/rules.h"
@@ -257,6 +266,7 @@ struct pool_node_opts {
 	 * pool_node_begin (borrows until then); NULL: find what is there. */
 	struct pool_handover *handover;
 	struct pool_metrics *metrics;
+	struct pool_shortlock *names; /* borrows; NULL: only the loop asks */
 };
 
 /* 0 or -errno, logged. ops may be set later by pool_node_set_ops. */

@@ -248,9 +248,9 @@ static int check_layout(const struct kvpool_ns *ns)
 	struct node_dirent *dir;
 	int err;
 
-	pthread_rwlock_rdlock(&ns->pool->lock);
+	pool_shortlock_read(&ns->pool->names);
 	err = client_ns_dir(ns, &dir);
-	pthread_rwlock_unlock(&ns->pool->lock);
+	pool_shortlock_give(&ns->pool->names);
 	return err;
 }
 

@@ -132,8 +132,8 @@ static void look_at(uv_handle_t *h, void *arg)
 		*ret_more = true;
 }
 
-/* Questions get in between turns: whoever waits for a lock that is given up has
- * it before who gave it up. */
+/* Gets look in between turns: whoever waits for a lock that is given up has it
+ * before who gave it up. */
 static bool turn(struct kvpool *p, bool *ret_more)
 {
 	bool alive;
@@ -270,11 +270,12 @@ static void make_locks(struct kvpool *p)
 	pthread_rwlockattr_t fair;
 	pthread_condattr_t monotonic;
 
-	/* Questions in a row must not keep the loop from its turn. */
+	/* Readers in a row must not keep the loop from its turn. */
 	pthread_rwlockattr_init(&fair);
 	pthread_rwlockattr_setkind_np(
 		&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	pthread_rwlock_init(&p->lock, &fair);
+	pool_shortlock_init(&p->names);
 	pthread_rwlockattr_destroy(&fair);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -295,6 +296,7 @@ static void pool_free(struct kvpool *p, bool remove_files)
 	client_buffers_fini(&p->buffers);
 	pthread_mutex_destroy(&p->mutex);
 	pthread_cond_destroy(&p->changed);
+	pool_shortlock_fini(&p->names);
 	pthread_rwlock_destroy(&p->lock);
 	pool_metrics_close(p->metrics);
 	free(p->advertise);
@@ -467,6 +469,7 @@ static int set_options(struct kvpool *p, const struct kvpool_options *o)
 	p->opts.movers = 2;
 	p->opts.prefetch_max = 64;
 	p->opts.deadline_ms = CLIENT_DEADLINE_MS;
+	p->opts.names = &p->names;
 	return 0;
 }
 

@@ -289,9 +289,9 @@ static int make_layout(struct kvpool_ns *ns)
 	if (o.err == -ETIMEDOUT)
 		return o.err;
 	/* Says both, on this thread. */
-	pthread_rwlock_rdlock(&ns->pool->lock);
+	pool_shortlock_read(&ns->pool->names);
 	err = client_ns_dir(ns, &dir);
-	pthread_rwlock_unlock(&ns->pool->lock);
+	pool_shortlock_give(&ns->pool->names);
 	return err ? err : o.err;
 }
 
@@ -329,13 +329,13 @@ int kvpool_open_ns(struct kvpool *pool, const char *path,
 	if (!err && layout)
 		err = layout_text(layout, &ns->layout);
 	if (!err) {
-		pthread_rwlock_rdlock(&pool->lock);
+		pool_shortlock_read(&pool->names);
 		err = client_ns_dir(ns, &dir);
 		if (!err && layout &&
 		    (!dir || !pool_xattrs_get(dir->xattrs, LAYOUT,
 					      &(size_t){ 0 })))
 			err = 1; /* it has none yet */
-		pthread_rwlock_unlock(&pool->lock);
+		pool_shortlock_give(&pool->names);
 	}
 	if (err > 0)
 		err = make_layout(ns);

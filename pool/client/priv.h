@@ -12,10 +12,17 @@
  *   submit   requests: threads of their own, the eventfd
  *   api      what needs no connection
  *
- * Thread: the node (pool/node.h) belongs to the loop's, which holds `lock` for
- * writing whenever it does not sleep. So whoever holds it for reading may look
- * at the node's tree and objects, from any thread, and change nothing. What
- * changes something is posted to the loop.
+ * Thread: the node (pool/node.h) belongs to the loop's. Others may look at it
+ * while they hold one of two locks for reading, and change nothing; what changes
+ * something is posted to the loop.
+ *
+ *   names   at what questions are about (pool/node.h says what that is). The
+ *           loop takes it for moments: a question never waits for a turn of it.
+ *   lock    at everything: gets see here whom to ask, or open what is here. The
+ *           loop has it whenever it does not sleep: for up to some 10 ms where
+ *           a busy machine has no CPU for it.
+ *
+ * Who wants both takes `lock` first, as the loop does.
  */
 #ifndef POOL_CLIENT_PRIV_H
 #define POOL_CLIENT_PRIV_H
@@ -27,13 +34,14 @@
 
 #include "pool/base/list.h"
 #include "pool/base/metric.h"
+#include "pool/base/shortlock.h"
 #include "pool/client/line.h"
 #include "pool/kvpool.h"
 #include "pool/mailbox.h"
 #include "pool/node.h"
 
 #define CLIENT_BUFFERS_MAX 4096
-#define CLIENT_ASK_MAX 256 /* keys that are looked up under one lock */
+#define CLIENT_ASK_MAX 256 /* keys whose names are made at once */
 #define CLIENT_WINDOW 128   /* keys of a batch that are moved at once */
 #define CLIENT_INLINE (64u << 10) /* copied on the loop: less than a wake-up */
 #define CLIENT_SEEN 4096 /* generations remembered */
@@ -87,9 +95,10 @@ struct kvpool {
 	uv_loop_t loop;
 	pthread_t thread;
 	pthread_rwlock_t lock;
+	struct pool_shortlock names;
 	struct pool_mailbox box;
 	struct pool_metrics *metrics;
-	struct pool_node *node; /* loop, or lock for reading */
+	struct pool_node *node; /* loop, or a lock for reading */
 
 	/* loop: what looks again in a moment */
 	struct pool_list waiting;
@@ -164,10 +173,10 @@ struct client_path {
 int client_path_set(const struct kvpool_ns *ns, const struct kvpool_key *key,
 		    struct client_path *ret);
 void client_path_free(struct client_path *path);
-/* lock held: the namespace's directory (*ret_dir NULL: there is none). 0 or
+/* names or lock held: the namespace's directory (*ret_dir NULL: there is none). 0 or
  * -EMEDIUMTYPE, -ENOTDIR; said. */
 int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir);
-/* lock held: the visible entry, or NULL. dir: NULL is allowed. */
+/* names or lock held: the visible entry, or NULL. dir: NULL is allowed. */
 struct pool_entry *client_find(const struct kvpool *p, struct node_dirent *dir,
 			       const char *path, size_t len);
 /* Loop: the same directory, and what of path is directories; made if need be,

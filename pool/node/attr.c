@@ -113,6 +113,14 @@ static int tell(struct pool_node *n, struct pool_entry *pe,
 	return err || e->own->w->sealed ? err : node_op_setattr(n, pe, c);
 }
 
+static void show_xattrs(struct pool_node *n, struct pool_xattrs **x,
+			struct pool_xattrs *xattrs)
+{
+	node_names_begin(n);
+	*x = xattrs;
+	node_names_end(n);
+}
+
 /* c, as the master is told; xattrs: the whole set that is shown then, if that
  * changes (owned from now on). */
 static int change(struct pool_node *n, struct pool_entry *pe,
@@ -131,13 +139,14 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 
 	set_attr(a, c);
 	if (sets)
-		*x = xattrs;
+		show_xattrs(n, x, xattrs);
 	err = tell(n, pe, c);
 	if (err) {
 		*a = was;
-		*x = old;
-		if (sets)
+		if (sets) {
+			show_xattrs(n, x, old);
 			pool_xattrs_free(xattrs);
+		}
 		if (e && e->own && e->own->state == NODE_PENDING)
 			(void)node_write_blob(n, e->own);
 		return err;

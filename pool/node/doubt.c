@@ -106,5 +106,5 @@ void node_object_damaged(struct pool_node *n, struct node_object *o, int status)
 	}
 	node_object_drop(n, o, false);
 	if (!n->opts.mount) /* no feed will tell it */
-		e->gen = 0;
+		node_unpublish(n, e);
 }

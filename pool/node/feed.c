@@ -105,14 +105,17 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 static int apply_dir(struct pool_node *n, struct node_dirent *d,
 		     const Kvpool__Meta *m, bool added)
 {
-	int changed = node_attr_update(n, &d->attr, &d->xattrs, m);
 	bool back = d->gone && !d->removing;
+	int changed;
 
+	node_names_begin(n);
+	changed = node_attr_update(n, &d->attr, &d->xattrs, m);
+	node_names_end(n);
 	if (changed < 0)
 		return changed;
 	d->known = true;
 	if (back)
-		d->gone = false;
+		node_dir_gone(n, d, false);
 	d->seen = n->sweep;
 	node_dir_rules(d);
 	if (changed)
@@ -143,9 +146,11 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 
 	if (e->gen > gen)
 		return;
+	node_names_begin(n);
 	e->gen = 0;
 	if (e->hidden_gen != UINT64_MAX)
 		e->hidden_gen = 0;
+	node_names_end(n);
 	e->nholders = e->replicas = 0;
 	if (e->obj && e->obj->state == NODE_HELD && e->obj->gen <= gen)
 		drop_copy(n, e->obj, e->obj->asked != 0);
@@ -169,12 +174,14 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	attr = node_attr_update(n, &e->attr, &e->xattrs, m);
 	if (attr < 0)
 		return attr;
+	node_names_begin(n);
 	e->gen = m->gen;
 	e->size = m->size;
-	memcpy(canon.digest, m->sum.data, 16);
-	e->sum = XXH128_hashFromCanonical(&canon);
 	if (e->hidden_gen && e->gen > e->hidden_gen)
 		e->hidden_gen = 0;
+	node_names_end(n);
+	memcpy(canon.digest, m->sum.data, 16);
+	e->sum = XXH128_hashFromCanonical(&canon);
 	if (other && e->obj && e->obj->state == NODE_HELD &&
 	    e->obj->gen < e->gen)
 		node_object_drop(n, e->obj, false);
@@ -207,7 +214,7 @@ static void remove_dir(struct pool_node *n, struct node_dirent *d)
 			return; /* something of ours, not published yet */
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, d);
-	d->gone = true;
+	node_dir_gone(n, d, true);
 	node_dir_tidy(n, d);
 }
 
@@ -276,7 +283,8 @@ static void mark_parents(struct pool_node *n, struct pool_entry *e)
 			continue;
 		if (dir->gone && n->ops)
 			n->ops->appeared(n->ops_arg, &d->e);
-		dir->gone = false;
+		if (dir->gone)
+			node_dir_gone(n, dir, false);
 	}
 }
 
@@ -287,8 +295,8 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	struct node_entry *e;
 	int err = 0;
 
-	if (pool_tree_make(&n->tree, (const char *)m->path.data, m->path.len,
-			   false, on_add, &added, &pe) < 0)
+	if (node_tree_make(n, (const char *)m->path.data, m->path.len, false,
+			   on_add, &added, &pe) < 0)
 		return NULL;
 	mark_parents(n, pe);
 	e = node_file(pe);
@@ -321,8 +329,8 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 	}
 	if (m->path.len == 0) /* the root's attributes */
 		return apply_dir(n, pool_node_root(n), m, false);
-	err = pool_tree_make(&n->tree, (const char *)m->path.data,
-			     m->path.len, m->is_dir, on_add, &added, &pe);
+	err = node_tree_make(n, (const char *)m->path.data, m->path.len,
+			     m->is_dir, on_add, &added, &pe);
 	if (err) {
 		pool_warn_limited("the feed's \"%.*s\" cannot be shown: %s",
 				  (int)m->path.len, (char *)m->path.data,
@@ -449,7 +457,7 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 		drop_copy(n, o, it->reason == KVPOOL__DROP__REASON__EVICTED);
 		/* A store without a mount has no feed to tell it. */
 		if (!n->opts.mount && e->gen <= it->gen)
-			e->gen = 0;
+			node_unpublish(n, e);
 		node_entry_tidy(n, e);
 	}
 	n->granted = d->granted;

@@ -108,6 +108,54 @@ int node_name_check(const struct node_dirent *dir, const char *name, size_t len)
 		       -ENAMETOOLONG : 0;
 }
 
+/* ---- what questions of other threads look at ---- */
+
+struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
+				 const char *name, size_t len, bool is_dir)
+{
+	struct pool_entry *e;
+
+	node_names_begin(n);
+	e = pool_tree_add(&n->tree, &dir->d, name, len, is_dir);
+	node_names_end(n);
+	return e;
+}
+
+int node_tree_make(struct pool_node *n, const char *path, size_t len,
+		   bool is_dir,
+		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
+		   struct pool_entry **ret_entry)
+{
+	int err;
+
+	node_names_begin(n);
+	err = pool_tree_make(&n->tree, path, len, is_dir, on_add, arg,
+			     ret_entry);
+	node_names_end(n);
+	return err;
+}
+
+void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen)
+{
+	node_names_begin(n);
+	e->hidden_gen = gen;
+	node_names_end(n);
+}
+
+void node_unpublish(struct pool_node *n, struct node_entry *e)
+{
+	node_names_begin(n);
+	e->gen = 0;
+	node_names_end(n);
+}
+
+void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
+{
+	node_names_begin(n);
+	d->gone = gone;
+	node_names_end(n);
+}
+
 /* ---- directories ---- */
 
 /* A name below them has reached the master: so have they. */
@@ -135,18 +183,18 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	if (e && !e->is_dir)
 		return -EBUSY; /* an unlinked file the master still has */
 	if (!e)
-		e = pool_tree_add(&n->tree, &dir->d, name, len, true);
+		e = node_tree_add(n, dir, name, len, true);
 	if (!e)
 		return -ENOMEM;
 	d = node_dir(e);
 	d->attr = *attr;
 	err = node_op_name(n, KVPOOL__OP__KIND__MKDIR, e, 0);
 	if (err) {
-		d->gone = true;
+		node_dir_gone(n, d, true);
 		node_dir_tidy(n, d);
 		return err;
 	}
-	d->gone = false;
+	node_dir_gone(n, d, false);
 	d->making++; /* as `removing` */
 	d->seen = n->sweep;
 	*ret_dir = d;
@@ -178,7 +226,7 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 		return err;
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, dir);
-	dir->gone = true;
+	node_dir_gone(n, dir, true);
 	dir->removing++; /* node/ops.c takes it back when it is answered */
 	return 0;
 }
@@ -195,7 +243,7 @@ int node_name_remove(struct pool_node *n, struct node_entry *e)
 	if (err)
 		return err;
 	pool_count(&n->c.unlinked);
-	e->hidden_gen = e->gen;
+	node_hide(n, e, e->gen);
 	if (e->obj && e->obj->state == NODE_HELD)
 		node_object_drop(n, e->obj, false);
 	return 0;
@@ -211,7 +259,7 @@ static int hide_published(struct pool_node *n, struct node_entry *e)
 	pool_node_rules(n, &e->e, &rules);
 	if (rules.unlink != POOL_UNLINK_NODE)
 		return node_name_remove(n, e);
-	e->hidden_gen = e->gen;
+	node_hide(n, e, e->gen);
 	if (e->obj && e->obj->state == NODE_HELD && !e->obj->counted)
 		node_object_drop(n, e->obj, false);
 	return 0;
@@ -224,7 +272,7 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
 	int err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
 
 	if (!err)
-		e->hidden_gen = UINT64_MAX; /* until that is answered */
+		node_hide(n, e, UINT64_MAX); /* until that is answered */
 	return err;
 }
 
@@ -272,9 +320,11 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	if (err)
 		return err;
 	w->phantom_gen = 0; /* it was the old name's */
+	node_names_begin(n);
 	node_own_supersede(n, to, o);
 	from->own = NULL;
 	to->own = o;
+	node_names_end(n);
 	o->entry = to;
 	w->renamed = true;
 	w->flushed = true;
@@ -321,18 +371,20 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 		free(w);
 		return err;
 	}
-	from->hidden_gen = from->gen;
+	node_hide(n, from, from->gen);
 	/* What peers have of it, and ask for, has the name that goes. */
 	node_heat_forget(n, o);
 	o->lent = 0;
 	from->obj = NULL;
 	pool_evict_remove(n->evict, &o->ev, false);
 	o->w = w;
-	node_own_supersede(n, to, o);
 	o->gen = 0;
 	o->state = NODE_PENDING;
 	o->entry = to;
+	node_names_begin(n);
+	node_own_supersede(n, to, o);
 	to->own = o;
+	node_names_end(n);
 	/* A cached copy has no metadata yet. */
 	(void)(o->counted ? node_write_blob(n, o) : node_seal_fetched(n, o));
 	node_publish(n, o);
@@ -355,9 +407,11 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	err = pool_node_mkdir(n, dir, name, len, &from->attr, &to);
 	if (err)
 		return err;
+	node_names_begin(n);
 	to->xattrs = from->xattrs;
-	to->rules = from->rules;
 	from->xattrs = NULL;
+	node_names_end(n);
+	to->rules = from->rules;
 	all.xattrs = to->xattrs;
 	if (to->xattrs)
 		(void)node_op_setattr(n, &to->d.e, &all);
@@ -402,7 +456,7 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 	    scratch_differs(n, node_file(from), dir))
 		return -EXDEV;
 	if (!to) {
-		to = pool_tree_add(&n->tree, &dir->d, name, len, false);
+		to = node_tree_add(n, dir, name, len, false);
 		if (!to)
 			return -ENOMEM;
 		added = true;

@@ -157,7 +157,9 @@ void node_entry_tidy(struct pool_node *n, struct node_entry *e)
 	if (e->gen || e->obj || e->own || e->fetch || e->fs || e->hidden_gen)
 		return;
 	pool_xattrs_free(e->xattrs);
+	node_names_begin(n);
 	pool_tree_remove(&n->tree, &e->e);
+	node_names_end(n);
 	node_dir_tidy(n, d);
 }
 
@@ -168,8 +170,10 @@ void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
 	while (d->gone && !d->removing && d->d.nchildren == 0 &&
 	       d->d.e.parent && !d->fs) {
 		up = node_dir(&d->d.e.parent->e);
+		node_names_begin(n);
 		pool_xattrs_free(d->xattrs);
 		pool_tree_remove(&n->tree, &d->d.e);
+		node_names_end(n);
 		d = up;
 	}
 }

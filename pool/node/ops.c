@@ -594,7 +594,7 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status)
 	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
 		d->removing--;
 		if (status && status != -ENOENT && !d->removing) {
-			d->gone = false;
+			node_dir_gone(n, d, false);
 			if (n->ops)
 				n->ops->appeared(n->ops_arg, pe);
 		}
@@ -602,7 +602,7 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status)
 	}
 	if (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen && e &&
 	    e->hidden_gen == UINT64_MAX) {
-		e->hidden_gen = e->gen;
+		node_hide(n, e, e->gen);
 		node_entry_tidy(n, e);
 	}
 }

@@ -97,6 +97,7 @@ struct pool_node {
 	void *ops_arg;
 
 	struct pool_tree tree;
+	unsigned int changing; /* node_names_begin without its end */
 	struct pool_store *store;
 	struct pool_peers *peers;
 	struct pool_evict *evict;
@@ -189,6 +190,19 @@ struct pool_node {
 /* What waits is looked at once, soon, from the loop (node.c). */
 void node_kick(struct pool_node *n);
 
+/* Between these is changed what questions of other threads look at (node.h), and
+ * whatever must not be seen half done. They nest. */
+static inline void node_names_begin(struct pool_node *n)
+{
+	if (n->opts.names && n->changing++ == 0)
+		pool_shortlock_write(n->opts.names);
+}
+static inline void node_names_end(struct pool_node *n)
+{
+	if (n->opts.names && --n->changing == 0)
+		pool_shortlock_give(n->opts.names);
+}
+
 /* adopt.c */
 /* A file found in the store (a pool_store_found_cb; arg: the node). */
 int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
@@ -224,6 +238,17 @@ void node_object_count(struct pool_node *n, struct node_object *o,
 void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
 
 /* name.c */
+/* pool_tree_add and pool_tree_make, for all to see. */
+struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
+				 const char *name, size_t len, bool is_dir);
+int node_tree_make(struct pool_node *n, const char *path, size_t len,
+		   bool is_dir,
+		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
+		   struct pool_entry **ret_entry);
+/* Published generations <= gen are hidden; 0: none. */
+void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
+void node_unpublish(struct pool_node *n, struct node_entry *e); /* gen 0 */
+void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone);
 /* May this name be in dir? 0, -EINVAL, or -ENAMETOOLONG, also of its path. */
 int node_name_check(const struct node_dirent *dir, const char *name,
 		    size_t len);
@@ -285,6 +310,9 @@ void node_own_show(struct pool_node *n, struct node_entry *e,
 int node_own_new(struct pool_node *n, struct node_entry *e,
 		 const struct node_attr *attr, uint64_t size_hint,
 		 struct node_object **ret_obj);
+/* o, which may be shown, is in this state from now on. */
+void node_own_state(struct pool_node *n, struct node_object *o,
+		    enum node_state state);
 void node_writer_close_fd(struct node_writer *w);
 
 /* learn.c */

@@ -72,8 +72,10 @@ static void lose(struct pool_node *n, struct node_object *o, int status)
 
 	pool_node_poison(n, o, status);
 	node_dir(&e->e.parent->e)->lost = status;
+	node_names_begin(n);
 	node_own_drop(n, e);
 	(void)node_name_remove(n, e);
+	node_names_end(n);
 	if (n->ops)
 		n->ops->changed(n->ops_arg, e);
 }
@@ -110,7 +112,7 @@ static void sealed(struct pool_seal *ps, int status)
 		goto out;
 	}
 	if (passes(status) || status == -ECANCELED) {
-		o->state = NODE_WRITING;
+		node_own_state(n, o, NODE_WRITING);
 		pool_list_del(&o->w->link);
 		pool_list_add_tail(&n->writers, &o->w->link);
 		if (status != -ECANCELED) /* we are closing */
@@ -120,16 +122,18 @@ static void sealed(struct pool_seal *ps, int status)
 	if (status) {
 		pool_warn_limited("sealing a file failed: %s",
 				  strerror(-status));
-		o->state = NODE_WRITING;
+		node_own_state(n, o, NODE_WRITING);
 		lose(n, o, status);
 		goto out;
 	}
+	node_names_begin(n);
 	o->size = ps->size;
+	o->state = NODE_PENDING; /* the worker is done with it */
+	node_names_end(n);
 	o->sum = ps->sum;
 	o->verified = true;
 	pool_count_add(&n->c.put_bytes, o->size);
 	node_learn_size(n, e, o->size);
-	o->state = NODE_PENDING; /* the worker is done with it */
 	if (is_unchanged(e, o)) {
 		pool_count(&n->c.same_content);
 		put_is_gone(n, e);
@@ -250,7 +254,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 		node_object_unref(n, o);
 		return err;
 	}
-	o->state = NODE_SEALING;
+	node_own_state(n, o, NODE_SEALING);
 	w->stale_blob = false;
 	w->ticket = ++n->ticket;
 	pool_list_del(&w->link);
@@ -407,7 +411,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 	}
 	pool_count(gen == e->gen ? &n->c.same_content : &n->c.published);
 	if (gen >= e->gen) {
-		e->hidden_gen = 0;
+		node_hide(n, e, 0);
 		e->ahead = n->joins;
 	}
 	/* Overtaken already: the newer one shows. */
@@ -416,6 +420,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		return;
 	}
 	o->gen = gen;
+	node_names_begin(n);
 	e->own = NULL;
 	if (gen > e->gen) {
 		e->gen = gen;
@@ -428,6 +433,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		e->holders[0] = (uint16_t)n->index;
 		e->nholders = e->replicas = 1;
 	}
+	node_names_end(n);
 	o->counted = true;
 	node_object_held(n, e, o);
 	(void)node_write_blob(n, o);

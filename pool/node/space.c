@@ -171,7 +171,7 @@ static void evict_alone(struct pool_node *n, struct lack l)
 		pool_count(&n->c.evicted_alone);
 		pool_count_add(&n->c.evicted_bytes, o->size);
 		if (e->gen == o->gen && e->nholders <= 1) {
-			e->gen = 0;
+			node_unpublish(n, e);
 			e->nholders = e->replicas = 0;
 		}
 		node_object_drop(n, o, true);

@@ -124,7 +124,17 @@ void node_own_show(struct pool_node *n, struct node_entry *e,
 	o->entry = e;
 	o->w->touched_ms = pool_now_ms();
 	pool_list_add_tail(&n->writers, &o->w->link);
+	node_names_begin(n);
 	e->own = o;
+	node_names_end(n);
+}
+
+void node_own_state(struct pool_node *n, struct node_object *o,
+		    enum node_state state)
+{
+	node_names_begin(n);
+	o->state = (uint8_t)state;
+	node_names_end(n);
 }
 
 int node_own_new(struct pool_node *n, struct node_entry *e,
@@ -154,7 +164,7 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 	if (pe && node_file(pe)->own)
 		return -EEXIST;
 	if (!pe) {
-		pe = pool_tree_add(&n->tree, &dir->d, name, len, false);
+		pe = node_tree_add(n, dir, name, len, false);
 		if (!pe)
 			return -ENOMEM;
 		added = true;
@@ -214,7 +224,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 	if (err)
 		return err;
 	node_op_forget(n, o);
-	o->state = NODE_WRITING;
+	node_own_state(n, o, NODE_WRITING);
 	w->sealed = false;
 	w->flushed = false;
 	w->touched_ms = pool_now_ms();
@@ -237,8 +247,10 @@ int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
 		return err;
 	}
 	o->w->renamed = w->renamed;
+	node_names_begin(n);
 	node_own_supersede(n, e, o);
 	node_own_show(n, e, o);
+	node_names_end(n);
 	return 0;
 }
 
@@ -339,7 +351,9 @@ void node_own_drop(struct pool_node *n, struct node_entry *e)
 		(void)node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e,
 				   o->w->phantom_gen);
 	learn_outgrown(n, e, o);
+	node_names_begin(n);
 	e->own = NULL;
+	node_names_end(n);
 	o->entry = NULL;
 	node_op_forget(n, o);
 	if (o->state == NODE_SEALING) {
