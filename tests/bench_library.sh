@@ -3,7 +3,7 @@
 # a raw socket; questions about keys that another process has put, half of them
 # misses, while others are evicted, and while bytes are moved. Memory that is free
 # is kept from a hypervisor meanwhile (lib_bench.sh).
-#   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp ask" KVTEST_PACE=100
+#   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp ask look" KVTEST_PACE=100
 . "$(dirname "$0")/lib_bench.sh"
 need_fuse
 presses=
@@ -20,7 +20,7 @@ end() {
 trap end EXIT
 rounds=${KVTEST_ROUNDS:-15} keys=${KVTEST_KEYS:-1000000}
 pace=${KVTEST_PACE:-100}	# MiB/s that press while questions are asked
-only=${KVTEST_ONLY:-here tcp ask}
+only=${KVTEST_ONLY:-here tcp ask look}
 keep_from_host
 touch_memory "${KVTEST_TOUCH:-8}"
 start_master
@@ -80,13 +80,15 @@ if wants tcp; then
 	umount "$tmp/buffer"
 fi
 export LIBRARY_BUFFER=/dev/shm/kvbench.$$
-if wants ask; then
+if wants ask || wants look; then
 	echo "-- asked: $keys keys of another node, as many misses, evictions going on"
 	# An object takes a page; what presses has the rest to itself.
 	start_node c --no-fd-passing --store-size $((keys * 4400 + (1 << 30)))
 	mkdir -p "${mount[c]}/bench"
 	setfattr -n user.kvpool.class -v noevict "${mount[c]}/bench"
 	library_ask "${listen[master]}" fill "$keys"
+fi
+if wants ask; then
 	begin=${EPOCHREALTIME/./}
 	begin_press 0
 	wait_until 60 evicts c
@@ -102,6 +104,8 @@ if wants ask; then
 	awk "BEGIN { printf \"evicted meanwhile: %.0f a second\\n\",
 		($(evicted c) - $before) * 1000000 / (${EPOCHREALTIME/./} - $begin) }"
 	end_press
+fi
+if wants look; then
 	library_ask "${listen[master]}" look "$keys"
 fi
 stop_all

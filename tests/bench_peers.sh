@@ -30,7 +30,7 @@ measure() { # WHAT COMMAND...
 }
 
 kvpool() {
-	KVTEST_ONLY="tcp ask" KVTEST_ROUNDS=$rounds \
+	KVTEST_ONLY="tcp ask look" KVTEST_ROUNDS=$rounds \
 		KVTEST_KEYS=${KVTEST_KEYS:-100000} \
 		bash "$here/bench_library.sh" | grep -v '^done$'
 }

@@ -6,8 +6,9 @@
  *					a second (0: as fast as they go), to its end
  *	library_ask AT ask KEYS		questions about these keys, and as many misses
  *	library_ask AT ask-beside KEYS	the same, without aims
- *	library_ask AT look KEYS	512 at a time, while this process moves all
- *					the bytes that it can
+ *	library_ask AT look KEYS	512 at a time, while two threads of this
+ *					process get, then put, all the bytes that
+ *					they can, through the same connection
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -149,39 +150,104 @@ static void press(uint64_t mibps)
 
 /* ---- look ---- */
 
+#define MOVED_AT_ONCE 16
+
 static _Atomic bool looked;
-static _Atomic uint64_t moved;
+static _Atomic uint64_t moved; /* MiB */
+
+/* What one thread moves: a batch, again and again. */
+struct mover {
+	pthread_t thread;
+	unsigned int nth;
+	bool put;
+	struct kvpool_ns *ns;
+	struct kvpool_key keys[MOVED_AT_ONCE];
+	struct kvpool_buf bufs[MOVED_AT_ONCE];
+	char names[MOVED_AT_ONCE][32];
+};
+
+/* Gets of what is there; puts of new bytes under new keys. */
+static void set_batch(struct mover *m, unsigned int round)
+{
+	for (unsigned int i = 0; i < MOVED_AT_ONCE; i++) {
+		snprintf(m->names[i], sizeof(m->names[i]),
+			 m->put ? "put%u-%u-%u" : "look%u", i, m->nth, round);
+		m->keys[i].data = m->names[i];
+		m->keys[i].len = strlen(m->names[i]);
+		m->bufs[i].data = mem + m->nth * (MEM / 2) + ((size_t)i << 20);
+		m->bufs[i].len = 1u << 20;
+		if (m->put)
+			memcpy(m->bufs[i].data, m->names[i], 32);
+	}
+}
 
 static void *move_bytes(void *arg)
 {
-	size_t half = *(unsigned int *)arg * (MEM / 2);
-	struct kvpool_key keys[16];
-	struct kvpool_buf bufs[16];
-	char names[16][32];
-	int64_t ret[16];
+	struct mover *m = arg;
+	int64_t ret[MOVED_AT_ONCE];
+	ssize_t n;
 
-	for (unsigned int i = 0; i < 16; i++) {
-		snprintf(names[i], sizeof(names[i]), "look%u", i);
-		keys[i] = (struct kvpool_key){ names[i], strlen(names[i]) };
-		bufs[i].data = mem + half + ((size_t)i << 20);
-		bufs[i].len = 1u << 20;
+	for (unsigned int round = 0; !looked; round++) {
+		set_batch(m, round);
+		n = m->put ? kvpool_batch_put_from(m->ns, m->keys, m->bufs,
+						   MOVED_AT_ONCE, 0, ret) :
+			     kvpool_batch_get_into(m->ns, m->keys, m->bufs,
+						   MOVED_AT_ONCE, 0, ret);
+		if (n > 0)
+			moved += (uint64_t)n;
 	}
-	while (!looked)
-		if (kvpool_batch_get_into(ns, keys, bufs, 16, 0, ret) > 0)
-			moved += 16;
 	return NULL;
+}
+
+static void look_beside(bool put, struct kvpool_key *keys, size_t n)
+{
+	uint64_t *took = calloc(LOOKS, sizeof(*took)), begin, from;
+	struct mover m[2] = { { .nth = 0 }, { .nth = 1 } };
+	struct kvpool_ns *press;
+	int64_t ret[LOOK];
+	unsigned int i;
+
+	must("namespace", kvpool_open_ns(pool, "press", NULL, &press));
+	looked = false;
+	for (i = 0; i < 2; i++) {
+		m[i].put = put;
+		m[i].ns = put ? press : ns;
+		if (pthread_create(&m[i].thread, NULL, move_bytes, &m[i]))
+			exit(1);
+	}
+	usleep(200000);
+	moved = 0;
+	begin = now_ns();
+	for (i = 0; i < LOOKS; i++) {
+		from = now_ns();
+		(void)kvpool_batch_exists(ns, keys, n, ret);
+		took[i] = now_ns() - from;
+		usleep(500);
+	}
+	looked = true;
+	begin = now_ns() - begin;
+	for (i = 0; i < 2; i++)
+		pthread_join(m[i].thread, NULL);
+	kvpool_close_ns(press);
+	(void)median(took, LOOKS);
+	line(put ? "look-up of 512 keys beside puts" :
+		   "look-up of 512 keys beside gets",
+	     took[LOOKS / 100 * 99] <= 1000000, "p99 <= 1.00 ms",
+	     "p50 %.3f, p99 %.3f, max %.1f ms, %.2f GB/s",
+	     (double)took[LOOKS / 2] / 1e6, (double)took[LOOKS / 100 * 99] / 1e6,
+	     (double)took[LOOKS - 1] / 1e6,
+	     (double)(moved << 20) / (double)begin);
+	free(took);
 }
 
 static void look(size_t n)
 {
-	uint64_t *took = calloc(LOOKS, sizeof(*took)), begin = now_ns();
-	struct kvpool_key *keys = make_keys(0, n < LOOK ? n : LOOK);
-	unsigned int half[2] = { 0, 1 }, i;
-	int64_t ret[LOOK];
-	pthread_t t[2];
+	struct kvpool_key *keys;
 	char key[32];
 
-	for (i = 0; i < 16; i++) {
+	n = n < LOOK ? n : LOOK;
+	keys = make_keys(0, n);
+	for (unsigned int i = 0; i < MOVED_AT_ONCE; i++) {
 		snprintf(key, sizeof(key), "look%u", i);
 		memcpy(mem, key, sizeof(key));
 		must("put", kvpool_put_from(ns, key, strlen(key), mem, 1u << 20,
@@ -189,28 +255,8 @@ static void look(size_t n)
 	}
 	disconnect(); /* what is its own would be read here */
 	connect_to(getenv("LIBRARY_AT"));
-	for (i = 0; i < 2; i++)
-		if (pthread_create(&t[i], NULL, move_bytes, &half[i]))
-			exit(1);
-	usleep(200000);
-	moved = 0;
-	begin = now_ns();
-	for (i = 0; i < LOOKS; i++) {
-		uint64_t from = now_ns();
-
-		(void)kvpool_batch_exists(ns, keys, n < LOOK ? n : LOOK, ret);
-		took[i] = now_ns() - from;
-		usleep(500);
-	}
-	looked = true;
-	begin = now_ns() - begin;
-	for (i = 0; i < 2; i++)
-		pthread_join(t[i], NULL);
-	(void)median(took, LOOKS);
-	line("look-up of 512 keys, bytes moving", took[LOOKS / 100 * 99] <=
-	     1000000, "p99 <= 1.00 ms", "p50 %.3f, p99 %.3f ms, beside %.1f GB/s",
-	     (double)took[LOOKS / 2] / 1e6, (double)took[LOOKS / 100 * 99] / 1e6,
-	     (double)(moved << 20) / (double)begin);
+	look_beside(false, keys, n);
+	look_beside(true, keys, n);
 }
 
 int main(int argc, char **argv)
