@@ -35,7 +35,7 @@ static uint32_t get32(const struct iovec *iov, size_t offset)
 void fs_init_reply(struct fs_init *in, const struct iovec *iov, int count)
 {
 	const struct fuse_out_header *h = iov[0].iov_base;
-	uint32_t flags2 = 0;
+	uint32_t flags, flags2 = 0;
 
 	if (!in->unique || iov[0].iov_len < sizeof(*h) ||
 	    h->unique != in->unique)
@@ -53,10 +53,24 @@ void fs_init_reply(struct fs_init *in, const struct iovec *iov, int count)
 		flags2 |= FS_PASSTHROUGH;
 		put32(&iov[1], FS_INIT_OUT_STACK_DEPTH, 1);
 	}
-	put32(&iov[1], FS_INIT_OUT_FLAGS,
-	      get32(&iov[1], FS_INIT_OUT_FLAGS) |
-		      (in->flags & (FS_INIT_EXT | FS_HANDLE_KILLPRIV_V2)));
+	flags = get32(&iov[1], FS_INIT_OUT_FLAGS) |
+		(in->flags & (FS_INIT_EXT | FS_HANDLE_KILLPRIV_V2 |
+			      FUSE_PARALLEL_DIROPS));
+	if (in->one_by_one)
+		flags &= ~(uint32_t)FUSE_PARALLEL_DIROPS;
+	put32(&iov[1], FS_INIT_OUT_FLAGS, flags);
 	put32(&iov[1], FS_INIT_OUT_FLAGS2, flags2);
+}
+
+int fs_init_one_by_one(const void *reply, size_t len)
+{
+	struct fuse_init_out out;
+
+	if (len < sizeof(struct fuse_out_header) + sizeof(out))
+		return 0;
+	memcpy(&out, (const char *)reply + sizeof(struct fuse_out_header),
+	       sizeof(out));
+	return !(out.flags & FUSE_PARALLEL_DIROPS);
 }
 
 int fs_backing_open(int dev_fd, int fd)

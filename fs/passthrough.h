@@ -1,7 +1,9 @@
 /*
  * The part of the kernel's FUSE ABI that libfuse 3.14 has no calls for:
- * passthrough (Linux 6.9) and its negotiation, epochs (Linux 6.16). Source: the
- * kernel's include/uapi/linux/fuse.h, 7.40. Where libfuse is 3.17 or newer its
+ * passthrough (Linux 6.9) and its negotiation, epochs (Linux 6.16), and look-ups
+ * of one directory at once: before 3.17, libfuse never tells the kernel that they
+ * are wanted (FUSE_CAP_PARALLEL_DIROPS), which then sends them one by one. Source:
+ * the kernel's include/uapi/linux/fuse.h, 7.40. Where libfuse is 3.17 or newer its
  * own API could be used instead.
  *
  * Thread: any, no state but what fs_init_* is given.
@@ -55,6 +57,7 @@ struct fs_init {
 	uint64_t unique; /* of the INIT request; 0 once it was answered */
 	uint32_t flags, flags2;
 	int want_passthrough;
+	int one_by_one; /* look-ups: of a mount that was made so */
 	int passthrough, allow_mmap; /* the outcome */
 };
 
@@ -62,6 +65,8 @@ struct fs_init {
 void fs_init_request(struct fs_init *in, const void *buf, size_t len);
 /* Rewrite the INIT reply in iov (header, fuse_init_out) on its way out. */
 void fs_init_reply(struct fs_init *in, const struct iovec *iov, int count);
+/* Does this reply, as it was sent, leave look-ups one by one? */
+int fs_init_one_by_one(const void *reply, size_t len);
 
 /* An id for the file behind fd (O_PATH will do), or -errno. */
 int fs_backing_open(int dev_fd, int fd);

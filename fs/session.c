@@ -499,6 +499,7 @@ static int replay_init(struct fs *fs, const struct fs_init_kept *was)
 		return -EBADMSG;
 	memcpy(fs->init_req, was->req, was->req_len);
 	fs->init_len = was->req_len;
+	fs->init.one_by_one = fs_init_one_by_one(was->reply, was->reply_len);
 	err = new_session(fs);
 	if (!err)
 		err = fuse_session_custom_io(fs->se, &device_io, fs->dev_fd);

@@ -253,6 +253,40 @@ static void killpriv_v2_is_taken_exactly_when_offered(void **state)
 	assert_int_equal(LIBFUSE_FLAGS, word(&r, 12));
 }
 
+static void look_ups_come_at_once_where_the_kernel_can(void **state)
+{
+	struct fs_init in = { 0 };
+	struct reply r;
+
+	(void)state;
+	exchange(&in, FUSE_PARALLEL_DIROPS, 0, &r);
+	assert_int_equal(LIBFUSE_FLAGS | FUSE_PARALLEL_DIROPS, word(&r, 12));
+	assert_rest_untouched(&r);
+	exchange(&in, 0, 0, &r);
+	assert_int_equal(LIBFUSE_FLAGS, word(&r, 12));
+}
+
+/* Of a mount that was made without it, the same answer has to come again. */
+static void look_ups_stay_one_by_one(void **state)
+{
+	struct fs_init in = { 0 };
+	uint8_t sent[sizeof(struct fuse_out_header) +
+		     sizeof(struct fuse_init_out)];
+	struct reply r;
+
+	(void)state;
+	exchange(&in, FUSE_PARALLEL_DIROPS, 0, &r);
+	memcpy(sent + sizeof(r.h), r.out, sizeof(r.out));
+	assert_false(fs_init_one_by_one(sent, sizeof(sent)));
+	memcpy(sent + sizeof(r.h), r.before, sizeof(r.before));
+	assert_true(fs_init_one_by_one(sent, sizeof(sent)));
+	assert_false(fs_init_one_by_one(sent, sizeof(sent) - 1));
+
+	in.one_by_one = 1;
+	exchange(&in, FUSE_PARALLEL_DIROPS, 0, &r);
+	assert_untouched(&r);
+}
+
 static void other_replies_pass_untouched(void **state)
 {
 	struct fs_init in = { .want_passthrough = 1 };
@@ -353,6 +387,8 @@ int main(void)
 		cmocka_unit_test(what_the_kernel_does_not_offer_is_not_taken),
 		cmocka_unit_test(a_kernel_without_second_flags_gets_libfuse_s_answer),
 		cmocka_unit_test(killpriv_v2_is_taken_exactly_when_offered),
+		cmocka_unit_test(look_ups_come_at_once_where_the_kernel_can),
+		cmocka_unit_test(look_ups_stay_one_by_one),
 		cmocka_unit_test(other_replies_pass_untouched),
 		cmocka_unit_test(the_reply_is_rewritten_once),
 		cmocka_unit_test(a_refusal_or_a_short_answer_is_not_rewritten),
