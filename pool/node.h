@@ -152,6 +152,8 @@ struct node_object {
 	uint16_t lent;	   /* descriptors with peers */
 	uint16_t lender;   /* of a borrowed one: its node index */
 	uint8_t state;	   /* enum node_state */
+	uint8_t gets;	   /* that peers began, of this copy; 2: or more */
+	bool made : 1;	   /* here, not fetched */
 	bool counted : 1;  /* HELD: the master counts it as a replica */
 	bool verified : 1; /* sum checked since the daemon's start, and not
 			      doubted since */
@@ -256,6 +258,9 @@ struct pool_node_opts {
 	bool mount;	      /* subscribe to the namespace */
 	bool fd_passing;
 	bool reserve; /* false: never reserve (daemon-served mode) */
+	/* What is created with a size is written whole, to that size, before
+	 * anybody reads it (libkvpool): the pages of what goes for it will do. */
+	bool puts_whole;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */

@@ -157,6 +157,17 @@ int pool_store_take(struct pool_store *s, uint64_t size,
 int pool_store_make(struct pool_store *s, uint64_t size,
 		    struct pool_file *ret_file);
 /*
+ * As pool_store_remove of id; and where nobody else has that file, by a descriptor,
+ * a mapping or another name, and it has exactly size bytes and as many pages, these
+ * are ret_file's, with what is in them: for who writes all of it. (1 MiB of small
+ * pages to free, find and zero is some 0.5 ms of CPU.) What is still on its way out
+ * of a socket by sendfile(2) is the caller's to know. 0; -EBUSY (somebody has it),
+ * -EAGAIN (its size), other -errno: then it is just removed. Thread: loop, while
+ * nobody can open the file by its id.
+ */
+int pool_store_reuse(struct pool_store *s, uint64_t id, uint64_t size,
+		     struct pool_file *ret_file);
+/*
  * Announce that files of this size are being written: keeps some ready, filled
  * by a worker, until they have not been taken for a minute. All ready files
  * together stay within 2 % of the store (at least one file of a size is kept

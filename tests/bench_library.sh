@@ -68,14 +68,14 @@ if wants tcp; then
 	start_node b --no-mount --store-size 4G --no-fd-passing
 	mkdir "$tmp/buffer"
 	mount -t tmpfs -o huge=within_size,size=1G,mode=0700 tmpfs "$tmp/buffer"
-	export LIBRARY_BUFFER=$tmp/buffer/b
+	export LIBRARY_BUFFER=$tmp/buffer/b LIBRARY_MIB=128
 	echo "-- as from another host: bytes over TCP, puts wait in a tmpfs with large pages"
 	library_bench "${listen[master]}" stock "$rounds"
 	library_bench "${listen[master]}" move "$rounds"
 	echo "-- the same, puts wait in /dev/shm (pages of 4 KiB)"
 	export LIBRARY_BUFFER=/dev/shm/kvbench.$$
 	library_bench "${listen[master]}" move "$rounds"
-	unset LIBRARY_BUFFER
+	unset LIBRARY_BUFFER LIBRARY_MIB
 	end_node b
 	umount "$tmp/buffer"
 fi

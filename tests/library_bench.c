@@ -17,6 +17,9 @@
 
 #include "tests/library_bench.h"
 
+#define NEW_PAGES 3 /* rounds of puts before the buffer is full */
+#define FILL 1000   /* their names, after those of rounds */
+
 struct raw {
 	int fd[2]; /* ours, the sender's */
 	size_t len;
@@ -136,6 +139,18 @@ static void stock(size_t len, unsigned int n, unsigned int rounds)
 	must("sync", kvpool_sync(pool));
 }
 
+/* Until the buffer is full of such, as it is where puts have gone on for a while:
+ * each further one takes the place of one that has been stored. */
+static void fill(unsigned int n, size_t len)
+{
+	uint64_t times = buffer_size() / (n * len) + 1;
+
+	for (uint64_t i = 0; i < times; i++) {
+		put_many((unsigned int)(FILL + i), n, len);
+		must("sync", kvpool_sync(pool));
+	}
+}
+
 /* Large ones are judged by bytes a second, small ones by round trips. */
 static void print_move(const char *call, unsigned int n, size_t len,
 		       uint64_t *took, uint64_t *raw, unsigned int rounds)
@@ -143,7 +158,8 @@ static void print_move(const char *call, unsigned int n, size_t len,
 	double us = (double)median(took, rounds) / 1e3;
 	double base = (double)median(raw, rounds) / 1e3;
 	double best = (double)took[0] / 1e3, base_best = (double)raw[0] / 1e3;
-	bool small = len <= 4096, aims = !(small && call[0] == 'p');
+	bool small = len <= 4096;
+	bool aims = call[0] == 'g' || (!small && strcmp(call, "put") == 0);
 	char what[64];
 
 	snprintf(what, sizeof(what), "%s %u x %zu KiB", call, n, len >> 10);
@@ -157,7 +173,7 @@ static void print_move(const char *call, unsigned int n, size_t len,
 static void move(size_t len, unsigned int n, unsigned int rounds)
 {
 	uint64_t raw[ROUNDS_MAX], first[ROUNDS_MAX], again[ROUNDS_MAX];
-	uint64_t put[ROUNDS_MAX];
+	uint64_t put[ROUNDS_MAX], new_raw[NEW_PAGES], new_put[NEW_PAGES];
 	struct raw r = { .len = len * n };
 	pthread_t t;
 
@@ -166,6 +182,13 @@ static void move(size_t len, unsigned int n, unsigned int rounds)
 	if (tcp_pair(r.fd) || pthread_create(&t, NULL, send_raw, &r))
 		exit(1);
 	raw_get(&r);
+	for (unsigned int i = 0; i < NEW_PAGES; i++) {
+		new_raw[i] = raw_get(&r);
+		new_put[i] = put_many(ROUNDS_MAX + i, n, len);
+		must("sync", kvpool_sync(pool));
+	}
+	if (len > 4096)
+		fill(n, len);
 	for (unsigned int i = 0; i < rounds; i++) {
 		raw[i] = raw_get(&r);
 		first[i] = get_many(i, n, len);
@@ -176,6 +199,8 @@ static void move(size_t len, unsigned int n, unsigned int rounds)
 	print_move("get", n, len, first, raw, rounds);
 	print_move("get again", n, len, again, raw, rounds);
 	print_move("put", n, len, put, raw, rounds);
+	if (len > 4096)
+		print_move("put, new pages", n, len, new_put, new_raw, NEW_PAGES);
 	shutdown(r.fd[0], SHUT_RDWR);
 	pthread_join(t, NULL);
 }

@@ -103,6 +103,13 @@ static inline void line(const char *what, bool good, const char *aim,
 	fflush(stdout);
 }
 
+static inline uint64_t buffer_size(void)
+{
+	const char *mib = getenv("LIBRARY_MIB");
+
+	return (mib ? strtoull(mib, NULL, 10) : 512) << 20;
+}
+
 static inline void connect_to(const char *at)
 {
 	struct kvpool_options o = { .struct_size = sizeof(o), .at = at };
@@ -112,7 +119,7 @@ static inline void connect_to(const char *at)
 	o.listen = getenv("LIBRARY_LISTEN");
 	o.flags = o.listen ? KVPOOL_INSECURE : 0;
 	o.timeout_ms = 60000;
-	o.buffer_size = 512u << 20;
+	o.buffer_size = buffer_size();
 	must("connect", kvpool_connect(&o, &pool));
 	must("namespace", kvpool_open_ns(pool, "bench", NULL, &ns));
 	mem = malloc(MEM);

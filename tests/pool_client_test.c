@@ -1,6 +1,7 @@
 /*
  * libkvpool: its calls, as a program makes them.
  */
+#include "pool/client/priv.h"
 #include "tests/client_pool.h"
 
 /* ---- tests ---- */
@@ -723,6 +724,92 @@ static void more_than_the_buffer_is_put_in_turn(void **state)
 	assert_all_there(f, "big", 12, 3 << 20);
 }
 
+/* [from, to), when those before are stored. */
+static void put_more(struct fixture *f, const char *form, unsigned int from,
+		     unsigned int to)
+{
+	char key[32];
+
+	assert_int_equal(kvpool_sync(f->pool), 0);
+	for (unsigned int i = from; i < to; i++) {
+		snprintf(key, sizeof(key), "%s%u", form, i);
+		fill(f->mem, 1 << 20, i);
+		assert_int_equal(kvpool_put_from(f->ns, key, strlen(key),
+						 f->mem, 1 << 20, 0), 0);
+	}
+}
+
+/* name: with a line feed before it, as a value's line has. */
+static unsigned int counted(struct fixture *f, const char *name)
+{
+	unsigned int n = 0;
+	char *text, *at;
+	size_t len;
+
+	assert_int_equal(pool_metrics_print(f->pool->metrics, &text, &len), 0);
+	at = strstr(text, name);
+	assert_non_null(at);
+	assert_int_equal(sscanf(at + strlen(name), "%u", &n), 1);
+	free(text);
+	return n;
+}
+
+static unsigned int reused(struct fixture *f)
+{
+	return counted(f, "\nkvpool_store_takes_total{result=\"reused\"} ");
+}
+
+static unsigned int evicted(struct fixture *f)
+{
+	return counted(f, "\nkvpool_node_evicted_cached_total ");
+}
+
+/* As if each had been sent to two, of which one is not known to have got it. */
+static void send_all_twice(struct fixture *f)
+{
+	struct pool_list *it, *tmp;
+	struct node_dirent *dir;
+
+	pthread_rwlock_wrlock(&f->pool->lock);
+	assert_int_equal(client_ns_dir(f->ns, &dir), 0);
+	pool_list_each(it, tmp, &dir->d.children) {
+		struct pool_entry *e =
+			pool_list_entry(it, struct pool_entry, sibling);
+		struct node_entry *file = e->is_dir ? NULL : (void *)e;
+
+		if (file && file->obj)
+			file->obj->gets = 2;
+	}
+	pthread_rwlock_unlock(&f->pool->lock);
+}
+
+static void puts_take_the_pages_of_what_is_stored(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int before, went, rounds = 0;
+
+	put_more(f, "first", 0, 24);
+	/* What the stores write beside it may be taken for its own: then copies
+	 * go ahead of need. */
+	do
+		put_more(f, "second", 0, 12);
+	while (reused(f) < 3 && rounds++ < 20);
+	assert_true(reused(f) >= 3);
+	assert_all_there(f, "first", 24, 1 << 20);
+	assert_all_there(f, "second", 12, 1 << 20);
+
+	before = reused(f);
+	went = evicted(f);
+	for (unsigned int i = 0; i < 30; i++) {
+		assert_int_equal(kvpool_sync(f->pool), 0);
+		send_all_twice(f);
+		put_more(f, "third", i, i + 1);
+	}
+	assert_int_equal(reused(f), before);
+	assert_true(evicted(f) > went);
+	assert_all_there(f, "third", 30, 1 << 20);
+}
+
 /* Stores and buffers are in a directory that others write into. */
 static void what_neighbours_write_evicts_nothing(void **state)
 {
@@ -830,6 +917,7 @@ int main(void)
 		T(a_child_may_exit),
 		T(what_was_left_is_for_its_own_pool),
 		T(more_than_the_buffer_is_put_in_turn),
+		T(puts_take_the_pages_of_what_is_stored),
 		T(what_neighbours_write_evicts_nothing),
 		T(connecting_in_vain_says_why),
 		T(directories_are_used_again),

@@ -1129,6 +1129,85 @@ static void space_of_large_files_counts_as_free_as_soon_as_they_are_removed(
 	assert_in_range(used(f), 0, before);
 }
 
+static void the_pages_of_a_file_that_goes_are_another_s(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store *s = open_store(f, 64 * MIB);
+	uint64_t id = put(f, MIB, "blob"), all = used(f);
+	struct pool_file file;
+	struct stat was, st;
+	char back[4096];
+	int fd = pool_store_fd(s, id, O_RDONLY);
+
+	assert_int_equal(fstat(fd, &was), 0);
+	close(fd);
+	assert_int_equal(pool_store_reuse(s, id, MIB, &file), 0);
+	assert_false(exists(f, id));
+	assert_true(exists(f, file.id));
+	assert_int_equal(fstat(file.fd, &st), 0);
+	assert_int_equal(st.st_ino, was.st_ino);
+	assert_int_equal(st.st_size, MIB);
+	assert_int_equal(file.reserved, MIB);
+	assert_int_equal(used(f), all);
+	assert_int_equal(st.st_mode & 0777, STORE_MODE_OPEN);
+	assert_int_equal(pwrite(file.fd, back, sizeof(back), 0), sizeof(back));
+	/* No object any more: after a crash it is not found. */
+	assert_true(fgetxattr(file.fd, s->xattr, back, sizeof(back)) < 0);
+	close(file.fd);
+	assert_int_equal(pool_counter_value(&s->n.takes_reused), 1);
+	assert_int_equal(pool_counter_value(&s->n.removes), 0);
+}
+
+/* It is just removed; whoever has it keeps it. */
+static void pages_that_somebody_has_are_nobody_else_s(void **state)
+{
+	enum { OPEN, MAPPED, NAMED, SHORTER, LONGER, HOLES, CASES };
+	struct fixture *f = *state;
+	struct pool_store *s = open_store(f, 64 * MIB);
+	char path[PATH_MAX], named[PATH_MAX + 8];
+	struct pool_file file;
+	void *p = NULL;
+	uint64_t id;
+	int fd = -1;
+
+	for (int i = 0; i < CASES; i++) {
+		id = put(f, MIB, "");
+		store_path(s, id, path);
+		snprintf(named, sizeof(named), "%s.named", path);
+		if (i == OPEN || i == MAPPED)
+			fd = pool_store_fd(s, id, O_RDONLY);
+		if (i == MAPPED) {
+			p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+			close(fd);
+		}
+		if (i == NAMED)
+			assert_int_equal(link(path, named), 0);
+		if (i == HOLES) {
+			assert_int_equal(chmod(path, 0600), 0);
+			fd = pool_store_fd(s, id, O_RDWR);
+			assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE |
+						   FALLOC_FL_KEEP_SIZE,
+						   8192, 8192), 0);
+			close(fd);
+		}
+		assert_int_equal(pool_store_reuse(
+					 s, id, i == SHORTER ? MIB - 1 :
+						i == LONGER ? MIB + 1 : MIB,
+					 &file),
+				 i < SHORTER ? -EBUSY : -EAGAIN);
+		assert_false(exists(f, id));
+		if (i == OPEN)
+			close(fd);
+		if (i == MAPPED)
+			munmap(p, 4096);
+		if (i == NAMED)
+			assert_int_equal(unlink(named), 0);
+		assert_int_equal(pool_counter_value(&s->n.removes), i + 1);
+	}
+	assert_int_equal(pool_store_reuse(s, id, MIB, &file), -ENOENT);
+	assert_int_equal(pool_counter_value(&s->n.takes_reused), 0);
+}
+
 static void a_writer_is_seen_by_descriptor_and_by_mapping(void **state)
 {
 	struct fixture *f = *state;
@@ -1521,6 +1600,8 @@ int main(int argc, char **argv)
 		T(a_file_is_reserved_again_but_never_out_of_the_headroom),
 		T(a_removed_file_is_gone_at_once_but_its_reader_keeps_it),
 		T(space_of_large_files_counts_as_free_as_soon_as_they_are_removed),
+		T(the_pages_of_a_file_that_goes_are_another_s),
+		T(pages_that_somebody_has_are_nobody_else_s),
 		T(a_writer_is_seen_by_descriptor_and_by_mapping),
 		T(a_reader_is_seen_by_descriptor_and_by_mapping),
 		T(asking_for_leases_beside_openers_ends_nobody),

@@ -79,7 +79,8 @@ static void give_back(struct pool_node *n, struct node_object *o)
 				  o->gen);
 }
 
-static void file_remove(struct pool_node *n, uint64_t id)
+/* No memory region keeps its pages. */
+static void forget_file(struct pool_node *n, uint64_t id)
 {
 	int fd = n->opts.verbs ? pool_store_fd(n->store, id, O_PATH) : -1;
 
@@ -87,11 +88,10 @@ static void file_remove(struct pool_node *n, uint64_t id)
 		pool_peers_forget(n->peers, fd);
 		close(fd);
 	}
-	pool_store_remove(n->store, id);
 }
 
-void node_object_drop(struct pool_node *n, struct node_object *o,
-		      bool evicted)
+/* All but its file goes. */
+static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 {
 	struct node_entry *e = o->entry;
 
@@ -107,11 +107,31 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 	if (o->lent_fd >= 0)
 		give_back(n, o);
 	else
-		file_remove(n, o->id);
+		forget_file(n, o->id);
 	o->state = NODE_DROPPED;
 	o->entry = NULL;
 	e->obj = NULL;
+}
+
+void node_object_drop(struct pool_node *n, struct node_object *o,
+		      bool evicted)
+{
+	let_go(n, o, evicted);
+	if (o->lent_fd < 0)
+		pool_store_remove(n->store, o->id);
 	node_object_unref(n, o);
+}
+
+int node_object_reuse(struct pool_node *n, struct node_object *o,
+		      uint64_t size, struct pool_file *ret_file)
+{
+	int err;
+
+	assert(o->lent_fd < 0);
+	let_go(n, o, true);
+	err = pool_store_reuse(n->store, o->id, size, ret_file);
+	node_object_unref(n, o);
+	return err;
 }
 
 void node_object_held(struct pool_node *n, struct node_entry *e,

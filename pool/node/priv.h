@@ -214,6 +214,10 @@ struct node_object *node_object_new(struct node_entry *e, uint8_t state);
  * ref away; the entry stays. */
 void node_object_drop(struct pool_node *n, struct node_object *o,
 		      bool evicted);
+/* The same, evicted, of one that is not borrowed; and if that can be
+ * (pool_store_reuse), its pages are a new file's of size bytes. */
+int node_object_reuse(struct pool_node *n, struct node_object *o,
+		      uint64_t size, struct pool_file *ret_file);
 /* Remove the entry if nothing is left of it. */
 void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 /* The same for a directory that is gone, and those above it. */
@@ -379,6 +383,10 @@ void node_synced(struct pool_node *n, uint64_t req);
 void node_space_run(struct pool_node *n);
 void node_space_init(struct pool_node *n);
 void node_space_fini(struct pool_node *n);
+/* A file of size bytes, to be written whole, of the pages of what would go for it
+ * next. 0, or -errno: there is none, or none is needed. */
+int node_space_reuse(struct pool_node *n, uint64_t size,
+		     struct pool_file *ret_file);
 /* The master's DROP of a copy it was asked about. */
 void node_space_answered(struct pool_node *n, const struct node_object *o);
 

@@ -65,6 +65,8 @@ static int peer_get(void *arg, const char *path, size_t len, uint64_t gen,
 		return -ENOENT;
 	*ret_size = o->size;
 	*ret_lendable = o->verified;
+	if (o->gets < 2)
+		o->gets++;
 	node_heat_asked(n, o);
 	if (pool_evict_inserted(&o->ev))
 		pool_evict_touch(n->evict, &o->ev);

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #define SMALL (1u << 20) /* claims up to here do not wait behind larger ones */
+#define REUSE_MIN (64u << 10) /* below, new pages cost less than to look */
 
 /* Bytes that a claim may have: at once, or when the pages of what has been
  * given up are free (a worker frees large ones). */
@@ -66,6 +67,46 @@ void node_space_init(struct pool_node *n)
 
 /* ---- making room ---- */
 
+static void count_cached(struct pool_node *n, const struct node_object *o)
+{
+	pool_count(&n->c.evicted_cache);
+	pool_count_add(&n->c.evicted_bytes, o->size);
+}
+
+/*
+ * Is nothing of it still on its way to a peer? Pages that sendfile(2) has taken may
+ * wait in a socket when nobody has the file any more. A get has ended for certain
+ * where it is the one by which the holder that there is came to have it.
+ */
+static bool arrived(const struct node_object *o, const struct node_entry *e)
+{
+	return o->gets == 0 || (o->gets == 1 && o->made && e->gen == o->gen &&
+				e->nholders > 0);
+}
+
+int node_space_reuse(struct pool_node *n, uint64_t size,
+		     struct pool_file *ret_file)
+{
+	struct node_object *o;
+	struct node_entry *e;
+	int err = -EAGAIN;
+
+	if (!n->opts.puts_whole || size < REUSE_MIN ||
+	    room_of(n).soon >= size + 2 * n->keep_free)
+		return -EAGAIN;
+	o = node_victim_cached(n);
+	if (!o)
+		return -EAGAIN;
+	e = o->entry;
+	count_cached(n, o);
+	if (o->lent_fd < 0 && o->size == size && arrived(o, e))
+		err = node_object_reuse(n, o, size, ret_file);
+	else
+		node_object_drop(n, o, true);
+	node_entry_tidy(n, e);
+	return err;
+}
+
 /* Cached copies until `need` bytes are available, soon. */
 static bool drop_cached(struct pool_node *n, uint64_t need)
 {
@@ -79,8 +120,7 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 		if (!o)
 			return false;
 		e = o->entry;
-		pool_count(&n->c.evicted_cache);
-		pool_count_add(&n->c.evicted_bytes, o->size);
+		count_cached(n, o);
 		node_object_drop(n, o, true);
 		node_entry_tidy(n, e);
 	}

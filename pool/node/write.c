@@ -61,10 +61,13 @@ static int take_file(struct pool_node *n, struct node_object *o,
 		pool_store_sampling(n->store, true);
 		pool_count(&n->c.reserved_creates);
 	} else {
-		err = pool_store_take(n->store, 0, &f);
+		err = node_space_reuse(n, size, &f);
+		if (err)
+			err = pool_store_take(n->store, 0, &f);
 		if (err)
 			return err;
 		w->fd = f.fd;
+		w->reserved = f.reserved;
 		w->served = true;
 		pool_count(&n->c.served_creates);
 	}
@@ -86,6 +89,7 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 		free(w);
 		return -ENOMEM;
 	}
+	o->made = true;
 	pool_list_init(&w->link);
 	w->obj = o;
 	w->fd = -1;

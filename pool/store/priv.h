@@ -8,6 +8,7 @@
  *   bad.c    quarantine
  *   space.c  used and free bytes, breaches
  *   ready.c  ready files: reserved ahead by workers
+ *   reuse.c  a file that goes becomes another
  *   seal.c   work on one file: seal, verify, copy, reserve, metadata
  *   sum.c    checksum of a file
  *
@@ -89,6 +90,7 @@ struct store_usage {
 
 struct store_counters {
 	struct pool_counter takes_ready, takes_plain, takes_missed, makes;
+	struct pool_counter takes_reused;
 	struct pool_counter fills, fills_failed, fills_short;
 	struct pool_counter seals, seals_failed, verify_bad;
 	struct pool_counter removes, removes_failed, releases_inline;

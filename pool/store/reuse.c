@@ -1,0 +1,84 @@
+/*
+ * The pages of a file that goes become another's, which is written whole: they are
+ * not freed, and as many not found and zeroed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "pool/store/priv.h"
+
+/* Are these pages nobody else's, and as many as `size` needs? Who has it open may
+ * give it another name (pool_store_link), so names are looked at last. */
+static int check(int fd, uint64_t size)
+{
+	uint64_t pages = (size + STORE_PAGE - 1) / STORE_PAGE;
+	struct stat st;
+	int err = pool_file_in_use(fd);
+
+	if (err)
+		return err;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_nlink != 1)
+		return -EBUSY;
+	return (uint64_t)st.st_size == size &&
+			       (uint64_t)st.st_blocks * 512 ==
+				       pages * STORE_PAGE ?
+		       0 : -EAGAIN;
+}
+
+/* From here on it is not found at a start any more, and has another id. */
+static int rename_open(struct pool_store *s, int fd, const char *from,
+		       const char *to)
+{
+	int rw;
+
+	if (fchmod(fd, STORE_MODE_OPEN) < 0)
+		return -errno;
+	if (fremovexattr(fd, s->xattr) < 0 && errno != ENODATA)
+		return -errno;
+	rw = openat(s->dirfd, from, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (rw < 0)
+		return -errno;
+	if (renameat(s->dirfd, from, s->dirfd, to) == 0)
+		return rw;
+	close(rw);
+	return -errno;
+}
+
+static int reuse(struct pool_store *s, uint64_t id, uint64_t size,
+		 struct pool_file *ret_file)
+{
+	char from[STORE_NAME_LEN + 1], to[STORE_NAME_LEN + 1];
+	int fd = pool_store_fd(s, id, O_RDONLY), err;
+
+	if (fd < 0)
+		return fd;
+	ret_file->reserved = size;
+	ret_file->id = store_ids(s, 1);
+	err = ret_file->id ? check(fd, size) : -EIO;
+	if (!err) {
+		store_name(id, from);
+		store_name(ret_file->id, to);
+		ret_file->fd = rename_open(s, fd, from, to);
+		err = ret_file->fd < 0 ? ret_file->fd : 0;
+	}
+	close(fd);
+	return err;
+}
+
+int pool_store_reuse(struct pool_store *s, uint64_t id, uint64_t size,
+		     struct pool_file *ret_file)
+{
+	int err = reuse(s, id, size, ret_file);
+
+	if (err)
+		pool_store_remove(s, id);
+	else
+		pool_count(&s->n.takes_reused);
+	return err;
+}
