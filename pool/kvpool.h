@@ -159,13 +159,14 @@ struct kvpool_options {
  */
 int kvpool_connect(const struct kvpool_options *options,
 		   struct kvpool **ret_pool);
-/* Waits (10 s at most) until stores have what was put; frees it. Namespaces are
+/* Waits as kvpool_sync until stores have what was put; frees it. Namespaces are
  * closed, nothing is under way; descriptors and mappings stay good. NULL is
  * allowed. 0, or -ETIMEDOUT: something that was put may be lost. */
 int kvpool_close(struct kvpool *pool);
 
 /* What was put before the call, through this connection, is on stores and known
- * to every mount. 0, -ETIMEDOUT (10 s). */
+ * to every mount. 0, -ETIMEDOUT (for 10 s nothing of it has come any further, or
+ * no master could be reached for 2 s). */
 int kvpool_sync(struct kvpool *pool);
 
 /* ---- namespaces ---- */

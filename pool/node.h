@@ -535,6 +535,7 @@ struct node_barrier {
 	struct pool_list link;
 	uint64_t ticket, seq, deadline_ms;
 	uint8_t phase;
+	bool patient;
 	void (*cb)(struct node_barrier *b, int status);
 };
 /* cb(0) when everything published before is known to the master and told to
@@ -542,6 +543,9 @@ struct node_barrier {
  * times as long with one. Returns 1 if that holds already. */
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status));
+/* Started: its time begins anew with each change before it that is done (nobody's
+ * kernel holds a lock for it). */
+void pool_node_barrier_patient(struct node_barrier *b);
 /* The kernel knows everything that was notified before this mark (ops.tell). */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);

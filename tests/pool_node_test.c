@@ -1833,6 +1833,38 @@ static void a_barrier_waits_until_other_kernels_have_been_told(void **state)
 	assert_int_equal(0, t.status);
 }
 
+static void a_patient_barrier_waits_while_something_is_done(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false }, other = t;
+	uint64_t end, other_end;
+
+	start_pool(f, 2);
+	f->m[1].told.slow = true;
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	pool_node_barrier_patient(&t.b);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &other.b,
+						    on_barrier));
+	end = t.b.deadline_ms;
+	other_end = other.b.deadline_ms;
+	usleep(5000);
+	run_until(f, is_published(f, 0, "k") && f->m[1].told.telling);
+	assert_true(t.b.deadline_ms > end);
+	assert_int_equal(other.b.deadline_ms, other_end);
+	/* What came behind it is not what it waits for. */
+	end = t.b.deadline_ms;
+	usleep(5000);
+	publish(f, 0, "later", 1000, 1);
+	assert_int_equal(t.b.deadline_ms, end);
+	f->m[1].told.slow = false;
+	pool_node_told(node(f, 1), f->m[1].told.telling);
+	run_until(f, t.done && other.done);
+	assert_int_equal(0, t.status);
+	assert_int_equal(0, other.status);
+}
+
 /* Who joins an empty pool tells the others nothing but that it is there. */
 static void an_idle_pool_keeps_its_connections(void **state)
 {
@@ -3441,6 +3473,7 @@ int main(void)
 		node_test(a_barrier_without_a_master_times_out),
 		node_test(a_barrier_ends_after_the_publications_before_it),
 		node_test(a_barrier_waits_until_other_kernels_have_been_told),
+		node_test(a_patient_barrier_waits_while_something_is_done),
 		node_test(an_idle_pool_keeps_its_connections),
 		node_test(what_an_earlier_connection_told_acknowledges_nothing),
 		node_test(a_barrier_outlives_the_loss_of_the_master),

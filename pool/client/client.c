@@ -591,6 +591,8 @@ static void begin_sync(struct pool_mail *mail)
 
 	if (pool_node_barrier_start(s->p->node, &s->barrier, on_synced))
 		on_synced(&s->barrier, 0);
+	else
+		pool_node_barrier_patient(&s->barrier);
 }
 
 int kvpool_sync(struct kvpool *p)

@@ -5,7 +5,9 @@
  * their sealing starts (they sit in node->sealing, by ticket, until they are
  * acknowledged). A barrier is a ticket: it has passed phase 1 when nothing with
  * a lower or equal ticket is left, and phase 2 when the master says (SYNCED)
- * that all mounts have been told. A cut takes it back to phase 1.
+ * that all mounts have been told. A cut takes it back to phase 1. A patient one
+ * ends in vain only if nothing of what it waits for is done for as long as
+ * others wait at all.
  */
 #include "pool/node/priv.h"
 
@@ -13,19 +15,16 @@
 
 enum { PHASE_OPS, PHASE_SYNC };
 
-static uint64_t oldest_pending(struct pool_node *n)
+/* They are nearly by ticket: as long as there is one, it is among the first. */
+static bool is_pending(struct pool_node *n, uint64_t ticket)
 {
 	struct pool_list *it, *tmp;
-	uint64_t oldest = UINT64_MAX;
 
-	pool_list_each(it, tmp, &n->pending) {
-		uint64_t t = pool_list_entry(it, struct node_writer, link)
-				     ->ticket;
-
-		if (t < oldest)
-			oldest = t;
-	}
-	return oldest;
+	pool_list_each(it, tmp, &n->pending)
+		if (pool_list_entry(it, struct node_writer, link)->ticket <=
+		    ticket)
+			return true;
+	return false;
 }
 
 static bool is_left(struct pool_node *n, uint64_t ticket)
@@ -33,9 +32,7 @@ static bool is_left(struct pool_node *n, uint64_t ticket)
 	return (!pool_list_empty(&n->sealing) &&
 		pool_list_first(&n->sealing, struct node_writer, link)
 				->ticket <= ticket) ||
-	       (!pool_list_empty(&n->pending) && /* nearly by ticket */
-		oldest_pending(n) <= ticket) ||
-	       node_ops_oldest(n) <= ticket;
+	       is_pending(n, ticket) || node_ops_oldest(n) <= ticket;
 }
 
 static void barrier_end(struct node_barrier *b, int status)
@@ -51,6 +48,24 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 	sync.seq = n->op_seq;
 	if (node_link_send(n, POOL_MSG_SYNC, b->ticket, &sync.base) == 0)
 		b->phase = PHASE_SYNC;
+}
+
+static void begin_time(struct pool_node *n, struct node_barrier *b)
+{
+	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
+}
+
+void node_barriers_progress(struct pool_node *n, uint64_t ticket)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->barriers) {
+		struct node_barrier *b =
+			pool_list_entry(it, struct node_barrier, link);
+
+		if (b->patient && ticket <= b->ticket)
+			begin_time(n, b);
+	}
 }
 
 /* Longer than a master takes to be started again, or another one to be found:
@@ -115,13 +130,19 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 	node_seal_candidates(n);
 	b->ticket = ++n->ticket;
 	b->phase = PHASE_OPS;
-	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
+	b->patient = false;
+	begin_time(n, b);
 	b->cb = cb;
 	pool_list_add_tail(&n->barriers, &b->link);
 	if (n->untold)
 		node_feed_ack(n, n->untold_seq);
 	node_kick(n);
 	return 0;
+}
+
+void pool_node_barrier_patient(struct node_barrier *b)
+{
+	b->patient = true;
 }
 
 int pool_node_lost(struct node_dirent *dir)

@@ -679,6 +679,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 		/* Out of the list first: what follows may look at it. */
 		pool_list_del(&op->link);
 		op_answered(n, op, done->results[i]);
+		node_barriers_progress(n, op->ticket);
 		op_free(n, op);
 	}
 	pool_peers_again(n->peers);

@@ -376,6 +376,8 @@ uint64_t node_ops_oldest(const struct pool_node *n);
 
 /* barrier.c */
 void node_barriers_check(struct pool_node *n);
+/* The change, or the publication, with this ticket is done. */
+void node_barriers_progress(struct pool_node *n, uint64_t ticket);
 void node_barriers_cut_off(struct pool_node *n);
 void node_synced(struct pool_node *n, uint64_t req);
 

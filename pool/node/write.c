@@ -401,6 +401,8 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 		return;
 	o->w = NULL;
 	pool_list_del(&w->link);
+	if (w->ticket)
+		node_barriers_progress(n, w->ticket);
 	node_writer_close_fd(w);
 	if (w->sampling && n->store)
 		pool_store_sampling(n->store, false);

@@ -136,7 +136,7 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        """Waits for calls and requests under way, and (10 s at most) until
+        """Waits for calls and requests under way, and (as sync) until
         stores have what was put. Namespaces are closed, too; what is mapped
         stays. TimedOut: something that was put may be lost."""
         if not self._gate.close():

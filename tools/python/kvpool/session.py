@@ -180,7 +180,7 @@ class Session:
             self._regions.cover(memories)
 
     def close(self) -> None:
-        """What was put goes to stores first, 10 s at most."""
+        """What was put goes to stores first, for as long as it gets on."""
         self._ending.set()
         if self._thread:
             self._thread.join()

@@ -351,6 +351,6 @@ class KVPoolStorage(HiCacheStorage):
         logger.warning("not cleared: the pool is others', too; rm -r its directory")
 
     def close(self) -> None:
-        """What was put goes to stores first, 10 s at most."""
+        """What was put goes to stores first, for as long as it gets on."""
         if self._session:
             self._session.close()
