@@ -299,7 +299,7 @@ bench:
 	@$(SUBMAKE) all
 	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
 
-# KEYS=1000000 ROUNDS=15 ONLY="here tcp ask": see its head.
+# KEYS=1000000 ROUNDS=15 ONLY="here tcp ask look": see its head.
 LIBRARY_BENCHES := $(BUILD)/release/tests/library_bench $(BUILD)/release/tests/library_ask
 bench-library:
 	@$(SUBMAKE) deps-check
