@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sched.h>
 #include <stdint.h>
 #include <unistd.h>
 
@@ -36,6 +37,21 @@ static void it_looks_least_where_the_cpu_is_wanted(void **state)
 	assert_int_equal(pool_busy_window(0, 0, 10, false), 0);
 }
 
+static void after_looks_in_vain_it_looks_more_and_more_seldom(void **state)
+{
+	uint64_t us = 0;
+
+	(void)state;
+	us = pool_busy_spare(us);
+	assert_int_equal(us, POOL_BUSY_SPARE_US);
+	us = pool_busy_spare(us);
+	assert_int_equal(us, 2 * POOL_BUSY_SPARE_US);
+	while (us < POOL_BUSY_CALM_US)
+		us = pool_busy_spare(us);
+	assert_int_equal(us, POOL_BUSY_CALM_US);
+	assert_int_equal(pool_busy_spare(us), POOL_BUSY_CALM_US);
+}
+
 struct run {
 	uv_loop_t loop;
 	uv_timer_t tick;
@@ -60,7 +76,7 @@ static void on_tick(uv_timer_t *t)
 		pool_busy_touch(&r->loop);
 }
 
-static void run(struct run *r, unsigned int max_us)
+static void begin(struct run *r, unsigned int max_us)
 {
 	r->metrics = pool_metrics_open();
 	assert_non_null(r->metrics);
@@ -70,16 +86,76 @@ static void run(struct run *r, unsigned int max_us)
 	pool_busy_look_for(&r->loop, look, r);
 	uv_timer_init(&r->loop, &r->tick);
 	r->tick.data = r;
-	uv_timer_start(&r->tick, on_tick, 1, 0);
-	uv_run(&r->loop, UV_RUN_DEFAULT);
-	uv_timer_start(&r->tick, on_tick, 50, 0);
-	uv_run(&r->loop, UV_RUN_DEFAULT);
+}
+
+static void end(struct run *r)
+{
 	pool_busy_close(&r->busy, NULL);
 	uv_close((uv_handle_t *)&r->tick, NULL);
 	uv_run(&r->loop, UV_RUN_DEFAULT);
 	pool_busy_touch(&r->loop); /* nobody's any more */
 	assert_int_equal(uv_loop_close(&r->loop), 0);
 	pool_metrics_close(r->metrics);
+}
+
+static void run(struct run *r, unsigned int max_us)
+{
+	begin(r, max_us);
+	uv_timer_start(&r->tick, on_tick, 1, 0);
+	uv_run(&r->loop, UV_RUN_DEFAULT);
+	uv_timer_start(&r->tick, on_tick, 50, 0);
+	uv_run(&r->loop, UV_RUN_DEFAULT);
+	end(r);
+}
+
+static bool looking(const struct run *r)
+{
+	return uv_is_active((const uv_handle_t *)&r->busy.looking);
+}
+
+/* As if who asks had waited for this CPU: nothing comes while the loop looks,
+ * and then two things in a row. False: something else took time. */
+static bool ask_in_vain(struct run *r)
+{
+	uint64_t left = pool_counter_value(&r->busy.left);
+
+	usleep(2 * POOL_BUSY_CALM_US); /* what was spared is over */
+	pool_busy_touch(&r->loop);
+	assert_true(looking(r));
+	while (looking(r))
+		uv_run(&r->loop, UV_RUN_NOWAIT);
+	pool_busy_touch(&r->loop);
+	assert_false(looking(r)); /* the trial */
+	pool_busy_touch(&r->loop);
+	return pool_counter_value(&r->busy.left) > left || !looking(r);
+}
+
+static void it_leaves_the_cpu_to_who_asks(void **state)
+{
+	struct run r = { 0 };
+	cpu_set_t before, after;
+	int i;
+
+	(void)state;
+	if (sched_getaffinity(0, sizeof(before), &before) < 0 ||
+	    CPU_COUNT(&before) < 2)
+		skip();
+	begin(&r, 10000);
+	uv_timer_start(&r.tick, on_tick, 1000000, 0); /* the loop is alive */
+	for (i = 0; i < 100 && !ask_in_vain(&r); i++)
+		;
+	assert_int_equal(pool_counter_value(&r.busy.left), 1);
+	assert_true(looking(&r)); /* from there */
+	assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
+	assert_true(CPU_EQUAL(&before, &after));
+
+	/* It has just done so: for a while it does not look. */
+	r.busy.stays_until_us = UINT64_MAX;
+	for (i = 0; i < 100 && (i == 0 || looking(&r)); i++)
+		(void)ask_in_vain(&r);
+	assert_false(looking(&r));
+	assert_int_equal(pool_counter_value(&r.busy.left), 1);
+	end(&r);
 }
 
 static void it_looks_for_a_while_and_sleeps_again(void **state)
@@ -110,7 +186,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_looks_longer_when_more_comes_soon_after),
 		cmocka_unit_test(it_looks_least_where_the_cpu_is_wanted),
+		cmocka_unit_test(
+			after_looks_in_vain_it_looks_more_and_more_seldom),
 		cmocka_unit_test(it_looks_for_a_while_and_sleeps_again),
+		cmocka_unit_test(it_leaves_the_cpu_to_who_asks),
 		cmocka_unit_test(with_none_it_sleeps_at_once),
 	};
 

@@ -1,12 +1,16 @@
 #!/bin/bash
 # modes: both
 # Look-ups: those of one directory reach the daemon at once, not one after the
-# other.
+# other; and a daemon that looks for the next request does not keep the CPU from
+# who is to make it.
 . "$(dirname "$0")/lib.sh"
+need taskset
 
 start_master
 start_node a
 mkdir "${mount[a]}/d"
+
+# ---- at once ----
 
 control=$tmp/control
 mkdir "$control"
@@ -27,4 +31,24 @@ for i in "${asking[@]}"; do
 	! wait "$i" || fail "a name is there that nobody made"
 done
 
+# ---- on one CPU ----
+
+# Who asks can only do so when the daemon has looked in vain, or does not look.
+polls() { metric "${admin[a]}" "kvpool_busy_polls_total{came=\"no\"}"; }
+turn=0
+looks_in_vain_seldom() {
+	local before after
+	turn=$((turn + 1))
+	before=$(polls)
+	! taskset -c "$cpu" stat $(seq -f "${mount[a]}/d/$turn.%g" 1000) \
+		>/dev/null 2>&1
+	after=$(polls)
+	echo "of 1000 look-ups $((after - before)) after looking in vain"
+	[ $((after - before)) -lt 300 ]
+}
+cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+if [ "$(nproc)" -gt 1 ]; then
+	taskset -cp "$cpu" "${pid[a]}" >/dev/null
+	wait_until 20 looks_in_vain_seldom
+fi
 pass

@@ -1,7 +1,9 @@
 #include "pool/base/busy.h"
 
 #include <sched.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 
 #include "pool/base/clock.h"
 #include "pool/base/list.h"
@@ -41,6 +43,14 @@ unsigned int pool_busy_window(unsigned int window_us, unsigned int max_us,
 	return window_us < least ? least : window_us;
 }
 
+uint64_t pool_busy_spare(uint64_t spare_us)
+{
+	if (!spare_us)
+		return POOL_BUSY_SPARE_US;
+	return spare_us * 2 < POOL_BUSY_CALM_US ? spare_us * 2 :
+						  POOL_BUSY_CALM_US;
+}
+
 static void on_look(uv_idle_t *h)
 {
 	struct pool_busy *b = pool_container_of(h, struct pool_busy, looking);
@@ -70,7 +80,16 @@ int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 		return 0;
 	if (pool_metrics_counter(metrics, &b->found, name, "came=\"yes\"",
 				 help) ||
-	    pool_metrics_counter(metrics, &b->slept, name, "came=\"no\"", help))
+	    pool_metrics_counter(metrics, &b->slept, name, "came=\"no\"",
+				 help) ||
+	    pool_metrics_counter(metrics, &b->spared,
+				 "kvpool_busy_polls_spared_total", NULL,
+				 "Times that it did not look, as it had been "
+				 "in vain.") ||
+	    pool_metrics_counter(metrics, &b->left,
+				 "kvpool_busy_moves_total", NULL,
+				 "Times that it left the CPU that who asks "
+				 "waited for."))
 		return -ENOMEM;
 	return 0;
 }
@@ -92,23 +111,79 @@ static bool was_preempted(struct pool_busy *b, uint64_t now)
 	return b->preempted_us && now - b->preempted_us < POOL_BUSY_CALM_US;
 }
 
+/* This thread to another CPU; what it may run on is as before. (On all CPUs:
+ * also on those that are added.) False: there is none. */
+static bool leave_cpu(void)
+{
+	cpu_set_t all, others;
+	int cpu = sched_getcpu(); /* or -1 */
+
+	if (cpu < 0 || cpu >= CPU_SETSIZE ||
+	    sched_getaffinity(0, sizeof(all), &all) < 0)
+		return false;
+	others = all;
+	CPU_CLR((size_t)cpu, &others);
+	if (CPU_COUNT(&others) == 0 ||
+	    sched_setaffinity(0, sizeof(others), &others) < 0)
+		return false;
+	if (CPU_COUNT(&all) == get_nprocs())
+		memset(&all, 0xff, sizeof(all));
+	(void)sched_setaffinity(0, sizeof(all), &all);
+	return true;
+}
+
+/* Who asks waits for this CPU: what came did so sooner, without looking, than
+ * the least look before had been in vain. */
+static void stand_aside(struct pool_busy *b, uint64_t now)
+{
+	b->spare_us = pool_busy_spare(b->spare_us);
+	b->spared_until_us = now + b->spare_us;
+	if (now < b->stays_until_us)
+		return;
+	b->stays_until_us = now + POOL_BUSY_CALM_US;
+	if (leave_cpu()) {
+		b->spared_until_us = now;
+		pool_count(&b->left);
+	}
+}
+
+/* Something came gap_us after the thing before, and was found or not. */
+static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
+		  bool found)
+{
+	bool tried = b->trial;
+	bool soon = tried && gap_us <= POOL_BUSY_LEAST_US;
+
+	b->trial = b->looked && !found && gap_us <= b->max_us;
+	b->window_us = pool_busy_window(b->window_us, b->max_us, gap_us,
+					was_preempted(b, now) || soon);
+	if (found)
+		b->spare_us = 0;
+	else if (soon)
+		stand_aside(b, now);
+}
+
 void pool_busy_touch(uv_loop_t *loop)
 {
 	struct pool_busy *b = loop->data;
 	uint64_t now;
+	bool looking;
 
 	if (!b || !b->max_us)
 		return;
 	now = pool_now_us();
-	b->window_us = pool_busy_window(b->window_us, b->max_us,
-					now - b->touched_us,
-					was_preempted(b, now));
+	looking = uv_is_active((uv_handle_t *)&b->looking);
+	learn(b, now, now - b->touched_us, looking);
+	now = pool_now_us(); /* a move takes time */
 	b->touched_us = now;
 	b->until_us = now + b->window_us;
-	if (uv_is_active((uv_handle_t *)&b->looking))
+	b->looked = looking || (!b->trial && now >= b->spared_until_us);
+	if (looking)
 		pool_count(&b->found);
-	else
+	else if (b->looked)
 		uv_idle_start(&b->looking, on_look);
+	else
+		pool_count(&b->spared);
 }
 
 void pool_busy_look_for(uv_loop_t *loop, void (*look)(void *arg), void *arg)

@@ -11,6 +11,13 @@
  * somebody else wants this CPU (the thread was preempted, POOL_BUSY_CALM_US
  * ago or less): looking must not take away what engines compute with.
  *
+ * It may even be who is to ask that waits for this CPU, also where others are
+ * idle. Then looking finds nothing, ever, and what comes comes that much later.
+ * So after a look in vain the next one is spared, as a trial; if what is next
+ * comes sooner than the least look takes, the thread moves to another CPU (at
+ * most once in POOL_BUSY_CALM_US; else it sleeps at once, for
+ * POOL_BUSY_SPARE_US, and twice as long each time until a look finds something).
+ *
  *   pool_busy_open -> pool_busy_touch (from callbacks, at each thing that
  *   came) -> pool_busy_close
  *
@@ -30,6 +37,7 @@
 
 #define POOL_BUSY_LEAST_US 25u
 #define POOL_BUSY_CALM_US 20000u
+#define POOL_BUSY_SPARE_US 500u
 
 struct pool_busy {
 	uv_idle_t looking; /* active: the loop does not sleep */
@@ -37,7 +45,10 @@ struct pool_busy {
 	uint64_t touched_us, until_us;
 	long preemptions; /* of the thread, when last asked */
 	uint64_t preempted_us;
-	struct pool_counter found, slept;
+	bool looked; /* since the last thing came */
+	bool trial;  /* not, after a look in vain */
+	uint64_t spare_us, spared_until_us, stays_until_us;
+	struct pool_counter found, slept, spared, left;
 	void (*look)(void *arg); /* or NULL */
 	void *arg;
 };
@@ -59,5 +70,8 @@ void pool_busy_look_for(uv_loop_t *loop, void (*look)(void *arg), void *arg);
 /* The window after something came gap_us after the thing before. */
 unsigned int pool_busy_window(unsigned int window_us, unsigned int max_us,
 			      uint64_t gap_us, bool preempted);
+/* How long to spare looks, if it was this long before; not longer than
+ * POOL_BUSY_CALM_US. */
+uint64_t pool_busy_spare(uint64_t spare_us);
 
 #endif
