@@ -85,6 +85,7 @@ struct node_attr {
 } __attribute__((packed, aligned(4)));
 
 #define NODE_HOLDERS_INLINE 4
+#define NODE_HIDES_ANY (UINT64_MAX - UINT16_MAX)
 
 struct node_entry {
 	struct pool_entry e;
@@ -98,7 +99,8 @@ struct node_entry {
 	uint8_t ahead; /* node->joins when the master named it in an answer or
 			  an order, until the feed does; 0: it has */
 	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden;
-				UINT64_MAX: until an UNLINK of any is answered */
+				from NODE_HIDES_ANY on: all, until so many UNLINKs
+				of any are answered as it takes to UINT64_MAX */
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */
 	struct node_object *own;    /* owns a ref, or NULL */

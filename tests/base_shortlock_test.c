@@ -12,7 +12,7 @@
 #include "pool/base/shortlock.h"
 
 #define READERS 4
-#define CHANGES 300
+#define CHANGES 50
 
 struct pair {
 	struct pool_shortlock lock;

@@ -222,10 +222,10 @@ static void answers_are_right_while_names_change(void **state)
 		assert_int_equal(pthread_create(&w[i].thread, NULL, run_worker,
 						&w[i]), 0);
 	}
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n; i++)
 		pthread_join(w[i].thread, NULL);
+	for (i = 0; i < n; i++)
 		assert_int_equal(w[i].wrong, 0);
-	}
 }
 
 int main(void)

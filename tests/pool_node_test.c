@@ -1346,6 +1346,29 @@ static void unlinking_what_the_master_is_about_to_name_removes_it(
 	assert_null(find(f, 1, "k"));
 }
 
+/* Each time while the master is about to name it, and before it has answered the
+ * time before. */
+static void what_is_unlinked_again_and_again_does_not_come_back(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_pool(f, 1);
+	for (unsigned int i = 0; i < 100; i++) {
+		put(f, 0, "k", 100, i);
+		e = find(f, 0, "k");
+		run_until(f, e->own->state == NODE_PENDING &&
+				     node_op_sent(node(f, 0), e->own));
+		assert_int_equal(0, pool_node_unlink(node(f, 0), e));
+		if (i % 3 == 2)
+			run_until(f, all_answered(f, 0) ||
+					     (assert_null(find(f, 0, "k")),
+					      false));
+		assert_null(find(f, 0, "k"));
+	}
+	run_until(f, !known(f, 0, "k"));
+}
+
 /* The master may have it, and names it until it has looked through what a node
  * that came back still has. */
 static void unlinking_what_was_sent_before_a_cut_is_told_the_master(
@@ -3459,6 +3482,7 @@ int main(void)
 		node_test(a_pending_file_is_published_under_its_last_name),
 		node_test(an_unlinked_name_is_hidden_at_once_and_stays_away),
 		node_test(unlinking_what_the_master_is_about_to_name_removes_it),
+		node_test(what_is_unlinked_again_and_again_does_not_come_back),
 		node_test(unlinking_what_was_sent_before_a_cut_is_told_the_master),
 		node_test(renaming_what_the_master_is_about_to_name_hides_the_old_name),
 		node_test(a_copy_that_was_ordered_replaces_what_the_mount_shows),

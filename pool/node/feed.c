@@ -148,7 +148,7 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 		return;
 	node_names_begin(n);
 	e->gen = 0;
-	if (e->hidden_gen != UINT64_MAX)
+	if (e->hidden_gen < NODE_HIDES_ANY)
 		e->hidden_gen = 0;
 	node_names_end(n);
 	e->nholders = e->replicas = 0;

@@ -271,8 +271,10 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
 {
 	int err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
 
-	if (!err)
+	if (!err && e->hidden_gen < NODE_HIDES_ANY)
 		node_hide(n, e, UINT64_MAX); /* until that is answered */
+	else if (!err && e->hidden_gen > NODE_HIDES_ANY)
+		node_hide(n, e, e->hidden_gen - 1); /* and those before */
 	return err;
 }
 

@@ -568,7 +568,7 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 
 	if (e && stands_in(n, e, gen))
 		return; /* the same bytes, as it happens */
-	if (e && e->hidden_gen == UINT64_MAX)
+	if (e && e->hidden_gen >= NODE_HIDES_ANY)
 		return; /* asked for already */
 	if (e && e->own) {
 		/* What replaced it will: published, or dropped and then taken
@@ -601,8 +601,9 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status)
 		node_dir_tidy(n, d);
 	}
 	if (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen && e &&
-	    e->hidden_gen == UINT64_MAX) {
-		node_hide(n, e, e->gen);
+	    e->hidden_gen >= NODE_HIDES_ANY) {
+		node_hide(n, e, e->hidden_gen == UINT64_MAX ?
+					e->gen : e->hidden_gen + 1);
 		node_entry_tidy(n, e);
 	}
 }
