@@ -133,7 +133,8 @@ struct kvpool_options {
 	/* Best ".clients" in the directory of a store of this host (one that
 	 * lends descriptors), else in a tmpfs with huge=within_size (where pages
 	 * are of 4 KiB, as in /dev/shm mostly, a put takes four times as long,
-	 * which is that of allocating them). NULL: that, if `at` is in its
+	 * which is that of allocating them, and about twice once buffer_size has
+	 * been put in objects of one size, which take each other's). NULL: that, if `at` is in its
 	 * mount, this user may and there is room; else /dev/shm/kvpool-UID. Each
 	 * connection uses a directory of its own in it. */
 	const char *buffer_dir;
