@@ -810,6 +810,38 @@ static void puts_take_the_pages_of_what_is_stored(void **state)
 	assert_all_there(f, "third", 30, 1 << 20);
 }
 
+/* What is put next takes pages of what goes for it. */
+static void begin_reuse(struct fixture *f)
+{
+	unsigned int rounds = 0;
+
+	put_more(f, "first", 0, 24);
+	do
+		put_more(f, "second", 0, 12);
+	while (reused(f) < 3 && rounds++ < 20);
+	assert_true(reused(f) >= 3);
+	assert_int_equal(kvpool_sync(f->pool), 0);
+}
+
+/* Of an empty one nothing is known but that it is to be empty. */
+static void an_empty_object_has_nothing_of_another(void **state)
+{
+	struct fixture *f = *state;
+	char key[32];
+
+	begin_reuse(f);
+	for (unsigned int i = 0; i < 4; i++) {
+		snprintf(key, sizeof(key), "empty%u", i);
+		assert_int_equal(kvpool_put_from(f->ns, key, strlen(key), NULL,
+						 0, 0), 0);
+		assert_int_equal(kvpool_get_size(f->ns, key, strlen(key)), 0);
+		assert_int_equal(kvpool_sync(f->pool), 0);
+		assert_int_equal(kvpool_get_size(f->ns, key, strlen(key)), 0);
+		assert_int_equal(kvpool_get_into(f->ns, key, strlen(key),
+						 f->mem, MEM, 0), 0);
+	}
+}
+
 /* Stores and buffers are in a directory that others write into. */
 static void what_neighbours_write_evicts_nothing(void **state)
 {
@@ -918,6 +950,7 @@ int main(void)
 		T(what_was_left_is_for_its_own_pool),
 		T(more_than_the_buffer_is_put_in_turn),
 		T(puts_take_the_pages_of_what_is_stored),
+		T(an_empty_object_has_nothing_of_another),
 		T(what_neighbours_write_evicts_nothing),
 		T(connecting_in_vain_says_why),
 		T(directories_are_used_again),

@@ -37,13 +37,16 @@ static bool in_headroom(struct pool_node *n)
 	return sp.free == 0;
 }
 
-static int take_file(struct pool_node *n, struct node_object *o,
+/* told: its size, if that is known; size: what is expected otherwise. */
+static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 		     uint64_t size)
 {
 	struct node_writer *w = o->w;
 	struct pool_file f;
 	int err = -EAGAIN;
 
+	if (told > 0)
+		size = told;
 	if (n->opts.reserve && size > 0 && !w->scratch &&
 	    size <= pool_node_size_max(n, w) && !in_headroom(n)) {
 		pool_store_announce(n->store, size);
@@ -61,7 +64,8 @@ static int take_file(struct pool_node *n, struct node_object *o,
 		pool_store_sampling(n->store, true);
 		pool_count(&n->c.reserved_creates);
 	} else {
-		err = node_space_reuse(n, size, &f);
+		/* It is written to this size, and not to an expected one. */
+		err = node_space_reuse(n, told, &f);
 		if (err)
 			err = pool_store_take(n->store, 0, &f);
 		if (err)
@@ -101,7 +105,7 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 	pool_node_rules(n, &e->e, &rules);
 	w->scratch = rules.class == POOL_CLASS_SCRATCH;
 	o->w = w;
-	err = take_file(n, o, size_hint ? size_hint :
+	err = take_file(n, o, size_hint,
 			node_learn_predict(n, node_dir(&e->e.parent->e)));
 	if (err) {
 		o->w = NULL;
