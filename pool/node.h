@@ -155,6 +155,8 @@ struct node_object {
 	uint16_t lender;   /* of a borrowed one: its node index */
 	uint8_t state;	   /* enum node_state */
 	uint8_t gets;	   /* that peers began, of this copy; 2: or more */
+	uint8_t given;	   /* somebody had a descriptor of it: its pages may be
+			      anywhere (splice, sendfile), and never change */
 	bool made : 1;	   /* here, not fetched */
 	bool counted : 1;  /* HELD: the master counts it as a replica */
 	bool verified : 1; /* sum checked since the daemon's start, and not

@@ -842,6 +842,80 @@ static void an_empty_object_has_nothing_of_another(void **state)
 	}
 }
 
+#define PIPED ((size_t)64 << 10)
+
+/* Its first pages, themselves, are in a pipe; nobody has the object. */
+static int pipe_pages(struct fixture *f, const char *key)
+{
+	int fd = kvpool_open(f->ns, key, strlen(key)), to[2];
+	loff_t at = 0;
+
+	assert_true(fd >= 0);
+	assert_int_equal(pipe(to), 0);
+	assert_int_equal(splice(fd, &at, to[1], NULL, PIPED, 0), PIPED);
+	close(fd);
+	close(to[1]);
+	return to[0];
+}
+
+static void assert_piped(struct fixture *f, int from, unsigned int seed)
+{
+	char *got = f->mem + (2 << 20);
+
+	fill(f->mem, 1 << 20, seed);
+	for (size_t n = 0; n < PIPED; n += 4096)
+		assert_int_equal(read(from, got + n, 4096), 4096);
+	close(from);
+	assert_memory_equal(got, f->mem, PIPED);
+}
+
+/* A descriptor's bytes stay, on their way to somewhere else as well. */
+static void what_was_read_by_descriptor_does_not_change(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int i, went;
+	int from[36];
+	char key[32];
+
+	begin_reuse(f);
+	for (i = 0; i < 36; i++) {
+		snprintf(key, sizeof(key), i < 24 ? "first%u" : "second%u",
+			 i < 24 ? i : i - 24);
+		from[i] = pipe_pages(f, key);
+	}
+	went = evicted(f);
+	put_more(f, "third", 0, 12);
+	put_more(f, "fourth", 0, 12);
+	assert_true(evicted(f) > went);
+	for (i = 0; i < 36; i++)
+		assert_piped(f, from[i], i < 24 ? i : i - 24);
+}
+
+/* What a borrower does with a descriptor is not seen here. */
+static void what_was_lent_is_not_written_again(void **state)
+{
+	struct fixture *f = *state;
+	const struct node_entry *e;
+	struct node_dirent *dir;
+	int fd;
+
+	call(f, on_stop_stores); /* so it is this connection that lends */
+	fill(f->mem, 1 << 20, 1);
+	assert_int_equal(kvpool_put_from(f->ns, "k", 1, f->mem, 1 << 20, 0), 0);
+	wait_for(kvpool_exists(f->other_ns, "k", 1) == 1);
+	fd = kvpool_open(f->other_ns, "k", 1);
+	assert_true(fd >= 0);
+	close(fd);
+	pthread_rwlock_rdlock(&f->pool->lock);
+	assert_int_equal(client_ns_dir(f->ns, &dir), 0);
+	e = (void *)client_find(f->pool, dir, "k", 1);
+	assert_true(e && e->obj && e->obj->lent == 1);
+	assert_true(e->obj->given);
+	pthread_rwlock_unlock(&f->pool->lock);
+	call(f, on_start_stores);
+	assert_int_equal(kvpool_sync(f->pool), 0);
+}
+
 /* Stores and buffers are in a directory that others write into. */
 static void what_neighbours_write_evicts_nothing(void **state)
 {
@@ -951,6 +1025,10 @@ int main(void)
 		T(more_than_the_buffer_is_put_in_turn),
 		T(puts_take_the_pages_of_what_is_stored),
 		T(an_empty_object_has_nothing_of_another),
+		T(what_was_read_by_descriptor_does_not_change),
+		{ "what_was_lent_is_not_written_again",
+		  what_was_lent_is_not_written_again, setup_local, teardown,
+		  NULL },
 		T(what_neighbours_write_evicts_nothing),
 		T(connecting_in_vain_says_why),
 		T(directories_are_used_again),

@@ -200,7 +200,7 @@ static void look_for(struct client_window *w, struct client_direct *d)
 		if (!pe || pe->is_dir || !pool_node_visible(pe))
 			continue;
 		e = (const struct node_entry *)(const void *)pe;
-		if (client_open_here(p, e, &op->fd, &op->size) == 0)
+		if (client_open_here(op, e) == 0)
 			continue;
 		op->fd = -1;
 		client_direct_plan(d, op, e);

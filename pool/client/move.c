@@ -241,21 +241,29 @@ const struct client_kind client_put = {
 
 /* ---- get ---- */
 
-int client_open_here(const struct kvpool *p, const struct node_entry *e,
-		     int *ret_fd, uint64_t *ret_size)
+/* The caller has its descriptor, for what it likes. (Whoever else says so, says
+ * the same.) */
+static void note_given(const struct client_op *op, struct node_object *o)
 {
+	if (op->win->kind == &client_get_fd)
+		__atomic_store_n(&o->given, true, __ATOMIC_RELAXED);
+}
+
+int client_open_here(struct client_op *op, const struct node_entry *e)
+{
+	const struct kvpool *p = client_pool(op);
 	struct node_object *o = e->own ? e->own : e->obj;
 
 	if (e->own ? o->state != NODE_SEALING && o->state != NODE_PENDING :
 		     !o || o->state != NODE_HELD || o->gen != e->gen ||
 			     !o->verified)
 		return -EAGAIN;
-	*ret_fd = node_object_open(p->node, o, O_RDONLY);
-	if (*ret_fd < 0)
+	op->fd = node_object_open(p->node, o, O_RDONLY);
+	if (op->fd < 0)
 		return -EAGAIN; /* the loop is to see */
-	*ret_size = o->size;
-	/* As a look-up hit: kept a while. (Whoever else says so, says the
-	 * same.) */
+	op->size = o->size;
+	note_given(op, o);
+	/* As a look-up hit: kept a while. */
 	__atomic_store_n(&o->looked, node_stamp(pool_now_ms()),
 			 __ATOMIC_RELAXED);
 	return 0;
@@ -284,6 +292,7 @@ static void get_have(struct client_op *op, struct node_object *o)
 
 	op->fd = node_object_open(n, o, O_RDONLY);
 	op->size = o->size;
+	note_given(op, o);
 	pool_node_used(n, o);
 	if (op->fd == -ENOENT) /* from under us: had elsewhere next time */
 		pool_node_doubt(n, o);
@@ -353,7 +362,7 @@ static void get_begin(struct client_op *op)
 		return;
 	}
 	if (e->own) {
-		if (client_open_here(p, e, &op->fd, &op->size) == 0)
+		if (client_open_here(op, e) == 0)
 			client_hand_back(op);
 		else
 			client_again(op, -ENOENT);

@@ -277,10 +277,9 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 
 /* ---- move.c ---- */
 
-/* lock held: e as a local copy, to be read without the loop. 0 and *ret_fd,
- * *ret_size, or -EAGAIN: there is none. */
-int client_open_here(const struct kvpool *p, const struct node_entry *e,
-		     int *ret_fd, uint64_t *ret_size);
+/* lock held: e as a local copy, to be read without the loop. 0 and op's fd and
+ * size, or -EAGAIN: there is none. */
+int client_open_here(struct client_op *op, const struct node_entry *e);
 /* get: has the buffer the size that op->size asks for? */
 bool client_fits(const struct client_op *op);
 

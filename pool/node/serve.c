@@ -77,8 +77,10 @@ static void peer_lent(void *arg, const char *path, size_t len, uint64_t gen)
 {
 	struct node_object *o = find_held(arg, path, len, gen);
 
-	if (o)
-		o->lent++;
+	if (!o)
+		return;
+	o->lent++;
+	o->given = true;
 }
 
 static void peer_returned(void *arg, const char *path, size_t len,
