@@ -746,7 +746,10 @@ static unsigned int counted(struct fixture *f, const char *name)
 	char *text, *at;
 	size_t len;
 
+	/* The loop's, which changes what is counted. */
+	pthread_rwlock_wrlock(&f->pool->lock);
 	assert_int_equal(pool_metrics_print(f->pool->metrics, &text, &len), 0);
+	pthread_rwlock_unlock(&f->pool->lock);
 	at = strstr(text, name);
 	assert_non_null(at);
 	assert_int_equal(sscanf(at + strlen(name), "%u", &n), 1);
