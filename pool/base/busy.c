@@ -1,9 +1,7 @@
 #include "pool/base/busy.h"
 
 #include <sched.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/sysinfo.h>
 
 #include "pool/base/clock.h"
 #include "pool/base/list.h"
@@ -85,11 +83,7 @@ int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 	    pool_metrics_counter(metrics, &b->spared,
 				 "kvpool_busy_polls_spared_total", NULL,
 				 "Times that it did not look, as it had been "
-				 "in vain.") ||
-	    pool_metrics_counter(metrics, &b->left,
-				 "kvpool_busy_moves_total", NULL,
-				 "Times that it left the CPU that who asks "
-				 "waited for."))
+				 "in vain."))
 		return -ENOMEM;
 	return 0;
 }
@@ -111,42 +105,6 @@ static bool was_preempted(struct pool_busy *b, uint64_t now)
 	return b->preempted_us && now - b->preempted_us < POOL_BUSY_CALM_US;
 }
 
-/* This thread to another CPU; what it may run on is as before. (On all CPUs:
- * also on those that are added.) False: there is none. */
-static bool leave_cpu(void)
-{
-	cpu_set_t all, others;
-	int cpu = sched_getcpu(); /* or -1 */
-
-	if (cpu < 0 || cpu >= CPU_SETSIZE ||
-	    sched_getaffinity(0, sizeof(all), &all) < 0)
-		return false;
-	others = all;
-	CPU_CLR((size_t)cpu, &others);
-	if (CPU_COUNT(&others) == 0 ||
-	    sched_setaffinity(0, sizeof(others), &others) < 0)
-		return false;
-	if (CPU_COUNT(&all) == get_nprocs())
-		memset(&all, 0xff, sizeof(all));
-	(void)sched_setaffinity(0, sizeof(all), &all);
-	return true;
-}
-
-/* Who asks waits for this CPU: what came did so sooner, without looking, than
- * the least look before had been in vain. */
-static void stand_aside(struct pool_busy *b, uint64_t now)
-{
-	b->spare_us = pool_busy_spare(b->spare_us);
-	b->spared_until_us = now + b->spare_us;
-	if (now < b->stays_until_us)
-		return;
-	b->stays_until_us = now + POOL_BUSY_CALM_US;
-	if (leave_cpu()) {
-		b->spared_until_us = now;
-		pool_count(&b->left);
-	}
-}
-
 /* Something came gap_us after the thing before, and was found or not. */
 static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 		  bool found)
@@ -157,10 +115,13 @@ static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 	b->trial = b->looked && !found && gap_us <= b->max_us;
 	b->window_us = pool_busy_window(b->window_us, b->max_us, gap_us,
 					was_preempted(b, now) || soon);
-	if (found)
+	if (found) {
 		b->spare_us = 0;
-	else if (soon)
-		stand_aside(b, now);
+	} else if (soon) {
+		/* Sooner, without looking, than the least look had waited. */
+		b->spare_us = pool_busy_spare(b->spare_us);
+		b->spared_until_us = now + b->spare_us;
+	}
 }
 
 void pool_busy_touch(uv_loop_t *loop)
@@ -174,7 +135,6 @@ void pool_busy_touch(uv_loop_t *loop)
 	now = pool_now_us();
 	looking = uv_is_active((uv_handle_t *)&b->looking);
 	learn(b, now, now - b->touched_us, looking);
-	now = pool_now_us(); /* a move takes time */
 	b->touched_us = now;
 	b->until_us = now + b->window_us;
 	b->looked = looking || (!b->trial && now >= b->spared_until_us);

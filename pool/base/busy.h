@@ -14,9 +14,8 @@
  * It may even be who is to ask that waits for this CPU, also where others are
  * idle. Then looking finds nothing, ever, and what comes comes that much later.
  * So after a look in vain the next one is spared, as a trial; if what is next
- * comes sooner than the least look takes, the thread moves to another CPU (at
- * most once in POOL_BUSY_CALM_US; else it sleeps at once, for
- * POOL_BUSY_SPARE_US, and twice as long each time until a look finds something).
+ * comes sooner than the least look takes, the loop sleeps at once for
+ * POOL_BUSY_SPARE_US, and twice as long each time until a look finds something.
  *
  *   pool_busy_open -> pool_busy_touch (from callbacks, at each thing that
  *   came) -> pool_busy_close
@@ -47,8 +46,8 @@ struct pool_busy {
 	uint64_t preempted_us;
 	bool looked; /* since the last thing came */
 	bool trial;  /* not, after a look in vain */
-	uint64_t spare_us, spared_until_us, stays_until_us;
-	struct pool_counter found, slept, spared, left;
+	uint64_t spare_us, spared_until_us;
+	struct pool_counter found, slept, spared;
 	void (*look)(void *arg); /* or NULL */
 	void *arg;
 };
