@@ -116,8 +116,8 @@ synced() {
 }
 
 # A store that is full goes on without a master, or without room elsewhere: what
-# may be evicted may have been then, and each one counts that. A daemon that was
-# ended begins at 0.
+# may be evicted may have been then, and each one counts that, from 0 when it is
+# started.
 declare -A evictions=()
 evicted() { # since the last call, by anybody?
 	local n now some=1
@@ -154,6 +154,7 @@ heal() {
 # ---- start ----
 
 again() { # NAME: start it (as it was)
+	evictions[$1]=0
 	case $1 in
 	etcd) start_etcd ;;
 	master) start_master --ns master --allow-faults ;;
