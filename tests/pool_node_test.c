@@ -34,7 +34,7 @@
 /* What a mount would have been told. */
 struct told {
 	unsigned int changed, attr_changed, published, appeared, dir_gone;
-	unsigned int object_gone, expired;
+	unsigned int object_gone, expired, kept_waiting;
 	struct pool_node *node;
 	bool slow;	  /* tells its kernel when the test says so */
 	uint64_t telling; /* then: this mark, 0: none */
@@ -106,8 +106,18 @@ static void on_dir_gone(void *arg, struct node_dirent *dir)
 }
 static void on_object_gone(void *arg, struct node_object *obj)
 {
+	struct told *t = arg;
+	struct pool_shortlock *names = t->node->opts.names;
+
 	(void)obj;
-	((struct told *)arg)->object_gone++;
+	t->object_gone++;
+	/* Its file goes next, which takes long: may others ask? */
+	if (!names)
+		return;
+	if (pthread_rwlock_tryrdlock(&names->lock) == 0)
+		pool_shortlock_give(names);
+	else
+		t->kept_waiting++;
 }
 static void on_tell(void *arg, uint64_t mark)
 {
@@ -776,6 +786,16 @@ static void a_file_lost_after_its_close_does_not_show_the_one_before(
 	assert_int_equal(0, pool_node_lost(pool_node_root(node(f, 0))));
 }
 
+static int rename_to(struct fixture *f, int i, const char *from,
+		     const char *to, bool noreplace)
+{
+	struct pool_entry *e = NULL;
+
+	return pool_node_rename(node(f, i), &find(f, i, from)->e,
+				pool_node_root(node(f, i)), to, strlen(to),
+				noreplace, &e);
+}
+
 static void a_temporary_name_waits_for_its_rename(void **state)
 {
 	struct fixture *f = *state;
@@ -792,6 +812,26 @@ static void a_temporary_name_waits_for_its_rename(void **state)
 	assert_ptr_equal(&find(f, 0, "k")->e, to);
 	assert_null(find(f, 0, "k.tmp"));
 	run_until(f, is_pending(f, 0, "k"));
+}
+
+static void nobody_who_asks_waits_for_a_file_that_goes(void **state)
+{
+	static struct pool_shortlock names; /* until the fixture ends */
+	struct fixture *f = *state;
+
+	pool_shortlock_init(&names);
+	f->opts.names = &names;
+	start_node(f, 0);
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	put(f, 0, "k.tmp", 1000, 2);
+	assert_int_equal(0, rename_to(f, 0, "k.tmp", "k", false));
+	assert_int_equal(1, f->m[0].told.object_gone);
+	assert_int_equal(0, f->m[0].told.kept_waiting);
+	assert_null(find(f, 0, "k.tmp"));
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
+	run_until(f, f->m[0].told.object_gone == 2);
+	assert_int_equal(0, f->m[0].told.kept_waiting);
 }
 
 static void a_poisoned_file_keeps_its_name_and_goes_with_its_writer(
@@ -1113,16 +1153,6 @@ static void a_rewrite_begins_empty_or_with_what_is_to_be_kept(void **state)
 	assert_int_equal(0, pool_node_unlink(node(f, 0), e));
 	assert_int_equal(-ENOENT, pool_node_rewrite_start(node(f, 0), e, 0,
 							  on_done, &status));
-}
-
-static int rename_to(struct fixture *f, int i, const char *from,
-		     const char *to, bool noreplace)
-{
-	struct pool_entry *e = NULL;
-
-	return pool_node_rename(node(f, i), &find(f, i, from)->e,
-				pool_node_root(node(f, i)), to, strlen(to),
-				noreplace, &e);
 }
 
 static void a_held_object_moves_without_a_copy(void **state)
@@ -3462,6 +3492,7 @@ int main(void)
 		node_test(a_file_written_again_before_its_publication_is_unsealed),
 		node_test(a_file_lost_after_its_close_does_not_show_the_one_before),
 		node_test(a_temporary_name_waits_for_its_rename),
+		node_test(nobody_who_asks_waits_for_a_file_that_goes),
 		node_test(a_poisoned_file_keeps_its_name_and_goes_with_its_writer),
 		node_test(unlink_before_and_during_sealing_leaves_nothing),
 		node_test(a_restart_finds_what_was_sealed_and_drops_the_rest),

@@ -322,12 +322,8 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	if (err)
 		return err;
 	w->phantom_gen = 0; /* it was the old name's */
-	node_names_begin(n);
-	node_own_supersede(n, to, o);
-	from->own = NULL;
-	to->own = o;
-	node_names_end(n);
 	o->entry = to;
+	node_own_supersede(n, to, o, from);
 	w->renamed = true;
 	w->flushed = true;
 	w->base_gen = to->gen;
@@ -383,10 +379,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	o->gen = 0;
 	o->state = NODE_PENDING;
 	o->entry = to;
-	node_names_begin(n);
-	node_own_supersede(n, to, o);
-	to->own = o;
-	node_names_end(n);
+	node_own_supersede(n, to, o, NULL);
 	/* A cached copy has no metadata yet. */
 	(void)(o->counted ? node_write_blob(n, o) : node_seal_fetched(n, o));
 	node_publish(n, o);

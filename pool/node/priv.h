@@ -270,11 +270,12 @@ void node_writer_free(struct pool_node *n, struct node_object *o);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* own disappears (unlinked, poisoned, abandoned): the file is removed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
-/* The same if there is one, as o is about to be e->own: what the master has named
- * and is gone will be replaced by o's publication, so that the name is there for
- * others all the while. */
+/* o is e->own from now on, and not from's any more (NULL: nobody's); the same for
+ * the one before, if there is one: what the master has named and is gone will be
+ * replaced by o's publication, so that the name is there for others all the
+ * while. */
 void node_own_supersede(struct pool_node *n, struct node_entry *e,
-			struct node_object *o);
+			struct node_object *o, struct node_entry *from);
 /* seal.c */
 void node_seal_small(struct pool_node *n);
 /* Queue what is sealed, in order: of one directory, what was closed first is

@@ -125,13 +125,20 @@ void node_own_discard(struct pool_node *n, struct node_object *o)
 	node_object_unref(n, o);
 }
 
-void node_own_show(struct pool_node *n, struct node_entry *e,
-		   struct node_object *o)
+static void own_begin(struct pool_node *n, struct node_entry *e,
+		      struct node_object *o)
 {
-	assert(!e->own && !o->entry);
+	assert(!o->entry);
 	o->entry = e;
 	o->w->touched_ms = pool_now_ms();
 	pool_list_add_tail(&n->writers, &o->w->link);
+}
+
+void node_own_show(struct pool_node *n, struct node_entry *e,
+		   struct node_object *o)
+{
+	assert(!e->own);
+	own_begin(n, e, o);
 	node_names_begin(n);
 	e->own = o;
 	node_names_end(n);
@@ -255,10 +262,8 @@ int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
 		return err;
 	}
 	o->w->renamed = w->renamed;
-	node_names_begin(n);
-	node_own_supersede(n, e, o);
-	node_own_show(n, e, o);
-	node_names_end(n);
+	own_begin(n, e, o);
+	node_own_supersede(n, e, o, NULL);
 	return 0;
 }
 
@@ -349,19 +354,11 @@ static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 		node_learn_size(n, e, size);
 }
 
-/* own -> nothing: unlinked, poisoned, abandoned, not needed. */
-void node_own_drop(struct pool_node *n, struct node_entry *e)
+/* It was e's own, which shows it no more. */
+static void own_go(struct pool_node *n, struct node_entry *e,
+		   struct node_object *o)
 {
-	struct node_object *o = e->own;
-
-	if (o->w && o->w->phantom_gen &&
-	    !(e->obj && e->obj->gen == o->w->phantom_gen))
-		(void)node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e,
-				   o->w->phantom_gen);
 	learn_outgrown(n, e, o);
-	node_names_begin(n);
-	e->own = NULL;
-	node_names_end(n);
 	o->entry = NULL;
 	node_op_forget(n, o);
 	if (o->state == NODE_SEALING) {
@@ -384,17 +381,37 @@ void node_own_drop(struct pool_node *n, struct node_entry *e)
 	node_object_unref(n, o);
 }
 
-void node_own_supersede(struct pool_node *n, struct node_entry *e,
-			struct node_object *o)
+/* own -> nothing: unlinked, poisoned, abandoned, not needed. */
+void node_own_drop(struct pool_node *n, struct node_entry *e)
 {
-	struct node_writer *old = e->own ? e->own->w : NULL;
+	struct node_object *o = e->own;
 
-	if (old && old->phantom_gen) {
-		o->w->phantom_gen = old->phantom_gen;
-		old->phantom_gen = 0;
+	if (o->w && o->w->phantom_gen &&
+	    !(e->obj && e->obj->gen == o->w->phantom_gen))
+		(void)node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e,
+				   o->w->phantom_gen);
+	node_names_begin(n);
+	e->own = NULL;
+	node_names_end(n);
+	own_go(n, e, o);
+}
+
+void node_own_supersede(struct pool_node *n, struct node_entry *e,
+			struct node_object *o, struct node_entry *from)
+{
+	struct node_object *old = e->own;
+
+	if (old && old->w && old->w->phantom_gen) {
+		o->w->phantom_gen = old->w->phantom_gen;
+		old->w->phantom_gen = 0;
 	}
-	if (e->own)
-		node_own_drop(n, e);
+	node_names_begin(n);
+	if (from)
+		from->own = NULL;
+	e->own = o;
+	node_names_end(n);
+	if (old) /* a file that goes takes its time */
+		own_go(n, e, old);
 }
 
 void node_writer_free(struct pool_node *n, struct node_object *o)
