@@ -911,6 +911,7 @@ static void a_restart_finds_what_was_sealed_and_drops_the_rest(void **state)
 	start_node(f, 0);
 	assert_true(is_pending(f, 0, "whole"));
 	assert_bytes(f, 0, find(f, 0, "whole")->own, 5000, 1);
+	assert_true(find(f, 0, "whole")->own->given);
 	assert_int_equal(0640, pool_node_attr(&find(f, 0, "whole")->e)->mode);
 	assert_null(find(f, 0, "partial"));
 	assert_null(find(f, 0, "other.tmp"));
