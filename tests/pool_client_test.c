@@ -786,18 +786,27 @@ static void send_all_twice(struct fixture *f)
 	pthread_rwlock_unlock(&f->pool->lock);
 }
 
+/* What is put next takes pages of what goes for it. What the stores write beside
+ * it may be taken for its own: then copies go ahead of need, so it is filled up
+ * again. */
+static void begin_reuse(struct fixture *f)
+{
+	uint64_t end = pool_now_ms() + 30000;
+
+	do {
+		put_more(f, "first", 0, 24);
+		put_more(f, "second", 0, 12);
+	} while (reused(f) < 3 && pool_now_ms() < end);
+	assert_true(reused(f) >= 3);
+	assert_int_equal(kvpool_sync(f->pool), 0);
+}
+
 static void puts_take_the_pages_of_what_is_stored(void **state)
 {
 	struct fixture *f = *state;
-	unsigned int before, went, rounds = 0;
+	unsigned int before, went;
 
-	put_more(f, "first", 0, 24);
-	/* What the stores write beside it may be taken for its own: then copies
-	 * go ahead of need. */
-	do
-		put_more(f, "second", 0, 12);
-	while (reused(f) < 3 && rounds++ < 20);
-	assert_true(reused(f) >= 3);
+	begin_reuse(f);
 	assert_all_there(f, "first", 24, 1 << 20);
 	assert_all_there(f, "second", 12, 1 << 20);
 
@@ -811,19 +820,6 @@ static void puts_take_the_pages_of_what_is_stored(void **state)
 	assert_int_equal(reused(f), before);
 	assert_true(evicted(f) > went);
 	assert_all_there(f, "third", 30, 1 << 20);
-}
-
-/* What is put next takes pages of what goes for it. */
-static void begin_reuse(struct fixture *f)
-{
-	unsigned int rounds = 0;
-
-	put_more(f, "first", 0, 24);
-	do
-		put_more(f, "second", 0, 12);
-	while (reused(f) < 3 && rounds++ < 20);
-	assert_true(reused(f) >= 3);
-	assert_int_equal(kvpool_sync(f->pool), 0);
 }
 
 /* Of an empty one nothing is known but that it is to be empty. */
