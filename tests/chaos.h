@@ -80,7 +80,7 @@ struct chaos_version {
 	bool loose;   /* not acknowledged when another mount made the next: the
 			 master may have heard of them the other way round */
 	bool settled; /* its mount's master has heard of it, if ever it will */
-	int mount;
+	int mount;    /* that made it; -1: all know it */
 	int any_of;   /* >= 0: renamed while it was unclear what that key held */
 };
 
@@ -167,6 +167,8 @@ void chaos_version_loosen(struct chaos_key *key);
 uint64_t chaos_version_id(struct chaos_key *key, uint32_t version);
 void chaos_version_abort(struct chaos_key *key, uint32_t version);
 void chaos_version_ack(struct chaos_key *key, uint32_t version);
+/* Has this mount made what is acknowledged, or do all know it? */
+bool chaos_version_known(struct chaos_key *key, int mount);
 /* Has nothing been done to the name since this version, not 0? */
 bool chaos_newest(struct chaos_key *key, uint32_t version);
 /* Is the acknowledged version what the name holds, and can it be no other? */

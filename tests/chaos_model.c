@@ -228,6 +228,16 @@ void chaos_version_ack(struct chaos_key *key, uint32_t version)
 	pthread_mutex_unlock(&key->lock);
 }
 
+bool chaos_version_known(struct chaos_key *key, int mount)
+{
+	int made_by;
+
+	pthread_mutex_lock(&key->lock);
+	made_by = key->floor ? version_at(key, key->floor)->mount : -1;
+	pthread_mutex_unlock(&key->lock);
+	return made_by < 0 || made_by == mount;
+}
+
 bool chaos_certain(struct chaos_key *key)
 {
 	bool certain = chaos_newest(key, key->floor);
@@ -259,7 +269,7 @@ void chaos_version_rebase(struct chaos_key *key, uint64_t id)
 	pthread_mutex_lock(&key->lock);
 	v = ++key->last;
 	*version_at(key, v) = (struct chaos_version){
-		.id = id, .any_of = -1, .settled = true
+		.id = id, .any_of = -1, .settled = true, .mount = -1
 	};
 	key->floor = v;
 	key->safe = key->dir->kept && id ? v : 0;

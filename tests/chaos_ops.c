@@ -228,8 +228,9 @@ int chaos_fsync_dir(int mount, const struct chaos_dir *dir)
 
 /*
  * Makes the version known; acknowledged if one daemon did all of it. And a mount
- * removes what it has seen: one that is or has just been out of reach may not
- * have been told of the latest version, which stays then.
+ * replaces or removes what it has seen: one that is or has just been out of reach
+ * may not have been told of the latest version, if that is another's, which stays
+ * then.
  */
 static void publish(struct chaos_worker *w, struct chaos_key *key,
 		    const struct chaos_mark *mark, uint32_t version,
@@ -241,7 +242,8 @@ static void publish(struct chaos_worker *w, struct chaos_key *key,
 		return;
 	err = chaos_fsync_dir(w->mount, key->dir);
 	if (!err && chaos_mark_served(mark) &&
-	    (!removes || chaos_mark_clean(mark)))
+	    (chaos_mark_clean(mark) ||
+	     (!removes && chaos_version_known(key, w->mount))))
 		chaos_version_ack(key, version);
 	chaos_note(key, w->mount, version, "fsync of directory", err);
 	if (err && err != ETIMEDOUT && chaos_mark_served(mark))
