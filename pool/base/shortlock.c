@@ -18,13 +18,23 @@ void pool_shortlock_fini(struct pool_shortlock *l)
 	pthread_rwlock_destroy(&l->lock);
 }
 
+/* That the other thread of this core may go on. */
+static inline void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 static void take(pthread_rwlock_t *lock, int (*try)(pthread_rwlock_t *),
 		 int (*wait)(pthread_rwlock_t *))
 {
 	for (unsigned int i = 0; i < LOOKS; i++) {
 		if (try(lock) == 0)
 			return;
-		__builtin_ia32_pause();
+		pause_cpu();
 	}
 	wait(lock);
 }
