@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "pool/store/priv.h"
@@ -32,28 +31,28 @@ static int check(int fd, uint64_t size)
 }
 
 /* From here on it is not found at a start any more, and has another id. */
-static int rename_open(struct pool_store *s, int fd, const char *from,
-		       const char *to)
+static int rename_open(struct pool_store *s, uint64_t from, uint64_t to)
 {
-	int rw;
+	char old[STORE_NAME_LEN + 1], new[STORE_NAME_LEN + 1];
+	int err = pool_store_detach(s, from), fd;
 
-	if (fchmod(fd, STORE_MODE_OPEN) < 0)
-		return -errno;
-	if (fremovexattr(fd, s->xattr) < 0 && errno != ENODATA)
-		return -errno;
-	rw = openat(s->dirfd, from, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (rw < 0)
-		return -errno;
-	if (renameat(s->dirfd, from, s->dirfd, to) == 0)
-		return rw;
-	close(rw);
-	return -errno;
+	if (err && err != -ENODATA)
+		return err;
+	fd = pool_store_fd(s, from, O_RDWR);
+	if (fd < 0)
+		return fd;
+	store_name(from, old);
+	store_name(to, new);
+	if (renameat(s->dirfd, old, s->dirfd, new) == 0)
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
 }
 
 static int reuse(struct pool_store *s, uint64_t id, uint64_t size,
 		 struct pool_file *ret_file)
 {
-	char from[STORE_NAME_LEN + 1], to[STORE_NAME_LEN + 1];
 	int fd = pool_store_fd(s, id, O_RDONLY), err;
 
 	if (fd < 0)
@@ -62,9 +61,7 @@ static int reuse(struct pool_store *s, uint64_t id, uint64_t size,
 	ret_file->id = store_ids(s, 1);
 	err = ret_file->id ? check(fd, size) : -EIO;
 	if (!err) {
-		store_name(id, from);
-		store_name(ret_file->id, to);
-		ret_file->fd = rename_open(s, fd, from, to);
+		ret_file->fd = rename_open(s, id, ret_file->id);
 		err = ret_file->fd < 0 ? ret_file->fd : 0;
 	}
 	close(fd);
