@@ -27,7 +27,8 @@
  * at a directory's gone and xattrs: so call pool_tree_find and
  * pool_node_visible. The loop holds it for writing while it changes these, for
  * a moment each, and across nothing that takes long: nobody who asks waits for
- * what the loop does beyond that, nor for its being put off by the scheduler.
+ * what the loop does beyond that; for its being put off by the scheduler only if
+ * that is in such a moment.
  *
  * A NAME (struct node_entry) may have, at once:
  *   - a published state (gen != 0), as the feed says;
