@@ -130,6 +130,7 @@ struct node_dirent {
 	uint32_t pass; /* node_publish_sealed: something below is being sealed */
 	uint8_t removing; /* RMDIRs the master has not answered: gone till then */
 	uint8_t making; /* MKDIRs it has not answered: there till then */
+	bool walked; /* a walk stands in it: it is not freed till that is done */
 	int lost; /* -errno: a file in it was lost after its close, and no
 		     fsync has told of that */
 };

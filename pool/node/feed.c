@@ -349,19 +349,18 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 
 /* ---- the end of a whole picture ---- */
 
-static void sweep_dir(struct pool_node *n, struct pool_dir *dir)
+/* With the last hidden name below it a directory that is gone would free itself:
+ * not while the walk goes on in it. */
+static void sweep_dir(struct pool_node *n, struct node_dirent *d)
 {
 	struct pool_list *it, *tmp;
 	struct pool_entry *pe;
 
-	pool_list_each(it, tmp, &dir->children) {
+	d->walked = true;
+	pool_list_each(it, tmp, &d->d.children) {
 		pe = pool_list_entry(it, struct pool_entry, sibling);
 		if (pe->is_dir) {
-			struct node_dirent *d = node_dir(pe);
-
-			sweep_dir(n, &d->d);
-			if (d->known && d->seen != n->sweep)
-				remove_dir(n, d);
+			sweep_dir(n, node_dir(pe));
 		} else if (node_file(pe)->gen &&
 			   node_file(pe)->seen != n->sweep &&
 			   (!node_file(pe)->ahead ||
@@ -369,6 +368,11 @@ static void sweep_dir(struct pool_node *n, struct pool_dir *dir)
 			unpublish(n, node_file(pe), UINT64_MAX);
 		}
 	}
+	d->walked = false;
+	if (d->known && d->seen != n->sweep && !d->gone)
+		remove_dir(n, d);
+	else
+		node_dir_tidy(n, d);
 }
 
 int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
@@ -389,7 +393,7 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 	if (err)
 		return err;
 	if (f->complete && n->in_picture) {
-		sweep_dir(n, n->tree.root);
+		sweep_dir(n, pool_node_root(n));
 		n->in_picture = false;
 	}
 	if (f->complete)
