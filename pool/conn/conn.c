@@ -246,6 +246,8 @@ void conn_want(struct pool_conn *c)
 
 	if (c->write_more && c->state != CONN_CONNECTING)
 		events |= UV_WRITABLE;
+	if (c->broken) /* held input is left alone, and the rest wakes us */
+		events = events & UV_READABLE ? UV_READABLE | UV_WRITABLE : 0;
 	if (!c->poll || c->poll->events == events)
 		return;
 	c->poll->events = events;
@@ -351,6 +353,30 @@ static void on_connected(struct pool_conn *c)
 		conn_flush(c);
 }
 
+/*
+ * The peer is gone (err), or the socket says that something is wrong (0), but
+ * what the peer sent before is still to be read: conn_receive fails when there
+ * is no more, with the socket's own error if it has one.
+ */
+void conn_break(struct pool_conn *c, int err)
+{
+	if (c->state != CONN_OPEN) {
+		conn_fail(c, err ? err : -ECONNRESET);
+		return;
+	}
+	if (!c->broken || err)
+		c->break_err = err;
+	c->broken = true;
+	conn_want(c);
+}
+
+void conn_broken_dry(struct pool_conn *c)
+{
+	int err = c->break_err ? c->break_err : socket_error(c);
+
+	conn_fail(c, err ? err : -ECONNRESET);
+}
+
 static void on_poll(uv_poll_t *h, int status, int events)
 {
 	struct pool_conn *c =
@@ -361,13 +387,12 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		return;
 	}
 	if (status < 0) {
-		/* libuv says EBADF for any error event; the socket knows. */
-		int err = socket_error(c);
-
-		conn_fail(c, err ? err : -ECONNRESET);
-		return;
+		/* Any error event; libuv watches no more. The read says which
+		 * error it is, behind what came before it. */
+		c->poll->events = 0;
+		conn_break(c, 0);
 	}
-	if (events & UV_READABLE)
+	if (events & UV_READABLE || c->broken)
 		conn_receive_turn(c);
 	if ((events & UV_WRITABLE) && c->state != CONN_CLOSING)
 		conn_flush(c);

@@ -506,8 +506,11 @@ static void receive_slice(struct pool_conn *c)
 	while (!dry && done < slice && !conn_faults_in_held(c) &&
 	       (c->state == CONN_OPEN || c->state == CONN_DRAINING)) {
 		r = receive_step(c, slice - done, &dry);
-		if (r == -EAGAIN)
+		if (r == -EAGAIN) {
+			if (c->broken)
+				conn_broken_dry(c);
 			return;
+		}
 		if (r < 0) {
 			if (c->state != CONN_CLOSING)
 				conn_fail(c, (int)r);

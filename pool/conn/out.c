@@ -411,6 +411,8 @@ void conn_flush(struct pool_conn *c)
 	size_t done = 0;
 	ssize_t r = 0;
 
+	if (c->broken)
+		return;
 	c->flushing = true;
 	while (flush_going(c) && done < POOL_CONN_SLICE) {
 		r = flush_step(c);
@@ -421,6 +423,10 @@ void conn_flush(struct pool_conn *c)
 	c->flushing = false;
 	if (c->state == CONN_CLOSING)
 		return;
+	if (r == -EPIPE || r == -ECONNRESET) {
+		conn_break(c, (int)r);
+		return;
+	}
 	if (r < 0 && r != -EAGAIN) {
 		conn_fail(c, (int)r);
 		return;

@@ -96,6 +96,8 @@ struct pool_conn {
 	bool drain_when_open;
 	bool shut;	 /* draining: our direction is shut down */
 	bool detached;	 /* ends without on_close */
+	bool broken;	 /* ends when what has been received is read */
+	int break_err;	 /* with this; 0: the socket knows */
 	int err;	 /* for on_close */
 	unsigned int refs;
 	struct conn_poll *poll; /* owns, or NULL */
@@ -119,6 +121,11 @@ struct pool_conn {
 void conn_unref(struct pool_conn *c);
 /* The end, from anywhere inside: on_close(err) follows from a later turn. */
 void conn_fail(struct pool_conn *c, int err);
+/* The same, but what has been received by the socket is delivered first; nothing
+ * is sent any more. */
+void conn_break(struct pool_conn *c, int err);
+/* Broken, and there is nothing left to read. */
+void conn_broken_dry(struct pool_conn *c);
 /* Ask for the events that the state and the queue need. */
 void conn_want(struct pool_conn *c);
 bool conn_callbacks_on(const struct pool_conn *c);

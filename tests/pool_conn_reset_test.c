@@ -1,0 +1,283 @@
+/* A peer that sends and is gone: with a reset, before we have read, while we
+ * send. What it sent is delivered, and then the connection ends. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pool/conn.h"
+
+#define FRAME 1000u
+#define TIME_LIMIT_S 30
+
+struct fixture {
+	uv_loop_t loop;
+	struct pool_conn *c; /* NULL: closed */
+	int peer;	     /* the other end; -1: gone */
+	unsigned int frames, sent;
+	int err, file_err;
+	bool in_call;
+};
+
+static void on_frame(struct pool_conn *c, const struct pool_frame *f,
+		     const uint8_t *payload, int fd)
+{
+	struct fixture *x = pool_conn_user(c);
+
+	(void)payload;
+	assert_false(x->in_call);
+	assert_int_equal(-1, fd);
+	assert_int_equal(x->frames, f->req);
+	assert_int_equal(FRAME - POOL_WIRE_HEADER, f->payload_len);
+	x->frames++;
+}
+
+static void on_close(struct pool_conn *c, int err)
+{
+	struct fixture *x = pool_conn_user(c);
+
+	assert_false(x->in_call);
+	assert_non_null(x->c);
+	x->c = NULL;
+	x->err = err;
+}
+
+static const struct pool_conn_ops ops = {
+	.on_frame = on_frame,
+	.on_close = on_close,
+};
+
+static int setup(void **state)
+{
+	struct fixture *x = calloc(1, sizeof(*x));
+
+	assert_non_null(x);
+	alarm(TIME_LIMIT_S);
+	x->peer = -1;
+	x->file_err = 1;
+	*state = x;
+	return uv_loop_init(&x->loop);
+}
+
+static int teardown(void **state)
+{
+	struct fixture *x = *state;
+	int r = uv_loop_close(&x->loop);
+
+	free(x);
+	alarm(0);
+	return r;
+}
+
+static void tcp_pair(int sv[2])
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sa);
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(0, bind(l, (void *)&sa, sizeof(sa)));
+	assert_int_equal(0, listen(l, 1));
+	assert_int_equal(0, getsockname(l, (void *)&sa, &len));
+	sv[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(0, connect(sv[1], (void *)&sa, sizeof(sa)));
+	sv[0] = accept4(l, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	assert_true(sv[0] >= 0);
+	close(l);
+}
+
+static void begin(struct fixture *x, int family, struct pool_share *share)
+{
+	struct pool_conn_opts o = { .ops = &ops, .user = x, .share = share };
+	int sv[2];
+
+	if (family == AF_INET)
+		tcp_pair(sv);
+	else
+		assert_int_equal(0, socketpair(AF_UNIX, SOCK_STREAM |
+							SOCK_CLOEXEC, 0, sv));
+	x->peer = sv[1];
+	assert_int_equal(0, fcntl(x->peer, F_SETFL, O_NONBLOCK));
+	assert_int_equal(0, pool_conn_from_fd(&x->loop, sv[0], &o, &x->c));
+}
+
+/* The peer sends up to n whole frames, as many as the sockets take. */
+static void peer_sends(struct fixture *x, unsigned int n)
+{
+	uint8_t b[FRAME] = { 0 };
+	struct pool_frame f = { .version = POOL_WIRE_VERSION,
+				.type = POOL_MSG_SYNC,
+				.payload_len = FRAME - POOL_WIRE_HEADER };
+
+	for (; x->sent < n; x->sent++) {
+		f.req = x->sent;
+		pool_frame_encode(&f, b);
+		if (send(x->peer, b, sizeof(b), MSG_NOSIGNAL) !=
+		    (ssize_t)sizeof(b))
+			break;
+	}
+	assert_true(x->sent > 0);
+}
+
+/* By TCP at once and with a reset; a Unix socket's end is one, too, if it had
+ * something to read. */
+static void peer_resets(struct fixture *x)
+{
+	struct linger now = { .l_onoff = 1 };
+
+	assert_int_equal(0, setsockopt(x->peer, SOL_SOCKET, SO_LINGER, &now,
+				       sizeof(now)));
+	close(x->peer);
+	x->peer = -1;
+}
+
+static void all_of_it_came(struct fixture *x)
+{
+	while (x->c)
+		uv_run(&x->loop, UV_RUN_ONCE);
+	assert_int_equal(x->sent, x->frames);
+	assert_true(x->err == -ECONNRESET || x->err == -EPIPE);
+	assert_int_equal(0, uv_run(&x->loop, UV_RUN_DEFAULT));
+}
+
+static void send_to_peer(struct fixture *x)
+{
+	x->in_call = true;
+	assert_int_equal(0, pool_conn_send(x->c, POOL_MSG_SYNC, 0, NULL));
+	x->in_call = false;
+}
+
+static void what_came_before_a_reset_is_delivered(void **state)
+{
+	struct fixture *x = *state;
+
+	begin(x, AF_INET, NULL);
+	peer_sends(x, 3);
+	peer_resets(x);
+	all_of_it_came(x);
+}
+
+static void a_unix_peer_that_left_something_unread_as_well(void **state)
+{
+	struct fixture *x = *state;
+
+	begin(x, AF_UNIX, NULL);
+	send_to_peer(x);
+	peer_sends(x, 3);
+	peer_resets(x);
+	all_of_it_came(x);
+}
+
+/* More than one turn reads. */
+static void all_the_slices_before_it_are(void **state)
+{
+	struct fixture *x = *state;
+	int size = 4 << 20;
+
+	begin(x, AF_UNIX, NULL);
+	assert_int_equal(0, setsockopt(x->peer, SOL_SOCKET, SO_SNDBUF, &size,
+				       sizeof(size)));
+	send_to_peer(x);
+	peer_sends(x, 3 * POOL_CONN_SLICE / FRAME);
+	peer_resets(x);
+	all_of_it_came(x);
+}
+
+static void also_where_others_have_the_turn(void **state)
+{
+	struct fixture *x = *state;
+	struct pool_share share;
+
+	pool_share_open(&share, &x->loop, 1);
+	begin(x, AF_UNIX, &share);
+	send_to_peer(x);
+	peer_sends(x, 100);
+	peer_resets(x);
+	while (x->c)
+		uv_run(&x->loop, UV_RUN_ONCE);
+	pool_share_close(&share, NULL);
+	assert_true(x->sent > POOL_CONN_SHARE_SLICE / FRAME);
+	assert_int_equal(x->sent, x->frames);
+	assert_int_equal(0, uv_run(&x->loop, UV_RUN_DEFAULT));
+}
+
+/* The write that fails comes before the read. */
+static void what_came_before_a_write_failed_is_delivered(void **state)
+{
+	static const int families[] = { AF_INET, AF_UNIX };
+	struct fixture *x = *state;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		x->sent = x->frames = 0;
+		begin(x, families[i], NULL);
+		peer_sends(x, 5);
+		peer_resets(x);
+		send_to_peer(x);
+		send_to_peer(x);
+		all_of_it_came(x);
+	}
+}
+
+static void on_file_sent(void *arg, int err)
+{
+	struct fixture *x = arg;
+
+	assert_false(x->in_call);
+	x->file_err = err;
+}
+
+static void a_file_being_sent_is_told_of_behind_it(void **state)
+{
+	struct fixture *x = *state;
+	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	begin(x, AF_UNIX, NULL);
+	peer_sends(x, 5);
+	peer_resets(x);
+	x->in_call = true;
+	assert_int_equal(0, pool_conn_send_file(x->c, POOL_MSG_DATA, 1, NULL,
+						fd, 0, 4096, on_file_sent, x));
+	x->in_call = false;
+	all_of_it_came(x);
+	assert_true(x->file_err < 0);
+	close(fd);
+}
+
+/* It takes no more, and goes on living: nothing says so but the write. */
+static void a_peer_that_stops_reading_does_not_keep_it(void **state)
+{
+	struct fixture *x = *state;
+
+	begin(x, AF_UNIX, NULL);
+	peer_sends(x, 5);
+	assert_int_equal(0, shutdown(x->peer, SHUT_RD));
+	send_to_peer(x);
+	all_of_it_came(x);
+	close(x->peer);
+}
+
+int main(void)
+{
+#define reset_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		reset_test(what_came_before_a_reset_is_delivered),
+		reset_test(a_unix_peer_that_left_something_unread_as_well),
+		reset_test(all_the_slices_before_it_are),
+		reset_test(also_where_others_have_the_turn),
+		reset_test(what_came_before_a_write_failed_is_delivered),
+		reset_test(a_file_being_sent_is_told_of_behind_it),
+		reset_test(a_peer_that_stops_reading_does_not_keep_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
