@@ -94,9 +94,23 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	reply_value(req, list, len, size);
 }
 
+/*
+ * A rule says what becomes of other users' files, too: it is the owner's to
+ * set, as the mode is. (Of all else the kernel asks for permission to write,
+ * and in a sticky directory for its owner.)
+ */
+static bool may_rule(fuse_req_t req, const struct pool_entry *e,
+		     const char *name)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+
+	return strncmp(name, POOL_XATTR_PREFIX, strlen(POOL_XATTR_PREFIX)) ||
+	       uid == 0 || uid == pool_node_attr(e)->uid;
+}
+
 /* May this name be set, to this value? 0 or -errno. */
-static int check_rule(const char *name, const void *value, size_t len,
-		      bool is_dir)
+static int check_rule(fuse_req_t req, const struct pool_entry *e,
+		      const char *name, const void *value, size_t len)
 {
 	struct pool_rules r = { 0 };
 	const char *accepted = NULL;
@@ -105,9 +119,11 @@ static int check_rule(const char *name, const void *value, size_t len,
 
 	if (strncmp(name, "user.", 5) != 0)
 		return -EOPNOTSUPP;
+	if (!may_rule(req, e, name))
+		return -EPERM;
 	if (strncmp(name, POOL_XATTR_PREFIX, strlen(POOL_XATTR_PREFIX)) != 0)
 		return 0;
-	err = pool_rules_set(&r, name, value, len, is_dir, pool_wall_ns(),
+	err = pool_rules_set(&r, name, value, len, e->is_dir, pool_wall_ns(),
 			     &accepted);
 	for (k = 0; err == -ENOTSUP && pool_node_info_names[k]; k++)
 		if (strcmp(name, pool_node_info_names[k]) == 0)
@@ -162,7 +178,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : ESTALE);
 		return;
 	}
-	err = check_rule(name, value, size, e->is_dir);
+	err = check_rule(req, e, name, value, size);
 	if (!err) {
 		pin_end(name, &value, &size, text, sizeof(text));
 		err = pool_node_setxattr(fs->node, e, name, value, size,
@@ -181,6 +197,8 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		fuse_reply_err(req, ENODATA);
 		return;
 	}
-	err = pool_node_setxattr(fs->node, e, name, NULL, 0, 0);
+	err = may_rule(req, e, name) ?
+		      pool_node_setxattr(fs->node, e, name, NULL, 0, 0) :
+		      -EPERM;
 	fuse_reply_err(req, -err);
 }

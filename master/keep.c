@@ -9,8 +9,53 @@
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
+#include "pool/root.h"
 
 /* ---- loading ---- */
+
+/*
+ * What somebody has set of the root. Older versions kept it whole, with 0755 and
+ * zeros for what nobody had set.
+ */
+static uint16_t root_set(const Kvpool__Meta *meta)
+{
+	uint16_t set = POOL_ROOT_TOLD;
+
+	if (meta->set)
+		return set | (meta->set & POOL_ROOT_SETS);
+	if (meta->mtime_ns)
+		set |= POOL_SET_MTIME;
+	if (meta->uid || meta->gid)
+		set |= POOL_SET_UID | POOL_SET_GID;
+	/* With an owner, the mode was meant, too. */
+	if (meta->mode != 0755 || meta->uid || meta->gid)
+		return set | POOL_SET_MODE;
+	pool_warn("the state of an older version does not say whether mode 755 of the pool's root was set by anybody: it has mode %o now (if 755 was meant, chmod 755 the mount point)",
+		  POOL_ROOT_MODE);
+	return set;
+}
+
+/* What nobody has set stays as it is by itself. */
+static void load_root(struct master_dir *d, const Kvpool__Meta *meta)
+{
+	d->set = root_set(meta);
+	if (d->set & POOL_SET_MODE)
+		d->mode = (uint16_t)(meta->mode & 01777u);
+	if (d->set & POOL_SET_UID)
+		d->uid = meta->uid;
+	if (d->set & POOL_SET_GID)
+		d->gid = meta->gid;
+	if (d->set & POOL_SET_MTIME)
+		d->mtime_ns = meta->mtime_ns;
+}
+
+static void load_attrs(struct master_dir *d, const struct master_attrs *attrs)
+{
+	d->mode = attrs->mode;
+	d->uid = attrs->uid;
+	d->gid = attrs->gid;
+	d->mtime_ns = attrs->mtime_ns;
+}
 
 static int load_dir(struct master *m, const Kvpool__Meta *meta)
 {
@@ -39,10 +84,10 @@ static int load_dir(struct master *m, const Kvpool__Meta *meta)
 		pool_xattrs_free(xattrs);
 		return err;
 	}
-	d->mode = attrs.mode;
-	d->uid = attrs.uid;
-	d->gid = attrs.gid;
-	d->mtime_ns = attrs.mtime_ns;
+	if (d->d.e.parent)
+		load_attrs(d, &attrs);
+	else
+		load_root(d, meta);
 	m->ndirs_made += !d->made;
 	d->made = 1;
 	master_map_touch_dir(&m->map, d);

@@ -8,6 +8,9 @@
 
 #include <xxhash.h>
 
+#include "pool/base/clock.h"
+#include "pool/root.h"
+
 int master_map_init(struct master_map *m, uint64_t tombs_max,
 		    uint64_t ghosts_max)
 {
@@ -28,7 +31,9 @@ int master_map_init(struct master_map *m, uint64_t tombs_max,
 	/* The root is told of only once somebody gives it attributes. */
 	root = master_entry_dir(&m->tree.root->e);
 	master_item_init(&root->item, MASTER_DIR);
-	root->mode = 0755;
+	root->mode = POOL_ROOT_MODE;
+	root->mtime_ns = pool_wall_ns();
+	root->set = POOL_ROOT_TOLD;
 	return 0;
 }
 

@@ -101,6 +101,7 @@ struct master_dir {
 	uint16_t mode;
 	uint8_t made;	  /* explicitly, so it is kept in the state */
 	uint8_t was_file; /* not long ago: mirrors may still think so */
+	uint16_t set;	  /* the root: what somebody has set (pool/root.h) */
 };
 
 struct master_grave {

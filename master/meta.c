@@ -232,6 +232,7 @@ static int add_dir(struct master_batch *b, struct master_dir *d,
 	out->uid = d->uid;
 	out->gid = d->gid;
 	out->mtime_ns = d->mtime_ns;
+	out->set = d->set;
 	return add_xattrs(b, d->extra, out);
 }
 

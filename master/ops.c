@@ -10,6 +10,7 @@
 
 #include "master/impl.h"
 #include "pool/base/clock.h"
+#include "pool/root.h"
 
 struct op {
 	struct master_session *s;
@@ -389,6 +390,8 @@ static int setattr_dir(struct op *op, struct master_dir *d)
 	if (sets && d->d.nchildren)
 		master_patrol_start(op->m);
 	set_attrs(op, &d->mode, &d->uid, &d->gid, &d->mtime_ns);
+	if (!op->len)
+		d->set |= op->set & POOL_ROOT_SETS;
 	master_map_touch_dir(&op->m->map, d);
 	keep_made(op, d);
 	result_seq(op, &d->item);

@@ -31,7 +31,8 @@ struct seen_name {
 	uint64_t gen;
 	unsigned int nholders;
 	uint32_t holders[8];
-	uint32_t mode;
+	uint32_t mode, uid, gid, set;
+	uint64_t mtime_ns;
 	bool is_dir, told;
 };
 
@@ -138,6 +139,10 @@ static void fake_apply(struct fake_node *n, const Kvpool__Meta *e)
 	s->gen = e->gen;
 	s->is_dir = e->is_dir;
 	s->mode = e->mode;
+	s->uid = e->uid;
+	s->gid = e->gid;
+	s->set = e->set;
+	s->mtime_ns = e->mtime_ns;
 	s->told = true;
 	s->nholders = (unsigned int)e->n_holders;
 	for (i = 0; i < e->n_holders && i < 8; i++)

@@ -11,6 +11,7 @@
  * its end, perhaps (`ahead`), and exists.
  */
 #include "pool/node/priv.h"
+#include "pool/root.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -125,6 +126,25 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	else if (n->ops && changed)
 		n->ops->attr_changed(n->ops_arg, &d->d.e);
 	return 0;
+}
+
+/* What nobody has set of it is as this mount has it. (A master that does not
+ * say what was set has no time for it unless somebody has set one.) */
+static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
+{
+	struct node_dirent *d = pool_node_root(n);
+	Kvpool__Meta root = *m;
+	bool all = !m->set;
+
+	if (!all && !(m->set & POOL_SET_MODE))
+		root.mode = d->attr.mode;
+	if (!all && !(m->set & POOL_SET_UID))
+		root.uid = d->attr.uid;
+	if (!all && !(m->set & POOL_SET_GID))
+		root.gid = d->attr.gid;
+	if (all ? !m->mtime_ns : !(m->set & POOL_SET_MTIME))
+		root.mtime_ns = d->attr.mtime_ns;
+	return apply_dir(n, d, &root, false);
 }
 
 /* evicted: the master let go of what it was asked about. Its DROP says so, or
@@ -327,8 +347,8 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 				  "or generation: ignored");
 		return 0;
 	}
-	if (m->path.len == 0) /* the root's attributes */
-		return apply_dir(n, pool_node_root(n), m, false);
+	if (m->path.len == 0)
+		return apply_root(n, m);
 	err = node_tree_make(n, (const char *)m->path.data, m->path.len,
 			     m->is_dir, on_add, &added, &pe);
 	if (err) {

@@ -1,5 +1,6 @@
 /* The node as a whole: start, the loop, stop. See pool/node.h. */
 #include "pool/node/priv.h"
+#include "pool/root.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -214,7 +215,9 @@ int pool_node_open(const struct pool_node_opts *opts,
 	    pool_tree_init(&n->tree, sizeof(struct node_entry),
 			   sizeof(struct node_dirent)) < 0)
 		goto err_free;
-	pool_node_root(n)->attr.mode = 0777;
+	pool_node_root(n)->attr.mode = POOL_ROOT_MODE;
+	pool_node_root(n)->attr.uid = geteuid();
+	pool_node_root(n)->attr.gid = getegid();
 	pool_node_root(n)->attr.mtime_ns = pool_wall_ns();
 	pool_node_root(n)->known = true;
 	err = node_metrics_register(n);
