@@ -110,8 +110,9 @@ struct pool_space {
 	uint64_t releasing; /* of these: given up, pages still being freed */
 };
 /* One statfs(2). In a directory that shares its filesystem, what neighbours
- * write is taken for ours until the next count, a second later at most (later
- * where counting is slow); at once if that leaves less than half, and is quick. */
+ * write or free is taken for ours until the next count, a second later at most
+ * (later where counting is slow); at once if that leaves less than half or frees
+ * much, and counting is quick. Thread: loop. */
 void pool_store_space(struct pool_store *s, struct pool_space *ret);
 /* May data go for what that says? Always in a tmpfs of our own. Else if hardly
  * anything has changed since the last count, or it has ended just now; if not, a

@@ -112,6 +112,8 @@ uint64_t store_space_free(const struct pool_store *s)
 	return free_below_size(s, &fs, used_by_us(s, &fs));
 }
 
+static void count_begin(struct pool_store *s);
+
 static uint64_t breach_below(const struct pool_store *s)
 {
 	return s->headroom / 16;
@@ -128,25 +130,45 @@ static uint64_t reach(const struct pool_store *s, const struct fs_space *fs,
 	return left > breach_below(s) ? left - breach_below(s) : 0;
 }
 
-static void recount_if_full(struct pool_store *s, const struct fs_space *fs)
+/* Has the filesystem's use fallen by more than a count holds for? If neighbours
+ * have removed that, far more of it is ours than it seems, and the store would grow
+ * beyond its size. */
+static bool has_fallen(const struct pool_store *s, const struct fs_space *fs)
+{
+	return fs->used + s->size / COUNT_HOLDS_PART <
+	       atomic_load(&s->usage.fs_used);
+}
+
+static void recount_now(struct pool_store *s, uint64_t now)
+{
+	store_count(s);
+	s->usage.ended_ms = pool_now_ms();
+	s->usage.took_ms = s->usage.ended_ms - now;
+}
+
+/* On the loop where that is quick; else a worker does, if there is need. */
+static void recount_if_needed(struct pool_store *s, const struct fs_space *fs)
 {
 	struct store_usage *u = &s->usage;
-	uint64_t now = pool_now_ms();
+	bool fell = has_fallen(s, fs);
+	uint64_t now = pool_now_ms(), age = now - u->ended_ms;
 
-	if (s->own || u->counting || u->took_ms > COUNT_QUICK_MS ||
-	    now - u->ended_ms < SAMPLE_MS ||
-	    used_by_us(s, fs) <= s->size / 2)
+	if (s->own || u->counting ||
+	    (!fell && used_by_us(s, fs) <= s->size / 2))
 		return;
-	store_count(s);
-	u->ended_ms = pool_now_ms();
-	u->took_ms = u->ended_ms - now;
+	if (u->took_ms <= COUNT_QUICK_MS) {
+		if (age >= (fell ? COUNT_HOLDS_MS + 1 : SAMPLE_MS))
+			recount_now(s, now);
+	} else if (fell && age >= u->took_ms * COUNT_SHARE) {
+		count_begin(s);
+	}
 }
 
 void pool_store_space(struct pool_store *s, struct pool_space *ret)
 {
 	struct fs_space fs = fs_space(s);
 
-	recount_if_full(s, &fs);
+	recount_if_needed(s, &fs);
 	ret->size = s->size;
 	ret->headroom = s->headroom;
 	ret->used = used_by_us(s, &fs);
