@@ -39,6 +39,8 @@ static const char usage[] =
 static struct {
 	struct pool_hostport listen, admin;
 	const char *state_file, *log_file, *etcd, *cluster, *advertise;
+	const char *allow_user;
+	struct pool_trust trust;
 	uint64_t heartbeat_ms, summary_ms, lease_ms;
 	uint64_t repair_rate, repair_copies;
 	unsigned int log_level;
@@ -134,10 +136,6 @@ static struct daemon_option options[] = {
 	  .arg = "DURATION",
 	  .help = "How often one line of figures is logged, in whole seconds;\n"
 		  "0: never." },
-	{ .name = "insecure",
-	  .type = OPT_FLAG,
-	  .value = &conf.insecure,
-	  .help = "Allow addresses other than loopback, without authentication." },
 	DAEMON_OPTIONS_COMMON(conf, "/var/log/kvpool/kvpool-master.log"),
 	{ .name = NULL },
 };
@@ -308,6 +306,7 @@ static int start_master(struct program *p)
 	struct master_opts opts = {
 		.loop = &p->base.loop,
 		.listen = conf.listen,
+		.trust = conf.insecure ? NULL : &conf.trust,
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
 		.recover_ms = conf.recover ? MASTER_RECOVER_MS : 0,
@@ -370,6 +369,7 @@ static int run(void)
 
 	/* After a failure the process ends, and what is open with it. */
 	if (daemon_program_open(&p.base, stop) ||
+	    pool_trust_metrics(&conf.trust, p.base.metrics) ||
 	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)))
 		return 1;
 	rc = start_master(&p);
@@ -428,6 +428,10 @@ static int check_options(void)
 
 	if (!rc)
 		rc = daemon_option_check_listen(admin, conf.insecure, stderr);
+	if (!rc)
+		rc = daemon_option_users(
+			daemon_option_find(options, "allow-user"), &conf.trust,
+			stderr);
 	if (!rc)
 		rc = check_seconds("lease", conf.lease_ms);
 	if (!rc)

@@ -212,12 +212,18 @@ static int start_verbs(struct node_program *p)
 	return err;
 }
 
+static struct pool_trust *trust_of(struct node_program *p)
+{
+	return p->conf->insecure ? NULL : &p->trust;
+}
+
 static int start_master(struct node_program *p)
 {
 	char state[PATH_MAX + 32];
 	struct master_opts opts = {
 		.loop = &p->base.loop,
 		.listen = p->conf->masters.at[0],
+		.trust = trust_of(p),
 		.state_file = p->conf->state_file,
 		.heartbeat_ms = (unsigned int)p->conf->heartbeat_ms,
 		.recover_ms = p->conf->recover ? MASTER_RECOVER_MS : 0,
@@ -252,6 +258,7 @@ static int start_node(struct node_program *p)
 		.fd_passing = !p->conf->no_fd_passing,
 		.reserve = !p->conf->no_passthrough && p->conf->mount,
 		.verbs = p->verbs,
+		.trust = trust_of(p),
 		.movers = (unsigned int)p->conf->movers,
 		.prefetch_max = (unsigned int)p->conf->prefetch,
 		.hot_gets = (unsigned int)p->conf->hot_gets,
@@ -464,6 +471,8 @@ static int start(struct node_program *p)
 		rc = pool_busy_open(&p->busy, &p->base.loop,
 				    (unsigned int)p->conf->busy_poll_us,
 				    p->base.metrics);
+	if (!rc)
+		rc = pool_trust_metrics(&p->trust, p->base.metrics);
 	if (!rc && p->conf->allow_faults)
 		rc = daemon_faults_allow(p->base.metrics);
 	if (!rc && p->conf->takeover)
@@ -496,6 +505,7 @@ static int run(const struct daemon_node_conf *conf)
 	int rc;
 
 	p.conf = conf;
+	p.trust = conf->trust;
 	raise_nofile();
 	daemon_advertise_warn(&conf->listen, conf->advertise,
 			      &conf->masters.at[0]);

@@ -226,10 +226,6 @@ static struct daemon_option options[] = {
 	  .help = "Of an embedded master: how often nodes report.",
 	  .min = 10,
 	  .max = 60000 },
-	{ .name = "insecure",
-	  .type = OPT_FLAG,
-	  .value = &conf.insecure,
-	  .help = "Allow addresses other than loopback, without authentication." },
 	{ .name = "takeover",
 	  .type = OPT_FLAG,
 	  .value = &conf.takeover,
@@ -294,7 +290,9 @@ static int check_options(void)
 			    daemon_option_find(options, listeners[i]),
 			    conf.insecure, stderr))
 			return -EINVAL;
-	if (check_master_options() || check_transport())
+	if (check_master_options() || check_transport() ||
+	    daemon_option_users(daemon_option_find(options, "allow-user"),
+				&conf.trust, stderr))
 		return -EINVAL;
 	if (daemon_advertise_check(daemon_option_find(options, "listen"),
 				   daemon_option_find(options, "advertise"),

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "pool/base/parse.h"
+#include "pool/trust.h"
 
 /* What bytes move over between nodes; in the order of --transport. */
 enum daemon_transport { TRANSPORT_AUTO, TRANSPORT_RDMA, TRANSPORT_TCP };
@@ -28,6 +29,8 @@ struct daemon_node_conf {
 	uint64_t hot_gets, cold_ms, deadline_ms;
 	uint64_t heartbeat_ms;
 	const char *rdma_device;
+	const char *allow_user;
+	struct pool_trust trust; /* what that says; not with insecure */
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */
 	unsigned int rdma_connect; /* enum daemon_connect */

@@ -22,6 +22,7 @@
 struct node_program {
 	struct daemon_program base; /* first */
 	const struct daemon_node_conf *conf;
+	struct pool_trust trust; /* as conf's, and what it counts */
 	struct pool_busy busy;
 	struct verbs *verbs; /* NULL with --transport tcp */
 	struct master *master; /* embedded, else NULL */

@@ -482,3 +482,18 @@ enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len)
 		return MOUNT_OPT_KERNEL;
 	return in_list(refused, elem, n) ? MOUNT_OPT_REFUSED : MOUNT_OPT_OURS;
 }
+
+int daemon_option_users(const struct daemon_option *o, struct pool_trust *t,
+			FILE *err)
+{
+	const char *list = *(const char **)o->value;
+	int rc = list ? pool_trust_add(t, list) : 0;
+
+	if (!rc)
+		return 0;
+	return daemon_option_reject(
+		o, rc == -ENOENT ? POOL_TRUST_ACCEPTED
+				   " (a user of that name is not known here)" :
+				   POOL_TRUST_ACCEPTED,
+		err);
+}

@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "pool/base/parse.h"
+#include "pool/trust.h"
 
 enum daemon_option_type {
 	OPT_FLAG,     /* bool *: --name, or NAME=yes in the environment */
@@ -52,6 +53,18 @@ struct daemon_option {
 /* Those that every daemon has; where they go are members of c. log: the file,
  * if none is given. */
 #define DAEMON_OPTIONS_COMMON(c, log)                                          \
+	{ .name = "allow-user",                                                \
+	  .type = OPT_STRING,                                                  \
+	  .value = &(c).allow_user,                                            \
+	  .arg = "USER[,USER]...",                                             \
+	  .help = "Of this machine's users, whose programs may be of the pool,\n" \
+		  "besides root's and those of the user that this one runs as:\n" \
+		  "all of the pool is open to them." },                        \
+	{ .name = "insecure",                                                  \
+	  .type = OPT_FLAG,                                                    \
+	  .value = &(c).insecure,                                              \
+	  .help = "Allow addresses other than loopback, and any user of this\n" \
+		  "machine on loopback, without authentication." },            \
 	{ .name = "foreground",                                                \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).foreground,                                            \
@@ -119,5 +132,12 @@ struct daemon_option *daemon_option_find(struct daemon_option *opts,
  */
 int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
 			       FILE *err);
+
+/*
+ * o is a list of users (OPT_STRING; NULL: none), added to t. 0 or -EINVAL
+ * (reported).
+ */
+int daemon_option_users(const struct daemon_option *o, struct pool_trust *t,
+			FILE *err);
 
 #endif

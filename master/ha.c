@@ -193,6 +193,7 @@ static int start_listener(struct master_ha *ha)
 
 	if (err)
 		return err;
+	pool_listener_trust(ha->listener, ha->o.master.trust);
 	ha->port = pool_listener_port(ha->listener);
 	if (ha->o.advertise)
 		snprintf(ha->address, sizeof(ha->address), "%s",

@@ -347,17 +347,20 @@ static int load_state(struct master *m, const struct master_opts *opts)
 	return master_state_open(path, master_load_record, m, &m->epoch, &m->state);
 }
 
-static int open_listener(struct master *m, const struct pool_hostport *at)
+static int open_listener(struct master *m, const struct master_opts *opts)
 {
+	const struct pool_hostport *at = &opts->listen;
 	int err;
 
 	if (!at->host[0])
 		return 0;
 	err = pool_listener_open(m->loop, at, master_session_accept, m,
 				 &m->listener);
-	if (!err)
-		m->port = pool_listener_port(m->listener);
-	return err;
+	if (err)
+		return err;
+	pool_listener_trust(m->listener, opts->trust);
+	m->port = pool_listener_port(m->listener);
+	return 0;
 }
 
 int master_open(const struct master_opts *opts, struct master **ret_master)
@@ -387,7 +390,7 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	err = load_state(m, opts);
 	if (err)
 		goto err_free;
-	err = open_listener(m, &opts->listen);
+	err = open_listener(m, opts);
 	if (err)
 		goto err_free;
 	err = opts->metrics ? master_stats_register(m, opts->metrics) : 0;

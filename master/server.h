@@ -29,6 +29,7 @@
 struct master;
 
 struct etcd_state;
+struct pool_trust;
 
 /* Defaults of repair, for the programs' options. */
 #define MASTER_REPAIR_RATE (512ull << 20)
@@ -47,6 +48,8 @@ struct master_opts {
 	/* May it still tell anybody anything? NULL: always. */
 	bool (*acting)(void *arg);
 	void *acting_arg;
+	/* Of local users, who may connect. Borrows; NULL: everybody. */
+	struct pool_trust *trust;
 	unsigned int heartbeat_ms;   /* 0: 1000 */
 	/* The state was lost: ask the nodes for so long for the epoch that they
 	 * have seen, and begin a higher one. 0: no. */

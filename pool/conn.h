@@ -39,6 +39,7 @@
 
 #include "pool/base/parse.h"
 #include "pool/share.h"
+#include "pool/trust.h"
 #include "pool/wire.h"
 
 #define POOL_CONN_SLICE (256u << 10)
@@ -80,6 +81,10 @@ struct pool_conn_opts {
 	size_t send_queue_max; /* bytes of frames queued; 0: 64 MiB. File bulk
 				  is not counted. */
 	struct pool_share *share; /* borrows; NULL: it has a turn's slice */
+	/* Dialled: nothing is sent to, or delivered from, a process of this
+	 * machine that is not trusted (-EPERM, logged, counted). Borrows; NULL:
+	 * whoever answers will do. */
+	struct pool_trust *trust;
 };
 
 /*
@@ -174,6 +179,10 @@ int pool_listener_open_unix(uv_loop_t *loop, const char *path,
 int pool_listener_from_fd(uv_loop_t *loop, int fd, const char *path,
 			  pool_accept_cb cb, void *arg,
 			  struct pool_listener **ret_listener);
+/* From now on: who is not trusted (pool/trust.h) is answered with an ERROR,
+ * -EPERM, which names the remedy, and never gets to the callback. Borrows t;
+ * NULL: whoever comes will do. */
+void pool_listener_trust(struct pool_listener *l, struct pool_trust *t);
 /* Borrowed. */
 int pool_listener_fd(const struct pool_listener *l);
 uint16_t pool_listener_port(const struct pool_listener *l);

@@ -117,8 +117,9 @@ const char *kvpool_last_error(void);
 
 struct kvpool;
 
-#define KVPOOL_INSECURE 1u /* listen may be other than loopback: there is no
-			      authentication */
+#define KVPOOL_INSECURE 1u /* listen may be other than loopback, and any local
+			      user may be at the other end of loopback: there is
+			      no authentication */
 
 struct kvpool_options {
 	size_t struct_size;
@@ -147,6 +148,11 @@ struct kvpool_options {
 	/* "mlx5_0,mlx5_1": RDMA devices to use, all of which have to be there;
 	 * NULL: all that can be used, if any; "": none, TCP only. */
 	const char *rdma_device;
+	/* "vllm,1001": of this machine's users, whose daemons and other clients
+	 * this connection deals with over loopback, besides root's and those of
+	 * its own user; NULL: none. Those daemons have to be told of this user,
+	 * too (--allow-user). With KVPOOL_INSECURE nobody is asked. */
+	const char *allow_users;
 };
 
 /*

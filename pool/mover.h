@@ -56,6 +56,7 @@ struct pool_mover_opts {
 	struct pool_mailbox *home; /* of the node's loop */
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_mover_counters *counters;
+	struct pool_trust *trust; /* borrows; NULL: everybody */
 	/* Borrow; NULL: over TCP only. Both or none. */
 	struct verbs *verbs;
 	struct verbs_cache *cache;

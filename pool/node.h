@@ -268,6 +268,9 @@ struct pool_node_opts {
 	 * anybody reads it (libkvpool): the pages of what goes for it will do. */
 	bool puts_whole;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
+	/* Of local users, who may be the master or a peer. Borrows; NULL:
+	 * everybody. */
+	struct pool_trust *trust;
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */

@@ -45,6 +45,7 @@
 #define POOL_EARLY_MS 1000
 
 struct pool_peers;
+struct pool_trust;
 struct verbs;
 
 /* Where a peer is. Equal ids mean the same peer; the addresses may change. */
@@ -92,6 +93,9 @@ struct pool_peers_opts {
 	int listen_fd, unix_fd;
 	bool fd_passing;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
+	/* Of local users, who may be a peer: asked of each connection, dialled
+	 * or accepted. Borrows; NULL: everybody. */
+	struct pool_trust *trust;
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
 	void *arg;

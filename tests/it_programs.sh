@@ -85,8 +85,14 @@ for any in 0.0.0.0:7072 0:7072 '[::]:7072'; do
 		--listen 0.0.0.0:7072 --advertise "$any"
 done
 
+echo "== users who are not known are named"
+refused 2 '--allow-user: "no-such-user" given; accepted: users.*not known here' \
+	kvpool-master --foreground --allow-user no-such-user
+refused 2 '--allow-user: "1,,2" given; accepted: users' \
+	kvpoold --foreground --store-size 32M --allow-user 1,,2
+
 echo "== the master serves its pages"
-start_master
+start_master --allow-user 65534
 [ "$(http "${admin[master]}/healthz")" = ok ] || fail "healthz"
 http "${admin[master]}/metrics" >"$tmp/metrics"
 grep -q '^# TYPE kvpool_' "$tmp/metrics"

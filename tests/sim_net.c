@@ -625,6 +625,12 @@ int pool_listener_from_fd(uv_loop_t *loop, int fd, const char *path,
 	return -ENOTSUP;
 }
 
+void pool_listener_trust(struct pool_listener *l, struct pool_trust *t)
+{
+	(void)l;
+	(void)t; /* all are of one process */
+}
+
 int pool_listener_fd(const struct pool_listener *l)
 {
 	(void)l;

@@ -439,6 +439,22 @@ static int open_devices(struct kvpool *p, const char *names)
 	return 0;
 }
 
+static int set_trust(struct kvpool *p, const struct kvpool_options *o)
+{
+	const char *users = o->allow_users ? o->allow_users : "";
+	int err = users[0] ? pool_trust_add(&p->trust, users) : 0;
+
+	if (err)
+		return client_fail(-EINVAL, "`allow_users`: \"%s\": %s; "
+				   "accepted: " POOL_TRUST_ACCEPTED, users,
+				   err == -ENOENT ? "no such user" :
+						    strerror(-err));
+	if (o->flags & KVPOOL_INSECURE)
+		return 0;
+	p->opts.trust = p->lines.trust = &p->trust;
+	return 0;
+}
+
 static int set_options(struct kvpool *p, const struct kvpool_options *o)
 {
 	char name[64];
@@ -471,7 +487,7 @@ static int set_options(struct kvpool *p, const struct kvpool_options *o)
 	p->opts.prefetch_max = 64;
 	p->opts.deadline_ms = CLIENT_DEADLINE_MS;
 	p->opts.names = &p->names;
-	return 0;
+	return set_trust(p, o);
 }
 
 /* ---- kvpool_connect, kvpool_close ---- */

@@ -199,6 +199,17 @@ static int recv_hello(struct client_line *l, int fd)
 	return right ? 0 : -EHOSTDOWN;
 }
 
+static int check_owner(const struct client_line *l, int fd)
+{
+	struct pool_trust *t = l->lines->trust;
+	uid_t uid;
+	int err = t ? pool_trust_peer(t, fd, &uid) : 0;
+
+	if (err == -EPERM || err == -ENOTSUP)
+		pool_count(&t->impostors);
+	return err;
+}
+
 static uint32_t lane_of(const struct client_line *l)
 {
 	return l->lines->first_lane + l->slot;
@@ -222,6 +233,9 @@ static int open_one(struct client_line *l, int which)
 		err = send_out(l, which);
 	if (!err)
 		err = recv_hello(l, l->fd[which]);
+	/* Somebody has accepted it by now. */
+	if (!err)
+		err = check_owner(l, l->fd[which]);
 	return err;
 }
 

@@ -32,6 +32,7 @@ struct client_lines {
 	uint8_t id[POOL_ID_SIZE]; /* our own */
 	uint32_t first_lane;
 	unsigned int stall_ms; /* CLIENT_STALL_MS, but in tests */
+	struct pool_trust *trust; /* borrows; NULL: everybody */
 
 	pthread_mutex_t lock;
 	struct pool_list idle; /* the last used first */

@@ -39,6 +39,7 @@
 #include "pool/kvpool.h"
 #include "pool/mailbox.h"
 #include "pool/node.h"
+#include "pool/trust.h"
 
 #define CLIENT_BUFFERS_MAX 4096
 #define CLIENT_ASK_MAX 256 /* keys whose names are made at once */
@@ -91,6 +92,7 @@ struct kvpool {
 	struct verbs *verbs; /* owns; NULL: TCP only. Watched while `node` is */
 	int dir_fd; /* of `dir`, locked; owns */
 	unsigned int forks; /* as when it was made */
+	struct pool_trust trust;
 
 	uv_loop_t loop;
 	pthread_t thread;

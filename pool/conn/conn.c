@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "pool/base/log.h"
 #include "pool/conn/priv.h"
 
 #define CONNECT_TIMEOUT_MS 2000
@@ -136,6 +137,7 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 					      SEND_QUEUE_MAX;
 	c->idle_ms = opts->idle_timeout_ms;
 	c->share = opts->share;
+	c->trust = opts->trust;
 	pool_share_user_init(&c->turn, conn_receive_go);
 	pool_list_init(&c->queue);
 	if (conn_faults_open(c)) {
@@ -331,10 +333,56 @@ static int socket_error(const struct pool_conn *c)
 
 static void connect_next(struct pool_conn *c);
 
+/* ---- whose is the other end ---- */
+
+static int distrust(struct pool_conn *c, int err, uid_t uid)
+{
+	if (err == -EAGAIN)
+		return -ECONNRESET;
+	if (err == -EPERM)
+		pool_warn_limited("%s: a process of user %u has this address, whom this one (user %u) does not trust; left. If it is to be trusted: --allow-user %u",
+				  c->name, (unsigned int)uid,
+				  (unsigned int)geteuid(), (unsigned int)uid);
+	else if (err == -ENOTSUP)
+		pool_warn_limited("%s: this kernel does not say whose process has this address (neither sock_diag nor /proc/self/net/tcp); left. --insecure trusts everybody",
+				  c->name);
+	if (err == -EPERM || err == -ENOTSUP)
+		pool_count(&c->trust->impostors);
+	return err;
+}
+
+/* Before anything is sent. It may not have been accepted yet: then who listens
+ * there will do until something comes. */
+static int check_dialled(struct pool_conn *c)
+{
+	uid_t uid = 0;
+	int err = c->trust ? pool_trust_peer(c->trust, c->fd, &uid) : 0;
+
+	if (err == -EAGAIN)
+		err = pool_trust_listener(c->trust, c->fd, &uid);
+	else if (!err)
+		c->trust = NULL;
+	return err ? distrust(c, err, uid) : 0;
+}
+
+bool conn_is_trusted(struct pool_conn *c)
+{
+	uid_t uid = 0;
+	int err = c->trust ? pool_trust_peer(c->trust, c->fd, &uid) : 0;
+
+	if (err)
+		conn_fail(c, distrust(c, err, uid));
+	else
+		c->trust = NULL;
+	return !err;
+}
+
 static void on_connected(struct pool_conn *c)
 {
 	int err = socket_error(c);
 
+	if (!err)
+		err = check_dialled(c);
 	if (err) {
 		c->addr_err = err;
 		connect_next(c);

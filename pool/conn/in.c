@@ -522,6 +522,8 @@ static void receive_slice(struct pool_conn *c)
 
 void conn_receive(struct pool_conn *c)
 {
+	if (!conn_is_trusted(c))
+		return;
 	receive_slice(c);
 	receive_later(c);
 	if (c->rx.state != RX_BULK) /* which the loop is woken for in time */

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,13 @@
 #include "pool/base/list.h"
 #include "pool/base/log.h"
 #include "pool/conn.h"
+#include "pool/kvpool.pb-c.h"
 
 #define BACKLOG 512
 #define ACCEPTS_PER_TURN 16
+/* Strangers that are being told why they may not come; others are not told. */
+#define REFUSED_MAX 16u
+#define REFUSED_MS 1000
 
 struct pool_listener {
 	uv_poll_t poll;
@@ -24,6 +29,7 @@ struct pool_listener {
 	pool_accept_cb cb;
 	void *arg;
 	bool closed;
+	struct pool_trust *trust; /* borrows; NULL: everybody */
 	char *path; /* owns; NULL for TCP */
 	dev_t dev;  /* of path, so that a successor's is not unlinked */
 	ino_t ino;
@@ -49,6 +55,75 @@ static void accept_and_drop(struct pool_listener *l)
 	l->spare = spare_open();
 }
 
+/* ---- strangers ---- */
+
+static atomic_uint nrefused; /* that are being told so */
+
+static void on_refused_close(struct pool_conn *c, int err)
+{
+	(void)c;
+	(void)err;
+	atomic_fetch_sub(&nrefused, 1);
+}
+
+static const struct pool_conn_ops refused_ops = { .on_close = on_refused_close };
+
+/* Nothing that it says is read. */
+static void refuse(struct pool_listener *l, int fd, const char *text)
+{
+	struct pool_conn_opts opts = { .ops = &refused_ops };
+	Kvpool__Error msg = KVPOOL__ERROR__INIT;
+	struct pool_conn *c;
+
+	if (atomic_fetch_add(&nrefused, 1) >= REFUSED_MAX) {
+		atomic_fetch_sub(&nrefused, 1);
+		close(fd);
+		return;
+	}
+	if (pool_conn_from_fd(l->poll.loop, fd, &opts, &c)) {
+		atomic_fetch_sub(&nrefused, 1);
+		return;
+	}
+	msg.status = -EPERM;
+	msg.text = (char *)(uintptr_t)text;
+	(void)pool_conn_send(c, POOL_MSG_ERROR, 0, &msg.base);
+	pool_conn_drain_close(c, REFUSED_MS);
+}
+
+static void turn_away(struct pool_listener *l, int fd, int err, uid_t uid)
+{
+	char text[256];
+
+	pool_count(&l->trust->strangers);
+	if (err == -EPERM)
+		snprintf(text, sizeof(text),
+			 "user %u is not trusted here; accepted: user %u, root, and users named by --allow-user",
+			 (unsigned int)uid, (unsigned int)geteuid());
+	else
+		snprintf(text, sizeof(text),
+			 "this kernel does not say whose connection it is (neither sock_diag nor /proc/self/net/tcp); --insecure trusts everybody");
+	pool_warn_limited("a connection was refused: %s", text);
+	refuse(l, fd, text);
+}
+
+/* Else the connection has been dealt with. */
+static bool may_come(struct pool_listener *l, int fd)
+{
+	uid_t uid = 0;
+	int err = l->trust ? pool_trust_peer(l->trust, fd, &uid) : 0;
+
+	if (err == -EAGAIN) /* gone already */
+		close(fd);
+	else if (err)
+		turn_away(l, fd, err, uid);
+	return !err;
+}
+
+void pool_listener_trust(struct pool_listener *l, struct pool_trust *t)
+{
+	l->trust = t;
+}
+
 static void on_acceptable(uv_poll_t *h, int status, int events)
 {
 	struct pool_listener *l =
@@ -64,7 +139,8 @@ static void on_acceptable(uv_poll_t *h, int status, int events)
 				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
-			l->cb(l->arg, fd);
+			if (may_come(l, fd))
+				l->cb(l->arg, fd);
 		} else if (errno == EMFILE || errno == ENFILE) {
 			accept_and_drop(l);
 			return;

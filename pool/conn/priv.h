@@ -113,6 +113,7 @@ struct pool_conn {
 	struct pool_list queue; /* struct conn_out */
 	struct conn_rx rx;
 	int wake_at; /* the socket's SO_RCVLOWAT; 0: as it was */
+	struct pool_trust *trust; /* borrows; NULL: whoever has the other end */
 	struct pool_share *share; /* borrows, or NULL */
 	struct pool_share_user turn; /* of share */
 	struct conn_faults *faults; /* owns; NULL: none are allowed */
@@ -129,6 +130,10 @@ void conn_broken_dry(struct pool_conn *c);
 /* Ask for the events that the state and the queue need. */
 void conn_want(struct pool_conn *c);
 bool conn_callbacks_on(const struct pool_conn *c);
+
+/* Is it trusted (or need not be)? Else the connection has been ended. Asked when
+ * something has come: somebody has accepted it then. */
+bool conn_is_trusted(struct pool_conn *c);
 
 /* Write what the socket takes, a slice at most; may end the connection. */
 void conn_flush(struct pool_conn *c);

@@ -474,6 +474,7 @@ static void dial(struct pool_node *n)
 		.connect_timeout_ms = pool_dial_connect_ms(&l->dial),
 		.idle_timeout_ms = (unsigned int)(3 * l->heartbeat_ms),
 		.send_queue_max = QUEUE_MAX,
+		.trust = n->opts.trust,
 	};
 
 	l->standby = false;

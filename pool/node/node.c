@@ -128,6 +128,7 @@ static int open_peers(struct pool_node *n)
 		.unix_fd = n->unix_fd,
 		.fd_passing = n->opts.fd_passing,
 		.verbs = n->opts.verbs,
+		.trust = n->opts.trust,
 		.movers = n->opts.movers,
 		.ops = &node_peers_ops,
 		.arg = n,

@@ -601,6 +601,18 @@ uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms)
 
 /* ---- opening and closing ---- */
 
+static int listen_unix(struct pool_peers *p)
+{
+	int fd = p->opts.unix_fd;
+
+	return fd > 0 ? pool_listener_from_fd(p->loop, fd, p->unix_path,
+					      on_accept_unix, p,
+					      &p->unix_listener) :
+			pool_listener_open_unix(p->loop, p->unix_path,
+						on_accept_unix, p,
+						&p->unix_listener);
+}
+
 int answer_open(struct pool_peers *p)
 {
 	int tcp = p->opts.listen_fd, local = p->opts.unix_fd, err;
@@ -613,14 +625,14 @@ int answer_open(struct pool_peers *p)
 					 on_accept_tcp, p, &p->tcp_listener);
 	if (local > 0 && (err || !p->unix_path))
 		close(local);
-	if (err || !p->unix_path)
+	if (err)
 		return err;
-	return local > 0 ? pool_listener_from_fd(p->loop, local, p->unix_path,
-						 on_accept_unix, p,
-						 &p->unix_listener) :
-			   pool_listener_open_unix(p->loop, p->unix_path,
-						   on_accept_unix, p,
-						   &p->unix_listener);
+	pool_listener_trust(p->tcp_listener, p->opts.trust);
+	if (p->unix_path)
+		err = listen_unix(p);
+	if (!err && p->unix_path)
+		pool_listener_trust(p->unix_listener, p->opts.trust);
+	return err;
 }
 
 void pool_peers_fds(const struct pool_peers *p, int *ret_tcp, int *ret_unix)

@@ -201,7 +201,9 @@ static int lane_pick(struct peer *peer, struct pool_lane **ret_lane)
 static int chan_dial(struct chan *ch)
 {
 	struct peer *peer = ch->peer;
-	struct pool_conn_opts opts = { .ops = &chan_ops, .user = ch };
+	struct pool_conn_opts opts = { .ops = &chan_ops,
+				       .user = ch,
+				       .trust = peer->p->opts.trust };
 	int err;
 
 	if (ch->conn)

@@ -347,7 +347,9 @@ static void lane_dial_run(struct pool_mail *mail)
 	struct pool_lane *lane =
 		pool_container_of(mail, struct pool_lane, dial_mail);
 	struct pool_mover *m = lane->mover;
-	struct pool_conn_opts opts = { .ops = &lane_ops, .user = lane };
+	struct pool_conn_opts opts = { .ops = &lane_ops,
+				       .user = lane,
+				       .trust = m->trust };
 	int err = m->stopping ? -ECANCELED : 0;
 
 	pool_list_add_tail(&m->lanes, &lane->link);
@@ -423,6 +425,7 @@ int pool_mover_open(const struct pool_mover_opts *opts,
 		return -ENOMEM;
 	m->home = opts->home;
 	m->counters = opts->counters;
+	m->trust = opts->trust;
 	memcpy(m->id, opts->id, POOL_ID_SIZE);
 	pool_list_init(&m->lanes);
 	pool_list_init(&m->adopted);

@@ -12,6 +12,7 @@ struct pool_mover {
 	struct pool_mailbox box, *home; /* home: borrows */
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_mover_counters *counters; /* borrows */
+	struct pool_trust *trust; /* borrows, or NULL */
 	struct pool_chunks chunks;
 	struct pool_hash expected; /* struct pool_expect by req */
 	struct pool_list lanes;	   /* dialled: struct pool_lane */

@@ -557,6 +557,7 @@ static int movers_open(struct pool_peers *p)
 	struct pool_mover_opts opts = {
 		.home = &p->box,
 		.counters = &p->metrics.mover,
+		.trust = p->opts.trust,
 		.verbs = p->opts.verbs,
 		.cache = p->cache,
 	};

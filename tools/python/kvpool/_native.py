@@ -47,6 +47,7 @@ class Options(Structure):
         ("threads", c_uint),
         ("log_level", c_int),
         ("rdma_device", c_char_p),
+        ("allow_users", c_char_p),
     ]
 
 

@@ -95,6 +95,7 @@ class Pool:
         threads: int = 0,
         log_level: int = 0,
         rdma_device: str | None = None,
+        allow_users: str | None = None,
     ) -> None:
         """at: "HOST:PORT" of the master, or of several with commas; or a path in
         a mount of the pool on this machine. listen: where other nodes reach this
@@ -114,6 +115,7 @@ class Pool:
             number("threads", threads, U32_MAX),
             number("log_level", log_level, 2**31 - 1, -(2**31)),
             optional_text("rdma_device", rdma_device),
+            optional_text("allow_users", allow_users),
         )
         handle = ctypes.c_void_p()
         checked(lib.connect(options, handle))

@@ -1,0 +1,583 @@
+/* Sockets are of the user who made them, or accepted them: so one process can
+ * play several. Needs root for that. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <net/if.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pool/conn.h"
+#include "pool/kvpool.pb-c.h"
+#include "pool/trust.h"
+
+#define STRANGER 65533u
+#define FRIEND 65532u
+#define OWN 0u
+
+static struct pool_trust trust;
+static uv_loop_t loop;
+
+static void become(uid_t uid)
+{
+	if (geteuid() != uid)
+		assert_int_equal(0, seteuid(OWN));
+	if (uid != OWN)
+		assert_int_equal(0, seteuid(uid));
+}
+
+static int setup(void **state)
+{
+	if (getuid() != 0)
+		return 0;
+	(void)state;
+	memset(&trust, 0, sizeof(trust));
+	trust_without_diag = false;
+	become(OWN);
+	return uv_loop_init(&loop);
+}
+
+static int teardown(void **state)
+{
+	if (getuid() != 0)
+		return 0;
+	(void)state;
+	become(OWN);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	return uv_loop_close(&loop);
+}
+
+static void need_root(void)
+{
+	if (getuid() == 0)
+		return;
+	print_message("skipped: needs root, to play other users\n");
+	skip();
+}
+
+/* ---- sockets of other users ---- */
+
+static int socket_of(uid_t uid, int family)
+{
+	int fd;
+
+	become(uid);
+	fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	become(OWN);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void at(struct sockaddr_storage *ss, const char *host)
+{
+	struct sockaddr_in *in4 = (void *)ss;
+	struct sockaddr_in6 *in6 = (void *)ss;
+
+	memset(ss, 0, sizeof(*ss));
+	if (inet_pton(AF_INET, host, &in4->sin_addr) == 1) {
+		in4->sin_family = AF_INET;
+	} else {
+		assert_int_equal(1, inet_pton(AF_INET6, host, &in6->sin6_addr));
+		in6->sin6_family = AF_INET6;
+	}
+}
+
+static int listen_as(uid_t uid, const char *host, struct sockaddr_storage *ss)
+{
+	socklen_t len = sizeof(*ss);
+	int fd;
+
+	at(ss, host);
+	fd = socket_of(uid, ss->ss_family);
+	assert_int_equal(0, bind(fd, (void *)ss, sizeof(*ss)));
+	assert_int_equal(0, listen(fd, 8));
+	assert_int_equal(0, getsockname(fd, (void *)ss, &len));
+	return fd;
+}
+
+/* from: NULL, or an address to come from. */
+static int dial_as(uid_t uid, const struct sockaddr_storage *to,
+		   const char *from)
+{
+	struct sockaddr_storage ss;
+	int fd = socket_of(uid, to->ss_family);
+
+	if (from) {
+		at(&ss, from);
+		assert_int_equal(0, bind(fd, (void *)&ss, sizeof(ss)));
+	}
+	assert_int_equal(0, connect(fd, (const void *)to, sizeof(*to)));
+	return fd;
+}
+
+static int accept_as(uid_t uid, int listener)
+{
+	int fd;
+
+	become(uid);
+	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	become(OWN);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static int peer(int fd)
+{
+	uid_t uid = 12345;
+	int err = pool_trust_peer(&trust, fd, &uid);
+
+	if (err == -EPERM)
+		assert_int_equal(STRANGER, uid);
+	return err;
+}
+
+static int listener(int fd)
+{
+	uid_t uid = 12345;
+
+	return pool_trust_listener(&trust, fd, &uid);
+}
+
+/* ---- whose ---- */
+
+static void who_dials(const char *host)
+{
+	struct sockaddr_storage ss;
+	int l = listen_as(OWN, host, &ss);
+	int good = dial_as(OWN, &ss, NULL), a = accept_as(OWN, l);
+	int bad = dial_as(STRANGER, &ss, NULL), b = accept_as(OWN, l);
+	int other = dial_as(FRIEND, &ss, NULL), c = accept_as(OWN, l);
+
+	assert_int_equal(0, peer(a));
+	assert_int_equal(0, peer(good));
+	assert_int_equal(-EPERM, peer(b));
+	trust.n = 0;
+	assert_int_equal(0, pool_trust_add(&trust, "65532"));
+	assert_int_equal(0, peer(c));
+	assert_int_equal(-EPERM, peer(b));
+	/* They dialled root, who is trusted by all. */
+	assert_int_equal(0, peer(bad));
+	trust.n = 0;
+	close(good), close(bad), close(other);
+	close(a), close(b), close(c), close(l);
+}
+
+static void whoever_dials_over_loopback_is_known(void **state)
+{
+	static const char *const hosts[] = { "127.0.0.1", "127.1.2.3", "::1",
+					     "::ffff:127.0.0.1" };
+
+	(void)state;
+	need_root();
+	for (int without = 0; without < 2; without++)
+		for (size_t i = 0; i < 4; i++) {
+			trust_without_diag = without;
+			who_dials(hosts[i]);
+		}
+}
+
+/* Of IPv4, on a socket of IPv6 on one side only. */
+static void a_listener_of_both_protocols_knows_them_too(void **state)
+{
+	struct sockaddr_storage ss, to;
+	int l, bad, b, off = 0;
+	socklen_t len = sizeof(ss);
+
+	(void)state;
+	need_root();
+	l = socket_of(OWN, AF_INET6);
+	setsockopt(l, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	at(&ss, "::");
+	assert_int_equal(0, bind(l, (void *)&ss, sizeof(ss)));
+	assert_int_equal(0, listen(l, 8));
+	assert_int_equal(0, getsockname(l, (void *)&ss, &len));
+	at(&to, "127.0.0.1");
+	((struct sockaddr_in *)(void *)&to)->sin_port =
+		((struct sockaddr_in6 *)(void *)&ss)->sin6_port;
+	bad = dial_as(STRANGER, &to, NULL);
+	b = accept_as(OWN, l);
+	for (int without = 0; without < 2; without++) {
+		trust_without_diag = without;
+		assert_int_equal(-EPERM, peer(b));
+		assert_int_equal(0, peer(bad));
+	}
+	close(b), close(bad), close(l);
+}
+
+static void coming_from_another_address_of_the_machine_does_not_help(void **state)
+{
+	char host[INET_ADDRSTRLEN] = "127.9.9.9";
+	struct sockaddr_storage ss;
+	struct ifaddrs *list, *i;
+	int l, bad, b;
+
+	(void)state;
+	need_root();
+	assert_int_equal(0, getifaddrs(&list));
+	for (i = list; i; i = i->ifa_next)
+		if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET &&
+		    !(i->ifa_flags & IFF_LOOPBACK))
+			inet_ntop(AF_INET,
+				  &((struct sockaddr_in *)(void *)i->ifa_addr)
+					   ->sin_addr,
+				  host, sizeof(host));
+	freeifaddrs(list);
+	l = listen_as(OWN, "127.0.0.1", &ss);
+	bad = dial_as(STRANGER, &ss, host);
+	b = accept_as(OWN, l);
+	assert_int_equal(-EPERM, peer(b));
+	close(b), close(bad), close(l);
+}
+
+static void who_has_gone_is_not_taken_for_root(void **state)
+{
+	struct sockaddr_storage ss;
+	int l, bad, b;
+
+	(void)state;
+	need_root();
+	for (int without = 0; without < 2; without++) {
+		trust_without_diag = without;
+		l = listen_as(OWN, "127.0.0.1", &ss);
+		bad = dial_as(STRANGER, &ss, NULL);
+		assert_int_equal(4, write(bad, "JOIN", 4));
+		close(bad); /* FIN_WAIT2 */
+		b = accept_as(OWN, l);
+		assert_int_equal(-EAGAIN, peer(b));
+		bad = dial_as(STRANGER, &ss, NULL);
+		close(b);
+		b = accept_as(OWN, l);
+		shutdown(b, SHUT_WR);
+		close(bad); /* CLOSING, TIME_WAIT */
+		assert_int_equal(-EAGAIN, peer(b));
+		close(b), close(l);
+	}
+}
+
+static void who_listens_is_known_before_it_accepts(void **state)
+{
+	struct sockaddr_storage ss;
+	int l, mine, b;
+
+	(void)state;
+	need_root();
+	for (int without = 0; without < 2; without++) {
+		trust_without_diag = without;
+		l = listen_as(STRANGER, "127.0.0.1", &ss);
+		mine = dial_as(OWN, &ss, NULL);
+		assert_int_equal(-EAGAIN, peer(mine));
+		assert_int_equal(-EPERM, listener(mine));
+		b = accept_as(STRANGER, l);
+		assert_int_equal(-EPERM, peer(mine));
+		close(l);
+		assert_int_equal(-ECONNRESET, listener(mine));
+		close(b);
+		assert_int_equal(-EAGAIN, peer(mine));
+		close(mine);
+		l = listen_as(OWN, "127.0.0.1", &ss);
+		mine = dial_as(OWN, &ss, NULL);
+		assert_int_equal(-EAGAIN, peer(mine));
+		assert_int_equal(0, listener(mine));
+		close(mine), close(l);
+	}
+}
+
+static void unix_sockets_say_it_themselves(void **state)
+{
+	char dir[] = "/tmp/kvt.XXXXXX";
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int l, c, a;
+
+	(void)state;
+	need_root();
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(0, chmod(dir, 0777));
+	snprintf(un.sun_path, sizeof(un.sun_path), "%s/s", dir);
+	become(STRANGER);
+	l = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(0, bind(l, (void *)&un, sizeof(un)));
+	assert_int_equal(0, listen(l, 1));
+	become(OWN);
+	c = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(0, connect(c, (void *)&un, sizeof(un)));
+	a = accept_as(OWN, l);
+	assert_int_equal(-EPERM, peer(c));
+	assert_int_equal(0, peer(a));
+	close(a), close(c), close(l);
+	unlink(un.sun_path);
+	rmdir(dir);
+}
+
+/* ---- connections ---- */
+
+static struct {
+	bool opened, closed;
+	int err;
+	unsigned int frames;
+} e;
+
+static void on_open(struct pool_conn *c)
+{
+	e.opened = true;
+	assert_int_equal(0, pool_conn_send(c, POOL_MSG_JOIN, 1, NULL));
+}
+
+static void on_frame(struct pool_conn *c, const struct pool_frame *f,
+		     const uint8_t *payload, int fd)
+{
+	(void)c;
+	(void)f;
+	(void)payload;
+	assert_int_equal(-1, fd);
+	e.frames++;
+}
+
+static void on_close(struct pool_conn *c, int err)
+{
+	(void)c;
+	e.closed = true;
+	e.err = err;
+}
+
+static const struct pool_conn_ops ops = { .on_open = on_open,
+					  .on_frame = on_frame,
+					  .on_close = on_close };
+
+static struct pool_conn *dial(const struct sockaddr_storage *to)
+{
+	struct pool_conn_opts opts = { .ops = &ops, .trust = &trust };
+	struct pool_hostport hp = { .host = "127.0.0.1" };
+	struct pool_conn *c;
+
+	memset(&e, 0, sizeof(e));
+	hp.port = ntohs(((const struct sockaddr_in *)(const void *)to)->sin_port);
+	assert_int_equal(0, pool_conn_connect(&loop, &hp, &opts, &c));
+	return c;
+}
+
+static void run_until(const bool *what)
+{
+	while (!*what)
+		uv_run(&loop, UV_RUN_ONCE);
+}
+
+static void a_port_taken_by_a_stranger_hears_nothing(void **state)
+{
+	struct sockaddr_storage ss;
+	char buf[64];
+	int l, b;
+
+	(void)state;
+	need_root();
+	l = listen_as(STRANGER, "127.0.0.1", &ss);
+	dial(&ss);
+	run_until(&e.closed);
+	assert_int_equal(-EPERM, e.err);
+	assert_false(e.opened);
+	assert_int_equal(1, pool_counter_value(&trust.impostors));
+	b = accept_as(STRANGER, l);
+	assert_true(recv(b, buf, sizeof(buf), 0) <= 0);
+	close(b), close(l);
+}
+
+/* As if the listener had changed hands between the connection and its accept. */
+static void who_accepts_is_judged_before_it_is_believed(void **state)
+{
+	uint8_t frame[POOL_WIRE_HEADER];
+	struct pool_frame f = { .version = pool_wire_version,
+				.type = POOL_MSG_WELCOME };
+	struct sockaddr_storage ss;
+	struct pool_conn *c;
+	int l, b;
+
+	(void)state;
+	need_root();
+	pool_frame_encode(&f, frame);
+	for (int i = 0; i < 2; i++) {
+		l = listen_as(OWN, "127.0.0.1", &ss);
+		c = dial(&ss);
+		run_until(&e.opened);
+		b = accept_as(i ? STRANGER : OWN, l);
+		assert_int_equal(sizeof(frame), write(b, frame, sizeof(frame)));
+		while (!e.frames && !e.closed)
+			uv_run(&loop, UV_RUN_ONCE);
+		assert_int_equal(i ? 0 : 1, e.frames);
+		if (!i)
+			pool_conn_close(c);
+		run_until(&e.closed);
+		assert_int_equal(i ? -EPERM : 0, e.err);
+		close(b), close(l);
+	}
+}
+
+static unsigned int accepted;
+
+static void on_accept(void *arg, int fd)
+{
+	(void)arg;
+	accepted++;
+	close(fd);
+}
+
+/* The ERROR that has come, whole: it is short. */
+static Kvpool__Error *read_error(int fd)
+{
+	uint8_t buf[1024];
+	struct pool_frame f;
+	ssize_t n;
+
+	do {
+		uv_run(&loop, UV_RUN_NOWAIT);
+		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	} while (n < 0 && errno == EAGAIN);
+	assert_true(n > POOL_WIRE_HEADER);
+	assert_int_equal(0, pool_frame_decode(buf, &f));
+	assert_int_equal(POOL_MSG_ERROR, f.type);
+	assert_int_equal(n, POOL_WIRE_HEADER + f.payload_len);
+	return kvpool__error__unpack(NULL, f.payload_len,
+				     buf + POOL_WIRE_HEADER);
+}
+
+static void strangers_are_told_so_and_not_accepted(void **state)
+{
+	struct pool_hostport hp = { .host = "127.0.0.1" };
+	struct pool_listener *l;
+	struct sockaddr_storage ss;
+	Kvpool__Error *error;
+	int bad, good;
+
+	(void)state;
+	need_root();
+	accepted = 0;
+	assert_int_equal(0, pool_listener_open(&loop, &hp, on_accept, NULL, &l));
+	pool_listener_trust(l, &trust);
+	at(&ss, "127.0.0.1");
+	((struct sockaddr_in *)(void *)&ss)->sin_port =
+		htons(pool_listener_port(l));
+	bad = dial_as(STRANGER, &ss, NULL);
+	error = read_error(bad);
+	assert_non_null(error);
+	assert_int_equal(-EPERM, error->status);
+	assert_non_null(strstr(error->text, "user 65533 is not trusted"));
+	assert_non_null(strstr(error->text, "--allow-user"));
+	kvpool__error__free_unpacked(error, NULL);
+	assert_int_equal(0, accepted);
+	assert_int_equal(1, pool_counter_value(&trust.strangers));
+	good = dial_as(OWN, &ss, NULL);
+	while (!accepted)
+		uv_run(&loop, UV_RUN_ONCE);
+	assert_int_equal(1, pool_counter_value(&trust.strangers));
+	close(bad), close(good);
+	pool_listener_close(l);
+}
+
+/* More than are told: they cost a descriptor each for a moment, no memory. */
+static void a_crowd_of_strangers_is_cut_off(void **state)
+{
+	struct pool_hostport hp = { .host = "127.0.0.1" };
+	struct pool_listener *l;
+	struct sockaddr_storage ss;
+	int fds[40];
+	bool told, cut = false;
+	char c;
+
+	(void)state;
+	need_root();
+	assert_int_equal(0, pool_listener_open(&loop, &hp, on_accept, NULL, &l));
+	pool_listener_trust(l, &trust);
+	at(&ss, "127.0.0.1");
+	((struct sockaddr_in *)(void *)&ss)->sin_port =
+		htons(pool_listener_port(l));
+	for (size_t i = 0; i < 40; i++)
+		fds[i] = dial_as(STRANGER, &ss, NULL);
+	while (pool_counter_value(&trust.strangers) < 40)
+		uv_run(&loop, UV_RUN_ONCE);
+	for (size_t i = 0; i < 40; i++) {
+		told = recv(fds[i], &c, 1, MSG_DONTWAIT) == 1;
+		cut |= !told;
+	}
+	assert_true(cut);
+	for (size_t i = 0; i < 40; i++)
+		close(fds[i]);
+	pool_listener_close(l);
+}
+
+/* ---- words ---- */
+
+static void users_are_named_or_numbered(void **state)
+{
+	struct pool_trust t = { 0 };
+	char many[64 * 8 + 1] = "";
+
+	(void)state;
+	assert_int_equal(0, pool_trust_add(&t, "root,1001"));
+	assert_int_equal(2, t.n);
+	assert_int_equal(1001, t.uids[1]);
+	assert_true(pool_trusts(&t, 1001));
+	assert_true(pool_trusts(&t, geteuid()));
+	assert_false(pool_trusts(&t, 1002));
+	assert_int_equal(-ENOENT, pool_trust_add(&t, "no-such-user-here"));
+	assert_int_equal(-EINVAL, pool_trust_add(&t, "1002,"));
+	assert_int_equal(-EINVAL, pool_trust_add(&t, ""));
+	assert_int_equal(-EINVAL, pool_trust_add(&t, "1002x"));
+	assert_int_equal(-EINVAL, pool_trust_add(&t, "4294967295"));
+	assert_int_equal(-EINVAL, pool_trust_add(&t, "99999999999999999999"));
+	assert_false(pool_trusts(&t, 1002));
+	for (int i = 0; i < 63; i++)
+		sprintf(many + strlen(many), "%s%d", i ? "," : "", 2000 + i);
+	assert_int_equal(-E2BIG, pool_trust_add(&t, many));
+	assert_int_equal(2, t.n);
+}
+
+static void lines_of_proc_are_read(void **state)
+{
+	struct trust_line l;
+
+	(void)state;
+	assert_true(trust_line_read(
+		"   2: 0100007F:1B9E 0200007F:0016 01 00000000:00000000 00:00000000 00000000  1000        0 17364 1 0000000000000000 100 0 0 10 0\n",
+		&l));
+	assert_int_equal(0x1b9e, l.local_port);
+	assert_int_equal(22, l.remote_port);
+	assert_int_equal(1, l.state);
+	assert_int_equal(1000, l.uid);
+	assert_int_equal(17364, l.inode);
+	assert_false(trust_line_read("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n", &l));
+	assert_false(trust_line_read("   2: 0100007:1B9E 0200007F:0016 01 00000000:00000000 00:00000000 00000000  1000        0 17364 1\n", &l));
+	assert_false(trust_line_read("", &l));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+		T(whoever_dials_over_loopback_is_known),
+		T(a_listener_of_both_protocols_knows_them_too),
+		T(coming_from_another_address_of_the_machine_does_not_help),
+		T(who_has_gone_is_not_taken_for_root),
+		T(who_listens_is_known_before_it_accepts),
+		T(unix_sockets_say_it_themselves),
+		T(a_port_taken_by_a_stranger_hears_nothing),
+		T(who_accepts_is_judged_before_it_is_believed),
+		T(strangers_are_told_so_and_not_accepted),
+		T(a_crowd_of_strangers_is_cut_off),
+		cmocka_unit_test(users_are_named_or_numbered),
+		cmocka_unit_test(lines_of_proc_are_read),
+	};
+
+	alarm(60);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
