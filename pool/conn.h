@@ -129,6 +129,9 @@ const char *pool_conn_peer_name(const struct pool_conn *c);
  * peer has said nothing yet. */
 uint16_t pool_conn_version(const struct pool_conn *c);
 size_t pool_conn_queued(const struct pool_conn *c);
+/* Has it ended, or is it drained? Nothing can be sent any more; if it has ended,
+ * on_close is still to come. */
+bool pool_conn_is_over(const struct pool_conn *c);
 /* Since something was last received, or it opened. */
 uint64_t pool_conn_silent_ms(const struct pool_conn *c);
 

@@ -690,3 +690,8 @@ size_t pool_conn_queued(const struct pool_conn *c)
 {
 	return c->queued;
 }
+
+bool pool_conn_is_over(const struct pool_conn *c)
+{
+	return !conn_callbacks_on(c);
+}

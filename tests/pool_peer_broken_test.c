@@ -1,0 +1,240 @@
+/*
+ * What is asked of a peer whose connection has broken, before whoever has the
+ * connection has heard of that: as when the peer's daemon is replaced. Two peer
+ * modules on one loop, over 127.0.0.1.
+ */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pool/peer/priv.h"
+
+#define SIZE ((size_t)300 << 10) /* goes over a lane */
+#define SMALL 1000u
+
+struct node {
+	struct pool_peers *peers;
+	bool open;
+};
+
+static struct {
+	uv_loop_t loop;
+	struct node a, b; /* a asks, b has */
+	int obj;
+	unsigned int gets;
+	uint8_t content[SIZE], got[SIZE];
+} t;
+
+static int on_get(void *arg, const char *path, size_t path_len, uint64_t gen,
+		  uint64_t *ret_size, bool *ret_lendable)
+{
+	(void)arg;
+	(void)path;
+	(void)path_len;
+	(void)gen;
+	t.gets++;
+	*ret_size = SIZE;
+	*ret_lendable = false;
+	return fcntl(t.obj, F_DUPFD_CLOEXEC, 0);
+}
+
+static const struct pool_peers_ops ops = { .get = on_get };
+
+static void node_open(struct node *n, char name)
+{
+	struct pool_peers_opts opts = {
+		.loop = &t.loop,
+		.id = { (uint8_t)name },
+		.listen = { .host = "127.0.0.1" },
+		.movers = 1,
+		.ops = &ops,
+	};
+
+	assert_int_equal(0, pool_peers_open(&opts, &n->peers));
+	n->open = true;
+}
+
+static void on_closed(void *arg)
+{
+	((struct node *)arg)->open = false;
+}
+
+static void node_close(struct node *n)
+{
+	pool_peers_close(n->peers, on_closed, n);
+	while (n->open)
+		uv_run(&t.loop, UV_RUN_ONCE);
+}
+
+static int setup(void **state)
+{
+	size_t i;
+
+	(void)state;
+	alarm(60);
+	memset(&t, 0, sizeof(t));
+	for (i = 0; i < SIZE; i++)
+		t.content[i] = (uint8_t)(i * 31 >> 3);
+	t.obj = memfd_create("obj", MFD_CLOEXEC);
+	assert_int_equal(SIZE, write(t.obj, t.content, SIZE));
+	assert_int_equal(0, uv_loop_init(&t.loop));
+	node_open(&t.a, 'a');
+	node_open(&t.b, 'b');
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	node_close(&t.a);
+	node_close(&t.b);
+	uv_run(&t.loop, UV_RUN_DEFAULT);
+	assert_int_equal(0, uv_loop_close(&t.loop));
+	close(t.obj);
+	alarm(0);
+	return 0;
+}
+
+struct want {
+	struct pool_fetch f;
+	int calls, status;
+	bool breaks; /* when it has come, the connection breaks */
+	struct want *next; /* asked then */
+};
+
+static void want_start(struct want *w);
+
+static void break_connection(void)
+{
+	static const uint8_t id[POOL_ID_SIZE] = { 'b' };
+
+	pool_conn_close(peer_find(t.a.peers, id)->tcp.conn);
+}
+
+static void on_fetched(struct pool_fetch *f, int status)
+{
+	struct want *w = (struct want *)f;
+
+	w->calls++;
+	w->status = status;
+	if (w->breaks)
+		break_connection();
+	if (w->next)
+		want_start(w->next);
+}
+
+static void want_start(struct want *w)
+{
+	assert_int_equal(0, pool_fetch_start(t.a.peers, &w->f, on_fetched));
+	assert_int_equal(0, w->calls);
+}
+
+static void want_init(struct want *w, size_t length)
+{
+	memset(w, 0, sizeof(*w));
+	w->f.from.id[0] = 'b';
+	strcpy(w->f.from.tcp.host, "127.0.0.1");
+	w->f.from.tcp.port = pool_peers_port(t.b.peers);
+	w->f.path = "obj";
+	w->f.path_len = 3;
+	w->f.gen = 7;
+	w->f.length = length;
+	w->f.fd = -1;
+	w->f.mem = t.got;
+	w->f.timeout_ms = 20000;
+}
+
+static void want_wait(struct want *w)
+{
+	while (!w->calls)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	assert_int_equal(1, w->calls);
+}
+
+static void assert_came(struct want *w)
+{
+	want_wait(w);
+	assert_int_equal(0, w->status);
+	assert_memory_equal(t.got, t.content, w->f.length);
+}
+
+static void asked_before_its_end_was_heard_goes_over_the_next(size_t length)
+{
+	struct want first, next;
+
+	want_init(&first, length);
+	want_init(&next, length);
+	want_start(&first);
+	assert_came(&first);
+	break_connection();
+	want_start(&next);
+	assert_came(&next);
+}
+
+static void what_is_asked_of_a_broken_connection_goes_over_the_next(void **state)
+{
+	(void)state;
+	asked_before_its_end_was_heard_goes_over_the_next(SMALL);
+}
+
+static void so_does_what_has_a_lane(void **state)
+{
+	(void)state;
+	asked_before_its_end_was_heard_goes_over_the_next(SIZE);
+}
+
+/* The answer to one, and the break, come in one turn. */
+static void so_does_what_is_asked_from_a_callback(void **state)
+{
+	struct want first, next;
+
+	(void)state;
+	want_init(&first, SMALL);
+	want_init(&next, SMALL);
+	first.breaks = true;
+	first.next = &next;
+	want_start(&first);
+	want_wait(&first);
+	assert_came(&next);
+	assert_int_equal(2, t.gets);
+}
+
+/* Before there is a next one. */
+static void what_waits_for_the_next_can_be_cancelled(void **state)
+{
+	struct want first, next;
+
+	(void)state;
+	want_init(&first, SMALL);
+	want_init(&next, SMALL);
+	want_start(&first);
+	assert_came(&first);
+	break_connection();
+	want_start(&next);
+	pool_fetch_cancel(t.a.peers, &next.f);
+	want_wait(&next);
+	assert_int_equal(-ECANCELED, next.status);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(what_is_asked_of_a_broken_connection_goes_over_the_next),
+		T(so_does_what_has_a_lane),
+		T(so_does_what_is_asked_from_a_callback),
+		T(what_waits_for_the_next_can_be_cancelled),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
