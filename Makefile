@@ -66,6 +66,7 @@ O_cli    := $(call objs,$(SRC_cli))
 O_api    := $(call objs,$(wildcard pool/client/*.c))
 O_all    := $(O_daemon) $(O_fs) $(O_master) $(O_pool)
 
+comma := ,
 # A program whose source is not there is left out, so that parts can be built.
 have = $(if $(wildcard $(1)),$(2))
 PROGRAMS := $(call have,daemon/kvpool_master.c,$(BIN)/kvpool-master) \
@@ -84,6 +85,7 @@ SRC_engine  := $(wildcard tests/engine_*.c)
 SRC_chaos   := $(wildcard tests/chaos*.c)
 SRC_sim     := $(filter-out %_test.c,$(wildcard tests/sim*.c))
 SRC_fake    := $(wildcard tests/fake_verbs*.c)
+SRC_kernel  := tests/fs_kernel.c
 SRC_sweep   := $(wildcard tests/sweep*.c)
 SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) $(SRC_chaos) $(SRC_sweep) \
                tests/fuzz_main.c, \
@@ -230,6 +232,16 @@ $(call tests,$(wildcard tests/verbs_*_test.c)): $(OBJ)/tests/%: \
 $(OBJ)/tests/bench_sim: $(OBJ)/tests/bench_sim.o $(call objs,$(SRC_sim)) \
                         $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
+# As is the kernel of the mount, of which these have the names that need one.
+KERNEL_WRAPS := fuse_session_mount fuse_session_fd fuse_session_unmount \
+                fs_mountpoint_prepare fs_guard_start fs_guard_stop \
+                fs_guard_device_now fs_backing_open fs_backing_close \
+                fs_epoch_next fuse_lowlevel_notify_inval_entry \
+                fuse_lowlevel_notify_inval_inode umount2
+KERNEL_LINK := $(addprefix -Wl$(comma)--wrap=,$(KERNEL_WRAPS))
+$(OBJ)/tests/fs_kernel_%_test: $(OBJ)/tests/fs_kernel_%_test.o \
+                               $(call objs,$(SRC_kernel)) $(OBJ)/libkv.a
+	$(LINK) $(KERNEL_LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)

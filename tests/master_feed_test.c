@@ -156,6 +156,30 @@ static void a_wait_follows_an_untold_name_that_changes_again(void **state)
 	master_map_fini(&m);
 }
 
+static void a_wait_follows_the_name_that_was_changed_last(void **state)
+{
+	struct master_sub s = { 0 };
+	struct master_wait w = { 0 };
+	struct master_map m;
+	struct master_file *a;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	master_sub_open(&m.feed, &s, true, 0);
+	a = put(&m, "a", 1);
+	master_wait_add(&m.feed, &w);
+	assert_int_equal(a->item.seq, w.point); /* waits for this one */
+	master_map_touch_file(&m, a);
+	assert_int_equal(a->item.seq, w.point);
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, w.point - 1);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s, w.point);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
 static void k_goes(struct master_map *m)
 {
 	del(m, "d/k", 9);
@@ -522,6 +546,8 @@ int main(void)
 		cmocka_unit_test(a_wait_is_over_when_all_have_acknowledged),
 		cmocka_unit_test(
 			a_wait_follows_an_untold_name_that_changes_again),
+		cmocka_unit_test(
+			a_wait_follows_the_name_that_was_changed_last),
 		cmocka_unit_test(
 			a_wait_follows_an_untold_name_that_goes_or_comes_back),
 		cmocka_unit_test(

@@ -277,6 +277,20 @@ static void an_election_done_by_an_attempt_that_got_lost_is_won(void **state)
 	assert_int_equal(c[0].fence, fake_find_key(&fake, KEY_LEADER)->create);
 }
 
+static void an_election_that_outlasted_its_lease_is_given_back(void **state)
+{
+	(void)state;
+	pool_clock_set(&test_clock);
+	fake_set_once(&fake, FAKE_LOSES_WORD, 300, "request_put");
+	open_one(&c[0], "h:1");
+	run_until(fake_count(&fake, KEY_LEADER) == 1);
+	assert_int_equal(0, c[0].elected); /* the answer is on its way */
+	ahead_ms = LEADER_TTL_S * 1000;
+	run_until(c[0].elected);
+	assert_int_equal(2, c[0].epoch);
+	assert_true(leader_acting(c[0].leader));
+}
+
 static void what_another_version_wrote_is_left_alone(void **state)
 {
 	(void)state;
@@ -495,6 +509,7 @@ int main(void)
 		T(an_election_whose_answer_got_lost_does_not_stay_in_the_way),
 		T(a_lease_whose_answer_got_lost_is_another_ones_matter),
 		T(an_election_done_by_an_attempt_that_got_lost_is_won),
+		T(an_election_that_outlasted_its_lease_is_given_back),
 		T(what_another_version_wrote_is_left_alone),
 		T(an_epoch_beyond_the_last_one_is_not_raised),
 		T(etcd_that_is_not_there_is_said_in_time),

@@ -19,6 +19,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "master/server.h"
@@ -47,8 +48,17 @@ struct member {
 	struct told told;
 };
 
+#define WORKERS 4 /* libuv's default */
+
+struct busy {
+	uv_work_t work;
+	uv_sem_t may_end;
+};
+
 struct fixture {
 	char *top; /* owns */
+	struct busy busy[WORKERS];
+	bool workers_busy;
 	uv_loop_t loop;
 	struct pool_node_opts opts; /* of nodes started from now on */
 	struct master *master;	    /* NULL: nobody listens on its port */
@@ -262,12 +272,49 @@ static int setup(void **state)
 	return 0;
 }
 
+/* ---- workers that have other things to do ---- */
+
+static void busy_work(uv_work_t *work)
+{
+	uv_sem_wait(&pool_container_of(work, struct busy, work)->may_end);
+}
+
+static void busy_done(uv_work_t *work, int status)
+{
+	(void)status;
+	uv_sem_destroy(&pool_container_of(work, struct busy, work)->may_end);
+}
+
+/* All of libuv's workers are busy until workers_end. */
+static void workers_begin(struct fixture *f)
+{
+	int i;
+
+	assert_null(getenv("UV_THREADPOOL_SIZE"));
+	for (i = 0; i < WORKERS; i++) {
+		uv_sem_init(&f->busy[i].may_end, 0);
+		assert_int_equal(0, uv_queue_work(&f->loop, &f->busy[i].work,
+						  busy_work, busy_done));
+	}
+	f->workers_busy = true;
+}
+
+static void workers_end(struct fixture *f)
+{
+	int i;
+
+	for (i = 0; f->workers_busy && i < WORKERS; i++)
+		uv_sem_post(&f->busy[i].may_end);
+	f->workers_busy = false;
+}
+
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
 	char cmd[128];
 	int i;
 
+	workers_end(f);
 	for (i = 0; i < NNODES; i++)
 		if (f->m[i].node)
 			stop_node(f, i);
@@ -3474,9 +3521,112 @@ static void a_node_goes_through_its_list_of_masters(void **state)
 	list->at[0] = list->at[1];
 }
 
+/* ---- while workers have other things to do ---- */
+
+static void what_was_closed_first_is_published_first_in_its_directory(
+	void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	struct node_dirent *other;
+
+	start_pool(f, 1);
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d", 1,
+					    &attr, &other));
+	workers_begin(f);
+	put(f, 0, "large", MIB, 1); /* for a worker */
+	put(f, 0, "small", 1000, 2); /* for the loop */
+	put_in(f, 0, other, "elsewhere", 1000, 3);
+	run_until(f, find_in(f, 0, other, "elsewhere")->gen);
+	assert_int_equal(NODE_PENDING, find(f, 0, "small")->own->state);
+	assert_int_equal(NODE_SEALING, find(f, 0, "large")->own->state);
+	assert_int_equal(0, node(f, 0)->nops); /* neither is on its way */
+	workers_end(f);
+	run_until(f, is_published(f, 0, "small"));
+	assert_true(is_published(f, 0, "large"));
+}
+
+static void bytes_that_are_still_being_freed_are_not_given_away(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim t;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	publish(f, 0, "k", 20 * MIB, 1);
+	workers_begin(f);
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
+	/* More than the headroom has besides. */
+	assert_int_equal(0, claim(f, &t, 30 * MIB, 10000));
+	run_for(f, 50);
+	assert_false(t.done);
+	workers_end(f);
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	pool_node_claim_end(node(f, 0), 30 * MIB);
+	assert_int_equal(0, node(f, 0)->claimed);
+}
+
+static void a_fetch_that_fails_gives_back_what_had_not_landed(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t landed = 0;
+	struct test_claim t;
+	struct test_want w;
+	struct pool_node *n;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 20 * MIB, 1);
+	n = node(f, 1);
+	memset(&t, 0, sizeof(t));
+	assert_int_equal(1, pool_node_claim_start(n, &t.c, MIB, 0, on_claim));
+	assert_int_equal(0, want_start(f, 1, "k", &w));
+	while (!w.done && landed == 0) {
+		uv_run(&f->loop, UV_RUN_ONCE);
+		landed = node_fetch_settle(n);
+	}
+	assert_false(w.done);
+	/* Half of it is here. Its name goes, and the fetch with it. */
+	assert_true(n->claimed < 21 * MIB);
+	assert_int_equal(0, pool_node_unlink(n, find(f, 1, "k")));
+	pool_node_want_cancel(n, &w.w);
+	stop_node(f, 0);
+	run_until(f, n->nfetches == 0);
+	assert_int_equal(MIB, n->claimed);
+	pool_node_claim_end(n, MIB);
+}
+
+/* ---- tests of what is written again ---- */
+
+static void what_is_written_again_is_not_found_whole_after_a_crash(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	char value[256];
+	int fd;
+
+	start_node(f, 0);
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	o = find(f, 0, "k")->own;
+	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDONLY);
+	assert_true(fd >= 0);
+	/* What says that it is whole, and with which sum. */
+	assert_true(fgetxattr(fd, "trusted.kvpool", value, sizeof(value)) > 0 ||
+		    fgetxattr(fd, "user.kvpool", value, sizeof(value)) > 0);
+	assert_int_equal(0, pool_node_unseal(node(f, 0), o));
+	assert_int_equal(-1, fgetxattr(fd, "trusted.kvpool", value,
+				       sizeof(value)));
+	assert_int_equal(-1, fgetxattr(fd, "user.kvpool", value,
+				       sizeof(value)));
+	close(fd);
+}
+
 #define node_test(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		node_test(an_extra_copy_that_is_renamed_is_one_no_more),
@@ -3555,6 +3705,11 @@ int main(void)
 		node_test(a_put_does_not_fail_because_peers_have_all_open),
 		node_test(the_master_hears_a_rule_before_what_it_keeps_is_offered),
 		node_test(what_has_landed_is_claimed_no_longer),
+		node_test(
+			what_was_closed_first_is_published_first_in_its_directory),
+		node_test(bytes_that_are_still_being_freed_are_not_given_away),
+		node_test(a_fetch_that_fails_gives_back_what_had_not_landed),
+		node_test(what_is_written_again_is_not_found_whole_after_a_crash),
 		node_test(what_is_read_costs_no_copy_that_counts),
 		node_test(bytes_with_a_wrong_sum_are_discarded),
 		node_test(a_holder_is_told_of_damage_and_withdraws_its_copy),
@@ -3580,5 +3735,7 @@ int main(void)
 		node_test(an_extra_copy_that_is_evicted_is_named_no_more),
 	};
 
+	if (argc > 1) /* only these, as cmocka's patterns */
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
