@@ -250,7 +250,7 @@ static void a_listing_has_each_name_once(void **state)
 	struct world *w = *state;
 	uint64_t d, fh;
 	struct k_file f;
-	char name[8];
+	char name[16];
 	int i;
 
 	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));

@@ -3297,7 +3297,7 @@ static void what_is_published_during_a_picture_outlives_it(void **state)
 	struct fixture *f = *state;
 	Kvpool__Feed feed = KVPOOL__FEED__INIT;
 	struct pool_node *n;
-	char name[8];
+	char name[16];
 	int i = 0;
 
 	start_pool(f, 1);
