@@ -10,6 +10,7 @@
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
+#include "pool/unpack.h"
 
 #define STALE_SAID_MS 60000
 
@@ -366,30 +367,31 @@ static void on_heartbeat(struct master_session *s, const Kvpool__Heartbeat *hb)
 
 /* ---- dispatch ---- */
 
-static const ProtobufCMessageDescriptor *descriptor(uint16_t type)
+static bool for_masters(uint16_t type)
 {
 	switch (type) {
 	case POOL_MSG_JOIN:
-		return &kvpool__join__descriptor;
 	case POOL_MSG_INVENTORY:
-		return &kvpool__inventory__descriptor;
 	case POOL_MSG_SUBSCRIBE:
-		return &kvpool__subscribe__descriptor;
 	case POOL_MSG_FEED_ACK:
-		return &kvpool__feed_ack__descriptor;
 	case POOL_MSG_OPS:
-		return &kvpool__ops__descriptor;
 	case POOL_MSG_EVICT:
-		return &kvpool__evict__descriptor;
 	case POOL_MSG_HELD:
-		return &kvpool__held__descriptor;
 	case POOL_MSG_SYNC:
-		return &kvpool__sync__descriptor;
 	case POOL_MSG_HEARTBEAT:
-		return &kvpool__heartbeat__descriptor;
+		return true;
 	default:
-		return NULL;
+		return false;
 	}
+}
+
+static void bad_payload(struct master_session *s, uint16_t type,
+			const char *why)
+{
+	char text[32 + POOL_UNPACK_WHY];
+
+	snprintf(text, sizeof(text), "%s %s", pool_msg_name(type), why);
+	bad_message(s, text);
 }
 
 static void dispatch(struct master_session *s, const struct pool_frame *f,
@@ -425,7 +427,7 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 		     const uint8_t *payload, int fd)
 {
 	struct master_session *s = pool_conn_user(c);
-	const ProtobufCMessageDescriptor *d = descriptor(f->type);
+	char why[POOL_UNPACK_WHY];
 	ProtobufCMessage *msg;
 
 	if (fd >= 0)
@@ -433,13 +435,13 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 	if (s->ended || !master_acting(s->m))
 		return;
 	pool_count(&s->m->stats.requests[f->type]);
-	if (!d)
+	if (!for_masters(f->type))
 		return bad_message(s, "not a message for a master");
 	if (!s->member && f->type != POOL_MSG_JOIN)
 		return bad_message(s, "JOIN must come first");
-	msg = protobuf_c_message_unpack(d, NULL, f->payload_len, payload);
-	if (!msg)
-		return bad_message(s, "a message that does not decode");
+	if (pool_unpack(pool_msg_bound(f->type), payload, f->payload_len, &msg,
+			why))
+		return bad_payload(s, f->type, why);
 	dispatch(s, f, msg);
 	protobuf_c_message_free_unpacked(msg, NULL);
 }
@@ -491,6 +493,8 @@ void master_session_accept(void *arg, int fd)
 	pool_share_user_init(&s->telling, master_tell_go);
 	opts.user = s;
 	opts.share = &m->heard;
+	opts.first = POOL_MSG_JOIN;
+	opts.refused = &m->stats.c[MC_BAD_MESSAGES];
 	if (pool_conn_from_fd(m->loop, fd, &opts, &s->conn)) {
 		free(s);
 		return;

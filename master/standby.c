@@ -84,7 +84,8 @@ void standby_init(struct standby *s, uv_loop_t *loop,
 void standby_accept(struct standby *s, int fd)
 {
 	struct pool_conn_opts opts = { .ops = &conn_ops,
-				       .idle_timeout_ms = VISIT_MS };
+				       .idle_timeout_ms = VISIT_MS,
+				       .first = POOL_MSG_JOIN };
 	struct visitor *v = s->nvisitors < STANDBY_VISITORS_MAX ?
 				    calloc(1, sizeof(*v)) : NULL;
 

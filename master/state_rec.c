@@ -11,6 +11,7 @@
 
 #include "pool/base/log.h"
 #include "pool/peer.h" /* POOL_ID_SIZE */
+#include "pool/unpack.h"
 
 static void put_u32(uint8_t *p, uint32_t v)
 {
@@ -107,13 +108,14 @@ struct loading {
 static int load_meta(struct loading *l, struct master_record *r,
 		     const uint8_t *p, size_t len)
 {
-	int err;
+	ProtobufCMessage *msg;
+	int err = pool_unpack(&pool_kept_bound, p, len, &msg, NULL);
 
-	r->meta = kvpool__meta__unpack(NULL, len, p);
-	if (!r->meta)
-		return -EPROTO;
+	if (err)
+		return err == -ENOMEM ? err : -EPROTO;
+	r->meta = (Kvpool__Meta *)msg;
 	err = l->load(l->arg, r);
-	kvpool__meta__free_unpacked(r->meta, NULL);
+	protobuf_c_message_free_unpacked(msg, NULL);
 	return err;
 }
 

@@ -12,7 +12,12 @@
  * longer than idle_timeout_ms: each ends in on_close with the error. A peer of
  * a version that is not ours nor next to it (-EPROTONOSUPPORT, logged) is
  * answered with one ERROR, by which it sees ours. Messages that only a newer
- * neighbour knows are passed over, with their bulk and descriptors.
+ * neighbour knows are passed over, with their bulk and descriptors. A payload
+ * beyond what its type may have (pool/unpack.h; -EMSGSIZE), and another frame
+ * where opts.first is due (-EPROTO), are refused by their header: the peer is
+ * told in an ERROR, and what it goes on sending for a second is not kept. Before
+ * opts.first nothing has more than POOL_CONN_FIRST_MAX bytes: the message itself,
+ * an ERROR, one that only a newer neighbour knows.
  *
  * Receiving bulk: for a frame with bulk_len > 0, on_bulk_begin may return where
  * the bytes go (they are then received straight into that memory, which must
@@ -37,6 +42,7 @@
 
 #include <protobuf-c/protobuf-c.h>
 
+#include "pool/base/metric.h"
 #include "pool/base/parse.h"
 #include "pool/share.h"
 #include "pool/trust.h"
@@ -45,6 +51,7 @@
 #define POOL_CONN_SLICE (256u << 10)
 #define POOL_CONN_SHARE_SLICE (16u << 10)
 #define POOL_CONN_SHARE_RECEIVED 16u /* bytes received: a unit */
+#define POOL_CONN_FIRST_MAX 4096u
 
 struct pool_conn;
 
@@ -85,6 +92,9 @@ struct pool_conn_opts {
 	 * machine that is not trusted (-EPERM, logged, counted). Borrows; NULL:
 	 * whoever answers will do. */
 	struct pool_trust *trust;
+	uint16_t first; /* what the peer must say first, enum pool_msg; 0: any */
+	struct pool_counter *refused; /* borrows; or NULL. Frames that ended it
+					 (before the callbacks heard of them) */
 };
 
 /*
@@ -138,7 +148,7 @@ uint64_t pool_conn_silent_ms(const struct pool_conn *c);
 /*
  * Queue a frame with msg (may be NULL) as payload; what cannot be written at
  * once is sent as the socket allows. Returns 0, -ENOMEM, -EMSGSIZE (payload
- * beyond POOL_PAYLOAD_MAX), -ENOBUFS (queue beyond send_queue_max), -ENOTCONN
+ * beyond its type's bound), -ENOBUFS (queue beyond send_queue_max), -ENOTCONN
  * (closed): then nothing was queued.
  */
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,

@@ -8,6 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pool/base/log.h"
+#include "pool/unpack.h"
+
 struct record {
 	uint32_t type, len;
 };
@@ -98,6 +101,39 @@ int pool_handover_finish(struct pool_handover *h)
 
 /* ---- reading ---- */
 
+/*
+ * The process before this one is the same user's, but may be of another version.
+ * Files have few xattrs and holders; a mount many names of which its kernel has
+ * not been told.
+ */
+#define RECORD (1u << 20)
+#define FIELDS 4096u /* of a file, or what only a neighbour version knows */
+#define TEXT (64u << 20)
+static const struct pool_bound bounds[] = {
+	[POOL_HANDOVER_NODE] = { NULL, 16u << 20, 4096, 64u << 10 },
+	[POOL_HANDOVER_NAME] = { NULL, RECORD, 0, FIELDS },
+	[POOL_HANDOVER_OPS] = { NULL, RECORD, POOL_BATCH_MAX, 64u << 10 },
+	[POOL_HANDOVER_FS] = { NULL, TEXT, 1u << 20, 1u << 20 },
+	[POOL_HANDOVER_INODE] = { NULL, RECORD, 0, FIELDS },
+	[POOL_HANDOVER_OPEN] = { NULL, TEXT, 0, FIELDS },
+};
+
+static int unpack(enum pool_handover_type type,
+		  const ProtobufCMessageDescriptor *d, const uint8_t *data,
+		  size_t len, ProtobufCMessage **ret_msg)
+{
+	struct pool_bound b = bounds[type];
+	char why[POOL_UNPACK_WHY];
+	int err;
+
+	b.desc = d;
+	err = pool_unpack(&b, data, len, ret_msg, why);
+	if (err)
+		pool_error("the daemon before this one: its %s %s",
+			   d->short_name, why);
+	return err == -ENOMEM ? err : err ? -EBADMSG : 0;
+}
+
 int pool_handover_open(struct pool_handover *h)
 {
 	struct stat st;
@@ -133,10 +169,11 @@ int pool_handover_get(struct pool_handover *h, enum pool_handover_type type,
 	if (r.type != type)
 		return -ENOENT;
 	if (d) {
-		*ret_msg = protobuf_c_message_unpack(d, NULL, r.len,
-						     h->in + h->at + sizeof(r));
-		if (!*ret_msg)
-			return -EBADMSG;
+		int err = unpack(type, d, h->in + h->at + sizeof(r), r.len,
+				 ret_msg);
+
+		if (err)
+			return err;
 	}
 	h->at += sizeof(r) + r.len;
 	return 0;

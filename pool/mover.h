@@ -38,6 +38,7 @@ struct pool_mover_counters {
 	struct pool_counter bytes_in, bytes_out;
 	struct pool_counter stray_bytes; /* came for a request that is over */
 	struct pool_counter lanes_refused;
+	struct pool_counter bad_messages; /* on any connection */
 	struct pool_counter lanes_silent; /* broken off */
 	/* Links: pool/link.h. Bytes are counted above as well. */
 	struct pool_counter rdma_in, rdma_out;

@@ -29,7 +29,8 @@
 #define POOL_WIRE_MAGIC 0x3150564bu
 #define POOL_WIRE_VERSION 2 /* of these sources; see pool_wire_version */
 #define POOL_WIRE_HEADER 32
-#define POOL_PAYLOAD_MAX (4u << 20)   /* bytes of protobuf in one frame */
+/* Bytes of protobuf in one frame; of each type fewer (pool/unpack.h). */
+#define POOL_PAYLOAD_MAX (4u << 20)
 #define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
 #define POOL_BATCH_MAX 1024	      /* items in one message */
 /* Aim for this much payload when batching entries (whole paths may be 4 KiB). */
@@ -92,7 +93,7 @@ void pool_frame_encode(const struct pool_frame *f,
 /*
  * Returns 0, -EPROTO (magic, type or flags unknown; a newer version's types
  * pass, flags never do: they say how the rest is to be read), -EMSGSIZE
- * (lengths beyond the limits), -EPROTONOSUPPORT (version not within one of
+ * (lengths beyond the limits; *ret_frame is set), -EPROTONOSUPPORT (version not within one of
  * ours; ret_frame->version is set, and nothing else).
  */
 int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],

@@ -212,7 +212,7 @@ static int send_path(struct pool_conn *c, uint64_t req, size_t path_len)
 	key.path.data = path;
 	key.path.len = path_len;
 	t.a.in_call = t.b.in_call = true;
-	err = pool_conn_send(c, POOL_MSG_RETURN, req, &key.base);
+	err = pool_conn_send(c, POOL_MSG_EVICT, req, &key.base);
 	t.a.in_call = t.b.in_call = false;
 	free(path);
 	return err;
@@ -245,7 +245,7 @@ static void frames_of_all_sizes_arrive_in_order(void **state)
 		assert_int_equal(send_path(t.a.c, i + 1, sizes[i]), 0);
 		run_until(t.b.frames == i + 1);
 		assert_int_equal(t.b.req, i + 1);
-		assert_int_equal(t.b.type, POOL_MSG_RETURN);
+		assert_int_equal(t.b.type, POOL_MSG_EVICT);
 		assert_true(t.b.payload_len >= sizes[i]);
 	}
 	for (uint64_t i = 0; i < 1000; i++)
@@ -809,7 +809,7 @@ static void a_newer_neighbours_messages_are_passed_over(void **state)
 	assert_int_equal(write(raw, bulk, sizeof(bulk)), sizeof(bulk));
 	/* And one that is known, behind them. */
 	f = (struct pool_frame){ .version = POOL_WIRE_VERSION + 1,
-				 .type = POOL_MSG_RETURN, .req = 7 };
+				 .type = POOL_MSG_EVICT, .req = 7 };
 	pool_frame_encode(&f, b);
 	assert_int_equal(write(raw, b, POOL_WIRE_HEADER), POOL_WIRE_HEADER);
 	run_until(t.a.frames);

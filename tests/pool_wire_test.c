@@ -8,11 +8,13 @@
 
 #include <cmocka.h>
 
+#include "pool/conn.h"
+#include "pool/unpack.h"
 #include "pool/wire.h"
 
 static const struct pool_frame good = {
 	.version = POOL_WIRE_VERSION,
-	.type = POOL_MSG_GET,
+	.type = POOL_MSG_FEED, /* of the largest */
 	.payload_len = 0x01020304 & (POOL_PAYLOAD_MAX - 1),
 	.req = 0x1122334455667788ull,
 	.bulk_len = 0x0102030405ull,
@@ -150,6 +152,31 @@ static void lengths_beyond_the_limits_are_refused(void **state)
 	assert_int_equal(decode(&in, &f), -EMSGSIZE);
 }
 
+static void each_type_has_a_limit_of_its_own(void **state)
+{
+	struct pool_frame in = { .version = POOL_WIRE_VERSION }, f;
+
+	(void)state;
+	for (in.type = 0; in.type < POOL_MSG_MAX; in.type++) {
+		const struct pool_bound *b = pool_msg_bound(in.type);
+
+		if (!pool_msg_known(in.type))
+			continue;
+		assert_true(b->bytes > 0 && b->bytes <= POOL_PAYLOAD_MAX);
+		assert_true(b->desc || in.type == POOL_MSG_DATA);
+		in.payload_len = b->bytes;
+		assert_int_equal(decode(&in, &f), 0);
+		in.payload_len++;
+		assert_int_equal(decode(&in, &f), -EMSGSIZE);
+		assert_int_equal(f.type, in.type);
+		assert_int_equal(f.payload_len, b->bytes + 1);
+	}
+	assert_true(pool_msg_bound(POOL_MSG_JOIN)->bytes <=
+		    POOL_CONN_FIRST_MAX);
+	assert_true(pool_msg_bound(POOL_MSG_HELLO)->bytes <=
+		    POOL_CONN_FIRST_MAX);
+}
+
 static void a_refused_frame_leaves_the_result_alone(void **state)
 {
 	struct pool_frame in = good, f = { .req = 42 };
@@ -184,6 +211,7 @@ int main(void)
 			types_of_a_newer_neighbour_pass_but_not_its_flags),
 		cmocka_unit_test(a_refusal_names_both_versions),
 		cmocka_unit_test(lengths_beyond_the_limits_are_refused),
+		cmocka_unit_test(each_type_has_a_limit_of_its_own),
 		cmocka_unit_test(a_refused_frame_leaves_the_result_alone),
 		cmocka_unit_test(every_message_has_a_name),
 	};

@@ -29,6 +29,7 @@
 #include "pool/base/clock.h"
 #include "pool/conn.h"
 #include "pool/kvpool.pb-c.h"
+#include "pool/unpack.h"
 
 #define LINE_DIAL_MS 1000
 #define LINE_ERROR_MAX 4096 /* bytes of an ERROR */
@@ -176,7 +177,8 @@ static int recv_hello(struct client_line *l, int fd)
 {
 	uint8_t payload[256];
 	struct pool_frame f;
-	Kvpool__Hello *hello;
+	const Kvpool__Hello *hello;
+	ProtobufCMessage *msg;
 	bool right;
 	int err = recv_header(fd, &f);
 
@@ -188,12 +190,13 @@ static int recv_hello(struct client_line *l, int fd)
 	err = recv_all(fd, payload, f.payload_len);
 	if (err)
 		return err;
-	hello = kvpool__hello__unpack(NULL, f.payload_len, payload);
-	if (!hello)
+	if (pool_unpack(pool_msg_bound(POOL_MSG_HELLO), payload, f.payload_len,
+			&msg, NULL))
 		return -EPROTO;
+	hello = (const Kvpool__Hello *)msg;
 	right = hello->id.len == POOL_ID_SIZE &&
 		memcmp(hello->id.data, l->to.id, POOL_ID_SIZE) == 0;
-	kvpool__hello__free_unpacked(hello, NULL);
+	protobuf_c_message_free_unpacked(msg, NULL);
 	if (f.version < l->version)
 		l->version = f.version;
 	return right ? 0 : -EHOSTDOWN;

@@ -104,7 +104,8 @@ void conn_fail(struct pool_conn *c, int err)
 {
 	if (c->state == CONN_CLOSING)
 		return;
-	c->err = c->state == CONN_DRAINING || c->drain_when_open ? 0 : err;
+	c->err = c->state == CONN_DRAINING || c->drain_when_open ? c->refusal :
+								   err;
 	c->state = CONN_CLOSING;
 	socket_close(c);
 	pool_share_leave(&c->turn);
@@ -138,6 +139,8 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 	c->idle_ms = opts->idle_timeout_ms;
 	c->share = opts->share;
 	c->trust = opts->trust;
+	c->first = opts->first;
+	c->refused = opts->refused;
 	pool_share_user_init(&c->turn, conn_receive_go);
 	pool_list_init(&c->queue);
 	if (conn_faults_open(c)) {

@@ -1,6 +1,7 @@
 /* The receiving half of a connection: frames, their payload, their bulk. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 #include "pool/base/log.h"
 #include "pool/conn/priv.h"
 #include "pool/kvpool.pb-c.h"
+#include "pool/unpack.h"
 
 /*
  * How much to read when the next thing is a header that bulk probably follows:
@@ -19,6 +21,7 @@
  * more than what is received straight into place.
  */
 #define PEEK_BEFORE_BULK 4096u
+#define REFUSED_MS 1000 /* what comes then is thrown away */
 
 static pthread_once_t staging_once = PTHREAD_ONCE_INIT;
 static pthread_key_t staging_key;
@@ -286,6 +289,62 @@ static void refuse_version(struct pool_conn *c, uint16_t version)
 	(void)pool_conn_send(c, POOL_MSG_ERROR, 0, &msg.base);
 }
 
+/* By its header, whose payload is not taken: what it goes on sending is read and
+ * thrown away for a while, so that the answer is not lost in a reset. */
+static void refuse(struct pool_conn *c, int err, const char *text)
+{
+	Kvpool__Error msg = KVPOOL__ERROR__INIT;
+
+	pool_warn_limited("%s: refused: %s", c->name, text);
+	if (c->refused)
+		pool_count(c->refused);
+	msg.status = err;
+	msg.text = (char *)(uintptr_t)text;
+	(void)pool_conn_send(c, POOL_MSG_ERROR, 0, &msg.base);
+	if (c->state != CONN_OPEN)
+		return;
+	c->refusal = err;
+	pool_conn_drain_close(c, REFUSED_MS);
+}
+
+static void refuse_size(struct pool_conn *c)
+{
+	const struct pool_frame *f = &c->rx.frame;
+	uint32_t max = pool_msg_bound(f->type)->bytes;
+	char text[128];
+
+	if (f->payload_len > max)
+		snprintf(text, sizeof(text), "%s has a payload of %u bytes: at "
+			 "most %u are accepted", pool_msg_name(f->type),
+			 f->payload_len, max);
+	else
+		snprintf(text, sizeof(text), "%s has %llu bytes of bulk: at "
+			 "most %llu are accepted", pool_msg_name(f->type),
+			 (unsigned long long)f->bulk_len, POOL_BULK_MAX);
+	refuse(c, -EMSGSIZE, text);
+}
+
+/* opts.first: is this frame it, or one that may come before? */
+static bool rx_first(struct pool_conn *c)
+{
+	const struct pool_frame *f = &c->rx.frame;
+	char text[128];
+
+	if (f->type == c->first && !f->bulk_len) {
+		c->first = 0;
+		return true;
+	}
+	if ((f->type == POOL_MSG_ERROR || !pool_msg_known(f->type)) &&
+	    f->payload_len <= POOL_CONN_FIRST_MAX && !f->bulk_len)
+		return true;
+	snprintf(text, sizeof(text), "%s must come first, not %s (%u bytes, "
+		 "%llu of bulk)", pool_msg_name(c->first),
+		 pool_msg_name(f->type), f->payload_len,
+		 (unsigned long long)f->bulk_len);
+	refuse(c, -EPROTO, text);
+	return false;
+}
+
 /* Both sides' first frame says what they speak. */
 static void agree_version(struct pool_conn *c, uint16_t version)
 {
@@ -306,8 +365,14 @@ static int rx_header(struct pool_conn *c, const uint8_t *data, size_t n)
 	err = pool_frame_decode(rx->header, &rx->frame);
 	if (err == -EPROTONOSUPPORT && !c->version)
 		refuse_version(c, rx->frame.version);
-	if (!err)
+	if (!err || err == -EMSGSIZE)
 		agree_version(c, rx->frame.version);
+	if (err == -EMSGSIZE) {
+		refuse_size(c);
+		return 0;
+	}
+	if (!err && c->first && !rx_first(c))
+		return 0;
 	if (!err && c->faults)
 		err = conn_faults_in(c);
 	if (err)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "pool/conn/priv.h"
+#include "pool/unpack.h"
 
 #define IOV_MAX_FRAMES 64
 #define COPY_SLICE (128u << 10) /* stays in the cache on its way */
@@ -79,7 +80,7 @@ static int out_new(struct pool_conn *c, uint16_t type, uint64_t req,
 
 	if (!conn_callbacks_on(c))
 		return -ENOTCONN;
-	if (payload > POOL_PAYLOAD_MAX || bulk_len > POOL_BULK_MAX)
+	if (payload > pool_msg_bound(type)->bytes || bulk_len > POOL_BULK_MAX)
 		return -EMSGSIZE;
 	if (len + OUT_OVERHEAD > c->queue_max ||
 	    c->queued > c->queue_max - len - OUT_OVERHEAD)

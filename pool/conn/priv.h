@@ -114,6 +114,9 @@ struct pool_conn {
 	struct conn_rx rx;
 	int wake_at; /* the socket's SO_RCVLOWAT; 0: as it was */
 	struct pool_trust *trust; /* borrows; NULL: whoever has the other end */
+	uint16_t first; /* still due */
+	struct pool_counter *refused; /* borrows, or NULL */
+	int refusal; /* while draining: what it ends with */
 	struct pool_share *share; /* borrows, or NULL */
 	struct pool_share_user turn; /* of share */
 	struct conn_faults *faults; /* owns; NULL: none are allowed */

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "pool/unpack.h"
+
 #ifndef POOL_WIRE_AHEAD
 #define POOL_WIRE_AHEAD 0 /* tests build the versions to come */
 #endif
@@ -114,8 +116,8 @@ int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
 	if (f.flags != 0 ||
 	    (!pool_msg_known(f.type) && f.version <= pool_wire_version))
 		return -EPROTO;
-	if (f.payload_len > POOL_PAYLOAD_MAX || f.bulk_len > POOL_BULK_MAX)
-		return -EMSGSIZE;
 	*ret_frame = f;
-	return 0;
+	return f.payload_len > pool_msg_bound(f.type)->bytes ||
+			       f.bulk_len > POOL_BULK_MAX ?
+		       -EMSGSIZE : 0;
 }

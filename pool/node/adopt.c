@@ -4,6 +4,7 @@
  * acknowledged is published once more.
  */
 #include "pool/node/priv.h"
+#include "pool/unpack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -118,14 +119,14 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
 	       size_t blob_len)
 {
-	Kvpool__Meta *m;
-	int err;
+	ProtobufCMessage *msg;
+	const Kvpool__Meta *m;
+	int err = pool_unpack(&pool_kept_bound, blob, blob_len, &msg, NULL);
 
-	errno = 0; /* an unpack says only that it failed */
-	m = kvpool__meta__unpack(NULL, blob_len, blob);
-	if (!m)
-		return errno == ENOMEM ? -ENOMEM : -EBADMSG;
+	if (err)
+		return err == -ENOMEM ? err : -EBADMSG;
+	m = (const Kvpool__Meta *)msg;
 	err = meta_valid(m, size) ? adopt_file(arg, id, m) : -EBADMSG;
-	kvpool__meta__free_unpacked(m, NULL);
+	protobuf_c_message_free_unpacked(msg, NULL);
 	return err;
 }

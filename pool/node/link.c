@@ -11,6 +11,7 @@
  */
 #include "pool/dial.h"
 #include "pool/node/priv.h"
+#include "pool/unpack.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -374,16 +375,15 @@ static void h_heartbeat(struct pool_node *n, const ProtobufCMessage *m)
 /* What the master says, by type. */
 static const struct handler {
 	uint16_t type;
-	const ProtobufCMessageDescriptor *desc;
 	void (*fn)(struct pool_node *n, const ProtobufCMessage *msg);
 } handlers[] = {
-	{ POOL_MSG_WELCOME, &kvpool__welcome__descriptor, h_welcome },
-	{ POOL_MSG_FEED, &kvpool__feed__descriptor, h_feed },
-	{ POOL_MSG_OPS_DONE, &kvpool__ops_done__descriptor, h_ops_done },
-	{ POOL_MSG_DROP, &kvpool__drop__descriptor, h_drop },
-	{ POOL_MSG_REPLICATE, &kvpool__replicate__descriptor, h_replicate },
-	{ POOL_MSG_HEARTBEAT, &kvpool__heartbeat__descriptor, h_heartbeat },
-	{ POOL_MSG_ERROR, &kvpool__error__descriptor, h_error },
+	{ POOL_MSG_WELCOME, h_welcome },
+	{ POOL_MSG_FEED, h_feed },
+	{ POOL_MSG_OPS_DONE, h_ops_done },
+	{ POOL_MSG_DROP, h_drop },
+	{ POOL_MSG_REPLICATE, h_replicate },
+	{ POOL_MSG_HEARTBEAT, h_heartbeat },
+	{ POOL_MSG_ERROR, h_error },
 };
 
 static void on_frame(struct pool_conn *c, const struct pool_frame *f,
@@ -407,11 +407,8 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 				  pool_msg_name(f->type));
 		return;
 	}
-	msg = protobuf_c_message_unpack(handlers[i].desc, NULL,
-					f->payload_len, payload);
+	msg = pool_frame_unpack(c, f, payload, &n->c.bad_messages);
 	if (!msg) {
-		pool_error("the master's %s does not decode",
-			   pool_msg_name(f->type));
 		pool_conn_close(c);
 		return;
 	}
@@ -475,6 +472,8 @@ static void dial(struct pool_node *n)
 		.idle_timeout_ms = (unsigned int)(3 * l->heartbeat_ms),
 		.send_queue_max = QUEUE_MAX,
 		.trust = n->opts.trust,
+		.first = POOL_MSG_WELCOME,
+		.refused = &n->c.bad_messages,
 	};
 
 	l->standby = false;

@@ -70,6 +70,7 @@ struct node_counters {
 	struct pool_counter ops_refused, ops_failed;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;
+	struct pool_counter bad_messages;
 	struct pool_counter replicated, linked, replicate_failures;
 	struct pool_counter surplus, hot;
 	struct pool_counter inventory_sent, barrier_timeouts;

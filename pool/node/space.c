@@ -226,7 +226,7 @@ struct ask {
 	Kvpool__Meta *list[POOL_BATCH_MAX];
 	Kvpool__Meta meta[POOL_BATCH_MAX];
 	char *paths[POOL_BATCH_MAX];
-	size_t n;
+	size_t n, bytes;
 };
 
 static bool ask_add(struct ask *a, struct node_object *o)
@@ -245,6 +245,7 @@ static bool ask_add(struct ask *a, struct node_object *o)
 	m->path.len = (size_t)len;
 	m->gen = o->gen;
 	a->list[a->n++] = m;
+	a->bytes += (size_t)len + 16;
 	return true;
 }
 
@@ -274,7 +275,7 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	a = calloc(1, sizeof(*a));
 	if (!a)
 		return;
-	while (a->n < POOL_BATCH_MAX) {
+	while (a->n < POOL_BATCH_MAX && a->bytes < POOL_BATCH_BYTES) {
 		o = victim_for(n, l, n->asked_bytes, room);
 		if (!o || !ask_add(a, o))
 			break;

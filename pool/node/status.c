@@ -109,6 +109,9 @@ static const struct {
 		"Messages sent to the master"),
 	COUNTER(master_connects, "master_connects_total",
 		"Connections made to a master"),
+	COUNTER(bad_messages, "bad_messages_total",
+		"Messages of a master that ended the connection: out of place, "
+		"beyond their bounds, not decoded"),
 	COUNTER(master_standbys, "master_standbys_total",
 		"Masters that said that another one is the leader"),
 	COUNTER(replicated, "replicated_total",

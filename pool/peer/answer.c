@@ -190,7 +190,7 @@ static int lend(struct session *s, uint64_t req, const Kvpool__Get *get,
 static void got_return(struct session *s, const struct pool_frame *f,
 		       const uint8_t *payload)
 {
-	Kvpool__Key *key = kvpool__key__unpack(NULL, f->payload_len, payload);
+	Kvpool__Key *key = peers_unpack(s->p, s->conn, f, payload);
 	struct lent *l = NULL;
 
 	if (key)
@@ -205,7 +205,7 @@ static void got_doubt(struct session *s, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
 	const struct pool_peers_opts *o = &s->p->opts;
-	Kvpool__Key *key = kvpool__key__unpack(NULL, f->payload_len, payload);
+	Kvpool__Key *key = peers_unpack(s->p, s->conn, f, payload);
 
 	if (key && key->path.len > 0 && key->path.len <= PATH_LEN_MAX &&
 	    o->ops->doubt)
@@ -415,7 +415,7 @@ static void early_forget(struct session *s)
 static void got_get(struct session *s, const struct pool_frame *f,
 		    const uint8_t *payload)
 {
-	Kvpool__Get *get = kvpool__get__unpack(NULL, f->payload_len, payload);
+	Kvpool__Get *get = peers_unpack(s->p, s->conn, f, payload);
 	int err = get ? answer(s, f->req, get) : -EINVAL;
 
 	if (err == -EINPROGRESS) {
@@ -452,7 +452,7 @@ static void hand_to_mover(struct session *s, uint32_t lane)
 static void got_hello(struct session *s, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
-	Kvpool__Hello *hello = peers_read_hello(f, payload);
+	Kvpool__Hello *hello = peers_read_hello(s->p, s->conn, f, payload);
 	uint32_t lane;
 
 	if (!hello) {
@@ -527,7 +527,11 @@ static const struct pool_conn_ops session_ops = {
 static void accepted(struct pool_peers *p, int fd, bool is_unix)
 {
 	struct session *s = NULL;
-	struct pool_conn_opts opts = { .ops = &session_ops };
+	struct pool_conn_opts opts = {
+		.ops = &session_ops,
+		.first = POOL_MSG_HELLO,
+		.refused = &p->metrics.mover.bad_messages,
+	};
 
 	if (p->nsessions < SESSIONS_MAX)
 		s = calloc(1, sizeof(*s));

@@ -201,9 +201,13 @@ static int lane_pick(struct peer *peer, struct pool_lane **ret_lane)
 static int chan_dial(struct chan *ch)
 {
 	struct peer *peer = ch->peer;
-	struct pool_conn_opts opts = { .ops = &chan_ops,
-				       .user = ch,
-				       .trust = peer->p->opts.trust };
+	struct pool_conn_opts opts = {
+		.ops = &chan_ops,
+		.user = ch,
+		.first = POOL_MSG_HELLO,
+		.refused = &peer->p->metrics.mover.bad_messages,
+		.trust = peer->p->opts.trust,
+	};
 	int err;
 
 	if (ch->conn)
@@ -501,7 +505,8 @@ static void chan_break(struct chan *ch, int err, const char *what)
 static void got_hello(struct chan *ch, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
-	Kvpool__Hello *hello = peers_read_hello(f, payload);
+	Kvpool__Hello *hello = peers_read_hello(ch->peer->p, ch->conn, f,
+						 payload);
 
 	if (!hello || !id_equal(hello->id.data, ch->peer->addr.id))
 		chan_break(ch, -EHOSTDOWN, "not the node that was dialled");
@@ -529,7 +534,7 @@ static void fetch_retry_bytes(struct pool_fetch_priv *x)
 static void got_error(struct chan *ch, const struct pool_frame *f,
 		      const uint8_t *payload)
 {
-	Kvpool__Error *e = kvpool__error__unpack(NULL, f->payload_len, payload);
+	Kvpool__Error *e = peers_unpack(ch->peer->p, ch->conn, f, payload);
 	struct pool_fetch_priv *x = fetch_find(ch, f->req);
 	int status = -EBADMSG;
 
@@ -571,7 +576,7 @@ static void got_lent(struct chan *ch, const struct pool_frame *f,
 			close(fd);
 		return;
 	}
-	lent = kvpool__lent__unpack(NULL, f->payload_len, payload);
+	lent = peers_unpack(ch->peer->p, ch->conn, f, payload);
 	if (lent_is_good(lent, x, fd)) {
 		ch->borrowed++;
 		pool_gauge_add(&ch->peer->p->metrics.borrowed_now, 1);
@@ -591,7 +596,7 @@ static void got_recall(struct chan *ch, const struct pool_frame *f,
 		       const uint8_t *payload)
 {
 	struct pool_peers *p = ch->peer->p;
-	Kvpool__Key *key = kvpool__key__unpack(NULL, f->payload_len, payload);
+	Kvpool__Key *key = peers_unpack(p, ch->conn, f, payload);
 
 	if (key && key->path.len > 0 && p->opts.ops->recall)
 		p->opts.ops->recall(p->opts.arg, (char *)key->path.data,

@@ -10,6 +10,7 @@
 #include "pool/faults.h"
 #include "pool/peer/link_priv.h"
 #include "pool/peer/mover_priv.h"
+#include "pool/unpack.h"
 
 /* ---- one link ---- */
 
@@ -356,11 +357,14 @@ static bool said_read(const Kvpool__Link *msg, struct link_said *ret)
 
 bool link_said_read(const uint8_t *payload, size_t len, struct link_said *ret)
 {
-	Kvpool__Link *msg = kvpool__link__unpack(NULL, len, payload);
-	bool good = msg && said_read(msg, ret);
+	ProtobufCMessage *msg;
+	bool good;
 
-	if (msg)
-		kvpool__link__free_unpacked(msg, NULL);
+	if (pool_unpack(pool_msg_bound(POOL_MSG_LINK), payload, len, &msg,
+			NULL))
+		return false;
+	good = said_read((const Kvpool__Link *)msg, ret);
+	protobuf_c_message_free_unpacked(msg, NULL);
 	return good;
 }
 
@@ -390,19 +394,24 @@ int link_say_buffer(struct pool_conn *c, const struct link_buffer *b)
 bool link_buffer_read(const uint8_t *payload, size_t len,
 		      struct link_buffer *ret)
 {
-	Kvpool__Buffer *msg = kvpool__buffer__unpack(NULL, len, payload);
-	bool good = msg && msg->length <= POOL_BULK_MAX &&
-		    msg->at <= POOL_BULK_MAX - msg->length &&
-		    msg->addr <= UINT64_MAX - msg->length;
+	const Kvpool__Buffer *msg;
+	ProtobufCMessage *any;
+	bool good;
 
+	if (pool_unpack(pool_msg_bound(POOL_MSG_BUFFER), payload, len, &any,
+			NULL))
+		return false;
+	msg = (const Kvpool__Buffer *)any;
+	good = msg->length <= POOL_BULK_MAX &&
+	       msg->at <= POOL_BULK_MAX - msg->length &&
+	       msg->addr <= UINT64_MAX - msg->length;
 	if (good)
 		*ret = (struct link_buffer){ .at = msg->at,
 					     .addr = msg->addr,
 					     .length = msg->length,
 					     .rkey = msg->rkey,
 					     .gone = msg->gone };
-	if (msg)
-		kvpool__buffer__free_unpacked(msg, NULL);
+	protobuf_c_message_free_unpacked(any, NULL);
 	return good;
 }
 

@@ -10,6 +10,7 @@
 #include "pool/base/log.h"
 #include "pool/link.h"
 #include "pool/peer/mover_priv.h"
+#include "pool/unpack.h"
 
 static uint32_t req_hash(uint64_t req)
 {
@@ -201,7 +202,7 @@ static bool hello_is_ours(const struct pool_lane *lane,
 
 	if (f->type != POOL_MSG_HELLO)
 		return false;
-	hello = kvpool__hello__unpack(NULL, f->payload_len, payload);
+	hello = pool_frame_unpack(lane->conn, f, payload, NULL);
 	if (!hello)
 		return false;
 	ours = hello->id.len == POOL_ID_SIZE &&
@@ -231,6 +232,7 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 		pool_warn_limited(lane->up ? "%s: unexpected on a bulk connection: what it says of links" :
 					     "%s: not the peer that was dialled",
 				  pool_conn_peer_name(c));
+		pool_count(&lane->mover->counters->bad_messages);
 		lane->err = -EHOSTDOWN;
 		pool_conn_close(c);
 		return;
@@ -347,9 +349,13 @@ static void lane_dial_run(struct pool_mail *mail)
 	struct pool_lane *lane =
 		pool_container_of(mail, struct pool_lane, dial_mail);
 	struct pool_mover *m = lane->mover;
-	struct pool_conn_opts opts = { .ops = &lane_ops,
-				       .user = lane,
-				       .trust = m->trust };
+	struct pool_conn_opts opts = {
+		.ops = &lane_ops,
+		.user = lane,
+		.first = POOL_MSG_HELLO,
+		.refused = &m->counters->bad_messages,
+		.trust = m->trust,
+	};
 	int err = m->stopping ? -ECANCELED : 0;
 
 	pool_list_add_tail(&m->lanes, &lane->link);

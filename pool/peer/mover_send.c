@@ -37,6 +37,8 @@ static void refuse(struct pool_conn *c, const struct pool_frame *f)
 {
 	pool_warn_limited("%s: unexpected %s on a bulk connection",
 			  pool_conn_peer_name(c), pool_msg_name(f->type));
+	pool_count(&((struct adopted *)pool_conn_user(c))
+			    ->mover->counters->bad_messages);
 	pool_conn_close(c);
 }
 
@@ -90,7 +92,11 @@ static void adopt_run(struct pool_mail *mail)
 {
 	struct adopted *a = pool_container_of(mail, struct adopted, mail);
 	struct pool_mover *m = a->mover;
-	struct pool_conn_opts opts = { .ops = &adopted_ops, .user = a };
+	struct pool_conn_opts opts = {
+		.ops = &adopted_ops,
+		.user = a,
+		.refused = &m->counters->bad_messages,
+	};
 	struct adopted *before = adopted_find(m, a->peer_id, a->lane.number);
 
 	if (before) /* the peer dialled anew: its old one is dead */

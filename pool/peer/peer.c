@@ -10,6 +10,7 @@
 #include "pool/base/clock.h"
 #include "pool/link.h"
 #include "pool/peer/priv.h"
+#include "pool/unpack.h"
 
 /* ---- small things ---- */
 
@@ -33,14 +34,22 @@ int peers_send_hello(struct pool_peers *p, struct pool_conn *c)
 	return pool_conn_send(c, POOL_MSG_HELLO, 0, &hello.base);
 }
 
-Kvpool__Hello *peers_read_hello(const struct pool_frame *f,
+void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
+		   const struct pool_frame *f, const uint8_t *payload)
+{
+	return pool_frame_unpack(c, f, payload,
+				 &p->metrics.mover.bad_messages);
+}
+
+Kvpool__Hello *peers_read_hello(struct pool_peers *p, const struct pool_conn *c,
+				const struct pool_frame *f,
 				const uint8_t *payload)
 {
 	Kvpool__Hello *hello;
 
 	if (f->type != POOL_MSG_HELLO)
 		return NULL;
-	hello = kvpool__hello__unpack(NULL, f->payload_len, payload);
+	hello = peers_unpack(p, c, f, payload);
 	if (hello && hello->id.len == POOL_ID_SIZE)
 		return hello;
 	if (hello)
@@ -89,6 +98,9 @@ static int metrics_register(struct pool_peers *p)
 		  "Bulk connections broken off because nothing came." },
 		{ &m->mover.lanes_refused, "kvpool_peer_lanes_refused_total",
 		  "Bulk connections beyond the limit." },
+		{ &m->mover.bad_messages, "kvpool_peer_bad_messages_total",
+		  "Messages of peers that were out of place, beyond their "
+		  "bounds or not decoded." },
 		{ &m->mover.rdma_in, "kvpool_rdma_received_bytes_total",
 		  "Object bytes received by RDMA." },
 		{ &m->mover.rdma_pulled, "kvpool_rdma_pulled_bytes_total",

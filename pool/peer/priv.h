@@ -153,8 +153,12 @@ void peers_unref(struct pool_peers *p);
 void peers_finish(struct pool_peers *p);
 void peers_timer_arm(struct pool_peers *p);
 int peers_send_hello(struct pool_peers *p, struct pool_conn *c);
+/* As pool_frame_unpack. */
+void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
+		   const struct pool_frame *f, const uint8_t *payload);
 /* The id in a HELLO and its lane; NULL if it makes no sense. */
-Kvpool__Hello *peers_read_hello(const struct pool_frame *f,
+Kvpool__Hello *peers_read_hello(struct pool_peers *p, const struct pool_conn *c,
+				const struct pool_frame *f,
 				const uint8_t *payload);
 
 /* Ends f with status, now or when its mover lets go; cb comes from
