@@ -261,7 +261,9 @@ static void a_peer_that_stops_reading_does_not_keep_it(void **state)
 	begin(x, AF_UNIX, NULL);
 	peer_sends(x, 5);
 	assert_int_equal(0, shutdown(x->peer, SHUT_RD));
+	assert_false(pool_conn_is_over(x->c));
 	send_to_peer(x);
+	assert_true(pool_conn_is_over(x->c)); /* and yet it has not ended */
 	all_of_it_came(x);
 	close(x->peer);
 }

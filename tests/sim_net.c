@@ -533,6 +533,11 @@ uint16_t pool_conn_version(const struct pool_conn *c)
 	return pool_wire_version;
 }
 
+bool pool_conn_is_over(const struct pool_conn *c)
+{
+	return c->state == CLOSING || c->mute;
+}
+
 uint64_t pool_conn_silent_ms(const struct pool_conn *c)
 {
 	return (sim_now_ns() - c->last_rx_ns) / SIM_MS;

@@ -696,5 +696,5 @@ size_t pool_conn_queued(const struct pool_conn *c)
 
 bool pool_conn_is_over(const struct pool_conn *c)
 {
-	return !conn_callbacks_on(c);
+	return !conn_callbacks_on(c) || c->broken;
 }
