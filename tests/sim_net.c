@@ -543,11 +543,6 @@ uint64_t pool_conn_silent_ms(const struct pool_conn *c)
 	return (sim_now_ns() - c->last_rx_ns) / SIM_MS;
 }
 
-bool pool_conn_is_over(const struct pool_conn *c)
-{
-	return c->state == CLOSING || c->mute;
-}
-
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg)
 {
