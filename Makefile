@@ -132,7 +132,7 @@ help:
 	@echo 'sudo make bench-multiturn   conversations with servers of vLLM or llama.cpp'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
-	@echo '                   SEED, RUNS)'
+	@echo '                   SEED, RUNS); nodes and masters that break (SEEDS)'
 	@echo 'sudo make deps     only install what is missing (deps-check: for the tests, too)'
 	@echo 'sudo make install  into PREFIX=$(PREFIX), and /sbin/mount.kvpool'
 	@echo 'make clean         remove $(BUILD)/'
@@ -356,11 +356,15 @@ bench-rdma:
 		KVTEST_BUSY=$(or $(BUSY),0) \
 		bash tests/bench_rdma.sh
 
+# Then small pools in which everything goes wrong, one after the other: SEEDS.
 sim:
-	@$(SUBMAKE) deps
-	@$(SUBMAKE) VARIANT=release $(BUILD)/release/tests/bench_sim
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release $(BUILD)/release/tests/bench_sim \
+		$(BUILD)/release/tests/sim_nodes_test
 	@$(BUILD)/release/tests/bench_sim $(or $(NODES),1000) \
 		$(or $(KEYS),5000000) $(or $(SEED),1) $(or $(RUNS),1)
+	@tests/sim_nodes.sh $(BUILD)/release/tests/sim_nodes_test \
+		$(or $(SEEDS),100000) $(JOBS)
 
 # ---- packages ----
 

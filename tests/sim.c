@@ -2,16 +2,22 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "pool/base/clock.h"
+#include "tests/sim_disk.h"
+#include "tests/sim_faults.h"
 
 #define START_NS (1000 * SIM_S)
 #define WALL_NS (1750000000ull * SIM_S)
+
+struct sim_faults sim_faults;
 
 static struct {
 	bool open;
@@ -93,6 +99,21 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 	return 0;
 }
 
+/* Loops poll in vain here: nothing comes by a descriptor. */
+int epoll_pwait(int fd, struct epoll_event *events, int max, int timeout_ms,
+		const sigset_t *mask)
+{
+	if (sim.open)
+		return 0;
+	return (int)syscall(SYS_epoll_pwait, fd, events, max, timeout_ms, mask,
+			    _NSIG / 8);
+}
+
+int epoll_wait(int fd, struct epoll_event *events, int max, int timeout_ms)
+{
+	return epoll_pwait(fd, events, max, timeout_ms, NULL);
+}
+
 uint64_t sim_cpu_ns(void)
 {
 	struct timespec ts;
@@ -111,12 +132,14 @@ void sim_open(uint64_t seed)
 	sim.open = true;
 	pool_clock_set(&clock_virtual);
 	sim_net_open();
+	sim_disks_open();
 }
 
 void sim_close(void)
 {
 	assert(pool_list_empty(&sim.hosts));
 	sim_net_close();
+	sim_disks_close();
 	pool_clock_set(NULL);
 	sim.open = false;
 	free(sim.heap);
@@ -291,6 +314,7 @@ void sim_host_open(struct sim_host *h, bool script)
 	pool_list_init(&h->doors);
 	pool_list_init(&h->readable);
 	pool_list_init(&h->closing);
+	pool_list_init(&h->conns);
 	pool_list_add_tail(&sim.hosts, &h->link);
 	err = uv_loop_init(&h->loop);
 	assert(!err);
@@ -309,6 +333,19 @@ void sim_host_close(struct sim_host *h)
 	assert(!err);
 }
 
+void sim_host_stop(struct sim_host *h, uint64_t ns)
+{
+	if (h->free_ns < sim_now_ns() + ns)
+		h->free_ns = sim_now_ns() + ns;
+}
+
+void sim_host_die(struct sim_host *h, bool silent)
+{
+	h->dead = true;
+	h->free_ns = 0;
+	sim_net_die(h, silent);
+}
+
 /* ---- turns ---- */
 
 void sim_log_turns(struct sim_turn *log, size_t max)
@@ -323,10 +360,13 @@ size_t sim_logged(void)
 	return turns.n;
 }
 
-static void log_turn(const struct sim_host *h, uint64_t cpu_ns)
+static void log_turn(const struct sim_host *h, uint64_t begin_ns)
 {
+	uint64_t cpu_ns;
+
 	if (!h->logged || turns.n == turns.max)
 		return;
+	cpu_ns = sim_cpu_ns() - begin_ns;
 	turns.log[turns.n++] = (struct sim_turn){
 		.cpu_ns = cpu_ns < UINT32_MAX ? (uint32_t)cpu_ns : UINT32_MAX,
 		.frames = (uint32_t)h->got_frames,
@@ -362,12 +402,12 @@ static uint64_t turn_due(struct sim_host *h)
 
 static void turn(struct sim_host *h)
 {
-	uint64_t begin = sim_cpu_ns();
+	uint64_t begin = h->logged ? sim_cpu_ns() : 0;
 
 	h->got_bytes = h->got_frames = 0;
 	uv_run(&h->loop, UV_RUN_NOWAIT);
-	log_turn(h, sim_cpu_ns() - begin);
-	h->free_ns = sim_now_ns() + h->turn_ns + h->got_bytes * h->byte_ps / 1000;
+	log_turn(h, begin);
+	sim_host_stop(h, h->turn_ns + h->got_bytes * h->byte_ps / 1000);
 	if (!has_input(h) && uv_backend_timeout(&h->loop) == 0)
 		h->free_ns += h->idle_ns;
 	sim_note(h->got_frames);

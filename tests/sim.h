@@ -6,6 +6,8 @@
  * anyway, and whoever links these files gets their other side:
  *
  *   pool/conn.h          sim_net.c: frames from memory to memory, after a delay
+ *   pool/store.h         sim_disk.c: files that are a size and 64 bits
+ *   pool/peer.h          sim_peers.c: transfers between nodes of this process
  *   master/etcd_state.h  sim_etcd.c: a list of records, written after a delay
  *   pool/base/clock.h    sim.c: pool_clock_set
  *   libuv's own clock    sim.c: clock_gettime(2), so that the product's timers
@@ -63,6 +65,7 @@ uint64_t sim_cpu_ns(void);
 struct sim_event {
 	uint64_t at_ns, order;
 	void (*run)(struct sim_event *e);
+	void *user;
 	size_t pos; /* private; 0: not set */
 };
 /* Run e->run once, at that time (not before now). Set anew if it was set. */
@@ -91,7 +94,9 @@ struct sim_host {
 	 * more to do (idle handles) */
 	uint64_t turn_ns, byte_ps, idle_ns;
 	bool logged;
+	bool dead; /* by sim_host_die */
 	/* private */
+	struct pool_list conns;	   /* all of them */
 	uv_check_t input;
 	struct pool_list calls;	   /* struct sim_call */
 	struct pool_list works;	   /* uv_queue_work, done */
@@ -106,6 +111,13 @@ struct sim_host {
 void sim_host_open(struct sim_host *h, bool script);
 /* Nothing must be left on its loop. */
 void sim_host_close(struct sim_host *h);
+
+/* It stands still for so long, as by SIGSTOP: what comes waits. */
+void sim_host_stop(struct sim_host *h, uint64_t ns);
+/* The process has died: its connections end, as the kernel ends them (with all
+ * that it had sent), nothing comes or goes any more. Its loop still turns, to
+ * free its memory. silent: the machine has, and nobody is told. */
+void sim_host_die(struct sim_host *h, bool silent);
 
 /* Called in the next turn of its host. */
 struct sim_call {
@@ -124,7 +136,15 @@ struct pool_conn;
 /* The machine at this end has lost its power: nothing comes or goes any more,
  * and the other end is not told. Its own end is freed without a word. */
 void sim_conn_vanish(struct pool_conn *c);
-/* For sim.c: a turn's input; is there any? */
+/* Called before a frame is delivered, and (`lost`: why) if it never will be. NULL:
+ * nobody. */
+struct pool_frame;
+void sim_net_on_frame(void (*cb)(const struct sim_host *from,
+				 const struct sim_host *to,
+				 const struct pool_frame *f,
+				 const uint8_t *payload, const char *lost));
+/* For sim.c: a host dies; a turn's input; is there any? */
+void sim_net_die(struct sim_host *h, bool silent);
 void sim_net_input(struct sim_host *h);
 bool sim_net_waiting(const struct sim_host *h);
 void sim_net_open(void);

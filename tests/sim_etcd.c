@@ -30,6 +30,7 @@ struct etcd_state {
 	uint64_t writing; /* of the queue, by the transaction under way */
 	struct sim_event written;
 	struct sim_call tell;
+	bool dead;
 };
 
 void sim_etcd_open(struct sim_etcd *e)
@@ -60,9 +61,8 @@ static void on_tell(struct sim_call *c)
 	s->settled_cb(s->arg);
 }
 
-static void on_written(struct sim_event *e)
+static void write_records(struct etcd_state *s)
 {
-	struct etcd_state *s = pool_container_of(e, struct etcd_state, written);
 	uint64_t n;
 
 	for (n = s->writing; n; n--) {
@@ -71,6 +71,21 @@ static void on_written(struct sim_event *e)
 		pool_list_del(first);
 		pool_list_add_tail(&s->etcd->records, first);
 	}
+}
+
+void sim_etcd_die(struct etcd_state *s, bool written)
+{
+	sim_cancel(&s->written);
+	if (written)
+		write_records(s);
+	s->dead = true;
+}
+
+static void on_written(struct sim_event *e)
+{
+	struct etcd_state *s = pool_container_of(e, struct etcd_state, written);
+
+	write_records(s);
 	s->nqueued -= s->writing;
 	s->settled += s->writing;
 	s->writing = 0;
@@ -152,7 +167,7 @@ void etcd_state_forget(struct etcd_state *s, const char *path, size_t len)
 
 void etcd_state_flush(struct etcd_state *s)
 {
-	if (s->writing || !s->nqueued)
+	if (s->dead || s->writing || !s->nqueued)
 		return;
 	s->writing = s->nqueued < ETCD_STATE_BATCH ? s->nqueued :
 						     ETCD_STATE_BATCH;

@@ -23,5 +23,7 @@ void sim_etcd_close(struct sim_etcd *e);
 /* A leader on that host, for master_opts; etcd_state_close ends it. */
 struct etcd_state *sim_etcd_elect(struct sim_etcd *e, struct sim_host *host,
 				  void (*settled)(void *arg), void *arg);
+/* The leader has died: what is being written is there, or is not. */
+void sim_etcd_die(struct etcd_state *s, bool written);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "pool/conn.h"
 #include "tests/sim.h"
+#include "tests/sim_faults.h"
 
 #define FD_BASE (1 << 24) /* numbers of no open file */
 #define LISTENERS_MAX 32
@@ -37,6 +38,7 @@ enum state { WAITING, CONNECTING, OPEN, CLOSING };
 
 struct pool_conn {
 	struct sim_host *host;
+	const struct sim_host *from; /* the other end's */
 	struct pool_conn *peer; /* borrows; NULL: it has ended */
 	const struct pool_conn_ops *ops;
 	void *user;
@@ -46,6 +48,8 @@ struct pool_conn {
 	bool mute;  /* draining: no callbacks but the last */
 	bool cut;   /* nothing comes or goes any more */
 	uint32_t number;
+	struct pool_list all;  /* in host.conns */
+	uint64_t late_ns;      /* nothing arrives here before */
 	struct pool_list link; /* in doors' queue, host.readable or .closing */
 	struct pool_list rx;   /* items */
 	size_t rx_bytes, queue_max;
@@ -72,6 +76,9 @@ static struct {
 	uint16_t last_port;
 	uint32_t last_number;
 	struct pool_list accepted; /* WAITING, fd given */
+	void (*on_frame)(const struct sim_host *from, const struct sim_host *to,
+			 const struct pool_frame *f, const uint8_t *payload,
+			 const char *lost);
 } net;
 
 void sim_net_open(void)
@@ -79,6 +86,14 @@ void sim_net_open(void)
 	memset(&net, 0, sizeof(net));
 	net.last_port = PORT_BASE;
 	pool_list_init(&net.accepted);
+}
+
+void sim_net_on_frame(void (*cb)(const struct sim_host *from,
+				 const struct sim_host *to,
+				 const struct pool_frame *f,
+				 const uint8_t *payload, const char *lost))
+{
+	net.on_frame = cb;
 }
 
 void sim_net_close(void)
@@ -107,7 +122,9 @@ static void send_item(struct pool_conn *c, struct item *i, size_t len)
 	if (at < c->host->nic_ns)
 		at = c->host->nic_ns;
 	at += len * SIM_BYTE_PS / 1000;
-	c->host->nic_ns = i->at_ns = at;
+	c->host->nic_ns = at;
+	i->at_ns = at > c->late_ns ? at : c->late_ns;
+	c->late_ns = i->at_ns; /* in order */
 	pool_list_add_tail(&c->rx, &i->link);
 	c->rx_bytes += len;
 	wake(c);
@@ -155,6 +172,7 @@ static struct pool_conn *conn_new(struct sim_host *h, const char *name)
 	c->idle.run = on_idle;
 	pool_list_init(&c->link);
 	pool_list_init(&c->rx);
+	pool_list_add_tail(&h->conns, &c->all);
 	pool_share_user_init(&c->turn, on_go);
 	snprintf(c->name, sizeof(c->name), "%s:%u", name, c->number);
 	return c;
@@ -175,6 +193,7 @@ static void conn_free(struct pool_conn *c)
 	sim_cancel(&c->arrival);
 	sim_cancel(&c->idle);
 	pool_list_del(&c->link);
+	pool_list_del(&c->all);
 	while (!pool_list_empty(&c->rx))
 		item_free(c, pool_list_first(&c->rx, struct item, link));
 	if (c->peer)
@@ -231,6 +250,30 @@ void sim_conn_vanish(struct pool_conn *c)
 	conn_free(c);
 }
 
+/* Nothing comes or goes between the two, and nobody is told. */
+static void mute(struct pool_conn *c)
+{
+	c->cut = true;
+	if (c->peer)
+		c->peer->cut = true;
+}
+
+void sim_net_die(struct sim_host *h, bool silent)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &h->conns) {
+		struct pool_conn *c =
+			pool_list_entry(it, struct pool_conn, all);
+
+		if (c->state == WAITING)
+			continue; /* the listener's */
+		if (silent)
+			mute(c);
+		conn_fail(c, -ECONNRESET);
+	}
+}
+
 static void on_idle(struct sim_event *e)
 {
 	struct pool_conn *c = pool_container_of(e, struct pool_conn, idle);
@@ -269,6 +312,8 @@ static void deliver(struct pool_conn *c, struct item *i)
 		h->got_frames++;
 		if (c->share)
 			pool_share_spend(c->share, item_len(i));
+		if (net.on_frame && c->from)
+			net.on_frame(c->from, h, &i->frame, i->payload, NULL);
 		if (!c->mute)
 			c->ops->on_frame(c, &i->frame, i->payload, -1);
 		break;
@@ -426,7 +471,8 @@ static struct pool_listener *listener_at(uint16_t port)
 	unsigned int i;
 
 	for (i = 0; i < LISTENERS_MAX; i++)
-		if (net.listeners[i] && net.listeners[i]->port == port)
+		if (net.listeners[i] && net.listeners[i]->port == port &&
+		    !net.listeners[i]->host->dead)
 			return net.listeners[i];
 	return NULL;
 }
@@ -441,9 +487,11 @@ int pool_conn_connect(uv_loop_t *loop, const struct pool_hostport *to,
 	set_opts(c, opts);
 	c->state = CONNECTING;
 	*ret_conn = c;
-	if (!l)
+	if (!l || c->host->dead)
 		return send_plain(c, ITEM_END, -ECONNREFUSED);
 	other = conn_new(l->host, "from");
+	other->from = c->host;
+	c->from = l->host;
 	other->state = WAITING;
 	other->fd = FD_BASE + (int)other->number;
 	other->peer = c;
@@ -543,6 +591,58 @@ uint64_t pool_conn_silent_ms(const struct pool_conn *c)
 	return (sim_now_ns() - c->last_rx_ns) / SIM_MS;
 }
 
+/* ---- what goes wrong ---- */
+
+static bool happens(uint32_t ppm)
+{
+	return ppm && sim_random(1000000) < ppm;
+}
+
+static struct sim_host *either_end(const struct pool_conn *c)
+{
+	return sim_random(2) ? c->host : c->peer->host;
+}
+
+static void lost(const struct pool_conn *c, const struct item *i,
+		 const char *why)
+{
+	if (net.on_frame)
+		net.on_frame(c->host, c->peer->host, &i->frame, i->payload,
+			     why);
+}
+
+/* Before i is sent from c. false: it is not. */
+static bool fault_before(struct pool_conn *c, struct item *i)
+{
+	if (happens(sim_faults.late))
+		c->peer->late_ns = sim_now_ns() + sim_random(sim_faults.late_ns);
+	if (happens(sim_faults.mute)) {
+		lost(c, i, "silence");
+		mute(c);
+		return false;
+	}
+	if (!happens(sim_faults.cut / 3))
+		return true;
+	lost(c, i, "cut");
+	conn_fail(c, -ECONNRESET);
+	return false;
+}
+
+/* i is on its way. */
+static void fault_after(struct pool_conn *c, struct item *i)
+{
+	if (happens(sim_faults.stop))
+		sim_host_stop(either_end(c), sim_random(sim_faults.stop_ns));
+	if (happens(sim_faults.crash))
+		sim_faults.on_crash(either_end(c));
+	if (happens(sim_faults.cut / 3)) {
+		conn_fail(c, -ECONNRESET);
+	} else if (happens(sim_faults.cut / 3) && c->peer->state == OPEN) {
+		lost(c, i, "cut with what was not read");
+		conn_fail(c->peer, -ECONNRESET);
+	}
+}
+
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg)
 {
@@ -567,7 +667,12 @@ int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 	i->frame.payload_len = (uint32_t)len;
 	if (msg)
 		protobuf_c_message_pack(msg, i->payload);
+	if (!fault_before(c, i)) {
+		free(i);
+		return 0;
+	}
 	send_item(c->peer, i, POOL_WIRE_HEADER + len);
+	fault_after(c, i);
 	return 0;
 }
 

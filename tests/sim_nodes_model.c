@@ -1,0 +1,345 @@
+/* What has to be true of names. See tests/sim_nodes.h. */
+#include "tests/sim_nodes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "master/impl.h"
+
+/* "k": two copies; "n": not to be evicted; "e": what fills the stores. */
+const char *const sn_dirs[] = { "", "a", "k", "n", "e" };
+static const struct {
+	const char *path;
+	unsigned int dir;
+} names[SN_NAMES] = {
+	{ "r", 0 },   { "a/x", 1 }, { "a/y", 1 }, { "k/x", 2 },
+	{ "k/y", 2 }, { "n/x", 3 }, { "e/1", 4 }, { "e/2", 4 },
+	{ "e/3", 4 }, { "e/4", 4 }, { "e/5", 4 },
+};
+
+static struct sn *the; /* of the disks' callback */
+
+uint64_t sn_size_of(uint64_t bytes, unsigned int dir)
+{
+	return dir == 4 ? 400000 + bytes % 7 * 50000 : 3000 + bytes % 5 * 70000;
+}
+
+struct sn_op *sn_op_new(struct sn *s, unsigned int name, unsigned int node,
+			enum sn_kind kind, uint64_t knows)
+{
+	struct sn_name *nm = &s->name[name];
+	struct sn_op *op;
+
+	if (nm->nops == SN_OPS)
+		return NULL;
+	op = &nm->op[nm->nops++];
+	op->kind = kind;
+	op->node = node;
+	op->knows = knows;
+	op->number = ++s->noperations;
+	return op;
+}
+
+static uint64_t bit(const struct sn_name *nm, const struct sn_op *op)
+{
+	return 1ull << (op - nm->op);
+}
+
+/* ---- what is shown ---- */
+
+/* Which write made it, 0: none of ours, else its index + 1. */
+static uint64_t writer_of(const struct sn_name *nm, XXH128_hash_t sum)
+{
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		if (nm->op[i].kind == SN_WRITE && !nm->op[i].void_ &&
+		    XXH128_isEqual(nm->op[i].sum, sum))
+			return i + 1;
+	return 0;
+}
+
+static bool shows_dir(const struct sn_proc *p, const struct sn_name *nm)
+{
+	struct pool_entry *pe = pool_tree_lookup(&p->node->tree, nm->path,
+						 strlen(nm->path));
+
+	return pe && pe->is_dir && pool_node_visible(pe);
+}
+
+/* What a mount shows. false: it is being written. */
+static bool shows(const struct sn_proc *p, const struct sn_name *nm,
+		  uint64_t *ret_shown)
+{
+	struct pool_entry *pe = pool_tree_lookup(&p->node->tree, nm->path,
+						 strlen(nm->path));
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	*ret_shown = 0;
+	if (!e || !pool_node_visible(pe))
+		return true;
+	if (e->own && e->own->state <= NODE_SEALING) {
+		char dir[16];
+		struct sim_file *f;
+
+		snprintf(dir, sizeof(dir), "node%u", p->index);
+		f = sim_disk_file(dir, e->own->id);
+		if (!f || e->own->w->opens || !f->bytes)
+			return false;
+		*ret_shown = writer_of(nm, sim_bytes_sum(f->bytes, f->size));
+		return *ret_shown != 0;
+	}
+	*ret_shown = writer_of(nm, e->own ? e->own->sum : e->sum);
+	return true;
+}
+
+/* Those who have removed what is known. */
+static uint64_t removed_by(const struct sn_name *nm, uint64_t known)
+{
+	uint64_t by = 0;
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		if (nm->op[i].kind == SN_REMOVE && !nm->op[i].void_ &&
+		    (nm->op[i].knows & known) == known)
+			by |= bit(nm, &nm->op[i]);
+	return by;
+}
+
+static void observe(struct sn_name *nm, const struct sn_proc *p)
+{
+	uint64_t *known = &nm->known[p->index], shown;
+
+	if (!shows(p, nm, &shown))
+		return;
+	if (shown)
+		*known = nm->op[shown - 1].knows | 1ull << (shown - 1);
+	else if (*known)
+		*known |= removed_by(nm, *known);
+	nm->shown[p->index] = shown;
+}
+
+void sn_observe(struct sn *s)
+{
+	unsigned int i, k;
+
+	for (i = 0; i < SN_NODES; i++)
+		for (k = 0; s->node[i] && k < SN_NAMES; k++)
+			observe(&s->name[k], s->node[i]);
+}
+
+void sn_forget_shown(struct sn *s, unsigned int node)
+{
+	unsigned int k;
+
+	for (k = 0; k < SN_NAMES; k++)
+		s->name[k].known[node] = s->name[k].shown[node] = 0;
+}
+
+/* ---- what was acknowledged ---- */
+
+void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
+	      uint64_t number, int status)
+{
+	unsigned int k, i;
+
+	for (k = 0; k < SN_NAMES; k++)
+		for (i = 0; i < s->name[k].nops; i++) {
+			struct sn_op *op = &s->name[k].op[i];
+
+			if (s->name[k].dir != dir || op->node != node ||
+			    op->number > number || op->void_)
+				continue;
+			if (status && status != -ETIMEDOUT &&
+			    status != -ECANCELED)
+				op->lost = true;
+			else if (!status && !op->lost && !op->acked) {
+				op->acked = true;
+				s->nacks++;
+			}
+		}
+}
+
+/* An acknowledged operation that knew op, or NULL. */
+static const struct sn_op *superseder(const struct sn_name *nm,
+				      const struct sn_op *op, bool writes)
+{
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		if (nm->op[i].acked && nm->op[i].knows & bit(nm, op) &&
+		    (!writes || nm->op[i].kind == SN_WRITE))
+			return &nm->op[i];
+	return NULL;
+}
+
+/* May the name show nothing? */
+static bool may_be_gone(const struct sn_name *nm)
+{
+	bool acked = false;
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++) {
+		const struct sn_op *op = &nm->op[i];
+
+		acked |= op->acked && op->kind == SN_WRITE;
+		if ((op->kind == SN_REMOVE || op->evicted) && !op->void_ &&
+		    !superseder(nm, op, true))
+			return true;
+	}
+	return !acked;
+}
+
+static void check_name(struct sn *s, const struct sn_name *nm)
+{
+	const struct sn_op *op, *by;
+	struct pool_entry *e = pool_tree_lookup(
+		&s->master->master->map.tree, nm->path, strlen(nm->path));
+	uint64_t shown, of_master = 0;
+	unsigned int i;
+
+	if (e && !e->is_dir) {
+		XXH128_canonical_t c;
+
+		memcpy(c.digest, master_entry_file(e)->sum, sizeof(c.digest));
+		of_master = writer_of(nm, XXH128_hashFromCanonical(&c));
+	}
+	for (i = 0; i < SN_NODES; i++) {
+		(void)shows(s->node[i], nm, &shown);
+		if (shows_dir(s->node[i], nm))
+			continue; /* it made one while it knew of no file */
+		if (shown != of_master)
+			sn_wrong(s, "%s: node %u shows %llu, the master %llu",
+				 nm->path, i, (unsigned long long)shown,
+				 (unsigned long long)of_master);
+	}
+	if (!of_master) {
+		if (!may_be_gone(nm))
+			sn_wrong(s, "%s is gone", nm->path);
+		return;
+	}
+	op = &nm->op[of_master - 1];
+	by = superseder(nm, op, false);
+	if (by)
+		sn_wrong(s, "%s shows %llx of node %u: node %u's %s %llx was acknowledged, which knew that",
+			 nm->path, (unsigned long long)op->bytes, op->node,
+			 by->node, by->kind == SN_WRITE ? "write" : "unlink",
+			 (unsigned long long)by->bytes);
+}
+
+void sn_check(struct sn *s)
+{
+	unsigned int k;
+
+	for (k = 0; k < SN_NAMES; k++)
+		check_name(s, &s->name[k]);
+}
+
+/* ---- copies ---- */
+
+static struct sn_name *name_of(const struct sim_file *f)
+{
+	Kvpool__Meta *m = kvpool__meta__unpack(NULL, f->blob_len, f->blob);
+	struct sn_name *ret = NULL;
+	unsigned int k;
+
+	for (k = 0; m && k < SN_NAMES; k++)
+		if (strlen(the->name[k].path) == m->path.len &&
+		    !memcmp(the->name[k].path, m->path.data, m->path.len))
+			ret = &the->name[k];
+	if (m)
+		kvpool__meta__free_unpacked(m, NULL);
+	return ret;
+}
+
+static unsigned int copies(const struct sn_name *nm, uint64_t bytes)
+{
+	unsigned int i, n = 0;
+
+	for (i = 0; i < 2; i++) { /* the stores */
+		char dir[16];
+		struct sim_file *f;
+
+		snprintf(dir, sizeof(dir), "node%u", i);
+		for (f = sim_disk_next(dir, NULL); f; f = sim_disk_next(dir, f))
+			if (f->bytes == bytes && f->blob_len &&
+			    name_of(f) == nm)
+				n++;
+	}
+	return n;
+}
+
+/* Has anybody changed the name, or tried to, but for what op knew? */
+static bool changed_since(const struct sn_name *nm, const struct sn_op *op)
+{
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		if (&nm->op[i] != op && !nm->op[i].void_ &&
+		    !(op->knows & bit(nm, &nm->op[i])))
+			return true;
+	return false;
+}
+
+static struct sn_proc *proc_of(const char *dir)
+{
+	return the->node[dir[4] - '0'];
+}
+
+/* Is it because room was wanted? alone: without the master's word. */
+static bool evicted(const char *dir, bool *ret_alone)
+{
+	struct sn_proc *p = proc_of(dir);
+	uint64_t alone, granted;
+	bool any;
+
+	if (!p || !p->node) /* what it finds at its start */
+		return false;
+	alone = pool_counter_value(&p->node->c.evicted_alone);
+	granted = pool_counter_value(&p->node->c.evicted_last);
+	*ret_alone = alone > p->alone;
+	any = *ret_alone || granted > p->granted;
+	p->alone = alone;
+	p->granted = granted;
+	return any;
+}
+
+/* Of files in "k" the master may let one copy go, where no store has room. */
+static void on_remove(const char *dir, const struct sim_file *f)
+{
+	struct sn_name *nm = name_of(f);
+	uint64_t w = nm ? writer_of(nm, sim_bytes_sum(f->bytes, f->size)) : 0;
+	bool alone = false, room = evicted(dir, &alone);
+	struct sn_op *op = w ? &nm->op[w - 1] : NULL;
+
+	if (!op)
+		return;
+	sn_say(the, "%s: %s %llx goes%s", dir, nm->path,
+	       (unsigned long long)f->bytes,
+	       alone ? ", evicted alone" : room ? ", evicted" : "");
+	if (!room)
+		return;
+	if (copies(nm, f->bytes) <= 1)
+		op->evicted = true;
+	if (!op->acked || changed_since(nm, op))
+		return;
+	if (nm->dir == 2 && alone)
+		sn_wrong(the, "%s gives up %s %llx alone", dir, nm->path,
+			 (unsigned long long)f->bytes);
+	if (nm->dir == 3 && op->evicted)
+		sn_wrong(the, "%s gives up the last copy of %s %llx", dir,
+			 nm->path, (unsigned long long)f->bytes);
+}
+
+void sn_model_open(struct sn *s)
+{
+	unsigned int k;
+
+	the = s;
+	for (k = 0; k < SN_NAMES; k++) {
+		snprintf(s->name[k].path, sizeof(s->name[k].path), "%s",
+			 names[k].path);
+		s->name[k].dir = names[k].dir;
+	}
+	sim_disk_on_remove(on_remove);
+}

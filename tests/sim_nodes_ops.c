@@ -1,0 +1,522 @@
+/* What users do at a mount. See tests/sim_nodes.h. */
+#include "tests/sim_nodes.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AGAIN_NS (2 * SIM_MS)
+#define WAIT_NS (2 * SIM_S) /* an open, for what is being published */
+
+/* Something that a user waits for. */
+struct task {
+	struct pool_list link; /* proc.tasks */
+	struct sn_proc *p;
+	struct sim_event later;
+	struct sim_call call;
+	void (*step)(struct task *t);
+	unsigned int name, other, dir; /* other: of a rename */
+	uint64_t knows, bytes, until_ns, number;
+	struct node_object *obj; /* ref */
+	struct node_barrier barrier;
+	struct node_want want;
+	bool waits; /* barrier or want */
+	bool judged; /* what is read has to be there */
+};
+
+static void on_later(struct sim_event *e)
+{
+	struct task *t = pool_container_of(e, struct task, later);
+
+	sim_call(&t->p->host, &t->call);
+}
+
+static void on_call(struct sim_call *c)
+{
+	struct task *t = pool_container_of(c, struct task, call);
+
+	t->step(t);
+}
+
+static struct task *task_new(struct sn_proc *p, void (*step)(struct task *t))
+{
+	struct task *t = calloc(1, sizeof(*t));
+
+	assert(t);
+	t->p = p;
+	t->step = step;
+	t->later.run = on_later;
+	t->call.run = on_call;
+	t->until_ns = sim_now_ns() + WAIT_NS;
+	pool_list_init(&t->call.link);
+	pool_list_add_tail(&p->tasks, &t->link);
+	p->sn->tasks++;
+	return t;
+}
+
+/* Its next step, in a turn of the node. */
+static void task_go(struct task *t, uint64_t after_ns)
+{
+	sim_at(&t->later, sim_now_ns() + after_ns);
+}
+
+static void task_begin(struct task *t)
+{
+	t->name %= SN_NAMES;
+	t->p->busy |= 1u << t->name;
+	if (t->other < SN_NAMES)
+		t->p->busy |= 1u << t->other;
+	sim_call(&t->p->host, &t->call);
+}
+
+static void task_end(struct task *t)
+{
+	struct sn_proc *p = t->p;
+
+	sim_cancel(&t->later);
+	pool_list_del(&t->call.link);
+	pool_list_del(&t->link);
+	if (t->name < SN_NAMES)
+		p->busy &= ~(1u << t->name);
+	if (t->other < SN_NAMES)
+		p->busy &= ~(1u << t->other);
+	if (t->obj)
+		node_object_unref(p->node, t->obj);
+	p->sn->tasks--;
+	free(t);
+}
+
+void sn_users_leave(struct sn_proc *p)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &p->tasks) {
+		struct task *t = pool_list_entry(it, struct task, link);
+
+		if (t->waits && t->barrier.cb)
+			pool_node_barrier_cancel(p->node, &t->barrier);
+		if (t->waits && t->want.cb)
+			pool_node_want_cancel(p->node, &t->want);
+		task_end(t);
+	}
+}
+
+/* ---- names ---- */
+
+static struct node_dirent *dir_of(struct sn_proc *p, unsigned int dir)
+{
+	const char *path = sn_dirs[dir];
+	struct pool_entry *e = pool_tree_lookup(pool_node_tree(p->node), path,
+						strlen(path));
+
+	return e && e->is_dir && pool_node_visible(e) ? node_dir(e) : NULL;
+}
+
+static const char *last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* What is there, or NULL. */
+static struct pool_entry *find(struct sn_proc *p, unsigned int name)
+{
+	const struct sn_name *nm = &p->sn->name[name];
+	struct node_dirent *d = dir_of(p, nm->dir);
+	const char *last = last_part(nm->path);
+
+	return d ? pool_node_lookup(p->node, d, last, strlen(last)) : NULL;
+}
+
+static uint64_t known(struct sn_proc *p, unsigned int name)
+{
+	sn_observe(p->sn);
+	return p->sn->name[name].known[p->index];
+}
+
+static void say_op(struct task *t, const char *what, int status)
+{
+	sn_say(t->p->sn, "node %u %s %s %llx: %s", t->p->index, what,
+	       t->p->sn->name[t->name].path, (unsigned long long)t->bytes,
+	       status ? strerror(-status) : "done");
+}
+
+/* ---- writing ---- */
+
+static void write_close(struct task *t)
+{
+	struct sn_proc *p = t->p;
+	struct node_object *o = t->obj;
+	struct sim_file *f;
+	struct sn_op *op;
+	char dir[16];
+
+	snprintf(dir, sizeof(dir), "node%u", p->index);
+	f = sim_disk_file(dir, o->id);
+	op = o->entry && f ? sn_op_new(p->sn, t->name, p->index, SN_WRITE,
+				       t->knows) : NULL;
+	if (op) {
+		f->bytes = op->bytes = t->bytes;
+		f->size = op->size =
+			sn_size_of(t->bytes, p->sn->name[t->name].dir);
+		op->sum = sim_bytes_sum(op->bytes, op->size);
+		say_op(t, "writes", 0);
+		pool_node_writer_flushed(p->node, o);
+	}
+	pool_node_writer_closed(p->node, o);
+	task_end(t);
+}
+
+static void write_fails(struct task *t, int err)
+{
+	say_op(t, "cannot write", err);
+	task_end(t);
+}
+
+/* As open(2) with O_TRUNC of a file that is only here. */
+static void write_own(struct task *t, struct node_entry *e)
+{
+	struct pool_node *n = t->p->node;
+	int rc = pool_node_unseal(n, e->own);
+
+	if (rc == -EAGAIN && sim_now_ns() < t->until_ns) {
+		task_go(t, AGAIN_NS);
+		return;
+	}
+	if (rc == -EROFS || (rc == -EAGAIN && e->own->state == NODE_PENDING))
+		rc = pool_node_own_replace(n, e);
+	if (rc) {
+		write_fails(t, rc);
+		return;
+	}
+	t->obj = node_object_ref(e->own);
+	pool_node_writer_opened(n, t->obj);
+	t->step = write_close;
+	task_go(t, sim_random(4) ? sim_random(SIM_MS) : sim_random(200 * SIM_MS));
+}
+
+static void write_step(struct task *t)
+{
+	struct pool_node *n = t->p->node;
+	const struct sn_name *nm = &t->p->sn->name[t->name];
+	struct node_dirent *d = dir_of(t->p, nm->dir);
+	struct pool_entry *pe = find(t->p, t->name);
+	const char *last = last_part(nm->path);
+	struct node_attr attr = { .mode = 0644 };
+	struct node_object *o;
+	int rc;
+
+	if (!d || (pe && pe->is_dir)) {
+		write_fails(t, d ? -EISDIR : -ENOENT);
+		return;
+	}
+	t->knows = known(t->p, t->name);
+	if (pe && node_file(pe)->own) {
+		write_own(t, node_file(pe));
+		return;
+	}
+	rc = pe ? pool_node_rewrite_start(n, node_file(pe), 0, NULL, NULL) :
+		  pool_node_create(n, d, last, strlen(last), &attr, 0, &o);
+	pe = find(t->p, t->name);
+	if (rc < 0 || !pe)
+		write_fails(t, rc);
+	else
+		write_own(t, node_file(pe));
+}
+
+/* ---- removing, moving ---- */
+
+static void unlink_step(struct task *t)
+{
+	struct pool_entry *pe = find(t->p, t->name);
+	struct sn_op *op;
+	int err;
+
+	if (!pe || pe->is_dir) {
+		task_end(t);
+		return;
+	}
+	op = sn_op_new(t->p->sn, t->name, t->p->index, SN_REMOVE,
+		       known(t->p, t->name));
+	err = op ? pool_node_unlink(t->p->node, node_file(pe)) : 0;
+	if (op) {
+		say_op(t, "unlinks", err);
+		op->void_ = err != 0;
+		if (!err)
+			pool_node_tidy(t->p->node, pe);
+	}
+	task_end(t);
+}
+
+/* The outcome is the same bytes under another name, where they have not been. */
+static void rename_step(struct task *t)
+{
+	struct sn *s = t->p->sn;
+	const struct sn_name *to = &s->name[t->other];
+	struct pool_entry *pe = find(t->p, t->name), *ret;
+	struct pool_entry *there = find(t->p, t->other);
+	struct node_dirent *d = dir_of(t->p, to->dir);
+	struct sn_op *made, *gone;
+	struct sn_op *src;
+	uint64_t knows, knows_to, shown;
+	int err;
+
+	knows = known(t->p, t->name);
+	knows_to = known(t->p, t->other);
+	shown = s->name[t->name].shown[t->p->index];
+	if (!pe || pe->is_dir || (there && there->is_dir) || !d || !shown) {
+		task_end(t);
+		return;
+	}
+	gone = sn_op_new(s, t->name, t->p->index, SN_REMOVE, knows);
+	made = gone ? sn_op_new(s, t->other, t->p->index, SN_WRITE, knows_to) :
+		      NULL;
+	if (gone && !made)
+		gone->void_ = true;
+	if (made) {
+		src = &s->name[t->name].op[shown - 1];
+		made->bytes = t->bytes = src->bytes;
+		made->size = src->size;
+		made->sum = src->sum;
+		err = pool_node_rename(t->p->node, pe, d, last_part(to->path),
+				       strlen(last_part(to->path)), false,
+				       &ret);
+		sn_say(s, "node %u renames %s to %s, %llx: %s", t->p->index,
+		       s->name[t->name].path, to->path,
+		       (unsigned long long)made->bytes,
+		       err ? strerror(-err) : "done");
+		gone->void_ = made->void_ = err != 0;
+		if (!err)
+			pool_node_tidy(t->p->node, pe);
+	}
+	task_end(t);
+}
+
+/* A name that others use for a file. */
+static void mkdir_step(struct task *t)
+{
+	const struct sn_name *nm = &t->p->sn->name[t->name];
+	struct node_dirent *d = dir_of(t->p, nm->dir), *made;
+	struct pool_entry *pe = find(t->p, t->name);
+	struct node_attr attr = { .mode = 0755 };
+	const char *last = last_part(nm->path);
+	int err = -ENOENT;
+
+	if (d && !pe)
+		err = pool_node_mkdir(t->p->node, d, last, strlen(last), &attr,
+				      &made);
+	else if (pe && pe->is_dir)
+		err = pool_node_rmdir(t->p->node, node_dir(pe));
+	say_op(t, pe ? "rmdir" : "mkdir", err);
+	task_end(t);
+}
+
+/* ---- fsync, reading ---- */
+
+static void on_synced(struct node_barrier *b, int status)
+{
+	struct task *t = pool_container_of(b, struct task, barrier);
+	struct node_dirent *d = status ? NULL : dir_of(t->p, t->dir);
+	struct sn *s = t->p->sn;
+
+	if (d)
+		status = pool_node_lost(d);
+	sn_say(s, "node %u fsync of \"%s\" after %llu: %s", t->p->index,
+	       sn_dirs[t->dir], (unsigned long long)t->number,
+	       status ? strerror(-status) : "done");
+	if (!t->p->dead && (d || status))
+		sn_acked(s, t->p->index, t->dir, t->number, status);
+	task_end(t);
+}
+
+static void sync_step(struct task *t)
+{
+	t->number = t->p->sn->noperations;
+	t->waits = true;
+	if (pool_node_barrier_start(t->p->node, &t->barrier, on_synced) == 1)
+		on_synced(&t->barrier, 0);
+}
+
+static void read_end(struct task *t, struct node_object *o, int status)
+{
+	struct sn *s = t->p->sn;
+	const struct sn_name *nm = &s->name[t->name];
+	char dir[16];
+	struct sim_file *f;
+
+	t->waits = false;
+	t->obj = o;
+	snprintf(dir, sizeof(dir), "node%u", t->p->index);
+	f = o ? sim_disk_file(dir, o->id) : NULL;
+	if (!t->p->dead && f &&
+	    !XXH128_isEqual(o->sum, sim_bytes_sum(f->bytes, f->size)))
+		sn_wrong(s, "node %u reads %s and gets other bytes",
+			 t->p->index, nm->path);
+	if (!t->p->dead && t->judged && status)
+		sn_wrong(s, "node %u cannot read %s: %s", t->p->index,
+			 nm->path, strerror(-status));
+	task_end(t);
+}
+
+static void on_wanted(struct node_want *w, struct node_object *obj, int status)
+{
+	read_end(pool_container_of(w, struct task, want), obj, status);
+}
+
+static void read_step(struct task *t)
+{
+	struct pool_entry *pe = find(t->p, t->name);
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct node_object *o = NULL;
+	int rc;
+
+	if (!e || e->own || !pool_node_published(e)) {
+		task_end(t);
+		return;
+	}
+	t->waits = true;
+	rc = pool_node_want_start(t->p->node, e, &t->want, &o, on_wanted);
+	if (rc)
+		read_end(t, rc == 1 ? o : NULL, rc == 1 ? 0 : rc);
+}
+
+void sn_read_all(struct sn *s, struct sn_proc *p)
+{
+	unsigned int i;
+
+	for (i = 0; i < SN_NAMES; i++) {
+		struct task *t = task_new(p, read_step);
+
+		t->name = i;
+		t->other = SN_NAMES;
+		t->judged = s->name[i].dir != 4;
+		task_begin(t);
+		while (s->tasks)
+			sim_run_until(sim_now_ns() + 5 * SIM_MS);
+	}
+}
+
+static void sync_dir(struct sn_proc *p, unsigned int dir)
+{
+	struct task *t = task_new(p, sync_step);
+
+	t->name = t->other = SN_NAMES;
+	t->dir = dir;
+	sim_call(&p->host, &t->call);
+}
+
+/* ---- by chance ---- */
+
+static void (*choose(struct sn *s))(struct task *t)
+{
+	unsigned int dice = (unsigned int)sim_random(100);
+
+	if (dice < 15 && s->with & SN_WITH_UNLINKS)
+		return unlink_step;
+	if (dice < 25 && s->with & SN_WITH_RENAMES)
+		return rename_step;
+	if (dice < 40)
+		return read_step;
+	return write_step;
+}
+
+/* Often the name that he was at before. */
+static unsigned int choose_name(struct sn *s, unsigned int node)
+{
+	unsigned int n;
+
+	do
+		n = sim_random(2) ? s->last[node] :
+				    (unsigned int)sim_random(SN_NAMES);
+	while (s->name[n].dir == 4 && !(s->with & SN_WITH_EVICTION) &&
+	       (s->last[node] = (unsigned int)sim_random(SN_NAMES), true));
+	s->last[node] = n;
+	return n;
+}
+
+static bool has_been(const struct sn_name *nm, uint64_t bytes)
+{
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		if (nm->op[i].kind == SN_WRITE && nm->op[i].bytes == bytes)
+			return true;
+	return false;
+}
+
+static bool may_move(struct sn *s, unsigned int node, unsigned int from,
+		     unsigned int to)
+{
+	uint64_t shown = s->name[from].shown[node];
+
+	return shown && to != from && s->name[from].dir != 4 &&
+	       s->name[to].dir != 4 &&
+	       !has_been(&s->name[to], s->name[from].op[shown - 1].bytes);
+}
+
+void sn_user_acts(struct sn *s, struct sn_proc *p)
+{
+	unsigned int name = choose_name(s, p->index), other = SN_NAMES;
+	void (*step)(struct task *t) = choose(s);
+	struct task *t;
+
+	if (sim_random(4) == 0) {
+		sync_dir(p, s->name[name].dir);
+		return;
+	}
+	if (s->with & SN_WITH_DIRS && name == 0 && sim_random(2))
+		step = mkdir_step;
+	if (step == rename_step) {
+		other = (unsigned int)sim_random(SN_NAMES);
+		sn_observe(s);
+		if (!may_move(s, p->index, name, other))
+			return;
+	}
+	if (p->busy & (1u << name) ||
+	    (other < SN_NAMES && p->busy & (1u << other)))
+		return;
+	t = task_new(p, step);
+	t->name = name;
+	t->other = other;
+	t->bytes = ++s->nbytes;
+	task_begin(t);
+}
+
+/* ---- the directories ---- */
+
+static void prepare_step(struct task *t)
+{
+	struct pool_node *n = t->p->node;
+	struct node_attr attr = { .mode = 0755 };
+	struct node_dirent *d;
+	unsigned int i;
+	int err;
+
+	for (i = 1; i < SN_DIRS; i++) {
+		err = pool_node_mkdir(n, pool_node_root(n), sn_dirs[i],
+				      strlen(sn_dirs[i]), &attr, &d);
+		assert(!err);
+		if (i == 2)
+			err = pool_node_setxattr(n, &d->d.e,
+						 "user.kvpool.replicas", "2",
+						 1, 0);
+		if (i == 3)
+			err = pool_node_setxattr(n, &d->d.e,
+						 "user.kvpool.class",
+						 "noevict", 7, 0);
+		assert(!err);
+	}
+	task_end(t);
+}
+
+void sn_prepare(struct sn *s, struct sn_proc *p)
+{
+	struct task *t = task_new(p, prepare_step);
+
+	(void)s;
+	t->name = t->other = SN_NAMES;
+	sim_call(&p->host, &t->call);
+}
