@@ -41,5 +41,7 @@ start_master
 wait_until 20 synced
 
 start_node b
+# It serves before the master has told it all names.
+wait_until 10 test -e "${mount[b]}/f"
 [ "$(cat "${mount[b]}/f")" = 3 ] || fail "$(cat "${mount[b]}/f") elsewhere"
 pass
