@@ -78,13 +78,26 @@ static enum MHD_Result reply(struct MHD_Connection *conn, unsigned int status,
 	return reply_allow(conn, status, type, text, len, mode, NULL);
 }
 
-/* text is a constant. */
+/* text is a constant: it is read after this returns. */
 static enum MHD_Result reply_text(struct MHD_Connection *conn,
 				  unsigned int status, const char *text)
 {
 	return reply(conn, status, "text/plain; charset=utf-8",
 		     (char *)(uintptr_t)text, strlen(text),
 		     MHD_RESPMEM_PERSISTENT);
+}
+
+/* A copy of line, which ends without '\n', goes out with one. */
+static enum MHD_Result reply_line(struct MHD_Connection *conn,
+				  unsigned int status, const char *line)
+{
+	char *text;
+	int len = asprintf(&text, "%s\n", line);
+
+	if (len < 0)
+		return reply_text(conn, 500, "out of memory\n");
+	return reply(conn, status, "text/plain; charset=utf-8", text,
+		     (size_t)len, MHD_RESPMEM_MUST_FREE);
 }
 
 static enum MHD_Result reply_method(struct MHD_Connection *conn, bool post)
@@ -135,15 +148,12 @@ static enum MHD_Result reply_ready(struct daemon_admin *a,
 				   struct MHD_Connection *conn)
 {
 	const char *why = "not ready";
-	char text[512];
 
-	if (a->opts.ready && !a->opts.ready(a->opts.arg)) {
-		if (a->opts.why_not)
-			why = a->opts.why_not(a->opts.arg);
-		snprintf(text, sizeof(text), "%s\n", why);
-		return reply_text(conn, 503, text);
-	}
-	return reply_text(conn, 200, "ready\n");
+	if (!a->opts.ready || a->opts.ready(a->opts.arg))
+		return reply_text(conn, 200, "ready\n");
+	if (a->opts.why_not)
+		why = a->opts.why_not(a->opts.arg);
+	return reply_line(conn, 503, why);
 }
 
 static const char *query_get(const struct daemon_admin_query *q,

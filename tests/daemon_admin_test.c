@@ -43,6 +43,7 @@ static struct {
 	struct pool_counter counter;
 	struct daemon_admin *admin;
 	bool ready;
+	char why[600];
 	int changes;
 	unsigned int closed;
 } t;
@@ -51,6 +52,12 @@ static bool is_ready(void *arg)
 {
 	assert_ptr_equal(arg, &t);
 	return t.ready;
+}
+
+static const char *why_not(void *arg)
+{
+	assert_ptr_equal(arg, &t);
+	return t.why;
 }
 
 static json_t *echo_page(void *arg, const struct daemon_admin_query *q,
@@ -112,6 +119,7 @@ static int open_at(const char *host)
 		.pages = pages,
 		.arg = &t,
 		.ready = is_ready,
+		.why_not = why_not,
 	};
 
 	memset(&t, 0, sizeof(t));
@@ -258,6 +266,25 @@ static void healthz_says_that_the_program_lives(void **state)
 	(void)state;
 	assert_int_equal(r->status, 200);
 	assert_string_equal(r->body, "ok\n");
+}
+
+/* What it says is sent when the page has returned. */
+static void readyz_says_why_not_to_the_letter(void **state)
+{
+	struct request *r;
+
+	(void)state;
+	strcpy(t.why, "a standby; the master is at 127.0.0.1:7070");
+	r = get("/readyz");
+	assert_int_equal(r->status, 503);
+	assert_string_equal(r->body,
+			    "a standby; the master is at 127.0.0.1:7070\n");
+	memset(t.why, 'x', sizeof(t.why) - 1);
+	r = get("/readyz");
+	assert_int_equal(r->status, 503);
+	assert_int_equal(r->len, sizeof(t.why));
+	assert_memory_equal(r->body, t.why, sizeof(t.why) - 1);
+	assert_int_equal(r->body[sizeof(t.why) - 1], '\n');
 }
 
 static void readyz_follows_the_programs_own_word(void **state)
@@ -511,12 +538,20 @@ static void closing_with_an_open_connection_leaves_nothing(void **state)
 	close(fd);
 }
 
+/* Pages are sent when their handlers have returned: with nothing of the stack. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "detect_stack_use_after_return=1";
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(healthz_says_that_the_program_lives),
 		T(readyz_follows_the_programs_own_word),
+		T(readyz_says_why_not_to_the_letter),
 		T(metrics_are_prometheus_text),
 		T(pages_are_json_and_get_decoded_parameters),
 		T(what_a_page_does_not_know_is_refused),
