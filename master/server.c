@@ -123,7 +123,7 @@ static void set_ready(struct master *m, const char *why)
 		mb->expected = false;
 		if (mb->session)
 			continue;
-		pool_warn("node %s has not come back", mb->name);
+		pool_warn_paced("node %s has not come back", mb->name);
 		gone(m, mb, m->start_ms);
 	}
 	/* What was put off: copies that are wanted, pictures to complete. */
@@ -196,7 +196,7 @@ static void check_members(struct master *m, uint64_t now_ms)
 		if (mb->session || mb->gone || mb->expected ||
 		    now_ms - mb->away_ms <= limit)
 			continue;
-		pool_warn("node %s is gone: what it alone held has left the pool",
+		pool_warn_paced("node %s is gone: what it alone held has left the pool",
 			  mb->name[0] ? mb->name : "?");
 		gone(m, mb, mb->heard_ms);
 		master_patrol_start(m);

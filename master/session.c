@@ -169,7 +169,7 @@ void master_session_end(struct master_session *s, const char *why)
 {
 	if (s->ended)
 		return;
-	pool_info("node %s (%s): connection ended: %s",
+	pool_info_paced("node %s (%s): connection ended: %s",
 		  s->member ? s->member->name : "?",
 		  pool_conn_peer_name(s->conn), why);
 	detach(s);
@@ -221,7 +221,7 @@ static void on_close(struct pool_conn *c, int err)
 
 	if (!s->ended) {
 		if (s->member && !m->closing)
-			pool_info("node %s (%s): connection lost: %s",
+			pool_info_paced("node %s (%s): connection lost: %s",
 				  s->member->name, pool_conn_peer_name(c),
 				  err ? strerror(-err) : "closed");
 		detach(s);
@@ -334,7 +334,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	mb->left_wall_ns = 0;
 	master_keep_member(m, mb);
 	master_keep_flush(m);
-	pool_info("node %s (%s) joined as %u%s%s", mb->name,
+	pool_info_paced("node %s (%s) joined as %u%s%s", mb->name,
 		  pool_conn_peer_name(s->conn), mb->index,
 		  mb->is_store ? ", store" : "", mb->is_mount ? ", mount" : "");
 	welcome(s);

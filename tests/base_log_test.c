@@ -148,6 +148,53 @@ static void a_limited_site_logs_once_a_second_and_counts(void **state)
 		"2026-11-21T05:00:00.123Z warn event 102\n");
 }
 
+static void info_at_one_place(int i)
+{
+	pool_info_paced("event %d", i);
+}
+
+static unsigned int lines_of(const char *text)
+{
+	unsigned int n = 0;
+
+	for (; *text; text++)
+		n += *text == '\n';
+	return n;
+}
+
+static void a_paced_site_logs_a_burst_and_then_once_a_second(void **state)
+{
+	uint64_t before = pool_counter_value(&pool_log_left_out);
+	const char *text;
+
+	(void)state;
+	now_ns = 5000000000;
+	capture();
+	for (int i = 0; i < 1000; i++)
+		info_at_one_place(i);
+	text = captured();
+	assert_int_equal(POOL_LOG_BURST + 1, lines_of(text));
+	assert_null(strstr(text, "left out"));
+	assert_int_equal(1000 - POOL_LOG_BURST - 1,
+			 pool_counter_value(&pool_log_left_out) - before);
+	capture();
+	for (int s = 0; s < 3; s++) {
+		now_ns += 1000000000;
+		for (int i = 0; i < 10; i++)
+			info_at_one_place(i);
+	}
+	text = captured();
+	assert_int_equal(3, lines_of(text));
+	assert_non_null(strstr(text, " (935 more left out)\n"));
+	assert_non_null(strstr(text, " (9 more left out)\n"));
+	/* Half an hour of silence is worth no more than the burst. */
+	capture();
+	now_ns += 1800 * UINT64_C(1000000000);
+	for (int i = 0; i < 1000; i++)
+		info_at_one_place(i);
+	assert_int_equal(POOL_LOG_BURST + 1, lines_of(captured()));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -157,6 +204,8 @@ int main(void)
 		cmocka_unit_test(a_long_line_is_cut_and_shows_it),
 		cmocka_unit_test(errno_is_kept_even_if_nobody_listens),
 		cmocka_unit_test(a_limited_site_logs_once_a_second_and_counts),
+		cmocka_unit_test(
+			a_paced_site_logs_a_burst_and_then_once_a_second),
 	};
 
 	alarm(30);

@@ -14,6 +14,8 @@
 #define LINE_MAX_LEN 1152 /* head, 1 KiB of text, a count of lines left out */
 #define TEXT_END 1088
 
+struct pool_counter pool_log_left_out;
+
 static _Atomic int max_level = POOL_LOG_INFO;
 
 static const char *const level_names[] = {
@@ -101,19 +103,24 @@ void pool_log(enum pool_log_level level, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* True for one caller a second; the others are counted. */
+/* True for one caller a second, and the burst; the others are counted. */
 static bool may_log(struct pool_log_limit *limit, uint64_t *ret_dropped)
 {
-	uint64_t now = pool_now_ms() + 1; /* so that 0 means never */
-	uint64_t last = __atomic_load_n(&limit->last_ms, __ATOMIC_RELAXED);
-	bool due = last == 0 || now - last >= 1000;
+	uint64_t now = pool_now_ms();
+	uint64_t due = __atomic_load_n(&limit->due_ms, __ATOMIC_RELAXED);
+	uint64_t from;
 
-	if (!due || !__atomic_compare_exchange_n(&limit->last_ms, &last, now,
-						 false, __ATOMIC_RELAXED,
-						 __ATOMIC_RELAXED)) {
-		__atomic_fetch_add(&limit->dropped, 1, __ATOMIC_RELAXED);
-		return false;
-	}
+	do {
+		from = due > now ? due : now;
+		if (from - now > limit->burst * UINT64_C(1000)) {
+			__atomic_fetch_add(&limit->dropped, 1,
+					   __ATOMIC_RELAXED);
+			pool_count(&pool_log_left_out);
+			return false;
+		}
+	} while (!__atomic_compare_exchange_n(&limit->due_ms, &due, from + 1000,
+					      false, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED));
 	*ret_dropped = __atomic_exchange_n(&limit->dropped, 0,
 					   __ATOMIC_RELAXED);
 	return true;

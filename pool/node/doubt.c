@@ -92,7 +92,7 @@ void node_object_damaged(struct pool_node *n, struct node_object *o, int status)
 
 	pool_count(&n->c.damaged);
 	if (status == -ENOENT) {
-		pool_warn("store file %016llx of \"%s\" is missing",
+		pool_warn_paced("store file %016llx of \"%s\" is missing",
 			  (unsigned long long)o->id, len > 0 ? path : "?");
 	} else {
 		pool_count(&n->c.bad_sums);

@@ -180,7 +180,7 @@ static void become_up(struct pool_node *n)
 	l->state = UP;
 	l->told = false;
 	pool_dial_joined(&l->dial);
-	pool_info("joined the master at %s (epoch %llu, as node %u, protocol "
+	pool_info_paced("joined the master at %s (epoch %llu, as node %u, protocol "
 		  "version %u)", pool_conn_peer_name(l->conn),
 		  (unsigned long long)n->epoch, n->index,
 		  pool_conn_version(l->conn));
@@ -235,7 +235,7 @@ static void send_inventory(struct pool_node *n)
 	}
 	free(inv);
 	if (err) {
-		pool_error("sending the inventory failed: %s", strerror(-err));
+		pool_error_limited("sending the inventory failed: %s", strerror(-err));
 		pool_conn_close(l->conn);
 		return;
 	}
@@ -249,7 +249,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	struct node_link *l = n->link;
 
 	if (w->epoch < n->epoch || w->index >= NODE_NODES_MAX) {
-		pool_warn("the master at %s has an old epoch (%llu < %llu): "
+		pool_warn_limited("the master at %s has an old epoch (%llu < %llu): "
 			  "left", pool_conn_peer_name(l->conn),
 			  (unsigned long long)w->epoch,
 			  (unsigned long long)n->epoch);
@@ -335,7 +335,7 @@ static void on_error(struct pool_node *n, const Kvpool__Error *e)
 		return;
 	}
 	if (say_refusal(n->link, e->status))
-		pool_error("the master at %s refused us: %s (%s)",
+		pool_error_limited("the master at %s refused us: %s (%s)",
 			   pool_conn_peer_name(n->link->conn), e->text,
 			   strerror(e->status < 0 ? -e->status : e->status));
 	pool_conn_close(n->link->conn);
@@ -441,7 +441,7 @@ static void on_close(struct pool_conn *c, int err)
 		return;
 	}
 	if (!l->told) {
-		pool_warn("no master at %s (%s): serving locally, trying "
+		pool_warn_paced("no master at %s (%s): serving locally, trying "
 			  "again", l->master, l->standby ? "a standby" :
 			  strerror(err < 0 ? -err : ECONNRESET));
 		l->told = true;

@@ -41,7 +41,7 @@ static void refuse(struct half *h, const char *why)
 
 	drop(h);
 	h->vain++;
-	pool_info("%s: lane %u goes on over TCP: %s",
+	pool_info_paced("%s: lane %u goes on over TCP: %s",
 		  pool_conn_peer_name(a->conn), a->number, why);
 	(void)link_say(a->conn, LINK_DOWN, h->kind, h->attempt, why);
 }

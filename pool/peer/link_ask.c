@@ -53,7 +53,7 @@ void lane_link_give_up(struct lane_link *k, const char *why)
 {
 	struct pool_conn *c = k->lane->conn;
 
-	pool_info("%s: lane %u goes on over TCP: %s", pool_conn_peer_name(c),
+	pool_info_paced("%s: lane %u goes on over TCP: %s", pool_conn_peer_name(c),
 		  k->lane->number, why);
 	(void)link_say(c, LINK_DOWN, k->kind, k->attempt, why);
 	failed(k);
@@ -236,7 +236,7 @@ static bool heard(struct pool_lane *lane, const struct link_said *said)
 	} else if (said->word == LINK_DOWN) {
 		if (lane->linked[said->kind]) /* either end is the reason */
 			verbs_port_failed(k->link->port);
-		pool_info("%s: lane %u goes on over TCP: %s",
+		pool_info_paced("%s: lane %u goes on over TCP: %s",
 			  pool_conn_peer_name(lane->conn), lane->number,
 			  said->text);
 		failed(k);
