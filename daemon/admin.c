@@ -13,6 +13,7 @@
 #include <assert.h>
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -20,10 +21,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/admin_guard.h"
+#include "daemon/admin_socket.h"
 #include "pool/base/list.h"
 #include "pool/base/log.h"
+#include "pool/conn.h"
 
 #define CONNECTIONS_MAX 64
 #define HEADER_MAX ((size_t)16384) /* memory of a connection: request header */
@@ -35,6 +40,8 @@ struct daemon_admin {
 	struct MHD_Daemon *mhd; /* owns; it owns the listening socket */
 	int fd;		  /* that socket */
 	uint16_t port;
+	struct pool_listener *local; /* owns; the Unix socket, or NULL */
+	struct pool_counter refused; /* by Host, Origin or user */
 	uv_poll_t poll;	  /* MHD's epoll descriptor */
 	uv_timer_t timer; /* MHD's next timeout */
 	unsigned int open_handles;
@@ -63,6 +70,9 @@ static enum MHD_Result reply_allow(struct MHD_Connection *conn,
 	ok = MHD_add_response_header(r, "Content-Type", type);
 	if (ok == MHD_YES)
 		ok = MHD_add_response_header(r, "Cache-Control", "no-store");
+	if (ok == MHD_YES)
+		ok = MHD_add_response_header(r, "X-Content-Type-Options",
+					     "nosniff");
 	if (ok == MHD_YES && allow)
 		ok = MHD_add_response_header(r, "Allow", allow);
 	if (ok == MHD_YES)
@@ -274,6 +284,15 @@ static enum MHD_Result route(struct daemon_admin *a,
 	return reply_text(conn, 404, "no such page; / lists them\n");
 }
 
+/* ---- who may ---- */
+
+static enum MHD_Result refuse(struct daemon_admin *a,
+			      struct MHD_Connection *conn, const char *line)
+{
+	pool_count(&a->refused);
+	return reply_line(conn, 403, line);
+}
+
 static bool is_loopback(const struct sockaddr *sa)
 {
 	const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)sa;
@@ -289,23 +308,86 @@ static bool is_loopback(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-/* Nobody is authenticated, so what changes something is for this machine. A
- * page in a browser on it can send a POST as well, but not without an Origin. */
-static const char *post_refused(const struct daemon_admin *a,
+/* Over the Unix socket, which is this user's and root's? */
+static bool is_local(struct MHD_Connection *conn)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+
+	return info && info->client_addr->sa_family == AF_UNIX;
+}
+
+static int socket_of(struct MHD_Connection *conn)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	return info ? info->connect_fd : -1;
+}
+
+static const char *header(struct MHD_Connection *conn, const char *name)
+{
+	return MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
+}
+
+/* A request without a Host (HTTP/1.0) is no browser's. */
+static bool host_is_ours(struct daemon_admin *a, struct MHD_Connection *conn)
+{
+	const char *host = header(conn, "Host");
+	struct sockaddr_storage own;
+	socklen_t len = sizeof(own);
+
+	if (!host || is_local(conn))
+		return true;
+	if (getsockname(socket_of(conn), (struct sockaddr *)&own, &len))
+		return false;
+	return admin_host_is_ours(host, (struct sockaddr *)&own,
+				  a->opts.listen.host, a->opts.names);
+}
+
+static enum MHD_Result refuse_host(struct daemon_admin *a,
+				   struct MHD_Connection *conn)
+{
+	char line[512];
+
+	snprintf(line, sizeof(line),
+		 "Host \"%.200s\" given; accepted: localhost, an IP address or the name of this machine, the host of --admin, and names given by --admin-name",
+		 header(conn, "Host"));
+	return refuse(a, conn, line);
+}
+
+/* Over loopback any user of this machine may come. */
+static bool user_may(struct daemon_admin *a, struct MHD_Connection *conn)
+{
+	uid_t uid;
+
+	return !a->opts.trust ||
+	       pool_trust_peer(a->opts.trust, socket_of(conn), &uid) == 0;
+}
+
+/* Nobody is authenticated over TCP, so what changes something is for this
+ * machine, and not for what web pages have a browser on it send. */
+static const char *post_refused(struct daemon_admin *a,
 				const struct daemon_admin_page *page,
 				struct MHD_Connection *conn)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const char *origin = header(conn, "Origin"), *host;
 
-	if (MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "Origin"))
-		return "not from a web page\n";
+	host = header(conn, "Host");
+	if (origin && (!host || !admin_origin_is(origin, host)))
+		return "not from a web page of another origin; accepted: no Origin, or this address's own";
+	if (is_local(conn))
+		return NULL;
+	if (!user_may(a, conn))
+		return "not from this user; accepted: the daemon's own, root, and users named by --allow-user";
 	if ((page->post_insecure && a->opts.insecure) ||
 	    (info && is_loopback(info->client_addr)))
 		return NULL;
 	return page->post_insecure ?
-		       "only from the daemon's own machine, or with its option --insecure\n" :
-		       "only from the daemon's own machine\n";
+		       "only from the daemon's own machine, or with its option --insecure" :
+		       "only from the daemon's own machine";
 }
 
 static enum MHD_Result route_post(struct daemon_admin *a,
@@ -320,7 +402,7 @@ static enum MHD_Result route_post(struct daemon_admin *a,
 	if (!p || !p->path || !p->post)
 		return reply_method(conn, false);
 	refused = post_refused(a, p, conn);
-	return refused ? reply_text(conn, 403, refused) :
+	return refused ? refuse(a, conn, refused) :
 			 reply_page(a, p->post, p->post_params, conn);
 }
 
@@ -345,6 +427,8 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 		*state = &header_seen;
 		return MHD_YES;
 	}
+	if (!host_is_ours(arg, conn))
+		return refuse_host(arg, conn);
 	return post ? route_post(arg, conn, path) : route(arg, conn, path);
 }
 
@@ -374,6 +458,55 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	(void)status;
 	(void)events;
 	run(pool_container_of(poll, struct daemon_admin, poll));
+}
+
+/* ---- the Unix socket ---- */
+
+/* Is it this user's or root's? (Of a trust nobody was added to.) */
+static bool is_own(int fd)
+{
+	static const struct pool_trust nobody_else;
+	uid_t uid;
+
+	return pool_trust_peer(&nobody_else, fd, &uid) == 0;
+}
+
+static void on_local(void *arg, int fd)
+{
+	struct daemon_admin *a = arg;
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+
+	if (!is_own(fd)) {
+		pool_count(&a->refused);
+		close(fd);
+		return;
+	}
+	/* fd is MHD's from here on, also after an error. */
+	(void)MHD_add_connection(a->mhd, fd, (struct sockaddr *)&un,
+				 sizeof(un));
+	run(a);
+}
+
+void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
+{
+	struct sockaddr_storage tcp;
+	socklen_t len = sizeof(tcp);
+	char path[PATH_MAX];
+	int fd, err;
+
+	if (getsockname(a->fd, (struct sockaddr *)&tcp, &len))
+		return;
+	err = admin_socket_path(run_dir, (struct sockaddr *)&tcp, path,
+				sizeof(path));
+	fd = err ? err : admin_socket_listen(path);
+	if (fd >= 0)
+		err = pool_listener_from_fd(a->opts.loop, fd, path, on_local, a,
+					    &a->local);
+	else
+		err = fd;
+	if (err)
+		pool_warn("the admin address has no Unix socket in %s: %s; it answers over TCP alone",
+			  run_dir, strerror(-err));
 }
 
 /* ---- opening ---- */
@@ -477,6 +610,9 @@ int daemon_admin_open(const struct daemon_admin_opts *opts,
 	if (rc)
 		goto err_stop;
 	uv_timer_init(opts->loop, &a->timer);
+	(void)pool_metrics_counter(
+		opts->metrics, &a->refused, "kvpool_admin_refused_total", NULL,
+		"HTTP requests refused for their Host, Origin or user.");
 	a->open_handles = 2;
 	rc = uv_poll_start(&a->poll, UV_READABLE, on_poll);
 	assert(rc == 0); /* fails only for a closing handle */
@@ -510,6 +646,7 @@ static void on_handle_closed(uv_handle_t *handle)
 	void (*closed)(void *arg) = a->closed;
 	void *arg = a->closed_arg;
 
+	pool_metrics_remove(a->opts.metrics, a, sizeof(*a));
 	free(a);
 	if (closed)
 		closed(arg);
@@ -520,6 +657,7 @@ void daemon_admin_close(struct daemon_admin *a, void (*closed)(void *arg),
 {
 	a->closed = closed;
 	a->closed_arg = arg;
+	pool_listener_close(a->local);
 	a->poll.data = a->timer.data = a;
 	/* The loop lets go of MHD's descriptor before MHD closes it. */
 	uv_close((uv_handle_t *)&a->poll, on_handle_closed);

@@ -4,9 +4,13 @@
  * handlers may look at any state without a lock).
  *
  * GET and HEAD change nothing. POST does, on the pages that have it: only from
- * this machine (403 for others; some pages allow them under --insecure), and not
- * from a browser's page (403 for what has an Origin). A page that is not there
- * is 404, another method 405. Bodies are read past.
+ * this machine (403 for others; some pages allow them under --insecure), there
+ * only from a user who is trusted, and not from a browser's page of another
+ * origin. What names a host that is not this one is 403 (daemon/admin_guard.h). A
+ * page that is not there is 404, another method 405. Bodies are read past.
+ *
+ * The same is served on a Unix socket (daemon/admin_socket.h), to this process's
+ * user and root, of whom neither Host nor address is asked.
  *
  * Thread: loop.
  */
@@ -20,6 +24,7 @@
 
 #include "pool/base/metric.h"
 #include "pool/base/parse.h"
+#include "pool/trust.h"
 
 struct daemon_admin;
 
@@ -51,11 +56,14 @@ struct daemon_admin_opts {
 	struct pool_hostport listen; /* port 0: any */
 	int listen_fd; /* > 0: listens there already (ours, also after an
 			  error) */
-	struct pool_metrics *metrics;
+	struct pool_metrics *metrics; /* outlives it */
 	const struct daemon_admin_page *pages; /* borrows */
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
 	bool insecure; /* --insecure */
+	/* Of local users, who may POST. Borrows; NULL: everybody. */
+	struct pool_trust *trust;
+	const char *names; /* --admin-name: further hosts; borrows, or NULL */
 	/* What a 503 of /readyz says, without a newline; NULL: "not ready". */
 	const char *(*why_not)(void *arg);
 };
@@ -63,6 +71,9 @@ struct daemon_admin_opts {
 /* 0 or -errno, logged with the address. */
 int daemon_admin_open(const struct daemon_admin_opts *opts,
 		      struct daemon_admin **ret_admin);
+/* The Unix socket in run_dir, which must be there, too: once the address is this
+ * process's alone. A failure is logged; TCP is served all the same. */
+void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir);
 /* The listening socket; borrowed. */
 int daemon_admin_fd(const struct daemon_admin *a);
 uint16_t daemon_admin_port(const struct daemon_admin *a);

@@ -8,6 +8,7 @@
  * the loop ends when no handle is left, and the program with 0.
  */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
+#include "daemon/run_dir.h"
 #include "master/etcd.h"
 #include "master/ha.h"
 #include "master/server.h"
@@ -39,7 +41,7 @@ static const char usage[] =
 static struct {
 	struct pool_hostport listen, admin;
 	const char *state_file, *log_file, *etcd, *cluster, *advertise;
-	const char *allow_user;
+	const char *allow_user, *admin_name, *run_dir;
 	struct pool_trust trust;
 	uint64_t heartbeat_ms, summary_ms, lease_ms;
 	uint64_t repair_rate, repair_copies;
@@ -72,6 +74,12 @@ static struct daemon_option options[] = {
 	  .help = "Status and metrics over HTTP. Draining a node (POST) is accepted\n"
 		  "from this machine only, but with --insecure from anywhere.",
 	  .default_port = 7071 },
+	{ .name = "run-dir",
+	  .type = OPT_STRING,
+	  .value = &conf.run_dir,
+	  .arg = "DIR",
+	  .help = "For the Unix socket of --admin. Default: /run/kvpool; if not\n"
+		  "root, $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
 	{ .name = "state-file",
 	  .type = OPT_STRING,
 	  .value = &conf.state_file,
@@ -356,10 +364,23 @@ static int start_admin(struct program *p)
 		.arg = p,
 		.ready = is_ready,
 		.insecure = conf.insecure,
+		.trust = conf.insecure ? NULL : &conf.trust,
+		.names = conf.admin_name,
 		.why_not = why_not_ready,
 	};
 
-	return daemon_admin_open(&opts, &p->admin);
+	static char run_dir[PATH_MAX];
+	int rc = daemon_admin_open(&opts, &p->admin);
+
+	if (rc)
+		return rc;
+	if (!conf.run_dir &&
+	    daemon_run_dir_default(run_dir, sizeof(run_dir)) == 0)
+		conf.run_dir = run_dir;
+	/* The CLI asks over TCP then, which it can do without. */
+	if (conf.run_dir && daemon_run_dir_ensure(conf.run_dir) == 0)
+		daemon_admin_open_local(p->admin, conf.run_dir);
+	return 0;
 }
 
 static int run(void)
@@ -432,6 +453,9 @@ static int check_options(void)
 		rc = daemon_option_users(
 			daemon_option_find(options, "allow-user"), &conf.trust,
 			stderr);
+	if (!rc)
+		rc = daemon_option_admin_names(
+			daemon_option_find(options, "admin-name"), stderr);
 	if (!rc)
 		rc = check_seconds("lease", conf.lease_ms);
 	if (!rc)

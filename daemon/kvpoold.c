@@ -388,6 +388,8 @@ static int start_admin(struct node_program *p)
 		.arg = p,
 		.ready = is_ready,
 		.insecure = p->conf->insecure,
+		.trust = trust_of(p),
+		.names = p->conf->admin_name,
 	};
 
 	if (p->conf->takeover)
@@ -521,6 +523,7 @@ static int run(const struct daemon_node_conf *conf)
 		daemon_name_lock_taken(&p.base.loop, p.dir, p.mount);
 	else
 		daemon_name_lock_serving(p.mount);
+	daemon_admin_open_local(p.admin, conf->run_dir);
 	daemon_pidfile_sweep(conf->run_dir, conf->name);
 	if (p.mount)
 		(void)daemon_pidfile_write(conf->run_dir, p.mount, conf->name);

@@ -292,7 +292,9 @@ static int check_options(void)
 			return -EINVAL;
 	if (check_master_options() || check_transport() ||
 	    daemon_option_users(daemon_option_find(options, "allow-user"),
-				&conf.trust, stderr))
+				&conf.trust, stderr) ||
+	    daemon_option_admin_names(daemon_option_find(options, "admin-name"),
+				      stderr))
 		return -EINVAL;
 	if (daemon_advertise_check(daemon_option_find(options, "listen"),
 				   daemon_option_find(options, "advertise"),

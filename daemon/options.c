@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/admin_guard.h"
+
 #define NAME_MAX_LEN 64 /* of an option, its variable, a mount -o name */
 #define ACCEPTED_MAX 256
 
@@ -496,4 +498,10 @@ int daemon_option_users(const struct daemon_option *o, struct pool_trust *t,
 				   " (a user of that name is not known here)" :
 				   POOL_TRUST_ACCEPTED,
 		err);
+}
+
+int daemon_option_admin_names(const struct daemon_option *o, FILE *err)
+{
+	return admin_names_valid(*(const char **)o->value) ? 0 :
+		daemon_option_reject(o, ADMIN_NAMES_ACCEPTED, err);
 }

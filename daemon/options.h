@@ -60,6 +60,12 @@ struct daemon_option {
 	  .help = "Of this machine's users, whose programs may be of the pool,\n" \
 		  "besides root's and those of the user that this one runs as:\n" \
 		  "all of the pool is open to them." },                        \
+	{ .name = "admin-name",                                                \
+	  .type = OPT_STRING,                                                  \
+	  .value = &(c).admin_name,                                            \
+	  .arg = "NAME[,NAME]...",                                             \
+	  .help = "Hosts' names by which the admin address is asked, besides\n" \
+		  "localhost, this machine's name and its addresses." },       \
 	{ .name = "insecure",                                                  \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).insecure,                                              \
@@ -133,6 +139,9 @@ struct daemon_option *daemon_option_find(struct daemon_option *opts,
 int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
 			       FILE *err);
 
+/* o is a list of hosts' names (OPT_STRING; NULL: none). 0 or -EINVAL
+ * (reported). */
+int daemon_option_admin_names(const struct daemon_option *o, FILE *err);
 /*
  * o is a list of users (OPT_STRING; NULL: none), added to t. 0 or -EINVAL
  * (reported).

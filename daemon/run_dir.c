@@ -73,10 +73,15 @@ static int make_dir(const char *path, mode_t mode, bool sticky_ok)
 	return rc;
 }
 
+int daemon_run_dir_ensure(const char *run_dir)
+{
+	return make_dir(run_dir, geteuid() ? 0700 : 0755, true);
+}
+
 int daemon_run_dir_make(const char *run_dir, const char *name, char *buf,
 			size_t cap)
 {
-	int rc = make_dir(run_dir, geteuid() ? 0700 : 0755, true);
+	int rc = daemon_run_dir_ensure(run_dir);
 	int n = snprintf(buf, cap, "%s/%s", run_dir, name);
 
 	if (rc)

@@ -3,6 +3,7 @@
  *
  *   RUN_DIR/NAME/   a node's: its socket, its store, an embedded master's state
  *   RUN_DIR/....pid of a mount (daemon/daemonize.h)
+ *   RUN_DIR/admin-....sock of an admin address (daemon/admin_socket.h)
  *
  * RUN_DIR is /run/kvpool for root. For others it is $XDG_RUNTIME_DIR/kvpool or,
  * without one, /tmp/kvpool-UID.
@@ -29,6 +30,8 @@ void daemon_name_default(const char *host, uint16_t port, char *buf);
 
 /* Where RUN_DIR is for this user if it is not said: 0 or -ENAMETOOLONG. */
 int daemon_run_dir_default(char *buf, size_t cap);
+/* Make RUN_DIR alone; as daemon_run_dir_make. */
+int daemon_run_dir_ensure(const char *run_dir);
 /*
  * Make RUN_DIR (if missing; its parent must be there) and the directory NAME in
  * it, mode 0700. Refused (-EPERM) is what others may write to or put something

@@ -12,11 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "daemon/admin.h"
+#include "daemon/admin_socket.h"
 
 #define BODY_MAX 65536
 
@@ -26,7 +29,9 @@ struct request {
 	const char *method; /* NULL: GET */
 	const char *post;   /* a body, or NULL */
 	const char *header; /* one more, or NULL */
+	const char *more;   /* and another */
 	const char *host;   /* of the daemon; NULL: 127.0.0.1 */
+	const char *local;  /* its Unix socket, instead */
 	/* out */
 	CURLcode rc;
 	long status;
@@ -37,6 +42,7 @@ struct request {
 	uv_async_t done;
 };
 
+static struct pool_trust trust;
 static struct {
 	uv_loop_t loop;
 	struct pool_metrics *metrics;
@@ -120,6 +126,8 @@ static int open_at(const char *host)
 		.arg = &t,
 		.ready = is_ready,
 		.why_not = why_not,
+		.names = "pool.example,kv1",
+		.trust = &trust,
 	};
 
 	memset(&t, 0, sizeof(t));
@@ -210,6 +218,10 @@ static void *fetch(void *arg)
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, r->post);
 	if (r->header)
 		headers = curl_slist_append(NULL, r->header);
+	if (r->more)
+		headers = curl_slist_append(headers, r->more);
+	if (r->local)
+		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, r->local);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	if (r->method && strcmp(r->method, "HEAD") == 0)
 		curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
@@ -430,6 +442,230 @@ static void what_changes_something_is_posted(void **state)
 	assert_int_equal(405, post("/api/none", NULL, NULL));
 }
 
+/* ---- what browsers send ---- */
+
+static struct request *ask(const char *path, const char *host_header,
+			   const char *origin)
+{
+	static struct request r;
+
+	memset(&r, 0, sizeof(r));
+	r.header = host_header;
+	r.more = origin;
+	r.post = origin ? "x" : NULL;
+	perform(&r, path);
+	assert_int_equal(r.rc, CURLE_OK);
+	return &r;
+}
+
+static void a_name_that_was_made_to_resolve_to_us_is_refused(void **state)
+{
+	static const char *const good[] = {
+		"Host: localhost", "Host: LOCALHOST:80", "Host: 127.0.0.1:1",
+		"Host: 127.9.9.9", "Host: [::1]:7073", "Host: pool.example:7073",
+		"Host: kv1.", "Host: Kv1"
+	};
+	static const char *const bad[] = {
+		"Host: evil.example:7073", "Host: localhost.evil.example",
+		"Host: 192.0.2.1:7073", "Host: pool.example.evil",
+		"Host: pool", "Host: kv1,pool.example", "Host: :7073",
+		"Host: 127.0.0.1.evil.example", "Host: [::2]:80"
+	};
+	char own[80] = "Host: ";
+	struct request *r;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		assert_int_equal(200, ask("/metrics", good[i], NULL)->status);
+	assert_int_equal(0, gethostname(own + 6, sizeof(own) - 7));
+	assert_int_equal(200, ask("/metrics", own, NULL)->status);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		r = ask("/metrics", bad[i], NULL);
+		assert_int_equal(403, r->status);
+		assert_non_null(strstr(r->body, bad[i] + 6));
+		assert_non_null(strstr(r->body, "--admin-name"));
+	}
+	assert_int_equal(403, ask("/healthz", bad[0], NULL)->status);
+	assert_int_equal(403, ask("/none", bad[0], NULL)->status);
+}
+
+static void posts_of_other_origins_are_refused(void **state)
+{
+	char host[64], origin[80];
+	struct request *r;
+
+	(void)state;
+	snprintf(host, sizeof(host), "Host: localhost:%u",
+		 daemon_admin_port(t.admin));
+	snprintf(origin, sizeof(origin), "Origin: http://%s", host + 6);
+	assert_int_equal(200, ask("/api/change", host, origin)->status);
+	assert_int_equal(1, t.changes);
+	r = ask("/api/change", host, "Origin: http://evil.example");
+	assert_int_equal(403, r->status);
+	assert_non_null(strstr(r->body, "accepted: no Origin, or"));
+	assert_int_equal(403, ask("/api/change", host, "Origin: null")->status);
+	assert_int_equal(403, ask("/api/change", host,
+				  "Origin: http://localhost:1")->status);
+	snprintf(origin, sizeof(origin), "Origin: https://%s", host + 6);
+	assert_int_equal(403, ask("/api/change", host, origin)->status);
+	/* Its own origin, by a name that was made to resolve to us. */
+	assert_int_equal(403, ask("/api/change", "Host: evil.example",
+				  "Origin: http://evil.example")->status);
+	assert_int_equal(1, t.changes);
+}
+
+/* ---- the Unix socket ---- */
+
+static const char *open_local(void)
+{
+	static char dir[] = "/tmp/kvt.XXXXXX", path[256];
+	struct sockaddr_in tcp = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+	strcpy(dir + strlen(dir) - 6, "XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(0, chmod(dir, 0755));
+	tcp.sin_port = htons(daemon_admin_port(t.admin));
+	assert_int_equal(-ENOENT, admin_socket_find(dir, (void *)&tcp, path,
+						    sizeof(path)));
+	daemon_admin_open_local(t.admin, dir);
+	assert_int_equal(0, admin_socket_find(dir, (void *)&tcp, path,
+					      sizeof(path)));
+	return path;
+}
+
+static void remove_dir_of(const char *path)
+{
+	char dir[256];
+
+	snprintf(dir, sizeof(dir), "%s", path);
+	*strrchr(dir, '/') = '\0';
+	unlink(path);
+	rmdir(dir);
+}
+
+static void the_unix_socket_serves_this_user(void **state)
+{
+	static struct request r;
+	struct stat st;
+
+	(void)state;
+	memset(&r, 0, sizeof(r));
+	r.local = open_local();
+	assert_int_equal(0, stat(r.local, &st));
+	assert_int_equal(0600, st.st_mode & 0777);
+	perform(&r, "/metrics");
+	assert_int_equal(CURLE_OK, r.rc);
+	assert_int_equal(200, r.status);
+	assert_non_null(strstr(r.body, "\nkvpool_things_total 42\n"));
+	/* Browsers do not get here. */
+	r.header = "Host: whatever";
+	r.post = "x";
+	perform(&r, "/api/change");
+	assert_int_equal(200, r.status);
+	assert_int_equal(1, t.changes);
+	remove_dir_of(r.local);
+}
+
+/* ---- other users ---- */
+
+#define STRANGER 65533
+
+/* The whole answer to text, by a socket of a user's. */
+static const char *talk_as(uid_t uid, const struct sockaddr *to, socklen_t len,
+			   const char *text)
+{
+	static char got[4096];
+	size_t have = 0;
+	ssize_t n;
+	int fd;
+
+	assert_int_equal(0, seteuid(uid));
+	fd = socket(to->sa_family, SOCK_STREAM, 0);
+	n = connect(fd, to, len);
+	assert_int_equal(0, seteuid(0));
+	if (n) {
+		close(fd);
+		return NULL;
+	}
+	assert_int_equal(strlen(text), send(fd, text, strlen(text),
+					    MSG_NOSIGNAL));
+	do {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		n = recv(fd, got + have, sizeof(got) - 1 - have, MSG_DONTWAIT);
+		have += n > 0 ? (size_t)n : 0;
+	} while (n > 0 || (n < 0 && errno == EAGAIN));
+	close(fd);
+	got[have] = '\0';
+	return got;
+}
+
+static void other_users_of_the_machine_change_nothing(void **state)
+{
+	static const char post_it[] =
+		"POST /api/change HTTP/1.1\r\nHost: localhost\r\n"
+		"Content-Length: 0\r\nConnection: close\r\n\r\n";
+	static const char get_it[] =
+		"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+		"Connection: close\r\n\r\n";
+	struct sockaddr_in tcp = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	const char *got, *path;
+
+	(void)state;
+	if (getuid() != 0) {
+		print_message("skipped: needs root, to play other users\n");
+		skip();
+	}
+	tcp.sin_port = htons(daemon_admin_port(t.admin));
+	got = talk_as(STRANGER, (void *)&tcp, sizeof(tcp), get_it);
+	assert_non_null(strstr(got, "200 OK"));
+	got = talk_as(STRANGER, (void *)&tcp, sizeof(tcp), post_it);
+	assert_non_null(strstr(got, "403 Forbidden"));
+	assert_non_null(strstr(got, "--allow-user"));
+	assert_int_equal(0, t.changes);
+	got = talk_as(0, (void *)&tcp, sizeof(tcp), post_it);
+	assert_non_null(strstr(got, "200 OK"));
+	assert_int_equal(1, t.changes);
+
+	path = open_local();
+	snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
+	assert_null(talk_as(STRANGER, (void *)&un, sizeof(un), post_it));
+	/* Whatever became of its mode. */
+	assert_int_equal(0, chmod(path, 0666));
+	got = talk_as(STRANGER, (void *)&un, sizeof(un), post_it);
+	assert_string_equal("", got);
+	assert_int_equal(1, t.changes);
+	got = talk_as(0, (void *)&un, sizeof(un), post_it);
+	assert_non_null(strstr(got, "200 OK"));
+	assert_int_equal(2, t.changes);
+	remove_dir_of(path);
+}
+
+/* Not to be asked in the daemon's place. */
+static void sockets_of_other_users_are_not_found(void **state)
+{
+	struct sockaddr_in tcp = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const char *path = open_local();
+	char dir[256], found[256];
+
+	(void)state;
+	if (getuid() != 0)
+		skip();
+	tcp.sin_port = htons(daemon_admin_port(t.admin));
+	snprintf(dir, sizeof(dir), "%s", path);
+	*strrchr(dir, '/') = '\0';
+	assert_int_equal(0, chown(path, STRANGER, STRANGER));
+	assert_int_equal(-ENOENT, admin_socket_find(dir, (void *)&tcp, found,
+						    sizeof(found)));
+	assert_int_equal(0, chown(path, 0, 0));
+	assert_int_equal(0, admin_socket_find(dir, (void *)&tcp, found,
+					      sizeof(found)));
+	remove_dir_of(path);
+}
+
 static void posts_of_other_machines_are_refused(void **state)
 {
 	char host[INET_ADDRSTRLEN] = "";
@@ -562,6 +798,11 @@ int main(void)
 		T(head_has_the_length_and_no_body),
 		T(other_methods_are_refused),
 		T(what_changes_something_is_posted),
+		T(a_name_that_was_made_to_resolve_to_us_is_refused),
+		T(posts_of_other_origins_are_refused),
+		T(the_unix_socket_serves_this_user),
+		T(other_users_of_the_machine_change_nothing),
+		T(sockets_of_other_users_are_not_found),
 		cmocka_unit_test_setup_teardown(
 			posts_of_other_machines_are_refused, setup_everywhere,
 			teardown),

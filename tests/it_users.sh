@@ -53,6 +53,55 @@ grep -qa 'user 65533 is not trusted here' "$tmp/stranger/answer" ||
 	fail "it was not told"
 [ "$(strangers "${admin[a]}")" -ge 1 ] || fail "not counted"
 
+echo "== HTTP: a stranger drains nothing, nor does a web page"
+code() { # USER... -- OPTION... of curl
+	local as=()
+	while [ "$1" != -- ]; do as+=("$1"); shift; done
+	shift
+	"${as[@]}" curl -s -o "$tmp/stranger/http" -w '%{http_code}' --noproxy '*' "$@"
+}
+drain="http://${admin[master]}/api/drain?node=a.$$&do=begin"
+[ "$(code "${as_stranger[@]}" -- -X POST "$drain")" = 403 ] || fail "drained"
+grep -q 'not from this user; accepted: .*--allow-user' "$tmp/stranger/http"
+[ "$(code env -- -X POST -H 'Origin: http://evil.example' "$drain")" = 403 ] ||
+	fail "drained by a web page"
+[ "$(code env -- -H 'Host: evil.example' "http://${admin[master]}/api/objects")" = 403 ] ||
+	fail "answered to a name that was made to resolve to it"
+grep -q 'Host "evil.example" given; accepted: localhost' "$tmp/stranger/http" ||
+	fail "it said: $(cat "$tmp/stranger/http")"
+[ "$(metric "${admin[master]}" kvpool_admin_refused_total)" = 3 ] || fail "not counted"
+
+echo "== HTTP: the CLI asks at the Unix socket, which strangers may not"
+sock_of() { # RUN_DIR HOST:PORT
+	echo "$1/admin-$(stat -Lc %i /proc/self/ns/net)-${2%:*}-${2##*:}.sock"
+}
+sock=$(sock_of /run/kvpool "${admin[master]}")
+[ "$(stat -c %a "$sock")" = 600 ] || fail "mode of $sock"
+curl -sf --unix-socket "$sock" http://any/healthz >/dev/null || fail "no answer"
+! "${as_stranger[@]}" curl -sf --unix-socket "$sock" http://localhost/healthz ||
+	fail "a stranger was answered"
+# One that says something else, to see who is asked.
+mkdir "$tmp/run"
+other=$(sock_of "$tmp/run" "${admin[master]}")
+printf 'HTTP/1.0 200 OK\r\n\r\n{"role":"asked-here","version":"0"}' >"$tmp/canned"
+launch canned socat "UNIX-LISTEN:$other,fork" "SYSTEM:cat $tmp/canned"
+wait_until 5 test -S "$other"
+status() {
+	KVPOOL_RUN_DIR=$tmp/run kvpool status --json --admin "${admin[master]}" |
+		jq -r .role
+}
+[ "$(status)" = asked-here ] || fail "it asked at $(status)'s"
+chown 65533 "$other"
+[ "$(status)" = master ] || fail "it asked at a stranger's socket"
+chown 0 "$other"
+kill -KILL "${pid[canned]}"
+wait "${pid[canned]}" 2>/dev/null || :
+unset "pid[canned]"
+[ "$(status)" = master ] || fail "it did not ask over TCP"
+stop master
+[ ! -e "$sock" ] || fail "the socket was left behind"
+start_master
+
 echo "== named by --allow-user it may come, and goes again with that"
 kill9 master
 start_master --allow-user 65533

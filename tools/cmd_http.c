@@ -1,8 +1,13 @@
 #include <curl/curl.h>
 #include <errno.h>
+#include <limits.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "daemon/admin_socket.h"
+#include "daemon/run_dir.h"
 #include "tools/cmd.h"
 
 #define ANSWER_MAX ((size_t)64 << 20)
@@ -37,9 +42,12 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	return n;
 }
 
-static CURLcode fetch(const char *url, bool post, struct answer *a)
+/* local: a Unix socket to ask at, or NULL. */
+static CURLcode fetch(const char *url, const char *local, bool post,
+		      struct answer *a)
 {
 	CURL *curl = curl_easy_init();
+	struct curl_slist *headers;
 	CURLcode rc;
 
 	if (!curl)
@@ -54,10 +62,16 @@ static CURLcode fetch(const char *url, bool post, struct answer *a)
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, a);
 	if (post)
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
+	if (local)
+		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, local);
+	/* By which name the user calls it is nothing that a web page chose. */
+	headers = curl_slist_append(NULL, "Host: localhost");
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	rc = curl_easy_perform(curl);
 	if (rc == CURLE_OK)
 		curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &a->status);
 	curl_easy_cleanup(curl);
+	curl_slist_free_all(headers);
 	return rc;
 }
 
@@ -80,6 +94,42 @@ static bool no_http(CURLcode rc)
 	       rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_WEIRD_SERVER_REPLY;
 }
 
+/* The Unix socket of the daemon at hp, if it is of this machine and user. */
+static bool find_local(const struct pool_hostport *hp, char *buf, size_t cap)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+				  .ai_flags = AI_NUMERICSERV },
+			*list, *ai;
+	const char *run_dir = getenv("KVPOOL_RUN_DIR");
+	char standard[PATH_MAX], port[8];
+	bool found = false;
+
+	if (!run_dir || !run_dir[0]) {
+		if (daemon_run_dir_default(standard, sizeof(standard)))
+			return false;
+		run_dir = standard;
+	}
+	snprintf(port, sizeof(port), "%u", hp->port);
+	if (getaddrinfo(hp->host, port, &hints, &list))
+		return false;
+	for (ai = list; ai && !found; ai = ai->ai_next)
+		found = admin_socket_find(run_dir, ai->ai_addr, buf, cap) == 0;
+	freeaddrinfo(list);
+	return found;
+}
+
+/* By the Unix socket, where there is somebody at it, else over TCP. */
+static CURLcode fetch_from(const struct pool_hostport *hp, const char *url,
+			   bool post, struct answer *a)
+{
+	char local[PATH_MAX];
+	CURLcode rc = CURLE_COULDNT_CONNECT;
+
+	if (find_local(hp, local, sizeof(local)))
+		rc = fetch(url, local, post, a);
+	return rc == CURLE_COULDNT_CONNECT ? fetch(url, NULL, post, a) : rc;
+}
+
 /* May return -ECONNREFUSED silently: nobody is there. */
 static int get(const struct pool_hostport *hp, const char *page, bool post,
 	       json_t **ret_json)
@@ -96,7 +146,7 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 		     hp->host, hp->port, page);
 	if (n < 0 || (size_t)n >= sizeof(url))
 		return -ENAMETOOLONG;
-	curl = fetch(url, post, &a);
+	curl = fetch_from(hp, url, post, &a);
 	if (curl == CURLE_COULDNT_CONNECT) {
 		rc = -ECONNREFUSED;
 	} else if (curl != CURLE_OK) {
