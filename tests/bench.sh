@@ -2,6 +2,7 @@
 # The whole table of ratios (`make bench`), on a pool that is made for it and gone
 # afterwards: a master and two nodes with mounts on this machine, each a process.
 # Options are those of `kvpool bench`, such as: --only read_4m --rounds 3
+# What it measures is judged here, by tests/bench_aims.
 #
 # Where idle CPUs and free memory are given back to a hypervisor at once, all is
 # measured a second time with CPUs that poll for 0.2 ms before, and with memory
@@ -22,10 +23,18 @@ stop_nodes() {
 }
 
 bench() { # TITLE OPTION...
+	local only= word
 	echo
 	echo "== $1"
 	shift
-	kvpool bench --mount "${mount[a]}" --mount2 "${mount[b]}" "$@"
+	for word in "$@"; do
+		[ "$word" = "${word#--only=}" ] || only=${word#--only=}
+		[ "$only" != next ] || only=$word
+		[ "$word" != --only ] || only=next
+	done
+	kvpool bench --mount "${mount[a]}" --mount2 "${mount[b]}" --json "$@" \
+		>"$tmp/bench.json"
+	judge "$tmp/bench.json" "$only"
 }
 
 start_master

@@ -126,6 +126,11 @@ kvpool stat d/k1 --admin "${admin[up]}" --json |
 said=$(kvpool bench --mount "$mnt" --memory 2>&1) && fail "bench --memory in 64 MiB"
 grep -q -- '--memory needs .* free in the store of this node, which has .*--store-size' \
 	<<<"$said" || fail "bench --memory: $said"
+said=$(kvpool bench --mount "$mnt" --only access_hit --rounds 1 2>/dev/null) ||
+	fail "bench: $said"
+grep -q '^access() of a cached hit, time / tmpfs  *[0-9.]* *[0-9.]* us  *[0-9.]* ' <<<"$said" ||
+	fail "bench has no figures: $said"
+! grep -qi 'aim\|missed\|<=\|>=' <<<"$said" || fail "bench judges: $said"
 
 listed() { kvpool ls "$@" --json | jq -r .path | sort | tr '\n' ' '; }
 # A mount says whom to ask.

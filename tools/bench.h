@@ -58,9 +58,8 @@ struct bench_case {
 	const char *name, *what;
 	enum bench_side ref;
 	size_t bytes; /* of an operation: rows of throughput; 0: of time */
-	double aim;   /* of the ratio; 0: shown, not judged */
-	bool at_most; /* ratio = time / reference's time, to stay below aim;
-			 else throughput / reference's, to reach it */
+	bool is_time; /* ratio = time / reference's time; else throughput /
+			 reference's */
 	bool needs_mount2;
 	bool is_data; /* no READ nor WRITE may reach the daemon */
 	/* One turn: *ret_s is the time of one operation; single times go to

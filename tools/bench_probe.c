@@ -211,19 +211,19 @@ int bench_busy_access(struct bench *b, const char *dir, struct bench_hist *lat)
 
 const struct bench_case bench_probe_cases[] = {
 	{ .name = "access_hit", .what = "access() of a cached hit, time / tmpfs",
-	  .ref = BENCH_PLAIN, .aim = 1.2, .at_most = true,
+	  .ref = BENCH_PLAIN, .is_time = true,
 	  .turn = turn_access },
 	{ .name = "access_miss",
 	  .what = "access() of a cached miss, time / tmpfs",
-	  .ref = BENCH_PLAIN, .aim = 1.2, .at_most = true,
+	  .ref = BENCH_PLAIN, .is_time = true,
 	  .turn = turn_access },
 	{ .name = "probe_warm",
 	  .what = "3,600 access(), 90 % misses, warm, time / tmpfs",
-	  .ref = BENCH_PLAIN, .aim = 1.5, .at_most = true,
+	  .ref = BENCH_PLAIN, .is_time = true,
 	  .turn = turn_probe_warm },
 	{ .name = "probe_first",
 	  .what = "3,600 access(), first time / do-nothing FUSE daemon",
-	  .ref = BENCH_NOFUSE, .aim = 1.3, .at_most = true,
+	  .ref = BENCH_NOFUSE, .is_time = true,
 	  .turn = turn_probe_first },
 	{ .name = NULL },
 };
