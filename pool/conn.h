@@ -138,6 +138,11 @@ const char *pool_conn_peer_name(const struct pool_conn *c);
 /* Of the protocol: the lower of ours and the peer's, what both speak. 0: the
  * peer has said nothing yet. */
 uint16_t pool_conn_version(const struct pool_conn *c);
+/* Of a Unix socket: is the process that dialled it, or listened, of our own user?
+ * (Where several users' names are lost in a user namespace they are all one,
+ * POOL_UID_LOST: nobody's own.) False for TCP. */
+bool pool_conn_own_user(const struct pool_conn *c);
+#define POOL_UID_LOST 65534
 size_t pool_conn_queued(const struct pool_conn *c);
 /* Has it ended, or is it drained? Nothing can be sent any more; if it has ended,
  * on_close is still to come. */

@@ -245,13 +245,15 @@ int pool_store_detach(struct pool_store *s, uint64_t id);
 
 struct pool_verify {
 	uint64_t id;
+	int fd; /* > 0: instead of id */
 	XXH128_hash_t sum; /* expected */
 	struct pool_store *store;
 	uv_work_t work;
 	int status;
 	void (*cb)(struct pool_verify *v, int status);
 };
-/* In a worker: read the file and compare: 0, -EBADMSG, -errno. */
+/* In a worker: read the file and compare: 0, -EBADMSG, -errno. With fd > 0 that
+ * file, which was lent (O_RDONLY, borrowed), and not id's; its offset is 0 after. */
 int pool_verify_start(struct pool_store *s, struct pool_verify *v,
 		      void (*cb)(struct pool_verify *v, int status));
 

@@ -586,6 +586,12 @@ bool pool_conn_is_over(const struct pool_conn *c)
 	return c->state == CLOSING || c->mute;
 }
 
+bool pool_conn_own_user(const struct pool_conn *c)
+{
+	(void)c;
+	return true; /* one process */
+}
+
 uint64_t pool_conn_silent_ms(const struct pool_conn *c)
 {
 	return (sim_now_ns() - c->last_rx_ns) / SIM_MS;

@@ -679,6 +679,16 @@ const char *pool_conn_peer_name(const struct pool_conn *c)
 	return c->name;
 }
 
+bool pool_conn_own_user(const struct pool_conn *c)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return c->is_unix && c->fd >= 0 &&
+	       getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
+	       cred.uid == geteuid() && cred.uid != POOL_UID_LOST;
+}
+
 uint64_t pool_conn_silent_ms(const struct pool_conn *c)
 {
 	return uv_now(c->loop) - c->last_rx_ms;

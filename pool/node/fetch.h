@@ -45,7 +45,7 @@ struct node_fetch {
 	bool claiming, claimed;
 	uint64_t landed; /* of what was claimed: allocated by now */
 	struct pool_file file; /* fd >= 0 while we have it */
-	struct pool_verify verify;
+	struct pool_verify verify; /* its fd: owns, of what was lent */
 	uint64_t next_offset; /* first byte not asked for yet */
 	unsigned int busy;
 	bool waiting_worker, ended;
@@ -67,6 +67,8 @@ void node_fetch_set_deadline(struct node_fetch *f);
 /* The object is whole, right and here: in f->file, or lent by the node with that
  * index (lent_fd >= 0, which it takes). */
 void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender);
+/* What that holder gave did not match: it is told, and not asked again. */
+void node_fetch_bad_bytes(struct node_fetch *f, unsigned int holder);
 /* 0 or -errno. Ends once no transfer or worker can touch f any more. */
 void node_fetch_end(struct node_fetch *f, int status);
 /* The file goes, if there is one. */

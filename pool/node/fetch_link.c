@@ -43,6 +43,7 @@ static void link_lent(struct node_fetch *f, struct pool_fetch *pf)
 		return;
 	}
 	if (!err) {
+		f->verify.fd = 0;
 		f->verify.id = f->file.id;
 		f->verify.sum = f->sum;
 		err = pool_verify_start(f->n->store, &f->verify,

@@ -42,6 +42,13 @@ static void tell_doubt(struct node_fetch *f, unsigned int holder)
 			 f->path_len, f->gen);
 }
 
+void node_fetch_bad_bytes(struct node_fetch *f, unsigned int holder)
+{
+	bad_bytes(f);
+	tell_doubt(f, holder);
+	f->bad[holder] = true;
+}
+
 /* Pieces of several holders do not tell which of them was wrong. False: there is
  * nobody left who may have it right. */
 static bool again_alone(struct node_fetch *f)
@@ -90,6 +97,7 @@ static void verify_all(struct node_fetch *f)
 {
 	int err;
 
+	f->verify.fd = 0;
 	f->verify.id = f->file.id;
 	f->verify.sum = f->sum;
 	err = pool_verify_start(f->n->store, &f->verify, on_verified);

@@ -8,6 +8,51 @@
 
 #define TOO_LARGE_SAID_MS 60000
 
+static void lent_return(struct node_fetch *f)
+{
+	close(f->verify.fd);
+	f->verify.fd = 0;
+	pool_peers_return(f->n->peers, f->pieces[0].f.from.id, f->path,
+			  f->path_len, f->gen);
+}
+
+static void on_lent_verified(struct pool_verify *v, int status)
+{
+	struct node_fetch *f = pool_container_of(v, struct node_fetch, verify);
+	struct fetch_piece *p = &f->pieces[0];
+	int fd = f->verify.fd;
+
+	f->waiting_worker = false;
+	if (!status && !f->ended) {
+		f->verify.fd = 0;
+		node_fetch_keep(f, fd, f->holders[p->holder]);
+		return;
+	}
+	lent_return(f);
+	if (f->ended) {
+		node_fetch_end(f, f->status);
+		return;
+	}
+	if (status == -EBADMSG)
+		node_fetch_bad_bytes(f, p->holder);
+	node_fetch_bytes(f);
+}
+
+/* It is read once, in a worker, before anybody else may (pool/peer/lend.c). */
+static void lent_verify(struct node_fetch *f, int fd)
+{
+	int err;
+
+	f->verify.fd = fd;
+	f->verify.sum = f->sum;
+	err = pool_verify_start(f->n->store, &f->verify, on_lent_verified);
+	f->waiting_worker = !err;
+	if (!err)
+		return;
+	lent_return(f);
+	node_fetch_bytes(f);
+}
+
 static void on_lent(struct pool_fetch *pf, int status)
 {
 	struct fetch_piece *p = pool_container_of(pf, struct fetch_piece, f);
@@ -15,8 +60,9 @@ static void on_lent(struct pool_fetch *pf, int status)
 
 	p->busy = false;
 	f->busy--;
+	pf->length = 0;
 	if (!status && pf->lent_fd >= 0 && !f->ended) {
-		node_fetch_keep(f, pf->lent_fd, f->holders[p->holder]);
+		lent_verify(f, pf->lent_fd);
 		return;
 	}
 	if (!status && pf->lent_fd >= 0) {
@@ -24,7 +70,6 @@ static void on_lent(struct pool_fetch *pf, int status)
 		pool_peers_return(f->n->peers, pf->from.id, f->path,
 				  f->path_len, f->gen);
 	}
-	pf->length = 0;
 	if (f->ended) {
 		node_fetch_end(f, f->status);
 		return;

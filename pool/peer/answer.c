@@ -173,6 +173,10 @@ static int lend(struct session *s, uint64_t req, const Kvpool__Get *get,
 		pool_count(&p->metrics.lent_refused);
 		return -EAGAIN;
 	}
+	if (!peers_fd_is_safe(fd, size)) {
+		pool_count(&p->metrics.lent_unsafe);
+		return -EAGAIN;
+	}
 	err = lent_add(s, get);
 	if (err)
 		return -EAGAIN;
@@ -548,6 +552,10 @@ static void accepted(struct pool_peers *p, int fd, bool is_unix)
 	if (pool_conn_from_fd(p->loop, fd, &opts, &s->conn)) {
 		free(s);
 		return;
+	}
+	if (is_unix && !pool_conn_own_user(s->conn)) {
+		pool_count(&p->metrics.other_users);
+		pool_conn_close(s->conn);
 	}
 	p->refs++;
 	p->nsessions++;

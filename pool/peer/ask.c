@@ -553,15 +553,14 @@ static void got_error(struct chan *ch, const struct pool_frame *f,
 	}
 }
 
-/* Is fd what LENT says, and what was asked for? */
-static bool lent_is_good(const Kvpool__Lent *lent,
-			 const struct pool_fetch_priv *x, int fd)
+/* What LENT says is what was asked for, and fd is not fit to be read: bytes. */
+static void lent_unsafe(struct chan *ch, struct pool_fetch_priv *x, int fd)
 {
-	struct stat st;
-
-	return lent && fd >= 0 && lent->size == x->f->length &&
-	       fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-	       (uint64_t)st.st_size >= lent->size;
+	close(fd);
+	send_return(ch, x->f->path, x->f->path_len, x->f->gen);
+	pool_count(&ch->peer->p->metrics.lent_unsafe);
+	fetch_retry_bytes(x);
+	peer_pump(ch->peer);
 }
 
 static void got_lent(struct chan *ch, const struct pool_frame *f,
@@ -577,16 +576,18 @@ static void got_lent(struct chan *ch, const struct pool_frame *f,
 		return;
 	}
 	lent = peers_unpack(ch->peer->p, ch->conn, f, payload);
-	if (lent_is_good(lent, x, fd)) {
-		ch->borrowed++;
-		pool_gauge_add(&ch->peer->p->metrics.borrowed_now, 1);
-		x->f->lent_fd = fd;
-		fetch_end(x, 0);
-	} else {
+	if (!lent || fd < 0 || lent->size != x->f->length) {
 		if (fd >= 0)
 			close(fd);
 		send_return(ch, x->f->path, x->f->path_len, x->f->gen);
 		fetch_end(x, -EBADMSG);
+	} else if (!peers_fd_is_safe(fd, lent->size)) {
+		lent_unsafe(ch, x, fd);
+	} else {
+		ch->borrowed++;
+		pool_gauge_add(&ch->peer->p->metrics.borrowed_now, 1);
+		x->f->lent_fd = fd;
+		fetch_end(x, 0);
 	}
 	if (lent)
 		kvpool__lent__free_unpacked(lent, NULL);
@@ -725,7 +726,19 @@ static void chan_on_close(struct pool_conn *c, int err)
 	peers_unref(p);
 }
 
+/* Before anything is sent there. */
+static void chan_on_open(struct pool_conn *c)
+{
+	struct chan *ch = pool_conn_user(c);
+
+	if (!ch->is_unix || pool_conn_own_user(c))
+		return;
+	pool_count(&ch->peer->p->metrics.other_users);
+	pool_conn_close(c);
+}
+
 static const struct pool_conn_ops chan_ops = {
+	.on_open = chan_on_open,
 	.on_frame = chan_on_frame,
 	.on_bulk_begin = chan_on_bulk_begin,
 	.on_bulk_data = chan_on_bulk_data,

@@ -46,6 +46,7 @@ struct peer_metrics {
 	struct pool_counter fail_gone, fail_timeout, fail_conn, fail_bad,
 		fail_local, fail_cancel;
 	struct pool_counter lent_refused, sessions_refused, waiting_full;
+	struct pool_counter lent_unsafe, other_users;
 	struct pool_gauge lent_now, borrowed_now, inflight, waiting;
 };
 
@@ -168,6 +169,11 @@ void fetch_end(struct pool_fetch_priv *x, int status);
 int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane);
 bool id_equal(const uint8_t a[POOL_ID_SIZE], const uint8_t b[POOL_ID_SIZE]);
 uint32_t id_hash(const uint8_t id[POOL_ID_SIZE]);
+
+/* ---- lend.c ---- */
+
+/* May an object of that size be read through fd? (Five system calls.) */
+bool peers_fd_is_safe(int fd, uint64_t size);
 
 /* ---- ask.c ---- */
 
