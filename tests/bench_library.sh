@@ -1,9 +1,10 @@
 #!/bin/bash
 # Calls of libkvpool in one table, with what they are to be: objects moved, beside
-# a raw socket; questions about keys that another process has put, half of them
-# misses, while others are evicted, and while bytes are moved. Memory that is free
-# is kept from a hypervisor meanwhile (lib_bench.sh).
-#   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp ask look" KVTEST_PACE=100
+# a raw socket; small ones put faster than stores take them; questions about keys
+# that another process has put, half of them misses, while others are evicted, and
+# while bytes are moved. Memory that is free is kept from a hypervisor meanwhile
+# (lib_bench.sh).
+#   KVTEST_KEYS=1000000 KVTEST_ROUNDS=15 KVTEST_ONLY="here tcp small ask look" KVTEST_PACE=100
 . "$(dirname "$0")/lib_bench.sh"
 need_fuse
 presses=
@@ -20,7 +21,7 @@ end() {
 trap end EXIT
 rounds=${KVTEST_ROUNDS:-15} keys=${KVTEST_KEYS:-1000000}
 pace=${KVTEST_PACE:-100}	# MiB/s that press while questions are asked
-only=${KVTEST_ONLY:-here tcp ask look}
+only=${KVTEST_ONLY:-here tcp small ask look}
 keep_from_host
 touch_memory "${KVTEST_TOUCH:-8}"
 start_master
@@ -80,6 +81,15 @@ if wants tcp; then
 	umount "$tmp/buffer"
 fi
 export LIBRARY_BUFFER=/dev/shm/kvbench.$$
+if wants small; then
+	start_node d --no-mount --store-size 4G
+	export LIBRARY_MIB=256
+	echo "-- small objects, put on and on into a buffer of 256 MiB"
+	library_bench "${listen[master]}" small 512
+	library_bench "${listen[master]}" small 64
+	unset LIBRARY_MIB
+	end_node d
+fi
 if wants ask || wants look; then
 	echo "-- asked: $keys keys of another node, as many misses, evictions going on"
 	# An object takes a page; what presses has the rest to itself.

@@ -3,6 +3,8 @@
  *
  *	library_bench AT stock ROUNDS	objects to be got
  *	library_bench AT move ROUNDS	puts and gets of such, beside a raw socket
+ *	library_bench AT small BATCH	small objects put until the buffer is full,
+ *					and on, so many at once
  *	library_bench AT words ROUNDS	the same, without that, as words
  *					get.BYTES.N=MICROSECONDS
  *
@@ -219,11 +221,72 @@ static void words(size_t len, unsigned int n, unsigned int rounds)
 	       (double)median(put, rounds) / 1e3);
 }
 
+/* Objects of 64 bytes to 4 KiB. */
+static size_t small_len(uint64_t i)
+{
+	return 64 + (size_t)(i * 0x9e3779b97f4a7c15ull >> 32) % 4033;
+}
+
+/* n of them from `at` on, in one batch. */
+static uint64_t put_small(uint64_t at, unsigned int n)
+{
+	static uint64_t run;
+	struct kvpool_key *keys;
+	struct kvpool_buf *bufs = calloc(n, sizeof(*bufs));
+	int64_t *ret = calloc(n, sizeof(*ret));
+	uint64_t begin;
+
+	if (!run)
+		run = now_ns() << 24; /* not what an earlier run has put */
+	keys = make_keys(run + at, n);
+	for (unsigned int i = 0; i < n; i++)
+		bufs[i] = (struct kvpool_buf){ mem + (at + i) * 64 % (MEM / 2),
+					       small_len(at + i) };
+	begin = now_ns();
+	must("put", kvpool_batch_put_from(ns, keys, bufs, n, 0, ret));
+	begin = now_ns() - begin;
+	for (unsigned int i = 0; i < n; i++)
+		must("put of one", ret[i]);
+	free((void *)(uintptr_t)keys[0].data);
+	free(keys);
+	free(bufs);
+	free(ret);
+	return begin;
+}
+
+/* Puts a second, of n objects or a few more, in batches. */
+static double small_rate(uint64_t *at, uint64_t n, unsigned int batch)
+{
+	uint64_t took = 0, begin = *at;
+
+	for (; *at - begin < n; *at += batch)
+		took += put_small(*at, batch);
+	return (double)(*at - begin) * 1e9 / (double)took;
+}
+
+/* On and on, faster than stores take them: what the buffer takes at first, what
+ * it takes when it is full and has to wait for them. */
+static void small(unsigned int batch)
+{
+	uint64_t at = 0, pages = buffer_size() / 4096;
+	double first = small_rate(&at, pages / 2, batch), later;
+	char what[64];
+
+	small_rate(&at, pages, batch); /* it is full */
+	later = small_rate(&at, 3 * pages / 2, batch);
+	snprintf(what, sizeof(what), "put %u x 64 B to 4 KiB, on and on",
+		 batch);
+	line(what, later >= 0.5 * first, ">= 0.50 of first",
+	     "%.0f puts/s, at first %.0f: %.2f", later, first, later / first);
+	must("sync", kvpool_sync(pool));
+}
+
 int main(int argc, char **argv)
 {
 	unsigned int n;
 
-	if (argc < 4 || strtoul(argv[3], NULL, 10) > ROUNDS_MAX)
+	if (argc < 4 || (strcmp(argv[2], "small") != 0 &&
+			 strtoul(argv[3], NULL, 10) > ROUNDS_MAX))
 		return 2;
 	n = (unsigned int)strtoul(argv[3], NULL, 10);
 	connect_to(argv[1]);
@@ -241,6 +304,8 @@ int main(int argc, char **argv)
 		words(4u << 20, 1, n);
 		words(1u << 20, 32, n);
 	}
+	if (strcmp(argv[2], "small") == 0)
+		small(n);
 	disconnect();
 	return 0;
 }

@@ -11,12 +11,12 @@
 
 /* ---- the loop ---- */
 
-static void on_kick(uv_prepare_t *h)
+static void on_kick(uv_idle_t *h)
 {
 	struct pool_node *n = h->data;
 
 	n->kicked = false;
-	uv_prepare_stop(h);
+	uv_idle_stop(h);
 	node_seal_small(n);
 	node_publish_sealed(n);
 	node_space_run(n);
@@ -30,7 +30,7 @@ void node_kick(struct pool_node *n)
 	if (n->kicked)
 		return;
 	n->kicked = true;
-	uv_prepare_start(&n->kick, on_kick);
+	uv_idle_start(&n->kick, on_kick);
 }
 
 static void finish_close(struct pool_node *n);
@@ -202,7 +202,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->rewrites);
 	pool_list_init(&n->fetches);
 	pool_list_init(&n->heats);
-	uv_prepare_init(n->loop, &n->kick);
+	uv_idle_init(n->loop, &n->kick);
 	uv_timer_init(n->loop, &n->tick);
 	uv_timer_init(n->loop, &n->soon);
 	uv_timer_init(n->loop, &n->batch);
@@ -358,7 +358,7 @@ static void on_peers_closed(void *arg)
 static void finish_close(struct pool_node *n)
 {
 	uv_timer_stop(&n->tick);
-	uv_prepare_stop(&n->kick);
+	uv_idle_stop(&n->kick);
 	n->kicked = true;
 	while (!pool_list_empty(&n->small_seals)) /* the kick's */
 		node_seal_small(n);

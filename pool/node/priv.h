@@ -113,6 +113,7 @@ struct pool_node {
 	struct pool_list sealing;  /* SEALING, or waiting for their turn */
 	struct pool_list pending; /* of these, queued for the master */
 	uint32_t pass;
+	unsigned int nsealed; /* of `sealing`: only to be published */
 	struct pool_list small_seals; /* to be sealed by the loop itself */
 	struct node_learn learn;   /* of the whole mount */
 	uint64_t ticket;	   /* last one given */
@@ -176,7 +177,9 @@ struct pool_node {
 	uint32_t index; /* ours in it */
 	uint64_t cut_off_ms; /* since when without a master; 0: connected */
 
-	uv_prepare_t kick; /* runs once before the next poll, when asked */
+	/* Runs once before the next poll, when asked; and the loop does not sleep
+	 * before that, which it would with a prepare handle that asks again. */
+	uv_idle_t kick;
 	uv_timer_t tick;
 	uv_timer_t soon; /* seal retries */
 	uv_timer_t batch; /* sends the changes that wait */
@@ -279,6 +282,13 @@ void node_own_supersede(struct pool_node *n, struct node_entry *e,
 			struct node_object *o, struct node_entry *from);
 /* seal.c */
 void node_seal_small(struct pool_node *n);
+/* Does it wait to be published? */
+static inline void node_writer_sealed(struct pool_node *n,
+				      struct node_writer *w, bool sealed)
+{
+	n->nsealed += (unsigned int)sealed - (unsigned int)w->sealed;
+	w->sealed = sealed;
+}
 /* Queue what is sealed, in order: of one directory, what was closed first is
  * published first. */
 void node_publish_sealed(struct pool_node *n);

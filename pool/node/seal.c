@@ -142,7 +142,7 @@ static void sealed(struct pool_seal *ps, int status)
 	/* Renamed or changed while the worker ran: attach the truth. */
 	if (o->w->stale_blob)
 		(void)node_write_blob(n, o);
-	o->w->sealed = true;
+	node_writer_sealed(n, o->w, true);
 out:
 	pool_xattrs_free(s->xattrs);
 	free(s);
@@ -155,9 +155,12 @@ void node_publish_sealed(struct pool_node *n)
 	struct pool_list *it, *tmp;
 	struct node_writer *w;
 	struct node_dirent *dir;
+	unsigned int left = n->nsealed;
 
 	n->pass++;
 	pool_list_each(it, tmp, &n->sealing) {
+		if (!left) /* most are still to be sealed where many wait */
+			return;
 		w = pool_list_entry(it, struct node_writer, link);
 		dir = w->obj->entry ? node_dir(&w->obj->entry->e.parent->e) :
 				      NULL;
@@ -167,9 +170,10 @@ void node_publish_sealed(struct pool_node *n)
 			dir->pass = n->pass;
 			continue;
 		}
+		left--;
 		if (dir->pass == n->pass || node_op_publish(n, w->obj) < 0)
 			continue;
-		w->sealed = false;
+		node_writer_sealed(n, w, false);
 		pool_list_del(&w->link);
 		pool_list_add_tail(&n->pending, &w->link);
 	}
@@ -180,7 +184,7 @@ void node_publish(struct pool_node *n, struct node_object *o)
 	struct node_writer *w = o->w;
 
 	w->ticket = ++n->ticket;
-	w->sealed = node_op_publish(n, o) < 0;
+	node_writer_sealed(n, w, node_op_publish(n, o) < 0);
 	pool_list_del(&w->link);
 	pool_list_add_tail(w->sealed ? &n->sealing : &n->pending, &w->link);
 }

@@ -240,7 +240,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 		return err;
 	node_op_forget(n, o);
 	node_own_state(n, o, NODE_WRITING);
-	w->sealed = false;
+	node_writer_sealed(n, w, false);
 	w->flushed = false;
 	w->touched_ms = pool_now_ms();
 	pool_list_del(&w->link);
@@ -421,6 +421,7 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 	if (!w)
 		return;
 	o->w = NULL;
+	node_writer_sealed(n, w, false);
 	pool_list_del(&w->link);
 	if (w->ticket)
 		node_barriers_progress(n, w->ticket);

@@ -1,0 +1,175 @@
+/* Many small files that wait to be sealed, at a node that nobody else wakes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "pool/node/priv.h"
+
+#define FILES 200
+
+struct fixture {
+	char top[64], dir[80];
+	uv_loop_t loop;
+	struct pool_metrics *metrics;
+	struct pool_node *n;
+	int port_fd; /* holds the master's port, and never listens */
+};
+
+/* There is no master. */
+static int hold_port(struct pool_hostport *hp)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(0, bind(fd, (void *)&sa, sizeof(sa)));
+	assert_int_equal(0, getsockname(fd, (void *)&sa, &len));
+	strcpy(hp->host, "127.0.0.1");
+	hp->port = ntohs(sa.sin_port);
+	return fd;
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct pool_node_opts o = { .store_size = 32u << 20,
+				    .mount = true,
+				    .movers = 1,
+				    .name = "node" };
+
+	assert_non_null(f);
+	alarm(40);
+	strcpy(f->top, "/tmp/pool_node_seal_test.XXXXXX");
+	assert_non_null(mkdtemp(f->top));
+	snprintf(f->dir, sizeof(f->dir), "%s/store", f->top);
+	assert_int_equal(0, uv_loop_init(&f->loop));
+	f->metrics = pool_metrics_open();
+	o.loop = &f->loop;
+	o.metrics = f->metrics;
+	o.store_dir = f->dir;
+	o.masters.n = 1;
+	f->port_fd = hold_port(&o.masters.at[0]);
+	strcpy(o.listen.host, "127.0.0.1");
+	assert_int_equal(0, pool_node_open(&o, &f->n));
+	*state = f;
+	return 0;
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	bool closed = false;
+	char cmd[128];
+
+	pool_node_close(f->n, 0, on_closed, &closed);
+	while (!closed)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
+	assert_int_equal(0, uv_loop_close(&f->loop));
+	pool_metrics_close(f->metrics);
+	close(f->port_fd);
+	while (umount2(f->dir, MNT_DETACH) == 0)
+		;
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
+	assert_int_equal(0, system(cmd));
+	free(f);
+	alarm(0);
+	return 0;
+}
+
+/* dN/f, written and closed. */
+static struct node_dirent *put(struct fixture *f, unsigned int i)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct node_dirent *dir;
+	struct node_object *o;
+	char name[16];
+	int fd;
+
+	snprintf(name, sizeof(name), "d%u", i);
+	assert_int_equal(0, pool_node_mkdir(f->n, pool_node_root(f->n), name,
+					    strlen(name), &attr, &dir));
+	assert_int_equal(0, pool_node_create(f->n, dir, "f", 1, &attr, 4, &o));
+	pool_node_writer_opened(f->n, o);
+	fd = pool_store_fd(pool_node_store(f->n), o->id, O_RDWR);
+	assert_int_equal(4, pwrite(fd, &i, 4, 0));
+	close(fd);
+	pool_node_writer_flushed(f->n, o);
+	pool_node_writer_closed(f->n, o);
+	return dir;
+}
+
+static void put_all(struct fixture *f, struct node_dirent *dir[FILES])
+{
+	uint64_t last = f->n->ticket;
+
+	for (unsigned int i = 0; i < FILES; i++)
+		dir[i] = put(f, i);
+	while (f->n->ticket == last) /* the first ones are taken */
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
+/* The next turn comes at once: nobody has to wake the loop for it. */
+static void the_loop_does_not_sleep_while_files_wait(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *dir[FILES];
+	unsigned int turns = 0;
+
+	put_all(f, dir);
+	while (!pool_list_empty(&f->n->small_seals)) {
+		assert_int_equal(0, uv_backend_timeout(&f->loop));
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+		turns++;
+	}
+	assert_true(turns > 1);
+	while (f->n->kicked)
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_not_equal(0, uv_backend_timeout(&f->loop)); /* and then it does */
+}
+
+/* A turn looks at what it seals, and not at all that waits. */
+static void a_turn_is_no_longer_for_many_that_wait(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *dir[FILES];
+
+	put_all(f, dir);
+	while (f->n->pending.next == &f->n->pending)
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_false(pool_list_empty(&f->n->small_seals));
+	assert_true(f->n->pass > 0);
+	assert_int_equal(0, dir[FILES - 1]->pass);
+	while (!pool_list_empty(&f->n->sealing))
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_equal(0, f->n->nsealed);
+}
+
+int main(void)
+{
+#define seal_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		seal_test(the_loop_does_not_sleep_while_files_wait),
+		seal_test(a_turn_is_no_longer_for_many_that_wait),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
