@@ -12,7 +12,7 @@
 # limit: 180
 . "$(dirname "$0")/lib.sh"
 need_fuse
-need jq setpriv
+need curl jq setpriv socat
 
 uid=65534
 chmod 711 "$tmp"
@@ -82,6 +82,70 @@ attack_joins() {
 
 attack_asks_nodes() {
 	refuses intruder crowd "${listen[a]}" 3
+}
+
+# It changes nothing by HTTP, over TCP or the Unix socket; root may, so these are
+# the right requests.
+attack_drains_by_http() {
+	local sock page="/api/drain?node=b.$$"
+	local post=(curl -s --noproxy '*' -o /dev/null -w '%{http_code}' -X POST)
+	sock=/run/kvpool/admin-$(stat -Lc %i /proc/self/ns/net)-${admin[master]/:/-}.sock
+	[ "$(as_user "${post[@]}" "http://${admin[master]}$page")" = 403 ] ||
+		fail "a user drains a node"
+	! as_user "${post[@]}" --unix-socket "$sock" "http://x$page" \
+		>/dev/null || fail "a user was answered at $sock"
+	! kvpool nodes --admin "${admin[master]}" | grep -q draining || fail "it is drained"
+	[ "$("${post[@]}" "http://${admin[master]}$page")" = 200 ] ||
+		fail "root may not drain it"
+	[ "$("${post[@]}" --unix-socket "$sock" "http://x$page&cancel=1")" = 200 ] ||
+		fail "root may not cancel that"
+}
+
+# What a page says whose name was made to resolve to loopback, in the browser of
+# somebody here.
+attack_web_page() {
+	local page=http://${admin[a]}/api/objects
+	local get=(as_user curl -s --noproxy '*' -o /dev/null -w '%{http_code}')
+	[ "$("${get[@]}" "$page")" = 200 ] || fail "the right name is refused, too"
+	[ "$("${get[@]}" -H "Host: evil.example:${admin[a]#*:}" "$page")" = 403 ] ||
+		fail "answered to a name that is not this machine's"
+	[ "$("${get[@]}" -X POST -H 'Origin: http://evil.example' \
+		"http://${admin[a]}/api/faults")" = 403 ] || fail "a foreign page's POST"
+}
+
+# The master's port, while it is down: the nodes say nothing to who has it, and
+# find the master again.
+attack_takes_the_masters_port() {
+	local before thief
+	before=$(metric "${admin[a]}" kvpool_impostors_left_total)
+	stop master
+	# Not by a function: its process would be the shell's, not socat's.
+	setpriv --reuid $uid --regid $uid --clear-groups \
+		socat -u "TCP-LISTEN:${listen[master]#*:},bind=127.0.0.1,reuseaddr,fork" \
+		"OPEN:$tmp/theirs/heard,creat,append" &
+	thief=$!
+	also_kill+=($thief)
+	wait_until 15 metric_at_least "${admin[a]}" kvpool_impostors_left_total \
+		$((before + 3))
+	[ ! -s "$tmp/theirs/heard" ] || fail "the nodes talk to a stranger"
+	kill -KILL $thief
+	wait $thief 2>/dev/null || :
+	start_master
+}
+
+# Tried as often as it likes: the log has a line a second of it, and the rest is
+# counted.
+attack_fills_the_log() {
+	local lines before
+	before=$(metric "${admin[master]}" kvpool_strangers_refused_total)
+	lines=$(wc -l <"$(log_of master)")
+	SECONDS=0
+	as_user bash -c "for i in {1..300}; do : <>/dev/tcp/127.0.0.1/${listen[master]#*:}; done" \
+		2>/dev/null || :
+	wait_until 10 metric_at_least "${admin[master]}" \
+		kvpool_strangers_refused_total $((before + 1))
+	lines=$(($(wc -l <"$(log_of master)") - lines))
+	[ $lines -le $((2 * SECONDS + 10)) ] || fail "$lines lines of log"
 }
 
 open_reads_roots_files() {

@@ -60,7 +60,7 @@ code() { # USER... -- OPTION... of curl
 	shift
 	"${as[@]}" curl -s -o "$tmp/stranger/http" -w '%{http_code}' --noproxy '*' "$@"
 }
-drain="http://${admin[master]}/api/drain?node=a.$$&do=begin"
+drain="http://${admin[master]}/api/drain?node=a.$$"
 [ "$(code "${as_stranger[@]}" -- -X POST "$drain")" = 403 ] || fail "drained"
 grep -q 'not from this user; accepted: .*--allow-user' "$tmp/stranger/http"
 [ "$(code env -- -X POST -H 'Origin: http://evil.example' "$drain")" = 403 ] ||
