@@ -6,6 +6,7 @@
  *   session.c    one node's connection: joining, dispatch, sending, ending
  *   held.c       answers that wait for the state to be in etcd
  *   ops.c        OPS: what nodes ask to be changed
+ *   answers.c    results that a node may not have got; OPS sent again
  *   inventory.c  INVENTORY: what nodes hold, after a (re)join
  *   pump.c       FEED, FEED_ACK, SYNC: telling the mounts
  *   repair.c     REPLICATE, HELD: copies made
@@ -46,6 +47,8 @@
 #define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
 #define MASTER_WAITS_MAX 1024	    /* SYNCs of one session; beyond: no answer */
 #define MASTER_HELD_MAX 256	    /* answers of one session that wait */
+#define MASTER_LATER_MAX 8	    /* OPS of one session that wait for that */
+#define MASTER_OWN_MAX 8192u	    /* generations that a session was given */
 #define MASTER_TOMBS_MAX 1000000u
 #define MASTER_GHOSTS_MAX 250000u
 #define MASTER_TOMB_AGE_NS (24ull * 3600 * 1000000000ull)
@@ -77,6 +80,20 @@ struct master_session {
 	size_t ndrops, drops_cap, drops_bytes;
 	uint64_t granted; /* bytes that it was told to drop for room, ever */
 	uint64_t heard;	  /* HELD items */
+	/* OPS with conditions that cannot be judged before the map is whole, and
+	 * those behind them */
+	struct pool_list later;
+	unsigned int nlater;
+	uint64_t noff; /* changes in these */
+	/* What conditional changes of this session were given: a ring by path,
+	 * for the conditions of those after them */
+	struct master_own *own; /* owns, or NULL */
+	uint64_t nown;
+};
+
+struct master_own {
+	uint64_t path; /* hash */
+	uint64_t gen;
 };
 
 struct master_sync {
@@ -185,6 +202,7 @@ struct master {
 	uint64_t recover_seen;	   /* the highest epoch that nodes told */
 	uint64_t stale_said_ms;	   /* when refusing for its sake was logged */
 	uint64_t ndirs_made;   /* directories kept in the state */
+	uint64_t nkept;	       /* records appended, ever */
 	uint64_t lost_kept_ns; /* map.lost_wall_ns as kept in the state */
 	uint64_t start_ms, last_tick_ms, next_summary_ms, next_sync_ms;
 	bool ready, closing;
@@ -262,8 +280,9 @@ bool master_keeps(const struct master *m);
 void master_keep(struct master *m, const struct master_record *r);
 void master_keep_dir(struct master *m, struct master_dir *d);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);
-void master_keep_tomb(struct master *m, const char *path, size_t len,
-		      uint64_t gen, uint64_t wall_ns);
+void master_keep_tomb(struct master *m, const struct master_grave *g);
+/* What such a record says of g, besides its path. */
+void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret);
 void master_keep_member(struct master *m, const struct master_member *mb);
 void master_keep_drain(struct master *m, const struct master_member *mb);
 /* Hand what was appended on, to the kernel or to etcd. */
@@ -271,6 +290,8 @@ void master_keep_flush(struct master *m);
 /* What has been appended until now; and does all up to a mark outlive this
  * master? (What the kernel has does.) */
 uint64_t master_keep_mark(const struct master *m);
+/* Records appended until now. */
+uint64_t master_keep_changes(const struct master *m);
 bool master_keep_settled(const struct master *m, uint64_t mark);
 
 /* ---- session.c ---- */
@@ -318,10 +339,41 @@ uint64_t master_may_tell(const struct master *m);
 /* Forget what the session waits for. */
 void master_held_free(struct master_session *s);
 
+/* ---- answers.c ---- */
+
+/* The node joins: sets ret_welcome's ops_*, whose `ops` the caller frees. -ENOMEM:
+ * they are missing, and it is told so. */
+int master_answers_join(struct master_member *mb, const Kvpool__Join *j,
+			Kvpool__Welcome *ret_welcome);
+/* Is this what follows the changes that were executed? Forgets what the node
+ * has received. */
+bool master_answers_follow(struct master_session *s, const Kvpool__Ops *msg);
+/* A change was executed. */
+void master_answers_add(struct master *m, struct master_member *mb,
+			const Kvpool__OpResult *r);
+/* From a MEMBER record. */
+void master_answers_load(struct master_member *mb,
+			 const struct master_record *r);
+/* Puts msg off until the map is whole, if it, or one before it, has to wait for
+ * that. */
+bool master_ops_later(struct master_session *s, uint64_t req,
+		      const Kvpool__Ops *msg);
+/* The map is whole. */
+void master_ops_now(struct master *m);
+void master_later_free(struct master_session *s);
+/* A conditional change of the session gave this path gen; did one? */
+void master_own_add(struct master_session *s, const char *path, size_t len,
+		    uint64_t gen);
+bool master_own_has(const struct master_session *s, const char *path,
+		    size_t len, uint64_t gen);
+
 /* ---- handlers; msg is borrowed ---- */
 
 void master_on_ops(struct master_session *s, uint64_t req,
 		   const Kvpool__Ops *msg);
+/* Executes them. */
+void master_ops_run(struct master_session *s, uint64_t req,
+		    const Kvpool__Ops *msg);
 void master_on_inventory(struct master_session *s,
 			 const Kvpool__Inventory *msg);
 void master_on_subscribe(struct master_session *s,

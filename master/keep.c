@@ -122,6 +122,7 @@ static int load_member(struct master *m, const struct master_record *r)
 	strncpy(mb->name, r->name, sizeof(mb->name) - 1);
 	mb->left_wall_ns = r->u64;
 	mb->expected = !r->u64;
+	master_answers_load(mb, r);
 	return 0;
 }
 
@@ -132,6 +133,22 @@ static int load_drain(struct master *m, const struct master_record *r)
 	if (mb)
 		master_member_drain(&m->members, mb, r->u64 != 0);
 	return 0;
+}
+
+static int load_tomb(struct master *m, const Kvpool__Meta *meta)
+{
+	const char *path = (const char *)meta->path.data;
+	int err = master_map_bury(&m->map, path, meta->path.len, meta->gen,
+				  meta->mtime_ns);
+	struct master_grave *g = NULL;
+
+	if (!err)
+		g = master_map_grave(&m->map, path, meta->path.len);
+	if (g && g->gen == meta->gen) {
+		g->by_run = meta->base_gen;
+		g->by_ticket = meta->seq;
+	}
+	return err;
 }
 
 int master_load_record(void *arg, const struct master_record *r)
@@ -158,9 +175,7 @@ int master_load_record(void *arg, const struct master_record *r)
 	case MASTER_REC_RMDIR:
 		return load_rmdir(m, meta);
 	case MASTER_REC_TOMB:
-		return master_map_bury(&m->map, (const char *)meta->path.data,
-				       meta->path.len, meta->gen,
-				       meta->mtime_ns);
+		return load_tomb(m, meta);
 	}
 	return -EPROTO;
 }
@@ -190,8 +205,14 @@ bool master_keep_settled(const struct master *m, uint64_t mark)
 	return !m->etcd_state || etcd_state_settled(m->etcd_state) >= mark;
 }
 
+uint64_t master_keep_changes(const struct master *m)
+{
+	return m->nkept;
+}
+
 void master_keep(struct master *m, const struct master_record *r)
 {
+	m->nkept += master_keeps(m);
 	if (m->etcd_state)
 		return etcd_state_append(m->etcd_state, r);
 	if (m->state && master_state_append(m->state, r))
@@ -216,28 +237,36 @@ void master_keep_dir(struct master *m, struct master_dir *d)
 }
 
 static void keep_path(struct master *m, enum master_record_type type,
-		      const char *path, size_t len, uint64_t gen,
-		      uint64_t wall_ns)
+		      const char *path, size_t len, Kvpool__Meta *meta)
 {
-	Kvpool__Meta meta = KVPOOL__META__INIT;
-	struct master_record r = { .type = type, .meta = &meta };
+	struct master_record r = { .type = type, .meta = meta };
 
-	meta.path.data = (uint8_t *)path;
-	meta.path.len = len;
-	meta.gen = gen;
-	meta.mtime_ns = wall_ns;
+	meta->path.data = (uint8_t *)(uintptr_t)path;
+	meta->path.len = len;
 	master_keep(m, &r);
 }
 
 void master_keep_rmdir(struct master *m, const char *path, size_t len)
 {
-	keep_path(m, MASTER_REC_RMDIR, path, len, 0, 0);
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+
+	keep_path(m, MASTER_REC_RMDIR, path, len, &meta);
 }
 
-void master_keep_tomb(struct master *m, const char *path, size_t len,
-		      uint64_t gen, uint64_t wall_ns)
+void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 {
-	keep_path(m, MASTER_REC_TOMB, path, len, gen, wall_ns);
+	ret->gen = g->gen;
+	ret->mtime_ns = g->wall_ns;
+	ret->base_gen = g->by_run;
+	ret->seq = g->by_ticket;
+}
+
+void master_keep_tomb(struct master *m, const struct master_grave *g)
+{
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+
+	master_keep_tomb_meta(g, &meta);
+	keep_path(m, MASTER_REC_TOMB, g->path, g->path_len, &meta);
 }
 
 void master_keep_member(struct master *m, const struct master_member *mb)
@@ -245,7 +274,10 @@ void master_keep_member(struct master *m, const struct master_member *mb)
 	struct master_record r = { .type = MASTER_REC_MEMBER,
 				   .id = mb->id,
 				   .name = mb->name,
-				   .u64 = mb->left_wall_ns };
+				   .u64 = mb->left_wall_ns,
+				   .ops_run = mb->answers.run,
+				   .ops_done = mb->answers.done,
+				   .ops_gen = mb->answers.gen };
 
 	master_keep(m, &r);
 }

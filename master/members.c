@@ -20,8 +20,10 @@ void master_members_fini(struct master_members *ms)
 {
 	unsigned int i;
 
-	for (i = 0; i < ms->n; i++)
+	for (i = 0; i < ms->n; i++) {
+		free(ms->by_index[i]->answers.list);
 		free(ms->by_index[i]);
+	}
 	ms->n = 0;
 }
 
@@ -84,6 +86,7 @@ int master_members_make(struct master_members *ms,
 			return -ENOSPC;
 		index = mb->index;
 		phase = mb->phase;
+		free(mb->answers.list);
 		memset(mb, 0, sizeof(*mb));
 		mb->index = index;
 		mb->phase = phase;

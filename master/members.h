@@ -25,6 +25,7 @@
 #include "pool/base/list.h"
 #include "pool/kvpool.pb-c.h"
 #include "pool/peer.h" /* POOL_ID_SIZE */
+#include "pool/wire.h"
 
 #define MASTER_NODES_MAX 1024
 #define MASTER_NOBODY UINT16_MAX /* no node's index */
@@ -45,6 +46,23 @@ struct master_drain {
 	uint64_t keys, bytes; /* left to move */
 	uint64_t stuck_keys, stuck_bytes; /* of these: nobody has room */
 	uint64_t pass_keys, pass_bytes, pass_stuck_keys, pass_stuck_bytes;
+};
+
+struct master_answer {
+	int32_t status;
+	uint64_t gen, seq;
+};
+#define MASTER_ANSWERS_MAX (8u * POOL_BATCH_MAX) /* kept for one node */
+
+/* What became of the changes that a node asked for (master/answers.c). */
+struct master_answers {
+	uint64_t run;  /* Join.ops_run; 0: it does not count them */
+	uint64_t done; /* executed */
+	uint64_t kept; /* results of the last so many of them are kept */
+	uint64_t gen;  /* not above this, those after them have been given */
+	bool exact;    /* none after `done` was; not if another master did */
+	unsigned int cap; /* of list, a power of 2; by number */
+	struct master_answer *list; /* owns */
 };
 
 struct master_member {
@@ -77,6 +95,7 @@ struct master_member {
 	uint64_t sent_told_ms; /* when the mounts were told of that last */
 	bool untold;	       /* figures have changed: with the next round */
 	struct master_drain drain;
+	struct master_answers answers;
 };
 
 struct master_members {

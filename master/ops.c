@@ -21,6 +21,10 @@ struct op {
 	uint32_t set;
 	const char *remove; /* "": none */
 	bool queued;
+	bool again;
+	uint64_t ticket;
+	Kvpool__Content *const *before;
+	size_t n_before;
 	uint64_t wall_ns;
 	Kvpool__OpResult *result;
 };
@@ -30,25 +34,79 @@ static void result_seq(struct op *op, const struct master_item *i)
 	op->result->seq = i->seq;
 }
 
-/* ---- PUBLISH ---- */
+/* ---- conditions ---- */
 
-/* Made while cut off: does something newer than what it was made from exist? */
-static bool overtaken(struct op *op)
+/* Does f have what the sender may have published itself, and has no answer
+ * for? */
+static bool is_before(const struct op *op, const struct master_file *f)
+{
+	size_t i;
+
+	for (i = 0; i < op->n_before; i++) {
+		const Kvpool__Content *c = op->before[i];
+
+		if (c->sum.len == MASTER_SUM_SIZE && c->size == f->size &&
+		    !memcmp(c->sum.data, f->sum, MASTER_SUM_SIZE))
+			return true;
+	}
+	return false;
+}
+
+static bool is_own(const struct op *op, uint64_t gen)
+{
+	return master_own_has(op->s, op->path, op->len, gen);
+}
+
+/* Was the name deleted after `gen`, by another node's change? (A name that only
+ * left has a tombstone below its own generation.) */
+static bool deleted_after(const struct op *op, uint64_t gen)
+{
+	const struct master_grave *g =
+		master_map_grave(&op->m->map, op->path, op->len);
+
+	if (!g || !g->tomb || g->gen <= gen || g->gen <= g->left_gen)
+		return false;
+	return !(g->by_run && g->by_run == op->s->member->answers.run &&
+		 g->by_ticket < op->ticket) &&
+	       !is_own(op, g->gen);
+}
+
+/* Is there something newer than gen, that is not the sender's own? */
+static bool newer_than(const struct op *op, uint64_t gen)
 {
 	const struct master_file *f =
 		master_map_file(&op->m->map, op->path, op->len);
-	uint64_t tomb;
 
-	if (!op->queued)
-		return false;
-	if (f)
-		return f->gen > op->meta->base_gen;
-	/* A new name that was once deleted is no overwrite. */
-	if (!op->meta->base_gen)
-		return false;
-	tomb = master_map_tomb_gen(&op->m->map, op->path, op->len);
-	return tomb > op->meta->base_gen;
+	if (!f)
+		return deleted_after(op, gen);
+	return f->gen > gen && !is_before(op, f) && !is_own(op, f->gen);
 }
+
+/*
+ * Made while cut off: does something newer than what it was made from exist?
+ * (A new name that was once deleted is no overwrite.) Or it may have been
+ * executed already: does something newer than what was seen before that?
+ */
+static bool overtaken(const struct op *op)
+{
+	uint64_t base = op->meta->base_gen;
+
+	if (op->again && newer_than(op, op->meta->seen_gen))
+		return true;
+	if (!op->queued || op->again)
+		return false;
+	return (base || master_map_file(&op->m->map, op->path, op->len)) &&
+	       newer_than(op, base);
+}
+
+/* It was given this, and it is known that it may come again or be queued. */
+static void given(struct op *op, uint64_t gen)
+{
+	if (op->again || op->queued)
+		master_own_add(op->s, op->path, op->len, gen);
+}
+
+/* ---- PUBLISH ---- */
 
 /* The name now means this content, and the sender alone holds it. */
 static int replace(struct op *op, struct master_file *f,
@@ -127,6 +185,7 @@ static void published(struct op *op, struct master_file *f)
 {
 	master_map_touch_file(&op->m->map, f);
 	op->result->gen = f->gen;
+	given(op, f->gen);
 	master_review_put(op->m, f, op->s->member);
 	result_seq(op, &f->item);
 }
@@ -177,6 +236,21 @@ static int op_publish(struct op *op)
 
 /* ---- UNLINK ---- */
 
+static void buried(struct op *op, uint64_t gen)
+{
+	struct master_grave *g =
+		master_map_grave(&op->m->map, op->path, op->len);
+
+	if (g->gen == gen && op->s->member) {
+		g->by_run = op->s->member->answers.run;
+		g->by_ticket = op->ticket;
+	}
+	master_keep_tomb(op->m, g);
+	op->result->gen = gen;
+	op->result->seq = op->m->map.feed.seq;
+	given(op, gen);
+}
+
 /*
  * There is no such name. Copies may exist all the same: with a node that is
  * away, or, after a start, with one whose inventory is still to come.
@@ -197,8 +271,7 @@ static int unlink_missing(struct op *op)
 	err = master_map_bury(&op->m->map, op->path, op->len, gen, op->wall_ns);
 	if (err)
 		return err;
-	master_keep_tomb(op->m, op->path, op->len, gen, op->wall_ns);
-	op->result->seq = op->m->map.feed.seq;
+	buried(op, gen);
 	return 0;
 }
 
@@ -216,7 +289,8 @@ static int op_unlink(struct op *op)
 	f = master_map_file(&op->m->map, op->path, op->len);
 	if (!f)
 		return unlink_missing(op);
-	if (op->meta->gen && f->gen > op->meta->gen)
+	if (op->meta->gen ? f->gen > op->meta->gen :
+	    op->meta->seen_gen && newer_than(op, op->meta->seen_gen))
 		return -ESTALE;
 	master_repair_cancel(op->m, f);
 	held_gen = f->gen;
@@ -228,8 +302,7 @@ static int op_unlink(struct op *op)
 		return err;
 	master_drop_copies(op->m, op->path, op->len, held_gen, held, nheld,
 			   KVPOOL__DROP__REASON__DELETED);
-	master_keep_tomb(op->m, op->path, op->len, gen, op->wall_ns);
-	op->result->seq = op->m->map.feed.seq;
+	buried(op, gen);
 	return 0;
 }
 
@@ -398,10 +471,45 @@ static int setattr_dir(struct op *op, struct master_dir *d)
 	return 0;
 }
 
+/* Does f have what is to be set? */
+static bool same_attrs(const struct op *op, const struct master_file *f)
+{
+	struct master_attrs a;
+
+	master_meta_attrs(op->meta, &a);
+	return !(op->set & (POOL_SET_XATTRS | POOL_SET_XATTR_EACH)) &&
+	       (!(op->set & POOL_SET_MODE) || f->mode == a.mode) &&
+	       (!(op->set & POOL_SET_UID) || f->uid == a.uid) &&
+	       (!(op->set & POOL_SET_GID) || f->gid == a.gid) &&
+	       (!(op->set & POOL_SET_MTIME) || f->mtime_ns == a.mtime_ns);
+}
+
+/* It may have been executed, and something newer since: 1, it was, 0, or
+ * -ESTALE. */
+static int set_before(struct op *op, const struct master_file *f)
+{
+	if (!op->again)
+		return 0;
+	if (newer_than(op, op->meta->seen_gen))
+		return -ESTALE;
+	if (f->attr_gen <= op->meta->seen_gen || is_own(op, f->attr_gen))
+		return 0;
+	if (!same_attrs(op, f))
+		return -ESTALE;
+	op->result->gen = f->attr_gen;
+	given(op, f->attr_gen);
+	return 1;
+}
+
 static int setattr_file(struct op *op, struct master_file *f)
 {
-	int err = set_xattrs(op, &f->extra, false);
+	int err = set_before(op, f);
 
+	if (err < 0)
+		master_map_touch_file(&op->m->map, f); /* it shows there */
+	if (err)
+		return err < 0 ? err : 0;
+	err = set_xattrs(op, &f->extra, false);
 	if (err) {
 		master_map_touch_file(&op->m->map, f);
 		return err;
@@ -411,6 +519,7 @@ static int setattr_file(struct op *op, struct master_file *f)
 	master_map_touch_file(&op->m->map, f);
 	master_repair_tell_attrs(op->m, f, NULL);
 	op->result->gen = f->attr_gen;
+	given(op, f->attr_gen);
 	op->result->seq = op->m->map.feed.seq;
 	if (master_review(op->m, f) == MASTER_KEPT)
 		result_seq(op, &f->item);
@@ -443,6 +552,10 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	op->set = msg->set;
 	op->remove = msg->remove;
 	op->queued = msg->queued;
+	op->again = msg->again;
+	op->ticket = msg->ticket;
+	op->before = msg->before;
+	op->n_before = msg->n_before;
 	switch (msg->kind) {
 	case KVPOOL__OP__KIND__PUBLISH:
 		return op_publish(op);
@@ -465,17 +578,31 @@ static Kvpool__OpResult *result_list[POOL_BATCH_MAX];
 void master_on_ops(struct master_session *s, uint64_t req,
 		   const Kvpool__Ops *msg)
 {
+	if (msg->n_ops > POOL_BATCH_MAX) {
+		master_count(s->m, MC_BAD_MESSAGES);
+		return master_session_fail(s, -EPROTO, "too many OPS");
+	}
+	if (!master_answers_follow(s, msg)) {
+		master_count(s->m, MC_BAD_MESSAGES);
+		return master_session_fail(s, -EPROTO,
+					   "OPS that do not follow those before them");
+	}
+	if (!master_ops_later(s, req, msg))
+		master_ops_run(s, req, msg);
+}
+
+void master_ops_run(struct master_session *s, uint64_t req,
+		    const Kvpool__Ops *msg)
+{
+	struct master_member *mb = s->member;
 	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
 	struct master *m = s->m;
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
 	uint64_t mark = master_keep_mark(m), feed_seq = m->map.feed.seq;
+	uint64_t changes = master_keep_changes(m);
 	bool memory = true;
 	size_t i;
 
-	if (msg->n_ops > POOL_BATCH_MAX) {
-		master_count(m, MC_BAD_MESSAGES);
-		return master_session_fail(s, -EPROTO, "too many OPS");
-	}
 	/* A DROP to the sender itself may find its connection gone. */
 	for (i = 0; i < msg->n_ops && memory && !s->ended; i++) {
 		op.result = &results[i];
@@ -486,8 +613,12 @@ void master_on_ops(struct master_session *s, uint64_t req,
 			master_count(m, MC_OPS_FAILED);
 		memory = op.result->status != -ENOMEM;
 		result_list[i] = op.result;
+		if (memory)
+			master_answers_add(m, mb, op.result);
 	}
-	/* What was answered outlives this process. */
+	/* What was answered outlives this process, and that it was executed. */
+	if (master_keep_changes(m) != changes && mb->answers.run)
+		master_keep_member(m, mb);
 	master_keep_flush(m);
 	/* Publications alone leave nothing in the state: inventories have them. */
 	mark = master_keep_mark(m) != mark ? master_keep_mark(m) : 0;

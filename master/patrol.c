@@ -70,7 +70,8 @@ static enum master_reviewed remove_unheld(struct master *m,
 	if (master_map_remove_file(&m->map, f, 0, wall_ns))
 		return MASTER_KEPT; /* ENOMEM: the next patrol tries again */
 	if (older)
-		master_keep_tomb(m, path, (size_t)len, older, wall_ns);
+		master_keep_tomb(m, master_map_grave(&m->map, path,
+						     (size_t)len));
 	master_kick(m);
 	return MASTER_GONE;
 }
@@ -266,8 +267,7 @@ static int add_item(struct master *m, struct master_item *i)
 			err = master_state_compact_add(m->state, &r);
 	} else {
 		r.type = MASTER_REC_TOMB;
-		r.meta->gen = master_item_grave(i)->gen;
-		r.meta->mtime_ns = master_item_grave(i)->wall_ns;
+		master_keep_tomb_meta(master_item_grave(i), r.meta);
 		if (!err && master_item_grave(i)->tomb)
 			err = master_state_compact_add(m->state, &r);
 	}

@@ -126,7 +126,9 @@ static void set_ready(struct master *m, const char *why)
 		pool_warn_paced("node %s has not come back", mb->name);
 		gone(m, mb, m->start_ms);
 	}
-	/* What was put off: copies that are wanted, pictures to complete. */
+	/* What was put off: changes, copies that are wanted, pictures to
+	 * complete. */
+	master_ops_now(m);
 	master_patrol_start(m);
 	master_kick(m);
 }

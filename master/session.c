@@ -157,6 +157,7 @@ static void detach(struct master_session *s)
 	master_unsubscribe(s);
 	free_drops(s);
 	master_held_free(s);
+	master_later_free(s);
 	s->member = NULL;
 	if (!mb || mb->session != s)
 		return;
@@ -229,6 +230,7 @@ static void on_close(struct pool_conn *c, int err)
 	pool_list_del(&s->link);
 	m->nsessions--;
 	free(s->drops);
+	free(s->own);
 	free(s);
 	master_handle_gone(m);
 }
@@ -287,7 +289,7 @@ static const char *join_refused(struct master *m, const Kvpool__Join *j,
 	return text;
 }
 
-static void welcome(struct master_session *s)
+static void welcome(struct master_session *s, const Kvpool__Join *j)
 {
 	Kvpool__Welcome msg = KVPOOL__WELCOME__INIT;
 
@@ -295,8 +297,12 @@ static void welcome(struct master_session *s)
 	msg.epoch = s->m->epoch;
 	msg.index = s->member->index;
 	msg.heartbeat_ms = s->m->heartbeat_ms;
+	if (master_answers_join(s->member, j, &msg))
+		pool_warn_limited("node %s: no memory for results that it may have lost",
+				  s->member->name);
 	master_session_answer(s, POOL_MSG_WELCOME, 0, &msg.base,
 			      master_keep_mark(s->m), UINT64_MAX);
+	free(msg.ops);
 }
 
 static void on_join(struct master_session *s, const Kvpool__Join *j)
@@ -337,7 +343,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	pool_info_paced("node %s (%s) joined as %u%s%s", mb->name,
 		  pool_conn_peer_name(s->conn), mb->index,
 		  mb->is_store ? ", store" : "", mb->is_mount ? ", mount" : "");
-	welcome(s);
+	welcome(s, j);
 	master_kick(m);
 }
 
@@ -490,6 +496,7 @@ void master_session_accept(void *arg, int fd)
 	s->opened_ms = pool_now_ms();
 	pool_list_init(&s->waits);
 	pool_list_init(&s->held);
+	pool_list_init(&s->later);
 	pool_share_user_init(&s->telling, master_tell_go);
 	opts.user = s;
 	opts.share = &m->heard;

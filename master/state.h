@@ -37,11 +37,13 @@ struct master_state;
 
 enum master_record_type {
 	MASTER_REC_EPOCH = 1, /* u64: this epoch has begun */
-	MASTER_REC_MEMBER,    /* id, name, left_wall_ns (0: it is connected) */
+	MASTER_REC_MEMBER,    /* id, name, left_wall_ns (0: it is connected),
+				 what it asked for and was executed */
 	MASTER_REC_DIR,	      /* meta: a directory with its attributes;
 				 base_gen: when its soft pin ends */
 	MASTER_REC_RMDIR,     /* meta.path */
-	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when */
+	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when; base_gen,
+				 seq: the grave's by_run, by_ticket */
 	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };
@@ -51,6 +53,7 @@ struct master_record {
 	uint64_t u64;	     /* EPOCH, LOST, MEMBER (left), DRAIN */
 	const uint8_t *id;   /* MEMBER, DRAIN: 16 bytes */
 	const char *name;    /* MEMBER */
+	uint64_t ops_run, ops_done, ops_gen; /* MEMBER: as Welcome's */
 	Kvpool__Meta *meta;  /* DIR, RMDIR, TOMB */
 };
 

@@ -41,17 +41,27 @@ static uint32_t checksum(const uint8_t *p, size_t len)
 	return (uint32_t)XXH3_64bits(p, len);
 }
 
+/* Behind the name, and a 0 that ends it for versions which do not know of
+ * more: ops_run, ops_done, ops_gen. */
+#define MEMBER_OPS 25u
+
 static ptrdiff_t encode_member(const struct master_record *r, uint8_t *p,
 			       size_t cap)
 {
-	size_t name = strlen(r->name);
+	size_t name = strlen(r->name), len = 8 + POOL_ID_SIZE + name;
 
-	if (8 + POOL_ID_SIZE + name > cap)
+	if (len + MEMBER_OPS > cap)
 		return -EMSGSIZE;
 	put_u64(p, r->u64);
 	memcpy(p + 8, r->id, POOL_ID_SIZE);
 	memcpy(p + 8 + POOL_ID_SIZE, r->name, name);
-	return (ptrdiff_t)(8 + POOL_ID_SIZE + name);
+	if (!r->ops_run)
+		return (ptrdiff_t)len;
+	p[len] = 0;
+	put_u64(p + len + 1, r->ops_run);
+	put_u64(p + len + 9, r->ops_done);
+	put_u64(p + len + 17, r->ops_gen);
+	return (ptrdiff_t)(len + MEMBER_OPS);
 }
 
 /* The payload behind the type. */
@@ -123,6 +133,7 @@ static int load_member(struct loading *l, struct master_record *r,
 		       const uint8_t *p, size_t len)
 {
 	char name[256];
+	size_t end;
 
 	if (len < 8 + POOL_ID_SIZE || len - 8 - POOL_ID_SIZE >= sizeof(name))
 		return -EPROTO;
@@ -132,6 +143,13 @@ static int load_member(struct loading *l, struct master_record *r,
 	memcpy(name, p + 8 + POOL_ID_SIZE, len);
 	name[len] = 0;
 	r->name = name;
+	end = strlen(name);
+	if (len - end == MEMBER_OPS) {
+		p += 8 + POOL_ID_SIZE + end + 1;
+		r->ops_run = get_u64(p);
+		r->ops_done = get_u64(p + 8);
+		r->ops_gen = get_u64(p + 16);
+	}
 	return l->load(l->arg, r);
 }
 

@@ -195,6 +195,9 @@ struct node_writer {
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
 	uint64_t base_gen;   /* published generation it replaces */
+	uint64_t seen_gen;   /* highest generation seen when it was sealed */
+	struct node_before *before; /* owns, or NULL: what this mount may have
+				published under the name before it */
 	uint64_t phantom_gen; /* the master gave it to a file that this one
 				 replaced: to be taken back if this goes too */
 	uint64_t reserved;   /* bytes fallocated ahead */
@@ -219,6 +222,7 @@ struct node_writer {
 	uint64_t sum_size;
 	XXH128_hash_t sum;
 	bool sealed;	     /* PENDING, not queued: its turn has not come */
+	bool again;	     /* an earlier process may have published it */
 	bool was_held;	     /* its bytes were published, under another name:
 				who has them open or borrowed must not see
 				them change */

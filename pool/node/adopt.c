@@ -29,6 +29,8 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	w->obj = o;
 	w->fd = -1;
 	w->base_gen = m->base_gen;
+	w->seen_gen = m->seen_gen;
+	w->again = m->seen_gen != 0;
 	node_attr_from_meta(m, &w->attr);
 	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &w->xattrs);
 	if (err) {

@@ -315,6 +315,8 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	struct node_entry *e;
 	int err = 0;
 
+	node_seen(n, m->gen);
+	node_seen(n, m->attr_gen);
 	if (node_tree_make(n, (const char *)m->path.data, m->path.len, false,
 			   on_add, &added, &pe) < 0)
 		return NULL;
@@ -338,6 +340,8 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 	int err;
 
 	pool_count(&n->c.feed_entries);
+	node_seen(n, m->gen);
+	node_seen(n, m->attr_gen);
 	if (m->deleted) {
 		apply_deleted(n, m);
 		return 0;

@@ -101,6 +101,11 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 	m.feed_seq = n->in_picture ? 0 : n->feed_seq;
 	m.complete = n->complete;
 	m.op_seq = n->op_seq;
+	m.ops_run = n->ops_run;
+	m.ops_done = n->ops_done;
+	m.ops_given = n->ops_given;
+	m.ticket = n->ticket;
+	m.seen_gen = n->seen_gen;
 	m.next_cookie = n->tree.next_cookie;
 	put_learn(&n->learn, &learn);
 	m.learn = &learn;
@@ -108,6 +113,17 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 out:
 	free(info);
 	free(list);
+}
+
+/* In one piece, which begins with the list. */
+static void put_before(const struct node_before *b, Kvpool__HandoverWriter *m)
+{
+	struct node_before_pb *pb = b ? malloc(sizeof(*pb)) : NULL;
+
+	if (!pb)
+		return;
+	m->before = pb->list;
+	m->n_before = node_before_to_pb(b, pb);
 }
 
 Kvpool__HandoverWriter *
@@ -140,6 +156,9 @@ node_orphan_hand_over(struct pool_node *n, const struct node_object *o)
 	m->pristine_copy = w->pristine_copy;
 	m->queued = w->queued;
 	m->was_held = w->was_held;
+	m->seen_gen = w->seen_gen;
+	m->again = w->again;
+	put_before(w->before, m);
 	m->idle_ms = pool_now_ms() - w->touched_ms;
 	return m;
 }
@@ -149,6 +168,7 @@ void node_writer_msg_free(Kvpool__HandoverWriter *m)
 	if (!m)
 		return;
 	free(m->attr->xattrs); /* the list: what is in it is the writer's */
+	free(m->before);
 	free(m->attr);
 	free(m);
 }
@@ -280,6 +300,13 @@ static int get_node(struct pool_node *n, const Kvpool__HandoverNode *m)
 	n->feed_seq = m->feed_seq;
 	n->complete = m->complete;
 	n->op_seq = m->op_seq;
+	if (m->ops_run)
+		n->ops_run = m->ops_run;
+	n->ops_done = m->ops_done;
+	n->ops_given = m->ops_given;
+	if (m->ticket > n->ticket)
+		n->ticket = m->ticket;
+	n->seen_gen = m->seen_gen;
 	get_learn(m->learn, &n->learn);
 	for (i = 0; i < m->n_members; i++)
 		node_member_apply(n, m->members[i]);
@@ -318,6 +345,9 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	w->pristine_copy = m->pristine_copy;
 	w->queued = m->queued;
 	w->was_held = m->was_held;
+	w->seen_gen = m->seen_gen;
+	w->again = m->again;
+	node_before_from_pb(&w->before, m->before, m->n_before);
 	w->touched_ms = pool_now_ms() - m->idle_ms;
 	w->ticket = ++n->ticket;
 	w->breaches = pool_store_breaches(n->store) - (m->breached ? 1 : 0);

@@ -115,6 +115,8 @@ static void send_join(struct pool_node *n)
 	join.epoch = n->feed_epoch;
 	join.seq = n->feed_seq;
 	join.seen_epoch = n->epoch > n->held_epoch ? n->epoch : n->held_epoch;
+	join.ops_run = n->ops_run;
+	join.ops_done = n->ops_done;
 	(void)send_msg(n, POOL_MSG_JOIN, 0, &join.base);
 }
 
@@ -260,6 +262,8 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->index = w->index;
 	n->granted = 0;
 	n->said_before = n->said;
+	/* Before: those results are not ahead of the feed that follows. */
+	node_ops_welcome(n, w);
 	n->joins = n->joins == UINT8_MAX ? 1 : n->joins + 1;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	send_inventory(n);

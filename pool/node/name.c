@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool pool_node_published(const struct node_entry *e)
@@ -280,8 +281,9 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
 
 int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 {
-	bool told = e->own && e->own->state == NODE_PENDING &&
-		    node_op_told(n, e->own);
+	bool told = e->own && ((e->own->w && e->own->w->before) ||
+			       (e->own->state == NODE_PENDING &&
+				node_op_told(n, e->own)));
 	int err = hide_published(n, e);
 
 	if (!err && told)
@@ -322,6 +324,9 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	if (err)
 		return err;
 	w->phantom_gen = 0; /* it was the old name's */
+	free(w->before);
+	w->before = NULL;
+	w->again = false;
 	o->entry = to;
 	node_own_supersede(n, to, o, from);
 	w->renamed = true;
@@ -358,6 +363,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	w->fd = -1;
 	w->attr = from->attr;
 	w->base_gen = to->gen;
+	w->seen_gen = n->seen_gen;
 	w->renamed = w->flushed = w->was_held = true;
 	w->ticket = ++n->ticket;
 	err = pool_xattrs_dup(from->xattrs, &w->xattrs);

@@ -190,6 +190,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	n->metrics = opts->metrics;
 	if (n->opts.deadline_ms == 0)
 		n->opts.deadline_ms = 2000;
+	n->ops_run = pool_random_u64() | 1; /* never 0 */
 	pool_list_init(&n->writers);
 	pool_list_init(&n->sealing);
 	pool_list_init(&n->pending);

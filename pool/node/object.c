@@ -218,8 +218,8 @@ void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
 }
 
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
-			 uint64_t base_gen, uint64_t size, XXH128_hash_t sum,
-			 const struct node_attr *attr,
+			 uint64_t base_gen, uint64_t seen_gen, uint64_t size,
+			 XXH128_hash_t sum, const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap)
 {
@@ -233,6 +233,7 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 	m.path.len = path_len;
 	m.gen = gen;
 	m.base_gen = base_gen;
+	m.seen_gen = seen_gen;
 	m.size = size;
 	m.sum.data = canon.digest;
 	m.sum.len = sizeof(canon.digest);
@@ -265,7 +266,8 @@ static ptrdiff_t object_blob(const struct node_object *o, void *buf, size_t cap)
 	if (len < 0)
 		return len;
 	return node_blob_pack(path, (size_t)len, o->gen,
-			      w ? w->base_gen : 0, o->size, o->sum,
+			      w ? w->base_gen : 0, w ? w->seen_gen : 0,
+			      o->size, o->sum,
 			      w ? &w->attr : &e->attr,
 			      w ? w->xattrs : e->xattrs, buf, cap);
 }

@@ -2,8 +2,18 @@
  * Changes waiting for the master's word, in the order in which they were made
  * (each has a ticket from one counter: barrier.c).
  *
- * After a cut, what was sent and not answered is sent again: each kind of
- * change may be repeated without harm.
+ * After a cut, what was sent and not answered is either answered by the WELCOME,
+ * or was never executed and is sent again as if for the first time: what is sent
+ * has a number, and the master keeps the results that may have been lost.
+ *
+ * Another master knows the results of none, and of those that left something in
+ * its state that they were executed. The others are sent `again`, with the
+ * highest generation that was seen when they first were: whatever executed them
+ * gave a higher one. So the master executes them only where nothing newer than
+ * that exists, or nothing newer but our own.
+ *
+ * A publication that is not wanted any more and may have been executed stays in
+ * its list, without an object, until that is known.
  */
 #include "pool/node/priv.h"
 
@@ -17,7 +27,12 @@ struct node_op {
 	int kind;	       /* enum _Kvpool__Op__Kind */
 	bool queued; /* made while cut off */
 	bool told;   /* sent before a cut: the master may have done it */
+	bool again;  /* another master may have, of which this one cannot know */
+	uint64_t number; /* in ops_run, as last sent; 0: never */
+	uint64_t seen; /* highest generation seen when it was sent first */
 	uint64_t ticket, gen;
+	uint64_t made; /* ticket that it was given first, in ops_run */
+	struct node_before *before; /* UNLINK of any generation: owns; or NULL */
 	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
 	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
 	char *sent_path; /* PUBLISH: the name it was sent under */
@@ -112,6 +127,7 @@ static void op_free(struct pool_node *n, struct node_op *op)
 	pool_xattrs_free(op->c.xattrs);
 	free((char *)(uintptr_t)op->c.remove);
 	free(op->sent_path);
+	free(op->before);
 	free(op);
 }
 
@@ -140,7 +156,7 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 	memcpy(op->path, path, path_len);
 	op->path_len = path_len;
 	op->queued = !node_link_up(n);
-	op->ticket = ++n->ticket;
+	op->ticket = op->made = ++n->ticket;
 	if (kind == KVPOOL__OP__KIND__SETATTR || kind == KVPOOL__OP__KIND__MKDIR)
 		n->rules_ticket = op->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
@@ -156,6 +172,10 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	if (!op)
 		return -ENOMEM;
 	op->obj = node_object_ref(o);
+	if (o->w->again) {
+		op->again = op->told = true;
+		op->seen = o->w->seen_gen;
+	}
 	return 0;
 }
 
@@ -193,6 +213,16 @@ static int op_change(struct pool_node *n, struct node_op *op,
 	return err;
 }
 
+/* Whatever we have published, and what was there before that, but nothing newer
+ * of others. */
+static void of_any(struct pool_node *n, struct node_op *op,
+		   const struct node_object *own)
+{
+	op->seen = n->seen_gen;
+	if (own)
+		node_op_before(n, own, &op->before);
+}
+
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen)
 {
@@ -203,6 +233,8 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 	if (err)
 		return err;
 	op->gen = gen;
+	if (!e->is_dir && !gen)
+		of_any(n, op, node_file(e)->own);
 	if (!e->is_dir)
 		return 0;
 	c.attr = node_dir(e)->attr;
@@ -238,7 +270,7 @@ void node_op_forget(struct pool_node *n, struct node_object *o)
 				continue;
 			op->obj = NULL;
 			node_object_unref(n, o);
-			if (i == 0)
+			if (i == 0 && !op->told)
 				op_free(n, op);
 			return;
 		}
@@ -264,6 +296,17 @@ bool node_op_sent(struct pool_node *n, const struct node_object *o)
 	return publication(&n->ops_sent, o) != NULL;
 }
 
+void node_op_before(struct pool_node *n, const struct node_object *o,
+		    struct node_before **b)
+{
+	struct node_content c = { o->sum, o->size };
+
+	if (o->w)
+		node_before_join(b, o->w->before);
+	if (o->state == NODE_PENDING && node_op_told(n, o))
+		node_before_add(b, &c);
+}
+
 bool node_op_told(struct pool_node *n, const struct node_object *o)
 {
 	const struct node_op *op = publication(&n->ops_waiting, o);
@@ -279,6 +322,7 @@ struct batch {
 	Kvpool__Op op[POOL_BATCH_MAX];
 	Kvpool__Meta meta[POOL_BATCH_MAX];
 	XXH128_canonical_t sum[POOL_BATCH_MAX];
+	struct node_before_pb *before[POOL_BATCH_MAX]; /* owns, or NULL */
 	size_t n, bytes;
 };
 
@@ -338,6 +382,29 @@ static int fill_change(struct pool_node *n, const struct node_op *op,
 	return pool_xattrs_to_pb(x, &m->xattrs, &m->n_xattrs);
 }
 
+/* What the master needs to tell whether it may execute it. */
+static int fill_condition(struct batch *b, const struct node_op *op,
+			  Kvpool__Op *po)
+{
+	const struct node_before *before = op->obj ? op->obj->w->before :
+						     op->before;
+
+	po->queued = op->queued;
+	po->again = op->again;
+	po->ticket = op->made;
+	if (op->again || (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen))
+		po->meta->seen_gen = op->seen;
+	b->before[b->n] = NULL;
+	if (!before)
+		return 0;
+	b->before[b->n] = malloc(sizeof(*b->before[0]));
+	if (!b->before[b->n])
+		return -ENOMEM;
+	po->before = b->before[b->n]->list;
+	po->n_before = node_before_to_pb(before, b->before[b->n]);
+	return 0;
+}
+
 static int fill(struct pool_node *n, struct batch *b, struct node_op *op)
 {
 	Kvpool__Op *po = &b->op[b->n];
@@ -364,18 +431,46 @@ static int fill(struct pool_node *n, struct batch *b, struct node_op *op)
 	m->mtime_ns = op->c.attr.mtime_ns;
 	po->kind = (Kvpool__Op__Kind)op->kind;
 	po->meta = m;
-	po->queued = op->queued;
+	err = fill_condition(b, op, po);
+	if (err) {
+		free(m->xattrs);
+		return err;
+	}
 	b->list[b->n] = po;
 	b->n++;
 	b->bytes += m->path.len + 64 + (m->n_xattrs ? POOL_XATTRS_MAX : 0);
 	return 0;
 }
 
+static void batch_reset(struct batch *b)
+{
+	size_t i;
+
+	for (i = 0; i < b->n; i++) {
+		free(b->meta[i].xattrs);
+		free(b->before[i]);
+	}
+	b->n = b->bytes = 0;
+}
+
+/* Sent: numbered, and seen from where. */
+static void number(struct pool_node *n, struct pool_list *sent)
+{
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+
+	pool_list_each(it, tmp, sent) {
+		op = pool_list_entry(it, struct node_op, link);
+		if (!op->seen)
+			op->seen = n->seen_gen;
+		op->number = ++n->ops_given;
+	}
+}
+
 static bool send_batch(struct pool_node *n, struct batch *b)
 {
 	struct pool_list *it, *tmp, sent;
 	struct node_op *op;
-	size_t i;
 	int err;
 
 	b->n = b->bytes = 0;
@@ -384,6 +479,10 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 		if (b->n == POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES)
 			break;
 		op = pool_list_entry(it, struct node_op, link);
+		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {
+			op_free(n, op); /* not wanted since */
+			continue;
+		}
 		if (fill(n, b, op) < 0)
 			break;
 		pool_list_del(&op->link);
@@ -394,14 +493,16 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 	kvpool__ops__init(&b->ops);
 	b->ops.n_ops = b->n;
 	b->ops.ops = b->list;
+	b->ops.first = n->ops_given;
+	b->ops.done = n->ops_done;
 	err = node_link_send(n, POOL_MSG_OPS, b->n, &b->ops.base);
-	for (i = 0; i < b->n; i++)
-		free(b->meta[i].xattrs);
+	batch_reset(b);
 	if (err) { /* try again later, in order */
 		pool_list_splice(&sent, &n->ops_waiting);
 		pool_list_splice(&n->ops_waiting, &sent);
 		return false;
 	}
+	number(n, &sent);
 	pool_list_splice(&n->ops_sent, &sent);
 	n->batches++;
 	n->batch_ms = pool_now_ms();
@@ -443,20 +544,20 @@ static bool hand_over_op(struct pool_node *n, struct batch *b,
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH &&
 	    (!op->obj || op->obj->state != NODE_PENDING))
 		return true;
-	return fill(n, b, op) == 0;
+	if (fill(n, b, op))
+		return false;
+	b->op[b->n - 1].number = op->number;
+	b->meta[b->n - 1].seen_gen = op->seen;
+	return true;
 }
 
 static void put_batch(struct batch *b, struct pool_handover *h)
 {
-	size_t i;
-
 	kvpool__ops__init(&b->ops);
 	b->ops.n_ops = b->n;
 	b->ops.ops = b->list;
 	pool_handover_put(h, POOL_HANDOVER_OPS, &b->ops.base);
-	for (i = 0; i < b->n; i++)
-		free(b->meta[i].xattrs);
-	b->n = b->bytes = 0;
+	batch_reset(b);
 }
 
 void node_ops_hand_over(struct pool_node *n, struct pool_handover *h)
@@ -511,7 +612,14 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	 * own answer for a newer generation. */
 	op->queued = po->queued;
 	op->told = true;
+	op->again = po->again;
+	op->number = po->number;
+	if (po->ticket)
+		op->made = po->ticket;
+	op->seen = m->seen_gen;
 	op->gen = m->gen;
+	if (po->kind == KVPOOL__OP__KIND__UNLINK)
+		node_before_from_pb(&op->before, po->before, po->n_before);
 	if (po->kind == KVPOOL__OP__KIND__MKDIR && pe && pe->is_dir)
 		node_dir(pe)->making++;
 	c.set = po->set;
@@ -572,8 +680,10 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		return; /* asked for already */
 	if (e && e->own) {
 		/* What replaced it will: published, or dropped and then taken
-		 * back (node_own_drop). */
+		 * back (node_own_drop). It was not made from an older one. */
 		e->own->w->phantom_gen = gen;
+		if (e->own->w->base_gen < gen)
+			e->own->w->base_gen = gen;
 		return;
 	}
 	undo = op_new(n, KVPOOL__OP__KIND__UNLINK, op->sent_path, len);
@@ -581,8 +691,16 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		undo->gen = gen;
 }
 
+/* What is there instead was put after that. */
+static void unlink_answered(struct node_entry *e, uint64_t gen)
+{
+	if (e->own && e->own->w && e->own->w->base_gen < gen)
+		e->own->w->base_gen = gen;
+}
+
 /* What was hidden until the master's word: from now on the feed tells. */
-static void name_answered(struct pool_node *n, struct node_op *op, int status)
+static void name_answered(struct pool_node *n, struct node_op *op, int status,
+			  uint64_t gen)
 {
 	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
 						 op->path_len);
@@ -600,6 +718,8 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status)
 		}
 		node_dir_tidy(n, d);
 	}
+	if (op->kind == KVPOOL__OP__KIND__UNLINK && e && !status)
+		unlink_answered(e, gen);
 	if (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen && e &&
 	    e->hidden_gen >= NODE_HIDES_ANY) {
 		node_hide(n, e, e->hidden_gen == UINT64_MAX ?
@@ -630,6 +750,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 
 	if (r->seq > n->op_seq)
 		n->op_seq = r->seq;
+	node_seen(n, r->gen);
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
 		op->obj = NULL;
 		if (!o) {
@@ -647,7 +768,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	}
 	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
 		attrs_answered(n, op, r->gen);
-	name_answered(n, op, r->status);
+	name_answered(n, op, r->status, r->gen);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		if (r->status == -ESTALE)
@@ -679,6 +800,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 		op = pool_list_first(&n->ops_sent, struct node_op, link);
 		/* Out of the list first: what follows may look at it. */
 		pool_list_del(&op->link);
+		n->ops_done++;
 		op_answered(n, op, done->results[i]);
 		node_barriers_progress(n, op->ticket);
 		op_free(n, op);
@@ -698,11 +820,127 @@ void node_ops_cut_off(struct pool_node *n)
 	pool_list_each(it, tmp, &n->ops_sent) {
 		op = pool_list_entry(it, struct node_op, link);
 		op->told = true;
-		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj)
-			op_free(n, op); /* dropped meanwhile */
 	}
 	pool_list_splice(&n->ops_sent, &n->ops_waiting);
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);
+}
+
+/* ---- what was sent in earlier sessions ---- */
+
+/* The first of those, or NULL. */
+static struct node_op *first_told(struct pool_node *n)
+{
+	struct node_op *op;
+
+	if (pool_list_empty(&n->ops_waiting))
+		return NULL;
+	op = pool_list_first(&n->ops_waiting, struct node_op, link);
+	return op->told ? op : NULL;
+}
+
+static void answer_told(struct pool_node *n, struct node_op *op,
+			const Kvpool__OpResult *r)
+{
+	pool_list_del(&op->link);
+	op_answered(n, op, r);
+	node_barriers_progress(n, op->ticket);
+	op_free(n, op);
+}
+
+/* The results that were lost; a change that is not wanted any more and was not
+ * handed over has none waiting for it. */
+static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
+{
+	struct node_op *op;
+	size_t i;
+
+	for (i = 0; i < w->n_ops; i++) {
+		op = first_told(n);
+		n->ops_done++;
+		if (op && op->number == n->ops_done)
+			answer_told(n, op, w->ops[i]);
+	}
+}
+
+/*
+ * Without results. What is kept in the master's state, and was executed, is done;
+ * what was executed later was given a generation above `gen`.
+ */
+static bool settle_told(struct pool_node *n, struct node_op *op,
+			uint64_t executed, uint64_t gen)
+{
+	Kvpool__OpResult done = KVPOOL__OP_RESULT__INIT;
+
+	if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {
+		pool_list_del(&op->link);
+		op_free(n, op);
+		return true;
+	}
+	if (!op->number)
+		return false;
+	if (op->number > executed) {
+		if (op->seen < gen)
+			op->seen = gen;
+	} else if (op->kind != KVPOOL__OP__KIND__PUBLISH) {
+		done.gen = op->kind == KVPOOL__OP__KIND__UNLINK ? gen : 0;
+		answer_told(n, op, &done);
+		return true;
+	}
+	op->again = op->seen != 0;
+	return false;
+}
+
+static void in_doubt(struct pool_node *n, uint64_t executed, uint64_t gen)
+{
+	struct pool_list *it, *tmp, kept;
+	struct node_op *op;
+
+	pool_list_init(&kept);
+	while ((op = first_told(n))) {
+		if (settle_told(n, op, executed, gen))
+			continue;
+		pool_list_del(&op->link);
+		pool_list_add_tail(&kept, &op->link);
+	}
+	pool_list_each(it, tmp, &kept)
+		pool_list_entry(it, struct node_op, link)->number = 0;
+	pool_list_splice(&kept, &n->ops_waiting);
+	pool_list_splice(&n->ops_waiting, &kept);
+}
+
+/* What is left was never executed by this master. */
+static void not_executed(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct node_op *op;
+
+	pool_list_each(it, tmp, &n->ops_waiting) {
+		op = pool_list_entry(it, struct node_op, link);
+		if (!op->told)
+			return;
+		op->told = op->again;
+		op->number = 0;
+		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj)
+			op_free(n, op);
+	}
+}
+
+void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w)
+{
+	bool known = w->ops_run == n->ops_run && w->ops_done >= n->ops_done &&
+		     w->ops_done <= n->ops_given;
+
+	node_seen(n, w->epoch << POOL_GEN_SEQ_BITS);
+	if (known && w->ops_exact && w->n_ops == w->ops_done - n->ops_done) {
+		answers_lost(n, w);
+		not_executed(n);
+	} else {
+		in_doubt(n, known ? w->ops_done : 0, known ? w->ops_gen : 0);
+	}
+	if (known)
+		n->ops_done = w->ops_done;
+	n->ops_given = n->ops_done;
+	node_kick(n);
 }
 
 void node_ops_free(struct pool_node *n)

@@ -126,6 +126,10 @@ struct pool_node {
 	uint64_t batch_ms;    /* the last was sent then */
 	uint64_t rules_ticket; /* of the last change that may be of rules */
 	uint64_t op_seq;      /* highest feed sequence of an answered op */
+	uint64_t ops_run;     /* what the next two count in: a random number */
+	uint64_t ops_done;    /* changes that were sent and answered */
+	uint64_t ops_given;   /* changes that have a number */
+	uint64_t seen_gen;    /* highest generation the master has named */
 	struct pool_list barriers;
 
 	/* node_space */
@@ -233,8 +237,8 @@ int node_write_blob(struct pool_node *n, struct node_object *o);
 int node_seal_fetched(struct pool_node *n, struct node_object *o);
 /* Metadata as it is kept with a file. */
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
-			 uint64_t base_gen, uint64_t size, XXH128_hash_t sum,
-			 const struct node_attr *attr,
+			 uint64_t base_gen, uint64_t seen_gen, uint64_t size,
+			 XXH128_hash_t sum, const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap);
 /* Becomes the local copy of e's published generation (o->gen set). */
@@ -354,6 +358,35 @@ int node_change_apply(const struct node_change *c, struct node_attr *a,
 int node_attr_update(struct pool_node *n, struct node_attr *a,
 		     struct pool_xattrs **x, const Kvpool__Meta *m);
 
+/* Contents of one name that the master may have been sent before a cut, and
+ * may have executed. */
+#define NODE_BEFORE_MAX 4 /* as many as batches in flight; the oldest go */
+struct node_content {
+	XXH128_hash_t sum;
+	uint64_t size;
+};
+struct node_before {
+	unsigned int n;
+	struct node_content list[NODE_BEFORE_MAX];
+};
+/* Of a message that borrows it. */
+struct node_before_pb {
+	Kvpool__Content *list[NODE_BEFORE_MAX];
+	Kvpool__Content content[NODE_BEFORE_MAX];
+	XXH128_canonical_t sum[NODE_BEFORE_MAX];
+};
+
+/* before.c */
+/* *b is made if need be. Without memory it is not noted: the master then
+ * refuses what it takes for overtaken by another node. */
+void node_before_add(struct node_before **b, const struct node_content *c);
+void node_before_join(struct node_before **b, const struct node_before *more);
+/* How many; b may be NULL. */
+size_t node_before_to_pb(const struct node_before *b,
+			 struct node_before_pb *ret_pb);
+void node_before_from_pb(struct node_before **b, Kvpool__Content *const *list,
+			 size_t len);
+
 /* ops.c */
 struct node_op;
 int node_op_publish(struct pool_node *n, struct node_object *o);
@@ -366,10 +399,13 @@ int node_op_setattr(struct pool_node *n, struct pool_entry *e,
  * 0 or -ENOMEM. */
 int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 		     struct node_attr *a, struct pool_xattrs **x);
+/* Add to *b what the master may have been sent of o, and of what it replaced. */
+void node_op_before(struct pool_node *n, const struct node_object *o,
+		    struct node_before **b);
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Has o's publication been sent and not answered? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
-/* The same, or was it sent before a cut? */
+/* The same, or was it sent before a cut, and may have been executed? */
 bool node_op_told(struct pool_node *n, const struct node_object *o);
 /* What the master has not answered, as one record or several; and back. The
  * publications' objects have to be there. 0 or -errno. */
@@ -381,6 +417,18 @@ void node_ops_send(struct pool_node *n);
 bool node_ops_rules_sent(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
+/*
+ * A session begins: what was sent in those before and is not answered is now,
+ * as far as the master knows the results; the rest is sent again. Call it before
+ * the inventory, which the results change.
+ */
+void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w);
+/* The master has named this generation. */
+static inline void node_seen(struct pool_node *n, uint64_t gen)
+{
+	if (gen > n->seen_gen)
+		n->seen_gen = gen;
+}
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);
 /* The lowest ticket of a change that is not answered; UINT64_MAX: none is left. */

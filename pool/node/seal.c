@@ -21,7 +21,7 @@ struct seal {
 	struct pool_node *n;
 	struct node_object *o; /* ref */
 	uint64_t start_ns;
-	uint64_t base_gen;
+	uint64_t base_gen, seen_gen;
 	struct node_attr attr;
 	struct pool_xattrs *xattrs;
 	size_t path_len;
@@ -32,8 +32,9 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 {
 	struct seal *s = pool_container_of(ps, struct seal, seal);
 
-	return node_blob_pack(s->path, s->path_len, 0, s->base_gen, ps->size,
-			      ps->sum, &s->attr, s->xattrs, buf, cap);
+	return node_blob_pack(s->path, s->path_len, 0, s->base_gen,
+			      s->seen_gen, ps->size, ps->sum, &s->attr,
+			      s->xattrs, buf, cap);
 }
 
 /*
@@ -237,6 +238,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s->o = node_object_ref(o);
 	s->start_ns = pool_now_ns();
 	s->base_gen = w->base_gen;
+	s->seen_gen = w->seen_gen = n->seen_gen;
 	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
 					      pool_wall_ns();
 	s->attr = w->attr;

@@ -238,9 +238,11 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 	err = pool_store_detach(n->store, o->id);
 	if (err)
 		return err;
+	node_op_before(n, o, &w->before);
 	node_op_forget(n, o);
 	node_own_state(n, o, NODE_WRITING);
 	node_writer_sealed(n, w, false);
+	w->again = false;
 	w->flushed = false;
 	w->touched_ms = pool_now_ms();
 	pool_list_del(&w->link);
@@ -405,6 +407,8 @@ void node_own_supersede(struct pool_node *n, struct node_entry *e,
 		o->w->phantom_gen = old->w->phantom_gen;
 		old->w->phantom_gen = 0;
 	}
+	if (old && old->w)
+		node_op_before(n, old, &o->w->before);
 	node_names_begin(n);
 	if (from)
 		from->own = NULL;
@@ -431,5 +435,6 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 	if (w->claimed)
 		pool_node_claim_end(n, w->claimed);
 	pool_xattrs_free(w->xattrs);
+	free(w->before);
 	free(w);
 }

@@ -1,0 +1,273 @@
+/*
+ * What became of the changes that nodes asked for, until they have received it.
+ *
+ * A change may be executed and its result be lost with the connection. Asked for
+ * once more it could undo what others did since, so it never is: the changes of
+ * one run of a node are counted, and WELCOME tells how many were executed and
+ * what became of those that the node has no result of.
+ *
+ * Another master has no results. From the state it has how many were executed
+ * when the state last changed because of one (the member's record is appended
+ * behind that change), and a generation that none of the later ones is below.
+ * Those may have been executed or not: they come with a condition (Op.again),
+ * which is judged once the map is whole: OPS with such conditions wait for that,
+ * and so do those of the session that come after them.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "master/impl.h"
+
+struct later {
+	struct pool_list link; /* session.later */
+	uint64_t req;
+	size_t len;
+	uint8_t payload[];
+};
+
+/* ---- results ---- */
+
+static struct master_answer *answer_of(const struct master_answers *a,
+				       uint64_t number)
+{
+	return &a->list[number & (a->cap - 1)];
+}
+
+/* Of change `done` + 1. */
+static int grow(struct master_answers *a)
+{
+	unsigned int cap = a->cap ? 2 * a->cap : 16;
+	struct master_answer *list;
+	uint64_t i;
+
+	if (a->kept < a->cap)
+		return 0;
+	list = cap <= MASTER_ANSWERS_MAX ? calloc(cap, sizeof(*list)) : NULL;
+	if (!list)
+		return -ENOMEM;
+	for (i = a->done - a->kept + 1; i <= a->done; i++)
+		list[i & (cap - 1)] = *answer_of(a, i);
+	free(a->list);
+	a->list = list;
+	a->cap = cap;
+	return 0;
+}
+
+/* The node has the results of `received` changes. */
+static void forget_received(struct master_answers *a, uint64_t received)
+{
+	uint64_t left = a->done > received ? a->done - received : 0;
+
+	if (a->kept > left)
+		a->kept = left;
+	if (a->kept)
+		return;
+	free(a->list);
+	a->list = NULL;
+	a->cap = 0;
+}
+
+void master_answers_add(struct master *m, struct master_member *mb,
+			const Kvpool__OpResult *r)
+{
+	struct master_answers *a = &mb->answers;
+
+	if (!a->run)
+		return;
+	/* Else the oldest is forgotten, or all: it is told that it was done. */
+	if (grow(a) && a->kept)
+		a->kept--;
+	a->done++;
+	a->gen = m->epoch << POOL_GEN_SEQ_BITS | m->gen_seq;
+	if (!a->cap)
+		return;
+	a->kept++;
+	answer_of(a, a->done)->status = r->status;
+	answer_of(a, a->done)->gen = r->gen;
+	answer_of(a, a->done)->seq = r->seq;
+}
+
+bool master_answers_follow(struct master_session *s, const Kvpool__Ops *msg)
+{
+	struct master_answers *a = &s->member->answers;
+
+	if (!a->run)
+		return true;
+	forget_received(a, msg->done);
+	return msg->first == a->done + s->noff;
+}
+
+/* ---- joining ---- */
+
+/* The results that it has not received, as one piece of memory. */
+static int fill_results(const struct master_answers *a, uint64_t received,
+			Kvpool__Welcome *w)
+{
+	size_t n = (size_t)(a->done - received), i;
+	Kvpool__OpResult *r;
+
+	if (!n)
+		return 0;
+	w->ops = malloc(n * (sizeof(*w->ops) + sizeof(*r)));
+	if (!w->ops)
+		return -ENOMEM;
+	r = (Kvpool__OpResult *)(void *)(w->ops + n);
+	for (i = 0; i < n; i++) {
+		const struct master_answer *is = answer_of(a, received + 1 + i);
+
+		kvpool__op_result__init(&r[i]);
+		r[i].status = is->status;
+		r[i].gen = is->gen;
+		r[i].seq = is->seq;
+		w->ops[i] = &r[i];
+	}
+	w->n_ops = n;
+	return 0;
+}
+
+static void begin_run(struct master_answers *a, const Kvpool__Join *j)
+{
+	forget_received(a, UINT64_MAX);
+	a->run = j->ops_run;
+	a->done = j->ops_done;
+	a->gen = 0;
+	a->exact = true;
+}
+
+int master_answers_join(struct master_member *mb, const Kvpool__Join *j,
+			Kvpool__Welcome *ret_welcome)
+{
+	struct master_answers *a = &mb->answers;
+	bool exact;
+	int err = 0;
+
+	if (!j->ops_run || a->run != j->ops_run) {
+		begin_run(a, j);
+		return 0;
+	}
+	exact = a->exact && j->ops_done <= a->done &&
+		a->done - j->ops_done <= a->kept;
+	if (a->done < j->ops_done) {
+		a->done = j->ops_done;
+		a->kept = 0;
+	}
+	if (exact)
+		err = fill_results(a, j->ops_done, ret_welcome);
+	ret_welcome->ops_run = a->run;
+	ret_welcome->ops_done = a->done;
+	ret_welcome->ops_gen = a->gen;
+	ret_welcome->ops_exact = exact && !err;
+	a->exact = true; /* from now on */
+	return err;
+}
+
+void master_answers_load(struct master_member *mb,
+			 const struct master_record *r)
+{
+	mb->answers.run = r->ops_run;
+	mb->answers.done = r->ops_done;
+	mb->answers.gen = r->ops_gen;
+}
+
+/* ---- until the map is whole ---- */
+
+static bool has_condition(const Kvpool__Ops *msg)
+{
+	size_t i;
+
+	for (i = 0; i < msg->n_ops; i++)
+		if (msg->ops[i]->again || msg->ops[i]->queued)
+			return true;
+	return false;
+}
+
+bool master_ops_later(struct master_session *s, uint64_t req,
+		      const Kvpool__Ops *msg)
+{
+	struct later *l;
+	size_t len;
+
+	if (s->m->ready || (!s->nlater && !has_condition(msg)))
+		return false;
+	len = kvpool__ops__get_packed_size(msg);
+	l = s->nlater < MASTER_LATER_MAX ? malloc(sizeof(*l) + len) : NULL;
+	if (!l) {
+		master_session_fail(s, -ENOBUFS, "too many OPS wait for inventories");
+		return true;
+	}
+	l->req = req;
+	l->len = len;
+	kvpool__ops__pack(msg, l->payload);
+	pool_list_add_tail(&s->later, &l->link);
+	s->nlater++;
+	s->noff += msg->n_ops;
+	return true;
+}
+
+static void run_later(struct master_session *s, const struct later *l)
+{
+	Kvpool__Ops *msg = kvpool__ops__unpack(NULL, l->len, l->payload);
+
+	if (!msg)
+		return master_session_fail(s, -ENOMEM,
+					   "not enough memory for changes");
+	s->noff -= msg->n_ops;
+	master_ops_run(s, l->req, msg);
+	kvpool__ops__free_unpacked(msg, NULL);
+}
+
+void master_ops_now(struct master *m)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		while (!s->ended && !pool_list_empty(&s->later)) {
+			struct later *l = pool_list_first(&s->later,
+							  struct later, link);
+
+			pool_list_del(&l->link);
+			s->nlater--;
+			run_later(s, l);
+			free(l);
+		}
+	}
+}
+
+void master_later_free(struct master_session *s)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &s->later)
+		free(pool_list_entry(it, struct later, link));
+	pool_list_init(&s->later);
+	s->nlater = 0;
+}
+
+/* ---- what conditional changes were given ---- */
+
+void master_own_add(struct master_session *s, const char *path, size_t len,
+		    uint64_t gen)
+{
+	if (!s->own)
+		s->own = calloc(MASTER_OWN_MAX, sizeof(*s->own));
+	if (!s->own)
+		return; /* what follows may be refused */
+	s->own[s->nown++ % MASTER_OWN_MAX] =
+		(struct master_own){ XXH3_64bits(path, len), gen };
+}
+
+bool master_own_has(const struct master_session *s, const char *path,
+		    size_t len, uint64_t gen)
+{
+	uint64_t hash = XXH3_64bits(path, len), i;
+
+	for (i = 0; s->own && i < s->nown && i < MASTER_OWN_MAX; i++)
+		if (s->own[i].path == hash && s->own[i].gen == gen)
+			return true;
+	return false;
+}

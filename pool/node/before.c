@@ -1,0 +1,65 @@
+/*
+ * What this mount may have published under a name, and nobody can tell: sent
+ * before a cut, then replaced here, and the master that it was sent to is gone.
+ * Another master that finds the name with one of these contents finds no
+ * other node's change.
+ */
+#include "pool/node/priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void node_before_add(struct node_before **b, const struct node_content *c)
+{
+	if (!*b)
+		*b = calloc(1, sizeof(**b));
+	if (!*b)
+		return;
+	if ((*b)->n == NODE_BEFORE_MAX) {
+		(*b)->n--;
+		memmove((*b)->list, (*b)->list + 1,
+			(*b)->n * sizeof((*b)->list[0]));
+	}
+	(*b)->list[(*b)->n++] = *c;
+}
+
+void node_before_join(struct node_before **b, const struct node_before *more)
+{
+	unsigned int i;
+
+	for (i = 0; more && i < more->n; i++)
+		node_before_add(b, &more->list[i]);
+}
+
+size_t node_before_to_pb(const struct node_before *b,
+			 struct node_before_pb *ret_pb)
+{
+	unsigned int i;
+
+	for (i = 0; b && i < b->n; i++) {
+		kvpool__content__init(&ret_pb->content[i]);
+		XXH128_canonicalFromHash(&ret_pb->sum[i], b->list[i].sum);
+		ret_pb->content[i].sum.data = ret_pb->sum[i].digest;
+		ret_pb->content[i].sum.len = sizeof(ret_pb->sum[i].digest);
+		ret_pb->content[i].size = b->list[i].size;
+		ret_pb->list[i] = &ret_pb->content[i];
+	}
+	return b ? b->n : 0;
+}
+
+void node_before_from_pb(struct node_before **b, Kvpool__Content *const *list,
+			 size_t len)
+{
+	XXH128_canonical_t canon;
+	struct node_content c;
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		if (list[i]->sum.len != sizeof(canon.digest))
+			continue;
+		memcpy(canon.digest, list[i]->sum.data, sizeof(canon.digest));
+		c.sum = XXH128_hashFromCanonical(&canon);
+		c.size = list[i]->size;
+		node_before_add(b, &c);
+	}
+}
