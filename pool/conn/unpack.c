@@ -11,6 +11,7 @@
 #define SMALL 4096u	    /* numbers, a node's description, a text */
 #define PATH 8192u	    /* one path, and numbers */
 #define BATCH (1u << 20)    /* four times what batches aim at */
+#define RESULTS (8u * POOL_BATCH_MAX) /* that a node may have lost */
 #define OTHERS 16u	    /* fields that only a neighbour version knows */
 #define NODES 4096u	    /* descriptions of nodes */
 #define XATTRS (64u << 10)  /* of the files in a batch */
@@ -22,7 +23,7 @@
 
 static const struct pool_bound bounds[POOL_MSG_MAX] = {
 	MSG(JOIN, join, SMALL, 0, OTHERS),
-	MSG(WELCOME, welcome, SMALL, 0, OTHERS),
+	MSG(WELCOME, welcome, BATCH, RESULTS, RESULTS),
 	MSG(INVENTORY, inventory, BATCH, POOL_BATCH_MAX, XATTRS),
 	MSG(SUBSCRIBE, subscribe, SMALL, 0, OTHERS),
 	MSG(FEED, feed, POOL_PAYLOAD_MAX, POOL_BATCH_MAX + NODES, HOLDERS),
