@@ -722,8 +722,12 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status,
 		unlink_answered(e, gen);
 	if (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen && e &&
 	    e->hidden_gen >= NODE_HIDES_ANY) {
-		node_hide(n, e, e->hidden_gen == UINT64_MAX ?
-					e->gen : e->hidden_gen + 1);
+		node_hide(n, e, e->hidden_gen < UINT64_MAX ?
+					e->hidden_gen + 1 :
+				status ? 0 : gen ? gen : e->gen);
+		/* Refused, or there is something newer already. */
+		if (n->ops && !e->own && pool_node_published(e))
+			n->ops->appeared(n->ops_arg, &e->e);
 		node_entry_tidy(n, e);
 	}
 }
