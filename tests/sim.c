@@ -324,9 +324,12 @@ void sim_host_open(struct sim_host *h, bool script)
 
 void sim_host_close(struct sim_host *h)
 {
+	struct pool_list *it, *tmp;
 	int err;
 
 	pool_list_del(&h->link);
+	pool_list_each(it, tmp, &sim.hosts)
+		sim_net_forget(pool_list_entry(it, struct sim_host, link), h);
 	uv_close((uv_handle_t *)&h->input, NULL);
 	uv_run(&h->loop, UV_RUN_DEFAULT);
 	err = uv_loop_close(&h->loop);

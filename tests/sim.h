@@ -145,6 +145,8 @@ void sim_net_on_frame(void (*cb)(const struct sim_host *from,
 				 const uint8_t *payload, const char *lost));
 /* For sim.c: a host dies; a turn's input; is there any? */
 void sim_net_die(struct sim_host *h, bool silent);
+/* h's connections outlive `gone`, which is freed. */
+void sim_net_forget(struct sim_host *h, const struct sim_host *gone);
 void sim_net_input(struct sim_host *h);
 bool sim_net_waiting(const struct sim_host *h);
 void sim_net_open(void);

@@ -81,6 +81,40 @@ void sim_etcd_die(struct etcd_state *s, bool written)
 	s->dead = true;
 }
 
+struct tomb {
+	const char *path;
+	size_t len;
+	bool found;
+};
+
+static int look(void *arg, const struct master_record *r)
+{
+	struct tomb *t = arg;
+
+	if (r->type == MASTER_REC_TOMB && r->meta && r->meta->path.len == t->len &&
+	    !memcmp(r->meta->path.data, t->path, t->len))
+		t->found = true;
+	return 0;
+}
+
+bool sim_etcd_owes_tomb(struct etcd_state *s, const char *path, size_t len)
+{
+	struct tomb t = { path, len, false };
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &s->queue) {
+		struct record *r = pool_list_entry(it, struct record, link);
+
+		(void)state_rec_decode(r->bytes, r->len, look, &t);
+	}
+	return t.found;
+}
+
+void sim_etcd_slow(struct sim_etcd *e, uint64_t ns)
+{
+	e->slow_ns = ns;
+}
+
 static void on_written(struct sim_event *e)
 {
 	struct etcd_state *s = pool_container_of(e, struct etcd_state, written);
@@ -171,7 +205,8 @@ void etcd_state_flush(struct etcd_state *s)
 		return;
 	s->writing = s->nqueued < ETCD_STATE_BATCH ? s->nqueued :
 						     ETCD_STATE_BATCH;
-	sim_at(&s->written, sim_now_ns() + WRITE_NS + sim_random(WRITE_NS));
+	sim_at(&s->written, sim_now_ns() + WRITE_NS +
+				    sim_random(WRITE_NS + s->etcd->slow_ns));
 }
 
 uint64_t etcd_state_mark(const struct etcd_state *s)

@@ -15,6 +15,7 @@
 
 struct sim_etcd {
 	uint64_t epoch; /* of the leader elected last */
+	uint64_t slow_ns;
 	struct pool_list records;
 };
 
@@ -23,6 +24,10 @@ void sim_etcd_close(struct sim_etcd *e);
 /* A leader on that host, for master_opts; etcd_state_close ends it. */
 struct etcd_state *sim_etcd_elect(struct sim_etcd *e, struct sim_host *host,
 				  void (*settled)(void *arg), void *arg);
+/* Of what is appended and not written: is a tombstone of that path in it? */
+bool sim_etcd_owes_tomb(struct etcd_state *s, const char *path, size_t len);
+/* A transaction takes up to so much longer, of late; 0. */
+void sim_etcd_slow(struct sim_etcd *e, uint64_t ns);
 /* The leader has died: what is being written is there, or is not. */
 void sim_etcd_die(struct etcd_state *s, bool written);
 

@@ -274,6 +274,19 @@ void sim_net_die(struct sim_host *h, bool silent)
 	}
 }
 
+void sim_net_forget(struct sim_host *h, const struct sim_host *gone)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &h->conns) {
+		struct pool_conn *c =
+			pool_list_entry(it, struct pool_conn, all);
+
+		if (c->from == gone)
+			c->from = NULL;
+	}
+}
+
 static void on_idle(struct sim_event *e)
 {
 	struct pool_conn *c = pool_container_of(e, struct pool_conn, idle);

@@ -124,6 +124,8 @@ static void end_node(struct sn *s, unsigned int i)
 	store_dir(i, dir);
 	p->dead = true;
 	sim_disk_crash(dir, false);
+	if (s->with & SN_WITH_ROT && !s->calm && sim_random(2))
+		sn_rot(s, i);
 	sim_host_die(&p->host, sim_random(4) == 0);
 	p->call.run = close_node;
 	sim_call(&p->host, &p->call);
@@ -322,6 +324,8 @@ static void begin_trouble(struct sn *s)
 		sim_faults.cut = often(20);
 		sim_faults.mute = often(100);
 	}
+	if (s->with & SN_WITH_ETCD && sim_random(2))
+		sim_etcd_slow(&s->etcd, sim_random(SIM_S));
 	if (s->with & SN_WITH_STOPS)
 		sim_faults.stop = often(50);
 	if (s->with & SN_WITH_CRASHES)
@@ -355,26 +359,36 @@ static void on_poll(struct sim_event *e)
 
 /* ---- rest ---- */
 
-static bool node_rests(const struct sn *s, const struct pool_node *n)
+static const char *node_busy(const struct sn *s, const struct pool_node *n)
 {
 	const struct master *m = s->master->master;
 
-	return n->complete && !n->in_picture && n->feed_epoch == m->epoch &&
-	       n->feed_seq == m->map.feed.seq && !n->nops && !n->nfetches &&
-	       pool_list_empty(&n->sealing) && pool_list_empty(&n->pending) &&
-	       pool_list_empty(&n->claims);
+	if (!n->complete || n->in_picture || n->feed_epoch != m->epoch)
+		return "a node has no picture";
+	if (n->feed_seq != m->map.feed.seq)
+		return "a node has not been told all";
+	if (n->nops)
+		return "a node's changes are not answered";
+	if (n->nfetches)
+		return "a node fetches";
+	if (!pool_list_empty(&n->sealing) || !pool_list_empty(&n->pending))
+		return "a node has files to publish";
+	return pool_list_empty(&n->claims) ? NULL : "a node wants room";
 }
 
 static const char *busy(const struct sn *s)
 {
 	const struct master *m = s->master->master;
+	const char *why;
 	unsigned int i;
 
 	if (!m || !m->ready)
 		return "the master is not ready";
-	for (i = 0; i < SN_NODES; i++)
-		if (!node_rests(s, s->node[i]->node))
-			return "a node is busy";
+	for (i = 0; i < SN_NODES; i++) {
+		why = node_busy(s, s->node[i]->node);
+		if (why)
+			return why;
+	}
 	if (s->tasks)
 		return "users wait";
 	if (m->patrol.active)
@@ -406,6 +420,7 @@ static void calm_down(struct sn *s)
 	unsigned int i;
 
 	memset(&sim_faults, 0, sizeof(sim_faults));
+	sim_etcd_slow(&s->etcd, 0);
 	sim_cancel(&s->trouble);
 	sim_cancel(&s->crash);
 	for (i = 0; i < SN_NODES; i++) {

@@ -16,6 +16,8 @@
  *     write knew of that, or if no write was ever acknowledged;
  *   - all mounts and the master agree, and the bytes can be read;
  * and at any time
+ *   - a master tells nobody of a removal that etcd does not have;
+ *   - what a node says it holds, on the master's order, is right;
  *   - a store gives up no copy of an acknowledged file that is to have two without
  *     the master, nor the last copy of one that may not be evicted.
  * A file whose last copy was evicted counts as removed by that.
@@ -29,7 +31,7 @@
 #include "tests/sim_faults.h"
 
 #define SN_NODES 3
-#define SN_NAMES 11
+#define SN_NAMES 12
 #define SN_OPS 60 /* of one name */
 
 /* Faults that the mended code still has, and what they need to show: left out
@@ -38,12 +40,14 @@ enum {
 	SN_WITH_RENAMES = 1,
 	SN_WITH_UNLINKS = 2,
 	SN_WITH_EVICTION = 4,
-	SN_WITH_DIRS = 8, /* names that are files here and directories there */
+	SN_WITH_DIRS = 8, /* made and removed; of names that are files elsewhere */
 	SN_WITH_ETCD = 16, /* a slow etcd, and masters that die with it */
 	SN_WITH_CUTS = 32, /* connections that end */
 	SN_WITH_STOPS = 64,
 	SN_WITH_CRASHES = 128, /* of nodes */
-	SN_WITH_ALL = 255,
+	SN_WITH_ROT = 256, /* bits that turn in the files of a dead node */
+	SN_WITH_ETCD_FIRST = 512, /* nothing is told before etcd has it */
+	SN_WITH_ALL = 1023,
 };
 
 struct sn;
@@ -84,6 +88,7 @@ struct sn_name {
 	char path[32];
 	unsigned int dir; /* in sn_dirs */
 	unsigned int nops;
+	bool rotten; /* a file of it is, or was: bytes may be lost */
 	struct sn_op op[SN_OPS];
 	/* at each node, now: the outcome of one, and what was known by it */
 	uint64_t shown[SN_NODES];
@@ -110,7 +115,7 @@ struct sn {
 };
 
 extern const char *const sn_dirs[];
-#define SN_DIRS 5
+#define SN_DIRS 6
 
 /* One run; false: s->wrong says why. */
 bool sn_run(struct sn *s, uint64_t seed, unsigned int with, bool trace);
@@ -147,6 +152,11 @@ uint64_t sn_size_of(uint64_t bytes, unsigned int dir);
 /* All before `number` at that node in that directory: acknowledged, or lost. */
 void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 	      uint64_t number, int status);
+/* A frame is about to be read. */
+void sn_check_frame(struct sn *s, const struct sn_proc *from,
+		    const struct pool_frame *f, const uint8_t *payload);
+/* A bit of some file of that node turns, while it is dead. */
+void sn_rot(struct sn *s, unsigned int node);
 /* At rest. */
 void sn_check(struct sn *s);
 

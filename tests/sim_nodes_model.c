@@ -7,7 +7,7 @@
 #include "master/impl.h"
 
 /* "k": two copies; "n": not to be evicted; "e": what fills the stores. */
-const char *const sn_dirs[] = { "", "a", "k", "n", "e" };
+const char *const sn_dirs[] = { "", "a", "k", "n", "e", "a/d" };
 static const struct {
 	const char *path;
 	unsigned int dir;
@@ -15,6 +15,7 @@ static const struct {
 	{ "r", 0 },   { "a/x", 1 }, { "a/y", 1 }, { "k/x", 2 },
 	{ "k/y", 2 }, { "n/x", 3 }, { "e/1", 4 }, { "e/2", 4 },
 	{ "e/3", 4 }, { "e/4", 4 }, { "e/5", 4 },
+	{ "a/d/f", 5 },
 };
 
 static struct sn *the; /* of the disks' callback */
@@ -114,7 +115,7 @@ static void observe(struct sn_name *nm, const struct sn_proc *p)
 		return;
 	if (shown)
 		*known = nm->op[shown - 1].knows | 1ull << (shown - 1);
-	else if (*known)
+	else if (nm->shown[p->index]) /* it goes now, and not before */
 		*known |= removed_by(nm, *known);
 	nm->shown[p->index] = shown;
 }
@@ -232,7 +233,114 @@ void sn_check(struct sn *s)
 	unsigned int k;
 
 	for (k = 0; k < SN_NAMES; k++)
-		check_name(s, &s->name[k]);
+		if (!s->name[k].rotten)
+			check_name(s, &s->name[k]);
+}
+
+/* ---- frames ---- */
+
+static struct sn_name *name_at(const char *path, size_t len)
+{
+	unsigned int k;
+
+	for (k = 0; k < SN_NAMES; k++)
+		if (strlen(the->name[k].path) == len &&
+		    !memcmp(the->name[k].path, path, len))
+			return &the->name[k];
+	return NULL;
+}
+
+static bool has_removal(const struct sn_name *nm)
+{
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		if (nm->op[i].kind == SN_REMOVE && !nm->op[i].void_)
+			return true;
+	return false;
+}
+
+static void told_gone(struct sn *s, const char *path, size_t len,
+		      const char *how)
+{
+	const struct sn_name *nm = name_at(path, len);
+
+	/* What is gone with its last copy, nobody has asked for. */
+	if (s->with & SN_WITH_ETCD_FIRST && nm && has_removal(nm) &&
+	    sim_etcd_owes_tomb(s->master->state, path, len))
+		sn_wrong(s, "%s says that %.*s is removed, and etcd does not have that",
+			 how, (int)len, path);
+}
+
+static void check_drop(struct sn *s, const Kvpool__Drop *d)
+{
+	size_t i;
+
+	for (i = 0; i < d->n_items; i++)
+		if (d->items[i]->reason == KVPOOL__DROP__REASON__DELETED)
+			told_gone(s, (const char *)d->items[i]->path.data,
+				  d->items[i]->path.len, "a DROP");
+}
+
+static void check_feed(struct sn *s, const Kvpool__Feed *f)
+{
+	size_t i;
+
+	for (i = 0; i < f->n_entries; i++)
+		if (f->entries[i]->deleted && !f->entries[i]->is_dir)
+			told_gone(s, (const char *)f->entries[i]->path.data,
+				  f->entries[i]->path.len, "the feed");
+}
+
+/* A copy that counts from now on: are its bytes what its name says? */
+static void check_held(struct sn *s, const struct sn_proc *p,
+		       const Kvpool__Held *h)
+{
+	char dir[16];
+	size_t i;
+
+	snprintf(dir, sizeof(dir), "node%u", p->index);
+	for (i = 0; i < h->n_items; i++) {
+		const Kvpool__Held__Item *it = h->items[i];
+		struct pool_entry *pe = pool_tree_lookup(
+			&p->node->tree, (const char *)it->path.data,
+			it->path.len);
+		struct node_entry *e = pe ? node_file(pe) : NULL;
+		struct node_object *o = e ? e->obj : NULL;
+		struct sim_file *f = o ? sim_disk_file(dir, o->id) : NULL;
+
+		if (!it->status && !it->extra && f && o->gen == it->gen &&
+		    !XXH128_isEqual(o->sum, sim_bytes_sum(f->bytes, f->size)))
+			sn_wrong(s, "node %u says it holds %s, which is damaged",
+				 p->index, (const char *)pool_entry_name(pe));
+	}
+}
+
+void sn_check_frame(struct sn *s, const struct sn_proc *from,
+		    const struct pool_frame *f, const uint8_t *payload)
+{
+	const ProtobufCMessageDescriptor *desc;
+	ProtobufCMessage *m;
+
+	if (from == s->master && f->type == POOL_MSG_DROP)
+		desc = &kvpool__drop__descriptor;
+	else if (from == s->master && f->type == POOL_MSG_FEED)
+		desc = &kvpool__feed__descriptor;
+	else if (from->index < SN_NODES && from == s->node[from->index] &&
+		 f->type == POOL_MSG_HELD && s->with & SN_WITH_ROT)
+		desc = &kvpool__held__descriptor;
+	else
+		return;
+	m = protobuf_c_message_unpack(desc, NULL, f->payload_len, payload);
+	if (!m)
+		return;
+	if (f->type == POOL_MSG_DROP)
+		check_drop(s, (Kvpool__Drop *)m);
+	else if (f->type == POOL_MSG_FEED)
+		check_feed(s, (Kvpool__Feed *)m);
+	else
+		check_held(s, from, (Kvpool__Held *)m);
+	protobuf_c_message_free_unpacked(m, NULL);
 }
 
 /* ---- copies ---- */
@@ -241,12 +349,9 @@ static struct sn_name *name_of(const struct sim_file *f)
 {
 	Kvpool__Meta *m = kvpool__meta__unpack(NULL, f->blob_len, f->blob);
 	struct sn_name *ret = NULL;
-	unsigned int k;
 
-	for (k = 0; m && k < SN_NAMES; k++)
-		if (strlen(the->name[k].path) == m->path.len &&
-		    !memcmp(the->name[k].path, m->path.data, m->path.len))
-			ret = &the->name[k];
+	if (m)
+		ret = name_at((const char *)m->path.data, m->path.len);
 	if (m)
 		kvpool__meta__free_unpacked(m, NULL);
 	return ret;
@@ -286,6 +391,14 @@ static struct sn_proc *proc_of(const char *dir)
 	return the->node[dir[4] - '0'];
 }
 
+/* What it has granted as the last copy that it knows of is gone for it. */
+static bool master_has(const struct sn_name *nm)
+{
+	struct master *m = the->master ? the->master->master : NULL;
+
+	return !m || master_map_file(&m->map, nm->path, strlen(nm->path));
+}
+
 /* Is it because room was wanted? alone: without the master's word. */
 static bool evicted(const char *dir, bool *ret_alone)
 {
@@ -319,16 +432,33 @@ static void on_remove(const char *dir, const struct sim_file *f)
 	       alone ? ", evicted alone" : room ? ", evicted" : "");
 	if (!room)
 		return;
-	if (copies(nm, f->bytes) <= 1)
+	if (copies(nm, f->bytes) <= 1 || (!alone && !master_has(nm)))
 		op->evicted = true;
 	if (!op->acked || changed_since(nm, op))
 		return;
-	if (nm->dir == 2 && alone)
+	if (nm->dir == 2 && alone && the->with & SN_WITH_EVICTION)
 		sn_wrong(the, "%s gives up %s %llx alone", dir, nm->path,
 			 (unsigned long long)f->bytes);
 	if (nm->dir == 3 && op->evicted)
 		sn_wrong(the, "%s gives up the last copy of %s %llx", dir,
 			 nm->path, (unsigned long long)f->bytes);
+}
+
+void sn_rot(struct sn *s, unsigned int node)
+{
+	struct sim_file *f;
+	struct sn_name *nm;
+	char dir[16];
+
+	snprintf(dir, sizeof(dir), "node%u", node);
+	for (f = sim_disk_next(dir, NULL); f; f = sim_disk_next(dir, f)) {
+		nm = f->blob_len && sim_random(3) == 0 ? name_of(f) : NULL;
+		if (!nm)
+			continue;
+		nm->rotten = true;
+		f->bytes = ~f->bytes;
+		sn_say(s, "%s: a bit turns in %s", dir, nm->path);
+	}
 }
 
 void sn_model_open(struct sn *s)

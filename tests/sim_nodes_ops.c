@@ -314,6 +314,33 @@ static void mkdir_step(struct task *t)
 	task_end(t);
 }
 
+/* "a/d" goes, or is made again. */
+static void dir_step(struct task *t)
+{
+	struct node_dirent *a = dir_of(t->p, 1), *d = dir_of(t->p, 5);
+	struct node_attr attr = { .mode = 0755 };
+	int err;
+
+	err = d ? pool_node_rmdir(t->p->node, d) :
+		  pool_node_mkdir(t->p->node, a, "d", 1, &attr, &d);
+	sn_say(t->p->sn, "node %u makes or removes a/d: %s", t->p->index,
+	       err ? strerror(-err) : "done");
+	task_end(t);
+}
+
+/* How many copies files in "a" are to have. */
+static void rule_step(struct task *t)
+{
+	struct node_dirent *a = dir_of(t->p, 1);
+	const char *copies = sim_random(2) ? "2" : "1";
+
+	(void)pool_node_setxattr(t->p->node, &a->d.e, "user.kvpool.replicas",
+				 copies, 1, 0);
+	sn_say(t->p->sn, "node %u: %s copies of files in a", t->p->index,
+	       copies);
+	task_end(t);
+}
+
 /* ---- fsync, reading ---- */
 
 static void on_synced(struct node_barrier *b, int status)
@@ -392,7 +419,7 @@ void sn_read_all(struct sn *s, struct sn_proc *p)
 
 		t->name = i;
 		t->other = SN_NAMES;
-		t->judged = s->name[i].dir != 4;
+		t->judged = s->name[i].dir != 4 && !s->name[i].rotten;
 		task_begin(t);
 		while (s->tasks)
 			sim_run_until(sim_now_ns() + 5 * SIM_MS);
@@ -469,6 +496,11 @@ void sn_user_acts(struct sn *s, struct sn_proc *p)
 	}
 	if (s->with & SN_WITH_DIRS && name == 0 && sim_random(2))
 		step = mkdir_step;
+	if (s->with & SN_WITH_DIRS && s->name[name].dir == 5 && sim_random(3))
+		step = sim_random(2) ? dir_step : unlink_step;
+	if (s->with & SN_WITH_ROT && s->name[name].dir == 1 &&
+	    sim_random(3) == 0)
+		step = rule_step;
 	if (step == rename_step) {
 		other = (unsigned int)sim_random(SN_NAMES);
 		sn_observe(s);
@@ -491,14 +523,16 @@ static void prepare_step(struct task *t)
 {
 	struct pool_node *n = t->p->node;
 	struct node_attr attr = { .mode = 0755 };
-	struct node_dirent *d;
+	struct node_dirent *d, *a = NULL;
 	unsigned int i;
 	int err;
 
-	for (i = 1; i < SN_DIRS; i++) {
+	for (i = 1; i < 5; i++) {
 		err = pool_node_mkdir(n, pool_node_root(n), sn_dirs[i],
 				      strlen(sn_dirs[i]), &attr, &d);
 		assert(!err);
+		if (i == 1)
+			a = d;
 		if (i == 2)
 			err = pool_node_setxattr(n, &d->d.e,
 						 "user.kvpool.replicas", "2",
@@ -509,6 +543,8 @@ static void prepare_step(struct task *t)
 						 "noevict", 7, 0);
 		assert(!err);
 	}
+	err = pool_node_mkdir(n, a, "d", 1, &attr, &d);
+	assert(!err);
 	task_end(t);
 }
 

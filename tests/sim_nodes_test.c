@@ -19,12 +19,15 @@
 #include "pool/base/log.h"
 #include "tests/sim_nodes.h"
 
-/* What the nodes and masters of today have no known fault with; and, to be added
- * as they are mended: file and directory names that meet, masters that die while
- * names are removed, moved or evicted, cuts, stops, crashes of nodes. */
+/* What the nodes and masters of today have no known fault with. To be added as
+ * they are mended: file and directory names that meet, masters that die while
+ * names are removed, moved or evicted, damaged copies; and all at once. */
 static const unsigned int clean[] = {
 	SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_EVICTION,
 	SN_WITH_ETCD,
+	SN_WITH_CUTS,
+	SN_WITH_STOPS,
+	SN_WITH_CRASHES,
 };
 
 #ifdef __SANITIZE_ADDRESS__

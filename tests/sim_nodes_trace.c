@@ -100,6 +100,7 @@ static void say_frame(const char *head, const struct pool_frame *f,
 		f->type == POOL_MSG_EVICT ? &kvpool__evict__descriptor :
 		f->type == POOL_MSG_HELD ? &kvpool__held__descriptor :
 		f->type == POOL_MSG_REPLICATE ? &kvpool__replicate__descriptor :
+		f->type == POOL_MSG_ERROR ? &kvpool__error__descriptor :
 						NULL;
 	ProtobufCMessage *m = desc ? protobuf_c_message_unpack(
 					     desc, NULL, f->payload_len,
@@ -110,6 +111,8 @@ static void say_frame(const char *head, const struct pool_frame *f,
 			sn_say(the, "%s  %s", head, pool_msg_name(f->type));
 		return;
 	}
+	if (f->type == POOL_MSG_ERROR)
+		sn_say(the, "%s  ERROR %s", head, ((Kvpool__Error *)m)->text);
 	if (f->type == POOL_MSG_OPS)
 		say_ops(head, (Kvpool__Ops *)m);
 	if (f->type == POOL_MSG_OPS_DONE)
@@ -140,8 +143,14 @@ void sn_trace_frame(const struct sim_host *from, const struct sim_host *to,
 		    const struct pool_frame *f, const uint8_t *payload,
 		    const char *lost)
 {
+	const struct sn_proc *p =
+		pool_container_of(from, struct sn_proc, host);
 	char head[64], a[16], b[16];
 
+	if (!lost)
+		sn_check_frame(the, p, f, payload);
+	if (!the->trace)
+		return;
 	who(from, a);
 	who(to, b);
 	snprintf(head, sizeof(head), "%s > %s%s%s", a, b, lost ? ", LOST: " : "",
@@ -152,5 +161,5 @@ void sn_trace_frame(const struct sim_host *from, const struct sim_host *to,
 void sn_trace_open(struct sn *s)
 {
 	the = s;
-	sim_net_on_frame(s->trace ? sn_trace_frame : NULL);
+	sim_net_on_frame(sn_trace_frame);
 }
