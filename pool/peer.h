@@ -41,6 +41,8 @@
 #define POOL_INLINE_MAX (256u << 10)
 #define POOL_LENT_MAX 1024
 #define POOL_PEER_INFLIGHT_MAX 256 /* GETs under way to one peer; more wait */
+#define POOL_SESSIONS_ADDR 1024 /* connections from one address; of 4,096 */
+#define POOL_SESSION_IDLE_MS 300000 /* closed; who has something to ask dials */
 #define POOL_EARLY_MAX 1024	   /* GETs that came too early, of all peers */
 #define POOL_EARLY_MS 1000
 
@@ -92,6 +94,9 @@ struct pool_peers_opts {
 	 * error). */
 	int listen_fd, unix_fd;
 	bool fd_passing;
+	/* Of connections that peers have dialled (0: POOL_SESSIONS_ADDR,
+	 * POOL_SESSION_IDLE_MS). */
+	unsigned int sessions_addr_max, session_idle_ms;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
 	/* Of local users, who may be a peer: asked of each connection, dialled
 	 * or accepted. Borrows; NULL: everybody. */

@@ -8,6 +8,8 @@
  *		ended.
  *	intruder crowd PEER N			N connections, each with a HELLO
  *	intruder idle PEER SECONDS		one, which then says nothing
+ *	intruder flood MASTER join|inventory	4 MiB of fields that nobody knows
+ *		before it has joined, 1 MiB of empty entries after that
  *
  * What it achieves is said on stdout, a line each: "joined", "published", "asked",
  * "lent", "in N"; or "refused: WHY", with status 1.
@@ -463,8 +465,43 @@ static int idle(const char *peer, int seconds)
 	return 0;
 }
 
+/* Fields of two bytes, over and over; what the master says to it is the end. */
+static int flood(const char *master, uint16_t type, const char *field,
+		 size_t len)
+{
+	struct pool_frame f = { .version = pool_wire_version, .type = type,
+				.payload_len = (uint32_t)len };
+	int fd = type == POOL_MSG_JOIN ? dial(master) :
+					 join(master, "", "127.0.0.1:1");
+	uint8_t *buf = malloc(POOL_WIRE_HEADER + len), *payload;
+	size_t done = 0;
+	ssize_t n;
+
+	if (!buf)
+		refused("no memory");
+	pool_frame_encode(&f, buf);
+	for (size_t i = 0; i < len; i++)
+		buf[POOL_WIRE_HEADER + i] = (uint8_t)field[i % 2];
+	for (; done < POOL_WIRE_HEADER + len; done += (size_t)n) {
+		n = send(fd, buf + done, POOL_WIRE_HEADER + len - done,
+			 MSG_NOSIGNAL);
+		if (n <= 0)
+			break;
+	}
+	free(buf);
+	while ((payload = recv_frame(fd, &f)) && f.type != POOL_MSG_ERROR)
+		free(payload);
+	refused_by(&f, payload);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 4 && strcmp(argv[1], "flood") == 0)
+		return strcmp(argv[3], "join") == 0 ?
+			       flood(argv[2], POOL_MSG_JOIN, "\x50", 4u << 20) :
+			       flood(argv[2], POOL_MSG_INVENTORY, "\x0a",
+				     1u << 20);
 	if (argc == 3 && strcmp(argv[1], "join") == 0)
 		return join(argv[2], "", "127.0.0.1:1") < 0;
 	if (argc == 7 && strcmp(argv[1], "lend") == 0)

@@ -164,6 +164,20 @@ open_reads_roots_files() {
 	rm /dev/shm/$$.secret
 }
 
+# Messages that would be a hundred times larger in memory: refused for that.
+open_floods_the_master() {
+	local what before
+	before=$(metric "${admin[master]}" kvpool_master_bad_messages_total)
+	for what in join inventory; do
+		! intruder flood "${listen[master]}" $what \
+			>"$tmp/flood.out" 2>&1 || fail "$what was not refused"
+		grep -q 'at most .* are accepted' "$tmp/flood.out" ||
+			fail "refused for another reason: $(cat "$tmp/flood.out")"
+	done
+	metric_at_least "${admin[master]}" kvpool_master_bad_messages_total \
+		$((before + 2)) || fail "not counted"
+}
+
 # ---- all of them ----
 
 also_remove=()

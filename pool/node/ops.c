@@ -944,6 +944,7 @@ void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	if (known)
 		n->ops_done = w->ops_done;
 	n->ops_given = n->ops_done;
+	pool_peers_again(n->peers); /* results may have published files */
 	node_kick(n);
 }
 

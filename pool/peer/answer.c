@@ -1,8 +1,10 @@
 /* The holder: connections that peers dialled, and what we answer on them. */
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "pool/base/log.h"
@@ -17,8 +19,12 @@ struct session {
 	struct pool_peers *p;
 	struct pool_conn *conn; /* NULL: closed */
 	bool is_unix, greeted;
+	uint8_t addr[16]; /* whence it came, as IPv6; Unix: 0 */
+	/* What HELLO said, and that address: lanes that come from elsewhere under
+	 * the same id are not this peer's. */
 	uint8_t id[POOL_ID_SIZE];
 	uint64_t deadline_ms;	/* to greet */
+	uint64_t used_ms;	/* when it last said something */
 	unsigned int answers;	/* ranges being sent */
 	struct pool_hash lents; /* struct lent */
 	unsigned int nlent;
@@ -58,6 +64,52 @@ static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
 }
 
 /* ---- sessions ---- */
+
+static void session_used(struct session *s)
+{
+	s->used_ms = uv_now(s->p->loop);
+	pool_list_del(&s->link);
+	pool_list_add_tail(&s->p->sessions, &s->link);
+}
+
+static void address_read(int fd, uint8_t ret_addr[16])
+{
+	struct sockaddr_storage ss = { 0 };
+	socklen_t len = sizeof(ss);
+
+	memset(ret_addr, 0, 16);
+	if (getpeername(fd, (struct sockaddr *)&ss, &len))
+		return;
+	if (ss.ss_family == AF_INET6) {
+		memcpy(ret_addr, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
+	} else if (ss.ss_family == AF_INET) {
+		memset(ret_addr + 10, 0xff, 2);
+		memcpy(ret_addr + 12, &((struct sockaddr_in *)&ss)->sin_addr, 4);
+	}
+}
+
+/* Nobody closes, or gets, another's lanes by saying its id. */
+static void id_bind(struct session *s, const uint8_t said[POOL_ID_SIZE])
+{
+	uint8_t both[POOL_ID_SIZE + sizeof(s->addr)];
+	XXH128_canonical_t canon;
+
+	memcpy(both, said, POOL_ID_SIZE);
+	memcpy(both + POOL_ID_SIZE, s->addr, sizeof(s->addr));
+	XXH128_canonicalFromHash(&canon, XXH3_128bits(both, sizeof(both)));
+	memcpy(s->id, canon.digest, POOL_ID_SIZE);
+}
+
+static bool address_full(const struct pool_peers *p, const uint8_t addr[16])
+{
+	unsigned int n = 0, max = p->opts.sessions_addr_max;
+	const struct pool_list *it;
+
+	for (it = p->sessions.next; it != &p->sessions; it = it->next)
+		n += memcmp(pool_list_entry(it, struct session, link)->addr,
+			    addr, 16) == 0;
+	return n >= (max ? max : POOL_SESSIONS_ADDR);
+}
 
 static void session_tidy(struct session *s)
 {
@@ -251,6 +303,7 @@ static void answer_end(struct answer *a, int err)
 	close(a->fd);
 	free(a);
 	s->answers--;
+	s->p->nanswers--;
 	session_tidy(s);
 }
 
@@ -290,12 +343,14 @@ static int send_range(struct session *s, uint64_t req, const Kvpool__Get *get,
 	a->fd = fd;
 	a->length = get->length;
 	s->answers++;
+	s->p->nanswers++;
 	if (get->lane == 0) {
 		err = pool_conn_send_file(s->conn, POOL_MSG_DATA, req, NULL, fd,
 					  get->offset, get->length,
 					  on_small_sent, a);
 		if (err) {
 			s->answers--;
+			s->p->nanswers--;
 			free(a);
 		}
 		return err;
@@ -332,8 +387,10 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 
 	if (!get_is_valid(get))
 		return -EINVAL;
-	if (s->answers >= SESSION_ANSWERS_MAX)
+	if (s->answers >= SESSION_ANSWERS_MAX || p->nanswers >= ANSWERS_MAX) {
+		pool_count(&p->metrics.answers_refused);
 		return -EBUSY;
+	}
 	fd = p->opts.ops->get(p->opts.arg, (char *)get->path.data,
 			      get->path.len, get->gen, &size, &lendable);
 	if (fd < 0)
@@ -465,11 +522,12 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 		pool_conn_close(s->conn);
 		return;
 	}
-	memcpy(s->id, hello->id.data, POOL_ID_SIZE);
+	id_bind(s, hello->id.data);
 	lane = hello->lane;
 	kvpool__hello__free_unpacked(hello, NULL);
 	s->greeted = true;
 	pool_list_del(&s->greeting_link);
+	peers_timer_arm(s->p);
 	if (lane > 0)
 		hand_to_mover(s, lane);
 	else if (peers_send_hello(s->p, s->conn))
@@ -483,6 +541,7 @@ static void session_on_frame(struct pool_conn *c, const struct pool_frame *f,
 
 	if (fd >= 0)
 		close(fd);
+	session_used(s);
 	if (!s->greeted) {
 		got_hello(s, f, payload);
 	} else if (f->type == POOL_MSG_GET) {
@@ -531,13 +590,15 @@ static const struct pool_conn_ops session_ops = {
 static void accepted(struct pool_peers *p, int fd, bool is_unix)
 {
 	struct session *s = NULL;
+	uint8_t addr[16];
 	struct pool_conn_opts opts = {
 		.ops = &session_ops,
 		.first = POOL_MSG_HELLO,
 		.refused = &p->metrics.mover.bad_messages,
 	};
 
-	if (p->nsessions < SESSIONS_MAX)
+	address_read(fd, addr);
+	if (p->nsessions < SESSIONS_MAX && !address_full(p, addr))
 		s = calloc(1, sizeof(*s));
 	if (!s) {
 		pool_count(&p->metrics.sessions_refused);
@@ -546,6 +607,8 @@ static void accepted(struct pool_peers *p, int fd, bool is_unix)
 	}
 	s->p = p;
 	s->is_unix = is_unix;
+	memcpy(s->addr, addr, sizeof(addr));
+	s->used_ms = uv_now(p->loop);
 	s->deadline_ms = uv_now(p->loop) + GREETING_MS;
 	pool_hash_init(&s->lents);
 	opts.user = s;
@@ -603,12 +666,43 @@ static uint64_t greeting_expire(struct pool_peers *p, uint64_t now_ms)
 	return 0;
 }
 
+/* Who has borrowed keeps its connection: its end would give that back. */
+static bool session_idles(const struct session *s)
+{
+	return s->conn && s->greeted && s->answers == 0 && s->nlent == 0;
+}
+
+static uint64_t idle_expire(struct pool_peers *p, uint64_t now_ms)
+{
+	uint64_t idle_ms = p->opts.session_idle_ms ? p->opts.session_idle_ms :
+						     POOL_SESSION_IDLE_MS;
+
+	while (!pool_list_empty(&p->sessions)) {
+		struct session *s = pool_list_first(&p->sessions,
+						    struct session, link);
+
+		if (s->used_ms + idle_ms > now_ms)
+			return s->used_ms + idle_ms;
+		if (session_idles(s)) {
+			pool_count(&p->metrics.sessions_idle);
+			pool_conn_close(s->conn);
+		}
+		session_used(s); /* looked at again after as long */
+	}
+	return 0;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a && (!b || a < b) ? a : b;
+}
+
 uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms)
 {
 	uint64_t a = greeting_expire(p, now_ms);
 	uint64_t b = early_expire(p, now_ms);
 
-	return a && (!b || a < b) ? a : b;
+	return earlier(earlier(a, b), idle_expire(p, now_ms));
 }
 
 /* ---- opening and closing ---- */

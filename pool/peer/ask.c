@@ -691,7 +691,9 @@ static void local_gone(struct chan *ch)
 	struct pool_peers *p = peer->p;
 	uint64_t borrowed = ch->borrowed;
 
-	ch->retry_ms = uv_now(p->loop) + UNIX_RETRY_MS;
+	/* One that was closed because it idled is dialled when it is needed. */
+	if (!ch->greeted || !pool_list_empty(&ch->asked))
+		ch->retry_ms = uv_now(p->loop) + UNIX_RETRY_MS;
 	ch->borrowed = 0;
 	pool_gauge_add(&p->metrics.borrowed_now, -(int64_t)borrowed);
 	while (!pool_list_empty(&ch->asked))

@@ -141,6 +141,10 @@ static int metrics_register(struct pool_peers *p)
 		  "Unix sockets not used because the other end is another user's." },
 		{ &m->sessions_refused, "kvpool_peer_sessions_refused_total",
 		  "Connections from peers refused." },
+		{ &m->sessions_idle, "kvpool_peer_sessions_idle_total",
+		  "Connections from peers closed because nothing was asked." },
+		{ &m->answers_refused, "kvpool_peer_answers_refused_total",
+		  "Requests of peers refused because too many were being answered." },
 		{ &m->waiting_full, "kvpool_peer_waiting_full_total",
 		  "Fetches refused because too many waited." },
 	};

@@ -31,6 +31,7 @@
 #define PEER_WAITING_MAX 4096 /* fetches waiting for one peer */
 #define SESSIONS_MAX 4096    /* control connections from peers */
 #define SESSION_ANSWERS_MAX (2 * POOL_PEER_INFLIGHT_MAX)
+#define ANSWERS_MAX 8192 /* of all sessions: each has a descriptor */
 #define GREETING_MS 5000     /* HELLO must come within */
 #define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
 #define LANE_RETRY_MS 1000   /* after a lane failed, if others are up */
@@ -47,6 +48,7 @@ struct peer_metrics {
 		fail_local, fail_cancel;
 	struct pool_counter lent_refused, sessions_refused, waiting_full;
 	struct pool_counter lent_unsafe, other_users;
+	struct pool_counter sessions_idle, answers_refused;
 	struct pool_gauge lent_now, borrowed_now, inflight, waiting;
 };
 
@@ -143,8 +145,9 @@ struct pool_peers {
 	struct pool_list finished; /* ENDED, cb not yet called */
 	uint64_t last_req;
 
-	struct pool_list sessions, greeting; /* struct session */
-	unsigned int nsessions;
+	/* struct session; the first has been silent for longest */
+	struct pool_list sessions, greeting;
+	unsigned int nsessions, nanswers;
 	struct pool_list early; /* struct early, the oldest first */
 	unsigned int nearly;
 };

@@ -1,0 +1,196 @@
+/*
+ * What strangers may cost a holder: connections from one address, silent ones, and
+ * an id that is another's. Raw sockets; each test has its own holder.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "pool/peer/priv.h"
+
+#define TIME_LIMIT_S 60
+#define ADDR_MAX 4
+#define IDLE_MS 300
+
+static struct {
+	uv_loop_t loop;
+	struct pool_peers *holder;
+	bool open;
+} t;
+
+static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
+		  uint64_t *ret_size, bool *ret_lendable)
+{
+	(void)arg;
+	(void)path;
+	(void)len;
+	(void)gen;
+	(void)ret_size;
+	(void)ret_lendable;
+	return -ENOENT;
+}
+
+static const struct pool_peers_ops ops = { .get = on_get };
+
+static int setup(void **state)
+{
+	struct pool_peers_opts opts = {
+		.loop = &t.loop,
+		.id = "holder",
+		.listen = { .host = "127.0.0.1" },
+		.movers = 1,
+		.ops = &ops,
+		.sessions_addr_max = ADDR_MAX,
+		.session_idle_ms = IDLE_MS,
+	};
+
+	(void)state;
+	alarm(TIME_LIMIT_S);
+	memset(&t, 0, sizeof(t));
+	if (uv_loop_init(&t.loop))
+		return -1;
+	t.open = true;
+	return pool_peers_open(&opts, &t.holder);
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = false;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	pool_peers_close(t.holder, on_closed, &t.open);
+	uv_run(&t.loop, UV_RUN_DEFAULT);
+	assert_false(t.open);
+	return uv_loop_close(&t.loop);
+}
+
+/* from: the last byte of its address, 127.0.0.X. */
+static int dial(uint8_t from)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	in.sin_addr.s_addr = htonl(0x7f000000u + from);
+	assert_int_equal(bind(fd, (struct sockaddr *)&in, sizeof(in)), 0);
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	in.sin_port = htons(pool_peers_port(t.holder));
+	assert_int_equal(connect(fd, (struct sockaddr *)&in, sizeof(in)), 0);
+	return fd;
+}
+
+/* > 0: it has said something; 0 or -errno: it has ended. */
+static ssize_t wait_for_word(int fd)
+{
+	uint8_t buf[256];
+	ssize_t n;
+
+	do {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	} while (n < 0 && errno == EAGAIN);
+	return n < 0 ? -errno : n;
+}
+
+static ssize_t greet(int fd, const char *name, uint32_t lane)
+{
+	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
+	uint8_t buf[256], id[POOL_ID_SIZE] = { 0 };
+	struct pool_frame f = { .version = pool_wire_version,
+				.type = POOL_MSG_HELLO };
+
+	memcpy(id, name, strlen(name));
+	hello.version = pool_wire_version;
+	hello.id.data = id;
+	hello.id.len = POOL_ID_SIZE;
+	hello.lane = lane;
+	f.payload_len = (uint32_t)kvpool__hello__get_packed_size(&hello);
+	pool_frame_encode(&f, buf);
+	kvpool__hello__pack(&hello, buf + POOL_WIRE_HEADER);
+	(void)send(fd, buf, POOL_WIRE_HEADER + f.payload_len, MSG_NOSIGNAL);
+	return wait_for_word(fd);
+}
+
+static void an_address_has_only_so_many_connections(void **state)
+{
+	int fd[ADDR_MAX + 1], other;
+
+	(void)state;
+	for (int i = 0; i < ADDR_MAX; i++) {
+		fd[i] = dial(1);
+		assert_true(greet(fd[i], "crowd", 0) > 0);
+	}
+	fd[ADDR_MAX] = dial(1);
+	assert_true(greet(fd[ADDR_MAX], "crowd", 0) <= 0);
+	assert_int_equal(t.holder->metrics.sessions_refused.v, 1);
+	/* Others are none the worse for it. */
+	other = dial(2);
+	assert_true(greet(other, "other", 0) > 0);
+	for (int i = 0; i <= ADDR_MAX; i++)
+		close(fd[i]);
+	close(other);
+}
+
+static void who_has_nothing_to_ask_is_closed(void **state)
+{
+	int fd = dial(1), again;
+
+	(void)state;
+	assert_true(greet(fd, "idle", 0) > 0);
+	assert_true(wait_for_word(fd) <= 0);
+	assert_int_equal(t.holder->metrics.sessions_idle.v, 1);
+	again = dial(1);
+	assert_true(greet(again, "idle", 0) > 0);
+	close(fd);
+	close(again);
+}
+
+static bool is_open(int fd)
+{
+	char byte;
+
+	return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+static void anothers_id_does_not_close_its_lanes(void **state)
+{
+	int victim = dial(1), thief, own;
+
+	(void)state;
+	assert_true(greet(victim, "victim", 1) > 0);
+	thief = dial(2);
+	assert_true(greet(thief, "victim", 1) > 0);
+	assert_true(is_open(victim));
+	/* Its own address may replace it: it has dialled anew. */
+	own = dial(1);
+	assert_true(greet(own, "victim", 1) > 0);
+	assert_true(wait_for_word(victim) <= 0);
+	assert_true(is_open(thief));
+	close(victim);
+	close(thief);
+	close(own);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(an_address_has_only_so_many_connections),
+		TEST(who_has_nothing_to_ask_is_closed),
+		TEST(anothers_id_does_not_close_its_lanes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
