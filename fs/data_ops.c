@@ -156,12 +156,15 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 struct alloc_req {
 	struct fs *fs;
 	fuse_req_t req;
+	struct fs_inode *inode; /* borrows: it is open */
 };
 
 static void on_allocated(void *arg, int status)
 {
 	struct alloc_req *a = arg;
 
+	if (!status)
+		fs_inode_changed(a->fs, a->inode);
 	fuse_reply_err(a->req, -status);
 	a->fs->under_way--;
 	free(a);
@@ -191,6 +194,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	}
 	a->fs = fs;
 	a->req = req;
+	a->inode = fs_inode_find(fs, ino);
 	fs->under_way++;
 	rc = pool_node_allocate_start(fs->node, o, (uint64_t)offset,
 				      (uint64_t)length,

@@ -66,7 +66,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct node_attr a = { .mode = mode & 01777, .uid = ctx->uid,
-			       .gid = ctx->gid, .mtime_ns = pool_wall_ns() };
+			       .gid = ctx->gid, .mtime_ns = fs_write_ns() };
 	struct node_object *o;
 	struct pool_entry *e;
 	struct fs_inode *i;
@@ -74,6 +74,10 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 	if (!dir) {
 		fuse_reply_err(req, fs_is_proc(parent) ? EPERM : ENOENT);
+		return;
+	}
+	if (mode & (S_ISUID | S_ISGID)) {
+		fuse_reply_err(req, EPERM);
 		return;
 	}
 	if (strlen(name) > POOL_NAME_MAX) {
@@ -94,6 +98,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, -err);
 		return;
 	}
+	pool_node_dir_touch(dir, pool_wall_ns());
 	i = fs_inode_bind(fs, &o->entry->e);
 	if (!i) {
 		fs_uncreate(fs, o);
@@ -150,6 +155,8 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fuse_reply_err(req, 0);
 	i->nlookup++;
 	fs_inode_closed(fs, i, o);
+	if (fi->flags & FS_O_EXEC)
+		fs_executed_end(fs, o);
 	if (writer && o->w) {
 		if (through)
 			pool_node_writer_flushed(fs->node, o);

@@ -85,8 +85,65 @@ static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 		fs_stale_note(fs, m->stale_writers[i], true);
 }
 
+/* What has lost its name can be opened by nobody. Owns list and paths. */
+static int put_executed(struct fs *fs, Kvpool__HandoverFs *m)
+{
+	size_t len = POOL_PATH_MAX + 1;
+	Kvpool__HandoverExecuted *x;
+	struct pool_list *it, *tmp;
+	int n;
+
+	pool_list_each(it, tmp, &fs->executed) {
+		struct fs_executed *e =
+			pool_list_entry(it, struct fs_executed, link);
+		void *list = realloc(m->executed, (m->n_executed + 1) *
+							  sizeof(x));
+
+		if (list)
+			m->executed = list;
+		if (!e->obj->entry)
+			continue;
+		x = list ? malloc(sizeof(*x) + len) : NULL;
+		if (!x)
+			return -ENOMEM;
+		kvpool__handover_executed__init(x);
+		x->path.data = (uint8_t *)(x + 1);
+		n = pool_tree_path(&e->obj->entry->e, (char *)(x + 1), len);
+		x->path.len = n > 0 ? (size_t)n : 0;
+		x->obj = e->obj->id;
+		x->handles = e->handles;
+		m->executed[m->n_executed++] = x;
+	}
+	return 0;
+}
+
+static void free_executed(Kvpool__HandoverFs *m)
+{
+	size_t i;
+
+	for (i = 0; i < m->n_executed; i++)
+		free(m->executed[i]);
+	free(m->executed);
+}
+
+static void put_carried(const struct fs *fs,
+			uint64_t list[2][FS_CARRIED_MAX],
+			Kvpool__HandoverFs *m)
+{
+	unsigned int k;
+
+	for (k = 0; k < FS_CARRIED_MAX && k < fs->ncarried; k++) {
+		list[0][k] = fs->carried[k].ino;
+		list[1][k] = fs->carried[k].ctime_ns;
+	}
+	m->carried_ino = list[0];
+	m->carried_ctime_ns = list[1];
+	m->n_carried_ino = m->n_carried_ctime_ns = k;
+}
+
 static void put_fs(struct fs *fs, struct pool_handover *h)
 {
+	uint64_t carried[2][FS_CARRIED_MAX];
 	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
 	ProtobufCBinaryData misses[2];
 	uint32_t stale[2][FS_STALE_MAX];
@@ -96,6 +153,8 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	fs_notify_each(fs, note_put, &notes);
 	if (notes.err)
 		h->err = notes.err;
+	if (put_executed(fs, &m))
+		h->err = -ENOMEM;
 	for (i = 0; i < 2; i++) {
 		misses[i].data = (uint8_t *)fs->misses[i];
 		misses[i].len = MISS_BYTES;
@@ -113,17 +172,20 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	m.notes = notes.list;
 	m.n_notes = notes.n;
 	put_stale(fs, stale, &m);
+	put_carried(fs, carried, &m);
 	pool_handover_put(h, POOL_HANDOVER_FS, &m.base);
 	for (i = 0; i < notes.n; i++)
 		free(notes.list[i]);
 	free(notes.list);
+	free_executed(&m);
 }
 
 /* The name it is bound to, or had. Length, 0: none. */
 static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 {
+	const struct node_dirent *dir = fs_inode_dir(i);
 	const struct pool_entry *e = i->entry ? &i->entry->e :
-				     i->dir   ? &i->dir->d.e : NULL;
+				     dir	? &dir->d.e : NULL;
 	int len = e ? pool_tree_path(e, path, POOL_PATH_MAX + 1) : 0;
 
 	if (!e && fs_inode_path(i)) {
@@ -151,7 +213,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	m.is_dir = i->kind == FS_DIR;
 	m.served = i->served;
 	m.cached = i->cached;
-	m.bound = i->entry || i->dir;
+	m.bound = i->entry || fs_inode_dir(i);
 	m.path.data = (uint8_t *)path;
 	m.path.len = inode_path(i, path);
 	m.obj = o && o->lent_fd < 0 && o->state != NODE_DROPPED ? o->id : 0;
@@ -160,6 +222,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	m.size = i->entry && !i->entry->own ? i->entry->size :
 					     fs_inode_past(i)->size;
 	m.atime_ns = i->atime_ns;
+	m.ctime_ns = i->kind == FS_FILE ? i->u.ctime_ns : 0;
 	if (o && o->state == NODE_DROPPED && o->w) {
 		m.orphan = node_orphan_hand_over(fs->node, o);
 		if (!m.orphan)
@@ -239,6 +302,7 @@ void fs_hand_over(struct fs *fs, struct pool_handover *h)
 {
 	uint64_t n;
 
+	fs_touched_tell(fs);
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_FUSE, fs->dev_fd);
 	put_fs(fs, h);
 	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
@@ -278,9 +342,41 @@ int fs_handover_init(struct fs *fs, struct pool_handover *h,
 	return 0;
 }
 
-static void get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
+/* The file it shows, if that was handed over. */
+static struct node_object *find_object(struct pool_entry *pe, uint64_t id)
+{
+	struct node_entry *e = (void *)pe;
+
+	if (!pe || pe->is_dir || !id)
+		return NULL;
+	if (e->own && e->own->id == id)
+		return e->own;
+	return e->obj && e->obj->id == id ? e->obj : NULL;
+}
+
+static int get_executed(struct fs *fs, const Kvpool__HandoverExecuted *m)
+{
+	struct fs_executed *x = calloc(1, sizeof(*x));
+	struct pool_entry *pe = pool_tree_lookup(
+		fs->tree, (const char *)m->path.data, m->path.len);
+	struct node_object *o = find_object(pe, m->obj);
+
+	if (!x)
+		return -ENOMEM;
+	if (!o || !m->handles) {
+		free(x);
+		return 0;
+	}
+	x->obj = node_object_ref(o);
+	x->handles = m->handles;
+	pool_list_add_tail(&fs->executed, &x->link);
+	return 0;
+}
+
+static int get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
 {
 	size_t i;
+	int err = 0;
 
 	for (i = 0; i < m->n_misses && i < 2; i++)
 		if (m->misses[i].len == MISS_BYTES)
@@ -294,6 +390,15 @@ static void get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
 		fs_notify_queue(fs, m->notes[i]->nodeid,
 				(char *)m->notes[i]->name.data,
 				m->notes[i]->name.len);
+	for (i = 0; i < m->n_carried_ino && i < m->n_carried_ctime_ns &&
+		    i < FS_CARRIED_MAX; i++) {
+		fs->carried[i].ino = m->carried_ino[i];
+		fs->carried[i].ctime_ns = m->carried_ctime_ns[i];
+		fs->ncarried++;
+	}
+	for (i = 0; !err && i < m->n_executed; i++)
+		err = get_executed(fs, m->executed[i]);
+	return err;
 }
 
 static void bind_dir(struct fs_inode *i, struct pool_entry *pe)
@@ -302,20 +407,8 @@ static void bind_dir(struct fs_inode *i, struct pool_entry *pe)
 
 	if (!d->fs) {
 		d->fs = i;
-		i->dir = d;
+		i->u.dir = d;
 	}
-}
-
-/* The file it shows, if that was handed over. */
-static struct node_object *find_object(struct pool_entry *pe, uint64_t id)
-{
-	struct node_entry *e = (void *)pe;
-
-	if (!pe || pe->is_dir || !id)
-		return NULL;
-	if (e->own && e->own->id == id)
-		return e->own;
-	return e->obj && e->obj->id == id ? e->obj : NULL;
 }
 
 static int get_object(struct fs *fs, struct fs_inode *i,
@@ -375,6 +468,8 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	i->opens = m->opens;
 	i->backing = m->backing;
 	i->atime_ns = m->atime_ns;
+	if (i->kind == FS_FILE)
+		i->u.ctime_ns = m->ctime_ns;
 	pool_gauge_add(&fs->nopen, m->opens);
 	pool_gauge_add(&fs->gbackings, m->backing ? 1 : 0);
 	if (m->bound && pe && pe->is_dir && m->is_dir) {
@@ -503,9 +598,8 @@ static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
 int fs_handover_read(struct fs *fs, struct pool_handover *h)
 {
 	ProtobufCMessage *msg;
-	int err = 0;
+	int err = get_fs(fs, fs->taken);
 
-	get_fs(fs, fs->taken);
 	kvpool__handover_fs__free_unpacked(fs->taken, NULL);
 	fs->taken = NULL;
 	while (!err) {

@@ -75,6 +75,17 @@ bool fs_inode_movable(const struct fs *fs, const struct fs_inode *i,
 	return again || !i->cached || !fs->passthrough;
 }
 
+/* The ctime that a file had by its nodeid before; 0: as its mtime. */
+static uint64_t carried_ctime(const struct fs *fs, uint64_t ino)
+{
+	unsigned int k;
+
+	for (k = 0; k < FS_CARRIED_MAX && k < fs->ncarried; k++)
+		if (fs->carried[k].ino == ino)
+			return fs->carried[k].ctime_ns;
+	return 0;
+}
+
 struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 {
 	struct node_entry *e = pe->is_dir ? NULL : (void *)pe;
@@ -102,12 +113,13 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	i->ino = pe->cookie + FS_PROC_MAX;
 	if (d) {
 		i->kind = FS_DIR;
-		i->dir = d;
+		i->u.dir = d;
 		d->fs = i;
 		return i;
 	}
 	i->kind = FS_FILE;
 	i->entry = e;
+	i->u.ctime_ns = carried_ctime(fs, i->ino);
 	e->fs = i;
 	i->served = !fs->passthrough;
 	if (e->own)
@@ -182,10 +194,11 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 		i->entry->fs = NULL;
 		pe = &i->entry->e;
 	}
-	if (i->dir)
-		i->dir->fs = NULL;
+	if (fs_inode_dir(i))
+		i->u.dir->fs = NULL;
 	backing_drop(fs, i);
 	fs_inode_set_obj(fs, i, NULL);
+	pool_list_del(&i->lru);
 	pool_slots_remove(&fs->inodes, i->id - FS_PROC_MAX);
 	pool_gauge_add(&fs->ninodes, -1);
 	if (pe)
@@ -250,11 +263,13 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 {
 	struct stat st;
 
-	if (i->dir && i != &fs->root) {
-		if (fs_inode_make_past(i))
-			i->past->attr = i->dir->attr;
-		i->dir->fs = NULL;
-		i->dir = NULL;
+	if (fs_inode_dir(i) && i != &fs->root) {
+		if (fs_inode_make_past(i)) {
+			i->past->attr = i->u.dir->attr;
+			i->past->attr.mtime_ns = pool_node_dir_mtime(i->u.dir);
+		}
+		i->u.dir->fs = NULL;
+		i->u.dir = NULL;
 	}
 	if (!i->entry)
 		return;
@@ -268,6 +283,8 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	keep_file(fs, i);
 	i->entry->fs = NULL;
 	i->entry = NULL;
+	if (i->opens > 0)
+		fs_notify_attr(fs, i); /* it has been told of the name's */
 	if (i->opens == 0) {
 		backing_drop(fs, i);
 		fs_inode_set_obj(fs, i, NULL);
@@ -352,16 +369,67 @@ static void set_time(struct timespec *ts, uint64_t ns)
 	ts->tv_nsec = (long)(ns % 1000000000ull);
 }
 
+/* Does a name show the very content that an unbound file shows? */
+static bool has_name(struct fs *fs, const struct fs_inode *i)
+{
+	const struct node_object *o = i->obj;
+	const struct node_entry *e = o ? o->entry : NULL;
+
+	if (e && (e->own == o || (e->obj == o && !e->own)))
+		return pool_node_visible(&e->e);
+	/* Its copy may have been evicted here. */
+	e = o && o->gen ? fs_inode_named(fs, i) : NULL;
+	return e && !e->own && e->gen == o->gen;
+}
+
+static nlink_t count_links(struct fs *fs, const struct fs_inode *i,
+			   const struct node_entry *same)
+{
+	const struct node_dirent *dir = fs_inode_dir(i);
+
+	if (i->kind == FS_DIR)
+		return dir ? 2 + pool_node_dir_dirs(dir) : 0;
+	return i->entry || same || has_name(fs, i);
+}
+
+/* What set the mtime since moved the ctime, too, unless somebody has set it to
+ * a time to come. */
+static uint64_t change_ns(const struct fs_inode *i, uint64_t mtime_ns)
+{
+	const struct node_dirent *dir = fs_inode_dir(i);
+	uint64_t ns = dir ? dir->ctime_ns : i->kind == FS_DIR ? 0 :
+		      i->u.ctime_ns;
+
+	if (!ns || (mtime_ns > ns && mtime_ns <= pool_wall_ns()))
+		return mtime_ns;
+	return ns;
+}
+
+void fs_inode_changed(struct fs *fs, struct fs_inode *i)
+{
+	struct node_entry *same = fs_inode_successor(fs, i);
+	struct fs_inode *other = same ? same->fs : NULL;
+	uint64_t now = pool_wall_ns();
+
+	if (fs_inode_dir(i))
+		i->u.dir->ctime_ns = now;
+	else if (i->kind == FS_FILE)
+		i->u.ctime_ns = now;
+	if (other)
+		other->u.ctime_ns = now;
+}
+
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 {
 	const struct node_entry *same = fs_inode_successor(fs, i);
 	const struct fs_past *past = fs_inode_past(i);
 	const struct node_attr *a = same ? &same->attr : &past->attr;
-	uint64_t size = past->size, blocks = (size + 511) / 512;
+	uint64_t size = past->size, blocks = (size + 511) / 512, mtime_ns;
 
 	memset(st, 0, sizeof(*st));
-	if (i->kind == FS_DIR && i->dir)
-		a = &i->dir->attr;
+	if (fs_inode_dir(i))
+		a = &i->u.dir->attr;
+	i->asks = false;
 	if (i->entry) {
 		a = pool_node_attr(&i->entry->e);
 		size = i->entry->size;
@@ -385,7 +453,7 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 	}
 	st->st_ino = i->ino;
 	st->st_mode = (i->kind == FS_DIR ? S_IFDIR : S_IFREG) | a->mode;
-	st->st_nlink = i->kind == FS_DIR ? 2 : 1;
+	st->st_nlink = count_links(fs, i, same);
 	st->st_uid = a->uid;
 	st->st_gid = a->gid;
 	st->st_blksize = 4096;
@@ -393,9 +461,11 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 		st->st_size = (off_t)size;
 		st->st_blocks = (blkcnt_t)blocks;
 	}
-	set_time(&st->st_mtim, a->mtime_ns);
-	set_time(&st->st_ctim, a->mtime_ns);
-	set_time(&st->st_atim, i->atime_ns ? i->atime_ns : a->mtime_ns);
+	mtime_ns = fs_inode_dir(i) ? pool_node_dir_mtime(i->u.dir) :
+				     a->mtime_ns;
+	set_time(&st->st_mtim, mtime_ns);
+	set_time(&st->st_ctim, change_ns(i, mtime_ns));
+	set_time(&st->st_atim, i->atime_ns ? i->atime_ns : mtime_ns);
 }
 
 static bool being_written(const struct fs_inode *i)
@@ -488,6 +558,14 @@ void fs_inodes_fini(struct fs *fs)
 {
 	uint64_t n;
 
+	while (!pool_list_empty(&fs->executed)) {
+		struct fs_executed *x = pool_list_first(
+			&fs->executed, struct fs_executed, link);
+
+		x->handles = 1;
+		fs_executed_end(fs, x->obj);
+	}
+
 	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
 	     n = pool_slots_next(&fs->inodes, n + 1)) {
 		struct fs_inode *i = pool_slots_get(&fs->inodes, n);
@@ -516,11 +594,55 @@ void fs_inodes_settle(struct fs *fs)
 
 /* ---- what the node tells ---- */
 
+void fs_touched_tell(struct fs *fs)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &fs->touched) {
+		struct fs_inode *i = pool_list_entry(it, struct fs_inode, lru);
+
+		pool_list_del(it);
+		i->asks = true;
+		fs_notify_attr(fs, i);
+	}
+	uv_timer_stop(&fs->touch);
+	fs->touch_ms = pool_now_ms();
+}
+
+void fs_touched_run(uv_timer_t *t)
+{
+	fs_touched_tell(t->data);
+}
+
+/*
+ * e came, went, or shows another file, and it was not the kernel that asked for
+ * it. Of what a mount finds at its start nobody knows when that was: its
+ * directory has the time of the newest.
+ */
+static void dir_touched(struct fs *fs, const struct pool_entry *e)
+{
+	struct node_dirent *d = (void *)e->parent;
+	struct fs_inode *i = d ? d->fs : NULL;
+	uint64_t ns = pool_node_complete(fs->node) ?
+			      pool_wall_ns() : pool_node_attr(e)->mtime_ns;
+
+	if (!d || (!pool_node_complete(fs->node) &&
+		   ns <= pool_node_dir_mtime(d)))
+		return;
+	pool_node_dir_touch(d, ns);
+	if (!i || i->asks || !pool_list_empty(&i->lru))
+		return;
+	pool_list_add_tail(&fs->touched, &i->lru);
+	if (!uv_is_active((uv_handle_t *)&fs->touch))
+		uv_timer_start(&fs->touch, fs_touched_run, FS_TOUCH_MS, 0);
+}
+
 static void on_changed(void *arg, struct node_entry *e)
 {
 	struct fs *fs = arg;
 	struct fs_inode *i = e->fs;
 
+	dir_touched(fs, &e->e);
 	if (!i)
 		return;
 	fs_notify_entry(fs, &e->e);
@@ -528,21 +650,34 @@ static void on_changed(void *arg, struct node_entry *e)
 	fs_waiting_run(fs);
 }
 
+/* For the nodeid that e gets when it is looked up: soon, or never. */
+static void carry_ctime(struct fs *fs, const struct pool_entry *e,
+			uint64_t ctime_ns)
+{
+	if (!ctime_ns)
+		return;
+	fs->carried[fs->ncarried % FS_CARRIED_MAX].ino =
+		e->cookie + FS_PROC_MAX;
+	fs->carried[fs->ncarried++ % FS_CARRIED_MAX].ctime_ns = ctime_ns;
+}
+
 static void on_published(void *arg, struct node_entry *e)
 {
 	struct fs *fs = arg;
 	struct fs_inode *i = e->fs;
-	uint64_t atime_ns;
+	uint64_t atime_ns, ctime_ns;
 
 	if (i && i->served && fs->passthrough) {
 		/* Written through the daemon: readers get a nodeid of their
 		 * own, in passthrough mode. */
-		atime_ns = i->atime_ns;
+		atime_ns = i->atime_ns; /* that was set */
+		ctime_ns = i->u.ctime_ns;
 		fs_notify_entry(fs, &e->e);
 		fs_inode_unbind(fs, i);
+		carry_ctime(fs, &e->e, ctime_ns);
 		i = atime_ns ? fs_inode_bind(fs, &e->e) : NULL;
 		if (i)
-			i->atime_ns = atime_ns; /* that was set */
+			i->atime_ns = atime_ns;
 	} else if (i && i->obj != e->obj && i->opens == 0) {
 		backing_drop(fs, i);
 		fs_inode_set_obj(fs, i, NULL);
@@ -558,6 +693,8 @@ static void on_attr_changed(void *arg, struct pool_entry *pe)
 	struct fs_inode *i = pe->is_dir ? ((struct node_dirent *)(void *)pe)->fs
 					: ((struct node_entry *)(void *)pe)->fs;
 
+	if (i && i->kind == FS_FILE)
+		i->u.ctime_ns = pool_wall_ns();
 	if (i)
 		fs_notify_attr(fs, i);
 }
@@ -566,6 +703,7 @@ static void on_appeared(void *arg, struct pool_entry *e)
 {
 	struct fs *fs = arg;
 
+	dir_touched(fs, e);
 	if (fs_miss_maybe_told(fs, e))
 		fs_notify_entry(fs, e);
 }
@@ -575,6 +713,7 @@ static void on_dir_gone(void *arg, struct node_dirent *dir)
 	struct fs *fs = arg;
 	struct fs_inode *i = dir->fs;
 
+	dir_touched(fs, &dir->d.e);
 	fs_dirs_gone(fs, dir);
 	if (!i)
 		return;
@@ -603,7 +742,11 @@ static void on_object_gone(void *arg, struct node_object *o)
 
 static void on_tell(void *arg, uint64_t mark)
 {
-	fs_notify_mark(arg, mark);
+	struct fs *fs = arg;
+
+	if (pool_now_ms() - fs->touch_ms >= FS_TOUCH_MS)
+		fs_touched_tell(fs);
+	fs_notify_mark(fs, mark);
 }
 
 static void on_expire(void *arg)

@@ -9,7 +9,7 @@ struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino)
 {
 	if (fs_is_proc(ino))
 		return NULL;
-	return fs_inode_find(fs, ino)->dir;
+	return fs_inode_dir(fs_inode_find(fs, ino));
 }
 
 void fs_fill_entry(struct fs *fs, struct fs_inode *i,
@@ -133,6 +133,27 @@ static uint64_t to_ns(const struct timespec *ts, bool now)
 			     (uint64_t)ts->tv_nsec;
 }
 
+/* What has lost its name, and is open. */
+static void set_past(struct node_attr *a, unsigned int bits,
+		     const struct node_attr *to)
+{
+	if (bits & POOL_SET_MODE)
+		a->mode = to->mode;
+	if (bits & POOL_SET_UID)
+		a->uid = to->uid;
+	if (bits & POOL_SET_GID)
+		a->gid = to->gid;
+	if (bits & POOL_SET_MTIME)
+		a->mtime_ns = to->mtime_ns;
+}
+
+/* Neither is kept: the mount is nosuid, and what is made in a directory is its
+ * maker's. */
+static bool has_sid(mode_t mode)
+{
+	return mode & (S_ISUID | S_ISGID);
+}
+
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 		struct fuse_file_info *fi)
 {
@@ -145,6 +166,10 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	int err = 0;
 
 	if (fs_is_proc(ino)) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
+	if (set & FUSE_SET_ATTR_MODE && has_sid(attr->st_mode)) {
 		fuse_reply_err(req, EPERM);
 		return;
 	}
@@ -173,13 +198,17 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	a.uid = attr->st_uid;
 	a.gid = attr->st_gid;
 	a.mtime_ns = to_ns(&attr->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
-	e = f ? &f->e : i->dir ? &i->dir->d.e : NULL;
+	e = f ? &f->e : fs_inode_dir(i) ? &i->u.dir->d.e : NULL;
 	if (bits && e)
 		err = pool_node_setattr(fs->node, e, bits, &a, NULL);
-	if (err)
+	else if (bits && i->past)
+		set_past(&i->past->attr, bits, &a);
+	if (err) {
 		fuse_reply_err(req, -err);
-	else
-		reply_attr(req, fs, i);
+		return;
+	}
+	fs_inode_changed(fs, i);
+	reply_attr(req, fs, i);
 }
 
 /* ---- making and removing ---- */
@@ -191,7 +220,7 @@ static void new_attr(fuse_req_t req, mode_t mode, struct node_attr *a)
 	a->mode = mode & 01777;
 	a->uid = ctx->uid;
 	a->gid = ctx->gid;
-	a->mtime_ns = pool_wall_ns();
+	a->mtime_ns = fs_write_ns();
 }
 
 /* 0, or -ENOMEM, answered too: the caller takes back what it has made. */
@@ -224,9 +253,12 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	else
 		err = dir ? pool_node_mkdir(fs->node, dir, name, strlen(name),
 					    &a, &d) : -ENOENT;
-	if (err)
+	if (err) {
 		fuse_reply_err(req, -err);
-	else if (reply_new(req, fs, &d->d.e))
+		return;
+	}
+	pool_node_dir_touch(dir, pool_wall_ns());
+	if (reply_new(req, fs, &d->d.e))
 		(void)pool_node_rmdir(fs->node, d);
 }
 
@@ -241,7 +273,7 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	int err;
 
 	(void)rdev;
-	if (!S_ISREG(mode) || !dir) {
+	if (!S_ISREG(mode) || has_sid(mode) || !dir) {
 		fuse_reply_err(req, dir ? EPERM : ENOENT);
 		return;
 	}
@@ -255,6 +287,7 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		fuse_reply_err(req, -err);
 		return;
 	}
+	pool_node_dir_touch(dir, pool_wall_ns());
 	if (reply_new(req, fs, &o->entry->e)) {
 		fs_uncreate(fs, o);
 		return;
@@ -262,6 +295,13 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	pool_node_writer_opened(fs->node, o);
 	pool_node_writer_flushed(fs->node, o);
 	pool_node_writer_closed(fs->node, o);
+}
+
+/* The file has no name any more; it may be freed. */
+static void leave_name(struct fs *fs, struct fs_inode *i)
+{
+	i->u.ctime_ns = pool_wall_ns();
+	fs_inode_unbind(fs, i);
 }
 
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -283,8 +323,10 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	f = (void *)e;
 	if (f->fs)
-		fs_inode_unbind(fs, f->fs);
+		leave_name(fs, f->fs);
 	err = pool_node_unlink(fs->node, f);
+	if (!err)
+		pool_node_dir_touch(dir, pool_wall_ns());
 	pool_node_tidy(fs->node, e);
 	fuse_reply_err(req, -err);
 }
@@ -345,7 +387,7 @@ static void rebind(struct fs *fs, struct pool_entry *from,
 		f->fs = NULL;
 		t->fs = i;
 		if (i)
-			i->dir = t;
+			i->u.dir = t;
 		return;
 	}
 	struct node_entry *f = (void *)from, *t = (void *)to;
@@ -363,6 +405,19 @@ static void rebind(struct fs *fs, struct pool_entry *from,
 	i->entry = t;
 	if (t->own)
 		fs_inode_set_obj(fs, i, t->own);
+}
+
+static void renamed(struct fs *fs, struct node_dirent *dir,
+		    struct node_dirent *newdir, struct pool_entry *to)
+{
+	struct fs_inode *i = to->is_dir ? NULL :
+				       ((struct node_entry *)(void *)to)->fs;
+	uint64_t now = pool_wall_ns();
+
+	pool_node_dir_touch(dir, now);
+	pool_node_dir_touch(newdir, now);
+	if (i)
+		fs_inode_changed(fs, i);
 }
 
 void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
@@ -398,8 +453,9 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		return;
 	}
 	if (old && !old->is_dir && ((struct node_entry *)(void *)old)->fs)
-		fs_inode_unbind(fs, ((struct node_entry *)(void *)old)->fs);
+		leave_name(fs, ((struct node_entry *)(void *)old)->fs);
 	rebind(fs, from, to);
+	renamed(fs, dir, newdir, to);
 	if (from->is_dir)
 		(void)pool_node_rmdir(fs->node, (void *)from);
 	else

@@ -22,20 +22,95 @@ static int open_errno(int flags, int err)
 	return ENOENT;
 }
 
+/* ---- programs ---- */
+
+static struct fs_executed *executed_of(struct fs *fs,
+				       const struct node_object *o)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &fs->executed) {
+		struct fs_executed *x =
+			pool_list_entry(it, struct fs_executed, link);
+
+		if (x->obj == o)
+			return x;
+	}
+	return NULL;
+}
+
+static int executed_begin(struct fs *fs, struct node_object *o)
+{
+	struct fs_executed *x = executed_of(fs, o);
+
+	if (o->state == NODE_WRITING && o->w->opens > 0)
+		return -ETXTBSY;
+	if (!x) {
+		x = calloc(1, sizeof(*x));
+		if (!x)
+			return -ENOMEM;
+		x->obj = node_object_ref(o);
+		pool_list_add_tail(&fs->executed, &x->link);
+	}
+	x->handles++;
+	return 0;
+}
+
+void fs_executed_end(struct fs *fs, struct node_object *o)
+{
+	struct fs_executed *x = executed_of(fs, o);
+
+	if (!x || --x->handles > 0) /* (none: another process began it) */
+		return;
+	pool_list_del(&x->link);
+	node_object_unref(fs->node, x->obj);
+	free(x);
+}
+
+/* Is what the name of i shows executed, perhaps by another nodeid? */
+static bool is_executed(struct fs *fs, const struct fs_inode *i)
+{
+	const struct node_entry *e = i->entry;
+
+	if (pool_list_empty(&fs->executed))
+		return false;
+	if (!e)
+		e = fs_inode_named(fs, i);
+	return e && executed_of(fs, e->own ? e->own : e->obj);
+}
+
+/* ---- handles ---- */
+
+static int begin_use(struct fs *fs, struct node_object *o, int flags)
+{
+	if (fs_wants_write(flags))
+		pool_node_writer_opened(fs->node, o);
+	return flags & FS_O_EXEC ? executed_begin(fs, o) : 0;
+}
+
+static void end_use(struct fs *fs, struct node_object *o, int flags)
+{
+	if (fs_wants_write(flags))
+		pool_node_writer_closed(fs->node, o);
+	if (flags & FS_O_EXEC)
+		fs_executed_end(fs, o);
+}
+
 /* i->obj is set and will be used: count the handle, answer. */
 static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		       int flags)
 {
 	struct node_object *o = i->obj;
 	struct fuse_open_out out;
-	int err;
+	int err = begin_use(fs, o, flags);
 
-	if (fs_wants_write(flags))
-		pool_node_writer_opened(fs->node, o);
+	if (err) {
+		fuse_reply_err(req, -err);
+		return;
+	}
 	err = fs_handle_open(fs, i, flags, &out);
 	if (err) {
-		if (fs_wants_write(flags))
-			pool_node_writer_closed(fs->node, o);
+		end_use(fs, o, flags);
 		fuse_reply_err(req, open_errno(flags, -err));
 		return;
 	}
@@ -48,8 +123,7 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	/* Interrupted: the kernel never heard of this handle. */
 	node_object_ref(o);
 	fs_handle_free(fs, fs_open_of(fs, out.fh));
-	if (fs_wants_write(flags))
-		pool_node_writer_closed(fs->node, o);
+	end_use(fs, o, flags);
 	fs_inode_closed(fs, i, o);
 	node_object_unref(fs->node, o);
 }
@@ -190,6 +264,8 @@ static void on_resized(void *arg, int status)
 		return;
 	}
 	req = open_take_req(r);
+	if (!status && i->obj && i->obj->w)
+		pool_node_modified(fs->node, i->obj, fs_write_ns());
 	/* A truncate(2) with no handle open is a write of its own. If it failed
 	 * nothing has changed: what was to be published still is, and a copy
 	 * of the published content is found to be the same. */
@@ -273,6 +349,8 @@ static void open_own(struct open_req *r, struct node_object *own)
 	if (!resizes || (r->resize < 0 &&
 			 pool_node_object_size(fs->node, own, &size,
 					       &blocks) == 0 && size == 0)) {
+		if (resizes)
+			pool_node_modified(fs->node, own, fs_write_ns());
 		reply_open(open_take_req(r), fs, r->inode, r->flags);
 		open_free(r);
 		return;
@@ -506,6 +584,10 @@ static void open_step(struct open_req *r)
 
 	if (open_gives_way(r) && open_wait(r))
 		return;
+	if (writes && is_executed(r->fs, i)) {
+		open_fail(r, ETXTBSY);
+		return;
+	}
 	if (!i->entry)
 		open_unbound(r);
 	else if (i->entry->own)

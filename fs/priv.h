@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
 #include <pthread.h>
+#include <time.h>
 
 #include "fs/passthrough.h"
 #include "fs/session.h"
@@ -22,6 +23,10 @@
 				at once; a write makes the kernel ask again */
 #define FS_BACKINGS_MAX 16384 /* registrations kept for unused files */
 #define FS_MISS_BITS 22	      /* size of the filter of told misses */
+#define FS_TOUCH_MS 200	      /* the kernel is told of the times of directories
+				 not more often: each look-up below would wait
+				 for them */
+#define FS_CARRIED_MAX 64     /* ctimes kept from one nodeid to the next */
 #define FS_RETRY_MS 2	      /* an OPEN that waits for a publication */
 #define FS_TURN_MAX 64	      /* requests handled before others have a turn */
 
@@ -55,11 +60,15 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  *   backing != 0        passthrough only    while open         -
  */
 struct fs_inode {
-	struct pool_list lru;  /* in fs->backings while opens == 0 */
+	struct pool_list lru;  /* in fs->backings while opens == 0; of a
+				  directory: in fs->touched */
 	uint64_t nlookup;
 	uint64_t ino; /* st_ino */
 	struct node_entry *entry;
-	struct node_dirent *dir;
+	union {
+		struct node_dirent *dir; /* FS_DIR: fs_inode_dir */
+		uint64_t ctime_ns;	 /* FS_FILE: 0: as mtime */
+	} u;
 	struct node_object *obj; /* ref */
 	uint64_t atime_ns; /* 0: never set; then mtime */
 	struct fs_past *past; /* owns; of an unbound one, else NULL */
@@ -69,6 +78,8 @@ struct fs_inode {
 	uint8_t kind;
 	bool served : 1; /* data mode of this nodeid: daemon-served */
 	bool cached : 1; /* was opened in that mode; never in the other, then */
+	bool asks : 1;	 /* a directory: the kernel was told to ask for its
+			    attributes, and has not */
 	uint16_t coming; /* who write, were told ESTALE, and have looked the
 			    name up again: who reads waits for them */
 };
@@ -140,6 +151,15 @@ struct fs {
 	struct pool_list backings; /* unused inodes with a backing, LRU */
 	unsigned int nbackings;
 	struct pool_list dirs; /* open directory handles */
+	struct pool_list executed; /* struct fs_executed */
+	struct pool_list touched; /* directories that the kernel is to ask for */
+	uv_timer_t touch; /* runs while `touched` is not empty */
+	uint64_t touch_ms; /* when it was told of such last */
+	/* Of files that lost their nodeid by being published, of late. */
+	struct {
+		uint64_t ino, ctime_ns;
+	} carried[FS_CARRIED_MAX];
+	unsigned int ncarried; /* ever */
 	struct fs_inode root;
 	/* Names that the kernel was told are missing: two generations. */
 	uint64_t *misses[2];
@@ -159,6 +179,15 @@ struct fs {
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
+
+/* As the kernel stamps what is written: never after the store's own mtime. */
+static inline uint64_t fs_write_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
 
 static inline struct fs *fs_of(fuse_req_t req)
 {
@@ -211,6 +240,15 @@ const struct fs_past *fs_inode_past(const struct fs_inode *i);
 /* Made if there is none, all zero; NULL: ENOMEM. */
 struct fs_past *fs_inode_make_past(struct fs_inode *i);
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st);
+static inline struct node_dirent *fs_inode_dir(const struct fs_inode *i)
+{
+	return i->kind == FS_DIR ? i->u.dir : NULL;
+}
+/* The ctime is now: something of it, or of its name, was changed here. */
+void fs_inode_changed(struct fs *fs, struct fs_inode *i);
+/* Tell the kernel now what directories have other times. */
+void fs_touched_tell(struct fs *fs);
+void fs_touched_run(uv_timer_t *t);
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		      struct node_object *o);
 /* The backing id of i->obj, registered if need be; or -errno. */
@@ -359,7 +397,21 @@ struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
 				  uint64_t fh);
 bool fs_handle_writes(struct fs *fs, uint64_t fh);
 
+/*
+ * Programs. The kernel lets nobody write to the nodeid that it executes, nor
+ * execute one that is open for writing; a file may have had several. These are
+ * the flags of an OPEN and a RELEASE of execve(2).
+ */
+#define FS_O_EXEC 0x20 /* __FMODE_EXEC */
+struct fs_executed {
+	struct pool_list link; /* fs->executed */
+	struct node_object *obj; /* ref */
+	unsigned int handles;
+};
+
 /* open.c */
+/* A handle of execve(2)'s on o has gone. */
+void fs_executed_end(struct fs *fs, struct node_object *o);
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 /* An OPEN that may have to wait; or, with resize >= 0, a SETATTR of the size to
  * that. again: the kernel was told ESTALE, and held is kept for this. */

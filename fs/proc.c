@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { PROC_STATUS = FS_PROC_DIR + 1, PROC_NODES, PROC_METRICS };
 
@@ -28,6 +29,8 @@ void fs_proc_stat(fuse_ino_t ino, struct stat *st)
 	st->st_mode = ino == FS_PROC_DIR ? S_IFDIR | 0555 : S_IFREG | 0444;
 	st->st_nlink = ino == FS_PROC_DIR ? 2 : 1;
 	st->st_blksize = 4096;
+	clock_gettime(CLOCK_REALTIME, &st->st_mtim);
+	st->st_atim = st->st_ctim = st->st_mtim;
 }
 
 void fs_proc_lookup(fuse_req_t req, const char *name)

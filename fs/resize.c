@@ -12,10 +12,15 @@ static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 {
 	int fd = o && o->w ? pool_node_writer_fd(fs->node, o) : -1;
 
-	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
 		fuse_reply_err(req, fd < 0 ? ESTALE : errno);
-	else
-		fs_resize_reply(req, fs, i);
+		return;
+	}
+	pool_node_modified(fs->node, o, fs_write_ns());
+	if (i->past)
+		i->past->attr.mtime_ns = o->w->attr.mtime_ns;
+	fs_inode_changed(fs, i);
+	fs_resize_reply(req, fs, i);
 }
 
 /*

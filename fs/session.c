@@ -379,14 +379,16 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	pool_slots_init(&fs->opens);
 	pool_list_init(&fs->backings);
 	pool_list_init(&fs->dirs);
+	pool_list_init(&fs->touched);
+	pool_list_init(&fs->executed);
 	pool_list_init(&fs->waiting);
 	pool_list_init(&fs->root.lru);
 	fs->root.kind = FS_DIR;
 	fs->root.id = FUSE_ROOT_ID;
 	fs->root.ino = 1;
 	fs->root.nlookup = 1;
-	fs->root.dir = pool_node_root(fs->node);
-	fs->root.dir->fs = &fs->root;
+	fs->root.u.dir = pool_node_root(fs->node);
+	fs->root.u.dir->fs = &fs->root;
 	*ret_fs = fs;
 	return fs->mountpoint ? register_metrics(fs) : -ENOMEM;
 }
@@ -398,7 +400,8 @@ static int watch(struct fs *fs)
 	if (err)
 		return err;
 	uv_timer_init(fs->loop, &fs->retry);
-	fs->poll.data = fs->retry.data = fs;
+	uv_timer_init(fs->loop, &fs->touch);
+	fs->poll.data = fs->retry.data = fs->touch.data = fs;
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
 	return 0;
 }
@@ -614,9 +617,10 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	fs_guard_stop(fs->guard);
 	fs_pause(fs);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
-	fs->handles = 2;
+	fs->handles = 3;
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->retry, on_handle_closed);
+	uv_close((uv_handle_t *)&fs->touch, on_handle_closed);
 }
 
 void fs_free(struct fs *fs)

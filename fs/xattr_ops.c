@@ -21,7 +21,7 @@ static struct pool_entry *entry_of(struct fs *fs, fuse_ino_t ino)
 		return NULL;
 	i = fs_inode_find(fs, ino);
 	f = i->entry ? i->entry : fs_inode_successor(fs, i);
-	return f ? &f->e : i->dir ? &i->dir->d.e : NULL;
+	return f ? &f->e : fs_inode_dir(i) ? &i->u.dir->d.e : NULL;
 }
 
 static void reply_value(fuse_req_t req, const void *value, size_t len,
@@ -184,6 +184,8 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		err = pool_node_setxattr(fs->node, e, name, value, size,
 					 flags);
 	}
+	if (!err)
+		fs_inode_changed(fs, fs_inode_find(fs, ino));
 	fuse_reply_err(req, -err);
 }
 
@@ -200,5 +202,7 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	err = may_rule(req, e, name) ?
 		      pool_node_setxattr(fs->node, e, name, NULL, 0, 0) :
 		      -EPERM;
+	if (!err)
+		fs_inode_changed(fs, fs_inode_find(fs, ino));
 	fuse_reply_err(req, -err);
 }

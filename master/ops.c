@@ -209,6 +209,8 @@ static int op_publish(struct op *op)
 	f = master_map_file(&op->m->map, op->path, op->len);
 	if (f && same_content(op, f, xattrs) && hold_too(op, f)) {
 		pool_xattrs_free(xattrs);
+		if (op->meta->mtime_ns > f->mtime_ns)
+			f->mtime_ns = op->meta->mtime_ns;
 		published(op, f);
 		return 0;
 	}

@@ -124,6 +124,10 @@ struct node_dirent {
 	struct pool_rules rules;    /* parsed from xattrs; not inherited ones */
 	struct node_learn learn;
 	void *fs;
+	uint64_t mtime_ns; /* shown instead of attr's: a name of it came or went
+			      here since that was set; or 0 */
+	uint64_t ctime_ns; /* anything of it changed here; or 0: as mtime */
+	uint32_t ngone; /* directories below that are gone, and stay yet */
 	uint8_t seen;
 	bool known; /* the master has it (or a name below it) */
 	bool gone;  /* removed; stays until the last hidden name below goes */
@@ -204,6 +208,8 @@ struct node_writer {
 	uint64_t claimed;    /* bytes granted by node_space and not yet written */
 	uint64_t breaches;   /* pool_store_breaches at creation */
 	uint64_t touched_ms; /* last sign of life */
+	uint64_t stamp_ns;   /* mtime of its store file when that of attr was set;
+				0: when it was made. Another one: written since */
 	uint64_t ticket;     /* order of sealing, for fsync barriers */
 	uint32_t opens;	     /* writable handles of the mount */
 	int poison;	     /* -errno of a failed write; never published then */
@@ -384,6 +390,14 @@ int pool_node_setxattr(struct pool_node *n, struct pool_entry *e,
 		       const char *name, const void *value, size_t len,
 		       int flags);
 const struct node_attr *pool_node_attr(const struct pool_entry *e);
+/*
+ * Times of directories are each mount's own: mtime is that of attr, until a name
+ * below comes or goes (pool_node_dir_touch, wall clock), ctime what anything of
+ * it changed last. Directories below it that are shown: pool_node_dir_dirs.
+ */
+void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns);
+uint64_t pool_node_dir_mtime(const struct node_dirent *d);
+uint64_t pool_node_dir_dirs(const struct node_dirent *d);
 struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
 /* user.kvpool.* computed ones: generation, checksum, state, holders (how many
  * nodes have a copy), nodes (which), and the rule replicas where none is set
@@ -448,7 +462,10 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
 int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 			   uint64_t offset, uint64_t len, node_done_cb cb,
 			   void *arg);
-/* Size as it is now (fstat). */
+/* It was truncated: so its mtime is this (wall clock). */
+void pool_node_modified(struct pool_node *n, struct node_object *o,
+			uint64_t wall_ns);
+/* Size as it is now (fstat); of one that is being written, the mtime, too. */
 int pool_node_object_size(struct pool_node *n, struct node_object *o,
 			  uint64_t *ret_size, uint64_t *ret_blocks);
 /*

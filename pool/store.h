@@ -274,9 +274,10 @@ int pool_copy_start(struct pool_store *s, struct pool_copy *c,
 
 /* openat(2) with flags (O_RDONLY, O_PATH, O_RDWR) | O_CLOEXEC: fd or -errno. */
 int pool_store_fd(struct pool_store *s, uint64_t id, int flags);
-/* Its size and blocks as they are now, in one system call. 0 or -errno. */
+/* Its size, blocks and time of the last write (since 1970) as they are now, in
+ * one system call. 0 or -errno. */
 int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
-		    uint64_t *ret_blocks);
+		    uint64_t *ret_blocks, uint64_t *ret_mtime_ns);
 /*
  * Gone from the directory at once; its pages when the last user is done. Large
  * files are released by a worker.

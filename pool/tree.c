@@ -203,6 +203,7 @@ struct pool_entry *pool_tree_add(struct pool_tree *t, struct pool_dir *dir,
 	e->cookie = t->next_cookie++;
 	pool_list_add_tail(&dir->children, &e->sibling);
 	dir->nchildren++;
+	dir->ndirs += is_dir;
 	return e;
 }
 
@@ -290,6 +291,7 @@ void pool_tree_remove(struct pool_tree *t, struct pool_entry *e)
 	pool_hash_remove(&t->hash, &e->hash);
 	pool_list_del(&e->sibling);
 	e->parent->nchildren--;
+	e->parent->ndirs -= e->is_dir;
 	free(e);
 }
 

@@ -44,6 +44,7 @@ struct pool_dir {
 	struct pool_entry e;
 	struct pool_list children; /* entries, by sibling; oldest first */
 	uint64_t nchildren;
+	uint64_t ndirs; /* of these, directories */
 };
 
 struct pool_tree {

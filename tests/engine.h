@@ -59,7 +59,7 @@ struct eng_test {
 /* Tables end with name == NULL. */
 extern const struct eng_test eng_lmcache[], eng_sglang[], eng_vllm[],
 	eng_llama[], eng_scratch[], eng_posix_names[], eng_posix_data[],
-	eng_posix_attrs[], eng_posix_race[];
+	eng_posix_attrs[], eng_posix_times[], eng_posix_race[];
 
 /* Record a failure; returns -1. */
 int eng_fail(const char *func, int line, const char *fmt, ...)

@@ -90,7 +90,7 @@ static bool run_one(const struct eng_test *test)
 static const struct eng_test *const all_tests[] = {
 	eng_lmcache, eng_sglang,      eng_vllm,	       eng_llama,
 	eng_scratch, eng_posix_names, eng_posix_data, eng_posix_attrs,
-	eng_posix_race,
+	eng_posix_times, eng_posix_race,
 };
 #define NTABLES (sizeof(all_tests) / sizeof(all_tests[0]))
 

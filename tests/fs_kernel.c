@@ -529,8 +529,8 @@ static void check_inode(struct world *w, const struct fs_inode *i)
 {
 	if (i->entry)
 		assert_ptr_equal(i, i->entry->fs);
-	if (i->dir)
-		assert_ptr_equal(i, i->dir->fs);
+	if (fs_inode_dir(i))
+		assert_ptr_equal(i, i->u.dir->fs);
 	if (i->opens > 0)
 		assert_non_null(i->obj);
 	if (i->backing) {
@@ -541,7 +541,7 @@ static void check_inode(struct world *w, const struct fs_inode *i)
 		assert_int_equal(0, i->backing);
 		assert_null(i->obj);
 	}
-	if (!pool_list_empty(&i->lru))
+	if (i->kind == FS_FILE && !pool_list_empty(&i->lru))
 		assert_true(i->opens == 0 && i->backing);
 }
 

@@ -358,7 +358,9 @@ static void attributes_are_kept_and_privilege_bits_are_not(void **state)
 	uint64_t id = k_publish(w, "a", "text");
 	struct fuse_attr a;
 
-	assert_int_equal(0, setmode(w, id, S_IFREG | 06640));
+	assert_int_equal(EPERM, setmode(w, id, S_IFREG | 06640));
+	assert_int_equal(EPERM, setmode(w, id, S_IFREG | 02640));
+	assert_int_equal(0, setmode(w, id, S_IFREG | 0640));
 	assert_int_equal(0, k_getattr(w, id, &a));
 	assert_int_equal(S_IFREG | 0640, a.mode);
 	assert_int_equal(4, a.size);

@@ -591,7 +591,7 @@ int pool_store_fd(struct pool_store *s, uint64_t id, int flags)
 }
 
 int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
-		    uint64_t *ret_blocks)
+		    uint64_t *ret_blocks, uint64_t *ret_mtime_ns)
 {
 	struct sim_file *f = file_find(s->disk, id);
 
@@ -599,6 +599,7 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
 		return -ENOENT;
 	*ret_size = f->size;
 	*ret_blocks = pages(f) / 512;
+	*ret_mtime_ns = 0; /* not kept: that of the creation stays */
 	return 0;
 }
 

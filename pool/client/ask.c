@@ -62,14 +62,14 @@ static void find_some(const struct kvpool *p, struct node_dirent *dir,
 
 static int64_t size_of(struct kvpool *p, const struct node_entry *e)
 {
-	uint64_t size, blocks;
+	uint64_t size, blocks, mtime_ns;
 
 	if (!e->own)
 		return (int64_t)e->size;
 	if (e->own->state != NODE_WRITING)
 		return (int64_t)e->own->size;
 	if (pool_store_stat(pool_node_store(p->node), e->own->id, &size,
-			    &blocks))
+			    &blocks, &mtime_ns))
 		return -ENOENT;
 	return (int64_t)size;
 }

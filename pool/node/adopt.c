@@ -115,6 +115,8 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
 	if (err)
 		node_object_unref(n, o);
+	else if (m->mtime_ns > pool_node_dir_mtime(node_dir(&e->e.parent->e)))
+		pool_node_dir_touch(node_dir(&e->e.parent->e), m->mtime_ns);
 	return err;
 }
 

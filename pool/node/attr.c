@@ -64,6 +64,40 @@ int node_change_apply(const struct node_change *c, struct node_attr *a,
 	return err;
 }
 
+/* ---- times ---- */
+
+void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns)
+{
+	d->mtime_ns = d->ctime_ns = wall_ns;
+}
+
+uint64_t pool_node_dir_mtime(const struct node_dirent *d)
+{
+	return d->mtime_ns ? d->mtime_ns : d->attr.mtime_ns;
+}
+
+void pool_node_modified(struct pool_node *n, struct node_object *o,
+			uint64_t wall_ns)
+{
+	node_own_stamp(n, o);
+	o->w->attr.mtime_ns = wall_ns;
+}
+
+/* c was done here, just now. */
+static void set_times(struct pool_node *n, struct pool_entry *pe,
+		      const struct node_change *c)
+{
+	struct node_dirent *d = node_dir(pe);
+	struct node_entry *e = node_file(pe);
+
+	if (d && c->set & POOL_SET_MTIME)
+		d->mtime_ns = 0;
+	if (d)
+		d->ctime_ns = pool_wall_ns();
+	else if (e->own && c->set & POOL_SET_MTIME)
+		node_own_stamp(n, e->own);
+}
+
 /* ---- what the master says ---- */
 
 int node_attr_update(struct pool_node *n, struct node_attr *a,
@@ -151,6 +185,7 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 			(void)node_write_blob(n, e->own);
 		return err;
 	}
+	set_times(n, pe, c);
 	if (sets) {
 		pool_xattrs_free(old);
 		if (d)

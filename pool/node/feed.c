@@ -107,6 +107,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 		     const Kvpool__Meta *m, bool added)
 {
 	bool back = d->gone && !d->removing;
+	uint64_t mtime_ns = d->attr.mtime_ns;
 	int changed;
 
 	node_names_begin(n);
@@ -114,6 +115,12 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	node_names_end(n);
 	if (changed < 0)
 		return changed;
+	/* It was set; or has its first one, what is below may be newer. */
+	if (d->attr.mtime_ns != mtime_ns &&
+	    (mtime_ns || d->attr.mtime_ns > d->mtime_ns))
+		d->mtime_ns = 0;
+	if (changed && n->complete)
+		d->ctime_ns = pool_wall_ns();
 	d->known = true;
 	if (back)
 		node_dir_gone(n, d, false);
@@ -143,7 +150,7 @@ static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
 	if (!all && !(m->set & POOL_SET_GID))
 		root.gid = d->attr.gid;
 	if (all ? !m->mtime_ns : !(m->set & POOL_SET_MTIME))
-		root.mtime_ns = d->attr.mtime_ns;
+		root.mtime_ns = d->attr.mtime_ns; /* it stays as it is */
 	return apply_dir(n, d, &root, false);
 }
 

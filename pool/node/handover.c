@@ -159,6 +159,7 @@ node_orphan_hand_over(struct pool_node *n, const struct node_object *o)
 	m->seen_gen = w->seen_gen;
 	m->again = w->again;
 	put_before(w->before, m);
+	m->stamp_ns = w->stamp_ns;
 	m->idle_ms = pool_now_ms() - w->touched_ms;
 	return m;
 }
@@ -225,6 +226,8 @@ static void put_name(struct pool_node *n, struct pool_entry *pe,
 		m.known = d->known;
 		m.gone = d->gone;
 		m.removing = d->removing;
+		m.mtime_ns = d->mtime_ns;
+		m.ctime_ns = d->ctime_ns;
 		put_learn(&d->learn, &learn);
 		m.learn = &learn;
 	} else {
@@ -348,6 +351,7 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	w->seen_gen = m->seen_gen;
 	w->again = m->again;
 	node_before_from_pb(&w->before, m->before, m->n_before);
+	w->stamp_ns = m->stamp_ns;
 	w->touched_ms = pool_now_ms() - m->idle_ms;
 	w->ticket = ++n->ticket;
 	w->breaches = pool_store_breaches(n->store) - (m->breached ? 1 : 0);
@@ -409,7 +413,11 @@ static int get_dir(struct node_dirent *d, const Kvpool__HandoverName *m)
 		return -EBADMSG;
 	node_dir_rules(d);
 	d->known = m->known;
-	d->gone = m->gone;
+	d->gone = m->gone && d->d.e.parent;
+	if (d->gone)
+		node_dir(&d->d.e.parent->e)->ngone++;
+	d->mtime_ns = m->mtime_ns;
+	d->ctime_ns = m->ctime_ns;
 	d->removing = (uint8_t)m->removing;
 	get_learn(m->learn, &d->learn);
 	return 0;

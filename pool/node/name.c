@@ -152,9 +152,18 @@ void node_unpublish(struct pool_node *n, struct node_entry *e)
 
 void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
 {
+	struct node_dirent *up = node_dir(&d->d.e.parent->e);
+
+	if (d->gone != gone)
+		up->ngone += gone ? 1u : -1u;
 	node_names_begin(n);
 	d->gone = gone;
 	node_names_end(n);
+}
+
+uint64_t pool_node_dir_dirs(const struct node_dirent *d)
+{
+	return d->d.ndirs - d->ngone;
 }
 
 /* ---- directories ---- */
@@ -189,6 +198,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		return -ENOMEM;
 	d = node_dir(e);
 	d->attr = *attr;
+	d->mtime_ns = d->ctime_ns = 0;
 	err = node_op_name(n, KVPOOL__OP__KIND__MKDIR, e, 0);
 	if (err) {
 		node_dir_gone(n, d, true);
@@ -413,6 +423,8 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	from->xattrs = NULL;
 	node_names_end(n);
 	to->rules = from->rules;
+	to->mtime_ns = from->mtime_ns;
+	to->ctime_ns = pool_wall_ns();
 	all.xattrs = to->xattrs;
 	if (to->xattrs)
 		(void)node_op_setattr(n, &to->d.e, &all);

@@ -192,6 +192,7 @@ void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
 		up = node_dir(&d->d.e.parent->e);
 		node_names_begin(n);
 		pool_xattrs_free(d->xattrs);
+		up->ngone--;
 		pool_tree_remove(&n->tree, &d->d.e);
 		node_names_end(n);
 		d = up;

@@ -334,6 +334,8 @@ int node_own_new(struct pool_node *n, struct node_entry *e,
 void node_own_state(struct pool_node *n, struct node_object *o,
 		    enum node_state state);
 void node_writer_close_fd(struct node_writer *w);
+/* What was written until now has its mtime, or is not to change it. */
+void node_own_stamp(struct pool_node *n, struct node_object *o);
 
 /* learn.c */
 void node_learn_size(struct pool_node *n, struct node_entry *e, uint64_t size);

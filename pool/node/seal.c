@@ -420,6 +420,9 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		node_hide(n, e, 0);
 		e->ahead = n->joins;
 	}
+	/* The very bytes it had: put anew all the same. */
+	if (gen == e->gen && w->attr.mtime_ns > e->attr.mtime_ns)
+		e->attr.mtime_ns = w->attr.mtime_ns;
 	/* Overtaken already: the newer one shows. */
 	if (gen < e->gen || relied_on(e->obj, gen)) {
 		put_is_gone(n, e);

@@ -245,6 +245,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 	w->again = false;
 	w->flushed = false;
 	w->touched_ms = pool_now_ms();
+	node_own_stamp(n, o);
 	pool_list_del(&w->link);
 	pool_list_add_tail(&n->writers, &w->link);
 	return 0;
@@ -324,9 +325,18 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
 	pool_count(&n->c.poisoned);
 }
 
+void node_own_stamp(struct pool_node *n, struct node_object *o)
+{
+	uint64_t size, blocks;
+
+	(void)pool_store_stat(n->store, o->id, &size, &blocks,
+			      &o->w->stamp_ns);
+}
+
 int pool_node_object_size(struct pool_node *n, struct node_object *o,
 			  uint64_t *ret_size, uint64_t *ret_blocks)
 {
+	uint64_t mtime_ns;
 	int err;
 
 	if (o->state != NODE_WRITING) {
@@ -334,9 +344,13 @@ int pool_node_object_size(struct pool_node *n, struct node_object *o,
 		*ret_blocks = (o->size + 511) / 512;
 		return 0;
 	}
-	err = pool_store_stat(n->store, o->id, ret_size, ret_blocks);
+	err = pool_store_stat(n->store, o->id, ret_size, ret_blocks,
+			      &mtime_ns);
 	if (err)
 		return err;
+	if (o->w->stamp_ns ? mtime_ns != o->w->stamp_ns :
+			     mtime_ns > o->w->attr.mtime_ns)
+		o->w->attr.mtime_ns = o->w->stamp_ns = mtime_ns;
 	/* What is only reserved is not shown. */
 	if ((*ret_size + 4095) / 4096 * 8 < *ret_blocks)
 		*ret_blocks = (*ret_size + 4095) / 4096 * 8;
@@ -348,10 +362,10 @@ int pool_node_object_size(struct pool_node *n, struct node_object *o,
 static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 			   const struct node_object *o)
 {
-	uint64_t size, blocks;
+	uint64_t size, blocks, mtime_ns;
 
 	if (o->state == NODE_WRITING && o->w && !o->w->served &&
-	    pool_store_stat(n->store, o->id, &size, &blocks) == 0 &&
+	    pool_store_stat(n->store, o->id, &size, &blocks, &mtime_ns) == 0 &&
 	    size > o->w->reserved && size <= pool_node_size_max(n, o->w))
 		node_learn_size(n, e, size);
 }

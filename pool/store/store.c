@@ -418,7 +418,7 @@ int pool_store_fd(struct pool_store *s, uint64_t id, int flags)
 }
 
 int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
-		    uint64_t *ret_blocks)
+		    uint64_t *ret_blocks, uint64_t *ret_mtime_ns)
 {
 	char name[STORE_NAME_LEN + 1];
 	struct stat st;
@@ -428,6 +428,8 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
 		return -errno;
 	*ret_size = (uint64_t)st.st_size;
 	*ret_blocks = (uint64_t)st.st_blocks;
+	*ret_mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u +
+			(uint64_t)st.st_mtim.tv_nsec;
 	return 0;
 }
 
