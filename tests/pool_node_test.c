@@ -2829,6 +2829,23 @@ static void bytes_with_a_wrong_sum_are_discarded(void **state)
 	assert_false(find(f, 1, "small") && find(f, 1, "small")->obj);
 }
 
+static void what_is_lent_with_a_wrong_sum_is_not_read(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	f->opts.fd_passing = true;
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	publish_and_see(f, "right", 100000, 2);
+	damage(f, 0, find(f, 0, "k")->obj);
+	assert_int_equal(-ENOENT, want(f, 1, "k", &o));
+	assert_count(1, f, 1, bad_sums);
+	assert_int_equal(0, node(f, 1)->borrowed);
+	assert_readable(f, 1, "right", 100000, 2);
+	assert_int_equal(1, node(f, 1)->borrowed);
+}
+
 static void set_replicas(struct fixture *f, int i, const char *name,
 			 const char *replicas, uint32_t mode)
 {
@@ -3712,6 +3729,7 @@ int main(int argc, char **argv)
 		node_test(what_is_written_again_is_not_found_whole_after_a_crash),
 		node_test(what_is_read_costs_no_copy_that_counts),
 		node_test(bytes_with_a_wrong_sum_are_discarded),
+		node_test(what_is_lent_with_a_wrong_sum_is_not_read),
 		node_test(a_holder_is_told_of_damage_and_withdraws_its_copy),
 		node_test(a_file_that_is_cut_or_missing_is_withdrawn),
 		node_test(a_reader_finds_the_holder_whose_copy_is_right),
