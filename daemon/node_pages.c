@@ -91,6 +91,17 @@ static json_t *drain_post(void *arg, const struct daemon_admin_query *q,
 	return drain(arg, q, true, ret_status, ret_text);
 }
 
+static json_t *evicted_page(void *arg, const struct daemon_admin_query *q,
+			    unsigned int *ret_status, const char **ret_text)
+{
+	struct node_program *p = arg;
+
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	return pool_node_evicted_json(p->node);
+}
+
 static json_t *devices_page(void *arg, const struct daemon_admin_query *q,
 			    unsigned int *ret_status, const char **ret_text)
 {
@@ -108,6 +119,7 @@ const struct daemon_admin_page daemon_node_pages[] = {
 	{ .path = "/api/status", .fn = status_page },
 	{ .path = "/api/nodes", .fn = nodes_page },
 	{ .path = "/api/devices", .fn = devices_page },
+	{ .path = "/api/evicted", .fn = evicted_page },
 	{ .path = "/api/objects",
 	  .fn = objects_page,
 	  .params = DAEMON_OBJECTS_PARAMS },

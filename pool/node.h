@@ -589,6 +589,10 @@ void pool_node_barriers_end(struct pool_node *n);
 bool pool_node_ready(const struct pool_node *n);
 json_t *pool_node_status_json(struct pool_node *n);
 json_t *pool_node_nodes_json(struct pool_node *n);
+/* The counted copies that were evicted here last, at most 256, oldest first: each
+ * with path, generation and whether without a master ("alone"), and how many
+ * before them this process has "forgotten". NULL: no memory. */
+json_t *pool_node_evicted_json(struct pool_node *n);
 /* A page of at most limit objects at or below the path prefix (pool/pages.h),
  * with "next", the token of the following page, or null. 0, -EINVAL (token),
  * -ENOMEM. */

@@ -16,6 +16,8 @@
  *   lossy all|shared
  *            copies were damaged; shared: there was no room: what is there now
  *            may get lost, of all, or of those that are not kept
+ *   evicted PATH
+ *            a node says that it has evicted this one's last copy
  *   whole    all is whole again: check what must hold then, while nobody works
  *   end      the same, and report
  *
@@ -190,8 +192,8 @@ static bool set_full(void)
 /* One order; false: it is "end", or makes no sense. */
 static bool obey(const char *line)
 {
-	char what[8], which[8];
-	int words = sscanf(line, "%7s %7s", what, which);
+	char what[8], which[96];
+	int words = sscanf(line, "%7s %95s", what, which);
 
 	if (words == 1 && strcmp(what, "loose") == 0)
 		return set_tight(false);
@@ -203,6 +205,10 @@ static bool obey(const char *line)
 		return set_tight(true);
 	if (words == 2 && strcmp(what, "lossy") == 0)
 		return set_lossy(which);
+	if (words == 2 && strcmp(what, "evicted") == 0) {
+		chaos_lossy_path(which);
+		return true;
+	}
 	if (words == 2 && (!strcmp(what, "stop") || !strcmp(what, "cont")))
 		return set_asleep(which);
 	return words == 2 && set_mount(what, which);
@@ -234,7 +240,7 @@ static int run(void)
 	const char *answer = "ok";
 	pthread_rwlockattr_t attr;
 	pthread_t watcher;
-	char line[64];
+	char line[128];
 
 	/* Who looks at all is not kept waiting by ever new operations. */
 	pthread_rwlockattr_init(&attr);

@@ -82,6 +82,7 @@ struct chaos_version {
 	bool settled; /* its mount's master has heard of it, if ever it will */
 	int mount;    /* that made it; -1: all know it */
 	int any_of;   /* >= 0: renamed while it was unclear what that key held */
+	bool moved;   /* by a rename, from the key before */
 };
 
 struct chaos_event {
@@ -167,7 +168,8 @@ void chaos_version_loosen(struct chaos_key *key);
 uint64_t chaos_version_id(struct chaos_key *key, uint32_t version);
 void chaos_version_abort(struct chaos_key *key, uint32_t version);
 void chaos_version_ack(struct chaos_key *key, uint32_t version);
-/* Has this mount made what is acknowledged, or do all know it? */
+/* Has this mount made what is acknowledged, and all that the master may have
+ * after that, or do all know it? What is loose stays possible anyway. */
 bool chaos_version_known(struct chaos_key *key, int mount);
 /* Has nothing been done to the name since this version, not 0? */
 bool chaos_newest(struct chaos_key *key, uint32_t version);
@@ -178,6 +180,10 @@ bool chaos_certain(struct chaos_key *key);
 void chaos_version_rebase(struct chaos_key *key, uint64_t id);
 /* Whatever the name holds now may be lost from here on. */
 void chaos_lossy(struct chaos_key *key);
+/* The same of this path, or of the key whose temporary it is, and of what has
+ * been renamed from there since all was whole: who was cut off knows it by its
+ * former name. A path that is no key's says nothing. */
+void chaos_lossy_path(const char *path);
 /* The newest version, if it was acknowledged, is nothing else, and nothing has
  * happened that it may be lost by; else 0. */
 uint32_t chaos_owed(struct chaos_key *key);

@@ -199,6 +199,7 @@ uint32_t chaos_version_move(struct chaos_key *key, int mount,
 	/* from's writer lock is held: nobody else changes its ring. */
 	version_at(key, v)->id = from->ring[from->floor % CHAOS_VERSIONS].id;
 	version_at(key, v)->any_of = certain ? -1 : from->index;
+	version_at(key, v)->moved = true;
 	pthread_mutex_unlock(&key->lock);
 	return v;
 }
@@ -230,12 +231,17 @@ void chaos_version_ack(struct chaos_key *key, uint32_t version)
 
 bool chaos_version_known(struct chaos_key *key, int mount)
 {
-	int made_by;
+	bool known = true;
 
 	pthread_mutex_lock(&key->lock);
-	made_by = key->floor ? version_at(key, key->floor)->mount : -1;
+	for (uint32_t v = key->floor; known && v <= key->last; v++) {
+		const struct chaos_version *at = version_at(key, v);
+
+		known = v == 0 || at->mount < 0 || at->mount == mount ||
+			(v > key->floor && (at->aborted || at->loose));
+	}
 	pthread_mutex_unlock(&key->lock);
-	return made_by < 0 || made_by == mount;
+	return known;
 }
 
 bool chaos_certain(struct chaos_key *key)
@@ -285,6 +291,34 @@ void chaos_lossy(struct chaos_key *key)
 	key->lossy = key->last;
 	key->safe = 0;
 	pthread_mutex_unlock(&key->lock);
+}
+
+static bool moved_here(struct chaos_key *key)
+{
+	bool moved = false;
+
+	pthread_mutex_lock(&key->lock);
+	for (uint32_t v = key->last; !moved && v >= oldest(key) &&
+				     version_at(key, v)->mount >= 0; v--)
+		moved = version_at(key, v)->moved;
+	pthread_mutex_unlock(&key->lock);
+	return moved;
+}
+
+void chaos_lossy_path(const char *path)
+{
+	size_t len = strcspn(path, "."); /* "plain/k3.5.tmp" */
+	struct chaos_key *key = chaos.keys, *end = key + chaos.nkeys;
+
+	while (key < end && (strlen(key->name) != len ||
+			     strncmp(key->name, path, len) != 0))
+		key++;
+	if (key == end)
+		return;
+	do {
+		chaos_note(key, 0, key->last, "evicted, says a node", 0);
+		chaos_lossy(key);
+	} while (++key < end && key->dir == key[-1].dir && moved_here(key));
 }
 
 uint32_t chaos_owed(struct chaos_key *key)

@@ -228,13 +228,15 @@ int chaos_fsync_dir(int mount, const struct chaos_dir *dir)
 
 /*
  * Makes the version known; acknowledged if one daemon did all of it. And a mount
- * replaces or removes what it has seen: one that is or has just been out of reach
- * may not have been told of the latest version, if that is another's, which stays
- * then.
+ * replaces or removes what it has seen. What was made through one that is or has
+ * just been out of reach is overtaken by what it had not heard of:
+ *   A is cut off; B puts v1, its fsync ends well; A, to which the name is still
+ *   v0, puts v2 or unlinks it; A joins again, and the master refuses that, as it
+ *   replaces v0. A's fsync ends well, and v1 stays.
+ * Its own versions a mount knows, and all of what it does to them counts.
  */
 static void publish(struct chaos_worker *w, struct chaos_key *key,
-		    const struct chaos_mark *mark, uint32_t version,
-		    bool removes)
+		    const struct chaos_mark *mark, uint32_t version)
 {
 	int err;
 
@@ -242,8 +244,7 @@ static void publish(struct chaos_worker *w, struct chaos_key *key,
 		return;
 	err = chaos_fsync_dir(w->mount, key->dir);
 	if (!err && chaos_mark_served(mark) &&
-	    (chaos_mark_clean(mark) ||
-	     (!removes && chaos_version_known(key, w->mount))))
+	    (chaos_mark_clean(mark) || chaos_version_known(key, w->mount)))
 		chaos_version_ack(key, version);
 	chaos_note(key, w->mount, version, "fsync of directory", err);
 	if (err && err != ETIMEDOUT && chaos_mark_served(mark))
@@ -362,7 +363,7 @@ static int op_put(struct chaos_worker *w, struct chaos_key *key,
 		chaos_growing(key, w->mount);
 	chaos_note(key, w->mount, version, ops[op].name, err);
 	if (!err && op != OP_ABANDON)
-		publish(w, key, &mark, version, false);
+		publish(w, key, &mark, version);
 	return err;
 }
 
@@ -395,7 +396,7 @@ static int op_direct(struct chaos_worker *w, struct chaos_key *key)
 	chaos_growing(key, w->mount);
 	chaos_note(key, w->mount, version, "direct", err);
 	if (!err)
-		publish(w, key, &mark, version, false);
+		publish(w, key, &mark, version);
 	return err;
 }
 
@@ -412,7 +413,7 @@ static int op_unlink(struct chaos_worker *w, struct chaos_key *key)
 	err = unlink(path) ? errno : 0;
 	chaos_note(key, w->mount, version, "unlink", err);
 	if (!err)
-		publish(w, key, &mark, version, true);
+		publish(w, key, &mark, version);
 	else if (err == ENOENT || refused(key, &mark, "unlink", err))
 		chaos_version_abort(key, version);
 	return err;
@@ -442,8 +443,8 @@ static int move(struct chaos_worker *w, struct chaos_key *from,
 	chaos_note(from, w->mount, went, "renamed away", err);
 	chaos_note(to, w->mount, came, "renamed here", err);
 	if (!err) {
-		publish(w, to, &mark, came, false);
-		publish(w, from, &mark, went, true);
+		publish(w, to, &mark, came);
+		publish(w, from, &mark, went);
 	}
 	return err;
 }

@@ -116,23 +116,53 @@ synced() {
 }
 
 # A store that is full goes on without a master, or without room elsewhere: what
-# may be evicted may have been then, and each one counts that, from 0 when it is
-# started.
-declare -A evictions=()
-evicted() { # since the last call, by anybody?
-	local n now some=1
-	for n in "${nodes[@]}" "${masters[@]}"; do
-		now=$(http "${admin[$n]}/metrics" | awk '
-			$1 == "kvpool_node_evicted_alone_total" ||
-			$1 == "kvpool_master_evictions_total{verdict=\"last\"}" { n += $2 }
-			END { print n + 0 }')
-		if [ "$now" -gt "${evictions[$n]:-0}" ]; then
-			log "$n has evicted $((now - ${evictions[$n]:-0})) last copies"
-			some=0
-		fi
-		evictions[$n]=$now
+# may be evicted may have been then. Each one counts that, from 0 when it is
+# started, and nodes say which names (/api/evicted): only these are excused, those
+# with the master's grant only if it let last copies go. What a node does not name
+# any more (also: one that was started anew, if the master let copies go) is excused
+# by number, for all names, and that is said.
+declare -A evictions=() named=()
+reborn=0
+excuse_evicted() { # what went since the last call
+	local n alone=0 last=0 names=0 forgot=0
+	for n in "${masters[@]}"; do
+		count_since "$n" 'kvpool_master_evictions_total{verdict="last"}'
+		last=$((last + count))
 	done
-	return $some
+	for n in "${nodes[@]}"; do
+		count_since "$n" kvpool_node_evicted_alone_total
+		alone=$((alone + count))
+		excuse_names "$n"
+	done
+	[ $last = 0 ] || forgot=$((forgot + reborn))
+	reborn=0
+	[ $((alone + last)) = 0 ] ||
+		log "counted copies evicted: $alone alone, $last last ones granted; $names names"
+	[ $forgot != 0 ] && [ $((alone + last)) -gt 0 ] || return 0
+	log "NOT ALL NAMES ARE KNOWN ($forgot forgotten): any eviction is excused"
+	tell "lossy shared"
+}
+count_since() { # NAME METRIC: sets $count
+	local now
+	now=$(http "${admin[$1]}/metrics" |
+		awk -v m="$2" '$1 == m { n += $2 } END { print n + 0 }')
+	count=$((now - ${evictions[$1]:-0}))
+	evictions[$1]=$now
+}
+excuse_names() { # NAME: into the caller's $names, $forgot; reads its $last
+	local page first end path seen=${named[$1]:-0}
+	page=$(http "${admin[$1]}/api/evicted")
+	first=$(jq .forgotten <<<"$page")
+	end=$((first + $(jq '.evicted | length' <<<"$page")))
+	[ "$first" -le "$seen" ] || forgot=$((forgot + first - seen))
+	named[$1]=$end
+	while read -r path; do
+		[ "$path" != null ] || { forgot=$((forgot + 1)); continue; }
+		names=$((names + 1))
+		tell "evicted $path"
+	done < <(jq -r --argjson skip $((seen > first ? seen - first : 0)) \
+		--argjson last "$last" '.evicted[$skip:][] |
+		select(.alone or $last > 0) | .path' <<<"$page")
 }
 
 # Everything serves again; then the checker may expect what it may expect.
@@ -146,7 +176,7 @@ heal() {
 		tell "up ${number[$n]}"
 	done
 	tell "tight"
-	! evicted || tell "lossy shared"
+	excuse_evicted
 	tell "whole"
 	log "healed in $(((${EPOCHREALTIME/./} - since) / 1000)) ms"
 }
@@ -154,12 +184,13 @@ heal() {
 # ---- start ----
 
 again() { # NAME: start it (as it was)
-	evictions[$1]=0
+	evictions[$1]=0 named[$1]=0
 	case $1 in
 	etcd) start_etcd ;;
 	master) start_master --ns master --allow-faults ;;
 	m?) start_elected "$1" ;;
 	*)
+		reborn=$((reborn + 1))
 		start_node "$1" --ns "$1" --no-wait ${opts[$1]} --allow-faults
 		wait_until 30 is_ready "$1"
 		;;

@@ -2174,6 +2174,9 @@ static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
 	struct fixture *f = *state;
 	struct test_claim t;
 	uint64_t start;
+	int forgotten, alone;
+	const char *path;
+	json_t *j;
 
 	start_pool(f, 1);
 	need_own_tmpfs(f, 0);
@@ -2187,6 +2190,14 @@ static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
 	assert_true(pool_now_ms() - start >= NODE_MASTERLESS_MS);
 	assert_count(1, f, 0, evicted_alone);
 	assert_null(find(f, 0, "a"));
+	j = pool_node_evicted_json(node(f, 0));
+	assert_int_equal(0, json_unpack(j, "{s:i, s:[{s:s, s:b}!]}",
+					"forgotten", &forgotten, "evicted",
+					"path", &path, "alone", &alone));
+	assert_int_equal(0, forgotten);
+	assert_string_equal("a", path);
+	assert_true(alone);
+	json_decref(j);
 	pool_node_claim_end(node(f, 0), 16 * MIB);
 }
 

@@ -160,6 +160,7 @@ static void drop_copy(struct pool_node *n, struct node_object *o, bool evicted)
 {
 	if (evicted) {
 		pool_count(&n->c.evicted_last);
+		node_evicted_note(n, o, false);
 		pool_count_add(&n->c.evicted_bytes, o->size);
 		node_space_answered(n, o);
 	}

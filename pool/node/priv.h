@@ -135,6 +135,7 @@ struct pool_node {
 	/* node_space */
 	struct pool_list claims;
 	uint64_t claimed;
+	struct node_evicted *evicted; /* evicted.c; NULL: none so far */
 	uint64_t asked_bytes, asked_reset_ms;
 	uint64_t granted; /* Drop.granted, as heard last */
 	uint64_t said, said_before; /* HELD items: ever, before this session */
@@ -453,6 +454,13 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 		     struct pool_file *ret_file);
 /* The master's DROP of a copy it was asked about. */
 void node_space_answered(struct pool_node *n, const struct node_object *o);
+
+/* evicted.c */
+#define NODE_EVICTED_MAX 256 /* that are remembered by name */
+/* o, a counted copy, is about to be evicted; alone: without a master. */
+void node_evicted_note(struct pool_node *n, const struct node_object *o,
+		       bool alone);
+void node_evicted_fini(struct pool_node *n);
 
 /* victim.c (for space.c: victim.h) */
 /* Which class of the policy o is in; the same for everything below e, whose rules

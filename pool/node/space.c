@@ -209,6 +209,7 @@ static void evict_alone(struct pool_node *n, struct lack l)
 		e = o->entry;
 		got += o->ev.size;
 		pool_count(&n->c.evicted_alone);
+		node_evicted_note(n, o, true);
 		pool_count_add(&n->c.evicted_bytes, o->size);
 		if (e->gen == o->gen && e->nholders <= 1) {
 			node_unpublish(n, e);
@@ -526,6 +527,7 @@ void node_space_fini(struct pool_node *n)
 	while (!pool_list_empty(&n->claims))
 		refuse(n, pool_list_first(&n->claims, struct node_claim,
 					  link));
+	node_evicted_fini(n);
 }
 
 /* ---- statfs ---- */

@@ -1,0 +1,72 @@
+/*
+ * Which counted copies have been evicted here lately: of the last
+ * NODE_EVICTED_MAX their names and generations, in a ring. They are numbered from
+ * 0 in each process, so that who asks again sees what fell out meanwhile.
+ */
+#include "pool/node/priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/pages.h"
+
+struct evicted {
+	char *path; /* NULL: there was no memory for it */
+	uint64_t gen;
+	bool alone;
+};
+
+struct node_evicted {
+	uint64_t next; /* number of the next one */
+	struct evicted ring[NODE_EVICTED_MAX];
+};
+
+void node_evicted_note(struct pool_node *n, const struct node_object *o,
+		       bool alone)
+{
+	char path[POOL_PATH_MAX + 1];
+	struct evicted *at;
+
+	if (!n->evicted)
+		n->evicted = calloc(1, sizeof(*n->evicted));
+	if (!n->evicted)
+		return;
+	at = &n->evicted->ring[n->evicted->next++ % NODE_EVICTED_MAX];
+	free(at->path);
+	at->path = node_entry_path(&o->entry->e, path) < 0 ? NULL :
+							     strdup(path);
+	at->gen = o->gen;
+	at->alone = alone;
+}
+
+void node_evicted_fini(struct pool_node *n)
+{
+	for (size_t i = 0; n->evicted && i < NODE_EVICTED_MAX; i++)
+		free(n->evicted->ring[i].path);
+	free(n->evicted);
+	n->evicted = NULL;
+}
+
+static json_t *evicted_json(const struct evicted *at)
+{
+	return json_pack("{s:o, s:o, s:b}", "path",
+			 at->path ? pool_pages_text(at->path,
+						    strlen(at->path)) :
+				    json_null(),
+			 "generation", pool_pages_generation(at->gen), "alone",
+			 at->alone);
+}
+
+json_t *pool_node_evicted_json(struct pool_node *n)
+{
+	uint64_t next = n->evicted ? n->evicted->next : 0;
+	uint64_t first = next > NODE_EVICTED_MAX ? next - NODE_EVICTED_MAX : 0;
+	json_t *list = json_array();
+
+	for (uint64_t i = first; i < next; i++)
+		json_array_append_new(
+			list,
+			evicted_json(&n->evicted->ring[i % NODE_EVICTED_MAX]));
+	return json_pack("{s:I, s:o}", "forgotten", (json_int_t)first,
+			 "evicted", list);
+}
