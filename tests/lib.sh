@@ -257,7 +257,7 @@ start_node() {
 	args_of[$name]="$*"
 	# Its own name on this machine: /run/kvpool/NAME has its socket.
 	# shellcheck disable=SC2207 # a word, or none
-	opts=(--foreground $(insecure "$host") --name "$name.$$"
+	opts=(--foreground $(insecure "${listen[$name]}") --name "$name.$$"
 		--master "${listen[master]:-127.0.0.1:1}"
 		--listen "${listen[$name]}" --admin "${admin[$name]}"
 		--store-dir "${store[$name]}")
