@@ -2201,6 +2201,55 @@ static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
 	pool_node_claim_end(node(f, 0), 16 * MIB);
 }
 
+static void cut_off_a_node_gives_up_no_name_that_is_to_have_replicas(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim t;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	publish(f, 0, "a", 14 * MIB, 1);
+	publish(f, 0, "b", 14 * MIB, 2);
+	assert_int_equal(0, set_xattr(f, 0, &find(f, 0, "a")->e,
+				      "user.kvpool.replicas", "2"));
+	run_until(f, node(f, 0)->nops == 0);
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	/* Both would have to go for it. */
+	assert_int_equal(0, claim(f, &t, 26 * MIB, 4000));
+	run_until(f, t.done);
+	assert_int_equal(-ENOSPC, t.status);
+	assert_count(1, f, 0, evicted_alone);
+	assert_non_null(find(f, 0, "a"));
+	assert_null(find(f, 0, "b"));
+}
+
+static void a_publication_that_is_refused_is_told_by_one_fsync(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *root;
+	struct node_object *o;
+
+	start_node(f, 0);
+	root = pool_node_root(node(f, 0));
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	o = find(f, 0, "k")->own;
+	node_op_forget(node(f, 0), o);
+	node_publish_done(node(f, 0), o, -EISDIR, 0);
+	assert_null(find(f, 0, "k"));
+	assert_int_equal(-EISDIR, pool_node_lost(root));
+	assert_int_equal(0, pool_node_lost(root));
+	/* One that a newer version has overtaken is replaced, not lost. */
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	o = find(f, 0, "k")->own;
+	node_op_forget(node(f, 0), o);
+	node_publish_done(node(f, 0), o, -ESTALE, 0);
+	assert_int_equal(0, pool_node_lost(root));
+}
+
 /* As a daemon-served write does it: 0 or what the claim came to. */
 static int put_claimed(struct fixture *f, struct node_dirent *dir,
 		       const char *name, uint64_t len, uint32_t seed)
@@ -2855,6 +2904,33 @@ static void what_is_lent_with_a_wrong_sum_is_not_read(void **state)
 	assert_int_equal(0, node(f, 1)->borrowed);
 	assert_readable(f, 1, "right", 100000, 2);
 	assert_int_equal(1, node(f, 1)->borrowed);
+}
+
+static void a_copy_is_checked_before_it_counts_as_a_replica(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	assert_readable(f, 1, "k", 100000, 1); /* a cached copy is here */
+	o = find(f, 1, "k")->obj;
+	assert_false(o->counted);
+	damage(f, 1, o);
+	o->verified = false; /* as after a restart */
+	order_copy(f, 1, 0, "k");
+	assert_false(o->counted);
+	run_until(f, find(f, 1, "k")->obj != o);
+	/* The holder's is right. */
+	assert_readable(f, 1, "k", 100000, 1);
+	/* One that is found right counts when it is ordered again. */
+	o = find(f, 1, "k")->obj;
+	o->verified = false;
+	order_copy(f, 1, 0, "k");
+	assert_false(o->counted);
+	run_until(f, o->verified);
+	order_copy(f, 1, 0, "k");
+	assert_true(o->counted);
 }
 
 static void set_replicas(struct fixture *f, int i, const char *name,
@@ -3717,6 +3793,10 @@ int main(int argc, char **argv)
 		node_test(a_claim_waits_for_what_is_being_sent_to_a_peer),
 		node_test(what_was_looked_up_goes_last),
 		node_test(cut_off_for_long_a_node_evicts_on_its_own),
+		node_test(
+			cut_off_a_node_gives_up_no_name_that_is_to_have_replicas),
+		node_test(a_publication_that_is_refused_is_told_by_one_fsync),
+		node_test(a_copy_is_checked_before_it_counts_as_a_replica),
 		node_test(shared_objects_make_room_for_new_ones),
 		node_test(objects_that_may_not_go_are_in_no_others_way),
 		node_test(noevict_holds_without_a_master_as_well),

@@ -286,6 +286,9 @@ void node_own_drop(struct pool_node *n, struct node_entry *e);
 void node_own_supersede(struct pool_node *n, struct node_entry *e,
 			struct node_object *o, struct node_entry *from);
 /* seal.c */
+/* A file that was closed under this name will never be published: the next
+ * fsync of its directory fails with that status (-errno), once. */
+void node_own_lost(struct node_entry *e, int status);
 void node_seal_small(struct pool_node *n);
 /* Does it wait to be published? */
 static inline void node_writer_sealed(struct pool_node *n,

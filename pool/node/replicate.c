@@ -53,6 +53,7 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 	struct node_entry *e = node_feed_ahead(n, m);
 	struct node_fetch *f;
 	size_t i;
+	int err;
 
 	if (!e)
 		return -EINVAL;
@@ -71,6 +72,12 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 	}
 	if (e->fetch)
 		return -EAGAIN; /* one of a version that is going */
+	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0 &&
+	    !e->obj->verified) {
+		/* Checked first: the master orders it again, or another. */
+		err = node_recheck(n, e->obj);
+		return err ? err : -EAGAIN;
+	}
 	f = node_fetch_new(n, e, FETCH_REPLICA);
 	if (!f)
 		return -ENOMEM;

@@ -55,6 +55,11 @@ static bool is_unchanged(const struct node_entry *e,
 	       pool_xattrs_equal(e->xattrs, w->xattrs);
 }
 
+void node_own_lost(struct node_entry *e, int status)
+{
+	node_dir(&e->e.parent->e)->lost = status;
+}
+
 static void put_is_gone(struct pool_node *n, struct node_entry *e)
 {
 	node_own_drop(n, e);
@@ -72,7 +77,7 @@ static void lose(struct pool_node *n, struct node_object *o, int status)
 	struct node_entry *e = o->entry;
 
 	pool_node_poison(n, o, status);
-	node_dir(&e->e.parent->e)->lost = status;
+	node_own_lost(e, status);
 	node_names_begin(n);
 	node_own_drop(n, e);
 	(void)node_name_remove(n, e);
@@ -359,6 +364,8 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 						      NODE_UNOPENED_MS))
 			continue;
 		pool_count(&n->c.abandoned);
+		if (node_publishable(w->obj))
+			node_own_lost(e, -ETIMEDOUT);
 		node_own_drop(n, e);
 		if (n->ops)
 			n->ops->changed(n->ops_arg, e);
@@ -406,11 +413,13 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 
 	assert(o->state == NODE_PENDING && e && e->own == o && w);
 	if (status) {
-		if (status == -ESTALE)
+		if (status == -ESTALE) {
 			pool_count(&n->c.stale_puts);
-		else
+		} else {
 			pool_warn_limited("the master refused a publication: "
 					  "%s", strerror(-status));
+			node_own_lost(e, status);
+		}
 		put_is_gone(n, e);
 		node_entry_tidy(n, e);
 		return;

@@ -205,7 +205,9 @@ static void evict_alone(struct pool_node *n, struct lack l)
 	struct node_entry *e;
 	uint64_t got = 0;
 
-	while ((o = victim_for(n, l, got, false))) {
+	while (got < l.all &&
+	       (o = node_victim_alone(n, got < l.now ? UINT64_MAX :
+						       2 * n->keep_free))) {
 		e = o->entry;
 		got += o->ev.size;
 		pool_count(&n->c.evicted_alone);

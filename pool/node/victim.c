@@ -11,6 +11,7 @@ struct judge {
 	uint64_t now;
 	bool soft;    /* soft-pinned ones and those looked up may go as well */
 	bool to_move; /* it would be moved, not lost */
+	bool alone; /* without the master's grant */
 	bool pinned;  /* hard: as well; to_move, too, then */
 	bool soon;    /* as well: the master has been asked for it and has not
 			 answered, or a peer has it or is being sent it */
@@ -88,6 +89,8 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 		return false;
 	if (guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
+	if (o->counted && j->alone && r.replicas > 1)
+		return false;
 	if (guarded(j->n, o) && !j->soft && soft_pinned(&r))
 		return false;
 	return unused(j->n, o, j->soon);
@@ -142,6 +145,18 @@ struct node_object *node_victim(struct pool_node *n, bool to_move,
 	return victim_soft(n, POOL_EVICT_LAST, to_move, size_max);
 }
 
+struct node_object *node_victim_alone(struct pool_node *n, uint64_t size_max)
+{
+	struct judge j = { .n = n, .now = pool_now_ms(), .alone = true,
+			   .size_max = size_max };
+	struct node_object *o = victim(POOL_EVICT_LAST, &j);
+
+	if (o)
+		return o;
+	j.soft = true;
+	return victim(POOL_EVICT_LAST, &j);
+}
+
 struct node_object *node_victim_cached(struct pool_node *n)
 {
 	return victim_soft(n, POOL_EVICT_CACHE, false, UINT64_MAX);
@@ -171,7 +186,8 @@ bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 	bool room = node_room_elsewhere(n) > 0;
 	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
 			   .to_move = room, .pinned = pinned && room,
-			   .soon = true, .size_max = UINT64_MAX };
+			   .alone = !node_link_up(n), .soon = true,
+			   .size_max = UINT64_MAX };
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX) ||
 	       (class == POOL_EVICT_LAST && room &&

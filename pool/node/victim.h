@@ -17,6 +17,12 @@ struct node_object *node_victim_cached(struct pool_node *n);
  * that, so a noevict one may go, too. NULL: none may. */
 struct node_object *node_victim(struct pool_node *n, bool to_move,
 				uint64_t size_max);
+/*
+ * A copy that counts, to be evicted without the master's grant. Never one of a
+ * name that is to have replicas: each of its holders, cut off, could believe in
+ * the others' copies, and all would go.
+ */
+struct node_object *node_victim_alone(struct pool_node *n, uint64_t size_max);
 /* The same, to be moved, even if it is hard-pinned. */
 struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max);
 /* Is there anything of class that may go now, or soon: when the master answers,

@@ -303,8 +303,10 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 	pool_list_add_tail(&n->writers, &w->link);
 	/* No rename can make anything of it: its room is for others. */
 	if (!w->poison && !w->scratch && o->entry && o->entry->own == o &&
-	    !node_publishable(o) && node_outgrew(n, o))
+	    !node_publishable(o) && node_outgrew(n, o)) {
 		pool_node_poison(n, o, -ENOSPC);
+		node_own_lost(o->entry, -ENOSPC);
+	}
 	if (w->poison && o->entry && o->entry->own == o) {
 		struct node_entry *e = o->entry;
 
