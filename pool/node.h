@@ -229,6 +229,8 @@ struct node_writer {
 	XXH128_hash_t sum;
 	bool sealed;	     /* PENDING, not queued: its turn has not come */
 	bool again;	     /* an earlier process may have published it */
+	struct node_op *op;  /* its publication, as long as it is not answered;
+				borrows, or NULL */
 	bool was_held;	     /* its bytes were published, under another name:
 				who has them open or borrowed must not see
 				them change */

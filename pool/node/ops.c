@@ -26,6 +26,7 @@ struct node_op {
 	struct pool_list link; /* ops_waiting or ops_sent */
 	int kind;	       /* enum _Kvpool__Op__Kind */
 	bool queued; /* made while cut off */
+	bool sent;   /* in ops_sent */
 	bool told;   /* sent before a cut: the master may have done it */
 	bool again;  /* another master may have, of which this one cannot know */
 	uint64_t number; /* in ops_run, as last sent; 0: never */
@@ -33,7 +34,9 @@ struct node_op {
 	uint64_t ticket, gen;
 	uint64_t made; /* ticket that it was given first, in ops_run */
 	struct node_before *before; /* UNLINK of any generation: owns; or NULL */
-	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted */
+	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted, or
+				    answered. As long as it has a writer, that
+				    one's op is this */
 	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
 	char *sent_path; /* PUBLISH: the name it was sent under */
 	/* SETATTR: a ring of those of one path, in order; the first of them is
@@ -117,13 +120,26 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 
 /* ---- making ---- */
 
+/* Whose publication it was; the op's ref is the caller's, or NULL. */
+static struct node_object *take_object(struct node_op *op)
+{
+	struct node_object *o = op->obj;
+
+	op->obj = NULL;
+	if (o && o->w && o->w->op == op)
+		o->w->op = NULL;
+	return o;
+}
+
 static void op_free(struct pool_node *n, struct node_op *op)
 {
+	struct node_object *o = take_object(op);
+
 	change_remove(n, op);
 	pool_list_del(&op->link);
 	n->nops--;
-	if (op->obj)
-		node_object_unref(n, op->obj);
+	if (o)
+		node_object_unref(n, o);
 	pool_xattrs_free(op->c.xattrs);
 	free((char *)(uintptr_t)op->c.remove);
 	free(op->sent_path);
@@ -165,13 +181,29 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 	return op;
 }
 
+bool node_ops_full(const struct pool_node *n)
+{
+	return n->nops >= NODE_OPS_MAX;
+}
+
+static void op_of(struct node_op *op, struct node_object *o)
+{
+	op->obj = node_object_ref(o);
+	o->w->op = op;
+}
+
 int node_op_publish(struct pool_node *n, struct node_object *o)
 {
-	struct node_op *op = op_new(n, KVPOOL__OP__KIND__PUBLISH, "", 0);
+	struct node_op *op;
 
+	if (node_ops_full(n)) {
+		pool_count(&n->c.publish_waits);
+		return -EAGAIN;
+	}
+	op = op_new(n, KVPOOL__OP__KIND__PUBLISH, "", 0);
 	if (!op)
 		return -ENOMEM;
-	op->obj = node_object_ref(o);
+	op_of(op, o);
 	if (o->w->again) {
 		op->again = op->told = true;
 		op->seen = o->w->seen_gen;
@@ -187,7 +219,7 @@ static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
 
 	if (len < 0)
 		return len;
-	if (n->nops >= NODE_OPS_MAX) {
+	if (node_ops_full(n)) {
 		pool_count(&n->c.ops_refused);
 		return -EAGAIN;
 	}
@@ -256,44 +288,19 @@ int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 /* o's publication is not wanted any more. */
 void node_op_forget(struct pool_node *n, struct node_object *o)
 {
-	struct pool_list *lists[] = { &n->ops_waiting, &n->ops_sent };
-	struct pool_list *it, *tmp;
-	struct node_op *op;
-	size_t i;
+	struct node_op *op = o->state == NODE_PENDING ? o->w->op : NULL;
 
-	if (o->state != NODE_PENDING)
+	if (!op)
 		return;
-	for (i = 0; i < 2; i++) {
-		pool_list_each(it, tmp, lists[i]) {
-			op = pool_list_entry(it, struct node_op, link);
-			if (op->obj != o)
-				continue;
-			op->obj = NULL;
-			node_object_unref(n, o);
-			if (i == 0 && !op->told)
-				op_free(n, op);
-			return;
-		}
-	}
-}
-
-static struct node_op *publication(struct pool_list *ops,
-				   const struct node_object *o)
-{
-	struct pool_list *it, *tmp;
-	struct node_op *op;
-
-	pool_list_each(it, tmp, ops) {
-		op = pool_list_entry(it, struct node_op, link);
-		if (op->obj == o)
-			return op;
-	}
-	return NULL;
+	node_object_unref(n, take_object(op));
+	if (!op->sent && !op->told)
+		op_free(n, op);
 }
 
 bool node_op_sent(struct pool_node *n, const struct node_object *o)
 {
-	return publication(&n->ops_sent, o) != NULL;
+	(void)n;
+	return o->w && o->w->op && o->w->op->sent;
 }
 
 void node_op_before(struct pool_node *n, const struct node_object *o,
@@ -309,9 +316,7 @@ void node_op_before(struct pool_node *n, const struct node_object *o,
 
 bool node_op_told(struct pool_node *n, const struct node_object *o)
 {
-	const struct node_op *op = publication(&n->ops_waiting, o);
-
-	return op ? op->told : node_op_sent(n, o);
+	return node_op_sent(n, o) || (o->w && o->w->op && o->w->op->told);
 }
 
 /* ---- sending ---- */
@@ -503,6 +508,8 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 		return false;
 	}
 	number(n, &sent);
+	pool_list_each(it, tmp, &sent)
+		pool_list_entry(it, struct node_op, link)->sent = true;
 	pool_list_splice(&n->ops_sent, &sent);
 	n->batches++;
 	n->batch_ms = pool_now_ms();
@@ -607,7 +614,7 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	if (!op)
 		return -ENOMEM;
 	if (po->kind == KVPOOL__OP__KIND__PUBLISH)
-		op->obj = node_object_ref(e->own);
+		op_of(op, e->own);
 	/* As it was made: the master may have it already, and would take its
 	 * own answer for a newer generation. */
 	op->queued = po->queued;
@@ -750,13 +757,12 @@ static void attrs_answered(struct pool_node *n, struct node_op *op,
 static void op_answered(struct pool_node *n, struct node_op *op,
 			const Kvpool__OpResult *r)
 {
-	struct node_object *o = op->obj;
+	struct node_object *o = take_object(op);
 
 	if (r->seq > n->op_seq)
 		n->op_seq = r->seq;
 	node_seen(n, r->gen);
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
-		op->obj = NULL;
 		if (!o) {
 			if (r->status == 0 && r->gen && op->sent_path)
 				take_back(n, op, r->gen);
@@ -824,6 +830,7 @@ void node_ops_cut_off(struct pool_node *n)
 	pool_list_each(it, tmp, &n->ops_sent) {
 		op = pool_list_entry(it, struct node_op, link);
 		op->told = true;
+		op->sent = false;
 	}
 	pool_list_splice(&n->ops_sent, &n->ops_waiting);
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);

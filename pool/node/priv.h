@@ -11,7 +11,7 @@
 #include "pool/wire.h"
 
 #define NODE_NODES_MAX 4096	/* members of a pool */
-#define NODE_OPS_MAX (1u << 20) /* queued changes other than publications */
+#define NODE_OPS_MAX (1u << 20) /* changes that wait for the master's word */
 #define NODE_OPS_INFLIGHT 4	/* batches the master has not answered */
 #define NODE_BATCH_MS 1	/* changes wait so long for others, to go together */
 #define NODE_BATCH_BUSY_MS 4 /* and so long after another batch of late */
@@ -67,7 +67,7 @@ struct node_counters {
 	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
 	struct pool_counter claims_waited, claims_refused, claims_passing;
 	struct pool_counter claims_through;
-	struct pool_counter ops_refused, ops_failed;
+	struct pool_counter ops_refused, ops_failed, publish_waits;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;
 	struct pool_counter bad_messages;
@@ -395,6 +395,10 @@ void node_before_from_pb(struct node_before **b, Kvpool__Content *const *list,
 
 /* ops.c */
 struct node_op;
+/* Do NODE_OPS_MAX changes wait? Others are refused, publications wait. */
+bool node_ops_full(const struct pool_node *n);
+/* Queue the publication of o, PENDING. 0, -ENOMEM, or -EAGAIN: the queue is full;
+ * try at a later tick. */
 int node_op_publish(struct pool_node *n, struct node_object *o);
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen);

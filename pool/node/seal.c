@@ -177,8 +177,10 @@ void node_publish_sealed(struct pool_node *n)
 			continue;
 		}
 		left--;
-		if (dir->pass == n->pass || node_op_publish(n, w->obj) < 0)
+		if (dir->pass == n->pass)
 			continue;
+		if (node_op_publish(n, w->obj) < 0)
+			return; /* nor may a later one overtake it */
 		node_writer_sealed(n, w, false);
 		pool_list_del(&w->link);
 		pool_list_add_tail(&n->pending, &w->link);

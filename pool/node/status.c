@@ -99,6 +99,9 @@ static const struct {
 		"Writes granted of the headroom, to be moved to another store"),
 	COUNTER(ops_refused, "changes_refused_total",
 		"Changes refused because too many wait for the master"),
+	COUNTER(publish_waits, "publish_waits_total",
+		"Publications put off because too many changes wait for the "
+		"master"),
 	COUNTER(ops_failed, "changes_failed_total",
 		"Changes that the master refused"),
 	COUNTER(feed_entries, "feed_entries_total", "Feed entries applied"),
