@@ -17,6 +17,7 @@
  *   node_barrier  what an fsync of a directory waits for
  *   node_feed   the master's change feed applied to the mirror
  *   node_link   the session with the master: join, inventory, heartbeats
+ *   node_walk   walks over the mirror, a slice a turn
  *
  * Thread: loop, for every function, callback and struct here, but where a
  * request is handed to libuv's workers inside a module; and but for questions.
@@ -134,7 +135,6 @@ struct node_dirent {
 	uint32_t pass; /* node_publish_sealed: something below is being sealed */
 	uint8_t removing; /* RMDIRs the master has not answered: gone till then */
 	uint8_t making; /* MKDIRs it has not answered: there till then */
-	bool walked; /* a walk stands in it: it is not freed till that is done */
 	int lost; /* -errno: a file in it was lost after its close, and no
 		     fsync has told of that */
 };

@@ -63,6 +63,7 @@ int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size)
 	};
 	pool_hash_init(&t->hash);
 	pool_list_init(&t->readers);
+	pool_list_init(&t->walks);
 	root = entry_alloc(t, "", 0, true);
 	if (!root)
 		return -ENOMEM;
@@ -77,7 +78,7 @@ bool pool_tree_fini_some(struct pool_tree *t, size_t max,
 {
 	struct pool_dir *d = t->root;
 
-	assert(pool_list_empty(&t->readers));
+	assert(pool_list_empty(&t->readers) && pool_list_empty(&t->walks));
 	pool_hash_fini(&t->hash); /* the entries are not touched by it */
 	/* Depth first without recursion: d is always the deepest directory
 	 * under way, its first child the next to go. */
@@ -283,11 +284,75 @@ static void readers_leave(struct pool_tree *t, const struct pool_entry *e)
 	}
 }
 
+/* ---- walks ---- */
+
+void pool_tree_walk_open(struct pool_tree *t, struct pool_dir *top,
+			 struct pool_tree_walk *w)
+{
+	w->top = top;
+	w->at = &top->e;
+	w->leaving = false;
+	pool_list_add_tail(&t->walks, &w->link);
+}
+
+/* e, which is behind the walk with all below it, has been at its place. */
+static void walk_past(struct pool_tree_walk *w, const struct pool_entry *e)
+{
+	if (e == &w->top->e) {
+		w->at = NULL;
+		return;
+	}
+	w->leaving = e->sibling.next == &e->parent->children;
+	w->at = w->leaving ? &e->parent->e : entry_of(e->sibling.next);
+}
+
+struct pool_entry *pool_tree_walk_step(struct pool_tree_walk *w,
+				       bool *ret_leaving)
+{
+	struct pool_entry *e = w->at;
+	struct pool_dir *d;
+
+	if (!e)
+		return NULL;
+	*ret_leaving = w->leaving;
+	d = w->leaving ? NULL : pool_entry_dir(e);
+	if (!d)
+		walk_past(w, e);
+	else if (pool_list_empty(&d->children))
+		w->leaving = true;
+	else
+		w->at = entry_of(d->children.next);
+	return e;
+}
+
+void pool_tree_walk_close(struct pool_tree_walk *w)
+{
+	if (!w->top)
+		return;
+	pool_list_del(&w->link);
+	w->top = NULL;
+	w->at = NULL;
+}
+
+static void walks_leave(struct pool_tree *t, const struct pool_entry *e)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &t->walks) {
+		struct pool_tree_walk *w =
+			pool_list_entry(it, struct pool_tree_walk, link);
+
+		if (w->at == e)
+			walk_past(w, e);
+	}
+}
+
 void pool_tree_remove(struct pool_tree *t, struct pool_entry *e)
 {
 	assert(e->parent);
 	assert(!e->is_dir || pool_entry_dir(e)->nchildren == 0);
 	readers_leave(t, e);
+	walks_leave(t, e);
 	pool_hash_remove(&t->hash, &e->hash);
 	pool_list_del(&e->sibling);
 	e->parent->nchildren--;

@@ -50,6 +50,7 @@ struct pool_dir {
 struct pool_tree {
 	struct pool_hash hash;
 	struct pool_list readers; /* open pool_tree_reader */
+	struct pool_list walks;	  /* open pool_tree_walk */
 	struct pool_dir *root;	  /* owns */
 	size_t file_size, dir_size;
 	uint64_t next_cookie;
@@ -156,6 +157,32 @@ void pool_tree_reader_advance(struct pool_tree_reader *r);
  * open. O(1) for 0 and where the reader stands already, else O(children). */
 void pool_tree_reader_seek(struct pool_tree_reader *r, uint64_t cookie);
 void pool_tree_reader_close(struct pool_tree_reader *r);
+
+/*
+ * A walk goes over everything at and below a directory in as many steps as the
+ * caller likes, while entries come and go: what existed throughout is returned
+ * exactly once (a directory twice: before what is in it, and behind that), what
+ * was added meanwhile once or not at all. What was returned may be removed at
+ * once. The walk is the caller's storage.
+ */
+struct pool_tree_walk {
+	struct pool_list link;
+	struct pool_dir *top;	/* borrows */
+	struct pool_entry *at;	/* the next one; kept right by the tree; NULL: the
+				   end, also when top was removed */
+	bool leaving;		/* at, a directory, is returned the second time */
+};
+void pool_tree_walk_open(struct pool_tree *t, struct pool_dir *top,
+			 struct pool_tree_walk *w);
+/* The next entry, or NULL at the end. */
+struct pool_entry *pool_tree_walk_step(struct pool_tree_walk *w,
+				       bool *ret_leaving);
+/* No-op for one that is zeroed, or closed. */
+void pool_tree_walk_close(struct pool_tree_walk *w);
+static inline bool pool_tree_walk_is_open(const struct pool_tree_walk *w)
+{
+	return w->top != NULL;
+}
 
 /* 0, or -EINVAL (empty, ".", "..", '/' or NUL inside), -ENAMETOOLONG. */
 int pool_name_check(const char *name, size_t len);

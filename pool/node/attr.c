@@ -188,10 +188,10 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 	set_times(n, pe, c);
 	if (sets) {
 		pool_xattrs_free(old);
-		if (d)
-			node_dir_rules(d);
-		if (d || !e->own)
-			node_judge_below(n, pe);
+		if (d && node_dir_rules(d))
+			node_judge_below(n, d);
+		if (e && !e->own && e->obj && e->obj->state == NODE_HELD)
+			node_judge(n, e->obj);
 	}
 	/* Kept with the copy here, for after a restart. */
 	if (c->set && e && !e->own && e->obj && e->obj->gen == e->gen)

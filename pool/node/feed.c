@@ -4,7 +4,8 @@
  *
  * A whole picture (begin .. complete) is a mark and sweep: `sweep` is the mark
  * of the picture being received, and what has another mark at its end does not
- * exist any more. Until then the old picture goes on being served.
+ * exist any more. Until then the old picture goes on being served. The sweep is
+ * a walk in slices (walk.c).
  *
  * Answers and orders may be ahead of the feed, which waits until what others have
  * changed is settled: what they name in the session of the picture is told behind
@@ -125,9 +126,8 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	if (back)
 		node_dir_gone(n, d, false);
 	d->seen = n->sweep;
-	node_dir_rules(d);
-	if (changed)
-		node_judge_below(n, &d->d.e);
+	if (node_dir_rules(d))
+		node_judge_below(n, d);
 	if (n->ops && (added || back))
 		n->ops->appeared(n->ops_arg, &d->d.e);
 	else if (n->ops && changed)
@@ -381,30 +381,83 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 
 /* ---- the end of a whole picture ---- */
 
-/* With the last hidden name below it a directory that is gone would free itself:
- * not while the walk goes on in it. */
-static void sweep_dir(struct pool_node *n, struct node_dirent *d)
+static void sweep_one(struct pool_node *n, struct pool_entry *pe, bool leaving)
 {
-	struct pool_list *it, *tmp;
-	struct pool_entry *pe;
+	struct node_dirent *d = node_dir(pe);
+	struct node_entry *e = node_file(pe);
 
-	d->walked = true;
-	pool_list_each(it, tmp, &d->d.children) {
-		pe = pool_list_entry(it, struct pool_entry, sibling);
-		if (pe->is_dir) {
-			sweep_dir(n, node_dir(pe));
-		} else if (node_file(pe)->gen &&
-			   node_file(pe)->seen != n->sweep &&
-			   (!node_file(pe)->ahead ||
-			    node_file(pe)->ahead != n->joins)) {
-			unpublish(n, node_file(pe), UINT64_MAX);
-		}
-	}
-	d->walked = false;
+	if (e && e->gen && e->seen != n->sweep &&
+	    (!e->ahead || e->ahead != n->joins))
+		unpublish(n, e, UINT64_MAX);
+	if (!leaving)
+		return;
 	if (d->known && d->seen != n->sweep && !d->gone)
 		remove_dir(n, d);
 	else
 		node_dir_tidy(n, d);
+}
+
+/* The mirror is up to seq what the master said. */
+static void arrived(struct pool_node *n, uint64_t seq)
+{
+	n->feed_epoch = n->epoch;
+	n->feed_seq = seq;
+}
+
+/*
+ * What the feed says meanwhile bears the mark of the picture, and what the master
+ * answers is ahead of the feed: neither is swept. Is there more?
+ */
+static bool sweep_some(struct pool_node *n)
+{
+	struct pool_entry *pe;
+	bool leaving;
+
+	while ((pe = node_walk_step(n, &n->sweeping, &leaving)))
+		sweep_one(n, pe, leaving);
+	if (n->sweeping.at)
+		return true;
+	pool_tree_walk_close(&n->sweeping);
+	n->complete = true;
+	return false;
+}
+
+bool node_feed_sweeping(const struct pool_node *n)
+{
+	return pool_tree_walk_is_open(&n->sweeping);
+}
+
+bool node_sweep_slice(struct pool_node *n)
+{
+	if (!node_feed_sweeping(n))
+		return false;
+	if (sweep_some(n))
+		return true;
+	arrived(n, n->swept_seq);
+	node_feed_ack(n, n->swept_seq);
+	node_kick(n);
+	return false;
+}
+
+void node_sweep_cut_off(struct pool_node *n)
+{
+	if (node_feed_sweeping(n))
+		n->in_picture = true;
+	pool_tree_walk_close(&n->sweeping);
+}
+
+static void picture_begins(struct pool_node *n)
+{
+	pool_count(&n->c.feed_resyncs);
+	n->sweep++;
+	n->in_picture = true;
+	pool_tree_walk_close(&n->sweeping);
+}
+
+static void picture_ends(struct pool_node *n)
+{
+	n->in_picture = false;
+	pool_tree_walk_open(&n->tree, n->tree.root, &n->sweeping);
 }
 
 int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
@@ -415,24 +468,17 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 	pool_count(&n->c.feed_batches);
 	for (i = 0; i < f->n_nodes; i++)
 		node_member_apply(n, f->nodes[i]);
-	if (f->begin) {
-		pool_count(&n->c.feed_resyncs);
-		n->sweep++;
-		n->in_picture = true;
-	}
+	if (f->begin)
+		picture_begins(n);
 	for (i = 0; !err && i < f->n_entries; i++)
 		err = apply_entry(n, f->entries[i]);
 	if (err)
 		return err;
-	if (f->complete && n->in_picture) {
-		sweep_dir(n, pool_node_root(n));
-		n->in_picture = false;
-	}
-	if (f->complete)
-		n->complete = true;
-	n->feed_epoch = n->epoch;
-	if (!n->in_picture)
-		n->feed_seq = f->upto_seq;
+	n->swept_seq = f->upto_seq;
+	if (f->complete && n->in_picture)
+		picture_ends(n);
+	if (!n->in_picture && !(node_feed_sweeping(n) && sweep_some(n)))
+		arrived(n, f->upto_seq);
 	return 0;
 }
 

@@ -58,6 +58,7 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 	Kvpool__NodeInfo **list = calloc(n->nmembers + 1, sizeof(*list));
 	Kvpool__HandoverLearn learn;
 	unsigned int i;
+	bool whole;
 
 	if (!info || !list) {
 		h->err = -ENOMEM;
@@ -96,9 +97,10 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 	m.client = n->opts.store_size == 0;
 	m.epoch = n->epoch;
 	m.index = n->index;
-	/* Half a picture is none. */
-	m.feed_epoch = n->in_picture ? 0 : n->feed_epoch;
-	m.feed_seq = n->in_picture ? 0 : n->feed_seq;
+	/* Half a picture is none, nor is half a sweep. */
+	whole = !n->in_picture && !node_feed_sweeping(n);
+	m.feed_epoch = whole ? n->feed_epoch : 0;
+	m.feed_seq = whole ? n->feed_seq : 0;
 	m.complete = n->complete;
 	m.op_seq = n->op_seq;
 	m.ops_run = n->ops_run;

@@ -2,7 +2,9 @@
  * The session with the master.
  *
  *   AWAY --dial--> DIALLING --on_open: JOIN--> JOINING
- *    ^                                            | WELCOME: INVENTORY*
+ *    ^                                            | WELCOME
+ *    |                                         TELLING: INVENTORY*, in slices
+ *    |                                            | the last one
  *    +--- lost: again as pool/dial.h says ---------+--> UP
  *
  * A standby answers the JOIN with an ERROR, -EAGAIN. The name is resolved anew
@@ -20,9 +22,10 @@
 #include <unistd.h>
 
 #define REFUSED_SAID_MS 60000
-#define QUEUE_MAX (1u << 30) /* an inventory of 5 M objects fits */
+#define QUEUE_MAX (1u << 30)
+#define TELL_QUEUED (8u << 20) /* so much of the inventory waits to be sent */
 
-enum state { AWAY, DIALLING, JOINING, UP, CLOSED };
+enum state { AWAY, DIALLING, JOINING, TELLING, UP, CLOSED };
 
 struct node_link {
 	struct pool_conn *conn; /* NULL while AWAY */
@@ -40,6 +43,11 @@ struct node_link {
 bool node_link_up(const struct pool_node *n)
 {
 	return n->link && n->link->state == UP;
+}
+
+bool node_link_telling(const struct pool_node *n)
+{
+	return n->link && n->link->state == TELLING;
 }
 
 static int send_msg(struct pool_node *n, uint16_t type, uint64_t req,
@@ -60,7 +68,8 @@ static int send_msg(struct pool_node *n, uint16_t type, uint64_t req,
 int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg)
 {
-	if (!node_link_up(n))
+	if (!node_link_up(n) &&
+	    !(node_link_telling(n) && type == POOL_MSG_HELD))
 		return -ENOTCONN;
 	return send_msg(n, type, req, msg);
 }
@@ -180,13 +189,10 @@ static void become_up(struct pool_node *n)
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
 
 	l->state = UP;
-	l->told = false;
-	pool_dial_joined(&l->dial);
 	pool_info_paced("joined the master at %s (epoch %llu, as node %u, protocol "
 		  "version %u)", pool_conn_peer_name(l->conn),
 		  (unsigned long long)n->epoch, n->index,
 		  pool_conn_version(l->conn));
-	n->cut_off_ms = 0;
 	if (n->opts.mount) {
 		sub.epoch = n->in_picture ? 0 : n->feed_epoch;
 		sub.seq = n->in_picture ? 0 : n->feed_seq;
@@ -195,53 +201,104 @@ static void become_up(struct pool_node *n)
 	node_kick(n);
 }
 
-/* Everything at once (the tree must not change between its messages): some
- * 0.5 us an object, packed and queued. */
-static void send_inventory(struct pool_node *n)
+/* The next entries, with what is left of this turn's names. */
+static int fill_inventory(struct pool_node *n, struct inventory *inv)
 {
-	struct node_link *l = n->link;
-	struct inventory *inv = malloc(sizeof(*inv));
-	struct pool_entry *e = &n->tree.root->e;
-	bool more = true;
+	struct pool_entry *e;
+	struct node_entry *f;
+	bool leaving;
+	int err = 0;
+
+	inv->n = inv->bytes = 0;
+	while (!err && inv->n < POOL_BATCH_MAX &&
+	       inv->bytes < POOL_BATCH_BYTES &&
+	       (e = node_walk_step(n, &n->telling, &leaving))) {
+		f = node_file(e);
+		if (f && f->obj && f->obj->state == NODE_HELD &&
+		    f->obj->counted)
+			err = add_held(inv, f);
+	}
+	return err;
+}
+
+static int send_inventory(struct pool_node *n, struct inventory *inv)
+{
+	bool last = !n->telling.at;
 	size_t i;
 	int err = 0;
 
-	if (!inv) {
-		pool_conn_close(l->conn);
-		return;
+	kvpool__inventory__init(&inv->msg);
+	inv->msg.n_entries = inv->n;
+	inv->msg.entries = inv->list;
+	inv->msg.last = last;
+	if (inv->n || last)
+		err = send_msg(n, POOL_MSG_INVENTORY, 0, &inv->msg.base);
+	pool_count_add(&n->c.inventory_sent, inv->n);
+	for (i = 0; i < inv->n; i++) {
+		free(inv->paths[i]);
+		free(inv->meta[i].xattrs);
 	}
-	while (more && !err) {
-		inv->n = inv->bytes = 0;
-		while (e && !err && inv->n < POOL_BATCH_MAX &&
-		       inv->bytes < POOL_BATCH_BYTES) {
-			struct node_entry *f = node_file(e);
+	return err;
+}
 
-			if (f && f->obj && f->obj->state == NODE_HELD &&
-			    f->obj->counted)
-				err = add_held(inv, f);
-			e = pool_tree_next(&n->tree, e);
-		}
-		more = e != NULL;
-		kvpool__inventory__init(&inv->msg);
-		inv->msg.n_entries = inv->n;
-		inv->msg.entries = inv->list;
-		inv->msg.last = !more;
-		if (!err)
-			err = send_msg(n, POOL_MSG_INVENTORY, 0,
-				       &inv->msg.base);
-		pool_count_add(&n->c.inventory_sent, inv->n);
-		for (i = 0; i < inv->n; i++) {
-			free(inv->paths[i]);
-			free(inv->meta[i].xattrs);
-		}
+/*
+ * Names come and go between the slices, and what was told stays told. That does
+ * no harm, as until the last message
+ *   - a change of a name (a file unlinked, renamed, replaced; attributes) is
+ *     queued and sent behind it, as if it were made now: to the master, the
+ *     inventory is of the moment of WELCOME;
+ *   - nothing that counts goes for space: the master is asked for that, behind
+ *     it, and it is not away (cut_off_ms);
+ *   - a copy that the master has dropped is no news to it;
+ *   - what is found to be damaged is told by HELD at once, behind the message
+ *     that named it;
+ *   - a replica that was ordered in an earlier session stays cache.
+ * Others' changes, and the master's orders, may come between the messages as
+ * they always may, for the master takes each by itself.
+ */
+bool node_inventory_slice(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+	struct inventory *inv;
+	int err;
+
+	if (!pool_tree_walk_is_open(&n->telling) ||
+	    pool_conn_queued(l->conn) > TELL_QUEUED)
+		return false; /* node_link_tick goes on */
+	inv = malloc(sizeof(*inv));
+	err = inv ? 0 : -ENOMEM;
+	while (!err && n->telling.at && n->walked < NODE_SLICE) {
+		err = fill_inventory(n, inv);
+		if (err)
+			pool_error_limited("the inventory failed: %s",
+					   strerror(-err));
+		else
+			err = send_inventory(n, inv);
 	}
 	free(inv);
-	if (err) {
-		pool_error_limited("sending the inventory failed: %s", strerror(-err));
+	if (err) { /* joined again, all of it is told again */
+		pool_tree_walk_close(&n->telling);
 		pool_conn_close(l->conn);
-		return;
+		return false;
 	}
+	if (n->telling.at)
+		return true;
+	pool_tree_walk_close(&n->telling);
 	become_up(n);
+	return false;
+}
+
+static void tell_inventory(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+
+	l->state = TELLING;
+	l->told = false;
+	pool_dial_joined(&l->dial);
+	n->cut_off_ms = 0;
+	pool_tree_walk_open(&n->tree, n->tree.root, &n->telling);
+	if (node_inventory_slice(n))
+		node_walks_start(n);
 }
 
 /* ---- messages ---- */
@@ -266,7 +323,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	node_ops_welcome(n, w);
 	n->joins = n->joins == UINT8_MAX ? 1 : n->joins + 1;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
-	send_inventory(n);
+	tell_inventory(n);
 }
 
 static void send_ack(struct pool_node *n, uint64_t seq)
@@ -313,7 +370,8 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 		pool_conn_close(n->link->conn);
 		return;
 	}
-	node_feed_ack(n, f->upto_seq);
+	if (!node_feed_sweeping(n))
+		node_feed_ack(n, f->upto_seq);
 	node_kick(n);
 }
 
@@ -450,8 +508,10 @@ static void on_close(struct pool_conn *c, int err)
 			  strerror(err < 0 ? -err : ECONNRESET));
 		l->told = true;
 	}
-	if (l->state == UP)
+	if (l->state == UP || l->state == TELLING)
 		n->cut_off_ms = now;
+	pool_tree_walk_close(&n->telling);
+	node_sweep_cut_off(n);
 	node_heat_cut_off(n);
 	l->state = AWAY;
 	if (!l->standby)
@@ -510,7 +570,7 @@ void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 {
 	struct node_link *l = n->link;
 
-	if (!l || l->state == UP || l->state == CLOSED)
+	if (!l || l->state == TELLING || l->state == UP || l->state == CLOSED)
 		return;
 	/* Who does not answer does not keep us from it. */
 	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
@@ -530,7 +590,9 @@ void node_link_tick(struct pool_node *n, uint64_t now)
 		dial(n);
 	if (l->state == JOINING)
 		check_joining(n, now);
-	if (l->state == UP && now >= l->beat_ms) {
+	if (l->state == TELLING)
+		node_walks_start(n);
+	if ((l->state == TELLING || l->state == UP) && now >= l->beat_ms) {
 		l->beat_ms = now + l->heartbeat_ms / 2;
 		send_heartbeat(n);
 	}

@@ -77,9 +77,12 @@ static void rules_from_xattrs(const struct pool_xattrs *x, bool is_dir,
 	}
 }
 
-void node_dir_rules(struct node_dirent *d)
+bool node_dir_rules(struct node_dirent *d)
 {
+	struct pool_rules was = d->rules;
+
 	rules_from_xattrs(d->xattrs, true, &d->rules);
+	return was.class != d->rules.class || was.pin != d->rules.pin;
 }
 
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,

@@ -207,6 +207,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 	uv_timer_init(n->loop, &n->tick);
 	uv_timer_init(n->loop, &n->soon);
 	uv_timer_init(n->loop, &n->batch);
+	uv_idle_init(n->loop, &n->slices);
+	n->slices.data = n;
 	n->kick.data = n->tick.data = n->soon.data = n->batch.data = n;
 	n->members = calloc(NODE_NODES_MAX, sizeof(*n->members));
 	n->cut_off_ms = pool_now_ms();
@@ -363,7 +365,9 @@ static void finish_close(struct pool_node *n)
 	n->kicked = true;
 	while (!pool_list_empty(&n->small_seals)) /* the kick's */
 		node_seal_small(n);
-	n->handles = 6; /* kick, tick, soon, batch, link, store (after peers) */
+	/* kick, tick, soon, batch, slices, link, store (after peers) */
+	n->handles = 7;
+	node_walks_stop(n);
 	node_fetch_fini(n);
 	node_doubt_fini(n);
 	node_heat_cut_off(n);
@@ -373,6 +377,7 @@ static void finish_close(struct pool_node *n)
 	uv_close((uv_handle_t *)&n->tick, on_uv_closed);
 	uv_close((uv_handle_t *)&n->soon, on_uv_closed);
 	uv_close((uv_handle_t *)&n->batch, on_uv_closed);
+	uv_close((uv_handle_t *)&n->slices, on_uv_closed);
 	node_link_close(n);
 	pool_peers_close(n->peers, on_peers_closed, n);
 }

@@ -187,7 +187,7 @@ void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
 {
 	struct node_dirent *up;
 
-	while (d->gone && !d->removing && !d->walked && d->d.nchildren == 0 &&
+	while (d->gone && !d->removing && d->d.nchildren == 0 &&
 	       d->d.e.parent && !d->fs) {
 		up = node_dir(&d->d.e.parent->e);
 		node_names_begin(n);

@@ -13,6 +13,7 @@
 #define NODE_NODES_MAX 4096	/* members of a pool */
 #define NODE_OPS_MAX (1u << 20) /* changes that wait for the master's word */
 #define NODE_OPS_INFLIGHT 4	/* batches the master has not answered */
+#define NODE_SLICE 2000	/* names that walks look at in one turn */
 #define NODE_BATCH_MS 1	/* changes wait so long for others, to go together */
 #define NODE_BATCH_BUSY_MS 4 /* and so long after another batch of late */
 #define NODE_TICK_MS 20		/* housekeeping */
@@ -79,6 +80,8 @@ struct node_counters {
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
 	struct pool_gauge claimed, extras;
 	struct pool_gauge evictable, cut_off;
+	struct pool_counter walked;
+	struct pool_gauge walked_max;
 	struct pool_hist put, fetch, publish;
 };
 
@@ -164,9 +167,12 @@ struct pool_node {
 	unsigned int nmembers;	     /* highest index + 1 */
 	uint8_t sweep;		     /* mark of the picture being received */
 	uint8_t joins;		     /* sessions begun; never 0 in one */
-	bool in_picture;	     /* between begin and complete */
+	bool in_picture;	     /* between begin and complete, or cut off
+					before what it did not name was gone */
 	bool complete;		     /* a whole picture has been received */
-	uint64_t feed_epoch, feed_seq;
+	uint64_t feed_epoch, feed_seq; /* of the last state without a picture
+					  under way */
+	uint64_t swept_seq; /* while sweeping: heard up to here */
 	/* The last batch of the feed waits to be acknowledged until the kernel
 	 * has been told. */
 	bool untold;
@@ -185,6 +191,13 @@ struct pool_node {
 	/* Runs once before the next poll, when asked; and the loop does not sleep
 	 * before that, which it would with a prepare handle that asks again. */
 	uv_idle_t kick;
+
+	/* node_walk */
+	uv_idle_t slices;
+	struct pool_tree_walk telling, sweeping, judging; /* or closed */
+	bool judge_again; /* from the root, after this one */
+	unsigned int walked; /* names, in this turn of the loop */
+
 	uv_timer_t tick;
 	uv_timer_t soon; /* seal retries */
 	uv_timer_t batch; /* sends the changes that wait */
@@ -267,8 +280,8 @@ int node_name_check(const struct node_dirent *dir, const char *name,
 		    size_t len);
 /* Hide what is published under the name, and have the master remove it. */
 int node_name_remove(struct pool_node *n, struct node_entry *e);
-/* d->rules from its attributes. */
-void node_dir_rules(struct node_dirent *d);
+/* d->rules from its attributes. Did those change that node_judge goes by? */
+bool node_dir_rules(struct node_dirent *d);
 
 /* handover.c */
 /* 0 or -errno, logged. */
@@ -470,10 +483,11 @@ void node_evicted_note(struct pool_node *n, const struct node_object *o,
 void node_evicted_fini(struct pool_node *n);
 
 /* victim.c (for space.c: victim.h) */
-/* Which class of the policy o is in; the same for everything below e, whose rules
- * changed. */
+/* Which class of the policy o is in; the same for everything below d, whose rules
+ * changed, in slices. */
 void node_judge(struct pool_node *n, struct node_object *o);
-void node_judge_below(struct pool_node *n, struct pool_entry *e);
+void node_judge_below(struct pool_node *n, struct node_dirent *d);
+bool node_judge_slice(struct pool_node *n); /* is there more to do? */
 uint64_t node_evictable(struct pool_node *n);
 
 /* fetch.c (inside: fetch.h), replicate.c */
@@ -533,6 +547,13 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
 struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
+/* Has all been received of a picture, and what it did not name is going? The
+ * master is told that the feed was heard when that is over: an fsync elsewhere
+ * must not end while a name that was removed shows here. */
+bool node_feed_sweeping(const struct pool_node *n);
+bool node_sweep_slice(struct pool_node *n); /* is there more to do? */
+/* The session has ended: half a sweep is none, the picture comes again. */
+void node_sweep_cut_off(struct pool_node *n);
 struct node_member *node_member(struct pool_node *n, uint32_t index);
 
 /* link.c */
@@ -548,11 +569,23 @@ unsigned int node_link_version(const struct pool_node *n);
 /* Who we are and how full, for the master. Copies on their way do not count as
  * used: it knows what it has ordered. Borrows of n, until its next turn. */
 void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info);
+/* Is the master being told the inventory? Changes wait for its end. */
+bool node_link_telling(const struct pool_node *n);
+bool node_inventory_slice(struct pool_node *n); /* is there more to do now? */
 /* The feed is applied up to seq: acknowledge when the kernel has been told. */
 void node_feed_ack(struct pool_node *n, uint64_t seq);
 void node_link_gone(struct pool_node *n); /* the last handle is closed */
 /* Where the master is, or was, or is looked for; "" if nobody has said. */
 const char *node_link_master(const struct pool_node *n);
+
+/* walk.c */
+/* Have node_*_slice called in the turns to come, until all are done. */
+void node_walks_start(struct pool_node *n);
+/* The walk's next entry, as pool_tree_walk_step; NULL also when this turn's names
+ * are used up (w->at tells). */
+struct pool_entry *node_walk_step(struct pool_node *n,
+				  struct pool_tree_walk *w, bool *ret_leaving);
+void node_walks_stop(struct pool_node *n);
 
 /* status.c */
 int node_metrics_register(struct pool_node *n);

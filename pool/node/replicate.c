@@ -34,6 +34,8 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 		status = f->status;
 	else if (o->lent_fd >= 0) /* begun as a read that borrows */
 		status = -EAGAIN;
+	else if (!f->extra && node_link_telling(f->n))
+		status = -EAGAIN; /* the inventory may be past it */
 	else if (f->extra)
 		status = o->counted ? 0 : node_heat_extra(f->n, o);
 	else

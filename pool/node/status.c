@@ -125,6 +125,8 @@ static const struct {
 		"Replicas that could not be made"),
 	COUNTER(inventory_sent, "inventory_entries_total",
 		"Objects reported in inventories"),
+	COUNTER(walked, "walked_names_total",
+		"Names that walks over the mirror have looked at"),
 	COUNTER(barrier_timeouts, "fsync_timeouts_total",
 		"Directory fsyncs that timed out"),
 };
@@ -156,6 +158,8 @@ static const struct {
 	GAUGE(cut_off, "cut_off_seconds",
 	      "Without a master for so long; 0: connected"),
 	GAUGE(epoch, "master_epoch", "The master's epoch"),
+	GAUGE(walked_max, "walked_names_turn_max",
+	      "Most names that walks looked at in one turn of the loop"),
 	GAUGE(names, "names", "Names in the mirror of the namespace"),
 };
 

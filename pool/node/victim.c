@@ -194,18 +194,41 @@ bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 		pool_evict_any(n->evict, POOL_EVICT_KEPT, may_go, &j, SCAN_MAX));
 }
 
-void node_judge_below(struct pool_node *n, struct pool_entry *e)
+bool node_judge_slice(struct pool_node *n)
 {
-	struct pool_list *it, *tmp;
-	struct node_entry *f = node_file(e);
+	struct pool_entry *e;
+	struct node_entry *f;
+	bool leaving;
 
-	if (f && f->obj && f->obj->state == NODE_HELD)
-		node_judge(n, f->obj);
-	if (f)
+	while ((e = node_walk_step(n, &n->judging, &leaving))) {
+		f = node_file(e);
+		if (f && f->obj && f->obj->state == NODE_HELD)
+			node_judge(n, f->obj);
+	}
+	if (n->judging.at)
+		return true;
+	pool_tree_walk_close(&n->judging);
+	if (!n->judge_again)
+		return false;
+	n->judge_again = false;
+	pool_tree_walk_open(&n->tree, n->tree.root, &n->judging);
+	return true;
+}
+
+/*
+ * What has not been judged yet is in a class that may be wrong: may_go() looks
+ * at its rules again before it goes, and what might go now does a little later.
+ */
+void node_judge_below(struct pool_node *n, struct node_dirent *d)
+{
+	if (pool_list_empty(&d->d.children))
 		return;
-	pool_list_each(it, tmp, &pool_entry_dir(e)->children)
-		node_judge_below(n, pool_list_entry(it,
-						struct pool_entry, sibling));
+	if (pool_tree_walk_is_open(&n->judging)) {
+		n->judge_again = true;
+		return;
+	}
+	pool_tree_walk_open(&n->tree, &d->d, &n->judging);
+	node_judge_slice(n);
 }
 
 uint64_t node_evictable(struct pool_node *n)

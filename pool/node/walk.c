@@ -1,0 +1,60 @@
+/*
+ * Walks over the mirror, NODE_SLICE names a turn of the loop in all: the
+ * inventory (link.c), the end of a whole picture (feed.c), and the judging of
+ * what a directory's rules changed for (victim.c). Each is a cursor that the
+ * tree keeps right, so names come and go between the slices.
+ *
+ * A walk may begin within the turn that asks for it, with what is left of that
+ * turn's names: a small tree is done at once.
+ */
+#include "pool/node/priv.h"
+
+static void turn_over(struct pool_node *n)
+{
+	if ((int64_t)n->walked > pool_gauge_value(&n->c.walked_max))
+		pool_gauge_set(&n->c.walked_max, (int64_t)n->walked);
+	n->walked = 0;
+}
+
+static void on_slices(uv_idle_t *h)
+{
+	struct pool_node *n = h->data;
+	bool more;
+
+	turn_over(n);
+	more = node_inventory_slice(n);
+	more |= node_sweep_slice(n);
+	more |= node_judge_slice(n);
+	/* Once more after the last one, for the next turn's names. */
+	if (!more && !n->walked)
+		uv_idle_stop(h);
+}
+
+void node_walks_start(struct pool_node *n)
+{
+	if (!n->closing && n->loop)
+		uv_idle_start(&n->slices, on_slices);
+}
+
+struct pool_entry *node_walk_step(struct pool_node *n,
+				  struct pool_tree_walk *w, bool *ret_leaving)
+{
+	if (n->walked >= NODE_SLICE) {
+		node_walks_start(n);
+		return NULL;
+	}
+	if (!w->at)
+		return NULL;
+	if (!n->walked++)
+		node_walks_start(n);
+	pool_count(&n->c.walked);
+	return pool_tree_walk_step(w, ret_leaving);
+}
+
+void node_walks_stop(struct pool_node *n)
+{
+	uv_idle_stop(&n->slices);
+	pool_tree_walk_close(&n->telling);
+	pool_tree_walk_close(&n->sweeping);
+	pool_tree_walk_close(&n->judging);
+}

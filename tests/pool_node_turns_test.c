@@ -1,0 +1,694 @@
+/*
+ * No turn of a node's loop is long: walks over a large mirror are in slices, with
+ * names that come and go between them, and what waits for the master is found
+ * without a search.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "master/server.h"
+#include "pool/node/priv.h"
+
+#define MANY (3 * NODE_SLICE + 500)
+#define GEN(k) (1ull << POOL_GEN_SEQ_BITS | (k))
+
+struct fixture {
+	char *top; /* owns */
+	uv_loop_t loop;
+	struct pool_hostport at;
+	int port_fd;
+	struct master *master;
+	struct pool_metrics *metrics[3]; /* of the nodes, and the master */
+	struct pool_node *node[2];
+	char dir[2][64];
+	unsigned int changed;
+	uint64_t told_mark;
+};
+
+#define run_until(f, cond)                                              \
+	do {                                                            \
+		uint64_t end_ = pool_now_ms() + 15000;                  \
+		while (!(cond)) {                                       \
+			if (pool_now_ms() > end_)                       \
+				fail_msg("waited in vain for " #cond);  \
+			uv_run(&(f)->loop, UV_RUN_ONCE);                \
+		}                                                       \
+	} while (0)
+
+/* ---- what a mount would be told ---- */
+
+static void on_changed(void *arg, struct node_entry *e)
+{
+	(void)e;
+	((struct fixture *)arg)->changed++;
+}
+static void on_entry(void *arg, struct node_entry *e)
+{
+	(void)arg;
+	(void)e;
+}
+static void on_name(void *arg, struct pool_entry *e)
+{
+	(void)arg;
+	(void)e;
+}
+static void on_dir_gone(void *arg, struct node_dirent *dir)
+{
+	(void)arg;
+	(void)dir;
+}
+static void on_object_gone(void *arg, struct node_object *obj)
+{
+	(void)arg;
+	(void)obj;
+}
+static void on_tell(void *arg, uint64_t mark)
+{
+	struct fixture *f = arg;
+
+	f->told_mark = mark;
+	pool_node_told(f->node[0], mark);
+}
+static void on_expire(void *arg)
+{
+	(void)arg;
+}
+
+static const struct pool_node_ops node_ops = {
+	.changed = on_changed,
+	.attr_changed = on_name,
+	.published = on_entry,
+	.appeared = on_name,
+	.dir_gone = on_dir_gone,
+	.tell = on_tell,
+	.expire = on_expire,
+	.object_gone = on_object_gone,
+};
+
+/* ---- starting and stopping ---- */
+
+static int hold_port(struct pool_hostport *hp)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET };
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+
+	assert_true(fd >= 0);
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(0, setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
+				       sizeof(one)));
+	assert_int_equal(0, bind(fd, (void *)&sa, sizeof(sa)));
+	assert_int_equal(0, getsockname(fd, (void *)&sa, &len));
+	strcpy(hp->host, "127.0.0.1");
+	hp->port = ntohs(sa.sin_port);
+	return fd;
+}
+
+static void start_master(struct fixture *f)
+{
+	struct master_opts mo = { .loop = &f->loop, .heartbeat_ms = 200 };
+	char path[96];
+
+	snprintf(path, sizeof(path), "%s/master", f->top);
+	f->metrics[2] = pool_metrics_open();
+	mo.listen = f->at;
+	mo.state_file = path;
+	mo.metrics = f->metrics[2];
+	assert_int_equal(0, master_open(&mo, &f->master));
+}
+
+static void on_closed(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void stop_master(struct fixture *f)
+{
+	bool closed = false;
+
+	master_close(f->master, on_closed, &closed);
+	run_until(f, closed);
+	f->master = NULL;
+	pool_metrics_close(f->metrics[2]);
+}
+
+static struct pool_node *start_node(struct fixture *f, int i)
+{
+	struct pool_node_opts o = {
+		.loop = &f->loop,
+		.listen = { .host = "127.0.0.1" },
+		.masters = { .n = 1, .at = { f->at } },
+		.name = i ? "other" : "node",
+		.store_dir = f->dir[i],
+		.store_size = 256u << 20,
+		.mount = true,
+		.movers = 1,
+		.deadline_ms = 5000,
+	};
+
+	snprintf(f->dir[i], sizeof(f->dir[i]), "%s/store%d", f->top, i);
+	f->metrics[i] = pool_metrics_open();
+	o.metrics = f->metrics[i];
+	assert_int_equal(0, pool_node_open(&o, &f->node[i]));
+	if (i == 0)
+		pool_node_set_ops(f->node[i], &node_ops, f, "served");
+	return f->node[i];
+}
+
+static void stop_node(struct fixture *f, int i)
+{
+	bool closed = false;
+
+	uv_timer_again(&f->node[i]->tick);
+	pool_node_close(f->node[i], 0, on_closed, &closed);
+	run_until(f, closed);
+	f->node[i] = NULL;
+	pool_metrics_close(f->metrics[i]);
+	while (umount2(f->dir[i], MNT_DETACH) == 0)
+		;
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	alarm(100);
+	f->top = mkdtemp(strdup("/tmp/pool_node_turns.XXXXXX"));
+	assert_non_null(f->top);
+	assert_int_equal(0, uv_loop_init(&f->loop));
+	f->port_fd = hold_port(&f->at);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	char cmd[128];
+	int i;
+
+	for (i = 0; i < 2; i++)
+		if (f->node[i])
+			stop_node(f, i);
+	if (f->master)
+		stop_master(f);
+	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
+	assert_int_equal(0, uv_loop_close(&f->loop));
+	close(f->port_fd);
+	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
+	assert_int_equal(0, system(cmd));
+	free(f->top);
+	free(f);
+	alarm(0);
+	return 0;
+}
+
+/* ---- names ---- */
+
+static const char *path_of(unsigned int k)
+{
+	static char path[32];
+
+	snprintf(path, sizeof(path), "d%u/%u", k % 7, k);
+	return path;
+}
+
+static struct pool_entry *lookup(struct pool_node *n, const char *path)
+{
+	return pool_tree_lookup(pool_node_tree(n), path, strlen(path));
+}
+
+static bool shown(struct pool_node *n, const char *path)
+{
+	struct pool_entry *e = lookup(n, path);
+
+	return e && pool_node_visible(e);
+}
+
+static void feed_name(struct pool_node *n, const char *path, uint64_t gen)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta meta = KVPOOL__META__INIT, *list = &meta;
+	uint8_t sum[16] = { 1 };
+
+	meta.path.data = (uint8_t *)(uintptr_t)path;
+	meta.path.len = strlen(path);
+	meta.sum.data = sum;
+	meta.sum.len = sizeof(sum);
+	meta.gen = gen;
+	feed.entries = &list;
+	feed.n_entries = 1;
+	feed.upto_seq = n->swept_seq + 1;
+	assert_int_equal(0, node_feed_apply(n, &feed));
+}
+
+static void feed_picture(struct pool_node *n, bool begin, bool complete)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+
+	feed.begin = begin;
+	feed.complete = complete;
+	feed.upto_seq = n->swept_seq + 1;
+	assert_int_equal(0, node_feed_apply(n, &feed));
+}
+
+/* Its feed is the test's: it has found no master, and looks for none. */
+static struct pool_node *node_with_names(struct fixture *f)
+{
+	struct pool_node *n = start_node(f, 0);
+	unsigned int k;
+
+	n->untold = true;
+	run_until(f, !n->untold); /* by the end of the connection */
+	uv_timer_stop(&n->tick);
+	for (k = 0; k < MANY; k++)
+		feed_name(n, path_of(k), GEN(k + 1));
+	return n;
+}
+
+static unsigned int count_shown(struct pool_node *n)
+{
+	unsigned int k, sum = 0;
+
+	for (k = 0; k < MANY; k++)
+		sum += shown(n, path_of(k));
+	return sum;
+}
+
+static int64_t longest(struct pool_node *n)
+{
+	return pool_gauge_value(&n->c.walked_max);
+}
+
+static void turn(struct fixture *f)
+{
+	uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
+/* ---- the end of a whole picture ---- */
+
+static void what_a_picture_does_not_name_goes_in_slices(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = node_with_names(f);
+	uint64_t seq = n->feed_seq;
+	unsigned int left, turns = 0;
+
+	feed_picture(n, true, false);
+	feed_name(n, path_of(3), GEN(4));
+	feed_picture(n, false, true);
+	left = count_shown(n);
+	assert_in_range(left, MANY - NODE_SLICE, MANY - 1);
+	assert_true(node_feed_sweeping(n));
+	/* It has not arrived: a session that ends now needs a new picture. */
+	assert_int_equal(seq, n->feed_seq);
+	/* Between slices: the feed names one that would go, and a new one. */
+	feed_name(n, path_of(MANY - 1), GEN(MANY));
+	feed_name(n, "new/k", GEN(MANY + 1));
+	for (; node_feed_sweeping(n); turns++)
+		turn(f);
+	assert_in_range(turns, MANY / NODE_SLICE, MANY);
+	assert_int_equal(2, count_shown(n));
+	assert_true(shown(n, path_of(3)) && shown(n, path_of(MANY - 1)));
+	assert_true(shown(n, "new/k"));
+	assert_null(lookup(n, "d0"));
+	assert_int_equal(MANY - 2, f->changed);
+	assert_int_equal(n->swept_seq, n->feed_seq);
+	turn(f);
+	assert_in_range(longest(n), 1, NODE_SLICE);
+}
+
+static void a_session_that_ends_amid_a_sweep_needs_a_new_picture(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = node_with_names(f);
+
+	feed_picture(n, true, true);
+	assert_true(node_feed_sweeping(n));
+	node_sweep_cut_off(n);
+	assert_true(n->in_picture && !node_feed_sweeping(n));
+	feed_picture(n, true, false);
+	feed_name(n, path_of(5), GEN(6));
+	feed_picture(n, false, true);
+	run_until(f, !node_feed_sweeping(n));
+	assert_int_equal(1, count_shown(n));
+	assert_false(n->in_picture);
+}
+
+static void a_picture_that_begins_amid_a_sweep_ends_it(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = node_with_names(f);
+	unsigned int left;
+
+	feed_picture(n, true, true);
+	turn(f);
+	feed_picture(n, true, false);
+	left = count_shown(n);
+	assert_in_range(left, 1, MANY);
+	turn(f);
+	turn(f);
+	assert_int_equal(left, count_shown(n));
+	feed_picture(n, false, true);
+	run_until(f, !node_feed_sweeping(n));
+	assert_int_equal(0, count_shown(n));
+}
+
+/* ---- rules ---- */
+
+static void hold_all(struct pool_node *n)
+{
+	struct node_object *o;
+	struct node_entry *e;
+	unsigned int k;
+
+	for (k = 0; k < MANY; k++) {
+		e = node_file(lookup(n, path_of(k)));
+		o = node_object_new(e, NODE_HELD);
+		assert_non_null(o);
+		o->gen = e->gen;
+		o->counted = true;
+		node_object_held(n, e, o);
+	}
+}
+
+static void feed_root(struct pool_node *n, uint64_t mtime_ns, const char *class)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta meta = KVPOOL__META__INIT, *list = &meta;
+	Kvpool__Xattr xattr = KVPOOL__XATTR__INIT, *xattrs = &xattr;
+
+	xattr.name = (char *)(uintptr_t)"user.kvpool.class";
+	xattr.value.data = (uint8_t *)(uintptr_t)class;
+	xattr.value.len = strlen(class);
+	meta.xattrs = &xattrs;
+	meta.n_xattrs = 1;
+	meta.is_dir = true;
+	meta.mode = 0755;
+	meta.mtime_ns = mtime_ns;
+	feed.entries = &list;
+	feed.n_entries = 1;
+	assert_int_equal(0, node_feed_apply(n, &feed));
+}
+
+static uint64_t kept(struct pool_node *n)
+{
+	return pool_evict_count(n->evict, POOL_EVICT_KEPT);
+}
+
+static void names_are_judged_only_if_a_rule_changed_and_in_slices(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = node_with_names(f);
+	struct node_attr attr = { .mode = 0700 };
+	uint64_t looked = pool_counter_value(&n->c.walked);
+
+	hold_all(n);
+	feed_root(n, 1, "shared");
+	run_until(f, !pool_tree_walk_is_open(&n->judging));
+	looked = pool_counter_value(&n->c.walked);
+	/* Everything but a rule. */
+	feed_root(n, 2, "shared");
+	assert_int_equal(0, pool_node_setattr(n, &pool_node_root(n)->d.e,
+					      POOL_SET_MODE, &attr, NULL));
+	assert_int_equal(0, pool_node_setxattr(n, &pool_node_root(n)->d.e,
+					       "user.other", "1", 1, 0));
+	assert_int_equal(0, pool_node_setxattr(n, &pool_node_root(n)->d.e,
+					       "user.kvpool.replicas", "2", 1,
+					       0));
+	turn(f);
+	assert_int_equal(looked, pool_counter_value(&n->c.walked));
+	/* A rule: in slices, and once more as it changes meanwhile. */
+	feed_root(n, 3, "noevict");
+	assert_in_range(kept(n), 1, NODE_SLICE);
+	turn(f);
+	assert_in_range(kept(n), NODE_SLICE, 2 * NODE_SLICE);
+	run_until(f, !pool_tree_walk_is_open(&n->judging));
+	assert_int_equal(MANY, kept(n));
+	feed_root(n, 4, "shared");
+	turn(f);
+	feed_root(n, 5, "noevict");
+	run_until(f, !pool_tree_walk_is_open(&n->judging));
+	assert_int_equal(MANY, kept(n));
+	turn(f);
+	assert_in_range(longest(n), 1, NODE_SLICE);
+}
+
+/* ---- files of its own ---- */
+
+static struct node_object *create(struct pool_node *n, unsigned int k)
+{
+	static const struct node_attr attr = { .mode = 0640, .mtime_ns = 1 };
+	struct node_object *o = NULL;
+	char name[16];
+
+	snprintf(name, sizeof(name), "%u", k);
+	assert_int_equal(0, pool_node_create(n, pool_node_root(n), name,
+					     strlen(name), &attr, 0, &o));
+	pool_node_writer_opened(n, o);
+	return o;
+}
+
+static void put(struct pool_node *n, unsigned int k)
+{
+	struct node_object *o = create(n, k);
+	int fd = pool_store_fd(pool_node_store(n), o->id, O_RDWR);
+
+	assert_true(fd >= 0);
+	assert_int_equal(sizeof(k), pwrite(fd, &k, sizeof(k), 0));
+	close(fd);
+	pool_node_writer_flushed(n, o);
+	pool_node_writer_closed(n, o);
+}
+
+static struct node_entry *file(struct pool_node *n, unsigned int k)
+{
+	char name[16];
+	struct pool_entry *e;
+
+	snprintf(name, sizeof(name), "%u", k);
+	e = lookup(n, name);
+	return e ? node_file(e) : NULL;
+}
+
+static bool is_pending(struct pool_node *n, unsigned int k)
+{
+	struct node_entry *e = file(n, k);
+
+	return e && e->own && e->own->state == NODE_PENDING;
+}
+
+static bool is_held(struct pool_node *n, unsigned int k)
+{
+	struct node_entry *e = file(n, k);
+
+	return e && !e->own && e->obj && e->obj->state == NODE_HELD;
+}
+
+/* ---- what waits for the master ---- */
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+#define PENDING 12000u
+#define SOME 500u
+
+/* CPU time, the least of several rounds: the first and the last of those that
+ * wait are unlinked by turns. */
+static void a_file_that_waits_is_unlinked_without_a_search(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_node(f, 0);
+	uint64_t first = UINT64_MAX, last = UINT64_MAX, ns, begin;
+	unsigned int k, r, low = 0, high = PENDING;
+
+	for (k = 0; k < PENDING; k++)
+		put(n, k);
+	run_until(f, n->nops == PENDING);
+	for (r = 0; r < 4; r++) {
+		begin = cpu_ns();
+		for (k = 0; k < SOME; k++, low++)
+			assert_int_equal(0, pool_node_unlink(n, file(n, low)));
+		ns = cpu_ns() - begin;
+		first = ns < first ? ns : first;
+		begin = cpu_ns();
+		for (k = 0; k < SOME; k++)
+			assert_int_equal(0, pool_node_unlink(n, file(n,
+								     --high)));
+		ns = cpu_ns() - begin;
+		last = ns < last ? ns : last;
+	}
+	assert_int_equal(PENDING - 8 * SOME, n->nops);
+	print_message("%u unlinked: the first ones %.2f ms, the last ones %.2f ms\n",
+		      SOME, (double)first / 1e6, (double)last / 1e6);
+	assert_in_range(last, 0, 3 * first);
+}
+
+static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_node(f, 0);
+
+	put(n, 1);
+	run_until(f, is_pending(n, 1) && n->nops == 1);
+	n->nops = NODE_OPS_MAX; /* as if so many others waited */
+	put(n, 2);
+	put(n, 3);
+	run_until(f, is_pending(n, 2) && is_pending(n, 3) &&
+		     pool_counter_value(&n->c.publish_waits) > 2);
+	assert_int_equal(NODE_OPS_MAX, n->nops);
+	assert_true(file(n, 2)->own->w->sealed && file(n, 3)->own->w->sealed);
+	n->nops = NODE_OPS_MAX - 1; /* room for one, not for both */
+	node_publish_sealed(n);
+	assert_false(file(n, 2)->own->w->sealed);
+	assert_true(file(n, 3)->own->w->sealed);
+	n->nops = 2;
+	start_master(f);
+	run_until(f, is_held(n, 1) && is_held(n, 2) && is_held(n, 3));
+	assert_true(file(n, 1)->gen < file(n, 2)->gen);
+	assert_true(file(n, 2)->gen < file(n, 3)->gen);
+	assert_int_equal(0, n->nops);
+}
+
+/* ---- the inventory ---- */
+
+static bool same_names(struct pool_node *a, struct pool_node *b)
+{
+	unsigned int k;
+
+	for (k = 0; k < MANY + 2; k++) {
+		struct node_entry *x = file(a, k), *y = file(b, k);
+		bool in_a = x && pool_node_visible(&x->e);
+
+		if (in_a != (y && pool_node_visible(&y->e)) ||
+		    (in_a && (x->own || x->gen != y->gen)))
+			return false;
+	}
+	return true;
+}
+
+static unsigned int count_held(struct pool_node *n)
+{
+	unsigned int k, sum = 0;
+
+	for (k = 0; k < MANY; k++)
+		sum += is_held(n, k);
+	return sum;
+}
+
+static bool told_some(struct pool_node *n)
+{
+	return node_link_telling(n) && n->telling.at &&
+	       pool_counter_value(&n->c.inventory_sent) > 0;
+}
+
+/* As long as the inventory is told, names change that are behind its cursor and
+ * before it: the new master, and the other node by it, have what the node has. */
+static void the_inventory_is_told_in_slices_while_names_change(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *e;
+	struct pool_node *n, *other;
+	unsigned int k;
+
+	start_master(f);
+	n = start_node(f, 0);
+	run_until(f, node_link_up(n));
+	for (k = 0; k < MANY; k++)
+		put(n, k);
+	run_until(f, count_held(n) == MANY);
+	stop_master(f);
+	run_until(f, !node_link_up(n) && !node_link_telling(n));
+	start_master(f);
+	other = start_node(f, 1);
+	run_until(f, told_some(n));
+	assert_in_range(pool_counter_value(&n->c.inventory_sent), 1,
+			NODE_SLICE);
+	/* Told, and not told yet. */
+	assert_int_equal(0, pool_node_unlink(n, file(n, 0)));
+	assert_int_equal(0, pool_node_unlink(n, file(n, MANY - 1)));
+	assert_int_equal(0, pool_node_rename(n, &file(n, 1)->e,
+					     pool_node_root(n), "m1", 2,
+					     false, &e));
+	assert_int_equal(0, pool_node_rename(n, &file(n, MANY - 2)->e,
+					     pool_node_root(n), "m2", 2,
+					     false, &e));
+	node_object_damaged(n, file(n, 2)->obj, -EBADMSG);
+	put(n, MANY);
+	assert_false(node_link_up(n));
+	run_until(f, node_link_up(n) && n->nops == 0 && is_held(n, MANY));
+	run_until(f, node_link_up(other) && other->complete &&
+		     same_names(n, other));
+	assert_false(shown(other, "0") || shown(other, "1"));
+	run_until(f, shown(other, "m1") && shown(other, "m2"));
+	/* The only copy was damaged, so the name is nowhere. */
+	run_until(f, !shown(n, "2") && !shown(other, "2"));
+	assert_true(is_held(n, MANY) && shown(other, "3"));
+	turn(f);
+	assert_in_range(longest(n), 1, NODE_SLICE);
+}
+
+/* The walk begins anew with each session. */
+static void an_inventory_that_is_cut_off_is_told_again(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n, *other;
+	unsigned int k;
+
+	start_master(f);
+	n = start_node(f, 0);
+	run_until(f, node_link_up(n));
+	for (k = 0; k < MANY; k++)
+		put(n, k);
+	run_until(f, count_held(n) == MANY);
+	stop_master(f);
+	start_master(f);
+	run_until(f, told_some(n));
+	stop_master(f);
+	run_until(f, !node_link_telling(n));
+	assert_false(pool_tree_walk_is_open(&n->telling));
+	assert_true(n->cut_off_ms > 0);
+	start_master(f);
+	other = start_node(f, 1);
+	run_until(f, node_link_up(n) && other->complete &&
+		     same_names(n, other));
+	assert_int_equal(MANY, count_held(n));
+}
+
+int main(void)
+{
+#define turns_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		turns_test(what_a_picture_does_not_name_goes_in_slices),
+		turns_test(a_session_that_ends_amid_a_sweep_needs_a_new_picture),
+		turns_test(a_picture_that_begins_amid_a_sweep_ends_it),
+		turns_test(names_are_judged_only_if_a_rule_changed_and_in_slices),
+		turns_test(a_file_that_waits_is_unlinked_without_a_search),
+		turns_test(publications_beyond_the_bound_wait_and_go_in_order),
+		turns_test(the_inventory_is_told_in_slices_while_names_change),
+		turns_test(an_inventory_that_is_cut_off_is_told_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
