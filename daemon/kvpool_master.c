@@ -391,6 +391,8 @@ static int run(void)
 	/* After a failure the process ends, and what is open with it. */
 	if (daemon_program_open(&p.base, stop) ||
 	    pool_trust_metrics(&conf.trust, p.base.metrics) ||
+	    POOL_TURNS_REGISTER(p.base.metrics, &p.base.turns,
+				"kvpool_master_loop_turn") ||
 	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)))
 		return 1;
 	rc = start_master(&p);

@@ -470,6 +470,9 @@ static int start(struct node_program *p)
 	if (!rc)
 		rc = daemon_program_open(&p->base, stop);
 	if (!rc)
+		rc = POOL_TURNS_REGISTER(p->base.metrics, &p->base.turns,
+					 "kvpool_node_loop_turn");
+	if (!rc)
 		rc = pool_busy_open(&p->busy, &p->base.loop,
 				    (unsigned int)p->conf->busy_poll_us,
 				    p->base.metrics);

@@ -60,6 +60,7 @@ int daemon_program_open(struct daemon_program *p,
 				 "kvpool_log_lines_left_out_total", NULL,
 				 "Log lines left out as there were too many of their kind."))
 		return -ENOMEM;
+	pool_turns_open(&p->turns, &p->loop);
 	rc = start_signal(p, &p->term, on_stop, SIGTERM);
 	if (!rc)
 		rc = start_signal(p, &p->intr, on_stop, SIGINT);
@@ -85,6 +86,7 @@ void daemon_program_closed(struct daemon_program *p)
 	uv_close((uv_handle_t *)&p->term, NULL);
 	uv_close((uv_handle_t *)&p->intr, NULL);
 	uv_close((uv_handle_t *)&p->hup, NULL);
+	pool_turns_close(&p->turns, NULL);
 }
 
 int daemon_program_run(struct daemon_program *p)

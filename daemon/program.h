@@ -17,9 +17,11 @@
 
 #include "daemon/admin.h"
 #include "pool/base/metric.h"
+#include "pool/base/turns.h"
 
 struct daemon_program {
 	uv_loop_t loop;
+	struct pool_turns turns; /* the program registers them */
 	uv_signal_t term, intr, hup;
 	struct pool_metrics *metrics;
 	void (*stop)(struct daemon_program *p);

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { COUNTER, GAUGE, HISTOGRAM };
+enum kind { COUNTER, GAUGE, GAUGE_NS, HISTOGRAM };
 
 static const char *const kind_names[] = {
 	[COUNTER] = "counter",
 	[GAUGE] = "gauge",
+	[GAUGE_NS] = "gauge",
 	[HISTOGRAM] = "histogram",
 };
 
@@ -140,6 +141,13 @@ int pool_metrics_gauge(struct pool_metrics *m, struct pool_gauge *g,
 	return add(m, (struct metric){ GAUGE, g, name, labels, help });
 }
 
+int pool_metrics_gauge_ns(struct pool_metrics *m, struct pool_gauge *g,
+			  const char *name, const char *labels,
+			  const char *help)
+{
+	return add(m, (struct metric){ GAUGE_NS, g, name, labels, help });
+}
+
 int pool_metrics_hist(struct pool_metrics *m, struct pool_hist *h,
 		      const char *name, const char *labels, const char *help)
 {
@@ -216,6 +224,12 @@ static void print_bucket(FILE *f, const struct metric *m, const char *le,
 		count);
 }
 
+static void print_seconds(FILE *f, uint64_t ns)
+{
+	fprintf(f, "%" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000,
+		ns % 1000000000);
+}
+
 static void print_hist(FILE *f, const struct metric *m)
 {
 	const struct pool_hist *h = m->value;
@@ -234,8 +248,7 @@ static void print_hist(FILE *f, const struct metric *m)
 	count += bucket_value(h, POOL_HIST_BUCKETS);
 	print_bucket(f, m, "+Inf", count);
 	print_name(f, m, "_sum");
-	fprintf(f, "%" PRIu64 ".%09" PRIu64 "\n", sum / 1000000000,
-		sum % 1000000000);
+	print_seconds(f, sum);
 	print_name(f, m, "_count");
 	/* Equal to the +Inf bucket, also while others are adding. */
 	fprintf(f, "%" PRIu64 "\n", count);
@@ -251,6 +264,10 @@ static void print_metric(FILE *f, const struct metric *m)
 	case GAUGE:
 		print_name(f, m, "");
 		fprintf(f, "%" PRId64 "\n", pool_gauge_value(m->value));
+		break;
+	case GAUGE_NS:
+		print_name(f, m, "");
+		print_seconds(f, (uint64_t)pool_gauge_value(m->value));
 		break;
 	case HISTOGRAM:
 		print_hist(f, m);

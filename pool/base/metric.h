@@ -78,6 +78,10 @@ int pool_metrics_counter(struct pool_metrics *m, struct pool_counter *c,
 			 const char *help);
 int pool_metrics_gauge(struct pool_metrics *m, struct pool_gauge *g,
 		       const char *name, const char *labels, const char *help);
+/* Of nanoseconds, not negative, shown in seconds: name ends in _seconds. */
+int pool_metrics_gauge_ns(struct pool_metrics *m, struct pool_gauge *g,
+			  const char *name, const char *labels,
+			  const char *help);
 /* name ends in _seconds. */
 int pool_metrics_hist(struct pool_metrics *m, struct pool_hist *h,
 		      const char *name, const char *labels, const char *help);

@@ -137,14 +137,17 @@ static void look_at(uv_handle_t *h, void *arg)
 static bool turn(struct kvpool *p, bool *ret_more)
 {
 	bool alive;
+	uint64_t begin;
 
 	*ret_more = false;
 	pthread_rwlock_wrlock(&p->lock);
+	begin = pool_now_ns();
 	alive = uv_run(&p->loop, UV_RUN_NOWAIT) != 0;
 	uv_walk(&p->loop, look_at, ret_more);
 	if (p->state == CLIENT_STARTING && p->node &&
 	    pool_node_connected(p->node) && pool_node_complete(p->node))
 		set_state(p, CLIENT_READY, 0);
+	pool_turns_add(&p->turns, pool_now_ns() - begin);
 	pthread_rwlock_unlock(&p->lock);
 	return alive;
 }
@@ -166,7 +169,9 @@ static int open_node(struct kvpool *p)
 	int err;
 
 	p->metrics = pool_metrics_open();
-	if (!p->metrics)
+	if (!p->metrics ||
+	    POOL_TURNS_REGISTER(p->metrics, &p->turns,
+				"kvpool_client_loop_turn"))
 		return -ENOMEM;
 	p->opts.metrics = p->metrics;
 	p->opts.loop = &p->loop;

@@ -35,6 +35,7 @@
 #include "pool/base/list.h"
 #include "pool/base/metric.h"
 #include "pool/base/shortlock.h"
+#include "pool/base/turns.h"
 #include "pool/client/line.h"
 #include "pool/kvpool.h"
 #include "pool/mailbox.h"
@@ -100,6 +101,7 @@ struct kvpool {
 	struct pool_shortlock names;
 	struct pool_mailbox box;
 	struct pool_metrics *metrics;
+	struct pool_turns turns; /* of the loop: readers wait for these */
 	struct pool_node *node; /* loop, or a lock for reading */
 
 	/* loop: what looks again in a moment */
