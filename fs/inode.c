@@ -754,9 +754,15 @@ static void on_expire(void *arg)
 	fs_notify_expire(arg);
 }
 
+static bool on_behind(void *arg)
+{
+	return fs_notify_behind(arg);
+}
+
 const struct pool_node_ops fs_node_ops = {
 	.tell = on_tell,
 	.expire = on_expire,
+	.behind = on_behind,
 	.changed = on_changed,
 	.published = on_published,
 	.attr_changed = on_attr_changed,

@@ -4,6 +4,11 @@
  * hold. They leave in the order in which they were queued; a reply is written
  * before anything queued later, so a "missing" never overtakes the notification
  * that takes it back.
+ *
+ * An FSYNCDIR holds its directory's lock, and the thread up, for seconds. So the
+ * queue has a bound: names beyond it are not queued, but the kernel is made to
+ * ask for all names again (an epoch), which takes no lock. A kernel that has no
+ * epochs is told of each: then the feed waits (fs_notify_behind).
  */
 #include "fs/priv.h"
 
@@ -24,6 +29,7 @@ struct note {
 /* Notes for when there is no memory: what the kernel is not told it believes
  * for FS_TIMEOUT_LONG. */
 #define SPARES 64
+#define NOTES_MAX 16384 /* queued ones, of names and inodes */
 
 struct fs_notifier {
 	struct fs *fs;
@@ -31,13 +37,15 @@ struct fs_notifier {
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t wake;
 	struct note *head, **tail;
+	size_t n; /* queued */
 	struct note *spares; /* owns; of POOL_NAME_MAX each */
 	struct note *now; /* owned by the thread: being sent, or NULL */
 	bool stop;
 	bool idle;	   /* nothing queued, nothing being sent */
+	bool no_epochs;	   /* of the kernel; loop */
 	uint64_t told_mark; /* the last that was passed */
 	uv_async_t passed; /* a mark was passed */
-	struct pool_counter sent, queued, epochs;
+	struct pool_counter sent, queued, epochs, merged;
 };
 
 /* ---- notes ---- */
@@ -124,6 +132,7 @@ static struct note *take_note(struct fs_notifier *nt)
 	if (!n)
 		return NULL;
 	nt->head = n->next;
+	nt->n--;
 	if (!nt->head)
 		nt->tail = &nt->head;
 	return n;
@@ -174,8 +183,39 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	nt->idle = false;
 	*nt->tail = n;
 	nt->tail = &n->next;
+	nt->n++;
 	pthread_cond_signal(&nt->wake);
 	pthread_mutex_unlock(&nt->lock);
+}
+
+static bool is_full(struct fs_notifier *nt)
+{
+	bool full;
+
+	pthread_mutex_lock(&nt->lock);
+	full = nt->n >= NOTES_MAX;
+	pthread_mutex_unlock(&nt->lock);
+	return full;
+}
+
+bool fs_notify_behind(struct fs *fs)
+{
+	return fs->notifier->no_epochs && is_full(fs->notifier);
+}
+
+/* Instead of a note that does not fit: was the kernel made to ask again? */
+static bool merge(struct fs *fs)
+{
+	struct fs_notifier *nt = fs->notifier;
+
+	if (!is_full(nt))
+		return false;
+	nt->no_epochs = fs_epoch_next(fs->dev_fd) < 0;
+	if (nt->no_epochs)
+		return false;
+	pool_count(&nt->merged);
+	pool_count(&nt->epochs);
+	return true;
 }
 
 void fs_notify_entry(struct fs *fs, struct pool_entry *e)
@@ -184,12 +224,15 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 
 	if (!parent || !parent->fs)
 		return; /* the kernel does not know the directory */
-	queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
-		   e->name_len, 0);
+	if (!merge(fs))
+		queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
+			   e->name_len, 0);
 }
 
 void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 {
+	if (is_full(fs->notifier)) /* the kernel takes no lock for it */
+		return fs_notify_attr_now(fs, i);
 	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
 }
 
@@ -335,6 +378,12 @@ int fs_notifier_open(struct fs *fs)
 				   "kvpool_fuse_epochs_total", NULL,
 				   "Times that the kernel was made to ask for "
 				   "all names again");
+	(void)pool_metrics_counter(fs->opts.metrics, &nt->merged,
+				   "kvpool_fuse_notifications_merged_total",
+				   NULL,
+				   "Names beyond the bound of the queue of "
+				   "invalidations: the kernel asks for all "
+				   "again");
 	fs->notifier = nt;
 	nt->passed.data = nt;
 	err = uv_async_init(fs->loop, &nt->passed, on_passed);

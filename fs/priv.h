@@ -298,6 +298,9 @@ void fs_notify_each(struct fs *fs,
 			       size_t name_len), void *arg);
 /* pool_node_told(mark) when all queued so far has been sent. */
 void fs_notify_mark(struct fs *fs, uint64_t mark);
+/* Does so much wait that the kernel is not told of names one by one any more?
+ * Before Linux 6.16 it is: then whatever causes them is to wait. */
+bool fs_notify_behind(struct fs *fs);
 /* What is queued holds from now on, though it may be told later: the kernel
  * asks again for every name. (Before Linux 6.16, no.) */
 void fs_notify_expire(struct fs *fs);

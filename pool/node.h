@@ -256,6 +256,8 @@ struct pool_node_ops {
 	/* The kernel must not go by what it remembers of names any more, at
 	 * once and without waiting for anything. */
 	void (*expire)(void *arg);
+	/* Does too much wait to be notified? The feed waits then. May be NULL. */
+	bool (*behind)(void *arg);
 	/* The local copy obj is being dropped: let go of what pins it. */
 	void (*object_gone)(void *arg, struct node_object *obj);
 };

@@ -342,17 +342,25 @@ void pool_node_told(struct pool_node *n, uint64_t mark)
 		send_ack(n, n->untold_seq);
 }
 
+bool node_kernel_behind(const struct pool_node *n)
+{
+	return n->ops && n->ops->behind && n->ops->behind(n->ops_arg);
+}
+
 /*
  * An fsync of a directory anywhere waits for these, so that a name is not found
  * missing after it. But while one of our own waits, the kernel holds that
  * directory's lock and may be unable to take what it is told: then it is made
- * to ask, and the ack goes at once (two nodes would wait for each other).
+ * to ask, and the ack goes at once (two nodes would wait for each other), unless
+ * too much waits for the kernel already.
  */
 void node_feed_ack(struct pool_node *n, uint64_t seq)
 {
-	if (n->ops && !pool_list_empty(&n->barriers))
+	bool blocked = !pool_list_empty(&n->barriers);
+
+	if (n->ops && blocked)
 		n->ops->expire(n->ops_arg);
-	if (!n->ops || !pool_list_empty(&n->barriers)) {
+	if (!n->ops || (blocked && !node_kernel_behind(n))) {
 		send_ack(n, seq);
 		return;
 	}
@@ -590,7 +598,7 @@ void node_link_tick(struct pool_node *n, uint64_t now)
 		dial(n);
 	if (l->state == JOINING)
 		check_joining(n, now);
-	if (l->state == TELLING)
+	if (l->state == TELLING || node_feed_sweeping(n))
 		node_walks_start(n);
 	if ((l->state == TELLING || l->state == UP) && now >= l->beat_ms) {
 		l->beat_ms = now + l->heartbeat_ms / 2;

@@ -569,6 +569,8 @@ unsigned int node_link_version(const struct pool_node *n);
 /* Who we are and how full, for the master. Copies on their way do not count as
  * used: it knows what it has ordered. Borrows of n, until its next turn. */
 void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info);
+/* Does too much wait for the kernel to be notified of? */
+bool node_kernel_behind(const struct pool_node *n);
 /* Is the master being told the inventory? Changes wait for its end. */
 bool node_link_telling(const struct pool_node *n);
 bool node_inventory_slice(struct pool_node *n); /* is there more to do now? */
