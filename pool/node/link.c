@@ -319,7 +319,11 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->index = w->index;
 	n->granted = 0;
 	n->said_before = n->said;
-	/* Before: those results are not ahead of the feed that follows. */
+	/*
+	 * Before: those results are not ahead of the feed that follows, and the
+	 * walk of the inventory finds what they made the pool's. No change is
+	 * answered amid that walk: none is sent until it has ended.
+	 */
 	node_ops_welcome(n, w);
 	n->joins = n->joins == UINT8_MAX ? 1 : n->joins + 1;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
