@@ -319,10 +319,12 @@ static void dir_step(struct task *t)
 {
 	struct node_dirent *a = dir_of(t->p, 1), *d = dir_of(t->p, 5);
 	struct node_attr attr = { .mode = 0755 };
-	int err;
+	int err = -ENOENT;
 
-	err = d ? pool_node_rmdir(t->p->node, d) :
-		  pool_node_mkdir(t->p->node, a, "d", 1, &attr, &d);
+	if (d)
+		err = pool_node_rmdir(t->p->node, d);
+	else if (a)
+		err = pool_node_mkdir(t->p->node, a, "d", 1, &attr, &d);
 	sn_say(t->p->sn, "node %u makes or removes a/d: %s", t->p->index,
 	       err ? strerror(-err) : "done");
 	task_end(t);
@@ -334,8 +336,9 @@ static void rule_step(struct task *t)
 	struct node_dirent *a = dir_of(t->p, 1);
 	const char *copies = sim_random(2) ? "2" : "1";
 
-	(void)pool_node_setxattr(t->p->node, &a->d.e, "user.kvpool.replicas",
-				 copies, 1, 0);
+	if (a)
+		(void)pool_node_setxattr(t->p->node, &a->d.e,
+					 "user.kvpool.replicas", copies, 1, 0);
 	sn_say(t->p->sn, "node %u: %s copies of files in a", t->p->index,
 	       copies);
 	task_end(t);
