@@ -173,9 +173,10 @@ echo "== and more pinned data, and an object as large as the headroom"
 for i in {141..199}; do
 	put "${mount[a]}/hard/$i" || fail "put $i: $(cat "$tmp/put.err")"
 done
+sync "${mount[a]}/hard"
 head -c $((40 * MIB)) /dev/urandom >"$tmp/large"
 cp "$tmp/large" "${mount[a]}/large" || fail "no room for it"
-sync "${mount[a]}/hard" "${mount[a]}"
+sync "${mount[a]}"
 cmp "$tmp/large" "${mount[b]}/large" || fail "it is not there or wrong"
 for i in {141..199}; do
 	cmp -s "$tmp/mib" "${mount[b]}/hard/$i" || fail "hard/$i is not there or wrong"

@@ -2592,6 +2592,37 @@ static void a_put_passes_through_where_nothing_may_go(void **state)
 	assert_int_equal(-ENOSPC, claim_to_put(f, 0, 8 * MIB, 0));
 }
 
+/* It would have the headroom and nothing else, as nothing goes behind it. */
+static void beside_what_is_kept_nothing_is_reserved_by_guess(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	struct pool_space sp;
+
+	f->opts.reserve = true;
+	start_node(f, 0);
+	need_own_tmpfs(f, 0);
+	start_master(f);
+	run_until(f, is_up(f, 0));
+	publish(f, 0, "k", 26 * MIB, 1);
+	close_whole(f, 0, create_reserved(f)); /* k may go */
+	pin(f, 0, "k");
+	for (int i = 0; i < 16; i++) /* as good as never another size */
+		node_learn_size(node(f, 0), find(f, 0, "k"), 100 * KIB);
+	assert_int_equal(100 * KIB,
+			 node_learn_predict(node(f, 0),
+					    pool_node_root(node(f, 0))));
+	run_until(f, (pool_store_space(pool_node_store(node(f, 0)), &sp),
+		      sp.ready > 0));
+	assert_true(sp.free > 0);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "guess", 0);
+	assert_true(o->w->served);
+	pool_node_writer_closed(node(f, 0), o);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "told", 100 * KIB);
+	assert_false(o->w->served);
+	pool_node_writer_closed(node(f, 0), o);
+}
+
 static void rule_of_all(struct fixture *f, const char *name, const char *value)
 {
 	const struct node_attr attr = { 0 };
@@ -3744,6 +3775,7 @@ int main(int argc, char **argv)
 		node_test(a_temporary_that_outgrew_goes_when_it_is_closed),
 		node_test(a_file_larger_than_the_store_is_lost_and_holds_nothing_up),
 		node_test(in_the_headroom_nothing_is_reserved),
+		node_test(beside_what_is_kept_nothing_is_reserved_by_guess),
 		node_test(a_file_written_again_before_its_publication_is_unsealed),
 		node_test(a_file_lost_after_its_close_does_not_show_the_one_before),
 		node_test(a_temporary_name_waits_for_its_rename),

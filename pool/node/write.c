@@ -37,6 +37,20 @@ static bool in_headroom(struct pool_node *n)
 	return sp.free == 0;
 }
 
+/*
+ * May next to nothing here be evicted? A file written in passthrough that grows
+ * larger than expected would have the headroom alone, as no room is made behind
+ * it; a daemon-served one waits until something has been moved.
+ */
+static bool mostly_kept(struct pool_node *n)
+{
+	struct pool_space sp;
+
+	pool_store_space(n->store, &sp);
+	return pool_evict_bytes(n->evict, POOL_EVICT_KEPT) + sp.headroom >
+	       sp.size;
+}
+
 /* told: its size, if that is known; size: what is expected otherwise. */
 static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 		     uint64_t size)
@@ -48,7 +62,8 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 	if (told > 0)
 		size = told;
 	if (n->opts.reserve && size > 0 && !w->scratch &&
-	    size <= pool_node_size_max(n, w) && !in_headroom(n)) {
+	    size <= pool_node_size_max(n, w) && !in_headroom(n) &&
+	    (told > 0 || !mostly_kept(n))) {
 		pool_store_announce(n->store, size);
 		err = pool_store_take(n->store, size, &f);
 		if (err)
