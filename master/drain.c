@@ -216,8 +216,7 @@ static void set(struct master *m, struct master_member *mb, bool on)
 {
 	master_member_drain(&m->members, mb, on);
 	master_keep_drain(m, mb);
-	if (m->state)
-		master_state_flush(m->state);
+	master_keep_flush(m);
 	pool_info("node %s: %s", mb->name,
 		  on ? "draining" : "no longer draining");
 	if (m->ready)

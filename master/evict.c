@@ -42,13 +42,15 @@ static void grant(struct master_session *s, struct master_file *f,
 {
 	struct master *m = s->m;
 	int pos = master_file_find_holder(f, s->member->index);
+	uint64_t size = f->size;
 
 	master_file_remove_holder(f, (unsigned int)pos);
 	master_count(m, MC_EVICT_GRANTED);
-	master_session_grant(s, (const char *)meta->path.data, meta->path.len,
-			     meta->gen, f->size);
 	master_map_touch_file(&m->map, f);
-	master_review(m, f);
+	/* First: the last copy goes after the tombstone of what it replaced. */
+	(void)master_review(m, f);
+	master_session_grant(s, (const char *)meta->path.data, meta->path.len,
+			     meta->gen, size);
 }
 
 static void evict_held(struct master_session *s, struct master_file *f,

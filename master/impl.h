@@ -4,7 +4,7 @@
  *   server.c     open, close, ticks, readiness
  *   keep.c       the state's records to and from the map; file or etcd
  *   session.c    one node's connection: joining, dispatch, sending, ending
- *   held.c       answers that wait for the state to be in etcd
+ *   held.c       what waits for the state to be in etcd
  *   ops.c        OPS: what nodes ask to be changed
  *   answers.c    results that a node may not have got; OPS sent again
  *   inventory.c  INVENTORY: what nodes hold, after a (re)join
@@ -46,7 +46,8 @@
 
 #define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
 #define MASTER_WAITS_MAX 1024	    /* SYNCs of one session; beyond: no answer */
-#define MASTER_HELD_MAX 256	    /* answers of one session that wait */
+#define MASTER_HELD_BYTES (8u << 20) /* of one session, that waits for etcd */
+#define MASTER_BARS_MAX 64	    /* of the feed; beyond: coarser ones */
 #define MASTER_LATER_MAX 8	    /* OPS of one session that wait for that */
 #define MASTER_OWN_MAX 8192u	    /* generations that a session was given */
 #define MASTER_TOMBS_MAX 1000000u
@@ -72,8 +73,8 @@ struct master_session {
 	uint64_t nodes_told; /* members.changes it has been told of */
 	struct pool_list waits;
 	unsigned int nwaits;
-	struct pool_list held; /* answers that wait for the state, in order */
-	unsigned int nheld;
+	struct pool_list held; /* what waits for the state, in order: held.c */
+	size_t held_bytes;
 	uint64_t opened_ms, sent_ms;
 	/* DROPs to go out together */
 	Kvpool__Drop__Item **drops; /* owns, and each with its path */
@@ -179,6 +180,16 @@ struct master_patrol {
 	uint64_t rest_ms; /* and not before that, unless it is started */
 };
 
+/* Of the feed: a ring, the oldest at first. */
+struct master_bars {
+	struct master_bar {
+		uint64_t feed_seq; /* what is behind this is not told before */
+		uint64_t mark;	   /* all up to this is settled */
+	} bar[MASTER_BARS_MAX];
+	unsigned int first, n;
+	uint64_t feed_seq, mark; /* at the last look */
+};
+
 struct master_compaction {
 	struct master_cursor cursor;
 	bool walking, syncing;
@@ -217,7 +228,7 @@ struct master {
 	bool sync_busy, sync_is_compaction;
 	int sync_fd, sync_err;
 	struct pool_list sessions;
-	struct pool_list held; /* all answers that wait, oldest first */
+	struct master_bars bars;
 	unsigned int nsessions, nsubscribers;
 	struct master_repair repair;
 	struct master_patrol patrol;
@@ -327,15 +338,15 @@ void master_drop_copies(struct master *m, const char *path, size_t len,
 
 /*
  * master_session_send, once what was appended up to mark is settled, and behind
- * the answers that wait already. Meanwhile nobody is told of changes after
- * feed_seq (UINT64_MAX: all may be told), as a FEED must not come before the
- * answer to whoever made them.
+ * what waits already. All but HEARTBEAT, ERROR and FEED is sent by it.
  */
 void master_session_answer(struct master_session *s, enum pool_msg type,
 			   uint64_t req, const ProtobufCMessage *msg,
-			   uint64_t mark, uint64_t feed_seq);
-/* The newest change that may be told. */
-uint64_t master_may_tell(const struct master *m);
+			   uint64_t mark);
+/* Does anything wait? Then a FEED has to, too. */
+bool master_session_waits(const struct master_session *s);
+/* The newest change that may be told. Not in the turn of a change. */
+uint64_t master_may_tell(struct master *m);
 /* Forget what the session waits for. */
 void master_held_free(struct master_session *s);
 

@@ -302,9 +302,9 @@ static int op_unlink(struct op *op)
 	err = master_map_remove_file(&op->m->map, f, gen, op->wall_ns);
 	if (err)
 		return err;
+	buried(op, gen);
 	master_drop_copies(op->m, op->path, op->len, held_gen, held, nheld,
 			   KVPOOL__DROP__REASON__DELETED);
-	buried(op, gen);
 	return 0;
 }
 
@@ -600,9 +600,8 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
 	struct master *m = s->m;
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
-	uint64_t mark = master_keep_mark(m), feed_seq = m->map.feed.seq;
 	uint64_t changes = master_keep_changes(m);
-	bool memory = true;
+	bool memory = true, puts = true;
 	size_t i;
 
 	/* A DROP to the sender itself may find its connection gone. */
@@ -613,6 +612,8 @@ void master_ops_run(struct master_session *s, uint64_t req,
 							-EINVAL;
 		if (op.result->status)
 			master_count(m, MC_OPS_FAILED);
+		puts &= !op.result->status &&
+			msg->ops[i]->kind == KVPOOL__OP__KIND__PUBLISH;
 		memory = op.result->status != -ENOMEM;
 		result_list[i] = op.result;
 		if (memory)
@@ -621,14 +622,14 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	/* What was answered outlives this process, and that it was executed. */
 	if (master_keep_changes(m) != changes && mb->answers.run)
 		master_keep_member(m, mb);
-	master_keep_flush(m);
-	/* Publications alone leave nothing in the state: inventories have them. */
-	mark = master_keep_mark(m) != mark ? master_keep_mark(m) : 0;
 	done.results = result_list;
 	done.n_results = memory ? i : i - 1;
-	/* Before any FEED that has these changes: those go out later. */
-	master_session_answer(s, POOL_MSG_OPS_DONE, req, &done.base, mark,
-			      feed_seq);
+	/* Before any FEED that has these changes: those go out later. Nothing
+	 * of publications alone is in the state: inventories have them. */
+	master_session_answer(s, POOL_MSG_OPS_DONE, req, &done.base,
+			      puts && master_keep_changes(m) == changes ?
+				      0 :
+				      master_keep_mark(m));
 	if (!memory)
 		master_session_fail(s, -ENOMEM, "not enough memory for a change");
 	master_kick(m);

@@ -41,13 +41,13 @@ static size_t collect_nodes(struct master_session *s)
 static void collect_entries(struct master_session *s, struct master_batch *b)
 {
 	struct master_feed *feed = &s->m->map.feed;
+	uint64_t upto = master_may_tell(s->m);
 	unsigned int scan = SCAN_MAX;
 	struct master_item *i;
 
 	while (!master_batch_full(b)) {
 		i = master_sub_next(feed, &s->sub, &scan);
-		if (!i || i->seq > master_may_tell(s->m) ||
-		    master_batch_add_feed(b, i))
+		if (!i || i->seq > upto || master_batch_add_feed(b, i))
 			return; /* ENOMEM: it stands there still */
 		master_cursor_advance(feed, &s->sub.cursor);
 	}
@@ -58,7 +58,8 @@ static bool due(const struct master_session *s)
 	const struct master_feed *feed = &s->m->map.feed;
 	const struct master_item *i;
 
-	if (!s->subscribed || s->ended || !master_sub_open_window(&s->sub))
+	if (!s->subscribed || s->ended || master_session_waits(s) ||
+	    !master_sub_open_window(&s->sub))
 		return false;
 	if (s->nodes_told != s->m->members.changes)
 		return true;
@@ -120,7 +121,9 @@ void master_pump(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		master_session_flush_drops(s);
+		/* Else they go together, behind what waits. */
+		if (!master_session_waits(s))
+			master_session_flush_drops(s);
 		tell(s);
 	}
 	master_answer_syncs(m);
@@ -237,6 +240,6 @@ void master_answer_syncs(struct master *m)
 		s->nwaits--;
 		free(y);
 		master_session_answer(s, POOL_MSG_SYNCED, req, NULL,
-				      master_keep_mark(m), UINT64_MAX);
+				      master_keep_mark(m));
 	}
 }

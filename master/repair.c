@@ -319,7 +319,8 @@ static int send_replicate(struct master *m, struct master_file *f,
 	msg.n_entries = b->n;
 	/* A DROP that waits is of the copy that it had before. */
 	master_session_flush_drops(s);
-	master_session_send(s, POOL_MSG_REPLICATE, 0, &msg.base);
+	master_session_answer(s, POOL_MSG_REPLICATE, 0, &msg.base,
+			      master_keep_mark(m));
 	master_batch_reset(b);
 	return 0;
 }

@@ -381,7 +381,6 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	m->start_ms = m->last_tick_ms = pool_now_ms();
 	m->next_summary_ms = m->start_ms + (uint64_t)m->summary_s * 1000;
 	pool_list_init(&m->sessions);
-	pool_list_init(&m->held);
 	master_repair_init(&m->repair, opts->repair_rate, opts->repair_copies);
 	master_members_init(&m->members);
 	err = master_map_init(&m->map, MASTER_TOMBS_MAX, MASTER_GHOSTS_MAX);

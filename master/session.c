@@ -51,7 +51,8 @@ void master_session_flush_drops(struct master_session *s)
 	msg.items = s->drops;
 	msg.n_items = s->ndrops;
 	msg.granted = s->granted;
-	master_session_send(s, POOL_MSG_DROP, 0, &msg.base);
+	master_session_answer(s, POOL_MSG_DROP, 0, &msg.base,
+			      master_keep_mark(s->m));
 	free_drops(s);
 }
 
@@ -301,7 +302,7 @@ static void welcome(struct master_session *s, const Kvpool__Join *j)
 		pool_warn_limited("node %s: no memory for results that it may have lost",
 				  s->member->name);
 	master_session_answer(s, POOL_MSG_WELCOME, 0, &msg.base,
-			      master_keep_mark(s->m), UINT64_MAX);
+			      master_keep_mark(s->m));
 	free(msg.ops);
 }
 

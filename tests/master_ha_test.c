@@ -257,6 +257,118 @@ static void answers_keep_their_order(void **state)
 	assert_false(node[0].feed_before_done);
 }
 
+/* ---- whatever ends meanwhile ---- */
+
+/* Both watch, "k" is node 1's, and what follows stays out of etcd. */
+static uint64_t k_of_node_1(void)
+{
+	uint64_t gen;
+
+	lead();
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	gen = fake_publish(&node[1], "k");
+	run_until(&loop, fake_knows(&node[0], "k", gen));
+	refuse_writes(true);
+	return gen;
+}
+
+/* etcd has refused it once more, and then twice: all turns are over. */
+static void wait_in_vain(void)
+{
+	uint64_t before = failed_writes();
+
+	run_until(&loop, failed_writes() >= before + 3);
+}
+
+static void what_waits_outlives_the_session_that_caused_it(void **state)
+{
+	(void)state;
+	(void)k_of_node_1();
+	send_op(&node[0], KVPOOL__OP__KIND__MKDIR, "d");
+	wait_in_vain();
+	fake_hang_up(&node[0]);
+	run_until(&loop, !node[1].nodes[node[0].index].alive);
+	wait_in_vain();
+	assert_null(fake_find(&node[1], "d"));
+	refuse_writes(false);
+	run_until(&loop, fake_find(&node[1], "d"));
+}
+
+static void no_copy_goes_before_its_removal_is_in_etcd(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	gen = k_of_node_1();
+	send_op(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
+	wait_in_vain();
+	assert_int_equal(0, node[1].ndrops);
+	fake_hang_up(&node[0]);
+	wait_in_vain();
+	assert_int_equal(0, node[1].ndrops);
+	assert_true(fake_knows(&node[1], "k", gen));
+	refuse_writes(false);
+	run_until(&loop, fake_dropped(&node[1], "k", gen,
+				      KVPOOL__DROP__REASON__DELETED));
+	run_until(&loop, !fake_find(&node[1], "k"));
+}
+
+/* Asked about its copy, the master knows of a removal that etcd does not. */
+static void a_copy_that_is_asked_about_waits_as_well(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	gen = k_of_node_1();
+	send_op(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
+	wait_in_vain();
+	fake_hang_up(&node[0]);
+	fake_evict(&node[1], "k", gen);
+	fake_held(&node[1], "k", gen, 0);
+	wait_in_vain();
+	assert_int_equal(0, node[1].ndrops);
+	refuse_writes(false);
+	run_until(&loop, node[1].ndrops == 3);
+}
+
+static void an_answer_that_follows_from_anothers_waits_with_it(void **state)
+{
+	(void)state;
+	(void)k_of_node_1();
+	send_op(&node[0], KVPOOL__OP__KIND__UNLINK, "k");
+	wait_in_vain();
+	fake_hang_up(&node[0]);
+	/* There is no such name: that is success, and changes nothing. */
+	send_op(&node[1], KVPOOL__OP__KIND__UNLINK, "k");
+	wait_in_vain();
+	assert_false(node[1].ops_done);
+	refuse_writes(false);
+	run_until(&loop, node[1].ops_done);
+	assert_int_equal(0, node[1].status[0]);
+}
+
+/* What it replaced may be with a node that is away: only a tombstone keeps that
+ * from coming back. */
+static void a_last_copy_goes_when_its_tombstone_is_in_etcd(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	node[0].is_store = false; /* nowhere to move it to */
+	(void)k_of_node_1();
+	gen = fake_rewrite(&node[1], "k");
+	fake_evict(&node[1], "k", gen);
+	wait_in_vain();
+	assert_int_equal(0, node[1].ndrops);
+	assert_non_null(fake_find(&node[0], "k"));
+	refuse_writes(false);
+	run_until(&loop, fake_dropped(&node[1], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	assert_int_equal(1, fake_count(&etcd, KEY_TOMBS));
+	run_until(&loop, !fake_find(&node[0], "k"));
+}
+
 static void one_that_lost_its_lease_sends_everybody_away(void **state)
 {
 	(void)state;
@@ -320,6 +432,11 @@ int main(void)
 		T(what_is_answered_is_in_etcd_and_told_to_others_after_that),
 		T(publications_do_not_wait_for_etcd),
 		T(answers_keep_their_order),
+		T(what_waits_outlives_the_session_that_caused_it),
+		T(no_copy_goes_before_its_removal_is_in_etcd),
+		T(a_copy_that_is_asked_about_waits_as_well),
+		T(an_answer_that_follows_from_anothers_waits_with_it),
+		T(a_last_copy_goes_when_its_tombstone_is_in_etcd),
 		T(one_that_lost_its_lease_sends_everybody_away),
 		T(a_deletion_is_known_to_the_next_leader),
 		T(a_damaged_state_ends_the_program_and_is_left_as_it_is),

@@ -143,6 +143,10 @@ void sim_net_on_frame(void (*cb)(const struct sim_host *from,
 				 const struct sim_host *to,
 				 const struct pool_frame *f,
 				 const uint8_t *payload, const char *lost));
+/* The same when it is sent, whatever becomes of it. */
+void sim_net_on_send(void (*cb)(const struct sim_host *from,
+				const struct pool_frame *f,
+				const uint8_t *payload));
 /* For sim.c: a host dies; a turn's input; is there any? */
 void sim_net_die(struct sim_host *h, bool silent);
 /* h's connections outlive `gone`, which is freed. */

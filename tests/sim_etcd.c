@@ -84,30 +84,42 @@ void sim_etcd_die(struct etcd_state *s, bool written)
 struct tomb {
 	const char *path;
 	size_t len;
-	bool found;
+	uint64_t gen; /* the newest one's, or 0 */
 };
 
 static int look(void *arg, const struct master_record *r)
 {
 	struct tomb *t = arg;
 
-	if (r->type == MASTER_REC_TOMB && r->meta && r->meta->path.len == t->len &&
+	if (r->type == MASTER_REC_TOMB && r->meta &&
+	    r->meta->path.len == t->len && r->meta->gen > t->gen &&
 	    !memcmp(r->meta->path.data, t->path, t->len))
-		t->found = true;
+		t->gen = r->meta->gen;
 	return 0;
 }
 
-bool sim_etcd_owes_tomb(struct etcd_state *s, const char *path, size_t len)
+static uint64_t newest_tomb(struct pool_list *records, const char *path,
+			    size_t len)
 {
-	struct tomb t = { path, len, false };
+	struct tomb t = { path, len, 0 };
 	struct pool_list *it, *tmp;
 
-	pool_list_each(it, tmp, &s->queue) {
+	pool_list_each(it, tmp, records) {
 		struct record *r = pool_list_entry(it, struct record, link);
 
 		(void)state_rec_decode(r->bytes, r->len, look, &t);
 	}
-	return t.found;
+	return t.gen;
+}
+
+uint64_t sim_etcd_owed_tomb(struct etcd_state *s, const char *path, size_t len,
+			    uint64_t gen)
+{
+	uint64_t owed = newest_tomb(&s->queue, path, len);
+
+	return owed >= gen && newest_tomb(&s->etcd->records, path, len) < gen ?
+		       owed :
+		       0;
 }
 
 void sim_etcd_slow(struct sim_etcd *e, uint64_t ns)

@@ -24,8 +24,10 @@ void sim_etcd_close(struct sim_etcd *e);
 /* A leader on that host, for master_opts; etcd_state_close ends it. */
 struct etcd_state *sim_etcd_elect(struct sim_etcd *e, struct sim_host *host,
 				  void (*settled)(void *arg), void *arg);
-/* Of what is appended and not written: is a tombstone of that path in it? */
-bool sim_etcd_owes_tomb(struct etcd_state *s, const char *path, size_t len);
+/* The generation of the newest tombstone of that path that is appended and not
+ * written, if none of `gen` or above is written; or 0. */
+uint64_t sim_etcd_owed_tomb(struct etcd_state *s, const char *path, size_t len,
+			    uint64_t gen);
 /* A transaction takes up to so much longer, of late; 0. */
 void sim_etcd_slow(struct sim_etcd *e, uint64_t ns);
 /* The leader has died: what is being written is there, or is not. */

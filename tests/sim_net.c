@@ -79,6 +79,8 @@ static struct {
 	void (*on_frame)(const struct sim_host *from, const struct sim_host *to,
 			 const struct pool_frame *f, const uint8_t *payload,
 			 const char *lost);
+	void (*on_send)(const struct sim_host *from, const struct pool_frame *f,
+			const uint8_t *payload);
 } net;
 
 void sim_net_open(void)
@@ -94,6 +96,13 @@ void sim_net_on_frame(void (*cb)(const struct sim_host *from,
 				 const uint8_t *payload, const char *lost))
 {
 	net.on_frame = cb;
+}
+
+void sim_net_on_send(void (*cb)(const struct sim_host *from,
+				const struct pool_frame *f,
+				const uint8_t *payload))
+{
+	net.on_send = cb;
 }
 
 void sim_net_close(void)
@@ -686,6 +695,8 @@ int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 	i->frame.payload_len = (uint32_t)len;
 	if (msg)
 		protobuf_c_message_pack(msg, i->payload);
+	if (net.on_send)
+		net.on_send(c->host, &i->frame, i->payload);
 	if (!fault_before(c, i)) {
 		free(i);
 		return 0;

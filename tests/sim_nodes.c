@@ -395,7 +395,7 @@ static const char *busy(const struct sn *s)
 		return "a patrol";
 	if (m->repair.nwaiting || m->repair.nordered)
 		return "repair";
-	if (!pool_list_empty(&m->held))
+	if (!master_keep_settled(m, master_keep_mark(m)))
 		return "answers wait for etcd";
 	return NULL;
 }
@@ -464,6 +464,7 @@ static void close_all(struct sn *s)
 	s->calm = true;
 	sim_disk_on_remove(NULL);
 	sim_net_on_frame(NULL);
+	sim_net_on_send(NULL);
 	sim_cancel(&s->poll);
 	for (i = 0; i < SN_NODES; i++)
 		if (s->node[i])

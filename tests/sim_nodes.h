@@ -33,6 +33,7 @@
 #define SN_NODES 3
 #define SN_NAMES 12
 #define SN_OPS 60 /* of one name */
+#define SN_UNLINKED 16 /* the same */
 
 /* Faults that the mended code still has, and what they need to show: left out
  * of the workload unless asked for. */
@@ -90,6 +91,9 @@ struct sn_name {
 	unsigned int nops;
 	bool rotten; /* a file of it is, or was: bytes may be lost */
 	struct sn_op op[SN_OPS];
+	/* The last generations of which it was to be unlinked. */
+	uint64_t unlinked[SN_UNLINKED];
+	unsigned int nunlinked;
 	/* at each node, now: the outcome of one, and what was known by it */
 	uint64_t shown[SN_NODES];
 	uint64_t known[SN_NODES];
@@ -145,6 +149,8 @@ void sn_users_leave(struct sn_proc *p);
 void sn_model_open(struct sn *s);
 /* What each mount shows now is noted. */
 void sn_observe(struct sn *s);
+/* op's mount has removed it, and has not been told of any other removal. */
+void sn_removed(struct sn *s, unsigned int name, const struct sn_op *op);
 void sn_forget_shown(struct sn *s, unsigned int node);
 struct sn_op *sn_op_new(struct sn *s, unsigned int name, unsigned int node,
 			enum sn_kind kind, uint64_t knows);
@@ -152,9 +158,11 @@ uint64_t sn_size_of(uint64_t bytes, unsigned int dir);
 /* All before `number` at that node in that directory: acknowledged, or lost. */
 void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 	      uint64_t number, int status);
-/* A frame is about to be read. */
+/* A frame is about to be read; to be sent. */
 void sn_check_frame(struct sn *s, const struct sn_proc *from,
 		    const struct pool_frame *f, const uint8_t *payload);
+void sn_check_sent(struct sn *s, const struct sn_proc *from,
+		   const struct pool_frame *f, const uint8_t *payload);
 /* A bit of some file of that node turns, while it is dead. */
 void sn_rot(struct sn *s, unsigned int node);
 /* At rest. */

@@ -120,6 +120,14 @@ static void observe(struct sn_name *nm, const struct sn_proc *p)
 	nm->shown[p->index] = shown;
 }
 
+void sn_removed(struct sn *s, unsigned int name, const struct sn_op *op)
+{
+	struct sn_name *nm = &s->name[name];
+
+	nm->known[op->node] |= bit(nm, op);
+	nm->shown[op->node] = 0;
+}
+
 void sn_observe(struct sn *s)
 {
 	unsigned int i, k;
@@ -260,16 +268,45 @@ static bool has_removal(const struct sn_name *nm)
 	return false;
 }
 
-static void told_gone(struct sn *s, const char *path, size_t len,
+/* What is gone with its last copy nobody has asked for, and all may be told. If
+ * it is unlinked then, the tombstone has just the generation that was asked for;
+ * of what is there it has a new one. */
+static bool was_there(const struct sn_name *nm, uint64_t tomb)
+{
+	unsigned int i;
+
+	for (i = 0; i < SN_UNLINKED; i++)
+		if (nm->unlinked[i] == tomb)
+			return false;
+	return tomb != 0;
+}
+
+static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 		      const char *how)
 {
 	const struct sn_name *nm = name_at(path, len);
 
-	/* What is gone with its last copy, nobody has asked for. */
-	if (s->with & SN_WITH_ETCD_FIRST && nm && has_removal(nm) &&
-	    sim_etcd_owes_tomb(s->master->state, path, len))
+	if (nm && has_removal(nm) &&
+	    was_there(nm, sim_etcd_owed_tomb(s->master->state, path, len, gen)))
 		sn_wrong(s, "%s says that %.*s is removed, and etcd does not have that",
 			 how, (int)len, path);
+}
+
+static void note_unlinks(const Kvpool__Ops *o)
+{
+	size_t i;
+
+	for (i = 0; i < o->n_ops; i++) {
+		const Kvpool__Meta *m = o->ops[i]->meta;
+		struct sn_name *nm =
+			o->ops[i]->kind == KVPOOL__OP__KIND__UNLINK ?
+				name_at((const char *)m->path.data,
+					m->path.len) :
+				NULL;
+
+		if (nm)
+			nm->unlinked[nm->nunlinked++ % SN_UNLINKED] = m->gen;
+	}
 }
 
 static void check_drop(struct sn *s, const Kvpool__Drop *d)
@@ -279,7 +316,8 @@ static void check_drop(struct sn *s, const Kvpool__Drop *d)
 	for (i = 0; i < d->n_items; i++)
 		if (d->items[i]->reason == KVPOOL__DROP__REASON__DELETED)
 			told_gone(s, (const char *)d->items[i]->path.data,
-				  d->items[i]->path.len, "a DROP");
+				  d->items[i]->path.len, d->items[i]->gen,
+				  "a DROP");
 }
 
 static void check_feed(struct sn *s, const Kvpool__Feed *f)
@@ -289,7 +327,8 @@ static void check_feed(struct sn *s, const Kvpool__Feed *f)
 	for (i = 0; i < f->n_entries; i++)
 		if (f->entries[i]->deleted && !f->entries[i]->is_dir)
 			told_gone(s, (const char *)f->entries[i]->path.data,
-				  f->entries[i]->path.len, "the feed");
+				  f->entries[i]->path.len, f->entries[i]->gen,
+				  "the feed");
 }
 
 /* A copy that counts from now on: are its bytes what its name says? */
@@ -322,24 +361,44 @@ void sn_check_frame(struct sn *s, const struct sn_proc *from,
 	const ProtobufCMessageDescriptor *desc;
 	ProtobufCMessage *m;
 
-	if (from == s->master && f->type == POOL_MSG_DROP)
-		desc = &kvpool__drop__descriptor;
-	else if (from == s->master && f->type == POOL_MSG_FEED)
-		desc = &kvpool__feed__descriptor;
-	else if (from->index < SN_NODES && from == s->node[from->index] &&
-		 f->type == POOL_MSG_HELD && s->with & SN_WITH_ROT)
+	if (from->index == SN_NODES)
+		return;
+	if (f->type == POOL_MSG_OPS)
+		desc = &kvpool__ops__descriptor;
+	else if (from == s->node[from->index] && f->type == POOL_MSG_HELD &&
+		 s->with & SN_WITH_ROT)
 		desc = &kvpool__held__descriptor;
 	else
 		return;
 	m = protobuf_c_message_unpack(desc, NULL, f->payload_len, payload);
 	if (!m)
 		return;
-	if (f->type == POOL_MSG_DROP)
-		check_drop(s, (Kvpool__Drop *)m);
-	else if (f->type == POOL_MSG_FEED)
-		check_feed(s, (Kvpool__Feed *)m);
+	if (f->type == POOL_MSG_OPS)
+		note_unlinks((Kvpool__Ops *)m);
 	else
 		check_held(s, from, (Kvpool__Held *)m);
+	protobuf_c_message_free_unpacked(m, NULL);
+}
+
+/* It has left the master: whatever it dies of now, it has been told. */
+void sn_check_sent(struct sn *s, const struct sn_proc *from,
+		   const struct pool_frame *f, const uint8_t *payload)
+{
+	const ProtobufCMessageDescriptor *desc =
+		f->type == POOL_MSG_DROP ? &kvpool__drop__descriptor :
+		f->type == POOL_MSG_FEED ? &kvpool__feed__descriptor :
+					   NULL;
+	ProtobufCMessage *m;
+
+	if (!(s->with & SN_WITH_ETCD_FIRST) || from != s->master || !desc)
+		return;
+	m = protobuf_c_message_unpack(desc, NULL, f->payload_len, payload);
+	if (!m)
+		return;
+	if (f->type == POOL_MSG_DROP)
+		check_drop(s, (Kvpool__Drop *)m);
+	else
+		check_feed(s, (Kvpool__Feed *)m);
 	protobuf_c_message_free_unpacked(m, NULL);
 }
 

@@ -245,8 +245,10 @@ static void unlink_step(struct task *t)
 	if (op) {
 		say_op(t, "unlinks", err);
 		op->void_ = err != 0;
-		if (!err)
+		if (!err) {
+			sn_removed(t->p->sn, t->name, op);
 			pool_node_tidy(t->p->node, pe);
+		}
 	}
 	task_end(t);
 }
@@ -289,8 +291,10 @@ static void rename_step(struct task *t)
 		       (unsigned long long)made->bytes,
 		       err ? strerror(-err) : "done");
 		gone->void_ = made->void_ = err != 0;
-		if (!err)
+		if (!err) {
+			sn_removed(s, t->name, gone);
 			pool_node_tidy(t->p->node, pe);
+		}
 	}
 	task_end(t);
 }

@@ -20,11 +20,14 @@
 #include "tests/sim_nodes.h"
 
 /* What the nodes and masters of today have no known fault with. To be added as
- * they are mended: file and directory names that meet, masters that die while
- * names are removed, moved or evicted, damaged copies; and all at once. */
+ * they are mended: file and directory names that meet, damaged copies; and all at
+ * once. */
 static const unsigned int clean[] = {
 	SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_EVICTION,
 	SN_WITH_ETCD,
+	SN_WITH_UNLINKS | SN_WITH_ETCD | SN_WITH_ETCD_FIRST,
+	SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_EVICTION | SN_WITH_ETCD |
+		SN_WITH_ETCD_FIRST,
 	SN_WITH_CUTS,
 	SN_WITH_STOPS,
 	SN_WITH_CRASHES,

@@ -158,8 +158,16 @@ void sn_trace_frame(const struct sim_host *from, const struct sim_host *to,
 	say_frame(head, f, payload);
 }
 
+static void on_send(const struct sim_host *from, const struct pool_frame *f,
+		    const uint8_t *payload)
+{
+	sn_check_sent(the, pool_container_of(from, struct sn_proc, host), f,
+		      payload);
+}
+
 void sn_trace_open(struct sn *s)
 {
 	the = s;
+	sim_net_on_send(on_send);
 	sim_net_on_frame(sn_trace_frame);
 }

@@ -291,7 +291,7 @@ const char *sim_world_busy(struct sim_world *w)
 		return "a patrol";
 	if (m->repair.nwaiting || m->repair.nordered)
 		return "repair";
-	if (!pool_list_empty(&m->held))
+	if (!master_keep_settled(m, master_keep_mark(m)))
 		return "answers wait for etcd";
 	return mounts_busy(w, m);
 }
