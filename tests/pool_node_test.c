@@ -3333,6 +3333,36 @@ static void an_order_that_cannot_begin_is_answered(void **state)
 	assert_int_equal(-ESTALE, t.status);
 }
 
+/* Each with the node's figures would cost it more than the copies do. */
+static void what_becomes_of_many_orders_is_told_at_once(void **state)
+{
+	struct fixture *f = *state;
+	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
+	Kvpool__Meta meta = KVPOOL__META__INIT, *list[500];
+	uint8_t sum[16] = { 1 };
+	uint64_t before;
+	size_t i;
+
+	start_pool(f, 1);
+	meta.path.data = (uint8_t *)(uintptr_t)"k/";
+	meta.path.len = 2; /* no name */
+	meta.gen = 1;
+	meta.sum.data = sum;
+	meta.sum.len = sizeof(sum);
+	for (i = 0; i < 500; i++)
+		list[i] = &meta;
+	msg.entries = list;
+	msg.n_entries = 500;
+	before = pool_counter_value(&node(f, 0)->c.master_requests);
+	node_replicate(node(f, 0), &msg);
+	assert_count(500, f, 0, replicate_failures);
+	uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_equal(0, node(f, 0)->helds.n);
+	/* Two messages, and perhaps a heartbeat. */
+	assert_in_range(pool_counter_value(&node(f, 0)->c.master_requests) -
+				before, 2, 3);
+}
+
 static void a_replica_is_found_again_after_a_restart(void **state)
 {
 	struct fixture *f = *state;
@@ -3865,6 +3895,7 @@ int main(int argc, char **argv)
 		node_test(what_is_being_taken_back_is_not_the_same_content),
 		node_test(a_holder_that_is_away_for_a_moment_is_waited_for),
 		node_test(an_order_that_cannot_begin_is_answered),
+		node_test(what_becomes_of_many_orders_is_told_at_once),
 		node_test(a_replica_is_found_again_after_a_restart),
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),

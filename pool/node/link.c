@@ -53,8 +53,11 @@ bool node_link_telling(const struct pool_node *n)
 static int send_msg(struct pool_node *n, uint16_t type, uint64_t req,
 		    const ProtobufCMessage *msg)
 {
-	int err = pool_conn_send(n->link->conn, type, req, msg);
+	int err;
 
+	if (type != POOL_MSG_HELD)
+		node_helds_send(n);
+	err = pool_conn_send(n->link->conn, type, req, msg);
 	pool_count(&n->c.master_requests);
 	if (err) {
 		/* It may wait for this one: joined again, it is told all. */

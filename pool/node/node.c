@@ -22,6 +22,7 @@ static void on_kick(uv_idle_t *h)
 	node_space_run(n);
 	if (!pool_list_empty(&n->barriers))
 		node_ops_send(n);
+	node_helds_send(n);
 	node_barriers_check(n);
 }
 
@@ -355,6 +356,7 @@ static void on_peers_closed(void *arg)
 {
 	struct pool_node *n = arg;
 
+	node_helds_send(n); /* what ended with them is told to nobody */
 	pool_store_close(n->store, false, on_store_closed, n);
 }
 
@@ -378,6 +380,7 @@ static void finish_close(struct pool_node *n)
 	uv_close((uv_handle_t *)&n->soon, on_uv_closed);
 	uv_close((uv_handle_t *)&n->batch, on_uv_closed);
 	uv_close((uv_handle_t *)&n->slices, on_uv_closed);
+	node_helds_send(n);
 	node_link_close(n);
 	pool_peers_close(n->peers, on_peers_closed, n);
 }

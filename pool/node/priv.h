@@ -87,6 +87,14 @@ struct node_counters {
 
 struct node_link; /* link.c */
 
+#define NODE_HELDS_MAX 256
+
+/* What HELD is to say at the end of the turn: replicate.c. */
+struct node_helds {
+	Kvpool__Held__Item *items[NODE_HELDS_MAX]; /* owns; a path behind each */
+	size_t n, bytes;
+};
+
 struct pool_node {
 	uv_loop_t *loop;
 	struct pool_node_opts opts; /* strings: owned copies below */
@@ -142,6 +150,7 @@ struct pool_node {
 	uint64_t asked_bytes, asked_reset_ms;
 	uint64_t granted; /* Drop.granted, as heard last */
 	uint64_t said, said_before; /* HELD items: ever, before this session */
+	struct node_helds helds;
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */
 
@@ -502,6 +511,8 @@ void node_replicate(struct pool_node *n, const Kvpool__Replicate *r);
  * copy which it counts on was damaged, and is gone. */
 void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 		      uint64_t gen, bool extra, int status);
+/* What was reported goes at the end of the turn, ahead of any other message. */
+void node_helds_send(struct pool_node *n);
 void node_fetch_tick(struct pool_node *n, uint64_t now);
 /* What has landed of objects that are not whole yet is used, and from now on no
  * longer claimed: bytes of all of them. */
