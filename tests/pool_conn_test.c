@@ -669,6 +669,30 @@ static void a_file_too_short_ends_the_connection_and_tells(void **state)
 	free(content);
 }
 
+/* Many such go in one write: what is sent is what there was. */
+static void small_files_are_read_when_they_are_queued(void **state)
+{
+	struct sent sent = { 0 };
+	uint8_t *content;
+	int fd = file_of(3000, &content);
+
+	(void)state;
+	connect_pair(AF_UNIX, true);
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(0, pool_conn_send_file(t.a.c, POOL_MSG_DATA, 5,
+							NULL, fd, 1000, 2000,
+							on_sent, &sent));
+	assert_int_equal(sent.calls, 0);
+	assert_int_equal(0, ftruncate(fd, 0));
+	run_until(t.b.bulks == 100);
+	assert_int_equal(t.b.bulk_len, 2000);
+	assert_memory_equal(t.b.bulk, content + 1000, 2000);
+	assert_int_equal(sent.calls, 100);
+	assert_int_equal(sent.err, 0);
+	close(fd);
+	free(content);
+}
+
 static void closing_tells_the_owner_of_a_file_being_sent(void **state)
 {
 	struct sent sent = { 0 };
@@ -1141,6 +1165,7 @@ int main(void)
 		TEST(nothing_is_added_to_a_file_too_short),
 		TEST(dropped_bulk_memory_is_not_touched_again),
 		TEST(a_file_too_short_ends_the_connection_and_tells),
+		TEST(small_files_are_read_when_they_are_queued),
 		TEST(closing_tells_the_owner_of_a_file_being_sent),
 		TEST(a_descriptor_rides_on_its_frame),
 		TEST(descriptors_beyond_one_a_frame_break_it_and_leak_nothing),

@@ -15,6 +15,7 @@
 
 #define IOV_MAX_FRAMES 64
 #define COPY_SLICE (128u << 10) /* stays in the cache on its way */
+#define COPY_MAX (8u << 10) /* of a file: less than two system calls take */
 #define MAP_MIN (256u << 10)	/* what is left of a file, to be worth a mapping */
 #define MAP_WINDOW (4u << 20)
 #define MAP_ALIGN ((uint64_t)2 << 20) /* so that large folios are mapped whole */
@@ -62,14 +63,15 @@ void conn_queue_clear(struct pool_conn *c, int err)
 }
 
 /*
- * A new frame, not yet queued. Errors as pool_conn_send.
+ * A new frame, not yet queued; with room for so much of its bulk at its end.
+ * Errors as pool_conn_send.
  */
 static int out_new(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg, uint64_t bulk_len,
-		   struct conn_out **ret_out)
+		   size_t copied, struct conn_out **ret_out)
 {
 	size_t payload = msg ? protobuf_c_message_get_packed_size(msg) : 0;
-	size_t len = POOL_WIRE_HEADER + payload;
+	size_t len = POOL_WIRE_HEADER + payload + copied;
 	struct pool_frame f = {
 		.version = c->version ? c->version : pool_wire_version,
 		.type = type,
@@ -114,7 +116,7 @@ int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg)
 {
 	struct conn_out *o;
-	int err = out_new(c, type, req, msg, 0, &o);
+	int err = out_new(c, type, req, msg, 0, 0, &o);
 
 	if (err)
 		return err;
@@ -131,7 +133,7 @@ int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 
 	if (!c->is_unix)
 		return -ENOTSUP;
-	err = out_new(c, type, req, msg, 0, &o);
+	err = out_new(c, type, req, msg, 0, 0, &o);
 	if (err)
 		return err;
 	o->ride_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -145,22 +147,41 @@ int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 	return 0;
 }
 
+/* A small bulk goes in the frame, and many frames in one write. Not where each is
+ * judged by itself. False: as any other, which finds out why. */
+static bool copy_small(const struct pool_conn *c, int fd, uint64_t offset,
+		       uint64_t len, uint8_t buf[COPY_MAX])
+{
+	ssize_t n;
+
+	if (c->faults || len > COPY_MAX)
+		return false;
+	do
+		n = pread(fd, buf, len, (off_t)offset);
+	while (n < 0 && errno == EINTR);
+	return n == (ssize_t)len;
+}
+
 int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 			const ProtobufCMessage *msg, int fd, uint64_t offset,
 			uint64_t len, void (*done)(void *arg, int err),
 			void *arg)
 {
+	uint8_t small[COPY_MAX];
 	struct conn_out *o;
+	size_t copied;
 	int err;
 
 	if (offset > INT64_MAX || len > INT64_MAX - offset)
 		return -EMSGSIZE;
-	err = out_new(c, type, req, msg, len, &o);
+	copied = copy_small(c, fd, offset, len, small) ? (size_t)len : 0;
+	err = out_new(c, type, req, msg, len, copied, &o);
 	if (err)
 		return err;
+	memcpy(o->bytes + o->len - copied, small, copied);
 	o->file_fd = fd;
 	o->file_offset = offset;
-	o->file_left = len;
+	o->file_left = len - copied;
 	o->done = done;
 	o->arg = arg;
 	out_queue(c, o);
