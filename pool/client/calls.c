@@ -24,8 +24,12 @@ void client_hand_back(struct client_op *op)
 	struct client_window *w = op->win;
 
 	pthread_mutex_lock(&w->mutex);
-	pool_list_add_tail(&w->back, &op->link);
-	pthread_cond_signal(&w->cond);
+	if (op->ended)
+		w->left--;
+	else
+		pool_list_add_tail(&w->back, &op->link);
+	if (!op->ended || !w->left) /* a thread woken each time has most of a CPU */
+		pthread_cond_signal(&w->cond);
 	pthread_mutex_unlock(&w->mutex);
 }
 
@@ -145,17 +149,30 @@ static void say(const struct client_op *op)
 			    kvpool_strerror(op->result));
 }
 
+/* What the caller is to copy; NULL: all have ended. */
 static struct client_op *take_back(struct client_window *w)
 {
-	struct client_op *op;
+	struct client_op *op = NULL;
 
 	pthread_mutex_lock(&w->mutex);
-	while (pool_list_empty(&w->back))
+	while (pool_list_empty(&w->back) && w->left > 0)
 		pthread_cond_wait(&w->cond, &w->mutex);
-	op = pool_list_first(&w->back, struct client_op, link);
-	pool_list_del(&op->link);
+	if (!pool_list_empty(&w->back)) {
+		op = pool_list_first(&w->back, struct client_op, link);
+		pool_list_del(&op->link);
+	}
 	pthread_mutex_unlock(&w->mutex);
 	return op;
+}
+
+static void copied_last(struct client_op *op)
+{
+	struct client_window *w = op->win;
+
+	op->ended = true;
+	pthread_mutex_lock(&w->mutex);
+	w->left--;
+	pthread_mutex_unlock(&w->mutex);
 }
 
 /* Until none is with the loop. */
@@ -163,21 +180,19 @@ static void run_window(struct client_window *w)
 {
 	struct kvpool *p = w->ns->pool;
 	struct client_op *op;
-	size_t left = 0, i;
+	size_t i;
 
+	w->left = 0;
 	for (i = 0; i < w->n; i++)
-		left += !w->op[i].ended;
-	if (left == 0)
+		w->left += !w->op[i].ended;
+	if (w->left == 0)
 		return;
 	pool_mailbox_post(&p->box, &w->mail, on_window);
-	while (left > 0) {
-		op = take_back(w);
-		if (!op->ended && w->kind->copy(op)) {
+	while ((op = take_back(w))) {
+		if (w->kind->copy(op))
 			pool_mailbox_post(&p->box, &op->mail, on_copied);
-			continue;
-		}
-		op->ended = true;
-		left--;
+		else
+			copied_last(op);
 	}
 }
 

@@ -254,7 +254,8 @@ struct client_window {
 	uint64_t arg;
 	pthread_mutex_t mutex;
 	pthread_cond_t cond;
-	struct pool_list back; /* ops handed back, under mutex */
+	struct pool_list back; /* under mutex: ops handed back, to be copied */
+	size_t left;	       /* the same: those that have not ended */
 	struct pool_mail mail;
 	size_t n;
 	struct client_op op[];

@@ -341,6 +341,13 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 /* A client's: a store has the very file of o; its pages are free when both have
  * let go of it. */
 bool node_client_linked(const struct pool_node *n, const struct node_object *o);
+/* Nobody has, or had, a descriptor or another name of its file, and that is known
+ * without a system call. */
+static inline bool node_is_ours_alone(const struct pool_node *n,
+				      const struct node_object *o)
+{
+	return n->opts.puts_whole && !o->given;
+}
 /* A client's object has reached a store; named: the master still counts on the
  * client's copy. */
 void node_client_stored(struct pool_node *n, struct node_object *o, bool named);

@@ -391,6 +391,7 @@ void node_client_stored(struct pool_node *n, struct node_object *o, bool named)
 bool node_client_linked(const struct pool_node *n, const struct node_object *o)
 {
 	return n->opts.store_size == 0 && o->lent_fd < 0 &&
+	       !node_is_ours_alone(n, o) &&
 	       pool_store_linked(n->store, o->id);
 }
 

@@ -37,7 +37,7 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
 		return soon;
 	}
-	if (soon || o->lent_fd >= 0)
+	if (soon || o->lent_fd >= 0 || node_is_ours_alone(n, o))
 		return true;
 	fd = pool_store_fd(n->store, o->id, O_RDONLY);
 	if (fd < 0)
