@@ -376,6 +376,12 @@ static const char *node_busy(const struct sn *s, const struct pool_node *n)
 	return pool_list_empty(&n->claims) ? NULL : "a node wants room";
 }
 
+/* It would be taken for dead while others' reads are judged. */
+static bool stands_still(const struct sn_proc *p)
+{
+	return p->host.free_ns > sim_now_ns() + LOOK_NS;
+}
+
 static const char *busy(const struct sn *s)
 {
 	const struct master *m = s->master->master;
@@ -384,7 +390,11 @@ static const char *busy(const struct sn *s)
 
 	if (!m || !m->ready)
 		return "the master is not ready";
+	if (stands_still(s->master))
+		return "the master stands still";
 	for (i = 0; i < SN_NODES; i++) {
+		if (stands_still(s->node[i]))
+			return "a node stands still";
 		why = node_busy(s, s->node[i]->node);
 		if (why)
 			return why;
