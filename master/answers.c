@@ -77,8 +77,10 @@ void master_answers_add(struct master *m, struct master_member *mb,
 	if (!a->run)
 		return;
 	/* Else the oldest is forgotten, or all: it is told that it was done. */
-	if (grow(a) && a->kept)
-		a->kept--;
+	if (grow(a)) {
+		a->kept -= a->kept != 0;
+		master_count(m, MC_RESULTS_FORGOTTEN);
+	}
 	a->done++;
 	a->gen = m->epoch << POOL_GEN_SEQ_BITS | m->gen_seq;
 	if (!a->cap)
@@ -194,9 +196,11 @@ bool master_ops_later(struct master_session *s, uint64_t req,
 	len = kvpool__ops__get_packed_size(msg);
 	l = s->nlater < MASTER_LATER_MAX ? malloc(sizeof(*l) + len) : NULL;
 	if (!l) {
+		master_count(s->m, MC_OPS_PUT_OFF_REFUSED);
 		master_session_fail(s, -ENOBUFS, "too many OPS wait for inventories");
 		return true;
 	}
+	master_count(s->m, MC_OPS_PUT_OFF);
 	l->req = req;
 	l->len = len;
 	kvpool__ops__pack(msg, l->payload);
@@ -255,8 +259,11 @@ void master_own_add(struct master_session *s, const char *path, size_t len,
 {
 	if (!s->own)
 		s->own = calloc(MASTER_OWN_MAX, sizeof(*s->own));
+	/* What follows may be refused. */
+	if (!s->own || s->nown >= MASTER_OWN_MAX)
+		master_count(s->m, MC_OWN_FORGOTTEN);
 	if (!s->own)
-		return; /* what follows may be refused */
+		return;
 	s->own[s->nown++ % MASTER_OWN_MAX] =
 		(struct master_own){ XXH3_64bits(path, len), gen };
 }

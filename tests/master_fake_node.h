@@ -48,12 +48,16 @@ struct fake_node {
 	uint64_t capacity, used, evictable;
 	bool tells_figures; /* in HELD */
 	uint64_t join_epoch, join_seq, seen_epoch;
+	uint64_t ops_run, ops_received; /* JOIN's; 0: an older version */
 	/* how it behaves */
 	bool silent, no_ack, count_only;
 	/* what it has been told */
 	bool open, welcomed, closed;
 	uint64_t epoch;
 	uint32_t index;
+	uint64_t known_run, ops_executed;
+	size_t nresults_lost; /* that WELCOME brought */
+	bool exact;
 	unsigned int heartbeats;
 	int error;
 	bool ops_done, feed_before_done;
@@ -276,6 +280,10 @@ static void fake_on_frame(struct pool_conn *c, const struct pool_frame *f,
 		n->welcomed = true;
 		n->epoch = ((Kvpool__Welcome *)msg)->epoch;
 		n->index = ((Kvpool__Welcome *)msg)->index;
+		n->known_run = ((Kvpool__Welcome *)msg)->ops_run;
+		n->ops_executed = ((Kvpool__Welcome *)msg)->ops_done;
+		n->nresults_lost = ((Kvpool__Welcome *)msg)->n_ops;
+		n->exact = ((Kvpool__Welcome *)msg)->ops_exact;
 		break;
 	case POOL_MSG_FEED:
 		fake_on_feed(n, (Kvpool__Feed *)msg);
@@ -415,6 +423,8 @@ static void fake_send_join(struct fake_node *n)
 	join.epoch = n->join_epoch;
 	join.seq = n->join_seq;
 	join.seen_epoch = n->seen_epoch;
+	join.ops_run = n->ops_run;
+	join.ops_done = n->ops_received;
 	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_JOIN, 0,
 					   &join.base));
 }

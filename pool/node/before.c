@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-void node_before_add(struct node_before **b, const struct node_content *c)
+void node_before_add(struct pool_node *n, struct node_before **b,
+		     const struct node_content *c)
 {
 	if (!*b)
 		*b = calloc(1, sizeof(**b));
+	if (!*b || (*b)->n == NODE_BEFORE_MAX)
+		pool_count(&n->c.before_forgotten);
 	if (!*b)
 		return;
 	if ((*b)->n == NODE_BEFORE_MAX) {
@@ -23,12 +26,13 @@ void node_before_add(struct node_before **b, const struct node_content *c)
 	(*b)->list[(*b)->n++] = *c;
 }
 
-void node_before_join(struct node_before **b, const struct node_before *more)
+void node_before_join(struct pool_node *n, struct node_before **b,
+		      const struct node_before *more)
 {
 	unsigned int i;
 
 	for (i = 0; more && i < more->n; i++)
-		node_before_add(b, &more->list[i]);
+		node_before_add(n, b, &more->list[i]);
 }
 
 size_t node_before_to_pb(const struct node_before *b,
@@ -47,8 +51,8 @@ size_t node_before_to_pb(const struct node_before *b,
 	return b ? b->n : 0;
 }
 
-void node_before_from_pb(struct node_before **b, Kvpool__Content *const *list,
-			 size_t len)
+void node_before_from_pb(struct pool_node *n, struct node_before **b,
+			 Kvpool__Content *const *list, size_t len)
 {
 	XXH128_canonical_t canon;
 	struct node_content c;
@@ -60,6 +64,6 @@ void node_before_from_pb(struct node_before **b, Kvpool__Content *const *list,
 		memcpy(canon.digest, list[i]->sum.data, sizeof(canon.digest));
 		c.sum = XXH128_hashFromCanonical(&canon);
 		c.size = list[i]->size;
-		node_before_add(b, &c);
+		node_before_add(n, b, &c);
 	}
 }

@@ -352,7 +352,7 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	w->was_held = m->was_held;
 	w->seen_gen = m->seen_gen;
 	w->again = m->again;
-	node_before_from_pb(&w->before, m->before, m->n_before);
+	node_before_from_pb(n, &w->before, m->before, m->n_before);
 	w->stamp_ns = m->stamp_ns;
 	w->touched_ms = pool_now_ms() - m->idle_ms;
 	w->ticket = ++n->ticket;

@@ -309,9 +309,9 @@ void node_op_before(struct pool_node *n, const struct node_object *o,
 	struct node_content c = { o->sum, o->size };
 
 	if (o->w)
-		node_before_join(b, o->w->before);
+		node_before_join(n, b, o->w->before);
 	if (o->state == NODE_PENDING && node_op_told(n, o))
-		node_before_add(b, &c);
+		node_before_add(n, b, &c);
 }
 
 bool node_op_told(struct pool_node *n, const struct node_object *o)
@@ -626,7 +626,8 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	op->seen = m->seen_gen;
 	op->gen = m->gen;
 	if (po->kind == KVPOOL__OP__KIND__UNLINK)
-		node_before_from_pb(&op->before, po->before, po->n_before);
+		node_before_from_pb(n, &op->before, po->before,
+				    po->n_before);
 	if (po->kind == KVPOOL__OP__KIND__MKDIR && pe && pe->is_dir)
 		node_dir(pe)->making++;
 	c.set = po->set;

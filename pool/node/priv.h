@@ -61,6 +61,7 @@ struct node_counters {
 	struct pool_counter prefetched, prefetch_useful, prefetch_wasted;
 	struct pool_counter prefetch_skipped;
 	struct pool_counter published, same_content, stale_puts, unlinked;
+	struct pool_counter before_forgotten;
 	struct pool_counter put_bytes;
 	struct pool_counter reserved_creates, served_creates;
 	struct pool_counter evicted_cache, evicted_last, evicted_alone;
@@ -414,13 +415,15 @@ struct node_before_pb {
 /* before.c */
 /* *b is made if need be. Without memory it is not noted: the master then
  * refuses what it takes for overtaken by another node. */
-void node_before_add(struct node_before **b, const struct node_content *c);
-void node_before_join(struct node_before **b, const struct node_before *more);
+void node_before_add(struct pool_node *n, struct node_before **b,
+		     const struct node_content *c);
+void node_before_join(struct pool_node *n, struct node_before **b,
+		      const struct node_before *more);
 /* How many; b may be NULL. */
 size_t node_before_to_pb(const struct node_before *b,
 			 struct node_before_pb *ret_pb);
-void node_before_from_pb(struct node_before **b, Kvpool__Content *const *list,
-			 size_t len);
+void node_before_from_pb(struct pool_node *n, struct node_before **b,
+			 Kvpool__Content *const *list, size_t len);
 
 /* ops.c */
 struct node_op;

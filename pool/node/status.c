@@ -62,6 +62,8 @@ static const struct {
 	COUNTER(put_bytes, "put_bytes_total", "Bytes sealed"),
 	COUNTER(same_content, "same_content_total",
 		"Files closed whose bytes the pool had already, by that name"),
+	COUNTER(before_forgotten, "unknown_contents_forgotten_total",
+		"Contents of a name, published without an answer, dropped at their bound."),
 	COUNTER(stale_puts, "stale_puts_total",
 		"Publications refused because a newer generation exists"),
 	COUNTER(unlinked, "unlinked_total", "Published names unlinked here"),

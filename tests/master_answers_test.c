@@ -1,0 +1,183 @@
+/*
+ * Changes whose results may be lost, on the wire: nodes that count them and older
+ * ones that do not; and the bounds of what is remembered, each with its counter.
+ */
+#define NNODES 2
+/* Not all that a node does is done here. */
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "master_fake_pool.h"
+
+#include <errno.h>
+
+#include "master/impl.h"
+
+static void join(struct fake_node *n)
+{
+	fake_dial(n, &loop, master_port(master));
+	fake_send_join(n);
+	run_until(&loop, n->welcomed);
+}
+
+static void join_all(struct fake_node *n)
+{
+	join(n);
+	fake_inventory(n, NULL, 0, true);
+}
+
+static uint64_t counted(enum master_counter c)
+{
+	return pool_counter_value(&master->stats.c[c]);
+}
+
+static Kvpool__Op op, *op_list[POOL_BATCH_MAX];
+static Kvpool__Meta op_meta;
+static uint8_t op_sum[16];
+
+/* So often the same change, of `path`. */
+static void send_ops(struct fake_node *n, const char *path, size_t times,
+		     uint64_t first, bool again)
+{
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+	size_t i;
+
+	kvpool__op__init(&op);
+	fake_meta(&op_meta, path, 0);
+	op_meta.sum.data = op_sum;
+	op.kind = KVPOOL__OP__KIND__PUBLISH;
+	op.meta = &op_meta;
+	op.again = op.queued = again;
+	for (i = 0; i < times; i++)
+		op_list[i] = &op;
+	ops.ops = op_list;
+	ops.n_ops = times;
+	ops.first = first;
+	n->ops_done = n->feed_before_done = false;
+	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_OPS, 7,
+					   &ops.base));
+}
+
+static void do_ops(struct fake_node *n, const char *path, size_t times,
+		   uint64_t first, bool again)
+{
+	send_ops(n, path, times, first, again);
+	run_until(&loop, n->ops_done || n->closed);
+	assert_true(n->ops_done);
+	assert_int_equal(times, n->nresults);
+}
+
+static void results_that_were_lost_come_with_the_welcome(void **state)
+{
+	(void)state;
+	node[0].ops_run = 42;
+	join_all(&node[0]);
+	assert_int_equal(0, node[0].known_run);
+	do_ops(&node[0], "k", 3, 0, false);
+	fake_hang_up(&node[0]);
+	node[0].ops_received = 1;
+	join_all(&node[0]);
+	assert_int_equal(42, node[0].known_run);
+	assert_int_equal(3, node[0].ops_executed);
+	assert_int_equal(2, node[0].nresults_lost);
+	assert_true(node[0].exact);
+	/* Not the next one: nothing is executed. */
+	send_ops(&node[0], "k", 1, 2, false);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(-EPROTO, node[0].error);
+}
+
+/* It counts nothing, so nothing is said of it, and nothing remembered. What it
+ * repeats is executed, unless it was made while it was cut off and something
+ * newer is there. */
+static void a_node_of_an_older_version_is_served_as_before(void **state)
+{
+	uint64_t newer;
+
+	(void)state;
+	join_all(&node[0]);
+	join_all(&node[1]);
+	op_sum[0] = 1;
+	do_ops(&node[0], "k", 1, 0, false);
+	fake_hang_up(&node[0]);
+	newer = fake_rewrite(&node[1], "k");
+	join_all(&node[0]);
+	assert_int_equal(0, node[0].known_run);
+	assert_int_equal(0, node[0].nresults_lost);
+	op_sum[0] = 2;
+	send_ops(&node[0], "k", 1, 0, true);
+	run_until(&loop, node[0].ops_done);
+	assert_int_equal(-ESTALE, node[0].status[0]);
+	assert_int_equal(newer, master_map_file(&master->map, "k", 1)->gen);
+	do_ops(&node[0], "k", 1, 0, false);
+	assert_int_equal(0, node[0].status[0]);
+	assert_true(node[0].gen[0] > newer);
+	assert_int_equal(0, counted(MC_RESULTS_FORGOTTEN));
+}
+
+static void results_beyond_their_bound_are_forgotten_and_counted(void **state)
+{
+	uint64_t first;
+
+	(void)state;
+	node[0].ops_run = 42;
+	join_all(&node[0]);
+	for (first = 0; first < MASTER_ANSWERS_MAX; first += POOL_BATCH_MAX)
+		do_ops(&node[0], "k", POOL_BATCH_MAX, first, false);
+	assert_int_equal(0, counted(MC_RESULTS_FORGOTTEN));
+	do_ops(&node[0], "k", 3, first, false);
+	assert_int_equal(3, counted(MC_RESULTS_FORGOTTEN));
+	fake_hang_up(&node[0]);
+	join_all(&node[0]);
+	/* It is told how many, and that some results are missing. */
+	assert_int_equal(MASTER_ANSWERS_MAX + 3, node[0].ops_executed);
+	assert_false(node[0].exact);
+	assert_int_equal(0, node[0].nresults_lost);
+}
+
+static void own_changes_beyond_their_bound_are_counted(void **state)
+{
+	uint64_t first;
+
+	(void)state;
+	node[0].ops_run = 42;
+	join_all(&node[0]);
+	for (first = 0; first < MASTER_OWN_MAX; first += POOL_BATCH_MAX)
+		do_ops(&node[0], "k", POOL_BATCH_MAX, first, true);
+	assert_int_equal(0, counted(MC_OWN_FORGOTTEN));
+	do_ops(&node[0], "k", 1, first, true);
+	assert_int_equal(1, counted(MC_OWN_FORGOTTEN));
+}
+
+static void ops_that_wait_for_inventories_are_bounded(void **state)
+{
+	unsigned int i;
+
+	(void)state;
+	join_all(&node[0]);
+	join_all(&node[1]);
+	stop_master();
+	run_until(&loop, node[0].closed && node[1].closed);
+	start_master();
+	join(&node[0]); /* which does not end its inventory */
+	for (i = 0; i < MASTER_LATER_MAX; i++)
+		send_ops(&node[0], "k", 1, 0, true);
+	send_ops(&node[0], "k", 1, 0, true);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(-ENOBUFS, node[0].error);
+	assert_int_equal(MASTER_LATER_MAX, counted(MC_OPS_PUT_OFF));
+	assert_int_equal(1, counted(MC_OPS_PUT_OFF_REFUSED));
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(results_that_were_lost_come_with_the_welcome),
+		T(a_node_of_an_older_version_is_served_as_before),
+		T(results_beyond_their_bound_are_forgotten_and_counted),
+		T(own_changes_beyond_their_bound_are_counted),
+		T(ops_that_wait_for_inventories_are_bounded),
+	};
+
+	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
+}
