@@ -264,8 +264,13 @@ static int unlink_missing(struct op *op)
 
 	if (master_map_dir(&op->m->map, op->path, op->len))
 		return -EISDIR;
-	if (!gen && op->m->ready)
+	if (!gen && op->m->ready) {
+		/* What comes later is not meant: the sender may hear of that
+		 * first, by an order to hold it. */
+		op->result->gen = op->m->epoch << POOL_GEN_SEQ_BITS |
+				  op->m->gen_seq;
 		return 0;
+	}
 	/* No generation of another epoch than ours, or of the future. */
 	if (!gen || gen > (op->m->epoch << POOL_GEN_SEQ_BITS |
 			   op->m->gen_seq))

@@ -706,10 +706,23 @@ static void unlink_answered(struct node_entry *e, uint64_t gen)
 		e->own->w->base_gen = gen;
 }
 
-/* What was hidden until the master's word: from now on the feed tells. */
-static void name_answered(struct pool_node *n, struct node_op *op, int status,
-			  uint64_t gen)
+/* Up to which generation it hides the name still: the feed will tell of its
+ * deletion. If there was none (no seq), what came later is not meant. */
+static uint64_t unlink_hides(const struct node_entry *e,
+			     const Kvpool__OpResult *r)
 {
+	if (r->status)
+		return 0;
+	if (r->gen && r->seq)
+		return r->gen;
+	return r->gen && e->gen > r->gen ? 0 : e->gen;
+}
+
+/* What was hidden until the master's word: from now on the feed tells. */
+static void name_answered(struct pool_node *n, struct node_op *op,
+			  const Kvpool__OpResult *r)
+{
+	int status = r->status;
 	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
 						 op->path_len);
 	struct node_dirent *d = pe ? node_dir(pe) : NULL;
@@ -726,13 +739,13 @@ static void name_answered(struct pool_node *n, struct node_op *op, int status,
 		}
 		node_dir_tidy(n, d);
 	}
-	if (op->kind == KVPOOL__OP__KIND__UNLINK && e && !status)
-		unlink_answered(e, gen);
+	if (op->kind == KVPOOL__OP__KIND__UNLINK && e && !status && r->seq)
+		unlink_answered(e, r->gen);
 	if (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen && e &&
 	    e->hidden_gen >= NODE_HIDES_ANY) {
 		node_hide(n, e, e->hidden_gen < UINT64_MAX ?
 					e->hidden_gen + 1 :
-				status ? 0 : gen ? gen : e->gen);
+					unlink_hides(e, r));
 		/* Refused, or there is something newer already. */
 		if (n->ops && !e->own && pool_node_published(e))
 			n->ops->appeared(n->ops_arg, &e->e);
@@ -779,7 +792,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	}
 	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
 		attrs_answered(n, op, r->gen);
-	name_answered(n, op, r->status, r->gen);
+	name_answered(n, op, r);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		if (r->status == -ESTALE)
