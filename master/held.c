@@ -21,7 +21,7 @@
  *   FEED        entries: bars, below. Nodes: that they are there, which is in no
  *               state, and whether they are being emptied, which mounts only show.
  *   HEARTBEAT,  say the epoch, which is in etcd before this master is, and what
- *   ERROR       is wrong with a message.
+ *   ERROR       is wrong with a message. No HEARTBEAT before WELCOME.
  *
  * All but the last two keep their order in a session: behind what is held, the
  * rest waits, too. A session that ends takes with it what it alone is owed: the

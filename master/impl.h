@@ -75,7 +75,7 @@ struct master_session {
 	unsigned int nwaits;
 	struct pool_list held; /* what waits for the state, in order: held.c */
 	size_t held_bytes;
-	uint64_t opened_ms, sent_ms;
+	uint64_t opened_ms, sent_ms; /* sent: 0 before WELCOME */
 	/* DROPs to go out together */
 	Kvpool__Drop__Item **drops; /* owns, and each with its path */
 	size_t ndrops, drops_cap, drops_bytes;

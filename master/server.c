@@ -174,7 +174,9 @@ static void beat_who_hears_nothing(struct master *m, uint64_t now_ms)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		if (s->member && now_ms - s->sent_ms >= m->heartbeat_ms)
+		/* Not before WELCOME, which may wait for etcd. */
+		if (s->member && s->sent_ms &&
+		    now_ms - s->sent_ms >= m->heartbeat_ms)
 			master_session_beat(s);
 	}
 }

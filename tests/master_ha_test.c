@@ -257,6 +257,24 @@ static void answers_keep_their_order(void **state)
 	assert_false(node[0].feed_before_done);
 }
 
+/* A node takes whatever comes before WELCOME for another protocol. */
+static void nothing_comes_before_a_welcome_that_waits(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	lead();
+	refuse_writes(true);
+	before = failed_writes();
+	fake_dial(&node[0], &loop, master_ha_port(ha));
+	fake_send_join(&node[0]);
+	run_until(&loop, failed_writes() >= before + 2);
+	assert_false(node[0].welcomed);
+	assert_int_equal(0, node[0].heartbeats);
+	refuse_writes(false);
+	run_until(&loop, node[0].welcomed);
+}
+
 /* ---- whatever ends meanwhile ---- */
 
 /* Both watch, "k" is node 1's, and what follows stays out of etcd. */
@@ -432,6 +450,7 @@ int main(void)
 		T(what_is_answered_is_in_etcd_and_told_to_others_after_that),
 		T(publications_do_not_wait_for_etcd),
 		T(answers_keep_their_order),
+		T(nothing_comes_before_a_welcome_that_waits),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),
 		T(a_copy_that_is_asked_about_waits_as_well),
