@@ -206,6 +206,7 @@ bool master_ops_later(struct master_session *s, uint64_t req,
 	kvpool__ops__pack(msg, l->payload);
 	pool_list_add_tail(&s->later, &l->link);
 	s->nlater++;
+	s->later_bytes += len;
 	s->noff += msg->n_ops;
 	return true;
 }
@@ -236,6 +237,7 @@ void master_ops_now(struct master *m)
 
 			pool_list_del(&l->link);
 			s->nlater--;
+			s->later_bytes -= l->len;
 			run_later(s, l);
 			free(l);
 		}
@@ -250,6 +252,7 @@ void master_later_free(struct master_session *s)
 		free(pool_list_entry(it, struct later, link));
 	pool_list_init(&s->later);
 	s->nlater = 0;
+	s->later_bytes = 0;
 }
 
 /* ---- what conditional changes were given ---- */

@@ -45,6 +45,9 @@
 #include "pool/kvpool.pb-c.h"
 
 #define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
+#define MASTER_SESSIONS_ADDR 512    /* of one address */
+#define MASTER_SESSIONS_BYTES (1ull << 30) /* kept for all: limits.c */
+#define MASTER_WHOLE_GRACE 10	    /* MASTER_GRACEs without a whole message */
 #define MASTER_WAITS_MAX 1024	    /* SYNCs of one session; beyond: no answer */
 #define MASTER_HELD_BYTES (8u << 20) /* of one session, that waits for etcd */
 #define MASTER_BARS_MAX 64	    /* of the feed; beyond: coarser ones */
@@ -66,6 +69,7 @@ struct master_session {
 	struct pool_conn *conn;	      /* owns until on_close */
 	struct master_member *member; /* borrows; NULL: not joined, or ended */
 	bool ended;
+	uint8_t addr[POOL_ADDRESS_SIZE]; /* whence it came */
 	bool trusted; /* names the map does not know are accepted from it */
 	bool subscribed;
 	struct master_sub sub;
@@ -85,6 +89,7 @@ struct master_session {
 	 * those behind them */
 	struct pool_list later;
 	unsigned int nlater;
+	size_t later_bytes;
 	uint64_t noff; /* changes in these */
 	/* What conditional changes of this session were given: a ring by path,
 	 * for the conditions of those after them */
@@ -142,6 +147,8 @@ enum master_counter {
 	MC_OPS_PUT_OFF_REFUSED,
 	MC_OWN_FORGOTTEN,
 	MC_SESSIONS_REFUSED,
+	MC_IDS_REFUSED,
+	MC_MEMORY_ENDED,
 	MC_LOST_KEYS,
 	MC_NCOUNTERS,
 };
@@ -152,7 +159,7 @@ struct master_stats {
 	struct pool_counter graves_forgotten, holders_full;
 	struct pool_hist sync;
 	struct pool_gauge keys, dirs, bytes, tombs, nodes, nodes_alive,
-		capacity, used, evictable, sessions, subscribers, needs, unmet,
+		capacity, used, evictable, sessions, session_bytes, subscribers, needs, unmet,
 		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
 		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
 		repair_limit, repair_eta, stuck_keys, stuck_bytes, draining;
@@ -234,6 +241,8 @@ struct master {
 	struct pool_list sessions;
 	struct master_bars bars;
 	unsigned int nsessions, nsubscribers;
+	unsigned int sessions_addr_max;
+	uint64_t sessions_bytes_max;
 	struct master_repair repair;
 	struct master_patrol patrol;
 	struct master_compaction compaction;
@@ -381,6 +390,20 @@ void master_own_add(struct master_session *s, const char *path, size_t len,
 		    uint64_t gen);
 bool master_own_has(const struct master_session *s, const char *path,
 		    size_t len, uint64_t gen);
+
+/* ---- what who connects may cost: limits.c ---- */
+
+/* May another connection come from there? Logged and counted if not. */
+bool master_limits_admit(struct master *m,
+			 const uint8_t addr[POOL_ADDRESS_SIZE]);
+/* Is the id of mb another address's than that of s? */
+bool master_limits_taken(const struct master *m,
+			 const struct master_member *mb,
+			 const struct master_session *s, uint64_t now_ms);
+/* Bytes kept for all sessions. */
+uint64_t master_limits_bytes(const struct master *m);
+/* Ends those who keep too much, until the rest is within the bound. */
+void master_limits_check(struct master *m);
 
 /* ---- handlers; msg is borrowed ---- */
 

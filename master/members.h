@@ -23,6 +23,7 @@
 
 #include "master/map.h"
 #include "pool/base/list.h"
+#include "pool/conn.h" /* POOL_ADDRESS_SIZE */
 #include "pool/kvpool.pb-c.h"
 #include "pool/peer.h" /* POOL_ID_SIZE */
 #include "pool/wire.h"
@@ -83,6 +84,7 @@ struct master_member {
 	bool sweeping;	  /* the patrol under way will have done so */
 	uint64_t capacity, used, evictable, objects;
 	struct master_session *session; /* borrows; NULL: not connected */
+	uint8_t addr[POOL_ADDRESS_SIZE]; /* it last joined from; 0: not yet */
 	uint64_t heard_ms;
 	uint64_t away_ms;      /* when the connection was lost */
 	uint64_t left_wall_ns; /* away since; 0: a member all the time */

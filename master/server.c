@@ -160,8 +160,10 @@ static void tell_figures(struct master *m, uint64_t now_ms)
 static bool is_silent(const struct master_member *mb, uint64_t now_ms,
 		      uint64_t limit_ms)
 {
-	return mb->session && now_ms - mb->heard_ms > limit_ms &&
-	       pool_conn_silent_ms(mb->session->conn) > limit_ms;
+	if (!mb->session || now_ms - mb->heard_ms <= limit_ms)
+		return false;
+	return pool_conn_silent_ms(mb->session->conn) > limit_ms ||
+	       now_ms - mb->heard_ms > MASTER_WHOLE_GRACE * limit_ms;
 }
 
 /* A node's heartbeats, which are answered, may be behind a long inventory: it
@@ -239,6 +241,7 @@ static void on_tick(uv_timer_t *t)
 	if (!stalled) {
 		check_members(m, now_ms);
 		check_strangers(m, now_ms);
+		master_limits_check(m);
 		master_check_acks(m, now_ms);
 	}
 	beat_who_hears_nothing(m, now_ms);
@@ -376,6 +379,12 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 		return -ENOMEM;
 	m->loop = opts->loop;
 	m->heartbeat_ms = opts->heartbeat_ms ? opts->heartbeat_ms : 1000;
+	m->sessions_addr_max = opts->sessions_addr_max ?
+				       opts->sessions_addr_max :
+				       MASTER_SESSIONS_ADDR;
+	m->sessions_bytes_max = opts->sessions_bytes_max ?
+					opts->sessions_bytes_max :
+					MASTER_SESSIONS_BYTES;
 	m->summary_s = opts->summary_s;
 	m->acting = opts->acting;
 	m->acting_arg = opts->acting_arg;

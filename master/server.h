@@ -57,6 +57,8 @@ struct master_opts {
 	uint64_t repair_rate;	     /* bytes a second; 0: any */
 	unsigned int repair_copies;  /* under way; 0: MASTER_REPAIR_COPIES */
 	unsigned int summary_s;	     /* one-line summary in the log; 0: never */
+	unsigned int sessions_addr_max; /* of one address; 0: 512 */
+	uint64_t sessions_bytes_max; /* kept for all sessions; 0: 1 GiB */
 	struct pool_metrics *metrics; /* borrows */
 };
 

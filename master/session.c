@@ -323,7 +323,14 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 		master_count(m, MC_SESSIONS_REFUSED);
 		return master_session_fail(s, status, why);
 	}
-	known = master_members_find(&m->members, j->node->id.data) != NULL;
+	mb = master_members_find(&m->members, j->node->id.data);
+	known = mb != NULL;
+	if (mb && master_limits_taken(m, mb, s, pool_now_ms())) {
+		master_count(m, MC_IDS_REFUSED);
+		return master_session_fail(
+			s, -EADDRINUSE,
+			"a node of this id has joined from another address, and is not gone yet");
+	}
 	status = master_members_make(&m->members, j->node->id.data, &mb);
 	if (status)
 		return master_session_fail(s, status, "too many nodes");
@@ -337,6 +344,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 		master_repair_cut_off(m, mb); /* what it was told there */
 	}
 	s->member = mb;
+	memcpy(mb->addr, s->addr, sizeof(mb->addr));
 	master_member_describe(&m->members, mb, j->node);
 	mb->left_wall_ns = 0;
 	master_keep_member(m, mb);
@@ -481,19 +489,18 @@ void master_session_accept(void *arg, int fd)
 {
 	struct master *m = arg;
 	struct pool_conn_opts opts = { .ops = &conn_ops };
-	struct master_session *s;
+	uint8_t addr[POOL_ADDRESS_SIZE];
+	struct master_session *s = NULL;
 
-	if (m->nsessions >= MASTER_SESSIONS_MAX || m->closing) {
-		master_count(m, MC_SESSIONS_REFUSED);
-		close(fd);
-		return;
-	}
-	s = calloc(1, sizeof(*s));
+	pool_fd_address(fd, addr);
+	if (!m->closing && master_limits_admit(m, addr))
+		s = calloc(1, sizeof(*s));
 	if (!s) {
 		close(fd);
 		return;
 	}
 	s->m = m;
+	memcpy(s->addr, addr, sizeof(addr));
 	s->opened_ms = pool_now_ms();
 	pool_list_init(&s->waits);
 	pool_list_init(&s->held);

@@ -89,6 +89,11 @@ static const struct named counters[MC_NCOUNTERS] = {
 			       "Conditional changes of a session dropped at their bound." },
 	[MC_SESSIONS_REFUSED] = { "kvpool_master_sessions_refused_total", NULL,
 				  "Connections and joins refused." },
+	[MC_IDS_REFUSED] = { "kvpool_master_ids_refused_total", NULL,
+			     "Joins refused: a node of another address had the id." },
+	[MC_MEMORY_ENDED] = { "kvpool_master_sessions_ended_for_memory_total",
+			      NULL,
+			      "Sessions ended because all together kept too many bytes." },
 	[MC_LOST_KEYS] = { "kvpool_master_lost_keys_total", NULL,
 			   "Keys whose last holder is gone." },
 };
@@ -174,6 +179,9 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		    "What the living stores could free now." } },
 		{ &st->sessions,
 		  { "kvpool_master_sessions", NULL, "Connections." } },
+		{ &st->session_bytes,
+		  { "kvpool_master_session_bytes", NULL,
+		    "Bytes kept for connections: queued, held, come in part." } },
 		{ &st->subscribers,
 		  { "kvpool_master_subscribers", NULL,
 		    "Mounts told of changes." } },
@@ -284,6 +292,7 @@ static void on_print(void *arg)
 	set(&st->used, t.used);
 	set(&st->evictable, t.evictable);
 	set(&st->sessions, m->nsessions);
+	set(&st->session_bytes, master_limits_bytes(m));
 	set(&st->subscribers, m->nsubscribers);
 	set(&st->needs, m->repair.nwaiting + m->repair.nordered);
 	set(&st->unmet, m->repair.unmet);

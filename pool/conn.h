@@ -144,6 +144,8 @@ uint16_t pool_conn_version(const struct pool_conn *c);
 bool pool_conn_own_user(const struct pool_conn *c);
 #define POOL_UID_LOST 65534
 size_t pool_conn_queued(const struct pool_conn *c);
+/* Bytes that it keeps now: queued, and of a message that has come in part. */
+size_t pool_conn_memory(const struct pool_conn *c);
 /* Has it ended, or is it drained? Nothing can be sent any more; if it has ended,
  * on_close is still to come. */
 bool pool_conn_is_over(const struct pool_conn *c);
@@ -177,6 +179,10 @@ int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 			void *arg);
 
 /* ---- listening ---- */
+
+#define POOL_ADDRESS_SIZE 16
+/* The other end's address, as IPv6; all 0: it has none (a Unix socket). */
+void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE]);
 
 struct pool_listener;
 /* Called with each accepted connection's socket, which is the callee's. */

@@ -7,6 +7,7 @@
  *		descriptor of FILE: HOW is path (O_PATH), read or write. Until it is
  *		ended.
  *	intruder crowd PEER N			N connections, each with a HELLO
+ *	intruder members MASTER N		joins as N nodes
  *	intruder idle PEER SECONDS		one, which then says nothing
  *	intruder flood MASTER join|inventory	4 MiB of fields that nobody knows
  *		before it has joined, 1 MiB of empty entries after that
@@ -450,6 +451,18 @@ static int crowd(const char *peer, unsigned int n)
 	return 0;
 }
 
+static int members(const char *master, unsigned int n)
+{
+	struct rlimit lim = { n + 64, n + 64 };
+
+	(void)setrlimit(RLIMIT_NOFILE, &lim);
+	for (unsigned int i = 0; i < n; i++) {
+		memcpy(own_id + 8, &i, sizeof(i));
+		(void)join(master, "", "127.0.0.1:1"); /* stays open */
+	}
+	return 0;
+}
+
 static int idle(const char *peer, int seconds)
 {
 	struct timeval tv = { .tv_sec = seconds };
@@ -508,6 +521,8 @@ int main(int argc, char **argv)
 		return lend(argv[2], argv[3], argv[4], argv[5], argv[6]);
 	if (argc == 4 && strcmp(argv[1], "crowd") == 0)
 		return crowd(argv[2], (unsigned int)atoi(argv[3]));
+	if (argc == 4 && strcmp(argv[1], "members") == 0)
+		return members(argv[2], (unsigned int)atoi(argv[3]));
 	if (argc == 4 && strcmp(argv[1], "idle") == 0)
 		return idle(argv[2], atoi(argv[3]));
 	fprintf(stderr, "usage: see the head of tests/intruder.c\n");

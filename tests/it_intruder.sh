@@ -180,6 +180,18 @@ open_floods_the_master() {
 		$((before + 2)) || fail "not counted"
 }
 
+# As many nodes as it likes to be: from one address, not the whole table.
+open_crowds_the_master() {
+	local before
+	before=$(metric "${admin[master]}" kvpool_master_sessions_refused_total)
+	! intruder members "${listen[master]}" 600 >"$tmp/members.out" 2>&1 ||
+		fail "all of 600 joined"
+	[ "$(grep -c '^joined' "$tmp/members.out")" -le 512 ] ||
+		fail "more than 512 joined"
+	metric_at_least "${admin[master]}" kvpool_master_sessions_refused_total \
+		$((before + 1)) || fail "not counted"
+}
+
 # ---- all of them ----
 
 also_remove=()

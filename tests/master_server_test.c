@@ -531,7 +531,7 @@ enum { GOOD, NO_PATH, UP, ABSOLUTE, LONG, MODE, SIZE, SUM, NO_SUM, NO_GEN, DIR_,
 /* Of an inventory, each wrong in its own way but the first. */
 static void corrupt(Kvpool__Meta *m, int how)
 {
-	static char names[NENTRIES][8], longest[300];
+	static char names[NENTRIES][16], longest[300];
 
 	snprintf(names[how], sizeof(names[how]), "k%d", how);
 	fake_meta(m, names[how], 1ull << POOL_GEN_SEQ_BITS | 1);

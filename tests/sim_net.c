@@ -597,6 +597,17 @@ size_t pool_conn_queued(const struct pool_conn *c)
 	return c->peer ? c->peer->rx_bytes : 0;
 }
 
+size_t pool_conn_memory(const struct pool_conn *c)
+{
+	return pool_conn_queued(c);
+}
+
+void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE])
+{
+	(void)fd;
+	memset(ret_addr, 0, POOL_ADDRESS_SIZE);
+}
+
 uint16_t pool_conn_version(const struct pool_conn *c)
 {
 	(void)c;

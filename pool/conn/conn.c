@@ -704,6 +704,11 @@ size_t pool_conn_queued(const struct pool_conn *c)
 	return c->queued;
 }
 
+size_t pool_conn_memory(const struct pool_conn *c)
+{
+	return c->queued + (c->rx.payload ? c->rx.frame.payload_len : 0);
+}
+
 bool pool_conn_is_over(const struct pool_conn *c)
 {
 	return !conn_callbacks_on(c) || c->broken;

@@ -35,6 +35,22 @@ struct pool_listener {
 	ino_t ino;
 };
 
+void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE])
+{
+	struct sockaddr_storage ss = { 0 };
+	socklen_t len = sizeof(ss);
+
+	memset(ret_addr, 0, POOL_ADDRESS_SIZE);
+	if (getpeername(fd, (struct sockaddr *)&ss, &len))
+		return;
+	if (ss.ss_family == AF_INET6) {
+		memcpy(ret_addr, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
+	} else if (ss.ss_family == AF_INET) {
+		memset(ret_addr + 10, 0xff, 2);
+		memcpy(ret_addr + 12, &((struct sockaddr_in *)&ss)->sin_addr, 4);
+	}
+}
+
 static int spare_open(void)
 {
 	return open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -19,7 +19,7 @@ struct session {
 	struct pool_peers *p;
 	struct pool_conn *conn; /* NULL: closed */
 	bool is_unix, greeted;
-	uint8_t addr[16]; /* whence it came, as IPv6; Unix: 0 */
+	uint8_t addr[POOL_ADDRESS_SIZE]; /* whence it came, as IPv6; Unix: 0 */
 	/* What HELLO said, and that address: lanes that come from elsewhere under
 	 * the same id are not this peer's. */
 	uint8_t id[POOL_ID_SIZE];
@@ -72,22 +72,6 @@ static void session_used(struct session *s)
 	pool_list_add_tail(&s->p->sessions, &s->link);
 }
 
-static void address_read(int fd, uint8_t ret_addr[16])
-{
-	struct sockaddr_storage ss = { 0 };
-	socklen_t len = sizeof(ss);
-
-	memset(ret_addr, 0, 16);
-	if (getpeername(fd, (struct sockaddr *)&ss, &len))
-		return;
-	if (ss.ss_family == AF_INET6) {
-		memcpy(ret_addr, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
-	} else if (ss.ss_family == AF_INET) {
-		memset(ret_addr + 10, 0xff, 2);
-		memcpy(ret_addr + 12, &((struct sockaddr_in *)&ss)->sin_addr, 4);
-	}
-}
-
 /* Nobody closes, or gets, another's lanes by saying its id. */
 static void id_bind(struct session *s, const uint8_t said[POOL_ID_SIZE])
 {
@@ -100,14 +84,15 @@ static void id_bind(struct session *s, const uint8_t said[POOL_ID_SIZE])
 	memcpy(s->id, canon.digest, POOL_ID_SIZE);
 }
 
-static bool address_full(const struct pool_peers *p, const uint8_t addr[16])
+static bool address_full(const struct pool_peers *p,
+			 const uint8_t addr[POOL_ADDRESS_SIZE])
 {
 	unsigned int n = 0, max = p->opts.sessions_addr_max;
 	const struct pool_list *it;
 
 	for (it = p->sessions.next; it != &p->sessions; it = it->next)
 		n += memcmp(pool_list_entry(it, struct session, link)->addr,
-			    addr, 16) == 0;
+			    addr, POOL_ADDRESS_SIZE) == 0;
 	return n >= (max ? max : POOL_SESSIONS_ADDR);
 }
 
@@ -590,14 +575,14 @@ static const struct pool_conn_ops session_ops = {
 static void accepted(struct pool_peers *p, int fd, bool is_unix)
 {
 	struct session *s = NULL;
-	uint8_t addr[16];
+	uint8_t addr[POOL_ADDRESS_SIZE];
 	struct pool_conn_opts opts = {
 		.ops = &session_ops,
 		.first = POOL_MSG_HELLO,
 		.refused = &p->metrics.mover.bad_messages,
 	};
 
-	address_read(fd, addr);
+	pool_fd_address(fd, addr);
 	if (p->nsessions < SESSIONS_MAX && !address_full(p, addr))
 		s = calloc(1, sizeof(*s));
 	if (!s) {

@@ -1,0 +1,215 @@
+/*
+ * What who connects may cost the master: connections of one address, an id that
+ * is another's, messages that never end, memory.
+ */
+#define NNODES 4
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "master_fake_pool.h"
+
+#define MIB (1u << 20)
+
+static int fds[NNODES]; /* of the nodes' connections; borrowed */
+
+static uint64_t metric(const char *name)
+{
+	char *text, *p, key[96];
+	size_t len;
+	uint64_t v;
+
+	assert_int_equal(0, pool_metrics_print(metrics, &text, &len));
+	snprintf(key, sizeof(key), "\n%s ", name);
+	p = strstr(text, key);
+	assert_non_null(p);
+	v = strtoull(strchr(p + 1, ' '), NULL, 10);
+	free(text);
+	return v;
+}
+
+static void with_limits(unsigned int sessions_addr_max, uint64_t bytes_max)
+{
+	stop_master();
+	opts.sessions_addr_max = sessions_addr_max;
+	opts.sessions_bytes_max = bytes_max;
+	start_master();
+}
+
+/* From 127.0.0.FROM, which says nothing yet. */
+static void dial(int i, uint8_t from)
+{
+	struct pool_conn_opts o = { .ops = &fake_ops, .user = &node[i] };
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	struct fake_node *n = &node[i];
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	in.sin_addr.s_addr = htonl(0x7f000000u + from);
+	assert_int_equal(0, bind(fd, (struct sockaddr *)&in, sizeof(in)));
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	in.sin_port = htons(master_port(master));
+	assert_int_equal(0, connect(fd, (struct sockaddr *)&in, sizeof(in)));
+	n->loop = &loop;
+	n->welcomed = n->closed = false;
+	n->error = 0;
+	assert_int_equal(0, fcntl(fd, F_SETFL, O_NONBLOCK));
+	assert_int_equal(0, pool_conn_from_fd(&loop, fd, &o, &n->conn));
+	fds[i] = fd;
+	if (n->timer_open)
+		return;
+	uv_timer_init(&loop, &n->beat);
+	n->beat.data = n;
+	uv_timer_start(&n->beat, fake_beat, HEARTBEAT_MS / 3, HEARTBEAT_MS / 3);
+	n->timer_open = true;
+}
+
+/* Is it let in? */
+static bool joins(int i, uint8_t from)
+{
+	dial(i, from);
+	fake_send_join(&node[i]);
+	run_until(&loop, node[i].welcomed || node[i].closed);
+	return node[i].welcomed;
+}
+
+/* `have` bytes of a message of `len`. */
+static void says_in_part(int i, enum pool_msg type, size_t len, size_t have)
+{
+	struct pool_frame f = { .version = pool_wire_version,
+				.type = (uint16_t)type,
+				.payload_len = (uint32_t)len };
+	uint8_t header[POOL_WIRE_HEADER], *zeros = calloc(1, have);
+	size_t sent = 0;
+
+	pool_frame_encode(&f, header);
+	assert_int_equal(sizeof(header),
+			 send(fds[i], header, sizeof(header), MSG_NOSIGNAL));
+	while (sent < have) {
+		ssize_t n = send(fds[i], zeros + sent, have - sent,
+				 MSG_NOSIGNAL);
+
+		assert_true(n > 0 || errno == EAGAIN);
+		sent += n > 0 ? (size_t)n : 0;
+		uv_run(&loop, UV_RUN_NOWAIT);
+	}
+	free(zeros);
+}
+
+/* A byte now and then. */
+static void trickles_until_closed(int i)
+{
+	for (int n = 0; n < 200 && !node[i].closed; n++) {
+		run_ms(&loop, HEARTBEAT_MS / 3);
+		if (!node[i].closed)
+			(void)!send(fds[i], "", 1, MSG_NOSIGNAL);
+	}
+	assert_true(node[i].closed);
+}
+
+static void an_address_has_only_so_many_connections(void **state)
+{
+	(void)state;
+	with_limits(2, 0);
+	assert_true(joins(0, 1));
+	assert_true(joins(1, 1));
+	assert_false(joins(2, 1));
+	assert_int_equal(1, metric("kvpool_master_sessions_refused_total"));
+	assert_true(joins(3, 2));
+	assert_false(node[0].closed || node[1].closed);
+}
+
+static void a_connection_that_ended_makes_room_for_another(void **state)
+{
+	(void)state;
+	with_limits(2, 0);
+	assert_true(joins(0, 1));
+	assert_true(joins(1, 1));
+	fake_fini(&node[0]);
+	run_until(&loop, metric("kvpool_master_sessions") == 1);
+	assert_true(joins(2, 1));
+}
+
+static void nobody_ends_a_node_s_session_from_another_address(void **state)
+{
+	(void)state;
+	assert_true(joins(0, 1));
+	node[1].id[0] = node[0].id[0];
+	assert_false(joins(1, 2));
+	assert_int_equal(-EADDRINUSE, node[1].error);
+	assert_false(node[0].closed);
+	assert_int_equal(1, metric("kvpool_master_ids_refused_total"));
+	/* From its own it may: it has been started anew. */
+	assert_true(joins(1, 1));
+	run_until(&loop, node[0].closed);
+}
+
+static void a_node_that_moved_joins_when_the_one_before_is_gone(void **state)
+{
+	(void)state;
+	assert_true(joins(0, 1));
+	node[1].id[0] = node[0].id[0];
+	fake_fini(&node[0]);
+	run_until(&loop, metric("kvpool_master_sessions") == 0);
+	assert_false(joins(1, 2));
+	assert_int_equal(-EADDRINUSE, node[1].error);
+	run_until(&loop, joins(1, 2));
+	assert_int_equal(node[0].index, node[1].index);
+}
+
+static void who_never_ends_a_message_is_cut_off(void **state)
+{
+	(void)state;
+	assert_true(joins(0, 1));
+	node[0].silent = true;
+	says_in_part(0, POOL_MSG_INVENTORY, MIB, 1);
+	trickles_until_closed(0);
+	assert_int_equal(1, metric("kvpool_master_sessions_cut_off_total"));
+}
+
+static void who_never_ends_its_join_is_cut_off(void **state)
+{
+	(void)state;
+	dial(0, 1);
+	says_in_part(0, POOL_MSG_JOIN, 1000, 0);
+	trickles_until_closed(0);
+}
+
+static void the_address_that_costs_most_memory_pays_for_it(void **state)
+{
+	int i, left = 0;
+
+	(void)state;
+	with_limits(0, 2 * MIB);
+	assert_true(joins(0, 1));
+	for (i = 1; i < NNODES; i++)
+		assert_true(joins(i, 2));
+	says_in_part(0, POOL_MSG_INVENTORY, MIB, 64);
+	for (i = 1; i < NNODES; i++)
+		says_in_part(i, POOL_MSG_INVENTORY, MIB * 2 / 3, 64);
+	run_until(&loop,
+		  metric("kvpool_master_sessions_ended_for_memory_total") == 2);
+	run_until(&loop, metric("kvpool_master_session_bytes") <= 2 * MIB);
+	for (i = 1; i < NNODES; i++)
+		left += !node[i].closed;
+	assert_int_equal(1, left);
+	assert_false(node[0].closed);
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		T(an_address_has_only_so_many_connections),
+		T(a_connection_that_ended_makes_room_for_another),
+		T(nobody_ends_a_node_s_session_from_another_address),
+		T(a_node_that_moved_joins_when_the_one_before_is_gone),
+		T(who_never_ends_a_message_is_cut_off),
+		T(who_never_ends_its_join_is_cut_off),
+		T(the_address_that_costs_most_memory_pays_for_it),
+	};
+
+	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
+}
