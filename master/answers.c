@@ -258,7 +258,7 @@ void master_later_free(struct master_session *s)
 /* ---- what conditional changes were given ---- */
 
 void master_own_add(struct master_session *s, const char *path, size_t len,
-		    uint64_t gen)
+		    uint64_t gen, uint64_t from)
 {
 	if (!s->own)
 		s->own = calloc(MASTER_OWN_MAX, sizeof(*s->own));
@@ -268,16 +268,17 @@ void master_own_add(struct master_session *s, const char *path, size_t len,
 	if (!s->own)
 		return;
 	s->own[s->nown++ % MASTER_OWN_MAX] =
-		(struct master_own){ XXH3_64bits(path, len), gen };
+		(struct master_own){ XXH3_64bits(path, len), gen, from };
 }
 
-bool master_own_has(const struct master_session *s, const char *path,
-		    size_t len, uint64_t gen)
+const struct master_own *master_own_find(const struct master_session *s,
+					 const char *path, size_t len,
+					 uint64_t gen)
 {
 	uint64_t hash = XXH3_64bits(path, len), i;
 
 	for (i = 0; s->own && i < s->nown && i < MASTER_OWN_MAX; i++)
 		if (s->own[i].path == hash && s->own[i].gen == gen)
-			return true;
-	return false;
+			return &s->own[i];
+	return NULL;
 }

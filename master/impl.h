@@ -99,7 +99,7 @@ struct master_session {
 
 struct master_own {
 	uint64_t path; /* hash */
-	uint64_t gen;
+	uint64_t gen, from; /* given; what it was made from */
 };
 
 struct master_sync {
@@ -385,11 +385,13 @@ bool master_ops_later(struct master_session *s, uint64_t req,
 /* The map is whole. */
 void master_ops_now(struct master *m);
 void master_later_free(struct master_session *s);
-/* A conditional change of the session gave this path gen; did one? */
+/* A conditional change of the session, made from generation `from`, gave this
+ * path gen; did one? (NULL: no; borrowed until the next.) */
 void master_own_add(struct master_session *s, const char *path, size_t len,
-		    uint64_t gen);
-bool master_own_has(const struct master_session *s, const char *path,
-		    size_t len, uint64_t gen);
+		    uint64_t gen, uint64_t from);
+const struct master_own *master_own_find(const struct master_session *s,
+					 const char *path, size_t len,
+					 uint64_t gen);
 
 /* ---- what who connects may cost: limits.c ---- */
 

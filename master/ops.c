@@ -54,7 +54,7 @@ static bool is_before(const struct op *op, const struct master_file *f)
 
 static bool is_own(const struct op *op, uint64_t gen)
 {
-	return master_own_has(op->s, op->path, op->len, gen);
+	return master_own_find(op->s, op->path, op->len, gen) != NULL;
 }
 
 /* Was the name deleted after `gen`, by another node's change? (A name that only
@@ -71,6 +71,32 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 	       !is_own(op, g->gen);
 }
 
+/*
+ * An earlier master may have executed what f was made by already, and gen, of
+ * those days, may be what it gave that. So it is if that was made from something
+ * older; else both were made without knowing of each other.
+ */
+static bool may_have_been(const struct op *op, const struct master_file *f,
+			  uint64_t gen)
+{
+	const master_holder *h = master_file_holders(f);
+	const struct master_member *mb;
+	const struct master_own *own;
+	unsigned int i;
+
+	if (gen >> POOL_GEN_SEQ_BITS >= op->m->epoch)
+		return false;
+	for (i = 0; i < f->nholders; i++) {
+		mb = op->m->members.by_index[master_holder_index(h[i])];
+		own = mb && mb->session ? master_own_find(mb->session, op->path,
+							  op->len, f->gen) :
+					  NULL;
+		if (own && own->from < gen)
+			return true;
+	}
+	return false;
+}
+
 /* Is there something newer than gen, that is not the sender's own? */
 static bool newer_than(const struct op *op, uint64_t gen)
 {
@@ -79,7 +105,8 @@ static bool newer_than(const struct op *op, uint64_t gen)
 
 	if (!f)
 		return deleted_after(op, gen);
-	return f->gen > gen && !is_before(op, f) && !is_own(op, f->gen);
+	return f->gen > gen && !is_before(op, f) && !is_own(op, f->gen) &&
+	       !may_have_been(op, f, gen);
 }
 
 /*
@@ -103,7 +130,8 @@ static bool overtaken(const struct op *op)
 static void given(struct op *op, uint64_t gen)
 {
 	if (op->again || op->queued)
-		master_own_add(op->s, op->path, op->len, gen);
+		master_own_add(op->s, op->path, op->len, gen,
+			       op->meta->base_gen);
 }
 
 /* ---- PUBLISH ---- */
