@@ -2376,6 +2376,26 @@ static void noevict_holds_without_a_master_as_well(void **state)
 	assert_count(0, f, 0, evicted_alone);
 }
 
+/* What its directory says of it, the node has not been told yet. */
+static void started_without_a_master_a_node_gives_up_nothing_alone(void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim t;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	assert_int_equal(0, put_claimed(f, make_noevict(f), "k", 24 * MIB, 1));
+	stop_master(f);
+	stop_node(f, 0);
+	start_node(f, 0);
+	run_until(f, pool_now_ms() - node(f, 0)->cut_off_ms >
+			     NODE_MASTERLESS_MS + 100);
+	assert_int_equal(0, claim(f, &t, 16 * MIB, 500));
+	run_until(f, t.done);
+	assert_int_equal(-ENOSPC, t.status);
+	assert_count(0, f, 0, evicted_alone);
+}
+
 static void noevict_refuses_instead_of_evicting(void **state)
 {
 	struct fixture *f = *state;
@@ -3862,6 +3882,7 @@ int main(int argc, char **argv)
 		node_test(shared_objects_make_room_for_new_ones),
 		node_test(objects_that_may_not_go_are_in_no_others_way),
 		node_test(noevict_holds_without_a_master_as_well),
+		node_test(started_without_a_master_a_node_gives_up_nothing_alone),
 		node_test(noevict_refuses_instead_of_evicting),
 		node_test(another_node_sees_and_fetches_what_was_published),
 		node_test(a_node_on_the_same_host_borrows_the_descriptor),

@@ -89,7 +89,8 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 		return false;
 	if (guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
-	if (o->counted && j->alone && r.replicas > 1)
+	/* Without a picture since the start, rules are not known yet. */
+	if (o->counted && j->alone && (r.replicas > 1 || !j->n->complete))
 		return false;
 	if (guarded(j->n, o) && !j->soft && soft_pinned(&r))
 		return false;
