@@ -134,6 +134,16 @@ static int item_known(struct item *it, struct master_file *f)
 	return err;
 }
 
+/* Deleted; or what replaced it has left the pool since. */
+static bool is_dead(const struct item *it)
+{
+	const struct master_grave *g =
+		master_map_grave(&it->m->map, it->path, it->len);
+
+	return g && !g->is_dir &&
+	       (g->gen >= it->meta->gen || g->left_gen > it->meta->gen);
+}
+
 static int item_unknown(struct item *it)
 {
 	struct master_map *map = &it->m->map;
@@ -142,8 +152,7 @@ static int item_unknown(struct item *it)
 	bool made;
 	int err;
 
-	if (!it->s->trusted ||
-	    master_map_tomb_gen(map, it->path, it->len) >= it->meta->gen) {
+	if (!it->s->trusted || is_dead(it)) {
 		drop(it, KVPOOL__DROP__REASON__DELETED);
 		return 0;
 	}

@@ -7,7 +7,7 @@
  *   tombstone  it was deleted or overwritten: copies up to a generation must
  *              not come back. Bounded by number and time, the oldest go first.
  *   ghost      it merely left (evicted, its holders died): nothing forbids its
- *              return. Bounded by number.
+ *              return, but that of what it had replaced. Bounded by number.
  *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
  * Directories, once there, stay until they are removed by name.

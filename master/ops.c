@@ -149,8 +149,9 @@ static int replace(struct op *op, struct master_file *f,
 		master_repair_cancel(op->m, f);
 		master_drop_holders(op->m, f, mb,
 				    KVPOOL__DROP__REASON__SUPERSEDED);
-		f->had_older = 1;
 	}
+	/* This map may not know of it: with a node that is away. */
+	f->had_older |= f->gen || op->meta->base_gen;
 	master_file_clear_holders(f);
 	/* Cannot fail: the first ones are kept in the entry. */
 	master_file_add_holder(&op->m->map, f,

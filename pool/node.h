@@ -98,7 +98,7 @@ struct node_entry {
 	uint8_t nholders;	    /* known ones; at most NODE_HOLDERS_INLINE */
 	uint8_t seen;		    /* sweep mark of the feed */
 	uint8_t replicas;	    /* how many holders the feed named */
-	uint8_t ahead; /* node->joins when the master named it in an answer or
+	uint8_t ahead; /* node->stage when the master named it in an answer or
 			  an order, until the feed does; 0: it has */
 	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden;
 				from NODE_HIDES_ANY on: all, until so many UNLINKs

@@ -516,6 +516,21 @@ static inline uint64_t fake_publish(struct fake_node *n, const char *path)
 	return n->gen[0];
 }
 
+/* Made from what has this generation. */
+static inline uint64_t fake_publish_from(struct fake_node *n, const char *path,
+					 uint64_t base)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, path, 0);
+	meta.base_gen = base;
+	op.kind = KVPOOL__OP__KIND__PUBLISH;
+	op.meta = &meta;
+	assert_int_equal(0, fake_op(n, &op));
+	return n->gen[0];
+}
+
 /* Each time other bytes. */
 static inline uint64_t fake_rewrite(struct fake_node *n, const char *path)
 {

@@ -503,6 +503,46 @@ static void a_node_back_in_time_loses_only_what_it_lists_no_more(void **state)
 	assert_int_equal(1, status_of("keys"));
 }
 
+static void what_was_replaced_does_not_come_back_when_that_has_left(void **state)
+{
+	uint64_t old, new;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	old = fake_publish(&node[0], "k");
+	run_until(&loop, fake_knows(&node[1], "k", old));
+	fake_hang_up(&node[0]);
+	run_until(&loop, !fake_find(&node[1], "k"));
+	new = fake_publish(&node[1], "k");
+	fake_evict(&node[1], "k", new);
+	run_until(&loop, fake_dropped(&node[1], "k", new,
+				      KVPOOL__DROP__REASON__EVICTED));
+	assert_int_equal(0, status_of("tombstones"));
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", old, true);
+	run_until(&loop, fake_dropped(&node[0], "k", old,
+				      KVPOOL__DROP__REASON__DELETED));
+	assert_int_equal(0, status_of("keys"));
+}
+
+/* It is known, of names that this master has not heard of before, by what a
+ * change was made from. */
+static void what_replaces_an_unknown_name_leaves_a_tombstone(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	gen = fake_publish(&node[0], "other");
+	gen = fake_publish_from(&node[0], "k", gen);
+	assert_int_equal(0, status_of("tombstones"));
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	assert_int_equal(1, status_of("tombstones"));
+}
+
 static void deleted_and_rewritten_names_do_not_come_back(void **state)
 {
 	uint64_t dead, old;
@@ -1129,6 +1169,8 @@ int main(void)
 		T(a_silent_node_is_cut_off),
 		T(a_node_back_in_time_loses_only_what_it_lists_no_more),
 		T(what_makes_no_sense_in_an_inventory_is_left_out),
+		T(what_was_replaced_does_not_come_back_when_that_has_left),
+		T(what_replaces_an_unknown_name_leaves_a_tombstone),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),

@@ -3477,31 +3477,55 @@ static void what_a_client_writes_reaches_a_store(void **state)
 
 /* A whole picture that says nothing of what the master has answered meanwhile:
  * the feed waits for others' changes to be settled. It is told behind it. */
+/* A name that was answered for, and that the feed has not told of yet. */
+static void publish_ahead(struct fixture *f, char name[16])
+{
+	int i = 0;
+
+	do { /* until the feed has not come in the same turn */
+		snprintf(name, 16, "new%d", i);
+		publish(f, 0, name, 1000, 2);
+	} while (!find(f, 0, name)->ahead && ++i < 100);
+	assert_true(i < 100);
+}
+
+static void feed_alone(struct fixture *f, bool begin, bool complete)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+
+	feed.upto_seq = node(f, 0)->feed_seq;
+	feed.begin = begin;
+	feed.complete = complete;
+	assert_int_equal(0, node_feed_apply(node(f, 0), &feed));
+}
+
 static void what_is_published_during_a_picture_outlives_it(void **state)
 {
 	struct fixture *f = *state;
-	Kvpool__Feed feed = KVPOOL__FEED__INIT;
-	struct pool_node *n;
 	char name[16];
-	int i = 0;
 
 	start_pool(f, 1);
 	publish(f, 0, "old", 1000, 1);
-	n = node(f, 0);
 	run_until(f, find(f, 0, "old")->ahead == 0);
-	do { /* until the feed has not come in the same turn */
-		snprintf(name, sizeof(name), "new%d", i);
-		publish(f, 0, name, 1000, 2);
-	} while (!find(f, 0, name)->ahead && ++i < 100);
-	feed.upto_seq = n->feed_seq;
-	feed.begin = true;
-	assert_int_equal(0, node_feed_apply(n, &feed));
-	feed.begin = false;
-	feed.complete = true;
-	assert_int_equal(0, node_feed_apply(n, &feed));
+	feed_alone(f, true, false);
+	publish_ahead(f, name);
+	feed_alone(f, false, true);
 	assert_null(find(f, 0, "old"));
 	assert_non_null(find(f, 0, name));
 	assert_readable(f, 0, name, 1000, 2);
+}
+
+/* It is in the picture, or exists no more. */
+static void what_was_published_before_a_picture_is_told_by_it(void **state)
+{
+	struct fixture *f = *state;
+	char name[16];
+
+	start_pool(f, 1);
+	publish_ahead(f, name);
+	feed_alone(f, true, false);
+	feed_alone(f, false, true);
+	assert_null(find(f, 0, name));
 }
 
 static bool counts(struct fixture *f, int i, const char *name);
@@ -3922,6 +3946,7 @@ int main(int argc, char **argv)
 		node_test(what_a_client_writes_reaches_a_store),
 		node_test(a_clients_copy_counts_as_long_as_it_is_named),
 		node_test(what_is_published_during_a_picture_outlives_it),
+		node_test(what_was_published_before_a_picture_is_told_by_it),
 		node_test(a_drop_that_crosses_held_does_not_mean_that_copy),
 		node_test(a_surplus_copy_is_cache_and_gone_after_a_restart),
 		node_test(what_peers_ask_for_is_extra_until_it_is_cold),

@@ -8,8 +8,9 @@
  * a walk in slices (walk.c).
  *
  * Answers and orders may be ahead of the feed, which waits until what others have
- * changed is settled: what they name in the session of the picture is told behind
- * its end, perhaps (`ahead`), and exists.
+ * changed is settled: what they name since the picture began is told behind its
+ * end, perhaps (`ahead`), and exists. What they named before is told by the picture,
+ * if it exists still.
  */
 #include "pool/node/priv.h"
 #include "pool/root.h"
@@ -336,7 +337,7 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	if (err)
 		node_entry_tidy(n, e);
 	else
-		e->ahead = n->joins;
+		e->ahead = n->stage;
 	return err ? NULL : e;
 }
 
@@ -386,8 +387,9 @@ static void sweep_one(struct pool_node *n, struct pool_entry *pe, bool leaving)
 	struct node_dirent *d = node_dir(pe);
 	struct node_entry *e = node_file(pe);
 
-	if (e && e->gen && e->seen != n->sweep &&
-	    (!e->ahead || e->ahead != n->joins))
+	if (e && e->ahead != n->stage)
+		e->ahead = 0;
+	if (e && e->gen && e->seen != n->sweep && !e->ahead)
 		unpublish(n, e, UINT64_MAX);
 	if (!leaving)
 		return;
@@ -448,10 +450,16 @@ void node_sweep_cut_off(struct pool_node *n)
 	pool_tree_walk_close(&n->sweeping);
 }
 
+void node_stage_begins(struct pool_node *n)
+{
+	n->stage = n->stage == UINT8_MAX ? 1 : n->stage + 1;
+}
+
 static void picture_begins(struct pool_node *n)
 {
 	pool_count(&n->c.feed_resyncs);
 	n->sweep++;
+	node_stage_begins(n);
 	n->in_picture = true;
 	pool_tree_walk_close(&n->sweeping);
 }

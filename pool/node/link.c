@@ -328,7 +328,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	 * answered amid that walk: none is sent until it has ended.
 	 */
 	node_ops_welcome(n, w);
-	n->joins = n->joins == UINT8_MAX ? 1 : n->joins + 1;
+	node_stage_begins(n);
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	tell_inventory(n);
 }

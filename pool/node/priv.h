@@ -176,7 +176,7 @@ struct pool_node {
 	struct node_member *members; /* NODE_NODES_MAX of them, sparse */
 	unsigned int nmembers;	     /* highest index + 1 */
 	uint8_t sweep;		     /* mark of the picture being received */
-	uint8_t joins;		     /* sessions begun; never 0 in one */
+	uint8_t stage;		     /* sessions and pictures begun; never 0 */
 	bool in_picture;	     /* between begin and complete, or cut off
 					before what it did not name was gone */
 	bool complete;		     /* a whole picture has been received */
@@ -566,6 +566,8 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
  * without a mount has none): applied as the feed would, so that the mount
  * hears of it. NULL: its path cannot be shown, or no memory. */
 struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
+/* What was ahead of the feed so far is not ahead of what comes now. */
+void node_stage_begins(struct pool_node *n);
 void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
 /* Has all been received of a picture, and what it did not name is going? The

@@ -430,7 +430,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 	pool_count(gen == e->gen ? &n->c.same_content : &n->c.published);
 	if (gen >= e->gen) {
 		node_hide(n, e, 0);
-		e->ahead = n->joins;
+		e->ahead = n->stage;
 	}
 	/* The very bytes it had: put anew all the same. */
 	if (gen == e->gen && w->attr.mtime_ns > e->attr.mtime_ns)
