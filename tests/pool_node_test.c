@@ -3833,6 +3833,103 @@ static void what_is_written_again_is_not_found_whole_after_a_crash(
 	close(fd);
 }
 
+/* ---- small promises ---- */
+
+static void what_is_open_does_not_go_for_room(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	struct test_claim t;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	publish(f, 0, "a", 24 * MIB, 1);
+	assert_int_equal(0, want(f, 0, "a", &o));
+	o->users++;
+	assert_int_equal(0, claim(f, &t, 16 * MIB, 500));
+	run_until(f, t.done);
+	assert_int_equal(-ENOSPC, t.status);
+	assert_ptr_equal(o, find(f, 0, "a")->obj);
+	o->users--;
+	node_object_unref(node(f, 0), o);
+	assert_int_equal(0, claim(f, &t, 16 * MIB, 10000));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	pool_node_claim_end(node(f, 0), 16 * MIB);
+}
+
+static void what_is_in_doubt_is_read_by_nobody_before_it_is_checked(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	int rc;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	damage(f, 0, find(f, 0, "k")->obj);
+	pool_node_doubt(node(f, 0), find(f, 0, "k")->obj);
+	rc = want(f, 0, "k", &o);
+	assert_true(rc == -ENOENT || rc == -ESTALE);
+	assert_null(o);
+	assert_count(1, f, 0, bad_sums);
+}
+
+static void a_put_does_not_count_on_a_copy_in_doubt(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t id;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	damage(f, 0, find(f, 0, "k")->obj);
+	id = find(f, 0, "k")->obj->id;
+	find(f, 0, "k")->obj->verified = false;
+	publish(f, 0, "k", 100000, 1);
+	assert_true(id != find(f, 0, "k")->obj->id);
+	assert_readable(f, 0, "k", 100000, 1);
+}
+
+static void a_name_changed_while_it_is_sealed_is_found_by_the_next_start(
+	void **state)
+{
+	struct fixture *f = *state;
+
+	start_node(f, 0);
+	workers_begin(f);
+	put(f, 0, "a", MIB, 1);
+	run_until(f, find(f, 0, "a")->own->state == NODE_SEALING);
+	assert_int_equal(0, rename_to(f, 0, "a", "b", false));
+	workers_end(f);
+	run_until(f, is_pending(f, 0, "b"));
+	stop_node(f, 0);
+	start_node(f, 0);
+	assert_null(find(f, 0, "a"));
+	assert_true(is_pending(f, 0, "b"));
+	assert_bytes(f, 0, find(f, 0, "b")->own, MIB, 1);
+}
+
+static void room_for_more_of_a_file_that_went_meanwhile_is_given_back(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim others, more = { .done = false };
+	struct node_object *o;
+
+	start_pool(f, 1);
+	need_own_tmpfs(f, 0);
+	assert_int_equal(1, claim(f, &others, 20 * MIB, 0));
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "k", 0);
+	assert_int_equal(0, pool_node_extend_start(node(f, 0), o, 0, 24 * MIB,
+						   on_extended, &more));
+	pool_node_poison(node(f, 0), o, -EIO);
+	pool_node_writer_closed(node(f, 0), o);
+	assert_false(more.done);
+	pool_node_claim_end(node(f, 0), 20 * MIB);
+	run_until(f, more.done);
+	assert_int_equal(0, node(f, 0)->claimed);
+}
+
 #define node_test(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(int argc, char **argv)
@@ -3951,6 +4048,11 @@ int main(int argc, char **argv)
 		node_test(a_surplus_copy_is_cache_and_gone_after_a_restart),
 		node_test(what_peers_ask_for_is_extra_until_it_is_cold),
 		node_test(an_extra_copy_that_is_evicted_is_named_no_more),
+		node_test(what_is_open_does_not_go_for_room),
+		node_test(what_is_in_doubt_is_read_by_nobody_before_it_is_checked),
+		node_test(a_put_does_not_count_on_a_copy_in_doubt),
+		node_test(a_name_changed_while_it_is_sealed_is_found_by_the_next_start),
+		node_test(room_for_more_of_a_file_that_went_meanwhile_is_given_back),
 	};
 
 	if (argc > 1) /* only these, as cmocka's patterns */
