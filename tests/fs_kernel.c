@@ -399,6 +399,7 @@ int k_opened(struct world *w, uint64_t nodeid, uint32_t flags,
 	assert_true(i->nlookup > 0);
 	ret->nodeid = nodeid;
 	ret->fh = o->fh;
+	ret->flags = flags;
 	ret->open_flags = o->open_flags;
 	if (!(o->open_flags & FS_FOPEN_PASSTHROUGH)) {
 		/* Cached pages and passthrough exclude one another. */
@@ -507,7 +508,7 @@ void k_close(struct world *w, struct k_file *f)
 {
 	struct k_inode *i = inode_of(w, f->nodeid);
 	struct fuse_flush_in flush = { .fh = f->fh };
-	struct fuse_release_in release = { .fh = f->fh };
+	struct fuse_release_in release = { .fh = f->fh, .flags = f->flags };
 
 	if (!(f->open_flags & FS_FOPEN_NOFLUSH))
 		(void)ask(w, FUSE_FLUSH, f->nodeid, &flush, sizeof(flush),
@@ -658,6 +659,7 @@ static void forget_all(struct world *w)
 	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
 	assert_int_equal(0, pool_gauge_value(&w->fs->gbackings));
 	assert_int_equal(0, w->fs->under_way);
+	assert_true(pool_list_empty(&w->fs->executed));
 }
 
 static void remove_top(struct world *w)

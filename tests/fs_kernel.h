@@ -47,7 +47,7 @@ struct k_reply {
 /* An open file of a program's. */
 struct k_file {
 	uint64_t nodeid, fh;
-	uint32_t open_flags;
+	uint32_t flags, open_flags; /* asked for; answered */
 	int fd; /* of the backing file, as the kernel has it; -1: served */
 };
 

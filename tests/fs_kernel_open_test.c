@@ -411,6 +411,63 @@ static void who_was_told_estale_is_served_though_others_read(void **state)
 	k_close(w, &reader);
 }
 
+/* Sent, and read by the daemon: what it answers at once is there. */
+static uint64_t send_open(struct world *w, uint64_t nodeid, uint32_t flags)
+{
+	struct fuse_open_in in = { .flags = flags };
+	uint64_t before = pool_counter_value(&w->fs->requests[OP_OPEN]);
+	uint64_t unique = k_send(w, FUSE_OPEN, nodeid, &in, sizeof(in), NULL,
+				 NULL);
+
+	k_until(w, pool_counter_value(&w->fs->requests[OP_OPEN]) > before);
+	return unique;
+}
+
+static void who_reads_waits_for_who_writes_and_not_longer(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, reader;
+	uint64_t id, waits;
+
+	(void)k_publish(w, "a", "text");
+	assert_int_equal(ESTALE, k_create(w, ROOT, "a", O_RDWR, &f));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	w->k.tid = 2;
+	waits = send_open(w, id, O_RDONLY);
+	assert_false(k_answered(w, waits));
+	w->k.tid = 1;
+	assert_int_equal(0, k_open(w, id, O_RDWR, &f));
+	assert_int_equal(0, k_opened(w, id, O_RDONLY, k_wait(w, waits),
+				     &reader));
+	k_close(w, &reader);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+	/* Nobody is to come any more: this one is answered at once. */
+	w->k.tid = 2;
+	waits = send_open(w, id, O_RDONLY);
+	assert_true(k_answered(w, waits));
+	if (k_opened(w, id, O_RDONLY, k_wait(w, waits), &reader) == 0)
+		k_close(w, &reader);
+	expect_name(w, "a", "text");
+}
+
+static void a_program_is_written_again_when_all_of_it_have_ended(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "text");
+	struct k_file one, two, f;
+
+	assert_int_equal(0, k_open(w, id, O_RDONLY | FS_O_EXEC, &one));
+	assert_int_equal(0, k_open(w, id, O_RDONLY | FS_O_EXEC, &two));
+	assert_int_equal(ETXTBSY, k_open_name(w, "a", O_WRONLY, &f));
+	k_close(w, &one);
+	assert_int_equal(ETXTBSY, k_open_name(w, "a", O_WRONLY, &f));
+	k_close(w, &two);
+	assert_int_equal(0, k_open_name(w, "a", O_WRONLY, &f));
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+}
+
 /* ---- registrations ---- */
 
 static void a_registration_is_kept_while_nobody_has_the_file_open(void **state)
@@ -464,6 +521,8 @@ int main(void)
 		both(what_another_node_replaces_shows_at_the_next_open),
 		both(an_open_that_waits_ends_when_it_is_interrupted),
 		both(who_was_told_estale_is_served_though_others_read),
+		both(who_reads_waits_for_who_writes_and_not_longer),
+		both(a_program_is_written_again_when_all_of_it_have_ended),
 		cmocka_unit_test_setup_teardown(
 			a_registration_is_kept_while_nobody_has_the_file_open,
 			k_setup_passthrough, k_teardown),
