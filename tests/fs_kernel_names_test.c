@@ -270,6 +270,68 @@ static void a_listing_has_each_name_once(void **state)
 	releasedir(w, d, fh);
 }
 
+/* The same with look-ups (READDIRPLUS), which are counted: how many names. */
+static unsigned int listed_and_looked_up(struct world *w, uint64_t nodeid,
+					 uint64_t fh, uint32_t size)
+{
+	struct fuse_read_in in = { .fh = fh, .size = size };
+	const struct fuse_direntplus *d;
+	const struct k_reply *r;
+	unsigned int found = 0;
+	size_t at;
+
+	for (;;) {
+		r = k_wait(w, k_send(w, FUSE_READDIRPLUS, nodeid, &in,
+				     sizeof(in), NULL, NULL));
+		assert_int_equal(0, r->err);
+		if (r->len == 0)
+			return found;
+		for (at = 0; at < r->len; at += FUSE_DIRENTPLUS_SIZE(d)) {
+			d = (const void *)(r->bytes + at);
+			in.offset = d->dirent.off;
+			if (!d->entry_out.nodeid)
+				continue; /* ., .. */
+			w->k.inodes[d->entry_out.nodeid].nlookup++;
+			found++;
+		}
+	}
+}
+
+static void forget_everything_in(struct world *w, uint64_t dir)
+{
+	uint64_t id;
+
+	for (id = 2; id < K_INODES; id++)
+		if (id != dir && w->k.inodes[id].nlookup)
+			k_forget(w, id, w->k.inodes[id].nlookup);
+}
+
+static void names_that_a_reply_has_no_room_for_are_not_looked_up(void **state)
+{
+	struct world *w = *state;
+	struct k_file f;
+	char name[16];
+	uint64_t d, fh;
+	int64_t before;
+	int i;
+
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	before = inodes(w);
+	for (i = 0; i < 10; i++) {
+		snprintf(name, sizeof(name), "f%02d", i);
+		assert_int_equal(0, k_create(w, d, name, O_WRONLY, &f));
+		k_close(w, &f);
+	}
+	forget_everything_in(w, d);
+	k_until(w, inodes(w) == before);
+	fh = opendir_of(w, d);
+	assert_int_equal(10, listed_and_looked_up(w, d, fh, 512));
+	assert_true(inodes(w) > before);
+	forget_everything_in(w, d);
+	k_until(w, inodes(w) == before);
+	releasedir(w, d, fh);
+}
+
 static void a_listing_of_what_is_removed_ends(void **state)
 {
 	struct world *w = *state;
@@ -416,6 +478,7 @@ int main(void)
 		both(an_open_file_goes_along_with_its_name),
 		both(an_empty_directory_is_renamed_with_its_nodeid),
 		both(a_listing_has_each_name_once),
+		both(names_that_a_reply_has_no_room_for_are_not_looked_up),
 		both(a_listing_of_what_is_removed_ends),
 		both(the_pools_own_directory_is_there_and_is_read),
 		both(fsync_of_a_directory_waits_until_all_know),
