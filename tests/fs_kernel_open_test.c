@@ -468,6 +468,48 @@ static void a_program_is_written_again_when_all_of_it_have_ended(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
+/* All the room that the store has but so much. */
+static uint64_t claim_all_but(struct world *w, uint64_t bytes)
+{
+	struct pool_node *n = w->m[0].node;
+	struct node_claim c = { .bytes = 0 };
+	struct pool_space sp;
+	uint64_t all;
+
+	pool_store_space(pool_node_store(n), &sp);
+	all = sp.free - sp.releasing - n->claimed - bytes;
+	assert_int_equal(1, pool_node_claim_start(n, &c, all, 0, NULL));
+	return all;
+}
+
+static void a_write_that_waits_for_room_ends_when_there_is_some(void **state)
+{
+	struct world *w = *state;
+	struct {
+		struct fuse_write_in in;
+		char text[16384];
+	} q = { .in = { .size = sizeof(q.text) } };
+	const struct k_reply *r;
+	uint64_t unique, claimed;
+	struct k_file f;
+
+	(void)k_publish(w, "other", "something that may be evicted");
+	assert_int_equal(0, k_create(w, ROOT, "a", O_WRONLY, &f));
+	claimed = claim_all_but(w, 4096);
+	q.in.fh = f.fh;
+	unique = k_send(w, FUSE_WRITE, f.nodeid, &q, sizeof(q), NULL, NULL);
+	k_until(w, pool_counter_value(&w->fs->write_waits) == 1);
+	assert_false(k_answered(w, unique));
+	assert_true(w->fs->under_way > 0); /* nothing is handed over now */
+	pool_node_claim_end(w->m[0].node, claimed);
+	r = k_wait(w, unique);
+	assert_int_equal(0, r->err);
+	assert_int_equal(sizeof(q.text), r->write.size);
+	assert_int_equal(0, w->fs->under_way);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+}
+
 /* ---- registrations ---- */
 
 static void a_registration_is_kept_while_nobody_has_the_file_open(void **state)
@@ -523,6 +565,9 @@ int main(void)
 		both(who_was_told_estale_is_served_though_others_read),
 		both(who_reads_waits_for_who_writes_and_not_longer),
 		both(a_program_is_written_again_when_all_of_it_have_ended),
+		cmocka_unit_test_setup_teardown(
+			a_write_that_waits_for_room_ends_when_there_is_some,
+			k_setup_served, k_teardown),
 		cmocka_unit_test_setup_teardown(
 			a_registration_is_kept_while_nobody_has_the_file_open,
 			k_setup_passthrough, k_teardown),
