@@ -237,7 +237,7 @@ KERNEL_WRAPS := fuse_session_mount fuse_session_fd fuse_session_unmount \
                 fs_mountpoint_prepare fs_guard_start fs_guard_stop \
                 fs_guard_device_now fs_backing_open fs_backing_close \
                 fs_epoch_next fuse_lowlevel_notify_inval_entry \
-                fuse_lowlevel_notify_inval_inode umount2
+                fuse_lowlevel_notify_inval_inode fuse_reply_buf umount2
 KERNEL_LINK := $(addprefix -Wl$(comma)--wrap=,$(KERNEL_WRAPS))
 $(OBJ)/tests/fs_kernel_%_test: $(OBJ)/tests/fs_kernel_%_test.o \
                                $(call objs,$(SRC_kernel)) $(OBJ)/libkv.a

@@ -40,6 +40,8 @@ int __wrap_fuse_lowlevel_notify_inval_entry(struct fuse_session *se,
 int __wrap_fuse_lowlevel_notify_inval_inode(struct fuse_session *se,
 					    fuse_ino_t ino, off_t off,
 					    off_t len);
+int __wrap_fuse_reply_buf(fuse_req_t req, const char *buf, size_t size);
+int __real_fuse_reply_buf(fuse_req_t req, const char *buf, size_t size);
 int __wrap_umount2(const char *target, int flags);
 int __real_umount2(const char *target, int flags);
 
@@ -113,6 +115,15 @@ int __wrap_fs_guard_device_now(const char *path, char *ret)
 {
 	(void)path;
 	(void)ret;
+	return -ENOENT;
+}
+
+int __wrap_fuse_reply_buf(fuse_req_t req, const char *buf, size_t size)
+{
+	if (!now->k.hears_not)
+		return __real_fuse_reply_buf(req, buf, size);
+	now->k.hears_not = false;
+	fuse_reply_none(req);
 	return -ENOENT;
 }
 
@@ -644,6 +655,18 @@ static void stop_node(struct world *w, int i)
 	k_until(w, closed);
 }
 
+unsigned int k_handles(struct world *w)
+{
+	struct pool_slots *s = &w->fs->opens;
+	unsigned int n = 0;
+	uint64_t at;
+
+	for (at = pool_slots_next(s, 0); at < s->cap;
+	     at = pool_slots_next(s, at + 1))
+		n++;
+	return n;
+}
+
 /* An unmount: no dentry stays, so nothing may be left. */
 static void forget_all(struct world *w)
 {
@@ -660,6 +683,7 @@ static void forget_all(struct world *w)
 	assert_int_equal(0, pool_gauge_value(&w->fs->gbackings));
 	assert_int_equal(0, w->fs->under_way);
 	assert_true(pool_list_empty(&w->fs->executed));
+	assert_int_equal(0, k_handles(w));
 }
 
 static void remove_top(struct world *w)

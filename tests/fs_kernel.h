@@ -66,6 +66,8 @@ struct kernel {
 	int fd;	    /* our end of the device */
 	int dev_fd; /* the mount's, which libfuse closes */
 	bool offers_passthrough;
+	bool hears_not; /* whoever asks next has been killed meanwhile: what
+			   would be the answer is refused, as by Linux */
 	uint32_t tid; /* of the thread that asks */
 	uint32_t uid, gid;
 	uint64_t unique;
@@ -112,6 +114,8 @@ int k_teardown(void **state);
 void k_start_other(struct world *w);
 /* Invariants of the inodes (fs/priv.h); called after each answer, too. */
 void k_check(struct world *w);
+/* Handles with a number: open daemon-served files and directories. */
+unsigned int k_handles(struct world *w);
 
 /* ---- requests as they are ---- */
 

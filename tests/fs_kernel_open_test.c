@@ -386,6 +386,40 @@ static void an_open_that_waits_ends_when_it_is_interrupted(void **state)
 	expect_name(w, "a", "far");
 }
 
+static void of_a_create_that_nobody_hears_of_nothing_stays(void **state)
+{
+	struct world *w = *state;
+	struct fuse_create_in in = { .flags = O_WRONLY | O_CREAT,
+				     .mode = S_IFREG | 0644, .umask = 022 };
+	int64_t before = pool_gauge_value(&w->fs->ninodes);
+	uint64_t id;
+
+	w->k.hears_not = true;
+	(void)k_send(w, FUSE_CREATE, ROOT, &in, sizeof(in), "a", NULL);
+	k_until(w, !w->k.hears_not);
+	assert_int_equal(0, k_handles(w));
+	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
+	assert_int_equal(ENOENT, k_lookup(w, ROOT, "a", &id));
+	k_until(w, pool_gauge_value(&w->fs->ninodes) == before);
+	(void)k_publish(w, "a", "made after all");
+	expect_name(w, "a", "made after all");
+}
+
+static void of_an_open_that_nobody_hears_of_nothing_stays(void **state)
+{
+	struct world *w = *state;
+	struct fuse_open_in in = { .flags = O_RDWR };
+	uint64_t id = k_publish(w, "a", "text");
+
+	w->k.hears_not = true;
+	(void)k_send(w, FUSE_OPEN, id, &in, sizeof(in), NULL, NULL);
+	k_until(w, !w->k.hears_not);
+	assert_int_equal(0, k_handles(w));
+	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
+	k_until(w, k_published(w, "a")); /* it is no writer's any more */
+	expect_name(w, "a", "text");
+}
+
 static void who_was_told_estale_is_served_though_others_read(void **state)
 {
 	struct world *w = *state;
@@ -562,6 +596,8 @@ int main(void)
 		both(what_another_node_replaces_stays_with_who_has_it_open),
 		both(what_another_node_replaces_shows_at_the_next_open),
 		both(an_open_that_waits_ends_when_it_is_interrupted),
+		both(of_a_create_that_nobody_hears_of_nothing_stays),
+		both(of_an_open_that_nobody_hears_of_nothing_stays),
 		both(who_was_told_estale_is_served_though_others_read),
 		both(who_reads_waits_for_who_writes_and_not_longer),
 		both(a_program_is_written_again_when_all_of_it_have_ended),
