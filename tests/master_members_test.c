@@ -1,0 +1,103 @@
+/*
+ * The table of members: whose place in it may be another node's.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "master/members.h"
+
+static struct master_members ms;
+
+static int setup(void **state)
+{
+	(void)state;
+	master_members_init(&ms);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	master_members_fini(&ms);
+	return 0;
+}
+
+static int make(unsigned int k, struct master_member **ret)
+{
+	uint8_t id[POOL_ID_SIZE] = { 1, (uint8_t)k, (uint8_t)(k >> 8) };
+
+	return master_members_make(&ms, id, ret);
+}
+
+/* As a patrol begins and ends. */
+static void sweep(void)
+{
+	master_members_sweep_begin(&ms);
+	master_members_sweep_end(&ms);
+}
+
+/* All places are taken by nodes that are here. */
+static void fill(void)
+{
+	static uint8_t session;
+	struct master_member *mb;
+	unsigned int k;
+
+	for (k = 0; k < MASTER_NODES_MAX; k++) {
+		assert_int_equal(0, make(k, &mb));
+		assert_int_equal(k, mb->index);
+		assert_int_equal(0, master_member_join(
+				    &ms, mb, (void *)&session, 1));
+		mb->inventoried = true;
+	}
+}
+
+static void a_place_is_free_once_a_patrol_has_taken_its_holders_away(void **state)
+{
+	struct master_member *mb, *left = NULL;
+
+	(void)state;
+	fill();
+	assert_int_equal(0, make(7, &left));
+	sweep();
+	/* Only what stood while it was away has been swept by now. */
+	master_member_gone(&ms, left, 1);
+	assert_int_equal(-ENOSPC, make(MASTER_NODES_MAX, &mb));
+	sweep();
+	assert_int_equal(0, make(MASTER_NODES_MAX, &mb));
+	assert_int_equal(7, mb->index);
+}
+
+static void a_patrol_that_began_before_a_node_left_frees_nothing(void **state)
+{
+	struct master_member *mb, *left = NULL;
+
+	(void)state;
+	fill();
+	assert_int_equal(0, make(7, &left));
+	sweep();
+	master_members_sweep_begin(&ms);
+	master_member_gone(&ms, left, 1);
+	master_members_sweep_end(&ms);
+	assert_int_equal(-ENOSPC, make(MASTER_NODES_MAX, &mb));
+	sweep();
+	assert_int_equal(0, make(MASTER_NODES_MAX, &mb));
+}
+
+#define test(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		test(a_place_is_free_once_a_patrol_has_taken_its_holders_away),
+		test(a_patrol_that_began_before_a_node_left_frees_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
