@@ -8,6 +8,7 @@
 #define NODE_BYTES(i) ((uint64_t)(NNODES - (i)) << 30)
 #define SIZE 1000u /* of each object: fake_meta */
 #include "master_fake_pool.h"
+#include "master/impl.h"
 
 static void dial(struct fake_node *n)
 {
@@ -372,6 +373,26 @@ static void a_drained_node_is_emptied_and_gets_no_more(void **state)
 	run_until(&loop, ordered(&node[0], "late") >= 0);
 }
 
+/* A patrol need not meet what is changed while it is under way. */
+static void what_is_put_during_a_patrol_is_not_called_drained(void **state)
+{
+	uint64_t late;
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	begin_drain("node-0");
+	run_until(&loop, drain_is("node-0", "drained"));
+	master_drain_pass_begin(master);
+	late = fake_publish(&node[0], "late");
+	assert_true(drain_is("node-0", "draining"));
+	master_drain_pass_end(master);
+	assert_true(drain_is("node-0", "draining"));
+	run_until(&loop, ordered(&node[1], "late") >= 0);
+	fake_held(&node[1], "late", late, 0);
+	run_until(&loop, drain_is("node-0", "drained"));
+}
+
 static void a_damaged_copy_does_not_count_and_is_made_again(void **state)
 {
 	uint64_t two, one;
@@ -646,6 +667,7 @@ int main(void)
 		T(a_copy_that_moves_back_is_made_anew),
 		T(who_joins_anew_is_told_nothing_before_its_inventory),
 		T(a_drained_node_is_emptied_and_gets_no_more),
+		T(what_is_put_during_a_patrol_is_not_called_drained),
 		T(a_damaged_copy_does_not_count_and_is_made_again),
 		T(an_order_that_a_broken_connection_took_is_given_again),
 		T(an_order_that_a_replaced_connection_took_is_given_again),
