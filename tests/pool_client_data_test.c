@@ -327,6 +327,7 @@ static void a_line_that_its_peer_has_closed_is_dialled_anew(void **state)
 	l = client_line_take(&lines, &h.addr, false);
 	assert_non_null(l);
 	assert_int_equal(h.greeted, 2);
+	assert_int_equal(__builtin_popcountll(lines.slots), 1);
 	assert_int_equal(client_line_ask(l, 1, "k", 1, 1, 100), 0);
 	assert_int_equal(client_line_send(l), 0);
 	assert_comes(l, 1, 100);

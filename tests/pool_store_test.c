@@ -521,6 +521,21 @@ static void a_damaged_file_that_is_large_is_not_kept_aside(void **state)
 	assert_true(!exists(f, id) && kept_aside(f, id));
 }
 
+static void damaged_files_take_a_share_of_the_store_together(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t id[3];
+	int i;
+
+	open_store(f, 64 * MIB);
+	for (i = 0; i < 3; i++) {
+		id[i] = put(f, 2 * MIB / 5, "of two fifths");
+		pool_store_quarantine(f->store, id[i], "said the test");
+	}
+	assert_true(kept_aside(f, id[0]) && kept_aside(f, id[1]));
+	assert_false(exists(f, id[2]) || kept_aside(f, id[2]));
+}
+
 /* Without memory nothing is known of a file, and nothing is given up. */
 static void a_start_without_memory_fails_and_keeps_all(void **state)
 {
@@ -1573,6 +1588,7 @@ int main(int argc, char **argv)
 		T(files_that_lost_their_metadata_are_kept_aside),
 		T(only_a_few_damaged_files_are_kept_aside),
 		T(a_damaged_file_that_is_large_is_not_kept_aside),
+		T(damaged_files_take_a_share_of_the_store_together),
 		T(a_start_without_memory_fails_and_keeps_all),
 		T(a_file_that_the_owner_refuses_is_removed),
 		T(ids_do_not_repeat_although_all_is_removed_and_the_clock_is_reset),
