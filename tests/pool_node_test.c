@@ -2018,6 +2018,29 @@ static void a_barrier_outlives_the_loss_of_the_master(void **state)
 	assert_true(is_published(f, 0, "k"));
 }
 
+/* The master had been asked, and what it would have said is lost. */
+static void a_barrier_asks_the_next_master_again(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+
+	start_pool(f, 2);
+	f->m[1].told.slow = true;
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, f->m[1].told.telling && is_published(f, 0, "k"));
+	run_for(f, 60); /* it asks */
+	assert_false(t.done);
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)) && !node_link_up(node(f, 1)));
+	f->m[1].told.slow = false;
+	pool_node_told(node(f, 1), f->m[1].told.telling);
+	start_master(f);
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+}
+
 /* ---- space ---- */
 
 struct test_claim {
@@ -3990,6 +4013,7 @@ int main(int argc, char **argv)
 		node_test(an_idle_pool_keeps_its_connections),
 		node_test(what_an_earlier_connection_told_acknowledges_nothing),
 		node_test(a_barrier_outlives_the_loss_of_the_master),
+		node_test(a_barrier_asks_the_next_master_again),
 		node_test(claims_are_granted_while_there_is_room),
 		node_test(a_claim_waits_for_what_is_being_published_to_its_deadline),
 		node_test(a_claim_is_granted_when_the_master_lets_objects_go),
