@@ -515,6 +515,45 @@ static void a_crowd_of_strangers_is_cut_off(void **state)
 	pool_listener_close(l);
 }
 
+/* Read to its end: was there anything? */
+static bool says_something(int fd)
+{
+	char buf[1024];
+	bool said = false;
+	ssize_t n;
+
+	while ((n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0 ||
+	       (n < 0 && errno == EAGAIN)) {
+		said |= n > 0;
+		uv_run(&loop, UV_RUN_NOWAIT);
+	}
+	return said;
+}
+
+static void strangers_who_come_one_by_one_are_all_told(void **state)
+{
+	struct pool_hostport hp = { .host = "127.0.0.1" };
+	struct pool_listener *l;
+	struct sockaddr_storage ss;
+	unsigned int told = 0;
+	int fd;
+
+	(void)state;
+	need_root();
+	assert_int_equal(0, pool_listener_open(&loop, &hp, on_accept, NULL, &l));
+	pool_listener_trust(l, &trust);
+	at(&ss, "127.0.0.1");
+	((struct sockaddr_in *)(void *)&ss)->sin_port =
+		htons(pool_listener_port(l));
+	for (size_t i = 0; i < 40; i++) {
+		fd = dial_as(STRANGER, &ss, NULL);
+		told += says_something(fd);
+		close(fd);
+	}
+	pool_listener_close(l);
+	assert_int_equal(40, told);
+}
+
 /* ---- words ---- */
 
 static void users_are_named_or_numbered(void **state)
@@ -574,6 +613,7 @@ int main(void)
 		T(who_accepts_is_judged_before_it_is_believed),
 		T(strangers_are_told_so_and_not_accepted),
 		T(a_crowd_of_strangers_is_cut_off),
+		T(strangers_who_come_one_by_one_are_all_told),
 		cmocka_unit_test(users_are_named_or_numbered),
 		cmocka_unit_test(lines_of_proc_are_read),
 	};
