@@ -110,20 +110,21 @@ static bool newer_than(const struct op *op, uint64_t gen)
 }
 
 /*
- * Made while cut off: does something newer than what it was made from exist?
- * (A new name that was once deleted is no overwrite.) Or it may have been
- * executed already: does something newer than what was seen before that?
+ * Made while cut off, or perhaps executed already: does something newer exist than
+ * what it was made from, and than all that its node knew of when it was made? (A
+ * new name that was once deleted is no overwrite. What comes back, brought by a
+ * node that was away, is not newer.)
  */
 static bool overtaken(const struct op *op)
 {
-	uint64_t base = op->meta->base_gen;
+	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;
+	uint64_t known = base > seen ? base : seen;
 
-	if (op->again && newer_than(op, op->meta->seen_gen))
-		return true;
-	if (!op->queued || op->again)
-		return false;
-	return (base || master_map_file(&op->m->map, op->path, op->len)) &&
-	       newer_than(op, base);
+	if (op->again)
+		return newer_than(op, known);
+	return op->queued &&
+	       (base || master_map_file(&op->m->map, op->path, op->len)) &&
+	       newer_than(op, known);
 }
 
 /* It was given this, and it is known that it may come again or be queued. */

@@ -543,6 +543,46 @@ static void what_replaces_an_unknown_name_leaves_a_tombstone(void **state)
 	assert_int_equal(1, status_of("tombstones"));
 }
 
+static int publish_late(struct fake_node *n, bool queued, uint64_t base,
+			uint64_t seen)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, "k", 0);
+	meta.sum.data = (uint8_t *)(uintptr_t)"other bytes, yes";
+	meta.base_gen = base;
+	meta.seen_gen = seen;
+	op.kind = KVPOOL__OP__KIND__PUBLISH;
+	op.queued = queued;
+	op.again = !queued;
+	op.meta = &meta;
+	return fake_op(n, &op);
+}
+
+/* What a node had heard of before it made a change, or made it from, is older. */
+static void a_late_change_gives_way_to_what_its_node_had_not_heard_of(
+	void **state)
+{
+	uint64_t gen;
+	int queued;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	for (queued = 0; queued < 2; queued++) {
+		gen = fake_rewrite(&node[0], "k");
+		assert_int_equal(-ESTALE, publish_late(&node[1], queued, 0,
+						       gen - 1));
+		assert_int_equal(-ESTALE, publish_late(&node[1], queued,
+						       gen - 1, 0));
+		assert_int_equal(0, publish_late(&node[1], queued, 0, gen));
+		gen = fake_rewrite(&node[0], "k");
+		assert_int_equal(0, publish_late(&node[1], queued, gen,
+						 gen - 1));
+	}
+}
+
 static void deleted_and_rewritten_names_do_not_come_back(void **state)
 {
 	uint64_t dead, old;
@@ -1171,6 +1211,7 @@ int main(void)
 		T(what_makes_no_sense_in_an_inventory_is_left_out),
 		T(what_was_replaced_does_not_come_back_when_that_has_left),
 		T(what_replaces_an_unknown_name_leaves_a_tombstone),
+		T(a_late_change_gives_way_to_what_its_node_had_not_heard_of),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),

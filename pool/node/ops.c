@@ -399,6 +399,8 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 	po->ticket = op->made;
 	if (op->again || (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen))
 		po->meta->seen_gen = op->seen;
+	else if (op->queued && op->obj)
+		po->meta->seen_gen = op->obj->w->seen_gen;
 	b->before[b->n] = NULL;
 	if (!before)
 		return 0;
