@@ -88,6 +88,19 @@ static void task_end(struct task *t)
 	free(t);
 }
 
+static void write_close(struct task *t);
+
+/* As with a local file that is truncated when the machine stops: what was there
+ * before, and was not acknowledged, need not be there again. */
+static void dies_while_written(struct task *t)
+{
+	struct sn_name *nm = &t->p->sn->name[t->name];
+
+	for (unsigned int i = 0; i < nm->nops; i++)
+		if (nm->op[i].node == t->p->index && !nm->op[i].acked)
+			nm->op[i].lost = true;
+}
+
 void sn_users_leave(struct sn_proc *p)
 {
 	struct pool_list *it, *tmp;
@@ -99,6 +112,8 @@ void sn_users_leave(struct sn_proc *p)
 			pool_node_barrier_cancel(p->node, &t->barrier);
 		if (t->waits && t->want.cb)
 			pool_node_want_cancel(p->node, &t->want);
+		if (t->step == write_close)
+			dies_while_written(t);
 		task_end(t);
 	}
 }
