@@ -147,6 +147,7 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 	if (g && g->gen == meta->gen) {
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
+		g->left_gen = meta->seen_gen;
 	}
 	return err;
 }
@@ -259,6 +260,7 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->mtime_ns = g->wall_ns;
 	ret->base_gen = g->by_run;
 	ret->seq = g->by_ticket;
+	ret->seen_gen = g->left_gen;
 }
 
 void master_keep_tomb(struct master *m, const struct master_grave *g)

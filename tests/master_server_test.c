@@ -583,6 +583,29 @@ static void a_late_change_gives_way_to_what_its_node_had_not_heard_of(
 	}
 }
 
+/* Of what merely left, its tombstone forbids the versions before, and nothing
+ * else: the next master knows that, too. */
+static void what_left_is_no_deletion_for_the_next_master(void **state)
+{
+	uint64_t old, gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	old = fake_rewrite(&node[0], "k");
+	fake_publish(&node[0], "other");
+	gen = fake_rewrite(&node[0], "k");
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	assert_int_equal(1, status_of("tombstones"));
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	join_and_watch(&node[0]);
+	assert_int_equal(1, status_of("tombstones"));
+	assert_int_equal(0, publish_late(&node[0], true, old, 0));
+}
+
 static void deleted_and_rewritten_names_do_not_come_back(void **state)
 {
 	uint64_t dead, old;
@@ -1212,6 +1235,7 @@ int main(void)
 		T(what_was_replaced_does_not_come_back_when_that_has_left),
 		T(what_replaces_an_unknown_name_leaves_a_tombstone),
 		T(a_late_change_gives_way_to_what_its_node_had_not_heard_of),
+		T(what_left_is_no_deletion_for_the_next_master),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
