@@ -164,7 +164,14 @@ status_json() { # NAME JQ-FILTER
 
 # A TCP port of this machine that nobody listens on and this test has not
 # handed out yet. Tests run in parallel: each takes from a range of its own.
-next_port=$((20000 + ($$ * 64) % 10000))
+# The block is its own for as long as it runs: tests run beside one another, and a
+# daemon that was stopped for a while has to find its port free.
+for ((block = $$ % 150, tries = 0; tries < 150; block = (block + 1) % 150, tries++)); do
+	exec {port_lock}>"/tmp/kvtest-ports.$UID.$block"
+	! flock -n $port_lock || break
+	exec {port_lock}>&-
+done
+next_port=$((20000 + block * 64))
 free_port() { # sets $port
 	while :; do
 		port=$next_port
