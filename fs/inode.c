@@ -75,15 +75,30 @@ bool fs_inode_movable(const struct fs *fs, const struct fs_inode *i,
 	return again || !i->cached || !fs->passthrough;
 }
 
-/* The ctime that a file had by its nodeid before; 0: as its mtime. */
-static uint64_t carried_ctime(const struct fs *fs, uint64_t ino)
+/* The ctime of a file when it had a nodeid last, or NULL. */
+static struct fs_carried *find_carried(struct fs *fs, uint64_t ino)
 {
 	unsigned int k;
 
-	for (k = 0; k < FS_CARRIED_MAX && k < fs->ncarried; k++)
+	for (k = 0; k < FS_CARRIED_MAX; k++)
 		if (fs->carried[k].ino == ino)
-			return fs->carried[k].ctime_ns;
-	return 0;
+			return &fs->carried[k];
+	return NULL;
+}
+
+/* For the nodeid that e gets when it is looked up: soon, or never. */
+static void carry_ctime(struct fs *fs, const struct pool_entry *e,
+			uint64_t ctime_ns)
+{
+	uint64_t ino = e->cookie + FS_PROC_MAX;
+	struct fs_carried *c = find_carried(fs, ino);
+
+	if (!ctime_ns)
+		return;
+	if (!c)
+		c = &fs->carried[fs->ncarried++ % FS_CARRIED_MAX];
+	c->ino = ino;
+	c->ctime_ns = ctime_ns;
 }
 
 struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
@@ -91,6 +106,7 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	struct node_entry *e = pe->is_dir ? NULL : (void *)pe;
 	struct node_dirent *d = pe->is_dir ? (void *)pe : NULL;
 	struct fs_inode *i = d ? d->fs : e->fs;
+	struct fs_carried *c;
 	uint64_t slot;
 
 	if (i && e && e->own && !i->obj)
@@ -119,7 +135,8 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	}
 	i->kind = FS_FILE;
 	i->entry = e;
-	i->u.ctime_ns = carried_ctime(fs, i->ino);
+	c = find_carried(fs, i->ino);
+	i->u.ctime_ns = c ? c->ctime_ns : 0;
 	e->fs = i;
 	i->served = !fs->passthrough;
 	if (e->own)
@@ -193,6 +210,7 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 	if (i->entry) {
 		i->entry->fs = NULL;
 		pe = &i->entry->e;
+		carry_ctime(fs, pe, i->u.ctime_ns);
 	}
 	if (fs_inode_dir(i))
 		i->u.dir->fs = NULL;
@@ -417,6 +435,8 @@ void fs_inode_changed(struct fs *fs, struct fs_inode *i)
 		i->u.ctime_ns = now;
 	if (other)
 		other->u.ctime_ns = now;
+	else if (same)
+		carry_ctime(fs, &same->e, now);
 }
 
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
@@ -648,17 +668,6 @@ static void on_changed(void *arg, struct node_entry *e)
 	fs_notify_entry(fs, &e->e);
 	fs_inode_unbind(fs, i);
 	fs_waiting_run(fs);
-}
-
-/* For the nodeid that e gets when it is looked up: soon, or never. */
-static void carry_ctime(struct fs *fs, const struct pool_entry *e,
-			uint64_t ctime_ns)
-{
-	if (!ctime_ns)
-		return;
-	fs->carried[fs->ncarried % FS_CARRIED_MAX].ino =
-		e->cookie + FS_PROC_MAX;
-	fs->carried[fs->ncarried++ % FS_CARRIED_MAX].ctime_ns = ctime_ns;
 }
 
 static void on_published(void *arg, struct node_entry *e)

@@ -114,6 +114,11 @@ struct fs_hold {
 	struct fs_inode *inode;	 /* by a look-up count, or NULL */
 };
 
+/* The ctime of a file that has no nodeid now, or gets another one. */
+struct fs_carried {
+	uint64_t ino, ctime_ns;
+};
+
 /* A thread that was told ESTALE, and when. */
 struct fs_stale {
 	uint32_t tid; /* 0: nobody */
@@ -155,10 +160,7 @@ struct fs {
 	struct pool_list touched; /* directories that the kernel is to ask for */
 	uv_timer_t touch; /* runs while `touched` is not empty */
 	uint64_t touch_ms; /* when it was told of such last */
-	/* Of files that lost their nodeid by being published, of late. */
-	struct {
-		uint64_t ino, ctime_ns;
-	} carried[FS_CARRIED_MAX];
+	struct fs_carried carried[FS_CARRIED_MAX];
 	unsigned int ncarried; /* ever */
 	struct fs_inode root;
 	/* Names that the kernel was told are missing: two generations. */

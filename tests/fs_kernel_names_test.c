@@ -445,6 +445,56 @@ static void attributes_of_a_replaced_file_are_its_own(void **state)
 	k_close(w, &reader);
 }
 
+static int64_t ctime_of(struct world *w, uint64_t nodeid)
+{
+	struct fuse_attr a;
+
+	assert_int_equal(0, k_getattr(w, nodeid, &a));
+	return (int64_t)a.ctime * 1000000000 + a.ctimensec;
+}
+
+/* The kernel has the nodeid by which it was written, and changes that, before
+ * it looks the name up again. */
+static void a_change_by_the_nodeid_before_shows_in_the_next(void **state)
+{
+	struct world *w = *state;
+	uint64_t written_by, id;
+	struct k_file f;
+	int64_t before;
+	char name[2] = "a";
+
+	for (; *name < 'c'; name[0]++) {
+		assert_int_equal(0, k_create(w, ROOT, name, O_WRONLY, &f));
+		written_by = f.nodeid;
+		k_write(w, &f, "text", 0);
+		k_close(w, &f);
+		/* b has one that its mtime does not tell, as it is published */
+		if (*name == 'b')
+			assert_int_equal(0, setmode(w, written_by,
+						    S_IFREG | 0640));
+		k_until(w, k_published(w, name));
+		before = ctime_of(w, written_by);
+		assert_int_equal(0, setmode(w, written_by, S_IFREG | 0600));
+		assert_int_equal(0, k_lookup(w, ROOT, name, &id));
+		assert_true(ctime_of(w, id) > before);
+	}
+}
+
+static void what_the_kernel_forgot_has_its_ctime_later(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "text");
+	int64_t changed;
+
+	for (int round = 0; round < 2; round++) {
+		assert_int_equal(0, setmode(w, id, S_IFREG | 0600));
+		changed = ctime_of(w, id);
+		k_forget(w, id, w->k.inodes[id].nlookup);
+		assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+		assert_int_equal(changed, ctime_of(w, id));
+	}
+}
+
 static void space_is_that_of_the_pool(void **state)
 {
 	struct world *w = *state;
@@ -485,6 +535,8 @@ int main(void)
 		both(fsync_of_a_directory_is_interrupted),
 		both(attributes_are_kept_and_privilege_bits_are_not),
 		both(attributes_of_a_replaced_file_are_its_own),
+		both(a_change_by_the_nodeid_before_shows_in_the_next),
+		both(what_the_kernel_forgot_has_its_ctime_later),
 		both(space_is_that_of_the_pool),
 	};
 
