@@ -47,6 +47,7 @@ static void grant(struct master_session *s, struct master_file *f,
 	master_file_remove_holder(f, (unsigned int)pos);
 	master_count(m, MC_EVICT_GRANTED);
 	master_map_touch_file(&m->map, f);
+	f->given_up = !f->nholders;
 	/* First: the last copy goes after the tombstone of what it replaced. */
 	(void)master_review(m, f);
 	master_session_grant(s, (const char *)meta->path.data, meta->path.len,

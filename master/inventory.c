@@ -174,6 +174,35 @@ static int item_unknown(struct item *it)
 	return 0;
 }
 
+/* f is older than what the sender had: nobody is to read it any more. */
+static void replaced(struct item *it, struct master_file *f)
+{
+	master_repair_cancel(it->m, f);
+	master_drop_holders(it->m, f, NULL, KVPOOL__DROP__REASON__SUPERSEDED);
+	master_file_clear_holders(f);
+	f->gen = it->meta->gen;
+	f->had_older = f->given_up = 1;
+	(void)master_review(it->m, f);
+}
+
+/* The sender had it, and gave it up. 0 or -ENOMEM. */
+static int gone(struct item *it, struct master_file *f)
+{
+	int err = 0;
+
+	if (f && f->gen < it->meta->gen) {
+		replaced(it, f);
+	} else if (!f && !is_dead(it)) {
+		err = master_map_bury_left(&it->m->map, it->path, it->len,
+					   it->meta->gen, it->wall_ns);
+		if (!err)
+			master_keep_tomb(it->m,
+					 master_map_grave(&it->m->map,
+							  it->path, it->len));
+	}
+	return err;
+}
+
 /* What it holds is of an epoch above ours (which a node of an older version
  * does not say when it joins). */
 static void newer(struct master_session *s, const Kvpool__Meta *meta)
@@ -189,13 +218,13 @@ static void newer(struct master_session *s, const Kvpool__Meta *meta)
 }
 
 /* 0; -ESTALE: the node has seen a newer master than this one; -ENOMEM. */
-static int one(struct item *it)
+static int one(struct item *it, bool held)
 {
 	uint64_t now = it->m->epoch << POOL_GEN_SEQ_BITS | it->m->gen_seq;
 	struct master_file *f;
 
 	master_count(it->m, MC_INVENTORY);
-	if (master_meta_check(it->meta, true) || !it->meta->gen) {
+	if (master_meta_check(it->meta, held) || !it->meta->gen) {
 		master_count(it->m, MC_BAD_ITEMS);
 		pool_warn_limited("node %s: an entry of its inventory makes no sense: left out",
 				  it->s->member->name);
@@ -210,7 +239,8 @@ static int one(struct item *it)
 	if (it->meta->attr_gen > now)
 		it->m->gen_seq += it->meta->attr_gen - now;
 	f = master_map_file(&it->m->map, it->path, it->len);
-	return f ? item_known(it, f) : item_unknown(it);
+	return !held ? gone(it, f) :
+	       f     ? item_known(it, f) : item_unknown(it);
 }
 
 static void whole(struct master_session *s)
@@ -229,21 +259,22 @@ static void whole(struct master_session *s)
 void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 {
 	struct item it = { .s = s, .m = s->m, .wall_ns = pool_wall_ns() };
-	size_t i;
+	size_t i, n = msg->n_gone + msg->n_entries;
 	int err;
 
-	if (s->member->inventoried || msg->n_entries > POOL_BATCH_MAX) {
+	if (s->member->inventoried || n > POOL_BATCH_MAX) {
 		master_count(s->m, MC_BAD_MESSAGES);
 		return master_session_fail(s, -EPROTO,
 					   s->member->inventoried ?
 						   "a second INVENTORY" :
 						   "too much in one INVENTORY");
 	}
-	for (i = 0; i < msg->n_entries; i++) {
-		it.meta = msg->entries[i];
+	for (i = 0; i < n; i++) {
+		it.meta = i < msg->n_gone ? msg->gone[i] :
+					    msg->entries[i - msg->n_gone];
 		it.path = (const char *)it.meta->path.data;
 		it.len = it.meta->path.len;
-		err = one(&it);
+		err = one(&it, i >= msg->n_gone);
 		if (err == -ESTALE)
 			return newer(s, it.meta);
 		if (err)

@@ -148,6 +148,7 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
 		g->left_gen = meta->seen_gen;
+		g->given_up = meta->deleted ? 1 : 0;
 	}
 	return err;
 }
@@ -261,6 +262,7 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->base_gen = g->by_run;
 	ret->seq = g->by_ticket;
 	ret->seen_gen = g->left_gen;
+	ret->deleted = g->given_up;
 }
 
 void master_keep_tomb(struct master *m, const struct master_grave *g)

@@ -214,6 +214,22 @@ int master_map_bury(struct master_map *m, const char *path, size_t len,
 	return 0;
 }
 
+int master_map_bury_left(struct master_map *m, const char *path, size_t len,
+			 uint64_t gen, uint64_t wall_ns)
+{
+	int err = master_map_bury(m, path, len, gen - 1, wall_ns);
+	struct master_grave *g;
+
+	if (err)
+		return err;
+	g = master_map_grave(m, path, len);
+	if (g->left_gen < gen) {
+		g->left_gen = gen;
+		g->given_up = 1;
+	}
+	return 0;
+}
+
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 			       unsigned int max)
 {
@@ -410,6 +426,7 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
 	g->left_gen = f->gen;
+	g->given_up = f->given_up;
 	close_grave(m, g, gen != 0, gen, wall_ns);
 	pool_tree_remove(&m->tree, &f->e);
 	return 0;

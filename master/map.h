@@ -89,6 +89,7 @@ struct master_file {
 	uint8_t had_older;   /* older generations may exist somewhere */
 	uint8_t was_dir : 1; /* not long ago: mirrors may still think so */
 	uint8_t unsure : 1;  /* its extra holders may be dead: not told */
+	uint8_t given_up : 1; /* its last copy was */
 	uint8_t danger;	     /* as last counted in map.endangered */
 };
 
@@ -114,7 +115,8 @@ struct master_grave {
 	uint64_t wall_ns;     /* when */
 	uint64_t by_run, by_ticket; /* whose change: Join.ops_run, Op.ticket */
 	uint8_t tomb;
-	uint8_t is_dir;
+	uint8_t is_dir : 1;
+	uint8_t given_up : 1; /* left_gen was evicted; else its holders died */
 	uint16_t path_len;
 	char path[];
 };
@@ -228,6 +230,10 @@ uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
 /* A tombstone for a name that is not there (raises one that is). 0, -ENOMEM. */
 int master_map_bury(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns);
+/* The same of a name of which this generation was given up: copies of older ones
+ * are dead. */
+int master_map_bury_left(struct master_map *m, const char *path, size_t len,
+			 uint64_t gen, uint64_t wall_ns);
 /* Forget at most `max` graves: beyond the bounds, and tombstones from before
  * before_wall_ns. Returns how many. */
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,

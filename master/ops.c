@@ -72,45 +72,53 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 }
 
 /*
- * An earlier master may have executed what f was made by already, and gen, of
- * those days, may be what it gave that. So it is if that was made from something
- * older; else both were made without knowing of each other.
+ * An earlier master may have executed already what the name's version `now` was
+ * made by, and gen, of those days, may be what it gave that. So it is if that was
+ * made from something older; else both were made without knowing of each other.
  */
-static bool may_have_been(const struct op *op, const struct master_file *f,
-			  uint64_t gen)
+static bool may_have_been(const struct op *op, uint64_t now, uint64_t gen)
 {
-	const master_holder *h = master_file_holders(f);
-	const struct master_member *mb;
 	const struct master_own *own;
-	unsigned int i;
+	struct pool_list *it, *tmp;
 
 	if (gen >> POOL_GEN_SEQ_BITS >= op->m->epoch)
 		return false;
-	for (i = 0; i < f->nholders; i++) {
-		mb = op->m->members.by_index[master_holder_index(h[i])];
-		own = mb && mb->session ? master_own_find(mb->session, op->path,
-							  op->len, f->gen) :
-					  NULL;
+	/* Whoever published it may have given its copy up since. */
+	pool_list_each(it, tmp, &op->m->sessions) {
+		own = master_own_find(pool_list_entry(it, struct master_session,
+						      link),
+				      op->path, op->len, now);
 		if (own && own->from < gen)
 			return true;
 	}
 	return false;
 }
 
-/* Is there something newer than gen, that is not the sender's own? */
-static bool newer_than(const struct op *op, uint64_t gen)
+/* Is `now`, the name's last version, newer than gen, and not the sender's? */
+static bool is_newer(const struct op *op, uint64_t now, uint64_t gen)
 {
-	const struct master_file *f =
-		master_map_file(&op->m->map, op->path, op->len);
+	return now > gen && !is_own(op, now) && !may_have_been(op, now, gen);
+}
 
-	if (!f)
-		return deleted_after(op, gen);
-	return f->gen > gen && !is_before(op, f) && !is_own(op, f->gen) &&
-	       !may_have_been(op, f, gen);
+static bool newer_than(const struct op *op, const struct master_file *f,
+		       uint64_t gen)
+{
+	return !is_before(op, f) && is_newer(op, f->gen, gen);
+}
+
+/* It was there, and was evicted. (What its holders' death took was perhaps the
+ * sender's own, whose answer died with it.) */
+static bool left_after(const struct op *op, uint64_t gen)
+{
+	const struct master_grave *g =
+		master_map_grave(&op->m->map, op->path, op->len);
+
+	return g && g->given_up && g->gen < g->left_gen &&
+	       is_newer(op, g->left_gen, gen);
 }
 
 /*
- * Made while cut off, or perhaps executed already: does something newer exist than
+ * Made while cut off, or perhaps executed already: was there something newer than
  * what it was made from, and than all that its node knew of when it was made? (A
  * new name that was once deleted is no overwrite. What comes back, brought by a
  * node that was away, is not newer.)
@@ -119,12 +127,15 @@ static bool overtaken(const struct op *op)
 {
 	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;
 	uint64_t known = base > seen ? base : seen;
+	const struct master_file *f =
+		master_map_file(&op->m->map, op->path, op->len);
 
-	if (op->again)
-		return newer_than(op, known);
-	return op->queued &&
-	       (base || master_map_file(&op->m->map, op->path, op->len)) &&
-	       newer_than(op, known);
+	if (!op->queued && !op->again)
+		return false;
+	if (f)
+		return newer_than(op, f, known);
+	return (known && left_after(op, known)) ||
+	       ((base || op->again) && deleted_after(op, known));
 }
 
 /* It was given this, and it is known that it may come again or be queued. */
@@ -327,7 +338,7 @@ static int op_unlink(struct op *op)
 	if (!f)
 		return unlink_missing(op);
 	if (op->meta->gen ? f->gen > op->meta->gen :
-	    op->meta->seen_gen && newer_than(op, op->meta->seen_gen))
+	    op->meta->seen_gen && newer_than(op, f, op->meta->seen_gen))
 		return -ESTALE;
 	master_repair_cancel(op->m, f);
 	held_gen = f->gen;
@@ -527,7 +538,7 @@ static int set_before(struct op *op, const struct master_file *f)
 {
 	if (!op->again)
 		return 0;
-	if (newer_than(op, op->meta->seen_gen))
+	if (newer_than(op, f, op->meta->seen_gen))
 		return -ESTALE;
 	if (f->attr_gen <= op->meta->seen_gen || is_own(op, f->attr_gen))
 		return 0;

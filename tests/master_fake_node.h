@@ -469,6 +469,22 @@ static void fake_inventory(struct fake_node *n, const char *path, uint64_t gen,
 	fake_inventory_attr(n, path, gen, 0644, 0, last);
 }
 
+/* It gave that up while there was no master. */
+static inline void fake_gone(struct fake_node *n, const char *path,
+			     uint64_t gen)
+{
+	Kvpool__Inventory inv = KVPOOL__INVENTORY__INIT;
+	Kvpool__Meta meta = KVPOOL__META__INIT, *list[1] = { &meta };
+
+	meta.path.data = (uint8_t *)path;
+	meta.path.len = strlen(path);
+	meta.gen = gen;
+	inv.gone = list;
+	inv.n_gone = 1;
+	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_INVENTORY, 0,
+					   &inv.base));
+}
+
 static inline void fake_subscribe(struct fake_node *n, uint64_t epoch, uint64_t seq)
 {
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;

@@ -543,13 +543,13 @@ static void what_replaces_an_unknown_name_leaves_a_tombstone(void **state)
 	assert_int_equal(1, status_of("tombstones"));
 }
 
-static int publish_late(struct fake_node *n, bool queued, uint64_t base,
-			uint64_t seen)
+static int publish_late_at(struct fake_node *n, const char *path, bool queued,
+			   uint64_t base, uint64_t seen)
 {
 	Kvpool__Op op = KVPOOL__OP__INIT;
 	Kvpool__Meta meta;
 
-	fake_meta(&meta, "k", 0);
+	fake_meta(&meta, path, 0);
 	meta.sum.data = (uint8_t *)(uintptr_t)"other bytes, yes";
 	meta.base_gen = base;
 	meta.seen_gen = seen;
@@ -558,6 +558,12 @@ static int publish_late(struct fake_node *n, bool queued, uint64_t base,
 	op.again = !queued;
 	op.meta = &meta;
 	return fake_op(n, &op);
+}
+
+static int publish_late(struct fake_node *n, bool queued, uint64_t base,
+			uint64_t seen)
+{
+	return publish_late_at(n, "k", queued, base, seen);
 }
 
 /* What a node had heard of before it made a change, or made it from, is older. */
@@ -583,11 +589,12 @@ static void a_late_change_gives_way_to_what_its_node_had_not_heard_of(
 	}
 }
 
-/* Of what merely left, its tombstone forbids the versions before, and nothing
- * else: the next master knows that, too. */
-static void what_left_is_no_deletion_for_the_next_master(void **state)
+/* Who had not heard of what was evicted would bring back something older; the next
+ * master knows that, too. Who has said nothing of what it knew is believed. */
+static void a_late_change_gives_way_to_what_was_evicted_since(void **state)
 {
 	uint64_t old, gen;
+	int masters;
 
 	(void)state;
 	join_and_watch(&node[0]);
@@ -597,13 +604,65 @@ static void what_left_is_no_deletion_for_the_next_master(void **state)
 	fake_evict(&node[0], "k", gen);
 	run_until(&loop, fake_dropped(&node[0], "k", gen,
 				      KVPOOL__DROP__REASON__EVICTED));
-	assert_int_equal(1, status_of("tombstones"));
-	fake_hang_up(&node[0]);
-	stop_master();
-	start_master();
+	for (masters = 0; masters < 2; masters++) {
+		assert_int_equal(1, status_of("tombstones"));
+		assert_int_equal(-ESTALE, publish_late(&node[0], true, old, 0));
+		assert_int_equal(-ESTALE, publish_late(&node[0], true, 0, old));
+		if (masters == 0) {
+			fake_hang_up(&node[0]);
+			stop_master();
+			start_master();
+			join_and_watch(&node[0]);
+		}
+	}
+	assert_int_equal(0, publish_late(&node[0], true, gen, 0));
+	gen = fake_rewrite(&node[0], "k");
+	fake_evict(&node[0], "k", gen);
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	assert_int_equal(0, publish_late(&node[0], true, 0, 0));
+}
+
+/* It may be the late one itself, whose answer its node did not live to hear. */
+static void a_late_change_does_not_give_way_to_what_died_with_its_holder(
+	void **state)
+{
+	uint64_t old;
+
+	(void)state;
 	join_and_watch(&node[0]);
-	assert_int_equal(1, status_of("tombstones"));
+	old = fake_rewrite(&node[0], "k");
+	fake_rewrite(&node[0], "k");
+	fake_hang_up(&node[0]);
+	join_and_watch(&node[0]); /* it lists nothing */
+	run_until(&loop, status_of("keys") == 0);
 	assert_int_equal(0, publish_late(&node[0], true, old, 0));
+}
+
+static void what_is_older_than_what_was_given_up_alone_is_dead(void **state)
+{
+	uint64_t other, k;
+
+	(void)state;
+	join(&node[0]);
+	other = fake_publish(&node[0], "other");
+	k = fake_publish(&node[0], "k");
+	assert_int_equal(2, status_of("keys"));
+	dial(&node[1]);
+	fake_gone(&node[1], "other", other); /* as node 0 has it: no news */
+	fake_gone(&node[1], "k", k + 5);
+	fake_gone(&node[1], "away", k + 5);
+	fake_inventory(&node[1], "away", k + 4, false);
+	fake_inventory(&node[1], "back", k + 4, true);
+	run_until(&loop, fake_dropped(&node[0], "k", k,
+				      KVPOOL__DROP__REASON__SUPERSEDED));
+	run_until(&loop, fake_dropped(&node[1], "away", k + 4,
+				      KVPOOL__DROP__REASON__DELETED));
+	assert_int_equal(2, status_of("keys")); /* other, back */
+	assert_int_equal(2, status_of("tombstones"));
+	assert_int_equal(-ESTALE, publish_late(&node[0], true, k, 0));
+	assert_int_equal(-ESTALE, publish_late_at(&node[0], "away", true, 0,
+						  k));
 }
 
 static void deleted_and_rewritten_names_do_not_come_back(void **state)
@@ -1235,7 +1294,9 @@ int main(void)
 		T(what_was_replaced_does_not_come_back_when_that_has_left),
 		T(what_replaces_an_unknown_name_leaves_a_tombstone),
 		T(a_late_change_gives_way_to_what_its_node_had_not_heard_of),
-		T(what_left_is_no_deletion_for_the_next_master),
+		T(a_late_change_gives_way_to_what_was_evicted_since),
+		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
+		T(what_is_older_than_what_was_given_up_alone_is_dead),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),

@@ -22,7 +22,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "master/server.h"
+#include "master/impl.h"
 #include "pool/node/priv.h"
 
 #define NNODES 3
@@ -2222,6 +2222,9 @@ static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
 	assert_true(alone);
 	json_decref(j);
 	pool_node_claim_end(node(f, 0), 16 * MIB);
+	/* The next master hears of it: an older one does not come back. */
+	start_master(f);
+	run_until(f, master_map_grave(&f->master->map, "a", 1));
 }
 
 static void cut_off_a_node_gives_up_no_name_that_is_to_have_replicas(

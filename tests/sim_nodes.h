@@ -78,6 +78,7 @@ struct sn_op {
 	bool is_dir;
 	bool void_; /* it failed, and changed nothing */
 	bool acked, lost, evicted;
+	bool taken; /* back to be written, before it was acknowledged */
 	unsigned int node;
 	uint64_t bytes, size;
 	XXH128_hash_t sum;

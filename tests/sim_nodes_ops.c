@@ -91,20 +91,60 @@ static void task_end(struct task *t)
 static void write_close(struct task *t);
 
 /* As with a local file that is truncated when the machine stops: what was there
- * before, and was not acknowledged, need not be there again. */
-static void dies_while_written(struct task *t)
+ * before, and was not acknowledged, need not be there again. (An fsync that has
+ * begun by then tells that others have what is published, or that its writer has
+ * taken it back.) */
+static void taken_back(struct task *t)
 {
 	struct sn_name *nm = &t->p->sn->name[t->name];
 
 	for (unsigned int i = 0; i < nm->nops; i++)
 		if (nm->op[i].node == t->p->index && !nm->op[i].acked)
+			nm->op[i].taken = true;
+}
+
+static void given_again(struct task *t)
+{
+	struct sn_name *nm = &t->p->sn->name[t->name];
+
+	for (unsigned int i = 0; i < nm->nops; i++)
+		if (nm->op[i].node == t->p->index)
+			nm->op[i].taken = false;
+}
+
+static void dies_while_written(struct task *t)
+{
+	struct sn_name *nm = &t->p->sn->name[t->name];
+
+	taken_back(t);
+	for (unsigned int i = 0; i < nm->nops; i++)
+		if (nm->op[i].node == t->p->index && nm->op[i].taken) {
 			nm->op[i].lost = true;
+			nm->op[i].acked = false;
+		}
+}
+
+/* What a node that dies has removed, and no fsync told of, is there again or is
+ * not: an fsync to come tells what it finds then. */
+static void removals_are_open(struct sn_proc *p)
+{
+	unsigned int k, i;
+
+	for (k = 0; k < SN_NAMES; k++)
+		for (i = 0; i < p->sn->name[k].nops; i++) {
+			struct sn_op *op = &p->sn->name[k].op[i];
+
+			if (op->node == p->index && op->kind == SN_REMOVE &&
+			    !op->acked)
+				op->lost = true;
+		}
 }
 
 void sn_users_leave(struct sn_proc *p)
 {
 	struct pool_list *it, *tmp;
 
+	removals_are_open(p);
 	pool_list_each(it, tmp, &p->tasks) {
 		struct task *t = pool_list_entry(it, struct task, link);
 
@@ -179,6 +219,7 @@ static void write_close(struct task *t)
 			sn_size_of(t->bytes, p->sn->name[t->name].dir);
 		op->sum = sim_bytes_sum(op->bytes, op->size);
 		say_op(t, "writes", 0);
+		given_again(t);
 		pool_node_writer_flushed(p->node, o);
 	}
 	pool_node_writer_closed(p->node, o);
@@ -209,6 +250,7 @@ static void write_own(struct task *t, struct node_entry *e)
 	}
 	t->obj = node_object_ref(e->own);
 	pool_node_writer_opened(n, t->obj);
+	taken_back(t);
 	t->step = write_close;
 	task_go(t, sim_random(4) ? sim_random(SIM_MS) : sim_random(200 * SIM_MS));
 }

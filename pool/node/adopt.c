@@ -85,6 +85,22 @@ static int adopt_published(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
+/* What is found here was heard of here: by who wrote it. */
+static void heard_of(struct pool_node *n, const Kvpool__Meta *m)
+{
+	uint64_t attr = pool_gen_epoch(m->attr_gen),
+		 epoch = pool_gen_epoch(m->gen);
+
+	if (n->held_epoch < epoch)
+		n->held_epoch = epoch;
+	if (n->held_epoch < attr)
+		n->held_epoch = attr;
+	node_seen(n, m->gen);
+	node_seen(n, m->attr_gen);
+	node_seen(n, m->base_gen);
+	node_seen(n, m->seen_gen);
+}
+
 static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 {
 	XXH128_canonical_t canon;
@@ -97,10 +113,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	if (err)
 		return err == -ENOMEM ? err : -ESTALE;
 	e = node_file(pe);
-	if (pool_gen_epoch(m->gen) > n->held_epoch)
-		n->held_epoch = pool_gen_epoch(m->gen);
-	if (pool_gen_epoch(m->attr_gen) > n->held_epoch)
-		n->held_epoch = pool_gen_epoch(m->attr_gen);
+	heard_of(n, m);
 	if (m->gen == 0 ? e->own != NULL : e->obj && e->obj->gen >= m->gen)
 		return -ESTALE;
 	o = node_object_new(e, NODE_HELD);

@@ -39,6 +39,23 @@ void node_evicted_note(struct pool_node *n, const struct node_object *o,
 	at->alone = alone;
 }
 
+size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list)
+{
+	size_t i, count = 0;
+
+	for (i = 0; n->evicted && i < NODE_EVICTED_MAX; i++) {
+		const struct evicted *at = &n->evicted->ring[i];
+
+		if (!at->path || !at->alone)
+			continue;
+		kvpool__meta__init(&list[count]);
+		list[count].path.data = (uint8_t *)at->path;
+		list[count].path.len = strlen(at->path);
+		list[count++].gen = at->gen;
+	}
+	return count;
+}
+
 void node_evicted_fini(struct pool_node *n)
 {
 	for (size_t i = 0; n->evicted && i < NODE_EVICTED_MAX; i++)

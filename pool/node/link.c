@@ -291,6 +291,21 @@ bool node_inventory_slice(struct pool_node *n)
 	return false;
 }
 
+/* What went while there was no master: no older copy of it, of a node that was
+ * away, may take its place. 0 or -errno. */
+static int send_gone(struct pool_node *n)
+{
+	Kvpool__Meta meta[NODE_EVICTED_MAX], *list[NODE_EVICTED_MAX];
+	Kvpool__Inventory msg = KVPOOL__INVENTORY__INIT;
+	size_t i;
+
+	msg.n_gone = node_evicted_alone(n, meta);
+	msg.gone = list;
+	for (i = 0; i < msg.n_gone; i++)
+		list[i] = &meta[i];
+	return i ? send_msg(n, POOL_MSG_INVENTORY, 0, &msg.base) : 0;
+}
+
 static void tell_inventory(struct pool_node *n)
 {
 	struct node_link *l = n->link;
@@ -299,6 +314,10 @@ static void tell_inventory(struct pool_node *n)
 	l->told = false;
 	pool_dial_joined(&l->dial);
 	n->cut_off_ms = 0;
+	if (send_gone(n)) {
+		pool_conn_close(l->conn);
+		return;
+	}
 	pool_tree_walk_open(&n->tree, n->tree.root, &n->telling);
 	if (node_inventory_slice(n))
 		node_walks_start(n);

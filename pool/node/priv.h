@@ -499,6 +499,9 @@ void node_space_answered(struct pool_node *n, const struct node_object *o);
 /* o, a counted copy, is about to be evicted; alone: without a master. */
 void node_evicted_note(struct pool_node *n, const struct node_object *o,
 		       bool alone);
+/* Those that went alone: path (borrowed until the next call of these) and
+ * generation, into list, which has room for NODE_EVICTED_MAX. Their number. */
+size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list);
 void node_evicted_fini(struct pool_node *n);
 
 /* victim.c (for space.c: victim.h) */
