@@ -450,12 +450,14 @@ static struct sn_proc *proc_of(const char *dir)
 	return the->node[dir[4] - '0'];
 }
 
-/* What it has granted as the last copy that it knows of is gone for it. */
+/* What it has granted as the last copy that it knows of is gone for it. (One that
+ * has just begun knows of nothing, and has granted nothing.) */
 static bool master_has(const struct sn_name *nm)
 {
 	struct master *m = the->master ? the->master->master : NULL;
 
-	return !m || master_map_file(&m->map, nm->path, strlen(nm->path));
+	return !m || !m->ready ||
+	       master_map_file(&m->map, nm->path, strlen(nm->path));
 }
 
 /* Is it because room was wanted? alone: without the master's word. */
