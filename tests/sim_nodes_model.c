@@ -416,7 +416,9 @@ static struct sn_name *name_of(const struct sim_file *f)
 	return ret;
 }
 
-static unsigned int copies(const struct sn_name *nm, uint64_t bytes)
+/* In the stores, but that one. */
+static unsigned int copies(const struct sn_name *nm, uint64_t bytes,
+			   const char *but)
 {
 	unsigned int i, n = 0;
 
@@ -425,6 +427,8 @@ static unsigned int copies(const struct sn_name *nm, uint64_t bytes)
 		struct sim_file *f;
 
 		snprintf(dir, sizeof(dir), "node%u", i);
+		if (!strcmp(dir, but))
+			continue;
 		for (f = sim_disk_next(dir, NULL); f; f = sim_disk_next(dir, f))
 			if (f->bytes == bytes && f->blob_len &&
 			    name_of(f) == nm)
@@ -493,7 +497,7 @@ static void on_remove(const char *dir, const struct sim_file *f)
 	       alone ? ", evicted alone" : room ? ", evicted" : "");
 	if (!room)
 		return;
-	if (copies(nm, f->bytes) <= 1 || (!alone && !master_has(nm)))
+	if (copies(nm, f->bytes, dir) == 0 || (!alone && !master_has(nm)))
 		op->evicted = true;
 	if (!op->acked || changed_since(nm, op))
 		return;
