@@ -257,28 +257,30 @@ void master_later_free(struct master_session *s)
 
 /* ---- what conditional changes were given ---- */
 
-void master_own_add(struct master_session *s, const char *path, size_t len,
-		    uint64_t gen, uint64_t from)
+bool master_given_add(struct master_given *g, const char *path, size_t len,
+		      uint64_t gen, uint64_t from)
 {
-	if (!s->own)
-		s->own = calloc(MASTER_OWN_MAX, sizeof(*s->own));
-	/* What follows may be refused. */
-	if (!s->own || s->nown >= MASTER_OWN_MAX)
-		master_count(s->m, MC_OWN_FORGOTTEN);
-	if (!s->own)
-		return;
-	s->own[s->nown++ % MASTER_OWN_MAX] =
-		(struct master_own){ XXH3_64bits(path, len), gen, from };
+	uint64_t k = g->n % MASTER_OWN_MAX;
+
+	if (!g->ring)
+		g->ring = calloc(MASTER_OWN_MAX, sizeof(*g->ring));
+	if (!g->ring)
+		return false;
+	g->ring[k].path = XXH3_64bits(path, len);
+	g->ring[k].gen = gen;
+	g->ring[k].from = from;
+	return g->n++ < MASTER_OWN_MAX;
 }
 
-const struct master_own *master_own_find(const struct master_session *s,
-					 const char *path, size_t len,
-					 uint64_t gen)
+bool master_given_find(const struct master_given *g, const char *path,
+		       size_t len, uint64_t gen, uint64_t *ret_from)
 {
 	uint64_t hash = XXH3_64bits(path, len), i;
 
-	for (i = 0; s->own && i < s->nown && i < MASTER_OWN_MAX; i++)
-		if (s->own[i].path == hash && s->own[i].gen == gen)
-			return &s->own[i];
-	return NULL;
+	for (i = 0; i < g->n && i < MASTER_OWN_MAX; i++)
+		if (g->ring[i].path == hash && g->ring[i].gen == gen) {
+			*ret_from = g->ring[i].from;
+			return true;
+		}
+	return false;
 }

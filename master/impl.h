@@ -63,6 +63,15 @@
 #define MASTER_TURN_TOLD 16384u
 #define MASTER_GRACE 3		    /* heartbeats */
 
+/* What changes were given that came with a condition: the last MASTER_OWN_MAX. */
+struct master_given {
+	struct {
+		uint64_t path; /* hash */
+		uint64_t gen, from; /* given; what it was made from */
+	} *ring; /* owns, or NULL */
+	uint64_t n; /* ever */
+};
+
 struct master_session {
 	struct pool_list link;
 	struct master *m;
@@ -91,15 +100,9 @@ struct master_session {
 	unsigned int nlater;
 	size_t later_bytes;
 	uint64_t noff; /* changes in these */
-	/* What conditional changes of this session were given: a ring by path,
-	 * for the conditions of those after them */
-	struct master_own *own; /* owns, or NULL */
-	uint64_t nown;
-};
-
-struct master_own {
-	uint64_t path; /* hash */
-	uint64_t gen, from; /* given; what it was made from */
+	/* What conditional changes of this session were given, for the conditions
+	 * of those after them */
+	struct master_given own;
 };
 
 struct master_sync {
@@ -239,6 +242,7 @@ struct master {
 	bool sync_busy, sync_is_compaction;
 	int sync_fd, sync_err;
 	struct pool_list sessions;
+	struct master_given given; /* to all sessions, ended ones, too */
 	struct master_bars bars;
 	unsigned int nsessions, nsubscribers;
 	unsigned int sessions_addr_max;
@@ -385,13 +389,13 @@ bool master_ops_later(struct master_session *s, uint64_t req,
 /* The map is whole. */
 void master_ops_now(struct master *m);
 void master_later_free(struct master_session *s);
-/* A conditional change of the session, made from generation `from`, gave this
- * path gen; did one? (NULL: no; borrowed until the next.) */
-void master_own_add(struct master_session *s, const char *path, size_t len,
-		    uint64_t gen, uint64_t from);
-const struct master_own *master_own_find(const struct master_session *s,
-					 const char *path, size_t len,
-					 uint64_t gen);
+/* A conditional change, made from generation `from`, gave this path gen. False:
+ * that one, or an older, is forgotten. */
+bool master_given_add(struct master_given *g, const char *path, size_t len,
+		      uint64_t gen, uint64_t from);
+/* Did one? */
+bool master_given_find(const struct master_given *g, const char *path,
+		       size_t len, uint64_t gen, uint64_t *ret_from);
 
 /* ---- what who connects may cost: limits.c ---- */
 

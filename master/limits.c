@@ -66,8 +66,10 @@ bool master_limits_taken(const struct master *m,
 
 static uint64_t bytes_of(const struct master_session *s)
 {
+	size_t own = s->own.ring ? MASTER_OWN_MAX * sizeof(*s->own.ring) : 0;
+
 	return pool_conn_memory(s->conn) + s->held_bytes + s->later_bytes +
-	       s->drops_bytes + (s->own ? MASTER_OWN_MAX * sizeof(*s->own) : 0);
+	       s->drops_bytes + own;
 }
 
 uint64_t master_limits_bytes(const struct master *m)

@@ -54,7 +54,9 @@ static bool is_before(const struct op *op, const struct master_file *f)
 
 static bool is_own(const struct op *op, uint64_t gen)
 {
-	return master_own_find(op->s, op->path, op->len, gen) != NULL;
+	uint64_t from;
+
+	return master_given_find(&op->s->own, op->path, op->len, gen, &from);
 }
 
 /* Was the name deleted after `gen`, by another node's change? (A name that only
@@ -78,20 +80,12 @@ static bool deleted_after(const struct op *op, uint64_t gen)
  */
 static bool may_have_been(const struct op *op, uint64_t now, uint64_t gen)
 {
-	const struct master_own *own;
-	struct pool_list *it, *tmp;
+	uint64_t from;
 
-	if (gen >> POOL_GEN_SEQ_BITS >= op->m->epoch)
-		return false;
-	/* Whoever published it may have given its copy up since. */
-	pool_list_each(it, tmp, &op->m->sessions) {
-		own = master_own_find(pool_list_entry(it, struct master_session,
-						      link),
-				      op->path, op->len, now);
-		if (own && own->from < gen)
-			return true;
-	}
-	return false;
+	return gen >> POOL_GEN_SEQ_BITS < op->m->epoch &&
+	       master_given_find(&op->m->given, op->path, op->len, now,
+				 &from) &&
+	       from < gen;
 }
 
 /* Is `now`, the name's last version, newer than gen, and not the sender's? */
@@ -141,9 +135,14 @@ static bool overtaken(const struct op *op)
 /* It was given this, and it is known that it may come again or be queued. */
 static void given(struct op *op, uint64_t gen)
 {
-	if (op->again || op->queued)
-		master_own_add(op->s, op->path, op->len, gen,
-			       op->meta->base_gen);
+	uint64_t from = op->meta->base_gen;
+
+	if (!op->again && !op->queued)
+		return;
+	/* What follows may be refused. */
+	if (!master_given_add(&op->s->own, op->path, op->len, gen, from))
+		master_count(op->m, MC_OWN_FORGOTTEN);
+	(void)master_given_add(&op->m->given, op->path, op->len, gen, from);
 }
 
 /* ---- PUBLISH ---- */

@@ -324,6 +324,7 @@ static void free_master(struct master *m)
 	master_map_fini(&m->map);
 	master_members_fini(&m->members);
 	free(m->state_path);
+	free(m->given.ring);
 	free(m);
 }
 

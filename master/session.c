@@ -231,7 +231,7 @@ static void on_close(struct pool_conn *c, int err)
 	pool_list_del(&s->link);
 	m->nsessions--;
 	free(s->drops);
-	free(s->own);
+	free(s->own.ring);
 	free(s);
 	master_handle_gone(m);
 }
