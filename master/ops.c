@@ -66,7 +66,7 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 	const struct master_grave *g =
 		master_map_grave(&op->m->map, op->path, op->len);
 
-	if (!g || !g->tomb || g->gen <= gen || g->gen <= g->left_gen)
+	if (!g || !g->tomb || g->gen <= gen || g->gen < g->left_gen)
 		return false;
 	return !(g->by_run && g->by_run == op->s->member->answers.run &&
 		 g->by_ticket < op->ticket) &&

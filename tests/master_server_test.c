@@ -639,6 +639,62 @@ static void a_late_change_does_not_give_way_to_what_died_with_its_holder(
 	assert_int_equal(0, publish_late(&node[0], true, old, 0));
 }
 
+static int publish_queued(struct fake_node *n, uint64_t base)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, "k", 0);
+	meta.base_gen = base;
+	op.kind = KVPOOL__OP__KIND__PUBLISH;
+	op.queued = true;
+	op.meta = &meta;
+	return fake_op(n, &op);
+}
+
+/* As who published it was not told by the master before. Its session may have
+ * ended since. */
+static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	gen = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	join(&node[0]);
+	join(&node[1]);
+	assert_int_equal(0, publish_queued(&node[0], 0));
+	fake_hang_up(&node[0]);
+	assert_int_equal(0, publish_late(&node[1], true, gen, 0));
+	/* But by what was made from it. */
+	join(&node[0]);
+	assert_int_equal(0, publish_queued(&node[0], UINT64_MAX));
+	assert_int_equal(-ESTALE, publish_late(&node[1], true, gen, 0));
+}
+
+/* With its holder, and only then was it deleted: by the generation that left. */
+static void what_had_left_and_is_deleted_stays_deleted(void **state)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+	uint64_t gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	gen = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	join_and_watch(&node[0]); /* it lists nothing */
+	run_until(&loop, status_of("keys") == 0);
+	fake_meta(&meta, "k", gen);
+	op.kind = KVPOOL__OP__KIND__UNLINK;
+	op.meta = &meta;
+	assert_int_equal(0, fake_op(&node[0], &op));
+	assert_int_equal(-ESTALE, publish_late(&node[0], false, 0, gen - 1));
+}
+
 static void what_is_older_than_what_was_given_up_alone_is_dead(void **state)
 {
 	uint64_t other, k;
@@ -1296,6 +1352,8 @@ int main(void)
 		T(a_late_change_gives_way_to_what_its_node_had_not_heard_of),
 		T(a_late_change_gives_way_to_what_was_evicted_since),
 		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
+		T(who_knew_a_version_is_not_overtaken_by_its_repetition),
+		T(what_had_left_and_is_deleted_stays_deleted),
 		T(what_is_older_than_what_was_given_up_alone_is_dead),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),

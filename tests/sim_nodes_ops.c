@@ -126,26 +126,29 @@ static void dies_while_written(struct task *t)
 }
 
 /* What a node that dies has removed, and no fsync told of, is there again or is
- * not: an fsync to come tells what it finds then. */
-static void removals_are_open(struct sn_proc *p)
+ * not; what it had put before and removed by that is not. An fsync to come tells
+ * what it finds then. */
+static void removals_are_open(struct sn_name *nm, unsigned int node)
 {
-	unsigned int k, i;
+	struct sn_op *op, *put;
 
-	for (k = 0; k < SN_NAMES; k++)
-		for (i = 0; i < p->sn->name[k].nops; i++) {
-			struct sn_op *op = &p->sn->name[k].op[i];
-
-			if (op->node == p->index && op->kind == SN_REMOVE &&
-			    !op->acked)
-				op->lost = true;
-		}
+	for (op = nm->op; op < nm->op + nm->nops; op++) {
+		if (op->node != node || op->kind != SN_REMOVE || op->acked)
+			continue;
+		op->lost = true;
+		for (put = nm->op; put < op; put++)
+			if (put->node == node && !put->acked &&
+			    op->knows >> (put - nm->op) & 1)
+				put->lost = true;
+	}
 }
 
 void sn_users_leave(struct sn_proc *p)
 {
 	struct pool_list *it, *tmp;
 
-	removals_are_open(p);
+	for (unsigned int k = 0; k < SN_NAMES; k++)
+		removals_are_open(&p->sn->name[k], p->index);
 	pool_list_each(it, tmp, &p->tasks) {
 		struct task *t = pool_list_entry(it, struct task, link);
 

@@ -906,7 +906,8 @@ static bool settle_told(struct pool_node *n, struct node_op *op,
 	if (!op->number)
 		return false;
 	if (op->number > executed) {
-		if (op->seen < gen)
+		/* But for what another master may have executed before. */
+		if (!op->again && op->seen < gen)
 			op->seen = gen;
 	} else if (op->kind != KVPOOL__OP__KIND__PUBLISH) {
 		done.gen = op->kind == KVPOOL__OP__KIND__UNLINK ? gen : 0;
