@@ -1,6 +1,7 @@
 /*
  * What strangers may cost a holder: connections from one address, silent ones, and
- * an id that is another's. Raw sockets; each test has its own holder.
+ * an id that is another's; and that what is not answered costs nothing later. Raw
+ * sockets; each test has its own holder. pool_conn_send_file() is wrapped.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,7 +27,31 @@ static struct {
 	uv_loop_t loop;
 	struct pool_peers *holder;
 	bool open;
+	bool has_file; /* who asks for anything gets it, or would */
+	unsigned int not_sent; /* answers for which there was no memory */
 } t;
+
+int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
+			       const ProtobufCMessage *msg, int fd,
+			       uint64_t offset, uint64_t len,
+			       void (*done)(void *arg, int err), void *arg);
+int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
+			       const ProtobufCMessage *msg, int fd,
+			       uint64_t offset, uint64_t len,
+			       void (*done)(void *arg, int err), void *arg)
+{
+	(void)c;
+	(void)type;
+	(void)req;
+	(void)msg;
+	(void)fd;
+	(void)offset;
+	(void)len;
+	(void)done;
+	(void)arg;
+	t.not_sent++;
+	return -ENOMEM;
+}
 
 static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
 		  uint64_t *ret_size, bool *ret_lendable)
@@ -34,9 +60,11 @@ static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
 	(void)path;
 	(void)len;
 	(void)gen;
-	(void)ret_size;
 	(void)ret_lendable;
-	return -ENOENT;
+	if (!t.has_file)
+		return -ENOENT;
+	*ret_size = 1000;
+	return memfd_create("k", MFD_CLOEXEC);
 }
 
 static const struct pool_peers_ops ops = { .get = on_get };
@@ -156,6 +184,39 @@ static void who_has_nothing_to_ask_is_closed(void **state)
 	close(again);
 }
 
+static void ask(int fd)
+{
+	Kvpool__Get get = KVPOOL__GET__INIT;
+	uint8_t buf[256];
+	struct pool_frame f = { .version = pool_wire_version,
+				.type = POOL_MSG_GET };
+
+	get.path.data = (uint8_t *)(uintptr_t)"k";
+	get.path.len = 1;
+	get.gen = 1;
+	get.length = 1000;
+	f.payload_len = (uint32_t)kvpool__get__get_packed_size(&get);
+	pool_frame_encode(&f, buf);
+	kvpool__get__pack(&get, buf + POOL_WIRE_HEADER);
+	(void)send(fd, buf, POOL_WIRE_HEADER + f.payload_len, MSG_NOSIGNAL);
+}
+
+static void what_could_not_be_sent_is_no_answer_any_more(void **state)
+{
+	int fd = dial(1);
+
+	(void)state;
+	t.has_file = true;
+	assert_true(greet(fd, "asker", 0) > 0);
+	for (unsigned int i = 1; i <= 10; i++) {
+		ask(fd);
+		assert_true(wait_for_word(fd) > 0); /* ERROR */
+		assert_int_equal(i, t.not_sent);
+	}
+	assert_int_equal(0, t.holder->nanswers);
+	close(fd);
+}
+
 static bool is_open(int fd)
 {
 	char byte;
@@ -190,6 +251,7 @@ int main(void)
 		TEST(an_address_has_only_so_many_connections),
 		TEST(who_has_nothing_to_ask_is_closed),
 		TEST(anothers_id_does_not_close_its_lanes),
+		TEST(what_could_not_be_sent_is_no_answer_any_more),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
