@@ -67,7 +67,7 @@
 struct master_given {
 	struct {
 		uint64_t path; /* hash */
-		uint64_t gen, from; /* given; what it was made from */
+		uint64_t gen, from; /* given; it was made knowing of that */
 	} *ring; /* owns, or NULL */
 	uint64_t n; /* ever */
 };
@@ -389,7 +389,7 @@ bool master_ops_later(struct master_session *s, uint64_t req,
 /* The map is whole. */
 void master_ops_now(struct master *m);
 void master_later_free(struct master_session *s);
-/* A conditional change, made from generation `from`, gave this path gen. False:
+/* A conditional change, made knowing of `from`, gave this path gen. False:
  * that one, or an older, is forgotten. */
 bool master_given_add(struct master_given *g, const char *path, size_t len,
 		      uint64_t gen, uint64_t from);

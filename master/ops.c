@@ -75,8 +75,9 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 
 /*
  * An earlier master may have executed already what the name's version `now` was
- * made by, and gen, of those days, may be what it gave that. So it is if that was
- * made from something older; else both were made without knowing of each other.
+ * made by, and gen, of those days, may be what it gave that. It may be if that was
+ * made by who had seen nothing as new; else both were made without knowing of
+ * each other.
  */
 static bool may_have_been(const struct op *op, uint64_t now, uint64_t gen)
 {
@@ -135,7 +136,8 @@ static bool overtaken(const struct op *op)
 /* It was given this, and it is known that it may come again or be queued. */
 static void given(struct op *op, uint64_t gen)
 {
-	uint64_t from = op->meta->base_gen;
+	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;
+	uint64_t from = base > seen ? base : seen;
 
 	if (!op->again && !op->queued)
 		return;
