@@ -112,6 +112,14 @@ static bool left_after(const struct op *op, uint64_t gen)
 	       is_newer(op, g->left_gen, gen);
 }
 
+/* The newest generation that it was made knowing of; 0: not said. */
+static uint64_t known_gen(const struct op *op)
+{
+	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;
+
+	return base > seen ? base : seen;
+}
+
 /*
  * Made while cut off, or perhaps executed already: was there something newer than
  * what it was made from, and than all that its node knew of when it was made? (A
@@ -120,8 +128,7 @@ static bool left_after(const struct op *op, uint64_t gen)
  */
 static bool overtaken(const struct op *op)
 {
-	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;
-	uint64_t known = base > seen ? base : seen;
+	uint64_t known = known_gen(op);
 	const struct master_file *f =
 		master_map_file(&op->m->map, op->path, op->len);
 
@@ -130,14 +137,13 @@ static bool overtaken(const struct op *op)
 	if (f)
 		return newer_than(op, f, known);
 	return (known && left_after(op, known)) ||
-	       ((base || op->again) && deleted_after(op, known));
+	       ((op->meta->base_gen || op->again) && deleted_after(op, known));
 }
 
 /* It was given this, and it is known that it may come again or be queued. */
 static void given(struct op *op, uint64_t gen)
 {
-	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;
-	uint64_t from = base > seen ? base : seen;
+	uint64_t from = known_gen(op);
 
 	if (!op->again && !op->queued)
 		return;
