@@ -166,16 +166,41 @@ churned() { # COUNT AT-LEAST: of the one that churns
 churned_now() { jq -r ".$1" "$tmp/status"; }
 churns() { kill -0 "${pid_of[churn]}" 2>/dev/null; }
 
+where_it_is() { # PID OUT: each of its threads, in Python and in the kernel
+	local before t
+	before=$(wc -l <"$2")
+	kill -USR1 "$1"
+	sleep 1
+	tail -n "+$((before + 1))" "$2"
+	for t in /proc/"$1"/task/*; do
+		echo "${t##*/}: $(tr '\n' ' ' <"$t/stack")"
+	done
+}
+
+churn_begins_anew() { # what was begun before this has ended
+	local rounds
+	rounds=$(churned_now rounds)
+	until churned rounds $((rounds + 2)); do
+		churns || storage_ends churn
+		churn_is_late "a round"
+		sleep 0.05
+	done
+}
+
+churn_is_late() { # WHAT: fails if it is
+	[ $SECONDS -ge "$churn_end" ] || return 0
+	tail -n40 "${out_of[churn]}" >&2
+	where_it_is "$(churned_now pid)" "${out_of[churn]}" >&2
+	fail "$form: no end of: $1: $(cat "$tmp/status")"
+}
+
 churn_goes_on() { # WHAT: it stores and finds more than it had
 	local stored hits
 	stored=$(churned_now stored) hits=$(churned_now hits)
 	until churned stored $((stored + 32)) && churned hits $((hits + 8)); do
 		churns || storage_ends churn
+		churn_is_late "$1"
 		sleep 0.05
-		[ $SECONDS -lt "$churn_end" ] || {
-			tail -n40 "${out_of[churn]}" >&2
-			fail "$form: no end of: $1: $(cat "$tmp/status")"
-		}
 	done
 	echo "   $1: $(cat "$tmp/status")"
 }
@@ -230,6 +255,7 @@ engine_storage() { # FORM [ENVIRONMENT]
 	churns || storage_ends churn
 	engine_node a
 	wait_until 20 test -d "${mount[a]}/e"
+	churn_begins_anew
 	rm "$tmp/may_fail"
 	churn_goes_on "its own daemon was killed, and is back"
 	: >"$tmp/churned"

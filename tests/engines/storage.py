@@ -10,10 +10,12 @@ of the engine included unless MAY-FAIL says so, ends this with status 1.
 
 import argparse
 import errno
+import faulthandler
 import importlib
 import json
 import os
 import random
+import signal
 import time
 
 import numpy
@@ -40,8 +42,8 @@ FORMS = {
 BATCH = 8
 LOADED_AGAIN = 4  # after each batch, in churn
 RECENT = 64
-# LMCache's local_disk never frees the memory of a write that failed, and waits
-# for ever once there is none: at 8 MiB a batch this is time enough.
+# LMCache's local_disk leaves the memory of a write that failed to the garbage
+# collector, and waits for ever once there is none: nobody is to hurry it.
 AFTER_FAILURE_S = 0.5
 # The kernel's own answers at a mount whose daemon was killed: to what was under
 # way, and to what comes later. Some engines hand them on (SGLang's file backend).
@@ -188,7 +190,7 @@ class Driver:
     def say_status(self):
         if self.o.status:
             with open(self.o.status + ".new", "w") as f:
-                json.dump(self.count, f)
+                json.dump(dict(self.count, pid=os.getpid()), f)
             os.replace(self.o.status + ".new", self.o.status)
 
 
@@ -216,6 +218,7 @@ def parse():
 
 def main():
     o = parse()
+    faulthandler.register(signal.SIGUSR1)  # who waits for it asks where it is
     os.makedirs(o.dir, exist_ok=True)
     form_class = getattr(importlib.import_module(FORMS[o.form]), o.form)
     form = form_class(o.dir)
