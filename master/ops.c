@@ -36,8 +36,8 @@ static void result_seq(struct op *op, const struct master_item *i)
 
 /* ---- conditions ---- */
 
-/* Does f have what the sender may have published itself, and has no answer
- * for? */
+/* Does f have what the change was made from, or what the sender may have
+ * published itself, and has no answer for? */
 static bool is_before(const struct op *op, const struct master_file *f)
 {
 	size_t i;
@@ -344,7 +344,7 @@ static int op_unlink(struct op *op)
 	f = master_map_file(&op->m->map, op->path, op->len);
 	if (!f)
 		return unlink_missing(op);
-	if (op->meta->gen ? f->gen > op->meta->gen :
+	if (op->meta->gen ? f->gen > op->meta->gen && !is_before(op, f) :
 	    op->meta->seen_gen && newer_than(op, f, op->meta->seen_gen))
 		return -ESTALE;
 	master_repair_cancel(op->m, f);

@@ -512,6 +512,55 @@ static void own_put_unlinked(struct fixture *f, bool other_master)
 	run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
 }
 
+/* ---- the same version under another generation is no newer one ---- */
+
+/* The first node has been cut off with version 1, which the other brings anew. */
+static void brought_anew(struct fixture *f)
+{
+	put(f, 1, "k", 9);
+	sync_dir(f, 1);
+	put(f, 1, "k", 1);
+	sync_dir(f, 1);
+}
+
+static void both_have_it(struct fixture *f)
+{
+	put(f, 0, "k", 1);
+	run_until(f, published(f, 0, "k") && published(f, 1, "k"));
+}
+
+static void put_from_what_came_anew(struct fixture *f, bool other_master)
+{
+	both_have_it(f);
+	cut(f);
+	put(f, 0, "k", 2);
+	brought_anew(f);
+	come_back(f, other_master);
+	assert_both_read(f, "k", 2);
+}
+
+static void unlink_of_what_came_anew(struct fixture *f, bool other_master)
+{
+	both_have_it(f);
+	cut(f);
+	unlink_it(f, 0, "k");
+	brought_anew(f);
+	come_back(f, other_master);
+	run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
+}
+
+/* But the other one had seen the unlink when it put the same bytes back. */
+static void put_back_after_an_unlink(struct fixture *f, bool other_master)
+{
+	both_have_it(f);
+	cut_after(f, MC_UNLINK, 1, unlink_it(f, 0, "k"));
+	run_until(f, !find(f, 1, "k"));
+	put(f, 1, "k", 1);
+	sync_dir(f, 1);
+	come_back(f, other_master);
+	assert_both_read(f, "k", 1);
+}
+
 #define both(name)                                                 \
 	static void name##_same_master(void **state)               \
 	{                                                          \
@@ -531,6 +580,9 @@ both(own_unlink)
 both(own_unlink_and_put)
 both(own_put)
 both(own_put_unlinked)
+both(put_from_what_came_anew)
+both(unlink_of_what_came_anew)
+both(put_back_after_an_unlink)
 
 #define one(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define two(name) one(name##_same_master), one(name##_next_master)
@@ -547,6 +599,9 @@ int main(void)
 		two(own_unlink_and_put),
 		two(own_put),
 		two(own_put_unlinked),
+		two(put_from_what_came_anew),
+		two(unlink_of_what_came_anew),
+		two(put_back_after_an_unlink),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,20 +35,28 @@ void node_before_join(struct pool_node *n, struct node_before **b,
 		node_before_add(n, b, &more->list[i]);
 }
 
+static void to_pb(const struct node_content *c, unsigned int i,
+		  struct node_before_pb *ret_pb)
+{
+	kvpool__content__init(&ret_pb->content[i]);
+	XXH128_canonicalFromHash(&ret_pb->sum[i], c->sum);
+	ret_pb->content[i].sum.data = ret_pb->sum[i].digest;
+	ret_pb->content[i].sum.len = sizeof(ret_pb->sum[i].digest);
+	ret_pb->content[i].size = c->size;
+	ret_pb->list[i] = &ret_pb->content[i];
+}
+
 size_t node_before_to_pb(const struct node_before *b,
+			 const struct node_content *base,
 			 struct node_before_pb *ret_pb)
 {
-	unsigned int i;
+	unsigned int i, n = b ? b->n : 0;
 
-	for (i = 0; b && i < b->n; i++) {
-		kvpool__content__init(&ret_pb->content[i]);
-		XXH128_canonicalFromHash(&ret_pb->sum[i], b->list[i].sum);
-		ret_pb->content[i].sum.data = ret_pb->sum[i].digest;
-		ret_pb->content[i].sum.len = sizeof(ret_pb->sum[i].digest);
-		ret_pb->content[i].size = b->list[i].size;
-		ret_pb->list[i] = &ret_pb->content[i];
-	}
-	return b ? b->n : 0;
+	for (i = 0; i < n; i++)
+		to_pb(&b->list[i], i, ret_pb);
+	if (base)
+		to_pb(base, n++, ret_pb);
+	return n;
 }
 
 void node_before_from_pb(struct pool_node *n, struct node_before **b,

@@ -125,7 +125,7 @@ static void put_before(const struct node_before *b, Kvpool__HandoverWriter *m)
 	if (!pb)
 		return;
 	m->before = pb->list;
-	m->n_before = node_before_to_pb(b, pb);
+	m->n_before = node_before_to_pb(b, NULL, pb);
 }
 
 Kvpool__HandoverWriter *

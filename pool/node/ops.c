@@ -34,6 +34,8 @@ struct node_op {
 	uint64_t ticket, gen;
 	uint64_t made; /* ticket that it was given first, in ops_run */
 	struct node_before *before; /* UNLINK of any generation: owns; or NULL */
+	struct node_content base; /* has_base: what it was made from */
+	bool has_base;
 	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted, or
 				    answered. As long as it has a writer, that
 				    one's op is this */
@@ -186,6 +188,21 @@ bool node_ops_full(const struct pool_node *n)
 	return n->nops >= NODE_OPS_MAX;
 }
 
+/*
+ * The change is made from generation gen of e. Its publisher, whose answer was lost,
+ * may publish that again: under another generation the newest is the same version
+ * then, and nothing that is newer than the change.
+ */
+static void made_from(struct node_op *op, const struct node_entry *e,
+		      uint64_t gen)
+{
+	if (!gen || e->gen != gen)
+		return;
+	op->base.sum = e->sum;
+	op->base.size = e->size;
+	op->has_base = true;
+}
+
 static void op_of(struct node_op *op, struct node_object *o)
 {
 	op->obj = node_object_ref(o);
@@ -204,6 +221,8 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	if (!op)
 		return -ENOMEM;
 	op_of(op, o);
+	if (op->queued)
+		made_from(op, o->entry, o->w->base_gen);
 	if (o->w->again) {
 		op->again = op->told = true;
 		op->seen = o->w->seen_gen;
@@ -267,8 +286,10 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 	op->gen = gen;
 	if (!e->is_dir && !gen)
 		of_any(n, op, node_file(e)->own);
-	if (!e->is_dir)
+	if (!e->is_dir) {
+		made_from(op, node_file(e), gen);
 		return 0;
+	}
 	c.attr = node_dir(e)->attr;
 	c.xattrs = node_dir(e)->xattrs;
 	return op_change(n, op, &c);
@@ -393,6 +414,10 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 {
 	const struct node_before *before = op->obj ? op->obj->w->before :
 						     op->before;
+	/* Of a change that may have been executed already it tells nothing: who
+	 * puts the same bytes back undoes that. */
+	const struct node_content *base =
+		op->has_base && !op->again ? &op->base : NULL;
 
 	po->queued = op->queued;
 	po->again = op->again;
@@ -402,13 +427,13 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 	else if (op->queued && op->obj)
 		po->meta->seen_gen = op->obj->w->seen_gen;
 	b->before[b->n] = NULL;
-	if (!before)
+	if (!before && !base)
 		return 0;
 	b->before[b->n] = malloc(sizeof(*b->before[0]));
 	if (!b->before[b->n])
 		return -ENOMEM;
 	po->before = b->before[b->n]->list;
-	po->n_before = node_before_to_pb(before, b->before[b->n]);
+	po->n_before = node_before_to_pb(before, base, b->before[b->n]);
 	return 0;
 }
 
@@ -627,7 +652,7 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 		op->made = po->ticket;
 	op->seen = m->seen_gen;
 	op->gen = m->gen;
-	if (po->kind == KVPOOL__OP__KIND__UNLINK)
+	if (po->kind == KVPOOL__OP__KIND__UNLINK && !m->gen)
 		node_before_from_pb(n, &op->before, po->before,
 				    po->n_before);
 	if (po->kind == KVPOOL__OP__KIND__MKDIR && pe && pe->is_dir)

@@ -405,11 +405,11 @@ struct node_before {
 	unsigned int n;
 	struct node_content list[NODE_BEFORE_MAX];
 };
-/* Of a message that borrows it. */
+/* Of a message that borrows it; with one more: what the change was made from. */
 struct node_before_pb {
-	Kvpool__Content *list[NODE_BEFORE_MAX];
-	Kvpool__Content content[NODE_BEFORE_MAX];
-	XXH128_canonical_t sum[NODE_BEFORE_MAX];
+	Kvpool__Content *list[NODE_BEFORE_MAX + 1];
+	Kvpool__Content content[NODE_BEFORE_MAX + 1];
+	XXH128_canonical_t sum[NODE_BEFORE_MAX + 1];
 };
 
 /* before.c */
@@ -419,8 +419,9 @@ void node_before_add(struct pool_node *n, struct node_before **b,
 		     const struct node_content *c);
 void node_before_join(struct pool_node *n, struct node_before **b,
 		      const struct node_before *more);
-/* How many; b may be NULL. */
+/* How many; b and base, one more, may be NULL. */
 size_t node_before_to_pb(const struct node_before *b,
+			 const struct node_content *base,
 			 struct node_before_pb *ret_pb);
 void node_before_from_pb(struct pool_node *n, struct node_before **b,
 			 Kvpool__Content *const *list, size_t len);
