@@ -104,7 +104,7 @@ static void on_room(void *arg, int status)
 		write_now(w->req, w->fs, w->obj, w->data, w->size, w->off);
 	}
 	node_object_unref(w->fs->node, w->obj);
-	w->fs->under_way--;
+	w->fs->under_way[FS_LATER_ROOM]--;
 	free(w);
 }
 
@@ -138,7 +138,7 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		/* Nobody else runs before we return: the copy is in time. */
 		memcpy(w->data, buf, size);
 		node_object_ref(o);
-		fs->under_way++;
+		fs->under_way[FS_LATER_ROOM]++;
 		pool_count(&fs->write_waits);
 		return;
 	}
@@ -166,7 +166,7 @@ static void on_allocated(void *arg, int status)
 	if (!status)
 		fs_inode_changed(a->fs, a->inode);
 	fuse_reply_err(a->req, -status);
-	a->fs->under_way--;
+	a->fs->under_way[FS_LATER_ROOM]--;
 	free(a);
 }
 
@@ -195,7 +195,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	a->fs = fs;
 	a->req = req;
 	a->inode = fs_inode_find(fs, ino);
-	fs->under_way++;
+	fs->under_way[FS_LATER_ROOM]++;
 	rc = pool_node_allocate_start(fs->node, o, (uint64_t)offset,
 				      (uint64_t)length,
 				      mode & FALLOC_FL_KEEP_SIZE,

@@ -214,7 +214,7 @@ static void on_synced(struct node_barrier *b, int status)
 		status = pool_node_lost(dir);
 	fuse_req_interrupt_func(s->req, NULL, NULL);
 	fuse_reply_err(s->req, -status);
-	s->fs->under_way--;
+	s->fs->under_way[FS_LATER_SYNC]--;
 	free(s);
 }
 
@@ -225,7 +225,7 @@ static void on_sync_interrupt(fuse_req_t req, void *data)
 	pool_count(&s->fs->interrupts);
 	pool_node_barrier_cancel(s->fs->node, &s->barrier);
 	fuse_reply_err(req, EINTR);
-	s->fs->under_way--;
+	s->fs->under_way[FS_LATER_SYNC]--;
 	free(s);
 }
 
@@ -249,7 +249,7 @@ void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	s->fs = fs;
 	s->req = req;
 	s->ino = ino;
-	fs->under_way++;
+	fs->under_way[FS_LATER_SYNC]++;
 	pool_node_barrier_start(fs->node, &s->barrier, on_synced);
 	fuse_req_interrupt_func(req, on_sync_interrupt, s);
 }

@@ -160,7 +160,7 @@ static void open_free(struct open_req *r)
 		r->inode->coming--;
 	fs_stale_let(r->fs, &r->held);
 	fs_inode_forget(r->fs, r->inode, 1);
-	r->fs->under_way--;
+	r->fs->under_way[FS_LATER_OPEN]--;
 	free(r);
 }
 
@@ -616,7 +616,7 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	r->req = req;
 	r->inode = i;
 	i->nlookup++;
-	fs->under_way++;
+	fs->under_way[FS_LATER_OPEN]++;
 	r->flags = flags;
 	r->resize = resize;
 	r->tid = (uint32_t)fuse_req_ctx(req)->pid;

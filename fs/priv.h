@@ -128,6 +128,15 @@ struct fs_stale {
 };
 #define FS_STALE_MAX 256
 
+/* Requests that are answered later, by what they wait for. */
+enum fs_later {
+	FS_LATER_OPEN,
+	FS_LATER_ROOM,	/* WRITE, FALLOCATE */
+	FS_LATER_SYNC,	/* FSYNCDIR */
+	FS_LATER_AGAIN, /* stale.c holds a file for a thread's next open */
+	FS_LATER
+};
+
 struct fs {
 	struct fs_opts opts;
 	uv_loop_t *loop;
@@ -144,7 +153,7 @@ struct fs {
 	size_t init_len, init_reply_len;
 	Kvpool__HandoverFs *taken; /* owns; only while taking over */
 	bool replaying; /* ours is the successor: nothing reaches the kernel */
-	unsigned int under_way; /* requests that are answered later */
+	unsigned int under_way[FS_LATER]; /* requests that are answered later */
 	bool initialised, unmounted, closing;
 	bool passthrough;
 

@@ -464,8 +464,18 @@ void fs_resume(struct fs *fs)
 
 const char *fs_busy(struct fs *fs)
 {
-	return fs->under_way ? "requests wait for an answer" :
-	       fs->unmounted ? "the mount is gone" : NULL;
+	static const char *const why[FS_LATER] = {
+		[FS_LATER_OPEN] = "an open waits for its file",
+		[FS_LATER_ROOM] = "a write waits for room",
+		[FS_LATER_SYNC] = "an fsync of a directory waits for the master",
+		[FS_LATER_AGAIN] = "a thread is to open again what it found gone",
+	};
+	unsigned int i;
+
+	for (i = 0; i < FS_LATER; i++)
+		if (fs->under_way[i])
+			return why[i];
+	return fs->unmounted ? "the mount is gone" : NULL;
 }
 
 void fs_leave(struct fs *fs)

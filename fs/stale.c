@@ -61,7 +61,7 @@ void fs_stale_let(struct fs *fs, struct fs_hold *held)
 		fs_inode_forget(fs, h.inode, 1);
 	}
 	if (h.obj || h.inode)
-		fs->under_way--; /* not to be handed over */
+		fs->under_way[FS_LATER_AGAIN]--; /* not to be handed over */
 }
 
 void fs_stale_told(struct fs *fs, uint32_t tid, bool writes)
@@ -136,7 +136,7 @@ void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
 	if (s->held.obj || s->held.inode) {
 		s->ms = pool_now_ms();
 		fs->nheld++;
-		fs->under_way++;
+		fs->under_way[FS_LATER_AGAIN]++;
 		fs_waiting_schedule(fs);
 	}
 	fs_stale_let(fs, &before);

@@ -681,7 +681,7 @@ static void forget_all(struct world *w)
 	k_until(w, pool_gauge_value(&w->fs->ninodes) == 0);
 	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
 	assert_int_equal(0, pool_gauge_value(&w->fs->gbackings));
-	assert_int_equal(0, w->fs->under_way);
+	assert_null(fs_busy(w->fs));
 	assert_true(pool_list_empty(&w->fs->executed));
 	assert_int_equal(0, k_handles(w));
 }

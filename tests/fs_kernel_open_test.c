@@ -382,7 +382,7 @@ static void an_open_that_waits_ends_when_it_is_interrupted(void **state)
 	k_interrupt(w, unique);
 	assert_int_equal(EINTR, k_wait(w, unique)->err);
 	assert_int_equal(1, pool_counter_value(&w->fs->interrupts));
-	k_until(w, w->fs->under_way == 0);
+	k_until(w, !fs_busy(w->fs));
 	expect_name(w, "a", "far");
 }
 
@@ -534,12 +534,12 @@ static void a_write_that_waits_for_room_ends_when_there_is_some(void **state)
 	unique = k_send(w, FUSE_WRITE, f.nodeid, &q, sizeof(q), NULL, NULL);
 	k_until(w, pool_counter_value(&w->fs->write_waits) == 1);
 	assert_false(k_answered(w, unique));
-	assert_true(w->fs->under_way > 0); /* nothing is handed over now */
+	assert_non_null(fs_busy(w->fs)); /* nothing is handed over now */
 	pool_node_claim_end(w->m[0].node, claimed);
 	r = k_wait(w, unique);
 	assert_int_equal(0, r->err);
 	assert_int_equal(sizeof(q.text), r->write.size);
-	assert_int_equal(0, w->fs->under_way);
+	assert_null(fs_busy(w->fs));
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
 }
