@@ -169,9 +169,10 @@ static json_t *state_json(const struct master *m,
 	const struct master_drain *d = &mb->drain;
 
 	return json_pack(
-		"{so ss si sI sI sI sI sI sI sI}", "node",
+		"{so ss sb si sI sI sI sI sI sI sI}", "node",
 		pool_pages_text(mb->name, strlen(mb->name)), "state",
-		state_of(mb), "percent", (int)master_member_drained(mb),
+		state_of(mb), "recorded", master_keep_settled(m, d->mark),
+		"percent", (int)master_member_drained(mb),
 		"total_bytes", (json_int_t)d->total_bytes, "left_keys",
 		(json_int_t)d->keys, "left_bytes", (json_int_t)d->bytes,
 		"no_room_keys", (json_int_t)d->stuck_keys, "no_room_bytes",
@@ -216,6 +217,7 @@ static void set(struct master *m, struct master_member *mb, bool on)
 {
 	master_member_drain(&m->members, mb, on);
 	master_keep_drain(m, mb);
+	mb->drain.mark = master_keep_mark(m);
 	master_keep_flush(m);
 	pool_info("node %s: %s", mb->name,
 		  on ? "draining" : "no longer draining");

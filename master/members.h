@@ -40,6 +40,7 @@ struct master_session;
  */
 struct master_drain {
 	bool on;
+	uint64_t mark; /* all up to this is in the state: so is `on` */
 	bool counting; /* the patrol under way sees all that it holds */
 	bool came;     /* something it holds changed meanwhile */
 	bool known;    /* a patrol has counted since it began, or (re)joined */

@@ -238,6 +238,35 @@ static void publications_do_not_wait_for_etcd(void **state)
 	refuse_writes(false);
 }
 
+static bool drain_is_recorded(enum master_drain_do what)
+{
+	const char *text;
+	json_t *json;
+	bool is;
+
+	assert_int_equal(0, master_drain(master_ha_leading(ha), node[0].name,
+					 what, &json, &text));
+	is = json_is_true(json_object_get(json, "recorded"));
+	json_decref(json);
+	return is;
+}
+
+static void a_drain_is_recorded_once_etcd_has_it(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	refuse_writes(true);
+	before = failed_writes();
+	assert_false(drain_is_recorded(MASTER_DRAIN_BEGIN));
+	run_until(&loop, failed_writes() >= before + 2);
+	assert_false(drain_is_recorded(MASTER_DRAIN_SHOW));
+	refuse_writes(false);
+	run_until(&loop, drain_is_recorded(MASTER_DRAIN_SHOW));
+}
+
 static void answers_keep_their_order(void **state)
 {
 	uint64_t before;
@@ -449,6 +478,7 @@ int main(void)
 		T(who_says_nothing_at_the_door_keeps_nobody_from_closing),
 		T(what_is_answered_is_in_etcd_and_told_to_others_after_that),
 		T(publications_do_not_wait_for_etcd),
+		T(a_drain_is_recorded_once_etcd_has_it),
 		T(answers_keep_their_order),
 		T(nothing_comes_before_a_welcome_that_waits),
 		T(what_waits_outlives_the_session_that_caused_it),

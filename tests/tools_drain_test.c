@@ -18,7 +18,8 @@
 
 #include "tools/cmd.h"
 
-/* The state at each request in turn; the last one stays. */
+/* The state at each request in turn; the last one stays. With a ! before it:
+ * not recorded. */
 static struct {
 	int fd;
 	pthread_t thread;
@@ -50,7 +51,9 @@ static void answer(int fd, const char *state)
 	char body[128], text[512];
 	int n;
 
-	snprintf(body, sizeof(body), "{\"node\":\"n\",\"state\":\"%s\"}", state);
+	snprintf(body, sizeof(body),
+		 "{\"node\":\"n\",\"state\":\"%s\",\"recorded\":%s}",
+		 state + (*state == '!'), *state == '!' ? "false" : "true");
 	n = snprintf(text, sizeof(text),
 		     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 		     "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
@@ -131,9 +134,21 @@ static void a_drain_of_a_node_that_is_not_connected_ends(void **state)
 	assert_int_equal(2, played.asked);
 }
 
+static void one_that_another_master_would_not_know_of_is_waited_for(void **state)
+{
+	static const char *const states[] = { "!draining", "!drained", "drained",
+					      "drained", NULL };
+
+	(void)state;
+	assert_int_equal(0, drain(states));
+	assert_int_equal(4, played.asked);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			one_that_another_master_would_not_know_of_is_waited_for),
 		cmocka_unit_test(what_finds_room_now_and_then_is_waited_for),
 		cmocka_unit_test(what_finds_no_room_for_long_is_given_up),
 		cmocka_unit_test(a_drain_of_a_node_that_is_not_connected_ends),

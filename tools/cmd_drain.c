@@ -11,6 +11,7 @@
 #include "tools/cmd.h"
 
 #define POLL_MS 500
+#define RECORDED_MS 30000
 #define LINE_MS 5000 /* plain lines come so often */
 #define STUCK_POLLS 4 /* so often in a row: nobody is making room */
 
@@ -142,6 +143,32 @@ static int wait_drained(struct drain *d)
 	return status;
 }
 
+/* Until the next master would know of it, too. json: the first answer; freed. */
+static int wait_recorded(struct drain *d, json_t *json)
+{
+	const struct timespec pause = { 0, POLL_MS * 1000000L };
+	uint64_t end = pool_now_ms() + RECORDED_MS;
+	char *page = page_of(d, false);
+	int rc = page ? 0 : 1;
+
+	while (!rc && json_is_false(json_object_get(json, "recorded"))) {
+		if (pool_now_ms() > end) {
+			fprintf(stderr,
+				"kvpool: drain: %s: the master could not write that to its state within %d s: another master would not know of it. Look at its log (etcd?), then try again\n",
+				d->node, RECORDED_MS / 1000);
+			rc = 1;
+			break;
+		}
+		nanosleep(&pause, NULL);
+		json_decref(json);
+		json = NULL;
+		rc = cmd_get(&d->master, page, &json) ? 1 : 0;
+	}
+	json_decref(json);
+	free(page);
+	return rc;
+}
+
 static int begin(struct drain *d)
 {
 	char *page = page_of(d, d->cancel);
@@ -152,9 +179,8 @@ static int begin(struct drain *d)
 		return 1;
 	rc = cmd_post(&d->master, page, &json);
 	free(page);
-	if (rc)
+	if (rc || wait_recorded(d, json))
 		return 1;
-	json_decref(json);
 	if (d->cancel)
 		printf("%s is no longer drained\n", d->node);
 	else if (d->no_wait)
