@@ -148,6 +148,7 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
 		g->left_gen = meta->seen_gen;
+		g->left_sum = meta->size;
 		g->given_up = meta->deleted ? 1 : 0;
 	}
 	return err;
@@ -262,6 +263,7 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->base_gen = g->by_run;
 	ret->seq = g->by_ticket;
 	ret->seen_gen = g->left_gen;
+	ret->size = g->left_sum;
 	ret->deleted = g->given_up;
 }
 

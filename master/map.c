@@ -225,6 +225,7 @@ int master_map_bury_left(struct master_map *m, const char *path, size_t len,
 	g = master_map_grave(m, path, len);
 	if (g->left_gen < gen) {
 		g->left_gen = gen;
+		g->left_sum = 0;
 		g->given_up = 1;
 	}
 	return 0;
@@ -426,6 +427,7 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
 	g->left_gen = f->gen;
+	memcpy(&g->left_sum, f->sum, sizeof(g->left_sum));
 	g->given_up = f->given_up;
 	close_grave(m, g, gen != 0, gen, wall_ns);
 	pool_tree_remove(&m->tree, &f->e);

@@ -112,6 +112,7 @@ struct master_grave {
 	uint64_t gen;	      /* tombstone: up to this one, copies are dead */
 	uint64_t left_gen;    /* the one that left, for those who still have
 				 the name; >= gen or not */
+	uint64_t left_sum;    /* of left_gen: the first 8 bytes; 0: not known */
 	uint64_t wall_ns;     /* when */
 	uint64_t by_run, by_ticket; /* whose change: Join.ops_run, Op.ticket */
 	uint8_t tomb;

@@ -101,6 +101,21 @@ static bool newer_than(const struct op *op, const struct master_file *f,
 	return !is_before(op, f) && is_newer(op, f->gen, gen);
 }
 
+/* Is what left such a content? */
+static bool left_is_before(const struct op *op, const struct master_grave *g)
+{
+	size_t i;
+
+	for (i = 0; i < op->n_before; i++) {
+		const ProtobufCBinaryData *sum = &op->before[i]->sum;
+
+		if (sum->len == MASTER_SUM_SIZE &&
+		    !memcmp(sum->data, &g->left_sum, sizeof(g->left_sum)))
+			return true;
+	}
+	return false;
+}
+
 /* It was there, and was evicted. (What its holders' death took was perhaps the
  * sender's own, whose answer died with it.) */
 static bool left_after(const struct op *op, uint64_t gen)
@@ -109,7 +124,7 @@ static bool left_after(const struct op *op, uint64_t gen)
 		master_map_grave(&op->m->map, op->path, op->len);
 
 	return g && g->given_up && g->gen < g->left_gen &&
-	       is_newer(op, g->left_gen, gen);
+	       !left_is_before(op, g) && is_newer(op, g->left_gen, gen);
 }
 
 /* The newest generation that it was made knowing of; 0: not said. */

@@ -543,21 +543,43 @@ static void what_replaces_an_unknown_name_leaves_a_tombstone(void **state)
 	assert_int_equal(1, status_of("tombstones"));
 }
 
+/* What was put while its node was cut off, or may have been executed before. */
+struct late {
+	const char *path;
+	const char *bytes; /* 16; NULL: what fake_publish puts */
+	bool again;	   /* else it was queued */
+	uint64_t base, seen;
+	Kvpool__Content *from; /* what it was made from; or NULL */
+};
+
+static int publish(struct fake_node *n, const struct late *l)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Content *before[1] = { l->from };
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, l->path, 0);
+	if (l->bytes)
+		meta.sum.data = (uint8_t *)(uintptr_t)l->bytes;
+	meta.base_gen = l->base;
+	meta.seen_gen = l->seen;
+	op.kind = KVPOOL__OP__KIND__PUBLISH;
+	op.queued = !l->again;
+	op.again = l->again;
+	op.before = before;
+	op.n_before = l->from ? 1 : 0;
+	op.meta = &meta;
+	return fake_op(n, &op);
+}
+
 static int publish_late_at(struct fake_node *n, const char *path, bool queued,
 			   uint64_t base, uint64_t seen)
 {
-	Kvpool__Op op = KVPOOL__OP__INIT;
-	Kvpool__Meta meta;
-
-	fake_meta(&meta, path, 0);
-	meta.sum.data = (uint8_t *)(uintptr_t)"other bytes, yes";
-	meta.base_gen = base;
-	meta.seen_gen = seen;
-	op.kind = KVPOOL__OP__KIND__PUBLISH;
-	op.queued = queued;
-	op.again = !queued;
-	op.meta = &meta;
-	return fake_op(n, &op);
+	return publish(n, &(struct late){ .path = path,
+					  .bytes = "other bytes, yes",
+					  .again = !queued,
+					  .base = base,
+					  .seen = seen });
 }
 
 static int publish_late(struct fake_node *n, bool queued, uint64_t base,
@@ -641,15 +663,7 @@ static void a_late_change_does_not_give_way_to_what_died_with_its_holder(
 
 static int publish_queued(struct fake_node *n, uint64_t base)
 {
-	Kvpool__Op op = KVPOOL__OP__INIT;
-	Kvpool__Meta meta;
-
-	fake_meta(&meta, "k", 0);
-	meta.base_gen = base;
-	op.kind = KVPOOL__OP__KIND__PUBLISH;
-	op.queued = true;
-	op.meta = &meta;
-	return fake_op(n, &op);
+	return publish(n, &(struct late){ .path = "k", .base = base });
 }
 
 /* As who published it was not told by the master before. Its session may have
@@ -673,6 +687,35 @@ static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
 	join(&node[0]);
 	assert_int_equal(0, publish_queued(&node[0], UINT64_MAX));
 	assert_int_equal(-ESTALE, publish_late(&node[1], true, gen, 0));
+}
+
+/* It had been published again, and was evicted; also by what the next master has
+ * of it. */
+static void what_a_change_was_made_from_is_not_newer_when_it_has_left(void **state)
+{
+	Kvpool__Content from = KVPOOL__CONTENT__INIT;
+	struct late l = { .path = "k", .bytes = "other bytes, yes" };
+	Kvpool__Meta meta;
+
+	(void)state;
+	fake_meta(&meta, "k", 0);
+	from.sum = meta.sum;
+	from.size = meta.size;
+	join_and_watch(&node[0]);
+	l.base = fake_publish(&node[0], "other");
+	l.seen = fake_publish_from(&node[0], "k", l.base);
+	fake_evict(&node[0], "k", l.seen);
+	run_until(&loop, fake_dropped(&node[0], "k", l.seen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	l.seen = 0;
+	assert_int_equal(-ESTALE, publish(&node[0], &l));
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	join_and_watch(&node[0]);
+	assert_int_equal(-ESTALE, publish(&node[0], &l));
+	l.from = &from;
+	assert_int_equal(0, publish(&node[0], &l));
 }
 
 /* With its holder, and only then was it deleted: by the generation that left. */
@@ -1353,6 +1396,7 @@ int main(void)
 		T(a_late_change_gives_way_to_what_was_evicted_since),
 		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
 		T(who_knew_a_version_is_not_overtaken_by_its_repetition),
+		T(what_a_change_was_made_from_is_not_newer_when_it_has_left),
 		T(what_had_left_and_is_deleted_stays_deleted),
 		T(what_is_older_than_what_was_given_up_alone_is_dead),
 		T(deleted_and_rewritten_names_do_not_come_back),
