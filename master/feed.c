@@ -220,6 +220,12 @@ void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 	f->told_stale = true;
 }
 
+void master_sub_since(struct master_sub *s, uint64_t seq)
+{
+	if (s->picture && seq < s->from)
+		s->from = seq;
+}
+
 void master_sub_close(struct master_feed *f, struct master_sub *s)
 {
 	if (!s->link.next)

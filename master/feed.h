@@ -100,7 +100,8 @@ struct master_sub {
 	bool begin;	  /* the next batch starts a whole picture */
 	bool picture;	  /* ... which has not been completed */
 	bool last_lap;	  /* see master_sub_batch_end */
-	uint64_t from;	  /* newest change when the picture was begun */
+	uint64_t from;	  /* the picture is of this change, or newer; no deletion
+			     before it is told */
 	uint64_t goal;	  /* complete when this is reached */
 	uint64_t acked;
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each, oldest first */
@@ -112,6 +113,9 @@ struct master_sub {
  * whole, a whole picture. */
 void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 		     uint64_t seq);
+/* A picture tells deletions since seq, too: of what the subscriber was told of
+ * otherwise before it subscribed. */
+void master_sub_since(struct master_sub *s, uint64_t seq);
 /* No-op on one that is closed or zeroed. */
 void master_sub_close(struct master_feed *f, struct master_sub *s);
 /* Could a batch be sent (the window is open)? */

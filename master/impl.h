@@ -80,6 +80,7 @@ struct master_session {
 	bool ended;
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* whence it came */
 	bool trusted; /* names the map does not know are accepted from it */
+	uint64_t joined_seq; /* of the feed, when it was welcomed */
 	bool subscribed;
 	struct master_sub sub;
 	struct pool_share_user telling; /* of master.told */

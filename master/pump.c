@@ -140,6 +140,8 @@ void master_on_subscribe(struct master_session *s,
 	}
 	master_sub_open(&m->map.feed, &s->sub,
 			msg->epoch != m->epoch || !msg->seq, msg->seq);
+	/* What it has been ordered since it may show already. */
+	master_sub_since(&s->sub, s->joined_seq);
 	if (s->sub.begin)
 		master_count(m, MC_PICTURES);
 	s->subscribed = true;

@@ -298,6 +298,7 @@ static void welcome(struct master_session *s, const Kvpool__Join *j)
 	msg.epoch = s->m->epoch;
 	msg.index = s->member->index;
 	msg.heartbeat_ms = s->m->heartbeat_ms;
+	s->joined_seq = s->m->map.feed.seq;
 	if (master_answers_join(s->member, j, &msg))
 		pool_warn_limited("node %s: no memory for results that it may have lost",
 				  s->member->name);

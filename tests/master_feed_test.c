@@ -125,6 +125,38 @@ static void a_wait_is_over_when_all_have_acknowledged(void **state)
 	master_map_fini(&m);
 }
 
+/* What went since `since`, and no deletion before that. */
+static unsigned int deletions_told(struct master_map *m, uint64_t since)
+{
+	struct master_sub s = { 0 };
+	struct master_item *i;
+	unsigned int scan = 100, n = 0;
+
+	master_sub_open(&m->feed, &s, true, 0);
+	master_sub_since(&s, since);
+	while ((i = master_sub_next(&m->feed, &s, &scan))) {
+		n += i->kind == MASTER_GRAVE;
+		master_cursor_advance(&m->feed, &s.cursor);
+	}
+	master_sub_close(&m->feed, &s);
+	return n;
+}
+
+static void a_picture_tells_what_went_since_its_session_began(void **state)
+{
+	struct master_map m;
+	uint64_t joined;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	assert_int_equal(0, master_map_remove_file(&m, put(&m, "a", 1), 2, 0));
+	joined = m.feed.seq;
+	assert_int_equal(0, master_map_remove_file(&m, put(&m, "b", 3), 4, 0));
+	assert_int_equal(0, deletions_told(&m, m.feed.seq));
+	assert_int_equal(1, deletions_told(&m, joined));
+	master_map_fini(&m);
+}
+
 static void a_wait_follows_an_untold_name_that_changes_again(void **state)
 {
 	struct master_sub s = { 0 };
@@ -544,6 +576,8 @@ int main(void)
 			a_cursor_sees_items_in_the_order_of_their_last_change),
 		cmocka_unit_test(a_cursor_steps_on_when_its_item_moves_or_goes),
 		cmocka_unit_test(a_wait_is_over_when_all_have_acknowledged),
+		cmocka_unit_test(
+			a_picture_tells_what_went_since_its_session_began),
 		cmocka_unit_test(
 			a_wait_follows_an_untold_name_that_changes_again),
 		cmocka_unit_test(

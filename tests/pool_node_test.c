@@ -3554,6 +3554,23 @@ static void what_was_published_before_a_picture_is_told_by_it(void **state)
 	assert_null(find(f, 0, name));
 }
 
+/* But of the first one of a session all is ahead that was named in it: it may be
+ * told behind that, and had it gone, that would be told (master_sub_since). */
+static void what_was_named_before_the_first_picture_of_a_session_outlives_it(
+	void **state)
+{
+	struct fixture *f = *state;
+	char name[16];
+
+	start_pool(f, 1);
+	publish_ahead(f, name);
+	node(f, 0)->feed_begun = false; /* as after WELCOME */
+	feed_alone(f, true, false);
+	feed_alone(f, false, true);
+	assert_non_null(find(f, 0, name));
+	assert_readable(f, 0, name, 1000, 2);
+}
+
 static bool counts(struct fixture *f, int i, const char *name);
 
 /* A store has it, and an fsync is over, but two are wanted: the master goes on
@@ -4071,6 +4088,7 @@ int main(int argc, char **argv)
 		node_test(a_clients_copy_counts_as_long_as_it_is_named),
 		node_test(what_is_published_during_a_picture_outlives_it),
 		node_test(what_was_published_before_a_picture_is_told_by_it),
+		node_test(what_was_named_before_the_first_picture_of_a_session_outlives_it),
 		node_test(a_drop_that_crosses_held_does_not_mean_that_copy),
 		node_test(a_surplus_copy_is_cache_and_gone_after_a_restart),
 		node_test(what_peers_ask_for_is_extra_until_it_is_cold),

@@ -10,7 +10,8 @@
  * Answers and orders may be ahead of the feed, which waits until what others have
  * changed is settled: what they name since the picture began is told behind its
  * end, perhaps (`ahead`), and exists. What they named before is told by the picture,
- * if it exists still.
+ * if it exists still. In the first picture of a session the master tells also what
+ * was deleted since that began: so all that orders have named in it exists, too.
  */
 #include "pool/node/priv.h"
 #include "pool/root.h"
@@ -459,7 +460,8 @@ static void picture_begins(struct pool_node *n)
 {
 	pool_count(&n->c.feed_resyncs);
 	n->sweep++;
-	node_stage_begins(n);
+	if (n->feed_begun)
+		node_stage_begins(n);
 	n->in_picture = true;
 	pool_tree_walk_close(&n->sweeping);
 }
@@ -480,6 +482,7 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 		node_member_apply(n, f->nodes[i]);
 	if (f->begin)
 		picture_begins(n);
+	n->feed_begun = true;
 	for (i = 0; !err && i < f->n_entries; i++)
 		err = apply_entry(n, f->entries[i]);
 	if (err)

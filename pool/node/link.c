@@ -348,6 +348,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	 */
 	node_ops_welcome(n, w);
 	node_stage_begins(n);
+	n->feed_begun = false;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	tell_inventory(n);
 }

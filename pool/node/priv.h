@@ -177,6 +177,7 @@ struct pool_node {
 	unsigned int nmembers;	     /* highest index + 1 */
 	uint8_t sweep;		     /* mark of the picture being received */
 	uint8_t stage;		     /* sessions and pictures begun; never 0 */
+	bool feed_begun;	     /* FEED has come since WELCOME */
 	bool in_picture;	     /* between begin and complete, or cut off
 					before what it did not name was gone */
 	bool complete;		     /* a whole picture has been received */
