@@ -23,8 +23,10 @@
 
 #include "master/members.h"
 
-/* Copies under way to, or away from, one node. */
-#define MASTER_COMING_MAX 64
+/* Copies under way to, or away from, one node: so many that orders, transfers and
+ * confirmations of small ones overlap, and as many as a node asks one peer for
+ * (POOL_PEER_INFLIGHT_MAX). */
+#define MASTER_COMING_MAX 256
 #define MASTER_COMING_BYTES (256ull << 20)
 
 /* Bytes free for copies: what is promised to others is not. */
