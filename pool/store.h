@@ -236,9 +236,9 @@ int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 /* The same on the calling thread, for files so small that the way to a worker
  * and back costs more. Returns the status; no callback. */
 int pool_seal_now(struct pool_store *s, struct pool_seal *seal);
-/* Replace the metadata of a sealed file, now (one setxattr). */
-int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
-			size_t len);
+/* Replace the metadata of a sealed file of that size, now (one setxattr). */
+int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
+			const void *blob, size_t len);
 /* Take it away, now: from here on the file is not found at a start any more. */
 int pool_store_detach(struct pool_store *s, uint64_t id);
 #define POOL_BLOB_MAX 16384 /* on tmpfs; ext4 takes some 4000: -ENOSPC */
@@ -283,6 +283,8 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
  * files are released by a worker.
  */
 void pool_store_remove(struct pool_store *s, uint64_t id);
+/* The same of a sealed file of that size: a small one is not looked at first. */
+void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size);
 
 /*
  * The file is damaged: no longer found, and kept aside as "bad-ID" in the

@@ -2125,6 +2125,49 @@ static void a_claim_waits_for_what_is_being_published_to_its_deadline(
 	assert_int_equal(0, node(f, 0)->claimed);
 }
 
+struct greedy {
+	struct test_claim t, more;
+	struct fixture *f;
+};
+
+static void on_greedy(struct node_claim *c, int status)
+{
+	struct greedy *g = pool_container_of(c, struct greedy, t.c);
+
+	on_claim(c, status);
+	assert_int_equal(1, claim(g->f, &g->more, MIB / 2, 0));
+}
+
+static void what_is_claimed_when_a_claim_is_granted_is_not_granted_again(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct test_claim all, next, last;
+	struct greedy first = { .f = f };
+	struct pool_space sp;
+
+	start_node(f, 0);
+	need_own_tmpfs(f, 0);
+	put(f, 0, "k", 16 * MIB, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	pool_store_space(node(f, 0)->store, &sp);
+	assert_int_equal(1, claim(f, &all, sp.free, 0));
+	assert_int_equal(0, pool_node_claim_start(node(f, 0), &first.t.c,
+						  MIB / 2, 5000, on_greedy));
+	assert_int_equal(0, claim(f, &next, MIB / 2, 5000));
+	assert_int_equal(0, claim(f, &last, MIB / 2, 5000));
+	pool_node_claim_end(node(f, 0), 5 * MIB / 4);
+	run_until(f, first.t.done);
+	run_for(f, 50);
+	assert_false(next.done || last.done);
+	assert_int_equal(sp.free - MIB / 4, node(f, 0)->claimed);
+	pool_node_claim_end(node(f, 0), MIB);
+	run_until(f, last.done);
+	assert_true(next.done);
+	assert_int_equal(sp.free - MIB / 4, node(f, 0)->claimed);
+	pool_node_claim_end(node(f, 0), sp.free - MIB / 4);
+}
+
 static void a_claim_is_granted_when_the_master_lets_objects_go(void **state)
 {
 	struct fixture *f = *state;
@@ -4036,6 +4079,8 @@ int main(int argc, char **argv)
 		node_test(a_barrier_asks_the_next_master_again),
 		node_test(claims_are_granted_while_there_is_room),
 		node_test(a_claim_waits_for_what_is_being_published_to_its_deadline),
+		node_test(
+			what_is_claimed_when_a_claim_is_granted_is_not_granted_again),
 		node_test(a_claim_is_granted_when_the_master_lets_objects_go),
 		node_test(a_claim_waits_for_what_is_being_sent_to_a_peer),
 		node_test(what_was_looked_up_goes_last),

@@ -969,15 +969,18 @@ static void metadata_is_replaced_whole_but_only_of_sealed_files(void **state)
 	size_t max = s->tmpfs ? POOL_BLOB_MAX : 2000;
 	struct pool_file file;
 
-	assert_int_equal(pool_store_set_blob(s, id, "second", 6), 0);
-	assert_int_equal(pool_store_set_blob(s, big, blob, max), 0);
-	assert_int_equal(pool_store_set_blob(s, big, blob, POOL_BLOB_MAX + 1),
+	assert_int_equal(pool_store_set_blob(s, id, 5000, "second", 6), 0);
+	assert_int_equal(pool_store_set_blob(s, big, 1, blob, max), 0);
+	assert_int_equal(pool_store_set_blob(s, big, 1, blob,
+					     POOL_BLOB_MAX + 1),
 			 -E2BIG);
 	free(blob);
 	assert_int_equal(pool_store_take(s, 0, &file), 0);
 	close(file.fd);
-	assert_int_equal(pool_store_set_blob(s, file.id, "x", 1), -ENODATA);
-	assert_int_equal(pool_store_set_blob(s, file.id + 9, "x", 1), -ENOENT);
+	assert_int_equal(pool_store_set_blob(s, file.id, 0, "x", 1),
+			 -ENODATA);
+	assert_int_equal(pool_store_set_blob(s, file.id + 9, 0, "x", 1),
+			 -ENOENT);
 	reopen(f, 64 * MIB);
 	assert_int_equal(f->nfound, 2);
 	assert_string_equal(f->found[0].blob, "second");
@@ -1107,17 +1110,20 @@ static void a_file_is_reserved_again_but_never_out_of_the_headroom(void **state)
 
 static void a_removed_file_is_gone_at_once_but_its_reader_keeps_it(void **state)
 {
-	static const size_t sizes[] = { 100, 12 * MIB };
+	static const size_t sizes[] = { 100, 12 * MIB, 100, 12 * MIB };
 	struct fixture *f = *state;
 	struct pool_store *s = open_store(f, 64 * MIB);
 	uint64_t id, before = used(f);
 	char c;
 	int fd;
 
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 4; i++) {
 		id = put(f, sizes[i], "");
 		fd = pool_store_fd(s, id, O_RDONLY);
-		pool_store_remove(s, id);
+		if (i < 2)
+			pool_store_remove(s, id);
+		else
+			pool_store_remove_sealed(s, id, sizes[i]);
 		assert_false(exists(f, id));
 		run_until(f, s->pending == 0);
 		assert_true(used(f) >= before + sizes[i]);
@@ -1126,7 +1132,7 @@ static void a_removed_file_is_gone_at_once_but_its_reader_keeps_it(void **state)
 		assert_in_range(used(f), 0, before);
 		pool_store_remove(s, id); /* again: nothing happens */
 	}
-	assert_int_equal(pool_counter_value(&s->n.removes), 2);
+	assert_int_equal(pool_counter_value(&s->n.removes), 4);
 }
 
 static void space_of_large_files_counts_as_free_as_soon_as_they_are_removed(

@@ -518,13 +518,14 @@ int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 	return work_start(s, run_seal, seal);
 }
 
-int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
-			size_t len)
+int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
+			const void *blob, size_t len)
 {
 	struct sim_file *f = file_find(s->disk, id);
 
 	if (!f)
 		return -ENOENT;
+	assert(size == f->size);
 	file_set_blob(f, blob, len);
 	return 0;
 }
@@ -609,6 +610,14 @@ void pool_store_remove(struct pool_store *s, uint64_t id)
 
 	if (f)
 		file_remove(f);
+}
+
+void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size)
+{
+	struct sim_file *f = file_find(s->disk, id);
+
+	assert(!f || size == f->size);
+	pool_store_remove(s, id);
 }
 
 void pool_store_quarantine(struct pool_store *s, uint64_t id, const char *why)

@@ -118,7 +118,7 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 {
 	let_go(n, o, evicted);
 	if (o->lent_fd < 0)
-		pool_store_remove(n->store, o->id);
+		pool_store_remove_sealed(n->store, o->id, o->size);
 	node_object_unref(n, o);
 }
 
@@ -292,7 +292,8 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 	len = object_blob(o, blob, sizeof(blob));
 	if (len < 0)
 		return (int)len;
-	err = pool_store_set_blob(n->store, o->id, blob, (size_t)len);
+	err = pool_store_set_blob(n->store, o->id, o->size, blob,
+				  (size_t)len);
 	/* A cached copy has none: a restart drops it. */
 	if (err && o->counted)
 		warn_blob(o, err);

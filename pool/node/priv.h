@@ -147,6 +147,7 @@ struct pool_node {
 	/* node_space */
 	struct pool_list claims;
 	uint64_t claimed;
+	uint64_t claimed_ever; /* whatever has become of it */
 	struct node_evicted *evicted; /* evicted.c; NULL: none so far */
 	uint64_t asked_bytes, asked_reset_ms;
 	uint64_t granted; /* Drop.granted, as heard last */

@@ -107,23 +107,38 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 	return err;
 }
 
-/* Cached copies until `need` bytes are available, soon. */
+/* One cached copy goes. Its size in pages; 0: none may. */
+static uint64_t drop_one(struct pool_node *n)
+{
+	struct node_object *o = node_victim_cached(n);
+	struct node_entry *e;
+	uint64_t size;
+
+	if (!o)
+		return 0;
+	e = o->entry;
+	size = o->ev.size;
+	count_cached(n, o);
+	node_object_drop(n, o, true);
+	node_entry_tidy(n, e);
+	return size > 0 ? size : 1;
+}
+
+/* Cached copies until `need` bytes are available, soon. What they have made
+ * free is asked for (statfs(2), as costly as a drop) when it may be enough. */
 static bool drop_cached(struct pool_node *n, uint64_t need)
 {
-	struct node_object *o;
-	struct node_entry *e;
+	uint64_t have, size;
 
-	if (room_of(n).soon < need)
-		(void)node_fetch_settle(n);
-	while (room_of(n).soon < need) {
-		o = node_victim_cached(n);
-		if (!o)
-			return false;
-		e = o->entry;
-		count_cached(n, o);
-		node_object_drop(n, o, true);
-		node_entry_tidy(n, e);
-	}
+	if (room_of(n).soon >= need)
+		return true;
+	(void)node_fetch_settle(n);
+	while ((have = room_of(n).soon) < need)
+		for (; have < need; have += size) {
+			size = drop_one(n);
+			if (!size)
+				return room_of(n).soon >= need;
+		}
 	return true;
 }
 
@@ -322,11 +337,32 @@ static bool hopeless(struct pool_node *n, const struct node_claim *c)
 	       !node_victim_any(n, POOL_EVICT_CACHE, false);
 }
 
+static void claim(struct pool_node *n, uint64_t bytes)
+{
+	n->claimed += bytes;
+	n->claimed_ever += bytes;
+}
+
 static void grant(struct pool_node *n, struct node_claim *c)
 {
 	pool_list_del(&c->link);
-	n->claimed += c->bytes;
+	claim(n, c->bytes);
 	c->cb(c, 0);
+}
+
+/* Those at the head that fit. What is claimed meanwhile, also by callbacks, is
+ * taken from what there was: that is right whether or not it is used by now. */
+static void grant_first(struct pool_node *n)
+{
+	uint64_t room = room_of(n).now, before = n->claimed_ever;
+	struct node_claim *c;
+
+	while (!pool_list_empty(&n->claims)) {
+		c = pool_list_first(&n->claims, struct node_claim, link);
+		if (n->claimed_ever - before + c->bytes > room)
+			return;
+		grant(n, c);
+	}
 }
 
 static void refuse(struct pool_node *n, struct node_claim *c)
@@ -409,10 +445,11 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 {
 	struct node_claim *c;
 
+	grant_first(n);
 	while (!pool_list_empty(&n->claims)) {
 		c = pool_list_first(&n->claims, struct node_claim, link);
 		if (room_of(n).now >= c->bytes)
-			grant(n, c);
+			grant_first(n);
 		else if (now >= c->deadline_ms)
 			refuse(n, c);
 		else if (!drop_cached(n, c->bytes) && passes(n, c))
@@ -452,6 +489,8 @@ void node_space_run(struct pool_node *n)
 	if (pool_list_empty(&n->claims) && now == n->space_ms)
 		return; /* looked in this very millisecond */
 	n->space_ms = now;
+	/* At once for all that wait, and ahead of need. */
+	(void)drop_cached(n, waiting_bytes(n, now) + 2 * n->keep_free);
 	serve_claims(n, now);
 	waiting = waiting_bytes(n, now);
 	if (drop_cached(n, waiting + 2 * n->keep_free))
@@ -482,7 +521,7 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	c->cb = cb;
 	if ((pool_list_empty(&n->claims) || bytes <= SMALL) &&
 	    room_of(n).now >= bytes) {
-		n->claimed += bytes;
+		claim(n, bytes);
 		node_kick(n);
 		return 1;
 	}
@@ -491,13 +530,13 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 		return -ENOSPC;
 	if (drop_cached(n, bytes) && room_of(n).now >= bytes &&
 	    pool_list_empty(&n->claims)) {
-		n->claimed += bytes;
+		claim(n, bytes);
 		return 1;
 	}
 	if (c->cache_only)
 		return -ENOSPC;
 	if ((c->passing || pool_list_empty(&n->claims)) && passes(n, c)) {
-		n->claimed += bytes;
+		claim(n, bytes);
 		node_kick(n);
 		return 1;
 	}

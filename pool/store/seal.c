@@ -60,20 +60,17 @@ bool store_blob_valid(const struct store_blob_buf *b, size_t n)
 	return sum == want;
 }
 
-int pool_store_set_blob(struct pool_store *s, uint64_t id, const void *blob,
-			size_t len)
+int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
+			const void *blob, size_t len)
 {
 	struct store_blob_buf b;
 	char path[PATH_MAX];
-	struct stat st;
 
 	if (len > POOL_BLOB_MAX)
 		return -E2BIG;
 	store_path(s, id, path);
-	if (lstat(path, &st) < 0)
-		return -errno;
 	memcpy(b.blob, blob, len);
-	store_blob_seal(&b, len, (uint64_t)st.st_size);
+	store_blob_seal(&b, len, size);
 	/* REPLACE: it is no way to seal a file. */
 	if (lsetxattr(path, s->xattr, &b, sizeof(b.head) + len,
 		      XATTR_REPLACE) < 0)

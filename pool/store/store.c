@@ -534,6 +534,16 @@ void pool_store_remove(struct pool_store *s, uint64_t id)
 		store_discard(s, id, fd, (uint64_t)st.st_blocks * 512);
 }
 
+void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size)
+{
+	if (size >= STORE_RELEASE_MIN / 2) {
+		pool_store_remove(s, id);
+		return;
+	}
+	pool_count(&s->n.removes);
+	store_unlink(s, id);
+}
+
 /* ---- who uses a file: leases ---- */
 
 /* Whoever opens the file while we hold the lease makes the kernel send SIGIO,
