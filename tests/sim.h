@@ -136,6 +136,8 @@ struct pool_conn;
 /* The machine at this end has lost its power: nothing comes or goes any more,
  * and the other end is not told. Its own end is freed without a word. */
 void sim_conn_vanish(struct pool_conn *c);
+/* h has a connection to `to` of which it does not know that it is silent. */
+bool sim_net_cut(const struct sim_host *h, const struct sim_host *to);
 /* Called before a frame is delivered, and (`lost`: why) if it never will be. NULL:
  * nobody. */
 struct pool_frame;

@@ -267,6 +267,20 @@ static void mute(struct pool_conn *c)
 		c->peer->cut = true;
 }
 
+bool sim_net_cut(const struct sim_host *h, const struct sim_host *to)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &h->conns) {
+		const struct pool_conn *c =
+			pool_list_entry(it, struct pool_conn, all);
+
+		if (c->cut && c->from == to && c->state != CLOSING)
+			return true;
+	}
+	return false;
+}
+
 void sim_net_die(struct sim_host *h, bool silent)
 {
 	struct pool_list *it, *tmp;

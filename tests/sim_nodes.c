@@ -121,6 +121,7 @@ static void end_node(struct sn *s, unsigned int i)
 	s->node[i] = NULL;
 	sn_say(s, "node %u dies", i);
 	sn_forget_shown(s, i);
+	sn_users_lose(p);
 	store_dir(i, dir);
 	p->dead = true;
 	sim_disk_crash(dir, false);
@@ -395,6 +396,8 @@ static const char *busy(const struct sn *s)
 	for (i = 0; i < SN_NODES; i++) {
 		if (stands_still(s->node[i]))
 			return "a node stands still";
+		if (sim_net_cut(&s->node[i]->host, &s->master->host))
+			return "a node is cut off and does not know it";
 		why = node_busy(s, s->node[i]->node);
 		if (why)
 			return why;

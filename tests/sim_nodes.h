@@ -142,6 +142,8 @@ void sn_user_acts(struct sn *s, struct sn_proc *p);
 void sn_prepare(struct sn *s, struct sn_proc *p);
 /* Read all names that are there: wrong if that fails. */
 void sn_read_all(struct sn *s, struct sn_proc *p);
+/* p's node dies now: what nobody can know to be kept. */
+void sn_users_lose(struct sn_proc *p);
 /* p's node is about to be closed: nobody waits for anything there. */
 void sn_users_leave(struct sn_proc *p);
 

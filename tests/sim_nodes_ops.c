@@ -125,6 +125,21 @@ static void dies_while_written(struct task *t)
 		}
 }
 
+/* Closed, and its sum is not in the file: a start removes it, as it does what
+ * is half written. */
+static void dies_while_sealed(struct sn_proc *p, struct sn_name *nm)
+{
+	struct pool_entry *pe = pool_tree_lookup(&p->node->tree, nm->path,
+						 strlen(nm->path));
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+	struct sn_op *op;
+
+	if (!e || !e->own || e->own->state != NODE_SEALING)
+		return;
+	for (op = nm->op; op < nm->op + nm->nops; op++)
+		op->lost |= op->node == p->index && !op->acked;
+}
+
 /* What a node that dies has removed, and no fsync told of, is there again or is
  * not; what it had put before and removed by that is not. An fsync to come tells
  * what it finds then. */
@@ -143,12 +158,26 @@ static void removals_are_open(struct sn_name *nm, unsigned int node)
 	}
 }
 
+void sn_users_lose(struct sn_proc *p)
+{
+	struct pool_list *it, *tmp;
+
+	for (unsigned int k = 0; k < SN_NAMES; k++) {
+		removals_are_open(&p->sn->name[k], p->index);
+		dies_while_sealed(p, &p->sn->name[k]);
+	}
+	pool_list_each(it, tmp, &p->tasks) {
+		struct task *t = pool_list_entry(it, struct task, link);
+
+		if (t->step == write_close)
+			dies_while_written(t);
+	}
+}
+
 void sn_users_leave(struct sn_proc *p)
 {
 	struct pool_list *it, *tmp;
 
-	for (unsigned int k = 0; k < SN_NAMES; k++)
-		removals_are_open(&p->sn->name[k], p->index);
 	pool_list_each(it, tmp, &p->tasks) {
 		struct task *t = pool_list_entry(it, struct task, link);
 
@@ -156,8 +185,6 @@ void sn_users_leave(struct sn_proc *p)
 			pool_node_barrier_cancel(p->node, &t->barrier);
 		if (t->waits && t->want.cb)
 			pool_node_want_cancel(p->node, &t->want);
-		if (t->step == write_close)
-			dies_while_written(t);
 		task_end(t);
 	}
 }
