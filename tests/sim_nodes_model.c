@@ -270,13 +270,14 @@ static bool has_removal(const struct sn_name *nm)
 
 /* What is gone with its last copy nobody has asked for, and all may be told. If
  * it is unlinked then, the tombstone has just the generation that was asked for;
- * of what is there it has a new one. */
-static bool was_there(const struct sn_name *nm, uint64_t tomb)
+ * of what is there it has a new one. And gen may have been gone when a newer one
+ * was put and unlinked. */
+static bool was_there(const struct sn_name *nm, uint64_t gen, uint64_t tomb)
 {
 	unsigned int i;
 
 	for (i = 0; i < SN_UNLINKED; i++)
-		if (nm->unlinked[i] == tomb)
+		if (nm->unlinked[i] > gen && nm->unlinked[i] <= tomb)
 			return false;
 	return tomb != 0;
 }
@@ -287,7 +288,8 @@ static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 	const struct sn_name *nm = name_at(path, len);
 
 	if (nm && has_removal(nm) &&
-	    was_there(nm, sim_etcd_owed_tomb(s->master->state, path, len, gen)))
+	    was_there(nm, gen,
+		      sim_etcd_owed_tomb(s->master->state, path, len, gen)))
 		sn_wrong(s, "%s says that %.*s is removed, and etcd does not have that",
 			 how, (int)len, path);
 }

@@ -38,7 +38,8 @@ static void on_call(struct sim_call *c)
 {
 	struct task *t = pool_container_of(c, struct task, call);
 
-	t->step(t);
+	if (!t->p->dead) /* sn_users_leave() ends it */
+		t->step(t);
 }
 
 static struct task *task_new(struct sn_proc *p, void (*step)(struct task *t))

@@ -292,6 +292,28 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
 	return err;
 }
 
+/*
+ * It would have replaced what this node knew of under that name, and the master
+ * has not heard of it. What had been evicted by then may come back with a node
+ * that is away: that is deleted, too, as if this one had been published first.
+ */
+static int remove_unheard(struct pool_node *n, struct node_entry *e)
+{
+	const struct node_writer *w = e->own ? e->own->w : NULL;
+	int err;
+
+	if (pool_node_published(e) || !w || !w->flushed || w->scratch ||
+	    w->phantom_gen || !n->seen_gen)
+		return 0;
+	if (!w->renamed &&
+	    node_name_is_temporary(pool_entry_name(&e->e), e->e.name_len))
+		return 0;
+	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, n->seen_gen);
+	if (!err && e->hidden_gen < n->seen_gen)
+		node_hide(n, e, n->seen_gen);
+	return err;
+}
+
 int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 {
 	bool told = e->own && ((e->own->w && e->own->w->before) ||
@@ -299,8 +321,8 @@ int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 				node_op_told(n, e->own)));
 	int err = hide_published(n, e);
 
-	if (!err && told)
-		err = remove_any(n, e);
+	if (!err)
+		err = told ? remove_any(n, e) : remove_unheard(n, e);
 	if (err)
 		return err;
 	if (e->own)
@@ -334,6 +356,8 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	else if (!err && w->phantom_gen)
 		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
 				   w->phantom_gen);
+	else if (!err)
+		err = remove_unheard(n, from);
 	if (err)
 		return err;
 	w->phantom_gen = 0; /* it was the old name's */
