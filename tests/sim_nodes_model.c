@@ -277,7 +277,8 @@ static bool was_there(const struct sn_name *nm, uint64_t gen, uint64_t tomb)
 	unsigned int i;
 
 	for (i = 0; i < SN_UNLINKED; i++)
-		if (nm->unlinked[i] > gen && nm->unlinked[i] <= tomb)
+		if (nm->unlinked[i] == tomb ||
+		    (nm->unlinked[i] > gen && nm->unlinked[i] < tomb))
 			return false;
 	return tomb != 0;
 }

@@ -914,6 +914,14 @@ static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
 	}
 }
 
+/* An UNLINK of any generation may have been refused, and hides all until it is
+ * answered: it is sent again. */
+static bool is_asked_again(const struct node_op *op)
+{
+	return op->kind == KVPOOL__OP__KIND__PUBLISH ||
+	       (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen);
+}
+
 /*
  * Without results. What is kept in the master's state, and was executed, is done;
  * what was executed later was given a generation above `gen`.
@@ -934,7 +942,7 @@ static bool settle_told(struct pool_node *n, struct node_op *op,
 		/* But for what another master may have executed before. */
 		if (!op->again && op->seen < gen)
 			op->seen = gen;
-	} else if (op->kind != KVPOOL__OP__KIND__PUBLISH) {
+	} else if (!is_asked_again(op)) {
 		done.gen = op->kind == KVPOOL__OP__KIND__UNLINK ? gen : 0;
 		answer_told(n, op, &done);
 		return true;
