@@ -31,6 +31,8 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	w->base_gen = m->base_gen;
 	w->seen_gen = m->seen_gen;
 	w->again = m->seen_gen != 0;
+	w->put_run = m->ops_run;
+	w->put_ticket = m->ticket;
 	node_attr_from_meta(m, &w->attr);
 	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &w->xattrs);
 	if (err) {
