@@ -25,6 +25,7 @@ struct op {
 	uint64_t run, ticket; /* whose change; 0: not said */
 	Kvpool__Content *const *before;
 	size_t n_before;
+	const Kvpool__Content *made_from; /* or NULL */
 	uint64_t wall_ns;
 	Kvpool__OpResult *result;
 };
@@ -36,19 +37,21 @@ static void result_seq(struct op *op, const struct master_item *i)
 
 /* ---- conditions ---- */
 
+static bool has_content(const struct master_file *f, const Kvpool__Content *c)
+{
+	return c->sum.len == MASTER_SUM_SIZE && c->size == f->size &&
+	       !memcmp(c->sum.data, f->sum, MASTER_SUM_SIZE);
+}
+
 /* Does f have what the change was made from, or what the sender may have
  * published itself, and has no answer for? */
 static bool is_before(const struct op *op, const struct master_file *f)
 {
 	size_t i;
 
-	for (i = 0; i < op->n_before; i++) {
-		const Kvpool__Content *c = op->before[i];
-
-		if (c->sum.len == MASTER_SUM_SIZE && c->size == f->size &&
-		    !memcmp(c->sum.data, f->sum, MASTER_SUM_SIZE))
+	for (i = 0; i < op->n_before; i++)
+		if (has_content(f, op->before[i]))
 			return true;
-	}
 	return false;
 }
 
@@ -279,7 +282,10 @@ static int op_publish(struct op *op)
 	}
 	if (overtaken(op)) {
 		pool_xattrs_free(xattrs);
-		return -ESTALE;
+		/* It cannot be told which of the two is the newer one. */
+		return f && op->made_from && has_content(f, op->made_from) ?
+			       -EIO :
+			       -ESTALE;
 	}
 	master_meta_attrs(op->meta, &attrs);
 	err = master_map_make_file(&op->m->map, op->path, op->len, &attrs, &f,
@@ -628,6 +634,7 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	op->ticket = msg->ticket;
 	op->before = msg->before;
 	op->n_before = msg->n_before;
+	op->made_from = msg->made_from;
 	switch (msg->kind) {
 	case KVPOOL__OP__KIND__PUBLISH:
 		return op_publish(op);

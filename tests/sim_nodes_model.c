@@ -147,9 +147,11 @@ void sn_forget_shown(struct sn *s, unsigned int node)
 
 /* ---- what was acknowledged ---- */
 
+/* One fsync tells of what was lost, be it one that began before that was put. */
 void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 	      uint64_t number, int status)
 {
+	bool error = status && status != -ETIMEDOUT && status != -ECANCELED;
 	unsigned int k, i;
 
 	for (k = 0; k < SN_NAMES; k++)
@@ -157,10 +159,9 @@ void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 			struct sn_op *op = &s->name[k].op[i];
 
 			if (s->name[k].dir != dir || op->node != node ||
-			    op->number > number || op->void_)
+			    (op->number > number && !error) || op->void_)
 				continue;
-			if (status && status != -ETIMEDOUT &&
-			    status != -ECANCELED)
+			if (error)
 				op->lost = true;
 			else if (!status && !op->lost && !op->acked) {
 				op->acked = true;

@@ -222,8 +222,7 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	if (!op)
 		return -ENOMEM;
 	op_of(op, o);
-	if (op->queued)
-		made_from(op, o->entry, o->w->base_gen);
+	made_from(op, o->entry, o->w->base_gen);
 	if (o->w->again) {
 		op->again = op->told = true;
 		op->seen = o->w->seen_gen;
@@ -419,10 +418,8 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 {
 	const struct node_before *before = op->obj ? op->obj->w->before :
 						     op->before;
-	/* Of a change that may have been executed already it tells nothing: who
-	 * puts the same bytes back undoes that. */
 	const struct node_content *base =
-		op->has_base && !op->again ? &op->base : NULL;
+		op->has_base && (op->queued || op->again) ? &op->base : NULL;
 
 	po->queued = op->queued;
 	po->again = op->again;
@@ -440,6 +437,10 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 		return -ENOMEM;
 	po->before = b->before[b->n]->list;
 	po->n_before = node_before_to_pb(before, base, b->before[b->n]);
+	/* If it may have been executed already, that tells less: who puts the
+	 * same bytes back undoes it. */
+	if (base && op->again)
+		po->made_from = po->before[--po->n_before];
 	return 0;
 }
 
