@@ -75,10 +75,29 @@ static void take_waits_along(struct master_feed *f, uint64_t old, uint64_t new)
 	}
 }
 
+/* What has not been told to who is about to have the whole picture, and moves
+ * from old to new, is still to be told in it. */
+static void take_goals_along(struct master_feed *f, uint64_t old, uint64_t new)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &f->subs) {
+		struct master_sub *s =
+			pool_list_entry(it, struct master_sub, link);
+
+		if (s->last_lap && old <= s->goal &&
+		    old > master_cursor_upto(f, &s->cursor) &&
+		    s->moved++ < MASTER_LAP_MOVES)
+			s->goal = new;
+	}
+}
+
 void master_feed_touch(struct master_feed *f, struct master_item *i)
 {
 	uint64_t old = i->seq;
 
+	if (old && f->nlaps)
+		take_goals_along(f, old, f->seq + 1);
 	if (old)
 		unlink_item(f, i);
 	/* Before the sequence moves on: without subscribers all is told. */
@@ -168,10 +187,18 @@ uint64_t master_cursor_upto(const struct master_feed *f,
 
 /* ---- subscribers ---- */
 
+static void set_lap(struct master_feed *f, struct master_sub *s, bool last)
+{
+	if (s->last_lap != last)
+		f->nlaps += last ? 1 : -1u;
+	s->last_lap = last;
+}
+
 static void begin_picture(struct master_feed *f, struct master_sub *s)
 {
 	s->begin = s->picture = true;
-	s->last_lap = false;
+	set_lap(f, s, false);
+	s->moved = 0;
 	s->from = s->goal = f->seq;
 }
 
@@ -230,6 +257,7 @@ void master_sub_close(struct master_feed *f, struct master_sub *s)
 {
 	if (!s->link.next)
 		return;
+	set_lap(f, s, false);
 	master_cursor_close(&s->cursor);
 	pool_list_del(&s->link);
 	s->link.next = s->link.prev = NULL;
@@ -278,11 +306,12 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 		/* All that has not moved since the picture was begun is told;
 		 * what has moved is at most here. */
 		s->goal = f->seq;
-		s->last_lap = true;
+		set_lap(f, s, true);
 	}
 	if (s->picture && s->last_lap && upto >= s->goal && ready) {
 		*ret_complete = true;
 		s->picture = false;
+		set_lap(f, s, false);
 	}
 	*ret_upto = upto;
 	assert(s->nsent < MASTER_SUB_WINDOW);

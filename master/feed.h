@@ -48,6 +48,7 @@ struct master_feed {
 	bool end_watched;   /* a cursor may stand at the end */
 	struct pool_list cursors;
 	struct pool_list subs;
+	unsigned int nlaps; /* of them in the last lap of a picture */
 	struct pool_list waits;
 	uint64_t told;	 /* cache: least acknowledged of all subscribers */
 	bool told_stale; /* must be computed anew */
@@ -93,6 +94,9 @@ uint64_t master_cursor_upto(const struct master_feed *f,
 /* ---- subscribers ---- */
 
 #define MASTER_SUB_WINDOW 2 /* batches sent and not acknowledged */
+/* What changes before it has been told puts the end of a picture off, so often;
+ * after that it is missing there, and told behind it. */
+#define MASTER_LAP_MOVES 65536
 
 struct master_sub {
 	struct pool_list link;
@@ -103,6 +107,7 @@ struct master_sub {
 	uint64_t from;	  /* the picture is of this change, or newer; no deletion
 			     before it is told */
 	uint64_t goal;	  /* complete when this is reached */
+	unsigned int moved; /* how often it was put off: see MASTER_LAP_MOVES */
 	uint64_t acked;
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each, oldest first */
 	uint64_t sent_ms[MASTER_SUB_WINDOW];

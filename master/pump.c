@@ -84,6 +84,8 @@ static void send_batch(struct master_session *s)
 			     pool_now_ms(), &begin, &complete, &upto);
 	msg.begin = begin;
 	msg.complete = complete;
+	if (complete && s->sub.moved > MASTER_LAP_MOVES)
+		master_count(s->m, MC_PICTURES_SHORT);
 	msg.upto_seq = upto;
 	master_count(s->m, MC_FEED_BATCHES);
 	pool_count_add(&s->m->stats.c[MC_FEED_ENTRIES], b->n);

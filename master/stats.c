@@ -30,6 +30,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 			      "Names sent to subscribers." },
 	[MC_FEED_BATCHES] = { "kvpool_master_feed_batches_total", NULL,
 			      "Feed messages sent to subscribers." },
+	[MC_PICTURES_SHORT] = { "kvpool_master_feed_pictures_short_total", NULL,
+			  "Whole pictures that lack what kept changing meanwhile." },
 	[MC_PICTURES] = { "kvpool_master_feed_pictures_total", NULL,
 			  "Subscribers that were given the whole picture." },
 	[MC_INVENTORY] = { "kvpool_master_inventory_entries_total", NULL,

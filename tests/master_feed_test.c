@@ -330,6 +330,73 @@ static void a_picture_is_not_complete_before_names_that_moved_are_told(
 	master_map_fini(&m);
 }
 
+/* It moves again and again, each time before the cursor comes to it. */
+static void a_picture_waits_for_what_moves_in_its_last_lap(void **state)
+{
+	struct master_sub s = { 0 };
+	struct master_map m;
+	struct master_file *a, *b;
+	bool begin, complete;
+	uint64_t upto;
+	unsigned int i;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	a = put(&m, "a", 1);
+	b = put(&m, "b", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	master_map_touch_file(&m, a);
+	master_cursor_advance(&m.feed, &s.cursor); /* b */
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_false(complete);
+	master_sub_ack(&m.feed, &s, upto);
+	for (i = 0; i < 10; i++) {
+		master_map_touch_file(&m, a);
+		master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete,
+				     &upto);
+		assert_false(complete);
+		master_sub_ack(&m.feed, &s, upto);
+	}
+	put(&m, "c", 1); /* which is new: no part of the picture */
+	master_map_touch_file(&m, b); /* which has been told */
+	master_cursor_advance(&m.feed, &s.cursor); /* a */
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_true(complete);
+	assert_int_equal(0, m.feed.nlaps);
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+static void a_picture_does_not_wait_for_ever(void **state)
+{
+	struct master_sub s = { 0 };
+	struct master_map m;
+	struct master_file *a;
+	bool begin, complete;
+	uint64_t upto;
+	unsigned int i;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	a = put(&m, "a", 1);
+	put(&m, "b", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	master_map_touch_file(&m, a);
+	master_cursor_advance(&m.feed, &s.cursor); /* b */
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	for (i = 0; i < MASTER_LAP_MOVES; i++)
+		master_map_touch_file(&m, a);
+	assert_true(s.goal > master_cursor_upto(&m.feed, &s.cursor));
+	master_map_touch_file(&m, a);
+	master_sub_ack(&m.feed, &s, upto);
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_true(complete);
+	assert_true(s.moved > MASTER_LAP_MOVES);
+	master_sub_close(&m.feed, &s);
+	assert_int_equal(0, m.feed.nlaps);
+	master_map_fini(&m);
+}
+
 static void who_missed_a_forgotten_deletion_gets_a_whole_picture(void **state)
 {
 	struct master_sub slow = { 0 }, back = { 0 };
@@ -586,6 +653,8 @@ int main(void)
 			a_wait_follows_an_untold_name_that_goes_or_comes_back),
 		cmocka_unit_test(
 			a_picture_is_completed_only_when_the_master_is_ready),
+		cmocka_unit_test(a_picture_waits_for_what_moves_in_its_last_lap),
+		cmocka_unit_test(a_picture_does_not_wait_for_ever),
 		cmocka_unit_test(
 			a_picture_is_not_complete_before_names_that_moved_are_told),
 		cmocka_unit_test(
