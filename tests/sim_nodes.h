@@ -79,6 +79,7 @@ struct sn_op {
 	bool void_; /* it failed, and changed nothing */
 	bool acked, lost, evicted;
 	bool taken; /* back to be written, before it was acknowledged */
+	bool cut;   /* ... by who died then: it may be gone */
 	unsigned int node;
 	uint64_t bytes, size;
 	XXH128_hash_t sum;

@@ -193,7 +193,8 @@ static bool may_be_gone(const struct sn_name *nm)
 		const struct sn_op *op = &nm->op[i];
 
 		acked |= op->acked && op->kind == SN_WRITE;
-		if ((op->kind == SN_REMOVE || op->evicted) && !op->void_ &&
+		if ((op->kind == SN_REMOVE || op->evicted || op->cut) &&
+		    !op->void_ &&
 		    !superseder(nm, op, true))
 			return true;
 	}

@@ -121,7 +121,7 @@ static void dies_while_written(struct task *t)
 	taken_back(t);
 	for (unsigned int i = 0; i < nm->nops; i++)
 		if (nm->op[i].node == t->p->index && nm->op[i].taken) {
-			nm->op[i].lost = true;
+			nm->op[i].lost = nm->op[i].cut = true;
 			nm->op[i].acked = false;
 		}
 }
