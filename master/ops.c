@@ -322,6 +322,20 @@ static void buried(struct op *op, uint64_t gen)
 	given(op, gen);
 }
 
+/* What an UNLINK of any generation means of a name that is not there: what the
+ * sender knew of, and what it published itself and has left since. 0: nothing
+ * that is not deleted already. */
+static uint64_t meant(const struct op *op)
+{
+	const struct master_grave *g =
+		master_map_grave(&op->m->map, op->path, op->len);
+	uint64_t gen = op->meta->seen_gen;
+
+	if (g && g->left_gen > gen && left_is_before(op, g))
+		gen = g->left_gen;
+	return g && g->tomb && g->gen >= gen ? 0 : gen;
+}
+
 /*
  * There is no such name. Copies may exist all the same: with a node that is
  * away, or, after a start, with one whose inventory is still to come.
@@ -333,6 +347,8 @@ static int unlink_missing(struct op *op)
 
 	if (master_map_dir(&op->m->map, op->path, op->len))
 		return -EISDIR;
+	if (!gen && op->m->ready)
+		gen = meant(op);
 	if (!gen && op->m->ready) {
 		/* What comes later is not meant: the sender may hear of that
 		 * first, by an order to hold it. */

@@ -29,8 +29,9 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	w->obj = o;
 	w->fd = -1;
 	w->base_gen = m->base_gen;
-	w->seen_gen = m->seen_gen;
-	w->again = m->seen_gen != 0;
+	/* 1: said, and it was put by who had seen nothing. */
+	w->seen_gen = m->ops_run && !m->seen_gen ? 1 : m->seen_gen;
+	w->again = w->seen_gen != 0;
 	w->put_run = m->ops_run;
 	w->put_ticket = m->ticket;
 	node_attr_from_meta(m, &w->attr);

@@ -418,8 +418,10 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 {
 	const struct node_before *before = op->obj ? op->obj->w->before :
 						     op->before;
+	bool judged = op->kind != KVPOOL__OP__KIND__PUBLISH || op->queued ||
+		      op->again;
 	const struct node_content *base =
-		op->has_base && (op->queued || op->again) ? &op->base : NULL;
+		op->has_base && judged ? &op->base : NULL;
 
 	po->queued = op->queued;
 	po->again = op->again;
