@@ -59,6 +59,7 @@ struct master_answer {
 /* What became of the changes that a node asked for (master/answers.c). */
 struct master_answers {
 	uint64_t run;  /* Join.ops_run; 0: it does not count them */
+	uint64_t earlier[3]; /* the node's runs before that, newest first; 0 */
 	uint64_t done; /* executed */
 	uint64_t kept; /* results of the last so many of them are kept */
 	uint64_t gen;  /* not above this, those after them have been given */

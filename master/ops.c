@@ -71,8 +71,8 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 
 	if (!g || !g->tomb || g->gen <= gen || g->gen < g->left_gen)
 		return false;
-	return !(g->by_run && g->by_run == op->run &&
-		 g->by_ticket < op->ticket) &&
+	return !master_answers_earlier(&op->s->member->answers, g->by_run,
+				       g->by_ticket, op->run, op->ticket) &&
 	       !is_own(op, g->gen);
 }
 

@@ -302,7 +302,7 @@ static int remove_unheard(struct pool_node *n, struct node_entry *e)
 	const struct node_writer *w = e->own ? e->own->w : NULL;
 	int err;
 
-	if (pool_node_published(e) || !w || !w->flushed || w->scratch ||
+	if (!w || !w->flushed || w->scratch ||
 	    w->phantom_gen || !n->seen_gen)
 		return 0;
 	if (!w->renamed &&
@@ -316,13 +316,16 @@ static int remove_unheard(struct pool_node *n, struct node_entry *e)
 
 int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 {
+	bool heard = pool_node_published(e);
 	bool told = e->own && ((e->own->w && e->own->w->before) ||
 			       (e->own->state == NODE_PENDING &&
 				node_op_told(n, e->own)));
 	int err = hide_published(n, e);
 
-	if (!err)
-		err = told ? remove_any(n, e) : remove_unheard(n, e);
+	if (!err && told)
+		err = remove_any(n, e);
+	else if (!err && !heard)
+		err = remove_unheard(n, e);
 	if (err)
 		return err;
 	if (e->own)
@@ -342,6 +345,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	struct node_object *o = from->own;
 	struct node_writer *w = o->w;
 	bool queued = o->state == NODE_PENDING && !w->sealed;
+	bool heard = pool_node_published(from);
 	/* Known to the master under the old name, or about to be. */
 	bool told = queued && node_op_told(n, o);
 	int err;
@@ -356,7 +360,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	else if (!err && w->phantom_gen)
 		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
 				   w->phantom_gen);
-	else if (!err)
+	else if (!err && !heard)
 		err = remove_unheard(n, from);
 	if (err)
 		return err;
