@@ -1,8 +1,8 @@
 /*
  * A node loses the master's answers and is cut off; another node changes the
  * same names, and its fsync ends well; the first one joins again, at the same
- * master or at the next one. What it repeats undoes nothing. A real master and
- * two real nodes on one loop.
+ * master or at the next one, perhaps after a restart. What it repeats undoes
+ * nothing. A real master and two real nodes on one loop.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,7 +93,8 @@ static void start_master(struct fixture *f)
 	assert_int_equal(0, master_open(&mo, &f->master));
 }
 
-static void start_node(struct fixture *f, int i)
+/* It need not join. */
+static void open_node(struct fixture *f, int i)
 {
 	struct pool_node_opts o = f->opts;
 	char name[16];
@@ -105,7 +106,21 @@ static void start_node(struct fixture *f, int i)
 	o.store_dir = f->dir[i];
 	o.name = name;
 	assert_int_equal(0, pool_node_open(&o, &f->node[i]));
+}
+
+static void start_node(struct fixture *f, int i)
+{
+	open_node(f, i);
 	run_until(f, node_link_up(f->node[i]) && f->node[i]->complete);
+}
+
+static void close_node(struct fixture *f, int i)
+{
+	bool closed = false;
+
+	pool_node_close(f->node[i], 0, on_closed, &closed);
+	run_until(f, closed);
+	pool_metrics_close(f->node_metrics[i]);
 }
 
 static int setup(void **state)
@@ -143,12 +158,8 @@ static int teardown(void **state)
 	bool closed;
 	int i;
 
-	for (i = 0; i < NNODES; i++) {
-		closed = false;
-		pool_node_close(f->node[i], 0, on_closed, &closed);
-		run_until(f, closed);
-		pool_metrics_close(f->node_metrics[i]);
-	}
+	for (i = 0; i < NNODES; i++)
+		close_node(f, i);
 	closed = false;
 	master_close(f->master, on_closed, &closed);
 	run_until(f, closed);
@@ -512,6 +523,54 @@ static void own_put_unlinked(struct fixture *f, bool other_master)
 	run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
 }
 
+/* ---- nor is what the process before it did ---- */
+
+/* Cut off with that: it is in the store only. */
+static void restart_with(struct fixture *f, unsigned int version)
+{
+	put(f, 0, "k", version);
+	run_until(f, pending(f, "k"));
+	close_node(f, 0);
+	open_node(f, 0);
+	run_until(f, pending(f, "k"));
+}
+
+static void put_before_a_restart(struct fixture *f, bool other_master)
+{
+	put(f, 0, "k", 1);
+	run_until(f, published(f, 0, "k"));
+	cut_after(f, MC_UNLINK, 1, unlink_it(f, 0, "k"));
+	restart_with(f, 2);
+	come_back(f, other_master);
+	assert_both_read(f, "k", 2);
+}
+
+static void put_after_a_restart(struct fixture *f, bool other_master)
+{
+	put(f, 0, "k", 1);
+	run_until(f, published(f, 0, "k"));
+	cut_after(f, MC_UNLINK, 1, unlink_it(f, 0, "k"));
+	restart_with(f, 2);
+	put(f, 0, "k", 3);
+	run_until(f, pending(f, "k"));
+	come_back(f, other_master);
+	assert_both_read(f, "k", 3);
+}
+
+/* What another node deletes after that stays deleted. */
+static void unlinked_after_a_restart(struct fixture *f, bool other_master)
+{
+	put_unanswered(f);
+	run_until(f, published(f, 1, "k"));
+	unlink_it(f, 1, "k");
+	sync_dir(f, 1);
+	close_node(f, 0);
+	open_node(f, 0);
+	run_until(f, pending(f, "k"));
+	come_back(f, other_master);
+	run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
+}
+
 /* ---- the same version under another generation is no newer one ---- */
 
 /* The first node has been cut off with version 1, which the other brings anew. */
@@ -561,6 +620,92 @@ static void put_back_after_an_unlink(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 1);
 }
 
+/* Whether it was overtaken cannot be told: who put it is told that. */
+static void put_in_doubt(struct fixture *f, bool other_master)
+{
+	struct ended t = { 0 };
+
+	both_have_it(f);
+	cut_after(f, MC_PUBLISH, 2, put(f, 0, "k", 2));
+	brought_anew(f);
+	if (other_master)
+		restart_master(f);
+	join_again(f);
+	assert_int_equal(0, pool_node_barrier_start(f->node[0], &t.b,
+						    on_ended));
+	run_until(f, t.done);
+	assert_int_equal(other_master ? -EIO : 0,
+			 pool_node_lost(pool_node_root(f->node[0])));
+	assert_both_read(f, "k", 1);
+}
+
+/* ---- what the master never heard of ---- */
+
+static const struct master_grave *grave(struct fixture *f, const char *name)
+{
+	return master_map_grave(&f->master->map, name, strlen(name));
+}
+
+/* Put and removed before anybody was told. What had been there before may come
+ * back with a node that is away. */
+static void unheard(struct fixture *f, const char *name)
+{
+	put(f, 0, name, 2);
+	unlink_it(f, 0, name);
+	sync_dir(f, 0);
+}
+
+static void an_unlink_of_what_was_not_published_is_told(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t seen;
+
+	put(f, 1, "x", 1);
+	run_until(f, published(f, 0, "x"));
+	seen = f->node[0]->seen_gen;
+	unheard(f, "k");
+	assert_non_null(grave(f, "k"));
+	assert_int_equal(seen, grave(f, "k")->gen);
+	/* Its own files are not meant. */
+	assert_reads(f, 0, "x", 1);
+	put(f, 1, "k", 3);
+	run_until(f, published(f, 0, "k"));
+	assert_both_read(f, "k", 3);
+}
+
+static void nobody_hears_of_temporary_files(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, 1, "x", 1);
+	run_until(f, published(f, 0, "x"));
+	unheard(f, "k.tmp");
+	assert_null(grave(f, "k.tmp"));
+	assert_int_equal(0, pool_counter_value(
+				    &f->master->stats.c[MC_UNLINK]));
+}
+
+/* By the rule `unlink`, from this mount only. */
+static void nobody_hears_of_what_a_mount_hides(void **state)
+{
+	struct fixture *f = *state;
+
+	both_have_it(f);
+	assert_int_equal(0, pool_node_setxattr(f->node[0],
+					       &pool_node_root(f->node[0])->d.e,
+					       "user.kvpool.unlink", "node", 4,
+					       0));
+	sync_dir(f, 0);
+	unlink_it(f, 0, "k");
+	sync_dir(f, 0);
+	assert_null(find(f, 0, "k"));
+	assert_reads(f, 1, "k", 1);
+	unheard(f, "k");
+	assert_reads(f, 1, "k", 1);
+	assert_int_equal(0, pool_counter_value(
+				    &f->master->stats.c[MC_UNLINK]));
+}
+
 #define both(name)                                                 \
 	static void name##_same_master(void **state)               \
 	{                                                          \
@@ -583,6 +728,10 @@ both(own_put_unlinked)
 both(put_from_what_came_anew)
 both(unlink_of_what_came_anew)
 both(put_back_after_an_unlink)
+both(put_before_a_restart)
+both(put_after_a_restart)
+both(unlinked_after_a_restart)
+both(put_in_doubt)
 
 #define one(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define two(name) one(name##_same_master), one(name##_next_master)
@@ -602,6 +751,13 @@ int main(void)
 		two(put_from_what_came_anew),
 		two(unlink_of_what_came_anew),
 		two(put_back_after_an_unlink),
+		two(put_before_a_restart),
+		two(put_after_a_restart),
+		two(unlinked_after_a_restart),
+		two(put_in_doubt),
+		one(an_unlink_of_what_was_not_published_is_told),
+		one(nobody_hears_of_temporary_files),
+		one(nobody_hears_of_what_a_mount_hides),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -300,6 +300,7 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
 static int remove_unheard(struct pool_node *n, struct node_entry *e)
 {
 	const struct node_writer *w = e->own ? e->own->w : NULL;
+	struct pool_rules rules;
 	int err;
 
 	if (!w || !w->flushed || w->scratch ||
@@ -307,6 +308,9 @@ static int remove_unheard(struct pool_node *n, struct node_entry *e)
 		return 0;
 	if (!w->renamed &&
 	    node_name_is_temporary(pool_entry_name(&e->e), e->e.name_len))
+		return 0;
+	pool_node_rules(n, &e->e, &rules);
+	if (rules.unlink == POOL_UNLINK_NODE)
 		return 0;
 	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, n->seen_gen);
 	if (!err && e->hidden_gen < n->seen_gen)
