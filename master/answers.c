@@ -143,30 +143,17 @@ static void begin_run(struct master_answers *a, const Kvpool__Join *j)
 	a->exact = true;
 }
 
-/* 0: this run's; -1: of none that is known. */
-static int age(const struct master_answers *a, uint64_t run)
-{
-	int i;
-
-	if (run == a->run)
-		return 0;
-	for (i = 0; i < (int)(sizeof(a->earlier) / sizeof(a->earlier[0])); i++)
-		if (run == a->earlier[i])
-			return i + 1;
-	return -1;
-}
-
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
-			    uint64_t ticket, uint64_t than_run,
-			    uint64_t than_ticket)
+			    uint64_t ticket, uint64_t than)
 {
-	int than = age(a, than_run);
+	unsigned int i;
 
-	if (!run || !than_run)
-		return false;
-	if (run == than_run)
-		return ticket < than_ticket;
-	return than >= 0 && age(a, run) > than;
+	if (run && run == a->run)
+		return ticket < than;
+	for (i = 0; run && i < MASTER_EARLIER_RUNS; i++)
+		if (run == a->earlier[i])
+			return true;
+	return false;
 }
 
 int master_answers_join(struct master_member *mb, const Kvpool__Join *j,

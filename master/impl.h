@@ -384,11 +384,11 @@ void master_answers_add(struct master *m, struct master_member *mb,
 /* From a MEMBER record. */
 void master_answers_load(struct master_member *mb,
 			 const struct master_record *r);
-/* Was the change `ticket` of `run` made before another, by the same node? What is
- * not known of its runs: false. */
+/* Was the change `ticket` of `run` made by this node, before `than` of the present
+ * run? A file that an earlier run put and this one found was put after all that
+ * that run deleted under its name. Of runs that are not known: false. */
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
-			    uint64_t ticket, uint64_t than_run,
-			    uint64_t than_ticket);
+			    uint64_t ticket, uint64_t than);
 /* Puts msg off until the map is whole, if it, or one before it, has to wait for
  * that. */
 bool master_ops_later(struct master_session *s, uint64_t req,

@@ -56,10 +56,14 @@ struct master_answer {
 };
 #define MASTER_ANSWERS_MAX (8u * POOL_BATCH_MAX) /* kept for one node */
 
+#define MASTER_EARLIER_RUNS 3
+
 /* What became of the changes that a node asked for (master/answers.c). */
 struct master_answers {
 	uint64_t run;  /* Join.ops_run; 0: it does not count them */
-	uint64_t earlier[3]; /* the node's runs before that, newest first; 0 */
+	/* The node's runs before that, newest first, or 0. Who is not among them
+	 * any more is taken for another node. */
+	uint64_t earlier[MASTER_EARLIER_RUNS];
 	uint64_t done; /* executed */
 	uint64_t kept; /* results of the last so many of them are kept */
 	uint64_t gen;  /* not above this, those after them have been given */

@@ -22,7 +22,7 @@ struct op {
 	const char *remove; /* "": none */
 	bool queued;
 	bool again;
-	uint64_t run, ticket; /* whose change; 0: not said */
+	uint64_t ticket;
 	Kvpool__Content *const *before;
 	size_t n_before;
 	const Kvpool__Content *made_from; /* or NULL */
@@ -72,7 +72,7 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 	if (!g || !g->tomb || g->gen <= gen || g->gen < g->left_gen)
 		return false;
 	return !master_answers_earlier(&op->s->member->answers, g->by_run,
-				       g->by_ticket, op->run, op->ticket) &&
+				       g->by_ticket, op->ticket) &&
 	       !is_own(op, g->gen);
 }
 
@@ -313,7 +313,7 @@ static void buried(struct op *op, uint64_t gen)
 		master_map_grave(&op->m->map, op->path, op->len);
 
 	if (g->gen == gen) {
-		g->by_run = op->run;
+		g->by_run = op->s->member->answers.run;
 		g->by_ticket = op->ticket;
 	}
 	master_keep_tomb(op->m, g);
@@ -646,7 +646,6 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	op->remove = msg->remove;
 	op->queued = msg->queued;
 	op->again = msg->again;
-	op->run = msg->run ? msg->run : op->s->member->answers.run;
 	op->ticket = msg->ticket;
 	op->before = msg->before;
 	op->n_before = msg->n_before;

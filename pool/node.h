@@ -229,8 +229,6 @@ struct node_writer {
 	XXH128_hash_t sum;
 	bool sealed;	     /* PENDING, not queued: its turn has not come */
 	bool again;	     /* an earlier process may have published it */
-	uint64_t put_run;    /* that one's ops_run and ... */
-	uint64_t put_ticket; /* ... the put's ticket; or 0 */
 	struct node_op *op;  /* its publication, as long as it is not answered;
 				borrows, or NULL */
 	bool was_held;	     /* its bytes were published, under another name:

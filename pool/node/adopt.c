@@ -29,11 +29,8 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	w->obj = o;
 	w->fd = -1;
 	w->base_gen = m->base_gen;
-	/* 1: said, and it was put by who had seen nothing. */
-	w->seen_gen = m->ops_run && !m->seen_gen ? 1 : m->seen_gen;
-	w->again = w->seen_gen != 0;
-	w->put_run = m->ops_run;
-	w->put_ticket = m->ticket;
+	w->seen_gen = m->seen_gen;
+	w->again = m->seen_gen != 0;
 	node_attr_from_meta(m, &w->attr);
 	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &w->xattrs);
 	if (err) {

@@ -160,8 +160,6 @@ node_orphan_hand_over(struct pool_node *n, const struct node_object *o)
 	m->was_held = w->was_held;
 	m->seen_gen = w->seen_gen;
 	m->again = w->again;
-	m->put_run = w->put_run;
-	m->put_ticket = w->put_ticket;
 	put_before(w->before, m);
 	m->stamp_ns = w->stamp_ns;
 	m->idle_ms = pool_now_ms() - w->touched_ms;
@@ -354,8 +352,6 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	w->was_held = m->was_held;
 	w->seen_gen = m->seen_gen;
 	w->again = m->again;
-	w->put_run = m->put_run;
-	w->put_ticket = m->put_ticket;
 	node_before_from_pb(n, &w->before, m->before, m->n_before);
 	w->stamp_ns = m->stamp_ns;
 	w->touched_ms = pool_now_ms() - m->idle_ms;

@@ -372,7 +372,6 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	free(w->before);
 	w->before = NULL;
 	w->again = false;
-	w->put_run = w->put_ticket = 0;
 	o->entry = to;
 	node_own_supersede(n, to, o, from);
 	w->renamed = true;

@@ -218,19 +218,8 @@ void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
 	ret->gen = m->attr_gen;
 }
 
-void node_made_by(const struct pool_node *n, const struct node_writer *w,
-		  struct node_made *ret)
-{
-	*ret = (struct node_made){
-		.base_gen = w->base_gen,
-		.seen_gen = w->seen_gen,
-		.run = w->put_run ? w->put_run : n->ops_run,
-		.ticket = w->put_run ? w->put_ticket : w->ticket,
-	};
-}
-
-ptrdiff_t node_blob_pack(const char *path, size_t path_len,
-			 const struct node_made *made, uint64_t size,
+ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
+			 uint64_t base_gen, uint64_t seen_gen, uint64_t size,
 			 XXH128_hash_t sum, const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap)
@@ -243,11 +232,9 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len,
 	XXH128_canonicalFromHash(&canon, sum);
 	m.path.data = (uint8_t *)(uintptr_t)path;
 	m.path.len = path_len;
-	m.gen = made->gen;
-	m.base_gen = made->base_gen;
-	m.seen_gen = made->seen_gen;
-	m.ops_run = made->run;
-	m.ticket = made->ticket;
+	m.gen = gen;
+	m.base_gen = base_gen;
+	m.seen_gen = seen_gen;
 	m.size = size;
 	m.sum.data = canon.digest;
 	m.sum.len = sizeof(canon.digest);
@@ -269,22 +256,19 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len,
 	return (ptrdiff_t)len;
 }
 
-static ptrdiff_t object_blob(const struct pool_node *n,
-			     const struct node_object *o, void *buf, size_t cap)
+static ptrdiff_t object_blob(const struct node_object *o, void *buf, size_t cap)
 {
 	const struct node_entry *e = o->entry;
 	/* Published, it has given them to its name. */
 	const struct node_writer *w = o->state == NODE_HELD ? NULL : o->w;
-	struct node_made made = { 0 };
 	char path[POOL_PATH_MAX + 1];
 	int len = node_entry_path(&e->e, path);
 
 	if (len < 0)
 		return len;
-	if (w)
-		node_made_by(n, w, &made);
-	made.gen = o->gen;
-	return node_blob_pack(path, (size_t)len, &made, o->size, o->sum,
+	return node_blob_pack(path, (size_t)len, o->gen,
+			      w ? w->base_gen : 0, w ? w->seen_gen : 0,
+			      o->size, o->sum,
 			      w ? &w->attr : &e->attr,
 			      w ? w->xattrs : e->xattrs, buf, cap);
 }
@@ -305,7 +289,7 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 
 	if (o->lent_fd >= 0)
 		return 0;
-	len = object_blob(n, o, blob, sizeof(blob));
+	len = object_blob(o, blob, sizeof(blob));
 	if (len < 0)
 		return (int)len;
 	err = pool_store_set_blob(n->store, o->id, o->size, blob,
@@ -318,21 +302,18 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 
 struct fetched_seal {
 	struct pool_seal seal;
-	const struct pool_node *n;
 	const struct node_object *o;
 };
 
 static ptrdiff_t fetched_blob(struct pool_seal *ps, void *buf, size_t cap)
 {
-	const struct fetched_seal *f =
-		pool_container_of(ps, struct fetched_seal, seal);
-
-	return object_blob(f->n, f->o, buf, cap);
+	return object_blob(pool_container_of(ps, struct fetched_seal, seal)->o,
+			   buf, cap);
 }
 
 int node_seal_fetched(struct pool_node *n, struct node_object *o)
 {
-	struct fetched_seal f = { .n = n, .o = o };
+	struct fetched_seal f = { .o = o };
 	int err;
 
 	f.seal.id = o->id;

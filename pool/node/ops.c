@@ -32,8 +32,7 @@ struct node_op {
 	uint64_t number; /* in ops_run, as last sent; 0: never */
 	uint64_t seen; /* highest generation seen when it was sent first */
 	uint64_t ticket, gen;
-	uint64_t made; /* ticket that it was given first, in ops_run ... */
-	uint64_t run;  /* ... or, not 0, in this one */
+	uint64_t made; /* ticket that it was given first, in ops_run */
 	struct node_before *before; /* UNLINK of any generation: owns; or NULL */
 	struct node_content base; /* has_base: what it was made from */
 	bool has_base;
@@ -226,10 +225,6 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	if (o->w->again) {
 		op->again = op->told = true;
 		op->seen = o->w->seen_gen;
-	}
-	if (o->w->put_run) {
-		op->run = o->w->put_run;
-		op->made = o->w->put_ticket;
 	}
 	return 0;
 }
@@ -426,7 +421,6 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 	po->queued = op->queued;
 	po->again = op->again;
 	po->ticket = op->made;
-	po->run = op->run;
 	if (op->again || (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen))
 		po->meta->seen_gen = op->seen;
 	else if (op->queued && op->obj)
@@ -659,7 +653,6 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	op->number = po->number;
 	if (po->ticket)
 		op->made = po->ticket;
-	op->run = po->run;
 	op->seen = m->seen_gen;
 	op->gen = m->gen;
 	if (po->kind == KVPOOL__OP__KIND__UNLINK && !m->gen)

@@ -261,16 +261,9 @@ int node_write_blob(struct pool_node *n, struct node_object *o);
 /* A fetched copy becomes one that a restart finds again: its metadata is
  * attached. 0 or -errno. */
 int node_seal_fetched(struct pool_node *n, struct node_object *o);
-/* Which version a file is, and whose: as of Meta. */
-struct node_made {
-	uint64_t gen, base_gen, seen_gen, run, ticket;
-};
-/* Of o's, not published yet. */
-void node_made_by(const struct pool_node *n, const struct node_writer *w,
-		  struct node_made *ret);
 /* Metadata as it is kept with a file. */
-ptrdiff_t node_blob_pack(const char *path, size_t path_len,
-			 const struct node_made *made, uint64_t size,
+ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
+			 uint64_t base_gen, uint64_t seen_gen, uint64_t size,
 			 XXH128_hash_t sum, const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap);

@@ -21,7 +21,7 @@ struct seal {
 	struct pool_node *n;
 	struct node_object *o; /* ref */
 	uint64_t start_ns;
-	struct node_made made;
+	uint64_t base_gen, seen_gen;
 	struct node_attr attr;
 	struct pool_xattrs *xattrs;
 	size_t path_len;
@@ -32,8 +32,9 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 {
 	struct seal *s = pool_container_of(ps, struct seal, seal);
 
-	return node_blob_pack(s->path, s->path_len, &s->made, ps->size, ps->sum,
-			      &s->attr, s->xattrs, buf, cap);
+	return node_blob_pack(s->path, s->path_len, 0, s->base_gen,
+			      s->seen_gen, ps->size, ps->sum, &s->attr,
+			      s->xattrs, buf, cap);
 }
 
 /*
@@ -243,9 +244,9 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s->n = n;
 	s->o = node_object_ref(o);
 	s->start_ns = pool_now_ns();
-	w->seen_gen = n->seen_gen;
-	w->ticket = ++n->ticket;
-	node_made_by(n, w, &s->made);
+	s->base_gen = w->base_gen;
+	/* 1: none. (0: not said.) */
+	s->seen_gen = w->seen_gen = n->seen_gen ? n->seen_gen : 1;
 	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
 					      pool_wall_ns();
 	s->attr = w->attr;
@@ -269,6 +270,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	}
 	node_own_state(n, o, NODE_SEALING);
 	w->stale_blob = false;
+	w->ticket = ++n->ticket;
 	pool_list_del(&w->link);
 	pool_list_add_tail(&n->sealing, &w->link);
 	return 0;

@@ -258,7 +258,6 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 	node_own_state(n, o, NODE_WRITING);
 	node_writer_sealed(n, w, false);
 	w->again = false;
-	w->put_run = w->put_ticket = 0;
 	w->flushed = false;
 	w->touched_ms = pool_now_ms();
 	node_own_stamp(n, o);
