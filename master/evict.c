@@ -54,6 +54,30 @@ static void grant(struct master_session *s, struct master_file *f,
 			     meta->gen, size);
 }
 
+/* The last store gives it up: with it go the copies of clients, which count for
+ * nothing. Else the store would be ordered to hold it again, for one of them, and
+ * give it up again. (Who is still to say that it has one keeps it.) */
+static void drop_clients(struct master *m, struct master_file *f,
+			 const Kvpool__Meta *meta)
+{
+	unsigned int i = f->nholders;
+
+	if (master_place_left(&m->members, f) > 1)
+		return;
+	while (i-- > 0) {
+		struct master_member *mb = master_member_at(
+			&m->members,
+			master_holder_index(master_file_holders(f)[i]));
+
+		if (!mb || mb->is_store || !mb->session || !mb->inventoried)
+			continue;
+		master_file_remove_holder(f, i);
+		master_session_drop(mb->session, (const char *)meta->path.data,
+				    meta->path.len, meta->gen,
+				    KVPOOL__DROP__REASON__EVICTED);
+	}
+}
+
 static void evict_held(struct master_session *s, struct master_file *f,
 		       const Kvpool__Meta *meta)
 {
@@ -72,6 +96,7 @@ static void evict_held(struct master_session *s, struct master_file *f,
 	case MASTER_LAST:
 		master_count(m, MC_EVICT_LAST);
 		master_repair_cancel(m, f);
+		drop_clients(m, f, meta);
 		return grant(s, f, meta);
 	case MASTER_KEEP:
 		master_session_drop(s, (const char *)meta->path.data,

@@ -1193,6 +1193,32 @@ static void in_a_full_pool_the_last_copy_goes_unless_it_must_stay(void **state)
 	run_until(&loop, node[1].ndrops == 1);
 }
 
+/* Else the store is ordered to hold it again, and gives it up again. */
+static void what_the_last_store_gives_up_no_client_keeps_in(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	node[0].is_store = false;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	/* There is one store: the client's copy is not needless. */
+	assert_int_equal(0, fake_rule(&node[0], "k", "user.kvpool.replicas",
+				      "2"));
+	run_until(&loop, node[1].nreplicates == 1);
+	fake_held(&node[1], "k", gen, 0);
+	run_until(&loop, fake_find(&node[0], "k")->nholders == 2);
+	node[1].used = node[1].capacity;
+	fake_evict(&node[1], "k", gen);
+	run_until(&loop, fake_dropped(&node[1], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	run_until(&loop, fake_dropped(&node[0], "k", gen,
+				      KVPOOL__DROP__REASON__EVICTED));
+	run_until(&loop, !fake_find(&node[0], "k"));
+	assert_int_equal(1, node[1].nreplicates);
+}
+
 static void a_rewritten_key_that_is_evicted_leaves_every_mirror(void **state)
 {
 	uint64_t gen;
@@ -1410,6 +1436,7 @@ int main(void)
 		T(no_more_goes_than_was_lacking),
 		T(a_copy_that_was_moved_takes_room_once),
 		T(in_a_full_pool_the_last_copy_goes_unless_it_must_stay),
+		T(what_the_last_store_gives_up_no_client_keeps_in),
 		T(a_rewritten_key_that_is_evicted_leaves_every_mirror),
 		T(a_name_may_become_a_directory_and_a_file_again),
 		T(pages_list_every_object_once),
