@@ -248,7 +248,7 @@ unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 		if (m->ntombs <= m->tombs_max && g->wall_ns >= before_wall_ns)
 			break;
 		if (m->forgetting)
-			m->forgetting(m->forgetting_arg, g->path, g->path_len);
+			m->forgetting(m->forgetting_arg, g);
 		drop_grave(m, g, true);
 	}
 	return n;

@@ -133,7 +133,7 @@ struct master_map {
 	/* bounds */
 	uint64_t tombs_max, ghosts_max;
 	/* A tombstone is being forgotten; NULL: nobody needs to know. */
-	void (*forgetting)(void *arg, const char *path, size_t len);
+	void (*forgetting)(void *arg, const struct master_grave *g);
 	void *forgetting_arg;
 	/* the newest tombstone that was forgotten: 0 if none was */
 	uint64_t lost_wall_ns, lost_seq;

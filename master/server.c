@@ -15,6 +15,7 @@
 
 #define SORT_BYTES (64u << 10) /* not so many that they would be mapped */
 #define FORGET_MAX 2000u /* graves forgotten in one turn */
+#define LOST_NS 1000000000ull
 #define SYNC_MS 1000	 /* between two fdatasync */
 #define TELLING_MAX_MS 60000u /* inventories under way are waited for */
 
@@ -73,7 +74,7 @@ static void tick_state(struct master *m, uint64_t now_ms)
 	master_map_forget(&m->map, before, FORGET_MAX);
 	if (!master_keeps(m))
 		return;
-	if (m->map.lost_wall_ns != m->lost_kept_ns) {
+	if (m->map.lost_wall_ns > m->lost_kept_ns) {
 		r.u64 = m->lost_kept_ns = m->map.lost_wall_ns;
 		master_keep(m, &r);
 	}
@@ -160,7 +161,9 @@ static void tell_figures(struct master *m, uint64_t now_ms)
 static bool is_silent(const struct master_member *mb, uint64_t now_ms,
 		      uint64_t limit_ms)
 {
-	if (!mb->session || now_ms - mb->heard_ms <= limit_ms)
+	/* A node says nothing before WELCOME, which may wait for etcd. */
+	if (!mb->session || !mb->session->sent_ms ||
+	    now_ms - mb->heard_ms <= limit_ms)
 		return false;
 	return pool_conn_silent_ms(mb->session->conn) > limit_ms ||
 	       now_ms - mb->heard_ms > MASTER_WHOLE_GRACE * limit_ms;
@@ -328,11 +331,19 @@ static void free_master(struct master *m)
 	free(m);
 }
 
-static void on_forgetting(void *arg, const char *path, size_t len)
+/* Who leads next must not believe that it knows what was deleted by then: that
+ * goes first, rounded up, so that it is one record for a second of tombstones. */
+static void on_forgetting(void *arg, const struct master_grave *g)
 {
+	struct master_record r = { .type = MASTER_REC_LOST };
 	struct master *m = arg;
 
-	etcd_state_forget(m->etcd_state, path, len);
+	if (g->wall_ns > m->lost_kept_ns) {
+		r.u64 = (g->wall_ns / LOST_NS + 1) * LOST_NS;
+		m->lost_kept_ns = r.u64;
+		master_keep(m, &r);
+	}
+	etcd_state_forget(m->etcd_state, g->path, g->path_len);
 }
 
 static int load_state(struct master *m, const struct master_opts *opts)

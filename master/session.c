@@ -24,6 +24,9 @@ void master_session_send(struct master_session *s, enum pool_msg type,
 	if (s->ended)
 		return;
 	err = pool_conn_send(s->conn, (uint16_t)type, req, msg);
+	/* It could say nothing before. */
+	if (!s->sent_ms && s->member)
+		s->member->heard_ms = pool_now_ms();
 	s->sent_ms = pool_now_ms();
 	if (err)
 		master_session_end(s, err == -ENOBUFS ?

@@ -48,6 +48,8 @@ struct fake_etcd {
 	const char *fault_only; /* only requests with this text; NULL: all */
 	unsigned int fault_times; /* 0: always */
 	unsigned int asked, puts, txns;
+	const char *before; /* key without which nothing may be deleted ... */
+	unsigned int gaps;  /* ... and what was, in base64; NULL: none */
 	int64_t ttl; /* granted, whatever is asked for; 0: as asked */
 };
 
@@ -197,6 +199,7 @@ static json_t *fake_etcd_op(struct fake_etcd *f, json_t *op)
 		return json_pack("{so}", "response_put", kvs);
 	}
 	if ((o = json_object_get(op, "request_delete_range"))) {
+		f->gaps += f->before && !fake_find_key(f, f->before);
 		fake_drop(fake_find_key(f, json_string_value(json_object_get(
 						   o, "key"))));
 		return json_pack("{so}", "response_delete_range", kvs);

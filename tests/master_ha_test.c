@@ -10,9 +10,11 @@
 #include "master_fake_node.h"
 
 #include "master/ha.h"
+#include "master/impl.h"
 
 #define KEY_LEADER "L2t2cG9vbC90L2xlYWRlcg=="
 #define KEY_TOMBS "L2t2cG9vbC90L3N0YXRlL3RvbWIv"
+#define KEY_LOST "L2t2cG9vbC90L3N0YXRlL2xvc3Q="
 #define HOST_9 "aDo5" /* "h:9" */
 
 static struct fake_etcd etcd;
@@ -304,6 +306,26 @@ static void nothing_comes_before_a_welcome_that_waits(void **state)
 	run_until(&loop, node[0].welcomed);
 }
 
+/* It may say nothing before WELCOME, however long etcd takes. */
+static void who_waits_for_its_welcome_is_not_taken_for_silent(void **state)
+{
+	(void)state;
+	lead();
+	refuse_writes(true);
+	fake_dial(&node[0], &loop, master_ha_port(ha));
+	fake_send_join(&node[0]);
+	run_ms(&loop, 5 * MASTER_GRACE * HEARTBEAT_MS);
+	assert_false(node[0].welcomed);
+	assert_false(node[0].closed);
+	node[0].silent = true;
+	refuse_writes(false);
+	run_until(&loop, node[0].welcomed);
+	/* From now on it may. */
+	run_ms(&loop, HEARTBEAT_MS);
+	assert_false(node[0].closed);
+	run_until(&loop, node[0].closed);
+}
+
 /* ---- whatever ends meanwhile ---- */
 
 /* Both watch, "k" is node 1's, and what follows stays out of etcd. */
@@ -450,6 +472,23 @@ static void a_deletion_is_known_to_the_next_leader(void **state)
 				      KVPOOL__DROP__REASON__DELETED));
 }
 
+/* Who leads next does not know what was deleted, and has to know that. */
+static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
+{
+	(void)state;
+	etcd.before = KEY_LOST;
+	lead();
+	join_and_watch(&node[0]);
+	fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k"));
+	assert_int_equal(1, fake_count(&etcd, KEY_TOMBS));
+	master_ha_leading(ha)->map.tombs_max = 0;
+	fake_publish(&node[0], "l");
+	run_until(&loop, fake_count(&etcd, KEY_TOMBS) == 0);
+	assert_int_equal(0, etcd.gaps);
+	assert_int_equal(1, fake_count(&etcd, KEY_LOST));
+}
+
 static void a_damaged_state_ends_the_program_and_is_left_as_it_is(void **state)
 {
 	(void)state;
@@ -481,6 +520,7 @@ int main(void)
 		T(a_drain_is_recorded_once_etcd_has_it),
 		T(answers_keep_their_order),
 		T(nothing_comes_before_a_welcome_that_waits),
+		T(who_waits_for_its_welcome_is_not_taken_for_silent),
 		T(what_waits_outlives_the_session_that_caused_it),
 		T(no_copy_goes_before_its_removal_is_in_etcd),
 		T(a_copy_that_is_asked_about_waits_as_well),
@@ -488,6 +528,7 @@ int main(void)
 		T(a_last_copy_goes_when_its_tombstone_is_in_etcd),
 		T(one_that_lost_its_lease_sends_everybody_away),
 		T(a_deletion_is_known_to_the_next_leader),
+		T(a_tombstone_is_forgotten_after_that_is_recorded),
 		T(a_damaged_state_ends_the_program_and_is_left_as_it_is),
 		T(names_of_clusters_are_judged),
 	};
