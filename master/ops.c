@@ -381,8 +381,7 @@ static int op_unlink(struct op *op)
 	f = master_map_file(&op->m->map, op->path, op->len);
 	if (!f)
 		return unlink_missing(op);
-	if (op->meta->gen ? f->gen > op->meta->gen && !is_before(op, f) &&
-				    !may_have_been(op, f->gen, op->meta->gen) :
+	if (op->meta->gen ? f->gen > op->meta->gen && !is_before(op, f) :
 	    op->meta->seen_gen && newer_than(op, f, op->meta->seen_gen))
 		return -ESTALE;
 	master_repair_cancel(op->m, f);

@@ -80,6 +80,7 @@ struct sn_op {
 	bool acked, lost, evicted;
 	bool taken; /* back to be written, before it was acknowledged */
 	bool cut;   /* ... by who died then: it may be gone */
+	bool told;  /* SN_REMOVE: the master has been asked for it */
 	unsigned int node;
 	uint64_t bytes, size;
 	XXH128_hash_t sum;

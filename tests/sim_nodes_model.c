@@ -94,7 +94,7 @@ static bool shows(const struct sn_proc *p, const struct sn_name *nm,
 	return true;
 }
 
-/* Those who have removed what is known. */
+/* Those who have removed what is known, of whom others may have heard. */
 static uint64_t removed_by(const struct sn_name *nm, uint64_t known)
 {
 	uint64_t by = 0;
@@ -102,7 +102,7 @@ static uint64_t removed_by(const struct sn_name *nm, uint64_t known)
 
 	for (i = 0; i < nm->nops; i++)
 		if (nm->op[i].kind == SN_REMOVE && !nm->op[i].void_ &&
-		    (nm->op[i].knows & known) == known)
+		    nm->op[i].told && (nm->op[i].knows & known) == known)
 			by |= bit(nm, &nm->op[i]);
 	return by;
 }
@@ -297,7 +297,16 @@ static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 			 how, (int)len, path);
 }
 
-static void note_unlinks(const Kvpool__Ops *o)
+static void told(struct sn_name *nm, unsigned int node)
+{
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		nm->op[i].told |= nm->op[i].kind == SN_REMOVE &&
+				  nm->op[i].node == node;
+}
+
+static void note_unlinks(const Kvpool__Ops *o, unsigned int node)
 {
 	size_t i;
 
@@ -309,8 +318,10 @@ static void note_unlinks(const Kvpool__Ops *o)
 					m->path.len) :
 				NULL;
 
-		if (nm)
-			nm->unlinked[nm->nunlinked++ % SN_UNLINKED] = m->gen;
+		if (!nm)
+			continue;
+		nm->unlinked[nm->nunlinked++ % SN_UNLINKED] = m->gen;
+		told(nm, node);
 	}
 }
 
@@ -379,7 +390,7 @@ void sn_check_frame(struct sn *s, const struct sn_proc *from,
 	if (!m)
 		return;
 	if (f->type == POOL_MSG_OPS)
-		note_unlinks((Kvpool__Ops *)m);
+		note_unlinks((Kvpool__Ops *)m, from->index);
 	else
 		check_held(s, from, (Kvpool__Held *)m);
 	protobuf_c_message_free_unpacked(m, NULL);
