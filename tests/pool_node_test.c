@@ -2270,6 +2270,25 @@ static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
 	run_until(f, master_map_grave(&f->master->map, "a", 1));
 }
 
+static void what_falls_out_of_the_list_of_evictions_is_counted(void **state)
+{
+	struct fixture *f = *state;
+	int forgotten;
+	json_t *j;
+
+	start_pool(f, 1);
+	publish(f, 0, "a", MIB, 1);
+	for (int i = 0; i < NODE_EVICTED_MAX + 3; i++)
+		node_evicted_note(node(f, 0), find(f, 0, "a")->obj, false);
+	assert_count(3, f, 0, evicted_forgotten);
+	j = pool_node_evicted_json(node(f, 0));
+	assert_int_equal(0, json_unpack(j, "{s:i}", "forgotten", &forgotten));
+	assert_int_equal(3, forgotten);
+	assert_int_equal(NODE_EVICTED_MAX,
+			 json_array_size(json_object_get(j, "evicted")));
+	json_decref(j);
+}
+
 static void cut_off_a_node_gives_up_no_name_that_is_to_have_replicas(
 	void **state)
 {
@@ -4085,6 +4104,7 @@ int main(int argc, char **argv)
 		node_test(a_claim_waits_for_what_is_being_sent_to_a_peer),
 		node_test(what_was_looked_up_goes_last),
 		node_test(cut_off_for_long_a_node_evicts_on_its_own),
+		node_test(what_falls_out_of_the_list_of_evictions_is_counted),
 		node_test(
 			cut_off_a_node_gives_up_no_name_that_is_to_have_replicas),
 		node_test(a_publication_that_is_refused_is_told_by_one_fsync),

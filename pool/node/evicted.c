@@ -32,6 +32,8 @@ void node_evicted_note(struct pool_node *n, const struct node_object *o,
 		n->evicted = calloc(1, sizeof(*n->evicted));
 	if (!n->evicted)
 		return;
+	if (n->evicted->next >= NODE_EVICTED_MAX)
+		pool_count(&n->c.evicted_forgotten);
 	at = &n->evicted->ring[n->evicted->next++ % NODE_EVICTED_MAX];
 	free(at->path);
 	at->path = node_entry_path(&o->entry->e, path) < 0 ? NULL :

@@ -295,15 +295,21 @@ bool node_inventory_slice(struct pool_node *n)
  * away, may take its place. 0 or -errno. */
 static int send_gone(struct pool_node *n)
 {
-	Kvpool__Meta meta[NODE_EVICTED_MAX], *list[NODE_EVICTED_MAX];
+	Kvpool__Meta *list[NODE_EVICTED_MAX], *meta;
 	Kvpool__Inventory msg = KVPOOL__INVENTORY__INIT;
 	size_t i;
+	int err;
 
+	meta = malloc(NODE_EVICTED_MAX * sizeof(*meta));
+	if (!meta)
+		return -ENOMEM;
 	msg.n_gone = node_evicted_alone(n, meta);
 	msg.gone = list;
 	for (i = 0; i < msg.n_gone; i++)
 		list[i] = &meta[i];
-	return i ? send_msg(n, POOL_MSG_INVENTORY, 0, &msg.base) : 0;
+	err = i ? send_msg(n, POOL_MSG_INVENTORY, 0, &msg.base) : 0;
+	free(meta);
+	return err;
 }
 
 static void tell_inventory(struct pool_node *n)

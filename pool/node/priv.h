@@ -64,7 +64,8 @@ struct node_counters {
 	struct pool_counter before_forgotten;
 	struct pool_counter put_bytes;
 	struct pool_counter reserved_creates, served_creates;
-	struct pool_counter evicted_cache, evicted_last, evicted_alone;
+	struct pool_counter evicted_cache, evicted_last, evicted_alone,
+		evicted_forgotten;
 	struct pool_counter evicted_bytes;
 	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
 	struct pool_counter claims_waited, claims_refused, claims_passing;

@@ -81,6 +81,8 @@ static const struct {
 		"Counted copies evicted or moved away by the master's grant"),
 	COUNTER(evicted_alone, "evicted_alone_total",
 		"Counted copies evicted without a master"),
+	COUNTER(evicted_forgotten, "evicted_forgotten_total",
+		"Names that fell out of the list of what was evicted here"),
 	COUNTER(evicted_bytes, "evicted_bytes_total", "Bytes evicted"),
 	COUNTER(poisoned, "poisoned_total",
 		"Files dropped because a write failed"),
