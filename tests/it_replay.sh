@@ -64,12 +64,18 @@ mount_holds() { # BYTES DIR
 	[ $(($(stat -f -c '%b * %S' "$2"))) -ge $(($1 * 99 / 100)) ]
 }
 
+# The kernel lets go of the files that a mount passed through to a moment after
+# its daemon has ended.
+unmounted() { # DIR
+	! mountpoint -q "$1" || umount "$1" 2>/dev/null
+}
+
 # The next variant starts with nothing.
 forget_all() {
 	local n
 	for n in a b; do
 		stop $n
-		! mountpoint -q "${store[$n]}" || umount "${store[$n]}"
+		wait_until 10 unmounted "${store[$n]}"
 		rm -rf "${store[$n]}"
 	done
 	stop master
