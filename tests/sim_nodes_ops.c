@@ -342,7 +342,18 @@ static void unlink_step(struct task *t)
 	task_end(t);
 }
 
-/* The outcome is the same bytes under another name, where they have not been. */
+static bool has_been(const struct sn_name *nm, uint64_t bytes)
+{
+	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		if (nm->op[i].kind == SN_WRITE && nm->op[i].bytes == bytes)
+			return true;
+	return false;
+}
+
+/* The outcome is the same bytes under another name, where they have not been (nor
+ * since it was chosen: the node may have stood still). */
 static void rename_step(struct task *t)
 {
 	struct sn *s = t->p->sn;
@@ -358,7 +369,8 @@ static void rename_step(struct task *t)
 	knows = known(t->p, t->name);
 	knows_to = known(t->p, t->other);
 	shown = s->name[t->name].shown[t->p->index];
-	if (!pe || pe->is_dir || (there && there->is_dir) || !d || !shown) {
+	if (!pe || pe->is_dir || (there && there->is_dir) || !d || !shown ||
+	    has_been(to, s->name[t->name].op[shown - 1].bytes)) {
 		task_end(t);
 		return;
 	}
@@ -570,16 +582,6 @@ static unsigned int choose_name(struct sn *s, unsigned int node)
 	       (s->last[node] = (unsigned int)sim_random(SN_NAMES), true));
 	s->last[node] = n;
 	return n;
-}
-
-static bool has_been(const struct sn_name *nm, uint64_t bytes)
-{
-	unsigned int i;
-
-	for (i = 0; i < nm->nops; i++)
-		if (nm->op[i].kind == SN_WRITE && nm->op[i].bytes == bytes)
-			return true;
-	return false;
 }
 
 static bool may_move(struct sn *s, unsigned int node, unsigned int from,
