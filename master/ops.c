@@ -98,10 +98,22 @@ static bool is_newer(const struct op *op, uint64_t now, uint64_t gen)
 	return now > gen && !is_own(op, now) && !may_have_been(op, now, gen);
 }
 
+/* Does f's newest version come from the sender itself, before it joined this time:
+ * which it does not say that it holds, and had not heard of? */
+static bool was_senders(const struct op *op, const struct master_file *f)
+{
+	const struct master_member *mb = op->s->member;
+	int pos = master_file_find_holder(f, mb->index);
+
+	return pos >= 0 && master_file_holders(f)[pos] !=
+				   master_holder_make(mb->index, mb->phase);
+}
+
 static bool newer_than(const struct op *op, const struct master_file *f,
 		       uint64_t gen)
 {
-	return !is_before(op, f) && is_newer(op, f->gen, gen);
+	return !is_before(op, f) && !was_senders(op, f) &&
+	       is_newer(op, f->gen, gen);
 }
 
 /* Is what left such a content? */

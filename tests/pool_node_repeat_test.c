@@ -557,6 +557,15 @@ static void put_after_a_restart(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 3);
 }
 
+/* The master has heard of the one that it replaced, and told nobody who lives. */
+static void put_over_an_unanswered_one(struct fixture *f, bool other_master)
+{
+	put_unanswered(f);
+	restart_with(f, 2);
+	come_back(f, other_master);
+	assert_both_read(f, "k", 2);
+}
+
 /* What another node deletes after that stays deleted. */
 static void unlinked_after_a_restart(struct fixture *f, bool other_master)
 {
@@ -730,6 +739,7 @@ both(unlink_of_what_came_anew)
 both(put_back_after_an_unlink)
 both(put_before_a_restart)
 both(put_after_a_restart)
+both(put_over_an_unanswered_one)
 both(unlinked_after_a_restart)
 both(put_in_doubt)
 
@@ -753,6 +763,7 @@ int main(void)
 		two(put_back_after_an_unlink),
 		two(put_before_a_restart),
 		two(put_after_a_restart),
+		two(put_over_an_unanswered_one),
 		two(unlinked_after_a_restart),
 		two(put_in_doubt),
 		one(an_unlink_of_what_was_not_published_is_told),
