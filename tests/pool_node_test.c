@@ -1435,8 +1435,9 @@ static void what_is_unlinked_again_and_again_does_not_come_back(void **state)
 	for (unsigned int i = 0; i < 100; i++) {
 		put(f, 0, "k", 100, i);
 		e = find(f, 0, "k");
-		run_until(f, e->own->state == NODE_PENDING &&
-				     node_op_sent(node(f, 0), e->own));
+		/* On a busy machine one turn may bring the answer, too. */
+		run_until(f, !e->own || (e->own->state == NODE_PENDING &&
+					 node_op_sent(node(f, 0), e->own)));
 		assert_int_equal(0, pool_node_unlink(node(f, 0), e));
 		if (i % 3 == 2)
 			run_until(f, all_answered(f, 0) ||
