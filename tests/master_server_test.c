@@ -611,6 +611,38 @@ static void a_late_change_gives_way_to_what_its_node_had_not_heard_of(
 	}
 }
 
+/* Its publication, whose answer was lost, left as it joined again without it. */
+static void an_unlink_of_any_generation_means_what_its_sender_had(void **state)
+{
+	uint8_t bytes[] = "other bytes, yes";
+	Kvpool__Content own = KVPOOL__CONTENT__INIT, *before[] = { &own };
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+	uint64_t old, gen;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	old = fake_rewrite(&node[0], "k");
+	assert_int_equal(0, publish_late(&node[0], true, old, 0));
+	gen = node[0].gen[0];
+	fake_hang_up(&node[0]);
+	join_and_watch(&node[0]);
+	run_until(&loop, status_of("keys") == 0);
+	fake_meta(&meta, "k", 0);
+	meta.seen_gen = old;
+	own.sum = (ProtobufCBinaryData){ 16, bytes };
+	op.kind = KVPOOL__OP__KIND__UNLINK;
+	op.meta = &meta;
+	op.before = before;
+	op.n_before = 1;
+	assert_int_equal(0, fake_op(&node[0], &op));
+	assert_int_equal(gen, node[0].gen[0]);
+	assert_int_equal(1, status_of("tombstones"));
+	/* What is older does not come back; what is put now is no late change. */
+	assert_int_equal(-ESTALE, publish_late(&node[0], false, 0, old));
+	fake_publish(&node[0], "k");
+}
+
 /* Who had not heard of what was evicted would bring back something older; the next
  * master knows that, too. Who has said nothing of what it knew is believed. */
 static void a_late_change_gives_way_to_what_was_evicted_since(void **state)
@@ -1420,6 +1452,7 @@ int main(void)
 		T(what_replaces_an_unknown_name_leaves_a_tombstone),
 		T(a_late_change_gives_way_to_what_its_node_had_not_heard_of),
 		T(a_late_change_gives_way_to_what_was_evicted_since),
+		T(an_unlink_of_any_generation_means_what_its_sender_had),
 		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
 		T(who_knew_a_version_is_not_overtaken_by_its_repetition),
 		T(what_a_change_was_made_from_is_not_newer_when_it_has_left),
