@@ -154,6 +154,19 @@ static bool has_sid(mode_t mode)
 	return mode & (S_ISUID | S_ISGID);
 }
 
+/* The kernel has asked that of the older file. */
+static bool may_follow(fuse_req_t req, const struct node_entry *f, int set)
+{
+	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME |
+			  FUSE_SET_ATTR_CTIME;
+	const int now = FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
+
+	/* To set the times to now is as to write. */
+	return fs_may_change(req, f) ||
+	       ((set & now) == now && !(set & ~(times | now)) &&
+		fs_may(req, f, W_OK));
+}
+
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 		struct fuse_file_info *fi)
 {
@@ -179,6 +192,10 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 		return;
 	}
 	f = i->entry ? i->entry : fs_inode_successor(fs, i);
+	if (f && !i->entry && !may_follow(req, f, set)) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
 	if (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW)) {
 		i->atime_ns = to_ns(&attr->st_atim,
 				    set & FUSE_SET_ATTR_ATIME_NOW);
@@ -321,6 +338,10 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_err(req, e ? EISDIR : ENOENT);
 		return;
 	}
+	if (!fs_may_remove(req, dir, e)) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
 	f = (void *)e;
 	if (f->fs)
 		leave_name(fs, f->fs);
@@ -345,6 +366,10 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	e = dir ? pool_node_lookup(fs->node, dir, name, strlen(name)) : NULL;
 	if (!e || !e->is_dir) {
 		fuse_reply_err(req, e ? ENOTDIR : ENOENT);
+		return;
+	}
+	if (!fs_may_remove(req, dir, e)) {
+		fuse_reply_err(req, EPERM);
 		return;
 	}
 	err = pool_node_rmdir(fs->node, (void *)e);
@@ -446,6 +471,12 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		return;
 	}
 	old = pool_tree_find(fs->tree, &newdir->d, newname, len);
+	if (!fs_may_remove(req, dir, from) ||
+	    (old && pool_node_visible(old) &&
+	     !fs_may_remove(req, newdir, old))) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
 	err = pool_node_rename(fs->node, from, newdir, newname, len,
 			       flags & 1u, &to);
 	if (err || to == from) {

@@ -534,6 +534,33 @@ static bool open_nameless(struct open_req *r, bool writes, bool shown)
 	       ftruncate(pool_node_writer_fd(r->fs->node, i->obj), 0) == 0;
 }
 
+/* The kernel has asked whether the older file may be opened. */
+static bool may_follow(const struct open_req *r, const struct node_entry *f)
+{
+	int want = r->flags & FS_O_EXEC ? X_OK :
+		   (r->flags & O_ACCMODE) == O_WRONLY ? W_OK :
+		   fs_wants_write(r->flags) ? R_OK | W_OK : R_OK;
+
+	return r->req &&
+	       fs_may(r->req, f, want | (open_writes(r) ? W_OK : 0));
+}
+
+/* Looked up anew it is the kernel that refuses; but who came by a descriptor
+ * comes back. */
+static void open_refuse(struct open_req *r)
+{
+	fuse_req_t req;
+
+	if (!r->again) {
+		open_stale(r);
+		return;
+	}
+	req = open_take_req(r);
+	if (req)
+		fuse_reply_err(req, EACCES);
+	open_free(r);
+}
+
 /* The kernel's dentry is out of date, and ESTALE works only once: what it
  * would find instead is shown by this nodeid again if that can be, and else
  * must be writable at once if that is what it wants. Who wants to read is told
@@ -549,7 +576,13 @@ static void open_unbound(struct open_req *r)
 	bool shown = f && pool_node_visible(e);
 	bool moved = pool_now_ms() - r->fs->moved_ms < MOVED_MS;
 
-	if (fs_inode_rebind(r->fs, r->inode, r->again, r->again && writes))
+	if (shown && !may_follow(r, f)) {
+		if (open_nameless(r, writes, shown))
+			open_as_is(r);
+		else
+			open_refuse(r);
+	} else if (fs_inode_rebind(r->fs, r->inode, r->again,
+				   r->again && writes))
 		open_step(r);
 	else if (shown && f->own && f->own == r->inode->obj)
 		open_own(r, f->own); /* another nodeid has it, too */
@@ -557,7 +590,8 @@ static void open_unbound(struct open_req *r)
 		return;
 	else if (open_nameless(r, writes, shown))
 		open_as_is(r);
-	else if (writes && !r->again && f && !f->own && pool_node_published(f))
+	else if (writes && !r->again && shown && !f->own &&
+		 pool_node_published(f))
 		open_rewrite(r, f);
 	else if (writes || !shown || !open_shared(r, f))
 		shown || (!r->again && (writes || moved)) ?

@@ -43,7 +43,8 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  * there is no name (/proc/PID/fd). So a rewrite through a nodeid that nobody
  * has open is followed by it; else an OPEN for writing has made the new
  * generation before it says ESTALE, of an unbound nodeid too (by its path).
- * SETATTR of an unbound nodeid goes to what the name shows now.
+ * SETATTR of an unbound nodeid goes to what the name shows now. All that only
+ * if who asks may do so to that file (may.c).
  *
  * Who was told ESTALE and asks again (stale.c) gets a file, whatever it takes:
  *   - a nodeid that nobody has open, or whose handles are all daemon-served
@@ -435,6 +436,19 @@ void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i);
 /* Opens that wait for a publication look again. */
 void fs_waiting_run(struct fs *fs);
 void fs_waiting_fini(struct fs *fs);
+
+/*
+ * may.c: who asks, and whether he may. A nodeid that follows its name to a file
+ * that another one has put there (and an unlink of a name that another file
+ * has by now) is not what the kernel has asked permission of.
+ */
+/* R_OK, W_OK, X_OK as for open(2), search of the directories above too? */
+bool fs_may(fuse_req_t req, const struct node_entry *e, int want);
+/* Its mode, owner and times? */
+bool fs_may_change(fuse_req_t req, const struct node_entry *e);
+/* Unlink or rename it, by the rule of sticky directories? */
+bool fs_may_remove(fuse_req_t req, const struct node_dirent *dir,
+		   const struct pool_entry *e);
 
 /* resize.c */
 /* Truncate or extend i's file (SETATTR), then answer with its attributes. fi:

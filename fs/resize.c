@@ -46,6 +46,14 @@ static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
 	return fs_inode_bind(fs, &e->e);
 }
 
+/* The kernel has asked whether the older file may be written. */
+static bool may_follow(fuse_req_t req, struct fs *fs, const struct fs_inode *i)
+{
+	const struct node_entry *e = fs_inode_named(fs, i);
+
+	return !e || fs_may(req, e, W_OK);
+}
+
 void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	       const struct fuse_file_info *fi)
 {
@@ -67,6 +75,11 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	if (!i->entry && !again) {
 		fs_stale_told(fs, tid, true);
 		fuse_reply_err(req, ESTALE);
+		return;
+	}
+	if (again && !may_follow(req, fs, i)) {
+		fs_stale_let(fs, &held);
+		fuse_reply_err(req, EACCES);
 		return;
 	}
 	if (again)

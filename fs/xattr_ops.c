@@ -10,9 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* A nodeid whose file has got another one goes on speaking for it. */
-static struct pool_entry *entry_of(struct fs *fs, fuse_ino_t ino)
+/* A nodeid whose file has got another one goes on speaking for it, to who may
+ * ask that. (want: as the kernel has asked it of the older file.) */
+static struct pool_entry *entry_of(fuse_req_t req, struct fs *fs,
+				   fuse_ino_t ino, int want)
 {
 	struct node_entry *f;
 	struct fs_inode *i;
@@ -21,6 +24,8 @@ static struct pool_entry *entry_of(struct fs *fs, fuse_ino_t ino)
 		return NULL;
 	i = fs_inode_find(fs, ino);
 	f = i->entry ? i->entry : fs_inode_successor(fs, i);
+	if (f && !i->entry && !fs_may(req, f, want))
+		return NULL;
 	return f ? &f->e : fs_inode_dir(i) ? &i->u.dir->d.e : NULL;
 }
 
@@ -49,7 +54,7 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		fuse_reply_err(req, ENODATA);
 		return;
 	}
-	e = entry_of(fs, ino);
+	e = entry_of(req, fs, ino, R_OK);
 	if (!e) {
 		fuse_reply_err(req, ENODATA);
 		return;
@@ -69,7 +74,7 @@ void fs_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	struct fs *fs = fs_count(req, OP_LISTXATTR);
-	struct pool_entry *e = entry_of(fs, ino);
+	struct pool_entry *e = entry_of(req, fs, ino, R_OK);
 	char list[2 * POOL_XATTRS_MAX], text[1024];
 	size_t len = 0, cursor = 0, vlen, k, n;
 	const char *name;
@@ -155,7 +160,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		 const char *value, size_t size, int flags)
 {
 	struct fs *fs = fs_count(req, OP_SETXATTR);
-	struct pool_entry *e = entry_of(fs, ino);
+	struct pool_entry *e = entry_of(req, fs, ino, W_OK);
 	struct fs_hold held;
 	struct node_entry *f;
 	char text[32];
@@ -164,12 +169,12 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	if (!e && !fs_is_proc(ino) &&
 	    fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held)) {
 		f = fs_inode_named(fs, fs_inode_find(fs, ino));
-		e = f ? &f->e : NULL;
 		fs_stale_let(fs, &held);
-		if (!e) {
-			fuse_reply_err(req, ENOENT);
+		if (!f || !fs_may(req, f, W_OK)) {
+			fuse_reply_err(req, f ? EACCES : ENOENT);
 			return;
 		}
+		e = &f->e;
 	}
 	if (!e) {
 		if (!fs_is_proc(ino))
@@ -192,7 +197,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
 	struct fs *fs = fs_count(req, OP_REMOVEXATTR);
-	struct pool_entry *e = entry_of(fs, ino);
+	struct pool_entry *e = entry_of(req, fs, ino, W_OK);
 	int err;
 
 	if (!e || strncmp(name, "user.", 5) != 0) {

@@ -11,9 +11,12 @@
  *	intruder idle PEER SECONDS		one, which then says nothing
  *	intruder flood MASTER join|inventory	4 MiB of fields that nobody knows
  *		before it has joined, 1 MiB of empty entries after that
+ *	intruder follow FILE			makes it, remembers it (O_PATH),
+ *		removes it; "waits" for a line on stdin; and tries by what it
+ *		remembers to do to whatever FILE is then what only its owner may
  *
  * What it achieves is said on stdout, a line each: "joined", "published", "asked",
- * "lent", "in N"; or "refused: WHY", with status 1.
+ * "lent", "in N", "followed: HOW"; or "refused: WHY", with status 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,6 +32,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -508,8 +512,58 @@ static int flood(const char *master, uint16_t type, const char *field,
 	return 0;
 }
 
+/* ---- a file that was ours ---- */
+
+static bool opens(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* Modes last: they would open the way for the others. */
+static int follow(const char *file)
+{
+	int fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	unsigned int done = 0;
+	char path[64], byte;
+
+	if (fd < 0)
+		refused("%s: %s", file, strerror(errno));
+	close(fd);
+	fd = open(file, O_PATH | O_CLOEXEC);
+	if (fd < 0 || unlink(file))
+		refused("%s: %s", file, strerror(errno));
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	say("waits");
+	if (read(STDIN_FILENO, &byte, 1) != 1)
+		return 2;
+#define TRY(what)                               \
+	do {                                    \
+		if (what) {                     \
+			say("followed: " #what); \
+			done++;                 \
+		}                               \
+	} while (0)
+	TRY(getxattr(path, "user.secret", NULL, 0) >= 0);
+	TRY(setxattr(path, "user.mine", "1", 1, 0) == 0);
+	TRY(opens(path, O_RDONLY));
+	TRY(opens(path, O_WRONLY));
+	TRY(truncate(path, 0) == 0);
+	TRY(utimensat(AT_FDCWD, path, NULL, 0) == 0);
+	TRY(chmod(path, 0666) == 0);
+#undef TRY
+	if (!done)
+		refused("%s", strerror(EACCES));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "follow") == 0)
+		return follow(argv[2]);
 	if (argc == 4 && strcmp(argv[1], "flood") == 0)
 		return strcmp(argv[3], "join") == 0 ?
 			       flood(argv[2], POOL_MSG_JOIN, "\x50", 4u << 20) :

@@ -12,7 +12,7 @@
 # limit: 180
 . "$(dirname "$0")/lib.sh"
 need_fuse
-need curl jq setpriv socat
+need curl jq setfattr setpriv socat
 
 uid=65534
 chmod 711 "$tmp"
@@ -131,6 +131,42 @@ attack_takes_the_masters_port() {
 	kill -KILL $thief
 	wait $thief 2>/dev/null || :
 	start_master
+}
+
+# A file of root's under a name that was the user's, who has kept hold of what was
+# there before; made on this node and on another. One that is the user's own, made
+# anew, is there for it.
+attack_follows_a_name() {
+	local where n=0 fd out="$tmp/follow.out" status
+	mkfifo "$tmp/follow.in"
+	for where in "$a" "$b" own; do
+		n=$((n + 1)) status=0
+		rm -f "$out"
+		exec {fd}<>"$tmp/follow.in"
+		intruder follow "$a/follow$n" <"$tmp/follow.in" >"$out" 2>&1 &
+		also_kill+=($!)
+		wait_until 10 grep -qs waits "$out"
+		if [ "$where" = own ]; then
+			as_user cp "$tmp/bin/intruder" "$a/follow$n"
+			as_user setfattr -n user.secret -v 1 "$a/follow$n"
+		else
+			install -m 600 "$tmp/src" "$where/follow$n"
+			setfattr -n user.secret -v 1 "$where/follow$n"
+			sync "$where"
+			wait_until 10 cmp -s "$tmp/src" "$a/follow$n"
+		fi
+		echo >&$fd
+		wait $! || status=$?
+		exec {fd}>&-
+		[ "$where" != own ] || break
+		[ $status = 1 ] && grep -q 'refused: Permission denied' "$out" ||
+			fail "a user has root's file: $(cat "$out")"
+		cmp "$tmp/src" "$a/follow$n"
+		[ "$(stat -c %a:%u "$a/follow$n")" = 600:0 ] || fail "its mode"
+	done
+	[ "$status" = 0 ] && [ "$(grep -c followed "$out")" = 7 ] ||
+		fail "a user has not got his own: $(cat "$out")"
+	rm "$tmp/follow.in"
 }
 
 # Tried as often as it likes: the log has a line a second of it, and the rest is

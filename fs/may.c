@@ -1,0 +1,79 @@
+/*
+ * Permission. The kernel has asked for it, of the file or name that it knew
+ * (default_permissions); where what is acted upon is another one by now, it is
+ * asked for again here. POSIX's rules: there are no ACLs.
+ */
+#include "fs/priv.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GROUPS_MAX 256
+
+enum in_group { OTHERS, MEMBER, UNKNOWN };
+
+static enum in_group in_group(fuse_req_t req, gid_t gid)
+{
+	gid_t groups[GROUPS_MAX];
+	int n, k;
+
+	if (fuse_req_ctx(req)->gid == gid)
+		return MEMBER;
+	n = fuse_req_getgroups(req, GROUPS_MAX, groups);
+	for (k = 0; k < n && k < GROUPS_MAX; k++)
+		if (groups[k] == gid)
+			return MEMBER;
+	return n < 0 || n > GROUPS_MAX ? UNKNOWN : OTHERS;
+}
+
+/* want: R_OK, W_OK, X_OK. */
+static bool attr_allows(fuse_req_t req, const struct node_attr *a,
+			unsigned int want)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+	unsigned int bits = a->mode;
+
+	if (uid == 0)
+		return true;
+	if (uid == a->uid)
+		return (bits >> 6 & want) == want;
+	switch (in_group(req, a->gid)) {
+	case MEMBER:
+		bits >>= 3;
+		break;
+	case UNKNOWN: /* what both may */
+		bits &= bits >> 3;
+		break;
+	case OTHERS:
+		break;
+	}
+	return (bits & want) == want;
+}
+
+bool fs_may(fuse_req_t req, const struct node_entry *e, int want)
+{
+	const struct pool_dir *d = e->e.parent;
+
+	for (; d; d = d->e.parent)
+		if (!attr_allows(req, pool_node_attr(&d->e), X_OK))
+			return false;
+	return attr_allows(req, pool_node_attr(&e->e), (unsigned int)want);
+}
+
+bool fs_may_change(fuse_req_t req, const struct node_entry *e)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+
+	return uid == 0 ||
+	       (uid == pool_node_attr(&e->e)->uid && fs_may(req, e, 0));
+}
+
+bool fs_may_remove(fuse_req_t req, const struct node_dirent *dir,
+		   const struct pool_entry *e)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+
+	return uid == 0 || !(dir->attr.mode & S_ISVTX) ||
+	       uid == dir->attr.uid || uid == pool_node_attr(e)->uid;
+}
