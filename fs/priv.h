@@ -14,6 +14,7 @@
 #include "pool/base/log.h"
 #include "pool/base/slots.h"
 #include "pool/kvpool.pb-c.h"
+#include "pool/root.h"
 #include "pool/wire.h"
 
 #define FS_TIMEOUT_LONG 60.0  /* dentries and attributes; notified otherwise */
@@ -525,7 +526,7 @@ int fs_mountpoint_prepare(const char *dir);
 
 /* proc.c: nodeids 2 .. FS_PROC_MAX - 1 */
 #define FS_PROC_DIR 2
-#define FS_PROC_MAX 8
+#define FS_PROC_MAX POOL_ROOT_INO_MIN
 #define FS_PROC_NAME ".kvpool"
 void fs_proc_lookup(fuse_req_t req, const char *name);
 void fs_proc_stat(fuse_ino_t ino, struct stat *st);

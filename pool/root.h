@@ -21,4 +21,8 @@
 #define POOL_ROOT_SETS \
 	(POOL_SET_MODE | POOL_SET_UID | POOL_SET_GID | POOL_SET_MTIME)
 
+/* The inode numbers of what a mount has in .kvpool are smaller; those of what
+ * users have made are not. */
+#define POOL_ROOT_INO_MIN 8
+
 #endif

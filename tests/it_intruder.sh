@@ -169,6 +169,20 @@ attack_follows_a_name() {
 	rm "$tmp/follow.in"
 }
 
+# What looks as if the mount said who its master is: libkvpool asks the mount.
+attack_names_another_master() {
+	local dir=$a/models$nworks
+	mkdir -m 1777 "$dir"
+	as_user mkdir "$dir/.kvpool"
+	as_user cp "$a/.kvpool/status" "$tmp/theirs/status"
+	as_user sed 's/"address": "[^"]*"/"address": "127.0.0.1:1"/' \
+		"$tmp/theirs/status" | as_user tee "$dir/.kvpool/status" >/dev/null
+	grep -q '127.0.0.1:1"' "$dir/.kvpool/status" || fail "not written"
+	LIBRARY_BUFFER=$tmp/buffer library_user "$dir" ns put "k$nworks" \
+		"$tmp/src" || fail "root's program asked the user's master"
+	cmp "$tmp/src" "$b/ns/k$nworks"
+}
+
 # Tried as often as it likes: the log has a line a second of it, and the rest is
 # counted. Each connection stays until the master ends it: who has left before it
 # was looked at was nobody's.

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include "pool/root.h"
 #include "pool/store.h"
 
 #define DIRS_MAX 256
@@ -273,6 +276,27 @@ void client_dir_give(struct kvpool *p, bool remove_files)
 
 /* ---- mounts ---- */
 
+/* A mount's own? Others may have made one of that name, below its root too. */
+static bool is_status(int fd)
+{
+	struct statfs fs;
+	struct stat st;
+
+	return fstatfs(fd, &fs) == 0 && fs.f_type == FUSE_SUPER_MAGIC &&
+	       fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
+	       st.st_ino < POOL_ROOT_INO_MIN;
+}
+
+static json_t *read_status(const char *name)
+{
+	int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	json_t *j = fd >= 0 && is_status(fd) ? json_loadfd(fd, 0, NULL) : NULL;
+
+	if (fd >= 0)
+		close(fd);
+	return j;
+}
+
 static json_t *status_of(const char *path)
 {
 	char name[PATH_MAX + sizeof(STATUS) + 1], *slash;
@@ -285,7 +309,7 @@ static json_t *status_of(const char *path)
 		slash = name + strlen(name);
 		snprintf(slash, sizeof(name) - (size_t)(slash - name),
 			 "/" STATUS);
-		j = json_load_file(name, 0, NULL);
+		j = read_status(name);
 		*slash = '\0';
 		slash = strrchr(name, '/');
 		if (!slash || j)
