@@ -295,6 +295,55 @@ static void who_listens_is_known_before_it_accepts(void **state)
 	}
 }
 
+/* Bytes, of files: also of /proc/net/tcp, and by this function. */
+static unsigned long long have_read(void)
+{
+	unsigned long long n = 0;
+	FILE *f = fopen("/proc/self/io", "re");
+
+	assert_non_null(f);
+	assert_int_equal(1, fscanf(f, "rchar: %llu", &n));
+	fclose(f);
+	return n;
+}
+
+/* What /proc has to say is as long as somebody here likes to make it. */
+static void one_bound_to_a_device_is_found_without_proc(void **state)
+{
+	unsigned long long before, after;
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	int l, bad, mine, b;
+
+	(void)state;
+	need_root();
+	at(&ss, "127.0.0.1");
+	l = socket_of(STRANGER, AF_INET);
+	assert_int_equal(0, setsockopt(l, SOL_SOCKET, SO_BINDTODEVICE, "lo",
+				       2));
+	assert_int_equal(0, bind(l, (void *)&ss, sizeof(ss)));
+	assert_int_equal(0, listen(l, 8));
+	assert_int_equal(0, getsockname(l, (void *)&ss, &len));
+	mine = dial_as(OWN, &ss, NULL);
+	before = have_read();
+	assert_int_equal(-EPERM, listener(mine));
+	after = have_read();
+	assert_true(after - before < have_read() - after + 64);
+	close(mine), close(l);
+
+	l = listen_as(OWN, "127.0.0.1", &ss);
+	bad = socket_of(STRANGER, AF_INET);
+	assert_int_equal(0, setsockopt(bad, SOL_SOCKET, SO_BINDTODEVICE, "lo",
+				       2));
+	assert_int_equal(0, connect(bad, (void *)&ss, sizeof(ss)));
+	b = accept_as(OWN, l);
+	before = have_read();
+	assert_int_equal(-EPERM, peer(b));
+	after = have_read();
+	assert_true(after - before < have_read() - after + 64);
+	close(b), close(bad), close(l);
+}
+
 static void unix_sockets_say_it_themselves(void **state)
 {
 	char dir[] = "/tmp/kvt.XXXXXX";
@@ -608,6 +657,7 @@ int main(void)
 		T(coming_from_another_address_of_the_machine_does_not_help),
 		T(who_has_gone_is_not_taken_for_root),
 		T(who_listens_is_known_before_it_accepts),
+		T(one_bound_to_a_device_is_found_without_proc),
 		T(unix_sockets_say_it_themselves),
 		T(a_port_taken_by_a_stranger_hears_nothing),
 		T(who_accepts_is_judged_before_it_is_believed),

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pwd.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define LOOPBACK_INDEX 1 /* of the interface, in every network namespace */
+
 bool trust_without_diag;
+
+/* It has told of a socket: that it knows of none is no lack of tcp_diag. */
+static atomic_bool diag_answers;
 
 /* ---- users ---- */
 
@@ -140,6 +146,8 @@ static void diag_question(const struct end *local, const struct end *remote,
 	q->sdiag_protocol = IPPROTO_TCP;
 	q->idiag_states = UINT32_MAX;
 	q->id.idiag_cookie[0] = q->id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+	/* All that is asked for is there; one bound to a device is found, too. */
+	q->id.idiag_if = LOOPBACK_INDEX;
 	q->id.idiag_sport = local->port;
 	diag_address(local, mapped, q->id.idiag_src);
 	if (!remote)
@@ -169,8 +177,10 @@ static int diag_read(const void *buf, size_t len, bool listens,
 	if (!NLMSG_OK(h, len))
 		return -ENOTSUP;
 	if (h->nlmsg_type == SOCK_DIAG_BY_FAMILY &&
-	    h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
+	    h->nlmsg_len >= NLMSG_LENGTH(sizeof(struct inet_diag_msg))) {
+		atomic_store(&diag_answers, true);
 		return diag_answer(NLMSG_DATA(h), listens, ret);
+	}
 	e = NLMSG_DATA(h);
 	if (h->nlmsg_type == NLMSG_ERROR &&
 	    h->nlmsg_len >= NLMSG_LENGTH(sizeof(*e)) && e->error == -ENOENT)
@@ -291,14 +301,22 @@ static int proc_ask(const struct end *local, const struct end *remote,
 
 /* ---- together ---- */
 
-/* Who has the socket of these ends (as its owner sees them), or listens at
- * `local`. 0, -ENOENT, -ENOTSUP. */
+/*
+ * Who has the socket of these ends (as its owner sees them), or listens at
+ * `local`. 0, -ENOENT, -ENOTSUP.
+ *
+ * /proc is read where sock_diag does not answer, and only there: it has a line for
+ * each socket of the machine, so whoever made many, and then connections that are
+ * gone before they are looked at, would stop the loop.
+ */
 static int find_owner(const struct end *local, const struct end *remote,
 		      struct owner *ret)
 {
 	int err = trust_without_diag ? -ENOTSUP : diag_ask(local, remote, ret);
 
-	return err ? proc_ask(local, remote, ret) : 0;
+	if (!err || (err == -ENOENT && atomic_load(&diag_answers)))
+		return err;
+	return proc_ask(local, remote, ret);
 }
 
 static int unix_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
