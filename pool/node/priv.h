@@ -23,7 +23,6 @@
 #define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
 #define NODE_ASK_MS 250		/* ask for the same eviction again */
-#define NODE_BARREN_MS 5	/* or what, when nothing could be asked for */
 #define NODE_REFUSED_MS 1000	/* and so long after a refusal */
 #define NODE_LEASE_MS 5000	/* an open is expected after a look-up hit */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
@@ -156,7 +155,6 @@ struct pool_node {
 	uint64_t said, said_before; /* HELD items: ever, before this session */
 	struct node_helds helds;
 	uint64_t keep_free;
-	uint64_t barren_ms; /* when there was nothing that it could ask for */
 	uint64_t space_ms; /* when node_space_run looked last */
 
 	/* node_fetch */

@@ -308,8 +308,6 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	a->msg.seen = n->granted;
 	if (a->n > 0)
 		(void)node_link_send(n, POOL_MSG_EVICT, 0, &a->msg.base);
-	else
-		n->barren_ms = now;
 	for (i = 0; i < a->n; i++)
 		free(a->paths[i]);
 	free(a);
@@ -483,20 +481,6 @@ static uint64_t waiting_bytes(struct pool_node *n, uint64_t now)
 	return sum;
 }
 
-/* A client loses nothing by what its master grants: a store has that. It need not
- * count its files first, of which there are many when it is full. */
-static bool grants_only_stored(const struct pool_node *n)
-{
-	return n->opts.store_size == 0 && node_link_up(n);
-}
-
-/* A full client that puts faster than stores take it would look in each turn at
- * what no store has yet. */
-static bool is_barren(const struct pool_node *n, uint64_t now)
-{
-	return grants_only_stored(n) && now - n->barren_ms < NODE_BARREN_MS;
-}
-
 void node_space_run(struct pool_node *n)
 {
 	uint64_t now = pool_now_ms(), waiting;
@@ -512,10 +496,7 @@ void node_space_run(struct pool_node *n)
 	if (drop_cached(n, waiting + 2 * n->keep_free))
 		return;
 	l = lack_of(n, waiting);
-	if (is_barren(n, now))
-		return;
-	if (l.all > 0 && !grants_only_stored(n) &&
-	    !pool_store_counted(n->store))
+	if (l.all > 0 && !pool_store_counted(n->store))
 		return;
 	if (node_link_up(n))
 		ask_master(n, l, now);
