@@ -108,6 +108,11 @@ struct world {
 /* cmocka fixtures: a master, a node and its mount in that data mode. */
 int k_setup_passthrough(void **state);
 int k_setup_served(void **state);
+/* A test in both modes, for cmocka's list. */
+#define both(test)                                                      \
+	{ #test " (passthrough)", test, k_setup_passthrough, k_teardown, \
+	  NULL },                                                       \
+	{ #test " (served)", test, k_setup_served, k_teardown, NULL }
 /* The kernel forgets everything, and nothing may be left; ends it all. */
 int k_teardown(void **state);
 /* The second node, a store with a mirror. */

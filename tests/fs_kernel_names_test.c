@@ -510,11 +510,6 @@ static void space_is_that_of_the_pool(void **state)
 	assert_int_equal(POOL_NAME_MAX, st->st.namelen);
 }
 
-#define both(test)                                                      \
-	{ #test " (passthrough)", test, k_setup_passthrough, k_teardown, \
-	  NULL },                                                       \
-	{ #test " (served)", test, k_setup_served, k_teardown, NULL }
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -568,11 +568,6 @@ static void a_registration_is_kept_while_nobody_has_the_file_open(void **state)
 	k_until(w, pool_gauge_value(&w->fs->gbackings) == 0);
 }
 
-#define both(test)                                                      \
-	{ #test " (passthrough)", test, k_setup_passthrough, k_teardown, \
-	  NULL },                                                       \
-	{ #test " (served)", test, k_setup_served, k_teardown, NULL }
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

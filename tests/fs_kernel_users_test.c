@@ -159,11 +159,6 @@ static void the_sticky_root_keeps_what_is_anothers(void **state)
 	assert_int_equal(0, k_unlink(w, ROOT, "a"));
 }
 
-#define both(test)                                                      \
-	{ #test " (passthrough)", test, k_setup_passthrough, k_teardown, \
-	  NULL },                                                       \
-	{ #test " (served)", test, k_setup_served, k_teardown, NULL }
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

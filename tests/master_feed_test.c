@@ -303,26 +303,40 @@ static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
 	master_map_fini(&m);
 }
 
+/* A subscriber that has been told of "b" alone, before its picture's last lap: "a"
+ * has moved since that was begun. */
+static struct master_file *one_untold(struct master_map *m,
+				      struct master_sub *s,
+				      struct master_file **ret_b)
+{
+	struct master_file *a;
+	bool begin, complete;
+	uint64_t upto;
+
+	assert_int_equal(0, master_map_init(m, 10, 10));
+	a = put(m, "a", 1);
+	*ret_b = put(m, "b", 1);
+	master_sub_open(&m->feed, s, true, 0);
+	master_map_touch_file(m, a);
+	master_cursor_advance(&m->feed, &s->cursor); /* b */
+	master_sub_batch_end(&m->feed, s, true, 0, &begin, &complete, &upto);
+	assert_true(begin);
+	assert_false(complete);
+	master_sub_ack(&m->feed, s, upto);
+	return a;
+}
+
 static void a_picture_is_not_complete_before_names_that_moved_are_told(
 	void **state)
 {
 	struct master_sub s = { 0 };
 	struct master_map m;
-	struct master_file *a;
+	struct master_file *b;
 	bool begin, complete;
 	uint64_t upto;
 
 	(void)state;
-	assert_int_equal(0, master_map_init(&m, 10, 10));
-	a = put(&m, "a", 1);
-	put(&m, "b", 1);
-	master_sub_open(&m.feed, &s, true, 0);
-	master_map_touch_file(&m, a);
-	master_cursor_advance(&m.feed, &s.cursor); /* b */
-	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
-	assert_true(begin);
-	assert_false(complete);
-	master_sub_ack(&m.feed, &s, upto);
+	(void)one_untold(&m, &s, &b);
 	master_cursor_advance(&m.feed, &s.cursor); /* a */
 	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
 	assert_true(complete);
@@ -341,15 +355,7 @@ static void a_picture_waits_for_what_moves_in_its_last_lap(void **state)
 	unsigned int i;
 
 	(void)state;
-	assert_int_equal(0, master_map_init(&m, 10, 10));
-	a = put(&m, "a", 1);
-	b = put(&m, "b", 1);
-	master_sub_open(&m.feed, &s, true, 0);
-	master_map_touch_file(&m, a);
-	master_cursor_advance(&m.feed, &s.cursor); /* b */
-	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
-	assert_false(complete);
-	master_sub_ack(&m.feed, &s, upto);
+	a = one_untold(&m, &s, &b);
 	for (i = 0; i < 10; i++) {
 		master_map_touch_file(&m, a);
 		master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete,
@@ -371,24 +377,17 @@ static void a_picture_does_not_wait_for_ever(void **state)
 {
 	struct master_sub s = { 0 };
 	struct master_map m;
-	struct master_file *a;
+	struct master_file *a, *b;
 	bool begin, complete;
 	uint64_t upto;
 	unsigned int i;
 
 	(void)state;
-	assert_int_equal(0, master_map_init(&m, 10, 10));
-	a = put(&m, "a", 1);
-	put(&m, "b", 1);
-	master_sub_open(&m.feed, &s, true, 0);
-	master_map_touch_file(&m, a);
-	master_cursor_advance(&m.feed, &s.cursor); /* b */
-	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	a = one_untold(&m, &s, &b);
 	for (i = 0; i < MASTER_LAP_MOVES; i++)
 		master_map_touch_file(&m, a);
 	assert_true(s.goal > master_cursor_upto(&m.feed, &s.cursor));
 	master_map_touch_file(&m, a);
-	master_sub_ack(&m.feed, &s, upto);
 	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
 	assert_true(complete);
 	assert_true(s.moved > MASTER_LAP_MOVES);
