@@ -65,10 +65,11 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
  * Sizes beyond what the machine's memory or this process's memory cgroup (v1 or
  * v2) allows are refused with -EDOM, logged with both figures.
  * -ENOSPC: a filesystem whose size is not ours to set has no room for size +
- * headroom, or a tmpfs to be made smaller holds more. -ENOTEMPTY: no store, but
- * files in it that are named like objects. Only files with such names are ever
- * removed. What is damaged is quarantined; what cannot be read for want of
- * memory or descriptors makes the open fail: nothing whole is given up.
+ * headroom, or a tmpfs to be made smaller holds more. -EPERM: the directory is
+ * neither this user's nor root's. -ENOTEMPTY: no store, but files in it that are
+ * named like objects. Only files with such names are ever removed. What is damaged
+ * is quarantined; what cannot be read for want of memory or descriptors makes the
+ * open fail: nothing whole is given up.
  * 0 or -errno, logged with the remedy.
  */
 int pool_store_open(const struct pool_store_opts *opts,

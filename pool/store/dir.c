@@ -192,7 +192,20 @@ static int check_room(struct pool_store *s)
 
 /* ---- what is there ---- */
 
-static int make_dirs(const char *dir)
+/* Whoever has the directory may take files out of it, and put others, or links,
+ * under their names. */
+static int check_owner(struct pool_store *s, const char *dir,
+		       const struct stat *st)
+{
+	if (st->st_uid == geteuid() || st->st_uid == 0)
+		return 0;
+	pool_error("store: %s belongs to user %u, who could change what is in "
+		   "it: choose a directory of your own with --store-dir", dir,
+		   (unsigned int)st->st_uid);
+	return refused(s, -EPERM);
+}
+
+static int make_dirs(struct pool_store *s, const char *dir)
 {
 	char path[PATH_MAX];
 	struct stat st;
@@ -211,7 +224,7 @@ static int make_dirs(const char *dir)
 		return -errno;
 	if (stat(path, &st) < 0)
 		return -errno;
-	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+	return S_ISDIR(st.st_mode) ? check_owner(s, dir, &st) : -ENOTDIR;
 }
 
 /* Is the mount with this id the whole filesystem, or a part of it bound
@@ -589,7 +602,7 @@ int store_dir_open(struct pool_store *s, const char *dir)
 {
 	int base, rc;
 
-	rc = make_dirs(dir);
+	rc = make_dirs(s, dir);
 	if (rc < 0)
 		goto err;
 	s->path = realpath(dir, NULL);
