@@ -18,6 +18,8 @@
  *            may get lost, of all, or of those that are not kept
  *   evicted PATH
  *            a node says that it has evicted this one's last copy
+ *   plant    lose a name that must be there, and say which on stderr: whole must
+ *            find that
  *   whole    all is whole again: check what must hold then, while nobody works
  *   end      the same, and report
  *
@@ -183,6 +185,25 @@ static bool check_whole(void)
 	return true;
 }
 
+/* Behind the model's back. */
+static bool plant_loss(void)
+{
+	char path[CHAOS_PATH];
+	int err = -1;
+
+	pthread_rwlock_wrlock(&chaos.turn);
+	for (unsigned int i = 0; err && i < chaos.nkeys; i++) {
+		if (chaos.keys[i].dir->kept || !chaos_owed(&chaos.keys[i]))
+			continue;
+		chaos_path(path, 0, &chaos.keys[i]);
+		err = unlink(path);
+		if (!err)
+			fprintf(stderr, "planted: %s\n", chaos.keys[i].name);
+	}
+	pthread_rwlock_unlock(&chaos.turn);
+	return !err;
+}
+
 static bool set_full(void)
 {
 	chaos.fulls++;
@@ -201,6 +222,8 @@ static bool obey(const char *line)
 		return set_full();
 	if (words == 1 && strcmp(what, "whole") == 0)
 		return check_whole();
+	if (words == 1 && strcmp(what, "plant") == 0)
+		return plant_loss();
 	if (words == 1 && strcmp(what, "tight") == 0)
 		return set_tight(true);
 	if (words == 2 && strcmp(what, "lossy") == 0)

@@ -167,8 +167,7 @@ fault_full() {
 	local i
 	pick n "${mounts[@]}"
 	log "fill the pool through $n"
-	tell "lossy shared"
-	tell "loose"	# nor is there room to fetch anything into
+	tell "loose"	# some may be evicted: heal asks which; nor is there room to fetch anything into
 	tell "full"
 	for ((i = 0; i < 300; i++)); do
 		timeout 20 head -c 1M /dev/zero 2>/dev/null \
@@ -176,7 +175,6 @@ fault_full() {
 	done
 	log "filled after $i files"
 	nap 500 3000
-	tell "lossy shared"
 	timeout 60 rm -f "${mount[$n]}"/filler/*
 	timeout 20 sync "${mount[$n]}/filler" || :
 	tell "roomy"

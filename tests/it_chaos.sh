@@ -76,11 +76,20 @@ tell() { # WORDS: and wait until it has taken note; 1: it has failed to
 check_failed() {
 	sleep 0.5	# what it has to say
 	cat "$tmp/chaos.out"
+	! planted_is_found || finish
 	what_they_say "$(sed -n 's/^VIOLATION.* UTC: \([^:]*\): .*/\1/p' "$tmp/chaos.out")"
 	cp -r "$tmp"/*.log "$tmp/chaos.out" "${CHAOS_KEEP:-/nonexistent}/" 2>/dev/null || :
 	# The line that is repeated where only the end of an output is looked at.
 	fail "seed $seed, after '${what:-}': $(grep -m1 ^VIOLATION "$tmp/chaos.out" ||
 		echo "the checker ended or hangs")"
+}
+
+# The very loss that was planted, and no other.
+planted_is_found() {
+	local name
+	name=$(sed -n 's/^planted: //p' "$tmp/chaos.out")
+	[ -n "$name" ] && grep -q \
+		"^VIOLATION.* UTC: $name: .*was acknowledged and is lost" "$tmp/chaos.out"
 }
 
 what_they_say() { # KEY: of it, each daemon
@@ -122,7 +131,7 @@ synced() {
 # any more (also: one that was started anew, if the master let copies go) is excused
 # by number, for all names, and that is said.
 declare -A evictions=() named=()
-reborn=0
+reborn=0 excused=0
 excuse_evicted() { # what went since the last call
 	local n alone=0 last=0 names=0 forgot=0
 	for n in "${masters[@]}"; do
@@ -136,6 +145,7 @@ excuse_evicted() { # what went since the last call
 	done
 	[ $last = 0 ] || forgot=$((forgot + reborn))
 	reborn=0
+	excused=$((excused + names))
 	[ $((alone + last)) = 0 ] ||
 		log "counted copies evicted: $alone alone, $last last ones granted; $names names"
 	[ $forgot != 0 ] && [ $((alone + last)) -gt 0 ] || return 0
@@ -165,6 +175,14 @@ excuse_names() { # NAME: into the caller's $names, $forgot; reads its $last
 		select(.alone or $last > 0) | .path' <<<"$page")
 }
 
+# With CHAOS_PLANT, once names were excused another one is lost: the checker must
+# tell the one from the others (it_chaos_planted.sh).
+plant() {
+	[ -n "${CHAOS_PLANT:-}" ] && [ $excused -gt 0 ] || return 0
+	log "$excused names are excused; one that is not is lost now"
+	tell plant || check_failed
+}
+
 # Everything serves again; then the checker may expect what it may expect.
 heal() {
 	local n since=${EPOCHREALTIME/./}
@@ -175,8 +193,9 @@ heal() {
 		wait_until 60 synced "$n"
 		tell "up ${number[$n]}"
 	done
-	tell "tight"
 	excuse_evicted
+	tell "tight"
+	plant
 	tell "whole"
 	log "healed in $(((${EPOCHREALTIME/./} - since) / 1000)) ms"
 }
@@ -236,6 +255,7 @@ setup() {
 	listen[master]=$(IFS=,; echo "${m[*]}")	# whom nodes dial
 	wait_until 30 leads
 	for n in "${nodes[@]}"; do again "$n"; done
+	reborn=0	# these had nothing to forget
 	mkdir "${mount[s1]}/filler"
 	setfattr -n user.kvpool.class -v noevict "${mount[s1]}/filler"
 	sync "${mount[s1]}/filler"
@@ -280,6 +300,7 @@ status=0
 wait "$checker_pid" || status=$?
 also_kill=()
 [ $status = 0 ] || check_failed
+[ -z "${CHAOS_PLANT:-}" ] || fail "nothing was lost, or it was not noticed"
 cat "$tmp/chaos.out"
 all_alive || fail "not all nodes are alive"
 finish

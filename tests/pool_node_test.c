@@ -2290,6 +2290,25 @@ static void what_falls_out_of_the_list_of_evictions_is_counted(void **state)
 	json_decref(j);
 }
 
+static void at_a_join_a_node_tells_the_last_ones_that_went_alone(void **state)
+{
+	static Kvpool__Meta list[NODE_EVICTED_TOLD];
+	struct fixture *f = *state;
+
+	start_pool(f, 1);
+	publish(f, 0, "first", MIB, 1);
+	publish(f, 0, "last", MIB, 1);
+	node_evicted_note(node(f, 0), find(f, 0, "first")->obj, true);
+	node_evicted_note(node(f, 0), find(f, 0, "last")->obj, false);
+	assert_int_equal(1, node_evicted_alone(node(f, 0), list));
+	for (int i = 0; i < NODE_EVICTED_TOLD; i++)
+		node_evicted_note(node(f, 0), find(f, 0, "last")->obj, true);
+	assert_int_equal(NODE_EVICTED_TOLD,
+			 node_evicted_alone(node(f, 0), list));
+	for (int i = 0; i < NODE_EVICTED_TOLD; i++)
+		assert_memory_equal("last", list[i].path.data, 4);
+}
+
 static void cut_off_a_node_gives_up_no_name_that_is_to_have_replicas(
 	void **state)
 {
@@ -4106,6 +4125,7 @@ int main(int argc, char **argv)
 		node_test(what_was_looked_up_goes_last),
 		node_test(cut_off_for_long_a_node_evicts_on_its_own),
 		node_test(what_falls_out_of_the_list_of_evictions_is_counted),
+		node_test(at_a_join_a_node_tells_the_last_ones_that_went_alone),
 		node_test(
 			cut_off_a_node_gives_up_no_name_that_is_to_have_replicas),
 		node_test(a_publication_that_is_refused_is_told_by_one_fsync),

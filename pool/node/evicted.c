@@ -1,8 +1,8 @@
 /*
  * Which counted copies have been evicted here lately: of the last
  * NODE_EVICTED_MAX their names and generations, in a ring. They are numbered from
- * 0 in each process, so that who asks again sees what fell out meanwhile. Those
- * that went alone are told to the master at each join (link.c).
+ * 0 in each process, so that who asks again sees what fell out meanwhile. The last
+ * NODE_EVICTED_TOLD that went alone are told to the master at each join (link.c).
  */
 #include "pool/node/priv.h"
 
@@ -42,12 +42,21 @@ void node_evicted_note(struct pool_node *n, const struct node_object *o,
 	at->alone = alone;
 }
 
+/* The number of the first one that is remembered. */
+static uint64_t first_of(uint64_t next)
+{
+	return next > NODE_EVICTED_MAX ? next - NODE_EVICTED_MAX : 0;
+}
+
 size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list)
 {
-	size_t i, count = 0;
+	uint64_t next = n->evicted ? n->evicted->next : 0;
+	size_t count = 0;
 
-	for (i = 0; n->evicted && i < NODE_EVICTED_MAX; i++) {
-		const struct evicted *at = &n->evicted->ring[i];
+	for (uint64_t i = next; i > first_of(next) &&
+				count < NODE_EVICTED_TOLD; i--) {
+		const struct evicted *at =
+			&n->evicted->ring[(i - 1) % NODE_EVICTED_MAX];
 
 		if (!at->path || !at->alone)
 			continue;
@@ -80,7 +89,7 @@ static json_t *evicted_json(const struct evicted *at)
 json_t *pool_node_evicted_json(struct pool_node *n)
 {
 	uint64_t next = n->evicted ? n->evicted->next : 0;
-	uint64_t first = next > NODE_EVICTED_MAX ? next - NODE_EVICTED_MAX : 0;
+	uint64_t first = first_of(next);
 	json_t *list = json_array();
 
 	for (uint64_t i = first; i < next; i++)

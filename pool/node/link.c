@@ -295,12 +295,12 @@ bool node_inventory_slice(struct pool_node *n)
  * away, may take its place. 0 or -errno. */
 static int send_gone(struct pool_node *n)
 {
-	Kvpool__Meta *list[NODE_EVICTED_MAX], *meta;
+	Kvpool__Meta *list[NODE_EVICTED_TOLD], *meta;
 	Kvpool__Inventory msg = KVPOOL__INVENTORY__INIT;
 	size_t i;
 	int err;
 
-	meta = malloc(NODE_EVICTED_MAX * sizeof(*meta));
+	meta = malloc(NODE_EVICTED_TOLD * sizeof(*meta));
 	if (!meta)
 		return -ENOMEM;
 	msg.n_gone = node_evicted_alone(n, meta);

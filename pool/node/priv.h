@@ -499,12 +499,13 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 void node_space_answered(struct pool_node *n, const struct node_object *o);
 
 /* evicted.c */
-#define NODE_EVICTED_MAX 256 /* that are remembered by name */
+#define NODE_EVICTED_MAX 4096 /* that are remembered by name */
+#define NODE_EVICTED_TOLD 256 /* of those that went alone, at a join */
 /* o, a counted copy, is about to be evicted; alone: without a master. */
 void node_evicted_note(struct pool_node *n, const struct node_object *o,
 		       bool alone);
-/* Those that went alone: path (borrowed until the next call of these) and
- * generation, into list, which has room for NODE_EVICTED_MAX. Their number. */
+/* The last ones that went alone: path (borrowed until the next call of these) and
+ * generation, into list, which has room for NODE_EVICTED_TOLD. Their number. */
 size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list);
 void node_evicted_fini(struct pool_node *n);
 
