@@ -192,6 +192,11 @@ static inline uint32_t node_stamp_age(uint32_t stamp, uint64_t now_ms)
 	return (uint32_t)now_ms - stamp;
 }
 
+struct node_content {
+	XXH128_hash_t sum;
+	uint64_t size;
+};
+
 /* The part of a local file that matters until it is published. */
 struct node_writer {
 	struct pool_list link; /* in node->writers, oldest first */
@@ -199,6 +204,8 @@ struct node_writer {
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
 	uint64_t base_gen;   /* published generation it replaces */
+	uint64_t base_of;    /* `base` is the content of this generation */
+	struct node_content base;
 	uint64_t seen_gen;   /* highest generation seen when it was sealed */
 	struct node_before *before; /* owns, or NULL: what this mount may have
 				published under the name before it */

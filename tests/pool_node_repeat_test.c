@@ -648,6 +648,27 @@ static void put_in_doubt(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 1);
 }
 
+/* Nor does a restart forget what it was made from, of which this node had no copy:
+ * its put may have been executed before. */
+static void put_in_doubt_after_a_restart(struct fixture *f, bool other_master)
+{
+	struct ended t = { 0 };
+
+	put(f, 1, "k", 1);
+	run_until(f, published(f, 0, "k") && published(f, 1, "k"));
+	cut(f);
+	restart_with(f, 2);
+	brought_anew(f);
+	if (other_master)
+		restart_master(f);
+	join_again(f);
+	assert_int_equal(0, pool_node_barrier_start(f->node[0], &t.b,
+						    on_ended));
+	run_until(f, t.done);
+	assert_int_equal(-EIO, pool_node_lost(pool_node_root(f->node[0])));
+	assert_both_read(f, "k", 1);
+}
+
 /* ---- what the master never heard of ---- */
 
 static const struct master_grave *grave(struct fixture *f, const char *name)
@@ -742,6 +763,7 @@ both(put_after_a_restart)
 both(put_over_an_unanswered_one)
 both(unlinked_after_a_restart)
 both(put_in_doubt)
+both(put_in_doubt_after_a_restart)
 
 #define one(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define two(name) one(name##_same_master), one(name##_next_master)
@@ -766,6 +788,7 @@ int main(void)
 		two(put_over_an_unanswered_one),
 		two(unlinked_after_a_restart),
 		two(put_in_doubt),
+		two(put_in_doubt_after_a_restart),
 		one(an_unlink_of_what_was_not_published_is_told),
 		one(nobody_hears_of_temporary_files),
 		one(nobody_hears_of_what_a_mount_hides),

@@ -16,6 +16,19 @@ static bool meta_valid(const Kvpool__Meta *m, uint64_t size)
 	       pool_path_check((const char *)m->path.data, m->path.len) == 0;
 }
 
+static void adopt_base(struct node_writer *w, const Kvpool__Meta *m)
+{
+	XXH128_canonical_t canon;
+
+	w->base_gen = m->base_gen;
+	if (m->base_sum.len != sizeof(canon.digest))
+		return;
+	memcpy(canon.digest, m->base_sum.data, sizeof(canon.digest));
+	w->base.sum = XXH128_hashFromCanonical(&canon);
+	w->base.size = m->base_size;
+	w->base_of = m->base_gen;
+}
+
 /* A file sealed before the restart but never acknowledged: publish it again. */
 static int adopt_pending(struct pool_node *n, struct node_entry *e,
 			 struct node_object *o, const Kvpool__Meta *m)
@@ -28,7 +41,7 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	pool_list_init(&w->link);
 	w->obj = o;
 	w->fd = -1;
-	w->base_gen = m->base_gen;
+	adopt_base(w, m);
 	w->seen_gen = m->seen_gen;
 	w->again = m->seen_gen != 0;
 	node_attr_from_meta(m, &w->attr);

@@ -218,18 +218,38 @@ void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
 	ret->gen = m->attr_gen;
 }
 
+const struct node_content *node_base(const struct node_object *o)
+{
+	const struct node_entry *e = o->entry;
+	struct node_writer *w = o->w;
+
+	if (w->base_gen && e->gen == w->base_gen) {
+		w->base.sum = e->sum;
+		w->base.size = e->size;
+		w->base_of = w->base_gen;
+	}
+	return w->base_gen && w->base_of == w->base_gen ? &w->base : NULL;
+}
+
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
-			 uint64_t base_gen, uint64_t seen_gen, uint64_t size,
-			 XXH128_hash_t sum, const struct node_attr *attr,
+			 uint64_t base_gen, const struct node_content *base,
+			 uint64_t seen_gen, uint64_t size, XXH128_hash_t sum,
+			 const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap)
 {
 	Kvpool__Meta m = KVPOOL__META__INIT;
-	XXH128_canonical_t canon;
+	XXH128_canonical_t canon, base_canon;
 	size_t len;
 	int err;
 
 	XXH128_canonicalFromHash(&canon, sum);
+	if (base) {
+		XXH128_canonicalFromHash(&base_canon, base->sum);
+		m.base_sum.data = base_canon.digest;
+		m.base_sum.len = sizeof(base_canon.digest);
+		m.base_size = base->size;
+	}
 	m.path.data = (uint8_t *)(uintptr_t)path;
 	m.path.len = path_len;
 	m.gen = gen;
@@ -267,8 +287,8 @@ static ptrdiff_t object_blob(const struct node_object *o, void *buf, size_t cap)
 	if (len < 0)
 		return len;
 	return node_blob_pack(path, (size_t)len, o->gen,
-			      w ? w->base_gen : 0, w ? w->seen_gen : 0,
-			      o->size, o->sum,
+			      w ? w->base_gen : 0, w ? node_base(o) : NULL,
+			      w ? w->seen_gen : 0, o->size, o->sum,
 			      w ? &w->attr : &e->attr,
 			      w ? w->xattrs : e->xattrs, buf, cap);
 }

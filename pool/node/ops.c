@@ -189,17 +189,15 @@ bool node_ops_full(const struct pool_node *n)
 }
 
 /*
- * The change is made from generation gen of e. Its publisher, whose answer was lost,
- * may publish that again: under another generation the newest is the same version
- * then, and nothing that is newer than the change.
+ * The change is made from this content, or NULL. Its publisher, whose answer was
+ * lost, may publish that again: under another generation the newest is the same
+ * version then, and nothing that is newer than the change.
  */
-static void made_from(struct node_op *op, const struct node_entry *e,
-		      uint64_t gen)
+static void made_from(struct node_op *op, const struct node_content *base)
 {
-	if (!gen || e->gen != gen)
+	if (!base)
 		return;
-	op->base.sum = e->sum;
-	op->base.size = e->size;
+	op->base = *base;
 	op->has_base = true;
 }
 
@@ -221,7 +219,7 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	if (!op)
 		return -ENOMEM;
 	op_of(op, o);
-	made_from(op, o->entry, o->w->base_gen);
+	made_from(op, node_base(o));
 	if (o->w->again) {
 		op->again = op->told = true;
 		op->seen = o->w->seen_gen;
@@ -276,6 +274,7 @@ static void of_any(struct pool_node *n, struct node_op *op,
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen)
 {
+	struct node_content base;
 	struct node_change c = { 0 };
 	struct node_op *op;
 	int err = op_on_entry(n, kind, e, &op);
@@ -286,7 +285,10 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 	if (!e->is_dir && !gen)
 		of_any(n, op, node_file(e)->own);
 	if (!e->is_dir) {
-		made_from(op, node_file(e), gen);
+		base.sum = node_file(e)->sum;
+		base.size = node_file(e)->size;
+		if (gen && gen == node_file(e)->gen)
+			made_from(op, &base);
 		return 0;
 	}
 	c.attr = node_dir(e)->attr;

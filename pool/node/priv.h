@@ -262,10 +262,13 @@ int node_write_blob(struct pool_node *n, struct node_object *o);
 /* A fetched copy becomes one that a restart finds again: its metadata is
  * attached. 0 or -errno. */
 int node_seal_fetched(struct pool_node *n, struct node_object *o);
-/* Metadata as it is kept with a file. */
+/* What o, not published, was made from: the content of its writer's base_gen; NULL:
+ * there was none, or it is not known. Borrowed from the writer. */
+const struct node_content *node_base(const struct node_object *o);
+/* Metadata as it is kept with a file. base may be NULL. */
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
-			 uint64_t base_gen, uint64_t seen_gen, uint64_t size,
-			 XXH128_hash_t sum, const struct node_attr *attr,
+			 uint64_t base_gen, const struct node_content *base,
+			 uint64_t seen_gen, uint64_t size, XXH128_hash_t sum, const struct node_attr *attr,
 			 const struct pool_xattrs *xattrs, void *buf,
 			 size_t cap);
 /* Becomes the local copy of e's published generation (o->gen set). */
@@ -400,10 +403,6 @@ int node_attr_update(struct pool_node *n, struct node_attr *a,
 /* Contents of one name that the master may have been sent before a cut, and
  * may have executed. */
 #define NODE_BEFORE_MAX 4 /* as many as batches in flight; the oldest go */
-struct node_content {
-	XXH128_hash_t sum;
-	uint64_t size;
-};
 struct node_before {
 	unsigned int n;
 	struct node_content list[NODE_BEFORE_MAX];

@@ -22,6 +22,8 @@ struct seal {
 	struct node_object *o; /* ref */
 	uint64_t start_ns;
 	uint64_t base_gen, seen_gen;
+	struct node_content base;
+	bool has_base;
 	struct node_attr attr;
 	struct pool_xattrs *xattrs;
 	size_t path_len;
@@ -33,7 +35,7 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 	struct seal *s = pool_container_of(ps, struct seal, seal);
 
 	return node_blob_pack(s->path, s->path_len, 0, s->base_gen,
-			      s->seen_gen, ps->size, ps->sum, &s->attr,
+			      s->has_base ? &s->base : NULL, s->seen_gen, ps->size, ps->sum, &s->attr,
 			      s->xattrs, buf, cap);
 }
 
@@ -245,6 +247,8 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s->o = node_object_ref(o);
 	s->start_ns = pool_now_ns();
 	s->base_gen = w->base_gen;
+	s->has_base = node_base(o) != NULL;
+	s->base = w->base;
 	/* 1: none. (0: not said.) */
 	s->seen_gen = w->seen_gen = n->seen_gen ? n->seen_gen : 1;
 	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
