@@ -1,16 +1,14 @@
 /*
- * Happy path: the loop sees MHD's epoll descriptor readable (or MHD's next
- * timeout), calls MHD_run, which calls answer() for each complete request
- * header; the answer is built at once, whole, in memory.
+ * The pages, and who may see them. TCP has an HTTP server of its own, and so has
+ * the Unix socket (admin_http.h, where the limits are): nobody on TCP keeps its
+ * user out.
  *
- * Failure modes: more than CONNECTIONS_MAX clients wait in the listen backlog;
- * a header beyond HEADER_MAX is refused (414 or 431) and its connection closed;
- * a client that neither sends nor reads for IDLE_S seconds is cut off; without
- * memory for a page the answer is 500 or the connection is closed.
+ * Happy path: answer() runs for each complete request header; the answer is built
+ * at once, whole, in memory. Without memory for a page it is 500, or the
+ * connection is closed.
  */
 #include "daemon/admin.h"
 
-#include <assert.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
@@ -25,26 +23,23 @@
 #include <unistd.h>
 
 #include "daemon/admin_guard.h"
+#include "daemon/admin_http.h"
 #include "daemon/admin_socket.h"
 #include "pool/base/list.h"
 #include "pool/base/log.h"
 #include "pool/conn.h"
 
-#define CONNECTIONS_MAX 64
-#define HEADER_MAX ((size_t)16384) /* memory of a connection: request header */
-#define IDLE_S 15u
 #define BACKLOG 64
 
 struct daemon_admin {
 	struct daemon_admin_opts opts;
-	struct MHD_Daemon *mhd; /* owns; it owns the listening socket */
-	int fd;		  /* that socket */
+	struct admin_http *tcp, *unix_http; /* owns; the latter may be NULL */
+	int fd;		  /* tcp's listening socket */
 	uint16_t port;
 	struct pool_listener *local; /* owns; the Unix socket, or NULL */
 	struct pool_counter refused; /* by Host, Origin or user */
-	uv_poll_t poll;	  /* MHD's epoll descriptor */
-	uv_timer_t timer; /* MHD's next timeout */
-	unsigned int open_handles;
+	struct pool_counter crowded, slow; /* connections that were closed */
+	unsigned int open_servers; /* while closing */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
@@ -293,21 +288,6 @@ static enum MHD_Result refuse(struct daemon_admin *a,
 	return reply_line(conn, 403, line);
 }
 
-static bool is_loopback(const struct sockaddr *sa)
-{
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)sa;
-	const struct sockaddr_in6 *v6 =
-		(const struct sockaddr_in6 *)(const void *)sa;
-
-	if (sa->sa_family == AF_INET)
-		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-	if (sa->sa_family != AF_INET6)
-		return false;
-	if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
-		return v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET;
-	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-}
-
 /* Over the Unix socket, which is this user's and root's? */
 static bool is_local(struct MHD_Connection *conn)
 {
@@ -383,7 +363,7 @@ static const char *post_refused(struct daemon_admin *a,
 	if (!user_may(a, conn))
 		return "not from this user; accepted: the daemon's own, root, and users named by --allow-user";
 	if ((page->post_insecure && a->opts.insecure) ||
-	    (info && is_loopback(info->client_addr)))
+	    (info && admin_is_loopback(info->client_addr)))
 		return NULL;
 	return page->post_insecure ?
 		       "only from the daemon's own machine, or with its option --insecure" :
@@ -432,34 +412,6 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 	return post ? route_post(arg, conn, path) : route(arg, conn, path);
 }
 
-/* ---- running MHD on the loop ---- */
-
-static void on_timer(uv_timer_t *timer);
-
-/* The only failure of MHD_run is a stopped daemon, and ours is not. */
-static void run(struct daemon_admin *a)
-{
-	MHD_UNSIGNED_LONG_LONG ms;
-
-	MHD_run(a->mhd);
-	if (MHD_get_timeout(a->mhd, &ms) == MHD_YES)
-		uv_timer_start(&a->timer, on_timer, ms, 0);
-	else
-		uv_timer_stop(&a->timer);
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-	run(pool_container_of(timer, struct daemon_admin, timer));
-}
-
-static void on_poll(uv_poll_t *poll, int status, int events)
-{
-	(void)status;
-	(void)events;
-	run(pool_container_of(poll, struct daemon_admin, poll));
-}
-
 /* ---- the Unix socket ---- */
 
 /* Is it this user's or root's? (Of a trust nobody was added to.) */
@@ -481,10 +433,22 @@ static void on_local(void *arg, int fd)
 		close(fd);
 		return;
 	}
-	/* fd is MHD's from here on, also after an error. */
-	(void)MHD_add_connection(a->mhd, fd, (struct sockaddr *)&un,
-				 sizeof(un));
-	run(a);
+	admin_http_add(a->unix_http, fd, (struct sockaddr *)&un, sizeof(un));
+}
+
+static int open_http(struct daemon_admin *a, int listen_fd,
+		     struct admin_http **ret_http)
+{
+	struct admin_http_opts o = { .loop = a->opts.loop,
+				     .listen_fd = listen_fd,
+				     .exchange_ms = a->opts.exchange_ms,
+				     .trust = a->opts.trust,
+				     .answer = answer,
+				     .arg = a,
+				     .crowded = &a->crowded,
+				     .slow = &a->slow };
+
+	return admin_http_open(&o, ret_http);
 }
 
 void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
@@ -498,6 +462,7 @@ void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
 		return;
 	err = admin_socket_path(run_dir, (struct sockaddr *)&tcp, path,
 				sizeof(path));
+	err = err ? err : open_http(a, -1, &a->unix_http);
 	fd = err ? err : admin_socket_listen(path);
 	if (fd >= 0)
 		err = pool_listener_from_fd(a->opts.loop, fd, path, on_local, a,
@@ -568,63 +533,48 @@ static uint16_t bound_port(int fd)
 	return ntohs(((struct sockaddr_in *)&ss)->sin_port);
 }
 
-static int start_mhd(struct daemon_admin *a)
+static int start(struct daemon_admin *a)
 {
-	int fd = a->opts.listen_fd > 0 ? a->opts.listen_fd :
-					 listen_on(&a->opts.listen);
+	int err, fd = a->opts.listen_fd > 0 ? a->opts.listen_fd :
+					      listen_on(&a->opts.listen);
 
 	if (fd < 0)
 		return fd;
 	a->fd = fd;
 	a->port = bound_port(fd);
-	a->mhd = MHD_start_daemon(
-		MHD_USE_EPOLL, 0, NULL, NULL, answer, a,
-		MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd,
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned int)CONNECTIONS_MAX,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_MAX,
-		MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_END);
-	if (!a->mhd) {
-		pool_error("admin address: the HTTP server did not start");
-		close(fd);
-		return -EIO;
-	}
-	return 0;
+	err = open_http(a, fd, &a->tcp);
+	if (err)
+		pool_error("admin address: the HTTP server did not start: %s",
+			   strerror(-err));
+	return err;
 }
 
 int daemon_admin_open(const struct daemon_admin_opts *opts,
 		      struct daemon_admin **ret_admin)
 {
-	const union MHD_DaemonInfo *info;
 	struct daemon_admin *a = calloc(1, sizeof(*a));
-	int rc;
+	int err;
 
 	if (!a)
 		return -ENOMEM;
 	a->opts = *opts;
-	rc = start_mhd(a);
-	if (rc)
-		goto err_free;
-	info = MHD_get_daemon_info(a->mhd, MHD_DAEMON_INFO_EPOLL_FD);
-	assert(info);
-	rc = uv_poll_init(opts->loop, &a->poll, info->epoll_fd);
-	if (rc)
-		goto err_stop;
-	uv_timer_init(opts->loop, &a->timer);
 	(void)pool_metrics_counter(
 		opts->metrics, &a->refused, "kvpool_admin_refused_total", NULL,
 		"HTTP requests refused for their Host, Origin or user.");
-	a->open_handles = 2;
-	rc = uv_poll_start(&a->poll, UV_READABLE, on_poll);
-	assert(rc == 0); /* fails only for a closing handle */
+	(void)pool_metrics_counter(
+		opts->metrics, &a->crowded, "kvpool_admin_crowded_total", NULL,
+		"HTTP connections closed: too many from one address.");
+	(void)pool_metrics_counter(
+		opts->metrics, &a->slow, "kvpool_admin_slow_total", NULL,
+		"HTTP connections closed: a request and its answer took too long.");
+	err = start(a);
+	if (err) {
+		pool_metrics_remove(opts->metrics, a, sizeof(*a));
+		free(a);
+		return err;
+	}
 	*ret_admin = a;
 	return 0;
-
-err_stop:
-	pool_error("admin address: %s", uv_strerror(rc));
-	MHD_stop_daemon(a->mhd);
-err_free:
-	free(a);
-	return rc;
 }
 
 int daemon_admin_fd(const struct daemon_admin *a)
@@ -637,19 +587,19 @@ uint16_t daemon_admin_port(const struct daemon_admin *a)
 	return a->port;
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+static void on_http_closed(void *arg)
 {
-	struct daemon_admin *a = handle->data;
+	struct daemon_admin *a = arg;
 
-	if (--a->open_handles)
+	if (--a->open_servers)
 		return;
 	void (*closed)(void *arg) = a->closed;
-	void *arg = a->closed_arg;
+	void *closed_arg = a->closed_arg;
 
 	pool_metrics_remove(a->opts.metrics, a, sizeof(*a));
 	free(a);
 	if (closed)
-		closed(arg);
+		closed(closed_arg);
 }
 
 void daemon_admin_close(struct daemon_admin *a, void (*closed)(void *arg),
@@ -657,10 +607,8 @@ void daemon_admin_close(struct daemon_admin *a, void (*closed)(void *arg),
 {
 	a->closed = closed;
 	a->closed_arg = arg;
+	a->open_servers = 2;
 	pool_listener_close(a->local);
-	a->poll.data = a->timer.data = a;
-	/* The loop lets go of MHD's descriptor before MHD closes it. */
-	uv_close((uv_handle_t *)&a->poll, on_handle_closed);
-	uv_close((uv_handle_t *)&a->timer, on_handle_closed);
-	MHD_stop_daemon(a->mhd);
+	admin_http_close(a->unix_http, on_http_closed, a);
+	admin_http_close(a->tcp, on_http_closed, a);
 }

@@ -63,6 +63,7 @@ struct daemon_admin_opts {
 	bool insecure; /* --insecure */
 	/* Of local users, who may POST. Borrows; NULL: everybody. */
 	struct pool_trust *trust;
+	uint64_t exchange_ms; /* 0: ADMIN_HTTP_EXCHANGE_MS */
 	const char *names; /* --admin-name: further hosts; borrows, or NULL */
 	/* What a 503 of /readyz says, without a newline; NULL: "not ready". */
 	const char *(*why_not)(void *arg);

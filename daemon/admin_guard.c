@@ -10,6 +10,21 @@
 
 #include "pool/base/parse.h"
 
+bool admin_is_loopback(const struct sockaddr *sa)
+{
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)sa;
+	const struct sockaddr_in6 *v6 =
+		(const struct sockaddr_in6 *)(const void *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	if (sa->sa_family != AF_INET6)
+		return false;
+	if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+		return v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET;
+	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
 static bool is_name(const char *word, size_t len)
 {
 	if (len == 0 || len > POOL_HOST_MAX)

@@ -17,6 +17,8 @@
 #define ADMIN_NAMES_ACCEPTED \
 	"hosts' names, as in URLs, without ports, with commas between"
 
+bool admin_is_loopback(const struct sockaddr *sa);
+
 /* Is list, "pool.example,kv1", one of --admin-name? NULL is. */
 bool admin_names_valid(const char *list);
 

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "daemon/admin.h"
+#include "daemon/admin_http.h"
 #include "daemon/admin_socket.h"
 
 #define BODY_MAX 65536
@@ -118,7 +119,7 @@ static const struct daemon_admin_page pages[] = {
 	{ .path = NULL },
 };
 
-static int open_at(const char *host)
+static int open_with(const char *host, uint64_t exchange_ms)
 {
 	struct daemon_admin_opts opts = {
 		.loop = &t.loop,
@@ -127,6 +128,7 @@ static int open_at(const char *host)
 		.ready = is_ready,
 		.why_not = why_not,
 		.names = "pool.example,kv1",
+		.exchange_ms = exchange_ms,
 		.trust = &trust,
 	};
 
@@ -148,13 +150,19 @@ static int open_at(const char *host)
 static int setup(void **state)
 {
 	(void)state;
-	return open_at("127.0.0.1");
+	return open_with("127.0.0.1", 0);
+}
+
+static int setup_hasty(void **state)
+{
+	(void)state;
+	return open_with("127.0.0.1", 50);
 }
 
 static int setup_everywhere(void **state)
 {
 	(void)state;
-	return open_at("0.0.0.0");
+	return open_with("0.0.0.0", 0);
 }
 
 static void on_closed(void *arg)
@@ -743,6 +751,100 @@ static void silent_connections_do_not_stop_the_others(void **state)
 		close(fds[i]);
 }
 
+/* ---- too many, too slow ---- */
+
+static int connect_as(uid_t uid)
+{
+	struct sockaddr_in tcp = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd;
+
+	tcp.sin_port = htons(daemon_admin_port(t.admin));
+	assert_int_equal(0, seteuid(uid));
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(0, connect(fd, (void *)&tcp, sizeof(tcp)));
+	assert_int_equal(0, seteuid(0));
+	assert_int_equal(5, send(fd, "GET /", 5, MSG_NOSIGNAL));
+	uv_run(&t.loop, UV_RUN_NOWAIT); /* it is accepted */
+	return fd;
+}
+
+/* As many connections of a user's as are served at a time; *ret_refused of them
+ * are closed at once. */
+static void crowd(uid_t uid, int fds[ADMIN_HTTP_CONNECTIONS_MAX],
+		  unsigned int *ret_refused)
+{
+	char byte;
+
+	for (int i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++)
+		fds[i] = connect_as(uid);
+	assert_int_equal(200, get("/healthz")->status);
+	*ret_refused = 0;
+	for (int i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++) {
+		ssize_t n = recv(fds[i], &byte, 1, MSG_DONTWAIT);
+
+		*ret_refused += n == 0 || (n < 0 && errno == ECONNRESET);
+	}
+}
+
+static void leave(int fds[ADMIN_HTTP_CONNECTIONS_MAX])
+{
+	for (int i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++)
+		close(fds[i]);
+}
+
+static bool says(const char *metric)
+{
+	return strstr(get("/metrics")->body, metric);
+}
+
+static void one_address_leaves_room_for_others(void **state)
+{
+	int fds[ADMIN_HTTP_CONNECTIONS_MAX];
+	unsigned int refused;
+
+	(void)state;
+	if (getuid() != 0)
+		skip();
+	crowd(STRANGER, fds, &refused);
+	assert_int_equal(ADMIN_HTTP_CONNECTIONS_MAX - ADMIN_HTTP_ADDRESS_MAX,
+			 refused);
+	assert_true(says("\nkvpool_admin_crowded_total 32\n"));
+	leave(fds);
+}
+
+static void nobody_on_tcp_keeps_the_unix_sockets_user_out(void **state)
+{
+	int fds[ADMIN_HTTP_CONNECTIONS_MAX];
+	static struct request r;
+
+	(void)state;
+	memset(&r, 0, sizeof(r));
+	r.local = open_local();
+	for (int i = 0; i < ADMIN_HTTP_CONNECTIONS_MAX; i++)
+		fds[i] = connect_as(getuid());
+	perform(&r, "/healthz");
+	assert_int_equal(CURLE_OK, r.rc);
+	assert_int_equal(200, r.status);
+	leave(fds);
+	remove_dir_of(r.local);
+}
+
+/* However lively it is. */
+static void a_header_that_never_ends_is_cut_off(void **state)
+{
+	int fd = connect_as(getuid());
+	char byte;
+
+	(void)state;
+	do {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		(void)send(fd, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+	close(fd);
+	assert_true(says("\nkvpool_admin_slow_total 1\n"));
+}
+
 static void an_address_in_use_is_an_error(void **state)
 {
 	struct daemon_admin_opts opts = {
@@ -807,6 +909,11 @@ int main(void)
 			posts_of_other_machines_are_refused, setup_everywhere,
 			teardown),
 		T(a_request_too_long_is_refused_and_the_next_one_served),
+		T(one_address_leaves_room_for_others),
+		T(nobody_on_tcp_keeps_the_unix_sockets_user_out),
+		cmocka_unit_test_setup_teardown(
+			a_header_that_never_ends_is_cut_off, setup_hasty,
+			teardown),
 		T(silent_connections_do_not_stop_the_others),
 		T(an_address_in_use_is_an_error),
 		T(closing_with_an_open_connection_leaves_nothing),

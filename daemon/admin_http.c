@@ -1,0 +1,301 @@
+/*
+ * Happy path: the loop sees MHD's epoll descriptor readable (or MHD's next
+ * timeout), calls MHD_run, which calls answer() for each complete request header.
+ *
+ * Failure modes: a header beyond HEADER_MAX is refused (414 or 431) and its
+ * connection closed; what is to be closed is shut down, and MHD then finds its
+ * end.
+ */
+#include "daemon/admin_http.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/admin_guard.h"
+#include "pool/base/clock.h"
+#include "pool/base/list.h"
+#include "pool/base/log.h"
+
+#define HEADER_MAX ((size_t)16384) /* memory of a connection: request header */
+#define IDLE_S 15u
+
+struct visitor {
+	struct pool_list link; /* in http->visitors; self-linked: shut down */
+	uint64_t since_ms;     /* its exchange began */
+	int fd;		       /* MHD's */
+	struct sockaddr_storage from;
+};
+
+struct admin_http {
+	struct admin_http_opts opts;
+	struct MHD_Daemon *mhd;	   /* owns; it owns the listening socket */
+	struct pool_list visitors; /* longest exchange first */
+	uv_poll_t poll;		   /* MHD's epoll descriptor */
+	uv_timer_t timer;	   /* MHD's next timeout, or the next one's end */
+	unsigned int open_handles;
+	void (*closed)(void *arg);
+	void *closed_arg;
+};
+
+/* ---- who is there ---- */
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+	const struct sockaddr_in *a4 = (const struct sockaddr_in *)(const void *)a,
+				 *b4 = (const struct sockaddr_in *)(const void *)b;
+	const struct sockaddr_in6 *a6 =
+		(const struct sockaddr_in6 *)(const void *)a;
+	const struct sockaddr_in6 *b6 =
+		(const struct sockaddr_in6 *)(const void *)b;
+
+	if (admin_is_loopback(a) || admin_is_loopback(b))
+		return admin_is_loopback(a) && admin_is_loopback(b);
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+	return a->sa_family == AF_INET6 &&
+	       IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr);
+}
+
+static bool is_trusted(const struct admin_http *h, const struct visitor *v)
+{
+	uid_t uid;
+
+	return h->opts.trust &&
+	       admin_is_loopback((const struct sockaddr *)&v->from) &&
+	       pool_trust_peer(h->opts.trust, v->fd, &uid) == 0;
+}
+
+static bool is_crowded(struct admin_http *h, const struct visitor *v)
+{
+	struct pool_list *it, *tmp;
+	unsigned int n = 0;
+
+	pool_list_each(it, tmp, &h->visitors) {
+		const struct visitor *other =
+			pool_list_entry(it, struct visitor, link);
+
+		n += same_address((const struct sockaddr *)&other->from,
+				  (const struct sockaddr *)&v->from);
+	}
+	return n >= ADMIN_HTTP_ADDRESS_MAX && !is_trusted(h, v);
+}
+
+static struct visitor *on_arrival(struct admin_http *h,
+				  struct MHD_Connection *conn)
+{
+	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+	const union MHD_ConnectionInfo *from = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	struct visitor *v = calloc(1, sizeof(*v));
+
+	if (!v) {
+		shutdown(fd->connect_fd, SHUT_RDWR);
+		return NULL;
+	}
+	pool_list_init(&v->link);
+	v->since_ms = pool_now_ms();
+	v->fd = fd->connect_fd;
+	memcpy(&v->from, from->client_addr,
+	       from->client_addr->sa_family == AF_INET6 ?
+		       sizeof(struct sockaddr_in6) :
+	       from->client_addr->sa_family == AF_INET ?
+		       sizeof(struct sockaddr_in) :
+		       sizeof(sa_family_t));
+	if (v->from.ss_family != AF_UNIX && is_crowded(h, v)) {
+		pool_count(h->opts.crowded);
+		shutdown(v->fd, SHUT_RDWR);
+		return v;
+	}
+	pool_list_add_tail(&h->visitors, &v->link);
+	return v;
+}
+
+static void on_connection(void *arg, struct MHD_Connection *conn,
+			  void **socket_context,
+			  enum MHD_ConnectionNotificationCode code)
+{
+	struct visitor *v = *socket_context;
+
+	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+		*socket_context = on_arrival(arg, conn);
+		return;
+	}
+	if (v)
+		pool_list_del(&v->link);
+	free(v);
+	*socket_context = NULL;
+}
+
+static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
+			 enum MHD_RequestTerminationCode how)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct visitor *v = info->socket_context;
+	struct admin_http *h = arg;
+
+	(void)state;
+	(void)how;
+	if (!v || pool_list_empty(&v->link))
+		return;
+	v->since_ms = pool_now_ms();
+	pool_list_del(&v->link);
+	pool_list_add_tail(&h->visitors, &v->link);
+}
+
+/* ---- on the loop ---- */
+
+/* When the next one is due, in ms from now; UINT64_MAX: nobody is there. */
+static uint64_t close_slow(struct admin_http *h)
+{
+	uint64_t now = pool_now_ms();
+
+	while (!pool_list_empty(&h->visitors)) {
+		struct visitor *v = pool_list_first(&h->visitors,
+						    struct visitor, link);
+
+		if (v->since_ms + h->opts.exchange_ms > now)
+			return v->since_ms + h->opts.exchange_ms - now;
+		pool_count(h->opts.slow);
+		pool_list_del(&v->link);
+		shutdown(v->fd, SHUT_RDWR);
+	}
+	return UINT64_MAX;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* The only failure of MHD_run is a stopped daemon, and ours is not. */
+static void run(struct admin_http *h)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+	uint64_t next;
+
+	MHD_run(h->mhd);
+	next = close_slow(h);
+	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES && ms < next)
+		next = ms;
+	if (next < UINT64_MAX)
+		uv_timer_start(&h->timer, on_timer, next, 0);
+	else
+		uv_timer_stop(&h->timer);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	run(pool_container_of(timer, struct admin_http, timer));
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	run(pool_container_of(poll, struct admin_http, poll));
+}
+
+void admin_http_add(struct admin_http *h, int fd, const struct sockaddr *from,
+		    socklen_t len)
+{
+	/* fd is MHD's from here on, also after an error. */
+	(void)MHD_add_connection(h->mhd, fd, from, len);
+	run(h);
+}
+
+/* ---- opening and closing ---- */
+
+static int start_mhd(struct admin_http *h)
+{
+	int fd = h->opts.listen_fd;
+	struct MHD_OptionItem socket[] = {
+		{ fd < 0 ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET, fd, NULL },
+		{ MHD_OPTION_END, 0, NULL },
+	};
+
+	h->mhd = MHD_start_daemon(
+		MHD_USE_EPOLL | (fd < 0 ? MHD_USE_NO_LISTEN_SOCKET : 0), 0,
+		NULL, NULL, h->opts.answer, h->opts.arg,
+		MHD_OPTION_ARRAY, socket,
+		MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned int)ADMIN_HTTP_CONNECTIONS_MAX,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_MAX,
+		MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_END);
+	if (h->mhd)
+		return 0;
+	if (fd >= 0)
+		close(fd);
+	return -EIO;
+}
+
+int admin_http_open(const struct admin_http_opts *opts,
+		    struct admin_http **ret_http)
+{
+	struct admin_http *h = calloc(1, sizeof(*h));
+	int rc;
+
+	if (!h) {
+		if (opts->listen_fd >= 0)
+			close(opts->listen_fd);
+		return -ENOMEM;
+	}
+	h->opts = *opts;
+	if (!h->opts.exchange_ms)
+		h->opts.exchange_ms = ADMIN_HTTP_EXCHANGE_MS;
+	pool_list_init(&h->visitors);
+	rc = start_mhd(h);
+	if (rc) {
+		free(h);
+		return rc;
+	}
+	rc = uv_poll_init(opts->loop, &h->poll,
+			  MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD)
+				  ->epoll_fd);
+	if (rc) {
+		MHD_stop_daemon(h->mhd);
+		free(h);
+		return rc;
+	}
+	uv_timer_init(opts->loop, &h->timer);
+	h->open_handles = 2;
+	rc = uv_poll_start(&h->poll, UV_READABLE, on_poll);
+	assert(rc == 0); /* fails only for a closing handle */
+	*ret_http = h;
+	return 0;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct admin_http *h = handle->data;
+
+	if (--h->open_handles)
+		return;
+	void (*closed)(void *arg) = h->closed;
+	void *arg = h->closed_arg;
+
+	free(h);
+	closed(arg);
+}
+
+void admin_http_close(struct admin_http *h, void (*closed)(void *arg),
+		      void *arg)
+{
+	if (!h) {
+		closed(arg);
+		return;
+	}
+	h->closed = closed;
+	h->closed_arg = arg;
+	h->poll.data = h->timer.data = h;
+	/* The loop lets go of MHD's descriptor before MHD closes it. */
+	uv_close((uv_handle_t *)&h->poll, on_handle_closed);
+	uv_close((uv_handle_t *)&h->timer, on_handle_closed);
+	MHD_stop_daemon(h->mhd);
+}
