@@ -19,7 +19,7 @@ DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
         libibverbs-dev librdmacm-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
         libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
-              etcd-server etcd-client socat python3
+              etcd-server etcd-client socat python3 mandoc
 # The guest of the RDMA tests, and what is run in it; not needed to skip them.
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
@@ -420,16 +420,21 @@ up:
 down:
 	@$(BIN)/kvpool down --mount $(MOUNT)
 
+MANPAGES := tools/kvpool.1 pool/kvpool.3 fs/kvpool.7 daemon/kvpoold.8 \
+            daemon/kvpool-master.8 tools/mount.kvpool.8
+MAN_DIR  := $(DESTDIR)$(PREFIX)/share/man
+
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib \
-		$(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man3 \
-		$(DESTDIR)/sbin
+		$(DESTDIR)$(PREFIX)/include $(DESTDIR)/sbin
+	for page in $(MANPAGES); do \
+		install -D -m 644 $$page -t $(MAN_DIR)/man$${page##*.}; \
+	done
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(BIN)/libkvpool.a $(DESTDIR)$(PREFIX)/lib
 	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(PREFIX)/lib/libkvpool.so.0
 	ln -sf libkvpool.so.0 $(DESTDIR)$(PREFIX)/lib/libkvpool.so
 	install -m 644 pool/kvpool.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 pool/kvpool.3 $(DESTDIR)$(PREFIX)/share/man/man3
 	install -d $(DESTDIR)$(PYTHON_DIR)/kvpool
 	install -m 644 tools/python/pyproject.toml $(DESTDIR)$(PYTHON_DIR)
 	install -m 644 $(wildcard tools/python/kvpool/*.py) tools/python/kvpool/py.typed \
@@ -440,7 +445,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS))) \
 		$(addprefix $(DESTDIR)$(PREFIX)/lib/libkvpool.,a so so.0) \
 		$(DESTDIR)$(PREFIX)/include/kvpool.h \
-		$(DESTDIR)$(PREFIX)/share/man/man3/kvpool.3 \
+		$(foreach p,$(MANPAGES),$(MAN_DIR)/man$(subst .,,$(suffix $(p)))/$(notdir $(p))) \
 		$(DESTDIR)/sbin/mount.kvpool
 	rm -rf $(DESTDIR)$(PYTHON_DIR)
 

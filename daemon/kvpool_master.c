@@ -417,7 +417,7 @@ static int check_etcd_options(void)
 	if (conf.etcd && conf.recover)
 		return daemon_option_reject(
 			daemon_option_find(options, "recover"),
-			"without --etcd, which keeps the epoch (README: Recovery)",
+			"without --etcd, which keeps the epoch (kvpool-master(8): RECOVERY)",
 			stderr);
 	if (conf.etcd && etcd_urls_check(conf.etcd))
 		return daemon_option_reject(daemon_option_find(options, "etcd"),

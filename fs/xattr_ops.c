@@ -136,7 +136,7 @@ static int check_rule(fuse_req_t req, const struct pool_entry *e,
 	if (err == -EINVAL)
 		pool_info("%s: \"%.*s\" given; accepted: %s", name,
 			  (int)(len < 64 ? len : 64), (const char *)value,
-			  accepted ? accepted : "see the README");
+			  accepted ? accepted : "see kvpool(7)");
 	return err == -ENOTSUP ? -EOPNOTSUPP : err;
 }
 

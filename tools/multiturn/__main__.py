@@ -1,4 +1,4 @@
-"""python -m multiturn model|serve|run|report: see README.md, "Multi-turn"."""
+"""python -m multiturn model|serve|run|report: see tests/bench/README.md."""
 
 import argparse
 import dataclasses
