@@ -35,8 +35,8 @@
 static const char usage[] =
 	"usage: kvpool-master [OPTION]...\n"
 	"\n"
-	"The master of a pool: knows which node holds what. It holds no data and\n"
-	"no read ever asks it anything.";
+	"The master of a pool: it knows which node holds which object. It holds no\n"
+	"data, and no read waits for it. See kvpool-master(8).";
 
 static struct {
 	struct pool_hostport listen, admin;
@@ -65,56 +65,58 @@ static struct daemon_option options[] = {
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.listen,
 	  .arg = "HOST:PORT",
-	  .help = "Where nodes connect.",
+	  .help = "The address nodes connect to.",
 	  .default_port = 7070 },
 	{ .name = "admin",
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.admin,
 	  .arg = "HOST:PORT",
-	  .help = "Status and metrics over HTTP. Draining a node (POST) is accepted\n"
-		  "from this machine only, but with --insecure from anywhere.",
+	  .help = "HTTP: status, metrics and the API of kvpool. Draining a node\n"
+		  "is accepted from this machine only, unless --insecure is\n"
+		  "given.",
 	  .default_port = 7071 },
 	{ .name = "run-dir",
 	  .type = OPT_STRING,
 	  .value = &conf.run_dir,
 	  .arg = "DIR",
-	  .help = "For the Unix socket of --admin. Default: /run/kvpool; if not\n"
-		  "root, $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
+	  .help = "Directory of the Unix socket of --admin. Default: /run/kvpool;\n"
+		  "without root $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
 	{ .name = "state-file",
 	  .type = OPT_STRING,
 	  .value = &conf.state_file,
 	  .arg = "FILE",
-	  .help = "What the nodes' inventories do not tell: directories, rules,\n"
-		  "deletions, members." },
+	  .help = "What the nodes' inventories do not contain: directories,\n"
+		  "rules, deletions, members." },
 	{ .name = "recover",
 	  .type = OPT_FLAG,
 	  .value = &conf.recover,
-	  .help = "Once, after the state file was lost or an old copy put in its\n"
-		  "place: begin an epoch above what the nodes have seen, and let\n"
-		  "them bring their objects. Start the nodes first.",
+	  .help = "Once, after the state file was lost or replaced by an old\n"
+		  "copy: begin an epoch above all that nodes have seen. Start the\n"
+		  "nodes first; see kvpool-master(8).",
 	  .no_env = true },
 	{ .name = "etcd",
 	  .type = OPT_STRING,
 	  .value = &conf.etcd,
 	  .arg = "URL[,URL]...",
-	  .help = "One of several masters, of which etcd says which one acts; the\n"
-		  "state is kept there, not in --state-file." },
+	  .help = "Be one of several masters: elect the active one with etcd, and\n"
+		  "keep the state there instead of in --state-file." },
 	{ .name = "cluster",
 	  .type = OPT_STRING,
 	  .value = &conf.cluster,
 	  .arg = "NAME",
-	  .help = "With --etcd: the pool's name; its keys begin with /kvpool/NAME/." },
+	  .help = "With --etcd: the name of the pool; its keys begin with\n"
+		  "/kvpool/NAME/." },
 	{ .name = "advertise",
 	  .type = OPT_STRING,
 	  .value = &conf.advertise,
 	  .arg = "HOST:PORT",
-	  .help = "With --etcd: where nodes reach this master, if that is not what\n"
-		  "--listen says." },
+	  .help = "With --etcd: the address nodes are told to connect to, if it\n"
+		  "differs from --listen." },
 	{ .name = "lease",
 	  .type = OPT_DURATION,
 	  .value = &conf.lease_ms,
 	  .arg = "DURATION",
-	  .help = "With --etcd: how long a leader that is not heard of stays the\n"
+	  .help = "With --etcd: how long an unreachable leader remains the\n"
 		  "leader, in whole seconds.",
 	  .min = 2000,
 	  .max = 60000 },
@@ -129,21 +131,21 @@ static struct daemon_option options[] = {
 	  .type = OPT_SIZE,
 	  .value = &conf.repair_rate,
 	  .arg = "N",
-	  .help = "Bytes a second of copies that repair (after the loss of a node,\n"
-		  "or to empty one) makes in the whole pool; 0: no limit." },
+	  .help = "Bytes per second that repair copies in the whole pool; 0: no\n"
+		  "limit." },
 	{ .name = "repair-copies",
 	  .type = OPT_COUNT,
 	  .value = &conf.repair_copies,
 	  .arg = "N",
-	  .help = "Copies that it makes at a time.",
+	  .help = "Repair copies in flight at a time.",
 	  .min = 1,
 	  .max = 65536 },
 	{ .name = "summary",
 	  .type = OPT_DURATION,
 	  .value = &conf.summary_ms,
 	  .arg = "DURATION",
-	  .help = "How often one line of figures is logged, in whole seconds;\n"
-		  "0: never." },
+	  .help = "How often a line of figures is logged, in whole seconds; 0:\n"
+		  "never." },
 	DAEMON_OPTIONS_COMMON(conf, "/var/log/kvpool/kvpool-master.log"),
 	{ .name = NULL },
 };

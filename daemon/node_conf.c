@@ -21,8 +21,8 @@ static const char usage[] =
 	"usage: kvpoold --store-size N [--mount DIR] [OPTION]...\n"
 	"       kvpoold --mount DIR [OPTION]...              (a client)\n"
 	"\n"
-	"A node of a pool: gives memory to it (--store-size), mounts it (--mount),\n"
-	"or both.";
+	"A node of a pool: gives it memory (--store-size), mounts it (--mount), or\n"
+	"both. See kvpoold(8).";
 
 static struct daemon_node_conf conf = {
 	.masters = { 1, { { "127.0.0.1", 7070 } } },
@@ -45,50 +45,52 @@ static struct daemon_option options[] = {
 	  .type = OPT_HOSTPORTS,
 	  .value = &conf.masters,
 	  .arg = "HOST:PORT[,HOST:PORT]...",
-	  .help = "The pool's master, or several of which one acts; with --embedded,\n"
-		  "where it listens.",
+	  .help = "The master, or all masters of which one is active; with\n"
+		  "--embedded, the address where the embedded master listens.",
 	  .default_port = 7070 },
 	{ .name = "etcd",
 	  .type = OPT_STRING,
 	  .value = &conf.etcd,
 	  .arg = "URL[,URL]...",
-	  .help = "Ask etcd where the master is; --master, if given, is tried, too." },
+	  .help = "Ask etcd for the active master; --master, if given, is tried\n"
+		  "as well." },
 	{ .name = "cluster",
 	  .type = OPT_STRING,
 	  .value = &conf.cluster,
 	  .arg = "NAME",
-	  .help = "With --etcd: the pool's name, as of its masters." },
+	  .help = "With --etcd: the name of the pool, as given to its masters." },
 	{ .name = "listen",
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.listen,
 	  .arg = "HOST:PORT",
-	  .help = "Where other nodes connect.",
+	  .help = "The address other nodes connect to.",
 	  .default_port = 7072 },
 	{ .name = "advertise",
 	  .type = OPT_STRING,
 	  .value = &conf.advertise,
 	  .arg = "HOST:PORT",
-	  .help = "The address told to other nodes, if it is another than\n"
-		  "--listen (NAT, pods); needed if that is 0.0.0.0 or [::].\n"
-		  "Resolved anew at each connection." },
+	  .help = "The address other nodes are told to connect to, if it differs\n"
+		  "from --listen (NAT, containers). Required if that is 0.0.0.0\n"
+		  "or [::]. Resolved again for each connection." },
 	{ .name = "admin",
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.admin,
 	  .arg = "HOST:PORT",
-	  .help = "Status and metrics over HTTP.",
+	  .help = "HTTP: status, metrics and the API of kvpool.",
 	  .default_port = 7073 },
 	{ .name = "name",
 	  .type = OPT_STRING,
 	  .value = &conf.name,
 	  .arg = "NAME",
-	  .help = "Shown to people; default: the host's name and the port.\n"
-		  "Letters, digits, . _ and -, no dot in front." },
+	  .help = "The node's name, also of its directory in --run-dir; default:\n"
+		  "the host name and the port. Letters, digits, . _ and -, not\n"
+		  "starting with a dot." },
 	{ .name = "run-dir",
 	  .type = OPT_STRING,
 	  .value = &conf.run_dir,
 	  .arg = "DIR",
-	  .help = "For sockets, the store and pid files. Default: /run/kvpool;\n"
-		  "if not root, $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
+	  .help = "Sockets, the store and pid files. Default: /run/kvpool;\n"
+		  "without root $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
 	{ .name = "store-size",
 	  .type = OPT_SIZE,
 	  .value = &conf.store_size,
@@ -99,42 +101,42 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.store_dir,
 	  .arg = "DIR",
-	  .help = "Where objects are kept: a tmpfs is mounted there if possible.\n"
-		  "Default: NAME/store in --run-dir." },
+	  .help = "Where objects are stored; root mounts a tmpfs there. Default:\n"
+		  "NAME/store in --run-dir." },
 	{ .name = "buffer-size",
 	  .type = OPT_SIZE,
 	  .value = &conf.buffer_size,
 	  .arg = "N",
-	  .help = "Of a client: memory for what it writes and caches.",
+	  .help = "Of a client: memory for objects that it writes and caches.",
 	  .min = STORE_MIN,
 	  .max = 1ull << 60 },
 	{ .name = "mount",
 	  .type = OPT_STRING,
 	  .value = &conf.mount,
 	  .arg = "DIR",
-	  .help = "Where the pool is mounted; not given: no mount." },
+	  .help = "Mount the pool here." },
 	{ .name = "source",
 	  .type = OPT_STRING,
 	  .value = &conf.source,
 	  .arg = "TEXT",
-	  .help = "Of the mount: what it is shown to come from (df, findmnt);\n"
-		  "default: --master." },
+	  .help = "The mount's source, as shown by df and findmnt; default:\n"
+		  "--master." },
 	{ .name = "noexec",
 	  .type = OPT_FLAG,
 	  .value = &conf.noexec,
-	  .help = "Of the mount: no file in it can be executed." },
+	  .help = "Forbid executing files of the mount." },
 	{ .name = "noatime",
 	  .type = OPT_FLAG,
 	  .value = &conf.noatime,
-	  .help = "Of the mount: shown as such. (Times of access are not kept.)" },
+	  .help = "Show the mount option noatime. (Access times are never kept.)" },
 	{ .name = "no-passthrough",
 	  .type = OPT_FLAG,
 	  .value = &conf.no_passthrough,
-	  .help = "Let data pass through the daemon (slower)." },
+	  .help = "Send all data through the daemon (slower)." },
 	{ .name = "no-fd-passing",
 	  .type = OPT_FLAG,
 	  .value = &conf.no_fd_passing,
-	  .help = "Nodes of one host exchange bytes, not descriptors." },
+	  .help = "Send bytes, not descriptors, to nodes on the same host." },
 	{ .name = "movers",
 	  .type = OPT_COUNT,
 	  .value = &conf.movers,
@@ -146,62 +148,63 @@ static struct daemon_option options[] = {
 	  .type = OPT_CHOICE,
 	  .value = &conf.transport,
 	  .arg = "auto|rdma|tcp",
-	  .help = "What bytes move over between nodes. auto: RDMA where both have\n"
-		  "it, else TCP; rdma: the same, but no start without RDMA here." },
+	  .help = "auto: RDMA where both nodes have it, else TCP; rdma: the same,\n"
+		  "but do not start without an RDMA device; tcp: never RDMA." },
 	{ .name = "rdma-device",
 	  .type = OPT_STRING,
 	  .value = &conf.rdma_device,
 	  .arg = "NAME[,NAME]...",
-	  .help = "Use only these RDMA devices; default: all that can be used\n"
-		  "(kvpool devices lists them)." },
+	  .help = "Use only these RDMA devices; default: all usable ones (see\n"
+		  "kvpool devices)." },
 	{ .name = "rdma-connect",
 	  .type = OPT_CHOICE,
 	  .value = &conf.rdma_connect,
 	  .arg = "auto|cm",
-	  .help = "How RDMA connections are made. auto: by addresses told over TCP\n"
-		  "(by librdmacm only for iWARP); cm: by librdmacm, always." },
+	  .help = "How RDMA connections are made. auto: addresses are exchanged\n"
+		  "over TCP (librdmacm for iWARP only); cm: always librdmacm." },
 	{ .name = "hot-gets",
 	  .type = OPT_COUNT,
 	  .value = &conf.hot_gets,
 	  .arg = "N",
-	  .help = "An object that other nodes fetch from here so often within 10 s\n"
-		  "gets an extra copy on another store; 0: never.",
+	  .help = "An object that other nodes fetch from here this often within\n"
+		  "10 s gets a cached copy on another store; 0: never.",
 	  .max = 1000000 },
 	{ .name = "cold",
 	  .type = OPT_DURATION,
 	  .value = &conf.cold_ms,
 	  .arg = "DURATION",
-	  .help = "An extra copy here that nobody fetches for so long is given up.",
+	  .help = "Such a copy that nobody fetched for this long becomes ordinary\n"
+		  "cache.",
 	  .min = 100,
 	  .max = 86400000 },
 	{ .name = "deadline",
 	  .type = OPT_DURATION,
 	  .value = &conf.deadline_ms,
 	  .arg = "DURATION",
-	  .help = "What waits for other nodes or the master waits no longer: an open\n"
-		  "so long and 1 s for each 50 MiB, then it is a miss.",
+	  .help = "How long an operation waits for other nodes or the master. An\n"
+		  "open waits 1 s more for each 50 MiB, and is then a miss.",
 	  .min = 100,
 	  .max = 600000 },
 	{ .name = "prefetch",
 	  .type = OPT_COUNT,
 	  .value = &conf.prefetch,
 	  .arg = "N",
-	  .help = "Fetches started at once because a look-up hit; 0: none.",
+	  .help = "Background fetches started because a look-up hit; 0: none.",
 	  .max = 4096 },
 	{ .name = "busy-poll",
 	  .type = OPT_COUNT,
 	  .value = &conf.busy_poll_us,
 	  .arg = "MICROSECONDS",
-	  .help = "Look for the next request so long, at most, before sleeping\n"
-		  "(no longer than 25 where others want the CPU; with one CPU\n"
-		  "not at all).",
+	  .help = "Poll for the next request for at most this long before\n"
+		  "sleeping (at most 25 while other programs want the CPU; never\n"
+		  "with one CPU).",
 	  .max = 10000 },
 	{ .name = "rdma-busy-poll",
 	  .type = OPT_COUNT,
 	  .value = &conf.rdma_busy_poll_us,
 	  .arg = "MICROSECONDS",
-	  .help = "The same for what RDMA devices have done, by each mover;\n"
-		  "0: they sleep at once.",
+	  .help = "How long each mover polls for RDMA completions before it\n"
+		  "sleeps.",
 	  .max = 10000 },
 	{ .name = "embedded",
 	  .type = OPT_FLAG,
@@ -211,26 +214,26 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.state_file,
 	  .arg = "FILE",
-	  .help = "Of an embedded master; default: NAME/master.state in\n"
-		  "--run-dir." },
+	  .help = "State file of the embedded master; default: NAME/master.state\n"
+		  "in --run-dir." },
 	{ .name = "recover",
 	  .type = OPT_FLAG,
 	  .value = &conf.recover,
-	  .help = "Of an embedded master, once, after its state file was lost: see\n"
-		  "kvpool-master --help.",
+	  .help = "Of the embedded master, once, after its state file was lost:\n"
+		  "see kvpool-master(8).",
 	  .no_env = true },
 	{ .name = "heartbeat",
 	  .type = OPT_DURATION,
 	  .value = &conf.heartbeat_ms,
 	  .arg = "DURATION",
-	  .help = "Of an embedded master: how often nodes report.",
+	  .help = "Of the embedded master: how often nodes report.",
 	  .min = 10,
 	  .max = 60000 },
 	{ .name = "takeover",
 	  .type = OPT_FLAG,
 	  .value = &conf.takeover,
-	  .help = "Take the place of the running daemon of the same --name: its\n"
-		  "mount, open files and addresses stay. With its options.",
+	  .help = "Replace the running daemon of the same --name, with the same\n"
+		  "options: its mount, open files and addresses continue.",
 	  .no_env = true },
 	DAEMON_OPTIONS_COMMON(conf, "/var/log/kvpool/kvpoold-NAME.log"),
 	{ .name = NULL },

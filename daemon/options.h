@@ -57,39 +57,39 @@ struct daemon_option {
 	  .type = OPT_STRING,                                                  \
 	  .value = &(c).allow_user,                                            \
 	  .arg = "USER[,USER]...",                                             \
-	  .help = "Of this machine's users, whose programs may be of the pool,\n" \
-		  "besides root's and those of the user that this one runs as:\n" \
-		  "all of the pool is open to them." },                        \
+	  .help = "Local users whose processes may connect, in addition to\n"   \
+		  "root and the daemon's own user. They have access to\n"       \
+		  "everything in the pool." },                                 \
 	{ .name = "admin-name",                                                \
 	  .type = OPT_STRING,                                                  \
 	  .value = &(c).admin_name,                                            \
 	  .arg = "NAME[,NAME]...",                                             \
-	  .help = "Hosts' names by which the admin address is asked, besides\n" \
-		  "localhost, this machine's name and its addresses." },       \
+	  .help = "Host names accepted in HTTP requests, in addition to\n"      \
+		  "localhost, the names and the addresses of this machine." }, \
 	{ .name = "insecure",                                                  \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).insecure,                                              \
-	  .help = "Allow addresses other than loopback, and any user of this\n" \
-		  "machine on loopback, without authentication." },            \
+	  .help = "Allow addresses other than loopback, and any local user\n"   \
+		  "on loopback. There is no authentication yet." },            \
 	{ .name = "foreground",                                                \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).foreground,                                            \
-	  .help = "Do not go into the background; log to stderr." },           \
+	  .help = "Stay in the foreground and log to standard error." },       \
 	{ .name = "log-file",                                                  \
 	  .type = OPT_STRING,                                                  \
 	  .value = &(c).log_file,                                              \
 	  .arg = "FILE",                                                       \
-	  .help = "Where the log goes; in the background, if not given,\n"     \
-		  log "." },                                                   \
+	  .help = "Default in the background:\n" log ".\n"                      \
+		  "SIGHUP reopens it." },                                      \
 	{ .name = "log-level",                                                 \
 	  .type = OPT_CHOICE,                                                  \
 	  .value = &(c).log_level,                                             \
 	  .arg = "error|warn|info|debug",                                      \
-	  .help = "What is logged." },                                         \
+	  .help = "The least important messages that are logged." },           \
 	{ .name = "allow-faults",                                              \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).allow_faults,                                          \
-	  .help = "For tests: `kvpool fault` may disturb the connections." },  \
+	  .help = "For tests: let `kvpool fault` disturb connections." },      \
 	{ .name = "version",                                                   \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).version,                                               \

@@ -37,7 +37,7 @@ int cmd_replay(int argc, char **argv) __attribute__((weak));
 #define CMD_NODE_ADMIN "127.0.0.1:7073"
 #define CMD_MASTER_ADMIN "127.0.0.1:7071"
 #define CMD_ADMIN_HELP                                                    \
-	"Whom to ask. If not given, the node at " CMD_NODE_ADMIN ",\n" \
+	"The daemon to ask. Default: the node at " CMD_NODE_ADMIN ",\n" \
 	"else the master at " CMD_MASTER_ADMIN "."
 
 /*

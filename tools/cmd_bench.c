@@ -501,21 +501,21 @@ int cmd_bench(int argc, char **argv)
 		  .arg = "DIR", .help = "The mount to measure." },
 		{ .name = "mount2", .type = OPT_STRING, .value = &b.mount2,
 		  .arg = "DIR",
-		  .help = "Another node's mount of the same pool: without it\n"
-			  "nothing is measured between nodes." },
+		  .help = "Another node's mount of the same pool, to measure\n"
+			  "transfers between nodes." },
 		{ .name = "only", .type = OPT_STRING, .value = &only,
 		  .arg = "NAME,...",
-		  .help = "Only the cases whose names begin so, as --json\n"
-			  "prints them: read_4m, write, access, remote, ..." },
+		  .help = "Only cases whose names begin with one of these, as\n"
+			  "--json prints them: read_4m, write, access, remote." },
 		{ .name = "rounds", .type = OPT_COUNT, .value = &b.rounds,
-		  .arg = "N", .help = "Turns of each side.", .min = 1,
+		  .arg = "N", .help = "Rounds; each measures both sides.", .min = 1,
 		  .max = ROUNDS_MAX },
 		{ .name = "fd-passing", .type = OPT_FLAG,
 		  .value = &b.fd_passing,
-		  .help = "The nodes pass descriptors: compare a first read\n"
-			  "with a local one, not with a socket." },
+		  .help = "Nodes pass descriptors: compare a first read with a\n"
+			  "local one, not with a socket." },
 		{ .name = "memory", .type = OPT_FLAG, .value = &memory,
-		  .help = "Memory per object too (some 900 MiB, 20 s)." },
+		  .help = "Also measure memory per object (900 MiB, 20 s)." },
 		{ .name = "json", .type = OPT_FLAG, .value = &json,
 		  .help = "Print JSON." },
 		{ .name = NULL },
@@ -526,7 +526,9 @@ int cmd_bench(int argc, char **argv)
 	int rc = daemon_options_parse(
 		opts, argc, argv,
 		"usage: kvpool bench --mount DIR [--mount2 DIR] [OPTION]...\n"
-		"Needs root, for mounts of its own to compare with.\n",
+		"\n"
+		"Compares the mount with tmpfs, with a FUSE daemon that does nothing and,\n"
+		"between two nodes, with a plain socket. Needs root, for its own mounts.",
 		&noperands, &operands, stdout, stderr);
 
 	if (rc != 0)

@@ -9,10 +9,9 @@
 
 static const char usage[] =
 	"usage: kvpool devices [MOUNT] [--admin HOST:PORT] [--json]\n\n"
-	"Lists RDMA devices, port by port: what they are connected to, in which\n"
-	"state, and whether bytes move over them, or why not. Of the node that\n"
-	"serves MOUNT or is at --admin, else of this machine, as a node without\n"
-	"--rdma-device would find them.";
+	"Lists RDMA ports: link, address, state, and whether they are used, or why\n"
+	"not. Of the node that serves MOUNT or is given by --admin, else of this\n"
+	"machine, as a node without --rdma-device would find them.";
 
 /* The daemon of a mount. 0 or -errno, printed. */
 static int find_admin(const char *text, struct pool_hostport *admin)
@@ -111,7 +110,7 @@ int cmd_devices(int argc, char **argv)
 		  .arg = "HOST:PORT", .help = "The node to ask.",
 		  .default_port = 7073 },
 		{ .name = "json", .type = OPT_FLAG, .value = &as_json,
-		  .help = "As JSON, for programs." },
+		  .help = "Print JSON." },
 		{ .name = NULL },
 	};
 	json_t *json = NULL;

@@ -20,8 +20,8 @@
 static const char usage[] =
 	"usage: kvpool down --mount DIR [--timeout DURATION]\n"
 	"\n"
-	"Stops the node daemon that serves the mount at DIR, and waits until it has\n"
-	"published what was pending, unmounted and ended.";
+	"Stops the daemon that serves DIR, and waits until it has published what was\n"
+	"pending, unmounted and exited.";
 
 /* Wait until the process has ended, at most ms; true: it has. A zombie counts
  * as ended, which kill(pid, 0) would not say. */
@@ -116,7 +116,7 @@ int cmd_down(int argc, char **argv)
 	uint64_t timeout_ms = 60000;
 	struct daemon_option opts[] = {
 		{ .name = "mount", .type = OPT_STRING, .value = &mount,
-		  .arg = "DIR", .help = "Where the pool is mounted." },
+		  .arg = "DIR", .help = "The mount." },
 		{ .name = "timeout", .type = OPT_DURATION, .value = &timeout_ms,
 		  .arg = "DURATION", .help = "How long to wait for the daemon.",
 		  .min = 1000 },

@@ -18,10 +18,10 @@
 static const char usage[] =
 	"usage: kvpool drain NODE [--admin HOST:PORT] [--no-wait] [--cancel]\n"
 	"\n"
-	"Empties a node before it is switched off: what it alone holds is copied to\n"
-	"others, and it gets no more. Ends when it may be switched off; exits with 1\n"
-	"if something has no room elsewhere, saying how much. The node stays drained,\n"
-	"also when it comes back, until --cancel.";
+	"Prepares a node for being switched off: objects that only it holds are\n"
+	"copied to other nodes, and it receives no new ones. Returns when the node\n"
+	"can be stopped. Exit status 1: some objects have no room elsewhere. The\n"
+	"node stays drained, also after a restart, until --cancel.";
 
 struct drain {
 	const char *node;
@@ -195,18 +195,17 @@ int cmd_drain(int argc, char **argv)
 	struct daemon_option opts[] = {
 		{ .name = "admin", .type = OPT_HOSTPORT, .value = &d.master,
 		  .arg = "HOST:PORT", .default_port = 7071,
-		  .help = "The master's admin address, " CMD_MASTER_ADMIN
-			  " if not given." },
+		  .help = "The master's admin address." },
 		/* KVPOOL_MASTER is kvpoold's: where nodes connect. */
 		{ .name = "master", .type = OPT_HOSTPORT, .value = &d.master,
 		  .arg = "HOST:PORT", .default_port = 7071, .no_env = true,
-		  .help = "The same, as it was called before." },
+		  .help = "Older name of --admin." },
 		{ .name = "wait", .type = OPT_FLAG, .value = &d.wait,
-		  .help = "Wait until the node may be switched off (the default)." },
+		  .help = "Wait until the node can be stopped (the default)." },
 		{ .name = "no-wait", .type = OPT_FLAG, .value = &d.no_wait,
-		  .help = "Only begin." },
+		  .help = "Start draining and return." },
 		{ .name = "cancel", .type = OPT_FLAG, .value = &d.cancel,
-		  .help = "Let the node hold objects again." },
+		  .help = "End the drain: the node receives objects again." },
 		{ .name = NULL },
 	};
 	char **ops;

@@ -6,13 +6,13 @@
 #include "tools/cmd.h"
 
 static const char usage[] =
-	"usage: kvpool fault [--admin HOST:PORT]            (what there is)\n"
-	"       kvpool fault KIND [OPTION]...               (one more)\n"
-	"       kvpool fault clear [--admin HOST:PORT]      (none any more)\n"
+	"usage: kvpool fault [--admin HOST:PORT]            (lists faults)\n"
+	"       kvpool fault KIND [OPTION]...               (adds one)\n"
+	"       kvpool fault clear [--admin HOST:PORT]      (removes all)\n"
 	"\n"
-	"Has a daemon that was started with --allow-faults disturb its connections.\n"
-	"KIND: delay, drop (bytes vanish: the connection stalls), reset, or corrupt\n"
-	"(one bit of an object's bytes). The daemon must be on this machine.";
+	"Disturbs the connections of a daemon that was started with --allow-faults\n"
+	"on this machine. KIND: delay, drop (bytes disappear, the connection stalls),\n"
+	"reset, or corrupt (one bit of an object).";
 
 struct fault {
 	struct pool_hostport admin;
@@ -91,12 +91,12 @@ int cmd_fault(int argc, char **argv)
 		  .default_port = 7073 },
 		{ .name = "peer", .type = OPT_STRING, .value = &o.peer,
 		  .arg = "HOST[:PORT]",
-		  .help = "Only connections to or from there; default: all." },
+		  .help = "Only connections with this host; default: all." },
 		{ .name = "direction", .type = OPT_STRING,
 		  .value = &o.direction, .arg = "send|receive|both|rdma",
-		  .help = "Default: send. rdma: only what is posted to RDMA devices." },
+		  .help = "Default: send. rdma: only RDMA work requests." },
 		{ .name = "delay", .type = OPT_STRING, .value = &o.delay,
-		  .arg = "DURATION", .help = "With delay: for how long." },
+		  .arg = "DURATION", .help = "With delay: how long." },
 		{ .name = "nth", .type = OPT_STRING, .value = &o.nth,
 		  .arg = "N", .help = "Only the Nth message." },
 		{ .name = "probability", .type = OPT_STRING,

@@ -460,25 +460,25 @@ int cmd_replay(int argc, char **argv)
 	struct replay r = { .block_size = 128 << 10, .nthreads = 1 };
 	struct daemon_option opts[] = {
 		{ .name = "trace", .type = OPT_STRING, .value = &r.trace_path,
-		  .arg = "FILE", .help = "JSON lines with \"hash_ids\"." },
+		  .arg = "FILE", .help = "The trace: JSON lines with \"hash_ids\"." },
 		{ .name = "mounts", .type = OPT_STRING,
 		  .value = &r.mounts_text, .arg = "DIR,DIR",
 		  .help = "Requests alternate between them." },
 		{ .name = "block-size", .type = OPT_SIZE,
 		  .value = &r.block_size, .arg = "N",
-		  .help = "Bytes of a block.", .min = 8, .max = 1 << 30 },
+		  .help = "Size of a block.", .min = 8, .max = 1 << 30 },
 		{ .name = "threads", .type = OPT_COUNT, .value = &r.nthreads,
 		  .arg = "N", .help = "Requests in flight.", .min = 1,
 		  .max = THREADS_MAX },
 		{ .name = "requests", .type = OPT_COUNT, .value = &r.limit,
-		  .arg = "N", .help = "Stop after so many; 0: all." },
+		  .arg = "N", .help = "Number of requests; 0: all." },
 		{ .name = "capacity", .type = OPT_SIZE, .value = &r.capacity,
 		  .arg = "N",
-		  .help = "Of the stores together, for the computed LRU and\n"
-			  "FIFO; 0: what statvfs of the first mount says." },
+		  .help = "Size of the computed LRU and FIFO caches; 0: that\n"
+			  "of the first mount, by statvfs." },
 		{ .name = "min-ratio", .type = OPT_STRING,
 		  .value = &r.min_ratio, .arg = "lru|fifo|X",
-		  .help = "Exit with 1 if fewer blocks hit." },
+		  .help = "Exit status 1 if fewer blocks hit." },
 		{ .name = "json", .type = OPT_FLAG, .value = &r.json,
 		  .help = "Print JSON." },
 		{ .name = NULL },
@@ -487,7 +487,10 @@ int cmd_replay(int argc, char **argv)
 	int noperands;
 	int rc = daemon_options_parse(opts, argc, argv,
 				      "usage: kvpool replay --trace FILE "
-				      "--mounts DIR[,DIR...] [OPTION]...\n",
+				      "--mounts DIR[,DIR...] [OPTION]...\n\n"
+				      "Replays a trace of requests, and compares the hit "
+				      "ratio with that of an LRU\nand a FIFO cache of the "
+				      "same size.",
 				      &noperands, &operands, stdout, stderr);
 
 	if (rc != 0)

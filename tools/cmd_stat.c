@@ -158,7 +158,7 @@ int cmd_stat(int argc, char **argv)
 		  .arg = "HOST:PORT", .help = CMD_ADMIN_HELP,
 		  .default_port = 7073 },
 		{ .name = "json", .type = OPT_FLAG, .value = &as_json,
-		  .help = "As JSON, for programs." },
+		  .help = "Print JSON." },
 		{ .name = NULL },
 	};
 	char **ops;
@@ -168,8 +168,8 @@ int cmd_stat(int argc, char **argv)
 	rc = daemon_options_parse(
 		opts, argc, argv,
 		"usage: kvpool stat PATH [--admin HOST:PORT] [--json]\n\n"
-		"Shows one object. PATH is a file in a mount, or the object's key (its\n"
-		"path relative to the mount). Of a directory in a mount: its rules.",
+		"Shows one object. PATH is a file in a mount, or a path relative to the\n"
+		"mount. For a directory in a mount: the rules that apply to it.",
 		&nops, &ops, stdout, stderr);
 	if (rc)
 		return rc > 0 ? 0 : 2;

@@ -22,7 +22,7 @@ static int parse(struct ask *ask, int argc, char **argv, const char *usage,
 		  .arg = "HOST:PORT", .help = CMD_ADMIN_HELP,
 		  .default_port = 7073 },
 		{ .name = "json", .type = OPT_FLAG, .value = &ask->json,
-		  .help = "As JSON, for programs." },
+		  .help = "Print JSON." },
 		{ .name = NULL },
 	};
 	char **ops;
@@ -157,7 +157,7 @@ int cmd_status(int argc, char **argv)
 	json_t *json;
 	int rc = parse(&ask, argc, argv,
 		       "usage: kvpool status [--admin HOST:PORT] [--json]\n\n"
-		       "Prints what a node or the master says of itself.",
+		       "Prints the state of a node or of the master.",
 		       0);
 
 	if (rc >= 0)
@@ -276,9 +276,9 @@ int cmd_ls(int argc, char **argv)
 	json_t *json, *rows;
 	int rc = parse(&ask, argc, argv,
 		       "usage: kvpool ls [PREFIX] [--admin HOST:PORT] [--json]\n\n"
-		       "Lists the objects of the pool below PREFIX: size, copies, path.\n"
-		       "PREFIX is a path in a mount, or relative to one (a key).\n"
-		       "With --json, one object a line.",
+		       "Lists the objects whose names begin with PREFIX: size, copies,\n"
+		       "path. PREFIX is a path in a mount, or relative to one. With\n"
+		       "--json, one object per line.",
 		       1);
 
 	if (rc >= 0)

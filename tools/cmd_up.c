@@ -15,10 +15,10 @@
 static const char usage[] =
 	"usage: kvpool up --mount DIR [--store-size N] [OPTION of kvpoold]...\n"
 	"\n"
-	"Starts a pool of one node: master, store and mount in one process, which\n"
-	"goes on in the background. Returns when DIR is mounted. Without a\n"
-	"--store-size it is a quarter of the memory, at most 16G. The options\n"
-	"are those of kvpoold --help; \"kvpool down --mount DIR\" stops it.\n";
+	"Starts a pool of one node in the background: master, store and mount in one\n"
+	"process. Returns when DIR is mounted. Without --store-size the store gets a\n"
+	"quarter of the memory, at most 16G. Other options are those of kvpoold.\n"
+	"\"kvpool down --mount DIR\" stops it.\n";
 
 /* The value of --name V or --name=V, or of the environment, or NULL. */
 static const char *option(int argc, char **argv, const char *name,
