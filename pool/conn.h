@@ -160,6 +160,10 @@ uint64_t pool_conn_silent_ms(const struct pool_conn *c);
  */
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
+/* The same, written in the loop's next turn, together with what has been queued
+ * by then. */
+int pool_conn_send_soon(struct pool_conn *c, uint16_t type, uint64_t req,
+			const ProtobufCMessage *msg);
 /* The same, with a descriptor riding on it (Unix only, else -ENOTSUP); fd stays
  * the caller's (it is duplicated). */
 int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,

@@ -8,7 +8,8 @@
  * The owner embeds struct pool_evict_node in its object. Classes are kept apart,
  * each in the policy's own order: POOL_EVICT_CACHE (copies that others hold too)
  * goes before POOL_EVICT_LAST (what may be the pool's only copy); POOL_EVICT_KEPT
- * is what rules forbid to evict, so that no scan has to pass through it.
+ * is what rules forbid to evict, POOL_EVICT_UNSTORED what a client has published and
+ * no store has yet, so that no scan has to pass through them.
  * What must not go at the moment (open, mapped, pinned) stays inserted and is
  * refused by the `may` callback when the scan reaches it.
  *
@@ -29,6 +30,7 @@ enum pool_evict_class {
 	POOL_EVICT_CACHE,
 	POOL_EVICT_LAST,
 	POOL_EVICT_KEPT,
+	POOL_EVICT_UNSTORED,
 	POOL_EVICT_NCLASSES,
 };
 

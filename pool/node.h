@@ -177,6 +177,7 @@ struct node_object {
 			      here; 0: it was not (HELD) */
 	struct node_heat *heat; /* peers asked for it of late; or NULL */
 	void *fs;	   /* fs's inode that serves it, or NULL */
+	uint64_t uses; /* bytes of the store, by node_object_uses */
 	struct node_writer *w; /* WRITING .. PENDING, else NULL; owned */
 };
 
@@ -200,6 +201,8 @@ struct node_content {
 /* The part of a local file that matters until it is published. */
 struct node_writer {
 	struct pool_list link; /* in node->writers, oldest first */
+	struct pool_list due;  /* in node->blobs_due */
+	uint64_t due_ms;       /* since when */
 	struct node_object *obj;
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
@@ -221,6 +224,7 @@ struct node_writer {
 	uint32_t opens;	     /* writable handles of the mount */
 	int poison;	     /* -errno of a failed write; never published then */
 	int fd;		     /* O_RDWR while served writers have it open, or -1 */
+	bool fd_kept;	     /* nobody has it open any more: `fd` is for the seal */
 	bool served;	     /* data passes through the daemon */
 	bool scratch;	     /* never published */
 	bool flushed;	     /* a close or a rename made it a candidate */

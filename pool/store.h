@@ -40,6 +40,8 @@ struct pool_store_opts {
 				   4 KiB */
 	bool plain;		/* mount nothing: dir is used as it is */
 	bool clients;		/* make POOL_STORE_CLIENTS */
+	bool told;		/* plain: the owner tells what its files take
+				   (pool_store_use), so none are counted */
 	struct pool_metrics *metrics; /* borrows; NULL: none. Not to be printed
 					 once the store is closed */
 	/* > 0: what pool_store_lock_fd was in the process that is to be taken
@@ -110,18 +112,21 @@ struct pool_space {
 			      short while: all but its last sixteenth */
 	uint64_t releasing; /* of these: given up, pages still being freed */
 };
-/* One statfs(2). In a directory that shares its filesystem, what neighbours
+/* One statfs(2). In a directory (not opts.told) that shares its filesystem, what neighbours
  * write or free is taken for ours until the next count, a second later at most
  * (later where counting is slow); at once if that leaves less than half or frees
  * much, and counting is quick. Thread: loop. */
 void pool_store_space(struct pool_store *s, struct pool_space *ret);
-/* May data go for what that says? Always in a tmpfs of our own. Else if hardly
+/* May data go for what that says? Always in a tmpfs of our own, and with opts.told.
+ * Else if hardly
  * anything has changed since the last count, or it has ended just now; if not, a
  * new one is begun, and cb(arg) is called at its end (at the end of any; not
  * after pool_store_close). Thread: loop. */
 bool pool_store_counted(struct pool_store *s);
 void pool_store_on_counted(struct pool_store *s, void (*cb)(void *arg),
 			   void *arg);
+/* With opts.told: so many bytes more (or less) are used from here on. Thread: loop. */
+void pool_store_use(struct pool_store *s, int64_t bytes);
 /* Its size alone, without a system call. */
 uint64_t pool_store_size(const struct pool_store *s);
 /*
@@ -215,7 +220,9 @@ bool pool_store_linked(const struct pool_store *s, uint64_t id);
 struct pool_seal {
 	/* in */
 	uint64_t id;
-	bool have_sum; /* sum is already known: do not read the file */
+	int fd; /* > 0: of id, O_RDWR; taken over, and closed at the end */
+	bool have_sum; /* sum is already known, of every byte: the file has no
+			  holes, and is not read */
 	/* builds the metadata when sum and size are known; runs in the WORKER
 	 * thread: must touch only what this request owns. Returns length or
 	 * -errno. */
@@ -284,8 +291,14 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
  * files are released by a worker.
  */
 void pool_store_remove(struct pool_store *s, uint64_t id);
-/* The same of a sealed file of that size: a small one is not looked at first. */
-void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size);
+/*
+ * The same of a sealed file of that size: a small one is not looked at first.
+ * evicted: it goes for want of room, and nothing is wrong with finding it again
+ * after a crash: of many such, a worker unlinks most, soon (`releasing` has them
+ * meanwhile).
+ */
+void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
+			      bool evicted);
 
 /*
  * The file is damaged: no longer found, and kept aside as "bad-ID" in the

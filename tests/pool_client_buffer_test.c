@@ -38,19 +38,6 @@ static void put_some(struct fixture *f, const char *form, unsigned int n)
 	assert_int_equal(kvpool_sync(f->pool), 0);
 }
 
-/* One that began after this call. */
-static void wait_for_count(struct fixture *f)
-{
-	_Atomic uint64_t *ended_ms =
-		&pool_node_store(f->pool->node)->usage.ended_ms;
-	uint64_t ended;
-
-	for (unsigned int i = 0; i < 2; i++) {
-		ended = atomic_load(ended_ms);
-		wait_for(atomic_load(ended_ms) != ended);
-	}
-}
-
 /* What a neighbour gives back is no room in the buffer. */
 static void it_keeps_to_its_size_when_a_neighbour_goes(void **state)
 {
@@ -63,7 +50,6 @@ static void it_keeps_to_its_size_when_a_neighbour_goes(void **state)
 	assert_int_equal(fallocate(fd, 0, 0, 200 << 20), 0);
 	close(fd);
 	put_some(f, "first", 20);
-	wait_for_count(f);
 	put_some(f, "second", 4);
 	assert_int_equal(unlink(neighbour), 0);
 	put_some(f, "third", 30);

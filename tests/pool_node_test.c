@@ -24,6 +24,7 @@
 
 #include "master/impl.h"
 #include "pool/node/priv.h"
+#include "pool/store/priv.h"
 
 #define NNODES 3
 #define KIB 1024ull
@@ -3596,6 +3597,88 @@ static void what_a_client_writes_reaches_a_store(void **state)
 	assert_false(e->obj->counted);
 }
 
+/* The generation in the metadata of its file; 0: it is still to be published. */
+static uint64_t kept_gen(struct fixture *f, int i, const struct node_object *o)
+{
+	struct pool_store *s = pool_node_store(node(f, i));
+	struct store_blob_buf b;
+	Kvpool__Meta *m;
+	char path[PATH_MAX];
+	uint64_t gen;
+	ssize_t n;
+
+	store_path(s, o->id, path);
+	n = getxattr(path, s->xattr, &b, sizeof(b));
+	assert_true(n > 0);
+	assert_true(store_blob_valid(&b, (size_t)n));
+	m = kvpool__meta__unpack(NULL, b.head.blob_len, b.blob);
+	assert_non_null(m);
+	gen = m->gen;
+	kvpool__meta__free_unpacked(m, NULL);
+	return gen;
+}
+
+static void a_clients_metadata_names_the_generation_after_a_moment(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_master(f);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 0); /* no store will have it */
+	run_until(f, is_up(f, 0));
+	publish(f, 0, "k", 1000, 1);
+	e = find(f, 0, "k");
+	assert_non_null(e->obj->w);
+	if (!pool_list_empty(&e->obj->w->due))
+		assert_int_equal(0, kept_gen(f, 0, e->obj));
+	run_until(f, pool_list_empty(&e->obj->w->due));
+	assert_int_equal(e->gen, kept_gen(f, 0, e->obj));
+	publish(f, 0, "l", 1000, 1);
+	e = find(f, 0, "l");
+	node_blobs_write(node(f, 0), true); /* as at the end, or for a take-over */
+	assert_int_equal(e->gen, kept_gen(f, 0, e->obj));
+}
+
+static uint64_t stopped_ns(void)
+{
+	return 1000000000000;
+}
+static uint64_t stopped_wall(void)
+{
+	return 1700000000000000000;
+}
+static void stopped_random(void *buf, size_t n)
+{
+	memset(buf, 7, n);
+}
+
+/* However fast it is put, little of it waits to be sealed: in no time at all (the
+ * clock stands) a turn seals what is beyond that. */
+static void what_waits_to_be_sealed_is_bounded(void **state)
+{
+	static const struct pool_clock stopped = { stopped_ns, stopped_wall,
+						   stopped_random };
+	struct fixture *f = *state;
+	char name[16];
+
+	start_pool(f, 1);
+	for (int k = 0; k < 1500; k++) {
+		snprintf(name, sizeof(name), "k%d", k);
+		put(f, 0, name, 100, 1);
+	}
+	assert_int_equal(1500, node(f, 0)->nsmall_seals);
+	pool_clock_set(&stopped);
+	node_seal_small(node(f, 0));
+	pool_clock_set(NULL);
+	assert_in_range(node(f, 0)->nsmall_seals, 1000, 1024);
+	node_seal_small(node(f, 0));
+	assert_in_range(node(f, 0)->nsmall_seals, 984, 1008);
+	run_until(f, is_published(f, 0, "k1499"));
+	assert_int_equal(0, node(f, 0)->nsmall_seals);
+}
+
 /* A whole picture that says nothing of what the master has answered meanwhile:
  * the feed waits for others' changes to be settled. It is told behind it. */
 /* A name that was answered for, and that the feed has not told of yet. */
@@ -4185,6 +4268,8 @@ int main(int argc, char **argv)
 		node_test(a_store_without_a_feed_keeps_up_with_attributes),
 		node_test(what_a_client_writes_reaches_a_store),
 		node_test(a_clients_copy_counts_as_long_as_it_is_named),
+		node_test(a_clients_metadata_names_the_generation_after_a_moment),
+		node_test(what_waits_to_be_sealed_is_bounded),
 		node_test(what_is_published_during_a_picture_outlives_it),
 		node_test(what_was_published_before_a_picture_is_told_by_it),
 		node_test(what_was_named_before_the_first_picture_of_a_session_outlives_it),

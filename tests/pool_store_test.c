@@ -1123,7 +1123,7 @@ static void a_removed_file_is_gone_at_once_but_its_reader_keeps_it(void **state)
 		if (i < 2)
 			pool_store_remove(s, id);
 		else
-			pool_store_remove_sealed(s, id, sizes[i]);
+			pool_store_remove_sealed(s, id, sizes[i], false);
 		assert_false(exists(f, id));
 		run_until(f, s->pending == 0);
 		assert_true(used(f) >= before + sizes[i]);
@@ -1133,6 +1133,89 @@ static void a_removed_file_is_gone_at_once_but_its_reader_keeps_it(void **state)
 		pool_store_remove(s, id); /* again: nothing happens */
 	}
 	assert_int_equal(pool_counter_value(&s->n.removes), 4);
+}
+
+/* What goes for want of room, many at once: a worker unlinks most of it. */
+static void evicted_files_of_a_burst_go_in_a_worker(void **state)
+{
+	enum { N = STORE_UNLINKS_INLINE + 64 };
+	struct fixture *f = *state;
+	struct pool_store *s = open_store(f, 64 * MIB);
+	uint64_t id[N], before = used(f);
+	struct pool_space sp;
+	unsigned int left = 0;
+
+	for (int i = 0; i < N; i++)
+		id[i] = put(f, 4096, "");
+	uv_update_time(&f->loop);
+	for (int i = 0; i < N; i++)
+		pool_store_remove_sealed(s, id[i], 4096, true);
+	assert_in_range(used(f), 0, before); /* at once, for who asks */
+	run_until(f, s->pending == 0);
+	for (int i = 0; i < N; i++)
+		left += exists(f, id[i]);
+	assert_int_equal(left, 0);
+	pool_store_space(s, &sp);
+	assert_int_equal(sp.releasing, 0);
+	assert_int_equal(pool_counter_value(&s->n.removes), N);
+	assert_int_equal(pool_counter_value(&s->n.removes_failed), 0);
+}
+
+/* Beyond what may wait for the worker they go at once; closing waits for it. */
+static void no_more_files_wait_for_the_worker_than_may(void **state)
+{
+	enum { N = STORE_UNLINKS_INLINE + STORE_UNLINKS_MAX + 40 };
+	struct fixture *f = *state;
+	struct pool_store *s = open_store(f, 64 * MIB);
+	static uint64_t id[N];
+
+	for (int i = 0; i < N; i++)
+		id[i] = put(f, 1, "");
+	uv_update_time(&f->loop);
+	pthread_mutex_lock(&s->unlinks.lock); /* the worker takes nothing */
+	s->unlinks.running = true;
+	pthread_mutex_unlock(&s->unlinks.lock);
+	for (int i = 0; i < N; i++)
+		pool_store_remove_sealed(s, id[i], 1, true);
+	assert_int_equal(s->unlinks.n, STORE_UNLINKS_MAX);
+	assert_true(exists(f, id[STORE_UNLINKS_INLINE]));
+	assert_false(exists(f, id[N - 1]));
+	s->unlinks.running = false;
+	pool_store_remove_sealed(s, put(f, 1, ""), 1, true); /* full: at once */
+	assert_int_equal(s->unlinks.n, STORE_UNLINKS_MAX);
+	store_unlinks_start(s);
+	f->nfound = 0;
+	reopen(f, 64 * MIB);
+	assert_int_equal(f->nfound, 0);
+}
+
+/* Nothing is counted where the owner tells what it uses, whatever neighbours do. */
+static void what_is_told_is_used(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store_opts o = { .loop = &f->loop, .dir = f->dir,
+				     .size = 64 * MIB, .plain = true,
+				     .told = true };
+	char neighbour[96];
+	struct pool_space sp;
+	int fd;
+
+	assert_int_equal(pool_store_open(&o, on_found, f, &f->store), 0);
+	put(f, 100000, "");
+	pool_store_space(f->store, &sp);
+	assert_int_equal(sp.used, 0);
+	pool_store_use(f->store, 24 * 4096);
+	pool_store_use(f->store, 8192);
+	pool_store_use(f->store, -4096);
+	snprintf(neighbour, sizeof(neighbour), "%s/neighbour", f->top);
+	fd = open(neighbour, O_WRONLY | O_CREAT, 0600);
+	fill(fd, 8 * MIB, 1);
+	close(fd);
+	pool_store_space(f->store, &sp);
+	assert_int_equal(sp.used, 25 * 4096);
+	assert_int_equal(sp.free, 64 * MIB - sp.used);
+	assert_true(pool_store_counted(f->store));
+	assert_false(f->store->usage.counting);
 }
 
 static void space_of_large_files_counts_as_free_as_soon_as_they_are_removed(
@@ -1620,6 +1703,9 @@ int main(int argc, char **argv)
 		T(a_copy_has_the_same_bytes_up_to_its_limit),
 		T(a_file_is_reserved_again_but_never_out_of_the_headroom),
 		T(a_removed_file_is_gone_at_once_but_its_reader_keeps_it),
+		T(evicted_files_of_a_burst_go_in_a_worker),
+		T(no_more_files_wait_for_the_worker_than_may),
+		T(what_is_told_is_used),
 		T(space_of_large_files_counts_as_free_as_soon_as_they_are_removed),
 		T(the_pages_of_a_file_that_goes_are_another_s),
 		T(pages_that_somebody_has_are_nobody_else_s),

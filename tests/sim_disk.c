@@ -357,6 +357,11 @@ void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n)
 
 /* ---- space ---- */
 
+void pool_store_use(struct pool_store *s, int64_t bytes)
+{
+	(void)s, (void)bytes;
+}
+
 uint64_t pool_store_size(const struct pool_store *s)
 {
 	return s->size;
@@ -490,6 +495,8 @@ int pool_seal_now(struct pool_store *s, struct pool_seal *seal)
 	struct sim_file *f = file_find(s->disk, seal->id);
 	ptrdiff_t len;
 
+	if (seal->fd > 0)
+		close(seal->fd);
 	if (!f)
 		return -ENOENT;
 	f->reserved = 0;
@@ -612,10 +619,12 @@ void pool_store_remove(struct pool_store *s, uint64_t id)
 		file_remove(f);
 }
 
-void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size)
+void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
+			      bool evicted)
 {
 	struct sim_file *f = file_find(s->disk, id);
 
+	(void)evicted;
 	assert(!f || size == f->size);
 	pool_store_remove(s, id);
 }

@@ -112,6 +112,15 @@ static void out_kick(struct pool_conn *c)
 		conn_flush(c);
 }
 
+/* In the loop's next turn, with what is queued until then. */
+static void flush_soon(struct pool_conn *c)
+{
+	if (c->state == CONN_OPEN && !c->flushing) {
+		c->write_more = true;
+		conn_want(c);
+	}
+}
+
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg)
 {
@@ -122,6 +131,19 @@ int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		return err;
 	out_queue(c, o);
 	out_kick(c);
+	return 0;
+}
+
+int pool_conn_send_soon(struct pool_conn *c, uint16_t type, uint64_t req,
+			const ProtobufCMessage *msg)
+{
+	struct conn_out *o;
+	int err = out_new(c, type, req, msg, 0, 0, &o);
+
+	if (err)
+		return err;
+	out_queue(c, o);
+	flush_soon(c);
 	return 0;
 }
 
@@ -185,11 +207,7 @@ int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 	o->done = done;
 	o->arg = arg;
 	out_queue(c, o);
-	/* Not at once: done must not run inside this call. */
-	if (c->state == CONN_OPEN && !c->flushing) {
-		c->write_more = true;
-		conn_want(c);
-	}
+	flush_soon(c); /* not at once: done must not run inside this call */
 	return 0;
 }
 

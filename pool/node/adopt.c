@@ -33,14 +33,11 @@ static void adopt_base(struct node_writer *w, const Kvpool__Meta *m)
 static int adopt_pending(struct pool_node *n, struct node_entry *e,
 			 struct node_object *o, const Kvpool__Meta *m)
 {
-	struct node_writer *w = calloc(1, sizeof(*w));
+	struct node_writer *w = node_writer_new(o);
 	int err;
 
 	if (!w)
 		return -ENOMEM;
-	pool_list_init(&w->link);
-	w->obj = o;
-	w->fd = -1;
 	adopt_base(w, m);
 	w->seen_gen = m->seen_gen;
 	w->again = m->seen_gen != 0;
@@ -72,6 +69,7 @@ static void forget_older(struct pool_node *n, struct node_entry *e)
 		n->leftovers = ids;
 	}
 	pool_evict_remove(n->evict, &old->ev, false);
+	node_object_uses(n, old, 0);
 	old->state = NODE_DROPPED;
 	old->entry = NULL;
 	e->obj = NULL;
@@ -139,9 +137,12 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	o->gen = m->gen;
 	o->given = true; /* perhaps, by who was here before */
 	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
-	if (err)
+	if (err) {
 		node_object_unref(n, o);
-	else if (m->mtime_ns > pool_node_dir_mtime(node_dir(&e->e.parent->e)))
+		return err;
+	}
+	node_object_uses(n, o, o->size);
+	if (m->mtime_ns > pool_node_dir_mtime(node_dir(&e->e.parent->e)))
 		pool_node_dir_touch(node_dir(&e->e.parent->e), m->mtime_ns);
 	return err;
 }

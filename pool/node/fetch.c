@@ -18,6 +18,7 @@
  */
 #include "pool/node/fetch.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,7 @@ static void tell_wants(struct node_fetch *f, struct node_object *o,
 
 static void fetch_free(struct node_fetch *f)
 {
+	assert(!f->seal_fd);
 	pool_list_del(&f->link);
 	f->n->nfetches--;
 	if (f->kind == FETCH_PREFETCH)
@@ -92,7 +94,11 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 		n->borrowed++;
 	} else {
 		o->id = f->file.id;
-		close(f->file.fd);
+		node_object_uses(n, o, o->size);
+		if (o->counted)
+			f->seal_fd = f->file.fd;
+		else
+			close(f->file.fd);
 		f->file.fd = -1;
 	}
 	pool_hist_add(&n->c.fetch, pool_now_ns() - f->start_ns);

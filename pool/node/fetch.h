@@ -45,6 +45,7 @@ struct node_fetch {
 	bool claiming, claimed;
 	uint64_t landed; /* of what was claimed: allocated by now */
 	struct pool_file file; /* fd >= 0 while we have it */
+	int seal_fd; /* of a replica that is here: owns; 0: none */
 	struct pool_verify verify; /* its fd: owns, of what was lent */
 	uint64_t next_offset; /* first byte not asked for yet */
 	unsigned int busy;

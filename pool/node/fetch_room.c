@@ -98,7 +98,7 @@ static void fetch_claimed(struct node_fetch *f)
 {
 	int err = pool_store_take(f->n->store, 0, &f->file);
 
-	if (!err && f->n->opts.verbs &&
+	if (!err && f->n->opts.verbs && f->size > POOL_INLINE_MAX &&
 	    ftruncate(f->file.fd, (off_t)f->size) < 0) {
 		err = -errno;
 		node_fetch_discard_file(f);
@@ -181,13 +181,16 @@ uint64_t node_fetch_cache(struct pool_node *n)
 	return sum;
 }
 
-/* How much of f's claim has turned into pages since the last look. */
+/* How much of f's claim has turned into pages since the last look. (Where those
+ * are not counted it stays claimed until it is here. What comes in one frame is
+ * written and kept in the same turn.) */
 static uint64_t settle(struct node_fetch *f)
 {
 	uint64_t have, more;
 	struct stat st;
 
-	if (!f->claimed || f->file.fd < 0 || fstat(f->file.fd, &st) < 0)
+	if (!f->claimed || f->n->opts.puts_whole || f->file.fd < 0 ||
+	    f->size <= POOL_INLINE_MAX || fstat(f->file.fd, &st) < 0)
 		return 0;
 	have = (uint64_t)st.st_blocks * 512;
 	if (have > f->size)

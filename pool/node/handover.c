@@ -259,6 +259,7 @@ void pool_node_hand_over(struct pool_node *n, struct pool_handover *h)
 	struct pool_entry *e;
 	int tcp, local;
 
+	node_blobs_write(n, true);
 	pool_peers_fds(n->peers, &tcp, &local);
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_PEERS, tcp);
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_LOCAL, local);
@@ -321,13 +322,10 @@ static int get_node(struct pool_node *n, const Kvpool__HandoverNode *m)
 static int get_writer(struct pool_node *n, struct node_object *o,
 		      const Kvpool__HandoverWriter *m)
 {
-	struct node_writer *w = calloc(1, sizeof(*w));
+	struct node_writer *w = node_writer_new(o);
 
 	if (!w)
 		return -ENOMEM;
-	pool_list_init(&w->link);
-	w->obj = o;
-	w->fd = -1;
 	if (m->attr) {
 		node_attr_from_meta(m->attr, &w->attr);
 		w->base_gen = m->attr->base_gen;

@@ -111,7 +111,8 @@ void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)
 				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) :
 				  0;
 	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST) +
-			pool_evict_count(n->evict, POOL_EVICT_KEPT);
+			pool_evict_count(n->evict, POOL_EVICT_KEPT) +
+			pool_evict_count(n->evict, POOL_EVICT_UNSTORED);
 	info->data_mode = n->data_mode;
 	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
 }

@@ -400,12 +400,9 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	if (!o || o->state != NODE_HELD || o->gen != from->gen ||
 	    o->lent_fd >= 0 || o->w)
 		return -EXDEV;
-	w = calloc(1, sizeof(*w));
+	w = node_writer_new(o);
 	if (!w)
 		return -ENOMEM;
-	pool_list_init(&w->link);
-	w->obj = o;
-	w->fd = -1;
 	w->attr = from->attr;
 	w->base_gen = to->gen;
 	w->seen_gen = n->seen_gen;
@@ -432,7 +429,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	o->entry = to;
 	node_own_supersede(n, to, o, NULL);
 	/* A cached copy has no metadata yet. */
-	(void)(o->counted ? node_write_blob(n, o) : node_seal_fetched(n, o));
+	(void)(o->counted ? node_write_blob(n, o) : node_seal_fetched(n, o, 0));
 	node_publish(n, o);
 	return 0;
 }

@@ -42,6 +42,7 @@ static void on_tick(uv_timer_t *h)
 	uint64_t now = pool_now_ms();
 
 	node_writers_tick(n, now);
+	node_blobs_write(n, false);
 	node_fetch_tick(n, now);
 	node_doubt_tick(n);
 	node_heat_tick(n, now);
@@ -95,6 +96,7 @@ static int open_store(struct pool_node *n)
 		.dir = n->store_dir,
 		.size = client ? n->opts.buffer_size : n->opts.store_size,
 		.plain = n->opts.store_plain,
+		.told = n->opts.puts_whole,
 		.clients = !client && n->opts.fd_passing,
 		.metrics = n->metrics,
 	};
@@ -111,6 +113,7 @@ static int open_store(struct pool_node *n)
 	err = pool_store_open(&so, node_adopt, n, &n->store);
 	if (err)
 		return err;
+	pool_store_use(n->store, (int64_t)n->found_bytes);
 	while (n->nleftovers > 0)
 		pool_store_remove(n->store, n->leftovers[--n->nleftovers]);
 	free(n->leftovers);
@@ -196,6 +199,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->sealing);
 	pool_list_init(&n->pending);
 	pool_list_init(&n->small_seals);
+	pool_list_init(&n->blobs_due);
 	pool_list_init(&n->ops_waiting);
 	pool_list_init(&n->ops_sent);
 	pool_hash_init(&n->changes);
@@ -367,6 +371,7 @@ static void finish_close(struct pool_node *n)
 	n->kicked = true;
 	while (!pool_list_empty(&n->small_seals)) /* the kick's */
 		node_seal_small(n);
+	node_blobs_write(n, true);
 	/* kick, tick, soon, batch, slices, link, store (after peers) */
 	n->handles = 7;
 	node_walks_stop(n);

@@ -28,6 +28,18 @@ struct node_object *node_object_new(struct node_entry *e, uint8_t state)
 	return o;
 }
 
+void node_object_uses(struct pool_node *n, struct node_object *o,
+		      uint64_t bytes)
+{
+	uint64_t pages = (bytes + 4095) & ~(uint64_t)4095;
+
+	if (n->store)
+		pool_store_use(n->store, (int64_t)(pages - o->uses));
+	else /* found by its opening */
+		n->found_bytes += pages - o->uses;
+	o->uses = pages;
+}
+
 struct node_object *node_object_ref(struct node_object *o)
 {
 	o->refs++;
@@ -79,10 +91,11 @@ static void give_back(struct pool_node *n, struct node_object *o)
 				  o->gen);
 }
 
-/* No memory region keeps its pages. */
-static void forget_file(struct pool_node *n, uint64_t id)
+/* No memory region keeps its pages. (What goes in its frame never has one.) */
+static void forget_file(struct pool_node *n, const struct node_object *o)
 {
-	int fd = n->opts.verbs ? pool_store_fd(n->store, id, O_PATH) : -1;
+	int fd = n->opts.verbs && o->size > POOL_INLINE_MAX ?
+			 pool_store_fd(n->store, o->id, O_PATH) : -1;
 
 	if (fd >= 0) {
 		pool_peers_forget(n->peers, fd);
@@ -107,7 +120,7 @@ static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 	if (o->lent_fd >= 0)
 		give_back(n, o);
 	else
-		forget_file(n, o->id);
+		forget_file(n, o);
 	o->state = NODE_DROPPED;
 	o->entry = NULL;
 	e->obj = NULL;
@@ -117,8 +130,10 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 		      bool evicted)
 {
 	let_go(n, o, evicted);
+	node_object_uses(n, o, 0);
 	if (o->lent_fd < 0)
-		pool_store_remove_sealed(n->store, o->id, o->size);
+		pool_store_remove_sealed(n->store, o->id, o->size,
+					 evicted);
 	node_object_unref(n, o);
 }
 
@@ -129,6 +144,7 @@ int node_object_reuse(struct pool_node *n, struct node_object *o,
 
 	assert(o->lent_fd < 0);
 	let_go(n, o, true);
+	node_object_uses(n, o, 0);
 	err = pool_store_reuse(n->store, o->id, size, ret_file);
 	node_object_unref(n, o);
 	return err;
@@ -320,6 +336,21 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 	return err;
 }
 
+void node_blobs_write(struct pool_node *n, bool all)
+{
+	uint64_t now = pool_now_ms();
+	unsigned int left = NODE_BLOBS_TICK;
+	struct node_writer *w;
+
+	while (!pool_list_empty(&n->blobs_due)) {
+		w = pool_list_first(&n->blobs_due, struct node_writer, due);
+		if (!all && (now - w->due_ms < NODE_BLOB_DUE_MS || left-- == 0))
+			return;
+		pool_list_del(&w->due);
+		(void)node_write_blob(n, w->obj);
+	}
+}
+
 struct fetched_seal {
 	struct pool_seal seal;
 	const struct node_object *o;
@@ -331,12 +362,13 @@ static ptrdiff_t fetched_blob(struct pool_seal *ps, void *buf, size_t cap)
 			   buf, cap);
 }
 
-int node_seal_fetched(struct pool_node *n, struct node_object *o)
+int node_seal_fetched(struct pool_node *n, struct node_object *o, int fd)
 {
 	struct fetched_seal f = { .o = o };
 	int err;
 
 	f.seal.id = o->id;
+	f.seal.fd = fd;
 	f.seal.have_sum = true;
 	f.seal.sum = o->sum;
 	f.seal.blob = fetched_blob;

@@ -696,7 +696,7 @@ static bool stands_in(struct pool_node *n, const struct node_entry *e,
 	if (!o || o->state != NODE_HELD || o->gen != gen || o->lent_fd >= 0)
 		return false;
 	if (!o->counted) {
-		(void)node_seal_fetched(n, o);
+		(void)node_seal_fetched(n, o, 0);
 		node_object_count(n, o, true);
 	}
 	return true;

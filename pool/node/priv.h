@@ -19,6 +19,9 @@
 #define NODE_TICK_MS 20		/* housekeeping */
 #define NODE_RETRY_MS 1	/* a seal that found a writer */
 #define NODE_RETRY_FAST 20	/* so often; then at each tick */
+#define NODE_KEPT_FDS 256	/* descriptors kept from write to seal */
+#define NODE_BLOB_DUE_MS 200	/* a client's objects: see node_blobs_write */
+#define NODE_BLOBS_TICK 256	/* of them in one tick */
 #define NODE_ABANDON_MS (10 * 60 * 1000) /* private, unused files */
 #define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
@@ -115,6 +118,7 @@ struct pool_node {
 	struct pool_store *store;
 	struct pool_peers *peers;
 	struct pool_evict *evict;
+	uint64_t found_bytes; /* node_object_uses before it is open */
 	uint64_t *leftovers; /* store ids to remove once it is open */
 	size_t nleftovers;
 	uint64_t *kept; /* taken over: store ids, until pool_node_begin; owns */
@@ -128,6 +132,11 @@ struct pool_node {
 	uint32_t pass;
 	unsigned int nsealed; /* of `sealing`: only to be published */
 	struct pool_list small_seals; /* to be sealed by the loop itself */
+	unsigned int nsmall_seals;
+	unsigned int nkept_fds; /* descriptors kept for these, see NODE_KEPT_FDS */
+	/* A client's published objects whose metadata still says "pending"
+	 * (node_writer.due), oldest first. */
+	struct pool_list blobs_due;
 	struct node_learn learn;   /* of the whole mount */
 	uint64_t ticket;	   /* last one given */
 
@@ -245,6 +254,9 @@ int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
 
 /* object.c */
 struct node_object *node_object_new(struct node_entry *e, uint8_t state);
+/* o's file takes so many bytes of the store, in whole pages: 0 once it is gone. */
+void node_object_uses(struct pool_node *n, struct node_object *o,
+		      uint64_t bytes);
 /* HELD or FETCHING -> DROPPED: unlinks the file, tells fs. Takes the entry's
  * ref away; the entry stays. */
 void node_object_drop(struct pool_node *n, struct node_object *o,
@@ -259,9 +271,16 @@ void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
 int node_entry_path(const struct pool_entry *e, char *buf);
 int node_write_blob(struct pool_node *n, struct node_object *o);
+/*
+ * A client's objects leave its buffer soon after they were published. Until they
+ * have been there for NODE_BLOB_DUE_MS their metadata says "pending": after a
+ * crash the client publishes them again, as if the answer had been lost, and the
+ * master recognises that. all: whatever their age.
+ */
+void node_blobs_write(struct pool_node *n, bool all);
 /* A fetched copy becomes one that a restart finds again: its metadata is
- * attached. 0 or -errno. */
-int node_seal_fetched(struct pool_node *n, struct node_object *o);
+ * attached. fd: of its file, O_RDWR, taken over; or 0. 0 or -errno. */
+int node_seal_fetched(struct pool_node *n, struct node_object *o, int fd);
 /* What o, not published, was made from: the content of its writer's base_gen; NULL:
  * there was none, or it is not known. Borrowed from the writer. */
 const struct node_content *node_base(const struct node_object *o);
@@ -304,6 +323,8 @@ bool node_dir_rules(struct node_dirent *d);
 int node_take_over(struct pool_node *n, struct pool_handover *h);
 
 /* write.c */
+/* o's writer part, empty; o->w is the caller's to set. NULL: ENOMEM. */
+struct node_writer *node_writer_new(struct node_object *o);
 void node_writer_free(struct pool_node *n, struct node_object *o);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* own disappears (unlinked, poisoned, abandoned): the file is removed. */
@@ -373,7 +394,7 @@ int node_own_new(struct pool_node *n, struct node_entry *e,
 /* o, which may be shown, is in this state from now on. */
 void node_own_state(struct pool_node *n, struct node_object *o,
 		    enum node_state state);
-void node_writer_close_fd(struct node_writer *w);
+void node_writer_close_fd(struct pool_node *n, struct node_writer *w);
 /* What was written until now has its mtime, or is not to change it. */
 void node_own_stamp(struct pool_node *n, struct node_object *o);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void send_helds(struct pool_node *n, Kvpool__Held__Item **items,
 		       size_t n_items)
@@ -70,17 +71,23 @@ void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 void node_fetch_replica_end(struct node_fetch *f, int status)
 {
 	struct node_object *o = f->e->obj;
+	int fd = f->seal_fd;
 
-	if (status)
+	f->seal_fd = 0;
+	if (status) {
 		status = f->status;
-	else if (o->lent_fd >= 0) /* begun as a read that borrows */
+	} else if (o->lent_fd >= 0) { /* begun as a read that borrows */
 		status = -EAGAIN;
-	else if (!f->extra && node_link_telling(f->n))
+	} else if (!f->extra && node_link_telling(f->n)) {
 		status = -EAGAIN; /* the inventory may be past it */
-	else if (f->extra)
+	} else if (f->extra) {
 		status = o->counted ? 0 : node_heat_extra(f->n, o);
-	else
-		status = node_seal_fetched(f->n, o);
+	} else {
+		status = node_seal_fetched(f->n, o, fd);
+		fd = 0;
+	}
+	if (fd)
+		close(fd);
 	/* What failed to count is a cached copy, that is all. */
 	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
 		node_object_count(f->n, o, !status);

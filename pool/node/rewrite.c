@@ -86,7 +86,7 @@ static void rewrite_copied(struct pool_copy *c, int status)
 		close(r->copy.fd);
 		r->copy.fd = -1;
 		if (!r->to->w->served)
-			node_writer_close_fd(r->to->w);
+			node_writer_close_fd(r->n, r->to->w);
 		node_own_stamp(r->n, r->to);
 		node_own_show(r->n, e, r->to);
 		r->to = NULL;

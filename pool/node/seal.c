@@ -14,6 +14,11 @@
 
 #define SEAL_SMALL (256u << 10) /* on the loop: some 10 us of checksum */
 #define SEAL_TURN 16		/* of them in one turn */
+/* Beyond so many that wait, in one turn as many as take SEAL_TURN_NS: who puts
+ * faster than that waits for it, and not until the buffer is full of files that
+ * nobody can have. */
+#define SEAL_BACKLOG 1024
+#define SEAL_TURN_NS 1000000
 
 struct seal {
 	struct pool_seal seal;
@@ -21,6 +26,7 @@ struct seal {
 	struct pool_node *n;
 	struct node_object *o; /* ref */
 	uint64_t start_ns;
+	bool fd_kept; /* seal.fd counts in nkept_fds */
 	uint64_t base_gen, seen_gen;
 	struct node_content base;
 	bool has_base;
@@ -112,9 +118,11 @@ static void sealed(struct pool_seal *ps, int status)
 	struct node_entry *e = o->entry;
 
 	pool_hist_add(&n->c.put, pool_now_ns() - s->start_ns);
+	n->nkept_fds -= s->fd_kept;
 	if (o->state == NODE_DROPPED) {
 		if (n->ops)
 			n->ops->object_gone(n->ops_arg, o);
+		node_object_uses(n, o, 0);
 		pool_store_remove(n->store, o->id);
 		node_writer_free(n, o);
 		goto out;
@@ -127,6 +135,8 @@ static void sealed(struct pool_seal *ps, int status)
 			seal_later(n, o->w);
 		goto out;
 	}
+	if (!status && s->fd_kept && ps->size != o->size)
+		status = -EIO; /* somebody else has written to it */
 	if (status) {
 		pool_warn_limited("sealing a file failed: %s",
 				  strerror(-status));
@@ -202,12 +212,18 @@ void node_publish(struct pool_node *n, struct node_object *o)
 /* In the loop's next turn: never inside a request of the mount. */
 void node_seal_small(struct pool_node *n)
 {
+	uint64_t begin = pool_now_ns();
+	unsigned int left = SEAL_TURN;
 	struct seal *s;
-	unsigned int i;
 
-	for (i = 0; i < SEAL_TURN && !pool_list_empty(&n->small_seals); i++) {
+	while (!pool_list_empty(&n->small_seals)) {
+		if (left == 0 && (n->nsmall_seals <= SEAL_BACKLOG ||
+				  pool_now_ns() - begin >= SEAL_TURN_NS))
+			break;
+		left = left > 0 ? left - 1 : SEAL_TURN - 1;
 		s = pool_list_first(&n->small_seals, struct seal, link);
 		pool_list_del(&s->link);
+		n->nsmall_seals--;
 		sealed(&s->seal, pool_seal_now(n->store, &s->seal));
 	}
 	if (!pool_list_empty(&n->small_seals))
@@ -225,7 +241,13 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 
 	if (len < 0)
 		return len;
-	err = pool_node_object_size(n, o, &o->size, &blocks);
+	if (w->fd_kept) { /* whoever summed it has written all of it */
+		o->size = w->sum_size;
+		w->attr.mtime_ns = pool_wall_ns();
+		err = 0;
+	} else {
+		err = pool_node_object_size(n, o, &o->size, &blocks);
+	}
 	if (err)
 		return err;
 	/* Of writes past the daemon nobody could be told. */
@@ -255,12 +277,19 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 					      pool_wall_ns();
 	s->attr = w->attr;
 	s->seal.id = o->id;
+	if (w->fd_kept && w->opens == 0) {
+		s->seal.fd = w->fd;
+		s->fd_kept = true;
+		w->fd_kept = false;
+		w->fd = -1;
+	}
 	s->seal.blob = seal_blob;
 	pool_list_init(&s->link);
 	s->seal.have_sum = w->summed && w->sum_size == o->size;
 	s->seal.sum = w->sum;
 	if (o->size <= SEAL_SMALL || s->seal.have_sum) {
 		pool_list_add_tail(&n->small_seals, &s->link);
+		n->nsmall_seals++;
 		node_kick(n);
 		err = 0;
 	} else {
@@ -272,6 +301,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 		node_object_unref(n, o);
 		return err;
 	}
+	node_object_uses(n, o, o->size);
 	node_own_state(n, o, NODE_SEALING);
 	w->stale_blob = false;
 	w->ticket = ++n->ticket;
@@ -462,10 +492,14 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 	node_names_end(n);
 	o->counted = true;
 	node_object_held(n, e, o);
-	(void)node_write_blob(n, o);
 	node_make_dirs_known(n, e);
-	if (n->opts.store_size > 0)
+	if (n->opts.store_size > 0) {
+		(void)node_write_blob(n, o);
 		node_writer_free(n, o);
+	} else {
+		w->due_ms = pool_now_ms();
+		pool_list_add_tail(&n->blobs_due, &w->due);
+	}
 	if (n->ops)
 		n->ops->published(n->ops_arg, e);
 }

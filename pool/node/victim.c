@@ -60,7 +60,9 @@ void node_judge(struct pool_node *n, struct node_object *o)
 						   POOL_EVICT_CACHE;
 	struct pool_rules r;
 
-	if (o->state == NODE_HELD && guarded(n, o)) {
+	if (o->state == NODE_HELD && n->opts.store_size == 0 && o->w) {
+		class = POOL_EVICT_UNSTORED;
+	} else if (o->state == NODE_HELD && guarded(n, o)) {
 		pool_node_rules(n, &o->entry->e, &r);
 		if (r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD)
 			class = POOL_EVICT_KEPT;

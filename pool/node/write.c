@@ -94,24 +94,33 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 	return 0;
 }
 
+struct node_writer *node_writer_new(struct node_object *o)
+{
+	struct node_writer *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	pool_list_init(&w->link);
+	pool_list_init(&w->due);
+	w->obj = o;
+	w->fd = -1;
+	return w;
+}
+
 int node_own_make(struct pool_node *n, struct node_entry *e,
 		  const struct node_attr *attr, uint64_t size_hint,
 		  struct node_object **ret_obj)
 {
 	struct node_object *o = node_object_new(e, NODE_WRITING);
-	struct node_writer *w = calloc(1, sizeof(*w));
+	struct node_writer *w = o ? node_writer_new(o) : NULL;
 	struct pool_rules rules;
 	int err;
 
-	if (!o || !w) {
+	if (!w) {
 		free(o);
-		free(w);
 		return -ENOMEM;
 	}
 	o->made = true;
-	pool_list_init(&w->link);
-	w->obj = o;
-	w->fd = -1;
 	w->attr = *attr;
 	w->attr.mode &= 01777;
 	w->attr.gen = 0;
@@ -205,11 +214,25 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 	return err;
 }
 
-void node_writer_close_fd(struct node_writer *w)
+void node_writer_close_fd(struct pool_node *n, struct node_writer *w)
 {
+	if (w->fd_kept)
+		n->nkept_fds--;
+	w->fd_kept = false;
 	if (w->fd >= 0)
 		close(w->fd);
 	w->fd = -1;
+}
+
+/* The seal that follows a rename of what libkvpool has put need not open it. */
+static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
+{
+	if (w->summed && w->fd >= 0 && n->nkept_fds < NODE_KEPT_FDS) {
+		w->fd_kept = true;
+		n->nkept_fds++;
+	} else {
+		node_writer_close_fd(n, w);
+	}
 }
 
 /* ---- writers coming and going ---- */
@@ -308,7 +331,7 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 		node_writer_free(n, o);
 	if (o->state != NODE_WRITING)
 		return;
-	node_writer_close_fd(w);
+	keep_or_close_fd(n, w);
 	if (w->claimed) {
 		pool_node_claim_end(n, w->claimed);
 		w->claimed = 0;
@@ -405,6 +428,7 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	/* Whoever has it open asks for its size, and sets it. */
 	if (o->w && o->w->opens > 0)
 		(void)pool_node_writer_fd(n, o);
+	node_object_uses(n, o, 0);
 	pool_store_remove(n->store, o->id);
 	/* A handle may still write to it: the writer part stays for it. */
 	if (!o->w || o->w->opens == 0)
@@ -458,9 +482,10 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 	o->w = NULL;
 	node_writer_sealed(n, w, false);
 	pool_list_del(&w->link);
+	pool_list_del(&w->due);
 	if (w->ticket)
 		node_barriers_progress(n, w->ticket);
-	node_writer_close_fd(w);
+	node_writer_close_fd(n, w);
 	if (w->sampling && n->store)
 		pool_store_sampling(n->store, false);
 	if (w->claimed)

@@ -251,7 +251,11 @@ static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 	err = pool_hash_insert(&p->by_req, &x->node, (uint32_t)x->req);
 	if (err)
 		return err;
-	err = pool_conn_send(ch->conn, POOL_MSG_GET, x->req, &get.base);
+	/* A replica is one of many, and nobody waits for it. */
+	err = x->f->pull ? pool_conn_send_soon(ch->conn, POOL_MSG_GET, x->req,
+					       &get.base) :
+			   pool_conn_send(ch->conn, POOL_MSG_GET, x->req,
+					  &get.base);
 	if (err) {
 		pool_hash_remove(&p->by_req, &x->node);
 		/* Broken already, which its owner is yet to hear. */

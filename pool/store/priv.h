@@ -20,6 +20,7 @@
 #define POOL_STORE_PRIV_H
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/statfs.h>
 
@@ -39,6 +40,10 @@
 #define STORE_RELEASE_MIN (8u << 20)
 #define STORE_RELEASE_MAX 64 /* releases under way at once; more: inline */
 #define STORE_UNREMOVED_MAX 256 /* files that could not be removed yet */
+/* Small files of a burst are unlinked by a worker: beyond so many in one
+ * millisecond, and as long as so many at most wait for it (else inline). */
+#define STORE_UNLINKS_INLINE 8
+#define STORE_UNLINKS_MAX 1024
 
 #define STORE_READY_CLASSES 16	/* sizes kept ready at once */
 #define STORE_READY_FILES 512	/* ready files (and descriptors) in all */
@@ -88,6 +93,21 @@ struct store_usage {
 	uint64_t took_ms;
 };
 
+/* Files that a worker unlinks, one work item at a time: it takes what has come
+ * meanwhile, too. */
+struct store_unlinks {
+	pthread_mutex_t lock;
+	uint64_t id[STORE_UNLINKS_MAX]; /* under lock */
+	uint64_t bytes;	/* under lock: of these; part of `releasing` */
+	unsigned int n; /* under lock */
+	uint64_t failed[STORE_UNLINKS_MAX]; /* the worker's while it runs */
+	unsigned int nfailed;
+	bool running; /* loop */
+	uint64_t burst_ms; /* loop: small files removed in this millisecond */
+	unsigned int burst;
+	uv_work_t work;
+};
+
 struct store_counters {
 	struct pool_counter takes_ready, takes_plain, takes_missed, makes;
 	struct pool_counter takes_reused;
@@ -109,6 +129,9 @@ struct pool_store {
 	uint64_t size, headroom;
 	uint64_t object_min;
 	bool plain;   /* nothing is to be mounted */
+	bool told;    /* `used` is what the owner has told */
+	uint64_t used;
+	uint64_t fs_free, fs_ms; /* told: of statfs(2), asked in that millisecond */
 	bool clients; /* there is POOL_STORE_CLIENTS */
 	bool own;     /* the filesystem is ours alone (a tmpfs) */
 	bool tmpfs;
@@ -125,6 +148,7 @@ struct pool_store {
 	unsigned int nreleases;
 	unsigned int nbad; /* in quarantine */
 	uint64_t bad_bytes;
+	struct store_unlinks unlinks;
 	uint64_t unremoved[STORE_UNREMOVED_MAX]; /* tried again at each tick */
 	unsigned int nunremoved;
 
@@ -179,6 +203,8 @@ void store_work_begin(struct pool_store *s);
 void store_work_end(struct pool_store *s);
 /* Unlink a file. One that cannot go now goes at a later tick. Thread: loop. */
 void store_unlink(struct pool_store *s, uint64_t id);
+/* A worker unlinks what waits for that, unless it is at it. */
+void store_unlinks_start(struct pool_store *s);
 /* Unlink a file of which the caller had fd (closed here). */
 void store_discard(struct pool_store *s, uint64_t id, int fd, uint64_t bytes);
 

@@ -149,7 +149,7 @@ static int seal_fd(struct pool_seal *seal, int fd)
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	seal->size = (uint64_t)st.st_size;
-	holes = has_holes(fd, seal->size);
+	holes = !seal->have_sum && has_holes(fd, seal->size);
 	rc = trim(s, seal->id, &st, holes);
 	if (rc < 0)
 		return rc;
@@ -171,7 +171,8 @@ static void seal_work(uv_work_t *work)
 						   work);
 	struct pool_store *s = seal->store;
 	uint64_t start = pool_now_ns();
-	int fd = pool_store_fd(s, seal->id, O_RDONLY);
+	int fd = seal->fd > 0 ? seal->fd :
+				pool_store_fd(s, seal->id, O_RDONLY);
 
 	if (fd < 0) {
 		seal->status = fd;

@@ -216,19 +216,124 @@ static int register_metrics(struct pool_store *s, struct pool_metrics *m)
 
 /* ---- removing ---- */
 
-void store_unlink(struct pool_store *s, uint64_t id)
+/* 0, also if it has gone, or -errno. Thread: any. */
+static int unlink_file(const struct pool_store *s, uint64_t id)
 {
 	char name[STORE_NAME_LEN + 1];
 
-	store_sample(s); /* before pages are freed */
 	store_name(id, name);
-	if (unlinkat(s->dirfd, name, 0) == 0 || errno == ENOENT)
-		return;
+	return unlinkat(s->dirfd, name, 0) == 0 || errno == ENOENT ? 0 : -errno;
+}
+
+static void retry_later(struct pool_store *s, uint64_t id, int err)
+{
 	pool_count(&s->n.removes_failed);
-	pool_warn_limited("store %s: removing %s: %s", s->path, name,
-			  strerror(errno));
+	pool_warn_limited("store %s: removing %016" PRIx64 ": %s", s->path, id,
+			  strerror(-err));
 	if (s->nunremoved < STORE_UNREMOVED_MAX)
 		s->unremoved[s->nunremoved++] = id;
+}
+
+void store_unlink(struct pool_store *s, uint64_t id)
+{
+	int err;
+
+	store_sample(s); /* before pages are freed */
+	err = unlink_file(s, id);
+	if (err)
+		retry_later(s, id, err);
+}
+
+/* Takes what waits for the worker; 0: nothing. Thread: worker. */
+static unsigned int unlinks_take(struct pool_store *s, uint64_t *ids,
+				 uint64_t *ret_bytes)
+{
+	struct store_unlinks *u = &s->unlinks;
+	unsigned int n;
+
+	pthread_mutex_lock(&u->lock);
+	n = u->n;
+	memcpy(ids, u->id, n * sizeof(*ids));
+	*ret_bytes = u->bytes;
+	u->n = 0;
+	u->bytes = 0;
+	pthread_mutex_unlock(&u->lock);
+	return n;
+}
+
+static void unlinks_work(uv_work_t *work)
+{
+	struct pool_store *s = pool_container_of(work, struct pool_store,
+						 unlinks.work);
+	struct store_unlinks *u = &s->unlinks;
+	uint64_t ids[STORE_UNLINKS_MAX], bytes;
+	unsigned int n, i;
+
+	while (u->nfailed == 0 && (n = unlinks_take(s, ids, &bytes)) > 0) {
+		for (i = 0; i < n; i++)
+			if (unlink_file(s, ids[i]) < 0)
+				u->failed[u->nfailed++] = ids[i];
+		atomic_fetch_sub(&s->releasing, bytes);
+	}
+}
+
+static void unlinks_done(uv_work_t *work, int status)
+{
+	struct pool_store *s = pool_container_of(work, struct pool_store,
+						 unlinks.work);
+	struct store_unlinks *u = &s->unlinks;
+	unsigned int i, n;
+
+	(void)status;
+	u->running = false;
+	for (i = 0; i < u->nfailed; i++) /* says why, and tries later */
+		store_unlink(s, u->failed[i]);
+	u->nfailed = 0;
+	pthread_mutex_lock(&u->lock);
+	n = u->n;
+	pthread_mutex_unlock(&u->lock);
+	if (n > 0)
+		store_unlinks_start(s);
+	store_work_end(s);
+}
+
+void store_unlinks_start(struct pool_store *s)
+{
+	if (s->unlinks.running)
+		return;
+	s->unlinks.running = true;
+	store_work_begin(s);
+	uv_queue_work(s->loop, &s->unlinks.work, unlinks_work, unlinks_done);
+}
+
+/* False: it is for the caller to unlink. */
+static bool unlink_by_worker(struct pool_store *s, uint64_t id, uint64_t size)
+{
+	uint64_t now = uv_now(s->loop);
+	struct store_unlinks *u = &s->unlinks;
+	bool taken;
+
+	if (u->burst_ms != now) {
+		u->burst_ms = now;
+		u->burst = 0;
+	}
+	if (u->burst++ < STORE_UNLINKS_INLINE)
+		return false;
+	store_sample(s);
+	size = (size + STORE_PAGE - 1) / STORE_PAGE * STORE_PAGE;
+	pthread_mutex_lock(&u->lock);
+	taken = u->n < STORE_UNLINKS_MAX;
+	if (taken) {
+		u->id[u->n++] = id;
+		u->bytes += size;
+		atomic_fetch_add(&s->releasing, size);
+	}
+	pthread_mutex_unlock(&u->lock);
+	if (taken)
+		store_unlinks_start(s);
+	else
+		pool_count(&s->n.releases_inline);
+	return taken;
 }
 
 static void unlink_again(struct pool_store *s)
@@ -316,7 +421,9 @@ int pool_store_open(const struct pool_store_opts *opts,
 	s->size = opts->size;
 	s->headroom = store_headroom(opts->size);
 	s->plain = opts->plain;
+	s->told = opts->told && opts->plain;
 	s->object_min = opts->object_min > 0 ? opts->object_min : STORE_PAGE;
+	pthread_mutex_init(&s->unlinks.lock, NULL);
 	s->dirfd = -1;
 	s->idfd = opts->lock_fd > 0 ? opts->lock_fd : -1;
 	if (s->size > INT64_MAX / 2) {
@@ -534,14 +641,16 @@ void pool_store_remove(struct pool_store *s, uint64_t id)
 		store_discard(s, id, fd, (uint64_t)st.st_blocks * 512);
 }
 
-void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size)
+void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
+			      bool evicted)
 {
 	if (size >= STORE_RELEASE_MIN / 2) {
 		pool_store_remove(s, id);
 		return;
 	}
 	pool_count(&s->n.removes);
-	store_unlink(s, id);
+	if (!evicted || !unlink_by_worker(s, id, size))
+		store_unlink(s, id);
 }
 
 /* ---- who uses a file: leases ---- */
