@@ -47,9 +47,9 @@ KV_CPPFLAGS = -I. -I$(OBJ) -D_GNU_SOURCE -DFUSE_USE_VERSION=314 $(PKG_CFLAGS)
 KV_CFLAGS := -std=gnu11 -fPIC -pthread $(WARN) $(CFLAGS)
 LIBS    = -Wl,--as-needed $(PKG_LIBS) -pthread
 
-PB      := $(OBJ)/pool/kvpool.pb-c
+PB      := $(OBJ)/pool/conn/kvpool.pb-c
 # Layers, lowest first; a layer may use those before it.
-SRC_pool   := $(wildcard pool/*/*.c pool/*.c)
+SRC_pool   := $(wildcard pool/*/*.c)
 SRC_master := $(wildcard master/*.c)
 SRC_fs     := $(wildcard fs/*.c)
 MAINS      := daemon/kvpool_master.c daemon/kvpoold.c
@@ -177,9 +177,9 @@ $(OBJ)/%.o: %.c $(PB).h
 	@mkdir -p $(@D)
 	$(CC) $(KV_CPPFLAGS) $(CPPFLAGS) $(KV_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(PB).h $(PB).c &: pool/kvpool.proto
+$(PB).h $(PB).c &: pool/conn/kvpool.proto
 	@mkdir -p $(@D)
-	protoc-c --c_out=$(OBJ) pool/kvpool.proto
+	protoc-c --c_out=$(OBJ) pool/conn/kvpool.proto
 
 # Generated code is not held to our warnings.
 $(PB).o: $(PB).c
@@ -193,7 +193,7 @@ $(PB).o: $(PB).c
 units: $(UNITS) $(HELPERS) $(AHEAD)
 fuzzers: $(FUZZERS)
 
-$(OBJ)/ahead%/wire.o: pool/conn/wire.c pool/wire.h
+$(OBJ)/ahead%/wire.o: pool/conn/wire.c pool/conn/wire.h
 	@mkdir -p $(@D)
 	$(CC) $(KV_CPPFLAGS) $(CPPFLAGS) $(KV_CFLAGS) -DPOOL_WIRE_AHEAD=$* -c -o $@ $<
 AHEAD_WRAP := -Wl,--wrap=pool_conn_send,--wrap=pool_frame_decode,--wrap=protobuf_c_message_pack,--wrap=protobuf_c_message_get_packed_size
@@ -220,7 +220,7 @@ $(OBJ)/tests/failing.so: tests/failing.c tests/failing.h
 		-fno-omit-frame-pointer -fno-builtin -o $@ $<
 $(OBJ)/tests/%_fuzz: $(OBJ)/tests/%_fuzz.o $(OBJ)/tests/fuzz_main.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
-# The simulation's own pool/conn.h and the like come before the library's.
+# The simulation's own pool/conn/conn.h and the like come before the library's.
 $(OBJ)/tests/sim_%_test: $(OBJ)/tests/sim_%_test.o $(call objs,$(SRC_sim)) \
                          $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)

@@ -27,7 +27,7 @@
 #include "daemon/admin_socket.h"
 #include "pool/base/list.h"
 #include "pool/base/log.h"
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 
 #define BACKLOG 64
 

@@ -24,7 +24,7 @@
 
 #include "pool/base/metric.h"
 #include "pool/base/parse.h"
-#include "pool/trust.h"
+#include "pool/conn/trust.h"
 
 struct daemon_admin;
 

@@ -14,7 +14,7 @@
 #include <uv.h>
 
 #include "pool/base/metric.h"
-#include "pool/trust.h"
+#include "pool/conn/trust.h"
 
 /* Connections at a time; further ones wait in the listen backlog. */
 #define ADMIN_HTTP_CONNECTIONS_MAX 64

@@ -7,7 +7,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
-#include "pool/faults.h"
+#include "pool/conn/fault_rules.h"
 
 static const char *const direction_names[] = {
 	[POOL_FAULT_SEND] = "send",

@@ -1,5 +1,5 @@
 /*
- * /api/faults: what pool/faults.h is told at run time, of a program that was
+ * /api/faults: what pool/conn/fault_rules.h is told at run time, of a program that was
  * started with --allow-faults.
  *
  *   GET                                  the rules, and how often each acted

@@ -1,6 +1,6 @@
 /*
  * kvpoold: its start and its end. Its options are in daemon/node_conf.h, its
- * pages in daemon/node_pages.c, what a node does in pool/node.h, the mount in
+ * pages in daemon/node_pages.c, what a node does in pool/node/node.h, the mount in
  * fs/session.h.
  *
  * Start: options -> background -> lock of the name -> admin (the address alone:

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "pool/base/parse.h"
-#include "pool/trust.h"
+#include "pool/conn/trust.h"
 
 /* What bytes move over between nodes; in the order of --transport. */
 enum daemon_transport { TRANSPORT_AUTO, TRANSPORT_RDMA, TRANSPORT_TCP };

@@ -16,7 +16,7 @@
 #include "master/ha.h"
 #include "master/server.h"
 #include "pool/base/busy.h"
-#include "pool/node.h"
+#include "pool/node/node.h"
 #include "pool/verbs/device.h"
 
 struct node_program {

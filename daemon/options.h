@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "pool/base/parse.h"
-#include "pool/trust.h"
+#include "pool/conn/trust.h"
 
 enum daemon_option_type {
 	OPT_FLAG,     /* bool *: --name, or NAME=yes in the environment */

@@ -12,8 +12,8 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/conn.h"
-#include "pool/wire.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/wire.h"
 
 #define MAGIC 0x4f544b4bu /* "KKTO" */
 #define FDS_A_MESSAGE 250 /* the kernel takes 253 */

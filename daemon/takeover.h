@@ -24,7 +24,7 @@
 
 #include <uv.h>
 
-#include "pool/handover.h"
+#include "pool/conn/handover.h"
 
 #define DAEMON_TAKEOVER_SOCKET "takeover.sock" /* in the node's run directory */
 

@@ -2,7 +2,7 @@
  * Data: READ and WRITE come only for daemon-served files, FALLOCATE for all
  * that are being written.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

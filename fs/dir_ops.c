@@ -3,7 +3,7 @@
  * order of creation, with offsets that stay good while names come and go.
  * Offsets: 1 behind ".", 2 behind "..", cookie + 2 behind a name.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Files: CREATE, and FLUSH and RELEASE, which tell when a writer is done. OPEN
  * is in open.c, the data of daemon-served files in data_ops.c.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <string.h>

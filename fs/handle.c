@@ -1,5 +1,5 @@
 /* Handles: what OPEN and CREATE answer, and RELEASE ends. */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,13 +1,13 @@
 /*
  * What the kernel knows of the mount, for the process that takes it over, and
- * from the one that had it: see pool/handover.h.
+ * from the one that had it: see pool/conn/handover.h.
  *
  * Nodeids, handles and registrations of backing files are the kernel's names
  * for things and stay as they are. An inode whose file is not handed over (a
  * borrowed one, an older version that somebody reads) is unbound: in
  * passthrough the kernel has the file, else the handle brings its descriptor.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

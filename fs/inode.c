@@ -1,5 +1,5 @@
 /* Inodes: binding to names, attributes, data mode and backing. */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

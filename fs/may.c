@@ -3,7 +3,7 @@
  * (default_permissions); where what is acted upon is another one by now, it is
  * asked for again here. POSIX's rules: there are no ACLs.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <sys/stat.h>

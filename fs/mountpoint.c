@@ -1,5 +1,5 @@
-/* Where a mount goes: what is there already, and whose it is. See fs/priv.h. */
-#include "fs/priv.h"
+/* Where a mount goes: what is there already, and whose it is. See fs/fs_priv.h. */
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Names: every handler answers at once from the node's local state. */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <string.h>

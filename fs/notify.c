@@ -10,7 +10,7 @@
  * ask for all names again (an epoch), which takes no lock. A kernel that has no
  * epochs is told of each: then the feed waits (fs_notify_behind).
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* OPEN, and SETATTR of a size: which version a nodeid is to show, and waiting
  * for it. */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

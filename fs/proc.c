@@ -3,7 +3,7 @@
  * file is opened and lives as long as the handle. The directory is not listed
  * in the root: engines that scan it would take it for theirs.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

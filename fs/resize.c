@@ -1,6 +1,6 @@
 /* SETATTR of a size: which file it is that is resized. The rest is as an OPEN to
  * write (open.c). */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Mounting, the request loop, INIT, unmounting. See fs/session.h. */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 #include "fs/guard.h"
 
 #include <errno.h>

@@ -34,8 +34,8 @@
 #include <uv.h>
 
 #include "pool/base/metric.h"
-#include "pool/handover.h"
-#include "pool/node.h"
+#include "pool/conn/handover.h"
+#include "pool/node/node.h"
 
 struct fs;
 

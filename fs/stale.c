@@ -15,7 +15,7 @@
  * STALE_MS after all is served as if it asked again: as well, but perhaps with
  * a version that has just been replaced.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * do not exist here: reading them is ENODATA, quickly, for the kernel asks for
  * security.capability.
  */
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <stdio.h>

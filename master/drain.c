@@ -11,7 +11,7 @@
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/pages.h"
+#include "pool/model/pages.h"
 
 #define SOON_MS 500 /* to the patrol that counts what came anew */
 

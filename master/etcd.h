@@ -27,7 +27,7 @@
 #include <uv.h>
 
 #include "pool/base/metric.h"
-#include "pool/mailbox.h"
+#include "pool/base/mailbox.h"
 
 #define ETCD_URLS_MAX 8
 #define ETCD_REQS_MAX 64

@@ -9,8 +9,8 @@
 #include "master/state_rec.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/peer.h" /* POOL_ID_SIZE */
-#include "pool/tree.h" /* POOL_PATH_MAX */
+#include "pool/conn/peer_addr.h"
+#include "pool/model/tree.h" /* POOL_PATH_MAX */
 
 #define CALL_MS 1000
 #define RETRY_MS 200

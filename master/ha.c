@@ -12,7 +12,7 @@
 #include "master/state_rec.h" /* STATE_EPOCH_MAX */
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 
 struct master_ha {
 	struct master_ha_opts o;

@@ -29,7 +29,7 @@
  * its member at once; its memory goes with the connection's on_close.
  *
  * No turn of the loop is long, however much there is to do: what is heard and
- * what is told is shared out among the sessions (pool/share.h), walks go in
+ * what is told is shared out among the sessions (pool/conn/share.h), walks go in
  * slices, repair looks at so many needs, and even the end is in slices.
  */
 #ifndef MASTER_IMPL_H
@@ -41,8 +41,8 @@
 #include "master/server.h"
 #include "master/state.h"
 #include "master/throttle.h"
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 #define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
 #define MASTER_SESSIONS_ADDR 512    /* of one address */

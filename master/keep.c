@@ -9,7 +9,7 @@
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/root.h"
+#include "pool/model/root.h"
 
 /* ---- loading ---- */
 

@@ -9,7 +9,7 @@
 #include <xxhash.h>
 
 #include "pool/base/clock.h"
-#include "pool/root.h"
+#include "pool/model/root.h"
 
 int master_map_init(struct master_map *m, uint64_t tombs_max,
 		    uint64_t ghosts_max)

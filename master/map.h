@@ -23,9 +23,9 @@
 
 #include "master/feed.h"
 #include "pool/base/hash.h"
-#include "pool/rules.h"
-#include "pool/tree.h"
-#include "pool/xattrs.h"
+#include "pool/model/rules.h"
+#include "pool/model/tree.h"
+#include "pool/model/xattrs.h"
 
 #define MASTER_SUM_SIZE 16
 #define MASTER_HOLDERS_MAX 255 /* of one file */
@@ -102,7 +102,7 @@ struct master_dir {
 	uint16_t mode;
 	uint8_t made;	  /* explicitly, so it is kept in the state */
 	uint8_t was_file; /* not long ago: mirrors may still think so */
-	uint16_t set;	  /* the root: what somebody has set (pool/root.h) */
+	uint16_t set;	  /* the root: what somebody has set (pool/model/root.h) */
 };
 
 struct master_grave {

@@ -23,10 +23,10 @@
 
 #include "master/map.h"
 #include "pool/base/list.h"
-#include "pool/conn.h" /* POOL_ADDRESS_SIZE */
-#include "pool/kvpool.pb-c.h"
-#include "pool/peer.h" /* POOL_ID_SIZE */
-#include "pool/wire.h"
+#include "pool/conn/conn.h" /* POOL_ADDRESS_SIZE */
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/peer_addr.h"
+#include "pool/conn/wire.h"
 
 #define MASTER_NODES_MAX 1024
 #define MASTER_NOBODY UINT16_MAX /* no node's index */

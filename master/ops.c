@@ -10,7 +10,7 @@
 
 #include "master/impl.h"
 #include "pool/base/clock.h"
-#include "pool/root.h"
+#include "pool/model/root.h"
 
 struct op {
 	struct master_session *s;

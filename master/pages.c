@@ -1,11 +1,11 @@
-/* The JSON pages; how names and listings look is said in pool/pages.h. */
+/* The JSON pages; how names and listings look is said in pool/model/pages.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "master/impl.h"
 #include "pool/base/clock.h"
-#include "pool/pages.h"
+#include "pool/model/pages.h"
 
 #define PAGE_MAX 10000u
 

@@ -10,7 +10,7 @@
 #include "master/impl.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/unpack.h"
+#include "pool/conn/unpack.h"
 
 #define STALE_SAID_MS 60000
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 #define VISIT_MS 2000
 

@@ -31,7 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 struct master_state;
 

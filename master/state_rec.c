@@ -10,8 +10,8 @@
 #include <xxhash.h>
 
 #include "pool/base/log.h"
-#include "pool/peer.h" /* POOL_ID_SIZE */
-#include "pool/unpack.h"
+#include "pool/conn/peer_addr.h"
+#include "pool/conn/unpack.h"
 
 static void put_u32(uint8_t *p, uint32_t v)
 {

@@ -5,7 +5,7 @@
  *   bench_rdma fetch HOW SIZE COUNT DEVICE,ADDRESS DEVICE,ADDRESS DIR
  *       ranges of SIZE bytes, one after the other, from a process that holds
  *       them (the first of the two) to this one, each into a new file in DIR (a
- *       node's store), by pool/peer.h: from pool_fetch_start to its callback.
+ *       node's store), by pool/peer/peer.h: from pool_fetch_start to its callback.
  *       HOW: push (written by the holder), pull (read from it), tcp.
  *   bench_rdma mount SIZE COUNT DIR DIR
  *       files of SIZE bytes, written through the first mount, opened and read
@@ -45,7 +45,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/metric.h"
-#include "pool/peer.h"
+#include "pool/peer/peer.h"
 #include "pool/verbs/device.h"
 
 #define COUNT_MAX 1000u

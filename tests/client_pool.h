@@ -30,8 +30,8 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/kvpool.h"
-#include "pool/mailbox.h"
-#include "pool/node.h"
+#include "pool/base/mailbox.h"
+#include "pool/node/node.h"
 
 #define STORES 2
 #define STORE_SIZE (48ull << 20)

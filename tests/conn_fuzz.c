@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

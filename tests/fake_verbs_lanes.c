@@ -1,6 +1,6 @@
 #include "tests/fake_verbs_lanes.h"
 
-#include "pool/peer/link_priv.h"
+#include "pool/lane/link_priv.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

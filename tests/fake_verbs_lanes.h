@@ -6,8 +6,8 @@
 #ifndef TESTS_FAKE_VERBS_LANES_H
 #define TESTS_FAKE_VERBS_LANES_H
 
-#include "pool/link.h"
-#include "pool/peer/mover_priv.h"
+#include "pool/lane/link.h"
+#include "pool/lane/mover_priv.h"
 #include "tests/fake_verbs.h"
 
 /* One range from a file to a file. */

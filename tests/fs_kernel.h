@@ -17,9 +17,9 @@
 #ifndef TESTS_FS_KERNEL_H
 #define TESTS_FS_KERNEL_H
 
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 #include "master/server.h"
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #define K_NODES 2    /* node 0 has the mount */
 #define K_INODES 256 /* nodeids that one test may see */
@@ -117,7 +117,7 @@ int k_setup_served(void **state);
 int k_teardown(void **state);
 /* The second node, a store with a mirror. */
 void k_start_other(struct world *w);
-/* Invariants of the inodes (fs/priv.h); called after each answer, too. */
+/* Invariants of the inodes (fs/fs_priv.h); called after each answer, too. */
 void k_check(struct world *w);
 /* Handles with a number: open daemon-served files and directories. */
 unsigned int k_handles(struct world *w);

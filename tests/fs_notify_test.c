@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fs/priv.h"
+#include "fs/fs_priv.h"
 
 #define BOUND 16384
 #define MORE 1000

@@ -37,8 +37,8 @@
 #include <unistd.h>
 
 #include "pool/base/parse.h"
-#include "pool/kvpool.pb-c.h"
-#include "pool/wire.h"
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/wire.h"
 
 #define ANSWER_S 10
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/key.h"
-#include "pool/tree.h"
+#include "pool/model/key.h"
+#include "pool/model/tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/link.h"
+#include "pool/lane/link.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

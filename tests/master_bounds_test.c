@@ -9,7 +9,7 @@
 
 #define NNODES 1
 #include "master_fake_pool.h"
-#include "pool/unpack.h"
+#include "pool/conn/unpack.h"
 
 #define MIB ((size_t)1 << 20)
 #define MEMORY_KB (32u << 10) /* that any of it may take */

@@ -20,8 +20,8 @@
 #include "master/server.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 #define HEARTBEAT_MS 150
 #define MIRROR_MAX 512

@@ -3,7 +3,7 @@
 #include "master_fake_pool.h"
 
 #include "master/state.h"
-#include "pool/root.h"
+#include "pool/model/root.h"
 
 static void join_root(void)
 {

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 
 #define UNKNOWN_TYPE 0x7777
 /* Field 1000, length-delimited, "next". */

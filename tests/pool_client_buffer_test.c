@@ -1,6 +1,6 @@
 /* libkvpool's buffer, beside others who use the same filesystem. */
-#include "pool/client/priv.h"
-#include "pool/store/priv.h"
+#include "pool/client/client_priv.h"
+#include "pool/store/store_priv.h"
 #include "tests/client_pool.h"
 
 #define BUFFER (24ull << 20)

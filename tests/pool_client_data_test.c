@@ -4,8 +4,8 @@
 #include "tests/client_pool.h"
 
 #include "pool/client/line.h"
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 /* ---- lines, to a holder that is played ---- */
 

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #define ROUNDS 50
 

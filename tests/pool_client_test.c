@@ -1,7 +1,7 @@
 /*
  * libkvpool: its calls, as a program makes them.
  */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 #include "tests/client_pool.h"
 
 /* ---- tests ---- */

@@ -3,7 +3,7 @@
 #include <semaphore.h>
 #include <time.h>
 
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 #include "tests/client_pool.h"
 
 /* ---- questions and the loop ---- */

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 
 #define FRAME 1000u
 #define TIME_LIMIT_S 30

@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 #define TIME_LIMIT_S 60
 #define MIB ((size_t)1 << 20)

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "pool/dial.h"
+#include "pool/conn/dial.h"
 
 static struct pool_dial d;
 static uint64_t now;

@@ -16,7 +16,7 @@
 
 #include <xxhash.h>
 
-#include "pool/evict.h"
+#include "pool/model/evict.h"
 
 #define TRACE "../shared/data/conversation_trace.jsonl"
 #define BLOCK ((uint64_t)1 << 20)

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "pool/base/clock.h"
-#include "pool/conn.h"
-#include "pool/faults.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/fault_rules.h"
 
 #define BULK 300000u
 

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "pool/handover.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/handover.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 /* The reader's side of what w has written, its last `cut` bytes missing. */
 static void pass_on(const struct pool_handover *w, struct pool_handover *r,

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "pool/key.h"
-#include "pool/tree.h"
+#include "pool/model/key.h"
+#include "pool/model/tree.h"
 
 static char path[POOL_PATH_MAX + 1];
 

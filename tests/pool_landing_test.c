@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "pool/landing.h"
+#include "pool/lane/landing.h"
 
 #define LENGTH (POOL_LANDING_CHUNK + 4096)
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pool/memory.h"
+#include "pool/base/memory.h"
 
 #define MIB (1024ull * 1024)
 #define V1_NONE "9223372036854771712\n"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #define KIB 1024u
 #define MIB (1024u * KIB)

@@ -23,8 +23,8 @@
 
 #include "master/impl.h"
 #include "master/server.h"
-#include "pool/faults.h"
-#include "pool/node/priv.h"
+#include "pool/conn/fault_rules.h"
+#include "pool/node/node_priv.h"
 
 #define NNODES 2
 #define SIZE 1000u

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #define FILES 200
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 struct fixture {
 	struct pool_node n; /* of which the tree and the feed are used */

@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #include "master/impl.h"
-#include "pool/node/priv.h"
-#include "pool/store/priv.h"
+#include "pool/node/node_priv.h"
+#include "pool/store/store_priv.h"
 
 #define NNODES 3
 #define KIB 1024ull

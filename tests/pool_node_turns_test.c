@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "master/server.h"
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #define MANY (3 * NODE_SLICE + 500)
 #define GEN(k) (1ull << POOL_GEN_SEQ_BITS | (k))

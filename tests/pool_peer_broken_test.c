@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "pool/peer/priv.h"
+#include "pool/peer/peer_priv.h"
 
 #define SIZE ((size_t)300 << 10) /* goes over a lane */
 #define SMALL 1000u

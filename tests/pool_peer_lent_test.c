@@ -21,7 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "pool/peer/priv.h"
+#include "pool/peer/peer_priv.h"
 
 #define SIZE 5000
 #define TIME_LIMIT_S 60

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "pool/peer/priv.h"
+#include "pool/peer/peer_priv.h"
 
 #define TIME_LIMIT_S 60
 #define ADDR_MAX 4

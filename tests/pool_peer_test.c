@@ -17,9 +17,9 @@
 
 #include <cmocka.h>
 
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
-#include "pool/peer.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/peer/peer.h"
 
 #define TIME_LIMIT_S 60
 #define MIB ((size_t)1 << 20)

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/rules.h"
+#include "pool/model/rules.h"
 
 #define NOW UINT64_C(1795237200000000000)
 #define S UINT64_C(1000000000)

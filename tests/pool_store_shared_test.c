@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "pool/base/clock.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 #define MIB (1024ull * 1024)
 #define SIZE (64 * MIB)

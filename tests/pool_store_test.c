@@ -27,7 +27,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 #define KIB 1024ull
 #define MIB (1024ull * 1024)

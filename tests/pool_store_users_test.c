@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pool/store.h"
+#include "pool/store/store.h"
 
 #define USER 65534
 #define OTHER 65533

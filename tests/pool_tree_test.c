@@ -32,7 +32,7 @@ static void *flaky_realloc(void *p, size_t size)
 #define calloc flaky_calloc
 #define realloc flaky_realloc
 #include "pool/base/hash.c"
-#include "pool/tree.c"
+#include "pool/model/tree.c"
 #undef calloc
 #undef realloc
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/tree.h"
+#include "pool/model/tree.h"
 
 #define ENTRIES_MAX 4000
 

@@ -20,9 +20,9 @@
 
 #include <cmocka.h>
 
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
-#include "pool/trust.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/trust.h"
 
 #define STRANGER 65533u
 #define FRIEND 65532u

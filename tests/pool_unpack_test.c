@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "pool/kvpool.pb-c.h"
-#include "pool/unpack.h"
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/unpack.h"
 
 struct bytes {
 	size_t len;

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "pool/conn.h"
-#include "pool/unpack.h"
-#include "pool/wire.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/unpack.h"
+#include "pool/conn/wire.h"
 
 static const struct pool_frame good = {
 	.version = POOL_WIRE_VERSION,

@@ -12,8 +12,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "pool/wire.h"
-#include "pool/xattrs.h"
+#include "pool/conn/wire.h"
+#include "pool/model/xattrs.h"
 
 #define RECORD 5 /* bytes a record takes besides its name and value */
 

@@ -5,9 +5,9 @@
  * Nothing in the product is made for it. The seams are interfaces that it has
  * anyway, and whoever links these files gets their other side:
  *
- *   pool/conn.h          sim_net.c: frames from memory to memory, after a delay
- *   pool/store.h         sim_disk.c: files that are a size and 64 bits
- *   pool/peer.h          sim_peers.c: transfers between nodes of this process
+ *   pool/conn/conn.h          sim_net.c: frames from memory to memory, after a delay
+ *   pool/store/store.h         sim_disk.c: files that are a size and 64 bits
+ *   pool/peer/peer.h          sim_peers.c: transfers between nodes of this process
  *   master/etcd_state.h  sim_etcd.c: a list of records, written after a delay
  *   pool/base/clock.h    sim.c: pool_clock_set
  *   libuv's own clock    sim.c: clock_gettime(2), so that the product's timers
@@ -21,7 +21,7 @@
  *
  * A host is a machine with one event loop. A turn of it is one uv_run(NOWAIT),
  * in which everything is taken that has come by then, as much from each
- * connection as pool/conn.h allows; its thread CPU time can be logged. The
+ * connection as pool/conn/conn.h allows; its thread CPU time can be logged. The
  * virtual clock stands still during a turn; after it the host is busy for a
  * time that depends on what it was sent, never on the CPU time: so a flood
  * piles up as it does before a real master, and a run can be repeated.

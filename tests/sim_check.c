@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "master/impl.h"
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 #include "tests/sim_world.h"
 
 static char text[256];

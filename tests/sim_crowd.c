@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/wire.h"
+#include "pool/conn/wire.h"
 
 #define HEARTBEAT_NS (500 * SIM_MS)
 #define DIAL_NS (50 * SIM_MS)

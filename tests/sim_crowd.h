@@ -15,7 +15,7 @@
 #ifndef TESTS_SIM_CROWD_H
 #define TESTS_SIM_CROWD_H
 
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 #include "tests/sim.h"
 #include "tests/sim_keys.h"
 

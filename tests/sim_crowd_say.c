@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/wire.h"
+#include "pool/conn/wire.h"
 
 #define TELL_NS (2 * SIM_MS) /* between two looks at the queue */
 #define TELL_QUEUE (512u << 10)

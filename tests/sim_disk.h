@@ -1,5 +1,5 @@
 /*
- * The nodes' stores under simulation: pool/store.h in memory (sim_disk.c).
+ * The nodes' stores under simulation: pool/store/store.h in memory (sim_disk.c).
  *
  * A disk is what a store directory is: it is known by its path and outlives the
  * store that is open on it. A file is a size and 64 bits that stand for its
@@ -14,7 +14,7 @@
 #ifndef TESTS_SIM_DISK_H
 #define TESTS_SIM_DISK_H
 
-#include "pool/store.h"
+#include "pool/store/store.h"
 #include "tests/sim.h"
 
 struct sim_file {

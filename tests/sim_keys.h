@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 #define SIM_KEY_COPIES 6
 #define SIM_PATH_LEN 35

@@ -1,5 +1,5 @@
 /*
- * pool/conn.h from memory to memory. See tests/sim.h.
+ * pool/conn/conn.h from memory to memory. See tests/sim.h.
  *
  * What one end sends is an item in the other end's queue, with the time at
  * which its last byte comes: after a delay, and after what else is on its way
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 #include "tests/sim.h"
 #include "tests/sim_faults.h"
 
@@ -495,7 +495,7 @@ void sim_net_input(struct sim_host *h)
 	}
 }
 
-/* ---- pool/conn.h ---- */
+/* ---- pool/conn/conn.h ---- */
 
 static struct sim_host *host_of(uv_loop_t *loop)
 {

@@ -25,7 +25,7 @@
 #ifndef TESTS_SIM_NODES_H
 #define TESTS_SIM_NODES_H
 
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 #include "tests/sim_disk.h"
 #include "tests/sim_etcd.h"
 #include "tests/sim_faults.h"

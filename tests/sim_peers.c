@@ -1,5 +1,5 @@
 /*
- * pool/peer.h under simulation: transfers between nodes of one process. The
+ * pool/peer/peer.h under simulation: transfers between nodes of one process. The
  * holder is asked in a turn of its own, what it has then arrives later, in a
  * turn of who asked; or is wrong, or never comes (tests/sim_faults.h).
  */
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/peer.h"
+#include "pool/peer/peer.h"
 #include "tests/sim_disk.h"
 #include "tests/sim_faults.h"
 

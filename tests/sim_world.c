@@ -7,7 +7,7 @@
 #include <sys/mount.h>
 
 #include "master/impl.h"
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #define PORT 7000
 #define EPOCH_BEFORE 1 /* in which what is there from the start was made */

@@ -1,6 +1,6 @@
 /*
  * A pool under simulation: masters with their etcd, a crowd of played nodes
- * (sim_crowd.h), and mirrors - real nodes (pool/node.h) that give no memory and
+ * (sim_crowd.h), and mirrors - real nodes (pool/node/node.h) that give no memory and
  * keep the whole index. What happens to it, and whether it is as it should be.
  *
  * Truth is what the crowd holds (sim_keys.h). When everything has come to rest,
@@ -16,7 +16,7 @@
 #define TESTS_SIM_WORLD_H
 
 #include "master/server.h"
-#include "pool/node.h"
+#include "pool/node/node.h"
 #include "tests/sim_crowd.h"
 #include "tests/sim_etcd.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/peer/link_priv.h"
+#include "pool/lane/link_priv.h"
 #include "tests/fake_verbs_lanes.h"
 
 #define MIB (1ull << 20)

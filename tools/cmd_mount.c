@@ -9,7 +9,7 @@
 
 #include "daemon/daemonize.h"
 #include "daemon/run_dir.h"
-#include "pool/memory.h"
+#include "pool/base/memory.h"
 #include "tools/cmd.h"
 
 #define DAEMON_COMM "kvpoold"

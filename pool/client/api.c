@@ -8,8 +8,8 @@
 #include <sys/xattr.h>
 
 #include "pool/base/parse.h"
-#include "pool/tree.h"
-#include "pool/wire.h"
+#include "pool/model/tree.h"
+#include "pool/conn/wire.h"
 
 const char *kvpool_version(void)
 {

@@ -4,7 +4,7 @@
  * time, so that the loop, which wants it for each change, waits for some 10 us at
  * most.
  */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

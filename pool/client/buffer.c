@@ -1,5 +1,5 @@
 /* Registered buffers: ranges of the caller's memory, none within another. */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

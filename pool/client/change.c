@@ -1,5 +1,5 @@
 /* Keys removed, touched, pinned. */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <errno.h>
 #include <stdio.h>

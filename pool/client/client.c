@@ -4,7 +4,7 @@
  * the loop's own descriptor, as uv_backend_fd is meant for, and runs one turn
  * under the lock whenever there is something.
  */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -7,7 +7,7 @@
  * found and published then. It says in BASE/N/pool which pool that was for: with
  * objects for another one it is passed over.
  */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,11 +25,11 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "pool/root.h"
-#include "pool/store.h"
+#include "pool/model/root.h"
+#include "pool/store/store.h"
 
 #define DIRS_MAX 256
-#define OBJECT_NAME_LEN 16 /* hex digits, of pool/store.h */
+#define OBJECT_NAME_LEN 16 /* hex digits, of pool/store/store.h */
 #define STATUS ".kvpool/status"
 #define POOL_FILE "pool"
 #define POOL_TEXT (POOL_HOSTPORTS_MAX * POOL_HOSTPORT_TEXT)

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "pool/landing.h"
+#include "pool/lane/landing.h"
 
 #define LARGE (8u << 20) /* left to the loop, and its movers */
 

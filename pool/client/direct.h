@@ -4,7 +4,7 @@
 #ifndef POOL_CLIENT_DIRECT_H
 #define POOL_CLIENT_DIRECT_H
 
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #define CLIENT_TRIPS_MAX 8 /* holders of one window; the loop asks others */
 

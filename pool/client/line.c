@@ -3,7 +3,7 @@
  * them. It asks, waits and receives by itself, with system calls that block: what
  * is asked for by way of the loop and a mover wakes three threads more.
  *
- * A line is two connections of pool/peer.h: one for questions, and answers of up
+ * A line is two connections of pool/peer/peer.h: one for questions, and answers of up
  * to POOL_INLINE_MAX; and a lane for larger ones, dialled when it is first
  * needed. Its number is above those of the movers' lanes.
  *
@@ -27,9 +27,9 @@
 #include <unistd.h>
 
 #include "pool/base/clock.h"
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
-#include "pool/unpack.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/unpack.h"
 
 #define LINE_DIAL_MS 1000
 #define LINE_ERROR_MAX 4096 /* bytes of an ERROR */

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "pool/base/list.h"
-#include "pool/peer.h"
+#include "pool/peer/peer.h"
 
 #define CLIENT_LINES_MAX 64 /* of a connection; bits of `slots` */
 #define CLIENT_SHY_MAX 16   /* peers that do not answer, remembered */

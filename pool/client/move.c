@@ -13,7 +13,7 @@
  * into the caller's buffer; or fetched, if that does not work. Failure modes: it
  * is a miss. Another version comes meanwhile: that one.
  */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "pool/base/clock.h"
-#include "pool/landing.h"
+#include "pool/lane/landing.h"
 
 /* ---- copying ---- */
 
@@ -186,7 +186,7 @@ static int put_check(struct client_op *op, struct node_dirent **ret_dir,
 	return op->win->flags & KVPOOL_IF_ABSENT ? -EEXIST : 0;
 }
 
-/* A name that is nobody's, and no key's (pool/key.h). */
+/* A name that is nobody's, and no key's (pool/model/key.h). */
 static int put_name(struct kvpool *p, const struct node_dirent *dir, char *buf,
 		    size_t cap)
 {

@@ -1,5 +1,5 @@
 /* Namespaces: keys as paths, and what a layout is. */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "pool/base/clock.h"
-#include "pool/key.h"
+#include "pool/model/key.h"
 
 #define LAYOUT "user.kvpool_layout"
 #define WORD_MAX 200

@@ -9,7 +9,7 @@
  * what a look-up found is touched while the next look-ups are asked, which are
  * waited for. So it begins somewhat later.
  */
-#include "pool/client/priv.h"
+#include "pool/client/client_priv.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "pool/conn.h"
+#include "pool/conn/conn.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "pool/base/log.h"
-#include "pool/conn/priv.h"
+#include "pool/conn/conn_priv.h"
 
 #define CONNECT_TIMEOUT_MS 2000
 #define SEND_QUEUE_MAX (64u << 20)

@@ -1,5 +1,5 @@
 /*
- * What pool/faults.h asks for, done to a stream. A connection has this state
+ * What pool/conn/fault_rules.h asks for, done to a stream. A connection has this state
  * only if faults were allowed when it was made.
  */
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "pool/conn/priv.h"
-#include "pool/faults.h"
+#include "pool/conn/conn_priv.h"
+#include "pool/conn/fault_rules.h"
 
 int conn_faults_open(struct pool_conn *c)
 {

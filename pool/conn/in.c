@@ -11,9 +11,9 @@
 #include "pool/base/busy.h"
 #include "pool/base/guard.h"
 #include "pool/base/log.h"
-#include "pool/conn/priv.h"
-#include "pool/kvpool.pb-c.h"
-#include "pool/unpack.h"
+#include "pool/conn/conn_priv.h"
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/unpack.h"
 
 /*
  * How much to read when the next thing is a header that bulk probably follows:

@@ -13,8 +13,8 @@
 
 #include "pool/base/list.h"
 #include "pool/base/log.h"
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 #define BACKLOG 512
 #define ACCEPTS_PER_TURN 16

@@ -10,8 +10,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "pool/conn/priv.h"
-#include "pool/unpack.h"
+#include "pool/conn/conn_priv.h"
+#include "pool/conn/unpack.h"
 
 #define IOV_MAX_FRAMES 64
 #define COPY_SLICE (128u << 10) /* stays in the cache on its way */

@@ -1,4 +1,4 @@
-#include "pool/share.h"
+#include "pool/conn/share.h"
 
 /* Between timers and polling: who has waited comes before who is polled. */
 static void on_next(uv_prepare_t *h)

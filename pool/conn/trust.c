@@ -1,4 +1,4 @@
-#include "pool/trust.h"
+#include "pool/conn/trust.h"
 
 #include <errno.h>
 #include <linux/inet_diag.h>

@@ -1,12 +1,12 @@
-#include "pool/unpack.h"
+#include "pool/conn/unpack.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 #include "pool/base/log.h"
-#include "pool/conn.h"
-#include "pool/kvpool.pb-c.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
 
 #define SMALL 4096u	    /* numbers, a node's description, a text */
 #define PATH 8192u	    /* one path, and numbers */

@@ -1,9 +1,9 @@
-#include "pool/wire.h"
+#include "pool/conn/wire.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-#include "pool/unpack.h"
+#include "pool/conn/unpack.h"
 
 #ifndef POOL_WIRE_AHEAD
 #define POOL_WIRE_AHEAD 0 /* tests build the versions to come */

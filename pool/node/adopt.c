@@ -3,8 +3,8 @@
  * HELD again, until the master says otherwise; what was sealed and not
  * acknowledged is published once more.
  */
-#include "pool/node/priv.h"
-#include "pool/unpack.h"
+#include "pool/node/node_priv.h"
+#include "pool/conn/unpack.h"
 
 #include <errno.h>
 #include <stdlib.h>

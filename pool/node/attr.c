@@ -8,7 +8,7 @@
  * extended attribute is a change of its own, so that two mounts that set
  * different ones of one name both last; of the same one, the later.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <string.h>

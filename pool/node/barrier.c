@@ -9,7 +9,7 @@
  * ends in vain only if nothing of what it waits for is done for as long as
  * others wait at all.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 

@@ -4,7 +4,7 @@
  * Another master that finds the name with one of these contents finds no
  * other node's change.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <stdlib.h>
 #include <string.h>

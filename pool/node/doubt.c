@@ -11,7 +11,7 @@
  * after which the master has it copied anew. The same for a file that is
  * missing, or has another size than it should, when a peer asks for it.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <string.h>

@@ -4,12 +4,12 @@
  * 0 in each process, so that who asks again sees what fell out meanwhile. The last
  * NODE_EVICTED_TOLD that went alone are told to the master at each join (link.c).
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/pages.h"
+#include "pool/model/pages.h"
 
 struct evicted {
 	char *path; /* NULL: there was no memory for it */

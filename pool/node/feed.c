@@ -13,8 +13,8 @@
  * if it exists still. In the first picture of a session the master tells also what
  * was deleted since that began: so all that orders have named in it exists, too.
  */
-#include "pool/node/priv.h"
-#include "pool/root.h"
+#include "pool/node/node_priv.h"
+#include "pool/model/root.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #ifndef POOL_NODE_FETCH_H
 #define POOL_NODE_FETCH_H
 
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 enum fetch_kind { FETCH_WANTED, FETCH_PREFETCH, FETCH_REPLICA };
 

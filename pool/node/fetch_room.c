@@ -92,7 +92,7 @@ bool node_fetch_try_borrow(struct node_fetch *f)
 }
 
 /* Space is ours: a file to land in. Its pages are allocated as they arrive,
- * in whole large folios (pool/landing.h); reserving them ahead would cost a
+ * in whole large folios (pool/lane/landing.h); reserving them ahead would cost a
  * round trip to a worker. A device can only be given pages within its size. */
 static void fetch_claimed(struct node_fetch *f)
 {

@@ -1,5 +1,5 @@
 /*
- * A node handed over to another process, and taken over: see pool/handover.h.
+ * A node handed over to another process, and taken over: see pool/conn/handover.h.
  *
  * Names are handed over whole, also what the feed says of them, so that the
  * feed goes on where it was and no name is missing for a moment. Local files
@@ -8,7 +8,7 @@
  * peers (the copy is gone, who has it open keeps it), files made ready, the
  * order of eviction, heat.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <assert.h>
 #include <errno.h>

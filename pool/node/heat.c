@@ -11,7 +11,7 @@
  * Cut off from the master, extra copies are cache at once: it has forgotten
  * them when we join again.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Learning how large files will be, to reserve pages for them before they are
  * written; and which names are temporaries, that only a rename publishes.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * Names: look up, make, move, remove. Everything here answers from local state
  * and queues what the master has to know (node/ops.c).
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <assert.h>
 #include <errno.h>

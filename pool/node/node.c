@@ -1,6 +1,6 @@
-/* The node as a whole: start, the loop, stop. See pool/node.h. */
-#include "pool/node/priv.h"
-#include "pool/root.h"
+/* The node as a whole: start, the loop, stop. See pool/node/node.h. */
+#include "pool/node/node_priv.h"
+#include "pool/model/root.h"
 
 #include <assert.h>
 #include <errno.h>

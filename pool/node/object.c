@@ -2,7 +2,7 @@
  * Objects, from their making to their end; the entries that have them; and the
  * metadata that is kept with an object's file.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <assert.h>
 #include <errno.h>

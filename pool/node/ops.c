@@ -15,7 +15,7 @@
  * A publication that is not wanted any more and may have been executed stays in
  * its list, without an object, until that is known.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <assert.h>
 #include <errno.h>

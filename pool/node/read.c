@@ -8,7 +8,7 @@
  * may lend it, none is there, one fails or is slow, the bytes are wrong - is left
  * to fetch.c, to which the caller then turns.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Room for files that are being written: daemon-served writes claim it as they
  * go, truncate and fallocate ahead.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

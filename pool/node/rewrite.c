@@ -5,7 +5,7 @@
  * Nobody sees the copy before it is whole: until then the name shows what is
  * published, and whoever else wants to write to it waits (-EAGAIN).
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

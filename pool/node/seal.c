@@ -3,7 +3,7 @@
  * given its metadata by a worker, then published. See node/write.c for the
  * whole way of a file.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* What peers ask of us: objects, and the return of what they lent us. */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

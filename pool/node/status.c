@@ -1,13 +1,13 @@
 /* What people see of a node: metrics and JSON pages. Each figure of the status
  * page is a metric. */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "pool/pages.h"
+#include "pool/model/pages.h"
 #include "pool/verbs/device.h"
 
 /* ---- metrics ---- */

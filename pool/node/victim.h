@@ -1,6 +1,6 @@
 /*
  * Victims: which copy goes next when the store (space.c) needs its bytes, in the
- * policy's order (pool/evict.h) and by the rules of its directory. What is open,
+ * policy's order (pool/model/evict.h) and by the rules of its directory. What is open,
  * mapped, lent, being written or hard-pinned does not go; what is soft-pinned or
  * was just looked up does if there is nothing else. Nothing is dropped here.
  *
@@ -9,7 +9,7 @@
 #ifndef POOL_NODE_VICTIM_H
 #define POOL_NODE_VICTIM_H
 
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 /* A cached copy: others hold it, too. NULL: none may go. */
 struct node_object *node_victim_cached(struct pool_node *n);

@@ -7,7 +7,7 @@
  * A walk may begin within the turn that asks for it, with what is left of that
  * turn's names: a small tree is done at once.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 static void turn_over(struct pool_node *n)
 {

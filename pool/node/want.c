@@ -3,7 +3,7 @@
  * fetched ahead (prefetch). What was found in the store at start, or is doubted
  * (node/doubt.c), is checked against its sum before it is served.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

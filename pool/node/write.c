@@ -11,7 +11,7 @@
  * ten minutes: dropped. The master refuses it (-ESTALE: a newer generation won
  * while we were cut off): dropped, the newer one shows.
  */
-#include "pool/node/priv.h"
+#include "pool/node/node_priv.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "pool/base/log.h"
-#include "pool/peer/priv.h"
+#include "pool/peer/peer_priv.h"
 
 #define LANES_MAX 256 /* numbers that a peer may use */
 

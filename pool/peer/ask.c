@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "pool/base/log.h"
-#include "pool/peer/priv.h"
+#include "pool/peer/peer_priv.h"
 
 static const struct pool_conn_ops chan_ops;
 

@@ -33,8 +33,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "pool/peer/priv.h"
-#include "pool/store.h"
+#include "pool/peer/peer_priv.h"
+#include "pool/store/store.h"
 
 bool peers_fd_is_safe(int fd, uint64_t size)
 {

@@ -1,4 +1,4 @@
-#include "pool/peer.h"
+#include "pool/peer/peer.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "pool/base/clock.h"
-#include "pool/link.h"
-#include "pool/peer/priv.h"
-#include "pool/unpack.h"
+#include "pool/lane/link.h"
+#include "pool/peer/peer_priv.h"
+#include "pool/conn/unpack.h"
 
 /* ---- small things ---- */
 

@@ -34,8 +34,8 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
-#include "pool/memory.h"
-#include "pool/store/priv.h"
+#include "pool/base/memory.h"
+#include "pool/store/store_priv.h"
 
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)

@@ -25,7 +25,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 #define RETRY_MS 100 /* after a fill that failed */
 #define DROPPED_MS 1000 /* after ready files were given up */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 /* Are these pages nobody else's, and as many as `size` needs? Who has it open may
  * give it another name (pool_store_link), so names are looked at last. */

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "pool/base/log.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 #define BLOB_FIRST 1024
 

@@ -20,7 +20,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 #define COPY_SLICE (256u << 10) /* stays in the cache between read and write */
 #define EINTR_TRIES 100

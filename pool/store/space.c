@@ -21,7 +21,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 #define COUNT_EVERY_MS 1000
 #define COUNT_SHARE 20 /* of the time, at most 1/20 goes into counting */

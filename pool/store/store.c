@@ -1,5 +1,5 @@
 /*
- * The local store: open, close, ids and files. See store/priv.h for the map of
+ * The local store: open, close, ids and files. See store_priv.h for the map of
  * store*.c.
  *
  * Closing: ready files go, work under way is waited for (`pending`), then the
@@ -20,7 +20,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 /* Ids put on record at a time. */
 #define IDS_AHEAD (1ull << 36)

@@ -23,7 +23,7 @@
 #include <xxh_x86dispatch.h>
 #endif
 #include "pool/base/clock.h"
-#include "pool/store/priv.h"
+#include "pool/store/store_priv.h"
 
 #define SLICE (128u << 10)
 #define MAP_MIN (2u << 20)

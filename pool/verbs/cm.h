@@ -1,7 +1,7 @@
 /*
  * Connections made by librdmacm, for devices that know no other way (iWARP) and
  * for networks where only its addressing works. What our own way exchanges over
- * TCP (pool/link.h) shrinks to where to call and a token.
+ * TCP (pool/lane/link.h) shrinks to where to call and a token.
  *
  *   called:  verbs_cm_await  ---------------------------------+
  *   caller:  verbs_cm_call -> resolves address and route      |

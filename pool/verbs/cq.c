@@ -15,7 +15,7 @@
 #include "pool/base/busy.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 #define A_TURN 64u /* completions, then others have their turn */
 #define AT_ONCE 16u

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "pool/base/log.h"
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 #define GIDS_MAX 65536
 #define READS_MAX 16

@@ -2,7 +2,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 #define QPN_MAX 0xffffffu
 #define LID_MAX 0xbfffu /* from 0xc000 on: multicast */

@@ -18,7 +18,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 static struct verbs_work *first_of(struct pool_list *list)
 {

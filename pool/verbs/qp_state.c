@@ -3,7 +3,7 @@
 #include <rdma/rdma_cma.h>
 #include <string.h>
 
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 #define HOPS 64
 #define PKEY_INDEX 0 /* of the partition that all are in */

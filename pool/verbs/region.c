@@ -11,7 +11,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 #define SAY_AGAIN_MS 60000u
 #define ACCESS_BY_PEERS \

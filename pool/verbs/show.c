@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 const char *verbs_remedy(int err)
 {

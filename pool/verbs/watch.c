@@ -10,7 +10,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/verbs/priv.h"
+#include "pool/verbs/verbs_priv.h"
 
 #define EVENTS_A_TURN 64
 #define LOOK_MS 1000u

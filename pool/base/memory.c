@@ -1,0 +1,277 @@
+/*
+ * The limit of a memory cgroup is the least of those from the process's own
+ * group up to the root of what is mounted. Which group: /proc/self/cgroup
+ * ("9:memory:/a/b" is v1, "0::/a/b" v2). Where: the cgroup mounts of
+ * /proc/self/mountinfo. In a container the mount's root is often the group
+ * itself (root /docker/x, group /docker/x), or, with a cgroup namespace, the
+ * group is "/"; a group outside of the mount is taken for the mount's top.
+ *
+ * "No limit" is "max" in v2 and a huge number in v1: never less than the
+ * machine's memory, hence no case of its own.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/base/memory.h"
+
+enum cgroup_kind { CGROUP_V1, CGROUP_V2 };
+
+static const struct cgroup_type {
+	const char *fstype;
+	const char *file;
+	const char *source;
+} cgroup_types[] = {
+	[CGROUP_V1] = { "cgroup", "memory.limit_in_bytes",
+			"the memory cgroup (v1)" },
+	[CGROUP_V2] = { "cgroup2", "memory.max", "the memory cgroup (v2)" },
+};
+
+static FILE *open_in(const char *root, const char *path)
+{
+	char full[PATH_MAX];
+	int n = snprintf(full, sizeof(full), "%s%s", root, path);
+
+	if (n < 0 || (size_t)n >= sizeof(full))
+		return NULL;
+	return fopen(full, "re");
+}
+
+/* Is word one of the comma-separated words of list? */
+static bool has_word(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	while (list != NULL && *list != '\0') {
+		if (strncmp(list, word, n) == 0 &&
+		    (list[n] == ',' || list[n] == '\0'))
+			return true;
+		list = strchr(list, ',');
+		if (list != NULL)
+			list++;
+	}
+	return false;
+}
+
+/* ---- the machine ---- */
+
+static int machine_memory(const char *root, uint64_t *ret_bytes)
+{
+	FILE *f = open_in(root, "/proc/meminfo");
+	uint64_t total = 0, hugetlb = 0, kb;
+	char line[256];
+
+	if (f == NULL)
+		return errno != 0 ? -errno : -EIO;
+	while (fgets(line, sizeof(line), f) != NULL) {
+		if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kb) == 1)
+			total = kb;
+		else if (sscanf(line, "Hugetlb: %" SCNu64 " kB", &kb) == 1)
+			hugetlb = kb;
+	}
+	fclose(f);
+	if (total == 0 || total > UINT64_MAX / 1024 || hugetlb >= total)
+		return -EINVAL;
+	*ret_bytes = (total - hugetlb) * 1024;
+	return 0;
+}
+
+/* ---- the cgroup ---- */
+
+/* The group of this process in the hierarchy of kind; false if it has none. */
+static bool cgroup_group(const char *root, enum cgroup_kind kind, char *out,
+			 size_t cap)
+{
+	FILE *f = open_in(root, "/proc/self/cgroup");
+	char *line = NULL, *controllers, *group;
+	size_t line_cap = 0;
+	bool found = false;
+
+	if (f == NULL)
+		return false;
+	while (!found && getline(&line, &line_cap, f) > 0) {
+		line[strcspn(line, "\n")] = '\0';
+		controllers = strchr(line, ':');
+		if (controllers == NULL)
+			continue;
+		*controllers++ = '\0';
+		group = strchr(controllers, ':');
+		if (group == NULL)
+			continue;
+		*group++ = '\0';
+		if (kind == CGROUP_V1)
+			found = has_word(controllers, "memory");
+		else
+			found = strcmp(line, "0") == 0 && *controllers == '\0';
+		if (found && (*group != '/' || strlen(group) >= cap))
+			found = false;
+		else if (found)
+			strcpy(out, group);
+	}
+	free(line);
+	fclose(f);
+	return found;
+}
+
+/* Undo mountinfo's \040 and the like, in place. */
+static void unescape(char *s)
+{
+	char *to = s;
+
+	while (*s != '\0') {
+		if (s[0] == '\\' && isdigit((unsigned char)s[1]) &&
+		    isdigit((unsigned char)s[2]) &&
+		    isdigit((unsigned char)s[3])) {
+			*to++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 +
+				       (s[3] - '0'));
+			s += 4;
+		} else {
+			*to++ = *s++;
+		}
+	}
+	*to = '\0';
+}
+
+/* One line of mountinfo: "id parent dev ROOT POINT opts [tags] - TYPE src SUPER"
+ * Is it a mount of kind? Then its root and point are left in the line. */
+static bool cgroup_mount_line(char *line, enum cgroup_kind kind,
+			      char **ret_top, char **ret_point)
+{
+	char *field[5], *save = NULL, *rest, *type, *super;
+
+	rest = strstr(line, " - ");
+	if (rest == NULL)
+		return false;
+	*rest = '\0';
+	for (int i = 0; i < 5; i++) {
+		field[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
+		if (field[i] == NULL)
+			return false;
+	}
+	type = strtok_r(rest + 3, " ", &save);
+	if (type == NULL || strcmp(type, cgroup_types[kind].fstype) != 0)
+		return false;
+	(void)strtok_r(NULL, " ", &save); /* the source */
+	super = strtok_r(NULL, " \n", &save);
+	if (kind == CGROUP_V1 && !has_word(super, "memory"))
+		return false;
+	unescape(field[3]);
+	unescape(field[4]);
+	*ret_top = field[3];
+	*ret_point = field[4];
+	return true;
+}
+
+/* Where the hierarchy of kind is mounted, and which group is its top there. */
+static bool cgroup_mount(const char *root, enum cgroup_kind kind, char *top,
+			 char *point, size_t cap)
+{
+	FILE *f = open_in(root, "/proc/self/mountinfo");
+	char *line = NULL, *t, *p;
+	size_t line_cap = 0;
+	bool found = false;
+
+	if (f == NULL)
+		return false;
+	while (!found && getline(&line, &line_cap, f) > 0) {
+		if (!cgroup_mount_line(line, kind, &t, &p) ||
+		    strlen(t) >= cap || strlen(p) >= cap)
+			continue;
+		strcpy(top, t);
+		strcpy(point, p);
+		found = true;
+	}
+	free(line);
+	fclose(f);
+	return found;
+}
+
+/* The limit in the file at point/group; UINT64_MAX if there is none. */
+static uint64_t cgroup_read(const char *root, const char *point,
+			    const char *group, const char *file)
+{
+	char path[3 * PATH_MAX], text[64];
+	uint64_t limit = UINT64_MAX;
+	char *end;
+	FILE *f;
+	int n;
+
+	n = snprintf(path, sizeof(path), "%s%s/%s", point, group, file);
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return limit;
+	f = open_in(root, path);
+	if (f == NULL)
+		return limit;
+	if (fgets(text, sizeof(text), f) != NULL &&
+	    isdigit((unsigned char)text[0])) {
+		errno = 0;
+		limit = strtoull(text, &end, 10);
+		if (errno != 0 || (*end != '\n' && *end != '\0'))
+			limit = UINT64_MAX;
+	}
+	fclose(f);
+	return limit;
+}
+
+static uint64_t cgroup_limit(const char *root, enum cgroup_kind kind)
+{
+	char group[PATH_MAX], top[PATH_MAX], point[PATH_MAX];
+	const char *file = cgroup_types[kind].file;
+	uint64_t least = UINT64_MAX, limit;
+	char *rel = group, *slash;
+	size_t n;
+
+	if (!cgroup_group(root, kind, group, sizeof(group)) ||
+	    !cgroup_mount(root, kind, top, point, sizeof(top)))
+		return least;
+	n = strcmp(top, "/") == 0 ? 0 : strlen(top);
+	if (strncmp(group, top, n) == 0 &&
+	    (group[n] == '/' || group[n] == '\0'))
+		rel += n;
+	else
+		*rel = '\0';
+	if (strstr(rel, "/..") != NULL) /* above our cgroup namespace */
+		*rel = '\0';
+	for (;;) {
+		limit = cgroup_read(root, point, rel, file);
+		if (limit < least)
+			least = limit;
+		slash = strrchr(rel, '/');
+		if (slash == NULL)
+			return least;
+		*slash = '\0';
+	}
+}
+
+int pool_memory_limit_in(const char *root, uint64_t *ret_bytes,
+			 const char **ret_source)
+{
+	const char *source = "the machine's memory";
+	uint64_t bytes, limit;
+	int rc;
+
+	errno = 0;
+	rc = machine_memory(root, &bytes);
+	if (rc < 0)
+		return rc;
+	for (int kind = CGROUP_V1; kind <= CGROUP_V2; kind++) {
+		limit = cgroup_limit(root, (enum cgroup_kind)kind);
+		if (limit < bytes) {
+			bytes = limit;
+			source = cgroup_types[kind].source;
+		}
+	}
+	*ret_bytes = bytes;
+	*ret_source = source;
+	return 0;
+}
+
+int pool_memory_limit(uint64_t *ret_bytes, const char **ret_source)
+{
+	return pool_memory_limit_in("", ret_bytes, ret_source);
+}

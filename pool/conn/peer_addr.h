@@ -1,0 +1,19 @@
+/* Who a node is, and where it is reached. Plain data; thread: any. */
+#ifndef POOL_CONN_PEER_ADDR_H
+#define POOL_CONN_PEER_ADDR_H
+
+#include <stdint.h>
+
+#include "pool/base/parse.h"
+
+/* Bytes of a node's identity, which its store keeps (pool_store_id). */
+#define POOL_ID_SIZE 16
+
+/* Equal ids mean the same peer; the addresses may change. */
+struct pool_peer_addr {
+	uint8_t id[POOL_ID_SIZE];
+	struct pool_hostport tcp;
+	char unix_path[108]; /* "" if it has none or is on another host */
+};
+
+#endif

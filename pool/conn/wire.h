@@ -1,0 +1,120 @@
+/*
+ * Frames: what every KVPool connection is made of.
+ *
+ *   32-byte header (little endian) | payload (protobuf) | bulk bytes
+ *
+ *    0  u32 magic "KVP1"      8  u32 payload_len     16  u64 req
+ *    4  u16 version           12 u32 flags           24  u64 bulk_len
+ *    6  u16 type
+ *
+ * Versions: what changes a message's meaning raises the version; neighbours work
+ * together, so that a pool is upgraded one daemon at a time. The first frame of
+ * each side carries its own version (as JOIN, WELCOME and HELLO do), those
+ * that follow the lower of both, which is what both speak from then on
+ * (pool_conn_version): what only the newer one knows is not sent. A version
+ * that is not within one of ours is refused, with both versions in the log of
+ * both sides. Of a newer neighbour, fields that we do not know are ignored by
+ * the protobuf decoder, message types by the connection.
+ *
+ * Thread: any, no state. Everything from the wire is validated here or by the
+ * protobuf decoder before it is used.
+ */
+#ifndef POOL_CONN_WIRE_H
+#define POOL_CONN_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define POOL_WIRE_MAGIC 0x3150564bu
+#define POOL_WIRE_VERSION 2 /* of these sources; see pool_wire_version */
+#define POOL_WIRE_HEADER 32
+/* Bytes of protobuf in one frame; of each type fewer (pool/conn/unpack.h). */
+#define POOL_PAYLOAD_MAX (4u << 20)
+#define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
+#define POOL_BATCH_MAX 1024	      /* items in one message */
+/* Aim for this much payload when batching entries (whole paths may be 4 KiB). */
+#define POOL_BATCH_BYTES (256u << 10)
+#define POOL_XATTRS_MAX 4096 /* bytes of user xattrs (names + values) a file */
+
+enum pool_msg {
+	POOL_MSG_JOIN = 1,
+	POOL_MSG_WELCOME,
+	POOL_MSG_INVENTORY,
+	POOL_MSG_SUBSCRIBE,
+	POOL_MSG_FEED,
+	POOL_MSG_FEED_ACK,
+	POOL_MSG_OPS,
+	POOL_MSG_OPS_DONE,
+	POOL_MSG_EVICT,
+	POOL_MSG_DROP,
+	POOL_MSG_REPLICATE,
+	POOL_MSG_HELD,
+	POOL_MSG_SYNC,
+	POOL_MSG_SYNCED,
+	POOL_MSG_HEARTBEAT,
+	POOL_MSG_ERROR,
+	POOL_MSG_HELLO = 32,
+	POOL_MSG_GET,
+	POOL_MSG_DATA,
+	POOL_MSG_LENT,
+	POOL_MSG_RETURN,
+	POOL_MSG_RECALL,
+	POOL_MSG_DOUBT,	 /* from version 2 on */
+	POOL_MSG_LINK,	 /* same */
+	POOL_MSG_BUFFER, /* same */
+	POOL_MSG_MAX,
+};
+
+/* From which version on there are DOUBT; LINK and BUFFER. */
+#define POOL_WIRE_DOUBT 2u
+#define POOL_WIRE_LINK 2u
+
+/* Op.set */
+#define POOL_SET_MODE 1u
+#define POOL_SET_UID 2u
+#define POOL_SET_GID 4u
+#define POOL_SET_MTIME 8u
+#define POOL_SET_XATTRS 16u /* replaces the whole set */
+#define POOL_SET_XATTR_EACH 32u /* sets each of meta.xattrs, removes Op.remove,
+				   leaves the others; since version 2 */
+
+struct pool_frame {
+	uint16_t version;
+	uint16_t type; /* enum pool_msg */
+	uint32_t flags; /* none defined: 0 */
+	uint32_t payload_len;
+	uint64_t req; /* matches answers to requests; 0 if there is none */
+	uint64_t bulk_len;
+};
+
+void pool_frame_encode(const struct pool_frame *f,
+		       uint8_t out[POOL_WIRE_HEADER]);
+/*
+ * Returns 0, -EPROTO (magic, type or flags unknown; a newer version's types
+ * pass, flags never do: they say how the rest is to be read), -EMSGSIZE
+ * (lengths beyond the limits; *ret_frame is set), -EPROTONOSUPPORT (version not within one of
+ * ours; ret_frame->version is set, and nothing else).
+ */
+int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
+		      struct pool_frame *ret_frame);
+bool pool_msg_known(uint16_t type);
+const char *pool_msg_name(uint16_t type);
+
+/* What this program speaks: POOL_WIRE_VERSION, but in programs that tests link
+ * as the next versions. */
+extern const uint16_t pool_wire_version;
+/* Is it ours, or next to it? */
+bool pool_wire_speaks(uint32_t version);
+#define POOL_WIRE_REFUSAL 96
+/* "it speaks version 3 of the protocol, this program version 1 (and 2)". */
+void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL]);
+
+/* Generations. */
+#define POOL_GEN_SEQ_BITS 40
+static inline uint64_t pool_gen_epoch(uint64_t gen)
+{
+	return gen >> POOL_GEN_SEQ_BITS;
+}
+
+#endif

@@ -1,0 +1,221 @@
+/* The adopted side of links: ranges that we write. */
+#include <errno.h>
+
+#include "pool/lane/link_priv.h"
+#include "pool/lane/mover_priv.h"
+
+/* Nothing of it is under way any more. */
+static void send_end(struct link_send *ls)
+{
+	struct pool_mover *m = ls->s->mover;
+
+	verbs_cache_put(m->links->cache, ls->cached);
+	if (ls->gone) {
+		link_let_go(ls->k, ls->s->req);
+		link_send_over(ls, -ECANCELED);
+	} else if (ls->status) {
+		pool_count(&m->counters->rdma_again);
+		link_send_by_tcp(ls);
+	} else {
+		link_send_count(ls, LINK_PUSH);
+		link_send_over(ls, 0);
+	}
+}
+
+static void send_pump(struct link_send *ls);
+
+static void write_done(struct verbs_work *w, int status)
+{
+	struct link_send *ls =
+		pool_container_of(w, struct link_piece, write)->ls;
+
+	if (status && !ls->status)
+		ls->status = status;
+}
+
+static void note_done(struct verbs_work *w, int status)
+{
+	struct link_piece *p = pool_container_of(w, struct link_piece, note);
+	struct link_send *ls = p->ls;
+
+	if (status && !ls->status)
+		ls->status = status;
+	ls->free |= 1u << (p - ls->pieces);
+	ls->posted--;
+	send_pump(ls);
+}
+
+/* The next bytes, by that piece. */
+static int piece_post(struct link_send *ls, struct link_piece *p)
+{
+	struct link *l = ls->k->halves[LINK_PUSH].link;
+	const struct verbs_region *from = &ls->cached->region;
+	uint64_t at = ls->s->offset + ls->next, to, upto;
+	uint32_t len = l->port->message_max, rkey;
+	int err;
+
+	to = link_reach_at(&ls->to, ls->next, &rkey, &upto);
+	if (len > upto - ls->next)
+		len = (uint32_t)(upto - ls->next);
+	if (ls->wrong && at + len < from->length)
+		at++;
+	ls->wrong = false;
+	p->write = (struct verbs_work){
+		.op = VERBS_WRITE,
+		.addr = from->addr + at,
+		.lkey = from->mr->lkey,
+		.length = len,
+		.remote_addr = to,
+		.rkey = rkey,
+		.done = write_done,
+	};
+	p->text = (struct link_note){ .req = ls->s->req,
+				      .upto = ls->next + len };
+	p->note = (struct verbs_work){ .op = VERBS_SEND,
+				       .addr = &p->text,
+				       .length = sizeof(p->text),
+				       .done = note_done };
+	err = link_post(l, &p->write);
+	if (err)
+		return err;
+	/* Posted behind the other: it is refused only if that was. */
+	(void)link_post(l, &p->note);
+	ls->free &= ~(1u << (p - ls->pieces));
+	ls->posted++;
+	ls->next += len;
+	return 0;
+}
+
+static void post_next(struct link_send *ls)
+{
+	ls->status = piece_post(ls, &ls->pieces[__builtin_ctz(ls->free)]);
+}
+
+/* It has no link any more, or another one. */
+static bool is_cut_off(const struct link_send *ls)
+{
+	const struct half *h = &ls->k->halves[LINK_PUSH];
+
+	return !h->up || h->attempt != ls->attempt;
+}
+
+static void held_due(struct link_tick *t)
+{
+	struct link_send *ls = pool_container_of(t, struct link_send, tick);
+
+	ls->held = false;
+	if (is_cut_off(ls))
+		ls->status = -ENOTCONN;
+	if (!ls->gone && !ls->status)
+		post_next(ls);
+	send_pump(ls);
+}
+
+/* A fault that was asked for: the next piece waits, or is wrong. */
+static bool hold(struct link_send *ls)
+{
+	struct half *h = &ls->k->halves[LINK_PUSH];
+	enum pool_fault_kind kind;
+	uint32_t ms = 0;
+
+	kind = link_fault(h->link, ls->k->lane->conn, &ms);
+	ls->wrong = kind == POOL_FAULT_CORRUPT;
+	ls->held = kind == POOL_FAULT_DELAY;
+	ls->tick.due = held_due;
+	if (ls->held)
+		link_tick_set(ls->k->lane->ports, &ls->tick, ms);
+	return ls->held;
+}
+
+static void part_due(struct link_tick *t)
+{
+	struct link_send *ls = pool_container_of(t, struct link_send, tick);
+
+	ls->status = -ETIMEDOUT;
+	send_pump(ls);
+}
+
+/* It goes on, or ends, now. */
+void link_write_resume(struct link_send *ls)
+{
+	ls->held = false;
+	pool_list_del(&ls->tick.link);
+	send_pump(ls);
+}
+
+static void send_pump(struct link_send *ls)
+{
+	while (ls->free && ls->next < ls->to.upto && !ls->status && !ls->gone &&
+	       !ls->held) {
+		if (is_cut_off(ls))
+			ls->status = -ENOTCONN;
+		else if (!hold(ls))
+			post_next(ls);
+	}
+	if (ls->posted > 0 || ls->held)
+		return;
+	if (ls->status || ls->gone || ls->next == ls->s->length) {
+		send_end(ls);
+	} else { /* it has to be told of more */
+		ls->tick.due = part_due;
+		link_tick_set(ls->s->mover->links, &ls->tick, LINK_BUFFER_MS);
+	}
+}
+
+/* Of a range that is being written. false: nonsense. */
+bool link_write_more(struct link_send *ls, const struct link_buffer *b)
+{
+	if (b->gone) {
+		ls->gone = true; /* ends with what is posted */
+	} else if (b->length == 0) {
+		if (!ls->status)
+			ls->status = -ENOBUFS;
+	} else if (!link_reach_add(&ls->to, b, ls->s->length)) {
+		return false;
+	} else if (ls->held) {
+		return true;
+	}
+	link_write_resume(ls);
+	return true;
+}
+
+/* The object, registered as a whole; it may be shorter than what was asked. */
+static int source_open(struct link_send *ls)
+{
+	struct verbs_cache *cache = ls->s->mover->links->cache;
+	struct link *l = ls->k->halves[LINK_PUSH].link;
+	int err = verbs_cache_get(cache, l->port, ls->s->fd, &ls->cached);
+
+	ls->port = l->port;
+	ls->attempt = ls->k->halves[LINK_PUSH].attempt;
+	if (!err && ls->s->offset + ls->s->length > ls->cached->region.length) {
+		verbs_cache_put(cache, ls->cached);
+		return -ERANGE;
+	}
+	if (err)
+		pool_count(&ls->s->mover->counters->map_failures);
+	return err;
+}
+
+/* As far as the peer has told; what it does not tell of in parts is whole. */
+static bool is_reach_good(const struct link_send *ls,
+			  const struct link_reach *to)
+{
+	const struct half *h = &ls->k->halves[LINK_PUSH];
+
+	return h->up && to->upto > 0 && to->upto <= ls->s->length &&
+	       (h->link->parts || to->upto == ls->s->length);
+}
+
+void link_write_begin(struct link_send *ls, const struct link_reach *to)
+{
+	pool_list_del(&ls->link);
+	pool_list_del(&ls->tick.link);
+	ls->to = *to;
+	if (!is_reach_good(ls, to) || source_open(ls)) {
+		link_send_by_tcp(ls);
+	} else {
+		pool_list_add_tail(&ls->k->sending, &ls->link);
+		send_pump(ls);
+	}
+}

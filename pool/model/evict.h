@@ -1,0 +1,97 @@
+/*
+ * Which object to evict next: policy only, no I/O, no knowledge of what an
+ * object is. Two LRU queues, of objects used once and of objects used again,
+ * whose heads compete by age; what it was measured against is in evict.c.
+ *
+ * Thread: any; the caller serialises access (here: loop).
+ *
+ * The owner embeds struct pool_evict_node in its object. Classes are kept apart,
+ * each in the policy's own order: POOL_EVICT_CACHE (copies that others hold too)
+ * goes before POOL_EVICT_LAST (what may be the pool's only copy); POOL_EVICT_KEPT
+ * is what rules forbid to evict, POOL_EVICT_UNSTORED what a client has published and
+ * no store has yet, so that no scan has to pass through them.
+ * What must not go at the moment (open, mapped, pinned) stays inserted and is
+ * refused by the `may` callback when the scan reaches it.
+ *
+ * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.
+ * Evicted keys are remembered ("ghosts") until as many bytes as the capacity
+ * have been inserted since, in a table of fixed size (8 bytes a slot, at most
+ * 8 MiB): an object that comes back meanwhile counts as used again.
+ */
+#ifndef POOL_MODEL_EVICT_H
+#define POOL_MODEL_EVICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pool/base/list.h"
+
+enum pool_evict_class {
+	POOL_EVICT_CACHE,
+	POOL_EVICT_LAST,
+	POOL_EVICT_KEPT,
+	POOL_EVICT_UNSTORED,
+	POOL_EVICT_NCLASSES,
+};
+
+struct pool_evict_node {
+	struct pool_list link; /* self-linked while not inserted */
+	uint64_t key;	       /* hash of the object's name, for the ghosts */
+	uint64_t size;	       /* bytes; constant while inserted */
+	uint32_t stamp;	       /* private: when it joined its list */
+	uint8_t class;	       /* enum pool_evict_class; read only */
+	uint8_t queue;	       /* private: used once, used again */
+	uint8_t aside;	       /* private: was offered or refused lately */
+};
+
+struct pool_evict; /* opaque */
+
+/* capacity: bytes that the store may hold (sizes queues and ghosts).
+ * NULL on ENOMEM. */
+struct pool_evict *pool_evict_open(uint64_t capacity);
+/* The nodes are the caller's. */
+void pool_evict_close(struct pool_evict *ev);
+
+void pool_evict_node_init(struct pool_evict_node *n);
+bool pool_evict_inserted(const struct pool_evict_node *n);
+/* n->key and n->size must be set; n must not be inserted. */
+void pool_evict_insert(struct pool_evict *ev, struct pool_evict_node *n,
+		       enum pool_evict_class class);
+/* The object was read (a GET by a peer counts as well). No-op if not inserted.*/
+void pool_evict_touch(struct pool_evict *ev, struct pool_evict_node *n);
+/* Move to another class: it keeps its queue and counts as just used. No-op if
+ * not inserted or in that class already. */
+void pool_evict_set_class(struct pool_evict *ev, struct pool_evict_node *n,
+			  enum pool_evict_class class);
+/* Take out. evicted: it goes for lack of space (remembered as a ghost);
+ * otherwise it was deleted or superseded. No-op if not inserted. */
+void pool_evict_remove(struct pool_evict *ev, struct pool_evict_node *n,
+		       bool evicted);
+
+/*
+ * The next victim of class, or NULL when a whole pass, or scan_max nodes, had
+ * none that may(n, arg) allows (may NULL: all are; it must not call back).
+ * The victim stays inserted (remove it with evicted=true), but it and those
+ * refused are set aside: they are not tried again before all others of the
+ * class, or before 1/64 of the capacity has been inserted. So a caller may ask
+ * for several and wait for permission to drop them, and a call that ended by
+ * scan_max is continued by the next.
+ */
+struct pool_evict_node *
+pool_evict_victim(struct pool_evict *ev, enum pool_evict_class class,
+		  bool (*may)(struct pool_evict_node *n, void *arg), void *arg,
+		  unsigned int scan_max);
+
+/* Does may allow any of class? Looks at scan_max nodes at most, and changes
+ * nothing. */
+bool pool_evict_any(const struct pool_evict *ev, enum pool_evict_class class,
+		    bool (*may)(struct pool_evict_node *n, void *arg),
+		    void *arg, unsigned int scan_max);
+
+/* Bytes inserted in class. */
+uint64_t pool_evict_bytes(const struct pool_evict *ev,
+			  enum pool_evict_class class);
+uint64_t pool_evict_count(const struct pool_evict *ev,
+			  enum pool_evict_class class);
+
+#endif

@@ -1,0 +1,193 @@
+/*
+ * The namespace: a tree of directories and names, as the master keeps it and
+ * as every mount mirrors it.
+ *
+ * Entries are found by (parent, name) in one hash table, and linked below
+ * their directory in order of creation for listing. The user of a tree embeds
+ * struct pool_entry at the START of its own file entry and struct pool_dir at
+ * the START of its own directory entry; the tree allocates them (zeroed, with
+ * the name behind) and frees them.
+ *
+ * Memory, per file: the user's struct + name + 16 bytes of bucket and malloc.
+ *
+ * Thread: any; the caller serialises access to one tree (here: loop).
+ *
+ *   root (pool_dir) --children--> pool_entry | pool_dir --children--> ...
+ */
+#ifndef POOL_MODEL_TREE_H
+#define POOL_MODEL_TREE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pool/base/hash.h"
+#include "pool/base/list.h"
+
+#define POOL_NAME_MAX 255
+#define POOL_PATH_MAX 4096 /* bytes of a whole path, without a final NUL */
+
+struct pool_dir;
+
+struct pool_entry {
+	struct pool_hash_node hash;
+	uint8_t is_dir;
+	uint8_t name_len;  /* 1..255; 0 for the root */
+	uint16_t name_off; /* of the name, from the start of the entry */
+	struct pool_dir *parent; /* NULL for the root */
+	struct pool_list sibling;
+	uint64_t cookie; /* unique in the tree, grows with each add: the
+			    directory offset, and good as an inode number */
+};
+
+struct pool_dir {
+	struct pool_entry e;
+	struct pool_list children; /* entries, by sibling; oldest first */
+	uint64_t nchildren;
+	uint64_t ndirs; /* of these, directories */
+};
+
+struct pool_tree {
+	struct pool_hash hash;
+	struct pool_list readers; /* open pool_tree_reader */
+	struct pool_list walks;	  /* open pool_tree_walk */
+	struct pool_dir *root;	  /* owns */
+	size_t file_size, dir_size;
+	uint64_t next_cookie;
+};
+
+/*
+ * file_size and dir_size are the sizes of the user's structs. 0 or -ENOMEM.
+ */
+int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size);
+/*
+ * Frees every entry, the root too; free_cb (may be NULL) is called for each
+ * just before, children before their directory, so that the user can release
+ * what its part owns. No reader may be open.
+ */
+void pool_tree_fini(struct pool_tree *t,
+		    void (*free_cb)(struct pool_entry *e, void *arg),
+		    void *arg);
+/* The same in pieces of at most max entries: true as long as there are more.
+ * From the first piece on no name is found any more, and none may be added. */
+bool pool_tree_fini_some(struct pool_tree *t, size_t max,
+			 void (*free_cb)(struct pool_entry *e, void *arg),
+			 void *arg);
+
+/* The name is not NUL-terminated: name_len bytes. */
+const char *pool_entry_name(const struct pool_entry *e);
+static inline struct pool_dir *pool_entry_dir(struct pool_entry *e)
+{
+	return e->is_dir ? (struct pool_dir *)(void *)e : NULL;
+}
+
+/* NULL if there is no such name. */
+struct pool_entry *pool_tree_find(const struct pool_tree *t,
+				  const struct pool_dir *dir, const char *name,
+				  size_t len);
+/* The same for many names, whose memory is fetched side by side: a few times as
+ * fast where the tree is much larger than the processor's caches. */
+struct pool_tree_name {
+	const char *name;
+	size_t len;
+};
+void pool_tree_find_many(const struct pool_tree *t, const struct pool_dir *dir,
+			 const struct pool_tree_name *names, size_t n,
+			 struct pool_entry **ret);
+/*
+ * Add a name that is not there. Returns NULL on ENOMEM. name must satisfy
+ * pool_name_check().
+ */
+struct pool_entry *pool_tree_add(struct pool_tree *t, struct pool_dir *dir,
+				 const char *name, size_t len, bool is_dir);
+/* Unlink and free; a directory must be empty, the root cannot be removed. */
+void pool_tree_remove(struct pool_tree *t, struct pool_entry *e);
+
+/*
+ * Resolve a path relative to the root ("" is the root; no leading slash).
+ * Returns NULL if any component is missing or an inner one is no directory.
+ */
+struct pool_entry *pool_tree_lookup(const struct pool_tree *t,
+				    const char *path, size_t len);
+/*
+ * The same, adding what is missing: inner components as directories, the last
+ * as a directory if is_dir. on_add (may be NULL) is called for each entry
+ * added, outermost first. On success *ret_entry is the entry (it may have been
+ * there before; its kind may then differ from is_dir: -EISDIR / -ENOTDIR).
+ * Returns 0, -ENOMEM, -ENOTDIR, -EISDIR, or what pool_path_check says of a bad
+ * path; after an error directories added on the way stay.
+ */
+int pool_tree_make(struct pool_tree *t, const char *path, size_t len,
+		   bool is_dir,
+		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
+		   struct pool_entry **ret_entry);
+/*
+ * Write the path of e into buf (cap >= POOL_PATH_MAX + 1), NUL-terminated.
+ * Returns its length ("" for the root), or -ENAMETOOLONG.
+ */
+int pool_tree_path(const struct pool_entry *e, char *buf, size_t cap);
+
+/*
+ * The entry after e when the whole tree is walked from the root: a directory
+ * before what is in it, siblings from the oldest. NULL at the end. The tree
+ * must not change between the calls, but for entries added below or behind.
+ */
+struct pool_entry *pool_tree_next(const struct pool_tree *t,
+				  struct pool_entry *e);
+
+/*
+ * Readers walk the children of one directory in cookie order while entries
+ * come and go: every entry that existed throughout is returned exactly once,
+ * entries added after the open are not (so a listing always ends).
+ * The reader is the caller's storage; the directory must not be removed while
+ * it is open (pool_tree_remove asserts that).
+ */
+struct pool_tree_reader {
+	struct pool_list link;
+	struct pool_dir *dir;	 /* borrows */
+	struct pool_entry *next; /* borrows; kept right by the tree */
+	uint64_t last_cookie;	 /* highest one that will be returned */
+};
+void pool_tree_reader_open(struct pool_tree *t, struct pool_dir *dir,
+			   struct pool_tree_reader *r);
+/* The entry that the next call of pool_tree_reader_advance passes; NULL: end. */
+struct pool_entry *pool_tree_reader_peek(const struct pool_tree_reader *r);
+void pool_tree_reader_advance(struct pool_tree_reader *r);
+/* Continue behind cookie (0: from the start), up to the last_cookie of the
+ * open. O(1) for 0 and where the reader stands already, else O(children). */
+void pool_tree_reader_seek(struct pool_tree_reader *r, uint64_t cookie);
+void pool_tree_reader_close(struct pool_tree_reader *r);
+
+/*
+ * A walk goes over everything at and below a directory in as many steps as the
+ * caller likes, while entries come and go: what existed throughout is returned
+ * exactly once (a directory twice: before what is in it, and behind that), what
+ * was added meanwhile once or not at all. What was returned may be removed at
+ * once. The walk is the caller's storage.
+ */
+struct pool_tree_walk {
+	struct pool_list link;
+	struct pool_dir *top;	/* borrows */
+	struct pool_entry *at;	/* the next one; kept right by the tree; NULL: the
+				   end, also when top was removed */
+	bool leaving;		/* at, a directory, is returned the second time */
+};
+void pool_tree_walk_open(struct pool_tree *t, struct pool_dir *top,
+			 struct pool_tree_walk *w);
+/* The next entry, or NULL at the end. */
+struct pool_entry *pool_tree_walk_step(struct pool_tree_walk *w,
+				       bool *ret_leaving);
+/* No-op for one that is zeroed, or closed. */
+void pool_tree_walk_close(struct pool_tree_walk *w);
+static inline bool pool_tree_walk_is_open(const struct pool_tree_walk *w)
+{
+	return w->top != NULL;
+}
+
+/* 0, or -EINVAL (empty, ".", "..", '/' or NUL inside), -ENAMETOOLONG. */
+int pool_name_check(const char *name, size_t len);
+/* Every component by pool_name_check, so no leading, trailing, double slash;
+ * "" is -EINVAL, more than POOL_PATH_MAX bytes -ENAMETOOLONG. */
+int pool_path_check(const char *path, size_t len);
+
+#endif

@@ -1,0 +1,669 @@
+/*
+ * The session with the master.
+ *
+ *   AWAY --dial--> DIALLING --on_open: JOIN--> JOINING
+ *    ^                                            | WELCOME
+ *    |                                         TELLING: INVENTORY*, in slices
+ *    |                                            | the last one
+ *    +--- lost: again as pool/conn/dial.h says ---------+--> UP
+ *
+ * A standby answers the JOIN with an ERROR, -EAGAIN. The name is resolved anew
+ * at each dial. Heartbeats go out from JOINING on; silence of three periods ends
+ * the connection.
+ */
+#include "pool/conn/dial.h"
+#include "pool/node/node_priv.h"
+#include "pool/conn/unpack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REFUSED_SAID_MS 60000
+#define QUEUE_MAX (1u << 30)
+#define TELL_QUEUED (8u << 20) /* so much of the inventory waits to be sent */
+
+enum state { AWAY, DIALLING, JOINING, TELLING, UP, CLOSED };
+
+struct node_link {
+	struct pool_conn *conn; /* NULL while AWAY */
+	enum state state;
+	struct pool_dial dial;
+	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */
+	uint64_t joining_ms;		 /* JOINING: since when */
+	bool standby;			 /* this one said so */
+	uint64_t beat_ms, heartbeat_ms;
+	bool told; /* the log has the present failure */
+	int refused; /* status of the last refusal that was logged */
+	uint64_t refused_said_ms;
+};
+
+bool node_link_up(const struct pool_node *n)
+{
+	return n->link && n->link->state == UP;
+}
+
+bool node_link_telling(const struct pool_node *n)
+{
+	return n->link && n->link->state == TELLING;
+}
+
+static int send_msg(struct pool_node *n, uint16_t type, uint64_t req,
+		    const ProtobufCMessage *msg)
+{
+	int err;
+
+	if (type != POOL_MSG_HELD)
+		node_helds_send(n);
+	err = pool_conn_send(n->link->conn, type, req, msg);
+	pool_count(&n->c.master_requests);
+	if (err) {
+		/* It may wait for this one: joined again, it is told all. */
+		pool_warn_limited("sending %s to the master failed: %s",
+				  pool_msg_name(type), strerror(-err));
+		pool_conn_close(n->link->conn);
+	}
+	return err;
+}
+
+int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
+		   const ProtobufCMessage *msg)
+{
+	if (!node_link_up(n) &&
+	    !(node_link_telling(n) && type == POOL_MSG_HELD))
+		return -ENOTCONN;
+	return send_msg(n, type, req, msg);
+}
+
+unsigned int node_link_version(const struct pool_node *n)
+{
+	return node_link_up(n) ? pool_conn_version(n->link->conn) : 0;
+}
+
+/* ---- who we are ---- */
+
+void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)
+{
+	struct pool_space sp;
+	uint64_t cached;
+
+	kvpool__node_info__init(info);
+	pool_store_space(n->store, &sp);
+	info->id.data = n->id;
+	info->id.len = POOL_ID_SIZE;
+	info->name = n->name;
+	info->advertise = n->advertise;
+	info->unix_path = n->opts.fd_passing && n->unix_path ? n->unix_path :
+							       (char *)"";
+	info->host_id = n->host_id;
+	info->is_store = n->opts.store_size > 0;
+	info->is_mount = n->opts.mount;
+	info->alive = true;
+	info->capacity = info->is_store ? sp.size : 0;
+	cached = sp.ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+		 node_fetch_settle(n);
+	info->used = info->is_store && sp.used > cached ? sp.used - cached : 0;
+	if (info->used > info->capacity)
+		info->used = info->capacity;
+	info->evictable = info->is_store ?
+				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) :
+				  0;
+	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST) +
+			pool_evict_count(n->evict, POOL_EVICT_KEPT) +
+			pool_evict_count(n->evict, POOL_EVICT_UNSTORED);
+	info->data_mode = n->data_mode;
+	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
+}
+
+static void send_join(struct pool_node *n)
+{
+	Kvpool__Join join = KVPOOL__JOIN__INIT;
+	Kvpool__NodeInfo info;
+
+	node_link_info(n, &info);
+	join.version = pool_wire_version;
+	join.node = &info;
+	join.epoch = n->feed_epoch;
+	join.seq = n->feed_seq;
+	join.seen_epoch = n->epoch > n->held_epoch ? n->epoch : n->held_epoch;
+	join.ops_run = n->ops_run;
+	join.ops_done = n->ops_done;
+	(void)send_msg(n, POOL_MSG_JOIN, 0, &join.base);
+}
+
+static void send_heartbeat(struct pool_node *n)
+{
+	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
+	Kvpool__NodeInfo info;
+
+	node_link_info(n, &info);
+	hb.epoch = n->epoch;
+	hb.node = &info;
+	(void)send_msg(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
+}
+
+/* ---- inventory: a walk over the tree ---- */
+
+struct inventory {
+	Kvpool__Inventory msg;
+	Kvpool__Meta *list[POOL_BATCH_MAX];
+	Kvpool__Meta meta[POOL_BATCH_MAX];
+	XXH128_canonical_t sum[POOL_BATCH_MAX];
+	char *paths[POOL_BATCH_MAX];
+	size_t n, bytes;
+};
+
+static int add_held(struct inventory *inv, struct node_entry *e)
+{
+	struct node_object *o = e->obj;
+	Kvpool__Meta *m = &inv->meta[inv->n];
+	char path[POOL_PATH_MAX + 1];
+	int len = node_entry_path(&e->e, path);
+
+	if (len < 0)
+		return len;
+	inv->paths[inv->n] = strdup(path);
+	if (!inv->paths[inv->n])
+		return -ENOMEM;
+	kvpool__meta__init(m);
+	m->path.data = (uint8_t *)inv->paths[inv->n];
+	m->path.len = (size_t)len;
+	m->gen = o->gen;
+	m->size = o->size;
+	XXH128_canonicalFromHash(&inv->sum[inv->n], o->sum);
+	m->sum.data = inv->sum[inv->n].digest;
+	m->sum.len = 16;
+	m->mode = e->attr.mode;
+	m->uid = e->attr.uid;
+	m->gid = e->attr.gid;
+	m->mtime_ns = e->attr.mtime_ns;
+	m->attr_gen = e->attr.gen;
+	if (pool_xattrs_to_pb(e->xattrs, &m->xattrs, &m->n_xattrs) < 0)
+		return -ENOMEM;
+	inv->list[inv->n++] = m;
+	inv->bytes += (size_t)len + 64 + (m->n_xattrs ? POOL_XATTRS_MAX : 0);
+	return 0;
+}
+
+static void become_up(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
+
+	l->state = UP;
+	pool_info_paced("joined the master at %s (epoch %llu, as node %u, protocol "
+		  "version %u)", pool_conn_peer_name(l->conn),
+		  (unsigned long long)n->epoch, n->index,
+		  pool_conn_version(l->conn));
+	if (n->opts.mount) {
+		sub.epoch = n->in_picture ? 0 : n->feed_epoch;
+		sub.seq = n->in_picture ? 0 : n->feed_seq;
+		(void)send_msg(n, POOL_MSG_SUBSCRIBE, 0, &sub.base);
+	}
+	node_kick(n);
+}
+
+/* The next entries, with what is left of this turn's names. */
+static int fill_inventory(struct pool_node *n, struct inventory *inv)
+{
+	struct pool_entry *e;
+	struct node_entry *f;
+	bool leaving;
+	int err = 0;
+
+	inv->n = inv->bytes = 0;
+	while (!err && inv->n < POOL_BATCH_MAX &&
+	       inv->bytes < POOL_BATCH_BYTES &&
+	       (e = node_walk_step(n, &n->telling, &leaving))) {
+		f = node_file(e);
+		if (f && f->obj && f->obj->state == NODE_HELD &&
+		    f->obj->counted)
+			err = add_held(inv, f);
+	}
+	return err;
+}
+
+static int send_inventory(struct pool_node *n, struct inventory *inv)
+{
+	bool last = !n->telling.at;
+	size_t i;
+	int err = 0;
+
+	kvpool__inventory__init(&inv->msg);
+	inv->msg.n_entries = inv->n;
+	inv->msg.entries = inv->list;
+	inv->msg.last = last;
+	if (inv->n || last)
+		err = send_msg(n, POOL_MSG_INVENTORY, 0, &inv->msg.base);
+	pool_count_add(&n->c.inventory_sent, inv->n);
+	for (i = 0; i < inv->n; i++) {
+		free(inv->paths[i]);
+		free(inv->meta[i].xattrs);
+	}
+	return err;
+}
+
+/*
+ * Names come and go between the slices, and what was told stays told. That does
+ * no harm, as until the last message
+ *   - a change of a name (a file unlinked, renamed, replaced; attributes) is
+ *     queued and sent behind it, as if it were made now: to the master, the
+ *     inventory is of the moment of WELCOME;
+ *   - nothing that counts goes for space: the master is asked for that, behind
+ *     it, and it is not away (cut_off_ms);
+ *   - a copy that the master has dropped is no news to it;
+ *   - what is found to be damaged is told by HELD at once, behind the message
+ *     that named it;
+ *   - a replica that was ordered in an earlier session stays cache.
+ * Others' changes, and the master's orders, may come between the messages as
+ * they always may, for the master takes each by itself.
+ */
+bool node_inventory_slice(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+	struct inventory *inv;
+	int err;
+
+	if (!pool_tree_walk_is_open(&n->telling) ||
+	    pool_conn_queued(l->conn) > TELL_QUEUED)
+		return false; /* node_link_tick goes on */
+	inv = malloc(sizeof(*inv));
+	err = inv ? 0 : -ENOMEM;
+	while (!err && n->telling.at && n->walked < NODE_SLICE) {
+		err = fill_inventory(n, inv);
+		if (err)
+			pool_error_limited("the inventory failed: %s",
+					   strerror(-err));
+		else
+			err = send_inventory(n, inv);
+	}
+	free(inv);
+	if (err) { /* joined again, all of it is told again */
+		pool_tree_walk_close(&n->telling);
+		pool_conn_close(l->conn);
+		return false;
+	}
+	if (n->telling.at)
+		return true;
+	pool_tree_walk_close(&n->telling);
+	become_up(n);
+	return false;
+}
+
+/* What went while there was no master: no older copy of it, of a node that was
+ * away, may take its place. 0 or -errno. */
+static int send_gone(struct pool_node *n)
+{
+	Kvpool__Meta *list[NODE_EVICTED_TOLD], *meta;
+	Kvpool__Inventory msg = KVPOOL__INVENTORY__INIT;
+	size_t i;
+	int err;
+
+	meta = malloc(NODE_EVICTED_TOLD * sizeof(*meta));
+	if (!meta)
+		return -ENOMEM;
+	msg.n_gone = node_evicted_alone(n, meta);
+	msg.gone = list;
+	for (i = 0; i < msg.n_gone; i++)
+		list[i] = &meta[i];
+	err = i ? send_msg(n, POOL_MSG_INVENTORY, 0, &msg.base) : 0;
+	free(meta);
+	return err;
+}
+
+static void tell_inventory(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+
+	l->state = TELLING;
+	l->told = false;
+	pool_dial_joined(&l->dial);
+	n->cut_off_ms = 0;
+	if (send_gone(n)) {
+		pool_conn_close(l->conn);
+		return;
+	}
+	pool_tree_walk_open(&n->tree, n->tree.root, &n->telling);
+	if (node_inventory_slice(n))
+		node_walks_start(n);
+}
+
+/* ---- messages ---- */
+
+static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
+{
+	struct node_link *l = n->link;
+
+	if (w->epoch < n->epoch || w->index >= NODE_NODES_MAX) {
+		pool_warn_limited("the master at %s has an old epoch (%llu < %llu): "
+			  "left", pool_conn_peer_name(l->conn),
+			  (unsigned long long)w->epoch,
+			  (unsigned long long)n->epoch);
+		pool_conn_close(l->conn);
+		return;
+	}
+	n->epoch = w->epoch;
+	n->index = w->index;
+	n->granted = 0;
+	n->said_before = n->said;
+	/*
+	 * Before: those results are not ahead of the feed that follows, and the
+	 * walk of the inventory finds what they made the pool's. No change is
+	 * answered amid that walk: none is sent until it has ended.
+	 */
+	node_ops_welcome(n, w);
+	node_stage_begins(n);
+	n->feed_begun = false;
+	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
+	tell_inventory(n);
+}
+
+static void send_ack(struct pool_node *n, uint64_t seq)
+{
+	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
+
+	n->untold = false;
+	ack.seq = seq;
+	if (node_link_up(n))
+		(void)send_msg(n, POOL_MSG_FEED_ACK, 0, &ack.base);
+}
+
+void pool_node_told(struct pool_node *n, uint64_t mark)
+{
+	if (n->untold && mark == n->mark)
+		send_ack(n, n->untold_seq);
+}
+
+bool node_kernel_behind(const struct pool_node *n)
+{
+	return n->ops && n->ops->behind && n->ops->behind(n->ops_arg);
+}
+
+/*
+ * An fsync of a directory anywhere waits for these, so that a name is not found
+ * missing after it. But while one of our own waits, the kernel holds that
+ * directory's lock and may be unable to take what it is told: then it is made
+ * to ask, and the ack goes at once (two nodes would wait for each other), unless
+ * too much waits for the kernel already.
+ */
+void node_feed_ack(struct pool_node *n, uint64_t seq)
+{
+	bool blocked = !pool_list_empty(&n->barriers);
+
+	if (n->ops && blocked)
+		n->ops->expire(n->ops_arg);
+	if (!n->ops || (blocked && !node_kernel_behind(n))) {
+		send_ack(n, seq);
+		return;
+	}
+	n->untold = true;
+	n->untold_seq = seq;
+	n->ops->tell(n->ops_arg, ++n->mark);
+}
+
+static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
+{
+	int err = node_feed_apply(n, f);
+
+	if (err) { /* subscribed again, it comes again */
+		pool_warn_limited("the master's feed: %s", strerror(-err));
+		pool_conn_close(n->link->conn);
+		return;
+	}
+	if (!node_feed_sweeping(n))
+		node_feed_ack(n, f->upto_seq);
+	node_kick(n);
+}
+
+/* It is asked again each second and says the same. */
+static bool say_refusal(struct node_link *l, int status)
+{
+	uint64_t now = pool_now_ms();
+
+	if (l->refused == status && now - l->refused_said_ms < REFUSED_SAID_MS)
+		return false;
+	l->refused = status;
+	l->refused_said_ms = now;
+	return true;
+}
+
+static void on_error(struct pool_node *n, const Kvpool__Error *e)
+{
+	if (e->status == -EAGAIN) {
+		n->link->standby = true;
+		pool_count(&n->c.master_standbys);
+		pool_dial_standby(&n->link->dial, e->leader, pool_now_ms());
+		pool_conn_close(n->link->conn);
+		return;
+	}
+	if (say_refusal(n->link, e->status))
+		pool_error_limited("the master at %s refused us: %s (%s)",
+			   pool_conn_peer_name(n->link->conn), e->text,
+			   strerror(e->status < 0 ? -e->status : e->status));
+	pool_conn_close(n->link->conn);
+}
+
+static void h_welcome(struct pool_node *n, const ProtobufCMessage *m)
+{
+	if (n->link->state == JOINING)
+		on_welcome(n, (const Kvpool__Welcome *)m);
+}
+static void h_feed(struct pool_node *n, const ProtobufCMessage *m)
+{
+	on_feed(n, (const Kvpool__Feed *)m);
+}
+static void h_ops_done(struct pool_node *n, const ProtobufCMessage *m)
+{
+	node_ops_done(n, (const Kvpool__OpsDone *)m);
+}
+static void h_drop(struct pool_node *n, const ProtobufCMessage *m)
+{
+	node_drop_apply(n, (const Kvpool__Drop *)m);
+}
+static void h_replicate(struct pool_node *n, const ProtobufCMessage *m)
+{
+	node_replicate(n, (const Kvpool__Replicate *)m);
+}
+static void h_error(struct pool_node *n, const ProtobufCMessage *m)
+{
+	on_error(n, (const Kvpool__Error *)m);
+}
+static void h_heartbeat(struct pool_node *n, const ProtobufCMessage *m)
+{
+	(void)n;
+	(void)m; /* that it came is enough: the connection's idle limit */
+}
+
+/* What the master says, by type. */
+static const struct handler {
+	uint16_t type;
+	void (*fn)(struct pool_node *n, const ProtobufCMessage *msg);
+} handlers[] = {
+	{ POOL_MSG_WELCOME, h_welcome },
+	{ POOL_MSG_FEED, h_feed },
+	{ POOL_MSG_OPS_DONE, h_ops_done },
+	{ POOL_MSG_DROP, h_drop },
+	{ POOL_MSG_REPLICATE, h_replicate },
+	{ POOL_MSG_HEARTBEAT, h_heartbeat },
+	{ POOL_MSG_ERROR, h_error },
+};
+
+static void on_frame(struct pool_conn *c, const struct pool_frame *f,
+		     const uint8_t *payload, int fd)
+{
+	struct pool_node *n = pool_conn_user(c);
+	ProtobufCMessage *msg;
+	size_t i;
+
+	if (fd >= 0)
+		close(fd);
+	if (f->type == POOL_MSG_SYNCED) {
+		node_synced(n, f->req);
+		return;
+	}
+	for (i = 0; i < sizeof(handlers) / sizeof(handlers[0]); i++)
+		if (handlers[i].type == f->type)
+			break;
+	if (i == sizeof(handlers) / sizeof(handlers[0])) {
+		pool_warn_limited("the master sent %s: ignored",
+				  pool_msg_name(f->type));
+		return;
+	}
+	msg = pool_frame_unpack(c, f, payload, &n->c.bad_messages);
+	if (!msg) {
+		pool_conn_close(c);
+		return;
+	}
+	handlers[i].fn(n, msg);
+	protobuf_c_message_free_unpacked(msg, NULL);
+}
+
+static void on_open(struct pool_conn *c)
+{
+	struct pool_node *n = pool_conn_user(c);
+
+	n->link->state = JOINING;
+	n->link->joining_ms = pool_now_ms();
+	pool_count(&n->c.master_connects);
+	send_join(n);
+}
+
+static void on_close(struct pool_conn *c, int err)
+{
+	struct pool_node *n = pool_conn_user(c);
+	struct node_link *l = n->link;
+	uint64_t now = pool_now_ms();
+
+	l->conn = NULL;
+	n->untold = false; /* the next connection begins with a feed of its own */
+	if (l->state == CLOSED) {
+		free(l);
+		n->link = NULL;
+		node_link_gone(n);
+		return;
+	}
+	if (!l->told) {
+		pool_warn_paced("no master at %s (%s): serving locally, trying "
+			  "again", l->master, l->standby ? "a standby" :
+			  strerror(err < 0 ? -err : ECONNRESET));
+		l->told = true;
+	}
+	if (l->state == UP || l->state == TELLING)
+		n->cut_off_ms = now;
+	pool_tree_walk_close(&n->telling);
+	node_sweep_cut_off(n);
+	node_heat_cut_off(n);
+	l->state = AWAY;
+	if (!l->standby)
+		pool_dial_failed(&l->dial, now);
+	node_ops_cut_off(n);
+	node_barriers_cut_off(n);
+}
+
+static const struct pool_conn_ops conn_ops = {
+	.on_open = on_open,
+	.on_frame = on_frame,
+	.on_close = on_close,
+};
+
+static void dial(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+	struct pool_conn_opts co = {
+		.ops = &conn_ops,
+		.user = n,
+		.connect_timeout_ms = pool_dial_connect_ms(&l->dial),
+		.idle_timeout_ms = (unsigned int)(3 * l->heartbeat_ms),
+		.send_queue_max = QUEUE_MAX,
+		.trust = n->opts.trust,
+		.first = POOL_MSG_WELCOME,
+		.refused = &n->c.bad_messages,
+	};
+
+	l->standby = false;
+	pool_format_hostport(&l->dial.at, l->master, sizeof(l->master));
+	if (pool_conn_connect(n->loop, &l->dial.at, &co, &l->conn) == 0)
+		l->state = DIALLING;
+	else
+		pool_dial_failed(&l->dial, pool_now_ms());
+}
+
+/* One that accepts connections and is stopped, or not its own master any more,
+ * would keep us from the one that is. */
+static void check_joining(struct pool_node *n, uint64_t now)
+{
+	struct node_link *l = n->link;
+	unsigned int limit = pool_dial_join_ms(&l->dial);
+
+	if (!limit || now - l->joining_ms < limit)
+		return;
+	pool_dial_slow(&l->dial);
+	pool_conn_close(l->conn);
+}
+
+bool pool_node_connected(const struct pool_node *n)
+{
+	return node_link_up(n);
+}
+
+void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
+{
+	struct node_link *l = n->link;
+
+	if (!l || l->state == TELLING || l->state == UP || l->state == CLOSED)
+		return;
+	/* Who does not answer does not keep us from it. */
+	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
+		pool_conn_close(l->conn);
+}
+
+const char *node_link_master(const struct pool_node *n)
+{
+	return n->link ? n->link->master : "";
+}
+
+void node_link_tick(struct pool_node *n, uint64_t now)
+{
+	struct node_link *l = n->link;
+
+	if (l->state == AWAY && pool_dial_next(&l->dial, now))
+		dial(n);
+	if (l->state == JOINING)
+		check_joining(n, now);
+	if (l->state == TELLING || node_feed_sweeping(n))
+		node_walks_start(n);
+	if ((l->state == TELLING || l->state == UP) && now >= l->beat_ms) {
+		l->beat_ms = now + l->heartbeat_ms / 2;
+		send_heartbeat(n);
+	}
+}
+
+int node_link_open(struct pool_node *n)
+{
+	struct node_link *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->heartbeat_ms = 1000;
+	pool_dial_init(&l->dial, &n->opts.masters);
+	n->link = l;
+	if (pool_dial_next(&l->dial, pool_now_ms()))
+		dial(n);
+	return 0;
+}
+
+void node_link_close(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+
+	l->state = CLOSED;
+	if (l->conn) {
+		pool_conn_close(l->conn);
+		return;
+	}
+	free(l);
+	n->link = NULL;
+	node_link_gone(n);
+}

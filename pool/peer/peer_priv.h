@@ -1,0 +1,202 @@
+/*
+ * The inside of pool/peer/peer.h: peer.c (life, fetch API, deadlines),
+ * ask.c (the requester: connections we dialled) and
+ * answer.c (the holder: connections that peers dialled).
+ *
+ * A fetch, and what holds it:
+ *
+ *   WAITING ------> LANE_WAIT ------> ASKED ------> ENDED -> cb
+ *   peer->waiting   peer->lane_wait   chan->asked     ^
+ *      |                |               |  \-> LEAVING (a mover still
+ *      +----------------+---------------+------^   writes; it says when not)
+ *
+ * An ASKED fetch whose Unix connection fails goes back to WAITING, for TCP.
+ *
+ * Thread: the node's loop.
+ */
+#ifndef POOL_PEER_PEER_PRIV_H
+#define POOL_PEER_PEER_PRIV_H
+
+#include "pool/base/hash.h"
+#include "pool/base/list.h"
+#include "pool/conn/conn.h"
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/lane/landing.h"
+#include "pool/base/mailbox.h"
+#include "pool/lane/mover.h"
+#include "pool/peer/peer.h"
+#include "pool/verbs/region.h"
+
+#define PEERS_MAX 4096	     /* that we talk to at once */
+#define PEER_WAITING_MAX 4096 /* fetches waiting for one peer */
+#define SESSIONS_MAX 4096    /* control connections from peers */
+#define SESSION_ANSWERS_MAX (2 * POOL_PEER_INFLIGHT_MAX)
+#define ANSWERS_MAX 8192 /* of all sessions: each has a descriptor */
+#define GREETING_MS 5000     /* HELLO must come within */
+#define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
+#define LANE_RETRY_MS 1000   /* after a lane failed, if others are up */
+#define ORPHANS_MAX POOL_PEER_INFLIGHT_MAX
+#define PATH_LEN_MAX 4096
+#define SOURCES_MAX 256u /* objects registered to be sent, unused ones too */
+#define SOURCES_BYTES_MAX (4ull << 30)
+
+struct peer_metrics {
+	struct pool_mover_counters mover;
+	struct verbs_cache_metrics cache;
+	struct pool_counter fetched, answered, lent, borrowed, early;
+	struct pool_counter fail_gone, fail_timeout, fail_conn, fail_bad,
+		fail_local, fail_cancel;
+	struct pool_counter lent_refused, sessions_refused, waiting_full;
+	struct pool_counter lent_unsafe, other_users;
+	struct pool_counter sessions_idle, answers_refused;
+	struct pool_gauge lent_now, borrowed_now, inflight, waiting;
+};
+
+/* A control connection that we dialled: TCP or Unix. */
+struct chan {
+	struct peer *peer;
+	struct pool_conn *conn; /* NULL: not dialled */
+	bool is_unix, greeted;
+	int err;		/* why we closed it */
+	struct pool_list asked; /* struct pool_fetch_priv, GET sent */
+	struct pool_fetch_priv *landing; /* whose bulk is coming, lane 0 */
+	struct pool_list orphans; /* struct orphan */
+	unsigned int norphans;
+	uint64_t borrowed; /* descriptors not given back */
+	uint64_t retry_ms; /* not before */
+};
+
+enum lane_state { LANE_NONE, LANE_DIALING, LANE_UP };
+
+struct peer_lane {
+	enum lane_state state;
+	struct pool_lane *lane; /* the mover's; NULL with LANE_NONE */
+	uint64_t retry_ms;
+};
+
+/* A node that we ask. */
+struct peer {
+	struct pool_hash_node node;
+	struct pool_peers *p;
+	struct pool_peer_addr addr;
+	struct chan tcp, local;
+	struct pool_list waiting, lane_wait; /* struct pool_fetch_priv */
+	unsigned int nwaiting, inflight;
+	unsigned int nfetches; /* that are not over */
+	struct peer_lane lanes[]; /* p->nmovers; lane n is lanes[n - 1] */
+};
+
+enum fetch_state {
+	FETCH_WAITING,
+	FETCH_LANE_WAIT,
+	FETCH_ASKED,
+	FETCH_LEAVING,
+	FETCH_ENDED,
+};
+
+struct pool_fetch_priv {
+	struct pool_fetch *f; /* borrows until cb */
+	struct peer *peer;
+	enum fetch_state state;
+	int status;
+	bool admitted;		/* counted in peer->inflight */
+	bool no_fd;		/* bytes, please */
+	uint64_t req, deadline_ms;
+	struct pool_hash_node node;	 /* p->by_req, while ASKED */
+	struct pool_list link, due_link; /* due_link: p->due */
+	struct chan *chan;		 /* ASKED there */
+	/* large: by a mover */
+	struct pool_expect expect;
+	bool expecting;
+	struct pool_mover_cancel *cancel; /* owns; NULL once used */
+	/* small: on the control connection */
+	struct pool_landing landing;
+};
+
+/* A GET over a Unix socket that was given up: when a descriptor comes after
+ * all, the holder must hear that it is not kept. */
+struct orphan {
+	struct pool_list link;
+	uint64_t req, gen;
+	size_t path_len;
+	uint8_t path[];
+};
+
+struct pool_peers {
+	struct pool_peers_opts opts;
+	char *unix_path; /* owns */
+	uv_loop_t *loop;
+	struct pool_mailbox box;
+	struct verbs_cache *cache;  /* owns; NULL without RDMA */
+	struct pool_mover **movers; /* owns */
+	unsigned int *mover_busy;   /* owns; ranges expected by each */
+	unsigned int nmovers;
+	struct pool_listener *tcp_listener, *unix_listener;
+	uv_timer_t timer;
+	bool closing;
+	unsigned int refs; /* handles, connections: closed when none is left */
+	void (*closed)(void *arg);
+	void *closed_arg;
+	struct peer_metrics metrics;
+
+	struct pool_hash peers;	  /* struct peer by id */
+	struct pool_hash by_req;  /* struct pool_fetch_priv */
+	struct pool_list due;	  /* by deadline, the earliest first */
+	struct pool_list finished; /* ENDED, cb not yet called */
+	uint64_t last_req;
+
+	/* struct session; the first has been silent for longest */
+	struct pool_list sessions, greeting;
+	unsigned int nsessions, nanswers;
+	struct pool_list early; /* struct early, the oldest first */
+	unsigned int nearly;
+};
+
+void peers_unref(struct pool_peers *p);
+/* Callbacks of ended fetches; last in every event. */
+void peers_finish(struct pool_peers *p);
+void peers_timer_arm(struct pool_peers *p);
+int peers_send_hello(struct pool_peers *p, struct pool_conn *c);
+/* As pool_frame_unpack. */
+void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
+		   const struct pool_frame *f, const uint8_t *payload);
+/* The id in a HELLO and its lane; NULL if it makes no sense. */
+Kvpool__Hello *peers_read_hello(struct pool_peers *p, const struct pool_conn *c,
+				const struct pool_frame *f,
+				const uint8_t *payload);
+
+/* Ends f with status, now or when its mover lets go; cb comes from
+ * peers_finish. No-op if it has ended. */
+void fetch_end(struct pool_fetch_priv *x, int status);
+/* Have x's range land by way of lane. 0 or -ENOMEM. */
+int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane);
+bool id_equal(const uint8_t a[POOL_ID_SIZE], const uint8_t b[POOL_ID_SIZE]);
+uint32_t id_hash(const uint8_t id[POOL_ID_SIZE]);
+
+/* ---- lend.c ---- */
+
+/* May an object of that size be read through fd? (Five system calls.) */
+bool peers_fd_is_safe(int fd, uint64_t size);
+
+/* ---- ask.c ---- */
+
+struct peer *peer_find(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE]);
+/* Existing or new; NULL on ENOMEM or beyond PEERS_MAX. */
+struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr);
+/* Move on whatever can: dial, ask. */
+void peer_pump(struct peer *peer);
+/* Frees it if nobody needs it. */
+void peer_tidy(struct peer *peer);
+/* A given-up GET may still be answered with a descriptor. */
+void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x);
+void peers_ask_close(struct pool_peers *p);
+
+/* ---- answer.c ---- */
+
+int answer_open(struct pool_peers *p);
+void answer_listeners_close(struct pool_peers *p);
+void answer_close(struct pool_peers *p);
+/* Drops connections that did not greet. Returns when to look again, 0: no need. */
+uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms);
+
+#endif
