@@ -243,6 +243,8 @@ $(OBJ)/tests/fs_kernel_%_test: $(OBJ)/tests/fs_kernel_%_test.o \
                                $(call objs,$(SRC_kernel)) $(OBJ)/libkv.a
 	$(LINK) $(KERNEL_LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
+$(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_told
+$(OBJ)/tests/pool_node_test: private LDFLAGS += -Wl,--wrap=pool_conn_send
 $(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send_file
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)

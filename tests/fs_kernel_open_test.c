@@ -544,6 +544,27 @@ static void a_write_that_waits_for_room_ends_when_there_is_some(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
+/* It fails at once, and the program may not look: what is there is not whole. */
+static void a_write_beyond_what_a_file_may_have_poisons_it(void **state)
+{
+	struct world *w = *state;
+	struct fuse_write_in in = { .offset = 1ull << 50, .size = 1 };
+	char both[sizeof(in) + 1] = { 0 };
+	struct k_file f;
+	uint64_t id;
+
+	assert_int_equal(0, k_create(w, ROOT, "a", O_WRONLY, &f));
+	k_write(w, &f, "text", 0);
+	in.fh = f.fh;
+	memcpy(both, &in, sizeof(in));
+	assert_int_equal(EFBIG, k_wait(w, k_send(w, FUSE_WRITE, f.nodeid, both,
+						 sizeof(both), NULL,
+						 NULL))->err);
+	k_close(w, &f);
+	assert_true(k_lookup(w, ROOT, "a", &id) == ENOENT || id == 0);
+	assert_false(k_published(w, "a"));
+}
+
 /* ---- registrations ---- */
 
 static void a_registration_is_kept_while_nobody_has_the_file_open(void **state)
@@ -596,6 +617,9 @@ int main(void)
 		both(who_was_told_estale_is_served_though_others_read),
 		both(who_reads_waits_for_who_writes_and_not_longer),
 		both(a_program_is_written_again_when_all_of_it_have_ended),
+		cmocka_unit_test_setup_teardown(
+			a_write_beyond_what_a_file_may_have_poisons_it,
+			k_setup_served, k_teardown),
 		cmocka_unit_test_setup_teardown(
 			a_write_that_waits_for_room_ends_when_there_is_some,
 			k_setup_served, k_teardown),

@@ -10,8 +10,10 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <grp.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/fs_kernel.h"
 
@@ -101,6 +103,23 @@ static void a_nodeid_follows_its_name_to_what_its_user_may(void **state)
 	assert_int_equal(0, open_again(w, id, O_RDONLY));
 }
 
+/* In more groups than are looked at: perhaps in the file's, too. */
+static void who_is_in_many_groups_has_what_members_and_others_have(void **state)
+{
+	struct world *w = *state;
+	gid_t groups[300];
+	uint64_t id = replaced(w, "a", 0604), both = replaced(w, "b", 0644);
+
+	for (unsigned int i = 0; i < 300; i++)
+		groups[i] = 70000 + i;
+	w->k.tid = (uint32_t)gettid(); /* whose groups are looked up */
+	assert_int_equal(0, setgroups(300, groups));
+	assert_int_equal(EACCES, open_again(w, id, O_RDONLY));
+	assert_int_equal(0, open_again(w, both, O_RDONLY));
+	assert_int_equal(0, setgroups(0, NULL));
+	assert_int_equal(0, open_again(w, id, O_RDONLY));
+}
+
 static void attributes_are_set_by_their_owner(void **state)
 {
 	const uint32_t now = FATTR_ATIME | FATTR_ATIME_NOW | FATTR_MTIME |
@@ -163,6 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		both(a_nodeid_follows_its_name_to_what_its_user_may),
+		both(who_is_in_many_groups_has_what_members_and_others_have),
 		both(attributes_are_set_by_their_owner),
 		both(a_directory_that_is_closed_closes_what_is_in_it),
 		both(the_sticky_root_keeps_what_is_anothers),

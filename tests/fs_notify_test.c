@@ -79,6 +79,16 @@ static void wait_blocked(void)
 	pthread_mutex_unlock(&kernel.lock);
 }
 
+/* What the node is told that the kernel knows. */
+static uint64_t told;
+
+void __wrap_pool_node_told(struct pool_node *n, uint64_t mark);
+void __wrap_pool_node_told(struct pool_node *n, uint64_t mark)
+{
+	(void)n;
+	told = mark;
+}
+
 /* ---- the mount ---- */
 
 struct fixture {
@@ -220,12 +230,35 @@ static void a_kernel_without_epochs_is_told_each_and_the_feed_waits(void **state
 	assert_int_equal(BOUND + 2, kernel.names);
 }
 
+/* The feed is acknowledged up to a mark when the kernel has all before it. */
+static void a_mark_overtakes_nothing(void **state)
+{
+	struct fixture *f = *state;
+
+	told = 0;
+	fs_notify_mark(&f->fs, 7);
+	while (told != 7)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	block(true);
+	fs_notify_entry(&f->fs, f->e);
+	fs_notify_mark(&f->fs, 8);
+	wait_blocked();
+	fs_notify_mark(&f->fs, 9);
+	uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_equal(7, told);
+	block(false);
+	while (told != 9)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_int_equal(1, kernel.names);
+}
+
 int main(void)
 {
 #define notify_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		notify_test(beyond_its_bound_the_kernel_asks_for_all_names_again),
 		notify_test(a_kernel_without_epochs_is_told_each_and_the_feed_waits),
+		notify_test(a_mark_overtakes_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

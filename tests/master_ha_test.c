@@ -364,6 +364,16 @@ static void what_waits_outlives_the_session_that_caused_it(void **state)
 	run_until(&loop, fake_find(&node[1], "d"));
 }
 
+/* What waited has left, and counts no more against what may wait. */
+static void assert_nothing_held(void)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &master_ha_leading(ha)->sessions)
+		assert_int_equal(0, pool_list_entry(it, struct master_session,
+						    link)->held_bytes);
+}
+
 static void no_copy_goes_before_its_removal_is_in_etcd(void **state)
 {
 	uint64_t gen;
@@ -381,6 +391,7 @@ static void no_copy_goes_before_its_removal_is_in_etcd(void **state)
 	run_until(&loop, fake_dropped(&node[1], "k", gen,
 				      KVPOOL__DROP__REASON__DELETED));
 	run_until(&loop, !fake_find(&node[1], "k"));
+	assert_nothing_held();
 }
 
 /* Asked about its copy, the master knows of a removal that etcd does not. */
@@ -399,6 +410,7 @@ static void a_copy_that_is_asked_about_waits_as_well(void **state)
 	assert_int_equal(0, node[1].ndrops);
 	refuse_writes(false);
 	run_until(&loop, node[1].ndrops == 3);
+	assert_nothing_held();
 }
 
 static void an_answer_that_follows_from_anothers_waits_with_it(void **state)

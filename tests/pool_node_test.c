@@ -3072,6 +3072,8 @@ static void what_is_lent_with_a_wrong_sum_is_not_read(void **state)
 	assert_int_equal(-ENOENT, want(f, 1, "k", &o));
 	assert_count(1, f, 1, bad_sums);
 	assert_int_equal(0, node(f, 1)->borrowed);
+	/* Given back: else it could not be evicted there any more. */
+	run_until(f, find(f, 0, "k")->obj->lent == 0);
 	assert_readable(f, 1, "right", 100000, 2);
 	assert_int_equal(1, node(f, 1)->borrowed);
 }
@@ -3595,6 +3597,121 @@ static void what_a_client_writes_reaches_a_store(void **state)
 	assert_readable(f, 0, "k", 100000, 1);
 	run_until(f, e->obj && !e->obj->w); /* it may go from here now */
 	assert_false(e->obj->counted);
+}
+
+/* A daemon-served file that is open is not sealed by an fsync, whatever has been
+ * closed of it: no lease proves that nobody writes. */
+static void a_served_file_is_not_sealed_while_it_is_open(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	f->opts.reserve = false;
+	start_pool(f, 1);
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "k", 0);
+	assert_true(o->w->served);
+	write_bytes(f, 0, o, 1000, 1);
+	pool_node_writer_flushed(node(f, 0), o); /* of a duplicate, say */
+	node_seal_candidates(node(f, 0));
+	run_for(f, 5 * NODE_TICK_MS);
+	assert_int_equal(NODE_WRITING, o->state);
+	write_bytes(f, 0, o, 100000, 2);
+	close_whole(f, 0, o);
+	run_until(f, is_published(f, 0, "k"));
+	assert_readable(f, 0, "k", 100000, 2);
+}
+
+/* What a writer had claimed is given back once, not what others have. */
+static void a_claim_of_a_writer_ends_once(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *a, *b;
+	struct test_claim t;
+
+	f->opts.reserve = false;
+	start_pool(f, 1);
+	a = create_in(f, 0, pool_node_root(node(f, 0)), "a", 0);
+	b = create_in(f, 0, pool_node_root(node(f, 0)), "b", 0);
+	/* Far behind the start, more than is needed is claimed. */
+	assert_int_equal(1, pool_node_extend_start(node(f, 0), a, 8 * MIB, 1,
+						   on_extended, &t));
+	assert_int_equal(1, pool_node_extend_start(node(f, 0), b, 8 * MIB, 1,
+						   on_extended, &t));
+	assert_true(a->w->claimed > 0 && b->w->claimed > 0);
+	write_bytes(f, 0, a, 1000, 1);
+	close_whole(f, 0, a);
+	run_until(f, is_published(f, 0, "a"));
+	assert_int_equal(b->w->claimed, node(f, 0)->claimed);
+	close_whole(f, 0, b);
+	assert_int_equal(0, node(f, 0)->claimed);
+}
+
+/* However many peers have doubts of however much. */
+static void doubts_are_bounded(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	char name[16];
+
+	start_pool(f, 1);
+	for (int k = 0; k < NODE_DOUBTS_MAX + 2; k++) {
+		snprintf(name, sizeof(name), "k%d", k);
+		put(f, 0, name, 100, 1);
+	}
+	for (int k = 0; k < NODE_DOUBTS_MAX + 2; k++) {
+		snprintf(name, sizeof(name), "k%d", k);
+		run_until(f, is_published(f, 0, name));
+	}
+	for (int k = 0; k < NODE_DOUBTS_MAX + 2; k++) {
+		snprintf(name, sizeof(name), "k%d", k);
+		e = find(f, 0, name);
+		pool_node_doubt(node(f, 0), e->obj);
+	}
+	assert_int_equal(NODE_DOUBTS_MAX, node(f, 0)->ndoubted);
+	assert_count(2, f, 0, doubts_skipped);
+	run_until(f, node(f, 0)->ndoubted == 0);
+	assert_count(NODE_DOUBTS_MAX, f, 0, doubts_unfounded);
+}
+
+static bool refuse_ops; /* the send queue is full, for OPS */
+
+int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg);
+int __real_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg);
+
+int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg)
+{
+	if (refuse_ops && type == POOL_MSG_OPS)
+		return -ENOBUFS;
+	return __real_pool_conn_send(c, type, req, msg);
+}
+
+/* More than one message takes, and the first one could not be sent: the order
+ * stays. */
+static void changes_that_could_not_be_sent_keep_their_order(void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	struct node_dirent *d;
+	char name[16];
+
+	start_pool(f, 1);
+	refuse_ops = true;
+	for (int k = 0; k < 2 * POOL_BATCH_MAX; k++) {
+		snprintf(name, sizeof(name), "d%d", k);
+		assert_int_equal(0, pool_node_mkdir(node(f, 0),
+						    pool_node_root(node(f, 0)),
+						    name, strlen(name), &attr,
+						    &d));
+	}
+	node_ops_send(node(f, 0));
+	assert_true(pool_list_empty(&node(f, 0)->ops_sent));
+	assert_int_equal(2 * POOL_BATCH_MAX, node(f, 0)->nops);
+	assert_true(node_ops_in_order(node(f, 0)));
+	refuse_ops = false;
+	run_until(f, node(f, 0)->nops == 0);
 }
 
 /* The generation in the metadata of its file; 0: it is still to be published. */
@@ -4270,6 +4387,10 @@ int main(int argc, char **argv)
 		node_test(a_clients_copy_counts_as_long_as_it_is_named),
 		node_test(a_clients_metadata_names_the_generation_after_a_moment),
 		node_test(what_waits_to_be_sealed_is_bounded),
+		node_test(a_served_file_is_not_sealed_while_it_is_open),
+		node_test(a_claim_of_a_writer_ends_once),
+		node_test(doubts_are_bounded),
+		node_test(changes_that_could_not_be_sent_keep_their_order),
 		node_test(what_is_published_during_a_picture_outlives_it),
 		node_test(what_was_published_before_a_picture_is_told_by_it),
 		node_test(what_was_named_before_the_first_picture_of_a_session_outlives_it),

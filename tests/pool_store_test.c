@@ -802,6 +802,29 @@ static void the_seventeenth_size_replaces_the_one_longest_unused(void **state)
 	assert_int_equal(pool_store_take(s, 64 * KIB, &file), -EAGAIN);
 }
 
+/* Whatever it has made of them: what it was to make is not on its way any more. */
+static void a_fill_that_fails_is_no_longer_under_way(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store *s = open_tmpfs(f, 512 * MIB);
+	struct rlimit old, few;
+	struct pool_file file;
+
+	stop_clock(); /* it is not tried again */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = (struct rlimit){ (rlim_t)count_fds() + 1, old.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	pool_store_announce(s, 1 * MIB);
+	assert_true(s->ready.filling > 0);
+	run_until(f, s->ready.nfills == 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_true(pool_counter_value(&s->n.fills_failed) > 0);
+	assert_int_equal(s->ready.filling, 0);
+	assert_int_equal(s->ready.nfiles * MIB, s->ready.bytes);
+	assert_int_equal(pool_store_make(s, 2 * MIB, &file), 0);
+	close(file.fd);
+}
+
 static void a_fill_that_finds_no_space_leaves_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -1682,6 +1705,7 @@ int main(int argc, char **argv)
 		T(a_file_that_the_owner_refuses_is_removed),
 		T(ids_do_not_repeat_although_all_is_removed_and_the_clock_is_reset),
 		T(a_plain_file_is_had_at_once_and_a_reserved_one_when_announced),
+		T(a_fill_that_fails_is_no_longer_under_way),
 		T(ready_files_stay_within_two_percent),
 		T(one_large_file_is_kept_up_to_a_sixteenth_of_the_store),
 		T(a_larger_ready_file_serves_up_to_half_its_size),

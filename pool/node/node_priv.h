@@ -452,6 +452,7 @@ void node_before_from_pb(struct pool_node *n, struct node_before **b,
 /* ops.c */
 struct node_op;
 /* Do NODE_OPS_MAX changes wait? Others are refused, publications wait. */
+bool node_ops_in_order(const struct pool_node *n); /* an invariant, for tests */
 bool node_ops_full(const struct pool_node *n);
 /* Queue the publication of o, PENDING. 0, -ENOMEM, or -EAGAIN: the queue is full;
  * try at a later tick. */

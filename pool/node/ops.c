@@ -183,6 +183,25 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 	return op;
 }
 
+bool node_ops_in_order(const struct pool_node *n)
+{
+	const struct pool_list *lists[] = { &n->ops_sent, &n->ops_waiting };
+	uint64_t last = 0;
+
+	for (size_t i = 0; i < 2; i++)
+		for (const struct pool_list *it = lists[i]->next;
+		     it != lists[i]; it = it->next) {
+			const struct node_op *op = pool_list_entry(
+				(struct pool_list *)(uintptr_t)it,
+				struct node_op, link);
+
+			if (op->ticket < last)
+				return false;
+			last = op->ticket;
+		}
+	return true;
+}
+
 bool node_ops_full(const struct pool_node *n)
 {
 	return n->nops >= NODE_OPS_MAX;
