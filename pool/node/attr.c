@@ -14,67 +14,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
-/* ---- one change ---- */
-
-static void set_attr(struct node_attr *a, const struct node_change *c)
-{
-	if (c->set & POOL_SET_MODE)
-		a->mode = c->attr.mode & 01777;
-	if (c->set & POOL_SET_UID)
-		a->uid = c->attr.uid;
-	if (c->set & POOL_SET_GID)
-		a->gid = c->attr.gid;
-	if (c->set & POOL_SET_MTIME)
-		a->mtime_ns = c->attr.mtime_ns;
-}
-
-/* What does not fit beside what others have set is left out: the master will
- * say the same. */
-static int set_each(struct pool_xattrs **x, const struct node_change *c)
-{
-	size_t cursor = 0, len;
-	const char *name;
-	const void *value;
-	int err = 0;
-
-	while (err != -ENOMEM &&
-	       pool_xattrs_next(c->xattrs, &cursor, &name, &value, &len))
-		err = pool_xattrs_set(x, name, value, len, 0);
-	if (err != -ENOMEM && c->remove)
-		err = pool_xattrs_set(x, c->remove, NULL, 0, 0);
-	return err == -ENOMEM ? err : 0;
-}
-
-int node_change_apply(const struct node_change *c, struct node_attr *a,
-		      struct pool_xattrs **x)
-{
-	struct pool_xattrs *copy;
-	int err;
-
-	if (c->set & POOL_SET_XATTRS) {
-		err = pool_xattrs_dup(c->xattrs, &copy);
-		if (err)
-			return err;
-		pool_xattrs_free(*x);
-		*x = copy;
-	}
-	err = c->set & POOL_SET_XATTR_EACH ? set_each(x, c) : 0;
-	if (!err)
-		set_attr(a, c);
-	return err;
-}
-
 /* ---- times ---- */
-
-void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns)
-{
-	d->mtime_ns = d->ctime_ns = wall_ns;
-}
-
-uint64_t pool_node_dir_mtime(const struct node_dirent *d)
-{
-	return d->mtime_ns ? d->mtime_ns : d->attr.mtime_ns;
-}
 
 void pool_node_modified(struct pool_node *n, struct node_object *o,
 			uint64_t wall_ns)
@@ -171,7 +111,7 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 	struct node_attr was = *a;
 	int err;
 
-	set_attr(a, c);
+	node_change_set(a, c);
 	if (sets)
 		show_xattrs(n, x, xattrs);
 	err = tell(n, pe, c);

@@ -50,24 +50,6 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 		b->phase = PHASE_SYNC;
 }
 
-static void begin_time(struct pool_node *n, struct node_barrier *b)
-{
-	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
-}
-
-void node_barriers_progress(struct pool_node *n, uint64_t ticket)
-{
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &n->barriers) {
-		struct node_barrier *b =
-			pool_list_entry(it, struct node_barrier, link);
-
-		if (b->patient && ticket <= b->ticket)
-			begin_time(n, b);
-	}
-}
-
 /* Longer than a master takes to be started again, or another one to be found:
  * the kernel holds the lock of the directory all the while. */
 static bool masterless(const struct pool_node *n, uint64_t now)
@@ -131,7 +113,7 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 	b->ticket = ++n->ticket;
 	b->phase = PHASE_OPS;
 	b->patient = false;
-	begin_time(n, b);
+	node_barrier_begin_time(n, b);
 	b->cb = cb;
 	pool_list_add_tail(&n->barriers, &b->link);
 	if (n->untold)

@@ -21,56 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- members ---- */
-
-struct node_member *node_member(struct pool_node *n, uint32_t index)
-{
-	if (index >= NODE_NODES_MAX || !n->members[index].known)
-		return NULL;
-	return &n->members[index];
-}
-
-void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
-{
-	struct node_member *m;
-	bool was_alive;
-
-	if (info->index >= NODE_NODES_MAX || info->id.len != POOL_ID_SIZE) {
-		pool_warn_limited("the master named node %u: out of range",
-				  info->index);
-		return;
-	}
-	m = &n->members[info->index];
-	was_alive = m->known && m->alive;
-	m->known = true;
-	m->alive = info->alive;
-	m->is_store = info->is_store;
-	m->is_mount = info->is_mount;
-	memcpy(m->addr.id, info->id.data, POOL_ID_SIZE);
-	snprintf(m->name, sizeof(m->name), "%s", info->name);
-	snprintf(m->advertise, sizeof(m->advertise), "%s", info->advertise);
-	snprintf(m->host_id, sizeof(m->host_id), "%s", info->host_id);
-	snprintf(m->data_mode, sizeof(m->data_mode), "%s", info->data_mode);
-	snprintf(m->addr.unix_path, sizeof(m->addr.unix_path), "%s",
-		 info->unix_path);
-	if (pool_parse_hostport(info->advertise, 0, &m->addr.tcp) < 0)
-		m->alive = false;
-	m->capacity = info->capacity;
-	m->used = info->used;
-	m->evictable = info->evictable;
-	m->objects = info->objects;
-	m->sent_bytes = info->sent_bytes;
-	m->draining = info->draining;
-	m->drained_percent = info->drained_percent;
-	if (info->index >= n->nmembers)
-		n->nmembers = info->index + 1;
-	if (was_alive && !m->alive)
-		m->gone_ms = pool_now_ms();
-	if (was_alive != m->alive)
-		pool_info_paced("node %s (%s) %s", m->name, m->advertise,
-			  m->alive ? "is there" : "is gone");
-}
-
 /* ---- entries ---- */
 
 static void set_holders(struct pool_node *n, struct node_entry *e,

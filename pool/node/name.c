@@ -10,20 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool pool_node_published(const struct node_entry *e)
-{
-	return e->gen != 0 && e->gen > e->hidden_gen;
-}
-
-bool pool_node_visible(const struct pool_entry *pe)
-{
-	const struct node_entry *e = (const void *)pe;
-
-	if (pe->is_dir)
-		return !((const struct node_dirent *)(const void *)pe)->gone;
-	return e->own || pool_node_published(e);
-}
-
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
 				    size_t len)
@@ -38,148 +24,7 @@ struct pool_entry *pool_node_lookup(struct pool_node *n,
 	return NULL;
 }
 
-const struct node_attr *pool_node_attr(const struct pool_entry *pe)
-{
-	const struct node_entry *e = (const void *)pe;
-
-	if (pe->is_dir)
-		return &((const struct node_dirent *)(const void *)pe)->attr;
-	return e->own ? &e->own->w->attr : &e->attr;
-}
-
-struct pool_xattrs *pool_node_xattrs(const struct pool_entry *pe)
-{
-	const struct node_entry *e = (const void *)pe;
-
-	if (pe->is_dir)
-		return ((const struct node_dirent *)(const void *)pe)->xattrs;
-	return e->own ? e->own->w->xattrs : e->xattrs;
-}
-
-/* ---- rules ---- */
-
-static void rules_from_xattrs(const struct pool_xattrs *x, bool is_dir,
-			      struct pool_rules *r)
-{
-	size_t cursor = 0, len;
-	const char *name;
-	const void *value;
-	uint64_t now = 0;
-
-	memset(r, 0, sizeof(*r));
-	while (pool_xattrs_next(x, &cursor, &name, &value, &len)) {
-		if (strncmp(name, POOL_XATTR_PREFIX,
-			    strlen(POOL_XATTR_PREFIX)) != 0)
-			continue;
-		if (!now)
-			now = pool_wall_ns();
-		(void)pool_rules_set(r, name, value, len, is_dir, now, NULL);
-	}
-}
-
-bool node_dir_rules(struct node_dirent *d)
-{
-	struct pool_rules was = d->rules;
-
-	rules_from_xattrs(d->xattrs, true, &d->rules);
-	return was.class != d->rules.class || was.pin != d->rules.pin;
-}
-
-void pool_node_rules(struct pool_node *n, struct pool_entry *e,
-		     struct pool_rules *ret)
-{
-	struct pool_dir *d;
-
-	(void)n;
-	memset(ret, 0, sizeof(*ret));
-	if (!e->is_dir && pool_node_xattrs(e))
-		rules_from_xattrs(pool_node_xattrs(e), false, ret);
-	for (d = e->is_dir ? pool_entry_dir(e) : e->parent; d;
-	     d = d->e.parent)
-		pool_rules_inherit(ret, &node_dir(&d->e)->rules);
-	pool_rules_default(ret);
-}
-
-int node_name_check(const struct node_dirent *dir, const char *name, size_t len)
-{
-	char path[POOL_PATH_MAX + 1];
-	int above = pool_tree_path(&dir->d.e, path, sizeof(path));
-	int err = pool_name_check(name, len);
-
-	if (err || above < 0)
-		return err ? err : above;
-	return (size_t)above + (above > 0) + len > POOL_PATH_MAX ?
-		       -ENAMETOOLONG : 0;
-}
-
-/* ---- what questions of other threads look at ---- */
-
-struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
-				 const char *name, size_t len, bool is_dir)
-{
-	struct pool_entry *e;
-
-	node_names_begin(n);
-	e = pool_tree_add(&n->tree, &dir->d, name, len, is_dir);
-	node_names_end(n);
-	return e;
-}
-
-int node_tree_make(struct pool_node *n, const char *path, size_t len,
-		   bool is_dir,
-		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
-		   struct pool_entry **ret_entry)
-{
-	int err;
-
-	node_names_begin(n);
-	err = pool_tree_make(&n->tree, path, len, is_dir, on_add, arg,
-			     ret_entry);
-	node_names_end(n);
-	return err;
-}
-
-void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen)
-{
-	node_names_begin(n);
-	e->hidden_gen = gen;
-	node_names_end(n);
-}
-
-void node_unpublish(struct pool_node *n, struct node_entry *e)
-{
-	node_names_begin(n);
-	e->gen = 0;
-	node_names_end(n);
-}
-
-void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
-{
-	struct node_dirent *up = node_dir(&d->d.e.parent->e);
-
-	if (d->gone != gone)
-		up->ngone += gone ? 1u : -1u;
-	node_names_begin(n);
-	d->gone = gone;
-	node_names_end(n);
-}
-
-uint64_t pool_node_dir_dirs(const struct node_dirent *d)
-{
-	return d->d.ndirs - d->ngone;
-}
-
 /* ---- directories ---- */
-
-/* A name below them has reached the master: so have they. */
-void node_make_dirs_known(struct pool_node *n, struct node_entry *e)
-{
-	struct pool_dir *d;
-
-	(void)n;
-	for (d = e->e.parent; d && !node_dir(&d->e)->known; d = d->e.parent)
-		node_dir(&d->e)->known = true;
-}
 
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
@@ -241,27 +86,11 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, dir);
 	node_dir_gone(n, dir, true);
-	dir->removing++; /* node/ops.c takes it back when it is answered */
+	dir->removing++; /* node/ops_done.c takes it back when it is answered */
 	return 0;
 }
 
 /* ---- unlink, rename ---- */
-
-int node_name_remove(struct pool_node *n, struct node_entry *e)
-{
-	int err;
-
-	if (!pool_node_published(e))
-		return 0;
-	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, e->gen);
-	if (err)
-		return err;
-	pool_count(&n->c.unlinked);
-	node_hide(n, e, e->gen);
-	if (e->obj && e->obj->state == NODE_HELD)
-		node_object_drop(n, e->obj, false);
-	return 0;
-}
 
 /* By the rule `unlink`: from the pool, or from this mount only. */
 static int hide_published(struct pool_node *n, struct node_entry *e)

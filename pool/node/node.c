@@ -26,15 +26,8 @@ static void on_kick(uv_idle_t *h)
 	node_barriers_check(n);
 }
 
-void node_kick(struct pool_node *n)
-{
-	if (n->kicked)
-		return;
-	n->kicked = true;
-	uv_idle_start(&n->kick, on_kick);
-}
-
 static void finish_close(struct pool_node *n);
+static void all_closed(struct pool_node *n);
 
 static void on_tick(uv_timer_t *h)
 {
@@ -209,6 +202,9 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->fetches);
 	pool_list_init(&n->heats);
 	uv_idle_init(n->loop, &n->kick);
+	n->on_kick = on_kick;
+	n->on_slices = node_on_slices;
+	n->on_handles_closed = all_closed;
 	uv_timer_init(n->loop, &n->tick);
 	uv_timer_init(n->loop, &n->soon);
 	uv_timer_init(n->loop, &n->batch);
@@ -263,26 +259,6 @@ void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
 	snprintf(n->data_mode, sizeof(n->data_mode), "%s", data_mode);
 }
 
-bool pool_node_complete(const struct pool_node *n)
-{
-	return n->complete;
-}
-
-struct pool_tree *pool_node_tree(struct pool_node *n)
-{
-	return &n->tree;
-}
-
-struct pool_store *pool_node_store(struct pool_node *n)
-{
-	return n->store;
-}
-
-struct node_dirent *pool_node_root(struct pool_node *n)
-{
-	return (struct node_dirent *)(void *)n->tree.root;
-}
-
 /* ---- stop ----
  *
  * publish what is pending -> leave the master, close peers -> store (workers)
@@ -328,21 +304,9 @@ static void all_closed(struct pool_node *n)
 	closed(arg);
 }
 
-static void handle_closed(struct pool_node *n)
-{
-	assert(n->handles > 0);
-	if (--n->handles == 0)
-		all_closed(n);
-}
-
 static void on_uv_closed(uv_handle_t *h)
 {
-	handle_closed(h->data);
-}
-
-void node_link_gone(struct pool_node *n)
-{
-	handle_closed(n);
+	node_handle_closed(h->data);
 }
 
 static void on_store_closed(void *arg)
@@ -352,7 +316,7 @@ static void on_store_closed(void *arg)
 	n->store = NULL;
 	node_ops_free(n);
 	pool_tree_fini(&n->tree, free_entry, n);
-	handle_closed(n);
+	node_handle_closed(n);
 }
 
 /* The store's workers end, their callbacks find the tree as it was. */

@@ -6,6 +6,7 @@
 #include "pool/base/hash.h"
 #include "pool/base/log.h"
 #include "pool/conn/conn.h"
+#include "pool/conn/dial.h"
 #include "pool/conn/handover.h"
 #include "pool/node/node.h"
 #include "pool/conn/wire.h"
@@ -90,7 +91,28 @@ struct node_counters {
 	struct pool_hist put, fetch, publish;
 };
 
-struct node_link; /* link.c */
+/* Of the session with the master: session.c draws it. */
+enum node_link_state {
+	LINK_AWAY,
+	LINK_DIALLING,
+	LINK_JOINING,
+	LINK_TELLING,
+	LINK_UP,
+	LINK_CLOSED,
+};
+
+struct node_link {
+	struct pool_conn *conn; /* NULL while AWAY */
+	enum node_link_state state;
+	struct pool_dial dial;
+	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */
+	uint64_t joining_ms;		 /* JOINING: since when */
+	bool standby;			 /* this one said so */
+	uint64_t beat_ms, heartbeat_ms;
+	bool told; /* the log has the present failure */
+	int refused; /* status of the last refusal that was logged */
+	uint64_t refused_said_ms;
+};
 
 #define NODE_HELDS_MAX 256
 
@@ -213,9 +235,11 @@ struct pool_node {
 	/* Runs once before the next poll, when asked; and the loop does not sleep
 	 * before that, which it would with a prepare handle that asks again. */
 	uv_idle_t kick;
+	uv_idle_cb on_kick; /* node.c */
 
 	/* node_walk */
 	uv_idle_t slices;
+	uv_idle_cb on_slices; /* walk.c */
 	struct pool_tree_walk telling, sweeping, judging; /* or closed */
 	bool judge_again; /* from the root, after this one */
 	unsigned int walked; /* names, in this turn of the loop */
@@ -227,12 +251,17 @@ struct pool_node {
 	bool closing;
 	uint64_t close_deadline_ms;
 	unsigned int handles; /* open ones, for closed() */
+	void (*on_handles_closed)(struct pool_node *n); /* node.c */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
 
 /* What waits is looked at once, soon, from the loop (node.c). */
 void node_kick(struct pool_node *n);
+/* One of pool_node.handles is closed; the last one ends the node. */
+void node_handle_closed(struct pool_node *n);
+/* A barrier's time begins anew. */
+void node_barrier_begin_time(struct pool_node *n, struct node_barrier *b);
 
 /* Between these is changed what questions of other threads look at (node.h), and
  * whatever must not be seen half done. They nest. */
@@ -385,6 +414,8 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 		  const struct node_attr *attr, uint64_t size_hint,
 		  struct node_object **ret_obj);
 void node_own_discard(struct pool_node *n, struct node_object *o);
+void node_own_begin(struct pool_node *n, struct node_entry *e,
+		    struct node_object *o);
 void node_own_show(struct pool_node *n, struct node_entry *e,
 		   struct node_object *o);
 /* Both. */
@@ -413,6 +444,7 @@ struct node_change {
 	const char *remove; /* POOL_SET_XATTR_EACH: this one; or NULL */
 };
 /* 0 or -ENOMEM. */
+void node_change_set(struct node_attr *a, const struct node_change *c);
 int node_change_apply(const struct node_change *c, struct node_attr *a,
 		      struct pool_xattrs **x);
 /* Both from m, with what was changed here and is not answered laid over it; did
@@ -534,6 +566,8 @@ void node_evicted_fini(struct pool_node *n);
 /* Which class of the policy o is in; the same for everything below d, whose rules
  * changed, in slices. */
 void node_judge(struct pool_node *n, struct node_object *o);
+/* May rules forbid to evict it? Not what a client has stored elsewhere. */
+bool node_guarded(const struct pool_node *n, const struct node_object *o);
 void node_judge_below(struct pool_node *n, struct node_dirent *d);
 bool node_judge_slice(struct pool_node *n); /* is there more to do? */
 uint64_t node_evictable(struct pool_node *n);
@@ -606,6 +640,8 @@ bool node_feed_sweeping(const struct pool_node *n);
 bool node_sweep_slice(struct pool_node *n); /* is there more to do? */
 /* The session has ended: half a sweep is none, the picture comes again. */
 void node_sweep_cut_off(struct pool_node *n);
+/* The largest room that one other store has, in bytes. */
+uint64_t node_room_elsewhere(const struct pool_node *n);
 struct node_member *node_member(struct pool_node *n, uint32_t index);
 
 /* link.c */
@@ -614,6 +650,9 @@ void node_link_close(struct pool_node *n);
 void node_link_tick(struct pool_node *n, uint64_t now);
 bool node_link_up(const struct pool_node *n);
 /* 0 or -errno; -ENOTCONN without a session. Counts as a request. */
+/* In any state of the session. 0 or -errno, logged: then the connection ends. */
+int node_link_send_any(struct pool_node *n, uint16_t type, uint64_t req,
+		       const ProtobufCMessage *msg);
 int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
 /* Of the protocol, in this session; 0: there is none. */
@@ -628,7 +667,6 @@ bool node_link_telling(const struct pool_node *n);
 bool node_inventory_slice(struct pool_node *n); /* is there more to do now? */
 /* The feed is applied up to seq: acknowledge when the kernel has been told. */
 void node_feed_ack(struct pool_node *n, uint64_t seq);
-void node_link_gone(struct pool_node *n); /* the last handle is closed */
 /* Where the master is, or was, or is looked for; "" if nobody has said. */
 const char *node_link_master(const struct pool_node *n);
 
@@ -640,6 +678,7 @@ void node_walks_start(struct pool_node *n);
 struct pool_entry *node_walk_step(struct pool_node *n,
 				  struct pool_tree_walk *w, bool *ret_leaving);
 void node_walks_stop(struct pool_node *n);
+void node_on_slices(uv_idle_t *h); /* n->on_slices */
 
 /* status.c */
 int node_metrics_register(struct pool_node *n);

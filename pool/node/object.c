@@ -181,59 +181,6 @@ void node_object_count(struct pool_node *n, struct node_object *o,
 
 /* ---- entries ---- */
 
-int node_entry_path(const struct pool_entry *e, char *buf)
-{
-	return pool_tree_path(e, buf, POOL_PATH_MAX + 1);
-}
-
-void node_entry_tidy(struct pool_node *n, struct node_entry *e)
-{
-	struct node_dirent *d = node_dir(&e->e.parent->e);
-
-	if (e->gen || e->obj || e->own || e->fetch || e->fs || e->hidden_gen)
-		return;
-	pool_xattrs_free(e->xattrs);
-	node_names_begin(n);
-	pool_tree_remove(&n->tree, &e->e);
-	node_names_end(n);
-	node_dir_tidy(n, d);
-}
-
-void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
-{
-	struct node_dirent *up;
-
-	while (d->gone && !d->removing && d->d.nchildren == 0 &&
-	       d->d.e.parent && !d->fs) {
-		up = node_dir(&d->d.e.parent->e);
-		node_names_begin(n);
-		pool_xattrs_free(d->xattrs);
-		up->ngone--;
-		pool_tree_remove(&n->tree, &d->d.e);
-		node_names_end(n);
-		d = up;
-	}
-}
-
-void pool_node_tidy(struct pool_node *n, struct pool_entry *pe)
-{
-	struct node_dirent *d = node_dir(pe);
-
-	if (d)
-		node_dir_tidy(n, d);
-	else
-		node_entry_tidy(n, node_file(pe));
-}
-
-void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
-{
-	ret->mode = m->mode & 01777;
-	ret->uid = m->uid;
-	ret->gid = m->gid;
-	ret->mtime_ns = m->mtime_ns;
-	ret->gen = m->attr_gen;
-}
-
 const struct node_content *node_base(const struct node_object *o)
 {
 	const struct node_entry *e = o->entry;
@@ -376,4 +323,70 @@ int node_seal_fetched(struct pool_node *n, struct node_object *o, int fd)
 	if (err)
 		warn_blob(o, err);
 	return err;
+}
+
+bool node_guarded(const struct pool_node *n, const struct node_object *o)
+{
+	return o->counted && (n->opts.store_size > 0 || o->w);
+}
+
+void node_judge(struct pool_node *n, struct node_object *o)
+{
+	enum pool_evict_class class = o->counted ? POOL_EVICT_LAST :
+						   POOL_EVICT_CACHE;
+	struct pool_rules r;
+
+	if (o->state == NODE_HELD && n->opts.store_size == 0 && o->w) {
+		class = POOL_EVICT_UNSTORED;
+	} else if (o->state == NODE_HELD && node_guarded(n, o)) {
+		pool_node_rules(n, &o->entry->e, &r);
+		if (r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD)
+			class = POOL_EVICT_KEPT;
+	}
+	pool_evict_set_class(n->evict, &o->ev, class);
+}
+
+struct node_writer *node_writer_new(struct node_object *o)
+{
+	struct node_writer *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return NULL;
+	pool_list_init(&w->link);
+	pool_list_init(&w->due);
+	w->obj = o;
+	w->fd = -1;
+	return w;
+}
+
+void node_writer_close_fd(struct pool_node *n, struct node_writer *w)
+{
+	if (w->fd_kept)
+		n->nkept_fds--;
+	w->fd_kept = false;
+	if (w->fd >= 0)
+		close(w->fd);
+	w->fd = -1;
+}
+
+void node_writer_free(struct pool_node *n, struct node_object *o)
+{
+	struct node_writer *w = o->w;
+
+	if (!w)
+		return;
+	o->w = NULL;
+	node_writer_sealed(n, w, false);
+	pool_list_del(&w->link);
+	pool_list_del(&w->due);
+	if (w->ticket)
+		node_barriers_progress(n, w->ticket);
+	node_writer_close_fd(n, w);
+	if (w->sampling && n->store)
+		pool_store_sampling(n->store, false);
+	if (w->claimed)
+		pool_node_claim_end(n, w->claimed);
+	pool_xattrs_free(w->xattrs);
+	free(w->before);
+	free(w);
 }

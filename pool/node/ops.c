@@ -15,40 +15,12 @@
  * A publication that is not wanted any more and may have been executed stays in
  * its list, without an object, until that is known.
  */
-#include "pool/node/node_priv.h"
+#include "pool/node/ops.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct node_op {
-	struct pool_list link; /* ops_waiting or ops_sent */
-	int kind;	       /* enum _Kvpool__Op__Kind */
-	bool queued; /* made while cut off */
-	bool sent;   /* in ops_sent */
-	bool told;   /* sent before a cut: the master may have done it */
-	bool again;  /* another master may have, of which this one cannot know */
-	uint64_t number; /* in ops_run, as last sent; 0: never */
-	uint64_t seen; /* highest generation seen when it was sent first */
-	uint64_t ticket, gen;
-	uint64_t made; /* ticket that it was given first, in ops_run */
-	struct node_before *before; /* UNLINK of any generation: owns; or NULL */
-	struct node_content base; /* has_base: what it was made from */
-	bool has_base;
-	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted, or
-				    answered. As long as it has a writer, that
-				    one's op is this */
-	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
-	char *sent_path; /* PUBLISH: the name it was sent under */
-	/* SETATTR: a ring of those of one path, in order; the first of them is
-	 * in node->changes. */
-	struct pool_hash_node by_path;
-	struct pool_list same;
-	bool first;
-	size_t path_len;
-	char path[];
-};
 
 /* ---- changes of attributes, by path ---- */
 
@@ -123,7 +95,7 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 /* ---- making ---- */
 
 /* Whose publication it was; the op's ref is the caller's, or NULL. */
-static struct node_object *take_object(struct node_op *op)
+struct node_object *node_op_take_object(struct node_op *op)
 {
 	struct node_object *o = op->obj;
 
@@ -133,9 +105,9 @@ static struct node_object *take_object(struct node_op *op)
 	return o;
 }
 
-static void op_free(struct pool_node *n, struct node_op *op)
+void node_op_free(struct pool_node *n, struct node_op *op)
 {
-	struct node_object *o = take_object(op);
+	struct node_object *o = node_op_take_object(op);
 
 	change_remove(n, op);
 	pool_list_del(&op->link);
@@ -151,7 +123,7 @@ static void op_free(struct pool_node *n, struct node_op *op)
 
 /* A change alone goes at once, nearly; in a burst, each message carries
  * several (it costs both sides more than what is in it). */
-static void batch_schedule(struct pool_node *n)
+void node_ops_schedule(struct pool_node *n)
 {
 	uint64_t since = pool_now_ms() - n->batch_ms;
 
@@ -162,8 +134,8 @@ static void batch_schedule(struct pool_node *n)
 			       0);
 }
 
-static struct node_op *op_new(struct pool_node *n, int kind,
-			      const char *path, size_t path_len)
+struct node_op *node_op_new(struct pool_node *n, int kind,
+			    const char *path, size_t path_len)
 {
 	struct node_op *op = calloc(1, sizeof(*op) + path_len + 1);
 
@@ -179,7 +151,7 @@ static struct node_op *op_new(struct pool_node *n, int kind,
 		n->rules_ticket = op->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
 	n->nops++;
-	batch_schedule(n);
+	node_ops_schedule(n);
 	return op;
 }
 
@@ -234,7 +206,7 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 		pool_count(&n->c.publish_waits);
 		return -EAGAIN;
 	}
-	op = op_new(n, KVPOOL__OP__KIND__PUBLISH, "", 0);
+	op = node_op_new(n, KVPOOL__OP__KIND__PUBLISH, "", 0);
 	if (!op)
 		return -ENOMEM;
 	op_of(op, o);
@@ -258,7 +230,7 @@ static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
 		pool_count(&n->c.ops_refused);
 		return -EAGAIN;
 	}
-	*ret_op = op_new(n, kind, path, (size_t)len);
+	*ret_op = node_op_new(n, kind, path, (size_t)len);
 	return *ret_op ? 0 : -ENOMEM;
 }
 
@@ -276,7 +248,7 @@ static int op_change(struct pool_node *n, struct node_op *op,
 	if (!err && op->kind == KVPOOL__OP__KIND__SETATTR)
 		err = change_add(n, op);
 	if (err)
-		op_free(n, op);
+		node_op_free(n, op);
 	return err;
 }
 
@@ -333,9 +305,9 @@ void node_op_forget(struct pool_node *n, struct node_object *o)
 
 	if (!op)
 		return;
-	node_object_unref(n, take_object(op));
+	node_object_unref(n, node_op_take_object(op));
 	if (!op->sent && !op->told)
-		op_free(n, op);
+		node_op_free(n, op);
 }
 
 bool node_op_sent(struct pool_node *n, const struct node_object *o)
@@ -536,7 +508,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 			break;
 		op = pool_list_entry(it, struct node_op, link);
 		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {
-			op_free(n, op); /* not wanted since */
+			node_op_free(n, op); /* not wanted since */
 			continue;
 		}
 		if (fill(n, b, op) < 0)
@@ -661,7 +633,7 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	if (po->kind == KVPOOL__OP__KIND__PUBLISH &&
 	    !(e && e->own && e->own->state == NODE_PENDING))
 		return -EBADMSG;
-	op = op_new(n, (int)po->kind, path, m->path.len);
+	op = node_op_new(n, (int)po->kind, path, m->path.len);
 	if (!op)
 		return -ENOMEM;
 	if (po->kind == KVPOOL__OP__KIND__PUBLISH)
@@ -686,7 +658,7 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	node_attr_from_meta(m, &c.attr);
 	err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &c.xattrs);
 	if (err) {
-		op_free(n, op);
+		node_op_free(n, op);
 		return err;
 	}
 	err = op_change(n, op, &c);
@@ -704,330 +676,7 @@ int node_ops_take_over(struct pool_node *n, const Kvpool__Ops *ops)
 	return err < 0 ? err : 0;
 }
 
-/* ---- answers ---- */
-
-/* Can the copy that is here be the one which the master takes for published? */
-static bool stands_in(struct pool_node *n, const struct node_entry *e,
-		      uint64_t gen)
-{
-	struct node_object *o = e->obj;
-
-	if (!o || o->state != NODE_HELD || o->gen != gen || o->lent_fd >= 0)
-		return false;
-	if (!o->counted) {
-		(void)node_seal_fetched(n, o, 0);
-		node_object_count(n, o, true);
-	}
-	return true;
-}
-
-/*
- * What was published is not wanted any more (replaced or dropped while it was
- * on its way): the master must not name us for bytes that are gone. Only that
- * very generation is taken back.
- */
-static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
-{
-	size_t len = strlen(op->sent_path);
-	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->sent_path, len);
-	struct node_entry *e = pe ? node_file(pe) : NULL;
-	struct node_op *undo;
-
-	if (e && stands_in(n, e, gen))
-		return; /* the same bytes, as it happens */
-	if (e && e->hidden_gen >= NODE_HIDES_ANY)
-		return; /* asked for already */
-	if (e && e->own) {
-		/* What replaced it will: published, or dropped and then taken
-		 * back (node_own_drop). It was not made from an older one. */
-		e->own->w->phantom_gen = gen;
-		if (e->own->w->base_gen < gen)
-			e->own->w->base_gen = gen;
-		return;
-	}
-	undo = op_new(n, KVPOOL__OP__KIND__UNLINK, op->sent_path, len);
-	if (undo)
-		undo->gen = gen;
-}
-
-/* What is there instead was put after that. */
-static void unlink_answered(struct node_entry *e, uint64_t gen)
-{
-	if (e->own && e->own->w && e->own->w->base_gen < gen)
-		e->own->w->base_gen = gen;
-}
-
-/* Up to which generation it hides the name still: the feed will tell of its
- * deletion. If there was none (no seq), what came later is not meant. */
-static uint64_t unlink_hides(const struct node_entry *e,
-			     const Kvpool__OpResult *r)
-{
-	if (r->status)
-		return 0;
-	if (r->gen && r->seq)
-		return r->gen;
-	return r->gen && e->gen > r->gen ? 0 : e->gen;
-}
-
-/* What was hidden until the master's word: from now on the feed tells. */
-static void name_answered(struct pool_node *n, struct node_op *op,
-			  const Kvpool__OpResult *r)
-{
-	int status = r->status;
-	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
-						 op->path_len);
-	struct node_dirent *d = pe ? node_dir(pe) : NULL;
-	struct node_entry *e = pe ? node_file(pe) : NULL;
-
-	if (op->kind == KVPOOL__OP__KIND__MKDIR && d && d->making)
-		d->making--;
-	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
-		d->removing--;
-		if (status && status != -ENOENT && !d->removing) {
-			node_dir_gone(n, d, false);
-			if (n->ops)
-				n->ops->appeared(n->ops_arg, pe);
-		}
-		node_dir_tidy(n, d);
-	}
-	if (op->kind == KVPOOL__OP__KIND__UNLINK && e && !status && r->seq)
-		unlink_answered(e, r->gen);
-	if (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen && e &&
-	    e->hidden_gen >= NODE_HIDES_ANY) {
-		node_hide(n, e, e->hidden_gen < UINT64_MAX ?
-					e->hidden_gen + 1 :
-					unlink_hides(e, r));
-		/* Refused, or there is something newer already. */
-		if (n->ops && !e->own && pool_node_published(e))
-			n->ops->appeared(n->ops_arg, &e->e);
-		node_entry_tidy(n, e);
-	}
-}
-
-/* The copy here says from now on that its attributes are the newer ones (the
- * feed says it, too, but we may be gone by then). */
-static void attrs_answered(struct pool_node *n, struct node_op *op,
-			   uint64_t gen)
-{
-	struct pool_entry *pe = pool_tree_lookup(&n->tree, op->path,
-						 op->path_len);
-	struct node_entry *e = pe ? node_file(pe) : NULL;
-
-	if (!e || e->own || !e->obj || e->attr.gen >= gen)
-		return;
-	e->attr.gen = gen;
-	(void)node_write_blob(n, e->obj);
-}
-
-static void op_answered(struct pool_node *n, struct node_op *op,
-			const Kvpool__OpResult *r)
-{
-	struct node_object *o = take_object(op);
-
-	if (r->seq > n->op_seq)
-		n->op_seq = r->seq;
-	node_seen(n, r->gen);
-	if (op->kind == KVPOOL__OP__KIND__PUBLISH) {
-		if (!o) {
-			if (r->status == 0 && r->gen && op->sent_path)
-				take_back(n, op, r->gen);
-			return;
-		}
-		if (o->state == NODE_PENDING)
-			node_publish_done(n, o,
-					  r->status || r->gen ? r->status :
-								-EPROTO,
-					  r->gen);
-		node_object_unref(n, o);
-		return;
-	}
-	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
-		attrs_answered(n, op, r->gen);
-	name_answered(n, op, r);
-	if (r->status && r->status != -ENOENT) {
-		pool_count(&n->c.ops_failed);
-		if (r->status == -ESTALE)
-			return; /* overtaken by another node: no news */
-		pool_warn_limited("the master refused %s of \"%s\": %s",
-				  op->kind == KVPOOL__OP__KIND__UNLINK ?
-					  "unlink" :
-				  op->kind == KVPOOL__OP__KIND__MKDIR ?
-					  "mkdir" :
-				  op->kind == KVPOOL__OP__KIND__RMDIR ?
-					  "rmdir" : "setattr",
-				  op->path, strerror(-r->status));
-	}
-}
-
-void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
-{
-	struct node_op *op;
-	size_t i;
-
-	if (n->batches > 0)
-		n->batches--;
-	for (i = 0; i < done->n_results; i++) {
-		if (pool_list_empty(&n->ops_sent)) {
-			pool_warn_limited("the master answered changes that "
-					  "were not asked for");
-			return;
-		}
-		op = pool_list_first(&n->ops_sent, struct node_op, link);
-		/* Out of the list first: what follows may look at it. */
-		pool_list_del(&op->link);
-		n->ops_done++;
-		op_answered(n, op, done->results[i]);
-		node_barriers_progress(n, op->ticket);
-		op_free(n, op);
-	}
-	pool_peers_again(n->peers);
-	if (!pool_list_empty(&n->ops_waiting))
-		batch_schedule(n); /* they may have waited for this */
-	node_kick(n);
-}
-
-void node_ops_cut_off(struct pool_node *n)
-{
-	struct pool_list *it, *tmp;
-	struct node_op *op;
-
-	n->batches = 0;
-	pool_list_each(it, tmp, &n->ops_sent) {
-		op = pool_list_entry(it, struct node_op, link);
-		op->told = true;
-		op->sent = false;
-	}
-	pool_list_splice(&n->ops_sent, &n->ops_waiting);
-	pool_list_splice(&n->ops_waiting, &n->ops_sent);
-}
-
 /* ---- what was sent in earlier sessions ---- */
-
-/* The first of those, or NULL. */
-static struct node_op *first_told(struct pool_node *n)
-{
-	struct node_op *op;
-
-	if (pool_list_empty(&n->ops_waiting))
-		return NULL;
-	op = pool_list_first(&n->ops_waiting, struct node_op, link);
-	return op->told ? op : NULL;
-}
-
-static void answer_told(struct pool_node *n, struct node_op *op,
-			const Kvpool__OpResult *r)
-{
-	pool_list_del(&op->link);
-	op_answered(n, op, r);
-	node_barriers_progress(n, op->ticket);
-	op_free(n, op);
-}
-
-/* The results that were lost; a change that is not wanted any more and was not
- * handed over has none waiting for it. */
-static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
-{
-	struct node_op *op;
-	size_t i;
-
-	for (i = 0; i < w->n_ops; i++) {
-		op = first_told(n);
-		n->ops_done++;
-		if (op && op->number == n->ops_done)
-			answer_told(n, op, w->ops[i]);
-	}
-}
-
-/* An UNLINK of any generation may have been refused, and hides all until it is
- * answered: it is sent again. */
-static bool is_asked_again(const struct node_op *op)
-{
-	return op->kind == KVPOOL__OP__KIND__PUBLISH ||
-	       (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen);
-}
-
-/*
- * Without results. What is kept in the master's state, and was executed, is done;
- * what was executed later was given a generation above `gen`.
- */
-static bool settle_told(struct pool_node *n, struct node_op *op,
-			uint64_t executed, uint64_t gen)
-{
-	Kvpool__OpResult done = KVPOOL__OP_RESULT__INIT;
-
-	if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {
-		pool_list_del(&op->link);
-		op_free(n, op);
-		return true;
-	}
-	if (!op->number)
-		return false;
-	if (op->number > executed) {
-		/* But for what another master may have executed before. */
-		if (!op->again && op->seen < gen)
-			op->seen = gen;
-	} else if (!is_asked_again(op)) {
-		done.gen = op->kind == KVPOOL__OP__KIND__UNLINK ? gen : 0;
-		answer_told(n, op, &done);
-		return true;
-	}
-	op->again = op->seen != 0;
-	return false;
-}
-
-static void in_doubt(struct pool_node *n, uint64_t executed, uint64_t gen)
-{
-	struct pool_list *it, *tmp, kept;
-	struct node_op *op;
-
-	pool_list_init(&kept);
-	while ((op = first_told(n))) {
-		if (settle_told(n, op, executed, gen))
-			continue;
-		pool_list_del(&op->link);
-		pool_list_add_tail(&kept, &op->link);
-	}
-	pool_list_each(it, tmp, &kept)
-		pool_list_entry(it, struct node_op, link)->number = 0;
-	pool_list_splice(&kept, &n->ops_waiting);
-	pool_list_splice(&n->ops_waiting, &kept);
-}
-
-/* What is left was never executed by this master. */
-static void not_executed(struct pool_node *n)
-{
-	struct pool_list *it, *tmp;
-	struct node_op *op;
-
-	pool_list_each(it, tmp, &n->ops_waiting) {
-		op = pool_list_entry(it, struct node_op, link);
-		if (!op->told)
-			return;
-		op->told = op->again;
-		op->number = 0;
-		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj)
-			op_free(n, op);
-	}
-}
-
-void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w)
-{
-	bool known = w->ops_run == n->ops_run && w->ops_done >= n->ops_done &&
-		     w->ops_done <= n->ops_given;
-
-	node_seen(n, w->epoch << POOL_GEN_SEQ_BITS);
-	if (known && w->ops_exact && w->n_ops == w->ops_done - n->ops_done) {
-		answers_lost(n, w);
-		not_executed(n);
-	} else {
-		in_doubt(n, known ? w->ops_done : 0, known ? w->ops_gen : 0);
-	}
-	if (known)
-		n->ops_done = w->ops_done;
-	n->ops_given = n->ops_done;
-	pool_peers_again(n->peers); /* results may have published files */
-	node_kick(n);
-}
 
 void node_ops_free(struct pool_node *n)
 {
@@ -1035,7 +684,7 @@ void node_ops_free(struct pool_node *n)
 
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);
 	pool_list_each(it, tmp, &n->ops_waiting)
-		op_free(n, pool_list_entry(it, struct node_op, link));
+		node_op_free(n, pool_list_entry(it, struct node_op, link));
 	pool_hash_fini(&n->changes);
 }
 

@@ -6,66 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static void send_helds(struct pool_node *n, Kvpool__Held__Item **items,
-		       size_t n_items)
-{
-	Kvpool__Held held = KVPOOL__HELD__INIT;
-	Kvpool__NodeInfo info;
-
-	if (!node_link_up(n) && !node_link_telling(n))
-		return; /* nobody hears it, and we may be closing */
-	held.items = items;
-	held.n_items = n_items;
-	node_link_info(n, &info);
-	held.node = &info;
-	(void)node_link_send(n, POOL_MSG_HELD, 0, &held.base);
-}
-
-void node_helds_send(struct pool_node *n)
-{
-	struct node_helds *h = &n->helds;
-	size_t n_items = h->n, i;
-
-	h->n = h->bytes = 0; /* sending comes here again */
-	if (n_items)
-		send_helds(n, h->items, n_items);
-	for (i = 0; i < n_items; i++)
-		free(h->items[i]);
-}
-
-/* Of one turn in one message: figures of a node take longer than an item. */
-void node_report_held(struct pool_node *n, const char *path, size_t path_len,
-		      uint64_t gen, bool extra, int status)
-{
-	struct node_helds *h = &n->helds;
-	Kvpool__Held__Item one, *item = malloc(sizeof(*item) + path_len);
-	bool alone = !item;
-
-	if (alone) { /* no memory: behind what waits */
-		node_helds_send(n);
-		item = &one;
-	}
-	kvpool__held__item__init(item);
-	item->path.data = alone ? (uint8_t *)(uintptr_t)path :
-				  memcpy(item + 1, path, path_len);
-	item->path.len = path_len;
-	item->gen = gen;
-	item->status = status;
-	item->extra = extra;
-	pool_count(status ? &n->c.replicate_failures : &n->c.replicated);
-	n->said++;
-	if (alone) {
-		send_helds(n, &item, 1);
-		return;
-	}
-	h->items[h->n++] = item;
-	h->bytes += path_len + 32;
-	if (h->n == NODE_HELDS_MAX || h->bytes >= POOL_BATCH_BYTES)
-		node_helds_send(n);
-	else
-		node_kick(n);
-}
-
 /* The master counts on what we say we hold: a restart must find it again. An
  * extra copy is cache, named to readers while it is hot. */
 void node_fetch_replica_end(struct node_fetch *f, int status)

@@ -63,11 +63,6 @@ static bool is_unchanged(const struct node_entry *e,
 	       pool_xattrs_equal(e->xattrs, w->xattrs);
 }
 
-void node_own_lost(struct node_entry *e, int status)
-{
-	node_dir(&e->e.parent->e)->lost = status;
-}
-
 static void put_is_gone(struct pool_node *n, struct node_entry *e)
 {
 	node_own_drop(n, e);

@@ -25,97 +25,7 @@
 #define QUEUE_MAX (1u << 30)
 #define TELL_QUEUED (8u << 20) /* so much of the inventory waits to be sent */
 
-enum state { AWAY, DIALLING, JOINING, TELLING, UP, CLOSED };
-
-struct node_link {
-	struct pool_conn *conn; /* NULL while AWAY */
-	enum state state;
-	struct pool_dial dial;
-	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */
-	uint64_t joining_ms;		 /* JOINING: since when */
-	bool standby;			 /* this one said so */
-	uint64_t beat_ms, heartbeat_ms;
-	bool told; /* the log has the present failure */
-	int refused; /* status of the last refusal that was logged */
-	uint64_t refused_said_ms;
-};
-
-bool node_link_up(const struct pool_node *n)
-{
-	return n->link && n->link->state == UP;
-}
-
-bool node_link_telling(const struct pool_node *n)
-{
-	return n->link && n->link->state == TELLING;
-}
-
-static int send_msg(struct pool_node *n, uint16_t type, uint64_t req,
-		    const ProtobufCMessage *msg)
-{
-	int err;
-
-	if (type != POOL_MSG_HELD)
-		node_helds_send(n);
-	err = pool_conn_send(n->link->conn, type, req, msg);
-	pool_count(&n->c.master_requests);
-	if (err) {
-		/* It may wait for this one: joined again, it is told all. */
-		pool_warn_limited("sending %s to the master failed: %s",
-				  pool_msg_name(type), strerror(-err));
-		pool_conn_close(n->link->conn);
-	}
-	return err;
-}
-
-int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
-		   const ProtobufCMessage *msg)
-{
-	if (!node_link_up(n) &&
-	    !(node_link_telling(n) && type == POOL_MSG_HELD))
-		return -ENOTCONN;
-	return send_msg(n, type, req, msg);
-}
-
-unsigned int node_link_version(const struct pool_node *n)
-{
-	return node_link_up(n) ? pool_conn_version(n->link->conn) : 0;
-}
-
 /* ---- who we are ---- */
-
-void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)
-{
-	struct pool_space sp;
-	uint64_t cached;
-
-	kvpool__node_info__init(info);
-	pool_store_space(n->store, &sp);
-	info->id.data = n->id;
-	info->id.len = POOL_ID_SIZE;
-	info->name = n->name;
-	info->advertise = n->advertise;
-	info->unix_path = n->opts.fd_passing && n->unix_path ? n->unix_path :
-							       (char *)"";
-	info->host_id = n->host_id;
-	info->is_store = n->opts.store_size > 0;
-	info->is_mount = n->opts.mount;
-	info->alive = true;
-	info->capacity = info->is_store ? sp.size : 0;
-	cached = sp.ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
-		 node_fetch_settle(n);
-	info->used = info->is_store && sp.used > cached ? sp.used - cached : 0;
-	if (info->used > info->capacity)
-		info->used = info->capacity;
-	info->evictable = info->is_store ?
-				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) :
-				  0;
-	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST) +
-			pool_evict_count(n->evict, POOL_EVICT_KEPT) +
-			pool_evict_count(n->evict, POOL_EVICT_UNSTORED);
-	info->data_mode = n->data_mode;
-	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
-}
 
 static void send_join(struct pool_node *n)
 {
@@ -130,7 +40,7 @@ static void send_join(struct pool_node *n)
 	join.seen_epoch = n->epoch > n->held_epoch ? n->epoch : n->held_epoch;
 	join.ops_run = n->ops_run;
 	join.ops_done = n->ops_done;
-	(void)send_msg(n, POOL_MSG_JOIN, 0, &join.base);
+	(void)node_link_send_any(n, POOL_MSG_JOIN, 0, &join.base);
 }
 
 static void send_heartbeat(struct pool_node *n)
@@ -141,7 +51,7 @@ static void send_heartbeat(struct pool_node *n)
 	node_link_info(n, &info);
 	hb.epoch = n->epoch;
 	hb.node = &info;
-	(void)send_msg(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
+	(void)node_link_send_any(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
 }
 
 /* ---- inventory: a walk over the tree ---- */
@@ -192,7 +102,7 @@ static void become_up(struct pool_node *n)
 	struct node_link *l = n->link;
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
 
-	l->state = UP;
+	l->state = LINK_UP;
 	pool_info_paced("joined the master at %s (epoch %llu, as node %u, protocol "
 		  "version %u)", pool_conn_peer_name(l->conn),
 		  (unsigned long long)n->epoch, n->index,
@@ -200,7 +110,7 @@ static void become_up(struct pool_node *n)
 	if (n->opts.mount) {
 		sub.epoch = n->in_picture ? 0 : n->feed_epoch;
 		sub.seq = n->in_picture ? 0 : n->feed_seq;
-		(void)send_msg(n, POOL_MSG_SUBSCRIBE, 0, &sub.base);
+		(void)node_link_send_any(n, POOL_MSG_SUBSCRIBE, 0, &sub.base);
 	}
 	node_kick(n);
 }
@@ -236,7 +146,7 @@ static int send_inventory(struct pool_node *n, struct inventory *inv)
 	inv->msg.entries = inv->list;
 	inv->msg.last = last;
 	if (inv->n || last)
-		err = send_msg(n, POOL_MSG_INVENTORY, 0, &inv->msg.base);
+		err = node_link_send_any(n, POOL_MSG_INVENTORY, 0, &inv->msg.base);
 	pool_count_add(&n->c.inventory_sent, inv->n);
 	for (i = 0; i < inv->n; i++) {
 		free(inv->paths[i]);
@@ -308,7 +218,7 @@ static int send_gone(struct pool_node *n)
 	msg.gone = list;
 	for (i = 0; i < msg.n_gone; i++)
 		list[i] = &meta[i];
-	err = i ? send_msg(n, POOL_MSG_INVENTORY, 0, &msg.base) : 0;
+	err = i ? node_link_send_any(n, POOL_MSG_INVENTORY, 0, &msg.base) : 0;
 	free(meta);
 	return err;
 }
@@ -317,7 +227,7 @@ static void tell_inventory(struct pool_node *n)
 {
 	struct node_link *l = n->link;
 
-	l->state = TELLING;
+	l->state = LINK_TELLING;
 	l->told = false;
 	pool_dial_joined(&l->dial);
 	n->cut_off_ms = 0;
@@ -358,49 +268,6 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->feed_begun = false;
 	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	tell_inventory(n);
-}
-
-static void send_ack(struct pool_node *n, uint64_t seq)
-{
-	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
-
-	n->untold = false;
-	ack.seq = seq;
-	if (node_link_up(n))
-		(void)send_msg(n, POOL_MSG_FEED_ACK, 0, &ack.base);
-}
-
-void pool_node_told(struct pool_node *n, uint64_t mark)
-{
-	if (n->untold && mark == n->mark)
-		send_ack(n, n->untold_seq);
-}
-
-bool node_kernel_behind(const struct pool_node *n)
-{
-	return n->ops && n->ops->behind && n->ops->behind(n->ops_arg);
-}
-
-/*
- * An fsync of a directory anywhere waits for these, so that a name is not found
- * missing after it. But while one of our own waits, the kernel holds that
- * directory's lock and may be unable to take what it is told: then it is made
- * to ask, and the ack goes at once (two nodes would wait for each other), unless
- * too much waits for the kernel already.
- */
-void node_feed_ack(struct pool_node *n, uint64_t seq)
-{
-	bool blocked = !pool_list_empty(&n->barriers);
-
-	if (n->ops && blocked)
-		n->ops->expire(n->ops_arg);
-	if (!n->ops || (blocked && !node_kernel_behind(n))) {
-		send_ack(n, seq);
-		return;
-	}
-	n->untold = true;
-	n->untold_seq = seq;
-	n->ops->tell(n->ops_arg, ++n->mark);
 }
 
 static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
@@ -447,7 +314,7 @@ static void on_error(struct pool_node *n, const Kvpool__Error *e)
 
 static void h_welcome(struct pool_node *n, const ProtobufCMessage *m)
 {
-	if (n->link->state == JOINING)
+	if (n->link->state == LINK_JOINING)
 		on_welcome(n, (const Kvpool__Welcome *)m);
 }
 static void h_feed(struct pool_node *n, const ProtobufCMessage *m)
@@ -524,7 +391,7 @@ static void on_open(struct pool_conn *c)
 {
 	struct pool_node *n = pool_conn_user(c);
 
-	n->link->state = JOINING;
+	n->link->state = LINK_JOINING;
 	n->link->joining_ms = pool_now_ms();
 	pool_count(&n->c.master_connects);
 	send_join(n);
@@ -538,10 +405,10 @@ static void on_close(struct pool_conn *c, int err)
 
 	l->conn = NULL;
 	n->untold = false; /* the next connection begins with a feed of its own */
-	if (l->state == CLOSED) {
+	if (l->state == LINK_CLOSED) {
 		free(l);
 		n->link = NULL;
-		node_link_gone(n);
+		node_handle_closed(n);
 		return;
 	}
 	if (!l->told) {
@@ -550,12 +417,12 @@ static void on_close(struct pool_conn *c, int err)
 			  strerror(err < 0 ? -err : ECONNRESET));
 		l->told = true;
 	}
-	if (l->state == UP || l->state == TELLING)
+	if (l->state == LINK_UP || l->state == LINK_TELLING)
 		n->cut_off_ms = now;
 	pool_tree_walk_close(&n->telling);
 	node_sweep_cut_off(n);
 	node_heat_cut_off(n);
-	l->state = AWAY;
+	l->state = LINK_AWAY;
 	if (!l->standby)
 		pool_dial_failed(&l->dial, now);
 	node_ops_cut_off(n);
@@ -585,7 +452,7 @@ static void dial(struct pool_node *n)
 	l->standby = false;
 	pool_format_hostport(&l->dial.at, l->master, sizeof(l->master));
 	if (pool_conn_connect(n->loop, &l->dial.at, &co, &l->conn) == 0)
-		l->state = DIALLING;
+		l->state = LINK_DIALLING;
 	else
 		pool_dial_failed(&l->dial, pool_now_ms());
 }
@@ -612,7 +479,7 @@ void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 {
 	struct node_link *l = n->link;
 
-	if (!l || l->state == TELLING || l->state == UP || l->state == CLOSED)
+	if (!l || l->state == LINK_TELLING || l->state == LINK_UP || l->state == LINK_CLOSED)
 		return;
 	/* Who does not answer does not keep us from it. */
 	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
@@ -628,13 +495,13 @@ void node_link_tick(struct pool_node *n, uint64_t now)
 {
 	struct node_link *l = n->link;
 
-	if (l->state == AWAY && pool_dial_next(&l->dial, now))
+	if (l->state == LINK_AWAY && pool_dial_next(&l->dial, now))
 		dial(n);
-	if (l->state == JOINING)
+	if (l->state == LINK_JOINING)
 		check_joining(n, now);
-	if (l->state == TELLING || node_feed_sweeping(n))
+	if (l->state == LINK_TELLING || node_feed_sweeping(n))
 		node_walks_start(n);
-	if ((l->state == TELLING || l->state == UP) && now >= l->beat_ms) {
+	if ((l->state == LINK_TELLING || l->state == LINK_UP) && now >= l->beat_ms) {
 		l->beat_ms = now + l->heartbeat_ms / 2;
 		send_heartbeat(n);
 	}
@@ -658,12 +525,12 @@ void node_link_close(struct pool_node *n)
 {
 	struct node_link *l = n->link;
 
-	l->state = CLOSED;
+	l->state = LINK_CLOSED;
 	if (l->conn) {
 		pool_conn_close(l->conn);
 		return;
 	}
 	free(l);
 	n->link = NULL;
-	node_link_gone(n);
+	node_handle_closed(n);
 }

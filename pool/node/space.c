@@ -550,18 +550,6 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 	return 0;
 }
 
-void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c)
-{
-	(void)n;
-	pool_list_del(&c->link);
-}
-
-void pool_node_claim_end(struct pool_node *n, uint64_t bytes)
-{
-	n->claimed -= bytes < n->claimed ? bytes : n->claimed;
-	node_kick(n);
-}
-
 void node_space_fini(struct pool_node *n)
 {
 	pool_store_on_counted(n->store, NULL, NULL);

@@ -48,28 +48,6 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 	return rc == 0;
 }
 
-/* May rules forbid to evict it? Not what a client has stored elsewhere. */
-static bool guarded(const struct pool_node *n, const struct node_object *o)
-{
-	return o->counted && (n->opts.store_size > 0 || o->w);
-}
-
-void node_judge(struct pool_node *n, struct node_object *o)
-{
-	enum pool_evict_class class = o->counted ? POOL_EVICT_LAST :
-						   POOL_EVICT_CACHE;
-	struct pool_rules r;
-
-	if (o->state == NODE_HELD && n->opts.store_size == 0 && o->w) {
-		class = POOL_EVICT_UNSTORED;
-	} else if (o->state == NODE_HELD && guarded(n, o)) {
-		pool_node_rules(n, &o->entry->e, &r);
-		if (r.class == POOL_CLASS_NOEVICT || r.pin == POOL_PIN_HARD)
-			class = POOL_EVICT_KEPT;
-	}
-	pool_evict_set_class(n->evict, &o->ev, class);
-}
-
 static bool may_go(struct pool_evict_node *ev, void *arg)
 {
 	struct node_object *o =
@@ -87,14 +65,14 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 		    (o->refused ? NODE_REFUSED_MS : NODE_ASK_MS))
 		return false;
 	pool_node_rules(j->n, &o->entry->e, &r);
-	if (guarded(j->n, o) && !j->pinned && r.pin == POOL_PIN_HARD)
+	if (node_guarded(j->n, o) && !j->pinned && r.pin == POOL_PIN_HARD)
 		return false;
-	if (guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
+	if (node_guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
 		return false;
 	/* Without a picture since the start, rules are not known yet. */
 	if (o->counted && j->alone && (r.replicas > 1 || !j->n->complete))
 		return false;
-	if (guarded(j->n, o) && !j->soft && soft_pinned(&r))
+	if (node_guarded(j->n, o) && !j->soft && soft_pinned(&r))
 		return false;
 	return unused(j->n, o, j->soon);
 }
@@ -163,24 +141,6 @@ struct node_object *node_victim_alone(struct pool_node *n, uint64_t size_max)
 struct node_object *node_victim_cached(struct pool_node *n)
 {
 	return victim_soft(n, POOL_EVICT_CACHE, false, UINT64_MAX);
-}
-
-uint64_t node_room_elsewhere(const struct pool_node *n)
-{
-	uint64_t most = 0, taken;
-	unsigned int i;
-
-	for (i = 0; i < n->nmembers; i++) {
-		const struct node_member *m = &n->members[i];
-
-		if (i == n->index || !m->known || !m->alive || !m->is_store ||
-		    m->draining)
-			continue;
-		taken = m->used + m->capacity / 50;
-		if (m->capacity > taken && m->capacity - taken > most)
-			most = m->capacity - taken;
-	}
-	return most;
 }
 
 bool node_victim_any(struct pool_node *n, enum pool_evict_class class,

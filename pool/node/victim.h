@@ -30,8 +30,5 @@ struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max);
  * somewhere to go. */
 bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 		     bool pinned);
-/* Bytes that the one of the other stores could take over which could take most.
- */
-uint64_t node_room_elsewhere(const struct pool_node *n);
 
 #endif

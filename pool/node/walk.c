@@ -1,6 +1,6 @@
 /*
  * Walks over the mirror, NODE_SLICE names a turn of the loop in all: the
- * inventory (link.c), the end of a whole picture (feed.c), and the judging of
+ * inventory (session.c), the end of a whole picture (feed.c), and the judging of
  * what a directory's rules changed for (victim.c). Each is a cursor that the
  * tree keeps right, so names come and go between the slices.
  *
@@ -16,7 +16,7 @@ static void turn_over(struct pool_node *n)
 	n->walked = 0;
 }
 
-static void on_slices(uv_idle_t *h)
+void node_on_slices(uv_idle_t *h)
 {
 	struct pool_node *n = h->data;
 	bool more;
@@ -28,27 +28,6 @@ static void on_slices(uv_idle_t *h)
 	/* Once more after the last one, for the next turn's names. */
 	if (!more && !n->walked)
 		uv_idle_stop(h);
-}
-
-void node_walks_start(struct pool_node *n)
-{
-	if (!n->closing && n->loop)
-		uv_idle_start(&n->slices, on_slices);
-}
-
-struct pool_entry *node_walk_step(struct pool_node *n,
-				  struct pool_tree_walk *w, bool *ret_leaving)
-{
-	if (n->walked >= NODE_SLICE) {
-		node_walks_start(n);
-		return NULL;
-	}
-	if (!w->at)
-		return NULL;
-	if (!n->walked++)
-		node_walks_start(n);
-	pool_count(&n->c.walked);
-	return pool_tree_walk_step(w, ret_leaving);
 }
 
 void node_walks_stop(struct pool_node *n)

@@ -1,0 +1,242 @@
+/*
+ * Names: entries of the mirror's tree, what they show, and the rules in force
+ * for them. The lowest file of the node: no object's life is decided here.
+ */
+#include "pool/node/node_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+bool pool_node_published(const struct node_entry *e)
+{
+	return e->gen != 0 && e->gen > e->hidden_gen;
+}
+
+bool pool_node_visible(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return !((const struct node_dirent *)(const void *)pe)->gone;
+	return e->own || pool_node_published(e);
+}
+
+const struct node_attr *pool_node_attr(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return &((const struct node_dirent *)(const void *)pe)->attr;
+	return e->own ? &e->own->w->attr : &e->attr;
+}
+
+struct pool_xattrs *pool_node_xattrs(const struct pool_entry *pe)
+{
+	const struct node_entry *e = (const void *)pe;
+
+	if (pe->is_dir)
+		return ((const struct node_dirent *)(const void *)pe)->xattrs;
+	return e->own ? e->own->w->xattrs : e->xattrs;
+}
+
+struct pool_tree *pool_node_tree(struct pool_node *n)
+{
+	return &n->tree;
+}
+
+struct pool_store *pool_node_store(struct pool_node *n)
+{
+	return n->store;
+}
+
+struct node_dirent *pool_node_root(struct pool_node *n)
+{
+	return (struct node_dirent *)(void *)n->tree.root;
+}
+
+bool pool_node_complete(const struct pool_node *n)
+{
+	return n->complete;
+}
+
+int node_entry_path(const struct pool_entry *e, char *buf)
+{
+	return pool_tree_path(e, buf, POOL_PATH_MAX + 1);
+}
+
+static void rules_from_xattrs(const struct pool_xattrs *x, bool is_dir,
+			      struct pool_rules *r)
+{
+	size_t cursor = 0, len;
+	const char *name;
+	const void *value;
+	uint64_t now = 0;
+
+	memset(r, 0, sizeof(*r));
+	while (pool_xattrs_next(x, &cursor, &name, &value, &len)) {
+		if (strncmp(name, POOL_XATTR_PREFIX,
+			    strlen(POOL_XATTR_PREFIX)) != 0)
+			continue;
+		if (!now)
+			now = pool_wall_ns();
+		(void)pool_rules_set(r, name, value, len, is_dir, now, NULL);
+	}
+}
+
+bool node_dir_rules(struct node_dirent *d)
+{
+	struct pool_rules was = d->rules;
+
+	rules_from_xattrs(d->xattrs, true, &d->rules);
+	return was.class != d->rules.class || was.pin != d->rules.pin;
+}
+
+void pool_node_rules(struct pool_node *n, struct pool_entry *e,
+		     struct pool_rules *ret)
+{
+	struct pool_dir *d;
+
+	(void)n;
+	memset(ret, 0, sizeof(*ret));
+	if (!e->is_dir && pool_node_xattrs(e))
+		rules_from_xattrs(pool_node_xattrs(e), false, ret);
+	for (d = e->is_dir ? pool_entry_dir(e) : e->parent; d;
+	     d = d->e.parent)
+		pool_rules_inherit(ret, &node_dir(&d->e)->rules);
+	pool_rules_default(ret);
+}
+
+int node_name_check(const struct node_dirent *dir, const char *name, size_t len)
+{
+	char path[POOL_PATH_MAX + 1];
+	int above = pool_tree_path(&dir->d.e, path, sizeof(path));
+	int err = pool_name_check(name, len);
+
+	if (err || above < 0)
+		return err ? err : above;
+	return (size_t)above + (above > 0) + len > POOL_PATH_MAX ?
+		       -ENAMETOOLONG : 0;
+}
+
+struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
+				 const char *name, size_t len, bool is_dir)
+{
+	struct pool_entry *e;
+
+	node_names_begin(n);
+	e = pool_tree_add(&n->tree, &dir->d, name, len, is_dir);
+	node_names_end(n);
+	return e;
+}
+
+int node_tree_make(struct pool_node *n, const char *path, size_t len,
+		   bool is_dir,
+		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
+		   struct pool_entry **ret_entry)
+{
+	int err;
+
+	node_names_begin(n);
+	err = pool_tree_make(&n->tree, path, len, is_dir, on_add, arg,
+			     ret_entry);
+	node_names_end(n);
+	return err;
+}
+
+void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen)
+{
+	node_names_begin(n);
+	e->hidden_gen = gen;
+	node_names_end(n);
+}
+
+void node_unpublish(struct pool_node *n, struct node_entry *e)
+{
+	node_names_begin(n);
+	e->gen = 0;
+	node_names_end(n);
+}
+
+void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
+{
+	struct node_dirent *up = node_dir(&d->d.e.parent->e);
+
+	if (d->gone != gone)
+		up->ngone += gone ? 1u : -1u;
+	node_names_begin(n);
+	d->gone = gone;
+	node_names_end(n);
+}
+
+uint64_t pool_node_dir_dirs(const struct node_dirent *d)
+{
+	return d->d.ndirs - d->ngone;
+}
+
+void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns)
+{
+	d->mtime_ns = d->ctime_ns = wall_ns;
+}
+
+uint64_t pool_node_dir_mtime(const struct node_dirent *d)
+{
+	return d->mtime_ns ? d->mtime_ns : d->attr.mtime_ns;
+}
+
+void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
+{
+	struct node_dirent *up;
+
+	while (d->gone && !d->removing && d->d.nchildren == 0 &&
+	       d->d.e.parent && !d->fs) {
+		up = node_dir(&d->d.e.parent->e);
+		node_names_begin(n);
+		pool_xattrs_free(d->xattrs);
+		up->ngone--;
+		pool_tree_remove(&n->tree, &d->d.e);
+		node_names_end(n);
+		d = up;
+	}
+}
+
+void node_entry_tidy(struct pool_node *n, struct node_entry *e)
+{
+	struct node_dirent *d = node_dir(&e->e.parent->e);
+
+	if (e->gen || e->obj || e->own || e->fetch || e->fs || e->hidden_gen)
+		return;
+	pool_xattrs_free(e->xattrs);
+	node_names_begin(n);
+	pool_tree_remove(&n->tree, &e->e);
+	node_names_end(n);
+	node_dir_tidy(n, d);
+}
+
+void pool_node_tidy(struct pool_node *n, struct pool_entry *pe)
+{
+	struct node_dirent *d = node_dir(pe);
+
+	if (d)
+		node_dir_tidy(n, d);
+	else
+		node_entry_tidy(n, node_file(pe));
+}
+
+void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
+{
+	ret->mode = m->mode & 01777;
+	ret->uid = m->uid;
+	ret->gid = m->gid;
+	ret->mtime_ns = m->mtime_ns;
+	ret->gen = m->attr_gen;
+}
+
+/* A name below them has reached the master: so have they. */
+void node_make_dirs_known(struct pool_node *n, struct node_entry *e)
+{
+	struct pool_dir *d;
+
+	(void)n;
+	for (d = e->e.parent; d && !node_dir(&d->e)->known; d = d->e.parent)
+		node_dir(&d->e)->known = true;
+}

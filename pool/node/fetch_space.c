@@ -1,0 +1,54 @@
+/* What fetches under way take of the store: claims, and the pages they became. */
+#include "pool/node/fetch.h"
+
+#include <sys/stat.h>
+
+uint64_t node_fetch_cache(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0;
+
+	pool_list_each(it, tmp, &n->fetches) {
+		struct node_fetch *f =
+			pool_list_entry(it, struct node_fetch, link);
+
+		if (f->claimed && (f->kind != FETCH_REPLICA || f->extra))
+			sum += f->size;
+	}
+	return sum;
+}
+
+/* How much of f's claim has turned into pages since the last look. (Where those
+ * are not counted it stays claimed until it is here. What comes in one frame is
+ * written and kept in the same turn.) */
+static uint64_t settle(struct node_fetch *f)
+{
+	uint64_t have, more;
+	struct stat st;
+
+	if (!f->claimed || f->n->opts.puts_whole || f->file.fd < 0 ||
+	    f->size <= POOL_INLINE_MAX || fstat(f->file.fd, &st) < 0)
+		return 0;
+	have = (uint64_t)st.st_blocks * 512;
+	if (have > f->size)
+		have = f->size; /* the rest of the last page */
+	more = have > f->landed ? have - f->landed : 0;
+	f->landed += more;
+	return more;
+}
+
+uint64_t node_fetch_settle(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	uint64_t sum = 0, more = 0;
+
+	pool_list_each(it, tmp, &n->fetches) {
+		struct node_fetch *f =
+			pool_list_entry(it, struct node_fetch, link);
+
+		more += settle(f);
+		sum += f->landed;
+	}
+	n->claimed -= more < n->claimed ? more : n->claimed;
+	return sum;
+}

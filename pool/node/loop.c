@@ -1,0 +1,74 @@
+/*
+ * What every file may ask of the node's loop: to look at what waits (a kick), the
+ * next name of a walk, more time for a barrier, the end of a claim. What a kick and
+ * a slice then do is node.c's and walk.c's, by pointer.
+ */
+#include "pool/node/node_priv.h"
+
+#include <assert.h>
+
+void node_kick(struct pool_node *n)
+{
+	if (n->kicked)
+		return;
+	n->kicked = true;
+	uv_idle_start(&n->kick, n->on_kick);
+}
+
+void node_handle_closed(struct pool_node *n)
+{
+	assert(n->handles > 0);
+	if (--n->handles == 0)
+		n->on_handles_closed(n);
+}
+
+void node_walks_start(struct pool_node *n)
+{
+	if (!n->closing && n->loop)
+		uv_idle_start(&n->slices, n->on_slices);
+}
+
+struct pool_entry *node_walk_step(struct pool_node *n,
+				  struct pool_tree_walk *w, bool *ret_leaving)
+{
+	if (n->walked >= NODE_SLICE) {
+		node_walks_start(n);
+		return NULL;
+	}
+	if (!w->at)
+		return NULL;
+	if (!n->walked++)
+		node_walks_start(n);
+	pool_count(&n->c.walked);
+	return pool_tree_walk_step(w, ret_leaving);
+}
+
+void node_barrier_begin_time(struct pool_node *n, struct node_barrier *b)
+{
+	b->deadline_ms = pool_now_ms() + 5ull * n->opts.deadline_ms;
+}
+
+void node_barriers_progress(struct pool_node *n, uint64_t ticket)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &n->barriers) {
+		struct node_barrier *b =
+			pool_list_entry(it, struct node_barrier, link);
+
+		if (b->patient && ticket <= b->ticket)
+			node_barrier_begin_time(n, b);
+	}
+}
+
+void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c)
+{
+	(void)n;
+	pool_list_del(&c->link);
+}
+
+void pool_node_claim_end(struct pool_node *n, uint64_t bytes)
+{
+	n->claimed -= bytes < n->claimed ? bytes : n->claimed;
+	node_kick(n);
+}

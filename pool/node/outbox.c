@@ -1,0 +1,187 @@
+/*
+ * What the node sends to the master: queue and sending alone. What the master sends
+ * is dispatched in session.c.
+ */
+#include "pool/node/node_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool node_link_up(const struct pool_node *n)
+{
+	return n->link && n->link->state == LINK_UP;
+}
+
+bool node_link_telling(const struct pool_node *n)
+{
+	return n->link && n->link->state == LINK_TELLING;
+}
+
+int node_link_send_any(struct pool_node *n, uint16_t type, uint64_t req,
+		       const ProtobufCMessage *msg)
+{
+	int err;
+
+	if (type != POOL_MSG_HELD)
+		node_helds_send(n);
+	err = pool_conn_send(n->link->conn, type, req, msg);
+	pool_count(&n->c.master_requests);
+	if (err) {
+		/* It may wait for this one: joined again, it is told all. */
+		pool_warn_limited("sending %s to the master failed: %s",
+				  pool_msg_name(type), strerror(-err));
+		pool_conn_close(n->link->conn);
+	}
+	return err;
+}
+
+int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
+		   const ProtobufCMessage *msg)
+{
+	if (!node_link_up(n) &&
+	    !(node_link_telling(n) && type == POOL_MSG_HELD))
+		return -ENOTCONN;
+	return node_link_send_any(n, type, req, msg);
+}
+
+unsigned int node_link_version(const struct pool_node *n)
+{
+	return node_link_up(n) ? pool_conn_version(n->link->conn) : 0;
+}
+
+void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)
+{
+	struct pool_space sp;
+	uint64_t cached;
+
+	kvpool__node_info__init(info);
+	pool_store_space(n->store, &sp);
+	info->id.data = n->id;
+	info->id.len = POOL_ID_SIZE;
+	info->name = n->name;
+	info->advertise = n->advertise;
+	info->unix_path = n->opts.fd_passing && n->unix_path ? n->unix_path :
+							       (char *)"";
+	info->host_id = n->host_id;
+	info->is_store = n->opts.store_size > 0;
+	info->is_mount = n->opts.mount;
+	info->alive = true;
+	info->capacity = info->is_store ? sp.size : 0;
+	cached = sp.ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
+		 node_fetch_settle(n);
+	info->used = info->is_store && sp.used > cached ? sp.used - cached : 0;
+	if (info->used > info->capacity)
+		info->used = info->capacity;
+	info->evictable = info->is_store ?
+				  pool_evict_bytes(n->evict, POOL_EVICT_LAST) :
+				  0;
+	info->objects = pool_evict_count(n->evict, POOL_EVICT_LAST) +
+			pool_evict_count(n->evict, POOL_EVICT_KEPT) +
+			pool_evict_count(n->evict, POOL_EVICT_UNSTORED);
+	info->data_mode = n->data_mode;
+	info->sent_bytes = n->peers ? pool_peers_sent(n->peers) : 0;
+}
+
+static void send_helds(struct pool_node *n, Kvpool__Held__Item **items,
+		       size_t n_items)
+{
+	Kvpool__Held held = KVPOOL__HELD__INIT;
+	Kvpool__NodeInfo info;
+
+	if (!node_link_up(n) && !node_link_telling(n))
+		return; /* nobody hears it, and we may be closing */
+	held.items = items;
+	held.n_items = n_items;
+	node_link_info(n, &info);
+	held.node = &info;
+	(void)node_link_send(n, POOL_MSG_HELD, 0, &held.base);
+}
+
+void node_helds_send(struct pool_node *n)
+{
+	struct node_helds *h = &n->helds;
+	size_t n_items = h->n, i;
+
+	h->n = h->bytes = 0; /* sending comes here again */
+	if (n_items)
+		send_helds(n, h->items, n_items);
+	for (i = 0; i < n_items; i++)
+		free(h->items[i]);
+}
+
+/* Of one turn in one message: figures of a node take longer than an item. */
+void node_report_held(struct pool_node *n, const char *path, size_t path_len,
+		      uint64_t gen, bool extra, int status)
+{
+	struct node_helds *h = &n->helds;
+	Kvpool__Held__Item one, *item = malloc(sizeof(*item) + path_len);
+	bool alone = !item;
+
+	if (alone) { /* no memory: behind what waits */
+		node_helds_send(n);
+		item = &one;
+	}
+	kvpool__held__item__init(item);
+	item->path.data = alone ? (uint8_t *)(uintptr_t)path :
+				  memcpy(item + 1, path, path_len);
+	item->path.len = path_len;
+	item->gen = gen;
+	item->status = status;
+	item->extra = extra;
+	pool_count(status ? &n->c.replicate_failures : &n->c.replicated);
+	n->said++;
+	if (alone) {
+		send_helds(n, &item, 1);
+		return;
+	}
+	h->items[h->n++] = item;
+	h->bytes += path_len + 32;
+	if (h->n == NODE_HELDS_MAX || h->bytes >= POOL_BATCH_BYTES)
+		node_helds_send(n);
+	else
+		node_kick(n);
+}
+
+static void send_ack(struct pool_node *n, uint64_t seq)
+{
+	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
+
+	n->untold = false;
+	ack.seq = seq;
+	if (node_link_up(n))
+		(void)node_link_send_any(n, POOL_MSG_FEED_ACK, 0, &ack.base);
+}
+
+void pool_node_told(struct pool_node *n, uint64_t mark)
+{
+	if (n->untold && mark == n->mark)
+		send_ack(n, n->untold_seq);
+}
+
+bool node_kernel_behind(const struct pool_node *n)
+{
+	return n->ops && n->ops->behind && n->ops->behind(n->ops_arg);
+}
+
+/*
+ * An fsync of a directory anywhere waits for these, so that a name is not found
+ * missing after it. But while one of our own waits, the kernel holds that
+ * directory's lock and may be unable to take what it is told: then it is made
+ * to ask, and the ack goes at once (two nodes would wait for each other), unless
+ * too much waits for the kernel already.
+ */
+void node_feed_ack(struct pool_node *n, uint64_t seq)
+{
+	bool blocked = !pool_list_empty(&n->barriers);
+
+	if (n->ops && blocked)
+		n->ops->expire(n->ops_arg);
+	if (!n->ops || (blocked && !node_kernel_behind(n))) {
+		send_ack(n, seq);
+		return;
+	}
+	n->untold = true;
+	n->untold_seq = seq;
+	n->ops->tell(n->ops_arg, ++n->mark);
+}

@@ -1,0 +1,193 @@
+/*
+ * A name's own file: `own` of an entry, from its appearance to its end, whatever
+ * that is (published, replaced, poisoned, abandoned). When it is sealed and
+ * published is decided in seal.c and write.c.
+ */
+#include "pool/node/node_priv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w)
+{
+	return w && w->scratch ? INT64_MAX : pool_store_size(n->store);
+}
+
+void node_own_discard(struct pool_node *n, struct node_object *o)
+{
+	pool_store_remove(n->store, o->id);
+	node_writer_free(n, o);
+	node_object_unref(n, o);
+}
+
+void node_own_begin(struct pool_node *n, struct node_entry *e,
+		      struct node_object *o)
+{
+	assert(!o->entry);
+	o->entry = e;
+	o->w->touched_ms = pool_now_ms();
+	pool_list_add_tail(&n->writers, &o->w->link);
+}
+
+void node_own_show(struct pool_node *n, struct node_entry *e,
+		   struct node_object *o)
+{
+	assert(!e->own);
+	node_own_begin(n, e, o);
+	node_names_begin(n);
+	e->own = o;
+	node_names_end(n);
+}
+
+void node_own_state(struct pool_node *n, struct node_object *o,
+		    enum node_state state)
+{
+	node_names_begin(n);
+	o->state = (uint8_t)state;
+	node_names_end(n);
+}
+
+int pool_node_writer_fd(struct pool_node *n, struct node_object *o)
+{
+	if (o->w->fd < 0)
+		o->w->fd = pool_store_fd(n->store, o->id, O_RDWR);
+	return o->w->fd;
+}
+
+void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
+{
+	if (!o->w || o->w->poison)
+		return;
+	o->w->poison = status;
+	pool_count(&n->c.poisoned);
+}
+
+void node_own_stamp(struct pool_node *n, struct node_object *o)
+{
+	uint64_t size, blocks;
+
+	(void)pool_store_stat(n->store, o->id, &size, &blocks,
+			      &o->w->stamp_ns);
+}
+
+int pool_node_object_size(struct pool_node *n, struct node_object *o,
+			  uint64_t *ret_size, uint64_t *ret_blocks)
+{
+	uint64_t mtime_ns;
+	int err;
+
+	if (o->state != NODE_WRITING) {
+		*ret_size = o->size;
+		*ret_blocks = (o->size + 511) / 512;
+		return 0;
+	}
+	err = pool_store_stat(n->store, o->id, ret_size, ret_blocks,
+			      &mtime_ns);
+	if (err)
+		return err;
+	if (o->w->stamp_ns ? mtime_ns != o->w->stamp_ns :
+			     mtime_ns > o->w->attr.mtime_ns)
+		o->w->attr.mtime_ns = o->w->stamp_ns = mtime_ns;
+	/* What is only reserved is not shown. */
+	if ((*ret_size + 4095) / 4096 * 8 < *ret_blocks)
+		*ret_blocks = (*ret_size + 4095) / 4096 * 8;
+	o->w->touched_ms = pool_now_ms();
+	return 0;
+}
+
+void node_own_lost(struct node_entry *e, int status)
+{
+	node_dir(&e->e.parent->e)->lost = status;
+}
+
+/* It went, perhaps because nobody knew how large it would be. */
+static void learn_outgrown(struct pool_node *n, struct node_entry *e,
+			   const struct node_object *o)
+{
+	uint64_t size, blocks, mtime_ns;
+
+	if (o->state == NODE_WRITING && o->w && !o->w->served &&
+	    pool_store_stat(n->store, o->id, &size, &blocks, &mtime_ns) == 0 &&
+	    size > o->w->reserved && size <= pool_node_size_max(n, o->w))
+		node_learn_size(n, e, size);
+}
+
+/* It was e's own, which shows it no more. */
+static void own_go(struct pool_node *n, struct node_entry *e,
+		   struct node_object *o)
+{
+	learn_outgrown(n, e, o);
+	o->entry = NULL;
+	node_op_forget(n, o);
+	if (o->state == NODE_SEALING) {
+		o->state = NODE_DROPPED; /* sealed() removes the file */
+		node_object_unref(n, o);
+		return;
+	}
+	o->state = NODE_DROPPED;
+	if (n->ops)
+		n->ops->object_gone(n->ops_arg, o);
+	/* Whoever has it open asks for its size, and sets it. */
+	if (o->w && o->w->opens > 0)
+		(void)pool_node_writer_fd(n, o);
+	node_object_uses(n, o, 0);
+	pool_store_remove(n->store, o->id);
+	/* A handle may still write to it: the writer part stays for it. */
+	if (!o->w || o->w->opens == 0)
+		node_writer_free(n, o);
+	else
+		pool_list_del(&o->w->link);
+	node_object_unref(n, o);
+}
+
+/* own -> nothing: unlinked, poisoned, abandoned, not needed. */
+void node_own_drop(struct pool_node *n, struct node_entry *e)
+{
+	struct node_object *o = e->own;
+
+	if (o->w && o->w->phantom_gen &&
+	    !(e->obj && e->obj->gen == o->w->phantom_gen))
+		(void)node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e,
+				   o->w->phantom_gen);
+	node_names_begin(n);
+	e->own = NULL;
+	node_names_end(n);
+	own_go(n, e, o);
+}
+
+void node_own_supersede(struct pool_node *n, struct node_entry *e,
+			struct node_object *o, struct node_entry *from)
+{
+	struct node_object *old = e->own;
+
+	if (old && old->w && old->w->phantom_gen) {
+		o->w->phantom_gen = old->w->phantom_gen;
+		old->w->phantom_gen = 0;
+	}
+	if (old && old->w)
+		node_op_before(n, old, &o->w->before);
+	node_names_begin(n);
+	if (from)
+		from->own = NULL;
+	e->own = o;
+	node_names_end(n);
+	if (old) /* a file that goes takes its time */
+		own_go(n, e, old);
+}
+
+int node_name_remove(struct pool_node *n, struct node_entry *e)
+{
+	int err;
+
+	if (!pool_node_published(e))
+		return 0;
+	err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, e->gen);
+	if (err)
+		return err;
+	pool_count(&n->c.unlinked);
+	node_hide(n, e, e->gen);
+	if (e->obj && e->obj->state == NODE_HELD)
+		node_object_drop(n, e->obj, false);
+	return 0;
+}
