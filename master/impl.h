@@ -239,6 +239,11 @@ struct master {
 	struct pool_share heard, told; /* by, to the sessions */
 	uv_timer_t tick, pump;
 	uv_idle_t slices;
+	/* What stands above the files that ask for it; set by server.c. */
+	uv_timer_cb on_pump;
+	uv_idle_cb on_slices;
+	void (*on_handles_gone)(struct master *m);
+	void (*on_session_end)(struct master_session *s); /* session.c */
 	bool pump_armed;
 	uv_work_t sync_work;
 	bool sync_busy, sync_is_compaction;
@@ -341,6 +346,9 @@ void master_session_beat(struct master_session *s);
 void master_session_drop(struct master_session *s, const char *path, size_t len,
 			 uint64_t gen, Kvpool__Drop__Reason reason);
 void master_session_flush_drops(struct master_session *s);
+void master_session_free_drops(struct master_session *s);
+/* m->on_session_end: what ends with a session. */
+void master_session_detach(struct master_session *s);
 /* EVICTED, of `size` bytes: it has more room when it hears of it. */
 void master_session_grant(struct master_session *s, const char *path,
 			  size_t len, uint64_t gen, uint64_t size);

@@ -24,46 +24,6 @@ uint64_t master_next_gen(struct master *m)
 	return m->epoch << POOL_GEN_SEQ_BITS | ++m->gen_seq;
 }
 
-/* ---- syncing ---- */
-
-static void sync_work(uv_work_t *w)
-{
-	struct master *m = w->data;
-
-	m->sync_err = fdatasync(m->sync_fd) ? -errno : 0;
-	close(m->sync_fd);
-}
-
-static void sync_done(uv_work_t *w, int status)
-{
-	struct master *m = w->data;
-
-	(void)status;
-	m->sync_busy = false;
-	if (m->sync_is_compaction)
-		master_compaction_synced(m, m->sync_err);
-	else if (m->sync_err)
-		pool_warn_limited("state file: cannot sync: %s",
-				  strerror(-m->sync_err));
-	master_handle_gone(m);
-}
-
-void master_sync_start(struct master *m, int fd, bool compaction)
-{
-	assert(!m->sync_busy);
-	m->sync_fd = fd;
-	m->sync_is_compaction = compaction;
-	m->sync_work.data = m;
-	if (uv_queue_work(m->loop, &m->sync_work, sync_work, sync_done)) {
-		close(fd);
-		if (compaction)
-			master_compaction_synced(m, -EAGAIN);
-		return;
-	}
-	m->sync_busy = true;
-	m->nhandles++;
-}
-
 static void tick_state(struct master *m, uint64_t now_ms)
 {
 	uint64_t before = pool_wall_ns();
@@ -272,14 +232,6 @@ static void on_pump(uv_timer_t *t)
 	master_pump(m);
 }
 
-void master_kick(struct master *m)
-{
-	if (m->pump_armed || m->closing)
-		return;
-	m->pump_armed = true;
-	uv_timer_start(&m->pump, on_pump, MASTER_COALESCE_MS, 0);
-}
-
 static void on_slices(uv_idle_t *h)
 {
 	struct master *m = h->data;
@@ -290,13 +242,9 @@ static void on_slices(uv_idle_t *h)
 		uv_idle_stop(h);
 }
 
-void master_slices_start(struct master *m)
-{
-	if (!m->closing)
-		uv_idle_start(&m->slices, on_slices);
-}
-
 /* ---- open and close ---- */
+
+static void on_handles_gone(struct master *m);
 
 static void start_handles(struct master *m)
 {
@@ -307,7 +255,11 @@ static void start_handles(struct master *m)
 	m->heard.next.data = m->told.next.data = m;
 	uv_timer_init(m->loop, &m->tick);
 	uv_timer_init(m->loop, &m->pump);
+	m->on_pump = on_pump;
+	m->on_handles_gone = on_handles_gone;
+	m->on_session_end = master_session_detach;
 	uv_idle_init(m->loop, &m->slices);
+	m->on_slices = on_slices;
 	m->tick.data = m->pump.data = m->slices.data = m;
 	m->nhandles = 5;
 	if (period > 250)
@@ -433,13 +385,11 @@ err_free:
 	return err;
 }
 
-void master_handle_gone(struct master *m)
+static void on_handles_gone(struct master *m)
 {
 	void (*closed)(void *arg) = m->closed;
 	void *arg = m->closed_arg;
 
-	if (--m->nhandles)
-		return;
 	assert(m->closing);
 	free_master(m);
 	if (closed)

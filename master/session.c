@@ -12,154 +12,19 @@
 #include "pool/base/log.h"
 #include "pool/conn/unpack.h"
 
-#define STALE_SAID_MS 60000
-
-/* ---- sending ---- */
-
-void master_session_send(struct master_session *s, enum pool_msg type,
-			 uint64_t req, const ProtobufCMessage *msg)
-{
-	int err;
-
-	if (s->ended)
-		return;
-	err = pool_conn_send(s->conn, (uint16_t)type, req, msg);
-	/* It could say nothing before. */
-	if (!s->sent_ms && s->member)
-		s->member->heard_ms = pool_now_ms();
-	s->sent_ms = pool_now_ms();
-	if (err)
-		master_session_end(s, err == -ENOBUFS ?
-					      "it reads too slowly" :
-					      "cannot send to it");
-}
-
 /* ---- DROPs ---- */
-
-static void free_drops(struct master_session *s)
-{
-	size_t i;
-
-	for (i = 0; i < s->ndrops; i++)
-		free(s->drops[i]);
-	s->ndrops = s->drops_bytes = 0;
-}
-
-void master_session_flush_drops(struct master_session *s)
-{
-	Kvpool__Drop msg = KVPOOL__DROP__INIT;
-
-	if (!s->ndrops)
-		return;
-	msg.items = s->drops;
-	msg.n_items = s->ndrops;
-	msg.granted = s->granted;
-	master_session_answer(s, POOL_MSG_DROP, 0, &msg.base,
-			      master_keep_mark(s->m));
-	free_drops(s);
-}
-
-static int grow_drops(struct master_session *s)
-{
-	size_t cap = s->drops_cap ? s->drops_cap * 2 : 16;
-	Kvpool__Drop__Item **drops;
-
-	if (s->ndrops < s->drops_cap)
-		return 0;
-	drops = realloc(s->drops, cap * sizeof(*drops));
-	if (!drops)
-		return -ENOMEM;
-	s->drops = drops;
-	s->drops_cap = cap;
-	return 0;
-}
-
-void master_session_drop(struct master_session *s, const char *path, size_t len,
-			 uint64_t gen, Kvpool__Drop__Reason reason)
-{
-	Kvpool__Drop__Item *item;
-
-	if (!s || s->ended)
-		return;
-	/* A DROP that gets lost costs memory on the node only until it next
-	 * joins or asks: nothing refers to that copy any more. */
-	item = malloc(sizeof(*item) + len);
-	if (!item || grow_drops(s)) {
-		free(item);
-		return;
-	}
-	kvpool__drop__item__init(item);
-	item->path.data = (uint8_t *)(item + 1);
-	item->path.len = len;
-	memcpy(item->path.data, path, len);
-	item->gen = gen;
-	item->reason = reason;
-	item->heard = s->heard + 1;
-	s->drops[s->ndrops++] = item;
-	s->drops_bytes += len + 16;
-	if (s->ndrops == POOL_BATCH_MAX || s->drops_bytes >= POOL_BATCH_BYTES)
-		master_session_flush_drops(s);
-	else
-		master_kick(s->m);
-}
-
-void master_session_grant(struct master_session *s, const char *path,
-			  size_t len, uint64_t gen, uint64_t size)
-{
-	if (s)
-		s->granted += size;
-	master_session_drop(s, path, len, gen, KVPOOL__DROP__REASON__EVICTED);
-}
-
-void master_drop_copies(struct master *m, const char *path, size_t len,
-			uint64_t gen, const master_holder *held, unsigned int n,
-			Kvpool__Drop__Reason reason)
-{
-	unsigned int i;
-
-	for (i = 0; i < n; i++) {
-		struct master_member *mb = master_member_at(
-			&m->members, master_holder_index(held[i]));
-
-		if (mb)
-			master_session_drop(mb->session, path, len, gen,
-					    reason);
-	}
-}
-
-void master_drop_holders(struct master *m, const struct master_file *f,
-			 const struct master_member *except,
-			 Kvpool__Drop__Reason reason)
-{
-	char path[POOL_PATH_MAX + 1];
-	int len = -1;
-	unsigned int i;
-
-	for (i = 0; i < f->nholders; i++) {
-		struct master_member *mb = master_member_at(
-			&m->members,
-			master_holder_index(master_file_holders(f)[i]));
-
-		if (!mb || mb == except || !mb->session)
-			continue;
-		if (len < 0)
-			len = pool_tree_path(&f->e, path, sizeof(path));
-		master_session_drop(mb->session, path, (size_t)len, f->gen,
-				    reason);
-	}
-}
 
 /* ---- ending ---- */
 
 /* Nothing of the session is to be found from anywhere else after this. */
-static void detach(struct master_session *s)
+void master_session_detach(struct master_session *s)
 {
 	struct master *m = s->m;
 	struct master_member *mb = s->member;
 
 	s->ended = true;
 	master_unsubscribe(s);
-	free_drops(s);
+	master_session_free_drops(s);
 	master_held_free(s);
 	master_later_free(s);
 	s->member = NULL;
@@ -168,49 +33,6 @@ static void detach(struct master_session *s)
 	master_member_away(&m->members, mb, pool_now_ms());
 	master_repair_cut_off(m, mb);
 	master_kick(m);
-}
-
-void master_session_end(struct master_session *s, const char *why)
-{
-	if (s->ended)
-		return;
-	pool_info_paced("node %s (%s): connection ended: %s",
-		  s->member ? s->member->name : "?",
-		  pool_conn_peer_name(s->conn), why);
-	detach(s);
-	pool_conn_close(s->conn);
-}
-
-/* Who may not come tries again each second; the reason stays the same. */
-static bool say_refusal(struct master *m, int status)
-{
-	uint64_t now_ms = pool_now_ms();
-
-	if (status == -EAGAIN)
-		return false;
-	if (status != -ESTALE)
-		return true;
-	if (m->stale_said_ms && now_ms - m->stale_said_ms < STALE_SAID_MS)
-		return false;
-	m->stale_said_ms = now_ms;
-	return true;
-}
-
-void master_session_fail(struct master_session *s, int status, const char *text)
-{
-	Kvpool__Error msg = KVPOOL__ERROR__INIT;
-
-	if (s->ended)
-		return;
-	if (say_refusal(s->m, status))
-		pool_warn_limited("node %s (%s): refused: %s",
-				  s->member ? s->member->name : "?",
-				  pool_conn_peer_name(s->conn), text);
-	msg.status = status;
-	msg.text = (char *)text;
-	pool_conn_send(s->conn, POOL_MSG_ERROR, 0, &msg.base);
-	detach(s);
-	pool_conn_drain_close(s->conn, 1000);
 }
 
 static void bad_message(struct master_session *s, const char *text)
@@ -229,7 +51,7 @@ static void on_close(struct pool_conn *c, int err)
 			pool_info_paced("node %s (%s): connection lost: %s",
 				  s->member->name, pool_conn_peer_name(c),
 				  err ? strerror(-err) : "closed");
-		detach(s);
+		master_session_detach(s);
 	}
 	pool_list_del(&s->link);
 	m->nsessions--;

@@ -1,0 +1,183 @@
+/*
+ * Rewriting the state file: a walk over the map, a slice a turn, into a new file,
+ * which a worker syncs and which then replaces the old one.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "master/impl.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+
+static void sync_work(uv_work_t *w)
+{
+	struct master *m = w->data;
+
+	m->sync_err = fdatasync(m->sync_fd) ? -errno : 0;
+	close(m->sync_fd);
+}
+
+static void sync_done(uv_work_t *w, int status)
+{
+	struct master *m = w->data;
+
+	(void)status;
+	m->sync_busy = false;
+	if (m->sync_is_compaction)
+		master_compaction_synced(m, m->sync_err);
+	else if (m->sync_err)
+		pool_warn_limited("state file: cannot sync: %s",
+				  strerror(-m->sync_err));
+	master_handle_gone(m);
+}
+
+void master_sync_start(struct master *m, int fd, bool compaction)
+{
+	assert(!m->sync_busy);
+	m->sync_fd = fd;
+	m->sync_is_compaction = compaction;
+	m->sync_work.data = m;
+	if (uv_queue_work(m->loop, &m->sync_work, sync_work, sync_done)) {
+		close(fd);
+		if (compaction)
+			master_compaction_synced(m, -EAGAIN);
+		return;
+	}
+	m->sync_busy = true;
+	m->nhandles++;
+}
+
+static int add_members(struct master *m)
+{
+	struct master_record r = { 0 };
+	unsigned int i;
+	int err = 0;
+
+	for (i = 0; i < m->members.n && !err; i++) {
+		const struct master_member *mb = m->members.by_index[i];
+
+		r.id = mb->id;
+		r.name = mb->name;
+		r.type = MASTER_REC_MEMBER;
+		r.u64 = mb->left_wall_ns;
+		err = master_state_compact_add(m->state, &r);
+		r.type = MASTER_REC_DRAIN;
+		r.u64 = mb->drain.on;
+		if (!err && mb->drain.on)
+			err = master_state_compact_add(m->state, &r);
+	}
+	r.type = MASTER_REC_LOST;
+	r.u64 = m->map.lost_wall_ns;
+	if (!err && r.u64)
+		err = master_state_compact_add(m->state, &r);
+	return err;
+}
+
+static int add_item(struct master *m, struct master_item *i)
+{
+	struct master_record r = { 0 };
+	struct master_batch *b;
+	struct master_dir *d;
+	int err;
+
+	if (i->kind == MASTER_FILE)
+		return 0;
+	b = master_batch_start();
+	err = master_batch_add(b, i);
+	r.meta = &b->metas[0];
+	if (i->kind == MASTER_DIR) {
+		d = master_item_dir(i);
+		r.type = MASTER_REC_DIR;
+		if (d->extra)
+			r.meta->base_gen = d->extra->rules.pin_until_ns;
+		if (!err && d->made)
+			err = master_state_compact_add(m->state, &r);
+	} else {
+		r.type = MASTER_REC_TOMB;
+		master_keep_tomb_meta(master_item_grave(i), r.meta);
+		if (!err && master_item_grave(i)->tomb)
+			err = master_state_compact_add(m->state, &r);
+	}
+	master_batch_reset(b);
+	return err;
+}
+
+void master_compaction_start(struct master *m)
+{
+	struct master_compaction *c = &m->compaction;
+
+	if (c->walking || c->syncing || master_state_compact_begin(m->state))
+		return;
+	if (add_members(m)) {
+		master_state_compact_abort(m->state);
+		return;
+	}
+	c->walking = true;
+	c->goal = m->map.feed.seq;
+	master_cursor_open(&m->map.feed, &c->cursor);
+	master_slices_start(m);
+}
+
+/* All is written; or it failed and the file is gone. */
+static bool walked(struct master *m)
+{
+	struct master_compaction *c = &m->compaction;
+	int fd;
+
+	c->walking = false;
+	master_cursor_close(&c->cursor);
+	if (!master_state_compacting(m->state))
+		return false;
+	fd = master_state_compact_fd(m->state);
+	if (fd < 0) {
+		master_state_compact_abort(m->state);
+		return false;
+	}
+	c->syncing = true;
+	master_sync_start(m, fd, true);
+	return false;
+}
+
+bool master_compaction_slice(struct master *m)
+{
+	struct master_compaction *c = &m->compaction;
+	unsigned int left = MASTER_SLICE;
+	struct master_item *i;
+
+	if (!c->walking)
+		return false;
+	while (left-- && master_state_compacting(m->state)) {
+		i = master_cursor_peek(&m->map.feed, &c->cursor);
+		if (!i || i->seq > c->goal) {
+			/* The worker is busy syncing the first file: soon. */
+			if (m->sync_busy)
+				return true;
+			master_state_flush(m->state);
+			return walked(m);
+		}
+		master_cursor_advance(&m->map.feed, &c->cursor);
+		if (add_item(m, i))
+			master_state_compact_abort(m->state);
+	}
+	master_state_flush(m->state);
+	return master_state_compacting(m->state) ? true : walked(m);
+}
+
+void master_compaction_synced(struct master *m, int err)
+{
+	m->compaction.syncing = false;
+	if (!master_state_compacting(m->state))
+		return;
+	if (err) {
+		pool_warn_limited("state file: cannot sync its new version: %s",
+				  strerror(-err));
+		master_state_compact_abort(m->state);
+		return;
+	}
+	if (!master_state_compact_commit(m->state))
+		pool_info("state file rewritten: %llu records, %llu bytes",
+			  (unsigned long long)master_state_records(m->state),
+			  (unsigned long long)master_state_bytes(m->state));
+}

@@ -1,0 +1,73 @@
+/*
+ * Sending to a session, and ending one. What ends with a session (its
+ * subscription, its copies under way) is session.c's, by pointer.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "master/impl.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+
+#define STALE_SAID_MS 60000
+
+void master_session_send(struct master_session *s, enum pool_msg type,
+			 uint64_t req, const ProtobufCMessage *msg)
+{
+	int err;
+
+	if (s->ended)
+		return;
+	err = pool_conn_send(s->conn, (uint16_t)type, req, msg);
+	/* It could say nothing before. */
+	if (!s->sent_ms && s->member)
+		s->member->heard_ms = pool_now_ms();
+	s->sent_ms = pool_now_ms();
+	if (err)
+		master_session_end(s, err == -ENOBUFS ?
+					      "it reads too slowly" :
+					      "cannot send to it");
+}
+
+void master_session_end(struct master_session *s, const char *why)
+{
+	if (s->ended)
+		return;
+	pool_info_paced("node %s (%s): connection ended: %s",
+		  s->member ? s->member->name : "?",
+		  pool_conn_peer_name(s->conn), why);
+	s->m->on_session_end(s);
+	pool_conn_close(s->conn);
+}
+
+/* Who may not come tries again each second; the reason stays the same. */
+static bool say_refusal(struct master *m, int status)
+{
+	uint64_t now_ms = pool_now_ms();
+
+	if (status == -EAGAIN)
+		return false;
+	if (status != -ESTALE)
+		return true;
+	if (m->stale_said_ms && now_ms - m->stale_said_ms < STALE_SAID_MS)
+		return false;
+	m->stale_said_ms = now_ms;
+	return true;
+}
+
+void master_session_fail(struct master_session *s, int status, const char *text)
+{
+	Kvpool__Error msg = KVPOOL__ERROR__INIT;
+
+	if (s->ended)
+		return;
+	if (say_refusal(s->m, status))
+		pool_warn_limited("node %s (%s): refused: %s",
+				  s->member ? s->member->name : "?",
+				  pool_conn_peer_name(s->conn), text);
+	msg.status = status;
+	msg.text = (char *)text;
+	pool_conn_send(s->conn, POOL_MSG_ERROR, 0, &msg.base);
+	s->m->on_session_end(s);
+	pool_conn_drain_close(s->conn, 1000);
+}
