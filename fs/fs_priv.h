@@ -161,6 +161,7 @@ struct fs {
 
 	uv_poll_t poll;
 	uv_timer_t retry; /* runs while `waiting` is not empty */
+	uv_timer_cb on_retry; /* session.c */
 	struct pool_list waiting; /* opens that wait for a publication */
 	struct pool_slots inodes; /* struct fs_inode by nodeid - FS_PROC_MAX */
 	struct pool_slots opens;  /* struct fs_open by fh - FS_FH_MIN */

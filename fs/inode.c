@@ -779,3 +779,21 @@ const struct pool_node_ops fs_node_ops = {
 	.dir_gone = on_dir_gone,
 	.object_gone = on_object_gone,
 };
+
+struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino)
+{
+	if (fs_is_proc(ino))
+		return NULL;
+	return fs_inode_dir(fs_inode_find(fs, ino));
+}
+
+void fs_fill_entry(struct fs *fs, struct fs_inode *i,
+		   struct fuse_entry_param *p)
+{
+	memset(p, 0, sizeof(*p));
+	p->ino = fs_inode_id(fs, i);
+	p->entry_timeout = fs_entry_timeout(fs, i);
+	p->attr_timeout = fs_attr_timeout(fs, i);
+	fs_inode_stat(fs, i, &p->attr);
+	i->nlookup++;
+}

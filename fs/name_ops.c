@@ -5,24 +5,6 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino)
-{
-	if (fs_is_proc(ino))
-		return NULL;
-	return fs_inode_dir(fs_inode_find(fs, ino));
-}
-
-void fs_fill_entry(struct fs *fs, struct fs_inode *i,
-		   struct fuse_entry_param *p)
-{
-	memset(p, 0, sizeof(*p));
-	p->ino = fs_inode_id(fs, i);
-	p->entry_timeout = fs_entry_timeout(fs, i);
-	p->attr_timeout = fs_attr_timeout(fs, i);
-	fs_inode_stat(fs, i, &p->attr);
-	i->nlookup++;
-}
-
 static void reply_missing(fuse_req_t req, struct fs *fs,
 			  const struct node_dirent *dir, const char *name,
 			  size_t len)

@@ -242,12 +242,6 @@ static void on_retry(uv_timer_t *t)
 	fs_waiting_run(t->data);
 }
 
-void fs_waiting_schedule(struct fs *fs)
-{
-	if (!uv_is_active((uv_handle_t *)&fs->retry))
-		uv_timer_start(&fs->retry, on_retry, FS_RETRY_MS, FS_RETRY_MS);
-}
-
 /* ---- mounting ---- */
 
 /* What libfuse takes a list apart at is escaped. NULL: no memory. */
@@ -400,6 +394,7 @@ static int watch(struct fs *fs)
 	if (err)
 		return err;
 	uv_timer_init(fs->loop, &fs->retry);
+	fs->on_retry = on_retry;
 	uv_timer_init(fs->loop, &fs->touch);
 	fs->poll.data = fs->retry.data = fs->touch.data = fs;
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));

@@ -1,6 +1,7 @@
 /*
  * libkvpool (pool/kvpool.h): what its files share.
  *
+ *   error    the text of the last error
  *   client   connections: the loop thread, connect, close, sync
  *   dir      where a connection's buffer is; whom a mount belongs to
  *   ns       namespaces: keys to names, layouts

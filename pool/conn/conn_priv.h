@@ -144,6 +144,7 @@ void conn_flush(struct pool_conn *c);
 void conn_receive(struct pool_conn *c);
 /* POOL_CONN_SLICE bytes for sending, in use only within one call. NULL on
  * ENOMEM. */
+uint8_t *conn_staging(void);
 uint8_t *conn_staging_out(void);
 /* The same if its share allows, else later. */
 void conn_receive_turn(struct pool_conn *c);

@@ -56,8 +56,10 @@ static void on_out_timer(uv_timer_t *t)
 	struct pool_conn *c = t->data;
 
 	c->faults->out_held = false;
-	if (c->state == CONN_OPEN || c->state == CONN_DRAINING)
-		conn_flush(c);
+	if (c->state == CONN_OPEN || c->state == CONN_DRAINING) {
+		c->write_more = true;
+		conn_want(c);
+	}
 }
 
 /* The message is the first of the queue, nothing of it has been sent. */

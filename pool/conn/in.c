@@ -1,6 +1,5 @@
 /* The receiving half of a connection: frames, their payload, their bulk. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,35 +22,6 @@
 #define PEEK_BEFORE_BULK 4096u
 #define REFUSED_MS 1000 /* what comes then is thrown away */
 
-static pthread_once_t staging_once = PTHREAD_ONCE_INIT;
-static pthread_key_t staging_key;
-static __thread uint8_t *staging_buf;
-
-static void staging_key_make(void)
-{
-	if (pthread_key_create(&staging_key, free))
-		abort(); /* at the first connection: nothing works without */
-}
-
-/* POOL_CONN_SLICE bytes shared by all connections of a thread, in use only
- * within one conn_receive; behind them as many for sending. NULL on ENOMEM. */
-static uint8_t *staging(void)
-{
-	if (!staging_buf) {
-		pthread_once(&staging_once, staging_key_make);
-		staging_buf = aligned_alloc(4096, 2 * POOL_CONN_SLICE);
-		if (staging_buf)
-			pthread_setspecific(staging_key, staging_buf);
-	}
-	return staging_buf;
-}
-
-uint8_t *conn_staging_out(void)
-{
-	uint8_t *buf = staging();
-
-	return buf ? buf + POOL_CONN_SLICE : NULL;
-}
 
 void conn_rx_clear(struct pool_conn *c)
 {
@@ -173,7 +143,7 @@ static uint8_t *rx_target(struct pool_conn *c, size_t budget, size_t *ret_cap,
 		to = rx->bulk;
 	} else {
 		*ret_direct = false;
-		to = staging();
+		to = conn_staging();
 		if (rx->state == RX_BULK)
 			left = rx->frame.bulk_len - rx->bulk_have;
 		else if (rx->after_bulk)

@@ -4,62 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "pool/base/log.h"
-#include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
-
-#define SMALL 4096u	    /* numbers, a node's description, a text */
-#define PATH 8192u	    /* one path, and numbers */
-#define BATCH (1u << 20)    /* four times what batches aim at */
-#define RESULTS (8u * POOL_BATCH_MAX) /* that a node may have lost */
-#define OTHERS 16u	    /* fields that only a neighbour version knows */
-#define NODES 4096u	    /* descriptions of nodes */
-#define XATTRS (64u << 10)  /* of the files in a batch */
-#define HOLDERS (192u << 10) /* and their holders */
-
-#define MSG(type, name, bytes, entries, nested) \
-	[POOL_MSG_##type] = { &kvpool__##name##__descriptor, bytes, entries, \
-			      nested }
-
-static const struct pool_bound bounds[POOL_MSG_MAX] = {
-	MSG(JOIN, join, SMALL, 0, OTHERS),
-	MSG(WELCOME, welcome, BATCH, RESULTS, RESULTS),
-	MSG(INVENTORY, inventory, BATCH, POOL_BATCH_MAX, XATTRS),
-	MSG(SUBSCRIBE, subscribe, SMALL, 0, OTHERS),
-	MSG(FEED, feed, POOL_PAYLOAD_MAX, POOL_BATCH_MAX + NODES, HOLDERS),
-	MSG(FEED_ACK, feed_ack, SMALL, 0, OTHERS),
-	MSG(OPS, ops, BATCH, POOL_BATCH_MAX, XATTRS),
-	MSG(OPS_DONE, ops_done, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(EVICT, evict, POOL_PAYLOAD_MAX, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(DROP, drop, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(REPLICATE, replicate, BATCH, POOL_BATCH_MAX + NODES, XATTRS),
-	MSG(HELD, held, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(SYNC, sync, SMALL, 0, OTHERS),
-	MSG(SYNCED, sync, SMALL, 0, OTHERS),
-	MSG(HEARTBEAT, heartbeat, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(ERROR, error, SMALL, 0, OTHERS),
-	MSG(HELLO, hello, SMALL, 0, OTHERS),
-	MSG(GET, get, PATH, 0, OTHERS),
-	[POOL_MSG_DATA] = { NULL, SMALL, 0, 0 },
-	MSG(LENT, lent, SMALL, 0, OTHERS),
-	MSG(RETURN, key, PATH, 0, OTHERS),
-	MSG(RECALL, key, PATH, 0, OTHERS),
-	MSG(DOUBT, key, PATH, 0, OTHERS),
-	MSG(LINK, link, PATH, 0, OTHERS),
-	MSG(BUFFER, buffer, SMALL, 0, OTHERS),
-};
-
-const struct pool_bound pool_kept_bound = {
-	&kvpool__meta__descriptor, 32768, 2048, 2048
-};
-
-const struct pool_bound *pool_msg_bound(uint16_t type)
-{
-	static const struct pool_bound unknown = { NULL, POOL_PAYLOAD_MAX, 0,
-						   0 };
-
-	return pool_msg_known(type) ? &bounds[type] : &unknown;
-}
 
 /* ---- counting ---- */
 
@@ -230,20 +175,4 @@ int pool_unpack(const struct pool_bound *b, const uint8_t *data, size_t len,
 			 "needs memory that there is not" :
 			 "does not decode: a field is not what it should be");
 	return err;
-}
-
-void *pool_frame_unpack(const struct pool_conn *c, const struct pool_frame *f,
-			const uint8_t *payload, struct pool_counter *refused)
-{
-	char why[POOL_UNPACK_WHY];
-	ProtobufCMessage *msg;
-
-	if (!pool_unpack(pool_msg_bound(f->type), payload, f->payload_len, &msg,
-			 why))
-		return msg;
-	pool_warn_limited("%s: its %s %s", pool_conn_peer_name(c),
-			  pool_msg_name(f->type), why);
-	if (refused)
-		pool_count(refused);
-	return NULL;
 }

@@ -10,44 +10,6 @@
 #endif
 const uint16_t pool_wire_version = POOL_WIRE_VERSION + POOL_WIRE_AHEAD;
 
-static const char *const names[POOL_MSG_MAX] = {
-	[POOL_MSG_JOIN] = "JOIN",
-	[POOL_MSG_WELCOME] = "WELCOME",
-	[POOL_MSG_INVENTORY] = "INVENTORY",
-	[POOL_MSG_SUBSCRIBE] = "SUBSCRIBE",
-	[POOL_MSG_FEED] = "FEED",
-	[POOL_MSG_FEED_ACK] = "FEED_ACK",
-	[POOL_MSG_OPS] = "OPS",
-	[POOL_MSG_OPS_DONE] = "OPS_DONE",
-	[POOL_MSG_EVICT] = "EVICT",
-	[POOL_MSG_DROP] = "DROP",
-	[POOL_MSG_REPLICATE] = "REPLICATE",
-	[POOL_MSG_HELD] = "HELD",
-	[POOL_MSG_SYNC] = "SYNC",
-	[POOL_MSG_SYNCED] = "SYNCED",
-	[POOL_MSG_HEARTBEAT] = "HEARTBEAT",
-	[POOL_MSG_ERROR] = "ERROR",
-	[POOL_MSG_HELLO] = "HELLO",
-	[POOL_MSG_GET] = "GET",
-	[POOL_MSG_DATA] = "DATA",
-	[POOL_MSG_LENT] = "LENT",
-	[POOL_MSG_RETURN] = "RETURN",
-	[POOL_MSG_RECALL] = "RECALL",
-	[POOL_MSG_DOUBT] = "DOUBT",
-	[POOL_MSG_LINK] = "LINK",
-	[POOL_MSG_BUFFER] = "BUFFER",
-};
-
-bool pool_msg_known(uint16_t type)
-{
-	return type < POOL_MSG_MAX && names[type];
-}
-
-const char *pool_msg_name(uint16_t type)
-{
-	return pool_msg_known(type) ? names[type] : "unknown";
-}
-
 bool pool_wire_speaks(uint32_t version)
 {
 	return version > 0 && version + 1ull >= pool_wire_version &&

@@ -646,3 +646,14 @@ void store_dir_close(struct pool_store *s, bool unmount)
 	if (umount2(s->path, MNT_DETACH) < 0)
 		pool_warn("store: unmounting %s: errno %d", s->path, errno);
 }
+
+uint64_t store_ids(struct pool_store *s, uint64_t n)
+{
+	uint64_t first = s->next_id;
+
+	if (n > s->id_end - first &&
+	    store_identity_write(s, first + n + STORE_IDS_AHEAD) < 0)
+		return 0;
+	s->next_id += n;
+	return first;
+}

@@ -2,7 +2,8 @@
  * Inside the store: what store*.c share. Nobody else includes this (its tests
  * do).
  *
- *   store.c        open, close, identity, ids, files, leases
+ *   files.c  files by id: descriptors, leases, removal
+ *   store.c  open, close, metrics
  *   dir.c    the directory: tmpfs mounts, sizes, options
  *   scan.c   what is found at start
  *   bad.c    quarantine
@@ -34,6 +35,7 @@
 #define STORE_MODE_OPEN 0600
 #define STORE_MODE_SEALED 0400
 #define STORE_MODE_SEALED_USER 0700
+#define STORE_IDS_AHEAD (1ull << 36) /* put on record at a time */
 #define STORE_ID_FILE "kvpool.store"
 /* Files from here up are released by a worker: freeing 8 MiB of small pages
  * takes about a millisecond. */
@@ -157,6 +159,7 @@ struct pool_store {
 	uv_timer_t sample_timer, tick_timer;
 
 	unsigned int pending; /* work under way */
+	void (*on_idle)(struct pool_store *s); /* closing, and none is: store.c */
 	unsigned int nhandles;	/* timers not closed yet */
 	bool closing, unmount;
 	_Atomic uint64_t stop_ms; /* closing: workers give up then; else 0 */

@@ -1,0 +1,97 @@
+/* The types of messages: their names, and what one of each may have. */
+#include <stdbool.h>
+
+#include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/unpack.h"
+#include "pool/conn/wire.h"
+
+static const char *const names[POOL_MSG_MAX] = {
+	[POOL_MSG_JOIN] = "JOIN",
+	[POOL_MSG_WELCOME] = "WELCOME",
+	[POOL_MSG_INVENTORY] = "INVENTORY",
+	[POOL_MSG_SUBSCRIBE] = "SUBSCRIBE",
+	[POOL_MSG_FEED] = "FEED",
+	[POOL_MSG_FEED_ACK] = "FEED_ACK",
+	[POOL_MSG_OPS] = "OPS",
+	[POOL_MSG_OPS_DONE] = "OPS_DONE",
+	[POOL_MSG_EVICT] = "EVICT",
+	[POOL_MSG_DROP] = "DROP",
+	[POOL_MSG_REPLICATE] = "REPLICATE",
+	[POOL_MSG_HELD] = "HELD",
+	[POOL_MSG_SYNC] = "SYNC",
+	[POOL_MSG_SYNCED] = "SYNCED",
+	[POOL_MSG_HEARTBEAT] = "HEARTBEAT",
+	[POOL_MSG_ERROR] = "ERROR",
+	[POOL_MSG_HELLO] = "HELLO",
+	[POOL_MSG_GET] = "GET",
+	[POOL_MSG_DATA] = "DATA",
+	[POOL_MSG_LENT] = "LENT",
+	[POOL_MSG_RETURN] = "RETURN",
+	[POOL_MSG_RECALL] = "RECALL",
+	[POOL_MSG_DOUBT] = "DOUBT",
+	[POOL_MSG_LINK] = "LINK",
+	[POOL_MSG_BUFFER] = "BUFFER",
+};
+
+bool pool_msg_known(uint16_t type)
+{
+	return type < POOL_MSG_MAX && names[type];
+}
+
+const char *pool_msg_name(uint16_t type)
+{
+	return pool_msg_known(type) ? names[type] : "unknown";
+}
+
+#define SMALL 4096u	    /* numbers, a node's description, a text */
+#define PATH 8192u	    /* one path, and numbers */
+#define BATCH (1u << 20)    /* four times what batches aim at */
+#define RESULTS (8u * POOL_BATCH_MAX) /* that a node may have lost */
+#define OTHERS 16u	    /* fields that only a neighbour version knows */
+#define NODES 4096u	    /* descriptions of nodes */
+#define XATTRS (64u << 10)  /* of the files in a batch */
+#define HOLDERS (192u << 10) /* and their holders */
+
+#define MSG(type, name, bytes, entries, nested) \
+	[POOL_MSG_##type] = { &kvpool__##name##__descriptor, bytes, entries, \
+			      nested }
+
+static const struct pool_bound bounds[POOL_MSG_MAX] = {
+	MSG(JOIN, join, SMALL, 0, OTHERS),
+	MSG(WELCOME, welcome, BATCH, RESULTS, RESULTS),
+	MSG(INVENTORY, inventory, BATCH, POOL_BATCH_MAX, XATTRS),
+	MSG(SUBSCRIBE, subscribe, SMALL, 0, OTHERS),
+	MSG(FEED, feed, POOL_PAYLOAD_MAX, POOL_BATCH_MAX + NODES, HOLDERS),
+	MSG(FEED_ACK, feed_ack, SMALL, 0, OTHERS),
+	MSG(OPS, ops, BATCH, POOL_BATCH_MAX, XATTRS),
+	MSG(OPS_DONE, ops_done, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(EVICT, evict, POOL_PAYLOAD_MAX, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(DROP, drop, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(REPLICATE, replicate, BATCH, POOL_BATCH_MAX + NODES, XATTRS),
+	MSG(HELD, held, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(SYNC, sync, SMALL, 0, OTHERS),
+	MSG(SYNCED, sync, SMALL, 0, OTHERS),
+	MSG(HEARTBEAT, heartbeat, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(ERROR, error, SMALL, 0, OTHERS),
+	MSG(HELLO, hello, SMALL, 0, OTHERS),
+	MSG(GET, get, PATH, 0, OTHERS),
+	[POOL_MSG_DATA] = { NULL, SMALL, 0, 0 },
+	MSG(LENT, lent, SMALL, 0, OTHERS),
+	MSG(RETURN, key, PATH, 0, OTHERS),
+	MSG(RECALL, key, PATH, 0, OTHERS),
+	MSG(DOUBT, key, PATH, 0, OTHERS),
+	MSG(LINK, link, PATH, 0, OTHERS),
+	MSG(BUFFER, buffer, SMALL, 0, OTHERS),
+};
+
+const struct pool_bound pool_kept_bound = {
+	&kvpool__meta__descriptor, 32768, 2048, 2048
+};
+
+const struct pool_bound *pool_msg_bound(uint16_t type)
+{
+	static const struct pool_bound unknown = { NULL, POOL_PAYLOAD_MAX, 0,
+						   0 };
+
+	return pool_msg_known(type) ? &bounds[type] : &unknown;
+}
