@@ -314,14 +314,14 @@ bench:
 	@$(SUBMAKE) all
 	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
 
-# KEYS=1000000 ROUNDS=15 ONLY="here tcp ask look": see its head.
+# KEYS=1000000 ROUNDS=15 ONLY="here tcp small ask look": see its head.
 LIBRARY_BENCHES := $(BUILD)/release/tests/library_bench $(BUILD)/release/tests/library_ask
 bench-library:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),1000000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) \
-		KVTEST_ONLY='$(or $(ONLY),here tcp ask look)' bash tests/bench_library.sh
+		KVTEST_ONLY='$(or $(ONLY),here tcp small ask look)' bash tests/bench_library.sh
 
 # KEYS=100000 ROUNDS=15: see its head.
 bench-peers:

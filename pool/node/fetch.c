@@ -95,7 +95,7 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	} else {
 		o->id = f->file.id;
 		node_object_uses(n, o, o->size);
-		if (o->counted)
+		if (o->counted && f->file.fd > 0)
 			f->seal_fd = f->file.fd;
 		else
 			close(f->file.fd);

@@ -259,7 +259,6 @@ void pool_node_hand_over(struct pool_node *n, struct pool_handover *h)
 	struct pool_entry *e;
 	int tcp, local;
 
-	node_blobs_write(n, true);
 	pool_peers_fds(n->peers, &tcp, &local);
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_PEERS, tcp);
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_LOCAL, local);

@@ -35,7 +35,6 @@ static void on_tick(uv_timer_t *h)
 	uint64_t now = pool_now_ms();
 
 	node_writers_tick(n, now);
-	node_blobs_write(n, false);
 	node_fetch_tick(n, now);
 	node_doubt_tick(n);
 	node_heat_tick(n, now);
@@ -192,7 +191,6 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->sealing);
 	pool_list_init(&n->pending);
 	pool_list_init(&n->small_seals);
-	pool_list_init(&n->blobs_due);
 	pool_list_init(&n->ops_waiting);
 	pool_list_init(&n->ops_sent);
 	pool_hash_init(&n->changes);
@@ -335,7 +333,6 @@ static void finish_close(struct pool_node *n)
 	n->kicked = true;
 	while (!pool_list_empty(&n->small_seals)) /* the kick's */
 		node_seal_small(n);
-	node_blobs_write(n, true);
 	/* kick, tick, soon, batch, slices, link, store (after peers) */
 	n->handles = 7;
 	node_walks_stop(n);

@@ -201,8 +201,6 @@ struct node_content {
 /* The part of a local file that matters until it is published. */
 struct node_writer {
 	struct pool_list link; /* in node->writers, oldest first */
-	struct pool_list due;  /* in node->blobs_due */
-	uint64_t due_ms;       /* since when */
 	struct node_object *obj;
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */

@@ -21,8 +21,6 @@
 #define NODE_RETRY_MS 1	/* a seal that found a writer */
 #define NODE_RETRY_FAST 20	/* so often; then at each tick */
 #define NODE_KEPT_FDS 256	/* descriptors kept from write to seal */
-#define NODE_BLOB_DUE_MS 200	/* a client's objects: see node_blobs_write */
-#define NODE_BLOBS_TICK 256	/* of them in one tick */
 #define NODE_ABANDON_MS (10 * 60 * 1000) /* private, unused files */
 #define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
@@ -156,9 +154,6 @@ struct pool_node {
 	struct pool_list small_seals; /* to be sealed by the loop itself */
 	unsigned int nsmall_seals;
 	unsigned int nkept_fds; /* descriptors kept for these, see NODE_KEPT_FDS */
-	/* A client's published objects whose metadata still says "pending"
-	 * (node_writer.due), oldest first. */
-	struct pool_list blobs_due;
 	struct node_learn learn;   /* of the whole mount */
 	uint64_t ticket;	   /* last one given */
 
@@ -300,13 +295,6 @@ void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
 int node_entry_path(const struct pool_entry *e, char *buf);
 int node_write_blob(struct pool_node *n, struct node_object *o);
-/*
- * A client's objects leave its buffer soon after they were published. Until they
- * have been there for NODE_BLOB_DUE_MS their metadata says "pending": after a
- * crash the client publishes them again, as if the answer had been lost, and the
- * master recognises that. all: whatever their age.
- */
-void node_blobs_write(struct pool_node *n, bool all);
 /* A fetched copy becomes one that a restart finds again: its metadata is
  * attached. fd: of its file, O_RDWR, taken over; or 0. 0 or -errno. */
 int node_seal_fetched(struct pool_node *n, struct node_object *o, int fd);

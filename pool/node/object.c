@@ -283,21 +283,6 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 	return err;
 }
 
-void node_blobs_write(struct pool_node *n, bool all)
-{
-	uint64_t now = pool_now_ms();
-	unsigned int left = NODE_BLOBS_TICK;
-	struct node_writer *w;
-
-	while (!pool_list_empty(&n->blobs_due)) {
-		w = pool_list_first(&n->blobs_due, struct node_writer, due);
-		if (!all && (now - w->due_ms < NODE_BLOB_DUE_MS || left-- == 0))
-			return;
-		pool_list_del(&w->due);
-		(void)node_write_blob(n, w->obj);
-	}
-}
-
 struct fetched_seal {
 	struct pool_seal seal;
 	const struct node_object *o;
@@ -353,7 +338,6 @@ struct node_writer *node_writer_new(struct node_object *o)
 	if (!w)
 		return NULL;
 	pool_list_init(&w->link);
-	pool_list_init(&w->due);
 	w->obj = o;
 	w->fd = -1;
 	return w;
@@ -378,7 +362,6 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 	o->w = NULL;
 	node_writer_sealed(n, w, false);
 	pool_list_del(&w->link);
-	pool_list_del(&w->due);
 	if (w->ticket)
 		node_barriers_progress(n, w->ticket);
 	node_writer_close_fd(n, w);

@@ -487,14 +487,10 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 	node_names_end(n);
 	o->counted = true;
 	node_object_held(n, e, o);
+	(void)node_write_blob(n, o);
 	node_make_dirs_known(n, e);
-	if (n->opts.store_size > 0) {
-		(void)node_write_blob(n, o);
+	if (n->opts.store_size > 0)
 		node_writer_free(n, o);
-	} else {
-		w->due_ms = pool_now_ms();
-		pool_list_add_tail(&n->blobs_due, &w->due);
-	}
 	if (n->ops)
 		n->ops->published(n->ops_arg, e);
 }

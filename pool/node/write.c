@@ -165,7 +165,9 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 /* The seal that follows a rename of what libkvpool has put need not open it. */
 static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
 {
-	if (w->summed && w->fd >= 0 && n->nkept_fds < NODE_KEPT_FDS) {
+	if (w->fd_kept)
+		return;
+	if (w->summed && w->fd > 0 && n->nkept_fds < NODE_KEPT_FDS) {
 		w->fd_kept = true;
 		n->nkept_fds++;
 	} else {

@@ -123,7 +123,7 @@ void store_unlink(struct pool_store *s, uint64_t id)
 
 /* Takes what waits for the worker; 0: nothing. Thread: worker. */
 static unsigned int unlinks_take(struct pool_store *s, uint64_t *ids,
-				 uint64_t *ret_bytes)
+				 uint32_t *ret_bytes)
 {
 	struct store_unlinks *u = &s->unlinks;
 	unsigned int n;
@@ -131,9 +131,8 @@ static unsigned int unlinks_take(struct pool_store *s, uint64_t *ids,
 	pthread_mutex_lock(&u->lock);
 	n = u->n;
 	memcpy(ids, u->id, n * sizeof(*ids));
-	*ret_bytes = u->bytes;
+	memcpy(ret_bytes, u->bytes, n * sizeof(*ret_bytes));
 	u->n = 0;
-	u->bytes = 0;
 	pthread_mutex_unlock(&u->lock);
 	return n;
 }
@@ -143,14 +142,16 @@ static void unlinks_work(uv_work_t *work)
 	struct pool_store *s = pool_container_of(work, struct pool_store,
 						 unlinks.work);
 	struct store_unlinks *u = &s->unlinks;
-	uint64_t ids[STORE_UNLINKS_MAX], bytes;
+	uint64_t ids[STORE_UNLINKS_MAX];
+	uint32_t bytes[STORE_UNLINKS_MAX];
 	unsigned int n, i;
 
-	while (u->nfailed == 0 && (n = unlinks_take(s, ids, &bytes)) > 0) {
-		for (i = 0; i < n; i++)
+	while (u->nfailed == 0 && (n = unlinks_take(s, ids, bytes)) > 0) {
+		for (i = 0; i < n; i++) {
 			if (unlink_file(s, ids[i]) < 0)
 				u->failed[u->nfailed++] = ids[i];
-		atomic_fetch_sub(&s->releasing, bytes);
+			atomic_fetch_sub(&s->releasing, bytes[i]);
+		}
 	}
 }
 
@@ -201,8 +202,8 @@ static bool unlink_by_worker(struct pool_store *s, uint64_t id, uint64_t size)
 	pthread_mutex_lock(&u->lock);
 	taken = u->n < STORE_UNLINKS_MAX;
 	if (taken) {
-		u->id[u->n++] = id;
-		u->bytes += size;
+		u->id[u->n] = id;
+		u->bytes[u->n++] = (uint32_t)size; /* < STORE_RELEASE_MIN */
 		atomic_fetch_add(&s->releasing, size);
 	}
 	pthread_mutex_unlock(&u->lock);

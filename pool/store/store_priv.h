@@ -100,7 +100,7 @@ struct store_usage {
 struct store_unlinks {
 	pthread_mutex_t lock;
 	uint64_t id[STORE_UNLINKS_MAX]; /* under lock */
-	uint64_t bytes;	/* under lock: of these; part of `releasing` */
+	uint32_t bytes[STORE_UNLINKS_MAX]; /* the same: part of `releasing` */
 	unsigned int n; /* under lock */
 	uint64_t failed[STORE_UNLINKS_MAX]; /* the worker's while it runs */
 	unsigned int nfailed;
