@@ -16,7 +16,7 @@ joined() { has_metric "${admin[$1]}" kvpool_node_master_connected 1; }
 ahead() { local PATH=$KVTEST_OBJ/ahead$1:$PATH; shift; "$@"; }
 # Versions: v1 is that of these sources.
 v1=$(awk '$2 == "POOL_WIRE_VERSION" { print $3 }' \
-	"$(dirname "$0")/../pool/wire.h")
+	"$(dirname "$0")/../pool/conn/wire.h")
 v2=$((v1 + 1)) v3=$((v1 + 2))
 refuses() { # MINE OTHERS
 	local before=", $(($1 - 1))"
