@@ -564,6 +564,10 @@ void k_check(struct world *w)
 	unsigned int listed = 0;
 	uint64_t n;
 
+	for (int i = 0; i < K_NODES; i++)
+		if (w->m[i].node)
+			node_check(w->m[i].node);
+
 	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
 	     n = pool_slots_next(&fs->inodes, n + 1))
 		check_inode(w, pool_slots_get(&fs->inodes, n));

@@ -309,6 +309,13 @@ static void workers_end(struct fixture *f)
 	f->workers_busy = false;
 }
 
+static void check_nodes(struct fixture *f)
+{
+	for (int i = 0; i < NNODES; i++)
+		if (f->m[i].node)
+			node_check(f->m[i].node);
+}
+
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
@@ -316,6 +323,7 @@ static int teardown(void **state)
 	int i;
 
 	workers_end(f);
+	check_nodes(f);
 	for (i = 0; i < NNODES; i++)
 		if (f->m[i].node)
 			stop_node(f, i);

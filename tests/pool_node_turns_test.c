@@ -380,7 +380,7 @@ static void hold_all(struct pool_node *n)
 
 	for (k = 0; k < MANY; k++) {
 		e = node_file(lookup(n, path_of(k)));
-		o = node_object_new(e, NODE_HELD);
+		o = node_object_new(e, NODE_FETCHING);
 		assert_non_null(o);
 		o->gen = e->gen;
 		o->counted = true;

@@ -344,8 +344,11 @@ static void on_user(struct sim_event *e)
 
 	while (&s->user[i] != e)
 		i++;
-	if (s->node[i])
+	if (s->node[i]) {
+		if (s->node[i]->node)
+			node_check(s->node[i]->node);
 		sn_user_acts(s, s->node[i]);
+	}
 	sim_at(e, soon(sim_random(3) ? 30 * SIM_MS : 900 * SIM_MS));
 }
 
@@ -512,6 +515,9 @@ static void rest_and_check(struct sn *s)
 	sn_observe(s);
 	if (!s->wrong[0])
 		sn_check(s);
+	for (i = 0; i < SN_NODES; i++)
+		if (s->node[i] && s->node[i]->node)
+			node_check(s->node[i]->node);
 	for (i = 0; i < SN_NODES && !s->wrong[0]; i++)
 		sn_read_all(s, s->node[i]);
 	if (!s->wrong[0])

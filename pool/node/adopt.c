@@ -48,7 +48,6 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 		return err == -ENOMEM ? err : -EBADMSG;
 	}
 	o->w = w;
-	o->state = NODE_PENDING;
 	e->own = o;
 	node_publish(n, o);
 	return 0;
@@ -70,7 +69,7 @@ static void forget_older(struct pool_node *n, struct node_entry *e)
 	}
 	pool_evict_remove(n->evict, &old->ev, false);
 	node_object_uses(n, old, 0);
-	old->state = NODE_DROPPED;
+	node_object_to(old, NODE_DROPPED);
 	old->entry = NULL;
 	e->obj = NULL;
 	node_object_unref(n, old);
@@ -127,7 +126,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	heard_of(n, m);
 	if (m->gen == 0 ? e->own != NULL : e->obj && e->obj->gen >= m->gen)
 		return -ESTALE;
-	o = node_object_new(e, NODE_HELD);
+	o = node_object_new(e, m->gen ? NODE_FETCHING : NODE_PENDING);
 	if (!o)
 		return -ENOMEM;
 	memcpy(canon.digest, m->sum.data, 16);

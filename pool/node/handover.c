@@ -377,9 +377,10 @@ static int keep_file(struct pool_node *n, uint64_t id)
 }
 
 static int get_file(struct pool_node *n, struct node_entry *e,
-		    const Kvpool__HandoverFile *m, struct node_object **ret_o)
+		    const Kvpool__HandoverFile *m, enum node_state state,
+		    struct node_object **ret_o)
 {
-	struct node_object *o = node_object_new(e, NODE_WRITING);
+	struct node_object *o = node_object_new(e, state);
 	XXH128_canonical_t canon;
 	int err;
 
@@ -429,14 +430,15 @@ static int get_files(struct pool_node *n, struct node_entry *e,
 	int err;
 
 	if (m->obj) {
-		err = get_file(n, e, m->obj, &o);
+		err = get_file(n, e, m->obj, NODE_FETCHING, &o);
 		if (err)
 			return err;
 		node_object_held(n, e, o);
 	}
 	if (!m->own)
 		return 0;
-	err = get_file(n, e, m->own, &o);
+	err = get_file(n, e, m->own,
+		       m->own->sealed ? NODE_PENDING : NODE_WRITING, &o);
 	if (err)
 		return err;
 	if (!o->w) {
@@ -444,7 +446,6 @@ static int get_files(struct pool_node *n, struct node_entry *e,
 		return -EBADMSG;
 	}
 	e->own = o;
-	o->state = m->own->sealed ? NODE_PENDING : NODE_WRITING;
 	pool_list_add_tail(m->own->sealed ? &n->pending : &n->writers,
 			   &o->w->link);
 	return 0;

@@ -254,7 +254,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	pool_evict_remove(n->evict, &o->ev, false);
 	o->w = w;
 	o->gen = 0;
-	o->state = NODE_PENDING;
+	node_object_to(o, NODE_PENDING);
 	o->entry = to;
 	node_own_supersede(n, to, o, NULL);
 	/* A cached copy has no metadata yet. */

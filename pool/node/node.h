@@ -1,56 +1,45 @@
 /*
- * A node: what this machine holds of the pool, and the mirror of the pool's
- * namespace that its mount shows.
+ * A node: the part of the pool that this machine holds, and a copy of the pool's
+ * namespace (the mirror), which its mount shows. The files of pool/node/ are listed in
+ * node_priv.h.
  *
- *   node_name   names: look up, make, move, remove
- *   node_attr   attributes: what the master says, and what was changed since
- *   node_write  a local file while it is written (node_learn: how large will it
- *               be, node_resize: room for it, node_rewrite: new generations)
- *   node_seal   the last writer is gone: checksum, metadata, publication
- *   node_want   who wants an object: opens, prefetch, checks after a restart
- *   node_read   an object of another host straight into a reader's memory
- *   node_doubt  local copies that may be damaged: checked, and withdrawn
- *   node_fetch  remote objects made local; replicas on the master's order
- *   node_serve  what peers ask of us; node_heat: how much, and extra copies
- *   node_space  who gets the store's free bytes; node_victim: and who has to go
- *   node_ops    changes waiting for the master's word
- *   node_barrier  what an fsync of a directory waits for
- *   node_feed   the master's change feed applied to the mirror
- *   node_link   the session with the master: join, inventory, heartbeats
- *   node_walk   walks over the mirror, a slice a turn
+ * THREADS. Everything here belongs to the loop thread. Work is handed to libuv's
+ * workers inside a module, and its callback runs on the loop again. One exception:
  *
- * Thread: loop, for every function, callback and struct here, but where a
- * request is handed to libuv's workers inside a module; and but for questions.
+ * Other threads may read while they hold pool_node_opts.names for reading:
+ *   - the tree (pool_tree_find);
+ *   - of a file: gen, hidden_gen, size, own, and own's state, size and id;
+ *   - of a directory: gone and xattrs.
+ * That is enough for pool_node_visible. The loop holds the lock for writing while it
+ * changes one of these, and never across a system call. So readers block only while
+ * the loop holds the lock, never for a whole turn of the loop.
  *
- * QUESTIONS (is there such a name, of which size?) may be asked by any thread
- * while it holds pool_node_opts.names for reading. It may then look at the tree;
- * at a file's gen, hidden_gen, size and own, and that one's state, size and id;
- * at a directory's gone and xattrs: so call pool_tree_find and
- * pool_node_visible. The loop holds it for writing while it changes these, for
- * a moment each, and across nothing that takes long: nobody who asks waits for
- * what the loop does beyond that; for its being put off by the scheduler only if
- * that is in such a moment.
+ * A NAME (struct node_entry) can have, at the same time:
+ *   - a published state (gen != 0), as the master's feed describes it;
+ *   - `obj`, the local copy of the published generation;
+ *   - `own`, a newer local file that only this mount sees: it is being written, or is
+ *     sealed and waits for the master's ack. It hides the published state here.
  *
- * A NAME (struct node_entry) may have, at once:
- *   - a published state (gen != 0), as the feed says;
- *   - `obj`, the local copy of that published generation, if there is one;
- *   - `own`, a newer local file that only this mount sees (being written, or
- *     sealed and waiting for the master). It hides the published state here.
+ * A LOCAL FILE (struct node_object) changes its state only by node_object_to
+ * (node_priv.h), along these edges:
  *
- * A LOCAL FILE (struct node_object) goes through
+ *           +-- retry -----+  +-- written again -----+
+ *           v              |  v                      |
+ *   new -> WRITING --seal--> SEALING --> PENDING --ack--> HELD
+ *           ^  |               |         |  ^         |    |
+ *           |  |               |         |  +- rename +    |
+ *           |  +---------------+---------+----------------+--> DROPPED
+ *           +-- (PENDING, too, goes back to WRITING when it is written again)
+ *   new -> FETCHING --verified--> HELD
+ *   found at a start: HELD (its metadata has a generation) or PENDING
  *
- *   WRITING --seal--> SEALING --> PENDING --master's ack--> HELD --> DROPPED
- *      |                 |           |                        ^         ^
- *      +-- poisoned, unlinked, abandoned, not needed ----------+---------+
- *   FETCHING --verified--> HELD
- *
- *   state      own  obj  has pages  gen  may be read by          evictable
+ *   state      own  obj  pages      gen  read by                 evictable
  *   WRITING     x        growing     0   this mount              no
- *   SEALING     x        whole       0   this mount              no
- *   PENDING     x        whole       0   this mount              no
- *   FETCHING         -   landing    !0   nobody                  no
- *   HELD             x   whole      !0   this mount, peers       if unused
- *   DROPPED     -    -   unlinked    -   who has it open         -
+ *   SEALING     x        complete    0   this mount              no
+ *   PENDING     x        complete    0   this mount              no
+ *   FETCHING         -   arriving   !0   nobody                  no
+ *   HELD             x   complete   !0   this mount, peers       if unused
+ *   DROPPED     -    -   unlinked    -   open descriptors        -
  */
 #ifndef POOL_NODE_NODE_H
 #define POOL_NODE_NODE_H
@@ -77,8 +66,7 @@ struct verbs;
 struct node_object;
 struct pool_handover;
 
-/* What stat(2) shows of a name besides its size. */
-/* Of every name: without the four bytes that would be between its members. */
+/* What stat(2) shows of a name besides its size. Packed: there is one per name. */
 struct node_attr {
 	uint32_t mode; /* permission bits */
 	uint32_t uid, gid;
@@ -86,8 +74,8 @@ struct node_attr {
 	uint64_t gen; /* Meta.attr_gen */
 } __attribute__((packed, aligned(4)));
 
-#define NODE_HOLDERS_INLINE 4
-#define NODE_HIDES_ANY (UINT64_MAX - UINT16_MAX)
+#define NODE_HOLDERS_INLINE 4 /* holders remembered per name */
+#define NODE_HIDES_ANY (UINT64_MAX - UINT16_MAX) /* see hidden_gen */
 
 struct node_entry {
 	struct pool_entry e;
@@ -95,27 +83,28 @@ struct node_entry {
 	uint64_t size;
 	XXH128_hash_t sum;
 	struct node_attr attr;
-	uint8_t nholders;	    /* known ones; at most NODE_HOLDERS_INLINE */
-	uint8_t seen;		    /* sweep mark of the feed */
-	uint8_t replicas;	    /* how many holders the feed named */
-	uint8_t ahead; /* node->stage when the master named it in an answer or
-			  an order, until the feed does; 0: it has */
-	uint64_t hidden_gen; /* unlinked here: generations <= this are hidden;
-				from NODE_HIDES_ANY on: all, until so many UNLINKs
-				of any are answered as it takes to UINT64_MAX */
+	uint8_t nholders;	    /* in `holders` */
+	uint8_t seen;		    /* mark of the last picture that had it */
+	uint8_t replicas;	    /* number of holders, as the feed says */
+	uint8_t ahead; /* node->stage when an ack or an order named it before
+			  the feed did; 0 once the feed has named it */
+	/* Generations <= this are hidden (unlinked here). Values >=
+	 * NODE_HIDES_ANY hide all: UINT64_MAX - value is the number of UNLINKs of
+	 * any generation in flight, minus one. */
+	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */
 	struct node_object *own;    /* owns a ref, or NULL */
-	struct node_fetch *fetch;   /* under way, or NULL */
-	void *fs;		    /* fs's inode now bound to the name */
+	struct node_fetch *fetch;   /* in flight, or NULL; borrows */
+	void *fs;		    /* the mount's inode of the name; borrows */
 	uint16_t holders[NODE_HOLDERS_INLINE]; /* node indices */
 };
 
-/* Sizes written below a directory, to know what to reserve. */
+/* Sizes of files written below a directory: they predict what to reserve. */
 struct node_learn {
 	uint64_t last, largest;
 	uint32_t count;
-	uint32_t varied; /* > 0: sizes differed among the last few */
+	uint32_t varied; /* > 0: the last few sizes differed */
 };
 
 struct node_dirent {
@@ -125,18 +114,19 @@ struct node_dirent {
 	struct pool_rules rules;    /* parsed from xattrs; not inherited ones */
 	struct node_learn learn;
 	void *fs;
-	uint64_t mtime_ns; /* shown instead of attr's: a name of it came or went
-			      here since that was set; or 0 */
-	uint64_t ctime_ns; /* anything of it changed here; or 0: as mtime */
-	uint32_t ngone; /* directories below that are gone, and stay yet */
-	uint8_t seen;
-	bool known; /* the master has it (or a name below it) */
-	bool gone;  /* removed; stays until the last hidden name below goes */
-	uint32_t pass; /* node_publish_sealed: something below is being sealed */
-	uint8_t removing; /* RMDIRs the master has not answered: gone till then */
-	uint8_t making; /* MKDIRs it has not answered: there till then */
-	int lost; /* -errno: a file in it was lost after its close, and no
-		     fsync has told of that */
+	/* Set when an entry is made or removed here, and shown instead of
+	 * attr.mtime_ns; 0: attr's. */
+	uint64_t mtime_ns;
+	uint64_t ctime_ns; /* last change here; 0: as mtime */
+	uint32_t ngone; /* subdirectories with `gone` set */
+	uint8_t seen;	/* as node_entry.seen */
+	bool known;	/* the master knows it, or a name below it */
+	bool gone; /* removed, but kept until the last hidden name below goes */
+	uint32_t pass; /* of node_publish_sealed: a file below is being sealed */
+	uint8_t removing; /* RMDIRs in flight: it counts as gone */
+	uint8_t making;	  /* MKDIRs in flight: it counts as there */
+	int lost; /* -errno: a file in it was lost after its close; the next fsync
+		     reports that and clears it */
 };
 
 enum node_state {
@@ -157,32 +147,34 @@ struct node_object {
 	XXH128_hash_t sum;
 	uint32_t refs;
 	uint32_t users;	   /* open handles of the mount */
-	uint16_t lent;	   /* descriptors with peers */
-	uint16_t lender;   /* of a borrowed one: its node index */
+	uint16_t lent;	   /* descriptors lent to peers */
+	uint16_t lender;   /* borrowed: index of the node that lent it */
 	uint8_t state;	   /* enum node_state */
-	uint8_t gets;	   /* that peers began, of this copy; 2: or more */
-	uint8_t given;	   /* somebody had a descriptor of it: its pages may be
-			      anywhere (splice, sendfile), and never change */
-	bool made : 1;	   /* here, not fetched */
+	uint8_t gets;	   /* GETs that peers began for this copy; saturates at 2 */
+	uint8_t given;	   /* a descriptor was given away: its pages may be in
+			      pipes and sockets (splice, sendfile), so they must
+			      never be reused for another file */
+	bool made : 1;	   /* written here, not fetched */
 	bool counted : 1;  /* HELD: the master counts it as a replica */
-	bool verified : 1; /* sum checked since the daemon's start, and not
-			      doubted since */
-	bool prefetched : 1; /* fetched for a look-up, not opened since */
-	bool refused : 1;  /* the master said KEEP when it was asked_ms */
-	uint32_t doubted_s; /* when it was to be checked last; 0: never */
-	int lent_fd;	   /* >= 0: borrowed from a peer on this host */
-	uint32_t asked;	   /* when the master was asked to let it go; and the */
-	uint32_t looked;   /* last look-up hit that is known: node_stamp; 0: none */
-	uint64_t said;	   /* node->said once the master was told that it is
-			      here; 0: it was not (HELD) */
-	struct node_heat *heat; /* peers asked for it of late; or NULL */
-	void *fs;	   /* fs's inode that serves it, or NULL */
-	uint64_t uses; /* bytes of the store, by node_object_uses */
-	struct node_writer *w; /* WRITING .. PENDING, else NULL; owned */
+	bool verified : 1; /* checksum compared since the daemon's start, and
+			      nobody has reported a mismatch since */
+	bool prefetched : 1; /* fetched after a look-up, not opened yet */
+	bool refused : 1;  /* the master refused to release it (see `asked`) */
+	uint32_t doubted_s; /* when its last check was requested; 0: never */
+	int lent_fd;	   /* >= 0: borrowed from a peer on this host; owns */
+	uint32_t asked;	   /* node_stamp of the last EVICT for it; 0: none */
+	uint32_t looked;   /* node_stamp of the last look-up hit; 0: none */
+	uint64_t said;	   /* node->said when HELD was sent for it; 0: not sent */
+	struct node_heat *heat; /* recent GETs by peers, or NULL; owns */
+	void *fs;	   /* the mount's inode that serves it, or NULL; borrows */
+	uint64_t uses; /* bytes of the store, set by node_object_uses */
+	/* WRITING to PENDING; on a client also HELD, until a store has a copy.
+	 * Else NULL. Owns. */
+	struct node_writer *w;
 };
 
-/* A pool_now_ms() in four bytes, never 0. Its age is right for 49 days, and
- * what asks for it looks back some seconds. */
+/* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the callers
+ * compare with some seconds. */
 static inline uint32_t node_stamp(uint64_t now_ms)
 {
 	return (uint32_t)now_ms ? (uint32_t)now_ms : UINT32_MAX;
@@ -193,12 +185,13 @@ static inline uint32_t node_stamp_age(uint32_t stamp, uint64_t now_ms)
 	return (uint32_t)now_ms - stamp;
 }
 
+/* Identifies the content of a version, whatever its generation. */
 struct node_content {
 	XXH128_hash_t sum;
 	uint64_t size;
 };
 
-/* The part of a local file that matters until it is published. */
+/* What a local file needs until it is published. */
 struct node_writer {
 	struct pool_list link; /* in node->writers, oldest first */
 	struct node_object *obj;
@@ -207,79 +200,78 @@ struct node_writer {
 	uint64_t base_gen;   /* published generation it replaces */
 	uint64_t base_of;    /* `base` is the content of this generation */
 	struct node_content base;
-	uint64_t seen_gen;   /* highest generation seen when it was sealed */
-	struct node_before *before; /* owns, or NULL: what this mount may have
-				published under the name before it */
-	uint64_t phantom_gen; /* the master gave it to a file that this one
-				 replaced: to be taken back if this goes too */
+	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
+	struct node_before *before; /* owns, or NULL: earlier versions that this
+				mount may have published under the name */
+	uint64_t phantom_gen; /* generation of a file that this one replaced after
+				 its PUBLISH was sent: an UNLINK takes it back if
+				 this file goes, too */
 	uint64_t reserved;   /* bytes fallocated ahead */
-	uint64_t claimed;    /* bytes granted by node_space and not yet written */
+	uint64_t claimed;    /* bytes granted by space.c and not written yet */
 	uint64_t breaches;   /* pool_store_breaches at creation */
-	uint64_t touched_ms; /* last sign of life */
-	uint64_t stamp_ns;   /* mtime of its store file when that of attr was set;
-				0: when it was made. Another one: written since */
+	uint64_t touched_ms; /* last use */
+	uint64_t stamp_ns;   /* mtime of the store file when attr.mtime_ns was set;
+				0: at its creation. If the file has another mtime
+				now, it was written since */
 	uint64_t ticket;     /* order of sealing, for fsync barriers */
 	uint32_t opens;	     /* writable handles of the mount */
 	int poison;	     /* -errno of a failed write; never published then */
-	int fd;		     /* O_RDWR while served writers have it open, or -1 */
-	bool fd_kept;	     /* nobody has it open any more: `fd` is for the seal */
+	int fd;		     /* O_RDWR while served writers have it open; or -1 */
+	bool fd_kept;	     /* all are closed, and `fd` is kept for the seal */
 	bool served;	     /* data passes through the daemon */
 	bool scratch;	     /* never published */
-	bool flushed;	     /* a close or a rename made it a candidate */
+	bool flushed;	     /* a close or a rename made it publishable */
 	bool renamed;	     /* its name came from a rename */
 	bool pristine_copy;  /* began as a copy of the published object, and
 				nobody is known to have changed it */
 	bool queued;	     /* a seal retry is scheduled */
-	uint8_t tries;	     /* how many there were */
+	uint8_t tries;	     /* number of seal retries */
 	bool sampling;	     /* holds pool_store_sampling on */
-	bool stale_blob;     /* renamed or changed while it was being sealed */
-	bool summed;	     /* `sum` is that of its first sum_size bytes */
+	bool stale_blob;     /* renamed or changed while a worker sealed it */
+	bool summed;	     /* `sum` is the checksum of its first sum_size bytes */
 	uint64_t sum_size;
 	XXH128_hash_t sum;
-	bool sealed;	     /* PENDING, not queued: its turn has not come */
-	bool again;	     /* an earlier process may have published it */
-	struct node_op *op;  /* its publication, as long as it is not answered;
-				borrows, or NULL */
-	bool was_held;	     /* its bytes were published, under another name:
-				who has them open or borrowed must not see
-				them change */
+	bool sealed;	     /* PENDING, and its PUBLISH is not queued yet */
+	bool again;	     /* an earlier process may have sent its PUBLISH */
+	struct node_op *op;  /* its PUBLISH until it is acked, or NULL; borrows */
+	bool was_held;	     /* published before under another name: readers may
+				have it open, so its bytes must not change */
 };
 
-/* What fs is told, on the loop. object_gone may come from inside a call of fs's
- * (a claim that evicts); the others never do. */
+/* Callbacks into the mount, on the loop. object_gone may run inside a call of the
+ * mount's (a claim that evicts); the others never do. */
 struct pool_node_ops {
-	/* The name's content is another (or none) than the one shown so far:
-	 * unbind the inode e->fs (set it to NULL) and forget the dentry. */
+	/* The name has other content, or none: unbind the inode e->fs (set it to
+	 * NULL) and invalidate the dentry. */
 	void (*changed)(void *arg, struct node_entry *e);
 	/* Attributes or xattrs changed. */
 	void (*attr_changed)(void *arg, struct pool_entry *e);
 	/* e->own has become e->obj, the published generation. */
 	void (*published)(void *arg, struct node_entry *e);
-	/* A name is there that was not. */
+	/* A name has appeared: cached negative dentries are wrong. */
 	void (*appeared)(void *arg, struct pool_entry *e);
-	/* A directory goes: unbind dir->fs, close its readers. */
+	/* A directory is removed: unbind dir->fs, end its listings. */
 	void (*dir_gone)(void *arg, struct node_dirent *dir);
-	/* Everything notified so far has to reach the kernel; then call
-	 * pool_node_told(n, mark), at once or later. Marks grow. */
+	/* Call pool_node_told(n, mark), now or later, once the kernel has received
+	 * every notification made so far. Marks grow. */
 	void (*tell)(void *arg, uint64_t mark);
-	/* The kernel must not go by what it remembers of names any more, at
-	 * once and without waiting for anything. */
+	/* Expire all dentries in the kernel, at once and without waiting. */
 	void (*expire)(void *arg);
-	/* Does too much wait to be notified? The feed waits then. May be NULL. */
+	/* Is the queue of notifications full? Then the feed waits. May be NULL. */
 	bool (*behind)(void *arg);
-	/* The local copy obj is being dropped: let go of what pins it. */
+	/* obj is being dropped: release what pins it. */
 	void (*object_gone)(void *arg, struct node_object *obj);
 };
 
 struct pool_node_opts {
 	uv_loop_t *loop;
-	/* Tried in turn until one says that it is the master; none: wait for
+	/* Dialled in turn until one answers as the master. None: wait for
 	 * pool_node_master_found. */
 	struct pool_hostports masters;
 	struct pool_hostport listen;
 	const char *advertise; /* "host:port"; NULL: listen's, port as bound */
 	const char *unix_path; /* peers' Unix socket; NULL: none */
-	const char *name;      /* for people */
+	const char *name;      /* shown to operators */
 	const char *store_dir;
 	uint64_t store_size;  /* 0: client */
 	uint64_t buffer_size; /* of a client */
@@ -287,46 +279,49 @@ struct pool_node_opts {
 	bool mount;	      /* subscribe to the namespace */
 	bool fd_passing;
 	bool reserve; /* false: never reserve (daemon-served mode) */
-	/* What is created with a size is written whole, to that size, before
-	 * anybody reads it (libkvpool): the pages of what goes for it will do. */
+	/* A file that is created with a size is written completely, to that size,
+	 * before anybody reads it (libkvpool). So the pages of an evicted object may
+	 * be reused without zeroing, and the bytes in use are counted, not asked of
+	 * the filesystem. */
 	bool puts_whole;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
-	/* Of local users, who may be the master or a peer. Borrows; NULL:
-	 * everybody. */
+	/* Which local users may own the other end of a connection. Borrows; NULL:
+	 * any. */
 	struct pool_trust *trust;
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
-	unsigned int hot_gets; /* so many GETs in 10 s: hot; 0: never */
-	unsigned int cold_ms;  /* without one for so long: cold */
-	/* What another process had, which goes on being the node until
-	 * pool_node_begin (borrows until then); NULL: find what is there. */
+	unsigned int hot_gets; /* GETs in 10 s that make an object hot; 0: never */
+	unsigned int cold_ms;  /* time without a GET after which it is cold */
+	/* Take-over: the state of the running process, which stays the node until
+	 * pool_node_begin. Borrows until then. NULL: scan store_dir. */
 	struct pool_handover *handover;
 	struct pool_metrics *metrics;
-	struct pool_shortlock *names; /* borrows; NULL: only the loop asks */
+	struct pool_shortlock *names; /* borrows; NULL: no other thread reads */
 };
 
 /* 0 or -errno, logged. ops may be set later by pool_node_set_ops. */
 int pool_node_open(const struct pool_node_opts *opts,
 		   struct pool_node **ret_node);
-/* Taken over: the other process has ended, this is the node from now on. 0 or
- * -errno, logged: it is nobody's then. */
+/* Take-over: the other process has ended; this one is the node from now on. 0 or
+ * -errno, logged; after an error no process is the node. */
 int pool_node_begin(struct pool_node *n);
-/* ---- handing over ----
- *
- * Whatever is asked of the node has been answered (fs has seen to that), and
- * nothing of it is called until it has ended or the other has failed. */
 
-/* Is something under way that cannot be handed over? What, for people, or
- * NULL. It ends by itself. */
+/* ---- take-over: the old process ----
+ *
+ * Before, the mount has answered all requests. Nothing of the node may be called
+ * then until this process ends, or the take-over has failed. */
+
+/* What is in flight and cannot be handed over, as text for the log; NULL: nothing.
+ * It ends by itself: ask again. */
 const char *pool_node_busy(struct pool_node *n);
-/* Names, files, changes that the master has not answered. Errors are h's. */
+/* Writes names, files and changes that are not acked into h. Errors: h->err. */
 void pool_node_hand_over(struct pool_node *n, struct pool_handover *h);
 void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
-/* Of an object that the mount has open after its name has gone (DROPPED): its
- * writer's part, or NULL, to be freed by node_writer_msg_free; and back: a new
- * one, with a ref for the caller (NULL: ENOMEM). w: NULL: a reader's. fd: the
- * file, taken over, or -1. */
+/* An unlinked file that the mount still has open (DROPPED): its writer's part, or
+ * NULL; freed by node_writer_msg_free. And back: a new object with a ref for the
+ * caller (NULL: ENOMEM). w NULL: it is open for reading only. fd: its file, owned
+ * by the object from then on; or -1. */
 Kvpool__HandoverWriter *
 node_orphan_hand_over(struct pool_node *n, const struct node_object *o);
 void node_writer_msg_free(Kvpool__HandoverWriter *m);
@@ -339,16 +334,16 @@ void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
  * the process is about to end: the store's tmpfs goes if it was made now. */
 void pool_node_undo(struct pool_node *n);
 /*
- * Stop: publishes what is pending (at most timeout_ms), leaves the master,
- * closes everything; closed(arg) when nothing is left on the loop.
+ * Stop: publish what is pending (for at most timeout_ms), leave the master, close
+ * everything. closed(arg) runs when nothing is left on the loop.
  */
 void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		     void (*closed)(void *arg), void *arg);
 
 bool pool_node_connected(const struct pool_node *n);
-/* Has the mirror been whole since the start? */
+/* Has a complete picture of the namespace been received since the start? */
 bool pool_node_complete(const struct pool_node *n);
-/* The master is there: without one, it is dialled next. */
+/* A master was found at this address: it is dialled next if there is no session. */
 void pool_node_master_found(struct pool_node *n,
 			    const struct pool_hostport *at);
 
@@ -356,65 +351,65 @@ struct pool_tree *pool_node_tree(struct pool_node *n);
 struct pool_store *pool_node_store(struct pool_node *n);
 struct node_dirent *pool_node_root(struct pool_node *n);
 
-/* ---- names (none of these waits; the master is told afterwards) ---- */
+/* ---- names: none of these waits; the change is sent to the master later ---- */
 
 /* The visible entry of a name, or NULL. Counts hits and misses. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
 				    size_t len);
-/* Does the entry show anything now? (Directories always do.) */
+/* Is there such a name for this mount? Directories: unless `gone`. */
 bool pool_node_visible(const struct pool_entry *e);
-/* Published state visible (not hidden by an unlink)? */
+/* Has it a published state that no unlink hides? */
 bool pool_node_published(const struct node_entry *e);
-/* The rules in force for a name or directory. */
+/* The rules in force for a file or directory, inherited ones included. */
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 		     struct pool_rules *ret);
 
-/* Names are made, here and by the functions below, if they and their paths are
- * no longer than POOL_NAME_MAX and POOL_PATH_MAX: else -ENAMETOOLONG. */
+/* -ENAMETOOLONG, here and below: a name longer than POOL_NAME_MAX, or a path longer
+ * than POOL_PATH_MAX. */
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
 		    struct node_dirent **ret_dir);
-/* Remove the entry if nothing is left of it (fs has unbound its inode). */
+/* Remove the entry if nothing refers to it any more; the mount has unbound its inode. */
 void pool_node_tidy(struct pool_node *n, struct pool_entry *e);
 /* -ENOTEMPTY, -ENOENT, -EBUSY (the root). */
 int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir);
-/* By the rule `unlink`: from the pool, or for this mount only. */
+/* Removes from the pool or hides on this mount only, as the rule `unlink` says. */
 int pool_node_unlink(struct pool_node *n, struct node_entry *e);
 /*
- * Move a name. noreplace: -EEXIST if the target is visible. -EXDEV for what
- * could not be done at once (a published object that is not here, a directory
- * with content): mv(1) copies then. The poison of a file that failed is
- * returned (and the file stays, unpublished). *ret_to: the entry it has now;
- * what the target showed before has been told to ops.changed only if fs asked
- * by itself (fs unbinds it: it knows that the kernel moves the dentry).
+ * Rename. noreplace: -EEXIST if the target is visible. -EXDEV if it would have to
+ * wait (a published object without a local copy, a directory with content): mv(1)
+ * copies then. A poisoned file returns its error and stays unpublished. *ret_to: the
+ * entry that has it now. ops.changed is not called for the target: the caller unbinds
+ * its inode, as the kernel moves the dentry itself.
  */
 int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		     struct node_dirent *dir, const char *name, size_t len,
 		     bool noreplace, struct pool_entry **ret_to);
-/* set: POOL_SET_* bits, not _XATTR_EACH; xattrs are taken over when
- * POOL_SET_XATTRS is set. */
+/* set: POOL_SET_* bits, but not _XATTR_EACH. With POOL_SET_XATTRS the node owns
+ * xattrs afterwards. */
 int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
 		      unsigned int set, const struct node_attr *attr,
 		      struct pool_xattrs *xattrs);
-/* One extended attribute, and no other; value NULL: removed. As
- * pool_xattrs_set, which is judged by what this mount knows; -EAGAIN. */
+/* Sets one extended attribute, or removes it (value NULL). Errors as
+ * pool_xattrs_set, judged by the attributes that this mount knows; -EAGAIN: too many
+ * changes are in flight. */
 int pool_node_setxattr(struct pool_node *n, struct pool_entry *e,
 		       const char *name, const void *value, size_t len,
 		       int flags);
 const struct node_attr *pool_node_attr(const struct pool_entry *e);
 /*
- * Times of directories are each mount's own: mtime is that of attr, until a name
- * below comes or goes (pool_node_dir_touch, wall clock), ctime what anything of
- * it changed last. Directories below it that are shown: pool_node_dir_dirs.
+ * Each mount has its own times of directories. mtime is attr's until an entry is made
+ * or removed (pool_node_dir_touch, wall clock); ctime is the last change of any kind.
+ * pool_node_dir_dirs: number of visible subdirectories, for st_nlink.
  */
 void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns);
 uint64_t pool_node_dir_mtime(const struct node_dirent *d);
 uint64_t pool_node_dir_dirs(const struct node_dirent *d);
 struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
-/* user.kvpool.* computed ones: generation, checksum, state, holders (how many
- * nodes have a copy), nodes (which), and the rule replicas where none is set
- * (what is inherited). Length or -ENODATA. */
+/* Computed attributes user.kvpool.*: generation, checksum, state, holders (number of
+ * nodes with a copy), nodes (their names), and replicas where only an inherited rule
+ * has it. Length or -ENODATA. */
 int pool_node_info(struct pool_node *n, struct pool_entry *e, const char *name,
 		   char *buf, size_t cap);
 extern const char *const pool_node_info_names[];
@@ -422,72 +417,71 @@ extern const char *const pool_node_info_names[];
 /* ---- writing ---- */
 
 /*
- * A new local file as `own` of a name (added if need be). size_hint: 0, or what
- * the caller knows of its size. Decides between a reserved file (passthrough)
- * and a daemon-served one: (*ret_obj)->w->served. -EEXIST if `own` is there.
+ * Makes a new local file the `own` of a name, which is added if it is missing.
+ * size_hint: the size in bytes, or 0 if it is not known. Chooses between a reserved
+ * file (passthrough) and a daemon-served one: (*ret_obj)->w->served. *ret_obj is
+ * borrowed. -EEXIST: the name has an `own`.
  */
 int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 		     const char *name, size_t len,
 		     const struct node_attr *attr, uint64_t size_hint,
 		     struct node_object **ret_obj);
-/* Largest size a file may get here. */
+/* Largest size in bytes that a file may have here. */
 uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w);
 
 typedef void (*node_done_cb)(void *arg, int status);
 
 /*
- * Begin a new generation of a published name: `own` appears, empty or with the
- * first `keep` bytes of the published content (fetched first if need be).
- * Returns 1 if that is done already, -errno if it cannot be (cb never runs;
- * -EAGAIN: it is being done for somebody else, try again in a moment), or 0:
- * cb(arg, 0 or -errno) runs once, perhaps before this returns.
+ * Begins a new generation of a published name: `own` appears, empty or with the first
+ * `keep` bytes of the published content, which is fetched first if it is not here.
+ * 1: done. 0: cb(arg, 0 or -errno) runs once, possibly before this returns. -errno: cb
+ * never runs; -EAGAIN: another caller is doing it, retry in a moment.
  */
 int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 			    uint64_t keep, node_done_cb cb, void *arg);
 
-/* A writable handle was opened / is gone; somebody has closed one, which others
- * may still share. */
+/* A writable handle was opened; closed (RELEASE); flushed (a FLUSH: one of the
+ * descriptors that share a handle was closed). */
 void pool_node_writer_opened(struct pool_node *n, struct node_object *o);
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
 void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
 /*
- * It is to be written again although it has been sealed: back to WRITING.
- * -EAGAIN if that must wait (it is closed and about to be sealed, or a worker
- * or the master has it): it will be published or dropped soon. -EROFS if its
- * bytes may never change: waited for as well, or replaced.
+ * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: a worker is
+ * sealing it, or its PUBLISH is in flight; it will be published or dropped soon.
+ * -EROFS: its bytes must never change (was_held); wait in the same way, or replace it.
  */
 int pool_node_unseal(struct pool_node *n, struct node_object *o);
-/* An empty file, as new, instead of e->own. 0 or -errno: nothing has changed. */
+/* Replaces e->own by a new empty file. 0, or -errno: nothing has changed. */
 int pool_node_own_replace(struct pool_node *n, struct node_entry *e);
-/* A daemon-served writer's descriptor (borrowed while it has handles open), or
- * -errno. */
+/* The O_RDWR descriptor of a daemon-served writer, borrowed while a handle is open;
+ * or -errno. */
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o);
-/* Who has written all of it has summed it on the way: nobody reads it again when
- * it is sealed, if it has that size. */
+/* The caller wrote all `size` bytes and computed their checksum meanwhile: sealing
+ * does not read the file again if it has this size. */
 void pool_node_writer_summed(struct pool_node *n, struct node_object *o,
 			     uint64_t size, XXH128_hash_t sum);
 /* A write failed: never publish. status: -errno. */
 void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
 /*
- * A daemon-served write of [offset, offset+len) is about to happen: room for
- * it. Returns 1 (write now), 0 (cb runs later), -ENOSPC, -EFBIG.
+ * Gets room for a daemon-served write of [offset, offset + len). 1: write now.
+ * 0: cb(arg, 0 or -errno) runs later. -ENOSPC, -EFBIG, -ENOMEM: cb never runs.
  */
 int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 			   uint64_t offset, uint64_t len, node_done_cb cb,
 			   void *arg);
-/* It was truncated: so its mtime is this (wall clock). */
+/* It was truncated: sets its mtime (wall clock). */
 void pool_node_modified(struct pool_node *n, struct node_object *o,
 			uint64_t wall_ns);
-/* Size as it is now (fstat); of one that is being written, the mtime, too. */
+/* Its size and 512-byte blocks now. While it is written, also updates the mtime. */
 int pool_node_object_size(struct pool_node *n, struct node_object *o,
 			  uint64_t *ret_size, uint64_t *ret_blocks);
 /*
- * Truncate or extend a file being written, and reserve again; may have to wait
- * for space: cb as in pool_node_rewrite_start.
+ * Truncates or extends a file that is being written, and reserves its new size. May
+ * wait for space. Returns and cb as pool_node_rewrite_start.
  */
 int pool_node_resize_start(struct pool_node *n, struct node_object *o,
 			   uint64_t size, node_done_cb cb, void *arg);
-/* fallocate(2): keep_size or not. cb as above. */
+/* fallocate(2), with or without FALLOC_FL_KEEP_SIZE. The same. */
 int pool_node_allocate_start(struct pool_node *n, struct node_object *o,
 			     uint64_t offset, uint64_t len, bool keep_size,
 			     node_done_cb cb, void *arg);
@@ -495,23 +489,22 @@ int pool_node_allocate_start(struct pool_node *n, struct node_object *o,
 /* ---- space ---- */
 
 /*
- * A claim on free bytes of the store: granted at once (returns 1), or later
- * (0: cb runs), or refused: -ENOSPC when nothing can be evicted, which also cb
- * gets when the deadline passes. A grant is a promise until
- * pool_node_claim_end(bytes) says that the bytes are allocated or not needed.
+ * A claim on free bytes of the store. 1: granted. 0: cb runs once, with 0 or with
+ * -ENOSPC after timeout_ms (0: five times deadline_ms). -ENOSPC: nothing can be evicted
+ * for it. Granted bytes stay set aside until pool_node_claim_end(bytes), which says
+ * that they are allocated, or not needed.
  */
 struct node_claim {
 	struct pool_list link;
 	uint64_t bytes;
 	uint64_t deadline_ms;
 	bool cache_only; /* may evict cached copies only (a prefetch) */
-	bool passing; /* rather into the headroom, or a while later, than that
-			 a counted copy goes: for what goes as soon as nobody
-			 uses it */
-	bool put; /* into the headroom, where nothing here may go and another
-		     store has room: it is moved there, or something for it,
-		     as soon as it is published */
-	uint64_t patient_ms; /* private: so long */
+	/* Transient: use the headroom, or wait, rather than evict a counted copy. */
+	bool passing;
+	/* May use the headroom where nothing here can be evicted while another store
+	 * has room: this object, or one for it, is moved there once published. */
+	bool put;
+	uint64_t patient_ms; /* private: until then as `passing` says */
 	void (*cb)(struct node_claim *c, int status);
 };
 int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
@@ -520,18 +513,19 @@ int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c);
 void pool_node_claim_end(struct pool_node *n, uint64_t bytes);
 
-/* Of the whole pool, for statfs(2); answered locally. */
+/* statfs(2) of the whole pool, from what this node knows. */
 void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
 
 /* ---- reading ---- */
 
 /*
- * Make e's published object local and verified. Returns 1 and takes a ref
- * (*ret_obj) if it is; 0 if it is being fetched: cb runs (once; a failure
- * found at once may run it before this returns) with the object (a ref for the
- * callee) or -errno (-ENOENT: gone or nobody could give it within the
- * deadline; -ESTALE: another version is there); -ENOENT if it is not published;
- * -EAGAIN: the fetch of a version before it is ending, again in a moment.
+ * Makes e's published object local and verified.
+ *   1        it is: *ret_obj, a ref for the caller
+ *   0        it is being fetched: cb runs once, possibly before this returns, with a
+ *            ref for the callee, or with -ENOENT (deleted, or no holder delivered it
+ *            before the deadline) or -ESTALE (another version was published)
+ *   -ENOENT  it is not published
+ *   -EAGAIN  the fetch of an earlier version is ending: retry in a moment
  */
 struct node_want {
 	struct pool_list link;
@@ -543,29 +537,28 @@ int pool_node_want_start(struct pool_node *n, struct node_entry *e,
 				    struct node_object *obj, int status));
 void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
 /*
- * e's published object into memory of e->size bytes, verified, and into no file:
- * nothing is kept here. 0: cb(arg, 0) runs once it is there; or cb(arg,
- * -EAGAIN): mem may hold anything, and nobody writes to it any more. -EAGAIN, of
- * this call too: not in this way, have it by pool_node_want_start.
+ * Reads e's published object into mem (e->size bytes), verified; no local copy is
+ * kept. 0: cb(arg, status) runs once: 0, or -EAGAIN: mem may hold anything, and nothing
+ * writes to it any more. -EAGAIN, returned or passed to cb: use pool_node_want_start.
  */
 int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
 			 node_done_cb cb, void *arg);
-/* Whom to ask for that by oneself (whoever holds the loop may call it, too): 0, or
- * -EAGAIN: not in this way. lent: also who would lend it, ret_from->unix_path says
- * whether. */
+/* The holder that a caller may ask itself for e. Thread: loop, or any that keeps the
+ * loop from running. 0, or -EAGAIN: use pool_node_want_start. lent: a holder that would
+ * lend a descriptor qualifies, too (then ret_from->unix_path is set). */
 struct pool_peer_addr;
 int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
 			bool lent, struct pool_peer_addr *ret_from);
-/* A look-up hit, which a read follows as a rule: what is here goes after all
- * others of its class for NODE_LEASE_MS, what is not is fetched in the background
- * if bounds allow. */
+/* After a look-up hit, as a read usually follows: a local copy is evicted last of its
+ * class for NODE_LEASE_MS; an object without one is prefetched if bounds allow. */
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
-/* The local copy cannot be right: it is checked, soon, and at most once in
- * NODE_DOUBT_S. What is damaged is withdrawn. */
+/* The local copy may be damaged: its checksum is compared soon, at most once in
+ * NODE_DOUBT_S seconds. A damaged copy is quarantined and reported to the master. */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
-/* It was opened: eviction order, hit counters. */
+/* It was opened: updates the eviction order and the counters of hits. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
 
+/* The last unref frees it; its file has gone before. */
 struct node_object *node_object_ref(struct node_object *o);
 void node_object_unref(struct pool_node *n, struct node_object *o);
 /* A descriptor of the object's file (flags as open(2)), or -errno. */
@@ -581,30 +574,32 @@ struct node_barrier {
 	bool patient;
 	void (*cb)(struct node_barrier *b, int status);
 };
-/* cb(0) when everything published before is known to the master and told to
- * the connected mounts; -ETIMEDOUT, after deadline_ms without a master or five
- * times as long with one. Returns 1 if that holds already. */
+/*
+ * cb(0): the master has acked everything that was closed or renamed here before, and
+ * every connected mount has received it. cb(-ETIMEDOUT): after deadline_ms without a
+ * master, or five times as long with one. Returns 0; cb runs later.
+ */
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status));
-/* Started: its time begins anew with each change before it that is done (nobody's
- * kernel holds a lock for it). */
+/* Its deadline begins anew with each change that completes before it. Only where no
+ * kernel lock is held meanwhile (kvpool_sync). */
 void pool_node_barrier_patient(struct node_barrier *b);
-/* The kernel knows everything that was notified before this mark (ops.tell). */
+/* The kernel has received everything that was notified before this mark (ops.tell). */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
-/* -errno, once, if a file in dir was lost after its close; else 0. */
+/* -errno if a file in dir was lost after its close, reported once; else 0. */
 int pool_node_lost(struct node_dirent *dir);
-/* Ends all that wait, with -ECANCELED. */
+/* Ends all barriers with -ECANCELED. */
 void pool_node_barriers_end(struct pool_node *n);
 
-/* ---- looking inside ---- */
+/* ---- inspection: the caller owns the JSON; NULL: no memory ---- */
 
 bool pool_node_ready(const struct pool_node *n);
 json_t *pool_node_status_json(struct pool_node *n);
 json_t *pool_node_nodes_json(struct pool_node *n);
-/* The counted copies that were evicted here last, at most 256, oldest first: each
- * with path, generation and whether without a master ("alone"), and how many
- * before them this process has "forgotten". NULL: no memory. */
+/* The counted copies that were evicted here last, oldest first: path, generation, and
+ * whether without a master ("alone"); and how many earlier ones were "forgotten" (the
+ * list is bounded, evicted.c). */
 json_t *pool_node_evicted_json(struct pool_node *n);
 /* A page of at most limit objects at or below the path prefix (pool/model/pages.h),
  * with "next", the token of the following page, or null. 0, -EINVAL (token),

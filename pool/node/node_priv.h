@@ -271,13 +271,22 @@ static inline void node_names_end(struct pool_node *n)
 		pool_shortlock_give(n->opts.names);
 }
 
+/* check.c */
+/* Asserts what holds between two turns of the loop. O(names). For tests. */
+void node_check(struct pool_node *n);
+
 /* adopt.c */
 /* A file found in the store (a pool_store_found_cb; arg: the node). */
 int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
 	       size_t blob_len);
 
 /* object.c */
-struct node_object *node_object_new(struct node_entry *e, uint8_t state);
+struct node_object *node_object_new(struct node_entry *e,
+				    enum node_state state);
+/* The only way to change o->state: asserts that the edge is one of node.h's
+ * table. What other threads look at (o is somebody's `own`) is changed between
+ * node_names_begin and node_names_end. */
+void node_object_to(struct node_object *o, enum node_state to);
 /* o's file takes so many bytes of the store, in whole pages: 0 once it is gone. */
 void node_object_uses(struct pool_node *n, struct node_object *o,
 		      uint64_t bytes);

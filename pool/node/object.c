@@ -14,7 +14,30 @@
 
 /* ---- objects ---- */
 
-struct node_object *node_object_new(struct node_entry *e, uint8_t state)
+/* As drawn in node.h. */
+static bool may_become(enum node_state from, enum node_state to)
+{
+#define TO(state) (1u << NODE_##state)
+	static const unsigned int edges[] = {
+		[NODE_WRITING] = TO(SEALING) | TO(DROPPED),
+		[NODE_SEALING] = TO(PENDING) | TO(WRITING) | TO(DROPPED),
+		[NODE_PENDING] = TO(HELD) | TO(WRITING) | TO(DROPPED),
+		[NODE_FETCHING] = TO(HELD),
+		[NODE_HELD] = TO(PENDING) | TO(DROPPED),
+		[NODE_DROPPED] = 0,
+	};
+#undef TO
+	return edges[from] >> to & 1;
+}
+
+void node_object_to(struct node_object *o, enum node_state to)
+{
+	assert(may_become((enum node_state)o->state, to));
+	o->state = (uint8_t)to;
+}
+
+struct node_object *node_object_new(struct node_entry *e,
+				    enum node_state state)
 {
 	struct node_object *o = calloc(1, sizeof(*o));
 
@@ -22,7 +45,7 @@ struct node_object *node_object_new(struct node_entry *e, uint8_t state)
 		return NULL;
 	pool_evict_node_init(&o->ev);
 	o->entry = e;
-	o->state = state;
+	o->state = (uint8_t)state;
 	o->refs = 1;
 	o->lent_fd = -1;
 	return o;
@@ -121,7 +144,7 @@ static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 		give_back(n, o);
 	else
 		forget_file(n, o);
-	o->state = NODE_DROPPED;
+	node_object_to(o, NODE_DROPPED);
 	o->entry = NULL;
 	e->obj = NULL;
 }
@@ -160,7 +183,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 		node_object_drop(n, e->obj, false);
 	e->obj = o;
 	o->entry = e;
-	o->state = NODE_HELD;
+	node_object_to(o, NODE_HELD);
 	len = node_entry_path(&e->e, path);
 	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);
 	/* Of our store: what is borrowed takes nothing of it. */

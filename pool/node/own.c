@@ -44,7 +44,7 @@ void node_own_state(struct pool_node *n, struct node_object *o,
 		    enum node_state state)
 {
 	node_names_begin(n);
-	o->state = (uint8_t)state;
+	node_object_to(o, state);
 	node_names_end(n);
 }
 
@@ -121,11 +121,11 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	o->entry = NULL;
 	node_op_forget(n, o);
 	if (o->state == NODE_SEALING) {
-		o->state = NODE_DROPPED; /* sealed() removes the file */
+		node_object_to(o, NODE_DROPPED); /* sealed() removes the file */
 		node_object_unref(n, o);
 		return;
 	}
-	o->state = NODE_DROPPED;
+	node_object_to(o, NODE_DROPPED);
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
 	/* Whoever has it open asks for its size, and sets it. */

@@ -141,7 +141,7 @@ static void sealed(struct pool_seal *ps, int status)
 	}
 	node_names_begin(n);
 	o->size = ps->size;
-	o->state = NODE_PENDING; /* the worker is done with it */
+	node_object_to(o, NODE_PENDING); /* the worker is done with it */
 	node_names_end(n);
 	o->sum = ps->sum;
 	o->verified = true;

@@ -1,0 +1,60 @@
+/* The node's invariants, for tests: names, local files and the lists they are on. */
+#include "pool/node/ops.h"
+
+#include <assert.h>
+
+static void check_own(struct pool_node *n, struct node_entry *e)
+{
+	const struct node_object *o = e->own;
+
+	(void)n;
+	assert(o->entry == e && o->refs > 0 && o->w && o->w->obj == o);
+	assert(o->state == NODE_WRITING || o->state == NODE_SEALING ||
+	       o->state == NODE_PENDING);
+	assert(!pool_evict_inserted(&o->ev) && o->lent_fd < 0);
+	assert(o->gen == 0 && !pool_list_empty(&o->w->link));
+	assert(!o->w->op || o->w->op->obj == o);
+}
+
+static void check_obj(struct pool_node *n, struct node_entry *e)
+{
+	const struct node_object *o = e->obj;
+
+	assert(o->state == NODE_HELD && o->entry == e && o->refs > 0);
+	assert(o->gen != 0);
+	assert(pool_evict_inserted(&o->ev));
+	/* A client's keeps its writer until a store has it. */
+	assert(!o->w || n->opts.store_size == 0);
+	assert(!o->counted || o->lent_fd < 0);
+}
+
+static void check_entry(struct pool_node *n, struct node_entry *e)
+{
+	assert(e->nholders <= NODE_HOLDERS_INLINE);
+	if (e->own)
+		check_own(n, e);
+	if (e->obj)
+		check_obj(n, e);
+}
+
+void node_check(struct pool_node *n)
+{
+	struct pool_entry *e;
+	unsigned int nsealed = 0, nsmall = 0;
+	const struct pool_list *it;
+
+	if (n->closing || n->changing)
+		return;
+	for (e = &n->tree.root->e; e; e = pool_tree_next(&n->tree, e))
+		if (node_file(e))
+			check_entry(n, node_file(e));
+	for (it = n->sealing.next; it != &n->sealing; it = it->next)
+		nsealed += pool_container_of(it, const struct node_writer,
+					     link)->sealed;
+	for (it = n->small_seals.next; it != &n->small_seals; it = it->next)
+		nsmall++;
+	assert(nsealed == n->nsealed && nsmall == n->nsmall_seals);
+	assert(n->nkept_fds <= NODE_KEPT_FDS);
+	assert(n->ndoubted <= NODE_DOUBTS_MAX && n->nheats <= NODE_HEATS_MAX);
+	assert(node_ops_in_order(n));
+}
