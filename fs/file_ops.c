@@ -113,11 +113,11 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 /* ---- FLUSH, RELEASE, FSYNC ---- */
 
 /*
- * A close of a daemon-served writer: before it, the kernel writes what a mapping
- * has left. The others save the round trip (FOPEN_NOFLUSH): their RELEASE says
- * the same, and is queued before close(2) returns, so before whatever the
- * closer asks next (fuse_file_put; on_init's max_background is why it is never
- * held back).
+ * A close of a daemon-served writer: before it, the kernel writes what a
+ * mapping has left. The others save the round trip (FOPEN_NOFLUSH): their
+ * RELEASE says the same, and is queued before close(2) returns, so before
+ * whatever the closer asks next (fuse_file_put; on_init's max_background is why
+ * it is never held back).
  */
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {

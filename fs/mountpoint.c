@@ -1,4 +1,5 @@
-/* Where a mount goes: what is there already, and whose it is. See fs/fs_priv.h. */
+/* Where a mount goes: what is there already, and whose it is. See fs/fs_priv.h.
+ */
 #include "fs/fs_priv.h"
 
 #include <errno.h>

@@ -5,10 +5,10 @@
  * before anything queued later, so a "missing" never overtakes the notification
  * that takes it back.
  *
- * An FSYNCDIR holds its directory's lock, and the thread up, for seconds. So the
- * queue has a bound: names beyond it are not queued, but the kernel is made to
- * ask for all names again (an epoch), which takes no lock. A kernel that has no
- * epochs is told of each: then the feed waits (fs_notify_behind).
+ * An FSYNCDIR holds its directory's lock, and the thread up, for seconds. So
+ * the queue has a bound: names beyond it are not queued, but the kernel is made
+ * to ask for all names again (an epoch), which takes no lock. A kernel that has
+ * no epochs is told of each: then the feed waits (fs_notify_behind).
  */
 #include "fs/fs_priv.h"
 

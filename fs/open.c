@@ -472,9 +472,9 @@ static void open_published(struct open_req *r)
 }
 
 /*
- * An unbound nodeid, opened to read, while another one in use has the name: what
- * that shows is shown by both. (It was looked up just now, perhaps because of
- * an ESTALE.) What is not here is fetched first. False: it cannot be.
+ * An unbound nodeid, opened to read, while another one in use has the name:
+ * what that shows is shown by both. (It was looked up just now, perhaps because
+ * of an ESTALE.) What is not here is fetched first. False: it cannot be.
  */
 static bool open_shared(struct open_req *r, struct node_entry *f)
 {
@@ -520,9 +520,9 @@ static bool open_nameless(struct open_req *r, bool writes, bool shown)
 
 	if (i->opens == 0 || !i->obj)
 		return false;
-	/* Who opens it has looked it up before it was replaced (whoever did that
-	 * is told so, by fsync of the directory, when no look-up finds it any
-	 * more), or comes by a descriptor. */
+	/* Who opens it has looked it up before it was replaced (whoever did
+	 * that is told so, by fsync of the directory, when no look-up finds it
+	 * any more), or comes by a descriptor. */
 	if (!writes)
 		return !shown || r->again ||
 		       (r->fs->passthrough && !i->served);

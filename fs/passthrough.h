@@ -1,10 +1,10 @@
 /*
  * The part of the kernel's FUSE ABI that libfuse 3.14 has no calls for:
- * passthrough (Linux 6.9) and its negotiation, epochs (Linux 6.16), and look-ups
- * of one directory at once: before 3.17, libfuse never tells the kernel that
- * they are wanted (FUSE_CAP_PARALLEL_DIROPS), which then sends them one by one.
- * Source: the kernel's include/uapi/linux/fuse.h, 7.40. Where libfuse is 3.17 or
- * newer its own API could be used instead.
+ * passthrough (Linux 6.9) and its negotiation, epochs (Linux 6.16), and
+ * look-ups of one directory at once: before 3.17, libfuse never tells the
+ * kernel that they are wanted (FUSE_CAP_PARALLEL_DIROPS), which then sends them
+ * one by one. Source: the kernel's include/uapi/linux/fuse.h, 7.40. Where
+ * libfuse is 3.17 or newer its own API could be used instead.
  *
  * Thread: any, no state but what fs_init_* is given.
  */

@@ -1,5 +1,5 @@
-/* SETATTR of a size: which file it is that is resized. The rest is as an OPEN to
- * write (open.c). */
+/* SETATTR of a size: which file it is that is resized. The rest is as an OPEN
+ * to write (open.c). */
 #include "fs/fs_priv.h"
 
 #include <errno.h>

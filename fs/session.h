@@ -62,10 +62,10 @@ struct fs_opts {
  */
 int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
 /*
- * Answer what has been asked, unmount (lazily if it is busy), tell the node that
- * nobody looks any more; closed(arg) when nothing is left on the loop. What
- * still waits for the node is answered when the node is closed: so fs_close,
- * pool_node_close, fs_free, in this order.
+ * Answer what has been asked, unmount (lazily if it is busy), tell the node
+ * that nobody looks any more; closed(arg) when nothing is left on the loop.
+ * What still waits for the node is answered when the node is closed: so
+ * fs_close, pool_node_close, fs_free, in this order.
  */
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg);
 /* The node is closed: free the rest. NULL is allowed. */

@@ -1,4 +1,5 @@
-/* Opens that wait look again in a moment: what runs then is open.c's, by pointer. */
+/* Opens that wait look again in a moment: what runs then is open.c's, by
+ * pointer. */
 #include "fs/fs_priv.h"
 
 void fs_waiting_schedule(struct fs *fs)

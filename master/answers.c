@@ -1,17 +1,17 @@
 /*
  * What became of the changes that nodes asked for, until they have received it.
  *
- * A change may be executed and its result be lost with the connection. Asked for
- * once more it could undo what others did since, so it never is: the changes of
- * one run of a node are counted, and WELCOME tells how many were executed and
- * what became of those that the node has no result of.
+ * A change may be executed and its result be lost with the connection. Asked
+ * for once more it could undo what others did since, so it never is: the
+ * changes of one run of a node are counted, and WELCOME tells how many were
+ * executed and what became of those that the node has no result of.
  *
  * Another master has no results. From the state it has how many were executed
  * when the state last changed because of one (the member's record is appended
  * behind that change), and a generation that none of the later ones is below.
  * Those may have been executed or not: they come with a condition (Op.again),
- * which is judged once the map is whole: OPS with such conditions wait for that,
- * and so do those of the session that come after them.
+ * which is judged once the map is whole: OPS with such conditions wait for
+ * that, and so do those of the session that come after them.
  */
 #include <errno.h>
 #include <stdlib.h>

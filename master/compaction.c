@@ -1,6 +1,6 @@
 /*
- * Rewriting the state file: a walk over the map, a slice a turn, into a new file,
- * which a worker syncs and which then replaces the old one.
+ * Rewriting the state file: a walk over the map, a slice a turn, into a new
+ * file, which a worker syncs and which then replaces the old one.
  */
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* DROP: what a node is to give up. Collected for a turn, sent in one message. */
+/* DROP: what a node is to give up. Collected for a turn, sent in one message.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -91,7 +91,8 @@ bool etcd_healthy(const struct etcd *e);
 /* What went wrong last, "" if nothing has. */
 const char *etcd_error(const struct etcd *e);
 
-/* ---- messages; NULL is ENOMEM, and taken for it by what it is put into ---- */
+/* ---- messages; NULL is ENOMEM, and taken for it by what it is put into ----
+ */
 
 struct etcd_slice {
 	const void *p;

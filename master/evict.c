@@ -54,9 +54,11 @@ static void grant(struct master_session *s, struct master_file *f,
 			     meta->gen, size);
 }
 
-/* The last store gives it up: with it go the copies of clients, which count for
- * nothing. Else the store would be ordered to hold it again, for one of them, and
- * give it up again. (Who is still to say that it has one keeps it.) */
+/*
+ * The last store gives it up: with it go the copies of clients, which count for
+ * nothing. Else the store would be ordered to hold it again, for one of them,
+ * and give it up again. (Who is still to say that it has one keeps it.)
+ */
 static void drop_clients(struct master *m, struct master_file *f,
 			 const Kvpool__Meta *meta)
 {
@@ -111,8 +113,8 @@ static void evict_held(struct master_session *s, struct master_file *f,
 
 /*
  * Is what it lacks on its way already? It does not wait for the answers, or for
- * the moves, before it asks again; a copy too many that moves fills up the place
- * of one that then has nowhere to go.
+ * the moves, before it asks again; a copy too many that moves fills up the
+ * place of one that then has nowhere to go.
  */
 static bool enough_leaves(const struct master_session *s,
 			  const Kvpool__Evict *msg)

@@ -7,8 +7,8 @@
  *      | where the leader is            +- a struct master, with an epoch of its
  *      +- (master/standby.h)               own, and the state in etcd
  *
- * A leader that loses its lease closes all sessions and forgets everything; what
- * the nodes have not been answered they ask the next leader.
+ * A leader that loses its lease closes all sessions and forgets everything;
+ * what the nodes have not been answered they ask the next leader.
  *
  * Thread: loop.
  */
@@ -29,7 +29,8 @@ struct master_ha_opts {
 	const char *advertise;	   /* "HOST:PORT"; NULL: as listened on */
 	unsigned int ttl_s;	   /* of the lease; 0: LEADER_TTL_S */
 	unsigned int start_ms;	   /* how long etcd may take to answer at all */
-	/* What is in etcd is not for this program (logged): end, with an error. */
+	/* What is in etcd is not for this program (logged): end, with an error.
+	 */
 	void (*unusable)(void *arg);
 	void *arg;
 };

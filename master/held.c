@@ -1,8 +1,8 @@
 /*
  * Nothing leaves the master before etcd has what it follows from, whatever ends
  * meanwhile: the session that asked for the change, the lease, the process. Who
- * leads next has only what is in etcd, and it must not take back what a node, or
- * a user, was told.
+ * leads next has only what is in etcd, and it must not take back what a node,
+ * or a user, was told.
  *
  * What a session is sent, and why it is safe:
  *
@@ -28,11 +28,11 @@
  * node joins again, and is told anew. Metrics and pages show the memory of this
  * master: nothing is promised by them, and no node reads them.
  *
- * Bars are the master's, and outlive sessions. Between two looks at the feed and
- * at the state, changes up to feed sequence S were made and records up to mark M
- * appended: so nothing behind the sequence of the first look is told before M is
- * settled. A change and its records are made in one turn, and looks are in turns
- * of their own.
+ * Bars are the master's, and outlive sessions. Between two looks at the feed
+ * and at the state, changes up to feed sequence S were made and records up to
+ * mark M appended: so nothing behind the sequence of the first look is told
+ * before M is settled. A change and its records are made in one turn, and looks
+ * are in turns of their own.
  *
  * When the lease is over (master_acting), nothing is read and nothing is sent.
  * With a state file, the kernel is handed all records before anything is sent.

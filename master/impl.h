@@ -29,8 +29,8 @@
  * its member at once; its memory goes with the connection's on_close.
  *
  * No turn of the loop is long, however much there is to do: what is heard and
- * what is told is shared out among the sessions (pool/conn/share.h), walks go in
- * slices, repair looks at so many needs, and even the end is in slices.
+ * what is told is shared out among the sessions (pool/conn/share.h), walks go
+ * in slices, repair looks at so many needs, and even the end is in slices.
  */
 #ifndef MASTER_IMPL_H
 #define MASTER_IMPL_H
@@ -63,7 +63,8 @@
 #define MASTER_TURN_TOLD 16384u
 #define MASTER_GRACE 3		    /* heartbeats */
 
-/* What changes were given that came with a condition: the last MASTER_OWN_MAX. */
+/* What changes were given that came with a condition: the last MASTER_OWN_MAX.
+ */
 struct master_given {
 	struct {
 		uint64_t path; /* hash */
@@ -95,14 +96,14 @@ struct master_session {
 	size_t ndrops, drops_cap, drops_bytes;
 	uint64_t granted; /* bytes that it was told to drop for room, ever */
 	uint64_t heard;	  /* HELD items */
-	/* OPS with conditions that cannot be judged before the map is whole, and
-	 * those behind them */
+	/* OPS with conditions that cannot be judged before the map is whole,
+	 * and those behind them */
 	struct pool_list later;
 	unsigned int nlater;
 	size_t later_bytes;
 	uint64_t noff; /* changes in these */
-	/* What conditional changes of this session were given, for the conditions
-	 * of those after them */
+	/* What conditional changes of this session were given, for the
+	 * conditions of those after them */
 	struct master_given own;
 };
 
@@ -379,8 +380,8 @@ void master_held_free(struct master_session *s);
 
 /* ---- answers.c ---- */
 
-/* The node joins: sets ret_welcome's ops_*, whose `ops` the caller frees. -ENOMEM:
- * they are missing, and it is told so. */
+/* The node joins: sets ret_welcome's ops_*, whose `ops` the caller frees.
+ * -ENOMEM: they are missing, and it is told so. */
 int master_answers_join(struct master_member *mb, const Kvpool__Join *j,
 			Kvpool__Welcome *ret_welcome);
 /* Is this what follows the changes that were executed? Forgets what the node
@@ -392,9 +393,11 @@ void master_answers_add(struct master *m, struct master_member *mb,
 /* From a MEMBER record. */
 void master_answers_load(struct master_member *mb,
 			 const struct master_record *r);
-/* Was the change `ticket` of `run` made by this node, before `than` of the present
- * run? A file that an earlier run put and this one found was put after all that
- * that run deleted under its name. Of runs that are not known: false. */
+/*
+ * Was the change `ticket` of `run` made by this node, before `than` of the
+ * present run? A file that an earlier run put and this one found was put after
+ * all that that run deleted under its name. Of runs that are not known: false.
+ */
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);
 /* Puts msg off until the map is whole, if it, or one before it, has to wait for

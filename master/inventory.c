@@ -193,8 +193,8 @@ static int gone(struct item *it, struct master_file *f)
 	if (f && f->gen < it->meta->gen) {
 		replaced(it, f);
 	} else if (f && f->gen == it->meta->gen) {
-		/* Another's copy is still there: the sender, which knew of none,
-		 * shows no such name. */
+		/* Another's copy is still there: the sender, which knew of
+		 * none, shows no such name. */
 		master_map_touch_file(&it->m->map, f);
 	} else if (!f && !is_dead(it)) {
 		err = master_map_bury_left(&it->m->map, it->path, it->len,

@@ -14,8 +14,8 @@
 /* ---- loading ---- */
 
 /*
- * What somebody has set of the root. Older versions kept it whole, with 0755 and
- * zeros for what nobody had set.
+ * What somebody has set of the root. Older versions kept it whole, with 0755
+ * and zeros for what nobody had set.
  */
 static uint16_t root_set(const Kvpool__Meta *meta)
 {

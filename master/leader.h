@@ -81,7 +81,8 @@ uint64_t leader_since_ms(const struct leader *l); /* pool_now_ms */
 
 /* ---- for who only looks for the leader ---- */
 
-/* The request for it, and its address from the answer: 0, -ENOENT or -EPROTO. */
+/* The request for it, and its address from the answer: 0, -ENOENT or -EPROTO.
+ */
 json_t *leader_query(const char *prefix);
 int leader_answer(const json_t *answer, char ret_address[LEADER_ADDRESS_MAX]);
 

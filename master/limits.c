@@ -12,9 +12,9 @@
  *                  address that has most loses the session that has most of it, so
  *                  that a crowd does not cost others theirs.
  *
- * The last is looked at four times a heartbeat. In between a session grows by what
- * its own bounds allow: MASTER_HELD_BYTES, MASTER_LATER_MAX and the connection's
- * queue.
+ * The last is looked at four times a heartbeat. In between a session grows by
+ * what its own bounds allow: MASTER_HELD_BYTES, MASTER_LATER_MAX and the
+ * connection's queue.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * What every file may ask of the master's loop: to send what is due (a kick), and
- * to go on with a walk. What a kick and a slice then do is server.c's, by pointer.
+ * What every file may ask of the master's loop: to send what is due (a kick),
+ * and to go on with a walk. What a kick and a slice then do is server.c's, by
+ * pointer.
  */
 #include "master/impl.h"
 

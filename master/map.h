@@ -231,8 +231,8 @@ uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
 /* A tombstone for a name that is not there (raises one that is). 0, -ENOMEM. */
 int master_map_bury(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns);
-/* The same of a name of which this generation was given up: copies of older ones
- * are dead. */
+/* The same of a name of which this generation was given up: copies of older
+ * ones are dead. */
 int master_map_bury_left(struct master_map *m, const char *path, size_t len,
 			 uint64_t gen, uint64_t wall_ns);
 /* Forget at most `max` graves: beyond the bounds, and tombstones from before
@@ -251,8 +251,8 @@ master_file_holders(const struct master_file *f)
 int master_file_find_holder(const struct master_file *f, unsigned int index);
 /* How many of the holders are extra ones. */
 unsigned int master_file_extras(const struct master_file *f);
-/* This one may be dead: it is an extra one, which nobody is told of, until it or
- * another node says that it holds f. */
+/* This one may be dead: it is an extra one, which nobody is told of, until it
+ * or another node says that it holds f. */
 void master_file_doubt_holder(struct master_file *f, unsigned int pos);
 /*
  * Note a holder, or that it is confirmed in this phase. 1: it is new, 0: it was

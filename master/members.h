@@ -61,8 +61,8 @@ struct master_answer {
 /* What became of the changes that a node asked for (master/answers.c). */
 struct master_answers {
 	uint64_t run;  /* Join.ops_run; 0: it does not count them */
-	/* The node's runs before that, newest first, or 0. Who is not among them
-	 * any more is taken for another node. */
+	/* The node's runs before that, newest first, or 0. Who is not among
+	 * them any more is taken for another node. */
 	uint64_t earlier[MASTER_EARLIER_RUNS];
 	uint64_t done; /* executed */
 	uint64_t kept; /* results of the last so many of them are kept */

@@ -78,9 +78,9 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 
 /*
  * An earlier master may have executed already what the name's version `now` was
- * made by, and gen, of those days, may be what it gave that. It may be if that was
- * made by who had seen nothing as new; else both were made without knowing of
- * each other.
+ * made by, and gen, of those days, may be what it gave that. It may be if that
+ * was made by who had seen nothing as new; else both were made without knowing
+ * of each other.
  */
 static bool may_have_been(const struct op *op, uint64_t now, uint64_t gen)
 {
@@ -98,8 +98,8 @@ static bool is_newer(const struct op *op, uint64_t now, uint64_t gen)
 	return now > gen && !is_own(op, now) && !may_have_been(op, now, gen);
 }
 
-/* Does f's newest version come from the sender itself, before it joined this time:
- * which it does not say that it holds, and had not heard of? */
+/* Does f's newest version come from the sender itself, before it joined this
+ * time: which it does not say that it holds, and had not heard of? */
 static bool was_senders(const struct op *op, const struct master_file *f)
 {
 	const struct master_member *mb = op->s->member;
@@ -151,10 +151,10 @@ static uint64_t known_gen(const struct op *op)
 }
 
 /*
- * Made while cut off, or perhaps executed already: was there something newer than
- * what it was made from, and than all that its node knew of when it was made? (A
- * new name that was once deleted is no overwrite. What comes back, brought by a
- * node that was away, is not newer.)
+ * Made while cut off, or perhaps executed already: was there something newer
+ * than what it was made from, and than all that its node knew of when it was
+ * made? (A new name that was once deleted is no overwrite. What comes back,
+ * brought by a node that was away, is not newer.)
  */
 static bool overtaken(const struct op *op)
 {

@@ -1,7 +1,7 @@
 /*
- * The patrol: a walk over the map, a slice a turn, that reviews each file. It is a
- * cursor in the feed, so that names may come and go meanwhile; what changes after it
- * has begun has been dealt with at the change.
+ * The patrol: a walk over the map, a slice a turn, that reviews each file. It
+ * is a cursor in the feed, so that names may come and go meanwhile; what
+ * changes after it has begun has been dealt with at the change.
  */
 #include <errno.h>
 #include <string.h>

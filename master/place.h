@@ -10,9 +10,9 @@
  * Room: a store takes a further copy if 2 % of its capacity stay free behind it
  * (free: capacity - used - promised); once it has fallen below the 2 %, only
  * from 4 % on again, so that two nearly full stores do not pass the same
- * objects to and fro. (Cached copies are room: `used` does not have them.) Where
- * no store has room, some copies go where enough can be evicted for them: of
- * what only a client has; of what must not be evicted; and the replicas of a
+ * objects to and fro. (Cached copies are room: `used` does not have them.)
+ * Where no store has room, some copies go where enough can be evicted for them:
+ * of what only a client has; of what must not be evicted; and the replicas of a
  * put, like the put itself. Not other missing replicas: when a node of a full
  * pool dies, what has one copy left would be evicted for second copies.
  *
@@ -23,9 +23,11 @@
 
 #include "master/members.h"
 
-/* Copies under way to, or away from, one node: so many that orders, transfers and
- * confirmations of small ones overlap, and as many as a node asks one peer for
- * (POOL_PEER_INFLIGHT_MAX). */
+/*
+ * Copies under way to, or away from, one node: so many that orders, transfers
+ * and confirmations of small ones overlap, and as many as a node asks one peer
+ * for (POOL_PEER_INFLIGHT_MAX).
+ */
 #define MASTER_COMING_MAX 256
 #define MASTER_COMING_BYTES (256ull << 20)
 
@@ -47,9 +49,10 @@ unsigned int master_place_left(const struct master_members *ms,
 /*
  * A copy that is not needed, as its position among the holders, or -1: on a
  * node being drained if enough stay; else, of more than `wanted`, one that
- * shares its host with another, then the one on the store with least room. Only copies
- * confirmed by nodes that are there are relied on. `keep` (may be NULL) has just
- * put it, and stays: the others may have died without being missed yet.
+ * shares its host with another, then the one on the store with least room. Only
+ * copies confirmed by nodes that are there are relied on. `keep` (may be NULL)
+ * has just put it, and stays: the others may have died without being missed
+ * yet.
  */
 int master_place_surplus(const struct master_members *ms,
 			 const struct master_file *f, unsigned int wanted,
@@ -83,9 +86,9 @@ enum master_verdict {
 };
 /*
  * `from`, which holds f, would like to drop it. rules are f's effective ones;
- * ready: nothing but surplus copies goes before. Surplus is what is beside enough
- * copies confirmed by nodes that are there. What a client has put is not given up
- * before a store has it.
+ * ready: nothing but surplus copies goes before. Surplus is what is beside
+ * enough copies confirmed by nodes that are there. What a client has put is not
+ * given up before a store has it.
  */
 enum master_verdict master_place_evict(const struct master_members *ms,
 				       const struct master_file *f,

@@ -64,7 +64,8 @@ static bool is_unstored(const struct master *m, const struct master_file *f)
 	return master_place_left(&m->members, f) == 0;
 }
 
-/* Wanted, and nobody has room, or all have failed: a patrol comes back to it. */
+/* Wanted, and nobody has room, or all have failed: a patrol comes back to it.
+ */
 static void unmet(struct master *m)
 {
 	m->repair.unmet = true;

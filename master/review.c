@@ -1,6 +1,7 @@
 /*
- * One file of the map, looked at: are its holders there, are there enough, are there
- * too many? Called when something about it has changed, and by the patrol.
+ * One file of the map, looked at: are its holders there, are there enough, are
+ * there too many? Called when something about it has changed, and by the
+ * patrol.
  */
 #include <errno.h>
 

@@ -284,7 +284,8 @@ static void free_master(struct master *m)
 }
 
 /* Who leads next must not believe that it knows what was deleted by then: that
- * goes first, rounded up, so that it is one record for a second of tombstones. */
+ * goes first, rounded up, so that it is one record for a second of tombstones.
+ */
 static void on_forgetting(void *arg, const struct master_grave *g)
 {
 	struct master_record r = { .type = MASTER_REC_LOST };
@@ -402,10 +403,10 @@ static void on_handle_closed(uv_handle_t *h)
 }
 
 /*
- * malloc only lists what is freed. It sorts the list, up to 10,000 pieces a call,
- * when it is asked for something that none of its sorted pieces is: here, a slice
- * at a time. Else whoever leads next sorts millions in the turn in which it makes
- * its members (measured: 130 to 180 ms).
+ * malloc only lists what is freed. It sorts the list, up to 10,000 pieces a
+ * call, when it is asked for something that none of its sorted pieces is: here,
+ * a slice at a time. Else whoever leads next sorts millions in the turn in
+ * which it makes its members (measured: 130 to 180 ms).
  */
 static void sort_freed(void)
 {

@@ -99,11 +99,11 @@ enum master_drain_do {
 /*
  * Empty a store, so that it may be switched off: what it alone holds is copied
  * to others, its own copies become cache, and it gets no more. It stays so,
- * over restarts too, until that is cancelled. node: a name or an id (hex).
- * 0 and *ret_json, a new reference: how far it is ("state": none, draining,
+ * over restarts too, until that is cancelled. node: a name or an id (hex). 0
+ * and *ret_json, a new reference: how far it is ("state": none, draining,
  * drained, stuck - nobody has room for the rest -, away), and whether that is
- * "recorded": until it is, the next master may know nothing of it. -ENOENT, -ENOTUNIQ,
- * -EINVAL (no store), -ENOMEM: *ret_text, a constant, says why.
+ * "recorded": until it is, the next master may know nothing of it. -ENOENT,
+ * -ENOTUNIQ, -EINVAL (no store), -ENOMEM: *ret_text, a constant, says why.
  */
 int master_drain(struct master *m, const char *node, enum master_drain_do what,
 		 json_t **ret_json, const char **ret_text);

@@ -22,8 +22,8 @@
 ptrdiff_t state_rec_encode(const struct master_record *r, uint8_t *buf,
 			   size_t cap);
 
-/* One whole record: load's result, -EPROTO if it is damaged, -EPROTONOSUPPORT if
- * its type is not known: a newer version wrote it. */
+/* One whole record: load's result, -EPROTO if it is damaged, -EPROTONOSUPPORT
+ * if its type is not known: a newer version wrote it. */
 int state_rec_decode(const uint8_t *buf, size_t len,
 		     int (*load)(void *arg, const struct master_record *r),
 		     void *arg);

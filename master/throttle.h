@@ -1,7 +1,7 @@
 /*
  * How much repair may do at a time: copies under way, and bytes a second, which
- * are a bucket of tokens that may go below zero by one copy. And how fast it has
- * been of late.
+ * are a bucket of tokens that may go below zero by one copy. And how fast it
+ * has been of late.
  *
  * Times are passed in; no I/O. Thread: loop.
  */

@@ -52,9 +52,12 @@ struct pool_busy {
 	void *arg;
 };
 
-/* max_us: 0: never; as well where there is but one CPU, which whoever would ask
- * needs. metrics: where found and slept are shown; NULL: nowhere. The loop's data
- * is b from here on, until pool_busy_close. 0 or -ENOMEM (not without metrics). */
+/*
+ * max_us: 0: never; as well where there is but one CPU, which whoever would ask
+ * needs. metrics: where found and slept are shown; NULL: nowhere. The loop's
+ * data is b from here on, until pool_busy_close. 0 or -ENOMEM (not without
+ * metrics).
+ */
 int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 		   struct pool_metrics *metrics);
 /* cb(the handle, b->looking) from a later turn. */

@@ -16,7 +16,8 @@ struct pool_clock {
 	void (*random)(void *buf, size_t n); /* never fails */
 };
 
-/* Replace the clock for the whole process (tests); NULL restores the real one.*/
+/* Replace the clock for the whole process (tests); NULL restores the real one.
+ */
 void pool_clock_set(const struct pool_clock *clock);
 
 uint64_t pool_now_ns(void);

@@ -4,12 +4,12 @@
  * Growing by one bucket therefore splits exactly one chain, shrinking joins
  * two.
  *
- * Buckets lie in segments of 4 KiB; the directory of segments doubles, which
- * at five million elements copies 64 KiB: some microseconds.
+ * Buckets lie in segments of 4 KiB; the directory of segments doubles, which at
+ * five million elements copies 64 KiB: some microseconds.
  *
- * A bucket is a pointer of 48 bits, to its first element, and above it a filter:
- * a bit for each value of the upper 4 of a hash (the lower ones choose the
- * bucket), set if an element of the chain has it.
+ * A bucket is a pointer of 48 bits, to its first element, and above it a
+ * filter: a bit for each value of the upper 4 of a hash (the lower ones choose
+ * the bucket), set if an element of the chain has it.
  */
 #include "pool/base/hash.h"
 

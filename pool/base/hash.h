@@ -34,7 +34,8 @@ struct pool_hash {
 
 /* An empty table; allocates nothing, cannot fail. */
 void pool_hash_init(struct pool_hash *h);
-/* Frees the buckets; the elements are the caller's. The table is empty after. */
+/* Frees the buckets; the elements are the caller's. The table is empty after.
+ */
 void pool_hash_fini(struct pool_hash *h);
 
 /*
@@ -47,9 +48,11 @@ int pool_hash_insert(struct pool_hash *h, struct pool_hash_node *n,
 /* Remove n, which must be in h. */
 void pool_hash_remove(struct pool_hash *h, struct pool_hash_node *n);
 
-/* Of what is to be looked up in a moment: have its bucket brought to the
- * processor, and some 100 ns later the first element there, if it may be there at
- * all. */
+/*
+ * Of what is to be looked up in a moment: have its bucket brought to the
+ * processor, and some 100 ns later the first element there, if it may be there
+ * at all.
+ */
 void pool_hash_prefetch(const struct pool_hash *h, uint32_t hash);
 struct pool_hash_node *pool_hash_peek(const struct pool_hash *h,
 				      uint32_t hash);

@@ -44,7 +44,8 @@ static inline void pool_list_add(struct pool_list *pos, struct pool_list *n)
 	pool_list_add_tail(pos->next, n);
 }
 
-/* Remove n from its list (a no-op if it is on none); it is self-linked after. */
+/* Remove n from its list (a no-op if it is on none); it is self-linked after.
+ */
 static inline void pool_list_del(struct pool_list *n)
 {
 	n->prev->next = n->next;

@@ -137,8 +137,9 @@ static void unescape(char *s)
 	*to = '\0';
 }
 
-/* One line of mountinfo: "id parent dev ROOT POINT opts [tags] - TYPE src SUPER"
- * Is it a mount of kind? Then its root and point are left in the line. */
+/* One line of mountinfo: "id parent dev ROOT POINT opts [tags] - TYPE src
+ * SUPER" Is it a mount of kind? Then its root and point are left in the line.
+ */
 static bool cgroup_mount_line(char *line, enum cgroup_kind kind,
 			      char **ret_top, char **ret_point)
 {

@@ -4,8 +4,8 @@
  * busy machine a thread that has slept may wait milliseconds for a CPU, a
  * thousand times what it waited for.
  *
- * Writers go first, so that readers in a row keep none from its turn; who has it
- * does not take it again.
+ * Writers go first, so that readers in a row keep none from its turn; who has
+ * it does not take it again.
  *
  * Thread: any.
  */

@@ -1,7 +1,8 @@
 /*
  * How long the turns of an event loop take: from when it has something to do
- * until it looks for what has come, or sleeps. Whatever comes meanwhile waits. (So
- * it does when the scheduler puts off the thread, which is in these figures.)
+ * until it looks for what has come, or sleeps. Whatever comes meanwhile waits.
+ * (So it does when the scheduler puts off the thread, which is in these
+ * figures.)
  *
  *   pool_turns_open, before the loop runs -> ... -> pool_turns_close
  *

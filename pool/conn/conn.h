@@ -6,18 +6,18 @@
  *
  * Happy path: pool_conn_connect -> on_open -> frames both ways -> peer closes
  * or pool_conn_close -> on_close, exactly once, last of all callbacks; the
- * connection is freed after it returns.
- * Failure modes: name not resolved, connect refused or timed out, reset,
- * a frame that does not decode, the send queue beyond its limit, silence
- * longer than idle_timeout_ms: each ends in on_close with the error. A peer of
- * a version that is not ours nor next to it (-EPROTONOSUPPORT, logged) is
- * answered with one ERROR, by which it sees ours. Messages that only a newer
- * neighbour knows are passed over, with their bulk and descriptors. A payload
- * beyond what its type may have (pool/conn/unpack.h; -EMSGSIZE), and another frame
- * where opts.first is due (-EPROTO), are refused by their header: the peer is
- * told in an ERROR, and what it goes on sending for a second is not kept. Before
- * opts.first nothing has more than POOL_CONN_FIRST_MAX bytes: the message itself,
- * an ERROR, one that only a newer neighbour knows.
+ * connection is freed after it returns. Failure modes: name not resolved,
+ * connect refused or timed out, reset, a frame that does not decode, the send
+ * queue beyond its limit, silence longer than idle_timeout_ms: each ends in
+ * on_close with the error. A peer of a version that is not ours nor next to it
+ * (-EPROTONOSUPPORT, logged) is answered with one ERROR, by which it sees ours.
+ * Messages that only a newer neighbour knows are passed over, with their bulk
+ * and descriptors. A payload beyond what its type may have (pool/conn/unpack.h;
+ * -EMSGSIZE), and another frame where opts.first is due (-EPROTO), are refused
+ * by their header: the peer is told in an ERROR, and what it goes on sending
+ * for a second is not kept. Before opts.first nothing has more than
+ * POOL_CONN_FIRST_MAX bytes: the message itself, an ERROR, one that only a
+ * newer neighbour knows.
  *
  * Receiving bulk: for a frame with bulk_len > 0, on_bulk_begin may return where
  * the bytes go (they are then received straight into that memory, which must
@@ -25,11 +25,10 @@
  * if it returns NULL, on_bulk_room (if there is one) is asked for room piece by
  * piece, and without room they pass through the loop's staging buffer. In all
  * cases on_bulk_data tells of each slice as it arrives, while it is hot in the
- * cache, and on_bulk_end of the end. on_frame is called for frames without
- * bulk only.
- * No turn takes more than POOL_CONN_SLICE bytes from one connection. With a
- * share (opts.share), POOL_CONN_SHARE_SLICE; and no more than its units from all
- * that have it, a unit being a byte of a frame delivered, or some that were
+ * cache, and on_bulk_end of the end. on_frame is called for frames without bulk
+ * only. No turn takes more than POOL_CONN_SLICE bytes from one connection. With
+ * a share (opts.share), POOL_CONN_SHARE_SLICE; and no more than its units from
+ * all that have it, a unit being a byte of a frame delivered, or some that were
  * only received: what frames are about costs more than their coming.
  */
 #ifndef POOL_CONN_CONN_H
@@ -138,16 +137,18 @@ const char *pool_conn_peer_name(const struct pool_conn *c);
 /* Of the protocol: the lower of ours and the peer's, what both speak. 0: the
  * peer has said nothing yet. */
 uint16_t pool_conn_version(const struct pool_conn *c);
-/* Of a Unix socket: is the process that dialled it, or listened, of our own user?
- * (Where several users' names are lost in a user namespace they are all one,
- * POOL_UID_LOST: nobody's own.) False for TCP. */
+/*
+ * Of a Unix socket: is the process that dialled it, or listened, of our own
+ * user? (Where several users' names are lost in a user namespace they are all
+ * one, POOL_UID_LOST: nobody's own.) False for TCP.
+ */
 bool pool_conn_own_user(const struct pool_conn *c);
 #define POOL_UID_LOST 65534
 size_t pool_conn_queued(const struct pool_conn *c);
 /* Bytes that it keeps now: queued, and of a message that has come in part. */
 size_t pool_conn_memory(const struct pool_conn *c);
-/* Has it ended, or is it drained? Nothing can be sent any more; if it has ended,
- * on_close is still to come. */
+/* Has it ended, or is it drained? Nothing can be sent any more; if it has
+ * ended, on_close is still to come. */
 bool pool_conn_is_over(const struct pool_conn *c);
 /* Since something was last received, or it opened. */
 uint64_t pool_conn_silent_ms(const struct pool_conn *c);
@@ -207,9 +208,11 @@ int pool_listener_open_unix(uv_loop_t *loop, const char *path,
 int pool_listener_from_fd(uv_loop_t *loop, int fd, const char *path,
 			  pool_accept_cb cb, void *arg,
 			  struct pool_listener **ret_listener);
-/* From now on: who is not trusted (pool/conn/trust.h) is answered with an ERROR,
- * -EPERM, which names the remedy, and never gets to the callback. Borrows t;
- * NULL: whoever comes will do. */
+/*
+ * From now on: who is not trusted (pool/conn/trust.h) is answered with an
+ * ERROR, -EPERM, which names the remedy, and never gets to the callback.
+ * Borrows t; NULL: whoever comes will do.
+ */
 void pool_listener_trust(struct pool_listener *l, struct pool_trust *t);
 /* Borrowed. */
 int pool_listener_fd(const struct pool_listener *l);

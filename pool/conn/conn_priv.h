@@ -125,8 +125,8 @@ struct pool_conn {
 void conn_unref(struct pool_conn *c);
 /* The end, from anywhere inside: on_close(err) follows from a later turn. */
 void conn_fail(struct pool_conn *c, int err);
-/* The same, but what has been received by the socket is delivered first; nothing
- * is sent any more. */
+/* The same, but what has been received by the socket is delivered first;
+ * nothing is sent any more. */
 void conn_break(struct pool_conn *c, int err);
 /* Broken, and there is nothing left to read. */
 void conn_broken_dry(struct pool_conn *c);
@@ -134,8 +134,8 @@ void conn_broken_dry(struct pool_conn *c);
 void conn_want(struct pool_conn *c);
 bool conn_callbacks_on(const struct pool_conn *c);
 
-/* Is it trusted (or need not be)? Else the connection has been ended. Asked when
- * something has come: somebody has accepted it then. */
+/* Is it trusted (or need not be)? Else the connection has been ended. Asked
+ * when something has come: somebody has accepted it then. */
 bool conn_is_trusted(struct pool_conn *c);
 
 /* Write what the socket takes, a slice at most; may end the connection. */

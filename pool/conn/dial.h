@@ -1,7 +1,7 @@
 /*
  * Which master to dial next, and when: one of a list, in turn, or the one that
- * a standby or etcd has named. No I/O: the session's owner (node_link) does what
- * this says and tells how it went.
+ * a standby or etcd has named. No I/O: the session's owner (node_link) does
+ * what this says and tells how it went.
  *
  * One master alone is tried again after a delay that doubles. Of several, the
  * next one is tried at once, and there is a short delay only after each round;

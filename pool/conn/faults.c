@@ -1,6 +1,6 @@
 /*
- * What pool/conn/fault_rules.h asks for, done to a stream. A connection has this state
- * only if faults were allowed when it was made.
+ * What pool/conn/fault_rules.h asks for, done to a stream. A connection has
+ * this state only if faults were allowed when it was made.
  */
 #include <errno.h>
 #include <stdlib.h>

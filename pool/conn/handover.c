@@ -102,9 +102,9 @@ int pool_handover_finish(struct pool_handover *h)
 /* ---- reading ---- */
 
 /*
- * The process before this one is the same user's, but may be of another version.
- * Files have few xattrs and holders; a mount many names of which its kernel has
- * not been told.
+ * The process before this one is the same user's, but may be of another
+ * version. Files have few xattrs and holders; a mount many names of which its
+ * kernel has not been told.
  */
 #define RECORD (1u << 20)
 #define FIELDS 4096u /* of a file, or what only a neighbour version knows */

@@ -259,8 +259,8 @@ static void refuse_version(struct pool_conn *c, uint16_t version)
 	(void)pool_conn_send(c, POOL_MSG_ERROR, 0, &msg.base);
 }
 
-/* By its header, whose payload is not taken: what it goes on sending is read and
- * thrown away for a while, so that the answer is not lost in a reset. */
+/* By its header, whose payload is not taken: what it goes on sending is read
+ * and thrown away for a while, so that the answer is not lost in a reset. */
 static void refuse(struct pool_conn *c, int err, const char *text)
 {
 	Kvpool__Error msg = KVPOOL__ERROR__INIT;

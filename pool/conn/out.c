@@ -169,8 +169,8 @@ int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 	return 0;
 }
 
-/* A small bulk goes in the frame, and many frames in one write. Not where each is
- * judged by itself. False: as any other, which finds out why. */
+/* A small bulk goes in the frame, and many frames in one write. Not where each
+ * is judged by itself. False: as any other, which finds out why. */
 static bool copy_small(const struct pool_conn *c, int fd, uint64_t offset,
 		       uint64_t len, uint8_t buf[COPY_MAX])
 {
@@ -357,13 +357,13 @@ static ssize_t send_mapped(const struct pool_conn *c, struct conn_out *o,
 }
 
 /*
- * To a peer on this host the pages of a file would go as they are, and be copied
- * by the receiver, who has them in no cache: it is quicker to copy them here as
- * well, at the same time; from where they are, or by way of a buffer. (Over
- * loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write of
- * memory 1.2 and 11.3, this 1.2 and 9.4 with a mapping that stays, by way of a
- * buffer 1.5 and 12.6, sendfile 1.5 to 2.2 and 12.) *r as sendfile(2); false: no
- * memory.
+ * To a peer on this host the pages of a file would go as they are, and be
+ * copied by the receiver, who has them in no cache: it is quicker to copy them
+ * here as well, at the same time; from where they are, or by way of a buffer.
+ * (Over loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write
+ * of memory 1.2 and 11.3, this 1.2 and 9.4 with a mapping that stays, by way of
+ * a buffer 1.5 and 12.6, sendfile 1.5 to 2.2 and 12.) *r as sendfile(2); false:
+ * no memory.
  */
 static bool send_copied(const struct pool_conn *c, struct conn_out *o,
 			size_t want, ssize_t *r)

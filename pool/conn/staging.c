@@ -1,4 +1,5 @@
-/* Buffers that all connections of a thread share while one of them is served. */
+/* Buffers that all connections of a thread share while one of them is served.
+ */
 #include <pthread.h>
 #include <stdlib.h>
 

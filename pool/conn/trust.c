@@ -146,7 +146,8 @@ static void diag_question(const struct end *local, const struct end *remote,
 	q->sdiag_protocol = IPPROTO_TCP;
 	q->idiag_states = UINT32_MAX;
 	q->id.idiag_cookie[0] = q->id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-	/* All that is asked for is there; one bound to a device is found, too. */
+	/* All that is asked for is there; one bound to a device is found, too.
+	 */
 	q->id.idiag_if = LOOPBACK_INDEX;
 	q->id.idiag_sport = local->port;
 	diag_address(local, mapped, q->id.idiag_src);
@@ -305,9 +306,9 @@ static int proc_ask(const struct end *local, const struct end *remote,
  * Who has the socket of these ends (as its owner sees them), or listens at
  * `local`. 0, -ENOENT, -ENOTSUP.
  *
- * /proc is read where sock_diag does not answer, and only there: it has a line for
- * each socket of the machine, so whoever made many, and then connections that are
- * gone before they are looked at, would stop the loop.
+ * /proc is read where sock_diag does not answer, and only there: it has a line
+ * for each socket of the machine, so whoever made many, and then connections
+ * that are gone before they are looked at, would stop the loop.
  */
 static int find_owner(const struct end *local, const struct end *remote,
 		      struct owner *ret)

@@ -7,10 +7,10 @@
  *    4  u16 version           12 u32 flags           24  u64 bulk_len
  *    6  u16 type
  *
- * Versions: what changes a message's meaning raises the version; neighbours work
- * together, so that a pool is upgraded one daemon at a time. The first frame of
- * each side carries its own version (as JOIN, WELCOME and HELLO do), those
- * that follow the lower of both, which is what both speak from then on
+ * Versions: what changes a message's meaning raises the version; neighbours
+ * work together, so that a pool is upgraded one daemon at a time. The first
+ * frame of each side carries its own version (as JOIN, WELCOME and HELLO do),
+ * those that follow the lower of both, which is what both speak from then on
  * (pool_conn_version): what only the newer one knows is not sent. A version
  * that is not within one of ours is refused, with both versions in the log of
  * both sides. Of a newer neighbour, fields that we do not know are ignored by
@@ -33,7 +33,8 @@
 #define POOL_PAYLOAD_MAX (4u << 20)
 #define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
 #define POOL_BATCH_MAX 1024	      /* items in one message */
-/* Aim for this much payload when batching entries (whole paths may be 4 KiB). */
+/* Aim for this much payload when batching entries (whole paths may be 4 KiB).
+ */
 #define POOL_BATCH_BYTES (256u << 10)
 #define POOL_XATTRS_MAX 4096 /* bytes of user xattrs (names + values) a file */
 
@@ -93,8 +94,8 @@ void pool_frame_encode(const struct pool_frame *f,
 /*
  * Returns 0, -EPROTO (magic, type or flags unknown; a newer version's types
  * pass, flags never do: they say how the rest is to be read), -EMSGSIZE
- * (lengths beyond the limits; *ret_frame is set), -EPROTONOSUPPORT (version not within one of
- * ours; ret_frame->version is set, and nothing else).
+ * (lengths beyond the limits; *ret_frame is set), -EPROTONOSUPPORT (version not
+ * within one of ours; ret_frame->version is set, and nothing else).
  */
 int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
 		      struct pool_frame *ret_frame);

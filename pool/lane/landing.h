@@ -56,8 +56,9 @@ struct pool_landing {
 	int fd;	   /* borrows; at `offset` of it, or if < 0 to mem */
 	void *mem; /* borrows */
 	uint64_t offset, length;
-	/* NULL or called once after pool_landing_stop (or inside it), when nothing
-	 * writes to fd or mem any more. The landing may be freed in it. */
+	/* NULL or called once after pool_landing_stop (or inside it), when
+	 * nothing writes to fd or mem any more. The landing may be freed in it.
+	 */
 	void (*done)(struct pool_landing *l);
 	/* results */
 	int status;

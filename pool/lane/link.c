@@ -1,4 +1,5 @@
-/* Links of both sides: queue pairs beside lanes, and what is said about them. */
+/* Links of both sides: queue pairs beside lanes, and what is said about them.
+ */
 #include "pool/lane/link.h"
 
 #include <assert.h>
@@ -134,8 +135,8 @@ int link_open(struct link_ports *ports, struct verbs_port *port,
 
 /*
  * Nothing that was posted has ended for a while: nobody is there, though the
- * device goes on hoping. (Looks are counted and not time: who was stopped has not
- * looked.)
+ * device goes on hoping. (Looks are counted and not time: who was stopped has
+ * not looked.)
  */
 static void watch_due(struct link_tick *t)
 {

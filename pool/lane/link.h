@@ -38,14 +38,15 @@
  *
  * A lane's own port is that of its number; the next one is taken when that is
  * down or its links broke of late, and its own again when it may work again.
- * Which one works only bytes can tell: connecting (but by librdmacm) sends none.
+ * Which one works only bytes can tell: connecting (but by librdmacm) sends
+ * none.
  *
  * Ranges that are written and ranges that are pulled have links of their own
- * (enum link_kind): only the side whose memory a peer may touch has a protection
- * domain for it, with nothing in it but what is under way on that lane. What a
- * peer can do: write into the ranges that it was asked for while it was asked for
- * them, which are verified afterwards, and read the ranges it has asked for. What
- * is registered to be sent is in none of these domains.
+ * (enum link_kind): only the side whose memory a peer may touch has a
+ * protection domain for it, with nothing in it but what is under way on that
+ * lane. What a peer can do: write into the ranges that it was asked for while
+ * it was asked for them, which are verified afterwards, and read the ranges it
+ * has asked for. What is registered to be sent is in none of these domains.
  *
  * Thread: the mover's, but link_ports_open and _free.
  */
@@ -160,8 +161,8 @@ int link_make_call(struct link *l, const struct link_call *call);
 int link_post(struct link *l, struct verbs_work *w);
 /* Ends it, and frees it later; what is still mapped is then unmapped. */
 void link_close(struct link *l);
-/* The port for the n-th try: of those that are active, one that has not failed of
- * late if there is one; NULL: there is none. like: of the peer's kind. */
+/* The port for the n-th try: of those that are active, one that has not failed
+ * of late if there is one; NULL: there is none. like: of the peer's kind. */
 struct verbs_port *link_port(struct link_ports *ports, unsigned int n,
 			     const enum verbs_link *like);
 
@@ -194,8 +195,11 @@ bool link_said_read(const uint8_t *payload, size_t len, struct link_said *ret);
 bool link_heard(const struct pool_conn *c, const struct pool_frame *f,
 		const uint8_t *payload, struct link_said *ret_said);
 
-/* Where the part of a range that begins at byte `at` of it may be written or read;
- * length 0: nowhere, so over TCP; gone: nowhere (any more), and over nothing. */
+/*
+ * Where the part of a range that begins at byte `at` of it may be written or
+ * read; length 0: nowhere, so over TCP; gone: nowhere (any more), and over
+ * nothing.
+ */
 struct link_buffer {
 	uint64_t req, at, addr, length;
 	uint32_t rkey;
@@ -219,9 +223,11 @@ bool lane_link_frame(struct pool_lane *lane, const struct pool_frame *f,
 /* The lane is down; its expectations have ended. */
 void lane_link_end(struct pool_lane *lane);
 
-/* x is on its lane: if the peer is to write its range (x->buffer), registers it
- * and tells the peer, or tells it that it cannot; if it is to be pulled, sees to
- * it that the next one can. */
+/*
+ * x is on its lane: if the peer is to write its range (x->buffer), registers it
+ * and tells the peer, or tells it that it cannot; if it is to be pulled, sees
+ * to it that the next one can.
+ */
 void expect_map(struct pool_expect *x);
 /* Bytes of x come over TCP after all: it starts anew. No-op if not mapped. */
 void expect_unmap(struct pool_expect *x);
@@ -247,8 +253,8 @@ bool adopted_link_frame(struct link_lane *a, const struct pool_frame *f,
 			const uint8_t *payload);
 /* The lane is down: a may be freed. */
 void adopted_link_end(struct link_lane *a);
-/* s waits for its BUFFER and is written, or offered to be pulled; or else it goes
- * over TCP (mover_send_by_tcp). */
+/* s waits for its BUFFER and is written, or offered to be pulled; or else it
+ * goes over TCP (mover_send_by_tcp). */
 void adopted_link_send(struct link_lane *a, struct pool_mover_send *s);
 
 #endif

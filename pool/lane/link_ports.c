@@ -1,5 +1,5 @@
-/* The ports that a mover's links go over: which one is next, and what all of them
- * share. */
+/* The ports that a mover's links go over: which one is next, and what all of
+ * them share. */
 #include "pool/lane/link.h"
 
 #include <errno.h>

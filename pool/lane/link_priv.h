@@ -68,10 +68,12 @@ struct link_map {
 	void (*gone)(struct link_map *map);
 };
 
-/* The length of the part of a range of `length` bytes that begins at byte `at`:
- * the first is short, the others are as long as all before them; of what is written,
- * and closed part by part, no more than LINK_PART_MOST or an eighth of the range. To
- * a peer that does not know of parts all is one. */
+/*
+ * The length of the part of a range of `length` bytes that begins at byte `at`:
+ * the first is short, the others are as long as all before them; of what is
+ * written, and closed part by part, no more than LINK_PART_MOST or an eighth of
+ * the range. To a peer that does not know of parts all is one.
+ */
 uint64_t link_part(const struct link *l, uint64_t at, uint64_t length);
 /* Registers the next `part` bytes of r. 0, or -errno, with nothing changed. */
 int link_map_add(struct link_map *map, const struct link_range *r,
@@ -84,9 +86,11 @@ uint32_t link_map_at(const struct link_map *map, uint64_t at,
 /* The part that begins at `at`, for the peer. */
 struct link_buffer link_map_buffer(const struct link_map *map, uint64_t at,
 				   uint64_t req);
-/* The peer says that the range is there up to byte `at` <= upto: the parts that are
- * there as a whole can be touched by nobody else from here on, so what is read of
- * them stays. Up to where that is. */
+/*
+ * The peer says that the range is there up to byte `at` <= upto: the parts that
+ * are there as a whole can be touched by nobody else from here on, so what is
+ * read of them stays. Up to where that is.
+ */
 uint64_t link_map_shut(struct link_map *map, uint64_t at);
 /* Closes what is registered; map->gone(map). */
 void link_map_end(struct link_map *map);

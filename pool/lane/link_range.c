@@ -331,8 +331,8 @@ static bool hold(struct expect_map *em)
 	return em->held;
 }
 
-/* What is told of is read; without posted pieces it is over, or waits to be told
- * of more. */
+/* What is told of is read; without posted pieces it is over, or waits to be
+ * told of more. */
 static void pull_pump(struct expect_map *em)
 {
 	uint64_t length = em->x->landing.length;

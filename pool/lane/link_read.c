@@ -19,8 +19,8 @@ static void source_closed(struct link_map *map)
 	pool_container_of(map, struct link_send, map)->mapped = false;
 }
 
-/* The next part of what the peer may read: exactly the range in the end, and for
- * as long as it is asked for. 0 or -errno. */
+/* The next part of what the peer may read: exactly the range in the end, and
+ * for as long as it is asked for. 0 or -errno. */
 static int source_expose(struct link_send *ls)
 {
 	struct half *h = &ls->k->halves[LINK_PULL];
@@ -59,7 +59,8 @@ static bool offer_part(struct link_send *ls)
 	return !err;
 }
 
-/* Who has not read it by now does not keep it in memory, and in reach, for ever. */
+/* Who has not read it by now does not keep it in memory, and in reach, for
+ * ever. */
 static void read_due(struct link_tick *t)
 {
 	struct link_send *ls = pool_container_of(t, struct link_send, tick);
@@ -78,8 +79,8 @@ static void read_await(struct link_send *ls)
 		      LINK_READ_MS + (unsigned int)mib * 1000);
 }
 
-/* Each part as soon as it is registered: it is being read meanwhile. Where there
- * is no further one the peer says how to go on. */
+/* Each part as soon as it is registered: it is being read meanwhile. Where
+ * there is no further one the peer says how to go on. */
 void link_read_offer(struct link_send *ls)
 {
 	bool good = offer_part(ls);

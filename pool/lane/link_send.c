@@ -56,8 +56,8 @@ static void early_free(struct adopted_link *k, struct early *e)
 	free(e);
 }
 
-/* Some never get their GET (it was refused, or the range went over TCP already):
- * where there are too many, the oldest is forgotten. */
+/* Some never get their GET (it was refused, or the range went over TCP
+ * already): where there are too many, the oldest is forgotten. */
 static struct early *early_new(struct adopted_link *k, uint64_t req)
 {
 	struct early *e = calloc(1, sizeof(*e));

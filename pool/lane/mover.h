@@ -1,15 +1,15 @@
 /*
- * A mover: a thread with a loop of its own that owns bulk connections
- * ("lanes") and moves ranges over them, so that the node's loop never copies or
- * sums large ones. This is the TCP half of what a transport does for peer.c:
- * "bytes of this file to that lane" and "the answer to this request lands here".
- * Where both sides have RDMA, a lane has a link (pool/lane/link.h) by which its ranges
- * come and go; everything said here holds for those as well.
+ * A mover: a thread with a loop of its own that owns bulk connections ("lanes")
+ * and moves ranges over them, so that the node's loop never copies or sums
+ * large ones. This is the TCP half of what a transport does for peer.c: "bytes
+ * of this file to that lane" and "the answer to this request lands here". Where
+ * both sides have RDMA, a lane has a link (pool/lane/link.h) by which its
+ * ranges come and go; everything said here holds for those as well.
  *
- * Two kinds of lanes: dialled (we ask for ranges; bytes come in) and adopted
- * (a peer dialled us and asks; bytes go out). All bytes of a dialled lane that
- * answer a request are expected first (pool_mover_expect, before the request
- * is sent); others are thrown away.
+ * Two kinds of lanes: dialled (we ask for ranges; bytes come in) and adopted (a
+ * peer dialled us and asks; bytes go out). All bytes of a dialled lane that
+ * answer a request are expected first (pool_mover_expect, before the request is
+ * sent); others are thrown away.
  *
  * Thread: the functions are called on the node's loop; callbacks of the structs
  * below come on it too, through `home`. Work is passed in order, so a lane may
@@ -26,9 +26,11 @@
 #include "pool/conn/peer_addr.h"
 
 #define POOL_MOVER_ADOPTED_MAX 4096 /* lanes; more are refused */
-/* A lane on which nothing has come since a range was asked for, so long ago and
- * given up now, is broken off: another is dialled for the next. (TCP itself would
- * go on hoping for a quarter of an hour.) */
+/*
+ * A lane on which nothing has come since a range was asked for, so long ago and
+ * given up now, is broken off: another is dialled for the next. (TCP itself
+ * would go on hoping for a quarter of an hour.)
+ */
 #define POOL_LANE_SILENT_MS 500
 
 struct pool_mover;
@@ -45,8 +47,9 @@ struct pool_mover_counters {
 	struct pool_counter rdma_pulled; /* of rdma_in */
 	struct pool_counter rdma_again; /* ranges sent over TCP after all */
 	struct pool_counter links_up, links_broken, map_failures;
-	/* Of ranges that came by RDMA: registering where they go; moving; summing,
-	 * beside that; and what of summing was left when all was there. */
+	/* Of ranges that came by RDMA: registering where they go; moving;
+	 * summing, beside that; and what of summing was left when all was
+	 * there. */
 	struct pool_hist rdma_register, rdma_move, rdma_sum, rdma_tail;
 };
 
@@ -110,9 +113,12 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 struct pool_expect {
 	struct pool_lane *lane; /* may be gone before the expectation is done */
 	uint64_t req;
-	/* As the GET says. buffer: a BUFFER follows (the lane was linked): the peer
-	 * is told where the range may be written, or that it may not. pull: the
-	 * range is read from where the peer says. want_pull: it would be. */
+	/*
+	 * As the GET says. buffer: a BUFFER follows (the lane was linked): the
+	 * peer is told where the range may be written, or that it may not.
+	 * pull: the range is read from where the peer says. want_pull: it would
+	 * be.
+	 */
 	bool buffer, pull, want_pull;
 	/* fd, mem, offset, length set by the caller; status and sum are the
 	 * result. Its `done` is the mover's. */
@@ -137,9 +143,11 @@ struct pool_expect {
 
 /* 0 or -ENOMEM (then done never runs). */
 int pool_mover_expect(struct pool_expect *x);
-/* Ends the expectation of req soon (-ECANCELED), if it is not over; and its lane
- * with it, if that is silent. The mail is
- * allocated by pool_mover_cancel_new, so that this cannot fail. */
+/*
+ * Ends the expectation of req soon (-ECANCELED), if it is not over; and its
+ * lane with it, if that is silent. The mail is allocated by
+ * pool_mover_cancel_new, so that this cannot fail.
+ */
 struct pool_mover_cancel;
 struct pool_mover_cancel *pool_mover_cancel_new(void);
 void pool_mover_cancel(struct pool_mover *m, struct pool_mover_cancel *mail,

@@ -5,18 +5,18 @@
  *
  * Thread: any; the caller serialises access (here: loop).
  *
- * The owner embeds struct pool_evict_node in its object. Classes are kept apart,
- * each in the policy's own order: POOL_EVICT_CACHE (copies that others hold too)
- * goes before POOL_EVICT_LAST (what may be the pool's only copy); POOL_EVICT_KEPT
- * is what rules forbid to evict, POOL_EVICT_UNSTORED what a client has published and
- * no store has yet, so that no scan has to pass through them.
- * What must not go at the moment (open, mapped, pinned) stays inserted and is
- * refused by the `may` callback when the scan reaches it.
+ * The owner embeds struct pool_evict_node in its object. Classes are kept
+ * apart, each in the policy's own order: POOL_EVICT_CACHE (copies that others
+ * hold too) goes before POOL_EVICT_LAST (what may be the pool's only copy);
+ * POOL_EVICT_KEPT is what rules forbid to evict, POOL_EVICT_UNSTORED what a
+ * client has published and no store has yet, so that no scan has to pass
+ * through them. What must not go at the moment (open, mapped, pinned) stays
+ * inserted and is refused by the `may` callback when the scan reaches it.
  *
  * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.
  * Evicted keys are remembered ("ghosts") until as many bytes as the capacity
- * have been inserted since, in a table of fixed size (8 bytes a slot, at most
- * 8 MiB): an object that comes back meanwhile counts as used again.
+ * have been inserted since, in a table of fixed size (8 bytes a slot, at most 8
+ * MiB): an object that comes back meanwhile counts as used again.
  */
 #ifndef POOL_MODEL_EVICT_H
 #define POOL_MODEL_EVICT_H
@@ -57,7 +57,8 @@ bool pool_evict_inserted(const struct pool_evict_node *n);
 /* n->key and n->size must be set; n must not be inserted. */
 void pool_evict_insert(struct pool_evict *ev, struct pool_evict_node *n,
 		       enum pool_evict_class class);
-/* The object was read (a GET by a peer counts as well). No-op if not inserted.*/
+/* The object was read (a GET by a peer counts as well). No-op if not inserted.
+ */
 void pool_evict_touch(struct pool_evict *ev, struct pool_evict_node *n);
 /* Move to another class: it keeps its queue and counts as just used. No-op if
  * not inserted or in that class already. */

@@ -150,7 +150,8 @@ struct pool_tree_reader {
 };
 void pool_tree_reader_open(struct pool_tree *t, struct pool_dir *dir,
 			   struct pool_tree_reader *r);
-/* The entry that the next call of pool_tree_reader_advance passes; NULL: end. */
+/* The entry that the next call of pool_tree_reader_advance passes; NULL: end.
+ */
 struct pool_entry *pool_tree_reader_peek(const struct pool_tree_reader *r);
 void pool_tree_reader_advance(struct pool_tree_reader *r);
 /* Continue behind cookie (0: from the start), up to the last_cookie of the

@@ -1,4 +1,5 @@
-/* The node's invariants, for tests: names, local files and the lists they are on. */
+/* The node's invariants, for tests: names, local files and the lists they are
+ * on. */
 #include "pool/node/ops.h"
 
 #include <assert.h>

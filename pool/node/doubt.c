@@ -1,7 +1,7 @@
 /*
  * Local copies that may be damaged. What is here is checked when it comes and
- * when a start finds it, but not at each read; a reader elsewhere checks what it
- * gets. If that does not match it goes to another holder, and tells this one
+ * when a start finds it, but not at each read; a reader elsewhere checks what
+ * it gets. If that does not match it goes to another holder, and tells this one
  * (DOUBT), which believes nothing but its own checksum:
  *
  *   DOUBT --> waiting --tick, one at a time--> check (node/want.c) --> whole

@@ -1,8 +1,9 @@
 /*
  * Which counted copies have been evicted here lately: of the last
- * NODE_EVICTED_MAX their names and generations, in a ring. They are numbered from
- * 0 in each process, so that who asks again sees what fell out meanwhile. The last
- * NODE_EVICTED_TOLD that went alone are told to the master at each join (link.c).
+ * NODE_EVICTED_MAX their names and generations, in a ring. They are numbered
+ * from 0 in each process, so that who asks again sees what fell out meanwhile.
+ * The last NODE_EVICTED_TOLD that went alone are told to the master at each
+ * join (link.c).
  */
 #include "pool/node/node_priv.h"
 

@@ -1,17 +1,18 @@
 /*
- * The master's change feed applied to the mirror, the table of members, and
- * the master's orders to drop.
+ * The master's change feed applied to the mirror, the table of members, and the
+ * master's orders to drop.
  *
  * A whole picture (begin .. complete) is a mark and sweep: `sweep` is the mark
  * of the picture being received, and what has another mark at its end does not
  * exist any more. Until then the old picture goes on being served. The sweep is
  * a walk in slices (walk.c).
  *
- * Answers and orders may be ahead of the feed, which waits until what others have
- * changed is settled: what they name since the picture began is told behind its
- * end, perhaps (`ahead`), and exists. What they named before is told by the picture,
- * if it exists still. In the first picture of a session the master tells also what
- * was deleted since that began: so all that orders have named in it exists, too.
+ * Answers and orders may be ahead of the feed, which waits until what others
+ * have changed is settled: what they name since the picture began is told
+ * behind its end, perhaps (`ahead`), and exists. What they named before is told
+ * by the picture, if it exists still. In the first picture of a session the
+ * master tells also what was deleted since that began: so all that orders have
+ * named in it exists, too.
  */
 #include "pool/node/node_priv.h"
 #include "pool/model/root.h"
@@ -358,8 +359,8 @@ static void arrived(struct pool_node *n, uint64_t seq)
 }
 
 /*
- * What the feed says meanwhile bears the mark of the picture, and what the master
- * answers is ahead of the feed: neither is swept. Is there more?
+ * What the feed says meanwhile bears the mark of the picture, and what the
+ * master answers is ahead of the feed: neither is swept. Is there more?
  */
 static bool sweep_some(struct pool_node *n)
 {

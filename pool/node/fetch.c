@@ -127,8 +127,8 @@ static bool park(struct node_fetch *f)
 	return true;
 }
 
-/* The order that f was is over, but who opens it meanwhile only wants to read: a
- * cached copy, which finds room where one that counts does not. */
+/* The order that f was is over, but who opens it meanwhile only wants to read:
+ * a cached copy, which finds room where one that counts does not. */
 static bool read_on(struct node_fetch *f)
 {
 	if (f->kind != FETCH_REPLICA || !f->status || f->n->closing ||

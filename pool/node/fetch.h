@@ -1,7 +1,7 @@
 /*
- * The inside of fetches: fetch.c (beginning and end), fetch_room.c (a descriptor,
- * or room and a file), fetch_link.c (a file that is here, under another name),
- * fetch_move.c (pieces, checksums, stalls), fetch_holders.c
+ * The inside of fetches: fetch.c (beginning and end), fetch_room.c (a
+ * descriptor, or room and a file), fetch_link.c (a file that is here, under
+ * another name), fetch_move.c (pieces, checksums, stalls), fetch_holders.c
  * (whom to ask) and replicate.c (fetches that the master orders).
  *
  * Thread: the node's loop. What begins, moves or ends a fetch may free it.
@@ -65,8 +65,8 @@ struct node_fetch {
 struct node_fetch *node_fetch_new(struct pool_node *n, struct node_entry *e,
 			     enum fetch_kind kind);
 void node_fetch_set_deadline(struct node_fetch *f);
-/* The object is whole, right and here: in f->file, or lent by the node with that
- * index (lent_fd >= 0, which it takes). */
+/* The object is whole, right and here: in f->file, or lent by the node with
+ * that index (lent_fd >= 0, which it takes). */
 void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender);
 /* What that holder gave did not match: it is told, and not asked again. */
 void node_fetch_bad_bytes(struct node_fetch *f, unsigned int holder);
@@ -77,8 +77,8 @@ void node_fetch_discard_file(struct node_fetch *f);
 
 /* ---- fetch_room.c ---- */
 
-/* Ask one holder on this host for a descriptor; its bytes if it will not. false:
- * nobody to be asked. */
+/* Ask one holder on this host for a descriptor; its bytes if it will not.
+ * false: nobody to be asked. */
 bool node_fetch_try_borrow(struct node_fetch *f);
 /* Room, a file, and what moves into it. */
 void node_fetch_bytes(struct node_fetch *f);
@@ -87,8 +87,8 @@ void node_fetch_bytes(struct node_fetch *f);
 
 #define NODE_LINK_MIN (64u << 10) /* less is sent as quickly */
 
-/* Take over the file that a client of this host has in our file system; its bytes
- * if that cannot be. false: nobody to be asked. */
+/* Take over the file that a client of this host has in our file system; its
+ * bytes if that cannot be. false: nobody to be asked. */
 bool node_fetch_try_link(struct node_fetch *f);
 
 /* ---- fetch_move.c ---- */

@@ -1,12 +1,12 @@
 /*
- * Fetches: a replica whose bytes lie in this store's file system already, in the
- * buffer of a client of this host (POOL_STORE_CLIENTS): nothing is moved.
+ * Fetches: a replica whose bytes lie in this store's file system already, in
+ * the buffer of a client of this host (POOL_STORE_CLIENTS): nothing is moved.
  *
- * Happy path: the holder lends a descriptor -> the file gets a second name, in the
- * store -> it is given back -> verified by a worker -> HELD, as what was received
- * (replicate.c then seals it). The client lets go of its own name when it hears
- * that a store has the object. Failure modes: not lent, elsewhere, somebody may
- * still write to it, wrong: it is fetched as any other.
+ * Happy path: the holder lends a descriptor -> the file gets a second name, in
+ * the store -> it is given back -> verified by a worker -> HELD, as what was
+ * received (replicate.c then seals it). The client lets go of its own name when
+ * it hears that a store has the object. Failure modes: not lent, elsewhere,
+ * somebody may still write to it, wrong: it is fetched as any other.
  */
 #include "pool/node/fetch.h"
 

@@ -49,8 +49,8 @@ void node_fetch_bad_bytes(struct node_fetch *f, unsigned int holder)
 	f->bad[holder] = true;
 }
 
-/* Pieces of several holders do not tell which of them was wrong. False: there is
- * nobody left who may have it right. */
+/* Pieces of several holders do not tell which of them was wrong. False: there
+ * is nobody left who may have it right. */
 static bool again_alone(struct node_fetch *f)
 {
 	unsigned int i, gave = 0, last = 0;
@@ -117,9 +117,10 @@ static void piece_failed(struct node_fetch *f, struct fetch_piece *p,
 		node_fetch_end(f, status);
 		return;
 	}
-	/* One that stood still is asked again if there is nobody else; so is one
-	 * whose connection was cut, with all the pieces that were on it: its
-	 * daemon may have been replaced. (One that died does not answer.) */
+	/* One that stood still is asked again if there is nobody else; so is
+	 * one whose connection was cut, with all the pieces that were on it:
+	 * its daemon may have been replaced. (One that died does not answer.)
+	 */
 	f->bad[p->holder] = status != -ECANCELED &&
 			    (!cut || ++f->cuts[p->holder] > NODE_PIECES_MAX);
 	f->stale = f->stale || status == -ENOENT;
@@ -239,8 +240,9 @@ void node_fetch_move(struct node_fetch *f)
 		verify_all(f);
 }
 
-/* What stands still is started elsewhere, long before its deadline. (Not both at
- * once: a holder that wakes up later must not write into what was verified.) */
+/* What stands still is started elsewhere, long before its deadline. (Not both
+ * at once: a holder that wakes up later must not write into what was verified.)
+ */
 static void check_stall(struct node_fetch *f, struct fetch_piece *p,
 			uint64_t now)
 {

@@ -1,5 +1,5 @@
-/* Fetches: a descriptor that a holder on this host lends, or room and a file for
- * bytes. */
+/* Fetches: a descriptor that a holder on this host lends, or room and a file
+ * for bytes. */
 #include "pool/node/fetch.h"
 
 #include <errno.h>
@@ -91,9 +91,11 @@ bool node_fetch_try_borrow(struct node_fetch *f)
 	return node_fetch_piece_start(f, p, 0, f->size, on_lent) == 0;
 }
 
-/* Space is ours: a file to land in. Its pages are allocated as they arrive,
- * in whole large folios (pool/lane/landing.h); reserving them ahead would cost a
- * round trip to a worker. A device can only be given pages within its size. */
+/*
+ * Space is ours: a file to land in. Its pages are allocated as they arrive, in
+ * whole large folios (pool/lane/landing.h); reserving them ahead would cost a
+ * round trip to a worker. A device can only be given pages within its size.
+ */
 static void fetch_claimed(struct node_fetch *f)
 {
 	int err = pool_store_take(f->n->store, 0, &f->file);

@@ -1,4 +1,5 @@
-/* What fetches under way take of the store: claims, and the pages they became. */
+/* What fetches under way take of the store: claims, and the pages they became.
+ */
 #include "pool/node/fetch.h"
 
 #include <sys/stat.h>

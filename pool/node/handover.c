@@ -1,5 +1,6 @@
 /*
- * A node handed over to another process, and taken over: see pool/conn/handover.h.
+ * A node handed over to another process, and taken over: see
+ * pool/conn/handover.h.
  *
  * Names are handed over whole, also what the feed says of them, so that the
  * feed goes on where it was and no name is missing for a moment. Local files

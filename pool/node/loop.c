@@ -1,7 +1,7 @@
 /*
- * What every file may ask of the node's loop: to look at what waits (a kick), the
- * next name of a walk, more time for a barrier, the end of a claim. What a kick and
- * a slice then do is node.c's and walk.c's, by pointer.
+ * What every file may ask of the node's loop: to look at what waits (a kick),
+ * the next name of a walk, more time for a barrier, the end of a claim. What a
+ * kick and a slice then do is node.c's and walk.c's, by pointer.
  */
 #include "pool/node/node_priv.h"
 

@@ -1,18 +1,19 @@
 /*
- * A node: the part of the pool that this machine holds, and a copy of the pool's
- * namespace (the mirror), which its mount shows. The files of pool/node/ are listed in
- * node_priv.h.
+ * A node: the part of the pool that this machine holds, and a copy of the
+ * pool's namespace (the mirror), which its mount shows. The files of pool/node/
+ * are listed in node_priv.h.
  *
- * THREADS. Everything here belongs to the loop thread. Work is handed to libuv's
- * workers inside a module, and its callback runs on the loop again. One exception:
+ * THREADS. Everything here belongs to the loop thread. Work is handed to
+ * libuv's workers inside a module, and its callback runs on the loop again. One
+ * exception:
  *
  * Other threads may read while they hold pool_node_opts.names for reading:
  *   - the tree (pool_tree_find);
  *   - of a file: gen, hidden_gen, size, own, and own's state, size and id;
  *   - of a directory: gone and xattrs.
- * That is enough for pool_node_visible. The loop holds the lock for writing while it
- * changes one of these, and never across a system call. So readers block only while
- * the loop holds the lock, never for a whole turn of the loop.
+ * That is enough for pool_node_visible. The loop holds the lock for writing
+ * while it changes one of these, and never across a system call. So readers
+ * block only while the loop holds the lock, never for a whole turn of the loop.
  *
  * A NAME (struct node_entry) can have, at the same time:
  *   - a published state (gen != 0), as the master's feed describes it;
@@ -66,7 +67,8 @@ struct verbs;
 struct node_object;
 struct pool_handover;
 
-/* What stat(2) shows of a name besides its size. Packed: there is one per name. */
+/* What stat(2) shows of a name besides its size. Packed: there is one per name.
+ */
 struct node_attr {
 	uint32_t mode; /* permission bits */
 	uint32_t uid, gid;
@@ -89,8 +91,8 @@ struct node_entry {
 	uint8_t ahead; /* node->stage when an ack or an order named it before
 			  the feed did; 0 once the feed has named it */
 	/* Generations <= this are hidden (unlinked here). Values >=
-	 * NODE_HIDES_ANY hide all: UINT64_MAX - value is the number of UNLINKs of
-	 * any generation in flight, minus one. */
+	 * NODE_HIDES_ANY hide all: UINT64_MAX - value is the number of UNLINKs
+	 * of any generation in flight, minus one. */
 	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */
@@ -173,8 +175,8 @@ struct node_object {
 	struct node_writer *w;
 };
 
-/* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the callers
- * compare with some seconds. */
+/* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the
+ * callers compare with some seconds. */
 static inline uint32_t node_stamp(uint64_t now_ms)
 {
 	return (uint32_t)now_ms ? (uint32_t)now_ms : UINT32_MAX;
@@ -238,11 +240,11 @@ struct node_writer {
 				have it open, so its bytes must not change */
 };
 
-/* Callbacks into the mount, on the loop. object_gone may run inside a call of the
- * mount's (a claim that evicts); the others never do. */
+/* Callbacks into the mount, on the loop. object_gone may run inside a call of
+ * the mount's (a claim that evicts); the others never do. */
 struct pool_node_ops {
-	/* The name has other content, or none: unbind the inode e->fs (set it to
-	 * NULL) and invalidate the dentry. */
+	/* The name has other content, or none: unbind the inode e->fs (set it
+	 * to NULL) and invalidate the dentry. */
 	void (*changed)(void *arg, struct node_entry *e);
 	/* Attributes or xattrs changed. */
 	void (*attr_changed)(void *arg, struct pool_entry *e);
@@ -252,12 +254,13 @@ struct pool_node_ops {
 	void (*appeared)(void *arg, struct pool_entry *e);
 	/* A directory is removed: unbind dir->fs, end its listings. */
 	void (*dir_gone)(void *arg, struct node_dirent *dir);
-	/* Call pool_node_told(n, mark), now or later, once the kernel has received
-	 * every notification made so far. Marks grow. */
+	/* Call pool_node_told(n, mark), now or later, once the kernel has
+	 * received every notification made so far. Marks grow. */
 	void (*tell)(void *arg, uint64_t mark);
 	/* Expire all dentries in the kernel, at once and without waiting. */
 	void (*expire)(void *arg);
-	/* Is the queue of notifications full? Then the feed waits. May be NULL. */
+	/* Is the queue of notifications full? Then the feed waits. May be NULL.
+	 */
 	bool (*behind)(void *arg);
 	/* obj is being dropped: release what pins it. */
 	void (*object_gone)(void *arg, struct node_object *obj);
@@ -279,22 +282,24 @@ struct pool_node_opts {
 	bool mount;	      /* subscribe to the namespace */
 	bool fd_passing;
 	bool reserve; /* false: never reserve (daemon-served mode) */
-	/* A file that is created with a size is written completely, to that size,
-	 * before anybody reads it (libkvpool). So the pages of an evicted object may
-	 * be reused without zeroing, and the bytes in use are counted, not asked of
-	 * the filesystem. */
+	/*
+	 * A file that is created with a size is written completely, to that
+	 * size, before anybody reads it (libkvpool). So the pages of an evicted
+	 * object may be reused without zeroing, and the bytes in use are
+	 * counted, not asked of the filesystem.
+	 */
 	bool puts_whole;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
-	/* Which local users may own the other end of a connection. Borrows; NULL:
-	 * any. */
+	/* Which local users may own the other end of a connection. Borrows;
+	 * NULL: any. */
 	struct pool_trust *trust;
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
 	unsigned int hot_gets; /* GETs in 10 s that make an object hot; 0: never */
 	unsigned int cold_ms;  /* time without a GET after which it is cold */
-	/* Take-over: the state of the running process, which stays the node until
-	 * pool_node_begin. Borrows until then. NULL: scan store_dir. */
+	/* Take-over: the state of the running process, which stays the node
+	 * until pool_node_begin. Borrows until then. NULL: scan store_dir. */
 	struct pool_handover *handover;
 	struct pool_metrics *metrics;
 	struct pool_shortlock *names; /* borrows; NULL: no other thread reads */
@@ -303,25 +308,29 @@ struct pool_node_opts {
 /* 0 or -errno, logged. ops may be set later by pool_node_set_ops. */
 int pool_node_open(const struct pool_node_opts *opts,
 		   struct pool_node **ret_node);
-/* Take-over: the other process has ended; this one is the node from now on. 0 or
- * -errno, logged; after an error no process is the node. */
+/* Take-over: the other process has ended; this one is the node from now on. 0
+ * or -errno, logged; after an error no process is the node. */
 int pool_node_begin(struct pool_node *n);
 
-/* ---- take-over: the old process ----
+/*
+ * ---- take-over: the old process ----
  *
- * Before, the mount has answered all requests. Nothing of the node may be called
- * then until this process ends, or the take-over has failed. */
+ * Before, the mount has answered all requests. Nothing of the node may be
+ * called then until this process ends, or the take-over has failed.
+ */
 
-/* What is in flight and cannot be handed over, as text for the log; NULL: nothing.
- * It ends by itself: ask again. */
+/* What is in flight and cannot be handed over, as text for the log; NULL:
+ * nothing. It ends by itself: ask again. */
 const char *pool_node_busy(struct pool_node *n);
 /* Writes names, files and changes that are not acked into h. Errors: h->err. */
 void pool_node_hand_over(struct pool_node *n, struct pool_handover *h);
 void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
-/* An unlinked file that the mount still has open (DROPPED): its writer's part, or
- * NULL; freed by node_writer_msg_free. And back: a new object with a ref for the
- * caller (NULL: ENOMEM). w NULL: it is open for reading only. fd: its file, owned
- * by the object from then on; or -1. */
+/*
+ * An unlinked file that the mount still has open (DROPPED): its writer's part,
+ * or NULL; freed by node_writer_msg_free. And back: a new object with a ref for
+ * the caller (NULL: ENOMEM). w NULL: it is open for reading only. fd: its file,
+ * owned by the object from then on; or -1.
+ */
 Kvpool__HandoverWriter *
 node_orphan_hand_over(struct pool_node *n, const struct node_object *o);
 void node_writer_msg_free(Kvpool__HandoverWriter *m);
@@ -334,8 +343,8 @@ void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
  * the process is about to end: the store's tmpfs goes if it was made now. */
 void pool_node_undo(struct pool_node *n);
 /*
- * Stop: publish what is pending (for at most timeout_ms), leave the master, close
- * everything. closed(arg) runs when nothing is left on the loop.
+ * Stop: publish what is pending (for at most timeout_ms), leave the master,
+ * close everything. closed(arg) runs when nothing is left on the loop.
  */
 void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		     void (*closed)(void *arg), void *arg);
@@ -343,7 +352,8 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 bool pool_node_connected(const struct pool_node *n);
 /* Has a complete picture of the namespace been received since the start? */
 bool pool_node_complete(const struct pool_node *n);
-/* A master was found at this address: it is dialled next if there is no session. */
+/* A master was found at this address: it is dialled next if there is no
+ * session. */
 void pool_node_master_found(struct pool_node *n,
 			    const struct pool_hostport *at);
 
@@ -351,7 +361,8 @@ struct pool_tree *pool_node_tree(struct pool_node *n);
 struct pool_store *pool_node_store(struct pool_node *n);
 struct node_dirent *pool_node_root(struct pool_node *n);
 
-/* ---- names: none of these waits; the change is sent to the master later ---- */
+/* ---- names: none of these waits; the change is sent to the master later ----
+ */
 
 /* The visible entry of a name, or NULL. Counts hits and misses. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
@@ -365,23 +376,25 @@ bool pool_node_published(const struct node_entry *e);
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 		     struct pool_rules *ret);
 
-/* -ENAMETOOLONG, here and below: a name longer than POOL_NAME_MAX, or a path longer
- * than POOL_PATH_MAX. */
+/* -ENAMETOOLONG, here and below: a name longer than POOL_NAME_MAX, or a path
+ * longer than POOL_PATH_MAX. */
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
 		    struct node_dirent **ret_dir);
-/* Remove the entry if nothing refers to it any more; the mount has unbound its inode. */
+/* Remove the entry if nothing refers to it any more; the mount has unbound its
+ * inode. */
 void pool_node_tidy(struct pool_node *n, struct pool_entry *e);
 /* -ENOTEMPTY, -ENOENT, -EBUSY (the root). */
 int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir);
-/* Removes from the pool or hides on this mount only, as the rule `unlink` says. */
+/* Removes from the pool or hides on this mount only, as the rule `unlink` says.
+ */
 int pool_node_unlink(struct pool_node *n, struct node_entry *e);
 /*
- * Rename. noreplace: -EEXIST if the target is visible. -EXDEV if it would have to
- * wait (a published object without a local copy, a directory with content): mv(1)
- * copies then. A poisoned file returns its error and stays unpublished. *ret_to: the
- * entry that has it now. ops.changed is not called for the target: the caller unbinds
- * its inode, as the kernel moves the dentry itself.
+ * Rename. noreplace: -EEXIST if the target is visible. -EXDEV if it would have
+ * to wait (a published object without a local copy, a directory with content):
+ * mv(1) copies then. A poisoned file returns its error and stays unpublished.
+ * *ret_to: the entry that has it now. ops.changed is not called for the target:
+ * the caller unbinds its inode, as the kernel moves the dentry itself.
  */
 int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		     struct node_dirent *dir, const char *name, size_t len,
@@ -391,25 +404,30 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
 		      unsigned int set, const struct node_attr *attr,
 		      struct pool_xattrs *xattrs);
-/* Sets one extended attribute, or removes it (value NULL). Errors as
- * pool_xattrs_set, judged by the attributes that this mount knows; -EAGAIN: too many
- * changes are in flight. */
+/*
+ * Sets one extended attribute, or removes it (value NULL). Errors as
+ * pool_xattrs_set, judged by the attributes that this mount knows; -EAGAIN: too
+ * many changes are in flight.
+ */
 int pool_node_setxattr(struct pool_node *n, struct pool_entry *e,
 		       const char *name, const void *value, size_t len,
 		       int flags);
 const struct node_attr *pool_node_attr(const struct pool_entry *e);
 /*
- * Each mount has its own times of directories. mtime is attr's until an entry is made
- * or removed (pool_node_dir_touch, wall clock); ctime is the last change of any kind.
- * pool_node_dir_dirs: number of visible subdirectories, for st_nlink.
+ * Each mount has its own times of directories. mtime is attr's until an entry
+ * is made or removed (pool_node_dir_touch, wall clock); ctime is the last
+ * change of any kind. pool_node_dir_dirs: number of visible subdirectories, for
+ * st_nlink.
  */
 void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns);
 uint64_t pool_node_dir_mtime(const struct node_dirent *d);
 uint64_t pool_node_dir_dirs(const struct node_dirent *d);
 struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
-/* Computed attributes user.kvpool.*: generation, checksum, state, holders (number of
- * nodes with a copy), nodes (their names), and replicas where only an inherited rule
- * has it. Length or -ENODATA. */
+/*
+ * Computed attributes user.kvpool.*: generation, checksum, state, holders
+ * (number of nodes with a copy), nodes (their names), and replicas where only
+ * an inherited rule has it. Length or -ENODATA.
+ */
 int pool_node_info(struct pool_node *n, struct pool_entry *e, const char *name,
 		   char *buf, size_t cap);
 extern const char *const pool_node_info_names[];
@@ -418,9 +436,9 @@ extern const char *const pool_node_info_names[];
 
 /*
  * Makes a new local file the `own` of a name, which is added if it is missing.
- * size_hint: the size in bytes, or 0 if it is not known. Chooses between a reserved
- * file (passthrough) and a daemon-served one: (*ret_obj)->w->served. *ret_obj is
- * borrowed. -EEXIST: the name has an `own`.
+ * size_hint: the size in bytes, or 0 if it is not known. Chooses between a
+ * reserved file (passthrough) and a daemon-served one: (*ret_obj)->w->served.
+ * *ret_obj is borrowed. -EEXIST: the name has an `own`.
  */
 int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 		     const char *name, size_t len,
@@ -432,10 +450,11 @@ uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w);
 typedef void (*node_done_cb)(void *arg, int status);
 
 /*
- * Begins a new generation of a published name: `own` appears, empty or with the first
- * `keep` bytes of the published content, which is fetched first if it is not here.
- * 1: done. 0: cb(arg, 0 or -errno) runs once, possibly before this returns. -errno: cb
- * never runs; -EAGAIN: another caller is doing it, retry in a moment.
+ * Begins a new generation of a published name: `own` appears, empty or with the
+ * first `keep` bytes of the published content, which is fetched first if it is
+ * not here. 1: done. 0: cb(arg, 0 or -errno) runs once, possibly before this
+ * returns. -errno: cb never runs; -EAGAIN: another caller is doing it, retry in
+ * a moment.
  */
 int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 			    uint64_t keep, node_done_cb cb, void *arg);
@@ -447,17 +466,18 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
 void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
 /*
  * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: a worker is
- * sealing it, or its PUBLISH is in flight; it will be published or dropped soon.
- * -EROFS: its bytes must never change (was_held); wait in the same way, or replace it.
+ * sealing it, or its PUBLISH is in flight; it will be published or dropped
+ * soon. -EROFS: its bytes must never change (was_held); wait in the same way,
+ * or replace it.
  */
 int pool_node_unseal(struct pool_node *n, struct node_object *o);
 /* Replaces e->own by a new empty file. 0, or -errno: nothing has changed. */
 int pool_node_own_replace(struct pool_node *n, struct node_entry *e);
-/* The O_RDWR descriptor of a daemon-served writer, borrowed while a handle is open;
- * or -errno. */
+/* The O_RDWR descriptor of a daemon-served writer, borrowed while a handle is
+ * open; or -errno. */
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o);
-/* The caller wrote all `size` bytes and computed their checksum meanwhile: sealing
- * does not read the file again if it has this size. */
+/* The caller wrote all `size` bytes and computed their checksum meanwhile:
+ * sealing does not read the file again if it has this size. */
 void pool_node_writer_summed(struct pool_node *n, struct node_object *o,
 			     uint64_t size, XXH128_hash_t sum);
 /* A write failed: never publish. status: -errno. */
@@ -472,12 +492,13 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 /* It was truncated: sets its mtime (wall clock). */
 void pool_node_modified(struct pool_node *n, struct node_object *o,
 			uint64_t wall_ns);
-/* Its size and 512-byte blocks now. While it is written, also updates the mtime. */
+/* Its size and 512-byte blocks now. While it is written, also updates the
+ * mtime. */
 int pool_node_object_size(struct pool_node *n, struct node_object *o,
 			  uint64_t *ret_size, uint64_t *ret_blocks);
 /*
- * Truncates or extends a file that is being written, and reserves its new size. May
- * wait for space. Returns and cb as pool_node_rewrite_start.
+ * Truncates or extends a file that is being written, and reserves its new size.
+ * May wait for space. Returns and cb as pool_node_rewrite_start.
  */
 int pool_node_resize_start(struct pool_node *n, struct node_object *o,
 			   uint64_t size, node_done_cb cb, void *arg);
@@ -489,20 +510,23 @@ int pool_node_allocate_start(struct pool_node *n, struct node_object *o,
 /* ---- space ---- */
 
 /*
- * A claim on free bytes of the store. 1: granted. 0: cb runs once, with 0 or with
- * -ENOSPC after timeout_ms (0: five times deadline_ms). -ENOSPC: nothing can be evicted
- * for it. Granted bytes stay set aside until pool_node_claim_end(bytes), which says
- * that they are allocated, or not needed.
+ * A claim on free bytes of the store. 1: granted. 0: cb runs once, with 0 or
+ * with -ENOSPC after timeout_ms (0: five times deadline_ms). -ENOSPC: nothing
+ * can be evicted for it. Granted bytes stay set aside until
+ * pool_node_claim_end(bytes), which says that they are allocated, or not
+ * needed.
  */
 struct node_claim {
 	struct pool_list link;
 	uint64_t bytes;
 	uint64_t deadline_ms;
 	bool cache_only; /* may evict cached copies only (a prefetch) */
-	/* Transient: use the headroom, or wait, rather than evict a counted copy. */
+	/* Transient: use the headroom, or wait, rather than evict a counted
+	 * copy. */
 	bool passing;
-	/* May use the headroom where nothing here can be evicted while another store
-	 * has room: this object, or one for it, is moved there once published. */
+	/* May use the headroom where nothing here can be evicted while another
+	 * store has room: this object, or one for it, is moved there once
+	 * published. */
 	bool put;
 	uint64_t patient_ms; /* private: until then as `passing` says */
 	void (*cb)(struct node_claim *c, int status);
@@ -537,23 +561,33 @@ int pool_node_want_start(struct pool_node *n, struct node_entry *e,
 				    struct node_object *obj, int status));
 void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
 /*
- * Reads e's published object into mem (e->size bytes), verified; no local copy is
- * kept. 0: cb(arg, status) runs once: 0, or -EAGAIN: mem may hold anything, and nothing
- * writes to it any more. -EAGAIN, returned or passed to cb: use pool_node_want_start.
+ * Reads e's published object into mem (e->size bytes), verified; no local copy
+ * is kept. 0: cb(arg, status) runs once: 0, or -EAGAIN: mem may hold anything,
+ * and nothing writes to it any more. -EAGAIN, returned or passed to cb: use
+ * pool_node_want_start.
  */
 int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
 			 node_done_cb cb, void *arg);
-/* The holder that a caller may ask itself for e. Thread: loop, or any that keeps the
- * loop from running. 0, or -EAGAIN: use pool_node_want_start. lent: a holder that would
- * lend a descriptor qualifies, too (then ret_from->unix_path is set). */
+/*
+ * The holder that a caller may ask itself for e. Thread: loop, or any that
+ * keeps the loop from running. 0, or -EAGAIN: use pool_node_want_start. lent: a
+ * holder that would lend a descriptor qualifies, too (then ret_from->unix_path
+ * is set).
+ */
 struct pool_peer_addr;
 int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
 			bool lent, struct pool_peer_addr *ret_from);
-/* After a look-up hit, as a read usually follows: a local copy is evicted last of its
- * class for NODE_LEASE_MS; an object without one is prefetched if bounds allow. */
+/*
+ * After a look-up hit, as a read usually follows: a local copy is evicted last
+ * of its class for NODE_LEASE_MS; an object without one is prefetched if bounds
+ * allow.
+ */
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
-/* The local copy may be damaged: its checksum is compared soon, at most once in
- * NODE_DOUBT_S seconds. A damaged copy is quarantined and reported to the master. */
+/*
+ * The local copy may be damaged: its checksum is compared soon, at most once in
+ * NODE_DOUBT_S seconds. A damaged copy is quarantined and reported to the
+ * master.
+ */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
 /* It was opened: updates the eviction order and the counters of hits. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
@@ -575,16 +609,18 @@ struct node_barrier {
 	void (*cb)(struct node_barrier *b, int status);
 };
 /*
- * cb(0): the master has acked everything that was closed or renamed here before, and
- * every connected mount has received it. cb(-ETIMEDOUT): after deadline_ms without a
- * master, or five times as long with one. Returns 0; cb runs later.
+ * cb(0): the master has acked everything that was closed or renamed here
+ * before, and every connected mount has received it. cb(-ETIMEDOUT): after
+ * deadline_ms without a master, or five times as long with one. Returns 0; cb
+ * runs later.
  */
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status));
-/* Its deadline begins anew with each change that completes before it. Only where no
- * kernel lock is held meanwhile (kvpool_sync). */
+/* Its deadline begins anew with each change that completes before it. Only
+ * where no kernel lock is held meanwhile (kvpool_sync). */
 void pool_node_barrier_patient(struct node_barrier *b);
-/* The kernel has received everything that was notified before this mark (ops.tell). */
+/* The kernel has received everything that was notified before this mark
+ * (ops.tell). */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
 /* -errno if a file in dir was lost after its close, reported once; else 0. */
@@ -597,13 +633,17 @@ void pool_node_barriers_end(struct pool_node *n);
 bool pool_node_ready(const struct pool_node *n);
 json_t *pool_node_status_json(struct pool_node *n);
 json_t *pool_node_nodes_json(struct pool_node *n);
-/* The counted copies that were evicted here last, oldest first: path, generation, and
- * whether without a master ("alone"); and how many earlier ones were "forgotten" (the
- * list is bounded, evicted.c). */
+/*
+ * The counted copies that were evicted here last, oldest first: path,
+ * generation, and whether without a master ("alone"); and how many earlier ones
+ * were "forgotten" (the list is bounded, evicted.c).
+ */
 json_t *pool_node_evicted_json(struct pool_node *n);
-/* A page of at most limit objects at or below the path prefix (pool/model/pages.h),
- * with "next", the token of the following page, or null. 0, -EINVAL (token),
- * -ENOMEM. */
+/*
+ * A page of at most limit objects at or below the path prefix
+ * (pool/model/pages.h), with "next", the token of the following page, or null.
+ * 0, -EINVAL (token), -ENOMEM.
+ */
 int pool_node_objects_json(struct pool_node *n, const char *prefix,
 			   const char *token, unsigned int limit,
 			   json_t **ret_json);

@@ -1,4 +1,5 @@
-/* What the files of a node share; see pool/node/node.h for the whole picture. */
+/* What the files of a node share; see pool/node/node.h for the whole picture.
+ */
 #ifndef POOL_NODE_NODE_PRIV_H
 #define POOL_NODE_NODE_PRIV_H
 
@@ -227,8 +228,9 @@ struct pool_node {
 	uint32_t index; /* ours in it */
 	uint64_t cut_off_ms; /* since when without a master; 0: connected */
 
-	/* Runs once before the next poll, when asked; and the loop does not sleep
-	 * before that, which it would with a prepare handle that asks again. */
+	/* Runs once before the next poll, when asked; and the loop does not
+	 * sleep before that, which it would with a prepare handle that asks
+	 * again. */
 	uv_idle_t kick;
 	uv_idle_cb on_kick; /* node.c */
 
@@ -258,8 +260,8 @@ void node_handle_closed(struct pool_node *n);
 /* A barrier's time begins anew. */
 void node_barrier_begin_time(struct pool_node *n, struct node_barrier *b);
 
-/* Between these is changed what questions of other threads look at (node.h), and
- * whatever must not be seen half done. They nest. */
+/* Between these is changed what questions of other threads look at (node.h),
+ * and whatever must not be seen half done. They nest. */
 static inline void node_names_begin(struct pool_node *n)
 {
 	if (n->opts.names && n->changing++ == 0)
@@ -287,7 +289,8 @@ struct node_object *node_object_new(struct node_entry *e,
  * table. What other threads look at (o is somebody's `own`) is changed between
  * node_names_begin and node_names_end. */
 void node_object_to(struct node_object *o, enum node_state to);
-/* o's file takes so many bytes of the store, in whole pages: 0 once it is gone. */
+/* o's file takes so many bytes of the store, in whole pages: 0 once it is gone.
+ */
 void node_object_uses(struct pool_node *n, struct node_object *o,
 		      uint64_t bytes);
 /* HELD or FETCHING -> DROPPED: unlinks the file, tells fs. Takes the entry's
@@ -307,8 +310,8 @@ int node_write_blob(struct pool_node *n, struct node_object *o);
 /* A fetched copy becomes one that a restart finds again: its metadata is
  * attached. fd: of its file, O_RDWR, taken over; or 0. 0 or -errno. */
 int node_seal_fetched(struct pool_node *n, struct node_object *o, int fd);
-/* What o, not published, was made from: the content of its writer's base_gen; NULL:
- * there was none, or it is not known. Borrowed from the writer. */
+/* What o, not published, was made from: the content of its writer's base_gen;
+ * NULL: there was none, or it is not known. Borrowed from the writer. */
 const struct node_content *node_base(const struct node_object *o);
 /* Metadata as it is kept with a file. base may be NULL. */
 ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
@@ -355,10 +358,12 @@ void node_writer_free(struct pool_node *n, struct node_object *o);
 void node_writers_tick(struct pool_node *n, uint64_t now);
 /* own disappears (unlinked, poisoned, abandoned): the file is removed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
-/* o is e->own from now on, and not from's any more (NULL: nobody's); the same for
- * the one before, if there is one: what the master has named and is gone will be
- * replaced by o's publication, so that the name is there for others all the
- * while. */
+/*
+ * o is e->own from now on, and not from's any more (NULL: nobody's); the same
+ * for the one before, if there is one: what the master has named and is gone
+ * will be replaced by o's publication, so that the name is there for others all
+ * the while.
+ */
 void node_own_supersede(struct pool_node *n, struct node_entry *e,
 			struct node_object *o, struct node_entry *from);
 /* seal.c */
@@ -395,8 +400,8 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 /* A client's: a store has the very file of o; its pages are free when both have
  * let go of it. */
 bool node_client_linked(const struct pool_node *n, const struct node_object *o);
-/* Nobody has, or had, a descriptor or another name of its file, and that is known
- * without a system call. */
+/* Nobody has, or had, a descriptor or another name of its file, and that is
+ * known without a system call. */
 static inline bool node_is_ours_alone(const struct pool_node *n,
 				      const struct node_object *o)
 {
@@ -457,7 +462,8 @@ struct node_before {
 	unsigned int n;
 	struct node_content list[NODE_BEFORE_MAX];
 };
-/* Of a message that borrows it; with one more: what the change was made from. */
+/* Of a message that borrows it; with one more: what the change was made from.
+ */
 struct node_before_pb {
 	Kvpool__Content *list[NODE_BEFORE_MAX + 1];
 	Kvpool__Content content[NODE_BEFORE_MAX + 1];
@@ -483,8 +489,8 @@ struct node_op;
 /* Do NODE_OPS_MAX changes wait? Others are refused, publications wait. */
 bool node_ops_in_order(const struct pool_node *n); /* an invariant, for tests */
 bool node_ops_full(const struct pool_node *n);
-/* Queue the publication of o, PENDING. 0, -ENOMEM, or -EAGAIN: the queue is full;
- * try at a later tick. */
+/* Queue the publication of o, PENDING. 0, -ENOMEM, or -EAGAIN: the queue is
+ * full; try at a later tick. */
 int node_op_publish(struct pool_node *n, struct node_object *o);
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen);
@@ -495,7 +501,8 @@ int node_op_setattr(struct pool_node *n, struct pool_entry *e,
  * 0 or -ENOMEM. */
 int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 		     struct node_attr *a, struct pool_xattrs **x);
-/* Add to *b what the master may have been sent of o, and of what it replaced. */
+/* Add to *b what the master may have been sent of o, and of what it replaced.
+ */
 void node_op_before(struct pool_node *n, const struct node_object *o,
 		    struct node_before **b);
 void node_op_forget(struct pool_node *n, struct node_object *o);
@@ -515,8 +522,8 @@ void node_ops_batched(uv_timer_t *h);
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 /*
  * A session begins: what was sent in those before and is not answered is now,
- * as far as the master knows the results; the rest is sent again. Call it before
- * the inventory, which the results change.
+ * as far as the master knows the results; the rest is sent again. Call it
+ * before the inventory, which the results change.
  */
 void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w);
 /* The master has named this generation. */
@@ -527,7 +534,8 @@ static inline void node_seen(struct pool_node *n, uint64_t gen)
 }
 void node_ops_cut_off(struct pool_node *n);
 void node_ops_free(struct pool_node *n);
-/* The lowest ticket of a change that is not answered; UINT64_MAX: none is left. */
+/* The lowest ticket of a change that is not answered; UINT64_MAX: none is left.
+ */
 uint64_t node_ops_oldest(const struct pool_node *n);
 
 /* barrier.c */
@@ -541,8 +549,8 @@ void node_synced(struct pool_node *n, uint64_t req);
 void node_space_run(struct pool_node *n);
 void node_space_init(struct pool_node *n);
 void node_space_fini(struct pool_node *n);
-/* A file of size bytes, to be written whole, of the pages of what would go for it
- * next. 0, or -errno: there is none, or none is needed. */
+/* A file of size bytes, to be written whole, of the pages of what would go for
+ * it next. 0, or -errno: there is none, or none is needed. */
 int node_space_reuse(struct pool_node *n, uint64_t size,
 		     struct pool_file *ret_file);
 /* The master's DROP of a copy it was asked about. */
@@ -554,14 +562,17 @@ void node_space_answered(struct pool_node *n, const struct node_object *o);
 /* o, a counted copy, is about to be evicted; alone: without a master. */
 void node_evicted_note(struct pool_node *n, const struct node_object *o,
 		       bool alone);
-/* The last ones that went alone: path (borrowed until the next call of these) and
- * generation, into list, which has room for NODE_EVICTED_TOLD. Their number. */
+/*
+ * The last ones that went alone: path (borrowed until the next call of these)
+ * and generation, into list, which has room for NODE_EVICTED_TOLD. Their
+ * number.
+ */
 size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list);
 void node_evicted_fini(struct pool_node *n);
 
 /* victim.c (for space.c: victim.h) */
-/* Which class of the policy o is in; the same for everything below d, whose rules
- * changed, in slices. */
+/* Which class of the policy o is in; the same for everything below d, whose
+ * rules changed, in slices. */
 void node_judge(struct pool_node *n, struct node_object *o);
 /* May rules forbid to evict it? Not what a client has stored elsewhere. */
 bool node_guarded(const struct pool_node *n, const struct node_object *o);
@@ -647,7 +658,8 @@ void node_link_close(struct pool_node *n);
 void node_link_tick(struct pool_node *n, uint64_t now);
 bool node_link_up(const struct pool_node *n);
 /* 0 or -errno; -ENOTCONN without a session. Counts as a request. */
-/* In any state of the session. 0 or -errno, logged: then the connection ends. */
+/* In any state of the session. 0 or -errno, logged: then the connection ends.
+ */
 int node_link_send_any(struct pool_node *n, uint16_t type, uint64_t req,
 		       const ProtobufCMessage *msg);
 int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
@@ -670,8 +682,8 @@ const char *node_link_master(const struct pool_node *n);
 /* walk.c */
 /* Have node_*_slice called in the turns to come, until all are done. */
 void node_walks_start(struct pool_node *n);
-/* The walk's next entry, as pool_tree_walk_step; NULL also when this turn's names
- * are used up (w->at tells). */
+/* The walk's next entry, as pool_tree_walk_step; NULL also when this turn's
+ * names are used up (w->at tells). */
 struct pool_entry *node_walk_step(struct pool_node *n,
 				  struct pool_tree_walk *w, bool *ret_leaving);
 void node_walks_stop(struct pool_node *n);

@@ -2,9 +2,10 @@
  * Changes waiting for the master's word, in the order in which they were made
  * (each has a ticket from one counter: barrier.c).
  *
- * After a cut, what was sent and not answered is either answered by the WELCOME,
- * or was never executed and is sent again as if for the first time: what is sent
- * has a number, and the master keeps the results that may have been lost.
+ * After a cut, what was sent and not answered is either answered by the
+ * WELCOME, or was never executed and is sent again as if for the first time:
+ * what is sent has a number, and the master keeps the results that may have
+ * been lost.
  *
  * Another master knows the results of none, and of those that left something in
  * its state that they were executed. The others are sent `again`, with the
@@ -180,9 +181,9 @@ bool node_ops_full(const struct pool_node *n)
 }
 
 /*
- * The change is made from this content, or NULL. Its publisher, whose answer was
- * lost, may publish that again: under another generation the newest is the same
- * version then, and nothing that is newer than the change.
+ * The change is made from this content, or NULL. Its publisher, whose answer
+ * was lost, may publish that again: under another generation the newest is the
+ * same version then, and nothing that is newer than the change.
  */
 static void made_from(struct node_op *op, const struct node_content *base)
 {

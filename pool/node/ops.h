@@ -1,4 +1,5 @@
-/* Changes that the master has not acknowledged: what ops.c and ops_done.c share. */
+/* Changes that the master has not acknowledged: what ops.c and ops_done.c
+ * share. */
 #ifndef POOL_NODE_OPS_H
 #define POOL_NODE_OPS_H
 

@@ -1,6 +1,7 @@
 /*
- * The master's answers to changes: each is accounted to what made it. Changes whose
- * answer was lost are settled by the WELCOME that follows (head of ops.c).
+ * The master's answers to changes: each is accounted to what made it. Changes
+ * whose answer was lost are settled by the WELCOME that follows (head of
+ * ops.c).
  */
 #include "pool/node/ops.h"
 
@@ -248,8 +249,8 @@ static bool is_asked_again(const struct node_op *op)
 }
 
 /*
- * Without results. What is kept in the master's state, and was executed, is done;
- * what was executed later was given a generation above `gen`.
+ * Without results. What is kept in the master's state, and was executed, is
+ * done; what was executed later was given a generation above `gen`.
  */
 static bool settle_told(struct pool_node *n, struct node_op *op,
 			uint64_t executed, uint64_t gen)

@@ -1,6 +1,6 @@
 /*
- * What the node sends to the master: queue and sending alone. What the master sends
- * is dispatched in session.c.
+ * What the node sends to the master: queue and sending alone. What the master
+ * sends is dispatched in session.c.
  */
 #include "pool/node/node_priv.h"
 
@@ -168,8 +168,8 @@ bool node_kernel_behind(const struct pool_node *n)
  * An fsync of a directory anywhere waits for these, so that a name is not found
  * missing after it. But while one of our own waits, the kernel holds that
  * directory's lock and may be unable to take what it is told: then it is made
- * to ask, and the ack goes at once (two nodes would wait for each other), unless
- * too much waits for the kernel already.
+ * to ask, and the ack goes at once (two nodes would wait for each other),
+ * unless too much waits for the kernel already.
  */
 void node_feed_ack(struct pool_node *n, uint64_t seq)
 {

@@ -1,7 +1,7 @@
 /*
- * A name's own file: `own` of an entry, from its appearance to its end, whatever
- * that is (published, replaced, poisoned, abandoned). When it is sealed and
- * published is decided in seal.c and write.c.
+ * A name's own file: `own` of an entry, from its appearance to its end,
+ * whatever that is (published, replaced, poisoned, abandoned). When it is
+ * sealed and published is decided in seal.c and write.c.
  */
 #include "pool/node/node_priv.h"
 

@@ -4,9 +4,9 @@
  *
  * Happy path: one holder on another host -> all pieces at once, over all lanes,
  * into memory -> the sum is compared. This is the quick way and knows no other:
- * whatever else is the case - it is here or being fetched, a holder on this host
- * may lend it, none is there, one fails or is slow, the bytes are wrong - is left
- * to fetch.c, to which the caller then turns.
+ * whatever else is the case - it is here or being fetched, a holder on this
+ * host may lend it, none is there, one fails or is slow, the bytes are wrong -
+ * is left to fetch.c, to which the caller then turns.
  */
 #include "pool/node/node_priv.h"
 

@@ -1,20 +1,20 @@
 /*
  * The store's free bytes: who gets them (claims), and who has to go for them.
  *
- * 2 * `keep_free` bytes are kept free ahead of need: cached copies go at once, in
- * the policy's order; copies that the master counts are offered to it (EVICT)
- * and go when it says DROP - it has them moved first while any node has room.
- * Claims that cannot be granted wait in order, to a deadline; small ones that
- * fit need not wait for large ones.
+ * 2 * `keep_free` bytes are kept free ahead of need: cached copies go at once,
+ * in the policy's order; copies that the master counts are offered to it
+ * (EVICT) and go when it says DROP - it has them moved first while any node has
+ * room. Claims that cannot be granted wait in order, to a deadline; small ones
+ * that fit need not wait for large ones.
  *
  * A copy that counts goes for what is needed, and for as little as possible:
  * ahead of need, cached copies (in use now, too) and ready files are as good as
  * free bytes, and nothing larger goes than is kept free. So what is read from
- * other nodes takes turns in those bytes. While cached copies are in use they may
- * push the store into its headroom; they go as soon as nobody uses them. An open
- * for which that does not suffice waits for others to end, for half of its time.
- * Only then a counted copy is moved away, or, if no store has room, evicted, as
- * for a put: what is read is not the coldest of all.
+ * other nodes takes turns in those bytes. While cached copies are in use they
+ * may push the store into its headroom; they go as soon as nobody uses them. An
+ * open for which that does not suffice waits for others to end, for half of its
+ * time. Only then a counted copy is moved away, or, if no store has room,
+ * evicted, as for a put: what is read is not the coldest of all.
  *
  * Nor does a put fail because nothing here may go: while another store has room
  * it is written into the headroom, and is the first to be moved. What is pinned
@@ -74,9 +74,10 @@ static void count_cached(struct pool_node *n, const struct node_object *o)
 }
 
 /*
- * Is nothing of it still on its way to a peer? Pages that sendfile(2) has taken may
- * wait in a socket when nobody has the file any more. A get has ended for certain
- * where it is the one by which the holder that there is came to have it.
+ * Is nothing of it still on its way to a peer? Pages that sendfile(2) has taken
+ * may wait in a socket when nobody has the file any more. A get has ended for
+ * certain where it is the one by which the holder that there is came to have
+ * it.
  */
 static bool arrived(const struct node_object *o, const struct node_entry *e)
 {
@@ -313,7 +314,8 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	free(a);
 }
 
-/* The master let o go, or will not: what is still short is asked for at once. */
+/* The master let o go, or will not: what is still short is asked for at once.
+ */
 void node_space_answered(struct pool_node *n, const struct node_object *o)
 {
 	uint64_t now = pool_now_ms();
@@ -324,9 +326,11 @@ void node_space_answered(struct pool_node *n, const struct node_object *o)
 								n->asked_bytes;
 }
 
-/* Is there nothing that could still make room? (What the master keeps does not.)
- * In a directory that shares its filesystem there may be more than the last
- * count has found. */
+/*
+ * Is there nothing that could still make room? (What the master keeps does
+ * not.) In a directory that shares its filesystem there may be more than the
+ * last count has found.
+ */
 static bool hopeless(struct pool_node *n, const struct node_claim *c)
 {
 	return !n->opts.store_plain && n->asked_bytes == 0 &&

@@ -1,8 +1,9 @@
 /*
- * Victims: which copy goes next when the store (space.c) needs its bytes, in the
- * policy's order (pool/model/evict.h) and by the rules of its directory. What is open,
- * mapped, lent, being written or hard-pinned does not go; what is soft-pinned or
- * was just looked up does if there is nothing else. Nothing is dropped here.
+ * Victims: which copy goes next when the store (space.c) needs its bytes, in
+ * the policy's order (pool/model/evict.h) and by the rules of its directory.
+ * What is open, mapped, lent, being written or hard-pinned does not go; what is
+ * soft-pinned or was just looked up does if there is nothing else. Nothing is
+ * dropped here.
  *
  * Thread: loop.
  */

@@ -1,7 +1,7 @@
 /*
  * Walks over the mirror, NODE_SLICE names a turn of the loop in all: the
- * inventory (session.c), the end of a whole picture (feed.c), and the judging of
- * what a directory's rules changed for (victim.c). Each is a cursor that the
+ * inventory (session.c), the end of a whole picture (feed.c), and the judging
+ * of what a directory's rules changed for (victim.c). Each is a cursor that the
  * tree keeps right, so names come and go between the slices.
  *
  * A walk may begin within the turn that asks for it, with what is left of that

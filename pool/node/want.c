@@ -1,7 +1,7 @@
 /*
- * Who wants an object: an OPEN waits for it, a look-up hit has it kept a while, or
- * fetched ahead (prefetch). What was found in the store at start, or is doubted
- * (node/doubt.c), is checked against its sum before it is served.
+ * Who wants an object: an OPEN waits for it, a look-up hit has it kept a while,
+ * or fetched ahead (prefetch). What was found in the store at start, or is
+ * doubted (node/doubt.c), is checked against its sum before it is served.
  */
 #include "pool/node/node_priv.h"
 

@@ -20,8 +20,8 @@ struct session {
 	struct pool_conn *conn; /* NULL: closed */
 	bool is_unix, greeted;
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* whence it came, as IPv6; Unix: 0 */
-	/* What HELLO said, and that address: lanes that come from elsewhere under
-	 * the same id are not this peer's. */
+	/* What HELLO said, and that address: lanes that come from elsewhere
+	 * under the same id are not this peer's. */
 	uint8_t id[POOL_ID_SIZE];
 	uint64_t deadline_ms;	/* to greet */
 	uint64_t used_ms;	/* when it last said something */

@@ -161,7 +161,8 @@ static int lane_best(const struct peer *peer)
 	return best;
 }
 
-/* One worth dialling now: with less to do than the best that is up. -1: none. */
+/* One worth dialling now: with less to do than the best that is up. -1: none.
+ */
 static int lane_missing(const struct peer *peer, int best)
 {
 	const unsigned int *busy = peer->p->mover_busy;
@@ -324,8 +325,8 @@ static int fetch_route(struct pool_fetch_priv *x)
 	return 0;
 }
 
-/* What is asked now waits for its on_close, and goes over the next one: it would
- * fail at once, as often as it is asked again. */
+/* What is asked now waits for its on_close, and goes over the next one: it
+ * would fail at once, as often as it is asked again. */
 static bool tcp_is_over(const struct peer *peer)
 {
 	return peer->tcp.conn && pool_conn_is_over(peer->tcp.conn);

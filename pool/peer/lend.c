@@ -2,10 +2,10 @@
  * What makes it safe to read an object through a descriptor that was passed, in
  * place of a copy.
  *
- * A descriptor is whatever its sender says it is: of a file that the sender may not
- * read itself (O_PATH; the receiver, with more rights, would show it to everybody),
- * of one that changes under its readers, or whose reading never ends. So one is taken
- * only if
+ * A descriptor is whatever its sender says it is: of a file that the sender may
+ * not read itself (O_PATH; the receiver, with more rights, would show it to
+ * everybody), of one that changes under its readers, or whose reading never
+ * ends. So one is taken only if
  *
  *   - the kernel says that the process at the other end is of our own user: such a
  *     process could write into our store as well, and trace this process: it gains
@@ -17,14 +17,15 @@
  *     do so shows in the group's bits): whoever opens it from now on is of our user;
  *   - nobody has it open for writing, or mapped so, at this moment: a lease.
  *
- * Who asked then reads it once and compares its checksum (pool/node/fetch_room.c)
- * before anybody else may: the holder has summed it, too, but a holder may be a
- * program that uses libkvpool, whose memory is its own. That order matters: after
- * the lease no writer is left, so what was summed is what is read later.
+ * Who asked then reads it once and compares its checksum
+ * (pool/node/fetch_room.c) before anybody else may: the holder has summed it,
+ * too, but a holder may be a program that uses libkvpool, whose memory is its
+ * own. That order matters: after the lease no writer is left, so what was
+ * summed is what is read later.
  *
- * Whatever is not so is no failure: bytes are sent, and summed as they arrive. So
- * it is where a store directory is on a disk, or daemons of several users share a
- * host.
+ * Whatever is not so is no failure: bytes are sent, and summed as they arrive.
+ * So it is where a store directory is on a disk, or daemons of several users
+ * share a host.
  */
 #include <errno.h>
 #include <fcntl.h>

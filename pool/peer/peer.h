@@ -7,16 +7,16 @@
  *        ^                                               | sendfile
  *        +-- requester's mover <---- DATA + bulk --------+
  *
- * The holder drives the bulk: GET names a range and a lane, the bytes come
- * back on that lane. Lane 0 is the control connection itself, on the loop: for
+ * The holder drives the bulk: GET names a range and a lane, the bytes come back
+ * on that lane. Lane 0 is the control connection itself, on the loop: for
  * ranges up to POOL_INLINE_MAX. Lanes 1.. are bulk connections owned by
  * "movers", threads with a loop of their own, so that neither a large copy nor
  * its checksum ever holds up the node's loop (where FUSE requests are
- * answered). With RDMA (pool/lane/link.h) a lane's bulk is written by the holder into
- * the range that the requester named; that takes two more threads and memory
- * registered for it, so small ranges stay where they are: 4 KiB by TCP 0.6 ms,
- * written by RDMA 4.5 ms, in the guest, where a plain socket takes 0.17 ms to
- * answer as much and ib_read_lat 0.09 ms.
+ * answered). With RDMA (pool/lane/link.h) a lane's bulk is written by the
+ * holder into the range that the requester named; that takes two more threads
+ * and memory registered for it, so small ranges stay where they are: 4 KiB by
+ * TCP 0.6 ms, written by RDMA 4.5 ms, in the guest, where a plain socket takes
+ * 0.17 ms to answer as much and ib_read_lat 0.09 ms.
  *
  * On one host, and if both sides allow it, the holder answers with LENT and a
  * read-only descriptor of the whole object over a Unix socket: no bytes move.
@@ -66,7 +66,8 @@ struct pool_peers_ops {
 		     uint64_t gen);
 	void (*returned)(void *arg, const char *path, size_t path_len,
 			 uint64_t gen);
-	/* A peer asks back what it lent to us: pool_peers_return when unused. */
+	/* A peer asks back what it lent to us: pool_peers_return when unused.
+	 */
 	void (*recall)(void *arg, const char *path, size_t path_len,
 		       uint64_t gen);
 	/* What a peer has got of it from here did not match its checksum, or so
@@ -134,8 +135,9 @@ struct pool_fetch {
 	size_t path_len;
 	uint64_t gen;
 	uint64_t offset, length;
-	/* where to: at `offset` of fd (O_RDWR), or if fd < 0 to mem; with neither
-	 * (and fd_ok) a descriptor or nothing: -EAGAIN if it is not lent */
+	/* where to: at `offset` of fd (O_RDWR), or if fd < 0 to mem; with
+	 * neither (and fd_ok) a descriptor or nothing: -EAGAIN if it is not
+	 * lent */
 	int fd;
 	void *mem;
 	unsigned int timeout_ms;
@@ -158,8 +160,8 @@ uint64_t pool_fetch_progress(const struct pool_fetch *f);
 /* cb runs with -ECANCELED from a later turn, once no byte can land any more. */
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f);
 
-/* The file of an object (fd: borrows) goes, or its room is wanted: nothing keeps
- * it open for the sake of sending it again. */
+/* The file of an object (fd: borrows) goes, or its room is wanted: nothing
+ * keeps it open for the sake of sending it again. */
 void pool_peers_forget(struct pool_peers *p, int fd);
 
 /* Something has come that a GET may have been too early for. */

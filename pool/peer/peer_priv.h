@@ -196,7 +196,8 @@ void peers_ask_close(struct pool_peers *p);
 int answer_open(struct pool_peers *p);
 void answer_listeners_close(struct pool_peers *p);
 void answer_close(struct pool_peers *p);
-/* Drops connections that did not greet. Returns when to look again, 0: no need. */
+/* Drops connections that did not greet. Returns when to look again, 0: no need.
+ */
 uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms);
 
 #endif

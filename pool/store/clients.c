@@ -1,7 +1,7 @@
 /*
- * Files that clients of this host have written into the store's own file system,
- * below POOL_STORE_CLIENTS: the store takes one over by giving it a name of its
- * own.
+ * Files that clients of this host have written into the store's own file
+ * system, below POOL_STORE_CLIENTS: the store takes one over by giving it a
+ * name of its own.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -76,9 +76,10 @@ static int refused(struct pool_store *s, int rc)
 /* ---- sizes ---- */
 
 /*
- * Space is looked at every 10 ms while somebody may outgrow a reservation: 1 GiB
- * is what 50 GB/s write twice over in that time, more than any one machine's
- * memory sustains. Small stores are written by few, and cannot spare that much.
+ * Space is looked at every 10 ms while somebody may outgrow a reservation: 1
+ * GiB is what 50 GB/s write twice over in that time, more than any one
+ * machine's memory sustains. Small stores are written by few, and cannot spare
+ * that much.
  */
 static uint64_t headroom_least(uint64_t size)
 {
@@ -531,7 +532,8 @@ static void check_huge(struct pool_store *s)
 }
 
 /* Which name space of extended attributes may be used? Another failure than a
- * refusal says nothing: with the wrong one no file would be taken for sealed. */
+ * refusal says nothing: with the wrong one no file would be taken for sealed.
+ */
 static int choose_xattr(struct pool_store *s)
 {
 	static const char *const names[] = { "trusted.kvpool", "user.kvpool" };

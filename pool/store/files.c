@@ -1,6 +1,6 @@
 /*
- * Files of the store by their ids: names, descriptors, who uses one (leases), and
- * how one goes. What happens to its content is seal.c's.
+ * Files of the store by their ids: names, descriptors, who uses one (leases),
+ * and how one goes. What happens to its content is seal.c's.
  */
 #include <assert.h>
 #include <errno.h>

@@ -224,9 +224,9 @@ static bool fits_space(const struct pool_store *s, uint64_t space,
 }
 
 /*
- * Is it time to fill c? A quarter of the files may be missing before a worker is
- * woken for them (which costs the taker more than all the rest); the tick tops
- * up.
+ * Is it time to fill c? A quarter of the files may be missing before a worker
+ * is woken for them (which costs the taker more than all the rest); the tick
+ * tops up.
  */
 static bool class_short(const struct pool_store *s, const struct store_class *c,
 			bool top_up)

@@ -1,6 +1,6 @@
 /*
- * The pages of a file that goes become another's, which is written whole: they are
- * not freed, and as many not found and zeroed.
+ * The pages of a file that goes become another's, which is written whole: they
+ * are not freed, and as many not found and zeroed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 
 #include "pool/store/store_priv.h"
 
-/* Are these pages nobody else's, and as many as `size` needs? Who has it open may
- * give it another name (pool_store_link), so names are looked at last. */
+/* Are these pages nobody else's, and as many as `size` needs? Who has it open
+ * may give it another name (pool_store_link), so names are looked at last. */
 static int check(int fd, uint64_t size)
 {
 	uint64_t pages = (size + STORE_PAGE - 1) / STORE_PAGE;

@@ -3,11 +3,12 @@
  * metadata.
  *
  * Happy path of a seal: open read-only, trim, checksum, metadata, mode. A file
- * that has metadata is whole, so that comes after the checksum; one with the mode
- * of a sealed file (STORE_MODE_*) has had metadata, so that comes last.
+ * that has metadata is whole, so that comes after the checksum; one with the
+ * mode of a sealed file (STORE_MODE_*) has had metadata, so that comes last.
  * Failure modes: no memory for the xattr (-ENOSPC), the file is gone (-ENOENT),
  * the caller's blob refuses (its -errno), the store is being closed
- * (-ECANCELED): the file stays as it is, unsealed, and is the caller's to remove.
+ * (-ECANCELED): the file stays as it is, unsealed, and is the caller's to
+ * remove.
  */
 #include <assert.h>
 #include <errno.h>

@@ -4,13 +4,14 @@
  * A tmpfs of our own answers in one statfs(2), to the page. A directory that
  * shares its filesystem is counted by a worker (the blocks of our files) every
  * second or so; in between, the change of the whole filesystem's use is taken
- * for ours. That is exact when nobody else writes, and heals when they do: where
- * counting is quick, the next count comes with the next question, and no data is
- * to go before a new one (pool_store_counted).
+ * for ours. That is exact when nobody else writes, and heals when they do:
+ * where counting is quick, the next count comes with the next question, and no
+ * data is to go before a new one (pool_store_counted).
  *
- * Nothing is counted where the owner writes all files itself and tells what they
- * take (pool_store_use), as libkvpool does: counting 30,000 files takes some 50 ms,
- * for which nothing could be evicted each time that 1/64 had been written.
+ * Nothing is counted where the owner writes all files itself and tells what
+ * they take (pool_store_use), as libkvpool does: counting 30,000 files takes
+ * some 50 ms, for which nothing could be evicted each time that 1/64 had been
+ * written.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -136,9 +137,11 @@ static uint64_t reach(const struct pool_store *s, const struct fs_space *fs,
 	return left > breach_below(s) ? left - breach_below(s) : 0;
 }
 
-/* Has the filesystem's use fallen by more than a count holds for? If neighbours
- * have removed that, far more of it is ours than it seems, and the store would grow
- * beyond its size. */
+/*
+ * Has the filesystem's use fallen by more than a count holds for? If neighbours
+ * have removed that, far more of it is ours than it seems, and the store would
+ * grow beyond its size.
+ */
 static bool has_fallen(const struct pool_store *s, const struct fs_space *fs)
 {
 	return fs->used + s->size / COUNT_HOLDS_PART <

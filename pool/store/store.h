@@ -61,18 +61,17 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
  * Open the store in opts->dir: if the directory is no mount point yet and we
  * may, mount a tmpfs there (size + headroom, nr_inodes, huge=within_size where
  * the kernel's write sizes are respected (Linux >= 6.14 or so: measured, else
- * huge=never; see store/dir.c), mode 0700, noatime); a tmpfs found there
- * is remounted to the size asked for; else the directory is used as it is.
- * Locked against a second user (flock on a file in it: -EBUSY, logged).
- * Sizes beyond what the machine's memory or this process's memory cgroup (v1 or
- * v2) allows are refused with -EDOM, logged with both figures.
- * -ENOSPC: a filesystem whose size is not ours to set has no room for size +
- * headroom, or a tmpfs to be made smaller holds more. -EPERM: the directory is
- * neither this user's nor root's. -ENOTEMPTY: no store, but files in it that are
- * named like objects. Only files with such names are ever removed. What is damaged
- * is quarantined; what cannot be read for want of memory or descriptors makes the
- * open fail: nothing whole is given up.
- * 0 or -errno, logged with the remedy.
+ * huge=never; see store/dir.c), mode 0700, noatime); a tmpfs found there is
+ * remounted to the size asked for; else the directory is used as it is. Locked
+ * against a second user (flock on a file in it: -EBUSY, logged). Sizes beyond
+ * what the machine's memory or this process's memory cgroup (v1 or v2) allows
+ * are refused with -EDOM, logged with both figures. -ENOSPC: a filesystem whose
+ * size is not ours to set has no room for size + headroom, or a tmpfs to be
+ * made smaller holds more. -EPERM: the directory is neither this user's nor
+ * root's. -ENOTEMPTY: no store, but files in it that are named like objects.
+ * Only files with such names are ever removed. What is damaged is quarantined;
+ * what cannot be read for want of memory or descriptors makes the open fail:
+ * nothing whole is given up. 0 or -errno, logged with the remedy.
  */
 int pool_store_open(const struct pool_store_opts *opts,
 		    pool_store_found_cb found, void *arg,
@@ -96,7 +95,8 @@ int pool_store_lock_fd(const struct pool_store *s);
 const char *pool_store_path(const struct pool_store *s);
 /* Work that workers have not ended? */
 bool pool_store_busy(const struct pool_store *s);
-/* Taken over: remove all files but these, before any is made. ids: ascending. */
+/* Taken over: remove all files but these, before any is made. ids: ascending.
+ */
 void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n);
 
 /* 16 random bytes kept in the directory: the node's identity across restarts.*/
@@ -112,28 +112,32 @@ struct pool_space {
 			      short while: all but its last sixteenth */
 	uint64_t releasing; /* of these: given up, pages still being freed */
 };
-/* One statfs(2). In a directory (not opts.told) that shares its filesystem, what neighbours
- * write or free is taken for ours until the next count, a second later at most
- * (later where counting is slow); at once if that leaves less than half or frees
- * much, and counting is quick. Thread: loop. */
+/*
+ * One statfs(2). In a directory (not opts.told) that shares its filesystem,
+ * what neighbours write or free is taken for ours until the next count, a
+ * second later at most (later where counting is slow); at once if that leaves
+ * less than half or frees much, and counting is quick. Thread: loop.
+ */
 void pool_store_space(struct pool_store *s, struct pool_space *ret);
-/* May data go for what that says? Always in a tmpfs of our own, and with opts.told.
- * Else if hardly
- * anything has changed since the last count, or it has ended just now; if not, a
- * new one is begun, and cb(arg) is called at its end (at the end of any; not
- * after pool_store_close). Thread: loop. */
+/*
+ * May data go for what that says? Always in a tmpfs of our own, and with
+ * opts.told. Else if hardly anything has changed since the last count, or it
+ * has ended just now; if not, a new one is begun, and cb(arg) is called at its
+ * end (at the end of any; not after pool_store_close). Thread: loop.
+ */
 bool pool_store_counted(struct pool_store *s);
 void pool_store_on_counted(struct pool_store *s, void (*cb)(void *arg),
 			   void *arg);
-/* With opts.told: so many bytes more (or less) are used from here on. Thread: loop. */
+/* With opts.told: so many bytes more (or less) are used from here on. Thread:
+ * loop. */
 void pool_store_use(struct pool_store *s, int64_t bytes);
 /* Its size alone, without a system call. */
 uint64_t pool_store_size(const struct pool_store *s);
 /*
  * Number of samples that found less than 1/16 of the headroom free. One is
  * taken every 10 ms while pool_store_sampling is on, and before anything is
- * removed, so that none is missed by what is freed in between. A writer that may
- * outgrow its reservation compares the counts before and after.
+ * removed, so that none is missed by what is freed in between. A writer that
+ * may outgrow its reservation compares the counts before and after.
  */
 uint64_t pool_store_breaches(struct pool_store *s);
 void pool_store_sampling(struct pool_store *s, bool on); /* counted on/off */
@@ -164,13 +168,13 @@ int pool_store_take(struct pool_store *s, uint64_t size,
 int pool_store_make(struct pool_store *s, uint64_t size,
 		    struct pool_file *ret_file);
 /*
- * As pool_store_remove of id; and where nobody else has that file, by a descriptor,
- * a mapping or another name, and it has exactly size bytes and as many pages, these
- * are ret_file's, with what is in them: for who writes all of it. (1 MiB of small
- * pages to free, find and zero is some 0.5 ms of CPU.) What is still on its way out
- * of a socket by sendfile(2) is the caller's to know. 0; -EBUSY (somebody has it),
- * -EAGAIN (its size), other -errno: then it is just removed. Thread: loop, while
- * nobody can open the file by its id.
+ * As pool_store_remove of id; and where nobody else has that file, by a
+ * descriptor, a mapping or another name, and it has exactly size bytes and as
+ * many pages, these are ret_file's, with what is in them: for who writes all of
+ * it. (1 MiB of small pages to free, find and zero is some 0.5 ms of CPU.) What
+ * is still on its way out of a socket by sendfile(2) is the caller's to know.
+ * 0; -EBUSY (somebody has it), -EAGAIN (its size), other -errno: then it is
+ * just removed. Thread: loop, while nobody can open the file by its id.
  */
 int pool_store_reuse(struct pool_store *s, uint64_t id, uint64_t size,
 		     struct pool_file *ret_file);
@@ -201,15 +205,18 @@ int pool_store_reserve_start(struct pool_store *s, struct pool_reserve *r,
 
 /*
  * A directory in the store's own where clients of this host may have their
- * buffers (libkvpool does). What such a client has written, and lends, becomes the
- * store's without being moved: the file gets a second name.
+ * buffers (libkvpool does). What such a client has written, and lends, becomes
+ * the store's without being moved: the file gets a second name.
  */
 #define POOL_STORE_CLIENTS ".clients"
 /* Is there such a directory? (pool_store_opts.clients) */
 bool pool_store_has_clients(const struct pool_store *s);
-/* fd: of a client's file, O_RDONLY, borrowed; its bytes are not looked at. 0 and
- * ret_file (fd: O_RDONLY); -EXDEV (it is elsewhere), -EBADMSG (not of that size, or
- * it is somebody's already), -EBUSY (it may still be written), other -errno. */
+/*
+ * fd: of a client's file, O_RDONLY, borrowed; its bytes are not looked at. 0
+ * and ret_file (fd: O_RDONLY); -EXDEV (it is elsewhere), -EBADMSG (not of that
+ * size, or it is somebody's already), -EBUSY (it may still be written), other
+ * -errno.
+ */
 int pool_store_link(struct pool_store *s, int fd, uint64_t size,
 		    struct pool_file *ret_file);
 /* A client's: has a store taken this file over? */
@@ -236,9 +243,11 @@ struct pool_seal {
 	uv_work_t work;
 	void (*cb)(struct pool_seal *seal, int status);
 };
-/* In a worker: trim what is reserved beyond the size, checksum the whole file,
- * attach the metadata, make it read-only. 0 or -ENOMEM (cb never runs); cb has 0 or
- * -errno. The id must not be removed before cb. */
+/*
+ * In a worker: trim what is reserved beyond the size, checksum the whole file,
+ * attach the metadata, make it read-only. 0 or -ENOMEM (cb never runs); cb has
+ * 0 or -errno. The id must not be removed before cb.
+ */
 int pool_seal_start(struct pool_store *s, struct pool_seal *seal,
 		    void (*cb)(struct pool_seal *seal, int status));
 /* The same on the calling thread, for files so small that the way to a worker
@@ -260,8 +269,11 @@ struct pool_verify {
 	int status;
 	void (*cb)(struct pool_verify *v, int status);
 };
-/* In a worker: read the file and compare: 0, -EBADMSG, -errno. With fd > 0 that
- * file, which was lent (O_RDONLY, borrowed), and not id's; its offset is 0 after. */
+/*
+ * In a worker: read the file and compare: 0, -EBADMSG, -errno. With fd > 0 that
+ * file, which was lent (O_RDONLY, borrowed), and not id's; its offset is 0
+ * after.
+ */
 int pool_verify_start(struct pool_store *s, struct pool_verify *v,
 		      void (*cb)(struct pool_verify *v, int status));
 
@@ -294,8 +306,8 @@ void pool_store_remove(struct pool_store *s, uint64_t id);
 /*
  * The same of a sealed file of that size: a small one is not looked at first.
  * evicted: it goes for want of room, and nothing is wrong with finding it again
- * after a crash: of many such, a worker unlinks most, soon (`releasing` has them
- * meanwhile).
+ * after a crash: of many such, a worker unlinks most, soon (`releasing` has
+ * them meanwhile).
  */
 void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
 			      bool evicted);

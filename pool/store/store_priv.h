@@ -272,9 +272,10 @@ int store_reserve(const struct pool_store *s, int fd, uint64_t size);
 /* ---- sum.c ---- */
 
 /*
- * XXH3-128 of bytes [0, size) of fd. dense: the file has no holes, so it may
- * be mapped. stop_ms: NULL, or where somebody sets the time after which it is
- * given up with -ECANCELED. 0, -EBADMSG (it is shorter), or -errno. Thread: any.
+ * XXH3-128 of bytes [0, size) of fd. dense: the file has no holes, so it may be
+ * mapped. stop_ms: NULL, or where somebody sets the time after which it is
+ * given up with -ECANCELED. 0, -EBADMSG (it is shorter), or -errno. Thread:
+ * any.
  */
 int store_sum(int fd, uint64_t size, bool dense,
 	      const _Atomic uint64_t *stop_ms, XXH128_hash_t *ret_sum);

@@ -10,8 +10,8 @@
  *            connected                            connected
  *            ... verbs_cm_end (before the queue pair is closed) ...
  *
- * An event channel is on the loop; nothing here blocks. A step that takes longer
- * than CM_STEP_MS fails.
+ * An event channel is on the loop; nothing here blocks. A step that takes
+ * longer than CM_STEP_MS fails.
  *
  * Thread: the loop's.
  */
@@ -35,8 +35,8 @@ struct verbs_cm;
 
 /* 0 or -errno (-ENODEV: the kernel has no rdma_ucm). */
 int verbs_cm_open(uv_loop_t *loop, struct verbs_cm **ret_cm);
-/* Every connection has ended. closed(arg) when nothing is left on the loop; then
- * it is freed. */
+/* Every connection has ended. closed(arg) when nothing is left on the loop;
+ * then it is freed. */
 void verbs_cm_close(struct verbs_cm *cm, void (*closed)(void *arg), void *arg);
 
 /* One connection, from its beginning to verbs_cm_end; the caller's storage. */

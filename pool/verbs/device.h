@@ -15,11 +15,11 @@
  * each in its own way (tests/fake_verbs.h does all of it).
  *
  * What happens to the devices later is heard on a loop (verbs_watch): a port
- * goes down and comes up again, a device is removed, a queue pair breaks. A port
- * that was not used at the start stays so.
+ * goes down and comes up again, a device is removed, a queue pair breaks. A
+ * port that was not used at the start stays so.
  *
- * Thread: open, close, watch, json: the node's loop. A port is constant between,
- * but for what is _Atomic.
+ * Thread: open, close, watch, json: the node's loop. A port is constant
+ * between, but for what is _Atomic.
  */
 #ifndef POOL_VERBS_DEVICE_H
 #define POOL_VERBS_DEVICE_H
@@ -67,7 +67,8 @@ struct verbs_port {
 	uint8_t gid_index;
 	uint16_t lid;
 	enum ibv_mtu mtu; /* active */
-	/* Of the device's and port's attributes, bounded by what is sensible: */
+	/* Of the device's and port's attributes, bounded by what is sensible:
+	 */
 	uint32_t send_depth, recv_depth; /* work requests of one QP */
 	uint32_t message_max; /* bytes of one; <= VERBS_MESSAGE_MAX */
 	uint64_t region_max;  /* bytes of one registration */
@@ -136,8 +137,9 @@ json_t *verbs_json(const struct verbs *v);
  * Returns buf. v NULL: none. */
 char *verbs_format(const struct verbs *v, char *buf, size_t cap);
 
-/* The remedy for a registration that failed with -err: a constant text that ends
- * a message, such as "raise the memlock limit (ulimit -l, LimitMEMLOCK=)". */
+/* The remedy for a registration that failed with -err: a constant text that
+ * ends a message, such as "raise the memlock limit (ulimit -l, LimitMEMLOCK=)".
+ */
 const char *verbs_remedy(int err);
 
 #endif

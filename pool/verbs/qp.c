@@ -4,10 +4,11 @@
  * order (verbs_qp_completed). Receives are with the device all the time, each
  * posted again when its message has been heard.
  *
- * Failure: whatever breaks it puts the device's queue pair into the error state,
- * in which all that is posted comes back; then what waited ends, and on_broken
- * is called (verbs_qp_settle). A device that gives nothing back in time has its
- * queue pair destroyed first, after which it touches no memory any more.
+ * Failure: whatever breaks it puts the device's queue pair into the error
+ * state, in which all that is posted comes back; then what waited ends, and
+ * on_broken is called (verbs_qp_settle). A device that gives nothing back in
+ * time has its queue pair destroyed first, after which it touches no memory any
+ * more.
  */
 #include <assert.h>
 #include <errno.h>

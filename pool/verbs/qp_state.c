@@ -57,8 +57,8 @@ static int create(struct verbs_qp *qp, uint32_t inline_max)
 	return 0;
 }
 
-/* No attribute of a device says what it takes inline: it is asked for, and where
- * that is too much, done without. */
+/* No attribute of a device says what it takes inline: it is asked for, and
+ * where that is too much, done without. */
 int verbs_qp_make(struct verbs_qp *qp)
 {
 	int err = create(qp, VERBS_NOTE_MAX);

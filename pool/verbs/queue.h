@@ -83,9 +83,9 @@ struct verbs_work {
 	uint32_t length;  /* <= port's message_max; of a SEND VERBS_NOTE_MAX */
 	uint64_t remote_addr; /* not of a SEND */
 	uint32_t rkey;	      /* same */
-	/* 0; -EREMOTEIO: the peer's memory refused it; -ETIMEDOUT: the peer does
-	 * not answer; -ECANCELED: flushed, after another failed or by the end;
-	 * -EIO: the device, or what we asked of it. */
+	/* 0; -EREMOTEIO: the peer's memory refused it; -ETIMEDOUT: the peer
+	 * does not answer; -ECANCELED: flushed, after another failed or by the
+	 * end; -EIO: the device, or what we asked of it. */
 	void (*done)(struct verbs_work *w, int status);
 
 	/* the queue's */
@@ -112,8 +112,8 @@ struct verbs_qp_opts {
 	const struct verbs_qp_ops *ops; /* borrows for ever */
 	void *arg;
 	/* Made by librdmacm (pool/verbs/cm.h), which connects it: takes the
-	 * place of verbs_qp_connect, and access is what librdmacm gives. Outlives
-	 * the queue pair. NULL: by ourselves. */
+	 * place of verbs_qp_connect, and access is what librdmacm gives.
+	 * Outlives the queue pair. NULL: by ourselves. */
 	struct rdma_cm_id *cm_id;
 };
 
@@ -136,14 +136,17 @@ void verbs_qp_connected(struct verbs_qp *qp);
 int verbs_qp_post(struct verbs_qp *qp, struct verbs_work *w);
 bool verbs_qp_usable(const struct verbs_qp *qp);
 /* Is there work that the device has not ended? How much has ended, ever: who
- * sees the same twice, with a while and true between, sees that nothing moves. */
+ * sees the same twice, with a while and true between, sees that nothing moves.
+ */
 bool verbs_qp_under_way(const struct verbs_qp *qp, uint64_t *ret_ended);
 /* For tests: its device breaks it, which is then noticed. */
 void verbs_qp_hurt(struct verbs_qp *qp);
-/* Ends it: what is under way ends with -ECANCELED, later; after that
- * nothing can be written by the peer any more, and closed(arg) is called, and it
- * is freed. If the device says nothing for VERBS_FLUSH_MS, it is not waited for:
- * no work is reported as ended before the queue pair is destroyed. */
+/*
+ * Ends it: what is under way ends with -ECANCELED, later; after that nothing
+ * can be written by the peer any more, and closed(arg) is called, and it is
+ * freed. If the device says nothing for VERBS_FLUSH_MS, it is not waited for:
+ * no work is reported as ended before the queue pair is destroyed.
+ */
 void verbs_qp_close(struct verbs_qp *qp, void (*closed)(void *arg), void *arg);
 
 #endif

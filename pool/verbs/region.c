@@ -33,8 +33,8 @@ void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd)
 			   "back: %s", port->device, strerror(-err));
 }
 
-/* What a peer may write, the device has to be allowed to. On iWARP the answer to
- * a READ of ours is a write of the peer's. */
+/* What a peer may write, the device has to be allowed to. On iWARP the answer
+ * to a READ of ours is a write of the peer's. */
 static int whole_access(const struct verbs_port *port, int access)
 {
 	if (access & ACCESS_BY_PEERS)

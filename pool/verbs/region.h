@@ -55,7 +55,8 @@ int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 /* No work request with it is under way. A zeroed one: no-op. From here on no
  * peer can touch it: what it still sends is answered by an error. */
 void verbs_region_close(struct verbs_region *r);
-/* The same for devices and peers; what is mapped stays so until it is closed. */
+/* The same for devices and peers; what is mapped stays so until it is closed.
+ */
 void verbs_region_shut(struct verbs_region *r);
 
 /*

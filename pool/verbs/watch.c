@@ -1,7 +1,9 @@
-/* What happens to devices after the start: their asynchronous events; and whether
- * they are still in sysfs, as one whose driver knows no hot removal (rxe) tells
- * nobody that it is to go: it goes on working, and the removal waits until
- * nobody has it open. */
+/*
+ * What happens to devices after the start: their asynchronous events; and
+ * whether they are still in sysfs, as one whose driver knows no hot removal
+ * (rxe) tells nobody that it is to go: it goes on working, and the removal
+ * waits until nobody has it open.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -164,8 +166,8 @@ static void on_event(uv_poll_t *h, int status, int events)
 	}
 }
 
-/* Of a device that is back under its name the directory is another one. 0: it is
- * not there. */
+/* Of a device that is back under its name the directory is another one. 0: it
+ * is not there. */
 static uint64_t ino_of(const char *path)
 {
 	struct stat st;
