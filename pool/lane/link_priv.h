@@ -224,4 +224,20 @@ void adopted_link_forget(struct adopted_link *k);
 /* Frees k if nothing needs it. */
 void adopted_link_tidy(struct adopted_link *k);
 
+/* ---- link_sends.c ---- */
+
+/* A BUFFER that came before its GET. */
+struct link_early {
+	struct pool_list link;
+	uint64_t req;
+	struct link_reach to;
+	bool nowhere; /* (any more): over TCP */
+};
+
+struct link_send *link_send_find(struct pool_list *list, uint64_t req);
+struct link_early *link_early_find(struct adopted_link *k, uint64_t req);
+void link_early_free(struct adopted_link *k, struct link_early *e);
+/* false: nonsense, or ENOMEM. */
+bool link_early_add(struct adopted_link *k, const struct link_buffer *b);
+
 #endif

@@ -12,11 +12,6 @@
 #include "pool/lane/mover_priv.h"
 #include "pool/conn/unpack.h"
 
-static uint32_t req_hash(uint64_t req)
-{
-	return (uint32_t)(req * 0x9e3779b97f4a7c15ull >> 32);
-}
-
 int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane)
 {
 	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
@@ -30,69 +25,6 @@ int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane)
 
 /* ---- expectations ---- */
 
-struct pool_expect *expect_find(struct pool_mover *m, uint64_t req)
-{
-	struct pool_hash_node *n;
-
-	for (n = pool_hash_first(&m->expected, req_hash(req)); n;
-	     n = pool_hash_next(n)) {
-		struct pool_expect *x =
-			pool_container_of(n, struct pool_expect, node);
-
-		if (x->req == req)
-			return x;
-	}
-	return NULL;
-}
-
-static void expect_done_home(struct pool_mail *mail)
-{
-	struct pool_expect *x =
-		pool_container_of(mail, struct pool_expect, mail);
-
-	pool_landing_fini(&x->landing);
-	x->done(x);
-}
-
-static void on_landed(struct pool_landing *l)
-{
-	struct pool_expect *x =
-		pool_container_of(l, struct pool_expect, landing);
-
-	pool_mailbox_post(x->mover->home, &x->mail, expect_done_home);
-}
-
-/* Nobody finds it any more; done follows when the writes under way ended. */
-static void expect_finish(struct pool_expect *x, int status)
-{
-	pool_list_del(&x->link);
-	pool_hash_remove(&x->mover->expected, &x->node);
-	if (x->lane->cur == x) {
-		x->lane->cur = NULL;
-		if (status && x->lane->conn)
-			pool_conn_bulk_drop(x->lane->conn);
-	}
-	expect_map_end(x);
-	pool_landing_stop(&x->landing, status);
-}
-
-void expect_left(struct pool_expect *x)
-{
-	expect_finish(x, x->leaving);
-}
-
-void expect_end(struct pool_expect *x, int status)
-{
-	if (pool_list_empty(&x->link))
-		return; /* ending already */
-	if (x->leaving && x->lane->conn)
-		return; /* soon */
-	if (status && !x->leaving && expect_leave(x))
-		x->leaving = status;
-	else
-		expect_finish(x, x->leaving ? x->leaving : status);
-}
-
 static void expect_run(struct pool_mail *mail)
 {
 	struct pool_expect *x =
@@ -105,7 +37,7 @@ static void expect_run(struct pool_mail *mail)
 	x->landing.chunks = &m->chunks;
 	if (!err)
 		err = pool_hash_insert(&m->expected, &x->node,
-				       req_hash(x->req));
+				       expect_hash(x->req));
 	if (err) {
 		pool_landing_stop(&x->landing, err);
 		return;
@@ -121,7 +53,7 @@ int pool_mover_expect(struct pool_expect *x)
 
 	if (err)
 		return err;
-	x->landing.done = on_landed;
+	x->landing.done = expect_landed;
 	x->fd = x->landing.fd;
 	x->mem = x->landing.mem;
 	x->mover = x->lane->mover;
@@ -184,14 +116,6 @@ static void lane_on_open(struct pool_conn *c)
 		pool_conn_close(c);
 }
 
-static void lane_up_home(struct pool_mail *mail)
-{
-	struct pool_lane *lane =
-		pool_container_of(mail, struct pool_lane, up_mail);
-
-	lane->on_up(lane);
-}
-
 /* Is this the HELLO of the peer that was dialled? An address may have passed
  * to another node. */
 static bool hello_is_ours(const struct pool_lane *lane,
@@ -210,11 +134,6 @@ static bool hello_is_ours(const struct pool_lane *lane,
 	       hello->lane == lane->number;
 	kvpool__hello__free_unpacked(hello, NULL);
 	return ours;
-}
-
-void lane_settled(struct pool_lane *lane)
-{
-	pool_mailbox_post(lane->mover->home, &lane->up_mail, lane_up_home);
 }
 
 static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,

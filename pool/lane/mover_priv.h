@@ -40,4 +40,9 @@ void mover_send_by_tcp(struct pool_mover_send *s, struct pool_conn *c);
 int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane);
 void mover_adopted_close_all(struct pool_mover *m);
 
+/* ---- expect.c ---- */
+
+uint32_t expect_hash(uint64_t req);
+void expect_landed(struct pool_landing *l); /* pool_landing.done */
+
 #endif
