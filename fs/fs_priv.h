@@ -169,7 +169,8 @@ struct fs {
 	unsigned int nbackings;
 	struct pool_list dirs; /* open directory handles */
 	struct pool_list executed; /* struct fs_executed */
-	struct pool_list touched; /* directories that the kernel is to ask for */
+	/* directories that the kernel is to ask for */
+	struct pool_list touched;
 	uv_timer_t touch; /* runs while `touched` is not empty */
 	uint64_t touch_ms; /* when it was told of such last */
 	struct fs_carried carried[FS_CARRIED_MAX];

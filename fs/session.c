@@ -462,8 +462,10 @@ const char *fs_busy(struct fs *fs)
 	static const char *const why[FS_LATER] = {
 		[FS_LATER_OPEN] = "an open waits for its file",
 		[FS_LATER_ROOM] = "a write waits for room",
-		[FS_LATER_SYNC] = "an fsync of a directory waits for the master",
-		[FS_LATER_AGAIN] = "a thread is to open again what it found gone",
+		[FS_LATER_SYNC] =
+			"an fsync of a directory waits for the master",
+		[FS_LATER_AGAIN] =
+			"a thread is to open again what it found gone",
 	};
 	unsigned int i;
 
@@ -519,7 +521,9 @@ static int replay_init(struct fs *fs, const struct fs_init_kept *was)
 	if (err)
 		return err;
 	if (!same_reply(fs, was)) {
-		pool_error("%s: this program asks other things of the kernel than what the mount was made with%s: take over with the same options, or restart",
+		pool_error("%s: this program asks other things of the kernel "
+			   "than what the mount was made with%s: take over "
+			   "with the same options, or restart",
 			   fs->mountpoint,
 			   fs->init.passthrough ? "" : " (passthrough is off)");
 		return -EINVAL;

@@ -44,7 +44,8 @@ struct fs_opts {
 	struct pool_node *node;
 	const char *mountpoint;	 /* made if missing; a stale mount is removed, a
 				  * live one refused */
-	const char *source;	 /* shown by df(1) and findmnt(8); for fs_open */
+	/* shown by df(1) and findmnt(8); for fs_open */
+	const char *source;
 	bool passthrough;	 /* if possible */
 	bool noexec, noatime;	 /* flags of the mount */
 	struct pool_metrics *metrics;

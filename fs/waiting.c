@@ -5,5 +5,6 @@
 void fs_waiting_schedule(struct fs *fs)
 {
 	if (!uv_is_active((uv_handle_t *)&fs->retry))
-		uv_timer_start(&fs->retry, fs->on_retry, FS_RETRY_MS, FS_RETRY_MS);
+		uv_timer_start(&fs->retry, fs->on_retry, FS_RETRY_MS,
+			       FS_RETRY_MS);
 }

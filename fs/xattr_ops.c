@@ -150,9 +150,10 @@ static void pin_end(const char *name, const char **value, size_t *size,
 	    pool_rules_set(&r, name, *value, *size, false, pool_wall_ns(),
 			   NULL) != 0 || !r.pin_until_ns)
 		return;
-	*size = (size_t)snprintf(text, cap, "soft@%llu",
-				 (unsigned long long)(r.pin_until_ns + 999999999u) /
-					 1000000000u);
+	*size = (size_t)snprintf(
+		text, cap, "soft@%llu",
+		(unsigned long long)(r.pin_until_ns + 999999999u) /
+			1000000000u);
 	*value = text;
 }
 

@@ -215,7 +215,8 @@ bool master_ops_later(struct master_session *s, uint64_t req,
 	l = s->nlater < MASTER_LATER_MAX ? malloc(sizeof(*l) + len) : NULL;
 	if (!l) {
 		master_count(s->m, MC_OPS_PUT_OFF_REFUSED);
-		master_session_fail(s, -ENOBUFS, "too many OPS wait for inventories");
+		master_session_fail(s, -ENOBUFS,
+				    "too many OPS wait for inventories");
 		return true;
 	}
 	master_count(s->m, MC_OPS_PUT_OFF);

@@ -212,10 +212,14 @@ int etcd_state_replay(struct etcd_state *s,
 		err = state_rec_decode((const uint8_t *)i->bytes + i->key_len,
 				       i->value_len, load, arg);
 		if (err == -EPROTO)
-			pool_error("etcd: %.*s: damaged; it is left as it is (restore etcd's data, or delete that key)",
+			pool_error("etcd: %.*s: damaged; it is left as it is "
+				   "(restore etcd's data, or delete that key)",
 				   (int)i->key_len, i->bytes);
 		if (err == -EPROTONOSUPPORT) {
-			pool_error("etcd: %.*s: of a type that this version of the program does not know: a newer one wrote it; it is left as it is (use that one for all masters)",
+			pool_error("etcd: %.*s: of a type that this version of "
+				   "the program does not know: a newer one "
+				   "wrote it; it is left as it is (use that "
+				   "one for all masters)",
 				   (int)i->key_len, i->bytes);
 			err = -EPROTO;
 		}
@@ -241,10 +245,13 @@ static void enqueue(struct etcd_state *s, struct etcd_slice key,
 	struct item *i;
 
 	if (s->queue_bytes + key.len + value.len > ETCD_STATE_QUEUE_MAX)
-		return s->o.failed(s->o.arg, "too much waits to be written to etcd");
+		return s->o.failed(s->o.arg,
+				   "too much waits to be written to etcd");
 	i = new_item(key, value);
 	if (!i)
-		return s->o.failed(s->o.arg, "no memory for what is to be written to etcd");
+		return s->o.failed(
+			s->o.arg,
+			"no memory for what is to be written to etcd");
 	pool_list_add_tail(&s->queue, &i->link);
 	s->queue_bytes += key.len + value.len;
 	s->appended++;
@@ -338,12 +345,14 @@ static json_t *batch(struct etcd_state *s)
 		    has_key(&s->queue, i))
 			break;
 		if (json_array_append_new(
-			    ops, i->value_len ?
-					 etcd_op_put(key,
-						     etcd_slice(i->bytes + i->key_len,
-								i->value_len),
-						     0) :
-					 etcd_op_delete(key)))
+			    ops,
+			    i->value_len ?
+				    etcd_op_put(
+					    key,
+					    etcd_slice(i->bytes + i->key_len,
+						       i->value_len),
+					    0) :
+				    etcd_op_delete(key)))
 			break;
 		s->writing++;
 	}

@@ -104,8 +104,9 @@ struct master_sub {
 	bool begin;	  /* the next batch starts a whole picture */
 	bool picture;	  /* ... which has not been completed */
 	bool last_lap;	  /* see master_sub_batch_end */
-	uint64_t from;	  /* the picture is of this change, or newer; no deletion
-			     before it is told */
+	/* the picture is of this change, or newer; no deletion before it is
+	 * told */
+	uint64_t from;
 	uint64_t goal;	  /* complete when this is reached */
 	unsigned int moved; /* how often it was put off: see MASTER_LAP_MOVES */
 	uint64_t acked;

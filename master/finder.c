@@ -32,8 +32,9 @@ static void on_answer(struct etcd_req *r, int err, json_t *answer)
 	if (f->closing)
 		return;
 	if (err) {
-		pool_warn_limited("etcd: where the master is cannot be asked: %s",
-				  etcd_error(f->etcd));
+		pool_warn_limited(
+			"etcd: where the master is cannot be asked: %s",
+			etcd_error(f->etcd));
 		return;
 	}
 	/* Without a leader there is nothing to say. */

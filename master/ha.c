@@ -108,7 +108,8 @@ static void on_loaded(void *arg, int err)
 	struct master_opts opts = ha->o.master;
 
 	if (err)
-		return leader_resign(ha->leader, "the state cannot be read from etcd");
+		return leader_resign(ha->leader,
+				     "the state cannot be read from etcd");
 	opts.listen.host[0] = 0;
 	opts.state_file = NULL;
 	opts.etcd_state = ha->state;
@@ -215,7 +216,8 @@ static int start_metrics(struct master_ha *ha)
 			       pool_metrics_counter(
 				       m, &ha->standby.turned_away,
 				       "kvpool_master_turned_away_total", NULL,
-				       "Nodes told that this master is a standby.") ?
+				       "Nodes told that this master is a "
+				       "standby.") ?
 		       -ENOMEM :
 		       0;
 }
@@ -338,7 +340,9 @@ const char *master_ha_not_ready(struct master_ha *ha)
 	const char *address = leader_address(ha->leader);
 
 	if (m && leader_acting(ha->leader))
-		return master_ready(m) ? NULL : "the leader; inventories are not complete";
+		return master_ready(m) ?
+			       NULL :
+			       "the leader; inventories are not complete";
 	if (leader_is_leader(ha->leader))
 		return "the leader; the state is being loaded";
 	snprintf(ha->text, sizeof(ha->text), "standby; %s%s",

@@ -55,7 +55,8 @@ void master_on_heat(struct master_session *s, const Kvpool__Heartbeat *msg)
 
 	if (msg->n_heat > POOL_BATCH_MAX) {
 		master_count(s->m, MC_BAD_MESSAGES);
-		return master_session_fail(s, -EPROTO, "too much heat in one HEARTBEAT");
+		return master_session_fail(s, -EPROTO,
+					   "too much heat in one HEARTBEAT");
 	}
 	for (i = 0; i < msg->n_heat && !s->ended; i++)
 		item(s, msg->heat[i]);

@@ -122,7 +122,8 @@ static int item_known(struct item *it, struct master_file *f)
 		/* One generation is one content; only a damaged store, or two
 		 * masters on one pool, bring this about. */
 		master_count(it->m, MC_INVENTORY_CONFLICT);
-		pool_warn_limited("node %s: %.*s: same generation, other content; dropped there",
+		pool_warn_limited("node %s: %.*s: same generation, other "
+				  "content; dropped there",
 				  it->s->member->name, (int)it->len, it->path);
 		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
 		return 0;
@@ -230,7 +231,8 @@ static int one(struct item *it, bool held)
 	master_count(it->m, MC_INVENTORY);
 	if (master_meta_check(it->meta, held) || !it->meta->gen) {
 		master_count(it->m, MC_BAD_ITEMS);
-		pool_warn_limited("node %s: an entry of its inventory makes no sense: left out",
+		pool_warn_limited("node %s: an entry of its inventory makes no "
+				  "sense: left out",
 				  it->s->member->name);
 		return 0;
 	}

@@ -30,7 +30,9 @@ static uint16_t root_set(const Kvpool__Meta *meta)
 	/* With an owner, the mode was meant, too. */
 	if (meta->mode != 0755 || meta->uid || meta->gid)
 		return set | POOL_SET_MODE;
-	pool_warn("the state of an older version does not say whether mode 755 of the pool's root was set by anybody: it has mode %o now (if 755 was meant, chmod 755 the mount point)",
+	pool_warn("the state of an older version does not say whether mode 755 "
+		  "of the pool's root was set by anybody: it has mode %o now "
+		  "(if 755 was meant, chmod 755 the mount point)",
 		  POOL_ROOT_MODE);
 	return set;
 }
@@ -219,7 +221,8 @@ void master_keep(struct master *m, const struct master_record *r)
 	if (m->etcd_state)
 		return etcd_state_append(m->etcd_state, r);
 	if (m->state && master_state_append(m->state, r))
-		pool_warn_limited("state file: a record was lost; the file is rewritten when its disk takes it");
+		pool_warn_limited("state file: a record was lost; the file is "
+				  "rewritten when its disk takes it");
 }
 
 void master_keep_dir(struct master *m, struct master_dir *d)

@@ -51,7 +51,8 @@ int leader_check(struct etcd *etcd, const char *prefix, unsigned int timeout_ms)
 			uv_sleep(LEADER_POLL_MS);
 	} while ((err == -EHOSTUNREACH || err == -ETIMEDOUT) && now < end_ms);
 	if (err) {
-		pool_error("etcd: %s cannot be used: %s (start etcd, or correct --etcd)",
+		pool_error("etcd: %s cannot be used: %s (start etcd, or "
+			   "correct --etcd)",
 			   etcd_urls(etcd), etcd_error(etcd));
 		return err;
 	}
@@ -237,7 +238,8 @@ static void stand(struct leader *l)
 static int read_epoch(struct leader *l, const json_t *answer, uint64_t *ret)
 {
 	char text[32];
-	int err = leader_key_value(answer, LEADER_KEY_EPOCH, text, sizeof(text));
+	int err =
+		leader_key_value(answer, LEADER_KEY_EPOCH, text, sizeof(text));
 
 	*ret = 0;
 	if (err == -ENOENT)
@@ -246,7 +248,8 @@ static int read_epoch(struct leader *l, const json_t *answer, uint64_t *ret)
 		return 0;
 	if (err == -ENOMEM)
 		return err;
-	pool_error("etcd: %sepoch is no number below %llu; it is left as it is (restore it, or use another --cluster)",
+	pool_error("etcd: %sepoch is no number below %llu; it is left as it is "
+		   "(restore it, or use another --cluster)",
 		   l->o.prefix, (unsigned long long)l->o.epoch_max);
 	return -EPROTO;
 }
@@ -275,7 +278,8 @@ static void look(struct leader *l, const json_t *answer)
 	if (err || l->revoking)
 		return;
 	l->epoch = epoch + 1;
-	l->epoch_rev = etcd_int(etcd_got(answer, LEADER_KEY_EPOCH), "mod_revision");
+	l->epoch_rev =
+		etcd_int(etcd_got(answer, LEADER_KEY_EPOCH), "mod_revision");
 	l->first = !etcd_got(answer, LEADER_KEY_VERSION);
 	stand(l);
 }
@@ -325,9 +329,10 @@ static void on_renewed(struct etcd_req *r, int err, json_t *answer)
 		l->lease = 0;
 		return lose(l, "etcd has ended its lease");
 	}
-	pool_warn_limited("the lease was not renewed, %lld ms of it are left: %s",
-			  (long long)(l->until_ms - pool_boot_ms()),
-			  etcd_error(l->o.etcd));
+	pool_warn_limited(
+		"the lease was not renewed, %lld ms of it are left: %s",
+		(long long)(l->until_ms - pool_boot_ms()),
+		etcd_error(l->o.etcd));
 	l->renew_ms = pool_now_ms() + LEADER_POLL_MS;
 }
 
@@ -390,9 +395,10 @@ static void on_tick(uv_timer_t *t)
 
 static int register_metrics(struct leader *l, struct pool_metrics *m)
 {
-	int err = pool_metrics_counter(m, &l->elections,
-				       "kvpool_master_elections_won_total",
-				       NULL, "Times this master became leader.");
+	int err =
+		pool_metrics_counter(m, &l->elections,
+				     "kvpool_master_elections_won_total", NULL,
+				     "Times this master became leader.");
 
 	if (!err)
 		err = pool_metrics_counter(

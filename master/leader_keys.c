@@ -64,7 +64,8 @@ int leader_key_value(const json_t *answer, enum leader_key key, char *buf,
 	size_t len;
 	int err;
 
-	if (json_array_size(json_object_get(answer, "responses")) != LEADER_NKEYS)
+	if (json_array_size(json_object_get(answer, "responses")) !=
+	    LEADER_NKEYS)
 		return -EPROTO;
 	if (!kv)
 		return -ENOENT;
@@ -93,7 +94,9 @@ int leader_check_version(const char *prefix, const json_t *answer)
 	if (err == -ENOENT || err == -ENOMEM ||
 	    (!err && !strcmp(text, LEADER_VERSION)))
 		return 0;
-	pool_error("etcd: %sversion is \"%s\", not \"%s\": written by another version of this program; it is left as it is (use that one, or another --cluster)",
+	pool_error("etcd: %sversion is \"%s\", not \"%s\": written by another "
+		   "version of this program; it is left as it is (use that "
+		   "one, or another --cluster)",
 		   prefix, text, LEADER_VERSION);
 	return -EPROTO;
 }

@@ -47,7 +47,8 @@ bool master_limits_admit(struct master *m,
 	    (n < m->sessions_addr_max || same(addr, nowhere)))
 		return true;
 	master_count(m, MC_SESSIONS_REFUSED);
-	pool_warn_limited("a connection was refused: there are %u, %u of its address; accepted: %u, %u",
+	pool_warn_limited("a connection was refused: there are %u, %u of its "
+			  "address; accepted: %u, %u",
 			  m->nsessions, n, MASTER_SESSIONS_MAX,
 			  m->sessions_addr_max);
 	return false;
@@ -130,7 +131,8 @@ void master_limits_check(struct master *m)
 		char why[128];
 
 		snprintf(why, sizeof(why),
-			 "it keeps %llu bytes here, all together %llu; accepted: %llu",
+			 "it keeps %llu bytes here, all together %llu; "
+			 "accepted: %llu",
 			 (unsigned long long)bytes, (unsigned long long)sum,
 			 (unsigned long long)m->sessions_bytes_max);
 		master_count(m, MC_MEMORY_ENDED);

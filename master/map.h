@@ -102,7 +102,8 @@ struct master_dir {
 	uint16_t mode;
 	uint8_t made;	  /* explicitly, so it is kept in the state */
 	uint8_t was_file; /* not long ago: mirrors may still think so */
-	uint16_t set;	  /* the root: what somebody has set (pool/model/root.h) */
+	/* the root: what somebody has set (pool/model/root.h) */
+	uint16_t set;
 };
 
 struct master_grave {

@@ -244,7 +244,8 @@ static bool hold_too(struct op *op, struct master_file *f)
 	unsigned int i;
 
 	if (master_file_add_holder(&op->m->map, f,
-				   master_holder_make(mb->index, mb->phase)) < 0)
+				   master_holder_make(mb->index, mb->phase)) <
+	    0)
 		return false;
 	for (i = 0; !mb->is_store && i < f->nholders; i++) {
 		const struct master_member *other = master_member_at(
@@ -689,8 +690,8 @@ void master_on_ops(struct master_session *s, uint64_t req,
 	}
 	if (!master_answers_follow(s, msg)) {
 		master_count(s->m, MC_BAD_MESSAGES);
-		return master_session_fail(s, -EPROTO,
-					   "OPS that do not follow those before them");
+		return master_session_fail(
+			s, -EPROTO, "OPS that do not follow those before them");
 	}
 	if (!master_ops_later(s, req, msg))
 		master_ops_run(s, req, msg);
@@ -734,6 +735,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 				      0 :
 				      master_keep_mark(m));
 	if (!memory)
-		master_session_fail(s, -ENOMEM, "not enough memory for a change");
+		master_session_fail(s, -ENOMEM,
+				    "not enough memory for a change");
 	master_kick(m);
 }

@@ -25,16 +25,18 @@ static json_t *repair_json(const struct master *m)
 	const struct master_repair *r = &m->repair;
 	const uint64_t *e = m->map.endangered;
 
-	return json_pack(
-		"{so so so so so si so so so sI si so so}", "endangered",
-		u64(e[1] + e[2] + e[3] + e[4]), "left_0", u64(e[1]), "left_1",
-		u64(e[2]), "left_2", u64(e[3]), "left_3_or_more", u64(e[4]),
-		"copies_under_way", (int)r->throttle.copies, "bytes_left",
-		u64(r->bytes_left), "bytes_per_second", u64(r->throttle.bytes_per_s),
-		"limit_bytes_per_second", u64(r->throttle.rate), "seconds_left",
-		(json_int_t)master_repair_seconds_left(r), "draining",
-		(int)m->members.ndraining, "no_room_keys", u64(r->stuck_keys),
-		"no_room_bytes", u64(r->stuck_bytes));
+	return json_pack("{so so so so so si so so so sI si so so}",
+			 "endangered", u64(e[1] + e[2] + e[3] + e[4]), "left_0",
+			 u64(e[1]), "left_1", u64(e[2]), "left_2", u64(e[3]),
+			 "left_3_or_more", u64(e[4]), "copies_under_way",
+			 (int)r->throttle.copies, "bytes_left",
+			 u64(r->bytes_left), "bytes_per_second",
+			 u64(r->throttle.bytes_per_s), "limit_bytes_per_second",
+			 u64(r->throttle.rate), "seconds_left",
+			 (json_int_t)master_repair_seconds_left(r), "draining",
+			 (int)m->members.ndraining, "no_room_keys",
+			 u64(r->stuck_keys), "no_room_bytes",
+			 u64(r->stuck_bytes));
 }
 
 json_t *master_status_json(struct master *m)
@@ -155,14 +157,15 @@ static json_t *object_json(const struct master *m, const struct master_file *f)
 
 	master_file_rules(f, pool_wall_ns(), &rules);
 	to_hex(f->sum, MASTER_SUM_SIZE, sum);
-	return json_pack(
-		"{so so so ss si si si so so ss ss}", "path",
-		pool_pages_text(path, (size_t)len), "size", u64(f->size), "generation",
-		pool_pages_generation(f->gen), "checksum", sum, "replicas",
-		(int)(f->nholders - extra), "replicas_wanted",
-		(int)rules.replicas, "extra_copies", (int)extra, "nodes",
-		holder_names(m, f), "mtime_ns", u64(f->mtime_ns), "class",
-		classes[rules.class], "pin", pins[rules.pin]);
+	return json_pack("{so so so ss si si si so so ss ss}", "path",
+			 pool_pages_text(path, (size_t)len), "size",
+			 u64(f->size), "generation",
+			 pool_pages_generation(f->gen), "checksum", sum,
+			 "replicas", (int)(f->nholders - extra),
+			 "replicas_wanted", (int)rules.replicas, "extra_copies",
+			 (int)extra, "nodes", holder_names(m, f), "mtime_ns",
+			 u64(f->mtime_ns), "class", classes[rules.class], "pin",
+			 pins[rules.pin]);
 }
 
 static int object_item(void *arg, struct pool_entry *e, json_t **ret_json)

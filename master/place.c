@@ -38,9 +38,9 @@ bool master_place_evictable(const struct master_member *mb, uint64_t size)
 }
 
 /* The store whose copy at that position counts, or NULL. */
-static const struct master_member *holder_member(const struct master_members *ms,
-						 const struct master_file *f,
-						 unsigned int pos)
+static const struct master_member *
+holder_member(const struct master_members *ms, const struct master_file *f,
+	      unsigned int pos)
 {
 	master_holder h = master_file_holders(f)[pos];
 	const struct master_member *mb;
@@ -92,7 +92,8 @@ static const struct master_member *sure_holder(const struct master_members *ms,
 
 /* As master_place_copies, of those alone. */
 static unsigned int sure_copies(const struct master_members *ms,
-				const struct master_file *f, unsigned int except)
+				const struct master_file *f,
+				unsigned int except)
 {
 	unsigned int i, n = 0;
 

@@ -28,7 +28,8 @@ void master_recover_begin(struct master *m, unsigned int ms)
 	if (!ms)
 		return;
 	m->recover_until_ms = m->start_ms + ms;
-	pool_info("recovering: for %u s nodes are asked for the epoch they have seen",
+	pool_info("recovering: for %u s nodes are asked for the epoch they "
+		  "have seen",
 		  (ms + 999) / 1000);
 }
 
@@ -73,7 +74,8 @@ void master_recover_tick(struct master *m, uint64_t now_ms)
 	if (m->recover_seen >= m->epoch &&
 	    raise_above(m, m->recover_seen))
 		return; /* logged; they are refused as without all this */
-	pool_info("recovering: %u nodes have told their epoch, %" PRIu64 " begins",
+	pool_info("recovering: %u nodes have told their epoch, %" PRIu64
+		  " begins",
 		  m->members.n, m->epoch);
 }
 

@@ -31,7 +31,11 @@
 #define COPY_MS 30000u		 /* to a copy's end, and by size: */
 #define COPY_BYTES_PER_MS 10000u /* 10 MB/s */
 
-enum { URGENCY_PUT, URGENCY_DANGER, URGENCY_DRAIN = URGENCY_DANGER + 2 * LEVELS };
+enum {
+	URGENCY_PUT,
+	URGENCY_DANGER,
+	URGENCY_DRAIN = URGENCY_DANGER + 2 * LEVELS
+};
 _Static_assert(URGENCY_DRAIN + 1 == MASTER_URGENCIES, "queues");
 
 void master_repair_init(struct master_repair *r, uint64_t rate,

@@ -165,8 +165,9 @@ static void check_members(struct master *m, uint64_t now_ms)
 		if (mb->session || mb->gone || mb->expected ||
 		    now_ms - mb->away_ms <= limit)
 			continue;
-		pool_warn_paced("node %s is gone: what it alone held has left the pool",
-			  mb->name[0] ? mb->name : "?");
+		pool_warn_paced(
+			"node %s is gone: what it alone held has left the pool",
+			mb->name[0] ? mb->name : "?");
 		gone(m, mb, mb->heard_ms);
 		master_patrol_start(m);
 		master_kick(m);
@@ -316,7 +317,8 @@ static int load_state(struct master *m, const struct master_opts *opts)
 	m->state_path = strdup(path);
 	if (!m->state_path)
 		return -ENOMEM;
-	return master_state_open(path, master_load_record, m, &m->epoch, &m->state);
+	return master_state_open(path, master_load_record, m, &m->epoch,
+				 &m->state);
 }
 
 static int open_listener(struct master *m, const struct master_opts *opts)

@@ -125,8 +125,9 @@ static void welcome(struct master_session *s, const Kvpool__Join *j)
 	msg.heartbeat_ms = s->m->heartbeat_ms;
 	s->joined_seq = s->m->map.feed.seq;
 	if (master_answers_join(s->member, j, &msg))
-		pool_warn_limited("node %s: no memory for results that it may have lost",
-				  s->member->name);
+		pool_warn_limited(
+			"node %s: no memory for results that it may have lost",
+			s->member->name);
 	master_session_answer(s, POOL_MSG_WELCOME, 0, &msg.base,
 			      master_keep_mark(s->m));
 	free(msg.ops);
@@ -155,7 +156,8 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 		master_count(m, MC_IDS_REFUSED);
 		return master_session_fail(
 			s, -EADDRINUSE,
-			"a node of this id has joined from another address, and is not gone yet");
+			"a node of this id has joined from another address, "
+			"and is not gone yet");
 	}
 	status = master_members_make(&m->members, j->node->id.data, &mb);
 	if (status)

@@ -112,5 +112,6 @@ void standby_fini(struct standby *s, void (*closed)(void *arg), void *arg)
 	s->closed = closed;
 	s->closed_arg = arg;
 	pool_list_each(it, tmp, &s->visitors)
-		pool_conn_close(pool_list_entry(it, struct visitor, link)->conn);
+		pool_conn_close(
+			pool_list_entry(it, struct visitor, link)->conn);
 }

@@ -131,7 +131,9 @@ int master_state_flush(struct master_state *s)
 		err = out_flush(&s->cur);
 		if (err) {
 			pool_warn_limited(
-				"%s: cannot write: %s (free space on its disk; directories and deletions made meanwhile may not outlive the master)",
+				"%s: cannot write: %s (free space on its disk; "
+				"directories and deletions made meanwhile may "
+				"not outlive the master)",
 				s->path, strerror(-err));
 			return err;
 		}
@@ -185,13 +187,15 @@ static int open_locked(const char *path, int *ret_fd)
 
 	if (fd < 0) {
 		err = -errno;
-		pool_error("state file %s: cannot open: %s (its directory must exist and be writable)",
+		pool_error("state file %s: cannot open: %s (its directory must "
+			   "exist and be writable)",
 			   path, strerror(-err));
 		return err;
 	}
 	if (flock(fd, LOCK_EX | LOCK_NB)) {
 		err = errno == EWOULDBLOCK ? -EBUSY : -errno;
-		pool_error("state file %s: %s (stop the other master, or give this one a file of its own)",
+		pool_error("state file %s: %s (stop the other master, or give "
+			   "this one a file of its own)",
 			   path,
 			   err == -EBUSY ? "in use by another master" :
 					   strerror(-err));
@@ -223,7 +227,8 @@ int master_state_raise_epoch(struct master_state *s, uint64_t epoch)
 	if (!err)
 		err = sync_dir_of(s->path);
 	if (err)
-		pool_error("state file %s: cannot write the epoch: %s (its disk must have room and be writable)",
+		pool_error("state file %s: cannot write the epoch: %s (its "
+			   "disk must have room and be writable)",
 			   s->path, strerror(-err));
 	else
 		s->epoch = epoch;

@@ -230,14 +230,18 @@ int state_rec_decode(const uint8_t *buf, size_t len,
 
 static int damaged(const char *path, uint64_t at)
 {
-	pool_error("state file %s: damaged at byte %llu; it is left as it is (restore a copy, or move it away and restart the nodes with empty stores)",
+	pool_error("state file %s: damaged at byte %llu; it is left as it is "
+		   "(restore a copy, or move it away and restart the nodes "
+		   "with empty stores)",
 		   path, (unsigned long long)at);
 	return -EPROTO;
 }
 
 static int newer(const char *path, uint64_t at, unsigned int type)
 {
-	pool_error("state file %s: the record at byte %llu is of type %u, which this version of the program does not know: a newer one wrote it; it is left as it is (use that one)",
+	pool_error("state file %s: the record at byte %llu is of type %u, "
+		   "which this version of the program does not know: a newer "
+		   "one wrote it; it is left as it is (use that one)",
 		   path, (unsigned long long)at, type);
 	return -EPROTO;
 }
@@ -255,7 +259,8 @@ static int load_records(int fd, const char *path, const uint8_t *p, size_t size,
 		if (found == FOUND_DAMAGE)
 			return damaged(path, at);
 		if (found == FOUND_TORN) {
-			pool_warn("state file %s: the last record was torn, cutting off %zu bytes",
+			pool_warn("state file %s: the last record was torn, "
+				  "cutting off %zu bytes",
 				  path, size - at);
 			if (ftruncate(fd, (off_t)at))
 				return -errno;
@@ -286,8 +291,11 @@ static int load_mapped(int fd, const char *path, const uint8_t *p, size_t size,
 		return ftruncate(fd, 0) ? -errno : 0;
 	if (size < STATE_HEADER_LEN ||
 	    memcmp(p, STATE_HEADER, STATE_HEADER_LEN)) {
-		pool_error("state file %s: not a state file of this version (expected \"%.*s\"); it is left as it is (use the program version that wrote it, or name another file)",
-			   path, (int)STATE_HEADER_LEN - 1, STATE_HEADER);
+		pool_error(
+			"state file %s: not a state file of this version "
+			"(expected \"%.*s\"); it is left as it is (use the "
+			"program version that wrote it, or name another file)",
+			path, (int)STATE_HEADER_LEN - 1, STATE_HEADER);
 		return -EPROTO;
 	}
 	return load_records(fd, path, p, size, l);

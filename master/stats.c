@@ -31,7 +31,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_FEED_BATCHES] = { "kvpool_master_feed_batches_total", NULL,
 			      "Feed messages sent to subscribers." },
 	[MC_PICTURES_SHORT] = { "kvpool_master_feed_pictures_short_total", NULL,
-			  "Whole pictures that lack what kept changing meanwhile." },
+				"Whole pictures that lack what kept changing "
+				"meanwhile." },
 	[MC_PICTURES] = { "kvpool_master_feed_pictures_total", NULL,
 			  "Subscribers that were given the whole picture." },
 	[MC_INVENTORY] = { "kvpool_master_inventory_entries_total", NULL,
@@ -41,7 +42,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 				   "Objects that joining nodes had to drop." },
 	[MC_INVENTORY_CONFLICT] = { "kvpool_master_inventory_conflicts_total",
 				    NULL,
-				    "Objects of one generation whose content differed." },
+				    "Objects of one generation whose content "
+				    "differed." },
 	[MC_EVICT_GRANTED] = EVICT("granted"),
 	[MC_EVICT_LAST] = EVICT("last"),
 	[MC_EVICT_REFUSED] = EVICT("refused"),
@@ -53,9 +55,11 @@ static const struct named counters[MC_NCOUNTERS] = {
 			"Copies ordered because an object is read much." },
 	[MC_EXTRAS_REFUSED] = { "kvpool_master_extra_copies_refused_total",
 				NULL,
-				"Of these wanted, but not ordered at that time." },
+				"Of these wanted, but not ordered at that "
+				"time." },
 	[MC_EXTRAS_COLD] = { "kvpool_master_extra_copies_ended_total", NULL,
-			     "Of these, given up because nobody asked any more." },
+			     "Of these, given up because nobody asked any "
+			     "more." },
 	[MC_MOVES] = { "kvpool_master_moves_total", NULL,
 		       "Copies ordered so that another one may be dropped." },
 	[MC_REPLICATIONS] = { "kvpool_master_replications_total", NULL,
@@ -63,7 +67,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_COPIES_FAILED] = { "kvpool_master_copies_failed_total", NULL,
 			       "Ordered copies that failed or were late." },
 	[MC_COPIES_DAMAGED] = { "kvpool_master_copies_damaged_total", NULL,
-				"Copies that their nodes found to be damaged." },
+				"Copies that their nodes found to be "
+				"damaged." },
 	[MC_COPIES_GIVEN_UP] = { "kvpool_master_copies_given_up_total", NULL,
 				 "Copies no longer tried for the time being." },
 	[MC_WAITS] = { "kvpool_master_syncs_total", NULL,
@@ -75,27 +80,33 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_BAD_ITEMS] = { "kvpool_master_bad_items_total", NULL,
 			   "Items of messages that were passed over." },
 	[MC_CUT_OFF] = { "kvpool_master_sessions_cut_off_total", NULL,
-			 "Sessions ended for silence or a feed not acknowledged." },
+			 "Sessions ended for silence or a feed not "
+			 "acknowledged." },
 	[MC_HELD] = { "kvpool_master_answers_held_total", NULL,
 		      "Answers that waited for what they say to be in etcd." },
 	[MC_RESULTS_FORGOTTEN] = { "kvpool_master_results_forgotten_total",
 				   NULL,
-				   "Results dropped at their bound before the node had received them." },
+				   "Results dropped at their bound before the "
+				   "node had received them." },
 	[MC_OPS_PUT_OFF] = { "kvpool_master_ops_put_off_total", NULL,
 			     "OPS that waited for inventories." },
 	[MC_OPS_PUT_OFF_REFUSED] = { "kvpool_master_ops_put_off_refused_total",
 				     NULL,
-				     "OPS beyond the bound of these, which ended their session." },
+				     "OPS beyond the bound of these, which "
+				     "ended their session." },
 	[MC_OWN_FORGOTTEN] = { "kvpool_master_own_changes_forgotten_total",
 			       NULL,
-			       "Conditional changes of a session dropped at their bound." },
+			       "Conditional changes of a session dropped at "
+			       "their bound." },
 	[MC_SESSIONS_REFUSED] = { "kvpool_master_sessions_refused_total", NULL,
 				  "Connections and joins refused." },
 	[MC_IDS_REFUSED] = { "kvpool_master_ids_refused_total", NULL,
-			     "Joins refused: a node of another address had the id." },
+			     "Joins refused: a node of another address had the "
+			     "id." },
 	[MC_MEMORY_ENDED] = { "kvpool_master_sessions_ended_for_memory_total",
 			      NULL,
-			      "Sessions ended because all together kept too many bytes." },
+			      "Sessions ended because all together kept too "
+			      "many bytes." },
 	[MC_LOST_KEYS] = { "kvpool_master_lost_keys_total", NULL,
 			   "Keys whose last holder is gone." },
 };
@@ -166,8 +177,7 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		{ &st->tombs,
 		  { "kvpool_master_tombstones", NULL,
 		    "Deletions remembered against copies that come back." } },
-		{ &st->nodes,
-		  { "kvpool_master_nodes", NULL, "Nodes known." } },
+		{ &st->nodes, { "kvpool_master_nodes", NULL, "Nodes known." } },
 		{ &st->nodes_alive,
 		  { "kvpool_master_nodes_alive", NULL, "Nodes connected." } },
 		{ &st->capacity,
@@ -183,7 +193,8 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		  { "kvpool_master_sessions", NULL, "Connections." } },
 		{ &st->session_bytes,
 		  { "kvpool_master_session_bytes", NULL,
-		    "Bytes kept for connections: queued, held, come in part." } },
+		    "Bytes kept for connections: queued, held, come in "
+		    "part." } },
 		{ &st->subscribers,
 		  { "kvpool_master_subscribers", NULL,
 		    "Mounts told of changes." } },
@@ -211,7 +222,8 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		    "Speed that repair keeps to; 0: any." } },
 		{ &st->repair_eta,
 		  { "kvpool_master_repair_seconds_left", NULL,
-		    "Until repair is done at this speed; -1: unknown, or not as "
+		    "Until repair is done at this speed; -1: unknown, or not "
+		    "as "
 		    "it is." } },
 		{ &st->stuck_keys,
 		  { "kvpool_master_repair_no_room_keys", NULL,
@@ -327,7 +339,8 @@ void master_summary(struct master *m)
 	char used[16], capacity[16];
 
 	master_members_totals(&m->members, &t);
-	pool_info("pool: %s of %s used (%.1f %%), %llu keys, %llu soft-pinned, %llu hard-pinned, %u of %u nodes",
+	pool_info("pool: %s of %s used (%.1f %%), %llu keys, %llu soft-pinned, "
+		  "%llu hard-pinned, %u of %u nodes",
 		  pool_format_size(t.used, used, sizeof(used)),
 		  pool_format_size(t.capacity, capacity, sizeof(capacity)),
 		  t.capacity ? 100.0 * (double)t.used / (double)t.capacity : 0,

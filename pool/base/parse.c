@@ -242,7 +242,8 @@ int pool_parse_hostports(const char *text, uint16_t default_port,
 			return -EINVAL;
 		memcpy(one, text, len);
 		one[len] = 0;
-		err = pool_parse_hostport(one, default_port, &list.at[list.n++]);
+		err = pool_parse_hostport(one, default_port,
+					  &list.at[list.n++]);
 		if (err)
 			return err;
 		text += len + 1;

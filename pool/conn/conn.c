@@ -343,12 +343,18 @@ static int distrust(struct pool_conn *c, int err, uid_t uid)
 	if (err == -EAGAIN)
 		return -ECONNRESET;
 	if (err == -EPERM)
-		pool_warn_limited("%s: a process of user %u has this address, whom this one (user %u) does not trust; left. If it is to be trusted: --allow-user %u",
-				  c->name, (unsigned int)uid,
-				  (unsigned int)geteuid(), (unsigned int)uid);
+		pool_warn_limited(
+			"%s: a process of user %u has this address, whom this "
+			"one (user %u) does not trust; left. If it is to be "
+			"trusted: --allow-user %u",
+			c->name, (unsigned int)uid, (unsigned int)geteuid(),
+			(unsigned int)uid);
 	else if (err == -ENOTSUP)
-		pool_warn_limited("%s: this kernel does not say whose process has this address (neither sock_diag nor /proc/self/net/tcp); left. --insecure trusts everybody",
-				  c->name);
+		pool_warn_limited(
+			"%s: this kernel does not say whose process has this "
+			"address (neither sock_diag nor /proc/self/net/tcp); "
+			"left. --insecure trusts everybody",
+			c->name);
 	if (err == -EPERM || err == -ENOTSUP)
 		pool_count(&c->trust->impostors);
 	return err;

@@ -83,7 +83,8 @@ struct pool_conn_opts {
 	const struct pool_conn_ops *ops; /* borrows for ever */
 	void *user;
 	unsigned int connect_timeout_ms; /* 0: 2000 */
-	unsigned int idle_timeout_ms;	 /* nothing received for so long; 0: never */
+	/* nothing received for so long; 0: never */
+	unsigned int idle_timeout_ms;
 	size_t send_queue_max; /* bytes of frames queued; 0: 64 MiB. File bulk
 				  is not counted. */
 	struct pool_share *share; /* borrows; NULL: it has a turn's slice */
@@ -91,7 +92,8 @@ struct pool_conn_opts {
 	 * machine that is not trusted (-EPERM, logged, counted). Borrows; NULL:
 	 * whoever answers will do. */
 	struct pool_trust *trust;
-	uint16_t first; /* what the peer must say first, enum pool_msg; 0: any */
+	/* what the peer must say first, enum pool_msg; 0: any */
+	uint16_t first;
 	struct pool_counter *refused; /* borrows; or NULL. Frames that ended it
 					 (before the callbacks heard of them) */
 };

@@ -35,7 +35,8 @@ struct conn_out {
 	int ride_fd;	  /* owns; -1: none (or already sent) */
 	int file_fd;	  /* borrows until done; -1: no file bulk */
 	uint64_t file_offset, file_left;
-	uint8_t *map; /* owns: of the file, map_len bytes at map_offset; or NULL */
+	/* owns: of the file, map_len bytes at map_offset; or NULL */
+	uint8_t *map;
 	uint64_t map_offset;
 	size_t map_len;
 	bool unmappable;

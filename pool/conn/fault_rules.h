@@ -51,7 +51,8 @@ struct pool_fault_rule {
 	/* "all", or the host or HOST:PORT that a connection is known by */
 	char peer[POOL_FAULT_PEER_MAX + 1];
 	enum pool_fault_kind kind;
-	unsigned int directions; /* POOL_FAULT_SEND | POOL_FAULT_RECEIVE; or _RDMA */
+	/* POOL_FAULT_SEND | POOL_FAULT_RECEIVE; or _RDMA */
+	unsigned int directions;
 	uint32_t delay_ms;	 /* of DELAY: 1..POOL_FAULT_DELAY_MAX_MS */
 	uint64_t nth;		 /* only this one, from 1; 0: by chance */
 	double probability;	 /* 0 < p <= 1, if nth is 0 */

@@ -47,7 +47,8 @@ void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE])
 		memcpy(ret_addr, &((struct sockaddr_in6 *)&ss)->sin6_addr, 16);
 	} else if (ss.ss_family == AF_INET) {
 		memset(ret_addr + 10, 0xff, 2);
-		memcpy(ret_addr + 12, &((struct sockaddr_in *)&ss)->sin_addr, 4);
+		memcpy(ret_addr + 12, &((struct sockaddr_in *)&ss)->sin_addr,
+		       4);
 	}
 }
 
@@ -82,7 +83,8 @@ static void on_refused_close(struct pool_conn *c, int err)
 	atomic_fetch_sub(&nrefused, 1);
 }
 
-static const struct pool_conn_ops refused_ops = { .on_close = on_refused_close };
+static const struct pool_conn_ops refused_ops = { .on_close =
+							  on_refused_close };
 
 /* Nothing that it says is read. */
 static void refuse(struct pool_listener *l, int fd, const char *text)
@@ -113,11 +115,14 @@ static void turn_away(struct pool_listener *l, int fd, int err, uid_t uid)
 	pool_count(&l->trust->strangers);
 	if (err == -EPERM)
 		snprintf(text, sizeof(text),
-			 "user %u is not trusted here; accepted: user %u, root, and users named by --allow-user",
+			 "user %u is not trusted here; accepted: user %u, "
+			 "root, and users named by --allow-user",
 			 (unsigned int)uid, (unsigned int)geteuid());
 	else
 		snprintf(text, sizeof(text),
-			 "this kernel does not say whose connection it is (neither sock_diag nor /proc/self/net/tcp); --insecure trusts everybody");
+			 "this kernel does not say whose connection it is "
+			 "(neither sock_diag nor /proc/self/net/tcp); "
+			 "--insecure trusts everybody");
 	pool_warn_limited("a connection was refused: %s", text);
 	refuse(l, fd, text);
 }

@@ -16,9 +16,10 @@
 #define IOV_MAX_FRAMES 64
 #define COPY_SLICE (128u << 10) /* stays in the cache on its way */
 #define COPY_MAX (8u << 10) /* of a file: less than two system calls take */
-#define MAP_MIN (256u << 10)	/* what is left of a file, to be worth a mapping */
+#define MAP_MIN (256u << 10) /* what is left of a file, to be worth a mapping */
 #define MAP_WINDOW (4u << 20)
-#define MAP_ALIGN ((uint64_t)2 << 20) /* so that large folios are mapped whole */
+#define MAP_ALIGN \
+	((uint64_t)2 << 20) /* so that large folios are mapped whole */
 /* Room in the queue that a frame takes besides its bytes. */
 #define OUT_OVERHEAD sizeof(struct conn_out)
 

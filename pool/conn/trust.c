@@ -240,7 +240,9 @@ bool trust_line_read(const char *text, struct trust_line *ret)
 	char local[33], remote[33];
 	unsigned int lport, rport;
 
-	if (sscanf(text, " %*u: %32[0-9A-F]:%4X %32[0-9A-F]:%4X %2X %*s %*s %*s %u %*d %lu",
+	if (sscanf(text,
+		   " %*u: %32[0-9A-F]:%4X %32[0-9A-F]:%4X %2X %*s %*s %*s %u "
+		   "%*d %lu",
 		   local, &lport, remote, &rport, &ret->state, &ret->uid,
 		   &ret->inode) != 7)
 		return false;
@@ -407,9 +409,9 @@ int pool_trust_metrics(struct pool_trust *t, struct pool_metrics *metrics)
 		"Connections of local users who are not trusted, refused.");
 
 	if (!err)
-		err = pool_metrics_counter(
-			metrics, &t->impostors, "kvpool_impostors_left_total",
-			NULL,
-			"Connections given up: a user who is not trusted had the other end.");
+		err = pool_metrics_counter(metrics, &t->impostors,
+					   "kvpool_impostors_left_total", NULL,
+					   "Connections given up: a user who "
+					   "is not trusted had the other end.");
 	return err;
 }

@@ -26,7 +26,8 @@ struct pool_trust {
 	unsigned int n;
 	uid_t uids[POOL_TRUST_MAX];
 	struct pool_counter strangers; /* connections of theirs, refused */
-	struct pool_counter impostors; /* ours, given up: theirs the other end */
+	/* ours, given up: theirs the other end */
+	struct pool_counter impostors;
 };
 
 /* list: "vllm,1001". 0; -ENOENT: a user that is not known; -E2BIG; -EINVAL. On

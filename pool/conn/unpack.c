@@ -129,8 +129,8 @@ static int count_message(struct count *c, const uint8_t *end,
 }
 
 /* 0, or -errno and why. */
-static int count_all(const struct pool_bound *b, const uint8_t *data, size_t len,
-		     char why[POOL_UNPACK_WHY])
+static int count_all(const struct pool_bound *b, const uint8_t *data,
+		     size_t len, char why[POOL_UNPACK_WHY])
 {
 	struct count c = { .p = data, .b = b };
 	int err;
@@ -145,10 +145,13 @@ static int count_all(const struct pool_bound *b, const uint8_t *data, size_t len
 		snprintf(why, POOL_UNPACK_WHY, "does not decode: byte %zu of "
 			 "%zu fits no field", (size_t)(c.p - data), len);
 	else if (c.entries > b->entries)
-		snprintf(why, POOL_UNPACK_WHY, "has %u entries or more: at most "
-			 "%u are accepted", c.entries, b->entries);
+		snprintf(why, POOL_UNPACK_WHY,
+			 "has %u entries or more: at most "
+			 "%u are accepted",
+			 c.entries, b->entries);
 	else if (err)
-		snprintf(why, POOL_UNPACK_WHY, "has %u fields below its entries, "
+		snprintf(why, POOL_UNPACK_WHY,
+			 "has %u fields below its entries, "
 			 "or unknown, or more: at most %u are accepted",
 			 c.nested, b->nested);
 	return err;

@@ -25,10 +25,12 @@ struct pool_conn;
 struct pool_bound {
 	const ProtobufCMessageDescriptor *desc; /* NULL: it has no fields */
 	uint32_t bytes;
-	uint32_t entries; /* elements of its own repeated fields, all together */
-	uint32_t nested; /* those of the messages in it; and, of it and of these,
-			    fields beyond one for each that is known: unknown
-			    ones, and what is said again */
+	/* elements of its own repeated fields, all together */
+	uint32_t entries;
+	/* those of the messages in it; and, of it and of these, fields
+	 * beyond one for each that is known: unknown ones, and what is said
+	 * again */
+	uint32_t nested;
 };
 
 /* Of a frame's payload, by its type (pool_msg_known); .bytes of others is that

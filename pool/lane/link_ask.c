@@ -53,8 +53,8 @@ void lane_link_give_up(struct lane_link *k, const char *why)
 {
 	struct pool_conn *c = k->lane->conn;
 
-	pool_info_paced("%s: lane %u goes on over TCP: %s", pool_conn_peer_name(c),
-		  k->lane->number, why);
+	pool_info_paced("%s: lane %u goes on over TCP: %s",
+			pool_conn_peer_name(c), k->lane->number, why);
 	(void)link_say(c, LINK_DOWN, k->kind, k->attempt, why);
 	failed(k);
 }

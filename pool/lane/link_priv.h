@@ -59,7 +59,8 @@ struct link_range {
 struct link_map {
 	struct pool_list link; /* l->mapped */
 	struct link *l;
-	struct verbs_region parts[LINK_PARTS_MAX]; /* own; one behind the other */
+	/* own; one behind the other */
+	struct verbs_region parts[LINK_PARTS_MAX];
 	unsigned int nparts;
 	uint64_t upto;
 	unsigned int nshut;  /* of the parts: out of reach again, */

@@ -32,7 +32,8 @@ struct link_early *link_early_find(struct adopted_link *k, uint64_t req)
 	struct pool_list *it, *tmp;
 
 	pool_list_each(it, tmp, &k->early) {
-		struct link_early *e = pool_list_entry(it, struct link_early, link);
+		struct link_early *e =
+			pool_list_entry(it, struct link_early, link);
 
 		if (e->req == req)
 			return e;
@@ -56,7 +57,8 @@ static struct link_early *early_new(struct adopted_link *k, uint64_t req)
 	if (!e)
 		return NULL;
 	if (k->nearly == LINK_BUFFERS_MAX)
-		link_early_free(k, pool_list_first(&k->early, struct link_early, link));
+		link_early_free(k, pool_list_first(&k->early, struct link_early,
+						   link));
 	e->req = req;
 	pool_list_add_tail(&k->early, &e->link);
 	k->nearly++;
@@ -145,7 +147,8 @@ void adopted_link_forget(struct adopted_link *k)
 	struct pool_list *it, *tmp;
 
 	while (!pool_list_empty(&k->early))
-		link_early_free(k, pool_list_first(&k->early, struct link_early, link));
+		link_early_free(k, pool_list_first(&k->early, struct link_early,
+						   link));
 	while (!pool_list_empty(&k->waiting))
 		link_send_over(pool_list_first(&k->waiting, struct link_send,
 					  link), -ECONNRESET);

@@ -148,8 +148,10 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	    lane_link_frame(lane, f, payload))
 		return;
 	if (lane->up || !hello_is_ours(lane, f, payload)) {
-		pool_warn_limited(lane->up ? "%s: unexpected on a bulk connection: what it says of links" :
-					     "%s: not the peer that was dialled",
+		pool_warn_limited(lane->up ?
+					  "%s: unexpected on a bulk "
+					  "connection: what it says of links" :
+					  "%s: not the peer that was dialled",
 				  pool_conn_peer_name(c));
 		pool_count(&lane->mover->counters->bad_messages);
 		lane->err = -EHOSTDOWN;

@@ -97,7 +97,8 @@ struct pool_lane {
 	struct pool_list expected; /* struct pool_expect */
 	struct pool_expect *cur;   /* whose bytes are coming */
 	bool up;
-	_Atomic bool linked[2]; /* by enum link_kind, now; any thread may look */
+	/* by enum link_kind, now; any thread may look */
+	_Atomic bool linked[2];
 	_Atomic uint64_t heard_ms; /* when something last came; pool_now_ms */
 	struct lane_link *links[2]; /* the links'; NULL: none */
 	int err;

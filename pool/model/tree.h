@@ -169,9 +169,11 @@ void pool_tree_reader_close(struct pool_tree_reader *r);
 struct pool_tree_walk {
 	struct pool_list link;
 	struct pool_dir *top;	/* borrows */
-	struct pool_entry *at;	/* the next one; kept right by the tree; NULL: the
-				   end, also when top was removed */
-	bool leaving;		/* at, a directory, is returned the second time */
+	/* the next one; kept right by the tree; NULL: the end, also when top
+	 * was removed */
+	struct pool_entry *at;
+	/* at, a directory, is returned the second time */
+	bool leaving;
 };
 void pool_tree_walk_open(struct pool_tree *t, struct pool_dir *top,
 			 struct pool_tree_walk *w);

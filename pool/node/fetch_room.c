@@ -84,8 +84,9 @@ bool node_fetch_try_borrow(struct node_fetch *f)
 {
 	struct fetch_piece *p = &f->pieces[0];
 
-	if (!f->n->opts.fd_passing || f->kind == FETCH_REPLICA || f->size == 0 ||
-	    f->n->borrowed >= POOL_LENT_MAX || !node_fetch_any_on_this_host(f))
+	if (!f->n->opts.fd_passing || f->kind == FETCH_REPLICA ||
+	    f->size == 0 || f->n->borrowed >= POOL_LENT_MAX ||
+	    !node_fetch_any_on_this_host(f))
 		return false;
 	f->file.fd = -1;
 	return node_fetch_piece_start(f, p, 0, f->size, on_lent) == 0;

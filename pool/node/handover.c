@@ -291,12 +291,14 @@ static int get_node(struct pool_node *n, const Kvpool__HandoverNode *m)
 
 	if (strcmp(m->store_dir, pool_store_path(n->store)) != 0 ||
 	    m->client != (n->opts.store_size == 0)) {
-		pool_error("the running daemon's store is %s%s: take over with the same --store-dir and --store-size",
+		pool_error("the running daemon's store is %s%s: take over with "
+			   "the same --store-dir and --store-size",
 			   m->store_dir, m->client ? ", of a client" : "");
 		return -EINVAL;
 	}
 	if (m->store_size != pool_store_size(n->store)) {
-		pool_error("the running daemon's store has %llu bytes: take over with the same --store-size (or --buffer-size)",
+		pool_error("the running daemon's store has %llu bytes: take "
+			   "over with the same --store-size (or --buffer-size)",
 			   (unsigned long long)m->store_size);
 		return -EINVAL;
 	}
@@ -560,7 +562,8 @@ int node_take_over(struct pool_node *n, struct pool_handover *h)
 	if (!err)
 		err = get_ops(n, h);
 	if (err) {
-		pool_error("what the running daemon handed over cannot be used: %s",
+		pool_error("what the running daemon handed over cannot be "
+			   "used: %s",
 			   strerror(-err));
 		return err;
 	}

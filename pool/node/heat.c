@@ -19,7 +19,8 @@
 #define HEAT_WINDOW_MS 10000
 
 struct node_heat {
-	struct pool_list link; /* node->heats, the one asked for last at the end */
+	/* node->heats, the one asked for last at the end */
+	struct pool_list link;
 	struct node_object *o; /* o->heat == this */
 	uint64_t since_ms, last_ms;
 	uint32_t gets; /* since then */

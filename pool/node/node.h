@@ -124,11 +124,13 @@ struct node_dirent {
 	uint8_t seen;	/* as node_entry.seen */
 	bool known;	/* the master knows it, or a name below it */
 	bool gone; /* removed, but kept until the last hidden name below goes */
-	uint32_t pass; /* of node_publish_sealed: a file below is being sealed */
+	/* of node_publish_sealed: a file below is being sealed */
+	uint32_t pass;
 	uint8_t removing; /* RMDIRs in flight: it counts as gone */
 	uint8_t making;	  /* MKDIRs in flight: it counts as there */
-	int lost; /* -errno: a file in it was lost after its close; the next fsync
-		     reports that and clears it */
+	/* -errno: a file in it was lost after its close; the next fsync
+	 * reports that and clears it */
+	int lost;
 };
 
 enum node_state {
@@ -152,7 +154,8 @@ struct node_object {
 	uint16_t lent;	   /* descriptors lent to peers */
 	uint16_t lender;   /* borrowed: index of the node that lent it */
 	uint8_t state;	   /* enum node_state */
-	uint8_t gets;	   /* GETs that peers began for this copy; saturates at 2 */
+	/* GETs that peers began for this copy; saturates at 2 */
+	uint8_t gets;
 	uint8_t given;	   /* a descriptor was given away: its pages may be in
 			      pipes and sockets (splice, sendfile), so they must
 			      never be reused for another file */
@@ -166,9 +169,11 @@ struct node_object {
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host; owns */
 	uint32_t asked;	   /* node_stamp of the last EVICT for it; 0: none */
 	uint32_t looked;   /* node_stamp of the last look-up hit; 0: none */
-	uint64_t said;	   /* node->said when HELD was sent for it; 0: not sent */
+	/* node->said when HELD was sent for it; 0: not sent */
+	uint64_t said;
 	struct node_heat *heat; /* recent GETs by peers, or NULL; owns */
-	void *fs;	   /* the mount's inode that serves it, or NULL; borrows */
+	/* the mount's inode that serves it, or NULL; borrows */
+	void *fs;
 	uint64_t uses; /* bytes of the store, set by node_object_uses */
 	/* WRITING to PENDING; on a client also HELD, until a store has a copy.
 	 * Else NULL. Owns. */
@@ -205,20 +210,22 @@ struct node_writer {
 	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
 	struct node_before *before; /* owns, or NULL: earlier versions that this
 				mount may have published under the name */
-	uint64_t phantom_gen; /* generation of a file that this one replaced after
-				 its PUBLISH was sent: an UNLINK takes it back if
-				 this file goes, too */
+	/* generation of a file that this one replaced after its PUBLISH was
+	 * sent: an UNLINK takes it back if this file goes, too */
+	uint64_t phantom_gen;
 	uint64_t reserved;   /* bytes fallocated ahead */
 	uint64_t claimed;    /* bytes granted by space.c and not written yet */
 	uint64_t breaches;   /* pool_store_breaches at creation */
 	uint64_t touched_ms; /* last use */
-	uint64_t stamp_ns;   /* mtime of the store file when attr.mtime_ns was set;
-				0: at its creation. If the file has another mtime
-				now, it was written since */
+	/* mtime of the store file when attr.mtime_ns was set; 0: at its
+	 * creation. If the file has another mtime now, it was written since */
+	uint64_t stamp_ns;
 	uint64_t ticket;     /* order of sealing, for fsync barriers */
 	uint32_t opens;	     /* writable handles of the mount */
-	int poison;	     /* -errno of a failed write; never published then */
-	int fd;		     /* O_RDWR while served writers have it open; or -1 */
+	/* -errno of a failed write; never published then */
+	int poison;
+	/* O_RDWR while served writers have it open; or -1 */
+	int fd;
 	bool fd_kept;	     /* all are closed, and `fd` is kept for the seal */
 	bool served;	     /* data passes through the daemon */
 	bool scratch;	     /* never published */
@@ -230,12 +237,14 @@ struct node_writer {
 	uint8_t tries;	     /* number of seal retries */
 	bool sampling;	     /* holds pool_store_sampling on */
 	bool stale_blob;     /* renamed or changed while a worker sealed it */
-	bool summed;	     /* `sum` is the checksum of its first sum_size bytes */
+	/* `sum` is the checksum of its first sum_size bytes */
+	bool summed;
 	uint64_t sum_size;
 	XXH128_hash_t sum;
 	bool sealed;	     /* PENDING, and its PUBLISH is not queued yet */
 	bool again;	     /* an earlier process may have sent its PUBLISH */
-	struct node_op *op;  /* its PUBLISH until it is acked, or NULL; borrows */
+	/* its PUBLISH until it is acked, or NULL; borrows */
+	struct node_op *op;
 	bool was_held;	     /* published before under another name: readers may
 				have it open, so its bytes must not change */
 };
@@ -296,7 +305,8 @@ struct pool_node_opts {
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
-	unsigned int hot_gets; /* GETs in 10 s that make an object hot; 0: never */
+	/* GETs in 10 s that make an object hot; 0: never */
+	unsigned int hot_gets;
 	unsigned int cold_ms;  /* time without a GET after which it is cold */
 	/* Take-over: the state of the running process, which stays the node
 	 * until pool_node_begin. Borrows until then. NULL: scan store_dir. */

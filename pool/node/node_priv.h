@@ -120,7 +120,8 @@ struct node_link {
 
 /* HELD items of this turn (outbox.c). */
 struct node_helds {
-	Kvpool__Held__Item *items[NODE_HELDS_MAX]; /* owns; a path behind each */
+	/* owns; a path behind each */
+	Kvpool__Held__Item *items[NODE_HELDS_MAX];
 	size_t n, bytes;
 };
 
@@ -183,7 +184,8 @@ struct pool_node {
 	struct node_evicted *evicted; /* NULL: none so far */
 	uint64_t asked_bytes, asked_reset_ms; /* EVICTs in flight */
 	uint64_t granted; /* Drop.granted as received last */
-	uint64_t said, said_before; /* HELD items sent: all, before this session */
+	/* HELD items sent: all, before this session */
+	uint64_t said, said_before;
 	struct node_helds helds;
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */

@@ -148,7 +148,8 @@ struct node_op *node_op_new(struct pool_node *n, int kind,
 	op->path_len = path_len;
 	op->queued = !node_link_up(n);
 	op->ticket = op->made = ++n->ticket;
-	if (kind == KVPOOL__OP__KIND__SETATTR || kind == KVPOOL__OP__KIND__MKDIR)
+	if (kind == KVPOOL__OP__KIND__SETATTR ||
+	    kind == KVPOOL__OP__KIND__MKDIR)
 		n->rules_ticket = op->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
 	n->nops++;

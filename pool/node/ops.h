@@ -11,12 +11,14 @@ struct node_op {
 	bool queued; /* made while cut off */
 	bool sent;   /* in ops_sent */
 	bool told;   /* sent before a cut: the master may have done it */
-	bool again;  /* another master may have, of which this one cannot know */
+	/* another master may have, of which this one cannot know */
+	bool again;
 	uint64_t number; /* in ops_run, as last sent; 0: never */
 	uint64_t seen; /* highest generation seen when it was sent first */
 	uint64_t ticket, gen;
 	uint64_t made; /* ticket that it was given first, in ops_run */
-	struct node_before *before; /* UNLINK of any generation: owns; or NULL */
+	/* UNLINK of any generation: owns; or NULL */
+	struct node_before *before;
 	struct node_content base; /* has_base: what it was made from */
 	bool has_base;
 	struct node_object *obj; /* PUBLISH: ref; NULL: no longer wanted, or

@@ -43,8 +43,8 @@ static bool lends(const struct pool_node *n, const struct node_member *m)
 }
 
 /* NULL: not in this way. lent: who would lend it may be asked, too. */
-static const struct node_member *holder_of(struct pool_node *n,
-					   const struct node_entry *e, bool lent)
+static const struct node_member *
+holder_of(struct pool_node *n, const struct node_entry *e, bool lent)
 {
 	const struct node_member *m, *found = NULL;
 	uint64_t now = pool_now_ms();
@@ -154,8 +154,8 @@ static int pieces_start(struct node_read *r, const struct node_member *from,
 	return r->busy > 0 ? 0 : err;
 }
 
-static const struct node_member *read_from(struct pool_node *n,
-					   const struct node_entry *e, bool lent)
+static const struct node_member *
+read_from(struct pool_node *n, const struct node_entry *e, bool lent)
 {
 	if (!pool_node_published(e) || e->own || e->fetch || e->size == 0 ||
 	    (e->obj && e->obj->gen == e->gen))

@@ -41,8 +41,8 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 	struct seal *s = pool_container_of(ps, struct seal, seal);
 
 	return node_blob_pack(s->path, s->path_len, 0, s->base_gen,
-			      s->has_base ? &s->base : NULL, s->seen_gen, ps->size, ps->sum, &s->attr,
-			      s->xattrs, buf, cap);
+			      s->has_base ? &s->base : NULL, s->seen_gen,
+			      ps->size, ps->sum, &s->attr, s->xattrs, buf, cap);
 }
 
 /*

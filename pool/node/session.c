@@ -103,10 +103,11 @@ static void become_up(struct pool_node *n)
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
 
 	l->state = LINK_UP;
-	pool_info_paced("joined the master at %s (epoch %llu, as node %u, protocol "
-		  "version %u)", pool_conn_peer_name(l->conn),
-		  (unsigned long long)n->epoch, n->index,
-		  pool_conn_version(l->conn));
+	pool_info_paced(
+		"joined the master at %s (epoch %llu, as node %u, protocol "
+		"version %u)",
+		pool_conn_peer_name(l->conn), (unsigned long long)n->epoch,
+		n->index, pool_conn_version(l->conn));
 	if (n->opts.mount) {
 		sub.epoch = n->in_picture ? 0 : n->feed_epoch;
 		sub.seq = n->in_picture ? 0 : n->feed_seq;
@@ -146,7 +147,8 @@ static int send_inventory(struct pool_node *n, struct inventory *inv)
 	inv->msg.entries = inv->list;
 	inv->msg.last = last;
 	if (inv->n || last)
-		err = node_link_send_any(n, POOL_MSG_INVENTORY, 0, &inv->msg.base);
+		err = node_link_send_any(n, POOL_MSG_INVENTORY, 0,
+					 &inv->msg.base);
 	pool_count_add(&n->c.inventory_sent, inv->n);
 	for (i = 0; i < inv->n; i++) {
 		free(inv->paths[i]);
@@ -247,10 +249,12 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	struct node_link *l = n->link;
 
 	if (w->epoch < n->epoch || w->index >= NODE_NODES_MAX) {
-		pool_warn_limited("the master at %s has an old epoch (%llu < %llu): "
-			  "left", pool_conn_peer_name(l->conn),
-			  (unsigned long long)w->epoch,
-			  (unsigned long long)n->epoch);
+		pool_warn_limited(
+			"the master at %s has an old epoch (%llu < %llu): "
+			"left",
+			pool_conn_peer_name(l->conn),
+			(unsigned long long)w->epoch,
+			(unsigned long long)n->epoch);
 		pool_conn_close(l->conn);
 		return;
 	}
@@ -404,7 +408,8 @@ static void on_close(struct pool_conn *c, int err)
 	uint64_t now = pool_now_ms();
 
 	l->conn = NULL;
-	n->untold = false; /* the next connection begins with a feed of its own */
+	n->untold =
+		false; /* the next connection begins with a feed of its own */
 	if (l->state == LINK_CLOSED) {
 		free(l);
 		n->link = NULL;
@@ -479,7 +484,8 @@ void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 {
 	struct node_link *l = n->link;
 
-	if (!l || l->state == LINK_TELLING || l->state == LINK_UP || l->state == LINK_CLOSED)
+	if (!l || l->state == LINK_TELLING || l->state == LINK_UP ||
+	    l->state == LINK_CLOSED)
 		return;
 	/* Who does not answer does not keep us from it. */
 	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
@@ -501,7 +507,8 @@ void node_link_tick(struct pool_node *n, uint64_t now)
 		check_joining(n, now);
 	if (l->state == LINK_TELLING || node_feed_sweeping(n))
 		node_walks_start(n);
-	if ((l->state == LINK_TELLING || l->state == LINK_UP) && now >= l->beat_ms) {
+	if ((l->state == LINK_TELLING || l->state == LINK_UP) &&
+	    now >= l->beat_ms) {
 		l->beat_ms = now + l->heartbeat_ms / 2;
 		send_heartbeat(n);
 	}

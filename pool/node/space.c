@@ -408,7 +408,8 @@ static bool goes_through(struct pool_node *n, const struct node_claim *c,
 	over = sp.used + n->claimed + c->bytes;
 	size = size_now(&sp);
 	over = over > size + c->bytes ? over - size : c->bytes;
-	if (sp.reach < n->claimed + c->bytes || over >= node_room_elsewhere(n) ||
+	if (sp.reach < n->claimed + c->bytes ||
+	    over >= node_room_elsewhere(n) ||
 	    (now < c->patient_ms &&
 	     (node_victim_any(n, POOL_EVICT_LAST, false) ||
 	      node_victim_any(n, POOL_EVICT_CACHE, false))))

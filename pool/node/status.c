@@ -63,7 +63,8 @@ static const struct {
 	COUNTER(same_content, "same_content_total",
 		"Files closed whose bytes the pool had already, by that name"),
 	COUNTER(before_forgotten, "unknown_contents_forgotten_total",
-		"Contents of a name, published without an answer, dropped at their bound."),
+		"Contents of a name, published without an answer, dropped at "
+		"their bound."),
 	COUNTER(stale_puts, "stale_puts_total",
 		"Publications refused because a newer generation exists"),
 	COUNTER(unlinked, "unlinked_total", "Published names unlinked here"),
@@ -74,9 +75,9 @@ static const struct {
 	COUNTER(surplus, "surplus_total",
 		"Counted copies that became cache: enough others had them"),
 	COUNTER(hot, "hot_total",
-		"Times that the master was told that an object is asked for much"),
-	COUNTER(evicted_cache, "evicted_cached_total",
-		"Cached copies evicted"),
+		"Times that the master was told that an object is asked for "
+		"much"),
+	COUNTER(evicted_cache, "evicted_cached_total", "Cached copies evicted"),
 	COUNTER(evicted_last, "evicted_granted_total",
 		"Counted copies evicted or moved away by the master's grant"),
 	COUNTER(evicted_alone, "evicted_alone_total",
@@ -98,7 +99,8 @@ static const struct {
 	COUNTER(claims_refused, "space_refused_total",
 		"Writes and fetches refused for lack of space"),
 	COUNTER(claims_passing, "space_passing_total",
-		"Claims granted as cached copies in use may take of the headroom"),
+		"Claims granted as cached copies in use may take of the "
+		"headroom"),
 	COUNTER(claims_through, "space_through_total",
 		"Writes granted of the headroom, to be moved to another store"),
 	COUNTER(ops_refused, "changes_refused_total",
@@ -110,8 +112,7 @@ static const struct {
 		"Changes that the master refused"),
 	COUNTER(feed_entries, "feed_entries_total", "Feed entries applied"),
 	COUNTER(feed_batches, "feed_batches_total", "Feed batches applied"),
-	COUNTER(feed_resyncs, "feed_resyncs_total",
-		"Whole pictures received"),
+	COUNTER(feed_resyncs, "feed_resyncs_total", "Whole pictures received"),
 	COUNTER(master_requests, "master_messages_total",
 		"Messages sent to the master"),
 	COUNTER(master_connects, "master_connects_total",
@@ -156,7 +157,8 @@ static const struct {
 	      "Objects borrowed from nodes on this host"),
 	GAUGE(extras, "extra_copies",
 	      "Copies kept for readers elsewhere while they are hot"),
-	GAUGE(pending, "pending_changes", "Changes the master has not answered"),
+	GAUGE(pending, "pending_changes",
+	      "Changes the master has not answered"),
 	GAUGE(writing, "unpublished_files", "Local files not published"),
 	GAUGE(connected, "master_connected", "1 if joined"),
 	GAUGE(cut_off, "cut_off_seconds",
@@ -194,14 +196,16 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->store_ready, (int64_t)sp.ready);
 	pool_gauge_set(&c->claimed, (int64_t)n->claimed);
 	pool_gauge_set(&c->evictable, (int64_t)node_evictable(n));
-	pool_gauge_set(&c->objects, (int64_t)(
-			       pool_evict_count(n->evict, POOL_EVICT_LAST) +
-			       pool_evict_count(n->evict, POOL_EVICT_KEPT) +
-			       pool_evict_count(n->evict, POOL_EVICT_UNSTORED)));
-	pool_gauge_set(&c->object_bytes, (int64_t)(
-			       pool_evict_bytes(n->evict, POOL_EVICT_LAST) +
-			       pool_evict_bytes(n->evict, POOL_EVICT_KEPT) +
-			       pool_evict_bytes(n->evict, POOL_EVICT_UNSTORED)));
+	pool_gauge_set(
+		&c->objects,
+		(int64_t)(pool_evict_count(n->evict, POOL_EVICT_LAST) +
+			  pool_evict_count(n->evict, POOL_EVICT_KEPT) +
+			  pool_evict_count(n->evict, POOL_EVICT_UNSTORED)));
+	pool_gauge_set(
+		&c->object_bytes,
+		(int64_t)(pool_evict_bytes(n->evict, POOL_EVICT_LAST) +
+			  pool_evict_bytes(n->evict, POOL_EVICT_KEPT) +
+			  pool_evict_bytes(n->evict, POOL_EVICT_UNSTORED)));
 	pool_gauge_set(&c->cached, (int64_t)pool_evict_count(
 				n->evict, POOL_EVICT_CACHE));
 	pool_gauge_set(&c->cached_bytes, (int64_t)pool_evict_bytes(

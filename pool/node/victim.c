@@ -67,7 +67,8 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	pool_node_rules(j->n, &o->entry->e, &r);
 	if (node_guarded(j->n, o) && !j->pinned && r.pin == POOL_PIN_HARD)
 		return false;
-	if (node_guarded(j->n, o) && !j->to_move && r.class == POOL_CLASS_NOEVICT)
+	if (node_guarded(j->n, o) && !j->to_move &&
+	    r.class == POOL_CLASS_NOEVICT)
 		return false;
 	/* Without a picture since the start, rules are not known yet. */
 	if (o->counted && j->alone && (r.replicas > 1 || !j->n->complete))
@@ -154,7 +155,8 @@ bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX) ||
 	       (class == POOL_EVICT_LAST && room &&
-		pool_evict_any(n->evict, POOL_EVICT_KEPT, may_go, &j, SCAN_MAX));
+		pool_evict_any(n->evict, POOL_EVICT_KEPT, may_go, &j,
+			       SCAN_MAX));
 }
 
 bool node_judge_slice(struct pool_node *n)

@@ -31,7 +31,8 @@ static void want_again(struct pool_node *n, struct node_entry *e,
 
 static void on_rechecked(struct pool_verify *v, int status)
 {
-	struct node_recheck *r = pool_container_of(v, struct node_recheck, v), **at;
+	struct node_recheck *r = pool_container_of(v, struct node_recheck, v),
+			    **at;
 	struct node_object *o = r->o;
 	struct pool_node *n = r->n;
 	struct node_entry *e = o->entry;

@@ -136,15 +136,18 @@ static int metrics_register(struct pool_peers *p)
 		{ &m->lent_refused, "kvpool_peer_lent_refused_total",
 		  "Descriptors not lent because of the limit." },
 		{ &m->lent_unsafe, "kvpool_peer_lent_unsafe_total",
-		  "Descriptors that were not passed, or not taken, because others could write the file, or it is not on a tmpfs." },
+		  "Descriptors that were not passed, or not taken, because "
+		  "others could write the file, or it is not on a tmpfs." },
 		{ &m->other_users, "kvpool_peer_other_users_total",
-		  "Unix sockets not used because the other end is another user's." },
+		  "Unix sockets not used because the other end is another "
+		  "user's." },
 		{ &m->sessions_refused, "kvpool_peer_sessions_refused_total",
 		  "Connections from peers refused." },
 		{ &m->sessions_idle, "kvpool_peer_sessions_idle_total",
 		  "Connections from peers closed because nothing was asked." },
 		{ &m->answers_refused, "kvpool_peer_answers_refused_total",
-		  "Requests of peers refused because too many were being answered." },
+		  "Requests of peers refused because too many were being "
+		  "answered." },
 		{ &m->waiting_full, "kvpool_peer_waiting_full_total",
 		  "Fetches refused because too many waited." },
 	};

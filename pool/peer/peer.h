@@ -141,8 +141,9 @@ struct pool_fetch {
 	int fd;
 	void *mem;
 	unsigned int timeout_ms;
-	bool pull;  /* read it, where there is RDMA, instead of having it written:
-		     * for what nobody is waiting for */
+	/* read it, where there is RDMA, instead of having it written: for
+	 * what nobody is waiting for */
+	bool pull;
 	bool fd_ok; /* a lent descriptor is welcome (whole objects only) */
 
 	/* results, with status 0 */

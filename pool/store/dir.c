@@ -154,8 +154,9 @@ static int check_memory(struct pool_store *s)
 		   "allows %s; use a --store-size of at most %s, or raise the "
 		   "limit",
 		   pool_format_size(s->size, size, sizeof(size)),
-		   pool_format_size(headroom_least(s->size), room, sizeof(room)), source,
-		   pool_format_size(limit, allows, sizeof(allows)),
+		   pool_format_size(headroom_least(s->size), room,
+				    sizeof(room)),
+		   source, pool_format_size(limit, allows, sizeof(allows)),
 		   pool_format_size(can, most, sizeof(most)));
 	return refused(s, -EDOM);
 }
@@ -186,8 +187,9 @@ static int check_room(struct pool_store *s)
 		   "%s, which has room for %s: use a smaller --store-size, or "
 		   "make that filesystem larger",
 		   pool_format_size(s->size, size, sizeof(size)),
-		   pool_format_size(headroom_least(s->size), room, sizeof(room)), s->path,
-		   pool_format_size(total, has, sizeof(has)));
+		   pool_format_size(headroom_least(s->size), room,
+				    sizeof(room)),
+		   s->path, pool_format_size(total, has, sizeof(has)));
 	return refused(s, -ENOSPC);
 }
 
@@ -546,9 +548,10 @@ static int choose_xattr(struct pool_store *s)
 		if (errno != EPERM && errno != EOPNOTSUPP)
 			return -errno;
 	}
-	pool_error("store: %s takes no extended attributes (errno %d); it needs "
-		   "CAP_SYS_ADMIN, or user.* attributes: on tmpfs Linux 6.6",
-		   s->path, errno);
+	pool_error(
+		"store: %s takes no extended attributes (errno %d); it needs "
+		"CAP_SYS_ADMIN, or user.* attributes: on tmpfs Linux 6.6",
+		s->path, errno);
 	return refused(s, -ENOTSUP);
 }
 
@@ -570,9 +573,11 @@ static int set_up(struct pool_store *s)
 		return refused(s, -ENOTEMPTY);
 	}
 	if (d.others && !d.identity)
-		pool_warn("store: %s holds other files, which stay as they are; "
-			  "if it is the wrong directory, stop this and give "
-			  "another --store-dir", s->path);
+		pool_warn(
+			"store: %s holds other files, which stay as they are; "
+			"if it is the wrong directory, stop this and give "
+			"another --store-dir",
+			s->path);
 	s->tmpfs = d.tmpfs;
 	if (!d.mount_root && d.empty && !s->plain)
 		rc = check_memory(s) < 0 ? -EDOM : mount_new(s);

@@ -36,7 +36,9 @@
 
 struct fs_space {
 	uint64_t used, free;
-	uint64_t releasing; /* of used: when it was asked, and when it answered */
+	uint64_t
+		/* of used: when it was asked, and when it answered */
+		releasing;
 };
 
 /* statfs(2), and what workers were releasing meanwhile: what one of them has

@@ -278,7 +278,8 @@ int pool_verify_start(struct pool_store *s, struct pool_verify *v,
 		      void (*cb)(struct pool_verify *v, int status));
 
 struct pool_copy {
-	int from; /* O_RDONLY, borrowed; a descriptor that a peer lent will do */
+	/* O_RDONLY, borrowed; a descriptor that a peer lent will do */
+	int from;
 	int fd;	  /* to, O_RDWR, borrowed */
 	uint64_t limit; /* bytes to copy at most */
 	struct pool_store *store;

@@ -87,7 +87,8 @@ struct store_usage {
 	_Atomic uint64_t counted;
 	_Atomic uint64_t fs_used;
 	uint64_t next_ms; /* count again from */
-	_Atomic uint64_t ended_ms; /* the last one; 0: none but that of the start */
+	/* the last one; 0: none but that of the start */
+	_Atomic uint64_t ended_ms;
 	bool counting;
 	void (*cb)(void *arg); /* when one has ended, or NULL */
 	void *arg;
@@ -133,7 +134,8 @@ struct pool_store {
 	bool plain;   /* nothing is to be mounted */
 	bool told;    /* `used` is what the owner has told */
 	uint64_t used;
-	uint64_t fs_free, fs_ms; /* told: of statfs(2), asked in that millisecond */
+	/* told: of statfs(2), asked in that millisecond */
+	uint64_t fs_free, fs_ms;
 	bool clients; /* there is POOL_STORE_CLIENTS */
 	bool own;     /* the filesystem is ours alone (a tmpfs) */
 	bool tmpfs;
@@ -159,7 +161,8 @@ struct pool_store {
 	uv_timer_t sample_timer, tick_timer;
 
 	unsigned int pending; /* work under way */
-	void (*on_idle)(struct pool_store *s); /* closing, and none is: store.c */
+	/* closing, and none is: store.c */
+	void (*on_idle)(struct pool_store *s);
 	unsigned int nhandles;	/* timers not closed yet */
 	bool closing, unmount;
 	_Atomic uint64_t stop_ms; /* closing: workers give up then; else 0 */

@@ -207,7 +207,8 @@ static void cq_free(struct verbs_cq *cq)
 			   verbs_err(ibv_destroy_comp_channel(cq->channel)) : 0;
 
 	if (err || also)
-		pool_warn("RDMA device %s: a completion queue is not given back: %s",
+		pool_warn("RDMA device %s: a completion queue is not given "
+			  "back: %s",
 			  cq->port->device, strerror(err ? -err : -also));
 	free(cq->qps);
 	free(cq);

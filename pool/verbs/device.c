@@ -81,8 +81,10 @@ static struct verbs_entry *entry_new(struct verbs *v, struct ibv_device *device,
 	struct verbs_entry *e;
 
 	if (v->n == VERBS_PORTS_MAX) {
-		pool_warn_limited("more than %d RDMA ports: the others are passed over; name the ones to use (--rdma-device)",
-				  VERBS_PORTS_MAX);
+		pool_warn_limited(
+			"more than %d RDMA ports: the others are passed over; "
+			"name the ones to use (--rdma-device)",
+			VERBS_PORTS_MAX);
 		return NULL;
 	}
 	e = &v->entries[v->n++];
@@ -98,7 +100,8 @@ static struct verbs_entry *entry_new(struct verbs *v, struct ibv_device *device,
 static const char *open_wrong(int err)
 {
 	return err == -EACCES || err == -EPERM ?
-		       "it may not be opened: run as root, or allow access to /dev/infiniband" :
+		       "it may not be opened: run as root, or allow access to "
+		       "/dev/infiniband" :
 		       "it cannot be opened";
 }
 
@@ -111,7 +114,8 @@ static const char *link_set(struct verbs_entry *e, const struct ibv_device *d,
 		e->port.link = VERBS_IWARP;
 		e->link = "iwarp";
 		return e->dev->cm ? NULL :
-				    "librdmacm does not have it: load the module rdma_ucm";
+				    "librdmacm does not have it: load the "
+				    "module rdma_ucm";
 	}
 	if (d->transport_type != IBV_TRANSPORT_IB)
 		return "it has no reliable connections (RC)";
@@ -180,13 +184,17 @@ static const char *port_set(struct verbs_entry *e, const struct found *f)
 	if (wrong)
 		return wrong;
 	if (attr.state != IBV_PORT_ACTIVE)
-		return "the port is not active: is it connected, and its network interface up?";
+		return "the port is not active: is it connected, and its "
+		       "network interface up?";
 	if (!gid && p->link != VERBS_IWARP)
-		return "it has no address (GID): give its network interface an IP address";
+		return "it has no address (GID): give its network interface an "
+		       "IP address";
 	if (p->link == VERBS_INFINIBAND && p->lid == 0)
 		return "it has no LID: is there a subnet manager?";
 	p->pd = ibv_alloc_pd(e->dev->ctx);
-	return p->pd ? NULL : "it has no protection domain left, or there is no memory";
+	return p->pd ? NULL :
+		       "it has no protection domain left, or there is no "
+		       "memory";
 }
 
 static void add_port(struct verbs *v, struct verbs_dev *dev,
@@ -333,7 +341,8 @@ static int check_names(const struct verbs *v, const char *names)
 				memcmp(v->entries[i].port.device, name,
 				       (size_t)len) == 0;
 		if (!found) {
-			pool_error("--rdma-device: there is no %.*s; there are: %s",
+			pool_error("--rdma-device: there is no %.*s; there "
+				   "are: %s",
 				   len, name, there);
 			return -ENODEV;
 		}
@@ -396,7 +405,8 @@ void verbs_close(struct verbs *v)
 
 		assert(pool_list_empty(&p->cqs));
 		if (err)
-			pool_warn("RDMA device %s: its protection domain is not given back: %s",
+			pool_warn("RDMA device %s: its protection domain is "
+				  "not given back: %s",
 				  p->device, strerror(-err));
 		pthread_mutex_destroy(&p->lock);
 	}
@@ -416,7 +426,9 @@ void verbs_connect_by_cm(struct verbs *v)
 			continue;
 		p->by_cm = p->cm;
 		if (!p->cm)
-			pool_warn("RDMA device %s: librdmacm does not have it, its connections are made without: load the module rdma_ucm",
+			pool_warn("RDMA device %s: librdmacm does not have it, "
+				  "its connections are made without: load the "
+				  "module rdma_ucm",
 				  p->device);
 	}
 }

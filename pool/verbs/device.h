@@ -57,7 +57,8 @@ enum verbs_state {
 struct verbs_port {
 	char device[64]; /* "mlx5_0" */
 	uint8_t number;	 /* from 1 */
-	const char *why_not; /* constant text; NULL: used. The rest is set only then. */
+	/* constant text; NULL: used. The rest is set only then. */
+	const char *why_not;
 	enum verbs_link link;
 	struct ibv_context *ctx; /* borrows from struct verbs */
 	bool cm; /* ctx is librdmacm's */

@@ -42,7 +42,9 @@ char *verbs_gid_format(const uint8_t gid[16], char *buf)
 /* The higher, the better; 0: not to be used. */
 static int rank(const struct ibv_gid_entry *g, enum verbs_link link)
 {
-	int address = is_link_local(g->gid.raw) ? 1 : is_ipv4(g->gid.raw) ? 3 : 2;
+	int address = is_link_local(g->gid.raw) ? 1 :
+		      is_ipv4(g->gid.raw)	? 3 :
+						  2;
 
 	if (!verbs_gid_unicast(g->gid.raw))
 		return 0;
@@ -78,7 +80,8 @@ static const char *route_wrong(const struct verbs_address *a,
 			       const struct verbs_port *port)
 {
 	if (!verbs_gid_unicast(a->gid))
-		return "the GID is no address of one port; accepted: a unicast address";
+		return "the GID is no address of one port; accepted: a unicast "
+		       "address";
 	if (port->link == VERBS_ROCE)
 		return NULL;
 	if (a->lid == 0 || a->lid > LID_MAX)

@@ -119,9 +119,10 @@ static void push(struct verbs_qp *qp)
 	       (w = first_of(&qp->waiting))) {
 		err = post_work(qp, w);
 		if (err) {
-			pool_warn_limited("RDMA device %s takes no work: %s; %s",
-					  qp->port->device, strerror(-err),
-					  verbs_remedy(err));
+			pool_warn_limited(
+				"RDMA device %s takes no work: %s; %s",
+				qp->port->device, strerror(-err),
+				verbs_remedy(err));
 			qp->refused = -EIO;
 			verbs_qp_break(qp, -EIO);
 			return;
@@ -255,8 +256,9 @@ static void destroy(struct verbs_qp *qp)
 	else
 		err = verbs_err(ibv_destroy_qp(qp->qp));
 	if (err)
-		pool_warn_limited("RDMA device %s: a queue pair is not given back: %s",
-				  qp->port->device, strerror(-err));
+		pool_warn_limited(
+			"RDMA device %s: a queue pair is not given back: %s",
+			qp->port->device, strerror(-err));
 	qp->qp = NULL;
 	qp->nposted = qp->nreceives = 0;
 }
@@ -281,8 +283,9 @@ static void qp_free(struct verbs_qp *qp)
 {
 	destroy(qp);
 	if (qp->notes_mr && ibv_dereg_mr(qp->notes_mr))
-		pool_warn_limited("RDMA device %s: a registration is not given back",
-				  qp->port->device);
+		pool_warn_limited(
+			"RDMA device %s: a registration is not given back",
+			qp->port->device);
 	if (qp->cq->qps[qp->slot] == qp) {
 		qp->cq->qps[qp->slot] = NULL;
 		qp->cq->nqps--;

@@ -78,9 +78,10 @@ static bool is_news(int err)
 static int said(const struct verbs_port *port, uint64_t length, int err)
 {
 	if (err && err != -EINVAL && is_news(err))
-		pool_warn_limited("%llu bytes cannot be registered with RDMA device %s: %s; %s",
-			  (unsigned long long)length, port->device,
-			  strerror(-err), verbs_remedy(err));
+		pool_warn_limited("%llu bytes cannot be registered with RDMA "
+				  "device %s: %s; %s",
+				  (unsigned long long)length, port->device,
+				  strerror(-err), verbs_remedy(err));
 	return err;
 }
 

@@ -13,12 +13,15 @@ const char *verbs_remedy(int err)
 	case -EPERM:
 		return "raise the memlock limit (ulimit -l, LimitMEMLOCK=)";
 	case -EACCES:
-		return "allow access to /dev/infiniband (run as root, or by a udev rule)";
+		return "allow access to /dev/infiniband (run as root, or by a "
+		       "udev rule)";
 	case -ENOSPC:
-		return "the device has no more regions: lower what is registered at once";
+		return "the device has no more regions: lower what is "
+		       "registered at once";
 	case -ENODEV:
 	case -EIO:
-		return "the device was removed or failed: restart the daemon when it is back";
+		return "the device was removed or failed: restart the daemon "
+		       "when it is back";
 	default:
 		return "see the kernel's log (dmesg)";
 	}
@@ -55,7 +58,8 @@ static const char *why_not_now(const struct verbs_port *p)
 	case VERBS_DOWN:
 		return "it is down, or its address has gone, since the start";
 	case VERBS_GONE:
-		return "it was removed or failed: restart the daemon when it is back";
+		return "it was removed or failed: restart the daemon when it "
+		       "is back";
 	default:
 		return NULL;
 	}
@@ -75,16 +79,15 @@ static json_t *entry_json(const struct verbs_entry *e)
 	const struct verbs_port *p = &e->port;
 	const char *why_not = why_not_now(p);
 
-	return json_pack("{s:s, s:i, s:s, s:o, s:s, s:b, s:s?, s:i, s:i, s:I, s:I}",
-			 "device", p->device, "port", (int)p->number, "link",
-			 e->link, "address", address_json(e), "state",
-			 state_name(e), "used", why_not == NULL, "why_not",
-			 why_not, "mtu",
-			 p->mtu ? 128 << (int)p->mtu : 0, "failures",
-			 (int)atomic_load(&p->failures), "sent_bytes",
-			 (json_int_t)pool_counter_value(&p->sent),
-			 "received_bytes",
-			 (json_int_t)pool_counter_value(&p->received));
+	return json_pack(
+		"{s:s, s:i, s:s, s:o, s:s, s:b, s:s?, s:i, s:i, s:I, s:I}",
+		"device", p->device, "port", (int)p->number, "link", e->link,
+		"address", address_json(e), "state", state_name(e), "used",
+		why_not == NULL, "why_not", why_not, "mtu",
+		p->mtu ? 128 << (int)p->mtu : 0, "failures",
+		(int)atomic_load(&p->failures), "sent_bytes",
+		(json_int_t)pool_counter_value(&p->sent), "received_bytes",
+		(json_int_t)pool_counter_value(&p->received));
 }
 
 json_t *verbs_json(const struct verbs *v)

@@ -79,7 +79,8 @@ struct verbs_cq {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	uv_poll_t poll;	  /* channel's descriptor */
-	uv_idle_t more;	  /* active: there is something to do in the next turn */
+	/* active: there is something to do in the next turn */
+	uv_idle_t more;
 	uv_timer_t timer; /* active: somebody waits for what may never come */
 	uv_async_t heard; /* other threads': see below */
 	unsigned int handles;
@@ -106,7 +107,8 @@ void verbs_cq_hear_gone(struct verbs_cq *cq);
 enum verbs_qp_state {
 	VERBS_QP_OPENED, /* not connected */
 	VERBS_QP_READY,
-	VERBS_QP_BROKEN, /* or closing: what is posted comes back, nothing goes */
+	/* or closing: what is posted comes back, nothing goes */
+	VERBS_QP_BROKEN,
 };
 
 /*
@@ -129,12 +131,14 @@ struct verbs_qp {
 	unsigned int slot; /* in cq->qps */
 	enum verbs_qp_state state;
 	int err; /* why it is broken */
-	int refused; /* why the device did not take the first that waits, or 0 */
+	/* why the device did not take the first that waits, or 0 */
+	int refused;
 	bool told; /* on_broken was called */
 	bool closing;
 	uint8_t *notes; /* owns; recv_depth, then send_depth of NOTE_MAX */
 	struct ibv_mr *notes_mr;
-	uint32_t inline_max; /* bytes that a request takes along, not registered */
+	/* bytes that a request takes along, not registered */
+	uint32_t inline_max;
 	uint32_t nposted, nreceives; /* with the device */
 	uint64_t nended; /* work requests, ever */
 	uint32_t next_note;
