@@ -1,6 +1,6 @@
 /*
- * Objects, from their making to their end; the entries that have them; and the
- * metadata that is kept with an object's file.
+ * Local files (struct node_object): states, eviction class, end; their writer
+ * part; and the metadata that is stored with the file.
  */
 #include "pool/node/node_priv.h"
 
@@ -58,7 +58,7 @@ void node_object_uses(struct pool_node *n, struct node_object *o,
 
 	if (n->store)
 		pool_store_use(n->store, (int64_t)(pages - o->uses));
-	else /* found by its opening */
+	else /* found while the store is being opened */
 		n->found_bytes += pages - o->uses;
 	o->uses = pages;
 }
@@ -114,7 +114,8 @@ static void give_back(struct pool_node *n, struct node_object *o)
 				  o->gen);
 }
 
-/* No memory region keeps its pages. (What goes in its frame never has one.) */
+/* Releases RDMA registrations of its pages. (Small objects are sent inline and
+ * never have one.) */
 static void forget_file(struct pool_node *n, const struct node_object *o)
 {
 	int fd = n->opts.verbs && o->size > POOL_INLINE_MAX ?
@@ -126,7 +127,7 @@ static void forget_file(struct pool_node *n, const struct node_object *o)
 	}
 }
 
-/* All but its file goes. */
+/* Ends everything but the file. */
 static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 {
 	struct node_entry *e = o->entry;
@@ -139,7 +140,7 @@ static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 	node_heat_forget(n, o);
 	pool_evict_remove(n->evict, &o->ev, evicted);
 	if (o->w)
-		node_writer_free(n, o); /* a client's, not stored yet */
+		node_writer_free(n, o); /* a client's that no store has yet */
 	if (o->lent_fd >= 0)
 		give_back(n, o);
 	else
@@ -186,7 +187,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	node_object_to(o, NODE_HELD);
 	len = node_entry_path(&e->e, path);
 	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);
-	/* Of our store: what is borrowed takes nothing of it. */
+	/* Bytes of our store: a borrowed object uses none. */
 	o->ev.size = o->lent_fd >= 0 ? 0 : (o->size + 4095) & ~(uint64_t)4095;
 	pool_evict_insert(n->evict, &o->ev,
 			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
@@ -265,7 +266,7 @@ ptrdiff_t node_blob_pack(const char *path, size_t path_len, uint64_t gen,
 static ptrdiff_t object_blob(const struct node_object *o, void *buf, size_t cap)
 {
 	const struct node_entry *e = o->entry;
-	/* Published, it has given them to its name. */
+	/* Once published, the entry has the attributes. */
 	const struct node_writer *w = o->state == NODE_HELD ? NULL : o->w;
 	char path[POOL_PATH_MAX + 1];
 	int len = node_entry_path(&e->e, path);
@@ -300,7 +301,7 @@ int node_write_blob(struct pool_node *n, struct node_object *o)
 		return (int)len;
 	err = pool_store_set_blob(n->store, o->id, o->size, blob,
 				  (size_t)len);
-	/* A cached copy has none: a restart drops it. */
+	/* A cached copy may lack metadata: a restart drops it. */
 	if (err && o->counted)
 		warn_blob(o, err);
 	return err;

@@ -1,7 +1,7 @@
 /*
- * A name's own file: `own` of an entry, from its appearance to its end,
- * whatever that is (published, replaced, poisoned, abandoned). When it is
- * sealed and published is decided in seal.c and write.c.
+ * A name's own file (node_entry.own), from its appearance until it is
+ * published, replaced, poisoned or abandoned. seal.c and write.c decide when it
+ * is sealed and published.
  */
 #include "pool/node/node_priv.h"
 
@@ -89,7 +89,7 @@ int pool_node_object_size(struct pool_node *n, struct node_object *o,
 	if (o->w->stamp_ns ? mtime_ns != o->w->stamp_ns :
 			     mtime_ns > o->w->attr.mtime_ns)
 		o->w->attr.mtime_ns = o->w->stamp_ns = mtime_ns;
-	/* What is only reserved is not shown. */
+	/* Reserved blocks beyond the size are not shown. */
 	if ((*ret_size + 4095) / 4096 * 8 < *ret_blocks)
 		*ret_blocks = (*ret_size + 4095) / 4096 * 8;
 	o->w->touched_ms = pool_now_ms();
@@ -101,7 +101,8 @@ void node_own_lost(struct node_entry *e, int status)
 	node_dir(&e->e.parent->e)->lost = status;
 }
 
-/* It went, perhaps because nobody knew how large it would be. */
+/* Remembers the size of a file that was dropped: it may have outgrown a wrong
+ * prediction. */
 static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 			   const struct node_object *o)
 {
@@ -113,7 +114,7 @@ static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 		node_learn_size(n, e, size);
 }
 
-/* It was e's own, which shows it no more. */
+/* o was e's own; e no longer refers to it. */
 static void own_go(struct pool_node *n, struct node_entry *e,
 		   struct node_object *o)
 {
@@ -128,12 +129,12 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	node_object_to(o, NODE_DROPPED);
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
-	/* Whoever has it open asks for its size, and sets it. */
+	/* Open handles still need its size, and may set it. */
 	if (o->w && o->w->opens > 0)
 		(void)pool_node_writer_fd(n, o);
 	node_object_uses(n, o, 0);
 	pool_store_remove(n->store, o->id);
-	/* A handle may still write to it: the writer part stays for it. */
+	/* Open handles may still write: they keep the writer part. */
 	if (!o->w || o->w->opens == 0)
 		node_writer_free(n, o);
 	else
@@ -141,7 +142,6 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	node_object_unref(n, o);
 }
 
-/* own -> nothing: unlinked, poisoned, abandoned, not needed. */
 void node_own_drop(struct pool_node *n, struct node_entry *e)
 {
 	struct node_object *o = e->own;
@@ -172,7 +172,7 @@ void node_own_supersede(struct pool_node *n, struct node_entry *e,
 		from->own = NULL;
 	e->own = o;
 	node_names_end(n);
-	if (old) /* a file that goes takes its time */
+	if (old) /* after the lock: unlinking takes time */
 		own_go(n, e, old);
 }
 

@@ -1,7 +1,7 @@
 /*
- * Sealing: the last writer is gone, so the file is trimmed, checksummed and
- * given its metadata by a worker, then published. See node/write.c for the
- * whole way of a file.
+ * Sealing: when the last writer has closed, the file is trimmed, checksummed
+ * and given its metadata, then published. write.c describes the whole life of a
+ * file.
  */
 #include "pool/node/node_priv.h"
 
@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SEAL_SMALL (256u << 10) /* on the loop: some 10 us of checksum */
-#define SEAL_TURN 16		/* of them in one turn */
-/* Beyond so many that wait, in one turn as many as take SEAL_TURN_NS: who puts
- * faster than that waits for it, and not until the buffer is full of files that
- * nobody can have. */
+#define SEAL_SMALL (256u << 10) /* sealed on the loop: some 10 us of checksum */
+#define SEAL_TURN 16		/* small seals in one turn */
+/* With a longer backlog, a turn seals for up to SEAL_TURN_NS. So a fast writer
+ * is slowed down to the rate of sealing, before its buffer is full of files
+ * that no peer can read. */
 #define SEAL_BACKLOG 1024
 #define SEAL_TURN_NS 1000000
 
@@ -46,9 +46,9 @@ static ptrdiff_t seal_blob(struct pool_seal *ps, void *buf, size_t cap)
 }
 
 /*
- * Opened to be written in place, and left as it was: nobody has put anything.
- * (Not so what was put anew with the same bytes: there, the master says whether
- * anybody is left who has them.)
+ * Opened for writing in place, but not changed: nothing to publish. (A new file
+ * with the same bytes is published: only the master knows whether other holders
+ * are left.)
  */
 static bool is_unchanged(const struct node_entry *e,
 			 const struct node_object *o)
@@ -71,9 +71,9 @@ static void put_is_gone(struct pool_node *n, struct node_entry *e)
 }
 
 /*
- * A file is lost after its close: as if it had been published and evicted, but
- * that the next fsync of its directory tells of it. The version before it must
- * not show again, which an fsync may have been told is replaced.
+ * A file is lost after its close. It looks as if it had been published and
+ * evicted, and the next fsync of its directory reports the error. The previous
+ * version must not show again: an fsync may have confirmed its replacement.
  */
 static void lose(struct pool_node *n, struct node_object *o, int status)
 {
@@ -89,13 +89,13 @@ static void lose(struct pool_node *n, struct node_object *o, int status)
 		n->ops->changed(n->ops_arg, e);
 }
 
-/* No memory and no descriptors: there may be some in a moment. */
+/* No memory or descriptors: retry later. */
 static bool passes(int err)
 {
 	return err == -ENOMEM || err == -EMFILE || err == -ENFILE;
 }
 
-/* At once again (the kernel lets go of a file just after RELEASE), then (a
+/* Retries soon (the kernel drops its reference just after RELEASE), then (a
  * mapping) at each tick. */
 static void seal_later(struct pool_node *n, struct node_writer *w)
 {
@@ -126,12 +126,12 @@ static void sealed(struct pool_seal *ps, int status)
 		node_own_state(n, o, NODE_WRITING);
 		pool_list_del(&o->w->link);
 		pool_list_add_tail(&n->writers, &o->w->link);
-		if (status != -ECANCELED) /* we are closing */
+		if (status != -ECANCELED) /* the store is closing */
 			seal_later(n, o->w);
 		goto out;
 	}
 	if (!status && s->fd_kept && ps->size != o->size)
-		status = -EIO; /* somebody else has written to it */
+		status = -EIO; /* another descriptor has written to it */
 	if (status) {
 		pool_warn_limited("sealing a file failed: %s",
 				  strerror(-status));
@@ -141,7 +141,7 @@ static void sealed(struct pool_seal *ps, int status)
 	}
 	node_names_begin(n);
 	o->size = ps->size;
-	node_object_to(o, NODE_PENDING); /* the worker is done with it */
+	node_object_to(o, NODE_PENDING); /* the worker no longer uses it */
 	node_names_end(n);
 	o->sum = ps->sum;
 	o->verified = true;
@@ -152,7 +152,8 @@ static void sealed(struct pool_seal *ps, int status)
 		put_is_gone(n, e);
 		goto out;
 	}
-	/* Renamed or changed while the worker ran: attach the truth. */
+	/* Renamed or changed while the worker ran: attach the current metadata.
+	 */
 	if (o->w->stale_blob)
 		(void)node_write_blob(n, o);
 	node_writer_sealed(n, o->w, true);
@@ -172,13 +173,13 @@ void node_publish_sealed(struct pool_node *n)
 
 	n->pass++;
 	pool_list_each(it, tmp, &n->sealing) {
-		if (!left) /* most are still to be sealed where many wait */
+		if (!left) /* the rest of the list is not sealed yet */
 			return;
 		w = pool_list_entry(it, struct node_writer, link);
 		dir = w->obj->entry ? node_dir(&w->obj->entry->e.parent->e) :
 				      NULL;
 		if (!dir)
-			continue; /* dropped, a worker still has it */
+			continue; /* dropped while a worker seals it */
 		if (!w->sealed) {
 			dir->pass = n->pass;
 			continue;
@@ -187,7 +188,7 @@ void node_publish_sealed(struct pool_node *n)
 		if (dir->pass == n->pass)
 			continue;
 		if (node_op_publish(n, w->obj) < 0)
-			return; /* nor may a later one overtake it */
+			return; /* later ones must not overtake it */
 		node_writer_sealed(n, w, false);
 		pool_list_del(&w->link);
 		pool_list_add_tail(&n->pending, &w->link);
@@ -204,7 +205,7 @@ void node_publish(struct pool_node *n, struct node_object *o)
 	pool_list_add_tail(w->sealed ? &n->sealing : &n->pending, &w->link);
 }
 
-/* In the loop's next turn: never inside a request of the mount. */
+/* Runs in the loop's next turn, never inside a request of the mount. */
 void node_seal_small(struct pool_node *n)
 {
 	uint64_t begin = pool_now_ns();
@@ -236,7 +237,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 
 	if (len < 0)
 		return len;
-	if (w->fd_kept) { /* whoever summed it has written all of it */
+	if (w->fd_kept) { /* the writer wrote and summed all of it */
 		o->size = w->sum_size;
 		w->attr.mtime_ns = pool_wall_ns();
 		err = 0;
@@ -245,7 +246,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	}
 	if (err)
 		return err;
-	/* Of writes past the daemon nobody could be told. */
+	/* Passthrough writes cannot be refused, so the size is checked here. */
 	if (o->size > pool_node_size_max(n, w)) {
 		pool_count(&n->c.outgrown);
 		return -EFBIG;
@@ -266,7 +267,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s->base_gen = w->base_gen;
 	s->has_base = node_base(o) != NULL;
 	s->base = w->base;
-	/* 1: none. (0: not said.) */
+	/* 1: no generation seen; 0 means unknown. */
 	s->seen_gen = w->seen_gen = n->seen_gen ? n->seen_gen : 1;
 	w->attr.mtime_ns = w->attr.mtime_ns ? w->attr.mtime_ns :
 					      pool_wall_ns();
@@ -336,7 +337,7 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 
 	if (!e || e->own != o || !node_publishable(o))
 		return 0;
-	/* Handles open: only where a lease can prove that nobody writes. */
+	/* With open handles, only a lease can prove that nobody writes. */
 	if (w->opens > 0 && (w->served || !force))
 		return 0;
 	if (!w->served) {
@@ -406,8 +407,8 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 
 /* ---- the master's answer ---- */
 
-/* An fsync need not wait any longer. But as long as it is named, others rely on
- * it: it goes only when the master agrees. */
+/* An fsync need not wait for it any longer. While the master names this copy,
+ * it counts, and is evicted only by permission. */
 void node_client_stored(struct pool_node *n, struct node_object *o, bool named)
 {
 	if (!o->w && (named || !o->counted))
@@ -425,8 +426,7 @@ bool node_client_linked(const struct pool_node *n, const struct node_object *o)
 	       pool_store_linked(n->store, o->id);
 }
 
-/* Does the pool count on the copy that is here already? Not one in doubt, or
- * another node's. */
+/* Is the local copy a counted, verified one of our own? */
 static bool relied_on(const struct node_object *o, uint64_t gen)
 {
 	return o && o->state == NODE_HELD && o->gen == gen && o->counted &&
@@ -434,9 +434,9 @@ static bool relied_on(const struct node_object *o, uint64_t gen)
 }
 
 /*
- * The name has had these very bytes before (gen is no new generation), or has
- * them from now on. That is for the master to say: who else holds them may be
- * dead, and what is put has to be safe all the same.
+ * gen is the name's current generation if it had these very bytes already. Only
+ * the master can say so: other holders may be dead, and the put must be safe
+ * all the same.
  */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen)
@@ -462,10 +462,10 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		node_hide(n, e, 0);
 		e->ahead = n->stage;
 	}
-	/* The very bytes it had: put anew all the same. */
+	/* Same bytes: still a new put, with a new mtime. */
 	if (gen == e->gen && w->attr.mtime_ns > e->attr.mtime_ns)
 		e->attr.mtime_ns = w->attr.mtime_ns;
-	/* Overtaken already: the newer one shows. */
+	/* A newer version is known already: that one shows. */
 	if (gen < e->gen || relied_on(e->obj, gen)) {
 		put_is_gone(n, e);
 		return;

@@ -1,24 +1,24 @@
 /*
- * The store's free bytes: who gets them (claims), and who has to go for them.
+ * The store's free bytes: claims on them, and evictions to satisfy claims.
  *
- * 2 * `keep_free` bytes are kept free ahead of need: cached copies go at once,
- * in the policy's order; copies that the master counts are offered to it
- * (EVICT) and go when it says DROP - it has them moved first while any node has
- * room. Claims that cannot be granted wait in order, to a deadline; small ones
- * that fit need not wait for large ones.
+ * 2 * `keep_free` bytes are kept free ahead of need. Cached copies are evicted
+ * at once, in the policy's order. Counted copies are offered to the master
+ * (EVICT) and evicted when it answers DROP; while another store has room, it
+ * has them copied there first. Claims that cannot be granted wait in order, up
+ * to a deadline; small ones that fit overtake large ones.
  *
- * A copy that counts goes for what is needed, and for as little as possible:
- * ahead of need, cached copies (in use now, too) and ready files are as good as
- * free bytes, and nothing larger goes than is kept free. So what is read from
- * other nodes takes turns in those bytes. While cached copies are in use they
- * may push the store into its headroom; they go as soon as nobody uses them. An
- * open for which that does not suffice waits for others to end, for half of its
- * time. Only then a counted copy is moved away, or, if no store has room,
- * evicted, as for a put: what is read is not the coldest of all.
+ * A counted copy is evicted for claims, and for as little as possible. For the
+ * bytes kept free ahead of need, cached copies (also those in use) and ready
+ * files count as free, and no object larger than keep_free is evicted. So
+ * objects read from other nodes share these bytes in turn. Cached copies in use
+ * may push the store into its headroom; they are evicted as soon as they are
+ * unused. An open that still gets no room waits for others, for half of its
+ * time. Only then a counted copy is moved, or evicted if no store has room, as
+ * for a put: an object that is being read is not the coldest one.
  *
- * Nor does a put fail because nothing here may go: while another store has room
- * it is written into the headroom, and is the first to be moved. What is pinned
- * stays where it is, unless only that can be moved to get out of the headroom.
+ * A put does not fail because nothing here may be evicted: while another store
+ * has room, it is written into the headroom and moved first. Pinned objects
+ * stay, unless nothing else can be moved to leave the headroom.
  */
 #include "pool/node/victim.h"
 
@@ -28,11 +28,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SMALL (1u << 20) /* claims up to here do not wait behind larger ones */
-#define REUSE_MIN (64u << 10) /* below, new pages cost less than to look */
+#define SMALL (1u << 20) /* smaller claims overtake larger ones */
+#define REUSE_MIN (64u << 10) /* below, new pages are cheaper than the search */
 
-/* Bytes that a claim may have: at once, or when the pages of what has been
- * given up are free (a worker frees large ones). */
+/* Bytes for claims: now, and once the pages of removed files are free (a worker
+ * frees large ones). */
 struct room {
 	uint64_t now, soon;
 };
@@ -74,10 +74,9 @@ static void count_cached(struct pool_node *n, const struct node_object *o)
 }
 
 /*
- * Is nothing of it still on its way to a peer? Pages that sendfile(2) has taken
- * may wait in a socket when nobody has the file any more. A get has ended for
- * certain where it is the one by which the holder that there is came to have
- * it.
+ * Has every GET of it completed? Pages passed to sendfile(2) may wait in a
+ * socket after the file is closed. A single GET has certainly completed if its
+ * requester has become a holder.
  */
 static bool arrived(const struct node_object *o, const struct node_entry *e)
 {
@@ -108,7 +107,7 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 	return err;
 }
 
-/* One cached copy goes. Its size in pages; 0: none may. */
+/* Evicts one cached copy. Its bytes in whole pages; 0: none may be evicted. */
 static uint64_t drop_one(struct pool_node *n)
 {
 	struct node_object *o = node_victim_cached(n);
@@ -125,8 +124,9 @@ static uint64_t drop_one(struct pool_node *n)
 	return size > 0 ? size : 1;
 }
 
-/* Cached copies until `need` bytes are available, soon. What they have made
- * free is asked for (statfs(2), as costly as a drop) when it may be enough. */
+/* Evicts cached copies until `need` bytes are available, or will be. statfs(2)
+ * costs as much as an eviction, so it is called only when the bytes may
+ * suffice. */
 static bool drop_cached(struct pool_node *n, uint64_t need)
 {
 	uint64_t have, size;
@@ -143,27 +143,27 @@ static bool drop_cached(struct pool_node *n, uint64_t need)
 	return true;
 }
 
-/* Bytes that counted copies have to make room for. */
+/* Bytes for which counted copies may be evicted. */
 struct lack {
-	uint64_t now; /* for claims that wait, or have gone through */
-	uint64_t all; /* and ahead of need */
-	bool pinned;  /* even what is pinned moves, if nothing else can */
+	uint64_t now; /* for waiting claims, and puts in the headroom */
+	uint64_t all; /* the same, and keep_free */
+	bool pinned;  /* pinned objects may be moved, if nothing else can */
 };
 
-/* A directory's filesystem may have less room than it was to have. */
+/* A shared filesystem may have less room than the configured size. */
 static uint64_t size_now(const struct pool_space *sp)
 {
 	return sp->used + sp->free < sp->size ? sp->used + sp->free : sp->size;
 }
 
-/* Bytes of the store, or claimed, that go without any copy that counts. */
+/* Bytes that can be freed without evicting a counted copy. */
 static uint64_t soon_gone(struct pool_node *n, const struct pool_space *sp)
 {
 	return sp->ready + pool_evict_bytes(n->evict, POOL_EVICT_CACHE) +
 	       node_fetch_cache(n);
 }
 
-/* What has gone through is not moved before it is published. */
+/* Objects in the headroom can be moved only once they are published. */
 static bool more_to_come(struct pool_node *n)
 {
 	return n->claimed > 0 || !pool_list_empty(&n->writers) ||
@@ -183,7 +183,7 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 		l.now = waiting - have;
 	if (taken + waiting + 2 * n->keep_free > size)
 		l.all = taken + waiting + 2 * n->keep_free - size;
-	/* Puts have gone into the headroom. */
+	/* Puts were written into the headroom. */
 	if (taken > size + 2 * n->keep_free) {
 		l.pinned = waiting > 0 || !more_to_come(n);
 		if (l.now < taken - size)
@@ -194,7 +194,7 @@ static struct lack lack_of(struct pool_node *n, uint64_t waiting)
 	return l;
 }
 
-/* The next copy to go after `got` bytes of others. */
+/* The next victim after `got` bytes of others. */
 static struct node_object *victim_for(struct pool_node *n, struct lack l,
 				      uint64_t got, bool to_move)
 {
@@ -203,7 +203,7 @@ static struct node_object *victim_for(struct pool_node *n, struct lack l,
 
 	if (got >= l.all)
 		return NULL;
-	/* What nobody has room for would be evicted. */
+	/* An object that no store has room for would be evicted, not moved. */
 	if (room > 0 && got < l.now)
 		o = node_victim(n, true, room);
 	if (!o && room > 0 && got < l.now)
@@ -214,7 +214,7 @@ static struct node_object *victim_for(struct pool_node *n, struct lack l,
 	return o;
 }
 
-/* Cut off from the master: what is only ours to judge goes on our own. */
+/* Without a master: evicts the copies that this node may judge alone. */
 static void evict_alone(struct pool_node *n, struct lack l)
 {
 	struct node_object *o;
@@ -268,7 +268,7 @@ static bool ask_add(struct ask *a, struct node_object *o)
 	return true;
 }
 
-/* What must not be evicted is offered once the master has heard that. */
+/* A noevict object is offered only after the master has received that rule. */
 static bool may_move(struct pool_node *n)
 {
 	if (node_room_elsewhere(n) == 0)
@@ -314,8 +314,8 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	free(a);
 }
 
-/* The master let o go, or will not: what is still short is asked for at once.
- */
+/* The master has answered for o (DROP or KEEP): a remaining shortfall is asked
+ * for at once. */
 void node_space_answered(struct pool_node *n, const struct node_object *o)
 {
 	uint64_t now = pool_now_ms();
@@ -327,9 +327,8 @@ void node_space_answered(struct pool_node *n, const struct node_object *o)
 }
 
 /*
- * Is there nothing that could still make room? (What the master keeps does
- * not.) In a directory that shares its filesystem there may be more than the
- * last count has found.
+ * Can nothing make room any more? (Copies that the master keeps cannot.) In a
+ * shared filesystem neighbours may free some.
  */
 static bool hopeless(struct pool_node *n, const struct node_claim *c)
 {
@@ -354,8 +353,9 @@ static void grant(struct pool_node *n, struct node_claim *c)
 	c->cb(c, 0);
 }
 
-/* Those at the head that fit. What is claimed meanwhile, also by callbacks, is
- * taken from what there was: that is right whether or not it is used by now. */
+/* Grants the first claims that fit. Bytes claimed meanwhile, also by callbacks,
+ * are subtracted from the room measured first, whether or not they are
+ * allocated by now. */
 static void grant_first(struct pool_node *n)
 {
 	uint64_t room = room_of(n).now, before = n->claimed_ever;
@@ -376,8 +376,8 @@ static void refuse(struct pool_node *n, struct node_claim *c)
 	c->cb(c, -ENOSPC);
 }
 
-/* No more cached copies can go now. Is there room in the headroom for those
- * that are in use, and for c if it is one? */
+/* No more cached copies can be evicted now. Is there room in the headroom for
+ * those in use, and for c if it is transient? */
 static bool passes(struct pool_node *n, const struct node_claim *c)
 {
 	struct pool_space sp;
@@ -392,9 +392,9 @@ static bool passes(struct pool_node *n, const struct node_claim *c)
 	return true;
 }
 
-/* A put that finds nothing here that may go (all is pinned, say), or that has
- * waited long for what peers have open, while it could be another store's: by
- * way of the headroom. Not at a client, which holds only so much. */
+/* May a put use the headroom? If nothing here may be evicted (all is pinned),
+ * or it has waited long for objects that peers have open, while another store
+ * has room. Not on a client, whose buffer is bounded. */
 static bool goes_through(struct pool_node *n, const struct node_claim *c,
 			 uint64_t now)
 {
@@ -404,7 +404,7 @@ static bool goes_through(struct pool_node *n, const struct node_claim *c,
 	if (!c->put || n->opts.store_size == 0)
 		return false;
 	pool_store_space(n->store, &sp);
-	/* With what has gone through before and is still here. */
+	/* Includes earlier puts that are still in the headroom. */
 	over = sp.used + n->claimed + c->bytes;
 	size = size_now(&sp);
 	over = over > size + c->bytes ? over - size : c->bytes;
@@ -418,7 +418,7 @@ static bool goes_through(struct pool_node *n, const struct node_claim *c,
 	return true;
 }
 
-/* One that need not wait for those before it. */
+/* A claim that may overtake those before it. */
 static struct node_claim *first_that_fits(struct pool_node *n, uint64_t now)
 {
 	uint64_t room = room_of(n).now;
@@ -440,12 +440,12 @@ static void serve_others(struct pool_node *n, uint64_t now)
 {
 	struct node_claim *c;
 
-	/* A granted claim's callback may end others. */
+	/* A callback may cancel other claims. */
 	while (!pool_list_empty(&n->claims) && (c = first_that_fits(n, now)))
 		grant(n, c);
 }
 
-/* Each claim that fits now, in order; those whose time is over are refused. */
+/* Grants claims in order while they fit; refuses those past their deadline. */
 static void serve_claims(struct pool_node *n, uint64_t now)
 {
 	struct node_claim *c;
@@ -470,7 +470,7 @@ static void serve_claims(struct pool_node *n, uint64_t now)
 	serve_others(n, now);
 }
 
-/* That counted copies may have to go for. */
+/* Bytes of waiting claims for which counted copies may be evicted. */
 static uint64_t waiting_bytes(struct pool_node *n, uint64_t now)
 {
 	struct pool_list *it, *tmp;
@@ -492,9 +492,9 @@ void node_space_run(struct pool_node *n)
 	struct lack l;
 
 	if (pool_list_empty(&n->claims) && now == n->space_ms)
-		return; /* looked in this very millisecond */
+		return; /* already done in this millisecond */
 	n->space_ms = now;
-	/* At once for all that wait, and ahead of need. */
+	/* For all waiting claims at once, and for keep_free. */
 	(void)drop_cached(n, waiting_bytes(n, now) + 2 * n->keep_free);
 	serve_claims(n, now);
 	waiting = waiting_bytes(n, now);

@@ -1,15 +1,16 @@
 /*
  * A local file from its creation to its publication.
  *
- * Happy path: create (a reserved file, or a daemon-served one) -> the engine
- * writes -> a close or a rename makes it a candidate -> the last writer is gone
- * -> sealed by a worker (trimmed, checksummed, metadata attached) -> PENDING:
- * queued for the master -> acknowledged with its generation: HELD.
+ * Happy path: created (reserved, or daemon-served) -> written by the engine ->
+ * a close or a rename makes it a candidate -> the last writer closes -> sealed
+ * (trimmed, checksummed, metadata attached) -> PENDING: its PUBLISH is queued
+ * -> the master acks it with a generation: HELD.
+ *
  * Failure modes: a write failed or may have failed (poison): dropped when the
- * last writer is gone. A writable mapping lives on: retried. The content is
- * what is published already: dropped, nothing changes. Nobody touches it for
- * ten minutes: dropped. The master refuses it (-ESTALE: a newer generation won
- * while we were cut off): dropped, the newer one shows.
+ * last writer closes. A writable mapping still exists: sealing is retried. The
+ * content is unchanged: dropped. Unused for ten minutes before publication:
+ * dropped. The master refuses it (-ESTALE: a newer version won while this node
+ * was cut off): dropped, the newer version shows.
  */
 #include "pool/node/node_priv.h"
 
@@ -23,7 +24,7 @@
 
 /* ---- creation ---- */
 
-/* Then there is none for a file that grows larger than expected. */
+/* Is the store already using its headroom? */
 static bool in_headroom(struct pool_node *n)
 {
 	struct pool_space sp;
@@ -33,9 +34,9 @@ static bool in_headroom(struct pool_node *n)
 }
 
 /*
- * May next to nothing here be evicted? A file written in passthrough that grows
- * larger than expected would have the headroom alone, as no room is made behind
- * it; a daemon-served one waits until something has been moved.
+ * Is nearly everything here protected from eviction? A passthrough file that
+ * outgrows its reservation would only have the headroom, as nothing is evicted
+ * for it; a daemon-served one can wait until an object has been moved.
  */
 static bool mostly_kept(struct pool_node *n)
 {
@@ -46,7 +47,7 @@ static bool mostly_kept(struct pool_node *n)
 	       sp.size;
 }
 
-/* told: its size, if that is known; size: what is expected otherwise. */
+/* told: the exact size, or 0; size: the predicted one. */
 static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 		     uint64_t size)
 {
@@ -65,8 +66,8 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 			err = pool_store_make(n->store, size, &f);
 	}
 	if (!err) {
-		/* Passthrough keeps no writable descriptor (the lease proves
-		 * that nobody else does). */
+		/* Passthrough keeps no writable descriptor here: the lease of
+		 * seal.c proves that there is none. */
 		close(f.fd);
 		w->reserved = f.reserved;
 		w->breaches = pool_store_breaches(n->store);
@@ -74,7 +75,7 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 		pool_store_sampling(n->store, true);
 		pool_count(&n->c.reserved_creates);
 	} else {
-		/* It is written to this size, and not to an expected one. */
+		/* Only for an exact size: all pages are written. */
 		err = node_space_reuse(n, told, &f);
 		if (err)
 			err = pool_store_take(n->store, 0, &f);
@@ -162,7 +163,7 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 	return err;
 }
 
-/* The seal that follows a rename of what libkvpool has put need not open it. */
+/* libkvpool renames next: the seal then need not open the file again. */
 static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
 {
 	if (w->fd_kept)
@@ -200,12 +201,12 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 
 	w->summed = false;
 	if (o->state == NODE_WRITING)
-		return w->queued ? -EAGAIN : 0; /* closed: about to seal */
+		return w->queued ? -EAGAIN : 0; /* closed: will be sealed */
 	if (o->state != NODE_PENDING || node_op_sent(n, o))
 		return -EAGAIN;
 	if (w->was_held)
 		return -EROFS;
-	/* Without its metadata it is not taken for whole after a crash. */
+	/* Without metadata, a start after a crash removes the file. */
 	err = pool_store_detach(n->store, o->id);
 	if (err)
 		return err;
@@ -269,10 +270,10 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 		pool_node_claim_end(n, w->claimed);
 		w->claimed = 0;
 	}
-	/* By age of the last sign of life. */
+	/* Keeps the list in order of last use. */
 	pool_list_del(&w->link);
 	pool_list_add_tail(&n->writers, &w->link);
-	/* No rename can make anything of it: its room is for others. */
+	/* It can never be published: free its space now. */
 	if (!w->poison && !w->scratch && o->entry && o->entry->own == o &&
 	    !node_publishable(o) && node_outgrew(n, o)) {
 		pool_node_poison(n, o, -ENOSPC);
