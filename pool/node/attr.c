@@ -1,12 +1,11 @@
 /*
- * Attributes: changed here at once, told to the master afterwards.
+ * Attributes: changed here at once, sent to the master afterwards.
  *
- * The master says what a name's attributes are, and what is changed here is
- * laid over that until the master has answered: the feed that comes meanwhile
- * does not know of it yet, the one that comes afterwards does. (The answer is
- * sent before any feed with the change, both by the same connection.) One
- * extended attribute is a change of its own, so that two mounts that set
- * different ones of one name both last; of the same one, the later.
+ * The master decides a name's attributes. Unacked local changes are applied on
+ * top: a feed received before the ack lacks them, one after it has them. (Ack
+ * and feed use the same connection, the ack first.) Each extended attribute is
+ * a change of its own, so two mounts can set different ones of the same name;
+ * for the same one, the later change wins.
  */
 #include "pool/node/node_priv.h"
 
@@ -23,7 +22,7 @@ void pool_node_modified(struct pool_node *n, struct node_object *o,
 	o->w->attr.mtime_ns = wall_ns;
 }
 
-/* c was done here, just now. */
+/* Sets the times after a local change c. */
 static void set_times(struct pool_node *n, struct pool_entry *pe,
 		      const struct node_change *c)
 {
@@ -48,7 +47,7 @@ int node_attr_update(struct pool_node *n, struct node_attr *a,
 	bool changed;
 	int err = pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &nx);
 
-	if (err == -EINVAL) /* as they were */
+	if (err == -EINVAL) /* keep the present ones */
 		err = pool_xattrs_dup(*x, &nx);
 	if (err)
 		return err;
@@ -70,7 +69,7 @@ int node_attr_update(struct pool_node *n, struct node_attr *a,
 
 /* ---- what the mount says ---- */
 
-/* What pe shows now is to be known to the master, and found by a restart. */
+/* Queues the change for the master, and stores it for a restart. */
 static int tell(struct pool_node *n, struct pool_entry *pe,
 		const struct node_change *c)
 {
@@ -79,7 +78,7 @@ static int tell(struct pool_node *n, struct pool_entry *pe,
 
 	if (!e || !e->own)
 		return c->set ? node_op_setattr(n, pe, c) : 0;
-	/* Its own publication carries them, unless that is under way. */
+	/* Its own PUBLISH carries them, unless that is in flight. */
 	e->own->w->stale_blob = true;
 	if (e->own->state != NODE_PENDING)
 		return 0;
@@ -95,8 +94,8 @@ static void show_xattrs(struct pool_node *n, struct pool_xattrs **x,
 	node_names_end(n);
 }
 
-/* c, as the master is told; xattrs: the whole set that is shown then, if that
- * changes (owned from now on). */
+/* Applies c and queues it. xattrs: the whole new set, if it changes (owned from
+ * now on). */
 static int change(struct pool_node *n, struct pool_entry *pe,
 		  const struct node_change *c, struct pool_xattrs *xattrs)
 {
@@ -133,7 +132,7 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 		if (e && !e->own && e->obj && e->obj->state == NODE_HELD)
 			node_judge(n, e->obj);
 	}
-	/* Kept with the copy here, for after a restart. */
+	/* Stored with the local copy, for a restart. */
 	if (c->set && e && !e->own && e->obj && e->obj->gen == e->gen)
 		(void)node_write_blob(n, e->obj);
 	return 0;

@@ -1,13 +1,13 @@
 /*
- * Barriers: what an fsync of a directory waits for.
+ * Barriers: what fsync of a directory waits for.
  *
- * Every change gets a ticket from one counter; publications get theirs when
- * their sealing starts (they sit in node->sealing, by ticket, until they are
- * acknowledged). A barrier is a ticket: it has passed phase 1 when nothing with
- * a lower or equal ticket is left, and phase 2 when the master says (SYNCED)
- * that all mounts have been told. A cut takes it back to phase 1. A patient one
- * ends in vain only if nothing of what it waits for is done for as long as
- * others wait at all.
+ * Every change gets a ticket from one counter; a publication gets it when
+ * sealing starts, and stays in node->sealing or node->pending by ticket until
+ * it is acked. A barrier is a ticket. Phase 1 ends when no change with a lower
+ * or equal ticket is left; phase 2 when the master reports (SYNCED) that all
+ * mounts have received them. A cut connection takes the barrier back to phase
+ * 1. A patient barrier times out only if nothing that it waits for completes
+ * for the whole time.
  */
 #include "pool/node/node_priv.h"
 
@@ -15,7 +15,7 @@
 
 enum { PHASE_OPS, PHASE_SYNC };
 
-/* They are nearly by ticket: as long as there is one, it is among the first. */
+/* The list is nearly in order of tickets: a lower one is among the first. */
 static bool is_pending(struct pool_node *n, uint64_t ticket)
 {
 	struct pool_list *it, *tmp;
@@ -50,8 +50,8 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 		b->phase = PHASE_SYNC;
 }
 
-/* Longer than a master takes to be started again, or another one to be found:
- * the kernel holds the lock of the directory all the while. */
+/* Longer than a restart or a fail-over of the master takes. The kernel holds
+ * the directory's lock meanwhile, so waiting longer is not worth it. */
 static bool masterless(const struct pool_node *n, uint64_t now)
 {
 	return n->cut_off_ms && now - n->cut_off_ms >= n->opts.deadline_ms;

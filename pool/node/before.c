@@ -1,8 +1,8 @@
 /*
- * What this mount may have published under a name, and nobody can tell: sent
- * before a cut, then replaced here, and the master that it was sent to is gone.
- * Another master that finds the name with one of these contents finds no
- * other node's change.
+ * Contents that this mount may have published under a name: sent before a cut,
+ * then replaced here, while the master they were sent to is gone. If a new
+ * master finds the name with one of them, it knows that no other node has
+ * changed it.
  */
 #include "pool/node/node_priv.h"
 

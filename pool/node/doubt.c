@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Never 0, which says: never. */
+/* Never 0: that means "never checked". */
 static uint32_t now_s(void)
 {
 	return (uint32_t)(pool_now_ms() / 1000) + 1;
@@ -34,11 +34,11 @@ void pool_node_doubt(struct pool_node *n, struct node_object *o)
 	}
 	pool_count(&n->c.doubts);
 	o->doubted_s = now_s();
-	o->verified = false; /* nobody here is served it meanwhile */
+	o->verified = false; /* not served until it is checked */
 	n->doubted[n->ndoubted++] = node_object_ref(o);
 }
 
-/* The first one is dealt with. */
+/* Removes the first one. */
 static void forget_first(struct pool_node *n)
 {
 	struct node_object *o = n->doubted[0];
@@ -57,11 +57,12 @@ void node_doubt_tick(struct pool_node *n)
 	if (n->checking || n->ndoubted == 0)
 		return;
 	o = n->doubted[0];
-	/* Gone, or an open has had it checked. */
+	/* Dropped, or checked for an OPEN meanwhile. */
 	if (o->state != NODE_HELD || o->verified) {
 		forget_first(n);
 	} else if (node_recheck(n, o)) {
-		o->doubted_s = 0; /* no memory: another time */
+		/* no memory: retried when it is doubted again */
+		o->doubted_s = 0;
 		forget_first(n);
 	} else {
 		n->checking = true;
@@ -105,6 +106,6 @@ void node_object_damaged(struct pool_node *n, struct node_object *o, int status)
 			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
 	}
 	node_object_drop(n, o, false);
-	if (!n->opts.mount) /* no feed will tell it */
+	if (!n->opts.mount) /* this node receives no feed */
 		node_unpublish(n, e);
 }

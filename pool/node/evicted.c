@@ -1,9 +1,8 @@
 /*
- * Which counted copies have been evicted here lately: of the last
- * NODE_EVICTED_MAX their names and generations, in a ring. They are numbered
- * from 0 in each process, so that who asks again sees what fell out meanwhile.
- * The last NODE_EVICTED_TOLD that went alone are told to the master at each
- * join (link.c).
+ * The counted copies evicted here last: names and generations of
+ * NODE_EVICTED_MAX, in a ring. Numbered from 0 in each process, so that a
+ * caller that polls notices what it missed. The last NODE_EVICTED_TOLD evicted
+ * without a master are sent at each join (session.c).
  */
 #include "pool/node/node_priv.h"
 
@@ -13,13 +12,13 @@
 #include "pool/model/pages.h"
 
 struct evicted {
-	char *path; /* NULL: there was no memory for it */
+	char *path; /* NULL: no memory for it */
 	uint64_t gen;
 	bool alone;
 };
 
 struct node_evicted {
-	uint64_t next; /* number of the next one */
+	uint64_t next; /* number of the next entry */
 	struct evicted ring[NODE_EVICTED_MAX];
 };
 
@@ -43,7 +42,7 @@ void node_evicted_note(struct pool_node *n, const struct node_object *o,
 	at->alone = alone;
 }
 
-/* The number of the first one that is remembered. */
+/* The number of the oldest entry. */
 static uint64_t first_of(uint64_t next)
 {
 	return next > NODE_EVICTED_MAX ? next - NODE_EVICTED_MAX : 0;

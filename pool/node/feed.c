@@ -1,18 +1,17 @@
 /*
- * The master's change feed applied to the mirror, the table of members, and the
- * master's orders to drop.
+ * Applies the master's change feed to the mirror, and its DROP orders.
  *
- * A whole picture (begin .. complete) is a mark and sweep: `sweep` is the mark
- * of the picture being received, and what has another mark at its end does not
- * exist any more. Until then the old picture goes on being served. The sweep is
- * a walk in slices (walk.c).
+ * A picture of the whole namespace (begin ... complete) is a mark and sweep:
+ * `sweep` is the mark of the picture being received; names with another mark at
+ * its end no longer exist. Until then the old picture is served. The sweep is a
+ * walk in slices (walk.c).
  *
- * Answers and orders may be ahead of the feed, which waits until what others
- * have changed is settled: what they name since the picture began is told
- * behind its end, perhaps (`ahead`), and exists. What they named before is told
- * by the picture, if it exists still. In the first picture of a session the
- * master tells also what was deleted since that began: so all that orders have
- * named in it exists, too.
+ * Acks and orders may be ahead of the feed, which waits until other nodes'
+ * changes are durable. A version that one of them names after the picture began
+ * exists, though the feed may name it only after the picture (`ahead`). One
+ * that they named before is in the picture if it still exists. In the first
+ * picture of a session the master also sends what was deleted since the session
+ * began, so everything that orders named in this session exists, too.
  */
 #include "pool/node/node_priv.h"
 #include "pool/model/root.h"
@@ -45,8 +44,8 @@ static void set_holders(struct pool_node *n, struct node_entry *e,
 			e->holders[e->nholders++] = (uint16_t)m->holders[i];
 			continue;
 		}
-		/* Of the many holders of a hot object, each of its readers
-		 * knows some by chance. */
+		/* A hot object has many holders: each reader remembers a random
+		 * sample. */
 		k = pool_random_u64() % (i + 1);
 		if (k < NODE_HOLDERS_INLINE)
 			e->holders[k] = (uint16_t)m->holders[i];
@@ -69,7 +68,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	node_names_end(n);
 	if (changed < 0)
 		return changed;
-	/* It was set; or has its first one, what is below may be newer. */
+	/* It was set; or it is the first one, and names below may be newer. */
 	if (d->attr.mtime_ns != mtime_ns &&
 	    (mtime_ns || d->attr.mtime_ns > d->mtime_ns))
 		d->mtime_ns = 0;
@@ -88,8 +87,8 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	return 0;
 }
 
-/* What nobody has set of it is as this mount has it. (A master that does not
- * say what was set has no time for it unless somebody has set one.) */
+/* Attributes of the root that nobody has set stay as this mount has them. (An
+ * older master does not say which were set: it has a time only if one was.) */
 static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct node_dirent *d = pool_node_root(n);
@@ -107,8 +106,8 @@ static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
 	return apply_dir(n, d, &root, false);
 }
 
-/* evicted: the master let go of what it was asked about. Its DROP says so, or
- * the feed, that the name is gone, whichever comes first. */
+/* evicted: the master permitted it. DROP says so, or the feed says that the
+ * name is gone, whichever arrives first. */
 static void drop_copy(struct pool_node *n, struct node_object *o, bool evicted)
 {
 	if (evicted) {
@@ -120,7 +119,7 @@ static void drop_copy(struct pool_node *n, struct node_object *o, bool evicted)
 	node_object_drop(n, o, evicted);
 }
 
-/* The published state goes: deleted, or not in the whole picture. */
+/* The name is deleted, or was not in the picture. */
 static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 {
 	bool shown = pool_node_visible(&e->e);
@@ -151,7 +150,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 
 	e->seen = n->sweep;
 	if (m->gen < e->gen && !n->in_picture)
-		return 0; /* overtaken by our own publication */
+		return 0; /* our own publication is newer */
 	attr = node_attr_update(n, &e->attr, &e->xattrs, m);
 	if (attr < 0)
 		return attr;
@@ -169,7 +168,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	set_holders(n, e, m);
 	if ((attr || attr_gen != e->attr.gen) && e->obj) {
 		node_judge(n, e->obj);
-		(void)node_write_blob(n, e->obj); /* for after a restart */
+		(void)node_write_blob(n, e->obj); /* for a restart */
 	}
 	if (!n->ops || e->own)
 		return 0;
@@ -182,7 +181,8 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* Names that show nothing may be left below: it goes with the last of them. */
+/* Hidden names may be left below: the directory is removed with the last one.
+ */
 static void remove_dir(struct pool_node *n, struct node_dirent *d)
 {
 	struct pool_list *it, *tmp;
@@ -192,15 +192,15 @@ static void remove_dir(struct pool_node *n, struct node_dirent *d)
 	pool_list_each(it, tmp, &d->d.children)
 		if (pool_node_visible(
 			    pool_list_entry(it, struct pool_entry, sibling)))
-			return; /* something of ours, not published yet */
+			return; /* an unpublished file of this mount */
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, d);
 	node_dir_gone(n, d, true);
 	node_dir_tidy(n, d);
 }
 
-/* It was empty: what is still shown below has gone, too, but its own word may
- * come behind (it was told to be gone once more). */
+/* It was empty when it was removed: names still shown below are deleted, too,
+ * but their own entries may come later in the feed. */
 static void dir_deleted(struct pool_node *n, struct node_dirent *d)
 {
 	struct pool_list *it, *tmp;
@@ -293,7 +293,7 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	return err ? NULL : e;
 }
 
-/* 0 or -ENOMEM; what makes no sense is left out. */
+/* 0 or -ENOMEM. Invalid entries are skipped. */
 static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct added added = { NULL, n };
@@ -351,7 +351,7 @@ static void sweep_one(struct pool_node *n, struct pool_entry *pe, bool leaving)
 		node_dir_tidy(n, d);
 }
 
-/* The mirror is up to seq what the master said. */
+/* The mirror has everything up to seq. */
 static void arrived(struct pool_node *n, uint64_t seq)
 {
 	n->feed_epoch = n->epoch;
@@ -359,8 +359,8 @@ static void arrived(struct pool_node *n, uint64_t seq)
 }
 
 /*
- * What the feed says meanwhile bears the mark of the picture, and what the
- * master answers is ahead of the feed: neither is swept. Is there more?
+ * Entries that the feed brings meanwhile have the picture's mark, and acked
+ * ones are `ahead`: neither is swept. Is there more to do?
  */
 static bool sweep_some(struct pool_node *n)
 {
@@ -386,7 +386,7 @@ bool node_sweep_slice(struct pool_node *n)
 	if (!node_feed_sweeping(n))
 		return false;
 	if (node_kernel_behind(n))
-		return false; /* node_link_tick goes on */
+		return false; /* node_link_tick continues */
 	if (sweep_some(n))
 		return true;
 	arrived(n, n->swept_seq);
@@ -448,8 +448,8 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 
 /* ---- the master's orders ---- */
 
-/* Enough others have it: it stays for our own use, and a restart does not find
- * it, as nobody would tell us of its deletion. */
+/* There are enough other copies: it becomes a cached copy. A restart must not
+ * find it, as its deletion would not be reported to us. */
 static void make_cache(struct pool_node *n, struct node_object *o)
 {
 	node_space_answered(n, o);
@@ -463,8 +463,8 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	(void)pool_store_detach(n->store, o->id);
 }
 
-/* It was decided before the master heard that we have o, and meant a copy that
- * was here before: on this one it counts. */
+/* The DROP crossed our HELD: the master decided it about an earlier copy, and
+ * counts this one. */
 static bool crossed(const struct pool_node *n, const struct node_object *o,
 		    const Kvpool__Drop__Item *it)
 {
@@ -501,7 +501,7 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 			continue;
 		}
 		drop_copy(n, o, it->reason == KVPOOL__DROP__REASON__EVICTED);
-		/* A store without a mount has no feed to tell it. */
+		/* A store without a mount receives no feed. */
 		if (!n->opts.mount && e->gen <= it->gen)
 			node_unpublish(n, e);
 		node_entry_tidy(n, e);

@@ -1,18 +1,20 @@
 /*
  * Remote objects made local.
  *
- * Happy path: somebody wants a published object (an OPEN, a replica order, a
- * look-up hit) -> choose a holder -> same host: borrow its descriptor; else
- * claim space, take a file, transfer (large objects in parallel pieces from
- * all holders), compare the XXH3-128 -> HELD -> everyone who waited is told.
- * All who want one object share one fetch.
- * Failure modes: a holder is gone, slow, or its bytes do not match: it is left
- * for the next one, as soon as no byte has come for NODE_STALL_MS if there is
- * one; none left, no space or deadline over: -ENOENT for all. Who sent what did
- * not match is told (doubt.c); if several did, one of them is asked for all
- * of it, then the next one.
- * The name is deleted or rewritten meanwhile: -ESTALE. A holder has gone just
- * now, perhaps to be back at once (a take-over, a cut): waited for, a little.
+ * Happy path: a published object is wanted (an OPEN, an order to copy, a
+ * look-up hit) -> a holder is chosen -> on the same host it lends a descriptor;
+ * else space is claimed, a file is made, the bytes are transferred (large
+ * objects in parallel pieces from all holders) and the XXH3-128 is compared ->
+ * HELD -> all waiting callers are notified. All who want one object share one
+ * fetch.
+ *
+ * Failure modes: a holder fails, its bytes do not match, or it sends nothing
+ * for NODE_STALL_MS while there is another: the next holder is asked. No holder
+ * is left, no space, or the deadline passes: -ENOENT for all. A holder whose
+ * bytes did not match is notified (doubt.c); if the pieces came from several,
+ * one of them is asked for all of it, then the next one. The name is deleted or
+ * rewritten meanwhile: -ESTALE. A holder that left just now may be back soon (a
+ * take-over, a cut): the fetch waits for it, briefly.
  *
  *   borrow --no--> claim --> MOVING --(several pieces)--> VERIFY --> done
  */
@@ -71,7 +73,7 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	struct node_object *o =
 		stale ? NULL : node_object_new(e, NODE_FETCHING);
 
-	if (!o) { /* overtaken, by a publication of our own perhaps */
+	if (!o) { /* a newer version is here already */
 		if (lent_fd >= 0) {
 			close(lent_fd);
 			pool_peers_return(n->peers,
@@ -109,9 +111,9 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 }
 
 /*
- * An object that was moved is nowhere for the moment between its old holder's
- * DROP and the feed that names the new one: wait for that, a little. So is one
- * whose holder is taken over, or was cut off from the master.
+ * Waits briefly for the feed: a moved object has no holder between the DROP at
+ * its old one and the feed's new one; nor has one whose holder is being taken
+ * over, or was cut off from the master.
  */
 static bool park(struct node_fetch *f)
 {
@@ -127,8 +129,8 @@ static bool park(struct node_fetch *f)
 	return true;
 }
 
-/* The order that f was is over, but who opens it meanwhile only wants to read:
- * a cached copy, which finds room where one that counts does not. */
+/* The order to copy has failed, but opens wait for the object: continue as a
+ * read. A cached copy finds room where a counted one does not. */
 static bool read_on(struct node_fetch *f)
 {
 	if (f->kind != FETCH_REPLICA || !f->status || f->n->closing ||
@@ -136,7 +138,7 @@ static bool read_on(struct node_fetch *f)
 		return false;
 	node_fetch_replica_end(f, f->status);
 	f->kind = FETCH_WANTED;
-	f->start_ns = pool_now_ns(); /* it has not been parked yet */
+	f->start_ns = pool_now_ns(); /* parking counts from here */
 	f->extra = f->ended = f->alone = false;
 	f->again = 0;
 	node_fetch_take_holders(f);
@@ -174,7 +176,7 @@ void node_fetch_end(struct node_fetch *f, int status)
 	e->fetch = NULL;
 	if (status) {
 		pool_count(&n->c.fetch_failures);
-		/* Replaced: its holders have dropped it; the new one may do. */
+		/* Replaced meanwhile: the caller may take the newer version. */
 		status = status == -ESTALE || e->gen > f->gen ? -ESTALE :
 								-ENOENT;
 	}
@@ -224,8 +226,8 @@ struct node_fetch *node_fetch_new(struct pool_node *n,
 	return f;
 }
 
-/* Again, if the feed has named other holders meanwhile, or one is back; else
- * when it is time to give up. */
+/* Retries if the feed has named other holders, or one is back; else gives up.
+ */
 static void unpark(struct node_fetch *f)
 {
 	f->parked = false;
@@ -249,7 +251,7 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 	struct node_fetch *f = e->fetch;
 
 	if (f && (f->gen != e->gen || f->ended))
-		return -EAGAIN; /* one of a version that is going */
+		return -EAGAIN; /* a fetch of an earlier version is ending */
 	if (f) {
 		pool_list_add_tail(&f->wants, &w->link);
 		if (f->kind == FETCH_PREFETCH) {
@@ -258,7 +260,7 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 			pool_count(&n->c.prefetch_useful);
 		} else if (f->kind == FETCH_REPLICA && f->claiming) {
 			node_fetch_set_deadline(f);
-			node_fetch_end(f, -ENOSPC); /* read_on */
+			node_fetch_end(f, -ENOSPC); /* see read_on */
 		}
 		return 0;
 	}
@@ -267,7 +269,7 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 	f = node_fetch_new(n, e, FETCH_WANTED);
 	if (!f)
 		return -ENOMEM;
-	/* The want must be there before anything can end the fetch. */
+	/* Queued first: the fetch may end inside fetch_go. */
 	pool_list_add_tail(&f->wants, &w->link);
 	fetch_go(f);
 	return 0;

@@ -1,4 +1,4 @@
-/* Fetches: whom to ask. */
+/* Fetches: the choice of a holder. */
 #include "pool/node/fetch.h"
 
 #include <string.h>
@@ -64,7 +64,8 @@ bool node_fetch_another_runs(struct node_fetch *f, unsigned int holder)
 	return false;
 }
 
-/* We fetch because we have no copy: if the feed names us, it is behind. */
+/* Not this node: it fetches because it has no copy, so a feed that names it is
+ * behind. */
 void node_fetch_take_holders(struct node_fetch *f)
 {
 	unsigned int i;
@@ -77,8 +78,8 @@ void node_fetch_take_holders(struct node_fetch *f)
 		f->cuts[i] = 0;
 		f->stale = f->stale || f->holders[i] == f->n->index;
 	}
-	/* Readers of one object, whose indices follow each other, take turns;
-	 * one reader's objects differ. */
+	/* Spreads readers of one object over its holders by node index, and one
+	 * reader's objects by their sum. */
 	f->first = 0;
 	if (f->nholders > 1)
 		f->first = (uint8_t)((f->n->index + f->sum.low64 % 251) %

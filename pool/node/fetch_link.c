@@ -1,12 +1,12 @@
 /*
- * Fetches: a replica whose bytes lie in this store's file system already, in
- * the buffer of a client of this host (POOL_STORE_CLIENTS): nothing is moved.
+ * Fetches of a replica whose file is in this store's filesystem already, in the
+ * buffer of a client on this host (POOL_STORE_CLIENTS): no byte is copied.
  *
  * Happy path: the holder lends a descriptor -> the file gets a second name, in
- * the store -> it is given back -> verified by a worker -> HELD, as what was
- * received (replicate.c then seals it). The client lets go of its own name when
- * it hears that a store has the object. Failure modes: not lent, elsewhere,
- * somebody may still write to it, wrong: it is fetched as any other.
+ * the store -> the descriptor is returned -> a worker verifies the file -> HELD
+ * (replicate.c seals it). The client unlinks its own name when the feed says
+ * that a store has the object. Failure modes (not lent, another filesystem,
+ * possibly still writable, wrong checksum): fetched like any other object.
  */
 #include "pool/node/fetch.h"
 

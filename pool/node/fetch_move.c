@@ -4,13 +4,14 @@
 #include <errno.h>
 #include <string.h>
 
-#define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
+/* fetched in one piece and summed while it arrives */
+#define ONE_PIECE (2 * NODE_PIECE)
 
 unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len)
 {
 	uint64_t now = pool_now_ms();
 	uint64_t left = f->deadline_ms > now ? f->deadline_ms - now : 1;
-	/* A stalled holder is left while there is time for another. */
+	/* Leaves time for another holder after a stalled one. */
 	uint64_t fair = f->n->opts.deadline_ms / 2 +
 			len * 1000 / NODE_FLOOR_BPS;
 
@@ -33,7 +34,7 @@ static void bad_bytes(struct node_fetch *f)
 			  (int)f->path_len, f->path);
 }
 
-/* It may be damaged there: it looks, and if so has it copied anew. */
+/* Its copy may be damaged: it checks, and has it replaced. */
 static void tell_doubt(struct node_fetch *f, unsigned int holder)
 {
 	pool_count(&f->n->c.doubts_told);
@@ -49,8 +50,8 @@ void node_fetch_bad_bytes(struct node_fetch *f, unsigned int holder)
 	f->bad[holder] = true;
 }
 
-/* Pieces of several holders do not tell which of them was wrong. False: there
- * is nobody left who may have it right. */
+/* With pieces from several holders it is unknown which was wrong: asks one
+ * holder for everything. False: none is left. */
 static bool again_alone(struct node_fetch *f)
 {
 	unsigned int i, gave = 0, last = 0;
@@ -110,17 +111,16 @@ static void verify_all(struct node_fetch *f)
 static void piece_failed(struct node_fetch *f, struct fetch_piece *p,
 			 int status)
 {
-	/* As a read of the connection says it, or a write. */
+	/* As a read or a write reports a broken connection. */
 	bool cut = status == -ECONNRESET || status == -EPIPE;
 
 	if (status == -ENOSPC || status == -EIO) {
 		node_fetch_end(f, status);
 		return;
 	}
-	/* One that stood still is asked again if there is nobody else; so is
-	 * one whose connection was cut, with all the pieces that were on it:
-	 * its daemon may have been replaced. (One that died does not answer.)
-	 */
+	/* A stalled holder is asked again if there is no other. So is one whose
+	 * connection broke, with all pieces on it: its daemon may have been
+	 * replaced. (A dead one does not answer.) */
 	f->bad[p->holder] = status != -ECANCELED &&
 			    (!cut || ++f->cuts[p->holder] > NODE_PIECES_MAX);
 	f->stale = f->stale || status == -ENOENT;
@@ -147,14 +147,14 @@ static void on_piece(struct pool_fetch *pf, int status)
 		piece_failed(f, p, status);
 		return;
 	}
-	pf->length = 0; /* this piece is done */
+	pf->length = 0; /* this piece is complete */
 	f->gave[p->holder] = true;
 	if (whole) {
 		if (XXH128_isEqual(pf->sum, f->sum)) {
 			node_fetch_keep(f, -1, 0);
 		} else {
 			bad_bytes(f);
-			pf->length = f->size; /* all of it once more */
+			pf->length = f->size; /* the whole range again */
 			piece_failed(f, p, -EBADMSG);
 		}
 		return;
@@ -200,7 +200,8 @@ int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
 	return 0;
 }
 
-/* A piece that failed keeps its range (length > 0, not busy): it goes first. */
+/* A failed piece keeps its range (length > 0, not busy) and is retried first.
+ */
 static bool next_range(struct node_fetch *f, struct fetch_piece *p,
 		       uint64_t *off, uint64_t *len)
 {
@@ -240,9 +241,8 @@ void node_fetch_move(struct node_fetch *f)
 		verify_all(f);
 }
 
-/* What stands still is started elsewhere, long before its deadline. (Not both
- * at once: a holder that wakes up later must not write into what was verified.)
- */
+/* A stalled piece is moved to another holder long before its deadline. Not both
+ * at once: a holder that resumes must not write into verified bytes. */
 static void check_stall(struct node_fetch *f, struct fetch_piece *p,
 			uint64_t now)
 {
@@ -258,7 +258,7 @@ static void check_stall(struct node_fetch *f, struct fetch_piece *p,
 		return;
 	node_member(f->n, f->holders[p->holder])->stalled_ms = now;
 	pool_count(&f->n->c.fetch_stalls);
-	p->seen_ms = now; /* asked once to end */
+	p->seen_ms = now; /* cancel it once */
 	pool_fetch_cancel(f->n->peers, &p->f);
 }
 
@@ -269,7 +269,7 @@ void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late)
 	for (i = 0; i < NODE_PIECES_MAX && !f->ended; i++) {
 		if (!f->pieces[i].busy)
 			continue;
-		if (late) /* what came meanwhile has not been looked at */
+		if (late) /* input has not been read meanwhile */
 			f->pieces[i].seen_ms = now;
 		else
 			check_stall(f, &f->pieces[i], now);

@@ -1,5 +1,5 @@
-/* Fetches: a descriptor that a holder on this host lends, or room and a file
- * for bytes. */
+/* Fetches: a descriptor lent by a holder on this host; else space and a file.
+ */
 #include "pool/node/fetch.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static void on_lent_verified(struct pool_verify *v, int status)
 	node_fetch_bytes(f);
 }
 
-/* It is read once, in a worker, before anybody else may (pool/peer/lend.c). */
+/* A worker checks its sum before any reader gets it (pool/peer/lend.c). */
 static void lent_verify(struct node_fetch *f, int fd)
 {
 	int err;
@@ -93,9 +93,9 @@ bool node_fetch_try_borrow(struct node_fetch *f)
 }
 
 /*
- * Space is ours: a file to land in. Its pages are allocated as they arrive, in
- * whole large folios (pool/lane/landing.h); reserving them ahead would cost a
- * round trip to a worker. A device can only be given pages within its size.
+ * Space is granted: makes the file. Its pages are allocated as bytes arrive, in
+ * large folios (pool/lane/landing.h); reserving them would cost a round trip to
+ * a worker. RDMA can only write within the file's size.
  */
 static void fetch_claimed(struct node_fetch *f)
 {
@@ -129,7 +129,7 @@ static void on_claim(struct node_claim *c, int status)
 	fetch_claimed(f);
 }
 
-/* To who reads it is a miss, each time: once a minute somebody should know. */
+/* Readers only see a miss: log it, once a minute. */
 static void warn_too_large(const struct node_fetch *f)
 {
 	struct pool_node *n = f->n;

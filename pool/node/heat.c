@@ -1,15 +1,15 @@
 /*
- * How much peers ask for what we hold.
+ * How often peers ask for objects held here.
  *
- * Each object they ask for has a record while they do. So many whole objects'
- * worth of GETs within HEAT_WINDOW_MS (opts.hot_gets), and again for each so
- * many more, and the master is told that it is hot: it has another store take
- * an extra copy, which readers are told of and which nobody counts. Who has an
- * extra copy tells the master when nobody has asked for it for opts.cold_ms, or
- * when it goes; from then on it is cache like any other.
+ * An object that peers ask for has a record. After opts.hot_gets whole objects'
+ * worth of GETs within HEAT_WINDOW_MS, and again after as many more, the master
+ * is notified: it has another store make an extra copy, which readers learn of
+ * and which does not count as a replica. A node with an extra copy notifies the
+ * master when nobody has asked for it for opts.cold_ms, or when it is evicted;
+ * then it is an ordinary cached copy.
  *
- * Cut off from the master, extra copies are cache at once: it has forgotten
- * them when we join again.
+ * Without a master, extra copies become cached copies at once: the master will
+ * have forgotten them at the next join.
  */
 #include "pool/node/node_priv.h"
 
@@ -19,11 +19,11 @@
 #define HEAT_WINDOW_MS 10000
 
 struct node_heat {
-	/* node->heats, the one asked for last at the end */
+	/* node->heats, most recently asked for last */
 	struct pool_list link;
 	struct node_object *o; /* o->heat == this */
 	uint64_t since_ms, last_ms;
-	uint32_t gets; /* since then */
+	uint32_t gets; /* since since_ms */
 	bool extra;
 };
 
@@ -56,8 +56,8 @@ static void tell(struct pool_node *n, const struct node_object *o, bool cold)
 	(void)node_link_send(n, POOL_MSG_HEARTBEAT, 0, &msg.base);
 }
 
-/* The one asked for longest ago makes room; not an extra copy, which the master
- * counts on us to end. */
+/* Reuses the least recently used record; not that of an extra copy, whose end
+ * the master expects to be told. */
 static bool make_room(struct pool_node *n)
 {
 	struct node_heat *h;
@@ -71,7 +71,7 @@ static bool make_room(struct pool_node *n)
 	return true;
 }
 
-/* o's record, made if there is none; or NULL. */
+/* o's record, allocated if there is none; or NULL. */
 static struct node_heat *heat_of(struct pool_node *n, struct node_object *o)
 {
 	struct node_heat *h = o->heat;
@@ -150,7 +150,7 @@ void node_heat_tick(struct pool_node *n, uint64_t now)
 
 		if (idle <= (h->extra ? n->opts.cold_ms : HEAT_WINDOW_MS)) {
 			if (idle <= n->opts.cold_ms && idle <= HEAT_WINDOW_MS)
-				break; /* nor are those behind it */
+				break; /* the list is in order of use */
 			continue;
 		}
 		node_heat_forget(n, h->o);

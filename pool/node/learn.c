@@ -1,12 +1,12 @@
 /*
- * Learning how large files will be, to reserve pages for them before they are
- * written; and which names are temporaries, that only a rename publishes.
+ * Predicts file sizes, to reserve pages before files are written. And knows
+ * temporary names, which only a rename publishes.
  */
 #include "pool/node/node_priv.h"
 
 #include <string.h>
 
-#define LEARN_VARIED 8 /* equal sizes in a row that end "sizes vary" */
+#define LEARN_VARIED 8 /* equal sizes in a row that end `varied` */
 #define LEARN_DEPTH 16
 
 static void learn_one(struct node_learn *l, uint64_t size)
@@ -42,8 +42,8 @@ uint64_t node_learn_predict(struct pool_node *n, struct node_dirent *dir)
 
 	if (l->count > 0)
 		return l->varied ? 2 * l->largest : l->last;
-	/* Nothing of its own: from above, if that is of one mind (reserving for
-	 * the largest of a mixed lot would waste what is kept ready). */
+	/* No history: uses that of a directory above, if its sizes do not vary
+	 * (reserving the largest of mixed sizes would waste ready files). */
 	for (d = dir->d.e.parent; d; d = d->e.parent)
 		if (node_dir(&d->e)->learn.count > 0) {
 			l = &node_dir(&d->e)->learn;

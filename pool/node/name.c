@@ -1,6 +1,6 @@
 /*
- * Names: look up, make, move, remove. Everything here answers from local state
- * and queues what the master has to know (node/ops.c).
+ * Names: look-up, creation, rename, removal. Everything is answered from local
+ * state; changes are queued for the master (ops.c).
  */
 #include "pool/node/node_priv.h"
 
@@ -39,7 +39,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	if (e && pool_node_visible(e))
 		return -EEXIST;
 	if (e && !e->is_dir)
-		return -EBUSY; /* an unlinked file the master still has */
+		return -EBUSY; /* an unlinked file that the master still has */
 	if (!e)
 		e = node_tree_add(n, dir, name, len, true);
 	if (!e)
@@ -60,7 +60,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	return 0;
 }
 
-/* Is anything visible below? (Hidden names are the master's business.) */
+/* Is nothing visible below? Hidden names are being removed by the master. */
 static bool dir_empty(struct node_dirent *dir)
 {
 	struct pool_list *it, *tmp;
@@ -86,13 +86,13 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, dir);
 	node_dir_gone(n, dir, true);
-	dir->removing++; /* node/ops_done.c takes it back when it is answered */
+	dir->removing++; /* ops_done.c decrements it at the ack */
 	return 0;
 }
 
 /* ---- unlink, rename ---- */
 
-/* By the rule `unlink`: from the pool, or from this mount only. */
+/* Removes from the pool or hides on this mount, as the rule `unlink` says. */
 static int hide_published(struct pool_node *n, struct node_entry *e)
 {
 	struct pool_rules rules;
@@ -108,23 +108,23 @@ static int hide_published(struct pool_node *n, struct node_entry *e)
 	return 0;
 }
 
-/* What it means is on its way to the master: whatever generation that gives it
- * goes, and is not shown before. */
+/* Its PUBLISH may be in flight: removes whatever generation that gets, and
+ * hides it until then. */
 static int remove_any(struct pool_node *n, struct node_entry *e)
 {
 	int err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &e->e, 0);
 
 	if (!err && e->hidden_gen < NODE_HIDES_ANY)
-		node_hide(n, e, UINT64_MAX); /* until that is answered */
+		node_hide(n, e, UINT64_MAX); /* until the ack */
 	else if (!err && e->hidden_gen > NODE_HIDES_ANY)
-		node_hide(n, e, e->hidden_gen - 1); /* and those before */
+		node_hide(n, e, e->hidden_gen - 1); /* one more is in flight */
 	return err;
 }
 
 /*
- * It would have replaced what this node knew of under that name, and the master
- * has not heard of it. What had been evicted by then may come back with a node
- * that is away: that is deleted, too, as if this one had been published first.
+ * An unpublished file that would have replaced a version that this node knew.
+ * That version may have been evicted, and come back with a node that is away:
+ * it is deleted as if this file had been published first.
  */
 static int remove_unheard(struct pool_node *n, struct node_entry *e)
 {
@@ -179,7 +179,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	struct node_writer *w = o->w;
 	bool queued = o->state == NODE_PENDING && !w->sealed;
 	bool heard = pool_node_published(from);
-	/* Known to the master under the old name, or about to be. */
+	/* The master may know it under the old name. */
 	bool told = queued && node_op_told(n, o);
 	int err;
 
@@ -197,7 +197,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 		err = remove_unheard(n, from);
 	if (err)
 		return err;
-	w->phantom_gen = 0; /* it was the old name's */
+	w->phantom_gen = 0; /* it belonged to the old name */
 	free(w->before);
 	w->before = NULL;
 	w->again = false;
@@ -217,8 +217,8 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	return node_try_seal(n, o, false);
 }
 
-/* The published object is here: it becomes a new generation of the new name,
- * with no byte copied, and the old name goes. */
+/* The published object has a local copy: this becomes a new version of the new
+ * name, without copying bytes, and the old name is removed. */
 static int move_held(struct pool_node *n, struct node_entry *from,
 		     struct node_entry *to)
 {
@@ -247,7 +247,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 		return err;
 	}
 	node_hide(n, from, from->gen);
-	/* What peers have of it, and ask for, has the name that goes. */
+	/* Peers borrow and ask by the old name. */
 	node_heat_forget(n, o);
 	o->lent = 0;
 	from->obj = NULL;
@@ -293,8 +293,8 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	return 0; /* the caller rebinds its inode, then removes `from` */
 }
 
-/* What is scratch is never published, what is not is: a rename makes neither
- * out of the other (mv(1) copies then). */
+/* A scratch file is never published, others are: rename cannot change that, so
+ * mv(1) copies. */
 static bool scratch_differs(struct pool_node *n, const struct node_entry *e,
 			    struct node_dirent *dir)
 {
@@ -402,7 +402,7 @@ int pool_node_info(struct pool_node *n, struct pool_entry *pe,
 	name += strlen(POOL_XATTR_PREFIX);
 	if (strcmp(name, "state") == 0)
 		return snprintf(buf, cap, "%s", state_name(e));
-	/* A rule; where none is set, the one in force. */
+	/* A rule: shows the inherited value where none is set. */
 	if (strcmp(name, "replicas") == 0) {
 		pool_node_rules(n, pe, &rules);
 		return snprintf(buf, cap, "%u", rules.replicas);

@@ -1,20 +1,20 @@
 /*
- * Changes waiting for the master's word, in the order in which they were made
- * (each has a ticket from one counter: barrier.c).
+ * Changes that the master has not acked, in the order in which they were made:
+ * each has a ticket from one counter (barrier.c).
  *
- * After a cut, what was sent and not answered is either answered by the
- * WELCOME, or was never executed and is sent again as if for the first time:
- * what is sent has a number, and the master keeps the results that may have
- * been lost.
+ * A cut connection loses acks. Changes are numbered, and the master keeps the
+ * results that a node may not have received: WELCOME brings them. A change
+ * without a result was never executed, and is sent again as if for the first
+ * time.
  *
- * Another master knows the results of none, and of those that left something in
- * its state that they were executed. The others are sent `again`, with the
- * highest generation that was seen when they first were: whatever executed them
- * gave a higher one. So the master executes them only where nothing newer than
- * that exists, or nothing newer but our own.
+ * A new master has no results. It knows a change as executed only if that left
+ * something in its state. Other changes are sent `again`, with the highest
+ * generation seen when they were first sent: had they been executed, their
+ * generation would be higher. So the new master executes them only if nothing
+ * newer than that exists, or only this node's own.
  *
- * A publication that is not wanted any more and may have been executed stays in
- * its list, without an object, until that is known.
+ * A PUBLISH that is no longer wanted but may have been executed stays in its
+ * list, without an object, until its result is known.
  */
 #include "pool/node/ops.h"
 
@@ -95,7 +95,7 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 
 /* ---- making ---- */
 
-/* Whose publication it was; the op's ref is the caller's, or NULL. */
+/* The object of a PUBLISH: its ref passes to the caller; or NULL. */
 struct node_object *node_op_take_object(struct node_op *op)
 {
 	struct node_object *o = op->obj;
@@ -122,8 +122,8 @@ void node_op_free(struct pool_node *n, struct node_op *op)
 	free(op);
 }
 
-/* A change alone goes at once, nearly; in a burst, each message carries
- * several (it costs both sides more than what is in it). */
+/* A single change is sent almost at once. In a burst, messages carry several: a
+ * message costs both sides more than a change. */
 void node_ops_schedule(struct pool_node *n)
 {
 	uint64_t since = pool_now_ms() - n->batch_ms;
@@ -182,9 +182,9 @@ bool node_ops_full(const struct pool_node *n)
 }
 
 /*
- * The change is made from this content, or NULL. Its publisher, whose answer
- * was lost, may publish that again: under another generation the newest is the
- * same version then, and nothing that is newer than the change.
+ * The content that the change was made from, or NULL. If its publisher lost the
+ * ack and publishes it again, it gets another generation; by the content the
+ * master sees that it is not newer than this change.
  */
 static void made_from(struct node_op *op, const struct node_content *base)
 {
@@ -236,7 +236,7 @@ static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
 	return *ret_op ? 0 : -ENOMEM;
 }
 
-/* The change that op is to be. 0, or -ENOMEM: it is gone. */
+/* Fills op with c. 0, or -ENOMEM: op is freed. */
 static int op_change(struct pool_node *n, struct node_op *op,
 		     const struct node_change *c)
 {
@@ -254,8 +254,8 @@ static int op_change(struct pool_node *n, struct node_op *op,
 	return err;
 }
 
-/* Whatever we have published, and what was there before that, but nothing newer
- * of others. */
+/* Any generation that this node published or has seen, but nothing newer from
+ * other nodes. */
 static void of_any(struct pool_node *n, struct node_op *op,
 		   const struct node_object *own)
 {
@@ -300,7 +300,6 @@ int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 	return err ? err : op_change(n, op, &shown);
 }
 
-/* o's publication is not wanted any more. */
 void node_op_forget(struct pool_node *n, struct node_object *o)
 {
 	struct node_op *op = o->state == NODE_PENDING ? o->w->op : NULL;
@@ -369,8 +368,8 @@ static int fill_publish(struct batch *b, struct node_op *op, Kvpool__Meta *m)
 	return pool_xattrs_to_pb(o->w->xattrs, &m->xattrs, &m->n_xattrs);
 }
 
-/* What a name shows, for a master that knows only whole sets; NULL: it is
- * gone. */
+/* The whole set of attributes, for a master that does not know single ones;
+ * NULL: the name is gone. */
 static const struct pool_entry *whole_set(struct pool_node *n,
 					  const struct node_op *op,
 					  const struct pool_xattrs **ret_x)
@@ -402,7 +401,7 @@ static int fill_change(struct pool_node *n, const struct node_op *op,
 	return pool_xattrs_to_pb(x, &m->xattrs, &m->n_xattrs);
 }
 
-/* What the master needs to tell whether it may execute it. */
+/* What the master needs to decide whether to execute it. */
 static int fill_condition(struct batch *b, const struct node_op *op,
 			  Kvpool__Op *po)
 {
@@ -428,8 +427,8 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 		return -ENOMEM;
 	po->before = b->before[b->n]->list;
 	po->n_before = node_before_to_pb(before, base, b->before[b->n]);
-	/* If it may have been executed already, that tells less: who puts the
-	 * same bytes back undoes it. */
+	/* Not if it may have been executed: another node may have put the same
+	 * bytes back since. */
 	if (base && op->again)
 		po->made_from = po->before[--po->n_before];
 	return 0;
@@ -483,7 +482,7 @@ static void batch_reset(struct batch *b)
 	b->n = b->bytes = 0;
 }
 
-/* Sent: numbered, and seen from where. */
+/* Numbers the changes just sent, and records node->seen_gen. */
 static void number(struct pool_node *n, struct pool_list *sent)
 {
 	struct pool_list *it, *tmp;
@@ -510,7 +509,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 			break;
 		op = pool_list_entry(it, struct node_op, link);
 		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj) {
-			node_op_free(n, op); /* not wanted since */
+			node_op_free(n, op); /* no longer wanted */
 			continue;
 		}
 		if (fill(n, b, op) < 0)
@@ -527,7 +526,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 	b->ops.done = n->ops_done;
 	err = node_link_send(n, POOL_MSG_OPS, b->n, &b->ops.base);
 	batch_reset(b);
-	if (err) { /* try again later, in order */
+	if (err) { /* retry later, in order */
 		pool_list_splice(&sent, &n->ops_waiting);
 		pool_list_splice(&n->ops_waiting, &sent);
 		return false;
@@ -549,7 +548,7 @@ void node_ops_send(struct pool_node *n)
 		return;
 	b = malloc(sizeof(*b));
 	if (!b)
-		return; /* the tick comes again */
+		return; /* retried at the next tick */
 	while (n->batches < NODE_OPS_INFLIGHT && send_batch(n, b))
 		;
 	free(b);
@@ -572,7 +571,7 @@ bool node_ops_rules_sent(struct pool_node *n)
 static bool hand_over_op(struct pool_node *n, struct batch *b,
 			 struct node_op *op)
 {
-	/* One that is not wanted any more: the inventory will say so. */
+	/* Not wanted any more: the next inventory shows that it is gone. */
 	if (op->kind == KVPOOL__OP__KIND__PUBLISH &&
 	    (!op->obj || op->obj->state != NODE_PENDING))
 		return true;
@@ -640,8 +639,8 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 		return -ENOMEM;
 	if (po->kind == KVPOOL__OP__KIND__PUBLISH)
 		op_of(op, e->own);
-	/* As it was made: the master may have it already, and would take its
-	 * own answer for a newer generation. */
+	/* Unchanged: the master may have executed it, and would take its own
+	 * result for a newer version. */
 	op->queued = po->queued;
 	op->told = true;
 	op->again = po->again;

@@ -1,7 +1,6 @@
 /*
- * The master's answers to changes: each is accounted to what made it. Changes
- * whose answer was lost are settled by the WELCOME that follows (head of
- * ops.c).
+ * Acks of changes. Changes whose ack was lost are settled by the next WELCOME
+ * (see ops.c).
  */
 #include "pool/node/ops.h"
 
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Can the copy that is here be the one which the master takes for published? */
+/* Is the local copy the version that the master has just published? */
 static bool stands_in(struct pool_node *n, const struct node_entry *e,
 		      uint64_t gen)
 {
@@ -26,9 +25,9 @@ static bool stands_in(struct pool_node *n, const struct node_entry *e,
 }
 
 /*
- * What was published is not wanted any more (replaced or dropped while it was
- * on its way): the master must not name us for bytes that are gone. Only that
- * very generation is taken back.
+ * The published file was replaced or dropped while its PUBLISH was in flight:
+ * an UNLINK of exactly that generation takes it back, as the master must not
+ * name this node as a holder.
  */
 static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 {
@@ -38,12 +37,12 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 	struct node_op *undo;
 
 	if (e && stands_in(n, e, gen))
-		return; /* the same bytes, as it happens */
+		return; /* the local copy has the same bytes */
 	if (e && e->hidden_gen >= NODE_HIDES_ANY)
-		return; /* asked for already */
+		return; /* an UNLINK of any generation is in flight */
 	if (e && e->own) {
-		/* What replaced it will: published, or dropped and then taken
-		 * back (node_own_drop). It was not made from an older one. */
+		/* The file that replaced it takes it back: by its own PUBLISH,
+		 * or when it is dropped (node_own_drop). */
 		e->own->w->phantom_gen = gen;
 		if (e->own->w->base_gen < gen)
 			e->own->w->base_gen = gen;
@@ -54,15 +53,15 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		undo->gen = gen;
 }
 
-/* What is there instead was put after that. */
+/* A file that is there now was put after the UNLINK. */
 static void unlink_answered(struct node_entry *e, uint64_t gen)
 {
 	if (e->own && e->own->w && e->own->w->base_gen < gen)
 		e->own->w->base_gen = gen;
 }
 
-/* Up to which generation it hides the name still: the feed will tell of its
- * deletion. If there was none (no seq), what came later is not meant. */
+/* The generation up to which the name stays hidden until the feed reports the
+ * deletion. Without a deletion (no seq), later versions are not hidden. */
 static uint64_t unlink_hides(const struct node_entry *e,
 			     const Kvpool__OpResult *r)
 {
@@ -73,7 +72,8 @@ static uint64_t unlink_hides(const struct node_entry *e,
 	return r->gen && e->gen > r->gen ? 0 : e->gen;
 }
 
-/* What was hidden until the master's word: from now on the feed tells. */
+/* The ack of MKDIR, RMDIR or UNLINK: from now on the feed decides what shows.
+ */
 static void name_answered(struct pool_node *n, struct node_op *op,
 			  const Kvpool__OpResult *r)
 {
@@ -101,15 +101,15 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 		node_hide(n, e, e->hidden_gen < UINT64_MAX ?
 					e->hidden_gen + 1 :
 					unlink_hides(e, r));
-		/* Refused, or there is something newer already. */
+		/* Refused, or a newer version exists already. */
 		if (n->ops && !e->own && pool_node_published(e))
 			n->ops->appeared(n->ops_arg, &e->e);
 		node_entry_tidy(n, e);
 	}
 }
 
-/* The copy here says from now on that its attributes are the newer ones (the
- * feed says it, too, but we may be gone by then). */
+/* Stores the new attribute generation in the copy's metadata. The feed brings
+ * it, too, but this process may have ended by then. */
 static void attrs_answered(struct pool_node *n, struct node_op *op,
 			   uint64_t gen)
 {
@@ -151,7 +151,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		if (r->status == -ESTALE)
-			return; /* overtaken by another node: no news */
+			return; /* another node was faster: expected */
 		pool_warn_limited("the master refused %s of \"%s\": %s",
 				  op->kind == KVPOOL__OP__KIND__UNLINK ?
 					  "unlink" :
@@ -177,7 +177,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 			return;
 		}
 		op = pool_list_first(&n->ops_sent, struct node_op, link);
-		/* Out of the list first: what follows may look at it. */
+		/* Removed first: what follows may walk the list. */
 		pool_list_del(&op->link);
 		n->ops_done++;
 		op_answered(n, op, done->results[i]);
@@ -186,7 +186,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done)
 	}
 	pool_peers_again(n->peers);
 	if (!pool_list_empty(&n->ops_waiting))
-		node_ops_schedule(n); /* they may have waited for this */
+		node_ops_schedule(n); /* barriers may have waited for this */
 	node_kick(n);
 }
 
@@ -205,7 +205,7 @@ void node_ops_cut_off(struct pool_node *n)
 	pool_list_splice(&n->ops_waiting, &n->ops_sent);
 }
 
-/* The first of those, or NULL. */
+/* The first change sent before the cut, or NULL. */
 static struct node_op *first_told(struct pool_node *n)
 {
 	struct node_op *op;
@@ -225,8 +225,8 @@ static void answer_told(struct pool_node *n, struct node_op *op,
 	node_op_free(n, op);
 }
 
-/* The results that were lost; a change that is not wanted any more and was not
- * handed over has none waiting for it. */
+/* Applies results that were lost. After a take-over, changes that were no
+ * longer wanted were not handed over: their results are skipped. */
 static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
 {
 	struct node_op *op;
@@ -240,8 +240,8 @@ static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
 	}
 }
 
-/* An UNLINK of any generation may have been refused, and hides all until it is
- * answered: it is sent again. */
+/* An UNLINK of any generation hides everything until it is acked, and may have
+ * been refused: it is sent again. */
 static bool is_asked_again(const struct node_op *op)
 {
 	return op->kind == KVPOOL__OP__KIND__PUBLISH ||
@@ -249,8 +249,8 @@ static bool is_asked_again(const struct node_op *op)
 }
 
 /*
- * Without results. What is kept in the master's state, and was executed, is
- * done; what was executed later was given a generation above `gen`.
+ * A new master without results. Changes that its state contains are done; any
+ * that were executed after that have a generation above `gen`.
  */
 static bool settle_told(struct pool_node *n, struct node_op *op,
 			uint64_t executed, uint64_t gen)
@@ -265,7 +265,7 @@ static bool settle_told(struct pool_node *n, struct node_op *op,
 	if (!op->number)
 		return false;
 	if (op->number > executed) {
-		/* But for what another master may have executed before. */
+		/* Unless an even earlier master may have executed it. */
 		if (!op->again && op->seen < gen)
 			op->seen = gen;
 	} else if (!is_asked_again(op)) {
@@ -295,7 +295,7 @@ static void in_doubt(struct pool_node *n, uint64_t executed, uint64_t gen)
 	pool_list_splice(&n->ops_waiting, &kept);
 }
 
-/* What is left was never executed by this master. */
+/* The rest was never executed by this master. */
 static void not_executed(struct pool_node *n)
 {
 	struct pool_list *it, *tmp;

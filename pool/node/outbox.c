@@ -1,6 +1,5 @@
 /*
- * What the node sends to the master: queue and sending alone. What the master
- * sends is dispatched in session.c.
+ * Sending to the master. Messages from the master are dispatched in session.c.
  */
 #include "pool/node/node_priv.h"
 
@@ -28,7 +27,8 @@ int node_link_send_any(struct pool_node *n, uint16_t type, uint64_t req,
 	err = pool_conn_send(n->link->conn, type, req, msg);
 	pool_count(&n->c.master_requests);
 	if (err) {
-		/* It may wait for this one: joined again, it is told all. */
+		/* The master may wait for this message: the next join sends
+		 * everything. */
 		pool_warn_limited("sending %s to the master failed: %s",
 				  pool_msg_name(type), strerror(-err));
 		pool_conn_close(n->link->conn);
@@ -90,7 +90,7 @@ static void send_helds(struct pool_node *n, Kvpool__Held__Item **items,
 	Kvpool__NodeInfo info;
 
 	if (!node_link_up(n) && !node_link_telling(n))
-		return; /* nobody hears it, and we may be closing */
+		return; /* no session; the node may be closing */
 	held.items = items;
 	held.n_items = n_items;
 	node_link_info(n, &info);
@@ -103,14 +103,14 @@ void node_helds_send(struct pool_node *n)
 	struct node_helds *h = &n->helds;
 	size_t n_items = h->n, i;
 
-	h->n = h->bytes = 0; /* sending comes here again */
+	h->n = h->bytes = 0; /* node_link_send_any calls this function */
 	if (n_items)
 		send_helds(n, h->items, n_items);
 	for (i = 0; i < n_items; i++)
 		free(h->items[i]);
 }
 
-/* Of one turn in one message: figures of a node take longer than an item. */
+/* One message per turn: the node's figures cost more than an item. */
 void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 		      uint64_t gen, bool extra, int status)
 {
@@ -118,7 +118,7 @@ void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 	Kvpool__Held__Item one, *item = malloc(sizeof(*item) + path_len);
 	bool alone = !item;
 
-	if (alone) { /* no memory: behind what waits */
+	if (alone) { /* no memory to queue it: send it now, after the queue */
 		node_helds_send(n);
 		item = &one;
 	}
@@ -165,11 +165,11 @@ bool node_kernel_behind(const struct pool_node *n)
 }
 
 /*
- * An fsync of a directory anywhere waits for these, so that a name is not found
- * missing after it. But while one of our own waits, the kernel holds that
- * directory's lock and may be unable to take what it is told: then it is made
- * to ask, and the ack goes at once (two nodes would wait for each other),
- * unless too much waits for the kernel already.
+ * fsync of a directory on any node waits for these acks, so that no mount
+ * misses a name afterwards. But while an fsync waits here, the kernel holds
+ * that directory's lock and may be unable to take notifications: then all
+ * dentries are expired and the ack is sent at once (else two nodes would wait
+ * for each other), unless the queue of notifications is full.
  */
 void node_feed_ack(struct pool_node *n, uint64_t seq)
 {

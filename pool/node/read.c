@@ -1,12 +1,12 @@
 /*
- * A published object straight into a reader's memory: no file, no copy, nothing
- * kept here.
+ * Reads a published object directly into a reader's memory, without a local
+ * copy.
  *
  * Happy path: one holder on another host -> all pieces at once, over all lanes,
- * into memory -> the sum is compared. This is the quick way and knows no other:
- * whatever else is the case - it is here or being fetched, a holder on this
- * host may lend it, none is there, one fails or is slow, the bytes are wrong -
- * is left to fetch.c, to which the caller then turns.
+ * into memory -> the checksum is compared. This is only the fast path. In every
+ * other case (a local copy or a fetch exists, a holder on this host may lend
+ * it, there is no holder, one fails or is slow, the bytes are wrong) the caller
+ * falls back to fetch.c.
  */
 #include "pool/node/node_priv.h"
 
@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ONE_PIECE (2 * NODE_PIECE) /* up to here in one, checked on the way */
+/* read in one piece and summed while it arrives */
+#define ONE_PIECE (2 * NODE_PIECE)
 
 struct piece {
 	struct pool_fetch f;
@@ -42,7 +43,8 @@ static bool lends(const struct pool_node *n, const struct node_member *m)
 	       strcmp(m->host_id, n->host_id) == 0;
 }
 
-/* NULL: not in this way. lent: who would lend it may be asked, too. */
+/* NULL: use fetch.c. lent: holders that would lend a descriptor qualify, too.
+ */
 static const struct node_member *
 holder_of(struct pool_node *n, const struct node_entry *e, bool lent)
 {
@@ -52,7 +54,7 @@ holder_of(struct pool_node *n, const struct node_entry *e, bool lent)
 
 	if (e->nholders == 0)
 		return NULL;
-	/* As readers take turns in fetch.c. */
+	/* Spreads readers as fetch_holders.c does. */
 	first = (unsigned int)((n->index + e->sum.low64 % 251) % e->nholders);
 	for (k = 0; k < e->nholders; k++) {
 		m = node_member(n, e->holders[(first + k) % e->nholders]);
@@ -134,7 +136,8 @@ static int piece_start(struct node_read *r, struct piece *p,
 	return err;
 }
 
-/* 0, or the first could not be begun. What cannot be begun later fails all. */
+/* 0; or -errno if the first piece cannot be started. A later one that cannot be
+ * started fails the read. */
 static int pieces_start(struct node_read *r, const struct node_member *from,
 			uint64_t gen)
 {

@@ -1,4 +1,4 @@
-/* Copies that the master orders. Whatever becomes of an order is reported. */
+/* Copies that the master orders. Each order's result is reported (HELD). */
 #include "pool/node/fetch.h"
 
 #include <errno.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The master counts on what we say we hold: a restart must find it again. An
- * extra copy is cache, named to readers while it is hot. */
+/* A counted copy must be found by a restart, so it is sealed. An extra copy is
+ * a cached copy that the feed names while it is hot. */
 void node_fetch_replica_end(struct node_fetch *f, int status)
 {
 	struct node_object *o = f->e->obj;
@@ -16,10 +16,11 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 	f->seal_fd = 0;
 	if (status) {
 		status = f->status;
-	} else if (o->lent_fd >= 0) { /* begun as a read that borrows */
+	/* began as a read, and borrowed a descriptor */
+	} else if (o->lent_fd >= 0) {
 		status = -EAGAIN;
 	} else if (!f->extra && node_link_telling(f->n)) {
-		status = -EAGAIN; /* the inventory may be past it */
+		status = -EAGAIN; /* the inventory may have passed this name */
 	} else if (f->extra) {
 		status = o->counted ? 0 : node_heat_extra(f->n, o);
 	} else {
@@ -28,7 +29,7 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 	}
 	if (fd)
 		close(fd);
-	/* What failed to count is a cached copy, that is all. */
+	/* If it cannot count, it stays as a cached copy. */
 	if (!f->extra && o && o->gen == f->gen && o->lent_fd < 0)
 		node_object_count(f->n, o, !status);
 	node_report_held(f->n, f->path, f->path_len, f->gen, f->extra, status);
@@ -36,7 +37,7 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 		o->said = f->n->said;
 }
 
-/* 0: it is under way, and will be reported. */
+/* 0: started; its result will be reported. */
 static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 			   bool extra)
 {
@@ -61,10 +62,10 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 		return 0;
 	}
 	if (e->fetch)
-		return -EAGAIN; /* one of a version that is going */
+		return -EAGAIN; /* a fetch of an earlier version is ending */
 	if (e->obj && e->obj->gen == m->gen && e->obj->lent_fd < 0 &&
 	    !e->obj->verified) {
-		/* Checked first: the master orders it again, or another. */
+		/* Verified first: the master will order it again. */
 		err = node_recheck(n, e->obj);
 		return err ? err : -EAGAIN;
 	}
@@ -83,7 +84,7 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 	return 0;
 }
 
-/* Whatever becomes of it is reported: the master waits for that. */
+/* Always reports a result: the master waits for it. */
 static void replicate_one(struct pool_node *n, const Kvpool__Meta *m,
 			  bool extra)
 {

@@ -23,7 +23,7 @@
 
 #define REFUSED_SAID_MS 60000
 #define QUEUE_MAX (1u << 30)
-#define TELL_QUEUED (8u << 20) /* so much of the inventory waits to be sent */
+#define TELL_QUEUED (8u << 20) /* bytes of inventory that may be queued */
 
 /* ---- who we are ---- */
 
@@ -116,7 +116,7 @@ static void become_up(struct pool_node *n)
 	node_kick(n);
 }
 
-/* The next entries, with what is left of this turn's names. */
+/* The next entries, within this turn's share of names. */
 static int fill_inventory(struct pool_node *n, struct inventory *inv)
 {
 	struct pool_entry *e;
@@ -158,19 +158,20 @@ static int send_inventory(struct pool_node *n, struct inventory *inv)
 }
 
 /*
- * Names come and go between the slices, and what was told stays told. That does
- * no harm, as until the last message
- *   - a change of a name (a file unlinked, renamed, replaced; attributes) is
- *     queued and sent behind it, as if it were made now: to the master, the
- *     inventory is of the moment of WELCOME;
- *   - nothing that counts goes for space: the master is asked for that, behind
- *     it, and it is not away (cut_off_ms);
- *   - a copy that the master has dropped is no news to it;
- *   - what is found to be damaged is told by HELD at once, behind the message
- *     that named it;
- *   - a replica that was ordered in an earlier session stays cache.
- * Others' changes, and the master's orders, may come between the messages as
- * they always may, for the master takes each by itself.
+ * Names may change between the slices, after they were sent. That is harmless,
+ * because until the last message
+ *
+ *   - a change of a name is queued and sent after it, as if it were made then:
+ *     for the master, the inventory describes the moment of WELCOME;
+ *   - no counted copy is evicted: that takes the master's permission, which is
+ *     asked for after it;
+ *   - a copy that the master has dropped is not news to it;
+ *   - a damaged copy is reported by HELD at once, after the message that named
+ *     it;
+ *   - a replica that was ordered in an earlier session stays a cached copy.
+ *
+ * Other nodes' changes and the master's orders may arrive between the messages:
+ * the master handles each message by itself.
  */
 bool node_inventory_slice(struct pool_node *n)
 {
@@ -180,7 +181,7 @@ bool node_inventory_slice(struct pool_node *n)
 
 	if (!pool_tree_walk_is_open(&n->telling) ||
 	    pool_conn_queued(l->conn) > TELL_QUEUED)
-		return false; /* node_link_tick goes on */
+		return false; /* node_link_tick continues */
 	inv = malloc(sizeof(*inv));
 	err = inv ? 0 : -ENOMEM;
 	while (!err && n->telling.at && n->walked < NODE_SLICE) {
@@ -192,7 +193,7 @@ bool node_inventory_slice(struct pool_node *n)
 			err = send_inventory(n, inv);
 	}
 	free(inv);
-	if (err) { /* joined again, all of it is told again */
+	if (err) { /* the next join sends all of it */
 		pool_tree_walk_close(&n->telling);
 		pool_conn_close(l->conn);
 		return false;
@@ -204,8 +205,8 @@ bool node_inventory_slice(struct pool_node *n)
 	return false;
 }
 
-/* What went while there was no master: no older copy of it, of a node that was
- * away, may take its place. 0 or -errno. */
+/* Sends what was evicted without a master: older copies of it, of nodes that
+ * were away, must not replace it. 0 or -errno. */
 static int send_gone(struct pool_node *n)
 {
 	Kvpool__Meta *list[NODE_EVICTED_TOLD], *meta;
@@ -263,9 +264,9 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->granted = 0;
 	n->said_before = n->said;
 	/*
-	 * Before: those results are not ahead of the feed that follows, and the
-	 * walk of the inventory finds what they made the pool's. No change is
-	 * answered amid that walk: none is sent until it has ended.
+	 * First, because these results are not ahead of the feed that follows,
+	 * and the inventory must include what they publish. No ack can arrive
+	 * during the walk: changes are sent after it.
 	 */
 	node_ops_welcome(n, w);
 	node_stage_begins(n);
@@ -278,7 +279,7 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 {
 	int err = node_feed_apply(n, f);
 
-	if (err) { /* subscribed again, it comes again */
+	if (err) { /* the next subscription brings it again */
 		pool_warn_limited("the master's feed: %s", strerror(-err));
 		pool_conn_close(n->link->conn);
 		return;
@@ -288,7 +289,7 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 	node_kick(n);
 }
 
-/* It is asked again each second and says the same. */
+/* The refusal repeats each second. */
 static bool say_refusal(struct node_link *l, int status)
 {
 	uint64_t now = pool_now_ms();
@@ -344,10 +345,10 @@ static void h_error(struct pool_node *n, const ProtobufCMessage *m)
 static void h_heartbeat(struct pool_node *n, const ProtobufCMessage *m)
 {
 	(void)n;
-	(void)m; /* that it came is enough: the connection's idle limit */
+	(void)m; /* its arrival resets the connection's idle timeout */
 }
 
-/* What the master says, by type. */
+/* Messages from the master, by type. */
 static const struct handler {
 	uint16_t type;
 	void (*fn)(struct pool_node *n, const ProtobufCMessage *msg);
@@ -409,7 +410,7 @@ static void on_close(struct pool_conn *c, int err)
 
 	l->conn = NULL;
 	n->untold =
-		false; /* the next connection begins with a feed of its own */
+		false; /* the next session begins with a new feed */
 	if (l->state == LINK_CLOSED) {
 		free(l);
 		n->link = NULL;
@@ -462,8 +463,8 @@ static void dial(struct pool_node *n)
 		pool_dial_failed(&l->dial, pool_now_ms());
 }
 
-/* One that accepts connections and is stopped, or not its own master any more,
- * would keep us from the one that is. */
+/* A master that accepts connections but does not answer (stopped, or no longer
+ * the leader) must not keep us from the leader. */
 static void check_joining(struct pool_node *n, uint64_t now)
 {
 	struct node_link *l = n->link;
@@ -487,7 +488,7 @@ void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 	if (!l || l->state == LINK_TELLING || l->state == LINK_UP ||
 	    l->state == LINK_CLOSED)
 		return;
-	/* Who does not answer does not keep us from it. */
+	/* A dial in progress that gets no answer is given up for it. */
 	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
 		pool_conn_close(l->conn);
 }

@@ -1,20 +1,21 @@
-/* What may go from the store, and what is next to go. See victim.h. */
+/* What may be evicted, and what is next. See victim.h. */
 #include "pool/node/victim.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#define SCAN_MAX 256 /* candidates looked at for one victim */
+#define SCAN_MAX 256 /* candidates examined for one victim */
 
 struct judge {
 	struct pool_node *n;
 	uint64_t now;
-	bool soft;    /* soft-pinned ones and those looked up may go as well */
+	bool soft;    /* soft-pinned and recently looked-up ones qualify, too */
 	bool to_move; /* it would be moved, not lost */
-	bool alone; /* without the master's grant */
-	bool pinned;  /* hard: as well; to_move, too, then */
-	bool soon;    /* as well: the master has been asked for it and has not
-			 answered, or a peer has it or is being sent it */
+	bool alone; /* without the master's permission */
+	bool pinned;  /* hard-pinned ones qualify, too (with to_move) */
+	/* those qualify, too, that may be evictable soon: an EVICT is in
+	 * flight, or a peer borrows or receives it */
+	bool soon;
 	uint64_t size_max;
 };
 
@@ -42,7 +43,7 @@ static bool unused(struct pool_node *n, struct node_object *o, bool soon)
 	fd = pool_store_fd(n->store, o->id, O_RDONLY);
 	if (fd < 0)
 		return true;
-	pool_peers_forget(n->peers, fd); /* that is no use of it */
+	pool_peers_forget(n->peers, fd); /* registrations do not count as use */
 	rc = pool_file_in_use(fd);
 	close(fd);
 	return rc == 0;
@@ -70,7 +71,7 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	if (node_guarded(j->n, o) && !j->to_move &&
 	    r.class == POOL_CLASS_NOEVICT)
 		return false;
-	/* Without a picture since the start, rules are not known yet. */
+	/* Before the first picture, rules are unknown. */
 	if (o->counted && j->alone && (r.replicas > 1 || !j->n->complete))
 		return false;
 	if (node_guarded(j->n, o) && !j->soft && soft_pinned(&r))
@@ -86,7 +87,7 @@ static struct node_object *victim(enum pool_evict_class class, struct judge *j)
 	return ev ? pool_container_of(ev, struct node_object, ev) : NULL;
 }
 
-/* What may only be moved is, when there is nothing else. */
+/* Last resort: an object that may be moved but not evicted. */
 static struct node_object *victim_of(enum pool_evict_class class,
 				     struct judge *j)
 {
@@ -97,7 +98,7 @@ static struct node_object *victim_of(enum pool_evict_class class,
 	return o;
 }
 
-/* What is soft goes when there is nothing else. */
+/* Soft-pinned and recently looked-up objects last. */
 static struct node_object *victim_soft(struct pool_node *n,
 				       enum pool_evict_class class,
 				       bool to_move, uint64_t size_max)
@@ -181,8 +182,8 @@ bool node_judge_slice(struct pool_node *n)
 }
 
 /*
- * What has not been judged yet is in a class that may be wrong: may_go() looks
- * at its rules again before it goes, and what might go now does a little later.
+ * Until the walk arrives, an object may be in the wrong class. may_go() checks
+ * its rules again, and one that became evictable is found a little later.
  */
 void node_judge_below(struct pool_node *n, struct node_dirent *d)
 {

@@ -1,9 +1,9 @@
 /*
- * Victims: which copy goes next when the store (space.c) needs its bytes, in
- * the policy's order (pool/model/evict.h) and by the rules of its directory.
- * What is open, mapped, lent, being written or hard-pinned does not go; what is
- * soft-pinned or was just looked up does if there is nothing else. Nothing is
- * dropped here.
+ * Victims: the next copy to evict when space.c needs bytes, in the policy's
+ * order (pool/model/evict.h) and by the directory's rules. Objects that are
+ * open, mapped, lent, being written or hard-pinned are never chosen;
+ * soft-pinned and recently looked-up ones only if there is nothing else.
+ * Nothing is evicted here.
  *
  * Thread: loop.
  */
@@ -12,23 +12,23 @@
 
 #include "pool/node/node_priv.h"
 
-/* A cached copy: others hold it, too. NULL: none may go. */
+/* A cached copy. NULL: none may be evicted. */
 struct node_object *node_victim_cached(struct pool_node *n);
-/* A copy that counts, of size_max bytes at most; to_move: it is not lost by
- * that, so a noevict one may go, too. NULL: none may. */
+/* A counted copy of at most size_max bytes. to_move: it will be copied
+ * elsewhere first, so noevict ones qualify. NULL: none. */
 struct node_object *node_victim(struct pool_node *n, bool to_move,
 				uint64_t size_max);
 /*
- * A copy that counts, to be evicted without the master's grant. Never one of a
- * name that is to have replicas: each of its holders, cut off, could believe in
- * the others' copies, and all would go.
+ * A counted copy to be evicted without the master's permission. Never of a name
+ * with replicas >= 2: each of its holders, cut off, could rely on the others,
+ * and all copies would be lost.
  */
 struct node_object *node_victim_alone(struct pool_node *n, uint64_t size_max);
-/* The same, to be moved, even if it is hard-pinned. */
+/* A counted copy to be moved, even a hard-pinned one. */
 struct node_object *node_victim_pinned(struct pool_node *n, uint64_t size_max);
-/* Is there anything of class that may go now, or soon: when the master answers,
- * or a peer gives it back? pinned: as well what is hard-pinned, if it has
- * somewhere to go. */
+/* Can any object of class be evicted now or soon (an EVICT is in flight, a peer
+ * will return it)? pinned: hard-pinned ones qualify if another store has room.
+ */
 bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 		     bool pinned);
 

@@ -1,7 +1,7 @@
 /*
- * Who wants an object: an OPEN waits for it, a look-up hit has it kept a while,
- * or fetched ahead (prefetch). What was found in the store at start, or is
- * doubted (node/doubt.c), is checked against its sum before it is served.
+ * Requests for objects: an OPEN waits for one; a look-up hit keeps it for a
+ * while, or prefetches it. A copy found at the start, or one in doubt
+ * (doubt.c), is verified before it is served.
  */
 #include "pool/node/node_priv.h"
 
@@ -20,7 +20,7 @@ struct node_recheck {
 	struct node_recheck *next; /* in node->rechecks */
 };
 
-/* Nothing is known of it, or it is not to be had here: perhaps elsewhere. */
+/* The local copy is gone or damaged: fetch it from another holder. */
 static void want_again(struct pool_node *n, struct node_entry *e,
 		       struct node_want *w, bool damaged)
 {
@@ -46,7 +46,7 @@ static void on_rechecked(struct pool_verify *v, int status)
 	if (status == 0) {
 		o->verified = true;
 	} else if (n->closing) {
-		/* The next start sees to it: there may be no peers any more. */
+		/* Left to the next start: the node is closing. */
 	} else if (status == -EBADMSG || status == -ENOENT) {
 		damaged = e && e->obj == o;
 		if (damaged)
@@ -70,7 +70,7 @@ static void on_rechecked(struct pool_verify *v, int status)
 	free(r);
 }
 
-/* w: NULL: for nobody. */
+/* w NULL: nobody waits. */
 static int recheck_start(struct pool_node *n, struct node_object *o,
 			 struct node_want *w)
 {
