@@ -1,7 +1,7 @@
 /*
- * What an earlier run of this node left in its store: published objects are
- * HELD again, until the master says otherwise; what was sealed and not
- * acknowledged is published once more.
+ * Files that an earlier run left in the store: published objects are HELD again
+ * until the master says otherwise; sealed files without an ack are published
+ * again.
  */
 #include "pool/node/node_priv.h"
 #include "pool/conn/unpack.h"
@@ -29,7 +29,8 @@ static void adopt_base(struct node_writer *w, const Kvpool__Meta *m)
 	w->base_of = m->base_gen;
 }
 
-/* A file sealed before the restart but never acknowledged: publish it again. */
+/* A file that was sealed before the restart but not acked: publishes it again.
+ */
 static int adopt_pending(struct pool_node *n, struct node_entry *e,
 			 struct node_object *o, const Kvpool__Meta *m)
 {
@@ -53,8 +54,8 @@ static int adopt_pending(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* An older generation was found first: a crash came between the new one's
- * publication and its removal. It is removed when the store is open. */
+/* An older version was found first: the crash came before its removal. It is
+ * removed once the store is open. */
 static void forget_older(struct pool_node *n, struct node_entry *e)
 {
 	struct node_object *old = e->obj;
@@ -80,7 +81,7 @@ static int adopt_published(struct pool_node *n, struct node_entry *e,
 {
 	struct pool_xattrs *xattrs = NULL;
 
-	/* Attributes that make no sense must not cost the object. */
+	/* Invalid attributes must not lose the object. */
 	if (pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &xattrs) == -ENOMEM)
 		return -ENOMEM;
 	o->counted = true;
@@ -95,7 +96,7 @@ static int adopt_published(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* What is found here was heard of here: by who wrote it. */
+/* The earlier run had seen these generations. */
 static void heard_of(struct pool_node *n, const Kvpool__Meta *m)
 {
 	uint64_t attr = pool_gen_epoch(m->attr_gen),
@@ -134,7 +135,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	o->id = id;
 	o->size = m->size;
 	o->gen = m->gen;
-	o->given = true; /* perhaps, by who was here before */
+	o->given = true; /* perhaps, by the earlier run */
 	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
 	if (err) {
 		node_object_unref(n, o);

@@ -148,7 +148,7 @@ static int open_peers(struct pool_node *n)
 	return n->advertise ? 0 : -ENOMEM;
 }
 
-/* Others see it from here on. */
+/* Peers and the master can reach it from here on. */
 static int node_begin(struct pool_node *n)
 {
 	int err = open_peers(n);
@@ -317,12 +317,12 @@ static void on_store_closed(void *arg)
 	node_handle_closed(n);
 }
 
-/* The store's workers end, their callbacks find the tree as it was. */
+/* The store's workers end; their callbacks still find the tree. */
 static void on_peers_closed(void *arg)
 {
 	struct pool_node *n = arg;
 
-	node_helds_send(n); /* what ended with them is told to nobody */
+	node_helds_send(n); /* discards what ended with them */
 	pool_store_close(n->store, false, on_store_closed, n);
 }
 
@@ -331,7 +331,8 @@ static void finish_close(struct pool_node *n)
 	uv_timer_stop(&n->tick);
 	uv_idle_stop(&n->kick);
 	n->kicked = true;
-	while (!pool_list_empty(&n->small_seals)) /* the kick's */
+	/* normally done by the kick */
+	while (!pool_list_empty(&n->small_seals))
 		node_seal_small(n);
 	/* kick, tick, soon, batch, slices, link, store (after peers) */
 	n->handles = 7;
@@ -358,7 +359,7 @@ void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 
 	n->closed_arg = arg;
 	n->ops = NULL;
-	/* Files that are whole go out; the others die with the mount. */
+	/* Complete files are published; others are lost with the mount. */
 	pool_list_each(it, tmp, &n->writers) {
 		struct node_writer *w =
 			pool_list_entry(it, struct node_writer, link);

@@ -1,6 +1,6 @@
 /*
- * Room for files that are being written: daemon-served writes claim it as they
- * go, truncate and fallocate ahead.
+ * Space for files that are being written: daemon-served writes claim it as they
+ * proceed, truncate and fallocate in advance.
  */
 #include "pool/node/node_priv.h"
 
@@ -35,7 +35,7 @@ static void on_extended(struct node_claim *c, int status)
 	free(x);
 }
 
-/* How much of [offset, offset+len) is beyond the pages it may have already. */
+/* Bytes of [offset, offset+len) beyond its reserved pages. */
 static uint64_t beyond(const struct node_writer *w, uint64_t offset,
 		       uint64_t len)
 {
@@ -68,10 +68,10 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 	x->o = node_object_ref(o);
 	x->cb = cb;
 	x->arg = arg;
-	/* Ahead in steps, so that small writes ask seldom. */
+	/* Claims in larger steps, so that small writes rarely claim. */
 	step = need < EXTEND_STEP && offset >= EXTEND_STEP ? EXTEND_STEP :
 							     need;
-	x->claim.put = !w->scratch; /* that is never moved */
+	x->claim.put = !w->scratch; /* scratch files are never moved */
 	rc = pool_node_claim_start(n, &x->claim, step, 0, on_extended);
 	if (rc == 0)
 		return 0;
@@ -204,7 +204,7 @@ int pool_node_resize_start(struct pool_node *n, struct node_object *o,
 			   uint64_t size, node_done_cb cb, void *arg)
 {
 	o->w->pristine_copy = false;
-	/* A served file is claimed for as it is written. */
+	/* A served file claims space as it is written. */
 	return resize(n, o, size, (int64_t)size, cb, arg);
 }
 

@@ -1,9 +1,9 @@
 /*
- * A new generation of a published name: `own` begins empty, or as a copy of
- * what is published (fetched first if it is not here).
+ * A new generation of a published name: `own` begins empty, or as a copy of the
+ * published content, which is fetched first if it is not here.
  *
- * Nobody sees the copy before it is whole: until then the name shows what is
- * published, and whoever else wants to write to it waits (-EAGAIN).
+ * The copy is not visible before it is complete: until then the name shows the
+ * published version, and other writers wait (-EAGAIN).
  */
 #include "pool/node/node_priv.h"
 
@@ -15,11 +15,11 @@
 struct rewrite {
 	struct pool_list link; /* node->rewrites */
 	struct pool_node *n;
-	struct node_entry *e; /* kept by its fetch while we wait for that */
+	struct node_entry *e; /* kept alive by its fetch */
 	uint64_t keep, gen;
 	struct node_want want;
-	struct node_object *from; /* ref; knows the name from then on */
-	struct node_object *to;	  /* ref until it is shown: the copy */
+	struct node_object *from; /* ref; its entry is the name */
+	struct node_object *to;	  /* ref until it is shown */
 	struct node_claim claim;
 	struct pool_copy copy;
 	node_done_cb cb;
@@ -27,7 +27,7 @@ struct rewrite {
 	bool claimed;
 };
 
-/* A file with the attributes of what is published. */
+/* A file with the published attributes. */
 static int own_like(struct pool_node *n, struct node_entry *e,
 		    uint64_t size_hint, struct node_object **ret_obj)
 {
@@ -65,7 +65,7 @@ static void rewrite_done(struct rewrite *r, int status)
 	free(r);
 }
 
-/* The name, if it still shows what was copied; else NULL. */
+/* The name, if it still shows the copied version; else NULL. */
 static struct node_entry *rewrite_entry(const struct rewrite *r)
 {
 	struct node_entry *e = r->from->entry;
@@ -73,14 +73,14 @@ static struct node_entry *rewrite_entry(const struct rewrite *r)
 	return e && !e->own && e->gen == r->gen ? e : NULL;
 }
 
-/* The name shows the copy from now on, which is whole. */
+/* The copy is complete: the name shows it from now on. */
 static void rewrite_copied(struct pool_copy *c, int status)
 {
 	struct rewrite *r = pool_container_of(c, struct rewrite, copy);
 	struct node_entry *e = rewrite_entry(r);
 
 	if (!status && !e)
-		status = -ESTALE; /* another version has come */
+		status = -ESTALE; /* another version was published */
 	if (!status) {
 		/* A writable descriptor of ours would delay its sealing. */
 		close(r->copy.fd);
@@ -106,7 +106,7 @@ static int rewrite_begin_copy(struct rewrite *r, struct node_entry *e)
 	r->copy.from = node_object_open(n, r->from, O_RDONLY);
 	if (r->copy.from < 0)
 		return r->copy.from;
-	/* The worker's own: nobody else closes it. */
+	/* A descriptor for the worker alone. */
 	r->copy.fd = pool_store_fd(n->store, r->to->id, O_RDWR);
 	if (r->copy.fd < 0)
 		return r->copy.fd;
@@ -160,7 +160,7 @@ static void rewrite_wanted(struct node_want *w, struct node_object *obj,
 		rewrite_have(r, obj);
 }
 
-/* Is a copy of what it shows under way? */
+/* Is a copy in progress? */
 static bool rewriting(struct pool_node *n, const struct node_entry *e)
 {
 	struct pool_list *it, *tmp;

@@ -1,4 +1,5 @@
-/* What peers ask of us: objects, and the return of what they lent us. */
+/* Requests from peers: objects, and the return of descriptors that they lent.
+ */
 #include "pool/node/node_priv.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@ static struct node_object *find_held(struct pool_node *n, const char *path,
 	return e->obj;
 }
 
-/* The master may have told a peer of our publication before us. */
+/* A peer may learn of our publication before its ack arrives here. */
 static bool may_come(struct pool_node *n, const char *path, size_t len,
 		     uint64_t gen)
 {
@@ -34,8 +35,8 @@ static bool may_come(struct pool_node *n, const char *path, size_t len,
 	return e && e->own && e->own->state == NODE_PENDING && e->gen <= gen;
 }
 
-/* The object's file, or -errno. One that is missing, or not as long as it was,
- * need not be sent to be found out. */
+/* The object's file, or -errno. A missing file, or one of another size, is
+ * damaged: it is not sent. */
 static int open_whole(struct pool_node *n, struct node_object *o)
 {
 	int fd = node_object_open(n, o, O_RDONLY);
@@ -109,11 +110,11 @@ static void peer_doubt(void *arg, const char *path, size_t len, uint64_t gen)
 		pool_node_doubt(arg, o);
 }
 
-/* The lender no longer counts what it lent: let go of what is not in use. */
+/* The lender has gone, and no longer counts what it lent. */
 static void peer_lender_gone(void *arg, const uint8_t id[POOL_ID_SIZE])
 {
 	(void)arg;
-	(void)id; /* descriptors stay good; a new lender has new ones */
+	(void)id; /* descriptors stay valid */
 }
 
 const struct pool_peers_ops node_peers_ops = {

@@ -1,5 +1,5 @@
-/* What people see of a node: metrics and JSON pages. Each figure of the status
- * page is a metric. */
+/* Metrics and JSON pages of a node. Each figure of the status page is a metric.
+ */
 #include "pool/node/node_priv.h"
 
 #include <errno.h>
@@ -364,7 +364,7 @@ json_t *pool_node_nodes_json(struct pool_node *n)
 	return json_pack("{s:o}", "nodes", list);
 }
 
-/* Known holders of what is published: none of a newer local file. */
+/* Known holders of the published version; none for an unpublished file. */
 static json_t *holder_names(struct pool_node *n, const struct node_entry *e)
 {
 	unsigned int i, count = e->own ? 0 : e->nholders;
@@ -394,7 +394,7 @@ static json_t *object_json(struct pool_node *n, struct node_entry *e,
 			     sizeof(sum));
 	(void)pool_node_info(n, &e->e, "user.kvpool.state", state,
 			     sizeof(state));
-	/* What is not published yet has neither generation nor checksum. */
+	/* An unpublished file has neither generation nor checksum. */
 	return json_pack("{s:o, s:I, s:o, s:s, s:o, s:s, s:i, s:I}", "path",
 			 pool_pages_text(path, strlen(path)), "size",
 			 (json_int_t)(e->own ? e->own->size : e->size),

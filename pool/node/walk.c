@@ -1,11 +1,11 @@
 /*
- * Walks over the mirror, NODE_SLICE names a turn of the loop in all: the
- * inventory (session.c), the end of a whole picture (feed.c), and the judging
- * of what a directory's rules changed for (victim.c). Each is a cursor that the
- * tree keeps right, so names come and go between the slices.
+ * Walks over the mirror, together NODE_SLICE names in a turn of the loop: the
+ * inventory (session.c), the end of a picture (feed.c), and new eviction
+ * classes after a change of rules (victim.c). Each is a cursor that the tree
+ * keeps valid while names change between the slices.
  *
- * A walk may begin within the turn that asks for it, with what is left of that
- * turn's names: a small tree is done at once.
+ * A walk may begin in the turn that starts it, with the rest of that turn's
+ * share: a small tree is done at once.
  */
 #include "pool/node/node_priv.h"
 
@@ -25,7 +25,7 @@ void node_on_slices(uv_idle_t *h)
 	more = node_inventory_slice(n);
 	more |= node_sweep_slice(n);
 	more |= node_judge_slice(n);
-	/* Once more after the last one, for the next turn's names. */
+	/* Runs once more after the last slice, to reset the count. */
 	if (!more && !n->walked)
 		uv_idle_stop(h);
 }
