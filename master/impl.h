@@ -1,21 +1,27 @@
 /*
  * The inside of the master, shared by the files that make it up:
  *
- *   server.c     open, close, ticks, readiness
+ *   loop.c       what every file may ask of the loop: a kick, slices
+ *   outbox.c     sending to a session, and ending one
+ *   held.c       messages that wait until the state is in etcd
+ *   drops.c      DROP: copies that a node must give up
  *   keep.c       the state's records to and from the map; file or etcd
- *   session.c    one node's connection: joining, dispatch, sending, ending
- *   held.c       what waits for the state to be in etcd
- *   ops.c        OPS: what nodes ask to be changed
- *   answers.c    results that a node may not have got; OPS sent again
- *   inventory.c  INVENTORY: what nodes hold, after a (re)join
- *   pump.c       FEED, FEED_ACK, SYNC: telling the mounts
+ *   meta.c       validation and encoding of Meta
  *   repair.c     REPLICATE, HELD: copies made
  *   evict.c      EVICT, surplus: copies given up
- *   drain.c      a node emptied before it is switched off
- *   heat.c       extra copies of what is read much
- *   patrol.c     walks over the map in slices: holders that no longer stand,
- *                rules that changed; rewriting the state file
- *   meta.c       validation and encoding of Meta
+ *   drain.c      emptying a node before it is switched off
+ *   review.c     one file: its holders, missing copies, surplus ones
+ *   patrol.c     a walk that reviews every file
+ *   compaction.c rewriting the state file
+ *   heat.c       extra copies of objects that are read often
+ *   pump.c       FEED, FEED_ACK, SYNC
+ *   answers.c    results that a node may not have received; OPS sent again
+ *   ops.c        OPS: changes that nodes ask for
+ *   inventory.c  INVENTORY: what a node holds, after a join
+ *   limits.c     bounds on sessions and memory, by address and in all
+ *   recover.c    a master whose state was lost
+ *   session.c    one node's connection: joining, dispatch
+ *   server.c     open, close, ticks, readiness
  *   pages.c      JSON; stats.c: metrics
  *
  * Thread: loop, for everything here.
