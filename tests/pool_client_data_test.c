@@ -268,7 +268,7 @@ static struct client_line *greeted(struct holder *h, struct client_lines *lines)
 	struct client_line *l;
 
 	while (!(l = client_line_take(lines, &h->addr, true)))
-		memset(lines->shy, 0, sizeof(lines->shy));
+		memset(lines->backoff, 0, sizeof(lines->backoff));
 	return l;
 }
 

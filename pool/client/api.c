@@ -1,3 +1,4 @@
+/* Calls that need no connection: texts of errors, paths, files of a mount. */
 #include "pool/kvpool.h"
 
 #include <errno.h>
@@ -23,19 +24,19 @@ const char *kvpool_strerror(int64_t error)
 		const char *text;
 	} texts[] = {
 		{ ENOENT, "not in the pool" },
-		{ EEXIST, "there already" },
+		{ EEXIST, "exists already" },
 		{ ENAMETOOLONG, "the key is too long" },
 		{ EFAULT, "the buffer is not registered, or not in memory" },
 		{ EMSGSIZE, "the object has another size than the buffer" },
 		{ EFBIG, "larger than this connection's buffer" },
-		{ ENOSPC, "no room in the pool" },
+		{ ENOSPC, "no space in the pool" },
 		{ EISDIR, "a directory has this name" },
-		{ ENOTDIR, "a file has the name of a directory above" },
+		{ ENOTDIR, "a parent directory's name belongs to a file" },
 		{ EMEDIUMTYPE, "the namespace has another layout" },
 		{ ETIMEDOUT, "no answer in time" },
 		{ EHOSTDOWN, "no master could be reached" },
-		{ EAGAIN, "too many requests are under way" },
-		{ EINVAL, "an argument makes no sense" },
+		{ EAGAIN, "too many requests are in flight" },
+		{ EINVAL, "invalid argument" },
 		{ ECHILD, "this process is a fork of the one that connected" },
 		{ ENOMEM, "no memory" },
 		{ EMFILE, "too many open files, or connections" },
@@ -43,7 +44,7 @@ const char *kvpool_strerror(int64_t error)
 		{ EIO, "the file was lost while it was written" },
 		{ ENOTSUP, "not a mount of a pool" },
 		{ EPERM, "not permitted" },
-		{ EBADMSG, "what the pool says makes no sense" },
+		{ EBADMSG, "the pool reports malformed attributes" },
 	};
 
 	if (error >= 0)
@@ -64,7 +65,7 @@ int kvpool_parse_size(const char *text, uint64_t *ret_bytes)
 	return text && ret_bytes ? pool_parse_size(text, ret_bytes) : -EINVAL;
 }
 
-/* One attribute as text into buf, "" if there is none. 0 or -errno. */
+/* Reads an attribute as text into buf; "" if there is none. 0 or -errno. */
 static int get_text(const char *path, const char *name, char *buf, size_t cap)
 {
 	ssize_t n = getxattr(path, name, buf, cap - 1);
@@ -87,7 +88,7 @@ static int get_number(const char *path, const char *name, uint64_t max,
 	return pool_parse_u64(text, 0, max, ret_value) ? -EBADMSG : 0;
 }
 
-/* "EPOCH.SEQUENCE", as one number. */
+/* Reads "EPOCH.SEQUENCE" as one number; 0 if there is none. */
 static int get_generation(const char *path, uint64_t *ret_gen)
 {
 	char text[64], *dot;
@@ -130,12 +131,12 @@ int kvpool_stat(const char *path, struct kvpool_stat *ret_stat)
 			      sizeof(s.checksum));
 	if (rc)
 		return rc;
-	/* Every file of a mount has a state; no other file has. */
+	/* Every file of a mount has a state, and no other file. */
 	if (!s.state[0])
 		return -ENOTSUP;
 	s.size = (uint64_t)st.st_size;
 	s.replicas = (uint32_t)replicas;
-	/* Of a newer version's there is nothing to be said. */
+	/* A newer caller's struct is longer: zero what we do not know. */
 	s.struct_size = ret_stat->struct_size;
 	memset(ret_stat, 0, s.struct_size);
 	memcpy(ret_stat, &s, sizeof(s));

@@ -1,8 +1,8 @@
 /*
- * Questions: look-ups in the mirror, on the caller's thread. Names of some
- * hundred keys are made without the lock, then looked up under it, a few at a
- * time, so that the loop, which wants it for each change, waits for some 10 us at
- * most.
+ * Queries: look-ups in the mirror, on the caller's thread. Paths are made for
+ * CLIENT_ASK_MAX keys without the lock. Then KEYS_LOCKED at a time are looked
+ * up under it, so that the loop, which takes it for each change, waits for some
+ * 10 us at most.
  */
 #include "pool/client/client_priv.h"
 
@@ -10,15 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS_AHEAD 24 /* brought to the processor before they are read */
-#define KEYS_LOCKED 32 /* looked up under one lock: what the tree does at once */
+#define KEYS_AHEAD 24 /* how far ahead keys are prefetched into the cache */
+#define KEYS_LOCKED 32 /* per lock; pool_tree_find_many's batch */
 
-/* What the answer is made of: an entry, or NULL, or an error. */
-struct answer {
-	struct pool_entry *e;
-	int err;
-};
-
+/* One chunk of a query: err[i] is set, or found[i], which is NULL for a
+ * miss. */
 struct asked {
 	struct client_path path[CLIENT_ASK_MAX];
 	struct pool_tree_name name[CLIENT_ASK_MAX];
@@ -39,7 +35,7 @@ static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 			a->name[i].name = a->path[i].at;
 			a->name[i].len = a->path[i].len;
 		}
-		if (a->name[i].len == 0) /* found below */
+		if (a->name[i].len == 0) /* no entry has it: see find_some */
 			a->name[i] = (struct pool_tree_name){ "/", 1 };
 	}
 }
@@ -90,7 +86,7 @@ static void free_names(struct asked *a, size_t n)
 		client_path_free(&a->path[i]);
 }
 
-/* The same, of which so many are good, or -errno. */
+/* Answers keys [from, to). Returns how many answers are good, or -errno. */
 static ssize_t answer_some(const struct kvpool_ns *ns, size_t from, size_t to,
 			   struct asked *a, bool sizes, int64_t *ret)
 {
@@ -114,7 +110,7 @@ static ssize_t answer_some(const struct kvpool_ns *ns, size_t from, size_t to,
 	return err ? err : good;
 }
 
-/* How many of the n answers are good, or -errno. */
+/* Answers n <= CLIENT_ASK_MAX keys. Returns how many are good, or -errno. */
 static ssize_t ask_some(const struct kvpool_ns *ns,
 			const struct kvpool_key *keys, size_t n,
 			struct asked *a, bool sizes, int64_t *ret)
@@ -132,7 +128,7 @@ static ssize_t ask_some(const struct kvpool_ns *ns,
 	return k < 0 ? k : good;
 }
 
-static void say_last(const int64_t *ret, size_t n)
+static void set_last_error(const int64_t *ret, size_t n)
 {
 	size_t i;
 
@@ -143,7 +139,8 @@ static void say_last(const int64_t *ret, size_t n)
 			    kvpool_strerror(ret[i - 1]));
 }
 
-/* prefix: stop where one is missing. */
+/* sizes: results are sizes, else 1 or 0. prefix: stop at the first missing key;
+ * returns how many precede it. */
 static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 		   size_t n, bool sizes, bool prefix, int64_t *ret)
 {
@@ -157,7 +154,7 @@ static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 		return err;
 	a = malloc(sizeof(*a));
 	if (!a)
-		return client_fail(-ENOMEM, "no memory for a question");
+		return client_fail(-ENOMEM, "no memory for a query");
 	for (at = 0; at < n; at += m) {
 		m = n - at < CLIENT_ASK_MAX ? n - at : CLIENT_ASK_MAX;
 		k = ask_some(ns, keys + at, m, a, sizes,
@@ -176,7 +173,7 @@ static ssize_t ask(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 	}
 	free(a);
 	if (good >= 0 && !prefix && (size_t)good < n)
-		say_last(ret, n);
+		set_last_error(ret, n);
 	return good;
 }
 

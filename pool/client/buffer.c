@@ -1,4 +1,4 @@
-/* Registered buffers: ranges of the caller's memory, none within another. */
+/* Registered buffers: ranges of the caller's memory that do not overlap. */
 #include "pool/client/client_priv.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ void client_buffers_fini(struct client_buffers *b)
 	pthread_rwlock_destroy(&b->lock);
 }
 
-/* lock held: the first that ends behind addr; n if there is none. */
+/* lock held: index of the first buffer that ends after addr, or b->n. */
 static size_t find(const struct client_buffers *b, uintptr_t addr)
 {
 	size_t low = 0, high = b->n, mid;
@@ -63,8 +63,8 @@ void client_buffer_give(struct client_buffer *buffer)
 		atomic_fetch_sub(&buffer->users, 1);
 }
 
-/* Whether something is there; that it may be read or written is found out by
- * the system calls that do. */
+/* Is the whole range mapped? Whether it may be read or written is left to the
+ * system calls that do it. */
 static bool is_mapped(uintptr_t from, uintptr_t to)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), n;
@@ -106,8 +106,8 @@ int kvpool_register_buffer(struct kvpool *pool, void *addr, size_t len)
 		return err;
 	b = &pool->buffers;
 	if (!addr || len == 0 || len > SIZE_MAX / 2 || from + len < from)
-		return client_fail(-EINVAL, "a buffer of no bytes, or no "
-					    "place");
+		return client_fail(-EINVAL, "the buffer is NULL, empty or too "
+					    "long");
 	if (!is_mapped(from, from + len))
 		return client_fail(-EFAULT, "the buffer is not mapped");
 	new = calloc(1, sizeof(*new));

@@ -1,8 +1,8 @@
 /*
- * Batches that the loop works on, some keys (a window) at a time. The caller's
- * thread posts all of a window, and then takes back what the loop hands it: ops
- * that have ended, and ops whose file is to be copied to or from the caller's
- * memory, which it does while the loop goes on with the others.
+ * Batches, one window (CLIENT_WINDOW keys) at a time. The caller's thread posts
+ * a window to the loop and then takes back what the loop hands it: ops that
+ * have ended, and ops whose file must be copied to or from the caller's memory.
+ * It copies these while the loop works on the others.
  *
  *	caller:	start --mail--> loop: begin .. --back--> copy --mail--> end
  *		  |                     \                              /
@@ -28,7 +28,8 @@ void client_hand_back(struct client_op *op)
 		w->left--;
 	else
 		pool_list_add_tail(&w->back, &op->link);
-	if (!op->ended || !w->left) /* a thread woken each time has most of a CPU */
+	/* A wake-up per ended op would cost most of a CPU. */
+	if (!op->ended || !w->left)
 		pthread_cond_signal(&w->cond);
 	pthread_mutex_unlock(&w->mutex);
 }
@@ -59,7 +60,7 @@ void client_on_retry(uv_timer_t *timer)
 	struct client_op *op;
 	struct pool_list now;
 
-	/* Those that wait again are looked at another time. */
+	/* A list of our own: `begin` may append ops to p->waiting again. */
 	pool_list_init(&now);
 	while (!pool_list_empty(&p->waiting)) {
 		op = pool_list_first(&p->waiting, struct client_op, link);
@@ -78,9 +79,9 @@ static void on_window(struct pool_mail *mail)
 	struct client_window *w =
 		pool_container_of(mail, struct client_window, mail);
 	uint64_t now = pool_now_ms();
-	size_t i, n = w->n; /* one at least has not ended */
+	size_t i, n = w->n; /* at least one has not ended */
 
-	/* w may be gone with the last of them. */
+	/* The caller frees w when the last op ends: do not touch w after it. */
 	while (w->op[n - 1].ended)
 		n--;
 	for (i = 0; i < n; i++) {
@@ -100,7 +101,7 @@ static void on_copied(struct pool_mail *mail)
 
 /* ---- the caller's side ---- */
 
-/* What is wrong already is not shown to the loop. */
+/* An op with a bad key or buffer ends here; the loop never sees it. */
 static void set_op(struct client_op *op, const struct kvpool_key *key,
 		   const struct kvpool_buf *buf)
 {
@@ -122,7 +123,7 @@ static void set_op(struct client_op *op, const struct kvpool_key *key,
 	op->result = err;
 }
 
-static void say(const struct client_op *op)
+static void set_last_error(const struct client_op *op)
 {
 	static const char hex[] = "0123456789abcdef";
 	char text[64 + 1];
@@ -149,7 +150,7 @@ static void say(const struct client_op *op)
 			    kvpool_strerror(op->result));
 }
 
-/* What the caller is to copy; NULL: all have ended. */
+/* Waits for an op that the caller must copy; NULL: all ops have ended. */
 static struct client_op *take_back(struct client_window *w)
 {
 	struct client_op *op = NULL;
@@ -175,7 +176,7 @@ static void copied_last(struct client_op *op)
 	pthread_mutex_unlock(&w->mutex);
 }
 
-/* Until none is with the loop. */
+/* Hands the ops that have not ended to the loop, and waits until all have. */
 static void run_window(struct client_window *w)
 {
 	struct kvpool *p = w->ns->pool;
@@ -196,7 +197,8 @@ static void run_window(struct client_window *w)
 	}
 }
 
-/* lock held. What is here is opened; what others have is asked for later. */
+/* lock held: opens local copies, and plans which holders to ask for the
+ * rest. */
 static void look_for(struct client_window *w, struct client_direct *d)
 {
 	const struct kvpool *p = w->ns->pool;
@@ -222,7 +224,7 @@ static void look_for(struct client_window *w, struct client_direct *d)
 	}
 }
 
-/* Gets that take no loop. */
+/* Gets that need no work of the loop. */
 static void get_at_once(struct client_window *w)
 {
 	struct kvpool *p = w->ns->pool;
@@ -251,7 +253,7 @@ static size_t finish(struct client_window *w, int64_t *ret)
 		ret[i] = op->result;
 		good += op->result >= 0;
 		if (op->result < 0)
-			say(op);
+			set_last_error(op);
 		client_buffer_give(op->buffer);
 		client_path_free(&op->path);
 	}
@@ -279,7 +281,7 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 	int err = client_check_batch(ns, keys, n, ret);
 
 	if (!err && kind->moves && n > 0 && !bufs)
-		err = client_fail(-EINVAL, "no buffers");
+		err = client_fail(-EINVAL, "bufs is NULL");
 	if (!err)
 		err = check_layout(ns);
 	if (err || n == 0)

@@ -1,4 +1,4 @@
-/* Keys removed, touched, pinned. */
+/* remove, touch, pin and unpin. */
 #include "pool/client/client_priv.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #define PIN POOL_XATTR_PREFIX "pin"
 
-/* The file of op, or NULL: op has ended. */
+/* Loop: the file of op; or NULL, and op has been ended. */
 static struct node_entry *file_of(struct client_op *op)
 {
 	struct node_dirent *dir;
@@ -59,7 +59,7 @@ static void touch_begin(struct client_op *op)
 	client_end(op, 0);
 }
 
-/* win->arg: seconds, 0: for ever; UINT64_MAX: not any more. */
+/* win->arg: seconds; 0: without limit; UINT64_MAX: unpin. */
 static void pin_begin(struct client_op *op)
 {
 	struct pool_node *n = client_pool(op)->node;
@@ -106,7 +106,8 @@ ssize_t kvpool_batch_pin(struct kvpool_ns *ns, const struct kvpool_key *keys,
 			 size_t n, uint64_t seconds, int64_t *ret)
 {
 	if (seconds > SECONDS_MAX)
-		return client_fail(-EINVAL, "more than a hundred years");
+		return client_fail(-EINVAL, "a pin of more than a hundred "
+					    "years");
 	return client_run(ns, &client_pin, keys, NULL, n, 0, seconds, ret);
 }
 

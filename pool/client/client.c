@@ -1,8 +1,8 @@
 /*
- * Connections. The loop does not run by uv_run(UV_RUN_DEFAULT): callbacks have
- * to run under `lock`, and sleeping must not. So the thread sleeps in poll(2) on
- * the loop's own descriptor, as uv_backend_fd is meant for, and runs one turn
- * under the lock whenever there is something.
+ * Connections. The loop does not run in uv_run(UV_RUN_DEFAULT): callbacks must
+ * run under `lock`, but the thread must not hold it while it sleeps. So the
+ * thread sleeps in poll(2) on the loop's descriptor (what uv_backend_fd is
+ * meant for), and runs one turn under the lock whenever there is work.
  */
 #include "pool/client/client_priv.h"
 
@@ -22,9 +22,6 @@
 #include "pool/verbs/device.h"
 
 #define PUBLISH_TIMEOUT_MS 2000
-
-/* ---- errors ---- */
-
 
 /* ---- forks ---- */
 
@@ -47,9 +44,9 @@ static void on_no_work(uv_work_t *work, int status)
 	(void)status;
 }
 
-/* When it is unloaded, libuv (1.44) joins the threads of its pool, which a fork
- * does not have: that is a crash after exit(). It makes new ones for the first
- * work of a fork. */
+/* When libuv (1.44) is unloaded it joins the threads of its pool. In a fork
+ * these do not exist, and the process crashes after exit(). The first work of a
+ * fork makes libuv start new threads, which it can join. */
 static void on_exit_of_fork(void)
 {
 	uv_work_t work;
@@ -71,8 +68,8 @@ static void watch_forks(void)
 int client_check(const struct kvpool *p)
 {
 	if (!p)
-		return client_fail(-EINVAL, "NULL is no connection, and no "
-					    "namespace");
+		return client_fail(-EINVAL, "the connection or namespace is "
+					    "NULL");
 	if (p->forks == forks)
 		return 0;
 	return client_fail(-ECHILD, "this process is a fork of the one that "
@@ -91,7 +88,7 @@ int client_check_batch(const struct kvpool_ns *ns,
 		return client_fail(-EINVAL, "more than %u keys",
 				   KVPOOL_BATCH_MAX);
 	if (n > 0 && (!keys || !ret))
-		return client_fail(-EINVAL, "no keys, or no room for results");
+		return client_fail(-EINVAL, "keys or ret is NULL");
 	return 0;
 }
 
@@ -106,8 +103,8 @@ static void set_state(struct kvpool *p, enum client_state state, int error)
 	pthread_mutex_unlock(&p->mutex);
 }
 
-/* A prepare callback wants to run before the loop sleeps: of that
- * uv_backend_timeout says nothing. */
+/* Is a prepare handle active? Its callback must run before the loop sleeps, and
+ * uv_backend_timeout does not take that into account. */
 static void look_at(uv_handle_t *h, void *arg)
 {
 	bool *ret_more = arg;
@@ -116,8 +113,8 @@ static void look_at(uv_handle_t *h, void *arg)
 		*ret_more = true;
 }
 
-/* Gets look in between turns: whoever waits for a lock that is given up has it
- * before who gave it up. */
+/* One turn of the loop. Readers get `lock` between turns. false: no handles are
+ * left. *ret_more: run the next turn without sleeping. */
 static bool turn(struct kvpool *p, bool *ret_more)
 {
 	bool alive;
@@ -161,7 +158,7 @@ static int open_node(struct kvpool *p)
 	p->opts.loop = &p->loop;
 	p->opts.verbs = p->verbs;
 	if (p->verbs && verbs_watch(p->verbs, &p->loop)) {
-		/* Devices that nobody watches are not used. */
+		/* Without events of the devices RDMA cannot be used. */
 		verbs_close(p->verbs);
 		p->opts.verbs = p->verbs = NULL;
 	}
@@ -191,7 +188,7 @@ static void *loop_thread(void *arg)
 	return NULL;
 }
 
-/* Signals are the program's own threads'. */
+/* Signals are blocked: they are for the program's own threads. */
 static int start_thread(struct kvpool *p)
 {
 	sigset_t all, before;
@@ -204,7 +201,8 @@ static int start_thread(struct kvpool *p)
 	return -err;
 }
 
-/* Until the state is another one, or it is late. */
+/* Waits until the state is not `not`, or until the timeout (0: none). Returns
+ * the state. */
 static enum client_state wait_state(struct kvpool *p, enum client_state not,
 				    uint64_t timeout_ms)
 {
@@ -229,9 +227,9 @@ static enum client_state wait_state(struct kvpool *p, enum client_state not,
 	return state;
 }
 
-/* ---- making one, and its end ---- */
+/* ---- allocation and release ---- */
 
-/* Handles that nobody has heard of yet close at once. */
+/* Runs the loop until its handles are closed. No thread uses it yet. */
 static void discard_loop(struct kvpool *p)
 {
 	uv_run(&p->loop, UV_RUN_DEFAULT);
@@ -276,7 +274,7 @@ static void make_locks(struct kvpool *p)
 	pool_list_init(&p->waiting);
 }
 
-/* The thread has ended, or never began. */
+/* The loop thread has ended, or was never started. */
 static void pool_free(struct kvpool *p, bool remove_files)
 {
 	verbs_close(p->verbs);
@@ -338,19 +336,19 @@ static void end_thread(struct kvpool *p)
 
 /* ---- options ---- */
 
-int client_copy_struct(void *to, size_t size, const void *from, size_t from_size,
-		       size_t least, const char *what)
+int client_copy_struct(void *to, size_t size, const void *from,
+		       size_t from_size, size_t least, const char *what)
 {
 	const char *p = from;
 
 	if (from_size < least)
-		return client_fail(-EINVAL, "struct_size of the %s is not "
-				   "their size", what);
-	/* What a newer caller asks for is not known here. */
+		return client_fail(-EINVAL, "struct_size of the %s is too "
+				   "small", what);
+	/* Members of a newer version of the struct, unknown here. */
 	for (size_t i = size; i < from_size; i++)
 		if (p[i])
-			return client_fail(-EINVAL, "%s of a newer version",
-					   what);
+			return client_fail(-EINVAL, "%s: members of a newer "
+					   "version are set", what);
 	memset(to, 0, size);
 	memcpy(to, from, from_size < size ? from_size : size);
 	return 0;
@@ -363,14 +361,14 @@ static int copy_options(const struct kvpool_options *from,
 					    from->struct_size,
 					    offsetof(struct kvpool_options,
 						     buffer_dir), "options") :
-			 client_fail(-EINVAL, "no options");
+			 client_fail(-EINVAL, "options is NULL");
 
 	if (err)
 		return err;
 	if (o->flags & ~KVPOOL_INSECURE || o->threads > 64 ||
 	    o->log_level < 0 || o->log_level > POOL_LOG_DEBUG)
-		return client_fail(-EINVAL, "flags, threads or log_level of the "
-					    "options are out of range");
+		return client_fail(-EINVAL, "options: flags, threads or "
+				   "log_level is out of range");
 	return 0;
 }
 
@@ -380,29 +378,29 @@ static int set_addresses(struct kvpool *p, const struct kvpool_options *o)
 	int err;
 
 	if (!o->at || !o->at[0])
-		return client_fail(-EINVAL, "`at` says neither where a master "
-					    "nor where a mount is");
+		return client_fail(-EINVAL, "`at` is empty: it must be a "
+					    "master's HOST:PORT or a path in "
+					    "a mount");
 	err = o->at[0] == '/' ? client_mount_find(o->at, &p->opts.masters,
 						 &p->store_dir) :
 	      pool_parse_hostports(o->at, 7070, &p->opts.masters);
 	if (err && o->at[0] != '/')
-		client_fail(err, "`at`: \"%s\" is no HOST:PORT", o->at);
+		client_fail(err, "`at`: \"%s\" is not HOST:PORT", o->at);
 	if (err)
 		return err;
 	err = pool_parse_hostport(listen, 0, &p->opts.listen);
 	if (err < 0)
-		return client_fail(err, "`listen`: \"%s\" is no HOST:PORT",
+		return client_fail(err, "`listen`: \"%s\" is not HOST:PORT",
 				   listen);
 	if (!pool_host_is_loopback(p->opts.listen.host) &&
 	    !(o->flags & KVPOOL_INSECURE))
 		return client_fail(-EINVAL, "`listen`: %s is not loopback, and "
-				   "there is no authentication: say "
-				   "KVPOOL_INSECURE to do it all the same",
-				   listen);
+				   "there is no authentication: set "
+				   "KVPOOL_INSECURE to allow it", listen);
 	return 0;
 }
 
-/* Those that can be used, or have to be. */
+/* names NULL: all usable RDMA devices, if any; else exactly these. */
 static int open_devices(struct kvpool *p, const char *names)
 {
 	char there[256];
@@ -412,11 +410,11 @@ static int open_devices(struct kvpool *p, const char *names)
 		return 0;
 	err = verbs_open(names, &p->verbs);
 	if (err == -EINVAL)
-		return client_fail(err, "`rdma_device`: \"%s\" is no list of "
-				   VERBS_NAMES_ACCEPTED, names);
+		return client_fail(err, "`rdma_device`: \"%s\" is not a list "
+				   "of " VERBS_NAMES_ACCEPTED, names);
 	if (err == -ENODEV)
-		return client_fail(err, "`rdma_device`: one of %s is not there, "
-				   "or none can be used", names);
+		return client_fail(err, "`rdma_device`: one of %s does not "
+				   "exist, or none can be used", names);
 	if (err || verbs_nports(p->verbs) > 0)
 		return err;
 	if (names)
@@ -483,9 +481,10 @@ static int set_options(struct kvpool *p, const struct kvpool_options *o)
 
 static int no_master(const struct kvpool_options *o, uint64_t timeout_ms)
 {
-	return client_fail(-EHOSTDOWN, "no master at %s within %llu ms (a node "
-			   "that only stores has none: say where the master "
-			   "is)", o->at, (unsigned long long)timeout_ms);
+	return client_fail(-EHOSTDOWN, "no master at %s within %llu ms (is it "
+			   "the address of a node that is only a store? Give "
+			   "the master's)", o->at,
+			   (unsigned long long)timeout_ms);
 }
 
 static int start(struct kvpool *p, const struct kvpool_options *o)
@@ -506,7 +505,7 @@ static int start(struct kvpool *p, const struct kvpool_options *o)
 	switch (wait_state(p, CLIENT_STARTING, timeout_ms)) {
 	case CLIENT_READY:
 		return 0;
-	case CLIENT_FAILED: /* its handles are half made, and stay */
+	case CLIENT_FAILED: /* half-built handles remain: leak the loop */
 		pthread_join(p->thread, NULL);
 		p->verbs = NULL;
 		err = client_fail(p->error, "no node could be started in %s: "
@@ -528,7 +527,7 @@ int kvpool_connect(const struct kvpool_options *options,
 	int err = copy_options(options, &o);
 
 	if (!err && !ret_pool)
-		err = client_fail(-EINVAL, "no room for a connection");
+		err = client_fail(-EINVAL, "ret_pool is NULL");
 	if (err)
 		return err;
 	pthread_once(&forks_once, watch_forks);
@@ -557,12 +556,12 @@ int kvpool_close(struct kvpool *p)
 	if (!p)
 		return 0;
 	err = client_check(p);
-	if (err) /* the other process's: nothing of it is here but memory */
+	if (err) /* a fork: threads and files are the parent's */
 		return err;
 	client_requests_fini(&p->requests);
 	err = kvpool_sync(p);
 	end_thread(p);
-	/* What no store has is found again by who connects here next. */
+	/* Objects that no store has yet stay for the next connection here. */
 	pool_free(p, err == 0);
 	return err;
 }
@@ -617,7 +616,7 @@ int kvpool_sync(struct kvpool *p)
 	pthread_mutex_destroy(&s.mutex);
 	pthread_cond_destroy(&s.cond);
 	if (s.status)
-		client_fail(s.status, "what was put is not known to the pool "
-			    "yet: %s", strerror(-s.status));
+		client_fail(s.status, "not all that was put is on stores yet: "
+			    "%s", strerror(-s.status));
 	return s.status;
 }

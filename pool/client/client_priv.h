@@ -1,29 +1,31 @@
 /*
- * libkvpool (pool/kvpool.h): what its files share.
+ * libkvpool (pool/kvpool.h): declarations shared by its files.
  *
- *   error    the text of the last error
- *   client   connections: the loop thread, connect, close, sync
- *   dir      where a connection's buffer is; whom a mount belongs to
- *   ns       namespaces: keys to names, layouts
- *   ask      questions, answered on the caller's thread
- *   calls    batches that the loop works on, and who waits for them
- *   direct   gets of others' objects by the caller's thread; line: how it asks
- *   move     of these, put and get; change: the others
+ *   error    the text of each thread's last error
+ *   api      calls that need no connection
  *   buffer   registered buffers
- *   submit   requests: threads of their own, the eventfd
- *   api      what needs no connection
+ *   dir      a connection's buffer directory; finding the pool of a mount
+ *   line     blocking connections to holders, used by the caller's thread
+ *   client   connections: the loop thread, connect, close, sync
+ *   ns       namespaces: keys as paths, layouts
+ *   move     put and get
+ *   direct   gets of remote objects by the caller's thread, over lines
+ *   calls    batches: the caller's side and the loop's side
+ *   change   remove, touch, pin
+ *   ask      queries, answered on the caller's thread
+ *   submit   asynchronous requests: their threads, the eventfd
  *
- * Thread: the node (pool/node/node.h) belongs to the loop's. Others may look at it
- * while they hold one of two locks for reading, and change nothing; what changes
- * something is posted to the loop.
+ * Thread: the node (pool/node/node.h) belongs to the loop thread. Other threads
+ * may read it while they hold one of two locks for reading; every change is
+ * posted to the loop.
  *
- *   names   at what questions are about (pool/node/node.h says what that is). The
- *           loop takes it for moments: a question never waits for a turn of it.
- *   lock    at everything: gets see here whom to ask, or open what is here. The
- *           loop has it whenever it does not sleep: for up to some 10 ms where
- *           a busy machine has no CPU for it.
+ *   names   protects what queries read (pool/node/node.h says what that is).
+ *           The loop takes it for moments, never for a whole turn.
+ *   lock    protects the whole node. Gets take it to choose a holder, or to
+ *           open a local copy. The loop holds it whenever it does not sleep:
+ *           up to some 10 ms if a busy machine gives the loop no CPU.
  *
- * Who wants both takes `lock` first, as the loop does.
+ * Lock order: `lock` before `names`.
  */
 #ifndef POOL_CLIENT_CLIENT_PRIV_H
 #define POOL_CLIENT_CLIENT_PRIV_H
@@ -44,33 +46,33 @@
 #include "pool/conn/trust.h"
 
 #define CLIENT_BUFFERS_MAX 4096
-#define CLIENT_ASK_MAX 256 /* keys whose names are made at once */
-#define CLIENT_WINDOW 128   /* keys of a batch that are moved at once */
-#define CLIENT_INLINE (64u << 10) /* copied on the loop: less than a wake-up */
-#define CLIENT_SEEN 4096 /* generations remembered */
+#define CLIENT_ASK_MAX 256 /* keys whose paths a query makes before the lock */
+#define CLIENT_WINDOW 128   /* keys of a batch in flight at once */
+#define CLIENT_INLINE (64u << 10) /* objects up to this are copied on the loop:
+				     that costs less than a wake-up */
+#define CLIENT_SEEN 4096 /* slots for generations, see kvpool.seen */
 #define CLIENT_TIMEOUT_MS 10000
 #define CLIENT_DEADLINE_MS 2000 /* as kvpoold's --deadline */
 #define CLIENT_RETRY_MS 1
-#define CLIENT_LATER_MS 2 /* a touch leaves the machine to what is waited for */
-#define CLIENT_NAME_MAX 600 /* text of a layout */
+#define CLIENT_LATER_MS 2 /* delay of a touch: callers wait for queries first */
 
 struct client_buffer; /* buffer.c */
 
-/* The buffers, by address. */
+/* Registered buffers. Thread: any, under `lock`. */
 struct client_buffers {
 	pthread_rwlock_t lock;
-	struct client_buffer *at[CLIENT_BUFFERS_MAX];
+	struct client_buffer *at[CLIENT_BUFFERS_MAX]; /* own; by address */
 	size_t n;
 };
 
-/* What was submitted, and who does it. */
+/* Requests and the threads that execute them. Thread: any, under `lock`. */
 struct client_requests {
 	pthread_mutex_t lock;
-	pthread_cond_t more;   /* one was submitted, or it is the end */
+	pthread_cond_t more;   /* a request was submitted, or `ending` set */
 	struct pool_list todo; /* struct request, oldest first */
-	struct pool_list later; /* those that wait for CLIENT_LATER_MS; same */
-	bool watched; /* a thread waits for the first of them */
-	struct pool_list done;
+	struct pool_list later; /* the same, delayed by CLIENT_LATER_MS */
+	bool watched; /* a thread sleeps until the first of `later` is due */
+	struct pool_list done; /* completions that were not taken */
 	size_t n; /* submitted, completion not taken */
 	pthread_t thread[64];
 	unsigned int nthreads, threads_max;
@@ -87,13 +89,14 @@ enum client_state {
 
 struct kvpool {
 	/* set before the thread starts */
-	struct pool_node_opts opts; /* strings: the members below */
+	struct pool_node_opts opts; /* its strings are the members below */
 	char *advertise, *name, *dir; /* own */
 	char *store_dir; /* of the mount that `at` is in; owns, or NULL */
-	char *sock; /* where others on this host borrow; owns, or NULL */
-	struct verbs *verbs; /* owns; NULL: TCP only. Watched while `node` is */
-	int dir_fd; /* of `dir`, locked; owns */
-	unsigned int forks; /* as when it was made */
+	char *sock; /* socket for lending to this host's nodes; owns, or NULL */
+	struct verbs *verbs; /* owns; NULL: TCP only. Watched while `node` is
+				open */
+	int dir_fd; /* of `dir`'s parent, locked; owns */
+	unsigned int forks; /* the process's fork count at connect */
 	struct pool_trust trust;
 
 	uv_loop_t loop;
@@ -102,10 +105,10 @@ struct kvpool {
 	struct pool_shortlock names;
 	struct pool_mailbox box;
 	struct pool_metrics *metrics;
-	struct pool_turns turns; /* of the loop: readers wait for these */
-	struct pool_node *node; /* loop, or a lock for reading */
+	struct pool_turns turns; /* how long the loop holds `lock` */
+	struct pool_node *node; /* owns. Loop, or a lock held for reading */
 
-	/* loop: what looks again in a moment */
+	/* loop: ops to be retried by the timer */
 	struct pool_list waiting;
 	uv_timer_t retry;
 	uint64_t tmp_seq;
@@ -118,8 +121,9 @@ struct kvpool {
 	struct client_buffers buffers;
 	struct client_requests requests;
 	struct client_lines lines;
-	/* Generations that were got from a store of this host that would lend
-	 * them, by any thread: without the upper two bits, and how often. */
+	/* How often a small object was received from a store of this host that
+	 * could lend it: generation << 2 (its upper two bits are dropped), and
+	 * the count modulo 4. Slot: generation % CLIENT_SEEN. Thread: any. */
 	_Atomic uint64_t seen[CLIENT_SEEN];
 };
 
@@ -131,61 +135,71 @@ struct kvpool_ns {
 	char *layout; /* owns; NULL: any */
 };
 
-/* ---- client.c ---- */
+/* ---- error.c ---- */
 
-/* Keeps the text for kvpool_last_error; returns err. */
+/* Sets this thread's text for kvpool_last_error; returns err. */
 int client_fail(int err, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* 0, -EINVAL (NULL), or -ECHILD, said. */
+
+/* ---- client.c ---- */
+
+/* May this process use p? 0; -EINVAL (NULL) or -ECHILD (a fork), with
+ * client_fail. */
 int client_check(const struct kvpool *p);
 static inline int client_check_ns(const struct kvpool_ns *ns)
 {
 	return client_check(ns ? ns->pool : NULL);
 }
-/* These, and the arguments of a batch. */
+/* The same, and the arguments of a batch. */
 int client_check_batch(const struct kvpool_ns *ns,
 		       const struct kvpool_key *keys, size_t n,
 		       const int64_t *ret);
 
-/* A caller's struct, of another version perhaps: what it has not is zero, what it
- * has more has to be (else -EINVAL, said). `least`: of the first version. */
-int client_copy_struct(void *to, size_t size, const void *from, size_t from_size,
-		       size_t least, const char *what);
+/* Copies a caller's struct, perhaps of another version of the library: members
+ * that it lacks become zero; bytes beyond `size` must be zero. `least`: size of
+ * the first version. 0, or -EINVAL with client_fail; `what` names the
+ * struct. */
+int client_copy_struct(void *to, size_t size, const void *from,
+		       size_t from_size, size_t least, const char *what);
 
 /* ---- dir.c ---- */
 
-/* Take a directory below base (NULL: the default one) that no other connection
- * uses: p->dir, p->dir_fd. 0 or -errno, said. */
+/* Locks a directory below base (NULL: the default one) that no other connection
+ * uses; sets p->dir, p->dir_fd and p->sock. 0 or -errno, with client_fail. */
 int client_dir_take(struct kvpool *p, const char *base);
-/* Nothing of it is needed any more: files go, the directory stays, with the
- * node's identity. */
+/* Unlocks it; no-op if none was taken. remove_files: nothing in it is needed
+ * any more, so the objects are removed. The directory and the node's identity
+ * in it stay for the next connection. */
 void client_dir_give(struct kvpool *p, bool remove_files);
-/* Whose mount is this path in? Its masters, and where its store is (NULL: not
- * told; the caller's). 0 or -errno, said. */
+/* Finds the pool in whose mount `path` is: its masters' addresses, and its
+ * store's directory (the caller's to free; NULL: none is reported). 0 or
+ * -errno, with client_fail. */
 int client_mount_find(const char *path, struct pool_hostports *ret_masters,
 		      char **ret_store);
 
 /* ---- ns.c ---- */
 
-/* A key as a path below the namespace: borrowed from the key, or in `own`. */
+/* A key as a path below the namespace. */
 struct client_path {
-	const char *at;
+	const char *at; /* borrows the key's bytes, or is `own`; no NUL */
 	size_t len;
-	char *own;
-	bool plain; /* one name */
+	char *own; /* owns, or NULL */
+	bool plain; /* a single name, no directories */
 };
-/* 0, -ENAMETOOLONG, -EINVAL, -ENOMEM. */
+/* 0, -ENAMETOOLONG, -EINVAL, -ENOMEM. `ret` is valid as long as the key. */
 int client_path_set(const struct kvpool_ns *ns, const struct kvpool_key *key,
 		    struct client_path *ret);
 void client_path_free(struct client_path *path);
-/* names or lock held: the namespace's directory (*ret_dir NULL: there is none). 0 or
- * -EMEDIUMTYPE, -ENOTDIR; said. */
+/* names or lock held: the namespace's directory (*ret_dir NULL: there is none).
+ * 0; -EMEDIUMTYPE or -ENOTDIR, with client_fail. */
 int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir);
-/* names or lock held: the visible entry, or NULL. dir: NULL is allowed. */
+/* names or lock held: the visible entry at path below dir, or NULL; NULL, too,
+ * if dir is NULL. */
 struct pool_entry *client_find(const struct kvpool *p, struct node_dirent *dir,
 			       const char *path, size_t len);
-/* Loop: the same directory, and what of path is directories; made if need be,
- * with the layout. *ret_name: the rest, a name. 0 or -errno; -EAGAIN. */
+/* Loop: creates the namespace's directory, with the layout, and the directories
+ * of path, as far as they are missing. *ret_name: the last component, borrowed
+ * from path. 0 or -errno; -EAGAIN: retry. */
 int client_make_dirs(const struct kvpool_ns *ns, const struct client_path *path,
 		     struct node_dirent **ret_dir, const char **ret_name);
 
@@ -193,8 +207,8 @@ int client_make_dirs(const struct kvpool_ns *ns, const struct client_path *path,
 
 void client_buffers_init(struct client_buffers *b);
 void client_buffers_fini(struct client_buffers *b);
-/* The buffer that [addr, addr + len) lies in, which stays until it is given
- * back; NULL if there is none. */
+/* The buffer that contains [addr, addr + len), which cannot be unregistered
+ * until it is given back; NULL if there is none. */
 struct client_buffer *client_buffer_take(struct client_buffers *b,
 					 const void *addr, size_t len);
 void client_buffer_give(struct client_buffer *buffer);
@@ -213,41 +227,41 @@ struct client_op {
 	size_t len;
 	size_t index; /* in the batch */
 
-	/* get: where it is asked for directly; -1: it is not */
+	/* get: the trip (direct.h) that asks for it; -1: none */
 	int trip;
 	uint64_t gen;
-	XXH128_hash_t sum; /* put: same, of what was written */
+	XXH128_hash_t sum; /* expected; put: of the bytes written */
 
-	/* loop's, until it is handed back */
+	/* the loop's, until the op is handed back */
 	struct pool_list link; /* p->waiting; or win->back, under win->mutex */
 	struct pool_mail mail;
 	struct node_want want;
 	struct node_object *o; /* put: ref */
 	uint64_t deadline_ms;
 	bool ended;
-	bool indirect; /* get: straight into the buffer did not work */
+	bool indirect; /* get: receiving into the caller's buffer failed */
 
-	/* results; handed back: fd >= 0: a file to be read or written */
+	/* results. fd >= 0 when handed back: a file to copy from or to */
 	int fd;
-	bool fd_borrowed; /* the node's */
 	uint64_t size;
 	int64_t result;
 };
 
-/* What is done with an op. */
+/* The steps of an op. */
 struct client_kind {
-	/* Loop. Ends with client_hand_back, or client_end. */
+	/* Loop. Leads to client_hand_back or client_end, at once or later. */
 	void (*begin)(struct client_op *op);
-	/* The caller's thread: op has been handed back with fd >= 0. True: `end`
-	 * is still to run, on the loop. */
+	/* The caller's thread, when op was handed back with fd >= 0. Returns
+	 * true if `end` must still run, on the loop. */
 	bool (*copy)(struct client_op *op);
+	/* Loop. Calls client_end. */
 	void (*end)(struct client_op *op);
-	bool moves; /* bytes: there are buffers */
+	bool moves; /* reads or writes the caller's buffers */
 };
 extern const struct client_kind client_put, client_get, client_get_fd;
 extern const struct client_kind client_remove, client_touch, client_pin;
 
-/* The keys of one batch that are under way. */
+/* The keys of one batch that are in flight. Owned by the caller's thread. */
 struct client_window {
 	const struct kvpool_ns *ns;
 	const struct client_kind *kind;
@@ -256,7 +270,7 @@ struct client_window {
 	pthread_mutex_t mutex;
 	pthread_cond_t cond;
 	struct pool_list back; /* under mutex: ops handed back, to be copied */
-	size_t left;	       /* the same: those that have not ended */
+	size_t left;	       /* under mutex: ops that have not ended */
 	struct pool_mail mail;
 	size_t n;
 	struct client_op op[];
@@ -267,15 +281,20 @@ static inline struct kvpool *client_pool(const struct client_op *op)
 	return op->win->ns->pool;
 }
 
-/* Loop: the caller's thread is to copy, or op has ended. */
+/* Loop: returns op to the caller's thread, to copy, or because it has ended.
+ * The op must not be used after that. */
 void client_hand_back(struct client_op *op);
+/* Loop: ends op with this result, and hands it back. */
 void client_end(struct client_op *op, int64_t result);
-/* Loop: op begins again in a moment, or ends with err if it is too late. */
+/* Loop: retries op after CLIENT_RETRY_MS, or ends it with err if its deadline
+ * has passed. */
 void client_again(struct client_op *op, int err);
 void client_on_retry(uv_timer_t *timer);
 
-/* A batch. As the calls of kvpool.h: how many results are >= 0, or -errno. ret:
- * of ops, fds too: of client_get_fd. */
+/* Runs a batch on the caller's thread, blocking. Returns how many results are
+ * >= 0, or -errno, as the calls of kvpool.h. bufs: NULL unless kind->moves.
+ * ret: one result per key; of client_get_fd a descriptor, the caller's to
+ * close. */
 ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 		   const struct kvpool_key *keys,
 		   const struct kvpool_buf *bufs, size_t n, unsigned int flags,
@@ -283,16 +302,18 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 
 /* ---- move.c ---- */
 
-/* lock held: e as a local copy, to be read without the loop. 0 and op's fd and
- * size, or -EAGAIN: there is none. */
+/* lock held: opens e's local copy, to be read without the loop. 0, and op->fd
+ * and op->size are set; or -EAGAIN: there is no such copy. */
 int client_open_here(struct client_op *op, const struct node_entry *e);
-/* get: has the buffer the size that op->size asks for? */
+/* get: does an object of op->size fit the buffer, by the flags? */
 bool client_fits(const struct client_op *op);
 
 /* ---- submit.c ---- */
 
+/* threads: the most that will be started. 0 or -errno, with client_fail. */
 int client_requests_init(struct client_requests *r, unsigned int threads);
-/* Waits for what is under way; completions nobody took go. */
+/* Waits until all submitted requests have been executed, and drops completions
+ * that were not taken. */
 void client_requests_fini(struct client_requests *r);
 
 #endif

@@ -1,11 +1,14 @@
 /*
- * Where a connection keeps its buffer: in the store of this host's daemon, if
- * it is connected by its mount and may; else in /dev/shm. It is BASE/N, N the
- * first of 0, 1, .. that no other one has locked. The directory stays when the
- * connection ends, so that the next one there is the same node to the pool,
- * which counts them; and what a killed process had put and no store had yet is
- * found and published then. It says in BASE/N/pool which pool that was for: with
- * objects for another one it is passed over.
+ * A connection's buffer directory, and finding the pool of a mount.
+ *
+ * BASE is ".clients" in the store directory of this host's daemon, if the
+ * connection was made by a path in its mount and may write there; else it is in
+ * /dev/shm. The connection uses BASE/N, the first of 0, 1, .. that it can lock.
+ *
+ * The directory stays when the connection ends, so that the next connection
+ * there is the same node, not one more for the pool to count. It also finds and
+ * publishes what a killed process had put and no store had yet. BASE/N/pool
+ * names the pool: a directory with objects for another pool is skipped.
  */
 #include "pool/client/client_priv.h"
 
@@ -36,27 +39,29 @@
 
 /* ---- directories ---- */
 
-/* Others' could be read, or be something else than it seems. */
+/* A directory that other users may write to could be read or replaced by
+ * them. */
 static int check_base(const char *base)
 {
 	struct stat st;
 
 	if (mkdir(base, 0700) < 0 && errno != EEXIST)
-		return client_fail(-errno, "buffer_dir %s cannot be made: %s",
+		return client_fail(-errno, "cannot create buffer_dir %s: %s",
 				   base, strerror(errno));
 	if (stat(base, &st) < 0)
 		return client_fail(-errno, "buffer_dir %s: %s", base,
 				   strerror(errno));
 	if (!S_ISDIR(st.st_mode))
-		return client_fail(-ENOTDIR, "buffer_dir %s is no directory",
+		return client_fail(-ENOTDIR, "buffer_dir %s is not a directory",
 				   base);
 	if (st.st_uid != geteuid() || (st.st_mode & 022))
-		return client_fail(-EPERM, "buffer_dir %s may be changed by "
-				   "others", base);
+		return client_fail(-EPERM, "buffer_dir %s belongs to another "
+				   "user, or others may write to it", base);
 	return 0;
 }
 
-/* 0 and the locked descriptor, -EWOULDBLOCK, or -errno. */
+/* Creates path if it is missing, and locks it. 0 and the descriptor;
+ * -EWOULDBLOCK: another process has locked it; or -errno. */
 static int lock_dir(const char *path, int *ret_fd)
 {
 	int fd, err;
@@ -99,7 +104,7 @@ static bool has_objects(int dir_fd)
 	return has;
 }
 
-/* A pool is known by its masters' addresses. */
+/* A pool is identified by its masters' addresses. */
 static void pool_text(const struct kvpool *p, char *text)
 {
 	for (unsigned int i = 0; i < p->opts.masters.n; i++) {
@@ -142,9 +147,9 @@ static int write_pool(int dir_fd, const char *text)
 	return err;
 }
 
-/* A directory of this pool's, from now on. 0 and the locked descriptor;
- * -EWOULDBLOCK: it is another connection's, or has objects for another pool; or
- * -errno. */
+/* Locks a directory and marks it as this pool's. 0 and the descriptor;
+ * -EWOULDBLOCK: another connection uses it, or it has objects for another pool;
+ * or -errno. */
 static int take_dir(const char *path, const char *pool, int *ret_fd)
 {
 	int err = lock_dir(path, ret_fd);
@@ -159,8 +164,8 @@ static int take_dir(const char *path, const char *pool, int *ret_fd)
 	return err;
 }
 
-/* What the store asks of a filesystem that is not its own, told before a node
- * is begun. */
+/* The check that the store makes of a filesystem which it shares with others,
+ * made before a node is started, for a clear error. */
 static int check_space(const char *base, uint64_t size)
 {
 	uint64_t headroom = size / 16 > 64u << 20 ? size / 16 : 64u << 20;
@@ -176,9 +181,8 @@ static int check_space(const char *base, uint64_t size)
 	room = (uint64_t)st.f_bavail * st.f_frsize;
 	if (size <= UINT64_MAX / 2 && size + headroom <= room)
 		return 0;
-	return client_fail(-ENOSPC, "a buffer of %s is wanted, and %s has only "
-			   "%s left", pool_format_size(size, want,
-						       sizeof(want)),
+	return client_fail(-ENOSPC, "buffer_size is %s, but %s has only %s "
+			   "left", pool_format_size(size, want, sizeof(want)),
 			   base, pool_format_size(room, has, sizeof(has)));
 }
 
@@ -200,16 +204,16 @@ static int take_in(struct kvpool *p, const char *base)
 	if (err == -EWOULDBLOCK)
 		err = -EMFILE;
 	if (err)
-		return client_fail(err, "no directory could be taken in %s: %s",
+		return client_fail(err, "cannot lock a directory in %s: %s",
 				   base, strerror(-err));
-	/* The node locks its own, of which this is none. */
+	/* A directory below: the node locks its store directory itself. */
 	snprintf(store, sizeof(store), "%s/store", path);
 	p->dir = strdup(store);
 	return p->dir ? 0 : client_fail(-ENOMEM, "no memory for a connection");
 }
 
-/* In the store of this host's daemon what is put need not be moved. Only its own
- * user gets there. */
+/* Can the buffer be in the store of this host's daemon, which then takes over
+ * the files without copying? Only the daemon's user may write there. */
 static bool store_has_room(const struct kvpool *p, char *base, size_t cap)
 {
 	return p->store_dir &&
@@ -219,12 +223,14 @@ static bool store_has_room(const struct kvpool *p, char *base, size_t cap)
 	       check_space(base, p->opts.buffer_size) == 0;
 }
 
-/* For others on this host; without it they receive bytes. */
+/* The socket for lending to nodes of this host. Optional: without it (its path
+ * is too long) they receive bytes. */
 static void set_sock(struct kvpool *p)
 {
 	size_t len = strlen(p->dir) - strlen("store");
 
-	if (len + sizeof("sock") <= sizeof(((struct sockaddr_un *)0)->sun_path) &&
+	if (len + sizeof("sock") <=
+		    sizeof(((struct sockaddr_un *)0)->sun_path) &&
 	    asprintf(&p->sock, "%.*ssock", (int)len, p->dir) < 0)
 		p->sock = NULL;
 }
@@ -276,7 +282,8 @@ void client_dir_give(struct kvpool *p, bool remove_files)
 
 /* ---- mounts ---- */
 
-/* A mount's own? Others may have made one of that name, below its root too. */
+/* Is fd a mount's own status file? Users may create files of that name, also
+ * below the mount's root. */
 static bool is_status(int fd)
 {
 	struct statfs fs;
@@ -331,7 +338,7 @@ int client_mount_find(const char *path, struct pool_hostports *ret_masters,
 	if (at && at[0])
 		err = pool_parse_hostports(at, 7070, ret_masters);
 	if (err)
-		client_fail(err, "`at`: %s is in no mount of a pool that has a "
+		client_fail(err, "`at`: %s is not in a mount of a pool with a "
 				 "master", path);
 	else
 		*ret_store = store ? strdup(store) : NULL;

@@ -1,13 +1,13 @@
 /*
- * Gets that the caller's thread makes by itself, over lines (line.h): it looks in
- * the mirror whom to ask, asks for all of a window at once, and receives each
- * object into the caller's buffer, summed slice by slice while that is in the
- * cache.
+ * Gets of remote objects by the caller's thread, over lines (line.h). It
+ * chooses a holder from the mirror, asks for all objects of a window at once,
+ * and receives each into the caller's buffer. The checksum is computed slice by
+ * slice, while the slice is in the CPU's cache.
  *
- * This is the quick way and knows no other, as pool/node/read.c: what does not
- * come, or is not right, is left to the loop, which then has it in one of its
- * ways. So are large objects, which come over several connections side by side,
- * those that a store of this host lends, and those that RDMA brings.
+ * This is a fast path without a fallback of its own, like pool/node/read.c: an
+ * object that does not arrive or fails its checksum is left to the loop. So are
+ * large objects, which are moved over several connections in parallel, objects
+ * that a store of this host lends, and objects that RDMA moves.
  */
 #include "pool/client/direct.h"
 
@@ -16,12 +16,13 @@
 
 #include "pool/lane/landing.h"
 
-#define LARGE (8u << 20) /* left to the loop, and its movers */
+#define LARGE (8u << 20) /* larger objects are left to the loop's movers */
 
-/* ---- whom to ask ---- */
+/* ---- the plan ---- */
 
-/* To borrow one takes longer than to receive it; what is lent is then read
- * without a message. (Threads that meet here miscount, that is all.) */
+/* Borrowing a small object once takes longer than receiving it, but then it is
+ * read without a message. So it pays for objects that are read often. (A race
+ * between threads only makes the count wrong.) */
 static bool is_wanted_often(struct kvpool *p, uint64_t gen)
 {
 	_Atomic uint64_t *seen = &p->seen[gen % CLIENT_SEEN];
@@ -124,7 +125,8 @@ static int ask_all(struct asking *a)
 	return err ? err : client_line_send(a->line);
 }
 
-/* The bytes of op are next. 0, or the line is broken. */
+/* Receives op's bytes, which come next on the line; ends op if the checksum is
+ * right. 0, or -errno: the line is broken. */
 static int receive(struct asking *a, struct client_op *op,
 		   const struct client_answer *answer)
 {

@@ -1,4 +1,4 @@
-/* The text of the last error of each thread. */
+/* The text of each thread's last error (kvpool_last_error). */
 #include "pool/client/client_priv.h"
 
 #include <stdarg.h>

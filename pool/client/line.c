@@ -1,16 +1,18 @@
 /*
- * Lines: connections to holders that belong to the caller's thread while it uses
- * them. It asks, waits and receives by itself, with system calls that block: what
- * is asked for by way of the loop and a mover wakes three threads more.
+ * Lines: connections to holders that belong to the caller's thread while it
+ * uses them. That thread asks, waits and receives with blocking system calls: a
+ * get through the loop and a mover would wake three more threads.
  *
- * A line is two connections of pool/peer/peer.h: one for questions, and answers of up
- * to POOL_INLINE_MAX; and a lane for larger ones, dialled when it is first
- * needed. Its number is above those of the movers' lanes.
+ * A line is two connections of pool/peer/peer.h: one for requests and for
+ * answers of up to POOL_INLINE_MAX; and a lane for larger answers, dialled when
+ * it is first needed. Its number is above those of the movers' lanes.
  *
- * Happy path: take (an idle one, or dialled) -> ask several -> send -> an answer's
- * header, its bytes, the next -> give. Failure modes: it cannot be dialled, or
- * nothing comes for CLIENT_STALL_MS, or what comes makes no sense: it is given back
- * as broken and closed, and for CLIENT_SHY_MS nobody takes one to that peer.
+ * Happy path: take (an idle line, or dial) -> ask, several times -> send -> an
+ * answer's header, its bytes, the next answer -> give.
+ *
+ * Failure modes: the peer cannot be dialled, or nothing arrives for
+ * CLIENT_STALL_MS, or the answer is malformed. The line is given back as broken
+ * and closed, and no line to that peer is taken for CLIENT_BACKOFF_MS.
  */
 #include "pool/client/line.h"
 
@@ -41,10 +43,10 @@ struct client_line {
 	struct client_lines *lines;
 	struct pool_peer_addr to;
 	int fd[2]; /* own; BULK: -1 until it is needed */
-	uint16_t version; /* that both speak */
+	uint16_t version; /* the lower of both sides' */
 	unsigned int slot;
 	int wake_at; /* SO_RCVLOWAT of BULK */
-	uint8_t *out; /* owns: questions to be sent */
+	uint8_t *out; /* owns: frames to be sent */
 	size_t out_len, out_cap;
 };
 
@@ -66,7 +68,7 @@ static int send_all(int fd, const uint8_t *p, size_t len)
 	return 0;
 }
 
-/* Up to len bytes, one at least; they are waited for. */
+/* Blocks for 1 to len bytes. Returns how many, or -errno. */
 static ssize_t recv_some(int fd, void *to, size_t len)
 {
 	ssize_t n;
@@ -94,7 +96,7 @@ static int recv_all(int fd, void *to, size_t len)
 	return 0;
 }
 
-/* A frame into the line's questions. */
+/* Appends a frame to l->out. */
 static int add_frame(struct client_line *l, uint16_t type, uint64_t req,
 		     const ProtobufCMessage *msg)
 {
@@ -172,7 +174,8 @@ static int dial(const struct pool_hostport *to, unsigned int stall_ms)
 	return a ? fd : err;
 }
 
-/* Is what answers the node that was dialled? */
+/* Receives HELLO: is the peer the node that we dialled? Its address may belong
+ * to another one by now. */
 static int recv_hello(struct client_line *l, int fd)
 {
 	uint8_t payload[256];
@@ -236,7 +239,7 @@ static int open_one(struct client_line *l, int which)
 		err = send_out(l, which);
 	if (!err)
 		err = recv_hello(l, l->fd[which]);
-	/* Somebody has accepted it by now. */
+	/* Only now: the owner is known once the peer has accepted. */
 	if (!err)
 		err = check_owner(l, l->fd[which]);
 	return err;
@@ -251,7 +254,7 @@ static void line_free(struct client_line *l)
 	free(l);
 }
 
-/* ---- taken and given ---- */
+/* ---- take and give ---- */
 
 void client_lines_init(struct client_lines *s)
 {
@@ -281,29 +284,31 @@ static bool same_peer(const struct pool_peer_addr *a,
 }
 
 /* lock held. */
-static bool is_shy(const struct client_lines *s,
+static bool is_backed_off(const struct client_lines *s,
 		   const struct pool_peer_addr *to)
 {
 	uint64_t now = pool_now_ms();
 
-	for (unsigned int i = 0; i < CLIENT_SHY_MAX; i++)
-		if (s->shy[i].until_ms > now &&
-		    memcmp(s->shy[i].id, to->id, POOL_ID_SIZE) == 0)
+	for (unsigned int i = 0; i < CLIENT_BACKOFF_MAX; i++)
+		if (s->backoff[i].until_ms > now &&
+		    memcmp(s->backoff[i].id, to->id, POOL_ID_SIZE) == 0)
 			return true;
 	return false;
 }
 
 /* lock held. */
-static void make_shy(struct client_lines *s, const struct pool_peer_addr *to)
+static void back_off(struct client_lines *s, const struct pool_peer_addr *to)
 {
-	struct client_shy *at = &s->shy[s->next_shy++ % CLIENT_SHY_MAX];
+	unsigned int i = s->next_backoff++ % CLIENT_BACKOFF_MAX;
+	struct client_backoff *at = &s->backoff[i];
 
 	memcpy(at->id, to->id, POOL_ID_SIZE);
-	at->until_ms = pool_now_ms() + CLIENT_SHY_MS;
+	at->until_ms = pool_now_ms() + CLIENT_BACKOFF_MS;
 }
 
-/* lock held: an idle one to that peer, the last that was used; or, if there may
- * be no more, one to another, closed. NULL: *ret_slot is one's to be, or -1. */
+/* lock held: the most recently used idle line to that peer. If there is none:
+ * NULL, and *ret_slot is a slot for a new line, or -1. If all slots are in use,
+ * the least recently used idle line is closed to free one. */
 static struct client_line *take_idle(struct client_lines *s,
 				     const struct pool_peer_addr *to,
 				     int *ret_slot)
@@ -321,7 +326,7 @@ static struct client_line *take_idle(struct client_lines *s,
 	*ret_slot = ~s->slots ? __builtin_ctzll(~s->slots) : -1;
 	if (*ret_slot >= 0) {
 		s->slots |= 1ull << *ret_slot;
-	} else if (l) { /* the one that has not been used for longest */
+	} else if (l) { /* the loop above ended at the least recently used */
 		pool_list_del(&l->link);
 		*ret_slot = (int)l->slot;
 		line_free(l);
@@ -345,8 +350,8 @@ static struct client_line *line_new(struct client_lines *s,
 	return l;
 }
 
-/* An idle one may have been closed by its peer: then there is something to read
- * where nothing was asked for. */
+/* The peer may have closed an idle line: then it is readable, although nothing
+ * was asked for. */
 static bool is_stale(const struct client_line *l)
 {
 	char byte;
@@ -374,7 +379,7 @@ static struct client_line *line_get(struct client_lines *s,
 
 	for (;;) {
 		pthread_mutex_lock(&s->lock);
-		l = is_shy(s, to) ? NULL : take_idle(s, to, &slot);
+		l = is_backed_off(s, to) ? NULL : take_idle(s, to, &slot);
 		pthread_mutex_unlock(&s->lock);
 		if (!l || !is_stale(l))
 			break;
@@ -415,7 +420,7 @@ void client_line_give(struct client_line *l, bool good)
 	if (good) {
 		pool_list_add(&s->idle, &l->link);
 	} else {
-		make_shy(s, &l->to);
+		back_off(s, &l->to);
 		s->slots &= ~(1ull << l->slot);
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -445,7 +450,7 @@ int client_line_send(struct client_line *l)
 
 /* ---- answers ---- */
 
-/* The caller is woken for so many bytes of the lane, not for each segment. */
+/* Wakes the caller for this many bytes of the lane, not for each segment. */
 static void wake_at(struct client_line *l, uint64_t bytes)
 {
 	int at = bytes < POOL_CONN_SLICE ? (int)bytes : (int)POOL_CONN_SLICE;
@@ -456,8 +461,8 @@ static void wake_at(struct client_line *l, uint64_t bytes)
 		l->wake_at = at;
 }
 
-/* Of a slice that comes slowly (the sender may wait for us to have read) some is
- * taken then. */
+/* If a slice is not complete after that, read the part that has arrived: the
+ * sender may be waiting for us to read. */
 #define PATIENCE_MS 5
 
 static int poll_for(struct pollfd *at, nfds_t n, unsigned int ms)
@@ -470,7 +475,7 @@ static int poll_for(struct pollfd *at, nfds_t n, unsigned int ms)
 	return k;
 }
 
-/* Which of the two has something. */
+/* Waits until one of the two connections is readable: ASK, BULK or -errno. */
 static int wait_both(struct client_line *l)
 {
 	struct pollfd at[2] = { { .fd = l->fd[ASK], .events = POLLIN },
@@ -486,7 +491,7 @@ static int wait_both(struct client_line *l)
 	return at[ASK].revents ? ASK : BULK;
 }
 
-/* What an ERROR says is its number alone. */
+/* Skips the payload of an ERROR: that the holder refused is all we need. */
 static int pass_error(struct client_line *l, const struct pool_frame *f)
 {
 	uint8_t text[LINE_ERROR_MAX];
@@ -520,9 +525,9 @@ int client_line_answer(struct client_line *l, uint64_t least_bulk,
 }
 
 /*
- * A recv that blocks would not do: it takes what there is, and is woken for the
- * rest of its slice only when as much as a whole one has come, which at the end of
- * an object never does.
+ * A blocking recv would hang at the end of an object: it takes what has
+ * arrived, and then sleeps until SO_RCVLOWAT bytes (a whole slice) have
+ * arrived, which are more than the rest of the object.
  */
 static ssize_t recv_lane(struct client_line *l, void *to, size_t len)
 {

@@ -1,8 +1,9 @@
 /*
- * Connections to holders that the caller's thread uses by itself (line.c), one
- * at a time.
+ * Lines: blocking connections to holders, which the caller's thread uses
+ * without the loop (line.c).
  *
- * Thread: any; a line is its taker's until it is given back.
+ * Thread: any. A line belongs to the thread that took it until it is given
+ * back.
  */
 #ifndef POOL_CLIENT_LINE_H
 #define POOL_CLIENT_LINE_H
@@ -15,62 +16,69 @@
 #include "pool/base/list.h"
 #include "pool/peer/peer.h"
 
-#define CLIENT_LINES_MAX 64 /* of a connection; bits of `slots` */
-#define CLIENT_SHY_MAX 16   /* peers that do not answer, remembered */
-#define CLIENT_SHY_MS 2000
-#define CLIENT_STALL_MS 250 /* as NODE_STALL_MS: then others are asked */
+#define CLIENT_LINES_MAX 64 /* per connection; bits of `slots` */
+#define CLIENT_BACKOFF_MAX 16 /* failed peers that are remembered */
+#define CLIENT_BACKOFF_MS 2000
+#define CLIENT_STALL_MS 250 /* give up on a silent holder, as NODE_STALL_MS */
 
 struct client_line;
 
-struct client_shy {
+/* A peer to which no line is taken until then. */
+struct client_backoff {
 	uint8_t id[POOL_ID_SIZE];
 	uint64_t until_ms;
 };
 
 struct client_lines {
-	/* set by who has it, before the first is taken */
-	uint8_t id[POOL_ID_SIZE]; /* our own */
-	uint32_t first_lane;
-	unsigned int stall_ms; /* CLIENT_STALL_MS, but in tests */
-	struct pool_trust *trust; /* borrows; NULL: everybody */
+	/* set by the owner before the first line is taken */
+	uint8_t id[POOL_ID_SIZE]; /* this node's */
+	uint32_t first_lane; /* lane number of slot 0, above the movers' */
+	unsigned int stall_ms; /* CLIENT_STALL_MS; tests set others */
+	struct pool_trust *trust; /* borrows; NULL: no check of peers */
 
 	pthread_mutex_t lock;
-	struct pool_list idle; /* the last used first */
-	uint64_t slots;	       /* taken */
-	struct client_shy shy[CLIENT_SHY_MAX];
-	unsigned int next_shy;
+	struct pool_list idle; /* most recently used first */
+	uint64_t slots;	       /* bit mask of those in use, idle lines' too */
+	struct client_backoff backoff[CLIENT_BACKOFF_MAX];
+	unsigned int next_backoff;
 };
 
 void client_lines_init(struct client_lines *s);
-/* None is taken. */
+/* Closes the idle lines; none may be taken. */
 void client_lines_fini(struct client_lines *s);
 
-/* One to this peer; bulk: on which more than POOL_INLINE_MAX may be asked for.
- * NULL: not now. */
+/* Takes a line to this peer; dials if none is idle, which blocks. bulk: objects
+ * larger than POOL_INLINE_MAX will be asked for. NULL: back-off, no free slot,
+ * or the peer cannot be reached. */
 struct client_line *client_line_take(struct client_lines *s,
-				     const struct pool_peer_addr *to, bool bulk);
-/* good: everything that was asked for has been received. */
+				     const struct pool_peer_addr *to,
+				     bool bulk);
+/* Gives it back. good: all that was asked for has been received; otherwise the
+ * line is closed, and the peer backed off from for CLIENT_BACKOFF_MS. */
 void client_line_give(struct client_line *l, bool good);
 
-/* A whole object of size bytes (> 0). 0 or -ENOMEM; sent by client_line_send. */
+/* Queues a request for a whole object of size bytes (> 0). `req` comes back in
+ * the answer. 0 or -ENOMEM. client_line_send sends it. */
 int client_line_ask(struct client_line *l, uint64_t req, const char *path,
 		    size_t path_len, uint64_t gen, uint64_t size);
-/* 0 or -errno. */
+/* Sends all queued requests. 0 or -errno: the line is broken. */
 int client_line_send(struct client_line *l);
 
 struct client_answer {
 	uint64_t req;
-	bool data; /* size bytes follow; else the holder will not give it */
+	bool data; /* size bytes follow; false: the holder refused */
 	uint64_t size;
-	bool bulk; /* private: which connection */
+	bool bulk; /* private: received on the lane */
 };
-/* The next one, in any order. least_bulk: size of the smallest that is still to
- * come and is larger than POOL_INLINE_MAX; 0: there is none. 0 or -errno: the
- * line is broken. */
+/* Receives the header of the next answer; answers come in any order. The bytes
+ * of the one before have been received. least_bulk: size in bytes of the
+ * smallest object still expected that is larger than POOL_INLINE_MAX; 0: none.
+ * 0, or -errno: the line is broken. */
 int client_line_answer(struct client_line *l, uint64_t least_bulk,
 		       struct client_answer *ret);
-/* Of its bytes, the next ones, at most len (what is left of them), in slices
- * that stay in the cache. Or -errno: the line is broken. */
+/* Receives the next bytes of answer a, at most len (> 0, what is left of it),
+ * in slices small enough to stay in the CPU's cache. Returns how many, or
+ * -errno: the line is broken. */
 ssize_t client_line_bytes(struct client_line *l, const struct client_answer *a,
 			  void *to, size_t len);
 

@@ -1,17 +1,18 @@
 /*
- * Objects in and out.
+ * put and get.
  *
- * put, happy path: a private file under a temporary name in the namespace's
- * directory (begin, on the loop) -> room for it -> written, by the caller's
- * thread, or on the loop if it is small -> renamed to its key: sealed and
- * published as any file that is renamed in a mount. Failure modes: no room, or
- * what is at the caller's address cannot be read: the file is poisoned, and goes.
+ * put, happy path: create a private file under a temporary name in the
+ * namespace's directory (begin, on the loop) -> reserve space -> write it, on
+ * the caller's thread, or on the loop if it is small -> rename it to its key;
+ * it is sealed and published like any file that is renamed in a mount. Failure
+ * modes: no space, or the caller's memory cannot be read: the file is poisoned
+ * and removed.
  *
- * get, happy path: a local copy, or a descriptor that a store of this host has
- * lent, is opened and read by the caller's thread, without the loop; or that
- * thread asks a holder itself (direct.c). Else the loop has it borrowed, or sent
- * into the caller's buffer; or fetched, if that does not work. Failure modes: it
- * is a miss. Another version comes meanwhile: that one.
+ * get, happy path: the caller's thread opens and reads a local copy, or one
+ * that a store of this host has lent, without the loop; or it asks a holder
+ * itself (direct.c). Otherwise the loop borrows the object, or has it sent into
+ * the caller's buffer; if that fails, it fetches it. Failure modes: a miss; or
+ * the object is replaced meanwhile: then the new version is read.
  */
 #include "pool/client/client_priv.h"
 
@@ -28,12 +29,11 @@
 
 /* ---- copying ---- */
 
-/* Whole large folios: a page that was not there is zeroed unless one write
- * covers it. */
+/* Whole large folios: tmpfs zeroes a new folio unless one write covers it. */
 #define SLICE ((size_t)2 << 20)
 
-/* The kernel says that an address is bad, where a memcpy would crash; so what it
- * has copied can be summed. */
+/* pwrite reports a bad address, where memcpy would crash. So the checksum reads
+ * only bytes that the kernel has copied already. */
 static int write_all(const struct client_op *op, struct pool_landing *sum)
 {
 	const char *p = op->buf;
@@ -54,7 +54,8 @@ static int write_all(const struct client_op *op, struct pool_landing *sum)
 	return 0;
 }
 
-/* Where it lies, it has landed: only its sum is wanted. */
+/* Writes the file and computes its checksum: a landing whose bytes are already
+ * in place does just that. */
 static int write_summed(struct client_op *op)
 {
 	struct pool_landing sum = { .fd = -1, .mem = op->buf,
@@ -126,7 +127,7 @@ static void put_end(struct client_op *op)
 			op->win->flags & KVPOOL_IF_ABSENT, &to);
 	if (err && dir && o->entry == e && e->own == o)
 		(void)pool_node_unlink(n, e);
-	/* A poisoned one took its name along. */
+	/* After a failed write the poisoned object's entry is gone. */
 	if (dir && (int)op->result == 0)
 		pool_node_tidy(n, &e->e);
 	op->o = NULL;
@@ -137,7 +138,7 @@ static void put_end(struct client_op *op)
 static bool put_copy(struct client_op *op)
 {
 	op->result = write_summed(op);
-	op->fd = -1; /* the node's */
+	op->fd = -1; /* the node closes it */
 	return true;
 }
 
@@ -162,7 +163,7 @@ static void on_room(void *arg, int status)
 	put_room(arg, status);
 }
 
-/* May it be put? Its directory is made. */
+/* Loop: checks whether op may be put, and creates its directory. */
 static int put_check(struct client_op *op, struct node_dirent **ret_dir,
 		     const char **ret_name)
 {
@@ -186,7 +187,7 @@ static int put_check(struct client_op *op, struct node_dirent **ret_dir,
 	return op->win->flags & KVPOOL_IF_ABSENT ? -EEXIST : 0;
 }
 
-/* A name that is nobody's, and no key's (pool/model/key.h). */
+/* A name that does not exist and that no key has (pool/model/key.h). */
 static int put_name(struct kvpool *p, const struct node_dirent *dir, char *buf,
 		    size_t cap)
 {
@@ -241,8 +242,8 @@ const struct client_kind client_put = {
 
 /* ---- get ---- */
 
-/* The caller has its descriptor, for what it likes. (Whoever else says so, says
- * the same.) */
+/* Notes that a caller has a descriptor of the object. (Atomic, relaxed: all
+ * threads store the same value.) */
 static void note_given(const struct client_op *op, struct node_object *o)
 {
 	if (op->win->kind == &client_get_fd)
@@ -260,10 +261,10 @@ int client_open_here(struct client_op *op, const struct node_entry *e)
 		return -EAGAIN;
 	op->fd = node_object_open(p->node, o, O_RDONLY);
 	if (op->fd < 0)
-		return -EAGAIN; /* the loop is to see */
+		return -EAGAIN; /* the loop handles it */
 	op->size = o->size;
 	note_given(op, o);
-	/* As a look-up hit: kept a while. */
+	/* Like a look-up hit: keeps it from eviction for a while. */
 	__atomic_store_n(&o->looked, node_stamp(pool_now_ms()),
 			 __ATOMIC_RELAXED);
 	return 0;
@@ -285,7 +286,7 @@ static bool get_fd_copy(struct client_op *op)
 
 static void get_begin(struct client_op *op);
 
-/* o: a ref. */
+/* Loop: a local copy exists. Consumes a ref to o. */
 static void get_have(struct client_op *op, struct node_object *o)
 {
 	struct pool_node *n = client_pool(op)->node;
@@ -294,7 +295,7 @@ static void get_have(struct client_op *op, struct node_object *o)
 	op->size = o->size;
 	note_given(op, o);
 	pool_node_used(n, o);
-	if (op->fd == -ENOENT) /* from under us: had elsewhere next time */
+	if (op->fd == -ENOENT) /* its file is gone: fetch it next time */
 		pool_node_doubt(n, o);
 	node_object_unref(n, o);
 	if (op->fd < 0) {
@@ -314,7 +315,7 @@ static void on_wanted(struct node_want *want, struct node_object *o, int status)
 	if (!status)
 		get_have(op, o);
 	else if (status == -ESTALE || status == -EAGAIN)
-		client_again(op, -ENOENT); /* another version has come */
+		client_again(op, -ENOENT); /* replaced meanwhile */
 	else
 		client_end(op, -ENOENT);
 }
@@ -331,7 +332,7 @@ static void on_read(void *arg, int status)
 	get_begin(op);
 }
 
-/* Is it on its way, straight into the caller's buffer? */
+/* Starts receiving into the caller's buffer, if that is possible. */
 static bool read_directly(struct client_op *op, struct node_entry *e)
 {
 	if (op->win->kind != &client_get || op->indirect)
@@ -358,7 +359,7 @@ static void get_begin(struct client_op *op)
 	e = (struct node_entry *)(void *)pe;
 	op->size = e->size;
 	if (op->win->kind->moves && !e->own && !client_fits(op)) {
-		client_end(op, -EMSGSIZE); /* nothing is moved for that */
+		client_end(op, -EMSGSIZE); /* without moving any byte */
 		return;
 	}
 	if (e->own) {
@@ -405,7 +406,7 @@ static int open_sized(struct kvpool_ns *ns, const void *key, size_t key_len,
 	if (fd >= 0 && ret_size) {
 		if (fstat((int)fd, &st) < 0) {
 			close((int)fd);
-			return client_fail(-EIO, "no size of what was opened");
+			return client_fail(-EIO, "fstat of the object failed");
 		}
 		*ret_size = (uint64_t)st.st_size;
 	}
@@ -426,7 +427,7 @@ int kvpool_map(struct kvpool_ns *ns, const void *key, size_t key_len,
 	int fd, err = 0;
 
 	if (!ret_addr || !ret_len)
-		return client_fail(-EINVAL, "no room for an address");
+		return client_fail(-EINVAL, "ret_addr or ret_len is NULL");
 	fd = open_sized(ns, key, key_len, &size);
 	if (fd < 0)
 		return fd;
@@ -460,7 +461,7 @@ ssize_t kvpool_batch_put_from(struct kvpool_ns *ns,
 	int err;
 
 	if (flags & ~(KVPOOL_IF_ABSENT | KVPOOL_SYNC))
-		return client_fail(-EINVAL, "flags that a put has not");
+		return client_fail(-EINVAL, "invalid flags for a put");
 	good = client_run(ns, &client_put, keys, bufs, n, flags, 0, ret);
 	if (good <= 0 || !(flags & KVPOOL_SYNC))
 		return good;
@@ -477,7 +478,7 @@ ssize_t kvpool_batch_get_into(struct kvpool_ns *ns,
 			      unsigned int flags, int64_t *ret)
 {
 	if (flags & ~KVPOOL_EXACT)
-		return client_fail(-EINVAL, "flags that a get has not");
+		return client_fail(-EINVAL, "invalid flags for a get");
 	return client_run(ns, &client_get, keys, bufs, n, flags, 0, ret);
 }
 

@@ -1,4 +1,4 @@
-/* Namespaces: keys as paths, and what a layout is. */
+/* Namespaces: keys as paths, directories, layouts. */
 #include "pool/client/client_priv.h"
 
 #include <errno.h>
@@ -58,8 +58,8 @@ int kvpool_key_path(const struct kvpool_ns *ns, const void *key,
 	int n;
 
 	if (!ns || (!key && key_len > 0) || !buf)
-		return client_fail(-EINVAL, "no namespace, key or room for a "
-					    "path");
+		return client_fail(-EINVAL, "the namespace, the key or buf is "
+					    "NULL");
 	n = pool_key_path(key, key_len, ns->root, path,
 			  sizeof(path) - (ns->root ? 0 : ns->path_len + 1));
 	if (n < 0 || (size_t)n >= cap)
@@ -74,8 +74,8 @@ int kvpool_path_key(const struct kvpool_ns *ns, const char *path, void *buf,
 	int n;
 
 	if (!ns || !path || !buf)
-		return client_fail(-EINVAL, "no namespace, path or room for a "
-					    "key");
+		return client_fail(-EINVAL, "the namespace, the path or buf is "
+					    "NULL");
 	n = pool_key_of_path(path, strlen(path), ns->root, buf, cap);
 	return n < 0 ? client_fail(n, "no key has the path \"%s\"", path) : n;
 }
@@ -136,8 +136,8 @@ int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir)
 	int err;
 
 	if (e && !e->is_dir)
-		return client_fail(-ENOTDIR, "\"%s\" is a file, not a namespace",
-				   ns->path);
+		return client_fail(-ENOTDIR, "\"%s\" is a file, not a "
+				   "namespace", ns->path);
 	*ret_dir = (struct node_dirent *)(void *)e;
 	err = e ? check_layout(ns, *ret_dir) : 0;
 	return err;
@@ -162,7 +162,7 @@ static int make_dir(struct kvpool *p, struct node_dirent *dir, const char *name,
 	return err == -EBUSY ? -EAGAIN : err;
 }
 
-/* All of path that comes before a slash; the rest is *ret_rest. */
+/* Creates the missing directories of path; *ret_rest is its last component. */
 static int make_dirs(struct kvpool *p, struct node_dirent *dir,
 		     const char *path, size_t len, struct node_dirent **ret_dir,
 		     const char **ret_rest)
@@ -230,14 +230,15 @@ static int layout_text(const struct kvpool_layout *layout, char **ret_text)
 {
 	struct kvpool_layout with, *l = &with;
 	int err = client_copy_struct(l, sizeof(*l), layout, layout->struct_size,
-				     sizeof(*l), "terms of a layout");
+				     sizeof(*l), "layout");
 
 	if (err)
 		return err;
 	if (check_word(l->model) || check_word(l->dtype) ||
 	    check_word(l->layout))
-		return client_fail(-EINVAL, "a text of the layout is too long, "
-				   "or has ';' or control characters");
+		return client_fail(-EINVAL, "a string of the layout is longer "
+				   "than %d bytes, or has ';' or control "
+				   "characters", WORD_MAX);
 	if (asprintf(ret_text, "model=%s;dtype=%s;layout=%s;tp=%u;tokens=%u",
 		     l->model ? l->model : "", l->dtype ? l->dtype : "",
 		     l->layout ? l->layout : "", l->tp, l->tokens) < 0) {
@@ -265,8 +266,9 @@ static void on_open(struct pool_mail *mail)
 	uv_sem_post(&o->done);
 }
 
-/* Made, with its layout, and known to the whole pool: of two nodes that come
- * with different ones at once, both see the later, and one is refused. */
+/* Creates the directory with the layout and waits until the whole pool knows
+ * it. If two nodes set different layouts at once, both see the later one, and
+ * the other node is refused. */
 static int make_layout(struct kvpool_ns *ns)
 {
 	struct node_dirent *dir = NULL;
@@ -288,7 +290,7 @@ static int make_layout(struct kvpool_ns *ns)
 				   ns->path, strerror(-o.err));
 	if (o.err == -ETIMEDOUT)
 		return o.err;
-	/* Says both, on this thread. */
+	/* On this thread, so that kvpool_last_error shows both layouts. */
 	pool_shortlock_read(&ns->pool->names);
 	err = client_ns_dir(ns, &dir);
 	pool_shortlock_give(&ns->pool->names);
@@ -299,8 +301,8 @@ static int check_ns_path(const char *path)
 {
 	if (!path || (path[0] && pool_path_check(path, strlen(path))) ||
 	    strcmp(path, ".kvpool") == 0 || strncmp(path, ".kvpool/", 8) == 0)
-		return client_fail(-EINVAL, "\"%s\" is no directory of a mount",
-				   path ? path : "(NULL)");
+		return client_fail(-EINVAL, "\"%s\" is not a valid directory "
+				   "of a mount", path ? path : "(NULL)");
 	return 0;
 }
 
@@ -315,7 +317,7 @@ int kvpool_open_ns(struct kvpool *pool, const char *path,
 	if (!err)
 		err = check_ns_path(path);
 	if (!err && !ret_ns)
-		err = client_fail(-EINVAL, "no room for a namespace");
+		err = client_fail(-EINVAL, "ret_ns is NULL");
 	if (err)
 		return err;
 	ns = calloc(1, sizeof(*ns));

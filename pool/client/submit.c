@@ -1,13 +1,13 @@
 /*
- * Requests: batches that threads of the library make, each by the call of its
- * name. Threads are started as requests come, up to as many as were asked for.
+ * Asynchronous requests: threads of the library execute batches, each by the
+ * batch call of its name. Threads are started as requests arrive, up to
+ * kvpool_options.threads.
  *
  *	submit -> todo -> a thread, which calls -> done + eventfd -> completions
  *	   \--touch--> later --CLIENT_LATER_MS--/
  *
- * A touch has descriptors lent and objects fetched, side by side with the loop:
- * what a look-up found is touched while the next look-ups are asked, which are
- * waited for. So it begins somewhat later.
+ * A touch makes the loop borrow and fetch objects. Callers touch what one query
+ * found while they already wait for the next query, so a touch starts later.
  */
 #include "pool/client/client_priv.h"
 
@@ -27,7 +27,7 @@ struct request {
 	int64_t *ret;
 	int64_t result;
 	size_t n;
-	struct kvpool_buf *bufs; /* behind keys; NULL: none */
+	struct kvpool_buf *bufs; /* in this allocation, after keys; or NULL */
 	struct kvpool_key keys[]; /* then bufs, then the keys' bytes */
 };
 
@@ -62,11 +62,11 @@ static int64_t perform(const struct request *r)
 
 /* ---- threads ---- */
 
-static void tell(struct client_requests *r)
+static void signal_completion(struct client_requests *r)
 {
 	uint64_t one = 1;
 
-	/* Full it says the same. */
+	/* If the counter is full, the eventfd is readable already. */
 	(void)!write(r->event_fd, &one, sizeof(one));
 }
 
@@ -79,8 +79,8 @@ static bool is_due(const struct request *q)
 	       (now.tv_sec == q->due.tv_sec && now.tv_nsec >= q->due.tv_nsec);
 }
 
-/* lock held. For one more request; or, if nobody does yet, for the time of the
- * first that is to be done later. */
+/* lock held. Waits for another request. One thread, the watcher, wakes up when
+ * the first of `later` is due. */
 static void wait_more(struct client_requests *r)
 {
 	if (r->watched || pool_list_empty(&r->later)) {
@@ -94,7 +94,7 @@ static void wait_more(struct client_requests *r)
 	r->watched = false;
 }
 
-/* lock held. Or NULL. */
+/* lock held. The request to execute next, or NULL. */
 static struct request *first_ready(const struct client_requests *r)
 {
 	struct request *q;
@@ -108,7 +108,7 @@ static struct request *first_ready(const struct client_requests *r)
 		       NULL : pool_list_first(&r->todo, struct request, link);
 }
 
-/* lock held. NULL: it is the end, and there is none. */
+/* lock held. Waits for a request; NULL: `ending` is set and none is left. */
 static struct request *take(struct client_requests *r)
 {
 	struct request *q;
@@ -117,7 +117,7 @@ static struct request *take(struct client_requests *r)
 		wait_more(r);
 	if (q)
 		pool_list_del(&q->link);
-	/* Who watched them has something else to do now. */
+	/* This thread was perhaps the watcher: another one takes over. */
 	if (!pool_list_empty(&r->later) && !r->watched)
 		pthread_cond_signal(&r->more);
 	return q;
@@ -134,13 +134,13 @@ static void *work(void *arg)
 		q->result = perform(q);
 		pthread_mutex_lock(&r->lock);
 		pool_list_add_tail(&r->done, &q->link);
-		tell(r);
+		signal_completion(r);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return NULL;
 }
 
-/* lock held. 0 if there is one at least. */
+/* lock held. Starts a thread if all may be busy. 0 if at least one runs. */
 static int start_thread(struct client_requests *r)
 {
 	sigset_t all, before;
@@ -213,13 +213,13 @@ static int check(struct kvpool_ns *ns, enum kvpool_call call,
 	    n > KVPOOL_BATCH_MAX || (n > 0 && !keys) ||
 	    (n > 0 && moves && !bufs) ||
 	    (n > 0 && !ret && call != KVPOOL_CALL_EXISTS_PREFIX))
-		return client_fail(-EINVAL, "a request without keys, buffers "
-				   "or room for results, or of no known call");
+		return client_fail(-EINVAL, "keys, bufs or ret is NULL, there "
+				   "are too many keys, or the call is unknown");
 	if (moves && arg > UINT32_MAX)
-		return client_fail(-EINVAL, "flags that no call has");
+		return client_fail(-EINVAL, "invalid flags");
 	for (size_t i = 0; i < n; i++)
 		if (keys[i].len > 0 && !keys[i].data)
-			return client_fail(-EINVAL, "key %zu is nowhere", i);
+			return client_fail(-EINVAL, "key %zu is NULL", i);
 	return 0;
 }
 
@@ -230,7 +230,8 @@ static struct request *copy(const struct kvpool_key *keys,
 	struct request *q;
 	char *at;
 
-	/* Of a key beyond the limit one byte too many is enough to say so. */
+	/* A key that is too long is cut to one byte above the limit, enough to
+	 * fail with -ENAMETOOLONG later. */
 	for (i = 0; i < n; i++)
 		bytes += keys[i].len > KVPOOL_KEY_MAX ? KVPOOL_KEY_MAX + 1 :
 							keys[i].len;
@@ -334,7 +335,7 @@ size_t kvpool_completions(struct kvpool *pool, struct kvpool_completion *ret,
 		r->n--;
 		free(q);
 	}
-	/* Readable as long as there are more. */
+	/* The eventfd stays readable while completions are left. */
 	if (pool_list_empty(&r->done))
 		(void)!read(r->event_fd, &count, sizeof(count));
 	pthread_mutex_unlock(&r->lock);
