@@ -1,11 +1,11 @@
 /*
- * The pages, and who may see them. TCP has an HTTP server of its own, and so has
- * the Unix socket (admin_http.h, where the limits are): nobody on TCP keeps its
- * user out.
+ * The admin pages, and access to them. TCP and the Unix socket each have an
+ * HTTP server with its own limits (admin_http.h), so clients on TCP cannot keep
+ * the daemon's user from the socket.
  *
- * Happy path: answer() runs for each complete request header; the answer is built
- * at once, whole, in memory. Without memory for a page it is 500, or the
- * connection is closed.
+ * Happy path: answer() runs for each complete request header and builds the
+ * whole answer in memory. Failure mode: without memory for it the answer is
+ * 500, or the connection is closed.
  */
 #include "daemon/admin.h"
 
@@ -46,7 +46,7 @@ struct daemon_admin {
 
 /* ---- answers ---- */
 
-/* allow: NULL, or the methods that are accepted instead. */
+/* allow: NULL, or the value of the header Allow. */
 static enum MHD_Result reply_allow(struct MHD_Connection *conn,
 				   unsigned int status, const char *type,
 				   char *text, size_t len,
@@ -83,7 +83,7 @@ static enum MHD_Result reply(struct MHD_Connection *conn, unsigned int status,
 	return reply_allow(conn, status, type, text, len, mode, NULL);
 }
 
-/* text is a constant: it is read after this returns. */
+/* text must be constant: it is read after this returns. */
 static enum MHD_Result reply_text(struct MHD_Connection *conn,
 				  unsigned int status, const char *text)
 {
@@ -92,7 +92,7 @@ static enum MHD_Result reply_text(struct MHD_Connection *conn,
 		     MHD_RESPMEM_PERSISTENT);
 }
 
-/* A copy of line, which ends without '\n', goes out with one. */
+/* Sends a copy of line, with '\n' appended. */
 static enum MHD_Result reply_line(struct MHD_Connection *conn,
 				  unsigned int status, const char *line)
 {
@@ -115,7 +115,7 @@ static enum MHD_Result reply_method(struct MHD_Connection *conn, bool post)
 			   post ? "GET, HEAD, POST" : "GET, HEAD");
 }
 
-/* Gives up the reference. */
+/* Consumes the reference to the JSON. */
 static enum MHD_Result reply_json(struct MHD_Connection *conn,
 				  unsigned int status, json_t *json)
 {
@@ -200,7 +200,7 @@ static enum MHD_Result check_param(void *arg, enum MHD_ValueKind kind,
 	return MHD_YES;
 }
 
-/* What is wrong with the query, or NULL: it may go to the page. */
+/* Checks the query: an error as JSON text (a new reference), or NULL. */
 static json_t *refuse_query(const char *known, struct MHD_Connection *conn)
 {
 	struct params_check c = { .known = known };
@@ -238,7 +238,7 @@ static enum MHD_Result reply_page(struct daemon_admin *a,
 	return reply_json(conn, status, json);
 }
 
-/* "/": what there is. */
+/* "/": the list of pages. */
 static enum MHD_Result reply_contents(struct daemon_admin *a,
 				      struct MHD_Connection *conn)
 {
@@ -279,7 +279,7 @@ static enum MHD_Result route(struct daemon_admin *a,
 	return reply_text(conn, 404, "no such page; / lists them\n");
 }
 
-/* ---- who may ---- */
+/* ---- access ---- */
 
 static enum MHD_Result refuse(struct daemon_admin *a,
 			      struct MHD_Connection *conn, const char *line)
@@ -288,7 +288,7 @@ static enum MHD_Result refuse(struct daemon_admin *a,
 	return reply_line(conn, 403, line);
 }
 
-/* Over the Unix socket, which is this user's and root's? */
+/* Did the request come over the Unix socket, so from this user or root? */
 static bool is_local(struct MHD_Connection *conn)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -310,7 +310,7 @@ static const char *header(struct MHD_Connection *conn, const char *name)
 	return MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
 }
 
-/* A request without a Host (HTTP/1.0) is no browser's. */
+/* A request without Host (HTTP/1.0) is accepted: no browser sends one. */
 static bool host_is_ours(struct daemon_admin *a, struct MHD_Connection *conn)
 {
 	const char *host = header(conn, "Host");
@@ -336,7 +336,7 @@ static enum MHD_Result refuse_host(struct daemon_admin *a,
 	return refuse(a, conn, line);
 }
 
-/* Over loopback any user of this machine may come. */
+/* Loopback can be reached by any local user, so the peer's user is checked. */
 static bool user_may(struct daemon_admin *a, struct MHD_Connection *conn)
 {
 	uid_t uid;
@@ -345,8 +345,8 @@ static bool user_may(struct daemon_admin *a, struct MHD_Connection *conn)
 	       pool_trust_peer(a->opts.trust, socket_of(conn), &uid) == 0;
 }
 
-/* Nobody is authenticated over TCP, so what changes something is for this
- * machine, and not for what web pages have a browser on it send. */
+/* TCP has no authentication. So changes are accepted from this machine only,
+ * and not from a browser on it that a web page controls. NULL, or why not. */
 static const char *post_refused(struct daemon_admin *a,
 				const struct daemon_admin_page *page,
 				struct MHD_Connection *conn)
@@ -398,7 +398,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 	(void)body;
 	if (!post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return reply_method(conn, false);
-	if (*body_len) { /* read past it */
+	if (*body_len) { /* ignore the body */
 		*body_len = 0;
 		return MHD_YES;
 	}
@@ -414,7 +414,7 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
 
 /* ---- the Unix socket ---- */
 
-/* Is it this user's or root's? (Of a trust nobody was added to.) */
+/* Is the peer this user or root? (An empty trust accepts only these.) */
 static bool is_own(int fd)
 {
 	static const struct pool_trust nobody_else;
@@ -493,7 +493,8 @@ static int listen_addr(const struct addrinfo *ai)
 	return fd;
 }
 
-/* The first address that hp's host has. A descriptor, or -errno (logged). */
+/* Listens on the first address of hp's host. A descriptor, or -errno
+ * (logged). */
 static int listen_on(const struct pool_hostport *hp)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,

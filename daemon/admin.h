@@ -1,16 +1,17 @@
 /*
- * The admin address: /healthz, /readyz, /metrics and JSON pages over HTTP
- * (libmicrohttpd, external epoll, so that it runs on the loop thread and
- * handlers may look at any state without a lock).
+ * The admin address: /healthz, /readyz, /metrics and JSON pages over HTTP. It
+ * uses libmicrohttpd with an external epoll, so it runs on the loop thread, and
+ * handlers may read any state without a lock.
  *
- * GET and HEAD change nothing. POST does, on the pages that have it: only from
- * this machine (403 for others; some pages allow them under --insecure), there
- * only from a user who is trusted, and not from a browser's page of another
- * origin. What names a host that is not this one is 403 (daemon/admin_guard.h). A
- * page that is not there is 404, another method 405. Bodies are read past.
+ * GET and HEAD change nothing. POST may, on the pages that have it. POST is
+ * accepted only from this machine (some pages accept any under --insecure),
+ * only from a trusted user of it, and not from a browser's page of another
+ * origin; otherwise the answer is 403. So it is for a request whose Host is not
+ * this host (daemon/admin_guard.h). An unknown page is 404, another method 405.
+ * Request bodies are ignored.
  *
- * The same is served on a Unix socket (daemon/admin_socket.h), to this process's
- * user and root, of whom neither Host nor address is asked.
+ * The same pages are served on a Unix socket (daemon/admin_socket.h), to root
+ * and this process's user only; Host and address are not checked there.
  *
  * Thread: loop.
  */
@@ -34,7 +35,8 @@ struct daemon_admin_query {
 	void *priv;
 };
 
-/* Returns a new reference, or NULL with *ret_status (HTTP) and *ret_text set. */
+/* Returns a new reference, or NULL with *ret_status (HTTP) and *ret_text
+ * set. */
 typedef json_t *(*daemon_admin_json_fn)(void *arg,
 					const struct daemon_admin_query *q,
 					unsigned int *ret_status,
@@ -43,41 +45,45 @@ typedef json_t *(*daemon_admin_json_fn)(void *arg,
 struct daemon_admin_page {
 	const char *path; /* "/api/nodes"; NULL ends the table */
 	daemon_admin_json_fn fn;
-	/* "prefix, limit": parameters it knows, NULL: none. Another, or a value
-	 * with a NUL in it, is answered with 400. */
+	/* "prefix, limit": accepted query parameters; NULL: none. Any other, or
+	 * a value with a NUL in it, is answered with 400. */
 	const char *params;
 	daemon_admin_json_fn post; /* NULL: read-only */
-	const char *post_params; /* as params, of post */
-	bool post_insecure; /* from anywhere, if opts.insecure */
+	const char *post_params; /* as params, for POST */
+	bool post_insecure; /* POST from any host, if opts.insecure */
 };
 
 struct daemon_admin_opts {
 	uv_loop_t *loop;
 	struct pool_hostport listen; /* port 0: any */
-	int listen_fd; /* > 0: listens there already (ours, also after an
-			  error) */
-	struct pool_metrics *metrics; /* outlives it */
+	int listen_fd; /* > 0: a socket that listens already; taken over, also
+			  if open fails */
+	struct pool_metrics *metrics; /* borrows; outlives the admin */
 	const struct daemon_admin_page *pages; /* borrows */
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
 	bool insecure; /* --insecure */
-	/* Of local users, who may POST. Borrows; NULL: everybody. */
+	/* Local users who may POST. Borrows; NULL: every one. */
 	struct pool_trust *trust;
 	uint64_t exchange_ms; /* 0: ADMIN_HTTP_EXCHANGE_MS */
-	const char *names; /* --admin-name: further hosts; borrows, or NULL */
-	/* What a 503 of /readyz says, without a newline; NULL: "not ready". */
+	const char *names; /* --admin-name: more host names; borrows, or NULL */
+	/* The text of a 503 of /readyz, without a newline; NULL: "not
+	 * ready". */
 	const char *(*why_not)(void *arg);
 };
 
 /* 0 or -errno, logged with the address. */
 int daemon_admin_open(const struct daemon_admin_opts *opts,
 		      struct daemon_admin **ret_admin);
-/* The Unix socket in run_dir, which must be there, too: once the address is this
- * process's alone. A failure is logged; TCP is served all the same. */
+/* Also serves on the Unix socket in run_dir, which must exist. Call it only
+ * when no other process uses the TCP address any more. A failure is logged; TCP
+ * is served regardless. */
 void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir);
 /* The listening socket; borrowed. */
 int daemon_admin_fd(const struct daemon_admin *a);
+/* The TCP port in use, in host byte order. */
 uint16_t daemon_admin_port(const struct daemon_admin *a);
+/* Closes it; closed(arg) runs later, on the loop. */
 void daemon_admin_close(struct daemon_admin *a, void (*closed)(void *arg),
 			void *arg);
 

@@ -48,7 +48,7 @@ bool admin_names_valid(const char *list)
 	return true;
 }
 
-/* Without brackets, port and the dot of the root. */
+/* Strips brackets, the port and the trailing dot of a name. */
 static bool bare_host(const char *host, char name[POOL_HOST_MAX + 1])
 {
 	const char *from = host[0] == '[' ? host + 1 : host;
@@ -63,7 +63,7 @@ static bool bare_host(const char *host, char name[POOL_HOST_MAX + 1])
 	return true;
 }
 
-/* IPv4 as mapped. */
+/* Reads an address; IPv4 becomes IPv4-mapped IPv6. */
 static bool read_address(const char *text, struct in6_addr *ret)
 {
 	memset(ret, 0, sizeof(*ret));

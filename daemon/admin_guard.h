@@ -1,10 +1,11 @@
 /*
- * Whom an HTTP request believes to talk to, and on whose behalf it was sent.
+ * Protects the admin address from web pages: checks of Host and Origin.
  *
- * A browser on this machine sends what any web page wants, also to loopback. Two
- * things give such requests away. Host: a page whose name was made to resolve to
- * this address later on (DNS rebinding) is its own origin then, and may read the
- * answers; but the request names it. Origin: a POST of another page's has that.
+ * A browser on this machine sends whatever requests a web page makes, also to
+ * loopback. Two headers show such requests. Host: with DNS rebinding a page's
+ * name resolves to this address later, so the page counts as the same origin
+ * and may read the answers; but Host still has the page's name. Origin: a POST
+ * made by a page of another origin carries that origin.
  *
  * Thread: any, no state.
  */
@@ -15,21 +16,22 @@
 #include <sys/socket.h>
 
 #define ADMIN_NAMES_ACCEPTED \
-	"hosts' names, as in URLs, without ports, with commas between"
+	"host names, as in URLs, without ports, separated by commas"
 
 bool admin_is_loopback(const struct sockaddr *sa);
 
-/* Is list, "pool.example,kv1", one of --admin-name? NULL is. */
+/* Is list ("pool.example,kv1") a valid --admin-name? NULL is valid. */
 bool admin_names_valid(const char *list);
 
 /*
- * Is host (of the header: "NAME:PORT", any port, as connections may be forwarded)
- * "localhost", a loopback address, this end's own address, this machine's name,
- * listen (as it was given to --admin; NULL: none), or one of names (as above)?
+ * Is host, the header's value, this host? It is if its name is "localhost", a
+ * loopback address, `own` (the address of this end), this machine's name,
+ * listen (the host of --admin; NULL: none), or one of names (a list as above,
+ * or NULL). The port is not checked: connections may be forwarded.
  */
 bool admin_host_is_ours(const char *host, const struct sockaddr *own,
 			const char *listen, const char *names);
-/* Is origin ("http://NAME:PORT") that of pages at host? */
+/* Is origin ("http://NAME:PORT") the origin of pages served at host? */
 bool admin_origin_is(const char *origin, const char *host);
 
 #endif

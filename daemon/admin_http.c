@@ -1,10 +1,11 @@
 /*
- * Happy path: the loop sees MHD's epoll descriptor readable (or MHD's next
- * timeout), calls MHD_run, which calls answer() for each complete request header.
+ * Happy path: MHD's epoll descriptor becomes readable, or MHD's next timeout is
+ * due; the loop calls MHD_run, which calls answer() for each complete request
+ * header.
  *
- * Failure modes: a header beyond HEADER_MAX is refused (414 or 431) and its
- * connection closed; what is to be closed is shut down, and MHD then finds its
- * end.
+ * Failure modes: a header larger than HEADER_MAX is refused (414 or 431) and
+ * the connection closed. To close a connection, we shut down its socket; MHD
+ * then reads the end of the stream and closes it.
  */
 #include "daemon/admin_http.h"
 
@@ -20,12 +21,12 @@
 #include "pool/base/list.h"
 #include "pool/base/log.h"
 
-#define HEADER_MAX ((size_t)16384) /* memory of a connection: request header */
+#define HEADER_MAX ((size_t)16384) /* bytes per connection for the header */
 #define IDLE_S 15u
 
 struct visitor {
 	struct pool_list link; /* in http->visitors; self-linked: shut down */
-	uint64_t since_ms;     /* its exchange began */
+	uint64_t since_ms;     /* start of its exchange */
 	int fd;		       /* MHD's */
 	struct sockaddr_storage from;
 };
@@ -41,7 +42,7 @@ struct admin_http {
 	void *closed_arg;
 };
 
-/* ---- who is there ---- */
+/* ---- connections and their limits ---- */
 
 static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
 {
@@ -152,7 +153,8 @@ static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
 
 /* ---- on the loop ---- */
 
-/* When the next one is due, in ms from now; UINT64_MAX: nobody is there. */
+/* Shuts down connections whose exchange takes too long. Returns the ms until
+ * the next is due; UINT64_MAX: there is none. */
 static uint64_t close_slow(struct admin_http *h)
 {
 	uint64_t now = pool_now_ms();
@@ -172,7 +174,7 @@ static uint64_t close_slow(struct admin_http *h)
 
 static void on_timer(uv_timer_t *timer);
 
-/* The only failure of MHD_run is a stopped daemon, and ours is not. */
+/* MHD_run fails only if the MHD daemon is stopped, and ours is not. */
 static void run(struct admin_http *h)
 {
 	MHD_UNSIGNED_LONG_LONG ms;
@@ -203,7 +205,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 void admin_http_add(struct admin_http *h, int fd, const struct sockaddr *from,
 		    socklen_t len)
 {
-	/* fd is MHD's from here on, also after an error. */
+	/* MHD takes over fd, also on an error. */
 	(void)MHD_add_connection(h->mhd, fd, from, len);
 	run(h);
 }
@@ -294,7 +296,7 @@ void admin_http_close(struct admin_http *h, void (*closed)(void *arg),
 	h->closed = closed;
 	h->closed_arg = arg;
 	h->poll.data = h->timer.data = h;
-	/* The loop lets go of MHD's descriptor before MHD closes it. */
+	/* Stop watching MHD's descriptor before MHD closes it. */
 	uv_close((uv_handle_t *)&h->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&h->timer, on_handle_closed);
 	MHD_stop_daemon(h->mhd);

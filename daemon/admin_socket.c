@@ -29,7 +29,7 @@ static int format(const char *run_dir, const char *address, uint16_t port,
 	return 0;
 }
 
-/* IPv4 on a socket of IPv6 is IPv4. */
+/* An IPv4-mapped address of an IPv6 socket counts as IPv4. */
 static int read_tcp(const struct sockaddr *tcp, char *text, socklen_t cap,
 		    uint16_t *ret_port)
 {
@@ -66,8 +66,8 @@ static int listen_at(const struct sockaddr_un *un)
 
 	if (fd < 0)
 		return -errno;
-	/* Before bind, which takes the mode over: nobody else may connect at
-	 * any moment. */
+	/* Before bind, which copies the mode to the file: at no moment may
+	 * other users connect. */
 	if (fchmod(fd, 0600) || bind(fd, (const void *)un, sizeof(*un)) ||
 	    listen(fd, BACKLOG)) {
 		err = -errno;

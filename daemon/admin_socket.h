@@ -1,10 +1,10 @@
 /*
- * The admin address's Unix socket, for this user and root alone:
+ * The admin address's Unix socket, for this user and root only:
  *
  *   RUN_DIR/admin-NETWORK-ADDRESS-PORT.sock
  *
- * NETWORK is the inode of the network namespace, as daemons in several may share
- * RUN_DIR. So who knows the TCP address finds the socket.
+ * NETWORK is the inode of the network namespace: daemons in several namespaces
+ * may share RUN_DIR. A client that knows the TCP address can find the socket.
  *
  * Thread: any.
  */
@@ -14,16 +14,18 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* 0, -ENAMETOOLONG (sockets' paths have 107 bytes), -EAFNOSUPPORT, -errno. */
+/* Writes the socket's path for this TCP address to buf (cap bytes). 0,
+ * -ENAMETOOLONG (a socket's path has at most 107 bytes), -EAFNOSUPPORT,
+ * -errno. */
 int admin_socket_path(const char *run_dir, const struct sockaddr *tcp,
 		      char *buf, size_t cap);
-/* Listens there, mode 0600; what was there before is replaced, as the TCP
- * address has one owner at a time. A descriptor, or -errno. */
+/* Listens at path, mode 0600. Replaces an existing socket: the TCP address has
+ * one owner at a time, so it is stale. Returns a descriptor, or -errno. */
 int admin_socket_listen(const char *path);
 /*
- * For who asks: the socket of the daemon with that TCP address, which also may
- * be listening on all of them. 0; -ENOENT: there is none, or it is somebody
- * else's.
+ * For clients: finds the socket of the daemon that listens on this TCP address,
+ * or on the wildcard address. 0; -ENOENT: there is none, or it belongs to
+ * another user.
  */
 int admin_socket_find(const char *run_dir, const struct sockaddr *tcp,
 		      char *buf, size_t cap);

@@ -1,5 +1,5 @@
 /*
- * Is the address that a node tells to others one by which they can reach it?
+ * Can other nodes reach this one by the address that it advertises?
  *
  * Thread: main.
  */
@@ -11,15 +11,16 @@
 #include "daemon/options.h"
 
 /*
- * listen (OPT_HOSTPORT) and advertise (OPT_STRING) as given: nobody can connect
- * to 0.0.0.0 or [::], so who listens there has to advertise something else.
- * 0 or -EINVAL (reported, with the remedy).
+ * Checks the options listen (OPT_HOSTPORT) and advertise (OPT_STRING): no peer
+ * can connect to 0.0.0.0 or [::], so a node that listens there must advertise
+ * another address. 0 or -EINVAL (printed to err, with the remedy).
  */
 int daemon_advertise_check(const struct daemon_option *listen,
 			   const struct daemon_option *advertise, FILE *err);
 /*
- * Log a warning if what is advertised (NULL: listen) is of this host alone, but
- * the master is not: then nodes of other hosts will join.
+ * Logs a warning if the advertised address (NULL: listen) can be reached on
+ * this host only, although the master is on another host: nodes of other hosts
+ * will join then.
  */
 void daemon_advertise_warn(const struct pool_hostport *listen,
 			   const char *advertise,

@@ -22,8 +22,8 @@
 
 static struct {
 	char *log_file;	  /* owns; NULL: stderr as it was, or nowhere */
-	int ready_fd;	  /* to the waiting parent */
-	int terminal;	  /* stderr as it was, in the foreground; -1: it is */
+	int ready_fd;	  /* pipe to the waiting parent */
+	int terminal;	  /* foreground: the original stderr; -1: unchanged */
 	bool background;
 } self = { .ready_fd = -1, .terminal = -1 };
 
@@ -36,7 +36,7 @@ static int open_log(const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Remember the log file by an absolute name and open it: fd or -errno. */
+/* Opens the log file and keeps its absolute name: fd or -errno. */
 static int set_log(const char *path)
 {
 	char cwd[4096] = "";
@@ -64,7 +64,7 @@ static int default_log(const char *name)
 	return set_log(path);
 }
 
-/* A log that nobody keeps: only for the parent's report. */
+/* An unnamed log, used only for the parent's report. */
 static int no_log(void)
 {
 	int fd = memfd_create("kvpool log", MFD_CLOEXEC);
@@ -121,7 +121,7 @@ void daemon_foreground_failed(void)
 
 /* ---- the parent ---- */
 
-/* Is it worth showing although all went well? ("<time> warn <text>") */
+/* Is this line ("<time> warn <text>") shown even after a successful start? */
 static bool is_warning(const char *line)
 {
 	const char *level = strchr(line, ' ');
@@ -130,7 +130,7 @@ static bool is_warning(const char *line)
 			 strncmp(level, " error", 6) == 0);
 }
 
-/* Print what the child has logged since `from`: all, or its warnings. */
+/* Prints what the child has logged since `from`: all, or only warnings. */
 static void report(int log_fd, off_t from, bool all)
 {
 	char *text = calloc(1, REPORT_MAX + 1), *save = NULL;
@@ -232,7 +232,7 @@ void daemon_background_ready(void)
 
 	if (self.ready_fd < 0)
 		return;
-	/* A parent that was killed meanwhile is no reason to end. */
+	/* Ignore errors: the parent may have been killed meanwhile. */
 	do
 		n = write(self.ready_fd, "r", 1);
 	while (n < 0 && errno == EINTR);
@@ -293,7 +293,8 @@ int daemon_pidfile_write(const char *run_dir, const char *mount,
 	return err;
 }
 
-/* The pid in a pid file, its name in `name` (PIDFILE_MAX bytes); or -errno. */
+/* Reads a pid file: returns the pid, and the daemon's name in `name`
+ * (PIDFILE_MAX bytes); or -errno. */
 static pid_t read_pidfile(int dirfd, const char *path, char *name)
 {
 	int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -1,6 +1,7 @@
 /*
- * /api/drain?node=NAME: GET says how far the emptying of a node is, POST begins
- * it, or with &cancel=1 gives it up. What that means is in master/server.h.
+ * /api/drain?node=NAME: GET reports the progress of draining a node. POST
+ * starts a drain, or cancels it with &cancel=1. master/server.h says what a
+ * drain does.
  *
  * Thread: loop.
  */

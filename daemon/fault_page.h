@@ -1,19 +1,19 @@
 /*
- * /api/faults: what pool/conn/fault_rules.h is told at run time, of a program that was
- * started with --allow-faults.
+ * /api/faults: shows and changes the injected faults (pool/conn/fault_rules.h)
+ * of a running daemon that was started with --allow-faults.
  *
  *   GET                                  the rules, and how often each acted
- *   POST ?clear=yes                      no rules any more
- *   POST ?kind=delay|drop|reset|corrupt  one rule more:
+ *   POST ?clear=yes                      removes all rules
+ *   POST ?kind=delay|drop|reset|corrupt  adds a rule:
  *        &peer=all|HOST|HOST:PORT        (default all)
  *        &direction=send|receive|both    (default send)
  *        &delay=DURATION                 with kind=delay
  *        &nth=N | &probability=P         which messages (default: all)
  *
- * Without --allow-faults both are answered with 403. POST is for loopback only
+ * Without --allow-faults the answer is 403. POST is accepted from loopback only
  * (daemon/admin.h).
  *
- * Thread: loop; daemon_faults_allow: main, before there is any connection.
+ * Thread: loop; daemon_faults_allow: main, before the first connection.
  */
 #ifndef DAEMON_FAULT_PAGE_H
 #define DAEMON_FAULT_PAGE_H

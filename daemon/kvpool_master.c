@@ -158,7 +158,7 @@ struct program {
 	int status; /* to exit with, if it is not 0 */
 };
 
-/* Who acts; NULL: a standby. */
+/* The active master; NULL: this one is a standby. */
 static struct master *acting(const struct program *p)
 {
 	return p->ha ? master_ha_leading(p->ha) : p->master;
@@ -176,7 +176,7 @@ static json_t *status_page(void *arg, const struct daemon_admin_query *q,
 	(void)q;
 	(void)ret_status;
 	(void)ret_text;
-	/* What the program is; then what the master says. */
+	/* The program's fields first, then the master's. */
 	json = json_pack("{s:s, s:s, s:i}", "role", "master", "version",
 			 kvpool_version(), "pid", (int)getpid());
 	if (json && p->ha)
@@ -276,14 +276,14 @@ static const char *why_not_ready(void *arg)
 	return why ? why : "not ready";
 }
 
-/* ---- end ---- */
+/* ---- shutdown ---- */
 
 static void on_master_closed(void *arg)
 {
 	daemon_program_closed(arg);
 }
 
-/* The pages look at the master, so they go first. */
+/* The pages use the master, so they are closed first. */
 static void on_admin_closed(void *arg)
 {
 	struct program *p = arg;
@@ -341,7 +341,7 @@ static int start_master(struct program *p)
 			   master_open(&opts, &p->master);
 }
 
-/* What the user has to put right is 2, as a wrong option. */
+/* Errors that the user must correct exit with 2, like a wrong option. */
 static int status_of(int err)
 {
 	switch (err) {
@@ -379,7 +379,7 @@ static int start_admin(struct program *p)
 	if (!conf.run_dir &&
 	    daemon_run_dir_default(run_dir, sizeof(run_dir)) == 0)
 		conf.run_dir = run_dir;
-	/* The CLI asks over TCP then, which it can do without. */
+	/* If that fails, the CLI uses TCP instead of the socket. */
 	if (conf.run_dir && daemon_run_dir_ensure(conf.run_dir) == 0)
 		daemon_admin_open_local(p->admin, conf.run_dir);
 	return 0;
@@ -390,7 +390,7 @@ static int run(void)
 	static struct program p;
 	int rc;
 
-	/* After a failure the process ends, and what is open with it. */
+	/* On an error the process exits, which closes all that is open. */
 	if (daemon_program_open(&p.base, stop) ||
 	    pool_trust_metrics(&conf.trust, p.base.metrics) ||
 	    POOL_TURNS_REGISTER(p.base.metrics, &p.base.turns,
@@ -467,14 +467,14 @@ static int check_options(void)
 	return rc ? rc : check_etcd_options();
 }
 
-/* The directory of the default state file is ours to make; others' are not. */
+/* Creates the directory of the default state file; not that of another one. */
 static void make_state_dir(void)
 {
 	uv_fs_t req;
 
 	if (strcmp(conf.state_file, DEFAULT_STATE) != 0)
 		return;
-	/* If it fails, master_open says what is missing. */
+	/* If that fails, master_open reports what is missing. */
 	uv_fs_mkdir(NULL, &req, "/var/lib/kvpool", 0700, NULL);
 	uv_fs_req_cleanup(&req);
 }

@@ -1,15 +1,15 @@
 /*
- * kvpoold: its start and its end. Its options are in daemon/node_conf.h, its
- * pages in daemon/node_pages.c, what a node does in pool/node/node.h, the mount in
- * fs/session.h.
+ * kvpoold: start and shutdown. Options: daemon/node_conf.h; admin pages:
+ * daemon/node_pages.c; the node: pool/node/node.h; the mount: fs/session.h.
  *
- * Start: options -> background -> lock of the name -> admin (the address alone:
- *        the loop does not run yet) -> RDMA devices -> (embedded: master) ->
- *        node -> mount -> ready. What fails last may be mounted last: a failed
- *        start leaves no mount behind.
- * SIGTERM or SIGINT, or the mount taken away: admin closes, the mount, the node
- * (which publishes what is pending), the embedded master, the devices; the loop
- * ends when no handle is left, and the program with 0.
+ * Start: options -> background -> lock of the name -> admin (only the address
+ *        is taken: the loop does not run yet) -> RDMA devices -> (embedded:
+ *        master) -> node -> mount -> ready. The mount comes last, so that a
+ *        failed start leaves no mount behind.
+ *
+ * Shutdown, by SIGTERM, SIGINT or an unmount: closes admin, the mount, the node
+ * (which publishes what is pending), the embedded master, the devices. The loop
+ * ends when no handle is left, and the program exits with 0.
  */
 #include <errno.h>
 #include <limits.h>
@@ -41,7 +41,7 @@ static bool is_ready(void *arg)
 	return p->serving && !p->base.closing && pool_node_ready(p->node);
 }
 
-/* ---- end: admin, mount, node, embedded master, RDMA devices ---- */
+/* ---- shutdown: admin, mount, node, embedded master, RDMA devices ---- */
 
 static void on_unwatched(void *arg)
 {
@@ -172,7 +172,7 @@ static const struct daemon_takeover_ops handover_ops = {
 
 /* ---- start ---- */
 
-/* All that there is to say for want of a port. */
+/* Reports that no RDMA port can be used. */
 static int no_rdma(struct node_program *p, int err)
 {
 	char there[1024];
@@ -305,8 +305,8 @@ static int start_finder(struct node_program *p)
 	return p->conf->etcd ? master_finder_open(&opts, &p->finder) : 0;
 }
 
-/* As mount(8) was told it, so that it knows its mount again; else the masters.
- */
+/* The mount's source: as given to mount(8), which recognises its mount by that;
+ * else the masters. */
 static const char *mount_source(const struct daemon_node_conf *conf,
 				char *buf, size_t cap)
 {
@@ -349,7 +349,7 @@ static int start_mount(struct node_program *p)
 	return p->mount ? fs_open(&opts, &p->fs) : 0;
 }
 
-/* All is there that the other daemon had: from GO on it is ours. */
+/* The old daemon's state is complete here: take over with GO. */
 static int commit_takeover(struct node_program *p)
 {
 	int err;
@@ -366,7 +366,8 @@ static int commit_takeover(struct node_program *p)
 	return err;
 }
 
-/* For the next one: only a mount cannot simply be restarted. */
+/* Allows the next take-over. Only with a mount: without one a restart will
+ * do. */
 static int start_takeover(struct node_program *p)
 {
 	int fd = p->conf->takeover ? pool_handover_take_fd(&p->taken.h,
@@ -398,7 +399,8 @@ static int start_admin(struct node_program *p)
 	return daemon_admin_open(&opts, &p->admin);
 }
 
-/* Descriptors up to the hard limit: each object under way needs some. */
+/* Raises the limit of descriptors to the hard limit: each transfer needs
+ * some. */
 static void raise_nofile(void)
 {
 	struct rlimit rl;
@@ -421,17 +423,17 @@ static void no_work_done(uv_work_t *w, int status)
 }
 
 /*
- * Requests are answered before anything is checksummed: the loop's thread runs
- * ahead of the workers (which exist by now, and the movers) where both want one
- * CPU. Without the privilege it does not; nothing depends on it.
+ * Gives the loop thread priority over workers and movers, which exist by now,
+ * so that requests are answered before checksums are computed if they compete
+ * for a CPU. An optimisation: without the privilege it has no effect.
  */
 static void prefer_loop(void)
 {
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 }
 
-/* The mount point need not exist, its parent must; a mount whose daemon died
- * does not resolve. */
+/* Makes the path absolute without realpath: the mount point need not exist, and
+ * a mount whose daemon died does not resolve. Its parent must exist. */
 static int absolute_mount(struct node_program *p)
 {
 	char real[PATH_MAX], cwd[PATH_MAX];
@@ -455,8 +457,8 @@ static int absolute_mount(struct node_program *p)
 	return 0;
 }
 
-/* After a failure the process ends, and what is open with it, but for the
- * store's tmpfs. */
+/* On an error the process exits, which closes all that is open; only the
+ * store's tmpfs stays. */
 static int start(struct node_program *p)
 {
 	int rc = daemon_run_dir_make(p->conf->run_dir, p->conf->name, p->dir,
@@ -464,7 +466,7 @@ static int start(struct node_program *p)
 
 	if (!rc)
 		rc = absolute_mount(p);
-	/* Before signals are the loop's: it may take a while. */
+	/* Before the loop handles signals: this may block for a while. */
 	if (!rc && !p->conf->takeover)
 		rc = daemon_name_lock(p->dir, p->conf->name);
 	if (!rc)
@@ -518,7 +520,7 @@ static int run(const struct daemon_node_conf *conf)
 	if (rc)
 		return daemon_start_failed(rc);
 	pool_handover_close(&p.taken.h);
-	/* libuv makes its workers with the first work. */
+	/* libuv starts its workers with the first work. */
 	(void)uv_queue_work(&p.base.loop, &first, no_work, no_work_done);
 	prefer_loop();
 	p.serving = true;
@@ -549,7 +551,7 @@ int main(int argc, char **argv)
 	if (rc)
 		return rc > 0 ? 0 : 2;
 	pool_log_set_level((enum pool_log_level)conf->log_level);
-	/* Nodes of one machine do not write into each other's log. */
+	/* One log file per node of the machine. */
 	snprintf(log_name, sizeof(log_name), "kvpoold-%s", conf->name);
 	rc = conf->foreground ?
 		     daemon_foreground_start(conf->log_file) :

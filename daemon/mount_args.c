@@ -17,7 +17,7 @@ static int fail(FILE *err, const char *what, const char *given,
 	return -EINVAL;
 }
 
-/* Takes over text (NULL: out of memory). */
+/* Appends text, and takes ownership of it (NULL: out of memory). */
 static int add(struct daemon_mount_args *m, char *text, FILE *err)
 {
 	if (!text)
@@ -89,7 +89,8 @@ static int add_list(struct daemon_mount_args *m, const char *list, FILE *err)
 	return rc;
 }
 
-/* A cluster of one-letter options: "-sv". 1: the next argument belongs to it. */
+/* A cluster of one-letter options: "-sv". 1: the next argument belongs to
+ * it. */
 static int take_letters(struct daemon_mount_args *m, const char *arg, FILE *err)
 {
 	for (const char *p = arg + 1; *p; p++) {
@@ -137,7 +138,7 @@ int daemon_mount_args_init(struct daemon_mount_args *m, int argc,
 
 	memset(m, 0, sizeof(*m));
 	rc = add(m, strdup("kvpoold"), err);
-	/* First, so that -o store_size=... wins. */
+	/* First, so that -o store_size=... overrides it. */
 	if (!rc)
 		rc = add_pair(m, "--store-size", "0", err);
 	for (int i = 1; !rc && i < argc; i++) {
@@ -165,7 +166,7 @@ int daemon_mount_args_init(struct daemon_mount_args *m, int argc,
 		rc = check_operands(ops, nops, err);
 	if (!rc)
 		rc = add_pair(m, "--master", ops[0], err);
-	/* As it stands there: mount -a knows by it what is mounted already. */
+	/* Unchanged: `mount -a` recognises an existing mount by its source. */
 	if (!rc)
 		rc = add_pair(m, "--source", ops[0], err);
 	m->dir = ops[1];

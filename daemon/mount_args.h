@@ -1,10 +1,9 @@
 /*
- * mount(8)'s way of calling us, "mount.kvpool HOST:PORT DIR -o a=b,c -v",
- * translated into a command line of kvpoold.
+ * Translates the command line that mount(8) uses for a helper, "mount.kvpool
+ * HOST:PORT DIR -o a=b,c -v", into a command line of kvpoold.
  *
- * Needs no knowledge of kvpoold's options: a_b=v becomes --a-b=v, a_b becomes
- * --a-b; mount(8)'s own options are dropped; what kvpoold does not know it
- * refuses itself.
+ * This needs no list of kvpoold's options: a_b=v becomes --a-b=v, a_b becomes
+ * --a-b, and mount(8)'s own options are dropped. kvpoold refuses unknown ones.
  *
  * Thread: any, no state.
  */
@@ -17,7 +16,8 @@
 #define MOUNT_ARGS_MAX 128
 
 struct daemon_mount_args {
-	char *argv[MOUNT_ARGS_MAX + 1]; /* owns; [0] "kvpoold", NULL-terminated */
+	/* Owns; [0] "kvpoold", NULL-terminated. */
+	char *argv[MOUNT_ARGS_MAX + 1];
 	int argc;
 	const char *dir; /* DIR; borrows from argv */
 	bool fake;    /* -f: check only */
@@ -25,8 +25,8 @@ struct daemon_mount_args {
 };
 
 /*
- * 0; 1 if --help was asked for; -EINVAL (printed to err), -ENOMEM. To be given
- * to daemon_mount_args_fini in every case.
+ * 0; 1 if --help was given; -EINVAL (printed to err); -ENOMEM. The caller calls
+ * daemon_mount_args_fini in every case.
  */
 int daemon_mount_args_init(struct daemon_mount_args *m, int argc,
 			   char *const *argv, FILE *err);

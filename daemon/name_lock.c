@@ -14,17 +14,17 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
-#define END_WAIT_MS 15000  /* for one that is ending: it publishes for 5 s */
-#define SERVE_WAIT_MS 2000 /* for one that may not have heard of its end */
+#define END_WAIT_MS 15000  /* for an ending daemon: it publishes for 5 s */
+#define SERVE_WAIT_MS 2000 /* for one that may not have received SIGTERM yet */
 #define POLL_US 10000
 #define RETRY_MS 10
 
 static int lock_fd = -1; /* owns */
 
-/* The daemon that handed over has not ended yet. */
+/* Retries of the lock after a take-over, until the old daemon has ended. */
 static struct {
 	uv_timer_t retry;
-	bool trying, said;
+	bool trying, warned;
 	uint64_t since_ms;
 	const char *dir, *mount; /* borrow */
 } taken;
@@ -45,7 +45,7 @@ static void write_state(const char *state, const char *mount)
 	int len = snprintf(text, sizeof(text), "%d %s %s\n", (int)getpid(),
 			   state, mount);
 
-	/* What cannot be written makes nobody wait: no more than that. */
+	/* If this fails, the next start does not wait; nothing else does. */
 	if (lock_fd >= 0 && ftruncate(lock_fd, 0) == 0)
 		(void)!pwrite(lock_fd, text, (size_t)len, 0);
 }
@@ -157,9 +157,9 @@ static void on_retry(uv_timer_t *h)
 	if (have) {
 		write_state(STATE_SERVING, taken.mount);
 		uv_close((uv_handle_t *)h, NULL);
-	} else if (!taken.said &&
+	} else if (!taken.warned &&
 		   pool_now_ms() - taken.since_ms > SERVE_WAIT_MS) {
-		taken.said = true;
+		taken.warned = true;
 		pool_warn("%s/" DAEMON_NAME_LOCK_FILE " is locked by another "
 			  "process than the daemon that handed over: until it "
 			  "is not, another start of this name will not wait "

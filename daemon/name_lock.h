@@ -1,11 +1,11 @@
 /*
- * One daemon a name: while one runs it holds RUN_DIR/NAME/lock (flock), and the
- * file says who it is, where it mounted, and whether it is ending. So that a
- * start right after umount(8), which waits for nobody, waits for the daemon that
- * still publishes what is pending, instead of finding its ports and its store in
- * use.
+ * One daemon per name: a running daemon holds RUN_DIR/NAME/lock (flock). The
+ * file has its pid, its mount, and whether it is ending. umount(8) returns
+ * before the daemon has ended, which first publishes what is pending. With the
+ * lock the next start waits for that, instead of failing because ports and
+ * store are in use.
  *
- * Thread: main. One a process; the lock is held until the process ends.
+ * Thread: main. One lock per process, held until the process ends.
  */
 #ifndef DAEMON_NAME_LOCK_H
 #define DAEMON_NAME_LOCK_H
@@ -15,24 +15,25 @@
 #define DAEMON_NAME_LOCK_FILE "lock" /* in the node's run directory */
 
 /*
- * Take the lock in dir. One that is ending, or whose mount is gone, is waited
- * for (END_WAIT_MS; said in the log); one that serves is an error after a
- * moment, in which it may yet hear of its SIGTERM. 0 or -errno, logged with
- * the remedy.
+ * Takes the lock in dir. If its holder is ending, or its mount is gone, waits
+ * for it (END_WAIT_MS; logged). A holder that serves is an error after
+ * SERVE_WAIT_MS, in which it may still receive its SIGTERM. 0 or -errno, logged
+ * with the remedy.
  */
 int daemon_name_lock(const char *dir, const char *name);
 /*
- * The same, of a daemon that has handed over to this one, which serves with a
- * mount at `mount` (as below), and ends just now: or once the kernel has done
- * what it was asked for, which may need an answer of this one first. So nothing
- * waits for it, the loop tries again; meanwhile all goes on. dir and mount are
- * borrowed until the process ends.
+ * Takes over the lock of a daemon that has handed over to this one, which
+ * serves with a mount at `mount` (as below). The old daemon is ending; but its
+ * end may have to wait for the kernel, which may wait for an answer of this
+ * daemon. So this does not block: the loop retries until the lock is free. dir
+ * and mount are borrowed until the process ends.
  */
 void daemon_name_lock_taken(uv_loop_t *loop, const char *dir,
 			    const char *mount);
-/* This one serves, with a mount at the absolute path mount (NULL: without). */
+/* Records that this daemon serves, with a mount at this absolute path (NULL: no
+ * mount). */
 void daemon_name_lock_serving(const char *mount);
-/* This one is ending. */
+/* Records that this daemon is ending. */
 void daemon_name_lock_ending(void);
 
 #endif

@@ -331,7 +331,7 @@ static int check_options(void)
 	return 0;
 }
 
-/* Defaults that the options' table cannot say. */
+/* Defaults that the table of options cannot express. */
 static int set_defaults(void)
 {
 	static char name[DAEMON_NAME_MAX + 1], run_dir[PATH_MAX];

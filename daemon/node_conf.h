@@ -1,7 +1,7 @@
 /*
- * What kvpoold was told: options, environment, defaults, all of it checked.
+ * kvpoold's configuration: options, environment and defaults, validated.
  *
- * Thread: main, before anything else runs; then any, as it does not change.
+ * Thread: main, before anything else runs; then any, because it never changes.
  */
 #ifndef DAEMON_NODE_CONF_H
 #define DAEMON_NODE_CONF_H
@@ -12,7 +12,7 @@
 #include "pool/base/parse.h"
 #include "pool/conn/trust.h"
 
-/* What bytes move over between nodes; in the order of --transport. */
+/* The transport of bulk data between nodes; in the order of --transport. */
 enum daemon_transport { TRANSPORT_AUTO, TRANSPORT_RDMA, TRANSPORT_TCP };
 
 /* How RDMA connections are made; in the order of --rdma-connect. */
@@ -30,7 +30,7 @@ struct daemon_node_conf {
 	uint64_t heartbeat_ms;
 	const char *rdma_device;
 	const char *allow_user, *admin_name;
-	struct pool_trust trust; /* what that says; not with insecure */
+	struct pool_trust trust; /* from allow_user; unused if insecure */
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */
 	unsigned int rdma_connect; /* enum daemon_connect */
@@ -39,8 +39,9 @@ struct daemon_node_conf {
 };
 
 /*
- * 0 and *ret_conf (there is one in a process); 1: --help or --version was
- * answered on stdout; -errno: what was wrong and what is accepted is on stderr.
+ * 0 and *ret_conf (static, one per process); 1: --help or --version was printed
+ * to stdout; -errno: the wrong option and what is accepted were printed to
+ * stderr.
  */
 int daemon_node_conf_read(int argc, char **argv,
 			  const struct daemon_node_conf **ret_conf);

@@ -1,6 +1,8 @@
 /*
- * What kvpoold is made of: kvpoold.c starts and ends it, node_pages.c shows it.
- * Thread: the loop's.
+ * The parts of kvpoold: kvpoold.c starts and stops them, node_pages.c shows
+ * them.
+ *
+ * Thread: loop.
  */
 #ifndef DAEMON_NODE_PROGRAM_H
 #define DAEMON_NODE_PROGRAM_H
@@ -22,7 +24,7 @@
 struct node_program {
 	struct daemon_program base; /* first */
 	const struct daemon_node_conf *conf;
-	struct pool_trust trust; /* as conf's, and what it counts */
+	struct pool_trust trust; /* conf's, with counters */
 	struct pool_busy busy;
 	struct verbs *verbs; /* NULL with --transport tcp */
 	struct master *master; /* embedded, else NULL */
@@ -37,8 +39,8 @@ struct node_program {
 	bool serving;
 };
 
-/* node_pages.c; arg is the struct node_program. What is returned is the
- * caller's; NULL: no memory. */
+/* node_pages.c. arg: struct node_program *. The caller owns the result; NULL:
+ * no memory. */
 json_t *daemon_node_status_json(void *arg);
 json_t *daemon_node_nodes_json(void *arg);
 extern const struct daemon_admin_page daemon_node_pages[];

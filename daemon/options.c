@@ -21,7 +21,8 @@ static void env_name(const char *name, char *buf, size_t cap)
 		*p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
 }
 
-/* As the parser takes it: the largest unit that leaves no remainder. */
+/* Formats a size as the parser accepts it: in the largest unit that divides
+ * it. */
 static void format_size(uint64_t bytes, char *buf, size_t cap)
 {
 	static const char *const units[] = { "", "KiB", "MiB",
@@ -161,7 +162,7 @@ static bool from_mount(void)
 	return getenv(DAEMON_FROM_MOUNT) != NULL;
 }
 
-/* "--store-size"; for whoever called mount(8), "-o store_size". */
+/* "--store-size"; "-o store_size" if the options came from mount(8). */
 static void format_command(const char *name, size_t len, char *buf, size_t cap)
 {
 	snprintf(buf, cap, "%s%.*s", from_mount() ? "-o " : "--", (int)len,
@@ -286,7 +287,7 @@ static int parse_value(const struct daemon_option *o, const char *text)
 	return -EINVAL;
 }
 
-/* text may be NULL: no value. Reports what is wrong. */
+/* Sets o from text (NULL: no value). 0 or -EINVAL, reported. */
 static int set_value(struct daemon_option *o, const char *text,
 		     enum daemon_option_source source, FILE *err)
 {
@@ -335,7 +336,7 @@ static int parse_env(struct daemon_option *opts, FILE *err)
 	return 0;
 }
 
-/* Parse argv[*i], "--name...", and step over a value that follows it. */
+/* Parses argv[*i], "--name...", and advances *i over a separate value. */
 static int parse_arg(struct daemon_option *opts, int argc, char **argv, int *i,
 		     FILE *err)
 {
@@ -456,8 +457,8 @@ static bool in_list(const char *const *list, const char *elem, size_t len)
 
 enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len)
 {
-	/* What holds anyway, and what mount(8) means for itself. Nothing is
-	 * written to a disk, so what is to be in time is. */
+	/* Options that are always in effect or only for mount(8); also sync:
+	 * there is no disk to write to. */
 	static const char *const generic[] = {
 		"rw", "defaults", "auto", "noauto", "user", "nouser",
 		"users", "owner", "group", "nodev", "nosuid", "exec", "sync",

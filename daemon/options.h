@@ -1,9 +1,9 @@
 /*
- * Options: declared once in a table, read from the environment and then from
- * the command line (which wins), and printed by --help from the same table.
+ * Options: declared in one table, read from the environment and then from the
+ * command line (which overrides it), and printed by --help from the same table.
  *
- * A wrong value is reported as: which option, what was given, what is accepted;
- * the program then exits with 2.
+ * For a wrong value the message names the option, the value given and what is
+ * accepted; the program then exits with 2.
  *
  * Thread: main, before the loop runs.
  */
@@ -33,16 +33,16 @@ struct daemon_option {
 	const char *name; /* "store-size": --store-size N, --store-size=N,
 			     KVPOOL_STORE_SIZE=N */
 	enum daemon_option_type type;
-	void *value;	    /* where it goes; holds the default before */
+	void *value;	    /* borrows; set to the default before parsing */
 	const char *arg;    /* "N", "HOST:PORT" for the help text */
 	const char *help;   /* one line, or several with '\n' */
 	uint64_t min, max;  /* SIZE, COUNT, DURATION; max 0: no limit */
 	uint16_t default_port; /* HOSTPORT(S); 0: the port must be given */
-	bool no_env;	    /* only on the command line: images set variables
-			       such as KVPOOL_VERSION for ends of their own */
-	bool seen;	    /* set if it was given */
+	bool no_env;	    /* command line only: container images may set
+			       variables such as KVPOOL_VERSION */
+	bool seen;	    /* out: it was given */
 
-	/* Set if seen, for messages: the text given (borrows), and how. */
+	/* Out, if seen, for messages: the text (borrows) and its source. */
 	const char *given;
 	enum daemon_option_source {
 		OPT_FROM_COMMAND, /* --store-size */
@@ -50,8 +50,8 @@ struct daemon_option {
 	} source;
 };
 
-/* Those that every daemon has; where they go are members of c. log: the file,
- * if none is given. */
+/* The options of every daemon; their values are members of c. log: text of the
+ * default log file. */
 #define DAEMON_OPTIONS_COMMON(c, log)                                          \
 	{ .name = "allow-user",                                                \
 	  .type = OPT_STRING,                                                  \
@@ -97,34 +97,33 @@ struct daemon_option {
 	  .no_env = true }
 
 /*
- * Parse; opts ends with name == NULL. An empty variable counts as not set.
- * Operands (non-options) are left in *ret_operands (argv's own strings; --:
- * everything after). Prints to err and returns -EINVAL if something is wrong;
- * 1 if --help was printed (to out); else 0. usage: the line(s) above the
- * option list.
+ * Parses; opts ends with name == NULL. An empty variable counts as not set.
+ * *ret_operands: the operands (non-options, and all after "--"), strings of
+ * argv; argv is reordered. usage: the lines that --help prints above the list.
+ * 0; 1 if --help was printed (to out); -EINVAL (the reason is printed to err).
  */
 int daemon_options_parse(struct daemon_option *opts, int argc, char **argv,
 			 const char *usage, int *ret_noperands,
 			 char ***ret_operands, FILE *out, FILE *err);
-/* In the environment: the command line was made of mount -o options
- * (daemon/mount_args.h), and is to be spoken of as such. */
+/* Environment variable: the command line was made from mount -o options
+ * (daemon/mount_args.h), so messages name options in that form. */
 #define DAEMON_FROM_MOUNT "KVPOOL_FROM_MOUNT"
 enum daemon_mount_opt {
 	MOUNT_OPT_OURS,	   /* not mount(8)'s: a daemon's option, or a typo */
-	MOUNT_OPT_GENERIC, /* rw, _netdev, x-...: so it is, or mount(8)'s own */
+	MOUNT_OPT_GENERIC, /* rw, _netdev, x-...: no effect, or mount(8)'s */
 	MOUNT_OPT_KERNEL,  /* noexec, noatime: for the mount itself */
-	MOUNT_OPT_REFUSED, /* ro, remount, suid, ...: cannot be had */
+	MOUNT_OPT_REFUSED, /* ro, remount, suid, ...: not supported */
 };
-/* What is an element of a mount -o list ("name" or "name=value")? */
+/* Classifies an element of a mount -o list ("name" or "name=value"). */
 enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len);
 
 /*
- * For what the table cannot say: print to err that o's value is wrong, in the
- * same words as the parser. accepted: what would be right. Returns -EINVAL.
+ * For rules that the table cannot express: prints to err that o's value is
+ * wrong, in the parser's words. accepted: the values that are. Returns -EINVAL.
  */
 int daemon_option_reject(const struct daemon_option *o, const char *accepted,
 			 FILE *err);
-/* The element called name, which must be there. */
+/* The element called name, which must exist. */
 struct daemon_option *daemon_option_find(struct daemon_option *opts,
 					 const char *name);
 #define DAEMON_LISTEN_ACCEPTED \
@@ -133,19 +132,17 @@ struct daemon_option *daemon_option_find(struct daemon_option *opts,
 	"authentication, so whoever reaches the port can read and " \
 	"change the pool"
 /*
- * o is an OPT_HOSTPORT to listen on: anything but loopback needs insecure
- * (--insecure). 0 or -EINVAL (reported, with the remedy).
+ * Checks o, an OPT_HOSTPORT to listen on: addresses other than loopback need
+ * insecure (--insecure). 0 or -EINVAL (printed to err, with the remedy).
  */
 int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
 			       FILE *err);
 
-/* o is a list of hosts' names (OPT_STRING; NULL: none). 0 or -EINVAL
- * (reported). */
+/* Checks o, a list of host names (OPT_STRING; NULL: none). 0 or -EINVAL
+ * (printed to err). */
 int daemon_option_admin_names(const struct daemon_option *o, FILE *err);
-/*
- * o is a list of users (OPT_STRING; NULL: none), added to t. 0 or -EINVAL
- * (reported).
- */
+/* Adds o, a list of users (OPT_STRING; NULL: none), to t. 0 or -EINVAL (printed
+ * to err). */
 int daemon_option_users(const struct daemon_option *o, struct pool_trust *t,
 			FILE *err);
 

@@ -34,7 +34,7 @@ static void on_hup(uv_signal_t *sig, int signum)
 	daemon_log_reopen();
 }
 
-/* Cannot fail on a new loop but for want of descriptors or memory. */
+/* On a new loop this fails only without descriptors or memory. */
 static int start_signal(struct daemon_program *p, uv_signal_t *sig,
 			uv_signal_cb cb, int signum)
 {
@@ -75,7 +75,7 @@ int daemon_start_failed(int err)
 {
 	if (err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
 	    err == -EAGAIN || err == -ENOBUFS)
-		pool_error("cannot start for want of memory, descriptors or "
+		pool_error("cannot start: out of memory, descriptors or "
 			   "threads: %s", strerror(-err));
 	daemon_foreground_failed();
 	return 1;

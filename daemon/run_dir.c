@@ -48,7 +48,7 @@ int daemon_run_dir_default(char *buf, size_t cap)
 	return n < 0 || (size_t)n >= cap ? -ENAMETOOLONG : 0;
 }
 
-/* sticky: others may add to it, not take away. */
+/* sticky: others may create files in it, but not remove or rename ours. */
 static int make_dir(const char *path, mode_t mode, bool sticky_ok)
 {
 	struct stat st;
@@ -67,7 +67,7 @@ static int make_dir(const char *path, mode_t mode, bool sticky_ok)
 			   "there - choose a directory of your own with "
 			   "--run-dir", path);
 	else if (rc)
-		pool_error("%s: cannot be made: %s - run as root, or choose a "
+		pool_error("cannot create %s: %s - run as root, or choose a "
 			   "directory of your own with --run-dir",
 			   path, strerror(-rc));
 	return rc;

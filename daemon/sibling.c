@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Is there a program DIR/name? dir is not NUL-terminated. */
+/* Is DIR/name an executable? dir is not NUL-terminated. */
 static bool try(const char *dir, size_t dir_len, const char *name, char *buf,
 		size_t cap)
 {

@@ -9,8 +9,9 @@
 #include <stddef.h>
 
 /*
- * The program called name: beside the running one, else in PATH, else where
- * `make install` puts it. 0; -ENOENT (printed); -ENAMETOOLONG.
+ * Writes the path of the program called name to buf (cap bytes): in the
+ * directory of the running program, else in PATH, else where `make install`
+ * puts it. 0; -ENOENT (printed); -ENAMETOOLONG.
  */
 int daemon_sibling_path(const char *name, char *buf, size_t cap);
 

@@ -17,17 +17,17 @@
 
 #define MAGIC 0x4f544b4bu /* "KKTO" */
 #define FDS_A_MESSAGE 250 /* the kernel takes 253 */
-#define QUIET_MS 5000	  /* for what is under way */
+#define QUIET_MS 5000	  /* for requests in flight to complete */
 #define LOOK_MS 5
-#define SEND_MS 1000	  /* for room for one message */
-#define WAIT_MS 10000	  /* for the new one, standing still */
+#define SEND_MS 1000	  /* for socket buffer space for one message */
+#define WAIT_MS 10000	  /* for the new daemon, while paused */
 
 enum { HELLO = 1, REFUSED, OFFER, FDS, TAKEN, GO };
 
 struct message {
 	uint32_t magic, type;
-	uint32_t version; /* HELLO, OFFER: of the wire */
-	uint32_t nfds;	  /* OFFER: in all; FDS: in this one */
+	uint32_t version; /* HELLO, OFFER: of the wire format */
+	uint32_t nfds;	  /* OFFER: in total; FDS: in this message */
 	char text[240];	  /* REFUSED */
 };
 
@@ -38,7 +38,7 @@ struct daemon_takeover {
 	struct pool_listener *listener;
 	uv_poll_t *poll;   /* of fd; freed when it is closed */
 	uv_timer_t look;
-	int fd;		   /* owns; -1: nobody asks */
+	int fd;		   /* owns; -1: no take-over in progress */
 	bool paused;
 	uint64_t since_ms;
 	bool closed;
@@ -76,7 +76,7 @@ static int send_message(int fd, const struct message *m, const int *fds,
 	return r < 0 ? -errno : r == sizeof(*m) ? 0 : -EIO;
 }
 
-/* Up to *nfds descriptors; how many there were. */
+/* *nfds: in: most descriptors to receive; out: number received. */
 static int recv_message(int fd, unsigned int timeout_ms, struct message *m,
 			int *fds, size_t *nfds)
 {
@@ -118,7 +118,7 @@ static int recv_message(int fd, unsigned int timeout_ms, struct message *m,
 	return 0;
 }
 
-/* ---- the old one ---- */
+/* ---- the old daemon ---- */
 
 static void on_look_closed(uv_handle_t *h)
 {
@@ -130,7 +130,7 @@ static void on_poll_closed(uv_handle_t *h)
 	free(h);
 }
 
-/* Whoever asked is told why not, if there is a reason; all goes on. */
+/* Ends the take-over and resumes. why: sent to the new daemon; or NULL. */
 static void give_up(struct daemon_takeover *t, const char *why)
 {
 	struct message m = { .magic = MAGIC, .type = REFUSED };
@@ -157,7 +157,7 @@ static int send_offer(struct daemon_takeover *t, struct pool_handover *h)
 	unsigned int i, n;
 
 	m.type = FDS;
-	for (i = 0; i < h->nfds; i++) /* none there: something to pass */
+	for (i = 0; i < h->nfds; i++) /* a placeholder for missing ones */
 		if (h->fds[i] < 0) {
 			if (null < 0)
 				null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -173,7 +173,7 @@ static int send_offer(struct daemon_takeover *t, struct pool_handover *h)
 	return err;
 }
 
-/* Nothing else runs from here to the end of one of the two. */
+/* Blocks the loop until the take-over has failed, or this process exits. */
 static void hand_over(struct daemon_takeover *t)
 {
 	struct message m = { .magic = MAGIC, .type = GO };
@@ -209,7 +209,7 @@ static void hand_over(struct daemon_takeover *t)
 	t->ops->leave(t->arg);
 	pool_info("handed over in %llu ms",
 		  (unsigned long long)(pool_now_ms() - start));
-	_exit(0); /* sockets, files and the mount are the other's */
+	_exit(0); /* sockets, files and the mount are the new daemon's */
 }
 
 static void on_look(uv_timer_t *timer)
@@ -270,11 +270,11 @@ static void on_accept(void *arg, int fd)
 	uv_poll_t *poll = t->fd < 0 ? malloc(sizeof(*poll)) : NULL;
 
 	if (!poll || uv_poll_init(t->loop, poll, fd)) {
-		free(poll); /* one at a time */
+		free(poll); /* one take-over at a time */
 		close(fd);
 		return;
 	}
-	/* libuv wants it not to block, we do, later: poll(2) before each. */
+	/* libuv sets fd non-blocking; the blocking calls later use poll(2). */
 	t->fd = fd;
 	t->poll = poll;
 	poll->data = t;
@@ -321,7 +321,7 @@ void daemon_takeover_close(struct daemon_takeover *t)
 	uv_close((uv_handle_t *)&t->look, on_look_closed);
 }
 
-/* ---- the new one ---- */
+/* ---- the new daemon ---- */
 
 static int connect_to(const char *path)
 {
@@ -402,8 +402,8 @@ int daemon_takeover_commit(struct daemon_taken *t)
 	if (!err && m.type != GO)
 		err = -EBADMSG;
 	if (err)
-		pool_error("taking over failed: the other daemon went on or was killed (%s)",
-			   strerror(-err));
+		pool_error("taking over failed: the other daemon continued or "
+			   "was killed (%s)", strerror(-err));
 	close(t->fd);
 	t->fd = -1;
 	return err;

@@ -1,21 +1,22 @@
 /*
- * One daemon takes the place of another while the mount and open files stay:
- * `kvpoold --takeover`, for a newer program.
+ * A new daemon replaces a running one while the mount and open files stay:
+ * `kvpoold --takeover`, for upgrades.
  *
  *   new                                  old
- *   connect to NAME/takeover.sock ---->  reads no request of the kernel any
- *                                        more, ends those under way (QUIET_MS)
+ *   connect to NAME/takeover.sock ---->  quiesces: stops reading requests from
+ *                                        the kernel, completes those in flight
+ *                                        (QUIET_MS)
  *   builds the same state    <---- OFFER + records + descriptors
  *   is ready, guards the mount    TAKEN ---->
- *   serves                   <---- GO    ends at once, as if it had been killed
+ *   serves                   <---- GO    exits at once, as if killed
  *
- * Between OFFER and GO the old one stands still, WAIT_MS at most: what it hands
- * over stays true. Until it says GO nothing of it has changed, and it goes on
- * whatever happens to the new one: an error there, its end, silence. The new one
- * ends (with 1) whatever happens to the old one before GO. After GO the mount
- * is the new one's, and its guard's if that is killed. The kernel keeps
- * requests waiting meanwhile; files open in passthrough are read and written
- * all the time.
+ * Between OFFER and GO the old daemon is paused, WAIT_MS at most, so that the
+ * state in OFFER stays valid. Until it sends GO it has given up nothing: if the
+ * new daemon fails, exits or is silent, the old one continues. If the old one
+ * fails before GO, the new one exits with 1. After GO the mount belongs to the
+ * new daemon, and to its guard if that is killed. Meanwhile the kernel keeps
+ * requests waiting; files open in passthrough can be read and written all the
+ * time.
  *
  * Thread: loop (old), main before the loop runs (new).
  */
@@ -28,40 +29,45 @@
 
 #define DAEMON_TAKEOVER_SOCKET "takeover.sock" /* in the node's run directory */
 
-/* ---- the old one ---- */
+/* ---- the old daemon ---- */
 
 struct daemon_takeover;
 
 struct daemon_takeover_ops {
-	/* Why not at all, for people, or NULL. */
+	/* NULL, or why this daemon cannot be taken over; shown to users. */
 	const char *(*refuse)(void *arg);
+	/* Stops reading requests. */
 	void (*pause)(void *arg);
-	/* Paused: what has yet to end, or NULL. */
+	/* While paused: NULL, or what is still in flight. */
 	const char *(*busy)(void *arg);
+	/* Adds the state to h. */
 	void (*hand_over)(void *arg, struct pool_handover *h);
+	/* The take-over failed: continue serving. */
 	void (*resume)(void *arg);
-	/* It has gone: the process ends when this returns. */
+	/* After GO: the process exits when this returns. */
 	void (*leave)(void *arg);
 };
 
-/* Listen in dir, or on fd if that is > 0 (ours also after an error). 0 or
- * -errno, logged. */
+/* Listens in dir, or on fd if that is > 0 (taken over, also on an error). ops,
+ * arg and loop are borrowed. 0 or -errno, logged. */
 int daemon_takeover_open(uv_loop_t *loop, const char *dir, int fd,
 			 const struct daemon_takeover_ops *ops, void *arg,
 			 struct daemon_takeover **ret_takeover);
-/* Nothing is called any more. NULL: no-op. */
+/* Closes it; ops are not called any more. NULL: no-op. */
 void daemon_takeover_close(struct daemon_takeover *t);
 
-/* ---- the new one ---- */
+/* ---- the new daemon ---- */
 
 struct daemon_taken {
 	int fd;
 	struct pool_handover h;
 };
 
-/* 0 or -errno, logged with the other's reason. */
+/* Connects to the old daemon of dir and receives its state. Blocks. 0, or
+ * -errno, logged with the old daemon's reason. */
 int daemon_takeover_ask(const char *dir, struct daemon_taken *t);
-/* 0: the other one has gone. -errno, logged: it goes on, or is dead. */
+/* Sends TAKEN and waits for GO. 0: the old daemon is gone. -errno, logged: it
+ * continues, or was killed. */
 int daemon_takeover_commit(struct daemon_taken *t);
 
 #endif
