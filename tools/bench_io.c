@@ -95,7 +95,7 @@ static unsigned read_ops(size_t bytes)
 	return n > 512 ? 512 : (unsigned)n;
 }
 
-/* The files of a turn; their number in *ret_n. */
+/* Creates the files that a turn reads; *ret_n: how many. */
 static int read_set(const struct bench *b, const struct bench_case *c,
 		    const char *dir, unsigned *ret_n)
 {
@@ -120,7 +120,7 @@ static void read_path(char path[BENCH_PATH], const struct bench_case *c,
 		 c->bytes / BENCH_KIB, i);
 }
 
-/* Every word is looked at, into nothing. */
+/* Maps the file and reads every word. */
 static int map_open_file(int fd, const char *path, size_t size)
 {
 	const uint64_t *w = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -195,7 +195,7 @@ static int pread_open_file(struct bench *b, int fd, const char *dir,
 		       0 : bench_error("pread", dir);
 }
 
-/* What is done with files that are open already: mapped, or read. */
+/* Maps or reads files that are open already. */
 static int turn_open_files(struct bench *b, const struct bench_case *c,
 			   enum bench_side side, bool map, double *ret_s)
 {
@@ -242,7 +242,7 @@ static int turn_mmap_open(struct bench *b, const struct bench_case *c,
 	return turn_open_files(b, c, side, true, ret_s);
 }
 
-/* A burst of new files, 64 MiB or 64 of them, then their removal, untimed. */
+/* Writes a burst of new files, 64 MiB or 64 files; removes them, untimed. */
 static int turn_write(struct bench *b, const struct bench_case *c,
 		      enum bench_side side, struct bench_hist *lat,
 		      double *ret_s)
@@ -318,7 +318,7 @@ static void *writer_main(void *arg)
 	struct writer *t = arg;
 	struct writers *w = t->w;
 
-	/* Endless writers remove behind themselves, to stay within memory. */
+	/* Endless writers remove older files, to stay within memory. */
 	while (!w->files_each || t->files < w->files_each) {
 		if (w->stop && *w->stop)
 			break;

@@ -1,4 +1,4 @@
-/* What the machine costs everybody, so that the other figures can be read. */
+/* Costs of the machine itself, needed to interpret the other figures. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #define WAKES 500
 #define FRESH (64 * BENCH_MIB)
 
-/* The first (0) or the second (1) CPU that we may use; -1: there is none. */
+/* The first (0) or second (1) CPU that we may use; -1: there is none. */
 static int cpu_number(int nth)
 {
 	cpu_set_t all;
@@ -50,7 +50,7 @@ static int ping(int out, int in)
 	return write(out, &c, 1) == 1 && read(in, &c, 1) == 1 ? 0 : -EIO;
 }
 
-/* A process on another CPU is woken, and wakes us. */
+/* Time to wake a process on another CPU, which then wakes us. */
 static int measure_wake(double *ret_us)
 {
 	int there[2], back[2], cpu = cpu_number(1), rc = 0;
@@ -80,7 +80,7 @@ static int measure_wake(double *ret_us)
 	return rc;
 }
 
-/* Memory that nobody has used of late, touched for the first time. */
+/* Time of the first touch of memory that was not used recently. */
 static int measure_fresh(double *ret_us_per_mib)
 {
 	unsigned char *p = mmap(NULL, FRESH, PROT_READ | PROT_WRITE,

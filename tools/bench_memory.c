@@ -1,10 +1,10 @@
 /*
  * Memory per object, and the daemon's own count of requests.
  *
- * Memory is counted before and after so many objects were stored: the pages of
- * all tmpfs files, the kernel's slabs (after dropping what it can do without)
- * and the anonymous pages of the pool's own processes. The first two are the
- * whole machine's: run it on a quiet one.
+ * Memory is counted before and after objects are stored: the pages of all tmpfs
+ * files, the kernel's slabs (after its caches were dropped) and the anonymous
+ * pages of the pool's own processes. The first two are counts of the whole
+ * machine: run this on a quiet one.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +29,7 @@ static void drop_caches(void)
 	sync();
 	if (fd < 0)
 		return;
-	/* Without it the figure holds clean caches too; nothing else. */
+	/* If that fails, the figure includes clean caches. */
 	(void)!write(fd, "3", 1);
 	close(fd);
 }
@@ -50,7 +50,7 @@ static double proc_kib(const char *path, const char *name)
 	return found;
 }
 
-/* Anonymous memory of every process called kvpool..., but this one. */
+/* Anonymous memory of all processes called kvpool..., except this one. */
 static double pool_anon(void)
 {
 	char path[64], comm[32];
@@ -87,7 +87,7 @@ static void meminfo_read(struct meminfo *m)
 
 static void settle(struct meminfo *m)
 {
-	usleep(1500000); /* publications, reservations */
+	usleep(1500000); /* until publications and reservations are done */
 	drop_caches();
 	usleep(300000);
 	meminfo_read(m);
@@ -118,7 +118,7 @@ static void remove_objects(const char *dir, unsigned n)
 
 static unsigned warm_up(unsigned objects)
 {
-	return objects / 10; /* tables and reserves are warm then */
+	return objects / 10; /* enough to fill tables and reserves */
 }
 
 uint64_t bench_memory_bytes(size_t size, unsigned objects)
@@ -167,7 +167,7 @@ int bench_requests(const struct bench *b, double *ret_reads,
 	FILE *f = fopen(path, "re");
 	if (!f)
 		return -ENOENT;
-	/* In one read, so that each look costs the same number of requests. */
+	/* In one read, so that each call costs the same number of requests. */
 	setvbuf(f, NULL, _IOFBF, METRICS_MAX);
 	while (fgets(line, sizeof(line), f)) {
 		if (sscanf(line, "kvpool_fuse_requests_total{op=\"read\"} %lf",

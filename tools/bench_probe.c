@@ -11,7 +11,7 @@
 
 #define NAMES 256
 #define CALLS 20000
-#define PROBES 3600 /* what a 128K-token prompt asks */
+#define PROBES 3600 /* look-ups for a prompt of 128K tokens */
 #define HIT_EVERY 10
 #define BUSY_SECONDS 1.2
 
@@ -113,8 +113,9 @@ static int turn_probe_warm(struct bench *b, const struct bench_case *c,
 }
 
 /*
- * Names that this mount was never asked for. The hits are written through the
- * other mount, so that they are no better known; without one, all miss.
+ * Looks up names for the first time in this mount. Hits are written through the
+ * other mount, so that this kernel does not know them, either; without another
+ * mount, all names miss.
  */
 static int turn_probe_first(struct bench *b, const struct bench_case *c,
 			    enum bench_side side, struct bench_hist *lat,
@@ -127,7 +128,7 @@ static int turn_probe_first(struct bench *b, const struct bench_case *c,
 
 	(void)c;
 	if (side == BENCH_NOFUSE) {
-		/* One directory, whose names never come back. */
+		/* In one directory; no name is used twice. */
 		snprintf(dir, sizeof(dir), "%s/%u_", b->nofuse, serial);
 		*ret_s = 0;
 		char path[BENCH_PATH];
@@ -179,7 +180,7 @@ static void *busy_main(void *arg)
 	return NULL;
 }
 
-/* Hits and misses in turn, all warm. */
+/* Alternates hits and misses, all warm. */
 int bench_busy_access(struct bench *b, const char *dir, struct bench_hist *lat)
 {
 	struct busy y = { .b = b, .dir = dir };
@@ -200,7 +201,7 @@ int bench_busy_access(struct bench *b, const char *dir, struct bench_hist *lat)
 		double start = bench_now();
 		(void)!access(path[i % 2], F_OK);
 		bench_hist_add(lat, (uint64_t)((bench_now() - start) * 1e9));
-		/* An engine does not spin: give the writers their time. */
+		/* Engines do not spin: leave CPU time to the writers. */
 		if (i % 64 == 63)
 			usleep(100);
 	}

@@ -1,7 +1,7 @@
 /*
- * What the mount is compared with: two tmpfs mounts of the bench's own, a FUSE
- * daemon that does nothing but answer, and a process that sends bytes. All of
- * it goes with bench_refs_close, and the processes die with their parent.
+ * The references: two tmpfs mounts of the bench's own, a FUSE daemon that only
+ * answers, and a process that sends bytes. bench_refs_close removes them; the
+ * processes are killed if their parent dies.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -50,7 +50,7 @@ static const struct fuse_lowlevel_ops null_ops = {
 static void die_with_parent(pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	signal(SIGINT, SIG_IGN); /* the parent ends us */
+	signal(SIGINT, SIG_IGN); /* the parent stops us */
 	if (getppid() != parent)
 		_exit(1);
 }
@@ -106,7 +106,7 @@ static int nofuse_open(struct bench *b)
 
 /* --------------------------------------------------- a process that sends */
 
-/* The child: answers each 8-byte length by so many bytes. Never returns. */
+/* The child: answers each 8-byte length with that many bytes. Never returns. */
 static void socket_main(int fd, const unsigned char *buf)
 {
 	uint64_t n;

@@ -1,4 +1,4 @@
-/* Objects that another node wrote, read here for the first time. */
+/* First reads of objects that another node wrote. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void object_name(char name[64], unsigned serial, unsigned i)
 	snprintf(name, 64, "remote%u_%u", serial, i);
 }
 
-/* Written and announced through mount2; not looked at through mount. */
+/* Writes and publishes through mount2; `mount` has not looked them up yet. */
 static int objects_write(struct bench *b, const char *dir, unsigned serial,
 			 size_t size)
 {
@@ -104,7 +104,7 @@ static void nap_us(long us)
 	nanosleep(&ts, NULL);
 }
 
-/* From the close through mount to the first open that succeeds elsewhere. */
+/* Time from close in `mount` until an open in mount2 succeeds. */
 static int visible_once(struct bench *b, struct bench_hist *lat)
 {
 	char path[BENCH_PATH], other[BENCH_PATH];
@@ -113,7 +113,8 @@ static int visible_once(struct bench *b, struct bench_hist *lat)
 
 	snprintf(path, sizeof(path), "%s/seen%u", b->dirs[BENCH_OURS], serial);
 	snprintf(other, sizeof(other), "%s/seen%u", b->dir2, serial);
-	/* Asked for before it exists: the other kernel must be told. */
+	/* Looked up before it exists: the other kernel caches the miss, and
+	 * must be notified. */
 	if (access(other, F_OK) == 0)
 		return bench_error("expected to miss", other);
 	int rc = bench_write_file(b, path, VISIBLE_SIZE, 0);

@@ -3,7 +3,7 @@
  * the table in tools/kvpool.c.
  *
  * A subcommand gets its own argv (argv[0] is its name) and returns the exit
- * status: 0; 1 it did not work (said on stderr); 2 wrongly called.
+ * status: 0; 1: it failed (printed to stderr); 2: wrong usage.
  *
  * Thread: main.
  */
@@ -28,11 +28,11 @@ int cmd_fault(int argc, char **argv);
 int cmd_drain(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_version(int argc, char **argv);
-/* In files of their own; left out of the table where these are not linked. */
+/* Weak: not in the table if their files are not linked. */
 int cmd_bench(int argc, char **argv) __attribute__((weak));
 int cmd_replay(int argc, char **argv) __attribute__((weak));
 
-/* ---- asking a daemon (cmd_http.c) ---- */
+/* ---- requests to a daemon (cmd_http.c) ---- */
 
 #define CMD_NODE_ADMIN "127.0.0.1:7073"
 #define CMD_MASTER_ADMIN "127.0.0.1:7071"
@@ -41,61 +41,63 @@ int cmd_replay(int argc, char **argv) __attribute__((weak));
 	"else the master at " CMD_MASTER_ADMIN "."
 
 /*
- * GET http://HOST:PORT<page>, the answer as JSON (a new reference). admin is
- * what --admin gave (host "": not given, then the defaults in turn; which one
- * answered is said on stderr if it was not the first, and is in *admin
- * afterwards). 0 or -errno, printed.
+ * GET http://HOST:PORT<page>; *ret_json: the answer (a new reference). admin:
+ * the address of --admin; host "": none was given, so the defaults are tried in
+ * turn. Then *admin becomes the one that answered, which is printed to stderr
+ * if it is not the first. 0 or -errno, printed.
  */
 int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json);
-/* The same as a POST, of what the page does. */
+/* The same with POST. */
 int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json);
 /*
- * A page of the objects whose paths begin with prefix. *token (owned; NULL:
- * from the start) becomes that of the next page, NULL if this was the last.
- * *ret_rows (borrowed from *ret_json) is the array of them. As cmd_get.
+ * Gets one page of the objects whose paths begin with prefix. *token (the
+ * caller's to free; NULL: the first page) is replaced by that of the next page;
+ * NULL: this was the last. *ret_rows: the array of objects, borrowed from
+ * *ret_json. Otherwise as cmd_get.
  */
 int cmd_get_objects(struct pool_hostport *admin, const char *prefix,
 		    char **token, json_t **ret_json, json_t **ret_rows);
 
 /* ---- printing (cmd_print.c) ---- */
 
-/* Every leaf of json on a line of its own: "store.used  1.0 GiB". */
+/* Prints every leaf of json on its own line: "store.used  1.0 GiB". */
 void cmd_print_flat(const json_t *json, FILE *out);
-/* An array of objects, one a line, under the names of their members (in the
- * order of their first appearance). */
+/* Prints an array of objects as a table, one per line. Columns: the members'
+ * names, in order of first appearance. */
 void cmd_print_table(const json_t *rows, FILE *out);
-/* As it is, for programs. */
+/* Prints JSON unchanged, for programs. */
 void cmd_print_json(const json_t *json, FILE *out);
-/* A leaf for people, by the name of the member: sizes in units, ... */
+/* Formats a leaf for people; its member's name selects the unit. */
 void cmd_format_leaf(const char *name, const json_t *leaf, char *buf,
 		     size_t cap);
-/* Percent-encode all but unreserved characters and '/'. NULL on ENOMEM; the
- * caller's to free. */
+/* Percent-encodes all but unreserved characters and '/'. The caller frees the
+ * result; NULL: no memory. */
 char *cmd_url_escape(const char *text);
 
 /* ---- mounts (cmd_mount.c) ---- */
 
-/* The absolute name of a mount point, without asking what is mounted there (its
- * daemon may be dead). 0 or -errno. */
+/* The absolute path of a mount point. Does not access the mount itself, whose
+ * daemon may be dead. 0 or -errno. */
 int cmd_mount_path(const char *dir, char *buf, size_t cap);
-/* Is a pool mounted at this absolute path? By /proc/self/mountinfo. */
+/* Is a pool mounted at this absolute path? Reads /proc/self/mountinfo. */
 bool cmd_mounted(const char *path);
-/* Is it, and has its daemon ended? This asks the daemon. */
+/* Is a pool mounted there whose daemon has ended? Accesses the mount. */
 bool cmd_mount_stale(const char *path);
-/* The same, in the text of a mountinfo. */
+/* cmd_mounted, with the text of a mountinfo. */
 bool cmd_mounted_in(FILE *mountinfo, const char *path);
-/* The pool's mount that an absolute path is in, and the key there (no slash in
- * front; "" is the mount itself), in buffers of PATH_MAX. 0 or -ENOTSUP. */
+/* The pool's mount that contains an absolute path, and the key there (without a
+ * leading slash; "" is the mount itself), in buffers of PATH_MAX. 0 or
+ * -ENOTSUP. */
 int cmd_mount_key(const char *path, char *mount, char *key);
-/* The same, by the text of a mountinfo. */
+/* The same, with the text of a mountinfo. */
 int cmd_mount_key_in(FILE *mountinfo, const char *path, char *mount, char *key);
-/* The admin address of the daemon that serves a mount; *admin stays as it is if
- * the mount does not say. */
+/* The admin address of the daemon that serves a mount; *admin is unchanged if
+ * the mount does not report one. */
 void cmd_mount_admin(const char *mount, struct pool_hostport *admin);
-/* The live daemon that serves path: its pid, or 0. */
+/* The pid of the live daemon that serves the mount at path, or 0. */
 pid_t cmd_mount_pid(const char *path);
 
-/* 16 GiB, or a quarter of the memory there is, if that is less. */
+/* Bytes: 16 GiB, or a quarter of the machine's memory if that is less. */
 uint64_t cmd_default_store_size(void);
 
 #endif

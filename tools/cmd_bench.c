@@ -1,7 +1,7 @@
 /*
- * kvpool bench: ratios of a mount's speed to what it stands beside, measured
- * in one run (see bench.h). What they should be is for who reads them to judge;
- * the exit status says only whether it could be measured.
+ * kvpool bench: ratios of a mount's speed to that of references, measured in
+ * one run (see bench.h). The reader judges the ratios; the exit status only
+ * says whether the measurement worked.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -21,7 +21,7 @@
 
 struct result {
 	const char *name, *what, *unit;
-	double ours, ref, ratio; /* 0 where there is none */
+	double ours, ref, ratio; /* 0: none */
 	double p50, p99, ref_p99; /* us; 0: none */
 };
 
@@ -31,7 +31,7 @@ struct report {
 	struct bench_machine machine;
 	struct bench_memory memory[4];
 	unsigned nmemory;
-	bool counted; /* the daemon tells its requests */
+	bool counted; /* the daemon reports its count of requests */
 	double reads, writes, look_reads;
 };
 
@@ -96,7 +96,7 @@ static void add_result(struct report *rep, const struct bench_case *c,
 }
 
 /* READ and WRITE requests that have reached the daemon. Reading the counters
- * costs READs too: how many is found out first (run_data). */
+ * costs READs, too; run_data measures how many first. */
 struct looks {
 	double reads, writes;
 };
@@ -140,7 +140,7 @@ static int run_case(struct bench *b, const struct bench_case *c,
 	return rc;
 }
 
-/* Is name wanted by the comma list of beginnings? */
+/* Does name match the comma-separated list of prefixes? */
 static bool wanted(const char *only, const char *name)
 {
 	if (!only)
@@ -158,7 +158,8 @@ static bool applies(const struct bench *b, const struct bench_case *c)
 {
 	if (c->needs_mount2 && !b->mount2)
 		return false;
-	/* A descriptor is no match for a socket, nor a socket for memory. */
+	/* Compare like with like: bytes with a socket, descriptors with local
+	 * files. */
 	if (c->ref == BENCH_SOCKET)
 		return !b->fd_passing;
 	return c->ref != BENCH_LOCAL || b->fd_passing;
@@ -179,8 +180,8 @@ static int run_cases(struct bench *b, const struct bench_case *cases,
 	return 0;
 }
 
-/* The data cases, with the requests of their rounds counted (the warm-up is not:
- * a file of a size never seen before goes through the daemon). */
+/* Runs the data cases and counts the requests of their rounds. The warm-up is
+ * not counted: a file of a new size goes through the daemon. */
 static int run_data(struct bench *b, const char *only, struct report *rep)
 {
 	struct looks l[2] = { { 0 } };
@@ -251,7 +252,7 @@ static const struct {
 } memory_sets[] = { { 4096, 20000 }, { 10000, 20000 }, { 128 << 10, 4000 } };
 #define NSETS (sizeof(memory_sets) / sizeof(memory_sets[0]))
 
-/* Where something has to be evicted for them, the figures mean nothing. */
+/* Do the objects fit? If some must be evicted, the figures mean nothing. */
 static bool memory_fits(const struct bench *b)
 {
 	char path[BENCH_PATH], has[32], needs[32];
@@ -446,7 +447,7 @@ static unsigned char *warm_buffer(void)
 
 	if (posix_memalign(&p, 2 * BENCH_MIB, BENCH_BUF) != 0)
 		return NULL;
-	/* No two words alike: nothing can compare or merge pages cheaply. */
+	/* All words differ, so that pages cannot be compared or merged. */
 	uint64_t *w = p;
 	for (size_t i = 0; i < BENCH_BUF / 8; i++)
 		w[i] = i * 0x9e3779b97f4a7c15ull;
@@ -476,7 +477,7 @@ static int bench_run(struct bench *b, const char *only, bool memory,
 	return rc;
 }
 
-/* A plain directory would be measured as well, and called ours. */
+/* Without this check a plain directory would be measured as the pool. */
 static bool is_pool(const char *option, const char *dir)
 {
 	char path[PATH_MAX], mount[PATH_MAX], key[PATH_MAX];

@@ -1,4 +1,4 @@
-/* kvpool devices: the RDMA ports of this machine, or as a node sees its own. */
+/* kvpool devices: shows the RDMA ports of this machine, or of a node. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static const char usage[] =
 	"not. Of the node that serves MOUNT or is given by --admin, else of this\n"
 	"machine, as a node without --rdma-device would find them.";
 
-/* The daemon of a mount. 0 or -errno, printed. */
+/* The admin address of a mount's daemon. 0 or -errno, printed. */
 static int find_admin(const char *text, struct pool_hostport *admin)
 {
 	char path[PATH_MAX], mount[PATH_MAX], key[PATH_MAX];
@@ -32,7 +32,7 @@ static int find_admin(const char *text, struct pool_hostport *admin)
 	return rc;
 }
 
-/* As a node's page says it. NULL, printed. */
+/* This machine's ports, in the form of a node's page. NULL: failed, printed. */
 static json_t *find_here(void)
 {
 	struct verbs *v;
@@ -65,7 +65,7 @@ static json_t *used_text(const json_t *row)
 	return why_not ? json_sprintf("no: %s", why_not) : json_string("yes");
 }
 
-/* A row without what only programs want. */
+/* The members of a row that the table shows. */
 static json_t *row_short(json_t *row)
 {
 	json_t *port = json_object_get(row, "port");

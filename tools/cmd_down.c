@@ -1,6 +1,7 @@
 /*
- * kvpool down: SIGTERM to the daemon of a mount, then wait until both are
- * gone. The daemon publishes what is pending first, which takes a while.
+ * kvpool down: sends SIGTERM to the daemon of a mount, then waits until the
+ * daemon and the mount are gone. The daemon first publishes what is pending,
+ * which takes a while.
  */
 #include <errno.h>
 #include <limits.h>
@@ -23,8 +24,8 @@ static const char usage[] =
 	"Stops the daemon that serves DIR, and waits until it has published what was\n"
 	"pending, unmounted and exited.";
 
-/* Wait until the process has ended, at most ms; true: it has. A zombie counts
- * as ended, which kill(pid, 0) would not say. */
+/* Waits at most ms until the process has ended; true: it has. A zombie counts
+ * as ended, so kill(pid, 0) does not suffice. */
 static bool wait_pid(int pidfd, int ms)
 {
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
@@ -55,8 +56,8 @@ static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
 			said = now;
 		}
 	}
-	/* A daemon that died on the way left its mount. What answers there is
-	 * not its own. */
+	/* If the daemon was killed, its mount is left, and stale. A mount that
+	 * answers belongs to another daemon. */
 	if (cmd_mount_stale(path) && umount2(path, MNT_DETACH)) {
 		fprintf(stderr, "kvpool: down: the daemon ended, but %s is still mounted: %s\n",
 			path, strerror(errno));
@@ -89,7 +90,7 @@ static int stop(const char *path, pid_t pid, uint64_t timeout_ms)
 	return rc;
 }
 
-/* No daemon: nothing, or the mount that a killed one left. */
+/* There is no daemon: there is no mount, or a killed daemon's. */
 static int clean(const char *path)
 {
 	if (!cmd_mounted(path)) {

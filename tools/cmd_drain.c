@@ -1,6 +1,6 @@
 /*
- * kvpool drain: has the master empty a node, and waits until that may be
- * switched off. The drain is the master's: it goes on if this ends.
+ * kvpool drain: makes the master drain a node, and waits until the node may be
+ * stopped. The master executes the drain: it continues if this program ends.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 
 #define POLL_MS 500
 #define RECORDED_MS 30000
-#define LINE_MS 5000 /* plain lines come so often */
-#define STUCK_POLLS 4 /* so often in a row: nobody is making room */
+#define LINE_MS 5000 /* between progress lines, if not on a terminal */
+#define STUCK_POLLS 4 /* in a row, before we report that there is no space */
 
 static const char usage[] =
 	"usage: kvpool drain NODE [--admin HOST:PORT] [--no-wait] [--cancel]\n"
@@ -57,7 +57,8 @@ static const char *bytes(const json_t *json, const char *key, char buf[32])
 	return pool_format_size(v > 0 ? (uint64_t)v : 0, buf, 32);
 }
 
-/* One line that is overwritten on a terminal; else a line now and then. */
+/* Prints progress: one line that is overwritten on a terminal; else a line
+ * every LINE_MS. */
 static void print_progress(struct drain *d, const json_t *json, bool last)
 {
 	uint64_t now = pool_now_ms();
@@ -93,7 +94,7 @@ static int print_stuck(const struct drain *d, const json_t *json)
 	return 1;
 }
 
-/* -1: not over; else the exit status. */
+/* -1: the drain is not over; else the exit status. */
 static int judge(struct drain *d, const json_t *json)
 {
 	const char *state =
@@ -143,7 +144,8 @@ static int wait_drained(struct drain *d)
 	return status;
 }
 
-/* Until the next master would know of it, too. json: the first answer; freed. */
+/* Waits until the drain is in the master's durable state, so that the next
+ * master would know it. json: the first answer; consumed. */
 static int wait_recorded(struct drain *d, json_t *json)
 {
 	const struct timespec pause = { 0, POLL_MS * 1000000L };
@@ -196,7 +198,8 @@ int cmd_drain(int argc, char **argv)
 		{ .name = "admin", .type = OPT_HOSTPORT, .value = &d.master,
 		  .arg = "HOST:PORT", .default_port = 7071,
 		  .help = "The master's admin address." },
-		/* KVPOOL_MASTER is kvpoold's: where nodes connect. */
+		/* no_env: KVPOOL_MASTER is kvpoold's option, another
+		 * address. */
 		{ .name = "master", .type = OPT_HOSTPORT, .value = &d.master,
 		  .arg = "HOST:PORT", .default_port = 7071, .no_env = true,
 		  .help = "Older name of --admin." },

@@ -1,4 +1,4 @@
-/* kvpool fault: have a daemon's transport do something wrong. */
+/* kvpool fault: injects faults into a daemon's connections. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ struct fault {
 	const char *peer, *direction, *delay, *nth, *probability;
 };
 
-/* "&key=value", escaped; nothing if there is no value. The query has a first
- * parameter already. */
+/* Appends "&key=value", escaped; nothing if value is NULL. add_kind has written
+ * the first parameter. */
 static void add(FILE *f, const char *key, const char *value)
 {
 	char *text = value ? cmd_url_escape(value) : NULL;
@@ -30,7 +30,8 @@ static void add(FILE *f, const char *key, const char *value)
 	free(text);
 }
 
-/* The first parameter: an empty one before it would be one that is unknown. */
+/* Writes the first parameter without '&': an empty parameter would be refused
+ * as unknown. */
 static void add_kind(FILE *f, const char *kind)
 {
 	char *text = cmd_url_escape(kind);

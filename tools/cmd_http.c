@@ -42,7 +42,7 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	return n;
 }
 
-/* local: a Unix socket to ask at, or NULL. */
+/* local: the path of a Unix socket to connect to, or NULL. */
 static CURLcode fetch(const char *url, const char *local, bool post,
 		      struct answer *a)
 {
@@ -64,7 +64,8 @@ static CURLcode fetch(const char *url, const char *local, bool post,
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
 	if (local)
 		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, local);
-	/* By which name the user calls it is nothing that a web page chose. */
+	/* The daemon checks Host against web pages. The name in our URL is the
+	 * user's choice, so any name may pass. */
 	headers = curl_slist_append(NULL, "Host: localhost");
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	rc = curl_easy_perform(curl);
@@ -75,7 +76,7 @@ static CURLcode fetch(const char *url, const char *local, bool post,
 	return rc;
 }
 
-/* Print what is wrong with an answer that came. */
+/* Prints what is wrong with an answer that was received. */
 static int print_refusal(const char *url, const struct answer *a)
 {
 	json_t *json = a->text ? json_loads(a->text, 0, NULL) : NULL;
@@ -87,14 +88,14 @@ static int print_refusal(const char *url, const struct answer *a)
 	return a->status == 404 ? -ENOENT : -EREMOTEIO;
 }
 
-/* Somebody is there who does not speak HTTP: the port for nodes, say. */
+/* Is the peer no HTTP server? For example, it is the port for nodes. */
 static bool no_http(CURLcode rc)
 {
 	return rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
 	       rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_WEIRD_SERVER_REPLY;
 }
 
-/* The Unix socket of the daemon at hp, if it is of this machine and user. */
+/* The Unix socket of the daemon at hp, if it runs here and as this user. */
 static bool find_local(const struct pool_hostport *hp, char *buf, size_t cap)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
@@ -118,7 +119,7 @@ static bool find_local(const struct pool_hostport *hp, char *buf, size_t cap)
 	return found;
 }
 
-/* By the Unix socket, where there is somebody at it, else over TCP. */
+/* Uses the Unix socket if a daemon listens on it, else TCP. */
 static CURLcode fetch_from(const struct pool_hostport *hp, const char *url,
 			   bool post, struct answer *a)
 {
@@ -130,7 +131,7 @@ static CURLcode fetch_from(const struct pool_hostport *hp, const char *url,
 	return rc == CURLE_COULDNT_CONNECT ? fetch(url, NULL, post, a) : rc;
 }
 
-/* May return -ECONNREFUSED silently: nobody is there. */
+/* Prints errors, except -ECONNREFUSED: no daemon listens there. */
 static int get(const struct pool_hostport *hp, const char *page, bool post,
 	       json_t **ret_json)
 {

@@ -26,7 +26,7 @@ int cmd_mount_path(const char *dir, char *buf, size_t cap)
 		snprintf(buf, cap, "%s", real);
 		return strlen(real) < cap ? 0 : -ENAMETOOLONG;
 	}
-	/* The mount of a dead daemon answers ENOTCONN: go by its parent. */
+	/* The mount of a dead daemon returns ENOTCONN: resolve its parent. */
 	while (len > 1 && dir[len - 1] == '/')
 		len--;
 	if (len >= sizeof(copy))
@@ -46,7 +46,7 @@ int cmd_mount_path(const char *dir, char *buf, size_t cap)
 	return 0;
 }
 
-/* mountinfo writes blanks and backslashes as \ooo. In place. */
+/* Decodes, in place, the \ooo that mountinfo has for blanks and backslashes. */
 static void unescape(char *text)
 {
 	char *to = text;
@@ -97,7 +97,7 @@ bool cmd_mounted_in(FILE *mountinfo, const char *path)
 	while (getline(&line, &cap, mountinfo) > 0) {
 		point = parse_mountinfo(line, &type);
 		if (point && strcmp(point, path) == 0)
-			found = is_pool(type); /* the last one is on top */
+			found = is_pool(type); /* the last mount is on top */
 	}
 	free(line);
 	return found;
@@ -120,7 +120,7 @@ int cmd_mount_key_in(FILE *mountinfo, const char *path, char *mount, char *key)
 	size_t cap = 0, best = 0;
 	bool found = false;
 
-	/* The deepest mount counts, and of those at one point the last. */
+	/* The deepest mount wins; of several at one point, the last. */
 	while (getline(&line, &cap, mountinfo) > 0) {
 		point = parse_mountinfo(line, &type);
 		if (!point || strlen(point) < best || !is_in(path, point) ||
@@ -173,8 +173,8 @@ bool cmd_mount_stale(const char *path)
 	return rc < 0 && errno == ENOTCONN && cmd_mounted(path);
 }
 
-/* Is pid a node daemon? A number in a file may be another's by now, or that of
- * one which has ended and that nobody has waited for. */
+/* Is pid a live node daemon? A pid read from a file may have been reused, or
+ * may be a zombie. */
 static bool is_daemon(pid_t pid)
 {
 	char path[64], line[256] = "", *end;
@@ -211,8 +211,8 @@ void cmd_mount_admin(const char *mount, struct pool_hostport *admin)
 	json_decref(json);
 }
 
-/* What the mount says of itself. This asks the daemon: the pid file, which
- * does not, goes first. */
+/* The pid that the mount reports. This needs an answer of the daemon, so the
+ * pid file is tried first. */
 static pid_t status_pid(const char *path)
 {
 	json_t *json = mount_status(path);
@@ -223,7 +223,8 @@ static pid_t status_pid(const char *path)
 	return pid;
 }
 
-/* What its pid file says, where kvpoold of this user and environment has it. */
+/* The pid in the pid file, in the run directory of this user and
+ * environment. */
 static pid_t pidfile_pid(const char *path)
 {
 	const char *given = getenv("KVPOOL_RUN_DIR");
@@ -253,7 +254,7 @@ uint64_t cmd_default_store_size(void)
 	const char *source;
 	uint64_t bytes;
 
-	/* kvpoold says what is wrong there. */
+	/* On an error: kvpoold will report it. */
 	if (pool_memory_limit(&bytes, &source) < 0)
 		return SIZE_MAX_DEFAULT;
 	bytes = bytes / 4 & ~(uint64_t)0xfffff;

@@ -8,7 +8,7 @@
 #define NAME_MAX_LEN 256
 #define COLUMNS_MAX 32
 
-/* Members that hold bytes, by their last word. */
+/* Last words of the names of members that hold bytes. */
 static bool is_bytes(const char *name)
 {
 	static const char *const words[] = {
@@ -51,7 +51,7 @@ void cmd_format_leaf(const char *name, const json_t *leaf, char *buf,
 	switch (json_typeof(leaf)) {
 	case JSON_STRING:
 		snprintf(buf, cap, "%s", json_string_value(leaf));
-		/* Names of objects are anybody's: no control bytes on a
+		/* Any user can name objects: no control bytes may reach the
 		 * terminal. */
 		for (char *p = buf; *p; p++)
 			if (iscntrl((unsigned char)*p))
@@ -87,7 +87,7 @@ void cmd_format_leaf(const char *name, const json_t *leaf, char *buf,
 	}
 }
 
-/* Does an array hold objects or arrays, so that a line cannot hold it? */
+/* Does an array contain objects or arrays, so that it needs several lines? */
 static bool is_deep(const json_t *array)
 {
 	const json_t *first = json_array_get(array, 0);
@@ -95,7 +95,7 @@ static bool is_deep(const json_t *array)
 	return json_is_object(first) || json_is_array(first);
 }
 
-/* Walk json's leaves; width NULL: print, else only grow *width. */
+/* Walks json's leaves: prints them (width NULL), or only enlarges *width. */
 static void flat(const char *path, const char *name, const json_t *json,
 		 FILE *out, int width, int *ret_width)
 {

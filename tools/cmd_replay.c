@@ -1,15 +1,15 @@
 /*
  * kvpool replay: drive mounts by a recorded trace of real traffic.
  *
- * The trace is JSON, an object a line, of which "hash_ids" is used: the
- * blocks of a request's prompt, shared by prefix. Requests alternate between
- * the mounts; each looks its blocks up, reads those that are there and stores
- * the others (replay_io.c). Every byte read is compared. Beside it runs the
- * arithmetic of a plain LRU and FIFO of the same total capacity, over the
- * same blocks in the order of the trace (replay_sim.c).
+ * The trace is JSON, an object a line, of which "hash_ids" is used: the blocks
+ * of a request's prompt, shared by prefix. Requests alternate between the
+ * mounts; each looks up its blocks, reads those that exist and stores the
+ * others (replay_io.c). Every byte read is compared. At the same time a plain
+ * LRU and a FIFO of the same total capacity are simulated over the same blocks
+ * in the order of the trace (replay_sim.c).
  *
- * Memory: a block a thread, one request a thread, and the two simulated
- * caches (no more entries than blocks fit in the capacity).
+ * Memory: one block and one request per thread, and the two simulated caches
+ * (at most as many entries as blocks fit in the capacity).
  */
 #include <errno.h>
 #include <pthread.h>
@@ -87,7 +87,7 @@ static void on_fault(const char *text, void *arg)
 
 /* --------------------------------------------------------------- trace */
 
-/* One line's ids; their number, or -EINVAL if the line is not a request. */
+/* Parses one line's ids; returns how many, or -EINVAL: not a request. */
 static ssize_t parse_line(const char *line, size_t len, uint64_t *ids)
 {
 	json_t *root = json_loadb(line, len, 0, NULL);
@@ -197,7 +197,7 @@ static void progress(const struct replay *r, double seconds, bool tty)
 		tty ? "  \033[K" : "\n");
 }
 
-/* Until the last thread has ended. */
+/* Prints progress until the last thread has ended. */
 static void watch(struct replay *r, double start)
 {
 	bool tty = isatty(STDERR_FILENO);
@@ -258,7 +258,7 @@ static void stats_merge(struct replay_stats *to,
 	bench_hist_merge(&to->write, &from->write);
 }
 
-/* 0, or -errno when the replay could not be carried through. */
+/* 0, or -errno: the replay was stopped. */
 static int run_threads(struct replay *r)
 {
 	struct replay_thread *t = calloc(r->nthreads, sizeof(*t));
@@ -307,7 +307,7 @@ static double wanted_ratio(const struct replay *r)
 	return strtod(r->min_ratio, NULL);
 }
 
-/* Say what is wrong with the run on stderr; the exit status. */
+/* Prints what is wrong with the run to stderr; returns the exit status. */
 static int judge(const struct replay *r)
 {
 	const struct replay_stats *s = &r->result.stats;
@@ -371,7 +371,7 @@ static int split_mounts(struct replay *r)
 	return 0;
 }
 
-/* Without --capacity: what the first mount says it holds. */
+/* Without --capacity: the capacity that the first mount reports. */
 static int default_capacity(struct replay *r)
 {
 	struct statvfs sv;

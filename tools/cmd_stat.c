@@ -1,6 +1,6 @@
 /*
- * kvpool stat: one object, by its name in a mount (then from the attributes of
- * the file) or by its key (then from an admin page).
+ * kvpool stat: shows one object, by its path in a mount (from the file's
+ * attributes) or by its key (from an admin page).
  */
 #include <errno.h>
 #include <limits.h>
@@ -16,7 +16,7 @@
 #define LIST_MAX 65536
 #define VALUE_MAX 4096
 
-/* "a,b" as an array of names. */
+/* "a,b" as a JSON array of names. */
 static json_t *split(const char *text)
 {
 	json_t *list = json_array();
@@ -30,7 +30,7 @@ static json_t *split(const char *text)
 	return list;
 }
 
-/* The value of an attribute as the admin pages show it. */
+/* An attribute's value as JSON, in the form of the admin pages. */
 static json_t *attr_json(const char *name, const char *value)
 {
 	uint64_t v;
@@ -95,7 +95,7 @@ static json_t *stat_file(const char *path, int *ret_err)
 			 (json_int_t)st.st_size, "mtime_ns",
 			 (json_int_t)st.st_mtim.tv_sec * 1000000000 +
 				 st.st_mtim.tv_nsec);
-	/* A directory has rules, if any are set. */
+	/* A directory has no size of its own; its attributes are its rules. */
 	if (S_ISDIR(st.st_mode)) {
 		json_object_del(json, "size");
 		json_object_set_new(json, "dir", json_true());
@@ -105,7 +105,7 @@ static json_t *stat_file(const char *path, int *ret_err)
 	return json;
 }
 
-/* The pages list what begins with key: few names, as keys go. */
+/* Searches the pages of objects that begin with key, usually few. */
 static json_t *stat_key(const char *key, struct pool_hostport *admin)
 {
 	json_t *json, *rows, *obj, *found = NULL;
@@ -132,7 +132,7 @@ static json_t *stat_key(const char *key, struct pool_hostport *admin)
 	return found;
 }
 
-/* The file if path is one in a mount; else the key. */
+/* Finds a file if path is one in a mount; else the object with that key. */
 static json_t *find(const char *path, struct pool_hostport *admin)
 {
 	int err = 0;

@@ -1,4 +1,4 @@
-/* kvpool status, nodes, ls: what the admin pages say, for people. */
+/* kvpool status, nodes and ls: print the admin pages for people. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ struct ask {
 	const char *operand; /* or NULL */
 };
 
-/* Parse what these subcommands have in common. -1: go on; else the status. */
+/* Parses the common options. -1: continue; else the exit status. */
 static int parse(struct ask *ask, int argc, char **argv, const char *usage,
 		 int operands_max)
 {
@@ -66,7 +66,7 @@ static void print_store(const json_t *store)
 	       100.0 * (double)used / (double)size, f);
 }
 
-/* What being without a master means, and since when. */
+/* Prints since when there is no master, and what that means. */
 static void print_degraded(const json_t *status)
 {
 	const char *since = json_string_value(
@@ -84,7 +84,7 @@ static long long figure(const json_t *json, const char *key)
 	return (long long)json_integer_value(json_object_get(json, key));
 }
 
-/* Ends the line. */
+/* Ends the line of print_repair, with what has no space if there is any. */
 static void print_no_room(const json_t *repair)
 {
 	char bytes[32];
@@ -100,7 +100,7 @@ static void print_no_room(const json_t *repair)
 	printf("\n");
 }
 
-/* A master: which keys have fewer copies than wanted, and what is done. */
+/* A master's page: the keys with too few copies, and the repair's progress. */
 static void print_repair(const json_t *repair)
 {
 	long long eta = figure(repair, "seconds_left");
@@ -126,7 +126,7 @@ static void print_repair(const json_t *repair)
 	print_no_room(repair);
 }
 
-/* The line or two that most people look for; all figures follow below. */
+/* The few lines that matter most; all figures follow. */
 static void print_summary(const json_t *status, const struct ask *ask)
 {
 	const json_t *master = json_object_get(status, "master");
@@ -218,7 +218,8 @@ static void print_object(const json_t *obj)
 	       json_is_true(json_object_get(obj, "dir")) ? "/" : "");
 }
 
-/* JSON: one object a line, so that a listing of any length can be streamed. */
+/* JSON: one object per line, so that a listing of any length can be
+ * streamed. */
 static void print_objects(const json_t *rows, bool json)
 {
 	size_t i;
@@ -235,9 +236,9 @@ static void print_objects(const json_t *rows, bool json)
 }
 
 /*
- * What to list of PREFIX: a path in a mount (absolute, or of what is there)
- * becomes its key, and the daemon of that mount is asked unless another was
- * named; anything else is a key. 0 or -errno (printed).
+ * Interprets PREFIX. A path in a mount (absolute, or an existing relative one)
+ * becomes its key, and that mount's daemon is asked unless --admin is given.
+ * Anything else is a key. 0 or -errno (printed).
  */
 static int find_key(struct ask *ask, char *key)
 {

@@ -1,6 +1,6 @@
 /*
- * kvpool up: kvpoold with a master inside. Options are kvpoold's own; the few
- * that `up` has to know are looked for, all are passed on.
+ * kvpool up: starts kvpoold with an embedded master. All options are passed to
+ * kvpoold; `up` reads the few that it needs.
  */
 #include <errno.h>
 #include <limits.h>
@@ -47,7 +47,7 @@ static bool has(int argc, char **argv, const char *flag)
 	return false;
 }
 
-/* Run kvpoold, which returns when it serves. The exit status. */
+/* Runs kvpoold, which returns when it serves. Returns its exit status. */
 static int run(const char *program, char **argv, bool foreground)
 {
 	int status;
@@ -68,8 +68,8 @@ static int run(const char *program, char **argv, bool foreground)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* kvpoold --embedded [--store-size N] ARGS...; freed by the caller, NULL on
- * ENOMEM. size is the caller's. */
+/* Returns kvpoold --embedded [--store-size N] ARGS..., for the caller to free;
+ * NULL: no memory. size is borrowed. */
 static char **make_argv(int argc, char **argv, const char *size)
 {
 	char **out = calloc((size_t)argc + 5, sizeof(*out));
@@ -107,7 +107,7 @@ int cmd_up(int argc, char **argv)
 		fprintf(stderr, "kvpool: up: no --mount given; accepted: the directory to mount the pool at\n");
 		return 2;
 	}
-	/* A directory that is not there is kvpoold's to judge. */
+	/* If the directory does not exist, kvpoold reports that. */
 	if (cmd_mount_path(dir, path, sizeof(path)) == 0) {
 		pid = cmd_mount_pid(path);
 		if (pid && cmd_mounted(path)) {

@@ -69,7 +69,7 @@ int main(int argc, char **argv)
 
 	if (fflush(stdout))
 		err = errno;
-	else if (ferror(stdout)) /* of an earlier write */
+	else if (ferror(stdout)) /* an earlier write failed */
 		err = EIO;
 	if (!err)
 		return status;

@@ -1,6 +1,6 @@
 /*
- * mount.kvpool: what mount(8) runs for "mount -t kvpool HOST:PORT DIR" and for
- * a line of /etc/fstab. It becomes kvpoold, which returns when DIR is mounted.
+ * mount.kvpool: mount(8) runs it for "mount -t kvpool HOST:PORT DIR" and for
+ * lines of /etc/fstab. It executes kvpoold, which returns when DIR is mounted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "daemon/options.h"
 #include "daemon/sibling.h"
 
-#define MOUNT_FAILED 32 /* as mount(8) says it */
+#define MOUNT_FAILED 32 /* exit status "mount failure" of mount(8) */
 
 static const char usage[] =
 	"usage: mount -t kvpool HOST:PORT DIR [-o OPTION[=VALUE],...]\n"
@@ -26,8 +26,8 @@ static const char usage[] =
 	"\n"
 	"  master:7070 /mnt/kv kvpool store_size=50G,_netdev,nofail 0 0\n";
 
-/* mount(8) makes no mount points. A stale mount, which stat(2) refuses with
- * ENOTCONN, is kvpoold's to clean. */
+/* Like mount(8), does not create mount points. ENOTCONN of stat(2) means a
+ * stale mount, which kvpoold removes. */
 static int check_point(const char *dir)
 {
 	struct stat st;

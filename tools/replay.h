@@ -16,7 +16,7 @@
 
 struct replay_sim;
 
-/* At most capacity blocks are kept (and so much memory used). NULL: ENOMEM. */
+/* Keeps at most capacity blocks; memory grows with them. NULL: ENOMEM. */
 struct replay_sim *replay_sim_open(bool lru, uint64_t capacity);
 void replay_sim_close(struct replay_sim *s);
 /* Look id up and insert it if missing: 1 hit, 0 miss, or -ENOMEM.
@@ -25,11 +25,11 @@ int replay_sim_access(struct replay_sim *s, uint64_t id);
 
 /* ---- replay_io.c: one thread's way to the mounts ---- */
 
-/* What happened. Thread: one replay_io each, merged at the end. */
+/* Counters. Thread: one per replay_io, merged at the end. */
 struct replay_stats {
 	uint64_t blocks, hits;
-	uint64_t vanished; /* there at access(), ENOENT at open() */
-	uint64_t stored, skipped; /* skipped: somebody else had stored it */
+	uint64_t vanished; /* found by access(), but ENOENT at open() */
+	uint64_t stored, skipped; /* skipped: stored by another */
 	uint64_t wrong, errors;
 	uint64_t bytes_read, bytes_written;
 	struct bench_hist access_hit, access_miss, read, write;
@@ -38,7 +38,7 @@ struct replay_stats {
 struct replay_io {
 	size_t block_size;
 	unsigned char *buf; /* owns; block_size bytes, page aligned */
-	uint64_t random; /* names of temporaries */
+	uint64_t random; /* state for temporary names */
 	/* Called for each error and each wrong block; any thread. */
 	void (*report)(const char *text, void *arg);
 	void *report_arg;
@@ -50,9 +50,9 @@ int replay_io_init(struct replay_io *io, size_t block_size, uint64_t seed,
 		   void (*report)(const char *text, void *arg), void *arg);
 void replay_io_fini(struct replay_io *io);
 /*
- * Serve one request: look every block up, read and verify those there, store
- * the others. Nothing is returned: misses, faults and times are in io->stats.
- * present is scratch space of n flags.
+ * Serves one request: looks up every block, reads and verifies those that
+ * exist, and stores the others. Misses, faults and times are added to
+ * io->stats. present is scratch space of n flags.
  */
 void replay_io_request(struct replay_io *io, const char *root,
 		       const uint64_t *ids, size_t n, bool *present);
@@ -67,7 +67,7 @@ struct replay_result {
 	double seconds;
 };
 
-/* part / whole, 0 of nothing. */
+/* part / whole; 0 if whole is 0. */
 double replay_ratio(uint64_t part, uint64_t whole);
 void replay_print_table(const struct replay_result *r);
 void replay_print_json(const struct replay_result *r);

@@ -1,7 +1,7 @@
 /*
- * Blocks as files, in vLLM's manner: a request first looks all its keys up by
- * access(F_OK), then loads each present one by an O_DIRECT open and a single
- * read, then stores each missing one by temporary and rename.
+ * Blocks as files, like vLLM: a request first looks up all its keys with
+ * access(F_OK), then loads each existing one with an O_DIRECT open and a single
+ * read, then stores each missing one by temporary file and rename.
  *
  * Layout: ROOT/MODEL_<12 hex>_r0/<hhh>/<hh>_g0/<64 hex>.bin
  *
@@ -42,8 +42,7 @@ static uint64_t mix(uint64_t x)
 
 /* ------------------------------------------------------------- content */
 
-/* Word i; cheap enough to keep up with memory, and no two blocks, nor two
- * places of one block, have a page in common. */
+/* Word i. As fast as memory; no two pages are equal, in one block or in two. */
 static inline uint64_t word_at(uint64_t seed, uint64_t i)
 {
 	uint64_t x = seed + i * STEP;
@@ -68,7 +67,7 @@ static void content_fill(void *buf, size_t len, uint64_t id)
 	memcpy(w + n, &last, len % 8);
 }
 
-/* A page at a time: a constant trip count is what the compiler vectorises. */
+/* A page at a time: the compiler vectorises loops of a constant trip count. */
 static bool page_is_right(const uint64_t *w, uint64_t x)
 {
 	uint64_t diff = 0;
@@ -138,8 +137,9 @@ static void fault(struct replay_io *io, const char *path, const char *what,
 }
 
 /*
- * The parents of path: stat() upwards to the deepest that exists, then mkdir
- * downwards. EEXIST is another thread's, or node's, success. 0 or -errno.
+ * Creates the parents of path: stat() upwards to the deepest that exists, then
+ * mkdir downwards. On EEXIST another thread or node has created it. 0 or
+ * -errno.
  */
 static int make_parents(struct block_path *p)
 {
@@ -188,7 +188,7 @@ static bool block_exists(struct replay_io *io, const char *path)
 	return false;
 }
 
-/* Was it read (rightly or wrongly)? false: not there, or a fault. */
+/* Was the block read (right or wrong)? false: it does not exist, or a fault. */
 static bool block_load(struct replay_io *io, const char *path, uint64_t id)
 {
 	uint64_t start = now_ns();

@@ -1,4 +1,4 @@
-/* What a replay found: a table for people, JSON for programs. */
+/* The result of a replay: a table for people, JSON for programs. */
 #include <jansson.h>
 #include <stdio.h>
 

@@ -62,7 +62,7 @@ static struct sim_block *find(struct replay_sim *s, uint64_t id)
 	return NULL;
 }
 
-/* The oldest block leaves; its memory serves the newcomer. */
+/* Evicts the oldest block; its memory is reused for the new one. */
 static struct sim_block *take_oldest(struct replay_sim *s)
 {
 	struct sim_block *b =
