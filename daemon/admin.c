@@ -331,7 +331,9 @@ static enum MHD_Result refuse_host(struct daemon_admin *a,
 	char line[512];
 
 	snprintf(line, sizeof(line),
-		 "Host \"%.200s\" given; accepted: localhost, an IP address or the name of this machine, the host of --admin, and names given by --admin-name",
+		 "Host \"%.200s\" given; accepted: localhost, an IP address or "
+		 "the name of this machine, the host of --admin, and names "
+		 "given by --admin-name",
 		 header(conn, "Host"));
 	return refuse(a, conn, line);
 }
@@ -357,17 +359,19 @@ static const char *post_refused(struct daemon_admin *a,
 
 	host = header(conn, "Host");
 	if (origin && (!host || !admin_origin_is(origin, host)))
-		return "not from a web page of another origin; accepted: no Origin, or this address's own";
+		return "not from a web page of another origin; accepted: no "
+		       "Origin, or this address's own";
 	if (is_local(conn))
 		return NULL;
 	if (!user_may(a, conn))
-		return "not from this user; accepted: the daemon's own, root, and users named by --allow-user";
+		return "not from this user; accepted: the daemon's own, root, "
+		       "and users named by --allow-user";
 	if ((page->post_insecure && a->opts.insecure) ||
 	    (info && admin_is_loopback(info->client_addr)))
 		return NULL;
-	return page->post_insecure ?
-		       "only from the daemon's own machine, or with its option --insecure" :
-		       "only from the daemon's own machine";
+	return page->post_insecure ? "only from the daemon's own machine, or "
+				     "with its option --insecure" :
+				     "only from the daemon's own machine";
 }
 
 static enum MHD_Result route_post(struct daemon_admin *a,
@@ -470,7 +474,8 @@ void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
 	else
 		err = fd;
 	if (err)
-		pool_warn("the admin address has no Unix socket in %s: %s; it answers over TCP alone",
+		pool_warn("the admin address has no Unix socket in %s: %s; it "
+			  "answers over TCP alone",
 			  run_dir, strerror(-err));
 }
 
@@ -565,9 +570,10 @@ int daemon_admin_open(const struct daemon_admin_opts *opts,
 	(void)pool_metrics_counter(
 		opts->metrics, &a->crowded, "kvpool_admin_crowded_total", NULL,
 		"HTTP connections closed: too many from one address.");
-	(void)pool_metrics_counter(
-		opts->metrics, &a->slow, "kvpool_admin_slow_total", NULL,
-		"HTTP connections closed: a request and its answer took too long.");
+	(void)pool_metrics_counter(opts->metrics, &a->slow,
+				   "kvpool_admin_slow_total", NULL,
+				   "HTTP connections closed: a request and its "
+				   "answer took too long.");
 	err = start(a);
 	if (err) {
 		pool_metrics_remove(opts->metrics, a, sizeof(*a));

@@ -12,7 +12,8 @@
 
 bool admin_is_loopback(const struct sockaddr *sa)
 {
-	const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)sa;
+	const struct sockaddr_in *v4 =
+		(const struct sockaddr_in *)(const void *)sa;
 	const struct sockaddr_in6 *v6 =
 		(const struct sockaddr_in6 *)(const void *)sa;
 

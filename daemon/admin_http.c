@@ -36,7 +36,7 @@ struct admin_http {
 	struct MHD_Daemon *mhd;	   /* owns; it owns the listening socket */
 	struct pool_list visitors; /* longest exchange first */
 	uv_poll_t poll;		   /* MHD's epoll descriptor */
-	uv_timer_t timer;	   /* MHD's next timeout, or the next one's end */
+	uv_timer_t timer; /* MHD's next timeout, or the next one's end */
 	unsigned int open_handles;
 	void (*closed)(void *arg);
 	void *closed_arg;
@@ -46,8 +46,9 @@ struct admin_http {
 
 static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
 {
-	const struct sockaddr_in *a4 = (const struct sockaddr_in *)(const void *)a,
-				 *b4 = (const struct sockaddr_in *)(const void *)b;
+	const struct sockaddr_in
+		*a4 = (const struct sockaddr_in *)(const void *)a,
+		*b4 = (const struct sockaddr_in *)(const void *)b;
 	const struct sockaddr_in6 *a6 =
 		(const struct sockaddr_in6 *)(const void *)a;
 	const struct sockaddr_in6 *b6 =
@@ -216,7 +217,8 @@ static int start_mhd(struct admin_http *h)
 {
 	int fd = h->opts.listen_fd;
 	struct MHD_OptionItem socket[] = {
-		{ fd < 0 ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET, fd, NULL },
+		{ fd < 0 ? MHD_OPTION_END : MHD_OPTION_LISTEN_SOCKET, fd,
+		  NULL },
 		{ MHD_OPTION_END, 0, NULL },
 	};
 

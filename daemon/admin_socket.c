@@ -61,8 +61,8 @@ int admin_socket_path(const char *run_dir, const struct sockaddr *tcp,
 
 static int listen_at(const struct sockaddr_un *un)
 {
-	int err, fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
-			     0);
+	int err, fd = socket(AF_UNIX,
+			     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -errno;

@@ -46,7 +46,8 @@ static int set_log(const char *path)
 		return fd;
 	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
 		cwd[0] = '\0';
-	if (asprintf(&self.log_file, "%s%s%s", cwd, cwd[0] ? "/" : "", path) < 0) {
+	if (asprintf(&self.log_file, "%s%s%s", cwd, cwd[0] ? "/" : "", path) <
+	    0) {
 		self.log_file = NULL;
 		close(fd);
 		return -ENOMEM;
@@ -106,7 +107,8 @@ int daemon_foreground_start(const char *log_file)
 	fd = set_log(log_file);
 	if (fd < 0)
 		return print_log_error(log_file, fd);
-	self.terminal = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	self.terminal =
+		fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	dup2(fd, STDERR_FILENO);
 	close(fd);
 	return 0;

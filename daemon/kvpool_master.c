@@ -35,7 +35,8 @@
 static const char usage[] =
 	"usage: kvpool-master [OPTION]...\n"
 	"\n"
-	"The master of a pool: it knows which node holds which object. It holds no\n"
+	"The master of a pool: it knows which node holds which object. It "
+	"holds no\n"
 	"data, and no read waits for it. See kvpool-master(8).";
 
 static struct {
@@ -71,7 +72,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.admin,
 	  .arg = "HOST:PORT",
-	  .help = "HTTP: status, metrics and the API of kvpool. Draining a node\n"
+	  .help = "HTTP: status, metrics and the API of kvpool. Draining a "
+		  "node\n"
 		  "is accepted from this machine only, unless --insecure is\n"
 		  "given.",
 	  .default_port = 7071 },
@@ -79,7 +81,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.run_dir,
 	  .arg = "DIR",
-	  .help = "Directory of the Unix socket of --admin. Default: /run/kvpool;\n"
+	  .help = "Directory of the Unix socket of --admin. Default: "
+		  "/run/kvpool;\n"
 		  "without root $XDG_RUNTIME_DIR/kvpool or /tmp/kvpool-UID." },
 	{ .name = "state-file",
 	  .type = OPT_STRING,
@@ -91,14 +94,16 @@ static struct daemon_option options[] = {
 	  .type = OPT_FLAG,
 	  .value = &conf.recover,
 	  .help = "Once, after the state file was lost or replaced by an old\n"
-		  "copy: begin an epoch above all that nodes have seen. Start the\n"
+		  "copy: begin an epoch above all that nodes have seen. Start "
+		  "the\n"
 		  "nodes first; see kvpool-master(8).",
 	  .no_env = true },
 	{ .name = "etcd",
 	  .type = OPT_STRING,
 	  .value = &conf.etcd,
 	  .arg = "URL[,URL]...",
-	  .help = "Be one of several masters: elect the active one with etcd, and\n"
+	  .help = "Be one of several masters: elect the active one with etcd, "
+		  "and\n"
 		  "keep the state there instead of in --state-file." },
 	{ .name = "cluster",
 	  .type = OPT_STRING,
@@ -110,7 +115,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.advertise,
 	  .arg = "HOST:PORT",
-	  .help = "With --etcd: the address nodes are told to connect to, if it\n"
+	  .help = "With --etcd: the address nodes are told to connect to, if "
+		  "it\n"
 		  "differs from --listen." },
 	{ .name = "lease",
 	  .type = OPT_DURATION,
@@ -131,7 +137,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_SIZE,
 	  .value = &conf.repair_rate,
 	  .arg = "N",
-	  .help = "Bytes per second that repair copies in the whole pool; 0: no\n"
+	  .help = "Bytes per second that repair copies in the whole pool; 0: "
+		  "no\n"
 		  "limit." },
 	{ .name = "repair-copies",
 	  .type = OPT_COUNT,
@@ -144,7 +151,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_DURATION,
 	  .value = &conf.summary_ms,
 	  .arg = "DURATION",
-	  .help = "How often a line of figures is logged, in whole seconds; 0:\n"
+	  .help = "How often a line of figures is logged, in whole seconds; "
+		  "0:\n"
 		  "never." },
 	DAEMON_OPTIONS_COMMON(conf, "/var/log/kvpool/kvpool-master.log"),
 	{ .name = NULL },
@@ -419,7 +427,8 @@ static int check_etcd_options(void)
 	if (conf.etcd && conf.recover)
 		return daemon_option_reject(
 			daemon_option_find(options, "recover"),
-			"without --etcd, which keeps the epoch (kvpool-master(8): RECOVERY)",
+			"without --etcd, which keeps the epoch "
+			"(kvpool-master(8): RECOVERY)",
 			stderr);
 	if (conf.etcd && etcd_urls_check(conf.etcd))
 		return daemon_option_reject(daemon_option_find(options, "etcd"),
@@ -447,8 +456,10 @@ static int check_seconds(const char *name, uint64_t ms)
 
 static int check_options(void)
 {
-	const struct daemon_option *listen = daemon_option_find(options, "listen");
-	const struct daemon_option *admin = daemon_option_find(options, "admin");
+	const struct daemon_option *listen =
+		daemon_option_find(options, "listen");
+	const struct daemon_option *admin =
+		daemon_option_find(options, "admin");
 	int rc = daemon_option_check_listen(listen, conf.insecure, stderr);
 
 	if (!rc)
@@ -493,7 +504,9 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (nops) {
-		fprintf(stderr, "kvpool-master: \"%s\" given; accepted: options only, see --help\n",
+		fprintf(stderr,
+			"kvpool-master: \"%s\" given; accepted: options only, "
+			"see --help\n",
 			ops[0]);
 		return 2;
 	}

@@ -123,8 +123,9 @@ static const char *handover_refuse(void *arg)
 
 	if (p->base.closing)
 		return "the daemon is ending";
-	return p->master ? "the master runs in this process: restart it instead" :
-			   NULL;
+	return p->master ?
+		       "the master runs in this process: restart it instead" :
+		       NULL;
 }
 
 static void handover_pause(void *arg)
@@ -183,7 +184,9 @@ static int no_rdma(struct node_program *p, int err)
 		return 0;
 	}
 	if (!err)
-		pool_error("--transport rdma: no RDMA port can be used; there are: %s. Make one active, with an IP address (kvpool devices), or choose --transport auto",
+		pool_error("--transport rdma: no RDMA port can be used; there "
+			   "are: %s. Make one active, with an IP address "
+			   "(kvpool devices), or choose --transport auto",
 			   verbs_format(p->verbs, there, sizeof(there)));
 	return -ENODEV;
 }
@@ -370,9 +373,10 @@ static int commit_takeover(struct node_program *p)
  * do. */
 static int start_takeover(struct node_program *p)
 {
-	int fd = p->conf->takeover ? pool_handover_take_fd(&p->taken.h,
-						       POOL_HANDOVER_FD_TAKEOVER)
-			       : 0;
+	int fd = p->conf->takeover ?
+			 pool_handover_take_fd(&p->taken.h,
+					       POOL_HANDOVER_FD_TAKEOVER) :
+			 0;
 
 	return p->mount ? daemon_takeover_open(&p->base.loop, p->dir, fd,
 					       &handover_ops, p, &p->takeover) :

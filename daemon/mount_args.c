@@ -120,13 +120,16 @@ static int check_operands(const char *const *ops, int nops, FILE *err)
 	struct pool_hostports masters;
 
 	if (nops != 2) {
-		fprintf(err, "mount.kvpool: %d operands given; accepted: HOST:PORT[,HOST:PORT]... DIR\n",
+		fprintf(err,
+			"mount.kvpool: %d operands given; accepted: "
+			"HOST:PORT[,HOST:PORT]... DIR\n",
 			nops);
 		return -EINVAL;
 	}
 	if (pool_parse_hostports(ops[0], MASTER_PORT, &masters))
 		return fail(err, "master", ops[0],
-			    "HOST:PORT or [IPV6]:PORT, several with commas between, port 7070 if none is given");
+			    "HOST:PORT or [IPV6]:PORT, several with commas "
+			    "between, port 7070 if none is given");
 	return 0;
 }
 

@@ -21,7 +21,8 @@ static const char usage[] =
 	"usage: kvpoold --store-size N [--mount DIR] [OPTION]...\n"
 	"       kvpoold --mount DIR [OPTION]...              (a client)\n"
 	"\n"
-	"A node of a pool: gives it memory (--store-size), mounts it (--mount), or\n"
+	"A node of a pool: gives it memory (--store-size), mounts it "
+	"(--mount), or\n"
 	"both. See kvpoold(8).";
 
 static struct daemon_node_conf conf = {
@@ -52,13 +53,15 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.etcd,
 	  .arg = "URL[,URL]...",
-	  .help = "Ask etcd for the active master; --master, if given, is tried\n"
+	  .help = "Ask etcd for the active master; --master, if given, is "
+		  "tried\n"
 		  "as well." },
 	{ .name = "cluster",
 	  .type = OPT_STRING,
 	  .value = &conf.cluster,
 	  .arg = "NAME",
-	  .help = "With --etcd: the name of the pool, as given to its masters." },
+	  .help = "With --etcd: the name of the pool, as given to its "
+		  "masters." },
 	{ .name = "listen",
 	  .type = OPT_HOSTPORT,
 	  .value = &conf.listen,
@@ -69,8 +72,10 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.advertise,
 	  .arg = "HOST:PORT",
-	  .help = "The address other nodes are told to connect to, if it differs\n"
-		  "from --listen (NAT, containers). Required if that is 0.0.0.0\n"
+	  .help = "The address other nodes are told to connect to, if it "
+		  "differs\n"
+		  "from --listen (NAT, containers). Required if that is "
+		  "0.0.0.0\n"
 		  "or [::]. Resolved again for each connection." },
 	{ .name = "admin",
 	  .type = OPT_HOSTPORT,
@@ -82,8 +87,10 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.name,
 	  .arg = "NAME",
-	  .help = "The node's name, also of its directory in --run-dir; default:\n"
-		  "the host name and the port. Letters, digits, . _ and -, not\n"
+	  .help = "The node's name, also of its directory in --run-dir; "
+		  "default:\n"
+		  "the host name and the port. Letters, digits, . _ and -, "
+		  "not\n"
 		  "starting with a dot." },
 	{ .name = "run-dir",
 	  .type = OPT_STRING,
@@ -101,7 +108,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.store_dir,
 	  .arg = "DIR",
-	  .help = "Where objects are stored; root mounts a tmpfs there. Default:\n"
+	  .help = "Where objects are stored; root mounts a tmpfs there. "
+		  "Default:\n"
 		  "NAME/store in --run-dir." },
 	{ .name = "buffer-size",
 	  .type = OPT_SIZE,
@@ -128,7 +136,8 @@ static struct daemon_option options[] = {
 	{ .name = "noatime",
 	  .type = OPT_FLAG,
 	  .value = &conf.noatime,
-	  .help = "Show the mount option noatime. (Access times are never kept.)" },
+	  .help = "Show the mount option noatime. (Access times are never "
+		  "kept.)" },
 	{ .name = "no-passthrough",
 	  .type = OPT_FLAG,
 	  .value = &conf.no_passthrough,
@@ -148,7 +157,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_CHOICE,
 	  .value = &conf.transport,
 	  .arg = "auto|rdma|tcp",
-	  .help = "auto: RDMA where both nodes have it, else TCP; rdma: the same,\n"
+	  .help = "auto: RDMA where both nodes have it, else TCP; rdma: the "
+		  "same,\n"
 		  "but do not start without an RDMA device; tcp: never RDMA." },
 	{ .name = "rdma-device",
 	  .type = OPT_STRING,
@@ -160,20 +170,24 @@ static struct daemon_option options[] = {
 	  .type = OPT_CHOICE,
 	  .value = &conf.rdma_connect,
 	  .arg = "auto|cm",
-	  .help = "How RDMA connections are made. auto: addresses are exchanged\n"
-		  "over TCP (librdmacm for iWARP only); cm: always librdmacm." },
+	  .help = "How RDMA connections are made. auto: addresses are "
+		  "exchanged\n"
+		  "over TCP (librdmacm for iWARP only); cm: always "
+		  "librdmacm." },
 	{ .name = "hot-gets",
 	  .type = OPT_COUNT,
 	  .value = &conf.hot_gets,
 	  .arg = "N",
-	  .help = "An object that other nodes fetch from here this often within\n"
+	  .help = "An object that other nodes fetch from here this often "
+		  "within\n"
 		  "10 s gets a cached copy on another store; 0: never.",
 	  .max = 1000000 },
 	{ .name = "cold",
 	  .type = OPT_DURATION,
 	  .value = &conf.cold_ms,
 	  .arg = "DURATION",
-	  .help = "Such a copy that nobody fetched for this long becomes ordinary\n"
+	  .help = "Such a copy that nobody fetched for this long becomes "
+		  "ordinary\n"
 		  "cache.",
 	  .min = 100,
 	  .max = 86400000 },
@@ -181,7 +195,8 @@ static struct daemon_option options[] = {
 	  .type = OPT_DURATION,
 	  .value = &conf.deadline_ms,
 	  .arg = "DURATION",
-	  .help = "How long an operation waits for other nodes or the master. An\n"
+	  .help = "How long an operation waits for other nodes or the master. "
+		  "An\n"
 		  "open waits 1 s more for each 50 MiB, and is then a miss.",
 	  .min = 100,
 	  .max = 600000 },
@@ -196,7 +211,8 @@ static struct daemon_option options[] = {
 	  .value = &conf.busy_poll_us,
 	  .arg = "MICROSECONDS",
 	  .help = "Poll for the next request for at most this long before\n"
-		  "sleeping (at most 25 while other programs want the CPU; never\n"
+		  "sleeping (at most 25 while other programs want the CPU; "
+		  "never\n"
 		  "with one CPU).",
 	  .max = 10000 },
 	{ .name = "rdma-busy-poll",
@@ -214,12 +230,14 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.state_file,
 	  .arg = "FILE",
-	  .help = "State file of the embedded master; default: NAME/master.state\n"
+	  .help = "State file of the embedded master; default: "
+		  "NAME/master.state\n"
 		  "in --run-dir." },
 	{ .name = "recover",
 	  .type = OPT_FLAG,
 	  .value = &conf.recover,
-	  .help = "Of the embedded master, once, after its state file was lost:\n"
+	  .help = "Of the embedded master, once, after its state file was "
+		  "lost:\n"
 		  "see kvpool-master(8).",
 	  .no_env = true },
 	{ .name = "heartbeat",
@@ -232,7 +250,8 @@ static struct daemon_option options[] = {
 	{ .name = "takeover",
 	  .type = OPT_FLAG,
 	  .value = &conf.takeover,
-	  .help = "Replace the running daemon of the same --name, with the same\n"
+	  .help = "Replace the running daemon of the same --name, with the "
+		  "same\n"
 		  "options: its mount, open files and addresses continue.",
 	  .no_env = true },
 	DAEMON_OPTIONS_COMMON(conf, "/var/log/kvpool/kvpoold-NAME.log"),
@@ -252,9 +271,10 @@ static int check_master_options(void)
 			daemon_option_find(options, "cluster"),
 			MASTER_CLUSTER_ACCEPTED, stderr);
 	if (conf.embedded && conf.etcd)
-		return daemon_option_reject(
-			etcd, "no etcd for an --embedded master, which is the only one",
-			stderr);
+		return daemon_option_reject(etcd,
+					    "no etcd for an --embedded master, "
+					    "which is the only one",
+					    stderr);
 	if (conf.embedded && conf.masters.n > 1)
 		return daemon_option_reject(
 			master, "one HOST:PORT for an --embedded master",
@@ -314,16 +334,18 @@ static int check_options(void)
 		return -EINVAL;
 	}
 	if (conf.takeover && (conf.embedded || !conf.mount)) {
-		fprintf(stderr, "kvpoold: --takeover without --mount, or with "
-				"--embedded; accepted: with --mount, and a "
-				"master elsewhere; restart the daemon instead\n");
+		fprintf(stderr,
+			"kvpoold: --takeover without --mount, or with "
+			"--embedded; accepted: with --mount, and a "
+			"master elsewhere; restart the daemon instead\n");
 		return -EINVAL;
 	}
 	if (conf.recover && !conf.embedded)
-		return daemon_option_reject(
-			daemon_option_find(options, "recover"),
-			"with --embedded; else it is an option of kvpool-master",
-			stderr);
+		return daemon_option_reject(daemon_option_find(options,
+							       "recover"),
+					    "with --embedded; else it is an "
+					    "option of kvpool-master",
+					    stderr);
 	if (conf.name && !daemon_name_valid(conf.name))
 		return daemon_option_reject(
 			daemon_option_find(options, "name"),
@@ -363,7 +385,9 @@ int daemon_node_conf_read(int argc, char **argv,
 		return 1;
 	}
 	if (nops) {
-		fprintf(stderr, "kvpoold: \"%s\" given; accepted: options only, see --help\n",
+		fprintf(stderr,
+			"kvpoold: \"%s\" given; accepted: options only, see "
+			"--help\n",
 			ops[0]);
 		return -EINVAL;
 	}

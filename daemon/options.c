@@ -29,7 +29,8 @@ static void format_size(uint64_t bytes, char *buf, size_t cap)
 					     "GiB", "TiB", "PiB" };
 	size_t u = 0;
 
-	while (bytes && bytes % 1024 == 0 && u + 1 < sizeof(units) / sizeof(*units)) {
+	while (bytes && bytes % 1024 == 0 &&
+	       u + 1 < sizeof(units) / sizeof(*units)) {
 		bytes /= 1024;
 		u++;
 	}
@@ -100,14 +101,16 @@ static void format_accepted(const struct daemon_option *o, char *buf,
 	case OPT_HOSTPORT:
 		if (o->default_port)
 			snprintf(buf, cap,
-				 "HOST:PORT or [IPV6]:PORT, port %u if none is given",
+				 "HOST:PORT or [IPV6]:PORT, port %u if none is "
+				 "given",
 				 o->default_port);
 		else
 			snprintf(buf, cap, "HOST:PORT or [IPV6]:PORT");
 		return;
 	case OPT_HOSTPORTS:
 		snprintf(buf, cap,
-			 "HOST:PORT or [IPV6]:PORT, up to %d of them with commas between, port %u if none is given",
+			 "HOST:PORT or [IPV6]:PORT, up to %d of them with "
+			 "commas between, port %u if none is given",
 			 POOL_HOSTPORTS_MAX, o->default_port);
 		return;
 	case OPT_CHOICE:
@@ -347,7 +350,8 @@ static int parse_arg(struct daemon_option *opts, int argc, char **argv, int *i,
 
 	if (!o) {
 		format_command(name, len, said, sizeof(said));
-		fprintf(err, "%s: unknown option \"%s\"; %s--help lists them%s\n",
+		fprintf(err,
+			"%s: unknown option \"%s\"; %s--help lists them%s\n",
 			program(), said, from_mount() ? "kvpoold " : "",
 			from_mount() ? ", with _ for - here" : "");
 		return -EINVAL;
@@ -376,7 +380,9 @@ static int parse_args(struct daemon_option *opts, int argc, char **argv,
 			continue;
 		}
 		if (argv[i][1] != '-') {
-			fprintf(err, "%s: unknown option \"%s\"; --help lists them\n",
+			fprintf(err,
+				"%s: unknown option \"%s\"; --help lists "
+				"them\n",
 				program_invocation_short_name, argv[i]);
 			return -EINVAL;
 		}
@@ -391,7 +397,8 @@ static int parse_args(struct daemon_option *opts, int argc, char **argv,
 static bool wants_help(int argc, char **argv)
 {
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+		if (strcmp(argv[i], "--help") == 0 ||
+		    strcmp(argv[i], "-h") == 0)
 			return true;
 	return false;
 }

@@ -56,9 +56,10 @@ int daemon_program_open(struct daemon_program *p,
 		pool_error("no memory or descriptors for an event loop");
 		return -ENOMEM;
 	}
-	if (pool_metrics_counter(p->metrics, &pool_log_left_out,
-				 "kvpool_log_lines_left_out_total", NULL,
-				 "Log lines left out as there were too many of their kind."))
+	if (pool_metrics_counter(
+		    p->metrics, &pool_log_left_out,
+		    "kvpool_log_lines_left_out_total", NULL,
+		    "Log lines left out as there were too many of their kind."))
 		return -ENOMEM;
 	pool_turns_open(&p->turns, &p->loop);
 	rc = start_signal(p, &p->term, on_stop, SIGTERM);

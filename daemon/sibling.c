@@ -48,7 +48,8 @@ int daemon_sibling_path(const char *name, char *buf, size_t cap)
 	    try_list(getenv("PATH"), name, buf, cap) ||
 	    try_list("/usr/local/bin:/usr/bin", name, buf, cap))
 		return 0;
-	fprintf(stderr, "%s: the program %s is neither beside this one nor in PATH\n",
+	fprintf(stderr,
+		"%s: the program %s is neither beside this one nor in PATH\n",
 		program_invocation_short_name, name);
 	return -ENOENT;
 }

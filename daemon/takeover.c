@@ -374,7 +374,8 @@ int daemon_takeover_ask(const char *dir, struct daemon_taken *t)
 	snprintf(path, sizeof(path), "%s/%s", dir, DAEMON_TAKEOVER_SOCKET);
 	t->fd = connect_to(path);
 	if (t->fd < 0) {
-		pool_error("%s: no daemon to take over from (%s): is it running, with the same --name and --run-dir?",
+		pool_error("%s: no daemon to take over from (%s): is it "
+			   "running, with the same --name and --run-dir?",
 			   path, strerror(-t->fd));
 		return t->fd;
 	}

@@ -502,6 +502,22 @@ static void a_program_is_written_again_when_all_of_it_have_ended(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
+/* As execve(2) opens it. */
+static void what_is_being_written_is_not_executed(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, run;
+
+	assert_int_equal(0, k_create(w, ROOT, "a", O_WRONLY, &f));
+	k_write(w, &f, "text", 0);
+	assert_int_equal(ETXTBSY, k_open(w, f.nodeid, O_RDONLY | FS_O_EXEC,
+					 &run));
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+	assert_int_equal(0, k_open_name(w, "a", O_RDONLY | FS_O_EXEC, &run));
+	k_close(w, &run);
+}
+
 /* All the room that the store has but so much. */
 static uint64_t claim_all_but(struct world *w, uint64_t bytes)
 {
@@ -617,6 +633,7 @@ int main(void)
 		both(who_was_told_estale_is_served_though_others_read),
 		both(who_reads_waits_for_who_writes_and_not_longer),
 		both(a_program_is_written_again_when_all_of_it_have_ended),
+		both(what_is_being_written_is_not_executed),
 		cmocka_unit_test_setup_teardown(
 			a_write_beyond_what_a_file_may_have_poisons_it,
 			k_setup_served, k_teardown),

@@ -272,7 +272,10 @@ static bool memory_fits(const struct bench *b)
 	json_decref(status);
 	if (room >= need)
 		return true;
-	fprintf(stderr, "kvpool bench: --memory needs %s free in the store of this node, which has %s: give it a larger --store-size, or empty it\n",
+	fprintf(stderr,
+		"kvpool bench: --memory needs %s free in the store of this "
+		"node, which has %s: give it a larger --store-size, or empty "
+		"it\n",
 		pool_format_size(need, needs, sizeof(needs)),
 		pool_format_size(room, has, sizeof(has)));
 	return false;
@@ -342,9 +345,10 @@ static void print_row(const struct result *r)
 static void print_table(const struct report *rep)
 {
 	printf("This machine: a thread on another CPU wakes in %.0f us (2 to 5 "
-	       "without a hypervisor);\nfresh memory costs %.0f us a MiB at its "
-	       "first touch (20 to 100).\n", rep->machine.wake_us,
-	       rep->machine.fresh_us_per_mib);
+	       "without a hypervisor);\nfresh memory costs %.0f us a MiB at "
+	       "its "
+	       "first touch (20 to 100).\n",
+	       rep->machine.wake_us, rep->machine.fresh_us_per_mib);
 	printf("%-54s %9s %9s %-5s %7s %8s %8s %8s\n", "what", "ours",
 	       "reference", "unit", "ratio", "p50 us", "p99 us", "ref p99");
 	for (unsigned i = 0; i < rep->n; i++)
@@ -487,7 +491,9 @@ static bool is_pool(const char *option, const char *dir)
 		rc = cmd_mount_key(path, mount, key);
 	if (!rc && !key[0])
 		return true;
-	fprintf(stderr, "kvpool bench: %s: \"%s\" given; accepted: where a pool is mounted\n",
+	fprintf(stderr,
+		"kvpool bench: %s: \"%s\" given; accepted: where a pool is "
+		"mounted\n",
 		option, dir);
 	return false;
 }
@@ -498,26 +504,44 @@ int cmd_bench(int argc, char **argv)
 	const char *only = NULL;
 	bool json = false, memory = false;
 	struct daemon_option opts[] = {
-		{ .name = "mount", .type = OPT_STRING, .value = &b.mount,
-		  .arg = "DIR", .help = "The mount to measure." },
-		{ .name = "mount2", .type = OPT_STRING, .value = &b.mount2,
+		{ .name = "mount",
+		  .type = OPT_STRING,
+		  .value = &b.mount,
+		  .arg = "DIR",
+		  .help = "The mount to measure." },
+		{ .name = "mount2",
+		  .type = OPT_STRING,
+		  .value = &b.mount2,
 		  .arg = "DIR",
 		  .help = "Another node's mount of the same pool, to measure\n"
 			  "transfers between nodes." },
-		{ .name = "only", .type = OPT_STRING, .value = &only,
+		{ .name = "only",
+		  .type = OPT_STRING,
+		  .value = &only,
 		  .arg = "NAME,...",
 		  .help = "Only cases whose names begin with one of these, as\n"
-			  "--json prints them: read_4m, write, access, remote." },
-		{ .name = "rounds", .type = OPT_COUNT, .value = &b.rounds,
-		  .arg = "N", .help = "Rounds; each measures both sides.", .min = 1,
+			  "--json prints them: read_4m, write, access, "
+			  "remote." },
+		{ .name = "rounds",
+		  .type = OPT_COUNT,
+		  .value = &b.rounds,
+		  .arg = "N",
+		  .help = "Rounds; each measures both sides.",
+		  .min = 1,
 		  .max = ROUNDS_MAX },
-		{ .name = "fd-passing", .type = OPT_FLAG,
+		{ .name = "fd-passing",
+		  .type = OPT_FLAG,
 		  .value = &b.fd_passing,
-		  .help = "Nodes pass descriptors: compare a first read with a\n"
+		  .help = "Nodes pass descriptors: compare a first read with "
+			  "a\n"
 			  "local one, not with a socket." },
-		{ .name = "memory", .type = OPT_FLAG, .value = &memory,
+		{ .name = "memory",
+		  .type = OPT_FLAG,
+		  .value = &memory,
 		  .help = "Also measure memory per object (900 MiB, 20 s)." },
-		{ .name = "json", .type = OPT_FLAG, .value = &json,
+		{ .name = "json",
+		  .type = OPT_FLAG,
+		  .value = &json,
 		  .help = "Print JSON." },
 		{ .name = NULL },
 	};
@@ -528,8 +552,10 @@ int cmd_bench(int argc, char **argv)
 		opts, argc, argv,
 		"usage: kvpool bench --mount DIR [--mount2 DIR] [OPTION]...\n"
 		"\n"
-		"Compares the mount with tmpfs, with a FUSE daemon that does nothing and,\n"
-		"between two nodes, with a plain socket. Needs root, for its own mounts.",
+		"Compares the mount with tmpfs, with a FUSE daemon that does "
+		"nothing and,\n"
+		"between two nodes, with a plain socket. Needs root, for its "
+		"own mounts.",
 		&noperands, &operands, stdout, stderr);
 
 	if (rc != 0)

@@ -9,8 +9,10 @@
 
 static const char usage[] =
 	"usage: kvpool devices [MOUNT] [--admin HOST:PORT] [--json]\n\n"
-	"Lists RDMA ports: link, address, state, and whether they are used, or why\n"
-	"not. Of the node that serves MOUNT or is given by --admin, else of this\n"
+	"Lists RDMA ports: link, address, state, and whether they are used, or "
+	"why\n"
+	"not. Of the node that serves MOUNT or is given by --admin, else of "
+	"this\n"
 	"machine, as a node without --rdma-device would find them.";
 
 /* The admin address of a mount's daemon. 0 or -errno, printed. */

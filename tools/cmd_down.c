@@ -21,7 +21,8 @@
 static const char usage[] =
 	"usage: kvpool down --mount DIR [--timeout DURATION]\n"
 	"\n"
-	"Stops the daemon that serves DIR, and waits until it has published what was\n"
+	"Stops the daemon that serves DIR, and waits until it has published "
+	"what was\n"
 	"pending, unmounted and exited.";
 
 /* Waits at most ms until the process has ended; true: it has. A zombie counts
@@ -42,7 +43,8 @@ static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
 
 		if (now - start > timeout_ms) {
 			fprintf(stderr,
-				"kvpool: down: pid %d has not ended after %llu s. "
+				"kvpool: down: pid %d has not ended after %llu "
+				"s. "
 				"To give up what it has not published: "
 				"kill -9 %d; umount -l %s\n",
 				(int)pid, (unsigned long long)timeout_ms / 1000,
@@ -50,7 +52,9 @@ static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
 			return 1;
 		}
 		if (now - said >= 1000) {
-			fprintf(stderr, "waiting for pid %d to publish and unmount, %llu s\n",
+			fprintf(stderr,
+				"waiting for pid %d to publish and unmount, "
+				"%llu s\n",
 				(int)pid,
 				(unsigned long long)(now - start) / 1000);
 			said = now;
@@ -59,12 +63,16 @@ static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
 	/* If the daemon was killed, its mount is left, and stale. A mount that
 	 * answers belongs to another daemon. */
 	if (cmd_mount_stale(path) && umount2(path, MNT_DETACH)) {
-		fprintf(stderr, "kvpool: down: the daemon ended, but %s is still mounted: %s\n",
+		fprintf(stderr,
+			"kvpool: down: the daemon ended, but %s is still "
+			"mounted: %s\n",
 			path, strerror(errno));
 		return 1;
 	}
 	if (cmd_mounted(path)) {
-		fprintf(stderr, "kvpool: down: stopped pid %d; another daemon's pool is mounted at %s: run it again to stop that, too\n",
+		fprintf(stderr,
+			"kvpool: down: stopped pid %d; another daemon's pool "
+			"is mounted at %s: run it again to stop that, too\n",
 			(int)pid, path);
 		return 1;
 	}
@@ -98,7 +106,10 @@ static int clean(const char *path)
 		return 0;
 	}
 	if (!cmd_mount_stale(path)) {
-		fprintf(stderr, "kvpool: down: %s: its daemon answers, but cannot be seen from here (in another container?): stop it there, or umount %s\n",
+		fprintf(stderr,
+			"kvpool: down: %s: its daemon answers, but cannot be "
+			"seen from here (in another container?): stop it "
+			"there, or umount %s\n",
 			path, path);
 		return 1;
 	}

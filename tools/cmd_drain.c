@@ -18,9 +18,12 @@
 static const char usage[] =
 	"usage: kvpool drain NODE [--admin HOST:PORT] [--no-wait] [--cancel]\n"
 	"\n"
-	"Prepares a node for being switched off: objects that only it holds are\n"
-	"copied to other nodes, and it receives no new ones. Returns when the node\n"
-	"can be stopped. Exit status 1: some objects have no room elsewhere. The\n"
+	"Prepares a node for being switched off: objects that only it holds "
+	"are\n"
+	"copied to other nodes, and it receives no new ones. Returns when the "
+	"node\n"
+	"can be stopped. Exit status 1: some objects have no room elsewhere. "
+	"The\n"
 	"node stays drained, also after a restart, until --cancel.";
 
 struct drain {
@@ -86,9 +89,12 @@ static int print_stuck(const struct drain *d, const json_t *json)
 	char left[32];
 
 	fprintf(stderr,
-		"kvpool: drain: %s: %s in %lld objects have no room on other nodes. "
-		"Add a store or enlarge one (--store-size), delete objects, or lower "
-		"their replicas; the drain goes on by itself, or: kvpool drain %s --cancel\n",
+		"kvpool: drain: %s: %s in %lld objects have no room on other "
+		"nodes. "
+		"Add a store or enlarge one (--store-size), delete objects, or "
+		"lower "
+		"their replicas; the drain goes on by itself, or: kvpool drain "
+		"%s --cancel\n",
 		d->node, bytes(json, "no_room_bytes", left),
 		(long long)number(json, "no_room_keys"), d->node);
 	return 1;
@@ -119,7 +125,8 @@ static int judge(struct drain *d, const json_t *json)
 	fprintf(stderr, "kvpool: drain: %s: %s\n", d->node,
 		strcmp(state, "away") ?
 			"the drain was cancelled" :
-			"the node is not connected: what it alone holds cannot be moved; start it");
+			"the node is not connected: what it alone holds cannot "
+			"be moved; start it");
 	return 1;
 }
 
@@ -156,7 +163,10 @@ static int wait_recorded(struct drain *d, json_t *json)
 	while (!rc && json_is_false(json_object_get(json, "recorded"))) {
 		if (pool_now_ms() > end) {
 			fprintf(stderr,
-				"kvpool: drain: %s: the master could not write that to its state within %d s: another master would not know of it. Look at its log (etcd?), then try again\n",
+				"kvpool: drain: %s: the master could not write "
+				"that to its state within %d s: another master "
+				"would not know of it. Look at its log "
+				"(etcd?), then try again\n",
 				d->node, RECORDED_MS / 1000);
 			rc = 1;
 			break;
@@ -186,7 +196,8 @@ static int begin(struct drain *d)
 	if (d->cancel)
 		printf("%s is no longer drained\n", d->node);
 	else if (d->no_wait)
-		printf("%s is being drained; kvpool nodes shows how far it is\n",
+		printf("%s is being drained; kvpool nodes shows how far it "
+		       "is\n",
 		       d->node);
 	return 0;
 }
@@ -220,7 +231,9 @@ int cmd_drain(int argc, char **argv)
 	if (rc)
 		return rc > 0 ? 0 : 2;
 	if (nops != 1) {
-		fprintf(stderr, "kvpool: drain: %d operands given; accepted: one, the name of a node (kvpool nodes lists them)\n",
+		fprintf(stderr,
+			"kvpool: drain: %d operands given; accepted: one, the "
+			"name of a node (kvpool nodes lists them)\n",
 			nops);
 		return 2;
 	}
@@ -234,6 +247,8 @@ int cmd_drain(int argc, char **argv)
 	if (rc && getenv("KVPOOL_MASTER") &&
 	    !daemon_option_find(opts, "admin")->seen &&
 	    !daemon_option_find(opts, "master")->seen)
-		fprintf(stderr, "kvpool: drain: KVPOOL_MASTER says where nodes connect; the master's admin address is --admin, or KVPOOL_ADMIN\n");
+		fprintf(stderr, "kvpool: drain: KVPOOL_MASTER says where nodes "
+				"connect; the master's admin address is "
+				"--admin, or KVPOOL_ADMIN\n");
 	return rc || d.cancel || d.no_wait ? rc : wait_drained(&d);
 }

@@ -10,8 +10,10 @@ static const char usage[] =
 	"       kvpool fault KIND [OPTION]...               (adds one)\n"
 	"       kvpool fault clear [--admin HOST:PORT]      (removes all)\n"
 	"\n"
-	"Disturbs the connections of a daemon that was started with --allow-faults\n"
-	"on this machine. KIND: delay, drop (bytes disappear, the connection stalls),\n"
+	"Disturbs the connections of a daemon that was started with "
+	"--allow-faults\n"
+	"on this machine. KIND: delay, drop (bytes disappear, the connection "
+	"stalls),\n"
 	"reset, or corrupt (one bit of an object).";
 
 struct fault {
@@ -112,7 +114,9 @@ int cmd_fault(int argc, char **argv)
 	if (rc)
 		return rc > 0 ? 0 : 2;
 	if (nops > 1) {
-		fprintf(stderr, "kvpool: fault: \"%s\" given; accepted: one KIND, see kvpool fault --help\n",
+		fprintf(stderr,
+			"kvpool: fault: \"%s\" given; accepted: one KIND, see "
+			"kvpool fault --help\n",
 			ops[1]);
 		return 2;
 	}

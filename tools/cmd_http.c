@@ -92,7 +92,8 @@ static int print_refusal(const char *url, const struct answer *a)
 static bool no_http(CURLcode rc)
 {
 	return rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
-	       rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_WEIRD_SERVER_REPLY;
+	       rc == CURLE_UNSUPPORTED_PROTOCOL ||
+	       rc == CURLE_WEIRD_SERVER_REPLY;
 }
 
 /* The Unix socket of the daemon at hp, if it runs here and as this user. */
@@ -154,7 +155,10 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 		fprintf(stderr, "kvpool: %s: %s%s\n", url,
 			a.too_long ? "the answer is too long" :
 				     curl_easy_strerror(curl),
-			no_http(curl) ? ": is this an admin address (by default port 7071 of a master, 7073 of a node)?" : "");
+			no_http(curl) ?
+				": is this an admin address (by default port "
+				"7071 of a master, 7073 of a node)?" :
+				"");
 		rc = -EREMOTEIO;
 	} else if (a.status != 200) {
 		rc = print_refusal(url, &a);
@@ -163,7 +167,9 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 		if (json) {
 			*ret_json = json;
 		} else {
-			fprintf(stderr, "kvpool: %s: the answer is no JSON; is this a kvpool daemon?\n",
+			fprintf(stderr,
+				"kvpool: %s: the answer is no JSON; is this a "
+				"kvpool daemon?\n",
 				url);
 			rc = -EBADMSG;
 		}
@@ -197,13 +203,16 @@ static int ask(struct pool_hostport *admin, const char *page, bool post,
 		pool_parse_hostport(CMD_MASTER_ADMIN, 0, &hp);
 		rc = get(&hp, page, post, ret_json);
 		if (!rc)
-			fprintf(stderr, "kvpool: no node at " CMD_NODE_ADMIN
-					"; asking the master at " CMD_MASTER_ADMIN "\n");
+			fprintf(stderr,
+				"kvpool: no node at " CMD_NODE_ADMIN
+				"; asking the master at " CMD_MASTER_ADMIN
+				"\n");
 	}
 	if (rc == -ECONNREFUSED)
-		fprintf(stderr, "kvpool: nobody answers at " CMD_NODE_ADMIN
-				" (a node) nor " CMD_MASTER_ADMIN " (a master); "
-				"say whom to ask with --admin HOST:PORT\n");
+		fprintf(stderr,
+			"kvpool: nobody answers at " CMD_NODE_ADMIN
+			" (a node) nor " CMD_MASTER_ADMIN " (a master); "
+			"say whom to ask with --admin HOST:PORT\n");
 	if (!rc)
 		*admin = hp;
 	return rc;

@@ -41,7 +41,8 @@ int cmd_mount_path(const char *dir, char *buf, size_t cap)
 	}
 	if (!realpath(parent, real))
 		return -errno;
-	if ((size_t)snprintf(buf, cap, "%s/%s", real[1] ? real : "", name) >= cap)
+	if ((size_t)snprintf(buf, cap, "%s/%s", real[1] ? real : "", name) >=
+	    cap)
 		return -ENAMETOOLONG;
 	return 0;
 }

@@ -130,7 +130,8 @@ static ssize_t take_request(struct replay *r, uint64_t *ids,
 	ssize_t n = -ENOENT;
 
 	pthread_mutex_lock(&r->lock);
-	while (n < 0 && r->rc == 0 && (!r->limit || r->result.requests < r->limit)) {
+	while (n < 0 && r->rc == 0 &&
+	       (!r->limit || r->result.requests < r->limit)) {
 		ssize_t len = getline(&r->line, &r->line_cap, r->trace);
 		if (len < 0) {
 			if (ferror(r->trace))
@@ -459,39 +460,62 @@ int cmd_replay(int argc, char **argv)
 {
 	struct replay r = { .block_size = 128 << 10, .nthreads = 1 };
 	struct daemon_option opts[] = {
-		{ .name = "trace", .type = OPT_STRING, .value = &r.trace_path,
-		  .arg = "FILE", .help = "The trace: JSON lines with \"hash_ids\"." },
-		{ .name = "mounts", .type = OPT_STRING,
-		  .value = &r.mounts_text, .arg = "DIR,DIR",
+		{ .name = "trace",
+		  .type = OPT_STRING,
+		  .value = &r.trace_path,
+		  .arg = "FILE",
+		  .help = "The trace: JSON lines with \"hash_ids\"." },
+		{ .name = "mounts",
+		  .type = OPT_STRING,
+		  .value = &r.mounts_text,
+		  .arg = "DIR,DIR",
 		  .help = "Requests alternate between them." },
-		{ .name = "block-size", .type = OPT_SIZE,
-		  .value = &r.block_size, .arg = "N",
-		  .help = "Size of a block.", .min = 8, .max = 1 << 30 },
-		{ .name = "threads", .type = OPT_COUNT, .value = &r.nthreads,
-		  .arg = "N", .help = "Requests in flight.", .min = 1,
+		{ .name = "block-size",
+		  .type = OPT_SIZE,
+		  .value = &r.block_size,
+		  .arg = "N",
+		  .help = "Size of a block.",
+		  .min = 8,
+		  .max = 1 << 30 },
+		{ .name = "threads",
+		  .type = OPT_COUNT,
+		  .value = &r.nthreads,
+		  .arg = "N",
+		  .help = "Requests in flight.",
+		  .min = 1,
 		  .max = THREADS_MAX },
-		{ .name = "requests", .type = OPT_COUNT, .value = &r.limit,
-		  .arg = "N", .help = "Number of requests; 0: all." },
-		{ .name = "capacity", .type = OPT_SIZE, .value = &r.capacity,
+		{ .name = "requests",
+		  .type = OPT_COUNT,
+		  .value = &r.limit,
+		  .arg = "N",
+		  .help = "Number of requests; 0: all." },
+		{ .name = "capacity",
+		  .type = OPT_SIZE,
+		  .value = &r.capacity,
 		  .arg = "N",
 		  .help = "Size of the computed LRU and FIFO caches; 0: that\n"
 			  "of the first mount, by statvfs." },
-		{ .name = "min-ratio", .type = OPT_STRING,
-		  .value = &r.min_ratio, .arg = "lru|fifo|X",
+		{ .name = "min-ratio",
+		  .type = OPT_STRING,
+		  .value = &r.min_ratio,
+		  .arg = "lru|fifo|X",
 		  .help = "Exit status 1 if fewer blocks hit." },
-		{ .name = "json", .type = OPT_FLAG, .value = &r.json,
+		{ .name = "json",
+		  .type = OPT_FLAG,
+		  .value = &r.json,
 		  .help = "Print JSON." },
 		{ .name = NULL },
 	};
 	char **operands;
 	int noperands;
-	int rc = daemon_options_parse(opts, argc, argv,
-				      "usage: kvpool replay --trace FILE "
-				      "--mounts DIR[,DIR...] [OPTION]...\n\n"
-				      "Replays a trace of requests, and compares the hit "
-				      "ratio with that of an LRU\nand a FIFO cache of the "
-				      "same size.",
-				      &noperands, &operands, stdout, stderr);
+	int rc = daemon_options_parse(
+		opts, argc, argv,
+		"usage: kvpool replay --trace FILE "
+		"--mounts DIR[,DIR...] [OPTION]...\n\n"
+		"Replays a trace of requests, and compares the hit "
+		"ratio with that of an LRU\nand a FIFO cache of the "
+		"same size.",
+		&noperands, &operands, stdout, stderr);
 
 	if (rc != 0)
 		return rc > 0 ? 0 : 2;

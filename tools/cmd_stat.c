@@ -168,8 +168,10 @@ int cmd_stat(int argc, char **argv)
 	rc = daemon_options_parse(
 		opts, argc, argv,
 		"usage: kvpool stat PATH [--admin HOST:PORT] [--json]\n\n"
-		"Shows one object. PATH is a file in a mount, or a path relative to the\n"
-		"mount. For a directory in a mount: the rules that apply to it.",
+		"Shows one object. PATH is a file in a mount, or a path "
+		"relative to the\n"
+		"mount. For a directory in a mount: the rules that apply to "
+		"it.",
 		&nops, &ops, stdout, stderr);
 	if (rc)
 		return rc > 0 ? 0 : 2;

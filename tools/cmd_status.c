@@ -90,13 +90,15 @@ static void print_no_room(const json_t *repair)
 	char bytes[32];
 
 	if (figure(repair, "no_room_keys"))
-		printf("; %lld objects (%s) %shave nowhere to go: no other store has room",
+		printf("; %lld objects (%s) %shave nowhere to go: no other "
+		       "store has room",
 		       figure(repair, "no_room_keys"),
 		       pool_format_size((uint64_t)figure(repair,
 							 "no_room_bytes"),
 					bytes, sizeof(bytes)),
 		       figure(repair, "endangered") ?
-			       "" : "of nodes being drained ");
+			       "" :
+			       "of nodes being drained ");
 	printf("\n");
 }
 
@@ -115,7 +117,8 @@ static void print_repair(const json_t *repair)
 			 sizeof(left));
 	pool_format_size((uint64_t)figure(repair, "bytes_per_second"), speed,
 			 sizeof(speed));
-	printf("repair: %lld keys lack copies (%lld have none on a store, %lld one, %lld two, %lld more); "
+	printf("repair: %lld keys lack copies (%lld have none on a store, %lld "
+	       "one, %lld two, %lld more); "
 	       "%lld copies under way, %s left, %s/s",
 	       figure(repair, "endangered"), figure(repair, "left_0"),
 	       figure(repair, "left_1"), figure(repair, "left_2"),
@@ -275,12 +278,14 @@ int cmd_ls(int argc, char **argv)
 	struct ask ask;
 	char *token = NULL, key[PATH_MAX];
 	json_t *json, *rows;
-	int rc = parse(&ask, argc, argv,
-		       "usage: kvpool ls [PREFIX] [--admin HOST:PORT] [--json]\n\n"
-		       "Lists the objects whose names begin with PREFIX: size, copies,\n"
-		       "path. PREFIX is a path in a mount, or relative to one. With\n"
-		       "--json, one object per line.",
-		       1);
+	int rc = parse(
+		&ask, argc, argv,
+		"usage: kvpool ls [PREFIX] [--admin HOST:PORT] [--json]\n\n"
+		"Lists the objects whose names begin with PREFIX: size, "
+		"copies,\n"
+		"path. PREFIX is a path in a mount, or relative to one. With\n"
+		"--json, one object per line.",
+		1);
 
 	if (rc >= 0)
 		return rc;

@@ -15,9 +15,12 @@
 static const char usage[] =
 	"usage: kvpool up --mount DIR [--store-size N] [OPTION of kvpoold]...\n"
 	"\n"
-	"Starts a pool of one node in the background: master, store and mount in one\n"
-	"process. Returns when DIR is mounted. Without --store-size the store gets a\n"
-	"quarter of the memory, at most 16G. Other options are those of kvpoold.\n"
+	"Starts a pool of one node in the background: master, store and mount "
+	"in one\n"
+	"process. Returns when DIR is mounted. Without --store-size the store "
+	"gets a\n"
+	"quarter of the memory, at most 16G. Other options are those of "
+	"kvpoold.\n"
 	"\"kvpool down --mount DIR\" stops it.\n";
 
 /* The value of --name V or --name=V, or of the environment, or NULL. */
@@ -104,14 +107,16 @@ int cmd_up(int argc, char **argv)
 		return 0;
 	}
 	if (!dir || !dir[0]) {
-		fprintf(stderr, "kvpool: up: no --mount given; accepted: the directory to mount the pool at\n");
+		fprintf(stderr, "kvpool: up: no --mount given; accepted: the "
+				"directory to mount the pool at\n");
 		return 2;
 	}
 	/* If the directory does not exist, kvpoold reports that. */
 	if (cmd_mount_path(dir, path, sizeof(path)) == 0) {
 		pid = cmd_mount_pid(path);
 		if (pid && cmd_mounted(path)) {
-			printf("already up at %s (pid %d), with the options it was started with\n",
+			printf("already up at %s (pid %d), with the options it "
+			       "was started with\n",
 			       path, (int)pid);
 			return 0;
 		}
@@ -128,7 +133,8 @@ int cmd_up(int argc, char **argv)
 	rc = run(program, args, foreground);
 	free(args);
 	if (rc == 0)
-		printf("the pool is up at %s; stop it with: kvpool down --mount %s\n",
+		printf("the pool is up at %s; stop it with: kvpool down "
+		       "--mount %s\n",
 		       dir, dir);
 	return rc;
 }

@@ -58,7 +58,9 @@ static int run(int argc, char **argv)
 	for (const struct subcommand *c = subcommands; c->name; c++)
 		if (c->run && strcmp(argv[1], c->name) == 0)
 			return c->run(argc - 1, argv + 1);
-	fprintf(stderr, "kvpool: \"%s\" given; accepted: a subcommand, see kvpool --help\n",
+	fprintf(stderr,
+		"kvpool: \"%s\" given; accepted: a subcommand, see kvpool "
+		"--help\n",
 		argv[1]);
 	return 2;
 }

@@ -19,8 +19,10 @@ static const char usage[] =
 	"usage: mount -t kvpool HOST:PORT DIR [-o OPTION[=VALUE],...]\n"
 	"       mount.kvpool HOST:PORT DIR [-fnsv] [-o OPTION[=VALUE],...]\n"
 	"\n"
-	"Mounts the pool whose master is at HOST:PORT. The options are those of\n"
-	"kvpoold --help, with _ or - between words: -o store_size=50G,insecure.\n"
+	"Mounts the pool whose master is at HOST:PORT. The options are those "
+	"of\n"
+	"kvpoold --help, with _ or - between words: -o "
+	"store_size=50G,insecure.\n"
 	"Without store_size this node gives no memory to the pool (a client).\n"
 	"A line of /etc/fstab:\n"
 	"\n"
@@ -35,7 +37,8 @@ static int check_point(const char *dir)
 
 	if (err != ENOENT && err != ENOTDIR)
 		return 0;
-	fprintf(stderr, "mount.kvpool: mount point %s: %s; it must be a directory\n",
+	fprintf(stderr,
+		"mount.kvpool: mount point %s: %s; it must be a directory\n",
 		dir, strerror(err));
 	return -err;
 }

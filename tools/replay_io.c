@@ -112,10 +112,11 @@ static int block_path(struct block_path *p, const char *root, uint64_t id)
 		h[i] = mix(id * 4 + i);
 	p->root_len = strlen(root);
 	n = snprintf(p->path, sizeof(p->path) - 64,
-		     "%s/" MODEL_DIR "/%03x/%02x_g0/%016llx%016llx%016llx%016llx"
+		     "%s/" MODEL_DIR
+		     "/%03x/%02x_g0/%016llx%016llx%016llx%016llx"
 		     ".bin",
-		     root, (unsigned)(h[0] >> 52), (unsigned)(h[0] >> 44 & 0xff),
-		     h[0], h[1], h[2], h[3]);
+		     root, (unsigned)(h[0] >> 52),
+		     (unsigned)(h[0] >> 44 & 0xff), h[0], h[1], h[2], h[3]);
 	return n < 0 || (size_t)n >= sizeof(p->path) - 64 ? -ENAMETOOLONG : 0;
 }
 

@@ -35,7 +35,8 @@ void replay_print_table(const struct replay_result *r)
 	printf("hit ratio      %.4f\n", replay_ratio(s->hits, s->blocks));
 	printf("computed LRU   %.4f (capacity %s)\n",
 	       replay_ratio(r->lru_hits, r->sim_blocks), capacity);
-	printf("computed FIFO  %.4f\n", replay_ratio(r->fifo_hits, r->sim_blocks));
+	printf("computed FIFO  %.4f\n",
+	       replay_ratio(r->fifo_hits, r->sim_blocks));
 	printf("wrong bytes    %llu blocks\n", (unsigned long long)s->wrong);
 	printf("errors         %llu\n", (unsigned long long)s->errors);
 	printf("vanished       %llu between look-up and open\n",
