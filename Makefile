@@ -19,7 +19,7 @@ DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
         libibverbs-dev librdmacm-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
         libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
-              etcd-server etcd-client socat python3 mandoc
+              etcd-server etcd-client socat python3 mandoc shellcheck git
 # The guest of the RDMA tests, and what is run in it; not needed to skip them.
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
@@ -31,6 +31,8 @@ PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs \
            librdmacm fuse3 libcurl
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wformat=2
+# -Werror where the compiler is known (CI): make WERROR=-Werror
+WERROR  ?=
 CFLAGS_release := -O2 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer \
                   -fno-sanitize-recover=undefined
@@ -44,7 +46,7 @@ CFLAGS  ?= $(CFLAGS_$(VARIANT))
 PKG_CFLAGS = $(eval PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS)))$(PKG_CFLAGS)
 PKG_LIBS   = $(eval PKG_LIBS := $(shell pkg-config --libs $(PKGS)))$(PKG_LIBS)
 KV_CPPFLAGS = -I. -I$(OBJ) -D_GNU_SOURCE -DFUSE_USE_VERSION=314 $(PKG_CFLAGS)
-KV_CFLAGS := -std=gnu11 -fPIC -pthread $(WARN) $(CFLAGS)
+KV_CFLAGS := -std=gnu11 -fPIC -pthread $(WARN) $(WERROR) $(CFLAGS)
 LIBS    = -Wl,--as-needed $(PKG_LIBS) -pthread
 
 PB      := $(OBJ)/pool/conn/kvpool.pb-c
@@ -107,7 +109,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
         deps-engines check check-rdma check-engines chaos bench bench-library \
         bench-l2 bench-put bench-multiturn bench-peers bench-rdma sim sweep \
-        fuzz-brief clean \
+        fuzz-brief lint clean \
         install uninstall
 
 help:
@@ -121,6 +123,7 @@ help:
 	@echo '                   packages have them (FILTER=regex)'
 	@echo 'make all           the programs and libraries, in $(BIN)/ (VARIANT=asan)'
 	@echo 'make units         the unit test programs'
+	@echo 'sudo make lint     what can be checked of the sources without running them'
 	@echo 'make fuzz-brief    every fuzzer for FUZZ_SECONDS (default 5)'
 	@echo 'sudo make sweep    each call that may fail does, one at a time'
 	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
@@ -287,6 +290,11 @@ fuzz-brief:
 	@$(SUBMAKE) VARIANT=fuzz fuzzers
 	@set -e; for f in $(patsubst tests/%.c,$(BUILD)/fuzz/tests/%,$(SRC_fuzz)); do \
 		$$f $(FUZZ_SECONDS); done
+
+# See its head; a part of make check.
+lint:
+	@$(SUBMAKE) deps-check
+	@CI=true tests/lint
 
 chaos:
 	@$(SUBMAKE) deps-check
