@@ -94,7 +94,7 @@ fails 'tp=8.*tp=4' library_user "${listen[master]}" m/llama layout llama 4
 
 echo "== who cannot be connected to"
 fails 'no master' library_user 127.0.0.1:1 ns exists k
-fails 'no mount' library_user "$tmp" ns exists k
+fails 'is not in a mount of a pool' library_user "$tmp" ns exists k
 fails 'no master' library_user "${listen[a]}" ns exists k # a node
 
 echo "== two processes, threads and requests"
