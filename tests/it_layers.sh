@@ -30,3 +30,4 @@ refuses 'is in .*layers.list, but not there' layers.list 's/ metric / metric not
 refuses 'may not use' layers.list 's|^(pool/node:.*) pool/model|\1|'
 refuses 'it may not' layers.list 's|^(master: .*) pool/model|\1|'
 refuses 'nothing was looked at' layers 's|^    found = calls.*|    found = {}|'
+pass

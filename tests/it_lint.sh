@@ -23,3 +23,4 @@ finds 'columns' pool/node/loop.c "/* $(printf 'x%.0s' {1..90}) */"
 finds '[ 	]$' fs/may.c 'int x; '
 finds 'SC' tests/it_users.sh 'if then'
 finds 'SyntaxError' tests/layers 'def ('
+pass

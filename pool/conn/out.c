@@ -122,30 +122,35 @@ static void flush_soon(struct pool_conn *c)
 	}
 }
 
-int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
-		   const ProtobufCMessage *msg)
+static int queue_msg(struct pool_conn *c, uint16_t type, uint64_t req,
+		     const ProtobufCMessage *msg)
 {
 	struct conn_out *o;
 	int err = out_new(c, type, req, msg, 0, 0, &o);
 
-	if (err)
-		return err;
-	out_queue(c, o);
-	out_kick(c);
-	return 0;
+	if (!err)
+		out_queue(c, o);
+	return err;
+}
+
+int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+		   const ProtobufCMessage *msg)
+{
+	int err = queue_msg(c, type, req, msg);
+
+	if (!err)
+		out_kick(c);
+	return err;
 }
 
 int pool_conn_send_soon(struct pool_conn *c, uint16_t type, uint64_t req,
 			const ProtobufCMessage *msg)
 {
-	struct conn_out *o;
-	int err = out_new(c, type, req, msg, 0, 0, &o);
+	int err = queue_msg(c, type, req, msg);
 
-	if (err)
-		return err;
-	out_queue(c, o);
-	flush_soon(c);
-	return 0;
+	if (!err)
+		flush_soon(c);
+	return err;
 }
 
 int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,

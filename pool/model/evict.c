@@ -70,8 +70,7 @@ struct class_state {
 	struct pool_list queue[NQUEUES]; /* oldest first, by stamp */
 	struct pool_list aside;		 /* oldest first, by stamp */
 	uint64_t bytes, count;
-	uint64_t
-		reused_bytes; /* of nodes whose queue is REUSED, aside or not */
+	uint64_t reused_bytes; /* of nodes in queue REUSED, aside or not */
 };
 
 struct pool_evict {

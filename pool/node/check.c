@@ -4,11 +4,10 @@
 
 #include <assert.h>
 
-static void check_own(struct pool_node *n, struct node_entry *e)
+static void check_own(const struct node_entry *e)
 {
 	const struct node_object *o = e->own;
 
-	(void)n;
 	assert(o->entry == e && o->refs > 0 && o->w && o->w->obj == o);
 	assert(o->state == NODE_WRITING || o->state == NODE_SEALING ||
 	       o->state == NODE_PENDING);
@@ -17,7 +16,7 @@ static void check_own(struct pool_node *n, struct node_entry *e)
 	assert(!o->w->op || o->w->op->obj == o);
 }
 
-static void check_obj(struct pool_node *n, struct node_entry *e)
+static void check_obj(const struct pool_node *n, const struct node_entry *e)
 {
 	const struct node_object *o = e->obj;
 
@@ -33,7 +32,7 @@ static void check_entry(struct pool_node *n, struct node_entry *e)
 {
 	assert(e->nholders <= NODE_HOLDERS_INLINE);
 	if (e->own)
-		check_own(n, e);
+		check_own(e);
 	if (e->obj)
 		check_obj(n, e);
 }

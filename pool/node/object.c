@@ -51,10 +51,15 @@ struct node_object *node_object_new(struct node_entry *e,
 	return o;
 }
 
+static uint64_t whole_pages(uint64_t bytes)
+{
+	return (bytes + 4095) & ~(uint64_t)4095;
+}
+
 void node_object_uses(struct pool_node *n, struct node_object *o,
 		      uint64_t bytes)
 {
-	uint64_t pages = (bytes + 4095) & ~(uint64_t)4095;
+	uint64_t pages = whole_pages(bytes);
 
 	if (n->store)
 		pool_store_use(n->store, (int64_t)(pages - o->uses));
@@ -188,7 +193,7 @@ void node_object_held(struct pool_node *n, struct node_entry *e,
 	len = node_entry_path(&e->e, path);
 	o->ev.key = XXH3_64bits(path, len > 0 ? (size_t)len : 0);
 	/* Bytes of our store: a borrowed object uses none. */
-	o->ev.size = o->lent_fd >= 0 ? 0 : (o->size + 4095) & ~(uint64_t)4095;
+	o->ev.size = o->lent_fd >= 0 ? 0 : whole_pages(o->size);
 	pool_evict_insert(n->evict, &o->ev,
 			  o->counted ? POOL_EVICT_LAST : POOL_EVICT_CACHE);
 	node_judge(n, o);

@@ -22,7 +22,7 @@ void node_own_discard(struct pool_node *n, struct node_object *o)
 }
 
 void node_own_begin(struct pool_node *n, struct node_entry *e,
-		      struct node_object *o)
+		    struct node_object *o)
 {
 	assert(!o->entry);
 	o->entry = e;

@@ -16,9 +16,8 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 	f->seal_fd = 0;
 	if (status) {
 		status = f->status;
-	/* began as a read, and borrowed a descriptor */
 	} else if (o->lent_fd >= 0) {
-		status = -EAGAIN;
+		status = -EAGAIN; /* it began as a read, and borrowed */
 	} else if (!f->extra && node_link_telling(f->n)) {
 		status = -EAGAIN; /* the inventory may have passed this name */
 	} else if (f->extra) {

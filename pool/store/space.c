@@ -36,9 +36,7 @@
 
 struct fs_space {
 	uint64_t used, free;
-	uint64_t
-		/* of used: when it was asked, and when it answered */
-		releasing;
+	uint64_t releasing; /* of used, the same before and after statfs(2) */
 };
 
 /* statfs(2), and what workers were releasing meanwhile: what one of them has
