@@ -30,6 +30,9 @@
 #include "pool/conn/conn.h"
 
 #define BACKLOG 64
+#define OTHER_USER                                                     \
+	"not from this user; accepted: the daemon's own, root, and users " \
+	"named by --allow-user"
 
 struct daemon_admin {
 	struct daemon_admin_opts opts;
@@ -39,6 +42,7 @@ struct daemon_admin {
 	struct pool_listener *local; /* owns; the Unix socket, or NULL */
 	struct pool_counter refused; /* by Host, Origin or user */
 	struct pool_counter crowded, slow; /* connections that were closed */
+	struct pool_counter waited; /* requests, for another turn */
 	unsigned int open_servers; /* while closing */
 	void (*closed)(void *arg);
 	void *closed_arg;
@@ -260,25 +264,6 @@ static enum MHD_Result reply_contents(struct daemon_admin *a,
 		     MHD_RESPMEM_MUST_FREE);
 }
 
-static enum MHD_Result route(struct daemon_admin *a,
-			     struct MHD_Connection *conn, const char *path)
-{
-	const struct daemon_admin_page *p = a->opts.pages;
-
-	if (strcmp(path, "/healthz") == 0)
-		return reply_text(conn, 200, "ok\n");
-	if (strcmp(path, "/readyz") == 0)
-		return reply_ready(a, conn);
-	if (strcmp(path, "/metrics") == 0)
-		return reply_metrics(a, conn);
-	if (strcmp(path, "/") == 0)
-		return reply_contents(a, conn);
-	for (; p && p->path; p++)
-		if (strcmp(path, p->path) == 0)
-			return reply_page(a, p->fn, p->params, conn);
-	return reply_text(conn, 404, "no such page; / lists them\n");
-}
-
 /* ---- access ---- */
 
 static enum MHD_Result refuse(struct daemon_admin *a,
@@ -364,14 +349,35 @@ static const char *post_refused(struct daemon_admin *a,
 	if (is_local(conn))
 		return NULL;
 	if (!user_may(a, conn))
-		return "not from this user; accepted: the daemon's own, root, "
-		       "and users named by --allow-user";
+		return OTHER_USER;
 	if ((page->post_insecure && a->opts.insecure) ||
 	    (info && admin_is_loopback(info->client_addr)))
 		return NULL;
 	return page->post_insecure ? "only from the daemon's own machine, or "
 				     "with its option --insecure" :
 				     "only from the daemon's own machine";
+}
+
+static enum MHD_Result route(struct daemon_admin *a,
+			     struct MHD_Connection *conn, const char *path)
+{
+	const struct daemon_admin_page *p = a->opts.pages;
+
+	if (strcmp(path, "/healthz") == 0)
+		return reply_text(conn, 200, "ok\n");
+	if (strcmp(path, "/readyz") == 0)
+		return reply_ready(a, conn);
+	if (strcmp(path, "/metrics") == 0)
+		return reply_metrics(a, conn);
+	if (strcmp(path, "/") == 0)
+		return reply_contents(a, conn);
+	while (p && p->path && strcmp(path, p->path) != 0)
+		p++;
+	if (!p || !p->path)
+		return reply_text(conn, 404, "no such page; / lists them\n");
+	if (p->names && !is_local(conn) && !user_may(a, conn))
+		return refuse(a, conn, OTHER_USER);
+	return reply_page(a, p->fn, p->params, conn);
 }
 
 static enum MHD_Result route_post(struct daemon_admin *a,
@@ -391,26 +397,12 @@ static enum MHD_Result route_post(struct daemon_admin *a,
 }
 
 static enum MHD_Result answer(void *arg, struct MHD_Connection *conn,
-			      const char *path, const char *method,
-			      const char *version, const char *body,
-			      size_t *body_len, void **state)
+			      const char *path, const char *method)
 {
-	static char header_seen;
 	bool post = strcmp(method, "POST") == 0;
 
-	(void)version;
-	(void)body;
 	if (!post && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return reply_method(conn, false);
-	if (*body_len) { /* ignore the body */
-		*body_len = 0;
-		return MHD_YES;
-	}
-	/* MHD calls twice; a reply at the first would close the connection. */
-	if (!*state) {
-		*state = &header_seen;
-		return MHD_YES;
-	}
 	if (!host_is_ours(arg, conn))
 		return refuse_host(arg, conn);
 	return post ? route_post(arg, conn, path) : route(arg, conn, path);
@@ -445,12 +437,14 @@ static int open_http(struct daemon_admin *a, int listen_fd,
 {
 	struct admin_http_opts o = { .loop = a->opts.loop,
 				     .listen_fd = listen_fd,
+				     .paced = listen_fd >= 0,
 				     .exchange_ms = a->opts.exchange_ms,
 				     .trust = a->opts.trust,
 				     .answer = answer,
 				     .arg = a,
 				     .crowded = &a->crowded,
-				     .slow = &a->slow };
+				     .slow = &a->slow,
+				     .waited = &a->waited };
 
 	return admin_http_open(&o, ret_http);
 }
@@ -574,6 +568,9 @@ int daemon_admin_open(const struct daemon_admin_opts *opts,
 				   "kvpool_admin_slow_total", NULL,
 				   "HTTP connections closed: a request and its "
 				   "answer took too long.");
+	(void)pool_metrics_counter(
+		opts->metrics, &a->waited, "kvpool_admin_waited_total", NULL,
+		"HTTP requests answered in a later turn of the loop.");
 	err = start(a);
 	if (err) {
 		pool_metrics_remove(opts->metrics, a, sizeof(*a));

@@ -51,6 +51,9 @@ struct daemon_admin_page {
 	daemon_admin_json_fn post; /* NULL: read-only */
 	const char *post_params; /* as params, for POST */
 	bool post_insecure; /* POST from any host, if opts.insecure */
+	/* It shows names, of directories that a local user may not list, too:
+	 * on loopback only for those who may POST. */
+	bool names;
 };
 
 struct daemon_admin_opts {
@@ -63,7 +66,8 @@ struct daemon_admin_opts {
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
 	bool insecure; /* --insecure */
-	/* Local users who may POST. Borrows; NULL: every one. */
+	/* Local users who may POST, and see names. Borrows; NULL: every
+	 * one. */
 	struct pool_trust *trust;
 	uint64_t exchange_ms; /* 0: ADMIN_HTTP_EXCHANGE_MS */
 	const char *names; /* --admin-name: more host names; borrows, or NULL */

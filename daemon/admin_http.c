@@ -1,7 +1,11 @@
 /*
  * Happy path: MHD's epoll descriptor becomes readable, or MHD's next timeout is
- * due; the loop calls MHD_run, which calls answer() for each complete request
- * header.
+ * due; the loop calls MHD_run, which calls on_request() for each header, part
+ * of a body, and complete request; a complete one is answered.
+ *
+ * A turn of the loop answers for TURN_NS; a request that comes later in it is
+ * suspended, and those that wait are served in order. With opts.paced nothing
+ * is read between two turns, for REST times as long as the first one took.
  *
  * Failure modes: a header larger than HEADER_MAX is refused (414 or 431) and
  * the connection closed. To close a connection, we shut down its socket; MHD
@@ -23,9 +27,18 @@
 
 #define HEADER_MAX ((size_t)16384) /* bytes per connection for the header */
 #define IDLE_S 15u
+#define TURN_NS 5000000u /* of answers in one turn */
+#define REST 7u
+#define REST_MS_MAX 1000u
+/* After EMFILE, MHD accepts again only in a later MHD_run: one must come, even
+ * if nothing happens on the open connections. */
+#define RUN_MS 1000u
 
 struct visitor {
 	struct pool_list link; /* in http->visitors; self-linked: shut down */
+	struct pool_list wait; /* in http->waiting; self-linked: not there */
+	struct MHD_Connection *conn;
+	bool turn; /* its request is the next to be answered */
 	uint64_t since_ms;     /* start of its exchange */
 	int fd;		       /* MHD's */
 	struct sockaddr_storage from;
@@ -35,8 +48,10 @@ struct admin_http {
 	struct admin_http_opts opts;
 	struct MHD_Daemon *mhd;	   /* owns; it owns the listening socket */
 	struct pool_list visitors; /* longest exchange first */
+	struct pool_list waiting;  /* suspended, in order of arrival */
+	uint64_t turn_ends_ns;
 	uv_poll_t poll;		   /* MHD's epoll descriptor */
-	uv_timer_t timer; /* MHD's next timeout, or the next one's end */
+	uv_timer_t timer; /* the next turn, if no event brings it */
 	unsigned int open_handles;
 	void (*closed)(void *arg);
 	void *closed_arg;
@@ -102,6 +117,8 @@ static struct visitor *on_arrival(struct admin_http *h,
 		return NULL;
 	}
 	pool_list_init(&v->link);
+	pool_list_init(&v->wait);
+	v->conn = conn;
 	v->since_ms = pool_now_ms();
 	v->fd = fd->connect_fd;
 	memcpy(&v->from, from->client_addr,
@@ -129,18 +146,25 @@ static void on_connection(void *arg, struct MHD_Connection *conn,
 		*socket_context = on_arrival(arg, conn);
 		return;
 	}
-	if (v)
+	if (v) {
 		pool_list_del(&v->link);
+		pool_list_del(&v->wait);
+	}
 	free(v);
 	*socket_context = NULL;
+}
+
+static struct visitor *visitor_of(struct MHD_Connection *conn)
+{
+	return MHD_get_connection_info(conn,
+				       MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+		->socket_context;
 }
 
 static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
 			 enum MHD_RequestTerminationCode how)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-		conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-	struct visitor *v = info->socket_context;
+	struct visitor *v = visitor_of(conn);
 	struct admin_http *h = arg;
 
 	(void)state;
@@ -150,6 +174,54 @@ static void on_completed(void *arg, struct MHD_Connection *conn, void **state,
 	v->since_ms = pool_now_ms();
 	pool_list_del(&v->link);
 	pool_list_add_tail(&h->visitors, &v->link);
+}
+
+/* ---- requests ---- */
+
+/* May it be answered now? If not, it is asked again when its turn comes. */
+static bool may_answer(struct admin_http *h, struct MHD_Connection *conn)
+{
+	struct visitor *v = visitor_of(conn);
+
+	if (!v || v->turn || (pool_list_empty(&h->waiting) &&
+			      pool_now_ns() < h->turn_ends_ns)) {
+		if (v)
+			v->turn = false;
+		return true;
+	}
+	pool_count(h->opts.waited);
+	pool_list_add_tail(&h->waiting, &v->wait);
+	MHD_suspend_connection(conn);
+	return false;
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn,
+				  const char *path, const char *method,
+				  const char *version, const char *body,
+				  size_t *body_len, void **state)
+{
+	static char header_seen;
+	struct admin_http *h = arg;
+
+	(void)version;
+	(void)body;
+	/* The first call is for the header. An answer to it would close the
+	 * connection. */
+	if (!*state || *body_len) {
+		*state = &header_seen;
+		*body_len = 0; /* ignored */
+		return MHD_YES;
+	}
+	if (!may_answer(h, conn))
+		return MHD_YES;
+	return h->opts.answer(h->opts.arg, conn, path, method);
+}
+
+static void let_in(struct visitor *v)
+{
+	pool_list_del(&v->wait);
+	v->turn = true;
+	MHD_resume_connection(v->conn);
 }
 
 /* ---- on the loop ---- */
@@ -173,25 +245,34 @@ static uint64_t close_slow(struct admin_http *h)
 	return UINT64_MAX;
 }
 
-static void on_timer(uv_timer_t *timer);
-
 /* MHD_run fails only if the MHD daemon is stopped, and ours is not. */
-static void run(struct admin_http *h)
+static void take_turn(struct admin_http *h)
 {
-	MHD_UNSIGNED_LONG_LONG ms;
-	uint64_t next;
-
+	h->turn_ends_ns = pool_now_ns() + TURN_NS;
 	MHD_run(h->mhd);
-	next = close_slow(h);
-	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES && ms < next)
-		next = ms;
-	if (next < UINT64_MAX)
-		uv_timer_start(&h->timer, on_timer, next, 0);
-	else
-		uv_timer_stop(&h->timer);
+	while (!pool_list_empty(&h->waiting) &&
+	       pool_now_ns() < h->turn_ends_ns) {
+		let_in(pool_list_first(&h->waiting, struct visitor, wait));
+		MHD_run(h->mhd);
+	}
 }
 
-static void on_timer(uv_timer_t *timer)
+/* The ms until something is due that is no event. */
+static uint64_t next_ms(struct admin_http *h)
+{
+	MHD_UNSIGNED_LONG_LONG ms;
+	uint64_t next = close_slow(h);
+
+	if (!pool_list_empty(&h->waiting))
+		next = 0;
+	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES && ms < next)
+		next = ms;
+	return next < RUN_MS ? next : RUN_MS;
+}
+
+static void run(struct admin_http *h);
+
+static void on_due(uv_timer_t *timer)
 {
 	run(pool_container_of(timer, struct admin_http, timer));
 }
@@ -201,6 +282,38 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	(void)status;
 	(void)events;
 	run(pool_container_of(poll, struct admin_http, poll));
+}
+
+static void wait_for_events(struct admin_http *h)
+{
+	int rc = uv_poll_start(&h->poll, UV_READABLE, on_poll);
+	uint64_t next = next_ms(h);
+
+	assert(rc == 0); /* fails only for a closing handle */
+	/* A timer of 0 ms started by its own callback is due at once: the loop
+	 * would never look at its descriptors. */
+	uv_timer_start(&h->timer, on_due, next ? next : 1, 0);
+}
+
+static void on_rested(uv_timer_t *timer)
+{
+	wait_for_events(pool_container_of(timer, struct admin_http, timer));
+}
+
+static void run(struct admin_http *h)
+{
+	uint64_t start_ns = pool_now_ns(), rest;
+
+	take_turn(h);
+	if (!h->opts.paced) {
+		wait_for_events(h);
+		return;
+	}
+	rest = (pool_now_ns() - start_ns) * REST / 1000000 + 1;
+	uv_poll_stop(&h->poll);
+	uv_update_time(h->opts.loop); /* timers count from it */
+	uv_timer_start(&h->timer, on_rested,
+		       rest < REST_MS_MAX ? rest : REST_MS_MAX, 0);
 }
 
 void admin_http_add(struct admin_http *h, int fd, const struct sockaddr *from,
@@ -223,8 +336,9 @@ static int start_mhd(struct admin_http *h)
 	};
 
 	h->mhd = MHD_start_daemon(
-		MHD_USE_EPOLL | (fd < 0 ? MHD_USE_NO_LISTEN_SOCKET : 0), 0,
-		NULL, NULL, h->opts.answer, h->opts.arg,
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+			(fd < 0 ? MHD_USE_NO_LISTEN_SOCKET : 0),
+		0, NULL, NULL, on_request, h,
 		MHD_OPTION_ARRAY, socket,
 		MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned int)ADMIN_HTTP_CONNECTIONS_MAX,
@@ -254,6 +368,7 @@ int admin_http_open(const struct admin_http_opts *opts,
 	if (!h->opts.exchange_ms)
 		h->opts.exchange_ms = ADMIN_HTTP_EXCHANGE_MS;
 	pool_list_init(&h->visitors);
+	pool_list_init(&h->waiting);
 	rc = start_mhd(h);
 	if (rc) {
 		free(h);
@@ -269,8 +384,7 @@ int admin_http_open(const struct admin_http_opts *opts,
 	}
 	uv_timer_init(opts->loop, &h->timer);
 	h->open_handles = 2;
-	rc = uv_poll_start(&h->poll, UV_READABLE, on_poll);
-	assert(rc == 0); /* fails only for a closing handle */
+	wait_for_events(h);
 	*ret_http = h;
 	return 0;
 }
@@ -301,5 +415,8 @@ void admin_http_close(struct admin_http *h, void (*closed)(void *arg),
 	/* Stop watching MHD's descriptor before MHD closes it. */
 	uv_close((uv_handle_t *)&h->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&h->timer, on_handle_closed);
+	/* MHD aborts if a connection is suspended. */
+	while (!pool_list_empty(&h->waiting))
+		let_in(pool_list_first(&h->waiting, struct visitor, wait));
 	MHD_stop_daemon(h->mhd);
 }

@@ -1,7 +1,8 @@
 /*
  * libmicrohttpd on the program's loop. Clients may be hostile: the number of
  * connections is limited, in total and per address, and so is the duration of
- * one exchange, whatever the client does.
+ * one exchange, whatever the client does. No turn of the loop answers for much
+ * longer than 5 ms and one request; others wait, in the order of their arrival.
  *
  * Thread: the loop's.
  */
@@ -9,6 +10,7 @@
 #define DAEMON_ADMIN_HTTP_H
 
 #include <microhttpd.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <uv.h>
@@ -33,11 +35,17 @@ struct admin_http_opts {
 	uv_loop_t *loop;
 	int listen_fd; /* taken over; -1: none, only admin_http_add */
 	uint64_t exchange_ms; /* 0: ADMIN_HTTP_EXCHANGE_MS */
+	/* Strangers may connect: they get at most an eighth of the loop's time
+	 * together, however many requests they send. */
+	bool paced;
 	const struct pool_trust *trust; /* borrows; NULL: no local user */
-	MHD_AccessHandlerCallback answer;
+	/* Once per complete request; its body has been ignored. */
+	enum MHD_Result (*answer)(void *arg, struct MHD_Connection *conn,
+				  const char *path, const char *method);
 	void *arg; /* of answer */
-	/* Borrow; connections closed because of the two limits. */
-	struct pool_counter *crowded, *slow;
+	/* Borrow; connections closed because of the two limits, and requests
+	 * that waited for another turn. */
+	struct pool_counter *crowded, *slow, *waited;
 };
 
 /* 0 or -errno; on an error listen_fd is closed. */

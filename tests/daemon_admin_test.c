@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -21,6 +22,7 @@
 #include "daemon/admin.h"
 #include "daemon/admin_http.h"
 #include "daemon/admin_socket.h"
+#include "pool/base/clock.h"
 
 #define BODY_MAX 65536
 
@@ -53,6 +55,11 @@ static struct {
 	char why[600];
 	int changes;
 	unsigned int closed;
+	/* slow_page: its calls, the loop's turns, and when it returned */
+	unsigned int slow, turns, slow_turn;
+	uint64_t slow_ns;
+	bool slow_twice; /* in one turn */
+	uint64_t rest_ns; /* the shortest time between two calls */
 } t;
 
 static bool is_ready(void *arg)
@@ -97,6 +104,29 @@ static json_t *long_page(void *arg, const struct daemon_admin_query *q,
 	return list;
 }
 
+#define SLOW_NS 20000000u
+
+static json_t *slow_page(void *arg, const struct daemon_admin_query *q,
+			 unsigned int *ret_status, const char **ret_text)
+{
+	uint64_t start_ns = pool_now_ns();
+
+	(void)arg;
+	(void)q;
+	(void)ret_status;
+	(void)ret_text;
+	if (t.slow++) {
+		t.slow_twice |= t.turns == t.slow_turn;
+		if (start_ns - t.slow_ns < t.rest_ns)
+			t.rest_ns = start_ns - t.slow_ns;
+	}
+	while (pool_now_ns() - start_ns < SLOW_NS)
+		;
+	t.slow_turn = t.turns;
+	t.slow_ns = pool_now_ns();
+	return json_object();
+}
+
 static json_t *change_page(void *arg, const struct daemon_admin_query *q,
 			   unsigned int *ret_status, const char **ret_text)
 {
@@ -111,6 +141,9 @@ static json_t *change_page(void *arg, const struct daemon_admin_query *q,
 static const struct daemon_admin_page pages[] = {
 	{ .path = "/api/echo", .fn = echo_page, .params = "other, text" },
 	{ .path = "/api/long", .fn = long_page },
+	{ .path = "/api/slow", .fn = slow_page },
+	{ .path = "/api/names", .fn = echo_page, .params = "text",
+	  .names = true },
 	{ .path = "/api/change",
 	  .fn = echo_page,
 	  .params = "text",
@@ -651,6 +684,30 @@ static void other_users_of_the_machine_change_nothing(void **state)
 	remove_dir_of(path);
 }
 
+static void other_users_of_the_machine_see_no_names(void **state)
+{
+	static const char get_it[] =
+		"GET /api/names?text=x HTTP/1.1\r\nHost: localhost\r\n"
+		"Connection: close\r\n\r\n";
+	struct sockaddr_in tcp = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	const char *got;
+
+	(void)state;
+	if (getuid() != 0) {
+		print_message("skipped: needs root, to play other users\n");
+		skip();
+	}
+	tcp.sin_port = htons(daemon_admin_port(t.admin));
+	got = talk_as(STRANGER, (void *)&tcp, sizeof(tcp), get_it);
+	assert_non_null(strstr(got, "403 Forbidden"));
+	assert_non_null(strstr(got, "--allow-user"));
+	assert_null(strstr(got, "\"x\""));
+	got = talk_as(0, (void *)&tcp, sizeof(tcp), get_it);
+	assert_non_null(strstr(got, "200 OK"));
+	assert_non_null(strstr(got, "\"x\""));
+}
+
 /* Not to be asked in the daemon's place. */
 static void sockets_of_other_users_are_not_found(void **state)
 {
@@ -845,6 +902,145 @@ static void a_header_that_never_ends_is_cut_off(void **state)
 	assert_true(says("\nkvpool_admin_slow_total 1\n"));
 }
 
+/* ---- many requests ---- */
+
+/* A connection that always has more requests waiting. */
+struct flood {
+	int fd;
+	const char *request;
+	bool stop;
+};
+
+static void *send_all(void *arg)
+{
+	struct flood *f = arg;
+	char answers[65536];
+
+	while (!__atomic_load_n(&f->stop, __ATOMIC_RELAXED)) {
+		(void)send(f->fd, f->request, strlen(f->request),
+			   MSG_NOSIGNAL | MSG_DONTWAIT);
+		while (recv(f->fd, answers, sizeof(answers), MSG_DONTWAIT) > 0)
+			;
+	}
+	return NULL;
+}
+
+static void on_turn(uv_check_t *check)
+{
+	(void)check;
+	t.turns++;
+}
+
+/* Runs the loop for `ms` while n connections send the same request again and
+ * again. */
+static void flooded(const char *request, unsigned int n, unsigned int ms)
+{
+	struct flood f[8];
+	pthread_t threads[8];
+	uv_check_t check;
+
+	for (unsigned int i = 0; i < n; i++) {
+		f[i] = (struct flood){ .fd = connect_as(getuid()),
+				       .request = request };
+		/* connect_as has begun with a GET. */
+		assert_int_equal(0, pthread_create(&threads[i], NULL, send_all,
+						   &f[i]));
+	}
+	uv_check_init(&t.loop, &check);
+	uv_check_start(&check, on_turn);
+	for (uint64_t end = pool_now_ms() + ms; pool_now_ms() < end;)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	uv_close((uv_handle_t *)&check, NULL);
+	for (unsigned int i = 0; i < n; i++) {
+		__atomic_store_n(&f[i].stop, true, __ATOMIC_RELAXED);
+		pthread_join(threads[i], NULL);
+		close(f[i].fd);
+	}
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+}
+
+/* The loop turns, whoever has a next request at hand whenever one is answered.
+ * (Were it not to turn, uv_run would not return.) */
+static void a_pipeline_does_not_hold_the_loop(void **state)
+{
+	(void)state;
+	alarm(20);
+	flooded("healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /", 1, 500);
+	alarm(90);
+	assert_true(t.turns > 5);
+}
+
+/* One request a turn, if it takes so long; and the loop has most of the time for
+ * others. */
+static void slow_pages_leave_most_of_the_time(void **state)
+{
+	(void)state;
+	t.rest_ns = UINT64_MAX;
+	flooded("api/slow HTTP/1.1\r\nHost: localhost\r\n\r\nGET /", 8,
+		1500);
+	assert_true(t.slow > 3);
+	assert_false(t.slow_twice);
+	assert_true(t.rest_ns >= 6 * (uint64_t)SLOW_NS);
+	assert_false(says("\nkvpool_admin_waited_total 0\n"));
+}
+
+/* Each gets its turn, in order. */
+static void who_waits_is_answered_in_order(void **state)
+{
+	int fds[4], answered[4] = { 0 };
+	char got[4096];
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		static const char rest[] =
+			"api/slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+		fds[i] = connect_as(getuid());
+		assert_int_equal(sizeof(rest) - 1,
+				 send(fds[i], rest, sizeof(rest) - 1, 0));
+	}
+	for (int n = 0; n < 4;) {
+		uv_run(&t.loop, UV_RUN_ONCE);
+		for (int i = 0; i < 4; i++)
+			if (!answered[i] && recv(fds[i], got, sizeof(got),
+						 MSG_DONTWAIT) > 0)
+				answered[i] = ++n;
+	}
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(i + 1, answered[i]);
+		close(fds[i]);
+	}
+}
+
+/* Descriptors come and go; the address stays. */
+static void without_a_descriptor_it_accepts_later(void **state)
+{
+	struct sockaddr_in tcp = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int open = connect_as(getuid()), fd = socket(AF_INET, SOCK_STREAM, 0);
+	struct rlimit old, none;
+
+	(void)state;
+	tcp.sin_port = htons(daemon_admin_port(t.admin));
+	assert_int_equal(0, getrlimit(RLIMIT_NOFILE, &old));
+	assert_int_equal(0, connect(fd, (void *)&tcp, sizeof(tcp)));
+	none = old;
+	none.rlim_cur = (rlim_t)fd + 1;
+	assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &none));
+	for (int i = 0; i < 20; i++) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		usleep(1000);
+	}
+	close(open);
+	for (int i = 0; i < 20; i++) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		usleep(1000);
+	}
+	assert_int_equal(0, setrlimit(RLIMIT_NOFILE, &old));
+	assert_int_equal(200, get("/healthz")->status);
+	close(fd);
+}
+
 static void an_address_in_use_is_an_error(void **state)
 {
 	struct daemon_admin_opts opts = {
@@ -904,6 +1100,7 @@ int main(void)
 		T(posts_of_other_origins_are_refused),
 		T(the_unix_socket_serves_this_user),
 		T(other_users_of_the_machine_change_nothing),
+		T(other_users_of_the_machine_see_no_names),
 		T(sockets_of_other_users_are_not_found),
 		cmocka_unit_test_setup_teardown(
 			posts_of_other_machines_are_refused, setup_everywhere,
@@ -915,6 +1112,10 @@ int main(void)
 			a_header_that_never_ends_is_cut_off, setup_hasty,
 			teardown),
 		T(silent_connections_do_not_stop_the_others),
+		T(a_pipeline_does_not_hold_the_loop),
+		T(slow_pages_leave_most_of_the_time),
+		T(who_waits_is_answered_in_order),
+		T(without_a_descriptor_it_accepts_later),
 		T(an_address_in_use_is_an_error),
 		T(closing_with_an_open_connection_leaves_nothing),
 	};

@@ -101,10 +101,23 @@ attack_drains_by_http() {
 		fail "root may not cancel that"
 }
 
+# Names are of directories, too, that it may not list.
+attack_reads_names() {
+	local n page
+	local get=(curl -s --noproxy '*' -o /dev/null -w '%{http_code}')
+	for n in a master; do
+		page=http://${admin[$n]}/api/objects
+		[ "$(as_user "${get[@]}" "$page")" = 403 ] || fail "$n shows names"
+		[ "$("${get[@]}" "$page")" = 200 ] || fail "$n shows root none"
+	done
+	[ "$(as_user "${get[@]}" "http://${admin[a]}/api/evicted")" = 403 ] ||
+		fail "a shows names of what was evicted"
+}
+
 # What a page says whose name was made to resolve to loopback, in the browser of
 # somebody here.
 attack_web_page() {
-	local page=http://${admin[a]}/api/objects
+	local page=http://${admin[a]}/api/status
 	local get=(as_user curl -s --noproxy '*' -o /dev/null -w '%{http_code}')
 	[ "$("${get[@]}" "$page")" = 200 ] || fail "the right name is refused, too"
 	[ "$("${get[@]}" -H "Host: evil.example:${admin[a]#*:}" "$page")" = 403 ] ||
