@@ -278,6 +278,20 @@ void master_keep_tomb(struct master *m, const struct master_grave *g)
 	keep_path(m, MASTER_REC_TOMB, g->path, g->path_len, &meta);
 }
 
+void master_keep_blind(struct master *m, const char *path, size_t len,
+		       const struct master_file *f, uint64_t replaced_gen)
+{
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+	uint64_t sum;
+
+	memcpy(&sum, f->sum, sizeof(sum));
+	meta.gen = replaced_gen - 1;
+	meta.mtime_ns = pool_wall_ns();
+	meta.seen_gen = replaced_gen;
+	meta.size = sum;
+	keep_path(m, MASTER_REC_TOMB, path, len, &meta);
+}
+
 void master_keep_member(struct master *m, const struct master_member *mb)
 {
 	struct master_record r = { .type = MASTER_REC_MEMBER,

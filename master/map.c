@@ -353,7 +353,7 @@ int master_map_make_file(struct master_map *m, const char *path, size_t len,
 	*ret_file = master_entry_file(e);
 	*ret_made = (*ret_file)->item.seq == 0;
 	if (*ret_made && a.older)
-		(*ret_file)->had_older = 1;
+		(*ret_file)->had_older = (*ret_file)->was_deleted = 1;
 	return 0;
 }
 

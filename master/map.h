@@ -90,6 +90,7 @@ struct master_file {
 	uint8_t was_dir : 1; /* not long ago: mirrors may still think so */
 	uint8_t unsure : 1;  /* its extra holders may be dead: not told */
 	uint8_t given_up : 1; /* its last copy was */
+	uint8_t was_deleted : 1; /* it was made over a tombstone */
 	uint8_t danger;	     /* as last counted in map.endangered */
 };
 

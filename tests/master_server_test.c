@@ -547,7 +547,7 @@ static void what_replaces_an_unknown_name_leaves_a_tombstone(void **state)
 struct late {
 	const char *path;
 	const char *bytes; /* 16; NULL: what fake_publish puts */
-	bool again;	   /* else it was queued */
+	bool again, plain; /* else it was queued */
 	uint64_t base, seen;
 	Kvpool__Content *from; /* what it was made from; or NULL */
 };
@@ -564,7 +564,7 @@ static int publish(struct fake_node *n, const struct late *l)
 	meta.base_gen = l->base;
 	meta.seen_gen = l->seen;
 	op.kind = KVPOOL__OP__KIND__PUBLISH;
-	op.queued = !l->again;
+	op.queued = !l->again && !l->plain;
 	op.again = l->again;
 	op.before = before;
 	op.n_before = l->from ? 1 : 0;
@@ -691,6 +691,64 @@ static void a_late_change_does_not_give_way_to_what_died_with_its_holder(
 	join_and_watch(&node[0]); /* it lists nothing */
 	run_until(&loop, status_of("keys") == 0);
 	assert_int_equal(0, publish_late(&node[0], true, old, 0));
+}
+
+/*
+ * Two changes after a deletion, the second made before both; who made it dies
+ * with its answer, and so does the master. The next one hears of that change
+ * alone. Returns the first one's generation.
+ */
+static uint64_t change_blindly(struct late *l)
+{
+	uint64_t gen;
+
+	join(&node[0]);
+	join(&node[1]);
+	l->path = "k";
+	l->bytes = "other bytes, yes";
+	l->base = l->seen = fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	gen = fake_rewrite(&node[1], "k");
+	l->plain = true;
+	assert_int_equal(0, publish(&node[0], l));
+	l->plain = false;
+	fake_hang_up(&node[0]);
+	stop_master();
+	run_until(&loop, node[1].closed);
+	start_master();
+	return gen;
+}
+
+static void what_replaced_a_name_after_its_deletion_is_not_older_than_that(
+	void **state)
+{
+	struct late l = { 0 };
+
+	(void)state;
+	change_blindly(&l);
+	join(&node[0]);
+	join(&node[1]);
+	l.bytes = "it was deleted: ";
+	assert_int_equal(-ESTALE, publish(&node[1], &l));
+	l.again = true;
+	assert_int_equal(-ESTALE, publish(&node[1], &l));
+	l.bytes = "other bytes, yes";
+	assert_int_equal(0, publish(&node[0], &l));
+}
+
+/* What it replaced is there again where it is kept still. */
+static void what_was_replaced_after_a_deletion_may_come_back(void **state)
+{
+	struct late l = { 0 };
+	uint64_t gen;
+
+	(void)state;
+	gen = change_blindly(&l);
+	join(&node[0]);
+	dial(&node[1]);
+	fake_inventory(&node[1], "k", gen, true);
+	fake_subscribe(&node[1], 0, 0);
+	run_until(&loop, fake_knows(&node[1], "k", gen));
 }
 
 static int publish_queued(struct fake_node *n, uint64_t base)
@@ -1455,6 +1513,8 @@ int main(void)
 		T(an_unlink_of_any_generation_means_what_its_sender_had),
 		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
 		T(who_knew_a_version_is_not_overtaken_by_its_repetition),
+		T(what_replaced_a_name_after_its_deletion_is_not_older_than_that),
+		T(what_was_replaced_after_a_deletion_may_come_back),
 		T(what_a_change_was_made_from_is_not_newer_when_it_has_left),
 		T(what_had_left_and_is_deleted_stays_deleted),
 		T(what_is_older_than_what_was_given_up_alone_is_dead),

@@ -97,6 +97,9 @@ struct sn_name {
 	/* The last generations of which it was to be unlinked. */
 	uint64_t unlinked[SN_UNLINKED];
 	unsigned int nunlinked;
+	/* The last ones that somebody asked to give up. */
+	uint64_t given_up[SN_UNLINKED];
+	unsigned int ngiven_up;
 	/* at each node, now: the outcome of one, and what was known by it */
 	uint64_t shown[SN_NODES];
 	uint64_t known[SN_NODES];

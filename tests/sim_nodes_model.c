@@ -147,7 +147,8 @@ void sn_forget_shown(struct sn *s, unsigned int node)
 
 /* ---- what was acknowledged ---- */
 
-/* One fsync tells of what was lost, be it one that began before that was put. */
+/* One fsync tells of what was lost, be it one that began before that was put. It
+ * tells nothing of a file that is being written anew. */
 void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 	      uint64_t number, int status)
 {
@@ -163,7 +164,8 @@ void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 				continue;
 			if (error)
 				op->lost = true;
-			else if (!status && !op->lost && !op->acked) {
+			else if (!status && !op->lost && !op->acked &&
+				 !op->taken) {
 				op->acked = true;
 				s->nacks++;
 			}
@@ -272,14 +274,14 @@ static bool has_removal(const struct sn_name *nm)
 
 /* What is gone with its last copy nobody has asked for, and all may be told. If
  * it is unlinked then, the tombstone has just the generation that was asked for;
- * of what is there it has a new one. And gen may have been gone when a newer one
- * was put and unlinked. */
+ * of what is there it has a new one. And gen may have been given up, or gone when
+ * a newer one was put and unlinked. */
 static bool was_there(const struct sn_name *nm, uint64_t gen, uint64_t tomb)
 {
 	unsigned int i;
 
 	for (i = 0; i < SN_UNLINKED; i++)
-		if (nm->unlinked[i] == tomb ||
+		if (nm->unlinked[i] == tomb || nm->given_up[i] == gen ||
 		    (nm->unlinked[i] > gen && nm->unlinked[i] < tomb))
 			return false;
 	return tomb != 0;
@@ -322,6 +324,20 @@ static void note_unlinks(const Kvpool__Ops *o, unsigned int node)
 			continue;
 		nm->unlinked[nm->nunlinked++ % SN_UNLINKED] = m->gen;
 		told(nm, node);
+	}
+}
+
+static void note_evicts(const Kvpool__Evict *e)
+{
+	size_t i;
+
+	for (i = 0; i < e->n_entries; i++) {
+		const Kvpool__Meta *m = e->entries[i];
+		struct sn_name *nm = name_at((const char *)m->path.data,
+					     m->path.len);
+
+		if (nm)
+			nm->given_up[nm->ngiven_up++ % SN_UNLINKED] = m->gen;
 	}
 }
 
@@ -381,6 +397,8 @@ void sn_check_frame(struct sn *s, const struct sn_proc *from,
 		return;
 	if (f->type == POOL_MSG_OPS)
 		desc = &kvpool__ops__descriptor;
+	else if (f->type == POOL_MSG_EVICT)
+		desc = &kvpool__evict__descriptor;
 	else if (from == s->node[from->index] && f->type == POOL_MSG_HELD &&
 		 s->with & SN_WITH_ROT)
 		desc = &kvpool__held__descriptor;
@@ -391,6 +409,8 @@ void sn_check_frame(struct sn *s, const struct sn_proc *from,
 		return;
 	if (f->type == POOL_MSG_OPS)
 		note_unlinks((Kvpool__Ops *)m, from->index);
+	else if (f->type == POOL_MSG_EVICT)
+		note_evicts((Kvpool__Evict *)m);
 	else
 		check_held(s, from, (Kvpool__Held *)m);
 	protobuf_c_message_free_unpacked(m, NULL);

@@ -19,9 +19,8 @@
 #include "pool/base/log.h"
 #include "tests/sim_nodes.h"
 
-/* What the nodes and masters of today have no fault with in the seeds of `make
- * check` (one in some 50,000 is known: SEED=47269). To be added as
- * they are mended: file and directory names that meet, damaged copies; and all at
+/* What the nodes and masters of today have no fault with. To be added as they
+ * are mended: file and directory names that meet, damaged copies; and all at
  * once. */
 static const unsigned int clean[] = {
 	SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_EVICTION,
