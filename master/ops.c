@@ -55,7 +55,8 @@ static bool is_before(const struct op *op, const struct master_file *f)
 	return false;
 }
 
-static bool left_is(const struct master_grave *g, const ProtobufCBinaryData *sum)
+static bool left_is(const struct master_grave *g,
+		    const ProtobufCBinaryData *sum)
 {
 	return sum->len == MASTER_SUM_SIZE &&
 	       !memcmp(sum->data, &g->left_sum, sizeof(g->left_sum));

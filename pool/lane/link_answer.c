@@ -7,26 +7,6 @@
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-struct adopted_link *adopted_link_of(struct link_lane *a)
-{
-	struct adopted_link *k = a->link;
-
-	if (k || !a->ports)
-		return k;
-	k = calloc(1, sizeof(*k));
-	if (!k)
-		return NULL;
-	k->lane = a;
-	for (int kind = 0; kind < LINK_KINDS; kind++)
-		k->halves[kind] = (struct half){ .k = k,
-						 .kind = (enum link_kind)kind };
-	pool_list_init(&k->early);
-	pool_list_init(&k->waiting);
-	pool_list_init(&k->sending);
-	a->link = k;
-	return k;
-}
-
 static void drop(struct half *h)
 {
 	h->up = false;

@@ -12,17 +12,6 @@
 #include "pool/lane/mover_priv.h"
 #include "pool/conn/unpack.h"
 
-int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane)
-{
-	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
-
-	hello.version = pool_wire_version;
-	hello.id.data = m->id;
-	hello.id.len = POOL_ID_SIZE;
-	hello.lane = lane;
-	return pool_conn_send(c, POOL_MSG_HELLO, 0, &hello.base);
-}
-
 /* ---- expectations ---- */
 
 static void expect_run(struct pool_mail *mail)

@@ -63,6 +63,12 @@ static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
 	return p->movers[(lane + id_hash(s->id)) % p->nmovers];
 }
 
+static void arm(struct pool_peers *p)
+{
+	p->answers_due_ms = answer_expire(p, uv_now(p->loop));
+	peers_timer_arm(p);
+}
+
 /* ---- sessions ---- */
 
 static void session_used(struct session *s)
@@ -421,7 +427,7 @@ static int early_add(struct session *s, uint64_t req, Kvpool__Get *get)
 	p->nearly++;
 	pool_count(&p->metrics.early);
 	if (p->early.next == &w->link)
-		peers_timer_arm(p);
+		arm(p);
 	return 0;
 }
 
@@ -512,7 +518,7 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 	kvpool__hello__free_unpacked(hello, NULL);
 	s->greeted = true;
 	pool_list_del(&s->greeting_link);
-	peers_timer_arm(s->p);
+	arm(s->p);
 	if (lane > 0)
 		hand_to_mover(s, lane);
 	else if (peers_send_hello(s->p, s->conn))
@@ -610,7 +616,7 @@ static void accepted(struct pool_peers *p, int fd, bool is_unix)
 	pool_list_add_tail(&p->sessions, &s->link);
 	pool_list_add_tail(&p->greeting, &s->greeting_link);
 	if (p->greeting.next == &s->greeting_link)
-		peers_timer_arm(p);
+		arm(p);
 }
 
 static void on_accept_tcp(void *arg, int fd)

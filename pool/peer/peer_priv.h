@@ -1,7 +1,13 @@
 /*
- * The inside of pool/peer/peer.h: peer.c (life, fetch API, deadlines),
- * ask.c (the requester: connections we dialled) and
- * answer.c (the holder: connections that peers dialled).
+ * The inside of pool/peer/peer.h, lowest file first:
+ *
+ *   metrics.c  the metrics' names
+ *   lend.c     which descriptors are safe to pass
+ *   shared.c   HELLO, decoding, the timer
+ *   fetch.c    how a fetch ends
+ *   ask.c      the requester: connections that we dialled
+ *   answer.c   the holder: connections that peers dialled
+ *   peer.c     opening and closing, the fetch calls, deadlines
  *
  * A fetch, and what holds it:
  *
@@ -133,6 +139,8 @@ struct pool_peers {
 	unsigned int nmovers;
 	struct pool_listener *tcp_listener, *unix_listener;
 	uv_timer_t timer;
+	uv_timer_cb on_timer; /* peer.c */
+	uint64_t answers_due_ms; /* when answer_expire has work; 0: never */
 	bool closing;
 	unsigned int refs; /* handles, connections: closed when none is left */
 	void (*closed)(void *arg);
@@ -152,26 +160,37 @@ struct pool_peers {
 	unsigned int nearly;
 };
 
+/* ---- metrics.c ---- */
+
+/* 0 or -ENOMEM. */
+int peers_metrics(struct pool_peers *p);
+
+/* ---- shared.c ---- */
+
+void peers_free(struct pool_peers *p);
 void peers_unref(struct pool_peers *p);
-/* Callbacks of ended fetches; last in every event. */
-void peers_finish(struct pool_peers *p);
+/* Has the timer run at the first deadline of p->due and p->answers_due_ms. */
 void peers_timer_arm(struct pool_peers *p);
 int peers_send_hello(struct pool_peers *p, struct pool_conn *c);
 /* As pool_frame_unpack. */
 void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
 		   const struct pool_frame *f, const uint8_t *payload);
-/* The id in a HELLO and its lane; NULL if it makes no sense. */
+/* The id in a HELLO and its lane; NULL if it is malformed. */
 Kvpool__Hello *peers_read_hello(struct pool_peers *p, const struct pool_conn *c,
 				const struct pool_frame *f,
 				const uint8_t *payload);
+bool id_equal(const uint8_t a[POOL_ID_SIZE], const uint8_t b[POOL_ID_SIZE]);
+uint32_t id_hash(const uint8_t id[POOL_ID_SIZE]);
 
+/* ---- fetch.c ---- */
+
+/* Callbacks of ended fetches; last in every event. */
+void peers_finish(struct pool_peers *p);
 /* Ends f with status, now or when its mover lets go; cb comes from
  * peers_finish. No-op if it has ended. */
 void fetch_end(struct pool_fetch_priv *x, int status);
 /* Have x's range land by way of lane. 0 or -ENOMEM. */
 int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane);
-bool id_equal(const uint8_t a[POOL_ID_SIZE], const uint8_t b[POOL_ID_SIZE]);
-uint32_t id_hash(const uint8_t id[POOL_ID_SIZE]);
 
 /* ---- lend.c ---- */
 

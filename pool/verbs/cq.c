@@ -21,23 +21,8 @@
 #define AT_ONCE 16u
 #define EVENTS_AT_ONCE 64u
 #define WAIT_MS 100u
-#define SLOT_BITS 16
 
 /* ---- what completes ---- */
-
-uint64_t verbs_qp_wr_id(const struct verbs_qp *qp, uint32_t receive)
-{
-	return (uint64_t)qp->serial << 32 | (uint64_t)qp->slot << SLOT_BITS |
-	       receive;
-}
-
-struct verbs_qp *verbs_qp_of(const struct verbs_cq *cq, uint64_t wr_id)
-{
-	uint32_t slot = (uint32_t)wr_id >> SLOT_BITS;
-	struct verbs_qp *qp = slot < cq->qps_max ? cq->qps[slot] : NULL;
-
-	return qp && qp->serial == (uint32_t)(wr_id >> 32) ? qp : NULL;
-}
 
 static void die(struct verbs_cq *cq, const char *what, int err)
 {

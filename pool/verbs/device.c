@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/verbs/verbs_priv.h"
 
@@ -25,6 +26,27 @@ int verbs_err(int rc)
 int verbs_errno(void)
 {
 	return errno > 0 ? -errno : -EIO;
+}
+
+const char *verbs_remedy(int err)
+{
+	switch (err) {
+	case -ENOMEM:
+	case -EPERM:
+		return "raise the memlock limit (ulimit -l, LimitMEMLOCK=)";
+	case -EACCES:
+		return "allow access to /dev/infiniband (run as root, or by a "
+		       "udev rule)";
+	case -ENOSPC:
+		return "the device has no more regions: lower what is "
+		       "registered at once";
+	case -ENODEV:
+	case -EIO:
+		return "the device was removed or failed: restart the daemon "
+		       "when it is back";
+	default:
+		return "see the kernel's log (dmesg)";
+	}
 }
 
 /* ---- --rdma-device ---- */
@@ -459,4 +481,38 @@ struct verbs_port *verbs_port_at(struct verbs *v, unsigned int i)
 			return &v->entries[k].port;
 	assert(!"no such port");
 	return NULL;
+}
+
+void verbs_port_failed(struct verbs_port *p)
+{
+	atomic_store(&p->failed_ms, pool_now_ms());
+	atomic_fetch_add(&p->failures, 1u);
+}
+
+void verbs_port_worked(struct verbs_port *p)
+{
+	if (atomic_load(&p->failures))
+		atomic_store(&p->failures, 0);
+}
+
+int verbs_metrics(struct verbs *v, struct pool_metrics *metrics)
+{
+	int err = 0;
+
+	for (unsigned int i = 0; i < verbs_nports(v) && !err; i++) {
+		struct verbs_port *p = verbs_port_at(v, i);
+
+		snprintf(p->labels, sizeof(p->labels),
+			 "device=\"%s\",port=\"%u\"", p->device, p->number);
+		err = pool_metrics_counter(
+			metrics, &p->sent, "kvpool_rdma_port_sent_bytes_total",
+			p->labels, "Object bytes sent by this RDMA port.");
+		if (!err)
+			err = pool_metrics_counter(
+				metrics, &p->received,
+				"kvpool_rdma_port_received_bytes_total",
+				p->labels,
+				"Object bytes received by this RDMA port.");
+	}
+	return err;
 }

@@ -21,6 +21,23 @@
 #include "pool/base/log.h"
 #include "pool/verbs/verbs_priv.h"
 
+#define SLOT_BITS 16
+
+/* wr_id: which queue pair, and which receive (0: a send). */
+static uint64_t wr_id_of(const struct verbs_qp *qp, uint32_t receive)
+{
+	return (uint64_t)qp->serial << 32 | (uint64_t)qp->slot << SLOT_BITS |
+	       receive;
+}
+
+struct verbs_qp *verbs_qp_of(const struct verbs_cq *cq, uint64_t wr_id)
+{
+	uint32_t slot = (uint32_t)wr_id >> SLOT_BITS;
+	struct verbs_qp *qp = slot < cq->qps_max ? cq->qps[slot] : NULL;
+
+	return qp && qp->serial == (uint32_t)(wr_id >> 32) ? qp : NULL;
+}
+
 static struct verbs_work *first_of(struct pool_list *list)
 {
 	return pool_list_empty(list) ?
@@ -44,7 +61,7 @@ static int post_receive(struct verbs_qp *qp, uint32_t i)
 		.lkey = qp->notes_mr->lkey,
 	};
 	struct ibv_recv_wr *bad, wr = {
-		.wr_id = verbs_qp_wr_id(qp, i),
+		.wr_id = wr_id_of(qp, i),
 		.sg_list = &sge,
 		.num_sge = 1,
 	};
@@ -89,7 +106,7 @@ static int post_work(struct verbs_qp *qp, const struct verbs_work *w)
 		.lkey = w->lkey,
 	};
 	struct ibv_send_wr *bad, wr = {
-		.wr_id = verbs_qp_wr_id(qp, 0),
+		.wr_id = wr_id_of(qp, 0),
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = opcodes[w->op],

@@ -1,31 +1,9 @@
 /* Ports and failures, for people. */
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "pool/verbs/verbs_priv.h"
-
-const char *verbs_remedy(int err)
-{
-	switch (err) {
-	case -ENOMEM:
-	case -EPERM:
-		return "raise the memlock limit (ulimit -l, LimitMEMLOCK=)";
-	case -EACCES:
-		return "allow access to /dev/infiniband (run as root, or by a "
-		       "udev rule)";
-	case -ENOSPC:
-		return "the device has no more regions: lower what is "
-		       "registered at once";
-	case -ENODEV:
-	case -EIO:
-		return "the device was removed or failed: restart the daemon "
-		       "when it is back";
-	default:
-		return "see the kernel's log (dmesg)";
-	}
-}
 
 static const char *state_name(const struct verbs_entry *e)
 {
@@ -141,26 +119,4 @@ char *verbs_format(const struct verbs *v, char *buf, size_t cap)
 				       i > 0 ? ", " : "", one);
 	}
 	return buf;
-}
-
-int verbs_metrics(struct verbs *v, struct pool_metrics *metrics)
-{
-	int err = 0;
-
-	for (unsigned int i = 0; i < verbs_nports(v) && !err; i++) {
-		struct verbs_port *p = verbs_port_at(v, i);
-
-		snprintf(p->labels, sizeof(p->labels),
-			 "device=\"%s\",port=\"%u\"", p->device, p->number);
-		err = pool_metrics_counter(
-			metrics, &p->sent, "kvpool_rdma_port_sent_bytes_total",
-			p->labels, "Object bytes sent by this RDMA port.");
-		if (!err)
-			err = pool_metrics_counter(
-				metrics, &p->received,
-				"kvpool_rdma_port_received_bytes_total",
-				p->labels,
-				"Object bytes received by this RDMA port.");
-	}
-	return err;
 }

@@ -150,9 +150,7 @@ struct verbs_qp {
 	void *closed_arg;
 };
 
-/* wr_id: who, and which receive (0: a send); looked up in cq->qps, so that what
- * a device still says of a queue pair that is gone is passed over. */
-uint64_t verbs_qp_wr_id(const struct verbs_qp *qp, uint32_t receive);
+/* The queue pair of a completion; NULL if it was destroyed before. */
 struct verbs_qp *verbs_qp_of(const struct verbs_cq *cq, uint64_t wr_id);
 void verbs_qp_completed(struct verbs_qp *qp, const struct ibv_wc *wc);
 void verbs_qp_break(struct verbs_qp *qp, int err);

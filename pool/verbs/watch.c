@@ -36,18 +36,6 @@ void verbs_port_gone(struct verbs_port *p)
 	tell_queues(p);
 }
 
-void verbs_port_failed(struct verbs_port *p)
-{
-	atomic_store(&p->failed_ms, pool_now_ms());
-	atomic_fetch_add(&p->failures, 1u);
-}
-
-void verbs_port_worked(struct verbs_port *p)
-{
-	if (atomic_load(&p->failures))
-		atomic_store(&p->failures, 0);
-}
-
 static void device_gone(struct verbs_dev *dev)
 {
 	struct verbs *v = dev->verbs;
