@@ -16,6 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pool/conn/hello.h"
+
 static const uint8_t ask_id[POOL_ID_SIZE] = "asks", hold_id[POOL_ID_SIZE] = "holds";
 
 /* ---- movers without a thread, until they are stopped ---- */
@@ -371,10 +373,7 @@ static void play_on(struct lanes *w, int fd)
 
 static void played_hello(struct lanes *w, const uint8_t *id)
 {
-	struct pool_mover as = { .loop = w->home };
-
-	memcpy(as.id, id, POOL_ID_SIZE);
-	assert_int_equal(mover_send_hello(&as, w->played.conn, 1), 0);
+	assert_int_equal(pool_hello_send(w->played.conn, id, 1), 0);
 }
 
 void lanes_play_holder(struct lanes *w)

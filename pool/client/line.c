@@ -31,6 +31,7 @@
 #include "pool/base/clock.h"
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/hello.h"
 #include "pool/conn/unpack.h"
 
 #define LINE_DIAL_MS 1000
@@ -174,8 +175,7 @@ static int dial(const struct pool_hostport *to, unsigned int stall_ms)
 	return a ? fd : err;
 }
 
-/* Receives HELLO: is the peer the node that we dialled? Its address may belong
- * to another one by now. */
+/* 0; -EHOSTDOWN: another node answers at this address. */
 static int recv_hello(struct client_line *l, int fd)
 {
 	uint8_t payload[256];
@@ -197,8 +197,7 @@ static int recv_hello(struct client_line *l, int fd)
 			&msg, NULL))
 		return -EPROTO;
 	hello = (const Kvpool__Hello *)msg;
-	right = hello->id.len == POOL_ID_SIZE &&
-		memcmp(hello->id.data, l->to.id, POOL_ID_SIZE) == 0;
+	right = pool_hello_is_from(hello, l->to.id);
 	protobuf_c_message_free_unpacked(msg, NULL);
 	if (f.version < l->version)
 		l->version = f.version;
@@ -223,17 +222,14 @@ static uint32_t lane_of(const struct client_line *l)
 
 static int open_one(struct client_line *l, int which)
 {
-	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
+	Kvpool__Hello hello;
 	int err;
 
 	l->fd[which] = dial(&l->to.tcp, l->lines->stall_ms);
 	if (l->fd[which] < 0)
 		return l->fd[which];
 	l->version = pool_wire_version;
-	hello.version = pool_wire_version;
-	hello.id.data = l->lines->id;
-	hello.id.len = POOL_ID_SIZE;
-	hello.lane = which == BULK ? lane_of(l) : 0;
+	pool_hello_init(&hello, l->lines->id, which == BULK ? lane_of(l) : 0);
 	err = add_frame(l, POOL_MSG_HELLO, 0, &hello.base);
 	if (!err)
 		err = send_out(l, which);

@@ -8,9 +8,10 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
+#include "pool/conn/hello.h"
+#include "pool/conn/unpack.h"
 #include "pool/lane/link.h"
 #include "pool/lane/mover_priv.h"
-#include "pool/conn/unpack.h"
 
 /* ---- expectations ---- */
 
@@ -101,12 +102,10 @@ static void lane_on_open(struct pool_conn *c)
 {
 	struct pool_lane *lane = pool_conn_user(c);
 
-	if (mover_send_hello(lane->mover, c, lane->number))
+	if (pool_hello_send(c, lane->mover->id, lane->number))
 		pool_conn_close(c);
 }
 
-/* Is this the HELLO of the peer that was dialled? An address may have passed
- * to another node. */
 static bool hello_is_ours(const struct pool_lane *lane,
 			  const struct pool_frame *f, const uint8_t *payload)
 {
@@ -118,8 +117,7 @@ static bool hello_is_ours(const struct pool_lane *lane,
 	hello = pool_frame_unpack(lane->conn, f, payload, NULL);
 	if (!hello)
 		return false;
-	ours = hello->id.len == POOL_ID_SIZE &&
-	       memcmp(hello->id.data, lane->peer_id, POOL_ID_SIZE) == 0 &&
+	ours = pool_hello_is_from(hello, lane->peer_id) &&
 	       hello->lane == lane->number;
 	kvpool__hello__free_unpacked(hello, NULL);
 	return ours;

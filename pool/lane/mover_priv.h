@@ -36,8 +36,6 @@ void mover_sent(struct pool_mover_send *s, int status);
 /* Over c, NULL if it is gone. */
 void mover_send_by_tcp(struct pool_mover_send *s, struct pool_conn *c);
 
-/* Lane numbers and ids, said at the start of every connection. */
-int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane);
 void mover_adopted_close_all(struct pool_mover *m);
 
 /* ---- expect.c ---- */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "pool/base/log.h"
+#include "pool/conn/hello.h"
 #include "pool/lane/link.h"
 #include "pool/lane/mover_priv.h"
 
@@ -114,7 +115,7 @@ static void adopt_run(struct pool_mail *mail)
 	a->lane.ports = m->links;
 	pool_list_add(&m->adopted, &a->link);
 	m->nadopted++;
-	if (mover_send_hello(m, a->lane.conn, a->lane.number))
+	if (pool_hello_send(a->lane.conn, m->id, a->lane.number))
 		pool_conn_close(a->lane.conn);
 }
 

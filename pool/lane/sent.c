@@ -1,4 +1,4 @@
-/* What both ends of a lane send over TCP: HELLO, and ranges. */
+/* The end of a range that was sent, and the way over TCP. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,17 +7,6 @@
 #include "pool/base/log.h"
 #include "pool/lane/link.h"
 #include "pool/lane/mover_priv.h"
-
-int mover_send_hello(struct pool_mover *m, struct pool_conn *c, uint32_t lane)
-{
-	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
-
-	hello.version = pool_wire_version;
-	hello.id.data = m->id;
-	hello.id.len = POOL_ID_SIZE;
-	hello.lane = lane;
-	return pool_conn_send(c, POOL_MSG_HELLO, 0, &hello.base);
-}
 
 static void send_done_home(struct pool_mail *mail)
 {

@@ -521,7 +521,7 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 	arm(s->p);
 	if (lane > 0)
 		hand_to_mover(s, lane);
-	else if (peers_send_hello(s->p, s->conn))
+	else if (pool_hello_send(s->conn, s->p->opts.id, 0))
 		pool_conn_close(s->conn);
 }
 

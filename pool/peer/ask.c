@@ -225,7 +225,7 @@ static int chan_dial(struct chan *ch)
 	if (err)
 		return err;
 	peer->p->refs++;
-	err = peers_send_hello(peer->p, ch->conn);
+	err = pool_hello_send(ch->conn, peer->p->opts.id, 0);
 	if (err)
 		pool_conn_close(ch->conn);
 	return err;
@@ -513,7 +513,7 @@ static void got_hello(struct chan *ch, const struct pool_frame *f,
 	Kvpool__Hello *hello = peers_read_hello(ch->peer->p, ch->conn, f,
 						 payload);
 
-	if (!hello || !id_equal(hello->id.data, ch->peer->addr.id))
+	if (!hello || !pool_hello_is_from(hello, ch->peer->addr.id))
 		chan_break(ch, -EHOSTDOWN, "not the node that was dialled");
 	else
 		ch->greeted = true;

@@ -26,6 +26,7 @@
 #include "pool/base/hash.h"
 #include "pool/base/list.h"
 #include "pool/conn/conn.h"
+#include "pool/conn/hello.h"
 #include "pool/conn/kvpool.pb-c.h"
 #include "pool/lane/landing.h"
 #include "pool/base/mailbox.h"
@@ -171,7 +172,6 @@ void peers_free(struct pool_peers *p);
 void peers_unref(struct pool_peers *p);
 /* Has the timer run at the first deadline of p->due and p->answers_due_ms. */
 void peers_timer_arm(struct pool_peers *p);
-int peers_send_hello(struct pool_peers *p, struct pool_conn *c);
 /* As pool_frame_unpack. */
 void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
 		   const struct pool_frame *f, const uint8_t *payload);

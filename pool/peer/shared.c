@@ -19,16 +19,6 @@ uint32_t id_hash(const uint8_t id[POOL_ID_SIZE])
 	return (uint32_t)XXH3_64bits(id, POOL_ID_SIZE);
 }
 
-int peers_send_hello(struct pool_peers *p, struct pool_conn *c)
-{
-	Kvpool__Hello hello = KVPOOL__HELLO__INIT;
-
-	hello.version = pool_wire_version;
-	hello.id.data = p->opts.id;
-	hello.id.len = POOL_ID_SIZE;
-	return pool_conn_send(c, POOL_MSG_HELLO, 0, &hello.base);
-}
-
 void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
 		   const struct pool_frame *f, const uint8_t *payload)
 {
