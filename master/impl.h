@@ -324,14 +324,16 @@ void master_keep_dir(struct master *m, struct master_dir *d);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);
 void master_keep_tomb(struct master *m, const struct master_grave *g);
 /*
- * f was published by who did not know of replaced_gen, which had been published
- * after a deletion. Should f's holder and this master die before the answer, f is
- * published again: the next master, which knows of the deletion, must not take f
- * for older than that, as perhaps nobody has replaced_gen any more. To it, the
- * name is one that left, with f's content; a copy of replaced_gen may come back.
+ * A blind change: `by` published the name without knowing of replaced_gen, which
+ * had been published after a deletion. If `by` and this master die before the
+ * answer, `by` publishes again, and the next master, which knows of the deletion,
+ * would take that for older: but perhaps nobody has replaced_gen any more. So the
+ * state says whose later versions are not older. To the next master the name is
+ * one that left; a copy of replaced_gen may come back.
  */
 void master_keep_blind(struct master *m, const char *path, size_t len,
-		       const struct master_file *f, uint64_t replaced_gen);
+		       const struct master_member *by, uint64_t replaced_gen);
+uint64_t master_blind_id(const struct master_member *mb);
 /* What such a record says of g, besides its path. */
 void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret);
 void master_keep_member(struct master *m, const struct master_member *mb);

@@ -206,6 +206,7 @@ int master_map_bury(struct master_map *m, const char *path, size_t len,
 		return 0;
 	told = told_gen(g);
 	g->by_run = g->by_ticket = 0;
+	g->blind = 0;
 	unlist_grave(m, g);
 	list_grave(m, g, true, gen, wall_ns);
 	/* What is no news keeps its place: before the directory's end. */

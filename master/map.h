@@ -116,10 +116,12 @@ struct master_grave {
 				 the name; >= gen or not */
 	uint64_t left_sum;    /* of left_gen: the first 8 bytes; 0: not known */
 	uint64_t wall_ns;     /* when */
-	uint64_t by_run, by_ticket; /* whose change: Join.ops_run, Op.ticket */
+	/* Who deleted it: Join.ops_run, Op.ticket; blind: master_blind_id */
+	uint64_t by_run, by_ticket;
 	uint8_t tomb;
 	uint8_t is_dir : 1;
 	uint8_t given_up : 1; /* left_gen was evicted; else its holders died */
+	uint8_t blind : 1; /* see master_keep_blind */
 	uint16_t path_len;
 	char path[];
 };

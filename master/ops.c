@@ -55,35 +55,11 @@ static bool is_before(const struct op *op, const struct master_file *f)
 	return false;
 }
 
-static bool left_is(const struct master_grave *g,
-		    const ProtobufCBinaryData *sum)
-{
-	return sum->len == MASTER_SUM_SIZE &&
-	       !memcmp(sum->data, &g->left_sum, sizeof(g->left_sum));
-}
-
-/* Is what left such a content? */
-static bool left_is_before(const struct op *op, const struct master_grave *g)
-{
-	size_t i;
-
-	for (i = 0; i < op->n_before; i++)
-		if (left_is(g, &op->before[i]->sum))
-			return true;
-	return false;
-}
-
 static bool is_own(const struct op *op, uint64_t gen)
 {
 	uint64_t from;
 
 	return master_given_find(&op->s->own, op->path, op->len, gen, &from);
-}
-
-/* Is what left what is published now, or what that was made from? */
-static bool may_be_left(const struct op *op, const struct master_grave *g)
-{
-	return left_is(g, &op->meta->sum) || left_is_before(op, g);
 }
 
 /* Was the name deleted after `gen`, by another node's change? (A name that only
@@ -95,7 +71,9 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 
 	if (!g || !g->tomb || g->gen <= gen)
 		return false;
-	if (g->gen < g->left_gen && (!g->left_sum || may_be_left(op, g)))
+	if (g->blind)
+		return g->by_run != master_blind_id(op->s->member);
+	if (g->gen < g->left_gen)
 		return false;
 	return !master_answers_earlier(&op->s->member->answers, g->by_run,
 				       g->by_ticket, op->ticket) &&
@@ -140,6 +118,21 @@ static bool newer_than(const struct op *op, const struct master_file *f,
 {
 	return !is_before(op, f) && !was_senders(op, f) &&
 	       is_newer(op, f->gen, gen);
+}
+
+/* Is what left such a content? */
+static bool left_is_before(const struct op *op, const struct master_grave *g)
+{
+	size_t i;
+
+	for (i = 0; i < op->n_before; i++) {
+		const ProtobufCBinaryData *sum = &op->before[i]->sum;
+
+		if (sum->len == MASTER_SUM_SIZE &&
+		    !memcmp(sum->data, &g->left_sum, sizeof(g->left_sum)))
+			return true;
+	}
+	return false;
 }
 
 /* It was there, and was evicted. (What its holders' death took was perhaps the
@@ -328,7 +321,8 @@ static int op_publish(struct op *op)
 		return err;
 	}
 	if (f->was_deleted && known_gen(op) < old_gen)
-		master_keep_blind(op->m, op->path, op->len, f, old_gen);
+		master_keep_blind(op->m, op->path, op->len, op->s->member,
+				  old_gen);
 	published(op, f);
 	return 0;
 }
