@@ -195,6 +195,15 @@ static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 	return len > 0 ? (size_t)len : 0;
 }
 
+/* What is had of a file that is not handed over by its name. */
+static unsigned int put_orphan_fd(const struct node_object *o,
+				  struct pool_handover *h)
+{
+	int fd = o->w ? o->w->fd.fd : o->lent_fd;
+
+	return fd < 0 ? 0 : 1 + pool_handover_add_fd(h, fd);
+}
+
 static void put_inode(struct fs *fs, const struct fs_inode *i,
 		      struct pool_handover *h)
 {
@@ -227,8 +236,10 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 		m.orphan = node_orphan_hand_over(fs->node, o);
 		if (!m.orphan)
 			h->err = -ENOMEM;
-		if (o->w->fd >= 0)
-			m.orphan_fd = 1 + pool_handover_add_fd(h, o->w->fd);
+	}
+	if (o && !m.obj) {
+		m.orphan_obj = o->remains ? o->id : 0;
+		m.orphan_fd = put_orphan_fd(o, h);
 	}
 	pool_handover_put(h, POOL_HANDOVER_INODE, &m.base);
 	node_writer_msg_free(m.orphan);
@@ -249,6 +260,8 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 		m->obj = o->id;
 		return;
 	}
+	m->orphan_obj = o->remains ? o->id : 0;
+	m->orphan_fd = put_orphan_fd(o, h);
 	if (!o->w)
 		return;
 	m->orphan = node_orphan_hand_over(fs->node, o);
@@ -256,9 +269,14 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 		h->err = -ENOMEM;
 		return;
 	}
-	m->orphan->opens = f->writer; /* each has one of its own then */
-	if (o->w->fd >= 0)
-		m->orphan_fd = 1 + pool_handover_add_fd(h, o->w->fd);
+	m->orphan->opens = f->writer;
+}
+
+/* The descriptor that it reads by, if one is kept. */
+static int handle_fd(const struct fs_handle *f)
+{
+	return f->fd.fd >= 0 || !f->obj || !f->obj->w ? f->fd.fd :
+							f->obj->w->fd.fd;
 }
 
 static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
@@ -275,8 +293,9 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 	switch (o->kind) {
 	case FS_OPEN_FILE:
 		m.writer = f->writer;
-		m.map_len = f->map_len;
-		m.fd = 1 + pool_handover_add_fd(h, f->fd);
+		m.map_len = f->fd.map_len;
+		m.fd = handle_fd(f) < 0 ? 0 :
+			       1 + pool_handover_add_fd(h, handle_fd(f));
 		m.nodeid = f->obj && f->inode ? f->inode->id : 0;
 		if (m.nodeid && f->obj != f->inode->obj)
 			put_other(fs, f, path, &m, h);
@@ -421,7 +440,8 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 	if (m->orphan_fd && fd < 0)
 		return fd;
 	if (!o && m->opens > 0) {
-		left = o = node_orphan_take_over(fs->node, m->orphan, fd);
+		left = o = node_orphan_take_over(fs->node, m->orphan,
+						 m->orphan_obj, fd, true);
 		if (!o)
 			return -ENOMEM;
 	}
@@ -502,7 +522,8 @@ static struct node_object *get_other(struct fs *fs,
 	struct node_object *o = find_object(pe, m->obj);
 
 	return o ? node_object_ref(o) :
-		   node_orphan_take_over(fs->node, m->orphan, fd);
+		   node_orphan_take_over(fs->node, m->orphan, m->orphan_obj,
+					 fd, false);
 }
 
 /* The file that the handle has. Of an older version's nothing is known. */
@@ -537,10 +558,11 @@ static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 	if (!f)
 		return NULL;
 	f->writer = m->writer;
-	f->fd = m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1;
+	node_fd_init(&f->fd);
+	f->fd.map_len = m->map_len;
 	get_handle_obj(fs, f, m, h);
-	if (m->map_len && f->fd >= 0)
-		fs_handle_map(f, m->map_len);
+	node_fd_keep(fs->node, &f->fd, f->obj,
+		     m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1);
 	return &f->o;
 }
 
