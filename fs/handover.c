@@ -201,6 +201,7 @@ static unsigned int put_orphan_fd(const struct node_object *o,
 {
 	int fd = o->w ? o->w->fd.fd : o->lent_fd;
 
+	h->by_id = h->by_id || (fd < 0 && o->w);
 	return fd < 0 ? 0 : 1 + pool_handover_add_fd(h, fd);
 }
 
@@ -272,13 +273,6 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 	m->orphan->opens = f->writer;
 }
 
-/* The descriptor that it reads by, if one is kept. */
-static int handle_fd(const struct fs_handle *f)
-{
-	return f->fd.fd >= 0 || !f->obj || !f->obj->w ? f->fd.fd :
-							f->obj->w->fd.fd;
-}
-
 static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 {
 	Kvpool__HandoverOpen m = KVPOOL__HANDOVER_OPEN__INIT;
@@ -294,8 +288,10 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 	case FS_OPEN_FILE:
 		m.writer = f->writer;
 		m.map_len = f->fd.map_len;
-		m.fd = handle_fd(f) < 0 ? 0 :
-			       1 + pool_handover_add_fd(h, handle_fd(f));
+		if (f->fd.fd >= 0)
+			m.fd = 1 + pool_handover_add_fd(h, f->fd.fd);
+		else
+			h->by_id = true;
 		m.nodeid = f->obj && f->inode ? f->inode->id : 0;
 		if (m.nodeid && f->obj != f->inode->obj)
 			put_other(fs, f, path, &m, h);
@@ -330,6 +326,8 @@ void fs_hand_over(struct fs *fs, struct pool_handover *h)
 	for (n = pool_slots_next(&fs->opens, 0); n < fs->opens.cap;
 	     n = pool_slots_next(&fs->opens, n + 1))
 		put_open(fs, pool_slots_get(&fs->opens, n), h);
+	if (h->by_id)
+		pool_handover_put(h, POOL_HANDOVER_BY_ID, NULL);
 }
 
 /* ---- taking over ---- */
@@ -642,6 +640,8 @@ int fs_handover_read(struct fs *fs, struct pool_handover *h)
 		err = get_open(fs, (Kvpool__HandoverOpen *)msg, h);
 		protobuf_c_message_free_unpacked(msg, NULL);
 	}
+	if (err == -ENOENT)
+		(void)pool_handover_get(h, POOL_HANDOVER_BY_ID, NULL, NULL);
 	/* Of a newer version that cannot do without what it says there? */
 	return err == -ENOENT ? pool_handover_get(h, POOL_HANDOVER_END, NULL,
 						  NULL) : err;

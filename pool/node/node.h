@@ -354,8 +354,8 @@ void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
  * or NULL; freed by node_writer_msg_free. And back: an object with a ref for
  * the caller (NULL: ENOMEM). w NULL: it is open for reading only. id: its file
  * in the store, 0: it has none there; the same id is the same object. fd: a
- * descriptor of it, owned by the object from then on; or -1. whole: w counts all
- * writable handles, not the one of this message.
+ * descriptor of it, owned by the object from then on; or -1. whole: w counts
+ * all writable handles, not the one of this message.
  */
 Kvpool__HandoverWriter *
 node_orphan_hand_over(struct pool_node *n, const struct node_object *o);
