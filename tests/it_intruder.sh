@@ -4,8 +4,8 @@
 #
 # Each attack is a function attack_NAME, run against the pool that a default start
 # makes (loopback, no --insecure); those named open_NAME against one that believes
-# whoever connects (--insecure), where what stands behind the door is tried. An
-# attack shows that it would be noticed: something of the same kind that is allowed
+# whoever connects (--insecure), where what stands behind the door is tried; and
+# few_NAME against one whose daemons may have few descriptors. An attack shows that it would be noticed: something of the same kind that is allowed
 # works beside it.
 # modes: both
 # variants: release asan
@@ -255,6 +255,41 @@ open_crowds_the_master() {
 		$((before + 1)) || fail "not counted"
 }
 
+# More files held open than the daemon may have descriptors of: root's creates,
+# writes and opens beside it go on, and so do the user's own.
+few_holds_files() {
+	local fd out="$tmp/hold.out" n=600 i
+	echo x >"$a/small" # sizes vary: none is reserved for, all are served
+	sync "$a"
+	mkdir -m 777 "$a/held"
+	mkfifo "$tmp/hold.in"
+	exec {fd}<>"$tmp/hold.in"
+	for i in 1 2; do
+		mkdir -m 777 "$a/held/$i"
+		intruder hold "$a/held/$i" $n <"$tmp/hold.in" >"$out.$i" 2>&1 &
+		also_kill+=($!)
+		wait_until 30 grep -qsE 'waits|refused' "$out.$i"
+		! grep refused "$out.$i" || fail "a user's file is refused"
+		works
+	done
+	cmp "$a/works$nworks" "$b/works$nworks" || fail "root cannot read"
+	metric_at_least "${admin[a]}" kvpool_node_kept_descriptors_closed_total \
+		$n || fail "none was closed"
+	[ "$(find "/proc/${pid[a]}/fd" -type l | wc -l)" -lt 200 ] ||
+		fail "it has too many"
+	printf '12' >&$fd
+	for i in 1 2; do
+		wait_until 30 grep -qE 'held|refused' "$out.$i"
+		grep -qx held "$out.$i" || fail "a user's file: $(cat "$out.$i")"
+		sync "$a/held/$i"
+		[ "$(cat "$b/held/$i"/*)" = "$(cd "$b/held/$i" && printf %s%s \
+			$(for f in *; do echo "$f" "$f"; done))" ] ||
+			fail "published as something else"
+		[ "$(ls "$b/held/$i" | wc -l)" = $((n / 2)) ] || fail "not all there"
+	done
+	exec {fd}>&-
+}
+
 # ---- all of them ----
 
 also_remove=()
@@ -275,4 +310,12 @@ run_all attack_
 stop_all
 begin_pool --insecure
 run_all open_
+stop_all
+mkdir "$tmp/few"
+printf '#!/bin/bash\nulimit -n 256\nexec %s "$@"\n' "$(type -P kvpoold)" \
+	>"$tmp/few/kvpoold"
+chmod +x "$tmp/few/kvpoold"
+PATH=$tmp/few:$PATH begin_pool
+works
+run_all few_
 pass

@@ -4,7 +4,7 @@
  * descriptors. Who hands over fills one and sends it; who takes over reads it
  * in the same order. Names first, then what refers to them:
  *
- *   NODE  NAME*  OPS*  FS  INODE*  OPEN*  END
+ *   NODE  NAME*  OPS*  FS  INODE*  OPEN*  [BY_ID]  END
  *
  *   u32 type | u32 length | payload
  *
@@ -17,6 +17,7 @@
 #ifndef POOL_CONN_HANDOVER_H
 #define POOL_CONN_HANDOVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +34,8 @@ enum pool_handover_type {
 	POOL_HANDOVER_FS,
 	POOL_HANDOVER_INODE,
 	POOL_HANDOVER_OPEN,
+	POOL_HANDOVER_BY_ID, /* some files come without a descriptor: they are
+				to be opened by their store ids */
 };
 
 /* Descriptors that are always there, by index. */
@@ -56,6 +59,7 @@ struct pool_handover {
 	const uint8_t *in; /* reading; owns the mapping */
 	size_t in_len, at;
 	int err; /* of writing: the first */
+	bool by_id; /* writing: POOL_HANDOVER_BY_ID is to be said */
 };
 
 /* ---- writing ---- */

@@ -55,6 +55,7 @@ void node_check(struct pool_node *n)
 		nsmall++;
 	assert(nsealed == n->nsealed && nsmall == n->nsmall_seals);
 	assert(n->nkept_fds <= NODE_KEPT_FDS);
+	assert(n->opts.fds_max == 0 || n->nfds <= n->opts.fds_max);
 	assert(n->ndoubted <= NODE_DOUBTS_MAX && n->nheats <= NODE_HEATS_MAX);
 	assert(node_ops_in_order(n));
 }

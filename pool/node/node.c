@@ -162,6 +162,7 @@ static int node_begin(struct pool_node *n)
 
 int pool_node_begin(struct pool_node *n)
 {
+	node_orphans_known(n);
 	pool_store_sweep(n->store, n->kept, n->nkept);
 	free(n->kept);
 	n->kept = NULL;
@@ -191,6 +192,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->sealing);
 	pool_list_init(&n->pending);
 	pool_list_init(&n->small_seals);
+	pool_list_init(&n->fds);
+	pool_hash_init(&n->orphans);
 	pool_list_init(&n->ops_waiting);
 	pool_list_init(&n->ops_sent);
 	pool_hash_init(&n->changes);

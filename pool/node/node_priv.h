@@ -74,6 +74,7 @@ struct node_counters {
 		evicted_forgotten;
 	struct pool_counter evicted_bytes;
 	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
+	struct pool_counter fds_closed;
 	struct pool_counter claims_waited, claims_refused, claims_passing;
 	struct pool_counter claims_through;
 	struct pool_counter ops_refused, ops_failed, publish_waits;
@@ -86,7 +87,7 @@ struct node_counters {
 	struct pool_gauge store_size, store_used, store_free, store_ready;
 	struct pool_gauge objects, object_bytes, cached, cached_bytes;
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
-	struct pool_gauge claimed, extras;
+	struct pool_gauge claimed, extras, fds;
 	struct pool_gauge evictable, cut_off;
 	struct pool_counter walked;
 	struct pool_gauge walked_max;
@@ -148,6 +149,7 @@ struct pool_node {
 	size_t nleftovers;
 	uint64_t *kept; /* taken over: store ids, until pool_node_begin; owns */
 	size_t nkept;
+	struct pool_hash orphans; /* the same, of what has no name: by id */
 	int listen_fd, unix_fd; /* taken over, > 0: for pool_peers_open */
 
 	/* own.c, write.c, seal.c */
@@ -160,6 +162,8 @@ struct pool_node {
 	struct pool_list small_seals; /* struct seal: sealed on the loop */
 	unsigned int nsmall_seals;
 	unsigned int nkept_fds; /* at most NODE_KEPT_FDS, for these */
+	struct pool_list fds;	/* struct node_fd, least recently used first */
+	unsigned int nfds;	/* in `fds` */
 	struct node_learn learn;   /* sizes in the whole mount */
 	uint64_t ticket;	   /* the last one assigned */
 
@@ -481,6 +485,10 @@ bool node_guarded(const struct pool_node *n, const struct node_object *o);
 /* An empty writer part for o; the caller sets o->w. NULL: ENOMEM. */
 struct node_writer *node_writer_new(struct node_object *o);
 void node_writer_close_fd(struct pool_node *n, struct node_writer *w);
+/* It is DROPPED: does its file stay until the last handle is closed? */
+bool node_object_remains(struct pool_node *n, struct node_object *o);
+/* The descriptor is the caller's; -1: there is none. */
+int node_fd_take(struct pool_node *n, struct node_fd *f);
 void node_writer_free(struct pool_node *n, struct node_object *o);
 /* Metadata as it is kept with a file. base may be NULL. Its length or -errno.
  */
@@ -761,6 +769,8 @@ int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
 
 /* 0 or -errno, logged. */
 int node_take_over(struct pool_node *n, struct pool_handover *h);
+/* No node_orphan_take_over comes any more. */
+void node_orphans_known(struct pool_node *n);
 
 /* ---- check.c ---- */
 

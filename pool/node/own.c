@@ -50,9 +50,7 @@ void node_own_state(struct pool_node *n, struct node_object *o,
 
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o)
 {
-	if (o->w->fd < 0)
-		o->w->fd = pool_store_fd(n->store, o->id, O_RDWR);
-	return o->w->fd;
+	return node_fd_get(n, &o->w->fd, o, O_RDWR);
 }
 
 void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
@@ -129,11 +127,9 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	node_object_to(o, NODE_DROPPED);
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
-	/* Open handles still need its size, and may set it. */
-	if (o->w && o->w->opens > 0)
-		(void)pool_node_writer_fd(n, o);
 	node_object_uses(n, o, 0);
-	pool_store_remove(n->store, o->id);
+	if (!node_object_remains(n, o))
+		pool_store_remove(n->store, o->id);
 	/* Open handles may still write: they keep the writer part. */
 	if (!o->w || o->w->opens == 0)
 		node_writer_free(n, o);

@@ -90,6 +90,8 @@ static const struct {
 	COUNTER(outgrown, "outgrown_total",
 		"Files dropped because they outgrew the store, or their "
 		"reservation while space ran out"),
+	COUNTER(fds_closed, "kept_descriptors_closed_total",
+		"Descriptors of open files closed at their bound"),
 	COUNTER(abandoned, "abandoned_total",
 		"Unpublished files dropped because nobody used them"),
 	COUNTER(seal_retries, "seal_retries_total",
@@ -160,6 +162,8 @@ static const struct {
 	GAUGE(pending, "pending_changes",
 	      "Changes the master has not answered"),
 	GAUGE(writing, "unpublished_files", "Local files not published"),
+	GAUGE(fds, "kept_descriptors",
+	      "Descriptors kept of files that the mount has open"),
 	GAUGE(connected, "master_connected", "1 if joined"),
 	GAUGE(cut_off, "cut_off_seconds",
 	      "Without a master for so long; 0: connected"),
@@ -212,6 +216,7 @@ void node_gauges(struct pool_node *n)
 				n->evict, POOL_EVICT_CACHE));
 	pool_gauge_set(&c->borrowed, (int64_t)n->borrowed);
 	pool_gauge_set(&c->extras, n->nextras);
+	pool_gauge_set(&c->fds, n->nfds);
 	pool_gauge_set(&c->pending, (int64_t)(n->nops +
 				count_list(&n->sealing)));
 	pool_gauge_set(&c->writing, (int64_t)count_list(&n->writers));
