@@ -485,7 +485,6 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		e->nholders = e->replicas = 1;
 	}
 	node_names_end(n);
-	node_account(n, &e->e);
 	o->counted = true;
 	node_object_held(n, e, o);
 	(void)node_write_blob(n, o);
