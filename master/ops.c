@@ -317,7 +317,9 @@ static int op_publish(struct op *op)
 			       -ESTALE;
 	}
 	master_meta_attrs(op->meta, &attrs);
-	missing = pool_tree_missing(&op->m->map.tree, op->path, op->len);
+	/* Directories on the way, too. */
+	missing = f ? 1 : pool_tree_missing(&op->m->map.tree, op->path,
+					    op->len);
 	err = admit(op, attrs.uid, missing ? missing - 1 : 0,
 		    f ? f->extra : NULL, xattrs);
 	if (!err)

@@ -85,10 +85,14 @@ static int check(uint64_t max, uint64_t used, uint64_t own, uint64_t more,
 int pool_quota_check(const struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		     uint64_t bytes)
 {
-	struct pool_usage own = pool_quota_of(q, uid);
 	bool privileged = uid == 0 || uid == q->self;
-	int err = check(q->max.dirs, q->used.dirs, own.dirs, dirs, privileged);
+	struct pool_usage own;
+	int err;
 
+	if (!dirs && !bytes)
+		return 0;
+	own = pool_quota_of(q, uid);
+	err = check(q->max.dirs, q->used.dirs, own.dirs, dirs, privileged);
 	return err ? err : check(q->max.bytes, q->used.bytes, own.bytes, bytes,
 				 privileged);
 }

@@ -149,9 +149,9 @@ int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
 
 	if (err) {
 		pool_count(&n->c.quota_refused);
-		pool_warn_limited("refused to user %u, which has too many, or "
-				  "all have: %s", uid,
-				  dirs ? "a directory" : "attributes");
+		pool_warn_limited("%s of user %u refused: %s",
+				  dirs ? "a directory" : "attributes", uid,
+				  strerror(-err));
 	}
 	return err;
 }

@@ -126,7 +126,7 @@ struct node_dirent {
 	bool gone; /* removed, but kept until the last hidden name below goes */
 	/* of node_publish_sealed: a file below is being sealed */
 	uint32_t pass;
-	bool counted;	/* in pool_node.quota, as payer's */
+	bool counted;	/* in pool_node.quota, in the account of `payer` */
 	uint8_t removing; /* RMDIRs in flight: it counts as gone */
 	uint8_t making;	  /* MKDIRs in flight: it counts as there */
 	uint32_t payer;
