@@ -528,6 +528,8 @@ static int op_rmdir(struct op *op)
 			       -ENOENT;
 	kept = d->made;
 	err = master_map_remove_dir(&op->m->map, d, op->wall_ns);
+	if (err == -ENOTEMPTY) /* it shows there again, or as a new one */
+		master_map_touch_dir(&op->m->map, d);
 	if (err)
 		return err;
 	if (kept) {

@@ -1849,6 +1849,43 @@ static void an_xattr_that_the_master_refuses_does_not_stay(void **state)
 				      pool_node_xattrs(b)));
 }
 
+/* Made again before the master has removed it, a directory is a new one. */
+static void a_directory_made_again_has_no_attributes(void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	struct node_dirent *root, *d;
+
+	start_pool(f, 2);
+	root = pool_node_root(node(f, 0));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	assert_int_equal(0, pool_node_setxattr(node(f, 0), &d->d.e,
+					       "user.kvpool.replicas", "2", 1,
+					       0));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	assert_null(d->xattrs);
+	assert_int_equal(0, d->rules.replicas);
+	run_until(f, all_answered(f, 0));
+	assert_null(master_map_dir(&f->master->map, "d", 1)->extra);
+	/* One that could not be removed has what it had. */
+	assert_int_equal(0, pool_node_setxattr(node(f, 0), &d->d.e, "user.a",
+					       "1", 1, 0));
+	run_until(f, all_answered(f, 0) && known(f, 1, "d"));
+	put_in(f, 1, node_dir(pool_tree_lookup(&node(f, 1)->tree, "d", 1)),
+	       "k", 100, 1);
+	run_until(f, f->master->map.nfiles == 1);
+	if (d->d.nchildren)
+		return; /* heard of it already */
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	run_until(f, all_answered(f, 0) && d->xattrs);
+}
+
 /* ---- what names cost ---- */
 
 #define USER 4711u
@@ -4518,6 +4555,7 @@ int main(int argc, char **argv)
 		node_test(an_older_feed_removes_no_directory_being_made),
 		node_test(xattrs_set_on_two_nodes_at_once_both_last),
 		node_test(an_xattr_that_the_master_refuses_does_not_stay),
+		node_test(a_directory_made_again_has_no_attributes),
 		node_test(directories_beyond_a_user_s_are_refused_at_once),
 		node_test(attributes_beyond_a_user_s_are_refused_at_once),
 		node_test(what_the_master_has_no_room_for_does_not_stay),

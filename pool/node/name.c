@@ -50,6 +50,12 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	d = node_dir(e);
 	d->attr = *attr;
 	d->mtime_ns = d->ctime_ns = 0;
+	/* Of one that is being removed. */
+	node_names_begin(n);
+	pool_xattrs_free(d->xattrs);
+	d->xattrs = NULL;
+	node_names_end(n);
+	(void)node_dir_rules(d);
 	err = node_op_name(n, KVPOOL__OP__KIND__MKDIR, e, 0);
 	if (err) {
 		node_dir_gone(n, d, true);
