@@ -18,7 +18,8 @@
  *   answers.c    results that a node may not have received; OPS sent again
  *   ops.c        OPS: changes that nodes ask for
  *   inventory.c  INVENTORY: what a node holds, after a join
- *   limits.c     bounds on sessions and memory, by address and in all
+ *   limits.c     bounds on sessions and memory, by address and in all; on
+ *                what names cost, by user
  *   recover.c    a master whose state was lost
  *   session.c    one node's connection: joining, dispatch
  *   server.c     open, close, ticks, readiness
@@ -162,6 +163,8 @@ enum master_counter {
 	MC_IDS_REFUSED,
 	MC_MEMORY_ENDED,
 	MC_LOST_KEYS,
+	MC_QUOTA_USER,
+	MC_QUOTA_POOL,
 	MC_NCOUNTERS,
 };
 
@@ -170,7 +173,7 @@ struct master_stats {
 	struct pool_counter requests[POOL_MSG_MAX];
 	struct pool_counter graves_forgotten, holders_full;
 	struct pool_hist sync;
-	struct pool_gauge keys, dirs, bytes, tombs, nodes, nodes_alive,
+	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, nodes, nodes_alive,
 		capacity, used, evictable, sessions, session_bytes, subscribers, needs, unmet,
 		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
 		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
@@ -445,6 +448,11 @@ bool master_limits_taken(const struct master *m,
 uint64_t master_limits_bytes(const struct master *m);
 /* Ends those who keep too much, until the rest is within the bound. */
 void master_limits_check(struct master *m);
+
+/* May the user have so many more directories, and bytes of attributes? 0,
+ * -EDQUOT, -ENOSPC; these are logged and counted. */
+int master_limits_names(struct master *m, uint32_t uid, uint64_t dirs,
+			uint64_t bytes);
 
 /* ---- handlers; msg is borrowed ---- */
 

@@ -90,6 +90,7 @@ static int load_dir(struct master *m, const Kvpool__Meta *meta)
 		load_attrs(d, &attrs);
 	else
 		load_root(d, meta);
+	master_map_account(&m->map, &d->d.e);
 	m->ndirs_made += !d->made;
 	d->made = 1;
 	master_map_touch_dir(&m->map, d);

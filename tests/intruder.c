@@ -18,8 +18,12 @@
  *		them, removes each second one; "waits" for a line on stdin; writes
  *		again, reads, and closes them
  *
+ *	intruder makes DIR N			N directories in it, with long names
+ *		and 1,900 bytes of attributes, or with none once those are refused
+ *
  * What it achieves is said on stdout, a line each: "joined", "published", "asked",
- * "lent", "in N", "followed: HOW", "held"; or "refused: WHY", with status 1.
+ * "lent", "in N", "followed: HOW", "held", "made N, M with attributes"; or
+ * "refused: WHY", with status 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -596,6 +600,27 @@ static int hold(const char *dir, unsigned int n)
 	return 0;
 }
 
+/* ---- what costs no store anything ---- */
+
+static int makes(const char *dir, int n)
+{
+	static const char value[1900];
+	char path[4096];
+	int made, err, with = 0;
+
+	for (made = 0; made < n; made++) {
+		snprintf(path, sizeof(path), "%s/%0200d", dir, made);
+		if (mkdir(path, 0755))
+			break;
+		with += !setxattr(path, "user.x", value, sizeof(value), 0);
+	}
+	err = errno;
+	printf("made %d, %d with attributes\n", made, with);
+	if (made < n)
+		refused("%s", strerror(err));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "follow") == 0)
@@ -613,6 +638,8 @@ int main(int argc, char **argv)
 		return crowd(argv[2], (unsigned int)atoi(argv[3]));
 	if (argc == 4 && strcmp(argv[1], "members") == 0)
 		return members(argv[2], (unsigned int)atoi(argv[3]));
+	if (argc == 4 && strcmp(argv[1], "makes") == 0)
+		return makes(argv[2], atoi(argv[3]));
 	if (argc == 4 && strcmp(argv[1], "idle") == 0)
 		return idle(argv[2], atoi(argv[3]));
 	if (argc == 4 && strcmp(argv[1], "hold") == 0)

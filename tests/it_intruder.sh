@@ -56,6 +56,10 @@ works() {
 }
 nworks=0
 
+kib_of() { # NAME: KiB of memory
+	awk '/^VmRSS/ { print $2 }' "/proc/${pid[$1]}/status"
+}
+
 # ---- attacks ----
 
 # A node that publishes a name and lends a descriptor of somebody else's file for
@@ -213,6 +217,42 @@ attack_fills_the_log() {
 	[ $lines -le $((2 * SECONDS + 10)) ] || fail "$lines lines of log"
 }
 
+# Directories and attributes, which no store bounds: it has a quarter, on whichever
+# mount, and the master's memory stays as it is. Root makes others all the while.
+attack_makes_directories() {
+	local dir before after
+	before=$(kib_of master)
+	mkdir -m 1777 "$a/heap" "$a/heap2"
+	sync "$a"
+	for dir in "$a/heap" "$b/heap2"; do
+		intruder makes "$dir" 20000 >"$tmp/makes.$(basename "$dir")" 2>&1 &
+		also_kill+=($!)
+	done
+	wait $! || :
+	wait "${also_kill[-2]}" || :
+	for dir in heap heap2; do
+		grep -qx 'refused: Disk quota exceeded' "$tmp/makes.$dir" ||
+			fail "not refused: $(cat "$tmp/makes.$dir")"
+	done
+	awk '/made/ { n += $2; x += $3 } END { exit n < 950 || x < 500 }' \
+		"$tmp"/makes.* || fail "refused too early: $(cat "$tmp"/makes.*)"
+	mkdir "$a/roots" && setfattr -n user.x -v 1 "$a/roots" ||
+		fail "root is refused, too"
+	wait_until 15 eval '[ "$(ls "$a/heap")" = "$(ls "$b/heap")" ] &&
+		[ "$(ls "$a/heap2")" = "$(ls "$b/heap2")" ]'
+	[ "$(ls "$a/heap" "$a/heap2" | grep -c 000)" -le 1000 ] ||
+		fail "more than its quarter"
+	[ "$(metric "${admin[master]}" kvpool_master_attribute_bytes)" -le 1100000 ] ||
+		fail "more attributes than its quarter"
+	metric_at_least "${admin[a]}" kvpool_node_quota_refused_total 1 ||
+		fail "not counted"
+	after=$(kib_of master)
+	[ "$KVTEST_VARIANT" != release ] || [ $((after - before)) -le 8192 ] ||
+		fail "the master has grown from $before to $after KiB"
+	as_user find "$a/heap" "$b/heap2" -mindepth 1 -delete
+	as_user mkdir "$a/heap/again" || fail "refused with nothing left"
+}
+
 open_reads_roots_files() {
 	local status=0
 	install -m 600 /dev/null /dev/shm/$$.secret
@@ -304,6 +344,8 @@ run_all() { # PREFIX
 	done
 }
 
+# Of the master's: few, for a short test.
+export KVPOOL_MAX_DIRECTORIES=4000 KVPOOL_MAX_ATTRIBUTES=4M
 begin_pool
 works
 run_all attack_

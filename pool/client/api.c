@@ -30,6 +30,7 @@ const char *kvpool_strerror(int64_t error)
 		{ EMSGSIZE, "the object has another size than the buffer" },
 		{ EFBIG, "larger than this connection's buffer" },
 		{ ENOSPC, "no space in the pool" },
+		{ EDQUOT, "this user has too many directories" },
 		{ EISDIR, "a directory has this name" },
 		{ ENOTDIR, "a parent directory's name belongs to a file" },
 		{ EMEDIUMTYPE, "the namespace has another layout" },

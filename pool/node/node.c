@@ -178,6 +178,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 		   struct pool_node **ret_node)
 {
 	struct pool_node *n = calloc(1, sizeof(*n));
+	struct pool_entry *e;
 	int err;
 
 	if (!n)
@@ -217,6 +218,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	strcpy(n->data_mode, "none");
 	read_host_id(n->host_id, sizeof(n->host_id));
 	err = -ENOMEM;
+	pool_quota_init(&n->quota);
 	if (!n->members || copy_names(n) < 0 ||
 	    pool_tree_init(&n->tree, sizeof(struct node_entry),
 			   sizeof(struct node_dirent)) < 0)
@@ -237,6 +239,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 			       node_begin(n);
 	if (err)
 		goto err_free;
+	for (e = &n->tree.root->e; e; e = pool_tree_next(&n->tree, e))
+		node_account(n, e);
 	*ret_node = n;
 	return 0;
 err_free:
@@ -317,6 +321,7 @@ static void on_store_closed(void *arg)
 	n->store = NULL;
 	node_ops_free(n);
 	pool_tree_fini(&n->tree, free_entry, n);
+	pool_quota_fini(&n->quota);
 	node_handle_closed(n);
 }
 

@@ -126,10 +126,12 @@ struct node_dirent {
 	bool gone; /* removed, but kept until the last hidden name below goes */
 	/* of node_publish_sealed: a file below is being sealed */
 	uint32_t pass;
+	bool counted;	/* in pool_node.quota, in the account of `payer` */
 	uint8_t removing; /* RMDIRs in flight: it counts as gone */
 	uint8_t making;	  /* MKDIRs in flight: it counts as there */
-	/* -errno: a file in it was lost after its close; the next fsync
-	 * reports that and clears it */
+	uint32_t payer;
+	/* -errno: a file in it was lost after its close, or it was refused room
+	 * by the master; the next fsync reports that and clears it */
 	int lost;
 };
 
@@ -404,7 +406,8 @@ void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 		     struct pool_rules *ret);
 
 /* -ENAMETOOLONG, here and below: a name longer than POOL_NAME_MAX, or a path
- * longer than POOL_PATH_MAX. */
+ * longer than POOL_PATH_MAX. -EDQUOT, -ENOSPC: the owner, or all, have too many
+ * directories (pool/model/quota.h). */
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
 		    struct node_dirent **ret_dir);
@@ -427,7 +430,8 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		     struct node_dirent *dir, const char *name, size_t len,
 		     bool noreplace, struct pool_entry **ret_to);
 /* set: POOL_SET_* bits, but not _XATTR_EACH. With POOL_SET_XATTRS the node owns
- * xattrs afterwards. */
+ * xattrs afterwards. More of these may be refused, here and below: -EDQUOT,
+ * -ENOSPC (pool/model/quota.h). */
 int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
 		      unsigned int set, const struct node_attr *attr,
 		      struct pool_xattrs *xattrs);
@@ -661,7 +665,7 @@ void pool_node_barrier_patient(struct node_barrier *b);
  * (ops.tell). */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
-/* -errno if a file in dir was lost after its close, reported once; else 0. */
+/* dir's `lost`, reported once; else 0. */
 int pool_node_lost(struct node_dirent *dir);
 /* Ends all barriers with -ECANCELED. */
 void pool_node_barriers_end(struct pool_node *n);

@@ -78,6 +78,7 @@ struct node_counters {
 	struct pool_counter claims_waited, claims_refused, claims_passing;
 	struct pool_counter claims_through;
 	struct pool_counter ops_refused, ops_failed, publish_waits;
+	struct pool_counter quota_refused;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;
 	struct pool_counter bad_messages;
@@ -89,6 +90,7 @@ struct node_counters {
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
 	struct pool_gauge claimed, extras, fds;
 	struct pool_gauge evictable, cut_off;
+	struct pool_gauge dirs, attr_bytes;
 	struct pool_counter walked;
 	struct pool_gauge walked_max;
 	struct pool_hist put, fetch, publish;
@@ -140,6 +142,9 @@ struct pool_node {
 	void *ops_arg;
 
 	struct pool_tree tree;
+	/* All directories that are not `gone`, and all xattrs in the tree; the
+	 * maxima are the master's. */
+	struct pool_quota quota;
 	unsigned int changing; /* depth of node_names_begin */
 	struct pool_store *store;
 	struct pool_peers *peers;
@@ -308,6 +313,13 @@ void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
 /* e has no published state any more. */
 void node_unpublish(struct pool_node *n, struct node_entry *e);
 void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone);
+/* After a change of what e shows, of its owner or its xattrs: who is charged
+ * for it. Does nothing where all is charged already. */
+void node_account(struct pool_node *n, struct pool_entry *e);
+/* May uid have so many more directories, and, where `old` was, xattrs? 0,
+ * -EDQUOT, -ENOSPC. */
+int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
+	       const struct pool_xattrs *old, const struct pool_xattrs *xattrs);
 /* The master knows a name below these directories, so it knows them. */
 void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
 /* Sets d->rules from its attributes. Have rules changed that node_judge uses?
@@ -658,6 +670,12 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 int node_own_new(struct pool_node *n, struct node_entry *e,
 		 const struct node_attr *attr, uint64_t size_hint,
 		 struct node_object **ret_obj);
+
+/* ---- name.c: names made, removed and renamed here ---- */
+
+/* It is not the master's any more: removes it, unless something shows below.
+ * Hidden names may be left: then it goes with the last one. */
+void node_dir_remove(struct pool_node *n, struct node_dirent *d);
 
 /* ---- attr.c ---- */
 

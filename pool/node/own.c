@@ -38,6 +38,7 @@ void node_own_show(struct pool_node *n, struct node_entry *e,
 	node_names_begin(n);
 	e->own = o;
 	node_names_end(n);
+	node_account(n, &e->e);
 }
 
 void node_own_state(struct pool_node *n, struct node_object *o,
@@ -117,6 +118,8 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 		   struct node_object *o)
 {
 	learn_outgrown(n, e, o);
+	if (o->w)
+		pool_xattrs_charge(o->w->xattrs, NULL, 0);
 	o->entry = NULL;
 	node_op_forget(n, o);
 	if (o->state == NODE_SEALING) {
@@ -168,6 +171,7 @@ void node_own_supersede(struct pool_node *n, struct node_entry *e,
 		from->own = NULL;
 	e->own = o;
 	node_names_end(n);
+	node_account(n, &e->e);
 	if (old) /* after the lock: unlinking takes time */
 		own_go(n, e, old);
 }

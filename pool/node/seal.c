@@ -485,6 +485,8 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		e->nholders = e->replicas = 1;
 	}
 	node_names_end(n);
+	/* A client's writer stays, without a name that it counts for. */
+	pool_xattrs_charge(w->xattrs, NULL, 0);
 	o->counted = true;
 	node_object_held(n, e, o);
 	(void)node_write_blob(n, o);
