@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include "commit.h" /* made by the Makefile */
 #include "pool/base/parse.h"
 #include "pool/model/tree.h"
 #include "pool/conn/wire.h"
 
 const char *kvpool_version(void)
 {
-	return KVPOOL_VERSION;
+	return KVPOOL_VERSION KVPOOL_COMMIT;
 }
 
 const char *kvpool_strerror(int64_t error)
