@@ -176,7 +176,7 @@ static int lent_add(struct session *s, const Kvpool__Get *get)
 	return 0;
 }
 
-static void lent_back(struct session *s, struct lent *l)
+static void lent_returned(struct session *s, struct lent *l)
 {
 	struct pool_peers *p = s->p;
 	bool last = --l->count == 0;
@@ -198,7 +198,7 @@ static void lent_end(struct pool_hash_node *n, void *arg)
 	unsigned int count = l->count;
 
 	while (count-- > 0)
-		lent_back(arg, l);
+		lent_returned(arg, l);
 }
 
 /* 0 or why it was not lent. */
@@ -226,8 +226,8 @@ static int lend(struct session *s, uint64_t req, const Kvpool__Get *get,
 	msg.size = size;
 	err = pool_conn_send_fd(s->conn, POOL_MSG_LENT, req, &msg.base, fd);
 	if (err) {
-		lent_back(s, lent_find(s, get->path.data, get->path.len,
-				       get->gen));
+		lent_returned(s, lent_find(s, get->path.data, get->path.len,
+					   get->gen));
 		return -EAGAIN;
 	}
 	pool_count(&p->metrics.lent);
@@ -243,7 +243,7 @@ static void got_return(struct session *s, const struct pool_frame *f,
 	if (key)
 		l = lent_find(s, key->path.data, key->path.len, key->gen);
 	if (l)
-		lent_back(s, l);
+		lent_returned(s, l);
 	if (key)
 		kvpool__key__free_unpacked(key, NULL);
 }
@@ -405,7 +405,7 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 static void early_free(struct pool_peers *p, struct early *w)
 {
 	pool_list_del(&w->link);
-	p->nearly--;
+	p->early_count--;
 	kvpool__get__free_unpacked(w->get, NULL);
 	free(w);
 }
@@ -414,9 +414,10 @@ static void early_free(struct pool_peers *p, struct early *w)
 static int early_add(struct session *s, uint64_t req, Kvpool__Get *get)
 {
 	struct pool_peers *p = s->p;
-	struct early *w = p->nearly < POOL_EARLY_MAX ? calloc(1, sizeof(*w)) :
-						       NULL;
+	struct early *w = NULL;
 
+	if (p->early_count < POOL_EARLY_MAX)
+		w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOENT;
 	w->s = s;
@@ -424,7 +425,7 @@ static int early_add(struct session *s, uint64_t req, Kvpool__Get *get)
 	w->get = get;
 	w->deadline_ms = uv_now(p->loop) + POOL_EARLY_MS;
 	pool_list_add_tail(&p->early, &w->link);
-	p->nearly++;
+	p->early_count++;
 	pool_count(&p->metrics.early);
 	if (p->early.next == &w->link)
 		arm(p);
@@ -452,7 +453,7 @@ void pool_peers_again(struct pool_peers *p)
 	}
 }
 
-static void early_forget(struct session *s)
+static void early_drop_session(struct session *s)
 {
 	struct pool_list *it, *tmp;
 
@@ -566,7 +567,7 @@ static void session_on_close(struct pool_conn *c, int err)
 	struct session *s = pool_conn_user(c);
 
 	(void)err;
-	early_forget(s);
+	early_drop_session(s);
 	s->conn = NULL;
 	pool_hash_each(&s->lents, lent_end, s);
 	session_tidy(s);

@@ -327,14 +327,14 @@ static int fetch_route(struct pool_fetch_priv *x)
 
 /* What is asked now waits for its on_close, and goes over the next one: it
  * would fail at once, as often as it is asked again. */
-static bool tcp_is_over(const struct peer *peer)
+static bool tcp_is_closing(const struct peer *peer)
 {
 	return peer->tcp.conn && pool_conn_is_over(peer->tcp.conn);
 }
 
 static void pump_lane_wait(struct peer *peer)
 {
-	while (!pool_list_empty(&peer->lane_wait) && !tcp_is_over(peer)) {
+	while (!pool_list_empty(&peer->lane_wait) && !tcp_is_closing(peer)) {
 		struct pool_fetch_priv *x = pool_list_first(
 			&peer->lane_wait, struct pool_fetch_priv, link);
 		struct pool_lane *lane;
@@ -368,7 +368,7 @@ static void admit(struct pool_fetch_priv *x)
 void peer_pump(struct peer *peer)
 {
 	pump_lane_wait(peer);
-	while (!pool_list_empty(&peer->waiting) && !tcp_is_over(peer)) {
+	while (!pool_list_empty(&peer->waiting) && !tcp_is_closing(peer)) {
 		struct pool_fetch_priv *x = pool_list_first(
 			&peer->waiting, struct pool_fetch_priv, link);
 		int err;

@@ -51,7 +51,7 @@ int peers_metrics(struct pool_peers *p)
 		  "Of these, bytes that this node read from peers." },
 		{ &m->mover.rdma_out, "kvpool_rdma_sent_bytes_total",
 		  "Object bytes sent by RDMA." },
-		{ &m->mover.rdma_again, "kvpool_rdma_fallbacks_total",
+		{ &m->mover.rdma_fallbacks, "kvpool_rdma_fallbacks_total",
 		  "Ranges that RDMA failed for, sent over TCP." },
 		{ &m->mover.links_up, "kvpool_rdma_links_total",
 		  "Queue pairs that were connected to peers." },

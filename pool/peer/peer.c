@@ -30,12 +30,13 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 }
 
 /* Has anything come on the lane of x since then? */
-static bool lane_heard(const struct pool_fetch_priv *x, uint64_t since_ms)
+static bool lane_has_received(const struct pool_fetch_priv *x,
+			      uint64_t since_ms)
 {
 	const struct pool_lane *lane =
 		x->peer->lanes[x->expect.number - 1].lane;
 
-	return lane && lane->heard_ms >= since_ms;
+	return lane && lane->received_ms >= since_ms;
 }
 
 /*
@@ -43,7 +44,7 @@ static bool lane_heard(const struct pool_fetch_priv *x, uint64_t since_ms)
  * nothing else either, in all that time: whoever asks next had better dial
  * anew. TCP itself would go on hoping for a quarter of an hour.
  */
-static void leave_silent(struct pool_fetch_priv *x)
+static void close_if_silent(struct pool_fetch_priv *x)
 {
 	struct chan *ch = x->chan;
 	uint64_t ms = x->f->timeout_ms;
@@ -51,7 +52,7 @@ static void leave_silent(struct pool_fetch_priv *x)
 	if (!ch->conn || pool_conn_silent_ms(ch->conn) < ms)
 		return;
 	if (x->expecting && (pool_fetch_progress(x->f) > 0 ||
-			     lane_heard(x, pool_now_ms() - ms)))
+			     lane_has_received(x, pool_now_ms() - ms)))
 		return; /* the GET has arrived, or others have */
 	ch->err = -ETIMEDOUT;
 	pool_conn_close(ch->conn);
@@ -72,7 +73,7 @@ static void on_timer(uv_timer_t *t)
 			break;
 		if (x->state == FETCH_ASKED) {
 			chan_orphan(x->chan, x);
-			leave_silent(x);
+			close_if_silent(x);
 		}
 		fetch_end(x, -ETIMEDOUT);
 	}
@@ -140,11 +141,12 @@ int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 uint64_t pool_fetch_progress(const struct pool_fetch *f)
 {
 	const struct pool_fetch_priv *x = f->priv;
-	uint64_t got = x->expect.landing.got, told = x->expect.told;
+	uint64_t got = x->expect.landing.got;
+	uint64_t peer_written = x->expect.peer_written;
 
 	if (!x->expecting)
 		return x->landing.got;
-	return told > got ? told : got;
+	return peer_written > got ? peer_written : got;
 }
 
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
@@ -153,7 +155,7 @@ void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
 
 	if (!x)
 		return;
-	if (x->state == FETCH_LEAVING || x->state == FETCH_ENDED) {
+	if (x->state == FETCH_DRAINING || x->state == FETCH_ENDED) {
 		x->status = -ECANCELED;
 		if (f->lent_fd >= 0) { /* came in this very turn */
 			close(f->lent_fd);

@@ -97,7 +97,7 @@ enum fetch_state {
 	FETCH_WAITING,
 	FETCH_LANE_WAIT,
 	FETCH_ASKED,
-	FETCH_LEAVING,
+	FETCH_DRAINING,
 	FETCH_ENDED,
 };
 
@@ -158,7 +158,7 @@ struct pool_peers {
 	struct pool_list sessions, greeting;
 	unsigned int nsessions, nanswers;
 	struct pool_list early; /* struct early, the oldest first */
-	unsigned int nearly;
+	unsigned int early_count;
 };
 
 /* ---- metrics.c ---- */

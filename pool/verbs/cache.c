@@ -21,7 +21,7 @@ struct entry {
 	enum entry_state state;
 	int err; /* FAILED */
 	unsigned int users;
-	bool known; /* in the table */
+	bool listed; /* in the table */
 	struct pool_hash_node node;
 	struct pool_list link; /* in idle (no users), or about to be closed */
 };
@@ -30,7 +30,7 @@ struct verbs_cache {
 	pthread_mutex_t lock; /* of all that follows */
 	pthread_cond_t settled; /* an entry is not REGISTERING any more */
 	struct pool_hash files;	/* by device and inode: one entry a port */
-	struct pool_list idle;	/* READY, known, no users; longest ago first */
+	struct pool_list idle;	/* READY, listed, no users; longest ago first */
 	unsigned int count, count_max;
 	uint64_t bytes, bytes_max;
 	struct verbs_cache_metrics *metrics;
@@ -65,11 +65,11 @@ static struct entry *find_locked(struct verbs_cache *c,
 	return NULL;
 }
 
-static void unknow_locked(struct verbs_cache *c, struct entry *e)
+static void unlist_locked(struct verbs_cache *c, struct entry *e)
 {
-	if (e->known)
+	if (e->listed)
 		pool_hash_remove(&c->files, &e->node);
-	e->known = false;
+	e->listed = false;
 }
 
 static void account_locked(struct verbs_cache *c, const struct entry *e,
@@ -85,7 +85,7 @@ static void account_locked(struct verbs_cache *c, const struct entry *e,
 static void retire_locked(struct verbs_cache *c, struct entry *e,
 			  struct pool_list *gone)
 {
-	unknow_locked(c, e);
+	unlist_locked(c, e);
 	account_locked(c, e, -1);
 	pool_list_del(&e->link);
 	pool_list_add_tail(gone, &e->link);
@@ -149,13 +149,13 @@ void verbs_cache_close(struct verbs_cache *c)
 	free(c);
 }
 
-/* The last user of one that is not known any more closes it. */
+/* The last user of one that is not listed any more closes it. */
 static void leave_locked(struct verbs_cache *c, struct entry *e,
 			 struct pool_list *gone)
 {
 	if (--e->users)
 		return;
-	if (!e->known) {
+	if (!e->listed) {
 		retire_locked(c, e, gone);
 		return;
 	}
@@ -200,7 +200,7 @@ static struct entry *add_locked(struct verbs_cache *c,
 		free(e);
 		return NULL;
 	}
-	e->known = true;
+	e->listed = true;
 	account_locked(c, e, 1);
 	return e;
 }
@@ -235,7 +235,7 @@ static int settle(struct verbs_cache *c, struct entry *e, int err)
 	e->err = err;
 	if (err) {
 		pool_count(&c->metrics->failed);
-		unknow_locked(c, e);
+		unlist_locked(c, e);
 		leave_locked(c, e, &gone);
 	}
 	pthread_cond_broadcast(&c->settled);
@@ -306,7 +306,7 @@ void verbs_cache_forget(struct verbs_cache *c, dev_t dev, ino_t ino)
 			continue;
 		pool_count(&c->metrics->dropped);
 		if (e->users)
-			unknow_locked(c, e); /* goes with its last user */
+			unlist_locked(c, e); /* goes with its last user */
 		else
 			retire_locked(c, e, &gone);
 	}

@@ -216,7 +216,7 @@ static struct verbs_cm_conn *awaited_find(struct verbs_cm *cm, uint64_t token)
 
 /* A call: of somebody who knows a token, or nobody's. The event of the request
  * has been acknowledged (param is a copy), so the id may be destroyed. */
-static void requested(struct verbs_cm *cm, struct rdma_cm_id *id,
+static void on_request(struct verbs_cm *cm, struct rdma_cm_id *id,
 		      bool has_token, uint64_t token)
 {
 	struct verbs_cm_conn *c = has_token ? awaited_find(cm, token) : NULL;
@@ -244,7 +244,7 @@ static void requested(struct verbs_cm *cm, struct rdma_cm_id *id,
 		fail(c, -errno);
 }
 
-static void happened(struct verbs_cm_conn *c, enum rdma_cm_event_type what,
+static void on_event(struct verbs_cm_conn *c, enum rdma_cm_event_type what,
 		     int status)
 {
 	switch (what) {
@@ -298,9 +298,9 @@ static bool take_event(struct verbs_cm *cm)
 	c = what == RDMA_CM_EVENT_CONNECT_REQUEST ? NULL : id->context;
 	rdma_ack_cm_event(e);
 	if (what == RDMA_CM_EVENT_CONNECT_REQUEST)
-		requested(cm, id, has_token, token);
+		on_request(cm, id, has_token, token);
 	else if (c && !c->over)
-		happened(c, what, status);
+		on_event(c, what, status);
 	return true;
 }
 

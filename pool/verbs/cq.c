@@ -17,9 +17,9 @@
 #include "pool/base/log.h"
 #include "pool/verbs/verbs_priv.h"
 
-#define A_TURN 64u /* completions, then others have their turn */
-#define AT_ONCE 16u
-#define EVENTS_AT_ONCE 64u
+#define PER_TURN 64u /* completions, then others have their turn */
+#define PER_POLL 16u
+#define EVENTS_PER_TURN 64u
 #define WAIT_MS 100u
 
 /* ---- what completes ---- */
@@ -37,14 +37,14 @@ static void die(struct verbs_cq *cq, const char *what, int err)
 			verbs_qp_break(cq->qps[i], -EIO);
 }
 
-/* Take at most A_TURN. Returns whether there may be more. */
+/* Take at most PER_TURN. Returns whether there may be more. */
 static bool take(struct verbs_cq *cq)
 {
-	struct ibv_wc wc[AT_ONCE];
-	unsigned int left = A_TURN;
+	struct ibv_wc wc[PER_POLL];
+	unsigned int left = PER_TURN;
 
-	while (left >= AT_ONCE && !cq->dead && !cq->closing) {
-		int n = ibv_poll_cq(cq->cq, AT_ONCE, wc);
+	while (left >= PER_POLL && !cq->dead && !cq->closing) {
+		int n = ibv_poll_cq(cq->cq, PER_POLL, wc);
 
 		if (n < 0) {
 			die(cq, "the completion queue cannot be read", -EIO);
@@ -58,7 +58,7 @@ static bool take(struct verbs_cq *cq)
 		}
 		if (n > 0)
 			pool_busy_touch(cq->loop);
-		if (n < (int)AT_ONCE)
+		if (n < (int)PER_POLL)
 			return false;
 		left -= (unsigned int)n;
 	}
@@ -115,13 +115,13 @@ void verbs_cq_poll(struct verbs_cq *cq)
 /* 0 or -errno */
 static int take_events(struct verbs_cq *cq)
 {
-	struct ibv_cq *told;
+	struct ibv_cq *event_cq;
 	unsigned int n = 0;
 	void *context;
 	int err = 0;
 
-	while (n < EVENTS_AT_ONCE && !err) {
-		if (ibv_get_cq_event(cq->channel, &told, &context))
+	while (n < EVENTS_PER_TURN && !err) {
+		if (ibv_get_cq_event(cq->channel, &event_cq, &context))
 			err = verbs_errno();
 		else
 			n++;
@@ -161,15 +161,15 @@ void verbs_cq_soon(struct verbs_cq *cq)
 		uv_idle_start(&cq->more, on_more);
 }
 
-static void on_heard(uv_async_t *h)
+static void on_async(uv_async_t *h)
 {
 	struct verbs_cq *cq = h->data;
 
-	if (atomic_load(&cq->heard_dead))
+	if (atomic_load(&cq->device_gone))
 		die(cq, "the device was removed or failed", -ENODEV);
 	for (unsigned int i = 0; i < cq->qps_max; i++) {
 		struct verbs_qp *qp = cq->qps[i];
-		int err = qp ? atomic_exchange(&qp->heard, 0) : 0;
+		int err = qp ? atomic_exchange(&qp->async_err, 0) : 0;
 
 		if (err)
 			verbs_qp_break(qp, err);
@@ -177,10 +177,10 @@ static void on_heard(uv_async_t *h)
 	turn(cq);
 }
 
-void verbs_cq_hear_gone(struct verbs_cq *cq)
+void verbs_cq_device_gone(struct verbs_cq *cq)
 {
-	atomic_store(&cq->heard_dead, true);
-	uv_async_send(&cq->heard);
+	atomic_store(&cq->device_gone, true);
+	uv_async_send(&cq->async);
 }
 
 /* ---- open and close ---- */
@@ -240,8 +240,8 @@ static void close_handles(struct verbs_cq *cq)
 	cq->closing = true;
 	uv_close((uv_handle_t *)&cq->more, on_handle_closed);
 	uv_close((uv_handle_t *)&cq->timer, on_handle_closed);
-	if (cq->heard.loop)
-		uv_close((uv_handle_t *)&cq->heard, on_handle_closed);
+	if (cq->async.loop)
+		uv_close((uv_handle_t *)&cq->async, on_handle_closed);
 	if (cq->poll.loop)
 		uv_close((uv_handle_t *)&cq->poll, on_handle_closed);
 }
@@ -254,9 +254,9 @@ static int make_handles(struct verbs_cq *cq)
 	uv_idle_init(cq->loop, &cq->more);
 	uv_timer_init(cq->loop, &cq->timer);
 	cq->handles = 2;
-	err = uv_async_init(cq->loop, &cq->heard, on_heard);
+	err = uv_async_init(cq->loop, &cq->async, on_async);
 	if (err) {
-		cq->heard.loop = NULL;
+		cq->async.loop = NULL;
 		return err;
 	}
 	cq->handles++;
@@ -289,7 +289,7 @@ int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
 	cq->port = port;
 	cq->loop = loop;
 	cq->qps_max = qps;
-	cq->heard.data = cq->poll.data = cq->more.data = cq->timer.data = cq;
+	cq->async.data = cq->poll.data = cq->more.data = cq->timer.data = cq;
 	pool_list_init(&cq->ending);
 	pool_list_init(&cq->link);
 	err = make_queue(cq);
@@ -314,7 +314,7 @@ int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
 	pool_list_add_tail(&port->cqs, &cq->link);
 	/* Gone meanwhile: whoever said so may not have seen us. */
 	if (atomic_load(&port->state) == VERBS_GONE)
-		verbs_cq_hear_gone(cq);
+		verbs_cq_device_gone(cq);
 	pthread_mutex_unlock(&port->lock);
 	*ret_cq = cq;
 	return 0;

@@ -197,7 +197,7 @@ static void work_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
 		break_by(qp, status);
 	else
 		verbs_port_worked(qp->port);
-	qp->nended++;
+	qp->ncompleted++;
 	push(qp);
 	w->done(w, status);
 }
@@ -324,8 +324,8 @@ void verbs_qp_settle(struct verbs_qp *qp, uint64_t now_ms)
 	}
 	end_work(&qp->posted, -ECANCELED);
 	end_work(&qp->waiting, qp->refused ? qp->refused : -ECANCELED);
-	if (!qp->closing && !qp->told) {
-		qp->told = true;
+	if (!qp->closing && !qp->break_reported) {
+		qp->break_reported = true;
 		qp->ops->on_broken(qp->arg, qp->err);
 	}
 	if (!qp->closing) {
@@ -353,10 +353,10 @@ void verbs_qp_close(struct verbs_qp *qp, void (*closed)(void *arg), void *arg)
 	verbs_cq_soon(qp->cq);
 }
 
-void verbs_qp_hear(struct verbs_qp *qp, int err)
+void verbs_qp_break_async(struct verbs_qp *qp, int err)
 {
-	atomic_store(&qp->heard, err);
-	uv_async_send(&qp->cq->heard);
+	atomic_store(&qp->async_err, err);
+	uv_async_send(&qp->cq->async);
 }
 
 /* ---- open ---- */
@@ -475,13 +475,13 @@ void verbs_qp_connected(struct verbs_qp *qp)
 		qp->state = VERBS_QP_READY;
 }
 
-bool verbs_qp_under_way(const struct verbs_qp *qp, uint64_t *ret_ended)
+bool verbs_qp_in_flight(const struct verbs_qp *qp, uint64_t *ret_completed)
 {
-	*ret_ended = qp->nended;
+	*ret_completed = qp->ncompleted;
 	return qp->nposted > 0;
 }
 
-void verbs_qp_hurt(struct verbs_qp *qp)
+void verbs_qp_inject_error(struct verbs_qp *qp)
 {
 	if (qp->state == VERBS_QP_READY)
 		(void)verbs_qp_error(qp);

@@ -138,9 +138,9 @@ bool verbs_qp_usable(const struct verbs_qp *qp);
 /* Is there work that the device has not ended? How much has ended, ever: who
  * sees the same twice, with a while and true between, sees that nothing moves.
  */
-bool verbs_qp_under_way(const struct verbs_qp *qp, uint64_t *ret_ended);
+bool verbs_qp_in_flight(const struct verbs_qp *qp, uint64_t *ret_completed);
 /* For tests: its device breaks it, which is then noticed. */
-void verbs_qp_hurt(struct verbs_qp *qp);
+void verbs_qp_inject_error(struct verbs_qp *qp);
 /*
  * Ends it: what is under way ends with -ECANCELED, later; after that nothing
  * can be written by the peer any more, and closed(arg) is called, and it is

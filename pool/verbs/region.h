@@ -57,7 +57,7 @@ int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 void verbs_region_close(struct verbs_region *r);
 /* The same for devices and peers; what is mapped stays so until it is closed.
  */
-void verbs_region_shut(struct verbs_region *r);
+void verbs_region_deregister(struct verbs_region *r);
 
 /*
  * A cache of whole objects registered as sources (access 0, in their port's

@@ -82,7 +82,7 @@ struct verbs_cq {
 	/* active: there is something to do in the next turn */
 	uv_idle_t more;
 	uv_timer_t timer; /* active: somebody waits for what may never come */
-	uv_async_t heard; /* other threads': see below */
+	uv_async_t async; /* other threads': see below */
 	unsigned int handles;
 	struct verbs_qp **qps; /* owns the array; by slot */
 	unsigned int qps_max, nqps;
@@ -90,7 +90,7 @@ struct verbs_cq {
 	struct pool_list ending; /* broken or closing ones; verbs_qp.link */
 	bool turning;		 /* inside callbacks */
 	bool dead;		 /* nothing will complete any more */
-	_Atomic bool heard_dead; /* any thread: it is to be */
+	_Atomic bool device_gone; /* any thread: it is to be */
 	struct pool_list link;	 /* in port->cqs, under its lock */
 	bool closing;
 	void (*closed)(void *arg);
@@ -100,7 +100,7 @@ struct verbs_cq {
 /* Another turn of the loop looks after it. */
 void verbs_cq_soon(struct verbs_cq *cq);
 /* Any thread, while it is in port->cqs (that lock held): the device is gone. */
-void verbs_cq_hear_gone(struct verbs_cq *cq);
+void verbs_cq_device_gone(struct verbs_cq *cq);
 
 /* ---- queue pairs ---- */
 
@@ -133,19 +133,19 @@ struct verbs_qp {
 	int err; /* why it is broken */
 	/* why the device did not take the first that waits, or 0 */
 	int refused;
-	bool told; /* on_broken was called */
+	bool break_reported; /* on_broken was called */
 	bool closing;
 	uint8_t *notes; /* owns; recv_depth, then send_depth of NOTE_MAX */
 	struct ibv_mr *notes_mr;
 	/* bytes that a request takes along, not registered */
 	uint32_t inline_max;
 	uint32_t nposted, nreceives; /* with the device */
-	uint64_t nended; /* work requests, ever */
+	uint64_t ncompleted; /* work requests, ever */
 	uint32_t next_note;
 	struct pool_list posted, waiting; /* verbs_work.link */
 	struct pool_list link; /* in cq->ending */
 	uint64_t deadline_ms;
-	_Atomic int heard; /* -errno from another thread */
+	_Atomic int async_err; /* -errno from another thread */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
@@ -157,7 +157,7 @@ void verbs_qp_break(struct verbs_qp *qp, int err);
 /* Of one in cq->ending: on as far as it goes. closed(arg) may run inside. */
 void verbs_qp_settle(struct verbs_qp *qp, uint64_t now_ms);
 /* Any thread, between getting and acknowledging an event of it. */
-void verbs_qp_hear(struct verbs_qp *qp, int err);
+void verbs_qp_break_async(struct verbs_qp *qp, int err);
 
 /* qp_state.c: 0 or -errno */
 int verbs_qp_make(struct verbs_qp *qp);

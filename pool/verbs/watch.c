@@ -14,16 +14,17 @@
 #include "pool/base/log.h"
 #include "pool/verbs/verbs_priv.h"
 
-#define EVENTS_A_TURN 64
+#define EVENTS_PER_TURN 64
 #define LOOK_MS 1000u
 
-static void tell_queues(struct verbs_port *p)
+static void notify_queues(struct verbs_port *p)
 {
 	struct pool_list *it, *tmp;
 
 	pthread_mutex_lock(&p->lock);
 	pool_list_each(it, tmp, &p->cqs)
-		verbs_cq_hear_gone(pool_list_entry(it, struct verbs_cq, link));
+		verbs_cq_device_gone(
+			pool_list_entry(it, struct verbs_cq, link));
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -33,7 +34,7 @@ void verbs_port_gone(struct verbs_port *p)
 		return;
 	pool_warn("RDMA device %s/%u was removed or failed: not used any more",
 		  p->device, p->number);
-	tell_queues(p);
+	notify_queues(p);
 }
 
 static void device_gone(struct verbs_dev *dev)
@@ -99,7 +100,7 @@ static void queue_overrun(struct verbs_dev *dev, const struct ibv_cq *cq)
 				it, struct verbs_cq, link);
 
 			if (q->cq == cq)
-				verbs_cq_hear_gone(q);
+				verbs_cq_device_gone(q);
 		}
 		pthread_mutex_unlock(&p->lock);
 	}
@@ -122,11 +123,11 @@ static void handle(struct verbs_dev *dev, const struct ibv_async_event *ev)
 		break;
 	/* Until the event is acknowledged, it is not destroyed. */
 	case IBV_EVENT_QP_FATAL:
-		verbs_qp_hear(ev->element.qp->qp_context, -EIO);
+		verbs_qp_break_async(ev->element.qp->qp_context, -EIO);
 		break;
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-		verbs_qp_hear(ev->element.qp->qp_context, -EPROTO);
+		verbs_qp_break_async(ev->element.qp->qp_context, -EPROTO);
 		break;
 	default:
 		break;
@@ -139,7 +140,7 @@ static void on_event(uv_poll_t *h, int status, int events)
 	struct ibv_async_event ev;
 
 	(void)events;
-	for (int i = 0; status == 0 && i < EVENTS_A_TURN; i++) {
+	for (int i = 0; status == 0 && i < EVENTS_PER_TURN; i++) {
 		if (ibv_get_async_event(dev->ctx, &ev)) { /* -1 and errno */
 			if (errno != EAGAIN && errno != EINTR)
 				status = verbs_errno();
