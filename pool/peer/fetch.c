@@ -1,4 +1,4 @@
-/* How a fetch ends: at once, or when its mover has stopped writing; then its
+/* The end of a fetch: at once, or after its mover has stopped writing; then its
  * callback runs. */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void count_end(struct pool_peers *p, const struct pool_fetch_priv *x)
 	}
 }
 
-/* Off whatever list holds it. */
+/* Removes x from the list it is on. */
 static void fetch_unlink(struct pool_fetch_priv *x)
 {
 	struct pool_peers *p = x->peer->p;

@@ -1,4 +1,4 @@
-/* Opening and closing, the calls of pool_fetch_..., deadlines. */
+/* Opening and closing, the pool_fetch_* calls, deadlines. */
 #include "pool/peer/peer.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 {
 	struct pool_list *at = p->due.prev;
 
-	/* From the tail: most have the same timeout. */
+	/* From the tail, as most fetches have the same timeout. */
 	while (at != &p->due && pool_list_entry(at, struct pool_fetch_priv,
 						due_link)->deadline_ms >
 					x->deadline_ms)
@@ -29,7 +29,7 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 	pool_list_add(at, &x->due_link);
 }
 
-/* Has anything come on the lane of x since then? */
+/* Has the lane of x received anything since then? */
 static bool lane_has_received(const struct pool_fetch_priv *x,
 			      uint64_t since_ms)
 {
@@ -40,9 +40,10 @@ static bool lane_has_received(const struct pool_fetch_priv *x,
 }
 
 /*
- * What is to come over the control connection, or because of it, did not, and
- * nothing else either, in all that time: whoever asks next had better dial
- * anew. TCP itself would go on hoping for a quarter of an hour.
+ * A fetch has timed out. If its control connection received nothing during the
+ * whole timeout, and its lane neither, closes the connection, so that the next
+ * fetch dials a new one. TCP alone takes about 15 minutes to detect a dead
+ * peer.
  */
 static void close_if_silent(struct pool_fetch_priv *x)
 {
@@ -53,7 +54,7 @@ static void close_if_silent(struct pool_fetch_priv *x)
 		return;
 	if (x->expecting && (pool_fetch_progress(x->f) > 0 ||
 			     lane_has_received(x, pool_now_ms() - ms)))
-		return; /* the GET has arrived, or others have */
+		return; /* the holder answers this GET, or others */
 	ch->err = -ETIMEDOUT;
 	pool_conn_close(ch->conn);
 }
@@ -63,7 +64,7 @@ static void on_timer(uv_timer_t *t)
 	struct pool_peers *p = pool_container_of(t, struct pool_peers, timer);
 	uint64_t now = uv_now(p->loop);
 
-	/* Answers that are here already count. */
+	/* Results that the movers have already posted count as in time. */
 	pool_mailbox_drain(&p->box);
 	while (!pool_list_empty(&p->due)) {
 		struct pool_fetch_priv *x = pool_list_first(
@@ -157,7 +158,7 @@ void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
 		return;
 	if (x->state == FETCH_DRAINING || x->state == FETCH_ENDED) {
 		x->status = -ECANCELED;
-		if (f->lent_fd >= 0) { /* came in this very turn */
+		if (f->lent_fd >= 0) { /* received in this turn of the loop */
 			close(f->lent_fd);
 			f->lent_fd = -1;
 			pool_peers_return(p, f->from.id, f->path, f->path_len,
@@ -304,13 +305,12 @@ void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 	answer_listeners_close(p);
 	for (unsigned int i = 0; i < p->nmovers; i++)
 		pool_mover_stop(p->movers[i]);
-	/* What the movers left to say: ends the fetches that they had. */
+	/* Results that the movers have posted: ends their fetches. */
 	pool_mailbox_drain(&p->box);
 	while (!pool_list_empty(&p->due))
 		fetch_end(pool_list_first(&p->due, struct pool_fetch_priv,
 					  due_link),
 			  -ECANCELED);
-	/* Callers see that their fetches were cancelled, not how. */
 	peers_finish(p);
 	peers_ask_close(p);
 	answer_close(p);
