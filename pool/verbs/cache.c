@@ -1,4 +1,4 @@
-/* Registrations of whole objects, kept for the next peer that asks. */
+/* Registrations of whole objects, kept for the next peer that requests them. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -16,21 +16,21 @@ struct entry {
 	struct verbs_cached pub;
 	const struct verbs_port *port;
 	dev_t dev;
-	ino_t ino; /* not given to another file, as the mapping keeps it */
+	ino_t ino; /* not reused, as the mapping keeps the file */
 	uint64_t bytes;
 	enum entry_state state;
 	int err; /* FAILED */
 	unsigned int users;
-	bool listed; /* in the table */
+	bool listed; /* in verbs_cache.files */
 	struct pool_hash_node node;
-	struct pool_list link; /* in idle (no users), or about to be closed */
+	struct pool_list link; /* in idle (no users), or to be closed */
 };
 
 struct verbs_cache {
-	pthread_mutex_t lock; /* of all that follows */
-	pthread_cond_t settled; /* an entry is not REGISTERING any more */
-	struct pool_hash files;	/* by device and inode: one entry a port */
-	struct pool_list idle;	/* READY, listed, no users; longest ago first */
+	pthread_mutex_t lock; /* protects the rest */
+	pthread_cond_t settled; /* an entry left REGISTERING */
+	struct pool_hash files;	/* by device and inode; one entry a port */
+	struct pool_list idle;	/* READY, listed, no users; LRU first */
 	unsigned int count, count_max;
 	uint64_t bytes, bytes_max;
 	struct verbs_cache_metrics *metrics;
@@ -81,7 +81,7 @@ static void account_locked(struct verbs_cache *c, const struct entry *e,
 	pool_gauge_set(&c->metrics->bytes, (int64_t)c->bytes);
 }
 
-/* To be closed by close_all, without the lock: it takes a while. */
+/* Moves e to `gone`, for close_all without the lock: deregistering is slow. */
 static void retire_locked(struct verbs_cache *c, struct entry *e,
 			  struct pool_list *gone)
 {
@@ -149,7 +149,8 @@ void verbs_cache_close(struct verbs_cache *c)
 	free(c);
 }
 
-/* The last user of one that is not listed any more closes it. */
+/* Drops a user. After the last one, e becomes idle, or, if it is not listed any
+ * more, is closed. */
 static void leave_locked(struct verbs_cache *c, struct entry *e,
 			 struct pool_list *gone)
 {
@@ -163,7 +164,8 @@ static void leave_locked(struct verbs_cache *c, struct entry *e,
 	drop_idle_locked(c, c->count_max, c->bytes_max, gone);
 }
 
-/* One that is there, or is about to be. */
+/* Uses an existing entry; waits while another thread registers it. 0 or -errno.
+ */
 static int join_locked(struct verbs_cache *c, struct entry *e,
 		       struct pool_list *gone)
 {
@@ -205,7 +207,8 @@ static struct entry *add_locked(struct verbs_cache *c,
 	return e;
 }
 
-/* Limits of the system may be below our own: what is unused goes first. */
+/* Registers e. If the system's limits are hit before our own, drops all idle
+ * entries and retries. */
 static int register_entry(struct verbs_cache *c, struct entry *e, int fd)
 {
 	struct pool_list gone;
@@ -306,7 +309,7 @@ void verbs_cache_forget(struct verbs_cache *c, dev_t dev, ino_t ino)
 			continue;
 		pool_count(&c->metrics->dropped);
 		if (e->users)
-			unlist_locked(c, e); /* goes with its last user */
+			unlist_locked(c, e); /* its last user closes it */
 		else
 			retire_locked(c, e, &gone);
 	}

@@ -29,12 +29,12 @@ void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd)
 	int err = verbs_err(ibv_dealloc_pd(pd));
 
 	if (err)
-		pool_error("RDMA device %s: a protection domain is not given "
-			   "back: %s", port->device, strerror(-err));
+		pool_error("RDMA device %s: cannot free a protection domain: "
+			   "%s", port->device, strerror(-err));
 }
 
-/* What a peer may write, the device has to be allowed to. On iWARP the answer
- * to a READ of ours is a write of the peer's. */
+/* Remote write access requires local write access. On iWARP the response to our
+ * READ arrives as a write by the peer. */
 static int whole_access(const struct verbs_port *port, int access)
 {
 	if (access & ACCESS_BY_PEERS)
@@ -61,8 +61,8 @@ static int register_memory(const struct verbs_port *port, struct ibv_pd *pd,
 	return 0;
 }
 
-/* Each range meets the same limit, until somebody raises it: told when it is
- * another one, and once a minute. */
+/* Every range fails at the same limit until it is raised, so this logs a new
+ * error at once, and the same one once a minute. */
 static bool should_log(int err)
 {
 	static _Atomic int logged_err;
@@ -79,7 +79,7 @@ static bool should_log(int err)
 static int log_failure(const struct verbs_port *port, uint64_t length, int err)
 {
 	if (err && err != -EINVAL && should_log(err))
-		pool_warn_limited("%llu bytes cannot be registered with RDMA "
+		pool_warn_limited("cannot register %llu bytes with RDMA "
 				  "device %s: %s; %s",
 				  (unsigned long long)length, port->device,
 				  strerror(-err), verbs_remedy(err));
@@ -91,10 +91,11 @@ int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 			     struct verbs_region *ret_region)
 {
 	return log_failure(port, length,
-		    register_memory(port, pd, mem, length, access, ret_region));
+			   register_memory(port, pd, mem, length, access,
+					   ret_region));
 }
 
-/* length bytes of fd are mapped, the first of them registered. */
+/* Maps length bytes of fd and registers the first `first` of them. */
 static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 		    uint64_t offset, uint64_t length, uint64_t first, int prot,
 		    int access, struct verbs_region *ret_region)
@@ -118,7 +119,7 @@ static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 	return 0;
 }
 
-/* The same file, to write. -errno. */
+/* Opens the same file read-write. The descriptor or -errno. */
 static int reopen(int fd)
 {
 	char path[64];
@@ -128,8 +129,9 @@ static int reopen(int fd)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Up to Linux 6.1 a device gets pages to read only where they could be written
- * (ib_umem_get: FOLL_WRITE always): once that is known, at once so. */
+/* Up to Linux 6.1 the kernel registers only writable mappings, even for reading
+ * (ib_umem_get always uses FOLL_WRITE). Set after the first such failure, so
+ * that later sources are mapped read-write at once. */
 static _Atomic bool sources_writable;
 
 int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
@@ -145,8 +147,8 @@ int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
 		return -EINVAL;
 	if (whole_access(port, access) & IBV_ACCESS_LOCAL_WRITE)
 		return log_failure(port, first,
-			    map_open(port, pd, fd, offset, length, first, rw,
-				     access, ret_region));
+				   map_open(port, pd, fd, offset, length,
+					    first, rw, access, ret_region));
 	if (!sources_writable)
 		err = map_open(port, pd, fd, offset, length, first, PROT_READ,
 			       access, ret_region);
@@ -175,9 +177,9 @@ void verbs_region_deregister(struct verbs_region *r)
 {
 	int err = r->mr ? verbs_err(ibv_dereg_mr(r->mr)) : 0;
 
-	/* Of a device that was removed, the kernel has ended it already. */
+	/* The kernel has already freed those of a removed device. */
 	if (err)
-		pool_warn_limited("a registration is not given back: %s",
+		pool_warn_limited("cannot deregister RDMA memory: %s",
 				  strerror(-err));
 	r->mr = NULL;
 }

@@ -1,8 +1,8 @@
 /*
- * What happens to devices after the start: their asynchronous events; and
- * whether they are still in sysfs, as one whose driver knows no hot removal
- * (rxe) tells nobody that it is to go: it goes on working, and the removal
- * waits until nobody has it open.
+ * Events of devices after the start. Their asynchronous events are handled; a
+ * timer also checks that each device is still in sysfs. A driver without hot
+ * removal (rxe) sends no event when its device is removed: the device keeps
+ * working, and the removal blocks until every process has closed it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "pool/verbs/verbs_priv.h"
 
 #define EVENTS_PER_TURN 64
-#define LOOK_MS 1000u
+#define CHECK_MS 1000u
 
 static void notify_queues(struct verbs_port *p)
 {
@@ -32,7 +32,7 @@ void verbs_port_gone(struct verbs_port *p)
 {
 	if (atomic_exchange(&p->state, VERBS_GONE) == VERBS_GONE)
 		return;
-	pool_warn("RDMA device %s/%u was removed or failed: not used any more",
+	pool_warn("RDMA device %s/%u was removed or failed: no longer used",
 		  p->device, p->number);
 	notify_queues(p);
 }
@@ -46,7 +46,7 @@ static void device_gone(struct verbs_dev *dev)
 			verbs_port_gone(&v->entries[i].port);
 }
 
-/* Is it active, and its address still there? */
+/* Is the port active, and does it still have its address? */
 static bool port_works(const struct verbs_port *p)
 {
 	struct ibv_port_attr attr;
@@ -63,8 +63,8 @@ static bool port_works(const struct verbs_port *p)
 	       memcmp(&gid, &p->gid, sizeof(gid)) == 0;
 }
 
-/* number 0: all of the device's. */
-static void ports_look(struct verbs_dev *dev, int number)
+/* Updates the state of a port; number 0: of all ports of the device. */
+static void ports_check(struct verbs_dev *dev, int number)
 {
 	struct verbs *v = dev->verbs;
 
@@ -82,7 +82,7 @@ static void ports_look(struct verbs_dev *dev, int number)
 		pool_info("RDMA port %s/%u is %s", p->device, p->number,
 			  now == VERBS_ACTIVE ?
 				  "active again" :
-				  "down, or its address has gone");
+				  "down, or its address was removed");
 	}
 }
 
@@ -116,12 +116,13 @@ static void handle(struct verbs_dev *dev, const struct ibv_async_event *ev)
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_LID_CHANGE:
 	case IBV_EVENT_GID_CHANGE:
-		ports_look(dev, ev->element.port_num);
+		ports_check(dev, ev->element.port_num);
 		break;
 	case IBV_EVENT_CQ_ERR:
 		queue_overrun(dev, ev->element.cq);
 		break;
-	/* Until the event is acknowledged, it is not destroyed. */
+	/* The queue pair cannot be destroyed before the event is acknowledged.
+	 */
 	case IBV_EVENT_QP_FATAL:
 		verbs_qp_break_async(ev->element.qp->qp_context, -EIO);
 		break;
@@ -155,8 +156,8 @@ static void on_event(uv_poll_t *h, int status, int events)
 	}
 }
 
-/* Of a device that is back under its name the directory is another one. 0: it
- * is not there. */
+/* Identifies a directory: a device that was removed and added again has another
+ * inode. 0: there is none. */
 static uint64_t ino_of(const char *path)
 {
 	struct stat st;
@@ -164,7 +165,7 @@ static uint64_t ino_of(const char *path)
 	return stat(path, &st) ? 0 : st.st_ino;
 }
 
-/* What libibverbs says (v44) is not there for a device without a bus. */
+/* The path from libibverbs (v44) does not exist for a device without a bus. */
 static void find_path(struct verbs_dev *dev)
 {
 	const struct ibv_device *d = dev->ctx->device;
@@ -178,7 +179,7 @@ static void find_path(struct verbs_dev *dev)
 	dev->ino = d->dev_name[0] ? ino_of(dev->path) : 0;
 }
 
-static void on_look(uv_timer_t *t)
+static void on_check(uv_timer_t *t)
 {
 	struct verbs *v = t->data;
 
@@ -215,15 +216,15 @@ int verbs_watch(struct verbs *v, uv_loop_t *loop)
 {
 	int err = 0;
 
-	uv_timer_init(loop, &v->look);
-	uv_timer_start(&v->look, on_look, LOOK_MS, LOOK_MS);
-	uv_unref((uv_handle_t *)&v->look);
-	v->look.data = v;
+	uv_timer_init(loop, &v->check);
+	uv_timer_start(&v->check, on_check, CHECK_MS, CHECK_MS);
+	uv_unref((uv_handle_t *)&v->check);
+	v->check.data = v;
 	v->handles = 1;
 	for (unsigned int i = 0; i < v->ndevs && !err; i++)
 		err = watch_one(&v->devs[i], loop);
 	if (err) {
-		pool_error("RDMA devices cannot be watched: %s",
+		pool_error("cannot watch RDMA devices: %s",
 			   strerror(-err));
 		verbs_unwatch(v, no_closed, NULL);
 	}
@@ -241,7 +242,7 @@ static void on_poll_closed(uv_handle_t *h)
 	handle_closed(((struct verbs_dev *)h->data)->verbs);
 }
 
-static void on_look_closed(uv_handle_t *h)
+static void on_check_closed(uv_handle_t *h)
 {
 	handle_closed(h->data);
 }
@@ -256,5 +257,5 @@ void verbs_unwatch(struct verbs *v, void (*closed)(void *arg), void *arg)
 				 on_poll_closed);
 		v->devs[i].watched = false;
 	}
-	uv_close((uv_handle_t *)&v->look, on_look_closed);
+	uv_close((uv_handle_t *)&v->check, on_check_closed);
 }
