@@ -369,7 +369,7 @@ bool link_msg_read(const uint8_t *payload, size_t len, struct link_msg *ret)
 }
 
 bool link_msg_receive(const struct pool_conn *c, const struct pool_frame *f,
-		const uint8_t *payload, struct link_msg *ret_msg)
+		      const uint8_t *payload, struct link_msg *ret_msg)
 {
 	bool good = link_msg_read(payload, f->payload_len, ret_msg);
 

@@ -78,7 +78,8 @@
 #define LINK_READ_MS 10000u   /* a range stays readable, plus 1 s a MiB */
 #define LINK_TICK_MS 50u      /* resolution of struct link_tick */
 /* Posted work that makes no progress for so many ticks breaks the link. This is
- * shorter than the device's own timeout (VERBS_TIMEOUT), as readers wait. */
+ * sooner than the device gives up (VERBS_TIMEOUT, VERBS_RETRIES), because the
+ * readers that wait have deadlines. */
 #define LINK_STALL_TICKS 6u
 /* How often a lane checks whether its own port works again, and how many ticks
  * it then waits for work in flight before it switches. */
@@ -97,7 +98,7 @@ struct link_note {
 	uint64_t req;
 	uint64_t upto;	/* bytes written, from the range's start */
 	int32_t status; /* -errno: the holder stopped; nothing is in flight */
-	uint32_t zero;
+	uint32_t zero; /* padding */
 };
 
 enum link_kind {
@@ -192,7 +193,7 @@ enum link_word { LINK_OFFER = 1, LINK_ACCEPT, LINK_UP, LINK_DOWN };
 struct link_msg {
 	enum link_word word;
 	enum link_kind kind;
-	uint32_t attempt;
+	uint32_t attempt;	      /* of the offer; all replies repeat it */
 	bool by_cm;		      /* offer, accept */
 	bool parts;		      /* same: understands BUFFERs of parts */
 	struct verbs_address address; /* same; by_cm: only .link is valid */
@@ -212,7 +213,7 @@ int link_msg_send(struct pool_conn *c, enum link_word word, enum link_kind kind,
 bool link_msg_read(const uint8_t *payload, size_t len, struct link_msg *ret);
 /* The same, and logs an invalid one. */
 bool link_msg_receive(const struct pool_conn *c, const struct pool_frame *f,
-		const uint8_t *payload, struct link_msg *ret_msg);
+		      const uint8_t *payload, struct link_msg *ret_msg);
 
 /*
  * The memory where the part of a range that starts at byte `at` may be written

@@ -7,7 +7,7 @@
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-static void drop(struct half *h)
+static void drop(struct adopted_half *h)
 {
 	h->up = false;
 	if (h->link)
@@ -15,7 +15,7 @@ static void drop(struct half *h)
 	h->link = NULL;
 }
 
-static void refuse(struct half *h, const char *why)
+static void refuse(struct adopted_half *h, const char *why)
 {
 	struct link_lane *a = h->k->lane;
 
@@ -34,7 +34,7 @@ static void on_connected(void *user)
 
 static void on_broken(void *user, int err)
 {
-	struct half *h = user;
+	struct adopted_half *h = user;
 
 	pool_count(&h->k->lane->ports->mover->counters->links_broken);
 	refuse(h, strerror(-err));
@@ -53,7 +53,7 @@ static const struct link_user link_user = {
 	.on_broken = on_broken,
 };
 
-static int answer_offer(struct half *h, const struct link_msg *msg,
+static int answer_offer(struct adopted_half *h, const struct link_msg *msg,
 			struct verbs_port *port, struct link_call *call)
 {
 	int err = link_open(h->k->lane->ports, port, h->kind, false,
@@ -66,7 +66,7 @@ static int answer_offer(struct half *h, const struct link_msg *msg,
 			     verbs_qp_connect(h->link->qp, &msg->address);
 }
 
-static void offered(struct half *h, const struct link_msg *msg)
+static void offered(struct adopted_half *h, const struct link_msg *msg)
 {
 	struct link_lane *a = h->k->lane;
 	struct verbs_port *port = link_port(
@@ -93,7 +93,7 @@ static void offered(struct half *h, const struct link_msg *msg)
 					    h->link, msg->by_cm ? &call : NULL);
 }
 
-static void on_msg(struct half *h, const struct link_msg *msg)
+static void on_msg(struct adopted_half *h, const struct link_msg *msg)
 {
 	if (msg->word == LINK_OFFER) {
 		offered(h, msg);
@@ -139,7 +139,7 @@ void adopted_link_end(struct link_lane *a)
 	if (!k)
 		return;
 	a->link = NULL;
-	adopted_link_forget(k);
+	adopted_link_abort(k);
 	for (int kind = 0; kind < LINK_KINDS; kind++)
 		drop(&k->halves[kind]);
 	k->lane = NULL; /* sends in flight end when the links close */

@@ -255,7 +255,7 @@ bool lane_link_frame(struct pool_lane *lane, const struct pool_frame *f,
 
 	if (f->type == POOL_MSG_BUFFER)
 		return link_buffer_receive(lane->conn, f, payload, &buffer) &&
-		       lane_link_source(lane, &buffer);
+		       lane_link_pull(lane, &buffer);
 	return link_msg_receive(lane->conn, f, payload, &msg) &&
 	       on_msg(lane, &msg);
 }

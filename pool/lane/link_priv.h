@@ -142,12 +142,12 @@ void lane_link_want_pull(struct pool_lane *lane);
 /* The holder reports progress of a pushed range. */
 void lane_link_note(struct lane_link *k, const struct link_note *note);
 /* A BUFFER that names where a range may be read. false: invalid. */
-bool lane_link_source(struct pool_lane *lane, const struct link_buffer *b);
+bool lane_link_pull(struct pool_lane *lane, const struct link_buffer *b);
 
 /* ---- adopted lanes ---- */
 
 /* One kind of link of an adopted lane. */
-struct half {
+struct adopted_half {
 	struct adopted_link *k;
 	enum link_kind kind;
 	struct link *link; /* NULL: none for now */
@@ -160,7 +160,7 @@ struct half {
  * send has ended. */
 struct adopted_link {
 	struct link_lane *lane; /* NULL: down */
-	struct half halves[LINK_KINDS];
+	struct adopted_half halves[LINK_KINDS];
 	struct pool_list early;	  /* struct link_early */
 	unsigned int early_count;
 	struct pool_list waiting; /* struct link_send: no BUFFER received yet */
@@ -205,7 +205,7 @@ struct link_send {
 /* Falls back to TCP, if the lane is up; else the send fails. Frees ls. */
 void link_send_by_tcp(struct link_send *ls);
 /* Ends the send with status, 0 or -errno. Frees ls. */
-void link_send_over(struct link_send *ls, int status);
+void link_send_finish(struct link_send *ls, int status);
 /* Counts a range that was sent by RDMA. */
 void link_send_count(struct link_send *ls, enum link_kind kind);
 /* Confirms a cancelled range to the requester: nothing is in flight. If the
@@ -228,7 +228,7 @@ void link_write_resume(struct link_send *ls);
 void link_read_offer(struct link_send *ls);
 /* gone: the requester has read the range, or cancelled it; else it failed to,
  * and the range falls back to TCP. */
-void link_read_over(struct link_send *ls, bool gone);
+void link_read_finish(struct link_send *ls, bool gone);
 
 /* ---- link_send.c, for link_answer.c ---- */
 
@@ -236,7 +236,7 @@ void link_read_over(struct link_send *ls, bool gone);
 bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b);
 /* The lane is down: ends the sends that have not started, and lets those that
  * have end with what is in flight. */
-void adopted_link_forget(struct adopted_link *k);
+void adopted_link_abort(struct adopted_link *k);
 /* Frees k if its lane is down and no send is left. */
 void adopted_link_tidy(struct adopted_link *k);
 
@@ -248,7 +248,7 @@ struct link_early {
 	struct pool_list link;
 	uint64_t req;
 	struct link_remote to;
-	bool nowhere; /* a BUFFER asked for TCP */
+	bool by_tcp; /* a BUFFER asked for TCP */
 };
 
 struct link_send *link_send_find(struct pool_list *list, uint64_t req);

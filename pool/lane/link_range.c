@@ -194,7 +194,7 @@ static void send_parts(struct pool_expect *x)
 void expect_map(struct pool_expect *x)
 {
 	struct lane_link *k = x->lane->links[LINK_PUSH];
-	struct link_buffer nowhere = { .req = x->req };
+	struct link_buffer by_tcp = { .req = x->req };
 
 	if (x->want_pull)
 		lane_link_want_pull(x->lane);
@@ -204,7 +204,7 @@ void expect_map(struct pool_expect *x)
 	    map_open(x, k->link, link_part(k->link, 0, x->landing.length)))
 		send_parts(x);
 	else
-		send_buffer(x, &nowhere);
+		send_buffer(x, &by_tcp);
 }
 
 void lane_link_note(struct lane_link *k, const struct link_note *note)
@@ -382,7 +382,7 @@ static bool pull_begin(struct pool_expect *x, const struct link_buffer *b)
 	return true;
 }
 
-bool lane_link_source(struct pool_lane *lane, const struct link_buffer *b)
+bool lane_link_pull(struct pool_lane *lane, const struct link_buffer *b)
 {
 	struct link_buffer answer = { .req = b->req };
 	struct pool_expect *x = expect_find(lane->mover, b->req);

@@ -22,7 +22,7 @@ static void source_closed(struct link_map *map)
 /* Registers the next part for the peer to read. 0 or -errno. */
 static int source_expose(struct link_send *ls)
 {
-	struct half *h = &ls->k->halves[LINK_PULL];
+	struct adopted_half *h = &ls->k->halves[LINK_PULL];
 	struct link_range r = { .fd = ls->s->fd,
 				.offset = ls->s->offset,
 				.length = ls->s->length };
@@ -67,7 +67,7 @@ static void read_due(struct link_tick *t)
 
 	ls->map.gone = source_closed;
 	link_map_end(&ls->map);
-	link_send_over(ls, -ETIMEDOUT);
+	link_send_finish(ls, -ETIMEDOUT);
 }
 
 static void read_await(struct link_send *ls)
@@ -81,7 +81,7 @@ static void read_await(struct link_send *ls)
 
 /* Announces each part as soon as it is registered, so that the peer reads it
  * while the next is being registered. If a later part fails, the peer answers
- * the BUFFER of length 0, and link_read_over falls back to TCP. */
+ * the BUFFER of length 0, and link_read_finish falls back to TCP. */
 void link_read_offer(struct link_send *ls)
 {
 	bool good = offer_part(ls);
@@ -96,13 +96,13 @@ void link_read_offer(struct link_send *ls)
 		;
 }
 
-void link_read_over(struct link_send *ls, bool gone)
+void link_read_finish(struct link_send *ls, bool gone)
 {
 	ls->map.gone = source_closed;
 	link_map_end(&ls->map);
 	if (gone) {
 		link_send_count(ls, LINK_PULL);
-		link_send_over(ls, 0);
+		link_send_finish(ls, 0);
 	} else {
 		pool_count(&ls->s->mover->counters->rdma_fallbacks);
 		link_send_by_tcp(ls);

@@ -13,7 +13,7 @@ static void buffer_received(struct link_send *ls, const struct link_buffer *b)
 
 	if (b->gone) {
 		link_ack_cancel(ls->k, ls->s->req);
-		link_send_over(ls, -ECANCELED);
+		link_send_finish(ls, -ECANCELED);
 		return;
 	}
 	(void)link_remote_add(&to, b, POOL_BULK_MAX);
@@ -34,7 +34,7 @@ static void send_await(struct link_send *ls)
 	if (e) {
 		struct link_remote to = e->to;
 
-		if (e->nowhere)
+		if (e->by_tcp)
 			to.upto = 0;
 		link_early_free(k, e);
 		link_write_begin(ls, &to);
@@ -75,7 +75,7 @@ bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b)
 	if (waiting) {
 		buffer_received(waiting, b);
 	} else if (sending && sending->mapped) {
-		link_read_over(sending, b->gone);
+		link_read_finish(sending, b->gone);
 	} else if (sending) {
 		return link_write_more(sending, b);
 	} else if (b->gone) {

@@ -19,7 +19,7 @@ struct adopted_link *adopted_link_of(struct link_lane *a)
 		return NULL;
 	k->lane = a;
 	for (int kind = 0; kind < LINK_KINDS; kind++)
-		k->halves[kind] = (struct half){ .k = k,
+		k->halves[kind] = (struct adopted_half){ .k = k,
 						 .kind = (enum link_kind)kind };
 	pool_list_init(&k->early);
 	pool_list_init(&k->waiting);
@@ -99,8 +99,8 @@ bool link_early_add(struct adopted_link *k, const struct link_buffer *b)
 	if (!e)
 		return false;
 	if (b->length == 0)
-		e->nowhere = true;
-	return e->nowhere || link_remote_add(&e->to, b, POOL_BULK_MAX);
+		e->by_tcp = true;
+	return e->by_tcp || link_remote_add(&e->to, b, POOL_BULK_MAX);
 }
 
 struct cancel_ack {
@@ -116,7 +116,7 @@ static void cancel_ack_done(struct verbs_work *w, int status)
 
 void link_ack_cancel(struct adopted_link *k, uint64_t req)
 {
-	struct half *h = &k->halves[LINK_PUSH];
+	struct adopted_half *h = &k->halves[LINK_PUSH];
 	struct cancel_ack *g = h->up ? calloc(1, sizeof(*g)) : NULL;
 
 	if (!g)
@@ -148,7 +148,7 @@ void link_send_by_tcp(struct link_send *ls)
 	send_free(ls);
 }
 
-void link_send_over(struct link_send *ls, int status)
+void link_send_finish(struct link_send *ls, int status)
 {
 	mover_sent(ls->s, status);
 	send_free(ls);
@@ -162,7 +162,7 @@ void link_send_count(struct link_send *ls, enum link_kind kind)
 	pool_count_add(&ls->s->mover->counters->rdma_out, ls->s->length);
 }
 
-void adopted_link_forget(struct adopted_link *k)
+void adopted_link_abort(struct adopted_link *k)
 {
 	struct pool_list *it, *tmp;
 
@@ -170,8 +170,8 @@ void adopted_link_forget(struct adopted_link *k)
 		link_early_free(k, pool_list_first(&k->early, struct link_early,
 						   link));
 	while (!pool_list_empty(&k->waiting))
-		link_send_over(pool_list_first(&k->waiting, struct link_send,
-					  link), -ECONNRESET);
+		link_send_finish(pool_list_first(&k->waiting, struct link_send,
+						 link), -ECONNRESET);
 	pool_list_each(it, tmp, &k->sending) {
 		struct link_send *ls =
 			pool_list_entry(it, struct link_send, link);

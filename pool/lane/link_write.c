@@ -13,13 +13,13 @@ static void send_end(struct link_send *ls)
 	verbs_cache_put(m->links->cache, ls->cached);
 	if (ls->gone) {
 		link_ack_cancel(ls->k, ls->s->req);
-		link_send_over(ls, -ECANCELED);
+		link_send_finish(ls, -ECANCELED);
 	} else if (ls->status) {
 		pool_count(&m->counters->rdma_fallbacks);
 		link_send_by_tcp(ls);
 	} else {
 		link_send_count(ls, LINK_PUSH);
-		link_send_over(ls, 0);
+		link_send_finish(ls, 0);
 	}
 }
 
@@ -95,7 +95,7 @@ static void post_next(struct link_send *ls)
 /* The link on which the send started is closed, or replaced. */
 static bool link_is_gone(const struct link_send *ls)
 {
-	const struct half *h = &ls->k->halves[LINK_PUSH];
+	const struct adopted_half *h = &ls->k->halves[LINK_PUSH];
 
 	return !h->up || h->attempt != ls->attempt;
 }
@@ -115,7 +115,7 @@ static void delay_due(struct link_tick *t)
 /* Applies the injected fault, if there is one. true: the next piece waits. */
 static bool inject_fault(struct link_send *ls)
 {
-	struct half *h = &ls->k->halves[LINK_PUSH];
+	struct adopted_half *h = &ls->k->halves[LINK_PUSH];
 	enum pool_fault_kind kind;
 	uint32_t ms = 0;
 
@@ -201,7 +201,7 @@ static int source_open(struct link_send *ls)
 static bool is_remote_good(const struct link_send *ls,
 			   const struct link_remote *to)
 {
-	const struct half *h = &ls->k->halves[LINK_PUSH];
+	const struct adopted_half *h = &ls->k->halves[LINK_PUSH];
 
 	return h->up && to->upto > 0 && to->upto <= ls->s->length &&
 	       (h->link->parts || to->upto == ls->s->length);

@@ -9,7 +9,8 @@
 struct pool_mover {
 	uv_thread_t thread;
 	uv_loop_t loop;
-	struct pool_mailbox box, *home; /* home: borrows */
+	struct pool_mailbox box;   /* calls from the node's loop */
+	struct pool_mailbox *home; /* borrows; callbacks to the node's loop */
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_mover_counters *counters; /* borrows */
 	struct pool_trust *trust; /* borrows, or NULL */
