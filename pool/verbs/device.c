@@ -38,8 +38,8 @@ const char *verbs_remedy(int err)
 		return "allow access to /dev/infiniband (run as root, or by a "
 		       "udev rule)";
 	case -ENOSPC:
-		return "the device has no more regions: lower what is "
-		       "registered at once";
+		return "the device has no free memory regions: register less "
+		       "at once";
 	case -ENODEV:
 	case -EIO:
 		return "the device was removed or failed: restart the daemon "
