@@ -69,7 +69,7 @@ shown() { # what the master tells is what the nodes count
 		jq '[.nodes[] | select(.is_store).sent_bytes] | add')" = $all ]
 }
 wait_until 10 shown
-kvpool nodes --admin "${admin[master]}" >"$tmp/nodes"
+kvpool nodes --wide --admin "${admin[master]}" >"$tmp/nodes"
 grep -q SENT_BYTES "$tmp/nodes" ||
 	fail "kvpool nodes does not show bytes by holder"
 

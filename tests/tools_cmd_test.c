@@ -53,6 +53,78 @@ static void a_status_is_printed_leaf_by_leaf(void **state)
 				  "nothing     -\n");
 }
 
+static void print_status(const json_t *json, FILE *out)
+{
+	cmd_print_summary(json, "h:7073", out);
+}
+
+#define NODE                                                               \
+	"\"role\":\"node\",\"name\":\"a\",\"mount\":\"/m\","                   \
+	"\"data_mode\":\"passthrough\",\"objects\":3,\"bytes\":4096,"         \
+	"\"cached\":1,\"cached_bytes\":1024,\"names\":9,\"hits\":3,"          \
+	"\"misses\":1,\"evictions\":2,"
+
+static void a_nodes_status_is_a_few_lines(void **state)
+{
+	(void)state;
+	print(print_status,
+	      "{" NODE
+	      "\"master\":{\"address\":\"m:7070\",\"connected\":true},"
+	      "\"store\":{\"size\":8192,\"used\":4096,\"free\":4096}}");
+	assert_string_equal(
+		text, "node a at h:7073, mounted at /m (passthrough)\n"
+		      "master   m:7070, connected\n"
+		      "store    [##########----------]  50 %  4.0 KiB of "
+		      "8.0 KiB\n"
+		      "objects  3 (4.0 KiB), and 1 cached (1.0 KiB); 9 names "
+		      "in the pool\n"
+		      "look-ups 4, 75 % hits; 2 evictions\n"
+		      "no problems\n");
+}
+
+static void a_nodes_problems_come_with_their_remedies(void **state)
+{
+	(void)state;
+	print(print_status,
+	      "{" NODE "\"degraded_since\":\"2026\",\"pending\":7,"
+	      "\"master\":{\"address\":\"m:7070\",\"connected\":false},"
+	      "\"store\":{\"size\":8192,\"used\":8192,\"free\":0,"
+	      "\"evictable\":409}}");
+	assert_non_null(strstr(text, "m:7070, NOT connected\n"));
+	assert_non_null(strstr(text, "\nDEGRADED since 2026: reads go on; 7 "
+				     "files wait to be published\n"
+				     "problem: no master at m:7070: start it"));
+	assert_non_null(strstr(text, "\nproblem: less than 5 % of the store"));
+	assert_null(strstr(text, "no problems"));
+	assert_null(strstr(text, "passes through"));
+}
+
+#define MASTER                                                            \
+	"\"role\":\"master\",\"capacity\":8192,\"used\":2048,\"keys\":5," \
+	"\"bytes\":2048,\"directories\":1,\"nodes\":2,"
+
+static void a_masters_status_names_its_problems(void **state)
+{
+	(void)state;
+	print(print_status,
+	      "{" MASTER "\"ready\":true,\"nodes_alive\":2,\"repair\":{}}");
+	assert_string_equal(text,
+			    "master at h:7073\n"
+			    "capacity [#####---------------]  25 %  2.0 KiB of "
+			    "8.0 KiB\n"
+			    "nodes    2, 2 of them alive\n"
+			    "objects  5 (2.0 KiB), directories: 1\n"
+			    "repair: every key has its copies\n"
+			    "no problems\n");
+	free(text);
+	print(print_status,
+	      "{" MASTER "\"ready\":false,\"nodes_alive\":1,\"repair\":"
+	      "{\"endangered\":1,\"no_room_keys\":1}}");
+	assert_non_null(strstr(text, "\nproblem: it waits for the nodes"));
+	assert_non_null(strstr(text, "\nproblem: 1 of 2 nodes away"));
+	assert_non_null(strstr(text, "\nproblem: copies have no room"));
+}
+
 static void a_table_has_a_column_for_each_member_of_any_row(void **state)
 {
 	(void)state;
@@ -72,6 +144,10 @@ static void only_members_that_hold_bytes_get_units(void **state)
 	(void)state;
 	cmd_format_leaf("cached_bytes", n, buf, sizeof(buf));
 	assert_string_equal(buf, "2.0 KiB");
+	cmd_format_leaf("bytes_per_second", n, buf, sizeof(buf));
+	assert_string_equal(buf, "2.0 KiB/s");
+	cmd_format_leaf("uptime_ms", n, buf, sizeof(buf));
+	assert_string_equal(buf, "2.05 s");
 	cmd_format_leaf("objects", n, buf, sizeof(buf));
 	assert_string_equal(buf, "2048");
 	cmd_format_leaf("sized", n, buf, sizeof(buf));
@@ -274,6 +350,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_teardown(f, teardown)
 		T(a_status_is_printed_leaf_by_leaf),
+		T(a_nodes_status_is_a_few_lines),
+		T(a_nodes_problems_come_with_their_remedies),
+		T(a_masters_status_names_its_problems),
 		T(a_table_has_a_column_for_each_member_of_any_row),
 		T(only_members_that_hold_bytes_get_units),
 		T(control_bytes_never_reach_the_terminal),

@@ -1,12 +1,41 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tools/cmd.h"
 
 #define LEAF_MAX 512
 #define NAME_MAX_LEN 256
 #define COLUMNS_MAX 32
+
+static bool ends_with(const char *name, const char *end)
+{
+	size_t n = strlen(name), m = strlen(end);
+
+	return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+/* A figure with its unit, as its name tells; false: it has none. */
+static bool format_unit(const char *name, json_int_t v, char *buf, size_t cap)
+{
+	time_t s = (time_t)(v / 1000000000);
+	char size[32];
+	struct tm tm;
+
+	if (v < 0)
+		return false;
+	if (ends_with(name, "mtime_ns") && gmtime_r(&s, &tm))
+		strftime(buf, cap, "%Y-%m-%d %H:%M:%S UTC", &tm);
+	else if (ends_with(name, "bytes_per_second"))
+		snprintf(buf, cap, "%s/s",
+			 pool_format_size((uint64_t)v, size, sizeof(size)));
+	else if (ends_with(name, "_ms"))
+		snprintf(buf, cap, "%.3g s", (double)v / 1000);
+	else
+		return false;
+	return true;
+}
 
 /* Last words of the names of members that hold bytes. */
 static bool is_bytes(const char *name)
@@ -58,6 +87,8 @@ void cmd_format_leaf(const char *name, const json_t *leaf, char *buf,
 				*p = '?';
 		return;
 	case JSON_INTEGER:
+		if (format_unit(name, json_integer_value(leaf), buf, cap))
+			return;
 		if (is_bytes(name) && json_integer_value(leaf) >= 0) {
 			pool_format_size((uint64_t)json_integer_value(leaf),
 					 size, sizeof(size));
@@ -95,6 +126,14 @@ static bool is_deep(const json_t *array)
 	return json_is_object(first) || json_is_array(first);
 }
 
+/* Without a unit that its value shows. */
+static int label_len(const char *path)
+{
+	bool unit = ends_with(path, "mtime_ns") || ends_with(path, "_ms");
+
+	return (int)strlen(path) - (unit ? 3 : 0);
+}
+
 /* Walks json's leaves: prints them (width NULL), or only enlarges *width. */
 static void flat(const char *path, const char *name, const json_t *json,
 		 FILE *out, int width, int *ret_width)
@@ -120,13 +159,13 @@ static void flat(const char *path, const char *name, const json_t *json,
 		return;
 	}
 	if (ret_width) {
-		int n = (int)strlen(path);
+		int n = label_len(path);
 
 		*ret_width = n > *ret_width ? n : *ret_width;
 		return;
 	}
 	cmd_format_leaf(name, json, leaf, sizeof(leaf));
-	fprintf(out, "%-*s  %s\n", width, path, leaf);
+	fprintf(out, "%-*.*s  %s\n", width, label_len(path), path, leaf);
 }
 
 void cmd_print_flat(const json_t *json, FILE *out)

@@ -9,13 +9,14 @@
 
 struct ask {
 	struct pool_hostport admin; /* host "": the defaults */
-	bool json;
+	bool json, all; /* all: status --all, nodes --wide */
 	const char *operand; /* or NULL */
 };
 
-/* Parses the common options. -1: continue; else the exit status. */
+/* Parses the common options, and the flag `all` (NULL: none) with its help. -1:
+ * continue; else the exit status. */
 static int parse(struct ask *ask, int argc, char **argv, const char *usage,
-		 int operands_max)
+		 const char *all, const char *all_help, int operands_max)
 {
 	struct daemon_option opts[] = {
 		{ .name = "admin", .type = OPT_HOSTPORT, .value = &ask->admin,
@@ -23,6 +24,8 @@ static int parse(struct ask *ask, int argc, char **argv, const char *usage,
 		  .default_port = 7073 },
 		{ .name = "json", .type = OPT_FLAG, .value = &ask->json,
 		  .help = "Print JSON." },
+		{ .name = all, .type = OPT_FLAG, .value = &ask->all,
+		  .help = all_help },
 		{ .name = NULL },
 	};
 	char **ops;
@@ -42,139 +45,54 @@ static int parse(struct ask *ask, int argc, char **argv, const char *usage,
 	return -1;
 }
 
-static const char *text_of(const json_t *json, const char *key)
-{
-	const char *text = json_string_value(json_object_get(json, key));
-
-	return text ? text : "?";
-}
-
-/* "store  1.2 GiB of 4.0 GiB used (30 %), 2.8 GiB free" */
-static void print_store(const json_t *store)
-{
-	json_int_t size = json_integer_value(json_object_get(store, "size"));
-	json_int_t used = json_integer_value(json_object_get(store, "used"));
-	json_int_t unused = json_integer_value(json_object_get(store, "free"));
-	char s[32], u[32], f[32];
-
-	if (size <= 0)
-		return;
-	pool_format_size((uint64_t)size, s, sizeof(s));
-	pool_format_size((uint64_t)used, u, sizeof(u));
-	pool_format_size((uint64_t)unused, f, sizeof(f));
-	printf("store %s of %s used (%.0f %%), %s free\n", u, s,
-	       100.0 * (double)used / (double)size, f);
-}
-
-/* Prints since when there is no master, and what that means. */
-static void print_degraded(const json_t *status)
-{
-	const char *since = json_string_value(
-		json_object_get(status, "degraded_since"));
-
-	if (since)
-		printf("DEGRADED since %s: reads go on by what was known then; "
-		       "%lld files wait to be published\n", since,
-		       (long long)json_integer_value(
-			       json_object_get(status, "pending")));
-}
-
-static long long figure(const json_t *json, const char *key)
-{
-	return (long long)json_integer_value(json_object_get(json, key));
-}
-
-/* Ends the line of print_repair, with what has no space if there is any. */
-static void print_no_room(const json_t *repair)
-{
-	char bytes[32];
-
-	if (figure(repair, "no_room_keys"))
-		printf("; %lld objects (%s) %shave nowhere to go: no other "
-		       "store has room",
-		       figure(repair, "no_room_keys"),
-		       pool_format_size((uint64_t)figure(repair,
-							 "no_room_bytes"),
-					bytes, sizeof(bytes)),
-		       figure(repair, "endangered") ?
-			       "" :
-			       "of nodes being drained ");
-	printf("\n");
-}
-
-/* A master's page: the keys with too few copies, and the repair's progress. */
-static void print_repair(const json_t *repair)
-{
-	long long eta = figure(repair, "seconds_left");
-	char left[32], speed[32];
-
-	if (!figure(repair, "endangered") && !figure(repair, "bytes_left")) {
-		printf("repair: every key has its copies");
-		print_no_room(repair);
-		return;
-	}
-	pool_format_size((uint64_t)figure(repair, "bytes_left"), left,
-			 sizeof(left));
-	pool_format_size((uint64_t)figure(repair, "bytes_per_second"), speed,
-			 sizeof(speed));
-	printf("repair: %lld keys lack copies (%lld have none on a store, %lld "
-	       "one, %lld two, %lld more); "
-	       "%lld copies under way, %s left, %s/s",
-	       figure(repair, "endangered"), figure(repair, "left_0"),
-	       figure(repair, "left_1"), figure(repair, "left_2"),
-	       figure(repair, "left_3_or_more"),
-	       figure(repair, "copies_under_way"), left, speed);
-	if (eta > 0)
-		printf(", about %lld s", eta);
-	print_no_room(repair);
-}
-
-/* The few lines that matter most; all figures follow. */
-static void print_summary(const json_t *status, const struct ask *ask)
-{
-	const json_t *master = json_object_get(status, "master");
-	const char *name = json_string_value(json_object_get(status, "name"));
-
-	printf("%s%s%s at %s:%u", text_of(status, "role"), name ? " " : "",
-	       name ? name : "", ask->admin.host, ask->admin.port);
-	if (json_is_string(json_object_get(status, "mount")))
-		printf(", mounted at %s (%s)", text_of(status, "mount"),
-		       text_of(status, "data_mode"));
-	printf("\n");
-	if (json_is_object(master))
-		printf("master %s, %s\n", text_of(master, "address"),
-		       json_is_true(json_object_get(master, "connected")) ?
-			       "connected" :
-			       "NOT connected");
-	if (json_is_object(json_object_get(status, "store")))
-		print_store(json_object_get(status, "store"));
-	if (json_is_object(json_object_get(status, "repair")))
-		print_repair(json_object_get(status, "repair"));
-	print_degraded(status);
-	printf("\n");
-}
-
 int cmd_status(int argc, char **argv)
 {
 	struct ask ask;
 	json_t *json;
 	int rc = parse(&ask, argc, argv,
-		       "usage: kvpool status [--admin HOST:PORT] [--json]\n\n"
+		       "usage: kvpool status [--admin HOST:PORT] [--json | "
+		       "--all]\n\n"
 		       "Prints the state of a node or of the master.",
-		       0);
+		       "all", "Print all figures.", 0);
+	char address[POOL_HOSTPORT_TEXT];
 
 	if (rc >= 0)
 		return rc;
 	if (cmd_get(&ask.admin, "/api/status", &json))
 		return 1;
-	if (ask.json) {
+	if (ask.json)
 		cmd_print_json(json, stdout);
-	} else {
-		print_summary(json, &ask);
+	else if (ask.all)
 		cmd_print_flat(json, stdout);
-	}
+	else
+		cmd_print_summary(json,
+				  pool_format_hostport(&ask.admin, address,
+						       sizeof(address)),
+				  stdout);
 	json_decref(json);
 	return 0;
+}
+
+/* The columns that fit a terminal; DRAINING is a state here. */
+static json_t *narrow(const json_t *nodes)
+{
+	static const char *const columns[] = { "name", "advertise", "state",
+					       "data_mode", "capacity", "used",
+					       "evictable", "objects" };
+	json_t *rows = json_array(), *row, *node;
+	size_t i, c;
+
+	json_array_foreach(nodes, i, node) {
+		row = json_object();
+		for (c = 0; c < sizeof(columns) / sizeof(columns[0]); c++)
+			json_object_set(row, columns[c],
+					json_object_get(node, columns[c]));
+		if (json_is_true(json_object_get(node, "draining")))
+			json_object_set_new(row, "state",
+					    json_string("draining"));
+		json_array_append_new(rows, row);
+	}
+	return rows;
 }
 
 int cmd_nodes(int argc, char **argv)
@@ -182,18 +100,26 @@ int cmd_nodes(int argc, char **argv)
 	struct ask ask;
 	json_t *json;
 	int rc = parse(&ask, argc, argv,
-		       "usage: kvpool nodes [--admin HOST:PORT] [--json]\n\n"
+		       "usage: kvpool nodes [--admin HOST:PORT] [--json | "
+		       "--wide]\n\n"
 		       "Lists the nodes of the pool.",
-		       0);
+		       "wide", "Print all columns.", 0);
+	json_t *rows;
 
 	if (rc >= 0)
 		return rc;
 	if (cmd_get(&ask.admin, "/api/nodes", &json))
 		return 1;
-	if (ask.json)
+	rows = json_object_get(json, "nodes");
+	if (ask.json) {
 		cmd_print_json(json, stdout);
-	else
-		cmd_print_table(json_object_get(json, "nodes"), stdout);
+	} else if (ask.all) {
+		cmd_print_table(rows, stdout);
+	} else {
+		rows = narrow(rows);
+		cmd_print_table(rows, stdout);
+		json_decref(rows);
+	}
 	json_decref(json);
 	return 0;
 }
@@ -285,7 +211,7 @@ int cmd_ls(int argc, char **argv)
 		"copies,\n"
 		"path. PREFIX is a path in a mount, or relative to one. With\n"
 		"--json, one object per line.",
-		1);
+		NULL, NULL, 1);
 
 	if (rc >= 0)
 		return rc;

@@ -133,8 +133,11 @@ int cmd_up(int argc, char **argv)
 	rc = run(program, args, foreground);
 	free(args);
 	if (rc == 0)
-		printf("the pool is up at %s; stop it with: kvpool down "
-		       "--mount %s\n",
-		       dir, dir);
+		printf("The pool is up at %s. Next:\n"
+		       "  kvpool status               how it is\n"
+		       "  kvpool ls                   what is in it\n"
+		       "  kvpool down --mount %s      stops it\n"
+		       "Point your engine's disk offload at %s (kvpool(7)).\n",
+		       dir, dir, dir);
 	return rc;
 }
