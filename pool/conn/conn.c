@@ -175,7 +175,7 @@ static void drain_start(struct pool_conn *c)
 	pool_conn_bulk_drop(c);
 	conn_rx_clear(c);
 	c->write_more = true;
-	conn_want(c);
+	conn_watch(c);
 }
 
 void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms)
@@ -243,7 +243,7 @@ static void on_timer(uv_timer_t *t)
 
 /* ---- events ---- */
 
-void conn_want(struct pool_conn *c)
+void conn_watch(struct pool_conn *c)
 {
 	int events = c->state == CONN_CONNECTING ? UV_WRITABLE :
 		     conn_faults_in_held(c)	 ? 0 :
@@ -277,7 +277,7 @@ static int poll_open(struct pool_conn *c)
 	p->c = c;
 	c->refs++;
 	c->poll = p;
-	conn_want(c);
+	conn_watch(c);
 	return 0;
 }
 
@@ -406,7 +406,7 @@ static void on_connected(struct pool_conn *c)
 		return;
 	}
 	set_open(c);
-	conn_want(c);
+	conn_watch(c);
 	if (c->state == CONN_OPEN && c->ops->on_open)
 		c->ops->on_open(c);
 	if (c->state == CONN_OPEN && !pool_list_empty(&c->queue))
@@ -427,10 +427,10 @@ void conn_break(struct pool_conn *c, int err)
 	if (!c->broken || err)
 		c->break_err = err;
 	c->broken = true;
-	conn_want(c);
+	conn_watch(c);
 }
 
-void conn_broken_dry(struct pool_conn *c)
+void conn_broken_end(struct pool_conn *c)
 {
 	int err = c->break_err ? c->break_err : socket_error(c);
 

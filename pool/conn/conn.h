@@ -15,8 +15,8 @@
  *   -EPROTONOSUPPORT  the peer's version is neither ours nor adjacent to it.
  *                     Logged; one ERROR tells the peer our version.
  *   -EMSGSIZE         a payload exceeds the bound of its type
- *                     (pool/conn/unpack.h)
- *   -EPROTO           opts.first is due, and another frame arrives
+ *                     (pool/conn/unpack.h), or bulk POOL_BULK_MAX
+ *   -EPROTO           another frame arrives where opts.first is due
  *
  * The last two are detected in the header: the peer is sent an ERROR, and its
  * further input is read and discarded for up to a second, because closing with
@@ -73,6 +73,7 @@ struct pool_conn_ops {
 	 * frame, owned by the callee from here on; or -1. */
 	void (*on_frame)(struct pool_conn *c, const struct pool_frame *f,
 			 const uint8_t *payload, int fd);
+	/* Optional: memory for the whole bulk, or NULL. */
 	void *(*on_bulk_begin)(struct pool_conn *c, const struct pool_frame *f,
 			       const uint8_t *payload);
 	/*
@@ -86,8 +87,8 @@ struct pool_conn_ops {
 	void (*on_bulk_data)(struct pool_conn *c, const struct pool_frame *f,
 			     const void *data, size_t len, uint64_t offset);
 	void (*on_bulk_end)(struct pool_conn *c, const struct pool_frame *f);
-	/* err: 0 if pool_conn_close was called, else -errno (-ECONNRESET also
-	 * when the peer closed in order). */
+	/* err: 0 after pool_conn_close and pool_conn_drain_close, else -errno
+	 * (-ECONNRESET also when the peer closed in order). */
 	void (*on_close)(struct pool_conn *c, int err);
 };
 
@@ -140,11 +141,11 @@ int pool_conn_detach(struct pool_conn *c);
  * bulk uses on_bulk_room or staging. No-op when no bulk is being received. */
 void pool_conn_bulk_drop(struct pool_conn *c);
 
-/* End the connection. The next and last callback is on_close, in a later loop
- * iteration. */
+/* End the connection. Of opts.ops only on_close is called any more, in a later
+ * loop iteration. */
 void pool_conn_close(struct pool_conn *c);
-/* The same, once the send queue is drained and the peer has closed its end, or
- * after timeout_ms. No callback but on_close is called from here on. */
+/* The same, but the connection ends only when the queue has been sent and the
+ * peer has closed its end, or after timeout_ms. */
 void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms);
 
 void *pool_conn_user(const struct pool_conn *c);
@@ -173,7 +174,7 @@ uint64_t pool_conn_silent_ms(const struct pool_conn *c);
  * Queue a frame with msg (may be NULL) as payload. It is written now as far as
  * the socket takes it, the rest later. Returns 0, or an error with nothing
  * queued: -ENOMEM, -EMSGSIZE (payload beyond its type's bound), -ENOBUFS (queue
- * beyond send_queue_max), -ENOTCONN (pool_conn_is_over).
+ * beyond send_queue_max), -ENOTCONN (closing or draining).
  */
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);

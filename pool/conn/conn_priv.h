@@ -133,9 +133,9 @@ void conn_fail(struct pool_conn *c, int err);
  * then end with err. */
 void conn_break(struct pool_conn *c, int err);
 /* After conn_break: the socket has no more input; end. */
-void conn_broken_dry(struct pool_conn *c);
+void conn_broken_end(struct pool_conn *c);
 /* Make libuv watch for the events that the state and the queue need. */
-void conn_want(struct pool_conn *c);
+void conn_watch(struct pool_conn *c);
 bool conn_callbacks_on(const struct pool_conn *c);
 
 /* Check c->trust, if set; on failure end the connection and return false.

@@ -58,7 +58,7 @@ static void on_out_timer(uv_timer_t *t)
 	c->faults->out_held = false;
 	if (c->state == CONN_OPEN || c->state == CONN_DRAINING) {
 		c->write_more = true;
-		conn_want(c);
+		conn_watch(c);
 	}
 }
 
@@ -151,7 +151,7 @@ static void on_in_timer(uv_timer_t *t)
 
 	c->faults->in_held = false;
 	if (c->state == CONN_OPEN || c->state == CONN_DRAINING)
-		conn_want(c);
+		conn_watch(c);
 }
 
 int conn_faults_in(struct pool_conn *c)

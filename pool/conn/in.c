@@ -547,7 +547,7 @@ static void receive_slice(struct pool_conn *c)
 		r = receive_step(c, slice - done, &dry);
 		if (r == -EAGAIN) {
 			if (c->broken)
-				conn_broken_dry(c);
+				conn_broken_end(c);
 			return;
 		}
 		if (r < 0) {

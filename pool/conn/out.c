@@ -120,7 +120,7 @@ static void flush_soon(struct pool_conn *c)
 {
 	if (c->state == CONN_OPEN && !c->flushing) {
 		c->write_more = true;
-		conn_want(c);
+		conn_watch(c);
 	}
 }
 
@@ -491,5 +491,5 @@ void conn_flush(struct pool_conn *c)
 		shutdown(c->fd, SHUT_WR);
 		c->shut = true;
 	}
-	conn_want(c);
+	conn_watch(c);
 }

@@ -2,11 +2,11 @@
  * Unpacking of messages within bounds: limits on the bytes and on the elements
  * of repeated fields that a message may have. They are counted in the packed
  * bytes before unpacking, because an element of two bytes on the wire can take
- * some hundred in memory, and an unknown field nearly as many.
+ * some hundred bytes in memory, and an unknown field not much less.
  *
  * All input from outside the process is unpacked here: frames, hand-over
- * records, metadata stored with objects, a master's state file, etcd. No sender
- * of this or a neighbour version reaches the bounds.
+ * records, metadata stored with objects, a master's state file, etcd. Senders
+ * of this and the neighbour versions stay below the bounds.
  *
  * Thread: any, no state.
  */

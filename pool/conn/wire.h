@@ -30,7 +30,7 @@
 #define POOL_WIRE_MAGIC 0x3150564bu
 #define POOL_WIRE_VERSION 2 /* of this source; see pool_wire_version */
 #define POOL_WIRE_HEADER 32
-/* Bytes of protobuf in one frame; most types have a lower bound
+/* Bytes of protobuf in one frame; most types may have fewer
  * (pool/conn/unpack.h). */
 #define POOL_PAYLOAD_MAX (4u << 20)
 #define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
