@@ -46,8 +46,8 @@ struct pool_busy {
 	uint64_t until_us;   /* end of the current window */
 	long preemptions; /* of the thread, when last read */
 	uint64_t preempted_us;
-	bool looked; /* has polled since the last event */
-	bool trial;  /* skips polling once, after a window without an event */
+	bool looked; /* polls, or has polled, since the last event */
+	bool trial;  /* skip polling once: the last window found nothing */
 	uint64_t spare_us, spared_until_us; /* duration and end of skipping */
 	struct pool_counter found, slept, spared;
 	void (*look)(void *arg); /* or NULL */

@@ -21,7 +21,7 @@
 #define SEG_BUCKETS ((size_t)512)
 #define POINTER_BITS 48
 #define POINTER_MASK (((uintptr_t)1 << POINTER_BITS) - 1)
-#define BUCKETS_MAX ((size_t)1 << 31) /* what a 32-bit hash can tell apart */
+#define BUCKETS_MAX ((size_t)1 << 31) /* a hash has 32 bits */
 
 void pool_hash_init(struct pool_hash *h)
 {

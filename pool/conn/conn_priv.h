@@ -6,7 +6,7 @@
  *
  *   CONNECTING --> OPEN --> CLOSING --> (on_close, freed)
  *        |           |         ^
- *        |           +-> DRAINING (no callbacks; the queue is being sent)
+ *        |           +-> DRAINING (only on_close; the queue is being sent)
  *        +-----------------^---+
  *
  * Every libuv handle and request of a connection holds a reference; dropping

@@ -180,8 +180,8 @@ static void pass_over(const struct pool_conn *c, const struct pool_frame *f,
 {
 	if (fd >= 0)
 		close(fd);
-	pool_warn_limited("%s: a message of type %u, which a newer version "
-			  "knows (%u, this is %u): ignored", c->name, f->type,
+	pool_warn_limited("%s: a message of type %u of a newer version (%u; "
+			  "this is %u): ignored", c->name, f->type,
 			  f->version, pool_wire_version);
 }
 

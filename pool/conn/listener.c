@@ -134,7 +134,7 @@ static bool accepts(struct pool_listener *l, int fd)
 	uid_t uid = 0;
 	int err = l->trust ? pool_trust_peer(l->trust, fd, &uid) : 0;
 
-	if (err == -EAGAIN) /* gone already */
+	if (err == -EAGAIN) /* the peer has closed already */
 		close(fd);
 	else if (err)
 		turn_away(l, fd, err, uid);

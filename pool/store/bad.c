@@ -75,6 +75,6 @@ void pool_store_quarantine(struct pool_store *s, uint64_t id, const char *why)
 	}
 	s->nbad++;
 	s->bad_bytes += bytes;
-	pool_warn("store %s: %s: %s: kept aside as %s", s->path, name, why,
+	pool_warn("store %s: %s: %s: quarantined as %s", s->path, name, why,
 		  bad);
 }

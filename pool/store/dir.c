@@ -172,8 +172,8 @@ static int check_room(struct pool_store *s)
 	if (fstatfs(s->dirfd, &st) < 0)
 		return -errno;
 	if (st.f_blocks == 0) {
-		pool_error("store: %s has no size limit, so what is free in it "
-			   "cannot be known: mount it with size=", s->path);
+		pool_error("store: %s has no size limit, so its free space is "
+			   "unknown: mount it with size=", s->path);
 		return refused(s, -EINVAL);
 	}
 	bsize = (uint64_t)st.f_bsize;
@@ -202,8 +202,8 @@ static int check_owner(struct pool_store *s, const char *dir,
 {
 	if (st->st_uid == geteuid() || st->st_uid == 0)
 		return 0;
-	pool_error("store: %s belongs to user %u, who could change what is in "
-		   "it: choose a directory of your own with --store-dir", dir,
+	pool_error("store: %s belongs to user %u, who could change its files: "
+		   "choose a directory of your own with --store-dir", dir,
 		   (unsigned int)st->st_uid);
 	return refused(s, -EPERM);
 }

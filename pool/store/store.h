@@ -288,7 +288,7 @@ int pool_verify_start(struct pool_store *s, struct pool_verify *v,
 		      void (*cb)(struct pool_verify *v, int status));
 
 struct pool_copy {
-	/* O_RDONLY, borrowed; a descriptor that a peer lent will do */
+	/* O_RDONLY, borrowed; may be a descriptor that a peer lent */
 	int from;
 	int fd;	  /* to, O_RDWR, borrowed */
 	uint64_t limit; /* bytes to copy at most */
@@ -297,7 +297,7 @@ struct pool_copy {
 	int status;
 	void (*cb)(struct pool_copy *c, int status);
 };
-/* In a worker: copy a file's content. */
+/* In a worker: copy a file's content, after reserving space for it. */
 int pool_copy_start(struct pool_store *s, struct pool_copy *c,
 		    void (*cb)(struct pool_copy *c, int status));
 

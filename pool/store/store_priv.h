@@ -106,8 +106,8 @@ struct store_unlinks {
 	uint64_t failed[STORE_UNLINKS_MAX]; /* the worker's while it runs */
 	unsigned int nfailed;
 	bool running; /* loop */
-	uint64_t burst_ms; /* loop: small files removed in this millisecond */
-	unsigned int burst;
+	uint64_t burst_ms; /* loop: the millisecond that `burst` counts in */
+	unsigned int burst; /* loop: small files evicted in it */
 	uv_work_t work;
 };
 
