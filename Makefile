@@ -184,6 +184,15 @@ $(PB).h $(PB).c &: pool/conn/kvpool.proto
 	@mkdir -p $(@D)
 	protoc-c --c_out=$(OBJ) pool/conn/kvpool.proto
 
+# The commit, if this is a checkout; written only when it has changed.
+$(OBJ)/commit.h: FORCE
+	@mkdir -p $(@D)
+	@c=$$([ -e .git ] && git rev-parse --short=10 HEAD 2>/dev/null); \
+	line="#define KVPOOL_COMMIT \"$${c:++$$c}\""; \
+	[ "$$line" = "$$(cat $@ 2>/dev/null)" ] || echo "$$line" >$@
+$(OBJ)/pool/client/api.o: $(OBJ)/commit.h
+FORCE:
+
 # Generated code is not held to our warnings.
 $(PB).o: $(PB).c
 	$(CC) -I$(OBJ) $(KV_CPPFLAGS) -std=gnu11 -fPIC $(CFLAGS) -w -c -o $@ $<

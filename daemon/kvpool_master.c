@@ -28,6 +28,7 @@
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool.h"
+#include "pool/model/quota.h"
 
 #define ETCD_START_MS 10000
 #define DEFAULT_STATE "/var/lib/kvpool/master.state"
@@ -46,6 +47,7 @@ static struct {
 	struct pool_trust trust;
 	uint64_t heartbeat_ms, summary_ms, lease_ms;
 	uint64_t repair_rate, repair_copies;
+	uint64_t max_directories, max_attributes;
 	unsigned int log_level;
 	bool insecure, foreground, allow_faults, recover, version;
 } conf = {
@@ -58,6 +60,8 @@ static struct {
 	.summary_ms = 10000,
 	.repair_rate = MASTER_REPAIR_RATE,
 	.repair_copies = MASTER_REPAIR_COPIES,
+	.max_directories = POOL_QUOTA_DIRS,
+	.max_attributes = POOL_QUOTA_BYTES,
 	.log_level = POOL_LOG_INFO,
 };
 
@@ -147,6 +151,20 @@ static struct daemon_option options[] = {
 	  .help = "Repair copies in flight at a time.",
 	  .min = 1,
 	  .max = 65536 },
+	{ .name = "max-directories",
+	  .type = OPT_COUNT,
+	  .value = &conf.max_directories,
+	  .arg = "N",
+	  .help = "Directories in the pool; of one user a quarter of it.",
+	  .min = 1,
+	  .max = UINT32_MAX },
+	{ .name = "max-attributes",
+	  .type = OPT_SIZE,
+	  .value = &conf.max_attributes,
+	  .arg = "N",
+	  .help = "Bytes of extended attributes in the pool; of one user a\n"
+		  "quarter of it.",
+	  .min = 1 },
 	{ .name = "summary",
 	  .type = OPT_DURATION,
 	  .value = &conf.summary_ms,
@@ -332,6 +350,8 @@ static int start_master(struct program *p)
 		.summary_s = (unsigned int)(conf.summary_ms / 1000),
 		.repair_rate = conf.repair_rate,
 		.repair_copies = (unsigned int)conf.repair_copies,
+		.dirs_max = conf.max_directories,
+		.attr_bytes_max = conf.max_attributes,
 		.metrics = p->base.metrics,
 	};
 

@@ -244,6 +244,24 @@ static int start_master(struct node_program *p)
 	return master_open(&opts, &p->master);
 }
 
+/*
+ * Descriptors kept of files that users of the mount have open. Any local user
+ * may have any number of files open: these get a quarter of what there are, and
+ * no more than 4096, as one that was closed is opened again in microseconds.
+ * The other three quarters are for what a user of the mount cannot hold:
+ * sessions and answers of peers, who are trusted (peer_priv.h, mover.h: each
+ * kind has a bound, 4096 or 8192), borrowed files, 64 connections of HTTP, and
+ * for a moment each open, create, seal and fetch.
+ */
+static unsigned int fds_max(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) < 0 || rl.rlim_cur > 4 * 4096)
+		return 4096;
+	return rl.rlim_cur >= 32 ? (unsigned int)rl.rlim_cur / 4 : 8;
+}
+
 static int start_node(struct node_program *p)
 {
 	char store[PATH_MAX + 32], sock[PATH_MAX + 32];
@@ -267,6 +285,7 @@ static int start_node(struct node_program *p)
 		.hot_gets = (unsigned int)p->conf->hot_gets,
 		.cold_ms = (unsigned int)p->conf->cold_ms,
 		.deadline_ms = (unsigned int)p->conf->deadline_ms,
+		.fds_max = fds_max(),
 		.handover = p->conf->takeover ? &p->taken.h : NULL,
 		.metrics = p->base.metrics,
 	};

@@ -17,6 +17,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	struct fs_handle *h = fs_is_proc(ino) ? NULL : fs_open_of(fs, fi->fh);
 	ssize_t n;
 	char *buf;
+	int fd;
 
 	if (fs_is_proc(ino)) {
 		fs_proc_read(req, size, off, fi);
@@ -26,15 +27,19 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		fuse_reply_err(req, EBADF);
 		return;
 	}
-	if (h->map) {
-		size_t at = (size_t)off;
+	fd = node_fd_get(fs->node, &h->fd, h->obj, O_RDONLY);
+	if (fd < 0) {
+		fuse_reply_err(req, -fd);
+		return;
+	}
+	if (h->fd.map) {
+		size_t at = (size_t)off, len = h->fd.map_len;
 
-		if (off < 0 || at >= h->map_len)
+		if (off < 0 || at >= len)
 			fuse_reply_buf(req, NULL, 0);
 		else
-			fuse_reply_buf(req, h->map + at,
-				       size < h->map_len - at ?
-					       size : h->map_len - at);
+			fuse_reply_buf(req, h->fd.map + at,
+				       size < len - at ? size : len - at);
 		return;
 	}
 	buf = malloc(size ? size : 1);
@@ -42,7 +47,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	n = pread(h->fd, buf, size, off);
+	n = pread(fd, buf, size, off);
 	if (n < 0)
 		fuse_reply_err(req, errno);
 	else

@@ -92,8 +92,7 @@ struct fs_past {
 	struct node_attr attr;
 	uint64_t size;
 	char *path; /* owns; of a file: the name it had; or NULL */
-	int kept; /* of a daemon-served one that is open: 1 + a descriptor of
-		     obj, which may go; 0: none */
+	bool kept; /* counts as a user of obj: its file stays */
 };
 
 enum fs_op {
@@ -376,9 +375,7 @@ struct fs_handle {
 	struct node_object *obj; /* ref; NULL: the inode's (fs->unnamed) */
 	const struct fs_inode *inode; /* borrows: kept by being open; or NULL */
 	bool writer;
-	const char *map; /* whole published object, or NULL */
-	size_t map_len;
-	int fd; /* O_RDONLY; kept beside a mapping, for whoever takes over */
+	struct node_fd fd; /* O_RDONLY; mapped: a whole published object */
 };
 
 /* FS_OPEN_DIR */
@@ -408,8 +405,6 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 		   struct fuse_open_out *out);
 /* What of it is here; NULL: nothing. */
 void fs_handle_free(struct fs *fs, struct fs_handle *h);
-/* Answer reads of h out of a mapping, if there can be one. */
-void fs_handle_map(struct fs_handle *h, size_t len);
 /* The file that an open handle of i's has. */
 struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
 				  uint64_t fh);

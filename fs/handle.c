@@ -5,50 +5,37 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-static int handle_new(struct fs *fs, const struct fs_inode *i,
+static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 		      struct fs_handle **ret_handle)
 {
 	struct fs_handle *h = calloc(1, sizeof(*h));
 	struct node_object *o = i->obj;
-	int kept = fs_inode_past(i)->kept;
+	int err = 0;
 
 	if (!h)
 		return -ENOMEM;
-	h->fd = kept ? fcntl(kept - 1, F_DUPFD_CLOEXEC, 0) :
-		       node_object_open(fs->node, o, O_RDONLY);
-	if (h->fd < 0) {
-		int err = kept ? -errno : h->fd;
-
-		if (err == -ENOENT) /* from under us: had elsewhere next time */
-			pool_node_doubt(fs->node, o);
+	node_fd_init(&h->fd);
+	/* Published objects never change: answered out of a mapping. */
+	if (o->state == NODE_HELD)
+		h->fd.map_len = o->size;
+	/* Writers seldom read. */
+	if (!writer)
+		err = node_fd_get(fs->node, &h->fd, o, O_RDONLY);
+	if (err == -ENOENT) /* from under us: had elsewhere next time */
+		pool_node_doubt(fs->node, o);
+	if (err >= 0)
+		err = fs_open_add(fs, &h->o, FS_OPEN_FILE);
+	if (err) {
+		node_fd_close(fs->node, &h->fd);
 		free(h);
 		return err;
 	}
-	if (fs_open_add(fs, &h->o, FS_OPEN_FILE)) {
-		close(h->fd);
-		free(h);
-		return -ENOMEM;
-	}
+	h->writer = writer;
 	h->obj = node_object_ref(o);
 	h->inode = i;
-	/* Published objects never change: answered out of a mapping. */
-	if (o->state == NODE_HELD && o->size > 0)
-		fs_handle_map(h, o->size);
 	*ret_handle = h;
 	return 0;
-}
-
-void fs_handle_map(struct fs_handle *h, size_t len)
-{
-	void *map = mmap(NULL, len, PROT_READ, MAP_SHARED, h->fd, 0);
-
-	if (map == MAP_FAILED)
-		return;
-	h->map = map;
-	h->map_len = len;
 }
 
 struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
@@ -71,10 +58,7 @@ void fs_handle_free(struct fs *fs, struct fs_handle *h)
 	if (!h)
 		return;
 	fs_open_remove(fs, &h->o);
-	if (h->map)
-		munmap((void *)(uintptr_t)h->map, h->map_len);
-	if (h->fd >= 0)
-		close(h->fd);
+	node_fd_close(fs->node, &h->fd);
 	if (h->obj)
 		node_object_unref(fs->node, h->obj);
 	else
@@ -112,10 +96,9 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 		if (rc < 0)
 			return rc;
 	}
-	rc = handle_new(fs, i, &h);
+	rc = handle_new(fs, i, fs_wants_write(flags), &h);
 	if (rc)
 		return rc;
-	h->writer = fs_wants_write(flags);
 	i->cached = true;
 	out->fh = h->o.fh;
 	out->open_flags |= FOPEN_DIRECT_IO | FS_FOPEN_PARALLEL_DIRECT_WRITES;

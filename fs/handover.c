@@ -195,6 +195,16 @@ static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 	return len > 0 ? (size_t)len : 0;
 }
 
+/* What is had of a file that is not handed over by its name. */
+static unsigned int put_orphan_fd(const struct node_object *o,
+				  struct pool_handover *h)
+{
+	int fd = o->w ? o->w->fd.fd : o->lent_fd;
+
+	h->by_id = h->by_id || (fd < 0 && o->w);
+	return fd < 0 ? 0 : 1 + pool_handover_add_fd(h, fd);
+}
+
 static void put_inode(struct fs *fs, const struct fs_inode *i,
 		      struct pool_handover *h)
 {
@@ -227,8 +237,10 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 		m.orphan = node_orphan_hand_over(fs->node, o);
 		if (!m.orphan)
 			h->err = -ENOMEM;
-		if (o->w->fd >= 0)
-			m.orphan_fd = 1 + pool_handover_add_fd(h, o->w->fd);
+	}
+	if (o && !m.obj) {
+		m.orphan_obj = o->remains ? o->id : 0;
+		m.orphan_fd = put_orphan_fd(o, h);
 	}
 	pool_handover_put(h, POOL_HANDOVER_INODE, &m.base);
 	node_writer_msg_free(m.orphan);
@@ -249,6 +261,8 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 		m->obj = o->id;
 		return;
 	}
+	m->orphan_obj = o->remains ? o->id : 0;
+	m->orphan_fd = put_orphan_fd(o, h);
 	if (!o->w)
 		return;
 	m->orphan = node_orphan_hand_over(fs->node, o);
@@ -256,9 +270,7 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 		h->err = -ENOMEM;
 		return;
 	}
-	m->orphan->opens = f->writer; /* each has one of its own then */
-	if (o->w->fd >= 0)
-		m->orphan_fd = 1 + pool_handover_add_fd(h, o->w->fd);
+	m->orphan->opens = f->writer;
 }
 
 static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
@@ -275,8 +287,11 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 	switch (o->kind) {
 	case FS_OPEN_FILE:
 		m.writer = f->writer;
-		m.map_len = f->map_len;
-		m.fd = 1 + pool_handover_add_fd(h, f->fd);
+		m.map_len = f->fd.map_len;
+		if (f->fd.fd >= 0)
+			m.fd = 1 + pool_handover_add_fd(h, f->fd.fd);
+		else
+			h->by_id = true;
 		m.nodeid = f->obj && f->inode ? f->inode->id : 0;
 		if (m.nodeid && f->obj != f->inode->obj)
 			put_other(fs, f, path, &m, h);
@@ -311,6 +326,8 @@ void fs_hand_over(struct fs *fs, struct pool_handover *h)
 	for (n = pool_slots_next(&fs->opens, 0); n < fs->opens.cap;
 	     n = pool_slots_next(&fs->opens, n + 1))
 		put_open(fs, pool_slots_get(&fs->opens, n), h);
+	if (h->by_id)
+		pool_handover_put(h, POOL_HANDOVER_BY_ID, NULL);
 }
 
 /* ---- taking over ---- */
@@ -421,7 +438,8 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 	if (m->orphan_fd && fd < 0)
 		return fd;
 	if (!o && m->opens > 0) {
-		left = o = node_orphan_take_over(fs->node, m->orphan, fd);
+		left = o = node_orphan_take_over(fs->node, m->orphan,
+						 m->orphan_obj, fd, true);
 		if (!o)
 			return -ENOMEM;
 	}
@@ -502,7 +520,8 @@ static struct node_object *get_other(struct fs *fs,
 	struct node_object *o = find_object(pe, m->obj);
 
 	return o ? node_object_ref(o) :
-		   node_orphan_take_over(fs->node, m->orphan, fd);
+		   node_orphan_take_over(fs->node, m->orphan, m->orphan_obj,
+					 fd, false);
 }
 
 /* The file that the handle has. Of an older version's nothing is known. */
@@ -537,10 +556,11 @@ static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 	if (!f)
 		return NULL;
 	f->writer = m->writer;
-	f->fd = m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1;
+	node_fd_init(&f->fd);
+	f->fd.map_len = m->map_len;
 	get_handle_obj(fs, f, m, h);
-	if (m->map_len && f->fd >= 0)
-		fs_handle_map(f, m->map_len);
+	node_fd_keep(fs->node, &f->fd, f->obj,
+		     m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1);
 	return &f->o;
 }
 
@@ -620,6 +640,8 @@ int fs_handover_read(struct fs *fs, struct pool_handover *h)
 		err = get_open(fs, (Kvpool__HandoverOpen *)msg, h);
 		protobuf_c_message_free_unpacked(msg, NULL);
 	}
+	if (err == -ENOENT)
+		(void)pool_handover_get(h, POOL_HANDOVER_BY_ID, NULL, NULL);
 	/* Of a newer version that cannot do without what it says there? */
 	return err == -ENOENT ? pool_handover_get(h, POOL_HANDOVER_END, NULL,
 						  NULL) : err;

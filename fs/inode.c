@@ -34,11 +34,12 @@ void fs_open_remove(struct fs *fs, struct fs_open *o)
 	pool_slots_remove(&fs->opens, o->fh - FS_FH_MIN);
 }
 
-static void kept_close(struct fs_past *past)
+static void keep_end(struct fs_inode *i)
 {
-	if (past->kept)
-		close(past->kept - 1);
-	past->kept = 0;
+	if (!i->past || !i->past->kept)
+		return;
+	i->past->kept = false;
+	i->obj->users--;
 }
 
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
@@ -46,8 +47,7 @@ void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 {
 	if (i->obj == o)
 		return;
-	if (i->past)
-		kept_close(i->past);
+	keep_end(i);
 	if (i->obj) {
 		if (i->obj->fs == i)
 			i->obj->fs = NULL;
@@ -195,10 +195,9 @@ const char *fs_inode_path(const struct fs_inode *i)
 
 static void past_free(struct fs_inode *i)
 {
-	if (i->past) {
-		kept_close(i->past);
+	keep_end(i);
+	if (i->past)
 		free(i->past->path);
-	}
 	free(i->past);
 	i->past = NULL;
 }
@@ -266,15 +265,13 @@ struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 }
 
 /* Whoever comes by a descriptor (/proc/PID/fd) opens it once more. */
-static void keep_file(struct fs *fs, struct fs_inode *i)
+static void keep_file(struct fs_inode *i)
 {
-	int fd;
-
 	if (!i->served || i->opens == 0 || !i->obj || !i->past ||
 	    i->past->kept)
 		return;
-	fd = node_object_open(fs->node, i->obj, O_RDONLY);
-	i->past->kept = fd < 0 ? 0 : fd + 1;
+	i->past->kept = true;
+	i->obj->users++;
 }
 
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
@@ -298,7 +295,7 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 		i->past->attr = *pool_node_attr(&i->entry->e);
 	}
 	keep_path(i);
-	keep_file(fs, i);
+	keep_file(i);
 	i->entry->fs = NULL;
 	i->entry = NULL;
 	if (i->opens > 0)
@@ -461,10 +458,11 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 		/* Another nodeid has the name. */
 		(void)pool_node_object_size(fs->node, i->obj, &size, &blocks);
 	} else if (i->obj && i->obj->state == NODE_DROPPED && i->obj->w) {
+		int fd = pool_node_writer_fd(fs->node, i->obj);
 		struct stat own;
 
-		/* Unlinked while being written: only its descriptor knows. */
-		if (i->obj->w->fd >= 0 && fstat(i->obj->w->fd, &own) == 0)
+		/* Unlinked while being written. */
+		if (fd >= 0 && fstat(fd, &own) == 0)
 			size = (uint64_t)own.st_size;
 	} else if (i->obj && !i->past) {
 		/* There was no memory for it: who has it open may read all. */
@@ -590,9 +588,9 @@ void fs_inodes_fini(struct fs *fs)
 	     n = pool_slots_next(&fs->inodes, n + 1)) {
 		struct fs_inode *i = pool_slots_get(&fs->inodes, n);
 
+		past_free(i);
 		if (i->obj)
 			node_object_unref(fs->node, i->obj);
-		past_free(i);
 		free(i);
 	}
 	pool_slots_fini(&fs->inodes);

@@ -10,10 +10,10 @@
 static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			  struct node_object *o, uint64_t size)
 {
-	int fd = o && o->w ? pool_node_writer_fd(fs->node, o) : -1;
+	int fd = o && o->w ? pool_node_writer_fd(fs->node, o) : -ESTALE;
 
 	if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
-		fuse_reply_err(req, fd < 0 ? ESTALE : errno);
+		fuse_reply_err(req, fd < 0 ? -fd : errno);
 		return;
 	}
 	pool_node_modified(fs->node, o, fs_write_ns());

@@ -636,6 +636,7 @@ void fs_free(struct fs *fs)
 {
 	if (!fs)
 		return;
+	fs->node = NULL; /* it is closed */
 	fs_inodes_fini(fs);
 	pool_slots_fini(&fs->opens);
 	/* (libfuse, too, goes by the path, if files are open in our mount: then

@@ -18,7 +18,8 @@
  *   answers.c    results that a node may not have received; OPS sent again
  *   ops.c        OPS: changes that nodes ask for
  *   inventory.c  INVENTORY: what a node holds, after a join
- *   limits.c     bounds on sessions and memory, by address and in all
+ *   limits.c     bounds on sessions and memory, by address and in all; on
+ *                what names cost, by user
  *   recover.c    a master whose state was lost
  *   session.c    one node's connection: joining, dispatch
  *   server.c     open, close, ticks, readiness
@@ -162,6 +163,8 @@ enum master_counter {
 	MC_IDS_REFUSED,
 	MC_MEMORY_ENDED,
 	MC_LOST_KEYS,
+	MC_QUOTA_USER,
+	MC_QUOTA_POOL,
 	MC_NCOUNTERS,
 };
 
@@ -170,7 +173,7 @@ struct master_stats {
 	struct pool_counter requests[POOL_MSG_MAX];
 	struct pool_counter graves_forgotten, holders_full;
 	struct pool_hist sync;
-	struct pool_gauge keys, dirs, bytes, tombs, nodes, nodes_alive,
+	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, nodes, nodes_alive,
 		capacity, used, evictable, sessions, session_bytes, subscribers, needs, unmet,
 		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
 		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
@@ -324,14 +327,16 @@ void master_keep_dir(struct master *m, struct master_dir *d);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);
 void master_keep_tomb(struct master *m, const struct master_grave *g);
 /*
- * f was published by who did not know of replaced_gen, which had been published
- * after a deletion. Should f's holder and this master die before the answer, f is
- * published again: the next master, which knows of the deletion, must not take f
- * for older than that, as perhaps nobody has replaced_gen any more. To it, the
- * name is one that left, with f's content; a copy of replaced_gen may come back.
+ * A blind change: `by` published the name without knowing of replaced_gen, which
+ * had been published after a deletion. If `by` and this master die before the
+ * answer, `by` publishes again, and the next master, which knows of the deletion,
+ * would take that for older: but perhaps nobody has replaced_gen any more. So the
+ * state says whose later versions are not older. To the next master the name is
+ * one that left; a copy of replaced_gen may come back.
  */
 void master_keep_blind(struct master *m, const char *path, size_t len,
-		       const struct master_file *f, uint64_t replaced_gen);
+		       const struct master_member *by, uint64_t replaced_gen);
+uint64_t master_blind_id(const struct master_member *mb);
 /* What such a record says of g, besides its path. */
 void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret);
 void master_keep_member(struct master *m, const struct master_member *mb);
@@ -443,6 +448,11 @@ bool master_limits_taken(const struct master *m,
 uint64_t master_limits_bytes(const struct master *m);
 /* Ends those who keep too much, until the rest is within the bound. */
 void master_limits_check(struct master *m);
+
+/* May the user have so many more directories, and bytes of attributes? 0,
+ * -EDQUOT, -ENOSPC; these are logged and counted. */
+int master_limits_names(struct master *m, uint32_t uid, uint64_t dirs,
+			uint64_t bytes);
 
 /* ---- handlers; msg is borrowed ---- */
 

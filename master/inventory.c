@@ -55,6 +55,7 @@ static int take_attrs(struct item *it, struct master_file *f)
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
 	f->attr_gen = it->meta->attr_gen;
+	master_map_account(&it->m->map, &f->e);
 	return 0;
 }
 

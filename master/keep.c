@@ -90,6 +90,7 @@ static int load_dir(struct master *m, const Kvpool__Meta *meta)
 		load_attrs(d, &attrs);
 	else
 		load_root(d, meta);
+	master_map_account(&m->map, &d->d.e);
 	m->ndirs_made += !d->made;
 	d->made = 1;
 	master_map_touch_dir(&m->map, d);
@@ -152,6 +153,7 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 		g->left_gen = meta->seen_gen;
 		g->left_sum = meta->size;
 		g->given_up = meta->deleted ? 1 : 0;
+		g->blind = meta->set ? 1 : 0;
 	}
 	return err;
 }
@@ -268,6 +270,7 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->seen_gen = g->left_gen;
 	ret->size = g->left_sum;
 	ret->deleted = g->given_up;
+	ret->set = g->blind;
 }
 
 void master_keep_tomb(struct master *m, const struct master_grave *g)
@@ -278,17 +281,24 @@ void master_keep_tomb(struct master *m, const struct master_grave *g)
 	keep_path(m, MASTER_REC_TOMB, g->path, g->path_len, &meta);
 }
 
+uint64_t master_blind_id(const struct master_member *mb)
+{
+	uint64_t id;
+
+	memcpy(&id, mb->id, sizeof(id));
+	return id;
+}
+
 void master_keep_blind(struct master *m, const char *path, size_t len,
-		       const struct master_file *f, uint64_t replaced_gen)
+		       const struct master_member *by, uint64_t replaced_gen)
 {
 	Kvpool__Meta meta = KVPOOL__META__INIT;
-	uint64_t sum;
 
-	memcpy(&sum, f->sum, sizeof(sum));
 	meta.gen = replaced_gen - 1;
 	meta.mtime_ns = pool_wall_ns();
 	meta.seen_gen = replaced_gen;
-	meta.size = sum;
+	meta.set = 1;
+	meta.base_gen = master_blind_id(by);
 	keep_path(m, MASTER_REC_TOMB, path, len, &meta);
 }
 

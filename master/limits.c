@@ -11,8 +11,10 @@
  *                  has come in part: MASTER_SESSIONS_BYTES of all. Beyond it the
  *                  address that has most loses the session that has most of it, so
  *                  that a crowd does not cost others theirs.
+ *   names          directories and bytes of attributes, of one user and in all:
+ *                  pool/model/quota.h
  *
- * The last is looked at four times a heartbeat. In between a session grows by
+ * Memory is looked at four times a heartbeat. In between a session grows by
  * what its own bounds allow: MASTER_HELD_BYTES, MASTER_LATER_MAX and the
  * connection's queue.
  */
@@ -139,4 +141,31 @@ void master_limits_check(struct master *m)
 		master_session_end(s, why);
 		sum -= bytes;
 	}
+}
+
+/* ---- names ---- */
+
+int master_limits_names(struct master *m, uint32_t uid, uint64_t dirs,
+			uint64_t bytes)
+{
+	const struct pool_quota *q = &m->map.quota;
+	int err = pool_quota_check(q, uid, dirs, bytes);
+	struct pool_usage own;
+
+	if (!err)
+		return 0;
+	own = pool_quota_of(q, uid);
+	master_count(m, err == -EDQUOT ? MC_QUOTA_USER : MC_QUOTA_POOL);
+	pool_warn_limited("refused to user %u: another %llu directories, %llu "
+			  "bytes of attributes. It has %llu and %llu; all have "
+			  "%llu and %llu; accepted: %llu and %llu",
+			  uid, (unsigned long long)dirs,
+			  (unsigned long long)bytes,
+			  (unsigned long long)own.dirs,
+			  (unsigned long long)own.bytes,
+			  (unsigned long long)q->used.dirs,
+			  (unsigned long long)q->used.bytes,
+			  (unsigned long long)q->max.dirs,
+			  (unsigned long long)q->max.bytes);
+	return err;
 }

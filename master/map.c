@@ -26,6 +26,7 @@ int master_map_init(struct master_map *m, uint64_t tombs_max,
 	pool_hash_init(&m->graves);
 	pool_list_init(&m->tombs);
 	pool_list_init(&m->ghosts);
+	pool_quota_init(&m->quota);
 	m->tombs_max = tombs_max;
 	m->ghosts_max = ghosts_max;
 	/* The root is told of only once somebody gives it attributes. */
@@ -77,7 +78,10 @@ bool master_map_fini_some(struct master_map *m, unsigned int max)
 	if (!max)
 		return true;
 	pool_hash_fini(&m->graves);
-	return pool_tree_fini_some(&m->tree, max, free_entry_parts, NULL);
+	if (pool_tree_fini_some(&m->tree, max, free_entry_parts, NULL))
+		return true;
+	pool_quota_fini(&m->quota);
+	return false;
 }
 
 void master_map_fini(struct master_map *m)
@@ -206,6 +210,7 @@ int master_map_bury(struct master_map *m, const char *path, size_t len,
 		return 0;
 	told = told_gen(g);
 	g->by_run = g->by_ticket = 0;
+	g->blind = 0;
 	unlist_grave(m, g);
 	list_grave(m, g, true, gen, wall_ns);
 	/* What is no news keeps its place: before the directory's end. */
@@ -308,6 +313,8 @@ static void on_add(struct pool_entry *e, void *arg)
 		d->uid = a->dir_attrs->uid;
 		d->gid = a->dir_attrs->gid;
 		d->mtime_ns = a->dir_attrs->mtime_ns;
+		d->payer = d->uid;
+		pool_quota_add(&m->quota, d->payer, 1, 0);
 		m->ndirs++;
 		master_feed_touch(&m->feed, &d->item);
 	} else {
@@ -450,12 +457,47 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 	if (!g)
 		return -ENOMEM;
 	g->is_dir = 1;
+	pool_quota_sub(&m->quota, d->payer, 1, 0);
 	m->ndirs--;
 	master_feed_remove(&m->feed, &d->item);
 	free_entry_parts(&d->d.e, NULL);
 	close_grave(m, g, false, 0, wall_ns);
 	pool_tree_remove(&m->tree, &d->d.e);
 	return 0;
+}
+
+void master_map_account(struct master_map *m, struct pool_entry *e)
+{
+	struct master_dir *d = e->is_dir ? master_entry_dir(e) : NULL;
+	struct master_extra *x = d ? d->extra : master_entry_file(e)->extra;
+	uint32_t uid = d ? d->uid : master_entry_file(e)->uid;
+
+	if (d && e->parent && d->payer != uid) {
+		pool_quota_sub(&m->quota, d->payer, 1, 0);
+		pool_quota_add(&m->quota, uid, 1, 0);
+		d->payer = uid;
+	}
+	if (x)
+		pool_xattrs_charge(x->xattrs, &m->quota, uid);
+}
+
+static void check_quota(struct master_map *m)
+{
+	struct pool_quota q;
+	struct pool_entry *e;
+
+	pool_quota_init(&q);
+	for (e = &m->tree.root->e; e; e = pool_tree_next(&m->tree, e)) {
+		struct master_dir *d = e->is_dir ? master_entry_dir(e) : NULL;
+		struct master_file *f = d ? NULL : master_entry_file(e);
+		struct master_extra *x = d ? d->extra : f->extra;
+
+		pool_quota_add(&q, d ? d->uid : f->uid, d && e->parent,
+			       x ? pool_xattrs_size(x->xattrs) : 0);
+	}
+	assert(q.used.dirs == m->ndirs);
+	assert(pool_quota_equal(&q, &m->quota));
+	pool_quota_fini(&q);
 }
 
 static void check_graves(const struct pool_list *head, uint64_t n)
@@ -489,4 +531,5 @@ void master_map_check(struct master_map *m)
 	assert(m->graves.count == m->ntombs + m->nghosts);
 	check_graves(&m->tombs, m->ntombs);
 	check_graves(&m->ghosts, m->nghosts);
+	check_quota(m);
 }

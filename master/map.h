@@ -23,6 +23,7 @@
 
 #include "master/feed.h"
 #include "pool/base/hash.h"
+#include "pool/model/quota.h"
 #include "pool/model/rules.h"
 #include "pool/model/tree.h"
 #include "pool/model/xattrs.h"
@@ -100,6 +101,7 @@ struct master_dir {
 	uint64_t mtime_ns;
 	struct master_extra *extra; /* owns */
 	uint32_t uid, gid;
+	uint32_t payer; /* the uid in whose account it is; not the root's */
 	uint16_t mode;
 	uint8_t made;	  /* explicitly, so it is kept in the state */
 	uint8_t was_file; /* not long ago: mirrors may still think so */
@@ -116,10 +118,12 @@ struct master_grave {
 				 the name; >= gen or not */
 	uint64_t left_sum;    /* of left_gen: the first 8 bytes; 0: not known */
 	uint64_t wall_ns;     /* when */
-	uint64_t by_run, by_ticket; /* whose change: Join.ops_run, Op.ticket */
+	/* Who deleted it: Join.ops_run, Op.ticket; blind: master_blind_id */
+	uint64_t by_run, by_ticket;
 	uint8_t tomb;
 	uint8_t is_dir : 1;
 	uint8_t given_up : 1; /* left_gen was evicted; else its holders died */
+	uint8_t blind : 1; /* see master_keep_blind */
 	uint16_t path_len;
 	char path[];
 };
@@ -132,8 +136,9 @@ struct master_map {
 	uint64_t ntombs, nghosts, nfiles, ndirs, bytes;
 	uint64_t pinned[POOL_PIN_HARD + 1]; /* files by effective pin */
 	uint64_t endangered[MASTER_DANGERS];
-	/* bounds */
+	/* bounds; directories and attributes */
 	uint64_t tombs_max, ghosts_max;
+	struct pool_quota quota;
 	/* A tombstone is being forgotten; NULL: nobody needs to know. */
 	void (*forgetting)(void *arg, const struct master_grave *g);
 	void *forgetting_arg;
@@ -278,6 +283,8 @@ void master_extra_trim(struct master_extra **slot);
  */
 int master_extra_set(struct master_extra **slot, struct pool_xattrs *xattrs,
 		     const struct pool_rules *rules);
+/* After a change of e's owner or xattrs: who is charged for it. */
+void master_map_account(struct master_map *m, struct pool_entry *e);
 /* What holds for the file: its own rules, inherited ones, defaults. A soft pin
  * whose time is over counts as none. */
 void master_file_rules(const struct master_file *f, uint64_t now_wall_ns,

@@ -55,35 +55,11 @@ static bool is_before(const struct op *op, const struct master_file *f)
 	return false;
 }
 
-static bool left_is(const struct master_grave *g,
-		    const ProtobufCBinaryData *sum)
-{
-	return sum->len == MASTER_SUM_SIZE &&
-	       !memcmp(sum->data, &g->left_sum, sizeof(g->left_sum));
-}
-
-/* Is what left such a content? */
-static bool left_is_before(const struct op *op, const struct master_grave *g)
-{
-	size_t i;
-
-	for (i = 0; i < op->n_before; i++)
-		if (left_is(g, &op->before[i]->sum))
-			return true;
-	return false;
-}
-
 static bool is_own(const struct op *op, uint64_t gen)
 {
 	uint64_t from;
 
 	return master_given_find(&op->s->own, op->path, op->len, gen, &from);
-}
-
-/* Is what left what is published now, or what that was made from? */
-static bool may_be_left(const struct op *op, const struct master_grave *g)
-{
-	return left_is(g, &op->meta->sum) || left_is_before(op, g);
 }
 
 /* Was the name deleted after `gen`, by another node's change? (A name that only
@@ -95,7 +71,9 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 
 	if (!g || !g->tomb || g->gen <= gen)
 		return false;
-	if (g->gen < g->left_gen && (!g->left_sum || may_be_left(op, g)))
+	if (g->blind)
+		return g->by_run != master_blind_id(op->s->member);
+	if (g->gen < g->left_gen)
 		return false;
 	return !master_answers_earlier(&op->s->member->answers, g->by_run,
 				       g->by_ticket, op->ticket) &&
@@ -140,6 +118,21 @@ static bool newer_than(const struct op *op, const struct master_file *f,
 {
 	return !is_before(op, f) && !was_senders(op, f) &&
 	       is_newer(op, f->gen, gen);
+}
+
+/* Is what left such a content? */
+static bool left_is_before(const struct op *op, const struct master_grave *g)
+{
+	size_t i;
+
+	for (i = 0; i < op->n_before; i++) {
+		const ProtobufCBinaryData *sum = &op->before[i]->sum;
+
+		if (sum->len == MASTER_SUM_SIZE &&
+		    !memcmp(sum->data, &g->left_sum, sizeof(g->left_sum)))
+			return true;
+	}
+	return false;
 }
 
 /* It was there, and was evicted. (What its holders' death took was perhaps the
@@ -194,6 +187,20 @@ static void given(struct op *op, uint64_t gen)
 	(void)master_given_add(&op->m->given, op->path, op->len, gen, from);
 }
 
+/* ---- what names cost ---- */
+
+/* May uid have so many more directories, and, where `old` was, xattrs? */
+static int admit(const struct op *op, uint32_t uid, size_t dirs,
+		 const struct master_extra *old,
+		 const struct pool_xattrs *xattrs)
+{
+	size_t had = old ? pool_xattrs_size(old->xattrs) : 0,
+	       size = pool_xattrs_size(xattrs);
+
+	return master_limits_names(op->m, uid, dirs,
+				   size > had ? size - had : 0);
+}
+
 /* ---- PUBLISH ---- */
 
 /* The name now means this content, and the sender alone holds it. */
@@ -225,6 +232,7 @@ static int replace(struct op *op, struct master_file *f,
 	f->attr_gen = 0;
 	master_file_set_size(&op->m->map, f, op->meta->size);
 	memcpy(f->sum, op->meta->sum.data, MASTER_SUM_SIZE);
+	master_map_account(&op->m->map, &f->e);
 	return 0;
 }
 
@@ -287,6 +295,7 @@ static int op_publish(struct op *op)
 	struct master_attrs attrs;
 	struct master_file *f;
 	uint64_t old_gen;
+	size_t missing;
 	bool made;
 	int err;
 
@@ -313,8 +322,14 @@ static int op_publish(struct op *op)
 			       -ESTALE;
 	}
 	master_meta_attrs(op->meta, &attrs);
-	err = master_map_make_file(&op->m->map, op->path, op->len, &attrs, &f,
-				   &made);
+	/* Directories on the way, too. */
+	missing = f ? 1 : pool_tree_missing(&op->m->map.tree, op->path,
+					    op->len);
+	err = admit(op, attrs.uid, missing ? missing - 1 : 0,
+		    f ? f->extra : NULL, xattrs);
+	if (!err)
+		err = master_map_make_file(&op->m->map, op->path, op->len,
+					   &attrs, &f, &made);
 	if (err) {
 		pool_xattrs_free(xattrs);
 		return err;
@@ -328,7 +343,8 @@ static int op_publish(struct op *op)
 		return err;
 	}
 	if (f->was_deleted && known_gen(op) < old_gen)
-		master_keep_blind(op->m, op->path, op->len, f, old_gen);
+		master_keep_blind(op->m, op->path, op->len, op->s->member,
+				  old_gen);
 	published(op, f);
 	return 0;
 }
@@ -469,10 +485,18 @@ static int op_mkdir(struct op *op)
 		return -EINVAL;
 	err = master_meta_xattrs(op->meta, true, true, op->wall_ns, &xattrs,
 				 &rules);
-	pool_xattrs_free(xattrs);
 	if (err)
 		return err;
 	master_meta_attrs(op->meta, &attrs);
+	d = master_map_dir(&op->m->map, op->path, op->len);
+	if (!d || !d->made)
+		err = admit(op, attrs.uid,
+			    pool_tree_missing(&op->m->map.tree, op->path,
+					      op->len),
+			    d ? d->extra : NULL, xattrs);
+	pool_xattrs_free(xattrs);
+	if (err)
+		return err;
 	err = master_map_make_dir(&op->m->map, op->path, op->len, &attrs, &d,
 				  &made);
 	if (err)
@@ -490,6 +514,7 @@ static int op_mkdir(struct op *op)
 	d->uid = attrs.uid;
 	d->gid = attrs.gid;
 	d->mtime_ns = attrs.mtime_ns;
+	master_map_account(&op->m->map, &d->d.e);
 	master_map_touch_dir(&op->m->map, d);
 	keep_made(op, d);
 	result_seq(op, &d->item);
@@ -512,6 +537,8 @@ static int op_rmdir(struct op *op)
 			       -ENOENT;
 	kept = d->made;
 	err = master_map_remove_dir(&op->m->map, d, op->wall_ns);
+	if (err == -ENOTEMPTY) /* it shows there again, or as a new one */
+		master_map_touch_dir(&op->m->map, d);
 	if (err)
 		return err;
 	if (kept) {
@@ -546,7 +573,7 @@ static void set_attrs(const struct op *op, uint16_t *mode, uint32_t *uid,
 
 /* The set that the operation makes of `extra`'s, and its rules. */
 static int set_xattrs(const struct op *op, struct master_extra **extra,
-		      bool is_dir)
+		      uint32_t uid, bool is_dir)
 {
 	const struct pool_xattrs *old = *extra ? (*extra)->xattrs : NULL;
 	struct pool_xattrs *xattrs = NULL;
@@ -563,7 +590,9 @@ static int set_xattrs(const struct op *op, struct master_extra **extra,
 		return 0;
 	if (err)
 		return err;
-	err = master_extra_set(extra, xattrs, &rules);
+	err = admit(op, uid, 0, *extra, xattrs);
+	if (!err)
+		err = master_extra_set(extra, xattrs, &rules);
 	if (err)
 		pool_xattrs_free(xattrs);
 	return err;
@@ -573,7 +602,7 @@ static int set_xattrs(const struct op *op, struct master_extra **extra,
 static int setattr_dir(struct op *op, struct master_dir *d)
 {
 	bool sets = op->set & (POOL_SET_XATTRS | POOL_SET_XATTR_EACH);
-	int err = set_xattrs(op, &d->extra, true);
+	int err = set_xattrs(op, &d->extra, d->uid, true);
 
 	if (err) {
 		master_map_touch_dir(&op->m->map, d);
@@ -583,6 +612,7 @@ static int setattr_dir(struct op *op, struct master_dir *d)
 	if (sets && d->d.nchildren)
 		master_patrol_start(op->m);
 	set_attrs(op, &d->mode, &d->uid, &d->gid, &d->mtime_ns);
+	master_map_account(&op->m->map, &d->d.e);
 	if (!op->len)
 		d->set |= op->set & POOL_ROOT_SETS;
 	master_map_touch_dir(&op->m->map, d);
@@ -629,12 +659,13 @@ static int setattr_file(struct op *op, struct master_file *f)
 		master_map_touch_file(&op->m->map, f); /* it shows there */
 	if (err)
 		return err < 0 ? err : 0;
-	err = set_xattrs(op, &f->extra, false);
+	err = set_xattrs(op, &f->extra, f->uid, false);
 	if (err) {
 		master_map_touch_file(&op->m->map, f);
 		return err;
 	}
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
+	master_map_account(&op->m->map, &f->e);
 	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);
 	master_repair_tell_attrs(op->m, f, NULL);

@@ -366,6 +366,7 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 		free(m);
 		return err;
 	}
+	pool_quota_limit(&m->map.quota, opts->dirs_max, opts->attr_bytes_max);
 	err = load_state(m, opts);
 	if (err)
 		goto err_free;

@@ -59,6 +59,8 @@ struct master_opts {
 	unsigned int summary_s;	     /* one-line summary in the log; 0: never */
 	unsigned int sessions_addr_max; /* of one address; 0: 512 */
 	uint64_t sessions_bytes_max; /* kept for all sessions; 0: 1 GiB */
+	uint64_t dirs_max;	     /* as pool_quota_limit; nodes are told */
+	uint64_t attr_bytes_max;
 	struct pool_metrics *metrics; /* borrows */
 };
 

@@ -123,6 +123,8 @@ static void welcome(struct master_session *s, const Kvpool__Join *j)
 	msg.epoch = s->m->epoch;
 	msg.index = s->member->index;
 	msg.heartbeat_ms = s->m->heartbeat_ms;
+	msg.dirs_max = s->m->map.quota.max.dirs;
+	msg.attr_bytes_max = s->m->map.quota.max.bytes;
 	s->joined_seq = s->m->map.feed.seq;
 	if (master_answers_join(s->member, j, &msg))
 		pool_warn_limited(

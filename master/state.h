@@ -43,9 +43,9 @@ enum master_record_type {
 				 base_gen: when its soft pin ends */
 	MASTER_REC_RMDIR,     /* meta.path */
 	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when; base_gen,
-				 seq, seen_gen, deleted, size: the grave's
-				 by_run, by_ticket, left_gen, given_up,
-				 left_sum */
+				 seq, seen_gen, deleted, size, set: the
+				 grave's by_run, by_ticket, left_gen,
+				 given_up, left_sum, blind */
 	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };

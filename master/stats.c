@@ -18,6 +18,11 @@ struct named {
 	{ "kvpool_master_evictions_total", "verdict=\"" verdict "\"", \
 	  "Counted copies that nodes asked to drop, by verdict." }
 
+#define QUOTA(limit) \
+	{ "kvpool_master_quota_refused_total", "limit=\"" limit "\"", \
+	  "Changes refused for their directories or attributes, by limit: of " \
+	  "one user, of all." }
+
 static const struct named counters[MC_NCOUNTERS] = {
 	[MC_PUBLISH] = OP("publish"),
 	[MC_UNLINK] = OP("unlink"),
@@ -109,6 +114,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 			      "many bytes." },
 	[MC_LOST_KEYS] = { "kvpool_master_lost_keys_total", NULL,
 			   "Keys whose last holder is gone." },
+	[MC_QUOTA_USER] = QUOTA("user"),
+	[MC_QUOTA_POOL] = QUOTA("pool"),
 };
 
 #define REQUEST(type) "type=\"" type "\""
@@ -172,6 +179,9 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		{ &st->keys, { "kvpool_master_keys", NULL, "Keys." } },
 		{ &st->dirs,
 		  { "kvpool_master_directories", NULL, "Directories." } },
+		{ &st->attr_bytes,
+		  { "kvpool_master_attribute_bytes", NULL,
+		    "Bytes of extended attributes." } },
 		{ &st->bytes,
 		  { "kvpool_master_bytes", NULL, "Sizes of all keys." } },
 		{ &st->tombs,
@@ -298,6 +308,7 @@ static void on_print(void *arg)
 	master_members_totals(&m->members, &t);
 	set(&st->keys, m->map.nfiles);
 	set(&st->dirs, m->map.ndirs);
+	set(&st->attr_bytes, m->map.quota.used.bytes);
 	set(&st->bytes, m->map.bytes);
 	set(&st->tombs, m->map.ntombs);
 	set(&st->nodes, t.nodes);

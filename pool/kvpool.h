@@ -110,9 +110,10 @@
 extern "C" {
 #endif
 
-#define KVPOOL_VERSION "0.1.0"
+#define KVPOOL_VERSION "0.2.0"
 
-/* Version of the library at run time, as KVPOOL_VERSION. Constant text. */
+/* Version of the library at run time: its KVPOOL_VERSION; "+COMMIT" follows if
+ * it was built from a git checkout. Constant text. */
 const char *kvpool_version(void);
 
 /* ---- errors ---- */

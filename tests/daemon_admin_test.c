@@ -939,15 +939,15 @@ static void flooded(const char *request, unsigned int n, unsigned int ms)
 	pthread_t threads[8];
 	uv_check_t check;
 
+	uv_check_init(&t.loop, &check);
+	uv_check_start(&check, on_turn);
 	for (unsigned int i = 0; i < n; i++) {
 		f[i] = (struct flood){ .fd = connect_as(getuid()),
 				       .request = request };
-		/* connect_as has begun with a GET. */
+		/* connect_as has sent "GET /" already. */
 		assert_int_equal(0, pthread_create(&threads[i], NULL, send_all,
 						   &f[i]));
 	}
-	uv_check_init(&t.loop, &check);
-	uv_check_start(&check, on_turn);
 	for (uint64_t end = pool_now_ms() + ms; pool_now_ms() < end;)
 		uv_run(&t.loop, UV_RUN_ONCE);
 	uv_close((uv_handle_t *)&check, NULL);

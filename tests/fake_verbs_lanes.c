@@ -314,7 +314,7 @@ static void played_frame(struct pool_conn *c, const struct pool_frame *f,
 
 	assert(fd < 0);
 	if (f->type == POOL_MSG_LINK) {
-		assert_true(link_said_read(payload, f->payload_len, &p->said));
+		assert_true(link_msg_read(payload, f->payload_len, &p->said));
 		p->nsaid++;
 	} else if (f->type == POOL_MSG_BUFFER) {
 		assert_true(link_buffer_read(payload, f->payload_len,
@@ -461,7 +461,8 @@ void lanes_say_address(struct lanes *w, enum link_word word,
 void lanes_say(struct lanes *w, enum link_word word, enum link_kind kind,
 	       uint32_t attempt)
 {
-	assert_int_equal(link_say(w->played.conn, word, kind, attempt, "played"),
+	assert_int_equal(link_msg_send(w->played.conn, word, kind, attempt,
+				       "played"),
 			 0);
 }
 

@@ -23,7 +23,7 @@ struct lanes_played {
 	struct pool_conn *conn; /* NULL: closed */
 	struct verbs_cq *cq;
 	struct verbs_qp *qp;
-	struct link_said said; /* the last LINK */
+	struct link_msg said; /* the last LINK */
 	struct link_buffer buffer; /* the last BUFFER */
 	struct link_buffer first;  /* the last of a range's first part */
 	struct link_note note;	   /* the last one */

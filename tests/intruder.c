@@ -14,9 +14,16 @@
  *	intruder follow FILE			makes it, remembers it (O_PATH),
  *		removes it; "waits" for a line on stdin; and tries by what it
  *		remembers to do to whatever FILE is then what only its owner may
+ *	intruder hold DIR N			makes N files there and writes to
+ *		them, removes each second one; "waits" for a line on stdin; writes
+ *		again, reads, and closes them
+ *
+ *	intruder makes DIR N			N directories in it, with long names
+ *		and 1,900 bytes of attributes, or with none once those are refused
  *
  * What it achieves is said on stdout, a line each: "joined", "published", "asked",
- * "lent", "in N", "followed: HOW"; or "refused: WHY", with status 1.
+ * "lent", "in N", "followed: HOW", "held", "made N, M with attributes"; or
+ * "refused: WHY", with status 1.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -560,6 +567,60 @@ static int follow(const char *file)
 	return 0;
 }
 
+/* ---- files held open ---- */
+
+static int hold(const char *dir, unsigned int n)
+{
+	struct rlimit lim = { n + 64, n + 64 };
+	int *fds = calloc(n, sizeof(*fds));
+	char path[4096], byte, got[16], want[32];
+
+	(void)setrlimit(RLIMIT_NOFILE, &lim);
+	for (unsigned int i = 0; fds && i < n; i++) {
+		snprintf(path, sizeof(path), "%s/%07u", dir, i);
+		fds[i] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		if (fds[i] < 0 || pwrite(fds[i], path + strlen(dir) + 1, 7,
+					 0) != 7)
+			refused("%s: %s", path, strerror(errno));
+		if (i % 2 && unlink(path))
+			refused("%s: %s", path, strerror(errno));
+	}
+	say("waits");
+	if (!fds || read(STDIN_FILENO, &byte, 1) != 1)
+		return 2;
+	for (unsigned int i = 0; i < n; i++) {
+		snprintf(want, sizeof(want), "%07u%07u", i, i);
+		if (pwrite(fds[i], want + 7, 7, 7) != 7 ||
+		    pread(fds[i], got, sizeof(got), 0) != 14 ||
+		    memcmp(got, want, 14) || close(fds[i]))
+			refused("%u: %s", i, strerror(errno));
+	}
+	free(fds);
+	say("held");
+	return 0;
+}
+
+/* ---- what costs no store anything ---- */
+
+static int makes(const char *dir, int n)
+{
+	static const char value[1900];
+	char path[4096];
+	int made, err, with = 0;
+
+	for (made = 0; made < n; made++) {
+		snprintf(path, sizeof(path), "%s/%0200d", dir, made);
+		if (mkdir(path, 0755))
+			break;
+		with += !setxattr(path, "user.x", value, sizeof(value), 0);
+	}
+	err = errno;
+	printf("made %d, %d with attributes\n", made, with);
+	if (made < n)
+		refused("%s", strerror(err));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "follow") == 0)
@@ -577,8 +638,12 @@ int main(int argc, char **argv)
 		return crowd(argv[2], (unsigned int)atoi(argv[3]));
 	if (argc == 4 && strcmp(argv[1], "members") == 0)
 		return members(argv[2], (unsigned int)atoi(argv[3]));
+	if (argc == 4 && strcmp(argv[1], "makes") == 0)
+		return makes(argv[2], atoi(argv[3]));
 	if (argc == 4 && strcmp(argv[1], "idle") == 0)
 		return idle(argv[2], atoi(argv[3]));
+	if (argc == 4 && strcmp(argv[1], "hold") == 0)
+		return hold(argv[2], (unsigned int)atoi(argv[3]));
 	fprintf(stderr, "usage: see the head of tests/intruder.c\n");
 	return 2;
 }

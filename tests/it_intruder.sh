@@ -4,8 +4,8 @@
 #
 # Each attack is a function attack_NAME, run against the pool that a default start
 # makes (loopback, no --insecure); those named open_NAME against one that believes
-# whoever connects (--insecure), where what stands behind the door is tried. An
-# attack shows that it would be noticed: something of the same kind that is allowed
+# whoever connects (--insecure), where what stands behind the door is tried; and
+# few_NAME against one whose daemons may have few descriptors. An attack shows that it would be noticed: something of the same kind that is allowed
 # works beside it.
 # modes: both
 # variants: release asan
@@ -55,6 +55,10 @@ works() {
 	cmp "$tmp/src" "$b/works$nworks"
 }
 nworks=0
+
+kib_of() { # NAME: KiB of memory
+	awk '/^VmRSS/ { print $2 }' "/proc/${pid[$1]}/status"
+}
 
 # ---- attacks ----
 
@@ -213,6 +217,42 @@ attack_fills_the_log() {
 	[ $lines -le $((2 * SECONDS + 10)) ] || fail "$lines lines of log"
 }
 
+# Directories and attributes, which no store bounds: it has a quarter, on whichever
+# mount, and the master's memory stays as it is. Root makes others all the while.
+attack_makes_directories() {
+	local dir before after
+	before=$(kib_of master)
+	mkdir -m 1777 "$a/heap" "$a/heap2"
+	sync "$a"
+	for dir in "$a/heap" "$b/heap2"; do
+		intruder makes "$dir" 20000 >"$tmp/makes.$(basename "$dir")" 2>&1 &
+		also_kill+=($!)
+	done
+	wait $! || :
+	wait "${also_kill[-2]}" || :
+	for dir in heap heap2; do
+		grep -qx 'refused: Disk quota exceeded' "$tmp/makes.$dir" ||
+			fail "not refused: $(cat "$tmp/makes.$dir")"
+	done
+	awk '/made/ { n += $2; x += $3 } END { exit n < 950 || x < 500 }' \
+		"$tmp"/makes.* || fail "refused too early: $(cat "$tmp"/makes.*)"
+	mkdir "$a/roots" && setfattr -n user.x -v 1 "$a/roots" ||
+		fail "root is refused, too"
+	wait_until 15 eval '[ "$(ls "$a/heap")" = "$(ls "$b/heap")" ] &&
+		[ "$(ls "$a/heap2")" = "$(ls "$b/heap2")" ]'
+	[ "$(ls "$a/heap" "$a/heap2" | grep -c 000)" -le 1000 ] ||
+		fail "more than its quarter"
+	[ "$(metric "${admin[master]}" kvpool_master_attribute_bytes)" -le 1100000 ] ||
+		fail "more attributes than its quarter"
+	metric_at_least "${admin[a]}" kvpool_node_quota_refused_total 1 ||
+		fail "not counted"
+	after=$(kib_of master)
+	[ "$KVTEST_VARIANT" != release ] || [ $((after - before)) -le 8192 ] ||
+		fail "the master has grown from $before to $after KiB"
+	as_user find "$a/heap" "$b/heap2" -mindepth 1 -delete
+	as_user mkdir "$a/heap/again" || fail "refused with nothing left"
+}
+
 open_reads_roots_files() {
 	local status=0
 	install -m 600 /dev/null /dev/shm/$$.secret
@@ -255,6 +295,41 @@ open_crowds_the_master() {
 		$((before + 1)) || fail "not counted"
 }
 
+# More files held open than the daemon may have descriptors of: root's creates,
+# writes and opens beside it go on, and so do the user's own.
+few_holds_files() {
+	local fd out="$tmp/hold.out" n=600 i
+	echo x >"$a/small" # sizes vary: none is reserved for, all are served
+	sync "$a"
+	mkdir -m 777 "$a/held"
+	mkfifo "$tmp/hold.in"
+	exec {fd}<>"$tmp/hold.in"
+	for i in 1 2; do
+		mkdir -m 777 "$a/held/$i"
+		intruder hold "$a/held/$i" $n <"$tmp/hold.in" >"$out.$i" 2>&1 &
+		also_kill+=($!)
+		wait_until 30 grep -qsE 'waits|refused' "$out.$i"
+		! grep refused "$out.$i" || fail "a user's file is refused"
+		works
+	done
+	cmp "$a/works$nworks" "$b/works$nworks" || fail "root cannot read"
+	metric_at_least "${admin[a]}" kvpool_node_kept_descriptors_closed_total \
+		$n || fail "none was closed"
+	[ "$(find "/proc/${pid[a]}/fd" -type l | wc -l)" -lt 200 ] ||
+		fail "it has too many"
+	printf '12' >&$fd
+	for i in 1 2; do
+		wait_until 30 grep -qE 'held|refused' "$out.$i"
+		grep -qx held "$out.$i" || fail "a user's file: $(cat "$out.$i")"
+		sync "$a/held/$i"
+		[ "$(cat "$b/held/$i"/*)" = "$(cd "$b/held/$i" && printf %s%s \
+			$(for f in *; do echo "$f" "$f"; done))" ] ||
+			fail "published as something else"
+		[ "$(ls "$b/held/$i" | wc -l)" = $((n / 2)) ] || fail "not all there"
+	done
+	exec {fd}>&-
+}
+
 # ---- all of them ----
 
 also_remove=()
@@ -269,10 +344,20 @@ run_all() { # PREFIX
 	done
 }
 
+# Of the master's: few, for a short test.
+export KVPOOL_MAX_DIRECTORIES=4000 KVPOOL_MAX_ATTRIBUTES=4M
 begin_pool
 works
 run_all attack_
 stop_all
 begin_pool --insecure
 run_all open_
+stop_all
+mkdir "$tmp/few"
+printf '#!/bin/bash\nulimit -n 256\nexec %s "$@"\n' "$(type -P kvpoold)" \
+	>"$tmp/few/kvpoold"
+chmod +x "$tmp/few/kvpoold"
+PATH=$tmp/few:$PATH begin_pool
+works
+run_all few_
 pass

@@ -30,8 +30,8 @@ refused 2 'kvpoold: --store-size: "12Q" given; accepted: a size' \
 	kvpoold --foreground --store-size 12Q
 refused 2 'KVPOOL_STORE_SIZE: "x" given; accepted: a size' \
 	env KVPOOL_STORE_SIZE=x kvpoold --foreground
-refused 0 '^kvpoold [0-9.]+$' env KVPOOL_VERSION=1.2 kvpoold --version
-refused 0 '^kvpool-master [0-9.]+$' \
+refused 0 '^kvpoold [0-9.]+(\+[0-9a-f]+)?$' env KVPOOL_VERSION=1.2 kvpoold --version
+refused 0 '^kvpool-master [0-9.]+(\+[0-9a-f]+)?$' \
 	env KVPOOL_VERSION=1.2 KVPOOL_HELP=1.2 kvpool-master --version
 refused 2 'kvpool-master: --listen: "a:b" given; accepted: HOST:PORT' \
 	kvpool-master --listen a:b

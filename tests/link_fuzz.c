@@ -44,9 +44,9 @@ static void check_text(const char *text)
 
 static void check_link(const uint8_t *payload, size_t len)
 {
-	struct link_said said;
+	struct link_msg said;
 
-	if (!link_said_read(payload, len, &said))
+	if (!link_msg_read(payload, len, &said))
 		return;
 	require(said.word >= LINK_OFFER && said.word <= LINK_DOWN);
 	require(memchr(said.text, 0, sizeof(said.text)) != NULL);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #define NNODES 4
+#include "master/impl.h"
 #include "master_fake_pool.h"
 
 static void dial(struct fake_node *n)
@@ -722,17 +723,22 @@ static uint64_t change_blindly(struct late *l)
 static void what_replaced_a_name_after_its_deletion_is_not_older_than_that(
 	void **state)
 {
+	Kvpool__Meta kept = KVPOOL__META__INIT;
 	struct late l = { 0 };
 
 	(void)state;
 	change_blindly(&l);
+	/* The state is rewritten with it, too. */
+	master_keep_tomb_meta(master_map_grave(&master->map, "k", 1), &kept);
+	assert_int_equal(1, kept.set);
 	join(&node[0]);
 	join(&node[1]);
 	l.bytes = "it was deleted: ";
 	assert_int_equal(-ESTALE, publish(&node[1], &l));
 	l.again = true;
 	assert_int_equal(-ESTALE, publish(&node[1], &l));
-	l.bytes = "other bytes, yes";
+	/* Or what it was rewritten to meanwhile. */
+	l.bytes = "and yet others, ";
 	assert_int_equal(0, publish(&node[0], &l));
 }
 

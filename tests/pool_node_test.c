@@ -1849,6 +1849,229 @@ static void an_xattr_that_the_master_refuses_does_not_stay(void **state)
 				      pool_node_xattrs(b)));
 }
 
+/* Made again before the master has removed it, a directory is a new one. */
+static void a_directory_made_again_has_no_attributes(void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	struct node_dirent *root, *d;
+
+	start_pool(f, 2);
+	root = pool_node_root(node(f, 0));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	assert_int_equal(0, pool_node_setxattr(node(f, 0), &d->d.e,
+					       "user.kvpool.replicas", "2", 1,
+					       0));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	assert_null(d->xattrs);
+	assert_int_equal(0, d->rules.replicas);
+	run_until(f, all_answered(f, 0));
+	assert_null(master_map_dir(&f->master->map, "d", 1)->extra);
+	/* One that could not be removed has what it had. */
+	assert_int_equal(0, pool_node_setxattr(node(f, 0), &d->d.e, "user.a",
+					       "1", 1, 0));
+	run_until(f, all_answered(f, 0) && known(f, 1, "d"));
+	put_in(f, 1, node_dir(pool_tree_lookup(&node(f, 1)->tree, "d", 1)),
+	       "k", 100, 1);
+	run_until(f, f->master->map.nfiles == 1);
+	if (d->d.nchildren)
+		return; /* heard of it already */
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	run_until(f, all_answered(f, 0) && d->xattrs);
+}
+
+/* ---- what names cost ---- */
+
+#define USER 4711u
+
+static const struct node_attr users = { .mode = 0755, .uid = USER };
+static const struct node_attr writers = { .mode = 0755, .uid = 1000 };
+
+/* A pool of n nodes with a quarter of `dirs` and `bytes` for USER. */
+static void start_small_pool(struct fixture *f, int n, uint64_t dirs,
+			     uint64_t bytes)
+{
+	start_master(f);
+	pool_quota_limit(&f->master->map.quota, dirs, bytes);
+	for (int i = 0; i < n; i++)
+		start_node(f, i);
+	for (int i = 0; i < n; i++)
+		run_until(f, is_up(f, i));
+	run_until(f, master_ready(f->master));
+}
+
+static int mkdir_in(struct fixture *f, int i, struct node_dirent *up,
+		    const char *name, struct node_dirent **ret_dir)
+{
+	return pool_node_mkdir(node(f, i), up, name, strlen(name), &users,
+			       ret_dir);
+}
+
+static int mkdir_top(struct fixture *f, int i, const char *name,
+		     struct node_dirent **ret_dir)
+{
+	return mkdir_in(f, i, pool_node_root(node(f, i)), name, ret_dir);
+}
+
+static int set_attr(struct fixture *f, int i, struct pool_entry *e,
+		    const char *name, size_t len)
+{
+	static char value[4096];
+
+	return pool_node_setxattr(node(f, i), e, name, value, len, 0);
+}
+
+static bool counts_alike(struct fixture *f, int i)
+{
+	return pool_quota_equal(&node(f, i)->quota, &f->master->map.quota);
+}
+
+static void directories_beyond_a_user_s_are_refused_at_once(void **state)
+{
+	struct node_dirent *d[4], *other;
+	struct fixture *f = *state;
+	struct pool_entry *to;
+	char name[] = "d0";
+
+	start_small_pool(f, 2, 16, 0);
+	for (int i = 0; i < 4; i++, name[1]++)
+		assert_int_equal(0, mkdir_top(f, 0, name, &d[i]));
+	assert_int_equal(-EDQUOT, mkdir_in(f, 0, d[3], "e", &other));
+	assert_false(known(f, 0, "d3/e"));
+	assert_int_equal(1, pool_counter_value(&node(f, 0)->c.quota_refused));
+	run_until(f, counts_alike(f, 0) && counts_alike(f, 1));
+	assert_int_equal(-EDQUOT, mkdir_top(f, 1, "e", &other));
+	/* What is removed counts no more, answered or not. */
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d[0]));
+	assert_int_equal(0, mkdir_top(f, 0, "e", &other));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), other));
+	assert_int_equal(0, mkdir_top(f, 0, "e", &other));
+	assert_int_equal(-EDQUOT, mkdir_top(f, 0, "f", &other));
+	check_nodes(f);
+	/* An empty one that is renamed. */
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d[1]));
+	assert_int_equal(0, pool_node_rename(
+				    node(f, 0), &d[2]->d.e,
+				    pool_node_root(node(f, 0)), "to", 2, false,
+				    &to));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d[2]));
+	run_until(f, all_answered(f, 0) && counts_alike(f, 0) &&
+			     counts_alike(f, 1));
+	assert_int_equal(3, node(f, 1)->quota.used.dirs);
+}
+
+static void attributes_beyond_a_user_s_are_refused_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct node_attr root = { .uid = 0 };
+	struct node_object *o;
+	struct node_dirent *d;
+	struct pool_entry *e;
+
+	start_small_pool(f, 2, 0, 8000);
+	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
+	e = &d->d.e;
+	assert_int_equal(-EDQUOT, set_attr(f, 0, e, "user.a", 2000));
+	assert_null(pool_node_xattrs(e));
+	assert_int_equal(0, set_attr(f, 0, e, "user.a", 1000));
+	assert_int_equal(-EDQUOT, set_attr(f, 0, e, "user.b", 1000));
+	assert_int_equal(0, pool_node_setxattr(node(f, 0), e, "user.a", NULL,
+					       0, 0));
+	assert_int_equal(0, set_attr(f, 0, e, "user.b", 1000));
+	run_until(f, all_answered(f, 0) && counts_alike(f, 1));
+	/* Given to root, whose share is no user's. */
+	assert_int_equal(0, pool_node_setattr(node(f, 0), e, POOL_SET_UID,
+					      &root, NULL));
+	assert_int_equal(0, set_attr(f, 0, e, "user.a", 2000));
+	/* A file, before it is published (create_in: user 1000) and after; a
+	 * copy that is written; what is unlinked and open. */
+	o = create_in(f, 0, d, "k", 0);
+	e = &o->entry->e;
+	assert_int_equal(0, set_attr(f, 0, e, "user.a", 1900));
+	assert_int_equal(-EDQUOT, set_attr(f, 0, e, "user.b", 100));
+	write_bytes(f, 0, o, 100, 1);
+	close_whole(f, 0, o);
+	run_until(f, all_answered(f, 0) && !node_file(e)->own &&
+			     counts_alike(f, 0) && counts_alike(f, 1));
+	assert_int_equal(-EDQUOT, set_attr(f, 0, e, "user.b", 100));
+	assert_int_equal(0, pool_node_unlink(node(f, 0), node_file(e)));
+	run_until(f, all_answered(f, 0) && counts_alike(f, 0) &&
+			     counts_alike(f, 1));
+	o = node_object_ref(create_in(f, 0, d, "l", 0));
+	assert_int_equal(0, set_attr(f, 0, &o->entry->e, "user.a", 1900));
+	assert_int_equal(0, pool_node_unlink(node(f, 0), o->entry));
+	check_nodes(f);
+	assert_true(counts_alike(f, 0));
+	pool_node_writer_closed(node(f, 0), o);
+	node_object_unref(node(f, 0), o);
+}
+
+/* Nodes that grant what the master then refuses: nothing of it stays. */
+static void what_the_master_has_no_room_for_does_not_stay(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d, *e, *root;
+
+	start_small_pool(f, 1, 4, 8000);
+	root = pool_node_root(node(f, 0));
+	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "x", 1, &writers,
+					    &e)); /* and all of theirs */
+	run_until(f, all_answered(f, 0));
+	pool_quota_limit(&node(f, 0)->quota, 0, 0); /* it knows nothing of it */
+	assert_int_equal(0, mkdir_top(f, 0, "e", &e));
+	run_until(f, all_answered(f, 0));
+	assert_null(pool_node_lookup(node(f, 0), root, "e", 1));
+	assert_false(known(f, 0, "e"));
+	assert_int_equal(-EDQUOT, pool_node_lost(root));
+	assert_int_equal(0, pool_node_lost(root));
+	/* Nor what is in it. */
+	assert_int_equal(0, mkdir_top(f, 0, "e", &e));
+	put_in(f, 0, e, "k", 100, 1);
+	run_until(f, e->d.nchildren == 0 && all_answered(f, 0));
+	assert_int_equal(-EDQUOT, pool_node_lost(e));
+	assert_null(master_map_dir(&f->master->map, "e", 1));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), e));
+	assert_int_equal(0, set_attr(f, 0, &d->d.e, "user.a", 3000));
+	run_until(f, all_answered(f, 0) && !d->xattrs);
+	run_until(f, !known(f, 0, "e") && counts_alike(f, 0));
+}
+
+static void the_accounts_outlive_master_and_node(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d, *e;
+	struct pool_entry *k;
+
+	start_pool(f, 1);
+	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
+	assert_int_equal(0, mkdir_in(f, 0, d, "e", &e));
+	assert_int_equal(0, set_attr(f, 0, &e->d.e, "user.a", 100));
+	put_in(f, 0, e, "k", 100, 1);
+	run_until(f, (k = pool_tree_lookup(&node(f, 0)->tree, "d/e/k", 5)) &&
+			     !node_file(k)->own);
+	assert_int_equal(0, set_attr(f, 0, k, "user.a", 200));
+	run_until(f, all_answered(f, 0) && counts_alike(f, 0));
+	stop_master(f);
+	start_master(f);
+	run_until(f, is_up(f, 0) && counts_alike(f, 0));
+	assert_int_equal(2, node(f, 0)->quota.used.dirs);
+	assert_true(node(f, 0)->quota.used.bytes > 300);
+	stop_node(f, 0);
+	stop_master(f);
+	start_node(f, 0); /* it knows what it holds */
+	node_check(node(f, 0));
+	assert_int_equal(2, node(f, 0)->quota.used.dirs);
+	start_master(f);
+	run_until(f, is_up(f, 0) && counts_alike(f, 0));
+}
+
 /* ---- barriers ---- */
 
 struct test_barrier {
@@ -4332,6 +4555,11 @@ int main(int argc, char **argv)
 		node_test(an_older_feed_removes_no_directory_being_made),
 		node_test(xattrs_set_on_two_nodes_at_once_both_last),
 		node_test(an_xattr_that_the_master_refuses_does_not_stay),
+		node_test(a_directory_made_again_has_no_attributes),
+		node_test(directories_beyond_a_user_s_are_refused_at_once),
+		node_test(attributes_beyond_a_user_s_are_refused_at_once),
+		node_test(what_the_master_has_no_room_for_does_not_stay),
+		node_test(the_accounts_outlive_master_and_node),
 		node_test(a_barrier_without_a_master_times_out),
 		node_test(a_barrier_ends_after_the_publications_before_it),
 		node_test(a_barrier_waits_until_other_kernels_have_been_told),

@@ -571,6 +571,61 @@ static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
 	assert_int_equal(0, n->nops);
 }
 
+/* ---- fsync ---- */
+
+struct sync {
+	struct node_barrier b;
+	struct pool_node *n;
+	bool ended, held; /* held: file 1 was published then */
+};
+
+static void on_synced(struct node_barrier *b, int status)
+{
+	struct sync *s = pool_container_of(b, struct sync, b);
+
+	assert_int_equal(0, status);
+	s->ended = true;
+	s->held = is_held(s->n, 1);
+}
+
+static void an_fsync_waits_for_what_is_being_sealed(void **state)
+{
+	struct fixture *f = *state;
+	struct sync s = { .ended = false };
+
+	start_master(f);
+	s.n = start_node(f, 0);
+	run_until(f, node_link_up(s.n) && s.n->complete);
+	put(s.n, 1);
+	assert_int_equal(NODE_SEALING, file(s.n, 1)->own->state);
+	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
+	run_until(f, s.ended);
+	assert_true(s.held);
+}
+
+/* A file that waits for room in the queue is not there yet. */
+static void an_fsync_waits_for_what_is_not_queued_yet(void **state)
+{
+	struct fixture *f = *state;
+	struct sync s = { .ended = false };
+	uint64_t until;
+
+	start_master(f);
+	s.n = start_node(f, 0);
+	run_until(f, node_link_up(s.n) && s.n->complete);
+	s.n->nops = NODE_OPS_MAX; /* as if so many others waited */
+	put(s.n, 1);
+	run_until(f, is_pending(s.n, 1));
+	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
+	for (until = pool_now_ms() + 300; pool_now_ms() < until;)
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_false(s.ended);
+	s.n->nops = 0;
+	node_publish_sealed(s.n);
+	run_until(f, s.ended);
+	assert_true(s.held);
+}
+
 /* ---- the inventory ---- */
 
 static bool same_names(struct pool_node *a, struct pool_node *b)
@@ -686,6 +741,8 @@ int main(void)
 		turns_test(names_are_judged_only_if_a_rule_changed_and_in_slices),
 		turns_test(a_file_that_waits_is_unlinked_without_a_search),
 		turns_test(publications_beyond_the_bound_wait_and_go_in_order),
+		turns_test(an_fsync_waits_for_what_is_being_sealed),
+		turns_test(an_fsync_waits_for_what_is_not_queued_yet),
 		turns_test(the_inventory_is_told_in_slices_while_names_change),
 		turns_test(an_inventory_that_is_cut_off_is_told_again),
 	};

@@ -312,7 +312,7 @@ static void say_buffer(uint64_t req, uint64_t addr, uint64_t length, bool gone)
 				 .rkey = p->region.mr ? p->region.mr->rkey : 1,
 				 .gone = gone };
 
-	assert_int_equal(link_say_buffer(p->conn, &b), 0);
+	assert_int_equal(link_buffer_send(p->conn, &b), 0);
 }
 
 /* Half of a range, in the played side's memory. */
@@ -322,7 +322,7 @@ static void say_part(uint64_t req, uint64_t at, uint64_t length)
 				 .addr = (uintptr_t)p->mem + at,
 				 .rkey = p->region.mr->rkey };
 
-	assert_int_equal(link_say_buffer(p->conn, &b), 0);
+	assert_int_equal(link_buffer_send(p->conn, &b), 0);
 }
 
 static void what_was_not_asked_for_is_not_read(void **state)
@@ -573,7 +573,7 @@ static void a_buffer_is_not_longer_than_its_range(void **state)
 			say_buffer(req, (uintptr_t)p->mem, SIZE + 1, false);
 		is_sent_by_tcp(&m);
 	}
-	assert_int_equal(pool_counter_value(&w.holds.rdma_again), 0);
+	assert_int_equal(pool_counter_value(&w.holds.rdma_fallbacks), 0);
 }
 
 static void is_written_part_by_part(bool early)
@@ -625,7 +625,7 @@ static void half_a_range_goes_by_tcp(void **state)
 	get(&m, 1);
 	say_part(1, 0, SIZE / 2);
 	is_sent_by_tcp(&m);
-	assert_int_equal(pool_counter_value(&w.holds.rdma_again), 1);
+	assert_int_equal(pool_counter_value(&w.holds.rdma_fallbacks), 1);
 }
 
 static void a_range_that_ends_early_goes_by_tcp(void **state)

@@ -83,7 +83,7 @@ static void ranges_are_written_and_pulled(void **state)
 	move(4096 + 7, 5 * MIB + 3, true);
 	assert_int_equal(count(&w.asks.rdma_pulled), 5 * MIB + 3);
 	assert_int_equal(count(&w.asks.rdma_in), in + 5 * MIB + 3);
-	assert_int_equal(count(&w.holds.rdma_again), 0);
+	assert_int_equal(count(&w.holds.rdma_fallbacks), 0);
 	assert_int_equal(count(&verbs_port_at(w.verbs, 0)->received),
 			 in + 5 * MIB + 3);
 	assert_int_equal(count(&verbs_port_at(w.verbs, 0)->sent),
@@ -121,12 +121,12 @@ static void is_broken_off_and_sent_by_tcp(bool pull, enum ibv_wc_status status)
 	fake_verbs_hold(status == IBV_WC_SUCCESS); /* else nothing is said */
 	for (int i = 0; i < 2; i++)
 		lanes_check(&w, &m[i]);
-	assert_true(count(&w.holds.rdma_again) > 0);
+	assert_true(count(&w.holds.rdma_fallbacks) > 0);
 	fake_verbs_hold(false);
 	lanes_until(&w, w.lane->linked[pull ? LINK_PULL : LINK_PUSH]);
 	lanes_until(&w, exposed() == idle);
 	move(0, 2 * MIB, pull);
-	assert_int_equal(count(&w.holds.rdma_again), 2);
+	assert_int_equal(count(&w.holds.rdma_fallbacks), 2);
 }
 
 static void a_write_that_fails_is_made_up_for(void **state)

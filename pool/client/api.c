@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include "commit.h" /* made by the Makefile */
 #include "pool/base/parse.h"
 #include "pool/model/tree.h"
 #include "pool/conn/wire.h"
 
 const char *kvpool_version(void)
 {
-	return KVPOOL_VERSION;
+	return KVPOOL_VERSION KVPOOL_COMMIT;
 }
 
 const char *kvpool_strerror(int64_t error)
@@ -30,6 +31,7 @@ const char *kvpool_strerror(int64_t error)
 		{ EMSGSIZE, "the object has another size than the buffer" },
 		{ EFBIG, "larger than this connection's buffer" },
 		{ ENOSPC, "no space in the pool" },
+		{ EDQUOT, "this user has too many directories" },
 		{ EISDIR, "a directory has this name" },
 		{ ENOTDIR, "a parent directory's name belongs to a file" },
 		{ EMEDIUMTYPE, "the namespace has another layout" },

@@ -4,7 +4,7 @@
  * array of descriptors. The old daemon writes and sends them; the new one reads
  * the records in the same order. A record comes after those that it refers to:
  *
- *   NODE  NAME*  OPS*  FS  INODE*  OPEN*  END
+ *   NODE  NAME*  OPS*  FS  INODE*  OPEN*  [BY_ID]  END
  *
  *   each record: u32 type | u32 length | payload
  *
@@ -17,6 +17,7 @@
 #ifndef POOL_CONN_HANDOVER_H
 #define POOL_CONN_HANDOVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +34,8 @@ enum pool_handover_type {
 	POOL_HANDOVER_FS,
 	POOL_HANDOVER_INODE,
 	POOL_HANDOVER_OPEN,
+	POOL_HANDOVER_BY_ID, /* some files have no descriptor here: the new
+				process opens them by their store ids */
 };
 
 /* Index of the descriptors that every hand-over has. */
@@ -56,6 +59,7 @@ struct pool_handover {
 	const uint8_t *in; /* reading; owns the mapping */
 	size_t in_len, at;
 	int err; /* writing: the first error */
+	bool by_id; /* writing: a BY_ID record must be written */
 };
 
 /* ---- writing ---- */

@@ -1,4 +1,4 @@
-/* Ranges that a mover expects: found by their request, ended once. */
+/* Expectations of a mover: found by request number, each ended once. */
 #include "pool/lane/mover.h"
 #include <assert.h>
 #include <errno.h>
@@ -48,7 +48,7 @@ void expect_landed(struct pool_landing *l)
 	pool_mailbox_post(x->mover->home, &x->mail, expect_done_home);
 }
 
-/* Nobody finds it any more; done follows when the writes under way ended. */
+/* Removes x from all tables; done follows when no write is in flight. */
 static void expect_finish(struct pool_expect *x, int status)
 {
 	pool_list_del(&x->link);
@@ -62,21 +62,21 @@ static void expect_finish(struct pool_expect *x, int status)
 	pool_landing_stop(&x->landing, status);
 }
 
-void expect_left(struct pool_expect *x)
+void expect_drained(struct pool_expect *x)
 {
-	expect_finish(x, x->leaving);
+	expect_finish(x, x->draining);
 }
 
 void expect_end(struct pool_expect *x, int status)
 {
 	if (pool_list_empty(&x->link))
-		return; /* ending already */
-	if (x->leaving && x->lane->conn)
-		return; /* soon */
-	if (status && !x->leaving && expect_leave(x))
-		x->leaving = status;
+		return; /* has ended; done is on its way */
+	if (x->draining && x->lane->conn)
+		return; /* expect_drained ends it */
+	if (status && !x->draining && expect_drain(x))
+		x->draining = status;
 	else
-		expect_finish(x, x->leaving ? x->leaving : status);
+		expect_finish(x, x->draining ? x->draining : status);
 }
 
 static void lane_up_home(struct pool_mail *mail)

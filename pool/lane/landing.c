@@ -18,7 +18,7 @@ struct pool_chunk {
 	uint8_t *buf;		   /* owns */
 	struct pool_landing *user; /* borrows; NULL: free */
 	uint64_t offset;	   /* in user's file */
-	size_t len, cap;	   /* filled, to be filled */
+	size_t len, cap;	   /* bytes received, and to receive */
 	int err;
 	uv_work_t work;
 };
@@ -131,7 +131,8 @@ static void landing_failed(struct pool_landing *l, int err)
 		l->status = err;
 }
 
-/* Last in every path that may have ended it. */
+/* Calls `done` if the landing has ended. Last in its callers: l may be freed.
+ */
 static void landing_check(struct pool_landing *l)
 {
 	if (!l->stopped || l->writing > 0)
@@ -163,14 +164,14 @@ static void chunk_written(uv_work_t *w, int status)
 	landing_check(l);
 }
 
-/* The chunk is full, or the range is complete. */
+/* Writes the chunk, which is full or completes the range. */
 static void chunk_land(struct pool_landing *l)
 {
 	struct pool_chunk *ch = l->chunk;
 
 	l->chunk = NULL;
 	l->writing++;
-	/* The last one at once: nothing is left to overlap it with. */
+	/* The last chunk is written here: no receipt is left to overlap. */
 	if (l->got < l->length &&
 	    uv_queue_work(l->chunks->loop, &ch->work, chunk_write,
 			  chunk_written) == 0)
@@ -208,7 +209,7 @@ void *pool_landing_room(struct pool_landing *l, size_t *ret_len)
 	return ch->buf + ch->len;
 }
 
-/* It is the reader's. */
+/* The memory belongs to the reader, who may unmap it: hence the guard. */
 static void land_memory(struct pool_landing *l, const void *data, size_t len)
 {
 	uint8_t *to = (uint8_t *)l->mem + l->got;

@@ -1,12 +1,12 @@
 /*
- * A landing: the range of bytes that a peer sends us, on its way into a file or
- * memory, summed while it is hot. The bytes come in order, from a connection on
- * the landing's loop.
+ * A landing: writes a range that arrives from a peer to a file or to memory,
+ * and computes its checksum while the bytes are in the CPU's cache. The bytes
+ * arrive in order.
  *
- * How bytes get into a file was chosen by measurement (one TCP connection over
- * loopback, two CPUs, a fresh 4 MiB / 32 MiB tmpfs file reserved by fallocate
- * on a huge=within_size mount, GB/s, checksum included; a plain socket moves
- * 4.5 / 2.8):
+ * The way bytes get into a file was chosen by measurement (GB/s including the
+ * checksum; one TCP connection over loopback, two CPUs, a fresh 4 MiB / 32 MiB
+ * tmpfs file reserved by fallocate on a huge=within_size mount; a plain socket
+ * moves 4.5 / 2.8):
  *	recv 256 KiB, pwrite it				2.0 / 1.5
  *	recv into an mmap of the file			1.9 / 1.6
  *	recv 2 MiB, pwrite it				2.3 / 1.9
@@ -14,14 +14,14 @@
  * Whole fetches (pool_fetch_start to its callback), against a plain socket in
  * the same minutes: 2.8 of 4.2 at 4 MiB, 3.4 of 4.2 into pages written before,
  * 2.9 of 3.6 at 32 MiB.
- * A page that was reserved but never written is zeroed by the first access
- * unless that is one write of the whole (here: huge) page; so bytes are
- * gathered in chunks of 2 MiB, aligned in the file, and while the thread pool
- * writes one the next is being received. Into pages written before, mmap is
- * faster (3.8 against 3.3 at 4 MiB), but those are not the pages of a first
- * read. XXH3's vector paths, chosen at run time, take it from 12 to 30-44 GB/s.
+ * The kernel zeroes a reserved page on its first access, unless that access is
+ * one write of the whole (here: huge) page. Hence bytes are gathered in chunks
+ * of 2 MiB, aligned in the file, and the thread pool writes one chunk while
+ * the next is received. For pages written before, mmap is faster (3.8 against
+ * 3.3 at 4 MiB), but the pages of a first read are new. XXH3's vector code,
+ * selected at run time, raises the checksum from 12 to 30-44 GB/s.
  *
- * Thread: the loop of the connection that brings the bytes.
+ * Thread: the loop of the connection that delivers the bytes.
  */
 #ifndef POOL_LANE_LANDING_H
 #define POOL_LANE_LANDING_H
@@ -35,62 +35,62 @@
 #include "pool/base/list.h"
 
 #define POOL_LANDING_CHUNK ((size_t)2 << 20)
-/* Chunks that the landings of one loop have together. */
+/* Chunks that all landings of one loop share. */
 #define POOL_LANDING_CHUNKS_MAX 8
 
 /* The chunks of one loop. */
 struct pool_chunks {
 	uv_loop_t *loop;
 	struct pool_list free; /* owns */
-	unsigned int count;    /* that exist, free or in use */
+	unsigned int count;    /* allocated, free or in use */
 };
 
 void pool_chunks_init(struct pool_chunks *cs, uv_loop_t *loop);
-/* None is in use. */
+/* No chunk may be in use. */
 void pool_chunks_fini(struct pool_chunks *cs);
 
 struct pool_chunk;
 
 struct pool_landing {
 	/* set by the owner */
-	int fd;	   /* borrows; at `offset` of it, or if < 0 to mem */
+	int fd;	   /* borrows; writes at `offset`; < 0: writes to mem */
 	void *mem; /* borrows */
 	uint64_t offset, length;
-	/* NULL or called once after pool_landing_stop (or inside it), when
-	 * nothing writes to fd or mem any more. The landing may be freed in it.
-	 */
+	/* NULL, or called once, inside pool_landing_stop or later, when nothing
+	 * writes to fd or mem any more. May free the landing. */
 	void (*done)(struct pool_landing *l);
 	/* results */
 	int status;
-	XXH128_hash_t sum; /* with status 0 */
+	XXH128_hash_t sum; /* valid if status is 0 */
 
 	/* this module's */
 	XXH3_state_t *hash;
-	/* Borrows; set by the owner; NULL: write at once, so that it is over
-	 * when pool_landing_stop returns. */
+	/* Borrows; set by the owner. NULL: write each piece at once, so that
+	 * `done` is called inside pool_landing_stop. */
 	struct pool_chunks *chunks;
 
 	struct pool_chunk *chunk;   /* being filled */
 	unsigned int writing;	    /* chunks in the thread pool */
-	_Atomic uint64_t got; /* any thread may look */
+	_Atomic uint64_t got; /* bytes received; any thread may read */
 	bool stopped;
 };
 
-/* 0 or -ENOMEM. fini may be called on a zeroed or done landing. */
+/* 0 or -ENOMEM. fini is for a zeroed landing, or one that is done. */
 int pool_landing_init(struct pool_landing *l);
 void pool_landing_fini(struct pool_landing *l);
 
-/* Nothing of it has come, after all, and it goes elsewhere (as fd, mem above).
- * Nothing is being written. */
+/* Discards what was received and starts again with another target (fd, mem as
+ * above). No write may be in flight. */
 void pool_landing_restart(struct pool_landing *l, int fd, void *mem);
 
-/* Room for what comes next (as on_bulk_room), NULL for "hand it to me". */
+/* Where to receive the next bytes (as on_bulk_room); NULL: into a buffer of the
+ * connection, to be passed to pool_landing_data. */
 void *pool_landing_room(struct pool_landing *l, size_t *ret_len);
-/* The next len bytes, at data, which is in the room just given if there was
- * room. */
+/* Lands the next len bytes. data points into the room that pool_landing_room
+ * returned, if it returned any. */
 void pool_landing_data(struct pool_landing *l, const void *data, size_t len);
-/* No more bytes will come: done with status (0: only if all have come) once the
- * writes under way have ended, or with the error that one of them met. */
+/* Ends the landing with status (0 only if all bytes arrived), or with the error
+ * of a write that failed. `done` is called when no write is in flight. */
 void pool_landing_stop(struct pool_landing *l, int status);
 
 #endif

@@ -1,5 +1,4 @@
-/* Links of both sides: queue pairs beside lanes, and what is said about them.
- */
+/* Links, both sides: the queue pair, and the messages LINK and BUFFER. */
 #include "pool/lane/link.h"
 
 #include <assert.h>
@@ -31,7 +30,7 @@ static void on_qp_closed(void *arg)
 {
 	struct link *l = arg;
 
-	/* Nothing can be written any more: what waits for that goes on. */
+	/* The device can access no memory any more, so the maps may end. */
 	while (!pool_list_empty(&l->mapped))
 		link_map_end(pool_list_first(&l->mapped, struct link_map,
 					     link));
@@ -134,21 +133,21 @@ int link_open(struct link_ports *ports, struct verbs_port *port,
 /* ---- work ---- */
 
 /*
- * Nothing that was posted has ended for a while: nobody is there, though the
- * device goes on hoping. (Looks are counted and not time: who was stopped has
- * not looked.)
+ * Breaks the link if no work has completed for LINK_STALL_TICKS: the peer is
+ * dead, although the device still retries. This counts ticks and not time, so
+ * that a process that was stopped (SIGSTOP) does not find its links stalled.
  */
 static void watch_due(struct link_tick *t)
 {
 	struct link *l = pool_container_of(t, struct link, watch);
-	uint64_t ended;
+	uint64_t completed;
 
-	if (!verbs_qp_under_way(l->qp, &ended))
+	if (!verbs_qp_in_flight(l->qp, &completed))
 		return;
-	if (ended != l->ended)
-		l->still = 0;
-	l->ended = ended;
-	if (l->still++ < LINK_STILL_TICKS) {
+	if (completed != l->completed)
+		l->stalled_ticks = 0;
+	l->completed = completed;
+	if (l->stalled_ticks++ < LINK_STALL_TICKS) {
 		link_tick_set(l->ports, t, LINK_TICK_MS);
 		return;
 	}
@@ -162,7 +161,7 @@ int link_post(struct link *l, struct verbs_work *w)
 
 	if (err || !pool_list_empty(&l->watch.link))
 		return err;
-	l->still = 0;
+	l->stalled_ticks = 0;
 	l->watch.due = watch_due;
 	link_tick_set(l->ports, &l->watch, LINK_TICK_MS);
 	return 0;
@@ -178,11 +177,11 @@ enum pool_fault_kind link_fault(struct link *l, const struct pool_conn *c,
 		kind = pool_faults_judge(f, pool_conn_peer_name(c),
 					 POOL_FAULT_RDMA, true, ret_delay_ms);
 	if (kind == POOL_FAULT_RESET)
-		verbs_qp_hurt(l->qp);
+		verbs_qp_inject_error(l->qp);
 	return kind;
 }
 
-/* ---- by librdmacm ---- */
+/* ---- links connected by librdmacm ---- */
 
 bool link_by_cm(const struct verbs_port *port)
 {
@@ -244,15 +243,15 @@ int link_make_call(struct link *l, const struct link_call *call)
 					 call->host, call->port, call->token);
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
-static int say(struct pool_conn *c, Kvpool__Link *msg)
+static int send_msg(struct pool_conn *c, Kvpool__Link *msg)
 {
 	return pool_conn_send(c, POOL_MSG_LINK, 0, &msg->base);
 }
 
-int link_say(struct pool_conn *c, enum link_word word, enum link_kind kind,
-	     uint32_t attempt, const char *text)
+int link_msg_send(struct pool_conn *c, enum link_word word, enum link_kind kind,
+		  uint32_t attempt, const char *text)
 {
 	Kvpool__Link msg = KVPOOL__LINK__INIT;
 
@@ -260,7 +259,7 @@ int link_say(struct pool_conn *c, enum link_word word, enum link_kind kind,
 	msg.kind = kind;
 	msg.attempt = attempt;
 	msg.text = (char *)(uintptr_t)(text ? text : "");
-	return say(c, &msg);
+	return send_msg(c, &msg);
 }
 
 void link_address_fill(struct verbs_address *a, Kvpool__LinkAddress *at)
@@ -276,9 +275,9 @@ void link_address_fill(struct verbs_address *a, Kvpool__LinkAddress *at)
 	at->reads_out = a->reads_out;
 }
 
-int link_say_address(struct pool_conn *c, enum link_word word,
-		     uint32_t attempt, const struct link *l,
-		     const struct link_call *call)
+int link_msg_send_address(struct pool_conn *c, enum link_word word,
+			  uint32_t attempt, const struct link *l,
+			  const struct link_call *call)
 {
 	Kvpool__Link msg = KVPOOL__LINK__INIT;
 	Kvpool__LinkAddress at = KVPOOL__LINK_ADDRESS__INIT;
@@ -300,10 +299,10 @@ int link_say_address(struct pool_conn *c, enum link_word word,
 		where.token = call->token;
 		msg.call = &where;
 	}
-	return say(c, &msg);
+	return send_msg(c, &msg);
 }
 
-/* Numbers that do not fit are not cut, they are nonsense. */
+/* Numbers out of range are invalid, not truncated. */
 static bool address_read(const Kvpool__LinkAddress *at,
 			 struct verbs_address *ret)
 {
@@ -335,11 +334,11 @@ static bool call_read(const Kvpool__LinkCall *call, struct link_call *ret)
 	return true;
 }
 
-static bool said_read(const Kvpool__Link *msg, struct link_said *ret)
+static bool msg_parse(const Kvpool__Link *msg, struct link_msg *ret)
 {
 	if (msg->kind >= LINK_KINDS)
 		return false;
-	*ret = (struct link_said){ .word = (enum link_word)msg->word,
+	*ret = (struct link_msg){ .word = (enum link_word)msg->word,
 				   .kind = (enum link_kind)msg->kind,
 				   .attempt = msg->attempt,
 				   .by_cm = msg->cm,
@@ -356,7 +355,7 @@ static bool said_read(const Kvpool__Link *msg, struct link_said *ret)
 	       (msg->call && call_read(msg->call, &ret->call));
 }
 
-bool link_said_read(const uint8_t *payload, size_t len, struct link_said *ret)
+bool link_msg_read(const uint8_t *payload, size_t len, struct link_msg *ret)
 {
 	ProtobufCMessage *msg;
 	bool good;
@@ -364,23 +363,23 @@ bool link_said_read(const uint8_t *payload, size_t len, struct link_said *ret)
 	if (pool_unpack(pool_msg_bound(POOL_MSG_LINK), payload, len, &msg,
 			NULL))
 		return false;
-	good = said_read((const Kvpool__Link *)msg, ret);
+	good = msg_parse((const Kvpool__Link *)msg, ret);
 	protobuf_c_message_free_unpacked(msg, NULL);
 	return good;
 }
 
-bool link_heard(const struct pool_conn *c, const struct pool_frame *f,
-		const uint8_t *payload, struct link_said *ret_said)
+bool link_msg_receive(const struct pool_conn *c, const struct pool_frame *f,
+		      const uint8_t *payload, struct link_msg *ret_msg)
 {
-	bool good = link_said_read(payload, f->payload_len, ret_said);
+	bool good = link_msg_read(payload, f->payload_len, ret_msg);
 
 	if (!good)
-		pool_warn_limited("%s: a LINK that makes no sense",
+		pool_warn_limited("%s: invalid LINK message",
 				  pool_conn_peer_name(c));
 	return good;
 }
 
-int link_say_buffer(struct pool_conn *c, const struct link_buffer *b)
+int link_buffer_send(struct pool_conn *c, const struct link_buffer *b)
 {
 	Kvpool__Buffer msg = KVPOOL__BUFFER__INIT;
 
@@ -416,13 +415,13 @@ bool link_buffer_read(const uint8_t *payload, size_t len,
 	return good;
 }
 
-bool link_heard_buffer(const struct pool_conn *c, const struct pool_frame *f,
-		       const uint8_t *payload, struct link_buffer *ret)
+bool link_buffer_receive(const struct pool_conn *c, const struct pool_frame *f,
+			 const uint8_t *payload, struct link_buffer *ret)
 {
 	bool good = link_buffer_read(payload, f->payload_len, ret);
 
 	if (!good)
-		pool_warn_limited("%s: a BUFFER that makes no sense",
+		pool_warn_limited("%s: invalid BUFFER message",
 				  pool_conn_peer_name(c));
 	ret->req = f->req;
 	return good;

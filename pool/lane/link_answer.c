@@ -1,4 +1,4 @@
-/* The adopted side of links: offers answered. */
+/* Links of adopted lanes (the holder): answers to offers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-static void drop(struct half *h)
+static void drop(struct adopted_half *h)
 {
 	h->up = false;
 	if (h->link)
@@ -15,18 +15,18 @@ static void drop(struct half *h)
 	h->link = NULL;
 }
 
-static void refuse(struct half *h, const char *why)
+static void refuse(struct adopted_half *h, const char *why)
 {
 	struct link_lane *a = h->k->lane;
 
 	drop(h);
-	h->vain++;
-	pool_info_paced("%s: lane %u goes on over TCP: %s",
+	h->failures++;
+	pool_info_paced("%s: lane %u falls back to TCP: %s",
 		  pool_conn_peer_name(a->conn), a->number, why);
-	(void)link_say(a->conn, LINK_DOWN, h->kind, h->attempt, why);
+	(void)link_msg_send(a->conn, LINK_DOWN, h->kind, h->attempt, why);
 }
 
-/* What counts is that the peer says "up": it does so after the same. */
+/* The link is up when the peer sends "up", after its own on_connected. */
 static void on_connected(void *user)
 {
 	(void)user;
@@ -34,17 +34,17 @@ static void on_connected(void *user)
 
 static void on_broken(void *user, int err)
 {
-	struct half *h = user;
+	struct adopted_half *h = user;
 
 	pool_count(&h->k->lane->ports->mover->counters->links_broken);
 	refuse(h, strerror(-err));
 }
 
-/* Who holds tells, it is not told. */
+/* The holder sends notes and never receives one. */
 static void on_note(void *user, const struct link_note *note)
 {
 	(void)note;
-	refuse(user, "a note from who asks");
+	refuse(user, "the requester sent a note");
 }
 
 static const struct link_user link_user = {
@@ -53,60 +53,60 @@ static const struct link_user link_user = {
 	.on_broken = on_broken,
 };
 
-static int answer_offer(struct half *h, const struct link_said *said,
+static int answer_offer(struct adopted_half *h, const struct link_msg *msg,
 			struct verbs_port *port, struct link_call *call)
 {
 	int err = link_open(h->k->lane->ports, port, h->kind, false,
-			    said->by_cm, &link_user, h, &h->link);
+			    msg->by_cm, &link_user, h, &h->link);
 
 	if (err)
 		return err;
-	h->link->parts = said->parts;
-	return said->by_cm ? link_await(h->link, call) :
-			     verbs_qp_connect(h->link->qp, &said->address);
+	h->link->parts = msg->parts;
+	return msg->by_cm ? link_await(h->link, call) :
+			     verbs_qp_connect(h->link->qp, &msg->address);
 }
 
-static void offered(struct half *h, const struct link_said *said)
+static void offered(struct adopted_half *h, const struct link_msg *msg)
 {
 	struct link_lane *a = h->k->lane;
-	struct verbs_port *port = link_port(a->ports, a->number - 1 + h->vain,
-					    &said->address.link);
+	struct verbs_port *port = link_port(
+		a->ports, a->number - 1 + h->failures, &msg->address.link);
 	const char *wrong = NULL;
 	struct link_call call;
 	int err;
 
 	drop(h);
-	h->attempt = said->attempt;
+	h->attempt = msg->attempt;
 	if (!port)
 		wrong = "no usable port of that kind";
-	else if (!said->by_cm)
-		wrong = verbs_address_wrong(&said->address, port);
+	else if (!msg->by_cm)
+		wrong = verbs_address_wrong(&msg->address, port);
 	if (wrong) {
 		refuse(h, wrong);
 		return;
 	}
-	err = answer_offer(h, said, port, &call);
+	err = answer_offer(h, msg, port, &call);
 	if (err)
 		refuse(h, strerror(-err));
 	else
-		(void)link_say_address(a->conn, LINK_ACCEPT, h->attempt,
-				       h->link, said->by_cm ? &call : NULL);
+		(void)link_msg_send_address(a->conn, LINK_ACCEPT, h->attempt,
+					    h->link, msg->by_cm ? &call : NULL);
 }
 
-static void heard(struct half *h, const struct link_said *said)
+static void on_msg(struct adopted_half *h, const struct link_msg *msg)
 {
-	if (said->word == LINK_OFFER) {
-		offered(h, said);
-	} else if (said->attempt != h->attempt || !h->link) {
-		return; /* about one that is gone */
-	} else if (said->word == LINK_UP && h->link->qp) {
+	if (msg->word == LINK_OFFER) {
+		offered(h, msg);
+	} else if (msg->attempt != h->attempt || !h->link) {
+		return; /* about an earlier link */
+	} else if (msg->word == LINK_UP && h->link->qp) {
 		h->up = true;
 		pool_count(&h->k->lane->ports->mover->counters->links_up);
-	} else if (said->word == LINK_DOWN) {
-		if (h->up) /* either end may be the reason */
+	} else if (msg->word == LINK_DOWN) {
+		if (h->up) /* either end may have failed */
 			verbs_port_failed(h->link->port);
 		drop(h);
-		h->vain++;
+		h->failures++;
 	}
 }
 
@@ -115,18 +115,18 @@ bool adopted_link_frame(struct link_lane *a, const struct pool_frame *f,
 {
 	struct adopted_link *k = adopted_link_of(a);
 	struct link_buffer buffer;
-	struct link_said said;
+	struct link_msg msg;
 
 	if (f->type == POOL_MSG_BUFFER)
-		return link_heard_buffer(a->conn, f, payload, &buffer) &&
+		return link_buffer_receive(a->conn, f, payload, &buffer) &&
 		       (!k || adopted_link_buffer(k, &buffer));
 	if (f->type != POOL_MSG_LINK ||
-	    !link_heard(a->conn, f, payload, &said))
+	    !link_msg_receive(a->conn, f, payload, &msg))
 		return false;
 	if (k)
-		heard(&k->halves[said.kind], &said);
-	else if (said.word == LINK_OFFER)
-		(void)link_say(a->conn, LINK_DOWN, said.kind, said.attempt,
+		on_msg(&k->halves[msg.kind], &msg);
+	else if (msg.word == LINK_OFFER)
+		(void)link_msg_send(a->conn, LINK_DOWN, msg.kind, msg.attempt,
 			       "no RDMA here");
 	return true;
 }
@@ -139,9 +139,9 @@ void adopted_link_end(struct link_lane *a)
 	if (!k)
 		return;
 	a->link = NULL;
-	adopted_link_forget(k);
+	adopted_link_abort(k);
 	for (int kind = 0; kind < LINK_KINDS; kind++)
 		drop(&k->halves[kind]);
-	k->lane = NULL; /* what is being sent ends with the links */
+	k->lane = NULL; /* sends in flight end when the links close */
 	adopted_link_tidy(k);
 }

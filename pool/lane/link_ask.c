@@ -1,4 +1,4 @@
-/* The dialled side of links: offers, and what becomes of them. */
+/* Links of dialled lanes (the requester): offers, retries, choice of port. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +36,14 @@ static void retry_due(struct link_tick *t)
 	offer(pool_container_of(t, struct lane_link, tick));
 }
 
-/* This one is not to be: over TCP until the next. */
+/* Closes the link: the lane uses TCP until the next offer, which is made after
+ * a backoff. */
 static void failed(struct lane_link *k)
 {
-	unsigned int ms = LINK_RETRY_MS << (k->vain < 5 ? k->vain : 5);
+	unsigned int ms = LINK_RETRY_MS << (k->failures < 5 ? k->failures : 5);
 
 	drop(k);
-	k->vain++;
+	k->failures++;
 	k->tick.due = retry_due;
 	link_tick_set(ports_of(k), &k->tick,
 		      ms < LINK_RETRY_MAX_MS ? ms : LINK_RETRY_MAX_MS);
@@ -53,16 +54,16 @@ void lane_link_give_up(struct lane_link *k, const char *why)
 {
 	struct pool_conn *c = k->lane->conn;
 
-	pool_info_paced("%s: lane %u goes on over TCP: %s",
+	pool_info_paced("%s: lane %u falls back to TCP: %s",
 			pool_conn_peer_name(c), k->lane->number, why);
-	(void)link_say(c, LINK_DOWN, k->kind, k->attempt, why);
+	(void)link_msg_send(c, LINK_DOWN, k->kind, k->attempt, why);
 	failed(k);
 }
 
 static void offer_due(struct link_tick *t)
 {
 	lane_link_give_up(pool_container_of(t, struct lane_link, tick),
-			  "no answer to the offer of a link");
+			  "the peer did not answer the offer");
 }
 
 static void on_broken(void *user, int err)
@@ -80,60 +81,60 @@ static void on_note(void *user, const struct link_note *note)
 	if (k->kind == LINK_PUSH)
 		lane_link_note(k, note);
 	else
-		lane_link_give_up(k, "a note from who is read");
+		lane_link_give_up(k, "the peer sent a note on a pull link");
 }
 
-/* ---- back to the port that is the lane's own ---- */
+/* ---- the switch back to the lane's own port ---- */
 
-/* What is under way ends first; new ranges go over TCP meanwhile. */
-static void move_due(struct link_tick *t)
+/* Waits for ranges in flight; new ranges use TCP meanwhile. */
+static void switch_due(struct link_tick *t)
 {
 	struct lane_link *k = pool_container_of(t, struct lane_link, tick);
 
-	if (!pool_list_empty(&k->link->mapped) && k->patience > 0) {
-		k->patience--;
+	if (!pool_list_empty(&k->link->mapped) && k->drain_ticks > 0) {
+		k->drain_ticks--;
 		link_tick_set(ports_of(k), t, LINK_TICK_MS);
 		return;
 	}
 	drop(k);
-	k->vain = 0;
+	k->failures = 0;
 	offer(k);
 }
 
-static void home_due(struct link_tick *t)
+static void own_port_due(struct link_tick *t)
 {
 	struct lane_link *k = pool_container_of(t, struct lane_link, tick);
 
 	if (link_port(ports_of(k), k->lane->number - 1, NULL) ==
 	    k->link->port) {
-		link_tick_set(ports_of(k), t, LINK_HOME_MS);
+		link_tick_set(ports_of(k), t, LINK_OWN_PORT_MS);
 		return;
 	}
 	k->lane->linked[k->kind] = false;
-	k->patience = LINK_MOVE_TICKS;
-	t->due = move_due;
+	k->drain_ticks = LINK_SWITCH_TICKS;
+	t->due = switch_due;
 	link_tick_set(ports_of(k), t, LINK_TICK_MS);
 }
 
-static void await_home(struct lane_link *k)
+static void await_own_port(struct lane_link *k)
 {
 	pool_list_del(&k->tick.link);
-	k->tick.due = home_due;
+	k->tick.due = own_port_due;
 	if (verbs_nports(ports_of(k)->verbs) > 1)
-		link_tick_set(ports_of(k), &k->tick, LINK_HOME_MS);
+		link_tick_set(ports_of(k), &k->tick, LINK_OWN_PORT_MS);
 }
 
 static void on_connected(void *user)
 {
 	struct lane_link *k = user;
 
-	if (link_say(k->lane->conn, LINK_UP, k->kind, k->attempt, NULL)) {
+	if (link_msg_send(k->lane->conn, LINK_UP, k->kind, k->attempt, NULL)) {
 		failed(k);
 		return;
 	}
 	k->lane->linked[k->kind] = true;
 	pool_count(&ports_of(k)->mover->counters->links_up);
-	await_home(k);
+	await_own_port(k);
 	settle(k);
 }
 
@@ -147,7 +148,7 @@ static void offer(struct lane_link *k)
 {
 	struct link_ports *ports = ports_of(k);
 	struct verbs_port *port = link_port(
-		ports, k->lane->number - 1 + k->vain, NULL);
+		ports, k->lane->number - 1 + k->failures, NULL);
 
 	k->attempt++;
 	k->accepted = false;
@@ -158,8 +159,8 @@ static void offer(struct lane_link *k)
 	}
 	k->tick.due = offer_due;
 	link_tick_set(ports, &k->tick, LINK_OFFER_MS);
-	if (link_say_address(k->lane->conn, LINK_OFFER, k->attempt, k->link,
-			     NULL))
+	if (link_msg_send_address(k->lane->conn, LINK_OFFER, k->attempt,
+				  k->link, NULL))
 		failed(k);
 }
 
@@ -193,28 +194,28 @@ void lane_link_start(struct pool_lane *lane)
 		lane_settled(lane);
 }
 
-void lane_link_wish(struct pool_lane *lane)
+void lane_link_want_pull(struct pool_lane *lane)
 {
 	if (!lane->links[LINK_PULL] && may_link(lane))
 		start(lane, LINK_PULL);
 }
 
-static void accepted(struct lane_link *k, const struct link_said *said)
+static void accepted(struct lane_link *k, const struct link_msg *msg)
 {
 	struct link *l = k->link;
 	const char *wrong = NULL;
 	int err;
 
-	if (said->by_cm != l->by_cm) {
-		lane_link_give_up(k, "not the kind of connection offered");
+	if (msg->by_cm != l->by_cm) {
+		lane_link_give_up(k, "the peer accepted another kind of link");
 		return;
 	}
-	l->parts = said->parts;
+	l->parts = msg->parts;
 	if (l->by_cm) {
-		err = link_make_call(l, &said->call);
+		err = link_make_call(l, &msg->call);
 	} else {
-		wrong = verbs_address_wrong(&said->address, l->port);
-		err = wrong ? 0 : verbs_qp_connect(l->qp, &said->address);
+		wrong = verbs_address_wrong(&msg->address, l->port);
+		err = wrong ? 0 : verbs_qp_connect(l->qp, &msg->address);
 	}
 	if (wrong || err)
 		lane_link_give_up(k, wrong ? wrong : strerror(-err));
@@ -222,23 +223,23 @@ static void accepted(struct lane_link *k, const struct link_said *said)
 		on_connected(k);
 }
 
-static bool heard(struct pool_lane *lane, const struct link_said *said)
+static bool on_msg(struct pool_lane *lane, const struct link_msg *msg)
 {
-	struct lane_link *k = lane->links[said->kind];
+	struct lane_link *k = lane->links[msg->kind];
 
 	if (!k)
 		return false;
-	if (said->attempt != k->attempt || !k->link)
-		return true; /* about one that is gone */
-	if (said->word == LINK_ACCEPT && !k->accepted) {
+	if (msg->attempt != k->attempt || !k->link)
+		return true; /* about an earlier link */
+	if (msg->word == LINK_ACCEPT && !k->accepted) {
 		k->accepted = true;
-		accepted(k, said);
-	} else if (said->word == LINK_DOWN) {
-		if (lane->linked[said->kind]) /* either end is the reason */
+		accepted(k, msg);
+	} else if (msg->word == LINK_DOWN) {
+		if (lane->linked[msg->kind]) /* either end failed */
 			verbs_port_failed(k->link->port);
-		pool_info_paced("%s: lane %u goes on over TCP: %s",
+		pool_info_paced("%s: lane %u falls back to TCP: %s",
 			  pool_conn_peer_name(lane->conn), lane->number,
-			  said->text);
+			  msg->text);
 		failed(k);
 	} else {
 		return false;
@@ -250,13 +251,13 @@ bool lane_link_frame(struct pool_lane *lane, const struct pool_frame *f,
 		     const uint8_t *payload)
 {
 	struct link_buffer buffer;
-	struct link_said said;
+	struct link_msg msg;
 
 	if (f->type == POOL_MSG_BUFFER)
-		return link_heard_buffer(lane->conn, f, payload, &buffer) &&
-		       lane_link_source(lane, &buffer);
-	return link_heard(lane->conn, f, payload, &said) &&
-	       heard(lane, &said);
+		return link_buffer_receive(lane->conn, f, payload, &buffer) &&
+		       lane_link_pull(lane, &buffer);
+	return link_msg_receive(lane->conn, f, payload, &msg) &&
+	       on_msg(lane, &msg);
 }
 
 void lane_link_end(struct pool_lane *lane)

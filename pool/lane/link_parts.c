@@ -1,5 +1,5 @@
-/* Ranges of links, opened part by part: here (link_map), and by the peer
- * (link_reach). */
+/* Ranges registered part by part: this side's memory (link_map), and the peer's
+ * (link_remote). */
 #include <assert.h>
 #include <errno.h>
 
@@ -85,34 +85,35 @@ struct link_buffer link_map_buffer(const struct link_map *map, uint64_t at,
 				     .rkey = r->mr->rkey };
 }
 
-uint64_t link_map_shut(struct link_map *map, uint64_t at)
+uint64_t link_map_deregister(struct link_map *map, uint64_t at)
 {
 	assert(at <= map->upto);
-	while (map->nshut < map->nparts &&
-	       map->parts[map->nshut].length <= at - map->shut_upto) {
-		struct verbs_region *r = &map->parts[map->nshut++];
+	while (map->nderegistered < map->nparts &&
+	       map->parts[map->nderegistered].length <=
+		       at - map->deregistered_upto) {
+		struct verbs_region *r = &map->parts[map->nderegistered++];
 
-		map->shut_upto += r->length;
-		verbs_region_shut(r);
+		map->deregistered_upto += r->length;
+		verbs_region_deregister(r);
 	}
-	return map->shut_upto;
+	return map->deregistered_upto;
 }
 
-/* The first one has the mapping that all are in. */
+/* In reverse order: the first part owns the mapping that contains all. */
 void link_map_end(struct link_map *map)
 {
 	pool_list_del(&map->link);
 	while (map->nparts > 0)
 		verbs_region_close(&map->parts[--map->nparts]);
-	map->nshut = 0;
-	map->upto = map->shut_upto = 0;
+	map->nderegistered = 0;
+	map->upto = map->deregistered_upto = 0;
 	map->gone(map);
 }
 
-/* ---- the peer's side ---- */
+/* ---- the peer's memory ---- */
 
-bool link_reach_add(struct link_reach *r, const struct link_buffer *b,
-		    uint64_t length)
+bool link_remote_add(struct link_remote *r, const struct link_buffer *b,
+		     uint64_t length)
 {
 	if (b->at != r->upto || b->length == 0 ||
 	    b->length > length - r->upto || r->nparts == LINK_PARTS_MAX)
@@ -125,8 +126,8 @@ bool link_reach_add(struct link_reach *r, const struct link_buffer *b,
 	return true;
 }
 
-uint64_t link_reach_at(const struct link_reach *r, uint64_t at,
-		       uint32_t *ret_rkey, uint64_t *ret_upto)
+uint64_t link_remote_at(const struct link_remote *r, uint64_t at,
+			uint32_t *ret_rkey, uint64_t *ret_upto)
 {
 	uint64_t begin = 0;
 	unsigned int i = 0;

@@ -1,5 +1,5 @@
-/* The ports that a mover's links go over: which one is next, and what all of
- * them share. */
+/* The RDMA ports of a mover: which one the next link uses, and what all links
+ * share (completion queues, timers). */
 #include "pool/lane/link.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-/* Instead of sleeping: what the devices have done needs no wake-up then. */
-static void look(void *arg)
+/* Busy-polling: takes completions without waiting for a wake-up. */
+static void poll_queues(void *arg)
 {
 	struct link_ports *ports = arg;
 
@@ -35,7 +35,7 @@ int link_ports_open(struct pool_mover *m, struct verbs *verbs,
 	if (verbs_nports(verbs) > 0 && verbs_busy_us(verbs) > 0) {
 		(void)pool_busy_open(&ports->busy, &m->loop,
 				     verbs_busy_us(verbs), NULL);
-		pool_busy_look_for(&m->loop, look, ports);
+		pool_busy_look_for(&m->loop, poll_queues, ports);
 	}
 	*ret_ports = ports;
 	return 0;
@@ -46,7 +46,6 @@ static void closed(void *arg)
 	(void)arg;
 }
 
-/* Completion queues are of use until the last link has gone. */
 void link_ports_tidy(struct link_ports *ports)
 {
 	if (!ports->stopping || ports->nlinks > 0)
@@ -77,7 +76,8 @@ void link_ports_free(struct link_ports *ports)
 	free(ports);
 }
 
-/* The first that is due; each may set and unset others. */
+/* The first expired timer. Each `due` may arm and disarm others, so the search
+ * starts anew every time. */
 static struct link_tick *tick_due(struct link_ports *ports)
 {
 	uint64_t now = uv_now(ports->tick.loop);
@@ -120,22 +120,22 @@ void link_tick_set(struct link_ports *ports, struct link_tick *k,
 			       LINK_TICK_MS);
 }
 
-/* It failed of late: for longer, the more often it did since it last worked. */
-static bool is_shy(const struct verbs_port *port)
+/* Exponential backoff over the failures since the port last worked. */
+static bool in_backoff(const struct verbs_port *port)
 {
 	unsigned int n = atomic_load(&port->failures);
-	uint64_t ms = LINK_SHY_MS << (n < 6 ? n : 6);
+	uint64_t ms = LINK_PORT_BACKOFF_MS << (n < 6 ? n : 6);
 
 	return n > 0 && pool_now_ms() - atomic_load(&port->failed_ms) < ms;
 }
 
 static bool is_better(const struct verbs_port *a, const struct verbs_port *b)
 {
-	bool shy = is_shy(a);
+	bool backoff = in_backoff(a);
 
-	if (shy != is_shy(b))
-		return !shy;
-	return shy && atomic_load(&a->failures) < atomic_load(&b->failures);
+	if (backoff != in_backoff(b))
+		return !backoff;
+	return backoff && atomic_load(&a->failures) < atomic_load(&b->failures);
 }
 
 static bool fits(const struct verbs_port *port, const enum verbs_link *like)

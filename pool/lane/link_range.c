@@ -1,5 +1,5 @@
-/* The dialled side of links: ranges that the peer writes here, or that we read
- * from there. */
+/* Links of dialled lanes (the requester): pushed ranges, which the peer writes
+ * into our memory, and pulled ranges, which we read from the peer's. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,33 +9,34 @@
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-/* A piece that is being read. */
+/* A READ in flight. */
 struct pull {
 	struct expect_map *em;
 	struct verbs_work work;
 	uint64_t upto;
-	bool wrong; /* a fault */
+	bool corrupt; /* injected fault */
 };
 
-/* An expectation whose range the device may touch. */
+/* An expectation whose range is registered. */
 struct expect_map {
 	struct link_map map;
-	struct pool_expect *x; /* NULL: not its any more */
+	struct pool_expect *x; /* NULL: it has ended */
 	struct link_tick tick;
-	uint64_t start_ns; /* something of it is registered */
-	uint64_t register_ns, sum_ns; /* spent on that */
-	/* to be pulled */
-	struct link_reach from;
-	uint64_t next; /* bytes that were posted */
+	uint64_t start_ns; /* when the first part was registered */
+	uint64_t register_ns, sum_ns; /* spent registering, checksumming */
+	/* pulled */
+	struct link_remote from;
+	uint64_t next; /* bytes posted so far */
 	int status;
-	bool held, wrong; /* the next one: faults */
+	bool delayed, corrupt; /* injected faults of the next piece */
 	struct pull pulls[LINK_PIECES];
-	unsigned int free, posted; /* pulls: bits of those unused; count */
+	unsigned int free; /* bit mask of unused pulls */
+	unsigned int posted; /* READs in flight */
 };
 
 /* ---- registering ---- */
 
-/* Work that is posted still names it; its memory is out of reach by then. */
+/* Work in flight refers to em, though its memory is deregistered. */
 static void map_free_if_done(struct expect_map *em)
 {
 	if (em->posted == 0)
@@ -53,14 +54,14 @@ static void map_gone(struct link_map *lm)
 	if (!x)
 		return;
 	x->map = NULL;
-	x->told = 0;
-	if (x->leaving)
-		expect_left(x);
+	x->peer_written = 0;
+	if (x->draining)
+		expect_drained(x);
 	else
 		pool_landing_restart(&x->landing, x->fd, x->mem);
 }
 
-/* The next part, which takes time. 0 or -errno. */
+/* Registers the next part, which is slow. 0 or -errno. */
 static int map_more(struct expect_map *em, uint64_t part)
 {
 	struct pool_expect *x = em->x;
@@ -84,7 +85,7 @@ static int map_more(struct expect_map *em, uint64_t part)
 	return err;
 }
 
-/* Its first part. false: not possible. */
+/* Registers the first part; the landing then writes there. false: failed. */
 static bool map_open(struct pool_expect *x, struct link *l, uint64_t part)
 {
 	struct expect_map *em = calloc(1, sizeof(*em));
@@ -126,14 +127,14 @@ void expect_map_end(struct pool_expect *x)
 	link_map_end(&em->map);
 }
 
-/* A connection that has failed says so by itself. */
-static void say_buffer(struct pool_expect *x, const struct link_buffer *b)
+/* Errors are ignored: a failed connection ends the lane, and x with it. */
+static void send_buffer(struct pool_expect *x, const struct link_buffer *b)
 {
-	(void)link_say_buffer(x->lane->conn, b);
+	(void)link_buffer_send(x->lane->conn, b);
 }
 
-/* What began then has been summed. */
-static void measured(struct expect_map *em, uint64_t begun, bool last)
+/* Bytes were checksummed, starting at `begun`. last: the range is complete. */
+static void record_times(struct expect_map *em, uint64_t begun, bool last)
 {
 	struct pool_mover_counters *n = em->x->mover->counters;
 	uint64_t took = pool_now_ns() - begun;
@@ -146,8 +147,9 @@ static void measured(struct expect_map *em, uint64_t begun, bool last)
 	pool_hist_add(&n->rdma_tail, took);
 }
 
-/* What was moved up to there is summed: no peer can write it any more. */
-static void landed(struct pool_expect *x, uint64_t upto)
+/* Checksums the bytes up to `upto`. The caller has made sure that the peer
+ * cannot change them any more. */
+static void sum_landed(struct pool_expect *x, uint64_t upto)
 {
 	uint64_t begun = pool_now_ns();
 	uint64_t got = x->landing.got;
@@ -155,21 +157,22 @@ static void landed(struct pool_expect *x, uint64_t upto)
 	struct link *l = x->map->map.l;
 	struct pool_mover_counters *n = x->mover->counters;
 
-	x->lane->heard_ms = pool_now_ms();
-	x->lane->links[l->kind]->vain = 0;
+	x->lane->received_ms = pool_now_ms();
+	x->lane->links[l->kind]->failures = 0;
 	pool_count_add(&n->bytes_in, upto - got);
 	pool_count_add(&n->rdma_in, upto - got);
 	pool_count_add(&l->port->received, upto - got);
 	if (l->kind == LINK_PULL)
 		pool_count_add(&n->rdma_pulled, upto - got);
 	pool_landing_data(&x->landing, addr + got, upto - got);
-	measured(x->map, begun, upto == x->landing.length);
+	record_times(x->map, begun, upto == x->landing.length);
 }
 
-/* ---- written by the peer ---- */
+/* ---- pushed ranges ---- */
 
-/* Each part as soon as it is registered: it is being written meanwhile. */
-static void say_parts(struct pool_expect *x)
+/* Announces each part as soon as it is registered, so that the peer writes it
+ * while the next is being registered. */
+static void send_parts(struct pool_expect *x)
 {
 	struct link_map *map = &x->map->map;
 	uint64_t at = 0, length = x->landing.length;
@@ -177,7 +180,7 @@ static void say_parts(struct pool_expect *x)
 
 	for (;;) {
 		b = link_map_buffer(map, at, x->req);
-		say_buffer(x, &b);
+		send_buffer(x, &b);
 		at = map->upto;
 		if (at == length)
 			return;
@@ -185,23 +188,23 @@ static void say_parts(struct pool_expect *x)
 			break;
 	}
 	b = (struct link_buffer){ .req = x->req, .at = at };
-	say_buffer(x, &b);
+	send_buffer(x, &b);
 }
 
 void expect_map(struct pool_expect *x)
 {
 	struct lane_link *k = x->lane->links[LINK_PUSH];
-	struct link_buffer nowhere = { .req = x->req };
+	struct link_buffer by_tcp = { .req = x->req };
 
 	if (x->want_pull)
-		lane_link_wish(x->lane);
+		lane_link_want_pull(x->lane);
 	if (!x->buffer)
 		return;
 	if (x->lane->linked[LINK_PUSH] &&
 	    map_open(x, k->link, link_part(k->link, 0, x->landing.length)))
-		say_parts(x);
+		send_parts(x);
 	else
-		say_buffer(x, &nowhere);
+		send_buffer(x, &by_tcp);
 }
 
 void lane_link_note(struct lane_link *k, const struct link_note *note)
@@ -209,39 +212,40 @@ void lane_link_note(struct lane_link *k, const struct link_note *note)
 	struct pool_expect *x = expect_find(k->lane->mover, note->req);
 
 	if (!x || !x->map || x->map->map.l != k->link)
-		return; /* over */
-	if (x->leaving) {
+		return; /* it has ended */
+	if (x->draining) {
 		if (note->status || note->upto == x->landing.length)
-			expect_left(x);
+			expect_drained(x);
 	} else if (note->status) {
 		expect_unmap(x);
-	} else if (note->upto <= x->told || note->upto > x->map->map.upto) {
-		lane_link_give_up(k, "the peer tells of bytes that cannot be");
+	} else if (note->upto <= x->peer_written ||
+		   note->upto > x->map->map.upto) {
+		lane_link_give_up(k, "the peer reported impossible progress");
 	} else {
-		x->told = note->upto;
-		landed(x, link_map_shut(&x->map->map, note->upto));
+		x->peer_written = note->upto;
+		sum_landed(x, link_map_deregister(&x->map->map, note->upto));
 		if (note->upto == x->landing.length)
 			expect_end(x, 0);
 	}
 }
 
-/* ---- pulled ---- */
+/* ---- pulled ranges ---- */
 
 static void pull_pump(struct expect_map *em);
 
-/* Nothing of it is under way any more. */
+/* No READ is in flight, and none will be posted: tells the holder, ends x. */
 static void pull_end(struct expect_map *em)
 {
 	struct pool_expect *x = em->x;
 	struct link_buffer b = { .req = x->req, .gone = !em->status };
 
-	if (x->leaving)
+	if (x->draining)
 		b.gone = true;
-	say_buffer(x, &b);
-	if (x->leaving)
-		expect_left(x);
+	send_buffer(x, &b);
+	if (x->draining)
+		expect_drained(x);
 	else if (em->status)
-		expect_unmap(x); /* over TCP, please */
+		expect_unmap(x); /* the holder sends it over TCP */
 	else
 		expect_end(x, 0);
 }
@@ -259,10 +263,10 @@ static void pull_done(struct verbs_work *w, int status)
 	}
 	if (status && !em->status)
 		em->status = status;
-	if (p->wrong)
+	if (p->corrupt)
 		link_map_base(&em->map)[p->upto - 1] ^= 1;
-	if (!em->status && !em->x->leaving)
-		landed(em->x, p->upto);
+	if (!em->status && !em->x->draining)
+		sum_landed(em->x, p->upto);
 	pull_pump(em);
 }
 
@@ -271,7 +275,7 @@ static int pull_post(struct expect_map *em, struct pull *p)
 	struct link *l = em->map.l;
 	uint64_t upto, from_upto;
 	uint32_t rkey, lkey = link_map_at(&em->map, em->next, &upto);
-	uint64_t from = link_reach_at(&em->from, em->next, &rkey, &from_upto);
+	uint64_t from = link_remote_at(&em->from, em->next, &rkey, &from_upto);
 	uint32_t len = l->port->message_max;
 	int err;
 
@@ -281,8 +285,8 @@ static int pull_post(struct expect_map *em, struct pull *p)
 		len = (uint32_t)(upto - em->next);
 	p->em = em;
 	p->upto = em->next + len;
-	p->wrong = em->wrong;
-	em->wrong = false;
+	p->corrupt = em->corrupt;
+	em->corrupt = false;
 	p->work = (struct verbs_work){
 		.op = VERBS_READ,
 		.addr = link_map_base(&em->map) + em->next,
@@ -306,52 +310,52 @@ static void pull_next(struct expect_map *em)
 	em->status = pull_post(em, &em->pulls[__builtin_ctz(em->free)]);
 }
 
-static void held_due(struct link_tick *t)
+static void delay_due(struct link_tick *t)
 {
 	struct expect_map *em = pool_container_of(t, struct expect_map, tick);
 
-	em->held = false;
+	em->delayed = false;
 	if (!em->status)
 		pull_next(em);
 	pull_pump(em);
 }
 
-/* A fault that was asked for: the next piece waits, or is wrong. */
-static bool hold(struct expect_map *em)
+/* Applies the injected fault, if there is one. true: the next piece waits. */
+static bool inject_fault(struct expect_map *em)
 {
 	enum pool_fault_kind kind;
 	uint32_t ms = 0;
 
 	kind = link_fault(em->map.l, em->x->lane->conn, &ms);
-	em->wrong = kind == POOL_FAULT_CORRUPT;
-	em->held = kind == POOL_FAULT_DELAY;
-	em->tick.due = held_due;
-	if (em->held)
+	em->corrupt = kind == POOL_FAULT_CORRUPT;
+	em->delayed = kind == POOL_FAULT_DELAY;
+	em->tick.due = delay_due;
+	if (em->delayed)
 		link_tick_set(em->map.l->ports, &em->tick, ms);
-	return em->held;
+	return em->delayed;
 }
 
-/* What is told of is read; without posted pieces it is over, or waits to be
- * told of more. */
+/* Reads the parts announced so far. With nothing in flight, the range has
+ * ended, or waits for the next BUFFER. */
 static void pull_pump(struct expect_map *em)
 {
 	uint64_t length = em->x->landing.length;
 
 	while (em->free && em->next < em->from.upto && !em->status &&
-	       !em->x->leaving && !em->held)
-		if (!hold(em))
+	       !em->x->draining && !em->delayed)
+		if (!inject_fault(em))
 			pull_next(em);
-	if (em->posted == 0 && !em->held &&
-	    (em->next == length || em->status || em->x->leaving))
+	if (em->posted == 0 && !em->delayed &&
+	    (em->next == length || em->status || em->x->draining))
 		pull_end(em);
 }
 
-/* A further part of a range that is being read. false: nonsense. */
-static bool source_more(struct expect_map *em, const struct link_buffer *b)
+/* A further part of a range that is being read. false: invalid. */
+static bool pull_more(struct expect_map *em, const struct link_buffer *b)
 {
-	struct link_reach from = em->from;
+	struct link_remote from = em->from;
 
-	if (b->length > 0 && !link_reach_add(&from, b, em->x->landing.length))
+	if (b->length > 0 && !link_remote_add(&from, b, em->x->landing.length))
 		return false;
 	if (em->status)
 		return true;
@@ -362,14 +366,14 @@ static bool source_more(struct expect_map *em, const struct link_buffer *b)
 	return true;
 }
 
-/* The first part of one. false: not possible. */
-static bool source_open(struct pool_expect *x, const struct link_buffer *b)
+/* Starts reading, with the first part. false: not possible. */
+static bool pull_begin(struct pool_expect *x, const struct link_buffer *b)
 {
 	struct lane_link *k = x->lane->links[LINK_PULL];
-	struct link_reach from = { .nparts = 0 };
+	struct link_remote from = { .nparts = 0 };
 
 	if (!k || !x->lane->linked[LINK_PULL] ||
-	    !link_reach_add(&from, b, x->landing.length) ||
+	    !link_remote_add(&from, b, x->landing.length) ||
 	    (!k->link->parts && from.upto < x->landing.length) ||
 	    !map_open(x, k->link, b->length))
 		return false;
@@ -378,54 +382,56 @@ static bool source_open(struct pool_expect *x, const struct link_buffer *b)
 	return true;
 }
 
-bool lane_link_source(struct pool_lane *lane, const struct link_buffer *b)
+bool lane_link_pull(struct pool_lane *lane, const struct link_buffer *b)
 {
 	struct link_buffer answer = { .req = b->req };
 	struct pool_expect *x = expect_find(lane->mover, b->req);
 
-	if (!x) { /* it may have overtaken the expectation's mail */
+	if (!x) { /* the BUFFER may have overtaken the expectation's mail */
 		pool_mailbox_drain(&lane->mover->box);
 		x = expect_find(lane->mover, b->req);
 	}
 	if (x && (x->lane != lane || !x->pull || (x->map && b->at == 0)))
 		return false;
-	if (b->at > 0) /* if it is not over */
-		return !x || !x->map || x->leaving || source_more(x->map, b);
+	if (b->at > 0) /* ignored if the range has ended */
+		return !x || !x->map || x->draining || pull_more(x->map, b);
 	if (b->length == 0)
-		return true; /* over TCP */
-	answer.gone = !x || x->leaving;
-	if (answer.gone || !source_open(x, b))
-		(void)link_say_buffer(lane->conn, &answer);
+		return true; /* the holder sends over TCP */
+	answer.gone = !x || x->draining;
+	if (answer.gone || !pull_begin(x, b))
+		(void)link_buffer_send(lane->conn, &answer);
 	return true;
 }
 
-/* ---- given up ---- */
+/* ---- cancelled ranges ---- */
 
-/* Whoever still writes breaks the link; what we still read is broken off. */
-static void leave_due(struct link_tick *t)
+/* Work is still in flight after LINK_DRAIN_MS. Pushed: deregisters the range,
+ * so that a peer which still writes breaks the link. Pulled: closes the link,
+ * which ends the READs. */
+static void drain_due(struct link_tick *t)
 {
 	struct expect_map *em = pool_container_of(t, struct expect_map, tick);
 	struct lane_link *k = em->x->lane->links[LINK_PULL];
 
 	if (em->map.l->kind == LINK_PUSH)
-		expect_left(em->x);
+		expect_drained(em->x);
 	else if (k && k->link == em->map.l)
-		lane_link_give_up(k, "a range that was given up goes on");
+		lane_link_give_up(k, "READs of a cancelled range did not end");
 }
 
-bool expect_leave(struct pool_expect *x)
+bool expect_drain(struct pool_expect *x)
 {
 	struct link_buffer b = { .req = x->req, .gone = true };
 
 	if (!x->lane->conn || !(x->buffer || x->pull))
 		return false;
 	if (!x->map || x->map->posted == 0)
-		if (link_say_buffer(x->lane->conn, &b))
+		if (link_buffer_send(x->lane->conn, &b))
 			return false;
 	if (!x->map || (x->pull && x->map->posted == 0))
 		return false;
-	x->map->held = false;
-	x->map->tick.due = leave_due;
-	link_tick_set(x->map->map.l->ports, &x->map->tick, LINK_LEAVE_MS);
+	x->map->delayed = false;
+	x->map->tick.due = drain_due;
+	link_tick_set(x->map->map.l->ports, &x->map->tick, LINK_DRAIN_MS);
 	return true;
 }

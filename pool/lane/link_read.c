@@ -1,16 +1,16 @@
-/* The adopted side of links: ranges that the peer reads. */
+/* Links of adopted lanes (the holder): pulled ranges, which the peer reads. */
 #include <errno.h>
 
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-/* The link is closed under it. */
+/* The link was closed while the range was registered. */
 static void source_gone(struct link_map *map)
 {
 	struct link_send *ls = pool_container_of(map, struct link_send, map);
 
 	ls->mapped = false;
-	pool_count(&ls->s->mover->counters->rdma_again);
+	pool_count(&ls->s->mover->counters->rdma_fallbacks);
 	link_send_by_tcp(ls);
 }
 
@@ -19,11 +19,10 @@ static void source_closed(struct link_map *map)
 	pool_container_of(map, struct link_send, map)->mapped = false;
 }
 
-/* The next part of what the peer may read: exactly the range in the end, and
- * for as long as it is asked for. 0 or -errno. */
+/* Registers the next part for the peer to read. 0 or -errno. */
 static int source_expose(struct link_send *ls)
 {
-	struct half *h = &ls->k->halves[LINK_PULL];
+	struct adopted_half *h = &ls->k->halves[LINK_PULL];
 	struct link_range r = { .fd = ls->s->fd,
 				.offset = ls->s->offset,
 				.length = ls->s->length };
@@ -46,7 +45,8 @@ static int source_expose(struct link_send *ls)
 	return err;
 }
 
-/* The next part of it. false: there is none. */
+/* Registers and announces the next part. false: that failed, which the BUFFER
+ * says. */
 static bool offer_part(struct link_send *ls)
 {
 	uint64_t at = ls->map.upto;
@@ -55,19 +55,19 @@ static bool offer_part(struct link_send *ls)
 
 	if (!err)
 		b = link_map_buffer(&ls->map, at, ls->s->req);
-	(void)link_say_buffer(ls->k->lane->conn, &b);
+	(void)link_buffer_send(ls->k->lane->conn, &b);
 	return !err;
 }
 
-/* Who has not read it by now does not keep it in memory, and in reach, for
- * ever. */
+/* The peer did not finish in time: it must not keep the range pinned and
+ * readable for ever. */
 static void read_due(struct link_tick *t)
 {
 	struct link_send *ls = pool_container_of(t, struct link_send, tick);
 
 	ls->map.gone = source_closed;
 	link_map_end(&ls->map);
-	link_send_over(ls, -ETIMEDOUT);
+	link_send_finish(ls, -ETIMEDOUT);
 }
 
 static void read_await(struct link_send *ls)
@@ -79,8 +79,9 @@ static void read_await(struct link_send *ls)
 		      LINK_READ_MS + (unsigned int)mib * 1000);
 }
 
-/* Each part as soon as it is registered: it is being read meanwhile. Where
- * there is no further one the peer says how to go on. */
+/* Announces each part as soon as it is registered, so that the peer reads it
+ * while the next is being registered. If a later part fails, the peer answers
+ * the BUFFER of length 0, and link_read_finish falls back to TCP. */
 void link_read_offer(struct link_send *ls)
 {
 	bool good = offer_part(ls);
@@ -95,15 +96,15 @@ void link_read_offer(struct link_send *ls)
 		;
 }
 
-void link_read_over(struct link_send *ls, bool gone)
+void link_read_finish(struct link_send *ls, bool gone)
 {
 	ls->map.gone = source_closed;
 	link_map_end(&ls->map);
 	if (gone) {
 		link_send_count(ls, LINK_PULL);
-		link_send_over(ls, 0);
+		link_send_finish(ls, 0);
 	} else {
-		pool_count(&ls->s->mover->counters->rdma_again);
+		pool_count(&ls->s->mover->counters->rdma_fallbacks);
 		link_send_by_tcp(ls);
 	}
 }

@@ -1,30 +1,22 @@
-/* The adopted side of links: ranges that were asked for, and BUFFERs that tell
- * how they go. */
+/* Links of adopted lanes (the holder): matches requested ranges with their
+ * BUFFERs, whichever arrive first. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-/* ---- small things ---- */
-
-/* ---- telling that a range is let go ---- */
-
-/* ---- one range ---- */
-
-/* ---- ranges and BUFFERs, whichever comes first ---- */
-
-/* The BUFFER that it waits for. */
-static void send_told(struct link_send *ls, const struct link_buffer *b)
+/* The BUFFER that ls waited for has arrived. */
+static void buffer_received(struct link_send *ls, const struct link_buffer *b)
 {
-	struct link_reach to = { .nparts = 0 };
+	struct link_remote to = { .nparts = 0 };
 
 	if (b->gone) {
-		link_let_go(ls->k, ls->s->req);
-		link_send_over(ls, -ECANCELED);
+		link_ack_cancel(ls->k, ls->s->req);
+		link_send_finish(ls, -ECANCELED);
 		return;
 	}
-	(void)link_reach_add(&to, b, POOL_BULK_MAX);
+	(void)link_remote_add(&to, b, POOL_BULK_MAX);
 	link_write_begin(ls, &to);
 }
 
@@ -40,9 +32,9 @@ static void send_await(struct link_send *ls)
 
 	pool_list_add_tail(&k->waiting, &ls->link);
 	if (e) {
-		struct link_reach to = e->to;
+		struct link_remote to = e->to;
 
-		if (e->nowhere)
+		if (e->by_tcp)
 			to.upto = 0;
 		link_early_free(k, e);
 		link_write_begin(ls, &to);
@@ -81,15 +73,15 @@ bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b)
 	struct link_early *e = link_early_find(k, b->req);
 
 	if (waiting) {
-		send_told(waiting, b);
+		buffer_received(waiting, b);
 	} else if (sending && sending->mapped) {
-		link_read_over(sending, b->gone);
+		link_read_finish(sending, b->gone);
 	} else if (sending) {
 		return link_write_more(sending, b);
 	} else if (b->gone) {
 		if (e)
 			link_early_free(k, e);
-		link_let_go(k, b->req);
+		link_ack_cancel(k, b->req);
 	} else {
 		return link_early_add(k, b);
 	}

@@ -1,6 +1,6 @@
 /*
- * The holder's side of an RDMA link: ranges that were asked for and not sent yet,
- * and BUFFERs that came before their GET.
+ * Links of adopted lanes (the holder): the lists of ranges and of early
+ * BUFFERs, and how a send ends.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct adopted_link *adopted_link_of(struct link_lane *a)
 		return NULL;
 	k->lane = a;
 	for (int kind = 0; kind < LINK_KINDS; kind++)
-		k->halves[kind] = (struct half){ .k = k,
+		k->halves[kind] = (struct adopted_half){ .k = k,
 						 .kind = (enum link_kind)kind };
 	pool_list_init(&k->early);
 	pool_list_init(&k->waiting);
@@ -65,60 +65,59 @@ struct link_early *link_early_find(struct adopted_link *k, uint64_t req)
 void link_early_free(struct adopted_link *k, struct link_early *e)
 {
 	pool_list_del(&e->link);
-	k->nearly--;
+	k->early_count--;
 	free(e);
 }
 
-/* Some never get their GET (it was refused, or the range went over TCP
- * already): where there are too many, the oldest is forgotten. */
+/* Some never see their GET (it was refused, or the range has been sent over
+ * TCP): beyond LINK_BUFFERS_MAX the oldest is dropped. */
 static struct link_early *early_new(struct adopted_link *k, uint64_t req)
 {
 	struct link_early *e = calloc(1, sizeof(*e));
 
 	if (!e)
 		return NULL;
-	if (k->nearly == LINK_BUFFERS_MAX)
+	if (k->early_count == LINK_BUFFERS_MAX)
 		link_early_free(k, pool_list_first(&k->early, struct link_early,
 						   link));
 	e->req = req;
 	pool_list_add_tail(&k->early, &e->link);
-	k->nearly++;
+	k->early_count++;
 	return e;
 }
 
-/* false: nonsense, or ENOMEM. */
 bool link_early_add(struct adopted_link *k, const struct link_buffer *b)
 {
 	struct link_early *e = link_early_find(k, b->req);
 
 	if (b->at == 0 && e)
-		return false; /* twice */
+		return false; /* a duplicate */
 	if (b->at > 0 && !e)
-		return true; /* of one that is over */
+		return true; /* its range has ended */
 	if (!e)
 		e = early_new(k, b->req);
 	if (!e)
 		return false;
 	if (b->length == 0)
-		e->nowhere = true;
-	return e->nowhere || link_reach_add(&e->to, b, POOL_BULK_MAX);
+		e->by_tcp = true;
+	return e->by_tcp || link_remote_add(&e->to, b, POOL_BULK_MAX);
 }
 
-struct let_go {
+struct cancel_ack {
 	struct verbs_work work;
 	struct link_note text;
 };
 
-static void let_go_done(struct verbs_work *w, int status)
+static void cancel_ack_done(struct verbs_work *w, int status)
 {
 	(void)status;
-	free(pool_container_of(w, struct let_go, work));
+	free(pool_container_of(w, struct cancel_ack, work));
 }
 
-void link_let_go(struct adopted_link *k, uint64_t req)
+void link_ack_cancel(struct adopted_link *k, uint64_t req)
 {
-	struct half *h = &k->halves[LINK_PUSH];
-	struct let_go *g = h->up ? calloc(1, sizeof(*g)) : NULL;
+	struct adopted_half *h = &k->halves[LINK_PUSH];
+	struct cancel_ack *g = h->up ? calloc(1, sizeof(*g)) : NULL;
 
 	if (!g)
 		return;
@@ -126,7 +125,7 @@ void link_let_go(struct adopted_link *k, uint64_t req)
 	g->work = (struct verbs_work){ .op = VERBS_SEND,
 				       .addr = &g->text,
 				       .length = sizeof(g->text),
-				       .done = let_go_done };
+				       .done = cancel_ack_done };
 	if (link_post(h->link, &g->work))
 		free(g);
 }
@@ -149,21 +148,21 @@ void link_send_by_tcp(struct link_send *ls)
 	send_free(ls);
 }
 
-void link_send_over(struct link_send *ls, int status)
+void link_send_finish(struct link_send *ls, int status)
 {
 	mover_sent(ls->s, status);
 	send_free(ls);
 }
 
-/* The link it went over may have gone since, the port has not. */
+/* The link may have been closed since; the port still exists. */
 void link_send_count(struct link_send *ls, enum link_kind kind)
 {
-	ls->k->halves[kind].vain = 0;
+	ls->k->halves[kind].failures = 0;
 	pool_count_add(&ls->port->sent, ls->s->length);
 	pool_count_add(&ls->s->mover->counters->rdma_out, ls->s->length);
 }
 
-void adopted_link_forget(struct adopted_link *k)
+void adopted_link_abort(struct adopted_link *k)
 {
 	struct pool_list *it, *tmp;
 
@@ -171,8 +170,8 @@ void adopted_link_forget(struct adopted_link *k)
 		link_early_free(k, pool_list_first(&k->early, struct link_early,
 						   link));
 	while (!pool_list_empty(&k->waiting))
-		link_send_over(pool_list_first(&k->waiting, struct link_send,
-					  link), -ECONNRESET);
+		link_send_finish(pool_list_first(&k->waiting, struct link_send,
+						 link), -ECONNRESET);
 	pool_list_each(it, tmp, &k->sending) {
 		struct link_send *ls =
 			pool_list_entry(it, struct link_send, link);

@@ -1,24 +1,25 @@
-/* The adopted side of links: ranges that we write. */
+/* Links of adopted lanes (the holder): pushed ranges, which this side writes.
+ */
 #include <errno.h>
 
 #include "pool/lane/link_priv.h"
 #include "pool/lane/mover_priv.h"
 
-/* Nothing of it is under way any more. */
+/* Nothing is in flight any more: ends the send. */
 static void send_end(struct link_send *ls)
 {
 	struct pool_mover *m = ls->s->mover;
 
 	verbs_cache_put(m->links->cache, ls->cached);
 	if (ls->gone) {
-		link_let_go(ls->k, ls->s->req);
-		link_send_over(ls, -ECANCELED);
+		link_ack_cancel(ls->k, ls->s->req);
+		link_send_finish(ls, -ECANCELED);
 	} else if (ls->status) {
-		pool_count(&m->counters->rdma_again);
+		pool_count(&m->counters->rdma_fallbacks);
 		link_send_by_tcp(ls);
 	} else {
 		link_send_count(ls, LINK_PUSH);
-		link_send_over(ls, 0);
+		link_send_finish(ls, 0);
 	}
 }
 
@@ -45,7 +46,7 @@ static void note_done(struct verbs_work *w, int status)
 	send_pump(ls);
 }
 
-/* The next bytes, by that piece. */
+/* Posts the next bytes and their note. 0 or -errno. */
 static int piece_post(struct link_send *ls, struct link_piece *p)
 {
 	struct link *l = ls->k->halves[LINK_PUSH].link;
@@ -54,12 +55,12 @@ static int piece_post(struct link_send *ls, struct link_piece *p)
 	uint32_t len = l->port->message_max, rkey;
 	int err;
 
-	to = link_reach_at(&ls->to, ls->next, &rkey, &upto);
+	to = link_remote_at(&ls->to, ls->next, &rkey, &upto);
 	if (len > upto - ls->next)
 		len = (uint32_t)(upto - ls->next);
-	if (ls->wrong && at + len < from->length)
+	if (ls->corrupt && at + len < from->length)
 		at++;
-	ls->wrong = false;
+	ls->corrupt = false;
 	p->write = (struct verbs_work){
 		.op = VERBS_WRITE,
 		.addr = from->addr + at,
@@ -78,7 +79,7 @@ static int piece_post(struct link_send *ls, struct link_piece *p)
 	err = link_post(l, &p->write);
 	if (err)
 		return err;
-	/* Posted behind the other: it is refused only if that was. */
+	/* The queue pair accepted the WRITE, so it accepts the note. */
 	(void)link_post(l, &p->note);
 	ls->free &= ~(1u << (p - ls->pieces));
 	ls->posted++;
@@ -91,40 +92,40 @@ static void post_next(struct link_send *ls)
 	ls->status = piece_post(ls, &ls->pieces[__builtin_ctz(ls->free)]);
 }
 
-/* It has no link any more, or another one. */
-static bool is_cut_off(const struct link_send *ls)
+/* The link on which the send started is closed, or replaced. */
+static bool link_is_gone(const struct link_send *ls)
 {
-	const struct half *h = &ls->k->halves[LINK_PUSH];
+	const struct adopted_half *h = &ls->k->halves[LINK_PUSH];
 
 	return !h->up || h->attempt != ls->attempt;
 }
 
-static void held_due(struct link_tick *t)
+static void delay_due(struct link_tick *t)
 {
 	struct link_send *ls = pool_container_of(t, struct link_send, tick);
 
-	ls->held = false;
-	if (is_cut_off(ls))
+	ls->delayed = false;
+	if (link_is_gone(ls))
 		ls->status = -ENOTCONN;
 	if (!ls->gone && !ls->status)
 		post_next(ls);
 	send_pump(ls);
 }
 
-/* A fault that was asked for: the next piece waits, or is wrong. */
-static bool hold(struct link_send *ls)
+/* Applies the injected fault, if there is one. true: the next piece waits. */
+static bool inject_fault(struct link_send *ls)
 {
-	struct half *h = &ls->k->halves[LINK_PUSH];
+	struct adopted_half *h = &ls->k->halves[LINK_PUSH];
 	enum pool_fault_kind kind;
 	uint32_t ms = 0;
 
 	kind = link_fault(h->link, ls->k->lane->conn, &ms);
-	ls->wrong = kind == POOL_FAULT_CORRUPT;
-	ls->held = kind == POOL_FAULT_DELAY;
-	ls->tick.due = held_due;
-	if (ls->held)
+	ls->corrupt = kind == POOL_FAULT_CORRUPT;
+	ls->delayed = kind == POOL_FAULT_DELAY;
+	ls->tick.due = delay_due;
+	if (ls->delayed)
 		link_tick_set(ls->k->lane->ports, &ls->tick, ms);
-	return ls->held;
+	return ls->delayed;
 }
 
 static void part_due(struct link_tick *t)
@@ -135,10 +136,9 @@ static void part_due(struct link_tick *t)
 	send_pump(ls);
 }
 
-/* It goes on, or ends, now. */
 void link_write_resume(struct link_send *ls)
 {
-	ls->held = false;
+	ls->delayed = false;
 	pool_list_del(&ls->tick.link);
 	send_pump(ls);
 }
@@ -146,40 +146,40 @@ void link_write_resume(struct link_send *ls)
 static void send_pump(struct link_send *ls)
 {
 	while (ls->free && ls->next < ls->to.upto && !ls->status && !ls->gone &&
-	       !ls->held) {
-		if (is_cut_off(ls))
+	       !ls->delayed) {
+		if (link_is_gone(ls))
 			ls->status = -ENOTCONN;
-		else if (!hold(ls))
+		else if (!inject_fault(ls))
 			post_next(ls);
 	}
-	if (ls->posted > 0 || ls->held)
+	if (ls->posted > 0 || ls->delayed)
 		return;
 	if (ls->status || ls->gone || ls->next == ls->s->length) {
 		send_end(ls);
-	} else { /* it has to be told of more */
+	} else { /* waits for the next BUFFER */
 		ls->tick.due = part_due;
 		link_tick_set(ls->s->mover->links, &ls->tick, LINK_BUFFER_MS);
 	}
 }
 
-/* Of a range that is being written. false: nonsense. */
 bool link_write_more(struct link_send *ls, const struct link_buffer *b)
 {
 	if (b->gone) {
-		ls->gone = true; /* ends with what is posted */
+		ls->gone = true; /* ends when nothing is in flight */
 	} else if (b->length == 0) {
 		if (!ls->status)
 			ls->status = -ENOBUFS;
-	} else if (!link_reach_add(&ls->to, b, ls->s->length)) {
+	} else if (!link_remote_add(&ls->to, b, ls->s->length)) {
 		return false;
-	} else if (ls->held) {
+	} else if (ls->delayed) {
 		return true;
 	}
 	link_write_resume(ls);
 	return true;
 }
 
-/* The object, registered as a whole; it may be shorter than what was asked. */
+/* Registers the whole object (cached). -ERANGE: it is shorter than the range.
+ */
 static int source_open(struct link_send *ls)
 {
 	struct verbs_cache *cache = ls->s->mover->links->cache;
@@ -197,22 +197,22 @@ static int source_open(struct link_send *ls)
 	return err;
 }
 
-/* As far as the peer has told; what it does not tell of in parts is whole. */
-static bool is_reach_good(const struct link_send *ls,
-			  const struct link_reach *to)
+/* Is `to` within the range, and all of it if the peer does not know parts? */
+static bool is_remote_good(const struct link_send *ls,
+			   const struct link_remote *to)
 {
-	const struct half *h = &ls->k->halves[LINK_PUSH];
+	const struct adopted_half *h = &ls->k->halves[LINK_PUSH];
 
 	return h->up && to->upto > 0 && to->upto <= ls->s->length &&
 	       (h->link->parts || to->upto == ls->s->length);
 }
 
-void link_write_begin(struct link_send *ls, const struct link_reach *to)
+void link_write_begin(struct link_send *ls, const struct link_remote *to)
 {
 	pool_list_del(&ls->link);
 	pool_list_del(&ls->tick.link);
 	ls->to = *to;
-	if (!is_reach_good(ls, to) || source_open(ls)) {
+	if (!is_remote_good(ls, to) || source_open(ls)) {
 		link_send_by_tcp(ls);
 	} else {
 		pool_list_add_tail(&ls->k->sending, &ls->link);

@@ -65,7 +65,7 @@ struct pool_mover_cancel *pool_mover_cancel_new(void)
 
 static bool is_silent(const struct pool_expect *x)
 {
-	return x->landing.got == 0 && x->lane->heard_ms < x->begun_ms &&
+	return x->landing.got == 0 && x->lane->received_ms < x->begun_ms &&
 	       pool_now_ms() - x->begun_ms >= POOL_LANE_SILENT_MS;
 }
 
@@ -79,7 +79,7 @@ static void cancel_run(struct pool_mail *mail)
 	if (x)
 		expect_end(x, -ECANCELED);
 	if (lane && lane->conn) {
-		pool_warn_limited("%s: a silent bulk connection: broken off",
+		pool_warn_limited("%s: bulk connection is silent: closed",
 				  pool_conn_peer_name(lane->conn));
 		pool_count(&c->mover->counters->lanes_silent);
 		lane->err = -ETIMEDOUT;
@@ -129,16 +129,16 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	struct pool_lane *lane = pool_conn_user(c);
 
 	assert(fd < 0); /* TCP */
-	lane->heard_ms = pool_now_ms();
+	lane->received_ms = pool_now_ms();
 	if (lane->up &&
 	    (f->type == POOL_MSG_LINK || f->type == POOL_MSG_BUFFER) &&
 	    lane_link_frame(lane, f, payload))
 		return;
 	if (lane->up || !hello_is_ours(lane, f, payload)) {
 		pool_warn_limited(lane->up ?
-					  "%s: unexpected on a bulk "
-					  "connection: what it says of links" :
-					  "%s: not the peer that was dialled",
+					  "%s: invalid message about links "
+					  "on a bulk connection" :
+					  "%s: HELLO of another node",
 				  pool_conn_peer_name(c));
 		pool_count(&lane->mover->counters->bad_messages);
 		lane->err = -EHOSTDOWN;
@@ -159,14 +159,14 @@ static void *lane_on_bulk_begin(struct pool_conn *c,
 
 	(void)payload;
 	if (!x) {
-		/* The answer may have overtaken the expectation's mail. */
+		/* The response may have overtaken the expectation's mail. */
 		pool_mailbox_drain(&m->box);
 		x = expect_find(m, f->req);
 	}
 	lane->cur = NULL;
-	if (!x || x->lane != lane || f->type != POOL_MSG_DATA || x->leaving)
+	if (!x || x->lane != lane || f->type != POOL_MSG_DATA || x->draining)
 		return NULL;
-	expect_unmap(x); /* the link is of no use to the peer any more */
+	expect_unmap(x); /* the holder has fallen back to TCP */
 	if (f->bulk_len != x->landing.length)
 		expect_end(x, -EBADMSG);
 	else
@@ -192,7 +192,7 @@ static void lane_on_bulk_data(struct pool_conn *c, const struct pool_frame *f,
 	struct pool_mover_counters *n = lane->mover->counters;
 	struct pool_expect *x = lane->cur;
 
-	lane->heard_ms = pool_now_ms();
+	lane->received_ms = pool_now_ms();
 	pool_count_add(x ? &n->bytes_in : &n->stray_bytes, len);
 	if (!x)
 		return;
@@ -216,8 +216,8 @@ static void lane_down_home(struct pool_mail *mail)
 	struct pool_mover *m = lane->mover;
 
 	lane->on_down(lane, lane->err);
-	/* By way of the mover: expectations that name the lane may be on their
-	 * way there. */
+	/* The mover frees it: mails of expectations on this lane may still be
+	 * queued there, ahead of this one. */
 	pool_mailbox_post(&m->box, &lane->free_mail, lane_free_run);
 }
 
@@ -286,7 +286,7 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 	lane->conn = NULL;
 	lane->cur = NULL;
 	lane->up = false;
-	lane->heard_ms = 0;
+	lane->received_ms = 0;
 	for (int kind = 0; kind < LINK_KINDS; kind++) {
 		lane->linked[kind] = false;
 		lane->links[kind] = NULL;
@@ -317,7 +317,7 @@ static void stop_run(struct pool_mail *mail)
 	mover_adopted_close_all(m);
 	if (m->links)
 		link_ports_stop(m->links);
-	/* The loop ends when the connections and writes have. */
+	/* Let the loop end after the connections and writes. */
 	uv_unref((uv_handle_t *)&m->box.async);
 }
 
@@ -385,7 +385,7 @@ void pool_mover_free(struct pool_mover *m)
 
 	if (!m)
 		return;
-	pool_mailbox_drain(&m->box); /* lanes to be freed */
+	pool_mailbox_drain(&m->box); /* frees lanes */
 	pool_mailbox_close(&m->box, NULL);
 	uv_run(&m->loop, UV_RUN_DEFAULT);
 	err = uv_loop_close(&m->loop);

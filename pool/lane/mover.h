@@ -1,19 +1,19 @@
 /*
  * A mover: a thread with a loop of its own that owns bulk connections ("lanes")
- * and moves ranges over them, so that the node's loop never copies or sums
- * large ones. This is the TCP half of what a transport does for peer.c: "bytes
- * of this file to that lane" and "the answer to this request lands here". Where
- * both sides have RDMA, a lane has a link (pool/lane/link.h) by which its
- * ranges come and go; everything said here holds for those as well.
+ * and moves ranges over them, so that the node's loop never copies or checksums
+ * large ranges. pool/peer/ asks it for two things: "send these bytes of this
+ * file on that lane" and "receive the response to this request here". This
+ * header describes both for TCP. Where both nodes have RDMA, a lane also has a
+ * link (pool/lane/link.h) that moves its ranges; the contracts are the same.
  *
- * Two kinds of lanes: dialled (we ask for ranges; bytes come in) and adopted (a
- * peer dialled us and asks; bytes go out). All bytes of a dialled lane that
- * answer a request are expected first (pool_mover_expect, before the request is
- * sent); others are thrown away.
+ * A lane is dialled (this node is the requester and receives bytes) or adopted
+ * (a peer dialled, and this node sends bytes as the holder). The requester
+ * registers each expected response (pool_mover_expect) before it sends the
+ * request; bytes that no expectation covers are discarded and counted.
  *
- * Thread: the functions are called on the node's loop; callbacks of the structs
- * below come on it too, through `home`. Work is passed in order, so a lane may
- * be used as soon as it was adopted.
+ * Thread: the node's loop, for all functions; the callbacks of the structs
+ * below run there too, by way of the mailbox `home`. The mover processes calls
+ * in order, so a lane may be used as soon as pool_mover_adopt has returned.
  */
 #ifndef POOL_LANE_MOVER_H
 #define POOL_LANE_MOVER_H
@@ -27,29 +27,29 @@
 
 #define POOL_MOVER_ADOPTED_MAX 4096 /* lanes; more are refused */
 /*
- * A lane on which nothing has come since a range was asked for, so long ago and
- * given up now, is broken off: another is dialled for the next. (TCP itself
- * would go on hoping for a quarter of an hour.)
+ * When a request of at least this age is cancelled and its lane has received
+ * nothing since the request was sent, the lane is closed, and the next request
+ * dials a new one. (TCP alone takes about 15 minutes to detect a dead peer.)
  */
 #define POOL_LANE_SILENT_MS 500
 
 struct pool_mover;
 
-/* What movers count; the owner's storage, outlives them. */
+/* Counters of all movers; the owner's storage, outlives the movers. */
 struct pool_mover_counters {
 	struct pool_counter bytes_in, bytes_out;
-	struct pool_counter stray_bytes; /* came for a request that is over */
+	struct pool_counter stray_bytes; /* received for an ended request */
 	struct pool_counter lanes_refused;
 	struct pool_counter bad_messages; /* on any connection */
-	struct pool_counter lanes_silent; /* broken off */
-	/* Links: pool/lane/link.h. Bytes are counted above as well. */
+	struct pool_counter lanes_silent; /* closed: POOL_LANE_SILENT_MS */
+	/* Links (pool/lane/link.h); bytes are also in the counters above. */
 	struct pool_counter rdma_in, rdma_out;
-	struct pool_counter rdma_pulled; /* of rdma_in */
-	struct pool_counter rdma_again; /* ranges sent over TCP after all */
+	struct pool_counter rdma_pulled; /* part of rdma_in */
+	struct pool_counter rdma_fallbacks; /* ranges resent over TCP */
 	struct pool_counter links_up, links_broken, map_failures;
-	/* Of ranges that came by RDMA: registering where they go; moving;
-	 * summing, beside that; and what of summing was left when all was
-	 * there. */
+	/* Of ranges received by RDMA: time to register the destination; from
+	 * the first registration to the last byte; for the checksum, which
+	 * overlaps the transfer; and for the checksum of the last bytes. */
 	struct pool_hist rdma_register, rdma_move, rdma_sum, rdma_tail;
 };
 
@@ -60,8 +60,8 @@ struct pool_mover_opts {
 	struct pool_mailbox *home; /* of the node's loop */
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_mover_counters *counters;
-	struct pool_trust *trust; /* borrows; NULL: everybody */
-	/* Borrow; NULL: over TCP only. Both or none. */
+	struct pool_trust *trust; /* borrows; NULL: trust every user */
+	/* Borrow; both NULL: TCP only. */
 	struct verbs *verbs;
 	struct verbs_cache *cache;
 };
@@ -70,95 +70,99 @@ struct pool_mover_opts {
 int pool_mover_open(const struct pool_mover_opts *opts,
 		    struct pool_mover **ret_mover);
 /*
- * Closes all lanes and joins the thread; every expectation and every send is
- * over then, but their callbacks (and on_down of lanes) still wait in `home`:
- * drain it before pool_mover_free.
+ * Closes all lanes and joins the thread. Every expectation and send has ended
+ * when this returns, but their callbacks (and on_down of the lanes) are still
+ * queued in `home`: drain it before pool_mover_free.
  */
 void pool_mover_stop(struct pool_mover *m);
 void pool_mover_free(struct pool_mover *m);
 
-/* ---- asking ---- */
+/* ---- the requester ---- */
 
 /* A dialled lane; allocated by pool_lane_dial. */
 struct pool_lane {
 	struct pool_mover *mover;
 	uint32_t number;
-	uint8_t peer_id[POOL_ID_SIZE]; /* that the other side must have */
+	uint8_t peer_id[POOL_ID_SIZE]; /* the peer's HELLO must have it */
 	void *arg;
-	/* Ready for use; with a link, if there is to be one. */
+	/* Ready for use: HELLO was exchanged, and the push link is up, has
+	 * failed, or is not possible. */
 	void (*on_up)(struct pool_lane *lane);
-	/* Refused or lost; what was expected on it ends (some of it after this
-	 * call). The lane is gone after it. */
+	/* Refused or lost. Its expectations end, some of them after this call.
+	 * The lane must not be used after this returns. */
 	void (*on_down)(struct pool_lane *lane, int err);
 
 	/* the mover's */
 	struct pool_hostport to;
 	struct pool_conn *conn; /* NULL: down */
 	struct pool_list expected; /* struct pool_expect */
-	struct pool_expect *cur;   /* whose bytes are coming */
+	struct pool_expect *cur;   /* receiving bulk now */
 	bool up;
-	/* by enum link_kind, now; any thread may look */
+	/* by enum link_kind: is that link up? Any thread may read. */
 	_Atomic bool linked[2];
-	_Atomic uint64_t heard_ms; /* when something last came; pool_now_ms */
-	struct lane_link *links[2]; /* the links'; NULL: none */
+	_Atomic uint64_t received_ms; /* last receipt, as pool_now_ms */
+	struct lane_link *links[2]; /* owned by link_ask.c; NULL: none */
 	int err;
 	struct pool_list link; /* in the mover's lanes */
 	struct pool_mail dial_mail, up_mail, down_mail, free_mail;
 };
 
-/* The fields of the first group are copied from `like`. NULL on ENOMEM. */
+/* Copies the fields of the first group from `like`. NULL on ENOMEM. */
 struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 				 const struct pool_hostport *to);
 
-/* One range that was asked for; the caller's storage until done. */
+/* One requested range; the caller's storage until done. */
 struct pool_expect {
-	struct pool_lane *lane; /* may be gone before the expectation is done */
+	struct pool_lane *lane; /* may be freed before done is called */
 	uint64_t req;
 	/*
-	 * As the GET says. buffer: a BUFFER follows (the lane was linked): the
-	 * peer is told where the range may be written, or that it may not.
-	 * pull: the range is read from where the peer says. want_pull: it would
-	 * be.
+	 * buffer and pull are as in the GET. buffer: the lane had a push link,
+	 * so BUFFERs follow, which name the memory the holder may write to, or
+	 * make it fall back to TCP. pull: the lane had a pull link, so the
+	 * requester reads from the memory that the holder's BUFFERs name.
+	 * want_pull: a pull was wanted, whether or not there was a pull link.
 	 */
 	bool buffer, pull, want_pull;
-	/* fd, mem, offset, length set by the caller; status and sum are the
-	 * result. Its `done` is the mover's. */
+	/* The caller sets fd, mem, offset, length; status and sum are the
+	 * result. `done` belongs to the mover. */
 	struct pool_landing landing;
-	/* Once: the range is here, or the lane broke, or it was cancelled; no
-	 * byte lands any more. */
+	/* Called once: the range is complete, the lane broke, or it was
+	 * cancelled. No byte lands after this. */
 	void (*done)(struct pool_expect *x);
 
 	struct pool_mover *mover;   /* the lane's; valid until done */
 	uint32_t number;	    /* the lane's; same */
 	struct pool_hash_node node; /* in the mover's table */
 	struct pool_list link;	    /* in lane->expected */
-	struct pool_mail mail;	    /* there, and back */
-	int fd; /* of the landing, while it is in mapped memory instead */
-	void *mem;
-	struct expect_map *map; /* the links'; NULL: the peer cannot write */
-	/* Bytes that the peer says it has written; any thread may look. */
-	_Atomic uint64_t told;
-	int leaving;		/* given up, with that */
-	uint64_t begun_ms;
+	struct pool_mail mail;	    /* to the mover, and back */
+	int fd; /* the landing's own, while it writes to `map` instead */
+	void *mem; /* same */
+	struct expect_map *map; /* link_range.c; NULL: not registered */
+	/* Bytes written according to the peer; any thread may read. */
+	_Atomic uint64_t peer_written;
+	int draining;	   /* != 0: ends with this when nothing is in flight */
+	uint64_t begun_ms; /* when the mover received it */
 };
 
-/* 0 or -ENOMEM (then done never runs). */
+/* 0, or -ENOMEM (done is not called). */
 int pool_mover_expect(struct pool_expect *x);
 /*
- * Ends the expectation of req soon (-ECANCELED), if it is not over; and its
- * lane with it, if that is silent. The mail is allocated by
- * pool_mover_cancel_new, so that this cannot fail.
+ * Ends the expectation of req with -ECANCELED, unless it has ended; done is
+ * called later. Also closes its lane if that is silent (POOL_LANE_SILENT_MS).
+ * pool_mover_cancel_new allocates `mail` beforehand, so that this cannot fail;
+ * pool_mover_cancel takes ownership of it.
  */
 struct pool_mover_cancel;
 struct pool_mover_cancel *pool_mover_cancel_new(void);
 void pool_mover_cancel(struct pool_mover *m, struct pool_mover_cancel *mail,
 		       uint64_t req);
 
-/* ---- answering ---- */
+/* ---- the holder ---- */
 
 /*
- * Take over the socket of a peer's lane, whose HELLO has been read. The peer
- * is told that it may use it.
+ * Takes over the socket of a lane that a peer dialled, and whose HELLO the
+ * caller has read; the mover answers it with HELLO. Owns fd, also on failure.
+ * 0 or -ENOMEM.
  */
 int pool_mover_adopt(struct pool_mover *m, int fd,
 		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number);
@@ -169,9 +173,9 @@ struct pool_mover_send {
 	uint32_t lane;
 	int fd; /* borrows */
 	uint64_t offset, length, req;
-	bool buffer; /* a BUFFER for it comes on the lane */
-	bool pull;   /* it is to be read by the peer */
-	/* status: 0 sent; -ENOTCONN there is no such lane; -errno */
+	bool buffer; /* the requester sends a BUFFER for it on the lane */
+	bool pull;   /* the requester reads it by RDMA */
+	/* status: 0: sent; -ENOTCONN: there is no such lane; -errno */
 	void (*done)(struct pool_mover_send *s);
 	int status;
 

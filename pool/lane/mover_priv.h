@@ -9,7 +9,8 @@
 struct pool_mover {
 	uv_thread_t thread;
 	uv_loop_t loop;
-	struct pool_mailbox box, *home; /* home: borrows */
+	struct pool_mailbox box;   /* calls from the node's loop */
+	struct pool_mailbox *home; /* borrows; callbacks to the node's loop */
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_mover_counters *counters; /* borrows */
 	struct pool_trust *trust; /* borrows, or NULL */
@@ -24,16 +25,16 @@ struct pool_mover {
 };
 
 struct pool_expect *expect_find(struct pool_mover *m, uint64_t req);
-/* x is over, with what came or without. */
+/* Ends x with status: now, or when nothing is in flight (expect_drain). */
 void expect_end(struct pool_expect *x, int status);
-/* x was being left (expect_leave): now it is over. */
-void expect_left(struct pool_expect *x);
-/* The lane may be used. */
+/* Nothing of x is in flight any more, after expect_drain: ends x. */
+void expect_drained(struct pool_expect *x);
+/* The lane is ready for use: calls on_up. */
 void lane_settled(struct pool_lane *lane);
 
-/* s was sent or not. */
+/* Ends s with status. */
 void mover_sent(struct pool_mover_send *s, int status);
-/* Over c, NULL if it is gone. */
+/* Sends s over c; c NULL: the lane is down, s fails. */
 void mover_send_by_tcp(struct pool_mover_send *s, struct pool_conn *c);
 
 void mover_adopted_close_all(struct pool_mover *m);

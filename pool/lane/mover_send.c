@@ -13,7 +13,7 @@ struct adopted {
 	struct pool_list link;
 	struct pool_mover *mover;
 	uint8_t peer_id[POOL_ID_SIZE];
-	int fd; /* owns, on its way here */
+	int fd; /* owns, until the mover has its mail */
 	struct link_lane lane;
 	struct pool_mail mail;
 };
@@ -43,7 +43,7 @@ static void refuse(struct pool_conn *c, const struct pool_frame *f)
 	pool_conn_close(c);
 }
 
-/* HELLO was read before it came here; links are all that is spoken of. */
+/* HELLO was read before the adoption; only LINK and BUFFER may follow. */
 static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 		     const uint8_t *payload, int fd)
 {
@@ -100,7 +100,7 @@ static void adopt_run(struct pool_mail *mail)
 	};
 	struct adopted *before = adopted_find(m, a->peer_id, a->lane.number);
 
-	if (before) /* the peer dialled anew: its old one is dead */
+	if (before) /* the peer redialled: its old lane is dead */
 		pool_conn_close(before->lane.conn);
 	if (m->stopping || m->nadopted >= POOL_MOVER_ADOPTED_MAX) {
 		pool_count(&m->counters->lanes_refused);

@@ -1,4 +1,4 @@
-/* The end of a range that was sent, and the way over TCP. */
+/* Sends of adopted lanes: by TCP, and how each ends. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -417,6 +417,23 @@ struct pool_entry *pool_tree_lookup(const struct pool_tree *t,
 	}
 }
 
+size_t pool_tree_missing(const struct pool_tree *t, const char *path,
+			 size_t len)
+{
+	struct pool_entry *e = &t->root->e;
+	size_t missing = 0, n;
+
+	for (; len > 0; path += n, len -= n) {
+		n = component(path, len);
+		if (e)
+			e = e->is_dir ? pool_tree_find(t, pool_entry_dir(e),
+						       path, n) : NULL;
+		missing += !e;
+		n += n < len; /* and its slash */
+	}
+	return missing;
+}
+
 int pool_tree_make(struct pool_tree *t, const char *path, size_t len,
 		   bool is_dir,
 		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,

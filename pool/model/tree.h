@@ -109,11 +109,15 @@ void pool_tree_remove(struct pool_tree *t, struct pool_entry *e);
  */
 struct pool_entry *pool_tree_lookup(const struct pool_tree *t,
 				    const char *path, size_t len);
+/* How many components of path are not there. */
+size_t pool_tree_missing(const struct pool_tree *t, const char *path,
+			 size_t len);
 /*
- * The same, adding what is missing: inner components as directories, the last
- * as a directory if is_dir. on_add (may be NULL) is called for each entry
- * added, outermost first. On success *ret_entry is the entry (it may have been
- * there before; its kind may then differ from is_dir: -EISDIR / -ENOTDIR).
+ * As pool_tree_lookup, adding what is missing: inner components as
+ * directories, the last as a directory if is_dir. on_add (may be NULL) is
+ * called for each entry added, outermost first. On success *ret_entry is the
+ * entry (it may have been there before; its kind may then differ from is_dir:
+ * -EISDIR / -ENOTDIR).
  * Returns 0, -ENOMEM, -ENOTDIR, -EISDIR, or what pool_path_check says of a bad
  * path; after an error directories added on the way stay.
  */

@@ -11,6 +11,8 @@
  * value. */
 struct pool_xattrs {
 	uint32_t len;
+	uint32_t uid; /* charged */
+	struct pool_quota *quota; /* borrows; NULL: nobody is charged */
 	uint8_t data[];
 };
 
@@ -23,8 +25,27 @@ static size_t record_size(const struct record *r)
 	return sizeof(*r) + r->name_len + 1u + r->value_len;
 }
 
+size_t pool_xattrs_size(const struct pool_xattrs *x)
+{
+	return x ? sizeof(*x) + x->len : 0;
+}
+
+void pool_xattrs_charge(struct pool_xattrs *x, struct pool_quota *q,
+			uint32_t uid)
+{
+	if (!x || (x->quota == q && x->uid == uid))
+		return;
+	if (x->quota)
+		pool_quota_sub(x->quota, x->uid, 0, pool_xattrs_size(x));
+	x->quota = q;
+	x->uid = uid;
+	if (q)
+		pool_quota_add(q, uid, 0, pool_xattrs_size(x));
+}
+
 void pool_xattrs_free(struct pool_xattrs *x)
 {
+	pool_xattrs_charge(x, NULL, 0);
 	free(x);
 }
 
@@ -37,6 +58,7 @@ int pool_xattrs_dup(const struct pool_xattrs *x, struct pool_xattrs **ret_copy)
 		if (!copy)
 			return -ENOMEM;
 		memcpy(copy, x, sizeof(*x) + x->len);
+		copy->quota = NULL;
 	}
 	*ret_copy = copy;
 	return 0;
@@ -101,7 +123,8 @@ static struct pool_xattrs *copy_without(const struct pool_xattrs *x,
 	y = malloc(sizeof(*y) + (x ? x->len : 0) + extra);
 	if (!y)
 		return NULL;
-	y->len = 0;
+	y->len = y->uid = 0;
+	y->quota = NULL;
 	while (pool_xattrs_next(x, &cursor, &n, &value, &len)) {
 		if (strcmp(n, name) != 0) {
 			memcpy(y->data + y->len, x->data + from,
@@ -147,7 +170,7 @@ int pool_xattrs_set(struct pool_xattrs **x, const char *name,
 		       len);
 		y->len += (uint32_t)record_size(&r);
 	}
-	free(*x);
+	pool_xattrs_free(*x);
 	if (y->len == 0) {
 		free(y);
 		y = NULL;

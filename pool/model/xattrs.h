@@ -12,15 +12,23 @@
 #include <stdint.h>
 
 #include "pool/conn/kvpool.pb-c.h"
+#include "pool/model/quota.h"
 
 struct pool_xattrs; /* owns its bytes */
 
 void pool_xattrs_free(struct pool_xattrs *x);
-/* NULL if x is NULL or on ENOMEM. */
 /* A copy, or NULL of NULL. 0 or -ENOMEM. */
 int pool_xattrs_dup(const struct pool_xattrs *x, struct pool_xattrs **ret_copy);
 bool pool_xattrs_equal(const struct pool_xattrs *a,
 		       const struct pool_xattrs *b);
+
+/* Bytes that a set is charged for; 0 of NULL. */
+size_t pool_xattrs_size(const struct pool_xattrs *x);
+/* Charges uid for x (NULL: no-op), and nobody else any more, until it is freed
+ * or replaced by pool_xattrs_set. q (borrowed until then) NULL: nobody. A copy
+ * is not charged. */
+void pool_xattrs_charge(struct pool_xattrs *x, struct pool_quota *q,
+			uint32_t uid);
 
 /* The value (borrowed until the set changes), or NULL. */
 const void *pool_xattrs_get(const struct pool_xattrs *x, const char *name,

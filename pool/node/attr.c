@@ -110,6 +110,13 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 	struct node_attr was = *a;
 	int err;
 
+	if (sets) {
+		err = node_admit(n, a->uid, 0, old, xattrs);
+		if (err) {
+			pool_xattrs_free(xattrs);
+			return err;
+		}
+	}
 	node_change_set(a, c);
 	if (sets)
 		show_xattrs(n, x, xattrs);
@@ -124,6 +131,7 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 			(void)node_write_blob(n, e->own);
 		return err;
 	}
+	node_account(n, pe);
 	set_times(n, pe, c);
 	if (sets) {
 		pool_xattrs_free(old);

@@ -37,6 +37,31 @@ static void check_entry(struct pool_node *n, struct node_entry *e)
 		check_obj(n, e);
 }
 
+static void check_quota(struct pool_node *n)
+{
+	struct pool_quota q;
+	struct pool_entry *pe;
+
+	pool_quota_init(&q);
+	for (pe = &n->tree.root->e; pe; pe = pool_tree_next(&n->tree, pe)) {
+		const struct node_entry *e = node_file(pe);
+		const struct node_dirent *d = node_dir(pe);
+		const struct node_writer *w = e && e->own ? e->own->w : NULL;
+
+		if (d && !d->gone)
+			pool_quota_add(&q, d->attr.uid, pe->parent != NULL,
+				       pool_xattrs_size(d->xattrs));
+		if (e)
+			pool_quota_add(&q, e->attr.uid, 0,
+				       pool_xattrs_size(e->xattrs));
+		if (w)
+			pool_quota_add(&q, w->attr.uid, 0,
+				       pool_xattrs_size(w->xattrs));
+	}
+	assert(pool_quota_equal(&q, &n->quota));
+	pool_quota_fini(&q);
+}
+
 void node_check(struct pool_node *n)
 {
 	struct pool_entry *e;
@@ -55,6 +80,8 @@ void node_check(struct pool_node *n)
 		nsmall++;
 	assert(nsealed == n->nsealed && nsmall == n->nsmall_seals);
 	assert(n->nkept_fds <= NODE_KEPT_FDS);
+	assert(n->opts.fds_max == 0 || n->nfds <= n->opts.fds_max);
 	assert(n->ndoubted <= NODE_DOUBTS_MAX && n->nheats <= NODE_HEATS_MAX);
 	assert(node_ops_in_order(n));
+	check_quota(n);
 }

@@ -118,6 +118,44 @@ int node_name_check(const struct node_dirent *dir, const char *name, size_t len)
 		       -ENAMETOOLONG : 0;
 }
 
+void node_account(struct pool_node *n, struct pool_entry *pe)
+{
+	struct node_dirent *d = node_dir(pe);
+	struct node_entry *e = node_file(pe);
+	struct pool_quota *q = &n->quota;
+
+	if (e) {
+		pool_xattrs_charge(e->xattrs, q, e->attr.uid);
+		if (e->own)
+			pool_xattrs_charge(e->own->w->xattrs, q,
+					   e->own->w->attr.uid);
+		return;
+	}
+	if (d->counted)
+		pool_quota_sub(q, d->payer, 1, 0);
+	d->counted = pe->parent && !d->gone;
+	d->payer = d->attr.uid;
+	if (d->counted)
+		pool_quota_add(q, d->payer, 1, 0);
+	pool_xattrs_charge(d->xattrs, d->gone ? NULL : q, d->payer);
+}
+
+int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
+	       const struct pool_xattrs *old, const struct pool_xattrs *xattrs)
+{
+	size_t had = pool_xattrs_size(old), size = pool_xattrs_size(xattrs);
+	int err = pool_quota_check(&n->quota, uid, dirs,
+				   size > had ? size - had : 0);
+
+	if (err) {
+		pool_count(&n->c.quota_refused);
+		pool_warn_limited("%s of user %u refused: %s",
+				  dirs ? "a directory" : "attributes", uid,
+				  strerror(-err));
+	}
+	return err;
+}
+
 struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
 				 const char *name, size_t len, bool is_dir)
 {
@@ -166,6 +204,7 @@ void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
 	node_names_begin(n);
 	d->gone = gone;
 	node_names_end(n);
+	node_account(n, &d->d.e);
 }
 
 uint64_t pool_node_dir_dirs(const struct node_dirent *d)

@@ -68,6 +68,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	node_names_end(n);
 	if (changed < 0)
 		return changed;
+	node_account(n, &d->d.e);
 	/* It was set; or it is the first one, and names below may be newer. */
 	if (d->attr.mtime_ns != mtime_ns &&
 	    (mtime_ns || d->attr.mtime_ns > d->mtime_ns))
@@ -154,6 +155,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	attr = node_attr_update(n, &e->attr, &e->xattrs, m);
 	if (attr < 0)
 		return attr;
+	node_account(n, &e->e);
 	node_names_begin(n);
 	e->gen = m->gen;
 	e->size = m->size;
@@ -181,24 +183,6 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	return 0;
 }
 
-/* Hidden names may be left below: the directory is removed with the last one.
- */
-static void remove_dir(struct pool_node *n, struct node_dirent *d)
-{
-	struct pool_list *it, *tmp;
-
-	if (!d->d.e.parent || d->gone || d->making)
-		return;
-	pool_list_each(it, tmp, &d->d.children)
-		if (pool_node_visible(
-			    pool_list_entry(it, struct pool_entry, sibling)))
-			return; /* an unpublished file of this mount */
-	if (n->ops)
-		n->ops->dir_gone(n->ops_arg, d);
-	node_dir_gone(n, d, true);
-	node_dir_tidy(n, d);
-}
-
 /* It was empty when it was removed: names still shown below are deleted, too,
  * but their own entries may come later in the feed. */
 static void dir_deleted(struct pool_node *n, struct node_dirent *d)
@@ -215,7 +199,7 @@ static void dir_deleted(struct pool_node *n, struct node_dirent *d)
 		else if (node_file(pe)->gen)
 			unpublish(n, node_file(pe), UINT64_MAX);
 	}
-	remove_dir(n, d);
+	node_dir_remove(n, d);
 }
 
 static void apply_deleted(struct pool_node *n, const Kvpool__Meta *m)
@@ -247,6 +231,7 @@ static void on_add(struct pool_entry *e, void *arg)
 		node_dir(e)->attr.mode = 0755;
 		node_dir(e)->known = true;
 		node_dir(e)->seen = a->n->sweep;
+		node_account(a->n, e);
 		if (a->n->ops)
 			a->n->ops->appeared(a->n->ops_arg, e);
 	}
@@ -346,7 +331,7 @@ static void sweep_one(struct pool_node *n, struct pool_entry *pe, bool leaving)
 	if (!leaving)
 		return;
 	if (d->known && d->seen != n->sweep && !d->gone)
-		remove_dir(n, d);
+		node_dir_remove(n, d);
 	else
 		node_dir_tidy(n, d);
 }

@@ -80,12 +80,20 @@ static void on_lent(struct pool_fetch *pf, int status)
 	node_fetch_bytes(f);
 }
 
+/* Each has a descriptor here; what is not borrowed is copied. */
+static uint64_t borrowed_max(const struct pool_node *n)
+{
+	unsigned int max = n->opts.fds_max;
+
+	return max > 0 && max < POOL_LENT_MAX ? max : POOL_LENT_MAX;
+}
+
 bool node_fetch_try_borrow(struct node_fetch *f)
 {
 	struct fetch_piece *p = &f->pieces[0];
 
 	if (!f->n->opts.fd_passing || f->kind == FETCH_REPLICA ||
-	    f->size == 0 || f->n->borrowed >= POOL_LENT_MAX ||
+	    f->size == 0 || f->n->borrowed >= borrowed_max(f->n) ||
 	    !node_fetch_any_on_this_host(f))
 		return false;
 	f->file.fd = -1;

@@ -567,23 +567,84 @@ int node_take_over(struct pool_node *n, struct pool_handover *h)
 			   strerror(-err));
 		return err;
 	}
+	return 0;
+}
+
+/* What has no name any more, by its store id: several handles may have it. */
+struct orphan {
+	struct pool_hash_node node;
+	struct node_object *o; /* borrows: what has it open keeps it */
+	bool whole;	       /* all writable handles are counted */
+};
+
+static struct orphan *orphan_find(struct pool_node *n, uint64_t id)
+{
+	struct pool_hash_node *h = pool_hash_first(&n->orphans, (uint32_t)id);
+
+	while (h && pool_container_of(h, struct orphan, node)->o->id != id)
+		h = pool_hash_next(h);
+	return h ? pool_container_of(h, struct orphan, node) : NULL;
+}
+
+static int orphan_add(struct pool_node *n, struct node_object *o, bool whole)
+{
+	struct orphan *x = calloc(1, sizeof(*x));
+
+	if (!x || keep_file(n, o->id) ||
+	    pool_hash_insert(&n->orphans, &x->node, (uint32_t)o->id)) {
+		free(x);
+		return -ENOMEM;
+	}
+	x->o = o;
+	x->whole = whole;
+	return 0;
+}
+
+static void orphan_free(struct pool_hash_node *h, void *arg)
+{
+	struct pool_node *n = arg;
+
+	pool_hash_remove(&n->orphans, h);
+	free(pool_container_of(h, struct orphan, node));
+}
+
+void node_orphans_known(struct pool_node *n)
+{
+	pool_hash_each(&n->orphans, orphan_free, n);
+	pool_hash_fini(&n->orphans);
 	if (n->nkept)
 		qsort(n->kept, n->nkept, sizeof(*n->kept), by_id);
-	return 0;
 }
 
 struct node_object *node_orphan_take_over(struct pool_node *n,
 					  const Kvpool__HandoverWriter *w,
-					  int fd)
+					  uint64_t id, int fd, bool whole)
 {
-	struct node_object *o = node_object_new(NULL, NODE_DROPPED);
+	struct orphan *known = id ? orphan_find(n, id) : NULL;
+	struct node_object *o;
 
-	if (o && w && get_writer(n, o, w)) {
+	if (known) {
+		o = node_object_ref(known->o);
+		if (!known->whole && o->w && w)
+			o->w->opens += w->opens;
+		if (fd >= 0)
+			close(fd);
+		return o;
+	}
+	o = node_object_new(NULL, NODE_DROPPED);
+	if (o)
+		o->id = id;
+	if (o && ((id && orphan_add(n, o, whole)) ||
+		  (w && get_writer(n, o, w)))) {
 		node_object_unref(n, o);
 		o = NULL;
 	}
+	if (o)
+		o->remains = id != 0;
 	if (o && o->w)
-		o->w->fd = fd;
+		node_fd_keep(n, &o->w->fd, o, fd);
+	else if (o && !id)
+		o->lent_fd = fd;
 	else if (fd >= 0)
 		close(fd);
 	return o;

@@ -40,6 +40,9 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		return -EEXIST;
 	if (e && !e->is_dir)
 		return -EBUSY; /* an unlinked file that the master still has */
+	err = node_admit(n, attr->uid, 1, NULL, NULL);
+	if (err)
+		return err;
 	if (!e)
 		e = node_tree_add(n, dir, name, len, true);
 	if (!e)
@@ -47,6 +50,12 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	d = node_dir(e);
 	d->attr = *attr;
 	d->mtime_ns = d->ctime_ns = 0;
+	/* Of one that is being removed. */
+	node_names_begin(n);
+	pool_xattrs_free(d->xattrs);
+	d->xattrs = NULL;
+	node_names_end(n);
+	(void)node_dir_rules(d);
 	err = node_op_name(n, KVPOOL__OP__KIND__MKDIR, e, 0);
 	if (err) {
 		node_dir_gone(n, d, true);
@@ -88,6 +97,22 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 	node_dir_gone(n, dir, true);
 	dir->removing++; /* ops_done.c decrements it at the ack */
 	return 0;
+}
+
+void node_dir_remove(struct pool_node *n, struct node_dirent *d)
+{
+	struct pool_list *it, *tmp;
+
+	if (!d->d.e.parent || d->gone || d->making)
+		return;
+	pool_list_each(it, tmp, &d->d.children)
+		if (pool_node_visible(
+			    pool_list_entry(it, struct pool_entry, sibling)))
+			return; /* an unpublished file of this mount */
+	if (n->ops)
+		n->ops->dir_gone(n->ops_arg, d);
+	node_dir_gone(n, d, true);
+	node_dir_tidy(n, d);
 }
 
 /* ---- unlink, rename ---- */
@@ -286,6 +311,7 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	to->rules = from->rules;
 	to->mtime_ns = from->mtime_ns;
 	to->ctime_ns = pool_wall_ns();
+	node_account(n, &to->d.e);
 	all.xattrs = to->xattrs;
 	if (to->xattrs)
 		(void)node_op_setattr(n, &to->d.e, &all);

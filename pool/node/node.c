@@ -162,6 +162,7 @@ static int node_begin(struct pool_node *n)
 
 int pool_node_begin(struct pool_node *n)
 {
+	node_orphans_known(n);
 	pool_store_sweep(n->store, n->kept, n->nkept);
 	free(n->kept);
 	n->kept = NULL;
@@ -177,6 +178,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 		   struct pool_node **ret_node)
 {
 	struct pool_node *n = calloc(1, sizeof(*n));
+	struct pool_entry *e;
 	int err;
 
 	if (!n)
@@ -191,6 +193,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_list_init(&n->sealing);
 	pool_list_init(&n->pending);
 	pool_list_init(&n->small_seals);
+	pool_list_init(&n->fds);
+	pool_hash_init(&n->orphans);
 	pool_list_init(&n->ops_waiting);
 	pool_list_init(&n->ops_sent);
 	pool_hash_init(&n->changes);
@@ -214,6 +218,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	strcpy(n->data_mode, "none");
 	read_host_id(n->host_id, sizeof(n->host_id));
 	err = -ENOMEM;
+	pool_quota_init(&n->quota);
 	if (!n->members || copy_names(n) < 0 ||
 	    pool_tree_init(&n->tree, sizeof(struct node_entry),
 			   sizeof(struct node_dirent)) < 0)
@@ -234,6 +239,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 			       node_begin(n);
 	if (err)
 		goto err_free;
+	for (e = &n->tree.root->e; e; e = pool_tree_next(&n->tree, e))
+		node_account(n, e);
 	*ret_node = n;
 	return 0;
 err_free:
@@ -314,6 +321,7 @@ static void on_store_closed(void *arg)
 	n->store = NULL;
 	node_ops_free(n);
 	pool_tree_fini(&n->tree, free_entry, n);
+	pool_quota_fini(&n->quota);
 	node_handle_closed(n);
 }
 

@@ -126,10 +126,12 @@ struct node_dirent {
 	bool gone; /* removed, but kept until the last hidden name below goes */
 	/* of node_publish_sealed: a file below is being sealed */
 	uint32_t pass;
+	bool counted;	/* in pool_node.quota, in the account of `payer` */
 	uint8_t removing; /* RMDIRs in flight: it counts as gone */
 	uint8_t making;	  /* MKDIRs in flight: it counts as there */
-	/* -errno: a file in it was lost after its close; the next fsync
-	 * reports that and clears it */
+	uint32_t payer;
+	/* -errno: a file in it was lost after its close, or it was refused room
+	 * by the master; the next fsync reports that and clears it */
 	int lost;
 };
 
@@ -165,6 +167,7 @@ struct node_object {
 			      nobody has reported a mismatch since */
 	bool prefetched : 1; /* fetched after a look-up, not opened yet */
 	bool refused : 1;  /* the master refused to release it (see `asked`) */
+	bool remains : 1;  /* DROPPED: the last unref removes its file */
 	uint32_t doubted_s; /* when its last check was requested; 0: never */
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host; owns */
 	uint32_t asked;	   /* node_stamp of the last EVICT for it; 0: none */
@@ -191,6 +194,15 @@ static inline uint32_t node_stamp_age(uint32_t stamp, uint64_t now_ms)
 {
 	return (uint32_t)now_ms - stamp;
 }
+
+/* A descriptor of an object's file that is kept for the next use (fds.c). */
+struct node_fd {
+	struct pool_list link; /* in node->fds; self-linked: `fd` is -1, or
+				  cannot be opened again and stays open */
+	int fd;		       /* owns; -1: none */
+	const char *map;       /* owns, or NULL: the first map_len bytes */
+	size_t map_len;	       /* 0: not to be mapped */
+};
 
 /* Identifies the content of a version, whatever its generation. */
 struct node_content {
@@ -224,8 +236,7 @@ struct node_writer {
 	uint32_t opens;	     /* writable handles of the mount */
 	/* -errno of a failed write; never published then */
 	int poison;
-	/* O_RDWR while served writers have it open; or -1 */
-	int fd;
+	struct node_fd fd;   /* O_RDWR, for served writers */
 	bool fd_kept;	     /* all are closed, and `fd` is kept for the seal */
 	bool served;	     /* data passes through the daemon */
 	bool scratch;	     /* never published */
@@ -305,6 +316,11 @@ struct pool_node_opts {
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
+	/* Descriptors kept of files that the mount has open (struct node_fd),
+	 * and objects borrowed, beyond which they are copied. 0: all are kept,
+	 * as a caller may use several at once (libkvpool), and POOL_LENT_MAX
+	 * borrowed. */
+	unsigned int fds_max;
 	/* GETs in 10 s that make an object hot; 0: never */
 	unsigned int hot_gets;
 	unsigned int cold_ms;  /* time without a GET after which it is cold */
@@ -337,16 +353,19 @@ void pool_node_hand_over(struct pool_node *n, struct pool_handover *h);
 void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
 /*
  * An unlinked file that the mount still has open (DROPPED): its writer's part,
- * or NULL; freed by node_writer_msg_free. And back: a new object with a ref for
- * the caller (NULL: ENOMEM). w NULL: it is open for reading only. fd: its file,
- * owned by the object from then on; or -1.
+ * or NULL; freed by node_writer_msg_free. And back: an object with a ref for
+ * the caller (NULL: ENOMEM). w NULL: it is open for reading only. id: its file
+ * in the store, 0: it has none there; the same id is the same object. fd: a
+ * descriptor of it, owned by the object from then on; or -1. whole: w counts
+ * all writable handles, not the one of this message.
  */
 Kvpool__HandoverWriter *
 node_orphan_hand_over(struct pool_node *n, const struct node_object *o);
 void node_writer_msg_free(Kvpool__HandoverWriter *m);
 struct node_object *
 node_orphan_take_over(struct pool_node *n,
-		      const Kvpool__HandoverWriter *w, int fd);
+		      const Kvpool__HandoverWriter *w, uint64_t id, int fd,
+		      bool whole);
 void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
 		       void *arg, const char *data_mode);
 /* Instead of pool_node_close where the start of something else has failed and
@@ -387,7 +406,8 @@ void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 		     struct pool_rules *ret);
 
 /* -ENAMETOOLONG, here and below: a name longer than POOL_NAME_MAX, or a path
- * longer than POOL_PATH_MAX. */
+ * longer than POOL_PATH_MAX. -EDQUOT, -ENOSPC: the owner, or all, have too many
+ * directories (pool/model/quota.h). */
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
 		    struct node_dirent **ret_dir);
@@ -410,7 +430,8 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		     struct node_dirent *dir, const char *name, size_t len,
 		     bool noreplace, struct pool_entry **ret_to);
 /* set: POOL_SET_* bits, but not _XATTR_EACH. With POOL_SET_XATTRS the node owns
- * xattrs afterwards. */
+ * xattrs afterwards. More of these may be refused, here and below: -EDQUOT,
+ * -ENOSPC (pool/model/quota.h). */
 int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
 		      unsigned int set, const struct node_attr *attr,
 		      struct pool_xattrs *xattrs);
@@ -483,8 +504,8 @@ void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
 int pool_node_unseal(struct pool_node *n, struct node_object *o);
 /* Replaces e->own by a new empty file. 0, or -errno: nothing has changed. */
 int pool_node_own_replace(struct pool_node *n, struct node_entry *e);
-/* The O_RDWR descriptor of a daemon-served writer, borrowed while a handle is
- * open; or -errno. */
+/* The O_RDWR descriptor of a daemon-served writer, borrowed until the next call
+ * for another file (opts.fds_max 0: while a handle is open); or -errno. */
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o);
 /* The caller wrote all `size` bytes and computed their checksum meanwhile:
  * sealing does not read the file again if it has this size. */
@@ -602,12 +623,23 @@ void pool_node_doubt(struct pool_node *n, struct node_object *o);
 /* It was opened: updates the eviction order and the counters of hits. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
 
-/* The last unref frees it; its file has gone before. */
+/* The last unref frees it, and removes its file if that `remains` (n NULL: the
+ * node is closed). */
 struct node_object *node_object_ref(struct node_object *o);
 void node_object_unref(struct pool_node *n, struct node_object *o);
 /* A descriptor of the object's file (flags as open(2)), or -errno. */
 int node_object_open(struct pool_node *n, const struct node_object *o,
 		     int flags);
+
+void node_fd_init(struct node_fd *f);
+/* The descriptor of o's file, opened (flags as open(2)) and mapped if need be:
+ * valid until the next call for another file. Or -errno. o may be NULL. */
+int node_fd_get(struct pool_node *n, struct node_fd *f,
+		const struct node_object *o, int flags);
+/* fd, which f owns from then on, is one of o's. */
+void node_fd_keep(struct pool_node *n, struct node_fd *f,
+		  const struct node_object *o, int fd);
+void node_fd_close(struct pool_node *n, struct node_fd *f);
 
 /* ---- fsync of a directory ---- */
 
@@ -633,7 +665,7 @@ void pool_node_barrier_patient(struct node_barrier *b);
  * (ops.tell). */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
-/* -errno if a file in dir was lost after its close, reported once; else 0. */
+/* dir's `lost`, reported once; else 0. */
 int pool_node_lost(struct node_dirent *dir);
 /* Ends all barriers with -ECANCELED. */
 void pool_node_barriers_end(struct pool_node *n);

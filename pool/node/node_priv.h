@@ -74,9 +74,11 @@ struct node_counters {
 		evicted_forgotten;
 	struct pool_counter evicted_bytes;
 	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
+	struct pool_counter fds_closed;
 	struct pool_counter claims_waited, claims_refused, claims_passing;
 	struct pool_counter claims_through;
 	struct pool_counter ops_refused, ops_failed, publish_waits;
+	struct pool_counter quota_refused;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;
 	struct pool_counter bad_messages;
@@ -86,8 +88,9 @@ struct node_counters {
 	struct pool_gauge store_size, store_used, store_free, store_ready;
 	struct pool_gauge objects, object_bytes, cached, cached_bytes;
 	struct pool_gauge pending, writing, borrowed, connected, epoch, names;
-	struct pool_gauge claimed, extras;
+	struct pool_gauge claimed, extras, fds;
 	struct pool_gauge evictable, cut_off;
+	struct pool_gauge dirs, attr_bytes;
 	struct pool_counter walked;
 	struct pool_gauge walked_max;
 	struct pool_hist put, fetch, publish;
@@ -139,6 +142,9 @@ struct pool_node {
 	void *ops_arg;
 
 	struct pool_tree tree;
+	/* All directories that are not `gone`, and all xattrs in the tree; the
+	 * maxima are the master's. */
+	struct pool_quota quota;
 	unsigned int changing; /* depth of node_names_begin */
 	struct pool_store *store;
 	struct pool_peers *peers;
@@ -148,6 +154,7 @@ struct pool_node {
 	size_t nleftovers;
 	uint64_t *kept; /* taken over: store ids, until pool_node_begin; owns */
 	size_t nkept;
+	struct pool_hash orphans; /* the same, of what has no name: by id */
 	int listen_fd, unix_fd; /* taken over, > 0: for pool_peers_open */
 
 	/* own.c, write.c, seal.c */
@@ -160,6 +167,8 @@ struct pool_node {
 	struct pool_list small_seals; /* struct seal: sealed on the loop */
 	unsigned int nsmall_seals;
 	unsigned int nkept_fds; /* at most NODE_KEPT_FDS, for these */
+	struct pool_list fds;	/* struct node_fd, least recently used first */
+	unsigned int nfds;	/* in `fds` */
 	struct node_learn learn;   /* sizes in the whole mount */
 	uint64_t ticket;	   /* the last one assigned */
 
@@ -304,6 +313,13 @@ void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
 /* e has no published state any more. */
 void node_unpublish(struct pool_node *n, struct node_entry *e);
 void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone);
+/* After a change of what e shows, of its owner or its xattrs: who is charged
+ * for it. Does nothing where all is charged already. */
+void node_account(struct pool_node *n, struct pool_entry *e);
+/* May uid have so many more directories, and, where `old` was, xattrs? 0,
+ * -EDQUOT, -ENOSPC. */
+int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
+	       const struct pool_xattrs *old, const struct pool_xattrs *xattrs);
 /* The master knows a name below these directories, so it knows them. */
 void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
 /* Sets d->rules from its attributes. Have rules changed that node_judge uses?
@@ -481,6 +497,10 @@ bool node_guarded(const struct pool_node *n, const struct node_object *o);
 /* An empty writer part for o; the caller sets o->w. NULL: ENOMEM. */
 struct node_writer *node_writer_new(struct node_object *o);
 void node_writer_close_fd(struct pool_node *n, struct node_writer *w);
+/* It is DROPPED: does its file stay until the last handle is closed? */
+bool node_object_remains(struct pool_node *n, struct node_object *o);
+/* The descriptor is the caller's; -1: there is none. */
+int node_fd_take(struct pool_node *n, struct node_fd *f);
 void node_writer_free(struct pool_node *n, struct node_object *o);
 /* Metadata as it is kept with a file. base may be NULL. Its length or -errno.
  */
@@ -651,6 +671,12 @@ int node_own_new(struct pool_node *n, struct node_entry *e,
 		 const struct node_attr *attr, uint64_t size_hint,
 		 struct node_object **ret_obj);
 
+/* ---- name.c: names made, removed and renamed here ---- */
+
+/* It is not the master's any more: removes it, unless something shows below.
+ * Hidden names may be left: then it goes with the last one. */
+void node_dir_remove(struct pool_node *n, struct node_dirent *d);
+
 /* ---- attr.c ---- */
 
 /* Sets both from m, with unacked changes applied on top. 1: what is shown has
@@ -761,6 +787,8 @@ int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
 
 /* 0 or -errno, logged. */
 int node_take_over(struct pool_node *n, struct pool_handover *h);
+/* No node_orphan_take_over comes any more. */
+void node_orphans_known(struct pool_node *n);
 
 /* ---- check.c ---- */
 

@@ -76,31 +76,25 @@ struct node_object *node_object_ref(struct node_object *o)
 
 void node_object_unref(struct pool_node *n, struct node_object *o)
 {
-	(void)n;
 	assert(o->refs > 0);
 	if (--o->refs > 0)
 		return;
 	assert(!pool_evict_inserted(&o->ev) && !o->w && !o->heat);
+	if (o->remains && n)
+		pool_store_remove(n->store, o->id);
 	if (o->lent_fd >= 0)
 		close(o->lent_fd);
 	free(o);
 }
 
-int node_object_open(struct pool_node *n, const struct node_object *o,
-		     int flags)
+bool node_object_remains(struct pool_node *n, struct node_object *o)
 {
-	char path[32];
-	int fd;
-
-	if (o->lent_fd < 0)
-		return pool_store_fd(n->store, o->id, flags);
-	if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_PATH)) {
-		fd = fcntl(o->lent_fd, F_DUPFD_CLOEXEC, 0);
-		return fd < 0 ? -errno : fd;
-	}
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", o->lent_fd);
-	fd = open(path, flags | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	o->remains = o->users > 0 || (o->w && o->w->opens > 0);
+	/* Without metadata, a start after a crash removes it. (Another store's
+	 * file has metadata there.) */
+	if (o->remains && !pool_store_linked(n->store, o->id))
+		(void)pool_store_detach(n->store, o->id);
+	return o->remains;
 }
 
 static void give_back(struct pool_node *n, struct node_object *o)
@@ -160,7 +154,7 @@ void node_object_drop(struct pool_node *n, struct node_object *o,
 {
 	let_go(n, o, evicted);
 	node_object_uses(n, o, 0);
-	if (o->lent_fd < 0)
+	if (o->lent_fd < 0 && !node_object_remains(n, o))
 		pool_store_remove_sealed(n->store, o->id, o->size,
 					 evicted);
 	node_object_unref(n, o);
@@ -368,7 +362,7 @@ struct node_writer *node_writer_new(struct node_object *o)
 		return NULL;
 	pool_list_init(&w->link);
 	w->obj = o;
-	w->fd = -1;
+	node_fd_init(&w->fd);
 	return w;
 }
 
@@ -377,9 +371,7 @@ void node_writer_close_fd(struct pool_node *n, struct node_writer *w)
 	if (w->fd_kept)
 		n->nkept_fds--;
 	w->fd_kept = false;
-	if (w->fd >= 0)
-		close(w->fd);
-	w->fd = -1;
+	node_fd_close(n, &w->fd);
 }
 
 void node_writer_free(struct pool_node *n, struct node_object *o)

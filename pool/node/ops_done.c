@@ -83,8 +83,12 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 	struct node_dirent *d = pe ? node_dir(pe) : NULL;
 	struct node_entry *e = pe ? node_file(pe) : NULL;
 
-	if (op->kind == KVPOOL__OP__KIND__MKDIR && d && d->making)
+	if (op->kind == KVPOOL__OP__KIND__MKDIR && d && d->making) {
 		d->making--;
+		/* No feed will tell that it is not there. */
+		if (status && !d->known)
+			node_dir_remove(n, d);
+	}
 	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
 		d->removing--;
 		if (status && status != -ENOENT && !d->removing) {
@@ -123,6 +127,19 @@ static void attrs_answered(struct pool_node *n, struct node_op *op,
 	(void)node_write_blob(n, e->obj);
 }
 
+/* There was no room for what it set or made: its directory's next fsync says
+ * so. */
+static void lost_for_room(struct pool_node *n, const struct node_op *op,
+			  int status)
+{
+	const char *slash = memrchr(op->path, '/', op->path_len);
+	size_t len = slash ? (size_t)(slash - op->path) : 0;
+	struct pool_entry *dir = pool_tree_lookup(&n->tree, op->path, len);
+
+	if (dir && node_dir(dir))
+		node_dir(dir)->lost = status;
+}
+
 static void op_answered(struct pool_node *n, struct node_op *op,
 			const Kvpool__OpResult *r)
 {
@@ -148,6 +165,8 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
 		attrs_answered(n, op, r->gen);
 	name_answered(n, op, r);
+	if (r->status == -EDQUOT || r->status == -ENOSPC)
+		lost_for_room(n, op, r->status);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		if (r->status == -ESTALE)

@@ -38,6 +38,7 @@ void node_own_show(struct pool_node *n, struct node_entry *e,
 	node_names_begin(n);
 	e->own = o;
 	node_names_end(n);
+	node_account(n, &e->e);
 }
 
 void node_own_state(struct pool_node *n, struct node_object *o,
@@ -50,9 +51,7 @@ void node_own_state(struct pool_node *n, struct node_object *o,
 
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o)
 {
-	if (o->w->fd < 0)
-		o->w->fd = pool_store_fd(n->store, o->id, O_RDWR);
-	return o->w->fd;
+	return node_fd_get(n, &o->w->fd, o, O_RDWR);
 }
 
 void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
@@ -119,6 +118,8 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 		   struct node_object *o)
 {
 	learn_outgrown(n, e, o);
+	if (o->w)
+		pool_xattrs_charge(o->w->xattrs, NULL, 0);
 	o->entry = NULL;
 	node_op_forget(n, o);
 	if (o->state == NODE_SEALING) {
@@ -129,11 +130,9 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	node_object_to(o, NODE_DROPPED);
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
-	/* Open handles still need its size, and may set it. */
-	if (o->w && o->w->opens > 0)
-		(void)pool_node_writer_fd(n, o);
 	node_object_uses(n, o, 0);
-	pool_store_remove(n->store, o->id);
+	if (!node_object_remains(n, o))
+		pool_store_remove(n->store, o->id);
 	/* Open handles may still write: they keep the writer part. */
 	if (!o->w || o->w->opens == 0)
 		node_writer_free(n, o);
@@ -172,6 +171,7 @@ void node_own_supersede(struct pool_node *n, struct node_entry *e,
 		from->own = NULL;
 	e->own = o;
 	node_names_end(n);
+	node_account(n, &e->e);
 	if (old) /* after the lock: unlinking takes time */
 		own_go(n, e, old);
 }

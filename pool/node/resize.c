@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- room for daemon-served writes ---- */
@@ -134,6 +133,9 @@ static int resize_apply(struct resize *r)
 {
 	int err;
 
+	r->fd = pool_store_fd(r->n->store, r->o->id, O_RDWR);
+	if (r->fd < 0)
+		return resize_done(r, r->fd);
 	if (r->set_size >= 0 && ftruncate(r->fd, r->set_size) < 0)
 		return resize_done(r, -errno);
 	if (r->size == 0 || (r->o->w && r->o->w->scratch))
@@ -162,11 +164,12 @@ static void resize_claimed(struct node_claim *c, int status)
 static int resize(struct pool_node *n, struct node_object *o, uint64_t size,
 		  int64_t set_size, node_done_cb cb, void *arg)
 {
+	uint64_t now, have, mtime_ns;
 	struct resize *r;
-	struct stat st;
-	uint64_t have;
-	int rc;
+	int rc = pool_store_stat(n->store, o->id, &now, &have, &mtime_ns);
 
+	if (rc)
+		return rc;
 	if (size > pool_node_size_max(n, o->w))
 		return -EFBIG;
 	r = calloc(1, sizeof(*r));
@@ -179,14 +182,10 @@ static int resize(struct pool_node *n, struct node_object *o, uint64_t size,
 	r->cb = cb;
 	r->arg = arg;
 	r->inside = true;
-	r->fd = pool_store_fd(n->store, o->id, O_RDWR);
-	if (r->fd < 0)
-		return resize_done(r, r->fd);
-	if (fstat(r->fd, &st) < 0)
-		return resize_done(r, -errno);
-	if (set_size >= 0 && st.st_size == set_size && o->w->reserved >= size)
+	r->fd = -1; /* opened when there is room: any number may wait */
+	if (set_size >= 0 && now == size && o->w->reserved >= size)
 		return resize_done(r, 0);
-	have = (uint64_t)st.st_blocks * 512;
+	have *= 512;
 	if (o->w->scratch || size <= have)
 		return resize_apply(r);
 	r->claim.put = true;

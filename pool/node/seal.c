@@ -118,7 +118,8 @@ static void sealed(struct pool_seal *ps, int status)
 		if (n->ops)
 			n->ops->object_gone(n->ops_arg, o);
 		node_object_uses(n, o, 0);
-		pool_store_remove(n->store, o->id);
+		if (!node_object_remains(n, o))
+			pool_store_remove(n->store, o->id);
 		node_writer_free(n, o);
 		goto out;
 	}
@@ -274,10 +275,9 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	s->attr = w->attr;
 	s->seal.id = o->id;
 	if (w->fd_kept && w->opens == 0) {
-		s->seal.fd = w->fd;
+		s->seal.fd = node_fd_take(n, &w->fd);
 		s->fd_kept = true;
 		w->fd_kept = false;
-		w->fd = -1;
 	}
 	s->seal.blob = seal_blob;
 	pool_list_init(&s->link);
@@ -485,6 +485,8 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		e->nholders = e->replicas = 1;
 	}
 	node_names_end(n);
+	/* A client's writer stays, without a name that it counts for. */
+	pool_xattrs_charge(w->xattrs, NULL, 0);
 	o->counted = true;
 	node_object_held(n, e, o);
 	(void)node_write_blob(n, o);

@@ -263,6 +263,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->index = w->index;
 	n->granted = 0;
 	n->said_before = n->said;
+	pool_quota_limit(&n->quota, w->dirs_max, w->attr_bytes_max);
 	/*
 	 * First, because these results are not ahead of the feed that follows,
 	 * and the inventory must include what they publish. No ack can arrive

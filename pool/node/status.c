@@ -90,6 +90,8 @@ static const struct {
 	COUNTER(outgrown, "outgrown_total",
 		"Files dropped because they outgrew the store, or their "
 		"reservation while space ran out"),
+	COUNTER(fds_closed, "kept_descriptors_closed_total",
+		"Descriptors of open files closed at their bound"),
 	COUNTER(abandoned, "abandoned_total",
 		"Unpublished files dropped because nobody used them"),
 	COUNTER(seal_retries, "seal_retries_total",
@@ -105,6 +107,9 @@ static const struct {
 		"Writes granted of the headroom, to be moved to another store"),
 	COUNTER(ops_refused, "changes_refused_total",
 		"Changes refused because too many wait for the master"),
+	COUNTER(quota_refused, "quota_refused_total",
+		"Directories and attributes refused: a user or all have too "
+		"many"),
 	COUNTER(publish_waits, "publish_waits_total",
 		"Publications put off because too many changes wait for the "
 		"master"),
@@ -160,6 +165,8 @@ static const struct {
 	GAUGE(pending, "pending_changes",
 	      "Changes the master has not answered"),
 	GAUGE(writing, "unpublished_files", "Local files not published"),
+	GAUGE(fds, "kept_descriptors",
+	      "Descriptors kept of files that the mount has open"),
 	GAUGE(connected, "master_connected", "1 if joined"),
 	GAUGE(cut_off, "cut_off_seconds",
 	      "Without a master for so long; 0: connected"),
@@ -167,6 +174,8 @@ static const struct {
 	GAUGE(walked_max, "walked_names_turn_max",
 	      "Most names that walks looked at in one turn of the loop"),
 	GAUGE(names, "names", "Names in the mirror of the namespace"),
+	GAUGE(dirs, "directories", "Directories"),
+	GAUGE(attr_bytes, "attribute_bytes", "Bytes of extended attributes"),
 };
 
 static uint64_t count_list(const struct pool_list *l)
@@ -212,6 +221,7 @@ void node_gauges(struct pool_node *n)
 				n->evict, POOL_EVICT_CACHE));
 	pool_gauge_set(&c->borrowed, (int64_t)n->borrowed);
 	pool_gauge_set(&c->extras, n->nextras);
+	pool_gauge_set(&c->fds, n->nfds);
 	pool_gauge_set(&c->pending, (int64_t)(n->nops +
 				count_list(&n->sealing)));
 	pool_gauge_set(&c->writing, (int64_t)count_list(&n->writers));
@@ -219,6 +229,8 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->cut_off, (int64_t)(cut_off_ms(n) / 1000));
 	pool_gauge_set(&c->epoch, (int64_t)n->epoch);
 	pool_gauge_set(&c->names, (int64_t)n->tree.hash.count);
+	pool_gauge_set(&c->dirs, (int64_t)n->quota.used.dirs);
+	pool_gauge_set(&c->attr_bytes, (int64_t)n->quota.used.bytes);
 }
 
 static void on_print(void *arg)

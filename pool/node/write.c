@@ -81,12 +81,13 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 			err = pool_store_take(n->store, 0, &f);
 		if (err)
 			return err;
-		w->fd = f.fd;
 		w->reserved = f.reserved;
 		w->served = true;
 		pool_count(&n->c.served_creates);
 	}
 	o->id = f.id;
+	if (w->served)
+		node_fd_keep(n, &w->fd, o, f.fd);
 	return 0;
 }
 
@@ -168,7 +169,7 @@ static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
 {
 	if (w->fd_kept)
 		return;
-	if (w->summed && w->fd > 0 && n->nkept_fds < NODE_KEPT_FDS) {
+	if (w->summed && w->fd.fd > 0 && n->nkept_fds < NODE_KEPT_FDS) {
 		w->fd_kept = true;
 		n->nkept_fds++;
 	} else {

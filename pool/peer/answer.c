@@ -1,4 +1,4 @@
-/* The holder: connections that peers dialled, and what we answer on them. */
+/* The holder: connections that peers dialled, and the answers on them. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -12,25 +12,25 @@
 
 #define LANES_MAX 256 /* numbers that a peer may use */
 
-/* A control connection that a peer dialled. Freed when it is closed and every
- * answer under way has ended. */
+/* A control connection that a peer dialled. Freed when it is closed and no
+ * answer is in flight. */
 struct session {
 	struct pool_list link, greeting_link;
 	struct pool_peers *p;
 	struct pool_conn *conn; /* NULL: closed */
 	bool is_unix, greeted;
-	uint8_t addr[POOL_ADDRESS_SIZE]; /* whence it came, as IPv6; Unix: 0 */
-	/* What HELLO said, and that address: lanes that come from elsewhere
-	 * under the same id are not this peer's. */
+	uint8_t addr[POOL_ADDRESS_SIZE]; /* the peer's, as IPv6; Unix: 0 */
+	/* A hash of the id in HELLO and of addr: lanes with the same id from
+	 * another address do not belong to this peer. */
 	uint8_t id[POOL_ID_SIZE];
-	uint64_t deadline_ms;	/* to greet */
-	uint64_t used_ms;	/* when it last said something */
+	uint64_t deadline_ms;	/* for HELLO */
+	uint64_t used_ms;	/* last message received */
 	unsigned int answers;	/* ranges being sent */
 	struct pool_hash lents; /* struct lent */
 	unsigned int nlent;
 };
 
-/* An object whose descriptor a peer has, perhaps several times. */
+/* An object that a peer has borrowed, perhaps several times. */
 struct lent {
 	struct pool_hash_node node;
 	uint64_t gen;
@@ -44,10 +44,10 @@ struct answer {
 	struct session *s;
 	int fd; /* owns */
 	uint64_t length;
-	struct pool_mover_send send; /* for large ones */
+	struct pool_mover_send send; /* large ranges */
 };
 
-/* A GET for what may be here in a moment. */
+/* A GET that waits for its object to arrive. */
 struct early {
 	struct pool_list link; /* peers->early */
 	struct session *s;
@@ -55,7 +55,8 @@ struct early {
 	Kvpool__Get *get; /* owns */
 };
 
-/* Peers prefer their low lanes: do not let all of those meet in one mover. */
+/* Peers prefer their low lanes: spreads those of different peers over the
+ * movers. */
 static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
 {
 	struct pool_peers *p = s->p;
@@ -78,7 +79,8 @@ static void session_used(struct session *s)
 	pool_list_add_tail(&s->p->sessions, &s->link);
 }
 
-/* Nobody closes, or gets, another's lanes by saying its id. */
+/* Binds the id to the address, so that a peer that claims another's id cannot
+ * close or use the other's lanes. */
 static void id_bind(struct session *s, const uint8_t said[POOL_ID_SIZE])
 {
 	uint8_t both[POOL_ID_SIZE + sizeof(s->addr)];
@@ -176,7 +178,7 @@ static int lent_add(struct session *s, const Kvpool__Get *get)
 	return 0;
 }
 
-static void lent_back(struct session *s, struct lent *l)
+static void lent_returned(struct session *s, struct lent *l)
 {
 	struct pool_peers *p = s->p;
 	bool last = --l->count == 0;
@@ -198,10 +200,10 @@ static void lent_end(struct pool_hash_node *n, void *arg)
 	unsigned int count = l->count;
 
 	while (count-- > 0)
-		lent_back(arg, l);
+		lent_returned(arg, l);
 }
 
-/* 0 or why it was not lent. */
+/* Lends fd. 0, or -EAGAIN: not lent. */
 static int lend(struct session *s, uint64_t req, const Kvpool__Get *get,
 		int fd, uint64_t size)
 {
@@ -226,8 +228,8 @@ static int lend(struct session *s, uint64_t req, const Kvpool__Get *get,
 	msg.size = size;
 	err = pool_conn_send_fd(s->conn, POOL_MSG_LENT, req, &msg.base, fd);
 	if (err) {
-		lent_back(s, lent_find(s, get->path.data, get->path.len,
-				       get->gen));
+		lent_returned(s, lent_find(s, get->path.data, get->path.len,
+					   get->gen));
 		return -EAGAIN;
 	}
 	pool_count(&p->metrics.lent);
@@ -243,7 +245,7 @@ static void got_return(struct session *s, const struct pool_frame *f,
 	if (key)
 		l = lent_find(s, key->path.data, key->path.len, key->gen);
 	if (l)
-		lent_back(s, l);
+		lent_returned(s, l);
 	if (key)
 		kvpool__key__free_unpacked(key, NULL);
 }
@@ -316,7 +318,7 @@ static void on_large_sent(struct pool_mover_send *send)
 	answer_end(a, send->status);
 }
 
-/* fd is the answer's, unless an error is returned. */
+/* Sends a range on the GET's lane. Takes ownership of fd, unless it fails. */
 static int send_range(struct session *s, uint64_t req, const Kvpool__Get *get,
 		      int fd)
 {
@@ -368,7 +370,7 @@ static bool get_is_valid(const Kvpool__Get *get)
 	       get->offset <= INT64_MAX - get->length;
 }
 
-/* 0, or the status of an ERROR. */
+/* Answers a GET. 0, or the status for an ERROR message. */
 static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 {
 	struct pool_peers *p = s->p;
@@ -391,7 +393,7 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 	} else if (s->is_unix) {
 		err = lendable ? lend(s, req, get, fd, size) : -EAGAIN;
 		if (!err)
-			close(fd); /* it was duplicated */
+			close(fd); /* the connection has a duplicate */
 	} else {
 		err = send_range(s, req, get, fd);
 	}
@@ -400,23 +402,24 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 	return err;
 }
 
-/* ---- too early ---- */
+/* ---- GETs that wait for their object ---- */
 
 static void early_free(struct pool_peers *p, struct early *w)
 {
 	pool_list_del(&w->link);
-	p->nearly--;
+	p->early_count--;
 	kvpool__get__free_unpacked(w->get, NULL);
 	free(w);
 }
 
-/* get is kept, unless this fails. */
+/* Takes ownership of get, unless it fails. 0 or -ENOENT. */
 static int early_add(struct session *s, uint64_t req, Kvpool__Get *get)
 {
 	struct pool_peers *p = s->p;
-	struct early *w = p->nearly < POOL_EARLY_MAX ? calloc(1, sizeof(*w)) :
-						       NULL;
+	struct early *w = NULL;
 
+	if (p->early_count < POOL_EARLY_MAX)
+		w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOENT;
 	w->s = s;
@@ -424,7 +427,7 @@ static int early_add(struct session *s, uint64_t req, Kvpool__Get *get)
 	w->get = get;
 	w->deadline_ms = uv_now(p->loop) + POOL_EARLY_MS;
 	pool_list_add_tail(&p->early, &w->link);
-	p->nearly++;
+	p->early_count++;
 	pool_count(&p->metrics.early);
 	if (p->early.next == &w->link)
 		arm(p);
@@ -442,7 +445,8 @@ void pool_peers_again(struct pool_peers *p)
 {
 	struct pool_list *it, *tmp;
 
-	/* Connections end in a later turn: nothing else leaves the list. */
+	/* Connections are closed in a later turn, so answer() removes no other
+	 * entry from the list. */
 	pool_list_each(it, tmp, &p->early) {
 		struct early *w = pool_list_entry(it, struct early, link);
 		int err = answer(w->s, w->req, w->get);
@@ -452,7 +456,7 @@ void pool_peers_again(struct pool_peers *p)
 	}
 }
 
-static void early_forget(struct session *s)
+static void early_drop_session(struct session *s)
 {
 	struct pool_list *it, *tmp;
 
@@ -481,7 +485,7 @@ static void got_get(struct session *s, const struct pool_frame *f,
 		kvpool__get__free_unpacked(get, NULL);
 }
 
-/* ---- greeting ---- */
+/* ---- HELLO ---- */
 
 static void hand_to_mover(struct session *s, uint32_t lane)
 {
@@ -508,7 +512,7 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 	uint32_t lane;
 
 	if (!hello) {
-		pool_warn_limited("%s: no HELLO from a peer",
+		pool_warn_limited("%s: no valid HELLO from a peer",
 				  pool_conn_peer_name(s->conn));
 		pool_conn_close(s->conn);
 		return;
@@ -549,7 +553,7 @@ static void session_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	}
 }
 
-/* Peers never send bulk here. */
+/* Requesters send no bulk. */
 static void *session_on_bulk_begin(struct pool_conn *c,
 				   const struct pool_frame *f,
 				   const uint8_t *payload)
@@ -566,7 +570,7 @@ static void session_on_close(struct pool_conn *c, int err)
 	struct session *s = pool_conn_user(c);
 
 	(void)err;
-	early_forget(s);
+	early_drop_session(s);
 	s->conn = NULL;
 	pool_hash_each(&s->lents, lent_end, s);
 	session_tidy(s);
@@ -657,8 +661,9 @@ static uint64_t greeting_expire(struct pool_peers *p, uint64_t now_ms)
 	return 0;
 }
 
-/* Who has borrowed keeps its connection: its end would give that back. */
-static bool session_idles(const struct session *s)
+/* A peer that has borrowed keeps its connection, as closing it would return the
+ * descriptors. */
+static bool session_is_idle(const struct session *s)
 {
 	return s->conn && s->greeted && s->answers == 0 && s->nlent == 0;
 }
@@ -674,11 +679,11 @@ static uint64_t idle_expire(struct pool_peers *p, uint64_t now_ms)
 
 		if (s->used_ms + idle_ms > now_ms)
 			return s->used_ms + idle_ms;
-		if (session_idles(s)) {
+		if (session_is_idle(s)) {
 			pool_count(&p->metrics.sessions_idle);
 			pool_conn_close(s->conn);
 		}
-		session_used(s); /* looked at again after as long */
+		session_used(s); /* checked again after idle_ms */
 	}
 	return 0;
 }
@@ -757,7 +762,7 @@ void answer_close(struct pool_peers *p)
 	pool_list_each(it, tmp, &p->sessions) {
 		struct session *s = pool_list_entry(it, struct session, link);
 
-		/* Now, while the owner is there to hear it. */
+		/* Now, while the node can still take the callback. */
 		pool_hash_each(&s->lents, lent_end, s);
 		if (s->conn)
 			pool_conn_close(s->conn);

@@ -1,4 +1,5 @@
-/* The requester: connections that we dialled, and what comes back on them. */
+/* The requester: connections that this node dialled, and the answers on them.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr)
 
 	if (!peer)
 		return peer_new(p, addr);
-	peer->addr = *addr; /* for the next time it is dialled */
+	peer->addr = *addr; /* used by the next dial */
 	return peer;
 }
 
@@ -148,7 +149,7 @@ static int lane_dial(struct peer *peer, unsigned int i)
 	return 0;
 }
 
-/* The lane that is up and whose mover has the least to do; -1: none is up. */
+/* The lane that is up and whose mover is least busy; -1: none is up. */
 static int lane_best(const struct peer *peer)
 {
 	const unsigned int *busy = peer->p->mover_busy;
@@ -161,8 +162,8 @@ static int lane_best(const struct peer *peer)
 	return best;
 }
 
-/* One worth dialling now: with less to do than the best that is up. -1: none.
- */
+/* A lane worth dialling now, as its mover is less busy than the best lane's.
+ * -1: none. */
 static int lane_missing(const struct peer *peer, int best)
 {
 	const unsigned int *busy = peer->p->mover_busy;
@@ -181,11 +182,12 @@ static int lane_missing(const struct peer *peer, int best)
 }
 
 /*
- * The lane for the next range. Not in turn: while one mover has nothing to do
- * it gets every range, and its buffers are still in its cache (4 MiB ranges,
- * one after the other: 2.5 GB/s, in turn over two movers 2.1). Those that are
- * missing are dialled when they would be used; meanwhile one that is up is.
- * *ret_lane NULL: wait for one. 0 or -ENOMEM.
+ * Picks the lane for the next range: the one of the least busy mover, the
+ * lowest first. Round robin is slower, because an idle mover that gets every
+ * range still has its buffers in the CPU's cache (4 MiB ranges, one at a time:
+ * 2.5 GB/s against 2.1 when two movers alternate). A lane is dialled when it
+ * would be the best; until it is up, another is used. *ret_lane NULL: wait for
+ * a lane. 0 or -ENOMEM.
  */
 static int lane_pick(struct peer *peer, struct pool_lane **ret_lane)
 {
@@ -197,7 +199,7 @@ static int lane_pick(struct peer *peer, struct pool_lane **ret_lane)
 	return any_lane_left(peer) ? 0 : err;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static int chan_dial(struct chan *ch)
 {
@@ -231,7 +233,8 @@ static int chan_dial(struct chan *ch)
 	return err;
 }
 
-/* GETs may follow HELLO at once: the holder reads in order. */
+/* Sends the GET of x. It may follow HELLO at once, as the holder reads in
+ * order. 0 or -errno. */
 static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 {
 	struct pool_peers *p = ch->peer->p;
@@ -252,14 +255,14 @@ static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 	err = pool_hash_insert(&p->by_req, &x->node, (uint32_t)x->req);
 	if (err)
 		return err;
-	/* A replica is one of many, and nobody waits for it. */
+	/* Replication sends many GETs, and no reader waits for one: batch. */
 	err = x->f->pull ? pool_conn_send_soon(ch->conn, POOL_MSG_GET, x->req,
 					       &get.base) :
 			   pool_conn_send(ch->conn, POOL_MSG_GET, x->req,
 					  &get.base);
 	if (err) {
 		pool_hash_remove(&p->by_req, &x->node);
-		/* Broken already, which its owner is yet to hear. */
+		/* It is broken, and its on_close has not run yet. */
 		return err == -ENOTCONN ? -ECONNRESET : err;
 	}
 	x->state = FETCH_ASKED;
@@ -290,7 +293,7 @@ static int ask_small(struct pool_fetch_priv *x)
 	return err ? err : chan_ask(&x->peer->tcp, x, 0);
 }
 
-/* Its lane is up: expect, then ask. */
+/* The expectation must precede the GET. */
 static int ask_large(struct pool_fetch_priv *x, struct pool_lane *lane)
 {
 	int err = fetch_expect(x, lane);
@@ -298,7 +301,8 @@ static int ask_large(struct pool_fetch_priv *x, struct pool_lane *lane)
 	return err ? err : chan_ask(&x->peer->tcp, x, lane->number);
 }
 
-/* An admitted fetch takes its way; 0 also if it has to wait for a lane. */
+/* Requests an admitted fetch: a descriptor, a small range, or a large one on a
+ * lane. 0 (also if it waits for a lane) or -errno. */
 static int fetch_route(struct pool_fetch_priv *x)
 {
 	struct peer *peer = x->peer;
@@ -325,16 +329,16 @@ static int fetch_route(struct pool_fetch_priv *x)
 	return 0;
 }
 
-/* What is asked now waits for its on_close, and goes over the next one: it
- * would fail at once, as often as it is asked again. */
-static bool tcp_is_over(const struct peer *peer)
+/* The control connection is broken, but its on_close has not run. A GET would
+ * fail at once; fetches wait for the next connection instead. */
+static bool tcp_is_closing(const struct peer *peer)
 {
 	return peer->tcp.conn && pool_conn_is_over(peer->tcp.conn);
 }
 
 static void pump_lane_wait(struct peer *peer)
 {
-	while (!pool_list_empty(&peer->lane_wait) && !tcp_is_over(peer)) {
+	while (!pool_list_empty(&peer->lane_wait) && !tcp_is_closing(peer)) {
 		struct pool_fetch_priv *x = pool_list_first(
 			&peer->lane_wait, struct pool_fetch_priv, link);
 		struct pool_lane *lane;
@@ -349,7 +353,8 @@ static void pump_lane_wait(struct peer *peer)
 	}
 }
 
-/* Takes x off the waiting list, as FETCH_LANE_WAIT (not waiting any more). */
+/* Takes x off the waiting list. The state is LANE_WAIT until fetch_route sets
+ * another. */
 static void admit(struct pool_fetch_priv *x)
 {
 	struct peer *peer = x->peer;
@@ -368,7 +373,7 @@ static void admit(struct pool_fetch_priv *x)
 void peer_pump(struct peer *peer)
 {
 	pump_lane_wait(peer);
-	while (!pool_list_empty(&peer->waiting) && !tcp_is_over(peer)) {
+	while (!pool_list_empty(&peer->waiting) && !tcp_is_closing(peer)) {
 		struct pool_fetch_priv *x = pool_list_first(
 			&peer->waiting, struct pool_fetch_priv, link);
 		int err;
@@ -382,7 +387,7 @@ void peer_pump(struct peer *peer)
 	}
 }
 
-/* ---- given-up GETs that a descriptor may still answer ---- */
+/* ---- cancelled GETs that a descriptor may still answer ---- */
 
 void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x)
 {
@@ -393,7 +398,7 @@ void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x)
 	if (ch->norphans < ORPHANS_MAX)
 		o = malloc(sizeof(*o) + x->f->path_len);
 	if (!o) {
-		/* Its end gives everything back. */
+		/* Closing it returns everything borrowed over it. */
 		pool_conn_close(ch->conn);
 		return;
 	}
@@ -425,7 +430,7 @@ static struct orphan *orphan_find(struct chan *ch, uint64_t req)
 	return NULL;
 }
 
-/* -ENOMEM and the like: the connection's end gives it back as well. */
+/* On failure closes the connection, which returns it as well. */
 static void send_return(struct chan *ch, const void *path, size_t path_len,
 			uint64_t gen)
 {
@@ -461,7 +466,7 @@ void pool_peers_return(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE],
 	send_return(&peer->local, path, path_len, gen);
 }
 
-/* ---- what came was not right ---- */
+/* ---- checksum mismatches ---- */
 
 void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 		      const char *path, size_t path_len, uint64_t gen)
@@ -474,7 +479,8 @@ void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 	key.path.data = (uint8_t *)(uintptr_t)path;
 	key.path.len = path_len;
 	key.gen = gen;
-	/* One that is being dialled is told by whoever reads next. */
+	/* While it is being dialled its version is unknown: skipped, the next
+	 * reader reports it. */
 	if (chan_dial(&peer->tcp) == 0 &&
 	    pool_conn_version(peer->tcp.conn) >= POOL_WIRE_DOUBT)
 		(void)pool_conn_send(peer->tcp.conn, POOL_MSG_DOUBT, 0,
@@ -484,7 +490,7 @@ void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 
 /* ---- answers ---- */
 
-/* The fetch that req on ch is about, or NULL. */
+/* The fetch whose GET was sent on ch with this req, or NULL. */
 static struct pool_fetch_priv *fetch_find(struct chan *ch, uint64_t req)
 {
 	struct pool_hash_node *n;
@@ -514,14 +520,14 @@ static void got_hello(struct chan *ch, const struct pool_frame *f,
 						 payload);
 
 	if (!hello || !pool_hello_is_from(hello, ch->peer->addr.id))
-		chan_break(ch, -EHOSTDOWN, "not the node that was dialled");
+		chan_break(ch, -EHOSTDOWN, "HELLO of another node");
 	else
 		ch->greeted = true;
 	if (hello)
 		kvpool__hello__free_unpacked(hello, NULL);
 }
 
-/* Back to the start of the queue, for bytes. */
+/* Returns x to the head of the queue, to request bytes. */
 static void fetch_retry_bytes(struct pool_fetch_priv *x)
 {
 	struct peer *peer = x->peer;
@@ -550,7 +556,7 @@ static void got_error(struct chan *ch, const struct pool_frame *f,
 	orphan_answered(ch, f->req, false);
 	if (!x)
 		return;
-	if (ch->is_unix && status == -EAGAIN) { /* nothing lent */
+	if (ch->is_unix && status == -EAGAIN) { /* not lent */
 		fetch_retry_bytes(x);
 		peer_pump(ch->peer);
 	} else {
@@ -558,7 +564,7 @@ static void got_error(struct chan *ch, const struct pool_frame *f,
 	}
 }
 
-/* What LENT says is what was asked for, and fd is not fit to be read: bytes. */
+/* LENT is valid, but fd is not safe to read: returns it and requests bytes. */
 static void lent_unsafe(struct chan *ch, struct pool_fetch_priv *x, int fd)
 {
 	close(fd);
@@ -634,8 +640,8 @@ static void chan_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	peers_finish(p);
 }
 
-/* Bulk on a control connection: a small range. Always by way of staging, so
- * that a fetch can be given up at any moment. */
+/* Bulk on a control connection: a small range. The connection receives it into
+ * its own buffer, so that the fetch can be cancelled at any moment. */
 static void *chan_on_bulk_begin(struct pool_conn *c,
 				const struct pool_frame *f,
 				const uint8_t *payload)
@@ -681,7 +687,7 @@ static void chan_on_bulk_end(struct pool_conn *c, const struct pool_frame *f)
 	(void)f;
 	if (!x)
 		return;
-	/* Without chunks nothing is left to wait for. */
+	/* Without chunks no write is in flight: the landing has ended. */
 	pool_landing_stop(&x->landing, 0);
 	if (x->landing.status == 0)
 		x->f->sum = x->landing.sum;
@@ -689,14 +695,14 @@ static void chan_on_bulk_end(struct pool_conn *c, const struct pool_frame *f)
 	peers_finish(p);
 }
 
-/* A Unix socket that does not work is no failure yet: there is TCP. */
+/* A Unix connection closed: its fetches fall back to TCP. */
 static void local_gone(struct chan *ch)
 {
 	struct peer *peer = ch->peer;
 	struct pool_peers *p = peer->p;
 	uint64_t borrowed = ch->borrowed;
 
-	/* One that was closed because it idled is dialled when it is needed. */
+	/* Back off after a failure, but not after an idle timeout. */
 	if (!ch->greeted || !pool_list_empty(&ch->asked))
 		ch->retry_ms = uv_now(p->loop) + UNIX_RETRY_MS;
 	ch->borrowed = 0;
@@ -733,7 +739,7 @@ static void chan_on_close(struct pool_conn *c, int err)
 	peers_unref(p);
 }
 
-/* Before anything is sent there. */
+/* Checks the other end's user before anything is sent. */
 static void chan_on_open(struct pool_conn *c)
 {
 	struct chan *ch = pool_conn_user(c);

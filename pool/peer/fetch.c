@@ -1,4 +1,4 @@
-/* How a fetch ends: at once, or when its mover has stopped writing; then its
+/* The end of a fetch: at once, or after its mover has stopped writing; then its
  * callback runs. */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void count_end(struct pool_peers *p, const struct pool_fetch_priv *x)
 	}
 }
 
-/* Off whatever list holds it. */
+/* Removes x from the list it is on. */
 static void fetch_unlink(struct pool_fetch_priv *x)
 {
 	struct pool_peers *p = x->peer->p;
@@ -71,7 +71,7 @@ static void on_expect_done(struct pool_expect *e)
 
 	x->expecting = false;
 	x->peer->p->mover_busy[e->number - 1]--;
-	if (x->state == FETCH_LEAVING) {
+	if (x->state == FETCH_DRAINING) {
 		fetch_ended(x);
 		return;
 	}
@@ -104,7 +104,7 @@ int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane)
 
 void fetch_end(struct pool_fetch_priv *x, int status)
 {
-	if (x->state == FETCH_ENDED || x->state == FETCH_LEAVING)
+	if (x->state == FETCH_ENDED || x->state == FETCH_DRAINING)
 		return;
 	fetch_unlink(x);
 	x->status = status;
@@ -112,7 +112,7 @@ void fetch_end(struct pool_fetch_priv *x, int status)
 		fetch_ended(x);
 		return;
 	}
-	x->state = FETCH_LEAVING;
+	x->state = FETCH_DRAINING;
 	pool_mover_cancel(x->expect.mover, x->cancel, x->req);
 	x->cancel = NULL;
 }

@@ -1,31 +1,31 @@
 /*
- * What makes it safe to read an object through a descriptor that was passed, in
- * place of a copy.
+ * When is it safe to read an object through a passed descriptor, instead of a
+ * copy?
  *
- * A descriptor is whatever its sender says it is: of a file that the sender may
- * not read itself (O_PATH; the receiver, with more rights, would show it to
- * everybody), of one that changes under its readers, or whose reading never
- * ends. So one is taken only if
+ * The receiver cannot trust a descriptor. It may refer to a file that the
+ * sender may not read itself (O_PATH; the receiver, with more rights, would
+ * show it to everybody), to a file that changes while it is read, or to one
+ * whose read never returns. Hence a descriptor is passed and accepted only if
  *
- *   - the kernel says that the process at the other end is of our own user: such a
- *     process could write into our store as well, and trace this process: it gains
- *     nothing. (Also the other way round: nothing is passed to other users, who could
- *     keep an object's pages for ever.) Both ends ask: peers_same_user;
- *   - it can be read, and only that: O_RDONLY, not O_PATH;
- *   - it is a regular file on a tmpfs: reading it neither waits nor fails;
- *   - the file is our user's, and nobody else may write it (an ACL that lets others
- *     do so shows in the group's bits): whoever opens it from now on is of our user;
- *   - nobody has it open for writing, or mapped so, at this moment: a lease.
+ *   - the process at the other end runs as our user, as the kernel reports. It
+ *     could also write into our store, or trace this process, so a descriptor
+ *     gains it nothing. (In the other direction, another user could keep an
+ *     object's pages for ever.) Both ends check this: pool_conn_own_user;
+ *   - it can be read, and nothing else: O_RDONLY, not O_PATH;
+ *   - it is a regular file on a tmpfs: reading neither blocks nor fails;
+ *   - our user owns the file, and nobody else may write it (an ACL that permits
+ *     that shows in the group bits): only our user can open it for writing;
+ *   - nobody has it open or mapped for writing now. A write lease proves that.
  *
- * Who asked then reads it once and compares its checksum
- * (pool/node/fetch_room.c) before anybody else may: the holder has summed it,
- * too, but a holder may be a program that uses libkvpool, whose memory is its
- * own. That order matters: after the lease no writer is left, so what was
- * summed is what is read later.
+ * The requester then reads the file once and compares its checksum before any
+ * reader gets it (pool/node/fetch_room.c). The holder has verified it too, but
+ * a holder may be a program that uses libkvpool and can change its own memory.
+ * The order matters: after the lease there is no writer, so later readers see
+ * the bytes that were checksummed.
  *
- * Whatever is not so is no failure: bytes are sent, and summed as they arrive.
- * So it is where a store directory is on a disk, or daemons of several users
- * share a host.
+ * A descriptor that fails a check is no error: the holder sends the bytes, and
+ * the requester checksums them as they arrive. This happens where a store
+ * directory is on a disk, or where daemons of several users share a host.
  */
 #include <errno.h>
 #include <fcntl.h>

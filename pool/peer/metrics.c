@@ -1,4 +1,4 @@
-/* The metrics of transfers between nodes, by name. */
+/* Names and help texts of the metrics of transfers between nodes. */
 #include "pool/peer/peer_priv.h"
 
 static int add_failures(struct pool_peers *p)
@@ -37,22 +37,22 @@ int peers_metrics(struct pool_peers *p)
 		{ &m->mover.bytes_out, "kvpool_peer_sent_bytes_total",
 		  "Object bytes sent to peers." },
 		{ &m->mover.stray_bytes, "kvpool_peer_stray_bytes_total",
-		  "Bytes received for fetches that were over." },
+		  "Bytes received for fetches that had ended." },
 		{ &m->mover.lanes_silent, "kvpool_peer_lanes_silent_total",
-		  "Bulk connections broken off because nothing came." },
+		  "Bulk connections closed because they were silent." },
 		{ &m->mover.lanes_refused, "kvpool_peer_lanes_refused_total",
-		  "Bulk connections beyond the limit." },
+		  "Bulk connections refused because of the limit." },
 		{ &m->mover.bad_messages, "kvpool_peer_bad_messages_total",
-		  "Messages of peers that were out of place, beyond their "
-		  "bounds or not decoded." },
+		  "Messages of peers that were unexpected, out of bounds or "
+		  "not decodable." },
 		{ &m->mover.rdma_in, "kvpool_rdma_received_bytes_total",
 		  "Object bytes received by RDMA." },
 		{ &m->mover.rdma_pulled, "kvpool_rdma_pulled_bytes_total",
-		  "Of these, bytes that this node read from peers." },
+		  "Object bytes that this node read from peers by RDMA." },
 		{ &m->mover.rdma_out, "kvpool_rdma_sent_bytes_total",
 		  "Object bytes sent by RDMA." },
-		{ &m->mover.rdma_again, "kvpool_rdma_fallbacks_total",
-		  "Ranges that RDMA failed for, sent over TCP." },
+		{ &m->mover.rdma_fallbacks, "kvpool_rdma_fallbacks_total",
+		  "Ranges sent over TCP because RDMA failed." },
 		{ &m->mover.links_up, "kvpool_rdma_links_total",
 		  "Queue pairs that were connected to peers." },
 		{ &m->mover.links_broken, "kvpool_rdma_links_broken_total",
@@ -60,70 +60,70 @@ int peers_metrics(struct pool_peers *p)
 		{ &m->mover.map_failures, "kvpool_rdma_map_failures_total",
 		  "Ranges that could not be registered for a peer." },
 		{ &m->cache.hits, "kvpool_rdma_sources_hits_total",
-		  "Objects sent that were registered already." },
+		  "Sends of objects that were already registered." },
 		{ &m->cache.misses, "kvpool_rdma_sources_misses_total",
-		  "Objects registered to be sent." },
+		  "Objects registered for sending." },
 		{ &m->cache.failed, "kvpool_rdma_sources_failed_total",
-		  "Objects that could not be registered to be sent." },
+		  "Objects that could not be registered for sending." },
 		{ &m->cache.dropped, "kvpool_rdma_sources_dropped_total",
-		  "Registrations given up for others or with their object." },
+		  "Registrations dropped for others or with their object." },
 		{ &m->fetched, "kvpool_peer_fetches_total",
 		  "Ranges fetched from peers, as bytes." },
 		{ &m->borrowed, "kvpool_peer_borrowed_total",
-		  "Objects taken over from peers as descriptors." },
+		  "Objects borrowed from peers as descriptors." },
 		{ &m->answered, "kvpool_peer_answers_total",
 		  "Ranges sent to peers." },
 		{ &m->early, "kvpool_peer_early_total",
-		  "Requests of peers for what was about to be published." },
+		  "Requests of peers that waited for their object." },
 		{ &m->lent, "kvpool_peer_lent_total",
 		  "Descriptors lent to peers." },
 		{ &m->lent_refused, "kvpool_peer_lent_refused_total",
 		  "Descriptors not lent because of the limit." },
 		{ &m->lent_unsafe, "kvpool_peer_lent_unsafe_total",
-		  "Descriptors that were not passed, or not taken, because "
-		  "others could write the file, or it is not on a tmpfs." },
+		  "Descriptors not passed, or not accepted, because others "
+		  "could write the file, or it is not on a tmpfs." },
 		{ &m->other_users, "kvpool_peer_other_users_total",
-		  "Unix sockets not used because the other end is another "
-		  "user's." },
+		  "Unix sockets not used because the other end belongs to "
+		  "another user." },
 		{ &m->sessions_refused, "kvpool_peer_sessions_refused_total",
 		  "Connections from peers refused." },
 		{ &m->sessions_idle, "kvpool_peer_sessions_idle_total",
-		  "Connections from peers closed because nothing was asked." },
+		  "Connections from peers closed because they were idle." },
 		{ &m->answers_refused, "kvpool_peer_answers_refused_total",
-		  "Requests of peers refused because too many were being "
-		  "answered." },
+		  "Requests of peers refused because too many were in "
+		  "flight." },
 		{ &m->waiting_full, "kvpool_peer_waiting_full_total",
-		  "Fetches refused because too many waited." },
+		  "Fetches refused because too many were waiting." },
 	};
 	const struct {
 		struct pool_gauge *g;
 		const char *name, *help;
 	} gauges[] = {
 		{ &m->lent_now, "kvpool_peer_lent",
-		  "Descriptors that peers have now." },
+		  "Descriptors lent to peers now." },
 		{ &m->borrowed_now, "kvpool_peer_borrowed",
-		  "Descriptors of peers that this node has now." },
+		  "Descriptors borrowed from peers now." },
 		{ &m->inflight, "kvpool_peer_fetches_inflight",
-		  "Fetches under way." },
+		  "Fetches in flight." },
 		{ &m->waiting, "kvpool_peer_fetches_waiting",
 		  "Fetches waiting for their turn." },
 		{ &m->cache.count, "kvpool_rdma_sources",
-		  "Objects that are registered to be sent." },
+		  "Objects registered for sending now." },
 		{ &m->cache.bytes, "kvpool_rdma_sources_bytes",
-		  "Bytes of objects that are registered to be sent." },
+		  "Bytes of objects registered for sending now." },
 	};
 	const struct {
 		struct pool_hist *h;
 		const char *name, *help;
 	} hists[] = {
 		{ &m->mover.rdma_register, "kvpool_rdma_register_seconds",
-		  "Registering where a range is to go." },
+		  "Time to register the destination of a range." },
 		{ &m->mover.rdma_move, "kvpool_rdma_move_seconds",
-		  "From there until all of the range had come." },
+		  "Time from registration until the range was complete." },
 		{ &m->mover.rdma_sum, "kvpool_rdma_sum_seconds",
-		  "Checksum of a range, as it came." },
+		  "Time for the checksum of a range while it arrived." },
 		{ &m->mover.rdma_tail, "kvpool_rdma_tail_seconds",
-		  "What was left of the checksum when all had come." },
+		  "Time for the checksum after the last byte arrived." },
 	};
 	int err = 0;
 

@@ -1,4 +1,4 @@
-/* Opening and closing, the calls of pool_fetch_..., deadlines. */
+/* Opening and closing, the pool_fetch_* calls, deadlines. */
 #include "pool/peer/peer.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 {
 	struct pool_list *at = p->due.prev;
 
-	/* From the tail: most have the same timeout. */
+	/* From the tail, as most fetches have the same timeout. */
 	while (at != &p->due && pool_list_entry(at, struct pool_fetch_priv,
 						due_link)->deadline_ms >
 					x->deadline_ms)
@@ -29,21 +29,23 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 	pool_list_add(at, &x->due_link);
 }
 
-/* Has anything come on the lane of x since then? */
-static bool lane_heard(const struct pool_fetch_priv *x, uint64_t since_ms)
+/* Has the lane of x received anything since then? */
+static bool lane_has_received(const struct pool_fetch_priv *x,
+			      uint64_t since_ms)
 {
 	const struct pool_lane *lane =
 		x->peer->lanes[x->expect.number - 1].lane;
 
-	return lane && lane->heard_ms >= since_ms;
+	return lane && lane->received_ms >= since_ms;
 }
 
 /*
- * What is to come over the control connection, or because of it, did not, and
- * nothing else either, in all that time: whoever asks next had better dial
- * anew. TCP itself would go on hoping for a quarter of an hour.
+ * A fetch has timed out. If its control connection received nothing during the
+ * whole timeout, and its lane neither, closes the connection, so that the next
+ * fetch dials a new one. TCP alone takes about 15 minutes to detect a dead
+ * peer.
  */
-static void leave_silent(struct pool_fetch_priv *x)
+static void close_if_silent(struct pool_fetch_priv *x)
 {
 	struct chan *ch = x->chan;
 	uint64_t ms = x->f->timeout_ms;
@@ -51,8 +53,8 @@ static void leave_silent(struct pool_fetch_priv *x)
 	if (!ch->conn || pool_conn_silent_ms(ch->conn) < ms)
 		return;
 	if (x->expecting && (pool_fetch_progress(x->f) > 0 ||
-			     lane_heard(x, pool_now_ms() - ms)))
-		return; /* the GET has arrived, or others have */
+			     lane_has_received(x, pool_now_ms() - ms)))
+		return; /* the holder answers this GET, or others */
 	ch->err = -ETIMEDOUT;
 	pool_conn_close(ch->conn);
 }
@@ -62,7 +64,7 @@ static void on_timer(uv_timer_t *t)
 	struct pool_peers *p = pool_container_of(t, struct pool_peers, timer);
 	uint64_t now = uv_now(p->loop);
 
-	/* Answers that are here already count. */
+	/* Results that the movers have already posted count as in time. */
 	pool_mailbox_drain(&p->box);
 	while (!pool_list_empty(&p->due)) {
 		struct pool_fetch_priv *x = pool_list_first(
@@ -72,7 +74,7 @@ static void on_timer(uv_timer_t *t)
 			break;
 		if (x->state == FETCH_ASKED) {
 			chan_orphan(x->chan, x);
-			leave_silent(x);
+			close_if_silent(x);
 		}
 		fetch_end(x, -ETIMEDOUT);
 	}
@@ -140,11 +142,12 @@ int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 uint64_t pool_fetch_progress(const struct pool_fetch *f)
 {
 	const struct pool_fetch_priv *x = f->priv;
-	uint64_t got = x->expect.landing.got, told = x->expect.told;
+	uint64_t got = x->expect.landing.got;
+	uint64_t peer_written = x->expect.peer_written;
 
 	if (!x->expecting)
 		return x->landing.got;
-	return told > got ? told : got;
+	return peer_written > got ? peer_written : got;
 }
 
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
@@ -153,9 +156,9 @@ void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
 
 	if (!x)
 		return;
-	if (x->state == FETCH_LEAVING || x->state == FETCH_ENDED) {
+	if (x->state == FETCH_DRAINING || x->state == FETCH_ENDED) {
 		x->status = -ECANCELED;
-		if (f->lent_fd >= 0) { /* came in this very turn */
+		if (f->lent_fd >= 0) { /* received in this turn of the loop */
 			close(f->lent_fd);
 			f->lent_fd = -1;
 			pool_peers_return(p, f->from.id, f->path, f->path_len,
@@ -302,13 +305,12 @@ void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 	answer_listeners_close(p);
 	for (unsigned int i = 0; i < p->nmovers; i++)
 		pool_mover_stop(p->movers[i]);
-	/* What the movers left to say: ends the fetches that they had. */
+	/* Results that the movers have posted: ends their fetches. */
 	pool_mailbox_drain(&p->box);
 	while (!pool_list_empty(&p->due))
 		fetch_end(pool_list_first(&p->due, struct pool_fetch_priv,
 					  due_link),
 			  -ECANCELED);
-	/* Callers see that their fetches were cancelled, not how. */
 	peers_finish(p);
 	peers_ask_close(p);
 	answer_close(p);

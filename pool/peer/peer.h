@@ -1,28 +1,28 @@
 /*
- * Transfers between nodes: one range of one object, from one peer, into a file
- * or memory of ours. Which peer to ask, striping over several and failing over
- * is the caller's (pool/node/fetch.c); this module moves bytes.
+ * Transfers between nodes: moves one range of one object from one peer into a
+ * local file or memory. The caller (pool/node/fetch.c) chooses the peer, splits
+ * large objects into stripes for several holders and lanes, and fails over.
  *
  *   requester (loop) --GET--> holder (loop) --job--> holder's mover
  *        ^                                               | sendfile
  *        +-- requester's mover <---- DATA + bulk --------+
  *
- * The holder drives the bulk: GET names a range and a lane, the bytes come back
- * on that lane. Lane 0 is the control connection itself, on the loop: for
+ * A GET names a range and a lane, and the holder sends the bytes on that lane.
+ * Lane 0 is the control connection itself, served by the node's loop, for
  * ranges up to POOL_INLINE_MAX. Lanes 1.. are bulk connections owned by
  * "movers", threads with a loop of their own, so that neither a large copy nor
- * its checksum ever holds up the node's loop (where FUSE requests are
- * answered). With RDMA (pool/lane/link.h) a lane's bulk is written by the
- * holder into the range that the requester named; that takes two more threads
- * and memory registered for it, so small ranges stay where they are: 4 KiB by
- * TCP 0.6 ms, written by RDMA 4.5 ms, in the guest, where a plain socket takes
- * 0.17 ms to answer as much and ib_read_lat 0.09 ms.
+ * its checksum delays the node's loop, which answers FUSE requests. With RDMA
+ * (pool/lane/link.h) the holder writes a lane's bulk into the range that the
+ * requester named. That involves two more threads and registers memory, so
+ * small ranges use TCP: 4 KiB took 0.6 ms by TCP and 4.5 ms written by RDMA (in
+ * a guest where a plain socket answers as much in 0.17 ms, and ib_read_lat
+ * shows 0.09 ms).
  *
  * On one host, and if both sides allow it, the holder answers with LENT and a
  * read-only descriptor of the whole object over a Unix socket: no bytes move.
- * What is lent is counted per peer (at most POOL_LENT_MAX, beyond it bytes are
- * sent), given back with RETURN, asked back with RECALL, and counts as given
- * back when the peer's connection ends.
+ * The holder counts the descriptors it has lent to each peer, and sends bytes
+ * beyond POOL_LENT_MAX. The peer returns one with RETURN, the holder asks for
+ * it with RECALL, and all count as returned when the peer's connection ends.
  *
  * Thread: loop, for every function and callback here.
  */
@@ -40,42 +40,43 @@
 
 #define POOL_INLINE_MAX (256u << 10)
 #define POOL_LENT_MAX 1024
-#define POOL_PEER_INFLIGHT_MAX 256 /* GETs under way to one peer; more wait */
-#define POOL_SESSIONS_ADDR 1024 /* connections from one address; of 4,096 */
-#define POOL_SESSION_IDLE_MS 300000 /* closed; who has something to ask dials */
-#define POOL_EARLY_MAX 1024	   /* GETs that came too early, of all peers */
-#define POOL_EARLY_MS 1000
+#define POOL_PEER_INFLIGHT_MAX 256 /* GETs in flight to one peer; more wait */
+#define POOL_SESSIONS_ADDR 1024 /* connections from one address, of 4,096 */
+#define POOL_SESSION_IDLE_MS 300000 /* then closed; the peer redials */
+#define POOL_EARLY_MAX 1024 /* GETs waiting for their object, of all peers */
+#define POOL_EARLY_MS 1000  /* how long each waits */
 
 struct pool_peers;
 struct pool_trust;
 struct verbs;
 
-/* The holder's side: how the node answers its peers. */
+/* Callbacks into the node; all but `get` may be NULL. */
 struct pool_peers_ops {
 	/*
-	 * A peer wants path@gen. Return a new O_RDONLY descriptor of the whole
-	 * object (this module's to close) with its size, or -ENOENT; or
-	 * *ret_lendable: its bytes have been verified (a borrower will not).
-	 * -EINPROGRESS if it may be here in a moment: asked again by
-	 * pool_peers_again, or -ENOENT after POOL_EARLY_MS.
+	 * A peer requests path@gen. Returns a new O_RDONLY descriptor of the
+	 * whole object, which this module closes, and its size; or -ENOENT.
+	 * *ret_lendable: the bytes have been verified, so the descriptor may be
+	 * lent. -EINPROGRESS: the object may arrive in a moment;
+	 * pool_peers_again calls this again, and after POOL_EARLY_MS the peer
+	 * gets -ENOENT.
 	 */
 	int (*get)(void *arg, const char *path, size_t path_len, uint64_t gen,
 		   uint64_t *ret_size, bool *ret_lendable);
-	/* A descriptor was lent / is back. */
+	/* The holder lent a descriptor / the peer returned it. */
 	void (*lent)(void *arg, const char *path, size_t path_len,
 		     uint64_t gen);
 	void (*returned)(void *arg, const char *path, size_t path_len,
 			 uint64_t gen);
-	/* A peer asks back what it lent to us: pool_peers_return when unused.
-	 */
+	/* A holder recalls a descriptor that we borrowed: call
+	 * pool_peers_return when it is unused. */
 	void (*recall)(void *arg, const char *path, size_t path_len,
 		       uint64_t gen);
-	/* What a peer has got of it from here did not match its checksum, or so
-	 * the peer says. */
+	/* A peer reports that bytes of this object that it received from here
+	 * do not match the checksum. */
 	void (*doubt)(void *arg, const char *path, size_t path_len,
 		      uint64_t gen);
-	/* The connection over which we had borrowed from this peer is gone: the
-	 * descriptors stay good, but it no longer counts them. */
+	/* The connection to a holder that we borrowed from is closed: the
+	 * descriptors stay valid, but the holder counts them as returned. */
 	void (*lender_gone)(void *arg, const uint8_t id[POOL_ID_SIZE]);
 };
 
@@ -84,38 +85,38 @@ struct pool_peers_opts {
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_hostport listen; /* port 0: any */
 	const char *unix_path;	     /* NULL: none */
-	/* > 0: sockets that listen there already (this module's, also after an
-	 * error). */
+	/* > 0: sockets that already listen there; owned from the call on, also
+	 * if it fails. */
 	int listen_fd, unix_fd;
 	bool fd_passing;
-	/* Of connections that peers have dialled (0: POOL_SESSIONS_ADDR,
-	 * POOL_SESSION_IDLE_MS). */
+	/* Limits for connections that peers dial; 0: POOL_SESSIONS_ADDR,
+	 * POOL_SESSION_IDLE_MS. */
 	unsigned int sessions_addr_max, session_idle_ms;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
-	/* Of local users, who may be a peer: asked of each connection, dialled
-	 * or accepted. Borrows; NULL: everybody. */
+	/* Which local users may be a peer; checked for each connection, dialled
+	 * or accepted. Borrows; NULL: all. */
 	struct pool_trust *trust;
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
 	void *arg;
-	/* Borrows; NULL: none. Not printed any more once pool_peers_close has
-	 * been called: what is registered ends with it. */
+	/* Borrows; NULL: none. Must not be printed after pool_peers_close,
+	 * which frees the counters registered in it. */
 	struct pool_metrics *metrics;
 };
 
-/* 0 or -errno (an address that cannot be listened on is logged). */
+/* 0 or -errno (a failure to listen is logged). */
 int pool_peers_open(const struct pool_peers_opts *opts,
 		    struct pool_peers **ret_peers);
-/* Fetches under way end with -ECANCELED first (their callbacks run inside);
- * threads are joined; closed(arg) runs from a later turn when nothing is left
- * on the loop. */
+/* Ends all fetches with -ECANCELED (their callbacks run inside) and joins the
+ * movers' threads. closed(arg) runs from a later turn of the loop, when nothing
+ * of this is left on it. */
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg);
-/* Bytes sent to peers, since the start. */
+/* Bytes sent to peers since pool_peers_open. */
 uint64_t pool_peers_sent(const struct pool_peers *p);
-/* The listening sockets; borrowed. unix: -1 if there is none. */
+/* The listening sockets; borrowed. *ret_unix is -1 if there is none. */
 void pool_peers_fds(const struct pool_peers *p, int *ret_tcp, int *ret_unix);
-/* The port really listened on. */
+/* The port actually listened on (opts.listen may have port 0). */
 uint16_t pool_peers_port(const struct pool_peers *p);
 
 struct pool_fetch;
@@ -124,9 +125,9 @@ typedef void (*pool_fetch_cb)(struct pool_fetch *f, int status);
 /*
  * One transfer; the caller's storage, zeroed before the fields of the first
  * group are set, and valid until cb.
- * Statuses: 0; -ENOENT (the holder has it no more); -ETIMEDOUT; -ECONNRESET,
- * -EHOSTDOWN and other connect errors; -EBADMSG (the answer made no sense);
- * -EIO, -ENOSPC (writing to fd); -ECANCELED.
+ * Statuses: 0; -ENOENT (the holder no longer has it); -ETIMEDOUT; -ECONNRESET,
+ * -EHOSTDOWN and other connect errors; -EBADMSG (invalid answer); -EIO, -ENOSPC
+ * (writing to fd); -ECANCELED.
  */
 struct pool_fetch {
 	/* what and from whom; borrowed until cb */
@@ -135,48 +136,49 @@ struct pool_fetch {
 	size_t path_len;
 	uint64_t gen;
 	uint64_t offset, length;
-	/* where to: at `offset` of fd (O_RDWR), or if fd < 0 to mem; with
-	 * neither (and fd_ok) a descriptor or nothing: -EAGAIN if it is not
-	 * lent */
+	/* The destination: at `offset` of fd (O_RDWR), or, if fd < 0, mem. With
+	 * neither, fd_ok must be set, and the status is -EAGAIN if the holder
+	 * lends no descriptor. */
 	int fd;
 	void *mem;
 	unsigned int timeout_ms;
-	/* read it, where there is RDMA, instead of having it written: for
-	 * what nobody is waiting for */
+	/* Low priority, such as replication: with RDMA this node reads the
+	 * range, instead of the holder writing it. */
 	bool pull;
-	bool fd_ok; /* a lent descriptor is welcome (whole objects only) */
+	bool fd_ok; /* accepts a lent descriptor (whole objects only) */
 
 	/* results, with status 0 */
-	int lent_fd;	   /* >= 0: nothing was moved; the caller's, O_RDONLY */
-	XXH128_hash_t sum; /* of the range, if it was moved */
+	int lent_fd;	   /* >= 0: borrowed, O_RDONLY; the caller closes it */
+	XXH128_hash_t sum; /* of the range, unless lent_fd >= 0 */
 	struct pool_fetch_priv *priv;
 	pool_fetch_cb cb;
 };
 
-/* 0, or -ENOMEM / -EINVAL (then cb never runs). */
+/* 0, or -ENOMEM or -EINVAL, and then cb never runs. */
 int pool_fetch_start(struct pool_peers *p, struct pool_fetch *f,
 		     pool_fetch_cb cb);
-/* Bytes of it that have come so far. */
+/* Bytes received so far. */
 uint64_t pool_fetch_progress(const struct pool_fetch *f);
-/* cb runs with -ECANCELED from a later turn, once no byte can land any more. */
+/* cb runs with -ECANCELED from a later turn, when no more byte can land. */
 void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f);
 
-/* The file of an object (fd: borrows) goes, or its room is wanted: nothing
- * keeps it open for the sake of sending it again. */
+/* An object (fd: borrows) is evicted or deleted: drops its cached RDMA
+ * registration, which would keep its pages. */
 void pool_peers_forget(struct pool_peers *p, int fd);
 
-/* Something has come that a GET may have been too early for. */
+/* An object has arrived: answers the GETs that waited for it (-EINPROGRESS). */
 void pool_peers_again(struct pool_peers *p);
 
-/* Give back / ask back. Unknown peers are ignored. */
+/* Returns a borrowed descriptor to its holder. Unknown peers are ignored. */
 void pool_peers_return(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE],
 		       const char *path, size_t path_len, uint64_t gen);
-/* Ask every peer that has path@gen borrowed. Returns how many were asked. */
+/* Asks every peer that has borrowed path@gen to return it. Returns how many
+ * were asked. */
 unsigned int pool_peers_recall(struct pool_peers *p, const char *path,
 			       size_t path_len, uint64_t gen);
 
-/* Tell a holder that what came of path@gen from it was not right. Not repeated
- * if it gets lost. */
+/* Tells a holder that bytes of path@gen received from it do not match the
+ * checksum. Best effort: not repeated if the message is lost. */
 void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 		      const char *path, size_t path_len, uint64_t gen);
 

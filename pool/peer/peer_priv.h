@@ -5,18 +5,21 @@
  *   lend.c     which descriptors are safe to pass
  *   shared.c   HELLO, decoding, the timer
  *   fetch.c    how a fetch ends
- *   ask.c      the requester: connections that we dialled
+ *   ask.c      the requester: connections that this node dialled
  *   answer.c   the holder: connections that peers dialled
  *   peer.c     opening and closing, the fetch calls, deadlines
  *
- * A fetch, and what holds it:
+ * The states of a fetch, and the list it is on:
  *
- *   WAITING ------> LANE_WAIT ------> ASKED ------> ENDED -> cb
- *   peer->waiting   peer->lane_wait   chan->asked     ^
- *      |                |               |  \-> LEAVING (a mover still
- *      +----------------+---------------+------^   writes; it says when not)
+ *   WAITING ------> LANE_WAIT ------> ASKED ------------------> ENDED -> cb
+ *   peer->waiting   peer->lane_wait   chan->asked                 ^
+ *      |                |               |                         |
+ *      |                |               +-----> DRAINING ---------+
+ *      |                |               |       (until its mover stops
+ *      |                |               |       writing to the destination)
+ *      +----------------+---------------+-------------------------+
  *
- * An ASKED fetch whose Unix connection fails goes back to WAITING, for TCP.
+ * An ASKED fetch whose Unix connection fails returns to WAITING, for TCP.
  *
  * Thread: the node's loop.
  */
@@ -34,17 +37,17 @@
 #include "pool/peer/peer.h"
 #include "pool/verbs/region.h"
 
-#define PEERS_MAX 4096	     /* that we talk to at once */
+#define PEERS_MAX 4096	     /* requested from at once */
 #define PEER_WAITING_MAX 4096 /* fetches waiting for one peer */
-#define SESSIONS_MAX 4096    /* control connections from peers */
+#define SESSIONS_MAX 4096    /* control connections that peers dialled */
 #define SESSION_ANSWERS_MAX (2 * POOL_PEER_INFLIGHT_MAX)
-#define ANSWERS_MAX 8192 /* of all sessions: each has a descriptor */
-#define GREETING_MS 5000     /* HELLO must come within */
+#define ANSWERS_MAX 8192 /* of all sessions; each uses a descriptor */
+#define GREETING_MS 5000     /* a new connection must send HELLO */
 #define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
 #define LANE_RETRY_MS 1000   /* after a lane failed, if others are up */
 #define ORPHANS_MAX POOL_PEER_INFLIGHT_MAX
 #define PATH_LEN_MAX 4096
-#define SOURCES_MAX 256u /* objects registered to be sent, unused ones too */
+#define SOURCES_MAX 256u /* objects registered for sending, idle ones too */
 #define SOURCES_BYTES_MAX (4ull << 30)
 
 struct peer_metrics {
@@ -59,18 +62,18 @@ struct peer_metrics {
 	struct pool_gauge lent_now, borrowed_now, inflight, waiting;
 };
 
-/* A control connection that we dialled: TCP or Unix. */
+/* A control connection that this node dials: TCP or Unix. */
 struct chan {
 	struct peer *peer;
 	struct pool_conn *conn; /* NULL: not dialled */
 	bool is_unix, greeted;
-	int err;		/* why we closed it */
+	int err;		/* set: why this side closed it */
 	struct pool_list asked; /* struct pool_fetch_priv, GET sent */
-	struct pool_fetch_priv *landing; /* whose bulk is coming, lane 0 */
+	struct pool_fetch_priv *landing; /* receiving bulk now (lane 0) */
 	struct pool_list orphans; /* struct orphan */
 	unsigned int norphans;
-	uint64_t borrowed; /* descriptors not given back */
-	uint64_t retry_ms; /* not before */
+	uint64_t borrowed; /* descriptors not returned yet */
+	uint64_t retry_ms; /* do not dial before */
 };
 
 enum lane_state { LANE_NONE, LANE_DIALING, LANE_UP };
@@ -78,10 +81,10 @@ enum lane_state { LANE_NONE, LANE_DIALING, LANE_UP };
 struct peer_lane {
 	enum lane_state state;
 	struct pool_lane *lane; /* the mover's; NULL with LANE_NONE */
-	uint64_t retry_ms;
+	uint64_t retry_ms; /* do not dial before */
 };
 
-/* A node that we ask. */
+/* A node that this node requests ranges from. */
 struct peer {
 	struct pool_hash_node node;
 	struct pool_peers *p;
@@ -89,7 +92,7 @@ struct peer {
 	struct chan tcp, local;
 	struct pool_list waiting, lane_wait; /* struct pool_fetch_priv */
 	unsigned int nwaiting, inflight;
-	unsigned int nfetches; /* that are not over */
+	unsigned int nfetches; /* whose cb has not run */
 	struct peer_lane lanes[]; /* p->nmovers; lane n is lanes[n - 1] */
 };
 
@@ -97,7 +100,7 @@ enum fetch_state {
 	FETCH_WAITING,
 	FETCH_LANE_WAIT,
 	FETCH_ASKED,
-	FETCH_LEAVING,
+	FETCH_DRAINING,
 	FETCH_ENDED,
 };
 
@@ -107,21 +110,21 @@ struct pool_fetch_priv {
 	enum fetch_state state;
 	int status;
 	bool admitted;		/* counted in peer->inflight */
-	bool no_fd;		/* bytes, please */
+	bool no_fd;		/* request bytes, not a descriptor */
 	uint64_t req, deadline_ms;
 	struct pool_hash_node node;	 /* p->by_req, while ASKED */
 	struct pool_list link, due_link; /* due_link: p->due */
-	struct chan *chan;		 /* ASKED there */
-	/* large: by a mover */
+	struct chan *chan;		 /* while ASKED: that of the GET */
+	/* large ranges: received by a mover */
 	struct pool_expect expect;
 	bool expecting;
 	struct pool_mover_cancel *cancel; /* owns; NULL once used */
-	/* small: on the control connection */
+	/* small ranges: received on the control connection */
 	struct pool_landing landing;
 };
 
-/* A GET over a Unix socket that was given up: when a descriptor comes after
- * all, the holder must hear that it is not kept. */
+/* A cancelled GET over a Unix socket. If the holder still answers with a
+ * descriptor, it must get a RETURN. */
 struct orphan {
 	struct pool_list link;
 	uint64_t req, gen;
@@ -136,14 +139,14 @@ struct pool_peers {
 	struct pool_mailbox box;
 	struct verbs_cache *cache;  /* owns; NULL without RDMA */
 	struct pool_mover **movers; /* owns */
-	unsigned int *mover_busy;   /* owns; ranges expected by each */
+	unsigned int *mover_busy;   /* owns; expected ranges of each mover */
 	unsigned int nmovers;
 	struct pool_listener *tcp_listener, *unix_listener;
 	uv_timer_t timer;
 	uv_timer_cb on_timer; /* peer.c */
-	uint64_t answers_due_ms; /* when answer_expire has work; 0: never */
+	uint64_t answers_due_ms; /* next call of answer_expire; 0: none */
 	bool closing;
-	unsigned int refs; /* handles, connections: closed when none is left */
+	unsigned int refs; /* open handles, connections; at 0: freed */
 	void (*closed)(void *arg);
 	void *closed_arg;
 	struct peer_metrics metrics;
@@ -154,11 +157,12 @@ struct pool_peers {
 	struct pool_list finished; /* ENDED, cb not yet called */
 	uint64_t last_req;
 
-	/* struct session; the first has been silent for longest */
+	/* struct session; sessions: least recently used first; greeting:
+	 * waiting for HELLO */
 	struct pool_list sessions, greeting;
 	unsigned int nsessions, nanswers;
-	struct pool_list early; /* struct early, the oldest first */
-	unsigned int nearly;
+	struct pool_list early; /* struct early, oldest first */
+	unsigned int early_count;
 };
 
 /* ---- metrics.c ---- */
@@ -170,12 +174,12 @@ int peers_metrics(struct pool_peers *p);
 
 void peers_free(struct pool_peers *p);
 void peers_unref(struct pool_peers *p);
-/* Has the timer run at the first deadline of p->due and p->answers_due_ms. */
+/* Sets the timer to the first deadline of p->due and p->answers_due_ms. */
 void peers_timer_arm(struct pool_peers *p);
 /* As pool_frame_unpack. */
 void *peers_unpack(struct pool_peers *p, const struct pool_conn *c,
 		   const struct pool_frame *f, const uint8_t *payload);
-/* The id in a HELLO and its lane; NULL if it is malformed. */
+/* Decodes a HELLO; the caller frees it. NULL: it is invalid. */
 Kvpool__Hello *peers_read_hello(struct pool_peers *p, const struct pool_conn *c,
 				const struct pool_frame *f,
 				const uint8_t *payload);
@@ -184,17 +188,18 @@ uint32_t id_hash(const uint8_t id[POOL_ID_SIZE]);
 
 /* ---- fetch.c ---- */
 
-/* Callbacks of ended fetches; last in every event. */
+/* Calls the callbacks of ended fetches. The last call of every event handler.
+ */
 void peers_finish(struct pool_peers *p);
-/* Ends f with status, now or when its mover lets go; cb comes from
- * peers_finish. No-op if it has ended. */
+/* Ends x with status: at once, or when its mover has stopped writing.
+ * peers_finish calls cb. No-op if x has ended. */
 void fetch_end(struct pool_fetch_priv *x, int status);
-/* Have x's range land by way of lane. 0 or -ENOMEM. */
+/* Has the mover of lane expect x's range. 0 or -ENOMEM. */
 int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane);
 
 /* ---- lend.c ---- */
 
-/* May an object of that size be read through fd? (Five system calls.) */
+/* Is it safe to read an object of that size through fd? Five system calls. */
 bool peers_fd_is_safe(int fd, uint64_t size);
 
 /* ---- ask.c ---- */
@@ -202,11 +207,11 @@ bool peers_fd_is_safe(int fd, uint64_t size);
 struct peer *peer_find(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE]);
 /* Existing or new; NULL on ENOMEM or beyond PEERS_MAX. */
 struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr);
-/* Move on whatever can: dial, ask. */
+/* Dials and sends GETs, as far as the limits allow. */
 void peer_pump(struct peer *peer);
-/* Frees it if nobody needs it. */
+/* Frees peer if it has no connection, lane or fetch. */
 void peer_tidy(struct peer *peer);
-/* A given-up GET may still be answered with a descriptor. */
+/* Remembers a cancelled GET that may still be answered with a descriptor. */
 void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x);
 void peers_ask_close(struct pool_peers *p);
 
@@ -215,8 +220,8 @@ void peers_ask_close(struct pool_peers *p);
 int answer_open(struct pool_peers *p);
 void answer_listeners_close(struct pool_peers *p);
 void answer_close(struct pool_peers *p);
-/* Drops connections that did not greet. Returns when to look again, 0: no need.
- */
+/* Closes connections that sent no HELLO in time, or are idle, and fails GETs
+ * that waited too long. Returns when to call it again; 0: no need. */
 uint64_t answer_expire(struct pool_peers *p, uint64_t now_ms);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What the requester (ask.c) and the holder (answer.c) have in common: ids,
- * HELLO, decoding, the timer of all deadlines, the last reference.
+ * Shared by the requester (ask.c) and the holder (answer.c): ids, HELLO,
+ * decoding, the timer of all deadlines, the last reference.
  */
 #include <assert.h>
 #include <stdlib.h>

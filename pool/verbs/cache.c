@@ -1,4 +1,4 @@
-/* Registrations of whole objects, kept for the next peer that asks. */
+/* Registrations of whole objects, kept for the next peer that requests them. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -16,21 +16,21 @@ struct entry {
 	struct verbs_cached pub;
 	const struct verbs_port *port;
 	dev_t dev;
-	ino_t ino; /* not given to another file, as the mapping keeps it */
+	ino_t ino; /* not reused, as the mapping keeps the file */
 	uint64_t bytes;
 	enum entry_state state;
 	int err; /* FAILED */
 	unsigned int users;
-	bool known; /* in the table */
+	bool listed; /* in verbs_cache.files */
 	struct pool_hash_node node;
-	struct pool_list link; /* in idle (no users), or about to be closed */
+	struct pool_list link; /* in idle (no users), or to be closed */
 };
 
 struct verbs_cache {
-	pthread_mutex_t lock; /* of all that follows */
-	pthread_cond_t settled; /* an entry is not REGISTERING any more */
-	struct pool_hash files;	/* by device and inode: one entry a port */
-	struct pool_list idle;	/* READY, known, no users; longest ago first */
+	pthread_mutex_t lock; /* protects the rest */
+	pthread_cond_t settled; /* an entry left REGISTERING */
+	struct pool_hash files;	/* by device and inode; one entry a port */
+	struct pool_list idle;	/* READY, listed, no users; LRU first */
 	unsigned int count, count_max;
 	uint64_t bytes, bytes_max;
 	struct verbs_cache_metrics *metrics;
@@ -65,11 +65,11 @@ static struct entry *find_locked(struct verbs_cache *c,
 	return NULL;
 }
 
-static void unknow_locked(struct verbs_cache *c, struct entry *e)
+static void unlist_locked(struct verbs_cache *c, struct entry *e)
 {
-	if (e->known)
+	if (e->listed)
 		pool_hash_remove(&c->files, &e->node);
-	e->known = false;
+	e->listed = false;
 }
 
 static void account_locked(struct verbs_cache *c, const struct entry *e,
@@ -81,11 +81,11 @@ static void account_locked(struct verbs_cache *c, const struct entry *e,
 	pool_gauge_set(&c->metrics->bytes, (int64_t)c->bytes);
 }
 
-/* To be closed by close_all, without the lock: it takes a while. */
+/* Moves e to `gone`, for close_all without the lock: deregistering is slow. */
 static void retire_locked(struct verbs_cache *c, struct entry *e,
 			  struct pool_list *gone)
 {
-	unknow_locked(c, e);
+	unlist_locked(c, e);
 	account_locked(c, e, -1);
 	pool_list_del(&e->link);
 	pool_list_add_tail(gone, &e->link);
@@ -149,13 +149,14 @@ void verbs_cache_close(struct verbs_cache *c)
 	free(c);
 }
 
-/* The last user of one that is not known any more closes it. */
+/* Drops a user. After the last one, e becomes idle, or, if it is not listed any
+ * more, is closed. */
 static void leave_locked(struct verbs_cache *c, struct entry *e,
 			 struct pool_list *gone)
 {
 	if (--e->users)
 		return;
-	if (!e->known) {
+	if (!e->listed) {
 		retire_locked(c, e, gone);
 		return;
 	}
@@ -163,7 +164,8 @@ static void leave_locked(struct verbs_cache *c, struct entry *e,
 	drop_idle_locked(c, c->count_max, c->bytes_max, gone);
 }
 
-/* One that is there, or is about to be. */
+/* Uses an existing entry; waits while another thread registers it. 0 or -errno.
+ */
 static int join_locked(struct verbs_cache *c, struct entry *e,
 		       struct pool_list *gone)
 {
@@ -200,12 +202,13 @@ static struct entry *add_locked(struct verbs_cache *c,
 		free(e);
 		return NULL;
 	}
-	e->known = true;
+	e->listed = true;
 	account_locked(c, e, 1);
 	return e;
 }
 
-/* Limits of the system may be below our own: what is unused goes first. */
+/* Registers e. If the system's limits are hit before our own, drops all idle
+ * entries and retries. */
 static int register_entry(struct verbs_cache *c, struct entry *e, int fd)
 {
 	struct pool_list gone;
@@ -235,7 +238,7 @@ static int settle(struct verbs_cache *c, struct entry *e, int err)
 	e->err = err;
 	if (err) {
 		pool_count(&c->metrics->failed);
-		unknow_locked(c, e);
+		unlist_locked(c, e);
 		leave_locked(c, e, &gone);
 	}
 	pthread_cond_broadcast(&c->settled);
@@ -306,7 +309,7 @@ void verbs_cache_forget(struct verbs_cache *c, dev_t dev, ino_t ino)
 			continue;
 		pool_count(&c->metrics->dropped);
 		if (e->users)
-			unknow_locked(c, e); /* goes with its last user */
+			unlist_locked(c, e); /* its last user closes it */
 		else
 			retire_locked(c, e, &gone);
 	}

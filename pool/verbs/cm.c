@@ -17,12 +17,12 @@ struct verbs_cm {
 	struct rdma_event_channel *channel; /* owns */
 	uv_poll_t poll;
 	struct pool_list listening; /* struct listening */
-	struct pool_list awaited;   /* struct verbs_cm_conn: not called yet */
+	struct pool_list awaited;   /* struct verbs_cm_conn: no request yet */
 	void (*closed)(void *arg);
 	void *arg;
 };
 
-/* One a port. */
+/* A listening id; one for each port. */
 struct listening {
 	struct pool_list link;
 	struct verbs_port *port;
@@ -31,7 +31,7 @@ struct listening {
 	uint16_t tcp_port;
 };
 
-/* What a call carries: 8 bytes, little endian. */
+/* The private data of a connection request: a token, little endian. */
 #define TOKEN_SIZE 8
 
 static void token_write(uint64_t token, uint8_t out[TOKEN_SIZE])
@@ -44,7 +44,7 @@ static bool token_read(const struct rdma_conn_param *p, uint64_t *ret)
 {
 	const uint8_t *data = p->private_data;
 
-	/* Some devices deliver more than was sent. */
+	/* Some devices pad the private data. */
 	if (!data || p->private_data_len < TOKEN_SIZE)
 		return false;
 	*ret = 0;
@@ -55,7 +55,7 @@ static bool token_read(const struct rdma_conn_param *p, uint64_t *ret)
 
 /* ---- the address of a port ---- */
 
-/* The network device behind the GID in use, as the kernel names it. */
+/* The name of the network device of the port's GID. */
 static bool port_ndev(const struct verbs_port *port, char *buf, size_t cap)
 {
 	char path[256];
@@ -83,7 +83,7 @@ static bool is_usable(const struct sockaddr *a)
 		      !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr)));
 }
 
-/* An IPv4-mapped GID names one address of perhaps several. */
+/* Is `a` the address in the GID? A network device may have several. */
 static bool is_gid(const struct verbs_port *port, const struct sockaddr *a)
 {
 	const struct sockaddr_in *in = (const struct sockaddr_in *)a;
@@ -150,9 +150,9 @@ static int address_of(const char *host, uint16_t tcp_port,
 
 static void fail(struct verbs_cm_conn *c, int err)
 {
-	if (c->over)
+	if (c->ended)
 		return;
-	c->over = true;
+	c->ended = true;
 	pool_list_del(&c->link);
 	c->failed(c, err);
 }
@@ -160,7 +160,7 @@ static void fail(struct verbs_cm_conn *c, int err)
 static int make(struct verbs_cm_conn *c, struct rdma_cm_id *id)
 {
 	if (id->verbs != c->port->ctx)
-		return -EXDEV; /* another device than that of the port */
+		return -EXDEV; /* routed through another device */
 	return c->made(c, id);
 }
 
@@ -214,9 +214,9 @@ static struct verbs_cm_conn *awaited_find(struct verbs_cm *cm, uint64_t token)
 	return NULL;
 }
 
-/* A call: of somebody who knows a token, or nobody's. The event of the request
- * has been acknowledged (param is a copy), so the id may be destroyed. */
-static void requested(struct verbs_cm *cm, struct rdma_cm_id *id,
+/* A connection request: accepts it if the token is one that we issued. The
+ * event has been acknowledged, so the id may be destroyed. */
+static void on_request(struct verbs_cm *cm, struct rdma_cm_id *id,
 		      bool has_token, uint64_t token)
 {
 	struct verbs_cm_conn *c = has_token ? awaited_find(cm, token) : NULL;
@@ -224,8 +224,8 @@ static void requested(struct verbs_cm *cm, struct rdma_cm_id *id,
 	int err;
 
 	if (!c) {
-		pool_warn_limited("a connection by RDMA that nobody awaits: "
-				  "refused");
+		pool_warn_limited("RDMA connection request with an unknown "
+				  "token: rejected");
 		(void)rdma_reject(id, NULL, 0);
 		rdma_destroy_id(id);
 		return;
@@ -244,7 +244,7 @@ static void requested(struct verbs_cm *cm, struct rdma_cm_id *id,
 		fail(c, -errno);
 }
 
-static void happened(struct verbs_cm_conn *c, enum rdma_cm_event_type what,
+static void on_event(struct verbs_cm_conn *c, enum rdma_cm_event_type what,
 		     int status)
 {
 	switch (what) {
@@ -276,8 +276,8 @@ static void happened(struct verbs_cm_conn *c, enum rdma_cm_event_type what,
 	}
 }
 
-/* One event; false if there is none. It is acknowledged before it is acted on:
- * destroying an id waits for that. */
+/* Handles one event; false if there is none. Acknowledges it first, as
+ * rdma_destroy_id blocks until that is done. */
 static bool take_event(struct verbs_cm *cm)
 {
 	struct rdma_cm_event *e;
@@ -298,9 +298,9 @@ static bool take_event(struct verbs_cm *cm)
 	c = what == RDMA_CM_EVENT_CONNECT_REQUEST ? NULL : id->context;
 	rdma_ack_cm_event(e);
 	if (what == RDMA_CM_EVENT_CONNECT_REQUEST)
-		requested(cm, id, has_token, token);
-	else if (c && !c->over)
-		happened(c, what, status);
+		on_request(cm, id, has_token, token);
+	else if (c && !c->ended)
+		on_event(c, what, status);
 	return true;
 }
 
@@ -314,7 +314,7 @@ static void on_events(uv_poll_t *p, int status, int events)
 		;
 }
 
-/* ---- calls ---- */
+/* ---- connecting and listening ---- */
 
 static void conn_init(struct verbs_cm *cm, struct verbs_port *port,
 		      struct verbs_cm_conn *c)
@@ -323,7 +323,7 @@ static void conn_init(struct verbs_cm *cm, struct verbs_port *port,
 	c->cm = cm;
 	c->port = port;
 	c->id = NULL;
-	c->over = false;
+	c->ended = false;
 }
 
 int verbs_cm_call(struct verbs_cm *cm, struct verbs_port *port,
@@ -429,7 +429,7 @@ int verbs_cm_await(struct verbs_cm *cm, struct verbs_port *port,
 void verbs_cm_end(struct verbs_cm_conn *c)
 {
 	pool_list_del(&c->link);
-	c->over = true;
+	c->ended = true;
 	if (c->id)
 		(void)rdma_disconnect(c->id);
 }

@@ -1,17 +1,20 @@
 /*
- * Connections made by librdmacm, for devices that know no other way (iWARP) and
- * for networks where only its addressing works. What our own way exchanges over
- * TCP (pool/lane/link.h) shrinks to where to call and a token.
+ * Connections made by librdmacm, for devices that support no other way (iWARP)
+ * and for networks where only its addressing works. The two nodes then exchange
+ * only an IP address, a port and a token over TCP (pool/lane/link.h).
  *
- *   called:  verbs_cm_await  ---------------------------------+
- *   caller:  verbs_cm_call -> resolves address and route      |
- *            made(id): a queue pair on it                     |
- *            connects, with the token ------> request: made(id), accepts
- *            connected                            connected
- *            ... verbs_cm_end (before the queue pair is closed) ...
+ *   listening side                      connecting side
+ *   verbs_cm_await
+ *                                       verbs_cm_call: resolves address, route
+ *                                       made(id): opens a queue pair on it
+ *   request; the token  <-------------  connects, with the token
+ *   identifies the connection
+ *   made(id), accepts  -------------->
+ *   connected                           connected
+ *   ... verbs_cm_end, before the queue pair is closed; verbs_cm_free, after ...
  *
- * An event channel is on the loop; nothing here blocks. A step that takes
- * longer than CM_STEP_MS fails.
+ * The event channel is polled by the loop; nothing here blocks. A resolving
+ * step that takes longer than CM_STEP_MS fails.
  *
  * Thread: the loop's.
  */
@@ -35,22 +38,21 @@ struct verbs_cm;
 
 /* 0 or -errno (-ENODEV: the kernel has no rdma_ucm). */
 int verbs_cm_open(uv_loop_t *loop, struct verbs_cm **ret_cm);
-/* Every connection has ended. closed(arg) when nothing is left on the loop;
- * then it is freed. */
+/* Every connection must have ended. Calls closed(arg) when nothing is left on
+ * the loop and cm is freed. */
 void verbs_cm_close(struct verbs_cm *cm, void (*closed)(void *arg), void *arg);
 
-/* One connection, from its beginning to verbs_cm_end; the caller's storage. */
+/* One connection; the caller's storage until verbs_cm_free. */
 struct verbs_cm_conn {
 	/*
-	 * id is there and has its device: make a queue pair on it
-	 * (verbs_qp_opts.cm_id). 0, or -errno: it is not to be, and failed is
-	 * not called.
+	 * id is bound to its device: opens a queue pair on it
+	 * (verbs_qp_opts.cm_id). 0, or -errno, with which `failed` is called.
 	 */
 	int (*made)(struct verbs_cm_conn *c, struct rdma_cm_id *id);
 	/* Work may be posted. */
 	void (*connected)(struct verbs_cm_conn *c);
-	/* It could not be made, or has ended. Once; verbs_cm_end follows, or is
-	 * called inside. */
+	/* The connection could not be made, or has ended. Called at most once;
+	 * the owner calls verbs_cm_end, inside or later. */
 	void (*failed)(struct verbs_cm_conn *c, int err);
 
 	/* this module's */
@@ -59,25 +61,27 @@ struct verbs_cm_conn {
 	struct verbs_port *port;
 	struct rdma_cm_id *id; /* owns */
 	uint64_t token;
-	bool over;
+	bool ended;
 };
 
-/* Be called by that port: where, and with which token (random). 0 or -errno:
+/* Waits for a connection on that port. Returns the address that the peer must
+ * connect to, and the (random) token that it must send. 0 or -errno;
  * -EADDRNOTAVAIL: the port has no IP address. */
 int verbs_cm_await(struct verbs_cm *cm, struct verbs_port *port,
 		   struct verbs_cm_conn *c, char ret_host[CM_HOST_MAX],
 		   uint16_t *ret_port, uint64_t *ret_token);
-/* Call, by that port. 0 or -errno. */
+/* Connects to a peer that waits (verbs_cm_await), over that port. 0 or -errno.
+ */
 int verbs_cm_call(struct verbs_cm *cm, struct verbs_port *port,
 		  struct verbs_cm_conn *c, const char *host,
 		  uint16_t tcp_port, uint64_t token);
-/* Ends it: none of c's functions is called any more. The queue pair, if there
- * is one, is closed afterwards, and then verbs_cm_free gives back the id. */
+/* Disconnects; none of c's callbacks is called any more. Close the queue pair,
+ * if there is one, after this; then verbs_cm_free destroys the id. */
 void verbs_cm_end(struct verbs_cm_conn *c);
 void verbs_cm_free(struct verbs_cm_conn *c);
 
-/* The IP address of a port's network device (sysfs gid_attrs/ndevs). 0 or
- * -EADDRNOTAVAIL. */
+/* An IP address of the port's network device (found in sysfs gid_attrs/ndevs).
+ * 0 or -EADDRNOTAVAIL. */
 int verbs_port_ip(const struct verbs_port *port, struct sockaddr_storage *ret);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * A completion queue on a loop. Completions are taken in turns: when the
- * channel's descriptor tells, in the next turn of the loop while there are
- * more, and when a timer sees that somebody waits for what does not come.
+ * A completion queue on a loop. turn() polls it: when the channel's descriptor
+ * becomes readable; in the next turn of the loop, while there are more
+ * completions; and on a timer, while a queue pair waits to be drained.
  *
- * The queue is armed again before it is looked at for the last time, so that
- * what completes after that look is told.
+ * The queue is re-armed (ibv_req_notify_cq) before it is polled for the last
+ * time, so that a completion after that poll raises an event.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,19 +17,19 @@
 #include "pool/base/log.h"
 #include "pool/verbs/verbs_priv.h"
 
-#define A_TURN 64u /* completions, then others have their turn */
-#define AT_ONCE 16u
-#define EVENTS_AT_ONCE 64u
-#define WAIT_MS 100u
+#define PER_TURN 64u /* completions before the loop serves others */
+#define PER_POLL 16u
+#define EVENTS_PER_TURN 64u
+#define WAIT_MS 100u /* between checks of queue pairs that drain */
 
-/* ---- what completes ---- */
+/* ---- completions ---- */
 
-static void die(struct verbs_cq *cq, const char *what, int err)
+static void cq_fail(struct verbs_cq *cq, const char *what, int err)
 {
 	if (cq->dead)
 		return;
 	cq->dead = true;
-	pool_warn("RDMA device %s/%u: %s: %s; its connections end",
+	pool_warn("RDMA device %s/%u: %s: %s; closing its connections",
 		  cq->port->device, cq->port->number, what, strerror(-err));
 	uv_poll_stop(&cq->poll);
 	for (unsigned int i = 0; i < cq->qps_max; i++)
@@ -37,17 +37,17 @@ static void die(struct verbs_cq *cq, const char *what, int err)
 			verbs_qp_break(cq->qps[i], -EIO);
 }
 
-/* Take at most A_TURN. Returns whether there may be more. */
+/* Handles at most PER_TURN completions. Returns whether there may be more. */
 static bool take(struct verbs_cq *cq)
 {
-	struct ibv_wc wc[AT_ONCE];
-	unsigned int left = A_TURN;
+	struct ibv_wc wc[PER_POLL];
+	unsigned int left = PER_TURN;
 
-	while (left >= AT_ONCE && !cq->dead && !cq->closing) {
-		int n = ibv_poll_cq(cq->cq, AT_ONCE, wc);
+	while (left >= PER_POLL && !cq->dead && !cq->closing) {
+		int n = ibv_poll_cq(cq->cq, PER_POLL, wc);
 
 		if (n < 0) {
-			die(cq, "the completion queue cannot be read", -EIO);
+			cq_fail(cq, "cannot poll the completion queue", -EIO);
 			return false;
 		}
 		for (int i = 0; i < n; i++) {
@@ -58,15 +58,15 @@ static bool take(struct verbs_cq *cq)
 		}
 		if (n > 0)
 			pool_busy_touch(cq->loop);
-		if (n < (int)AT_ONCE)
+		if (n < (int)PER_POLL)
 			return false;
 		left -= (unsigned int)n;
 	}
 	return !cq->dead && !cq->closing;
 }
 
-/* Those that wait for their end: each one as far as it goes. They may be
- * closed, and others opened and broken, inside. */
+/* Settles each queue pair in cq->ending. Callbacks may close these, and open
+ * and break others, hence the separate list. */
 static void reap(struct verbs_cq *cq)
 {
 	struct pool_list now;
@@ -110,18 +110,18 @@ void verbs_cq_poll(struct verbs_cq *cq)
 	turn(cq);
 }
 
-/* ---- when ---- */
+/* ---- events ---- */
 
 /* 0 or -errno */
 static int take_events(struct verbs_cq *cq)
 {
-	struct ibv_cq *told;
+	struct ibv_cq *event_cq;
 	unsigned int n = 0;
 	void *context;
 	int err = 0;
 
-	while (n < EVENTS_AT_ONCE && !err) {
-		if (ibv_get_cq_event(cq->channel, &told, &context))
+	while (n < EVENTS_PER_TURN && !err) {
+		if (ibv_get_cq_event(cq->channel, &event_cq, &context))
 			err = verbs_errno();
 		else
 			n++;
@@ -140,7 +140,7 @@ static void on_readable(uv_poll_t *h, int status, int events)
 
 	(void)events;
 	if (err)
-		die(cq, "completions are not told any more", err);
+		cq_fail(cq, "cannot read completion events", err);
 	turn(cq);
 }
 
@@ -161,15 +161,15 @@ void verbs_cq_soon(struct verbs_cq *cq)
 		uv_idle_start(&cq->more, on_more);
 }
 
-static void on_heard(uv_async_t *h)
+static void on_async(uv_async_t *h)
 {
 	struct verbs_cq *cq = h->data;
 
-	if (atomic_load(&cq->heard_dead))
-		die(cq, "the device was removed or failed", -ENODEV);
+	if (atomic_load(&cq->device_gone))
+		cq_fail(cq, "the device was removed or failed", -ENODEV);
 	for (unsigned int i = 0; i < cq->qps_max; i++) {
 		struct verbs_qp *qp = cq->qps[i];
-		int err = qp ? atomic_exchange(&qp->heard, 0) : 0;
+		int err = qp ? atomic_exchange(&qp->async_err, 0) : 0;
 
 		if (err)
 			verbs_qp_break(qp, err);
@@ -177,10 +177,10 @@ static void on_heard(uv_async_t *h)
 	turn(cq);
 }
 
-void verbs_cq_hear_gone(struct verbs_cq *cq)
+void verbs_cq_device_gone(struct verbs_cq *cq)
 {
-	atomic_store(&cq->heard_dead, true);
-	uv_async_send(&cq->heard);
+	atomic_store(&cq->device_gone, true);
+	uv_async_send(&cq->async);
 }
 
 /* ---- open and close ---- */
@@ -192,8 +192,8 @@ static void cq_free(struct verbs_cq *cq)
 			   verbs_err(ibv_destroy_comp_channel(cq->channel)) : 0;
 
 	if (err || also)
-		pool_warn("RDMA device %s: a completion queue is not given "
-			  "back: %s",
+		pool_warn("RDMA device %s: cannot destroy a completion "
+			  "queue: %s",
 			  cq->port->device, strerror(err ? -err : -also));
 	free(cq->qps);
 	free(cq);
@@ -240,13 +240,13 @@ static void close_handles(struct verbs_cq *cq)
 	cq->closing = true;
 	uv_close((uv_handle_t *)&cq->more, on_handle_closed);
 	uv_close((uv_handle_t *)&cq->timer, on_handle_closed);
-	if (cq->heard.loop)
-		uv_close((uv_handle_t *)&cq->heard, on_handle_closed);
+	if (cq->async.loop)
+		uv_close((uv_handle_t *)&cq->async, on_handle_closed);
 	if (cq->poll.loop)
 		uv_close((uv_handle_t *)&cq->poll, on_handle_closed);
 }
 
-/* 0 or -errno: there are handles to close also then. */
+/* 0 or -errno; after an error, close_handles must be called as well. */
 static int make_handles(struct verbs_cq *cq)
 {
 	int err;
@@ -254,9 +254,9 @@ static int make_handles(struct verbs_cq *cq)
 	uv_idle_init(cq->loop, &cq->more);
 	uv_timer_init(cq->loop, &cq->timer);
 	cq->handles = 2;
-	err = uv_async_init(cq->loop, &cq->heard, on_heard);
+	err = uv_async_init(cq->loop, &cq->async, on_async);
 	if (err) {
-		cq->heard.loop = NULL;
+		cq->async.loop = NULL;
 		return err;
 	}
 	cq->handles++;
@@ -289,7 +289,7 @@ int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
 	cq->port = port;
 	cq->loop = loop;
 	cq->qps_max = qps;
-	cq->heard.data = cq->poll.data = cq->more.data = cq->timer.data = cq;
+	cq->async.data = cq->poll.data = cq->more.data = cq->timer.data = cq;
 	pool_list_init(&cq->ending);
 	pool_list_init(&cq->link);
 	err = make_queue(cq);
@@ -298,7 +298,8 @@ int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
 		err = cq->qps ? 0 : -ENOMEM;
 	}
 	if (err) {
-		pool_warn_limited("RDMA device %s: no completion queue: %s; %s",
+		pool_warn_limited("RDMA device %s: cannot create a completion "
+				  "queue: %s; %s",
 				  port->device, strerror(-err),
 				  verbs_remedy(err));
 		cq_free(cq);
@@ -312,9 +313,9 @@ int verbs_cq_open(struct verbs_port *port, uv_loop_t *loop, unsigned int qps,
 	}
 	pthread_mutex_lock(&port->lock);
 	pool_list_add_tail(&port->cqs, &cq->link);
-	/* Gone meanwhile: whoever said so may not have seen us. */
+	/* The device may have gone before this cq was in the list. */
 	if (atomic_load(&port->state) == VERBS_GONE)
-		verbs_cq_hear_gone(cq);
+		verbs_cq_device_gone(cq);
 	pthread_mutex_unlock(&port->lock);
 	*ret_cq = cq;
 	return 0;
@@ -326,7 +327,7 @@ void verbs_cq_close(struct verbs_cq *cq, void (*closed)(void *arg), void *arg)
 	cq->closed = closed;
 	cq->closed_arg = arg;
 	pthread_mutex_lock(&cq->port->lock);
-	pool_list_del(&cq->link); /* nobody sends to `heard` from here on */
+	pool_list_del(&cq->link); /* no thread sends to `async` after this */
 	pthread_mutex_unlock(&cq->port->lock);
 	close_handles(cq);
 }

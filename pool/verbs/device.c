@@ -38,8 +38,8 @@ const char *verbs_remedy(int err)
 		return "allow access to /dev/infiniband (run as root, or by a "
 		       "udev rule)";
 	case -ENOSPC:
-		return "the device has no more regions: lower what is "
-		       "registered at once";
+		return "the device has no free memory regions: register less "
+		       "at once";
 	case -ENODEV:
 	case -EIO:
 		return "the device was removed or failed: restart the daemon "
@@ -51,8 +51,8 @@ const char *verbs_remedy(int err)
 
 /* ---- --rdma-device ---- */
 
-/* The first name of *list, which moves behind it; its length, 0: the end, -1:
- * that is no name. */
+/* Takes the first name off *list. Returns its length; 0: the list is empty or
+ * starts with a comma; -1: invalid. */
 static int next_name(const char **list, const char **ret_name)
 {
 	size_t len = strspn(*list, NAME_CHARS);
@@ -104,8 +104,8 @@ static struct verbs_entry *entry_new(struct verbs *v, struct ibv_device *device,
 
 	if (v->n == VERBS_PORTS_MAX) {
 		pool_warn_limited(
-			"more than %d RDMA ports: the others are passed over; "
-			"name the ones to use (--rdma-device)",
+			"more than %d RDMA ports: ignoring the others; "
+			"name the devices to use (--rdma-device)",
 			VERBS_PORTS_MAX);
 		return NULL;
 	}
@@ -127,7 +127,7 @@ static const char *open_wrong(int err)
 		       "it cannot be opened";
 }
 
-/* NULL, or why a port of this link cannot be used. */
+/* Sets the port's network type. NULL, or why the port cannot be used. */
 static const char *link_set(struct verbs_entry *e, const struct ibv_device *d,
 			    uint8_t layer)
 {
@@ -152,7 +152,7 @@ static uint32_t at_most(uint64_t limit, uint64_t value)
 	return (uint32_t)(value < limit ? value : limit);
 }
 
-/* Devices that say 0 or less of something have at least one of it. */
+/* Some devices report 0 or less for an attribute: assumes 1. */
 static uint32_t bound(int value, uint32_t limit)
 {
 	return value < 1 ? 1 : at_most(limit, (uint64_t)value);
@@ -179,10 +179,10 @@ struct found {
 	struct ibv_device_attr attr;
 	struct ibv_gid_entry *gids; /* owns; of all ports */
 	size_t ngids;
-	bool named;
+	bool named; /* by --rdma-device */
 };
 
-/* NULL: it is used; or why not. */
+/* Fills in e. NULL: the port is used; or why not. */
 static const char *port_set(struct verbs_entry *e, const struct found *f)
 {
 	struct verbs_port *p = &e->port;
@@ -234,7 +234,7 @@ static void add_port(struct verbs *v, struct verbs_dev *dev,
 
 /* ---- one device ---- */
 
-/* The addresses of all ports; none if they cannot be read. 0 or -ENOMEM. */
+/* Reads the addresses of all ports; none if that fails. 0 or -ENOMEM. */
 static int read_gids(struct found *f, struct ibv_context *ctx)
 {
 	struct ibv_port_attr port;
@@ -255,7 +255,7 @@ static int read_gids(struct found *f, struct ibv_context *ctx)
 	n = ibv_query_gid_table(ctx, f->gids, max, 0); /* or -errno */
 	f->ngids = n > 0 ? (size_t)n : 0;
 	if (n < 0)
-		pool_warn("RDMA device %s: its addresses cannot be read: %s",
+		pool_warn("RDMA device %s: cannot read its addresses: %s",
 			  ibv_get_device_name(f->device), strerror((int)-n));
 	return 0;
 }
@@ -285,12 +285,12 @@ static int open_context(struct verbs *v, struct verbs_dev *dev,
 static void close_context(struct verbs_dev *dev)
 {
 	if (dev->ctx && !dev->cm && ibv_close_device(dev->ctx))
-		pool_warn("an RDMA device cannot be closed: %s",
+		pool_warn("cannot close an RDMA device: %s",
 			  strerror(errno));
 	dev->ctx = NULL;
 }
 
-/* Nothing of a device that is not used is kept open. */
+/* Closes the device if none of its ports (from `first` on) is used. */
 static void drop_unused(struct verbs *v, struct verbs_dev *dev,
 			unsigned int first)
 {
@@ -344,9 +344,10 @@ static int add_device(struct verbs *v, struct ibv_device *device, bool named)
 	return err;
 }
 
-/* ---- all ---- */
+/* ---- all devices ---- */
 
-/* 0 or -ENODEV, logged */
+/* Checks that all named devices exist and one can be used. 0, or -ENODEV,
+ * logged. */
 static int check_names(const struct verbs *v, const char *names)
 {
 	const char *name, *rest = names;
@@ -377,7 +378,7 @@ static int check_names(const struct verbs *v, const char *names)
 	return 0;
 }
 
-/* 0 or -ENOMEM. No list: no memory, or no support in the kernel (ENOSYS). */
+/* 0 or -ENOMEM. Without support in the kernel (ENOSYS) there are no devices. */
 static int find_devices(struct verbs *v, const char *names)
 {
 	struct ibv_device **list;
@@ -387,7 +388,7 @@ static int find_devices(struct verbs *v, const char *names)
 	list = ibv_get_device_list(NULL);
 	if (!list)
 		return errno == ENOMEM ? -ENOMEM : 0;
-	/* Complains on stderr where there is nothing, so only asked then. */
+	/* rdma_get_devices prints to stderr if there is no device. */
 	if (list[0])
 		v->cm = rdma_get_devices(NULL);
 	for (size_t i = 0; list[i] && !err; i++)
@@ -427,8 +428,8 @@ void verbs_close(struct verbs *v)
 
 		assert(pool_list_empty(&p->cqs));
 		if (err)
-			pool_warn("RDMA device %s: its protection domain is "
-				  "not given back: %s",
+			pool_warn("RDMA device %s: cannot free its protection "
+				  "domain: %s",
 				  p->device, strerror(-err));
 		pthread_mutex_destroy(&p->lock);
 	}
@@ -448,8 +449,8 @@ void verbs_connect_by_cm(struct verbs *v)
 			continue;
 		p->by_cm = p->cm;
 		if (!p->cm)
-			pool_warn("RDMA device %s: librdmacm does not have it, "
-				  "its connections are made without: load the "
+			pool_warn("RDMA device %s: librdmacm does not have it; "
+				  "connecting without librdmacm: load the "
 				  "module rdma_ucm",
 				  p->device);
 	}

@@ -1,25 +1,25 @@
 /*
- * The RDMA ports that this node moves bytes over: found at the start, one
- * address (GID) chosen for each, opened once.
+ * The RDMA ports of this node. verbs_open finds and opens them once, at the
+ * start of the process, and chooses one address (GID) for each.
  *
- * Used is every port that is active and has an address, of the devices named by
- * --rdma-device or of all; of the addresses of an Ethernet port, RoCE v2 comes
- * before v1, one that carries an IPv4 address before an IPv6 one, and a
- * link-local one last. What is not used stays in the list, with the reason.
+ * A port is used if it is active and has an address, and its device is named by
+ * --rdma-device (by default all devices are used). Of an Ethernet port's
+ * addresses, RoCE v2 is preferred to v1, then IPv4 to IPv6 and IPv6 to
+ * link-local. Unused ports stay in the list, with the reason.
  *
- * Contexts are librdmacm's (rdma_get_devices) where it has the device, since a
- * connection made by it can only use those; else our own.
+ * Device contexts are librdmacm's (rdma_get_devices) if it has the device, as
+ * its connections can use no others; otherwise verbs_open opens its own.
  *
- * Every call of libibverbs and librdmacm is made in pool/verbs/, and comes out
- * of it as 0 or -errno: theirs return an errno, or -1 and set errno, or NULL,
- * each in its own way (tests/fake_verbs.h does all of it).
+ * Only pool/verbs/ calls libibverbs and librdmacm. It converts their error
+ * conventions (an errno, -1 with errno, or NULL) to 0 or -errno.
+ * tests/fake_verbs.h imitates each convention.
  *
- * What happens to the devices later is heard on a loop (verbs_watch): a port
- * goes down and comes up again, a device is removed, a queue pair breaks. A
- * port that was not used at the start stays so.
+ * Later events are handled on a loop (verbs_watch): a port goes down or comes
+ * up, a device is removed, a queue pair breaks. A port that was not used at the
+ * start is never used.
  *
- * Thread: open, close, watch, json: the node's loop. A port is constant
- * between, but for what is _Atomic.
+ * Thread: the node's loop, unless a function says otherwise. Between open and
+ * close, only the _Atomic fields of a port change.
  */
 #ifndef POOL_VERBS_DEVICE_H
 #define POOL_VERBS_DEVICE_H
@@ -38,108 +38,108 @@
 #define VERBS_PORTS_MAX 32
 #define VERBS_SEND_DEPTH 64u
 #define VERBS_RECV_DEPTH 128u
-/* Bytes moved by one work request: so much is sent again when a packet is lost
- * on a device without selective repeat, and so fine is progress told. */
+/* Bytes of one work request. A device without selective repeat resends so much
+ * when it loses a packet; notes report progress in these steps. */
 #define VERBS_MESSAGE_MAX (1u << 20)
 
 enum verbs_link {
 	VERBS_INFINIBAND, /* by LID, within a subnet */
 	VERBS_ROCE,	  /* by GID */
-	VERBS_IWARP,	  /* by librdmacm only */
+	VERBS_IWARP,	  /* connected by librdmacm only */
 };
 
 enum verbs_state {
 	VERBS_ACTIVE,
-	VERBS_DOWN, /* for now: no link, or its address has gone */
-	VERBS_GONE, /* for good: the device was removed, or failed */
+	VERBS_DOWN, /* temporary: no link, or its address was removed */
+	VERBS_GONE, /* final: the device was removed, or failed */
 };
 
 struct verbs_port {
 	char device[64]; /* "mlx5_0" */
 	uint8_t number;	 /* from 1 */
-	/* constant text; NULL: used. The rest is set only then. */
+	/* constant text; NULL: the port is used, and the rest is valid. */
 	const char *why_not;
 	enum verbs_link link;
 	struct ibv_context *ctx; /* borrows from struct verbs */
 	bool cm; /* ctx is librdmacm's */
-	bool by_cm; /* connect by it: needed, or wished for */
-	struct ibv_pd *pd; /* owns: what no peer may touch is registered here */
+	bool by_cm; /* librdmacm connects: needed (iWARP), or configured */
+	struct ibv_pd *pd; /* owns; for memory that no peer may access */
 	union ibv_gid gid;
 	uint8_t gid_index;
 	uint16_t lid;
 	enum ibv_mtu mtu; /* active */
-	/* Of the device's and port's attributes, bounded by what is sensible:
-	 */
+	/* Limits: the device's and port's attributes, bounded by our own. */
 	uint32_t send_depth, recv_depth; /* work requests of one QP */
 	uint32_t message_max; /* bytes of one; <= VERBS_MESSAGE_MAX */
 	uint64_t region_max;  /* bytes of one registration */
-	uint32_t cqe_max;     /* completions of one queue */
-	uint8_t reads_in, reads_out; /* RDMA READs under way at once: answered,
-				      * asked */
+	uint32_t cqe_max;     /* entries of one completion queue */
+	uint8_t reads_in, reads_out; /* RDMA READs in flight at once: served,
+				      * issued */
 	_Atomic int state; /* enum verbs_state */
-	_Atomic unsigned int failures; /* QPs that broke, since one worked */
-	_Atomic uint64_t failed_ms; /* when the last one did */
-	/* Bytes of objects, counted by who moves them. */
+	_Atomic unsigned int failures; /* broken QPs since the last success */
+	_Atomic uint64_t failed_ms; /* last failure, as pool_now_ms */
+	/* Object bytes; pool/lane/ counts them. */
 	struct pool_counter sent, received;
-	char labels[96]; /* of these: device="mlx5_0",port="1" */
+	char labels[96]; /* of these counters: device="mlx5_0",port="1" */
 
 	/* private */
 	pthread_mutex_t lock; /* of cqs */
-	struct pool_list cqs; /* who has to hear of its end */
+	struct pool_list cqs; /* struct verbs_cq: to be told of VERBS_GONE */
 };
 
 struct verbs;
 
 #define VERBS_NAMES_ACCEPTED \
 	"names of RDMA devices with commas between, such as mlx5_0,mlx5_1"
-/* Is this a list for verbs_open? */
+/* Is this a valid list for verbs_open? */
 bool verbs_names_valid(const char *names);
 /*
- * names: "mlx5_0,mlx5_1", or NULL for all. 0 also if there are none;
- * -ENODEV: a name that is not there, or none of those named can be used: logged
- * with what there is; -EINVAL: names is no such list; -ENOMEM.
+ * names: "mlx5_0,mlx5_1", or NULL for all. 0, also if there is no device;
+ * -ENODEV: a named device does not exist, or none of those named can be used
+ * (logged with the list of ports); -EINVAL: names is not a valid list; -ENOMEM.
  */
 int verbs_open(const char *names, struct verbs **ret_verbs);
-/* Connections are made by librdmacm on all ports that it has. */
+/* Lets librdmacm make the connections of all ports that it has. */
 void verbs_connect_by_cm(struct verbs *v);
-/* So long, at most, movers look for completions instead of sleeping
- * (pool/base/busy.h). 0, as at first: not at all. */
+/* How long, at most, movers poll for completions instead of sleeping
+ * (pool/base/busy.h). 0, the default: not at all. */
 void verbs_busy_poll(struct verbs *v, unsigned int us);
 unsigned int verbs_busy_us(const struct verbs *v);
-/* Nothing made of its ports is left, and it is not watched. NULL is allowed. */
+/* Every object made from its ports is closed, and it is not watched. NULL:
+ * no-op. */
 void verbs_close(struct verbs *v);
 
-/* Hear on this loop of what happens to the devices. 0 or -errno. */
+/* Handles events of the devices on this loop. 0 or -errno. */
 int verbs_watch(struct verbs *v, uv_loop_t *loop);
-/* After a verbs_watch that succeeded: closed(arg) from a later turn, when
+/* After a successful verbs_watch. closed(arg) runs from a later turn, when
  * nothing of it is left on the loop. */
 void verbs_unwatch(struct verbs *v, void (*closed)(void *arg), void *arg);
 
-/* Ports that are used; i < verbs_nports. */
+/* The used ports; i < verbs_nports. */
 unsigned int verbs_nports(const struct verbs *v);
 struct verbs_port *verbs_port_at(struct verbs *v, unsigned int i);
-/* Somebody else has heard that its device goes (librdmacm, of which a device
- * without hot removal only tells): VERBS_GONE, and what is on it ends. Thread:
- * any. */
+/* Sets VERBS_GONE and breaks the port's queue pairs. For librdmacm's report
+ * that the device is removed, which may be the only one. Thread: any. */
 void verbs_port_gone(struct verbs_port *p);
 
-/* A connection by it broke, or moved something. Thread: any. */
+/* A connection over the port broke / moved bytes. Thread: any. */
 void verbs_port_failed(struct verbs_port *p);
 void verbs_port_worked(struct verbs_port *p);
 
-/* The counters of the ports that are used; v outlives metrics. 0 or -ENOMEM. */
+/* Registers the counters of the used ports; v outlives metrics. 0 or -ENOMEM.
+ */
 int verbs_metrics(struct verbs *v, struct pool_metrics *metrics);
-/* All, used or not: an array of {device, port, link, address, state, used,
- * why_not, mtu, failures, sent_bytes, received_bytes}; the caller's. NULL on
- * ENOMEM. v NULL: none. */
+/* All ports, used or not: an array of {device, port, link, address, state,
+ * used, why_not, mtu, failures, sent_bytes, received_bytes}, which the caller
+ * owns. NULL on ENOMEM. v NULL: an empty array. */
 json_t *verbs_json(const struct verbs *v);
-/* "mlx5_0/1 active roce 10.0.0.1, mlx5_1/1 down roce (the port is down)" or
- * "none" into buf, cut with "..." at the end if it does not fit; cap >= 8.
- * Returns buf. v NULL: none. */
+/* Writes "mlx5_0/1 active roce 10.0.0.1, mlx5_1/1 down roce (the port is down)"
+ * or "none" to buf, shortened with "..." if it does not fit; cap >= 8. Returns
+ * buf. v NULL: "none". */
 char *verbs_format(const struct verbs *v, char *buf, size_t cap);
 
-/* The remedy for a registration that failed with -err: a constant text that
- * ends a message, such as "raise the memlock limit (ulimit -l, LimitMEMLOCK=)".
+/* Advice for a call that failed with err (-errno): a constant text to end a
+ * message with, such as "raise the memlock limit (ulimit -l, LimitMEMLOCK=)".
  */
 const char *verbs_remedy(int err);
 

@@ -1,4 +1,4 @@
-/* Addresses of ports: which one is used, what is acceptable of a peer's. */
+/* Addresses of ports: choosing our own, validating a peer's. */
 #include <arpa/inet.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ char *verbs_gid_format(const uint8_t gid[16], char *buf)
 	return buf;
 }
 
-/* The higher, the better; 0: not to be used. */
+/* The preference of an address, higher is better; 0: unusable. */
 static int rank(const struct ibv_gid_entry *g, enum verbs_link link)
 {
 	int address = is_link_local(g->gid.raw) ? 1 :
@@ -80,15 +80,14 @@ static const char *route_wrong(const struct verbs_address *a,
 			       const struct verbs_port *port)
 {
 	if (!verbs_gid_unicast(a->gid))
-		return "the GID is no address of one port; accepted: a unicast "
-		       "address";
+		return "the GID is not a unicast address; accepted: unicast";
 	if (port->link == VERBS_ROCE)
 		return NULL;
 	if (a->lid == 0 || a->lid > LID_MAX)
 		return "the LID is out of range; accepted: 1 to 49151";
-	/* The first half is the subnet's. */
+	/* The first half of a GID is the subnet prefix. */
 	if (memcmp(a->gid, port->gid.raw, 8) != 0)
-		return "the GID is of another subnet; accepted: the port's own";
+		return "the GID is of another subnet; accepted: the port's";
 	return NULL;
 }
 
@@ -96,10 +95,10 @@ const char *verbs_address_wrong(const struct verbs_address *a,
 				const struct verbs_port *port)
 {
 	if (a->link != port->link)
-		return "another kind of network; accepted: that of the port";
+		return "another network type; accepted: the port's own";
 	if (a->link != VERBS_ROCE && a->link != VERBS_INFINIBAND)
-		return "not connected by address; accepted: InfiniBand, RoCE";
-	/* 0 and 1 are the port's management, the last is multicast. */
+		return "iWARP needs librdmacm; accepted: InfiniBand, RoCE";
+	/* 0 and 1 are management queue pairs, the last is multicast. */
 	if (a->qpn < 2 || a->qpn >= QPN_MAX)
 		return "the QP number is out of range; accepted: 2 to 16777214";
 	if (a->psn > QPN_MAX)
@@ -107,6 +106,6 @@ const char *verbs_address_wrong(const struct verbs_address *a,
 	if (a->mtu < IBV_MTU_256 || a->mtu > IBV_MTU_4096)
 		return "no such MTU; accepted: 1 (256 bytes) to 5 (4096)";
 	if (!a->reads_in || !a->reads_out)
-		return "no READs at once; accepted: 1 to 255";
+		return "0 READs in flight; accepted: 1 to 255";
 	return route_wrong(a, port);
 }

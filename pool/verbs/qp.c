@@ -1,14 +1,13 @@
 /*
- * A queue pair. Happy path: verbs_qp_post puts work into `waiting`; what the
- * device has room for goes on to it and into `posted`, and comes back in that
- * order (verbs_qp_completed). Receives are with the device all the time, each
- * posted again when its message has been heard.
+ * A queue pair. Happy path: verbs_qp_post appends work to `waiting`; push()
+ * posts as much as the device's send queue holds and moves it to `posted`; it
+ * completes in that order (verbs_qp_completed). Receives are always posted;
+ * each is posted again after its note was handled.
  *
- * Failure: whatever breaks it puts the device's queue pair into the error
- * state, in which all that is posted comes back; then what waited ends, and
- * on_broken is called (verbs_qp_settle). A device that gives nothing back in
- * time has its queue pair destroyed first, after which it touches no memory any
- * more.
+ * Failure: every failure moves the device's queue pair to the error state, in
+ * which the device flushes all posted work. Then the waiting work ends, and
+ * on_broken is called (verbs_qp_settle). If the device does not flush in time,
+ * the queue pair is destroyed first, after which the device accesses no memory.
  */
 #include <assert.h>
 #include <errno.h>
@@ -23,7 +22,8 @@
 
 #define SLOT_BITS 16
 
-/* wr_id: which queue pair, and which receive (0: a send). */
+/* wr_id identifies the queue pair and the receive (0: a send). The serial
+ * number tells a queue pair from earlier ones in its slot. */
 static uint64_t wr_id_of(const struct verbs_qp *qp, uint32_t receive)
 {
 	return (uint64_t)qp->serial << 32 | (uint64_t)qp->slot << SLOT_BITS |
@@ -45,14 +45,14 @@ static struct verbs_work *first_of(struct pool_list *list)
 		       pool_list_first(list, struct verbs_work, link);
 }
 
-/* ---- towards the device ---- */
+/* ---- posting ---- */
 
 static uint8_t *note_at(const struct verbs_qp *qp, uint32_t i)
 {
 	return qp->notes + (size_t)i * VERBS_NOTE_MAX;
 }
 
-/* i: from 1. 0 or -errno */
+/* Posts receive i, from 1. 0 or -errno */
 static int post_receive(struct verbs_qp *qp, uint32_t i)
 {
 	struct ibv_sge sge = {
@@ -81,7 +81,8 @@ static int post_receives(struct verbs_qp *qp)
 	return err;
 }
 
-/* A registered place that is free: as many as there may be posted. */
+/* Copies a note to a registered buffer. There are send_depth buffers, and at
+ * most send_depth requests are posted, so the next buffer is free. */
 static void place_note(struct verbs_qp *qp, const struct verbs_work *w,
 		       struct ibv_sge *sge)
 {
@@ -125,7 +126,7 @@ static int post_work(struct verbs_qp *qp, const struct verbs_work *w)
 	return verbs_err(ibv_post_send(qp->qp, &wr, &bad));
 }
 
-/* As much of what waits as the device has room for. */
+/* Posts waiting work, as much as the send queue holds. */
 static void push(struct verbs_qp *qp)
 {
 	struct verbs_work *w;
@@ -137,7 +138,7 @@ static void push(struct verbs_qp *qp)
 		err = post_work(qp, w);
 		if (err) {
 			pool_warn_limited(
-				"RDMA device %s takes no work: %s; %s",
+				"RDMA device %s: cannot post work: %s; %s",
 				qp->port->device, strerror(-err),
 				verbs_remedy(err));
 			qp->refused = -EIO;
@@ -150,7 +151,7 @@ static void push(struct verbs_qp *qp)
 	}
 }
 
-/* ---- from the device ---- */
+/* ---- completions ---- */
 
 static int status_of(enum ibv_wc_status status)
 {
@@ -174,8 +175,8 @@ static int status_of(enum ibv_wc_status status)
 	}
 }
 
-/* Flushed before anything failed here: ended from outside. If the reason comes
- * later, it takes the place. */
+/* Breaks qp. If the first bad completion is a flush, nothing failed here: the
+ * connection was ended from outside. A later reason replaces that one. */
 static void break_by(struct verbs_qp *qp, int status)
 {
 	if (qp->state != VERBS_QP_BROKEN)
@@ -190,14 +191,14 @@ static void work_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
 	int status = status_of(wc->status);
 
 	if (!w)
-		return; /* more than was posted */
+		return; /* a completion of nothing posted: device bug */
 	pool_list_del(&w->link);
 	qp->nposted--;
 	if (status)
 		break_by(qp, status);
 	else
 		verbs_port_worked(qp->port);
-	qp->nended++;
+	qp->ncompleted++;
 	push(qp);
 	w->done(w, status);
 }
@@ -209,8 +210,8 @@ static void receive_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
 	if (qp->nreceives == 0 || i > qp->port->recv_depth)
 		return;
 	qp->nreceives--;
-	/* What is too long for the note, or is a WRITE with an immediate value:
-	 * which takes a receive as well, and counts other bytes. */
+	/* The peer sent more than a note, or a WRITE with immediate data, which
+	 * also consumes a receive (its byte_len counts the written bytes). */
 	if (wc->status == IBV_WC_LOC_LEN_ERR ||
 	    (wc->status == IBV_WC_SUCCESS &&
 	     (wc->opcode != IBV_WC_RECV || wc->byte_len > VERBS_NOTE_MAX))) {
@@ -231,16 +232,17 @@ static void receive_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
 void verbs_qp_completed(struct verbs_qp *qp, const struct ibv_wc *wc)
 {
 	if (!qp->qp)
-		return; /* destroyed: what it says comes too late */
+		return; /* destroyed: its work has been ended */
 	if ((uint16_t)wc->wr_id)
 		receive_completed(qp, wc);
 	else
 		work_completed(qp, wc);
 }
 
-/* ---- the end ---- */
+/* ---- teardown ---- */
 
-/* All that is posted comes back. At once, if the device does not know it. */
+/* Has the device flush all posted work, and puts qp into cq->ending. If the
+ * device rejects that, the queue pair is destroyed without waiting. */
 static void flush(struct verbs_qp *qp)
 {
 	struct verbs_cq *cq = qp->cq;
@@ -274,7 +276,7 @@ static void destroy(struct verbs_qp *qp)
 		err = verbs_err(ibv_destroy_qp(qp->qp));
 	if (err)
 		pool_warn_limited(
-			"RDMA device %s: a queue pair is not given back: %s",
+			"RDMA device %s: cannot destroy a queue pair: %s",
 			qp->port->device, strerror(-err));
 	qp->qp = NULL;
 	qp->nposted = qp->nreceives = 0;
@@ -301,7 +303,7 @@ static void qp_free(struct verbs_qp *qp)
 	destroy(qp);
 	if (qp->notes_mr && ibv_dereg_mr(qp->notes_mr))
 		pool_warn_limited(
-			"RDMA device %s: a registration is not given back",
+			"RDMA device %s: cannot deregister the notes",
 			qp->port->device);
 	if (qp->cq->qps[qp->slot] == qp) {
 		qp->cq->qps[qp->slot] = NULL;
@@ -324,8 +326,8 @@ void verbs_qp_settle(struct verbs_qp *qp, uint64_t now_ms)
 	}
 	end_work(&qp->posted, -ECANCELED);
 	end_work(&qp->waiting, qp->refused ? qp->refused : -ECANCELED);
-	if (!qp->closing && !qp->told) {
-		qp->told = true;
+	if (!qp->closing && !qp->break_reported) {
+		qp->break_reported = true;
 		qp->ops->on_broken(qp->arg, qp->err);
 	}
 	if (!qp->closing) {
@@ -353,10 +355,10 @@ void verbs_qp_close(struct verbs_qp *qp, void (*closed)(void *arg), void *arg)
 	verbs_cq_soon(qp->cq);
 }
 
-void verbs_qp_hear(struct verbs_qp *qp, int err)
+void verbs_qp_break_async(struct verbs_qp *qp, int err)
 {
-	atomic_store(&qp->heard, err);
-	uv_async_send(&qp->cq->heard);
+	atomic_store(&qp->async_err, err);
+	uv_async_send(&qp->cq->async);
 }
 
 /* ---- open ---- */
@@ -377,7 +379,7 @@ static int take_slot(struct verbs_cq *cq, struct verbs_qp *qp)
 	return 0;
 }
 
-/* What the device reads and writes notes in. 0 or -errno */
+/* Allocates and registers the buffers for notes. 0 or -errno */
 static int make_notes(struct verbs_qp *qp)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -432,7 +434,8 @@ int verbs_qp_open(const struct verbs_qp_opts *opts, struct verbs_qp **ret_qp)
 	pool_list_init(&qp->link);
 	err = verbs_qp_build(qp);
 	if (err) {
-		pool_warn_limited("RDMA device %s: no queue pair: %s; %s",
+		pool_warn_limited("RDMA device %s: cannot create a queue "
+				  "pair: %s; %s",
 				  qp->port->device, strerror(-err),
 				  verbs_remedy(err));
 		qp_free(qp);
@@ -475,13 +478,13 @@ void verbs_qp_connected(struct verbs_qp *qp)
 		qp->state = VERBS_QP_READY;
 }
 
-bool verbs_qp_under_way(const struct verbs_qp *qp, uint64_t *ret_ended)
+bool verbs_qp_in_flight(const struct verbs_qp *qp, uint64_t *ret_completed)
 {
-	*ret_ended = qp->nended;
+	*ret_completed = qp->ncompleted;
 	return qp->nposted > 0;
 }
 
-void verbs_qp_hurt(struct verbs_qp *qp)
+void verbs_qp_inject_error(struct verbs_qp *qp)
 {
 	if (qp->state == VERBS_QP_READY)
 		(void)verbs_qp_error(qp);

@@ -1,4 +1,4 @@
-/* A queue pair at its device: made, and its states. */
+/* A queue pair at its device: creating it, and its state transitions. */
 #include <errno.h>
 #include <rdma/rdma_cma.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "pool/verbs/verbs_priv.h"
 
 #define HOPS 64
-#define PKEY_INDEX 0 /* of the partition that all are in */
+#define PKEY_INDEX 0 /* the default partition */
 
 static uint8_t lower(uint8_t a, uint8_t b)
 {
@@ -57,8 +57,8 @@ static int create(struct verbs_qp *qp, uint32_t inline_max)
 	return 0;
 }
 
-/* No attribute of a device says what it takes inline: it is asked for, and
- * where that is too much, done without. */
+/* No device attribute tells how many bytes a request can carry inline: tries a
+ * note's size, and falls back to none. */
 int verbs_qp_make(struct verbs_qp *qp)
 {
 	int err = create(qp, VERBS_NOTE_MAX);

@@ -13,7 +13,7 @@
 #include "pool/base/log.h"
 #include "pool/verbs/verbs_priv.h"
 
-#define SAY_AGAIN_MS 60000u
+#define LOG_INTERVAL_MS 60000u
 #define ACCESS_BY_PEERS \
 	(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -29,12 +29,12 @@ void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd)
 	int err = verbs_err(ibv_dealloc_pd(pd));
 
 	if (err)
-		pool_error("RDMA device %s: a protection domain is not given "
-			   "back: %s", port->device, strerror(-err));
+		pool_error("RDMA device %s: cannot free a protection domain: "
+			   "%s", port->device, strerror(-err));
 }
 
-/* What a peer may write, the device has to be allowed to. On iWARP the answer
- * to a READ of ours is a write of the peer's. */
+/* Remote write access requires local write access. On iWARP the response to our
+ * READ arrives as a write by the peer. */
 static int whole_access(const struct verbs_port *port, int access)
 {
 	if (access & ACCESS_BY_PEERS)
@@ -44,8 +44,9 @@ static int whole_access(const struct verbs_port *port, int access)
 	return access;
 }
 
-static int enroll(const struct verbs_port *port, struct ibv_pd *pd, void *mem,
-		  uint64_t length, int access, struct verbs_region *ret_region)
+static int register_memory(const struct verbs_port *port, struct ibv_pd *pd,
+			   void *mem, uint64_t length, int access,
+			   struct verbs_region *ret_region)
 {
 	struct verbs_region r = { .addr = mem, .length = length };
 
@@ -60,25 +61,25 @@ static int enroll(const struct verbs_port *port, struct ibv_pd *pd, void *mem,
 	return 0;
 }
 
-/* Each range meets the same limit, until somebody raises it: told when it is
- * another one, and once a minute. */
-static bool is_news(int err)
+/* Every range fails at the same limit until it is raised, so this logs a new
+ * error at once, and the same one once a minute. */
+static bool should_log(int err)
 {
-	static _Atomic int told_err;
-	static _Atomic uint64_t told_ms;
+	static _Atomic int logged_err;
+	static _Atomic uint64_t logged_ms;
 	uint64_t now = pool_now_ms();
 
-	if (told_err == err && now - told_ms < SAY_AGAIN_MS)
+	if (logged_err == err && now - logged_ms < LOG_INTERVAL_MS)
 		return false;
-	told_err = err;
-	told_ms = now;
+	logged_err = err;
+	logged_ms = now;
 	return true;
 }
 
-static int said(const struct verbs_port *port, uint64_t length, int err)
+static int log_failure(const struct verbs_port *port, uint64_t length, int err)
 {
-	if (err && err != -EINVAL && is_news(err))
-		pool_warn_limited("%llu bytes cannot be registered with RDMA "
+	if (err && err != -EINVAL && should_log(err))
+		pool_warn_limited("cannot register %llu bytes with RDMA "
 				  "device %s: %s; %s",
 				  (unsigned long long)length, port->device,
 				  strerror(-err), verbs_remedy(err));
@@ -89,11 +90,12 @@ int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 			     void *mem, uint64_t length, int access,
 			     struct verbs_region *ret_region)
 {
-	return said(port, length,
-		    enroll(port, pd, mem, length, access, ret_region));
+	return log_failure(port, length,
+			   register_memory(port, pd, mem, length, access,
+					   ret_region));
 }
 
-/* length bytes of fd are mapped, the first of them registered. */
+/* Maps length bytes of fd and registers the first `first` of them. */
 static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 		    uint64_t offset, uint64_t length, uint64_t first, int prot,
 		    int access, struct verbs_region *ret_region)
@@ -106,8 +108,8 @@ static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 
 	if (map == MAP_FAILED)
 		return -errno;
-	err = enroll(port, pd, (uint8_t *)map + ahead, first, access,
-		     ret_region);
+	err = register_memory(port, pd, (uint8_t *)map + ahead, first, access,
+			      ret_region);
 	if (err) {
 		munmap(map, map_length);
 		return err;
@@ -117,7 +119,7 @@ static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 	return 0;
 }
 
-/* The same file, to write. -errno. */
+/* Opens the same file read-write. The descriptor or -errno. */
 static int reopen(int fd)
 {
 	char path[64];
@@ -127,8 +129,9 @@ static int reopen(int fd)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Up to Linux 6.1 a device gets pages to read only where they could be written
- * (ib_umem_get: FOLL_WRITE always): once that is known, at once so. */
+/* Up to Linux 6.1 the kernel registers only writable mappings, even for reading
+ * (ib_umem_get always uses FOLL_WRITE). Set after the first such failure, so
+ * that later sources are mapped read-write at once. */
 static _Atomic bool sources_writable;
 
 int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
@@ -143,14 +146,14 @@ int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
 	    length > SIZE_MAX / 2 || offset > INT64_MAX)
 		return -EINVAL;
 	if (whole_access(port, access) & IBV_ACCESS_LOCAL_WRITE)
-		return said(port, first,
-			    map_open(port, pd, fd, offset, length, first, rw,
-				     access, ret_region));
+		return log_failure(port, first,
+				   map_open(port, pd, fd, offset, length,
+					    first, rw, access, ret_region));
 	if (!sources_writable)
 		err = map_open(port, pd, fd, offset, length, first, PROT_READ,
 			       access, ret_region);
 	if (err != -EFAULT)
-		return said(port, first, err);
+		return log_failure(port, first, err);
 	fd = reopen(fd);
 	if (fd < 0)
 		return fd;
@@ -159,7 +162,7 @@ int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
 	close(fd);
 	if (!err)
 		sources_writable = true;
-	return said(port, first, err);
+	return log_failure(port, first, err);
 }
 
 int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
@@ -170,20 +173,20 @@ int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 				       access, ret_region);
 }
 
-void verbs_region_shut(struct verbs_region *r)
+void verbs_region_deregister(struct verbs_region *r)
 {
 	int err = r->mr ? verbs_err(ibv_dereg_mr(r->mr)) : 0;
 
-	/* Of a device that was removed, the kernel has ended it already. */
+	/* The kernel has already freed those of a removed device. */
 	if (err)
-		pool_warn_limited("a registration is not given back: %s",
+		pool_warn_limited("cannot deregister RDMA memory: %s",
 				  strerror(-err));
 	r->mr = NULL;
 }
 
 void verbs_region_close(struct verbs_region *r)
 {
-	verbs_region_shut(r);
+	verbs_region_deregister(r);
 	if (r->map)
 		munmap(r->map, r->map_length);
 	memset(r, 0, sizeof(*r));

@@ -1,12 +1,12 @@
 /*
- * Memory that a device may touch: a range of a file, mapped, or a caller's
- * memory, registered. What engines read and map through the mount are the same
- * pages.
+ * Memory registered with a device: a mapped range of a file, or the caller's
+ * memory. A file's pages are the ones that engines read and map through the
+ * mount.
  *
- * Registering pins every page, which takes long for pages that were never
- * touched: never on the node's loop.
+ * Registering pins every page. This is slow for pages that were never accessed,
+ * so it must not happen on the node's loop.
  *
- * Thread: any for verbs_region_*; a region is used by one at a time.
+ * Thread: any, for verbs_region_*; a region is used by one thread at a time.
  */
 #ifndef POOL_VERBS_REGION_H
 #define POOL_VERBS_REGION_H
@@ -19,55 +19,58 @@
 #include "pool/base/metric.h"
 #include "pool/verbs/device.h"
 
-/* A protection domain of its own: what is registered in it, and nothing else,
- * can be touched by way of a queue pair that is made in it. 0 or -errno. */
+/* Opens a protection domain: a queue pair made in it gives the peer access to
+ * the memory registered in it, and to no other. 0 or -errno. */
 int verbs_pd_open(const struct verbs_port *port, struct ibv_pd **ret_pd);
-/* Nothing in it is left (an error is logged). */
+/* It must contain nothing any more. An error is logged. */
 void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd);
 
 struct verbs_region {
 	uint8_t *addr;	 /* of the range's first byte */
-	uint64_t length; /* of what is registered, exactly the range */
+	uint64_t length; /* bytes registered: exactly the range */
 	struct ibv_mr *mr;
-	void *map; /* owns; NULL: the memory is the caller's */
+	void *map; /* owns; NULL: the caller owns the memory */
 	size_t map_length;
 };
 
 /*
- * length > 0 bytes at offset of fd (O_RDWR if access lets anybody write; the
- * file must be that long and keep its bytes until the region is closed).
- * access: of enum ibv_access_flags; 0: only our own sends read it.
- * 0, or -errno: -ENOMEM and -EPERM may be limits, see verbs_remedy; -EINVAL
- * (longer than the port's region_max).
+ * Maps and registers length > 0 bytes at offset of fd (O_RDWR if access permits
+ * any writes). The file must be that long and must not shrink until the region
+ * is closed. access: of enum ibv_access_flags; 0: the device only reads it, for
+ * our own sends. 0 or -errno: -ENOMEM and -EPERM may be limits, see
+ * verbs_remedy; -EINVAL: longer than the port's region_max.
  */
 int verbs_region_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 		      uint64_t offset, uint64_t length, int access,
 		      struct verbs_region *ret_region);
-/* The same, but only the first bytes are registered; the others are mapped
- * behind them until the region is closed, for verbs_region_open_memory. */
+/* Maps length bytes and registers the first `first` of them. The rest stays
+ * mapped until the region is closed, to be registered by
+ * verbs_region_open_memory. */
 int verbs_region_open_first(const struct verbs_port *port, struct ibv_pd *pd,
 			    int fd, uint64_t offset, uint64_t length,
 			    uint64_t first, int access,
 			    struct verbs_region *ret_region);
+/* Registers the caller's memory. */
 int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 			     void *mem, uint64_t length, int access,
 			     struct verbs_region *ret_region);
-/* No work request with it is under way. A zeroed one: no-op. From here on no
- * peer can touch it: what it still sends is answered by an error. */
+/* Deregisters and unmaps. No work request that uses it may be in flight. After
+ * this no peer can access it: an access by a peer fails and breaks the peer's
+ * queue pair. A zeroed region: no-op. */
 void verbs_region_close(struct verbs_region *r);
-/* The same for devices and peers; what is mapped stays so until it is closed.
- */
-void verbs_region_shut(struct verbs_region *r);
+/* Deregisters only: no device or peer can access it any more, but the mapping
+ * stays until verbs_region_close. */
+void verbs_region_deregister(struct verbs_region *r);
 
 /*
- * A cache of whole objects registered as sources (access 0, in their port's
- * pd), by file: what several peers fetch, or one fetches in pieces, is
- * registered once. Unused ones go when the cache is over its count or bytes,
- * the longest unused first, and all of a file when it is forgotten. Those in
- * use are never closed under their user, so the bounds may be exceeded by what
- * is in use, which the sends under way bound.
+ * A cache of whole objects registered for sending (access 0, in their port's
+ * pd), so that an object that several peers fetch, or one fetches in pieces, is
+ * registered once. When the cache exceeds its count or bytes, it drops the
+ * least recently used idle registrations; verbs_cache_forget drops those of a
+ * file. Registrations in use are never closed, so they may exceed these bounds;
+ * their number is bounded by that of the sends in flight.
  *
- * Thread: any; it has a lock, held for look-ups and not while registering.
+ * Thread: any; the cache has a lock, which is not held while registering.
  */
 struct verbs_cache;
 
@@ -84,15 +87,16 @@ struct verbs_cache_metrics {
 int verbs_cache_open(unsigned int count_max, uint64_t bytes_max,
 		     struct verbs_cache_metrics *metrics,
 		     struct verbs_cache **ret_cache);
-/* None is in use. NULL is allowed. */
+/* No registration may be in use. NULL: no-op. */
 void verbs_cache_close(struct verbs_cache *c);
-/* The whole of fd (borrowed; O_RDONLY is enough) on that port. 0 or -errno as
- * verbs_region_open; -EINVAL also if the file is empty. */
+/* The registration of the whole file fd (borrowed; O_RDONLY suffices) on that
+ * port, until verbs_cache_put. Blocks while it is being registered. 0, or
+ * -errno as verbs_region_open; -EINVAL also if the file is empty. */
 int verbs_cache_get(struct verbs_cache *c, const struct verbs_port *port,
 		    int fd, struct verbs_cached **ret_cached);
 void verbs_cache_put(struct verbs_cache *c, struct verbs_cached *cached);
-/* The file is gone, or its room is wanted: its pages are let go at once, or
- * when its last user puts it. */
+/* The file was deleted or evicted: closes its registrations, which keep its
+ * pages, at once or when their last user puts them. */
 void verbs_cache_forget(struct verbs_cache *c, dev_t dev, ino_t ino);
 
 #endif

@@ -1,4 +1,4 @@
-/* Ports and failures, for people. */
+/* The ports as text and JSON, for status pages and logs. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,14 +27,14 @@ static const char *state_name(const struct verbs_entry *e)
 	}
 }
 
-/* NULL: bytes can move over it. */
+/* NULL: the port can be used now; or why not. */
 static const char *why_not_now(const struct verbs_port *p)
 {
 	if (p->why_not)
 		return p->why_not;
 	switch (atomic_load(&p->state)) {
 	case VERBS_DOWN:
-		return "it is down, or its address has gone, since the start";
+		return "it went down, or lost its address, after the start";
 	case VERBS_GONE:
 		return "it was removed or failed: restart the daemon when it "
 		       "is back";

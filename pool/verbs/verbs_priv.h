@@ -1,12 +1,14 @@
 /*
- * What the files of pool/verbs/ share.
+ * The inside of pool/verbs/.
  *
- *   device.c   which ports there are, and which are used (gid.c: by which
- *              address; show.c: as text)
- *   watch.c    what happens to them later
- *   region.c   memory registered; cache.c: kept registered
- *   cq.c       a completion queue on a loop: its turns
- *   qp.c       a queue pair: work, messages, its end (qp_state.c: connecting)
+ *   device.c   finds and opens the ports (gid.c: chooses their addresses;
+ *              show.c: prints them)
+ *   watch.c    events of devices and ports
+ *   region.c   registered memory; cache.c: registrations kept for reuse
+ *   cm.c       connections by librdmacm
+ *   cq.c       a completion queue on a loop
+ *   qp.c       a queue pair: work, notes, teardown (qp_state.c: its states at
+ *              the device)
  */
 #ifndef POOL_VERBS_VERBS_PRIV_H
 #define POOL_VERBS_VERBS_PRIV_H
@@ -21,29 +23,29 @@
 #include "pool/verbs/device.h"
 #include "pool/verbs/queue.h"
 
-/* Of a call that returns an errno (a few providers: -1 and errno): 0 or -errno,
- * never 0 for a failure. */
+/* Converts the result of a call that returns 0 or an errno (a few providers: -1
+ * and errno) to 0 or -errno; never to 0 for a failure. */
 int verbs_err(int rc);
-/* Of a call that has failed and left its reason in errno. */
+/* -errno after a failed call that sets errno; -EIO if it did not. */
 int verbs_errno(void);
 
 /* ---- devices ---- */
 
 struct verbs_dev {
 	struct verbs *verbs;
-	struct ibv_context *ctx; /* owns, unless cm; NULL: not opened */
-	bool cm;		 /* librdmacm's, which keeps it */
-	uv_poll_t poll;		 /* of its asynchronous events */
-	bool watched;		 /* poll is on the loop */
-	char path[IBV_SYSFS_PATH_MAX + 32]; /* its directory in sysfs, */
-	uint64_t ino; /* and that at the start; 0: there is none */
+	struct ibv_context *ctx; /* owns, unless cm; NULL: not open */
+	bool cm;		 /* ctx belongs to librdmacm */
+	uv_poll_t poll;		 /* its asynchronous events */
+	bool watched;		 /* poll is open */
+	char path[IBV_SYSFS_PATH_MAX + 32]; /* its directory in sysfs */
+	uint64_t ino; /* of that directory at the start; 0: none */
 };
 
-/* A port as found, used or not. */
+/* A port, used or not. */
 struct verbs_entry {
 	struct verbs_port port;
-	struct verbs_dev *dev; /* NULL: it could not be opened */
-	const char *link;      /* constant */
+	struct verbs_dev *dev; /* NULL: not open */
+	const char *link;      /* its type as constant text */
 	enum ibv_port_state state;
 	bool has_gid;
 };
@@ -53,22 +55,23 @@ struct verbs {
 	unsigned int ndevs;
 	struct verbs_entry entries[VERBS_PORTS_MAX];
 	unsigned int n;
-	struct ibv_context **cm; /* librdmacm's list, or NULL */
+	struct ibv_context **cm; /* owns; librdmacm's list, or NULL */
 	unsigned int busy_us;
 
-	uv_timer_t look; /* for devices that have gone and told nobody */
-	unsigned int handles;
+	uv_timer_t check; /* checks for devices removed without an event */
+	unsigned int handles; /* open on the loop */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
 
 #define VERBS_GID_TEXT 48
-/* The best of the addresses of a port; NULL: none is any good. */
+/* The best address of a port; NULL: none is usable. */
 const struct ibv_gid_entry *verbs_gid_choose(const struct ibv_gid_entry *gids,
 					     size_t n, uint32_t port,
 					     enum verbs_link link);
 bool verbs_gid_unicast(const uint8_t gid[16]);
-/* "10.0.0.1" or "fe80::1" into buf of VERBS_GID_TEXT; returns buf. */
+/* Writes "10.0.0.1" or "fe80::1" to buf of VERBS_GID_TEXT bytes; returns buf.
+ */
 char *verbs_gid_format(const uint8_t gid[16], char *buf);
 
 /* ---- completion queues ---- */
@@ -79,44 +82,43 @@ struct verbs_cq {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	uv_poll_t poll;	  /* channel's descriptor */
-	/* active: there is something to do in the next turn */
-	uv_idle_t more;
-	uv_timer_t timer; /* active: somebody waits for what may never come */
-	uv_async_t heard; /* other threads': see below */
-	unsigned int handles;
+	uv_idle_t more;	  /* active: process the queue in the next turn */
+	uv_timer_t timer; /* active: a queue pair waits to be drained */
+	uv_async_t async; /* other threads set device_gone, async_err */
+	unsigned int handles; /* open on the loop */
 	struct verbs_qp **qps; /* owns the array; by slot */
 	unsigned int qps_max, nqps;
 	uint32_t serial;	 /* of the last queue pair */
 	struct pool_list ending; /* broken or closing ones; verbs_qp.link */
-	bool turning;		 /* inside callbacks */
+	bool turning;		 /* inside turn(), which may call callbacks */
 	bool dead;		 /* nothing will complete any more */
-	_Atomic bool heard_dead; /* any thread: it is to be */
+	_Atomic bool device_gone; /* set by any thread, with `async` */
 	struct pool_list link;	 /* in port->cqs, under its lock */
 	bool closing;
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
 
-/* Another turn of the loop looks after it. */
+/* Processes the queue in the next turn of the loop. */
 void verbs_cq_soon(struct verbs_cq *cq);
-/* Any thread, while it is in port->cqs (that lock held): the device is gone. */
-void verbs_cq_hear_gone(struct verbs_cq *cq);
+/* The device is gone. Thread: any that holds port->lock; cq is in port->cqs. */
+void verbs_cq_device_gone(struct verbs_cq *cq);
 
 /* ---- queue pairs ---- */
 
 enum verbs_qp_state {
 	VERBS_QP_OPENED, /* not connected */
 	VERBS_QP_READY,
-	/* or closing: what is posted comes back, nothing goes */
-	VERBS_QP_BROKEN,
+	VERBS_QP_BROKEN, /* or closing: posted work is flushed, none is sent */
 };
 
 /*
- * A broken or closing one is in cq->ending until it is drained (all that the
- * device had is back), or its deadline has passed and it was destroyed:
+ * A broken or closing queue pair is in cq->ending until it is drained (the
+ * device has completed everything posted), or its deadline has passed and it
+ * was destroyed:
  *
- *   READY --break--> BROKEN --drained--> told --close--> (in ending) --> freed
- *     +-----close--> BROKEN, closing --drained-------------------------> freed
+ *   READY --break--> BROKEN --drained--> break_reported --close--> freed
+ *     +-----close--> BROKEN, closing --drained-------------------> freed
  */
 struct verbs_qp {
 	struct verbs_cq *cq;
@@ -131,35 +133,36 @@ struct verbs_qp {
 	unsigned int slot; /* in cq->qps */
 	enum verbs_qp_state state;
 	int err; /* why it is broken */
-	/* why the device did not take the first that waits, or 0 */
-	int refused;
-	bool told; /* on_broken was called */
+	int refused; /* -errno: the device refused the first of `waiting` */
+	bool break_reported; /* on_broken was called */
 	bool closing;
 	uint8_t *notes; /* owns; recv_depth, then send_depth of NOTE_MAX */
 	struct ibv_mr *notes_mr;
-	/* bytes that a request takes along, not registered */
-	uint32_t inline_max;
-	uint32_t nposted, nreceives; /* with the device */
-	uint64_t nended; /* work requests, ever */
-	uint32_t next_note;
+	uint32_t inline_max; /* bytes that a request can carry itself */
+	uint32_t nposted, nreceives; /* owned by the device now */
+	uint64_t ncompleted; /* work requests since it was opened */
+	uint32_t next_note; /* next send buffer in `notes` */
 	struct pool_list posted, waiting; /* verbs_work.link */
 	struct pool_list link; /* in cq->ending */
 	uint64_t deadline_ms;
-	_Atomic int heard; /* -errno from another thread */
+	_Atomic int async_err; /* -errno set by another thread, or 0 */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
 
-/* The queue pair of a completion; NULL if it was destroyed before. */
+/* The queue pair of a completion; NULL if it has been freed. */
 struct verbs_qp *verbs_qp_of(const struct verbs_cq *cq, uint64_t wr_id);
 void verbs_qp_completed(struct verbs_qp *qp, const struct ibv_wc *wc);
 void verbs_qp_break(struct verbs_qp *qp, int err);
-/* Of one in cq->ending: on as far as it goes. closed(arg) may run inside. */
+/* For one in cq->ending: ends its work and reports it broken or closed, if it
+ * is drained or its deadline has passed. closed(arg) may run inside. */
 void verbs_qp_settle(struct verbs_qp *qp, uint64_t now_ms);
-/* Any thread, between getting and acknowledging an event of it. */
-void verbs_qp_hear(struct verbs_qp *qp, int err);
+/* Breaks it from any thread, between getting and acknowledging an event of it.
+ */
+void verbs_qp_break_async(struct verbs_qp *qp, int err);
 
-/* qp_state.c: 0 or -errno */
+/* qp_state.c: makes it, connects it, moves it to the error state. 0 or -errno
+ */
 int verbs_qp_make(struct verbs_qp *qp);
 int verbs_qp_ready(struct verbs_qp *qp, const struct verbs_address *peer);
 int verbs_qp_error(struct verbs_qp *qp);

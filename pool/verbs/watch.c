@@ -1,8 +1,8 @@
 /*
- * What happens to devices after the start: their asynchronous events; and
- * whether they are still in sysfs, as one whose driver knows no hot removal
- * (rxe) tells nobody that it is to go: it goes on working, and the removal
- * waits until nobody has it open.
+ * Events of devices after the start. Their asynchronous events are handled; a
+ * timer also checks that each device is still in sysfs. A driver without hot
+ * removal (rxe) sends no event when its device is removed: the device keeps
+ * working, and the removal blocks until every process has closed it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,16 +14,17 @@
 #include "pool/base/log.h"
 #include "pool/verbs/verbs_priv.h"
 
-#define EVENTS_A_TURN 64
-#define LOOK_MS 1000u
+#define EVENTS_PER_TURN 64
+#define CHECK_MS 1000u
 
-static void tell_queues(struct verbs_port *p)
+static void notify_queues(struct verbs_port *p)
 {
 	struct pool_list *it, *tmp;
 
 	pthread_mutex_lock(&p->lock);
 	pool_list_each(it, tmp, &p->cqs)
-		verbs_cq_hear_gone(pool_list_entry(it, struct verbs_cq, link));
+		verbs_cq_device_gone(
+			pool_list_entry(it, struct verbs_cq, link));
 	pthread_mutex_unlock(&p->lock);
 }
 
@@ -31,9 +32,9 @@ void verbs_port_gone(struct verbs_port *p)
 {
 	if (atomic_exchange(&p->state, VERBS_GONE) == VERBS_GONE)
 		return;
-	pool_warn("RDMA device %s/%u was removed or failed: not used any more",
+	pool_warn("RDMA device %s/%u was removed or failed: no longer used",
 		  p->device, p->number);
-	tell_queues(p);
+	notify_queues(p);
 }
 
 static void device_gone(struct verbs_dev *dev)
@@ -45,7 +46,7 @@ static void device_gone(struct verbs_dev *dev)
 			verbs_port_gone(&v->entries[i].port);
 }
 
-/* Is it active, and its address still there? */
+/* Is the port active, and does it still have its address? */
 static bool port_works(const struct verbs_port *p)
 {
 	struct ibv_port_attr attr;
@@ -62,8 +63,8 @@ static bool port_works(const struct verbs_port *p)
 	       memcmp(&gid, &p->gid, sizeof(gid)) == 0;
 }
 
-/* number 0: all of the device's. */
-static void ports_look(struct verbs_dev *dev, int number)
+/* Updates the state of a port; number 0: of all ports of the device. */
+static void ports_check(struct verbs_dev *dev, int number)
 {
 	struct verbs *v = dev->verbs;
 
@@ -81,7 +82,7 @@ static void ports_look(struct verbs_dev *dev, int number)
 		pool_info("RDMA port %s/%u is %s", p->device, p->number,
 			  now == VERBS_ACTIVE ?
 				  "active again" :
-				  "down, or its address has gone");
+				  "down, or its address was removed");
 	}
 }
 
@@ -99,7 +100,7 @@ static void queue_overrun(struct verbs_dev *dev, const struct ibv_cq *cq)
 				it, struct verbs_cq, link);
 
 			if (q->cq == cq)
-				verbs_cq_hear_gone(q);
+				verbs_cq_device_gone(q);
 		}
 		pthread_mutex_unlock(&p->lock);
 	}
@@ -115,18 +116,19 @@ static void handle(struct verbs_dev *dev, const struct ibv_async_event *ev)
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_LID_CHANGE:
 	case IBV_EVENT_GID_CHANGE:
-		ports_look(dev, ev->element.port_num);
+		ports_check(dev, ev->element.port_num);
 		break;
 	case IBV_EVENT_CQ_ERR:
 		queue_overrun(dev, ev->element.cq);
 		break;
-	/* Until the event is acknowledged, it is not destroyed. */
+	/* The queue pair cannot be destroyed before the event is acknowledged.
+	 */
 	case IBV_EVENT_QP_FATAL:
-		verbs_qp_hear(ev->element.qp->qp_context, -EIO);
+		verbs_qp_break_async(ev->element.qp->qp_context, -EIO);
 		break;
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
-		verbs_qp_hear(ev->element.qp->qp_context, -EPROTO);
+		verbs_qp_break_async(ev->element.qp->qp_context, -EPROTO);
 		break;
 	default:
 		break;
@@ -139,7 +141,7 @@ static void on_event(uv_poll_t *h, int status, int events)
 	struct ibv_async_event ev;
 
 	(void)events;
-	for (int i = 0; status == 0 && i < EVENTS_A_TURN; i++) {
+	for (int i = 0; status == 0 && i < EVENTS_PER_TURN; i++) {
 		if (ibv_get_async_event(dev->ctx, &ev)) { /* -1 and errno */
 			if (errno != EAGAIN && errno != EINTR)
 				status = verbs_errno();
@@ -154,8 +156,8 @@ static void on_event(uv_poll_t *h, int status, int events)
 	}
 }
 
-/* Of a device that is back under its name the directory is another one. 0: it
- * is not there. */
+/* Identifies a directory: a device that was removed and added again has another
+ * inode. 0: there is none. */
 static uint64_t ino_of(const char *path)
 {
 	struct stat st;
@@ -163,7 +165,7 @@ static uint64_t ino_of(const char *path)
 	return stat(path, &st) ? 0 : st.st_ino;
 }
 
-/* What libibverbs says (v44) is not there for a device without a bus. */
+/* The path from libibverbs (v44) does not exist for a device without a bus. */
 static void find_path(struct verbs_dev *dev)
 {
 	const struct ibv_device *d = dev->ctx->device;
@@ -177,7 +179,7 @@ static void find_path(struct verbs_dev *dev)
 	dev->ino = d->dev_name[0] ? ino_of(dev->path) : 0;
 }
 
-static void on_look(uv_timer_t *t)
+static void on_check(uv_timer_t *t)
 {
 	struct verbs *v = t->data;
 
@@ -214,15 +216,15 @@ int verbs_watch(struct verbs *v, uv_loop_t *loop)
 {
 	int err = 0;
 
-	uv_timer_init(loop, &v->look);
-	uv_timer_start(&v->look, on_look, LOOK_MS, LOOK_MS);
-	uv_unref((uv_handle_t *)&v->look);
-	v->look.data = v;
+	uv_timer_init(loop, &v->check);
+	uv_timer_start(&v->check, on_check, CHECK_MS, CHECK_MS);
+	uv_unref((uv_handle_t *)&v->check);
+	v->check.data = v;
 	v->handles = 1;
 	for (unsigned int i = 0; i < v->ndevs && !err; i++)
 		err = watch_one(&v->devs[i], loop);
 	if (err) {
-		pool_error("RDMA devices cannot be watched: %s",
+		pool_error("cannot watch RDMA devices: %s",
 			   strerror(-err));
 		verbs_unwatch(v, no_closed, NULL);
 	}
@@ -240,7 +242,7 @@ static void on_poll_closed(uv_handle_t *h)
 	handle_closed(((struct verbs_dev *)h->data)->verbs);
 }
 
-static void on_look_closed(uv_handle_t *h)
+static void on_check_closed(uv_handle_t *h)
 {
 	handle_closed(h->data);
 }
@@ -255,5 +257,5 @@ void verbs_unwatch(struct verbs *v, void (*closed)(void *arg), void *arg)
 				 on_poll_closed);
 		v->devs[i].watched = false;
 	}
-	uv_close((uv_handle_t *)&v->look, on_look_closed);
+	uv_close((uv_handle_t *)&v->check, on_check_closed);
 }

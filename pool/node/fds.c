@@ -1,0 +1,98 @@
+/*
+ * Descriptors of files that the mount has open. Users may have any number of
+ * files open, this process may not. So each descriptor is opened when it is
+ * used, and beyond opts.fds_max the least recently used one is closed. Its file
+ * can be opened again as long as it has users (node_object_remains).
+ */
+#include "pool/node/node_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int node_object_open(struct pool_node *n, const struct node_object *o,
+		     int flags)
+{
+	char path[32];
+	int fd;
+
+	if (o->lent_fd < 0)
+		return pool_store_fd(n->store, o->id, flags);
+	if ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_PATH)) {
+		fd = fcntl(o->lent_fd, F_DUPFD_CLOEXEC, 0);
+		return fd < 0 ? -errno : fd;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", o->lent_fd);
+	fd = open(path, flags | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+void node_fd_init(struct node_fd *f)
+{
+	*f = (struct node_fd){ .fd = -1 };
+	pool_list_init(&f->link);
+}
+
+int node_fd_take(struct pool_node *n, struct node_fd *f)
+{
+	int fd = f->fd;
+
+	if (!pool_list_empty(&f->link)) {
+		pool_list_del(&f->link);
+		n->nfds--;
+	}
+	f->fd = -1;
+	return fd;
+}
+
+void node_fd_close(struct pool_node *n, struct node_fd *f)
+{
+	int fd = node_fd_take(n, f);
+
+	if (f->map)
+		munmap((void *)(uintptr_t)f->map, f->map_len);
+	f->map = NULL;
+	if (fd >= 0)
+		close(fd);
+}
+
+void node_fd_keep(struct pool_node *n, struct node_fd *f,
+		  const struct node_object *o, int fd)
+{
+	f->fd = fd;
+	if (fd < 0 || !o || (o->id == 0 && o->lent_fd < 0))
+		return; /* taken over: nothing tells how to open it again */
+	pool_list_add_tail(&n->fds, &f->link);
+	if (++n->nfds <= n->opts.fds_max || n->opts.fds_max == 0)
+		return;
+	pool_count(&n->c.fds_closed);
+	node_fd_close(n, pool_list_first(&n->fds, struct node_fd, link));
+}
+
+static void map_file(struct node_fd *f)
+{
+	void *map = mmap(NULL, f->map_len, PROT_READ, MAP_SHARED, f->fd, 0);
+
+	f->map = map == MAP_FAILED ? NULL : map;
+}
+
+int node_fd_get(struct pool_node *n, struct node_fd *f,
+		const struct node_object *o, int flags)
+{
+	int fd;
+
+	if (f->fd < 0) {
+		fd = o ? node_object_open(n, o, flags) : -EBADF;
+		if (fd < 0)
+			return fd;
+		node_fd_keep(n, f, o, fd);
+	} else if (!pool_list_empty(&f->link)) {
+		pool_list_del(&f->link);
+		pool_list_add_tail(&n->fds, &f->link);
+	}
+	if (f->map_len > 0 && !f->map)
+		map_file(f);
+	return f->fd;
+}
