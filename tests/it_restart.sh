@@ -152,8 +152,8 @@ done
 wait_until 5 has_metric "${admin[a]}" kvpool_store_quarantined_total 4
 for f in "$bits" "$short" "$meta" "$bare"; do
 	[ -e "${store[a]}/bad-${f##*/}" ] && [ ! -e "$f" ] ||
-		fail "$f was not kept aside"
-	[ "$(grep -c "${f##*/}: .*: kept aside as" "$(log_of a)")" = 1 ] ||
+		fail "$f was not quarantined"
+	[ "$(grep -c "${f##*/}: .*: quarantined as" "$(log_of a)")" = 1 ] ||
 		fail "$f is not in the log, once"
 done
 wait_until 10 gone "$b/bad/1"

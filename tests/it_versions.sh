@@ -23,7 +23,7 @@ refuses() { # MINE OTHERS
 	[ "$1" -gt 1 ] || before=
 	echo "refused: it speaks version $2 of the protocol, this program version $1 (and $(($1 + 1))$before)"
 }
-passed_over="a message of type 30583, which a newer version knows ($v2, this is $v1): ignored"
+passed_over="a message of type 30583 of a newer version ($v2; this is $v1): ignored"
 v1_refuses_v3=$(refuses $v1 $v3)
 v3_refuses_v1=$(refuses $v3 $v1)
 

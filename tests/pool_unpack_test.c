@@ -237,7 +237,7 @@ static void a_field_of_another_kind_is_refused(void **state)
 
 	say(b, "\x08\x01", 2, 1); /* Inventory.entries, a number */
 	refused(b, POOL_MSG_INVENTORY, -EBADMSG,
-		"does not decode: a field is not what it should be");
+		"does not decode: a field has the wrong type or form");
 }
 
 int main(void)

@@ -14,7 +14,7 @@ static bool one_cpu(void)
 	       CPU_COUNT(&cpus) == 1;
 }
 
-/* So often was the CPU taken from this thread. */
+/* Number of involuntary context switches of this thread. */
 static long preemptions(void)
 {
 	struct rusage u;
@@ -30,7 +30,7 @@ unsigned int pool_busy_window(unsigned int window_us, unsigned int max_us,
 
 	if (preempted)
 		return least;
-	if (gap_us <= window_us) /* came while we looked */
+	if (gap_us <= window_us) /* polling found the event */
 		return window_us;
 	if (gap_us <= max_us)
 		window_us *= 2;
@@ -65,8 +65,8 @@ int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 		   struct pool_metrics *metrics)
 {
 	static const char name[] = "kvpool_busy_polls_total";
-	static const char help[] = "Times that the loop looked for more before "
-				   "sleeping, by whether it came.";
+	static const char help[] = "Times that the loop polled before "
+				   "sleeping, by whether an event came.";
 
 	*b = (struct pool_busy){ .max_us = one_cpu() ? 0 : max_us };
 	b->window_us = pool_busy_window(0, b->max_us, UINT64_MAX, false);
@@ -82,8 +82,8 @@ int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 				 help) ||
 	    pool_metrics_counter(metrics, &b->spared,
 				 "kvpool_busy_polls_spared_total", NULL,
-				 "Times that it did not look, as it had been "
-				 "in vain."))
+				 "Times that polling was skipped because it "
+				 "had found nothing."))
 		return -ENOMEM;
 	return 0;
 }
@@ -105,7 +105,7 @@ static bool was_preempted(struct pool_busy *b, uint64_t now)
 	return b->preempted_us && now - b->preempted_us < POOL_BUSY_CALM_US;
 }
 
-/* Something came gap_us after the thing before, and was found or not. */
+/* Adapt to an event, gap_us after the last one. found: by polling. */
 static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 		  bool found)
 {
@@ -118,7 +118,7 @@ static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 	if (found) {
 		b->spare_us = 0;
 	} else if (soon) {
-		/* Sooner, without looking, than the least look had waited. */
+		/* Without polling, the event came within the least window. */
 		b->spare_us = pool_busy_spare(b->spare_us);
 		b->spared_until_us = now + b->spare_us;
 	}

@@ -1,27 +1,28 @@
 /*
- * Busy-polling of an event loop: for a while after something has come, the loop
- * looks for the next thing instead of sleeping, as what an engine does comes in
- * rows (open, read, close, open, ...) and waking a thread that sleeps takes
- * longer than most of what it is woken for.
+ * Adaptive busy-polling of an event loop: after an event, the loop polls for
+ * the next one for a while instead of sleeping. Engines send requests in rows
+ * (open, read, close, open, ...), and waking a sleeping thread takes longer
+ * than handling most of them.
  *
- * How long follows what happens, as in the kernel's halt polling (kvm:
- * Documentation/virt/kvm/halt-polling.rst): twice as long when the next thing
- * came soon after sleeping, half as long when it did not, between
- * POOL_BUSY_LEAST_US and the limit. And no longer than that least while
- * somebody else wants this CPU (the thread was preempted, POOL_BUSY_CALM_US
- * ago or less): looking must not take away what engines compute with.
+ * The polling window adapts as in the kernel's halt polling (kvm:
+ * Documentation/virt/kvm/halt-polling.rst): it doubles when the next event came
+ * soon after the loop went to sleep, and halves when it did not, between
+ * POOL_BUSY_LEAST_US and the limit. It is POOL_BUSY_LEAST_US while other
+ * threads want this CPU (this one was preempted less than POOL_BUSY_CALM_US
+ * ago): polling must not take CPU time from engines.
  *
- * It may even be who is to ask that waits for this CPU, also where others are
- * idle. Then looking finds nothing, ever, and what comes comes that much later.
- * So after a look in vain the next one is spared, as a trial; if what is next
- * comes sooner than the least look takes, the loop sleeps at once for
- * POOL_BUSY_SPARE_US, and twice as long each time until a look finds something.
+ * The thread that will send the next request may itself be waiting for this
+ * CPU, even if other CPUs are idle. Polling then finds nothing and delays the
+ * request. To detect this, the loop skips polling once after a window without
+ * an event. If the next event then comes within POOL_BUSY_LEAST_US, polling is
+ * skipped for POOL_BUSY_SPARE_US, doubled each time that this happens, until
+ * polling finds an event.
  *
- *   pool_busy_open -> pool_busy_touch (from callbacks, at each thing that
- *   came) -> pool_busy_close
+ *   pool_busy_open -> pool_busy_touch (from callbacks, at each event) ->
+ *   pool_busy_close
  *
- * What comes most often is looked for directly, which is quicker than to be
- * told of it by the loop: pool_busy_look_for.
+ * pool_busy_look_for polls the most frequent source of events directly, which
+ * is quicker than a loop iteration.
  *
  * Thread: the loop's. It does not keep the loop alive.
  */
@@ -39,40 +40,42 @@
 #define POOL_BUSY_SPARE_US 500u
 
 struct pool_busy {
-	uv_idle_t looking; /* active: the loop does not sleep */
+	uv_idle_t looking; /* active: polling; the loop does not sleep */
 	unsigned int max_us, window_us;
-	uint64_t touched_us, until_us;
-	long preemptions; /* of the thread, when last asked */
+	uint64_t touched_us; /* last event */
+	uint64_t until_us;   /* end of the current window */
+	long preemptions; /* of the thread, when last read */
 	uint64_t preempted_us;
-	bool looked; /* since the last thing came */
-	bool trial;  /* not, after a look in vain */
-	uint64_t spare_us, spared_until_us;
+	bool looked; /* polls, or has polled, since the last event */
+	bool trial;  /* skip polling once: the last window found nothing */
+	uint64_t spare_us, spared_until_us; /* duration and end of skipping */
 	struct pool_counter found, slept, spared;
 	void (*look)(void *arg); /* or NULL */
 	void *arg;
 };
 
 /*
- * max_us: 0: never; as well where there is but one CPU, which whoever would ask
- * needs. metrics: where found and slept are shown; NULL: nowhere. The loop's
- * data is b from here on, until pool_busy_close. 0 or -ENOMEM (not without
+ * max_us: longest window; 0: never poll. With one CPU the loop never polls,
+ * because the requesters need that CPU. metrics: registry for the counters, or
+ * NULL. loop->data is b until pool_busy_close. 0 or -ENOMEM (only with
  * metrics).
  */
 int pool_busy_open(struct pool_busy *b, uv_loop_t *loop, unsigned int max_us,
 		   struct pool_metrics *metrics);
-/* cb(the handle, b->looking) from a later turn. */
+/* cb gets the handle b->looking, in a later loop iteration. */
 void pool_busy_close(struct pool_busy *b, uv_close_cb cb);
-/* Something has come, and more may. A loop without a pool_busy: no-op. */
+/* An event was handled; poll for the next. No-op on a loop without pool_busy.
+ */
 void pool_busy_touch(uv_loop_t *loop);
 
-/* look(arg): take what has come, if anything has; called again and again while
- * the loop does not sleep. NULL: nothing (any more). As pool_busy_touch. */
+/* Call look(arg), which handles an event if there is one, repeatedly while the
+ * loop polls. NULL: stop. No-op on a loop without pool_busy. */
 void pool_busy_look_for(uv_loop_t *loop, void (*look)(void *arg), void *arg);
 
-/* The window after something came gap_us after the thing before. */
+/* The new window, given that the last two events were gap_us apart. */
 unsigned int pool_busy_window(unsigned int window_us, unsigned int max_us,
 			      uint64_t gap_us, bool preempted);
-/* How long to spare looks, if it was this long before; not longer than
+/* How long to skip polling, given the last duration; at most
  * POOL_BUSY_CALM_US. */
 uint64_t pool_busy_spare(uint64_t spare_us);
 

@@ -34,7 +34,7 @@ static void real_random(void *buf, size_t n)
 		ssize_t got = getrandom(p, n, 0);
 
 		if (got < 0) {
-			/* There is no weaker source to fall back to. */
+			/* Never fall back to a weaker source. */
 			assert(errno == EINTR);
 			continue;
 		}

@@ -1,6 +1,6 @@
 /*
- * Copies to memory of somebody else in this process, which may be gone or not
- * to be written: an error then, as of a system call, and no crash.
+ * Copies into memory of the application that uses libkvpool. The memory may be
+ * unmapped or read-only: that is an error, as for a system call, not a crash.
  *
  * Thread: any.
  */
@@ -9,8 +9,8 @@
 
 #include <stddef.h>
 
-/* 0; -EFAULT: not all of it. (Where the system call for it, process_vm_writev,
- * is forbidden - by seccomp - it is a memcpy.) */
+/* 0, or -EFAULT if not all of `to` can be written. Falls back to memcpy where
+ * process_vm_writev is not allowed (seccomp). */
 int pool_guard_copy(void *to, const void *from, size_t len);
 
 #endif

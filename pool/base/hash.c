@@ -7,9 +7,9 @@
  * Buckets lie in segments of 4 KiB; the directory of segments doubles, which at
  * five million elements copies 64 KiB: some microseconds.
  *
- * A bucket is a pointer of 48 bits, to its first element, and above it a
- * filter: a bit for each value of the upper 4 of a hash (the lower ones choose
- * the bucket), set if an element of the chain has it.
+ * A bucket is a 48-bit pointer to its first element, and above it a 16-bit
+ * filter: bit i is set if the upper 4 bits of an element's hash are i. (The
+ * lower bits choose the bucket.)
  */
 #include "pool/base/hash.h"
 
@@ -21,7 +21,7 @@
 #define SEG_BUCKETS ((size_t)512)
 #define POINTER_BITS 48
 #define POINTER_MASK (((uintptr_t)1 << POINTER_BITS) - 1)
-#define BUCKETS_MAX ((size_t)1 << 31) /* what a 32-bit hash can tell apart */
+#define BUCKETS_MAX ((size_t)1 << 31) /* a hash has 32 bits */
 
 void pool_hash_init(struct pool_hash *h)
 {
@@ -56,14 +56,14 @@ static uintptr_t filter_bit(uint32_t hash)
 	return (uintptr_t)1 << (POINTER_BITS + (hash >> 28));
 }
 
-/* The chain that begins with n, which is known to have these bits. */
+/* Set a bucket to the chain that begins with n, and its filter to bits. */
 static void set_chain(uintptr_t *s, struct pool_hash_node *n, uintptr_t bits)
 {
 	assert(((uintptr_t)n & ~POINTER_MASK) == 0);
 	*s = (uintptr_t)n | bits;
 }
 
-/* The same, of which only the elements are known. */
+/* The same, with the filter computed from the elements. */
 static void set_any_chain(uintptr_t *s, struct pool_hash_node *first)
 {
 	uintptr_t bits = 0;
@@ -119,7 +119,7 @@ static int add_segment(struct pool_hash *h)
 	return 0;
 }
 
-/* Add one bucket, filled from the one whose upper half it is. */
+/* Add one bucket: split bucket b - low. */
 static void grow(struct pool_hash *h)
 {
 	size_t b = h->nbuckets, low = floor_pow2(b);
@@ -129,7 +129,7 @@ static void grow(struct pool_hash *h)
 	if (b >= BUCKETS_MAX)
 		return;
 	if (b == h->nsegs * SEG_BUCKETS && add_segment(h))
-		return; /* longer chains; the next insert tries again */
+		return; /* longer chains; the next insert retries */
 	h->nbuckets++;
 	from = slot(h, b - low);
 	for (n = first_of(from); n; n = next) {
@@ -144,7 +144,7 @@ static void grow(struct pool_hash *h)
 	set_any_chain(slot(h, b), go);
 }
 
-/* Give up the last bucket; the first segment stays. */
+/* Merge the last bucket into the one it was split from. */
 static void shrink(struct pool_hash *h)
 {
 	size_t b = h->nbuckets - 1;
@@ -159,8 +159,8 @@ static void shrink(struct pool_hash *h)
 		  (*to | *from) & ~POINTER_MASK);
 	*from = 0;
 	h->nbuckets = b;
-	/* One empty segment is kept: a table that hovers here must not
-	 * allocate and free at each turn. */
+	/* Keep one empty segment, so that a table whose size alternates here
+	 * does not allocate and free each time. */
 	if (b + SEG_BUCKETS == (h->nsegs - 1) * SEG_BUCKETS)
 		free(h->segs[--h->nsegs]);
 }
@@ -205,7 +205,7 @@ void pool_hash_remove(struct pool_hash *h, struct pool_hash_node *n)
 	n->next = NULL;
 	set_any_chain(s, first);
 	h->count--;
-	/* One element less is room for two buckets less. */
+	/* count >= nbuckets / 2: one element less, up to two buckets less. */
 	for (int i = 0; i < 2 && !h->walking && too_large(h); i++)
 		shrink(h);
 }
@@ -232,7 +232,7 @@ struct pool_hash_node *pool_hash_next(const struct pool_hash_node *n)
 void pool_hash_each(struct pool_hash *h,
 		    void (*fn)(struct pool_hash_node *n, void *arg), void *arg)
 {
-	/* A merge would move elements across the walk's position. */
+	/* No merges meanwhile: they would move elements past the walk. */
 	h->walking++;
 	for (size_t b = 0; b < h->nbuckets; b++) {
 		struct pool_hash_node *n, *next;

@@ -1,15 +1,15 @@
 /*
- * An intrusive hash table that grows without a pause.
+ * An intrusive hash table that grows without pauses.
  *
- * Linear hashing: buckets live in segments and are split one at a time as
- * elements are inserted (and merged as they are removed), so that no insert
- * costs more than one short chain and one segment allocation, at five million
- * elements as at five. The owner embeds a struct pool_hash_node, computes a
+ * Linear hashing: buckets live in segments; they are split one at a time as
+ * elements are inserted, and merged as elements are removed. The cost of an
+ * insert is bounded by one short chain and one segment allocation, however
+ * large the table is. The owner embeds a struct pool_hash_node, computes a
  * 32-bit hash of its key and compares keys itself.
  *
- * A bucket remembers 4 bits of each of its elements' hashes, in the bits that a
- * pointer has no use for: of what is not there, 15 of 16 look-ups end at the
- * bucket and touch no element.
+ * The unused bits of a bucket's pointer are a filter: they record 4 bits of
+ * each element's hash. 15 of 16 look-ups of a missing key end there and touch
+ * no element.
  *
  * Thread: any; the caller serialises access to one table.
  */
@@ -29,19 +29,18 @@ struct pool_hash {
 	size_t nsegs;
 	size_t nbuckets; /* >= 1 after the first insert */
 	size_t count;
-	unsigned int walking; /* private: pool_hash_each calls under way */
+	unsigned int walking; /* private: nesting of pool_hash_each */
 };
 
 /* An empty table; allocates nothing, cannot fail. */
 void pool_hash_init(struct pool_hash *h);
-/* Frees the buckets; the elements are the caller's. The table is empty after.
- */
+/* Frees the buckets, not the elements. The table is empty and usable after. */
 void pool_hash_fini(struct pool_hash *h);
 
 /*
- * Insert n under hash. Duplicates are not looked for.
- * Returns 0, or -ENOMEM (only while the table has no bucket at all: a failed
- * growth merely leaves chains longer), then n is not in the table.
+ * Insert n under hash, without a check for duplicates. 0, or -ENOMEM: n was not
+ * inserted. Only the first insert can fail; later, a failed allocation just
+ * makes chains longer.
  */
 int pool_hash_insert(struct pool_hash *h, struct pool_hash_node *n,
 		     uint32_t hash);
@@ -49,9 +48,9 @@ int pool_hash_insert(struct pool_hash *h, struct pool_hash_node *n,
 void pool_hash_remove(struct pool_hash *h, struct pool_hash_node *n);
 
 /*
- * Of what is to be looked up in a moment: have its bucket brought to the
- * processor, and some 100 ns later the first element there, if it may be there
- * at all.
+ * Prefetching for a batch of look-ups: pool_hash_prefetch loads the bucket into
+ * the cache; pool_hash_peek, some 100 ns later, returns its first element for
+ * the caller to prefetch, or NULL if the filter says that the key is missing.
  */
 void pool_hash_prefetch(const struct pool_hash *h, uint32_t hash);
 struct pool_hash_node *pool_hash_peek(const struct pool_hash *h,
@@ -64,8 +63,8 @@ struct pool_hash_node *pool_hash_first(const struct pool_hash *h,
 struct pool_hash_node *pool_hash_next(const struct pool_hash_node *n);
 
 /*
- * Call fn for every element, in no order; fn may remove (and free) the element
- * it is given and no other, and may insert none.
+ * Call fn for every element, in no particular order. fn may remove and free its
+ * element, but no other, and must not insert.
  */
 void pool_hash_each(struct pool_hash *h,
 		    void (*fn)(struct pool_hash_node *n, void *arg), void *arg);

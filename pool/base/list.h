@@ -44,8 +44,7 @@ static inline void pool_list_add(struct pool_list *pos, struct pool_list *n)
 	pool_list_add_tail(pos->next, n);
 }
 
-/* Remove n from its list (a no-op if it is on none); it is self-linked after.
- */
+/* Remove n from its list, if it is on one. n is self-linked after. */
 static inline void pool_list_del(struct pool_list *n)
 {
 	n->prev->next = n->next;
@@ -70,7 +69,7 @@ static inline void pool_list_splice(struct pool_list *to,
 #define pool_list_first(head, type, member) \
 	pool_list_entry((head)->next, type, member)
 
-/* Safe against removal of the current node, not of the next one. */
+/* The body may remove the current node, but not the next one. */
 #define pool_list_each(it, tmp, head)                              \
 	for ((it) = (head)->next, (tmp) = (it)->next; (it) != (head); \
 	     (it) = (tmp), (tmp) = (it)->next)

@@ -11,7 +11,7 @@
 
 #include "pool/base/clock.h"
 
-#define LINE_MAX_LEN 1152 /* head, 1 KiB of text, a count of lines left out */
+#define LINE_MAX_LEN 1152 /* head, 1 KiB of text, count of dropped lines */
 #define TEXT_END 1088
 
 struct pool_counter pool_log_left_out;
@@ -51,7 +51,7 @@ static size_t put_head(char *line, enum pool_log_level level)
 	return n;
 }
 
-/* One line must stay one line, whatever the names in it hold. */
+/* A name with a newline must not look like another log line. */
 static void blank_controls(char *s, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -103,7 +103,8 @@ void pool_log(enum pool_log_level level, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* True for one caller a second, and the burst; the others are counted. */
+/* True for one call a second and the burst; counts the others. due_ms advances
+ * by a second for each line, and may be burst seconds in the future. */
 static bool may_log(struct pool_log_limit *limit, uint64_t *ret_dropped)
 {
 	uint64_t now = pool_now_ms();

@@ -1,8 +1,8 @@
 /*
- * Logging: one line an event, to stderr, "2026-11-21T05:00:00.123Z level text".
+ * Logging to stderr: one line per event, "2026-11-21T05:00:00.123Z level text".
  *
- * Thread: any (one write(2) a line). Expected outcomes (a miss, a retry, a
- * peer that went away in order) are counters, not log lines.
+ * Thread: any (one write(2) per line). Expected outcomes (a miss, a retry, an
+ * orderly close by a peer) are counters, not log lines.
  */
 #ifndef POOL_BASE_LOG_H
 #define POOL_BASE_LOG_H
@@ -22,8 +22,8 @@ enum pool_log_level {
 void pool_log_set_level(enum pool_log_level level);
 
 /*
- * Text longer than about 1 KiB is cut ("..." shows it); control characters,
- * which names from outside may hold, are printed as '?'. errno is kept.
+ * Text beyond about 1 KiB is truncated and ends in "...". Control characters,
+ * which foreign names may contain, are printed as '?'. Preserves errno.
  */
 void pool_log(enum pool_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -34,11 +34,13 @@ void pool_log(enum pool_log_level level, const char *fmt, ...)
 #define pool_debug(...) pool_log(POOL_LOG_DEBUG, __VA_ARGS__)
 
 /*
- * For what others may cause as often as they like: at most one line a second
- * from this call site (`limit_` is the site's own memory), what was left out is
- * counted in its next line and in pool_log_left_out. paced: of which many may
- * come at once and each is of interest, as when all nodes join: up to
- * POOL_LOG_BURST lines more, which are had again one a second.
+ * Rate limiting, for messages that peers can cause at will: at most one line a
+ * second per call site (`limit_` is its state). Suppressed lines are counted in
+ * the site's next line and in pool_log_left_out.
+ *
+ * _paced: also allows a burst of POOL_LOG_BURST lines, refilled at one a
+ * second, for events of which many happen at once and each matters, as when all
+ * nodes join.
  */
 #define pool_error_limited(...) pool_limited_(POOL_LOG_ERROR, 0, __VA_ARGS__)
 #define pool_warn_limited(...) pool_limited_(POOL_LOG_WARN, 0, __VA_ARGS__)
@@ -54,12 +56,12 @@ void pool_log(enum pool_log_level level, const char *fmt, ...)
 		pool_log_limited(&limit_, level, __VA_ARGS__);               \
 	} while (0)
 
-/* Lines left out, of all sites. */
+/* Suppressed lines of all sites. */
 extern struct pool_counter pool_log_left_out;
 
 struct pool_log_limit {
-	uint64_t due_ms; /* when lines will have been said at one a second */
-	uint64_t dropped;
+	uint64_t due_ms; /* from then on the whole burst is available */
+	uint64_t dropped; /* since the last line */
 	unsigned int burst;
 };
 void pool_log_limited(struct pool_log_limit *limit, enum pool_log_level level,

@@ -40,7 +40,7 @@ void pool_mailbox_wake(struct pool_mailbox *box)
 	uv_async_send(&box->async);
 }
 
-/* One at a time, so that a nested drain keeps the order. */
+/* One mail at a time, so that a drain from inside run() keeps the order. */
 static struct pool_mail *take(struct pool_mailbox *box)
 {
 	struct pool_mail *mail = NULL;

@@ -1,11 +1,11 @@
 /*
- * A queue of work from any thread to the thread of one loop.
+ * A queue of work from any thread to one loop's thread.
  *
- * Mail is embedded in what it is about, so that posting cannot fail; its run
- * function is called on the loop, in the order of posting, from a later turn
- * (or from pool_mailbox_drain).
+ * A mail is embedded in its owner, so that posting cannot fail. Its run
+ * function is called on the loop, in the order of posting, in a later iteration
+ * or by pool_mailbox_drain.
  *
- * Thread: post from any; the rest on the loop's.
+ * Thread: post and wake from any; the rest on the loop's.
  */
 #ifndef POOL_BASE_MAILBOX_H
 #define POOL_BASE_MAILBOX_H
@@ -15,7 +15,7 @@
 #include "pool/base/list.h"
 
 struct pool_mail {
-	struct pool_list link; /* in the box, while posted */
+	struct pool_list link; /* in box->posted until run */
 	void (*run)(struct pool_mail *mail);
 };
 
@@ -23,20 +23,21 @@ struct pool_mailbox {
 	uv_async_t async;
 	uv_mutex_t lock;
 	struct pool_list posted;	 /* under lock */
-	void (*after)(struct pool_mailbox *box); /* when a batch has run */
+	void (*after)(struct pool_mailbox *box); /* see init */
 };
 
-/* after: NULL or called after each batch that the loop ran. 0 or -errno. */
+/* after: called each time that the loop has run the posted mails; or NULL. 0 or
+ * -errno. */
 int pool_mailbox_init(struct pool_mailbox *box, uv_loop_t *loop,
 		      void (*after)(struct pool_mailbox *box));
-/* Not posted already. */
+/* mail must not be posted already. */
 void pool_mailbox_post(struct pool_mailbox *box, struct pool_mail *mail,
 		       void (*run)(struct pool_mail *mail));
-/* Have `after` run from a later turn, mail or not. */
+/* Make the loop call `after` in a later iteration, even without mail. */
 void pool_mailbox_wake(struct pool_mailbox *box);
-/* Runs what has been posted, now. */
+/* Run the posted mails now. */
 void pool_mailbox_drain(struct pool_mailbox *box);
-/* Nobody posts any more. cb as uv_close; the box must live until then. */
+/* No thread may post any more. cb as for uv_close; box must live until then. */
 void pool_mailbox_close(struct pool_mailbox *box, uv_close_cb cb);
 
 #endif

@@ -1,13 +1,13 @@
 /*
  * The limit of a memory cgroup is the least of those from the process's own
- * group up to the root of what is mounted. Which group: /proc/self/cgroup
- * ("9:memory:/a/b" is v1, "0::/a/b" v2). Where: the cgroup mounts of
- * /proc/self/mountinfo. In a container the mount's root is often the group
- * itself (root /docker/x, group /docker/x), or, with a cgroup namespace, the
- * group is "/"; a group outside of the mount is taken for the mount's top.
+ * group up to the root of the mounted hierarchy. /proc/self/cgroup names the
+ * group ("9:memory:/a/b" is v1, "0::/a/b" v2); /proc/self/mountinfo has the
+ * mount. In a container the mount's root is often the group itself (root
+ * /docker/x, group /docker/x), or, with a cgroup namespace, the group is "/". A
+ * group outside of the mount is replaced by the mount's top.
  *
- * "No limit" is "max" in v2 and a huge number in v1: never less than the
- * machine's memory, hence no case of its own.
+ * "No limit" is "max" in v2 and a huge number in v1. Neither is less than the
+ * machine's memory, so that no special case is needed.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -83,7 +83,7 @@ static int machine_memory(const char *root, uint64_t *ret_bytes)
 
 /* ---- the cgroup ---- */
 
-/* The group of this process in the hierarchy of kind; false if it has none. */
+/* This process's group in the hierarchy of that kind; false if it has none. */
 static bool cgroup_group(const char *root, enum cgroup_kind kind, char *out,
 			 size_t cap)
 {
@@ -118,7 +118,7 @@ static bool cgroup_group(const char *root, enum cgroup_kind kind, char *out,
 	return found;
 }
 
-/* Undo mountinfo's \040 and the like, in place. */
+/* Undo mountinfo's octal escapes (\040) in place. */
 static void unescape(char *s)
 {
 	char *to = s;
@@ -137,8 +137,8 @@ static void unescape(char *s)
 	*to = '\0';
 }
 
-/* One line of mountinfo: "id parent dev ROOT POINT opts [tags] - TYPE src
- * SUPER" Is it a mount of kind? Then its root and point are left in the line.
+/* Is this line of mountinfo a mount of that kind? Then *ret_top and *ret_point
+ * point into the line: "id parent dev ROOT POINT opts [tags] - TYPE src SUPER".
  */
 static bool cgroup_mount_line(char *line, enum cgroup_kind kind,
 			      char **ret_top, char **ret_point)
@@ -168,7 +168,7 @@ static bool cgroup_mount_line(char *line, enum cgroup_kind kind,
 	return true;
 }
 
-/* Where the hierarchy of kind is mounted, and which group is its top there. */
+/* The mount point of the hierarchy of that kind, and the group at its top. */
 static bool cgroup_mount(const char *root, enum cgroup_kind kind, char *top,
 			 char *point, size_t cap)
 {

@@ -19,7 +19,7 @@ static const char *const kind_names[] = {
 
 struct metric {
 	enum kind kind;
-	const void *value; /* borrows (outlives the registry) */
+	const void *value; /* borrows until removed */
 	const char *name, *labels, *help; /* borrow, constant text */
 };
 
@@ -28,7 +28,7 @@ struct hook {
 	void *arg;
 };
 
-/* Thread: loop. Registration is bounded by the program's text. */
+/* Thread: loop. The program has a fixed number of metrics: no bound needed. */
 struct pool_metrics {
 	struct metric *all; /* owns; in order of registration */
 	size_t n, cap;
@@ -87,7 +87,7 @@ uint64_t pool_hist_quantile(const struct pool_hist *h, double q)
 		if (seen > 0 && (double)seen >= rank)
 			return (uint64_t)1000 << i;
 	}
-	/* What is left is beyond the last bound, if there is anything. */
+	/* The rank is in the +Inf bucket, unless rounding put it there. */
 	if (count[POOL_HIST_BUCKETS] == 0)
 		return (uint64_t)1000 << (POOL_HIST_BUCKETS - 1);
 	return UINT64_MAX;
@@ -111,7 +111,7 @@ void pool_metrics_close(struct pool_metrics *m)
 
 static int add(struct pool_metrics *m, struct metric add)
 {
-	/* One TYPE a name: two kinds under one name are a bug. */
+	/* Prometheus has one TYPE per name. */
 	for (size_t i = 0; i < m->n; i++)
 		assert(m->all[i].kind == add.kind ||
 		       strcmp(m->all[i].name, add.name) != 0);
@@ -250,7 +250,7 @@ static void print_hist(FILE *f, const struct metric *m)
 	print_name(f, m, "_sum");
 	print_seconds(f, sum);
 	print_name(f, m, "_count");
-	/* Equal to the +Inf bucket, also while others are adding. */
+	/* Must equal the +Inf bucket even if other threads are adding. */
 	fprintf(f, "%" PRIu64 "\n", count);
 }
 

@@ -1,11 +1,10 @@
 /*
- * Metrics: counters, gauges and latency histograms, declared as fields of the
- * module that owns them and registered, with name and help, in the program's
- * registry; the /metrics page is printed from the registry, so that it cannot
- * drift from the code.
+ * Metrics: counters, gauges and latency histograms. They are fields of the
+ * module that owns them, which registers them with name and help. The /metrics
+ * page is printed from the registry, so that it cannot drift from the code.
  *
  * Thread: updates from any thread (relaxed atomics); registration and printing
- * on the loop thread. Registered metrics must outlive the registry, or be
+ * on the loop thread. Registered metrics must outlive the registry or be
  * removed.
  */
 #ifndef POOL_BASE_METRIC_H
@@ -22,7 +21,7 @@ struct pool_gauge {
 	_Atomic int64_t v;
 };
 
-/* Upper bounds 1 us * 2^i, i = 0..POOL_HIST_BUCKETS-1, and +Inf. */
+/* Upper bounds of the buckets: 1 us * 2^i, i = 0..POOL_HIST_BUCKETS-1; +Inf. */
 #define POOL_HIST_BUCKETS 26
 struct pool_hist {
 	_Atomic uint64_t bucket[POOL_HIST_BUCKETS + 1];
@@ -67,35 +66,36 @@ struct pool_metrics *pool_metrics_open(void);
 void pool_metrics_close(struct pool_metrics *m);
 
 /*
- * Register under a Prometheus name (promtool-clean: counters end in _total,
- * seconds and bytes as base units) with one line of help. labels is NULL or
- * constant text such as "class=\"shared\"" (copies are not taken, of name and
- * help neither); several metrics may share a name with different labels (the
- * first one's help is printed). 0 or -ENOMEM.
+ * Register a metric under a Prometheus name (promtool-clean: counters end in
+ * _total, units are seconds and bytes) with one line of help. labels: NULL, or
+ * text such as "class=\"shared\"". name, labels and help must be constant: they
+ * are not copied. Several metrics may share a name with different labels; the
+ * first one's help is printed. 0 or -ENOMEM.
  */
 int pool_metrics_counter(struct pool_metrics *m, struct pool_counter *c,
 			 const char *name, const char *labels,
 			 const char *help);
 int pool_metrics_gauge(struct pool_metrics *m, struct pool_gauge *g,
 		       const char *name, const char *labels, const char *help);
-/* Of nanoseconds, not negative, shown in seconds: name ends in _seconds. */
+/* A gauge in nanoseconds (>= 0), printed in seconds: name ends in _seconds. */
 int pool_metrics_gauge_ns(struct pool_metrics *m, struct pool_gauge *g,
 			  const char *name, const char *labels,
 			  const char *help);
 /* name ends in _seconds. */
 int pool_metrics_hist(struct pool_metrics *m, struct pool_hist *h,
 		      const char *name, const char *labels, const char *help);
-/* fn is called (loop thread) just before each printing, to set gauges. */
+/* fn is called on the loop thread before each printing, to set gauges. */
 int pool_metrics_on_print(struct pool_metrics *m, void (*fn)(void *arg),
 			  void *arg);
 
-/* Forget what lies in [owner, owner + size), and calls with that owner. */
+/* Remove the metrics in [owner, owner + size), and print hooks whose arg is
+ * owner. */
 void pool_metrics_remove(struct pool_metrics *m, const void *owner,
 			 size_t size);
 
 /*
- * The whole page in Prometheus text format 0.0.4, grouped by name, NUL-ended;
- * *ret_text is the caller's to free(). 0 or -ENOMEM.
+ * The whole page in Prometheus text format 0.0.4, grouped by name and
+ * NUL-terminated. The caller frees *ret_text with free(). 0 or -ENOMEM.
  */
 int pool_metrics_print(struct pool_metrics *m, char **ret_text,
 		       size_t *ret_len);

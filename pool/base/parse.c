@@ -121,7 +121,7 @@ int pool_parse_u64(const char *text, uint64_t min, uint64_t max,
 	uint64_t v;
 	int err = take_digits(&text, &v);
 
-	/* "99999999999999999999x" is no number rather than too large a one */
+	/* "99999999999999999999x" is -EINVAL, not -ERANGE. */
 	while (err == -ERANGE && is_digit(*text))
 		text++;
 	if (*text)
@@ -162,7 +162,7 @@ static bool is_host_name(const char *s)
 	return true;
 }
 
-/* An IPv6 literal, a scope ("%eth0") allowed. */
+/* An IPv6 literal, with an optional scope ("%eth0"). */
 static bool is_ipv6(const char *s)
 {
 	char addr[INET6_ADDRSTRLEN];
@@ -270,7 +270,7 @@ bool pool_host_is_wildcard(const char *host)
 	struct in_addr in;
 	struct in6_addr in6;
 
-	if (inet_aton(host, &in)) /* takes "0", too, as connect would */
+	if (inet_aton(host, &in)) /* accepts "0", as getaddrinfo does */
 		return in.s_addr == 0;
 	if (inet_pton(AF_INET6, host, &in6) != 1)
 		return false;
@@ -304,7 +304,7 @@ char *pool_format_size(uint64_t bytes, char *buf, size_t cap)
 
 		tenths = (uint64_t)((bytes * (unsigned __int128)10 + unit / 2) /
 				    unit);
-		if (tenths < 10240) /* "1024.0 KiB" is "1.0 MiB" */
+		if (tenths < 10240) /* not "1024.0 KiB" but "1.0 MiB" */
 			break;
 	}
 	snprintf(buf, cap, "%u.%u %ciB", (unsigned int)(tenths / 10),

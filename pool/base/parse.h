@@ -1,9 +1,9 @@
 /*
- * Parsing of what people type: sizes, durations, counts, addresses, booleans;
- * and its inverse for printing.
+ * Parsing of options: sizes, durations, counts, addresses, booleans; and
+ * formatting of sizes and addresses.
  *
- * Thread: any, no state. All return 0 or -EINVAL / -ERANGE and write their
- * result only on success; leading or trailing blanks are errors.
+ * Thread: any, no state. Parsers return 0, -EINVAL or -ERANGE and write their
+ * result only on success. Leading or trailing blanks are errors.
  */
 #ifndef POOL_BASE_PARSE_H
 #define POOL_BASE_PARSE_H
@@ -14,8 +14,8 @@
 
 /*
  * "1048576", "50G", "50gb", "50GiB", "1.5T": a decimal number and an optional
- * unit, any case: K M G T P, alone or with B or iB, all powers of 1024. A
- * fraction needs a unit; what it leaves of a byte is dropped.
+ * unit in any case: K M G T P, alone or with B or iB, all powers of 1024. A
+ * fraction needs a unit; the result is rounded down to bytes.
  */
 int pool_parse_size(const char *text, uint64_t *ret_bytes);
 /* "500ms", "1.5s", "10m", "1h", "1d"; a bare number is seconds. */
@@ -32,30 +32,31 @@ struct pool_hostport {
 	uint16_t port;
 };
 /*
- * "host:port", "[::1]:port"; a missing ":port" takes default_port (0: the port
- * is required). ":0" may be asked for: any port, for listening. Names are not
- * resolved here.
+ * "host:port" or "[::1]:port". Without ":port", default_port is used; if that
+ * is 0, the port is required. Port 0 is accepted: listeners use any free port.
+ * Names are not resolved.
  */
 int pool_parse_hostport(const char *text, uint16_t default_port,
 			struct pool_hostport *ret_hp);
 #define POOL_HOSTPORTS_MAX 8
 struct pool_hostports {
-	unsigned int n; /* 0: none are known */
+	unsigned int n;
 	struct pool_hostport at[POOL_HOSTPORTS_MAX];
 };
-/* One or several of these, with commas between. */
+/* 1 to POOL_HOSTPORTS_MAX of these, separated by commas. */
 int pool_parse_hostports(const char *text, uint16_t default_port,
 			 struct pool_hostports *ret_list);
-/* "host:port" or "[::1]:port" into buf (>= POOL_HOSTPORT_TEXT bytes). */
+/* Write "host:port" or "[::1]:port" to buf (>= POOL_HOSTPORT_TEXT bytes);
+ * returns buf. */
 #define POOL_HOSTPORT_TEXT (POOL_HOST_MAX + 16)
 char *pool_format_hostport(const struct pool_hostport *hp, char *buf,
 			   size_t cap);
 /* Is host a loopback address literal, or "localhost"? */
 bool pool_host_is_loopback(const char *host);
-/* Is host the address of no host, which means "all" when listened on? */
+/* Is host the unspecified address ("0.0.0.0", "::"): all when listening? */
 bool pool_host_is_wildcard(const char *host);
 
-/* "4.0 GiB" into buf (>= 16 bytes); returns buf. */
+/* Write "4.0 GiB" to buf (>= 16 bytes); returns buf. */
 char *pool_format_size(uint64_t bytes, char *buf, size_t cap);
 
 #endif

@@ -1,6 +1,6 @@
 #include "pool/base/shortlock.h"
 
-#define LOOKS 200 /* some 10 us */
+#define SPINS 200 /* some 10 us */
 
 void pool_shortlock_init(struct pool_shortlock *l)
 {
@@ -18,7 +18,7 @@ void pool_shortlock_fini(struct pool_shortlock *l)
 	pthread_rwlock_destroy(&l->lock);
 }
 
-/* That the other thread of this core may go on. */
+/* Yield to the other hardware thread of this core. */
 static inline void pause_cpu(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -31,7 +31,7 @@ static inline void pause_cpu(void)
 static void take(pthread_rwlock_t *lock, int (*try)(pthread_rwlock_t *),
 		 int (*wait)(pthread_rwlock_t *))
 {
-	for (unsigned int i = 0; i < LOOKS; i++) {
+	for (unsigned int i = 0; i < SPINS; i++) {
 		if (try(lock) == 0)
 			return;
 		pause_cpu();

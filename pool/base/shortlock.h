@@ -1,11 +1,11 @@
 /*
- * A lock for readers and a writer, each of which holds it for microseconds at
- * most: so who finds it taken looks again for a moment before it sleeps. On a
- * busy machine a thread that has slept may wait milliseconds for a CPU, a
- * thousand times what it waited for.
+ * A read-write lock that is held for microseconds at most. A thread that finds
+ * it taken spins briefly before it sleeps, because on a busy machine a thread
+ * that has slept may wait milliseconds for a CPU, a thousand times as long as
+ * for the lock.
  *
- * Writers go first, so that readers in a row keep none from its turn; who has
- * it does not take it again.
+ * A waiting writer comes before new readers, so that readers cannot starve it.
+ * Not recursive, for readers neither.
  *
  * Thread: any.
  */
@@ -22,6 +22,6 @@ void pool_shortlock_init(struct pool_shortlock *l);
 void pool_shortlock_fini(struct pool_shortlock *l);
 void pool_shortlock_read(struct pool_shortlock *l);
 void pool_shortlock_write(struct pool_shortlock *l);
-void pool_shortlock_give(struct pool_shortlock *l); /* by either */
+void pool_shortlock_give(struct pool_shortlock *l); /* unlocks either */
 
 #endif

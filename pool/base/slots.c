@@ -44,7 +44,7 @@ static int grow(struct pool_slots *s, size_t cap)
 	return 0;
 }
 
-/* The list of the free ones anew, in order. */
+/* Rebuild the free list, in ascending order. */
 static void relink(struct pool_slots *s)
 {
 	size_t i, next = s->cap;

@@ -1,11 +1,10 @@
 /*
- * A table of pointers by small number: what is told to somebody outside (the
- * kernel's nodeids and file handles), who gives it back and must find the same
- * thing, also in the process that takes over from this one: there, an address
- * would say nothing.
+ * A table of pointers by small number, for handles that the kernel keeps and
+ * sends back (nodeids, file handles). Numbers, unlike addresses, stay valid in
+ * a process that takes over.
  *
- * A number is given again as soon as it is free. Memory: 8 bytes for each of
- * the most that there were at once.
+ * A removed number is reused. Memory: 8 bytes per slot; the table has room for
+ * the highest number of items that existed at once, and does not shrink.
  *
  * Thread: any; the caller serialises access to one table (here: loop).
  */
@@ -17,24 +16,25 @@
 #include <stdint.h>
 
 struct pool_slots {
-	void **at; /* owns; an item, or (free) the next free one, tagged */
+	void **at; /* owns; an item, or if free the next free number, tagged */
 	size_t cap;
-	size_t free; /* the first free one; cap: none */
-	bool stale;  /* the list of the free ones is to be made anew */
+	size_t free; /* head of the free list; cap: empty */
+	bool stale;  /* the free list must be rebuilt */
 };
 
 void pool_slots_init(struct pool_slots *s);
-/* The items are the caller's. */
+/* Frees the table, not the items. */
 void pool_slots_fini(struct pool_slots *s);
 /* item: not NULL, at an even address. 0 or -ENOMEM. */
 int pool_slots_add(struct pool_slots *s, void *item, uint64_t *ret_n);
-/* Under this very number: 0, -EEXIST, -ENOMEM, -ERANGE (beyond 2^31). For
- * tables that are taken over; the next add looks at every slot once. */
+/* Add under the number n: 0, -EEXIST, -ENOMEM, -ERANGE (n >= 2^31). For
+ * take-overs: the next pool_slots_add walks the whole table. */
 int pool_slots_add_at(struct pool_slots *s, uint64_t n, void *item);
-/* NULL if it is free. */
+/* The item, or NULL if n is free. */
 void *pool_slots_get(const struct pool_slots *s, uint64_t n);
+/* n must be in use. */
 void pool_slots_remove(struct pool_slots *s, uint64_t n);
-/* The first used number from n on; cap if there is none. */
+/* The first number in use from n on; s->cap if there is none. */
 uint64_t pool_slots_next(const struct pool_slots *s, uint64_t n);
 
 #endif

@@ -6,8 +6,8 @@ int pool_turns_register(struct pool_metrics *m, struct pool_turns *t,
 			const char *hist, const char *longest)
 {
 	int err = pool_metrics_hist(m, &t->hist, hist, NULL,
-				    "Turns of the event loop: nothing else was "
-				    "looked at for so long");
+				    "Duration of event loop iterations, "
+				    "without sleep");
 
 	return err ? err : pool_metrics_gauge_ns(m, &t->longest_ns, longest,
 						 NULL, "The longest of them");
@@ -20,8 +20,8 @@ void pool_turns_add(struct pool_turns *t, uint64_t ns)
 		pool_gauge_set(&t->longest_ns, (int64_t)ns);
 }
 
-/* What came is handled where the loop looks for it, so that this runs once a
- * turn: all that passed since the last time, but for sleep. */
+/* Runs once per iteration, before the loop polls. The turn is the time since
+ * the last call, without sleep. */
 static void on_sleeps(uv_prepare_t *h)
 {
 	struct pool_turns *t =
@@ -36,7 +36,8 @@ static void on_sleeps(uv_prepare_t *h)
 
 void pool_turns_open(struct pool_turns *t, uv_loop_t *loop)
 {
-	(void)uv_loop_configure(loop, UV_METRICS_IDLE_TIME); /* is known */
+	/* Cannot fail: libuv knows the option. */
+	(void)uv_loop_configure(loop, UV_METRICS_IDLE_TIME);
 	uv_prepare_init(loop, &t->sleeps);
 	uv_prepare_start(&t->sleeps, on_sleeps);
 	uv_unref((uv_handle_t *)&t->sleeps);

@@ -1,13 +1,12 @@
 /*
- * How long the turns of an event loop take: from when it has something to do
- * until it looks for what has come, or sleeps. Whatever comes meanwhile waits.
- * (So it does when the scheduler puts off the thread, which is in these
- * figures.)
+ * Measures the turns of an event loop. A turn is one loop iteration without its
+ * sleep: events that arrive during a turn wait until its end. Time in which the
+ * scheduler does not run the thread is included.
  *
  *   pool_turns_open, before the loop runs -> ... -> pool_turns_close
  *
- * A loop that sleeps by other means than uv_run has its turns told by
- * pool_turns_add, and needs neither.
+ * A loop that does not sleep in uv_run reports its turns with pool_turns_add
+ * instead.
  *
  * Thread: the loop's. It does not keep the loop alive.
  */
@@ -21,25 +20,26 @@
 
 struct pool_turns {
 	uv_prepare_t sleeps; /* runs at the end of each turn */
+	/* at the last turn's end: the time, and the loop's total sleep */
 	uint64_t begun_ns, idle_ns;
 	struct pool_hist hist;
 	struct pool_gauge longest_ns;
 };
 
-/* Two metrics of this prefix, such as "kvpool_node_loop_turn". */
+/* Register two metrics with this prefix, such as "kvpool_node_loop_turn". */
 #define POOL_TURNS_REGISTER(m, t, prefix)                                    \
 	pool_turns_register((m), (t), prefix "_seconds",                     \
 			    prefix "_longest_seconds")
-/* 0 or -ENOMEM. The names are constant text. */
+/* hist, longest: the metrics' names, constant text. 0 or -ENOMEM. */
 int pool_turns_register(struct pool_metrics *m, struct pool_turns *t,
 			const char *hist, const char *longest);
 
-/* The loop must not have run: it is made to note how long it sleeps. */
+/* The loop must not have run yet: this configures it to measure its sleep. */
 void pool_turns_open(struct pool_turns *t, uv_loop_t *loop);
-/* cb(the handle, t->sleeps) from a later turn; or NULL. */
+/* cb (or NULL) gets the handle t->sleeps, in a later loop iteration. */
 void pool_turns_close(struct pool_turns *t, uv_close_cb cb);
 
-/* A turn took ns nanoseconds. */
+/* Record a turn of ns nanoseconds. */
 void pool_turns_add(struct pool_turns *t, uint64_t ns);
 
 #endif

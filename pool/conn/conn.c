@@ -34,9 +34,10 @@ bool conn_callbacks_on(const struct pool_conn *c)
 	       (c->state == CONN_CONNECTING && !c->drain_when_open);
 }
 
-/* ---- birth and end ---- */
+/* ---- creation and teardown ---- */
 
-/* sendfile(2) has no MSG_NOSIGNAL: a peer that went away must not kill us. */
+/* sendfile(2) has no MSG_NOSIGNAL: writing to a closed connection would kill
+ * the process. */
 static void sigpipe_ignore(void)
 {
 	struct sigaction sa;
@@ -84,7 +85,6 @@ static void poll_close(struct pool_conn *c)
 	c->poll = NULL;
 }
 
-/* Stops watching and closes the socket of this attempt. */
 static void socket_close(struct pool_conn *c)
 {
 	poll_close(c); /* first: it takes fd out of the loop's epoll set */
@@ -110,12 +110,12 @@ void conn_fail(struct pool_conn *c, int err)
 	socket_close(c);
 	pool_share_leave(&c->turn);
 	addrs_free(c);
-	uv_cancel((uv_req_t *)&c->resolve); /* if it is not running yet */
+	uv_cancel((uv_req_t *)&c->resolve); /* works if it has not started */
 	conn_faults_close(c);
 	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
-/* A connection with its timers' references, no socket yet. */
+/* A connection without a socket. Its timers hold the only references. */
 static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 		    const char *name, struct pool_conn **ret_conn)
 {
@@ -154,7 +154,7 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 	return 0;
 }
 
-/* Undo conn_new before it was shown to anybody: quietly. */
+/* Undo conn_new before the caller knows the connection: without on_close. */
 static void conn_discard(struct pool_conn *c, int err)
 {
 	c->detached = true;
@@ -166,7 +166,8 @@ void pool_conn_close(struct pool_conn *c)
 	conn_fail(c, 0);
 }
 
-/* No more callbacks; conn_flush ends it, from a later turn. */
+/* Turn callbacks off. conn_flush sends the queue, then shuts our direction
+ * down; the peer's end, or the timer, ends the connection. */
 static void drain_start(struct pool_conn *c)
 {
 	c->state = CONN_DRAINING;
@@ -174,7 +175,7 @@ static void drain_start(struct pool_conn *c)
 	pool_conn_bulk_drop(c);
 	conn_rx_clear(c);
 	c->write_more = true;
-	conn_want(c);
+	conn_watch(c);
 }
 
 void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms)
@@ -204,7 +205,7 @@ int pool_conn_detach(struct pool_conn *c)
 	return fd;
 }
 
-/* ---- timeouts: one timer, re-armed lazily ---- */
+/* ---- timeouts: one timer, re-armed when it fires ---- */
 
 static bool input_waiting(const struct pool_conn *c)
 {
@@ -232,8 +233,8 @@ static void on_timer(uv_timer_t *t)
 		conn_fail(c, -ETIMEDOUT);
 		return;
 	}
-	/* After a long turn of the loop, timers run before input is read: the
-	 * silence may have been ours. */
+	/* Timers run before input is read: after a long loop iteration, input
+	 * may be waiting in the socket although none was read in time. */
 	if (now - c->last_rx_ms >= c->idle_ms && !input_waiting(c))
 		conn_fail(c, -ETIMEDOUT);
 	else
@@ -242,7 +243,7 @@ static void on_timer(uv_timer_t *t)
 
 /* ---- events ---- */
 
-void conn_want(struct pool_conn *c)
+void conn_watch(struct pool_conn *c)
 {
 	int events = c->state == CONN_CONNECTING ? UV_WRITABLE :
 		     conn_faults_in_held(c)	 ? 0 :
@@ -251,7 +252,7 @@ void conn_want(struct pool_conn *c)
 
 	if (c->write_more && c->state != CONN_CONNECTING)
 		events |= UV_WRITABLE;
-	if (c->broken) /* held input is left alone, and the rest wakes us */
+	if (c->broken) /* wake at once to read the rest, unless it is held */
 		events = events & UV_READABLE ? UV_READABLE | UV_WRITABLE : 0;
 	if (!c->poll || c->poll->events == events)
 		return;
@@ -276,7 +277,7 @@ static int poll_open(struct pool_conn *c)
 	p->c = c;
 	c->refs++;
 	c->poll = p;
-	conn_want(c);
+	conn_watch(c);
 	return 0;
 }
 
@@ -288,7 +289,7 @@ static void set_options(struct pool_conn *c)
 
 	if (c->is_unix)
 		return;
-	/* Best effort: they only make it better. */
+	/* Best effort: the connection works without them. */
 	setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -297,7 +298,7 @@ static void set_options(struct pool_conn *c)
 	setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
-/* An address of this host has but this host's other end. */
+/* Two ends with the same address are on the same host. */
 static bool on_same_host(const struct pool_conn *c)
 {
 	struct sockaddr_storage us, them;
@@ -336,32 +337,34 @@ static int socket_error(const struct pool_conn *c)
 
 static void connect_next(struct pool_conn *c);
 
-/* ---- whose is the other end ---- */
+/* ---- is the peer's owner trusted ---- */
 
+/* Log and count why, and return the error for on_close. */
 static int distrust(struct pool_conn *c, int err, uid_t uid)
 {
 	if (err == -EAGAIN)
 		return -ECONNRESET;
 	if (err == -EPERM)
 		pool_warn_limited(
-			"%s: a process of user %u has this address, whom this "
-			"one (user %u) does not trust; left. If it is to be "
-			"trusted: --allow-user %u",
+			"%s: a process of user %u has this address, and this "
+			"one (user %u) does not trust that user; disconnected. "
+			"To trust it: --allow-user %u",
 			c->name, (unsigned int)uid, (unsigned int)geteuid(),
 			(unsigned int)uid);
 	else if (err == -ENOTSUP)
 		pool_warn_limited(
-			"%s: this kernel does not say whose process has this "
+			"%s: the kernel does not tell whose process has this "
 			"address (neither sock_diag nor /proc/self/net/tcp); "
-			"left. --insecure trusts everybody",
+			"disconnected. --insecure accepts all peers",
 			c->name);
 	if (err == -EPERM || err == -ENOTSUP)
 		pool_count(&c->trust->impostors);
 	return err;
 }
 
-/* Before anything is sent. It may not have been accepted yet: then who listens
- * there will do until something comes. */
+/* Runs before anything is sent. If the peer has not accepted the connection
+ * yet, check the listening socket's owner now, and the connection's own when
+ * input arrives (conn_is_trusted). */
 static int check_dialled(struct pool_conn *c)
 {
 	uid_t uid = 0;
@@ -403,7 +406,7 @@ static void on_connected(struct pool_conn *c)
 		return;
 	}
 	set_open(c);
-	conn_want(c);
+	conn_watch(c);
 	if (c->state == CONN_OPEN && c->ops->on_open)
 		c->ops->on_open(c);
 	if (c->state == CONN_OPEN && !pool_list_empty(&c->queue))
@@ -411,9 +414,9 @@ static void on_connected(struct pool_conn *c)
 }
 
 /*
- * The peer is gone (err), or the socket says that something is wrong (0), but
- * what the peer sent before is still to be read: conn_receive fails when there
- * is no more, with the socket's own error if it has one.
+ * A write failed (err), or poll reported an error (0). Input that the peer sent
+ * before that is still in the socket; conn_receive ends the connection when it
+ * has read all of it, with err or else the socket's error.
  */
 void conn_break(struct pool_conn *c, int err)
 {
@@ -424,10 +427,10 @@ void conn_break(struct pool_conn *c, int err)
 	if (!c->broken || err)
 		c->break_err = err;
 	c->broken = true;
-	conn_want(c);
+	conn_watch(c);
 }
 
-void conn_broken_dry(struct pool_conn *c)
+void conn_broken_end(struct pool_conn *c)
 {
 	int err = c->break_err ? c->break_err : socket_error(c);
 
@@ -444,8 +447,8 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		return;
 	}
 	if (status < 0) {
-		/* Any error event; libuv watches no more. The read says which
-		 * error it is, behind what came before it. */
+		/* libuv has stopped watching. Reading delivers the remaining
+		 * input and then returns the error. */
 		c->poll->events = 0;
 		conn_break(c, 0);
 	}
@@ -457,7 +460,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
 
 /* ---- dialling ---- */
 
-/* Start connecting to one address: 0 (on its way) or -errno. */
+/* Start connecting to one address: 0 (in progress) or -errno. */
 static int connect_start(struct pool_conn *c, const struct sockaddr *sa,
 			 socklen_t len)
 {
@@ -477,7 +480,7 @@ static int connect_start(struct pool_conn *c, const struct sockaddr *sa,
 	return poll_open(c);
 }
 
-/* The next address of the name, until one is on its way or all failed. */
+/* Try the name's addresses in turn until connecting is in progress. */
 static void connect_next(struct pool_conn *c)
 {
 	socket_close(c);
@@ -656,7 +659,7 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
 		return err;
 	}
 	c->fd = fd;
-	/* Not by the peer's address: one that is gone already has none. */
+	/* Use our own address: getpeername fails if the peer has gone. */
 	len = sizeof(ss);
 	if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0)
 		c->is_unix = ss.ss_family == AF_UNIX;
@@ -673,7 +676,7 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
 	return 0;
 }
 
-/* ---- small things ---- */
+/* ---- accessors ---- */
 
 void *pool_conn_user(const struct pool_conn *c)
 {

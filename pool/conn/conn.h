@@ -1,35 +1,47 @@
 /*
  * A framed connection on a libuv loop: TCP or Unix stream.
  *
- * Thread: the loop's, for everything; callbacks run on it too, and never from
- * inside pool_conn_connect or pool_conn_send*.
+ * Thread: the loop's, for all functions. Callbacks run on the loop thread,
+ * never from inside pool_conn_connect or pool_conn_send*.
  *
  * Happy path: pool_conn_connect -> on_open -> frames both ways -> peer closes
  * or pool_conn_close -> on_close, exactly once, last of all callbacks; the
- * connection is freed after it returns. Failure modes: name not resolved,
- * connect refused or timed out, reset, a frame that does not decode, the send
- * queue beyond its limit, silence longer than idle_timeout_ms: each ends in
- * on_close with the error. A peer of a version that is not ours nor next to it
- * (-EPROTONOSUPPORT, logged) is answered with one ERROR, by which it sees ours.
- * Messages that only a newer neighbour knows are passed over, with their bulk
- * and descriptors. A payload beyond what its type may have (pool/conn/unpack.h;
- * -EMSGSIZE), and another frame where opts.first is due (-EPROTO), are refused
- * by their header: the peer is told in an ERROR, and what it goes on sending
- * for a second is not kept. Before opts.first nothing has more than
- * POOL_CONN_FIRST_MAX bytes: the message itself, an ERROR, one that only a
- * newer neighbour knows.
+ * connection is freed after it returns.
  *
- * Receiving bulk: for a frame with bulk_len > 0, on_bulk_begin may return where
- * the bytes go (they are then received straight into that memory, which must
- * stay valid until on_bulk_end, pool_conn_bulk_drop or the connection's end);
- * if it returns NULL, on_bulk_room (if there is one) is asked for room piece by
- * piece, and without room they pass through the loop's staging buffer. In all
- * cases on_bulk_data tells of each slice as it arrives, while it is hot in the
- * cache, and on_bulk_end of the end. on_frame is called for frames without bulk
- * only. No turn takes more than POOL_CONN_SLICE bytes from one connection. With
- * a share (opts.share), POOL_CONN_SHARE_SLICE; and no more than its units from
- * all that have it, a unit being a byte of a frame delivered, or some that were
- * only received: what frames are about costs more than their coming.
+ * Failure modes, each of which ends in on_close with the error: the name does
+ * not resolve, connect is refused or times out, the peer resets, a frame does
+ * not decode, nothing is received for idle_timeout_ms. Also:
+ *
+ *   -EPROTONOSUPPORT  the peer's version is neither ours nor adjacent to it.
+ *                     Logged; one ERROR tells the peer our version.
+ *   -EMSGSIZE         a payload exceeds the bound of its type
+ *                     (pool/conn/unpack.h), or bulk POOL_BULK_MAX
+ *   -EPROTO           another frame arrives where opts.first is due
+ *
+ * The last two are detected in the header: the peer is sent an ERROR, and its
+ * further input is read and discarded for up to a second, because closing with
+ * unread input would reset the connection and destroy the ERROR. Until
+ * opts.first has arrived, only that message, an ERROR and types that only a
+ * newer version knows are accepted, with POOL_CONN_FIRST_MAX bytes at most.
+ *
+ * A message type that only a newer neighbour version knows is skipped, with its
+ * bulk and descriptor.
+ *
+ * Receiving bulk: for a frame with bulk_len > 0, on_bulk_begin may return
+ * memory for all of it. The bytes are received directly into that memory, which
+ * must stay valid until on_bulk_end, pool_conn_bulk_drop or the connection's
+ * end. If it returns NULL, on_bulk_room (optional) is asked for memory piece by
+ * piece; without any, the bytes pass through the loop's staging buffer. In all
+ * cases on_bulk_data is called with each slice as it arrives, while it is hot
+ * in the cache, and on_bulk_end once at the end. on_frame is called for frames
+ * without bulk only.
+ *
+ * Fairness: in one loop iteration a connection receives about POOL_CONN_SLICE
+ * bytes at most; with opts.share, POOL_CONN_SHARE_SLICE. The connections of one
+ * share together also stay within its units per iteration. A byte of a
+ * delivered frame (header and payload) is one unit, because handling a message
+ * costs more than receiving it; POOL_CONN_SHARE_RECEIVED received bytes are
+ * one.
  */
 #ifndef POOL_CONN_CONN_H
 #define POOL_CONN_CONN_H
@@ -49,24 +61,25 @@
 
 #define POOL_CONN_SLICE (256u << 10)
 #define POOL_CONN_SHARE_SLICE (16u << 10)
-#define POOL_CONN_SHARE_RECEIVED 16u /* bytes received: a unit */
+#define POOL_CONN_SHARE_RECEIVED 16u /* received bytes per unit */
 #define POOL_CONN_FIRST_MAX 4096u
 
 struct pool_conn;
 
 struct pool_conn_ops {
-	/* Dialled connections only: connected. */
+	/* Connected. Only connections that were dialled call it. */
 	void (*on_open)(struct pool_conn *c);
-	/* payload: borrowed until return. fd: one that rode on the frame, now
-	 * the callee's to close, or -1. */
+	/* payload: borrowed until return. fd: the descriptor that came with the
+	 * frame, owned by the callee from here on; or -1. */
 	void (*on_frame)(struct pool_conn *c, const struct pool_frame *f,
 			 const uint8_t *payload, int fd);
+	/* Optional: memory for the whole bulk, or NULL. */
 	void *(*on_bulk_begin)(struct pool_conn *c, const struct pool_frame *f,
 			       const uint8_t *payload);
 	/*
-	 * Optional: where the bytes from `offset` on go, *ret_len (> 0) of them
-	 * at most; memory as for on_bulk_begin. Asked when the room before is
-	 * full. NULL: staging for now; asked again at the next read.
+	 * Optional: memory for up to *ret_len (> 0) bytes from `offset` on,
+	 * valid as long as that of on_bulk_begin. Called when the previous
+	 * piece is full. NULL: use staging now, ask again at the next read.
 	 */
 	void *(*on_bulk_room)(struct pool_conn *c, const struct pool_frame *f,
 			      uint64_t offset, size_t *ret_len);
@@ -74,34 +87,35 @@ struct pool_conn_ops {
 	void (*on_bulk_data)(struct pool_conn *c, const struct pool_frame *f,
 			     const void *data, size_t len, uint64_t offset);
 	void (*on_bulk_end)(struct pool_conn *c, const struct pool_frame *f);
-	/* err: 0 if pool_conn_close was called, else -errno (-ECONNRESET for an
-	 * orderly end too). */
+	/* err: 0 after pool_conn_close and pool_conn_drain_close, else -errno
+	 * (-ECONNRESET also when the peer closed in order). */
 	void (*on_close)(struct pool_conn *c, int err);
 };
 
 struct pool_conn_opts {
-	const struct pool_conn_ops *ops; /* borrows for ever */
+	const struct pool_conn_ops *ops; /* borrows; constant data */
 	void *user;
 	unsigned int connect_timeout_ms; /* 0: 2000 */
-	/* nothing received for so long; 0: never */
+	/* end with -ETIMEDOUT when nothing arrived for so long; 0: never */
 	unsigned int idle_timeout_ms;
-	size_t send_queue_max; /* bytes of frames queued; 0: 64 MiB. File bulk
-				  is not counted. */
-	struct pool_share *share; /* borrows; NULL: it has a turn's slice */
-	/* Dialled: nothing is sent to, or delivered from, a process of this
-	 * machine that is not trusted (-EPERM, logged, counted). Borrows; NULL:
-	 * whoever answers will do. */
+	size_t send_queue_max; /* bytes of queued frames; 0: 64 MiB. Bulk from
+				  files is not counted. */
+	struct pool_share *share; /* borrows, or NULL */
+	/* Dialled connections: if a process of this machine has the other end,
+	 * it must be trusted before anything is sent or delivered (else -EPERM,
+	 * logged, counted). Borrows; NULL: any peer is accepted. */
 	struct pool_trust *trust;
-	/* what the peer must say first, enum pool_msg; 0: any */
+	/* enum pool_msg: the type that the peer must send first; 0: any */
 	uint16_t first;
-	struct pool_counter *refused; /* borrows; or NULL. Frames that ended it
-					 (before the callbacks heard of them) */
+	/* Counts frames refused by their header; no callback sees these.
+	 * Borrows, or NULL. */
+	struct pool_counter *refused;
 };
 
 /*
- * Dial host:port; the name is resolved anew at each call (in a worker thread).
- * Frames sent before on_open are queued. Returns 0 or -ENOMEM; later failures
- * come by on_close.
+ * Dial host:port; each call resolves the name again, in a worker thread.
+ * Frames sent before on_open are queued. Returns 0 or -ENOMEM; on_close reports
+ * all other failures.
  */
 int pool_conn_connect(uv_loop_t *loop, const struct pool_hostport *to,
 		      const struct pool_conn_opts *opts,
@@ -110,75 +124,76 @@ int pool_conn_connect(uv_loop_t *loop, const struct pool_hostport *to,
 int pool_conn_connect_unix(uv_loop_t *loop, const char *path,
 			   const struct pool_conn_opts *opts,
 			   struct pool_conn **ret_conn);
-/* Take over a connected stream socket (fd is the connection's from here on,
- * also after an error). */
+/* Use a connected stream socket. The connection owns fd from here on, also
+ * after an error. */
 int pool_conn_from_fd(uv_loop_t *loop, int fd,
 		      const struct pool_conn_opts *opts,
 		      struct pool_conn **ret_conn);
 /*
- * Give up the connection but keep its socket, which is returned (>= 0, the
- * caller's): only inside on_frame, with nothing queued and no byte received
- * beyond that frame (-EBUSY otherwise). on_close is not called; the connection
- * is gone. For handing a bulk lane to another thread's loop.
+ * Free the connection but keep its socket, which the caller owns from here on:
+ * the descriptor (>= 0), or -EBUSY if frames are queued or bytes beyond the
+ * current frame have been received. Call it inside on_frame only. on_close is
+ * not called. For moving a bulk lane to another thread's loop.
  */
 int pool_conn_detach(struct pool_conn *c);
 
-/* The memory given for the bulk being received is not touched any more; what is
- * left of it passes through staging (on_bulk_room is asked again). No-op when
- * no bulk is being received. */
+/* Stop writing to the memory given for the bulk being received; the rest of the
+ * bulk uses on_bulk_room or staging. No-op when no bulk is being received. */
 void pool_conn_bulk_drop(struct pool_conn *c);
 
-/* Ends it: on_close comes from a later turn; nothing else comes before. */
+/* End the connection. Of opts.ops only on_close is called any more, in a later
+ * loop iteration. */
 void pool_conn_close(struct pool_conn *c);
-/* Same, after everything queued has been sent, or after timeout_ms. */
+/* The same, but the connection ends only when the queue has been sent and the
+ * peer has closed its end, or after timeout_ms. */
 void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms);
 
 void *pool_conn_user(const struct pool_conn *c);
-/* "10.0.0.1:7071" or the Unix path; for messages. */
+/* "10.0.0.1:7071" or the Unix path; for log messages. */
 const char *pool_conn_peer_name(const struct pool_conn *c);
-/* Of the protocol: the lower of ours and the peer's, what both speak. 0: the
- * peer has said nothing yet. */
+/* Protocol version in use: the lower of ours and the peer's. 0: the peer has
+ * not sent a frame yet. */
 uint16_t pool_conn_version(const struct pool_conn *c);
 /*
- * Of a Unix socket: is the process that dialled it, or listened, of our own
- * user? (Where several users' names are lost in a user namespace they are all
- * one, POOL_UID_LOST: nobody's own.) False for TCP.
+ * Unix sockets: does the process that dialled or listened belong to our own
+ * user? Always false for TCP, and for POOL_UID_LOST: users without a mapping in
+ * this user namespace all appear as that one uid.
  */
 bool pool_conn_own_user(const struct pool_conn *c);
 #define POOL_UID_LOST 65534
 size_t pool_conn_queued(const struct pool_conn *c);
-/* Bytes that it keeps now: queued, and of a message that has come in part. */
+/* Bytes of memory in use: queued frames and a partly received payload. */
 size_t pool_conn_memory(const struct pool_conn *c);
-/* Has it ended, or is it drained? Nothing can be sent any more; if it has
- * ended, on_close is still to come. */
+/* Is it closing, draining, or broken by the peer? Nothing can be sent any more,
+ * and on_close has not been called yet. */
 bool pool_conn_is_over(const struct pool_conn *c);
-/* Since something was last received, or it opened. */
+/* Time since bytes were last received, or since the connection opened. */
 uint64_t pool_conn_silent_ms(const struct pool_conn *c);
 
 /*
- * Queue a frame with msg (may be NULL) as payload; what cannot be written at
- * once is sent as the socket allows. Returns 0, -ENOMEM, -EMSGSIZE (payload
- * beyond its type's bound), -ENOBUFS (queue beyond send_queue_max), -ENOTCONN
- * (closed): then nothing was queued.
+ * Queue a frame with msg (may be NULL) as payload. It is written now as far as
+ * the socket takes it, the rest later. Returns 0, or an error with nothing
+ * queued: -ENOMEM, -EMSGSIZE (payload beyond its type's bound), -ENOBUFS (queue
+ * beyond send_queue_max), -ENOTCONN (closing or draining).
  */
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
-/* The same, written in the loop's next turn, together with what has been queued
- * by then. */
+/* The same, but written in the next loop iteration, in one system call with
+ * other frames queued by then. */
 int pool_conn_send_soon(struct pool_conn *c, uint16_t type, uint64_t req,
 			const ProtobufCMessage *msg);
-/* The same, with a descriptor riding on it (Unix only, else -ENOTSUP); fd stays
- * the caller's (it is duplicated). */
+/* The same, with a descriptor (Unix sockets only, else -ENOTSUP). fd is
+ * duplicated and stays the caller's. */
 int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 		      const ProtobufCMessage *msg, int fd);
 /*
- * A frame whose bulk is [offset, offset+len) of a file, sent by sendfile(2), or
- * copied if the peer is on this host.
- * The file must hold that range until done(arg, err) is called (exactly once,
- * from the loop, with 0 or -errno; also on close; never from inside this call).
- * fd is the caller's; close it in done. On error nothing was queued and done
- * never runs. A file found shorter ends the connection (the frame can no
- * longer be completed).
+ * Queue a frame whose bulk is [offset, offset+len) of a file, sent by
+ * sendfile(2), or copied if the peer is on this host. fd stays the caller's; it
+ * and the range must stay valid until done(arg, err). done is called exactly
+ * once, on the loop, with 0 or -errno, also on close, never from inside this
+ * call. On error nothing is queued and done never runs. If the file turns out
+ * to be shorter the connection ends (-EIO), because the frame cannot be
+ * completed.
  */
 int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 			const ProtobufCMessage *msg, int fd, uint64_t offset,
@@ -188,15 +203,15 @@ int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 /* ---- listening ---- */
 
 #define POOL_ADDRESS_SIZE 16
-/* The other end's address, as IPv6; all 0: it has none (a Unix socket). */
+/* The peer's address as IPv6; all 0: it has none (a Unix socket). */
 void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE]);
 
 struct pool_listener;
-/* Called with each accepted connection's socket, which is the callee's. */
+/* Called for each accepted connection; the callee owns fd. */
 typedef void (*pool_accept_cb)(void *arg, int fd);
 /*
- * Listen on host:port (port 0: any; see pool_listener_port). Blocking name
- * resolution: for start-up. 0 or -errno (logged, naming the address).
+ * Listen on host:port (port 0: any; see pool_listener_port). Name resolution
+ * blocks: call it at start-up. 0 or -errno (logged with the address).
  */
 int pool_listener_open(uv_loop_t *loop, const struct pool_hostport *at,
 		       pool_accept_cb cb, void *arg,
@@ -205,21 +220,21 @@ int pool_listener_open(uv_loop_t *loop, const struct pool_hostport *at,
 int pool_listener_open_unix(uv_loop_t *loop, const char *path,
 			    pool_accept_cb cb, void *arg,
 			    struct pool_listener **ret_listener);
-/* The same on a socket that listens already, which is the listener's from here
- * on, also after an error. path: of a Unix socket, else NULL. */
+/* Use a socket that listens already. The listener owns fd from here on, also
+ * after an error. path: that of a Unix socket, else NULL. */
 int pool_listener_from_fd(uv_loop_t *loop, int fd, const char *path,
 			  pool_accept_cb cb, void *arg,
 			  struct pool_listener **ret_listener);
 /*
- * From now on: who is not trusted (pool/conn/trust.h) is answered with an
- * ERROR, -EPERM, which names the remedy, and never gets to the callback.
- * Borrows t; NULL: whoever comes will do.
+ * Accept only trusted peers from now on (pool/conn/trust.h). Others get an
+ * ERROR, -EPERM, which names the remedy, and never reach the callback. Borrows
+ * t; NULL: all peers are accepted.
  */
 void pool_listener_trust(struct pool_listener *l, struct pool_trust *t);
 /* Borrowed. */
 int pool_listener_fd(const struct pool_listener *l);
 uint16_t pool_listener_port(const struct pool_listener *l);
-/* No callback after it returns; a Unix path is unlinked. */
+/* No callback runs after it returns. Unlinks the path of a Unix socket. */
 void pool_listener_close(struct pool_listener *l);
 
 #endif

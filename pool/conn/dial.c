@@ -57,7 +57,7 @@ bool pool_dial_next(struct pool_dial *d, uint64_t now_ms)
 	return true;
 }
 
-/* After the last of a round there is a delay. */
+/* Dial the next one at once, or after a backoff if this was a round's last. */
 static void go_on(struct pool_dial *d, uint64_t now_ms)
 {
 	uint64_t max = several(d) ? POOL_DIAL_ROUND_MAX_MS :
@@ -90,7 +90,8 @@ void pool_dial_standby(struct pool_dial *d, const char *leader, uint64_t now_ms)
 bool pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
 		     uint64_t now_ms)
 {
-	/* Others hear of its end later than we, who were connected to it. */
+	/* We were connected to it, and noticed its end before those who still
+	 * name it. */
 	if (just_failed(d, at, now_ms))
 		return false;
 	d->others |= !listed(d, at);

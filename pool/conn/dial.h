@@ -1,14 +1,14 @@
 /*
- * Which master to dial next, and when: one of a list, in turn, or the one that
- * a standby or etcd has named. No I/O: the session's owner (node_link) does
- * what this says and tells how it went.
+ * Which master to dial next, and when: the masters of a list in turn, or the
+ * one that a standby or etcd has named. No I/O: the session's owner (node_link)
+ * dials and reports the outcome.
  *
- * One master alone is tried again after a delay that doubles. Of several, the
- * next one is tried at once, and there is a short delay only after each round;
- * each gets less time, as a machine that is gone does not even refuse, and one
- * that has just failed is left out while there are others.
+ * A single master is retried with exponential backoff. With several, the next
+ * one is dialled at once, with a backoff only after each round. Timeouts are
+ * shorter then, because a dead machine does not even refuse, and a master that
+ * has just failed is skipped while there are others.
  *
- * Thread: any, its owner's.
+ * Thread: the owner's.
  */
 #ifndef POOL_CONN_DIAL_H
 #define POOL_CONN_DIAL_H
@@ -18,43 +18,47 @@
 
 #include "pool/base/parse.h"
 
-#define POOL_DIAL_MIN_MS 50
-#define POOL_DIAL_ALONE_MAX_MS 250 /* it is to know all 2 s after its start */
-#define POOL_DIAL_ROUND_MAX_MS 200
-#define POOL_DIAL_CONNECT_MS 500 /* of several: to connect */
-#define POOL_DIAL_JOIN_MS 1000	 /* of several: to be welcomed; doubles */
+#define POOL_DIAL_MIN_MS 50 /* first backoff */
+/* Longest backoff with one master: 2 s after its start a master is to know all
+ * nodes. */
+#define POOL_DIAL_ALONE_MAX_MS 250
+#define POOL_DIAL_ROUND_MAX_MS 200 /* longest backoff with several */
+#define POOL_DIAL_CONNECT_MS 500 /* several: time to connect */
+#define POOL_DIAL_JOIN_MS 1000	 /* several: JOIN to WELCOME; doubles */
 #define POOL_DIAL_JOIN_MAX_MS 8000
-#define POOL_DIAL_FAILED_MS 2000 /* so long it is left out, whoever names it */
+#define POOL_DIAL_FAILED_MS 2000 /* a failed master is skipped so long */
 
 struct pool_dial {
 	struct pool_hostports list;
-	struct pool_hostport at;     /* dialled last; host "": none was */
-	struct pool_hostport named;  /* host "": nobody was */
-	struct pool_hostport failed; /* host "": none did */
-	bool others;		     /* somebody was named who is not listed */
-	unsigned int next, tried;    /* of the list; in this round */
+	struct pool_hostport at;     /* dialled last; host "": none */
+	struct pool_hostport named;  /* dialled next; host "": none */
+	struct pool_hostport failed; /* failed last; host "": none */
+	bool others;		     /* masters exist that are not listed */
+	unsigned int next, tried;    /* next of list; dialled in this round */
 	uint64_t failed_ms, due_ms, delay_ms;
-	struct pool_hostport slow;   /* gets join_ms; host "": nobody */
+	struct pool_hostport slow;   /* it has join_ms; host "": none */
 	unsigned int join_ms;
 };
 
 void pool_dial_init(struct pool_dial *d, const struct pool_hostports *list);
-/* Whom to dial now, which is then d->at; false: not yet, or nobody is known. */
+/* True: dial d->at now. False: wait, or no master is known. */
 bool pool_dial_next(struct pool_dial *d, uint64_t now_ms);
-/* It could not be reached, said nothing in time, refused, or was lost. */
+/* d->at was unreachable, timed out, refused, or the session broke. */
 void pool_dial_failed(struct pool_dial *d, uint64_t now_ms);
-/* It is a standby; leader is "HOST:PORT", or empty or nonsense: not known. */
+/* d->at is a standby. leader: "HOST:PORT" that it named; ignored if empty or
+ * malformed. */
 void pool_dial_standby(struct pool_dial *d, const char *leader,
 		       uint64_t now_ms);
-/* Somebody who should know says that the master is there: it is next. Is it
- * another one than that dialled last? */
+/* A standby or etcd names the master: dial it next, unless it has just failed.
+ * True if it is not the one dialled last. */
 bool pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
 		     uint64_t now_ms);
-/* It did not welcome us in time: it gets more the next time. */
+/* d->at did not send WELCOME in time: double its time for the next attempt. */
 void pool_dial_slow(struct pool_dial *d);
 void pool_dial_joined(struct pool_dial *d);
 
-/* Time to connect, and to be welcomed after that; 0: the usual, no limit. */
+/* Time to connect (0: the connection's default) and from then to WELCOME (0: no
+ * limit). */
 unsigned int pool_dial_connect_ms(const struct pool_dial *d);
 unsigned int pool_dial_join_ms(const struct pool_dial *d);
 

@@ -47,7 +47,7 @@ static int register_metrics(struct pool_faults *f, struct pool_metrics *m)
 		err = pool_metrics_counter(m, &f->done[k],
 					   "kvpool_faults_injected_total",
 					   labels[k],
-					   "Faults made on purpose");
+					   "Faults injected");
 	return err;
 }
 
@@ -133,7 +133,7 @@ size_t pool_faults_list(struct pool_faults *f,
 	return n;
 }
 
-/* "all"; the whole name; or its host. */
+/* rule: "all", the peer's whole name, or its host. */
 static bool peer_matches(const char *rule, const char *peer)
 {
 	size_t n = strlen(rule);
@@ -144,7 +144,7 @@ static bool peer_matches(const char *rule, const char *peer)
 	       !strchr(peer + n + 1, ':');
 }
 
-/* xorshift64*: chances that a seed repeats. */
+/* 0 <= x < 1. xorshift64*: a seed repeats the sequence. */
 static double chance(struct pool_faults *f)
 {
 	uint64_t x = f->random ? f->random : 1;
@@ -156,9 +156,10 @@ static double chance(struct pool_faults *f)
 	return (double)((x * 0x2545f4914f6cdd1dull) >> 11) / 0x1p53;
 }
 
-/* Locked. */
-static bool rule_says(struct pool_faults *f, struct pool_fault_rule *r,
-		      const char *peer, unsigned int direction, bool has_bulk)
+/* Does r apply to this message? Counts it. Called under f->lock. */
+static bool rule_applies(struct pool_faults *f, struct pool_fault_rule *r,
+			 const char *peer, unsigned int direction,
+			 bool has_bulk)
 {
 	if (!(r->directions & direction) || !peer_matches(r->peer, peer) ||
 	    (r->kind == POOL_FAULT_CORRUPT && !has_bulk))
@@ -180,7 +181,7 @@ enum pool_fault_kind pool_faults_judge(struct pool_faults *f, const char *peer,
 		return kind;
 	pthread_mutex_lock(&f->lock);
 	for (size_t i = 0; i < f->nrules && kind == POOL_FAULT_KINDS; i++)
-		if (rule_says(f, &f->rules[i], peer, direction, has_bulk)) {
+		if (rule_applies(f, &f->rules[i], peer, direction, has_bulk)) {
 			kind = f->rules[i].kind;
 			if (kind == POOL_FAULT_DELAY)
 				*ret_delay_ms = f->rules[i].delay_ms;

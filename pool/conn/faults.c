@@ -1,6 +1,6 @@
 /*
- * What pool/conn/fault_rules.h asks for, done to a stream. A connection has
- * this state only if faults were allowed when it was made.
+ * Applies injected faults (pool/conn/fault_rules.h) to a stream. A connection
+ * has this state only if injection was allowed when it was created.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ void conn_faults_close(struct pool_conn *c)
 	uv_close((uv_handle_t *)&c->faults->in_timer, on_timer_closed);
 }
 
-/* The peer is to see a reset, not an end. */
+/* Make close send a reset instead of an orderly end. */
 static int reset(struct pool_conn *c)
 {
 	struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -58,11 +58,11 @@ static void on_out_timer(uv_timer_t *t)
 	c->faults->out_held = false;
 	if (c->state == CONN_OPEN || c->state == CONN_DRAINING) {
 		c->write_more = true;
-		conn_want(c);
+		conn_watch(c);
 	}
 }
 
-/* The message is the first of the queue, nothing of it has been sent. */
+/* Consult the rules for o, the head of the queue, before any of it is sent. */
 static int out_judge(struct pool_conn *c, struct conn_out *o)
 {
 	uint32_t delay_ms = 0;
@@ -74,7 +74,7 @@ static int out_judge(struct pool_conn *c, struct conn_out *o)
 	o->fault_left = o->file_left / 2;
 	if (o->fault == POOL_FAULT_DELAY) {
 		c->faults->out_held = true;
-		uv_update_time(c->loop); /* not less than asked for */
+		uv_update_time(c->loop); /* a stale time would shorten it */
 		uv_timer_start(&c->faults->out_timer, on_out_timer, delay_ms,
 			       0);
 		return -EAGAIN;
@@ -102,7 +102,7 @@ bool conn_faults_out_held(const struct pool_conn *c)
 	return c->faults && c->faults->out_held;
 }
 
-/* One byte of the file, not as it is. */
+/* Send one byte of the file with one bit flipped. */
 static int send_flipped(struct pool_conn *c, struct conn_out *o)
 {
 	unsigned char byte;
@@ -151,7 +151,7 @@ static void on_in_timer(uv_timer_t *t)
 
 	c->faults->in_held = false;
 	if (c->state == CONN_OPEN || c->state == CONN_DRAINING)
-		conn_want(c);
+		conn_watch(c);
 }
 
 int conn_faults_in(struct pool_conn *c)

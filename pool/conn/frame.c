@@ -1,4 +1,4 @@
-/* A frame's payload as a message; what is refused is logged with its sender. */
+/* Unpacks a frame's payload; errors are logged with the peer's name. */
 #include "pool/base/log.h"
 #include "pool/conn/conn.h"
 #include "pool/conn/unpack.h"

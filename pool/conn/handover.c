@@ -102,12 +102,12 @@ int pool_handover_finish(struct pool_handover *h)
 /* ---- reading ---- */
 
 /*
- * The process before this one is the same user's, but may be of another
- * version. Files have few xattrs and holders; a mount many names of which its
- * kernel has not been told.
+ * Bounds of the records' size. The old process belongs to the same user, but
+ * may be of another version. A file has few xattrs and holders; a mount may
+ * have many notifications that were not sent to its kernel yet.
  */
 #define RECORD (1u << 20)
-#define FIELDS 4096u /* of a file, or what only a neighbour version knows */
+#define FIELDS 4096u /* of one file, or unknown to this version */
 #define TEXT (64u << 20)
 static const struct pool_bound bounds[] = {
 	[POOL_HANDOVER_NODE] = { NULL, 16u << 20, 4096, 64u << 10 },
@@ -129,7 +129,7 @@ static int unpack(enum pool_handover_type type,
 	b.desc = d;
 	err = pool_unpack(&b, data, len, ret_msg, why);
 	if (err)
-		pool_error("the daemon before this one: its %s %s",
+		pool_error("the previous daemon's %s %s",
 			   d->short_name, why);
 	return err == -ENOMEM ? err : err ? -EBADMSG : 0;
 }

@@ -1,18 +1,18 @@
 /*
- * What a daemon hands to the one that takes over from it: a sequence of
- * records (messages of pool/conn/kvpool.proto) in memory that both can see, and
- * descriptors. Who hands over fills one and sends it; who takes over reads it
- * in the same order. Names first, then what refers to them:
+ * The state that an old daemon passes to the new one in a take-over: a sequence
+ * of records (messages of pool/conn/kvpool.proto) in shared memory, and an
+ * array of descriptors. The old daemon writes and sends them; the new one reads
+ * the records in the same order. A record comes after those that it refers to:
  *
  *   NODE  NAME*  OPS*  FS  INODE*  OPEN*  [BY_ID]  END
  *
- *   u32 type | u32 length | payload
+ *   each record: u32 type | u32 length | payload
  *
- * Both programs may be of neighbour versions: unknown fields are ignored, and
- * what a newer one cannot do without it says in a record of a new type, which
- * an older one refuses.
+ * The two programs may be of neighbour versions: unknown fields are ignored.
+ * State that the new program must understand goes into a record of a new type,
+ * which an older program refuses.
  *
- * Thread: main (nothing else runs meanwhile in either process).
+ * Thread: main; no other thread of either process runs meanwhile.
  */
 #ifndef POOL_CONN_HANDOVER_H
 #define POOL_CONN_HANDOVER_H
@@ -34,65 +34,66 @@ enum pool_handover_type {
 	POOL_HANDOVER_FS,
 	POOL_HANDOVER_INODE,
 	POOL_HANDOVER_OPEN,
-	POOL_HANDOVER_BY_ID, /* some files come without a descriptor: they are
-				to be opened by their store ids */
+	POOL_HANDOVER_BY_ID, /* some files have no descriptor here: the new
+				process opens them by their store ids */
 };
 
-/* Descriptors that are always there, by index. */
+/* Index of the descriptors that every hand-over has. */
 enum pool_handover_fd {
-	POOL_HANDOVER_FD_RECORDS, /* the memory itself */
+	POOL_HANDOVER_FD_RECORDS, /* memfd with the records */
 	POOL_HANDOVER_FD_STORE,	  /* the store's lock */
-	POOL_HANDOVER_FD_PEERS,	  /* listening sockets: TCP, ... */
-	POOL_HANDOVER_FD_LOCAL,	  /* ... Unix (or /dev/null), ... */
-	POOL_HANDOVER_FD_ADMIN,	  /* ... HTTP */
+	POOL_HANDOVER_FD_PEERS,	  /* listening socket: TCP */
+	POOL_HANDOVER_FD_LOCAL,	  /* listening socket: Unix (or /dev/null) */
+	POOL_HANDOVER_FD_ADMIN,	  /* listening socket: HTTP */
 	POOL_HANDOVER_FD_FUSE,	  /* /dev/fuse */
 	POOL_HANDOVER_FD_TAKEOVER, /* the socket for the next take-over */
-	POOL_HANDOVER_FD_MORE,	  /* the first of the others */
+	POOL_HANDOVER_FD_MORE,	  /* first index of all others */
 };
 
 struct pool_handover {
-	/* The writer's: borrowed until it is sent. The reader's: owned until
-	 * taken (-1 then). */
-	int *fds; /* owns */
+	/* Owns the array. Writer: borrows the descriptors until sent. Reader:
+	 * owns those not taken yet; taken ones are -1. */
+	int *fds;
 	unsigned int nfds, fds_cap;
 	FILE *out;	  /* writing */
 	const uint8_t *in; /* reading; owns the mapping */
 	size_t in_len, at;
-	int err; /* of writing: the first */
-	bool by_id; /* writing: POOL_HANDOVER_BY_ID is to be said */
+	int err; /* writing: the first error */
+	bool by_id; /* writing: a BY_ID record must be written */
 };
 
 /* ---- writing ---- */
 
 /* 0 or -errno. */
 int pool_handover_create(struct pool_handover *h);
-/* Errors are kept for pool_handover_finish. */
+/* Errors are reported by pool_handover_finish. */
 void pool_handover_put(struct pool_handover *h, enum pool_handover_type type,
 		       const ProtobufCMessage *msg);
-/* Under a fixed index (before any other), or the next: the index, or 0 after
- * an error (kept). */
+/* Add a descriptor under a fixed index, or under the next free one, which is
+ * returned (0: an error, which pool_handover_finish reports). */
 void pool_handover_set_fd(struct pool_handover *h, enum pool_handover_fd which,
 			  int fd);
 unsigned int pool_handover_add_fd(struct pool_handover *h, int fd);
-/* All is written: 0 or -errno. */
+/* Write END. 0, or -errno: the first error of any of the above. */
 int pool_handover_finish(struct pool_handover *h);
 
 /* ---- reading ---- */
 
-/* h->fds has been filled (the records' among them): 0 or -errno. */
+/* Map the records; the caller has filled h->fds. 0 or -errno. */
 int pool_handover_open(struct pool_handover *h);
 /*
- * The next record, if it is of this type: 0 and a message to be freed with
- * protobuf_c_message_free_unpacked; -ENOENT: it is of another; -EBADMSG.
+ * The next record, if it has this type: 0 and a message to be freed with
+ * protobuf_c_message_free_unpacked (none if d is NULL). -ENOENT: it has another
+ * type and stays the next; -EBADMSG: malformed, logged; -ENOMEM.
  */
 int pool_handover_get(struct pool_handover *h, enum pool_handover_type type,
 		      const ProtobufCMessageDescriptor *d,
 		      ProtobufCMessage **ret_msg);
-/* The descriptor is the caller's from here on: >= 0, or -EBADF. */
+/* Move a descriptor to the caller: >= 0, or -EBADF. */
 int pool_handover_take_fd(struct pool_handover *h, unsigned int index);
 
-/* Both: what was opened or made here; descriptors of a reader that nobody
- * took. */
+/* Free the records and the array; a reader also closes descriptors that were
+ * not taken. */
 void pool_handover_close(struct pool_handover *h);
 
 #endif

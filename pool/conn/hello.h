@@ -1,7 +1,7 @@
 /*
  * HELLO: the first message, in both directions, of every connection between
- * nodes. The dialler checks that the answer is from the node that it dialled:
- * the address may have passed to another one.
+ * nodes. The dialler checks that the answer comes from the node it meant to
+ * dial, because the address may belong to another node by now.
  *
  * Thread: any.
  */
@@ -16,7 +16,7 @@
 #include "pool/conn/peer_addr.h"
 #include "pool/conn/wire.h"
 
-/* From the node `id` (borrowed). lane 0: a control connection. */
+/* HELLO of node `id` (borrowed by *ret). lane 0: a control connection. */
 static inline void pool_hello_init(Kvpool__Hello *ret,
 				   const uint8_t id[POOL_ID_SIZE],
 				   uint32_t lane)

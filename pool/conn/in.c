@@ -1,4 +1,4 @@
-/* The receiving half of a connection: frames, their payload, their bulk. */
+/* The receiving half of a connection: headers, payloads, bulk. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +15,12 @@
 #include "pool/conn/unpack.h"
 
 /*
- * How much to read when the next thing is a header that bulk probably follows:
- * enough for the header and payload; what is read of the bulk is copied once
- * more than what is received straight into place.
+ * How much to read at a header that bulk probably follows: enough for header
+ * and payload. Bulk bytes that this read catches are in staging and have to be
+ * copied; the rest is received in place.
  */
 #define PEEK_BEFORE_BULK 4096u
-#define REFUSED_MS 1000 /* what comes then is thrown away */
-
+#define REFUSED_MS 1000 /* discard input for so long after a refusal */
 
 void conn_rx_clear(struct pool_conn *c)
 {
@@ -32,7 +31,8 @@ void conn_rx_clear(struct pool_conn *c)
 	c->rx.fd = -1;
 }
 
-/* Keeps the descriptors of one recvmsg: one at most, else all are closed. */
+/* Keep the descriptor that came with one recvmsg. More than one in flight is
+ * -EPROTO; the excess is closed. */
 static int take_fds(struct pool_conn *c, struct msghdr *m)
 {
 	int err = m->msg_flags & MSG_CTRUNC ? -EPROTO : 0;
@@ -89,7 +89,7 @@ static ssize_t read_unix(struct pool_conn *c, void *buf, size_t cap)
 	return r;
 }
 
-/* Bytes read (0: the peer's end), or -errno. */
+/* Bytes read (0: the peer closed), or -errno. */
 static ssize_t read_some(struct pool_conn *c, void *buf, size_t cap)
 {
 	ssize_t r;
@@ -102,7 +102,7 @@ static ssize_t read_some(struct pool_conn *c, void *buf, size_t cap)
 	return r < 0 ? -errno : r;
 }
 
-/* Room for the next bytes of bulk, if the receiver has some: *bulk, room. */
+/* Ask the owner for memory for the next bytes of bulk: sets bulk and room. */
 static void rx_room(struct pool_conn *c)
 {
 	struct conn_rx *rx = &c->rx;
@@ -153,9 +153,9 @@ static uint8_t *rx_target(struct pool_conn *c, size_t budget, size_t *ret_cap,
 	return to;
 }
 
-/* The descriptor that rode on the frame ending here, or -1. The sender writes
- * such a frame by itself and the kernel ends a read at it, so the frame that
- * reaches or passes the end of that read is the one. */
+/* The descriptor that belongs to the frame that ends here, or -1. The sender
+ * writes such a frame alone, and the kernel ends a read at a descriptor, so it
+ * belongs to the first frame that reaches the end of that read. */
 static int rx_take_fd(struct conn_rx *rx)
 {
 	int fd = -1;
@@ -174,14 +174,14 @@ static void rx_next(struct conn_rx *rx)
 	rx->have = 0;
 }
 
-/* What only a newer neighbour knows. */
+/* Skip a message of a type that only a newer version knows. */
 static void pass_over(const struct pool_conn *c, const struct pool_frame *f,
 		      int fd)
 {
 	if (fd >= 0)
 		close(fd);
-	pool_warn_limited("%s: a message of type %u, which a newer version "
-			  "knows (%u, this is %u): ignored", c->name, f->type,
+	pool_warn_limited("%s: a message of type %u of a newer version (%u; "
+			  "this is %u): ignored", c->name, f->type,
 			  f->version, pool_wire_version);
 }
 
@@ -190,7 +190,7 @@ static void rx_deliver(struct pool_conn *c, const uint8_t *payload)
 {
 	struct conn_rx *rx = &c->rx;
 	struct pool_frame frame = rx->frame;
-	uint8_t *own = rx->payload; /* until the callee has returned */
+	uint8_t *own = rx->payload; /* freed when the callee has returned */
 
 	rx->payload = NULL;
 	if (c->share)
@@ -217,7 +217,7 @@ static void rx_deliver(struct pool_conn *c, const uint8_t *payload)
 	free(own);
 }
 
-/* len bytes of bulk are at data, in their room if there is any. */
+/* Account for len bytes of bulk at data: in the owner's memory, or staging. */
 static void rx_bulk(struct pool_conn *c, uint8_t *data, size_t len)
 {
 	struct conn_rx *rx = &c->rx;
@@ -244,8 +244,9 @@ static void rx_bulk(struct pool_conn *c, uint8_t *data, size_t len)
 }
 
 /*
- * The answer's version is what the peer's log will say; its input has been read
- * (the first frame), so the end that follows does not overtake it.
+ * Send an ERROR, which tells the peer our version; the caller then ends the
+ * connection. The peer's first frame has been read, so closing does not reset
+ * the connection and the ERROR arrives.
  */
 static void refuse_version(struct pool_conn *c, uint16_t version)
 {
@@ -259,8 +260,9 @@ static void refuse_version(struct pool_conn *c, uint16_t version)
 	(void)pool_conn_send(c, POOL_MSG_ERROR, 0, &msg.base);
 }
 
-/* By its header, whose payload is not taken: what it goes on sending is read
- * and thrown away for a while, so that the answer is not lost in a reset. */
+/* Refuse a frame by its header: send an ERROR, then drain. The payload and all
+ * later input are read and discarded: closing with unread input would reset the
+ * connection and lose the ERROR. */
 static void refuse(struct pool_conn *c, int err, const char *text)
 {
 	Kvpool__Error msg = KVPOOL__ERROR__INIT;
@@ -294,7 +296,7 @@ static void refuse_size(struct pool_conn *c)
 	refuse(c, -EMSGSIZE, text);
 }
 
-/* opts.first: is this frame it, or one that may come before? */
+/* While opts.first is due: is this frame acceptable? If not, it is refused. */
 static bool rx_first(struct pool_conn *c)
 {
 	const struct pool_frame *f = &c->rx.frame;
@@ -315,13 +317,13 @@ static bool rx_first(struct pool_conn *c)
 	return false;
 }
 
-/* Both sides' first frame says what they speak. */
+/* Use the lower of both versions; each side's first frame carries its own. */
 static void agree_version(struct pool_conn *c, uint16_t version)
 {
 	c->version = version < pool_wire_version ? version : pool_wire_version;
 }
 
-/* Header bytes; 0 or why it is not one of ours. */
+/* Takes n header bytes. 0, or -errno to end the connection. */
 static int rx_header(struct pool_conn *c, const uint8_t *data, size_t n)
 {
 	struct conn_rx *rx = &c->rx;
@@ -354,7 +356,8 @@ static int rx_header(struct pool_conn *c, const uint8_t *data, size_t n)
 	return 0;
 }
 
-/* Payload bytes in staging: used there if it is whole, else gathered. */
+/* Takes n payload bytes in staging. A whole payload is delivered from there; a
+ * partial one is collected in rx->payload. */
 static int rx_payload(struct pool_conn *c, const uint8_t *data, size_t n)
 {
 	struct conn_rx *rx = &c->rx;
@@ -395,8 +398,8 @@ static size_t rx_missing(const struct conn_rx *rx, size_t max)
 	return left < max ? (size_t)left : max;
 }
 
-/* Bulk bytes in staging: to their room if there is any, which may be somebody's
- * memory. 0 and how many, or -errno. */
+/* Copy up to *n bulk bytes from staging to the owner's memory, if it gave any.
+ * That may be memory of the application (guard.h). 0 and *n, or -errno. */
 static int rx_bulk_copy(struct pool_conn *c, uint8_t *data, size_t *n)
 {
 	struct conn_rx *rx = &c->rx;
@@ -416,7 +419,7 @@ static int rx_bulk_copy(struct pool_conn *c, uint8_t *data, size_t *n)
 	return 0;
 }
 
-/* Takes len received bytes apart. 0 or -errno for a broken stream. */
+/* Parse len received bytes. 0, or -errno to end the connection. */
 static int rx_feed(struct pool_conn *c, uint8_t *data, size_t len)
 {
 	struct conn_rx *rx = &c->rx;
@@ -443,7 +446,7 @@ static int rx_feed(struct pool_conn *c, uint8_t *data, size_t len)
 	return err;
 }
 
-/* Bytes that already lie where they belong. */
+/* n bytes were received in place: no copy. */
 static void rx_direct(struct pool_conn *c, uint8_t *at, size_t n)
 {
 	struct conn_rx *rx = &c->rx;
@@ -458,14 +461,15 @@ static void rx_direct(struct pool_conn *c, uint8_t *at, size_t n)
 		rx_deliver(c, rx->payload);
 }
 
-/* A descriptor belongs to a frame without bulk that is still coming. */
+/* A received descriptor must belong to a frame without bulk that is not
+ * complete yet. */
 static bool rx_fd_is_stray(const struct conn_rx *rx)
 {
 	return rx->fd >= 0 && (rx->state == RX_BULK ||
 			       (rx->state == RX_HEADER && rx->have == 0));
 }
 
-/* One read's worth. Bytes received, or -errno. *ret_dry: no more for now. */
+/* One read. Bytes received, or -errno. *ret_dry: the socket is empty. */
 static ssize_t receive_step(struct pool_conn *c, size_t budget, bool *ret_dry)
 {
 	bool direct;
@@ -488,7 +492,7 @@ static ssize_t receive_step(struct pool_conn *c, size_t budget, bool *ret_dry)
 	if (c->share)
 		pool_share_spend(c->share,
 				 (size_t)r / POOL_CONN_SHARE_RECEIVED + 1);
-	if (c->state == CONN_DRAINING) { /* nobody listens */
+	if (c->state == CONN_DRAINING) { /* discard input */
 		conn_rx_clear(c);
 		return r;
 	}
@@ -512,10 +516,10 @@ void conn_wake_at(struct pool_conn *c, int bytes)
 }
 
 /*
- * In the middle of bulk the loop is woken for a whole slice, or what is left.
- * Else the receiver is woken for every few segments, and over loopback in the
+ * In the middle of bulk, wake the loop for a whole slice, or for what is left.
+ * Without this the receiver wakes for every few segments, over loopback in the
  * middle of the sender's sendfile: 4 MiB took 1.4 to 2.5 times as long (medians
- * of interleaved rounds). When the socket's buffer is full it is woken anyway.
+ * of interleaved rounds). A full socket buffer wakes the loop in any case.
  */
 static void receive_later(struct pool_conn *c)
 {
@@ -530,7 +534,7 @@ static void receive_later(struct pool_conn *c)
 						 (int)POOL_CONN_SLICE);
 }
 
-/* Until there is no more for now, or the turn's share is used up. */
+/* Read until the socket is empty or the slice is used up. */
 static void receive_slice(struct pool_conn *c)
 {
 	size_t slice = c->share ? POOL_CONN_SHARE_SLICE : POOL_CONN_SLICE;
@@ -543,7 +547,7 @@ static void receive_slice(struct pool_conn *c)
 		r = receive_step(c, slice - done, &dry);
 		if (r == -EAGAIN) {
 			if (c->broken)
-				conn_broken_dry(c);
+				conn_broken_end(c);
 			return;
 		}
 		if (r < 0) {
@@ -561,7 +565,7 @@ void conn_receive(struct pool_conn *c)
 		return;
 	receive_slice(c);
 	receive_later(c);
-	if (c->rx.state != RX_BULK) /* which the loop is woken for in time */
+	if (c->rx.state != RX_BULK) /* SO_RCVLOWAT wakes the loop for bulk */
 		pool_busy_touch(c->loop);
 }
 
@@ -571,7 +575,7 @@ void conn_receive_turn(struct pool_conn *c)
 		conn_receive(c);
 }
 
-/* What is left then is still readable, which wakes the loop. */
+/* Input beyond the slice keeps the socket readable, which wakes the loop. */
 void conn_receive_go(struct pool_share_user *u)
 {
 	conn_receive(pool_container_of(u, struct pool_conn, turn));

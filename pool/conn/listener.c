@@ -18,20 +18,21 @@
 
 #define BACKLOG 512
 #define ACCEPTS_PER_TURN 16
-/* Strangers that are being told why they may not come; others are not told. */
+/* Refused connections that are being sent an ERROR; beyond that number they
+ * are just closed. */
 #define REFUSED_MAX 16u
 #define REFUSED_MS 1000
 
 struct pool_listener {
 	uv_poll_t poll;
 	int fd;	   /* owns */
-	int spare; /* owns; given up for a moment when descriptors run out */
+	int spare; /* owns; closed briefly when descriptors run out */
 	pool_accept_cb cb;
 	void *arg;
 	bool closed;
-	struct pool_trust *trust; /* borrows; NULL: everybody */
+	struct pool_trust *trust; /* borrows; NULL: all peers are accepted */
 	char *path; /* owns; NULL for TCP */
-	dev_t dev;  /* of path, so that a successor's is not unlinked */
+	dev_t dev;  /* of path: a successor's socket is not unlinked */
 	ino_t ino;
 };
 
@@ -57,8 +58,8 @@ static int spare_open(void)
 	return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Without a free descriptor accept fails and the loop would spin on it: take
- * the connection with the spare one and drop it. */
+/* Without a free descriptor accept fails, the socket stays readable and the
+ * loop would spin: accept with the spare descriptor, and close. */
 static void accept_and_drop(struct pool_listener *l)
 {
 	int fd;
@@ -72,9 +73,9 @@ static void accept_and_drop(struct pool_listener *l)
 	l->spare = spare_open();
 }
 
-/* ---- strangers ---- */
+/* ---- untrusted peers ---- */
 
-static atomic_uint nrefused; /* that are being told so */
+static atomic_uint nrefused; /* being sent an ERROR; all listeners */
 
 static void on_refused_close(struct pool_conn *c, int err)
 {
@@ -86,7 +87,7 @@ static void on_refused_close(struct pool_conn *c, int err)
 static const struct pool_conn_ops refused_ops = { .on_close =
 							  on_refused_close };
 
-/* Nothing that it says is read. */
+/* Send an ERROR and close. The peer's input is discarded. */
 static void refuse(struct pool_listener *l, int fd, const char *text)
 {
 	struct pool_conn_opts opts = { .ops = &refused_ops };
@@ -120,20 +121,20 @@ static void turn_away(struct pool_listener *l, int fd, int err, uid_t uid)
 			 (unsigned int)uid, (unsigned int)geteuid());
 	else
 		snprintf(text, sizeof(text),
-			 "this kernel does not say whose connection it is "
+			 "the kernel does not tell whose connection it is "
 			 "(neither sock_diag nor /proc/self/net/tcp); "
-			 "--insecure trusts everybody");
+			 "--insecure accepts all peers");
 	pool_warn_limited("a connection was refused: %s", text);
 	refuse(l, fd, text);
 }
 
-/* Else the connection has been dealt with. */
-static bool may_come(struct pool_listener *l, int fd)
+/* False: not trusted; fd has been taken care of. */
+static bool accepts(struct pool_listener *l, int fd)
 {
 	uid_t uid = 0;
 	int err = l->trust ? pool_trust_peer(l->trust, fd, &uid) : 0;
 
-	if (err == -EAGAIN) /* gone already */
+	if (err == -EAGAIN) /* the peer has closed already */
 		close(fd);
 	else if (err)
 		turn_away(l, fd, err, uid);
@@ -160,13 +161,13 @@ static void on_acceptable(uv_poll_t *h, int status, int events)
 				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd >= 0) {
-			if (may_come(l, fd))
+			if (accepts(l, fd))
 				l->cb(l->arg, fd);
 		} else if (errno == EMFILE || errno == ENFILE) {
 			accept_and_drop(l);
 			return;
 		} else if (errno != EINTR && errno != ECONNABORTED) {
-			return; /* EAGAIN; others are for the next turn */
+			return; /* EAGAIN; others are retried next time */
 		}
 	}
 }
@@ -176,7 +177,7 @@ static void on_closed(uv_handle_t *h)
 	free(pool_container_of((uv_poll_t *)h, struct pool_listener, poll));
 }
 
-/* Watch fd, which is the listener's from here on, also after an error. */
+/* The listener owns fd from here on, also after an error. */
 static int listener_new(uv_loop_t *loop, int fd, pool_accept_cb cb, void *arg,
 			struct pool_listener **ret_listener)
 {
@@ -249,7 +250,7 @@ static int listen_one(const struct addrinfo *a, int *ret_fd)
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (a->ai_family == AF_INET6) /* "::" means every address */
+	if (a->ai_family == AF_INET6) /* "::" includes IPv4 */
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 	if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG)) {
 		err = -errno;
@@ -307,7 +308,7 @@ int pool_listener_open(uv_loop_t *loop, const struct pool_hostport *at,
 
 /* ---- Unix ---- */
 
-/* Removes a socket that nobody listens on any more. 0 if path is free now. */
+/* Remove a socket file without a listener. 0: the path is free. */
 static int stale_remove(const struct sockaddr_un *un)
 {
 	struct stat st;
@@ -341,8 +342,8 @@ static int listen_unix(const char *path, int *ret_fd)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	/* Before bind, which takes the mode over (less the umask): so there is
-	 * no moment at which others could connect. */
+	/* Before bind, which gives the file this mode (less the umask): other
+	 * users can never connect. */
 	if (fchmod(fd, 0600) ||
 	    bind(fd, (struct sockaddr *)&un, sizeof(un)) ||
 	    listen(fd, BACKLOG)) {

@@ -1,4 +1,4 @@
-/* The types of messages: their names, and what one of each may have. */
+/* The message types: names, and bounds of their payloads. */
 #include <stdbool.h>
 
 #include "pool/conn/kvpool.pb-c.h"
@@ -43,14 +43,14 @@ const char *pool_msg_name(uint16_t type)
 	return pool_msg_known(type) ? names[type] : "unknown";
 }
 
-#define SMALL 4096u	    /* numbers, a node's description, a text */
-#define PATH 8192u	    /* one path, and numbers */
-#define BATCH (1u << 20)    /* four times what batches aim at */
-#define RESULTS (8u * POOL_BATCH_MAX) /* that a node may have lost */
-#define OTHERS 16u	    /* fields that only a neighbour version knows */
-#define NODES 4096u	    /* descriptions of nodes */
-#define XATTRS (64u << 10)  /* of the files in a batch */
-#define HOLDERS (192u << 10) /* and their holders */
+#define SMALL 4096u	    /* bytes: numbers, a node's description, a text */
+#define PATH 8192u	    /* bytes: one path and numbers */
+#define BATCH (1u << 20)    /* bytes: 4 * POOL_BATCH_BYTES */
+#define RESULTS (8u * POOL_BATCH_MAX) /* OpResults in a WELCOME */
+#define OTHERS 16u	    /* fields unknown to this version */
+#define NODES 4096u	    /* NodeInfos */
+#define XATTRS (64u << 10)  /* xattrs of all files of a batch */
+#define HOLDERS (192u << 10) /* xattrs and holders of all files of a batch */
 
 #define MSG(type, name, bytes, entries, nested) \
 	[POOL_MSG_##type] = { &kvpool__##name##__descriptor, bytes, entries, \

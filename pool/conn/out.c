@@ -14,13 +14,15 @@
 #include "pool/conn/unpack.h"
 
 #define IOV_MAX_FRAMES 64
-#define COPY_SLICE (128u << 10) /* stays in the cache on its way */
-#define COPY_MAX (8u << 10) /* of a file: less than two system calls take */
-#define MAP_MIN (256u << 10) /* what is left of a file, to be worth a mapping */
+#define COPY_SLICE (128u << 10) /* fits the cache between read and send */
+/* File bulk up to here is copied into the frame: the copy costs less than the
+ * two system calls of sending it separately. */
+#define COPY_MAX (8u << 10)
+#define MAP_MIN (256u << 10) /* map a file if so much is left to send */
 #define MAP_WINDOW (4u << 20)
 #define MAP_ALIGN \
 	((uint64_t)2 << 20) /* so that large folios are mapped whole */
-/* Room in the queue that a frame takes besides its bytes. */
+/* Counted against queue_max for each frame, besides its bytes. */
 #define OUT_OVERHEAD sizeof(struct conn_out)
 
 static bool out_is_done(const struct conn_out *o)
@@ -43,7 +45,7 @@ static void out_free(struct conn_out *o)
 	free(o);
 }
 
-/* Unlinks, frees, then tells the owner of the file: last, as it may send. */
+/* Unlink and free o, then call done: last, because done may send. */
 static void out_end(struct pool_conn *c, struct conn_out *o, int err)
 {
 	void (*done)(void *arg, int err) = o->done;
@@ -64,8 +66,8 @@ void conn_queue_clear(struct pool_conn *c, int err)
 }
 
 /*
- * A new frame, not yet queued; with room for so much of its bulk at its end.
- * Errors as pool_conn_send.
+ * A new frame, not queued yet, with space for `copied` bytes of bulk at its
+ * end. Errors as pool_conn_send.
  */
 static int out_new(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg, uint64_t bulk_len,
@@ -106,19 +108,19 @@ static void out_queue(struct pool_conn *c, struct conn_out *o)
 	c->queued += o->len + OUT_OVERHEAD;
 }
 
-/* Write at once if nothing is ahead; else the poll handle sees to it. */
+/* Write now, unless the queue already waits for UV_WRITABLE. */
 static void out_kick(struct pool_conn *c)
 {
 	if (c->state == CONN_OPEN && !c->flushing && !c->write_more)
 		conn_flush(c);
 }
 
-/* In the loop's next turn, with what is queued until then. */
+/* Write in the next loop iteration, with frames queued until then. */
 static void flush_soon(struct pool_conn *c)
 {
 	if (c->state == CONN_OPEN && !c->flushing) {
 		c->write_more = true;
-		conn_want(c);
+		conn_watch(c);
 	}
 }
 
@@ -175,8 +177,9 @@ int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 	return 0;
 }
 
-/* A small bulk goes in the frame, and many frames in one write. Not where each
- * is judged by itself. False: as any other, which finds out why. */
+/* Copy a small bulk into the frame, so that one write sends many frames. Not
+ * with fault rules, which apply to frames one by one. False: use the general
+ * path, which reports any error. */
 static bool copy_small(const struct pool_conn *c, int fd, uint64_t offset,
 		       uint64_t len, uint8_t buf[COPY_MAX])
 {
@@ -217,8 +220,8 @@ int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 	return 0;
 }
 
-/* Collects the bytes of queued frames up to the first that must end a write:
- * one with a file behind it, or (exclusive) one that a descriptor rides on. */
+/* Collect bytes of queued frames for one write, up to and including a frame
+ * with file bulk. A frame with a descriptor is written alone. */
 static int gather(struct pool_conn *c, struct iovec iov[IOV_MAX_FRAMES],
 		  int *ret_ride_fd, bool *ret_more)
 {
@@ -235,8 +238,8 @@ static int gather(struct pool_conn *c, struct iovec iov[IOV_MAX_FRAMES],
 		if (n == IOV_MAX_FRAMES || total >= POOL_CONN_SLICE)
 			break;
 		if (o->ride_fd >= 0) {
-			/* The receiver relies on it: the bytes that carry a
-			 * descriptor belong to its frame alone. */
+			/* The receiver relies on a descriptor's write having
+			 * bytes of its frame only (rx_take_fd). */
 			if (n > 0)
 				break;
 			*ret_ride_fd = o->ride_fd;
@@ -252,7 +255,7 @@ static int gather(struct pool_conn *c, struct iovec iov[IOV_MAX_FRAMES],
 			break;
 		}
 		if (*ret_ride_fd >= 0 || c->faults)
-			break; /* each is judged by itself */
+			break; /* fault rules apply to frames one by one */
 	}
 	return n;
 }
@@ -285,7 +288,7 @@ static ssize_t write_iov(struct pool_conn *c, struct iovec *iov, int n,
 	return r < 0 ? -errno : r;
 }
 
-/* Accounts n bytes written and ends the frames that are complete. */
+/* Account for n bytes written; remove complete frames from the queue. */
 static void written(struct pool_conn *c, size_t n)
 {
 	while (n > 0) {
@@ -308,7 +311,7 @@ static void written(struct pool_conn *c, size_t n)
 	}
 }
 
-/* A hole would be filled by looking at it. */
+/* Reading a hole through a mapping would allocate pages for it. */
 static bool has_hole(const struct conn_out *o)
 {
 	off_t hole = lseek(o->file_fd, (off_t)o->file_offset, SEEK_HOLE);
@@ -317,7 +320,7 @@ static bool has_hole(const struct conn_out *o)
 	       (uint64_t)hole < o->file_offset + o->file_left;
 }
 
-/* What comes next of the file is in o->map, or it is unmappable. */
+/* After it, o->map covers file_offset, or o->unmappable is set. */
 static void out_map(struct conn_out *o)
 {
 	uint64_t begin = o->file_offset / MAP_ALIGN * MAP_ALIGN;
@@ -344,7 +347,7 @@ static void out_map(struct conn_out *o)
 	o->map_len = len;
 }
 
-/* As sendfile(2), -1 and EFAULT: it cannot be sent so. */
+/* As sendfile(2); EFAULT: the file cannot be mapped. */
 static ssize_t send_mapped(const struct pool_conn *c, struct conn_out *o,
 			   size_t want)
 {
@@ -363,13 +366,16 @@ static ssize_t send_mapped(const struct pool_conn *c, struct conn_out *o,
 }
 
 /*
- * To a peer on this host the pages of a file would go as they are, and be
- * copied by the receiver, who has them in no cache: it is quicker to copy them
- * here as well, at the same time; from where they are, or by way of a buffer.
- * (Over loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write
- * of memory 1.2 and 11.3, this 1.2 and 9.4 with a mapping that stays, by way of
- * a buffer 1.5 and 12.6, sendfile 1.5 to 2.2 and 12.) *r as sendfile(2); false:
- * no memory.
+ * To a peer on this host, send a copy. sendfile passes the pages themselves,
+ * and the receiver then copies them from memory; a copy made here leaves them
+ * in the cache, and both sides work at the same time. The source is a mapping
+ * of the file, or a buffer if it cannot be mapped.
+ *
+ * Over loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write
+ * of memory 1.2 and 11.3; a mapping that is kept 1.2 and 9.4; a buffer 1.5 and
+ * 12.6; sendfile 1.5 to 2.2 and 12.
+ *
+ * *r as sendfile(2). False: no memory for the buffer.
  */
 static bool send_copied(const struct pool_conn *c, struct conn_out *o,
 			size_t want, ssize_t *r)
@@ -414,7 +420,7 @@ static ssize_t write_file(struct pool_conn *c, struct conn_out *o)
 	if (r < 0)
 		return -errno;
 	if (r == 0)
-		return -EIO; /* shorter than promised */
+		return -EIO; /* the file is shorter than the frame says */
 	o->file_offset += (uint64_t)r;
 	o->file_left -= (uint64_t)r;
 	if (out_is_done(o))
@@ -422,7 +428,7 @@ static ssize_t write_file(struct pool_conn *c, struct conn_out *o)
 	return r;
 }
 
-/* One system call's worth. Bytes written, or -errno. */
+/* One system call. Bytes written, or -errno. */
 static ssize_t flush_step(struct pool_conn *c)
 {
 	struct conn_out *o = pool_list_first(&c->queue, struct conn_out, link);
@@ -479,10 +485,11 @@ void conn_flush(struct pool_conn *c)
 	}
 	c->write_more = flush_going(c) && !conn_faults_out_held(c);
 	if (c->state == CONN_DRAINING && !flush_going(c) && !c->shut) {
-		/* Not closed yet: unread input would make it a reset, which
-		 * takes what was just sent with it. The peer's end ends it. */
+		/* Do not close yet: with unread input that would reset the
+		 * connection and lose what was just sent. It ends when the
+		 * peer closes. */
 		shutdown(c->fd, SHUT_WR);
 		c->shut = true;
 	}
-	conn_want(c);
+	conn_watch(c);
 }

@@ -1,4 +1,4 @@
-/* Who a node is, and where it is reached. Plain data; thread: any. */
+/* Identity and addresses of a node. Plain data; thread: any. */
 #ifndef POOL_CONN_PEER_ADDR_H
 #define POOL_CONN_PEER_ADDR_H
 
@@ -6,7 +6,7 @@
 
 #include "pool/base/parse.h"
 
-/* Bytes of a node's identity, which its store keeps (pool_store_id). */
+/* Bytes of a node id, which is stored with its objects (pool_store_id). */
 #define POOL_ID_SIZE 16
 
 /* Equal ids mean the same peer; the addresses may change. */

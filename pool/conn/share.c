@@ -1,6 +1,7 @@
 #include "pool/conn/share.h"
 
-/* Between timers and polling: who has waited comes before who is polled. */
+/* A prepare handle runs before polling: waiting users come before those whose
+ * sockets become readable. */
 static void on_next(uv_prepare_t *h)
 {
 	struct pool_share *s = pool_container_of(h, struct pool_share, next);

@@ -1,11 +1,12 @@
 /*
- * What several users of one loop may do together in one turn of it, so that a
- * thousand of them who all have something to do do not make one long turn of
- * it. Whoever comes when the turn's share is used up waits, and is called in a
- * later turn before newcomers, in the order of coming: nobody starves.
+ * A budget of work per loop iteration, shared by several users of the loop
+ * (connections), so that a thousand busy ones do not make one iteration long.
+ * A user that finds the budget spent waits. Waiting users are called at the
+ * start of the next iterations, before new ones and in order of arrival, so
+ * that none starves.
  *
- * Thread: the loop's. It does not keep the loop awake: who waits must have a
- * reason to be called again (a socket that is still readable).
+ * Thread: the loop's. A share does not keep the loop alive or awake: a waiting
+ * user must have an event pending (a socket that is still readable).
  */
 #ifndef POOL_CONN_SHARE_H
 #define POOL_CONN_SHARE_H
@@ -17,30 +18,28 @@
 #include "pool/base/list.h"
 
 struct pool_share {
-	size_t turn; /* units a turn, 1 or more */
-	size_t left; /* of this one */
+	size_t turn; /* units per loop iteration, >= 1 */
+	size_t left; /* units left in this one */
 	struct pool_list waiting;
 	uv_prepare_t next;
 };
 
 struct pool_share_user {
-	struct pool_list link; /* self-linked: not waiting */
+	struct pool_list link; /* in waiting; self-linked: not waiting */
 	void (*go)(struct pool_share_user *u);
 };
 
 void pool_share_open(struct pool_share *s, uv_loop_t *loop, size_t turn);
-/* Nobody waits any more. cb(the handle, s->next) from a later turn. */
+/* Forgets waiting users. cb gets the handle s->next, in a later iteration. */
 void pool_share_close(struct pool_share *s, uv_close_cb cb);
 
 void pool_share_user_init(struct pool_share_user *u,
 			  void (*go)(struct pool_share_user *u));
-/* May u do something now? false: it waits (if it did not already), and go is
- * called when it may. */
+/* True: u may work now. False: u waits, and go(u) is called when it may. */
 bool pool_share_take(struct pool_share *s, struct pool_share_user *u);
-/* Somebody has done so much. More than is left is no mistake: whoever comes
- * next waits. */
+/* Deduct work done. It may exceed what is left; users after that wait. */
 void pool_share_spend(struct pool_share *s, size_t units);
-/* u does not wait any more. */
+/* Stop waiting; no-op if u does not wait. */
 void pool_share_leave(struct pool_share_user *u);
 
 #endif

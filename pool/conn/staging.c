@@ -1,5 +1,4 @@
-/* Buffers that all connections of a thread share while one of them is served.
- */
+/* Per-thread buffers, which all connections of the thread use in turn. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -12,11 +11,10 @@ static __thread uint8_t *staging_buf;
 static void staging_key_make(void)
 {
 	if (pthread_key_create(&staging_key, free))
-		abort(); /* at the first connection: nothing works without */
+		abort(); /* at the first connection: nothing works without it */
 }
 
-/* POOL_CONN_SLICE bytes shared by all connections of a thread, in use only
- * within one conn_receive; behind them as many for sending. NULL on ENOMEM. */
+/* POOL_CONN_SLICE bytes for receiving, followed by as many for sending. */
 uint8_t *conn_staging(void)
 {
 	if (!staging_buf) {

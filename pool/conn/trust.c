@@ -19,7 +19,8 @@
 
 bool trust_without_diag;
 
-/* It has told of a socket: that it knows of none is no lack of tcp_diag. */
+/* sock_diag has found a socket once. From then on its ENOENT means that there
+ * is no such socket, not that the kernel lacks tcp_diag. */
 static atomic_bool diag_answers;
 
 /* ---- users ---- */
@@ -33,7 +34,7 @@ static int read_number(const char *word, uid_t *ret_uid)
 		return -ENOENT;
 	errno = 0;
 	n = strtoul(word, &end, 10);
-	if (errno || *end || n >= UINT32_MAX) /* that is "nobody at all" */
+	if (errno || *end || n >= UINT32_MAX) /* (uid_t)-1 is no user */
 		return -EINVAL;
 	*ret_uid = (uid_t)n;
 	return 0;
@@ -90,9 +91,9 @@ bool pool_trusts(const struct pool_trust *t, uid_t uid)
 	return false;
 }
 
-/* ---- both ends ---- */
+/* ---- the ends of a connection ---- */
 
-/* As IPv6 has them: IPv4 mapped. */
+/* IPv4 addresses are mapped to IPv6. */
 struct end {
 	struct in6_addr addr;
 	uint16_t port; /* network order */
@@ -100,7 +101,7 @@ struct end {
 
 struct owner {
 	uid_t uid;
-	uint64_t inode; /* 0: no process has it */
+	uint64_t inode; /* 0: no process has the socket */
 };
 
 static bool end_read(const struct sockaddr_storage *ss, struct end *ret)
@@ -146,8 +147,8 @@ static void diag_question(const struct end *local, const struct end *remote,
 	q->sdiag_protocol = IPPROTO_TCP;
 	q->idiag_states = UINT32_MAX;
 	q->id.idiag_cookie[0] = q->id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-	/* All that is asked for is there; one bound to a device is found, too.
-	 */
+	/* Only loopback connections are looked up. With the interface set, the
+	 * kernel also finds a socket that is bound to it. */
 	q->id.idiag_if = LOOPBACK_INDEX;
 	q->id.idiag_sport = local->port;
 	diag_address(local, mapped, q->id.idiag_src);
@@ -157,8 +158,8 @@ static void diag_question(const struct end *local, const struct end *remote,
 	diag_address(remote, mapped, q->id.idiag_dst);
 }
 
-/* The kernel has another socket to offer where there is none of these ends: one
- * that listens, which is what is asked for if `remote` is NULL. */
+/* If no socket has these ends, the kernel returns one that listens at `local`.
+ * That is the answer only if a listener was asked for. */
 static int diag_answer(const struct inet_diag_msg *m, bool listens,
 		       struct owner *ret)
 {
@@ -185,7 +186,7 @@ static int diag_read(const void *buf, size_t len, bool listens,
 	e = NLMSG_DATA(h);
 	if (h->nlmsg_type == NLMSG_ERROR &&
 	    h->nlmsg_len >= NLMSG_LENGTH(sizeof(*e)) && e->error == -ENOENT)
-		/* Also the answer of a kernel without tcp_diag. */
+		/* A kernel without tcp_diag answers the same. */
 		return -ENOENT;
 	return -ENOTSUP;
 }
@@ -209,7 +210,7 @@ static int diag_ask(const struct end *local, const struct end *remote,
 	if (fd < 0)
 		return -ENOTSUP;
 	diag_question(local, remote, &ask.q);
-	/* The answer is there when send returns. */
+	/* The kernel queues the answer before send returns. */
 	if (send(fd, &ask, sizeof(ask), 0) == (ssize_t)sizeof(ask))
 		n = recv(fd, buf.bytes, sizeof(buf), MSG_DONTWAIT);
 	close(fd);
@@ -218,7 +219,7 @@ static int diag_ask(const struct end *local, const struct end *remote,
 
 /* ---- /proc ---- */
 
-/* "0100007F:1B9E", or 32 digits: words as this machine has them in memory. */
+/* 8 or 32 hex digits: 32-bit words in host byte order, "0100007F". */
 static bool hex_address(const char *text, unsigned char addr[16])
 {
 	size_t len = strlen(text);
@@ -296,21 +297,21 @@ static int proc_ask(const struct end *local, const struct end *remote,
 {
 	int err = proc_search("/proc/self/net/tcp", local, remote, ret);
 
-	/* A socket of IPv6 may talk IPv4. */
+	/* An IPv6 socket may carry an IPv4 connection. */
 	if (err == -ENOENT)
 		err = proc_search("/proc/self/net/tcp6", local, remote, ret);
 	return err;
 }
 
-/* ---- together ---- */
+/* ---- either of them ---- */
 
 /*
- * Who has the socket of these ends (as its owner sees them), or listens at
- * `local`. 0, -ENOENT, -ENOTSUP.
+ * The owner of the socket with these ends (`local` is the owner's), or if
+ * remote is NULL of the one that listens at `local`. 0, -ENOENT, -ENOTSUP.
  *
- * /proc is read where sock_diag does not answer, and only there: it has a line
- * for each socket of the machine, so whoever made many, and then connections
- * that are gone before they are looked at, would stop the loop.
+ * /proc is a fallback for kernels without sock_diag only. It has a line for
+ * each socket of the machine, so that a local user could stall the loop with
+ * many sockets and connections that are closed at once.
  */
 static int find_owner(const struct end *local, const struct end *remote,
 		      struct owner *ret)
@@ -333,7 +334,8 @@ static int unix_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
 	return pool_trusts(t, cred.uid) ? 0 : -EPERM;
 }
 
-/* 1: of another machine; 0; -EAGAIN. */
+/* 0: on this machine; 1: the peer is on another machine; -EAGAIN: it has
+ * gone. */
 static int both_ends(int fd, struct end *ret_ours, struct end *ret_theirs)
 {
 	struct sockaddr_storage us, them;
@@ -344,14 +346,15 @@ static int both_ends(int fd, struct end *ret_ours, struct end *ret_theirs)
 		return -EAGAIN;
 	if (!end_read(&us, ret_ours) || !end_read(&them, ret_theirs))
 		return -EAGAIN;
-	/* Either: one may bind to another address of this machine first. */
+	/* One loopback end is enough: a dialler may have bound its socket to
+	 * another address of this machine. */
 	return !is_loopback(ret_ours) && !is_loopback(ret_theirs);
 }
 
 static int judge(const struct pool_trust *t, const struct owner *o,
 		 uid_t *ret_uid)
 {
-	/* Without a process the kernel may say root, whoever it was. */
+	/* For a socket without a process the kernel may report root. */
 	if (!o->inode)
 		return -EAGAIN;
 	*ret_uid = o->uid;
@@ -406,12 +409,12 @@ int pool_trust_metrics(struct pool_trust *t, struct pool_metrics *metrics)
 {
 	int err = pool_metrics_counter(
 		metrics, &t->strangers, "kvpool_strangers_refused_total", NULL,
-		"Connections of local users who are not trusted, refused.");
+		"Connections refused: their local user is not trusted.");
 
 	if (!err)
 		err = pool_metrics_counter(metrics, &t->impostors,
 					   "kvpool_impostors_left_total", NULL,
 					   "Connections given up: a user who "
-					   "is not trusted had the other end.");
+					   "is not trusted listened there.");
 	return err;
 }

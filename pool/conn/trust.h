@@ -1,15 +1,15 @@
 /*
- * Whose process is at the other end of a connection on this machine? The port
- * of a daemon that is down may be taken, and a daemon's port dialled, by any
- * local user; the kernel knows who has the other socket (SO_PEERCRED of a Unix
- * socket; sock_diag(7), or /proc/self/net/tcp, of TCP on loopback). So nothing
- * has to be said on the wire, and no version of a peer matters.
+ * Which user's process has the other end of a connection on this machine? Any
+ * local user can dial a daemon's port, or listen on it while the daemon is
+ * down. The kernel knows the owner of the other socket: SO_PEERCRED for Unix
+ * sockets; sock_diag(7), or else /proc/self/net/tcp, for TCP on loopback. The
+ * protocol needs no message for this.
  *
- * Trusted are this process's own user, root, and those that were added. A
- * connection none of whose ends is a loopback address is another machine's:
- * there is nothing to ask, and it passes.
+ * Trusted are root, this process's own user, and users that were added. A
+ * connection with no loopback address at either end is taken to come from
+ * another machine, and passes: the kernel does not know its owner.
  *
- * Thread: any; pool_trust_add before the others.
+ * Thread: any; pool_trust_add before all others.
  */
 #ifndef POOL_CONN_TRUST_H
 #define POOL_CONN_TRUST_H
@@ -25,42 +25,44 @@
 struct pool_trust {
 	unsigned int n;
 	uid_t uids[POOL_TRUST_MAX];
-	struct pool_counter strangers; /* connections of theirs, refused */
-	/* ours, given up: theirs the other end */
+	struct pool_counter strangers; /* untrusted users' dials, refused */
+	/* our dials, given up: an untrusted user listened there */
 	struct pool_counter impostors;
 };
 
-/* list: "vllm,1001". 0; -ENOENT: a user that is not known; -E2BIG; -EINVAL. On
- * an error t is as it was. */
+/* list: "vllm,1001". 0; -ENOENT: no such user; -E2BIG: too many; -EINVAL. On an
+ * error t is unchanged. */
 int pool_trust_add(struct pool_trust *t, const char *list);
 bool pool_trusts(const struct pool_trust *t, uid_t uid);
 
 /*
- * Of a connected socket: 0; -EPERM: *ret_uid has the other end, who is not
- * trusted; -EAGAIN: no process has it, since it is not accepted yet, or closed;
- * -ENOTSUP: this kernel does not say. (TCP: some 10 us, without sock_diag the
- * time to read all of the machine's connections.)
+ * Check the owner of the other end of a connected socket. 0: trusted; -EPERM:
+ * *ret_uid owns it and is not trusted; -EAGAIN: no process owns it, because it
+ * is not accepted yet or was closed; -ENOTSUP: the kernel does not tell. Takes
+ * some 10 us for TCP; without sock_diag, the time to read the list of all of
+ * the machine's connections.
  */
 int pool_trust_peer(const struct pool_trust *t, int fd, uid_t *ret_uid);
-/* The same of who listens at the address that fd is connected to, for as long
- * as pool_trust_peer says -EAGAIN. -ECONNRESET: nobody does. */
+/* Check instead the owner of the socket that listens at the peer's address:
+ * for a connection that is not accepted yet (-EAGAIN above). -ECONNRESET: no
+ * process listens there. */
 int pool_trust_listener(const struct pool_trust *t, int fd, uid_t *ret_uid);
 
 /* The counters; 0 or -ENOMEM. */
 int pool_trust_metrics(struct pool_trust *t, struct pool_metrics *metrics);
 
-/* ---- inside, for tests ---- */
+/* ---- internal; here for the tests ---- */
 
 /* One line of /proc/net/tcp or tcp6. */
 struct trust_line {
-	unsigned char local[16], remote[16]; /* IPv4: mapped */
+	unsigned char local[16], remote[16]; /* IPv4 as mapped IPv6 */
 	unsigned short local_port, remote_port;
 	unsigned int state, uid;
 	unsigned long inode;
 };
-/* False: none of such a line. */
+/* False: text is no such line. */
 bool trust_line_read(const char *text, struct trust_line *ret);
-/* Do as if there were no sock_diag. */
+/* Pretend that the kernel has no sock_diag. */
 extern bool trust_without_diag;
 
 #endif

@@ -16,7 +16,7 @@ struct count {
 	uint32_t entries, nested;
 };
 
-/* At most `max` bytes of it, as the decoder takes them. */
+/* max: as many bytes as the decoder accepts. */
 static bool take_varint(struct count *c, const uint8_t *end, unsigned int max,
 			uint64_t *ret)
 {
@@ -29,7 +29,7 @@ static bool take_varint(struct count *c, const uint8_t *end, unsigned int max,
 	return false;
 }
 
-/* The value behind a tag: its length, and c->p at its beginning. */
+/* The value after a tag: sets its length, and c->p to its first byte. */
 static bool take_value(struct count *c, const uint8_t *end, unsigned int wire,
 		       uint64_t *ret_len)
 {
@@ -59,7 +59,7 @@ static bool take_value(struct count *c, const uint8_t *end, unsigned int wire,
 	return *ret_len <= (uint64_t)(end - c->p);
 }
 
-/* Elements of a packed value, which takes a place itself. */
+/* Elements of a packed value, plus one for the value itself. */
 static uint64_t packed(ProtobufCType type, const uint8_t *p, uint64_t len)
 {
 	uint64_t n = 0;
@@ -90,7 +90,8 @@ static bool add(uint32_t *count, uint64_t n, uint32_t max)
 	return *count <= max;
 }
 
-/* One message, up to `end`. Its depth is the schema's, which has no cycles. */
+/* Count one message, up to `end`. The recursion is bounded by the schema, which
+ * has no cycles. */
 static int count_message(struct count *c, const uint8_t *end,
 			 const ProtobufCMessageDescriptor *d, bool top)
 {
@@ -128,7 +129,7 @@ static int count_message(struct count *c, const uint8_t *end,
 	return 0;
 }
 
-/* 0, or -errno and why. */
+/* 0, or -errno and the reason. */
 static int count_all(const struct pool_bound *b, const uint8_t *data,
 		     size_t len, char why[POOL_UNPACK_WHY])
 {
@@ -166,7 +167,7 @@ int pool_unpack(const struct pool_bound *b, const uint8_t *data, size_t len,
 
 	if (err)
 		return err;
-	errno = 0; /* an unpack says only that it failed */
+	errno = 0; /* tells malloc's failure from a malformed message */
 	msg = protobuf_c_message_unpack(b->desc, NULL, len, data);
 	if (msg) {
 		*ret_msg = msg;
@@ -175,7 +176,7 @@ int pool_unpack(const struct pool_bound *b, const uint8_t *data, size_t len,
 	err = errno == ENOMEM ? -ENOMEM : -EBADMSG;
 	if (ret_why)
 		snprintf(ret_why, POOL_UNPACK_WHY, "%s", err == -ENOMEM ?
-			 "needs memory that there is not" :
-			 "does not decode: a field is not what it should be");
+			 "does not fit in the free memory" :
+			 "does not decode: a field has the wrong type or form");
 	return err;
 }

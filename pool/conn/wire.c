@@ -6,7 +6,7 @@
 #include "pool/conn/unpack.h"
 
 #ifndef POOL_WIRE_AHEAD
-#define POOL_WIRE_AHEAD 0 /* tests build the versions to come */
+#define POOL_WIRE_AHEAD 0 /* tests build future versions */
 #endif
 const uint16_t pool_wire_version = POOL_WIRE_VERSION + POOL_WIRE_AHEAD;
 
@@ -28,7 +28,7 @@ void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL])
 		 version, own, own + 1, before);
 }
 
-/* Byte by byte: right on any host, and compilers make one move of it. */
+/* Byte by byte: independent of the host's order; compiles to one move. */
 static void put_le(uint8_t *p, uint64_t v, unsigned int bytes)
 {
 	for (unsigned int i = 0; i < bytes; i++)
@@ -70,7 +70,7 @@ int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
 
 	if (get_le(in, 4) != POOL_WIRE_MAGIC)
 		return -EPROTO;
-	/* Before the rest: another version may mean other types and flags. */
+	/* First: in another version types and flags may differ. */
 	if (!pool_wire_speaks(f.version)) {
 		ret_frame->version = f.version;
 		return -EPROTONOSUPPORT;

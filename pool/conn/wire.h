@@ -1,5 +1,5 @@
 /*
- * Frames: what every KVPool connection is made of.
+ * Frames: the unit of transmission on every KVPool connection.
  *
  *   32-byte header (little endian) | payload (protobuf) | bulk bytes
  *
@@ -7,14 +7,15 @@
  *    4  u16 version           12 u32 flags           24  u64 bulk_len
  *    6  u16 type
  *
- * Versions: what changes a message's meaning raises the version; neighbours
- * work together, so that a pool is upgraded one daemon at a time. The first
- * frame of each side carries its own version (as JOIN, WELCOME and HELLO do),
- * those that follow the lower of both, which is what both speak from then on
- * (pool_conn_version): what only the newer one knows is not sent. A version
- * that is not within one of ours is refused, with both versions in the log of
- * both sides. Of a newer neighbour, fields that we do not know are ignored by
- * the protobuf decoder, message types by the connection.
+ * Versions: a change of a message's meaning raises the version. Adjacent
+ * versions interoperate, so that a pool can be upgraded one daemon at a time.
+ * The first frame of each side carries the sender's own version (as JOIN,
+ * WELCOME and HELLO do); later frames carry the lower of the two, which both
+ * sides use from then on (pool_conn_version): the newer side sends nothing that
+ * the older one does not know. A version that differs from ours by more than
+ * one is refused, and both sides log both versions. Unknown fields from a newer
+ * neighbour are ignored by the protobuf decoder, unknown message types by the
+ * connection.
  *
  * Thread: any, no state. Everything from the wire is validated here or by the
  * protobuf decoder before it is used.
@@ -27,16 +28,17 @@
 #include <stdint.h>
 
 #define POOL_WIRE_MAGIC 0x3150564bu
-#define POOL_WIRE_VERSION 2 /* of these sources; see pool_wire_version */
+#define POOL_WIRE_VERSION 2 /* of this source; see pool_wire_version */
 #define POOL_WIRE_HEADER 32
-/* Bytes of protobuf in one frame; of each type fewer (pool/conn/unpack.h). */
+/* Bytes of protobuf in one frame; most types may have fewer
+ * (pool/conn/unpack.h). */
 #define POOL_PAYLOAD_MAX (4u << 20)
 #define POOL_BULK_MAX (1ull << 40)    /* bytes of bulk in one frame */
 #define POOL_BATCH_MAX 1024	      /* items in one message */
-/* Aim for this much payload when batching entries (whole paths may be 4 KiB).
- */
+/* Senders of batches start a new message beyond this payload size (a path alone
+ * may take 4 KiB). */
 #define POOL_BATCH_BYTES (256u << 10)
-#define POOL_XATTRS_MAX 4096 /* bytes of user xattrs (names + values) a file */
+#define POOL_XATTRS_MAX 4096 /* bytes of a file's xattrs, names and values */
 
 enum pool_msg {
 	POOL_MSG_JOIN = 1,
@@ -61,13 +63,13 @@ enum pool_msg {
 	POOL_MSG_LENT,
 	POOL_MSG_RETURN,
 	POOL_MSG_RECALL,
-	POOL_MSG_DOUBT,	 /* from version 2 on */
-	POOL_MSG_LINK,	 /* same */
-	POOL_MSG_BUFFER, /* same */
+	POOL_MSG_DOUBT,	 /* since version 2 */
+	POOL_MSG_LINK,	 /* since version 2 */
+	POOL_MSG_BUFFER, /* since version 2 */
 	POOL_MSG_MAX,
 };
 
-/* From which version on there are DOUBT; LINK and BUFFER. */
+/* First version with DOUBT; with LINK and BUFFER. */
 #define POOL_WIRE_DOUBT 2u
 #define POOL_WIRE_LINK 2u
 
@@ -78,7 +80,7 @@ enum pool_msg {
 #define POOL_SET_MTIME 8u
 #define POOL_SET_XATTRS 16u /* replaces the whole set */
 #define POOL_SET_XATTR_EACH 32u /* sets each of meta.xattrs, removes Op.remove,
-				   leaves the others; since version 2 */
+				   keeps the others; since version 2 */
 
 struct pool_frame {
 	uint16_t version;
@@ -92,26 +94,29 @@ struct pool_frame {
 void pool_frame_encode(const struct pool_frame *f,
 		       uint8_t out[POOL_WIRE_HEADER]);
 /*
- * Returns 0, -EPROTO (magic, type or flags unknown; a newer version's types
- * pass, flags never do: they say how the rest is to be read), -EMSGSIZE
- * (lengths beyond the limits; *ret_frame is set), -EPROTONOSUPPORT (version not
- * within one of ours; ret_frame->version is set, and nothing else).
+ * 0, or
+ *   -EPROTO           unknown magic, type or flags. Unknown types of a newer
+ *                     version pass; unknown flags never do, because a flag may
+ *                     change how the rest is to be read
+ *   -EMSGSIZE         a length is beyond its limit; *ret_frame is set
+ *   -EPROTONOSUPPORT  a version more than one from ours; only
+ *                     ret_frame->version is set
  */
 int pool_frame_decode(const uint8_t in[POOL_WIRE_HEADER],
 		      struct pool_frame *ret_frame);
 bool pool_msg_known(uint16_t type);
 const char *pool_msg_name(uint16_t type);
 
-/* What this program speaks: POOL_WIRE_VERSION, but in programs that tests link
- * as the next versions. */
+/* This program's version: POOL_WIRE_VERSION, except in programs that tests
+ * build as future versions. */
 extern const uint16_t pool_wire_version;
-/* Is it ours, or next to it? */
+/* Is version ours or adjacent to it? */
 bool pool_wire_speaks(uint32_t version);
 #define POOL_WIRE_REFUSAL 96
 /* "it speaks version 3 of the protocol, this program version 1 (and 2)". */
 void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL]);
 
-/* Generations. */
+/* A generation: the master's epoch, then a sequence number of so many bits. */
 #define POOL_GEN_SEQ_BITS 40
 static inline uint64_t pool_gen_epoch(uint64_t gen)
 {

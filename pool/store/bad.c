@@ -1,7 +1,7 @@
 /*
- * Quarantine: files that are damaged are renamed to "bad-ID" and left in the
- * directory, so that somebody can look at them. No other name of ours begins
- * so; a start leaves them alone. They take memory: a few are kept.
+ * Quarantine: damaged files are renamed to "bad-ID" and stay in the directory
+ * for inspection. No other file has such a name, and later starts leave these
+ * alone. They take memory, so that their number and size are limited.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -68,13 +68,13 @@ void pool_store_quarantine(struct pool_store *s, uint64_t id, const char *why)
 	pool_count(&s->n.quarantined);
 	if (!fits(s, bytes) || renameat(s->dirfd, name, s->dirfd, bad) < 0) {
 		pool_count(&s->n.quarantine_full);
-		pool_warn("store %s: %s: %s: removed (enough such files are "
-			  "kept aside already)", s->path, name, why);
+		pool_warn("store %s: %s: %s: removed (the quarantine is full)",
+			  s->path, name, why);
 		store_unlink(s, id);
 		return;
 	}
 	s->nbad++;
 	s->bad_bytes += bytes;
-	pool_warn("store %s: %s: %s: kept aside as %s", s->path, name, why,
+	pool_warn("store %s: %s: %s: quarantined as %s", s->path, name, why,
 		  bad);
 }

@@ -1,7 +1,7 @@
 /*
- * Files that clients of this host have written into the store's own file
- * system, below POOL_STORE_CLIENTS: the store takes one over by giving it a
- * name of its own.
+ * Files that clients of this host have written below POOL_STORE_CLIENTS, on the
+ * store's filesystem. The store makes one its own by linking it under an object
+ * name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,8 @@ void store_make_clients(struct pool_store *s)
 		     errno == EEXIST;
 }
 
-/* Is it a file of that size, here, whole, and nobody's but its writer's? */
+/* Can fd be linked: on our filesystem, of that size, with one name, and not
+ * open for writing? 0 or -errno, as pool_store_link. */
 static int check(const struct pool_store *s, int fd, uint64_t size)
 {
 	struct stat st, dir;

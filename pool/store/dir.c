@@ -1,20 +1,21 @@
 /*
- * The store's directory: what it is, and making it a tmpfs of our own.
+ * The store's directory: examining it, and making it a tmpfs of our own.
  *
  *   directory found                       used as
  *   missing or empty, may mount           a tmpfs that we mount
- *   a whole tmpfs, nothing else in it     that tmpfs, remounted to the size;
+ *   a whole tmpfs without other files     that tmpfs, remounted to the size;
  *                                         at its size if we may not remount
- *   anything else                         a plain directory, counted by us
+ *   anything else                         a plain directory; our files are
+ *                                         counted (space.c)
  *
- * huge=within_size gives each file folios as large as its writes and
- * fallocates, on kernels (6.14 or so) whose tmpfs looks at the write's size.
- * Older ones charge 2 MiB for a 128 KiB file: a file is written and measured,
- * and where that happens the mount goes back to small pages.
+ * With huge=within_size, kernels since 6.14 or so give a file folios as large
+ * as its writes and fallocates. Older kernels charge 2 MiB for a 128 KiB file.
+ * A test file is written and measured; if it costs that much, the mount is
+ * changed to small pages.
  *
- * Locks: the directory's own flock, held while we look and mount, keeps two
- * starts from mounting over each other; the identity file's flock, held as
- * long as the store is open, keeps a second user out.
+ * Locks: the directory's own flock, held while it is examined and mounted,
+ * keeps two starts from mounting over each other. The identity file's flock,
+ * held as long as the store is open, keeps other processes out.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -49,36 +50,36 @@
 #define HUGE_PROBE (128u << 10)
 
 struct dir_state {
-	bool mount_root; /* something is mounted here */
-	bool whole;	 /* and it is the whole of its filesystem */
+	bool mount_root; /* it is a mount point */
+	bool whole;	 /* of a filesystem's root, not of a part of it */
 	bool tmpfs;
 	bool empty;
-	bool identity;	 /* it has been a store */
-	bool ids;	 /* there are files with names like ours */
-	bool others;	 /* and files with other names */
+	bool identity;	 /* it has a store's identity file */
+	bool ids;	 /* it has files named like objects */
+	bool others;	 /* it has files with other names */
 };
 
 struct identity {
 	char magic[8];
 	uint8_t id[16];
-	uint64_t id_end; /* no id from here up has been given out */
-	uint64_t sum;	 /* XXH3-64 of all before */
+	uint64_t id_end; /* no id from here up has been used */
+	uint64_t sum;	 /* XXH3-64 of the fields above */
 };
 static const char identity_magic[8] = "KVSTORE1";
 
-/* rc, the reason for which has been logged. */
+/* Returns rc; notes that its reason has been logged. */
 static int refused(struct pool_store *s, int rc)
 {
-	s->said = true;
+	s->logged = true;
 	return rc;
 }
 
 /* ---- sizes ---- */
 
 /*
- * Space is looked at every 10 ms while somebody may outgrow a reservation: 1
- * GiB is what 50 GB/s write twice over in that time, more than any one
- * machine's memory sustains. Small stores are written by few, and cannot spare
+ * Space is sampled every 10 ms while a file may outgrow its reservation. 50
+ * GB/s, more than a machine's memory sustains, is half a GiB in that time: 1
+ * GiB of headroom is enough. Small stores have few writers and cannot spare
  * that much.
  */
 static uint64_t headroom_least(uint64_t size)
@@ -92,7 +93,7 @@ static uint64_t headroom_least(uint64_t size)
 	return room / STORE_PAGE * STORE_PAGE;
 }
 
-/* A large file that surprises a small store should fit in. */
+/* More than the minimum, so that a small store can absorb a large file. */
 uint64_t store_headroom(uint64_t size)
 {
 	uint64_t least = headroom_least(size), room = size / 4;
@@ -102,7 +103,7 @@ uint64_t store_headroom(uint64_t size)
 	return room > least ? room / STORE_PAGE * STORE_PAGE : least;
 }
 
-/* Is there room for both, with less headroom if need be? */
+/* Do size and headroom fit? May reduce s->headroom, down to the minimum. */
 static bool fits_into(struct pool_store *s, uint64_t bytes)
 {
 	uint64_t left = bytes > s->size ? bytes - s->size : 0;
@@ -112,8 +113,8 @@ static bool fits_into(struct pool_store *s, uint64_t bytes)
 	return s->headroom <= left;
 }
 
-/* What is left pays for inodes, dentries and xattrs (about 1.2 KiB an object:
- * 1 % at 128 KiB each), page tables, buffers and the daemon itself. */
+/* The rest is for inodes, dentries and xattrs (about 1.2 KiB an object: 1 % at
+ * 128 KiB each), page tables, buffers and the daemon itself. */
 uint64_t store_allowed(uint64_t limit)
 {
 	uint64_t rest = limit / 20;
@@ -142,8 +143,8 @@ static int check_memory(struct pool_store *s)
 
 	rc = pool_memory_limit(&limit, &source);
 	if (rc < 0) {
-		pool_warn("store: how much memory there is cannot be read "
-			  "(errno %d): --store-size is not checked", -rc);
+		pool_warn("store: the memory limit cannot be read (errno %d): "
+			  "--store-size is not checked", -rc);
 		return 0;
 	}
 	allowed = store_allowed(limit);
@@ -161,8 +162,7 @@ static int check_memory(struct pool_store *s)
 	return refused(s, -EDOM);
 }
 
-/* Is there room on a filesystem whose size is not ours to set? ours: bytes
- * there that already belong to the store. */
+/* Is there room on a filesystem whose size we cannot set? */
 static int check_room(struct pool_store *s)
 {
 	char size[32], room[32], has[32];
@@ -172,8 +172,8 @@ static int check_room(struct pool_store *s)
 	if (fstatfs(s->dirfd, &st) < 0)
 		return -errno;
 	if (st.f_blocks == 0) {
-		pool_error("store: %s has no size limit, so what is free in it "
-			   "cannot be known: mount it with size=", s->path);
+		pool_error("store: %s has no size limit, so its free space is "
+			   "unknown: mount it with size=", s->path);
 		return refused(s, -EINVAL);
 	}
 	bsize = (uint64_t)st.f_bsize;
@@ -193,17 +193,17 @@ static int check_room(struct pool_store *s)
 	return refused(s, -ENOSPC);
 }
 
-/* ---- what is there ---- */
+/* ---- examining the directory ---- */
 
-/* Whoever has the directory may take files out of it, and put others, or links,
- * under their names. */
+/* The owner of the directory can remove files, and put other files or links in
+ * their place. */
 static int check_owner(struct pool_store *s, const char *dir,
 		       const struct stat *st)
 {
 	if (st->st_uid == geteuid() || st->st_uid == 0)
 		return 0;
-	pool_error("store: %s belongs to user %u, who could change what is in "
-		   "it: choose a directory of your own with --store-dir", dir,
+	pool_error("store: %s belongs to user %u, who could change its files: "
+		   "choose a directory of your own with --store-dir", dir,
 		   (unsigned int)st->st_uid);
 	return refused(s, -EPERM);
 }
@@ -296,8 +296,8 @@ static int look_entries(const char *path, struct dir_state *d)
 	return 0;
 }
 
-/* The directory is reached by its path, as somebody may have mounted there
- * since base was opened. */
+/* Opens the directory by its path again: another process may have mounted there
+ * since store_dir_open opened it. */
 static int look(const char *path, struct dir_state *d)
 {
 	struct statfs st;
@@ -360,8 +360,8 @@ static int identity_read(struct pool_store *s)
 	return 0;
 }
 
-/* Who has locked the file, by /proc/locks ("N: FLOCK ADVISORY WRITE PID
- * MAJOR:MINOR:INODE ..."); 0: not known. */
+/* Pid of the process that locked the file, from /proc/locks ("N: FLOCK ADVISORY
+ * WRITE PID MAJOR:MINOR:INODE ..."); 0: unknown. */
 static int locked_by(int fd)
 {
 	FILE *f = fopen("/proc/locks", "re");
@@ -381,7 +381,8 @@ static int locked_by(int fd)
 		    makedev(major, minor) == st.st_dev)
 			found = pid;
 	fclose(f);
-	/* (One that took over has a lock that bears its predecessor's.) */
+	/* After a take-over the lock still names the old process, which has
+	 * exited. */
 	return found > 0 && kill(found, 0) == 0 ? found : 0;
 }
 
@@ -390,7 +391,7 @@ static int identity_open(struct pool_store *s)
 	char who[32] = "";
 	int by;
 
-	if (s->idfd >= 0) /* taken over, with its lock */
+	if (s->idfd >= 0) /* take-over: opts.lock_fd, locked already */
 		return identity_read(s);
 	s->idfd = openat(s->dirfd, STORE_ID_FILE,
 			 O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -431,7 +432,7 @@ static int mount_tmpfs(struct pool_store *s, unsigned long more_flags,
 	return 0;
 }
 
-/* With large folios, or without where the kernel has none to give. */
+/* With large folios, or without if the kernel does not know the option. */
 static int mount_huge(struct pool_store *s, unsigned long more_flags)
 {
 	int rc = mount_tmpfs(s, more_flags, "within_size");
@@ -464,7 +465,7 @@ static int mount_new(struct pool_store *s)
 	return refused(s, rc);
 }
 
-/* Give a tmpfs found here the size asked for. *ret_done: it has it. */
+/* Remount a tmpfs found here to the requested size. *ret_done: it was. */
 static int remount(struct pool_store *s, bool *ret_done)
 {
 	char has[32], want[32];
@@ -518,7 +519,8 @@ static bool small_is_small(int dirfd)
 	return cost > 0 && cost <= 2 * HUGE_PROBE;
 }
 
-/* The remount does not help where the machine forces huge pages on all. */
+/* Switch to small pages if large folios waste memory. The warning is for
+ * machines that force huge pages on every tmpfs. */
 static void check_huge(struct pool_store *s)
 {
 	int rc;
@@ -533,9 +535,9 @@ static void check_huge(struct pool_store *s)
 			  "shmem_enabled", s->path);
 }
 
-/* Which name space of extended attributes may be used? Another failure than a
- * refusal says nothing: with the wrong one no file would be taken for sealed.
- */
+/* Choose the name space of extended attributes. Only a refusal selects the next
+ * one; any other error fails the open, because with the wrong name space no
+ * file would be recognised as sealed. */
 static int choose_xattr(struct pool_store *s)
 {
 	static const char *const names[] = { "trusted.kvpool", "user.kvpool" };
@@ -549,13 +551,13 @@ static int choose_xattr(struct pool_store *s)
 			return -errno;
 	}
 	pool_error(
-		"store: %s takes no extended attributes (errno %d); it needs "
+		"store: %s has no extended attributes (errno %d); it needs "
 		"CAP_SYS_ADMIN, or user.* attributes: on tmpfs Linux 6.6",
 		s->path, errno);
 	return refused(s, -ENOTSUP);
 }
 
-/* ---- all of it ---- */
+/* ---- open and close ---- */
 
 static int set_up(struct pool_store *s)
 {
@@ -635,7 +637,7 @@ int store_dir_open(struct pool_store *s, const char *dir)
 	if (rc == -EWOULDBLOCK)
 		rc = -EBUSY;
 err:
-	if (!s->said)
+	if (!s->logged)
 		pool_error("store: %s cannot be used: %s", dir, strerror(-rc));
 	return rc;
 }
@@ -649,7 +651,7 @@ void store_dir_close(struct pool_store *s, bool unmount)
 	s->idfd = s->dirfd = -1;
 	if (!unmount)
 		return;
-	/* Detached: whoever still has a file open keeps it until done. */
+	/* MNT_DETACH: files that are still open stay usable. */
 	if (umount2(s->path, MNT_DETACH) < 0)
 		pool_warn("store: unmounting %s: errno %d", s->path, errno);
 }

@@ -1,6 +1,6 @@
 /*
- * Files of the store by their ids: names, descriptors, who uses one (leases),
- * and how one goes. What happens to its content is seal.c's.
+ * Files by id: names, descriptors, leases (is a file in use?) and removal.
+ * seal.c has the operations on content.
  */
 #include <assert.h>
 #include <errno.h>
@@ -93,7 +93,7 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
 	return 0;
 }
 
-/* 0, also if it has gone, or -errno. Thread: any. */
+/* 0, also if there is no such file, or -errno. Thread: any. */
 static int unlink_file(const struct pool_store *s, uint64_t id)
 {
 	char name[STORE_NAME_LEN + 1];
@@ -115,13 +115,13 @@ void store_unlink(struct pool_store *s, uint64_t id)
 {
 	int err;
 
-	store_sample(s); /* before pages are freed */
+	store_sample(s); /* freeing pages would hide a breach */
 	err = unlink_file(s, id);
 	if (err)
 		retry_later(s, id, err);
 }
 
-/* Takes what waits for the worker; 0: nothing. Thread: worker. */
+/* Move all waiting ids to the worker; returns how many. Thread: worker. */
 static unsigned int unlinks_take(struct pool_store *s, uint64_t *ids,
 				 uint32_t *ret_bytes)
 {
@@ -164,7 +164,7 @@ static void unlinks_done(uv_work_t *work, int status)
 
 	(void)status;
 	u->running = false;
-	for (i = 0; i < u->nfailed; i++) /* says why, and tries later */
+	for (i = 0; i < u->nfailed; i++) /* logs the error, retries later */
 		store_unlink(s, u->failed[i]);
 	u->nfailed = 0;
 	pthread_mutex_lock(&u->lock);
@@ -184,7 +184,7 @@ void store_unlinks_start(struct pool_store *s)
 	uv_queue_work(s->loop, &s->unlinks.work, unlinks_work, unlinks_done);
 }
 
-/* False: it is for the caller to unlink. */
+/* Pass a file to the worker. False: the caller must unlink it. */
 static bool unlink_by_worker(struct pool_store *s, uint64_t id, uint64_t size)
 {
 	uint64_t now = uv_now(s->loop);
@@ -240,8 +240,8 @@ static void release_done(uv_work_t *work, int status)
 	store_work_end(s);
 }
 
-/* Close the descriptor of an unlinked file: perhaps the last one, so that its
- * pages are freed by whoever does it. */
+/* Close the descriptor of an unlinked file. That may free its pages, so that a
+ * worker closes large files. */
 static void release(struct pool_store *s, int fd, uint64_t bytes)
 {
 	struct release *r = NULL;
@@ -301,9 +301,9 @@ void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
 		store_unlink(s, id);
 }
 
-/* Whoever opens the file while we hold the lease makes the kernel send SIGIO,
- * which by default ends the process. We hold it for a microsecond; they wait
- * that long, and the signal means nothing to us. */
+/* If another process opens the file while we hold the lease, the kernel sends
+ * us SIGIO, which by default ends the process. The opener waits until we drop
+ * the lease, about a microsecond later, so that the signal can be ignored. */
 static void ignore_sigio(void)
 {
 	struct sigaction sa;

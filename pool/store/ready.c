@@ -1,20 +1,20 @@
 /*
- * Ready files: made and reserved ahead by workers, so that a writer neither
- * allocates pages nor pays for them.
+ * Ready files: created and reserved ahead by workers, so that writers do not
+ * spend time on page allocation.
  *
- * Sizes are announced; each of the last STORE_READY_CLASSES of them is a class
- * that keeps a few files. All classes share 2 % of the store equally; one file
- * is kept of any size up to 1/16 of the store, as long as all such together
- * stay within 1/8. A file up to twice the size asked for will do: what is not
- * used is trimmed at sealing.
+ * Sizes are announced. Each of the last STORE_READY_CLASSES sizes is a class
+ * with a few ready files. The classes share 2 % of the store equally; a class
+ * whose share is less than one file (of up to 1/16 of the store) has one file
+ * all the same, as long as all ready files stay within 1/8 of the store. A take
+ * may get a file of up to twice its size; sealing frees what is not used.
  *
- * A fill is one work item that makes up to STORE_FILL_FILES files: enough that
- * a stream of small files does not outrun the round trips to a worker, and
- * little enough (STORE_FILL_BYTES) that the first file is soon there. With
- * large folios 16 MiB are reserved in about 0.1 ms, with small pages in 4 ms:
- * where it is quick, a burst that has outrun the ready files gets its own made
- * on the loop (pool_store_make); beside sixteen busy writers a worker would not
- * be scheduled for tens of milliseconds.
+ * A fill is one work item that creates up to STORE_FILL_FILES files: enough
+ * that round trips to the worker do not limit a stream of small files, and
+ * little enough (STORE_FILL_BYTES) that the first file is ready soon. Reserving
+ * 16 MiB takes about 0.1 ms with large folios and 4 ms with small pages. Where
+ * it is quick, the loop itself creates files for a burst that has used up the
+ * ready ones (pool_store_make): with sixteen busy writers a worker may not be
+ * scheduled for tens of milliseconds.
  */
 #include <assert.h>
 #include <errno.h>
@@ -27,8 +27,8 @@
 #include "pool/base/log.h"
 #include "pool/store/store_priv.h"
 
-#define RETRY_MS 100 /* after a fill that failed */
-#define DROPPED_MS 1000 /* after ready files were given up */
+#define RETRY_MS 100 /* pause after a failed fill */
+#define DROPPED_MS 1000 /* pause after pool_store_drop_ready */
 
 struct fill {
 	uv_work_t work;
@@ -105,7 +105,7 @@ static struct store_class *class_make(struct pool_store *s, uint64_t size)
 	return c;
 }
 
-/* How many files of this class should be ready. */
+/* Number of files that this class should have ready. */
 static unsigned int class_target(const struct pool_store *s,
 				 const struct store_class *c)
 {
@@ -154,7 +154,8 @@ static void fill_work(uv_work_t *work)
 	}
 }
 
-/* Where the files of a fill go. Its class may be gone meanwhile. */
+/* Add the files of a fill to its class, or discard them if the class was
+ * dropped meanwhile. */
 static void fill_deliver(struct pool_store *s, struct fill *f)
 {
 	struct store_class *c = class_find(s, f->size);
@@ -204,7 +205,7 @@ static void fill_done(uv_work_t *work, int status)
 	store_work_end(s);
 }
 
-/* May n more files of size be made, as far as all classes together go? */
+/* May n more files of c be made, given the limits of all classes together? */
 static bool fits_budget(const struct pool_store *s,
 			const struct store_class *c, unsigned int n)
 {
@@ -224,9 +225,9 @@ static bool fits_space(const struct pool_store *s, uint64_t space,
 }
 
 /*
- * Is it time to fill c? A quarter of the files may be missing before a worker
- * is woken for them (which costs the taker more than all the rest); the tick
- * tops up.
+ * Is it time to fill c? Takes wake a worker only when a quarter of the files is
+ * missing, because waking it costs more than the rest of the take. top_up: from
+ * the tick, or an announcement, which fill completely.
  */
 static bool class_short(const struct pool_store *s, const struct store_class *c,
 			bool top_up)
@@ -237,7 +238,7 @@ static bool class_short(const struct pool_store *s, const struct store_class *c,
 	return c->nfilling == 0 && c->nready + slack < target;
 }
 
-/* How many files the next fill of c should make; 0: none now. */
+/* Number of files that the next fill of c should make; 0: no fill now. */
 static unsigned int fill_size(struct pool_store *s, const struct store_class *c,
 			      uint64_t space, bool top_up)
 {
@@ -269,7 +270,7 @@ static void fill_start(struct pool_store *s, struct store_class *c,
 	struct fill *f = calloc(1, sizeof(*f));
 
 	if (f == NULL)
-		return; /* the next tick tries again */
+		return; /* retried at the next tick */
 	f->first_id = store_ids(s, n);
 	if (f->first_id == 0) {
 		free(f);
@@ -287,7 +288,7 @@ static void fill_start(struct pool_store *s, struct store_class *c,
 	uv_queue_work(s->loop, &f->work, fill_work, fill_done);
 }
 
-/* The class that is shortest of files, by share of its target. */
+/* The class with the least files relative to its target. */
 static struct store_class *class_neediest(struct pool_store *s, uint64_t space,
 					  bool top_up, unsigned int *ret_n)
 {
@@ -339,7 +340,7 @@ static void fill_start_all(struct pool_store *s, bool top_up)
 	}
 }
 
-/* ---- the contract ---- */
+/* ---- interface ---- */
 
 void pool_store_announce(struct pool_store *s, uint64_t size)
 {
@@ -351,7 +352,7 @@ void pool_store_announce(struct pool_store *s, uint64_t size)
 	c = class_find(s, size);
 	if (c == NULL) {
 		c = class_make(s, size);
-		/* The others' shares are smaller now. */
+		/* Another class makes the shares smaller. */
 		for (int i = 0; i < STORE_READY_CLASSES; i++) {
 			struct store_class *o = &s->ready.classes[i];
 
@@ -363,7 +364,7 @@ void pool_store_announce(struct pool_store *s, uint64_t size)
 	fill_start_all(s, true);
 }
 
-/* The smallest class that has a file for size. */
+/* The smallest class with a ready file of size to 2 * size bytes. */
 static struct store_class *class_for(struct pool_store *s, uint64_t size)
 {
 	struct store_class *best = NULL;
@@ -416,7 +417,7 @@ int pool_store_make(struct pool_store *s, uint64_t size,
 	size = whole_pages(size);
 	if (size > (s->huge ? POOL_MAKE_MAX : POOL_MAKE_SMALL_MAX))
 		return -EAGAIN;
-	/* Not where others wait for room: they have been promised it. */
+	/* Low space may be promised to claims that wait for it. */
 	if (store_space_free(s) < s->size / 8 + s->ready.filling + size)
 		return -ENOSPC;
 	id = store_ids(s, 1);

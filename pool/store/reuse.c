@@ -1,6 +1,6 @@
 /*
- * The pages of a file that goes become another's, which is written whole: they
- * are not freed, and as many not found and zeroed.
+ * Reusing the pages of a removed file for a new one that will be overwritten
+ * completely: saves freeing, allocating and zeroing them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,9 @@
 
 #include "pool/store/store_priv.h"
 
-/* Are these pages nobody else's, and as many as `size` needs? Who has it open
- * may give it another name (pool_store_link), so names are looked at last. */
+/* Is the file otherwise unused, with as many pages as `size` needs? A process
+ * that has it open could link it (pool_store_link): check the link count after
+ * the lease. */
 static int check(int fd, uint64_t size)
 {
 	uint64_t pages = (size + STORE_PAGE - 1) / STORE_PAGE;
@@ -30,7 +31,7 @@ static int check(int fd, uint64_t size)
 		       0 : -EAGAIN;
 }
 
-/* From here on it is not found at a start any more, and has another id. */
+/* Remove the metadata and give the file the id `to`: fd (O_RDWR) or -errno. */
 static int rename_open(struct pool_store *s, uint64_t from, uint64_t to)
 {
 	char old[STORE_NAME_LEN + 1], new[STORE_NAME_LEN + 1];

@@ -1,15 +1,14 @@
 /*
- * What a start finds: sealed files are reported, oldest first. Only names that
- * are ids (16 hex digits) are touched: a directory given by mistake loses
- * nothing.
+ * Finding files at start: sealed files are reported, lowest id first. Files
+ * whose name is no id (16 hex digits) are not touched, so that a directory
+ * given by mistake loses nothing.
  *
- *   no metadata                    never sealed, half-written or reserved, or
- *                                  a cached copy: removed
- *   the same, mode of a sealed     it has lost it: quarantined
- *   file
- *   metadata damaged               cannot be told what it is: quarantined
- *   size differs from the one in   truncated, by a crash of a disk's
- *   the metadata                   filesystem, say: quarantined
+ *   no metadata                    never sealed, or a cached copy: removed
+ *   no metadata, but the mode of   the metadata was lost: quarantined
+ *   a sealed file
+ *   metadata damaged               quarantined
+ *   size differs from the one in   truncated, such as by a crash of a disk
+ *   the metadata                   filesystem: quarantined
  */
 #include <dirent.h>
 #include <errno.h>
@@ -75,8 +74,8 @@ static int by_id(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Most metadata is small, and the kernel allocates and clears as much as is
- * asked for: 16 KiB for each file would be half of the time. */
+/* The kernel allocates and clears a buffer of the requested size. Most metadata
+ * is small: 16 KiB for each file would take half of the scan's time. */
 static ssize_t read_blob(const struct pool_store *s, const char *path,
 			 struct store_blob_buf *b)
 {
@@ -87,43 +86,43 @@ static ssize_t read_blob(const struct pool_store *s, const char *path,
 	return n;
 }
 
-/* No verdict on the file: this process lacks something. */
-static bool is_our_want(int err)
+/* Does this process lack a resource? Then nothing is known about the file. */
+static bool is_shortage(int err)
 {
 	return err == ENOMEM || err == EMFILE || err == ENFILE;
 }
 
-/* Without metadata: -ESTALE, or -EBADMSG if it must have had some. */
+/* A file without metadata: -ESTALE, or -EBADMSG if it has had some. */
 static int examine_bare(const struct pool_store *s, const char *path)
 {
 	struct stat st;
 
 	if (lstat(path, &st) < 0)
-		return is_our_want(errno) ? -errno : -ESTALE;
+		return is_shortage(errno) ? -errno : -ESTALE;
 	return S_ISREG(st.st_mode) &&
 	       (st.st_mode & 0777) == store_mode_sealed(s) ? -EBADMSG : -ESTALE;
 }
 
-/* 0: a whole, sealed file; -ESTALE: never sealed; -EBADMSG, and why it is
- * damaged; else -errno: nothing is known of it. */
+/* 0: an intact sealed file; -ESTALE: never sealed; -EBADMSG: damaged, and
+ * *ret_why says how; other -errno: it could not be examined. */
 static int examine(const struct pool_store *s, const char *path,
 		   struct store_blob_buf *b, const char **ret_why)
 {
 	ssize_t n = read_blob(s, path, b);
 	struct stat st;
 
-	*ret_why = "its metadata is gone";
+	*ret_why = "its metadata is missing";
 	if (n < 0 && errno == ENODATA)
 		return examine_bare(s, path);
 	*ret_why = "its metadata cannot be read";
 	if (n < 0)
-		return is_our_want(errno) ? -errno : -EBADMSG;
+		return is_shortage(errno) ? -errno : -EBADMSG;
 	*ret_why = "its metadata is damaged";
 	if (!store_blob_valid(b, (size_t)n))
 		return -EBADMSG;
-	*ret_why = "it is not as long as it was";
+	*ret_why = "its size has changed";
 	if (lstat(path, &st) < 0)
-		return is_our_want(errno) ? -errno : -EBADMSG;
+		return is_shortage(errno) ? -errno : -EBADMSG;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != b->head.size)
 		return -EBADMSG;
 	return 0;
@@ -145,7 +144,7 @@ static int scan_one(struct pool_store *s, uint64_t id,
 		return 0;
 	}
 	if (rc == 0 && found != NULL) {
-		why = "its metadata does not make sense";
+		why = "its metadata is invalid";
 		rc = found(arg, id, b->head.size, b->blob, b->head.blob_len);
 	}
 	if (rc == 0) {
@@ -178,8 +177,8 @@ void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n)
 					  errno);
 	}
 	if (rc < 0)
-		pool_warn("store: scanning %s: %s: files that nobody uses may "
-			  "stay until the next start", s->path, strerror(-rc));
+		pool_warn("store: scanning %s: %s: unused files may stay until "
+			  "the next start", s->path, strerror(-rc));
 	free(l.ids);
 }
 

@@ -1,14 +1,14 @@
 /*
- * Work on one file, in libuv's workers: seal, verify, copy, reserve; and its
+ * Work on one file in libuv's workers: seal, verify, copy, reserve; and its
  * metadata.
  *
- * Happy path of a seal: open read-only, trim, checksum, metadata, mode. A file
- * that has metadata is whole, so that comes after the checksum; one with the
- * mode of a sealed file (STORE_MODE_*) has had metadata, so that comes last.
- * Failure modes: no memory for the xattr (-ENOSPC), the file is gone (-ENOENT),
- * the caller's blob refuses (its -errno), the store is being closed
- * (-ECANCELED): the file stays as it is, unsealed, and is the caller's to
- * remove.
+ * Happy path of a seal: open read-only, trim, checksum, metadata, mode. The
+ * order matters after a crash: a file with metadata is complete, and a file
+ * with the mode of a sealed one (STORE_MODE_*) has had metadata.
+ *
+ * Failure modes: no memory for the xattr (-ENOSPC), no such file (-ENOENT), the
+ * caller's blob function fails (its -errno), the store is closing (-ECANCELED).
+ * The file stays, unsealed, and the caller removes it.
  */
 #include <assert.h>
 #include <errno.h>
@@ -72,7 +72,7 @@ int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
 	store_path(s, id, path);
 	memcpy(b.blob, blob, len);
 	store_blob_seal(&b, len, size);
-	/* REPLACE: it is no way to seal a file. */
+	/* XATTR_REPLACE: must not seal a file that is not sealed. */
 	if (lsetxattr(path, s->xattr, &b, sizeof(b.head) + len,
 		      XATTR_REPLACE) < 0)
 		return -errno;
@@ -84,7 +84,7 @@ int pool_store_detach(struct pool_store *s, uint64_t id)
 	char path[PATH_MAX];
 
 	store_path(s, id, path);
-	if (chmod(path, STORE_MODE_OPEN) < 0) /* first: see above */
+	if (chmod(path, STORE_MODE_OPEN) < 0) /* before the metadata: see top */
 		return -errno;
 	return lremovexattr(path, s->xattr) < 0 ? -errno : 0;
 }
@@ -104,9 +104,10 @@ static bool has_holes(int fd, uint64_t size)
 }
 
 /*
- * Give back what is reserved beyond the end: ftruncate to the same size does.
- * Not where nothing is: it would split the last large folio of a file that does
- * not end on a page. A file with holes may have few blocks and a reservation.
+ * Free what is reserved beyond the end, by ftruncate to the same size. Skipped
+ * if nothing is reserved, because it would split the last large folio of a file
+ * that does not end on a page. With holes, the block count cannot tell whether
+ * something is reserved.
  */
 static int trim(struct pool_store *s, uint64_t id, const struct stat *st,
 		bool holes)
@@ -234,7 +235,7 @@ static int verify(struct pool_verify *v)
 		rc = store_sum(fd, (uint64_t)st.st_size,
 			       s->huge && !has_holes(fd, (uint64_t)st.st_size),
 			       &s->stop_ms, &sum);
-	if (v->fd > 0) /* has_holes moves it */
+	if (v->fd > 0) /* has_holes moved the offset */
 		(void)lseek(fd, 0, SEEK_SET);
 	else
 		close(fd);
@@ -278,8 +279,8 @@ int pool_verify_start(struct pool_store *s, struct pool_verify *v,
 
 /* ---- reserve ---- */
 
-/* One call for all: if it fails, the kernel undoes just what it did, which
- * nobody else can do beside a writer. */
+/* One fallocate for the whole range: if it fails, the kernel undoes exactly
+ * what it has allocated. Doing that here would race with a writer. */
 static int reserve(int fd, uint64_t size)
 {
 	for (int i = 0; i < EINTR_TRIES; i++) {
@@ -291,8 +292,8 @@ static int reserve(int fd, uint64_t size)
 	return -EINTR;
 }
 
-/* Reserve, but never out of the headroom: that is kept for writes which cannot
- * be told in time that there is no space. */
+/* Reservations never use the headroom: it is for writes that go to the file
+ * directly and cannot be stopped in time. */
 int store_reserve(const struct pool_store *s, int fd, uint64_t size)
 {
 	uint64_t have, page = STORE_PAGE;
@@ -378,7 +379,7 @@ static int copy_bytes(int from, int to, uint64_t size,
 			rc = -errno;
 		else if (n == 0)
 			rc = -EBADMSG;
-		else if (store_is_over(stop_ms))
+		else if (store_must_stop(stop_ms))
 			rc = -ECANCELED;
 		else
 			rc = write_all(to, buf, (size_t)n, off);
@@ -389,8 +390,8 @@ static int copy_bytes(int from, int to, uint64_t size,
 	return rc;
 }
 
-/* Reserved first: large folios although the slices are small, and no page is
- * taken out of the headroom. */
+/* Reserve first: gives large folios although the slices are small, and uses no
+ * headroom. */
 static int copy(struct pool_copy *c)
 {
 	struct stat st;

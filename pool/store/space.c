@@ -1,17 +1,18 @@
 /*
- * Space: what the filesystem says.
+ * Used and free space.
  *
- * A tmpfs of our own answers in one statfs(2), to the page. A directory that
- * shares its filesystem is counted by a worker (the blocks of our files) every
- * second or so; in between, the change of the whole filesystem's use is taken
- * for ours. That is exact when nobody else writes, and heals when they do:
- * where counting is quick, the next count comes with the next question, and no
- * data is to go before a new one (pool_store_counted).
+ * In a tmpfs of our own, one statfs(2) is exact to the page. In a directory
+ * that shares its filesystem, a worker counts the blocks of our files about
+ * every second; between counts, any change of the filesystem's use is
+ * attributed to the store. That is exact while no other program writes there.
+ * If one does, the next count corrects it: before evicting, callers wait for an
+ * accurate count (pool_store_counted), and where counting is quick
+ * pool_store_space counts at once.
  *
- * Nothing is counted where the owner writes all files itself and tells what
- * they take (pool_store_use), as libkvpool does: counting 30,000 files takes
- * some 50 ms, for which nothing could be evicted each time that 1/64 had been
- * written.
+ * If the owner writes all files itself and reports their space
+ * (pool_store_use), as libkvpool does, nothing is counted: counting 30,000
+ * files takes some 50 ms, during which nothing could be evicted, each time that
+ * 1/64 of the store was written.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -25,22 +26,22 @@
 #include "pool/store/store_priv.h"
 
 #define COUNT_EVERY_MS 1000
-#define COUNT_SHARE 20 /* of the time, at most 1/20 goes into counting */
-/* What a count is good for: so little change of the filesystem's use since, or
- * so short a time (4 times what it took, where that is more). */
+#define COUNT_SHARE 20 /* counting takes at most 1/20 of the time */
+/* A count is valid until the filesystem's use has changed by this part of the
+ * store, or for this time (4 times its duration if that is more). */
 #define COUNT_HOLDS_PART 64 /* of the store's size */
 #define COUNT_HOLDS_MS 5
 #define COUNT_HOLDS_SHARE 4
 #define SAMPLE_MS 10
-#define COUNT_QUICK_MS 1 /* on the loop */
+#define COUNT_QUICK_MS 1 /* the loop itself counts if it takes no longer */
 
 struct fs_space {
 	uint64_t used, free;
-	uint64_t releasing; /* of used, the same before and after statfs(2) */
+	uint64_t releasing; /* part of used; constant during statfs(2) */
 };
 
-/* statfs(2), and what workers were releasing meanwhile: what one of them has
- * given back in between would count as used and as released, or as neither. */
+/* A consistent pair of statfs(2) and s->releasing: bytes that a worker frees
+ * between the two would count twice or not at all. */
 static int fs_ask(const struct pool_store *s, struct statfs *st,
 		  uint64_t *ret_releasing)
 {
@@ -55,7 +56,7 @@ static int fs_ask(const struct pool_store *s, struct statfs *st,
 	return rc;
 }
 
-/* Thread: any. A failing fstatfs leaves nothing free: the safe side. */
+/* Thread: any. If fstatfs fails, assume that nothing is free. */
 static struct fs_space fs_space(const struct pool_store *s)
 {
 	struct fs_space fs = { 0, 0, 0 };
@@ -73,7 +74,8 @@ static struct fs_space fs_space(const struct pool_store *s)
 	return fs;
 }
 
-/* A count has ended just now: it goes, whatever anybody has written since. */
+/* Has a count just ended? Then it is used as it is, without the change of the
+ * filesystem's use since. */
 static bool count_is_new(const struct pool_store *s)
 {
 	uint64_t ended = atomic_load(&s->usage.ended_ms);
@@ -138,8 +140,8 @@ static uint64_t reach(const struct pool_store *s, const struct fs_space *fs,
 }
 
 /*
- * Has the filesystem's use fallen by more than a count holds for? If neighbours
- * have removed that, far more of it is ours than it seems, and the store would
+ * Has the filesystem's use fallen so much that the count is no longer valid? If
+ * another program freed that space, the store uses more than it seems and would
  * grow beyond its size.
  */
 static bool has_fallen(const struct pool_store *s, const struct fs_space *fs)
@@ -155,7 +157,8 @@ static void recount_now(struct pool_store *s, uint64_t now)
 	s->usage.took_ms = s->usage.ended_ms - now;
 }
 
-/* On the loop where that is quick; else a worker does, if there is need. */
+/* Count if the figures may be wrong: on the loop where that is quick, else in a
+ * worker. */
 static void recount_if_needed(struct pool_store *s, const struct fs_space *fs)
 {
 	struct store_usage *u = &s->usage;
@@ -173,7 +176,8 @@ static void recount_if_needed(struct pool_store *s, const struct fs_space *fs)
 	}
 }
 
-/* Where `used` is told, the filesystem's own is only an upper bound. */
+/* fs_space; with opts.told at most once per millisecond, because there the
+ * filesystem's free space is only an upper bound. */
 static struct fs_space fs_lately(struct pool_store *s)
 {
 	struct fs_space fs = { 0, s->fs_free, atomic_load(&s->releasing) };
@@ -232,9 +236,9 @@ static uint64_t count_files(int dirfd, DIR *dir)
 	return sum;
 }
 
-/* What changes meanwhile may be counted or not. Of the filesystem's use before
- * and after, the higher: rather too little is taken for ours than too much, for
- * which data would go. Thread: any one at a time. */
+/* Changes during the count may be counted or not. Keep the higher of the
+ * filesystem's use before and after: that underestimates the store's use, and
+ * an overestimate would evict data. */
 void store_count(struct pool_store *s)
 {
 	struct fs_space before = fs_space(s), after;
@@ -242,7 +246,7 @@ void store_count(struct pool_store *s)
 	uint64_t sum;
 
 	if (dir == NULL)
-		return; /* the last count stands */
+		return; /* keep the last count */
 	sum = count_files(s->dirfd, dir);
 	closedir(dir);
 	after = fs_space(s);
@@ -295,7 +299,7 @@ void store_count_maybe(struct pool_store *s)
 		count_begin(s);
 }
 
-/* As good as just counted? */
+/* Is the last count still valid? */
 static bool count_holds(const struct pool_store *s)
 {
 	const struct store_usage *u = &s->usage;
@@ -304,7 +308,7 @@ static bool count_holds(const struct pool_store *s)
 
 	if (changed <= s->size / COUNT_HOLDS_PART || count_is_new(s))
 		return true;
-	/* (While one is made, what it takes is the worker's to write.) */
+	/* The worker writes took_ms while it is counting. */
 	return !u->counting && u->ended_ms &&
 	       pool_now_ms() - u->ended_ms <= u->took_ms * COUNT_HOLDS_SHARE;
 }
@@ -341,7 +345,7 @@ static void sample_tick(uv_timer_t *t)
 
 uint64_t pool_store_breaches(struct pool_store *s)
 {
-	/* A writer may come and go between two ticks. */
+	/* A file may be written and closed between two ticks. */
 	store_sample(s);
 	return s->breaches;
 }

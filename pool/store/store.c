@@ -1,9 +1,8 @@
 /*
- * The local store: open, close, ids and files. See store_priv.h for the map of
- * store*.c.
+ * The local store: open, close, metrics. store_priv.h lists the other files.
  *
- * Closing: ready files go, work under way is waited for (`pending`), then the
- * two timers are closed, then the descriptors, and closed() is the last.
+ * Close: remove ready files, wait for work in flight (`pending`), close the two
+ * timers, then the descriptors, then call closed().
  */
 #include <assert.h>
 #include <errno.h>
@@ -22,13 +21,14 @@
 #include "pool/base/parse.h"
 #include "pool/store/store_priv.h"
 
-#define STOP_MS 2000 /* for reads under way when it is closed */
+#define STOP_MS 2000 /* close: reads in flight are cancelled then */
 
 /* ---- names and ids ---- */
 
 /*
- * The first id of a run is beyond all that were on record, all that are there,
- * and, for good measure, the wall clock in ns.
+ * The first id of a run is above all ids reserved on disk and those of all
+ * files found, and at least the wall clock in ns, in case the identity file was
+ * replaced.
  */
 static int ids_init(struct pool_store *s)
 {
@@ -82,37 +82,37 @@ static int register_counters(struct pool_store *s, struct pool_metrics *m)
 		const char *name, *labels, *help;
 	} table[] = {
 		{ &n->takes_ready, "kvpool_store_takes_total",
-		  "result=\"ready\"", "New files asked for, by what was had." },
+		  "result=\"ready\"", "New files requested, by result." },
 		{ &n->takes_plain, "kvpool_store_takes_total",
 		  "result=\"unreserved\"",
-		  "New files asked for, by what was had." },
+		  "New files requested, by result." },
 		{ &n->takes_missed, "kvpool_store_takes_total",
 		  "result=\"none_ready\"",
-		  "New files asked for, by what was had." },
+		  "New files requested, by result." },
 		{ &n->makes, "kvpool_store_takes_total", "result=\"made\"",
-		  "New files asked for, by what was had." },
+		  "New files requested, by result." },
 		{ &n->takes_reused, "kvpool_store_takes_total",
 		  "result=\"reused\"",
-		  "New files asked for, by what was had." },
+		  "New files requested, by result." },
 		{ &n->fills, "kvpool_store_ready_files_made_total", NULL,
-		  "Files made ready ahead of their writers." },
+		  "Files created and reserved ahead of their writers." },
 		{ &n->fills_failed, "kvpool_store_fill_failures_total", NULL,
-		  "Work items that could not make all their ready files." },
+		  "Work items that failed to create all their ready files." },
 		{ &n->fills_short, "kvpool_store_fills_short_total", NULL,
-		  "Times that free space did not allow more ready files." },
+		  "Times that low free space prevented more ready files." },
 		{ &n->seals, "kvpool_store_seals_total", NULL,
 		  "Files sealed." },
 		{ &n->seals_failed, "kvpool_store_seal_failures_total", NULL,
 		  "Files that could not be sealed." },
 		{ &n->verify_bad, "kvpool_store_verify_failures_total", NULL,
-		  "Files whose checksum was not the one expected." },
+		  "Files with a wrong checksum." },
 		{ &n->removes, "kvpool_store_removes_total", NULL,
 		  "Files removed." },
 		{ &n->removes_failed, "kvpool_store_remove_failures_total",
 		  NULL, "Times that a file could not be removed at once." },
 		{ &n->releases_inline, "kvpool_store_releases_inline_total",
 		  NULL,
-		  "Large files released on the loop as the workers' queue was "
+		  "Files freed on the loop because the workers' queue was "
 		  "full." },
 		{ &n->found, "kvpool_store_found_total", NULL,
 		  "Sealed files found and kept at start." },
@@ -121,9 +121,9 @@ static int register_counters(struct pool_store *s, struct pool_metrics *m)
 		{ &n->gone_refused, "kvpool_store_start_removed_total",
 		  "reason=\"refused\"", "Files removed at start." },
 		{ &n->quarantined, "kvpool_store_quarantined_total", NULL,
-		  "Damaged files kept aside, or removed if that is full." },
+		  "Damaged files quarantined, or removed if that is full." },
 		{ &n->quarantine_full, "kvpool_store_quarantine_full_total",
-		  NULL, "Damaged files of which there were too many to keep." },
+		  NULL, "Damaged files removed as the quarantine was full." },
 		{ &n->breaches, "kvpool_store_headroom_breaches_total", NULL,
 		  "Samples that found less than 1/16 of the headroom free." },
 	};
@@ -146,10 +146,10 @@ static int register_metrics(struct pool_store *s, struct pool_metrics *m)
 	if (rc == 0)
 		rc = pool_metrics_gauge(m, &n->headroom,
 					"kvpool_store_headroom_bytes", NULL,
-					"Further bytes behind the size.");
+					"Bytes beyond the size.");
 	if (rc == 0)
 		rc = pool_metrics_gauge(m, &n->used, "kvpool_store_used_bytes",
-					NULL, "Bytes used, ready files too.");
+					NULL, "Bytes used, with ready files.");
 	if (rc == 0)
 		rc = pool_metrics_gauge(m, &n->ready,
 					"kvpool_store_ready_bytes", NULL,
@@ -163,7 +163,7 @@ static int register_metrics(struct pool_store *s, struct pool_metrics *m)
 	return rc;
 }
 
-/* ---- removing ---- */
+/* ---- retrying removals ---- */
 
 static void unlink_again(struct pool_store *s)
 {
@@ -195,7 +195,7 @@ static void start_timers(struct pool_store *s)
 		       STORE_READY_TICK_MS);
 }
 
-/* "; removed: 14 unsealed, 1 damaged", or nothing. */
+/* "; removed: 14 unsealed, 1 refused", or "". */
 static void format_removed(const struct pool_store *s, char *buf, size_t cap)
 {
 	const struct {
@@ -259,7 +259,7 @@ int pool_store_open(const struct pool_store_opts *opts,
 	s->dirfd = -1;
 	s->idfd = opts->lock_fd > 0 ? opts->lock_fd : -1;
 	if (s->size > INT64_MAX / 2) {
-		pool_error("store: a size of %" PRIu64 " bytes is no size",
+		pool_error("store: a size of %" PRIu64 " bytes is too large",
 			   s->size);
 		rc = -EDOM;
 		goto err;
@@ -359,5 +359,3 @@ int pool_store_take(struct pool_store *s, uint64_t size,
 		return store_ready_take(s, size, ret_file);
 	return take_plain(s, ret_file);
 }
-
-/* ---- who uses a file: leases ---- */

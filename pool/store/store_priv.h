@@ -1,21 +1,21 @@
 /*
- * Inside the store: what store*.c share. Nobody else includes this (its tests
- * do).
+ * Internals of the store; only pool/store/ and its tests include this.
  *
- *   files.c  files by id: descriptors, leases, removal
- *   store.c  open, close, metrics
- *   dir.c    the directory: tmpfs mounts, sizes, options
- *   scan.c   what is found at start
- *   bad.c    quarantine
- *   space.c  used and free bytes, breaches
- *   ready.c  ready files: reserved ahead by workers
- *   reuse.c  a file that goes becomes another
- *   seal.c   work on one file: seal, verify, copy, reserve, metadata
- *   sum.c    checksum of a file
+ *   store.c    open, close, metrics
+ *   dir.c      the directory: tmpfs mounts, sizes, options, identity
+ *   scan.c     finding files at start
+ *   bad.c      quarantine
+ *   files.c    files by id: descriptors, leases, removal
+ *   clients.c  linking files of clients
+ *   space.c    used and free bytes, breaches
+ *   ready.c    ready files: reserved ahead by workers
+ *   reuse.c    reusing the pages of a removed file
+ *   seal.c     work on one file: seal, verify, copy, reserve, metadata
+ *   sum.c      checksum of a file
  *
- * Thread: loop, unless a field or function says otherwise. Workers read the
- * fields that open sets and close frees (`dirfd`, `path`, ...) without a lock:
- * close waits for `pending` to fall to 0 first.
+ * Thread: loop, unless a field or function says otherwise. Workers read fields
+ * that open sets and close frees (`dirfd`, `path`, ...) without a lock, because
+ * close waits until `pending` is 0.
  */
 #ifndef POOL_STORE_STORE_PRIV_H
 #define POOL_STORE_STORE_PRIV_H
@@ -30,29 +30,29 @@
 
 #define STORE_PAGE 4096u
 #define STORE_NAME_LEN 16 /* hex digits */
-/* Of files that are not sealed; of sealed ones, where metadata is in a trusted
- * attribute; and in a user.* one, which takes write permission. */
+/* File modes: not sealed; sealed with metadata in trusted.*; sealed with
+ * metadata in user.*, which needs write permission to be replaced. */
 #define STORE_MODE_OPEN 0600
 #define STORE_MODE_SEALED 0400
 #define STORE_MODE_SEALED_USER 0700
-#define STORE_IDS_AHEAD (1ull << 36) /* put on record at a time */
+#define STORE_IDS_AHEAD (1ull << 36) /* ids reserved on disk at a time */
 #define STORE_ID_FILE "kvpool.store"
-/* Files from here up are released by a worker: freeing 8 MiB of small pages
+/* A worker frees files of at least this size: freeing 8 MiB of small pages
  * takes about a millisecond. */
 #define STORE_RELEASE_MIN (8u << 20)
-#define STORE_RELEASE_MAX 64 /* releases under way at once; more: inline */
-#define STORE_UNREMOVED_MAX 256 /* files that could not be removed yet */
-/* Small files of a burst are unlinked by a worker: beyond so many in one
- * millisecond, and as long as so many at most wait for it (else inline). */
+#define STORE_RELEASE_MAX 64 /* releases in flight; beyond: on the loop */
+#define STORE_UNREMOVED_MAX 256 /* removals to be retried */
+/* Small evicted files: the loop unlinks this many per millisecond, a worker the
+ * rest. If STORE_UNLINKS_MAX wait for the worker, the loop unlinks again. */
 #define STORE_UNLINKS_INLINE 8
 #define STORE_UNLINKS_MAX 1024
 
 #define STORE_READY_CLASSES 16	/* sizes kept ready at once */
 #define STORE_READY_FILES 512	/* ready files (and descriptors) in all */
 #define STORE_READY_CLASS_FILES 128 /* of one size */
-#define STORE_READY_FILLS 2	/* fills under way at once */
-#define STORE_FILL_FILES 32	/* made by one fill at most */
-#define STORE_FILL_BYTES (16u << 20) /* but one file, whatever its size */
+#define STORE_READY_FILLS 2	/* fills in flight */
+#define STORE_FILL_FILES 32	/* per fill, at most */
+#define STORE_FILL_BYTES (16u << 20) /* per fill, but at least one file */
 #define STORE_READY_IDLE_MS 60000
 #define STORE_READY_TICK_MS 250
 
@@ -64,10 +64,10 @@ struct store_ready_file {
 /* One announced size. */
 struct store_class {
 	uint64_t size; /* whole pages; 0: the slot is free */
-	uint64_t used_ms; /* last announced or asked for */
-	uint64_t retry_ms; /* no fill before */
+	uint64_t used_ms; /* last announced or taken */
+	uint64_t retry_ms; /* no fill before this time */
 	unsigned int nready;
-	unsigned int nfilling; /* files in fills under way */
+	unsigned int nfilling; /* files in fills in flight */
 	struct store_ready_file files[STORE_READY_CLASS_FILES];
 };
 
@@ -78,36 +78,36 @@ struct store_ready {
 	uint64_t bytes;	     /* ready */
 	uint64_t filling;    /* bytes being made */
 	uint64_t keep_free;
-	uint64_t epoch;	     /* raised by drop: older fills are thrown away */
+	uint64_t epoch;	     /* raised by drop: older fills are discarded */
 };
 
-/* How full a directory is that shares its filesystem: the sum of our files
- * when last counted, and the filesystem's use then. */
+/* The last count of our files' bytes, in a directory that shares its
+ * filesystem, and the use of the whole filesystem at that time. */
 struct store_usage {
 	_Atomic uint64_t counted;
 	_Atomic uint64_t fs_used;
-	uint64_t next_ms; /* count again from */
-	/* the last one; 0: none but that of the start */
+	uint64_t next_ms; /* next periodic count */
+	/* end of the last count; 0: only open has counted */
 	_Atomic uint64_t ended_ms;
 	bool counting;
-	void (*cb)(void *arg); /* when one has ended, or NULL */
+	void (*cb)(void *arg); /* at the end of a count, or NULL */
 	void *arg;
 	uv_work_t work;
 	uint64_t took_ms;
 };
 
-/* Files that a worker unlinks, one work item at a time: it takes what has come
- * meanwhile, too. */
+/* Files to be unlinked by a worker. One work item is in flight at most; it also
+ * takes files that are added while it runs. */
 struct store_unlinks {
 	pthread_mutex_t lock;
 	uint64_t id[STORE_UNLINKS_MAX]; /* under lock */
-	uint32_t bytes[STORE_UNLINKS_MAX]; /* the same: part of `releasing` */
+	uint32_t bytes[STORE_UNLINKS_MAX]; /* under lock; in `releasing` */
 	unsigned int n; /* under lock */
 	uint64_t failed[STORE_UNLINKS_MAX]; /* the worker's while it runs */
 	unsigned int nfailed;
 	bool running; /* loop */
-	uint64_t burst_ms; /* loop: small files removed in this millisecond */
-	unsigned int burst;
+	uint64_t burst_ms; /* loop: the millisecond that `burst` counts in */
+	unsigned int burst; /* loop: small files evicted in it */
 	uv_work_t work;
 };
 
@@ -131,41 +131,41 @@ struct pool_store {
 	int idfd;	 /* owns; the identity file, flocked */
 	uint64_t size, headroom;
 	uint64_t object_min;
-	bool plain;   /* nothing is to be mounted */
-	bool told;    /* `used` is what the owner has told */
+	bool plain;   /* never mount */
+	bool told;    /* the owner maintains `used` (pool_store_use) */
 	uint64_t used;
-	/* told: of statfs(2), asked in that millisecond */
+	/* told: free bytes by statfs(2), and when it was called */
 	uint64_t fs_free, fs_ms;
-	bool clients; /* there is POOL_STORE_CLIENTS */
-	bool own;     /* the filesystem is ours alone (a tmpfs) */
+	bool clients; /* POOL_STORE_CLIENTS exists */
+	bool own;     /* the filesystem is a tmpfs of the store alone */
 	bool tmpfs;
 	bool huge;    /* large folios */
-	bool mounted; /* by this open: taken away again if open fails */
-	bool said;    /* why the open fails has been logged */
-	const char *xattr; /* constant: which name space works */
+	bool mounted; /* by this open: unmounted if it fails */
+	bool logged;  /* the reason for a failing open */
+	const char *xattr; /* constant: the metadata's attribute name */
 	uint8_t id[16];
-	uint64_t next_id, id_end; /* ids below id_end are on record */
+	uint64_t next_id, id_end; /* ids below id_end are reserved on disk */
 
 	struct store_ready ready;
 	struct store_usage usage;
-	_Atomic uint64_t releasing; /* bytes removed, not yet given back */
+	_Atomic uint64_t releasing; /* bytes removed, pages not freed yet */
 	unsigned int nreleases;
 	unsigned int nbad; /* in quarantine */
 	uint64_t bad_bytes;
 	struct store_unlinks unlinks;
-	uint64_t unremoved[STORE_UNREMOVED_MAX]; /* tried again at each tick */
+	uint64_t unremoved[STORE_UNREMOVED_MAX]; /* retried at each tick */
 	unsigned int nunremoved;
 
-	unsigned int sampling;
+	unsigned int sampling; /* calls that turned it on */
 	uint64_t breaches;
 	uv_timer_t sample_timer, tick_timer;
 
-	unsigned int pending; /* work under way */
-	/* closing, and none is: store.c */
+	unsigned int pending; /* work items in flight */
+	/* called when closing and pending is 0 (set by store.c) */
 	void (*on_idle)(struct pool_store *s);
 	unsigned int nhandles;	/* timers not closed yet */
 	bool closing, unmount;
-	_Atomic uint64_t stop_ms; /* closing: workers give up then; else 0 */
+	_Atomic uint64_t stop_ms; /* closing: workers cancel then; else 0 */
 	void (*closed)(void *arg);
 	void *closed_arg;
 
@@ -201,31 +201,31 @@ void store_name(uint64_t id, char *out);
 void store_path(const struct pool_store *s, uint64_t id, char *out);
 /* The inverse; false if name is no file's name. */
 bool store_name_parse(const char *name, uint64_t *ret_id);
-/* n new ids, the first is returned; 0 if the record cannot be kept. */
+/* n new ids; returns the first, or 0 if they cannot be reserved on disk. */
 uint64_t store_ids(struct pool_store *s, uint64_t n);
-/* Count work that close must wait for. store_work_end may finish the close:
- * it comes last in an after-work callback. */
+/* Count work that close must wait for. store_work_end may complete the close:
+ * call it last in an after-work callback. */
 void store_work_begin(struct pool_store *s);
 void store_work_end(struct pool_store *s);
-/* Unlink a file. One that cannot go now goes at a later tick. Thread: loop. */
+/* Unlink a file; a failure is retried at each tick. Thread: loop. */
 void store_unlink(struct pool_store *s, uint64_t id);
-/* A worker unlinks what waits for that, unless it is at it. */
+/* Start the worker for s->unlinks, unless it runs. */
 void store_unlinks_start(struct pool_store *s);
-/* Unlink a file of which the caller had fd (closed here). */
+/* Unlink a file and close its descriptor fd. */
 void store_discard(struct pool_store *s, uint64_t id, int fd, uint64_t bytes);
 
 /* ---- dir.c ---- */
 
-/* Make, mount or remount the directory; sets path, dirfd, idfd, own, tmpfs,
- * huge, mounted, headroom, xattr, id. 0 or -errno, logged; the caller then
- * undoes by store_dir_close(s, s->mounted). */
+/* Create, mount or remount the directory; sets path, dirfd, idfd, own, tmpfs,
+ * huge, mounted, headroom, xattr, id. 0 or -errno, logged; on error the caller
+ * calls store_dir_close(s, s->mounted). */
 int store_dir_open(struct pool_store *s, const char *dir);
 void store_dir_close(struct pool_store *s, bool unmount);
 /* Bytes of headroom for a store of size. */
 uint64_t store_headroom(uint64_t size);
-/* Bytes of memory that a limit leaves for a store and its headroom. */
+/* Bytes for a store and its headroom under a memory limit. */
 uint64_t store_allowed(uint64_t limit);
-/* Write the ids' high-water mark. 0 or -errno. */
+/* Reserve all ids below id_end on disk. 0 or -errno. */
 int store_identity_write(struct pool_store *s, uint64_t id_end);
 
 /* ---- scan.c ---- */
@@ -239,20 +239,23 @@ bool store_bad_name(const char *name);
 /* Count what is in quarantine. 0 or -errno. */
 int store_bad_scan(struct pool_store *s);
 
-/* ---- link.c ---- */
+/* ---- clients.c ---- */
 
-/* Without it clients have their buffers elsewhere. */
+/* Create POOL_STORE_CLIENTS; on failure clients keep their buffers elsewhere.
+ */
 void store_make_clients(struct pool_store *s);
 
 /* ---- space.c ---- */
 
-/* Count our files in a directory that shares its filesystem. Blocks; at open
- * and in the worker of store_count_maybe. */
+/* Count our files in a directory that shares its filesystem. Blocks. Thread:
+ * any, one at a time. */
 void store_count(struct pool_store *s);
-/* Bytes free below size, and bytes free on the filesystem. Thread: any. */
+/* Bytes that can be used without using headroom. Thread: any. */
 uint64_t store_space_free(const struct pool_store *s);
+/* Count a breach if there is one; a no-op unless sampling. */
 void store_sample(struct pool_store *s);
-void store_count_maybe(struct pool_store *s); /* recount a shared directory */
+/* Start a periodic count of a shared directory if one is due. */
+void store_count_maybe(struct pool_store *s);
 
 /* ---- ready.c ---- */
 
@@ -265,10 +268,10 @@ void store_ready_tick(struct pool_store *s); /* expire, refill */
 /* Fill in b's header for a blob of len bytes that is in place. */
 void store_blob_seal(struct store_blob_buf *b, size_t len, uint64_t size);
 mode_t store_mode_sealed(const struct pool_store *s);
-/* Is what getxattr returned (n bytes) whole? */
+/* Are the n bytes that getxattr returned intact? */
 bool store_blob_valid(const struct store_blob_buf *b, size_t n);
 
-/* fallocate [0, size) of fd, but not out of the headroom (-ENOSPC). Blocks.
+/* fallocate [0, size) of fd; -ENOSPC if that would use headroom. Blocks.
  * Thread: any. */
 int store_reserve(const struct pool_store *s, int fd, uint64_t size);
 
@@ -276,14 +279,14 @@ int store_reserve(const struct pool_store *s, int fd, uint64_t size);
 
 /*
  * XXH3-128 of bytes [0, size) of fd. dense: the file has no holes, so it may be
- * mapped. stop_ms: NULL, or where somebody sets the time after which it is
- * given up with -ECANCELED. 0, -EBADMSG (it is shorter), or -errno. Thread:
- * any.
+ * mapped. stop_ms: NULL, or a time that another thread may set; from then on
+ * the sum ends with -ECANCELED. 0, -EBADMSG (the file is shorter), or -errno.
+ * Thread: any.
  */
 int store_sum(int fd, uint64_t size, bool dense,
 	      const _Atomic uint64_t *stop_ms, XXH128_hash_t *ret_sum);
-/* Is it set, and past? */
-bool store_is_over(const _Atomic uint64_t *stop_ms);
+/* Is stop_ms set and reached? */
+bool store_must_stop(const _Atomic uint64_t *stop_ms);
 uint64_t store_sum64(const void *p, size_t n); /* XXH3-64 */
 
 #endif
