@@ -41,6 +41,7 @@ static int teardown(void **state)
 	struct fixture *f = *state;
 
 	pool_tree_fini(&f->n.tree, free_entry, NULL);
+	pool_quota_fini(&f->n.quota);
 	free(f);
 	alarm(0);
 	return 0;
