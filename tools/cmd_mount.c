@@ -10,6 +10,7 @@
 #include "daemon/daemonize.h"
 #include "daemon/run_dir.h"
 #include "pool/base/memory.h"
+#include "pool/base/mountinfo.h"
 #include "tools/cmd.h"
 
 #define DAEMON_COMM "kvpoold"
@@ -47,59 +48,22 @@ int cmd_mount_path(const char *dir, char *buf, size_t cap)
 	return 0;
 }
 
-/* Decodes, in place, the \ooo that mountinfo has for blanks and backslashes. */
-static void unescape(char *text)
+static bool is_pool(const struct pool_mountinfo *m)
 {
-	char *to = text;
-
-	for (; *text; text++, to++) {
-		if (text[0] == '\\' && text[1] && text[2] && text[3]) {
-			*to = (char)((text[1] - '0') << 6 |
-				     (text[2] - '0') << 3 | (text[3] - '0'));
-			text += 3;
-		} else {
-			*to = *text;
-		}
-	}
-	*to = '\0';
-}
-
-/* "36 35 98:0 /root /mount/point opts [tags...] - fstype source superopts":
- * the mount point, in place, and the type that follows. */
-static char *parse_mountinfo(char *line, const char **ret_type)
-{
-	char *save, *point, *type = strstr(line, " - ");
-
-	if (!type)
-		return NULL;
-	*ret_type = type + 3;
-	point = strtok_r(line, " ", &save);
-	for (int i = 0; point && i < 4; i++)
-		point = strtok_r(NULL, " ", &save);
-	if (point)
-		unescape(point);
-	return point;
-}
-
-static bool is_pool(const char *type)
-{
-	static const char ours[] = "fuse.kvpool ";
-
-	return strncmp(type, ours, sizeof(ours) - 1) == 0;
+	return strcmp(m->type, "fuse.kvpool") == 0;
 }
 
 bool cmd_mounted_in(FILE *mountinfo, const char *path)
 {
-	char *line = NULL, *point;
-	const char *type;
+	struct pool_mountinfo m;
+	char *line = NULL;
 	size_t cap = 0;
 	bool found = false;
 
-	while (getline(&line, &cap, mountinfo) > 0) {
-		point = parse_mountinfo(line, &type);
-		if (point && strcmp(point, path) == 0)
-			found = is_pool(type); /* the last mount is on top */
-	}
+	while (getline(&line, &cap, mountinfo) > 0)
+		if (pool_mountinfo_parse(line, &m) &&
+		    strcmp(m.point, path) == 0)
+			found = is_pool(&m); /* the last mount is on top */
 	free(line);
 	return found;
 }
@@ -116,20 +80,20 @@ static bool is_in(const char *path, const char *dir)
 
 int cmd_mount_key_in(FILE *mountinfo, const char *path, char *mount, char *key)
 {
-	char *line = NULL, *point;
-	const char *type;
+	struct pool_mountinfo m;
+	char *line = NULL;
 	size_t cap = 0, best = 0;
 	bool found = false;
 
 	/* The deepest mount wins; of several at one point, the last. */
 	while (getline(&line, &cap, mountinfo) > 0) {
-		point = parse_mountinfo(line, &type);
-		if (!point || strlen(point) < best || !is_in(path, point) ||
-		    strlen(point) >= PATH_MAX)
+		if (!pool_mountinfo_parse(line, &m) ||
+		    strlen(m.point) < best || !is_in(path, m.point) ||
+		    strlen(m.point) >= PATH_MAX)
 			continue;
-		best = strlen(point);
-		found = is_pool(type);
-		strcpy(mount, point);
+		best = strlen(m.point);
+		found = is_pool(&m);
+		strcpy(mount, m.point);
 	}
 	free(line);
 	if (!found || strlen(path) >= PATH_MAX)

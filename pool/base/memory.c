@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "pool/base/memory.h"
+#include "pool/base/mountinfo.h"
 
 enum cgroup_kind { CGROUP_V1, CGROUP_V2 };
 
@@ -118,54 +119,10 @@ static bool cgroup_group(const char *root, enum cgroup_kind kind, char *out,
 	return found;
 }
 
-/* Undo mountinfo's octal escapes (\040) in place. */
-static void unescape(char *s)
+static bool is_hierarchy(const struct pool_mountinfo *m, enum cgroup_kind kind)
 {
-	char *to = s;
-
-	while (*s != '\0') {
-		if (s[0] == '\\' && isdigit((unsigned char)s[1]) &&
-		    isdigit((unsigned char)s[2]) &&
-		    isdigit((unsigned char)s[3])) {
-			*to++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 +
-				       (s[3] - '0'));
-			s += 4;
-		} else {
-			*to++ = *s++;
-		}
-	}
-	*to = '\0';
-}
-
-/* Is this line of mountinfo a mount of that kind? Then *ret_top and *ret_point
- * point into the line: "id parent dev ROOT POINT opts [tags] - TYPE src SUPER".
- */
-static bool cgroup_mount_line(char *line, enum cgroup_kind kind,
-			      char **ret_top, char **ret_point)
-{
-	char *field[5], *save = NULL, *rest, *type, *super;
-
-	rest = strstr(line, " - ");
-	if (rest == NULL)
-		return false;
-	*rest = '\0';
-	for (int i = 0; i < 5; i++) {
-		field[i] = strtok_r(i == 0 ? line : NULL, " ", &save);
-		if (field[i] == NULL)
-			return false;
-	}
-	type = strtok_r(rest + 3, " ", &save);
-	if (type == NULL || strcmp(type, cgroup_types[kind].fstype) != 0)
-		return false;
-	(void)strtok_r(NULL, " ", &save); /* the source */
-	super = strtok_r(NULL, " \n", &save);
-	if (kind == CGROUP_V1 && !has_word(super, "memory"))
-		return false;
-	unescape(field[3]);
-	unescape(field[4]);
-	*ret_top = field[3];
-	*ret_point = field[4];
-	return true;
+	return strcmp(m->type, cgroup_types[kind].fstype) == 0 &&
+	       (kind != CGROUP_V1 || has_word(m->options, "memory"));
 }
 
 /* The mount point of the hierarchy of that kind, and the group at its top. */
@@ -173,18 +130,20 @@ static bool cgroup_mount(const char *root, enum cgroup_kind kind, char *top,
 			 char *point, size_t cap)
 {
 	FILE *f = open_in(root, "/proc/self/mountinfo");
-	char *line = NULL, *t, *p;
+	struct pool_mountinfo m;
+	char *line = NULL;
 	size_t line_cap = 0;
 	bool found = false;
 
 	if (f == NULL)
 		return false;
 	while (!found && getline(&line, &line_cap, f) > 0) {
-		if (!cgroup_mount_line(line, kind, &t, &p) ||
-		    strlen(t) >= cap || strlen(p) >= cap)
+		if (!pool_mountinfo_parse(line, &m) ||
+		    !is_hierarchy(&m, kind) || strlen(m.root) >= cap ||
+		    strlen(m.point) >= cap)
 			continue;
-		strcpy(top, t);
-		strcpy(point, p);
+		strcpy(top, m.root);
+		strcpy(point, m.point);
 		found = true;
 	}
 	free(line);

@@ -34,6 +34,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
+#include "pool/base/mountinfo.h"
 #include "pool/base/parse.h"
 #include "pool/base/memory.h"
 #include "pool/store/store_priv.h"
@@ -230,26 +231,10 @@ static int make_dirs(struct pool_store *s, const char *dir)
 	return S_ISDIR(st.st_mode) ? check_owner(s, dir, &st) : -ENOTDIR;
 }
 
-/* Is the mount with this id the whole filesystem, or a part of it bound
- * here? mountinfo: "ID parent major:minor ROOT point ..." */
-static bool mount_is_whole(uint64_t mnt_id)
+/* Is the mount the whole filesystem, not a part of it bound here? */
+static bool is_whole(const struct pool_mountinfo *m)
 {
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL, at[3];
-	size_t cap = 0;
-	uint64_t id;
-	bool whole = false;
-
-	if (f == NULL)
-		return false;
-	while (getline(&line, &cap, f) > 0) {
-		if (sscanf(line, "%" SCNu64 " %*s %*s %2s", &id, at) == 2 &&
-		    id == mnt_id)
-			whole = strcmp(at, "/") == 0;
-	}
-	free(line);
-	fclose(f);
-	return whole;
+	return strcmp(m->root, "/") == 0;
 }
 
 static int look_mount(int fd, struct dir_state *d)
@@ -267,7 +252,7 @@ static int look_mount(int fd, struct dir_state *d)
 				here.stx_dev_minor != up.stx_dev_minor;
 	d->whole = d->mount_root;
 	if (d->mount_root && (here.stx_mask & STATX_MNT_ID))
-		d->whole = mount_is_whole(here.stx_mnt_id);
+		d->whole = pool_mountinfo_is(here.stx_mnt_id, is_whole);
 	return 0;
 }
 
