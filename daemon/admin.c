@@ -9,11 +9,9 @@
  */
 #include "daemon/admin.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +27,6 @@
 #include "pool/base/log.h"
 #include "pool/conn/conn.h"
 
-#define BACKLOG 64
 #define OTHER_USER                                                     \
 	"not from this user; accepted: the daemon's own, root, and users " \
 	"named by --allow-user"
@@ -475,73 +472,16 @@ void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
 
 /* ---- opening ---- */
 
-static int listen_addr(const struct addrinfo *ai)
-{
-	int one = 1, rc;
-	int fd = socket(ai->ai_family,
-			SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, ai->ai_addr, ai->ai_addrlen) || listen(fd, BACKLOG)) {
-		rc = -errno;
-		close(fd);
-		return rc;
-	}
-	return fd;
-}
-
-/* Listens on the first address of hp's host. A descriptor, or -errno
- * (logged). */
-static int listen_on(const struct pool_hostport *hp)
-{
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
-				  .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
-	struct addrinfo *ai;
-	char port[8];
-	int rc, fd;
-
-	snprintf(port, sizeof(port), "%u", hp->port);
-	rc = getaddrinfo(hp->host, port, &hints, &ai);
-	if (rc) {
-		pool_error("admin address %s:%s: %s", hp->host, port,
-			   gai_strerror(rc));
-		return -EADDRNOTAVAIL;
-	}
-	fd = listen_addr(ai);
-	freeaddrinfo(ai);
-	if (fd == -EADDRINUSE)
-		pool_error("admin address %s:%s is in use by another program; "
-			   "choose another with --admin",
-			   hp->host, port);
-	else if (fd < 0)
-		pool_error("admin address %s:%s: %s", hp->host, port,
-			   strerror(-fd));
-	return fd;
-}
-
-static uint16_t bound_port(int fd)
-{
-	struct sockaddr_storage ss;
-	socklen_t len = sizeof(ss);
-
-	if (getsockname(fd, (struct sockaddr *)&ss, &len))
-		return 0;
-	if (ss.ss_family == AF_INET6)
-		return ntohs(((struct sockaddr_in6 *)&ss)->sin6_port);
-	return ntohs(((struct sockaddr_in *)&ss)->sin_port);
-}
-
 static int start(struct daemon_admin *a)
 {
-	int err, fd = a->opts.listen_fd > 0 ? a->opts.listen_fd :
-					      listen_on(&a->opts.listen);
+	int err, fd = a->opts.listen_fd > 0 ?
+			      a->opts.listen_fd :
+			      pool_listen_tcp(&a->opts.listen, "--admin");
 
 	if (fd < 0)
 		return fd;
 	a->fd = fd;
-	a->port = bound_port(fd);
+	a->port = pool_fd_port(fd);
 	err = open_http(a, fd, &a->tcp);
 	if (err)
 		pool_error("admin address: the HTTP server did not start: %s",

@@ -67,7 +67,7 @@ fails() { # REGEX OPTION...: status 1, saying so
 	ls "$mnt" >/dev/null
 }
 start_master
-fails 'admin address.*in use' --admin "${admin[master]}"
+fails 'cannot listen on.*in use.*--admin' --admin "${admin[master]}"
 fails 'in use' --listen "${listen[master]}"
 fails 'in use' --master "${listen[master]}"
 : >"$tmp/file"

@@ -226,10 +226,17 @@ void pool_listener_close(struct pool_listener *l)
 
 uint16_t pool_listener_port(const struct pool_listener *l)
 {
+	return pool_fd_port(l->fd);
+}
+
+/* ---- TCP ---- */
+
+uint16_t pool_fd_port(int fd)
+{
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
 
-	if (getsockname(l->fd, (struct sockaddr *)&ss, &len))
+	if (getsockname(fd, (struct sockaddr *)&ss, &len))
 		return 0;
 	if (ss.ss_family == AF_INET)
 		return ntohs(((struct sockaddr_in *)&ss)->sin_port);
@@ -238,9 +245,8 @@ uint16_t pool_listener_port(const struct pool_listener *l)
 	return 0;
 }
 
-/* ---- TCP ---- */
-
-static int listen_one(const struct addrinfo *a, int *ret_fd)
+/* A socket or -errno. */
+static int listen_one(const struct addrinfo *a)
 {
 	static const int on = 1, off = 0;
 	int fd = socket(a->ai_family,
@@ -257,11 +263,10 @@ static int listen_one(const struct addrinfo *a, int *ret_fd)
 		close(fd);
 		return err;
 	}
-	*ret_fd = fd;
-	return 0;
+	return fd;
 }
 
-static int listen_tcp(const struct pool_hostport *at, int *ret_fd)
+int pool_listen_tcp(const struct pool_hostport *at, const char *options)
 {
 	struct addrinfo hints = {
 		.ai_family = AF_UNSPEC,
@@ -269,7 +274,7 @@ static int listen_tcp(const struct pool_hostport *at, int *ret_fd)
 		.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
 	};
 	struct addrinfo *res, *a;
-	int err = -EADDRNOTAVAIL;
+	int fd = -EADDRNOTAVAIL;
 	char port[8];
 	int r;
 
@@ -280,29 +285,28 @@ static int listen_tcp(const struct pool_hostport *at, int *ret_fd)
 			   gai_strerror(r));
 		return -EADDRNOTAVAIL;
 	}
-	for (a = res; a && err; a = a->ai_next)
-		err = listen_one(a, ret_fd);
+	for (a = res; a && fd < 0; a = a->ai_next)
+		fd = listen_one(a);
 	freeaddrinfo(res);
-	if (err == -EADDRINUSE)
+	if (fd == -EADDRINUSE)
 		pool_error("cannot listen on %s:%u: it is in use by another "
-			   "program; choose another address with --listen (for "
-			   "a master in a node's process, with --master)",
-			   at->host, at->port);
-	else if (err)
+			   "program; choose another address with %s",
+			   at->host, at->port, options);
+	else if (fd < 0)
 		pool_error("cannot listen on %s:%u: %s", at->host, at->port,
-			   strerror(-err));
-	return err;
+			   strerror(-fd));
+	return fd;
 }
 
 int pool_listener_open(uv_loop_t *loop, const struct pool_hostport *at,
 		       pool_accept_cb cb, void *arg,
 		       struct pool_listener **ret_listener)
 {
-	int fd = -1;
-	int err = listen_tcp(at, &fd);
+	int fd = pool_listen_tcp(at, "--listen (for a master in a node's "
+				     "process, with --master)");
 
-	if (err)
-		return err;
+	if (fd < 0)
+		return fd;
 	return listener_new(loop, fd, cb, arg, ret_listener);
 }
 
