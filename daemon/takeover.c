@@ -221,7 +221,7 @@ static void on_look(uv_timer_t *timer)
 	if (!busy) {
 		hand_over(t);
 	} else if (pool_now_ms() - t->since_ms >= QUIET_MS) {
-		snprintf(why, sizeof(why), "%s, for %u s now", busy,
+		snprintf(why, sizeof(why), "%s, for %d s now", busy,
 			 QUIET_MS / 1000);
 		give_up(t, why);
 	}

@@ -40,7 +40,7 @@ static int turn_access(struct bench *b, const struct bench_case *c,
 		found += access(paths[i % NAMES], F_OK) == 0;
 	*ret_s = (bench_now() - start) / CALLS;
 	if (rc == 0 && found != (hit ? CALLS + NAMES : 0)) {
-		fprintf(stderr, "kvpool bench: %s: %u of %u found\n", c->name,
+		fprintf(stderr, "kvpool bench: %s: %u of %d found\n", c->name,
 			found, CALLS + NAMES);
 		rc = -EIO;
 	}
@@ -155,7 +155,7 @@ static int turn_probe_first(struct bench *b, const struct bench_case *c,
 		return rc;
 	*ret_s = probe_run(dir, lat, &hits);
 	if (b->mount2 && hits != PROBES / HIT_EVERY) {
-		fprintf(stderr, "kvpool bench: %s: %u hits of %u\n", c->name,
+		fprintf(stderr, "kvpool bench: %s: %u hits of %d\n", c->name,
 			hits, PROBES / HIT_EVERY);
 		return -EIO;
 	}

@@ -207,8 +207,8 @@ int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE]);
 
 /* A non-blocking socket that listens on host:port (port 0: any), or -errno,
- * logged; options: which of them choose another address. Name resolution blocks:
- * call it at start-up. */
+ * logged; options: which of them choose another address. Name resolution
+ * blocks: call it at start-up. */
 int pool_listen_tcp(const struct pool_hostport *at, const char *options);
 /* The port that a TCP socket is bound to; 0: none. */
 uint16_t pool_fd_port(int fd);

@@ -343,7 +343,7 @@ static bool msg_parse(const Kvpool__Link *msg, struct link_msg *ret)
 				   .attempt = msg->attempt,
 				   .by_cm = msg->cm,
 				   .parts = msg->parts };
-	for (size_t i = 0; msg->text[i] && i < sizeof(ret->text) - 1; i++)
+	for (size_t i = 0; i < sizeof(ret->text) - 1 && msg->text[i]; i++)
 		ret->text[i] = msg->text[i] >= ' ' && msg->text[i] < 127 ?
 				       msg->text[i] : '?';
 	if (msg->word == LINK_UP || msg->word == LINK_DOWN)
