@@ -14,7 +14,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	     struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_READ);
-	struct fs_handle *h = fs_is_proc(ino) ? NULL : fs_open_of(fs, fi->fh);
+	struct fs_handle *h = fs_is_proc(ino) ? NULL : fs_fh_get(fs, fi->fh);
 	ssize_t n;
 	char *buf;
 	int fd;
@@ -109,7 +109,7 @@ static void on_room(void *arg, int status)
 		write_now(w->req, w->fs, w->obj, w->data, w->size, w->off);
 	}
 	node_object_unref(w->fs->node, w->obj);
-	w->fs->under_way[FS_LATER_ROOM]--;
+	w->fs->ndeferred[FS_DEFERRED_SPACE]--;
 	free(w);
 }
 
@@ -143,7 +143,7 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 		/* Nobody else runs before we return: the copy is in time. */
 		memcpy(w->data, buf, size);
 		node_object_ref(o);
-		fs->under_way[FS_LATER_ROOM]++;
+		fs->ndeferred[FS_DEFERRED_SPACE]++;
 		pool_count(&fs->write_waits);
 		return;
 	}
@@ -171,7 +171,7 @@ static void on_allocated(void *arg, int status)
 	if (!status)
 		fs_inode_changed(a->fs, a->inode);
 	fuse_reply_err(a->req, -status);
-	a->fs->under_way[FS_LATER_ROOM]--;
+	a->fs->ndeferred[FS_DEFERRED_SPACE]--;
 	free(a);
 }
 
@@ -200,7 +200,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	a->fs = fs;
 	a->req = req;
 	a->inode = fs_inode_find(fs, ino);
-	fs->under_way[FS_LATER_ROOM]++;
+	fs->ndeferred[FS_DEFERRED_SPACE]++;
 	rc = pool_node_allocate_start(fs->node, o, (uint64_t)offset,
 				      (uint64_t)length,
 				      mode & FALLOC_FL_KEEP_SIZE,

@@ -53,7 +53,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			(uint32_t)(a->mtime_ns % 1000000000ull);
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
-	fs_handle_free(fs, fs_open_of(fs, out.open.fh));
+	fs_handle_free(fs, fs_fh_get(fs, out.open.fh));
 	fs_uncreate(fs, i->obj);
 	fs_inode_closed(fs, i, i->obj);
 	fs_inode_forget(fs, i, 1);
@@ -84,12 +84,12 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, ENAMETOOLONG);
 		return;
 	}
-	fs_stale_over(fs, (uint32_t)ctx->pid);
+	fs_stale_cancel(fs, (uint32_t)ctx->pid);
 	/* The kernel thought it was missing; it has come meanwhile. */
 	e = pool_node_lookup(fs->node, dir, name, strlen(name));
 	if (e) {
 		if (!(fi->flags & O_EXCL))
-			fs_stale_told(fs, (uint32_t)ctx->pid, true);
+			fs_stale_sent(fs, (uint32_t)ctx->pid, true);
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}
@@ -142,7 +142,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fs_count(req, OP_RELEASE);
 	struct fs_inode *i;
 	struct node_object *o;
-	bool writer, through = fi->fh == FS_PASSTHROUGH_WRITER;
+	bool writer, passthrough_writer = fi->fh == FS_PASSTHROUGH_WRITER;
 
 	if (fs_is_proc(ino)) {
 		fs_proc_release(req, fi);
@@ -151,14 +151,14 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	i = fs_inode_find(fs, ino);
 	o = node_object_ref(fs_handle_obj(fs, i, fi->fh));
 	writer = fs_handle_writes(fs, fi->fh);
-	fs_handle_free(fs, fs_open_of(fs, fi->fh));
+	fs_handle_free(fs, fs_fh_get(fs, fi->fh));
 	fuse_reply_err(req, 0);
 	i->nlookup++;
 	fs_inode_closed(fs, i, o);
 	if (fi->flags & FS_O_EXEC)
 		fs_executed_end(fs, o);
 	if (writer && o->w) {
-		if (through)
+		if (passthrough_writer)
 			pool_node_writer_flushed(fs->node, o);
 		pool_node_writer_closed(fs->node, o);
 	}

@@ -66,7 +66,7 @@ static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
 	for (k = 0; k < FS_STALE_MAX; k++) {
 		const struct fs_stale *s = &fs->stale[k];
 
-		if (!fs_stale_coming(s))
+		if (!fs_stale_is_live(s))
 			continue;
 		if (s->writes)
 			m->stale_writers[m->n_stale_writers++] = s->tid;
@@ -80,9 +80,9 @@ static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 	size_t i;
 
 	for (i = 0; i < m->n_stale_readers; i++)
-		fs_stale_note(fs, m->stale_readers[i], false);
+		fs_stale_add(fs, m->stale_readers[i], false);
 	for (i = 0; i < m->n_stale_writers; i++)
-		fs_stale_note(fs, m->stale_writers[i], true);
+		fs_stale_add(fs, m->stale_writers[i], true);
 }
 
 /* What has lost its name can be opened by nobody. Owns list and paths. */
@@ -222,7 +222,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	m.ino = i->ino;
 	m.is_dir = i->kind == FS_DIR;
 	m.served = i->served;
-	m.cached = i->cached;
+	m.cached = i->was_served;
 	m.bound = i->entry || fs_inode_dir(i);
 	m.path.data = (uint8_t *)path;
 	m.path.len = inode_path(i, path);
@@ -273,7 +273,7 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 	m->orphan->opens = f->writer;
 }
 
-static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
+static void put_open(struct fs *fs, struct fs_fh *o, struct pool_handover *h)
 {
 	Kvpool__HandoverOpen m = KVPOOL__HANDOVER_OPEN__INIT;
 	struct fs_handle *f = (void *)o;
@@ -285,7 +285,7 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 	m.fh = o->fh;
 	m.kind = o->kind;
 	switch (o->kind) {
-	case FS_OPEN_FILE:
+	case FS_FH_FILE:
 		m.writer = f->writer;
 		m.map_len = f->fd.map_len;
 		if (f->fd.fd >= 0)
@@ -296,7 +296,7 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 		if (m.nodeid && f->obj != f->inode->obj)
 			put_other(fs, f, path, &m, h);
 		break;
-	case FS_OPEN_DIR:
+	case FS_FH_DIR:
 		m.gone = !d->dir;
 		len = m.gone ? 0 : pool_tree_path(&d->dir->d.e, path,
 						  sizeof(path));
@@ -304,7 +304,7 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 		m.path.len = len > 0 ? (size_t)len : 0;
 		m.last_cookie = m.gone ? 0 : d->reader.last_cookie;
 		break;
-	case FS_OPEN_TEXT:
+	case FS_FH_TEXT:
 		m.text.data = (uint8_t *)t->data;
 		m.text.len = t->len;
 		break;
@@ -317,15 +317,15 @@ void fs_hand_over(struct fs *fs, struct pool_handover *h)
 {
 	uint64_t n;
 
-	fs_touched_tell(fs);
+	fs_touched_notify(fs);
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_FUSE, fs->dev_fd);
 	put_fs(fs, h);
 	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
 	     n = pool_slots_next(&fs->inodes, n + 1))
 		put_inode(fs, pool_slots_get(&fs->inodes, n), h);
-	for (n = pool_slots_next(&fs->opens, 0); n < fs->opens.cap;
-	     n = pool_slots_next(&fs->opens, n + 1))
-		put_open(fs, pool_slots_get(&fs->opens, n), h);
+	for (n = pool_slots_next(&fs->handles, 0); n < fs->handles.cap;
+	     n = pool_slots_next(&fs->handles, n + 1))
+		put_open(fs, pool_slots_get(&fs->handles, n), h);
 	if (h->by_id)
 		pool_handover_put(h, POOL_HANDOVER_BY_ID, NULL);
 }
@@ -433,12 +433,12 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 		      struct pool_handover *h)
 {
 	int fd = m->orphan_fd ? pool_handover_take_fd(h, m->orphan_fd - 1) : -1;
-	struct node_object *left = NULL;
+	struct node_object *orphan = NULL;
 
 	if (m->orphan_fd && fd < 0)
 		return fd;
 	if (!o && m->opens > 0) {
-		left = o = node_orphan_take_over(fs->node, m->orphan,
+		orphan = o = node_orphan_take_over(fs->node, m->orphan,
 						 m->orphan_obj, fd, true);
 		if (!o)
 			return -ENOMEM;
@@ -447,8 +447,8 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 		return 0;
 	fs_inode_set_obj(fs, i, o);
 	o->users += m->opens;
-	if (left)
-		node_object_unref(fs->node, left);
+	if (orphan)
+		node_object_unref(fs->node, orphan);
 	return 0;
 }
 
@@ -482,7 +482,7 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	i->nlookup = m->nlookup;
 	i->ino = m->ino;
 	i->served = m->served;
-	i->cached = m->cached;
+	i->was_served = m->cached;
 	i->opens = m->opens;
 	i->backing = m->backing;
 	i->atime_ns = m->atime_ns;
@@ -545,10 +545,10 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 	if (f->obj)
 		f->inode = i;
 	else
-		fs->unnamed++;
+		fs->handles_without_obj++;
 }
 
-static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
+static struct fs_fh *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 				struct pool_handover *h)
 {
 	struct fs_handle *f = calloc(1, sizeof(*f));
@@ -564,7 +564,7 @@ static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 	return &f->o;
 }
 
-static struct fs_open *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
+static struct fs_fh *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 {
 	struct fs_dir_handle *d = calloc(1, sizeof(*d));
 	struct pool_entry *pe = m->gone ? NULL :
@@ -583,7 +583,7 @@ static struct fs_open *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 	return &d->o;
 }
 
-static struct fs_open *get_text(const Kvpool__HandoverOpen *m)
+static struct fs_fh *get_text(const Kvpool__HandoverOpen *m)
 {
 	struct fs_text *t = calloc(1, sizeof(*t));
 
@@ -603,16 +603,16 @@ static struct fs_open *get_text(const Kvpool__HandoverOpen *m)
 static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
 		    struct pool_handover *h)
 {
-	struct fs_open *o = m->kind == FS_OPEN_FILE ? get_file(fs, m, h) :
-			    m->kind == FS_OPEN_DIR  ? get_dir(fs, m) :
-			    m->kind == FS_OPEN_TEXT ? get_text(m) : NULL;
+	struct fs_fh *o = m->kind == FS_FH_FILE ? get_file(fs, m, h) :
+			    m->kind == FS_FH_DIR  ? get_dir(fs, m) :
+			    m->kind == FS_FH_TEXT ? get_text(m) : NULL;
 
 	if (!o)
 		return -ENOMEM;
-	o->kind = (enum fs_open_kind)m->kind;
+	o->kind = (enum fs_fh_kind)m->kind;
 	o->fh = m->fh;
 	return m->fh < FS_FH_MIN ? -EBADMSG :
-	       pool_slots_add_at(&fs->opens, m->fh - FS_FH_MIN, o);
+	       pool_slots_add_at(&fs->handles, m->fh - FS_FH_MIN, o);
 }
 
 int fs_handover_read(struct fs *fs, struct pool_handover *h)

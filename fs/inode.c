@@ -20,25 +20,25 @@ fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i)
 	return i->id;
 }
 
-int fs_open_add(struct fs *fs, struct fs_open *o, enum fs_open_kind kind)
+int fs_fh_add(struct fs *fs, struct fs_fh *o, enum fs_fh_kind kind)
 {
-	int err = pool_slots_add(&fs->opens, o, &o->fh);
+	int err = pool_slots_add(&fs->handles, o, &o->fh);
 
 	o->kind = kind;
 	o->fh += FS_FH_MIN;
 	return err;
 }
 
-void fs_open_remove(struct fs *fs, struct fs_open *o)
+void fs_fh_remove(struct fs *fs, struct fs_fh *o)
 {
-	pool_slots_remove(&fs->opens, o->fh - FS_FH_MIN);
+	pool_slots_remove(&fs->handles, o->fh - FS_FH_MIN);
 }
 
-static void keep_end(struct fs_inode *i)
+static void past_unuse_obj(struct fs_inode *i)
 {
-	if (!i->past || !i->past->kept)
+	if (!i->past || !i->past->uses_obj)
 		return;
-	i->past->kept = false;
+	i->past->uses_obj = false;
 	i->obj->users--;
 }
 
@@ -47,7 +47,7 @@ void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 {
 	if (i->obj == o)
 		return;
-	keep_end(i);
+	past_unuse_obj(i);
 	if (i->obj) {
 		if (i->obj->fs == i)
 			i->obj->fs = NULL;
@@ -66,13 +66,13 @@ static void inode_show_own(struct fs *fs, struct fs_inode *i,
 		i->served = !fs->passthrough || (own->w && own->w->served);
 }
 
-bool fs_inode_movable(const struct fs *fs, const struct fs_inode *i,
-		      bool again)
+bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
+		      bool retry)
 {
 	if (i->opens > 0)
-		return again && i->served && !fs->unnamed;
+		return retry && i->served && !fs->handles_without_obj;
 	/* (At each open, the kernel forgets what pages it has.) */
-	return again || !i->cached || !fs->passthrough;
+	return retry || !i->was_served || !fs->passthrough;
 }
 
 /* The ctime of a file when it had a nodeid last, or NULL. */
@@ -195,7 +195,7 @@ const char *fs_inode_path(const struct fs_inode *i)
 
 static void past_free(struct fs_inode *i)
 {
-	keep_end(i);
+	past_unuse_obj(i);
 	if (i->past)
 		free(i->past->path);
 	free(i->past);
@@ -240,7 +240,7 @@ void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n)
 }
 
 /* The name an unbound inode had, if it still shows something. */
-static void keep_path(struct fs_inode *i)
+static void past_set_path(struct fs_inode *i)
 {
 	char path[POOL_PATH_MAX + 1];
 
@@ -265,12 +265,12 @@ struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 }
 
 /* Whoever comes by a descriptor (/proc/PID/fd) opens it once more. */
-static void keep_file(struct fs_inode *i)
+static void past_use_obj(struct fs_inode *i)
 {
 	if (!i->served || i->opens == 0 || !i->obj || !i->past ||
-	    i->past->kept)
+	    i->past->uses_obj)
 		return;
-	i->past->kept = true;
+	i->past->uses_obj = true;
 	i->obj->users++;
 }
 
@@ -294,8 +294,8 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 			i->obj->size : (uint64_t)st.st_size;
 		i->past->attr = *pool_node_attr(&i->entry->e);
 	}
-	keep_path(i);
-	keep_file(i);
+	past_set_path(i);
+	past_use_obj(i);
 	i->entry->fs = NULL;
 	i->entry = NULL;
 	if (i->opens > 0)
@@ -307,7 +307,7 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	inode_maybe_free(fs, i);
 }
 
-struct node_entry *fs_inode_named(struct fs *fs, const struct fs_inode *i)
+struct node_entry *fs_inode_path_entry(struct fs *fs, const struct fs_inode *i)
 {
 	const char *path = fs_inode_path(i);
 	struct pool_entry *e = i->entry || !path ? NULL :
@@ -317,21 +317,21 @@ struct node_entry *fs_inode_named(struct fs *fs, const struct fs_inode *i)
 }
 
 /* May another nodeid have the name of this one? */
-static bool gives_up(const struct fs *fs, const struct fs_inode *i, bool take)
+static bool can_unbind(const struct fs *fs, const struct fs_inode *i, bool take)
 {
-	if (i->opens == 0 && (!i->cached || !fs->passthrough))
+	if (i->opens == 0 && (!i->was_served || !fs->passthrough))
 		return true;
 	return take && !(i->entry->own && i->entry->own == i->obj &&
 			 i->obj->state == NODE_WRITING);
 }
 
-bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool again, bool take)
+bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool retry, bool take)
 {
-	struct node_entry *e = fs_inode_named(fs, i);
+	struct node_entry *e = fs_inode_path_entry(fs, i);
 	struct fs_inode *now = e ? e->fs : NULL;
 
-	if (!e || !fs_inode_movable(fs, i, again) ||
-	    (now && !gives_up(fs, now, take)))
+	if (!e || !fs_inode_can_switch(fs, i, retry) ||
+	    (now && !can_unbind(fs, now, take)))
 		return false;
 	if (now) {
 		fs_notify_entry(fs, &e->e);
@@ -350,11 +350,11 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool again, bool take)
 
 bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 		   const struct node_entry *e, struct node_object *o,
-		   bool again)
+		   bool retry)
 {
 	void *bound = o->fs;
 
-	if (i->entry || !fs_inode_movable(fs, i, again) ||
+	if (i->entry || !fs_inode_can_switch(fs, i, retry) ||
 	    !fs_inode_make_past(i))
 		return false;
 	inode_show_own(fs, i, o);
@@ -365,11 +365,11 @@ bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 	return true;
 }
 
-bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool again)
+bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool retry)
 {
 	struct node_object *own = i->entry ? i->entry->own : NULL;
 
-	if (!own || !fs_inode_movable(fs, i, again))
+	if (!own || !fs_inode_can_switch(fs, i, retry))
 		return false;
 	if (i->opens == 0)
 		backing_drop(fs, i);
@@ -393,7 +393,7 @@ static bool has_name(struct fs *fs, const struct fs_inode *i)
 	if (e && (e->own == o || (e->obj == o && !e->own)))
 		return pool_node_visible(&e->e);
 	/* Its copy may have been evicted here. */
-	e = o && o->gen ? fs_inode_named(fs, i) : NULL;
+	e = o && o->gen ? fs_inode_path_entry(fs, i) : NULL;
 	return e && !e->own && e->gen == o->gen;
 }
 
@@ -446,7 +446,7 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 	memset(st, 0, sizeof(*st));
 	if (fs_inode_dir(i))
 		a = &i->u.dir->attr;
-	i->asks = false;
+	i->attr_expired = false;
 	if (i->entry) {
 		a = pool_node_attr(&i->entry->e);
 		size = i->entry->size;
@@ -612,7 +612,7 @@ void fs_inodes_settle(struct fs *fs)
 
 /* ---- what the node tells ---- */
 
-void fs_touched_tell(struct fs *fs)
+void fs_touched_notify(struct fs *fs)
 {
 	struct pool_list *it, *tmp;
 
@@ -620,7 +620,7 @@ void fs_touched_tell(struct fs *fs)
 		struct fs_inode *i = pool_list_entry(it, struct fs_inode, lru);
 
 		pool_list_del(it);
-		i->asks = true;
+		i->attr_expired = true;
 		fs_notify_attr(fs, i);
 	}
 	uv_timer_stop(&fs->touch);
@@ -629,7 +629,7 @@ void fs_touched_tell(struct fs *fs)
 
 void fs_touched_run(uv_timer_t *t)
 {
-	fs_touched_tell(t->data);
+	fs_touched_notify(t->data);
 }
 
 /*
@@ -648,7 +648,7 @@ static void dir_touched(struct fs *fs, const struct pool_entry *e)
 		   ns <= pool_node_dir_mtime(d)))
 		return;
 	pool_node_dir_touch(d, ns);
-	if (!i || i->asks || !pool_list_empty(&i->lru))
+	if (!i || i->attr_expired || !pool_list_empty(&i->lru))
 		return;
 	pool_list_add_tail(&fs->touched, &i->lru);
 	if (!uv_is_active((uv_handle_t *)&fs->touch))
@@ -711,7 +711,7 @@ static void on_appeared(void *arg, struct pool_entry *e)
 	struct fs *fs = arg;
 
 	dir_touched(fs, e);
-	if (fs_miss_maybe_told(fs, e))
+	if (fs_miss_maybe(fs, e))
 		fs_notify_entry(fs, e);
 }
 
@@ -721,7 +721,7 @@ static void on_dir_gone(void *arg, struct node_dirent *dir)
 	struct fs_inode *i = dir->fs;
 
 	dir_touched(fs, &dir->d.e);
-	fs_dirs_gone(fs, dir);
+	fs_listings_end(fs, dir);
 	if (!i)
 		return;
 	fs_notify_entry(fs, &dir->d.e);
@@ -752,7 +752,7 @@ static void on_tell(void *arg, uint64_t mark)
 	struct fs *fs = arg;
 
 	if (pool_now_ms() - fs->touch_ms >= FS_TOUCH_MS)
-		fs_touched_tell(fs);
+		fs_touched_notify(fs);
 	fs_notify_mark(fs, mark);
 }
 

@@ -11,7 +11,7 @@ static void reply_missing(fuse_req_t req, struct fs *fs,
 {
 	struct fuse_entry_param p = { .entry_timeout = FS_TIMEOUT_LONG };
 
-	fs_miss_told(fs, dir, name, len);
+	fs_miss_add(fs, dir, name, len);
 	fuse_reply_entry(req, &p);
 }
 
@@ -40,7 +40,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	e = pool_node_lookup(fs->node, dir, name, len);
 	if (!e) {
-		fs_stale_over(fs, (uint32_t)fuse_req_ctx(req)->pid);
+		fs_stale_cancel(fs, (uint32_t)fuse_req_ctx(req)->pid);
 		reply_missing(req, fs, dir, name, len);
 		pool_hist_add(&fs->lookup_time, pool_now_ns() - start);
 		return;
@@ -381,7 +381,7 @@ void fs_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 /* ---- rename ---- */
 
 /* The kernel moves the dentry with its nodeid: the inode follows the name. */
-static void rebind(struct fs *fs, struct pool_entry *from,
+static void move_inode(struct fs *fs, struct pool_entry *from,
 		   struct pool_entry *to)
 {
 	struct fs_inode *i;
@@ -389,7 +389,7 @@ static void rebind(struct fs *fs, struct pool_entry *from,
 	if (from->is_dir) {
 		struct node_dirent *f = (void *)from, *t = (void *)to;
 
-		fs_dirs_gone(fs, f);
+		fs_listings_end(fs, f);
 		i = f->fs;
 		f->fs = NULL;
 		t->fs = i;
@@ -467,7 +467,7 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 	}
 	if (old && !old->is_dir && ((struct node_entry *)(void *)old)->fs)
 		leave_name(fs, ((struct node_entry *)(void *)old)->fs);
-	rebind(fs, from, to);
+	move_inode(fs, from, to);
 	renamed(fs, dir, newdir, to);
 	if (from->is_dir)
 		(void)pool_node_rmdir(fs->node, (void *)from);

@@ -37,14 +37,14 @@ struct fs_notifier {
 	pthread_mutex_t lock; /* protects all below */
 	pthread_cond_t wake;
 	struct note *head, **tail;
-	size_t n; /* queued */
+	size_t nqueued; /* queued */
 	struct note *spares; /* owns; of POOL_NAME_MAX each */
-	struct note *now; /* owned by the thread: being sent, or NULL */
+	struct note *sending; /* owned by the thread: being sent, or NULL */
 	bool stop;
 	bool idle;	   /* nothing queued, nothing being sent */
 	bool no_epochs;	   /* of the kernel; loop */
-	uint64_t told_mark; /* the last that was passed */
-	uv_async_t passed; /* a mark was passed */
+	uint64_t sent_mark; /* the last that was passed */
+	uv_async_t mark_async; /* a mark was passed */
 	struct pool_counter sent, queued, epochs, merged;
 };
 
@@ -103,18 +103,18 @@ static void notes_free(struct note *n)
 
 /* ---- the thread ---- */
 
-static void pass_mark(struct fs_notifier *nt, uint64_t mark)
+static void report_mark(struct fs_notifier *nt, uint64_t mark)
 {
 	pthread_mutex_lock(&nt->lock);
-	nt->told_mark = mark;
+	nt->sent_mark = mark;
 	pthread_mutex_unlock(&nt->lock);
-	uv_async_send(&nt->passed);
+	uv_async_send(&nt->mark_async);
 }
 
 static void send_note(struct fs *fs, const struct note *n)
 {
 	if (n->ino == 0)
-		pass_mark(fs->notifier, n->mark);
+		report_mark(fs->notifier, n->mark);
 	else if (n->name_len)
 		(void)fuse_lowlevel_notify_inval_entry(fs->se, n->ino, n->name,
 						       n->name_len);
@@ -127,12 +127,12 @@ static struct note *take_note(struct fs_notifier *nt)
 {
 	struct note *n = nt->head;
 
-	nt->now = n;
+	nt->sending = n;
 	nt->idle = !n;
 	if (!n)
 		return NULL;
 	nt->head = n->next;
-	nt->n--;
+	nt->nqueued--;
 	if (!nt->head)
 		nt->tail = &nt->head;
 	return n;
@@ -154,7 +154,7 @@ static void *notifier_main(void *arg)
 		send_note(nt->fs, n);
 		pool_count(&nt->sent);
 		pthread_mutex_lock(&nt->lock);
-		nt->now = NULL;
+		nt->sending = NULL;
 		note_give_locked(nt, n);
 	}
 	pthread_mutex_unlock(&nt->lock);
@@ -183,7 +183,7 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	nt->idle = false;
 	*nt->tail = n;
 	nt->tail = &n->next;
-	nt->n++;
+	nt->nqueued++;
 	pthread_cond_signal(&nt->wake);
 	pthread_mutex_unlock(&nt->lock);
 }
@@ -193,7 +193,7 @@ static bool is_full(struct fs_notifier *nt)
 	bool full;
 
 	pthread_mutex_lock(&nt->lock);
-	full = nt->n >= NOTES_MAX;
+	full = nt->nqueued >= NOTES_MAX;
 	pthread_mutex_unlock(&nt->lock);
 	return full;
 }
@@ -204,7 +204,7 @@ bool fs_notify_behind(struct fs *fs)
 }
 
 /* Instead of a note that does not fit: was the kernel made to ask again? */
-static bool merge(struct fs *fs)
+static bool epoch_if_full(struct fs *fs)
 {
 	struct fs_notifier *nt = fs->notifier;
 
@@ -224,7 +224,7 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 
 	if (!parent || !parent->fs)
 		return; /* the kernel does not know the directory */
-	if (!merge(fs))
+	if (!epoch_if_full(fs))
 		queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
 			   e->name_len, 0);
 }
@@ -250,8 +250,9 @@ void fs_notify_each(struct fs *fs,
 	const struct note *n;
 
 	pthread_mutex_lock(&nt->lock);
-	if (nt->now && nt->now->ino)
-		cb(arg, nt->now->ino, nt->now->name, nt->now->name_len);
+	if (nt->sending && nt->sending->ino)
+		cb(arg, nt->sending->ino, nt->sending->name,
+		   nt->sending->name_len);
 	for (n = nt->head; n; n = n->next)
 		if (n->ino)
 			cb(arg, n->ino, n->name, n->name_len);
@@ -292,13 +293,13 @@ void fs_notify_expire(struct fs *fs)
 		pool_count(&nt->epochs);
 }
 
-static void on_passed(uv_async_t *a)
+static void on_mark_sent(uv_async_t *a)
 {
 	struct fs_notifier *nt = a->data;
 	uint64_t mark;
 
 	pthread_mutex_lock(&nt->lock);
-	mark = nt->told_mark;
+	mark = nt->sent_mark;
 	pthread_mutex_unlock(&nt->lock);
 	pool_node_told(nt->fs->node, mark);
 }
@@ -330,7 +331,7 @@ static void miss_turn(struct fs *fs)
 	fs->misses[0] = old;
 }
 
-void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
+void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
 		  const char *name, size_t len)
 {
 	uint64_t h = miss_hash(dir, name, len);
@@ -339,7 +340,7 @@ void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
 	fs->misses[0][h / 64] |= (uint64_t)1 << (h % 64);
 }
 
-bool fs_miss_maybe_told(struct fs *fs, const struct pool_entry *e)
+bool fs_miss_maybe(struct fs *fs, const struct pool_entry *e)
 {
 	uint64_t h = miss_hash((void *)e->parent, pool_entry_name(e),
 			       e->name_len);
@@ -385,8 +386,8 @@ int fs_notifier_open(struct fs *fs)
 				   "invalidations: the kernel asks for all "
 				   "again");
 	fs->notifier = nt;
-	nt->passed.data = nt;
-	err = uv_async_init(fs->loop, &nt->passed, on_passed);
+	nt->mark_async.data = nt;
+	err = uv_async_init(fs->loop, &nt->mark_async, on_mark_sent);
 	if (!err)
 		err = -pthread_create(&nt->thread, NULL, notifier_main, nt);
 	return err;
@@ -417,6 +418,6 @@ void fs_notifier_close(struct fs *fs)
 	pthread_cond_destroy(&nt->wake);
 	free(fs->misses[0]);
 	free(fs->misses[1]);
-	uv_close((uv_handle_t *)&nt->passed, NULL);
+	uv_close((uv_handle_t *)&nt->mark_async, NULL);
 	/* nt itself stays: its counter is in the registry. */
 }

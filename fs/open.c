@@ -75,7 +75,7 @@ static bool is_executed(struct fs *fs, const struct fs_inode *i)
 	if (pool_list_empty(&fs->executed))
 		return false;
 	if (!e)
-		e = fs_inode_named(fs, i);
+		e = fs_inode_path_entry(fs, i);
 	return e && executed_of(fs, e->own ? e->own : e->obj);
 }
 
@@ -122,7 +122,7 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return;
 	/* Interrupted: the kernel never heard of this handle. */
 	node_object_ref(o);
-	fs_handle_free(fs, fs_open_of(fs, out.fh));
+	fs_handle_free(fs, fs_fh_get(fs, out.fh));
 	end_use(fs, o, flags);
 	fs_inode_closed(fs, i, o);
 	node_object_unref(fs->node, o);
@@ -137,9 +137,9 @@ struct open_req {
 	int flags;
 	uint64_t deadline_ms, start_ns;
 	uint32_t tid;
-	bool again; /* it has been told ESTALE before */
-	struct fs_hold held; /* for it */
-	bool wanting, rewriting;
+	bool retry; /* it has been told ESTALE before */
+	struct fs_pin pin; /* for it */
+	bool want_started, change_started;
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
 };
 
@@ -156,11 +156,11 @@ static void open_free(struct open_req *r)
 {
 	pool_list_del(&r->link);
 	pool_hist_add(&r->fs->open_time, pool_now_ns() - r->start_ns);
-	if (r->again && open_writes(r))
-		r->inode->coming--;
-	fs_stale_let(r->fs, &r->held);
+	if (r->retry && open_writes(r))
+		r->inode->writers_due--;
+	fs_stale_unpin(r->fs, &r->pin);
 	fs_inode_forget(r->fs, r->inode, 1);
-	r->fs->under_way[FS_LATER_OPEN]--;
+	r->fs->ndeferred[FS_DEFERRED_OPEN]--;
 	free(r);
 }
 
@@ -181,12 +181,12 @@ static void open_fail(struct open_req *r, int err)
  */
 static void open_stale(struct open_req *r)
 {
-	if (r->again) {
+	if (r->retry) {
 		open_fail(r, open_writes(r) ? ETXTBSY : ENOENT);
 		return;
 	}
 	if (r->req)
-		fs_stale_told(r->fs, r->tid, open_writes(r));
+		fs_stale_sent(r->fs, r->tid, open_writes(r));
 	open_fail(r, ESTALE);
 }
 
@@ -195,19 +195,19 @@ static void on_interrupt(fuse_req_t req, void *data)
 	struct open_req *r = data;
 
 	pool_count(&r->fs->interrupts);
-	if (r->rewriting) { /* ends by itself, to a deadline */
+	if (r->change_started) { /* ends by itself, to a deadline */
 		r->req = NULL;
 		fuse_reply_err(req, EINTR);
 		return;
 	}
-	if (r->wanting)
+	if (r->want_started)
 		pool_node_want_cancel(r->fs->node, &r->want);
 	open_fail(r, EINTR);
 }
 
 /* Another version has come meanwhile: that one. (ESTALE has the kernel look
  * the name up again, but once only.) */
-static void open_again(struct open_req *r)
+static void open_restart(struct open_req *r)
 {
 	if (pool_now_ms() < r->deadline_ms)
 		open_step(r);
@@ -258,9 +258,9 @@ static void on_resized(void *arg, int status)
 	struct fs_inode *i = r->inode;
 	fuse_req_t req;
 
-	r->rewriting = false;
+	r->change_started = false;
 	if (!status && r->req && r->resize < 0 && !shows_own(i)) {
-		open_again(r); /* unlinked or replaced meanwhile */
+		open_restart(r); /* unlinked or replaced meanwhile */
 		return;
 	}
 	req = open_take_req(r);
@@ -309,12 +309,12 @@ static void open_own(struct open_req *r, struct node_object *own)
 	int rc;
 
 	if (r->inode->obj != own &&
-	    !fs_inode_follow(fs, r->inode, r->again)) {
+	    !fs_inode_follow(fs, r->inode, r->retry)) {
 		/* The name shows the new file from now on; this nodeid keeps
 		 * the old content. The kernel looks the name up again
 		 * (truncate(2), too). */
 		fs_inode_unbind(fs, r->inode);
-		if (r->again && !open_writes(r))
+		if (r->retry && !open_writes(r))
 			open_as_is(r);
 		else
 			open_stale(r);
@@ -355,7 +355,7 @@ static void open_own(struct open_req *r, struct node_object *own)
 		open_free(r);
 		return;
 	}
-	r->rewriting = true;
+	r->change_started = true;
 	rc = pool_node_resize_start(fs->node, own,
 				    r->resize >= 0 ? (uint64_t)r->resize : 0,
 				    on_resized, r);
@@ -371,14 +371,14 @@ static void on_rewritten(void *arg, int status)
 	struct node_entry *e = r->inode->entry;
 	bool gone = !e || (!e->own && !pool_node_published(e));
 
-	r->rewriting = false;
+	r->change_started = false;
 	if (status == -EAGAIN && r->req && open_wait(r))
 		return;
 	if (status == -ESTALE && r->req && pool_now_ms() < r->deadline_ms) {
 		open_step(r); /* overtaken by another version: that one */
 		return;
 	}
-	if (status == -ENOENT && gone && !r->again) {
+	if (status == -ENOENT && gone && !r->retry) {
 		open_stale(r); /* O_CREAT makes it then */
 		return;
 	}
@@ -387,7 +387,7 @@ static void on_rewritten(void *arg, int status)
 		return;
 	}
 	if (!e || !e->own) { /* unbound before, or meanwhile */
-		if (r->again && r->req && pool_now_ms() < r->deadline_ms)
+		if (r->retry && r->req && pool_now_ms() < r->deadline_ms)
 			open_step(r);
 		else
 			open_stale(r);
@@ -406,7 +406,7 @@ static void open_rewrite(struct open_req *r, struct node_entry *e)
 			r->flags & O_TRUNC ? 0 : e->size;
 	int rc;
 
-	r->rewriting = true;
+	r->change_started = true;
 	rc = pool_node_rewrite_start(r->fs->node, e, keep, on_rewritten, r);
 	if (rc != 0)
 		on_rewritten(r, rc == 1 ? 0 : rc);
@@ -421,16 +421,16 @@ static void open_have(struct open_req *r, struct node_object *o)
 
 	if (!i->entry || i->entry->obj != o) {
 		node_object_unref(fs->node, o);
-		open_again(r);
+		open_restart(r);
 		return;
 	}
 	if (i->obj != o && i->opens > 0 &&
-	    !fs_inode_movable(fs, i, r->again)) {
+	    !fs_inode_can_switch(fs, i, r->retry)) {
 		/* Another file for the same nodeid would be refused. */
 		node_object_unref(fs->node, o);
 		fs_notify_entry(fs, &i->entry->e);
 		fs_inode_unbind(fs, i);
-		if (r->again)
+		if (r->retry)
 			open_as_is(r);
 		else
 			open_stale(r);
@@ -445,9 +445,9 @@ static void on_wanted(struct node_want *w, struct node_object *o, int status)
 {
 	struct open_req *r = pool_container_of(w, struct open_req, want);
 
-	r->wanting = false;
+	r->want_started = false;
 	if (status == -ESTALE)
-		open_again(r);
+		open_restart(r);
 	else if (status)
 		open_fail(r, ENOENT);
 	else
@@ -459,12 +459,12 @@ static void open_published(struct open_req *r)
 	struct node_object *o;
 	int rc;
 
-	r->wanting = true;
+	r->want_started = true;
 	rc = pool_node_want_start(r->fs->node, r->inode->entry, &r->want, &o,
 				  on_wanted);
 	if (rc == 0)
 		return; /* r may be gone already */
-	r->wanting = false;
+	r->want_started = false;
 	if (rc == 1)
 		open_have(r, o);
 	else if (rc != -EAGAIN || !open_wait(r))
@@ -481,21 +481,21 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 	struct node_object *o = f->own ? f->own : f->obj;
 	int rc;
 
-	if (!fs_inode_movable(r->fs, r->inode, r->again))
+	if (!fs_inode_can_switch(r->fs, r->inode, r->retry))
 		return false;
 	if (!f->own && (!o || o->state != NODE_HELD || !o->verified ||
 			o->gen != f->gen)) {
-		r->wanting = true;
+		r->want_started = true;
 		rc = pool_node_want_start(r->fs->node, f, &r->want, &o,
 					  on_wanted);
 		if (rc == 0)
 			return true; /* r may be gone already */
-		r->wanting = false;
+		r->want_started = false;
 		if (rc != 1)
 			return rc == -EAGAIN && open_wait(r);
 		node_object_unref(r->fs->node, o); /* f has it */
 	}
-	if (!fs_inode_show(r->fs, r->inode, f, o, r->again))
+	if (!fs_inode_show(r->fs, r->inode, f, o, r->retry))
 		return false;
 	open_as_is(r);
 	return true;
@@ -506,7 +506,7 @@ static bool open_joins(struct open_req *r, struct node_entry *f)
 {
 	struct node_object *own = f->own;
 
-	if (!r->again || !own || own->state != NODE_WRITING ||
+	if (!r->retry || !own || own->state != NODE_WRITING ||
 	    !fs_inode_show(r->fs, r->inode, f, own, true))
 		return false;
 	open_own(r, own);
@@ -514,7 +514,7 @@ static bool open_joins(struct open_req *r, struct node_entry *f)
 }
 
 /* It has lost its name, but not those who have it open. */
-static bool open_nameless(struct open_req *r, bool writes, bool shown)
+static bool open_nameless(struct open_req *r, bool writes, bool visible)
 {
 	const struct fs_inode *i = r->inode;
 
@@ -524,9 +524,9 @@ static bool open_nameless(struct open_req *r, bool writes, bool shown)
 	 * that is told so, by fsync of the directory, when no look-up finds it
 	 * any more), or comes by a descriptor. */
 	if (!writes)
-		return !shown || r->again ||
+		return !visible || r->retry ||
 		       (r->fs->passthrough && !i->served);
-	if (!(!shown || r->again) || r->resize >= 0 ||
+	if (!(!visible || r->retry) || r->resize >= 0 ||
 	    i->obj->state != NODE_DROPPED || !i->obj->w ||
 	    i->obj->w->opens == 0)
 		return false;
@@ -551,7 +551,7 @@ static void open_refuse(struct open_req *r)
 {
 	fuse_req_t req;
 
-	if (!r->again) {
+	if (!r->retry) {
 		open_stale(r);
 		return;
 	}
@@ -573,28 +573,28 @@ static void open_unbound(struct open_req *r)
 	struct pool_entry *e = path ?
 		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
 	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
-	bool shown = f && pool_node_visible(e);
+	bool visible = f && pool_node_visible(e);
 	bool moved = pool_now_ms() - r->fs->moved_ms < MOVED_MS;
 
-	if (shown && !may_follow(r, f)) {
-		if (open_nameless(r, writes, shown))
+	if (visible && !may_follow(r, f)) {
+		if (open_nameless(r, writes, visible))
 			open_as_is(r);
 		else
 			open_refuse(r);
-	} else if (fs_inode_rebind(r->fs, r->inode, r->again,
-				   r->again && writes))
+	} else if (fs_inode_rebind(r->fs, r->inode, r->retry,
+				   r->retry && writes))
 		open_step(r);
-	else if (shown && f->own && f->own == r->inode->obj)
+	else if (visible && f->own && f->own == r->inode->obj)
 		open_own(r, f->own); /* another nodeid has it, too */
-	else if (writes && shown && open_joins(r, f))
+	else if (writes && visible && open_joins(r, f))
 		return;
-	else if (open_nameless(r, writes, shown))
+	else if (open_nameless(r, writes, visible))
 		open_as_is(r);
-	else if (writes && !r->again && shown && !f->own &&
+	else if (writes && !r->retry && visible && !f->own &&
 		 pool_node_published(f))
 		open_rewrite(r, f);
-	else if (writes || !shown || !open_shared(r, f))
-		shown || (!r->again && (writes || moved)) ?
+	else if (writes || !visible || !open_shared(r, f))
+		visible || (!r->retry && (writes || moved)) ?
 			open_stale(r) : open_fail(r, ENOENT);
 }
 
@@ -606,9 +606,10 @@ static bool open_gives_way(const struct open_req *r)
 
 	if (open_writes(r))
 		return false;
-	return i->coming > 0 ||
-	       fs_stale_awaited(r->fs, i->entry ? i->entry :
-						  fs_inode_named(r->fs, i));
+	return i->writers_due > 0 ||
+	       fs_stale_pinned(r->fs, i->entry ? i->entry :
+						  fs_inode_path_entry(
+							r->fs, i));
 }
 
 static void open_step(struct open_req *r)
@@ -627,7 +628,7 @@ static void open_step(struct open_req *r)
 	else if (i->entry->own)
 		open_own(r, i->entry->own);
 	else if (!pool_node_published(i->entry))
-		writes && !r->again ? open_stale(r) : open_fail(r, ENOENT);
+		writes && !r->retry ? open_stale(r) : open_fail(r, ENOENT);
 	else if (writes)
 		open_rewrite(r, i->entry);
 	else
@@ -635,13 +636,13 @@ static void open_step(struct open_req *r)
 }
 
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
-		       int flags, int64_t resize, bool again,
-		       struct fs_hold held)
+		       int flags, int64_t resize, bool retry,
+		       struct fs_pin pin)
 {
 	struct open_req *r = calloc(1, sizeof(*r));
 
 	if (!r) {
-		fs_stale_let(fs, &held);
+		fs_stale_unpin(fs, &pin);
 		fuse_reply_err(req, open_errno(flags, ENOMEM));
 		return;
 	}
@@ -650,14 +651,14 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	r->req = req;
 	r->inode = i;
 	i->nlookup++;
-	fs->under_way[FS_LATER_OPEN]++;
+	fs->ndeferred[FS_DEFERRED_OPEN]++;
 	r->flags = flags;
 	r->resize = resize;
 	r->tid = (uint32_t)fuse_req_ctx(req)->pid;
-	r->again = again;
-	r->held = held;
-	if (again && open_writes(r))
-		i->coming++;
+	r->retry = retry;
+	r->pin = pin;
+	if (retry && open_writes(r))
+		i->writers_due++;
 	r->start_ns = pool_now_ns();
 	r->deadline_ms = pool_now_ms() + 2000;
 	fuse_req_interrupt_func(req, on_interrupt, r);
@@ -675,8 +676,8 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	if (!o || fs_wants_write(flags) || (flags & O_TRUNC) ||
 	    o->state != NODE_HELD || !o->verified ||
 	    o->gen != i->entry->gen || !pool_node_published(i->entry) ||
-	    (i->obj != o && i->opens > 0) || i->coming > 0 ||
-	    fs->nheld)
+	    (i->obj != o && i->opens > 0) || i->writers_due > 0 ||
+	    fs->npins)
 		return false;
 	start = pool_now_ns();
 	fs_inode_set_obj(fs, i, o);
@@ -688,20 +689,20 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_OPEN);
-	struct fs_hold held;
+	struct fs_pin pin;
 	struct fs_inode *i;
-	bool again;
+	bool retry;
 
 	if (fs_is_proc(ino)) {
 		fs_proc_open(req, ino, fi);
 		return;
 	}
 	i = fs_inode_find(fs, ino);
-	again = fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held);
+	retry = fs_stale_take(fs, (uint32_t)fuse_req_ctx(req)->pid, &pin);
 	if (!open_fast(req, fs, i, fi->flags))
-		fs_open_begin(req, fs, i, fi->flags, -1, again, held);
+		fs_open_begin(req, fs, i, fi->flags, -1, retry, pin);
 	else
-		fs_stale_let(fs, &held);
+		fs_stale_unpin(fs, &pin);
 }
 
 void fs_waiting_run(struct fs *fs)
@@ -715,8 +716,8 @@ void fs_waiting_run(struct fs *fs)
 		pool_list_del(it);
 		open_step(pool_list_entry(it, struct open_req, link));
 	}
-	if (pool_list_empty(&fs->waiting) && !fs->nheld)
-		uv_timer_stop(&fs->retry);
+	if (pool_list_empty(&fs->waiting) && !fs->npins)
+		uv_timer_stop(&fs->waiting_timer);
 }
 
 void fs_waiting_fini(struct fs *fs)

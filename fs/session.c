@@ -232,12 +232,12 @@ static void on_readable(uv_poll_t *p, int status, int events)
 }
 
 /* Before the loop sleeps: has something come? */
-static void look(void *arg)
+static void poll_device(void *arg)
 {
 	handle_all(arg);
 }
 
-static void on_retry(uv_timer_t *t)
+static void on_waiting(uv_timer_t *t)
 {
 	fs_waiting_run(t->data);
 }
@@ -370,7 +370,7 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	fs->mountpoint = strdup(opts->mountpoint);
 	fs->init.want_passthrough = opts->passthrough;
 	pool_slots_init(&fs->inodes);
-	pool_slots_init(&fs->opens);
+	pool_slots_init(&fs->handles);
 	pool_list_init(&fs->backings);
 	pool_list_init(&fs->dirs);
 	pool_list_init(&fs->touched);
@@ -387,16 +387,16 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	return fs->mountpoint ? register_metrics(fs) : -ENOMEM;
 }
 
-static int watch(struct fs *fs)
+static int start_polling(struct fs *fs)
 {
 	int err = uv_poll_init(fs->loop, &fs->poll, fs->dev_fd);
 
 	if (err)
 		return err;
-	uv_timer_init(fs->loop, &fs->retry);
-	fs->on_retry = on_retry;
+	uv_timer_init(fs->loop, &fs->waiting_timer);
+	fs->on_waiting = on_waiting;
 	uv_timer_init(fs->loop, &fs->touch);
-	fs->poll.data = fs->retry.data = fs->touch.data = fs;
+	fs->poll.data = fs->waiting_timer.data = fs->touch.data = fs;
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
 	return 0;
 }
@@ -428,7 +428,7 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 		err = fs_notifier_open(fs);
 	}
 	if (!err)
-		err = watch(fs);
+		err = start_polling(fs);
 	if (err) {
 		fuse_session_unmount(fs->se);
 		return err;
@@ -454,23 +454,23 @@ void fs_resume(struct fs *fs)
 	if (fs->unmounted)
 		return;
 	uv_poll_start(&fs->poll, UV_READABLE, on_readable);
-	pool_busy_look_for(fs->loop, look, fs);
+	pool_busy_look_for(fs->loop, poll_device, fs);
 }
 
 const char *fs_busy(struct fs *fs)
 {
-	static const char *const why[FS_LATER] = {
-		[FS_LATER_OPEN] = "an open waits for its file",
-		[FS_LATER_ROOM] = "a write waits for room",
-		[FS_LATER_SYNC] =
+	static const char *const why[FS_NDEFERRED] = {
+		[FS_DEFERRED_OPEN] = "an open waits for its file",
+		[FS_DEFERRED_SPACE] = "a write waits for room",
+		[FS_DEFERRED_FSYNCDIR] =
 			"an fsync of a directory waits for the master",
-		[FS_LATER_AGAIN] =
+		[FS_DEFERRED_RETRY] =
 			"a thread is to open again what it found gone",
 	};
 	unsigned int i;
 
-	for (i = 0; i < FS_LATER; i++)
-		if (fs->under_way[i])
+	for (i = 0; i < FS_NDEFERRED; i++)
+		if (fs->ndeferred[i])
 			return why[i];
 	return fs->unmounted ? "the mount is gone" : NULL;
 }
@@ -550,7 +550,7 @@ int fs_take(const struct fs_opts *opts, struct pool_handover *h,
 	if (!err)
 		err = fs_handover_read(fs, h);
 	if (!err)
-		err = watch(fs);
+		err = start_polling(fs);
 	if (err) {
 		pool_error("%s cannot be taken over: %s", opts->mountpoint,
 			   strerror(-err));
@@ -574,7 +574,7 @@ static void on_handle_closed(uv_handle_t *h)
 {
 	struct fs *fs = h->data;
 
-	if (--fs->handles == 0)
+	if (--fs->uv_closing == 0)
 		fs->closed(fs->closed_arg);
 }
 
@@ -622,13 +622,13 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	end_notifier(fs);
 	/* No request is answered from here on. */
 	fs_waiting_fini(fs);
-	fs_dirs_gone(fs, NULL);
+	fs_listings_end(fs, NULL);
 	fs_guard_stop(fs->guard);
 	fs_pause(fs);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
-	fs->handles = 3;
+	fs->uv_closing = 3;
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);
-	uv_close((uv_handle_t *)&fs->retry, on_handle_closed);
+	uv_close((uv_handle_t *)&fs->waiting_timer, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->touch, on_handle_closed);
 }
 
@@ -638,7 +638,7 @@ void fs_free(struct fs *fs)
 		return;
 	fs->node = NULL; /* it is closed */
 	fs_inodes_fini(fs);
-	pool_slots_fini(&fs->opens);
+	pool_slots_fini(&fs->handles);
 	/* (libfuse, too, goes by the path, if files are open in our mount: then
 	 * the session ends with the process.) */
 	if (!covered(fs)) {

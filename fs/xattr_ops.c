@@ -141,8 +141,8 @@ static int check_rule(fuse_req_t req, const struct pool_entry *e,
 }
 
 /* "soft:30s" counts from now: kept as the time when it ends, "soft@SECONDS". */
-static void pin_end(const char *name, const char **value, size_t *size,
-		    char *text, size_t cap)
+static void pin_make_absolute(const char *name, const char **value,
+			      size_t *size, char *text, size_t cap)
 {
 	struct pool_rules r = { 0 };
 
@@ -162,15 +162,15 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 {
 	struct fs *fs = fs_count(req, OP_SETXATTR);
 	struct pool_entry *e = entry_of(req, fs, ino, W_OK);
-	struct fs_hold held;
+	struct fs_pin pin;
 	struct node_entry *f;
 	char text[32];
 	int err;
 
 	if (!e && !fs_is_proc(ino) &&
-	    fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held)) {
-		f = fs_inode_named(fs, fs_inode_find(fs, ino));
-		fs_stale_let(fs, &held);
+	    fs_stale_take(fs, (uint32_t)fuse_req_ctx(req)->pid, &pin)) {
+		f = fs_inode_path_entry(fs, fs_inode_find(fs, ino));
+		fs_stale_unpin(fs, &pin);
 		if (!f || !fs_may(req, f, W_OK)) {
 			fuse_reply_err(req, f ? EACCES : ENOENT);
 			return;
@@ -179,14 +179,14 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	}
 	if (!e) {
 		if (!fs_is_proc(ino))
-			fs_stale_told(fs, (uint32_t)fuse_req_ctx(req)->pid,
+			fs_stale_sent(fs, (uint32_t)fuse_req_ctx(req)->pid,
 				      false);
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : ESTALE);
 		return;
 	}
 	err = check_rule(req, e, name, value, size);
 	if (!err) {
-		pin_end(name, &value, &size, text, sizeof(text));
+		pin_make_absolute(name, &value, &size, text, sizeof(text));
 		err = pool_node_setxattr(fs->node, e, name, value, size,
 					 flags);
 	}
