@@ -1,5 +1,70 @@
-/* OPEN, and SETATTR of a size: which version a nodeid is to show, and waiting
- * for it. */
+/*
+ * OPEN: which version a nodeid shows, and waiting for it. Also SETATTR of a
+ * size, which is an OPEN to write that answers with attributes (resize.c).
+ *
+ * ESTALE, ONCE. A nodeid that is open may be unable to switch to another object
+ * (fs_inode_can_switch). Its OPEN is then answered with ESTALE; the kernel
+ * looks the name up again, gets another nodeid, and repeats the OPEN in the
+ * same thread. It does that once: a second ESTALE would reach the program, so
+ * the repeated OPEN (`retry`, from stale.c) is never answered with ESTALE.
+ *
+ * The first row that applies decides. "X / Y": X to the first OPEN, Y to the
+ * retry. Writing includes O_TRUNC and SETATTR of a size. Waiting in this file
+ * ends after 2 s (deadline_ms).
+ *
+ *   nodeid                          OPEN to read         OPEN to write
+ *
+ *   any
+ *    1 a writer that got ESTALE     waits for that       -
+ *      is due (open_gives_way)      writer
+ *    2 its name shows an object     -                    ETXTBSY
+ *      that is being executed
+ *   bound (open_step)
+ *    3 own file that it shows or    served; a growing    served if WRITING, or
+ *      can switch to (open_own)     file grows           unsealed for this; see
+ *                                                        (a)
+ *    4 other own file (open_own):   ESTALE / the older   ESTALE / ETXTBSY
+ *      unbound now                  version
+ *    5 published, copy here         served; see (b)      new version
+ *      (open_fast, open_have)                            (open_rewrite), then
+ *                                                        row 3 or 4
+ *    6 published, no copy here      waits for the fetch, as 5; the content is
+ *      (open_published)             ENOENT if it fails   fetched unless emptied
+ *    7 no visible content           ENOENT               ESTALE, so O_CREAT can
+ *                                                        make it / ENOENT
+ *   unbound (open_unbound), name visible
+ *    8 the caller may not open      the older version    ESTALE / EACCES
+ *      what the name shows          if open in
+ *                                   passthrough mode,
+ *                                   else ESTALE / EACCES
+ *    9 can be bound to its name     as 3 to 7            as 3 to 7
+ *      again (fs_inode_rebind)
+ *   10 shows the name's own file,   as 3                 as 3
+ *      which another nodeid has
+ *   11 open in passthrough mode     the older version    ESTALE / ETXTBSY, (c)
+ *   12 not open, or daemon-served   the name's version   ESTALE / ETXTBSY, (c)
+ *                                   (open_shared), else
+ *                                   ESTALE / the older
+ *   unbound, name gone
+ *   13 a dentry was moved just now  ESTALE / as 14       as 14
+ *      (moved_ms), and not open
+ *   14 otherwise (open_nameless)    the older version if served if unlinked
+ *                                   it is open, else     while being written,
+ *                                   ENOENT               else ESTALE / ENOENT
+ *
+ * (a) While a worker seals the file or its PUBLISH is in flight: waits, EBUSY
+ *     in the end. If the bytes must not change (EROFS) and the OPEN empties the
+ *     file: replaced by a new one.
+ * (b) If it is open with another object and cannot switch: ESTALE / the older
+ *     version.
+ * (c) Before the ESTALE, a new version of the name is made, unless it has an
+ *     own file already: the retry finds it. Its LOOKUP pins the name (stale.c),
+ *     so the retry usually comes with a nodeid of rows 3 to 6. If it comes with
+ *     this one, it joins the name's own file while that is being written
+ *     (open_joins); or, as in 14, the file that it shows; else ETXTBSY.
+ *
+ * Thread: loop.
+ */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -8,11 +73,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* So long the notice of a dentry with an older nodeid may take. */
+/* How long the invalidation of a moved dentry may take to reach the kernel; see
+ * fs->moved_ms. */
 #define MOVED_MS 1000
 
-/* An open to read that cannot be served, for whatever reason, is a miss: that
- * is what readers are prepared for. */
+/* The errno of an OPEN. A reader gets ENOENT for every failure of ours: a cache
+ * miss is what engines handle. */
 static int open_errno(int flags, int err)
 {
 	if (fs_wants_write(flags) || err == ENOENT || err == ESTALE ||
@@ -22,7 +88,7 @@ static int open_errno(int flags, int err)
 	return ENOENT;
 }
 
-/* ---- programs ---- */
+/* ---- executed objects ---- */
 
 static struct fs_executed *executed_of(struct fs *fs,
 				       const struct node_object *o)
@@ -60,14 +126,16 @@ void fs_executed_end(struct fs *fs, struct node_object *o)
 {
 	struct fs_executed *x = executed_of(fs, o);
 
-	if (!x || --x->handles > 0) /* (none: another process began it) */
+	/* NULL: the OPEN was before a take-over, which hands over only objects
+	 * that have a name. */
+	if (!x || --x->handles > 0)
 		return;
 	pool_list_del(&x->link);
 	node_object_unref(fs->node, x->obj);
 	free(x);
 }
 
-/* Is what the name of i shows executed, perhaps by another nodeid? */
+/* Is the object that i's name shows being executed, by any nodeid? */
 static bool is_executed(struct fs *fs, const struct fs_inode *i)
 {
 	const struct node_entry *e = i->entry;
@@ -96,7 +164,7 @@ static void end_use(struct fs *fs, struct node_object *o, int flags)
 		fs_executed_end(fs, o);
 }
 
-/* i->obj is set and will be used: count the handle, answer. */
+/* Opens a handle on i->obj and answers. */
 static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		       int flags)
 {
@@ -117,10 +185,11 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	fs_inode_opened(fs, i, o);
 	if (o->state == NODE_HELD)
 		pool_node_used(fs->node, o);
-	/* (fuse_reply_iov allocates, and does not say that it could not.) */
+	/* Not fuse_reply_open: libfuse 3.14 has no field for the backing id.
+	 * Not fuse_reply_iov: it allocates and does not report ENOMEM. */
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
-	/* Interrupted: the kernel never heard of this handle. */
+	/* ENOENT: the request was interrupted, so no RELEASE will come. */
 	node_object_ref(o);
 	fs_handle_free(fs, fs_fh_get(fs, out.fh));
 	end_use(fs, o, flags);
@@ -128,18 +197,21 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	node_object_unref(fs->node, o);
 }
 
+/* One OPEN, or SETATTR of a size, until it is answered and nothing of the node
+ * refers to it any more. */
 struct open_req {
 	struct pool_list link; /* in fs->waiting, or self-linked */
 	struct fs *fs;
 	fuse_req_t req; /* NULL once answered */
-	struct fs_inode *inode; /* kept by a look-up count of ours */
+	struct fs_inode *inode; /* holds a lookup count */
 	struct node_want want;
 	int flags;
 	uint64_t deadline_ms, start_ns;
-	uint32_t tid;
-	bool retry; /* it has been told ESTALE before */
-	struct fs_pin pin; /* for it */
-	bool want_started, change_started;
+	uint32_t tid; /* of the caller */
+	bool retry; /* repeated after ESTALE */
+	struct fs_pin pin; /* of the caller's LOOKUP, until this is freed */
+	bool want_started; /* `want` is in flight: can be cancelled */
+	bool change_started; /* a rewrite or a resize is in flight: cannot */
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
 };
 
@@ -175,9 +247,9 @@ static void open_fail(struct open_req *r, int err)
 }
 
 /*
- * The kernel is to look the name up again. It does so once only: then this is
- * a miss to who reads. Who writes has met a nodeid that is open in passthrough
- * mode, and cannot be given another file.
+ * Answers with ESTALE, so that the kernel looks the name up again. A retry gets
+ * another error: to a reader it is a miss; a writer met a nodeid that cannot
+ * switch, because it is open in passthrough mode.
  */
 static void open_stale(struct open_req *r)
 {
@@ -195,7 +267,7 @@ static void on_interrupt(fuse_req_t req, void *data)
 	struct open_req *r = data;
 
 	pool_count(&r->fs->interrupts);
-	if (r->change_started) { /* ends by itself, to a deadline */
+	if (r->change_started) { /* its callback frees r, at its deadline */
 		r->req = NULL;
 		fuse_reply_err(req, EINTR);
 		return;
@@ -205,8 +277,8 @@ static void on_interrupt(fuse_req_t req, void *data)
 	open_fail(r, EINTR);
 }
 
-/* Another version has come meanwhile: that one. (ESTALE has the kernel look
- * the name up again, but once only.) */
+/* The name's content changed while this OPEN waited: decide again. (Not by
+ * ESTALE, which works only once.) */
 static void open_restart(struct open_req *r)
 {
 	if (pool_now_ms() < r->deadline_ms)
@@ -215,7 +287,7 @@ static void open_restart(struct open_req *r)
 		open_fail(r, ENOENT);
 }
 
-/* About to answer: no interrupt callback may come any more. */
+/* Before an answer: takes the request, so that on_interrupt cannot run. */
 static fuse_req_t open_take_req(struct open_req *r)
 {
 	fuse_req_t req = r->req;
@@ -241,7 +313,7 @@ static bool shows_own(const struct fs_inode *i)
 	return o && o->entry && o->entry->own == o;
 }
 
-/* What this nodeid has stood for until now: an older version, perhaps. */
+/* Opens the object that the nodeid shows, perhaps an older version. */
 static void open_as_is(struct open_req *r)
 {
 	fuse_req_t req = open_take_req(r);
@@ -260,15 +332,16 @@ static void on_resized(void *arg, int status)
 
 	r->change_started = false;
 	if (!status && r->req && r->resize < 0 && !shows_own(i)) {
-		open_restart(r); /* unlinked or replaced meanwhile */
+		open_restart(r); /* unlinked or replaced while it waited */
 		return;
 	}
 	req = open_take_req(r);
 	if (!status && i->obj && i->obj->w)
 		pool_node_modified(fs->node, i->obj, fs_write_ns());
-	/* A truncate(2) with no handle open is a write of its own. If it failed
-	 * nothing has changed: what was to be published still is, and a copy
-	 * of the published content is found to be the same. */
+	/* truncate(2) needs no handle: count it as a writer that opened and
+	 * closed the file, which publishes the result. Also after a failure:
+	 * the content is unchanged, and a pending publication must go on (a
+	 * rewrite that changed nothing is recognised as such). */
 	if (r->resize >= 0 && i->obj && i->obj->w) {
 		pool_node_writer_opened(fs->node, i->obj);
 		pool_node_writer_flushed(fs->node, i->obj);
@@ -286,7 +359,7 @@ static void on_resized(void *arg, int status)
 	open_free(r);
 }
 
-/* Looked at again soon; false: its time is over. */
+/* Retries r after FS_WAITING_MS. False: its deadline has passed. */
 static bool open_wait(struct open_req *r)
 {
 	if (pool_now_ms() >= r->deadline_ms)
@@ -298,8 +371,8 @@ static bool open_wait(struct open_req *r)
 	return true;
 }
 
-/* A local file of this mount: open it, or set its size, at once if it may be
- * written now; one that is being published is waited for. */
+/* Opens the name's own file, or sets its size. A writer waits while the file is
+ * being sealed or published. */
 static void open_own(struct open_req *r, struct node_object *own)
 {
 	struct fs *fs = r->fs;
@@ -310,9 +383,8 @@ static void open_own(struct open_req *r, struct node_object *own)
 
 	if (r->inode->obj != own &&
 	    !fs_inode_follow(fs, r->inode, r->retry)) {
-		/* The name shows the new file from now on; this nodeid keeps
-		 * the old content. The kernel looks the name up again
-		 * (truncate(2), too). */
+		/* This nodeid keeps its older object; the next LOOKUP makes one
+		 * for `own`. truncate(2) follows ESTALE as open(2) does. */
 		fs_inode_unbind(fs, r->inode);
 		if (r->retry && !open_writes(r))
 			open_as_is(r);
@@ -324,15 +396,16 @@ static void open_own(struct open_req *r, struct node_object *own)
 		open_as_is(r);
 		return;
 	}
-	/* Closed and whole: whoever reads it keeps it. */
+	/* Sealed, and readers have it open: they keep these bytes. */
 	rc = empties && own->state == NODE_PENDING && own->users > 0 ?
 		     -EROFS : pool_node_unseal(fs->node, own);
 	if (rc == -EAGAIN && own->state == NODE_WRITING &&
 	    pool_now_ms() >= r->deadline_ms)
-		rc = 0; /* a writable mapping lives on: it is still open */
+		rc = 0; /* a writable mapping keeps it from being sealed: it
+			   is still WRITING, so join the writer */
 	if (rc == -EAGAIN && open_wait(r))
 		return;
-	/* The master may be away for long. */
+	/* The PUBLISH may wait long for a master; an emptied file need not. */
 	if (empties && r->inode->entry &&
 	    (rc == -EROFS || (rc == -EAGAIN && own->state == NODE_PENDING))) {
 		on_rewritten(r, pool_node_own_replace(fs->node,
@@ -375,25 +448,25 @@ static void on_rewritten(void *arg, int status)
 	if (status == -EAGAIN && r->req && open_wait(r))
 		return;
 	if (status == -ESTALE && r->req && pool_now_ms() < r->deadline_ms) {
-		open_step(r); /* overtaken by another version: that one */
+		open_step(r); /* another version was published: decide again */
 		return;
 	}
 	if (status == -ENOENT && gone && !r->retry) {
-		open_stale(r); /* O_CREAT makes it then */
+		open_stale(r); /* with O_CREAT the kernel then sends CREATE */
 		return;
 	}
 	if (status) {
 		open_fail(r, status == -EAGAIN ? ENOENT : -status);
 		return;
 	}
-	if (!e || !e->own) { /* unbound before, or meanwhile */
+	if (!e || !e->own) { /* unbound, before the rewrite or during it */
 		if (r->retry && r->req && pool_now_ms() < r->deadline_ms)
 			open_step(r);
 		else
 			open_stale(r);
 		return;
 	}
-	if (!r->req) { /* interrupted meanwhile */
+	if (!r->req) { /* interrupted during the rewrite */
 		open_free(r);
 		return;
 	}
@@ -426,7 +499,8 @@ static void open_have(struct open_req *r, struct node_object *o)
 	}
 	if (i->obj != o && i->opens > 0 &&
 	    !fs_inode_can_switch(fs, i, r->retry)) {
-		/* Another file for the same nodeid would be refused. */
+		/* The kernel rejects another backing file for an open nodeid.
+		 */
 		node_object_unref(fs->node, o);
 		fs_notify_entry(fs, &i->entry->e);
 		fs_inode_unbind(fs, i);
@@ -463,7 +537,7 @@ static void open_published(struct open_req *r)
 	rc = pool_node_want_start(r->fs->node, r->inode->entry, &r->want, &o,
 				  on_wanted);
 	if (rc == 0)
-		return; /* r may be gone already */
+		return; /* the callback may have freed r */
 	r->want_started = false;
 	if (rc == 1)
 		open_have(r, o);
@@ -472,9 +546,10 @@ static void open_published(struct open_req *r)
 }
 
 /*
- * An unbound nodeid, opened to read, while another one in use has the name:
- * what that shows is shown by both. (It was looked up just now, perhaps because
- * of an ESTALE.) What is not here is fetched first. False: it cannot be.
+ * Reads f, the file of the name, by an unbound nodeid while another nodeid that
+ * is in use is bound to f: both show it then. Without a local copy it is
+ * fetched first. False: this nodeid cannot switch, or the fetch cannot start;
+ * r is not answered.
  */
 static bool open_shared(struct open_req *r, struct node_entry *f)
 {
@@ -489,11 +564,11 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 		rc = pool_node_want_start(r->fs->node, f, &r->want, &o,
 					  on_wanted);
 		if (rc == 0)
-			return true; /* r may be gone already */
+			return true; /* the callback may have freed r */
 		r->want_started = false;
 		if (rc != 1)
 			return rc == -EAGAIN && open_wait(r);
-		node_object_unref(r->fs->node, o); /* f has it */
+		node_object_unref(r->fs->node, o); /* f->obj refs it */
 	}
 	if (!fs_inode_show(r->fs, r->inode, f, o, r->retry))
 		return false;
@@ -501,7 +576,7 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 	return true;
 }
 
-/* The same for who writes, to what another nodeid has open for writing. */
+/* The same for a writer's retry: joins the writers of f's own file. */
 static bool open_joins(struct open_req *r, struct node_entry *f)
 {
 	struct node_object *own = f->own;
@@ -513,16 +588,18 @@ static bool open_joins(struct open_req *r, struct node_entry *f)
 	return true;
 }
 
-/* It has lost its name, but not those who have it open. */
+/* May an open that no name led to show the nodeid's older object? Only while
+ * other handles have it open. Empties it for O_TRUNC. */
 static bool open_nameless(struct open_req *r, bool writes, bool visible)
 {
 	const struct fs_inode *i = r->inode;
 
 	if (i->opens == 0 || !i->obj)
 		return false;
-	/* Who opens it has looked it up before it was replaced (whoever did
-	 * that is told so, by fsync of the directory, when no look-up finds it
-	 * any more), or comes by a descriptor. */
+	/* The reader's LOOKUP was before the replacement, or it has no name to
+	 * look up (/proc/PID/fd): the older version is a correct answer. (An
+	 * fsync of the directory returns only when no LOOKUP finds the older
+	 * version any more.) */
 	if (!writes)
 		return !visible || r->retry ||
 		       (r->fs->passthrough && !i->served);
@@ -534,7 +611,7 @@ static bool open_nameless(struct open_req *r, bool writes, bool visible)
 	       ftruncate(pool_node_writer_fd(r->fs->node, i->obj), 0) == 0;
 }
 
-/* The kernel has asked whether the older file may be opened. */
+/* May the caller open f? The kernel checked the older file. */
 static bool may_follow(const struct open_req *r, const struct node_entry *f)
 {
 	int want = r->flags & FS_O_EXEC ? X_OK :
@@ -545,8 +622,8 @@ static bool may_follow(const struct open_req *r, const struct node_entry *f)
 	       fs_may(r->req, f, want | (open_writes(r) ? W_OK : 0));
 }
 
-/* Looked up anew it is the kernel that refuses; but who came by a descriptor
- * comes back. */
+/* After ESTALE the kernel checks permission itself, on the new nodeid. A retry
+ * with the same nodeid has no name (/proc/PID/fd). */
 static void open_refuse(struct open_req *r)
 {
 	fuse_req_t req;
@@ -561,11 +638,8 @@ static void open_refuse(struct open_req *r)
 	open_free(r);
 }
 
-/* The kernel's dentry is out of date, and ESTALE works only once: what it
- * would find instead is shown by this nodeid again if that can be, and else
- * must be writable at once if that is what it wants. Who wants to read is told
- * if there is nothing any more; but it may be that the name has moved, and the
- * dentry with it. */
+/* Rows 8 to 14 of the table: the kernel's dentry is out of date. A writer's new
+ * version is made before the ESTALE, so that the retry finds it writable. */
 static void open_unbound(struct open_req *r)
 {
 	const char *path = fs_inode_path(r->inode);
@@ -585,7 +659,7 @@ static void open_unbound(struct open_req *r)
 				   r->retry && writes))
 		open_step(r);
 	else if (visible && f->own && f->own == r->inode->obj)
-		open_own(r, f->own); /* another nodeid has it, too */
+		open_own(r, f->own); /* another nodeid is bound to it */
 	else if (writes && visible && open_joins(r, f))
 		return;
 	else if (open_nameless(r, writes, visible))
@@ -598,8 +672,9 @@ static void open_unbound(struct open_req *r)
 			open_stale(r) : open_fail(r, ENOENT);
 }
 
-/* Who writes is about to open this nodeid, or this name, once more, and could
- * not if it were open for what may be replaced until then. */
+/* Must this reader wait for a writer that got ESTALE and is about to repeat its
+ * OPEN? The reader's handle could make that fail, if it were a passthrough one
+ * on an object that is replaced before the writer's OPEN. */
 static bool open_gives_way(const struct open_req *r)
 {
 	const struct fs_inode *i = r->inode;
@@ -665,7 +740,7 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	open_step(r);
 }
 
-/* The usual case, without any allocation: a read of what is here. */
+/* The usual case, without allocating: a reader, and a verified local copy. */
 static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		      int flags)
 {

@@ -1,12 +1,12 @@
-/* SETATTR of a size: which file it is that is resized. The rest is as an OPEN
- * to write (open.c). */
+/* SETATTR of a size: chooses the file that is resized. The rest is as in an
+ * OPEN to write (open.c). */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-/* ftruncate(2) of what has no name any more, or not this one. */
+/* ftruncate(2) by a handle whose object the name does not show any more. */
 static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			  struct node_object *o, uint64_t size)
 {
@@ -24,9 +24,9 @@ static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 }
 
 /*
- * truncate(2), again: the nodeid is open and shows an older version, or there
- * is no name to look up. What the name shows now is truncated through another
- * nodeid; who has this one open keeps what it shows.
+ * The retry of truncate(2), which got ESTALE: the nodeid to truncate through.
+ * That is i if it can switch to the file that the name shows; else another one
+ * of that file, and the handles of i keep its object. NULL: the name is gone.
  */
 static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
 {
@@ -39,14 +39,15 @@ static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
 		e = fs_inode_path_entry(fs, i);
 	if (!e)
 		return NULL;
-	fs_notify_entry(fs, &e->e); /* its dentry shows i */
+	fs_notify_entry(fs, &e->e); /* the kernel's dentry has i's nodeid */
 	if (e->fs && !(e->own && e->own == ((struct fs_inode *)e->fs)->obj) &&
 	    !fs_inode_can_switch(fs, e->fs, true))
 		fs_inode_unbind(fs, e->fs);
 	return fs_inode_bind(fs, &e->e);
 }
 
-/* The kernel has asked whether the older file may be written. */
+/* May the caller write the file that the name shows? The kernel checked the
+ * older one. */
 static bool may_follow(fuse_req_t req, struct fs *fs, const struct fs_inode *i)
 {
 	const struct node_entry *e = fs_inode_path_entry(fs, i);

@@ -1,26 +1,30 @@
 /*
- * Who was told ESTALE. The kernel then looks the name up anew and asks again,
- * in the same thread, and passes a second ESTALE on to the program.
+ * Threads that were answered with ESTALE. The kernel then repeats path walk and
+ * request in the same thread, with LOOKUP_REVAL, and returns a second ESTALE to
+ * the program (do_filp_open in fs/namei.c; retry_estale in
+ * include/linux/namei.h). A record per thread carries that over:
  *
- *   OPEN -> ESTALE     told
- *   LOOKUP             who writes: what is being written stays so until it
- *                      comes, and what is published is shown by a nodeid
- *                      that nobody has open, or opens to read (`coming`)
- *                      until it has come (struct fs_hold)
- *   OPEN               again: served, whatever it takes
+ *   OPEN -> ESTALE   fs_stale_sent adds the record
+ *   LOOKUP           fs_stale_lookup, of a writer: pins what it finds, so that
+ *                    the second OPEN can be served (struct fs_pin)
+ *   OPEN             fs_stale_take removes it: retry = true; ESTALE is not
+ *                    sent again (the table in open.c)
  *
- * A thread whose note another one has overwritten (they share a place), or that
- * is in a PID namespace that we do not see (0), is taken for one that asks for
- * the first time: it may see ESTALE. One that asks for another file within
- * STALE_MS after all is served as if it asked again: as well, but perhaps with
- * a version that has just been replaced.
+ * A record can be wrong in two ways, and neither breaks a promise:
+ *   - Lost, because another thread has the same slot, or the thread is in a PID
+ *     namespace that the daemon does not see (tid 0): the retry counts as a
+ *     first request and the program may get ESTALE.
+ *   - Left over: a thread that opens another file within STALE_MS instead of
+ *     repeating the request is treated as a retry. It is served, perhaps with a
+ *     version that was replaced just now.
  */
 #include "fs/fs_priv.h"
 
 #include <string.h>
 
-#define STALE_MS 1000 /* asked again, or its open after the look-up: at once,
-			 nearly, but the thread may wait for a CPU */
+/* From the ESTALE to the LOOKUP, and from that to the second OPEN. Both usually
+ * take microseconds, but the thread may be waiting for a CPU. */
+#define STALE_MS 1000
 
 static struct fs_stale *record_of(struct fs *fs, uint32_t tid)
 {
@@ -61,7 +65,7 @@ void fs_stale_unpin(struct fs *fs, struct fs_pin *pin)
 		fs_inode_forget(fs, h.inode, 1);
 	}
 	if (h.obj || h.inode)
-		fs->ndeferred[FS_DEFERRED_RETRY]--; /* not to be handed over */
+		fs->ndeferred[FS_DEFERRED_RETRY]--;
 }
 
 void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes)
@@ -102,7 +106,9 @@ void fs_stale_cancel(struct fs *fs, uint32_t tid)
 	fs_stale_unpin(fs, &pin);
 }
 
-/* What the name shows can be opened for writing until the thread has come. */
+/* Keeps what e shows open-able for writing until the thread's second OPEN: an
+ * own file stays in state WRITING; for anything else, e gets a nodeid that is
+ * not open in passthrough mode, and readers wait. */
 static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 {
 	struct fs_inode *i = e->fs;
@@ -114,7 +120,7 @@ static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 		return;
 	}
 	if (i && i->opens > 0 && !i->served)
-		fs_inode_unbind(fs, i); /* this look-up replaces the dentry */
+		fs_inode_unbind(fs, i); /* (this LOOKUP replaces the dentry) */
 	i = fs_inode_bind(fs, &e->e);
 	if (!i)
 		return;
@@ -130,7 +136,8 @@ void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
 
 	if (!is_record_of(s, tid) || !s->writes)
 		return;
-	/* The kernel looks it up twice if the first finds another nodeid. */
+	/* There may be a pin already: revalidation of the dentry is a first
+	 * LOOKUP, and if it finds another nodeid the kernel sends a second. */
 	before = take_pin(fs, s);
 	pin_name(fs, &s->pin, e);
 	if (s->pin.obj || s->pin.inode) {
