@@ -1,7 +1,10 @@
 /*
- * Directories: a listing is a tree reader kept by the handle, so it streams, in
- * order of creation, with offsets that stay good while names come and go.
- * Offsets: 1 behind ".", 2 behind "..", cookie + 2 behind a name.
+ * Directories: OPENDIR to FSYNCDIR. A listing is a tree reader that the handle
+ * keeps. It streams names in order of creation; its offsets stay valid while
+ * names are added and removed: 1 follows ".", 2 follows "..", cookie + 2
+ * follows a name.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -9,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DOTS 2
+#define DOTS 2 /* offset after ".." */
 
 static void handle_free(struct fs *fs, struct fs_dir_handle *h)
 {
@@ -46,7 +49,6 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		handle_free(fs, h);
 }
 
-/* The directory (NULL: every one) goes: its listings end. */
 void fs_listings_end(struct fs *fs, struct node_dirent *dir)
 {
 	struct pool_list *it, *tmp;
@@ -70,7 +72,8 @@ struct listing {
 	bool plus;
 };
 
-/* Add one name; false if it does not fit. A look-up is counted for PLUS. */
+/* Adds one name; false if it does not fit. READDIRPLUS adds to the lookup count
+ * of its nodeid. */
 static bool add_entry(struct listing *l, const char *name,
 		      struct pool_entry *e, off_t next)
 {

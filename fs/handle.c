@@ -1,4 +1,5 @@
-/* Handles: what OPEN and CREATE answer, and RELEASE ends. */
+/* File handles: made by OPEN and CREATE, freed by RELEASE. A passthrough handle
+ * has no state here (fs_priv.h). */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -16,13 +17,15 @@ static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 	if (!h)
 		return -ENOMEM;
 	node_fd_init(&h->fd);
-	/* Published objects never change: answered out of a mapping. */
+	/* A published object never changes: READ copies from a mapping. */
 	if (o->state == NODE_HELD)
 		h->fd.map_len = o->size;
-	/* Writers seldom read. */
+	/* A writer seldom reads: its read descriptor is opened at its first
+	 * READ. */
 	if (!writer)
 		err = node_fd_get(fs->node, &h->fd, o, O_RDONLY);
-	if (err == -ENOENT) /* from under us: had elsewhere next time */
+	if (err == -ENOENT) /* the store's file was removed by others: the
+			       check drops the copy, the next OPEN fetches */
 		pool_node_doubt(fs->node, o);
 	if (err >= 0)
 		err = fs_fh_add(fs, &h->o, FS_FH_FILE);

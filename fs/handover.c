@@ -1,11 +1,17 @@
 /*
- * What the kernel knows of the mount, for the process that takes it over, and
- * from the one that had it: see pool/conn/handover.h.
+ * Take-over of the mount: writes what the kernel refers to as records for the
+ * new process, and reads them there; see pool/conn/handover.h.
  *
- * Nodeids, handles and registrations of backing files are the kernel's names
- * for things and stay as they are. An inode whose file is not handed over (a
- * borrowed one, an older version that somebody reads) is unbound: in
- * passthrough the kernel has the file, else the handle brings its descriptor.
+ * Nodeids, file handles and backing ids are the kernel's numbers and stay the
+ * same. The node hands over the objects that have a name in the store; the
+ * others (borrowed from a peer, unlinked, or an older version that is still
+ * open) are "orphans". An inode that shows an orphan is unbound in the new
+ * process; the object's descriptor, if there is one, is in its record or in
+ * that of its handle. Passthrough reads go on by the kernel's backing.
+ *
+ * Pairs: put_X writes in the old process what get_X reads in the new one.
+ *
+ * Thread: loop, with no request in flight.
  */
 #include "fs/fs_priv.h"
 
@@ -28,6 +34,7 @@ static void attr_put(const struct node_attr *a, Kvpool__Meta *m)
 	m->attr_gen = a->gen;
 }
 
+/* The notifications that are queued, or being sent. */
 struct notes {
 	Kvpool__HandoverNote **list; /* owns, also the names */
 	size_t n;
@@ -55,7 +62,8 @@ static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
 	t->list[t->n++] = m;
 }
 
-/* Who is about to ask again. */
+/* The threads whose second request is expected. Pins are not handed over:
+ * fs_busy waits for them. tids: storage for the lists in m. */
 static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
 		      Kvpool__HandoverFs *m)
 {
@@ -85,7 +93,8 @@ static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 		fs_stale_add(fs, m->stale_writers[i], true);
 }
 
-/* What has lost its name can be opened by nobody. Owns list and paths. */
+/* The executed objects that have a name; no OPEN can find the others. The list
+ * is freed by free_executed. */
 static int put_executed(struct fs *fs, Kvpool__HandoverFs *m)
 {
 	size_t len = POOL_PATH_MAX + 1;
@@ -180,7 +189,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	free_executed(&m);
 }
 
-/* The name it is bound to, or had. Length, 0: none. */
+/* The path that i is bound to, or was. Its length; 0: none. */
 static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 {
 	const struct node_dirent *dir = fs_inode_dir(i);
@@ -195,7 +204,9 @@ static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 	return len > 0 ? (size_t)len : 0;
 }
 
-/* What is had of a file that is not handed over by its name. */
+/* Hands over a descriptor of an orphan. 1 + its index; 0: there is none. A
+ * written file without an open descriptor is opened by its store id, which the
+ * new process must know how to do (by_id). */
 static unsigned int put_orphan_fd(const struct node_object *o,
 				  struct pool_handover *h)
 {
@@ -213,7 +224,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	char path[POOL_PATH_MAX + 1];
 	Kvpool__Meta attr;
 
-	/* As an unbound one would show it: it may become one. */
+	/* Also of a bound one: it may be unbound in the new process. */
 	attr_put(i->entry ? pool_node_attr(&i->entry->e) :
 			    &fs_inode_past(i)->attr, &attr);
 	m.attr = &attr;
@@ -246,7 +257,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	node_writer_msg_free(m.orphan);
 }
 
-/* The file of a handle whose nodeid has gone on to another one. */
+/* The object of a handle whose nodeid has switched to another one since. */
 static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 		      Kvpool__HandoverOpen *m, struct pool_handover *h)
 {
@@ -359,7 +370,7 @@ int fs_handover_init(struct fs *fs, struct pool_handover *h,
 	return 0;
 }
 
-/* The file it shows, if that was handed over. */
+/* The object of pe with this store id, or NULL: it was not handed over. */
 static struct node_object *find_object(struct pool_entry *pe, uint64_t id)
 {
 	struct node_entry *e = (void *)pe;
@@ -398,7 +409,7 @@ static int get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
 	for (i = 0; i < m->n_misses && i < 2; i++)
 		if (m->misses[i].len == MISS_BYTES)
 			memcpy(fs->misses[i], m->misses[i].data, MISS_BYTES);
-		else /* of another size: all may have been told */
+		else /* another filter size: any name may be in it */
 			memset(fs->misses[i], 0xff, MISS_BYTES);
 	fs->miss_turn_ms = pool_now_ms() - m->miss_turn_ms;
 	fs->root.atime_ns = m->root_atime_ns;
@@ -508,7 +519,7 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	return 0;
 }
 
-/* As put_other had it: a ref, or NULL. */
+/* The object of put_other: a ref, or NULL. */
 static struct node_object *get_other(struct fs *fs,
 				     const Kvpool__HandoverOpen *m,
 				     struct pool_handover *h)
@@ -524,7 +535,8 @@ static struct node_object *get_other(struct fs *fs,
 					 fd, false);
 }
 
-/* The file that the handle has. Of an older version's nothing is known. */
+/* Sets the handle's object. NULL if not known: a record of an older program
+ * version has no nodeid, or there is no memory. */
 static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 			   const Kvpool__HandoverOpen *m,
 			   struct pool_handover *h)
@@ -537,7 +549,7 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 		f->obj = node_object_ref(i->obj);
 	} else if (i && i->obj) {
 		f->obj = get_other(fs, m, h);
-		if (f->obj) { /* counted with the inode's until now */
+		if (f->obj) { /* get_object counted it as i->obj's user */
 			i->obj->users--;
 			f->obj->users++;
 		}
@@ -642,7 +654,8 @@ int fs_handover_read(struct fs *fs, struct pool_handover *h)
 	}
 	if (err == -ENOENT)
 		(void)pool_handover_get(h, POOL_HANDOVER_BY_ID, NULL, NULL);
-	/* Of a newer version that cannot do without what it says there? */
+	/* A record of an unknown type is from a newer version, and one that
+	 * must not be ignored: refuse. */
 	return err == -ENOENT ? pool_handover_get(h, POOL_HANDOVER_END, NULL,
 						  NULL) : err;
 }

@@ -1,4 +1,10 @@
-/* Inodes: binding to names, attributes, data mode and backing. */
+/*
+ * Inodes: binding to names, attributes, data mode and backing; and the node's
+ * callbacks (fs_node_ops), which unbind inodes and invalidate dentries when the
+ * feed changes a name. The invariants are in fs_priv.h (struct fs_inode).
+ *
+ * Thread: loop.
+ */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -69,13 +75,15 @@ static void inode_show_own(struct fs *fs, struct fs_inode *i,
 bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
 		      bool retry)
 {
+	/* Daemon-served handles have their own object, unless it is not known
+	 * after a take-over. */
 	if (i->opens > 0)
 		return retry && i->served && !fs->handles_without_obj;
-	/* (At each open, the kernel forgets what pages it has.) */
+	/* An OPEN without FOPEN_KEEP_CACHE drops the nodeid's cached pages. */
 	return retry || !i->was_served || !fs->passthrough;
 }
 
-/* The ctime of a file when it had a nodeid last, or NULL. */
+/* The record of the ctime that a file had at its last nodeid, or NULL. */
 static struct fs_carried *find_carried(struct fs *fs, uint64_t ino)
 {
 	unsigned int k;
@@ -86,7 +94,8 @@ static struct fs_carried *find_carried(struct fs *fs, uint64_t ino)
 	return NULL;
 }
 
-/* For the nodeid that e gets when it is looked up: soon, or never. */
+/* Keeps the ctime for the nodeid that the next LOOKUP of e makes. Best effort:
+ * the oldest of FS_CARRIED_MAX records is overwritten. */
 static void carry_ctime(struct fs *fs, const struct pool_entry *e,
 			uint64_t ctime_ns)
 {
@@ -113,7 +122,7 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 		inode_show_own(fs, i, e->own);
 	if (i && e && e->own && i->obj != e->own &&
 	    !fs_inode_follow(fs, i, false)) {
-		fs_inode_unbind(fs, i); /* whoever has it open keeps it */
+		fs_inode_unbind(fs, i); /* its handles keep its object */
 		i = NULL;
 	}
 	if (i)
@@ -172,7 +181,7 @@ static void backing_drop(struct fs *fs, struct fs_inode *i)
 	}
 }
 
-/* ---- what it showed ---- */
+/* ---- struct fs_past ---- */
 
 const struct fs_past *fs_inode_past(const struct fs_inode *i)
 {
@@ -224,7 +233,7 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 	free(i);
 }
 
-/* Nothing refers to it any more: neither the kernel nor an open handle. */
+/* Frees i if neither a lookup count nor an open handle refers to it. */
 static void inode_maybe_free(struct fs *fs, struct fs_inode *i)
 {
 	if (i != &fs->root && i->nlookup == 0 && i->opens == 0)
@@ -239,7 +248,8 @@ void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n)
 	inode_maybe_free(fs, i);
 }
 
-/* The name an unbound inode had, if it still shows something. */
+/* Keeps the path of a name that is being unbound. Not needed if no lookup count
+ * is left: no OPEN of the nodeid can come then. */
 static void past_set_path(struct fs_inode *i)
 {
 	char path[POOL_PATH_MAX + 1];
@@ -264,7 +274,9 @@ struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 	return f->obj && f->obj == i->obj && !f->own ? f : NULL;
 }
 
-/* Whoever comes by a descriptor (/proc/PID/fd) opens it once more. */
+/* Counts the nodeid itself as a user of its object, which keeps the object's
+ * file: an OPEN by /proc/PID/fd opens it again. (The open handles count as
+ * users of their own objects, which may be others.) */
 static void past_use_obj(struct fs_inode *i)
 {
 	if (!i->served || i->opens == 0 || !i->obj || !i->past ||
@@ -299,7 +311,7 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	i->entry->fs = NULL;
 	i->entry = NULL;
 	if (i->opens > 0)
-		fs_notify_attr(fs, i); /* it has been told of the name's */
+		fs_notify_attr(fs, i); /* the kernel has cached the name's */
 	if (i->opens == 0) {
 		backing_drop(fs, i);
 		fs_inode_set_obj(fs, i, NULL);
@@ -316,7 +328,7 @@ struct node_entry *fs_inode_path_entry(struct fs *fs, const struct fs_inode *i)
 	return e && !e->is_dir && pool_node_visible(e) ? (void *)e : NULL;
 }
 
-/* May another nodeid have the name of this one? */
+/* May i lose its name to another nodeid? take: see fs_inode_rebind. */
 static bool can_unbind(const struct fs *fs, const struct fs_inode *i, bool take)
 {
 	if (i->opens == 0 && (!i->was_served || !fs->passthrough))
@@ -384,7 +396,7 @@ static void set_time(struct timespec *ts, uint64_t ns)
 	ts->tv_nsec = (long)(ns % 1000000000ull);
 }
 
-/* Does a name show the very content that an unbound file shows? */
+/* Does any visible name show the content that the unbound file i shows? */
 static bool has_name(struct fs *fs, const struct fs_inode *i)
 {
 	const struct node_object *o = i->obj;
@@ -392,7 +404,7 @@ static bool has_name(struct fs *fs, const struct fs_inode *i)
 
 	if (e && (e->own == o || (e->obj == o && !e->own)))
 		return pool_node_visible(&e->e);
-	/* Its copy may have been evicted here. */
+	/* o may have been evicted and lost its entry: compare generations. */
 	e = o && o->gen ? fs_inode_path_entry(fs, i) : NULL;
 	return e && !e->own && e->gen == o->gen;
 }
@@ -407,8 +419,9 @@ static nlink_t count_links(struct fs *fs, const struct fs_inode *i,
 	return i->entry || same || has_name(fs, i);
 }
 
-/* What set the mtime since moved the ctime, too, unless somebody has set it to
- * a time to come. */
+/* The ctime to show. A later mtime is from a write after the last recorded
+ * ctime, so it is the ctime, too; but not an mtime in the future, which
+ * utimensat(2) set. */
 static uint64_t change_ns(const struct fs_inode *i, uint64_t mtime_ns)
 {
 	const struct node_dirent *dir = fs_inode_dir(i);
@@ -455,17 +468,18 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 			(void)pool_node_object_size(fs->node, i->entry->own,
 						    &size, &blocks);
 	} else if (i->obj && i->obj->state == NODE_WRITING) {
-		/* Another nodeid has the name. */
+		/* Another nodeid is bound to the name. */
 		(void)pool_node_object_size(fs->node, i->obj, &size, &blocks);
 	} else if (i->obj && i->obj->state == NODE_DROPPED && i->obj->w) {
 		int fd = pool_node_writer_fd(fs->node, i->obj);
 		struct stat own;
 
-		/* Unlinked while being written. */
+		/* It was unlinked while being written. */
 		if (fd >= 0 && fstat(fd, &own) == 0)
 			size = (uint64_t)own.st_size;
 	} else if (i->obj && !i->past) {
-		/* There was no memory for it: who has it open may read all. */
+		/* ENOMEM for `past`: the size at least must be right, or
+		 * readers would stop early. */
 		size = i->obj->size;
 		blocks = (size + 511) / 512;
 	}
@@ -543,8 +557,8 @@ void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o)
 	}
 }
 
-/* Registrations of files that nobody has open are kept, the least recently
- * used of them go. */
+/* The backing of a bound file stays registered after the last close; beyond
+ * FS_BACKINGS_MAX the least recently used one is closed. */
 void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
 	i->opens--;
@@ -571,7 +585,8 @@ void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 	inode_maybe_free(fs, i);
 }
 
-/* The names are gone already (the node is closed); objects live by our refs. */
+/* Entries and directories are freed already, with the node; objects live by our
+ * refs. */
 void fs_inodes_fini(struct fs *fs)
 {
 	uint64_t n;
@@ -610,7 +625,7 @@ void fs_inodes_settle(struct fs *fs)
 	}
 }
 
-/* ---- what the node tells ---- */
+/* ---- callbacks of the node ---- */
 
 void fs_touched_notify(struct fs *fs)
 {
@@ -633,9 +648,10 @@ void fs_touched_run(uv_timer_t *t)
 }
 
 /*
- * e came, went, or shows another file, and it was not the kernel that asked for
- * it. Of what a mount finds at its start nobody knows when that was: its
- * directory has the time of the newest.
+ * e appeared, was removed, or shows another file, not by a request of this
+ * mount: the times of its directory change. While the first picture of the
+ * namespace arrives, the time of that change is not known: the directory gets
+ * the latest mtime of its entries.
  */
 static void dir_touched(struct fs *fs, const struct pool_entry *e)
 {
@@ -675,9 +691,9 @@ static void on_published(void *arg, struct node_entry *e)
 	uint64_t atime_ns, ctime_ns;
 
 	if (i && i->served && fs->passthrough) {
-		/* Written through the daemon: readers get a nodeid of their
-		 * own, in passthrough mode. */
-		atime_ns = i->atime_ns; /* that was set */
+		/* The writer's nodeid is daemon-served: readers get another,
+		 * in passthrough mode. */
+		atime_ns = i->atime_ns; /* keep what utimensat(2) set */
 		ctime_ns = i->u.ctime_ns;
 		fs_notify_entry(fs, &e->e);
 		fs_inode_unbind(fs, i);
@@ -736,7 +752,8 @@ static void on_object_gone(void *arg, struct node_object *o)
 	if (!i)
 		return;
 	if (i->opens > 0) {
-		/* Readers keep what they have; new opens get a new nodeid. */
+		/* Handles keep the object; the next LOOKUP makes a new nodeid.
+		 */
 		if (i->entry) {
 			fs_notify_entry(fs, &i->entry->e);
 			fs_inode_unbind(fs, i);

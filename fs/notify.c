@@ -1,14 +1,20 @@
 /*
- * Invalidations, sent by a thread of their own: the kernel takes the
- * directory's lock for them, which a request that we have not answered may
- * hold. They leave in the order in which they were queued; a reply is written
- * before anything queued later, so a "missing" never overtakes the notification
- * that takes it back.
+ * Notifications to the kernel (invalidations of dentries and inodes), sent by a
+ * thread of their own: to invalidate a dentry the kernel takes the directory's
+ * lock, which a request that the loop has not answered yet may hold.
  *
- * An FSYNCDIR holds its directory's lock, and the thread up, for seconds. So
- * the queue has a bound: names beyond it are not queued, but the kernel is made
- * to ask for all names again (an epoch), which takes no lock. A kernel that has
- * no epochs is told of each: then the feed waits (fs_notify_behind).
+ * Order: notifications are sent as they were queued, and the loop writes a
+ * reply before it queues anything later. A negative LOOKUP reply therefore
+ * never overtakes the invalidation that corrects it.
+ *
+ * Bound: an FSYNCDIR holds its directory's lock, and so blocks the thread, for
+ * seconds. When the queue is full (NOTES_MAX), a dentry is not queued; the
+ * kernel's epoch is incremented instead, which expires all dentries and takes
+ * no lock. A kernel without epochs (before Linux 6.16) needs every
+ * notification: the queue grows beyond the bound, and the feed waits
+ * (fs_notify_behind).
+ *
+ * Thread: loop, but for notifier_main and what it calls.
  */
 #include "fs/fs_priv.h"
 
@@ -16,36 +22,38 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* One notification, or a mark. */
 struct note {
 	struct note *next;
-	fuse_ino_t ino; /* parent, or the inode itself if name_len == 0; 0: a
-			   mark: all before it has been told */
-	uint64_t mark;	/* its number */
+	fuse_ino_t ino; /* name_len > 0: the directory's nodeid, else that of
+			   the inode itself; 0: a mark, reached when all notes
+			   before it have been sent */
+	uint64_t mark;	/* ino == 0: its number */
 	size_t name_len;
-	bool spare;
-	char name[];
+	bool spare; /* returns to `spares` instead of being freed */
+	char name[]; /* NUL-terminated, too */
 };
 
-/* Notes for when there is no memory: what the kernel is not told it believes
- * for FS_TIMEOUT_LONG. */
+/* Notes allocated in advance, used on ENOMEM: a lost notification leaves a
+ * stale dentry in the kernel for up to FS_TIMEOUT_LONG. */
 #define SPARES 64
-#define NOTES_MAX 16384 /* queued ones, of names and inodes */
+#define NOTES_MAX 16384 /* bound of the queue */
 
 struct fs_notifier {
 	struct fs *fs;
 	pthread_t thread;
-	pthread_mutex_t lock; /* protects all below */
-	pthread_cond_t wake;
-	struct note *head, **tail;
-	size_t nqueued; /* queued */
-	struct note *spares; /* owns; of POOL_NAME_MAX each */
-	struct note *sending; /* owned by the thread: being sent, or NULL */
+	pthread_mutex_t lock; /* protects what follows, except as noted */
+	pthread_cond_t wake; /* the queue or `stop` changed */
+	struct note *head, **tail; /* the queue; owns */
+	size_t nqueued; /* length of the queue, marks included */
+	struct note *spares; /* owns; room for POOL_NAME_MAX each */
+	struct note *sending; /* owned by the thread; NULL: none */
 	bool stop;
 	bool idle;	   /* nothing queued, nothing being sent */
-	bool no_epochs;	   /* of the kernel; loop */
-	uint64_t sent_mark; /* the last that was passed */
-	uv_async_t mark_async; /* a mark was passed */
-	struct pool_counter sent, queued, epochs, merged;
+	bool no_epochs;	   /* the kernel has none; loop only */
+	uint64_t sent_mark; /* the last mark that the thread reached */
+	uv_async_t mark_async; /* wakes the loop to read sent_mark */
+	struct pool_counter sent, queued, epochs, merged; /* atomic */
 };
 
 /* ---- notes ---- */
@@ -122,7 +130,8 @@ static void send_note(struct fs *fs, const struct note *n)
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, n->ino, -1, 0);
 }
 
-/* Off the queue, which stays the truth about what has not been sent. */
+/* Takes the next note off the queue, into nt->sending: fs_notify_each still
+ * finds it there until it has been sent. Under the lock. */
 static struct note *take_note(struct fs_notifier *nt)
 {
 	struct note *n = nt->head;
@@ -168,7 +177,8 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	struct note *n = note_take(nt, len);
 
 	if (!n) {
-		pool_error("out of memory: a change in the pool may show late");
+		pool_error("out of memory: a notification to the kernel is "
+			   "lost, a change may show up to a minute late");
 		return;
 	}
 	n->next = NULL;
@@ -203,7 +213,8 @@ bool fs_notify_behind(struct fs *fs)
 	return fs->notifier->no_epochs && is_full(fs->notifier);
 }
 
-/* Instead of a note that does not fit: was the kernel made to ask again? */
+/* If the queue is full: expires all dentries, so that no note is needed. False:
+ * it is not full, or the kernel has no epochs. */
 static bool epoch_if_full(struct fs *fs)
 {
 	struct fs_notifier *nt = fs->notifier;
@@ -231,7 +242,7 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 
 void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 {
-	if (is_full(fs->notifier)) /* the kernel takes no lock for it */
+	if (is_full(fs->notifier)) /* it need not be queued: see there */
 		return fs_notify_attr_now(fs, i);
 	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
 }
@@ -266,7 +277,7 @@ void fs_notify_attr_now(struct fs *fs, struct fs_inode *i)
 					       0);
 }
 
-/* The usual case is that nothing is queued: no other thread is woken then. */
+/* Usually nothing is queued, and the thread need not be woken. */
 void fs_notify_mark(struct fs *fs, uint64_t mark)
 {
 	struct fs_notifier *nt = fs->notifier;
@@ -304,11 +315,12 @@ static void on_mark_sent(uv_async_t *a)
 	pool_node_told(nt->fs->node, mark);
 }
 
-/* ---- told misses ----
+/* ---- the filter of misses ----
  *
- * A filter, not a set: a name that was not told may be taken for one (a
- * superfluous notification), never the other way round. Two generations, each
- * as long as a dentry may live.
+ * One bit per hash of a name that LOOKUP answered as missing. A collision costs
+ * a superfluous notification; a name that was recorded is always found. Two
+ * bitmaps, each filled for as long as a dentry may live: older ones have
+ * expired.
  */
 
 static uint64_t miss_hash(const struct node_dirent *dir, const char *name,
@@ -377,14 +389,13 @@ int fs_notifier_open(struct fs *fs)
 				   "Invalidations queued for the kernel");
 	(void)pool_metrics_counter(fs->opts.metrics, &nt->epochs,
 				   "kvpool_fuse_epochs_total", NULL,
-				   "Times that the kernel was made to ask for "
-				   "all names again");
+				   "Times that all dentries in the kernel "
+				   "were expired");
 	(void)pool_metrics_counter(fs->opts.metrics, &nt->merged,
 				   "kvpool_fuse_notifications_merged_total",
 				   NULL,
-				   "Names beyond the bound of the queue of "
-				   "invalidations: the kernel asks for all "
-				   "again");
+				   "Invalidations beyond the queue's bound: "
+				   "all dentries were expired instead");
 	fs->notifier = nt;
 	nt->mark_async.data = nt;
 	err = uv_async_init(fs->loop, &nt->mark_async, on_mark_sent);
@@ -419,5 +430,5 @@ void fs_notifier_close(struct fs *fs)
 	free(fs->misses[0]);
 	free(fs->misses[1]);
 	uv_close((uv_handle_t *)&nt->mark_async, NULL);
-	/* nt itself stays: its counter is in the registry. */
+	/* nt itself is not freed: opts.metrics refers to its counters. */
 }

@@ -1,7 +1,9 @@
 /*
- * /.kvpool: read-only files in the manner of /proc. The text is made when the
- * file is opened and lives as long as the handle. The directory is not listed
- * in the root: engines that scan it would take it for theirs.
+ * /.kvpool: read-only status files, as in /proc. The text is made at OPEN and
+ * lives as long as the handle. The root's listings leave the directory out,
+ * because engines that scan the root would take it for data of theirs.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -132,7 +134,8 @@ void fs_proc_release(fuse_req_t req, struct fuse_file_info *fi)
 
 void fs_proc_readdir(fuse_req_t req, size_t size, off_t off, bool plus)
 {
-	struct fuse_entry_param p = { .ino = 0 }; /* names only: look them up */
+	struct fuse_entry_param p = { .ino = 0 }; /* no nodeids: the kernel
+						     sends LOOKUPs */
 	char buf[1024];
 	size_t len = 0, need, k;
 

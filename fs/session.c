@@ -1,4 +1,8 @@
-/* Mounting, the request loop, INIT, unmounting. See fs/session.h. */
+/*
+ * Mounting, the request loop, INIT, unmounting. See fs/session.h.
+ *
+ * Thread: loop.
+ */
 #include "fs/fs_priv.h"
 #include "fs/guard.h"
 
@@ -13,7 +17,11 @@
 
 #include "pool/base/busy.h"
 
-/* ---- the device ---- */
+/* ---- the device ----
+ *
+ * libfuse's reads and writes go through here, so that INIT can be extended and,
+ * for a take-over, replayed.
+ */
 
 static ssize_t dev_read(int fd, void *buf, size_t len, void *userdata)
 {
@@ -37,7 +45,8 @@ static ssize_t dev_read(int fd, void *buf, size_t len, void *userdata)
 	return n;
 }
 
-/* The answer to the INIT, which a successor will have to give, too. */
+/* Keeps the reply to INIT: after a take-over the new process compares its own
+ * with it. Returns the reply's length. */
 static ssize_t keep_reply(struct fs *fs, const struct iovec *iov, int count)
 {
 	size_t len = 0;
@@ -78,7 +87,8 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 	struct fs *fs = userdata;
 
 	(void)fs;
-	/* Never the writeback cache: data would arrive after a rename. */
+	/* Never the writeback cache: the kernel would send data after the
+	 * RENAME that publishes the file. */
 	conn->want &= ~(unsigned)(FUSE_CAP_WRITEBACK_CACHE |
 				  FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 				  FUSE_CAP_SPLICE_MOVE |
@@ -87,7 +97,8 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 		      (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_PARALLEL_DIROPS |
 		       FUSE_CAP_ASYNC_DIO | FUSE_CAP_READDIRPLUS |
 		       FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_READ);
-	/* As many as there can be: a RELEASE must not wait behind others. */
+	/* The maximum: RELEASE is a background request and must not be held
+	 * back (fs_flush). */
 	conn->max_background = UINT16_MAX;
 	conn->congestion_threshold = UINT16_MAX;
 	conn->max_readahead = 1u << 20;
@@ -154,7 +165,8 @@ static int register_metrics(struct fs *fs)
 	if (!err)
 		err = pool_metrics_counter(m, &fs->stale_opens,
 			"kvpool_fuse_stale_opens_total", NULL,
-			"Opens sent back because the name shows another file");
+			"Requests answered with ESTALE: the kernel repeats "
+			"them once");
 	if (!err)
 		err = pool_metrics_counter(m, &fs->interrupts,
 			"kvpool_fuse_interrupts_total", NULL,
@@ -165,7 +177,7 @@ static int register_metrics(struct fs *fs)
 			"Writes that waited for space");
 	if (!err)
 		err = pool_metrics_gauge(m, &fs->ninodes, "kvpool_fuse_inodes",
-					 NULL, "Files the kernel knows");
+					 NULL, "Nodeids that are in use");
 	if (!err)
 		err = pool_metrics_gauge(m, &fs->gbackings,
 					 "kvpool_fuse_backings", NULL,
@@ -173,7 +185,7 @@ static int register_metrics(struct fs *fs)
 	if (!err)
 		err = pool_metrics_gauge(m, &fs->nopen,
 					 "kvpool_fuse_open_files", NULL,
-					 "Open handles");
+					 "Open file handles");
 	if (!err)
 		err = pool_metrics_hist(m, &fs->lookup_time,
 					"kvpool_fuse_lookup_seconds", NULL,
@@ -197,7 +209,7 @@ static void mount_gone(struct fs *fs)
 		fs->opts.gone(fs->opts.arg);
 }
 
-/* One request; false if there is none. */
+/* Handles one request. False: there is none, or the mount is gone. */
 static bool handle_one(struct fs *fs)
 {
 	int n = fuse_session_receive_buf(fs->se, &fs->buf);
@@ -231,7 +243,7 @@ static void on_readable(uv_poll_t *p, int status, int events)
 	handle_all(p->data);
 }
 
-/* Before the loop sleeps: has something come? */
+/* pool_busy_look_for's: polls the device before the loop sleeps. */
 static void poll_device(void *arg)
 {
 	handle_all(arg);
@@ -244,7 +256,8 @@ static void on_waiting(uv_timer_t *t)
 
 /* ---- mounting ---- */
 
-/* What libfuse takes a list apart at is escaped. NULL: no memory. */
+/* Commas and backslashes in the source are escaped for libfuse's parser. NULL:
+ * ENOMEM. */
 static char *mount_options(const struct fs_opts *opts)
 {
 	size_t len = strlen(opts->source), i, n = 0;
@@ -309,7 +322,7 @@ static int mount_session(struct fs *fs)
 	return err;
 }
 
-/* The INIT request is waiting already: answer it, so that the data mode is
+/* The kernel queues INIT at mount(2): answers it now, so that the data mode is
  * known when fs_open returns. */
 static int answer_init(struct fs *fs)
 {
@@ -329,13 +342,13 @@ static int answer_init(struct fs *fs)
 		fs->passthrough = fs->init.passthrough;
 		return 0;
 	}
-	pool_error("%s: the kernel did not greet the FUSE session",
+	pool_error("%s: no INIT request from the kernel in 5 s",
 		   fs->mountpoint);
 	return -EIO;
 }
 
-/* Does the kernel let us register a backing file? (It wants CAP_SYS_ADMIN and
- * a filesystem that is no stack itself.) */
+/* Tries to register a backing file, which needs CAP_SYS_ADMIN and a filesystem
+ * that is not stacked itself; else the mount is daemon-served. */
 static void probe_backing(struct fs *fs)
 {
 	struct pool_file f;
@@ -407,7 +420,7 @@ static void start_guard(struct fs *fs)
 		fs->device[0] = '\0';
 	fs->guard = fs_guard_start(fs->mountpoint);
 	if (fs->guard < 0)
-		pool_warn("%s: nobody will end this mount if the daemon is "
+		pool_warn("%s: no guard: the mount may hang if the daemon is "
 			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
 }
 
@@ -421,7 +434,7 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 	if (!err)
 		err = mount_session(fs);
 	if (err)
-		return err; /* the process ends with what was logged */
+		return err; /* logged; the process will end */
 	err = answer_init(fs);
 	if (!err) {
 		probe_backing(fs);
@@ -440,12 +453,12 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 	return 0;
 }
 
-/* ---- handing over, taking over (the rest: handover.c) ---- */
+/* ---- take-over (the records: handover.c) ---- */
 
 void fs_pause(struct fs *fs)
 {
 	uv_poll_stop(&fs->poll);
-	fs_stale_expire(fs, true); /* nobody can come any more */
+	fs_stale_expire(fs, true); /* no second OPEN will be read */
 	pool_busy_look_for(fs->loop, NULL, NULL);
 }
 
@@ -461,11 +474,11 @@ const char *fs_busy(struct fs *fs)
 {
 	static const char *const why[FS_NDEFERRED] = {
 		[FS_DEFERRED_OPEN] = "an open waits for its file",
-		[FS_DEFERRED_SPACE] = "a write waits for room",
+		[FS_DEFERRED_SPACE] = "a write waits for space",
 		[FS_DEFERRED_FSYNCDIR] =
 			"an fsync of a directory waits for the master",
 		[FS_DEFERRED_RETRY] =
-			"a thread is to open again what it found gone",
+			"a thread that got ESTALE has not repeated its open",
 	};
 	unsigned int i;
 
@@ -498,8 +511,8 @@ static bool same_reply(struct fs *fs, const struct fs_init_kept *was)
 	       memcmp(fs->init_reply, was->reply, was->reply_len) == 0;
 }
 
-/* The session is fed what the kernel asked of the first one; what it would
- * answer must be what the kernel was told then. */
+/* Feeds libfuse the INIT that the kernel sent to the first process. The reply,
+ * which is not sent, must equal the one that the kernel got then. */
 static int replay_init(struct fs *fs, const struct fs_init_kept *was)
 {
 	int err;
@@ -522,7 +535,7 @@ static int replay_init(struct fs *fs, const struct fs_init_kept *was)
 		return err;
 	if (!same_reply(fs, was)) {
 		pool_error("%s: this program asks other things of the kernel "
-			   "than what the mount was made with%s: take over "
+			   "than the mount was made with%s: take over "
 			   "with the same options, or restart",
 			   fs->mountpoint,
 			   fs->init.passthrough ? "" : " (passthrough is off)");
@@ -567,7 +580,7 @@ const char *fs_data_mode(const struct fs *fs)
 
 /* ---- unmounting ---- */
 
-#define DRAIN_MAX 100000 /* requests */
+#define DRAIN_MAX 100000 /* requests answered before unmounting */
 #define NOTIFIER_POLL_MS 5
 
 static void on_handle_closed(uv_handle_t *h)
@@ -578,8 +591,8 @@ static void on_handle_closed(uv_handle_t *h)
 		fs->closed(fs->closed_arg);
 }
 
-/* It may be waiting for the lock of a directory that a request holds which has
- * come since: that is answered. */
+/* Waits for the notifier's thread. It may be blocked on a directory's lock that
+ * an unanswered request holds: answers requests meanwhile. */
 static void end_notifier(struct fs *fs)
 {
 	struct pollfd p = { .fd = fs->dev_fd, .events = POLLIN };
@@ -593,7 +606,7 @@ static void end_notifier(struct fs *fs)
 	fs_notifier_close(fs);
 }
 
-/* Has somebody mounted something else there? That is not ours to take away. */
+/* Is another mount on top of ours now? It must not be unmounted. */
 static bool covered(const struct fs *fs)
 {
 	char now[sizeof(fs->device)];
@@ -610,17 +623,17 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	fs->closing = true;
 	fs->closed = closed;
 	fs->closed_arg = arg;
-	/* Files closed just now are to be published: hear of it. */
+	/* RELEASEs that are queued publish files. */
 	for (i = 0; i < DRAIN_MAX && !fs->unmounted; i++)
 		if (!handle_one(fs))
 			break;
-	/* One that waits holds its directory's lock in the kernel, and the
-	 * notifier may be waiting for that. */
+	/* A waiting FSYNCDIR holds its directory's lock in the kernel, and the
+	 * notifier may be blocked on that. */
 	pool_node_barriers_end(fs->node);
 	if (!fs->unmounted && !covered(fs))
 		(void)umount2(fs->mountpoint, MNT_DETACH);
 	end_notifier(fs);
-	/* No request is answered from here on. */
+	/* No request is read from here on. */
 	fs_waiting_fini(fs);
 	fs_listings_end(fs, NULL);
 	fs_guard_stop(fs->guard);
@@ -636,16 +649,16 @@ void fs_free(struct fs *fs)
 {
 	if (!fs)
 		return;
-	fs->node = NULL; /* it is closed */
+	fs->node = NULL; /* closed: node_object_unref takes NULL */
 	fs_inodes_fini(fs);
 	pool_slots_fini(&fs->handles);
-	/* (libfuse, too, goes by the path, if files are open in our mount: then
-	 * the session ends with the process.) */
+	/* libfuse unmounts by path as well while files are open in our mount;
+	 * if another mount is there, the session ends with the process. */
 	if (!covered(fs)) {
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);
 	}
 	free(fs->buf.mem);
 	free(fs->mountpoint);
-	/* fs itself stays: its counters are in the registry. */
+	/* fs itself is not freed: opts.metrics refers to its counters. */
 }

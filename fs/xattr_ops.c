@@ -1,8 +1,10 @@
 /*
- * Extended attributes: user.* are kept with the object and travel with it;
- * among them user.kvpool.* are rules (checked) or computed (read-only). Others
- * do not exist here: reading them is ENODATA, quickly, for the kernel asks for
- * security.capability.
+ * Extended attributes. Those of user.* are stored with the object and copied
+ * with it; user.kvpool.* are rules, whose values are checked, or computed
+ * (read-only). Other namespaces do not exist here: GETXATTR returns ENODATA
+ * before anything else, because the kernel reads security.capability often.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -12,8 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A nodeid whose file has got another one goes on speaking for it, to who may
- * ask that. (want: as the kernel has asked it of the older file.) */
+/* The file or directory that a request on this nodeid applies to, or NULL. An
+ * unbound nodeid stands for the file that its name shows now, if the caller has
+ * the permissions `want` there, too: the kernel checked the older file. */
 static struct pool_entry *entry_of(fuse_req_t req, struct fs *fs,
 				   fuse_ino_t ino, int want)
 {
@@ -100,9 +103,9 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 }
 
 /*
- * A rule says what becomes of other users' files, too: it is the owner's to
- * set, as the mode is. (Of all else the kernel asks for permission to write,
- * and in a sticky directory for its owner.)
+ * A rule of a directory affects other users' files in it, so only its owner and
+ * root may set it, as with the mode. For other attributes the kernel's checks
+ * suffice: write permission, and in a sticky directory ownership.
  */
 static bool may_rule(fuse_req_t req, const struct pool_entry *e,
 		     const char *name)
@@ -140,7 +143,8 @@ static int check_rule(fuse_req_t req, const struct pool_entry *e,
 	return err == -ENOTSUP ? -EOPNOTSUPP : err;
 }
 
-/* "soft:30s" counts from now: kept as the time when it ends, "soft@SECONDS". */
+/* The pin "soft:30s" is relative to now: stored as the time when it ends,
+ * "soft@SECONDS" (Unix time). */
 static void pin_make_absolute(const char *name, const char **value,
 			      size_t *size, char *text, size_t cap)
 {
