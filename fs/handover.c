@@ -535,8 +535,8 @@ static struct node_object *get_other(struct fs *fs,
 					 fd, false);
 }
 
-/* Sets the handle's object. NULL if not known: a record of an older program
- * version has no nodeid, or there is no memory. */
+/* Sets the handle's object. It stays NULL if it is not known: the record has no
+ * nodeid (an older daemon wrote it, or did not know it either), or ENOMEM. */
 static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 			   const Kvpool__HandoverOpen *m,
 			   struct pool_handover *h)
