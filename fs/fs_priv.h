@@ -21,8 +21,8 @@
 #include "pool/model/root.h"
 #include "pool/conn/wire.h"
 
-#define FS_TIMEOUT_LONG 60.0  /* s, dentries and attributes; a change before
-				 that is notified */
+#define FS_TIMEOUT_LONG 60.0  /* s, dentries and attributes; a change
+				 invalidates them earlier */
 #define FS_TIMEOUT_REMOTE 1.0 /* s, dentries of files without a local copy:
 				 expire soon, so that the next LOOKUP can start
 				 a prefetch */
@@ -42,16 +42,19 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
 
 /*
  * A nodeid of the kernel (1 is the root). A file's nodeid shows one object at a
- * time: reads, writes and attributes of the nodeid are that object's.
+ * time: an OPEN opens that object, and stat(2) shows its attributes.
  *
- * A nodeid is bound to its name (entry != NULL) until the name gets other
- * content while the nodeid cannot show that. Then it is unbound: entry is NULL,
- * its attributes are frozen in `past`, the dentry is invalidated, and the next
- * LOOKUP makes another nodeid for the name. An OPEN of a nodeid that cannot be
- * served is answered with ESTALE, which makes the kernel look the name up again
- * and repeat the OPEN, once: the table at the head of fs/open.c. SETATTR and
- * the xattr requests on an unbound nodeid apply to the file that its name shows
- * now, if fs_inode_successor finds it and the caller has permission (may.c).
+ * LOOKUP binds a nodeid to a name (entry != NULL). It is unbound when the name
+ * is removed, when the feed brings other content, or when a rewrite here makes
+ * an own file that the nodeid cannot switch to. Then entry is NULL, the
+ * attributes are frozen in `past`, the dentry is invalidated, and the next
+ * LOOKUP makes another nodeid for the name.
+ *
+ * An OPEN that the nodeid cannot serve is answered with ESTALE, which makes the
+ * kernel look the name up again and repeat the OPEN, once: see the table at the
+ * head of fs/open.c. SETATTR and the xattr requests on an unbound nodeid apply
+ * to the file that its name shows now, if fs_inode_successor finds it and the
+ * caller has permission (may.c).
  *
  * A nodeid that is open in passthrough mode cannot switch to another object:
  * the kernel rejects an OPEN with another backing file, or with none. A
@@ -257,16 +260,17 @@ fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i);
 struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *e);
 /* Subtracts n from the lookup count; frees i if it is 0 and i is not open. */
 void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n);
-/* i keeps its object and attributes, but not its name. Frees i if its lookup
- * count is 0 and it is not open. Does not invalidate the dentry. */
+/* Unbinds i from its name. It keeps its attributes and, while it is open, its
+ * object; it is freed if its lookup count is 0 and it is not open. The caller
+ * invalidates the dentry. */
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
 /*
- * May the file nodeid i show another object from now on? retry: the request is
- * an OPEN that is repeated after ESTALE, so no further LOOKUP would find a new
- * nodeid; then more is allowed.
+ * May the file nodeid i show another object from now on? More is allowed with
+ * retry: the OPEN is repeated after ESTALE, and the kernel will not look the
+ * name up once more.
  */
 bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
-		      bool retry);
+			 bool retry);
 /*
  * Binds the unbound file i to the file that its name shows now. False: there is
  * none, i cannot switch, or the nodeid that has the name is in use. take:
@@ -317,7 +321,7 @@ int fs_inode_backing(struct fs *fs, struct fs_inode *i);
  * from i->obj. closed may free i. */
 void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o);
 void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o);
-/* The node is closed. */
+/* Frees all inodes, after the node was closed. */
 void fs_inodes_fini(struct fs *fs);
 /* Take-over: a new inode with this nodeid. NULL: ENOMEM, or the nodeid is out
  * of range or in use. */
@@ -351,14 +355,17 @@ int fs_notifier_open(struct fs *fs);
 void fs_notifier_stop(struct fs *fs);
 /* Has the thread ended? Joins it: not to be called again after true. */
 bool fs_notifier_ended(struct fs *fs);
-/* The thread has ended. */
+/* Frees the queue, after the thread has ended. */
 void fs_notifier_close(struct fs *fs);
-/* Queues an invalidation of e's dentry, or expires all dentries if the queue is
- * full. No-op if the kernel has no nodeid of the directory. */
+/* Queues an invalidation of e's dentry. If the queue is full, expires all
+ * dentries instead, where the kernel has epochs. No-op if the kernel has no
+ * nodeid of the directory. */
 void fs_notify_entry(struct fs *fs, struct pool_entry *e);
-/* Queues an invalidation of i's attributes and cached pages. */
+/* Queues an invalidation of i's attributes and cached pages, or sends it at
+ * once if the queue is full. */
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
-/* The same, sent at once: the kernel takes no directory's lock for it. */
+/* Sends that invalidation at once. The kernel takes no directory's lock for it,
+ * so the loop does not block. */
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
 /* Queues an invalidation of a dentry by the directory's nodeid; name_len 0: of
  * the nodeid itself. Not bounded: for what a take-over hands over. */
@@ -380,7 +387,7 @@ bool fs_notify_behind(struct fs *fs);
 void fs_notify_expire(struct fs *fs);
 /* Records that the kernel has a negative dentry of the name. */
 void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
-		  const char *name, size_t len);
+		 const char *name, size_t len);
 /* May it have one? False positives only. */
 bool fs_miss_maybe(struct fs *fs, const struct pool_entry *e);
 
@@ -517,9 +524,9 @@ void fs_waiting_fini(struct fs *fs);
 /* May the caller open e (want: R_OK, W_OK, X_OK; 0: none)? It must also be
  * allowed to search all directories above. */
 bool fs_may(fuse_req_t req, const struct node_entry *e, int want);
-/* May it change e's mode and times (the owner, or root)? */
+/* May the caller change e's mode and times (the owner, or root)? */
 bool fs_may_change(fuse_req_t req, const struct node_entry *e);
-/* Does the sticky bit of dir allow it to remove or rename e? */
+/* May the caller remove or rename e, as far as dir's sticky bit goes? */
 bool fs_may_remove(fuse_req_t req, const struct node_dirent *dir,
 		   const struct pool_entry *e);
 

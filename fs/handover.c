@@ -450,7 +450,7 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 		return fd;
 	if (!o && m->opens > 0) {
 		orphan = o = node_orphan_take_over(fs->node, m->orphan,
-						 m->orphan_obj, fd, true);
+						   m->orphan_obj, fd, true);
 		if (!o)
 			return -ENOMEM;
 	}
@@ -561,7 +561,7 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 }
 
 static struct fs_fh *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
-				struct pool_handover *h)
+			      struct pool_handover *h)
 {
 	struct fs_handle *f = calloc(1, sizeof(*f));
 

@@ -73,7 +73,7 @@ static void inode_show_own(struct fs *fs, struct fs_inode *i,
 }
 
 bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
-		      bool retry)
+			 bool retry)
 {
 	/* Daemon-served handles have their own object, unless it is not known
 	 * after a take-over. */

@@ -392,7 +392,7 @@ void fs_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 
 /* After a RENAME the kernel's dentry keeps its nodeid: bind that to `to`. */
 static void move_inode(struct fs *fs, struct pool_entry *from,
-		   struct pool_entry *to)
+		       struct pool_entry *to)
 {
 	struct fs_inode *i;
 

@@ -344,7 +344,7 @@ static void miss_turn(struct fs *fs)
 }
 
 void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
-		  const char *name, size_t len)
+		 const char *name, size_t len)
 {
 	uint64_t h = miss_hash(dir, name, len);
 

@@ -49,12 +49,14 @@
  *   13 a dentry was moved just now  ESTALE / as 14       as 14
  *      (moved_ms), and not open
  *   14 otherwise (open_nameless)    the older version if served if unlinked
- *                                   it is open, else     while being written,
- *                                   ENOENT               else ESTALE / ENOENT
+ *                                   it is open, else     while being written
+ *                                   ENOENT               (not SETATTR), else
+ *                                                        ESTALE / ENOENT
  *
- * (a) While a worker seals the file or its PUBLISH is in flight: waits, EBUSY
- *     in the end. If the bytes must not change (EROFS) and the OPEN empties the
- *     file: replaced by a new one.
+ * (a) While a worker seals the file, its PUBLISH is in flight, or its bytes
+ *     must not change (readers have them): waits, then EBUSY. But an OPEN that
+ *     empties the file replaces it by a new one: at once if the bytes must not
+ *     change, after waiting if its PUBLISH is still in flight.
  * (b) If it is open with another object and cannot switch: ESTALE / the older
  *     version.
  * (c) Before the ESTALE, a new version of the name is made, unless it has an
@@ -588,8 +590,9 @@ static bool open_joins(struct open_req *r, struct node_entry *f)
 	return true;
 }
 
-/* May an open that no name led to show the nodeid's older object? Only while
- * other handles have it open. Empties it for O_TRUNC. */
+/* May this OPEN get the older object that the nodeid shows, although the name
+ * does not show it? Only while other handles have it open. Empties it for
+ * O_TRUNC. */
 static bool open_nameless(struct open_req *r, bool writes, bool visible)
 {
 	const struct fs_inode *i = r->inode;
@@ -673,8 +676,8 @@ static void open_unbound(struct open_req *r)
 }
 
 /* Must this reader wait for a writer that got ESTALE and is about to repeat its
- * OPEN? The reader's handle could make that fail, if it were a passthrough one
- * on an object that is replaced before the writer's OPEN. */
+ * OPEN? A reader that opened the same nodeid in passthrough mode first would
+ * keep it from switching to the writer's new version. */
 static bool open_gives_way(const struct open_req *r)
 {
 	const struct fs_inode *i = r->inode;
@@ -683,8 +686,7 @@ static bool open_gives_way(const struct open_req *r)
 		return false;
 	return i->writers_due > 0 ||
 	       fs_stale_pinned(r->fs, i->entry ? i->entry :
-						  fs_inode_path_entry(
-							r->fs, i));
+				      fs_inode_path_entry(r->fs, i));
 }
 
 static void open_step(struct open_req *r)

@@ -2,7 +2,8 @@
  * Threads that were answered with ESTALE. The kernel then repeats path walk and
  * request in the same thread, with LOOKUP_REVAL, and returns a second ESTALE to
  * the program (do_filp_open in fs/namei.c; retry_estale in
- * include/linux/namei.h). A record per thread carries that over:
+ * include/linux/namei.h). A record of the thread tells the second request, the
+ * retry, from a first one:
  *
  *   OPEN -> ESTALE   fs_stale_sent adds the record
  *   LOOKUP           fs_stale_lookup, of a writer: pins what it finds, so that
@@ -10,7 +11,7 @@
  *   OPEN             fs_stale_take removes it: retry = true; ESTALE is not
  *                    sent again (the table in open.c)
  *
- * A record can be wrong in two ways, and neither breaks a promise:
+ * A record can be wrong in two ways:
  *   - Lost, because another thread has the same slot, or the thread is in a PID
  *     namespace that the daemon does not see (tid 0): the retry counts as a
  *     first request and the program may get ESTALE.
@@ -106,9 +107,9 @@ void fs_stale_cancel(struct fs *fs, uint32_t tid)
 	fs_stale_unpin(fs, &pin);
 }
 
-/* Keeps what e shows open-able for writing until the thread's second OPEN: an
- * own file stays in state WRITING; for anything else, e gets a nodeid that is
- * not open in passthrough mode, and readers wait. */
+/* Makes sure that the thread's second OPEN of e, to write, can be served: an
+ * own file in state WRITING is not sealed until then; otherwise e gets a nodeid
+ * that is not open in passthrough mode, and readers wait. */
 static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 {
 	struct fs_inode *i = e->fs;
