@@ -1,8 +1,8 @@
 /*
- * Take-over of the mount: writes what the kernel refers to as records for the
- * new process, and reads them there; see pool/conn/handover.h.
+ * Take-over of the mount: the old process writes records of everything that
+ * the kernel refers to, and the new process reads them (pool/conn/handover.h).
  *
- * Nodeids, file handles and backing ids are the kernel's numbers and stay the
+ * Nodeids, file handles and backing ids are known to the kernel and stay the
  * same. The node hands over the objects that have a name in the store; the
  * others (borrowed from a peer, unlinked, or an older version that is still
  * open) are "orphans". An inode that shows an orphan is unbound in the new

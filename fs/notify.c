@@ -242,7 +242,7 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 
 void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 {
-	if (is_full(fs->notifier)) /* it need not be queued: see there */
+	if (is_full(fs->notifier)) /* no lock is needed: send it here */
 		return fs_notify_attr_now(fs, i);
 	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
 }

@@ -1,8 +1,9 @@
 /*
- * Extended attributes. Those of user.* are stored with the object and copied
- * with it; user.kvpool.* are rules, whose values are checked, or computed
- * (read-only). Other namespaces do not exist here: GETXATTR returns ENODATA
- * before anything else, because the kernel reads security.capability often.
+ * Extended attributes. Those of user.* are stored with the object or directory
+ * and known on every node. Among them user.kvpool.* are rules, whose values are
+ * checked, or computed (read-only). Other namespaces do not exist here:
+ * GETXATTR returns ENODATA before anything else, because the kernel reads
+ * security.capability often.
  *
  * Thread: loop.
  */
