@@ -1,6 +1,8 @@
 /*
- * Data: READ and WRITE come only for daemon-served files, FALLOCATE for all
- * that are being written.
+ * Data: the kernel sends READ and WRITE only for daemon-served files (and READ
+ * for /.kvpool), FALLOCATE for files in both data modes.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -14,7 +16,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	     struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_READ);
-	struct fs_handle *h = fs_is_proc(ino) ? NULL : fs_open_of(fs, fi->fh);
+	struct fs_handle *h = fs_is_proc(ino) ? NULL : fs_fh_get(fs, fi->fh);
 	ssize_t n;
 	char *buf;
 	int fd;
@@ -55,7 +57,7 @@ void fs_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	free(buf);
 }
 
-/* A write that waits for space keeps its bytes. */
+/* A WRITE that waits for space, with a copy of its data. */
 struct write_req {
 	struct fs *fs;
 	fuse_req_t req;
@@ -65,8 +67,8 @@ struct write_req {
 	char data[];
 };
 
-/* Everything or an error: a short write would be taken for success by those
- * who do not look. */
+/* Writes everything or fails: programs that ignore short writes would take one
+ * for success. */
 static int write_all(int fd, const char *buf, size_t size, off_t off)
 {
 	while (size > 0) {
@@ -109,7 +111,7 @@ static void on_room(void *arg, int status)
 		write_now(w->req, w->fs, w->obj, w->data, w->size, w->off);
 	}
 	node_object_unref(w->fs->node, w->obj);
-	w->fs->under_way[FS_LATER_ROOM]--;
+	w->fs->ndeferred[FS_DEFERRED_SPACE]--;
 	free(w);
 }
 
@@ -140,10 +142,11 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	rc = pool_node_extend_start(fs->node, o, (uint64_t)off, size, on_room,
 				    w);
 	if (rc == 0) {
-		/* Nobody else runs before we return: the copy is in time. */
+		/* on_room runs on this thread, so not before this returns: the
+		 * copy is in time. */
 		memcpy(w->data, buf, size);
 		node_object_ref(o);
-		fs->under_way[FS_LATER_ROOM]++;
+		fs->ndeferred[FS_DEFERRED_SPACE]++;
 		pool_count(&fs->write_waits);
 		return;
 	}
@@ -171,7 +174,7 @@ static void on_allocated(void *arg, int status)
 	if (!status)
 		fs_inode_changed(a->fs, a->inode);
 	fuse_reply_err(a->req, -status);
-	a->fs->under_way[FS_LATER_ROOM]--;
+	a->fs->ndeferred[FS_DEFERRED_SPACE]--;
 	free(a);
 }
 
@@ -200,7 +203,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 	a->fs = fs;
 	a->req = req;
 	a->inode = fs_inode_find(fs, ino);
-	fs->under_way[FS_LATER_ROOM]++;
+	fs->ndeferred[FS_DEFERRED_SPACE]++;
 	rc = pool_node_allocate_start(fs->node, o, (uint64_t)offset,
 				      (uint64_t)length,
 				      mode & FALLOC_FL_KEEP_SIZE,
@@ -209,7 +212,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		on_allocated(a, rc == 1 ? 0 : rc);
 }
 
-/* Python asks TCGETS of every file it opens. */
+/* ENOTTY: Python sends TCGETS to every file that it opens. */
 void fs_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
 	      struct fuse_file_info *fi, unsigned int flags,
 	      const void *in_buf, size_t in_bufsz, size_t out_bufsz)

@@ -1,7 +1,10 @@
 /*
- * Directories: a listing is a tree reader kept by the handle, so it streams, in
- * order of creation, with offsets that stay good while names come and go.
- * Offsets: 1 behind ".", 2 behind "..", cookie + 2 behind a name.
+ * Directories: OPENDIR to FSYNCDIR. A listing is a tree reader that the handle
+ * keeps. It streams names in order of creation; its offsets stay valid while
+ * names are added and removed: 1 follows ".", 2 follows "..", cookie + 2
+ * follows a name.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -9,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DOTS 2
+#define DOTS 2 /* offset after ".." */
 
 static void handle_free(struct fs *fs, struct fs_dir_handle *h)
 {
-	fs_open_remove(fs, &h->o);
+	fs_fh_remove(fs, &h->o);
 	if (h->dir)
 		pool_tree_reader_close(&h->reader);
 	pool_list_del(&h->link);
@@ -33,7 +36,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	dir = fs_dir_of(fs, ino);
 	h = dir ? calloc(1, sizeof(*h)) : NULL;
-	if (!h || fs_open_add(fs, &h->o, FS_OPEN_DIR)) {
+	if (!h || fs_fh_add(fs, &h->o, FS_FH_DIR)) {
 		free(h);
 		fuse_reply_err(req, dir ? ENOMEM : ENOENT);
 		return;
@@ -46,8 +49,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		handle_free(fs, h);
 }
 
-/* The directory (NULL: every one) goes: its listings end. */
-void fs_dirs_gone(struct fs *fs, struct node_dirent *dir)
+void fs_listings_end(struct fs *fs, struct node_dirent *dir)
 {
 	struct pool_list *it, *tmp;
 
@@ -70,7 +72,8 @@ struct listing {
 	bool plus;
 };
 
-/* Add one name; false if it does not fit. A look-up is counted for PLUS. */
+/* Adds one name; false if it does not fit. READDIRPLUS adds to the lookup count
+ * of its nodeid. */
 static bool add_entry(struct listing *l, const char *name,
 		      struct pool_entry *e, off_t next)
 {
@@ -152,7 +155,7 @@ static void fill_listing(struct listing *l, struct fs_dir_handle *h, off_t off)
 static void list(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size,
 		 off_t off, struct fuse_file_info *fi, bool plus)
 {
-	struct fs_dir_handle *h = fs_open_of(fs, fi->fh);
+	struct fs_dir_handle *h = fs_fh_get(fs, fi->fh);
 	struct listing l = { fs, req, NULL, size, 0, plus };
 
 	if (fs_is_proc(ino)) {
@@ -192,7 +195,7 @@ void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fs_count(req, OP_RELEASEDIR);
 
 	if (!fs_is_proc(ino))
-		handle_free(fs, fs_open_of(fs, fi->fh));
+		handle_free(fs, fs_fh_get(fs, fi->fh));
 	fuse_reply_err(req, 0);
 }
 
@@ -214,7 +217,7 @@ static void on_synced(struct node_barrier *b, int status)
 		status = pool_node_lost(dir);
 	fuse_req_interrupt_func(s->req, NULL, NULL);
 	fuse_reply_err(s->req, -status);
-	s->fs->under_way[FS_LATER_SYNC]--;
+	s->fs->ndeferred[FS_DEFERRED_FSYNCDIR]--;
 	free(s);
 }
 
@@ -225,7 +228,7 @@ static void on_sync_interrupt(fuse_req_t req, void *data)
 	pool_count(&s->fs->interrupts);
 	pool_node_barrier_cancel(s->fs->node, &s->barrier);
 	fuse_reply_err(req, EINTR);
-	s->fs->under_way[FS_LATER_SYNC]--;
+	s->fs->ndeferred[FS_DEFERRED_FSYNCDIR]--;
 	free(s);
 }
 
@@ -249,7 +252,7 @@ void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	s->fs = fs;
 	s->req = req;
 	s->ino = ino;
-	fs->under_way[FS_LATER_SYNC]++;
+	fs->ndeferred[FS_DEFERRED_FSYNCDIR]++;
 	pool_node_barrier_start(fs->node, &s->barrier, on_synced);
 	fuse_req_interrupt_func(req, on_sync_interrupt, s);
 }

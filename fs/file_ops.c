@@ -1,6 +1,9 @@
 /*
- * Files: CREATE, and FLUSH and RELEASE, which tell when a writer is done. OPEN
- * is in open.c, the data of daemon-served files in data_ops.c.
+ * Files: CREATE, FLUSH, RELEASE and FSYNC. FLUSH and RELEASE tell the node that
+ * a writer has closed the file, which makes it a candidate for publication.
+ * OPEN is in open.c, the data of daemon-served files in data_ops.c.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -53,7 +56,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			(uint32_t)(a->mtime_ns % 1000000000ull);
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
-	fs_handle_free(fs, fs_open_of(fs, out.open.fh));
+	fs_handle_free(fs, fs_fh_get(fs, out.open.fh));
 	fs_uncreate(fs, i->obj);
 	fs_inode_closed(fs, i, i->obj);
 	fs_inode_forget(fs, i, 1);
@@ -84,12 +87,12 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, ENAMETOOLONG);
 		return;
 	}
-	fs_stale_over(fs, (uint32_t)ctx->pid);
-	/* The kernel thought it was missing; it has come meanwhile. */
+	fs_stale_cancel(fs, (uint32_t)ctx->pid);
+	/* The kernel has a negative dentry, but the name has appeared. */
 	e = pool_node_lookup(fs->node, dir, name, strlen(name));
 	if (e) {
 		if (!(fi->flags & O_EXCL))
-			fs_stale_told(fs, (uint32_t)ctx->pid, true);
+			fs_stale_sent(fs, (uint32_t)ctx->pid, true);
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}
@@ -105,19 +108,20 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	/* The handle of a CREATE counts as a writer even if it is read-only:
-	 * its close is what publishes an empty file. */
+	/* The handle of a CREATE counts as a writer even if it is read-only,
+	 * because its close publishes the empty file. */
 	reply_create(req, fs, i, fi->flags | O_RDWR);
 }
 
 /* ---- FLUSH, RELEASE, FSYNC ---- */
 
 /*
- * A close of a daemon-served writer: before it, the kernel writes what a
- * mapping has left. The others save the round trip (FOPEN_NOFLUSH): their
- * RELEASE says the same, and is queued before close(2) returns, so before
- * whatever the closer asks next (fuse_file_put; on_init's max_background is why
- * it is never held back).
+ * FLUSH comes at each close(2) of a daemon-served writer, after the kernel has
+ * written back the dirty pages of its mappings. Other handles save that round
+ * trip (FOPEN_NOFLUSH): their last close is known from RELEASE. The kernel
+ * queues RELEASE before close(2) returns (fuse_file_put in fs/fuse/file.c), so
+ * it precedes any later request of the same thread; max_background (on_init)
+ * is large enough that it is never held back.
  */
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -142,7 +146,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct fs *fs = fs_count(req, OP_RELEASE);
 	struct fs_inode *i;
 	struct node_object *o;
-	bool writer, through = fi->fh == FS_PASSTHROUGH_WRITER;
+	bool writer, passthrough_writer = fi->fh == FS_PASSTHROUGH_WRITER;
 
 	if (fs_is_proc(ino)) {
 		fs_proc_release(req, fi);
@@ -151,14 +155,14 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	i = fs_inode_find(fs, ino);
 	o = node_object_ref(fs_handle_obj(fs, i, fi->fh));
 	writer = fs_handle_writes(fs, fi->fh);
-	fs_handle_free(fs, fs_open_of(fs, fi->fh));
+	fs_handle_free(fs, fs_fh_get(fs, fi->fh));
 	fuse_reply_err(req, 0);
 	i->nlookup++;
 	fs_inode_closed(fs, i, o);
 	if (fi->flags & FS_O_EXEC)
 		fs_executed_end(fs, o);
 	if (writer && o->w) {
-		if (through)
+		if (passthrough_writer)
 			pool_node_writer_flushed(fs->node, o);
 		pool_node_writer_closed(fs->node, o);
 	}
@@ -166,7 +170,8 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	node_object_unref(fs->node, o);
 }
 
-/* Its bytes are in memory: that is all an fsync of a file promises. */
+/* No-op: the bytes are in memory, and an fsync of a file promises no more. That
+ * of its directory does (fs_fsyncdir). */
 void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	      struct fuse_file_info *fi)
 {

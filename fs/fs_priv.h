@@ -1,4 +1,8 @@
-/* What the files of fs/ share; see fs/session.h for the whole picture. */
+/*
+ * Declarations shared by the files of fs/; fs/session.h lists these files.
+ *
+ * Thread: loop, unless a comment says otherwise.
+ */
 #ifndef FS_FS_PRIV_H
 #define FS_FS_PRIV_H
 
@@ -17,82 +21,87 @@
 #include "pool/model/root.h"
 #include "pool/conn/wire.h"
 
-#define FS_TIMEOUT_LONG 60.0  /* dentries and attributes; notified otherwise */
-#define FS_TIMEOUT_REMOTE 1.0 /* hits on what is not here: ask again, so that
-				 look-ups can start a fetch */
-#define FS_TIMEOUT_CREATED 1 /* s, attributes: open(2) checks them once more
-				at once; a write makes the kernel ask again */
-#define FS_BACKINGS_MAX 16384 /* registrations kept for unused files */
-#define FS_MISS_BITS 22	      /* size of the filter of told misses */
-#define FS_TOUCH_MS 200	      /* the kernel is told of the times of directories
-				 not more often: each look-up below would wait
-				 for them */
-#define FS_CARRIED_MAX 64     /* ctimes kept from one nodeid to the next */
-#define FS_RETRY_MS 2	      /* an OPEN that waits for a publication */
-#define FS_TURN_MAX 64	      /* requests handled before others have a turn */
+#define FS_TIMEOUT_LONG 60.0  /* s, dentries and attributes; a change
+				 invalidates them earlier */
+#define FS_TIMEOUT_REMOTE 1.0 /* s, dentries of files without a local copy:
+				 expire soon, so that the next LOOKUP can start
+				 a prefetch */
+#define FS_TIMEOUT_CREATED 1 /* s, attributes in the reply to CREATE: open(2)
+				checks them at once, and a write invalidates
+				them in the kernel */
+#define FS_BACKINGS_MAX 16384 /* backing ids kept for files that are not open */
+#define FS_MISS_BITS 22	      /* log2 of the bits in the filter of misses */
+#define FS_TOUCH_MS 200	      /* min. time between notifications of changed
+				 directory times: after each one, the next path
+				 walk below waits for a GETATTR */
+#define FS_CARRIED_MAX 64     /* ctimes carried from one nodeid to the next */
+#define FS_WAITING_MS 2	      /* interval at which waiting OPENs are retried */
+#define FS_TURN_MAX 64	      /* requests handled in one turn of the loop */
 
 enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
 
 /*
- * What the kernel knows by a nodeid (1 is the root).
+ * A nodeid of the kernel (1 is the root). A file's nodeid shows one object at a
+ * time: an OPEN opens that object, and stat(2) shows its attributes.
  *
- * An open nodeid shows one content: when its name gets another one, it is
- * unbound (entry == NULL, attributes frozen in `past`), the dentry is
- * invalidated, and the next look-up makes another. An OPEN of an unbound
- * nodeid is answered with ESTALE: the kernel looks the name up again - once
- * only, and a CREATE that found the name taken may have used that up; or
- * there is no name (/proc/PID/fd). So a rewrite through a nodeid that nobody
- * has open is followed by it; else an OPEN for writing has made the new
- * generation before it says ESTALE, of an unbound nodeid too (by its path).
- * SETATTR of an unbound nodeid goes to what the name shows now. All that only
- * if who asks may do so to that file (may.c).
+ * LOOKUP binds a nodeid to a name (entry != NULL). It is unbound when the name
+ * is removed, when the feed brings other content, or when a rewrite here makes
+ * an own file that the nodeid cannot switch to. Then entry is NULL, the
+ * attributes are frozen in `past`, the dentry is invalidated, and the next
+ * LOOKUP makes another nodeid for the name.
  *
- * Who was told ESTALE and asks again (stale.c) gets a file, whatever it takes:
- *   - a nodeid that nobody has open, or whose handles are all daemon-served
- *     (each of them has a file of its own), is bound to what the name shows,
- *     or shows it beside the nodeid that is in use for it;
- *   - one that is open in passthrough mode cannot show another file as long
- *     as it is (the kernel refuses any other backing, and none): whoever reads
- *     gets the version that it stands for. Only who writes cannot have that.
+ * An OPEN that the nodeid cannot serve is answered with ESTALE, which makes the
+ * kernel look the name up again and repeat the OPEN, once: see the table at the
+ * head of fs/open.c. SETATTR and the xattr requests on an unbound nodeid apply
+ * to the file that its name shows now, if fs_inode_successor finds it and the
+ * caller has permission (may.c).
+ *
+ * A nodeid that is open in passthrough mode cannot switch to another object:
+ * the kernel rejects an OPEN with another backing file, or with none. A
+ * daemon-served handle has a descriptor of its own, so it keeps its object
+ * when the nodeid switches.
  *
  * invariant             bound file          unbound file       dir
  *   entry->fs == this   yes                 entry NULL         dir->fs
- *   obj                 own, or while open, or obj kept while   -
- *                       backing != 0        open
+ *   obj != NULL         if entry->own,      while open         -
+ *                       open, or backing
  *   backing != 0        passthrough only    while open         -
  */
 struct fs_inode {
-	struct pool_list lru;  /* in fs->backings while opens == 0; of a
-				  directory: in fs->touched */
-	uint64_t nlookup;
+	struct pool_list lru;  /* file: in fs->backings while not open and
+				  backing != 0; directory: in fs->touched */
+	uint64_t nlookup; /* lookup count: the kernel's, and our own users' */
 	uint64_t ino; /* st_ino */
-	struct node_entry *entry;
+	struct node_entry *entry; /* borrows; NULL: unbound, or a directory */
 	union {
-		struct node_dirent *dir; /* FS_DIR: fs_inode_dir */
-		uint64_t ctime_ns;	 /* FS_FILE: 0: as mtime */
+		struct node_dirent *dir; /* FS_DIR: see fs_inode_dir */
+		uint64_t ctime_ns;	 /* FS_FILE; 0: same as mtime */
 	} u;
-	struct node_object *obj; /* ref */
-	uint64_t atime_ns; /* 0: never set; then mtime */
-	struct fs_past *past; /* owns; of an unbound one, else NULL */
-	uint32_t id; /* nodeid; fs->inodes has no more */
-	uint32_t opens;
-	int32_t backing; /* id, 0: none */
-	uint8_t kind;
-	bool served : 1; /* data mode of this nodeid: daemon-served */
-	bool cached : 1; /* was opened in that mode; never in the other, then */
-	bool asks : 1;	 /* a directory: the kernel was told to ask for its
-			    attributes, and has not */
-	uint16_t coming; /* who write, were told ESTALE, and have looked the
-			    name up again: who reads waits for them */
+	struct node_object *obj; /* the object shown: ref, or NULL */
+	uint64_t atime_ns; /* as set; 0: never set, shown as mtime */
+	struct fs_past *past; /* owns; NULL unless unbound */
+	uint32_t id; /* nodeid; fs->inodes has no larger ones */
+	uint32_t opens; /* handles, of either data mode */
+	int32_t backing; /* backing id of obj in the kernel; 0: none */
+	uint8_t kind; /* enum fs_kind */
+	bool served : 1; /* data mode: daemon-served; else passthrough */
+	bool was_served : 1; /* has been opened daemon-served, so the kernel may
+				have cached pages of it: switches only for a
+				retried OPEN (fs_inode_can_switch) */
+	bool attr_expired : 1; /* directory: its attributes were invalidated
+				  and the kernel has not asked for them since */
+	uint16_t writers_due; /* writers that got ESTALE and whose second OPEN
+				 of this nodeid is expected or waits: readers
+				 wait for them */
 };
 
-/* What an unbound nodeid shows. (Apart, as there may be very many of the
- * others.) */
+/* What an unbound nodeid shows. Allocated separately, because most nodeids are
+ * bound and there may be millions. */
 struct fs_past {
 	struct node_attr attr;
-	uint64_t size;
-	char *path; /* owns; of a file: the name it had; or NULL */
-	bool kept; /* counts as a user of obj: its file stays */
+	uint64_t size; /* bytes */
+	char *path; /* owns; file: its former name; NULL: not known */
+	bool uses_obj; /* is counted in obj->users, which keeps obj's file */
 };
 
 enum fs_op {
@@ -106,36 +115,45 @@ enum fs_op {
 
 struct fs_notifier;
 
-/* What is kept as it is for who writes, until that has been served: a file that
- * is being written goes on being written, a nodeid is not opened to read, nor
- * any other that the name may get until it comes. */
-struct fs_hold {
-	const void *name; /* the entry that was looked up; only compared */
+/*
+ * State pinned for a writer that got ESTALE, from its LOOKUP until its second
+ * OPEN is answered or STALE_MS (stale.c) have passed:
+ *   - obj, an own file in state WRITING, counts one more writer and so is not
+ *     sealed;
+ *   - or inode, the nodeid that the LOOKUP returned, counts it in writers_due:
+ *     readers' OPENs of it wait;
+ *   - readers' OPENs of any nodeid of the same name wait.
+ */
+struct fs_pin {
+	const void *name; /* the node_entry that was looked up; only compared,
+			     never dereferenced */
 	struct node_object *obj; /* ref, or NULL */
-	struct fs_inode *inode;	 /* by a look-up count, or NULL */
+	struct fs_inode *inode;	 /* holds a lookup count, or NULL */
 };
 
-/* The ctime of a file that has no nodeid now, or gets another one. */
+/* The last ctime of a file whose nodeid was freed or replaced, for its next
+ * nodeid. */
 struct fs_carried {
 	uint64_t ino, ctime_ns;
 };
 
-/* A thread that was told ESTALE, and when. */
+/* A thread that was answered with ESTALE and has not repeated its request. */
 struct fs_stale {
-	uint32_t tid; /* 0: nobody */
-	bool writes;
-	uint64_t ms;
-	struct fs_hold held;
+	uint32_t tid; /* 0: free */
+	bool writes; /* the request was an OPEN to write, or a truncation */
+	uint64_t ms; /* pool_now_ms() of the ESTALE, or of the LOOKUP since */
+	struct fs_pin pin;
 };
 #define FS_STALE_MAX 256
 
-/* Requests that are answered later, by what they wait for. */
-enum fs_later {
-	FS_LATER_OPEN,
-	FS_LATER_ROOM,	/* WRITE, FALLOCATE */
-	FS_LATER_SYNC,	/* FSYNCDIR */
-	FS_LATER_AGAIN, /* stale.c holds a file for a thread's next open */
-	FS_LATER
+/* Why fs_busy must wait: kinds of requests that are answered later, and pins.
+ */
+enum fs_deferred {
+	FS_DEFERRED_OPEN,
+	FS_DEFERRED_SPACE, /* WRITE, FALLOCATE */
+	FS_DEFERRED_FSYNCDIR,
+	FS_DEFERRED_RETRY, /* a struct fs_pin is in force for a second OPEN */
+	FS_NDEFERRED
 };
 
 struct fs {
@@ -144,57 +162,67 @@ struct fs {
 	struct pool_node *node;
 	struct pool_tree *tree;
 	char *mountpoint;
-	char device[32]; /* of the mount, as in mountinfo; "": not known */
+	char device[32]; /* "MAJOR:MINOR" of the mount, as in mountinfo; "": not
+			    known */
 	struct fuse_session *se;
-	int dev_fd;
+	int dev_fd; /* /dev/fuse; libfuse closes it */
 	struct fuse_buf buf; /* the request being handled */
 	struct fs_init init;
-	/* For a successor: the kernel's INIT and our answer, as sent. */
+	/* The kernel's INIT and our reply, as sent: a take-over hands them on.
+	 */
 	uint8_t init_req[256], init_reply[128];
 	size_t init_len, init_reply_len;
-	Kvpool__HandoverFs *taken; /* owns; only while taking over */
-	bool replaying; /* ours is the successor: nothing reaches the kernel */
-	unsigned int under_way[FS_LATER]; /* requests that are answered later */
+	Kvpool__HandoverFs *taken; /* owns; NULL except while taking over */
+	bool replaying; /* taking over: the session is fed init_req, and its
+			   reply is not written to the device */
+	unsigned int ndeferred[FS_NDEFERRED]; /* in flight, of each kind */
 	bool initialised, unmounted, closing;
-	bool passthrough;
+	bool passthrough; /* data mode of the mount; else daemon-served */
 
-	uv_poll_t poll;
-	uv_timer_t retry; /* runs while `waiting` is not empty */
-	uv_timer_cb on_retry; /* session.c */
-	struct pool_list waiting; /* opens that wait for a publication */
+	uv_poll_t poll; /* on dev_fd */
+	uv_timer_t waiting_timer; /* runs while `waiting` is not empty or a pin
+				     may expire */
+	uv_timer_cb on_waiting; /* of waiting_timer; set by session.c */
+	struct pool_list waiting; /* struct open_req (open.c): OPENs that are
+				     retried every FS_WAITING_MS */
 	struct pool_slots inodes; /* struct fs_inode by nodeid - FS_PROC_MAX */
-	struct pool_slots opens;  /* struct fs_open by fh - FS_FH_MIN */
-	struct pool_list backings; /* unused inodes with a backing, LRU */
-	unsigned int nbackings;
-	struct pool_list dirs; /* open directory handles */
+	struct pool_slots handles; /* struct fs_fh by fh - FS_FH_MIN */
+	struct pool_list backings; /* bound inodes with a backing that are not
+				      open, least recently used first */
+	unsigned int nbackings; /* length of `backings` */
+	struct pool_list dirs; /* struct fs_dir_handle: all that are open */
 	struct pool_list executed; /* struct fs_executed */
-	/* directories that the kernel is to ask for */
+	/* Directories whose times changed since they were last notified. */
 	struct pool_list touched;
 	uv_timer_t touch; /* runs while `touched` is not empty */
-	uint64_t touch_ms; /* when it was told of such last */
-	struct fs_carried carried[FS_CARRIED_MAX];
-	unsigned int ncarried; /* ever */
+	uint64_t touch_ms; /* pool_now_ms() of the last fs_touched_notify */
+	struct fs_carried carried[FS_CARRIED_MAX]; /* ring */
+	unsigned int ncarried; /* entries ever added */
 	struct fs_inode root;
-	/* Names that the kernel was told are missing: two generations. */
+	/* Filter of the names that have a negative dentry in the kernel
+	 * (notify.c): [0] is filled, [1] is the previous period's. */
 	uint64_t *misses[2];
-	uint64_t miss_turn_ms;
-	uint64_t moved_ms; /* when a dentry with an older nodeid was renamed */
-	struct fs_stale stale[FS_STALE_MAX]; /* by tid */
-	unsigned int nheld; /* of these, that hold something */
-	unsigned int unnamed; /* handles of whose file we do not know */
-	struct fs_notifier *notifier;
+	uint64_t miss_turn_ms; /* pool_now_ms() when [0] was begun */
+	uint64_t moved_ms; /* pool_now_ms() of the last RENAME of a file without
+			      a nodeid: the kernel has moved a dentry that
+			      shows an unbound one */
+	struct fs_stale stale[FS_STALE_MAX]; /* index: tid % FS_STALE_MAX */
+	unsigned int npins; /* entries of `stale` with a pin */
+	unsigned int handles_without_obj; /* taken over, object not known */
+	struct fs_notifier *notifier; /* owns */
 	pid_t guard; /* <= 0: none */
 
 	struct pool_counter requests[OP_COUNT];
 	struct pool_counter stale_opens, interrupts, write_waits;
 	struct pool_gauge ninodes, gbackings, nopen;
 	struct pool_hist lookup_time, open_time;
-	unsigned int handles;
+	unsigned int uv_closing; /* fs_close: libuv handles not closed yet */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
 
-/* As the kernel stamps what is written: never after the store's own mtime. */
+/* The wall clock as the kernel's filesystems stamp writes (the coarse clock):
+ * never later than the mtime that tmpfs sets for a later write. */
 static inline uint64_t fs_write_ns(void)
 {
 	struct timespec ts;
@@ -215,113 +243,153 @@ static inline struct fs *fs_count(fuse_req_t req, enum fs_op op)
 	return fs;
 }
 
-/* session.c: run fs_waiting_run every FS_RETRY_MS until `waiting` is empty. */
+/* waiting.c: calls fs_waiting_run every FS_WAITING_MS until `waiting` is empty
+ * and no pin is in force. */
 void fs_waiting_schedule(struct fs *fs);
 
 /* inode.c */
+/* `ino` is a nodeid that the kernel holds a lookup count of, so it is found. */
 struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino);
+/* The nodeid of i. */
 fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i);
-/* The inode bound to a visible entry; made if there is none. NULL: ENOMEM.
- * The caller counts a look-up if the kernel learns of it. */
+/*
+ * The inode bound to the visible entry e; a new one if there is none, or if it
+ * cannot show e's own file (it is unbound then). NULL: ENOMEM. The caller adds
+ * to nlookup if it replies with the nodeid or keeps the pointer.
+ */
 struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *e);
+/* Subtracts n from the lookup count; frees i if it is 0 and i is not open. */
 void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n);
-/* The name shows something else from now on. */
+/* Unbinds i from its name. It keeps its attributes and, while it is open, its
+ * object; it is freed if its lookup count is 0 and it is not open. The caller
+ * invalidates the dentry. */
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i);
-/* May it show another file from now on, without a look-up? again: there will
- * be none. */
-bool fs_inode_movable(const struct fs *fs, const struct fs_inode *i,
-		      bool again);
-/* An unbound file is bound again to what its name shows now. False: it is not
- * movable, or another nodeid is in use for that; take: which gives it up then,
- * but not for a file that is being written. */
-bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool again, bool take);
-/* An unbound file shows o, whose name e another nodeid has, to who opens it
- * now; its attributes become e's. False: it is not movable. */
+/*
+ * May the file nodeid i show another object from now on? More is allowed with
+ * retry: the OPEN is repeated after ESTALE, and the kernel will not look the
+ * name up once more.
+ */
+bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
+			 bool retry);
+/*
+ * Binds the unbound file i to the file that its name shows now. False: there is
+ * none, i cannot switch, or the nodeid that has the name is in use. take:
+ * that nodeid is unbound even if in use, unless it shows a file that is being
+ * written.
+ */
+bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool retry, bool take);
+/* Makes the unbound file i show o, the object of e, which another nodeid is
+ * bound to; i gets e's attributes and stays unbound. False: i cannot switch, or
+ * ENOMEM. */
 bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 		   const struct node_entry *e, struct node_object *o,
-		   bool again);
-/* Show the name's own file from now on, if it is movable. */
-bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool again);
-/* What the name of an unbound file shows now, or NULL. */
-struct node_entry *fs_inode_named(struct fs *fs, const struct fs_inode *i);
-/* The same: whoever asks came by the name, or
- * (if it is open) perhaps not, and only the same object will do. Or NULL. */
+		   bool retry);
+/* Makes the bound file i show entry->own. False: there is no own file, or i
+ * cannot switch. */
+bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool retry);
+/* The visible file at the former path of an unbound i, or NULL. */
+struct node_entry *fs_inode_path_entry(struct fs *fs, const struct fs_inode *i);
+/*
+ * As fs_inode_path_entry; but if i is open, the entry must show the same
+ * published object, else NULL: the request may come from an open descriptor,
+ * which must not reach another version.
+ */
 struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i);
-/* The name that an unbound file had, or NULL. */
+/* The former path of an unbound file, or NULL. Borrowed. */
 const char *fs_inode_path(const struct fs_inode *i);
-/* Of one that is bound, or for which there was no memory: of nothing. */
+/* i->past; an all-zero one if that is NULL (bound, or ENOMEM at unbinding). */
 const struct fs_past *fs_inode_past(const struct fs_inode *i);
-/* Made if there is none, all zero; NULL: ENOMEM. */
+/* i->past, allocated zeroed if NULL. NULL: ENOMEM. */
 struct fs_past *fs_inode_make_past(struct fs_inode *i);
+/* The attributes that the kernel gets; clears attr_expired. */
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st);
 static inline struct node_dirent *fs_inode_dir(const struct fs_inode *i)
 {
 	return i->kind == FS_DIR ? i->u.dir : NULL;
 }
-/* The ctime is now: something of it, or of its name, was changed here. */
+/* Sets the ctime to now: attributes or the name of i were changed here. */
 void fs_inode_changed(struct fs *fs, struct fs_inode *i);
-/* Tell the kernel now what directories have other times. */
-void fs_touched_tell(struct fs *fs);
-void fs_touched_run(uv_timer_t *t);
+/* Notifies the kernel of the directories in fs->touched, now. */
+void fs_touched_notify(struct fs *fs);
+void fs_touched_run(uv_timer_t *t); /* the same, as a timer's callback */
+/* Refs o (NULL: none) and unrefs the former object. Not the backing. */
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		      struct node_object *o);
-/* The backing id of i->obj, registered if need be; or -errno. */
+/* The backing id of i->obj, registered if it is not yet; or -errno. */
 int fs_inode_backing(struct fs *fs, struct fs_inode *i);
-/* o: the file of the handle. */
+/* A handle on i was opened, closed. o: the handle's object, which may differ
+ * from i->obj. closed may free i. */
 void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o);
 void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o);
+/* Frees all inodes, after the node was closed. */
 void fs_inodes_fini(struct fs *fs);
-/* A new one, with this nodeid; NULL: ENOMEM, or it is taken. */
+/* Take-over: a new inode with this nodeid. NULL: ENOMEM, or the nodeid is out
+ * of range or in use. */
 struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
-/* The inodes have been taken over: give up the registrations of files that
- * were not. */
+/* End of a take-over: closes the backings of inodes whose object was not handed
+ * over, and frees inodes that nothing refers to. */
 void fs_inodes_settle(struct fs *fs);
+/* Seconds that the kernel may cache the dentry, the attributes. */
 double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
 double fs_attr_timeout(struct fs *fs, struct fs_inode *i);
 extern const struct pool_node_ops fs_node_ops;
 
 /* handover.c */
-struct fs_init_kept { /* borrowed from the record, until fs_handover_read */
+struct fs_init_kept { /* borrows from fs->taken, until fs_handover_read */
 	const uint8_t *req, *reply;
 	size_t req_len, reply_len;
 	bool passthrough;
 };
+/* Reads the FS record: the INIT exchange of the mount. 0 or -errno; a different
+ * mount point is logged, -EINVAL. */
 int fs_handover_init(struct fs *fs, struct pool_handover *h,
 		     struct fs_init_kept *ret);
+/* Reads the rest: inodes and handles. 0 or -errno. */
 int fs_handover_read(struct fs *fs, struct pool_handover *h);
 
-/* notify.c */
+/* notify.c. All on the loop. */
 int fs_notifier_open(struct fs *fs);
-/* No more than what is queued: then its thread ends, which may take until
- * requests that hold the locks of directories have been answered. */
+/* The thread ends after the notification that it is sending; the rest of the
+ * queue is dropped. Sending may block until every request that holds a
+ * directory's lock in the kernel is answered. */
 void fs_notifier_stop(struct fs *fs);
-/* Has it? Asked until it has, and once only. */
+/* Has the thread ended? Joins it: not to be called again after true. */
 bool fs_notifier_ended(struct fs *fs);
+/* Frees the queue, after the thread has ended. */
 void fs_notifier_close(struct fs *fs);
+/* Queues an invalidation of e's dentry. If the queue is full, expires all
+ * dentries instead, where the kernel has epochs. No-op if the kernel has no
+ * nodeid of the directory. */
 void fs_notify_entry(struct fs *fs, struct pool_entry *e);
+/* Queues an invalidation of i's attributes and cached pages, or sends it at
+ * once if the queue is full. */
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
-/* At once: the kernel takes no lock for this. */
+/* Sends that invalidation at once. The kernel takes no directory's lock for it,
+ * so the loop does not block. */
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
-/* By its number; name_len 0: the inode itself. */
+/* Queues an invalidation of a dentry by the directory's nodeid; name_len 0: of
+ * the nodeid itself. Not bounded: for what a take-over hands over. */
 void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
 		     size_t name_len);
-/* What is queued or being sent, in order, but marks. The callback is called
- * under the notifier's lock. */
+/* Calls cb for every notification that is being sent or queued, in order,
+ * without marks; under the notifier's lock. */
 void fs_notify_each(struct fs *fs,
 		    void (*cb)(void *arg, uint64_t nodeid, const char *name,
 			       size_t name_len), void *arg);
-/* pool_node_told(mark) when all queued so far has been sent. */
+/* Calls pool_node_told(mark) when everything queued so far has been sent,
+ * possibly before this returns. */
 void fs_notify_mark(struct fs *fs, uint64_t mark);
-/* Does so much wait that the kernel is not told of names one by one any more?
- * Before Linux 6.16 it is: then whatever causes them is to wait. */
+/* Is the queue full on a kernel without epochs (before Linux 6.16)? Such a
+ * kernel needs every single notification: the feed must wait. */
 bool fs_notify_behind(struct fs *fs);
-/* What is queued holds from now on, though it may be told later: the kernel
- * asks again for every name. (Before Linux 6.16, no.) */
+/* Makes all queued invalidations effective at once, by expiring every dentry
+ * (FS_NOTIFY_INC_EPOCH). No-op before Linux 6.16, or if nothing is queued. */
 void fs_notify_expire(struct fs *fs);
-/* Remember that the kernel was told that a name is missing; is it? */
-void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
-		  const char *name, size_t len);
-bool fs_miss_maybe_told(struct fs *fs, const struct pool_entry *e);
+/* Records that the kernel has a negative dentry of the name. */
+void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
+		 const char *name, size_t len);
+/* May it have one? False positives only. */
+bool fs_miss_maybe(struct fs *fs, const struct pool_entry *e);
 
 /* name_ops.c */
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
@@ -344,53 +412,58 @@ void fs_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent,
 void fs_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 		const char *name);
 void fs_statfs(fuse_req_t req, fuse_ino_t ino);
-/* Fill an entry reply for i and count the look-up. */
+/* inode.c: fills the entry part of a reply for i and adds 1 to its lookup
+ * count: undo with fs_inode_forget if the reply does not arrive. */
 void fs_fill_entry(struct fs *fs, struct fs_inode *i,
 		   struct fuse_entry_param *p);
+/* inode.c: the directory of a nodeid; NULL: removed, or below /.kvpool. */
 struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino);
 
 /*
- * fi->fh of an open file: 0 (a reader) or FS_PASSTHROUGH_WRITER in passthrough
- * mode, else the number of one of these.
+ * File handles (fi->fh). A passthrough handle needs no state here: 0 is a
+ * reader, FS_PASSTHROUGH_WRITER a writer. Every other fh is the number of a
+ * struct fs_fh, which the struct of its kind embeds.
  */
 #define FS_PASSTHROUGH_WRITER 1
 #define FS_FH_MIN 2
-enum fs_open_kind { FS_OPEN_FILE, FS_OPEN_DIR, FS_OPEN_TEXT };
-struct fs_open {
-	enum fs_open_kind kind;
+enum fs_fh_kind { FS_FH_FILE, FS_FH_DIR, FS_FH_TEXT };
+struct fs_fh {
+	enum fs_fh_kind kind;
 	uint64_t fh;
 };
-/* 0 or -ENOMEM; o->fh is set. */
-int fs_open_add(struct fs *fs, struct fs_open *o, enum fs_open_kind kind);
-void fs_open_remove(struct fs *fs, struct fs_open *o);
-static inline void *fs_open_of(struct fs *fs, uint64_t fh)
+/* inode.c: numbers o (sets o->fh). 0 or -ENOMEM. */
+int fs_fh_add(struct fs *fs, struct fs_fh *o, enum fs_fh_kind kind);
+void fs_fh_remove(struct fs *fs, struct fs_fh *o);
+static inline void *fs_fh_get(struct fs *fs, uint64_t fh)
 {
 	return fh < FS_FH_MIN ? NULL :
-				pool_slots_get(&fs->opens, fh - FS_FH_MIN);
+				pool_slots_get(&fs->handles, fh - FS_FH_MIN);
 }
 
-/* FS_OPEN_FILE: daemon-served. */
+/* FS_FH_FILE: a daemon-served open file. */
 struct fs_handle {
-	struct fs_open o; /* first */
-	struct node_object *obj; /* ref; NULL: the inode's (fs->unnamed) */
-	const struct fs_inode *inode; /* borrows: kept by being open; or NULL */
-	bool writer;
-	struct node_fd fd; /* O_RDONLY; mapped: a whole published object */
+	struct fs_fh o; /* first */
+	struct node_object *obj; /* ref; NULL: not known, use the inode's
+				    (counted in fs->handles_without_obj) */
+	const struct fs_inode *inode; /* borrows: an open inode stays; NULL if
+					 obj is */
+	bool writer; /* counts in obj->w->opens */
+	struct node_fd fd; /* O_RDONLY; HELD objects are mapped whole */
 };
 
-/* FS_OPEN_DIR */
+/* FS_FH_DIR: an open directory. */
 struct fs_dir_handle {
-	struct fs_open o;	 /* first */
+	struct fs_fh o;	 /* first */
 	struct pool_list link;	 /* fs->dirs */
-	struct node_dirent *dir; /* NULL: it is gone */
+	struct node_dirent *dir; /* borrows; NULL: removed, the listing ends */
 	struct pool_tree_reader reader;
-	off_t last; /* offset behind which the reader stands; -1: not known */
+	off_t last; /* offset of the reader's position; -1: not known */
 };
 
-/* FS_OPEN_TEXT */
+/* FS_FH_TEXT: an open file of /.kvpool. */
 struct fs_text {
-	struct fs_open o; /* first */
-	size_t len;
+	struct fs_fh o; /* first */
+	size_t len; /* bytes in data */
 	char *data; /* owns */
 };
 
@@ -400,62 +473,72 @@ static inline bool fs_wants_write(int flags)
 }
 
 /* handle.c */
-/* A handle on i->obj, as OPEN and CREATE answer it. 0 or -errno. */
+/* Opens a handle on i->obj in i's data mode and fills the reply to OPEN or
+ * CREATE. May set i->served if no backing can be registered. 0 or -errno. */
 int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 		   struct fuse_open_out *out);
-/* What of it is here; NULL: nothing. */
+/* NULL (a passthrough handle) is a no-op. */
 void fs_handle_free(struct fs *fs, struct fs_handle *h);
-/* The file that an open handle of i's has. */
+/* The object of the open handle fh of i. Borrowed. */
 struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
 				  uint64_t fh);
+/* Is fh open for writing? */
 bool fs_handle_writes(struct fs *fs, uint64_t fh);
 
 /*
- * Programs. The kernel lets nobody write to the nodeid that it executes, nor
- * execute one that is open for writing; a file may have had several. These are
- * the flags of an OPEN and a RELEASE of execve(2).
+ * Executed objects. The kernel itself refuses to write to a nodeid that is
+ * being executed, and to execute one that is open for writing (ETXTBSY); but
+ * one object may be shown by several nodeids, so open.c counts per object. The
+ * OPEN and the RELEASE of execve(2) carry FS_O_EXEC in their flags.
  */
-#define FS_O_EXEC 0x20 /* __FMODE_EXEC */
+#define FS_O_EXEC 0x20 /* __FMODE_EXEC, include/linux/fs.h */
 struct fs_executed {
 	struct pool_list link; /* fs->executed */
 	struct node_object *obj; /* ref */
-	unsigned int handles;
+	unsigned int handles; /* opened by execve(2) */
 };
 
 /* open.c */
-/* A handle of execve(2)'s on o has gone. */
+/* A handle of execve(2) on o was closed. */
 void fs_executed_end(struct fs *fs, struct node_object *o);
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-/* An OPEN that may have to wait; or, with resize >= 0, a SETATTR of the size to
- * that. again: the kernel was told ESTALE, and held is kept for this. */
+/*
+ * Answers an OPEN, now or later; with resize >= 0, a SETATTR of the size to
+ * that. retry: the thread repeats its request after ESTALE. Owns pin.
+ */
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i, int flags,
-		   int64_t resize, bool again, struct fs_hold held);
+		   int64_t resize, bool retry, struct fs_pin pin);
+/* Answers a SETATTR of the size: attributes that expire at once. */
 void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i);
-/* Opens that wait for a publication look again. */
+/* Retries every OPEN in fs->waiting, and lets old pins expire. */
 void fs_waiting_run(struct fs *fs);
+/* Fails them with EIO, and drops all pins. */
 void fs_waiting_fini(struct fs *fs);
 
 /*
- * may.c: who asks, and whether he may. A nodeid that follows its name to a file
- * that another one has put there (and an unlink of a name that another file
- * has by now) is not what the kernel has asked permission of.
+ * may.c: permission checks for the caller of req. The kernel checks
+ * (default_permissions) with the attributes that it has of a nodeid or a
+ * dentry. Where a request is applied to another file instead, because the name
+ * shows that by now, it is checked here.
  */
-/* R_OK, W_OK, X_OK as for open(2), search of the directories above too? */
+/* May the caller open e (want: R_OK, W_OK, X_OK; 0: none)? It must also be
+ * allowed to search all directories above. */
 bool fs_may(fuse_req_t req, const struct node_entry *e, int want);
-/* Its mode, owner and times? */
+/* May the caller change e's mode and times (the owner, or root)? */
 bool fs_may_change(fuse_req_t req, const struct node_entry *e);
-/* Unlink or rename it, by the rule of sticky directories? */
+/* May the caller remove or rename e, as far as dir's sticky bit goes? */
 bool fs_may_remove(fuse_req_t req, const struct node_dirent *dir,
 		   const struct pool_entry *e);
 
 /* resize.c */
-/* Truncate or extend i's file (SETATTR), then answer with its attributes. fi:
- * of ftruncate(2), or NULL. */
+/* Answers a SETATTR of the size, now or later. fi: of ftruncate(2); NULL:
+ * truncate(2). */
 void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	       const struct fuse_file_info *fi);
 
 /* file_ops.c */
-/* The kernel will not hear of what was just created: nothing of it stays. */
+/* Removes the file that was just created, because the reply could not be made
+ * or did not arrive. */
 void fs_uncreate(struct fs *fs, struct node_object *o);
 void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	       mode_t mode, struct fuse_file_info *fi);
@@ -484,27 +567,33 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		 struct fuse_file_info *fi);
-void fs_dirs_gone(struct fs *fs, struct node_dirent *dir);
+/* Ends the listings of a removed directory; NULL: of all directories. */
+void fs_listings_end(struct fs *fs, struct node_dirent *dir);
 
-/* stale.c */
-/* This request is about to be answered with ESTALE: the kernel asks again. */
-void fs_stale_told(struct fs *fs, uint32_t tid, bool writes);
-/* The same, by the process that handed over to this one. */
-void fs_stale_note(struct fs *fs, uint32_t tid, bool writes);
-/* Is it a note of one that is about to come? */
-bool fs_stale_coming(const struct fs_stale *s);
-/* Is it one that asks again? It is not any more. *ret_held is to be let go of
- * when it has been served. */
-bool fs_stale_again(struct fs *fs, uint32_t tid, struct fs_hold *ret_held);
-void fs_stale_let(struct fs *fs, struct fs_hold *held);
-/* Is somebody to come who was promised this name? */
-bool fs_stale_awaited(const struct fs *fs, const struct node_entry *e);
-/* What the thread asked for has ended in another way. */
-void fs_stale_over(struct fs *fs, uint32_t tid);
-/* e is looked up: if by a thread that is to open it for writing and was told
- * ESTALE, the nodeid that it gets can be opened so. */
+/* stale.c: which threads got ESTALE and will repeat their request */
+/* The caller is about to answer the thread's request with ESTALE. */
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes);
+/* The same without counting it: the ESTALE of the process that handed over. */
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes);
+/* Is the thread's second request still expected? */
+bool fs_stale_is_live(const struct fs_stale *s);
+/*
+ * The thread has sent a request: is that the one repeated after ESTALE? Removes
+ * the record of the ESTALE. *ret_pin (zeroed if there is none) is the caller's:
+ * fs_stale_unpin when the request is answered, whatever this returned.
+ */
+bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin);
+void fs_stale_unpin(struct fs *fs, struct fs_pin *pin);
+/* Is e pinned for the second OPEN of a writer? */
+bool fs_stale_pinned(const struct fs *fs, const struct node_entry *e);
+/* The thread's second request came and is not an OPEN (CREATE, or a LOOKUP that
+ * missed): removes record and pin. */
+void fs_stale_cancel(struct fs *fs, uint32_t tid);
+/* A LOOKUP found e. If the thread is a writer that got ESTALE: pins e, and
+ * makes sure that the nodeid it gets can be opened for writing. */
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
-/* Let go of what nobody came back for, or (all) of everything. */
+/* Drops the pins of threads that did not return within STALE_MS; all: of every
+ * thread. */
 void fs_stale_expire(struct fs *fs, bool all);
 
 /* xattr_ops.c */
@@ -516,12 +605,12 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
 
 /* mountpoint.c */
-/* Make dir ready to be mounted on: a mount that a killed daemon left is taken
- * away, one that is served refused (-EBUSY), a directory made. 0 or -errno,
- * logged with the remedy. */
+/* Prepares dir to be mounted on: makes the directory if it is missing and
+ * detaches a mount whose daemon is dead; a live KVPool mount is -EBUSY. 0 or
+ * -errno, logged with the remedy. */
 int fs_mountpoint_prepare(const char *dir);
 
-/* proc.c: nodeids 2 .. FS_PROC_MAX - 1 */
+/* proc.c: /.kvpool has the fixed nodeids 2 .. FS_PROC_MAX - 1 */
 #define FS_PROC_DIR 2
 #define FS_PROC_MAX POOL_ROOT_INO_MIN
 #define FS_PROC_NAME ".kvpool"

@@ -15,7 +15,8 @@
 
 #define MOUNTINFO_MAX (1u << 20)
 
-/* Decode mountinfo's \040 and the like, as far as it equals path. */
+/* Does the field, in which mountinfo escapes blanks etc. as \040, equal path?
+ */
 static bool field_is(const char *field, size_t len, const char *path)
 {
 	const char *end = field + len;
@@ -34,7 +35,8 @@ static bool field_is(const char *field, size_t len, const char *path)
 	return field == end && !*path;
 }
 
-/* Fields of a line: id, parent, MAJOR:MINOR, root, mount point, ... */
+/* The device of a line, if its mount point is path. Fields: id, parent,
+ * MAJOR:MINOR, root, mount point, ... */
 static bool line_device(const char *line, const char *path, char *ret)
 {
 	const char *field[6];
@@ -61,7 +63,7 @@ int fs_guard_device(const char *mountinfo, const char *path, char *ret)
 
 	while (mountinfo && *mountinfo) {
 		if (line_device(mountinfo, path, ret))
-			err = 0; /* the last one is on top */
+			err = 0; /* later lines are mounted on top */
 		mountinfo = strchr(mountinfo, '\n');
 		if (mountinfo)
 			mountinfo++;
@@ -69,8 +71,9 @@ int fs_guard_device(const char *mountinfo, const char *path, char *ret)
 	return err;
 }
 
-/* The guard has one thread of a process that had many: system calls only, and
- * into storage that is there already. */
+/* Also called in the guard: the child of a process with several threads may
+ * call async-signal-safe functions only, so `text` (MOUNTINFO_MAX bytes) was
+ * allocated before the fork. */
 static int device_now(const char *path, char *text, char *ret)
 {
 	int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
@@ -111,10 +114,11 @@ static void guard(pid_t daemon, const char *path, char *text,
 	if (prctl(PR_SET_PDEATHSIG, SIGUSR1) == 0 && getppid() == daemon)
 		while (sigwait(&wait_for, &sig))
 			;
-	/* Another mount may be there by now: that one is not ours. */
+	/* Another mount may be at this path by now: leave that alone. */
 	if (device_now(path, text, now) == 0 && strcmp(now, device) == 0) {
-		/* The descriptor keeps it in place, so that it answers ENOTCONN
-		 * and nobody writes into the directory below it. */
+		/* The open descriptor makes the mount busy: MNT_FORCE aborts
+		 * the connection but does not unmount. The mount then fails
+		 * with ENOTCONN, and nobody writes into the directory below. */
 		(void)open(path, O_PATH | O_DIRECTORY);
 		(void)umount2(path, MNT_FORCE);
 	}
@@ -136,8 +140,8 @@ pid_t fs_guard_start(const char *mountpoint)
 		free(text);
 		return err;
 	}
-	/* The daemon's signals are not the guard's: terminals and service
-	 * managers send them to both. */
+	/* The guard must survive the daemon's signals, which terminals and
+	 * service managers send to both: block all. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	pid = fork();

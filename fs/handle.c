@@ -1,4 +1,5 @@
-/* Handles: what OPEN and CREATE answer, and RELEASE ends. */
+/* File handles: made by OPEN and CREATE, freed by RELEASE. A passthrough handle
+ * has no state here (fs_priv.h). */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -16,16 +17,18 @@ static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 	if (!h)
 		return -ENOMEM;
 	node_fd_init(&h->fd);
-	/* Published objects never change: answered out of a mapping. */
+	/* A published object never changes: READ copies from a mapping. */
 	if (o->state == NODE_HELD)
 		h->fd.map_len = o->size;
-	/* Writers seldom read. */
+	/* A writer seldom reads: its read descriptor is opened at its first
+	 * READ. */
 	if (!writer)
 		err = node_fd_get(fs->node, &h->fd, o, O_RDONLY);
-	if (err == -ENOENT) /* from under us: had elsewhere next time */
+	if (err == -ENOENT) /* the store's file was removed by others: the
+			       check drops the copy, the next OPEN fetches */
 		pool_node_doubt(fs->node, o);
 	if (err >= 0)
-		err = fs_open_add(fs, &h->o, FS_OPEN_FILE);
+		err = fs_fh_add(fs, &h->o, FS_FH_FILE);
 	if (err) {
 		node_fd_close(fs->node, &h->fd);
 		free(h);
@@ -41,14 +44,14 @@ static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
 				  uint64_t fh)
 {
-	struct fs_handle *h = fs_open_of(fs, fh);
+	struct fs_handle *h = fs_fh_get(fs, fh);
 
 	return h && h->obj ? h->obj : i->obj;
 }
 
 bool fs_handle_writes(struct fs *fs, uint64_t fh)
 {
-	struct fs_handle *h = fs_open_of(fs, fh);
+	struct fs_handle *h = fs_fh_get(fs, fh);
 
 	return h ? h->writer : fh == FS_PASSTHROUGH_WRITER;
 }
@@ -57,12 +60,12 @@ void fs_handle_free(struct fs *fs, struct fs_handle *h)
 {
 	if (!h)
 		return;
-	fs_open_remove(fs, &h->o);
+	fs_fh_remove(fs, &h->o);
 	node_fd_close(fs->node, &h->fd);
 	if (h->obj)
 		node_object_unref(fs->node, h->obj);
 	else
-		fs->unnamed--;
+		fs->handles_without_obj--;
 	free(h);
 }
 
@@ -99,7 +102,7 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 	rc = handle_new(fs, i, fs_wants_write(flags), &h);
 	if (rc)
 		return rc;
-	i->cached = true;
+	i->was_served = true;
 	out->fh = h->o.fh;
 	out->open_flags |= FOPEN_DIRECT_IO | FS_FOPEN_PARALLEL_DIRECT_WRITES;
 	return 0;

@@ -1,11 +1,17 @@
 /*
- * What the kernel knows of the mount, for the process that takes it over, and
- * from the one that had it: see pool/conn/handover.h.
+ * Take-over of the mount: the old process writes records of everything that
+ * the kernel refers to, and the new process reads them (pool/conn/handover.h).
  *
- * Nodeids, handles and registrations of backing files are the kernel's names
- * for things and stay as they are. An inode whose file is not handed over (a
- * borrowed one, an older version that somebody reads) is unbound: in
- * passthrough the kernel has the file, else the handle brings its descriptor.
+ * Nodeids, file handles and backing ids are known to the kernel and stay the
+ * same. The node hands over the objects that have a name in the store; the
+ * others (borrowed from a peer, unlinked, or an older version that is still
+ * open) are "orphans". An inode that shows an orphan is unbound in the new
+ * process; the object's descriptor, if there is one, is in its record or in
+ * that of its handle. Passthrough reads go on by the kernel's backing.
+ *
+ * Pairs: put_X writes in the old process what get_X reads in the new one.
+ *
+ * Thread: loop, with no request in flight.
  */
 #include "fs/fs_priv.h"
 
@@ -28,6 +34,7 @@ static void attr_put(const struct node_attr *a, Kvpool__Meta *m)
 	m->attr_gen = a->gen;
 }
 
+/* The notifications that are queued, or being sent. */
 struct notes {
 	Kvpool__HandoverNote **list; /* owns, also the names */
 	size_t n;
@@ -55,7 +62,8 @@ static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
 	t->list[t->n++] = m;
 }
 
-/* Who is about to ask again. */
+/* The threads whose second request is expected. Pins are not handed over:
+ * fs_busy waits for them. tids: storage for the lists in m. */
 static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
 		      Kvpool__HandoverFs *m)
 {
@@ -66,7 +74,7 @@ static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
 	for (k = 0; k < FS_STALE_MAX; k++) {
 		const struct fs_stale *s = &fs->stale[k];
 
-		if (!fs_stale_coming(s))
+		if (!fs_stale_is_live(s))
 			continue;
 		if (s->writes)
 			m->stale_writers[m->n_stale_writers++] = s->tid;
@@ -80,12 +88,13 @@ static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 	size_t i;
 
 	for (i = 0; i < m->n_stale_readers; i++)
-		fs_stale_note(fs, m->stale_readers[i], false);
+		fs_stale_add(fs, m->stale_readers[i], false);
 	for (i = 0; i < m->n_stale_writers; i++)
-		fs_stale_note(fs, m->stale_writers[i], true);
+		fs_stale_add(fs, m->stale_writers[i], true);
 }
 
-/* What has lost its name can be opened by nobody. Owns list and paths. */
+/* The executed objects that have a name; no OPEN can find the others. The list
+ * is freed by free_executed. */
 static int put_executed(struct fs *fs, Kvpool__HandoverFs *m)
 {
 	size_t len = POOL_PATH_MAX + 1;
@@ -180,7 +189,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	free_executed(&m);
 }
 
-/* The name it is bound to, or had. Length, 0: none. */
+/* The path that i is bound to, or was. Its length; 0: none. */
 static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 {
 	const struct node_dirent *dir = fs_inode_dir(i);
@@ -195,7 +204,9 @@ static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 	return len > 0 ? (size_t)len : 0;
 }
 
-/* What is had of a file that is not handed over by its name. */
+/* Hands over a descriptor of an orphan. 1 + its index; 0: there is none. A
+ * written file without an open descriptor is opened by its store id, which the
+ * new process must know how to do (by_id). */
 static unsigned int put_orphan_fd(const struct node_object *o,
 				  struct pool_handover *h)
 {
@@ -213,7 +224,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	char path[POOL_PATH_MAX + 1];
 	Kvpool__Meta attr;
 
-	/* As an unbound one would show it: it may become one. */
+	/* Also of a bound one: it may be unbound in the new process. */
 	attr_put(i->entry ? pool_node_attr(&i->entry->e) :
 			    &fs_inode_past(i)->attr, &attr);
 	m.attr = &attr;
@@ -222,7 +233,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	m.ino = i->ino;
 	m.is_dir = i->kind == FS_DIR;
 	m.served = i->served;
-	m.cached = i->cached;
+	m.cached = i->was_served;
 	m.bound = i->entry || fs_inode_dir(i);
 	m.path.data = (uint8_t *)path;
 	m.path.len = inode_path(i, path);
@@ -246,7 +257,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	node_writer_msg_free(m.orphan);
 }
 
-/* The file of a handle whose nodeid has gone on to another one. */
+/* The object of a handle whose nodeid has switched to another one since. */
 static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 		      Kvpool__HandoverOpen *m, struct pool_handover *h)
 {
@@ -273,7 +284,7 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 	m->orphan->opens = f->writer;
 }
 
-static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
+static void put_open(struct fs *fs, struct fs_fh *o, struct pool_handover *h)
 {
 	Kvpool__HandoverOpen m = KVPOOL__HANDOVER_OPEN__INIT;
 	struct fs_handle *f = (void *)o;
@@ -285,7 +296,7 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 	m.fh = o->fh;
 	m.kind = o->kind;
 	switch (o->kind) {
-	case FS_OPEN_FILE:
+	case FS_FH_FILE:
 		m.writer = f->writer;
 		m.map_len = f->fd.map_len;
 		if (f->fd.fd >= 0)
@@ -296,7 +307,7 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 		if (m.nodeid && f->obj != f->inode->obj)
 			put_other(fs, f, path, &m, h);
 		break;
-	case FS_OPEN_DIR:
+	case FS_FH_DIR:
 		m.gone = !d->dir;
 		len = m.gone ? 0 : pool_tree_path(&d->dir->d.e, path,
 						  sizeof(path));
@@ -304,7 +315,7 @@ static void put_open(struct fs *fs, struct fs_open *o, struct pool_handover *h)
 		m.path.len = len > 0 ? (size_t)len : 0;
 		m.last_cookie = m.gone ? 0 : d->reader.last_cookie;
 		break;
-	case FS_OPEN_TEXT:
+	case FS_FH_TEXT:
 		m.text.data = (uint8_t *)t->data;
 		m.text.len = t->len;
 		break;
@@ -317,15 +328,15 @@ void fs_hand_over(struct fs *fs, struct pool_handover *h)
 {
 	uint64_t n;
 
-	fs_touched_tell(fs);
+	fs_touched_notify(fs);
 	pool_handover_set_fd(h, POOL_HANDOVER_FD_FUSE, fs->dev_fd);
 	put_fs(fs, h);
 	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
 	     n = pool_slots_next(&fs->inodes, n + 1))
 		put_inode(fs, pool_slots_get(&fs->inodes, n), h);
-	for (n = pool_slots_next(&fs->opens, 0); n < fs->opens.cap;
-	     n = pool_slots_next(&fs->opens, n + 1))
-		put_open(fs, pool_slots_get(&fs->opens, n), h);
+	for (n = pool_slots_next(&fs->handles, 0); n < fs->handles.cap;
+	     n = pool_slots_next(&fs->handles, n + 1))
+		put_open(fs, pool_slots_get(&fs->handles, n), h);
 	if (h->by_id)
 		pool_handover_put(h, POOL_HANDOVER_BY_ID, NULL);
 }
@@ -359,7 +370,7 @@ int fs_handover_init(struct fs *fs, struct pool_handover *h,
 	return 0;
 }
 
-/* The file it shows, if that was handed over. */
+/* The object of pe with this store id, or NULL: it was not handed over. */
 static struct node_object *find_object(struct pool_entry *pe, uint64_t id)
 {
 	struct node_entry *e = (void *)pe;
@@ -398,7 +409,7 @@ static int get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
 	for (i = 0; i < m->n_misses && i < 2; i++)
 		if (m->misses[i].len == MISS_BYTES)
 			memcpy(fs->misses[i], m->misses[i].data, MISS_BYTES);
-		else /* of another size: all may have been told */
+		else /* another filter size: any name may be in it */
 			memset(fs->misses[i], 0xff, MISS_BYTES);
 	fs->miss_turn_ms = pool_now_ms() - m->miss_turn_ms;
 	fs->root.atime_ns = m->root_atime_ns;
@@ -433,13 +444,13 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 		      struct pool_handover *h)
 {
 	int fd = m->orphan_fd ? pool_handover_take_fd(h, m->orphan_fd - 1) : -1;
-	struct node_object *left = NULL;
+	struct node_object *orphan = NULL;
 
 	if (m->orphan_fd && fd < 0)
 		return fd;
 	if (!o && m->opens > 0) {
-		left = o = node_orphan_take_over(fs->node, m->orphan,
-						 m->orphan_obj, fd, true);
+		orphan = o = node_orphan_take_over(fs->node, m->orphan,
+						   m->orphan_obj, fd, true);
 		if (!o)
 			return -ENOMEM;
 	}
@@ -447,8 +458,8 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 		return 0;
 	fs_inode_set_obj(fs, i, o);
 	o->users += m->opens;
-	if (left)
-		node_object_unref(fs->node, left);
+	if (orphan)
+		node_object_unref(fs->node, orphan);
 	return 0;
 }
 
@@ -482,7 +493,7 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	i->nlookup = m->nlookup;
 	i->ino = m->ino;
 	i->served = m->served;
-	i->cached = m->cached;
+	i->was_served = m->cached;
 	i->opens = m->opens;
 	i->backing = m->backing;
 	i->atime_ns = m->atime_ns;
@@ -508,7 +519,7 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	return 0;
 }
 
-/* As put_other had it: a ref, or NULL. */
+/* The object of put_other: a ref, or NULL. */
 static struct node_object *get_other(struct fs *fs,
 				     const Kvpool__HandoverOpen *m,
 				     struct pool_handover *h)
@@ -524,7 +535,8 @@ static struct node_object *get_other(struct fs *fs,
 					 fd, false);
 }
 
-/* The file that the handle has. Of an older version's nothing is known. */
+/* Sets the handle's object. It stays NULL if it is not known: the record has no
+ * nodeid (an older daemon wrote it, or did not know it either), or ENOMEM. */
 static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 			   const Kvpool__HandoverOpen *m,
 			   struct pool_handover *h)
@@ -537,7 +549,7 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 		f->obj = node_object_ref(i->obj);
 	} else if (i && i->obj) {
 		f->obj = get_other(fs, m, h);
-		if (f->obj) { /* counted with the inode's until now */
+		if (f->obj) { /* get_object counted it as i->obj's user */
 			i->obj->users--;
 			f->obj->users++;
 		}
@@ -545,11 +557,11 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 	if (f->obj)
 		f->inode = i;
 	else
-		fs->unnamed++;
+		fs->handles_without_obj++;
 }
 
-static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
-				struct pool_handover *h)
+static struct fs_fh *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
+			      struct pool_handover *h)
 {
 	struct fs_handle *f = calloc(1, sizeof(*f));
 
@@ -564,7 +576,7 @@ static struct fs_open *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 	return &f->o;
 }
 
-static struct fs_open *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
+static struct fs_fh *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 {
 	struct fs_dir_handle *d = calloc(1, sizeof(*d));
 	struct pool_entry *pe = m->gone ? NULL :
@@ -583,7 +595,7 @@ static struct fs_open *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 	return &d->o;
 }
 
-static struct fs_open *get_text(const Kvpool__HandoverOpen *m)
+static struct fs_fh *get_text(const Kvpool__HandoverOpen *m)
 {
 	struct fs_text *t = calloc(1, sizeof(*t));
 
@@ -603,16 +615,16 @@ static struct fs_open *get_text(const Kvpool__HandoverOpen *m)
 static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
 		    struct pool_handover *h)
 {
-	struct fs_open *o = m->kind == FS_OPEN_FILE ? get_file(fs, m, h) :
-			    m->kind == FS_OPEN_DIR  ? get_dir(fs, m) :
-			    m->kind == FS_OPEN_TEXT ? get_text(m) : NULL;
+	struct fs_fh *o = m->kind == FS_FH_FILE ? get_file(fs, m, h) :
+			    m->kind == FS_FH_DIR  ? get_dir(fs, m) :
+			    m->kind == FS_FH_TEXT ? get_text(m) : NULL;
 
 	if (!o)
 		return -ENOMEM;
-	o->kind = (enum fs_open_kind)m->kind;
+	o->kind = (enum fs_fh_kind)m->kind;
 	o->fh = m->fh;
 	return m->fh < FS_FH_MIN ? -EBADMSG :
-	       pool_slots_add_at(&fs->opens, m->fh - FS_FH_MIN, o);
+	       pool_slots_add_at(&fs->handles, m->fh - FS_FH_MIN, o);
 }
 
 int fs_handover_read(struct fs *fs, struct pool_handover *h)
@@ -642,7 +654,8 @@ int fs_handover_read(struct fs *fs, struct pool_handover *h)
 	}
 	if (err == -ENOENT)
 		(void)pool_handover_get(h, POOL_HANDOVER_BY_ID, NULL, NULL);
-	/* Of a newer version that cannot do without what it says there? */
+	/* A record of an unknown type is from a newer version, and one that
+	 * must not be ignored: refuse. */
 	return err == -ENOENT ? pool_handover_get(h, POOL_HANDOVER_END, NULL,
 						  NULL) : err;
 }

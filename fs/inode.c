@@ -1,4 +1,10 @@
-/* Inodes: binding to names, attributes, data mode and backing. */
+/*
+ * Inodes: binding to names, attributes, data mode and backing; and the node's
+ * callbacks (fs_node_ops), which unbind inodes and invalidate dentries when the
+ * feed changes a name. The invariants are in fs_priv.h (struct fs_inode).
+ *
+ * Thread: loop.
+ */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -20,25 +26,25 @@ fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i)
 	return i->id;
 }
 
-int fs_open_add(struct fs *fs, struct fs_open *o, enum fs_open_kind kind)
+int fs_fh_add(struct fs *fs, struct fs_fh *o, enum fs_fh_kind kind)
 {
-	int err = pool_slots_add(&fs->opens, o, &o->fh);
+	int err = pool_slots_add(&fs->handles, o, &o->fh);
 
 	o->kind = kind;
 	o->fh += FS_FH_MIN;
 	return err;
 }
 
-void fs_open_remove(struct fs *fs, struct fs_open *o)
+void fs_fh_remove(struct fs *fs, struct fs_fh *o)
 {
-	pool_slots_remove(&fs->opens, o->fh - FS_FH_MIN);
+	pool_slots_remove(&fs->handles, o->fh - FS_FH_MIN);
 }
 
-static void keep_end(struct fs_inode *i)
+static void past_unuse_obj(struct fs_inode *i)
 {
-	if (!i->past || !i->past->kept)
+	if (!i->past || !i->past->uses_obj)
 		return;
-	i->past->kept = false;
+	i->past->uses_obj = false;
 	i->obj->users--;
 }
 
@@ -47,7 +53,7 @@ void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 {
 	if (i->obj == o)
 		return;
-	keep_end(i);
+	past_unuse_obj(i);
 	if (i->obj) {
 		if (i->obj->fs == i)
 			i->obj->fs = NULL;
@@ -66,16 +72,18 @@ static void inode_show_own(struct fs *fs, struct fs_inode *i,
 		i->served = !fs->passthrough || (own->w && own->w->served);
 }
 
-bool fs_inode_movable(const struct fs *fs, const struct fs_inode *i,
-		      bool again)
+bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
+			 bool retry)
 {
+	/* Daemon-served handles have their own object, unless it is not known
+	 * after a take-over. */
 	if (i->opens > 0)
-		return again && i->served && !fs->unnamed;
-	/* (At each open, the kernel forgets what pages it has.) */
-	return again || !i->cached || !fs->passthrough;
+		return retry && i->served && !fs->handles_without_obj;
+	/* An OPEN without FOPEN_KEEP_CACHE drops the nodeid's cached pages. */
+	return retry || !i->was_served || !fs->passthrough;
 }
 
-/* The ctime of a file when it had a nodeid last, or NULL. */
+/* The record of the ctime that a file had at its last nodeid, or NULL. */
 static struct fs_carried *find_carried(struct fs *fs, uint64_t ino)
 {
 	unsigned int k;
@@ -86,7 +94,8 @@ static struct fs_carried *find_carried(struct fs *fs, uint64_t ino)
 	return NULL;
 }
 
-/* For the nodeid that e gets when it is looked up: soon, or never. */
+/* Keeps the ctime for the nodeid that the next LOOKUP of e makes. Best effort:
+ * the oldest of FS_CARRIED_MAX records is overwritten. */
 static void carry_ctime(struct fs *fs, const struct pool_entry *e,
 			uint64_t ctime_ns)
 {
@@ -113,7 +122,7 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 		inode_show_own(fs, i, e->own);
 	if (i && e && e->own && i->obj != e->own &&
 	    !fs_inode_follow(fs, i, false)) {
-		fs_inode_unbind(fs, i); /* whoever has it open keeps it */
+		fs_inode_unbind(fs, i); /* its handles keep its object */
 		i = NULL;
 	}
 	if (i)
@@ -172,7 +181,7 @@ static void backing_drop(struct fs *fs, struct fs_inode *i)
 	}
 }
 
-/* ---- what it showed ---- */
+/* ---- struct fs_past ---- */
 
 const struct fs_past *fs_inode_past(const struct fs_inode *i)
 {
@@ -195,7 +204,7 @@ const char *fs_inode_path(const struct fs_inode *i)
 
 static void past_free(struct fs_inode *i)
 {
-	keep_end(i);
+	past_unuse_obj(i);
 	if (i->past)
 		free(i->past->path);
 	free(i->past);
@@ -224,7 +233,7 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 	free(i);
 }
 
-/* Nothing refers to it any more: neither the kernel nor an open handle. */
+/* Frees i if neither a lookup count nor an open handle refers to it. */
 static void inode_maybe_free(struct fs *fs, struct fs_inode *i)
 {
 	if (i != &fs->root && i->nlookup == 0 && i->opens == 0)
@@ -239,8 +248,9 @@ void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n)
 	inode_maybe_free(fs, i);
 }
 
-/* The name an unbound inode had, if it still shows something. */
-static void keep_path(struct fs_inode *i)
+/* Keeps the path of a name that is being unbound. Not needed if no lookup count
+ * is left: no OPEN of the nodeid can come then. */
+static void past_set_path(struct fs_inode *i)
 {
 	char path[POOL_PATH_MAX + 1];
 
@@ -264,13 +274,15 @@ struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 	return f->obj && f->obj == i->obj && !f->own ? f : NULL;
 }
 
-/* Whoever comes by a descriptor (/proc/PID/fd) opens it once more. */
-static void keep_file(struct fs_inode *i)
+/* Counts the nodeid itself as a user of its object, which keeps the object's
+ * file: an OPEN by /proc/PID/fd opens it again. (The open handles count as
+ * users of their own objects, which may be others.) */
+static void past_use_obj(struct fs_inode *i)
 {
 	if (!i->served || i->opens == 0 || !i->obj || !i->past ||
-	    i->past->kept)
+	    i->past->uses_obj)
 		return;
-	i->past->kept = true;
+	i->past->uses_obj = true;
 	i->obj->users++;
 }
 
@@ -294,12 +306,12 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 			i->obj->size : (uint64_t)st.st_size;
 		i->past->attr = *pool_node_attr(&i->entry->e);
 	}
-	keep_path(i);
-	keep_file(i);
+	past_set_path(i);
+	past_use_obj(i);
 	i->entry->fs = NULL;
 	i->entry = NULL;
 	if (i->opens > 0)
-		fs_notify_attr(fs, i); /* it has been told of the name's */
+		fs_notify_attr(fs, i); /* the kernel has cached the name's */
 	if (i->opens == 0) {
 		backing_drop(fs, i);
 		fs_inode_set_obj(fs, i, NULL);
@@ -307,7 +319,7 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 	inode_maybe_free(fs, i);
 }
 
-struct node_entry *fs_inode_named(struct fs *fs, const struct fs_inode *i)
+struct node_entry *fs_inode_path_entry(struct fs *fs, const struct fs_inode *i)
 {
 	const char *path = fs_inode_path(i);
 	struct pool_entry *e = i->entry || !path ? NULL :
@@ -316,22 +328,22 @@ struct node_entry *fs_inode_named(struct fs *fs, const struct fs_inode *i)
 	return e && !e->is_dir && pool_node_visible(e) ? (void *)e : NULL;
 }
 
-/* May another nodeid have the name of this one? */
-static bool gives_up(const struct fs *fs, const struct fs_inode *i, bool take)
+/* May i lose its name to another nodeid? take: see fs_inode_rebind. */
+static bool can_unbind(const struct fs *fs, const struct fs_inode *i, bool take)
 {
-	if (i->opens == 0 && (!i->cached || !fs->passthrough))
+	if (i->opens == 0 && (!i->was_served || !fs->passthrough))
 		return true;
 	return take && !(i->entry->own && i->entry->own == i->obj &&
 			 i->obj->state == NODE_WRITING);
 }
 
-bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool again, bool take)
+bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool retry, bool take)
 {
-	struct node_entry *e = fs_inode_named(fs, i);
+	struct node_entry *e = fs_inode_path_entry(fs, i);
 	struct fs_inode *now = e ? e->fs : NULL;
 
-	if (!e || !fs_inode_movable(fs, i, again) ||
-	    (now && !gives_up(fs, now, take)))
+	if (!e || !fs_inode_can_switch(fs, i, retry) ||
+	    (now && !can_unbind(fs, now, take)))
 		return false;
 	if (now) {
 		fs_notify_entry(fs, &e->e);
@@ -350,11 +362,11 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool again, bool take)
 
 bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 		   const struct node_entry *e, struct node_object *o,
-		   bool again)
+		   bool retry)
 {
 	void *bound = o->fs;
 
-	if (i->entry || !fs_inode_movable(fs, i, again) ||
+	if (i->entry || !fs_inode_can_switch(fs, i, retry) ||
 	    !fs_inode_make_past(i))
 		return false;
 	inode_show_own(fs, i, o);
@@ -365,11 +377,11 @@ bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 	return true;
 }
 
-bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool again)
+bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool retry)
 {
 	struct node_object *own = i->entry ? i->entry->own : NULL;
 
-	if (!own || !fs_inode_movable(fs, i, again))
+	if (!own || !fs_inode_can_switch(fs, i, retry))
 		return false;
 	if (i->opens == 0)
 		backing_drop(fs, i);
@@ -384,7 +396,7 @@ static void set_time(struct timespec *ts, uint64_t ns)
 	ts->tv_nsec = (long)(ns % 1000000000ull);
 }
 
-/* Does a name show the very content that an unbound file shows? */
+/* Does any visible name show the content that the unbound file i shows? */
 static bool has_name(struct fs *fs, const struct fs_inode *i)
 {
 	const struct node_object *o = i->obj;
@@ -392,8 +404,8 @@ static bool has_name(struct fs *fs, const struct fs_inode *i)
 
 	if (e && (e->own == o || (e->obj == o && !e->own)))
 		return pool_node_visible(&e->e);
-	/* Its copy may have been evicted here. */
-	e = o && o->gen ? fs_inode_named(fs, i) : NULL;
+	/* o may have been evicted and lost its entry: compare generations. */
+	e = o && o->gen ? fs_inode_path_entry(fs, i) : NULL;
 	return e && !e->own && e->gen == o->gen;
 }
 
@@ -407,8 +419,9 @@ static nlink_t count_links(struct fs *fs, const struct fs_inode *i,
 	return i->entry || same || has_name(fs, i);
 }
 
-/* What set the mtime since moved the ctime, too, unless somebody has set it to
- * a time to come. */
+/* The ctime to show. A later mtime is from a write after the last recorded
+ * ctime, so it is the ctime, too; but not an mtime in the future, which
+ * utimensat(2) set. */
 static uint64_t change_ns(const struct fs_inode *i, uint64_t mtime_ns)
 {
 	const struct node_dirent *dir = fs_inode_dir(i);
@@ -446,7 +459,7 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 	memset(st, 0, sizeof(*st));
 	if (fs_inode_dir(i))
 		a = &i->u.dir->attr;
-	i->asks = false;
+	i->attr_expired = false;
 	if (i->entry) {
 		a = pool_node_attr(&i->entry->e);
 		size = i->entry->size;
@@ -455,17 +468,18 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 			(void)pool_node_object_size(fs->node, i->entry->own,
 						    &size, &blocks);
 	} else if (i->obj && i->obj->state == NODE_WRITING) {
-		/* Another nodeid has the name. */
+		/* Another nodeid is bound to the name. */
 		(void)pool_node_object_size(fs->node, i->obj, &size, &blocks);
 	} else if (i->obj && i->obj->state == NODE_DROPPED && i->obj->w) {
 		int fd = pool_node_writer_fd(fs->node, i->obj);
 		struct stat own;
 
-		/* Unlinked while being written. */
+		/* It was unlinked while being written. */
 		if (fd >= 0 && fstat(fd, &own) == 0)
 			size = (uint64_t)own.st_size;
 	} else if (i->obj && !i->past) {
-		/* There was no memory for it: who has it open may read all. */
+		/* ENOMEM for `past`: the size at least must be right, or
+		 * readers would stop early. */
 		size = i->obj->size;
 		blocks = (size + 511) / 512;
 	}
@@ -543,8 +557,8 @@ void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o)
 	}
 }
 
-/* Registrations of files that nobody has open are kept, the least recently
- * used of them go. */
+/* The backing of a bound file stays registered after the last close; beyond
+ * FS_BACKINGS_MAX the least recently used one is closed. */
 void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
 	i->opens--;
@@ -571,7 +585,8 @@ void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 	inode_maybe_free(fs, i);
 }
 
-/* The names are gone already (the node is closed); objects live by our refs. */
+/* Entries and directories are freed already, with the node; objects live by our
+ * refs. */
 void fs_inodes_fini(struct fs *fs)
 {
 	uint64_t n;
@@ -610,9 +625,9 @@ void fs_inodes_settle(struct fs *fs)
 	}
 }
 
-/* ---- what the node tells ---- */
+/* ---- callbacks of the node ---- */
 
-void fs_touched_tell(struct fs *fs)
+void fs_touched_notify(struct fs *fs)
 {
 	struct pool_list *it, *tmp;
 
@@ -620,7 +635,7 @@ void fs_touched_tell(struct fs *fs)
 		struct fs_inode *i = pool_list_entry(it, struct fs_inode, lru);
 
 		pool_list_del(it);
-		i->asks = true;
+		i->attr_expired = true;
 		fs_notify_attr(fs, i);
 	}
 	uv_timer_stop(&fs->touch);
@@ -629,13 +644,14 @@ void fs_touched_tell(struct fs *fs)
 
 void fs_touched_run(uv_timer_t *t)
 {
-	fs_touched_tell(t->data);
+	fs_touched_notify(t->data);
 }
 
 /*
- * e came, went, or shows another file, and it was not the kernel that asked for
- * it. Of what a mount finds at its start nobody knows when that was: its
- * directory has the time of the newest.
+ * e appeared, was removed, or shows another file, not by a request of this
+ * mount: the times of its directory change. While the first picture of the
+ * namespace arrives, the time of that change is not known: the directory gets
+ * the latest mtime of its entries.
  */
 static void dir_touched(struct fs *fs, const struct pool_entry *e)
 {
@@ -648,7 +664,7 @@ static void dir_touched(struct fs *fs, const struct pool_entry *e)
 		   ns <= pool_node_dir_mtime(d)))
 		return;
 	pool_node_dir_touch(d, ns);
-	if (!i || i->asks || !pool_list_empty(&i->lru))
+	if (!i || i->attr_expired || !pool_list_empty(&i->lru))
 		return;
 	pool_list_add_tail(&fs->touched, &i->lru);
 	if (!uv_is_active((uv_handle_t *)&fs->touch))
@@ -675,9 +691,9 @@ static void on_published(void *arg, struct node_entry *e)
 	uint64_t atime_ns, ctime_ns;
 
 	if (i && i->served && fs->passthrough) {
-		/* Written through the daemon: readers get a nodeid of their
-		 * own, in passthrough mode. */
-		atime_ns = i->atime_ns; /* that was set */
+		/* The writer's nodeid is daemon-served: readers get another,
+		 * in passthrough mode. */
+		atime_ns = i->atime_ns; /* keep what utimensat(2) set */
 		ctime_ns = i->u.ctime_ns;
 		fs_notify_entry(fs, &e->e);
 		fs_inode_unbind(fs, i);
@@ -711,7 +727,7 @@ static void on_appeared(void *arg, struct pool_entry *e)
 	struct fs *fs = arg;
 
 	dir_touched(fs, e);
-	if (fs_miss_maybe_told(fs, e))
+	if (fs_miss_maybe(fs, e))
 		fs_notify_entry(fs, e);
 }
 
@@ -721,7 +737,7 @@ static void on_dir_gone(void *arg, struct node_dirent *dir)
 	struct fs_inode *i = dir->fs;
 
 	dir_touched(fs, &dir->d.e);
-	fs_dirs_gone(fs, dir);
+	fs_listings_end(fs, dir);
 	if (!i)
 		return;
 	fs_notify_entry(fs, &dir->d.e);
@@ -736,7 +752,8 @@ static void on_object_gone(void *arg, struct node_object *o)
 	if (!i)
 		return;
 	if (i->opens > 0) {
-		/* Readers keep what they have; new opens get a new nodeid. */
+		/* Handles keep the object; the next LOOKUP makes a new nodeid.
+		 */
 		if (i->entry) {
 			fs_notify_entry(fs, &i->entry->e);
 			fs_inode_unbind(fs, i);
@@ -752,7 +769,7 @@ static void on_tell(void *arg, uint64_t mark)
 	struct fs *fs = arg;
 
 	if (pool_now_ms() - fs->touch_ms >= FS_TOUCH_MS)
-		fs_touched_tell(fs);
+		fs_touched_notify(fs);
 	fs_notify_mark(fs, mark);
 }
 

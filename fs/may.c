@@ -1,7 +1,8 @@
 /*
- * Permission. The kernel has asked for it, of the file or name that it knew
- * (default_permissions); where what is acted upon is another one by now, it is
- * asked for again here. POSIX's rules: there are no ACLs.
+ * Permission checks. The kernel makes them (default_permissions) for the file
+ * or name that it has cached; where a request is applied to another file, which
+ * the name shows by now, they are repeated here. Mode bits as in POSIX; there
+ * are no ACLs.
  */
 #include "fs/fs_priv.h"
 
@@ -9,8 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GROUPS_MAX 256
+#define GROUPS_MAX 256 /* supplementary groups looked at */
 
+/* UNKNOWN: they cannot be read, or are more than GROUPS_MAX. */
 enum in_group { OTHERS, MEMBER, UNKNOWN };
 
 static enum in_group in_group(fuse_req_t req, gid_t gid)
@@ -42,7 +44,7 @@ static bool attr_allows(fuse_req_t req, const struct node_attr *a,
 	case MEMBER:
 		bits >>= 3;
 		break;
-	case UNKNOWN: /* what both may */
+	case UNKNOWN: /* only what both members and others may do */
 		bits &= bits >> 3;
 		break;
 	case OTHERS:

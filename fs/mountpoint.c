@@ -1,5 +1,4 @@
-/* Where a mount goes: what is there already, and whose it is. See fs/fs_priv.h.
- */
+/* Prepares the mount point: a dead mount is detached, a live one refused. */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -13,8 +12,8 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-/* Is the mount with this id a pool's? mountinfo: "ID parent major:minor root
- * point options [tags...] - TYPE source options" */
+/* Is the mount with this id KVPool's? A line of mountinfo: "ID parent
+ * major:minor root point options [tags...] - TYPE source options" */
 static bool is_pool(uint64_t mnt_id)
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -35,7 +34,8 @@ static bool is_pool(uint64_t mnt_id)
 	return found;
 }
 
-/* Of a path that is no mount point it is the mount that the path is in. */
+/* Is dir the root of a KVPool mount? (statx reports the mount that dir is in,
+ * so STATX_ATTR_MOUNT_ROOT is needed, too.) */
 static bool pool_is_mounted(const char *dir)
 {
 	struct statx at;
@@ -46,8 +46,8 @@ static bool pool_is_mounted(const char *dir)
 	       (at.stx_mask & STATX_MNT_ID) && is_pool(at.stx_mnt_id);
 }
 
-/* It serves: one more on top of it would hide it, and who then stops "the
- * daemon of that mount point" would stop one and take away the other's. */
+/* A second mount on top would hide a live one, and `kvpool down --mount` would
+ * stop one daemon and remove the other's mount. */
 static int refuse_live(const char *dir)
 {
 	char path[PATH_MAX + 32];
@@ -66,8 +66,9 @@ static int refuse_live(const char *dir)
 	return -EBUSY;
 }
 
-/* (stat would not do: the kernel may still remember the root's attributes. A
- * daemon that dies while it is asked answers ECONNABORTED, ENOTCONN later.) */
+/* Detaches mounts whose daemon is dead: statfs(2) fails with ENOTCONN.
+ * (stat(2) could succeed with cached attributes of the root. ECONNABORTED: the
+ * daemon died during the call; the next call gets ENOTCONN.) */
 static int clear_stale(const char *dir)
 {
 	struct statfs sf;

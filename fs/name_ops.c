@@ -1,4 +1,10 @@
-/* Names: every handler answers at once from the node's local state. */
+/*
+ * Requests about names and attributes. The kernel holds the directory's lock
+ * during most of them, so every handler answers at once, from the node's copy
+ * of the namespace.
+ *
+ * Thread: loop.
+ */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -11,7 +17,7 @@ static void reply_missing(fuse_req_t req, struct fs *fs,
 {
 	struct fuse_entry_param p = { .entry_timeout = FS_TIMEOUT_LONG };
 
-	fs_miss_told(fs, dir, name, len);
+	fs_miss_add(fs, dir, name, len);
 	fuse_reply_entry(req, &p);
 }
 
@@ -40,7 +46,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	e = pool_node_lookup(fs->node, dir, name, len);
 	if (!e) {
-		fs_stale_over(fs, (uint32_t)fuse_req_ctx(req)->pid);
+		fs_stale_cancel(fs, (uint32_t)fuse_req_ctx(req)->pid);
 		reply_missing(req, fs, dir, name, len);
 		pool_hist_add(&fs->lookup_time, pool_now_ns() - start);
 		return;
@@ -50,12 +56,13 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 				(void *)e);
 	i = fs_inode_bind(fs, e);
 	if (!i) {
-		fuse_reply_err(req, ENOENT); /* a miss, not remembered */
+		/* ENOMEM. A miss, without a negative dentry. */
+		fuse_reply_err(req, ENOENT);
 		return;
 	}
 	fs_fill_entry(fs, i, &p);
 	if (fuse_reply_entry(req, &p) == -ENOENT)
-		fs_inode_forget(fs, i, 1); /* interrupted: never arrived */
+		fs_inode_forget(fs, i, 1); /* interrupted: no FORGET comes */
 	else if (i->kind == FS_FILE && i->entry)
 		pool_node_prefetch(fs->node, i->entry);
 	pool_hist_add(&fs->lookup_time, pool_now_ns() - start);
@@ -115,7 +122,7 @@ static uint64_t to_ns(const struct timespec *ts, bool now)
 			     (uint64_t)ts->tv_nsec;
 }
 
-/* What has lost its name, and is open. */
+/* Changes the frozen attributes of an unbound nodeid. */
 static void set_past(struct node_attr *a, unsigned int bits,
 		     const struct node_attr *to)
 {
@@ -129,21 +136,23 @@ static void set_past(struct node_attr *a, unsigned int bits,
 		a->mtime_ns = to->mtime_ns;
 }
 
-/* Neither is kept: the mount is nosuid, and what is made in a directory is its
- * maker's. */
+/* Set-ID bits are refused: the mount is nosuid, and a new file belongs to the
+ * caller's group, whatever its directory. */
 static bool has_sid(mode_t mode)
 {
 	return mode & (S_ISUID | S_ISGID);
 }
 
-/* The kernel has asked that of the older file. */
+/* May the caller change the attributes of f? The kernel checked the older
+ * file. */
 static bool may_follow(fuse_req_t req, const struct node_entry *f, int set)
 {
 	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME |
 			  FUSE_SET_ATTR_CTIME;
 	const int now = FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
 
-	/* To set the times to now is as to write. */
+	/* Setting the times to now needs write permission only (utimensat(2)).
+	 */
 	return fs_may_change(req, f) ||
 	       ((set & now) == now && !(set & ~(times | now)) &&
 		fs_may(req, f, W_OK));
@@ -222,7 +231,8 @@ static void new_attr(fuse_req_t req, mode_t mode, struct node_attr *a)
 	a->mtime_ns = fs_write_ns();
 }
 
-/* 0, or -ENOMEM, answered too: the caller takes back what it has made. */
+/* Answers with the new entry. -ENOMEM: answered, too, and the caller removes
+ * the entry. */
 static int reply_new(fuse_req_t req, struct fs *fs, struct pool_entry *e)
 {
 	struct fs_inode *i = fs_inode_bind(fs, e);
@@ -296,7 +306,7 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	pool_node_writer_closed(fs->node, o);
 }
 
-/* The file has no name any more; it may be freed. */
+/* i loses its name by UNLINK or RENAME, which changes its ctime. May free i. */
 static void leave_name(struct fs *fs, struct fs_inode *i)
 {
 	i->u.ctime_ns = pool_wall_ns();
@@ -380,16 +390,16 @@ void fs_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 
 /* ---- rename ---- */
 
-/* The kernel moves the dentry with its nodeid: the inode follows the name. */
-static void rebind(struct fs *fs, struct pool_entry *from,
-		   struct pool_entry *to)
+/* After a RENAME the kernel's dentry keeps its nodeid: bind that to `to`. */
+static void move_inode(struct fs *fs, struct pool_entry *from,
+		       struct pool_entry *to)
 {
 	struct fs_inode *i;
 
 	if (from->is_dir) {
 		struct node_dirent *f = (void *)from, *t = (void *)to;
 
-		fs_dirs_gone(fs, f);
+		fs_listings_end(fs, f);
 		i = f->fs;
 		f->fs = NULL;
 		t->fs = i;
@@ -403,7 +413,8 @@ static void rebind(struct fs *fs, struct pool_entry *from,
 	f->fs = NULL;
 	t->fs = i;
 	if (!i || i->nlookup == 0) {
-		/* What the kernel has moved shows an older nodeid. */
+		/* The kernel has no nodeid of `from`: the dentry that it moves
+		 * shows an unbound one. Invalidate it. */
 		fs->moved_ms = pool_now_ms();
 		fs_notify_entry(fs, to);
 	}
@@ -437,7 +448,7 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 	size_t len = strlen(newname);
 	int err;
 
-	if (flags & ~1u) { /* RENAME_NOREPLACE is all we take */
+	if (flags & ~1u) { /* only RENAME_NOREPLACE is supported */
 		fuse_reply_err(req, EINVAL);
 		return;
 	}
@@ -467,7 +478,7 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 	}
 	if (old && !old->is_dir && ((struct node_entry *)(void *)old)->fs)
 		leave_name(fs, ((struct node_entry *)(void *)old)->fs);
-	rebind(fs, from, to);
+	move_inode(fs, from, to);
 	renamed(fs, dir, newdir, to);
 	if (from->is_dir)
 		(void)pool_node_rmdir(fs->node, (void *)from);

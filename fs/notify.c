@@ -1,14 +1,20 @@
 /*
- * Invalidations, sent by a thread of their own: the kernel takes the
- * directory's lock for them, which a request that we have not answered may
- * hold. They leave in the order in which they were queued; a reply is written
- * before anything queued later, so a "missing" never overtakes the notification
- * that takes it back.
+ * Notifications to the kernel (invalidations of dentries and inodes), sent by a
+ * thread of their own: to invalidate a dentry the kernel takes the directory's
+ * lock, which a request that the loop has not answered yet may hold.
  *
- * An FSYNCDIR holds its directory's lock, and the thread up, for seconds. So
- * the queue has a bound: names beyond it are not queued, but the kernel is made
- * to ask for all names again (an epoch), which takes no lock. A kernel that has
- * no epochs is told of each: then the feed waits (fs_notify_behind).
+ * Order: notifications are sent as they were queued, and the loop writes a
+ * reply before it queues anything later. A negative LOOKUP reply therefore
+ * never overtakes the invalidation that corrects it.
+ *
+ * Bound: an FSYNCDIR holds its directory's lock, and so blocks the thread, for
+ * seconds. When the queue is full (NOTES_MAX), a dentry is not queued; the
+ * kernel's epoch is incremented instead, which expires all dentries and takes
+ * no lock. A kernel without epochs (before Linux 6.16) needs every
+ * notification: the queue grows beyond the bound, and the feed waits
+ * (fs_notify_behind).
+ *
+ * Thread: loop, but for notifier_main and what it calls.
  */
 #include "fs/fs_priv.h"
 
@@ -16,36 +22,38 @@
 #include <string.h>
 #include <xxhash.h>
 
+/* One notification, or a mark. */
 struct note {
 	struct note *next;
-	fuse_ino_t ino; /* parent, or the inode itself if name_len == 0; 0: a
-			   mark: all before it has been told */
-	uint64_t mark;	/* its number */
+	fuse_ino_t ino; /* name_len > 0: the directory's nodeid, else that of
+			   the inode itself; 0: a mark, reached when all notes
+			   before it have been sent */
+	uint64_t mark;	/* ino == 0: its number */
 	size_t name_len;
-	bool spare;
-	char name[];
+	bool spare; /* returns to `spares` instead of being freed */
+	char name[]; /* NUL-terminated, too */
 };
 
-/* Notes for when there is no memory: what the kernel is not told it believes
- * for FS_TIMEOUT_LONG. */
+/* Notes allocated in advance, used on ENOMEM: a lost notification leaves a
+ * stale dentry in the kernel for up to FS_TIMEOUT_LONG. */
 #define SPARES 64
-#define NOTES_MAX 16384 /* queued ones, of names and inodes */
+#define NOTES_MAX 16384 /* bound of the queue */
 
 struct fs_notifier {
 	struct fs *fs;
 	pthread_t thread;
-	pthread_mutex_t lock; /* protects all below */
-	pthread_cond_t wake;
-	struct note *head, **tail;
-	size_t n; /* queued */
-	struct note *spares; /* owns; of POOL_NAME_MAX each */
-	struct note *now; /* owned by the thread: being sent, or NULL */
+	pthread_mutex_t lock; /* protects what follows, except as noted */
+	pthread_cond_t wake; /* the queue or `stop` changed */
+	struct note *head, **tail; /* the queue; owns */
+	size_t nqueued; /* length of the queue, marks included */
+	struct note *spares; /* owns; room for POOL_NAME_MAX each */
+	struct note *sending; /* owned by the thread; NULL: none */
 	bool stop;
 	bool idle;	   /* nothing queued, nothing being sent */
-	bool no_epochs;	   /* of the kernel; loop */
-	uint64_t told_mark; /* the last that was passed */
-	uv_async_t passed; /* a mark was passed */
-	struct pool_counter sent, queued, epochs, merged;
+	bool no_epochs;	   /* the kernel has none; loop only */
+	uint64_t sent_mark; /* the last mark that the thread reached */
+	uv_async_t mark_async; /* wakes the loop to read sent_mark */
+	struct pool_counter sent, queued, epochs, merged; /* atomic */
 };
 
 /* ---- notes ---- */
@@ -103,18 +111,18 @@ static void notes_free(struct note *n)
 
 /* ---- the thread ---- */
 
-static void pass_mark(struct fs_notifier *nt, uint64_t mark)
+static void report_mark(struct fs_notifier *nt, uint64_t mark)
 {
 	pthread_mutex_lock(&nt->lock);
-	nt->told_mark = mark;
+	nt->sent_mark = mark;
 	pthread_mutex_unlock(&nt->lock);
-	uv_async_send(&nt->passed);
+	uv_async_send(&nt->mark_async);
 }
 
 static void send_note(struct fs *fs, const struct note *n)
 {
 	if (n->ino == 0)
-		pass_mark(fs->notifier, n->mark);
+		report_mark(fs->notifier, n->mark);
 	else if (n->name_len)
 		(void)fuse_lowlevel_notify_inval_entry(fs->se, n->ino, n->name,
 						       n->name_len);
@@ -122,17 +130,18 @@ static void send_note(struct fs *fs, const struct note *n)
 		(void)fuse_lowlevel_notify_inval_inode(fs->se, n->ino, -1, 0);
 }
 
-/* Off the queue, which stays the truth about what has not been sent. */
+/* Takes the next note off the queue, into nt->sending: fs_notify_each still
+ * finds it there until it has been sent. Under the lock. */
 static struct note *take_note(struct fs_notifier *nt)
 {
 	struct note *n = nt->head;
 
-	nt->now = n;
+	nt->sending = n;
 	nt->idle = !n;
 	if (!n)
 		return NULL;
 	nt->head = n->next;
-	nt->n--;
+	nt->nqueued--;
 	if (!nt->head)
 		nt->tail = &nt->head;
 	return n;
@@ -154,7 +163,7 @@ static void *notifier_main(void *arg)
 		send_note(nt->fs, n);
 		pool_count(&nt->sent);
 		pthread_mutex_lock(&nt->lock);
-		nt->now = NULL;
+		nt->sending = NULL;
 		note_give_locked(nt, n);
 	}
 	pthread_mutex_unlock(&nt->lock);
@@ -168,7 +177,8 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	struct note *n = note_take(nt, len);
 
 	if (!n) {
-		pool_error("out of memory: a change in the pool may show late");
+		pool_error("out of memory: a notification to the kernel is "
+			   "lost, a change may show up to a minute late");
 		return;
 	}
 	n->next = NULL;
@@ -183,7 +193,7 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	nt->idle = false;
 	*nt->tail = n;
 	nt->tail = &n->next;
-	nt->n++;
+	nt->nqueued++;
 	pthread_cond_signal(&nt->wake);
 	pthread_mutex_unlock(&nt->lock);
 }
@@ -193,7 +203,7 @@ static bool is_full(struct fs_notifier *nt)
 	bool full;
 
 	pthread_mutex_lock(&nt->lock);
-	full = nt->n >= NOTES_MAX;
+	full = nt->nqueued >= NOTES_MAX;
 	pthread_mutex_unlock(&nt->lock);
 	return full;
 }
@@ -203,8 +213,9 @@ bool fs_notify_behind(struct fs *fs)
 	return fs->notifier->no_epochs && is_full(fs->notifier);
 }
 
-/* Instead of a note that does not fit: was the kernel made to ask again? */
-static bool merge(struct fs *fs)
+/* If the queue is full: expires all dentries, so that no note is needed. False:
+ * it is not full, or the kernel has no epochs. */
+static bool epoch_if_full(struct fs *fs)
 {
 	struct fs_notifier *nt = fs->notifier;
 
@@ -224,14 +235,14 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 
 	if (!parent || !parent->fs)
 		return; /* the kernel does not know the directory */
-	if (!merge(fs))
+	if (!epoch_if_full(fs))
 		queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
 			   e->name_len, 0);
 }
 
 void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 {
-	if (is_full(fs->notifier)) /* the kernel takes no lock for it */
+	if (is_full(fs->notifier)) /* no lock is needed: send it here */
 		return fs_notify_attr_now(fs, i);
 	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
 }
@@ -250,8 +261,9 @@ void fs_notify_each(struct fs *fs,
 	const struct note *n;
 
 	pthread_mutex_lock(&nt->lock);
-	if (nt->now && nt->now->ino)
-		cb(arg, nt->now->ino, nt->now->name, nt->now->name_len);
+	if (nt->sending && nt->sending->ino)
+		cb(arg, nt->sending->ino, nt->sending->name,
+		   nt->sending->name_len);
 	for (n = nt->head; n; n = n->next)
 		if (n->ino)
 			cb(arg, n->ino, n->name, n->name_len);
@@ -265,7 +277,7 @@ void fs_notify_attr_now(struct fs *fs, struct fs_inode *i)
 					       0);
 }
 
-/* The usual case is that nothing is queued: no other thread is woken then. */
+/* Usually nothing is queued, and the thread need not be woken. */
 void fs_notify_mark(struct fs *fs, uint64_t mark)
 {
 	struct fs_notifier *nt = fs->notifier;
@@ -292,22 +304,23 @@ void fs_notify_expire(struct fs *fs)
 		pool_count(&nt->epochs);
 }
 
-static void on_passed(uv_async_t *a)
+static void on_mark_sent(uv_async_t *a)
 {
 	struct fs_notifier *nt = a->data;
 	uint64_t mark;
 
 	pthread_mutex_lock(&nt->lock);
-	mark = nt->told_mark;
+	mark = nt->sent_mark;
 	pthread_mutex_unlock(&nt->lock);
 	pool_node_told(nt->fs->node, mark);
 }
 
-/* ---- told misses ----
+/* ---- the filter of misses ----
  *
- * A filter, not a set: a name that was not told may be taken for one (a
- * superfluous notification), never the other way round. Two generations, each
- * as long as a dentry may live.
+ * One bit per hash of a name that LOOKUP answered as missing. A collision costs
+ * a superfluous notification; a name that was recorded is always found. Two
+ * bitmaps, each filled for as long as a dentry may live: older ones have
+ * expired.
  */
 
 static uint64_t miss_hash(const struct node_dirent *dir, const char *name,
@@ -330,8 +343,8 @@ static void miss_turn(struct fs *fs)
 	fs->misses[0] = old;
 }
 
-void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
-		  const char *name, size_t len)
+void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
+		 const char *name, size_t len)
 {
 	uint64_t h = miss_hash(dir, name, len);
 
@@ -339,7 +352,7 @@ void fs_miss_told(struct fs *fs, const struct node_dirent *dir,
 	fs->misses[0][h / 64] |= (uint64_t)1 << (h % 64);
 }
 
-bool fs_miss_maybe_told(struct fs *fs, const struct pool_entry *e)
+bool fs_miss_maybe(struct fs *fs, const struct pool_entry *e)
 {
 	uint64_t h = miss_hash((void *)e->parent, pool_entry_name(e),
 			       e->name_len);
@@ -376,17 +389,16 @@ int fs_notifier_open(struct fs *fs)
 				   "Invalidations queued for the kernel");
 	(void)pool_metrics_counter(fs->opts.metrics, &nt->epochs,
 				   "kvpool_fuse_epochs_total", NULL,
-				   "Times that the kernel was made to ask for "
-				   "all names again");
+				   "Times that all dentries in the kernel "
+				   "were expired");
 	(void)pool_metrics_counter(fs->opts.metrics, &nt->merged,
 				   "kvpool_fuse_notifications_merged_total",
 				   NULL,
-				   "Names beyond the bound of the queue of "
-				   "invalidations: the kernel asks for all "
-				   "again");
+				   "Invalidations beyond the queue's bound: "
+				   "all dentries were expired instead");
 	fs->notifier = nt;
-	nt->passed.data = nt;
-	err = uv_async_init(fs->loop, &nt->passed, on_passed);
+	nt->mark_async.data = nt;
+	err = uv_async_init(fs->loop, &nt->mark_async, on_mark_sent);
 	if (!err)
 		err = -pthread_create(&nt->thread, NULL, notifier_main, nt);
 	return err;
@@ -417,6 +429,6 @@ void fs_notifier_close(struct fs *fs)
 	pthread_cond_destroy(&nt->wake);
 	free(fs->misses[0]);
 	free(fs->misses[1]);
-	uv_close((uv_handle_t *)&nt->passed, NULL);
-	/* nt itself stays: its counter is in the registry. */
+	uv_close((uv_handle_t *)&nt->mark_async, NULL);
+	/* nt itself is not freed: opts.metrics refers to its counters. */
 }

@@ -1,5 +1,72 @@
-/* OPEN, and SETATTR of a size: which version a nodeid is to show, and waiting
- * for it. */
+/*
+ * OPEN: which version a nodeid shows, and waiting for it. Also SETATTR of a
+ * size, which is an OPEN to write that answers with attributes (resize.c).
+ *
+ * ESTALE, ONCE. A nodeid that is open may be unable to switch to another object
+ * (fs_inode_can_switch). Its OPEN is then answered with ESTALE; the kernel
+ * looks the name up again, gets another nodeid, and repeats the OPEN in the
+ * same thread. It does that once: a second ESTALE would reach the program, so
+ * the repeated OPEN (`retry`, from stale.c) is never answered with ESTALE.
+ *
+ * The first row that applies decides. "X / Y": X to the first OPEN, Y to the
+ * retry. Writing includes O_TRUNC and SETATTR of a size. Waiting in this file
+ * ends after 2 s (deadline_ms).
+ *
+ *   nodeid                          OPEN to read         OPEN to write
+ *
+ *   any
+ *    1 a writer that got ESTALE     waits for that       -
+ *      is due (open_gives_way)      writer
+ *    2 its name shows an object     -                    ETXTBSY
+ *      that is being executed
+ *   bound (open_step)
+ *    3 own file that it shows or    served; a growing    served if WRITING, or
+ *      can switch to (open_own)     file grows           unsealed for this; see
+ *                                                        (a)
+ *    4 other own file (open_own):   ESTALE / the older   ESTALE / ETXTBSY
+ *      unbound now                  version
+ *    5 published, copy here         served; see (b)      new version
+ *      (open_fast, open_have)                            (open_rewrite), then
+ *                                                        row 3 or 4
+ *    6 published, no copy here      waits for the fetch, as 5; the content is
+ *      (open_published)             ENOENT if it fails   fetched unless emptied
+ *    7 no visible content           ENOENT               ESTALE, so O_CREAT can
+ *                                                        make it / ENOENT
+ *   unbound (open_unbound), name visible
+ *    8 the caller may not open      the older version    ESTALE / EACCES
+ *      what the name shows          if open in
+ *                                   passthrough mode,
+ *                                   else ESTALE / EACCES
+ *    9 can be bound to its name     as 3 to 7            as 3 to 7
+ *      again (fs_inode_rebind)
+ *   10 shows the name's own file,   as 3                 as 3
+ *      which another nodeid has
+ *   11 open in passthrough mode     the older version    ESTALE / ETXTBSY, (c)
+ *   12 not open, or daemon-served   the name's version   ESTALE / ETXTBSY, (c)
+ *                                   (open_shared), else
+ *                                   ESTALE / the older
+ *   unbound, name gone
+ *   13 a dentry was moved just now  ESTALE / as 14       as 14
+ *      (moved_ms), and not open
+ *   14 otherwise (open_nameless)    the older version if served if unlinked
+ *                                   it is open, else     while being written
+ *                                   ENOENT               (not SETATTR), else
+ *                                                        ESTALE / ENOENT
+ *
+ * (a) While a worker seals the file, its PUBLISH is in flight, or its bytes
+ *     must not change (readers have them): waits, then EBUSY. But an OPEN that
+ *     empties the file replaces it by a new one: at once if the bytes must not
+ *     change, after waiting if its PUBLISH is still in flight.
+ * (b) If it is open with another object and cannot switch: ESTALE / the older
+ *     version.
+ * (c) Before the ESTALE, a new version of the name is made, unless it has an
+ *     own file already: the retry finds it. Its LOOKUP pins the name (stale.c),
+ *     so the retry usually comes with a nodeid of rows 3 to 6. If it comes with
+ *     this one, it joins the name's own file while that is being written
+ *     (open_joins); or, as in 14, the file that it shows; else ETXTBSY.
+ *
+ * Thread: loop.
+ */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
@@ -8,11 +75,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* So long the notice of a dentry with an older nodeid may take. */
+/* How long the invalidation of a moved dentry may take to reach the kernel; see
+ * fs->moved_ms. */
 #define MOVED_MS 1000
 
-/* An open to read that cannot be served, for whatever reason, is a miss: that
- * is what readers are prepared for. */
+/* The errno of an OPEN. A reader gets ENOENT for every failure of ours: a cache
+ * miss is what engines handle. */
 static int open_errno(int flags, int err)
 {
 	if (fs_wants_write(flags) || err == ENOENT || err == ESTALE ||
@@ -22,7 +90,7 @@ static int open_errno(int flags, int err)
 	return ENOENT;
 }
 
-/* ---- programs ---- */
+/* ---- executed objects ---- */
 
 static struct fs_executed *executed_of(struct fs *fs,
 				       const struct node_object *o)
@@ -60,14 +128,16 @@ void fs_executed_end(struct fs *fs, struct node_object *o)
 {
 	struct fs_executed *x = executed_of(fs, o);
 
-	if (!x || --x->handles > 0) /* (none: another process began it) */
+	/* NULL: the OPEN was before a take-over, which hands over only objects
+	 * that have a name. */
+	if (!x || --x->handles > 0)
 		return;
 	pool_list_del(&x->link);
 	node_object_unref(fs->node, x->obj);
 	free(x);
 }
 
-/* Is what the name of i shows executed, perhaps by another nodeid? */
+/* Is the object that i's name shows being executed, by any nodeid? */
 static bool is_executed(struct fs *fs, const struct fs_inode *i)
 {
 	const struct node_entry *e = i->entry;
@@ -75,7 +145,7 @@ static bool is_executed(struct fs *fs, const struct fs_inode *i)
 	if (pool_list_empty(&fs->executed))
 		return false;
 	if (!e)
-		e = fs_inode_named(fs, i);
+		e = fs_inode_path_entry(fs, i);
 	return e && executed_of(fs, e->own ? e->own : e->obj);
 }
 
@@ -96,7 +166,7 @@ static void end_use(struct fs *fs, struct node_object *o, int flags)
 		fs_executed_end(fs, o);
 }
 
-/* i->obj is set and will be used: count the handle, answer. */
+/* Opens a handle on i->obj and answers. */
 static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		       int flags)
 {
@@ -117,29 +187,33 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	fs_inode_opened(fs, i, o);
 	if (o->state == NODE_HELD)
 		pool_node_used(fs->node, o);
-	/* (fuse_reply_iov allocates, and does not say that it could not.) */
+	/* Not fuse_reply_open: libfuse 3.14 has no field for the backing id.
+	 * Not fuse_reply_iov: it allocates and does not report ENOMEM. */
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
-	/* Interrupted: the kernel never heard of this handle. */
+	/* ENOENT: the request was interrupted, so no RELEASE will come. */
 	node_object_ref(o);
-	fs_handle_free(fs, fs_open_of(fs, out.fh));
+	fs_handle_free(fs, fs_fh_get(fs, out.fh));
 	end_use(fs, o, flags);
 	fs_inode_closed(fs, i, o);
 	node_object_unref(fs->node, o);
 }
 
+/* One OPEN, or SETATTR of a size, until it is answered and nothing of the node
+ * refers to it any more. */
 struct open_req {
 	struct pool_list link; /* in fs->waiting, or self-linked */
 	struct fs *fs;
 	fuse_req_t req; /* NULL once answered */
-	struct fs_inode *inode; /* kept by a look-up count of ours */
+	struct fs_inode *inode; /* holds a lookup count */
 	struct node_want want;
 	int flags;
 	uint64_t deadline_ms, start_ns;
-	uint32_t tid;
-	bool again; /* it has been told ESTALE before */
-	struct fs_hold held; /* for it */
-	bool wanting, rewriting;
+	uint32_t tid; /* of the caller */
+	bool retry; /* repeated after ESTALE */
+	struct fs_pin pin; /* of the caller's LOOKUP, until this is freed */
+	bool want_started; /* `want` is in flight: can be cancelled */
+	bool change_started; /* a rewrite or a resize is in flight: cannot */
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
 };
 
@@ -156,11 +230,11 @@ static void open_free(struct open_req *r)
 {
 	pool_list_del(&r->link);
 	pool_hist_add(&r->fs->open_time, pool_now_ns() - r->start_ns);
-	if (r->again && open_writes(r))
-		r->inode->coming--;
-	fs_stale_let(r->fs, &r->held);
+	if (r->retry && open_writes(r))
+		r->inode->writers_due--;
+	fs_stale_unpin(r->fs, &r->pin);
 	fs_inode_forget(r->fs, r->inode, 1);
-	r->fs->under_way[FS_LATER_OPEN]--;
+	r->fs->ndeferred[FS_DEFERRED_OPEN]--;
 	free(r);
 }
 
@@ -175,18 +249,18 @@ static void open_fail(struct open_req *r, int err)
 }
 
 /*
- * The kernel is to look the name up again. It does so once only: then this is
- * a miss to who reads. Who writes has met a nodeid that is open in passthrough
- * mode, and cannot be given another file.
+ * Answers with ESTALE, so that the kernel looks the name up again. A retry gets
+ * another error: to a reader it is a miss; a writer met a nodeid that cannot
+ * switch, because it is open in passthrough mode.
  */
 static void open_stale(struct open_req *r)
 {
-	if (r->again) {
+	if (r->retry) {
 		open_fail(r, open_writes(r) ? ETXTBSY : ENOENT);
 		return;
 	}
 	if (r->req)
-		fs_stale_told(r->fs, r->tid, open_writes(r));
+		fs_stale_sent(r->fs, r->tid, open_writes(r));
 	open_fail(r, ESTALE);
 }
 
@@ -195,19 +269,19 @@ static void on_interrupt(fuse_req_t req, void *data)
 	struct open_req *r = data;
 
 	pool_count(&r->fs->interrupts);
-	if (r->rewriting) { /* ends by itself, to a deadline */
+	if (r->change_started) { /* its callback frees r, at its deadline */
 		r->req = NULL;
 		fuse_reply_err(req, EINTR);
 		return;
 	}
-	if (r->wanting)
+	if (r->want_started)
 		pool_node_want_cancel(r->fs->node, &r->want);
 	open_fail(r, EINTR);
 }
 
-/* Another version has come meanwhile: that one. (ESTALE has the kernel look
- * the name up again, but once only.) */
-static void open_again(struct open_req *r)
+/* The name's content changed while this OPEN waited: decide again. (Not by
+ * ESTALE, which works only once.) */
+static void open_restart(struct open_req *r)
 {
 	if (pool_now_ms() < r->deadline_ms)
 		open_step(r);
@@ -215,7 +289,7 @@ static void open_again(struct open_req *r)
 		open_fail(r, ENOENT);
 }
 
-/* About to answer: no interrupt callback may come any more. */
+/* Before an answer: takes the request, so that on_interrupt cannot run. */
 static fuse_req_t open_take_req(struct open_req *r)
 {
 	fuse_req_t req = r->req;
@@ -241,7 +315,7 @@ static bool shows_own(const struct fs_inode *i)
 	return o && o->entry && o->entry->own == o;
 }
 
-/* What this nodeid has stood for until now: an older version, perhaps. */
+/* Opens the object that the nodeid shows, perhaps an older version. */
 static void open_as_is(struct open_req *r)
 {
 	fuse_req_t req = open_take_req(r);
@@ -258,17 +332,18 @@ static void on_resized(void *arg, int status)
 	struct fs_inode *i = r->inode;
 	fuse_req_t req;
 
-	r->rewriting = false;
+	r->change_started = false;
 	if (!status && r->req && r->resize < 0 && !shows_own(i)) {
-		open_again(r); /* unlinked or replaced meanwhile */
+		open_restart(r); /* unlinked or replaced while it waited */
 		return;
 	}
 	req = open_take_req(r);
 	if (!status && i->obj && i->obj->w)
 		pool_node_modified(fs->node, i->obj, fs_write_ns());
-	/* A truncate(2) with no handle open is a write of its own. If it failed
-	 * nothing has changed: what was to be published still is, and a copy
-	 * of the published content is found to be the same. */
+	/* truncate(2) needs no handle: count it as a writer that opened and
+	 * closed the file, which publishes the result. Also after a failure:
+	 * the content is unchanged, and a pending publication must go on (a
+	 * rewrite that changed nothing is recognised as such). */
 	if (r->resize >= 0 && i->obj && i->obj->w) {
 		pool_node_writer_opened(fs->node, i->obj);
 		pool_node_writer_flushed(fs->node, i->obj);
@@ -286,7 +361,7 @@ static void on_resized(void *arg, int status)
 	open_free(r);
 }
 
-/* Looked at again soon; false: its time is over. */
+/* Retries r after FS_WAITING_MS. False: its deadline has passed. */
 static bool open_wait(struct open_req *r)
 {
 	if (pool_now_ms() >= r->deadline_ms)
@@ -298,8 +373,8 @@ static bool open_wait(struct open_req *r)
 	return true;
 }
 
-/* A local file of this mount: open it, or set its size, at once if it may be
- * written now; one that is being published is waited for. */
+/* Opens the name's own file, or sets its size. A writer waits while the file is
+ * being sealed or published. */
 static void open_own(struct open_req *r, struct node_object *own)
 {
 	struct fs *fs = r->fs;
@@ -309,12 +384,11 @@ static void open_own(struct open_req *r, struct node_object *own)
 	int rc;
 
 	if (r->inode->obj != own &&
-	    !fs_inode_follow(fs, r->inode, r->again)) {
-		/* The name shows the new file from now on; this nodeid keeps
-		 * the old content. The kernel looks the name up again
-		 * (truncate(2), too). */
+	    !fs_inode_follow(fs, r->inode, r->retry)) {
+		/* This nodeid keeps its older object; the next LOOKUP makes one
+		 * for `own`. truncate(2) follows ESTALE as open(2) does. */
 		fs_inode_unbind(fs, r->inode);
-		if (r->again && !open_writes(r))
+		if (r->retry && !open_writes(r))
 			open_as_is(r);
 		else
 			open_stale(r);
@@ -324,15 +398,16 @@ static void open_own(struct open_req *r, struct node_object *own)
 		open_as_is(r);
 		return;
 	}
-	/* Closed and whole: whoever reads it keeps it. */
+	/* Sealed, and readers have it open: they keep these bytes. */
 	rc = empties && own->state == NODE_PENDING && own->users > 0 ?
 		     -EROFS : pool_node_unseal(fs->node, own);
 	if (rc == -EAGAIN && own->state == NODE_WRITING &&
 	    pool_now_ms() >= r->deadline_ms)
-		rc = 0; /* a writable mapping lives on: it is still open */
+		rc = 0; /* a writable mapping keeps it from being sealed: it
+			   is still WRITING, so join the writer */
 	if (rc == -EAGAIN && open_wait(r))
 		return;
-	/* The master may be away for long. */
+	/* The PUBLISH may wait long for a master; an emptied file need not. */
 	if (empties && r->inode->entry &&
 	    (rc == -EROFS || (rc == -EAGAIN && own->state == NODE_PENDING))) {
 		on_rewritten(r, pool_node_own_replace(fs->node,
@@ -355,7 +430,7 @@ static void open_own(struct open_req *r, struct node_object *own)
 		open_free(r);
 		return;
 	}
-	r->rewriting = true;
+	r->change_started = true;
 	rc = pool_node_resize_start(fs->node, own,
 				    r->resize >= 0 ? (uint64_t)r->resize : 0,
 				    on_resized, r);
@@ -371,29 +446,29 @@ static void on_rewritten(void *arg, int status)
 	struct node_entry *e = r->inode->entry;
 	bool gone = !e || (!e->own && !pool_node_published(e));
 
-	r->rewriting = false;
+	r->change_started = false;
 	if (status == -EAGAIN && r->req && open_wait(r))
 		return;
 	if (status == -ESTALE && r->req && pool_now_ms() < r->deadline_ms) {
-		open_step(r); /* overtaken by another version: that one */
+		open_step(r); /* another version was published: decide again */
 		return;
 	}
-	if (status == -ENOENT && gone && !r->again) {
-		open_stale(r); /* O_CREAT makes it then */
+	if (status == -ENOENT && gone && !r->retry) {
+		open_stale(r); /* with O_CREAT the kernel then sends CREATE */
 		return;
 	}
 	if (status) {
 		open_fail(r, status == -EAGAIN ? ENOENT : -status);
 		return;
 	}
-	if (!e || !e->own) { /* unbound before, or meanwhile */
-		if (r->again && r->req && pool_now_ms() < r->deadline_ms)
+	if (!e || !e->own) { /* unbound, before the rewrite or during it */
+		if (r->retry && r->req && pool_now_ms() < r->deadline_ms)
 			open_step(r);
 		else
 			open_stale(r);
 		return;
 	}
-	if (!r->req) { /* interrupted meanwhile */
+	if (!r->req) { /* interrupted during the rewrite */
 		open_free(r);
 		return;
 	}
@@ -406,7 +481,7 @@ static void open_rewrite(struct open_req *r, struct node_entry *e)
 			r->flags & O_TRUNC ? 0 : e->size;
 	int rc;
 
-	r->rewriting = true;
+	r->change_started = true;
 	rc = pool_node_rewrite_start(r->fs->node, e, keep, on_rewritten, r);
 	if (rc != 0)
 		on_rewritten(r, rc == 1 ? 0 : rc);
@@ -421,16 +496,17 @@ static void open_have(struct open_req *r, struct node_object *o)
 
 	if (!i->entry || i->entry->obj != o) {
 		node_object_unref(fs->node, o);
-		open_again(r);
+		open_restart(r);
 		return;
 	}
 	if (i->obj != o && i->opens > 0 &&
-	    !fs_inode_movable(fs, i, r->again)) {
-		/* Another file for the same nodeid would be refused. */
+	    !fs_inode_can_switch(fs, i, r->retry)) {
+		/* The kernel rejects another backing file for an open nodeid.
+		 */
 		node_object_unref(fs->node, o);
 		fs_notify_entry(fs, &i->entry->e);
 		fs_inode_unbind(fs, i);
-		if (r->again)
+		if (r->retry)
 			open_as_is(r);
 		else
 			open_stale(r);
@@ -445,9 +521,9 @@ static void on_wanted(struct node_want *w, struct node_object *o, int status)
 {
 	struct open_req *r = pool_container_of(w, struct open_req, want);
 
-	r->wanting = false;
+	r->want_started = false;
 	if (status == -ESTALE)
-		open_again(r);
+		open_restart(r);
 	else if (status)
 		open_fail(r, ENOENT);
 	else
@@ -459,12 +535,12 @@ static void open_published(struct open_req *r)
 	struct node_object *o;
 	int rc;
 
-	r->wanting = true;
+	r->want_started = true;
 	rc = pool_node_want_start(r->fs->node, r->inode->entry, &r->want, &o,
 				  on_wanted);
 	if (rc == 0)
-		return; /* r may be gone already */
-	r->wanting = false;
+		return; /* the callback may have freed r */
+	r->want_started = false;
 	if (rc == 1)
 		open_have(r, o);
 	else if (rc != -EAGAIN || !open_wait(r))
@@ -472,61 +548,65 @@ static void open_published(struct open_req *r)
 }
 
 /*
- * An unbound nodeid, opened to read, while another one in use has the name:
- * what that shows is shown by both. (It was looked up just now, perhaps because
- * of an ESTALE.) What is not here is fetched first. False: it cannot be.
+ * Reads f, the file of the name, by an unbound nodeid while another nodeid that
+ * is in use is bound to f: both show it then. Without a local copy it is
+ * fetched first. False: this nodeid cannot switch, or the fetch cannot start;
+ * r is not answered.
  */
 static bool open_shared(struct open_req *r, struct node_entry *f)
 {
 	struct node_object *o = f->own ? f->own : f->obj;
 	int rc;
 
-	if (!fs_inode_movable(r->fs, r->inode, r->again))
+	if (!fs_inode_can_switch(r->fs, r->inode, r->retry))
 		return false;
 	if (!f->own && (!o || o->state != NODE_HELD || !o->verified ||
 			o->gen != f->gen)) {
-		r->wanting = true;
+		r->want_started = true;
 		rc = pool_node_want_start(r->fs->node, f, &r->want, &o,
 					  on_wanted);
 		if (rc == 0)
-			return true; /* r may be gone already */
-		r->wanting = false;
+			return true; /* the callback may have freed r */
+		r->want_started = false;
 		if (rc != 1)
 			return rc == -EAGAIN && open_wait(r);
-		node_object_unref(r->fs->node, o); /* f has it */
+		node_object_unref(r->fs->node, o); /* f->obj refs it */
 	}
-	if (!fs_inode_show(r->fs, r->inode, f, o, r->again))
+	if (!fs_inode_show(r->fs, r->inode, f, o, r->retry))
 		return false;
 	open_as_is(r);
 	return true;
 }
 
-/* The same for who writes, to what another nodeid has open for writing. */
+/* The same for a writer's retry: joins the writers of f's own file. */
 static bool open_joins(struct open_req *r, struct node_entry *f)
 {
 	struct node_object *own = f->own;
 
-	if (!r->again || !own || own->state != NODE_WRITING ||
+	if (!r->retry || !own || own->state != NODE_WRITING ||
 	    !fs_inode_show(r->fs, r->inode, f, own, true))
 		return false;
 	open_own(r, own);
 	return true;
 }
 
-/* It has lost its name, but not those who have it open. */
-static bool open_nameless(struct open_req *r, bool writes, bool shown)
+/* May this OPEN get the older object that the nodeid shows, although the name
+ * does not show it? Only while other handles have it open. Empties it for
+ * O_TRUNC. */
+static bool open_nameless(struct open_req *r, bool writes, bool visible)
 {
 	const struct fs_inode *i = r->inode;
 
 	if (i->opens == 0 || !i->obj)
 		return false;
-	/* Who opens it has looked it up before it was replaced (whoever did
-	 * that is told so, by fsync of the directory, when no look-up finds it
-	 * any more), or comes by a descriptor. */
+	/* The reader's LOOKUP was before the replacement, or it has no name to
+	 * look up (/proc/PID/fd): the older version is a correct answer. (An
+	 * fsync of the directory returns only when no LOOKUP finds the older
+	 * version any more.) */
 	if (!writes)
-		return !shown || r->again ||
+		return !visible || r->retry ||
 		       (r->fs->passthrough && !i->served);
-	if (!(!shown || r->again) || r->resize >= 0 ||
+	if (!(!visible || r->retry) || r->resize >= 0 ||
 	    i->obj->state != NODE_DROPPED || !i->obj->w ||
 	    i->obj->w->opens == 0)
 		return false;
@@ -534,7 +614,7 @@ static bool open_nameless(struct open_req *r, bool writes, bool shown)
 	       ftruncate(pool_node_writer_fd(r->fs->node, i->obj), 0) == 0;
 }
 
-/* The kernel has asked whether the older file may be opened. */
+/* May the caller open f? The kernel checked the older file. */
 static bool may_follow(const struct open_req *r, const struct node_entry *f)
 {
 	int want = r->flags & FS_O_EXEC ? X_OK :
@@ -545,13 +625,13 @@ static bool may_follow(const struct open_req *r, const struct node_entry *f)
 	       fs_may(r->req, f, want | (open_writes(r) ? W_OK : 0));
 }
 
-/* Looked up anew it is the kernel that refuses; but who came by a descriptor
- * comes back. */
+/* After ESTALE the kernel checks permission itself, on the new nodeid. A retry
+ * with the same nodeid has no name (/proc/PID/fd). */
 static void open_refuse(struct open_req *r)
 {
 	fuse_req_t req;
 
-	if (!r->again) {
+	if (!r->retry) {
 		open_stale(r);
 		return;
 	}
@@ -561,11 +641,8 @@ static void open_refuse(struct open_req *r)
 	open_free(r);
 }
 
-/* The kernel's dentry is out of date, and ESTALE works only once: what it
- * would find instead is shown by this nodeid again if that can be, and else
- * must be writable at once if that is what it wants. Who wants to read is told
- * if there is nothing any more; but it may be that the name has moved, and the
- * dentry with it. */
+/* Rows 8 to 14 of the table: the kernel's dentry is out of date. A writer's new
+ * version is made before the ESTALE, so that the retry finds it writable. */
 static void open_unbound(struct open_req *r)
 {
 	const char *path = fs_inode_path(r->inode);
@@ -573,42 +650,43 @@ static void open_unbound(struct open_req *r)
 	struct pool_entry *e = path ?
 		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
 	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
-	bool shown = f && pool_node_visible(e);
+	bool visible = f && pool_node_visible(e);
 	bool moved = pool_now_ms() - r->fs->moved_ms < MOVED_MS;
 
-	if (shown && !may_follow(r, f)) {
-		if (open_nameless(r, writes, shown))
+	if (visible && !may_follow(r, f)) {
+		if (open_nameless(r, writes, visible))
 			open_as_is(r);
 		else
 			open_refuse(r);
-	} else if (fs_inode_rebind(r->fs, r->inode, r->again,
-				   r->again && writes))
+	} else if (fs_inode_rebind(r->fs, r->inode, r->retry,
+				   r->retry && writes))
 		open_step(r);
-	else if (shown && f->own && f->own == r->inode->obj)
-		open_own(r, f->own); /* another nodeid has it, too */
-	else if (writes && shown && open_joins(r, f))
+	else if (visible && f->own && f->own == r->inode->obj)
+		open_own(r, f->own); /* another nodeid is bound to it */
+	else if (writes && visible && open_joins(r, f))
 		return;
-	else if (open_nameless(r, writes, shown))
+	else if (open_nameless(r, writes, visible))
 		open_as_is(r);
-	else if (writes && !r->again && shown && !f->own &&
+	else if (writes && !r->retry && visible && !f->own &&
 		 pool_node_published(f))
 		open_rewrite(r, f);
-	else if (writes || !shown || !open_shared(r, f))
-		shown || (!r->again && (writes || moved)) ?
+	else if (writes || !visible || !open_shared(r, f))
+		visible || (!r->retry && (writes || moved)) ?
 			open_stale(r) : open_fail(r, ENOENT);
 }
 
-/* Who writes is about to open this nodeid, or this name, once more, and could
- * not if it were open for what may be replaced until then. */
+/* Must this reader wait for a writer that got ESTALE and is about to repeat its
+ * OPEN? A reader that opened the same nodeid in passthrough mode first would
+ * keep it from switching to the writer's new version. */
 static bool open_gives_way(const struct open_req *r)
 {
 	const struct fs_inode *i = r->inode;
 
 	if (open_writes(r))
 		return false;
-	return i->coming > 0 ||
-	       fs_stale_awaited(r->fs, i->entry ? i->entry :
-						  fs_inode_named(r->fs, i));
+	return i->writers_due > 0 ||
+	       fs_stale_pinned(r->fs, i->entry ? i->entry :
+				      fs_inode_path_entry(r->fs, i));
 }
 
 static void open_step(struct open_req *r)
@@ -627,7 +705,7 @@ static void open_step(struct open_req *r)
 	else if (i->entry->own)
 		open_own(r, i->entry->own);
 	else if (!pool_node_published(i->entry))
-		writes && !r->again ? open_stale(r) : open_fail(r, ENOENT);
+		writes && !r->retry ? open_stale(r) : open_fail(r, ENOENT);
 	else if (writes)
 		open_rewrite(r, i->entry);
 	else
@@ -635,13 +713,13 @@ static void open_step(struct open_req *r)
 }
 
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
-		       int flags, int64_t resize, bool again,
-		       struct fs_hold held)
+		       int flags, int64_t resize, bool retry,
+		       struct fs_pin pin)
 {
 	struct open_req *r = calloc(1, sizeof(*r));
 
 	if (!r) {
-		fs_stale_let(fs, &held);
+		fs_stale_unpin(fs, &pin);
 		fuse_reply_err(req, open_errno(flags, ENOMEM));
 		return;
 	}
@@ -650,21 +728,21 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	r->req = req;
 	r->inode = i;
 	i->nlookup++;
-	fs->under_way[FS_LATER_OPEN]++;
+	fs->ndeferred[FS_DEFERRED_OPEN]++;
 	r->flags = flags;
 	r->resize = resize;
 	r->tid = (uint32_t)fuse_req_ctx(req)->pid;
-	r->again = again;
-	r->held = held;
-	if (again && open_writes(r))
-		i->coming++;
+	r->retry = retry;
+	r->pin = pin;
+	if (retry && open_writes(r))
+		i->writers_due++;
 	r->start_ns = pool_now_ns();
 	r->deadline_ms = pool_now_ms() + 2000;
 	fuse_req_interrupt_func(req, on_interrupt, r);
 	open_step(r);
 }
 
-/* The usual case, without any allocation: a read of what is here. */
+/* The usual case, without allocating: a reader, and a verified local copy. */
 static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		      int flags)
 {
@@ -675,8 +753,8 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	if (!o || fs_wants_write(flags) || (flags & O_TRUNC) ||
 	    o->state != NODE_HELD || !o->verified ||
 	    o->gen != i->entry->gen || !pool_node_published(i->entry) ||
-	    (i->obj != o && i->opens > 0) || i->coming > 0 ||
-	    fs->nheld)
+	    (i->obj != o && i->opens > 0) || i->writers_due > 0 ||
+	    fs->npins)
 		return false;
 	start = pool_now_ns();
 	fs_inode_set_obj(fs, i, o);
@@ -688,20 +766,20 @@ static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_OPEN);
-	struct fs_hold held;
+	struct fs_pin pin;
 	struct fs_inode *i;
-	bool again;
+	bool retry;
 
 	if (fs_is_proc(ino)) {
 		fs_proc_open(req, ino, fi);
 		return;
 	}
 	i = fs_inode_find(fs, ino);
-	again = fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held);
+	retry = fs_stale_take(fs, (uint32_t)fuse_req_ctx(req)->pid, &pin);
 	if (!open_fast(req, fs, i, fi->flags))
-		fs_open_begin(req, fs, i, fi->flags, -1, again, held);
+		fs_open_begin(req, fs, i, fi->flags, -1, retry, pin);
 	else
-		fs_stale_let(fs, &held);
+		fs_stale_unpin(fs, &pin);
 }
 
 void fs_waiting_run(struct fs *fs)
@@ -715,8 +793,8 @@ void fs_waiting_run(struct fs *fs)
 		pool_list_del(it);
 		open_step(pool_list_entry(it, struct open_req, link));
 	}
-	if (pool_list_empty(&fs->waiting) && !fs->nheld)
-		uv_timer_stop(&fs->retry);
+	if (pool_list_empty(&fs->waiting) && !fs->npins)
+		uv_timer_stop(&fs->waiting_timer);
 }
 
 void fs_waiting_fini(struct fs *fs)

@@ -1,7 +1,9 @@
 /*
- * /.kvpool: read-only files in the manner of /proc. The text is made when the
- * file is opened and lives as long as the handle. The directory is not listed
- * in the root: engines that scan it would take it for theirs.
+ * /.kvpool: read-only status files, as in /proc. The text is made at OPEN and
+ * lives as long as the handle. The root's listings leave the directory out,
+ * because engines that scan the root would take it for data of theirs.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -81,7 +83,7 @@ static int make_text(struct fs *fs, fuse_ino_t ino, struct fs_text *t)
 
 static void text_free(struct fs *fs, struct fs_text *t)
 {
-	fs_open_remove(fs, &t->o);
+	fs_fh_remove(fs, &t->o);
 	free(t->data);
 	free(t);
 }
@@ -95,7 +97,7 @@ void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (!err && (fi->flags & O_ACCMODE) != O_RDONLY)
 		err = -EACCES;
 	if (!err)
-		err = fs_open_add(fs, &t->o, FS_OPEN_TEXT);
+		err = fs_fh_add(fs, &t->o, FS_FH_TEXT);
 	if (err) {
 		if (t)
 			free(t->data);
@@ -112,7 +114,7 @@ void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 void fs_proc_read(fuse_req_t req, size_t size, off_t off,
 		  struct fuse_file_info *fi)
 {
-	struct fs_text *t = fs_open_of(fs_of(req), fi->fh);
+	struct fs_text *t = fs_fh_get(fs_of(req), fi->fh);
 	size_t at = (size_t)off;
 
 	if (off < 0 || at >= t->len)
@@ -126,13 +128,14 @@ void fs_proc_release(fuse_req_t req, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
 
-	text_free(fs, fs_open_of(fs, fi->fh));
+	text_free(fs, fs_fh_get(fs, fi->fh));
 	fuse_reply_err(req, 0);
 }
 
 void fs_proc_readdir(fuse_req_t req, size_t size, off_t off, bool plus)
 {
-	struct fuse_entry_param p = { .ino = 0 }; /* names only: look them up */
+	struct fuse_entry_param p = { .ino = 0 }; /* no nodeids: the kernel
+						     sends LOOKUPs */
 	char buf[1024];
 	size_t len = 0, need, k;
 

@@ -1,12 +1,12 @@
-/* SETATTR of a size: which file it is that is resized. The rest is as an OPEN
- * to write (open.c). */
+/* SETATTR of a size: chooses the file that is resized. The rest is as in an
+ * OPEN to write (open.c). */
 #include "fs/fs_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-/* ftruncate(2) of what has no name any more, or not this one. */
+/* ftruncate(2) by a handle whose object the name does not show any more. */
 static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			  struct node_object *o, uint64_t size)
 {
@@ -24,32 +24,33 @@ static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 }
 
 /*
- * truncate(2), again: the nodeid is open and shows an older version, or there
- * is no name to look up. What the name shows now is truncated through another
- * nodeid; who has this one open keeps what it shows.
+ * The retry of truncate(2), which got ESTALE: the nodeid to truncate through.
+ * That is i if it can switch to the file that the name shows; else another one
+ * of that file, and the handles of i keep its object. NULL: the name is gone.
  */
 static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
 {
 	struct node_entry *e = i->entry;
 
-	if (fs_inode_movable(fs, i, true) &&
+	if (fs_inode_can_switch(fs, i, true) &&
 	    (e || fs_inode_rebind(fs, i, true, true)))
 		return i;
 	if (!e)
-		e = fs_inode_named(fs, i);
+		e = fs_inode_path_entry(fs, i);
 	if (!e)
 		return NULL;
-	fs_notify_entry(fs, &e->e); /* its dentry shows i */
+	fs_notify_entry(fs, &e->e); /* the kernel's dentry has i's nodeid */
 	if (e->fs && !(e->own && e->own == ((struct fs_inode *)e->fs)->obj) &&
-	    !fs_inode_movable(fs, e->fs, true))
+	    !fs_inode_can_switch(fs, e->fs, true))
 		fs_inode_unbind(fs, e->fs);
 	return fs_inode_bind(fs, &e->e);
 }
 
-/* The kernel has asked whether the older file may be written. */
+/* May the caller write the file that the name shows? The kernel checked the
+ * older one. */
 static bool may_follow(fuse_req_t req, struct fs *fs, const struct fs_inode *i)
 {
-	const struct node_entry *e = fs_inode_named(fs, i);
+	const struct node_entry *e = fs_inode_path_entry(fs, i);
 
 	return !e || fs_may(req, e, W_OK);
 }
@@ -60,11 +61,11 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
 	struct fs *fs = fs_of(req);
 	struct node_object *o = fi ? fs_handle_obj(fs, i, fi->fh) : NULL;
-	struct fs_hold held = { NULL, NULL, NULL };
-	bool again = !fi && fs_stale_again(fs, tid, &held);
+	struct fs_pin pin = { NULL, NULL, NULL };
+	bool retry = !fi && fs_stale_take(fs, tid, &pin);
 
 	if (i->kind != FS_FILE || size > INT64_MAX) {
-		fs_stale_let(fs, &held);
+		fs_stale_unpin(fs, &pin);
 		fuse_reply_err(req, i->kind != FS_FILE ? EISDIR : EFBIG);
 		return;
 	}
@@ -72,22 +73,22 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 		resize_handle(req, fs, i, o, size);
 		return;
 	}
-	if (!i->entry && !again) {
-		fs_stale_told(fs, tid, true);
+	if (!i->entry && !retry) {
+		fs_stale_sent(fs, tid, true);
 		fuse_reply_err(req, ESTALE);
 		return;
 	}
-	if (again && !may_follow(req, fs, i)) {
-		fs_stale_let(fs, &held);
+	if (retry && !may_follow(req, fs, i)) {
+		fs_stale_unpin(fs, &pin);
 		fuse_reply_err(req, EACCES);
 		return;
 	}
-	if (again)
+	if (retry)
 		i = resize_instead(fs, i);
 	if (i) {
-		fs_open_begin(req, fs, i, O_WRONLY, (int64_t)size, again, held);
+		fs_open_begin(req, fs, i, O_WRONLY, (int64_t)size, retry, pin);
 		return;
 	}
-	fs_stale_let(fs, &held);
+	fs_stale_unpin(fs, &pin);
 	fuse_reply_err(req, ENOENT);
 }

@@ -1,4 +1,8 @@
-/* Mounting, the request loop, INIT, unmounting. See fs/session.h. */
+/*
+ * Mounting, the request loop, INIT, unmounting. See fs/session.h.
+ *
+ * Thread: loop.
+ */
 #include "fs/fs_priv.h"
 #include "fs/guard.h"
 
@@ -13,7 +17,11 @@
 
 #include "pool/base/busy.h"
 
-/* ---- the device ---- */
+/* ---- the device ----
+ *
+ * libfuse's reads and writes go through here, so that INIT can be extended and,
+ * for a take-over, replayed.
+ */
 
 static ssize_t dev_read(int fd, void *buf, size_t len, void *userdata)
 {
@@ -37,7 +45,8 @@ static ssize_t dev_read(int fd, void *buf, size_t len, void *userdata)
 	return n;
 }
 
-/* The answer to the INIT, which a successor will have to give, too. */
+/* Keeps the reply to INIT: after a take-over the new process compares its own
+ * with it. Returns the reply's length. */
 static ssize_t keep_reply(struct fs *fs, const struct iovec *iov, int count)
 {
 	size_t len = 0;
@@ -78,7 +87,8 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 	struct fs *fs = userdata;
 
 	(void)fs;
-	/* Never the writeback cache: data would arrive after a rename. */
+	/* Never the writeback cache: the kernel would send data after the
+	 * RENAME that publishes the file. */
 	conn->want &= ~(unsigned)(FUSE_CAP_WRITEBACK_CACHE |
 				  FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 				  FUSE_CAP_SPLICE_MOVE |
@@ -87,7 +97,8 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 		      (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_PARALLEL_DIROPS |
 		       FUSE_CAP_ASYNC_DIO | FUSE_CAP_READDIRPLUS |
 		       FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_ASYNC_READ);
-	/* As many as there can be: a RELEASE must not wait behind others. */
+	/* The maximum: RELEASE is a background request and must not be held
+	 * back (fs_flush). */
 	conn->max_background = UINT16_MAX;
 	conn->congestion_threshold = UINT16_MAX;
 	conn->max_readahead = 1u << 20;
@@ -154,7 +165,8 @@ static int register_metrics(struct fs *fs)
 	if (!err)
 		err = pool_metrics_counter(m, &fs->stale_opens,
 			"kvpool_fuse_stale_opens_total", NULL,
-			"Opens sent back because the name shows another file");
+			"Requests answered with ESTALE: the kernel repeats "
+			"them once");
 	if (!err)
 		err = pool_metrics_counter(m, &fs->interrupts,
 			"kvpool_fuse_interrupts_total", NULL,
@@ -165,7 +177,7 @@ static int register_metrics(struct fs *fs)
 			"Writes that waited for space");
 	if (!err)
 		err = pool_metrics_gauge(m, &fs->ninodes, "kvpool_fuse_inodes",
-					 NULL, "Files the kernel knows");
+					 NULL, "Nodeids that are in use");
 	if (!err)
 		err = pool_metrics_gauge(m, &fs->gbackings,
 					 "kvpool_fuse_backings", NULL,
@@ -173,7 +185,7 @@ static int register_metrics(struct fs *fs)
 	if (!err)
 		err = pool_metrics_gauge(m, &fs->nopen,
 					 "kvpool_fuse_open_files", NULL,
-					 "Open handles");
+					 "Open file handles");
 	if (!err)
 		err = pool_metrics_hist(m, &fs->lookup_time,
 					"kvpool_fuse_lookup_seconds", NULL,
@@ -197,7 +209,7 @@ static void mount_gone(struct fs *fs)
 		fs->opts.gone(fs->opts.arg);
 }
 
-/* One request; false if there is none. */
+/* Handles one request. False: there is none, or the mount is gone. */
 static bool handle_one(struct fs *fs)
 {
 	int n = fuse_session_receive_buf(fs->se, &fs->buf);
@@ -231,20 +243,21 @@ static void on_readable(uv_poll_t *p, int status, int events)
 	handle_all(p->data);
 }
 
-/* Before the loop sleeps: has something come? */
-static void look(void *arg)
+/* pool_busy_look_for's: polls the device before the loop sleeps. */
+static void poll_device(void *arg)
 {
 	handle_all(arg);
 }
 
-static void on_retry(uv_timer_t *t)
+static void on_waiting(uv_timer_t *t)
 {
 	fs_waiting_run(t->data);
 }
 
 /* ---- mounting ---- */
 
-/* What libfuse takes a list apart at is escaped. NULL: no memory. */
+/* Commas and backslashes in the source are escaped for libfuse's parser. NULL:
+ * ENOMEM. */
 static char *mount_options(const struct fs_opts *opts)
 {
 	size_t len = strlen(opts->source), i, n = 0;
@@ -309,7 +322,7 @@ static int mount_session(struct fs *fs)
 	return err;
 }
 
-/* The INIT request is waiting already: answer it, so that the data mode is
+/* The kernel queues INIT at mount(2): answers it now, so that the data mode is
  * known when fs_open returns. */
 static int answer_init(struct fs *fs)
 {
@@ -329,13 +342,13 @@ static int answer_init(struct fs *fs)
 		fs->passthrough = fs->init.passthrough;
 		return 0;
 	}
-	pool_error("%s: the kernel did not greet the FUSE session",
+	pool_error("%s: no INIT request from the kernel in 5 s",
 		   fs->mountpoint);
 	return -EIO;
 }
 
-/* Does the kernel let us register a backing file? (It wants CAP_SYS_ADMIN and
- * a filesystem that is no stack itself.) */
+/* Tries to register a backing file, which needs CAP_SYS_ADMIN and a filesystem
+ * that is not stacked itself; else the mount is daemon-served. */
 static void probe_backing(struct fs *fs)
 {
 	struct pool_file f;
@@ -370,7 +383,7 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	fs->mountpoint = strdup(opts->mountpoint);
 	fs->init.want_passthrough = opts->passthrough;
 	pool_slots_init(&fs->inodes);
-	pool_slots_init(&fs->opens);
+	pool_slots_init(&fs->handles);
 	pool_list_init(&fs->backings);
 	pool_list_init(&fs->dirs);
 	pool_list_init(&fs->touched);
@@ -387,16 +400,16 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	return fs->mountpoint ? register_metrics(fs) : -ENOMEM;
 }
 
-static int watch(struct fs *fs)
+static int start_polling(struct fs *fs)
 {
 	int err = uv_poll_init(fs->loop, &fs->poll, fs->dev_fd);
 
 	if (err)
 		return err;
-	uv_timer_init(fs->loop, &fs->retry);
-	fs->on_retry = on_retry;
+	uv_timer_init(fs->loop, &fs->waiting_timer);
+	fs->on_waiting = on_waiting;
 	uv_timer_init(fs->loop, &fs->touch);
-	fs->poll.data = fs->retry.data = fs->touch.data = fs;
+	fs->poll.data = fs->waiting_timer.data = fs->touch.data = fs;
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
 	return 0;
 }
@@ -407,7 +420,7 @@ static void start_guard(struct fs *fs)
 		fs->device[0] = '\0';
 	fs->guard = fs_guard_start(fs->mountpoint);
 	if (fs->guard < 0)
-		pool_warn("%s: nobody will end this mount if the daemon is "
+		pool_warn("%s: no guard: the mount may hang if the daemon is "
 			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
 }
 
@@ -421,14 +434,14 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 	if (!err)
 		err = mount_session(fs);
 	if (err)
-		return err; /* the process ends with what was logged */
+		return err; /* logged; the process will end */
 	err = answer_init(fs);
 	if (!err) {
 		probe_backing(fs);
 		err = fs_notifier_open(fs);
 	}
 	if (!err)
-		err = watch(fs);
+		err = start_polling(fs);
 	if (err) {
 		fuse_session_unmount(fs->se);
 		return err;
@@ -440,12 +453,12 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 	return 0;
 }
 
-/* ---- handing over, taking over (the rest: handover.c) ---- */
+/* ---- take-over (the records: handover.c) ---- */
 
 void fs_pause(struct fs *fs)
 {
 	uv_poll_stop(&fs->poll);
-	fs_stale_expire(fs, true); /* nobody can come any more */
+	fs_stale_expire(fs, true); /* no second OPEN will be read */
 	pool_busy_look_for(fs->loop, NULL, NULL);
 }
 
@@ -454,23 +467,23 @@ void fs_resume(struct fs *fs)
 	if (fs->unmounted)
 		return;
 	uv_poll_start(&fs->poll, UV_READABLE, on_readable);
-	pool_busy_look_for(fs->loop, look, fs);
+	pool_busy_look_for(fs->loop, poll_device, fs);
 }
 
 const char *fs_busy(struct fs *fs)
 {
-	static const char *const why[FS_LATER] = {
-		[FS_LATER_OPEN] = "an open waits for its file",
-		[FS_LATER_ROOM] = "a write waits for room",
-		[FS_LATER_SYNC] =
+	static const char *const why[FS_NDEFERRED] = {
+		[FS_DEFERRED_OPEN] = "an open waits for its file",
+		[FS_DEFERRED_SPACE] = "a write waits for space",
+		[FS_DEFERRED_FSYNCDIR] =
 			"an fsync of a directory waits for the master",
-		[FS_LATER_AGAIN] =
-			"a thread is to open again what it found gone",
+		[FS_DEFERRED_RETRY] =
+			"a thread that got ESTALE has not repeated its open",
 	};
 	unsigned int i;
 
-	for (i = 0; i < FS_LATER; i++)
-		if (fs->under_way[i])
+	for (i = 0; i < FS_NDEFERRED; i++)
+		if (fs->ndeferred[i])
 			return why[i];
 	return fs->unmounted ? "the mount is gone" : NULL;
 }
@@ -498,8 +511,8 @@ static bool same_reply(struct fs *fs, const struct fs_init_kept *was)
 	       memcmp(fs->init_reply, was->reply, was->reply_len) == 0;
 }
 
-/* The session is fed what the kernel asked of the first one; what it would
- * answer must be what the kernel was told then. */
+/* Feeds libfuse the INIT that the kernel sent to the first process. The reply,
+ * which is not sent, must equal the one that the kernel got then. */
 static int replay_init(struct fs *fs, const struct fs_init_kept *was)
 {
 	int err;
@@ -522,7 +535,7 @@ static int replay_init(struct fs *fs, const struct fs_init_kept *was)
 		return err;
 	if (!same_reply(fs, was)) {
 		pool_error("%s: this program asks other things of the kernel "
-			   "than what the mount was made with%s: take over "
+			   "than the mount was made with%s: take over "
 			   "with the same options, or restart",
 			   fs->mountpoint,
 			   fs->init.passthrough ? "" : " (passthrough is off)");
@@ -550,7 +563,7 @@ int fs_take(const struct fs_opts *opts, struct pool_handover *h,
 	if (!err)
 		err = fs_handover_read(fs, h);
 	if (!err)
-		err = watch(fs);
+		err = start_polling(fs);
 	if (err) {
 		pool_error("%s cannot be taken over: %s", opts->mountpoint,
 			   strerror(-err));
@@ -567,19 +580,19 @@ const char *fs_data_mode(const struct fs *fs)
 
 /* ---- unmounting ---- */
 
-#define DRAIN_MAX 100000 /* requests */
+#define DRAIN_MAX 100000 /* requests answered before unmounting */
 #define NOTIFIER_POLL_MS 5
 
 static void on_handle_closed(uv_handle_t *h)
 {
 	struct fs *fs = h->data;
 
-	if (--fs->handles == 0)
+	if (--fs->uv_closing == 0)
 		fs->closed(fs->closed_arg);
 }
 
-/* It may be waiting for the lock of a directory that a request holds which has
- * come since: that is answered. */
+/* Waits for the notifier's thread. It may be blocked on a directory's lock that
+ * an unanswered request holds: answers requests meanwhile. */
 static void end_notifier(struct fs *fs)
 {
 	struct pollfd p = { .fd = fs->dev_fd, .events = POLLIN };
@@ -593,7 +606,7 @@ static void end_notifier(struct fs *fs)
 	fs_notifier_close(fs);
 }
 
-/* Has somebody mounted something else there? That is not ours to take away. */
+/* Is another mount on top of ours now? It must not be unmounted. */
 static bool covered(const struct fs *fs)
 {
 	char now[sizeof(fs->device)];
@@ -610,25 +623,25 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	fs->closing = true;
 	fs->closed = closed;
 	fs->closed_arg = arg;
-	/* Files closed just now are to be published: hear of it. */
+	/* RELEASEs that are queued publish files. */
 	for (i = 0; i < DRAIN_MAX && !fs->unmounted; i++)
 		if (!handle_one(fs))
 			break;
-	/* One that waits holds its directory's lock in the kernel, and the
-	 * notifier may be waiting for that. */
+	/* A waiting FSYNCDIR holds its directory's lock in the kernel, and the
+	 * notifier may be blocked on that. */
 	pool_node_barriers_end(fs->node);
 	if (!fs->unmounted && !covered(fs))
 		(void)umount2(fs->mountpoint, MNT_DETACH);
 	end_notifier(fs);
-	/* No request is answered from here on. */
+	/* No request is read from here on. */
 	fs_waiting_fini(fs);
-	fs_dirs_gone(fs, NULL);
+	fs_listings_end(fs, NULL);
 	fs_guard_stop(fs->guard);
 	fs_pause(fs);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
-	fs->handles = 3;
+	fs->uv_closing = 3;
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);
-	uv_close((uv_handle_t *)&fs->retry, on_handle_closed);
+	uv_close((uv_handle_t *)&fs->waiting_timer, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->touch, on_handle_closed);
 }
 
@@ -636,16 +649,16 @@ void fs_free(struct fs *fs)
 {
 	if (!fs)
 		return;
-	fs->node = NULL; /* it is closed */
+	fs->node = NULL; /* closed: node_object_unref takes NULL */
 	fs_inodes_fini(fs);
-	pool_slots_fini(&fs->opens);
-	/* (libfuse, too, goes by the path, if files are open in our mount: then
-	 * the session ends with the process.) */
+	pool_slots_fini(&fs->handles);
+	/* libfuse unmounts by path as well while files are open in our mount;
+	 * if another mount is there, the session ends with the process. */
 	if (!covered(fs)) {
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);
 	}
 	free(fs->buf.mem);
 	free(fs->mountpoint);
-	/* fs itself stays: its counters are in the registry. */
+	/* fs itself is not freed: opts.metrics refers to its counters. */
 }

@@ -1,29 +1,35 @@
 /*
- * The mount: a FUSE session (libfuse's low-level API) on a node's loop, that
+ * The mount: a FUSE session (libfuse's low-level API) on a node's loop, which
  * shows the node's names as files.
  *
  *   session    mounting, the request loop, INIT, unmounting
- *   mountpoint what is there before
- *   passthrough the kernel's ABI that libfuse 3.14 has no calls for
- *   inode      what the kernel knows by a nodeid; data mode and backing
- *   notify     invalidations, from a thread of their own
+ *   mountpoint checks and prepares the directory that is mounted on
+ *   passthrough the parts of the kernel's ABI that libfuse 3.14 lacks
+ *   inode      nodeids: binding to names, attributes, data mode, backing
+ *   notify     invalidations, sent by a thread of their own
  *   name_ops   LOOKUP FORGET GETATTR SETATTR, MKDIR .. RENAME
- *   open       OPEN (resize: SETATTR of a size; handle: what both answer)
+ *   open       OPEN: which version a nodeid shows; waiting
+ *   stale      threads that got ESTALE and will repeat their OPEN
+ *   resize     SETATTR of a size
+ *   handle     file handles, as OPEN and CREATE make them
+ *   may        permission checks where a nodeid switches to another file
  *   file_ops   CREATE FLUSH RELEASE FSYNC
  *   data_ops   READ WRITE FALLOCATE IOCTL
  *   dir_ops    OPENDIR READDIR READDIRPLUS FSYNCDIR
  *   xattr_ops  the user.* attributes, rules and computed ones
- *   proc       /.kvpool: status files in the manner of /proc
- *   handover   all of that for another process, and from one
+ *   proc       /.kvpool: status files, as in /proc
+ *   handover   take-over: writes the above for another process, and reads it
+ *   guard      a child process that ends the mount if the daemon is killed
  *
  * Data modes, chosen at INIT: passthrough (the kernel reads and writes the
- * object's file itself; no READ or WRITE reaches us) where the kernel and our
- * privileges allow it, else daemon-served.
+ * object's file itself; no READ or WRITE reaches the daemon) where the kernel
+ * and the daemon's privileges allow it, else daemon-served.
  *
- * Thread: loop, but for the notifier. A handler answers from local state at
- * once; only OPEN, SETATTR of a size, FALLOCATE, WRITE and FSYNCDIR may wait
- * (each with a deadline), because no other request leaves a directory locked
- * in the kernel meanwhile.
+ * Thread: loop, except the notifier's own. Handlers answer from local state at
+ * once, because the kernel holds the directory's lock during LOOKUP, CREATE,
+ * MKDIR, UNLINK and RENAME. Only OPEN, SETATTR of a size, FALLOCATE, WRITE and
+ * FSYNCDIR may wait, each with a deadline; of these only FSYNCDIR holds a
+ * directory's lock (see notify.c).
  */
 #ifndef FS_SESSION_H
 #define FS_SESSION_H
@@ -42,62 +48,68 @@ struct fs;
 struct fs_opts {
 	uv_loop_t *loop;
 	struct pool_node *node;
-	const char *mountpoint;	 /* made if missing; a stale mount is removed, a
-				  * live one refused */
-	/* shown by df(1) and findmnt(8); for fs_open */
+	/* Copied. Made if missing; a stale mount is removed, a live one is an
+	 * error. */
+	const char *mountpoint;
+	/* Shown by df(1) and findmnt(8). Borrowed for the call. */
 	const char *source;
 	bool passthrough;	 /* if possible */
-	bool noexec, noatime;	 /* flags of the mount */
-	struct pool_metrics *metrics;
-	/* Text of /.kvpool/status and nodes. */
+	bool noexec, noatime;	 /* mount flags */
+	struct pool_metrics *metrics; /* borrows */
+	/* Content of /.kvpool/status and /.kvpool/nodes: JSON that the caller
+	 * owns. */
 	json_t *(*status)(void *arg);
 	json_t *(*nodes)(void *arg);
-	/* The mount is gone (umount(8) by somebody). Loop thread. */
+	/* The mount was removed by another process (umount(8)). Loop thread. */
 	void (*gone)(void *arg);
 	void *arg;
 };
 
 /*
- * Mount and start answering. 0 or -errno, logged with the remedy
- * ("/dev/fuse: permission denied - run as root or install fuse3").
+ * Mounts and starts to answer requests. 0 or -errno, logged with the remedy
+ * ("/dev/fuse: permission denied - run as root or install fuse3"). After an
+ * error the process must end: not everything is freed.
  */
 int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
 /*
- * Answer what has been asked, unmount (lazily if it is busy), tell the node
- * that nobody looks any more; closed(arg) when nothing is left on the loop.
- * What still waits for the node is answered when the node is closed: so
- * fs_close, pool_node_close, fs_free, in this order.
+ * Answers the requests that the kernel has queued, unmounts (lazily, so an open
+ * file does not prevent it) and removes the node's callbacks. closed(arg) runs
+ * when nothing of the mount is left on the loop. Closing the node ends requests
+ * that still wait for it, and these use fs. Order: fs_close, pool_node_close,
+ * fs_free.
  */
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg);
-/* The node is closed: free the rest. NULL is allowed. */
+/* Frees the rest, after the node was closed. NULL is a no-op. */
 void fs_free(struct fs *fs);
 /*
- * ---- handing over ----
+ * ---- take-over: the old process ----
  *
- * fs_pause; when fs_busy and pool_node_busy say NULL: fs_hand_over; then either
- * fs_resume (the other failed: nothing has happened) or fs_leave and the end of
- * the process, without fs_close.
+ * fs_pause; when fs_busy and pool_node_busy return NULL: fs_hand_over; then
+ * either fs_resume (the new process failed; nothing has changed), or fs_leave
+ * and exit without fs_close.
  */
 
-/* No request is read any more; those that were are answered as ever. */
+/* Stops reading requests. Those that were read are answered as usual. */
 void fs_pause(struct fs *fs);
 void fs_resume(struct fs *fs);
-/* What has not ended, for people, or NULL. It ends by itself. */
+/* What is in flight and cannot be handed over, as text for the log; NULL:
+ * nothing. It ends by itself: ask again. */
 const char *fs_busy(struct fs *fs);
-/* What the kernel knows, and the device. Errors are h's. */
+/* Writes nodeids, handles and the /dev/fuse descriptor into h. Errors: h->err.
+ */
 void fs_hand_over(struct fs *fs, struct pool_handover *h);
-/* The mount is another process's. */
+/* The new process has the mount: ends this one's guard. */
 void fs_leave(struct fs *fs);
 
 /*
- * ---- taking over ----
+ * ---- take-over: the new process ----
  *
- * fs_take (the node has been taken over, the other still holds the mount);
- * fs_guarded (it is watched over for us from now on), the other leaves;
- * pool_node_begin; fs_begin.
+ * In this order: fs_take, after the node was taken over and while the old
+ * process still has the mount; fs_guarded, which starts our guard; the old
+ * process exits; pool_node_begin; fs_begin, which starts to read requests.
  */
 
-/* 0 or -errno, logged. opts as of the mount. */
+/* 0 or -errno, logged. opts: as the mount was made with. */
 int fs_take(const struct fs_opts *opts, struct pool_handover *h,
 	    struct fs **ret_fs);
 void fs_guarded(struct fs *fs);

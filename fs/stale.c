@@ -1,153 +1,161 @@
 /*
- * Who was told ESTALE. The kernel then looks the name up anew and asks again,
- * in the same thread, and passes a second ESTALE on to the program.
+ * Threads that were answered with ESTALE. The kernel then repeats path walk and
+ * request in the same thread, with LOOKUP_REVAL, and returns a second ESTALE to
+ * the program (do_filp_open in fs/namei.c; retry_estale in
+ * include/linux/namei.h). A record of the thread tells the second request, the
+ * retry, from a first one:
  *
- *   OPEN -> ESTALE     told
- *   LOOKUP             who writes: what is being written stays so until it
- *                      comes, and what is published is shown by a nodeid
- *                      that nobody has open, or opens to read (`coming`)
- *                      until it has come (struct fs_hold)
- *   OPEN               again: served, whatever it takes
+ *   OPEN -> ESTALE   fs_stale_sent adds the record
+ *   LOOKUP           fs_stale_lookup, of a writer: pins what it finds, so that
+ *                    the second OPEN can be served (struct fs_pin)
+ *   OPEN             fs_stale_take removes it: retry = true; ESTALE is not
+ *                    sent again (the table in open.c)
  *
- * A thread whose note another one has overwritten (they share a place), or that
- * is in a PID namespace that we do not see (0), is taken for one that asks for
- * the first time: it may see ESTALE. One that asks for another file within
- * STALE_MS after all is served as if it asked again: as well, but perhaps with
- * a version that has just been replaced.
+ * A record can be wrong in two ways:
+ *   - Lost, because another thread has the same slot, or the thread is in a PID
+ *     namespace that the daemon does not see (tid 0): the retry counts as a
+ *     first request and the program may get ESTALE.
+ *   - Left over: a thread that opens another file within STALE_MS instead of
+ *     repeating the request is treated as a retry. It is served, perhaps with a
+ *     version that was replaced just now.
  */
 #include "fs/fs_priv.h"
 
 #include <string.h>
 
-#define STALE_MS 1000 /* asked again, or its open after the look-up: at once,
-			 nearly, but the thread may wait for a CPU */
+/* From the ESTALE to the LOOKUP, and from that to the second OPEN. Both usually
+ * take microseconds, but the thread may be waiting for a CPU. */
+#define STALE_MS 1000
 
-static struct fs_stale *note_of(struct fs *fs, uint32_t tid)
+static struct fs_stale *record_of(struct fs *fs, uint32_t tid)
 {
 	return &fs->stale[tid % FS_STALE_MAX];
 }
 
-static bool is_note_of(const struct fs_stale *s, uint32_t tid)
+static bool is_record_of(const struct fs_stale *s, uint32_t tid)
 {
 	return tid && s->tid == tid && pool_now_ms() - s->ms < STALE_MS;
 }
 
-bool fs_stale_coming(const struct fs_stale *s)
+bool fs_stale_is_live(const struct fs_stale *s)
 {
-	return is_note_of(s, s->tid);
+	return is_record_of(s, s->tid);
 }
 
-static struct fs_hold take_held(struct fs *fs, struct fs_stale *s)
+static struct fs_pin take_pin(struct fs *fs, struct fs_stale *s)
 {
-	struct fs_hold held = s->held;
+	struct fs_pin pin = s->pin;
 
-	if (held.obj || held.inode)
-		fs->nheld--;
-	memset(&s->held, 0, sizeof(s->held));
-	return held;
+	if (pin.obj || pin.inode)
+		fs->npins--;
+	memset(&s->pin, 0, sizeof(s->pin));
+	return pin;
 }
 
-void fs_stale_let(struct fs *fs, struct fs_hold *held)
+void fs_stale_unpin(struct fs *fs, struct fs_pin *pin)
 {
-	struct fs_hold h = *held;
+	struct fs_pin h = *pin;
 
-	memset(held, 0, sizeof(*held));
+	memset(pin, 0, sizeof(*pin));
 	if (h.obj) {
 		pool_node_writer_closed(fs->node, h.obj);
 		node_object_unref(fs->node, h.obj);
 	}
 	if (h.inode) {
-		h.inode->coming--;
+		h.inode->writers_due--;
 		fs_inode_forget(fs, h.inode, 1);
 	}
 	if (h.obj || h.inode)
-		fs->under_way[FS_LATER_AGAIN]--; /* not to be handed over */
+		fs->ndeferred[FS_DEFERRED_RETRY]--;
 }
 
-void fs_stale_told(struct fs *fs, uint32_t tid, bool writes)
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes)
 {
 	pool_count(&fs->stale_opens);
-	fs_stale_note(fs, tid, writes);
+	fs_stale_add(fs, tid, writes);
 }
 
-void fs_stale_note(struct fs *fs, uint32_t tid, bool writes)
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes)
 {
-	struct fs_stale *s = note_of(fs, tid);
-	struct fs_hold held = take_held(fs, s);
+	struct fs_stale *s = record_of(fs, tid);
+	struct fs_pin pin = take_pin(fs, s);
 
-	fs_stale_let(fs, &held);
+	fs_stale_unpin(fs, &pin);
 	s->tid = tid;
 	s->writes = writes;
 	s->ms = pool_now_ms();
 }
 
-bool fs_stale_again(struct fs *fs, uint32_t tid, struct fs_hold *ret_held)
+bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
 {
-	struct fs_stale *s = note_of(fs, tid);
-	bool again = is_note_of(s, tid);
+	struct fs_stale *s = record_of(fs, tid);
+	bool retry = is_record_of(s, tid);
 
-	memset(ret_held, 0, sizeof(*ret_held));
+	memset(ret_pin, 0, sizeof(*ret_pin));
 	if (!tid || s->tid != tid)
 		return false;
-	*ret_held = take_held(fs, s);
+	*ret_pin = take_pin(fs, s);
 	s->tid = 0;
-	return again;
+	return retry;
 }
 
-void fs_stale_over(struct fs *fs, uint32_t tid)
+void fs_stale_cancel(struct fs *fs, uint32_t tid)
 {
-	struct fs_hold held;
+	struct fs_pin pin;
 
-	(void)fs_stale_again(fs, tid, &held);
-	fs_stale_let(fs, &held);
+	(void)fs_stale_take(fs, tid, &pin);
+	fs_stale_unpin(fs, &pin);
 }
 
-/* What the name shows can be opened for writing until the thread has come. */
-static void hold(struct fs *fs, struct fs_hold *held, struct node_entry *e)
+/* Makes sure that the thread's second OPEN of e, to write, can be served: an
+ * own file in state WRITING is not sealed until then; otherwise e gets a nodeid
+ * that is not open in passthrough mode, and readers wait. */
+static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 {
 	struct fs_inode *i = e->fs;
 
-	held->name = e;
+	pin->name = e;
 	if (e->own && e->own->state == NODE_WRITING) {
-		held->obj = node_object_ref(e->own);
-		pool_node_writer_opened(fs->node, held->obj);
+		pin->obj = node_object_ref(e->own);
+		pool_node_writer_opened(fs->node, pin->obj);
 		return;
 	}
 	if (i && i->opens > 0 && !i->served)
-		fs_inode_unbind(fs, i); /* this look-up replaces the dentry */
+		fs_inode_unbind(fs, i); /* (this LOOKUP replaces the dentry) */
 	i = fs_inode_bind(fs, &e->e);
 	if (!i)
 		return;
 	i->nlookup++;
-	i->coming++;
-	held->inode = i;
+	i->writers_due++;
+	pin->inode = i;
 }
 
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
 {
-	struct fs_stale *s = note_of(fs, tid);
-	struct fs_hold before;
+	struct fs_stale *s = record_of(fs, tid);
+	struct fs_pin before;
 
-	if (!is_note_of(s, tid) || !s->writes)
+	if (!is_record_of(s, tid) || !s->writes)
 		return;
-	/* The kernel looks it up twice if the first finds another nodeid. */
-	before = take_held(fs, s);
-	hold(fs, &s->held, e);
-	if (s->held.obj || s->held.inode) {
+	/* There may be a pin already: revalidation of the dentry is a first
+	 * LOOKUP, and if it finds another nodeid the kernel sends a second. */
+	before = take_pin(fs, s);
+	pin_name(fs, &s->pin, e);
+	if (s->pin.obj || s->pin.inode) {
 		s->ms = pool_now_ms();
-		fs->nheld++;
-		fs->under_way[FS_LATER_AGAIN]++;
+		fs->npins++;
+		fs->ndeferred[FS_DEFERRED_RETRY]++;
 		fs_waiting_schedule(fs);
 	}
-	fs_stale_let(fs, &before);
+	fs_stale_unpin(fs, &before);
 }
 
-bool fs_stale_awaited(const struct fs *fs, const struct node_entry *e)
+bool fs_stale_pinned(const struct fs *fs, const struct node_entry *e)
 {
 	unsigned int k;
 
-	for (k = 0; e && fs->nheld && k < FS_STALE_MAX; k++)
-		if (fs->stale[k].held.name == e)
+	for (k = 0; e && fs->npins && k < FS_STALE_MAX; k++)
+		if (fs->stale[k].pin.name == e)
 			return true;
 	return false;
 }
@@ -155,13 +163,13 @@ bool fs_stale_awaited(const struct fs *fs, const struct node_entry *e)
 void fs_stale_expire(struct fs *fs, bool all)
 {
 	uint64_t now = pool_now_ms();
-	struct fs_hold held;
+	struct fs_pin pin;
 	unsigned int k;
 
-	for (k = 0; fs->nheld && k < FS_STALE_MAX; k++) {
+	for (k = 0; fs->npins && k < FS_STALE_MAX; k++) {
 		if (!all && now - fs->stale[k].ms <= STALE_MS)
 			continue;
-		held = take_held(fs, &fs->stale[k]);
-		fs_stale_let(fs, &held);
+		pin = take_pin(fs, &fs->stale[k]);
+		fs_stale_unpin(fs, &pin);
 	}
 }

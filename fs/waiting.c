@@ -1,10 +1,10 @@
-/* Opens that wait look again in a moment: what runs then is open.c's, by
- * pointer. */
+/* Starts the timer that retries waiting OPENs (fs_waiting_run, open.c). A file
+ * of its own, because stale.c, which lies below open.c, starts it too. */
 #include "fs/fs_priv.h"
 
 void fs_waiting_schedule(struct fs *fs)
 {
-	if (!uv_is_active((uv_handle_t *)&fs->retry))
-		uv_timer_start(&fs->retry, fs->on_retry, FS_RETRY_MS,
-			       FS_RETRY_MS);
+	if (!uv_is_active((uv_handle_t *)&fs->waiting_timer))
+		uv_timer_start(&fs->waiting_timer, fs->on_waiting,
+			       FS_WAITING_MS, FS_WAITING_MS);
 }

@@ -1,8 +1,11 @@
 /*
- * Extended attributes: user.* are kept with the object and travel with it;
- * among them user.kvpool.* are rules (checked) or computed (read-only). Others
- * do not exist here: reading them is ENODATA, quickly, for the kernel asks for
- * security.capability.
+ * Extended attributes. Those of user.* are stored with the object or directory
+ * and known on every node. Among them user.kvpool.* are rules, whose values are
+ * checked, or computed (read-only). Other namespaces do not exist here:
+ * GETXATTR returns ENODATA before anything else, because the kernel reads
+ * security.capability often.
+ *
+ * Thread: loop.
  */
 #include "fs/fs_priv.h"
 
@@ -12,8 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A nodeid whose file has got another one goes on speaking for it, to who may
- * ask that. (want: as the kernel has asked it of the older file.) */
+/* The file or directory that a request on this nodeid applies to, or NULL. An
+ * unbound nodeid stands for the file that its name shows now, if the caller has
+ * the permissions `want` there, too: the kernel checked the older file. */
 static struct pool_entry *entry_of(fuse_req_t req, struct fs *fs,
 				   fuse_ino_t ino, int want)
 {
@@ -100,9 +104,9 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 }
 
 /*
- * A rule says what becomes of other users' files, too: it is the owner's to
- * set, as the mode is. (Of all else the kernel asks for permission to write,
- * and in a sticky directory for its owner.)
+ * A rule of a directory affects other users' files in it, so only its owner and
+ * root may set it, as with the mode. For other attributes the kernel's checks
+ * suffice: write permission, and in a sticky directory ownership.
  */
 static bool may_rule(fuse_req_t req, const struct pool_entry *e,
 		     const char *name)
@@ -140,9 +144,10 @@ static int check_rule(fuse_req_t req, const struct pool_entry *e,
 	return err == -ENOTSUP ? -EOPNOTSUPP : err;
 }
 
-/* "soft:30s" counts from now: kept as the time when it ends, "soft@SECONDS". */
-static void pin_end(const char *name, const char **value, size_t *size,
-		    char *text, size_t cap)
+/* The pin "soft:30s" is relative to now: stored as the time when it ends,
+ * "soft@SECONDS" (Unix time). */
+static void pin_make_absolute(const char *name, const char **value,
+			      size_t *size, char *text, size_t cap)
 {
 	struct pool_rules r = { 0 };
 
@@ -162,15 +167,15 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 {
 	struct fs *fs = fs_count(req, OP_SETXATTR);
 	struct pool_entry *e = entry_of(req, fs, ino, W_OK);
-	struct fs_hold held;
+	struct fs_pin pin;
 	struct node_entry *f;
 	char text[32];
 	int err;
 
 	if (!e && !fs_is_proc(ino) &&
-	    fs_stale_again(fs, (uint32_t)fuse_req_ctx(req)->pid, &held)) {
-		f = fs_inode_named(fs, fs_inode_find(fs, ino));
-		fs_stale_let(fs, &held);
+	    fs_stale_take(fs, (uint32_t)fuse_req_ctx(req)->pid, &pin)) {
+		f = fs_inode_path_entry(fs, fs_inode_find(fs, ino));
+		fs_stale_unpin(fs, &pin);
 		if (!f || !fs_may(req, f, W_OK)) {
 			fuse_reply_err(req, f ? EACCES : ENOENT);
 			return;
@@ -179,14 +184,14 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	}
 	if (!e) {
 		if (!fs_is_proc(ino))
-			fs_stale_told(fs, (uint32_t)fuse_req_ctx(req)->pid,
+			fs_stale_sent(fs, (uint32_t)fuse_req_ctx(req)->pid,
 				      false);
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : ESTALE);
 		return;
 	}
 	err = check_rule(req, e, name, value, size);
 	if (!err) {
-		pin_end(name, &value, &size, text, sizeof(text));
+		pin_make_absolute(name, &value, &size, text, sizeof(text));
 		err = pool_node_setxattr(fs->node, e, name, value, size,
 					 flags);
 	}

@@ -661,7 +661,7 @@ static void stop_node(struct world *w, int i)
 
 unsigned int k_handles(struct world *w)
 {
-	struct pool_slots *s = &w->fs->opens;
+	struct pool_slots *s = &w->fs->handles;
 	unsigned int n = 0;
 	uint64_t at;
 

@@ -1,19 +1,21 @@
 /*
- * Opens: what each event of the kernel is answered with, by what the nodeid
- * shows. A table (fs/open.c follows it), in both data modes.
+ * Opens: what an OPEN is answered with, by what the nodeid shows. These rows
+ * are a summary; all states are in the table at the head of fs/open.c. Each
+ * test runs in both data modes. "ESTALE, X": the repeated OPEN gets X.
  *
  *   nodeid shows               to read                to write
  *   published, not open        that version           the next, same nodeid (1)
  *   published, open            that version           ESTALE, then another
  *   being written              the growing file       the same file
  *   waits for the master       that file              the same, taken back
- *   replaced, not open         the version now        the version now
+ *   replaced, not open         the version now (1)    the version now (1)
  *   replaced, open             the version it has (2) ESTALE, then the new one
- *   unlinked, open             the version it has     ESTALE, ENOENT
+ *   unlinked, open             the version it has     ESTALE, ENOENT (3)
  *   unlinked, not open         ENOENT                 ESTALE, ENOENT
  *
  * (1) ESTALE where the nodeid has been open daemon-served in passthrough mode.
  * (2) ESTALE, then the new one, where it is daemon-served.
+ * (3) If it is still being written: that file.
  */
 #include <setjmp.h>
 #include <stdarg.h>
