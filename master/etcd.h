@@ -5,9 +5,9 @@
  *
  * Several URLs name the members of one cluster. A request starts at the URL
  * that answered last, and goes on to the next one if that member cannot be
- * reached, is too slow, or reports that it has no leader. The remaining time is
- * divided among the URLs not tried yet. etcd may execute a request twice, so
- * requests must be idempotent.
+ * reached, is too slow, does not answer like etcd, or has no leader. The
+ * remaining time is divided among the URLs not tried yet. etcd may execute a
+ * request twice, so requests must be idempotent.
  *
  * libcurl runs on one thread, "kv-etcd", which also parses the answers; they
  * reach the loop through a mailbox. At most ETCD_REQS_MAX requests are in

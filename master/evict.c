@@ -114,17 +114,17 @@ static void evict_held(struct master_session *s, struct master_file *f,
 }
 
 /*
- * Will the moves in flight and the DROPs that the sender had not received when
- * it sent msg free as many bytes as it needs? Nodes request evictions again
+ * Will the moves in flight, and the DROPs that the sender had not received when
+ * it sent msg, free as many bytes as it needs? Nodes request evictions again
  * without waiting for these. Granting more would waste other stores' room on
  * unneeded moves, so that copies moved later would find none.
  */
 static bool enough_leaves(const struct master_session *s,
 			  const Kvpool__Evict *msg)
 {
-	uint64_t untold = s->granted > msg->seen ? s->granted - msg->seen : 0;
+	uint64_t unseen = s->granted > msg->seen ? s->granted - msg->seen : 0;
 
-	return msg->need && s->member->leaving_bytes + untold >= msg->need;
+	return msg->need && s->member->leaving_bytes + unseen >= msg->need;
 }
 
 static void evict_item(struct master_session *s, const Kvpool__Evict *msg,

@@ -10,9 +10,9 @@
  *   OPS_DONE    held until all records appended so far are settled, because a
  *               result may follow from another session's change (UNLINK of a
  *               name that is already gone, ESTALE). Exception: OPS with nothing
- *               but successful publications. The publisher's inventory brings
- *               these back together with the bytes, and no fsync returns before
- *               SYNCED.
+ *               but successful publications, none of which appended a record.
+ *               The publisher's inventory brings these back together with the
+ *               bytes, and no fsync returns before SYNCED.
  *   SYNCED,     held likewise. WELCOME contains results of the node's previous
  *   WELCOME     session.
  *   DROP        held likewise, because a removal, a tombstone or a rule made
@@ -32,11 +32,11 @@
  * node reads them.
  *
  * Gates of the feed belong to the master and outlive sessions. update_gates
- * compares the feed and the state with the previous update. If records up to
- * mark M were appended in between, changes made in between (feed sequence
- * greater than S, that of the previous update) may depend on them; a gate (S,
- * M) keeps changes after S from being sent before M is settled. This needs a
- * change and its records to be made in one turn, and updates in other turns.
+ * notes the feed sequence and the mark at each call. If the mark has grown to M
+ * since the previous call, at feed sequence S, then changes after S may depend
+ * on the new records. The gate (S, M) keeps changes after S from being sent
+ * before M is settled. This relies on a change and its records being made in
+ * the same turn, and on update_gates being called in other turns.
  *
  * When the lease is over (master_acting), the master neither reads nor sends.
  * With a state file, all records are passed to the kernel before a message is

@@ -32,9 +32,9 @@
  *   accepted --JOIN--> joined --INVENTORY last--> inventoried
  *       \________________\______________________________\--> ended
  *
- * A session ends after a bad message, when its node reads too slowly, or when
- * the node joins again. It is detached from its member at once; its memory is
- * freed in the connection's on_close.
+ * The master ends a session, for example, after a bad message, when its node
+ * reads too slowly, or when the node joins again. The session is detached from
+ * its member at once; its memory is freed in the connection's on_close.
  *
  * No turn of the loop is long, however much work is queued: sessions share each
  * turn's budget of receiving and of sending (pool/conn/share.h), walks over the
@@ -291,7 +291,7 @@ static inline void master_count(struct master *m, enum master_counter c)
 	pool_count(&m->stats.c[c]);
 }
 
-/* ---- server.c ---- */
+/* ---- server.c, loop.c, compaction.c ---- */
 
 uint64_t master_next_gen(struct master *m);
 /* Run the pump (repair, DROPs, feed, SYNCED) within MASTER_COALESCE_MS. */
@@ -352,7 +352,7 @@ void master_keep_tomb(struct master *m, const struct master_grave *g);
  */
 void master_keep_blind(struct master *m, const char *path, size_t len,
 		       const struct master_member *by, uint64_t replaced_gen);
-/* The node's id as a blind write's tombstone has it (by_run). */
+/* The node's id as by_run of a blind write's tombstone. */
 uint64_t master_blind_id(const struct master_member *mb);
 /* Fills the fields of a TOMB record for g, all but the path. */
 void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret);
@@ -362,8 +362,9 @@ void master_keep_drain(struct master *m, const struct master_member *mb);
 void master_keep_flush(struct master *m);
 /*
  * A mark is the number of records queued for etcd so far. It is settled when
- * all these records are in etcd, and so survive this master. With a state file,
- * or without a state, every mark is settled: the kernel has flushed records.
+ * all these records are in etcd, and so survive this master. With a state file
+ * every mark counts as settled: flushed records are in the kernel and survive
+ * the process.
  */
 uint64_t master_keep_mark(const struct master *m);
 /* Records appended so far, to etcd or the file. */
@@ -572,7 +573,7 @@ bool master_repair_extra(struct master *m, struct master_file *f);
  * again. */
 void master_repair_figures(struct master *m, struct master_member *mb,
 			   const Kvpool__NodeInfo *info);
-/* mb's connection is lost: retry the copies ordered from it. */
+/* mb's connection is lost: retry the copies that it was ordered to make. */
 void master_repair_cut_off(struct master *m, const struct master_member *mb);
 /* Retry what is due, and order copies within the bounds. */
 void master_repair_run(struct master *m, uint64_t now_ms);

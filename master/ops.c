@@ -11,7 +11,8 @@
  * (Op.again). Such a conditional change must not overwrite newer changes of
  * other nodes; if it would, it is refused with -ESTALE. It names the
  * generations that its issuer knew of (Meta.base_gen, Meta.seen_gen), and the
- * contents that are no conflict although they are newer (Op.before).
+ * contents that are no conflict although they are newer (Op.before). UNLINK is
+ * conditional whenever it says a generation, or seen_gen.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -116,8 +117,8 @@ static bool may_be_repeated(const struct op *op, uint64_t now, uint64_t gen)
 	       from < gen;
 }
 
-/* Is `now`, the name's last version, newer than gen, and from another change
- * than the sender's own or one that it knew of? */
+/* Is `now`, the name's last version, newer than gen, and neither from the
+ * sender's own change nor from one that it knew of? */
 static bool is_conflict(const struct op *op, uint64_t now, uint64_t gen)
 {
 	return now > gen && !issued_here(op, now) &&
@@ -163,9 +164,9 @@ static bool last_was_expected(const struct op *op, const struct master_grave *g)
 	return false;
 }
 
-/* Was the name evicted with a version that conflicts? (A version lost with its
- * holders does not count: it may be the sender's own, whose result was lost
- * with the sender's earlier session.) */
+/* Was the name evicted with a version that conflicts? (A version lost because
+ * its holders died does not count: it may be the sender's own, whose result the
+ * sender has not received.) */
 static bool evicted_after(const struct op *op, uint64_t gen)
 {
 	const struct master_grave *g =
@@ -435,13 +436,14 @@ static int unlink_missing(struct op *op)
 	if (!gen && op->m->ready)
 		gen = unlink_gen(op);
 	if (!gen && op->m->ready) {
-		/* Versions published later are not covered. The sender may
-		 * learn of one before it has this result, from a REPLICATE. */
+		/* The result covers all generations issued so far. It must not
+		 * cover later ones: the sender may receive one, by REPLICATE,
+		 * before it has this result. */
 		op->result->gen = op->m->epoch << POOL_GEN_SEQ_BITS |
 				  op->m->gen_seq;
 		return 0;
 	}
-	/* Not a generation that has not been issued yet. */
+	/* Only a generation that has been issued already; else the next. */
 	if (!gen || gen > (op->m->epoch << POOL_GEN_SEQ_BITS |
 			   op->m->gen_seq))
 		gen = master_next_gen(op->m);

@@ -12,11 +12,11 @@
  * more until 4 % are free, so that two nearly full stores do not pass the same
  * objects to and fro. `used` excludes cached copies, so these count as room.
  *
- * If no store has room, the following copies may displace evictable objects:
- * the first copy on a store of what only clients hold; copies of objects that
- * must not be evicted; and the replicas of a put, like the put itself. Other
- * missing replicas may not: when a node of a full pool dies, second copies of
- * some objects would otherwise evict the only copies of others.
+ * If no store has room, the following copies may displace evictable objects: a
+ * store's first copy of an object that only clients hold; copies of objects
+ * that must not be evicted; and the replicas of a put, like the put itself.
+ * Other missing replicas may not: when a node of a full pool dies, second
+ * copies of some objects would otherwise evict the only copies of others.
  *
  * Thread: loop.
  */

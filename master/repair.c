@@ -384,7 +384,7 @@ static void no_room(struct master *m, struct master_need *n, uint64_t now_ms)
 	enqueue(m, n);
 }
 
-/* Order n's copy from `to`. -ENOMEM: n has been put off or freed. */
+/* Order `to` to make n's copy. -ENOMEM: n is in `later`, or freed. */
 static int order_from(struct master *m, struct master_need *n,
 		      struct master_member *to, uint64_t now_ms)
 {

@@ -291,9 +291,9 @@ static void free_master(struct master *m)
 }
 
 /*
- * Before a tombstone is deleted from etcd, a LOST record must say so: else the
- * next leader would assume that it knows all deletions of that time. The time
- * is rounded up, so that one record covers the tombstones of a second.
+ * Before a tombstone is deleted from etcd, a LOST record notes its time: else
+ * the next leader would assume that it knows all deletions of that time. The
+ * time is rounded up, so that one record covers the tombstones of a second.
  */
 static void on_forgetting(void *arg, const struct master_grave *g)
 {

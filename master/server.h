@@ -81,8 +81,8 @@ void master_accept(struct master *m, int fd);
 void master_settled(struct master *m);
 
 uint16_t master_port(const struct master *m);
-/* Are the inventories complete, or the grace for them over? Until then no
- * answer says that a name does not exist. */
+/* Are the inventories complete, or the grace for them over? Until then the
+ * master does not treat a missing file as nonexistent. */
 bool master_ready(const struct master *m);
 
 /* For the admin pages; new references, NULL on ENOMEM. */
