@@ -1,17 +1,20 @@
 /*
- * What became of the changes that nodes asked for, until they have received it.
+ * Results of changes, stored until the node has received them, so that each
+ * change is executed at most once.
  *
- * A change may be executed and its result be lost with the connection. Asked
- * for once more it could undo what others did since, so it never is: the
- * changes of one run of a node are counted, and WELCOME tells how many were
- * executed and what became of those that the node has no result of.
+ * The result of an executed change may be lost with the connection. Executing
+ * the change again could undo what other nodes did since. Therefore the changes
+ * of one run of a node are numbered; WELCOME says how many were executed, and
+ * has the results that the node has not received. The node repeats only the
+ * rest.
  *
- * Another master has no results. From the state it has how many were executed
- * when the state last changed because of one (the member's record is appended
- * behind that change), and a generation that none of the later ones is below.
- * Those may have been executed or not: they come with a condition (Op.again),
- * which is judged once the map is whole: OPS with such conditions wait for
- * that, and so do those of the session that come after them.
+ * The next master does not have the results. Its state says how many changes
+ * had been executed when one of them last changed the state (the member's
+ * record is appended behind that change), and a generation that all later
+ * changes are above. These later ones may have been executed or not. The node
+ * repeats them as conditional changes (Op.again; ops.c), which can be judged
+ * only once the master is ready: OPS with conditional changes are deferred
+ * until then, and so are the session's OPS after them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +23,7 @@
 
 #include "master/impl.h"
 
-struct later {
+struct deferred {
 	struct pool_list link; /* session.later */
 	uint64_t req;
 	size_t len;
@@ -35,7 +38,7 @@ static struct master_answer *answer_of(const struct master_answers *a,
 	return &a->list[number & (a->cap - 1)];
 }
 
-/* Of change `done` + 1. */
+/* Make room for the result of change `done` + 1. */
 static int grow(struct master_answers *a)
 {
 	unsigned int cap = a->cap ? 2 * a->cap : 16;
@@ -55,7 +58,7 @@ static int grow(struct master_answers *a)
 	return 0;
 }
 
-/* The node has the results of `received` changes. */
+/* The node has received the results of its first `received` changes. */
 static void forget_received(struct master_answers *a, uint64_t received)
 {
 	uint64_t left = a->done > received ? a->done - received : 0;
@@ -76,7 +79,8 @@ void master_answers_add(struct master *m, struct master_member *mb,
 
 	if (!a->run)
 		return;
-	/* Else the oldest is forgotten, or all: it is told that it was done. */
+	/* Without room the oldest result is overwritten, or none is stored.
+	 * WELCOME then says only that these changes were executed. */
 	if (grow(a)) {
 		a->kept -= a->kept != 0;
 		master_count(m, MC_RESULTS_FORGOTTEN);
@@ -98,12 +102,12 @@ bool master_answers_follow(struct master_session *s, const Kvpool__Ops *msg)
 	if (!a->run)
 		return true;
 	forget_received(a, msg->done);
-	return msg->first == a->done + s->noff;
+	return msg->first == a->done + s->ndeferred_ops;
 }
 
 /* ---- joining ---- */
 
-/* The results that it has not received, as one piece of memory. */
+/* Results after the first `received`, in one allocation. */
 static int fill_results(const struct master_answers *a, uint64_t received,
 			Kvpool__Welcome *w)
 {
@@ -129,6 +133,7 @@ static int fill_results(const struct master_answers *a, uint64_t received,
 	return 0;
 }
 
+/* The node numbers its changes anew. */
 static void begin_run(struct master_answers *a, const Kvpool__Join *j)
 {
 	forget_received(a, UINT64_MAX);
@@ -179,7 +184,7 @@ int master_answers_join(struct master_member *mb, const Kvpool__Join *j,
 	ret_welcome->ops_done = a->done;
 	ret_welcome->ops_gen = a->gen;
 	ret_welcome->ops_exact = exact && !err;
-	a->exact = true; /* from now on */
+	a->exact = true; /* this master executes all further ones */
 	return err;
 }
 
@@ -191,7 +196,7 @@ void master_answers_load(struct master_member *mb,
 	mb->answers.gen = r->ops_gen;
 }
 
-/* ---- until the map is whole ---- */
+/* ---- deferred OPS ---- */
 
 static bool has_condition(const Kvpool__Ops *msg)
 {
@@ -203,46 +208,47 @@ static bool has_condition(const Kvpool__Ops *msg)
 	return false;
 }
 
-bool master_ops_later(struct master_session *s, uint64_t req,
+bool master_ops_defer(struct master_session *s, uint64_t req,
 		      const Kvpool__Ops *msg)
 {
-	struct later *l;
+	struct deferred *l;
 	size_t len;
 
-	if (s->m->ready || (!s->nlater && !has_condition(msg)))
+	if (s->m->ready || (!s->ndeferred && !has_condition(msg)))
 		return false;
 	len = kvpool__ops__get_packed_size(msg);
-	l = s->nlater < MASTER_LATER_MAX ? malloc(sizeof(*l) + len) : NULL;
+	l = s->ndeferred < MASTER_DEFERRED_MAX ? malloc(sizeof(*l) + len) :
+						 NULL;
 	if (!l) {
-		master_count(s->m, MC_OPS_PUT_OFF_REFUSED);
+		master_count(s->m, MC_OPS_DEFERRED_REFUSED);
 		master_session_fail(s, -ENOBUFS,
 				    "too many OPS wait for inventories");
 		return true;
 	}
-	master_count(s->m, MC_OPS_PUT_OFF);
+	master_count(s->m, MC_OPS_DEFERRED);
 	l->req = req;
 	l->len = len;
 	kvpool__ops__pack(msg, l->payload);
-	pool_list_add_tail(&s->later, &l->link);
-	s->nlater++;
-	s->later_bytes += len;
-	s->noff += msg->n_ops;
+	pool_list_add_tail(&s->deferred, &l->link);
+	s->ndeferred++;
+	s->deferred_bytes += len;
+	s->ndeferred_ops += msg->n_ops;
 	return true;
 }
 
-static void run_later(struct master_session *s, const struct later *l)
+static void run_deferred(struct master_session *s, const struct deferred *l)
 {
 	Kvpool__Ops *msg = kvpool__ops__unpack(NULL, l->len, l->payload);
 
 	if (!msg)
 		return master_session_fail(s, -ENOMEM,
 					   "not enough memory for changes");
-	s->noff -= msg->n_ops;
+	s->ndeferred_ops -= msg->n_ops;
 	master_ops_run(s, l->req, msg);
 	kvpool__ops__free_unpacked(msg, NULL);
 }
 
-void master_ops_now(struct master *m)
+void master_ops_run_deferred(struct master *m)
 {
 	struct pool_list *it, *tmp;
 
@@ -250,53 +256,53 @@ void master_ops_now(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		while (!s->ended && !pool_list_empty(&s->later)) {
-			struct later *l = pool_list_first(&s->later,
-							  struct later, link);
+		while (!s->ended && !pool_list_empty(&s->deferred)) {
+			struct deferred *l = pool_list_first(
+				&s->deferred, struct deferred, link);
 
 			pool_list_del(&l->link);
-			s->nlater--;
-			s->later_bytes -= l->len;
-			run_later(s, l);
+			s->ndeferred--;
+			s->deferred_bytes -= l->len;
+			run_deferred(s, l);
 			free(l);
 		}
 	}
 }
 
-void master_later_free(struct master_session *s)
+void master_deferred_free(struct master_session *s)
 {
 	struct pool_list *it, *tmp;
 
-	pool_list_each(it, tmp, &s->later)
-		free(pool_list_entry(it, struct later, link));
-	pool_list_init(&s->later);
-	s->nlater = 0;
-	s->later_bytes = 0;
+	pool_list_each(it, tmp, &s->deferred)
+		free(pool_list_entry(it, struct deferred, link));
+	pool_list_init(&s->deferred);
+	s->ndeferred = 0;
+	s->deferred_bytes = 0;
 }
 
-/* ---- what conditional changes were given ---- */
+/* ---- generations issued to conditional changes ---- */
 
-bool master_given_add(struct master_given *g, const char *path, size_t len,
-		      uint64_t gen, uint64_t from)
+bool master_issued_add(struct master_issued *g, const char *path, size_t len,
+		       uint64_t gen, uint64_t from)
 {
-	uint64_t k = g->n % MASTER_OWN_MAX;
+	uint64_t k = g->n % MASTER_ISSUED_MAX;
 
 	if (!g->ring)
-		g->ring = calloc(MASTER_OWN_MAX, sizeof(*g->ring));
+		g->ring = calloc(MASTER_ISSUED_MAX, sizeof(*g->ring));
 	if (!g->ring)
 		return false;
 	g->ring[k].path = XXH3_64bits(path, len);
 	g->ring[k].gen = gen;
 	g->ring[k].from = from;
-	return g->n++ < MASTER_OWN_MAX;
+	return g->n++ < MASTER_ISSUED_MAX;
 }
 
-bool master_given_find(const struct master_given *g, const char *path,
-		       size_t len, uint64_t gen, uint64_t *ret_from)
+bool master_issued_find(const struct master_issued *g, const char *path,
+			size_t len, uint64_t gen, uint64_t *ret_from)
 {
 	uint64_t hash = XXH3_64bits(path, len), i;
 
-	for (i = 0; i < g->n && i < MASTER_OWN_MAX; i++)
+	for (i = 0; i < g->n && i < MASTER_ISSUED_MAX; i++)
 		if (g->ring[i].path == hash && g->ring[i].gen == gen) {
 			*ret_from = g->ring[i].from;
 			return true;

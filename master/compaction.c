@@ -1,6 +1,7 @@
 /*
- * Rewriting the state file: a walk over the map, a slice a turn, into a new
- * file, which a worker syncs and which then replaces the old one.
+ * Compaction of the state file: a walk over the map, a slice a turn, writes all
+ * current records to a new file. A worker syncs it, then it replaces the old
+ * one.
  */
 #include <assert.h>
 #include <errno.h>
@@ -120,7 +121,7 @@ void master_compaction_start(struct master *m)
 	master_slices_start(m);
 }
 
-/* All is written; or it failed and the file is gone. */
+/* The walk is over: sync the new file, unless writing it failed. */
 static bool walked(struct master *m)
 {
 	struct master_compaction *c = &m->compaction;
@@ -151,7 +152,7 @@ bool master_compaction_slice(struct master *m)
 	while (left-- && master_state_compacting(m->state)) {
 		i = master_cursor_peek(&m->map.feed, &c->cursor);
 		if (!i || i->seq > c->goal) {
-			/* The worker is busy syncing the first file: soon. */
+			/* The worker is syncing the first file: try again. */
 			if (m->sync_busy)
 				return true;
 			master_state_flush(m->state);

@@ -1,8 +1,8 @@
 /*
- * A node emptied before it is switched off. Nothing relies on what it holds any
- * more (master/place.h), so that repair makes the copies that are missing
- * elsewhere; then its own are surplus, and become cache. It has no more to do
- * when a patrol finds no counted copy with it.
+ * Draining: emptying a node before it is switched off. The node's copies no
+ * longer count as replicas (master/place.h), so repair makes the missing ones
+ * on other stores. The node's own copies are then surplus and become cache. The
+ * node is drained when a patrol finds no counted copy on it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "pool/base/log.h"
 #include "pool/model/pages.h"
 
-#define SOON_MS 500 /* to the patrol that counts what came anew */
+#define SOON_MS 500 /* to a patrol, when a drained node has a copy again */
 
 /* ---- counting what is left ---- */
 
@@ -28,12 +28,13 @@ void master_drain_pass_begin(struct master *m)
 		d->counting = d->on && mb->session && mb->inventoried;
 		d->pass_keys = d->pass_bytes = 0;
 		d->pass_stuck_keys = d->pass_stuck_bytes = 0;
-		d->came = false;
+		d->touched = false;
 	}
 }
 
-/* The draining node that f's holder at this position is, or NULL. */
-static struct master_member *drained_holder(struct master *m,
+/* f's holder at this position, if it is a draining node with a counted copy;
+ * else NULL. */
+static struct master_member *draining_holder(struct master *m,
 					    const struct master_file *f,
 					    unsigned int pos)
 {
@@ -50,7 +51,7 @@ bool master_drain_pass(struct master *m, const struct master_file *f)
 	unsigned int i;
 
 	for (i = 0; m->members.ndraining && i < f->nholders; i++) {
-		struct master_member *mb = drained_holder(m, f, i);
+		struct master_member *mb = draining_holder(m, f, i);
 
 		if (!mb)
 			continue;
@@ -65,18 +66,19 @@ bool master_drain_pass(struct master *m, const struct master_file *f)
 	return leaves;
 }
 
-/* A patrol does not meet what changes behind its back; this does. */
+/* A patrol misses files that change after it has begun; every change is
+ * reviewed, so they are seen here. */
 void master_drain_reviewed(struct master *m, const struct master_file *f)
 {
 	uint64_t soon = pool_now_ms() + SOON_MS;
 	unsigned int i;
 
 	for (i = 0; m->members.ndraining && i < f->nholders; i++) {
-		struct master_member *mb = drained_holder(m, f, i);
+		struct master_member *mb = draining_holder(m, f, i);
 
 		if (!mb)
 			continue;
-		mb->drain.came = true;
+		mb->drain.touched = true;
 		if (!mb->drain.known || mb->drain.keys)
 			continue;
 		mb->drain.keys = 1;
@@ -95,8 +97,8 @@ static void pass_end(struct master *m, struct master_member *mb)
 	if (!d->counting)
 		return;
 	d->counting = false;
-	if (!d->pass_keys && d->came)
-		return; /* not to be called empty yet */
+	if (!d->pass_keys && d->touched)
+		return; /* a file missed by this patrol may remain */
 	d->known = true;
 	d->keys = d->pass_keys;
 	d->bytes = d->pass_bytes;
@@ -136,7 +138,7 @@ bool master_drain_busy(const struct master *m)
 	return false;
 }
 
-/* ---- asked for ---- */
+/* ---- the operator's requests ---- */
 
 static const char *state_of(const struct master_member *mb)
 {
@@ -151,7 +153,7 @@ static const char *state_of(const struct master_member *mb)
 	return d->known && d->keys == d->stuck_keys ? "stuck" : "draining";
 }
 
-/* 0: it has ended, or does not run. */
+/* Of the drain. 0: it is done, or there is none; -1: unknown, or never. */
 static int64_t seconds_left(const struct master *m,
 			    const struct master_member *mb)
 {
@@ -203,7 +205,7 @@ static int find(struct master *m, const char *node, struct master_member **ret,
 		if (!is_called(mb, node))
 			continue;
 		if (found) {
-			*ret_text = "several nodes have that name; give the id, as /api/nodes tells it";
+			*ret_text = "several nodes have that name; give the id, as /api/nodes lists it";
 			return -ENOTUNIQ;
 		}
 		found = mb;

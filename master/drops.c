@@ -1,5 +1,5 @@
-/* DROP: what a node is to give up. Collected for a turn, sent in one message.
- */
+/* DROP: copies that a node must give up. The items of a turn are collected and
+ * sent in one message. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ void master_session_flush_drops(struct master_session *s)
 	msg.items = s->drops;
 	msg.n_items = s->ndrops;
 	msg.granted = s->granted;
-	master_session_answer(s, POOL_MSG_DROP, 0, &msg.base,
+	master_session_send_after(s, POOL_MSG_DROP, 0, &msg.base,
 			      master_keep_mark(s->m));
 	master_session_free_drops(s);
 }
@@ -53,8 +53,8 @@ void master_session_drop(struct master_session *s, const char *path, size_t len,
 
 	if (!s || s->ended)
 		return;
-	/* A DROP that gets lost costs memory on the node only until it next
-	 * joins or asks: nothing refers to that copy any more. */
+	/* A lost DROP only costs the node memory, until its next inventory or
+	 * EVICT: the map does not refer to that copy any more. */
 	item = malloc(sizeof(*item) + len);
 	if (!item || grow_drops(s)) {
 		free(item);
@@ -66,7 +66,7 @@ void master_session_drop(struct master_session *s, const char *path, size_t len,
 	memcpy(item->path.data, path, len);
 	item->gen = gen;
 	item->reason = reason;
-	item->heard = s->heard + 1;
+	item->heard = s->nheld + 1;
 	s->drops[s->ndrops++] = item;
 	s->drops_bytes += len + 16;
 	if (s->ndrops == POOL_BATCH_MAX || s->drops_bytes >= POOL_BATCH_BYTES)

@@ -13,9 +13,9 @@
 #include "pool/base/parse.h"
 
 #define ANSWER_MAX (64u << 20)
-#define POLL_MS 1000 /* what is new wakes the thread up */
+#define POLL_MS 1000 /* new requests wake the thread up at once */
 
-/* What etcd's answers say of errors: gRPC's codes. */
+/* gRPC's codes, in etcd's error answers. */
 #define CODE_DEADLINE 4
 #define CODE_NOT_FOUND 5
 #define CODE_UNAVAILABLE 14
@@ -31,14 +31,14 @@ struct etcd {
 	struct curl_slist *headers;
 	/* under lock */
 	uv_mutex_t lock;
-	struct pool_list asked;
+	struct pool_list submitted;
 	bool closing;
-	/* kv-etcd */
+	/* thread kv-etcd */
 	struct pool_list active;
-	unsigned int good; /* the URL that answered last */
-	/* loop */
+	unsigned int last_good; /* index of the URL that answered last */
+	/* loop thread */
 	unsigned int nreqs;
-	bool failed;
+	bool failed; /* the last request did */
 	char error[256];
 	struct pool_counter requests, failures;
 	void (*closed)(void *arg);
@@ -55,7 +55,8 @@ static const char *const paths[] = {
 
 /* ---- URLs ---- */
 
-/* "http://host:port", one slash behind it passed over; *ret_len without. */
+/* Check "http://host:port"; one trailing slash is allowed and not in *ret_len.
+ */
 static int check_url(const char *url, size_t len, size_t *ret_len)
 {
 	static const char *const schemes[] = { "http://", "https://" };
@@ -91,7 +92,7 @@ int etcd_urls_check(const char *urls)
 	return 0;
 }
 
-/* Checked before. Without a port, curl would take 80. */
+/* The list has been checked. Adds the default port, as curl's is 80. */
 static int take_urls(struct etcd *e, const char *urls)
 {
 	static const char port[] = ":2379";
@@ -121,7 +122,7 @@ static int take_urls(struct etcd *e, const char *urls)
 
 /* ---- kv-etcd: attempts ---- */
 
-static void over(struct etcd_req *r, int err);
+static void finish_req(struct etcd_req *r, int err);
 
 static size_t on_data(char *data, size_t size, size_t n, void *arg)
 {
@@ -157,7 +158,7 @@ static void setup(struct etcd_req *r, const char *url, uint64_t timeout_ms)
 	curl_easy_setopt(c, CURLOPT_PRIVATE, r);
 }
 
-/* At r->url, which gets its share of the time that is left. */
+/* Start an attempt at r->url, with its share of the time that is left. */
 static int attempt(struct etcd *e, struct etcd_req *r)
 {
 	uint64_t now = pool_now_ms(), share;
@@ -172,7 +173,7 @@ static int attempt(struct etcd *e, struct etcd_req *r)
 	return curl_multi_add_handle(e->multi, r->curl) ? -ENOMEM : 0;
 }
 
-static int refused(struct etcd_req *r, const json_t *json, long status)
+static int etcd_refused(struct etcd_req *r, const json_t *json, long status)
 {
 	const char *text = json_string_value(json_object_get(json, "error"));
 	int code = (int)json_integer_value(json_object_get(json, "code"));
@@ -187,8 +188,8 @@ static int refused(struct etcd_req *r, const json_t *json, long status)
 	return code == CODE_NOT_FOUND ? -ENOENT : -EREMOTEIO;
 }
 
-/* What has come is one whole answer. */
-static int judge(struct etcd_req *r)
+/* The HTTP exchange is complete: 0 and r->answer, or -errno. */
+static int parse_answer(struct etcd_req *r)
 {
 	json_t *json, *result;
 	long status = 0;
@@ -198,9 +199,9 @@ static int judge(struct etcd_req *r)
 	json = json_loadb(r->text ? r->text : "", r->len, 0, NULL);
 	if (status != 200 || !json_is_object(json) ||
 	    json_object_get(json, "error")) {
-		err = refused(r, json, status);
+		err = etcd_refused(r, json, status);
 	} else {
-		/* Of streams, such as keepalive, each message is wrapped. */
+		/* In streams, such as keepalive, each message is wrapped. */
 		result = json_object_get(json, "result");
 		r->answer = json_incref(result ? result : json);
 	}
@@ -208,7 +209,7 @@ static int judge(struct etcd_req *r)
 	return err;
 }
 
-static int failed(struct etcd_req *r, CURLcode rc)
+static int transport_error(struct etcd_req *r, CURLcode rc)
 {
 	snprintf(r->error, sizeof(r->error), "%s: %s", r->e->url[r->url],
 		 curl_easy_strerror(rc));
@@ -219,18 +220,18 @@ static int failed(struct etcd_req *r, CURLcode rc)
 
 static void attempt_over(struct etcd *e, struct etcd_req *r, CURLcode rc)
 {
-	int err = rc ? failed(r, rc) : judge(r);
+	int err = rc ? transport_error(r, rc) : parse_answer(r);
 
 	curl_multi_remove_handle(e->multi, r->curl);
 	if (!err)
-		e->good = r->url;
+		e->last_good = r->url;
 	if ((err == -EHOSTUNREACH || err == -ETIMEDOUT || err == -EPROTO) &&
 	    r->tries < e->nurls) {
 		r->url = (r->url + 1) % e->nurls;
 		if (!attempt(e, r))
 			return;
 	}
-	over(r, err);
+	finish_req(r, err);
 }
 
 static void begin(struct etcd *e, struct etcd_req *r)
@@ -238,22 +239,22 @@ static void begin(struct etcd *e, struct etcd_req *r)
 	int err;
 
 	pool_list_add_tail(&e->active, &r->link);
-	r->url = e->good;
+	r->url = e->last_good;
 	r->curl = curl_easy_init();
 	err = r->curl ? attempt(e, r) : -ENOMEM;
 	if (err)
-		over(r, err);
+		finish_req(r, err);
 }
 
-/* Takes what was asked; false: it is time to end. */
-static bool take(struct etcd *e)
+/* Begin the submitted requests; false: the thread must end. */
+static bool take_submitted(struct etcd *e)
 {
 	struct pool_list asked, *it, *tmp;
 	bool closing;
 
 	pool_list_init(&asked);
 	uv_mutex_lock(&e->lock);
-	pool_list_splice(&asked, &e->asked);
+	pool_list_splice(&asked, &e->submitted);
 	closing = e->closing;
 	uv_mutex_unlock(&e->lock);
 	pool_list_each(it, tmp, &asked) {
@@ -273,7 +274,7 @@ static void run(void *arg)
 	int n;
 
 	pthread_setname_np(pthread_self(), "kv-etcd");
-	while (take(e)) {
+	while (take_submitted(e)) {
 		curl_multi_perform(e->multi, &n);
 		while ((msg = curl_multi_info_read(e->multi, &n))) {
 			curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE,
@@ -285,7 +286,7 @@ static void run(void *arg)
 	while (!pool_list_empty(&e->active)) {
 		r = pool_list_first(&e->active, struct etcd_req, link);
 		curl_multi_remove_handle(e->multi, r->curl);
-		over(r, -ECANCELED);
+		finish_req(r, -ECANCELED);
 	}
 }
 
@@ -311,7 +312,7 @@ static void deliver(struct pool_mail *mail)
 	json_decref(answer);
 }
 
-static void over(struct etcd_req *r, int err)
+static void finish_req(struct etcd_req *r, int err)
 {
 	struct etcd *e = r->e;
 
@@ -329,7 +330,7 @@ static void over(struct etcd_req *r, int err)
 
 /* ---- asking ---- */
 
-static int ask(struct etcd *e, struct etcd_req *r, enum etcd_method method,
+static int submit(struct etcd *e, struct etcd_req *r, enum etcd_method method,
 	       json_t *body, unsigned int timeout_ms, uv_sem_t *done)
 {
 	void (*cb)(struct etcd_req *r, int err, json_t *answer) = r->cb;
@@ -351,7 +352,7 @@ static int ask(struct etcd *e, struct etcd_req *r, enum etcd_method method,
 	e->nreqs++;
 	uv_mutex_lock(&e->lock);
 	assert(!e->closing);
-	pool_list_add_tail(&e->asked, &r->link);
+	pool_list_add_tail(&e->submitted, &r->link);
 	uv_mutex_unlock(&e->lock);
 	curl_multi_wakeup(e->multi);
 	return 0;
@@ -360,10 +361,10 @@ static int ask(struct etcd *e, struct etcd_req *r, enum etcd_method method,
 int etcd_start(struct etcd *e, struct etcd_req *r, enum etcd_method method,
 	       json_t *body, unsigned int timeout_ms)
 {
-	return ask(e, r, method, body, timeout_ms, NULL);
+	return submit(e, r, method, body, timeout_ms, NULL);
 }
 
-/* What was asked for is taken from the request itself. */
+/* etcd_call reads the answer from the request itself. */
 static void no_cb(struct etcd_req *r, int err, json_t *answer)
 {
 	(void)r;
@@ -382,7 +383,7 @@ int etcd_call(struct etcd *e, enum etcd_method method, json_t *body,
 		json_decref(body);
 		return err;
 	}
-	err = ask(e, &r, method, body, timeout_ms, &done);
+	err = submit(e, &r, method, body, timeout_ms, &done);
 	if (!err) {
 		uv_sem_wait(&done);
 		if (!r.err)
@@ -449,13 +450,13 @@ int etcd_open(uv_loop_t *loop, const char *urls, struct pool_metrics *metrics,
 	if (!e)
 		return -ENOMEM;
 	e->loop = loop;
-	pool_list_init(&e->asked);
+	pool_list_init(&e->submitted);
 	pool_list_init(&e->active);
 	uv_mutex_init(&e->lock);
 	err = prepare(e, urls);
 	if (!err && metrics)
 		err = register_metrics(e, metrics);
-	/* The thread posts nothing before something is asked. */
+	/* The thread posts nothing to the mailbox before the first request. */
 	if (!err)
 		err = uv_thread_create(&e->thread, run, e);
 	if (err)

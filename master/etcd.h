@@ -1,20 +1,22 @@
 /*
  * A client of etcd: its v3 API as JSON over HTTP (the gateway that every etcd
- * has, by /v3/...). Nobody else knows how etcd is spoken to.
+ * serves at /v3/...). The only caller of libcurl, and the only place that knows
+ * etcd's wire format.
  *
- * Several URLs are one cluster: a request starts at the one that answered last,
- * and goes to the next if that one cannot be reached, is too slow or says that
- * it has no leader; each gets its share of the request's time. What is asked
- * may so be done twice: requests must bear that.
+ * Several URLs name the members of one cluster. A request starts at the URL
+ * that answered last, and goes on to the next one if that member cannot be
+ * reached, is too slow, does not answer like etcd, or has no leader. The
+ * remaining time is divided among the URLs not tried yet. etcd may execute a
+ * request twice, so requests must be idempotent.
  *
- * All of libcurl runs on one thread, "kv-etcd", where answers are parsed, too;
- * they come to the loop through a mailbox. At most ETCD_REQS_MAX requests are
- * under way.
+ * libcurl runs on one thread, "kv-etcd", which also parses the answers; they
+ * reach the loop through a mailbox. At most ETCD_REQS_MAX requests are in
+ * flight.
  *
- * Errors: -ETIMEDOUT, -EHOSTUNREACH (no URL answers, or none has a leader),
- * -ENOENT (a lease that is not there), -EREMOTEIO (etcd refuses), -EPROTO (what
- * answers does not speak like etcd), -EMSGSIZE, -ENOMEM, -ECANCELED (closed).
- * etcd_error has the text of the last one.
+ * Errors: -ETIMEDOUT, -EHOSTUNREACH (no URL answers, or no member has a
+ * leader), -ENOENT (no such lease), -EREMOTEIO (etcd refused), -EPROTO (the
+ * answer is not etcd's), -EMSGSIZE, -ENOMEM, -ECANCELED (closed). etcd_error
+ * describes the last one.
  *
  * Thread: loop.
  */
@@ -45,12 +47,12 @@ enum etcd_method {
 	ETCD_REVOKE,
 };
 
-/* Embedded by who asks; in use until cb has been called. */
+/* Embedded by the caller; must stay valid until cb has been called. */
 struct etcd_req {
-	/* answer: borrowed until return, NULL after an error. */
+	/* On the loop. answer: borrowed until return, NULL after an error. */
 	void (*cb)(struct etcd_req *r, int err, json_t *answer);
 
-	/* the client's: */
+	/* private: */
 	struct pool_mail mail;
 	struct pool_list link;
 	struct etcd *e;
@@ -59,39 +61,41 @@ struct etcd_req {
 	uint64_t end_ms;
 	unsigned int url, tries;
 	void *curl; /* owns */
-	char *text; /* owns: what is received */
+	char *text; /* owns: the answer as received */
 	size_t len;
 	int err;
 	json_t *answer; /* owns */
 	char error[256];
-	uv_sem_t *done; /* borrows: of who waits in etcd_call, or NULL */
+	uv_sem_t *done; /* borrows: posted for etcd_call, instead of cb; or
+			   NULL */
 };
 
-/* Is the list as ETCD_URLS_ACCEPTED says? 0 or -EINVAL. */
+/* Is the list valid (ETCD_URLS_ACCEPTED)? 0 or -EINVAL. */
 int etcd_urls_check(const char *urls);
-/* Connects to nothing yet. metrics may be NULL. 0 or -errno, logged. */
+/* Does not connect yet. metrics may be NULL. 0 or -errno, logged. */
 int etcd_open(uv_loop_t *loop, const char *urls, struct pool_metrics *metrics,
 	      struct etcd **ret_etcd);
-/* Requests under way end with -ECANCELED, before closed(arg). */
+/* Requests in flight end with -ECANCELED, before closed(arg). */
 void etcd_close(struct etcd *e, void (*closed)(void *arg), void *arg);
 
 /*
- * Ask. body is taken over, also after an error; NULL counts as ENOMEM. 0: cb
- * runs once, later. -ENOMEM or -ENOBUFS: it never runs.
+ * Start a request. Takes ownership of body, even after an error; NULL counts as
+ * ENOMEM. 0: cb runs once, later. -ENOMEM or -ENOBUFS: it never runs.
  */
 int etcd_start(struct etcd *e, struct etcd_req *r, enum etcd_method method,
 	       json_t *body, unsigned int timeout_ms);
-/* The same, waiting for the answer (a new reference): before the loop runs. */
+/* Blocks until the answer (a new reference) has come; only before the loop
+ * runs. */
 int etcd_call(struct etcd *e, enum etcd_method method, json_t *body,
 	      unsigned int timeout_ms, json_t **ret_answer);
 
 const char *etcd_urls(const struct etcd *e);
 /* Did the last request succeed? True before the first one. */
 bool etcd_healthy(const struct etcd *e);
-/* What went wrong last, "" if nothing has. */
+/* Text of the last error, "" if there was none. */
 const char *etcd_error(const struct etcd *e);
 
-/* ---- messages; NULL is ENOMEM, and taken for it by what it is put into ----
+/* ---- messages: NULL means ENOMEM; a NULL argument makes the result NULL ----
  */
 
 struct etcd_slice {
@@ -108,21 +112,21 @@ json_t *etcd_op_put(struct etcd_slice key, struct etcd_slice value,
 		    int64_t lease);
 json_t *etcd_op_delete(struct etcd_slice key);
 json_t *etcd_op_get(struct etcd_slice key);
-/* The key's revision of that name ("create_revision", "mod_revision") is that;
- * 0: there is no such key. */
+/* A condition of a txn: the key's `what` ("create_revision" or "mod_revision")
+ * equals revision; 0: the key does not exist. */
 json_t *etcd_compare(struct etcd_slice key, const char *what, int64_t revision);
-/* Arrays; all are taken over. failure may be NULL if there is none. */
+/* Takes ownership of three arrays. failure may be NULL if there is none. */
 json_t *etcd_txn(json_t *compare, json_t *success, json_t *failure);
 /* Keys from..to (without to), in order, at most limit. */
 json_t *etcd_range(struct etcd_slice from, struct etcd_slice to,
 		   unsigned int limit);
 
-/* Numbers are texts in JSON, and left out if 0. */
+/* A member that is a number; etcd sends these as strings, and omits zeros. */
 int64_t etcd_int(const json_t *object, const char *key);
-/* The kv of the i-th operation of a txn's answer, a get of one key; borrowed.
- * NULL: there is no such key. */
-json_t *etcd_got(const json_t *answer, size_t i);
-/* Of a kv: "key" or "value"; *ret_data is the caller's, NUL behind it. 0,
+/* The kv that operation i of a txn, a get of one key, found; borrowed. NULL:
+ * the key does not exist. */
+json_t *etcd_txn_kv(const json_t *answer, size_t i);
+/* "key" or "value" of a kv; *ret_data is the caller's, with a NUL appended. 0,
  * -ENOMEM, or -EPROTO. */
 int etcd_bytes(const json_t *kv, const char *what, char **ret_data,
 	       size_t *ret_len);

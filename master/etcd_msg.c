@@ -1,4 +1,4 @@
-/* The JSON that etcd speaks: bytes are base64, 64-bit numbers are texts. */
+/* etcd's JSON messages: bytes are in base64, 64-bit numbers are strings. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,7 +149,7 @@ json_t *etcd_range(struct etcd_slice from, struct etcd_slice to,
 			 bytes(to), "limit", number(limit));
 }
 
-json_t *etcd_got(const json_t *answer, size_t i)
+json_t *etcd_txn_kv(const json_t *answer, size_t i)
 {
 	const json_t *all = json_object_get(answer, "responses");
 	const json_t *range = json_object_get(json_array_get(all, i),

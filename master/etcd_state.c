@@ -16,10 +16,10 @@
 #define RETRY_MS 200
 #define KEY_MAX (POOL_PATH_MAX + 256)
 
-/* A record to be written; a loaded one. */
+/* A record in the queue, or a loaded one. */
 struct item {
 	struct pool_list link;
-	size_t key_len, value_len; /* no value: the key is to be deleted */
+	size_t key_len, value_len; /* value_len 0: delete the key */
 	char bytes[];		   /* key, value */
 };
 
@@ -31,15 +31,15 @@ struct etcd_state {
 	struct pool_list queue;	 /* struct item, the oldest first */
 	size_t queue_bytes;
 	uint64_t appended, settled;
-	unsigned int writing;	 /* items of the transaction under way */
-	uint64_t retry_ms;
-	unsigned int kind;	 /* being loaded */
-	char from[KEY_MAX];	 /* the next page begins here */
+	unsigned int writing;	 /* items of the transaction in flight */
+	uint64_t retry_ms;	 /* no transaction before */
+	unsigned int kind;	 /* enum kind being loaded */
+	char from[KEY_MAX];	 /* first key of the next page */
 	size_t from_len;
 };
 
-/* In the order of loading: a name may have been deleted and then be made as a
- * directory, which ends the tombstone. */
+/* In the order of loading. Tombstones come before directories: a deleted name
+ * may have been made again as a directory, which removes its tombstone. */
 static const char *const kinds[] = { "tomb/", "dir/", "lost", "member/",
 				     "drain/" };
 #define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
@@ -108,7 +108,7 @@ static int take_kv(struct etcd_state *s, const json_t *kv)
 	}
 	if (i) {
 		pool_list_add_tail(&s->loaded, &i->link);
-		/* The least key behind this one. */
+		/* The next page begins at the smallest key after this one. */
 		memcpy(s->from, key, key_len);
 		s->from[key_len] = 0;
 		s->from_len = key_len + 1;
@@ -246,12 +246,12 @@ static void enqueue(struct etcd_state *s, struct etcd_slice key,
 
 	if (s->queue_bytes + key.len + value.len > ETCD_STATE_QUEUE_MAX)
 		return s->o.failed(s->o.arg,
-				   "too much waits to be written to etcd");
+				   "too many records wait for etcd");
 	i = new_item(key, value);
 	if (!i)
 		return s->o.failed(
 			s->o.arg,
-			"no memory for what is to be written to etcd");
+			"no memory for a record to be written to etcd");
 	pool_list_add_tail(&s->queue, &i->link);
 	s->queue_bytes += key.len + value.len;
 	s->appended++;
@@ -327,7 +327,7 @@ static bool has_key(const struct pool_list *queue, const struct item *upto)
 	return false;
 }
 
-/* The first ones of the queue, as operations. */
+/* The first items of the queue as operations; s->writing: how many. */
 static json_t *batch(struct etcd_state *s)
 {
 	json_t *ops = json_array();

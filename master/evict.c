@@ -1,7 +1,7 @@
 /*
- * Copies given up: on EVICT, when who holds one would like to drop it, and by
- * ourselves, when there are more than the rules want. Those stay with their
- * nodes, as cache.
+ * Giving up counted copies: when their node requests it (EVICT), or when there
+ * are more than the rules want (surplus). Surplus copies stay on their nodes,
+ * as cache.
  */
 #include <errno.h>
 #include <string.h>
@@ -37,6 +37,7 @@ bool master_give_up_surplus(struct master *m, struct master_file *f,
 
 /* ---- EVICT ---- */
 
+/* Let the sender drop its copy of f. f may be freed. */
 static void grant(struct master_session *s, struct master_file *f,
 		  const Kvpool__Meta *meta)
 {
@@ -47,17 +48,18 @@ static void grant(struct master_session *s, struct master_file *f,
 	master_file_remove_holder(f, (unsigned int)pos);
 	master_count(m, MC_EVICT_GRANTED);
 	master_map_touch_file(&m->map, f);
-	f->given_up = !f->nholders;
-	/* First: the last copy goes after the tombstone of what it replaced. */
+	f->evicted = !f->nholders;
+	/* The review comes first: if this was the last copy, it appends the
+	 * tombstone of older versions, which the DROP must wait for. */
 	(void)master_review(m, f);
 	master_session_grant(s, (const char *)meta->path.data, meta->path.len,
 			     meta->gen, size);
 }
 
 /*
- * The last store gives it up: with it go the copies of clients, which count for
- * nothing. Else the store would be ordered to hold it again, for one of them,
- * and give it up again. (Who is still to say that it has one keeps it.)
+ * The last store evicts its copy: clients must drop theirs, too. Otherwise a
+ * client's copy would be replicated to the store again, only to be evicted
+ * again. (A client whose inventory is not complete keeps its copy.)
  */
 static void drop_clients(struct master *m, struct master_file *f,
 			 const Kvpool__Meta *meta)
@@ -112,16 +114,17 @@ static void evict_held(struct master_session *s, struct master_file *f,
 }
 
 /*
- * Is what it lacks on its way already? It does not wait for the answers, or for
- * the moves, before it asks again; a copy too many that moves fills up the
- * place of one that then has nowhere to go.
+ * Will the moves in flight, and the DROPs that the sender had not received when
+ * it sent msg, free as many bytes as it needs? Nodes request evictions again
+ * without waiting for these. Granting more would waste other stores' room on
+ * unneeded moves, so that copies moved later would find none.
  */
 static bool enough_leaves(const struct master_session *s,
 			  const Kvpool__Evict *msg)
 {
-	uint64_t untold = s->granted > msg->seen ? s->granted - msg->seen : 0;
+	uint64_t unseen = s->granted > msg->seen ? s->granted - msg->seen : 0;
 
-	return msg->need && s->member->leaving_bytes + untold >= msg->need;
+	return msg->need && s->member->leaving_bytes + unseen >= msg->need;
 }
 
 static void evict_item(struct master_session *s, const Kvpool__Evict *msg,
@@ -143,7 +146,7 @@ static void evict_item(struct master_session *s, const Kvpool__Evict *msg,
 		master_count(m, MC_EVICT_REFUSED);
 		return;
 	}
-	/* Nobody counts on this copy. */
+	/* The map does not count this copy. */
 	master_session_drop(s, path, meta->path.len, meta->gen,
 			    f && f->gen > meta->gen ?
 				    KVPOOL__DROP__REASON__SUPERSEDED :
@@ -156,7 +159,8 @@ void master_on_evict(struct master_session *s, const Kvpool__Evict *msg)
 
 	if (msg->n_entries > POOL_BATCH_MAX) {
 		master_count(s->m, MC_BAD_MESSAGES);
-		return master_session_fail(s, -EPROTO, "too much in one EVICT");
+		return master_session_fail(s, -EPROTO,
+					   "too many entries in one EVICT");
 	}
 	for (i = 0; i < msg->n_entries && !s->ended; i++)
 		evict_item(s, msg, msg->entries[i]);

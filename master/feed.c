@@ -21,7 +21,7 @@ void master_item_init(struct master_item *i, enum master_kind kind)
 	i->watched = 0;
 }
 
-/* Note that a cursor now stands at pos, an item's link or the head. */
+/* A cursor now stands at pos, an item's link or the head: set its flag. */
 static void watch(struct master_feed *f, struct pool_list *pos)
 {
 	if (pos == &f->items)
@@ -30,7 +30,7 @@ static void watch(struct master_feed *f, struct pool_list *pos)
 		pool_list_entry(pos, struct master_item, link)->watched = 1;
 }
 
-/* Cursors that stand on from now stand on to. */
+/* Move the cursors that stand on `from` to `to`. */
 static void move_cursors(struct master_feed *f, const struct pool_list *from,
 			 struct pool_list *to)
 {
@@ -59,12 +59,13 @@ static void unlink_item(struct master_feed *f, struct master_item *i)
 	pool_list_del(&i->link);
 }
 
-/* See struct master_wait: an untold change at old is now told at new. */
-static void take_waits_along(struct master_feed *f, uint64_t old, uint64_t new)
+/* An item moves from old to new. Waits for old, if it has not been acked by
+ * all, must wait for new (see struct master_wait). */
+static void move_waits(struct master_feed *f, uint64_t old, uint64_t new)
 {
 	struct pool_list *it, *tmp;
 
-	if (old <= master_feed_told(f))
+	if (old <= master_feed_acked(f))
 		return;
 	pool_list_each(it, tmp, &f->waits) {
 		struct master_wait *w =
@@ -75,9 +76,9 @@ static void take_waits_along(struct master_feed *f, uint64_t old, uint64_t new)
 	}
 }
 
-/* What has not been told to who is about to have the whole picture, and moves
- * from old to new, is still to be told in it. */
-static void take_goals_along(struct master_feed *f, uint64_t old, uint64_t new)
+/* An item moves from old to new. Pictures in their last lap that have not sent
+ * it yet must include it: their goal moves along. */
+static void move_goals(struct master_feed *f, uint64_t old, uint64_t new)
 {
 	struct pool_list *it, *tmp;
 
@@ -97,12 +98,13 @@ void master_feed_touch(struct master_feed *f, struct master_item *i)
 	uint64_t old = i->seq;
 
 	if (old && f->nlaps)
-		take_goals_along(f, old, f->seq + 1);
+		move_goals(f, old, f->seq + 1);
 	if (old)
 		unlink_item(f, i);
-	/* Before the sequence moves on: without subscribers all is told. */
+	/* Before f->seq grows: without subscribers master_feed_acked is f->seq.
+	 */
 	if (old && !pool_list_empty(&f->waits))
-		take_waits_along(f, old, f->seq + 1);
+		move_waits(f, old, f->seq + 1);
 	i->seq = ++f->seq;
 	pool_list_add_tail(&f->items, &i->link);
 	if (f->end_watched) {
@@ -116,7 +118,7 @@ void master_feed_remove(struct master_feed *f, struct master_item *i)
 	if (i->seq)
 		unlink_item(f, i);
 	if (i->seq && !pool_list_empty(&f->waits))
-		take_waits_along(f, i->seq, f->seq + 1);
+		move_waits(f, i->seq, f->seq + 1);
 	i->seq = 0;
 }
 
@@ -173,7 +175,7 @@ struct master_item *master_cursor_peek(const struct master_feed *f,
 void master_cursor_advance(struct master_feed *f, struct master_cursor *c)
 {
 	assert(c->next != &f->items);
-	/* The flag on what it leaves may stay: it only costs a look. */
+	/* `watched` of the item left may stay set: that costs only a search. */
 	stand(f, c, c->next->next);
 }
 
@@ -208,7 +210,7 @@ void master_feed_forget(struct master_feed *f, struct master_item *i)
 
 	if (i->seq > f->forgotten)
 		f->forgotten = i->seq;
-	/* Who is so slow that it has not heard of it: from the start. */
+	/* Subscribers that have not been sent it begin a new picture. */
 	pool_list_each(it, tmp, &f->subs) {
 		struct master_sub *s =
 			pool_list_entry(it, struct master_sub, link);
@@ -219,13 +221,14 @@ void master_feed_forget(struct master_feed *f, struct master_item *i)
 		begin_picture(f, s);
 		stand(f, &s->cursor, f->items.next);
 	}
-	/* Waits stay: a picture begins, and nothing takes its place. */
+	/* Waits keep their points: nothing replaces i, and a subscriber that
+	 * has not been sent it starts a picture, from the oldest item. */
 	if (i->seq)
 		unlink_item(f, i);
 	i->seq = 0;
 }
 
-/* How far back a subscriber that was away for a moment is looked for. */
+/* Items to search back for the place where a subscriber resumes. */
 #define RESUME_SCAN 65536u
 
 void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
@@ -244,7 +247,7 @@ void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 	if (whole)
 		begin_picture(f, s);
 	pool_list_add_tail(&f->subs, &s->link);
-	f->told_stale = true;
+	f->acked_min_stale = true;
 }
 
 void master_sub_since(struct master_sub *s, uint64_t seq)
@@ -261,7 +264,7 @@ void master_sub_close(struct master_feed *f, struct master_sub *s)
 	master_cursor_close(&s->cursor);
 	pool_list_del(&s->link);
 	s->link.next = s->link.prev = NULL;
-	f->told_stale = true;
+	f->acked_min_stale = true;
 }
 
 bool master_sub_open_window(const struct master_sub *s)
@@ -303,8 +306,8 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 	s->begin = false;
 	*ret_complete = false;
 	if (s->picture && upto >= s->goal && !s->last_lap) {
-		/* All that has not moved since the picture was begun is told;
-		 * what has moved is at most here. */
+		/* All items that have not moved since the picture began are
+		 * sent; those that have moved are at or before f->seq. */
 		s->goal = f->seq;
 		set_lap(f, s, true);
 	}
@@ -327,34 +330,34 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq)
 		n++;
 	if (!n)
 		return;
-	/* Never more than what was sent, whatever it says. */
+	/* Never more than was sent, whatever the subscriber acks. */
 	s->acked = s->sent[n - 1];
 	s->nsent -= n;
 	memmove(s->sent, s->sent + n, s->nsent * sizeof(s->sent[0]));
 	memmove(s->sent_ms, s->sent_ms + n, s->nsent * sizeof(s->sent_ms[0]));
-	f->told_stale = true;
+	f->acked_min_stale = true;
 }
 
 /* ---- waits ---- */
 
-uint64_t master_feed_told(struct master_feed *f)
+uint64_t master_feed_acked(struct master_feed *f)
 {
 	struct pool_list *it, *tmp;
 
 	if (pool_list_empty(&f->subs))
 		return f->seq;
-	if (f->told_stale) {
-		f->told = UINT64_MAX;
+	if (f->acked_min_stale) {
+		f->acked_min = UINT64_MAX;
 		pool_list_each(it, tmp, &f->subs) {
 			const struct master_sub *s =
 				pool_list_entry(it, struct master_sub, link);
 
-			if (s->acked < f->told)
-				f->told = s->acked;
+			if (s->acked < f->acked_min)
+				f->acked_min = s->acked;
 		}
-		f->told_stale = false;
+		f->acked_min_stale = false;
 	}
-	return f->told;
+	return f->acked_min;
 }
 
 void master_wait_add(struct master_feed *f, struct master_wait *w)
@@ -377,7 +380,7 @@ struct master_wait *master_wait_over(struct master_feed *f)
 		struct master_wait *w =
 			pool_list_entry(it, struct master_wait, link);
 
-		if (w->point <= master_feed_told(f)) {
+		if (w->point <= master_feed_acked(f)) {
 			pool_list_del(&w->link);
 			return w;
 		}

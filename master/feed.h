@@ -1,20 +1,23 @@
 /*
- * The change feed: everything in the map, and what has left it lately, linked
- * in the order of its last change. A subscriber is a cursor in that list.
- * Sending the next batch is walking on from the cursor: nothing is queued per
- * subscriber, and a slow one is told newest states only.
+ * The change feed: all entries of the map, and the graves of recently removed
+ * names, linked in the order of their last change. A subscriber is a cursor in
+ * that list. Sending the next batch means walking on from the cursor: there is
+ * no queue per subscriber, and a slow one receives only the newest states.
  *
  *   oldest                                                    newest
  *   item(3) -> item(4) -> item(9) -> item(17) -> item(18) -> [end]
  *                 ^ slow                                       ^ up to date
  *
  * An item that changes gets the next sequence number and moves to the end; a
- * cursor that stood on it steps to the next one. What the cursor passed has
- * been told, what is at or behind it has not: so a cursor that has reached the
- * end has told the newest state of everything.
+ * cursor that stood on it steps to the next item. Items before the cursor have
+ * been sent; the item at the cursor and those after it have not. A cursor at
+ * the end has therefore sent the newest state of everything.
  *
- * Failure modes: the record of a deletion may be forgotten (the map bounds
- * them); who had not heard of it yet must be given the whole picture again.
+ * A subscriber that cannot continue from where it was receives a picture: a
+ * snapshot of the whole map (Feed.begin ... Feed.complete).
+ *
+ * Failure modes: the map bounds the number of graves. When it drops one that a
+ * subscriber has not been sent, that subscriber gets a new picture.
  *
  * No I/O, no allocation. Thread: loop.
  */
@@ -26,11 +29,11 @@
 
 #include "pool/base/list.h"
 
-/* What an item is embedded in (master/map.h). */
+/* The struct that embeds an item (master/map.h). */
 enum master_kind {
 	MASTER_FILE = 1,
 	MASTER_DIR,
-	MASTER_GRAVE, /* a name that is gone */
+	MASTER_GRAVE, /* a removed name */
 };
 
 struct master_item {
@@ -43,15 +46,14 @@ struct master_item {
 struct master_feed {
 	struct pool_list items;
 	uint64_t seq;	    /* of the newest change */
-	uint64_t forgotten; /* a deletion of this sequence was the newest one
-			       forgotten */
+	uint64_t forgotten; /* highest seq of a grave that was forgotten */
 	bool end_watched;   /* a cursor may stand at the end */
 	struct pool_list cursors;
 	struct pool_list subs;
-	unsigned int nlaps; /* of them in the last lap of a picture */
+	unsigned int nlaps; /* subs with last_lap */
 	struct pool_list waits;
-	uint64_t told;	 /* cache: least acknowledged of all subscribers */
-	bool told_stale; /* must be computed anew */
+	uint64_t acked_min;   /* cache: least acked of all subscribers */
+	bool acked_min_stale; /* acked_min must be computed again */
 };
 
 void master_feed_init(struct master_feed *f);
@@ -59,77 +61,81 @@ void master_item_init(struct master_item *i, enum master_kind kind);
 
 /* i has changed (or is new): next sequence number, to the end of the list. */
 void master_feed_touch(struct master_feed *f, struct master_item *i);
-/* i is about to be freed, and what takes its place to be touched, in this turn;
- * no-op if it was never touched. */
+/* Unlinks i, which the caller frees; in the same turn the caller touches the
+ * item that replaces it (a grave or an entry). No-op if i was never touched. */
 void master_feed_remove(struct master_feed *f, struct master_item *i);
-/* The same for a deletion that not everybody may have heard of: subscribers
- * that have not are given the whole picture again. */
+/* Unlinks i, a grave that nothing replaces. Subscribers that have not been sent
+ * it begin a new picture. */
 void master_feed_forget(struct master_feed *f, struct master_item *i);
 
 /* ---- cursors ---- */
 
 struct master_cursor {
 	struct pool_list link;
-	struct pool_list *next; /* borrows; the item to tell next, or the head:
-				   at the end */
+	struct pool_list *next; /* borrows; the next item to send, or the list
+				   head: at the end */
 };
 
-/* Stands on the oldest item. */
+/* Opens it at the oldest item. */
 void master_cursor_open(struct master_feed *f, struct master_cursor *c);
-/* Stands on the first item newer than seq. Looks at no more than `scan_max`
- * items: -ERANGE beyond (then it stands on the oldest item). */
+/* Opens it at the first item newer than seq. Looks at no more than `scan_max`
+ * items: -ERANGE beyond (then it is open at the oldest item). */
 int master_cursor_open_at(struct master_feed *f, struct master_cursor *c,
 			  uint64_t seq, unsigned int scan_max);
 /* No-op on one that is closed or zeroed. */
 void master_cursor_close(struct master_cursor *c);
-/* The next item to tell, or NULL: at the end. */
+/* The next item to send, or NULL: at the end. */
 struct master_item *master_cursor_peek(const struct master_feed *f,
 				       const struct master_cursor *c);
 /* Steps over the item that peek returned. */
 void master_cursor_advance(struct master_feed *f, struct master_cursor *c);
-/* Everything up to this sequence number has been passed. */
+/* The cursor has passed all changes up to this sequence number. */
 uint64_t master_cursor_upto(const struct master_feed *f,
 			    const struct master_cursor *c);
 
 /* ---- subscribers ---- */
 
 #define MASTER_SUB_WINDOW 2 /* batches sent and not acknowledged */
-/* What changes before it has been told puts the end of a picture off, so often;
- * after that it is missing there, and told behind it. */
+/* Changes that may postpone the end of a picture (`moved`). After so many,
+ * items that change before they were sent are missing from the picture and
+ * follow it. */
 #define MASTER_LAP_MOVES 65536
 
 struct master_sub {
 	struct pool_list link;
 	struct master_cursor cursor;
-	bool begin;	  /* the next batch starts a whole picture */
-	bool picture;	  /* ... which has not been completed */
-	bool last_lap;	  /* see master_sub_batch_end */
-	/* the picture is of this change, or newer; no deletion before it is
-	 * told */
+	bool begin;	  /* the next batch starts a picture */
+	bool picture;	  /* a picture has begun and is not complete */
+	/* The cursor has passed all items that have not changed since the
+	 * picture began; the last lap sends those that have. */
+	bool last_lap;
+	/* Older graves are not sent: the subscriber drops every name that the
+	 * picture does not list. */
 	uint64_t from;
-	uint64_t goal;	  /* complete when this is reached */
-	unsigned int moved; /* how often it was put off: see MASTER_LAP_MOVES */
+	uint64_t goal; /* the lap ends when the cursor has passed this */
+	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
-	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each, oldest first */
+	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,
+					     oldest first */
 	uint64_t sent_ms[MASTER_SUB_WINDOW];
-	unsigned int nsent;
+	unsigned int nsent; /* batches in flight */
 };
 
-/* Continue behind seq if nothing newer has been forgotten; else, or with
- * whole, a whole picture. */
+/* Continue after seq if no newer grave has been forgotten. Otherwise, or with
+ * `whole`, begin a picture. */
 void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 		     uint64_t seq);
-/* A picture tells deletions since seq, too: of what the subscriber was told of
- * otherwise before it subscribed. */
+/* Make a picture include deletions since seq. The subscriber may have learned
+ * of these names through other messages (REPLICATE) before it subscribed. */
 void master_sub_since(struct master_sub *s, uint64_t seq);
 /* No-op on one that is closed or zeroed. */
 void master_sub_close(struct master_feed *f, struct master_sub *s);
-/* Could a batch be sent (the window is open)? */
+/* Is the window open, so that a batch may be sent? */
 bool master_sub_open_window(const struct master_sub *s);
 /*
- * The next item to put in a batch, or NULL; take it with
- * master_cursor_advance(&s->cursor). Deletions older than a whole picture are
- * passed over; looks at no more than *scan items and counts it down.
+ * The next item for a batch, or NULL; take it with
+ * master_cursor_advance(&s->cursor). Skips graves not newer than s->from. Looks
+ * at no more than *scan items and counts it down.
  */
 struct master_item *master_sub_next(struct master_feed *f,
 				    struct master_sub *s, unsigned int *scan);
@@ -137,8 +143,9 @@ struct master_item *master_sub_next(struct master_feed *f,
 bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 		    bool ready);
 /*
- * A batch has been put together: what must be said with it. complete is not
- * said before ready. now_ms: when it is sent.
+ * A batch is full or has all items: sets the begin, complete and upto_seq of
+ * its FEED, and counts it as in flight since now_ms. A picture is not completed
+ * before the master is ready.
  */
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 			  bool ready, uint64_t now_ms, bool *ret_begin,
@@ -146,24 +153,26 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 /* The subscriber has applied everything up to seq. */
 void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
 
-/* ---- waiting until everybody knows ---- */
+/* ---- waiting for the acks of all subscribers ---- */
 
 /*
- * Waits until every subscriber has acknowledged all that had changed when the
- * wait began. A name that is not yet told to all and changes again, goes, or is
- * back takes the point along: its news would otherwise count as told to those
- * who heard neither state.
+ * A wait ends when every subscriber has acked all changes made before the wait
+ * began. If an item that not all subscribers have acked changes again, is
+ * removed or is made again, its sequence number grows, and `point` grows with
+ * it. Otherwise the wait could end although a subscriber has received neither
+ * the old state nor the new one.
  */
 struct master_wait {
 	struct pool_list link;
-	uint64_t point;
+	uint64_t point; /* feed sequence that all must ack */
 };
 void master_wait_add(struct master_feed *f, struct master_wait *w);
 /* No-op on one that is not added (but initialised or zeroed). */
 void master_wait_remove(struct master_wait *w);
-/* One that is over, removed; or NULL. */
+/* Removes and returns a wait that has ended; NULL: there is none. */
 struct master_wait *master_wait_over(struct master_feed *f);
-/* Least acknowledged sequence of all subscribers; none: the newest change. */
-uint64_t master_feed_told(struct master_feed *f);
+/* Sequence number acked by all subscribers; the newest one if there are none.
+ */
+uint64_t master_feed_acked(struct master_feed *f);
 
 #endif

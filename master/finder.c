@@ -1,4 +1,4 @@
-/* Where the leader is, for who is not a master. */
+/* Finding the leader's address in etcd, for nodes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,11 +33,11 @@ static void on_answer(struct etcd_req *r, int err, json_t *answer)
 		return;
 	if (err) {
 		pool_warn_limited(
-			"etcd: where the master is cannot be asked: %s",
+			"etcd: cannot look up the master's address: %s",
 			etcd_error(f->etcd));
 		return;
 	}
-	/* Without a leader there is nothing to say. */
+	/* Without a leader there is no address. */
 	if (!leader_answer(answer, address) &&
 	    !pool_parse_hostport(address, 0, &hp) && hp.port)
 		f->o.found(f->o.arg, &hp);

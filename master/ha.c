@@ -27,7 +27,7 @@ struct master_ha {
 	uint64_t epoch;
 	struct master *master; /* owns; leading, closing */
 	bool master_opening, master_closing, closing;
-	const char *failed; /* while it was being opened */
+	const char *failed; /* why the state failed inside master_open */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
@@ -54,13 +54,13 @@ static void on_master_closed(void *arg)
 	ha->master_closing = false;
 	etcd_state_close(ha->state);
 	ha->state = NULL;
-	leader_left(ha->leader);
+	leader_stopped(ha->leader);
 	if (ha->closing)
 		end_leader(ha);
 }
 
-/* Everybody is sent away, and what is known is forgotten. */
-static void put_down(struct master_ha *ha)
+/* Close all sessions and free the map. */
+static void stop_master(struct master_ha *ha)
 {
 	if (ha->master_closing)
 		return;
@@ -74,7 +74,7 @@ static void put_down(struct master_ha *ha)
 
 static void on_lost(void *arg)
 {
-	put_down(arg);
+	stop_master(arg);
 }
 
 static bool acting(void *arg)
@@ -153,14 +153,14 @@ static void on_unusable(void *arg)
 	ha->o.unusable(ha->o.arg);
 }
 
-/* ---- the door ---- */
+/* ---- accepting connections ---- */
 
-static const char *where(void *arg)
+static const char *leader_elsewhere(void *arg)
 {
 	const struct master_ha *ha = arg;
 	const char *address = leader_address(ha->leader);
 
-	/* Not to ourselves while we are no leader yet, or any more. */
+	/* Do not refer nodes to ourselves: we are loading or closing. */
 	return strcmp(address, ha->address) ? address : "";
 }
 
@@ -256,7 +256,7 @@ int master_ha_open(const struct master_ha_opts *opts,
 		return -ENOMEM;
 	ha->o = *opts;
 	snprintf(ha->prefix, sizeof(ha->prefix), "/kvpool/%s/", opts->cluster);
-	standby_init(&ha->standby, opts->master.loop, where, ha);
+	standby_init(&ha->standby, opts->master.loop, leader_elsewhere, ha);
 	err = start_etcd(ha);
 	if (!err)
 		err = start_listener(ha);
@@ -279,9 +279,9 @@ err_close:
 	return err;
 }
 
-/* ---- close: the master, the lease, etcd, who is at the door ---- */
+/* ---- close: the master, the lease, etcd, the standby's connections ---- */
 
-static void on_door_closed(void *arg)
+static void on_standby_closed(void *arg)
 {
 	struct master_ha *ha = arg;
 	void (*closed)(void *arg) = ha->closed;
@@ -298,7 +298,7 @@ static void on_etcd_closed(void *arg)
 {
 	struct master_ha *ha = arg;
 
-	standby_fini(&ha->standby, on_door_closed, ha);
+	standby_fini(&ha->standby, on_standby_closed, ha);
 }
 
 static void on_leader_closed(void *arg)
@@ -319,10 +319,10 @@ void master_ha_close(struct master_ha *ha, void (*closed)(void *arg), void *arg)
 	ha->closed = closed;
 	ha->closed_arg = arg;
 	pool_listener_close(ha->listener);
-	put_down(ha);
+	stop_master(ha);
 }
 
-/* ---- looking at it ---- */
+/* ---- status ---- */
 
 uint16_t master_ha_port(const struct master_ha *ha)
 {

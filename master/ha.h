@@ -1,14 +1,14 @@
 /*
- * One of several masters, of which etcd says which one acts.
+ * One of several masters; an election in etcd decides which one is the leader.
  *
  *   standby --elected--> loading --> leading --lost--> closing --> standby
  *      |                    |           |                            ^
- *      | nodes are told     +-----------|----------- lost -----------+
- *      | where the leader is            +- a struct master, with an epoch of its
- *      +- (master/standby.h)               own, and the state in etcd
+ *      | refers nodes       +-----------|----------- lost -----------+
+ *      | to the leader                  +- a struct master, with its own epoch
+ *      +- (master/standby.h)               and the state in etcd
  *
- * A leader that loses its lease closes all sessions and forgets everything;
- * what the nodes have not been answered they ask the next leader.
+ * A leader that loses its lease closes all sessions and frees its map; nodes
+ * send the changes that it has not acked to the next leader.
  *
  * Thread: loop.
  */
@@ -23,39 +23,39 @@
 struct master_ha;
 
 struct master_ha_opts {
-	struct master_opts master; /* without what is said below */
-	const char *etcd;	   /* URLs, checked (etcd_urls_check) */
-	const char *cluster;	   /* checked */
-	const char *advertise;	   /* "HOST:PORT"; NULL: as listened on */
+	struct master_opts master; /* state and epoch come from etcd */
+	const char *etcd;	   /* URLs, valid (etcd_urls_check) */
+	const char *cluster;	   /* valid (master_cluster_check) */
+	const char *advertise;	   /* "HOST:PORT"; NULL: listen's */
 	unsigned int ttl_s;	   /* of the lease; 0: LEADER_TTL_S */
-	unsigned int start_ms;	   /* how long etcd may take to answer at all */
-	/* What is in etcd is not for this program (logged): end, with an error.
-	 */
+	unsigned int start_ms;	   /* how long to wait for etcd at the start */
+	/* The data in etcd is of another version, or damaged (logged): the
+	 * program must exit with an error. */
 	void (*unusable)(void *arg);
 	void *arg;
 };
 
-/* Is it a name as MASTER_CLUSTER_ACCEPTED says? 0 or -EINVAL. */
+/* Is the name valid (MASTER_CLUSTER_ACCEPTED)? 0 or -EINVAL. */
 int master_cluster_check(const char *name);
 /*
- * Listens, waits for etcd (before the loop runs). 0 or -errno, logged with the
- * remedy: -EPROTO, -EHOSTUNREACH, -ETIMEDOUT are of etcd.
+ * Waits for etcd (blocks; before the loop runs), then listens. 0 or -errno,
+ * logged with the remedy. Of etcd: -EPROTO, -EHOSTUNREACH, -ETIMEDOUT.
  */
 int master_ha_open(const struct master_ha_opts *opts,
 		   struct master_ha **ret_ha);
-/* A leader gives its lease back. */
+/* A leader revokes its lease, so that another is elected at once. */
 void master_ha_close(struct master_ha *ha, void (*closed)(void *arg),
 		     void *arg);
 
 uint16_t master_ha_port(const struct master_ha *ha);
-/* The acting master; NULL: this is not the leader. */
+/* The leader's master; NULL: this is not the leader. */
 struct master *master_ha_leading(const struct master_ha *ha);
-/* Why it is not ready to serve nodes (one line); NULL: it is. */
+/* Why it is not ready to serve nodes (one line); NULL: it is ready. */
 const char *master_ha_not_ready(struct master_ha *ha);
 /* {"state": "leader"|"standby", ...}; NULL on ENOMEM. */
 json_t *master_ha_json(const struct master_ha *ha);
 
-/* ---- for nodes that ask etcd where the leader is ---- */
+/* ---- for nodes: finding the leader's address in etcd ---- */
 
 struct master_finder;
 
@@ -63,7 +63,7 @@ struct master_finder_opts {
 	uv_loop_t *loop;
 	const char *etcd, *cluster; /* as above */
 	struct pool_metrics *metrics;
-	/* Is it wanted now? Asked every MASTER_FINDER_MS. */
+	/* Should etcd be queried now? Called every MASTER_FINDER_MS. */
 	bool (*wanted)(void *arg);
 	void (*found)(void *arg, const struct pool_hostport *leader);
 	void *arg;

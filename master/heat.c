@@ -1,8 +1,10 @@
 /*
- * What peers ask a holder for much gets an extra copy on another store,
- * one at a time, until no holder complains or there are EXTRAS_MAX; who has one
- * says when it is asked for no more. Extra copies are named to readers and not
- * counted: a holder that was named and has nothing any more is passed over.
+ * Extra copies of hot objects. When a holder reports that peers request an
+ * object often, the master orders an extra copy on another store, one at a
+ * time, until no holder reports it or there are EXTRAS_MAX. The holder of an
+ * extra copy reports when it is no longer requested (cold). Readers are told of
+ * extra copies, which do not count; a reader skips a holder that no longer has
+ * one.
  */
 #include <errno.h>
 
@@ -12,7 +14,7 @@
 
 static void hot(struct master *m, struct master_file *f)
 {
-	/* First what the rules want. */
+	/* Copies that the rules want come first. */
 	if (f->danger != MASTER_SAFE || master_file_extras(f) >= EXTRAS_MAX ||
 	    !master_repair_extra(m, f))
 		master_count(m, MC_EXTRAS_REFUSED);
@@ -42,7 +44,7 @@ static void item(struct master_session *s, const Kvpool__Heat *it)
 		      master_file_find_holder(f, s->member->index) :
 		      -1;
 	if (pos < 0)
-		return; /* it has changed on the way */
+		return; /* it has changed since the node sent this */
 	if (!it->cold)
 		hot(m, f);
 	else if (master_holder_extra(master_file_holders(f)[pos]))
@@ -56,7 +58,7 @@ void master_on_heat(struct master_session *s, const Kvpool__Heartbeat *msg)
 	if (msg->n_heat > POOL_BATCH_MAX) {
 		master_count(s->m, MC_BAD_MESSAGES);
 		return master_session_fail(s, -EPROTO,
-					   "too much heat in one HEARTBEAT");
+					   "too many objects in one HEARTBEAT");
 	}
 	for (i = 0; i < msg->n_heat && !s->ended; i++)
 		item(s, msg->heat[i]);

@@ -1,41 +1,46 @@
 /*
- * Nothing leaves the master before etcd has what it follows from, whatever ends
- * meanwhile: the session that asked for the change, the lease, the process. Who
- * leads next has only what is in etcd, and it must not take back what a node,
- * or a user, was told.
+ * Write-ahead rule: no message leaves the master before etcd has the records
+ * that the message follows from, whichever ends meanwhile: the session that
+ * requested the change, the lease or the process. The next leader knows only
+ * what is in etcd, and must not take back what a node or a user has been told.
  *
- * What a session is sent, and why it is safe:
+ * Messages that depend on records not in etcd yet are held back. Each type of
+ * message, and why it is safe:
  *
- *   OPS_DONE    held until all that was appended by then is settled: a result may
- *               follow from another session's change (an UNLINK of what is gone,
- *               ESTALE). Not for publications alone that were done: they are with
- *               the bytes, in the publisher's inventory, and no fsync ends before
- *               SYNCED.
- *   SYNCED,     held like that. WELCOME has results of the session before it.
- *   WELCOME
- *   DROP        held like that, as what makes a copy needless is a removal, a
- *               tombstone or a rule. Records are appended before the DROPs that
- *               follow from them are queued (ops.c, evict.c).
- *   REPLICATE   held like that: rules of directories say how many copies are
- *               wanted.
- *   FEED        entries: bars, below. Nodes: that they are there, which is in no
- *               state, and whether they are being emptied, which mounts only show.
- *   HEARTBEAT,  say the epoch, which is in etcd before this master is, and what
- *   ERROR       is wrong with a message. No HEARTBEAT before WELCOME.
+ *   OPS_DONE    held until all records appended so far are settled, because a
+ *               result may follow from another session's change (UNLINK of a
+ *               name that is already gone, ESTALE). Exception: OPS with nothing
+ *               but successful publications, none of which appended a record.
+ *               The publisher's inventory brings these back together with the
+ *               bytes, and no fsync returns before SYNCED.
+ *   SYNCED,     held likewise. WELCOME contains results of the node's previous
+ *   WELCOME     session.
+ *   DROP        held likewise, because a removal, a tombstone or a rule made
+ *               the copy unnecessary. Records are appended before the DROPs
+ *               that follow from them are queued (ops.c, evict.c).
+ *   REPLICATE   held likewise, because the rules of directories, which are in
+ *               the state, decide how many copies are wanted.
+ *   FEED        entries: gates, below. Nodes: their presence is not in the
+ *               state, and mounts only display whether they are draining.
+ *   HEARTBEAT,  contain the epoch, which is in etcd before this master exists,
+ *   ERROR       and what is wrong with a message. No HEARTBEAT before WELCOME.
  *
- * All but the last two keep their order in a session: behind what is held, the
- * rest waits, too. A session that ends takes with it what it alone is owed: the
- * node joins again, and is told anew. Metrics and pages show the memory of this
- * master: nothing is promised by them, and no node reads them.
+ * All but HEARTBEAT and ERROR keep their order within a session: once a message
+ * is held, later ones wait behind it. When a session ends, its held messages
+ * are discarded; the node joins again and receives the current state. Metrics
+ * and JSON pages show the memory of this master; they promise nothing, and no
+ * node reads them.
  *
- * Bars are the master's, and outlive sessions. Between two looks at the feed
- * and at the state, changes up to feed sequence S were made and records up to
- * mark M appended: so nothing behind the sequence of the first look is told
- * before M is settled. A change and its records are made in one turn, and looks
- * are in turns of their own.
+ * Gates of the feed belong to the master and outlive sessions. update_gates
+ * notes the feed sequence and the mark at each call. If the mark has grown to M
+ * since the previous call, at feed sequence S, then changes after S may depend
+ * on the new records. The gate (S, M) keeps changes after S from being sent
+ * before M is settled. This relies on a change and its records being made in
+ * the same turn, and on update_gates being called in other turns.
  *
- * When the lease is over (master_acting), nothing is read and nothing is sent.
- * With a state file, the kernel is handed all records before anything is sent.
+ * When the lease is over (master_acting), the master neither reads nor sends.
+ * With a state file, all records are passed to the kernel before a message is
+ * sent.
  */
 #include <stdlib.h>
 
@@ -47,44 +52,46 @@ struct held {
 	uint64_t req, mark;
 	const ProtobufCMessageDescriptor *desc; /* NULL: no payload */
 	size_t len;
-	uint8_t payload[];
+	uint8_t payload[]; /* packed */
 };
 
-/* ---- bars of the feed ---- */
+/* ---- gates of the feed ---- */
 
-/* If there is no room, the newest one stands for more. */
-static void add_bar(struct master_bars *b, uint64_t feed_seq, uint64_t mark)
+/* If the ring is full, the newest gate is extended instead: it holds back more
+ * than necessary. */
+static void add_gate(struct master_gates *b, uint64_t feed_seq, uint64_t mark)
 {
-	if (b->n < MASTER_BARS_MAX)
-		b->bar[(b->first + b->n++) % MASTER_BARS_MAX].feed_seq =
+	if (b->n < MASTER_GATES_MAX)
+		b->gate[(b->first + b->n++) % MASTER_GATES_MAX].feed_seq =
 			feed_seq;
-	b->bar[(b->first + b->n - 1) % MASTER_BARS_MAX].mark = mark;
+	b->gate[(b->first + b->n - 1) % MASTER_GATES_MAX].mark = mark;
 }
 
-static void look(struct master *m)
+/* Add a gate if records have been appended since the last update. */
+static void update_gates(struct master *m)
 {
 	uint64_t mark = master_keep_mark(m);
 
-	if (mark != m->bars.mark)
-		add_bar(&m->bars, m->bars.feed_seq, mark);
-	m->bars.mark = mark;
-	m->bars.feed_seq = m->map.feed.seq;
+	if (mark != m->gates.mark)
+		add_gate(&m->gates, m->gates.feed_seq, mark);
+	m->gates.mark = mark;
+	m->gates.feed_seq = m->map.feed.seq;
 	master_keep_flush(m);
 }
 
-uint64_t master_may_tell(struct master *m)
+uint64_t master_feed_limit(struct master *m)
 {
-	struct master_bars *b = &m->bars;
+	struct master_gates *b = &m->gates;
 
-	look(m);
-	while (b->n && master_keep_settled(m, b->bar[b->first].mark)) {
-		b->first = (b->first + 1) % MASTER_BARS_MAX;
+	update_gates(m);
+	while (b->n && master_keep_settled(m, b->gate[b->first].mark)) {
+		b->first = (b->first + 1) % MASTER_GATES_MAX;
 		b->n--;
 	}
-	return b->n ? b->bar[b->first].feed_seq : UINT64_MAX;
+	return b->n ? b->gate[b->first].feed_seq : UINT64_MAX;
 }
 
-/* ---- what a session is owed ---- */
+/* ---- held messages ---- */
 
 void master_held_free(struct master_session *s)
 {
@@ -96,7 +103,7 @@ void master_held_free(struct master_session *s)
 	s->held_bytes = 0;
 }
 
-bool master_session_waits(const struct master_session *s)
+bool master_session_has_held(const struct master_session *s)
 {
 	return !pool_list_empty(&s->held);
 }
@@ -111,7 +118,7 @@ static void hold(struct master_session *s, enum pool_msg type, uint64_t req,
 				 NULL;
 
 	if (!h)
-		return master_session_end(s, "too much waits for etcd");
+		return master_session_end(s, "too many messages wait for etcd");
 	h->type = type;
 	h->req = req;
 	h->mark = mark;
@@ -124,14 +131,14 @@ static void hold(struct master_session *s, enum pool_msg type, uint64_t req,
 	master_count(s->m, MC_HELD);
 }
 
-void master_session_answer(struct master_session *s, enum pool_msg type,
-			   uint64_t req, const ProtobufCMessage *msg,
-			   uint64_t mark)
+void master_session_send_after(struct master_session *s, enum pool_msg type,
+			       uint64_t req, const ProtobufCMessage *msg,
+			       uint64_t mark)
 {
 	if (s->ended)
 		return;
 	master_keep_flush(s->m);
-	if (master_session_waits(s) || !master_keep_settled(s->m, mark))
+	if (master_session_has_held(s) || !master_keep_settled(s->m, mark))
 		hold(s, type, req, msg, mark);
 	else
 		master_session_send(s, type, req, msg);
@@ -151,9 +158,9 @@ static void send_held(struct master_session *s, const struct held *h)
 		protobuf_c_message_free_unpacked(msg, NULL);
 }
 
-static void answer_held(struct master_session *s)
+static void send_settled(struct master_session *s)
 {
-	while (master_session_waits(s)) {
+	while (master_session_has_held(s)) {
 		struct held *h = pool_list_first(&s->held, struct held, link);
 
 		if (!master_keep_settled(s->m, h->mark))
@@ -172,6 +179,6 @@ void master_settled(struct master *m)
 	if (m->closing || !master_acting(m))
 		return;
 	pool_list_each(it, tmp, &m->sessions)
-		answer_held(pool_list_entry(it, struct master_session, link));
+		send_settled(pool_list_entry(it, struct master_session, link));
 	master_kick(m);
 }

@@ -1,8 +1,9 @@
 /*
- * INVENTORY: what a node holds, told after each join. The map takes what it
- * does not know, or knows older; what is dead or superseded is to be dropped.
- * Without memory the session ends: the node joins again and tells it again. An
- * entry that makes no sense is left out; the node keeps what it is about.
+ * INVENTORY: the objects that a node holds, listed after each join. The map
+ * takes objects that it lacks, or has an older version of. The node must drop
+ * deleted and superseded ones. On ENOMEM the session ends, and the node joins
+ * and lists its objects again. Invalid entries are ignored; the node keeps
+ * these objects.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,13 +36,13 @@ static int add_sender(struct item *it, struct master_file *f)
 }
 
 /* 0 or -ENOMEM. */
-static int take_attrs(struct item *it, struct master_file *f)
+static int adopt_attrs(struct item *it, struct master_file *f)
 {
 	struct pool_xattrs *xattrs = NULL;
 	struct pool_rules rules = { 0 };
 	struct master_attrs attrs;
 
-	/* Rules that this version does not know must not cost the object. */
+	/* Not strict: rules that this version does not know are ignored. */
 	if (master_meta_xattrs(it->meta, false, false, it->wall_ns, &xattrs,
 			       &rules) == -ENOMEM)
 		return -ENOMEM;
@@ -59,10 +60,11 @@ static int take_attrs(struct item *it, struct master_file *f)
 	return 0;
 }
 
-/* f is new, or older than the item: take it over. 0 or -ENOMEM. */
-static int take(struct item *it, struct master_file *f)
+/* f is new, or older than the item: f becomes the item's version, with the
+ * sender as its only holder. 0 or -ENOMEM. */
+static int adopt(struct item *it, struct master_file *f)
 {
-	if (take_attrs(it, f))
+	if (adopt_attrs(it, f))
 		return -ENOMEM;
 	if (f->gen) {
 		master_repair_cancel(it->m, f);
@@ -74,11 +76,12 @@ static int take(struct item *it, struct master_file *f)
 	f->gen = it->meta->gen;
 	master_file_set_size(&it->m->map, f, it->meta->size);
 	memcpy(f->sum, it->meta->sum.data, MASTER_SUM_SIZE);
-	(void)add_sender(it, f); /* the first one needs no memory */
+	(void)add_sender(it, f); /* the first holder needs no memory */
 	return 0;
 }
 
-/* One of the two was away when the attributes changed. 0 or -ENOMEM. */
+/* The item is f's version: adds the sender as a holder. If the attributes
+ * differ, the newer ones win. 0 or -ENOMEM. */
 static int same_object(struct item *it, struct master_file *f)
 {
 	int rc = add_sender(it, f);
@@ -93,7 +96,7 @@ static int same_object(struct item *it, struct master_file *f)
 		master_repair_tell_attrs(it->m, f, NULL);
 		return 0;
 	}
-	if (take_attrs(it, f))
+	if (adopt_attrs(it, f))
 		return -ENOMEM;
 	master_map_touch_file(&it->m->map, f);
 	master_repair_tell_attrs(it->m, f, it->s->member);
@@ -116,12 +119,12 @@ static int item_known(struct item *it, struct master_file *f)
 		return 0;
 	}
 	if (it->meta->gen > f->gen) {
-		err = take(it, f);
+		err = adopt(it, f);
 		if (!err)
 			master_map_touch_file(&it->m->map, f);
 	} else if (!same_content(it, f)) {
-		/* One generation is one content; only a damaged store, or two
-		 * masters on one pool, bring this about. */
+		/* A generation has one content. Only a damaged store, or two
+		 * masters on one pool, can cause this. */
 		master_count(it->m, MC_INVENTORY_CONFLICT);
 		pool_warn_limited("node %s: %.*s: same generation, other "
 				  "content; dropped there",
@@ -136,14 +139,15 @@ static int item_known(struct item *it, struct master_file *f)
 	return err;
 }
 
-/* Deleted; or what replaced it has left the pool since. */
+/* Was the item deleted, or replaced by a version that has been removed since?
+ */
 static bool is_dead(const struct item *it)
 {
 	const struct master_grave *g =
 		master_map_grave(&it->m->map, it->path, it->len);
 
 	return g && !g->is_dir &&
-	       (g->gen >= it->meta->gen || g->left_gen > it->meta->gen);
+	       (g->gen >= it->meta->gen || g->last_gen > it->meta->gen);
 }
 
 static int item_unknown(struct item *it)
@@ -162,11 +166,11 @@ static int item_unknown(struct item *it)
 	err = master_map_make_file(map, it->path, it->len, &attrs, &f, &made);
 	if (err == -ENOMEM)
 		return err;
-	if (err) { /* below a file, or where a directory is now */
+	if (err) { /* a parent is a file, or the name is a directory now */
 		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
 		return 0;
 	}
-	err = take(it, f);
+	err = adopt(it, f);
 	if (err) {
 		master_map_remove_file(map, f, 0, it->wall_ns);
 		return err;
@@ -176,30 +180,32 @@ static int item_unknown(struct item *it)
 	return 0;
 }
 
-/* f is older than what the sender had: nobody is to read it any more. */
-static void replaced(struct item *it, struct master_file *f)
+/* The sender had, and evicted, a newer version than f: no node may read f any
+ * more. Its removal leaves a tombstone for the versions below that one. */
+static void make_obsolete(struct item *it, struct master_file *f)
 {
 	master_repair_cancel(it->m, f);
 	master_drop_holders(it->m, f, NULL, KVPOOL__DROP__REASON__SUPERSEDED);
 	master_file_clear_holders(f);
 	f->gen = it->meta->gen;
-	f->had_older = f->given_up = 1;
+	f->had_older = f->evicted = 1;
 	(void)master_review(it->m, f);
 }
 
-/* The sender had it, and gave it up. 0 or -ENOMEM. */
-static int gone(struct item *it, struct master_file *f)
+/* An entry of Inventory.gone: the sender held this version, and evicted it
+ * while there was no master. 0 or -ENOMEM. */
+static int sender_evicted(struct item *it, struct master_file *f)
 {
 	int err = 0;
 
 	if (f && f->gen < it->meta->gen) {
-		replaced(it, f);
+		make_obsolete(it, f);
 	} else if (f && f->gen == it->meta->gen) {
-		/* Another's copy is still there: the sender, which knew of
-		 * none, shows no such name. */
+		/* Another node holds it. The sender did not know that and does
+		 * not show the name: have the feed send it. */
 		master_map_touch_file(&it->m->map, f);
 	} else if (!f && !is_dead(it)) {
-		err = master_map_bury_left(&it->m->map, it->path, it->len,
+		err = master_map_add_evicted(&it->m->map, it->path, it->len,
 					   it->meta->gen, it->wall_ns);
 		if (!err)
 			master_keep_tomb(it->m,
@@ -209,9 +215,9 @@ static int gone(struct item *it, struct master_file *f)
 	return err;
 }
 
-/* What it holds is of an epoch above ours (which a node of an older version
- * does not say when it joins). */
-static void newer(struct master_session *s, const Kvpool__Meta *meta)
+/* The entry is of an epoch above ours. JOIN says so (seen_epoch), but not that
+ * of a node of an older version. */
+static void epoch_ahead(struct master_session *s, const Kvpool__Meta *meta)
 {
 	uint64_t of = pool_gen_epoch(meta->gen),
 		 attr = pool_gen_epoch(meta->attr_gen);
@@ -219,12 +225,13 @@ static void newer(struct master_session *s, const Kvpool__Meta *meta)
 
 	of = attr > of ? attr : of;
 	master_recover_remedy(s->m, of, text);
-	if (!master_recover_later(s->m, of)) /* which ends all sessions */
+	if (!master_recover_raise(s->m, of)) /* which ends all sessions */
 		master_session_fail(s, -ESTALE, text);
 }
 
-/* 0; -ESTALE: the node has seen a newer master than this one; -ENOMEM. */
-static int one(struct item *it, bool held)
+/* One entry of the inventory. held: of Inventory.entries, else of .gone. 0;
+ * -ESTALE: it is of an epoch above ours; -ENOMEM. */
+static int judge(struct item *it, bool held)
 {
 	uint64_t now = it->m->epoch << POOL_GEN_SEQ_BITS | it->m->gen_seq;
 	struct master_file *f;
@@ -232,8 +239,8 @@ static int one(struct item *it, bool held)
 	master_count(it->m, MC_INVENTORY);
 	if (master_meta_check(it->meta, held) || !it->meta->gen) {
 		master_count(it->m, MC_BAD_ITEMS);
-		pool_warn_limited("node %s: an entry of its inventory makes no "
-				  "sense: left out",
+		pool_warn_limited("node %s: invalid entry in its inventory: "
+				  "ignored",
 				  it->s->member->name);
 		return 0;
 	}
@@ -246,19 +253,20 @@ static int one(struct item *it, bool held)
 	if (it->meta->attr_gen > now)
 		it->m->gen_seq += it->meta->attr_gen - now;
 	f = master_map_file(&it->m->map, it->path, it->len);
-	return !held ? gone(it, f) :
+	return !held ? sender_evicted(it, f) :
 	       f     ? item_known(it, f) : item_unknown(it);
 }
 
-static void whole(struct master_session *s)
+/* The last INVENTORY has been received. */
+static void complete(struct master_session *s)
 {
 	struct master *m = s->m;
 	struct master_member *mb = s->member;
 
 	mb->inventoried = true;
 	mb->expected = false;
-	/* What it no longer lists, it no longer holds; and it may be where
-	 * copies can go. */
+	/* Copies that it has not listed are invalid now, and it may be a target
+	 * of copies. */
 	master_patrol_start(m);
 	master_check_ready(m);
 }
@@ -274,16 +282,16 @@ void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 		return master_session_fail(s, -EPROTO,
 					   s->member->inventoried ?
 						   "a second INVENTORY" :
-						   "too much in one INVENTORY");
+						   "INVENTORY too long");
 	}
 	for (i = 0; i < n; i++) {
 		it.meta = i < msg->n_gone ? msg->gone[i] :
 					    msg->entries[i - msg->n_gone];
 		it.path = (const char *)it.meta->path.data;
 		it.len = it.meta->path.len;
-		err = one(&it, i >= msg->n_gone);
+		err = judge(&it, i >= msg->n_gone);
 		if (err == -ESTALE)
-			return newer(s, it.meta);
+			return epoch_ahead(s, it.meta);
 		if (err)
 			return master_session_fail(
 				s, err, "not enough memory for the inventory");
@@ -291,6 +299,6 @@ void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 			return;
 	}
 	if (msg->last)
-		whole(s);
+		complete(s);
 	master_kick(s->m);
 }

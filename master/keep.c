@@ -1,6 +1,6 @@
 /*
- * What is kept in the state, in a file or in etcd: its records to and from the
- * map. Nobody else asks which of the two it is.
+ * The state, in a file or in etcd: conversion of its records to and from the
+ * map. Appending code elsewhere does not depend on which of the two it is.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 /* ---- loading ---- */
 
 /*
- * What somebody has set of the root. Older versions kept it whole, with 0755
- * and zeros for what nobody had set.
+ * The attributes of the root that a user has set. Records of older versions
+ * have no meta->set, but all attributes: 0755 and zeros where none was set.
  */
 static uint16_t root_set(const Kvpool__Meta *meta)
 {
@@ -27,7 +27,7 @@ static uint16_t root_set(const Kvpool__Meta *meta)
 		set |= POOL_SET_MTIME;
 	if (meta->uid || meta->gid)
 		set |= POOL_SET_UID | POOL_SET_GID;
-	/* With an owner, the mode was meant, too. */
+	/* If an owner was set, assume that the mode was intended, too. */
 	if (meta->mode != 0755 || meta->uid || meta->gid)
 		return set | POOL_SET_MODE;
 	pool_warn("the state of an older version does not say whether mode 755 "
@@ -37,7 +37,7 @@ static uint16_t root_set(const Kvpool__Meta *meta)
 	return set;
 }
 
-/* What nobody has set stays as it is by itself. */
+/* Attributes that no user has set keep their defaults. */
 static void load_root(struct master_dir *d, const Kvpool__Meta *meta)
 {
 	d->set = root_set(meta);
@@ -141,7 +141,7 @@ static int load_drain(struct master *m, const struct master_record *r)
 static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 {
 	const char *path = (const char *)meta->path.data;
-	int err = master_map_bury(&m->map, path, meta->path.len, meta->gen,
+	int err = master_map_add_tomb(&m->map, path, meta->path.len, meta->gen,
 				  meta->mtime_ns);
 	struct master_grave *g = NULL;
 
@@ -150,9 +150,9 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 	if (g && g->gen == meta->gen) {
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
-		g->left_gen = meta->seen_gen;
-		g->left_sum = meta->size;
-		g->given_up = meta->deleted ? 1 : 0;
+		g->last_gen = meta->seen_gen;
+		g->last_sum = meta->size;
+		g->evicted = meta->deleted ? 1 : 0;
 		g->blind = meta->set ? 1 : 0;
 	}
 	return err;
@@ -223,8 +223,9 @@ void master_keep(struct master *m, const struct master_record *r)
 	if (m->etcd_state)
 		return etcd_state_append(m->etcd_state, r);
 	if (m->state && master_state_append(m->state, r))
-		pool_warn_limited("state file: a record was lost; the file is "
-				  "rewritten when its disk takes it");
+		pool_warn_limited("state file: a record could not be kept; the "
+				  "file is rewritten once its disk accepts "
+				  "writes");
 }
 
 void master_keep_dir(struct master *m, struct master_dir *d)
@@ -267,9 +268,9 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->mtime_ns = g->wall_ns;
 	ret->base_gen = g->by_run;
 	ret->seq = g->by_ticket;
-	ret->seen_gen = g->left_gen;
-	ret->size = g->left_sum;
-	ret->deleted = g->given_up;
+	ret->seen_gen = g->last_gen;
+	ret->size = g->last_sum;
+	ret->deleted = g->evicted;
 	ret->set = g->blind;
 }
 

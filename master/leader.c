@@ -20,17 +20,17 @@ struct leader {
 	uv_timer_t timer;
 	uint64_t since_ms, poll_ms, renew_ms;
 	char address[LEADER_ADDRESS_MAX]; /* of the leader */
-	/* of the candidate and the leader */
+	/* candidate and leader: */
 	int64_t lease;
-	uint64_t asked_ms; /* boot time: what is counted from */
-	uint64_t until_ms; /* boot time: the lease ends here */
-	uint64_t epoch;	   /* that will begin */
-	int64_t epoch_rev; /* of the epoch's key, as read */
-	bool first;	   /* there is no version yet */
-	/* one of each kind at a time */
+	uint64_t asked_ms; /* boot time of the last grant or renewal request */
+	uint64_t until_ms; /* boot time when the lease ends */
+	uint64_t epoch;	   /* to begin with this election */
+	int64_t epoch_rev; /* mod revision of the epoch's key, as read */
+	bool first;	   /* the version's key does not exist yet */
+	/* at most one of each kind is in flight */
 	struct etcd_req poll, campaign, renew, revoke;
 	bool polling, campaigning, renewing, revoking;
-	int64_t renewed; /* the lease that `renew` is about */
+	int64_t renewed; /* the lease that `renew` renews */
 	struct pool_counter elections, lost, renewals, renewals_failed;
 	struct pool_gauge leading;
 	void (*closed)(void *arg);
@@ -74,13 +74,13 @@ static void on_revoked(struct etcd_req *r, int err, json_t *answer)
 {
 	struct leader *l = pool_container_of(r, struct leader, revoke);
 
-	(void)err; /* then it ends by itself */
+	(void)err; /* after an error the lease expires */
 	(void)answer;
 	l->revoking = false;
 }
 
-/* Others need not wait until it ends by itself. */
-static void give_back(struct leader *l)
+/* So that the next leader need not wait until the lease expires. */
+static void revoke_lease(struct leader *l)
 {
 	json_t *body;
 
@@ -105,7 +105,7 @@ static void lose(struct leader *l, const char *why)
 	enter(l, LEAVING);
 	l->until_ms = 0;
 	l->address[0] = 0;
-	give_back(l);
+	revoke_lease(l);
 	l->o.lost(l->o.arg);
 }
 
@@ -114,7 +114,7 @@ void leader_resign(struct leader *l, const char *why)
 	lose(l, why);
 }
 
-void leader_left(struct leader *l)
+void leader_stopped(struct leader *l)
 {
 	if (l->state != LEAVING)
 		return;
@@ -127,7 +127,7 @@ static void give_up(struct leader *l, const char *why)
 	if (why)
 		pool_warn_limited("election: %s (%s)", why,
 				  etcd_error(l->o.etcd));
-	give_back(l);
+	revoke_lease(l);
 	if (l->state == CANDIDATE)
 		enter(l, STANDBY);
 }
@@ -144,7 +144,7 @@ static void granted_until(struct leader *l, uint64_t asked_ms, int64_t ttl_s)
 
 static void won(struct leader *l, int64_t fence)
 {
-	pool_info("the leader, epoch %llu", (unsigned long long)l->epoch);
+	pool_info("elected leader, epoch %llu", (unsigned long long)l->epoch);
 	pool_count(&l->elections);
 	enter(l, LEADER);
 	snprintf(l->address, sizeof(l->address), "%s", l->o.address);
@@ -152,11 +152,12 @@ static void won(struct leader *l, int64_t fence)
 	l->o.elected(l->o.arg, l->epoch, fence);
 }
 
-/* Also if the transaction was done by an attempt whose answer got lost. */
+/* The transaction may also have been executed by an earlier attempt whose
+ * answer was lost: then the key exists already, with our lease. */
 static void on_campaigned(struct etcd_req *r, int err, json_t *answer)
 {
 	struct leader *l = pool_container_of(r, struct leader, campaign);
-	const json_t *kv = etcd_got(answer, 0);
+	const json_t *kv = etcd_txn_kv(answer, 0);
 	bool succeeded = json_is_true(json_object_get(answer, "succeeded"));
 	int64_t fence = etcd_int(json_object_get(answer, "header"), "revision");
 
@@ -164,11 +165,11 @@ static void on_campaigned(struct etcd_req *r, int err, json_t *answer)
 	if (l->state != CANDIDATE)
 		return;
 	if (err)
-		return give_up(l, "cannot be held");
+		return give_up(l, "failed");
 	if (!succeeded && kv && etcd_int(kv, "lease") == l->lease)
 		fence = etcd_int(kv, "create_revision");
 	else if (!succeeded)
-		return give_up(l, NULL); /* another one was first */
+		return give_up(l, NULL); /* another candidate was first */
 	if (!fence || pool_boot_ms() >= l->until_ms)
 		return give_up(l, "took too long");
 	won(l, fence);
@@ -219,7 +220,7 @@ static void on_granted(struct etcd_req *r, int err, json_t *answer)
 	l->campaigning = true;
 }
 
-static void stand(struct leader *l)
+static void campaign_start(struct leader *l)
 {
 	json_t *body = json_pack("{si}", "TTL", (int)l->o.ttl_s);
 
@@ -232,7 +233,7 @@ static void stand(struct leader *l)
 		l->campaigning = true;
 }
 
-/* ---- looking ---- */
+/* ---- polling ---- */
 
 /* The last epoch, 0 if there was none. */
 static int read_epoch(struct leader *l, const json_t *answer, uint64_t *ret)
@@ -254,34 +255,34 @@ static int read_epoch(struct leader *l, const json_t *answer, uint64_t *ret)
 	return -EPROTO;
 }
 
-static void look(struct leader *l, const json_t *answer)
+static void on_query(struct leader *l, const json_t *answer)
 {
 	uint64_t epoch;
 	int err = leader_answer(answer, l->address);
 
 	if (err)
 		l->address[0] = 0;
-	if (!err || (err != -ENOENT && etcd_got(answer, LEADER_KEY_HOLDER)))
-		return; /* there is one */
+	if (!err || (err != -ENOENT && etcd_txn_kv(answer, LEADER_KEY_HOLDER)))
+		return; /* there is a leader */
 	if (err != -ENOENT) {
-		pool_warn_limited("etcd: an answer that makes no sense");
+		pool_warn_limited("etcd: invalid answer to the leader query");
 		return;
 	}
 	err = leader_check_version(l->o.prefix, answer);
 	if (!err)
 		err = read_epoch(l, answer, &epoch);
 	if (err == -EPROTO) {
-		enter(l, LEAVING); /* for ever: the program ends */
+		enter(l, LEAVING); /* for good: the program exits */
 		return l->o.unusable(l->o.arg);
 	}
-	/* An old lease has to be out of the way first. */
+	/* Our previous lease must be revoked first. */
 	if (err || l->revoking)
 		return;
 	l->epoch = epoch + 1;
 	l->epoch_rev =
-		etcd_int(etcd_got(answer, LEADER_KEY_EPOCH), "mod_revision");
-	l->first = !etcd_got(answer, LEADER_KEY_VERSION);
-	stand(l);
+		etcd_int(etcd_txn_kv(answer, LEADER_KEY_EPOCH), "mod_revision");
+	l->first = !etcd_txn_kv(answer, LEADER_KEY_VERSION);
+	campaign_start(l);
 }
 
 static void on_polled(struct etcd_req *r, int err, json_t *answer)
@@ -296,10 +297,10 @@ static void on_polled(struct etcd_req *r, int err, json_t *answer)
 		pool_warn_limited("etcd: %s", etcd_error(l->o.etcd));
 		return;
 	}
-	look(l, answer);
+	on_query(l, answer);
 }
 
-static void look_again(struct leader *l, uint64_t now_ms)
+static void poll_leader(struct leader *l, uint64_t now_ms)
 {
 	if (l->polling || now_ms < l->poll_ms)
 		return;
@@ -375,12 +376,12 @@ static void on_tick(uv_timer_t *t)
 
 	switch (l->state) {
 	case STANDBY:
-		return look_again(l, now_ms);
+		return poll_leader(l, now_ms);
 	case LEADER:
 		if (leader_acting(l))
 			return renew(l, now_ms);
 		return lose(l, "its lease is over");
-	case CANDIDATE: /* its requests come to an end */
+	case CANDIDATE: /* continues when its request ends */
 	case LEAVING:
 		return;
 	case CLOSED:
@@ -447,7 +448,7 @@ void leader_close(struct leader *l, void (*closed)(void *arg), void *arg)
 	l->closed_arg = arg;
 	l->state = CLOSED;
 	l->until_ms = 0;
-	give_back(l);
+	revoke_lease(l);
 }
 
 bool leader_is_leader(const struct leader *l)

@@ -59,7 +59,7 @@ json_t *leader_query(const char *prefix)
 int leader_key_value(const json_t *answer, enum leader_key key, char *buf,
 		     size_t cap)
 {
-	const json_t *kv = etcd_got(answer, key);
+	const json_t *kv = etcd_txn_kv(answer, key);
 	char *text;
 	size_t len;
 	int err;

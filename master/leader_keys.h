@@ -1,6 +1,6 @@
 /*
- * The election's keys, and the parts of transactions that are about them.
- * Nobody's but master/leader*.c.
+ * The election's keys, and the parts of transactions that read and write them.
+ * Private to master/leader*.c.
  *
  * Thread: any, no state.
  */
@@ -24,10 +24,11 @@ json_t *leader_key_put(const char *prefix, enum leader_key key,
 		       const char *value, int64_t lease);
 json_t *leader_key_compare(const char *prefix, enum leader_key key,
 			   const char *what, int64_t revision);
-/* The value of a key of the query's answer. 0, -ENOENT, -EPROTO, -ENOMEM. */
+/* A key's value in the answer to leader_query. 0, -ENOENT, -EPROTO, -ENOMEM. */
 int leader_key_value(const json_t *answer, enum leader_key key, char *buf,
 		     size_t cap);
-/* Of the query's answer. 0: ours, or nothing is there yet; -EPROTO (logged). */
+/* Check the version in the answer to leader_query. 0: ours, or there is none
+ * yet; -EPROTO (logged): another one. */
 int leader_check_version(const char *prefix, const json_t *answer);
 
 #endif

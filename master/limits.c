@@ -1,22 +1,26 @@
 /*
- * What who connects may cost the master, and what all may together.
+ * Bounds on the resources of one connection, one address, one user, and of all
+ * together.
  *
- *   connections    MASTER_SESSIONS_MAX, MASTER_SESSIONS_ADDR of one address
+ *   connections    MASTER_SESSIONS_MAX, MASTER_SESSIONS_ADDR from one address
  *   before JOIN    MASTER_GRACE heartbeats; one message of POOL_CONN_FIRST_MAX
- *   after it       no byte for MASTER_GRACE heartbeats, no whole message for
- *                  MASTER_WHOLE_GRACE times as long (server.c)
- *   an id          is its node's address's while that is connected, and until
- *                  the node is gone: nobody else ends its session by joining as it
- *   memory         what waits to be read by them, waits for etcd or inventories, or
- *                  has come in part: MASTER_SESSIONS_BYTES of all. Beyond it the
- *                  address that has most loses the session that has most of it, so
- *                  that a crowd does not cost others theirs.
- *   names          directories and bytes of attributes, of one user and in all:
+ *   after JOIN     at most MASTER_GRACE heartbeats without a byte, and
+ *                  MASTER_WHOLE_GRACE times as long without a whole message
+ *                  (server.c)
+ *   node ids       an id belongs to the address that its node joined from,
+ *                  until the node is gone: others cannot end the node's session
+ *                  by joining with its id
+ *   memory         messages not yet read by the peer, held back or deferred, or
+ *                  partly received: MASTER_SESSIONS_BYTES for all sessions.
+ *                  Beyond that, the address that uses most loses its largest
+ *                  session, so that many sessions of one address do not cost
+ *                  others theirs
+ *   names          directories and bytes of attributes, per user and in total:
  *                  pool/model/quota.h
  *
- * Memory is looked at four times a heartbeat. In between a session grows by
- * what its own bounds allow: MASTER_HELD_BYTES, MASTER_LATER_MAX and the
- * connection's queue.
+ * Memory is checked four times a heartbeat or more often (ticks, server.c). In
+ * between, a session can grow by its own bounds: MASTER_HELD_BYTES,
+ * MASTER_DEFERRED_MAX and the connection's queue.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,9 +29,9 @@
 #include "master/impl.h"
 #include "pool/base/log.h"
 
-static const uint8_t nowhere[POOL_ADDRESS_SIZE];
+static const uint8_t no_address[POOL_ADDRESS_SIZE];
 
-static bool same(const uint8_t *a, const uint8_t *b)
+static bool same_address(const uint8_t *a, const uint8_t *b)
 {
 	return memcmp(a, b, POOL_ADDRESS_SIZE) == 0;
 }
@@ -44,9 +48,9 @@ bool master_limits_admit(struct master *m,
 	struct pool_list *it, *tmp;
 
 	pool_list_each(it, tmp, &m->sessions)
-		n += same(session_of(it)->addr, addr);
+		n += same_address(session_of(it)->addr, addr);
 	if (m->nsessions < MASTER_SESSIONS_MAX &&
-	    (n < m->sessions_addr_max || same(addr, nowhere)))
+	    (n < m->sessions_addr_max || same_address(addr, no_address)))
 		return true;
 	master_count(m, MC_SESSIONS_REFUSED);
 	pool_warn_limited("a connection was refused: there are %u, %u of its "
@@ -62,17 +66,20 @@ bool master_limits_taken(const struct master *m,
 {
 	uint64_t limit = (uint64_t)m->heartbeat_ms * MASTER_GRACE;
 
-	if (same(mb->addr, nowhere) || same(mb->addr, s->addr))
+	if (same_address(mb->addr, no_address) ||
+	    same_address(mb->addr, s->addr))
 		return false;
 	return mb->session || (!mb->gone && now_ms - mb->away_ms <= limit);
 }
 
 static uint64_t bytes_of(const struct master_session *s)
 {
-	size_t own = s->own.ring ? MASTER_OWN_MAX * sizeof(*s->own.ring) : 0;
+	size_t issued = s->issued.ring ?
+				MASTER_ISSUED_MAX * sizeof(*s->issued.ring) :
+				0;
 
-	return pool_conn_memory(s->conn) + s->held_bytes + s->later_bytes +
-	       s->drops_bytes + own;
+	return pool_conn_memory(s->conn) + s->held_bytes + s->deferred_bytes +
+	       s->drops_bytes + issued;
 }
 
 uint64_t master_limits_bytes(const struct master *m)
@@ -85,7 +92,7 @@ uint64_t master_limits_bytes(const struct master *m)
 	return sum;
 }
 
-/* Of its whole address; ret_largest: the session there that keeps most. */
+/* Memory of all sessions from addr; *ret_largest: the largest of them. */
 static uint64_t bytes_of_address(struct master *m, const uint8_t *addr,
 				 struct master_session **ret_largest)
 {
@@ -96,7 +103,7 @@ static uint64_t bytes_of_address(struct master *m, const uint8_t *addr,
 	pool_list_each(it, tmp, &m->sessions) {
 		struct master_session *s = session_of(it);
 
-		if (s->ended || !same(s->addr, addr))
+		if (s->ended || !same_address(s->addr, addr))
 			continue;
 		sum += bytes_of(s);
 		if (!*ret_largest || bytes_of(s) > most) {
@@ -107,7 +114,8 @@ static uint64_t bytes_of_address(struct master *m, const uint8_t *addr,
 	return sum;
 }
 
-static struct master_session *who_keeps_most(struct master *m)
+/* The largest session of the address that uses most memory. */
+static struct master_session *largest_session(struct master *m)
 {
 	struct master_session *s, *ret = NULL;
 	struct pool_list *it, *tmp;
@@ -128,13 +136,13 @@ void master_limits_check(struct master *m)
 	uint64_t sum = master_limits_bytes(m);
 	struct master_session *s;
 
-	while (sum > m->sessions_bytes_max && (s = who_keeps_most(m))) {
+	while (sum > m->sessions_bytes_max && (s = largest_session(m))) {
 		uint64_t bytes = bytes_of(s);
 		char why[128];
 
 		snprintf(why, sizeof(why),
-			 "it keeps %llu bytes here, all together %llu; "
-			 "accepted: %llu",
+			 "it uses %llu bytes of memory here, all sessions "
+			 "%llu; limit: %llu",
 			 (unsigned long long)bytes, (unsigned long long)sum,
 			 (unsigned long long)m->sessions_bytes_max);
 		master_count(m, MC_MEMORY_ENDED);

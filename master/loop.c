@@ -1,7 +1,7 @@
 /*
- * What every file may ask of the master's loop: to send what is due (a kick),
- * and to go on with a walk. What a kick and a slice then do is server.c's, by
- * pointer.
+ * Wake-ups of the master's loop for all files: a kick runs the pump soon,
+ * slices continue walks over the map. The callbacks are server.c's (m->on_pump,
+ * m->on_slices).
  */
 #include "master/impl.h"
 

@@ -29,7 +29,7 @@ int master_map_init(struct master_map *m, uint64_t tombs_max,
 	pool_quota_init(&m->quota);
 	m->tombs_max = tombs_max;
 	m->ghosts_max = ghosts_max;
-	/* The root is told of only once somebody gives it attributes. */
+	/* The root enters the feed only when its attributes are set. */
 	root = master_entry_dir(&m->tree.root->e);
 	master_item_init(&root->item, MASTER_DIR);
 	root->mode = POOL_ROOT_MODE;
@@ -60,7 +60,7 @@ static void free_entry_parts(struct pool_entry *e, void *arg)
 static void drop_grave(struct master_map *m, struct master_grave *g,
 		       bool forget);
 
-/* Returns what is left of max. */
+/* Free up to max graves; returns the rest of max. */
 static unsigned int drop_graves(struct master_map *m, struct pool_list *list,
 				unsigned int max)
 {
@@ -161,7 +161,7 @@ static void unlist_grave(struct master_map *m, struct master_grave *g)
 	pool_list_del(&g->age);
 }
 
-/* The same of a new one, and tell the feed. */
+/* The same for a new grave, which also enters the feed. */
 static void close_grave(struct master_map *m, struct master_grave *g, bool tomb,
 			uint64_t gen, uint64_t wall_ns)
 {
@@ -187,13 +187,13 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 	free(g);
 }
 
-/* Up to which generation the feed says that the name is gone. */
-static uint64_t told_gen(const struct master_grave *g)
+/* The generation up to which the feed reports the name as deleted. */
+static uint64_t deleted_upto(const struct master_grave *g)
 {
-	return g->gen > g->left_gen ? g->gen : g->left_gen;
+	return g->gen > g->last_gen ? g->gen : g->last_gen;
 }
 
-int master_map_bury(struct master_map *m, const char *path, size_t len,
+int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns)
 {
 	struct master_grave *g = master_map_grave(m, path, len);
@@ -208,30 +208,31 @@ int master_map_bury(struct master_map *m, const char *path, size_t len,
 	}
 	if (g->tomb && g->gen >= gen)
 		return 0;
-	told = told_gen(g);
+	told = deleted_upto(g);
 	g->by_run = g->by_ticket = 0;
 	g->blind = 0;
 	unlist_grave(m, g);
 	list_grave(m, g, true, gen, wall_ns);
-	/* What is no news keeps its place: before the directory's end. */
+	/* If subscribers learn nothing new, the grave keeps its place in the
+	 * feed: before the removal of its directory. */
 	if (gen > told)
 		master_feed_touch(&m->feed, &g->item);
 	return 0;
 }
 
-int master_map_bury_left(struct master_map *m, const char *path, size_t len,
+int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 			 uint64_t gen, uint64_t wall_ns)
 {
-	int err = master_map_bury(m, path, len, gen - 1, wall_ns);
+	int err = master_map_add_tomb(m, path, len, gen - 1, wall_ns);
 	struct master_grave *g;
 
 	if (err)
 		return err;
 	g = master_map_grave(m, path, len);
-	if (g->left_gen < gen) {
-		g->left_gen = gen;
-		g->left_sum = 0;
-		g->given_up = 1;
+	if (g->last_gen < gen) {
+		g->last_gen = gen;
+		g->last_sum = 0;
+		g->evicted = 1;
 	}
 	return 0;
 }
@@ -281,7 +282,7 @@ struct adding {
 	struct master_map *map;
 	const struct master_attrs *attrs;
 	const struct master_attrs *dir_attrs;
-	bool made; /* the last one added */
+	bool made; /* an entry was added */
 	bool older; /* the last one added had a tombstone */
 };
 
@@ -339,7 +340,7 @@ static int make(struct master_map *m, const char *path, size_t len, bool is_dir,
 {
 	struct master_attrs implied = *attrs;
 
-	/* Who may read and write the file may pass through its directories. */
+	/* Implied directories must not deny access to the file. */
 	implied.mode = 0755;
 	*a = (struct adding){ .map = m,
 			      .attrs = attrs,
@@ -433,9 +434,9 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->endangered[f->danger]--;
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
-	g->left_gen = f->gen;
-	memcpy(&g->left_sum, f->sum, sizeof(g->left_sum));
-	g->given_up = f->given_up;
+	g->last_gen = f->gen;
+	memcpy(&g->last_sum, f->sum, sizeof(g->last_sum));
+	g->evicted = f->evicted;
 	close_grave(m, g, gen != 0, gen, wall_ns);
 	pool_tree_remove(&m->tree, &f->e);
 	return 0;

@@ -1,16 +1,18 @@
 /*
- * The map: every name of the pool, who holds it, and its place in the feed.
+ * The map: every name of the pool, its holders and its place in the feed.
  *
- * Files and directories are the entries of a pool_tree; a name that is gone
- * leaves a grave, so that the feed can tell of it:
+ * Files and directories are the entries of a pool_tree. A removed name leaves a
+ * grave, which the feed sends as a deletion:
  *
- *   tombstone  it was deleted or overwritten: copies up to a generation must
- *              not come back. Bounded by number and time, the oldest go first.
- *   ghost      it merely left (evicted, its holders died): nothing forbids its
- *              return, but that of what it had replaced. Bounded by number.
+ *   tombstone  the name was deleted, or has older generations that were
+ *              overwritten: copies up to a generation must not come back.
+ *              Bounded by number and age; the oldest are forgotten first.
+ *   ghost      the name only disappeared, because it was evicted or its holders
+ *              died (or it was a directory): copies may come back. Bounded by
+ *              number.
  *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
- * Directories, once there, stay until they are removed by name.
+ * Directories stay until they are removed by name, even if they are empty.
  *
  * No I/O. Thread: loop.
  */
@@ -32,9 +34,9 @@
 #define MASTER_HOLDERS_MAX 255 /* of one file */
 #define MASTER_HOLDERS_INLINE 4
 
-/* A holder: node index and the phase in which it was confirmed
- * (master/members.h). An extra one is cache: named to readers while the object
- * is hot, and never counted as a copy. */
+/* A holder: node index and the phase in which the node confirmed the copy
+ * (master/members.h). An extra copy is cache: readers are told of it while the
+ * object is hot, and it never counts as a copy. */
 typedef uint16_t master_holder; /* extra << 15 | index << 4 | phase */
 #define MASTER_PHASES 16u
 #define MASTER_HOLDER_EXTRA 0x8000u
@@ -58,14 +60,15 @@ static inline unsigned int master_holder_phase(master_holder h)
 
 struct master_need; /* master/impl.h */
 
-/* Files that have fewer copies than their rules want, by copies left. */
+/* Danger of a file: 0, or 1 + copies left if these are fewer than its rules
+ * want. */
 #define MASTER_SAFE 0u
 #define MASTER_DANGERS 5u /* safe; 0, 1, 2, 3 or more copies are left */
 
-/* What few names have. */
+/* Attributes that few names have, allocated on demand. */
 struct master_extra {
 	struct pool_rules rules;  /* its own, not inherited */
-	struct master_need *need; /* borrows: a copy is wanted or on its way */
+	struct master_need *need; /* borrows: a copy wanted or in flight */
 	struct pool_xattrs *xattrs; /* owns */
 };
 
@@ -73,10 +76,10 @@ struct master_file {
 	struct pool_entry e; /* first */
 	struct master_item item;
 	uint64_t gen;
-	uint64_t attr_gen; /* as Meta's */
+	uint64_t attr_gen; /* see Meta.attr_gen */
 	uint64_t size;
 	uint64_t mtime_ns;
-	struct master_extra *extra; /* owns; NULL: nothing special */
+	struct master_extra *extra; /* owns; NULL: none of it is set */
 	union {
 		master_holder in[MASTER_HOLDERS_INLINE];
 		master_holder *heap; /* owns; if holders_cap */
@@ -87,11 +90,11 @@ struct master_file {
 	uint8_t nholders;
 	uint8_t holders_cap; /* 0: inline */
 	uint8_t pin;	     /* enum pool_pin as last counted in map.pinned */
-	uint8_t had_older;   /* older generations may exist somewhere */
-	uint8_t was_dir : 1; /* not long ago: mirrors may still think so */
-	uint8_t unsure : 1;  /* its extra holders may be dead: not told */
-	uint8_t given_up : 1; /* its last copy was */
-	uint8_t was_deleted : 1; /* it was made over a tombstone */
+	uint8_t had_older;   /* nodes may hold older generations */
+	uint8_t was_dir : 1; /* recently: subscribers may not know yet */
+	uint8_t unsure : 1;  /* extra holders may be dead: not sent to nodes */
+	uint8_t evicted : 1; /* its last copy was evicted */
+	uint8_t was_deleted : 1; /* the name had a tombstone when made */
 	uint8_t danger;	     /* as last counted in map.endangered */
 };
 
@@ -101,11 +104,12 @@ struct master_dir {
 	uint64_t mtime_ns;
 	struct master_extra *extra; /* owns */
 	uint32_t uid, gid;
-	uint32_t payer; /* the uid in whose account it is; not the root's */
+	uint32_t payer; /* uid whose quota it counts against; unused for the
+			   root */
 	uint16_t mode;
-	uint8_t made;	  /* explicitly, so it is kept in the state */
-	uint8_t was_file; /* not long ago: mirrors may still think so */
-	/* the root: what somebody has set (pool/model/root.h) */
+	uint8_t made;	  /* by MKDIR or SETATTR: has a record in the state */
+	uint8_t was_file; /* recently: subscribers may not know yet */
+	/* the root: attributes set by a user (pool/model/root.h) */
 	uint16_t set;
 };
 
@@ -113,17 +117,19 @@ struct master_grave {
 	struct master_item item;
 	struct pool_hash_node hash;
 	struct pool_list age; /* in map.tombs or map.ghosts, oldest first */
-	uint64_t gen;	      /* tombstone: up to this one, copies are dead */
-	uint64_t left_gen;    /* the one that left, for those who still have
-				 the name; >= gen or not */
-	uint64_t left_sum;    /* of left_gen: the first 8 bytes; 0: not known */
-	uint64_t wall_ns;     /* when */
-	/* Who deleted it: Join.ops_run, Op.ticket; blind: master_blind_id */
+	uint64_t gen;	      /* tombstone: copies up to this one are dead */
+	uint64_t last_gen;    /* the file's generation when it was removed; may
+				 be below, equal to or above gen */
+	uint64_t last_sum;    /* first 8 bytes of last_gen's; 0: unknown */
+	uint64_t wall_ns;     /* time of removal */
+	/* Join.ops_run and Op.ticket of the UNLINK; 0: unknown. blind: by_run
+	 * is master_blind_id of the publisher. */
 	uint64_t by_run, by_ticket;
-	uint8_t tomb;
+	uint8_t tomb;	      /* tombstone; else ghost */
 	uint8_t is_dir : 1;
-	uint8_t given_up : 1; /* left_gen was evicted; else its holders died */
-	uint8_t blind : 1; /* see master_keep_blind */
+	uint8_t evicted : 1; /* last_gen was evicted; else deleted, or its
+				holders died */
+	uint8_t blind : 1; /* a blind write's record: master_keep_blind */
 	uint16_t path_len;
 	char path[];
 };
@@ -135,17 +141,16 @@ struct master_map {
 	struct pool_list tombs, ghosts;
 	uint64_t ntombs, nghosts, nfiles, ndirs, bytes;
 	uint64_t pinned[POOL_PIN_HARD + 1]; /* files by effective pin */
-	uint64_t endangered[MASTER_DANGERS];
-	/* bounds; directories and attributes */
+	uint64_t endangered[MASTER_DANGERS]; /* files by danger */
 	uint64_t tombs_max, ghosts_max;
-	struct pool_quota quota;
-	/* A tombstone is being forgotten; NULL: nobody needs to know. */
+	struct pool_quota quota; /* of directories and xattrs */
+	/* Called before a tombstone is forgotten; may be NULL. */
 	void (*forgetting)(void *arg, const struct master_grave *g);
 	void *forgetting_arg;
-	/* the newest tombstone that was forgotten: 0 if none was */
+	/* maxima over all forgotten tombstones; 0: none was forgotten */
 	uint64_t lost_wall_ns, lost_seq;
 	uint64_t nforgotten; /* graves, for the metrics */
-	uint64_t holders_full; /* holders not noted for lack of room */
+	uint64_t holders_full; /* holders refused: MASTER_HOLDERS_MAX */
 };
 
 struct master_attrs {
@@ -158,8 +163,8 @@ struct master_attrs {
 int master_map_init(struct master_map *m, uint64_t tombs_max,
 		    uint64_t ghosts_max);
 void master_map_fini(struct master_map *m);
-/* The same in pieces of about `max` names: true as long as there are more. From
- * the first piece on nothing else may be done with it. */
+/* The same, a slice of about `max` names a call: true as long as there are
+ * more. After the first call only this function may be used on the map. */
 bool master_map_fini_some(struct master_map *m, unsigned int max);
 
 static inline struct master_file *master_item_file(struct master_item *i)
@@ -192,19 +197,20 @@ struct master_file *master_map_file(struct master_map *m, const char *path,
 struct master_dir *master_map_dir(struct master_map *m, const char *path,
 				  size_t len);
 /*
- * The file of that name, made (generation 0, no holders, attributes as given,
- * not yet in the feed: touch it) with its parents if it is not there.
- * Returns 0, -ENOMEM, -EINVAL, -EISDIR (it is a directory), -ENOTDIR.
+ * The file of that name. If it does not exist, it is made with its parents:
+ * generation 0, no holders, attributes as given, not yet in the feed (the
+ * caller touches it). 0, -ENOMEM, -EINVAL, -EISDIR (it is a directory),
+ * -ENOTDIR.
  */
 int master_map_make_file(struct master_map *m, const char *path, size_t len,
 			 const struct master_attrs *attrs,
 			 struct master_file **ret_file, bool *ret_made);
-/* The same for a directory, which is in the feed afterwards. A new one has the
- * attributes given. -ENOTDIR if the name or an inner one is a file. */
+/* The same for a directory, which is put in the feed. Only a new one takes the
+ * attributes given. -ENOTDIR if the name or a parent is a file. */
 int master_map_make_dir(struct master_map *m, const char *path, size_t len,
 			const struct master_attrs *attrs,
 			struct master_dir **ret_dir, bool *ret_made);
-/* The file has changed: tell the feed. */
+/* The entry has changed: moves it to the end of the feed. */
 void master_map_touch_file(struct master_map *m, struct master_file *f);
 void master_map_touch_dir(struct master_map *m, struct master_dir *d);
 void master_file_set_size(struct master_map *m, struct master_file *f,
@@ -212,15 +218,14 @@ void master_file_set_size(struct master_map *m, struct master_file *f,
 /* Count the file under another effective pin. */
 void master_file_set_pin(struct master_map *m, struct master_file *f,
 			 enum pool_pin pin);
-/* Count the file as in this danger. */
+/* Count the file under another danger. */
 void master_file_set_danger(struct master_map *m, struct master_file *f,
 			    unsigned int danger);
 
 /*
- * The file is gone. tomb_gen != 0: leaves a tombstone of that generation;
- * else a ghost, or, if it had older generations, a tombstone for these.
- * f->extra->need must be NULL. 0 (then f is freed), or -ENOMEM: nothing
- * changed.
+ * Remove a file. tomb_gen != 0: it leaves a tombstone of that generation. 0: it
+ * leaves a ghost, or, if it had older generations, a tombstone for these.
+ * f->extra->need must be NULL. 0 (f is freed), or -ENOMEM: nothing changed.
  */
 int master_map_remove_file(struct master_map *m, struct master_file *f,
 			   uint64_t tomb_gen, uint64_t wall_ns);
@@ -232,18 +237,19 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 
 struct master_grave *master_map_grave(struct master_map *m, const char *path,
 				      size_t len);
-/* Generation up to which copies of the name are dead; 0: none are known. */
+/* Generation of the name's tombstone; 0: it has none. */
 uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
 			     size_t len);
-/* A tombstone for a name that is not there (raises one that is). 0, -ENOMEM. */
-int master_map_bury(struct master_map *m, const char *path, size_t len,
+/* Make a tombstone for a name that is not in the tree, or raise the existing
+ * one to gen. 0, -ENOMEM. */
+int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns);
-/* The same of a name of which this generation was given up: copies of older
- * ones are dead. */
-int master_map_bury_left(struct master_map *m, const char *path, size_t len,
+/* The same for a name whose generation `gen` was evicted: a tombstone for the
+ * generations below it. */
+int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 			 uint64_t gen, uint64_t wall_ns);
-/* Forget at most `max` graves: beyond the bounds, and tombstones from before
- * before_wall_ns. Returns how many. */
+/* Forget at most `max` graves: those beyond the bounds, and tombstones older
+ * than before_wall_ns. Returns how many. */
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 			       unsigned int max);
 
@@ -258,35 +264,35 @@ master_file_holders(const struct master_file *f)
 int master_file_find_holder(const struct master_file *f, unsigned int index);
 /* How many of the holders are extra ones. */
 unsigned int master_file_extras(const struct master_file *f);
-/* This one may be dead: it is an extra one, which nobody is told of, until it
- * or another node says that it holds f. */
+/* This holder may be dead: makes its copy an extra one and sets `unsure`, until
+ * a node confirms a counted copy (master_file_add_holder). */
 void master_file_doubt_holder(struct master_file *f, unsigned int pos);
 /*
- * Note a holder, or that it is confirmed in this phase. 1: it is new, 0: it was
- * known (one that counts stays so), -ENOSPC (counted), -ENOMEM.
+ * Add a holder, or confirm it in h's phase. 1: added; 0: it was known (a
+ * counted copy stays counted); -ENOSPC (counted in holders_full), -ENOMEM.
  */
 int master_file_add_holder(struct master_map *m, struct master_file *f,
 			   master_holder h);
-/* By position; the last one takes its place. */
+/* By position; the last holder takes that position. */
 void master_file_remove_holder(struct master_file *f, unsigned int pos);
 void master_file_clear_holders(struct master_file *f);
 
 /* ---- attributes and rules ---- */
 
-/* *slot's struct, made if there is none; NULL: ENOMEM. */
+/* *slot's struct, allocated if needed; NULL: ENOMEM. */
 struct master_extra *master_extra_get(struct master_extra **slot);
-/* Frees the struct if it says nothing any more. */
+/* Frees the struct if all of it is empty. */
 void master_extra_trim(struct master_extra **slot);
 /*
- * Replace the xattrs and the rules among them. xattrs (NULL: none) is taken
- * over. 0, or -ENOMEM: nothing changed, and xattrs are the caller's still.
+ * Replace the xattrs and the rules among them. Takes ownership of xattrs (NULL:
+ * none). 0, or -ENOMEM: nothing changed, and the caller keeps xattrs.
  */
 int master_extra_set(struct master_extra **slot, struct pool_xattrs *xattrs,
 		     const struct pool_rules *rules);
-/* After a change of e's owner or xattrs: who is charged for it. */
+/* Update the quota after a change of e's owner or xattrs. */
 void master_map_account(struct master_map *m, struct pool_entry *e);
-/* What holds for the file: its own rules, inherited ones, defaults. A soft pin
- * whose time is over counts as none. */
+/* The file's effective rules: its own, then inherited ones, then defaults. A
+ * soft pin that has expired counts as none. */
 void master_file_rules(const struct master_file *f, uint64_t now_wall_ns,
 		       struct pool_rules *ret_rules);
 

@@ -1,5 +1,5 @@
 /*
- * The parts of a file's entry: holders, attributes, rules.
+ * Parts of a file's entry: holders, attributes, rules.
  */
 #include <errno.h>
 #include <stdlib.h>

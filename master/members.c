@@ -8,8 +8,8 @@
 #include "master/place.h"
 #include "pool/base/clock.h"
 
-#define SENT_TOLD_MS 10000 /* mounts are told of bytes sent so often */
-#define FIGURES_PER_MS 1000 /* nodes times mounts: to be told of */
+#define SENT_REPORT_MS 10000 /* sent_bytes counts as a change so often */
+#define FIGURES_PER_MS 1000 /* bound of those sent: nodes times mounts */
 
 void master_members_init(struct master_members *ms)
 {
@@ -30,7 +30,7 @@ void master_members_fini(struct master_members *ms)
 void master_member_changed(struct master_members *ms, struct master_member *mb)
 {
 	mb->changed = ++ms->changes;
-	mb->untold = false;
+	mb->figures_unsent = false;
 }
 
 struct master_member *master_members_find(const struct master_members *ms,
@@ -44,7 +44,8 @@ struct master_member *master_members_find(const struct master_members *ms,
 	return NULL;
 }
 
-/* One whose index means nothing to anybody any more, or NULL. */
+/* The member that has been gone longest and whose index no file and no order
+ * refers to, or NULL. */
 static struct master_member *reusable(const struct master_members *ms)
 {
 	struct master_member *best = NULL;
@@ -133,16 +134,16 @@ static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
 	master_place_accepting(mb);
 }
 
-/* Bytes sent change with each heartbeat while there are readers; the others
- * are told now and then. */
-static bool tell_sent(struct master_member *mb, uint64_t sent_bytes)
+/* Does sent_bytes count as a change? While there are readers it changes with
+ * each heartbeat; mounts receive it only every SENT_REPORT_MS. */
+static bool report_sent(struct master_member *mb, uint64_t sent_bytes)
 {
 	uint64_t now_ms = pool_now_ms();
 
 	if (mb->sent_bytes == sent_bytes ||
-	    now_ms - mb->sent_told_ms < SENT_TOLD_MS)
+	    now_ms - mb->sent_reported_ms < SENT_REPORT_MS)
 		return false;
-	mb->sent_told_ms = now_ms;
+	mb->sent_reported_ms = now_ms;
 	return true;
 }
 
@@ -167,13 +168,13 @@ void master_member_figures(struct master_members *ms, struct master_member *mb,
 	bool same = mb->capacity == info->capacity && mb->used == info->used &&
 		    mb->evictable == info->evictable &&
 		    mb->objects == info->objects &&
-		    !tell_sent(mb, info->sent_bytes);
+		    !report_sent(mb, info->sent_bytes);
 
 	set_figures(mb, info);
 	if (same)
 		return;
 	if (ms->round_ms)
-		mb->untold = true;
+		mb->figures_unsent = true;
 	else
 		master_member_changed(ms, mb);
 }
@@ -188,7 +189,7 @@ void master_members_round(struct master_members *ms, unsigned int mounts,
 	ms->round_ms = (uint64_t)ms->n * mounts / FIGURES_PER_MS;
 	ms->round_due_ms = now_ms + ms->round_ms;
 	for (i = 0; i < ms->n; i++)
-		if (ms->by_index[i]->untold)
+		if (ms->by_index[i]->figures_unsent)
 			master_member_changed(ms, ms->by_index[i]);
 }
 
@@ -334,7 +335,7 @@ bool master_members_recovering(const struct master_members *ms)
 	return false;
 }
 
-bool master_members_telling(const struct master_members *ms)
+bool master_members_joining(const struct master_members *ms)
 {
 	unsigned int i;
 

@@ -1,16 +1,16 @@
 /*
- * The nodes: who they are, whether they live, what they have told of
- * themselves; and when the picture after a start is complete.
+ * The nodes: identity, liveness and reported figures; after a start, which of
+ * them the master still waits for.
  *
  *   expected --join--> joined --connection lost--> away --grace over--> gone
  *      |                 ^  ^-------- join ----------+                   |
  *      +--time over-> gone  +------------------- join -------------------+
  *
- * Holders of a file carry the phase in which their node confirmed them. Each
- * join begins a new phase of the node: what its inventory does not list is left
- * with an older phase and no longer stands once the inventory is whole. So no
- * walk over the map is needed at a join, only one behind it (the patrol), which
- * takes away what does not stand.
+ * A file's holder carries the phase in which its node confirmed the copy. Each
+ * join begins a new phase of the node. Copies that the inventory does not list
+ * keep an older phase, and are invalid once the inventory is complete
+ * (master_holder_stands). A join therefore needs no walk over the map; the next
+ * patrol removes the invalid holders.
  *
  * No I/O. Thread: loop.
  */
@@ -34,19 +34,19 @@
 struct master_session;
 
 /*
- * A node being emptied, before it is switched off (master/drain.c). What it
- * alone holds is counted by each patrol; in between, the figures are those of
- * the last one.
+ * A draining node (master/drain.c). Each patrol counts the files of which it
+ * has a counted copy; until the next one ends, the figures are those of the
+ * last.
  */
 struct master_drain {
 	bool on;
-	uint64_t mark; /* all up to this is in the state: so is `on` */
-	bool counting; /* the patrol under way sees all that it holds */
-	bool came;     /* something it holds changed meanwhile */
-	bool known;    /* a patrol has counted since it began, or (re)joined */
-	uint64_t total_bytes; /* the most there was to move */
+	uint64_t mark; /* `on` is recorded when this mark is settled */
+	bool counting; /* it was inventoried when the current patrol began */
+	bool touched;  /* a file it holds was reviewed since then */
+	bool known;    /* a patrol has counted since the drain or the join */
+	uint64_t total_bytes; /* maximum of `bytes` */
 	uint64_t keys, bytes; /* left to move */
-	uint64_t stuck_keys, stuck_bytes; /* of these: nobody has room */
+	uint64_t stuck_keys, stuck_bytes; /* of these: no store has room */
 	uint64_t pass_keys, pass_bytes, pass_stuck_keys, pass_stuck_bytes;
 };
 
@@ -54,22 +54,24 @@ struct master_answer {
 	int32_t status;
 	uint64_t gen, seq;
 };
-#define MASTER_ANSWERS_MAX (8u * POOL_BATCH_MAX) /* kept for one node */
+#define MASTER_ANSWERS_MAX (8u * POOL_BATCH_MAX) /* results per node */
 
 #define MASTER_EARLIER_RUNS 3
 
-/* What became of the changes that a node asked for (master/answers.c). */
+/* Results of the changes that a node has sent (master/answers.c). */
 struct master_answers {
-	uint64_t run;  /* Join.ops_run; 0: it does not count them */
-	/* The node's runs before that, newest first, or 0. Who is not among
-	 * them any more is taken for another node. */
+	uint64_t run;  /* Join.ops_run; 0: the node does not number changes */
+	/* The node's runs before that, newest first, or 0. Changes of a run
+	 * that is no longer here count as those of another node. */
 	uint64_t earlier[MASTER_EARLIER_RUNS];
-	uint64_t done; /* executed */
-	uint64_t kept; /* results of the last so many of them are kept */
-	uint64_t gen;  /* not above this, those after them have been given */
-	bool exact;    /* none after `done` was; not if another master did */
-	unsigned int cap; /* of list, a power of 2; by number */
-	struct master_answer *list; /* owns */
+	uint64_t done; /* changes of the run executed so far */
+	uint64_t kept; /* results stored: those of the last so many changes */
+	uint64_t gen;  /* changes after `done` have greater generations */
+	/* No change after `done` was executed. False if the numbers are a
+	 * former master's, which may have executed more. */
+	bool exact;
+	unsigned int cap; /* of list, a power of 2 */
+	struct master_answer *list; /* owns; index: change number % cap */
 };
 
 struct master_member {
@@ -81,37 +83,40 @@ struct master_member {
 	char host_id[64];
 	char data_mode[32];
 	bool is_store, is_mount;
-	bool expected;	  /* a member of the last epoch, not heard of yet */
-	bool gone;	  /* its holders do not stand */
-	bool inventoried; /* its whole inventory has come since it joined */
-	bool accepting;	  /* has room for moved copies (hysteresis: place.h) */
+	bool expected;	  /* a member of the last epoch that the master awaits:
+			     no complete inventory yet */
+	bool gone;	  /* its copies are invalid */
+	bool inventoried; /* its inventory is complete since it joined */
+	bool accepting;	  /* has room for copies (hysteresis: place.h) */
 	uint8_t phase;
-	uint8_t unswept;  /* joins since a patrol took all old holders away */
-	bool sweeping;	  /* the patrol under way will have done so */
+	uint8_t unswept;  /* joins since a patrol last removed all holders of
+			     its older phases */
+	bool sweeping;	  /* the current patrol removes these */
 	uint64_t capacity, used, evictable, objects;
 	struct master_session *session; /* borrows; NULL: not connected */
-	uint8_t addr[POOL_ADDRESS_SIZE]; /* it last joined from; 0: not yet */
-	uint64_t heard_ms;
+	uint8_t addr[POOL_ADDRESS_SIZE]; /* of its last join; 0: none yet */
+	uint64_t heard_ms;     /* last message received from it */
 	uint64_t away_ms;      /* when the connection was lost */
-	uint64_t left_wall_ns; /* away since; 0: a member all the time */
+	uint64_t left_wall_ns; /* since then it may have missed deletions; 0:
+				  it has not left */
 	uint64_t changed;      /* members.changes when it last changed */
-	/* copies ordered and not yet confirmed: to it, and away from it */
-	uint64_t promised; /* bytes, as `used` does not know them */
+	/* copies in flight: to it, and moves away from it */
+	uint64_t promised; /* bytes of coming copies, not in `used` yet */
 	unsigned int coming, leaving;
 	uint64_t leaving_bytes;
 	uint64_t sent_bytes;   /* to peers, since its start */
-	uint64_t sent_told_ms; /* when the mounts were told of that last */
-	bool untold;	       /* figures have changed: with the next round */
+	uint64_t sent_reported_ms; /* last time that sent_bytes was a change */
+	bool figures_unsent; /* figures have changed; sent in the next round */
 	struct master_drain drain;
 	struct master_answers answers;
 };
 
 struct master_members {
 	struct master_member *by_index[MASTER_NODES_MAX]; /* owns */
-	unsigned int n;	  /* all below are in use or NULL */
+	unsigned int n;	  /* entries in use, all below this index */
 	uint64_t changes; /* grows with each change of a member */
 	/* Figures change with each heartbeat of each node. In a large pool the
-	 * mounts are told of them together, in rounds; 0: at once. */
+	 * mounts receive them in rounds; round_ms 0: at once. */
 	uint64_t round_ms, round_due_ms;
 	unsigned int ndraining;
 };
@@ -132,49 +137,51 @@ static inline bool master_member_alive(const struct master_member *mb)
 struct master_member *master_members_find(const struct master_members *ms,
 					  const uint8_t id[POOL_ID_SIZE]);
 /*
- * Known or new (then gone, nothing known of it). If the table is full, the slot
- * of the one gone longest whose holders have been swept is reused. Returns 0,
+ * The member of that id, made if needed (gone, without a description). If the
+ * table is full, a new one reuses the slot of the member that has been gone
+ * longest, if no file or order refers to that slot and it is not draining. 0,
  * -ENOSPC or -ENOMEM.
  */
 int master_members_make(struct master_members *ms,
 			const uint8_t id[POOL_ID_SIZE],
 			struct master_member **ret);
-/* Is the description acceptable: id, lengths of the texts? 0 or -EINVAL. */
+/* Is the description valid: id, lengths of the texts? 0 or -EINVAL. */
 int master_member_check(const Kvpool__NodeInfo *info);
-/* Take over what a JOIN says. */
+/* Copy the description in a JOIN. */
 void master_member_describe(struct master_members *ms,
 			    struct master_member *mb,
 			    const Kvpool__NodeInfo *info);
-/* Take over the figures of a HEARTBEAT. */
+/* Copy the figures in a HEARTBEAT. */
 void master_member_figures(struct master_members *ms,
 			   struct master_member *mb,
 			   const Kvpool__NodeInfo *info);
-/* Often: sets the time between rounds, for so many mounts, and holds one if it
- * is due. */
+/* Marks members with unsent figures as changed if a round is due, and sets the
+ * interval of rounds for so many mounts; call it often. */
 void master_members_round(struct master_members *ms, unsigned int mounts,
 			  uint64_t now_ms);
-/* A new session; begins a new phase. -EAGAIN if it has joined too often for
- * the patrol to keep up (its phases would be mistaken). */
+/* A new session; begins a new phase. -EAGAIN if the node has joined so often
+ * since the last sweep that a phase number would be reused. */
 int master_member_join(struct master_members *ms, struct master_member *mb,
 		       struct master_session *session, uint64_t now_ms);
-/* Its connection is lost; its holders stand until it is gone. */
+/* Its connection is lost. Its copies stay valid until it is gone. */
 void master_member_away(struct master_members *ms, struct master_member *mb,
 			uint64_t now_ms);
-/* left_wall_ns: since when it may have missed what was told. */
+/* left_wall_ns: since then it may have missed deletions. */
 void master_member_gone(struct master_members *ms, struct master_member *mb,
 			uint64_t left_wall_ns);
-/* The mounts are to be told of it. */
+/* Have the next FEED of every mount include it. */
 void master_member_changed(struct master_members *ms,
 			   struct master_member *mb);
-/* Begin or give up emptying it. */
+/* Begin or cancel its drain. */
 void master_member_drain(struct master_members *ms, struct master_member *mb,
 			 bool on);
-/* How much of it has been moved; 100: it may be switched off. */
+/* Percent of its bytes that have been moved; 100: it may be switched off. */
 unsigned int master_member_drained(const struct master_member *mb);
-/* For the feed and for REPLICATE: borrows from mb. */
+/* Fills the NodeInfo for FEED and REPLICATE; borrows from mb. */
 void master_member_info(const struct master_member *mb, Kvpool__NodeInfo *ret);
 
-/* Does this holder still count? */
+/* Is this holder valid: its node is not gone, and either has confirmed the copy
+ * since it joined, or has not sent its whole inventory yet? */
 static inline bool master_holder_stands(const struct master_members *ms,
 					master_holder h)
 {
@@ -185,19 +192,19 @@ static inline bool master_holder_stands(const struct master_members *ms,
 		return false;
 	return master_holder_phase(h) == mb->phase || !mb->inventoried;
 }
-/* A patrol begins / has been over the whole map. */
+/* A patrol begins / has reviewed the whole map. */
 void master_members_sweep_begin(struct master_members *ms);
 void master_members_sweep_end(struct master_members *ms);
 
 struct master_totals {
 	unsigned int nodes, alive;
-	uint64_t capacity, used, evictable; /* of the living stores */
+	uint64_t capacity, used, evictable; /* of the connected stores */
 };
 void master_members_totals(const struct master_members *ms,
 			   struct master_totals *ret);
-/* Is anybody of the last epoch still to come, or to end its inventory? */
+/* Is a member of the last epoch still missing, or its inventory incomplete? */
 bool master_members_recovering(const struct master_members *ms);
-/* Has anybody of them come, and is in the midst of it? */
-bool master_members_telling(const struct master_members *ms);
+/* Is one of these connected, so that its inventory is being received? */
+bool master_members_joining(const struct master_members *ms);
 
 #endif

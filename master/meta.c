@@ -1,5 +1,5 @@
 /*
- * Meta messages: validation of what comes in, encoding of what goes out.
+ * Meta messages: validation of received ones, encoding of those to send.
  */
 #include <assert.h>
 #include <errno.h>
@@ -83,7 +83,7 @@ int master_meta_xattrs(const Kvpool__Meta *meta, bool is_dir, bool strict,
 	return 0;
 }
 
-/* x with those of `with`, and without `remove`. */
+/* Set those of `with` in x, then remove `remove`. */
 static int merge(struct pool_xattrs **x, const struct pool_xattrs *with,
 		 const char *remove)
 {
@@ -129,7 +129,7 @@ int master_meta_xattr_each(const Kvpool__Meta *meta, const char *remove,
 
 /* ---- batches ---- */
 
-/* What one entry may take of the arena: its path twice, and all its holders. */
+/* Arena bytes that one entry may need: its path twice, and all its holders. */
 #define ENTRY_ARENA_MAX (2 * (POOL_PATH_MAX + 16) + MASTER_HOLDERS_MAX * 4 + 8)
 
 static struct master_batch the_batch;
@@ -151,7 +151,7 @@ void master_batch_reset(struct master_batch *b)
 
 bool master_batch_full(const struct master_batch *b)
 {
-	/* An entry may take two. */
+	/* master_batch_add_feed may add two. */
 	return b->n + 2 > POOL_BATCH_MAX || b->bytes >= POOL_BATCH_BYTES ||
 	       sizeof(b->arena) - b->used < ENTRY_ARENA_MAX;
 }
@@ -242,7 +242,7 @@ static void add_grave(struct master_batch *b, struct master_grave *g,
 	out->path.data = (uint8_t *)g->path;
 	out->path.len = g->path_len;
 	out->is_dir = g->is_dir;
-	out->gen = g->gen > g->left_gen ? g->gen : g->left_gen;
+	out->gen = g->gen > g->last_gen ? g->gen : g->last_gen;
 	out->deleted = 1;
 	b->bytes += g->path_len;
 }

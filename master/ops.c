@@ -1,8 +1,18 @@
 /*
- * OPS: changes that nodes ask for. Each is answered, in order; a bad one gets
- * -EINVAL and the others go on. Without memory the session ends: the node joins
- * again and asks for this one and what follows again, in the same order.
- * (Refused, an unlink that has succeeded at its mount would come to nothing.)
+ * OPS: changes that nodes request. Each is answered, in order; an invalid one
+ * gets -EINVAL and the others are executed.
+ *
+ * On ENOMEM the session ends: the node joins again and sends this change and
+ * those after it again, in order. An error instead would lose changes that have
+ * already succeeded on the node's mount, such as an unlink.
+ *
+ * Conditions. A change may have been made while the node was cut off from the
+ * master (Op.queued), or may have been executed by a former master already
+ * (Op.again). Such a conditional change must not overwrite newer changes of
+ * other nodes; if it would, it is refused with -ESTALE. It names the
+ * generations that its issuer knew of (Meta.base_gen, Meta.seen_gen), and the
+ * contents that are no conflict although they are newer (Op.before). UNLINK is
+ * conditional whenever it says a generation, or seen_gen.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,6 +28,7 @@ struct op {
 	const Kvpool__Meta *meta;
 	const char *path; /* of meta */
 	size_t len;
+	/* fields of Kvpool__Op */
 	uint32_t set;
 	const char *remove; /* "": none */
 	bool queued;
@@ -43,9 +54,9 @@ static bool has_content(const struct master_file *f, const Kvpool__Content *c)
 	       !memcmp(c->sum.data, f->sum, MASTER_SUM_SIZE);
 }
 
-/* Does f have what the change was made from, or what the sender may have
- * published itself, and has no answer for? */
-static bool is_before(const struct op *op, const struct master_file *f)
+/* Is f's content in Op.before: what the change was made from, or what the
+ * sender may have published itself without receiving the result? */
+static bool is_expected(const struct op *op, const struct master_file *f)
 {
 	size_t i;
 
@@ -55,15 +66,20 @@ static bool is_before(const struct op *op, const struct master_file *f)
 	return false;
 }
 
-static bool is_own(const struct op *op, uint64_t gen)
+/* Was gen issued to an earlier conditional change of this session? */
+static bool issued_here(const struct op *op, uint64_t gen)
 {
 	uint64_t from;
 
-	return master_given_find(&op->s->own, op->path, op->len, gen, &from);
+	return master_issued_find(&op->s->issued, op->path, op->len, gen,
+				  &from);
 }
 
-/* Was the name deleted after `gen`, by another node's change? (A name that only
- * left has a tombstone below its own generation.) */
+/*
+ * Was the name deleted after `gen`, by a change other than the sender's earlier
+ * ones? (A name that was evicted or lost, and not deleted, has a tombstone
+ * below its last generation.)
+ */
 static bool deleted_after(const struct op *op, uint64_t gen)
 {
 	const struct master_grave *g =
@@ -73,38 +89,50 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 		return false;
 	if (g->blind)
 		return g->by_run != master_blind_id(op->s->member);
-	if (g->gen < g->left_gen)
+	if (g->gen < g->last_gen)
 		return false;
 	return !master_answers_earlier(&op->s->member->answers, g->by_run,
 				       g->by_ticket, op->ticket) &&
-	       !is_own(op, g->gen);
+	       !issued_here(op, g->gen);
 }
 
 /*
- * An earlier master may have executed already what the name's version `now` was
- * made by, and gen, of those days, may be what it gave that. It may be if that
- * was made by who had seen nothing as new; else both were made without knowing
- * of each other.
+ * May the name's version `now` be a repetition of the change behind `gen`? A
+ * former master may have executed that change and issued gen, and this master
+ * may have executed it again and issued `now`. The sender, which knows of gen,
+ * then knows of the change, and `now` is no conflict.
+ *
+ * This is possible if gen is of an earlier epoch, `now` was issued to a
+ * conditional change, and the issuer of that change had seen nothing as new as
+ * gen (from < gen). Otherwise the sender's change and the one behind `now` were
+ * made without knowing of each other.
  */
-static bool may_have_been(const struct op *op, uint64_t now, uint64_t gen)
+static bool may_be_repeated(const struct op *op, uint64_t now, uint64_t gen)
 {
 	uint64_t from;
 
 	return gen >> POOL_GEN_SEQ_BITS < op->m->epoch &&
-	       master_given_find(&op->m->given, op->path, op->len, now,
+	       master_issued_find(&op->m->issued, op->path, op->len, now,
 				 &from) &&
 	       from < gen;
 }
 
-/* Is `now`, the name's last version, newer than gen, and not the sender's? */
-static bool is_newer(const struct op *op, uint64_t now, uint64_t gen)
+/* Is `now`, the name's last version, newer than gen, and neither from the
+ * sender's own change nor from one that it knew of? */
+static bool is_conflict(const struct op *op, uint64_t now, uint64_t gen)
 {
-	return now > gen && !is_own(op, now) && !may_have_been(op, now, gen);
+	return now > gen && !issued_here(op, now) &&
+	       !may_be_repeated(op, now, gen);
 }
 
-/* Does f's newest version come from the sender itself, before it joined this
- * time: which it does not say that it holds, and had not heard of? */
-static bool was_senders(const struct op *op, const struct master_file *f)
+/*
+ * Is the sender a holder of f since an earlier session, and its copy not
+ * confirmed since it joined? Then f's version is taken for the sender's own,
+ * published in that session without an ack: its inventory does not list it, and
+ * the sender did not know of it when it made the change.
+ */
+static bool from_earlier_session(const struct op *op,
+				 const struct master_file *f)
 {
 	const struct master_member *mb = op->s->member;
 	int pos = master_file_find_holder(f, mb->index);
@@ -113,15 +141,16 @@ static bool was_senders(const struct op *op, const struct master_file *f)
 				   master_holder_make(mb->index, mb->phase);
 }
 
-static bool newer_than(const struct op *op, const struct master_file *f,
-		       uint64_t gen)
+/* Is f's version a conflict for a change made knowing of gen? */
+static bool has_conflict(const struct op *op, const struct master_file *f,
+			 uint64_t gen)
 {
-	return !is_before(op, f) && !was_senders(op, f) &&
-	       is_newer(op, f->gen, gen);
+	return !is_expected(op, f) && !from_earlier_session(op, f) &&
+	       is_conflict(op, f->gen, gen);
 }
 
-/* Is what left such a content? */
-static bool left_is_before(const struct op *op, const struct master_grave *g)
+/* As is_expected, for the last content of a removed name. */
+static bool last_was_expected(const struct op *op, const struct master_grave *g)
 {
 	size_t i;
 
@@ -129,24 +158,25 @@ static bool left_is_before(const struct op *op, const struct master_grave *g)
 		const ProtobufCBinaryData *sum = &op->before[i]->sum;
 
 		if (sum->len == MASTER_SUM_SIZE &&
-		    !memcmp(sum->data, &g->left_sum, sizeof(g->left_sum)))
+		    !memcmp(sum->data, &g->last_sum, sizeof(g->last_sum)))
 			return true;
 	}
 	return false;
 }
 
-/* It was there, and was evicted. (What its holders' death took was perhaps the
- * sender's own, whose answer died with it.) */
-static bool left_after(const struct op *op, uint64_t gen)
+/* Was the name evicted with a version that conflicts? (A version lost because
+ * its holders died does not count: it may be the sender's own, whose result the
+ * sender has not received.) */
+static bool evicted_after(const struct op *op, uint64_t gen)
 {
 	const struct master_grave *g =
 		master_map_grave(&op->m->map, op->path, op->len);
 
-	return g && g->given_up && g->gen < g->left_gen &&
-	       !left_is_before(op, g) && is_newer(op, g->left_gen, gen);
+	return g && g->evicted && g->gen < g->last_gen &&
+	       !last_was_expected(op, g) && is_conflict(op, g->last_gen, gen);
 }
 
-/* The newest generation that it was made knowing of; 0: not said. */
+/* The newest generation that the issuer knew of; 0: not said. */
 static uint64_t known_gen(const struct op *op)
 {
 	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;
@@ -155,12 +185,15 @@ static uint64_t known_gen(const struct op *op)
 }
 
 /*
- * Made while cut off, or perhaps executed already: was there something newer
- * than what it was made from, and than all that its node knew of when it was
- * made? (A new name that was once deleted is no overwrite. What comes back,
- * brought by a node that was away, is not newer.)
+ * Must a conditional change be refused, because there was a version or a
+ * deletion newer than what it was made from, and than all that its node knew
+ * of?
+ *
+ * A queued change that creates a name (no base_gen) is not affected by an
+ * earlier deletion, as it overwrites nothing. A version that a node brings back
+ * after it was away keeps its old generation, so it is not newer.
  */
-static bool overtaken(const struct op *op)
+static bool is_overtaken(const struct op *op)
 {
 	uint64_t known = known_gen(op);
 	const struct master_file *f =
@@ -169,27 +202,27 @@ static bool overtaken(const struct op *op)
 	if (!op->queued && !op->again)
 		return false;
 	if (f)
-		return newer_than(op, f, known);
-	return (known && left_after(op, known)) ||
+		return has_conflict(op, f, known);
+	return (known && evicted_after(op, known)) ||
 	       ((op->meta->base_gen || op->again) && deleted_after(op, known));
 }
 
-/* It was given this, and it is known that it may come again or be queued. */
-static void given(struct op *op, uint64_t gen)
+/* Remember that gen was issued to this change, if it is conditional. */
+static void record_issued(struct op *op, uint64_t gen)
 {
 	uint64_t from = known_gen(op);
 
 	if (!op->again && !op->queued)
 		return;
-	/* What follows may be refused. */
-	if (!master_given_add(&op->s->own, op->path, op->len, gen, from))
-		master_count(op->m, MC_OWN_FORGOTTEN);
-	(void)master_given_add(&op->m->given, op->path, op->len, gen, from);
+	/* A change that needed the lost entry may be refused later. */
+	if (!master_issued_add(&op->s->issued, op->path, op->len, gen, from))
+		master_count(op->m, MC_ISSUED_FORGOTTEN);
+	(void)master_issued_add(&op->m->issued, op->path, op->len, gen, from);
 }
 
-/* ---- what names cost ---- */
+/* ---- quota ---- */
 
-/* May uid have so many more directories, and, where `old` was, xattrs? */
+/* May uid have so many more directories, and these xattrs instead of old's? */
 static int admit(const struct op *op, uint32_t uid, size_t dirs,
 		 const struct master_extra *old,
 		 const struct pool_xattrs *xattrs)
@@ -203,9 +236,10 @@ static int admit(const struct op *op, uint32_t uid, size_t dirs,
 
 /* ---- PUBLISH ---- */
 
-/* The name now means this content, and the sender alone holds it. */
-static int replace(struct op *op, struct master_file *f,
-		   struct pool_xattrs *xattrs, const struct pool_rules *rules)
+/* Replace f's version by the sender's, which becomes the only holder. */
+static int replace_version(struct op *op, struct master_file *f,
+			   struct pool_xattrs *xattrs,
+			   const struct pool_rules *rules)
 {
 	struct master_member *mb = op->s->member;
 	struct master_attrs attrs;
@@ -217,10 +251,10 @@ static int replace(struct op *op, struct master_file *f,
 		master_drop_holders(op->m, f, mb,
 				    KVPOOL__DROP__REASON__SUPERSEDED);
 	}
-	/* This map may not know of it: with a node that is away. */
+	/* A node that is away may hold base_gen, unknown to this map. */
 	f->had_older |= f->gen || op->meta->base_gen;
 	master_file_clear_holders(f);
-	/* Cannot fail: the first ones are kept in the entry. */
+	/* Cannot fail: the entry has room for MASTER_HOLDERS_INLINE. */
 	master_file_add_holder(&op->m->map, f,
 			       master_holder_make(mb->index, mb->phase));
 	master_meta_attrs(op->meta, &attrs);
@@ -236,8 +270,8 @@ static int replace(struct op *op, struct master_file *f,
 	return 0;
 }
 
-/* The name has this content already: an engine put it again, or a node repeats
- * what it was not told the answer of. */
+/* Does the name have this content already? An engine put it again, or a node
+ * repeats a PUBLISH whose result it did not receive. */
 static bool same_content(const struct op *op, const struct master_file *f,
 			 const struct pool_xattrs *xattrs)
 {
@@ -252,12 +286,13 @@ static bool same_content(const struct op *op, const struct master_file *f,
 }
 
 /*
- * The sender holds it, too. That is what it is told is safe, although all who
- * held it before may have died within the last heartbeats: a store's copy is
- * kept; a client's counts for nothing, and it keeps it until one of them has
- * answered. False: no further holder can be noted.
+ * Add the sender as a holder. The ack tells it that the object is safe, but the
+ * earlier holders may all have died within the last heartbeats. A store's own
+ * copy counts, so it is safe. A client's does not: the copies of stores stop
+ * counting until one of them confirms its copy, and the client keeps its own
+ * until then. False: no further holder can be added.
  */
-static bool hold_too(struct op *op, struct master_file *f)
+static bool add_holder(struct op *op, struct master_file *f)
 {
 	struct master_member *mb = op->s->member;
 	unsigned int i;
@@ -274,16 +309,17 @@ static bool hold_too(struct op *op, struct master_file *f)
 		if (other && other->is_store)
 			master_file_doubt_holder(f, i);
 	}
-	/* A DROP that waits is of the copy that it had before. */
+	/* A queued DROP is about an earlier copy: it must go out before the
+	 * ack. */
 	master_session_flush_drops(op->s);
 	return true;
 }
 
-static void published(struct op *op, struct master_file *f)
+static void finish_publish(struct op *op, struct master_file *f)
 {
 	master_map_touch_file(&op->m->map, f);
 	op->result->gen = f->gen;
-	given(op, f->gen);
+	record_issued(op, f->gen);
 	master_review_put(op->m, f, op->s->member);
 	result_seq(op, &f->item);
 }
@@ -307,22 +343,23 @@ static int op_publish(struct op *op)
 	if (err)
 		return err;
 	f = master_map_file(&op->m->map, op->path, op->len);
-	if (f && same_content(op, f, xattrs) && hold_too(op, f)) {
+	if (f && same_content(op, f, xattrs) && add_holder(op, f)) {
 		pool_xattrs_free(xattrs);
 		if (op->meta->mtime_ns > f->mtime_ns)
 			f->mtime_ns = op->meta->mtime_ns;
-		published(op, f);
+		finish_publish(op, f);
 		return 0;
 	}
-	if (overtaken(op)) {
+	if (is_overtaken(op)) {
 		pool_xattrs_free(xattrs);
-		/* It cannot be told which of the two is the newer one. */
+		/* f may be made_from published once more, before or after this
+		 * change: their order is unknown. */
 		return f && op->made_from && has_content(f, op->made_from) ?
 			       -EIO :
 			       -ESTALE;
 	}
 	master_meta_attrs(op->meta, &attrs);
-	/* Directories on the way, too. */
+	/* The directories above it are made, too. */
 	missing = f ? 1 : pool_tree_missing(&op->m->map.tree, op->path,
 					    op->len);
 	err = admit(op, attrs.uid, missing ? missing - 1 : 0,
@@ -335,7 +372,7 @@ static int op_publish(struct op *op)
 		return err;
 	}
 	old_gen = f->gen;
-	err = replace(op, f, xattrs, &rules);
+	err = replace_version(op, f, xattrs, &rules);
 	if (err) {
 		pool_xattrs_free(xattrs);
 		if (made)
@@ -345,13 +382,15 @@ static int op_publish(struct op *op)
 	if (f->was_deleted && known_gen(op) < old_gen)
 		master_keep_blind(op->m, op->path, op->len, op->s->member,
 				  old_gen);
-	published(op, f);
+	finish_publish(op, f);
 	return 0;
 }
 
 /* ---- UNLINK ---- */
 
-static void buried(struct op *op, uint64_t gen)
+/* The name's tombstone covers gen now: note who deleted it, put it in the state
+ * and in the result. */
+static void record_tomb(struct op *op, uint64_t gen)
 {
 	struct master_grave *g =
 		master_map_grave(&op->m->map, op->path, op->len);
@@ -363,26 +402,29 @@ static void buried(struct op *op, uint64_t gen)
 	master_keep_tomb(op->m, g);
 	op->result->gen = gen;
 	op->result->seq = op->m->map.feed.seq;
-	given(op, gen);
+	record_issued(op, gen);
 }
 
-/* What an UNLINK of any generation means of a name that is not there: what the
- * sender knew of, and what it published itself and has left since. 0: nothing
- * that is not deleted already. */
-static uint64_t meant(const struct op *op)
+/*
+ * The generation up to which an UNLINK of any generation deletes a name that is
+ * not there: all that the sender knew of, and what it published itself and was
+ * removed since. 0: all of that has been deleted already.
+ */
+static uint64_t unlink_gen(const struct op *op)
 {
 	const struct master_grave *g =
 		master_map_grave(&op->m->map, op->path, op->len);
 	uint64_t gen = op->meta->seen_gen;
 
-	if (g && g->left_gen > gen && left_is_before(op, g))
-		gen = g->left_gen;
+	if (g && g->last_gen > gen && last_was_expected(op, g))
+		gen = g->last_gen;
 	return g && g->tomb && g->gen >= gen ? 0 : gen;
 }
 
 /*
- * There is no such name. Copies may exist all the same: with a node that is
- * away, or, after a start, with one whose inventory is still to come.
+ * UNLINK of a name that is not in the map. Copies may exist nevertheless: on a
+ * node that is away, or, after a start, on one whose inventory has not come
+ * yet.
  */
 static int unlink_missing(struct op *op)
 {
@@ -392,22 +434,24 @@ static int unlink_missing(struct op *op)
 	if (master_map_dir(&op->m->map, op->path, op->len))
 		return -EISDIR;
 	if (!gen && op->m->ready)
-		gen = meant(op);
+		gen = unlink_gen(op);
 	if (!gen && op->m->ready) {
-		/* What comes later is not meant: the sender may hear of that
-		 * first, by an order to hold it. */
+		/* The result covers all generations issued so far. It must not
+		 * cover later ones: the sender may receive one, by REPLICATE,
+		 * before it has this result. */
 		op->result->gen = op->m->epoch << POOL_GEN_SEQ_BITS |
 				  op->m->gen_seq;
 		return 0;
 	}
-	/* No generation of another epoch than ours, or of the future. */
+	/* Only a generation that has been issued already; else the next. */
 	if (!gen || gen > (op->m->epoch << POOL_GEN_SEQ_BITS |
 			   op->m->gen_seq))
 		gen = master_next_gen(op->m);
-	err = master_map_bury(&op->m->map, op->path, op->len, gen, op->wall_ns);
+	err = master_map_add_tomb(&op->m->map, op->path, op->len, gen,
+				  op->wall_ns);
 	if (err)
 		return err;
-	buried(op, gen);
+	record_tomb(op, gen);
 	return 0;
 }
 
@@ -425,8 +469,8 @@ static int op_unlink(struct op *op)
 	f = master_map_file(&op->m->map, op->path, op->len);
 	if (!f)
 		return unlink_missing(op);
-	if (op->meta->gen ? f->gen > op->meta->gen && !is_before(op, f) :
-	    op->meta->seen_gen && newer_than(op, f, op->meta->seen_gen))
+	if (op->meta->gen ? f->gen > op->meta->gen && !is_expected(op, f) :
+	    op->meta->seen_gen && has_conflict(op, f, op->meta->seen_gen))
 		return -ESTALE;
 	master_repair_cancel(op->m, f);
 	held_gen = f->gen;
@@ -436,7 +480,7 @@ static int op_unlink(struct op *op)
 	err = master_map_remove_file(&op->m->map, f, gen, op->wall_ns);
 	if (err)
 		return err;
-	buried(op, gen);
+	record_tomb(op, gen);
 	master_drop_copies(op->m, op->path, op->len, held_gen, held, nheld,
 			   KVPOOL__DROP__REASON__DELETED);
 	return 0;
@@ -457,12 +501,13 @@ static int set_dir_extra(struct op *op, struct master_dir *d)
 	err = master_extra_set(&d->extra, xattrs, &rules);
 	if (err)
 		pool_xattrs_free(xattrs);
-	/* Rules reach down: everything below is looked at again. */
+	/* Rules are inherited: review everything below. */
 	else if (d->d.nchildren)
 		master_patrol_start(op->m);
 	return err;
 }
 
+/* Mark d as made explicitly, and put it in the state. */
 static void keep_made(struct op *op, struct master_dir *d)
 {
 	if (!d->made)
@@ -501,8 +546,8 @@ static int op_mkdir(struct op *op)
 				  &made);
 	if (err)
 		return err;
-	/* One that only the names below it implied takes the attributes of who
-	 * makes it; else it exists, which is success. */
+	/* If it was made explicitly before, that is success. If it exists only
+	 * because of names below it, it takes the given attributes. */
 	if (!made && d->made) {
 		result_seq(op, &d->item);
 		return 0;
@@ -537,7 +582,7 @@ static int op_rmdir(struct op *op)
 			       -ENOENT;
 	kept = d->made;
 	err = master_map_remove_dir(&op->m->map, d, op->wall_ns);
-	if (err == -ENOTEMPTY) /* it shows there again, or as a new one */
+	if (err == -ENOTEMPTY) /* the feed restores it at the sender's mount */
 		master_map_touch_dir(&op->m->map, d);
 	if (err)
 		return err;
@@ -571,7 +616,7 @@ static void set_attrs(const struct op *op, uint16_t *mode, uint32_t *uid,
 		*mtime_ns = a.mtime_ns;
 }
 
-/* The set that the operation makes of `extra`'s, and its rules. */
+/* Apply the operation to `extra`'s xattrs, and the rules among them. */
 static int set_xattrs(const struct op *op, struct master_extra **extra,
 		      uint32_t uid, bool is_dir)
 {
@@ -598,7 +643,8 @@ static int set_xattrs(const struct op *op, struct master_extra **extra,
 	return err;
 }
 
-/* What was refused shows at the node that asked; the feed tells it better. */
+/* The sender's mount already shows the new attributes. If they are refused, the
+ * touched entry goes out in the feed and corrects that. */
 static int setattr_dir(struct op *op, struct master_dir *d)
 {
 	bool sets = op->set & (POOL_SET_XATTRS | POOL_SET_XATTR_EACH);
@@ -608,7 +654,7 @@ static int setattr_dir(struct op *op, struct master_dir *d)
 		master_map_touch_dir(&op->m->map, d);
 		return err;
 	}
-	/* Rules reach down: everything below is looked at again. */
+	/* Rules are inherited: review everything below. */
 	if (sets && d->d.nchildren)
 		master_patrol_start(op->m);
 	set_attrs(op, &d->mode, &d->uid, &d->gid, &d->mtime_ns);
@@ -621,7 +667,7 @@ static int setattr_dir(struct op *op, struct master_dir *d)
 	return 0;
 }
 
-/* Does f have what is to be set? */
+/* Does f have the attributes that the operation sets? (Xattrs: no.) */
 static bool same_attrs(const struct op *op, const struct master_file *f)
 {
 	struct master_attrs a;
@@ -634,29 +680,32 @@ static bool same_attrs(const struct op *op, const struct master_file *f)
 	       (!(op->set & POOL_SET_MTIME) || f->mtime_ns == a.mtime_ns);
 }
 
-/* It may have been executed, and something newer since: 1, it was, 0, or
- * -ESTALE. */
-static int set_before(struct op *op, const struct master_file *f)
+/*
+ * A repeated SETATTR: was it executed by a former master already? 1: it was, or
+ * f has these attributes anyway; the result is set. 0: execute it. -ESTALE: f
+ * has a newer version, or newer attributes from another change.
+ */
+static int setattr_done(struct op *op, const struct master_file *f)
 {
 	if (!op->again)
 		return 0;
-	if (newer_than(op, f, op->meta->seen_gen))
+	if (has_conflict(op, f, op->meta->seen_gen))
 		return -ESTALE;
-	if (f->attr_gen <= op->meta->seen_gen || is_own(op, f->attr_gen))
+	if (f->attr_gen <= op->meta->seen_gen || issued_here(op, f->attr_gen))
 		return 0;
 	if (!same_attrs(op, f))
 		return -ESTALE;
 	op->result->gen = f->attr_gen;
-	given(op, f->attr_gen);
+	record_issued(op, f->attr_gen);
 	return 1;
 }
 
 static int setattr_file(struct op *op, struct master_file *f)
 {
-	int err = set_before(op, f);
+	int err = setattr_done(op, f);
 
 	if (err < 0)
-		master_map_touch_file(&op->m->map, f); /* it shows there */
+		master_map_touch_file(&op->m->map, f); /* see setattr_dir */
 	if (err)
 		return err < 0 ? err : 0;
 	err = set_xattrs(op, &f->extra, f->uid, false);
@@ -670,7 +719,7 @@ static int setattr_file(struct op *op, struct master_file *f)
 	master_map_touch_file(&op->m->map, f);
 	master_repair_tell_attrs(op->m, f, NULL);
 	op->result->gen = f->attr_gen;
-	given(op, f->attr_gen);
+	record_issued(op, f->attr_gen);
 	op->result->seq = op->m->map.feed.seq;
 	if (master_review(op->m, f) == MASTER_KEPT)
 		result_seq(op, &f->item);
@@ -687,7 +736,7 @@ static int op_setattr(struct op *op)
 	    op->meta->mode & ~07777u || op->set & ~SET_KNOWN)
 		return -EINVAL;
 	e = pool_tree_lookup(&op->m->map.tree, op->path, op->len);
-	if (!e) /* "not yet", never "no", before all inventories are in */
+	if (!e) /* an inventory that has not come yet may list it */
 		return op->m->ready ? -ENOENT : -EAGAIN;
 	return e->is_dir ? setattr_dir(op, master_entry_dir(e)) :
 			   setattr_file(op, master_entry_file(e));
@@ -737,9 +786,9 @@ void master_on_ops(struct master_session *s, uint64_t req,
 	if (!master_answers_follow(s, msg)) {
 		master_count(s->m, MC_BAD_MESSAGES);
 		return master_session_fail(
-			s, -EPROTO, "OPS that do not follow those before them");
+			s, -EPROTO, "OPS out of sequence");
 	}
-	if (!master_ops_later(s, req, msg))
+	if (!master_ops_defer(s, req, msg))
 		master_ops_run(s, req, msg);
 }
 
@@ -754,7 +803,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	bool memory = true, puts = true;
 	size_t i;
 
-	/* A DROP to the sender itself may find its connection gone. */
+	/* run may end the session: a DROP to the sender cannot be sent. */
 	for (i = 0; i < msg->n_ops && memory && !s->ended; i++) {
 		op.result = &results[i];
 		kvpool__op_result__init(op.result);
@@ -769,17 +818,19 @@ void master_ops_run(struct master_session *s, uint64_t req,
 		if (memory)
 			master_answers_add(m, mb, op.result);
 	}
-	/* What was answered outlives this process, and that it was executed. */
+	/* The results survive this master, and so must the number of executed
+	 * changes: its record follows those of the changes. */
 	if (master_keep_changes(m) != changes && mb->answers.run)
 		master_keep_member(m, mb);
 	done.results = result_list;
 	done.n_results = memory ? i : i - 1;
-	/* Before any FEED that has these changes: those go out later. Nothing
-	 * of publications alone is in the state: inventories have them. */
-	master_session_answer(s, POOL_MSG_OPS_DONE, req, &done.base,
-			      puts && master_keep_changes(m) == changes ?
-				      0 :
-				      master_keep_mark(m));
+	/* FEED goes out in a later turn, so this precedes any FEED with these
+	 * changes. Publications that appended no records have nothing to wait
+	 * for (held.c): they are in inventories, and not in the state. */
+	master_session_send_after(s, POOL_MSG_OPS_DONE, req, &done.base,
+				  puts && master_keep_changes(m) == changes ?
+					  0 :
+					  master_keep_mark(m));
 	if (!memory)
 		master_session_fail(s, -ENOMEM,
 				    "not enough memory for a change");

@@ -1,6 +1,7 @@
 /*
- * Sending to a session, and ending one. What ends with a session (its
- * subscription, its copies under way) is session.c's, by pointer.
+ * Sending to a session, and ending one. Cleaning up after a session (its
+ * subscription, its copies in flight) is done by session.c, through
+ * m->on_session_end.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -9,7 +10,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
-#define STALE_SAID_MS 60000
+#define STALE_LOG_MS 60000
 
 void master_session_send(struct master_session *s, enum pool_msg type,
 			 uint64_t req, const ProtobufCMessage *msg)
@@ -19,7 +20,7 @@ void master_session_send(struct master_session *s, enum pool_msg type,
 	if (s->ended)
 		return;
 	err = pool_conn_send(s->conn, (uint16_t)type, req, msg);
-	/* It could say nothing before. */
+	/* This is WELCOME: the node could not send heartbeats before it. */
 	if (!s->sent_ms && s->member)
 		s->member->heard_ms = pool_now_ms();
 	s->sent_ms = pool_now_ms();
@@ -40,8 +41,9 @@ void master_session_end(struct master_session *s, const char *why)
 	pool_conn_close(s->conn);
 }
 
-/* Who may not come tries again each second; the reason stays the same. */
-static bool say_refusal(struct master *m, int status)
+/* Should a refusal be logged? A refused node retries each second for the same
+ * reason. */
+static bool logs_refusal(struct master *m, int status)
 {
 	uint64_t now_ms = pool_now_ms();
 
@@ -49,9 +51,9 @@ static bool say_refusal(struct master *m, int status)
 		return false;
 	if (status != -ESTALE)
 		return true;
-	if (m->stale_said_ms && now_ms - m->stale_said_ms < STALE_SAID_MS)
+	if (m->stale_logged_ms && now_ms - m->stale_logged_ms < STALE_LOG_MS)
 		return false;
-	m->stale_said_ms = now_ms;
+	m->stale_logged_ms = now_ms;
 	return true;
 }
 
@@ -61,7 +63,7 @@ void master_session_fail(struct master_session *s, int status, const char *text)
 
 	if (s->ended)
 		return;
-	if (say_refusal(s->m, status))
+	if (logs_refusal(s->m, status))
 		pool_warn_limited("node %s (%s): refused: %s",
 				  s->member ? s->member->name : "?",
 				  pool_conn_peer_name(s->conn), text);

@@ -1,4 +1,4 @@
-/* The JSON pages; how names and listings look is said in pool/model/pages.h. */
+/* The JSON pages; pool/model/pages.h defines the format of names and lists. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static const char *state_of(const struct master_member *mb)
 	return mb->gone ? "gone" : "away";
 }
 
-/* What it is doing; while it is drained, how far that is. */
+/* The node's state; while it is draining, the progress. */
 static json_t *state_json(const struct master_member *mb)
 {
 	unsigned int percent = master_member_drained(mb);

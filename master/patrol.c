@@ -1,7 +1,8 @@
 /*
- * The patrol: a walk over the map, a slice a turn, that reviews each file. It
- * is a cursor in the feed, so that names may come and go meanwhile; what
- * changes after it has begun has been dealt with at the change.
+ * The patrol: a scrub walk over the map, a slice a turn, that reviews each
+ * file. Its position is a cursor in the feed, so names may be added and removed
+ * during the walk. Files that change after it has begun move behind its goal
+ * and are not visited: each change reviews its file itself.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,9 +11,10 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
-#define PATROL_MS 60000	      /* for pins that end, and what went wrong */
-#define PATROL_DRAIN_MS 500   /* while a node is emptied */
-#define PATROL_SHARE 4	      /* if more often than that: a fifth of the time */
+#define PATROL_MS 60000	      /* for pins that expire, and failed actions */
+#define PATROL_DRAIN_MS 500   /* while a node is draining */
+#define PATROL_SHARE 4	      /* master_patrol_by: pause at least 4 times the
+				 last patrol's duration */
 
 /* ---- the patrol ---- */
 

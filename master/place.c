@@ -77,7 +77,8 @@ unsigned int master_place_left(const struct master_members *ms,
 
 /* ---- surplus ---- */
 
-/* As holder_member, if the node is there and has said that it holds it. */
+/* As holder_member, if the node is connected and has confirmed the copy since
+ * it joined. */
 static const struct master_member *sure_holder(const struct master_members *ms,
 					       const struct master_file *f,
 					       unsigned int pos)
@@ -90,7 +91,7 @@ static const struct master_member *sure_holder(const struct master_members *ms,
 	return mb;
 }
 
-/* As master_place_copies, of those alone. */
+/* As master_place_copies, for such copies only. */
 static unsigned int sure_copies(const struct master_members *ms,
 				const struct master_file *f,
 				unsigned int except)
@@ -191,19 +192,18 @@ static unsigned int rank(const struct master_members *ms,
 	       (master_file_find_holder(f, mb->index) < 0 ? 1u : 0u);
 }
 
-/* Not now, but soon. One that has joined may not have been told so (the state
- * has to be in etcd first): what it says of an order then does not come. */
+/* Cannot take a copy now, but soon. Before the inventory is complete, WELCOME
+ * may still be held back (held.c), and the node's HELD would not arrive. */
 static bool is_busy(const struct master_member *mb)
 {
 	return !mb->inventoried || mb->coming >= MASTER_COMING_MAX ||
 	       (mb->coming && mb->promised >= MASTER_COMING_BYTES);
 }
 
-/* What a copy is for: what may be displaced, and who may have one already. */
 enum purpose {
-	COPY,	  /* room only */
-	MUST_KEEP, /* what may be evicted makes room, too */
-	EXTRA,	  /* room only; not where there is an extra one */
+	COPY,	  /* needs room; a store with an extra copy qualifies */
+	MUST_KEEP, /* as COPY, but evictable objects count as room */
+	EXTRA,	  /* needs room, and a store without any copy */
 };
 
 static bool fits(const struct master_member *mb, uint64_t size,
@@ -295,11 +295,12 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 		return MASTER_GRANT;
 	if (!ready)
 		return MASTER_REFUSE;
-	/* A client's copy waits for a store to have one, and then it may go. */
+	/* A client may evict its copy once a store holds the file. */
 	if (!from->is_store)
 		return master_place_left(ms, f) > 0 ? MASTER_GRANT :
 						      MASTER_REFUSE;
-	/* Who is away is back, or gone, in a moment. */
+	/* Enough copies if those of nodes that are away count: wait until these
+	 * are back, or gone. */
 	if (master_place_copies(ms, f, from->index) >= rules->replicas)
 		return MASTER_REFUSE;
 	kept = rules->class == POOL_CLASS_NOEVICT ||
@@ -311,7 +312,7 @@ enum master_verdict master_place_evict(const struct master_members *ms,
 		return MASTER_REFUSE;
 	if (!err)
 		return leaving_bound(from) ? MASTER_REFUSE : MASTER_MOVE;
-	/* Slow moves make it ask again: what is on its way will be room. */
+	/* Its moves in flight will free space: the node asks again. */
 	if (from->leaving)
 		return MASTER_REFUSE;
 	return kept ? MASTER_KEEP : MASTER_LAST;

@@ -1,20 +1,22 @@
 /*
- * Which node a copy goes to, and who may drop what. Policy only: it looks at
- * the members' figures and at one file, and changes neither (but for the
+ * Placement policy: targets of copies, and which copies may be evicted. It
+ * reads the members' figures and one file, and changes neither (but for the
  * accepting flag).
  *
- * Copies on nodes that give the pool no memory (is_store = 0) never count, nor
- * do extra ones. A node that is being drained is about to leave: what it holds
- * is there, but nothing relies on it, and it gets no more.
+ * Copies on clients (is_store = 0) and extra copies never count. A draining
+ * node is about to leave: its copies exist, but do not count as replicas, and
+ * it receives no more.
  *
- * Room: a store takes a further copy if 2 % of its capacity stay free behind it
- * (free: capacity - used - promised); once it has fallen below the 2 %, only
- * from 4 % on again, so that two nearly full stores do not pass the same
- * objects to and fro. (Cached copies are room: `used` does not have them.)
- * Where no store has room, some copies go where enough can be evicted for them:
- * of what only a client has; of what must not be evicted; and the replicas of a
- * put, like the put itself. Not other missing replicas: when a node of a full
- * pool dies, what has one copy left would be evicted for second copies.
+ * Room: a store takes another copy if 2 % of its capacity stay free afterwards
+ * (free: capacity - used - promised). Once it has fallen below 2 %, it takes no
+ * more until 4 % are free, so that two nearly full stores do not pass the same
+ * objects to and fro. `used` excludes cached copies, so these count as room.
+ *
+ * If no store has room, the following copies may displace evictable objects: a
+ * store's first copy of an object that only clients hold; copies of objects
+ * that must not be evicted; and the replicas of a put, like the put itself.
+ * Other missing replicas may not: when a node of a full pool dies, second
+ * copies of some objects would otherwise evict the only copies of others.
  *
  * Thread: loop.
  */
@@ -24,71 +26,73 @@
 #include "master/members.h"
 
 /*
- * Copies under way to, or away from, one node: so many that orders, transfers
- * and confirmations of small ones overlap, and as many as a node asks one peer
- * for (POOL_PEER_INFLIGHT_MAX).
+ * Bounds of copies in flight to, and of moves away from, one node. The number
+ * lets orders, transfers and confirmations of small copies overlap, and is what
+ * a node requests from one peer at a time (POOL_PEER_INFLIGHT_MAX).
  */
 #define MASTER_COMING_MAX 256
 #define MASTER_COMING_BYTES (256ull << 20)
 
-/* Bytes free for copies: what is promised to others is not. */
+/* Free bytes, without those promised to copies in flight. */
 uint64_t master_place_free(const struct master_member *mb);
 /* Bring mb->accepting up to date with its figures. */
 void master_place_accepting(struct master_member *mb);
 /* Has it room for one more copy of this size? */
 bool master_place_room(const struct master_member *mb, uint64_t size);
 
-/* Store holders that stand and stay, `except` (MASTER_NOBODY: none) not
- * counted. */
+/* Valid copies on stores that are not draining, without that of `except`
+ * (MASTER_NOBODY: no exception). */
 unsigned int master_place_copies(const struct master_members *ms,
 				 const struct master_file *f,
 				 unsigned int except);
-/* The same with those on nodes being drained: what there is now. */
+/* Valid copies on stores, draining ones included. */
 unsigned int master_place_left(const struct master_members *ms,
 			       const struct master_file *f);
 /*
- * A copy that is not needed, as its position among the holders, or -1: on a
- * node being drained if enough stay; else, of more than `wanted`, one that
- * shares its host with another, then the one on the store with least room. Only
- * copies confirmed by nodes that are there are relied on. `keep` (may be NULL)
- * has just put it, and stays: the others may have died without being missed
- * yet.
+ * Position of a surplus holder, or -1. First one on a draining node, if
+ * `wanted` other copies stay; else, if more than `wanted` stay, one that shares
+ * its host with another, then that on the store with the least free space. Only
+ * copies that connected nodes have confirmed are counted or returned. The copy
+ * of `keep` (may be NULL), which has just put the file, is never returned: the
+ * others may be dead without the master knowing yet.
  */
 int master_place_surplus(const struct master_members *ms,
 			 const struct master_file *f, unsigned int wanted,
 			 const struct master_member *keep);
 
-/* Or after evicting for it? */
+/* Would it have room after evicting what it may evict? */
 bool master_place_evictable(const struct master_member *mb, uint64_t size);
 
 /*
- * The living store for one more copy: one that does not hold it, has room (or,
- * if displaces, or no store holds it, can make some), has said what it holds,
- * and is within its bounds of copies under way; on another host than the
- * holders if there is one; of these, one that has it as an extra copy, else the
- * one with most room. `avoid` only if there is no other. 0; -EBUSY: only ones
- * at their bounds, or still joining; -ENOSPC: none has room.
+ * The target of one more copy. Candidates: connected stores that are not
+ * draining, do not hold the file (except as an extra copy), and have room. If
+ * there are none, and `displaces` is set or no store holds the file, stores
+ * that can make room by eviction are candidates. Preferred in this order: not
+ * `avoid`; on another host than the holders; having an extra copy; most free
+ * space. 0; -EBUSY: all candidates are at their bounds of copies in flight, or
+ * still sending their inventories; -ENOSPC: no candidates.
  */
 int master_place_target(const struct master_members *ms,
 			const struct master_file *f, unsigned int avoid,
 			bool displaces, struct master_member **ret);
-/* The same for an extra copy: one that has none of either kind. */
+/* The same for an extra copy: a store with room and without any copy. */
 int master_place_extra(const struct master_members *ms,
 		       const struct master_file *f,
 		       struct master_member **ret);
 
 enum master_verdict {
 	MASTER_GRANT,	/* drop it: enough copies remain */
-	MASTER_MOVE,	/* when *ret_target has it */
-	MASTER_LAST,	/* drop it: a copy that was wanted, but no room */
-	MASTER_REFUSE,	/* not now: ask again */
-	MASTER_KEEP,	/* it must not be lost, and nobody has room */
+	MASTER_MOVE,	/* drop it once *ret_target has a copy */
+	MASTER_LAST,	/* drop it, although its copy is wanted: no store has
+			   room for another */
+	MASTER_REFUSE,	/* not now: the node asks again */
+	MASTER_KEEP,	/* must not be evicted, and no store has room */
 };
 /*
- * `from`, which holds f, would like to drop it. rules are f's effective ones;
- * ready: nothing but surplus copies goes before. Surplus is what is beside
- * enough copies confirmed by nodes that are there. What a client has put is not
- * given up before a store has it.
+ * May `from`, a holder of f, evict its copy? rules are f's effective ones.
+ * Before the master is ready, only surplus copies may be evicted. A copy is
+ * surplus if connected nodes have confirmed enough others. A client's copy may
+ * be evicted only when a store holds the file.
  */
 enum master_verdict master_place_evict(const struct master_members *ms,
 				       const struct master_file *f,

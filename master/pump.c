@@ -1,5 +1,6 @@
 /*
- * Telling the mounts: FEED in batches, and SYNC, which waits until all know.
+ * Sending changes to the mounts: FEED in batches, and SYNC, which waits for the
+ * acks of all subscribers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,46 +10,45 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
-/* Deletions older than a whole picture are passed over by this many a batch. */
-#define SCAN_MAX 8192u
-#define BATCH_COST 16u /* of a turn's MASTER_TURN_TOLD, besides its entries */
+#define SCAN_MAX 8192u /* items looked at for one batch, skipped ones, too */
+#define BATCH_COST 16u /* of MASTER_TURN_ENTRIES, for a batch beside entries */
 
 /* ---- FEED ---- */
 
 static Kvpool__NodeInfo node_infos[MASTER_NODES_MAX];
 static Kvpool__NodeInfo *node_list[MASTER_NODES_MAX];
 
-/* The members that have changed since the session was last told. */
+/* The members that have changed since the session's last FEED. */
 static size_t collect_nodes(struct master_session *s)
 {
 	const struct master_members *ms = &s->m->members;
 	size_t n = 0;
 	unsigned int i;
 
-	if (s->nodes_told == ms->changes)
+	if (s->nodes_sent == ms->changes)
 		return 0;
 	for (i = 0; i < ms->n; i++) {
-		if (ms->by_index[i]->changed <= s->nodes_told)
+		if (ms->by_index[i]->changed <= s->nodes_sent)
 			continue;
 		master_member_info(ms->by_index[i], &node_infos[n]);
 		node_list[n] = &node_infos[n];
 		n++;
 	}
-	s->nodes_told = ms->changes;
+	s->nodes_sent = ms->changes;
 	return n;
 }
 
 static void collect_entries(struct master_session *s, struct master_batch *b)
 {
 	struct master_feed *feed = &s->m->map.feed;
-	uint64_t upto = master_may_tell(s->m);
+	uint64_t upto = master_feed_limit(s->m);
 	unsigned int scan = SCAN_MAX;
 	struct master_item *i;
 
 	while (!master_batch_full(b)) {
 		i = master_sub_next(feed, &s->sub, &scan);
 		if (!i || i->seq > upto || master_batch_add_feed(b, i))
-			return; /* ENOMEM: it stands there still */
+			return; /* ENOMEM: the cursor stays at this item */
 		master_cursor_advance(feed, &s->sub.cursor);
 	}
 }
@@ -58,13 +58,13 @@ static bool due(const struct master_session *s)
 	const struct master_feed *feed = &s->m->map.feed;
 	const struct master_item *i;
 
-	if (!s->subscribed || s->ended || master_session_waits(s) ||
+	if (!s->subscribed || s->ended || master_session_has_held(s) ||
 	    !master_sub_open_window(&s->sub))
 		return false;
-	if (s->nodes_told != s->m->members.changes)
+	if (s->nodes_sent != s->m->members.changes)
 		return true;
 	i = master_cursor_peek(feed, &s->sub.cursor);
-	return (!i || i->seq <= master_may_tell(s->m)) &&
+	return (!i || i->seq <= master_feed_limit(s->m)) &&
 	       master_sub_due(feed, &s->sub, s->m->ready);
 }
 
@@ -89,30 +89,30 @@ static void send_batch(struct master_session *s)
 	msg.upto_seq = upto;
 	master_count(s->m, MC_FEED_BATCHES);
 	pool_count_add(&s->m->stats.c[MC_FEED_ENTRIES], b->n);
-	pool_share_spend(&s->m->told, BATCH_COST + b->n + msg.n_nodes);
+	pool_share_spend(&s->m->feed_share, BATCH_COST + b->n + msg.n_nodes);
 	master_session_send(s, POOL_MSG_FEED, 0, &msg.base);
 	master_batch_reset(b);
 }
 
-/* All that its window and the turn allow. */
-static void tell(struct master_session *s)
+/* Send as many batches as the window and the turn's budget allow. */
+static void send_due(struct master_session *s)
 {
 	while (due(s)) {
-		if (!pool_share_take(&s->m->told, &s->telling)) {
-			master_kick(s->m); /* so that there is a next turn */
+		if (!pool_share_take(&s->m->feed_share, &s->feed_user)) {
+			master_kick(s->m); /* continue in the next turn */
 			return;
 		}
 		send_batch(s);
 	}
 }
 
-void master_tell_go(struct pool_share_user *u)
+void master_feed_turn(struct pool_share_user *u)
 {
 	struct master_session *s =
-		pool_container_of(u, struct master_session, telling);
+		pool_container_of(u, struct master_session, feed_user);
 
 	if (master_acting(s->m))
-		tell(s);
+		send_due(s);
 }
 
 void master_pump(struct master *m)
@@ -123,10 +123,11 @@ void master_pump(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		/* Else they go together, behind what waits. */
-		if (!master_session_waits(s))
+		/* Otherwise collect further DROPs while earlier messages are
+		 * held back. */
+		if (!master_session_has_held(s))
 			master_session_flush_drops(s);
-		tell(s);
+		send_due(s);
 	}
 	master_answer_syncs(m);
 }
@@ -142,12 +143,13 @@ void master_on_subscribe(struct master_session *s,
 	}
 	master_sub_open(&m->map.feed, &s->sub,
 			msg->epoch != m->epoch || !msg->seq, msg->seq);
-	/* What it has been ordered since it may show already. */
+	/* REPLICATE may have made names visible there since it joined: the
+	 * picture must include their deletions. */
 	master_sub_since(&s->sub, s->joined_seq);
 	if (s->sub.begin)
 		master_count(m, MC_PICTURES);
 	s->subscribed = true;
-	s->nodes_told = 0;
+	s->nodes_sent = 0;
 	m->nsubscribers++;
 	master_kick(m);
 }
@@ -157,7 +159,7 @@ void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg)
 	if (!s->subscribed)
 		return;
 	master_sub_ack(&s->m->map.feed, &s->sub, msg->seq);
-	tell(s);
+	send_due(s);
 	master_answer_syncs(s->m);
 }
 
@@ -182,7 +184,7 @@ void master_unsubscribe(struct master_session *s)
 {
 	struct pool_list *it, *tmp;
 
-	pool_share_leave(&s->telling);
+	pool_share_leave(&s->feed_user);
 	if (s->subscribed) {
 		master_sub_close(&s->m->map.feed, &s->sub);
 		s->subscribed = false;
@@ -197,15 +199,15 @@ void master_unsubscribe(struct master_session *s)
 		free(y);
 	}
 	s->nwaits = 0;
-	/* Others may have waited for this one only. */
+	/* SYNCs of other sessions may have waited for this one's ack only. */
 	master_kick(s->m);
 }
 
 /* ---- SYNC ---- */
 
 /*
- * The wait is for all that has changed until now, not only up to the sequence
- * asked for: that change may have moved on already (see struct master_wait).
+ * Waits for all changes made so far, instead of those up to msg->seq: the
+ * changes meant may have a greater sequence by now (see struct master_wait).
  */
 void master_on_sync(struct master_session *s, uint64_t req,
 		    const Kvpool__Sync *msg)
@@ -214,7 +216,7 @@ void master_on_sync(struct master_session *s, uint64_t req,
 
 	(void)msg;
 	master_count(s->m, MC_WAITS);
-	/* Not answered: the node's own deadline ends the fsync. */
+	/* Without an answer, the node's own deadline ends the fsync. */
 	y = s->nwaits < MASTER_WAITS_MAX ? calloc(1, sizeof(*y)) : NULL;
 	if (!y) {
 		master_count(s->m, MC_WAITS_REFUSED);
@@ -243,7 +245,7 @@ void master_answer_syncs(struct master *m)
 		pool_list_del(&y->link);
 		s->nwaits--;
 		free(y);
-		master_session_answer(s, POOL_MSG_SYNCED, req, NULL,
+		master_session_send_after(s, POOL_MSG_SYNCED, req, NULL,
 				      master_keep_mark(m));
 	}
 }

@@ -1,11 +1,14 @@
 /*
  * A master whose state was lost, or is an old copy, begins with an epoch that
- * nodes have seen already: what they hold would be newer than all that it will
- * give out, so it refuses them. On the operator's word (master_opts.recover_ms)
- * it first asks: for that long every JOIN is noted and turned away, as a
- * standby does. Then the epoch is raised above the highest that was told, and
- * the nodes, which are waited for as members of the last epoch are, bring their
- * objects. Who comes later with a higher one raises it again.
+ * nodes have seen already. Their objects would be newer than all generations
+ * that it issues, so it refuses these nodes.
+ *
+ * If the operator requests it (master_opts.recover_ms), the master first
+ * collects epochs: for that long it notes each JOIN and refuses it with
+ * -EAGAIN, as a standby does. Then it raises its epoch above the highest one
+ * reported. It waits for the inventories of the nodes that have reported, like
+ * for those of members of the last epoch. A node that joins later and has seen
+ * a higher epoch makes it raise its epoch again.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +36,7 @@ void master_recover_begin(struct master *m, unsigned int ms)
 		  (ms + 999) / 1000);
 }
 
-/* All sessions were told the old epoch: they are to join again. */
+/* The sessions have the old epoch: their nodes must join again. */
 static void end_sessions(struct master *m)
 {
 	struct pool_list *it, *tmp;
@@ -73,8 +76,8 @@ void master_recover_tick(struct master *m, uint64_t now_ms)
 	m->start_ms = now_ms;
 	if (m->recover_seen >= m->epoch &&
 	    raise_above(m, m->recover_seen))
-		return; /* logged; they are refused as without all this */
-	pool_info("recovering: %u nodes have told their epoch, %" PRIu64
+		return; /* logged; those nodes are refused as usual */
+	pool_info("recovering: %u nodes have reported their epoch, %" PRIu64
 		  " begins",
 		  m->members.n, m->epoch);
 }
@@ -85,13 +88,13 @@ void master_recover_note(struct master *m, const Kvpool__Join *j)
 
 	if (master_join_epoch(j) > m->recover_seen)
 		m->recover_seen = master_join_epoch(j);
-	/* What a name has lost, its inventory brings back: wait for it. */
+	/* Its inventory may restore names: wait for it before being ready. */
 	if (master_members_make(&m->members, j->node->id.data, &mb) == 0 &&
 	    !mb->session)
 		mb->expected = true;
 }
 
-bool master_recover_later(struct master *m, uint64_t seen)
+bool master_recover_raise(struct master *m, uint64_t seen)
 {
 	return m->recovers && raise_above(m, seen) == 0;
 }

@@ -1,16 +1,17 @@
 /*
- * Copies made: ordered where they are wanted or where one may be dropped for
- * them, and confirmed by HELD.
+ * Making copies: REPLICATE orders one, HELD confirms it. A copy is ordered
+ * because the rules want it, because a node wants to evict its own (a move), or
+ * because an object is read often (an extra copy).
  *
  *   want --> waiting --order--> ordered --HELD 0--> done (a move: DROP)
  *               ^                  |
  *               +------ later <----+ failed, late
  *                                  +--too often--> given up, until a patrol
  *
- * What waits is in queues by urgency: first the copies that a put is waiting
- * for, then the keys of which fewest copies are left, last those that only a
- * node being drained holds. All but the puts and the moves are repair, which is
- * throttled (master/throttle.h).
+ * Waiting needs are queued by urgency: first the replicas of a put, then files
+ * with the fewest copies left, last those that lack copies only because a node
+ * is draining. All but puts and moves are repair, which is throttled
+ * (master/throttle.h).
  */
 #include <assert.h>
 #include <errno.h>
@@ -21,15 +22,15 @@
 #include "pool/base/clock.h"
 
 #define TRIES_MAX 8
-#define RETRY_MS 250		 /* doubled with each try, up to */
-#define RETRY_MAX_MS 2000
-#define ROOM_MS 250		 /* until room is looked for again */
-#define ROOMIER_MS 1000		 /* the same, once a full store has some */
+#define RETRY_MS 250		 /* doubled with each try ... */
+#define RETRY_MAX_MS 2000	 /* ... up to this */
+#define ROOM_MS 250		 /* retry of an unstored file without room */
+#define ROOMIER_MS 1000		 /* to a patrol, once a full store has room */
 #define RUN_MAX 256u		 /* needs looked at in one turn */
-#define BUSY_MAX 16u		 /* of these, found without a target */
+#define BUSY_MAX 16u		 /* of these, all targets busy: then stop */
 #define LEVELS 4u		 /* 0, 1, 2, 3 or more copies are left */
-#define COPY_MS 30000u		 /* to a copy's end, and by size: */
-#define COPY_BYTES_PER_MS 10000u /* 10 MB/s */
+#define COPY_MS 30000u		 /* timeout of a copy, plus its size at ... */
+#define COPY_BYTES_PER_MS 10000u /* ... 10 MB/s */
 
 enum {
 	URGENCY_PUT,
@@ -56,21 +57,22 @@ static struct master_need *need_of(const struct master_file *f)
 	return f->extra ? f->extra->need : NULL;
 }
 
-/* Is it repair, which is throttled? A put and an eviction wait for theirs. */
+/* Is it repair, which is throttled? Puts and evictions wait for their copies,
+ * so these are not. */
 static bool is_repair(const struct master_need *n)
 {
 	return n->urgency != URGENCY_PUT && n->from == MASTER_NOBODY;
 }
 
-/* Its node is no store, and an fsync there waits for one that has it. */
+/* Do only clients hold the file? An fsync on a client waits until a store holds
+ * it. */
 static bool is_unstored(const struct master *m, const struct master_file *f)
 {
 	return master_place_left(&m->members, f) == 0;
 }
 
-/* Wanted, and nobody has room, or all have failed: a patrol comes back to it.
- */
-static void unmet(struct master *m)
+/* A wanted copy has no target, or was given up: have a patrol retry it. */
+static void set_unmet(struct master *m)
 {
 	m->repair.unmet = true;
 	master_patrol_by(m, MASTER_UNMET_MS);
@@ -112,7 +114,7 @@ static struct master_need *need_new(struct master *m, struct master_file *f,
 	return n;
 }
 
-/* It waits: in the queue of its urgency, or until it is due. */
+/* Put n in the queue of its urgency, or in `later` if it is to be retried. */
 static void enqueue(struct master *m, struct master_need *n)
 {
 	pool_list_del(&n->link);
@@ -121,6 +123,7 @@ static void enqueue(struct master *m, struct master_need *n)
 			   &n->link);
 }
 
+/* n's copy is no longer in flight: release what it has reserved. */
 static void unorder(struct master *m, struct master_need *n)
 {
 	struct master_member *to = master_member_at(&m->members, n->target);
@@ -170,7 +173,7 @@ void master_repair_satisfied(struct master *m, struct master_file *f)
 		need_free(m, n);
 }
 
-/* Returns what is left of max. */
+/* Free up to max needs; returns the rest of max. */
 static unsigned int free_list(struct master *m, struct pool_list *list,
 			      unsigned int max)
 {
@@ -190,7 +193,7 @@ bool master_repair_fini_some(struct master *m, unsigned int max)
 	return !max;
 }
 
-/* Fewest copies left first; of equals, those that lack more than one. */
+/* Fewest copies left first; among equals, files that lack several copies. */
 static unsigned int urgency_of(const struct master_want *w)
 {
 	unsigned int level = w->left < LEVELS ? w->left : LEVELS - 1;
@@ -212,7 +215,7 @@ void master_repair_want(struct master *m, struct master_file *f,
 
 	if (n) {
 		n->displaces |= displaces;
-		/* A put's copies stay a put's. */
+		/* A put's copies keep that urgency. */
 		if (n->ordered || n->urgency == URGENCY_PUT ||
 		    n->urgency == urgency)
 			return;
@@ -223,7 +226,7 @@ void master_repair_want(struct master *m, struct master_file *f,
 	if (!is_unstored(m, f) &&
 	    master_place_target(&m->members, f, MASTER_NOBODY, displaces,
 				&to) == -ENOSPC)
-		return unmet(m);
+		return set_unmet(m);
 	n = need_new(m, f, urgency);
 	if (!n)
 		return;
@@ -245,7 +248,7 @@ int64_t master_repair_seconds_left(const struct master_repair *r)
 	return bps ? (int64_t)(r->bytes_left / bps + 1) : -1;
 }
 
-/* ---- what has nowhere to go ---- */
+/* ---- counting files whose copies have no target ---- */
 
 void master_repair_pass_begin(struct master *m)
 {
@@ -294,8 +297,8 @@ static void mark_ordered(struct master *m, struct master_need *n,
 				   MC_REPLICATIONS);
 }
 
-/* One message per order: targets differ, and a store has no feed to know the
- * holders from. */
+/* One message per order, as targets differ. It includes the holders' addresses,
+ * because a store without a mount receives no feed. */
 static int send_replicate(struct master *m, struct master_file *f,
 			  struct master_member *to, bool extra)
 {
@@ -322,9 +325,9 @@ static int send_replicate(struct master *m, struct master_file *f,
 	msg.nodes = list;
 	msg.entries = b->list;
 	msg.n_entries = b->n;
-	/* A DROP that waits is of the copy that it had before. */
+	/* A queued DROP is about an earlier copy: it must go out first. */
 	master_session_flush_drops(s);
-	master_session_answer(s, POOL_MSG_REPLICATE, 0, &msg.base,
+	master_session_send_after(s, POOL_MSG_REPLICATE, 0, &msg.base,
 			      master_keep_mark(m));
 	master_batch_reset(b);
 	return 0;
@@ -353,12 +356,12 @@ static void retry_later(struct master *m, struct master_need *n,
 
 	n->avoid = n->target;
 	master_count(m, MC_COPIES_FAILED);
-	/* A move, or an extra copy, is asked for again by who needs it. What no
-	 * store has is tried until one has it. */
+	/* Moves and extra copies are requested again by the nodes that need
+	 * them. A file that no store holds is retried without limit. */
 	if (n->from != MASTER_NOBODY || n->extra ||
 	    (++n->tries >= TRIES_MAX && !is_unstored(m, n->file))) {
 		master_count(m, MC_COPIES_GIVEN_UP);
-		unmet(m);
+		set_unmet(m);
 		need_free(m, n);
 		return;
 	}
@@ -369,9 +372,10 @@ static void retry_later(struct master *m, struct master_need *n,
 	unorder(m, n);
 }
 
+/* No store has room: retry an unstored file soon, leave others to a patrol. */
 static void no_room(struct master *m, struct master_need *n, uint64_t now_ms)
 {
-	unmet(m);
+	set_unmet(m);
 	if (!is_unstored(m, n->file)) {
 		need_free(m, n);
 		return;
@@ -380,7 +384,7 @@ static void no_room(struct master *m, struct master_need *n, uint64_t now_ms)
 	enqueue(m, n);
 }
 
-/* Order n's copy of `to`. -ENOMEM: it is dealt with, perhaps freed. */
+/* Order `to` to make n's copy. -ENOMEM: n is in `later`, or freed. */
 static int order_from(struct master *m, struct master_need *n,
 		      struct master_member *to, uint64_t now_ms)
 {
@@ -393,7 +397,8 @@ static int order_from(struct master *m, struct master_need *n,
 	return err;
 }
 
-/* -EBUSY: nobody can take it now. */
+/* Choose a target and order n's copy. -EBUSY: all targets are busy. Otherwise n
+ * may have been freed. */
 static int order(struct master *m, struct master_need *n, uint64_t now_ms)
 {
 	struct master_member *to = NULL;
@@ -410,7 +415,8 @@ static int order(struct master *m, struct master_need *n, uint64_t now_ms)
 	return 0;
 }
 
-/* Order for what is chosen already. NULL: a copy is on its way, or ENOMEM. */
+/* Order a copy whose target is chosen already. NULL: f has a need already, or
+ * ENOMEM. */
 static struct master_need *order_now(struct master *m, struct master_file *f,
 				     uint16_t from, bool extra,
 				     struct master_member *to)
@@ -418,7 +424,7 @@ static struct master_need *order_now(struct master *m, struct master_file *f,
 	struct master_need *n;
 
 	if (need_of(f))
-		return NULL; /* it is waited for, not doubled */
+		return NULL; /* one copy at a time */
 	n = need_new(m, f, URGENCY_DRAIN);
 	if (!n)
 		return NULL;
@@ -443,6 +449,7 @@ bool master_repair_extra(struct master *m, struct master_file *f)
 	return order_now(m, f, MASTER_NOBODY, true, to) != NULL;
 }
 
+/* Retry copies whose timeout is over. */
 static void give_up_late(struct master *m, uint64_t now_ms)
 {
 	struct pool_list *it, *tmp;
@@ -469,7 +476,8 @@ void master_repair_cut_off(struct master *m, const struct master_member *mb)
 	}
 }
 
-/* Those whose time has come wait like the others. */
+/* Move needs that are due from `later` to the queues. Looks at RUN_MAX a turn,
+ * and requeues the others at the end of `later`. */
 static void wake_later(struct master *m, uint64_t now_ms)
 {
 	unsigned int left = RUN_MAX;
@@ -526,8 +534,8 @@ void master_repair_run(struct master *m, uint64_t now_ms)
 
 /* ---- HELD ---- */
 
-/* `from` may drop its copy of f at last, if it is still there. One that has
- * joined anew lists it, or has listed it, in its inventory: judged there. */
+/* The move is done: `from` may drop its copy of f, if it still holds it. If the
+ * node has joined again since, its inventory decides about the copy. */
 static void finish_move(struct master *m, struct master_file *f, uint16_t from)
 {
 	struct master_member *mb = master_member_at(&m->members, from);
@@ -544,13 +552,13 @@ static void finish_move(struct master *m, struct master_file *f, uint16_t from)
 	master_count(m, MC_EVICT_GRANTED);
 }
 
-/* What it was ordered for is done. */
+/* mb has confirmed n's copy. */
 static void end_need(struct master *m, struct master_need *n,
 		     struct master_member *mb)
 {
-	/* `used` tells of it with the figures of the node, which come in the
-	 * same message or (a neighbour version) the next heartbeat; until then
-	 * it must not look free. */
+	/* The node's figures include the copy once they arrive, in the same
+	 * message or (from a node of a neighbour version) in the next
+	 * heartbeat. Until then the space must not count as free. */
 	if (!n->extra)
 		mb->used += n->bytes;
 	if (is_repair(n)) {
@@ -560,7 +568,8 @@ static void end_need(struct master *m, struct master_need *n,
 	need_free(m, n);
 }
 
-static void held(struct master_session *s, struct master_file *f, bool extra)
+static void copy_held(struct master_session *s, struct master_file *f,
+		      bool extra)
 {
 	struct master *m = s->m;
 	struct master_member *mb = s->member;
@@ -583,8 +592,8 @@ static void held(struct master_session *s, struct master_file *f, bool extra)
 	master_review(m, f);
 }
 
-/* A copy that counted was found to be damaged: it is not there any more. */
-static void damaged(struct master_session *s, struct master_file *f)
+/* A node has found its copy to be damaged, and dropped it. */
+static void copy_damaged(struct master_session *s, struct master_file *f)
 {
 	int pos = master_file_find_holder(f, s->member->index);
 
@@ -612,11 +621,11 @@ static void held_item(struct master_session *s,
 		struct master_need *n = need_of(f);
 
 		if (!item->status)
-			held(s, f, item->extra);
+			copy_held(s, f, item->extra);
 		else if (n && n->target == s->member->index)
 			retry_later(m, n, pool_now_ms());
 		else if (item->status == -EBADMSG)
-			damaged(s, f);
+			copy_damaged(s, f);
 	} else if (!item->status) {
 		master_session_drop(s, path, item->path.len, item->gen,
 				    f ? KVPOOL__DROP__REASON__SUPERSEDED :
@@ -630,10 +639,11 @@ void master_on_held(struct master_session *s, const Kvpool__Held *msg)
 
 	if (msg->n_items > POOL_BATCH_MAX) {
 		master_count(s->m, MC_BAD_MESSAGES);
-		return master_session_fail(s, -EPROTO, "too much in one HELD");
+		return master_session_fail(s, -EPROTO,
+					   "too many items in one HELD");
 	}
 	for (i = 0; i < msg->n_items && !s->ended; i++) {
-		s->heard++;
+		s->nheld++;
 		held_item(s, msg->items[i]);
 	}
 	if (msg->node && !s->ended)

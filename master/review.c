@@ -1,7 +1,7 @@
 /*
- * One file of the map, looked at: are its holders there, are there enough, are
- * there too many? Called when something about it has changed, and by the
- * patrol.
+ * Reviewing one file of the map: removes invalid holders, orders missing
+ * copies, gives up surplus ones. Called after each change of the file or its
+ * holders, and by the patrol.
  */
 #include <errno.h>
 
@@ -9,7 +9,7 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
-static bool drop_fallen(struct master *m, struct master_file *f)
+static bool drop_invalid(struct master *m, struct master_file *f)
 {
 	bool changed = false;
 	unsigned int i = 0;
@@ -23,13 +23,14 @@ static bool drop_fallen(struct master *m, struct master_file *f)
 			changed = true;
 		}
 	}
-	/* The stores that a put again made doubtful are all there is now. */
+	/* Only doubtful copies are left (add_holder in ops.c): name them to
+	 * readers again. */
 	if (changed && master_file_extras(f) == f->nholders)
 		f->unsure = 0;
 	return changed;
 }
 
-/* Enough stores have it: copies of nodes that are none are cache. */
+/* Enough stores hold f: copies on clients are cache from now on. */
 static bool drop_clients(struct master *m, struct master_file *f)
 {
 	bool changed = false;
@@ -50,6 +51,7 @@ static bool drop_clients(struct master *m, struct master_file *f)
 	return changed;
 }
 
+/* f has no holder left: remove it from the map. */
 static enum master_reviewed remove_unheld(struct master *m,
 					  struct master_file *f)
 {
@@ -60,7 +62,7 @@ static enum master_reviewed remove_unheld(struct master *m,
 
 	master_repair_cancel(m, f);
 	if (master_map_remove_file(&m->map, f, 0, wall_ns))
-		return MASTER_KEPT; /* ENOMEM: the next patrol tries again */
+		return MASTER_KEPT; /* ENOMEM: the next patrol retries */
 	if (older)
 		master_keep_tomb(m, master_map_grave(&m->map, path,
 						     (size_t)len));
@@ -85,7 +87,7 @@ static enum master_reviewed review(struct master *m, struct master_file *f,
 {
 	struct pool_rules rules;
 	struct master_want want = { .put = putter != NULL };
-	bool changed = drop_fallen(m, f);
+	bool changed = drop_invalid(m, f);
 
 	if (!f->nholders)
 		return remove_unheld(m, f);
@@ -123,5 +125,5 @@ enum master_reviewed master_review(struct master *m, struct master_file *f)
 void master_review_put(struct master *m, struct master_file *f,
 		       const struct master_member *from)
 {
-	review(m, f, from); /* the sender holds it, so it stays */
+	review(m, f, from); /* never MASTER_GONE: `from` is a holder */
 }

@@ -1,5 +1,5 @@
 /*
- * The master's life: loading what was kept, listening, ticking, closing.
+ * The master's life: loading the state, listening, ticking, closing.
  */
 #include <assert.h>
 #include <errno.h>
@@ -13,11 +13,11 @@
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
-#define SORT_BYTES (64u << 10) /* not so many that they would be mapped */
+#define SORT_BYTES (64u << 10) /* below malloc's mmap threshold */
 #define FORGET_MAX 2000u /* graves forgotten in one turn */
 #define LOST_NS 1000000000ull
 #define SYNC_MS 1000	 /* between two fdatasync */
-#define TELLING_MAX_MS 60000u /* inventories under way are waited for */
+#define INVENTORY_MAX_MS 60000u /* grace for inventories being received */
 
 uint64_t master_next_gen(struct master *m)
 {
@@ -53,10 +53,12 @@ static void tick_state(struct master *m, uint64_t now_ms)
 /* ---- ticks ---- */
 
 /*
- * last_ms: when it was last heard of. What it was told in the grace before that
- * it may not have got, or not have done, so its absence begins there.
+ * last_ms: when the last message of the node arrived. It may not have received
+ * or executed messages sent in the grace before that, so its absence counts
+ * from the beginning of that grace.
  */
-static void gone(struct master *m, struct master_member *mb, uint64_t last_ms)
+static void member_gone(struct master *m, struct master_member *mb,
+			uint64_t last_ms)
 {
 	uint64_t grace_ms = (uint64_t)m->heartbeat_ms * MASTER_GRACE;
 	uint64_t ago_ns = (pool_now_ms() - last_ms + grace_ms) * 1000000u;
@@ -85,11 +87,11 @@ static void set_ready(struct master *m, const char *why)
 		if (mb->session)
 			continue;
 		pool_warn_paced("node %s has not come back", mb->name);
-		gone(m, mb, m->start_ms);
+		member_gone(m, mb, m->start_ms);
 	}
-	/* What was put off: changes, copies that are wanted, pictures to
-	 * complete. */
-	master_ops_now(m);
+	/* Now do what had to wait: deferred OPS, missing copies, completing
+	 * pictures. */
+	master_ops_run_deferred(m);
 	master_patrol_start(m);
 	master_kick(m);
 }
@@ -103,11 +105,12 @@ void master_check_ready(struct master *m)
 	if (!master_members_recovering(&m->members))
 		set_ready(m, "all inventories are in");
 	else if (ms >= (uint64_t)m->heartbeat_ms * MASTER_GRACE &&
-		 (!master_members_telling(&m->members) || ms >= TELLING_MAX_MS))
+		 (!master_members_joining(&m->members) ||
+		  ms >= INVENTORY_MAX_MS))
 		set_ready(m, "three heartbeats are over");
 }
 
-static void tell_figures(struct master *m, uint64_t now_ms)
+static void update_figures(struct master *m, uint64_t now_ms)
 {
 	uint64_t before = m->members.changes;
 
@@ -116,12 +119,13 @@ static void tell_figures(struct master *m, uint64_t now_ms)
 		master_kick(m);
 }
 
-/* Of a long message, or where many have something to say, it is some time from
- * one message to the next. */
+/* Is the node dead? A long message, or many sessions sharing the turns, may
+ * delay its next whole message; then bytes that arrive count, for
+ * MASTER_WHOLE_GRACE times the limit. */
 static bool is_silent(const struct master_member *mb, uint64_t now_ms,
 		      uint64_t limit_ms)
 {
-	/* A node says nothing before WELCOME, which may wait for etcd. */
+	/* A node sends nothing before WELCOME, which may be held back. */
 	if (!mb->session || !mb->session->sent_ms ||
 	    now_ms - mb->heard_ms <= limit_ms)
 		return false;
@@ -129,9 +133,10 @@ static bool is_silent(const struct master_member *mb, uint64_t now_ms,
 	       now_ms - mb->heard_ms > MASTER_WHOLE_GRACE * limit_ms;
 }
 
-/* A node's heartbeats, which are answered, may be behind a long inventory: it
- * would take us for dead, come again, and begin from the start. */
-static void beat_who_hears_nothing(struct master *m, uint64_t now_ms)
+/* Heartbeats of a node may queue behind its long inventory. Unless we send one
+ * unasked, the node takes us for dead, joins again and starts from the
+ * beginning. */
+static void beat_quiet_sessions(struct master *m, uint64_t now_ms)
 {
 	struct pool_list *it, *tmp;
 
@@ -139,7 +144,7 @@ static void beat_who_hears_nothing(struct master *m, uint64_t now_ms)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		/* Not before WELCOME, which may wait for etcd. */
+		/* Not before WELCOME, which may be held back. */
 		if (s->member && s->sent_ms &&
 		    now_ms - s->sent_ms >= m->heartbeat_ms)
 			master_session_beat(s);
@@ -168,14 +173,14 @@ static void check_members(struct master *m, uint64_t now_ms)
 		pool_warn_paced(
 			"node %s is gone: what it alone held has left the pool",
 			mb->name[0] ? mb->name : "?");
-		gone(m, mb, mb->heard_ms);
+		member_gone(m, mb, mb->heard_ms);
 		master_patrol_start(m);
 		master_kick(m);
 	}
 }
 
-/* Who connects and does not join. */
-static void check_strangers(struct master *m, uint64_t now_ms)
+/* End connections that have not joined in time. */
+static void check_unjoined(struct master *m, uint64_t now_ms)
 {
 	struct pool_list *it, *tmp;
 
@@ -194,7 +199,8 @@ static void on_tick(uv_timer_t *t)
 {
 	struct master *m = t->data;
 	uint64_t now_ms = pool_now_ms();
-	/* If this loop stood still, what the nodes sent is yet unread. */
+	/* After a stall of the loop, messages of live nodes are still unread:
+	 * do not declare anybody dead. */
 	bool stalled = now_ms - m->last_tick_ms > m->heartbeat_ms;
 
 	if (!master_acting(m))
@@ -204,12 +210,12 @@ static void on_tick(uv_timer_t *t)
 	master_recover_tick(m, now_ms);
 	if (!stalled) {
 		check_members(m, now_ms);
-		check_strangers(m, now_ms);
+		check_unjoined(m, now_ms);
 		master_limits_check(m);
 		master_check_acks(m, now_ms);
 	}
-	beat_who_hears_nothing(m, now_ms);
-	tell_figures(m, now_ms);
+	beat_quiet_sessions(m, now_ms);
+	update_figures(m, now_ms);
 	master_check_ready(m);
 	if (now_ms >= m->patrol.next_ms && !m->patrol.active && m->ready)
 		master_patrol_start(m);
@@ -251,9 +257,9 @@ static void start_handles(struct master *m)
 {
 	uint64_t period = m->heartbeat_ms / 4;
 
-	pool_share_open(&m->heard, m->loop, MASTER_TURN_BYTES);
-	pool_share_open(&m->told, m->loop, MASTER_TURN_TOLD);
-	m->heard.next.data = m->told.next.data = m;
+	pool_share_open(&m->recv_share, m->loop, MASTER_TURN_BYTES);
+	pool_share_open(&m->feed_share, m->loop, MASTER_TURN_ENTRIES);
+	m->recv_share.next.data = m->feed_share.next.data = m;
 	uv_timer_init(m->loop, &m->tick);
 	uv_timer_init(m->loop, &m->pump);
 	m->on_pump = on_pump;
@@ -280,12 +286,14 @@ static void free_master(struct master *m)
 	master_map_fini(&m->map);
 	master_members_fini(&m->members);
 	free(m->state_path);
-	free(m->given.ring);
+	free(m->issued.ring);
 	free(m);
 }
 
-/* Who leads next must not believe that it knows what was deleted by then: that
- * goes first, rounded up, so that it is one record for a second of tombstones.
+/*
+ * Before a tombstone is deleted from etcd, a LOST record notes its time: else
+ * the next leader would assume that it knows all deletions of that time. The
+ * time is rounded up, so that one record covers the tombstones of a second.
  */
 static void on_forgetting(void *arg, const struct master_grave *g)
 {
@@ -406,10 +414,10 @@ static void on_handle_closed(uv_handle_t *h)
 }
 
 /*
- * malloc only lists what is freed. It sorts the list, up to 10,000 pieces a
- * call, when it is asked for something that none of its sorted pieces is: here,
- * a slice at a time. Else whoever leads next sorts millions in the turn in
- * which it makes its members (measured: 130 to 180 ms).
+ * free() only puts chunks on malloc's unsorted list. A malloc() that no sorted
+ * chunk satisfies sorts up to 10,000 of them; this does so for each slice.
+ * Otherwise millions are sorted in one turn, when this process leads again and
+ * allocates its members (measured: 130 to 180 ms).
  */
 static void sort_freed(void)
 {
@@ -418,8 +426,8 @@ static void sort_freed(void)
 	free(large);
 }
 
-/* What it knows is freed in slices: one that is leader no more has others to
- * answer, and etcd. */
+/* Frees the map in slices: a former leader must meanwhile answer nodes as a
+ * standby, and etcd. */
 static void on_ending(uv_idle_t *h)
 {
 	struct master *m = h->data;
@@ -450,10 +458,10 @@ void master_close(struct master *m, void (*closed)(void *arg), void *arg)
 	master_keep_flush(m);
 	uv_close((uv_handle_t *)&m->tick, on_handle_closed);
 	uv_close((uv_handle_t *)&m->pump, on_handle_closed);
-	uv_idle_stop(&m->slices); /* else a start changes nothing */
+	uv_idle_stop(&m->slices); /* starting an active handle is a no-op */
 	uv_idle_start(&m->slices, on_ending);
-	pool_share_close(&m->heard, on_handle_closed);
-	pool_share_close(&m->told, on_handle_closed);
+	pool_share_close(&m->recv_share, on_handle_closed);
+	pool_share_close(&m->feed_share, on_handle_closed);
 }
 
 uint16_t master_port(const struct master *m)

@@ -1,5 +1,5 @@
 /*
- * One node's connection.
+ * One node's connection: joining, dispatch of messages, end.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -12,11 +12,9 @@
 #include "pool/base/log.h"
 #include "pool/conn/unpack.h"
 
-/* ---- DROPs ---- */
-
 /* ---- ending ---- */
 
-/* Nothing of the session is to be found from anywhere else after this. */
+/* After this nothing but m->sessions refers to the session. */
 void master_session_detach(struct master_session *s)
 {
 	struct master *m = s->m;
@@ -26,7 +24,7 @@ void master_session_detach(struct master_session *s)
 	master_unsubscribe(s);
 	master_session_free_drops(s);
 	master_held_free(s);
-	master_later_free(s);
+	master_deferred_free(s);
 	s->member = NULL;
 	if (!mb || mb->session != s)
 		return;
@@ -56,7 +54,7 @@ static void on_close(struct pool_conn *c, int err)
 	pool_list_del(&s->link);
 	m->nsessions--;
 	free(s->drops);
-	free(s->own.ring);
+	free(s->issued.ring);
 	free(s);
 	master_handle_gone(m);
 }
@@ -64,9 +62,10 @@ static void on_close(struct pool_conn *c, int err)
 /* ---- joining ---- */
 
 /*
- * May names that the map does not know come back with this node? Not if it was
- * away while tombstones were forgotten: it may bring deleted names back. A pool
- * that starts as a whole has nothing better.
+ * May the node's inventory add names that the map lacks? Not if tombstones were
+ * forgotten since it last received deletions: it could bring deleted names
+ * back. Exception: if no other node has sent an inventory (the whole pool
+ * restarts), there is no better source.
  */
 static bool may_bring_names(const struct master *m,
 			    const struct master_member *mb,
@@ -89,7 +88,8 @@ static bool may_bring_names(const struct master *m,
 	return true;
 }
 
-/* NULL: it is welcome. text: for an answer that has to be put together. */
+/* The reason for refusing the JOIN, with *ret_status; NULL: it is accepted. The
+ * reason may be in `text`. */
 static const char *join_refused(struct master *m, const Kvpool__Join *j,
 				int *ret_status, char text[MASTER_REMEDY_MAX])
 {
@@ -108,7 +108,7 @@ static const char *join_refused(struct master *m, const Kvpool__Join *j,
 	}
 	if (master_join_epoch(j) <= m->epoch)
 		return NULL;
-	if (master_recover_later(m, master_join_epoch(j)))
+	if (master_recover_raise(m, master_join_epoch(j)))
 		return "the epoch has been raised";
 	*ret_status = -ESTALE;
 	master_recover_remedy(m, master_join_epoch(j), text);
@@ -130,7 +130,7 @@ static void welcome(struct master_session *s, const Kvpool__Join *j)
 		pool_warn_limited(
 			"node %s: no memory for results that it may have lost",
 			s->member->name);
-	master_session_answer(s, POOL_MSG_WELCOME, 0, &msg.base,
+	master_session_send_after(s, POOL_MSG_WELCOME, 0, &msg.base,
 			      master_keep_mark(s->m));
 	free(msg.ops);
 }
@@ -170,8 +170,8 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	if (status)
 		return master_session_fail(s, status, "joined too often");
 	if (old) {
-		master_session_end(old, "the node has joined anew");
-		master_repair_cut_off(m, mb); /* what it was told there */
+		master_session_end(old, "the node has joined again");
+		master_repair_cut_off(m, mb); /* orders sent to `old` */
 	}
 	s->member = mb;
 	memcpy(mb->addr, s->addr, sizeof(mb->addr));
@@ -291,7 +291,7 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 	protobuf_c_message_free_unpacked(msg, NULL);
 }
 
-/* Nothing that a master is sent has bulk. */
+/* No message to a master has bulk bytes. */
 static void *on_bulk_begin(struct pool_conn *c, const struct pool_frame *f,
 			   const uint8_t *payload)
 {
@@ -334,10 +334,10 @@ void master_session_accept(void *arg, int fd)
 	s->opened_ms = pool_now_ms();
 	pool_list_init(&s->waits);
 	pool_list_init(&s->held);
-	pool_list_init(&s->later);
-	pool_share_user_init(&s->telling, master_tell_go);
+	pool_list_init(&s->deferred);
+	pool_share_user_init(&s->feed_user, master_feed_turn);
 	opts.user = s;
-	opts.share = &m->heard;
+	opts.share = &m->recv_share;
 	opts.first = POOL_MSG_JOIN;
 	opts.refused = &m->stats.c[MC_BAD_MESSAGES];
 	if (pool_conn_from_fd(m->loop, fd, &opts, &s->conn)) {

@@ -1,6 +1,6 @@
 /*
- * The door of a master that is not the leader: whoever connects is told so, and
- * where the leader is, if that is known (ERROR, -EAGAIN), and sent away.
+ * Connections to a master that is not the leader: each is answered with an
+ * ERROR (-EAGAIN) that names the leader, if it is known, and closed.
  *
  * Thread: loop.
  */
@@ -12,7 +12,7 @@
 #include "pool/base/list.h"
 #include "pool/base/metric.h"
 
-#define STANDBY_VISITORS_MAX 1088 /* at once; beyond, sockets are closed */
+#define STANDBY_VISITORS_MAX 1088 /* connections; more are closed at once */
 
 struct standby {
 	uv_loop_t *loop;
@@ -20,16 +20,17 @@ struct standby {
 	void *arg;
 	struct pool_list visitors;
 	unsigned int nvisitors;
-	struct pool_counter turned_away;
+	struct pool_counter turned_away; /* ERRORs sent */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
 
 void standby_init(struct standby *s, uv_loop_t *loop,
 		  const char *(*leader)(void *arg), void *arg);
-/* fd is the standby's from here on. */
+/* Takes ownership of fd. */
 void standby_accept(struct standby *s, int fd);
-/* Ends all connections; closed(arg) when none is left, at once if none is. */
+/* Closes all connections, then calls closed(arg): inside this call if there are
+ * none. */
 void standby_fini(struct standby *s, void (*closed)(void *arg), void *arg);
 
 #endif

@@ -14,8 +14,8 @@
 #include "master/state_rec.h"
 #include "pool/base/log.h"
 
-#define BUFFER_MAX (8u << 20) /* records that the disk refuses to take */
-#define COMPACT_SLACK 10000u  /* records out of date that nobody minds */
+#define BUFFER_MAX (8u << 20) /* bytes of records while writes fail */
+#define COMPACT_SLACK 10000u  /* out-of-date records always tolerated */
 
 /* One file being appended to. */
 struct out {
@@ -30,9 +30,9 @@ struct out {
 struct master_state {
 	char path[PATH_MAX];
 	char new_path[PATH_MAX + 8];
-	struct out cur, next; /* next.fd < 0: no compaction under way */
+	struct out cur, next; /* next.fd < 0: not compacting */
 	uint64_t epoch;
-	uint64_t lost;
+	uint64_t lost; /* records that could not be buffered */
 	bool dirty; /* written since the last sync */
 };
 
@@ -81,8 +81,8 @@ static int out_flush(struct out *o)
 			continue;
 		if (n <= 0) {
 			err = n < 0 ? -errno : -EIO;
-			/* No half record may stay: it would be damage in the
-			 * middle once more are appended. */
+			/* Half a record must not stay: after further ones are
+			 * appended it would count as damage. */
 			if (ftruncate(o->fd, (off_t)o->size))
 				pool_warn_limited(
 					"state file: cannot undo a write: %s",
@@ -307,7 +307,8 @@ int master_state_compact_begin(struct master_state *s)
 				  strerror(-err));
 		return err;
 	}
-	/* Locked before it bears the name that another master looks at. */
+	/* Lock it before the rename, so that it never has the state file's name
+	 * without a lock. */
 	if (flock(o->fd, LOCK_EX | LOCK_NB)) {
 		err = -errno;
 		goto err_abort;

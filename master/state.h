@@ -1,26 +1,26 @@
 /*
- * The state file: what no inventory brings back after a start: the epoch, who
- * was a member, directories, tombstones.
+ * The state file: what inventories cannot restore after a start: the epoch,
+ * members and drains, directories, tombstones.
  *
  *   "kvpool-master-state 1\n"  then records:
  *   u32 length | u32 ~length | u32 checksum | payload     (little endian)
  *
  * Append only; a later record about the same thing replaces the earlier one.
- * When what is out of date outweighs the rest, the caller writes everything
- * that still holds to a second file, in slices, while new records go to both;
- * that file then takes the first one's place.
+ * When most records are out of date, the caller compacts: it writes all current
+ * ones to a second file, in slices, while new records go to both files. The
+ * second file then replaces the first.
  *
- * Durability: appended records are in the kernel after master_state_flush (they
- * survive the process), on the disk after the next fdatasync, which the caller
- * has done about once a second, in a worker (master_state_sync_fd).
+ * Durability: after master_state_flush the kernel has the appended records, so
+ * they survive the process. The disk has them after the next fdatasync, which
+ * the caller runs about once a second in a worker (master_state_sync_fd).
  *
- * Failure modes: a record torn by a crash at the very end is cut off, with a
- * warning. Damage anywhere else, another version, a record that only a newer
- * version knows, or a file that is no state is -EPROTO (logged, saying which of
- * these it is), and nothing is written: so upgrade is free, and the way back is
- * until something has been recorded that the version before does not know. A
- * write that fails (disk full) is undone and repeated with the next flush; what
- * waits is bounded.
+ * Failure modes: a record at the very end that a crash has torn is cut off,
+ * with a warning. Damage anywhere else, another version, a record type of a
+ * newer version, or a file that is not a state file is -EPROTO (the log says
+ * which), and nothing is written. An upgrade therefore needs no conversion, and
+ * a downgrade works until a record has been written whose type the older
+ * version does not know. A write that fails (disk full) is undone and repeated
+ * with the next flush; buffered records are bounded.
  *
  * Thread: loop, blocking only on the page cache (master_state_open and
  * _compact_commit: on the disk too).
@@ -37,15 +37,15 @@ struct master_state;
 
 enum master_record_type {
 	MASTER_REC_EPOCH = 1, /* u64: this epoch has begun */
-	MASTER_REC_MEMBER,    /* id, name, left_wall_ns (0: it is connected),
-				 what it asked for and was executed */
+	MASTER_REC_MEMBER,    /* id, name, left_wall_ns (0: it has not
+				 left), ops_run, ops_done, ops_gen */
 	MASTER_REC_DIR,	      /* meta: a directory with its attributes;
 				 base_gen: when its soft pin ends */
 	MASTER_REC_RMDIR,     /* meta.path */
 	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when; base_gen,
 				 seq, seen_gen, deleted, size, set: the
-				 grave's by_run, by_ticket, left_gen,
-				 given_up, left_sum, blind */
+				 grave's by_run, by_ticket, last_gen,
+				 given_up, last_sum, blind */
 	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };
@@ -55,36 +55,37 @@ struct master_record {
 	uint64_t u64;	     /* EPOCH, LOST, MEMBER (left), DRAIN */
 	const uint8_t *id;   /* MEMBER, DRAIN: 16 bytes */
 	const char *name;    /* MEMBER */
-	uint64_t ops_run, ops_done, ops_gen; /* MEMBER: as Welcome's */
+	uint64_t ops_run, ops_done, ops_gen; /* MEMBER: see Welcome */
 	Kvpool__Meta *meta;  /* DIR, RMDIR, TOMB */
 };
 
 /*
- * Load path (made if it is not there), calling load for each record in order
- * (borrowed until return; non-zero ends the loading with that error); then
- * raise the epoch and have it on the disk before returning. The file is locked
- * against a second master (-EBUSY). 0 or -errno, logged with the remedy.
+ * Load path (created if it does not exist): calls load for each record in order
+ * (borrowed until it returns; non-zero ends the loading with that error). Then
+ * raises the epoch and syncs it to the disk. Locks the file against a second
+ * master (-EBUSY). 0 or -errno, logged with the remedy.
  */
 int master_state_open(const char *path,
 		      int (*load)(void *arg, const struct master_record *r),
 		      void *arg, uint64_t *ret_epoch,
 		      struct master_state **ret_state);
-/* Begin this epoch, higher than the one that has begun, durably. 0 or -errno,
- * logged: the old one goes on. Blocks for the disk. */
+/* Record a higher epoch durably; blocks for the disk. 0, or -errno (logged):
+ * the old epoch stays in force. */
 int master_state_raise_epoch(struct master_state *s, uint64_t epoch);
 /* Flushes, syncs, closes. NULL is a no-op. */
 void master_state_close(struct master_state *s);
 
-/* Buffer a record. -ENOMEM, or -ENOBUFS while the disk refuses: counted in
- * master_state_lost, and a compaction is due. */
+/* Buffer a record. -ENOMEM, or -ENOBUFS (writes have failed until the buffer
+ * was full): counted in master_state_lost, which makes a compaction due. */
 int master_state_append(struct master_state *s, const struct master_record *r);
 /* Hand what is buffered to the kernel. 0 or -errno (logged). */
 int master_state_flush(struct master_state *s);
-/* A duplicate of the descriptor to fdatasync(2) and close, in a worker; -EAGAIN
- * if nothing was written since the last call; other -errno. */
+/* A duplicate of the descriptor, for a worker to fdatasync(2) and close;
+ * -EAGAIN if nothing was written since the last call; other -errno. */
 int master_state_sync_fd(struct master_state *s);
 
-/* Has the file outgrown what holds (live records)? */
+/* Does the file have too many out-of-date records beside `live` current ones,
+ * or lack one that could not be buffered? */
 bool master_state_compact_due(const struct master_state *s, uint64_t live);
 /* Begin a second file. 0 or -errno (logged). */
 int master_state_compact_begin(struct master_state *s);
@@ -94,7 +95,8 @@ int master_state_compact_add(struct master_state *s,
 			     const struct master_record *r);
 /* A duplicate of the second file's descriptor, to fdatasync before commit. */
 int master_state_compact_fd(struct master_state *s);
-/* Put it in place. 0, or -errno (logged; the first file goes on). */
+/* Replace the first file. 0, or -errno (logged): the first file stays in
+ * use. */
 int master_state_compact_commit(struct master_state *s);
 void master_state_compact_abort(struct master_state *s);
 

@@ -41,8 +41,8 @@ static uint32_t checksum(const uint8_t *p, size_t len)
 	return (uint32_t)XXH3_64bits(p, len);
 }
 
-/* Behind the name, and a 0 that ends it for versions which do not know of
- * more: ops_run, ops_done, ops_gen. */
+/* ops_run, ops_done and ops_gen follow the name and a 0, at which older
+ * versions end the record. */
 #define MEMBER_OPS 25u
 
 static ptrdiff_t encode_member(const struct master_record *r, uint8_t *p,
@@ -64,7 +64,7 @@ static ptrdiff_t encode_member(const struct master_record *r, uint8_t *p,
 	return (ptrdiff_t)(len + MEMBER_OPS);
 }
 
-/* The payload behind the type. */
+/* The payload after its first byte, the type. */
 static ptrdiff_t encode_body(const struct master_record *r, uint8_t *p,
 			     size_t cap)
 {
@@ -195,8 +195,8 @@ static bool all_zero(const uint8_t *p, size_t len)
 
 enum found { FOUND_RECORD, FOUND_TORN, FOUND_DAMAGE };
 
-/* What is at p, with `left` > 0 bytes to the end of the file? */
-static enum found look(const uint8_t *p, size_t left, uint32_t *ret_len)
+/* Classify the bytes at p, with `left` > 0 bytes to the end of the file. */
+static enum found inspect(const uint8_t *p, size_t left, uint32_t *ret_len)
 {
 	uint32_t len;
 
@@ -222,7 +222,7 @@ int state_rec_decode(const uint8_t *buf, size_t len,
 	struct loading l = { load, arg, &got };
 	uint32_t payload = 0;
 
-	if (!len || look(buf, len, &payload) != FOUND_RECORD ||
+	if (!len || inspect(buf, len, &payload) != FOUND_RECORD ||
 	    STATE_REC_HEAD + payload != len)
 		return -EPROTO;
 	return load_payload(&l, buf + STATE_REC_HEAD, payload);
@@ -237,7 +237,7 @@ static int damaged(const char *path, uint64_t at)
 	return -EPROTO;
 }
 
-static int newer(const char *path, uint64_t at, unsigned int type)
+static int newer_type(const char *path, uint64_t at, unsigned int type)
 {
 	pool_error("state file %s: the record at byte %llu is of type %u, "
 		   "which this version of the program does not know: a newer "
@@ -254,7 +254,7 @@ static int load_records(int fd, const char *path, const uint8_t *p, size_t size,
 	int err;
 
 	while (at < size) {
-		enum found found = look(p + at, size - at, &len);
+		enum found found = inspect(p + at, size - at, &len);
 
 		if (found == FOUND_DAMAGE)
 			return damaged(path, at);
@@ -270,7 +270,7 @@ static int load_records(int fd, const char *path, const uint8_t *p, size_t size,
 		if (err == -EPROTO)
 			return damaged(path, at);
 		if (err == -EPROTONOSUPPORT)
-			return newer(path, at, p[at + STATE_REC_HEAD]);
+			return newer_type(path, at, p[at + STATE_REC_HEAD]);
 		if (err)
 			return err;
 		at += STATE_REC_HEAD + len;
@@ -285,7 +285,7 @@ static int load_mapped(int fd, const char *path, const uint8_t *p, size_t size,
 {
 	size_t head = size < STATE_HEADER_LEN ? size : STATE_HEADER_LEN;
 
-	/* Torn while it was being made: nothing was in it yet. */
+	/* A crash has torn the header of a new file: it has no records yet. */
 	if (size < STATE_HEADER_LEN &&
 	    (!memcmp(p, STATE_HEADER, head) || all_zero(p, size)))
 		return ftruncate(fd, 0) ? -errno : 0;

@@ -1,6 +1,6 @@
 /*
- * The state file's records: bytes to and from struct master_record, and the
- * loading of a whole file. Nobody's but master/state*.c.
+ * Encoding and decoding of the state's records, and loading of a state file.
+ * For master/state*.c and master/etcd_state.c; others use only STATE_EPOCH_MAX.
  *
  * Thread: any, no state.
  */
@@ -15,25 +15,25 @@
 #define STATE_HEADER_LEN (sizeof(STATE_HEADER) - 1)
 #define STATE_REC_HEAD 12
 #define STATE_REC_MAX 32768 /* head included: a path, all its xattrs */
-/* The generation has 24 bits for it. */
+/* A generation has 24 bits for the epoch. */
 #define STATE_EPOCH_MAX ((1ull << 24) - 1)
 
 /* Length, or -EMSGSIZE. */
 ptrdiff_t state_rec_encode(const struct master_record *r, uint8_t *buf,
 			   size_t cap);
 
-/* One whole record: load's result, -EPROTO if it is damaged, -EPROTONOSUPPORT
- * if its type is not known: a newer version wrote it. */
+/* Decode exactly one record. Returns load's result; -EPROTO: damaged;
+ * -EPROTONOSUPPORT: of a type that only a newer version knows. */
 int state_rec_decode(const uint8_t *buf, size_t len,
 		     int (*load)(void *arg, const struct master_record *r),
 		     void *arg);
 
 struct state_loaded {
-	uint64_t size; /* of the whole records; 0: the file is new */
+	uint64_t size; /* header and whole records; 0: the file is new */
 	uint64_t records;
 	uint64_t epoch; /* highest */
 };
-/* Reads fd, cuts off a torn end. As master_state_open says. */
+/* Load all records and cut off a torn end; errors as in master_state_open. */
 int state_load(int fd, const char *path,
 	       int (*load)(void *arg, const struct master_record *r), void *arg,
 	       struct state_loaded *ret);

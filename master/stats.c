@@ -1,5 +1,5 @@
 /*
- * What the master counts, and its line in the log.
+ * Metrics, and the summary line in the log.
  */
 #include <stdio.h>
 
@@ -13,15 +13,15 @@ struct named {
 
 #define OP(kind) \
 	{ "kvpool_master_ops_total", "kind=\"" kind "\"", \
-	  "Changes that nodes asked for, by kind." }
+	  "Changes that nodes requested, by kind." }
 #define EVICT(verdict) \
 	{ "kvpool_master_evictions_total", "verdict=\"" verdict "\"", \
 	  "Counted copies that nodes asked to drop, by verdict." }
 
 #define QUOTA(limit) \
 	{ "kvpool_master_quota_refused_total", "limit=\"" limit "\"", \
-	  "Changes refused for their directories or attributes, by limit: of " \
-	  "one user, of all." }
+	  "Changes refused for the quota of directories or attributes, by " \
+	  "limit: of one user, of the pool." }
 
 static const struct named counters[MC_NCOUNTERS] = {
 	[MC_PUBLISH] = OP("publish"),
@@ -36,10 +36,10 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_FEED_BATCHES] = { "kvpool_master_feed_batches_total", NULL,
 			      "Feed messages sent to subscribers." },
 	[MC_PICTURES_SHORT] = { "kvpool_master_feed_pictures_short_total", NULL,
-				"Whole pictures that lack what kept changing "
-				"meanwhile." },
+				"Snapshots of the map without names that kept "
+				"changing while it was sent." },
 	[MC_PICTURES] = { "kvpool_master_feed_pictures_total", NULL,
-			  "Subscribers that were given the whole picture." },
+			  "Snapshots of the map sent to subscribers." },
 	[MC_INVENTORY] = { "kvpool_master_inventory_entries_total", NULL,
 			   "Objects listed by joining nodes." },
 	[MC_INVENTORY_DROPPED] = { "kvpool_master_inventory_dropped_total",
@@ -53,65 +53,66 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_EVICT_LAST] = EVICT("last"),
 	[MC_EVICT_REFUSED] = EVICT("refused"),
 	[MC_SURPLUS] = { "kvpool_master_surplus_total", NULL,
-			 "Copies beyond what rules want, left to be cache." },
+			 "Copies beyond what rules want, now cache." },
 	[MC_REPAIR_BYTES] = { "kvpool_master_repaired_bytes_total", NULL,
 			      "Bytes of copies made by repair." },
 	[MC_EXTRAS] = { "kvpool_master_extra_copies_total", NULL,
-			"Copies ordered because an object is read much." },
+			"Extra copies ordered because an object is read "
+			"often." },
 	[MC_EXTRAS_REFUSED] = { "kvpool_master_extra_copies_refused_total",
 				NULL,
-				"Of these wanted, but not ordered at that "
-				"time." },
+				"Reports of hot objects that ordered no extra "
+				"copy." },
 	[MC_EXTRAS_COLD] = { "kvpool_master_extra_copies_ended_total", NULL,
-			     "Of these, given up because nobody asked any "
-			     "more." },
+			     "Extra copies given up because they were no "
+			     "longer read." },
 	[MC_MOVES] = { "kvpool_master_moves_total", NULL,
 		       "Copies ordered so that another one may be dropped." },
 	[MC_REPLICATIONS] = { "kvpool_master_replications_total", NULL,
 			      "Copies ordered because rules want them." },
 	[MC_COPIES_FAILED] = { "kvpool_master_copies_failed_total", NULL,
-			       "Ordered copies that failed or were late." },
+			       "Ordered copies that failed or timed out." },
 	[MC_COPIES_DAMAGED] = { "kvpool_master_copies_damaged_total", NULL,
 				"Copies that their nodes found to be "
 				"damaged." },
 	[MC_COPIES_GIVEN_UP] = { "kvpool_master_copies_given_up_total", NULL,
-				 "Copies no longer tried for the time being." },
+				 "Ordered copies given up until a patrol." },
 	[MC_WAITS] = { "kvpool_master_syncs_total", NULL,
-		       "SYNC requests: wait until every mount knows." },
+		       "SYNC requests: wait for the acks of all mounts." },
 	[MC_WAITS_REFUSED] = { "kvpool_master_syncs_refused_total", NULL,
 			       "SYNC requests beyond the bound of a session." },
 	[MC_BAD_MESSAGES] = { "kvpool_master_bad_messages_total", NULL,
 			      "Messages that ended their session." },
 	[MC_BAD_ITEMS] = { "kvpool_master_bad_items_total", NULL,
-			   "Items of messages that were passed over." },
+			   "Invalid items of messages, ignored." },
 	[MC_CUT_OFF] = { "kvpool_master_sessions_cut_off_total", NULL,
-			 "Sessions ended for silence or a feed not "
-			 "acknowledged." },
+			 "Sessions ended for missing heartbeats or feed "
+			 "acks." },
 	[MC_HELD] = { "kvpool_master_answers_held_total", NULL,
-		      "Answers that waited for what they say to be in etcd." },
+		      "Messages held back until the state was in etcd." },
 	[MC_RESULTS_FORGOTTEN] = { "kvpool_master_results_forgotten_total",
 				   NULL,
 				   "Results dropped at their bound before the "
 				   "node had received them." },
-	[MC_OPS_PUT_OFF] = { "kvpool_master_ops_put_off_total", NULL,
+	[MC_OPS_DEFERRED] = { "kvpool_master_ops_put_off_total", NULL,
 			     "OPS that waited for inventories." },
-	[MC_OPS_PUT_OFF_REFUSED] = { "kvpool_master_ops_put_off_refused_total",
+	[MC_OPS_DEFERRED_REFUSED] = { "kvpool_master_ops_put_off_refused_total",
 				     NULL,
-				     "OPS beyond the bound of these, which "
-				     "ended their session." },
-	[MC_OWN_FORGOTTEN] = { "kvpool_master_own_changes_forgotten_total",
+				     "OPS beyond the bound of waiting ones; "
+				     "each ended its session." },
+	[MC_ISSUED_FORGOTTEN] = { "kvpool_master_own_changes_forgotten_total",
 			       NULL,
-			       "Conditional changes of a session dropped at "
-			       "their bound." },
+			       "Generations issued to conditional changes, "
+			       "forgotten at their bound." },
 	[MC_SESSIONS_REFUSED] = { "kvpool_master_sessions_refused_total", NULL,
 				  "Connections and joins refused." },
 	[MC_IDS_REFUSED] = { "kvpool_master_ids_refused_total", NULL,
-			     "Joins refused: a node of another address had the "
+			     "Joins refused: a node at another address has the "
 			     "id." },
 	[MC_MEMORY_ENDED] = { "kvpool_master_sessions_ended_for_memory_total",
 			      NULL,
-			      "Sessions ended because all together kept too "
-			      "many bytes." },
+			      "Sessions ended because all together used too "
+			      "much memory." },
 	[MC_LOST_KEYS] = { "kvpool_master_lost_keys_total", NULL,
 			   "Keys whose last holder is gone." },
 	[MC_QUOTA_USER] = QUOTA("user"),
@@ -156,11 +157,11 @@ static int register_counters(struct master_stats *st, struct pool_metrics *pm)
 		err = pool_metrics_counter(
 			pm, &st->holders_full,
 			"kvpool_master_holders_full_total", NULL,
-			"Holders not noted because a key has too many.");
+			"Holders not recorded because a key has too many.");
 	if (!err)
 		err = pool_metrics_hist(
 			pm, &st->sync, "kvpool_master_sync_seconds", NULL,
-			"Time until every mount knew.");
+			"Time until all mounts had acked.");
 	return err;
 }
 
@@ -186,31 +187,32 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		  { "kvpool_master_bytes", NULL, "Sizes of all keys." } },
 		{ &st->tombs,
 		  { "kvpool_master_tombstones", NULL,
-		    "Deletions remembered against copies that come back." } },
+		    "Deletions remembered, so that older copies stay "
+		    "deleted." } },
 		{ &st->nodes, { "kvpool_master_nodes", NULL, "Nodes known." } },
 		{ &st->nodes_alive,
 		  { "kvpool_master_nodes_alive", NULL, "Nodes connected." } },
 		{ &st->capacity,
 		  { "kvpool_master_capacity_bytes", NULL,
-		    "What the living stores may hold." } },
+		    "Capacity of the connected stores." } },
 		{ &st->used,
 		  { "kvpool_master_used_bytes", NULL,
-		    "What the living stores hold." } },
+		    "Bytes used in the connected stores." } },
 		{ &st->evictable,
 		  { "kvpool_master_evictable_bytes", NULL,
-		    "What the living stores could free now." } },
+		    "Bytes that the connected stores could free now." } },
 		{ &st->sessions,
 		  { "kvpool_master_sessions", NULL, "Connections." } },
 		{ &st->session_bytes,
 		  { "kvpool_master_session_bytes", NULL,
-		    "Bytes kept for connections: queued, held, come in "
-		    "part." } },
+		    "Memory of connections: messages queued, held back, "
+		    "deferred, partly received." } },
 		{ &st->subscribers,
 		  { "kvpool_master_subscribers", NULL,
-		    "Mounts told of changes." } },
+		    "Mounts that receive the change feed." } },
 		{ &st->needs,
 		  { "kvpool_master_pending_replications", NULL,
-		    "Copies wanted or on their way." } },
+		    "Copies wanted or in flight." } },
 		{ &st->unmet,
 		  { "kvpool_master_copies_unmet", NULL,
 		    "1 if copies are wanted that no store has room for." } },
@@ -223,27 +225,26 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		    "Copies that repair has ordered." } },
 		{ &st->repair_left,
 		  { "kvpool_master_repair_bytes_left", NULL,
-		    "Bytes of copies that repair is to make." } },
+		    "Bytes of copies that repair has yet to make." } },
 		{ &st->repair_rate,
 		  { "kvpool_master_repair_bytes_per_second", NULL,
-		    "Speed of repair of late." } },
+		    "Recent speed of repair." } },
 		{ &st->repair_limit,
 		  { "kvpool_master_repair_limit_bytes_per_second", NULL,
-		    "Speed that repair keeps to; 0: any." } },
+		    "Speed limit of repair; 0: none." } },
 		{ &st->repair_eta,
 		  { "kvpool_master_repair_seconds_left", NULL,
-		    "Until repair is done at this speed; -1: unknown, or not "
-		    "as "
-		    "it is." } },
+		    "Time until repair is done at this speed; -1: unknown, or "
+		    "no store has room." } },
 		{ &st->stuck_keys,
 		  { "kvpool_master_repair_no_room_keys", NULL,
-		    "Keys of which a copy has nowhere to go." } },
+		    "Keys with a missing copy that no store has room for." } },
 		{ &st->stuck_bytes,
 		  { "kvpool_master_repair_no_room_bytes", NULL,
 		    "Their bytes." } },
 		{ &st->draining,
 		  { "kvpool_master_nodes_draining", NULL,
-		    "Nodes that are to be empty." } },
+		    "Nodes being drained." } },
 		{ &st->soft,
 		  { "kvpool_master_pinned_keys", "pin=\"soft\"",
 		    "Keys with a pin." } },

@@ -3,10 +3,10 @@
 #include <assert.h>
 #include <string.h>
 
-#include "master/server.h" /* the default */
+#include "master/server.h" /* MASTER_REPAIR_COPIES */
 
-#define BURST_MS 500u /* tokens are kept for so long */
-#define METER_MS 1000u
+#define BURST_MS 500u /* the bucket holds the tokens of so long */
+#define METER_MS 1000u /* interval of measuring the speed */
 #define REFILL_MS_MAX 60000u
 
 void master_throttle_init(struct master_throttle *t, uint64_t rate,

@@ -1,9 +1,9 @@
 /*
- * How much repair may do at a time: copies under way, and bytes a second, which
- * are a bucket of tokens that may go below zero by one copy. And how fast it
- * has been of late.
+ * The throttle of repair: a bound on copies in flight, and one on bytes a
+ * second, a token bucket whose level may fall below zero by one copy. It also
+ * measures the recent speed of repair.
  *
- * Times are passed in; no I/O. Thread: loop.
+ * Callers pass the time; no I/O. Thread: loop.
  */
 #ifndef MASTER_THROTTLE_H
 #define MASTER_THROTTLE_H
@@ -12,25 +12,27 @@
 #include <stdint.h>
 
 struct master_throttle {
-	uint64_t rate; /* bytes a second; 0: any */
+	uint64_t rate; /* bytes a second; 0: unlimited */
 	unsigned int copies_max;
-	unsigned int copies;  /* under way */
-	uint64_t bytes_per_s; /* done of late */
+	unsigned int copies;  /* in flight */
+	uint64_t bytes_per_s; /* recent speed */
 	/* private */
-	int64_t tokens; /* bytes that may be begun now */
+	int64_t tokens; /* bytes of copies that may begin now */
 	uint64_t refilled_ms, metered, meter_ms;
 };
 
 /* copies_max 0: MASTER_REPAIR_COPIES. */
 void master_throttle_init(struct master_throttle *t, uint64_t rate,
 			  unsigned int copies_max, uint64_t now_ms);
-/* Often: refills the bucket. */
+/* Refills the bucket and updates bytes_per_s; call it often. */
 void master_throttle_tick(struct master_throttle *t, uint64_t now_ms);
 /* May one more copy begin? */
 bool master_throttle_open(const struct master_throttle *t);
-/* A copy begins, of this size; ends, however; came to its end well. */
+/* A copy of this size begins. */
 void master_throttle_begin(struct master_throttle *t, uint64_t bytes);
+/* A copy is no longer in flight, done or failed. */
 void master_throttle_end(struct master_throttle *t);
+/* A copy succeeded: counts towards bytes_per_s. */
 void master_throttle_done(struct master_throttle *t, uint64_t bytes);
 
 #endif

@@ -140,11 +140,11 @@ static void own_changes_beyond_their_bound_are_counted(void **state)
 	(void)state;
 	node[0].ops_run = 42;
 	join_all(&node[0]);
-	for (first = 0; first < MASTER_OWN_MAX; first += POOL_BATCH_MAX)
+	for (first = 0; first < MASTER_ISSUED_MAX; first += POOL_BATCH_MAX)
 		do_ops(&node[0], "k", POOL_BATCH_MAX, first, true);
-	assert_int_equal(0, counted(MC_OWN_FORGOTTEN));
+	assert_int_equal(0, counted(MC_ISSUED_FORGOTTEN));
 	do_ops(&node[0], "k", 1, first, true);
-	assert_int_equal(1, counted(MC_OWN_FORGOTTEN));
+	assert_int_equal(1, counted(MC_ISSUED_FORGOTTEN));
 }
 
 static void ops_that_wait_for_inventories_are_bounded(void **state)
@@ -158,13 +158,13 @@ static void ops_that_wait_for_inventories_are_bounded(void **state)
 	run_until(&loop, node[0].closed && node[1].closed);
 	start_master();
 	join(&node[0]); /* which does not end its inventory */
-	for (i = 0; i < MASTER_LATER_MAX; i++)
+	for (i = 0; i < MASTER_DEFERRED_MAX; i++)
 		send_ops(&node[0], "k", 1, 0, true);
 	send_ops(&node[0], "k", 1, 0, true);
 	run_until(&loop, node[0].closed);
 	assert_int_equal(-ENOBUFS, node[0].error);
-	assert_int_equal(MASTER_LATER_MAX, counted(MC_OPS_PUT_OFF));
-	assert_int_equal(1, counted(MC_OPS_PUT_OFF_REFUSED));
+	assert_int_equal(MASTER_DEFERRED_MAX, counted(MC_OPS_DEFERRED));
+	assert_int_equal(1, counted(MC_OPS_DEFERRED_REFUSED));
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

@@ -85,7 +85,7 @@ static void must_read_k(const char *value)
 	size_t len;
 
 	assert_int_equal(0, ask(get_k(), 5000, &answer));
-	assert_int_equal(0, etcd_bytes(etcd_got(answer, 0), "value", &data,
+	assert_int_equal(0, etcd_bytes(etcd_txn_kv(answer, 0), "value", &data,
 				       &len));
 	assert_string_equal(value, data);
 	free(data);
@@ -113,7 +113,7 @@ static void what_is_put_is_read_again_whatever_its_bytes(void **state)
 						  etcd_op_get(text("k"))),
 					NULL),
 			       5000, &answer));
-		assert_int_equal(0, etcd_bytes(etcd_got(answer, 1), "value",
+		assert_int_equal(0, etcd_bytes(etcd_txn_kv(answer, 1), "value",
 					       &data, &len));
 		assert_int_equal(n, len);
 		assert_memory_equal(value, data, len);
@@ -154,7 +154,7 @@ static void a_comparison_that_fails_changes_nothing(void **state)
 				json_pack("[o]", etcd_op_get(text("k")))),
 		       5000, &answer));
 	assert_false(json_is_true(json_object_get(answer, "succeeded")));
-	assert_true(etcd_int(etcd_got(answer, 0), "create_revision") > 0);
+	assert_true(etcd_int(etcd_txn_kv(answer, 0), "create_revision") > 0);
 	json_decref(answer);
 	must_read_k("first");
 }

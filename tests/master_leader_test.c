@@ -78,7 +78,7 @@ static void on_lost(void *arg)
 	k->lost++;
 	assert_false(leader_acting(k->leader));
 	if (!k->stays)
-		leader_left(k->leader);
+		leader_stopped(k->leader);
 }
 
 static void on_unusable(void *arg)
@@ -241,7 +241,7 @@ static void it_does_not_stand_again_before_all_is_put_down(void **state)
 	uv_run(&loop, UV_RUN_ONCE);
 	uv_run(&loop, UV_RUN_ONCE);
 	assert_int_equal(asked, fake.txns);
-	leader_left(c[0].leader);
+	leader_stopped(c[0].leader);
 	run_until(c[0].elected == 2);
 }
 

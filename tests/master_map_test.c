@@ -129,14 +129,14 @@ static void what_is_buried_again_is_told_again_only_if_that_is_news(
 	assert_int_equal(0, master_map_remove_dir(m, master_map_dir(m, "d", 1),
 						  1));
 	seq = m->feed.seq;
-	assert_int_equal(0, master_map_bury(m, "d/k", 3, 5, 2));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 2));
 	assert_int_equal(5, master_map_tomb_gen(m, "d/k", 3));
 	assert_int_equal(1, m->nghosts); /* d's */
 	assert_int_equal(1, m->ntombs);
 	assert_int_equal(seq, m->feed.seq);
 	g = master_map_grave(m, "d/k", 3);
 	assert_true(g->item.seq < master_map_grave(m, "d", 1)->item.seq);
-	assert_int_equal(0, master_map_bury(m, "d/k", 3, 6, 3));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 6, 3));
 	assert_int_equal(6, master_map_tomb_gen(m, "d/k", 3));
 	assert_int_equal(seq + 1, g->item.seq);
 	assert_int_equal(1, m->ntombs);
@@ -159,7 +159,7 @@ static void tombstones_are_bounded_and_the_oldest_go_first(void **state)
 	char name[2] = "a";
 
 	for (; name[0] <= 'f'; name[0]++)
-		assert_int_equal(0, master_map_bury(m, name, 1, 9,
+		assert_int_equal(0, master_map_add_tomb(m, name, 1, 9,
 						    100u + (unsigned)name[0]));
 	assert_int_equal(2, master_map_forget(m, 0, 100));
 	assert_int_equal(4, m->ntombs);
