@@ -164,6 +164,7 @@ struct fs {
 	char *mountpoint;
 	char device[32]; /* "MAJOR:MINOR" of the mount, as in mountinfo; "": not
 			    known */
+	unsigned int ntexts; /* struct fs_text */
 	struct fuse_session *se;
 	int dev_fd; /* /dev/fuse; libfuse closes it */
 	struct fuse_buf buf; /* the request being handled */
@@ -461,6 +462,8 @@ struct fs_dir_handle {
 };
 
 /* FS_FH_TEXT: an open file of /.kvpool. */
+#define FS_TEXTS_MAX 256u /* open at once; beyond: for root only */
+
 struct fs_text {
 	struct fs_fh o; /* first */
 	size_t len; /* bytes in data */

@@ -621,6 +621,7 @@ static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
 
 	if (!o)
 		return -ENOMEM;
+	fs->ntexts += m->kind == FS_FH_TEXT;
 	o->kind = (enum fs_fh_kind)m->kind;
 	o->fh = m->fh;
 	return m->fh < FS_FH_MIN ? -EBADMSG :

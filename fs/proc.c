@@ -83,6 +83,7 @@ static int make_text(struct fs *fs, fuse_ino_t ino, struct fs_text *t)
 
 static void text_free(struct fs *fs, struct fs_text *t)
 {
+	fs->ntexts--;
 	fs_fh_remove(fs, &t->o);
 	free(t->data);
 	free(t);
@@ -91,9 +92,14 @@ static void text_free(struct fs *fs, struct fs_text *t)
 void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
-	struct fs_text *t = calloc(1, sizeof(*t));
-	int err = t ? make_text(fs, ino, t) : -ENOMEM;
+	struct fs_text *t = NULL;
+	int err = -EMFILE;
 
+	/* Each open file has a text of its own. */
+	if (fs->ntexts < FS_TEXTS_MAX || fuse_req_ctx(req)->uid == 0) {
+		t = calloc(1, sizeof(*t));
+		err = t ? make_text(fs, ino, t) : -ENOMEM;
+	}
 	if (!err && (fi->flags & O_ACCMODE) != O_RDONLY)
 		err = -EACCES;
 	if (!err)
@@ -105,6 +111,7 @@ void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, -err);
 		return;
 	}
+	fs->ntexts++;
 	fi->fh = t->o.fh;
 	fi->direct_io = 1;
 	if (fuse_reply_open(req, fi) == -ENOENT)

@@ -138,9 +138,10 @@ static int check_rule(fuse_req_t req, const struct pool_entry *e,
 		if (strcmp(name, pool_node_info_names[k]) == 0)
 			return -EPERM;
 	if (err == -EINVAL)
-		pool_info("%s: \"%.*s\" given; accepted: %s", name,
-			  (int)(len < 64 ? len : 64), (const char *)value,
-			  accepted ? accepted : "see kvpool(7)");
+		pool_info_paced("%s: \"%.*s\" given; accepted: %s", name,
+				(int)(len < 64 ? len : 64),
+				(const char *)value,
+				accepted ? accepted : "see kvpool(7)");
 	return err == -ENOTSUP ? -EOPNOTSUPP : err;
 }
 

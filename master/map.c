@@ -94,7 +94,7 @@ void master_map_fini(struct master_map *m)
 
 static uint32_t path_hash(const char *path, size_t len)
 {
-	return (uint32_t)XXH3_64bits(path, len);
+	return (uint32_t)XXH3_64bits_withSeed(path, len, pool_hash_seed());
 }
 
 struct master_grave *master_map_grave(struct master_map *m, const char *path,

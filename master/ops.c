@@ -549,6 +549,9 @@ static int op_mkdir(struct op *op)
 	/* If it was made explicitly before, that is success. If it exists only
 	 * because of names below it, it takes the given attributes. */
 	if (!made && d->made) {
+		/* The sender shows its own attributes until the feed has
+		 * corrected them. */
+		master_map_touch_dir(&op->m->map, d);
 		result_seq(op, &d->item);
 		return 0;
 	}
@@ -643,19 +646,31 @@ static int set_xattrs(const struct op *op, struct master_extra **extra,
 	return err;
 }
 
+static bool same_rules(const struct pool_rules *a, const struct pool_rules *b)
+{
+	return a->class == b->class && a->pin == b->pin &&
+	       a->unlink == b->unlink && a->replicas == b->replicas &&
+	       a->pin_until_ns == b->pin_until_ns;
+}
+
 /* The sender's mount already shows the new attributes. If they are refused, the
  * touched entry goes out in the feed and corrects that. */
 static int setattr_dir(struct op *op, struct master_dir *d)
 {
-	bool sets = op->set & (POOL_SET_XATTRS | POOL_SET_XATTR_EACH);
-	int err = set_xattrs(op, &d->extra, d->uid, true);
+	struct pool_rules old = { 0 }, none = { 0 };
+	int err;
+
+	if (d->extra)
+		old = d->extra->rules;
+	err = set_xattrs(op, &d->extra, d->uid, true);
 
 	if (err) {
 		master_map_touch_dir(&op->m->map, d);
 		return err;
 	}
 	/* Rules are inherited: review everything below. */
-	if (sets && d->d.nchildren)
+	if (d->d.nchildren &&
+	    !same_rules(&old, d->extra ? &d->extra->rules : &none))
 		master_patrol_start(op->m);
 	set_attrs(op, &d->mode, &d->uid, &d->gid, &d->mtime_ns);
 	master_map_account(&op->m->map, &d->d.e);

@@ -118,6 +118,53 @@ attack_reads_names() {
 		fail "a shows names of what was evicted"
 }
 
+# Each open status file costs the daemon its text.
+attack_opens_status_files() {
+	local before
+	before=$(kib_of a)
+	as_user /usr/bin/python3 -c 'import sys, time
+fds = []
+try:
+    while len(fds) < 900:
+        fds.append(open(sys.argv[1]))
+except OSError:
+    pass
+print(len(fds), flush=True)
+time.sleep(3)' "$a/.kvpool/metrics" >"$tmp/opened" &
+	wait_until 20 test -s "$tmp/opened"
+	[ "$(cat "$tmp/opened")" -lt 300 ] || fail "opened $(cat "$tmp/opened")"
+	grep -q kvpool_ "$a/.kvpool/metrics" || fail "root may not read it"
+	[ "$(kib_of a)" -lt $((before + 40000)) ] || fail "$before, $(kib_of a) KiB"
+	wait $!
+}
+
+# A file that nobody has published yet, of the name that root gives to a
+# directory on the other node: root's is there, is root's, and so are its files.
+attack_squats_a_name() {
+	mkdir -m 1777 "$a/squat"
+	sync "$a"
+	wait_until 5 test -d "$b/squat"
+	as_user bash -c "exec 9>'$b/squat/models'; echo there; read -r" \
+		>"$tmp/squat" < <(sleep 3) &
+	wait_until 5 test -s "$tmp/squat"
+	mkdir -m 755 "$a/squat/models"
+	echo ours >"$a/squat/models/weights"
+	chmod 600 "$a/squat/models/weights"
+	sync "$a/squat/models"
+	[ "$(stat -c '%F %u %a' "$b/squat/models")" = "directory 0 755" ] ||
+		fail "it is: $(stat -c '%F %u %a' "$b/squat/models")"
+	[ "$(cat "$b/squat/models/weights")" = ours ] || fail "its files are not there"
+	wait $! || :
+	as_user rm -rf "$b/squat/models" 2>/dev/null || :
+	as_user mkdir -m 777 "$b/squat/models" 2>/dev/null || :
+	as_user rm -f "$b/squat/models/weights" 2>/dev/null || :
+	# It tells of the user's file, once.
+	! sync "$b/squat" 2>/dev/null || fail "the loss is not told"
+	sync "$b/squat"
+	[ "$(cat "$a/squat/models/weights")" = ours ] || fail "root's file is gone"
+	[ "$(stat -c %u "$b/squat/models")" = 0 ] || fail "it is the user's on b"
+}
+
 # What a page says whose name was made to resolve to loopback, in the browser of
 # somebody here.
 attack_web_page() {

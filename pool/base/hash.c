@@ -16,12 +16,29 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #define SEG_BUCKETS ((size_t)512)
 #define POINTER_BITS 48
 #define POINTER_MASK (((uintptr_t)1 << POINTER_BITS) - 1)
 #define BUCKETS_MAX ((size_t)1 << 31) /* a hash has 32 bits */
+
+uint64_t pool_hash_seed(void)
+{
+	static _Atomic uint64_t seed;
+	uint64_t now = atomic_load(&seed), drawn = 0;
+
+	if (now)
+		return now;
+	/* Not by pool_random: a simulation repeats that one's course. Early in
+	 * the machine's start there may be none yet: then 0 | 1. */
+	(void)getrandom(&drawn, sizeof(drawn), GRND_NONBLOCK);
+	drawn |= 1;
+	return atomic_compare_exchange_strong(&seed, &now, drawn) ? drawn :
+								    now;
+}
 
 void pool_hash_init(struct pool_hash *h)
 {

@@ -32,6 +32,10 @@ struct pool_hash {
 	unsigned int walking; /* private: nesting of pool_hash_each */
 };
 
+/* A random seed of this process, for hashes of keys that others choose: with a
+ * known one, they could choose keys whose hashes are all the same. Thread: any. */
+uint64_t pool_hash_seed(void);
+
 /* An empty table; allocates nothing, cannot fail. */
 void pool_hash_init(struct pool_hash *h);
 /* Frees the buckets, not the elements. The table is empty and usable after. */

@@ -40,11 +40,13 @@ static struct pool_entry *entry_alloc(const struct pool_tree *t,
 	return e;
 }
 
-/* The directory is the seed: one name in many directories is many hashes. */
+/* The directory is part of the seed, so that one name in many directories has
+ * many hashes. */
 static uint32_t hash_name(const struct pool_dir *dir, const char *name,
 			  size_t len)
 {
-	return (uint32_t)XXH3_64bits_withSeed(name, len, dir->e.cookie);
+	return (uint32_t)XXH3_64bits_withSeed(
+		name, len, dir->e.cookie + pool_hash_seed());
 }
 
 /* ---- the tree ---- */

@@ -278,6 +278,38 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	return err ? NULL : e;
 }
 
+/* An unpublished file of this node has a name that is a directory in the pool:
+ * it is lost, as the next fsync of its directory reports. False: there is no
+ * such file. */
+static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
+{
+	const char *path = (const char *)m->path.data;
+	size_t len = m->path.len, i;
+
+	for (i = 1; i < len + (m->is_dir ? 1 : 0); i++) {
+		struct pool_entry *pe;
+		struct node_entry *e;
+
+		if (i < len && path[i] != '/')
+			continue;
+		pe = pool_tree_lookup(&n->tree, path, i);
+		if (!pe)
+			return false;
+		if (pe->is_dir)
+			continue;
+		e = node_file(pe);
+		if (!e->own || pool_node_published(e))
+			return false;
+		node_own_lost(e, -ENOTDIR);
+		node_own_drop(n, e);
+		if (n->ops)
+			n->ops->changed(n->ops_arg, e);
+		node_entry_tidy(n, e);
+		return true;
+	}
+	return false;
+}
+
 /* 0 or -ENOMEM. Invalid entries are skipped. */
 static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 {
@@ -301,6 +333,14 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 		return apply_root(n, m);
 	err = node_tree_make(n, (const char *)m->path.data, m->path.len,
 			     m->is_dir, on_add, &added, &pe);
+	if (err == -ENOTDIR && give_way(n, m))
+		err = node_tree_make(n, (const char *)m->path.data,
+				     m->path.len, m->is_dir, on_add, &added,
+				     &pe);
+	/* A name here is of the other kind, and on its way out: the whole
+	 * picture is fetched again when it may have gone. */
+	if (err == -ENOTDIR || err == -EISDIR)
+		n->feed_skipped = true;
 	if (err) {
 		pool_warn_limited("the feed's \"%.*s\" cannot be shown: %s",
 				  (int)m->path.len, (char *)m->path.data,

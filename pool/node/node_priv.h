@@ -222,6 +222,8 @@ struct pool_node {
 	uint8_t sweep;		     /* mark of the picture being received */
 	uint8_t stage;		     /* counts sessions and pictures; never 0 */
 	bool feed_begun;	     /* a FEED was received since WELCOME */
+	bool feed_skipped; /* entries were; asked for again at resync_ms */
+	uint64_t resync_ms, resync_wait_ms;
 	bool in_picture;	     /* from its begin until names that it
 					lacked are removed */
 	bool complete;		     /* a picture has been received */

@@ -27,7 +27,7 @@
 
 static uint32_t path_hash(const char *path, size_t len)
 {
-	return (uint32_t)XXH3_64bits(path, len);
+	return (uint32_t)XXH3_64bits_withSeed(path, len, pool_hash_seed());
 }
 
 /* The first change of this path, or NULL. */

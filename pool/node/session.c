@@ -22,6 +22,8 @@
 #include <unistd.h>
 
 #define REFUSED_SAID_MS 60000
+#define RESYNC_MIN_MS 1000u
+#define RESYNC_MAX_MS 60000u
 #define QUEUE_MAX (1u << 30)
 #define TELL_QUEUED (8u << 20) /* bytes of inventory that may be queued */
 
@@ -499,6 +501,23 @@ const char *node_link_master(const struct pool_node *n)
 	return n->link ? n->link->master : "";
 }
 
+/* Begins a new session for a whole picture of the namespace: some of the last
+ * one could not be shown. While that goes on, less and less often. */
+static void resync(struct pool_node *n, uint64_t now)
+{
+	uint64_t wait = n->resync_wait_ms * 2;
+
+	if (!n->feed_skipped || now < n->resync_ms)
+		return;
+	if (wait < RESYNC_MIN_MS || now > n->resync_ms + RESYNC_MAX_MS)
+		wait = RESYNC_MIN_MS;
+	n->resync_wait_ms = wait < RESYNC_MAX_MS ? wait : RESYNC_MAX_MS;
+	n->resync_ms = now + n->resync_wait_ms;
+	n->feed_skipped = false;
+	n->in_picture = true; /* SUBSCRIBE then asks for it */
+	pool_conn_close(n->link->conn);
+}
+
 void node_link_tick(struct pool_node *n, uint64_t now)
 {
 	struct node_link *l = n->link;
@@ -514,6 +533,8 @@ void node_link_tick(struct pool_node *n, uint64_t now)
 		l->beat_ms = now + l->heartbeat_ms / 2;
 		send_heartbeat(n);
 	}
+	if (l->state == LINK_UP && !node_feed_sweeping(n))
+		resync(n, now);
 }
 
 int node_link_open(struct pool_node *n)
