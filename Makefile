@@ -191,7 +191,7 @@ $(OBJ)/commit.h: FORCE
 	line="#define KVPOOL_COMMIT \"$${c:++$$c}\""; \
 	[ "$$line" = "$$(cat $@ 2>/dev/null)" ] || echo "$$line" >$@
 $(OBJ)/pool/client/api.o: $(OBJ)/commit.h
-FORCE:
+.PHONY: FORCE
 
 # Generated code is not held to our warnings.
 $(PB).o: $(PB).c

@@ -563,7 +563,7 @@ class Lives(unittest.TestCase):
     def test_sizes(self):
         self.assertEqual(kvpool.parse_size("1.5k"), 1536)
         self.assertEqual(kvpool.parse_size(7), 7)
-        self.assertRegex(kvpool.version(), r"^\d+\.\d+\.\d+$")
+        self.assertRegex(kvpool.version(), r"^\d+\.\d+\.\d+(\+[0-9a-f]+)?$")
 
 
 if __name__ == "__main__":
