@@ -32,8 +32,8 @@ struct pool_hash {
 	unsigned int walking; /* private: nesting of pool_hash_each */
 };
 
-/* A random seed of this process, for hashes of keys that others choose: with a
- * known one, they could choose keys whose hashes are all the same. Thread: any. */
+/* A random seed of this process, for hashes of keys that others choose: if it
+ * were known, they could choose keys whose hashes are equal. Thread: any. */
 uint64_t pool_hash_seed(void);
 
 /* An empty table; allocates nothing, cannot fail. */
