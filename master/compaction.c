@@ -76,6 +76,24 @@ static int add_members(struct master *m)
 	return err;
 }
 
+/* The map has no tombstone any more for a name that was made again. The state
+ * must: should all copies of the file be gone, older ones stay dead. */
+static int add_remade(struct master *m, const struct master_file *f)
+{
+	char path[POOL_PATH_MAX + 1];
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+	struct master_record r = { .type = MASTER_REC_TOMB, .meta = &meta };
+	int len = pool_tree_path(&f->e, path, sizeof(path));
+
+	if (len <= 0 || !f->was_deleted || !f->gen)
+		return 0;
+	meta.path.data = (uint8_t *)path;
+	meta.path.len = (size_t)len;
+	meta.gen = f->gen - 1;
+	meta.mtime_ns = pool_wall_ns();
+	return master_state_compact_add(m->state, &r);
+}
+
 static int add_item(struct master *m, struct master_item *i)
 {
 	struct master_record r = { 0 };
@@ -84,7 +102,7 @@ static int add_item(struct master *m, struct master_item *i)
 	int err;
 
 	if (i->kind == MASTER_FILE)
-		return 0;
+		return add_remade(m, master_item_file(i));
 	b = master_batch_start();
 	err = master_batch_add(b, i);
 	r.meta = &b->metas[0];

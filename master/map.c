@@ -360,8 +360,10 @@ int master_map_make_file(struct master_map *m, const char *path, size_t len,
 		return err;
 	*ret_file = master_entry_file(e);
 	*ret_made = (*ret_file)->item.seq == 0;
-	if (*ret_made && a.older)
+	if (*ret_made && a.older) {
 		(*ret_file)->had_older = (*ret_file)->was_deleted = 1;
+		m->nremade++;
+	}
 	return 0;
 }
 
@@ -428,6 +430,7 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 		return -ENOMEM;
 	if (!gen && f->had_older && f->gen)
 		gen = f->gen - 1;
+	m->nremade -= f->was_deleted;
 	m->nfiles--;
 	m->bytes -= f->size;
 	m->pinned[f->pin]--;

@@ -140,6 +140,7 @@ struct master_map {
 	struct pool_hash graves;
 	struct pool_list tombs, ghosts;
 	uint64_t ntombs, nghosts, nfiles, ndirs, bytes;
+	uint64_t nremade; /* files with was_deleted */
 	uint64_t pinned[POOL_PIN_HARD + 1]; /* files by effective pin */
 	uint64_t endangered[MASTER_DANGERS]; /* files by danger */
 	uint64_t tombs_max, ghosts_max;

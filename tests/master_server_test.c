@@ -757,6 +757,46 @@ static void what_was_replaced_after_a_deletion_may_come_back(void **state)
 	run_until(&loop, fake_knows(&node[1], "k", gen));
 }
 
+/* Put, deleted and put again; the state is rewritten in between, or not. What
+ * was deleted stays so when the newer version has died with its holder. */
+static void deleted_before_a_put(bool rewritten)
+{
+	uint64_t old;
+
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	old = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_publish(&node[1], "k");
+	assert_int_equal(1, master->map.nremade);
+	if (rewritten) {
+		master_compaction_start(master);
+		run_until(&loop, !master->compaction.walking &&
+					 !master->compaction.syncing);
+	}
+	fake_hang_up(&node[1]);
+	stop_master();
+	start_master();
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", old, true);
+	run_until(&loop, fake_dropped(&node[0], "k", old,
+				      KVPOOL__DROP__REASON__DELETED));
+}
+
+static void what_was_deleted_before_a_put_stays_deleted(void **state)
+{
+	(void)state;
+	deleted_before_a_put(false);
+}
+
+static void so_it_does_when_the_state_was_rewritten(void **state)
+{
+	(void)state;
+	deleted_before_a_put(true);
+	assert_int_equal(0, master->map.nremade);
+}
+
 static int publish_queued(struct fake_node *n, uint64_t base)
 {
 	return publish(n, &(struct late){ .path = "k", .base = base });
@@ -1521,6 +1561,8 @@ int main(void)
 		T(who_knew_a_version_is_not_overtaken_by_its_repetition),
 		T(what_replaced_a_name_after_its_deletion_is_not_older_than_that),
 		T(what_was_replaced_after_a_deletion_may_come_back),
+		T(what_was_deleted_before_a_put_stays_deleted),
+		T(so_it_does_when_the_state_was_rewritten),
 		T(what_a_change_was_made_from_is_not_newer_when_it_has_left),
 		T(what_had_left_and_is_deleted_stays_deleted),
 		T(what_is_older_than_what_was_given_up_alone_is_dead),
