@@ -355,10 +355,21 @@ static const char *post_refused(struct daemon_admin *a,
 				     "only from the daemon's own machine";
 }
 
+/* NULL: there is no such page. */
+static const struct daemon_admin_page *find_page(const struct daemon_admin *a,
+						 const char *path)
+{
+	const struct daemon_admin_page *p = a->opts.pages;
+
+	while (p && p->path && strcmp(path, p->path) != 0)
+		p++;
+	return p && p->path ? p : NULL;
+}
+
 static enum MHD_Result route(struct daemon_admin *a,
 			     struct MHD_Connection *conn, const char *path)
 {
-	const struct daemon_admin_page *p = a->opts.pages;
+	const struct daemon_admin_page *p = find_page(a, path);
 
 	if (strcmp(path, "/healthz") == 0)
 		return reply_text(conn, 200, "ok\n");
@@ -368,9 +379,7 @@ static enum MHD_Result route(struct daemon_admin *a,
 		return reply_metrics(a, conn);
 	if (strcmp(path, "/") == 0)
 		return reply_contents(a, conn);
-	while (p && p->path && strcmp(path, p->path) != 0)
-		p++;
-	if (!p || !p->path)
+	if (!p)
 		return reply_text(conn, 404, "no such page; / lists them\n");
 	if (p->names && !is_local(conn) && !user_may(a, conn))
 		return refuse(a, conn, OTHER_USER);
@@ -381,12 +390,10 @@ static enum MHD_Result route_post(struct daemon_admin *a,
 				  struct MHD_Connection *conn,
 				  const char *path)
 {
-	const struct daemon_admin_page *p = a->opts.pages;
+	const struct daemon_admin_page *p = find_page(a, path);
 	const char *refused;
 
-	while (p && p->path && strcmp(path, p->path) != 0)
-		p++;
-	if (!p || !p->path || !p->post)
+	if (!p || !p->post)
 		return reply_method(conn, false);
 	refused = post_refused(a, p, conn);
 	return refused ? refuse(a, conn, refused) :

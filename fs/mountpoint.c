@@ -12,26 +12,11 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-/* Is the mount with this id KVPool's? A line of mountinfo: "ID parent
- * major:minor root point options [tags...] - TYPE source options" */
-static bool is_pool(uint64_t mnt_id)
-{
-	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	const char *type;
-	size_t cap = 0;
-	bool found = false;
+#include "pool/base/mountinfo.h"
 
-	if (!f)
-		return false;
-	while (!found && getline(&line, &cap, f) > 0) {
-		type = strstr(line, " - ");
-		found = strtoull(line, NULL, 10) == mnt_id && type &&
-			strncmp(type + 3, "fuse.kvpool ", 12) == 0;
-	}
-	free(line);
-	fclose(f);
-	return found;
+static bool is_pool(const struct pool_mountinfo *m)
+{
+	return strcmp(m->type, "fuse.kvpool") == 0;
 }
 
 /* Is dir the root of a KVPool mount? (statx reports the mount that dir is in,
@@ -43,7 +28,8 @@ static bool pool_is_mounted(const char *dir)
 	return statx(AT_FDCWD, dir, AT_NO_AUTOMOUNT,
 		     STATX_BASIC_STATS | STATX_MNT_ID, &at) == 0 &&
 	       (at.stx_attributes & STATX_ATTR_MOUNT_ROOT) &&
-	       (at.stx_mask & STATX_MNT_ID) && is_pool(at.stx_mnt_id);
+	       (at.stx_mask & STATX_MNT_ID) &&
+	       pool_mountinfo_is(at.stx_mnt_id, is_pool);
 }
 
 /* A second mount on top would hide a live one, and `kvpool down --mount` would

@@ -83,10 +83,12 @@ static int add_remade(struct master *m, const struct master_file *f)
 	char path[POOL_PATH_MAX + 1];
 	Kvpool__Meta meta = KVPOOL__META__INIT;
 	struct master_record r = { .type = MASTER_REC_TOMB, .meta = &meta };
-	int len = pool_tree_path(&f->e, path, sizeof(path));
+	int len;
 
-	if (len <= 0 || !f->was_deleted || !f->gen)
+	if (!f->was_deleted || !f->gen)
 		return 0;
+	len = pool_tree_path(&f->e, path, sizeof(path));
+	assert(len > 0); /* a name's path fits */
 	meta.path.data = (uint8_t *)path;
 	meta.path.len = (size_t)len;
 	meta.gen = f->gen - 1;
