@@ -588,19 +588,55 @@ static void on_synced(struct node_barrier *b, int status)
 	s->held = is_held(s->n, 1);
 }
 
+#define WORKERS 4 /* of libuv, by default */
+#define LARGE (300u << 10) /* a worker seals it */
+
+static void wait_for_sem(uv_work_t *w)
+{
+	uv_sem_wait(w->data);
+}
+
+static void turns_for(struct fixture *f, uint64_t ms)
+{
+	for (uint64_t end = pool_now_ms() + ms; pool_now_ms() < end;)
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+}
+
+/* No worker is free to seal it. */
 static void an_fsync_waits_for_what_is_being_sealed(void **state)
 {
+	static const char bytes[LARGE];
 	struct fixture *f = *state;
 	struct sync s = { .ended = false };
+	uv_work_t work[WORKERS];
+	struct node_object *o;
+	uv_sem_t sem;
+	int fd;
 
 	start_master(f);
 	s.n = start_node(f, 0);
 	run_until(f, node_link_up(s.n) && s.n->complete);
-	put(s.n, 1);
+	o = create(s.n, 1);
+	fd = pool_store_fd(pool_node_store(s.n), o->id, O_RDWR);
+	assert_int_equal(LARGE, pwrite(fd, bytes, LARGE, 0));
+	close(fd);
+	assert_int_equal(0, uv_sem_init(&sem, 0));
+	for (int k = 0; k < WORKERS; k++) {
+		work[k].data = &sem;
+		assert_int_equal(0, uv_queue_work(&f->loop, &work[k],
+						  wait_for_sem, NULL));
+	}
+	pool_node_writer_flushed(s.n, o);
+	pool_node_writer_closed(s.n, o);
 	assert_int_equal(NODE_SEALING, file(s.n, 1)->own->state);
 	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
+	turns_for(f, 300);
+	assert_false(s.ended);
+	for (int k = 0; k < WORKERS; k++)
+		uv_sem_post(&sem);
 	run_until(f, s.ended);
 	assert_true(s.held);
+	uv_sem_destroy(&sem);
 }
 
 /* A file that waits for room in the queue is not there yet. */
@@ -608,7 +644,6 @@ static void an_fsync_waits_for_what_is_not_queued_yet(void **state)
 {
 	struct fixture *f = *state;
 	struct sync s = { .ended = false };
-	uint64_t until;
 
 	start_master(f);
 	s.n = start_node(f, 0);
@@ -617,8 +652,7 @@ static void an_fsync_waits_for_what_is_not_queued_yet(void **state)
 	put(s.n, 1);
 	run_until(f, is_pending(s.n, 1));
 	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
-	for (until = pool_now_ms() + 300; pool_now_ms() < until;)
-		uv_run(&f->loop, UV_RUN_NOWAIT);
+	turns_for(f, 300);
 	assert_false(s.ended);
 	s.n->nops = 0;
 	node_publish_sealed(s.n);
