@@ -118,9 +118,23 @@ attack_reads_names() {
 		fail "a shows names of what was evicted"
 }
 
+# A process in the background that reads a line from $tmp/go, then ends.
+go_begin() {
+	rm -f "$tmp/go"
+	mkfifo "$tmp/go"
+	exec {go_fd}<>"$tmp/go"
+}
+
+go() {
+	echo >&"$go_fd"
+	wait $!
+	exec {go_fd}>&-
+}
+
 # Each open status file costs the daemon its text.
 attack_opens_status_files() {
-	as_user /usr/bin/python3 -c 'import sys, time
+	go_begin
+	as_user /usr/bin/python3 -c 'import sys
 fds = []
 try:
     while len(fds) < 900:
@@ -128,21 +142,24 @@ try:
 except OSError:
     pass
 print(len(fds), flush=True)
-time.sleep(3)' "$a/.kvpool/metrics" >"$tmp/opened" &
+sys.stdin.readline()' "$a/.kvpool/metrics" <"$tmp/go" >"$tmp/opened" &
+	also_kill+=($!)
 	wait_until 20 test -s "$tmp/opened"
 	[ "$(cat "$tmp/opened")" -lt 300 ] || fail "opened $(cat "$tmp/opened")"
 	grep -q kvpool_ "$a/.kvpool/metrics" || fail "root may not read it"
-	wait $!
+	go
 }
 
 # A file that nobody has published yet, of the name that root gives to a
 # directory on the other node: root's is there, is root's, and so are its files.
 attack_squats_a_name() {
+	go_begin
 	mkdir -m 1777 "$a/squat"
 	sync "$a"
 	wait_until 5 test -d "$b/squat"
 	as_user bash -c "exec 9>'$b/squat/models'; echo there; read -r" \
-		>"$tmp/squat" < <(sleep 3) &
+		<"$tmp/go" >"$tmp/squat" &
+	also_kill+=($!)
 	wait_until 5 test -s "$tmp/squat"
 	mkdir -m 755 "$a/squat/models"
 	echo ours >"$a/squat/models/weights"
@@ -151,7 +168,7 @@ attack_squats_a_name() {
 	[ "$(stat -c '%F %u %a' "$b/squat/models")" = "directory 0 755" ] ||
 		fail "it is: $(stat -c '%F %u %a' "$b/squat/models")"
 	[ "$(cat "$b/squat/models/weights")" = ours ] || fail "its files are not there"
-	wait $! || :
+	go
 	as_user rm -rf "$b/squat/models" 2>/dev/null || :
 	as_user mkdir -m 777 "$b/squat/models" 2>/dev/null || :
 	as_user rm -f "$b/squat/models/weights" 2>/dev/null || :
