@@ -195,6 +195,10 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : EOPNOTSUPP);
 		return;
 	}
+	if (fs_write_locks(o, fs_inode_find(fs, ino))) {
+		fuse_reply_err(req, ETXTBSY);
+		return;
+	}
 	a = malloc(sizeof(*a));
 	if (!a) {
 		fuse_reply_err(req, ENOMEM);

@@ -92,7 +92,8 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	e = pool_node_lookup(fs->node, dir, name, strlen(name));
 	if (e) {
 		if (!(fi->flags & O_EXCL))
-			fs_stale_sent(fs, (uint32_t)ctx->pid, true);
+			fs_stale_sent(fs, (uint32_t)ctx->pid, true,
+				      pool_now_ns());
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}

@@ -129,6 +129,7 @@ struct fs_pin {
 			     never dereferenced */
 	struct node_object *obj; /* ref, or NULL */
 	struct fs_inode *inode;	 /* holds a lookup count, or NULL */
+	uint64_t since_ns; /* as in struct fs_stale, for the second OPEN */
 };
 
 /* The last ctime of a file whose nodeid was freed or replaced, for its next
@@ -142,6 +143,7 @@ struct fs_stale {
 	uint32_t tid; /* 0: free */
 	bool writes; /* the request was an OPEN to write, or a truncation */
 	uint64_t ms; /* pool_now_ms() of the ESTALE, or of the LOOKUP since */
+	uint64_t since_ns; /* pool_now_ns() at the first OPEN; 0: unknown */
 	struct fs_pin pin;
 };
 #define FS_STALE_MAX 256
@@ -489,6 +491,20 @@ struct node_object *fs_handle_obj(struct fs *fs, const struct fs_inode *i,
 bool fs_handle_writes(struct fs *fs, uint64_t fh);
 
 /*
+ * A passthrough write holds the lock of the store's file while it copies from
+ * the caller's pages, which another file system or userfaultfd may withhold for
+ * ever. Nothing here may wait for that lock. What the kernel asks of the same
+ * nodeid (SETATTR, FALLOCATE) it asks only between writes. So all passthrough
+ * writers of an object use one nodeid (node_writer.direct), no daemon-served
+ * ones write beside them, and what changes the file asks first:
+ */
+/* May no writer of i->obj be opened by i, because of those that there are? */
+bool fs_writers_clash(const struct fs_inode *i);
+/* Is o perhaps locked by a write through another nodeid than i? i NULL: through
+ * any. */
+bool fs_write_locks(const struct node_object *o, const struct fs_inode *i);
+
+/*
  * Executed objects. The kernel itself refuses to write to a nodeid that is
  * being executed, and to execute one that is open for writing (ETXTBSY); but
  * one object may be shown by several nodeids, so open.c counts per object. The
@@ -506,11 +522,13 @@ struct fs_executed {
 void fs_executed_end(struct fs *fs, struct node_object *o);
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 /*
- * Answers an OPEN, now or later; with resize >= 0, a SETATTR of the size to
- * that. retry: the thread repeats its request after ESTALE. Owns pin.
+ * Answers an OPEN of i, now or later; with resize >= 0, a SETATTR of the size
+ * to that. asked: the nodeid of the request. retry: the thread repeats its
+ * request after ESTALE. Owns pin.
  */
-void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i, int flags,
-		   int64_t resize, bool retry, struct fs_pin pin);
+void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
+		   const struct fs_inode *asked, int flags, int64_t resize,
+		   bool retry, struct fs_pin pin);
 /* Answers a SETATTR of the size: attributes that expire at once. */
 void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i);
 /* Retries every OPEN in fs->waiting, and lets old pins expire. */
@@ -575,9 +593,10 @@ void fs_listings_end(struct fs *fs, struct node_dirent *dir);
 
 /* stale.c: which threads got ESTALE and will repeat their request */
 /* The caller is about to answer the thread's request with ESTALE. */
-void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes);
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
+		   uint64_t since_ns);
 /* The same without counting it: the ESTALE of the process that handed over. */
-void fs_stale_add(struct fs *fs, uint32_t tid, bool writes);
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t since_ns);
 /* Is the thread's second request still expected? */
 bool fs_stale_is_live(const struct fs_stale *s);
 /*

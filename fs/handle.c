@@ -56,6 +56,23 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh)
 	return h ? h->writer : fh == FS_PASSTHROUGH_WRITER;
 }
 
+bool fs_write_locks(const struct node_object *o, const struct fs_inode *i)
+{
+	const struct node_writer *w = o->w;
+
+	return w && w->opens > 0 && w->direct && w->direct != i;
+}
+
+bool fs_writers_clash(const struct fs_inode *i)
+{
+	const struct node_writer *w = i->obj->w;
+
+	if (!w || w->opens == 0)
+		return false;
+	return fs_write_locks(i->obj, i->served ? NULL : i) ||
+	       (!i->served && w->relayed);
+}
+
 void fs_handle_free(struct fs *fs, struct fs_handle *h)
 {
 	if (!h)
@@ -84,8 +101,10 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 			out->open_flags |= FS_FOPEN_PASSTHROUGH |
 					   FS_FOPEN_NOFLUSH;
 			out->padding = (uint32_t)rc; /* backing_id */
-			out->fh = fs_wants_write(flags) ?
-					  FS_PASSTHROUGH_WRITER : 0;
+			if (!fs_wants_write(flags))
+				return 0;
+			out->fh = FS_PASSTHROUGH_WRITER;
+			i->obj->w->direct = i;
 			return 0;
 		}
 		if (i->opens > 0)
@@ -103,6 +122,8 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 	if (rc)
 		return rc;
 	i->was_served = true;
+	if (fs_wants_write(flags))
+		i->obj->w->relayed = true;
 	out->fh = h->o.fh;
 	out->open_flags |= FOPEN_DIRECT_IO | FS_FOPEN_PARALLEL_DIRECT_WRITES;
 	return 0;

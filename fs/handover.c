@@ -63,23 +63,26 @@ static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
 }
 
 /* The threads whose second request is expected. Pins are not handed over:
- * fs_busy waits for them. tids: storage for the lists in m. */
+ * fs_busy waits for them. tids, since: storage for the lists in m. */
 static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
-		      Kvpool__HandoverFs *m)
+		      uint64_t since[FS_STALE_MAX], Kvpool__HandoverFs *m)
 {
 	unsigned int k;
 
 	m->stale_readers = tids[0];
 	m->stale_writers = tids[1];
+	m->stale_since_ns = since;
 	for (k = 0; k < FS_STALE_MAX; k++) {
 		const struct fs_stale *s = &fs->stale[k];
 
 		if (!fs_stale_is_live(s))
 			continue;
-		if (s->writes)
+		if (s->writes) {
 			m->stale_writers[m->n_stale_writers++] = s->tid;
-		else
+			since[m->n_stale_since_ns++] = s->since_ns;
+		} else {
 			m->stale_readers[m->n_stale_readers++] = s->tid;
+		}
 	}
 }
 
@@ -88,9 +91,11 @@ static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 	size_t i;
 
 	for (i = 0; i < m->n_stale_readers; i++)
-		fs_stale_add(fs, m->stale_readers[i], false);
+		fs_stale_add(fs, m->stale_readers[i], false, 0);
 	for (i = 0; i < m->n_stale_writers; i++)
-		fs_stale_add(fs, m->stale_writers[i], true);
+		fs_stale_add(fs, m->stale_writers[i], true,
+			     i < m->n_stale_since_ns ?
+				     m->stale_since_ns[i] : 0);
 }
 
 /* The executed objects that have a name; no OPEN can find the others. The list
@@ -156,6 +161,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
 	ProtobufCBinaryData misses[2];
 	uint32_t stale[2][FS_STALE_MAX];
+	uint64_t stale_since[FS_STALE_MAX];
 	struct notes notes = { 0 };
 	size_t i;
 
@@ -180,7 +186,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	m.root_atime_ns = fs->root.atime_ns;
 	m.notes = notes.list;
 	m.n_notes = notes.n;
-	put_stale(fs, stale, &m);
+	put_stale(fs, stale, stale_since, &m);
 	put_carried(fs, carried, &m);
 	pool_handover_put(h, POOL_HANDOVER_FS, &m.base);
 	for (i = 0; i < notes.n; i++)
@@ -512,6 +518,11 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	}
 	if (get_object(fs, i, m, o, h))
 		return -ENOMEM;
+	/* The record does not say how many handles write. The root: several
+	 * nodeids, perhaps. */
+	if (i->opens > 0 && !i->served && i->obj && i->obj->w &&
+	    i->obj->w->opens > 0)
+		i->obj->w->direct = i->obj->w->direct ? &fs->root : i;
 	if (i->backing && i->obj && i->opens == 0) {
 		pool_list_add_tail(&fs->backings, &i->lru);
 		fs->nbackings++;
@@ -571,6 +582,8 @@ static struct fs_fh *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 	node_fd_init(&f->fd);
 	f->fd.map_len = m->map_len;
 	get_handle_obj(fs, f, m, h);
+	if (f->writer && f->obj && f->obj->w)
+		f->obj->w->relayed = true;
 	node_fd_keep(fs->node, &f->fd, f->obj,
 		     m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1);
 	return &f->o;

@@ -56,7 +56,11 @@
  * (a) While a worker seals the file, its PUBLISH is in flight, or its bytes
  *     must not change (readers have them): waits, then EBUSY. But an OPEN that
  *     empties the file replaces it by a new one: at once if the bytes must not
- *     change, after waiting if its PUBLISH is still in flight.
+ *     change, after waiting if its PUBLISH is still in flight. So it does if
+ *     others write to the file in passthrough mode and it is not empty
+ *     (fs_write_locks). Where two nodeids would write to it in passthrough
+ *     mode, or one that is daemon-served beside one that is not: waits, then
+ *     ETXTBSY (fs_writers_clash).
  * (b) If it is open with another object and cannot switch: ESTALE / the older
  *     version.
  * (c) Before the ESTALE, a new version of the name is made, unless it has an
@@ -151,8 +155,12 @@ static bool is_executed(struct fs *fs, const struct fs_inode *i)
 
 /* ---- handles ---- */
 
-static int begin_use(struct fs *fs, struct node_object *o, int flags)
+static int begin_use(struct fs *fs, const struct fs_inode *i, int flags)
 {
+	struct node_object *o = i->obj;
+
+	if (fs_wants_write(flags) && fs_writers_clash(i))
+		return -ETXTBSY;
 	if (fs_wants_write(flags))
 		pool_node_writer_opened(fs->node, o);
 	return flags & FS_O_EXEC ? executed_begin(fs, o) : 0;
@@ -172,7 +180,7 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 {
 	struct node_object *o = i->obj;
 	struct fuse_open_out out;
-	int err = begin_use(fs, o, flags);
+	int err = begin_use(fs, i, flags);
 
 	if (err) {
 		fuse_reply_err(req, -err);
@@ -206,14 +214,19 @@ struct open_req {
 	struct fs *fs;
 	fuse_req_t req; /* NULL once answered */
 	struct fs_inode *inode; /* holds a lookup count */
+	/* The nodeid of the request, to compare: another one than `inode` for
+	 * some SETATTR (resize.c) */
+	const struct fs_inode *asked;
 	struct node_want want;
 	int flags;
 	uint64_t deadline_ms, start_ns;
 	uint32_t tid; /* of the caller */
 	bool retry; /* repeated after ESTALE */
 	struct fs_pin pin; /* of the caller's LOOKUP, until this is freed */
+	struct node_object *resized; /* ref, and a writer of it: SETATTR sets
+					its size, and is not answered before */
 	bool want_started; /* `want` is in flight: can be cancelled */
-	bool change_started; /* a rewrite or a resize is in flight: cannot */
+	bool change_started; /* a rewrite is in flight: cannot */
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */
 };
 
@@ -260,7 +273,7 @@ static void open_stale(struct open_req *r)
 		return;
 	}
 	if (r->req)
-		fs_stale_sent(r->fs, r->tid, open_writes(r));
+		fs_stale_sent(r->fs, r->tid, open_writes(r), r->start_ns);
 	open_fail(r, ESTALE);
 }
 
@@ -269,6 +282,9 @@ static void on_interrupt(fuse_req_t req, void *data)
 	struct open_req *r = data;
 
 	pool_count(&r->fs->interrupts);
+	/* Until it is answered, the kernel lets nobody write to the file. */
+	if (r->resized)
+		return;
 	if (r->change_started) { /* its callback frees r, at its deadline */
 		r->req = NULL;
 		fuse_reply_err(req, EINTR);
@@ -325,6 +341,33 @@ static void open_as_is(struct open_req *r)
 	open_free(r);
 }
 
+/* truncate(2) needs no handle: it counts as a writer that opens the file and
+ * closes it, which publishes the result. Also after a failure: the content is
+ * unchanged, and a pending publication must go on (a rewrite that changed
+ * nothing is recognised as such). */
+static void resize_begin(struct open_req *r, struct node_object *own)
+{
+	r->resized = node_object_ref(own);
+	pool_node_writer_opened(r->fs->node, own);
+	if (r->inode->served)
+		own->w->relayed = true;
+	else
+		own->w->direct = r->asked;
+}
+
+static void resize_end(struct open_req *r)
+{
+	struct node_object *o = r->resized;
+	struct pool_node *n = r->fs->node;
+
+	r->resized = NULL;
+	if (!o)
+		return;
+	pool_node_writer_flushed(n, o);
+	pool_node_writer_closed(n, o);
+	node_object_unref(n, o);
+}
+
 static void on_resized(void *arg, int status)
 {
 	struct open_req *r = arg;
@@ -332,23 +375,14 @@ static void on_resized(void *arg, int status)
 	struct fs_inode *i = r->inode;
 	fuse_req_t req;
 
-	r->change_started = false;
+	if (!status && i->obj && i->obj->w)
+		pool_node_modified(fs->node, i->obj, fs_write_ns());
+	resize_end(r);
 	if (!status && r->req && r->resize < 0 && !shows_own(i)) {
 		open_restart(r); /* unlinked or replaced while it waited */
 		return;
 	}
 	req = open_take_req(r);
-	if (!status && i->obj && i->obj->w)
-		pool_node_modified(fs->node, i->obj, fs_write_ns());
-	/* truncate(2) needs no handle: count it as a writer that opened and
-	 * closed the file, which publishes the result. Also after a failure:
-	 * the content is unchanged, and a pending publication must go on (a
-	 * rewrite that changed nothing is recognised as such). */
-	if (r->resize >= 0 && i->obj && i->obj->w) {
-		pool_node_writer_opened(fs->node, i->obj);
-		pool_node_writer_flushed(fs->node, i->obj);
-		pool_node_writer_closed(fs->node, i->obj);
-	}
 	if (status) {
 		if (req)
 			fuse_reply_err(req, -status);
@@ -373,14 +407,94 @@ static bool open_wait(struct open_req *r)
 	return true;
 }
 
+/* Does this OPEN, or SETATTR of a size, leave nothing of the content? */
+static bool open_empties(const struct open_req *r)
+{
+	return r->resize == 0 || (r->resize < 0 && r->flags & O_TRUNC);
+}
+
+static bool is_empty(const struct fs *fs, struct node_object *own)
+{
+	uint64_t size, blocks;
+
+	return pool_node_object_size(fs->node, own, &size, &blocks) == 0 &&
+	       size == 0;
+}
+
+/* Must this OPEN empty the file? Not the retry, if others write to it in
+ * passthrough mode and it was made, empty, since the first OPEN came: as if that
+ * had emptied it then. */
+static bool open_must_empty(const struct open_req *r, struct node_object *own)
+{
+	if (r->resize >= 0 || !(r->flags & O_TRUNC) || is_empty(r->fs, own))
+		return false;
+	return !(r->pin.since_ns && own->w->made_ns > r->pin.since_ns &&
+		 fs_write_locks(own, NULL));
+}
+
+/*
+ * 0: r may write to the name's own file, or set its size. -EAGAIN: it is being
+ * sealed or published. -EROFS: its bytes stay with those who have it open: who
+ * read it after it was sealed, or who perhaps hold its lock (fs_write_locks).
+ * -ETXTBSY: fs_writers_clash.
+ */
+static int own_unseal(struct open_req *r, struct node_object *own)
+{
+	struct fs *fs = r->fs;
+	int rc;
+
+	if (open_empties(r) && own->state == NODE_PENDING && own->users > 0)
+		return -EROFS;
+	rc = pool_node_unseal(fs->node, own);
+	if (rc == -EAGAIN && own->state == NODE_WRITING &&
+	    pool_now_ms() >= r->deadline_ms)
+		rc = 0; /* a writable mapping keeps it from being sealed: it
+			   is still WRITING, so join the writer */
+	if (rc)
+		return rc;
+	if (open_must_empty(r, own) && fs_write_locks(own, NULL))
+		return -EROFS;
+	if (r->resize >= 0)
+		return fs_write_locks(own, r->asked) ? -ETXTBSY : 0;
+	return fs_wants_write(r->flags) && fs_writers_clash(r->inode) ?
+		       -ETXTBSY : 0;
+}
+
+/* The name gets another file, an empty one. False: it cannot, or the nodeid
+ * could not show that; r is not answered. */
+static bool own_replace(struct open_req *r, const struct node_object *own,
+			int why)
+{
+	struct fs_inode *i = r->inode;
+
+	if (!open_empties(r) || !i->entry ||
+	    (why != -EROFS && (why != -EAGAIN || own->state != NODE_PENDING)) ||
+	    (r->retry && i->opens > 0 && !i->served))
+		return false;
+	on_rewritten(r, pool_node_own_replace(r->fs->node, i->entry));
+	return true;
+}
+
+static void own_resize(struct open_req *r, struct node_object *own)
+{
+	bool truncates = r->resize >= 0;
+	int rc;
+
+	if (truncates)
+		resize_begin(r, own);
+	rc = pool_node_resize_start(r->fs->node, own,
+				    truncates ? (uint64_t)r->resize : 0,
+				    on_resized, r);
+	if (rc != 0)
+		on_resized(r, rc == 1 ? 0 : rc);
+}
+
 /* Opens the name's own file, or sets its size. A writer waits while the file is
  * being sealed or published. */
 static void open_own(struct open_req *r, struct node_object *own)
 {
 	struct fs *fs = r->fs;
 	bool resizes = r->resize >= 0 || (r->flags & O_TRUNC);
-	bool empties = r->resize == 0 || (r->resize < 0 && resizes);
-	uint64_t size, blocks;
 	int rc;
 
 	if (r->inode->obj != own &&
@@ -398,44 +512,27 @@ static void open_own(struct open_req *r, struct node_object *own)
 		open_as_is(r);
 		return;
 	}
-	/* Sealed, and readers have it open: they keep these bytes. */
-	rc = empties && own->state == NODE_PENDING && own->users > 0 ?
-		     -EROFS : pool_node_unseal(fs->node, own);
-	if (rc == -EAGAIN && own->state == NODE_WRITING &&
-	    pool_now_ms() >= r->deadline_ms)
-		rc = 0; /* a writable mapping keeps it from being sealed: it
-			   is still WRITING, so join the writer */
+	rc = own_unseal(r, own);
 	if (rc == -EAGAIN && open_wait(r))
 		return;
 	/* The PUBLISH may wait long for a master; an emptied file need not. */
-	if (empties && r->inode->entry &&
-	    (rc == -EROFS || (rc == -EAGAIN && own->state == NODE_PENDING))) {
-		on_rewritten(r, pool_node_own_replace(fs->node,
-						      r->inode->entry));
+	if (rc && own_replace(r, own, rc))
 		return;
-	}
-	if (rc == -EROFS && open_wait(r))
+	if (rc && open_wait(r))
 		return;
 	if (rc) {
 		open_fail(r, rc == -EAGAIN || rc == -EROFS ? EBUSY : -rc);
 		return;
 	}
 	pool_list_del(&r->link);
-	if (!resizes || (r->resize < 0 &&
-			 pool_node_object_size(fs->node, own, &size,
-					       &blocks) == 0 && size == 0)) {
-		if (resizes)
-			pool_node_modified(fs->node, own, fs_write_ns());
-		reply_open(open_take_req(r), fs, r->inode, r->flags);
-		open_free(r);
-		return;
+	if (resizes && r->resize < 0 && !open_must_empty(r, own)) {
+		pool_node_modified(fs->node, own, fs_write_ns());
+		resizes = false;
 	}
-	r->change_started = true;
-	rc = pool_node_resize_start(fs->node, own,
-				    r->resize >= 0 ? (uint64_t)r->resize : 0,
-				    on_resized, r);
-	if (rc != 0)
-		on_resized(r, rc == 1 ? 0 : rc);
+	if (resizes)
+		own_resize(r, own);
+	else
+		open_as_is(r);
 }
 
 /* ---- a new generation ---- */
@@ -578,16 +675,35 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 	return true;
 }
 
-/* The same for a writer's retry: joins the writers of f's own file. */
+/* The same for a writer's retry: joins the writers of f's own file, unless they
+ * have it open in passthrough mode: see fs_writers_clash. */
 static bool open_joins(struct open_req *r, struct node_entry *f)
 {
 	struct node_object *own = f->own;
 
-	if (!r->retry || !own || own->state != NODE_WRITING ||
-	    !fs_inode_show(r->fs, r->inode, f, own, true))
+	if (!r->retry || !own || own->state != NODE_WRITING)
+		return false;
+	if (fs_write_locks(own, r->inode)) {
+		if (!open_wait(r))
+			open_fail(r, ETXTBSY);
+		return true;
+	}
+	if (!fs_inode_show(r->fs, r->inode, f, own, true))
 		return false;
 	open_own(r, own);
 	return true;
+}
+
+/* Empties o, which has no name and is being written. */
+static bool empty_nameless(struct fs *fs, struct node_object *o)
+{
+	int fd = pool_node_writer_fd(fs->node, o);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return false;
+	return st.st_size == 0 ||
+	       (!fs_write_locks(o, NULL) && ftruncate(fd, 0) == 0);
 }
 
 /* May this OPEN get the older object that the nodeid shows, although the name
@@ -610,8 +726,7 @@ static bool open_nameless(struct open_req *r, bool writes, bool visible)
 	    i->obj->state != NODE_DROPPED || !i->obj->w ||
 	    i->obj->w->opens == 0)
 		return false;
-	return !(r->flags & O_TRUNC) ||
-	       ftruncate(pool_node_writer_fd(r->fs->node, i->obj), 0) == 0;
+	return !(r->flags & O_TRUNC) || empty_nameless(r->fs, i->obj);
 }
 
 /* May the caller open f? The kernel checked the older file. */
@@ -713,8 +828,8 @@ static void open_step(struct open_req *r)
 }
 
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
-		       int flags, int64_t resize, bool retry,
-		       struct fs_pin pin)
+		       const struct fs_inode *asked, int flags, int64_t resize,
+		       bool retry, struct fs_pin pin)
 {
 	struct open_req *r = calloc(1, sizeof(*r));
 
@@ -727,6 +842,7 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	r->fs = fs;
 	r->req = req;
 	r->inode = i;
+	r->asked = asked;
 	i->nlookup++;
 	fs->ndeferred[FS_DEFERRED_OPEN]++;
 	r->flags = flags;
@@ -777,7 +893,7 @@ void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	i = fs_inode_find(fs, ino);
 	retry = fs_stale_take(fs, (uint32_t)fuse_req_ctx(req)->pid, &pin);
 	if (!open_fast(req, fs, i, fi->flags))
-		fs_open_begin(req, fs, i, fi->flags, -1, retry, pin);
+		fs_open_begin(req, fs, i, i, fi->flags, -1, retry, pin);
 	else
 		fs_stale_unpin(fs, &pin);
 }

@@ -10,7 +10,9 @@
 static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			  struct node_object *o, uint64_t size)
 {
-	int fd = o && o->w ? pool_node_writer_fd(fs->node, o) : -ESTALE;
+	int fd = !o || !o->w ? -ESTALE :
+		 fs_write_locks(o, i) ? -ETXTBSY :
+					pool_node_writer_fd(fs->node, o);
 
 	if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
 		fuse_reply_err(req, fd < 0 ? -fd : errno);
@@ -61,7 +63,8 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
 	struct fs *fs = fs_of(req);
 	struct node_object *o = fi ? fs_handle_obj(fs, i, fi->fh) : NULL;
-	struct fs_pin pin = { NULL, NULL, NULL };
+	struct fs_pin pin = { .name = NULL };
+	const struct fs_inode *asked = i;
 	bool retry = !fi && fs_stale_take(fs, tid, &pin);
 
 	if (i->kind != FS_FILE || size > INT64_MAX) {
@@ -74,7 +77,7 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 		return;
 	}
 	if (!i->entry && !retry) {
-		fs_stale_sent(fs, tid, true);
+		fs_stale_sent(fs, tid, true, pool_now_ns());
 		fuse_reply_err(req, ESTALE);
 		return;
 	}
@@ -86,7 +89,8 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	if (retry)
 		i = resize_instead(fs, i);
 	if (i) {
-		fs_open_begin(req, fs, i, O_WRONLY, (int64_t)size, retry, pin);
+		fs_open_begin(req, fs, i, asked, O_WRONLY, (int64_t)size,
+			      retry, pin);
 		return;
 	}
 	fs_stale_unpin(fs, &pin);

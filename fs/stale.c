@@ -69,13 +69,13 @@ void fs_stale_unpin(struct fs *fs, struct fs_pin *pin)
 		fs->ndeferred[FS_DEFERRED_RETRY]--;
 }
 
-void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes)
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes, uint64_t since_ns)
 {
 	pool_count(&fs->stale_opens);
-	fs_stale_add(fs, tid, writes);
+	fs_stale_add(fs, tid, writes, since_ns);
 }
 
-void fs_stale_add(struct fs *fs, uint32_t tid, bool writes)
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t since_ns)
 {
 	struct fs_stale *s = record_of(fs, tid);
 	struct fs_pin pin = take_pin(fs, s);
@@ -84,6 +84,7 @@ void fs_stale_add(struct fs *fs, uint32_t tid, bool writes)
 	s->tid = tid;
 	s->writes = writes;
 	s->ms = pool_now_ms();
+	s->since_ns = since_ns;
 }
 
 bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
@@ -95,6 +96,7 @@ bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
 	if (!tid || s->tid != tid)
 		return false;
 	*ret_pin = take_pin(fs, s);
+	ret_pin->since_ns = s->since_ns;
 	s->tid = 0;
 	return retry;
 }

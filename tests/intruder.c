@@ -17,6 +17,8 @@
  *	intruder hold DIR N			makes N files there and writes to
  *		them, removes each second one; "waits" for a line on stdin; writes
  *		again, reads, and closes them
+ *	intruder stall FILE			makes it and writes to it out of
+ *		a page that comes with a line on stdin, not before; "waits" then
  *
  *	intruder makes DIR N			N directories in it, with long names
  *		and 1,900 bytes of attributes, or with none once those are refused
@@ -27,17 +29,22 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -621,8 +628,58 @@ static int makes(const char *dir, int n)
 	return 0;
 }
 
+/* ---- a write that does not end ---- */
+
+static void *gives_page(void *uffd)
+{
+	struct uffd_msg msg;
+	struct uffdio_zeropage z = { .range = { .len = 4096 } };
+	char line[8];
+
+	if (read(*(int *)uffd, &msg, sizeof(msg)) != sizeof(msg))
+		refused("no fault");
+	printf("waits\n");
+	fflush(stdout);
+	(void)fgets(line, sizeof(line), stdin);
+	z.range.start = msg.arg.pagefault.address & ~4095ull;
+	if (ioctl(*(int *)uffd, UFFDIO_ZEROPAGE, &z) < 0)
+		refused("the page: %s", strerror(errno));
+	return NULL;
+}
+
+/* The page is withheld by userfaultfd(2), which is root's; who is not root
+ * withholds it by a FUSE of his own. */
+static int stall(const char *file)
+{
+	int fd = open(file, O_WRONLY | O_CREAT, 0666);
+	int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	static char first[4096];
+	pthread_t thread;
+	char *page;
+
+	if (fd < 0 || write(fd, first, sizeof(first)) != sizeof(first))
+		refused("%s: %s", file, strerror(errno));
+	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	reg.range.start = (uintptr_t)page;
+	reg.range.len = 4096;
+	if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) < 0 ||
+	    ioctl(uffd, UFFDIO_REGISTER, &reg) < 0 ||
+	    pthread_create(&thread, NULL, gives_page, &uffd))
+		refused("userfaultfd: %s", strerror(errno));
+	if (pwrite(fd, page, 4096, 0) != 4096)
+		refused("%s: %s", file, strerror(errno));
+	pthread_join(thread, NULL);
+	close(fd);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[1], "stall") == 0)
+		return stall(argv[2]);
 	if (argc == 3 && strcmp(argv[1], "follow") == 0)
 		return follow(argv[2]);
 	if (argc == 4 && strcmp(argv[1], "flood") == 0)

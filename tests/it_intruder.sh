@@ -125,9 +125,9 @@ go_begin() {
 	exec {go_fd}<>"$tmp/go"
 }
 
-go() {
+go() { # PID
 	echo >&"$go_fd"
-	wait $!
+	wait "$1"
 	exec {go_fd}>&-
 }
 
@@ -147,7 +147,42 @@ sys.stdin.readline()' "$a/.kvpool/metrics" <"$tmp/go" >"$tmp/opened" &
 	wait_until 20 test -s "$tmp/opened"
 	[ "$(cat "$tmp/opened")" -lt 300 ] || fail "opened $(cat "$tmp/opened")"
 	grep -q kvpool_ "$a/.kvpool/metrics" || fail "root may not read it"
-	go
+	go $!
+}
+
+# Who changes the file meanwhile waits in the kernel, or gets another one; the
+# mount and the node wait for neither.
+attack_never_ends_a_write() {
+	local n dir=$a/stall staller other
+	mkdir -m 1777 "$dir"
+	head -c 4096 /dev/zero >"$tmp/page"
+	for n in {1..10}; do # of one size: the next ones are passthrough
+		cp "$tmp/page" "$dir/earlier$n"
+	done
+	sync "$dir"
+	for n in 1 2; do
+		go_begin
+		"$tmp/bin/intruder" stall "$dir/f$n" <"$tmp/go" >"$tmp/stall" &
+		staller=$!
+		also_kill+=($staller)
+		wait_until 10 grep -q waits "$tmp/stall"
+		if [ $n = 1 ]; then # served, it is the same file: waits, too
+			echo new >"$dir/f1" &
+		else
+			truncate -s 5 "$dir/f2" &
+		fi
+		other=$!
+		also_kill+=($other)
+		works
+		[ $n$KVTEST_MODE != 1passthrough ] ||
+			wait_until 10 eval '! kill -0 $other 2>/dev/null'
+		go $staller
+		wait $other
+	done
+	sync "$dir"
+	[ "$KVTEST_MODE" = served ] || [ "$(cat "$b/stall/f1")" = new ] ||
+		fail "f1 is not what came last"
+	[ "$(stat -c %s "$b/stall/f2")" = 5 ] || fail "f2 is not what came last"
 }
 
 # A file that nobody has published yet, of the name that root gives to a
@@ -168,7 +203,7 @@ attack_squats_a_name() {
 	[ "$(stat -c '%F %u %a' "$b/squat/models")" = "directory 0 755" ] ||
 		fail "it is: $(stat -c '%F %u %a' "$b/squat/models")"
 	[ "$(cat "$b/squat/models/weights")" = ours ] || fail "its files are not there"
-	go
+	go $!
 	as_user rm -rf "$b/squat/models" 2>/dev/null || :
 	as_user mkdir -m 777 "$b/squat/models" 2>/dev/null || :
 	as_user rm -f "$b/squat/models/weights" 2>/dev/null || :

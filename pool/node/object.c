@@ -91,8 +91,10 @@ bool node_object_remains(struct pool_node *n, struct node_object *o)
 {
 	o->remains = o->users > 0 || (o->w && o->w->opens > 0);
 	/* Without metadata, a start after a crash removes it. (Another store's
-	 * file has metadata there.) */
-	if (o->remains && !pool_store_linked(n->store, o->id))
+	 * file has metadata there.) One that is being written has none; and
+	 * to change it would wait for a write that is in progress. */
+	if (o->remains && !(o->w && o->w->opens > 0) &&
+	    !pool_store_linked(n->store, o->id))
 		(void)pool_store_detach(n->store, o->id);
 	return o->remains;
 }

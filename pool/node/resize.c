@@ -133,6 +133,8 @@ static int resize_apply(struct resize *r)
 {
 	int err;
 
+	if (r->o->state != NODE_WRITING) /* sealed or gone while it waited */
+		return resize_done(r, -EBUSY);
 	r->fd = pool_store_fd(r->n->store, r->o->id, O_RDWR);
 	if (r->fd < 0)
 		return resize_done(r, r->fd);
