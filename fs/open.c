@@ -421,15 +421,28 @@ static bool is_empty(const struct fs *fs, struct node_object *own)
 	       size == 0;
 }
 
-/* Must this OPEN empty the file? Not the retry, if others write to it in
- * passthrough mode and it was made, empty, since the first OPEN came: as if that
- * had emptied it then. */
+/* Is r a retry, and was o made, empty, since the first OPEN came? It is then as
+ * if that had emptied it: what is in it was written after. */
+static bool made_since(const struct open_req *r, const struct node_object *o)
+{
+	return r->pin.since_ns && o->w->made_ns > r->pin.since_ns;
+}
+
+/* Must this OPEN empty the file? */
 static bool open_must_empty(const struct open_req *r, struct node_object *own)
 {
 	if (r->resize >= 0 || !(r->flags & O_TRUNC) || is_empty(r->fs, own))
 		return false;
-	return !(r->pin.since_ns && own->w->made_ns > r->pin.since_ns &&
-		 fs_write_locks(own, NULL));
+	return !fs_write_locks(own, NULL) || !made_since(r, own);
+}
+
+/* Before an ESTALE: if the file of the name must be emptied, and cannot be, the
+ * name gets another one, so that the retry finds an empty one or made_since. */
+static void empty_before_stale(const struct open_req *r, struct node_entry *e)
+{
+	if (!r->retry && e && e->own && e->own->state == NODE_WRITING &&
+	    open_must_empty(r, e->own) && fs_write_locks(e->own, NULL))
+		(void)pool_node_own_replace(r->fs->node, e);
 }
 
 /*
@@ -675,25 +688,6 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 	return true;
 }
 
-/* The same for a writer's retry: joins the writers of f's own file, unless they
- * have it open in passthrough mode: see fs_writers_clash. */
-static bool open_joins(struct open_req *r, struct node_entry *f)
-{
-	struct node_object *own = f->own;
-
-	if (!r->retry || !own || own->state != NODE_WRITING)
-		return false;
-	if (fs_write_locks(own, r->inode)) {
-		if (!open_wait(r))
-			open_fail(r, ETXTBSY);
-		return true;
-	}
-	if (!fs_inode_show(r->fs, r->inode, f, own, true))
-		return false;
-	open_own(r, own);
-	return true;
-}
-
 /* Empties o, which has no name and is being written. */
 static bool empty_nameless(struct fs *fs, struct node_object *o)
 {
@@ -726,7 +720,30 @@ static bool open_nameless(struct open_req *r, bool writes, bool visible)
 	    i->obj->state != NODE_DROPPED || !i->obj->w ||
 	    i->obj->w->opens == 0)
 		return false;
-	return !(r->flags & O_TRUNC) || empty_nameless(r->fs, i->obj);
+	return !(r->flags & O_TRUNC) || made_since(r, i->obj) ||
+	       empty_nameless(r->fs, i->obj);
+}
+
+/* A writer's retry: joins the writers of f's own file. If they have it open in
+ * passthrough mode, it cannot (fs_writers_clash): gets the older one, or waits.
+ */
+static bool open_joins(struct open_req *r, struct node_entry *f)
+{
+	struct node_object *own = f->own;
+
+	if (!r->retry || !own || own->state != NODE_WRITING)
+		return false;
+	if (fs_write_locks(own, r->inode)) {
+		if (open_nameless(r, true, true))
+			open_as_is(r);
+		else if (!open_wait(r))
+			open_fail(r, ETXTBSY);
+		return true;
+	}
+	if (!fs_inode_show(r->fs, r->inode, f, own, true))
+		return false;
+	open_own(r, own);
+	return true;
 }
 
 /* May the caller open f? The kernel checked the older file. */
@@ -785,9 +802,11 @@ static void open_unbound(struct open_req *r)
 	else if (writes && !r->retry && visible && !f->own &&
 		 pool_node_published(f))
 		open_rewrite(r, f);
-	else if (writes || !visible || !open_shared(r, f))
+	else if (writes || !visible || !open_shared(r, f)) {
+		empty_before_stale(r, visible ? f : NULL);
 		visible || (!r->retry && (writes || moved)) ?
 			open_stale(r) : open_fail(r, ENOENT);
+	}
 }
 
 /* Must this reader wait for a writer that got ESTALE and is about to repeat its

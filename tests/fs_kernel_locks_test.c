@@ -187,6 +187,81 @@ static void a_crowd_that_empties_it_is_served(void **state)
 	expect_name(w, "a", "newer");
 }
 
+/* One empties it after another, between the LOOKUP and the second OPEN of the
+ * first: that has the file that it looked up. */
+static void who_looked_it_up_is_served(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, g[3];
+	uint64_t id;
+	int i;
+
+	create_direct(w, "a", &f);
+	assert_int_equal(ESTALE, k_open(w, f.nodeid, O_WRONLY | O_TRUNC, g));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	for (i = 1; i < 3; i++) {
+		w->k.tid = (uint32_t)i + 1;
+		assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC,
+						&g[i]));
+		k_write(w, &g[i], "new", 0);
+	}
+	assert_int_equal(id, g[1].nodeid);
+	assert_int_not_equal(id, g[2].nodeid);
+	w->k.tid = 1;
+	assert_int_equal(0, k_open(w, id, O_WRONLY | O_TRUNC, &g[0]));
+	for (i = 0; i < 3; i++)
+		k_close(w, &g[i]);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "new");
+}
+
+/* By a nodeid that a reader holds, of what is replaced already. */
+static void who_comes_by_an_older_one_is_served(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "old");
+	struct k_file reader, f, g;
+
+	create_direct(w, "b", &f);
+	k_close(w, &f);
+	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
+	assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC, &f));
+	assert_true(f.fd >= 0);
+	k_write(w, &f, "new", 0);
+	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	assert_int_equal(0, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	k_write(w, &g, "newest", 0);
+	k_close(w, &f);
+	k_close(w, &g);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "newest");
+	k_expect(w, &reader, "old");
+	k_close(w, &reader);
+}
+
+/* The same, where what is being written was renamed over it. */
+static void who_comes_by_what_was_renamed_over_is_served(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "old");
+	struct k_file reader, f, g;
+
+	create_direct(w, "b", &f);
+	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
+	assert_int_equal(0, k_rename(w, ROOT, "b", ROOT, "a", 0));
+	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	assert_int_equal(0, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	k_write(w, &g, "newest", 0);
+	k_close(w, &f);
+	k_close(w, &g);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "newest");
+	k_close(w, &reader);
+}
+
 /* As a lock file is opened by who waits for the lock: it stays one file. */
 static void an_empty_one_stays(void **state)
 {
@@ -326,6 +401,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		passthrough(who_empties_it_gets_another_file),
 		passthrough(a_crowd_that_empties_it_is_served),
+		passthrough(who_looked_it_up_is_served),
+		passthrough(who_comes_by_an_older_one_is_served),
+		passthrough(who_comes_by_what_was_renamed_over_is_served),
 		passthrough(an_empty_one_stays),
 		passthrough(an_unlinked_one_is_not_emptied),
 		passthrough(not_by_two_nodeids),
