@@ -332,8 +332,8 @@ static void not_by_two_nodeids(void **state)
 
 /* ---- a size that is being set ---- */
 
-/* All the room that the store has. */
-static uint64_t claim_all(struct world *w)
+/* All the room that the store has but so much. */
+static uint64_t claim_all_but(struct world *w, uint64_t bytes)
 {
 	struct pool_node *n = w->m[0].node;
 	struct node_claim c = { .bytes = 0 };
@@ -341,7 +341,7 @@ static uint64_t claim_all(struct world *w)
 	uint64_t all;
 
 	pool_store_space(pool_node_store(n), &sp);
-	all = sp.free - sp.releasing - n->claimed;
+	all = sp.free - sp.releasing - n->claimed - bytes;
 	assert_int_equal(1, pool_node_claim_start(n, &c, all, 0, NULL));
 	return all;
 }
@@ -356,7 +356,7 @@ static void is_not_answered_before(void **state)
 	struct k_file f;
 
 	create_direct(w, "a", &f);
-	claimed = claim_all(w);
+	claimed = claim_all_but(w, 16 * PAGE);
 	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
 	k_until(w, w->fs->ndeferred[FS_DEFERRED_OPEN] == 1);
 	k_interrupt(w, unique);
@@ -383,7 +383,7 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	k_until(w, k_published(w, "a"));
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &f.nodeid));
 	i = fs_inode_find(w->fs, f.nodeid);
-	claimed = claim_all(w);
+	claimed = claim_all_but(w, 16 * PAGE);
 	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
 	k_until(w, i->obj && i->obj->state == NODE_WRITING);
 	assert_int_equal(1, i->obj->w->opens);
