@@ -219,7 +219,7 @@ struct fs {
 
 	struct pool_counter requests[OP_COUNT];
 	struct pool_counter stale_opens, interrupts, write_waits;
-	struct pool_counter listing_waits;
+	struct pool_counter listing_waits, texts_refused;
 	struct pool_gauge ninodes, gbackings, nopen;
 	struct pool_hist lookup_time, open_time;
 	unsigned int uv_closing; /* fs_close: libuv handles not closed yet */
@@ -591,8 +591,8 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		 struct fuse_file_info *fi);
-/* The directory that h lists; NULL: the listing has ended, because the directory
- * was removed or renamed. */
+/* The directory that h lists; NULL: the listing has ended, because the
+ * directory was removed or renamed. */
 struct node_dirent *fs_listed_dir(struct fs *fs, const struct fs_dir_handle *h);
 /* Continues the listings in fs->listings, for a bounded number of names. */
 void fs_listings_run(struct fs *fs);

@@ -181,6 +181,11 @@ static int register_metrics(struct fs *fs)
 			"Listings continued in a later turn of the loop: many "
 			"names in a row were not shown");
 	if (!err)
+		err = pool_metrics_counter(m, &fs->texts_refused,
+			"kvpool_fuse_texts_refused_total", NULL,
+			"Opens of files in /.kvpool that were refused: too "
+			"many are open");
+	if (!err)
 		err = pool_metrics_gauge(m, &fs->ninodes, "kvpool_fuse_inodes",
 					 NULL, "Nodeids that are in use");
 	if (!err)

@@ -503,6 +503,32 @@ static void a_waiting_listing_ends_with_its_directory_or_the_mount(void **state)
 	releasedir(w, d, fh);
 }
 
+/* ---- /.kvpool ---- */
+
+static void status_files_that_others_may_not_open_are_counted(void **state)
+{
+	struct world *w = *state;
+	struct k_file f[FS_TEXTS_MAX + 1], refused;
+	uint64_t dir, file;
+	unsigned int i;
+
+	assert_int_equal(0, k_lookup(w, ROOT, FS_PROC_NAME, &dir));
+	assert_int_equal(0, k_lookup(w, dir, "metrics", &file));
+	w->k.uid = w->k.gid = 1000;
+	for (i = 0; i < FS_TEXTS_MAX; i++)
+		assert_int_equal(0, k_open(w, file, O_RDONLY, &f[i]));
+	assert_int_equal(0, pool_counter_value(&w->fs->texts_refused));
+	assert_int_equal(EMFILE, k_open(w, file, O_RDONLY, &refused));
+	assert_int_equal(EMFILE, k_open(w, file, O_RDONLY, &refused));
+	assert_int_equal(2, pool_counter_value(&w->fs->texts_refused));
+	w->k.uid = w->k.gid = 0;
+	assert_int_equal(0, k_open(w, file, O_RDONLY, &f[i]));
+	assert_int_equal(2, pool_counter_value(&w->fs->texts_refused));
+	for (i = 0; i <= FS_TEXTS_MAX; i++)
+		k_close(w, &f[i]);
+	w->k.inodes[dir].nlookup = w->k.inodes[file].nlookup = 0;
+}
+
 static void the_pools_own_directory_is_there_and_is_read(void **state)
 {
 	struct world *w = *state;
@@ -688,6 +714,7 @@ int main(void)
 		both(many_hidden_names_are_walked_over_in_slices),
 		both(waiting_listings_share_the_slices),
 		both(a_waiting_listing_ends_with_its_directory_or_the_mount),
+		both(status_files_that_others_may_not_open_are_counted),
 		both(the_pools_own_directory_is_there_and_is_read),
 		both(fsync_of_a_directory_waits_until_all_know),
 		both(fsync_of_a_directory_is_interrupted),
