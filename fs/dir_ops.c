@@ -2,7 +2,13 @@
  * Directories: OPENDIR to FSYNCDIR. A listing is a tree reader that the handle
  * keeps. It streams names in order of creation; its offsets stay valid while
  * names are added and removed: 1 follows ".", 2 follows "..", cookie + 2
- * follows a name.
+ * follows a name. Directories do not know their handles, so that handles cost
+ * changes nothing: a handle looks whether its directory is still there.
+ *
+ * Names that are not shown, such as a million that were just removed and that
+ * the master has not acked, are walked over in slices. An answer without names
+ * would tell the kernel that the directory ends there, so a request that has
+ * found none at the end of its slice waits in fs->listings for the next one.
  *
  * Thread: loop.
  */
@@ -13,13 +19,12 @@
 #include <string.h>
 
 #define DOTS 2 /* offset after ".." */
+#define SKIPS_MAX 256 /* hidden names that a request may walk over at once */
+#define SKIPS_TURN_MAX 4096 /* the same for all in fs->listings in one turn */
 
 static void handle_free(struct fs *fs, struct fs_dir_handle *h)
 {
 	fs_fh_remove(fs, &h->o);
-	if (h->dir)
-		pool_tree_reader_close(&h->reader);
-	pool_list_del(&h->link);
 	free(h);
 }
 
@@ -41,33 +46,31 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, dir ? ENOMEM : ENOENT);
 		return;
 	}
-	h->dir = dir;
+	h->nodeid = (uint32_t)ino;
+	h->cookie = dir->d.e.cookie;
 	pool_tree_reader_open(fs->tree, &dir->d, &h->reader);
-	pool_list_add_tail(&fs->dirs, &h->link);
 	fi->fh = h->o.fh;
 	if (fuse_reply_open(req, fi) == -ENOENT)
 		handle_free(fs, h);
 }
 
-void fs_listings_end(struct fs *fs, struct node_dirent *dir)
+struct node_dirent *fs_listed_dir(struct fs *fs, const struct fs_dir_handle *h)
 {
-	struct pool_list *it, *tmp;
+	struct fs_inode *i = h->cookie ? fs_inode_find(fs, h->nodeid) : NULL;
+	struct node_dirent *dir = i ? fs_inode_dir(i) : NULL;
 
-	pool_list_each(it, tmp, &fs->dirs) {
-		struct fs_dir_handle *h =
-			pool_list_entry(it, struct fs_dir_handle, link);
-
-		if (!h->dir || (dir && h->dir != dir))
-			continue;
-		pool_tree_reader_close(&h->reader);
-		h->dir = NULL;
-	}
+	return dir && dir->d.e.cookie == h->cookie ? dir : NULL;
 }
 
+/* A READDIR or READDIRPLUS. */
 struct listing {
+	struct pool_list link; /* fs->listings, while it waits */
 	struct fs *fs;
 	fuse_req_t req;
-	char *buf;
+	struct fs_dir_handle *h; /* borrows: no RELEASEDIR comes before the
+				    answer */
+	uint64_t passed; /* cookie: all names up to this one are done */
+	char *buf; /* owns; NULL while it waits: nothing was found so far */
 	size_t size, len;
 	bool plus;
 };
@@ -124,45 +127,81 @@ static bool add_dot(struct listing *l, const char *name, ino_t ino, off_t next)
 	return true;
 }
 
-static void fill_listing(struct listing *l, struct fs_dir_handle *h, off_t off)
+/*
+ * Adds the names behind l->passed. *skips: how many hidden ones it may walk
+ * over. False: there may be more names, and none was found so far.
+ */
+static bool add_names(struct listing *l, unsigned int *skips)
 {
-	struct pool_entry *e;
+	struct pool_tree_reader *r = &l->h->reader;
 	char name[POOL_NAME_MAX + 1];
+	struct pool_entry *e;
 
-	if (off < 1 && !add_dot(l, ".", h->dir->d.e.cookie + FS_PROC_MAX, 1))
-		return;
-	if (off < DOTS && !add_dot(l, "..", 1, DOTS))
-		return;
-	if (off <= DOTS)
-		pool_tree_reader_seek(&h->reader, 0);
-	else if (off != h->last)
-		pool_tree_reader_seek(&h->reader, (uint64_t)(off - DOTS));
-	h->last = off < DOTS ? DOTS : off;
-	while ((e = pool_tree_reader_peek(&h->reader)) != NULL) {
-		off_t next = (off_t)e->cookie + DOTS;
-
+	pool_tree_reader_seek(r, l->passed);
+	for (; (e = pool_tree_reader_peek(r)); pool_tree_reader_advance(r)) {
 		if (pool_node_visible(e)) {
 			memcpy(name, pool_entry_name(e), e->name_len);
 			name[e->name_len] = '\0';
-			if (!add_entry(l, name, e, next))
-				return;
+			if (!add_entry(l, name, e, (off_t)e->cookie + DOTS))
+				break;
+		} else if (*skips == 0) {
+			l->passed = r->passed;
+			return l->len > 0;
+		} else {
+			--*skips;
 		}
-		h->last = next;
-		pool_tree_reader_advance(&h->reader);
 	}
+	return true;
+}
+
+/* False: there is no room for them. */
+static bool add_dots(struct listing *l, off_t off)
+{
+	ino_t ino = l->h->cookie + FS_PROC_MAX;
+
+	return (off >= 1 || add_dot(l, ".", ino, 1)) &&
+	       (off >= DOTS || add_dot(l, "..", 1, DOTS));
+}
+
+static void answer(struct listing *l)
+{
+	fuse_reply_buf(l->req, l->buf, l->len);
+	free(l->buf);
+}
+
+/* l has found nothing so far: continued by fs_listings_run. */
+static void wait_turn(const struct listing *l)
+{
+	struct listing *w = malloc(sizeof(*w));
+
+	free(l->buf);
+	if (!w) {
+		fuse_reply_err(l->req, ENOMEM);
+		return;
+	}
+	*w = *l;
+	w->buf = NULL;
+	pool_list_add_tail(&l->fs->listings, &w->link);
+	l->fs->ndeferred[FS_DEFERRED_LISTING]++;
+	pool_count(&l->fs->listing_waits);
+	fs_waiting_schedule(l->fs);
 }
 
 static void list(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size,
 		 off_t off, struct fuse_file_info *fi, bool plus)
 {
-	struct fs_dir_handle *h = fs_fh_get(fs, fi->fh);
-	struct listing l = { fs, req, NULL, size, 0, plus };
+	unsigned int skips = SKIPS_MAX;
+	struct listing l = {
+		.fs = fs, .req = req, .h = fs_fh_get(fs, fi->fh),
+		.passed = off > DOTS ? (uint64_t)(off - DOTS) : 0,
+		.size = size, .plus = plus,
+	};
 
 	if (fs_is_proc(ino)) {
 		fs_proc_readdir(req, size, off, plus);
 		return;
 	}
-	if (!h->dir) {
+	if (!fs_listed_dir(fs, l.h)) {
 		fuse_reply_buf(req, NULL, 0);
 		return;
 	}
@@ -171,9 +210,57 @@ static void list(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size,
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	fill_listing(&l, h, off);
-	fuse_reply_buf(req, l.buf, l.len);
-	free(l.buf);
+	if (!add_dots(&l, off) || add_names(&l, &skips))
+		answer(&l);
+	else
+		wait_turn(&l);
+}
+
+static void waited(struct listing *l, int err)
+{
+	l->fs->ndeferred[FS_DEFERRED_LISTING]--;
+	pool_list_del(&l->link);
+	if (err)
+		fuse_reply_err(l->req, err);
+	else
+		answer(l);
+	free(l);
+}
+
+static void run_listing(struct listing *l, unsigned int *skips)
+{
+	if (!fs_listed_dir(l->fs, l->h)) {
+		waited(l, 0);
+		return;
+	}
+	l->buf = malloc(l->size);
+	if (!l->buf) {
+		waited(l, ENOMEM);
+	} else if (add_names(l, skips)) {
+		waited(l, 0);
+	} else {
+		free(l->buf);
+		l->buf = NULL;
+		pool_list_del(&l->link);
+		pool_list_add_tail(&l->fs->listings, &l->link);
+	}
+}
+
+void fs_listings_run(struct fs *fs)
+{
+	unsigned int n = fs->ndeferred[FS_DEFERRED_LISTING];
+	unsigned int skips = SKIPS_TURN_MAX;
+
+	for (n = n < FS_TURN_MAX ? n : FS_TURN_MAX; n > 0 && skips > 0; n--)
+		run_listing(pool_list_first(&fs->listings, struct listing,
+					    link), &skips);
+}
+
+void fs_listings_fini(struct fs *fs)
+{
+	while (!pool_list_empty(&fs->listings))
+		waited(pool_list_first(&fs->listings, struct listing, link),
+		       EIO);
 }
 
 void fs_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

@@ -154,6 +154,7 @@ enum fs_deferred {
 	FS_DEFERRED_OPEN,
 	FS_DEFERRED_SPACE, /* WRITE, FALLOCATE */
 	FS_DEFERRED_FSYNCDIR,
+	FS_DEFERRED_LISTING, /* READDIR, READDIRPLUS */
 	FS_DEFERRED_RETRY, /* a struct fs_pin is in force for a second OPEN */
 	FS_NDEFERRED
 };
@@ -183,8 +184,8 @@ struct fs {
 	bool passthrough; /* data mode of the mount; else daemon-served */
 
 	uv_poll_t poll; /* on dev_fd */
-	uv_timer_t waiting_timer; /* runs while `waiting` is not empty or a pin
-				     may expire */
+	uv_timer_t waiting_timer; /* runs while `waiting` or `listings` is not
+				     empty or a pin may expire */
 	uv_timer_cb on_waiting; /* of waiting_timer; set by session.c */
 	struct pool_list waiting; /* struct open_req (open.c): OPENs that are
 				     retried every FS_WAITING_MS */
@@ -193,7 +194,8 @@ struct fs {
 	struct pool_list backings; /* bound inodes with a backing that are not
 				      open, least recently used first */
 	unsigned int nbackings; /* length of `backings` */
-	struct pool_list dirs; /* struct fs_dir_handle: all that are open */
+	struct pool_list listings; /* struct listing (dir_ops.c): READDIRs that
+				      are continued every FS_WAITING_MS */
 	struct pool_list executed; /* struct fs_executed */
 	/* Directories whose times changed since they were last notified. */
 	struct pool_list touched;
@@ -217,6 +219,7 @@ struct fs {
 
 	struct pool_counter requests[OP_COUNT];
 	struct pool_counter stale_opens, interrupts, write_waits;
+	struct pool_counter listing_waits, texts_refused;
 	struct pool_gauge ninodes, gbackings, nopen;
 	struct pool_hist lookup_time, open_time;
 	unsigned int uv_closing; /* fs_close: libuv handles not closed yet */
@@ -246,8 +249,8 @@ static inline struct fs *fs_count(fuse_req_t req, enum fs_op op)
 	return fs;
 }
 
-/* waiting.c: calls fs_waiting_run every FS_WAITING_MS until `waiting` is empty
- * and no pin is in force. */
+/* waiting.c: calls fs_listings_run and fs_waiting_run every FS_WAITING_MS until
+ * `listings` and `waiting` are empty and no pin is in force. */
 void fs_waiting_schedule(struct fs *fs);
 
 /* inode.c */
@@ -457,10 +460,10 @@ struct fs_handle {
 /* FS_FH_DIR: an open directory. */
 struct fs_dir_handle {
 	struct fs_fh o;	 /* first */
-	struct pool_list link;	 /* fs->dirs */
-	struct node_dirent *dir; /* borrows; NULL: removed, the listing ends */
-	struct pool_tree_reader reader;
-	off_t last; /* offset of the reader's position; -1: not known */
+	uint32_t nodeid; /* of the directory; the kernel keeps it till the
+			    RELEASEDIR */
+	uint64_t cookie; /* of the directory; 0: it is gone */
+	struct pool_tree_reader reader; /* of fs_listed_dir, unless NULL */
 };
 
 /* FS_FH_TEXT: an open file of /.kvpool. */
@@ -588,8 +591,13 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 		 struct fuse_file_info *fi);
-/* Ends the listings of a removed directory; NULL: of all directories. */
-void fs_listings_end(struct fs *fs, struct node_dirent *dir);
+/* The directory that h lists; NULL: the listing has ended, because the
+ * directory was removed or renamed. */
+struct node_dirent *fs_listed_dir(struct fs *fs, const struct fs_dir_handle *h);
+/* Continues the listings in fs->listings, for a bounded number of names. */
+void fs_listings_run(struct fs *fs);
+/* Fails them with EIO. */
+void fs_listings_fini(struct fs *fs);
 
 /* stale.c: which threads got ESTALE and will repeat their request */
 /* The caller is about to answer the thread's request with ESTALE. */

@@ -296,6 +296,7 @@ static void put_open(struct fs *fs, struct fs_fh *o, struct pool_handover *h)
 	struct fs_handle *f = (void *)o;
 	struct fs_dir_handle *d = (void *)o;
 	struct fs_text *t = (void *)o;
+	struct node_dirent *dir;
 	char path[POOL_PATH_MAX + 1];
 	int len;
 
@@ -314,9 +315,9 @@ static void put_open(struct fs *fs, struct fs_fh *o, struct pool_handover *h)
 			put_other(fs, f, path, &m, h);
 		break;
 	case FS_FH_DIR:
-		m.gone = !d->dir;
-		len = m.gone ? 0 : pool_tree_path(&d->dir->d.e, path,
-						  sizeof(path));
+		dir = fs_listed_dir(fs, d);
+		m.gone = !dir;
+		len = dir ? pool_tree_path(&dir->d.e, path, sizeof(path)) : 0;
 		m.path.data = (uint8_t *)path;
 		m.path.len = len > 0 ? (size_t)len : 0;
 		m.last_cookie = m.gone ? 0 : d->reader.last_cookie;
@@ -596,15 +597,17 @@ static struct fs_fh *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 		pool_tree_lookup(fs->tree, (const char *)m->path.data,
 				 m->path.len);
 
+	struct node_dirent *dir = pe && pe->is_dir ? (void *)pe : NULL;
+	const struct fs_inode *i = dir ? dir->fs : NULL;
+
 	if (!d)
 		return NULL;
-	d->last = -1;
-	if (pe && pe->is_dir) {
-		d->dir = (void *)pe;
-		pool_tree_reader_open(fs->tree, &d->dir->d, &d->reader);
+	if (i) {
+		d->nodeid = i->id;
+		d->cookie = pe->cookie;
+		pool_tree_reader_open(fs->tree, &dir->d, &d->reader);
 		d->reader.last_cookie = m->last_cookie;
 	}
-	pool_list_add_tail(&fs->dirs, &d->link);
 	return &d->o;
 }
 

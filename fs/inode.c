@@ -737,7 +737,6 @@ static void on_dir_gone(void *arg, struct node_dirent *dir)
 	struct fs_inode *i = dir->fs;
 
 	dir_touched(fs, &dir->d.e);
-	fs_listings_end(fs, dir);
 	if (!i)
 		return;
 	fs_notify_entry(fs, &dir->d.e);

@@ -399,7 +399,6 @@ static void move_inode(struct fs *fs, struct pool_entry *from,
 	if (from->is_dir) {
 		struct node_dirent *f = (void *)from, *t = (void *)to;
 
-		fs_listings_end(fs, f);
 		i = f->fs;
 		f->fs = NULL;
 		t->fs = i;

@@ -928,7 +928,8 @@ void fs_waiting_run(struct fs *fs)
 		pool_list_del(it);
 		open_step(pool_list_entry(it, struct open_req, link));
 	}
-	if (pool_list_empty(&fs->waiting) && !fs->npins)
+	if (pool_list_empty(&fs->waiting) && pool_list_empty(&fs->listings) &&
+	    !fs->npins)
 		uv_timer_stop(&fs->waiting_timer);
 }
 

@@ -99,6 +99,8 @@ void fs_proc_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (fs->ntexts < FS_TEXTS_MAX || fuse_req_ctx(req)->uid == 0) {
 		t = calloc(1, sizeof(*t));
 		err = t ? make_text(fs, ino, t) : -ENOMEM;
+	} else {
+		pool_count(&fs->texts_refused);
 	}
 	if (!err && (fi->flags & O_ACCMODE) != O_RDONLY)
 		err = -EACCES;

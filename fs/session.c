@@ -176,6 +176,16 @@ static int register_metrics(struct fs *fs)
 			"kvpool_fuse_write_waits_total", NULL,
 			"Writes that waited for space");
 	if (!err)
+		err = pool_metrics_counter(m, &fs->listing_waits,
+			"kvpool_fuse_listing_waits_total", NULL,
+			"Listings continued in a later turn of the loop: many "
+			"names in a row were not shown");
+	if (!err)
+		err = pool_metrics_counter(m, &fs->texts_refused,
+			"kvpool_fuse_texts_refused_total", NULL,
+			"Opens of files in /.kvpool that were refused: too "
+			"many are open");
+	if (!err)
 		err = pool_metrics_gauge(m, &fs->ninodes, "kvpool_fuse_inodes",
 					 NULL, "Nodeids that are in use");
 	if (!err)
@@ -251,6 +261,7 @@ static void poll_device(void *arg)
 
 static void on_waiting(uv_timer_t *t)
 {
+	fs_listings_run(t->data);
 	fs_waiting_run(t->data);
 }
 
@@ -385,7 +396,7 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	pool_slots_init(&fs->inodes);
 	pool_slots_init(&fs->handles);
 	pool_list_init(&fs->backings);
-	pool_list_init(&fs->dirs);
+	pool_list_init(&fs->listings);
 	pool_list_init(&fs->touched);
 	pool_list_init(&fs->executed);
 	pool_list_init(&fs->waiting);
@@ -477,6 +488,8 @@ const char *fs_busy(struct fs *fs)
 		[FS_DEFERRED_SPACE] = "a write waits for space",
 		[FS_DEFERRED_FSYNCDIR] =
 			"an fsync of a directory waits for the master",
+		[FS_DEFERRED_LISTING] =
+			"a listing walks over names that are not shown",
 		[FS_DEFERRED_RETRY] =
 			"a thread that got ESTALE has not repeated its open",
 	};
@@ -635,7 +648,7 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	end_notifier(fs);
 	/* No request is read from here on. */
 	fs_waiting_fini(fs);
-	fs_listings_end(fs, NULL);
+	fs_listings_fini(fs);
 	fs_guard_stop(fs->guard);
 	fs_pause(fs);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");

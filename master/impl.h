@@ -62,8 +62,8 @@
 #define MASTER_GATES_MAX 64	    /* of the feed; then they merge: held.c */
 #define MASTER_DEFERRED_MAX 8	    /* OPS per session deferred until ready */
 #define MASTER_ISSUED_MAX 8192u	    /* entries of struct master_issued */
-#define MASTER_TOMBS_MAX 1000000u
-#define MASTER_GHOSTS_MAX 250000u
+#define MASTER_TOMBS_MAX 1000000u /* and 512 MB: MASTER_GRAVE_BYTES */
+#define MASTER_GHOSTS_MAX 250000u /* and 128 MB */
 #define MASTER_TOMB_AGE_NS (24ull * 3600 * 1000000000ull)
 #define MASTER_SLICE 2000	    /* entries walked in one turn */
 #define MASTER_COALESCE_MS 1	    /* batch changes for that long */
@@ -179,9 +179,10 @@ struct master_stats {
 	struct pool_counter requests[POOL_MSG_MAX];
 	struct pool_counter graves_forgotten, holders_full;
 	struct pool_hist sync;
-	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, nodes, nodes_alive,
-		capacity, used, evictable, sessions, session_bytes, subscribers, needs, unmet,
-		soft, hard, ready, epoch, state_bytes, feed_seq, uptime,
+	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, grave_bytes;
+	struct pool_gauge nodes, nodes_alive, capacity, used, evictable,
+		sessions, session_bytes, subscribers, needs, unmet, soft,
+		hard, ready, epoch, state_bytes, feed_seq, uptime,
 		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
 		repair_limit, repair_eta, stuck_keys, stuck_bytes, draining;
 };

@@ -138,6 +138,11 @@ static struct master_grave *new_grave(struct master_map *m, const char *path,
 	return g;
 }
 
+static uint64_t grave_bytes(const struct master_grave *g)
+{
+	return sizeof(*g) + g->path_len;
+}
+
 /* Put a grave on the list that it belongs to. */
 static void list_grave(struct master_map *m, struct master_grave *g, bool tomb,
 		       uint64_t gen, uint64_t wall_ns)
@@ -145,19 +150,15 @@ static void list_grave(struct master_map *m, struct master_grave *g, bool tomb,
 	g->tomb = tomb;
 	g->gen = gen;
 	g->wall_ns = wall_ns;
-	if (tomb)
-		m->ntombs++;
-	else
-		m->nghosts++;
+	*(tomb ? &m->ntombs : &m->nghosts) += 1;
+	*(tomb ? &m->tomb_bytes : &m->ghost_bytes) += grave_bytes(g);
 	pool_list_add_tail(tomb ? &m->tombs : &m->ghosts, &g->age);
 }
 
 static void unlist_grave(struct master_map *m, struct master_grave *g)
 {
-	if (g->tomb)
-		m->ntombs--;
-	else
-		m->nghosts--;
+	*(g->tomb ? &m->ntombs : &m->nghosts) -= 1;
+	*(g->tomb ? &m->tomb_bytes : &m->ghost_bytes) -= grave_bytes(g);
 	pool_list_del(&g->age);
 }
 
@@ -237,12 +238,18 @@ int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 	return 0;
 }
 
+static bool too_many(uint64_t n, uint64_t bytes, uint64_t max)
+{
+	return n > max || bytes > max * MASTER_GRAVE_BYTES;
+}
+
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 			       unsigned int max)
 {
 	unsigned int n = 0;
 
-	for (; n < max && m->nghosts > m->ghosts_max; n++)
+	for (; n < max && too_many(m->nghosts, m->ghost_bytes, m->ghosts_max);
+	     n++)
 		drop_grave(m,
 			   pool_list_first(&m->ghosts, struct master_grave,
 					   age),
@@ -251,7 +258,8 @@ unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 		struct master_grave *g =
 			pool_list_first(&m->tombs, struct master_grave, age);
 
-		if (m->ntombs <= m->tombs_max && g->wall_ns >= before_wall_ns)
+		if (!too_many(m->ntombs, m->tomb_bytes, m->tombs_max) &&
+		    g->wall_ns >= before_wall_ns)
 			break;
 		if (m->forgetting)
 			m->forgetting(m->forgetting_arg, g);
@@ -504,13 +512,17 @@ static void check_quota(struct master_map *m)
 	pool_quota_fini(&q);
 }
 
-static void check_graves(const struct pool_list *head, uint64_t n)
+static void check_graves(const struct pool_list *head, uint64_t n,
+			 uint64_t bytes)
 {
-	const struct pool_list *it;
+	struct pool_list *it;
 
-	for (it = head->next; it != head; it = it->next)
+	for (it = head->next; it != head; it = it->next) {
 		n--;
-	assert(n == 0);
+		bytes -= grave_bytes(
+			pool_list_entry(it, struct master_grave, age));
+	}
+	assert(n == 0 && bytes == 0);
 }
 
 void master_map_check(struct master_map *m)
@@ -533,7 +545,7 @@ void master_map_check(struct master_map *m)
 	}
 	assert(files == m->nfiles && dirs == m->ndirs && bytes == m->bytes);
 	assert(m->graves.count == m->ntombs + m->nghosts);
-	check_graves(&m->tombs, m->ntombs);
-	check_graves(&m->ghosts, m->nghosts);
+	check_graves(&m->tombs, m->ntombs, m->tomb_bytes);
+	check_graves(&m->ghosts, m->nghosts, m->ghost_bytes);
 	check_quota(m);
 }

@@ -6,10 +6,11 @@
  *
  *   tombstone  the name was deleted, or has older generations that were
  *              overwritten: copies up to a generation must not come back.
- *              Bounded by number and age; the oldest are forgotten first.
+ *              Bounded by number, bytes and age; the oldest are forgotten
+ *              first.
  *   ghost      the name only disappeared, because it was evicted or its holders
  *              died (or it was a directory): copies may come back. Bounded by
- *              number.
+ *              number and bytes.
  *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
  * Directories stay until they are removed by name, even if they are empty.
@@ -31,6 +32,9 @@
 #include "pool/model/xattrs.h"
 
 #define MASTER_SUM_SIZE 16
+/* Bound of the graves' bytes: so many for each of tombs_max and ghosts_max. A
+ * grave has more if its path has more than some 350 bytes. */
+#define MASTER_GRAVE_BYTES 512u
 #define MASTER_HOLDERS_MAX 255 /* of one file */
 #define MASTER_HOLDERS_INLINE 4
 
@@ -140,6 +144,7 @@ struct master_map {
 	struct pool_hash graves;
 	struct pool_list tombs, ghosts;
 	uint64_t ntombs, nghosts, nfiles, ndirs, bytes;
+	uint64_t tomb_bytes, ghost_bytes; /* of the graves, paths included */
 	uint64_t nremade; /* files with was_deleted */
 	uint64_t pinned[POOL_PIN_HARD + 1]; /* files by effective pin */
 	uint64_t endangered[MASTER_DANGERS]; /* files by danger */

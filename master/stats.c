@@ -189,6 +189,9 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		  { "kvpool_master_tombstones", NULL,
 		    "Deletions remembered, so that older copies stay "
 		    "deleted." } },
+		{ &st->grave_bytes,
+		  { "kvpool_master_deletion_bytes", NULL,
+		    "Bytes of the records of deletions and evictions." } },
 		{ &st->nodes, { "kvpool_master_nodes", NULL, "Nodes known." } },
 		{ &st->nodes_alive,
 		  { "kvpool_master_nodes_alive", NULL, "Nodes connected." } },
@@ -312,6 +315,7 @@ static void on_print(void *arg)
 	set(&st->attr_bytes, m->map.quota.used.bytes);
 	set(&st->bytes, m->map.bytes);
 	set(&st->tombs, m->map.ntombs);
+	set(&st->grave_bytes, m->map.tomb_bytes + m->map.ghost_bytes);
 	set(&st->nodes, t.nodes);
 	set(&st->nodes_alive, t.alive);
 	set(&st->capacity, t.capacity);

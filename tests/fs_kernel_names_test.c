@@ -344,6 +344,191 @@ static void a_listing_of_what_is_removed_ends(void **state)
 	releasedir(w, d, fh);
 }
 
+static void a_listing_of_what_is_renamed_ends(void **state)
+{
+	struct world *w = *state;
+	uint64_t d, fh, again;
+
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	fh = opendir_of(w, d);
+	assert_int_equal(0, k_rename(w, ROOT, "d", ROOT, "e", 0));
+	assert_int_equal(0, listed(w, d, fh, 4096, NULL));
+	releasedir(w, d, fh);
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &again));
+	fh = opendir_of(w, d);
+	assert_int_equal(2, listed(w, d, fh, 4096, NULL));
+	releasedir(w, d, fh);
+}
+
+/* ---- names that are not shown ---- */
+
+#define HIDDEN 20000u
+#define SLICES 5u /* of 4096 names, behind the first 256 */
+
+static void add_file(struct world *w, uint64_t dir, const char *name)
+{
+	struct k_file f;
+
+	assert_int_equal(0, k_create(w, dir, name, O_WRONLY, &f));
+	k_close(w, &f);
+}
+
+static void listings_do_not_continue(uv_timer_t *t)
+{
+	(void)t;
+}
+
+/* The directory "d" with "first", many hidden names, and "last". Its listings
+ * are continued by fs_listings_run only. */
+static uint64_t hide_many(struct world *w)
+{
+	struct pool_tree *t = pool_node_tree(w->m[0].node);
+	char name[16];
+	uint64_t d;
+
+	w->fs->on_waiting = listings_do_not_continue;
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	add_file(w, d, "first");
+	for (unsigned int i = 0; i < HIDDEN; i++)
+		assert_non_null(pool_tree_add(
+			t, &fs_dir_of(w->fs, d)->d, name,
+			(size_t)snprintf(name, sizeof(name), "%u", i), false));
+	add_file(w, d, "last");
+	return d;
+}
+
+static void unhide(struct world *w)
+{
+	struct pool_tree *t = pool_node_tree(w->m[0].node);
+	char path[16];
+
+	for (unsigned int i = 0; i < HIDDEN; i++)
+		pool_tree_remove(t, pool_tree_lookup(
+			t, path, (size_t)snprintf(path, sizeof(path), "d/%u",
+						  i)));
+}
+
+static uint64_t readdir_at(struct world *w, uint64_t d, uint64_t fh, off_t off)
+{
+	struct fuse_read_in in = { .fh = fh, .size = 4096,
+				   .offset = (uint64_t)off };
+
+	return k_send(w, FUSE_READDIR, d, &in, sizeof(in), NULL, NULL);
+}
+
+/* The last of its names, which there are n of; the offset behind it. */
+static off_t last_of(const struct k_reply *r, unsigned int n, const char *name)
+{
+	const struct fuse_dirent *d = NULL;
+	size_t at;
+
+	assert_int_equal(0, r->err);
+	for (at = 0; at < r->len; at += FUSE_DIRENT_SIZE(d), n--)
+		d = (const void *)(r->bytes + at);
+	assert_int_equal(0, n);
+	assert_memory_equal(name, d->name, strlen(name));
+	return (off_t)d->off;
+}
+
+static void many_hidden_names_are_walked_over_in_slices(void **state)
+{
+	struct world *w = *state;
+	uint64_t d = hide_many(w), fh = opendir_of(w, d), asked;
+	unsigned int slices = 0;
+	off_t off;
+
+	/* What was found goes out first. */
+	off = last_of(k_wait(w, readdir_at(w, d, fh, 0)), 3, "first");
+	asked = readdir_at(w, d, fh, off);
+	k_until(w, w->fs->ndeferred[FS_DEFERRED_LISTING] == 1 ||
+			   k_answered(w, asked));
+	assert_false(k_answered(w, asked));
+	assert_non_null(fs_busy(w->fs));
+	for (; w->fs->ndeferred[FS_DEFERRED_LISTING]; slices++)
+		fs_listings_run(w->fs);
+	assert_int_equal(SLICES, slices);
+	off = last_of(k_wait(w, asked), 1, "last");
+	assert_int_equal(0, k_wait(w, readdir_at(w, d, fh, off))->len);
+	assert_int_equal(1, pool_counter_value(&w->fs->listing_waits));
+	releasedir(w, d, fh);
+	unhide(w);
+}
+
+static void waiting_listings_share_the_slices(void **state)
+{
+	enum { N = 8 };
+	struct world *w = *state;
+	uint64_t d = hide_many(w), fh[N], asked[N];
+	unsigned int slices = 0, i;
+	off_t off;
+
+	for (i = 0; i < N; i++) {
+		fh[i] = opendir_of(w, d);
+		off = last_of(k_wait(w, readdir_at(w, d, fh[i], 0)), 3,
+			      "first");
+		asked[i] = readdir_at(w, d, fh[i], off);
+	}
+	k_until(w, w->fs->ndeferred[FS_DEFERRED_LISTING] == N);
+	for (; w->fs->ndeferred[FS_DEFERRED_LISTING]; slices++)
+		fs_listings_run(w->fs);
+	assert_true(slices >= N * (SLICES - 1));
+	assert_true(slices <= N * SLICES);
+	for (i = 0; i < N; i++) {
+		last_of(k_wait(w, asked[i]), 1, "last");
+		releasedir(w, d, fh[i]);
+	}
+	unhide(w);
+}
+
+static void a_waiting_listing_ends_with_its_directory_or_the_mount(void **state)
+{
+	struct world *w = *state;
+	uint64_t d = hide_many(w), fh = opendir_of(w, d), asked;
+	off_t off = last_of(k_wait(w, readdir_at(w, d, fh, 0)), 3, "first");
+
+	asked = readdir_at(w, d, fh, off);
+	k_until(w, w->fs->ndeferred[FS_DEFERRED_LISTING] == 1);
+	fs_listings_fini(w->fs);
+	assert_int_equal(EIO, k_wait(w, asked)->err);
+
+	asked = readdir_at(w, d, fh, off);
+	k_until(w, w->fs->ndeferred[FS_DEFERRED_LISTING] == 1);
+	unhide(w);
+	assert_int_equal(0, k_unlink(w, d, "first"));
+	assert_int_equal(0, k_unlink(w, d, "last"));
+	assert_int_equal(0, k_rmdir(w, ROOT, "d"));
+	fs_listings_run(w->fs);
+	assert_int_equal(0, k_wait(w, asked)->err);
+	assert_int_equal(0, k_wait(w, asked)->len);
+	releasedir(w, d, fh);
+}
+
+/* ---- /.kvpool ---- */
+
+static void status_files_that_others_may_not_open_are_counted(void **state)
+{
+	struct world *w = *state;
+	struct k_file f[FS_TEXTS_MAX + 1], refused;
+	uint64_t dir, file;
+	unsigned int i;
+
+	assert_int_equal(0, k_lookup(w, ROOT, FS_PROC_NAME, &dir));
+	assert_int_equal(0, k_lookup(w, dir, "metrics", &file));
+	w->k.uid = w->k.gid = 1000;
+	for (i = 0; i < FS_TEXTS_MAX; i++)
+		assert_int_equal(0, k_open(w, file, O_RDONLY, &f[i]));
+	assert_int_equal(0, pool_counter_value(&w->fs->texts_refused));
+	assert_int_equal(EMFILE, k_open(w, file, O_RDONLY, &refused));
+	assert_int_equal(EMFILE, k_open(w, file, O_RDONLY, &refused));
+	assert_int_equal(2, pool_counter_value(&w->fs->texts_refused));
+	w->k.uid = w->k.gid = 0;
+	assert_int_equal(0, k_open(w, file, O_RDONLY, &f[i]));
+	assert_int_equal(2, pool_counter_value(&w->fs->texts_refused));
+	for (i = 0; i <= FS_TEXTS_MAX; i++)
+		k_close(w, &f[i]);
+	w->k.inodes[dir].nlookup = w->k.inodes[file].nlookup = 0;
+}
+
 static void the_pools_own_directory_is_there_and_is_read(void **state)
 {
 	struct world *w = *state;
@@ -525,6 +710,11 @@ int main(void)
 		both(a_listing_has_each_name_once),
 		both(names_that_a_reply_has_no_room_for_are_not_looked_up),
 		both(a_listing_of_what_is_removed_ends),
+		both(a_listing_of_what_is_renamed_ends),
+		both(many_hidden_names_are_walked_over_in_slices),
+		both(waiting_listings_share_the_slices),
+		both(a_waiting_listing_ends_with_its_directory_or_the_mount),
+		both(status_files_that_others_may_not_open_are_counted),
 		both(the_pools_own_directory_is_there_and_is_read),
 		both(fsync_of_a_directory_waits_until_all_know),
 		both(fsync_of_a_directory_is_interrupted),

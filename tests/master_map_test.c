@@ -172,6 +172,52 @@ static void tombstones_are_bounded_and_the_oldest_go_first(void **state)
 	assert_int_equal(2, m->nforgotten - 1);
 }
 
+/* A path of so many directories whose names are as long as names may be. */
+static size_t long_path(char *path, unsigned int ndirs, char first)
+{
+	memset(path, first, ndirs * 256u + 1);
+	for (unsigned int i = 1; i <= ndirs; i++)
+		path[i * 256 - 1] = '/';
+	path[ndirs * 256 + 1] = '\0';
+	return ndirs * 256 + 1;
+}
+
+static void graves_are_bounded_by_their_bytes_too(void **state)
+{
+	struct master_map *m = *state;
+	char path[POOL_PATH_MAX + 1];
+	size_t len = 0;
+
+	/* Of 4 tombstones of more than a kilobyte, 2048 bytes hold one. */
+	for (char name = 'a'; name <= 'd'; name++) {
+		len = long_path(path, 4, name);
+		assert_int_equal(0, master_map_add_tomb(m, path, len, 9, 1));
+	}
+	assert_int_equal(1, master_map_forget(m, 0, 1));
+	assert_int_equal(2, master_map_forget(m, 0, 100));
+	assert_int_equal(1, m->ntombs);
+	assert_int_equal(9, master_map_tomb_gen(m, path, len));
+	assert_int_equal(sizeof(struct master_grave) + len, m->tomb_bytes);
+	assert_int_equal(3, m->nforgotten);
+	/* A name that is made again frees its bytes. */
+	put(m, path);
+	assert_int_equal(0, m->tomb_bytes);
+	/* Ghosts have a bound of their own. */
+	for (char name = 'e'; name <= 'f'; name++) {
+		len = long_path(path, 4, name);
+		assert_int_equal(0, master_map_remove_file(m, put(m, path), 0,
+							   1));
+	}
+	assert_int_equal(1, master_map_forget(m, 0, 100));
+	assert_non_null(master_map_grave(m, path, len));
+	assert_int_equal(sizeof(struct master_grave) + len, m->ghost_bytes);
+	/* One that becomes a tombstone moves its bytes. */
+	assert_int_equal(0, master_map_add_tomb(m, path, len, 9, 1));
+	assert_int_equal(0, m->ghost_bytes);
+	assert_int_equal(sizeof(struct master_grave) + len, m->tomb_bytes);
+	master_map_check(m);
+}
+
 static void holders_beyond_the_inline_ones_are_kept(void **state)
 {
 	struct master_map *m = *state;
@@ -351,6 +397,7 @@ int main(void)
 		T(what_is_buried_again_is_told_again_only_if_that_is_news),
 		T(older_generations_stay_dead_when_the_newer_one_leaves),
 		T(tombstones_are_bounded_and_the_oldest_go_first),
+		T(graves_are_bounded_by_their_bytes_too),
 		T(holders_beyond_the_inline_ones_are_kept),
 		T(the_nearest_rule_wins),
 		T(a_holder_stands_until_its_node_is_gone_or_lists_it_no_more),

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,11 +30,21 @@ static void *flaky_realloc(void *p, size_t size)
 	return allocation_fails() ? NULL : realloc(p, size);
 }
 
+static bool no_memory_for_marks;
+
+static void *marks_realloc(void *p, size_t size)
+{
+	return no_memory_for_marks ? NULL : realloc(p, size);
+}
+
 #define calloc flaky_calloc
 #define realloc flaky_realloc
 #include "pool/base/hash.c"
 #include "pool/model/tree.c"
 #undef calloc
+#undef realloc
+#define realloc marks_realloc
+#include "pool/model/marks.c"
 #undef realloc
 
 struct file {
@@ -420,10 +431,8 @@ static void a_reader_returns_entries_in_order_of_creation(void **state)
 	assert_int_equal(next_name(&r), 'y');
 	assert_int_equal(next_name(&r), '-');
 	assert_int_equal(next_name(&r), '-');
-	pool_tree_reader_close(&r);
 	pool_tree_reader_open(t, pool_entry_dir(make(t, "e", true)), &r);
 	assert_int_equal(next_name(&r), '-');
-	pool_tree_reader_close(&r);
 }
 
 static void a_reader_does_not_return_what_came_after_it(void **state)
@@ -443,8 +452,6 @@ static void a_reader_does_not_return_what_came_after_it(void **state)
 	assert_int_equal(next_name(&later), 'b');
 	assert_int_equal(next_name(&later), 'c');
 	assert_int_equal(next_name(&later), '-');
-	pool_tree_reader_close(&r);
-	pool_tree_reader_close(&later);
 }
 
 static void removing_the_next_entry_moves_the_reader_on(void **state)
@@ -465,8 +472,6 @@ static void removing_the_next_entry_moves_the_reader_on(void **state)
 	letters(t, "f");
 	assert_int_equal(next_name(&r), '-');
 	assert_int_equal(next_name(&other), '-');
-	pool_tree_reader_close(&r);
-	pool_tree_reader_close(&other);
 }
 
 static void removing_the_last_entry_does_not_reach_newer_ones(void **state)
@@ -479,7 +484,6 @@ static void removing_the_last_entry_does_not_reach_newer_ones(void **state)
 	letters(t, "b");
 	remove_letter(t, "a");
 	assert_null(pool_tree_reader_peek(&r));
-	pool_tree_reader_close(&r);
 }
 
 static void a_reader_can_be_sought_back_and_forth(void **state)
@@ -514,7 +518,6 @@ static void a_reader_can_be_sought_back_and_forth(void **state)
 	assert_int_equal(next_name(&r), '-');
 	pool_tree_reader_seek(&r, 0);
 	assert_int_equal(next_name(&r), 'a');
-	pool_tree_reader_close(&r);
 }
 
 static uint64_t seed = 7;
@@ -587,7 +590,6 @@ static void model_step(struct model *m, unsigned int k)
 		if (stayed)
 			assert_int_equal(m->reader[k].seen[i], 1);
 	}
-	pool_tree_reader_close(&m->reader[k].r);
 	m->reader[k].open = false;
 }
 
@@ -611,9 +613,225 @@ readers_see_what_stays_exactly_once_while_entries_come_and_go(void **state)
 		}
 	}
 	assert_true(ended > 500);
-	for (unsigned int k = 0; k < READERS; k++)
-		if (m.reader[k].open)
-			pool_tree_reader_close(&m.reader[k].r);
+}
+
+/* ---- places in a large directory ---- */
+
+enum {
+	STRIDE = POOL_MARKS_STRIDE,
+	MANY = 100 * STRIDE,
+};
+
+static struct pool_entry *add_number(struct pool_tree *t, struct pool_dir *d,
+				     unsigned int i)
+{
+	char name[16];
+
+	return pool_tree_add(t, d, name, (size_t)sprintf(name, "%u", i), false);
+}
+
+static struct pool_dir *numbers(struct pool_tree *t, unsigned int n)
+{
+	struct pool_dir *d = pool_entry_dir(make(t, "dir", true));
+
+	for (unsigned int i = 0; i < n; i++)
+		assert_non_null(add_number(t, d, i));
+	return d;
+}
+
+static struct pool_entry *oldest(const struct pool_dir *d)
+{
+	return pool_list_first(&d->children, struct pool_entry, sibling);
+}
+
+static struct pool_entry *youngest(const struct pool_dir *d)
+{
+	return pool_list_entry(d->children.prev, struct pool_entry, sibling);
+}
+
+static void a_seek_walks_over_no_more_names_in_a_large_directory(void **state)
+{
+	struct pool_tree *t = *state;
+	struct pool_dir *d = numbers(t, MANY);
+	uint64_t first = oldest(d)->cookie;
+	struct pool_tree_reader r;
+
+	pool_tree_reader_open(t, d, &r);
+	for (unsigned int i = 0; i < 1000; i++) {
+		uint64_t cookie = first + random_below(MANY - 1), before;
+
+		before = r.nsteps;
+		pool_tree_reader_seek(&r, cookie);
+		assert_int_equal(pool_tree_reader_peek(&r)->cookie, cookie + 1);
+		assert_true(r.nsteps - before <= STRIDE);
+		pool_tree_reader_seek(&r, cookie);
+		assert_true(r.nsteps - before <= STRIDE);
+	}
+}
+
+static void a_removal_costs_a_reader_a_search_and_no_more(void **state)
+{
+	struct pool_tree *t = *state;
+	struct pool_dir *d = numbers(t, MANY);
+	struct pool_tree_reader r;
+	uint64_t before, cookie;
+
+	pool_tree_reader_open(t, d, &r);
+	for (unsigned int i = 0; i < MANY / 2; i++)
+		pool_tree_reader_advance(&r);
+	assert_int_equal(r.nsteps, 0);
+	cookie = pool_tree_reader_peek(&r)->cookie;
+	pool_tree_remove(t, oldest(d));
+	before = r.nsteps;
+	for (unsigned int i = 0; i < MANY / 4; i++, cookie++) {
+		assert_int_equal(pool_tree_reader_peek(&r)->cookie, cookie);
+		pool_tree_reader_advance(&r);
+	}
+	assert_true(r.nsteps - before <= STRIDE);
+}
+
+static void the_index_of_a_directory_goes_with_its_names(void **state)
+{
+	struct pool_tree *t = *state;
+	struct pool_dir *d = numbers(t, STRIDE - 1);
+	unsigned int i;
+
+	assert_null(d->marks);
+	for (i = 0; i < MANY; i++)
+		assert_non_null(add_number(t, d, STRIDE + i));
+	assert_int_equal(pool_marks_check(d, STRIDE), 100);
+	/* What is made and removed at the end leaves no marks behind. */
+	for (i = 0; i < MANY; i++)
+		pool_tree_remove(t, add_number(t, d, 2 * MANY + i));
+	assert_true(pool_marks_check(d, STRIDE) <= 101);
+	/* Nor does a queue, with names that come as others go. */
+	for (i = 0; i < 2 * MANY; i++) {
+		assert_non_null(add_number(t, d, 4 * MANY + i));
+		pool_tree_remove(t, oldest(d));
+	}
+	assert_true(pool_marks_check(d, STRIDE) <= 102);
+	for (i = 0; d->nchildren > 0; i++) {
+		pool_tree_remove(t, i % 2 ? oldest(d) : youngest(d));
+		pool_marks_check(d, STRIDE);
+	}
+	assert_null(d->marks);
+	pool_tree_remove(t, &d->e);
+}
+
+/* Model: the cookies in the directory, sorted. */
+struct places {
+	uint64_t cookie[2 * MANY];
+	unsigned int n;
+};
+
+static unsigned int places_upto(const struct places *p, uint64_t cookie)
+{
+	unsigned int k = 0;
+
+	while (k < p->n && p->cookie[k] <= cookie)
+		k++;
+	return k;
+}
+
+static void places_remove(struct pool_tree *t, struct pool_dir *d,
+			  struct places *p, unsigned int k)
+{
+	struct pool_entry *e = pool_tree_after(d, p->cookie[k] - 1);
+
+	assert_int_equal(e->cookie, p->cookie[k]);
+	pool_tree_remove(t, e);
+	memmove(&p->cookie[k], &p->cookie[k + 1],
+		(--p->n - k) * sizeof(p->cookie[0]));
+}
+
+static void places_add(struct pool_tree *t, struct pool_dir *d,
+		       struct places *p)
+{
+	static unsigned int i;
+
+	p->cookie[p->n++] = add_number(t, d, i++)->cookie;
+}
+
+static void places_seek(const struct pool_tree *t, const struct places *p,
+			struct pool_tree_reader *r)
+{
+	uint64_t to = random_below((uint32_t)t->next_cookie + 2);
+	struct pool_entry *e;
+	unsigned int k;
+
+	pool_tree_reader_seek(r, to);
+	k = places_upto(p, to);
+	for (unsigned int steps = random_below(4); steps > 0; steps--, k++) {
+		e = pool_tree_reader_peek(r);
+		if (k >= p->n || p->cookie[k] > r->last_cookie) {
+			assert_null(e);
+			return;
+		}
+		assert_int_equal(e->cookie, p->cookie[k]);
+		pool_tree_reader_advance(r);
+	}
+}
+
+/* What is removed: single names, runs of them, or all but each 100th: that
+ * leaves marks side by side. */
+static void places_thin(struct pool_tree *t, struct pool_dir *d,
+			struct places *p)
+{
+	unsigned int k = random_below(p->n), run = random_below(3 * STRIDE);
+	bool sparse = random_below(2);
+
+	for (; run > 0 && k < p->n; run--) {
+		places_remove(t, d, p, k);
+		k += sparse && run % 100 == 0;
+	}
+}
+
+static void places_are_found_as_a_walk_finds_them(void **state)
+{
+	static struct places p;
+	struct pool_tree *t = *state;
+	struct pool_dir *d = numbers(t, 0);
+	struct pool_tree_reader r;
+
+	pool_tree_reader_open(t, d, &r);
+	for (unsigned int step = 0; step < 20000; step++) {
+		bool grows = step / 2500 % 2 == 0;
+
+		for (unsigned int k = 0; grows && k < 4; k++)
+			if (p.n < 2 * MANY)
+				places_add(t, d, &p);
+		if (p.n && random_below(grows ? 400 : 20) == 0)
+			places_thin(t, d, &p);
+		else if (p.n)
+			places_remove(t, d, &p, random_below(p.n));
+		if (random_below(50) == 0)
+			pool_tree_reader_open(t, d, &r);
+		places_seek(t, &p, &r);
+		if (step % 50 == 0)
+			pool_marks_check(d, STRIDE);
+	}
+}
+
+static void without_memory_for_the_index_names_are_added_and_found(void **state)
+{
+	struct pool_tree *t = *state;
+	struct pool_dir *d = numbers(t, STRIDE - 1);
+	struct pool_entry *e = NULL;
+	uint64_t first = oldest(d)->cookie;
+	unsigned int i;
+
+	for (i = STRIDE; i < 2 * STRIDE; i++) {
+		no_memory_for_marks = true;
+		e = add_number(t, d, i);
+		no_memory_for_marks = false;
+		assert_non_null(e);
+	}
+	assert_null(d->marks);
+	assert_ptr_equal(pool_tree_after(d, e->cookie - 1), e);
+	assert_int_equal(pool_tree_after(d, first)->cookie, first + 1);
+	e = add_number(t, d, i);
+	assert_int_equal(pool_marks_check(d, 2 * STRIDE), 1);
+	assert_ptr_equal(pool_tree_after(d, e->cookie - 1), e);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -677,6 +895,11 @@ int main(void)
 		T(removing_the_next_entry_moves_the_reader_on),
 		T(removing_the_last_entry_does_not_reach_newer_ones),
 		T(a_reader_can_be_sought_back_and_forth),
+		T(a_seek_walks_over_no_more_names_in_a_large_directory),
+		T(a_removal_costs_a_reader_a_search_and_no_more),
+		T(the_index_of_a_directory_goes_with_its_names),
+		T(places_are_found_as_a_walk_finds_them),
+		T(without_memory_for_the_index_names_are_added_and_found),
 		T(readers_see_what_stays_exactly_once_while_entries_come_and_go),
 	};
 

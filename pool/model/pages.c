@@ -147,18 +147,10 @@ static struct pool_entry *named(const struct pool_tree *t,
 }
 
 /* First child with at least this cookie; NULL: none. */
-static struct pool_entry *child_from(struct pool_dir *dir, uint64_t cookie)
+static struct pool_entry *child_from(const struct pool_dir *dir,
+				     uint64_t cookie)
 {
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &dir->children) {
-		struct pool_entry *e =
-			pool_list_entry(it, struct pool_entry, sibling);
-
-		if (e->cookie >= cookie)
-			return e;
-	}
-	return NULL;
+	return pool_tree_after(dir, cookie ? cookie - 1 : 0);
 }
 
 static bool below(const struct pool_entry *e, const struct pool_entry *top)

@@ -7,6 +7,8 @@
 
 #include <xxhash.h>
 
+#include "pool/model/marks.h"
+
 #define ROOT_COOKIE 1
 
 /* ---- entries ---- */
@@ -64,7 +66,6 @@ int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size)
 		.next_cookie = ROOT_COOKIE + 1,
 	};
 	pool_hash_init(&t->hash);
-	pool_list_init(&t->readers);
 	pool_list_init(&t->walks);
 	root = entry_alloc(t, "", 0, true);
 	if (!root)
@@ -80,7 +81,7 @@ bool pool_tree_fini_some(struct pool_tree *t, size_t max,
 {
 	struct pool_dir *d = t->root;
 
-	assert(pool_list_empty(&t->readers) && pool_list_empty(&t->walks));
+	assert(pool_list_empty(&t->walks));
 	pool_hash_fini(&t->hash); /* the entries are not touched by it */
 	/* Depth first without recursion: d is always the deepest directory
 	 * under way, its first child the next to go. */
@@ -95,6 +96,8 @@ bool pool_tree_fini_some(struct pool_tree *t, size_t max,
 		}
 		if (e == &d->e)
 			d = e->parent;
+		if (e->is_dir)
+			pool_marks_fini(pool_entry_dir(e));
 		if (free_cb)
 			free_cb(e, arg);
 		pool_list_del(&e->sibling);
@@ -207,83 +210,76 @@ struct pool_entry *pool_tree_add(struct pool_tree *t, struct pool_dir *dir,
 	pool_list_add_tail(&dir->children, &e->sibling);
 	dir->nchildren++;
 	dir->ndirs += is_dir;
+	pool_marks_added(dir, e);
 	return e;
 }
 
 /* ---- readers ---- */
 
-/* The entry at position pos, if it is one that r returns. */
-static struct pool_entry *reader_at(const struct pool_tree_reader *r,
-				    struct pool_list *pos)
+static struct pool_entry *behind(const struct pool_dir *dir,
+				 const struct pool_list *pos)
 {
-	struct pool_entry *e;
-
-	if (pos == &r->dir->children)
-		return NULL;
-	e = entry_of(pos);
-	return e->cookie <= r->last_cookie ? e : NULL;
+	return pos->next == &dir->children ? NULL : entry_of(pos->next);
 }
 
-void pool_tree_reader_open(struct pool_tree *t, struct pool_dir *dir,
+/* Adds the entries that it walks over to *nsteps. */
+static struct pool_entry *after(const struct pool_dir *dir, uint64_t cookie,
+				uint64_t *nsteps)
+{
+	struct pool_entry *e = pool_marks_find(dir, cookie);
+
+	e = behind(dir, e ? &e->sibling : &dir->children);
+	for (; e && e->cookie <= cookie; ++*nsteps)
+		e = behind(dir, &e->sibling);
+	return e;
+}
+
+struct pool_entry *pool_tree_after(const struct pool_dir *dir, uint64_t cookie)
+{
+	uint64_t nsteps = 0;
+
+	return after(dir, cookie, &nsteps);
+}
+
+static void reader_find(struct pool_tree_reader *r)
+{
+	r->next = after(r->dir, r->passed, &r->nsteps);
+	r->nremoved = r->dir->nremoved;
+}
+
+void pool_tree_reader_open(const struct pool_tree *t, struct pool_dir *dir,
 			   struct pool_tree_reader *r)
 {
-	r->dir = dir;
-	r->last_cookie = t->next_cookie - 1;
-	r->next = reader_at(r, dir->children.next);
-	pool_list_add_tail(&t->readers, &r->link);
+	*r = (struct pool_tree_reader){
+		.dir = dir,
+		.last_cookie = t->next_cookie - 1,
+	};
+	reader_find(r);
 }
 
-struct pool_entry *pool_tree_reader_peek(const struct pool_tree_reader *r)
+struct pool_entry *pool_tree_reader_peek(struct pool_tree_reader *r)
 {
-	return r->next;
+	if (r->nremoved != r->dir->nremoved)
+		reader_find(r);
+	return r->next && r->next->cookie <= r->last_cookie ? r->next : NULL;
 }
 
 void pool_tree_reader_advance(struct pool_tree_reader *r)
 {
-	if (r->next)
-		r->next = reader_at(r, r->next->sibling.next);
-}
+	struct pool_entry *e = pool_tree_reader_peek(r);
 
-/* Is r->next already the first entry behind cookie? */
-static bool stands_behind(const struct pool_tree_reader *r, uint64_t cookie)
-{
-	struct pool_list *prev;
-
-	if (!r->next || r->next->cookie <= cookie)
-		return false;
-	prev = r->next->sibling.prev;
-	return prev == &r->dir->children || entry_of(prev)->cookie <= cookie;
+	if (!e)
+		return;
+	r->passed = e->cookie;
+	r->next = behind(r->dir, &e->sibling);
 }
 
 void pool_tree_reader_seek(struct pool_tree_reader *r, uint64_t cookie)
 {
-	if (stands_behind(r, cookie))
+	if (r->passed == cookie)
 		return;
-	/* Onwards from where it stands, else from the start. */
-	if (!r->next || r->next->cookie > cookie)
-		r->next = reader_at(r, r->dir->children.next);
-	while (r->next && r->next->cookie <= cookie)
-		pool_tree_reader_advance(r);
-}
-
-void pool_tree_reader_close(struct pool_tree_reader *r)
-{
-	pool_list_del(&r->link);
-	r->next = NULL;
-}
-
-static void readers_leave(struct pool_tree *t, const struct pool_entry *e)
-{
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &t->readers) {
-		struct pool_tree_reader *r =
-			pool_list_entry(it, struct pool_tree_reader, link);
-
-		assert(&r->dir->e != e);
-		if (r->next == e)
-			pool_tree_reader_advance(r);
-	}
+	r->passed = cookie;
+	reader_find(r);
 }
 
 /* ---- walks ---- */
@@ -353,11 +349,12 @@ void pool_tree_remove(struct pool_tree *t, struct pool_entry *e)
 {
 	assert(e->parent);
 	assert(!e->is_dir || pool_entry_dir(e)->nchildren == 0);
-	readers_leave(t, e);
 	walks_leave(t, e);
 	pool_hash_remove(&t->hash, &e->hash);
+	pool_marks_removing(e->parent, e);
 	pool_list_del(&e->sibling);
 	e->parent->nchildren--;
+	e->parent->nremoved++;
 	e->parent->ndirs -= e->is_dir;
 	free(e);
 }

@@ -8,7 +8,8 @@
  * the START of its own directory entry; the tree allocates them (zeroed, with
  * the name behind) and frees them.
  *
- * Memory, per file: the user's struct + name + 16 bytes of bucket and malloc.
+ * Memory, per file: the user's struct + name + 16 bytes of bucket and malloc,
+ * and the directory's marks (marks.h).
  *
  * Thread: any; the caller serialises access to one tree (here: loop).
  *
@@ -28,12 +29,14 @@
 #define POOL_PATH_MAX 4096 /* bytes of a whole path, without a final NUL */
 
 struct pool_dir;
+struct pool_marks; /* pool/model/marks.h */
 
 struct pool_entry {
 	struct pool_hash_node hash;
 	uint8_t is_dir;
 	uint8_t name_len;  /* 1..255; 0 for the root */
 	uint16_t name_off; /* of the name, from the start of the entry */
+	uint8_t marked;	   /* is in parent->marks */
 	struct pool_dir *parent; /* NULL for the root */
 	struct pool_list sibling;
 	uint64_t cookie; /* unique in the tree, grows with each add: the
@@ -43,15 +46,16 @@ struct pool_entry {
 struct pool_dir {
 	struct pool_entry e;
 	struct pool_list children; /* entries, by sibling; oldest first */
+	struct pool_marks *marks; /* owns; NULL: few children, or no memory */
 	uint64_t nchildren;
 	uint64_t ndirs; /* of these, directories */
+	uint64_t nremoved; /* children that were removed so far */
 };
 
 struct pool_tree {
 	struct pool_hash hash;
-	struct pool_list readers; /* open pool_tree_reader */
-	struct pool_list walks;	  /* open pool_tree_walk */
-	struct pool_dir *root;	  /* owns */
+	struct pool_list walks; /* open pool_tree_walk */
+	struct pool_dir *root;	/* owns */
 	size_t file_size, dir_size;
 	uint64_t next_cookie;
 };
@@ -63,7 +67,7 @@ int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size);
 /*
  * Frees every entry, the root too; free_cb (may be NULL) is called for each
  * just before, children before their directory, so that the user can release
- * what its part owns. No reader may be open.
+ * what its part owns. No walk may be open.
  */
 void pool_tree_fini(struct pool_tree *t,
 		    void (*free_cb)(struct pool_entry *e, void *arg),
@@ -139,29 +143,37 @@ int pool_tree_path(const struct pool_entry *e, char *buf, size_t cap);
 struct pool_entry *pool_tree_next(const struct pool_tree *t,
 				  struct pool_entry *e);
 
+/* The oldest child of dir with a greater cookie; NULL: none. O(log n):
+ * pool/model/marks.h. */
+struct pool_entry *pool_tree_after(const struct pool_dir *dir, uint64_t cookie);
+
 /*
  * Readers walk the children of one directory in cookie order while entries
  * come and go: every entry that existed throughout is returned exactly once,
  * entries added after the open are not (so a listing always ends).
- * The reader is the caller's storage; the directory must not be removed while
- * it is open (pool_tree_remove asserts that).
+ *
+ * A reader is a value in the caller's storage that the tree does not know: it
+ * costs additions and removals nothing, and it is not closed. After a removal
+ * in its directory it finds its place again by the cookie. It must not be used
+ * any more once its directory is removed.
  */
 struct pool_tree_reader {
-	struct pool_list link;
 	struct pool_dir *dir;	 /* borrows */
-	struct pool_entry *next; /* borrows; kept right by the tree */
-	uint64_t last_cookie;	 /* highest one that will be returned */
+	struct pool_entry *next; /* borrows; right while dir->nremoved is: */
+	uint64_t nremoved;
+	uint64_t passed;      /* cookie: all up to this one were returned */
+	uint64_t last_cookie; /* highest one that will be returned */
+	uint64_t nsteps; /* entries walked over to find places, for tests */
 };
-void pool_tree_reader_open(struct pool_tree *t, struct pool_dir *dir,
+void pool_tree_reader_open(const struct pool_tree *t, struct pool_dir *dir,
 			   struct pool_tree_reader *r);
 /* The entry that the next call of pool_tree_reader_advance passes; NULL: end.
  */
-struct pool_entry *pool_tree_reader_peek(const struct pool_tree_reader *r);
+struct pool_entry *pool_tree_reader_peek(struct pool_tree_reader *r);
 void pool_tree_reader_advance(struct pool_tree_reader *r);
 /* Continue behind cookie (0: from the start), up to the last_cookie of the
- * open. O(1) for 0 and where the reader stands already, else O(children). */
+ * open. O(1) where the reader stands already, else as pool_tree_after. */
 void pool_tree_reader_seek(struct pool_tree_reader *r, uint64_t cookie);
-void pool_tree_reader_close(struct pool_tree_reader *r);
 
 /*
  * A walk goes over everything at and below a directory in as many steps as the
