@@ -93,7 +93,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (e) {
 		if (!(fi->flags & O_EXCL))
 			fs_stale_sent(fs, (uint32_t)ctx->pid, true,
-				      pool_now_ns());
+				      fi->flags & O_TRUNC ? pool_now_ns() : 0);
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}

@@ -143,7 +143,8 @@ struct fs_stale {
 	uint32_t tid; /* 0: free */
 	bool writes; /* the request was an OPEN to write, or a truncation */
 	uint64_t ms; /* pool_now_ms() of the ESTALE, or of the LOOKUP since */
-	uint64_t since_ns; /* pool_now_ns() at the first OPEN; 0: unknown */
+	uint64_t since_ns; /* pool_now_ns() at the first OPEN, if with O_TRUNC;
+			      else 0 */
 	struct fs_pin pin;
 };
 #define FS_STALE_MAX 256
@@ -532,6 +533,10 @@ void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		   const struct fs_inode *asked, int flags, int64_t resize,
 		   bool retry, struct fs_pin pin);
+/* An OPEN with O_TRUNC was answered with ESTALE, and its LOOKUP finds e. If it
+ * could not empty the file (fs_write_locks), the name gets another one, that is
+ * empty or was made since that OPEN. */
+void fs_open_empty_soon(struct fs *fs, struct node_entry *e, uint64_t since_ns);
 /* Answers a SETATTR of the size: attributes that expire at once. */
 void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i);
 /* Retries every OPEN in fs->waiting, and lets old pins expire. */
@@ -621,7 +626,7 @@ bool fs_stale_pinned(const struct fs *fs, const struct node_entry *e);
 void fs_stale_cancel(struct fs *fs, uint32_t tid);
 /* A LOOKUP found e. If the thread is a writer that got ESTALE: pins e, and
  * makes sure that the nodeid it gets can be opened for writing. */
-void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
+void fs_stale_lookup(fuse_req_t req, struct fs *fs, struct node_entry *e);
 /* Drops the pins of threads that did not return within STALE_MS; all: of every
  * thread. */
 void fs_stale_expire(struct fs *fs, bool all);

@@ -52,8 +52,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	if (!e->is_dir)
-		fs_stale_lookup(fs, (uint32_t)fuse_req_ctx(req)->pid,
-				(void *)e);
+		fs_stale_lookup(req, fs, (void *)e);
 	i = fs_inode_bind(fs, e);
 	if (!i) {
 		/* ENOMEM. A miss, without a negative dentry. */

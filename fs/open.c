@@ -273,7 +273,9 @@ static void open_stale(struct open_req *r)
 		return;
 	}
 	if (r->req)
-		fs_stale_sent(r->fs, r->tid, open_writes(r), r->start_ns);
+		fs_stale_sent(r->fs, r->tid, open_writes(r),
+			      r->resize < 0 && r->flags & O_TRUNC ?
+				      r->start_ns : 0);
 	open_fail(r, ESTALE);
 }
 
@@ -436,13 +438,13 @@ static bool open_must_empty(const struct open_req *r, struct node_object *own)
 	return !fs_write_locks(own, NULL) || !made_since(r, own);
 }
 
-/* Before an ESTALE: if the file of the name must be emptied, and cannot be, the
- * name gets another one, so that the retry finds an empty one or made_since. */
-static void empty_before_stale(const struct open_req *r, struct node_entry *e)
+void fs_open_empty_soon(struct fs *fs, struct node_entry *e, uint64_t since_ns)
 {
-	if (!r->retry && e && e->own && e->own->state == NODE_WRITING &&
-	    open_must_empty(r, e->own) && fs_write_locks(e->own, NULL))
-		(void)pool_node_own_replace(r->fs->node, e);
+	struct node_object *own = e->own;
+
+	if (own && own->state == NODE_WRITING && fs_write_locks(own, NULL) &&
+	    own->w->made_ns <= since_ns && !is_empty(fs, own))
+		(void)pool_node_own_replace(fs->node, e);
 }
 
 /*
@@ -734,10 +736,14 @@ static bool open_joins(struct open_req *r, struct node_entry *f)
 	if (!r->retry || !own || own->state != NODE_WRITING)
 		return false;
 	if (fs_write_locks(own, r->inode)) {
-		if (open_nameless(r, true, true))
+		if (open_nameless(r, true, true)) {
 			open_as_is(r);
-		else if (!open_wait(r))
+		} else if (open_must_empty(r, own) &&
+			   pool_node_own_replace(r->fs->node, f) == 0) {
+			open_step(r); /* the other nodeid has gone */
+		} else if (!open_wait(r)) {
 			open_fail(r, ETXTBSY);
+		}
 		return true;
 	}
 	if (!fs_inode_show(r->fs, r->inode, f, own, true))
@@ -802,11 +808,9 @@ static void open_unbound(struct open_req *r)
 	else if (writes && !r->retry && visible && !f->own &&
 		 pool_node_published(f))
 		open_rewrite(r, f);
-	else if (writes || !visible || !open_shared(r, f)) {
-		empty_before_stale(r, visible ? f : NULL);
+	else if (writes || !visible || !open_shared(r, f))
 		visible || (!r->retry && (writes || moved)) ?
 			open_stale(r) : open_fail(r, ENOENT);
-	}
 }
 
 /* Must this reader wait for a writer that got ESTALE and is about to repeat its

@@ -132,13 +132,16 @@ static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 	pin->inode = i;
 }
 
-void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
+void fs_stale_lookup(fuse_req_t req, struct fs *fs, struct node_entry *e)
 {
+	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
 	struct fs_stale *s = record_of(fs, tid);
 	struct fs_pin before;
 
 	if (!is_record_of(s, tid) || !s->writes)
 		return;
+	if (s->since_ns && fs_may(req, e, W_OK))
+		fs_open_empty_soon(fs, e, s->since_ns);
 	/* There may be a pin already: revalidation of the dentry is a first
 	 * LOOKUP, and if it finds another nodeid the kernel sends a second. */
 	before = take_pin(fs, s);
