@@ -57,6 +57,8 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
 	fs_handle_free(fs, fs_fh_get(fs, out.open.fh));
+	if (out.open.fh == FS_PASSTHROUGH_WRITER)
+		fs_direct_end(i->obj);
 	fs_uncreate(fs, i->obj);
 	fs_inode_closed(fs, i, i->obj);
 	fs_inode_forget(fs, i, 1);
@@ -93,7 +95,8 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (e) {
 		if (!(fi->flags & O_EXCL))
 			fs_stale_sent(fs, (uint32_t)ctx->pid, true,
-				      fi->flags & O_TRUNC ? pool_now_ns() : 0);
+				      fi->flags & O_TRUNC ? e->cookie : 0,
+				      pool_now_ns());
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}
@@ -163,9 +166,13 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (fi->flags & FS_O_EXEC)
 		fs_executed_end(fs, o);
 	if (writer && o->w) {
-		if (passthrough_writer)
+		if (passthrough_writer) {
+			fs_direct_end(o);
 			pool_node_writer_flushed(fs->node, o);
+		}
 		pool_node_writer_closed(fs->node, o);
+		if (!pool_list_empty(&fs->waiting)) /* for it, perhaps */
+			fs_waiting_run(fs);
 	}
 	fs_inode_forget(fs, i, 1);
 	node_object_unref(fs->node, o);

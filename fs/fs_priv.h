@@ -129,7 +129,7 @@ struct fs_pin {
 			     never dereferenced */
 	struct node_object *obj; /* ref, or NULL */
 	struct fs_inode *inode;	 /* holds a lookup count, or NULL */
-	uint64_t since_ns; /* as in struct fs_stale, for the second OPEN */
+	uint64_t since_ns; /* of struct fs_stale, if that was to empty a file */
 };
 
 /* The last ctime of a file whose nodeid was freed or replaced, for its next
@@ -143,8 +143,9 @@ struct fs_stale {
 	uint32_t tid; /* 0: free */
 	bool writes; /* the request was an OPEN to write, or a truncation */
 	uint64_t ms; /* pool_now_ms() of the ESTALE, or of the LOOKUP since */
-	uint64_t since_ns; /* pool_now_ns() at the first OPEN, if with O_TRUNC;
-			      else 0 */
+	uint64_t empties; /* an OPEN with O_TRUNC: the cookie of its name; else
+			     0 */
+	uint64_t since_ns; /* pool_now_ns() at that OPEN */
 	struct fs_pin pin;
 };
 #define FS_STALE_MAX 256
@@ -502,6 +503,8 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh);
  * writers of an object use one nodeid (node_writer.direct), no daemon-served
  * ones write beside them, and what changes the file asks first:
  */
+void fs_direct_begin(struct node_object *o, const struct fs_inode *i);
+void fs_direct_end(struct node_object *o);
 /* May no writer of i->obj be opened by i, because of those that there are? */
 bool fs_writers_clash(const struct fs_inode *i);
 /* Is o perhaps locked by a write through another nodeid than i? i NULL: through
@@ -533,10 +536,10 @@ void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		   const struct fs_inode *asked, int flags, int64_t resize,
 		   bool retry, struct fs_pin pin);
-/* An OPEN with O_TRUNC was answered with ESTALE, and its LOOKUP finds e. If it
- * could not empty the file (fs_write_locks), the name gets another one, that is
- * empty or was made since that OPEN. */
-void fs_open_empty_soon(struct fs *fs, struct node_entry *e, uint64_t since_ns);
+/* An OPEN with O_TRUNC was answered with ESTALE at since_ns, and its LOOKUP
+ * finds e: empties it now, as far as that can be done at once, so that the
+ * retry need not, whoever opens it in between. */
+void fs_open_empty(struct fs *fs, struct node_entry *e, uint64_t since_ns);
 /* Answers a SETATTR of the size: attributes that expire at once. */
 void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i);
 /* Retries every OPEN in fs->waiting, and lets old pins expire. */
@@ -606,10 +609,11 @@ void fs_listings_fini(struct fs *fs);
 
 /* stale.c: which threads got ESTALE and will repeat their request */
 /* The caller is about to answer the thread's request with ESTALE. */
-void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
 		   uint64_t since_ns);
 /* The same without counting it: the ESTALE of the process that handed over. */
-void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t since_ns);
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
+		  uint64_t since_ns);
 /* Is the thread's second request still expected? */
 bool fs_stale_is_live(const struct fs_stale *s);
 /*
@@ -626,7 +630,10 @@ bool fs_stale_pinned(const struct fs *fs, const struct node_entry *e);
 void fs_stale_cancel(struct fs *fs, uint32_t tid);
 /* A LOOKUP found e. If the thread is a writer that got ESTALE: pins e, and
  * makes sure that the nodeid it gets can be opened for writing. */
-void fs_stale_lookup(fuse_req_t req, struct fs *fs, struct node_entry *e);
+void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
+/* Is it the LOOKUP of the name e that an OPEN with O_TRUNC was for? */
+bool fs_stale_empties(struct fs *fs, uint32_t tid, const struct node_entry *e,
+		      uint64_t *ret_since_ns);
 /* Drops the pins of threads that did not return within STALE_MS; all: of every
  * thread. */
 void fs_stale_expire(struct fs *fs, bool all);

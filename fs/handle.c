@@ -60,17 +60,27 @@ bool fs_write_locks(const struct node_object *o, const struct fs_inode *i)
 {
 	const struct node_writer *w = o->w;
 
-	return w && w->opens > 0 && w->direct && w->direct != i;
+	return w && w->ndirect > 0 && w->direct != i;
 }
 
 bool fs_writers_clash(const struct fs_inode *i)
 {
 	const struct node_writer *w = i->obj->w;
 
-	if (!w || w->opens == 0)
-		return false;
 	return fs_write_locks(i->obj, i->served ? NULL : i) ||
-	       (!i->served && w->relayed);
+	       (!i->served && w && w->nserved > 0);
+}
+
+void fs_direct_begin(struct node_object *o, const struct fs_inode *i)
+{
+	o->w->direct = i;
+	o->w->ndirect++;
+}
+
+void fs_direct_end(struct node_object *o)
+{
+	if (o->w && o->w->ndirect > 0 && --o->w->ndirect == 0)
+		o->w->direct = NULL;
 }
 
 void fs_handle_free(struct fs *fs, struct fs_handle *h)
@@ -78,6 +88,8 @@ void fs_handle_free(struct fs *fs, struct fs_handle *h)
 	if (!h)
 		return;
 	fs_fh_remove(fs, &h->o);
+	if (h->writer && h->obj && h->obj->w && h->obj->w->nserved > 0)
+		h->obj->w->nserved--;
 	node_fd_close(fs->node, &h->fd);
 	if (h->obj)
 		node_object_unref(fs->node, h->obj);
@@ -104,7 +116,7 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 			if (!fs_wants_write(flags))
 				return 0;
 			out->fh = FS_PASSTHROUGH_WRITER;
-			i->obj->w->direct = i;
+			fs_direct_begin(i->obj, i);
 			return 0;
 		}
 		if (i->opens > 0)
@@ -123,7 +135,7 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 		return rc;
 	i->was_served = true;
 	if (fs_wants_write(flags))
-		i->obj->w->relayed = true;
+		i->obj->w->nserved++;
 	out->fh = h->o.fh;
 	out->open_flags |= FOPEN_DIRECT_IO | FS_FOPEN_PARALLEL_DIRECT_WRITES;
 	return 0;

@@ -63,15 +63,16 @@ static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
 }
 
 /* The threads whose second request is expected. Pins are not handed over:
- * fs_busy waits for them. tids, since: storage for the lists in m. */
+ * fs_busy waits for them. tids, empties: storage for the lists in m. */
 static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
-		      uint64_t since[FS_STALE_MAX], Kvpool__HandoverFs *m)
+		      uint64_t empties[2][FS_STALE_MAX], Kvpool__HandoverFs *m)
 {
 	unsigned int k;
 
 	m->stale_readers = tids[0];
 	m->stale_writers = tids[1];
-	m->stale_since_ns = since;
+	m->stale_empties = empties[0];
+	m->stale_since_ns = empties[1];
 	for (k = 0; k < FS_STALE_MAX; k++) {
 		const struct fs_stale *s = &fs->stale[k];
 
@@ -79,7 +80,8 @@ static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
 			continue;
 		if (s->writes) {
 			m->stale_writers[m->n_stale_writers++] = s->tid;
-			since[m->n_stale_since_ns++] = s->since_ns;
+			empties[0][m->n_stale_empties++] = s->empties;
+			empties[1][m->n_stale_since_ns++] = s->since_ns;
 		} else {
 			m->stale_readers[m->n_stale_readers++] = s->tid;
 		}
@@ -91,9 +93,11 @@ static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 	size_t i;
 
 	for (i = 0; i < m->n_stale_readers; i++)
-		fs_stale_add(fs, m->stale_readers[i], false, 0);
+		fs_stale_add(fs, m->stale_readers[i], false, 0, 0);
 	for (i = 0; i < m->n_stale_writers; i++)
 		fs_stale_add(fs, m->stale_writers[i], true,
+			     i < m->n_stale_empties ?
+				     m->stale_empties[i] : 0,
 			     i < m->n_stale_since_ns ?
 				     m->stale_since_ns[i] : 0);
 }
@@ -161,7 +165,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
 	ProtobufCBinaryData misses[2];
 	uint32_t stale[2][FS_STALE_MAX];
-	uint64_t stale_since[FS_STALE_MAX];
+	uint64_t stale_empties[2][FS_STALE_MAX];
 	struct notes notes = { 0 };
 	size_t i;
 
@@ -186,7 +190,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	m.root_atime_ns = fs->root.atime_ns;
 	m.notes = notes.list;
 	m.n_notes = notes.n;
-	put_stale(fs, stale, stale_since, &m);
+	put_stale(fs, stale, stale_empties, &m);
 	put_carried(fs, carried, &m);
 	pool_handover_put(h, POOL_HANDOVER_FS, &m.base);
 	for (i = 0; i < notes.n; i++)
@@ -245,6 +249,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	m.path.len = inode_path(i, path);
 	m.obj = o && o->lent_fd < 0 && o->state != NODE_DROPPED ? o->id : 0;
 	m.opens = i->opens;
+	m.direct = o && o->w && o->w->direct == i ? o->w->ndirect : 0;
 	m.backing = i->backing;
 	m.size = i->entry && !i->entry->own ? i->entry->size :
 					     fs_inode_past(i)->size;
@@ -519,11 +524,10 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	}
 	if (get_object(fs, i, m, o, h))
 		return -ENOMEM;
-	/* The record does not say how many handles write. The root: several
-	 * nodeids, perhaps. */
-	if (i->opens > 0 && !i->served && i->obj && i->obj->w &&
-	    i->obj->w->opens > 0)
-		i->obj->w->direct = i->obj->w->direct ? &fs->root : i;
+	if (m->direct > 0 && i->obj && i->obj->w) {
+		i->obj->w->direct = i;
+		i->obj->w->ndirect = m->direct;
+	}
 	if (i->backing && i->obj && i->opens == 0) {
 		pool_list_add_tail(&fs->backings, &i->lru);
 		fs->nbackings++;
@@ -584,7 +588,7 @@ static struct fs_fh *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 	f->fd.map_len = m->map_len;
 	get_handle_obj(fs, f, m, h);
 	if (f->writer && f->obj && f->obj->w)
-		f->obj->w->relayed = true;
+		f->obj->w->nserved++;
 	node_fd_keep(fs->node, &f->fd, f->obj,
 		     m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1);
 	return &f->o;

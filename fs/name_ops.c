@@ -21,6 +21,17 @@ static void reply_missing(fuse_req_t req, struct fs *fs,
 	fuse_reply_entry(req, &p);
 }
 
+/* e was found: by a thread that got ESTALE, perhaps. */
+static void found_again(fuse_req_t req, struct fs *fs, struct node_entry *e)
+{
+	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
+	uint64_t since_ns;
+
+	if (fs_stale_empties(fs, tid, e, &since_ns) && fs_may(req, e, W_OK))
+		fs_open_empty(fs, e, since_ns);
+	fs_stale_lookup(fs, tid, e);
+}
+
 void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fs *fs = fs_count(req, OP_LOOKUP);
@@ -52,7 +63,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	if (!e->is_dir)
-		fs_stale_lookup(req, fs, (void *)e);
+		found_again(req, fs, (void *)e);
 	i = fs_inode_bind(fs, e);
 	if (!i) {
 		/* ENOMEM. A miss, without a negative dentry. */

@@ -73,6 +73,7 @@
  */
 #include "fs/fs_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -202,6 +203,8 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	/* ENOENT: the request was interrupted, so no RELEASE will come. */
 	node_object_ref(o);
 	fs_handle_free(fs, fs_fh_get(fs, out.fh));
+	if (out.fh == FS_PASSTHROUGH_WRITER)
+		fs_direct_end(o);
 	end_use(fs, o, flags);
 	fs_inode_closed(fs, i, o);
 	node_object_unref(fs->node, o);
@@ -261,6 +264,17 @@ static void open_fail(struct open_req *r, int err)
 	open_free(r);
 }
 
+static void stale_sent(struct open_req *r)
+{
+	const struct fs_inode *i = r->inode;
+	const struct node_entry *e = i->entry ? i->entry :
+						fs_inode_path_entry(r->fs, i);
+	bool empties = e && r->resize < 0 && r->flags & O_TRUNC;
+
+	fs_stale_sent(r->fs, r->tid, open_writes(r),
+		      empties ? e->e.cookie : 0, r->start_ns);
+}
+
 /*
  * Answers with ESTALE, so that the kernel looks the name up again. A retry gets
  * another error: to a reader it is a miss; a writer met a nodeid that cannot
@@ -273,9 +287,7 @@ static void open_stale(struct open_req *r)
 		return;
 	}
 	if (r->req)
-		fs_stale_sent(r->fs, r->tid, open_writes(r),
-			      r->resize < 0 && r->flags & O_TRUNC ?
-				      r->start_ns : 0);
+		stale_sent(r);
 	open_fail(r, ESTALE);
 }
 
@@ -326,13 +338,6 @@ void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i)
 	fuse_reply_attr(req, &st, 0);
 }
 
-static bool shows_own(const struct fs_inode *i)
-{
-	const struct node_object *o = i->obj;
-
-	return o && o->entry && o->entry->own == o;
-}
-
 /* Opens the object that the nodeid shows, perhaps an older version. */
 static void open_as_is(struct open_req *r)
 {
@@ -351,10 +356,7 @@ static void resize_begin(struct open_req *r, struct node_object *own)
 {
 	r->resized = node_object_ref(own);
 	pool_node_writer_opened(r->fs->node, own);
-	if (r->inode->served)
-		own->w->relayed = true;
-	else
-		own->w->direct = r->asked;
+	fs_direct_begin(own, r->asked);
 }
 
 static void resize_end(struct open_req *r)
@@ -363,8 +365,7 @@ static void resize_end(struct open_req *r)
 	struct pool_node *n = r->fs->node;
 
 	r->resized = NULL;
-	if (!o)
-		return;
+	fs_direct_end(o);
 	pool_node_writer_flushed(n, o);
 	pool_node_writer_closed(n, o);
 	node_object_unref(n, o);
@@ -380,20 +381,11 @@ static void on_resized(void *arg, int status)
 	if (!status && i->obj && i->obj->w)
 		pool_node_modified(fs->node, i->obj, fs_write_ns());
 	resize_end(r);
-	if (!status && r->req && r->resize < 0 && !shows_own(i)) {
-		open_restart(r); /* unlinked or replaced while it waited */
-		return;
-	}
 	req = open_take_req(r);
-	if (status) {
-		if (req)
-			fuse_reply_err(req, -status);
-	} else if (r->resize >= 0) {
-		if (req)
-			fs_resize_reply(req, fs, i);
-	} else if (req) {
-		reply_open(req, fs, i, r->flags);
-	}
+	if (req && status)
+		fuse_reply_err(req, -status);
+	else if (req)
+		fs_resize_reply(req, fs, i);
 	open_free(r);
 }
 
@@ -423,11 +415,11 @@ static bool is_empty(const struct fs *fs, struct node_object *own)
 	       size == 0;
 }
 
-/* Is r a retry, and was o made, empty, since the first OPEN came? It is then as
- * if that had emptied it: what is in it was written after. */
-static bool made_since(const struct open_req *r, const struct node_object *o)
+/* Is r a retry, and was o empty since the first OPEN came? It is then as if
+ * that had emptied it: what is in it was written after. */
+static bool emptied_since(const struct open_req *r, const struct node_object *o)
 {
-	return r->pin.since_ns && o->w->made_ns > r->pin.since_ns;
+	return r->pin.since_ns && o->w->emptied_ns > r->pin.since_ns;
 }
 
 /* Must this OPEN empty the file? */
@@ -435,16 +427,37 @@ static bool open_must_empty(const struct open_req *r, struct node_object *own)
 {
 	if (r->resize >= 0 || !(r->flags & O_TRUNC) || is_empty(r->fs, own))
 		return false;
-	return !fs_write_locks(own, NULL) || !made_since(r, own);
+	return !fs_write_locks(own, NULL) || !emptied_since(r, own);
 }
 
-void fs_open_empty_soon(struct fs *fs, struct node_entry *e, uint64_t since_ns)
+/* Sets the size to 0; ends at once. */
+static int empty_own(struct fs *fs, struct node_object *own)
+{
+	int rc = pool_node_resize_start(fs->node, own, 0, NULL, NULL);
+
+	assert(rc != 0);
+	if (rc < 0)
+		return rc;
+	pool_node_modified(fs->node, own, fs_write_ns());
+	own->w->emptied_ns = pool_now_ns();
+	return 0;
+}
+
+void fs_open_empty(struct fs *fs, struct node_entry *e, uint64_t since_ns)
 {
 	struct node_object *own = e->own;
 
-	if (own && own->state == NODE_WRITING && fs_write_locks(own, NULL) &&
-	    own->w->made_ns <= since_ns && !is_empty(fs, own))
+	if (executed_of(fs, own ? own : e->obj))
+		return;
+	if (!own && pool_node_published(e))
+		(void)pool_node_rewrite_start(fs->node, e, 0, NULL, NULL);
+	else if (!own || own->state != NODE_WRITING || own->w->queued ||
+		 own->w->emptied_ns > since_ns)
+		return;
+	else if (fs_write_locks(own, NULL) && !is_empty(fs, own))
 		(void)pool_node_own_replace(fs->node, e);
+	else
+		(void)empty_own(fs, own);
 }
 
 /*
@@ -492,13 +505,10 @@ static bool own_replace(struct open_req *r, const struct node_object *own,
 
 static void own_resize(struct open_req *r, struct node_object *own)
 {
-	bool truncates = r->resize >= 0;
 	int rc;
 
-	if (truncates)
-		resize_begin(r, own);
-	rc = pool_node_resize_start(r->fs->node, own,
-				    truncates ? (uint64_t)r->resize : 0,
+	resize_begin(r, own);
+	rc = pool_node_resize_start(r->fs->node, own, (uint64_t)r->resize,
 				    on_resized, r);
 	if (rc != 0)
 		on_resized(r, rc == 1 ? 0 : rc);
@@ -533,6 +543,11 @@ static void open_own(struct open_req *r, struct node_object *own)
 	/* The PUBLISH may wait long for a master; an emptied file need not. */
 	if (rc && own_replace(r, own, rc))
 		return;
+	if ((rc == -EROFS || rc == -ETXTBSY) && !r->retry &&
+	    !r->inode->entry) { /* the name's own nodeid may do it */
+		open_stale(r);
+		return;
+	}
 	if (rc && open_wait(r))
 		return;
 	if (rc) {
@@ -540,12 +555,14 @@ static void open_own(struct open_req *r, struct node_object *own)
 		return;
 	}
 	pool_list_del(&r->link);
-	if (resizes && r->resize < 0 && !open_must_empty(r, own)) {
-		pool_node_modified(fs->node, own, fs_write_ns());
-		resizes = false;
-	}
-	if (resizes)
+	if (r->resize >= 0) {
 		own_resize(r, own);
+		return;
+	}
+	if (resizes && (is_empty(fs, own) || open_must_empty(r, own)))
+		rc = empty_own(fs, own);
+	if (rc)
+		open_fail(r, -rc);
 	else
 		open_as_is(r);
 }
@@ -722,7 +739,7 @@ static bool open_nameless(struct open_req *r, bool writes, bool visible)
 	    i->obj->state != NODE_DROPPED || !i->obj->w ||
 	    i->obj->w->opens == 0)
 		return false;
-	return !(r->flags & O_TRUNC) || made_since(r, i->obj) ||
+	return !(r->flags & O_TRUNC) || emptied_since(r, i->obj) ||
 	       empty_nameless(r->fs, i->obj);
 }
 
@@ -738,7 +755,7 @@ static bool open_joins(struct open_req *r, struct node_entry *f)
 	if (fs_write_locks(own, r->inode)) {
 		if (open_nameless(r, true, true)) {
 			open_as_is(r);
-		} else if (open_must_empty(r, own) &&
+		} else if (open_empties(r) &&
 			   pool_node_own_replace(r->fs->node, f) == 0) {
 			open_step(r); /* the other nodeid has gone */
 		} else if (!open_wait(r)) {

@@ -69,13 +69,15 @@ void fs_stale_unpin(struct fs *fs, struct fs_pin *pin)
 		fs->ndeferred[FS_DEFERRED_RETRY]--;
 }
 
-void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes, uint64_t since_ns)
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
+		   uint64_t since_ns)
 {
 	pool_count(&fs->stale_opens);
-	fs_stale_add(fs, tid, writes, since_ns);
+	fs_stale_add(fs, tid, writes, empties, since_ns);
 }
 
-void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t since_ns)
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
+		  uint64_t since_ns)
 {
 	struct fs_stale *s = record_of(fs, tid);
 	struct fs_pin pin = take_pin(fs, s);
@@ -84,6 +86,7 @@ void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t since_ns)
 	s->tid = tid;
 	s->writes = writes;
 	s->ms = pool_now_ms();
+	s->empties = empties;
 	s->since_ns = since_ns;
 }
 
@@ -96,7 +99,7 @@ bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
 	if (!tid || s->tid != tid)
 		return false;
 	*ret_pin = take_pin(fs, s);
-	ret_pin->since_ns = s->since_ns;
+	ret_pin->since_ns = s->empties ? s->since_ns : 0;
 	s->tid = 0;
 	return retry;
 }
@@ -132,16 +135,22 @@ static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 	pin->inode = i;
 }
 
-void fs_stale_lookup(fuse_req_t req, struct fs *fs, struct node_entry *e)
+bool fs_stale_empties(struct fs *fs, uint32_t tid, const struct node_entry *e,
+		      uint64_t *ret_since_ns)
 {
-	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
+	const struct fs_stale *s = record_of(fs, tid);
+
+	*ret_since_ns = s->since_ns;
+	return is_record_of(s, tid) && s->empties == e->e.cookie;
+}
+
+void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
+{
 	struct fs_stale *s = record_of(fs, tid);
 	struct fs_pin before;
 
 	if (!is_record_of(s, tid) || !s->writes)
 		return;
-	if (s->since_ns && fs_may(req, e, W_OK))
-		fs_open_empty_soon(fs, e, s->since_ns);
 	/* There may be a pin already: revalidation of the dentry is a first
 	 * LOOKUP, and if it finds another nodeid the kernel sends a second. */
 	before = take_pin(fs, s);

@@ -229,7 +229,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	o->entry = to;
 	node_own_supersede(n, to, o, from);
 	w->renamed = true;
-	w->made_ns = 0;
+	w->emptied_ns = 0;
 	w->flushed = true;
 	w->base_gen = to->gen;
 	w->touched_ms = pool_now_ms();

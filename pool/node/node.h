@@ -229,18 +229,18 @@ struct node_writer {
 	uint64_t claimed;    /* bytes granted by space.c and not written yet */
 	uint64_t breaches;   /* pool_store_breaches at creation */
 	uint64_t touched_ms; /* last use */
-	/* pool_now_ns() when it was made, empty, under its name; 0: otherwise */
-	uint64_t made_ns;
+	/* pool_now_ns() when it was last empty under its name; 0: never */
+	uint64_t emptied_ns;
 	/* mtime of the store file when attr.mtime_ns was set; 0: at its
 	 * creation. If the file has another mtime now, it was written since */
 	uint64_t stamp_ns;
 	uint64_t ticket;     /* order of sealing, for fsync barriers */
 	uint32_t opens;	     /* writable handles of the mount */
-	/* Kept by the mount until `opens` is 0 again: its nodeid whose handles
-	 * write in passthrough mode, NULL: none; and whether daemon-served
-	 * handles write. Never both (fs/fs_priv.h, fs_writers_clash) */
+	/* Of these, kept by the mount (fs/fs_priv.h, fs_writers_clash): the
+	 * number in passthrough mode, their nodeid or NULL; and the number of
+	 * those that are daemon-served */
 	const void *direct;
-	bool relayed;
+	uint32_t ndirect, nserved;
 	/* -errno of a failed write; never published then */
 	int poison;
 	struct node_fd fd;   /* O_RDWR, for served writers */

@@ -102,7 +102,7 @@ static int rewrite_begin_copy(struct rewrite *r, struct node_entry *e)
 	if (err)
 		return err;
 	r->to->w->pristine_copy = true;
-	r->to->w->made_ns = 0;
+	r->to->w->emptied_ns = 0;
 	r->copy.limit = r->keep;
 	r->copy.from = node_object_open(n, r->from, O_RDONLY);
 	if (r->copy.from < 0)

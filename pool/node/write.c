@@ -110,7 +110,7 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 	w->attr.gen = 0;
 	w->base_gen = e->gen;
 	w->touched_ms = pool_now_ms();
-	w->made_ns = pool_now_ns();
+	w->emptied_ns = pool_now_ns();
 	pool_node_rules(n, &e->e, &rules);
 	w->scratch = rules.class == POOL_CLASS_SCRATCH;
 	o->w = w;
@@ -183,10 +183,7 @@ static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
 void pool_node_writer_opened(struct pool_node *n, struct node_object *o)
 {
 	(void)n;
-	if (o->w->opens++ == 0) {
-		o->w->direct = NULL;
-		o->w->relayed = false;
-	}
+	o->w->opens++;
 	o->w->touched_ms = pool_now_ms();
 }
 
