@@ -320,7 +320,8 @@ static enum MHD_Result refuse_host(struct daemon_admin *a,
 	return refuse(a, conn, line);
 }
 
-/* Loopback can be reached by any local user, so the peer's user is checked. */
+/* Loopback can be reached by any local user, so the peer's user is checked.
+ * (That of the Unix socket is trusted.) */
 static bool user_may(struct daemon_admin *a, struct MHD_Connection *conn)
 {
 	uid_t uid;
@@ -381,7 +382,7 @@ static enum MHD_Result route(struct daemon_admin *a,
 		return reply_contents(a, conn);
 	if (!p)
 		return reply_text(conn, 404, "no such page; / lists them\n");
-	if (p->names && !is_local(conn) && !user_may(a, conn))
+	if (p->names && !user_may(a, conn))
 		return refuse(a, conn, OTHER_USER);
 	return reply_page(a, p->fn, p->params, conn);
 }

@@ -217,6 +217,9 @@ struct fs {
 	unsigned int npins; /* entries of `stale` with a pin */
 	unsigned int handles_without_obj; /* taken over, object not known */
 	struct fs_notifier *notifier; /* owns */
+	bool notifier_lost; /* closed while its thread was blocked: what that
+			       uses (notifier, se) stays until the process ends
+			       */
 	pid_t guard; /* <= 0: none */
 
 	struct pool_counter requests[OP_COUNT];
@@ -358,22 +361,25 @@ int fs_handover_read(struct fs *fs, struct pool_handover *h);
 /* notify.c. All on the loop. */
 int fs_notifier_open(struct fs *fs);
 /* The thread ends after the notification that it is sending; the rest of the
- * queue is dropped. Sending may block until every request that holds a
- * directory's lock in the kernel is answered. */
+ * queue is dropped. Sending blocks for as long as anybody holds the directory's
+ * lock in the kernel. */
 void fs_notifier_stop(struct fs *fs);
 /* Has the thread ended? Joins it: not to be called again after true. */
 bool fs_notifier_ended(struct fs *fs);
-/* Frees the queue, after the thread has ended. */
+/* Closes its handles of the loop; the thread may still be blocked. */
 void fs_notifier_close(struct fs *fs);
-/* Queues an invalidation of e's dentry. If the queue is full, expires all
- * dentries instead, where the kernel has epochs. No-op if the kernel has no
- * nodeid of the directory. */
+/* Frees the queue, after the thread has ended. */
+void fs_notifier_free(struct fs *fs);
+/* Queues an invalidation of e's dentry. If the kernel does not take them, or
+ * the queue is full, all dentries are expired instead, where the kernel has
+ * epochs: see notify.c. No-op if the kernel has no nodeid of the directory. */
 void fs_notify_entry(struct fs *fs, struct pool_entry *e);
-/* Queues an invalidation of i's attributes and cached pages, or sends it at
- * once if the queue is full. */
+/* Queues an invalidation of i's attributes, or sends it at once if the queue is
+ * full. */
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
-/* Sends that invalidation at once. The kernel takes no directory's lock for it,
- * so the loop does not block. */
+/* Sends that invalidation at once. The kernel takes no lock for it that a user
+ * can hold: neither the inode's nor, as no pages are invalidated (offset -1),
+ * one of a page. So the loop does not block. */
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
 /* Queues an invalidation of a dentry by the directory's nodeid; name_len 0: of
  * the nodeid itself. Not bounded: for what a take-over hands over. */
@@ -384,8 +390,8 @@ void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
 void fs_notify_each(struct fs *fs,
 		    void (*cb)(void *arg, uint64_t nodeid, const char *name,
 			       size_t name_len), void *arg);
-/* Calls pool_node_told(mark) when everything queued so far has been sent,
- * possibly before this returns. */
+/* Calls pool_node_told(mark) when everything queued so far has been sent, or
+ * all dentries have been expired instead; possibly before this returns. */
 void fs_notify_mark(struct fs *fs, uint64_t mark);
 /* Is the queue full on a kernel without epochs (before Linux 6.16)? Such a
  * kernel needs every single notification: the feed must wait. */

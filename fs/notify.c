@@ -8,18 +8,31 @@
  * never overtakes the invalidation that corrects it.
  *
  * Bound: an FSYNCDIR holds its directory's lock, and so blocks the thread, for
- * seconds. When the queue is full (NOTES_MAX), a dentry is not queued; the
- * kernel's epoch is incremented instead, which expires all dentries and takes
- * no lock. A kernel without epochs (before Linux 6.16) needs every
- * notification: the queue grows beyond the bound, and the feed waits
- * (fs_notify_behind).
+ * seconds. Any user may hold one for as long as he likes: by listing the
+ * directory into memory whose pages do not come. So when the kernel does not
+ * take an invalidation for NOTE_SLOW_MS, or the queue is full (NOTES_MAX), the
+ * loop expires all dentries instead, by incrementing the kernel's epoch, which
+ * takes no lock (cover). What is queued is then done: dentries need no
+ * notification any more, the loop sends those of inodes, which take no
+ * directory's lock either, and marks are reached. While the thread is blocked,
+ * what is queued later is covered in the next turn of the loop: one epoch a
+ * turn at most.
+ *
+ * A kernel without epochs (before Linux 6.16) needs every notification: all
+ * later ones wait for the one that is blocked, the queue grows beyond the
+ * bound, and the feed waits (fs_notify_behind).
  *
  * Thread: loop, but for notifier_main and what it calls.
  */
 #include "fs/fs_priv.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 /* One notification, or a mark. */
@@ -38,6 +51,8 @@ struct note {
  * stale dentry in the kernel for up to FS_TIMEOUT_LONG. */
 #define SPARES 64
 #define NOTES_MAX 16384 /* bound of the queue */
+#define NOTE_SLOW_MS 200 /* an invalidation that the kernel has not taken at two
+			    ticks of the timer is slow */
 
 struct fs_notifier {
 	struct fs *fs;
@@ -46,14 +61,22 @@ struct fs_notifier {
 	pthread_cond_t wake; /* the queue or `stop` changed */
 	struct note *head, **tail; /* the queue; owns */
 	size_t nqueued; /* length of the queue, marks included */
+	size_t nnames; /* dentries in the queue */
+	uint64_t ntaken; /* notes that the thread has taken off the queue */
 	struct note *spares; /* owns; room for POOL_NAME_MAX each */
 	struct note *sending; /* owned by the thread; NULL: none */
 	bool stop;
 	bool idle;	   /* nothing queued, nothing being sent */
 	bool no_epochs;	   /* the kernel has none; loop only */
-	uint64_t sent_mark; /* the last mark that the thread reached */
-	uv_async_t mark_async; /* wakes the loop to read sent_mark */
-	struct pool_counter sent, queued, epochs, merged; /* atomic */
+	uint64_t sent_mark; /* the last mark that was reached */
+	int mark_fd;	    /* eventfd: wakes the loop to read sent_mark */
+	uv_poll_t mark_poll; /* of mark_fd */
+	/* Loop only; the numbers are values of ntaken. */
+	uv_timer_t tick; /* runs while the notifier is not idle */
+	uint64_t seen;	  /* at the last tick */
+	uint64_t slow;	  /* of a slow invalidation; 0: none */
+	uint64_t covered; /* when the last epoch began */
+	struct pool_counter sent, queued, epochs, merged, nslow; /* atomic */
 };
 
 /* ---- notes ---- */
@@ -111,12 +134,14 @@ static void notes_free(struct note *n)
 
 /* ---- the thread ---- */
 
+/* Any thread: the loop may report a later one before the notifier's does. */
 static void report_mark(struct fs_notifier *nt, uint64_t mark)
 {
 	pthread_mutex_lock(&nt->lock);
-	nt->sent_mark = mark;
+	if (nt->sent_mark < mark)
+		nt->sent_mark = mark;
 	pthread_mutex_unlock(&nt->lock);
-	uv_async_send(&nt->mark_async);
+	(void)eventfd_write(nt->mark_fd, 1);
 }
 
 static void send_note(struct fs *fs, const struct note *n)
@@ -142,9 +167,32 @@ static struct note *take_note(struct fs_notifier *nt)
 		return NULL;
 	nt->head = n->next;
 	nt->nqueued--;
+	nt->nnames -= n->name_len > 0;
+	nt->ntaken++;
 	if (!nt->head)
 		nt->tail = &nt->head;
 	return n;
+}
+
+/*
+ * Gives the thread a table of its own with the descriptors that it needs. A
+ * process that is killed, or ends, keeps its descriptors until all threads that
+ * share its table have ended, but this one may be blocked: ports and locks
+ * would not be free for the next daemon.
+ */
+static void own_descriptors(const struct fs_notifier *nt)
+{
+	int dev = nt->fs->dev_fd, mark = nt->mark_fd;
+	unsigned int low = (unsigned int)(dev >= 0 && dev < mark ? dev : mark);
+	unsigned int high = (unsigned int)(dev > mark ? dev : mark);
+
+	if (unshare(CLONE_FILES) < 0)
+		return; /* it shares them */
+	if (low > 0)
+		(void)close_range(0, low - 1, 0);
+	if (high > low + 1)
+		(void)close_range(low + 1, high - 1, 0);
+	(void)close_range(high + 1, UINT_MAX, 0);
 }
 
 static void *notifier_main(void *arg)
@@ -152,6 +200,7 @@ static void *notifier_main(void *arg)
 	struct fs_notifier *nt = arg;
 	struct note *n;
 
+	own_descriptors(nt);
 	pthread_mutex_lock(&nt->lock);
 	while (!nt->stop) {
 		n = take_note(nt);
@@ -170,11 +219,127 @@ static void *notifier_main(void *arg)
 	return NULL;
 }
 
+/* ---- the loop ---- */
+
+/* Does the thread send an invalidation of a dentry now? Under the lock. */
+static bool sends_name(const struct fs_notifier *nt)
+{
+	return nt->sending && nt->sending->name_len > 0;
+}
+
+/* Empties the queue, after an epoch began: see cover. */
+static void drain_queue(struct fs *fs)
+{
+	struct fs_notifier *nt = fs->notifier;
+	struct note *all, *n, *next;
+
+	pthread_mutex_lock(&nt->lock);
+	all = nt->head;
+	nt->head = NULL;
+	nt->tail = &nt->head;
+	nt->nqueued = nt->nnames = 0;
+	nt->covered = nt->ntaken;
+	pthread_mutex_unlock(&nt->lock);
+	for (n = all; n; n = n->next) {
+		if (n->name_len)
+			pool_count(&nt->merged);
+		else
+			send_note(fs, n);
+	}
+	pthread_mutex_lock(&nt->lock);
+	for (n = all; n; n = next) {
+		next = n->next;
+		note_give_locked(nt, n);
+	}
+	pthread_mutex_unlock(&nt->lock);
+}
+
+/*
+ * Does without the thread: expires all dentries, if one is queued or being sent
+ * that no epoch covers yet, or `also`; then empties the queue. False: the
+ * kernel has no epochs, nothing was done.
+ */
+static bool cover(struct fs *fs, bool also)
+{
+	struct fs_notifier *nt = fs->notifier;
+
+	pthread_mutex_lock(&nt->lock);
+	also = also || nt->nnames > 0 ||
+	       (sends_name(nt) && nt->covered != nt->ntaken);
+	pthread_mutex_unlock(&nt->lock);
+	if (also) {
+		nt->no_epochs = fs_epoch_next(fs->dev_fd) < 0;
+		if (nt->no_epochs)
+			return false;
+		pool_count(&nt->epochs);
+	}
+	drain_queue(fs);
+	return true;
+}
+
+/* Who holds the lock is not known; how it is held for long is. */
+static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
+{
+	const struct fs_inode *i = fs_inode_find(fs, dir);
+	struct node_dirent *d = i ? fs_inode_dir(i) : NULL;
+	char path[POOL_PATH_MAX + 1];
+
+	if (!d || pool_tree_path(&d->d.e, path, sizeof(path)) < 0)
+		strcpy(path, "?");
+	pool_warn_limited("%s/%s: the kernel has this directory locked for "
+			  "longer than %d ms, perhaps for a process that lists "
+			  "it and does not go on: %s",
+			  fs->mountpoint ? fs->mountpoint : "", path,
+			  NOTE_SLOW_MS, covered ?
+			  "until it does, all names are looked up anew" :
+			  "until it does, changes by other nodes show up to a "
+			  "minute late (not from Linux 6.16 on)");
+}
+
+/* The kernel has not taken the invalidation that is being sent at two ticks in
+ * a row: it is slow until it has. */
+static void on_tick(uv_timer_t *t)
+{
+	struct fs *fs = ((struct fs_notifier *)t->data)->fs;
+	struct fs_notifier *nt = fs->notifier;
+	uint64_t taken;
+	bool idle, slow, covered;
+	fuse_ino_t dir;
+
+	pthread_mutex_lock(&nt->lock);
+	idle = nt->idle;
+	taken = nt->ntaken;
+	slow = sends_name(nt) && nt->seen == taken;
+	dir = slow ? nt->sending->ino : 0;
+	pthread_mutex_unlock(&nt->lock);
+	nt->seen = taken;
+	if (idle)
+		uv_timer_stop(t);
+	if (!slow)
+		return;
+	covered = cover(fs, false);
+	if (nt->slow != taken) {
+		pool_count(&nt->nslow);
+		warn_slow(fs, dir, covered);
+	}
+	nt->slow = taken;
+}
+
+/* Something was queued; slow: behind a slow invalidation. */
+static void start_tick(struct fs_notifier *nt, bool slow)
+{
+	if (slow && !nt->no_epochs)
+		uv_timer_start(&nt->tick, on_tick, 0, NOTE_SLOW_MS);
+	else if (!uv_is_active((uv_handle_t *)&nt->tick))
+		uv_timer_start(&nt->tick, on_tick, NOTE_SLOW_MS, NOTE_SLOW_MS);
+}
+
 static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 		       size_t len, uint64_t mark)
 {
 	struct fs_notifier *nt = fs->notifier;
 	struct note *n = note_take(nt, len);
+	bool slow;
 
 	if (!n) {
 		pool_error("out of memory: a notification to the kernel is "
@@ -194,8 +359,11 @@ static void queue_note(struct fs *fs, fuse_ino_t ino, const char *name,
 	*nt->tail = n;
 	nt->tail = &n->next;
 	nt->nqueued++;
+	nt->nnames += len > 0;
+	slow = sends_name(nt) && nt->slow == nt->ntaken;
 	pthread_cond_signal(&nt->wake);
 	pthread_mutex_unlock(&nt->lock);
+	start_tick(nt, slow);
 }
 
 static bool is_full(struct fs_notifier *nt)
@@ -213,29 +381,15 @@ bool fs_notify_behind(struct fs *fs)
 	return fs->notifier->no_epochs && is_full(fs->notifier);
 }
 
-/* If the queue is full: expires all dentries, so that no note is needed. False:
- * it is not full, or the kernel has no epochs. */
-static bool epoch_if_full(struct fs *fs)
-{
-	struct fs_notifier *nt = fs->notifier;
-
-	if (!is_full(nt))
-		return false;
-	nt->no_epochs = fs_epoch_next(fs->dev_fd) < 0;
-	if (nt->no_epochs)
-		return false;
-	pool_count(&nt->merged);
-	pool_count(&nt->epochs);
-	return true;
-}
-
 void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 {
 	struct node_dirent *parent = (void *)e->parent;
 
 	if (!parent || !parent->fs)
 		return; /* the kernel does not know the directory */
-	if (!epoch_if_full(fs))
+	if (is_full(fs->notifier) && cover(fs, true))
+		pool_count(&fs->notifier->merged);
+	else
 		queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
 			   e->name_len, 0);
 }
@@ -300,14 +454,19 @@ void fs_notify_expire(struct fs *fs)
 	pthread_mutex_lock(&nt->lock);
 	idle = nt->idle;
 	pthread_mutex_unlock(&nt->lock);
-	if (!idle && fs_epoch_next(fs->dev_fd) == 0)
-		pool_count(&nt->epochs);
+	if (!idle)
+		(void)cover(fs, false);
 }
 
-static void on_mark_sent(uv_async_t *a)
+static void on_mark_sent(uv_poll_t *p, int status, int events)
 {
-	struct fs_notifier *nt = a->data;
+	struct fs_notifier *nt = p->data;
 	uint64_t mark;
+	eventfd_t n;
+
+	(void)status;
+	(void)events;
+	(void)eventfd_read(nt->mark_fd, &n);
 
 	pthread_mutex_lock(&nt->lock);
 	mark = nt->sent_mark;
@@ -363,6 +522,20 @@ bool fs_miss_maybe(struct fs *fs, const struct pool_entry *e)
 
 /* ---- */
 
+static int open_handles(struct fs_notifier *nt)
+{
+	int err;
+
+	uv_timer_init(nt->fs->loop, &nt->tick);
+	nt->tick.data = nt->mark_poll.data = nt;
+	nt->mark_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (nt->mark_fd < 0)
+		return -errno;
+	err = uv_poll_init(nt->fs->loop, &nt->mark_poll, nt->mark_fd);
+	return err ? err : uv_poll_start(&nt->mark_poll, UV_READABLE,
+					 on_mark_sent);
+}
+
 int fs_notifier_open(struct fs *fs)
 {
 	struct fs_notifier *nt = calloc(1, sizeof(*nt));
@@ -394,11 +567,15 @@ int fs_notifier_open(struct fs *fs)
 	(void)pool_metrics_counter(fs->opts.metrics, &nt->merged,
 				   "kvpool_fuse_notifications_merged_total",
 				   NULL,
-				   "Invalidations beyond the queue's bound: "
-				   "all dentries were expired instead");
+				   "Invalidations that were not sent: all "
+				   "dentries were expired instead");
+	(void)pool_metrics_counter(fs->opts.metrics, &nt->nslow,
+				   "kvpool_fuse_notifications_slow_total",
+				   NULL,
+				   "Invalidations that the kernel did not take "
+				   "for 200 ms");
 	fs->notifier = nt;
-	nt->mark_async.data = nt;
-	err = uv_async_init(fs->loop, &nt->mark_async, on_mark_sent);
+	err = open_handles(nt);
 	if (!err)
 		err = -pthread_create(&nt->thread, NULL, notifier_main, nt);
 	return err;
@@ -421,6 +598,12 @@ bool fs_notifier_ended(struct fs *fs)
 
 void fs_notifier_close(struct fs *fs)
 {
+	uv_close((uv_handle_t *)&fs->notifier->mark_poll, NULL);
+	uv_close((uv_handle_t *)&fs->notifier->tick, NULL);
+}
+
+void fs_notifier_free(struct fs *fs)
+{
 	struct fs_notifier *nt = fs->notifier;
 
 	notes_free(nt->head);
@@ -429,6 +612,6 @@ void fs_notifier_close(struct fs *fs)
 	pthread_cond_destroy(&nt->wake);
 	free(fs->misses[0]);
 	free(fs->misses[1]);
-	uv_close((uv_handle_t *)&nt->mark_async, NULL);
+	close(nt->mark_fd);
 	/* nt itself is not freed: opts.metrics refers to its counters. */
 }

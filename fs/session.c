@@ -595,6 +595,7 @@ const char *fs_data_mode(const struct fs *fs)
 
 #define DRAIN_MAX 100000 /* requests answered before unmounting */
 #define NOTIFIER_POLL_MS 5
+#define NOTIFIER_END_MS 2000
 
 static void on_handle_closed(uv_handle_t *h)
 {
@@ -602,21 +603,6 @@ static void on_handle_closed(uv_handle_t *h)
 
 	if (--fs->uv_closing == 0)
 		fs->closed(fs->closed_arg);
-}
-
-/* Waits for the notifier's thread. It may be blocked on a directory's lock that
- * an unanswered request holds: answers requests meanwhile. */
-static void end_notifier(struct fs *fs)
-{
-	struct pollfd p = { .fd = fs->dev_fd, .events = POLLIN };
-
-	fs_notifier_stop(fs);
-	while (!fs_notifier_ended(fs)) {
-		(void)poll(&p, fs->unmounted ? 0 : 1, NOTIFIER_POLL_MS);
-		if (!fs->unmounted)
-			(void)handle_one(fs);
-	}
-	fs_notifier_close(fs);
 }
 
 /* Is another mount on top of ours now? It must not be unmounted. */
@@ -627,6 +613,44 @@ static bool covered(const struct fs *fs)
 	return fs->device[0] &&
 	       fs_guard_device_now(fs->mountpoint, now) == 0 &&
 	       strcmp(now, fs->device) != 0;
+}
+
+static void unmount(struct fs *fs, int flags)
+{
+	if (!fs->unmounted && !covered(fs))
+		(void)umount2(fs->mountpoint, flags);
+}
+
+/*
+ * Waits for the notifier's thread. It may be blocked on a directory's lock that
+ * an unanswered request holds: answers requests meanwhile. But a process of any
+ * user may hold one for as long as it likes: after a while the thread is left
+ * behind. The kernel then keeps the device open for it, so the connection is
+ * aborted here, before the mount is detached.
+ */
+static void end_notifier(struct fs *fs)
+{
+	struct pollfd p = { .fd = fs->dev_fd, .events = POLLIN };
+	uint64_t deadline = pool_now_ms() + NOTIFIER_END_MS;
+	bool ended;
+
+	fs_notifier_stop(fs);
+	while (!(ended = fs_notifier_ended(fs)) && pool_now_ms() < deadline) {
+		(void)poll(&p, fs->unmounted ? 0 : 1, NOTIFIER_POLL_MS);
+		if (!fs->unmounted)
+			(void)handle_one(fs);
+	}
+	fs_notifier_close(fs);
+	if (ended) {
+		fs_notifier_free(fs);
+		return;
+	}
+	pool_warn("%s: the kernel keeps a directory locked, perhaps for a "
+		  "process that lists it and does not go on: until it does, "
+		  "pid %d stays in the process table", fs->mountpoint,
+		  (int)getpid());
+	fs->notifier_lost = true;
+	unmount(fs, MNT_FORCE);
 }
 
 void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
@@ -643,9 +667,8 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	/* A waiting FSYNCDIR holds its directory's lock in the kernel, and the
 	 * notifier may be blocked on that. */
 	pool_node_barriers_end(fs->node);
-	if (!fs->unmounted && !covered(fs))
-		(void)umount2(fs->mountpoint, MNT_DETACH);
 	end_notifier(fs);
+	unmount(fs, MNT_DETACH);
 	/* No request is read from here on. */
 	fs_waiting_fini(fs);
 	fs_listings_fini(fs);
@@ -666,8 +689,9 @@ void fs_free(struct fs *fs)
 	fs_inodes_fini(fs);
 	pool_slots_fini(&fs->handles);
 	/* libfuse unmounts by path as well while files are open in our mount;
-	 * if another mount is there, the session ends with the process. */
-	if (!covered(fs)) {
+	 * if another mount is there, the session ends with the process. So it
+	 * does if the notifier may still use it. */
+	if (!fs->notifier_lost && !covered(fs)) {
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);
 	}

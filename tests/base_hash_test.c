@@ -6,7 +6,9 @@
 #include <cmocka.h>
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "pool/base/list.h"
@@ -281,8 +283,40 @@ static void each_element_is_visited_once_even_if_it_is_removed(void **state)
 	free(items);
 }
 
-int main(void)
+/* The seed of another run of this program. */
+static uint64_t seed_of_another_run(void)
 {
+	unsigned long long other = 0;
+	char self[4096], cmd[sizeof(self) + 16];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	FILE *f;
+
+	assert_true(n > 0);
+	self[n] = '\0';
+	snprintf(cmd, sizeof(cmd), "exec '%s' seed", self);
+	f = popen(cmd, "r");
+	assert_non_null(f);
+	assert_int_equal(1, fscanf(f, "%llx", &other));
+	assert_int_equal(0, pclose(f));
+	return other;
+}
+
+/* 63 bits of each are random. */
+static void each_process_has_a_seed_of_its_own(void **state)
+{
+	uint64_t own = pool_hash_seed(), other = seed_of_another_run();
+
+	(void)state;
+	assert_true(own == pool_hash_seed());
+	assert_true(own != other);
+	assert_true(other != seed_of_another_run());
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && strcmp(argv[1], "seed") == 0)
+		return printf("%llx\n", (unsigned long long)pool_hash_seed()) <
+		       0;
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_empty_table_finds_nothing),
 		cmocka_unit_test(
@@ -292,6 +326,7 @@ int main(void)
 		cmocka_unit_test(when_memory_is_short_chains_grow_instead),
 		cmocka_unit_test(
 			each_element_is_visited_once_even_if_it_is_removed),
+		cmocka_unit_test(each_process_has_a_seed_of_its_own),
 	};
 
 	alarm(120);

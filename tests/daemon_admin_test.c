@@ -599,6 +599,9 @@ static void the_unix_socket_serves_this_user(void **state)
 	assert_int_equal(CURLE_OK, r.rc);
 	assert_int_equal(200, r.status);
 	assert_non_null(strstr(r.body, "\nkvpool_things_total 42\n"));
+	/* To connect there takes as much as to see names. */
+	perform(&r, "/api/names?text=x");
+	assert_int_equal(200, r.status);
 	/* Browsers do not get here. */
 	r.header = "Host: whatever";
 	r.post = "x";
@@ -1012,6 +1015,40 @@ static void who_waits_is_answered_in_order(void **state)
 	}
 }
 
+/* There is no rest between turns on the Unix socket; but there are turns: in one
+ * of the loop, its timer and its descriptor have one each. */
+static void who_waits_on_the_unix_socket_leaves_turns_to_others(void **state)
+{
+	static const char slow[] =
+		"GET /api/slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+	const char *path = open_local();
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	unsigned int before;
+	int fds[6];
+
+	(void)state;
+	snprintf(un.sun_path, sizeof(un.sun_path), "%s", path);
+	for (int i = 0; i < 6; i++) {
+		fds[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+		assert_int_equal(0, connect(fds[i], (void *)&un, sizeof(un)));
+	}
+	/* Each that is accepted has a turn, too: before there is a request. */
+	for (int i = 0; i < 10; i++)
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(sizeof(slow) - 1,
+				 send(fds[i], slow, sizeof(slow) - 1, 0));
+	while (t.slow < 6) {
+		before = t.slow;
+		uv_run(&t.loop, UV_RUN_ONCE);
+		assert_in_range(t.slow - before, 0, 2);
+	}
+	for (int i = 0; i < 6; i++)
+		close(fds[i]);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+	remove_dir_of(path);
+}
+
 /* Descriptors come and go; the address stays. */
 static void without_a_descriptor_it_accepts_later(void **state)
 {
@@ -1115,6 +1152,7 @@ int main(void)
 		T(a_pipeline_does_not_hold_the_loop),
 		T(slow_pages_leave_most_of_the_time),
 		T(who_waits_is_answered_in_order),
+		T(who_waits_on_the_unix_socket_leaves_turns_to_others),
 		T(without_a_descriptor_it_accepts_later),
 		T(an_address_in_use_is_an_error),
 		T(closing_with_an_open_connection_leaves_nothing),

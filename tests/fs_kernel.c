@@ -129,8 +129,10 @@ int __wrap_fuse_reply_buf(fuse_req_t req, const char *buf, size_t size)
 
 int __wrap_umount2(const char *target, int flags)
 {
-	return now && now->fs && strcmp(target, now->fs->mountpoint) == 0 ?
-		       0 : __real_umount2(target, flags);
+	if (!now || !now->fs || strcmp(target, now->fs->mountpoint) != 0)
+		return __real_umount2(target, flags);
+	now->k.aborts += flags == MNT_FORCE;
+	return 0;
 }
 
 int __wrap_fs_backing_open(int dev_fd, int fd)
@@ -187,7 +189,15 @@ int __wrap_fuse_lowlevel_notify_inval_entry(struct fuse_session *se,
 					    fuse_ino_t parent,
 					    const char *name, size_t len)
 {
+	struct kernel *k = &now->k;
+
 	(void)se;
+	pthread_mutex_lock(&k->lock);
+	while (k->locked) {
+		k->waiting = true;
+		pthread_cond_wait(&k->changed, &k->lock);
+	}
+	pthread_mutex_unlock(&k->lock);
 	note(parent, name, len);
 	return 0;
 }
@@ -201,6 +211,35 @@ int __wrap_fuse_lowlevel_notify_inval_inode(struct fuse_session *se,
 	(void)len;
 	note(ino, "", 0);
 	return 0;
+}
+
+void k_lock(struct world *w, bool on)
+{
+	pthread_mutex_lock(&w->k.lock);
+	w->k.locked = on;
+	w->k.waiting = false;
+	pthread_cond_broadcast(&w->k.changed);
+	pthread_mutex_unlock(&w->k.lock);
+}
+
+bool k_waiting(struct world *w)
+{
+	bool waiting;
+
+	pthread_mutex_lock(&w->k.lock);
+	waiting = w->k.waiting;
+	pthread_mutex_unlock(&w->k.lock);
+	return waiting;
+}
+
+unsigned int k_epochs(struct world *w)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&w->k.lock);
+	n = w->k.epochs;
+	pthread_mutex_unlock(&w->k.lock);
+	return n;
 }
 
 unsigned int k_noted(struct world *w, uint64_t nodeid, const char *name)
@@ -605,6 +644,7 @@ static int setup(void **state, bool passthrough)
 	alarm(60);
 	now = w;
 	pthread_mutex_init(&w->k.lock, NULL);
+	pthread_cond_init(&w->k.changed, NULL);
 	w->k.offers_passthrough = passthrough;
 	w->k.tid = 1;
 	w->k.inodes[FUSE_ROOT_ID].nlookup = 1;
@@ -704,6 +744,20 @@ static void remove_top(struct world *w)
 	free(w->top);
 }
 
+/* The thread was left behind, if the lock that it waits for is held still. */
+static void end_lost_notifier(struct world *w)
+{
+	assert_int_equal(k_waiting(w), w->fs->notifier_lost);
+	assert_int_equal(w->fs->notifier_lost, w->k.aborts);
+	if (!w->fs->notifier_lost)
+		return;
+	k_lock(w, false);
+	while (!fs_notifier_ended(w->fs))
+		usleep(100);
+	fs_notifier_free(w->fs);
+	w->fs->notifier_lost = false;
+}
+
 int k_teardown(void **state)
 {
 	struct world *w = *state;
@@ -713,6 +767,7 @@ int k_teardown(void **state)
 	forget_all(w);
 	fs_close(w->fs, on_closed, &closed);
 	k_until(w, closed);
+	end_lost_notifier(w);
 	for (i = K_NODES - 1; i >= 0; i--)
 		if (w->m[i].node)
 			stop_node(w, i);

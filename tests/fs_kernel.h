@@ -74,10 +74,14 @@ struct kernel {
 	struct k_reply *replies[K_UNIQUE]; /* owns */
 	struct k_inode inodes[K_INODES];
 	int backing[K_FILES]; /* descriptors by backing id; 0: none */
-	pthread_mutex_t lock; /* of the notes */
+	pthread_mutex_t lock; /* of the notes, as of what follows */
+	pthread_cond_t changed;
+	bool locked; /* the directories: no dentry is invalidated */
+	bool waiting; /* for that lock, a notification */
 	struct k_note notes[K_NOTES];
 	unsigned int nnotes;
 	unsigned int epochs; /* times that all dentries were expired */
+	unsigned int aborts; /* of the connection */
 };
 
 struct world {
@@ -176,6 +180,12 @@ void k_publish_elsewhere(struct world *w, const char *name, const char *text);
 /* Shown by node 0, published and with nothing newer here? */
 bool k_published(struct world *w, const char *name);
 
+/* Somebody holds the locks of all directories, or no longer does. */
+void k_lock(struct world *w, bool on);
+/* Does a notification wait for such a lock? */
+bool k_waiting(struct world *w);
+/* How often were all dentries expired? */
+unsigned int k_epochs(struct world *w);
 /* How often was the kernel told to look the name in this directory up anew; or
  * (name NULL) that the file's attributes and pages are out of date? */
 unsigned int k_noted(struct world *w, uint64_t nodeid, const char *name);

@@ -20,6 +20,8 @@
 
 #define ROOT FUSE_ROOT_ID
 
+static int synced; /* 0 or -errno; 1: it waits */
+
 static int64_t inodes(const struct world *w)
 {
 	return pool_gauge_value(&w->fs->ninodes);
@@ -630,6 +632,72 @@ static void attributes_of_a_replaced_file_are_its_own(void **state)
 	k_close(w, &reader);
 }
 
+/* ---- directories that somebody has locked ---- */
+
+static void on_synced(struct node_barrier *b, int status)
+{
+	(void)b;
+	synced = status;
+}
+
+/* An fsync of a directory by the other node; 0 or -errno. */
+static int sync_elsewhere(struct world *w)
+{
+	struct node_barrier b;
+
+	synced = 1;
+	assert_int_equal(0, pool_node_barrier_start(w->m[1].node, &b,
+						    on_synced));
+	k_until(w, synced <= 0);
+	return synced;
+}
+
+/* A name that the kernel has looked up in vain is published elsewhere. */
+static void appears(struct world *w, const char *name, const char *text)
+{
+	uint64_t id;
+
+	assert_int_equal(ENOENT, k_lookup(w, ROOT, name, &id));
+	k_publish_elsewhere(w, name, text);
+}
+
+/* Any user may hold a directory's lock for as long as he likes. */
+static void what_the_kernel_does_not_take_shows_all_the_same(void **state)
+{
+	struct world *w = *state;
+	unsigned int epochs;
+
+	k_start_other(w);
+	k_lock(w, true);
+	appears(w, "a", "text");
+	k_until(w, k_waiting(w));
+	appears(w, "b", "text");
+	assert_int_equal(0, sync_elsewhere(w));
+	epochs = k_epochs(w);
+	assert_true(epochs > 0);
+	assert_int_equal(0, k_noted(w, ROOT, "b"));
+	/* While it goes on, too. */
+	appears(w, "c", "text");
+	assert_int_equal(0, sync_elsewhere(w));
+	assert_true(k_epochs(w) > epochs);
+	k_lock(w, false);
+	k_until(w, k_noted(w, ROOT, "a") > 0);
+	appears(w, "d", "text");
+	assert_int_equal(0, sync_elsewhere(w));
+}
+
+/* (The rest is in k_teardown.) */
+static void a_lock_that_is_held_does_not_keep_the_mount_from_ending(
+	void **state)
+{
+	struct world *w = *state;
+
+	k_start_other(w);
+	k_lock(w, true);
+	appears(w, "a", "text");
+	k_until(w, k_waiting(w));
+}
+
 static int64_t ctime_of(struct world *w, uint64_t nodeid)
 {
 	struct fuse_attr a;
@@ -723,6 +791,8 @@ int main(void)
 		both(a_change_by_the_nodeid_before_shows_in_the_next),
 		both(what_the_kernel_forgot_has_its_ctime_later),
 		both(space_is_that_of_the_pool),
+		both(what_the_kernel_does_not_take_shows_all_the_same),
+		both(a_lock_that_is_held_does_not_keep_the_mount_from_ending),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,6 +137,47 @@ static void attributes_are_set_by_their_owner(void **state)
 	assert_int_equal(0, set(w, id, FATTR_MODE));
 }
 
+static int setxattr_of(struct world *w, uint64_t id, const char *name)
+{
+	struct fuse_setxattr_in in = { .size = 1 };
+
+	return k_wait(w, k_send(w, FUSE_SETXATTR, id, &in,
+				FUSE_COMPAT_SETXATTR_IN_SIZE, name, "2"))->err;
+}
+
+static int removexattr_of(struct world *w, uint64_t id, const char *name)
+{
+	return k_wait(w, k_send(w, FUSE_REMOVEXATTR, id, NULL, 0, name,
+				NULL))->err;
+}
+
+/* What the kernel lets anybody who may write to it set. */
+static void rules_are_set_by_their_owner(void **state)
+{
+	static const char rule[] = "user.kvpool.replicas", other[] = "user.x";
+	struct world *w = *state;
+	uint64_t ids[3] = { ROOT, publish_as(w, 0, "a") }, own;
+
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &ids[2]));
+	for (int i = 0; i < 3; i++) {
+		w->k.uid = w->k.gid = 0;
+		assert_int_equal(0, setxattr_of(w, ids[i], rule));
+		w->k.uid = w->k.gid = USER;
+		assert_int_equal(EPERM, setxattr_of(w, ids[i], rule));
+		assert_int_equal(EPERM, removexattr_of(w, ids[i], rule));
+		assert_int_equal(0, setxattr_of(w, ids[i], other));
+		assert_int_equal(0, removexattr_of(w, ids[i], other));
+		w->k.uid = w->k.gid = 0;
+		assert_int_equal(0, removexattr_of(w, ids[i], rule));
+	}
+	own = publish_as(w, USER, "b");
+	w->k.uid = w->k.gid = USER;
+	assert_int_equal(0, setxattr_of(w, own, rule));
+	assert_int_equal(0, removexattr_of(w, own, rule));
+	w->k.uid = w->k.gid = OTHER;
+	assert_int_equal(EPERM, setxattr_of(w, own, rule));
+}
+
 static void a_directory_that_is_closed_closes_what_is_in_it(void **state)
 {
 	struct world *w = *state;
@@ -184,6 +225,7 @@ int main(void)
 		both(a_nodeid_follows_its_name_to_what_its_user_may),
 		both(who_is_in_many_groups_has_what_members_and_others_have),
 		both(attributes_are_set_by_their_owner),
+		both(rules_are_set_by_their_owner),
 		both(a_directory_that_is_closed_closes_what_is_in_it),
 		both(the_sticky_root_keeps_what_is_anothers),
 	};

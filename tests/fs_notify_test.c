@@ -1,6 +1,6 @@
 /*
- * The queue of invalidations while the kernel takes none, as an FSYNCDIR holds
- * the lock that it needs: this program is the kernel.
+ * The queue of invalidations while the kernel takes none, as somebody holds the
+ * lock that it needs: this program is the kernel.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ static struct {
 	pthread_cond_t changed;
 	bool blocked; /* the directory's lock is held */
 	bool waiting; /* for that lock, a notification */
+	pid_t waits;  /* the thread that sends it */
 	unsigned int names, attrs;
 } kernel = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	     .changed = PTHREAD_COND_INITIALIZER };
@@ -41,6 +43,7 @@ int fuse_lowlevel_notify_inval_entry(struct fuse_session *se,
 	pthread_mutex_lock(&kernel.lock);
 	while (kernel.blocked) {
 		kernel.waiting = true;
+		kernel.waits = gettid();
 		pthread_cond_broadcast(&kernel.changed);
 		pthread_cond_wait(&kernel.changed, &kernel.lock);
 	}
@@ -105,6 +108,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	alarm(30);
+	told = 0;
 	kernel.names = kernel.attrs = 0;
 	block(false);
 	f->metrics = pool_metrics_open();
@@ -131,6 +135,7 @@ static int teardown(void **state)
 	while (!fs_notifier_ended(&f->fs))
 		usleep(100);
 	fs_notifier_close(&f->fs);
+	fs_notifier_free(&f->fs);
 	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
 	assert_int_equal(0, uv_loop_close(&f->loop));
 	pool_tree_fini(&f->tree, NULL, NULL);
@@ -193,26 +198,145 @@ static void drain(struct fixture *f)
 		usleep(100);
 }
 
+static void has_epochs(struct fixture *f)
+{
+	f->fs.dev_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	assert_true(f->fs.dev_fd >= 0);
+}
+
 static void beyond_its_bound_the_kernel_asks_for_all_names_again(void **state)
 {
 	struct fixture *f = *state;
 
-	f->fs.dev_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	has_epochs(f);
 	notify_many(f, BOUND);
 	assert_int_equal(BOUND + 1, count_queued(f));
 	assert_true(shown(f, "kvpool_fuse_notifications_merged_total") == 0);
-	for (int i = 0; i < MORE; i++)
-		fs_notify_entry(&f->fs, f->e);
-	assert_int_equal(BOUND + 1, count_queued(f));
-	assert_true(shown(f, "kvpool_fuse_notifications_merged_total") == MORE);
-	assert_true(shown(f, "kvpool_fuse_epochs_total") == MORE);
-	assert_false(fs_notify_behind(&f->fs));
 	/* Of an inode it is told at once. */
 	fs_notify_attr(&f->fs, &f->fs.root);
 	assert_int_equal(1, kernel.attrs);
 	assert_int_equal(BOUND + 1, count_queued(f));
+	for (int i = 0; i < MORE; i++)
+		fs_notify_entry(&f->fs, f->e);
+	/* Once is enough for all that were queued, and for the first. */
+	assert_int_equal(MORE, count_queued(f));
+	assert_true(shown(f, "kvpool_fuse_epochs_total") == 1);
+	assert_true(shown(f, "kvpool_fuse_notifications_merged_total") ==
+		    BOUND + 1);
+	assert_false(fs_notify_behind(&f->fs));
 	drain(f);
-	assert_int_equal(BOUND + 1, kernel.names);
+	assert_int_equal(MORE, kernel.names);
+}
+
+static void until_told(struct fixture *f, uint64_t mark)
+{
+	fs_notify_mark(&f->fs, mark);
+	while (told != mark)
+		uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+/* Somebody holds the lock of a directory for as long as he likes. */
+static void what_waits_behind_a_slow_one_is_covered_by_an_epoch(void **state)
+{
+	struct fixture *f = *state;
+
+	has_epochs(f);
+	notify_many(f, 3);
+	fs_notify_attr(&f->fs, &f->fs.root);
+	until_told(f, 1);
+	assert_int_equal(1, count_queued(f)); /* is being sent */
+	assert_int_equal(0, kernel.names);
+	assert_int_equal(1, kernel.attrs);
+	assert_true(shown(f, "kvpool_fuse_epochs_total") == 1);
+	assert_true(shown(f, "kvpool_fuse_notifications_merged_total") == 3);
+	assert_true(shown(f, "kvpool_fuse_notifications_slow_total") == 1);
+}
+
+static void while_one_is_slow_there_is_an_epoch_a_turn(void **state)
+{
+	struct fixture *f = *state;
+
+	has_epochs(f);
+	notify_many(f, 0);
+	until_told(f, 1);
+	for (int i = 0; i < 5; i++) {
+		fs_notify_entry(&f->fs, f->e);
+		fs_notify_mark(&f->fs, 2);
+	}
+	until_told(f, 3);
+	assert_true(shown(f, "kvpool_fuse_epochs_total") == 2);
+	/* In the next turn, not at the next tick. */
+	fs_notify_entry(&f->fs, f->e);
+	fs_notify_mark(&f->fs, 4);
+	for (int i = 0; i < 2; i++)
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_equal(4, told);
+	assert_true(shown(f, "kvpool_fuse_epochs_total") == 3);
+	until_told(f, 5); /* nothing was queued before it */
+	assert_true(shown(f, "kvpool_fuse_epochs_total") == 3);
+	assert_true(shown(f, "kvpool_fuse_notifications_slow_total") == 1);
+}
+
+static void after_a_slow_one_each_is_sent_again(void **state)
+{
+	struct fixture *f = *state;
+
+	has_epochs(f);
+	notify_many(f, 1);
+	until_told(f, 1);
+	drain(f);
+	assert_int_equal(1, kernel.names);
+	fs_notify_entry(&f->fs, f->e);
+	until_told(f, 2);
+	assert_int_equal(2, kernel.names);
+	assert_true(shown(f, "kvpool_fuse_epochs_total") == 1);
+}
+
+static void a_kernel_without_epochs_waits_for_the_slow_one(void **state)
+{
+	struct fixture *f = *state;
+
+	notify_many(f, 3);
+	fs_notify_mark(&f->fs, 1);
+	while (shown(f, "kvpool_fuse_notifications_slow_total") == 0)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	fs_notify_entry(&f->fs, f->e);
+	uv_run(&f->loop, UV_RUN_NOWAIT);
+	assert_int_equal(0, told);
+	assert_int_equal(5, count_queued(f));
+	block(false);
+	while (told != 1)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_true(kernel.names >= 4);
+	assert_true(shown(f, "kvpool_fuse_epochs_total") == 0);
+}
+
+/* It may be blocked when the process is killed: nothing else then waits for
+ * its end, as a port or a lock in its table of descriptors would. */
+static void the_thread_keeps_no_descriptor_that_it_does_not_need(void **state)
+{
+	struct fixture *f = *state;
+	unsigned int open_now = 0;
+	char path[64], link[64];
+	struct dirent *d;
+	ssize_t len;
+	DIR *dir;
+
+	notify_many(f, 0);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/fd",
+		 (int)kernel.waits);
+	dir = opendir(path);
+	assert_non_null(dir);
+	while ((d = readdir(dir))) {
+		len = readlinkat(dirfd(dir), d->d_name, link, sizeof(link) - 1);
+		if (len < 0)
+			continue; /* "." and ".." */
+		link[len] = '\0';
+		assert_non_null(strstr(link, "eventfd"));
+		open_now++;
+	}
+	closedir(dir);
+	assert_int_equal(1, open_now);
 }
 
 static void a_kernel_without_epochs_is_told_each_and_the_feed_waits(void **state)
@@ -268,6 +392,11 @@ int main(void)
 		notify_test(beyond_its_bound_the_kernel_asks_for_all_names_again),
 		notify_test(a_kernel_without_epochs_is_told_each_and_the_feed_waits),
 		notify_test(a_mark_overtakes_nothing),
+		notify_test(what_waits_behind_a_slow_one_is_covered_by_an_epoch),
+		notify_test(while_one_is_slow_there_is_an_epoch_a_turn),
+		notify_test(after_a_slow_one_each_is_sent_again),
+		notify_test(a_kernel_without_epochs_waits_for_the_slow_one),
+		notify_test(the_thread_keeps_no_descriptor_that_it_does_not_need),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

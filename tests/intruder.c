@@ -1,5 +1,5 @@
 /*
- * A stranger who speaks the protocol, for it_intruder.sh:
+ * A stranger who speaks the protocol, for it_intruder.sh and it_locked.sh:
  *
  *	intruder join MASTER			may it become a node?
  *	intruder lend MASTER DIR KEY FILE HOW	publishes KEY, of FILE's size, and
@@ -19,12 +19,13 @@
  *		again, reads, and closes them
  *	intruder stall FILE			makes it and writes to it out of
  *		a page that comes with a line on stdin, not before; "waits" then
- *
+ *	intruder lock DIR			has the kernel keep DIR locked, by a
+ *		listing into such a page, until there is a line on stdin
  *	intruder makes DIR N			N directories in it, with long names
  *		and 1,900 bytes of attributes, or with none once those are refused
  *
  * What it achieves is said on stdout, a line each: "joined", "published", "asked",
- * "lent", "in N", "followed: HOW", "held", "made N, M with attributes"; or
+ * "lent", "in N", "followed: HOW", "held", "locked", "made N, M with attributes"; or
  * "refused: WHY", with status 1.
  */
 #include <errno.h>
@@ -628,47 +629,62 @@ static int makes(const char *dir, int n)
 	return 0;
 }
 
-/* ---- a write that does not end ---- */
+/* ---- a system call that does not end ---- */
+
+/* Memory whose pages do not come, and the descriptor that says who wants one.
+ * They are withheld by userfaultfd(2), which is root's; who is not root withholds
+ * them by a FUSE of his own. */
+static int withheld(size_t len, char **ret)
+{
+	int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+
+	*ret = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	reg.range.start = (uintptr_t)*ret;
+	reg.range.len = len;
+	if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) < 0 ||
+	    ioctl(uffd, UFFDIO_REGISTER, &reg) < 0)
+		refused("userfaultfd: %s", strerror(errno));
+	return uffd;
+}
+
+/* Waits until the page is wanted, and for a line on stdin. Its address. */
+static uint64_t wanted(int uffd, const char *what)
+{
+	struct uffd_msg msg;
+	char line[8];
+
+	if (read(uffd, &msg, sizeof(msg)) != sizeof(msg))
+		refused("no fault");
+	say(what);
+	(void)!fgets(line, sizeof(line), stdin);
+	return msg.arg.pagefault.address;
+}
 
 static void *gives_page(void *uffd)
 {
-	struct uffd_msg msg;
 	struct uffdio_zeropage z = { .range = { .len = 4096 } };
-	char line[8];
 
-	if (read(*(int *)uffd, &msg, sizeof(msg)) != sizeof(msg))
-		refused("no fault");
-	printf("waits\n");
-	fflush(stdout);
-	(void)fgets(line, sizeof(line), stdin);
-	z.range.start = msg.arg.pagefault.address & ~4095ull;
+	z.range.start = wanted(*(int *)uffd, "waits") & ~4095ull;
 	if (ioctl(*(int *)uffd, UFFDIO_ZEROPAGE, &z) < 0)
 		refused("the page: %s", strerror(errno));
 	return NULL;
 }
 
-/* The page is withheld by userfaultfd(2), which is root's; who is not root
- * withholds it by a FUSE of his own. */
 static int stall(const char *file)
 {
-	int fd = open(file, O_WRONLY | O_CREAT, 0666);
-	int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-	struct uffdio_api api = { .api = UFFD_API };
-	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	int fd = open(file, O_WRONLY | O_CREAT, 0666), uffd;
 	static char first[4096];
 	pthread_t thread;
 	char *page;
 
 	if (fd < 0 || write(fd, first, sizeof(first)) != sizeof(first))
 		refused("%s: %s", file, strerror(errno));
-	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	reg.range.start = (uintptr_t)page;
-	reg.range.len = 4096;
-	if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) < 0 ||
-	    ioctl(uffd, UFFDIO_REGISTER, &reg) < 0 ||
-	    pthread_create(&thread, NULL, gives_page, &uffd))
-		refused("userfaultfd: %s", strerror(errno));
+	uffd = withheld(4096, &page);
+	if (pthread_create(&thread, NULL, gives_page, &uffd))
+		refused("no thread");
 	if (pwrite(fd, page, 4096, 0) != 4096)
 		refused("%s: %s", file, strerror(errno));
 	pthread_join(thread, NULL);
@@ -676,10 +692,41 @@ static int stall(const char *file)
 	return 0;
 }
 
+#define LISTING 65536u
+
+struct listing {
+	int fd;
+	char *into;
+};
+
+static void *list(void *arg)
+{
+	struct listing *l = arg;
+
+	syscall(SYS_getdents64, l->fd, l->into, LISTING);
+	return NULL;
+}
+
+static int lock(const char *dir)
+{
+	struct listing l = { .fd = open(dir, O_RDONLY | O_DIRECTORY) };
+	int uffd = withheld(LISTING, &l.into);
+	pthread_t thread;
+
+	if (l.fd < 0 || pthread_create(&thread, NULL, list, &l))
+		refused("%s: %s", dir, strerror(errno));
+	(void)wanted(uffd, "locked");
+	close(uffd); /* all come */
+	pthread_join(thread, NULL);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && strcmp(argv[1], "stall") == 0)
 		return stall(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "lock") == 0)
+		return lock(argv[2]);
 	if (argc == 3 && strcmp(argv[1], "follow") == 0)
 		return follow(argv[2]);
 	if (argc == 4 && strcmp(argv[1], "flood") == 0)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cmocka.h>
 
@@ -140,6 +141,38 @@ static void what_is_buried_again_is_told_again_only_if_that_is_news(
 	assert_int_equal(6, master_map_tomb_gen(m, "d/k", 3));
 	assert_int_equal(seq + 1, g->item.seq);
 	assert_int_equal(1, m->ntombs);
+}
+
+/* Its record of a blind write, or of who deleted it, is of the version before. */
+static void what_is_buried_again_has_nothing_of_its_first_burial(void **state)
+{
+	struct master_map *m = *state;
+	struct master_grave *g;
+
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 1));
+	g = master_map_grave(m, "d/k", 3);
+	assert_non_null(g);
+	g->by_run = 7;
+	g->by_ticket = 8;
+	g->blind = 1;
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 2));
+	assert_true(g->blind); /* the same */
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 6, 3));
+	assert_ptr_equal(g, master_map_grave(m, "d/k", 3));
+	assert_int_equal(0, g->by_run);
+	assert_int_equal(0, g->by_ticket);
+	assert_false(g->blind);
+}
+
+/* Who may choose names cannot compute their hashes. */
+static void graves_are_found_by_a_hash_with_a_seed(void **state)
+{
+	struct master_map *m = *state;
+
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 1));
+	assert_int_equal((uint32_t)XXH3_64bits_withSeed("d/k", 3,
+							pool_hash_seed()),
+			 master_map_grave(m, "d/k", 3)->hash.hash);
 }
 
 static void older_generations_stay_dead_when_the_newer_one_leaves(void **state)
@@ -395,6 +428,8 @@ int main(void)
 		T(a_tombstone_holds_until_the_name_is_back),
 		T(a_name_that_merely_left_may_come_back),
 		T(what_is_buried_again_is_told_again_only_if_that_is_news),
+		T(what_is_buried_again_has_nothing_of_its_first_burial),
+		T(graves_are_found_by_a_hash_with_a_seed),
 		T(older_generations_stay_dead_when_the_newer_one_leaves),
 		T(tombstones_are_bounded_and_the_oldest_go_first),
 		T(graves_are_bounded_by_their_bytes_too),

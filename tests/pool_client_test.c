@@ -977,6 +977,30 @@ static void connecting_in_vain_says_why(void **state)
 	assert_null(pool);
 }
 
+/* As anybody may make it in /dev/shm, where the default is. */
+static void a_link_that_another_user_made_is_no_buffer(void **state)
+{
+	struct fixture *f = *state;
+	char link[160];
+	struct kvpool_options o = { .struct_size = sizeof(o), .at = f->at,
+				    .buffer_dir = link,
+				    .buffer_size = 8u << 20 };
+	struct kvpool *pool = NULL;
+
+	if (getuid() != 0) {
+		print_message("skipped: needs root, to be another user\n");
+		skip();
+	}
+	snprintf(link, sizeof(link), "%s/link", top);
+	assert_int_equal(symlink(f->buffer_dir, link), 0);
+	assert_int_equal(kvpool_connect(&o, &pool), 0); /* root's own */
+	assert_int_equal(kvpool_close(pool), 0);
+	assert_int_equal(lchown(link, 65534, 65534), 0);
+	assert_int_equal(kvpool_connect(&o, &pool), -EPERM);
+	assert_non_null(strstr(kvpool_last_error(), "set buffer_dir to"));
+	assert_int_equal(unlink(link), 0);
+}
+
 static void directories_are_used_again(void **state)
 {
 	struct fixture *f = *state;
@@ -1035,6 +1059,7 @@ int main(void)
 		  NULL },
 		T(what_neighbours_write_evicts_nothing),
 		T(connecting_in_vain_says_why),
+		T(a_link_that_another_user_made_is_no_buffer),
 		T(directories_are_used_again),
 	};
 

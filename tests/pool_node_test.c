@@ -1014,6 +1014,22 @@ static void an_empty_file_is_published_too(void **state)
 	assert_readable(f, 1, "k", 0, 1);
 }
 
+/* Who may choose names cannot compute their hashes. */
+static void changes_are_found_by_a_hash_with_a_seed(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 1000, 1);
+	e = find(f, 0, "k");
+	assert_int_equal(0, pool_node_setattr(node(f, 0), &e->e, POOL_SET_MODE,
+					      pool_node_attr(&e->e), NULL));
+	assert_non_null(pool_hash_first(
+		&node(f, 0)->changes,
+		(uint32_t)XXH3_64bits_withSeed("k", 1, pool_hash_seed())));
+}
+
 static void what_is_published_survives_a_restart(void **state)
 {
 	struct fixture *f = *state;
@@ -4528,6 +4544,7 @@ int main(int argc, char **argv)
 		node_test(a_restart_finds_what_was_sealed_and_drops_the_rest),
 		node_test(a_publication_gets_a_generation),
 		node_test(an_empty_file_is_published_too),
+		node_test(changes_are_found_by_a_hash_with_a_seed),
 		node_test(what_is_published_survives_a_restart),
 		node_test(attributes_set_elsewhere_survive_a_restart),
 		node_test(damage_found_after_a_restart_is_never_served),

@@ -462,6 +462,28 @@ static void truncated_and_damaged_files_are_kept_aside_and_counted(void **state)
 	assert_int_equal(pool_counter_value(&f->store->n.quarantined), 0);
 }
 
+/* Its owner could write to it after it has been verified. */
+static void a_file_that_another_user_owns_is_kept_aside(void **state)
+{
+	struct fixture *f = *state;
+	char path[PATH_MAX];
+	uint64_t theirs, kept;
+
+	if (getuid() != 0) {
+		print_message("skipped: needs root, to be another user\n");
+		skip();
+	}
+	open_store(f, 64 * MIB);
+	theirs = put(f, 10000, "theirs");
+	kept = put(f, 10000, "kept");
+	path_of(f, theirs, path);
+	assert_int_equal(lchown(path, 65534, 65534), 0);
+	reopen(f, 64 * MIB);
+	assert_int_equal(f->nfound, 1);
+	assert_int_equal(f->found[0].id, kept);
+	assert_true(kept_aside(f, theirs));
+}
+
 /* What lost its metadata is told from what never had any. */
 static void files_that_lost_their_metadata_are_kept_aside(void **state)
 {
@@ -1697,6 +1719,7 @@ int main(int argc, char **argv)
 		T(sealed_files_are_found_again_oldest_first),
 		T(files_that_were_never_sealed_are_removed_at_start),
 		T(truncated_and_damaged_files_are_kept_aside_and_counted),
+		T(a_file_that_another_user_owns_is_kept_aside),
 		T(files_that_lost_their_metadata_are_kept_aside),
 		T(only_a_few_damaged_files_are_kept_aside),
 		T(a_damaged_file_that_is_large_is_not_kept_aside),

@@ -377,6 +377,19 @@ static void count_freed(struct pool_entry *e, void *arg)
 	++*freed;
 }
 
+/* Who may choose names cannot compute their hashes. */
+static void names_are_found_by_a_hash_with_a_seed(void **state)
+{
+	struct pool_tree *t = *state;
+	struct pool_entry *e = pool_tree_add(t, t->root, "name", 4, false);
+
+	assert_non_null(e);
+	assert_int_equal((uint32_t)XXH3_64bits_withSeed(
+				 "name", 4, t->root->e.cookie +
+						    pool_hash_seed()),
+			 e->hash.hash);
+}
+
 static void closing_a_tree_frees_every_entry_once(void **state)
 {
 	struct pool_tree t;
@@ -889,6 +902,7 @@ int main(void)
 		T(many_entries_are_found_and_removed),
 		cmocka_unit_test(many_names_are_found_as_each_one_is),
 		T(a_name_is_told_from_one_with_the_same_hash),
+		T(names_are_found_by_a_hash_with_a_seed),
 		T(closing_a_tree_frees_every_entry_once),
 		T(a_reader_returns_entries_in_order_of_creation),
 		T(a_reader_does_not_return_what_came_after_it),

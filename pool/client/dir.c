@@ -48,6 +48,13 @@ static int check_base(const char *base)
 	if (mkdir(base, 0700) < 0 && errno != EEXIST)
 		return client_fail(-errno, "cannot create buffer_dir %s: %s",
 				   base, strerror(errno));
+	/* In /dev/shm anybody may have made a link of this name. */
+	if (lstat(base, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid != 0 &&
+	    st.st_uid != geteuid())
+		return client_fail(-EPERM, "buffer_dir %s is a link made by "
+				   "user %u: set buffer_dir to a directory of "
+				   "your own, or have it removed", base,
+				   (unsigned int)st.st_uid);
 	if (stat(base, &st) < 0)
 		return client_fail(-errno, "buffer_dir %s: %s", base,
 				   strerror(errno));
@@ -56,7 +63,9 @@ static int check_base(const char *base)
 				   base);
 	if (st.st_uid != geteuid() || (st.st_mode & 022))
 		return client_fail(-EPERM, "buffer_dir %s belongs to another "
-				   "user, or others may write to it", base);
+				   "user, or others may write to it: set "
+				   "buffer_dir to a directory of your own, or "
+				   "have that one removed", base);
 	return 0;
 }
 

@@ -196,39 +196,90 @@ static int check_room(struct pool_store *s)
 
 /* ---- examining the directory ---- */
 
-/* The owner of the directory can remove files, and put other files or links in
- * their place. */
-static int check_owner(struct pool_store *s, const char *dir,
-		       const struct stat *st)
+static bool is_ours(const struct stat *st)
 {
-	if (st->st_uid == geteuid() || st->st_uid == 0)
+	return st->st_uid == geteuid() || st->st_uid == 0;
+}
+
+/* Other users must not be able to remove files, or to put other files or links
+ * in their place. */
+static int check_rights(struct pool_store *s, const char *dir)
+{
+	struct stat st;
+
+	if (stat(dir, &st) < 0)
+		return -errno;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	if (!is_ours(&st)) {
+		pool_error("store: %s belongs to user %u, who could change its "
+			   "files: choose a directory of your own with "
+			   "--store-dir, or remove that one", dir,
+			   (unsigned int)st.st_uid);
+		return refused(s, -EPERM);
+	}
+	if (!(st.st_mode & 022))
 		return 0;
-	pool_error("store: %s belongs to user %u, who could change its files: "
-		   "choose a directory of your own with --store-dir", dir,
-		   (unsigned int)st->st_uid);
+	if (st.st_uid == geteuid() && chmod(dir, st.st_mode & 0755) == 0) {
+		pool_info("store: other users may no longer write to %s", dir);
+		return 0;
+	}
+	pool_error("store: other users may write to %s: choose a directory of "
+		   "your own with --store-dir, or take that permission away "
+		   "(chmod go-w)", dir);
 	return refused(s, -EPERM);
+}
+
+/*
+ * In a directory where all users may create names, such as /dev/shm, another
+ * one may have created this name: a directory, or a link to any other. Call for
+ * each part of a path, from the left. *shared: of the part before.
+ */
+static int check_maker(struct pool_store *s, const char *path, bool *shared)
+{
+	struct stat st;
+
+	if (lstat(path, &st) < 0)
+		return -errno;
+	if (*shared && !is_ours(&st)) {
+		pool_error("store: %s was made by user %u: choose another "
+			   "--store-dir, or remove it", path,
+			   (unsigned int)st.st_uid);
+		return refused(s, -EPERM);
+	}
+	if (stat(path, &st) < 0)
+		return -errno;
+	*shared = (st.st_mode & S_ISVTX) && (st.st_mode & 022);
+	return 0;
+}
+
+static int make_dir(struct pool_store *s, const char *path, mode_t mode,
+		    bool *shared)
+{
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
+		return -errno;
+	return check_maker(s, path, shared);
 }
 
 static int make_dirs(struct pool_store *s, const char *dir)
 {
+	bool shared = false;
 	char path[PATH_MAX];
-	struct stat st;
+	int rc;
 
 	if (strlen(dir) >= sizeof(path))
 		return -ENAMETOOLONG;
 	strcpy(path, dir);
-	for (char *p = strchr(path + 1, '/'); p != NULL;
+	rc = check_maker(s, *dir == '/' ? "/" : ".", &shared);
+	for (char *p = strchr(path + 1, '/'); !rc && p;
 	     p = strchr(p + 1, '/')) {
 		*p = '\0';
-		if (mkdir(path, 0755) < 0 && errno != EEXIST)
-			return -errno;
+		rc = make_dir(s, path, 0755, &shared);
 		*p = '/';
 	}
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	if (stat(path, &st) < 0)
-		return -errno;
-	return S_ISDIR(st.st_mode) ? check_owner(s, dir, &st) : -ENOTDIR;
+	if (!rc)
+		rc = make_dir(s, path, 0700, &shared);
+	return rc ? rc : check_rights(s, dir);
 }
 
 /* Is the mount the whole filesystem, not a part of it bound here? */
@@ -374,14 +425,21 @@ static int locked_by(int fd)
 static int identity_open(struct pool_store *s)
 {
 	char who[32] = "";
+	struct stat st;
 	int by;
 
 	if (s->idfd >= 0) /* take-over: opts.lock_fd, locked already */
 		return identity_read(s);
 	s->idfd = openat(s->dirfd, STORE_ID_FILE,
 			 O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (s->idfd < 0)
+	if (s->idfd < 0 || fstat(s->idfd, &st) < 0)
 		return -errno;
+	if (!is_ours(&st)) {
+		pool_error("store: %s/%s was made by user %u: choose another "
+			   "--store-dir, or remove that file", s->path,
+			   STORE_ID_FILE, (unsigned int)st.st_uid);
+		return refused(s, -EPERM);
+	}
 	if (flock(s->idfd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EWOULDBLOCK)
 			return -errno;

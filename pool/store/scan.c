@@ -125,7 +125,8 @@ static int examine(const struct pool_store *s, const char *path,
 		return is_shortage(errno) ? -errno : -EBADMSG;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != b->head.size)
 		return -EBADMSG;
-	return 0;
+	*ret_why = "another user owns it";
+	return st.st_uid == geteuid() || st.st_uid == 0 ? 0 : -EBADMSG;
 }
 
 static int scan_one(struct pool_store *s, uint64_t id,
