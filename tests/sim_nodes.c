@@ -515,6 +515,10 @@ static void rest_and_check(struct sn *s)
 	sn_observe(s);
 	if (!s->wrong[0])
 		sn_check(s);
+	if (!s->wrong[0])
+		sn_check_mirrors(s);
+	if (!s->wrong[0])
+		sn_check_counts(s);
 	for (i = 0; i < SN_NODES; i++)
 		if (s->node[i] && s->node[i]->node)
 			node_check(s->node[i]->node);

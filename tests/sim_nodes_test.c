@@ -58,7 +58,7 @@ static const unsigned int clean[] = {
 
 static struct {
 	uint64_t seed, seeds, from;
-	unsigned int with; /* 0: each of the above, by turns */
+	unsigned int with; /* 0: each of the above, by turns, with ATTRS and without */
 	bool go_on; /* after one that is wrong */
 } opts = { .seeds = SEEDS, .from = 1 };
 
@@ -66,8 +66,11 @@ static struct sn run;
 
 static unsigned int with(uint64_t seed)
 {
-	return opts.with ? opts.with :
-			   clean[seed % (sizeof(clean) / sizeof(clean[0]))];
+	const size_t n = sizeof(clean) / sizeof(clean[0]);
+
+	if (opts.with)
+		return opts.with;
+	return clean[seed % n] | (seed / n % 2 ? SN_WITH_ATTRS : 0);
 }
 
 static void what_was_acknowledged_stays(void **state)
