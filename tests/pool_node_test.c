@@ -2731,6 +2731,50 @@ static void one_user_has_no_more_than_his_share_of_changes(void **state)
 	assert_int_equal(0, node(f, 0)->changers.used.dirs);
 }
 
+/* ---- names of both kinds ---- */
+
+/* Both have made the name at the same time, one of them a directory that it has
+ * removed since: the other's file shows. */
+static void a_directory_removed_where_a_file_won_does_not_come_back(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d;
+
+	start_pool(f, 2);
+	refuse_ops = true;
+	assert_int_equal(0, mkdir_top(f, 0, "r", &d));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	put(f, 1, "r", 1000, 1);
+	run_until(f, is_pending(f, 1, "r"));
+	refuse_ops = false;
+	node_ops_send(node(f, 1));
+	refuse_ops = true;
+	run_until(f, master_map_file(&f->master->map, "r", 1));
+	refuse_ops = false;
+	run_until(f, all_answered(f, 0));
+	run_until(f, find(f, 0, "r"));
+}
+
+/* What was unlinked here is hidden until the feed says that it is gone. That there
+ * is a directory says it, too: no other picture is asked for. */
+static void a_hidden_file_gives_way_to_a_directory(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *e;
+	struct node_dirent *d;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	e = node_tree_add(node(f, 0), pool_node_root(node(f, 0)), "r", 1,
+			  false);
+	assert_non_null(e);
+	node_hide(node(f, 0), node_file(e), node(f, 0)->seen_gen);
+	assert_int_equal(0, mkdir_top(f, 1, "r", &d));
+	run_until(f, there(f, 0, "r"));
+	assert_count(1, f, 0, feed_resyncs);
+}
+
 /* ---- space ---- */
 
 struct test_claim {
@@ -3323,6 +3367,28 @@ static void a_borrowed_object_is_asked_back_for_room(void **state)
 	assert_int_equal(0, t.status);
 	assert_int_equal(0, node(f, 1)->borrowed);
 	pool_node_claim_end(node(f, 0), 16 * MIB);
+}
+
+/* Each costs a descriptor: beyond so many, objects are copied. */
+static void so_many_are_borrowed_others_are_copied(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	char name[] = "k0";
+
+	f->opts.fd_passing = true;
+	f->opts.fds_max = 2;
+	start_pool(f, 2);
+	for (int k = 0; k < 4; k++, name[1]++)
+		publish_and_see(f, name, 1 * MIB, 1);
+	for (name[1] = '0'; name[1] < '4'; name[1]++) {
+		assert_int_equal(0, want(f, 1, name, &o));
+		node_object_unref(node(f, 1), o);
+	}
+	assert_int_equal(2, node(f, 1)->borrowed);
+	assert_info(f, 1, "k1", "user.kvpool.state", "borrowed");
+	assert_info(f, 1, "k2", "user.kvpool.state", "cached");
+	assert_info(f, 1, "k3", "user.kvpool.state", "cached");
 }
 
 /* Two stores of 32 MiB, full: one object on the first, two on the other. */
@@ -4760,6 +4826,34 @@ static void what_was_closed_first_is_published_first_in_its_directory(
 	assert_true(is_published(f, 0, "large"));
 }
 
+/* A handle that is open (users) reads it to its end. */
+static void what_is_unlinked_while_sealed_stays_until_it_is_closed(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	uint64_t id;
+	int fd;
+
+	start_node(f, 0);
+	workers_begin(f);
+	put(f, 0, "k", MIB, 1);
+	o = node_object_ref(find(f, 0, "k")->own);
+	id = o->id;
+	assert_int_equal(NODE_SEALING, o->state);
+	o->users++;
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
+	workers_end(f);
+	run_until(f, f->m[0].told.object_gone == 1);
+	fd = node_object_open(node(f, 0), o, O_RDONLY);
+	if (fd < 0)
+		fail_msg("the file went with its name: %s", strerror(-fd));
+	close(fd);
+	o->users--;
+	node_object_unref(node(f, 0), o);
+	assert_true(pool_store_fd(pool_node_store(node(f, 0)), id, O_RDONLY) <
+		    0);
+}
+
 static void bytes_that_are_still_being_freed_are_not_given_away(void **state)
 {
 	struct fixture *f = *state;
@@ -5000,6 +5094,9 @@ int main(int argc, char **argv)
 		node_test(a_publication_of_the_name_is_not_passed),
 		node_test(one_name_has_no_more_than_its_share_of_changes),
 		node_test(one_user_has_no_more_than_his_share_of_changes),
+		node_test(
+			a_directory_removed_where_a_file_won_does_not_come_back),
+		node_test(a_hidden_file_gives_way_to_a_directory),
 		node_test(a_directory_made_again_has_no_attributes),
 		node_test(directories_beyond_a_user_s_are_refused_at_once),
 		node_test(attributes_beyond_a_user_s_are_refused_at_once),
@@ -5035,6 +5132,7 @@ int main(int argc, char **argv)
 		node_test(another_node_sees_and_fetches_what_was_published),
 		node_test(a_node_on_the_same_host_borrows_the_descriptor),
 		node_test(a_borrowed_object_is_asked_back_for_room),
+		node_test(so_many_are_borrowed_others_are_copied),
 		node_test(what_is_ordered_to_where_there_is_no_room_can_be_read),
 		node_test(a_put_passes_through_where_nothing_may_go),
 		node_test(what_is_pinned_does_not_stay_in_the_headroom),
@@ -5046,6 +5144,8 @@ int main(int argc, char **argv)
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(
 			what_was_closed_first_is_published_first_in_its_directory),
+		node_test(
+			what_is_unlinked_while_sealed_stays_until_it_is_closed),
 		node_test(bytes_that_are_still_being_freed_are_not_given_away),
 		node_test(a_fetch_that_fails_gives_back_what_had_not_landed),
 		node_test(what_is_written_again_is_not_found_whole_after_a_crash),
