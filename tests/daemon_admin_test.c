@@ -1049,6 +1049,45 @@ static void who_waits_on_the_unix_socket_leaves_turns_to_others(void **state)
 	remove_dir_of(path);
 }
 
+static const char slow_rest[] = "api/slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/* Who comes while others wait is answered after them. */
+static void who_comes_later_overtakes_nobody(void **state)
+{
+	int fds[6], answered[6] = { 0 }, there = 4;
+	char got[4096];
+
+	(void)state;
+	for (int i = 0; i < there; i++) {
+		fds[i] = connect_as(getuid());
+		assert_int_equal(sizeof(slow_rest) - 1,
+				 send(fds[i], slow_rest, sizeof(slow_rest) - 1,
+				      0));
+	}
+	for (int n = 0; n < 6;) {
+		uv_run(&t.loop, UV_RUN_ONCE);
+		for (int i = 0; i < there; i++)
+			if (!answered[i] && recv(fds[i], got, sizeof(got),
+						 MSG_DONTWAIT) > 0)
+				answered[i] = ++n;
+		if (n == 0 || there == 6)
+			continue;
+		/* One has been answered, others wait. */
+		for (; there < 6; there++) {
+			fds[there] = connect_as(getuid());
+			assert_int_equal(sizeof(slow_rest) - 1,
+					 send(fds[there], slow_rest,
+					      sizeof(slow_rest) - 1, 0));
+		}
+	}
+	for (int i = 0; i < 6; i++) {
+		if (answered[i] != i + 1)
+			fail_msg("request %d was answered as number %d", i + 1,
+				 answered[i]);
+		close(fds[i]);
+	}
+}
+
 /* Descriptors come and go; the address stays. */
 static void without_a_descriptor_it_accepts_later(void **state)
 {
@@ -1153,6 +1192,7 @@ int main(void)
 		T(slow_pages_leave_most_of_the_time),
 		T(who_waits_is_answered_in_order),
 		T(who_waits_on_the_unix_socket_leaves_turns_to_others),
+		T(who_comes_later_overtakes_nobody),
 		T(without_a_descriptor_it_accepts_later),
 		T(an_address_in_use_is_an_error),
 		T(closing_with_an_open_connection_leaves_nothing),

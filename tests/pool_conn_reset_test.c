@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "pool/base/clock.h"
 #include "pool/conn/conn.h"
 
 #define FRAME 1000u
@@ -140,10 +141,22 @@ static void peer_resets(struct fixture *x)
 	x->peer = -1;
 }
 
+static void until_closed(struct fixture *x)
+{
+	uint64_t end = pool_now_ms() + 15000;
+
+	while (x->c) {
+		if (pool_now_ms() > end)
+			fail_msg("not closed, with %u of %u frames received",
+				 (unsigned int)x->frames,
+				 (unsigned int)x->sent);
+		uv_run(&x->loop, UV_RUN_NOWAIT);
+	}
+}
+
 static void all_of_it_came(struct fixture *x)
 {
-	while (x->c)
-		uv_run(&x->loop, UV_RUN_ONCE);
+	until_closed(x);
 	assert_int_equal(x->sent, x->frames);
 	assert_true(x->err == -ECONNRESET || x->err == -EPIPE);
 	assert_int_equal(0, uv_run(&x->loop, UV_RUN_DEFAULT));
@@ -202,8 +215,7 @@ static void also_where_others_have_the_turn(void **state)
 	send_to_peer(x);
 	peer_sends(x, 100);
 	peer_resets(x);
-	while (x->c)
-		uv_run(&x->loop, UV_RUN_ONCE);
+	until_closed(x);
 	pool_share_close(&share, NULL);
 	assert_true(x->sent > POOL_CONN_SHARE_SLICE / FRAME);
 	assert_int_equal(x->sent, x->frames);

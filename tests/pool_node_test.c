@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "master/impl.h"
-#include "pool/node/node_priv.h"
+#include "pool/node/ops.h"
 #include "pool/store/store_priv.h"
 
 #define NNODES 3
@@ -251,11 +251,27 @@ static void start_pool(struct fixture *f, int n)
 	run_until(f, master_ready(f->master));
 }
 
+static bool refuse_ops; /* the send queue is full, for OPS */
+
+int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg);
+int __real_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg);
+
+int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
+			  const ProtobufCMessage *msg)
+{
+	if (refuse_ops && type == POOL_MSG_OPS)
+		return -ENOBUFS;
+	return __real_pool_conn_send(c, type, req, msg);
+}
+
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
 	assert_non_null(f);
+	refuse_ops = false;
 	alarm(40);
 	f->top = mkdtemp(strdup("/tmp/pool_node_test.XXXXXX"));
 	assert_non_null(f->top);
@@ -2300,6 +2316,481 @@ static void a_barrier_asks_the_next_master_again(void **state)
 	assert_int_equal(0, t.status);
 }
 
+/* ---- changes of attributes that are merged ---- */
+
+#define LOOP 10000
+
+static size_t merged(struct fixture *f)
+{
+	return pool_counter_value(&node(f, 0)->c.ops_merged);
+}
+
+/* The changes that wait, as kind and path: "SETATTR k, MKDIR d". */
+static const char *queue_of(struct fixture *f)
+{
+	static const char *const kinds[] = { "PUBLISH", "UNLINK", "MKDIR",
+					     "RMDIR", "SETATTR" };
+	static char text[512];
+	struct pool_list *it, *tmp;
+	size_t len = 0;
+
+	text[0] = '\0';
+	pool_list_each(it, tmp, &node(f, 0)->ops_waiting) {
+		const struct node_op *op =
+			pool_list_entry(it, struct node_op, link);
+
+		len += (size_t)snprintf(text + len, sizeof(text) - len,
+					"%s%s %.*s", len ? ", " : "",
+					kinds[op->kind], (int)op->path_len,
+					op->path);
+	}
+	return text;
+}
+
+/* What the master has of a directory. */
+static bool master_has_xattr(struct fixture *f, const char *path,
+			     const char *name, const char *value)
+{
+	const struct master_dir *d =
+		master_map_dir(&f->master->map, path, strlen(path));
+	size_t len;
+	const void *v = d && d->extra ?
+				pool_xattrs_get(d->extra->xattrs, name, &len) :
+				NULL;
+
+	return v && len == strlen(value) && memcmp(v, value, len) == 0;
+}
+
+static int set_mode(struct fixture *f, struct pool_entry *e, uint32_t mode)
+{
+	struct node_attr a = { .mode = mode };
+
+	return pool_node_setattr(node(f, 0), e, POOL_SET_MODE, &a, NULL);
+}
+
+static int set_time(struct fixture *f, struct pool_entry *e, uint64_t ns)
+{
+	struct node_attr a = { .mtime_ns = ns };
+
+	return pool_node_setattr(node(f, 0), e, POOL_SET_MTIME, &a, NULL);
+}
+
+/* Two nodes, and an empty directory that both know. */
+static struct pool_entry *start_with_dir(struct fixture *f)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct node_dirent *d;
+
+	start_pool(f, 2);
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d", 1,
+					    &attr, &d));
+	run_until(f, all_answered(f, 0) && known(f, 1, "d"));
+	return &d->d.e;
+}
+
+static struct pool_entry *there(struct fixture *f, int i, const char *name)
+{
+	return pool_node_lookup(node(f, i), pool_node_root(node(f, i)), name,
+				strlen(name));
+}
+
+/* Both nodes have what the master has. */
+static void assert_mirrors_agree(struct fixture *f, const char *name)
+{
+	struct pool_entry *a, *b;
+
+	run_until(f, all_answered(f, 0));
+	run_until(f, node(f, 0)->feed_seq == f->master->map.feed.seq &&
+			     node(f, 1)->feed_seq == f->master->map.feed.seq);
+	a = there(f, 0, name);
+	b = there(f, 1, name);
+	assert_non_null(a);
+	assert_non_null(b);
+	assert_int_equal(pool_node_attr(a)->mode, pool_node_attr(b)->mode);
+	assert_int_equal(pool_node_attr(a)->uid, pool_node_attr(b)->uid);
+	assert_int_equal(pool_node_attr(a)->mtime_ns,
+			 pool_node_attr(b)->mtime_ns);
+	assert_true(pool_xattrs_equal(pool_node_xattrs(a),
+				      pool_node_xattrs(b)));
+}
+
+static void a_loop_of_changes_leaves_one_of_each_attribute(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+	char value[16];
+
+	for (int k = 0; k <= LOOP; k++) {
+		snprintf(value, sizeof(value), "%d", k);
+		assert_int_equal(0, set_xattr(f, 0, d, "user.a", value));
+	}
+	assert_int_equal(1, node(f, 0)->nops);
+	assert_int_equal(LOOP, merged(f));
+	/* By turns, as a program does that restores attributes. */
+	for (int k = 0; k <= LOOP; k++) {
+		snprintf(value, sizeof(value), "%d", k % 10);
+		assert_int_equal(0, set_mode(f, d, k % 2 ? 0711 : 0700));
+		assert_int_equal(0, set_xattr(f, 0, d, "user.b", value));
+		assert_int_equal(0, set_time(f, d, 1000 + (uint64_t)k));
+		assert_int_equal(0, set_xattr(f, 0, d, "user.c", "same"));
+		assert_int_equal(0, k % 2 ? set_xattr(f, 0, d, "user.d", NULL) :
+					    set_xattr(f, 0, d, "user.d", "x"));
+	}
+	assert_string_equal("SETATTR d, SETATTR d, SETATTR d, SETATTR d, SETATTR d",
+			    queue_of(f));
+	assert_mirrors_agree(f, "d");
+	d = there(f, 1, "d");
+	assert_true(has_xattr(d, "user.a", "10000"));
+	assert_true(has_xattr(d, "user.b", "0"));
+	assert_true(has_xattr(d, "user.c", "same"));
+	assert_true(has_xattr(d, "user.d", "x"));
+	assert_int_equal(0700, pool_node_attr(d)->mode);
+	assert_int_equal(1000 + LOOP, pool_node_attr(d)->mtime_ns);
+}
+
+static void what_is_set_and_removed_is_merged_by_name(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+
+	assert_int_equal(0, set_xattr(f, 0, d, "user.old", "1"));
+	run_until(f, has_xattr(there(f, 1, "d"), "user.old", "1"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.b", "1"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.old", "2"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", NULL));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.old", NULL));
+	assert_int_equal(3, node(f, 0)->nops);
+	assert_mirrors_agree(f, "d");
+	d = there(f, 1, "d");
+	assert_true(has_xattr(d, "user.b", "1"));
+	assert_false(has_xattr(d, "user.old", "1"));
+	assert_false(has_xattr(d, "user.old", "2"));
+	assert_false(has_xattr(d, "user.a", "1"));
+	/* Removed, and set again. */
+	d = there(f, 0, "d");
+	assert_int_equal(0, set_xattr(f, 0, d, "user.b", NULL));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.b", "2"));
+	assert_int_equal(1, node(f, 0)->nops);
+	assert_mirrors_agree(f, "d");
+	assert_true(has_xattr(there(f, 1, "d"), "user.b", "2"));
+}
+
+/* An xattr that the master refuses takes no other one with it. */
+static void each_xattr_is_refused_alone(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f), *other;
+	static char big[3000];
+
+	other = there(f, 1, "d");
+	assert_int_equal(0, pool_node_setxattr(node(f, 1), other, "user.b", big,
+					       sizeof(big), 0));
+	node_ops_send(node(f, 1));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, pool_node_setxattr(node(f, 0), d, "user.c", big,
+					       sizeof(big), 0));
+	assert_int_equal(0, set_mode(f, d, 0700));
+	run_until(f, all_answered(f, 1));
+	assert_mirrors_agree(f, "d");
+	assert_true(master_has_xattr(f, "d", "user.a", "1"));
+	assert_int_equal(0700, master_map_dir(&f->master->map, "d", 1)->mode);
+}
+
+/* The room that one takes is that which the other had. */
+static void what_grows_does_not_pass_what_makes_room_for_it(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+	static char big[3000];
+
+	memset(big, 'x', sizeof(big) - 1);
+	assert_int_equal(0, set_xattr(f, 0, d, "user.b", big));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.b", NULL));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", big));
+	assert_int_equal(3, node(f, 0)->nops);
+	/* It shrinks again: then in its place. */
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "2"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", big));
+	assert_int_equal(3, node(f, 0)->nops);
+	assert_mirrors_agree(f, "d");
+	assert_true(has_xattr(there(f, 1, "d"), "user.a", big));
+	assert_count(0, f, 0, ops_failed);
+}
+
+static void other_names_changes_keep_their_order(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+	struct node_dirent *e;
+
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, mkdir_top(f, 0, "e", &e));
+	assert_int_equal(0, set_xattr(f, 0, &e->d.e, "user.a", "1"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "2"));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), e));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "3"));
+	assert_string_equal("SETATTR d, MKDIR e, SETATTR e, RMDIR e",
+			    queue_of(f));
+	assert_true(node_ops_in_order(node(f, 0)));
+	assert_mirrors_agree(f, "d");
+	assert_true(has_xattr(there(f, 1, "d"), "user.a", "3"));
+	assert_false(known(f, 1, "e"));
+}
+
+/* Elsewhere nobody looks into the directory while it still has what was removed
+ * before it was opened to all. */
+static void a_mode_does_not_pass_what_says_who_may_read(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+	struct node_dirent *e;
+
+	assert_int_equal(0, mkdir_in(f, 0, node_dir(d), "e", &e));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, set_time(f, d, 1));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), e));
+	assert_int_equal(0, set_mode(f, d, 0777));
+	assert_string_equal("SETATTR d, RMDIR d/e, SETATTR d", queue_of(f));
+	run_until(f, all_answered(f, 0));
+	/* So of another's mode. */
+	assert_int_equal(0, mkdir_in(f, 0, node_dir(d), "e", &e));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, set_mode(f, d, 0700));
+	assert_int_equal(0, set_mode(f, &e->d.e, 0700));
+	assert_int_equal(0, set_mode(f, d, 0777));
+	assert_string_equal("SETATTR d, SETATTR d/e, SETATTR d", queue_of(f));
+	assert_mirrors_agree(f, "d");
+}
+
+/* Nor does an xattr pass a change of who pays for it. */
+static void an_owner_is_not_passed(void **state)
+{
+	static const struct node_attr to = { .uid = USER };
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), d, POOL_SET_UID, &to,
+					      NULL));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "2"));
+	assert_int_equal(3, node(f, 0)->nops);
+	assert_mirrors_agree(f, "d");
+	assert_true(has_xattr(there(f, 1, "d"), "user.a", "2"));
+}
+
+static void what_was_sent_is_not_changed(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	node_ops_send(node(f, 0));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "2"));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "3"));
+	assert_int_equal(2, node(f, 0)->nops);
+	assert_int_equal(1, merged(f));
+	/* Nor is what may have been executed, after a cut. */
+	node_ops_send(node(f, 0));
+	stop_master(f);
+	run_until(f, !is_up(f, 0));
+	assert_int_equal(2, node(f, 0)->nops);
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "4"));
+	assert_int_equal(3, node(f, 0)->nops);
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "5"));
+	assert_int_equal(3, node(f, 0)->nops);
+	start_master(f);
+	run_until(f, is_up(f, 0) && is_up(f, 1));
+	assert_mirrors_agree(f, "d");
+	assert_true(has_xattr(there(f, 1, "d"), "user.a", "5"));
+}
+
+static void a_barrier_waits_for_what_was_merged_before_it(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+	struct test_barrier first = { .done = false }, last = first;
+
+	refuse_ops = true;
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &first.b,
+						    on_barrier));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "2"));
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &last.b,
+						    on_barrier));
+	assert_int_equal(1, node(f, 0)->nops);
+	assert_true(node_ops_oldest(node(f, 0)) <= first.b.ticket);
+	node_barriers_check(node(f, 0));
+	refuse_ops = false;
+	run_until(f, last.done);
+	assert_int_equal(0, last.status);
+	assert_true(first.done);
+	assert_true(master_has_xattr(f, "d", "user.a", "2"));
+	assert_true(has_xattr(there(f, 1, "d"), "user.a", "2"));
+}
+
+/* A name that goes takes its attributes along; one that comes has its own. */
+static void a_change_of_the_name_is_not_passed(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f), *to;
+	struct node_dirent *e;
+
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, pool_node_rename(node(f, 0), d,
+					     pool_node_root(node(f, 0)), "e", 1,
+					     false, &to));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), node_dir(d)));
+	assert_int_equal(0, mkdir_top(f, 0, "d", &e));
+	assert_int_equal(0, set_xattr(f, 0, &e->d.e, "user.a", "2"));
+	assert_int_equal(0, set_xattr(f, 0, to, "user.b", "2"));
+	assert_string_equal("SETATTR d, MKDIR e, SETATTR e, RMDIR d, MKDIR d, SETATTR d, SETATTR e",
+			    queue_of(f));
+	assert_mirrors_agree(f, "d");
+	assert_mirrors_agree(f, "e");
+	assert_true(has_xattr(there(f, 1, "d"), "user.a", "2"));
+	assert_true(has_xattr(there(f, 1, "e"), "user.a", "1"));
+	assert_true(has_xattr(there(f, 1, "e"), "user.b", "2"));
+}
+
+/* The same of a file: removed, and published anew or under another name. */
+static void a_publication_of_the_name_is_not_passed(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k") && all_answered(f, 0));
+	assert_int_equal(0, set_xattr(f, 0, &find(f, 0, "k")->e, "user.a",
+				      "1"));
+	refuse_ops = true;
+	assert_int_equal(0, rename_to(f, 0, "k", "l", false));
+	put(f, 0, "k", 500, 2);
+	run_until(f, is_pending(f, 0, "k") && is_pending(f, 0, "l"));
+	run_until(f, node(f, 0)->nops == 4);
+	e = find(f, 0, "k");
+	assert_non_null(e->own);
+	assert_int_equal(0, set_xattr(f, 0, &e->e, "user.b", "2"));
+	assert_int_equal(0, set_mode(f, &e->e, 0604));
+	assert_int_equal(0, set_xattr(f, 0, &e->e, "user.a", "3"));
+	assert_true(node(f, 0)->nops == 7);
+	refuse_ops = false;
+	run_until(f, is_published(f, 0, "k") && is_published(f, 0, "l"));
+	run_until(f, find(f, 1, "l"));
+	assert_mirrors_agree(f, "k");
+	assert_mirrors_agree(f, "l");
+	assert_true(has_xattr(there(f, 1, "l"), "user.a", "1"));
+	assert_false(has_xattr(there(f, 1, "l"), "user.b", "2"));
+	assert_true(has_xattr(there(f, 1, "k"), "user.a", "3"));
+	assert_true(has_xattr(there(f, 1, "k"), "user.b", "2"));
+	assert_int_equal(0604, pool_node_attr(there(f, 1, "k"))->mode);
+}
+
+/* Names that are never the same again cannot be merged. */
+static void one_name_has_no_more_than_its_share_of_changes(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *d = start_with_dir(f);
+	struct node_dirent *other;
+	char name[32];
+	int err = 0, k;
+
+	for (k = 0; !err && k <= NODE_PATH_CHANGES_MAX; k++) {
+		snprintf(name, sizeof(name), "user.%d", k);
+		err = set_xattr(f, 0, d, name, "1");
+		if (!err)
+			err = set_xattr(f, 0, d, name, NULL);
+	}
+	assert_int_equal(-EAGAIN, err);
+	assert_false(has_xattr(d, name, "1"));
+	assert_int_equal(NODE_PATH_CHANGES_MAX, node(f, 0)->nops);
+	assert_count(1, f, 0, ops_refused);
+	assert_int_equal(0, mkdir_top(f, 0, "e", &other));
+	assert_int_equal(0, set_xattr(f, 0, &other->d.e, "user.a", "1"));
+	/* What is merged needs no room. */
+	snprintf(name, sizeof(name), "user.%d", NODE_PATH_CHANGES_MAX - 1);
+	assert_int_equal(0, set_xattr(f, 0, d, name, "1"));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_mirrors_agree(f, "d");
+}
+
+/* A user fills his share of the queue; others and root still have theirs. */
+static void one_user_has_no_more_than_his_share_of_changes(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d, *e;
+	char name[8];
+	int err = 0, k;
+
+	start_pool(f, 1);
+	pool_quota_limit(&node(f, 0)->changers, 40, 0);
+	for (k = 0; !err && k < 40; k++) {
+		snprintf(name, sizeof(name), "d%d", k);
+		err = mkdir_top(f, 0, name, &d);
+	}
+	assert_int_equal(-EAGAIN, err);
+	assert_int_equal(10, node(f, 0)->nops);
+	assert_count(1, f, 0, ops_refused);
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "e", 1,
+					    &writers, &e));
+	assert_int_equal(0, set_mode(f, &pool_node_root(node(f, 0))->d.e,
+				     0777));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, mkdir_top(f, 0, name, &d));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, node(f, 0)->changers.used.dirs);
+}
+
+/* ---- names of both kinds ---- */
+
+/* Both have made the name at the same time, one of them a directory that it has
+ * removed since: the other's file shows. */
+static void a_directory_removed_where_a_file_won_does_not_come_back(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d;
+
+	start_pool(f, 2);
+	refuse_ops = true;
+	assert_int_equal(0, mkdir_top(f, 0, "r", &d));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	put(f, 1, "r", 1000, 1);
+	run_until(f, is_pending(f, 1, "r"));
+	refuse_ops = false;
+	node_ops_send(node(f, 1));
+	refuse_ops = true;
+	run_until(f, master_map_file(&f->master->map, "r", 1));
+	refuse_ops = false;
+	run_until(f, all_answered(f, 0));
+	run_until(f, find(f, 0, "r"));
+}
+
+/* What was unlinked here is hidden until the feed says that it is gone. That there
+ * is a directory says it, too: no other picture is asked for. */
+static void a_hidden_file_gives_way_to_a_directory(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_entry *e;
+	struct node_dirent *d;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	e = node_tree_add(node(f, 0), pool_node_root(node(f, 0)), "r", 1,
+			  false);
+	assert_non_null(e);
+	node_hide(node(f, 0), node_file(e), node(f, 0)->seen_gen);
+	assert_int_equal(0, mkdir_top(f, 1, "r", &d));
+	run_until(f, there(f, 0, "r"));
+	assert_count(1, f, 0, feed_resyncs);
+}
+
 /* ---- space ---- */
 
 struct test_claim {
@@ -2892,6 +3383,28 @@ static void a_borrowed_object_is_asked_back_for_room(void **state)
 	assert_int_equal(0, t.status);
 	assert_int_equal(0, node(f, 1)->borrowed);
 	pool_node_claim_end(node(f, 0), 16 * MIB);
+}
+
+/* Each costs a descriptor: beyond so many, objects are copied. */
+static void so_many_are_borrowed_others_are_copied(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	char name[] = "k0";
+
+	f->opts.fd_passing = true;
+	f->opts.fds_max = 2;
+	start_pool(f, 2);
+	for (int k = 0; k < 4; k++, name[1]++)
+		publish_and_see(f, name, 1 * MIB, 1);
+	for (name[1] = '0'; name[1] < '4'; name[1]++) {
+		assert_int_equal(0, want(f, 1, name, &o));
+		node_object_unref(node(f, 1), o);
+	}
+	assert_int_equal(2, node(f, 1)->borrowed);
+	assert_info(f, 1, "k1", "user.kvpool.state", "borrowed");
+	assert_info(f, 1, "k2", "user.kvpool.state", "cached");
+	assert_info(f, 1, "k3", "user.kvpool.state", "cached");
 }
 
 /* Two stores of 32 MiB, full: one object on the first, two on the other. */
@@ -3920,21 +4433,6 @@ static void doubts_are_bounded(void **state)
 	assert_count(NODE_DOUBTS_MAX, f, 0, doubts_unfounded);
 }
 
-static bool refuse_ops; /* the send queue is full, for OPS */
-
-int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
-			  const ProtobufCMessage *msg);
-int __real_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
-			  const ProtobufCMessage *msg);
-
-int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
-			  const ProtobufCMessage *msg)
-{
-	if (refuse_ops && type == POOL_MSG_OPS)
-		return -ENOBUFS;
-	return __real_pool_conn_send(c, type, req, msg);
-}
-
 /* More than one message takes, and the first one could not be sent: the order
  * stays. */
 static void changes_that_could_not_be_sent_keep_their_order(void **state)
@@ -4344,6 +4842,34 @@ static void what_was_closed_first_is_published_first_in_its_directory(
 	assert_true(is_published(f, 0, "large"));
 }
 
+/* A handle that is open (users) reads it to its end. */
+static void what_is_unlinked_while_sealed_stays_until_it_is_closed(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	uint64_t id;
+	int fd;
+
+	start_node(f, 0);
+	workers_begin(f);
+	put(f, 0, "k", MIB, 1);
+	o = node_object_ref(find(f, 0, "k")->own);
+	id = o->id;
+	assert_int_equal(NODE_SEALING, o->state);
+	o->users++;
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "k")));
+	workers_end(f);
+	run_until(f, f->m[0].told.object_gone == 1);
+	fd = node_object_open(node(f, 0), o, O_RDONLY);
+	if (fd < 0)
+		fail_msg("the file went with its name: %s", strerror(-fd));
+	close(fd);
+	o->users--;
+	node_object_unref(node(f, 0), o);
+	assert_true(pool_store_fd(pool_node_store(node(f, 0)), id, O_RDONLY) <
+		    0);
+}
+
 static void bytes_that_are_still_being_freed_are_not_given_away(void **state)
 {
 	struct fixture *f = *state;
@@ -4572,6 +5098,22 @@ int main(int argc, char **argv)
 		node_test(an_older_feed_removes_no_directory_being_made),
 		node_test(xattrs_set_on_two_nodes_at_once_both_last),
 		node_test(an_xattr_that_the_master_refuses_does_not_stay),
+		node_test(a_loop_of_changes_leaves_one_of_each_attribute),
+		node_test(what_is_set_and_removed_is_merged_by_name),
+		node_test(each_xattr_is_refused_alone),
+		node_test(what_grows_does_not_pass_what_makes_room_for_it),
+		node_test(other_names_changes_keep_their_order),
+		node_test(a_mode_does_not_pass_what_says_who_may_read),
+		node_test(an_owner_is_not_passed),
+		node_test(what_was_sent_is_not_changed),
+		node_test(a_barrier_waits_for_what_was_merged_before_it),
+		node_test(a_change_of_the_name_is_not_passed),
+		node_test(a_publication_of_the_name_is_not_passed),
+		node_test(one_name_has_no_more_than_its_share_of_changes),
+		node_test(one_user_has_no_more_than_his_share_of_changes),
+		node_test(
+			a_directory_removed_where_a_file_won_does_not_come_back),
+		node_test(a_hidden_file_gives_way_to_a_directory),
 		node_test(a_directory_made_again_has_no_attributes),
 		node_test(directories_beyond_a_user_s_are_refused_at_once),
 		node_test(attributes_beyond_a_user_s_are_refused_at_once),
@@ -4607,6 +5149,7 @@ int main(int argc, char **argv)
 		node_test(another_node_sees_and_fetches_what_was_published),
 		node_test(a_node_on_the_same_host_borrows_the_descriptor),
 		node_test(a_borrowed_object_is_asked_back_for_room),
+		node_test(so_many_are_borrowed_others_are_copied),
 		node_test(what_is_ordered_to_where_there_is_no_room_can_be_read),
 		node_test(a_put_passes_through_where_nothing_may_go),
 		node_test(what_is_pinned_does_not_stay_in_the_headroom),
@@ -4618,6 +5161,8 @@ int main(int argc, char **argv)
 		node_test(what_has_landed_is_claimed_no_longer),
 		node_test(
 			what_was_closed_first_is_published_first_in_its_directory),
+		node_test(
+			what_is_unlinked_while_sealed_stays_until_it_is_closed),
 		node_test(bytes_that_are_still_being_freed_are_not_given_away),
 		node_test(a_fetch_that_fails_gives_back_what_had_not_landed),
 		node_test(what_is_written_again_is_not_found_whole_after_a_crash),

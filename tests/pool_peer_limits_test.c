@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "pool/base/clock.h"
 #include "pool/peer/peer_priv.h"
 
 #define TIME_LIMIT_S 60
@@ -121,10 +122,13 @@ static int dial(uint8_t from)
 /* > 0: it has said something; 0 or -errno: it has ended. */
 static ssize_t wait_for_word(int fd)
 {
+	uint64_t end = pool_now_ms() + 15000;
 	uint8_t buf[256];
 	ssize_t n;
 
 	do {
+		if (pool_now_ms() > end)
+			fail_msg("a connection was neither answered nor closed");
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 		n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
 	} while (n < 0 && errno == EAGAIN);

@@ -19,7 +19,7 @@
 
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
-#include "pool/peer/peer.h"
+#include "pool/peer/peer_priv.h"
 
 #define TIME_LIMIT_S 60
 #define MIB ((size_t)1 << 20)
@@ -485,6 +485,37 @@ static void what_was_lent_is_back_when_the_borrower_goes(void **state)
 	/* The descriptor is as good as ever. */
 	assert_int_equal(pread(w.f.lent_fd, mem, 8, 0), 8);
 	close(w.f.lent_fd);
+}
+
+/* Closing it would return what has been lent. The other connection, which is used
+ * later, is closed: by then this one has been looked at. */
+static void who_has_borrowed_keeps_its_connection(void **state)
+{
+	struct want w, other;
+	uint8_t mem[8], got[8];
+
+	(void)state;
+	t.b.peers->opts.session_idle_ms = 50;
+	borrow(&w, mem);
+	want_init(&other, 0, 8);
+	other.f.mem = got;
+	want_start(&other);
+	want_wait(&other);
+	assert_int_equal(other.status, 0);
+	assert_int_equal(other.f.lent_fd, -1);
+	while (!t.b.peers->metrics.sessions_idle.v)
+		uv_run(&t.loop, UV_RUN_ONCE);
+	/* A closed one takes some turns, as this does. */
+	want_init(&other, 0, 8);
+	other.f.mem = got;
+	want_start(&other);
+	want_wait(&other);
+	assert_int_equal(t.b.returned, 0);
+	assert_int_equal(t.a.lender_gone, 0);
+	close(w.f.lent_fd);
+	pool_peers_return(t.a.peers, w.f.from.id, "obj", 3, 7);
+	while (!t.b.returned)
+		uv_run(&t.loop, UV_RUN_ONCE);
 }
 
 static void the_borrower_hears_when_the_lender_goes(void **state)
@@ -956,6 +987,7 @@ int main(void)
 		TEST(on_one_host_a_descriptor_is_lent_and_given_back),
 		TEST(what_is_not_verified_is_sent_not_lent),
 		TEST(what_was_lent_is_back_when_the_borrower_goes),
+		TEST(who_has_borrowed_keeps_its_connection),
 		TEST(the_borrower_hears_when_the_lender_goes),
 		TEST(beyond_the_lending_limit_bytes_are_sent),
 		TEST(without_the_unix_socket_bytes_come_by_tcp),

@@ -369,6 +369,8 @@ static const char *node_busy(const struct sn *s, const struct pool_node *n)
 
 	if (!n->complete || n->in_picture || n->feed_epoch != m->epoch)
 		return "a node has no picture";
+	if (n->feed_skipped)
+		return "a node is about to ask for the picture again";
 	if (n->feed_seq != m->map.feed.seq)
 		return "a node has not been told all";
 	if (n->nops)
@@ -515,6 +517,10 @@ static void rest_and_check(struct sn *s)
 	sn_observe(s);
 	if (!s->wrong[0])
 		sn_check(s);
+	if (!s->wrong[0])
+		sn_check_mirrors(s);
+	if (!s->wrong[0])
+		sn_check_counts(s);
 	for (i = 0; i < SN_NODES; i++)
 		if (s->node[i] && s->node[i]->node)
 			node_check(s->node[i]->node);

@@ -6,6 +6,7 @@
  *   sim_nodes.c        processes: start, stop, crash; what goes wrong; rest
  *   sim_nodes_ops.c    what users do at a mount, as fs/ would ask the node
  *   sim_nodes_model.c  what has to be true of names afterwards
+ *   sim_nodes_mirror.c what the nodes' copies of the namespace have to be then
  *   sim_nodes_trace.c  what happened to them, for people
  *
  * THE RULE. An operation KNOWS those whose outcome its mount showed when it began,
@@ -14,7 +15,9 @@
  *   - a name shows what one operation made of it, and no acknowledged one knew
  *     that; it shows nothing only if somebody has removed it, and no acknowledged
  *     write knew of that, or if no write was ever acknowledged;
- *   - all mounts and the master agree, and the bytes can be read;
+ *   - all mounts and the master agree, in all that a name has, and the bytes can
+ *     be read;
+ *   - an attribute has the value that was acknowledged last, or a later one;
  * and at any time
  *   - a master tells nobody of a removal that etcd does not have;
  *   - what a node says it holds, on the master's order, is right;
@@ -32,6 +35,7 @@
 
 #define SN_NODES 3
 #define SN_NAMES 12
+#define SN_DIRS 6
 #define SN_OPS 60 /* of one name */
 #define SN_UNLINKED 16 /* the same */
 
@@ -48,7 +52,8 @@ enum {
 	SN_WITH_CRASHES = 128, /* of nodes */
 	SN_WITH_ROT = 256, /* bits that turn in the files of a dead node */
 	SN_WITH_ETCD_FIRST = 512, /* nothing is told before etcd has it */
-	SN_WITH_ALL = 1023,
+	SN_WITH_ATTRS = 1024, /* modes, times, xattrs are changed */
+	SN_WITH_ALL = 2047,
 };
 
 struct sn;
@@ -118,6 +123,7 @@ struct sn {
 	unsigned int crashing;
 	unsigned int last[SN_NODES]; /* the name that its user was at */
 	uint64_t noperations, nbytes;
+	uint64_t count, acked[SN_NODES][SN_DIRS]; /* of attributes, see sn_check_counts */
 	unsigned int tasks;
 	uint64_t nacks, nfaults, digest;
 	bool calm;
@@ -125,7 +131,6 @@ struct sn {
 };
 
 extern const char *const sn_dirs[];
-#define SN_DIRS 6
 
 /* One run; false: s->wrong says why. */
 bool sn_run(struct sn *s, uint64_t seed, unsigned int with, bool trace);
@@ -175,6 +180,12 @@ void sn_check_sent(struct sn *s, const struct sn_proc *from,
 void sn_rot(struct sn *s, unsigned int node);
 /* At rest. */
 void sn_check(struct sn *s);
+
+/* ---- sim_nodes_mirror.c ---- */
+
+/* Both at rest. */
+void sn_check_mirrors(struct sn *s);
+void sn_check_counts(struct sn *s);
 
 /* ---- sim_nodes_trace.c ---- */
 

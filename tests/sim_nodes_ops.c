@@ -24,6 +24,7 @@ struct task {
 	struct node_want want;
 	bool waits; /* barrier or want */
 	bool judged; /* what is read has to be there */
+	uint64_t count; /* of an fsync: the directory's, as it began */
 	uint64_t gen, refused; /* as a read began: its version, the counter */
 };
 
@@ -449,6 +450,73 @@ static void rule_step(struct task *t)
 	task_end(t);
 }
 
+/* One change of the attributes of a file or its directory. */
+static int change_any(struct task *t, struct pool_entry *pe)
+{
+	static const char value[900]; /* all together have room */
+	struct node_attr attr = { .mode = (uint32_t)sim_random(01000),
+				  .mtime_ns = sim_now_ns() };
+	char name[] = "user.a";
+
+	name[5] = (char)('a' + sim_random(3));
+	switch (sim_random(4)) {
+	case 0:
+		return pool_node_setattr(t->p->node, pe, POOL_SET_MODE, &attr,
+					 NULL);
+	case 1:
+		return pool_node_setattr(t->p->node, pe, POOL_SET_MTIME, &attr,
+					 NULL);
+	case 2:
+		return pool_node_setxattr(t->p->node, pe, name, NULL, 0, 0);
+	default:
+		return pool_node_setxattr(t->p->node, pe, name, value,
+					  sim_random(sizeof(value)), 0);
+	}
+}
+
+/* A directory has a number of each node: see sn_check_counts. */
+static void count_up(struct task *t, struct pool_entry *dir)
+{
+	uint64_t count = ++t->p->sn->count;
+	char name[16];
+
+	snprintf(name, sizeof(name), "user.n%u", t->p->index);
+	(void)pool_node_setxattr(t->p->node, dir, name, &count, sizeof(count),
+				 0);
+}
+
+static uint64_t count_of(struct sn_proc *p, struct pool_entry *dir)
+{
+	uint64_t count = 0;
+	char name[16];
+	const void *v;
+	size_t len;
+
+	snprintf(name, sizeof(name), "user.n%u", p->index);
+	v = pool_xattrs_get(pool_node_xattrs(dir), name, &len);
+	if (v)
+		memcpy(&count, v, sizeof(count));
+	return count;
+}
+
+/* Several at once, as programs do that restore a file. */
+static void attr_step(struct task *t)
+{
+	const struct sn_name *nm = &t->p->sn->name[t->name];
+	struct node_dirent *d = dir_of(t->p, nm->dir);
+	unsigned int i, n = 1 + (unsigned int)sim_random(8);
+	struct pool_entry *pe;
+
+	for (i = 0; d && i < n; i++) {
+		pe = sim_random(2) ? find(t->p, t->name) : NULL;
+		(void)change_any(t, pe ? pe : &d->d.e);
+		count_up(t, &d->d.e);
+	}
+	sn_say(t->p->sn, "node %u changes attributes of %s and its directory, up to %llu",
+	       t->p->index, nm->path, (unsigned long long)t->p->sn->count);
+	task_end(t);
+}
+
 /* ---- fsync, reading ---- */
 
 static void on_synced(struct node_barrier *b, int status)
@@ -464,12 +532,18 @@ static void on_synced(struct node_barrier *b, int status)
 	       status ? strerror(-status) : "done");
 	if (!t->p->dead && (d || status))
 		sn_acked(s, t->p->index, t->dir, t->number, status);
+	if (d && !status && !t->p->dead &&
+	    s->acked[t->p->index][t->dir] < t->count)
+		s->acked[t->p->index][t->dir] = t->count;
 	task_end(t);
 }
 
 static void sync_step(struct task *t)
 {
+	struct node_dirent *d = dir_of(t->p, t->dir);
+
 	t->number = t->p->sn->noperations;
+	t->count = d ? count_of(t->p, &d->d.e) : 0;
 	t->waits = true;
 	if (pool_node_barrier_start(t->p->node, &t->barrier, on_synced) == 1)
 		on_synced(&t->barrier, 0);
@@ -611,6 +685,8 @@ void sn_user_acts(struct sn *s, struct sn_proc *p)
 	if (s->with & SN_WITH_ROT && s->name[name].dir == 1 &&
 	    sim_random(3) == 0)
 		step = rule_step;
+	if (s->with & SN_WITH_ATTRS && sim_random(4) == 0)
+		step = attr_step;
 	if (step == rename_step) {
 		other = (unsigned int)sim_random(SN_NAMES);
 		sn_observe(s);

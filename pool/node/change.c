@@ -2,6 +2,7 @@
 #include "pool/node/node_priv.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 void node_change_set(struct node_attr *a, const struct node_change *c)
@@ -50,4 +51,26 @@ int node_change_apply(const struct node_change *c, struct node_attr *a,
 	if (!err)
 		node_change_set(a, c);
 	return err;
+}
+
+int node_change_dup(const struct node_change *c, struct node_change *ret_copy)
+{
+	struct node_change copy = { .set = c->set, .attr = c->attr };
+	int err = pool_xattrs_dup(c->xattrs, &copy.xattrs);
+
+	if (!err && c->remove) {
+		copy.remove = strdup(c->remove);
+		err = copy.remove ? 0 : -ENOMEM;
+	}
+	if (err)
+		pool_xattrs_free(copy.xattrs);
+	else
+		*ret_copy = copy;
+	return err;
+}
+
+void node_change_free(struct node_change *c)
+{
+	pool_xattrs_free(c->xattrs);
+	free((char *)(uintptr_t)c->remove);
 }

@@ -279,7 +279,8 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 }
 
 /* An unpublished file of this node has a name that is a directory in the pool:
- * it is lost, as the next fsync of its directory reports. False: there is no
+ * it is lost, as the next fsync of its directory reports. What was unlinked
+ * here and is not published need not be hidden any more. False: there is no
  * such file. */
 static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
 {
@@ -298,6 +299,11 @@ static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
 		if (pe->is_dir)
 			continue;
 		e = node_file(pe);
+		if (!e->own && !e->gen && e->hidden_gen < NODE_HIDES_ANY) {
+			node_hide(n, e, 0);
+			node_entry_tidy(n, e);
+			return true;
+		}
 		if (!e->own || pool_node_published(e))
 			return false;
 		node_own_lost(e, -ENOTDIR);

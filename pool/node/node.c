@@ -219,6 +219,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 	read_host_id(n->host_id, sizeof(n->host_id));
 	err = -ENOMEM;
 	pool_quota_init(&n->quota);
+	pool_quota_init(&n->changers);
+	pool_quota_limit(&n->changers, NODE_OPS_MAX, 0);
 	if (!n->members || copy_names(n) < 0 ||
 	    pool_tree_init(&n->tree, sizeof(struct node_entry),
 			   sizeof(struct node_dirent)) < 0)
@@ -322,6 +324,7 @@ static void on_store_closed(void *arg)
 	node_ops_free(n);
 	pool_tree_fini(&n->tree, free_entry, n);
 	pool_quota_fini(&n->quota);
+	pool_quota_fini(&n->changers);
 	node_handle_closed(n);
 }
 

@@ -16,7 +16,10 @@
 #include "pool/conn/wire.h"
 
 #define NODE_NODES_MAX 4096	/* members of a pool */
-#define NODE_OPS_MAX (1u << 20) /* unacked changes */
+#define NODE_OPS_MAX (1u << 20) /* unacked changes; of one user, and of all but
+				   root, pool_quota's shares */
+#define NODE_PATH_CHANGES_MAX 1000 /* of them, of one path's attributes: each of
+				      its feed entries gets them all */
 #define NODE_OPS_INFLIGHT 4	/* unacked batches of changes */
 #define NODE_SLICE 2000	/* names that all walks visit in one turn */
 #define NODE_BATCH_MS 1	/* a change waits for others to share its message */
@@ -77,7 +80,7 @@ struct node_counters {
 	struct pool_counter fds_closed;
 	struct pool_counter claims_waited, claims_refused, claims_passing;
 	struct pool_counter claims_through;
-	struct pool_counter ops_refused, ops_failed, publish_waits;
+	struct pool_counter ops_refused, ops_merged, ops_failed, publish_waits;
 	struct pool_counter quota_refused;
 	struct pool_counter feed_entries, feed_batches, feed_resyncs;
 	struct pool_counter master_requests, master_connects, master_standbys;
@@ -176,9 +179,13 @@ struct pool_node {
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
 	size_t nops; /* in both */
 	struct pool_hash changes; /* SETATTRs of these, by path */
+	struct pool_quota changers; /* `dirs`: how many of these, without
+				       publications, an owner's names have */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
 	uint64_t rules_ticket; /* of the last change that may affect rules */
+	uint64_t access_ticket; /* of the last one that may affect who may read
+				   what: of names, modes, owners */
 	uint64_t op_seq;      /* highest feed sequence of an acked change */
 	uint64_t ops_run;     /* random: identifies this process to masters */
 	uint64_t ops_done;    /* changes of this run that were acked */
@@ -371,6 +378,9 @@ struct node_change {
 void node_change_set(struct node_attr *a, const struct node_change *c);
 int node_change_apply(const struct node_change *c, struct node_attr *a,
 		      struct pool_xattrs **x);
+/* A copy that owns what it points to: 0 or -ENOMEM; and frees that. */
+int node_change_dup(const struct node_change *c, struct node_change *ret_copy);
+void node_change_free(struct node_change *c);
 
 /* ---- before.c: earlier versions that the master may have executed ---- */
 
@@ -528,6 +538,12 @@ static inline bool node_is_ours_alone(const struct pool_node *n,
 	return n->opts.puts_whole && !o->given;
 }
 
+/* ---- ops_path.c: changes of attributes that are not acked, by path ---- */
+
+/* Applies this path's unacked changes to what the master says. 0 or -ENOMEM. */
+int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
+		     struct node_attr *a, struct pool_xattrs **x);
+
 /* ---- ops.c: changes that are not acked: queue and sending ---- */
 
 struct node_op; /* ops.h */
@@ -539,7 +555,8 @@ static inline void node_seen(struct pool_node *n, uint64_t gen)
 }
 /* An invariant, for tests: tickets ascend. */
 bool node_ops_in_order(const struct pool_node *n);
-/* Is the queue at NODE_OPS_MAX? Changes are refused then, publications wait. */
+/* Is the queue at NODE_OPS_MAX? Changes are refused then, publications wait. (A
+ * user's changes are also refused beyond his share.) */
 bool node_ops_full(const struct pool_node *n);
 /* Queues the PUBLISH of o (PENDING). 0, -ENOMEM, or -EAGAIN: the queue is full,
  * retry at a later tick. */
@@ -547,12 +564,10 @@ int node_op_publish(struct pool_node *n, struct node_object *o);
 /* kind: UNLINK (gen 0: any generation), MKDIR, RMDIR. 0 or -errno. */
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen);
-/* Copies c; the attributes sent are those that e shows. */
+/* Copies c; the attributes sent are those that e shows. Merges it into an
+ * earlier change if possible (ops_path.c). 0 or -errno. */
 int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 		    const struct node_change *c);
-/* Applies this path's unacked changes to what the master says. 0 or -ENOMEM. */
-int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
-		     struct node_attr *a, struct pool_xattrs **x);
 /* Adds to *b the content of o, and of what it replaced, as far as the master
  * may have been sent it. */
 void node_op_before(struct pool_node *n, const struct node_object *o,

@@ -23,76 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- changes of attributes, by path ---- */
-
-static uint32_t path_hash(const char *path, size_t len)
-{
-	return (uint32_t)XXH3_64bits_withSeed(path, len, pool_hash_seed());
-}
-
-/* The first change of this path, or NULL. */
-static struct node_op *change_first(struct pool_node *n, const char *path,
-				    size_t len)
-{
-	struct pool_hash_node *h =
-		pool_hash_first(&n->changes, path_hash(path, len));
-	struct node_op *op;
-
-	for (; h; h = pool_hash_next(h)) {
-		op = pool_container_of(h, struct node_op, by_path);
-		if (op->path_len == len &&
-		    (len == 0 || memcmp(op->path, path, len) == 0))
-			return op;
-	}
-	return NULL;
-}
-
-static int change_add(struct pool_node *n, struct node_op *op)
-{
-	struct node_op *first = change_first(n, op->path, op->path_len);
-	int err;
-
-	if (first) {
-		pool_list_add_tail(&first->same, &op->same);
-		return 0;
-	}
-	err = pool_hash_insert(&n->changes, &op->by_path,
-			       path_hash(op->path, op->path_len));
-	op->first = !err;
-	return err;
-}
-
-static void change_remove(struct pool_node *n, struct node_op *op)
-{
-	struct node_op *next;
-
-	if (op->first && !pool_list_empty(&op->same)) {
-		next = pool_list_first(&op->same, struct node_op, same);
-		/* Cannot fail: the table is not empty. */
-		(void)pool_hash_insert(&n->changes, &next->by_path,
-				       op->by_path.hash);
-		next->first = true;
-	}
-	if (op->first)
-		pool_hash_remove(&n->changes, &op->by_path);
-	pool_list_del(&op->same);
-}
-
-int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
-		     struct node_attr *a, struct pool_xattrs **x)
-{
-	struct node_op *op = change_first(n, path, path_len), *first = op;
-	int err = 0;
-
-	while (op && !err) {
-		err = node_change_apply(&op->c, a, x);
-		op = pool_list_entry(op->same.next, struct node_op, same);
-		if (op == first)
-			break;
-	}
-	return err;
-}
-
 /* ---- making ---- */
 
 /* The object of a PUBLISH: its ref passes to the caller; or NULL. */
@@ -110,13 +40,14 @@ void node_op_free(struct pool_node *n, struct node_op *op)
 {
 	struct node_object *o = node_op_take_object(op);
 
-	change_remove(n, op);
+	node_changes_remove(n, op);
+	if (op->charged)
+		pool_quota_sub(&n->changers, op->payer, 1, 0);
 	pool_list_del(&op->link);
 	n->nops--;
 	if (o)
 		node_object_unref(n, o);
-	pool_xattrs_free(op->c.xattrs);
-	free((char *)(uintptr_t)op->c.remove);
+	node_change_free(&op->c);
 	free(op->sent_path);
 	free(op->before);
 	free(op);
@@ -151,6 +82,10 @@ struct node_op *node_op_new(struct pool_node *n, int kind,
 	if (kind == KVPOOL__OP__KIND__SETATTR ||
 	    kind == KVPOOL__OP__KIND__MKDIR)
 		n->rules_ticket = op->ticket;
+	if (kind != KVPOOL__OP__KIND__SETATTR && path_len)
+		node_changes_close(n, path, path_len);
+	if (kind != KVPOOL__OP__KIND__SETATTR)
+		n->access_ticket = op->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
 	n->nops++;
 	node_ops_schedule(n);
@@ -220,35 +155,44 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	return 0;
 }
 
-static int op_on_entry(struct pool_node *n, int kind, struct pool_entry *e,
-		       struct node_op **ret_op)
+/* Is there no room for another change of this path, or of this owner? */
+static bool is_refused(struct pool_node *n, int kind, const char *path,
+		       size_t len, uint32_t uid)
 {
-	char path[POOL_PATH_MAX + 1];
-	int len = node_entry_path(e, path);
+	if (!node_ops_full(n) && !pool_quota_check(&n->changers, uid, 1, 0) &&
+	    (kind != KVPOOL__OP__KIND__SETATTR ||
+	     node_changes_of(n, path, len) < NODE_PATH_CHANGES_MAX))
+		return false;
+	pool_count(&n->c.ops_refused);
+	return true;
+}
 
-	if (len < 0)
-		return len;
-	if (node_ops_full(n)) {
-		pool_count(&n->c.ops_refused);
+static int op_on_path(struct pool_node *n, int kind, struct pool_entry *e,
+		      const char *path, size_t len, struct node_op **ret_op)
+{
+	uint32_t uid = pool_node_attr(e)->uid;
+	struct node_op *op;
+
+	if (is_refused(n, kind, path, len, uid))
 		return -EAGAIN;
-	}
-	*ret_op = node_op_new(n, kind, path, (size_t)len);
-	return *ret_op ? 0 : -ENOMEM;
+	op = node_op_new(n, kind, path, len);
+	if (!op)
+		return -ENOMEM;
+	op->payer = uid;
+	op->charged = true;
+	pool_quota_add(&n->changers, uid, 1, 0);
+	*ret_op = op;
+	return 0;
 }
 
 /* Fills op with c. 0, or -ENOMEM: op is freed. */
 static int op_change(struct pool_node *n, struct node_op *op,
 		     const struct node_change *c)
 {
-	int err = pool_xattrs_dup(c->xattrs, &op->c.xattrs);
+	int err = node_change_dup(c, &op->c);
 
-	op->c.set = c->set;
-	op->c.attr = c->attr;
-	op->c.remove = !err && c->remove ? strdup(c->remove) : NULL;
-	if (!err && c->remove && !op->c.remove)
-		err = -ENOMEM;
 	if (!err && op->kind == KVPOOL__OP__KIND__SETATTR)
-		err = change_add(n, op);
+		err = node_changes_add(n, op);
 	if (err)
 		node_op_free(n, op);
 	return err;
@@ -269,9 +213,13 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 {
 	struct node_content base;
 	struct node_change c = { 0 };
+	char path[POOL_PATH_MAX + 1];
 	struct node_op *op;
-	int err = op_on_entry(n, kind, e, &op);
+	int err, len = node_entry_path(e, path);
 
+	if (len < 0)
+		return len;
+	err = op_on_path(n, kind, e, path, (size_t)len, &op);
 	if (err)
 		return err;
 	op->gen = gen;
@@ -293,10 +241,19 @@ int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 		    const struct node_change *c)
 {
 	struct node_change shown = *c;
+	char path[POOL_PATH_MAX + 1];
 	struct node_op *op;
-	int err = op_on_entry(n, KVPOOL__OP__KIND__SETATTR, e, &op);
+	int err, len = node_entry_path(e, path);
 
+	if (len < 0)
+		return len;
 	shown.attr = *pool_node_attr(e);
+	if (node_changes_merge(n, path, (size_t)len, &shown)) {
+		pool_count(&n->c.ops_merged);
+		return 0;
+	}
+	err = op_on_path(n, KVPOOL__OP__KIND__SETATTR, e, path, (size_t)len,
+			 &op);
 	return err ? err : op_change(n, op, &shown);
 }
 

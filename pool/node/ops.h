@@ -31,9 +31,30 @@ struct node_op {
 	struct pool_hash_node by_path;
 	struct pool_list same;
 	bool first;
+	size_t nsame; /* the first one: how many are in the ring */
+	bool closed; /* the name has been changed since: nothing is merged */
+	bool charged; /* to payer, in node->changers */
+	uint32_t payer;
 	size_t path_len;
 	char path[];
 };
+
+/* ---- ops_path.c: changes of attributes, by path ---- */
+
+/* 0 or -ENOMEM. */
+int node_changes_add(struct pool_node *n, struct node_op *op);
+/* Of any kind; one that was not added is left alone. */
+void node_changes_remove(struct pool_node *n, struct node_op *op);
+size_t node_changes_of(struct pool_node *n, const char *path, size_t len);
+/* The name is about to be changed: no later change is merged into an earlier
+ * one. */
+void node_changes_close(struct pool_node *n, const char *path, size_t len);
+/* Merges c, which is newer than all that is queued, into a change of this path
+ * that was never sent. False: there is none, or no memory. */
+bool node_changes_merge(struct pool_node *n, const char *path, size_t len,
+			const struct node_change *c);
+
+/* ---- ops.c ---- */
 
 /* The object of a PUBLISH: its ref passes to the caller; or NULL. */
 struct node_object *node_op_take_object(struct node_op *op);

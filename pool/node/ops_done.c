@@ -91,7 +91,9 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 	}
 	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
 		d->removing--;
-		if (status && status != -ENOENT && !d->removing) {
+		/* (-ENOTDIR: a file elsewhere won its name.) */
+		if (status && status != -ENOENT && status != -ENOTDIR &&
+		    !d->removing) {
 			node_dir_gone(n, d, false);
 			if (n->ops)
 				n->ops->appeared(n->ops_arg, pe);

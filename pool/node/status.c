@@ -106,7 +106,10 @@ static const struct {
 	COUNTER(claims_through, "space_through_total",
 		"Writes granted of the headroom, to be moved to another store"),
 	COUNTER(ops_refused, "changes_refused_total",
-		"Changes refused because too many wait for the master"),
+		"Changes refused because too many wait for the master, or too "
+		"many of one user or of one name's attributes"),
+	COUNTER(ops_merged, "changes_merged_total",
+		"Changes of attributes merged into one that had not been sent"),
 	COUNTER(quota_refused, "quota_refused_total",
 		"Directories and attributes refused: a user or all have too "
 		"many"),
