@@ -2724,7 +2724,7 @@ static void one_user_has_no_more_than_his_share_of_changes(void **state)
 {
 	struct fixture *f = *state;
 	struct node_dirent *d, *e;
-	char name[8];
+	char name[16];
 	int err = 0, k;
 
 	start_pool(f, 1);
