@@ -77,22 +77,23 @@ PROGRAMS := $(call have,daemon/kvpool_master.c,$(BIN)/kvpool-master) \
             $(call have,tools/mount_kvpool.c,$(BIN)/mount.kvpool)
 LIBRARIES := $(BIN)/libkvpool.a $(BIN)/libkvpool.so
 
-# Tests: *_test.c are cmocka programs, *_fuzz.c need fuzz_main.c, engine_*.c
-# make one program, so do chaos*.c and sweep*.c; sim*.c are linked to the
-# sim_*_test.c and to bench_sim, fake_verbs*.c to the verbs_*_test.c; failing.c is preloaded into daemons; what else
-# has a main is a helper of the it_*.sh scripts.
-SRC_units   := $(wildcard tests/*_test.c)
-SRC_fuzz    := $(wildcard tests/*_fuzz.c)
-SRC_engine  := $(wildcard tests/engine_*.c)
-SRC_chaos   := $(wildcard tests/chaos*.c)
-SRC_sim     := $(filter-out %_test.c,$(wildcard tests/sim*.c))
-SRC_fake    := $(wildcard tests/fake_verbs*.c)
-SRC_kernel  := tests/fs_kernel.c
-SRC_sweep   := $(wildcard tests/sweep*.c)
-SRC_helpers := $(filter-out $(SRC_units) $(SRC_engine) $(SRC_chaos) $(SRC_sweep) \
-               tests/fuzz_main.c, \
-               $(shell grep -ls '^int main\>' tests/*.c))
-tests = $(patsubst tests/%.c,$(OBJ)/tests/%,$(1))
+# Tests: *_test.c are cmocka programs, *_fuzz.c need fuzz_main.c; the files of
+# traces/, chaos/ and sweep/ make one program each, and failing.c one that is
+# preloaded into daemons; what else has a main is a helper of the it_*.sh scripts
+# or a benchmark. Names are unique, and so the outputs are all in $(OBJ)/tests.
+TEST_DIRS   := tests/unit tests/sim tests/fuzz tests/traces tests/chaos tests/sweep \
+               tests/it tests/bench
+SRC_units   := $(wildcard tests/unit/*_test.c tests/sim/*_test.c)
+SRC_fuzz    := $(wildcard tests/fuzz/*_fuzz.c)
+SRC_engine  := $(wildcard tests/traces/*.c)
+SRC_chaos   := $(wildcard tests/chaos/*.c)
+SRC_sim     := $(filter-out %_test.c %/bench_sim.c,$(wildcard tests/sim/*.c))
+SRC_fake    := $(wildcard tests/unit/fake_verbs*.c)
+SRC_kernel  := tests/unit/fs_kernel.c
+SRC_sweep   := $(wildcard tests/sweep/sweep*.c)
+SRC_helpers := $(shell grep -ls '^int main\>' tests/it/*.c tests/bench/*.c) \
+               tests/sim/bench_sim.c
+tests = $(patsubst %.c,$(OBJ)/tests/%,$(notdir $(1)))
 # Programs of the wire's next version and the one after, for it_versions.sh: the
 # same objects, but for the version and what is unknown to this one.
 AHEAD   := $(foreach n,1 2,$(foreach p,kvpoold kvpool-master,$(OBJ)/ahead$(n)/$(p)))
@@ -176,9 +177,14 @@ $(OBJ)/libcli.a: $(O_cli)
 	@rm -f $@
 	ar qcs $@ $^
 
+COMPILE = $(CC) $(KV_CPPFLAGS) $(CPPFLAGS) $(KV_CFLAGS) -MMD -MP -c -o $@ $<
 $(OBJ)/%.o: %.c $(PB).h
 	@mkdir -p $(@D)
-	$(CC) $(KV_CPPFLAGS) $(CPPFLAGS) $(KV_CFLAGS) -MMD -MP -c -o $@ $<
+	$(COMPILE)
+vpath %.c $(TEST_DIRS)
+$(OBJ)/tests/%.o: %.c $(PB).h
+	@mkdir -p $(@D)
+	$(COMPILE)
 
 $(PB).h $(PB).c &: pool/conn/kvpool.proto
 	@mkdir -p $(@D)
@@ -216,32 +222,32 @@ $(OBJ)/ahead%/kvpool-master: $(OBJ)/ahead%/wire.o $(OBJ)/daemon/kvpool_master.o 
 		       $(OBJ)/tests/next_version.o $(OBJ)/libkv.a
 	$(LINK) $(AHEAD_WRAP) $^ $(LIBS)
 
-$(OBJ)/tests/engine_traces: $(call objs,$(SRC_engine)) $(OBJ)/libkv.a
+$(OBJ)/tests/engine_traces: $(addsuffix .o,$(call tests,$(SRC_engine))) $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
-$(OBJ)/tests/chaos: $(call objs,$(SRC_chaos))
+$(OBJ)/tests/chaos: $(addsuffix .o,$(call tests,$(SRC_chaos)))
 	$(LINK) $^ -pthread
 # As programs of others: of the library they have its public names alone.
 $(OBJ)/tests/library_%: $(OBJ)/tests/library_%.o $(BIN)/libkvpool.so
 	$(LINK) $< -L$(BIN) -lkvpool -Wl,-rpath,$(abspath $(BIN)) -pthread
-$(OBJ)/tests/sweep: $(call objs,$(SRC_sweep))
+$(OBJ)/tests/sweep: $(addsuffix .o,$(call tests,$(SRC_sweep)))
 	$(LINK) $^
 # Never sanitized: it stands between the program and the sanitizer's malloc.
-$(OBJ)/tests/failing.so: tests/failing.c tests/failing.h
+$(OBJ)/tests/failing.so: tests/sweep/failing.c tests/sweep/failing.h
 	@mkdir -p $(@D)
 	$(CC) $(KV_CPPFLAGS) -std=gnu11 -fPIC -shared $(WARN) -O1 -g \
 		-fno-omit-frame-pointer -fno-builtin -o $@ $<
 $(OBJ)/tests/%_fuzz: $(OBJ)/tests/%_fuzz.o $(OBJ)/tests/fuzz_main.o $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 # The simulation's own pool/conn/conn.h and the like come before the library's.
-$(OBJ)/tests/sim_%_test: $(OBJ)/tests/sim_%_test.o $(call objs,$(SRC_sim)) \
+$(OBJ)/tests/sim_%_test: $(OBJ)/tests/sim_%_test.o $(addsuffix .o,$(call tests,$(SRC_sim))) \
                          $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
 # As are the fake libibverbs and librdmacm. (Named one by one, so that the rule
 # for all others is never taken for want of a fake's object.)
-$(call tests,$(wildcard tests/verbs_*_test.c)): $(OBJ)/tests/%: \
-		$(OBJ)/tests/%.o $(call objs,$(SRC_fake)) $(OBJ)/libkv.a
+$(call tests,$(wildcard tests/unit/verbs_*_test.c)): $(OBJ)/tests/%: \
+		$(OBJ)/tests/%.o $(addsuffix .o,$(call tests,$(SRC_fake))) $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
-$(OBJ)/tests/bench_sim: $(OBJ)/tests/bench_sim.o $(call objs,$(SRC_sim)) \
+$(OBJ)/tests/bench_sim: $(OBJ)/tests/bench_sim.o $(addsuffix .o,$(call tests,$(SRC_sim))) \
                         $(OBJ)/libkv.a
 	$(LINK) $^ $(LIBS)
 # As is the kernel of the mount, of which these have the names that need one.
@@ -252,7 +258,7 @@ KERNEL_WRAPS := fuse_session_mount fuse_session_fd fuse_session_unmount \
                 fuse_lowlevel_notify_inval_inode fuse_reply_buf umount2
 KERNEL_LINK := $(addprefix -Wl$(comma)--wrap=,$(KERNEL_WRAPS))
 $(OBJ)/tests/fs_kernel_%_test: $(OBJ)/tests/fs_kernel_%_test.o \
-                               $(call objs,$(SRC_kernel)) $(OBJ)/libkv.a
+                               $(addsuffix .o,$(call tests,$(SRC_kernel))) $(OBJ)/libkv.a
 	$(LINK) $(KERNEL_LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
 $(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_told
@@ -297,7 +303,7 @@ check-engines:
 FUZZ_SECONDS ?= 5
 fuzz-brief:
 	@$(SUBMAKE) VARIANT=fuzz fuzzers
-	@set -e; for f in $(patsubst tests/%.c,$(BUILD)/fuzz/tests/%,$(SRC_fuzz)); do \
+	@set -e; for f in $(patsubst %.c,$(BUILD)/fuzz/tests/%,$(notdir $(SRC_fuzz))); do \
 		$$f $(FUZZ_SECONDS); done
 
 # See its head; a part of make check.
@@ -309,13 +315,13 @@ chaos:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all units
 	@SECONDS_OF_CHAOS=$(or $(SECONDS),60) SEED=$(or $(SEED),1) \
-		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it_chaos.sh
+		CHAOS_MASTERS=$(or $(MASTERS),1) CHAOS_FAULTS="$(CHAOS_FAULTS)" KVTEST_BUILD=$(BUILD) bash tests/it/it_chaos.sh
 
 # BENCH: options of `kvpool bench`, such as: --only read_4m,write
 # All calls, one a run (make check: a sample); then half of them, sanitized.
 # Whoever wants to see where the calls are: SWEEP_VERBOSE=1 SWEEP_ONLY=regex.
 SWEEP = KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(1) KVTEST_VARIANT=$(2) \
-        SWEEP_STRIDE=$(3) bash tests/$(4).sh
+        SWEEP_STRIDE=$(3) bash tests/it/$(4).sh
 sweep:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all units
@@ -329,7 +335,7 @@ sweep:
 bench:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) all
-	@KVTEST_BUILD=$(BUILD) bash tests/bench.sh $(BENCH)
+	@KVTEST_BUILD=$(BUILD) bash tests/bench/bench.sh $(BENCH)
 
 # KEYS=1000000 ROUNDS=15 ONLY="here tcp small ask look": see its head.
 LIBRARY_BENCHES := $(BUILD)/release/tests/library_bench $(BUILD)/release/tests/library_ask
@@ -338,7 +344,7 @@ bench-library:
 	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),1000000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) \
-		KVTEST_ONLY='$(or $(ONLY),here tcp small ask look)' bash tests/bench_library.sh
+		KVTEST_ONLY='$(or $(ONLY),here tcp small ask look)' bash tests/bench/bench_library.sh
 
 # KEYS=100000 ROUNDS=15: see its head.
 bench-peers:
@@ -346,7 +352,7 @@ bench-peers:
 	@tests/engines/install peers
 	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),100000) \
-		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench_peers.sh
+		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench/bench_peers.sh
 
 # KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3; ROUNDS=15 REQUESTS=2 CHUNKS=4
 # DENSE=8 DIRECT= DISK=/var/tmp: see their heads.
@@ -374,7 +380,7 @@ bench-rdma:
 	@KVTEST_BUILD=$(BUILD) KVTEST_MODE=$(or $(MODE),passthrough) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),5) KVTEST_SIZES="$(or $(SIZES),1 4 32)" \
 		KVTEST_BUSY=$(or $(BUSY),0) \
-		bash tests/bench_rdma.sh
+		bash tests/bench/bench_rdma.sh
 
 # Then small pools in which everything goes wrong, one after the other: SEEDS.
 sim:
@@ -383,7 +389,7 @@ sim:
 		$(BUILD)/release/tests/sim_nodes_test
 	@$(BUILD)/release/tests/bench_sim $(or $(NODES),1000) \
 		$(or $(KEYS),5000000) $(or $(SEED),1) $(or $(RUNS),1)
-	@tests/sim_nodes.sh $(BUILD)/release/tests/sim_nodes_test \
+	@tests/sim/sim_nodes.sh $(BUILD)/release/tests/sim_nodes_test \
 		$(or $(SEEDS),100000) $(JOBS)
 
 # ---- packages ----

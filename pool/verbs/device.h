@@ -12,7 +12,7 @@
  *
  * Only pool/verbs/ calls libibverbs and librdmacm. It converts their error
  * conventions (an errno, -1 with errno, or NULL) to 0 or -errno.
- * tests/fake_verbs.h imitates each convention.
+ * tests/unit/fake_verbs.h imitates each convention.
  *
  * Later events are handled on a loop (verbs_watch): a port goes down or comes
  * up, a device is removed, a queue pair breaks. A port that was not used at the

@@ -5,7 +5,7 @@
 # Memory that is free is kept from a hypervisor meanwhile (lib_bench.sh).
 #   KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3
 . "$(dirname "$0")/lib_engines.sh"
-. "$engines/../lib_bench.sh"
+. "$engines/../bench/lib_bench.sh"
 need_fuse
 need_engine python
 need jq

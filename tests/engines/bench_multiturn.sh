@@ -1,5 +1,5 @@
 #!/bin/bash
-# Multi-turn conversations (tools/multiturn) with real servers of engines, two of
+# Multi-turn conversations (tests/bench/multiturn) with real servers of engines, two of
 # each variant, one on each node; a conversation's next turn goes to the other one:
 #   none      the engine's own prefix cache alone (which all have, of one size)
 #   mount     vLLM's tier for files, llama.cpp's slots, on the mount
@@ -18,7 +18,7 @@
 #   UNDER=COMMAND   each round is run by it (a lock where others measure, too)
 #   OUT=FILE        what was measured is added to it; else it is not kept
 . "$(dirname "$0")/lib_engines.sh"
-. "$engines/../lib_bench.sh"
+. "$engines/../bench/lib_bench.sh"
 engine=${ENGINE:-vllm}
 table=${TABLE:-turns}
 case $engine-$table in
@@ -50,7 +50,7 @@ plain=$(mktemp -d /dev/shm/kvbench.XXXXXX)
 disk=$(mktemp -d /var/tmp/kvbench.XXXXXX)
 lines=${OUT:-$tmp/lines}
 export KVTEST_BUFFERS=$plain/buffers LLAMA_SERVER=$ENGINES/llama/bin/llama-server \
-	PYTHONPATH=$engines/../../tools:$engines:$tmp/python:$PYTHONPATH \
+	PYTHONPATH=$engines/../bench:$engines:$tmp/python:$PYTHONPATH \
 	VLLM_LOGGING_LEVEL=WARNING
 
 # ---- servers ----
@@ -170,7 +170,7 @@ mooncake_starts() { # sets $mooncake, or $mooncake_absent
 	also_kill+=("$!")
 	wait_until 20 listens "$port"
 	for n in a b; do
-		"$peers/bin/python" "$engines/../peers/peers.py" store "$mooncake" 1 \
+		"$peers/bin/python" "$engines/../bench/peers/peers.py" store "$mooncake" 1 \
 			>"$tmp/mooncake-$n.out" 2>&1 &
 		also_kill+=("$!")
 		wait_until 60 grep -asq '^ready' "$tmp/mooncake-$n.out"

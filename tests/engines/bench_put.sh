@@ -7,7 +7,7 @@
 #   ROUNDS=15 REQUESTS=2 CHUNKS=4 DENSE=8 DIRECT=   (see bench_put.py)
 #   DISK=/var/tmp                                    where the plain disk is
 . "$(dirname "$0")/lib_engines.sh"
-. "$engines/../lib_bench.sh"
+. "$engines/../bench/lib_bench.sh"
 need_fuse
 need_engine python
 plain=$(mktemp -d /dev/shm/kvbench.XXXXXX)

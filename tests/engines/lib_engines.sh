@@ -10,7 +10,7 @@
 # What is installed where: tests/engines/install.
 
 engines=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$engines/../lib.sh"
+. "$engines/../lib/lib.sh"
 ENGINES=$("$engines/install" --where)
 
 need_engine() { # NAME of an environment: sets $PYTHON

@@ -1,4 +1,4 @@
-"""tools/multiturn: what is said, what is measured of an answer, and the arithmetic
+"""tests/bench/multiturn: what is said, what is measured of an answer, and the arithmetic
 of the tables; with servers that only play an engine."""
 
 import contextlib

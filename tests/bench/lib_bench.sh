@@ -1,0 +1,80 @@
+# For benchmarks, after lib.sh: where idle CPUs and free memory are given back to a
+# hypervisor at once, CPUs poll for 0.2 ms before, and memory that has been used
+# once is kept when it is free. Whoever keeps it puts it back:
+#
+#   trap 'put_back; cleanup' EXIT
+#   keep_from_host
+
+[ -n "${KVTEST_OBJ:-}" ] || . "$(dirname "${BASH_SOURCE[0]}")/../lib/lib.sh"
+
+# FILE VALUE; 11: no free memory is that contiguous. Found at the start: was.
+knobs="/sys/module/haltpoll/parameters/guest_halt_poll_ns 200000
+/sys/module/page_reporting/parameters/page_reporting_order 11"
+declare -A was=()
+
+put_back() { # leaves $? as it was, for cleanup
+	local status=$? file
+	set +e
+	for file in "${!was[@]}"; do echo "${was[$file]}" >"$file"; done
+	return $status
+}
+
+# What is kept from the hypervisor, as "NAME=VALUE ..."; none: nothing.
+keep_from_host() {
+	local file value kept=()
+	while read -r file value; do
+		[ -w "$file" ] && [ "$(cat "$file")" != "$value" ] || continue
+		was[$file]=$(cat "$file")
+		echo "$value" >"$file"
+		kept+=("${file##*/}=$value")
+	done <<<"$knobs"
+	again="${kept[*]}"
+}
+
+# FILE: what `kvpool bench --json` says, a line a row: figures, and what is aimed at
+# (bench_aims). Fails if an aim cannot be read, or names what is not measured.
+judge() { # FILE [NAME-BEGINNING,...: only these were measured]
+	jq -r --rawfile aims "${BASH_SOURCE[0]%/*}/bench_aims" --arg only "${2:-}" '
+	def figure: if . == null or . == 0 then "-"
+		elif . < 10 then . * 100 | round / 100 | tostring
+		else . * 10 | round / 10 | tostring end;
+	def pad($n): tostring | . + " " * ([$n - length, 1] | max);
+	([.rows[] | {key: .name, value: .}] +
+	 [.memory[] | {key: "memory_\(.size)",
+		value: (. + {what: "memory of an object of \(.size) bytes, beyond its pages",
+			ours: .over, unit: "bytes"})}]) as $rows |
+	($rows | from_entries) as $by |
+	[$aims | split("\n")[] | select(test("^[^#]")) |
+	 capture("^(?<name>\\w+) +(?<field>\\w+) +(?<sign>[<>]=) +(?<value>[0-9.e]+)$") //
+	 error("bench_aims: not an aim: \(.)")] as $aimed |
+	($aimed | map({key: .name, value: (. + {value: (.value | tonumber)})}) |
+	 from_entries) as $aim |
+	"This machine: a thread on another CPU wakes in \(.machine.wake_us | figure) us; " +
+	"fresh memory costs \(.machine.fresh_us_per_mib | figure) us a MiB",
+	(("what" | pad(58)) + ("ours" | pad(9)) + ("reference" | pad(10)) +
+	 ("unit" | pad(6)) + ("ratio" | pad(7)) + ("aim" | pad(11)) +
+	 ("p50 us" | pad(9)) + ("p99 us" | pad(9)) + "ref p99"),
+	($rows[] | .key as $name | .value as $r | $aim[$name] as $a |
+	 ($r.what | pad(58)) + ($r.ours | figure | pad(9)) +
+	 ($r.reference | figure | pad(10)) + ($r.unit | pad(6)) +
+	 ($r.ratio | figure | pad(7)) +
+	 (if $a then "\($a.sign) \($a.value)" else "-" end | pad(11)) +
+	 ($r.p50_us | figure | pad(9)) + ($r.p99_us | figure | pad(9)) +
+	 ($r.reference_p99_us | figure | pad(9)) +
+	 (if $a | not then "" elif
+		if $a.sign == "<=" then $r[$a.field] <= $a.value
+		else $r[$a.field] >= $a.value end
+	  then "ok" else "MISSED" end)),
+	($aimed[] | .name as $n | select($by[$n] | not) |
+	 select($only == "" or any($only | split(",")[]; . as $o | $n | startswith($o))) |
+	 "not measured: \($n)")' "$1"
+}
+
+# More of it than the nodes and the reference use. What is freed last is used
+# first.
+touch_memory() { # GIB
+	mkdir "$tmp/touched"
+	mount -t tmpfs -o huge=always,size=${1}G tmpfs "$tmp/touched"
+	head -c "${1}G" /dev/zero >"$tmp/touched/f" || :
+	umount "$tmp/touched"
+}

@@ -1,0 +1,95 @@
+#!/bin/bash
+# The documents: manual pages are clean and have every option of --help, links and
+# functions that the READMEs name exist, and README.md stays short.
+# limit: 60
+. "$(dirname "$0")/../lib/lib.sh"
+need mandoc
+
+top=$(realpath "$(dirname "$0")/../..")
+cd "$top" || exit 1
+pages=(fs/kvpool.7 pool/kvpool.3 daemon/kvpoold.8 daemon/kvpool-master.8
+	tools/kvpool.1 tools/mount.kvpool.8)
+readmes=(README.md */README.md tests/bench/README.md tools/python/README.md)
+
+echo "== manual pages are clean"
+for page in "${pages[@]}"; do
+	# What else is installed here does not matter.
+	found=$(mandoc -T lint "$page" 2>/dev/null |
+		grep -v 'referenced manual not found' || :)
+	[ -z "$found" ] || fail "$found"
+	[ "$(mandoc -T utf8 "$page" | wc -l)" -gt 20 ] || fail "$page is empty"
+done
+
+# The options that --help lists, one a line.
+options_of() { # COMMAND...
+	"$@" --help 2>/dev/null </dev/null | grep -oE '^  --[a-z-]+' | tr -d ' ' | sort -u
+}
+# Those without an environment variable: --help names it in brackets.
+plain_options_of() { # COMMAND...
+	"$@" --help </dev/null | awk '
+		/^  --/ { if (o && !e) print o; o = $1; e = 0 }
+		/\[KVPOOL_/ { e = 1 }
+		END { if (o && !e) print o }'
+}
+same() { # WHAT LEFT RIGHT
+	[ -n "$2" ] || fail "$1: nothing to compare"
+	diff <(echo "$2") <(echo "$3") || fail "$1: --help (<) and the page (>) differ"
+}
+
+echo "== every option is in its page, and none but these"
+for p in kvpoold kvpool-master; do
+	same "$p" "$(options_of $p)" \
+		"$(grep -oE '^\.It Fl -[a-z-]+' daemon/$p.8 | sed 's/.* Fl -/--/' | sort -u)"
+	exempt=$(sed -n '/^Every option except/,/environment variable/p' daemon/$p.8 |
+		grep -oE 'Fl -[a-z]+' | sed 's/Fl -/--/')
+	for o in $(plain_options_of $p); do
+		grep -qx -- "$o" <<<"$exempt" ||
+			fail "$p $o has no environment variable, says --help, but has one, says the page"
+	done
+done
+subcommands=$(kvpool --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
+same "kvpool" "$(sort <<<"$subcommands")" \
+	"$(sed -nE 's/^\.It Nm Cm ([a-z]+).*/\1/p' tools/kvpool.1 | sort)"
+for c in $subcommands; do
+	[ "$c" != version ] && [ "$c" != up ] || continue
+	body=$(awk -v c="$c" '/^\.It Nm Cm / { on = $4 == c } /^\.El/ { on = 0 } on' tools/kvpool.1)
+	for o in $(options_of kvpool "$c"); do
+		[ "$o" = --help ] || grep -q -- "Fl $(sed 's/^-//' <<<"$o")\b" <<<"$body" ||
+			fail "kvpool $c $o is not in its page"
+	done
+done
+
+echo "== links lead somewhere"
+anchors_of() { # FILE: as GitHub makes them of headings
+	sed -nE 's/^#+ //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+links=0
+for f in "${readmes[@]}"; do
+	while read -r link; do
+		file=${link%%#*} anchor=
+		[[ $link != *#* ]] || anchor=${link#*#}
+		path=$(dirname "$f")/$file
+		[ -n "$file" ] || path=$f
+		[ -e "$path" ] || fail "$f: $link: no such file"
+		[ -z "$anchor" ] || anchors_of "$path" | grep -qx -- "$anchor" ||
+			fail "$f: $link: no such heading"
+		links=$((links + 1))
+	done < <(grep -oE '\]\([^)]*\)' "$f" | sed 's/^](//; s/)$//' | grep -v '^[a-z]*://')
+done
+[ $links -ge 10 ] || fail "only $links links were found: this shows nothing"
+
+echo "== functions are where pool/README.md says"
+named=0
+while IFS=: read -r file function; do
+	grep -qE "\b$function\(" "$file" || fail "pool/README.md: $function is not in $file"
+	named=$((named + 1))
+done < <(grep -ohE '`[a-z_/]+\.[ch]:[a-z_]+`' ./*/README.md | tr -d '`')
+[ $named -ge 10 ] || fail "only $named functions were found: this shows nothing"
+
+echo "== README.md is short"
+[ "$(wc -l <README.md)" -le 250 ] || fail "README.md has more than 250 lines"
+for f in "${readmes[@]}"; do
+	long=$(awk 'length > 100 && !/^\|/ && !/^    / { print FILENAME ":" FNR }' "$f")
+	[ -z "$long" ] || fail "more than 100 columns: $long"
+done
+pass

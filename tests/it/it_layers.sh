@@ -1,0 +1,33 @@
+#!/bin/bash
+# Rooms have doors: tests/layers finds nothing that tests/layers.list does not have,
+# and finds what is planted.
+# limit: 60
+. "$(dirname "$0")/../lib/lib.sh"
+need python3 nm
+
+top=$(realpath "$(dirname "$0")/../..")
+objects=$KVTEST_BUILD/$KVTEST_VARIANT
+
+echo "== as it is"
+python3 "$top/tests/layers" "$objects" || fail "layers"
+
+refuses() { # TEXT FILE SUBSTITUTION
+	mkdir -p "$tmp/t"
+	cp "$top/tests/layers" "$top/tests/layers.list" "$tmp/t/"
+	sed -i -E "$3" "$tmp/t/$2"
+	cmp -s "$tmp/t/$2" "$top/tests/$2" && fail "$3 changes nothing"
+	(cd "$top" && python3 "$tmp/t/layers" "$objects") >"$tmp/said" &&
+		fail "it did not notice: $3"
+	grep -q "$1" "$tmp/said" || fail "it does not say '$1': $(cat "$tmp/said")"
+	rm -r "$tmp/t"
+}
+echo "== what it is to notice"
+refuses 'calls upward' layers.list '0,/^up /{/^up /d}'
+refuses 'is listed, but there is none' layers.list \
+	'$a up pool/base/clock.c -> pool/base/log.c: planted'
+refuses 'has no place' layers.list 's/ metric / /'
+refuses 'is in .*layers.list, but not there' layers.list 's/ metric / metric nothing /'
+refuses 'may not use' layers.list 's|^(pool/node:.*) pool/model|\1|'
+refuses 'it may not' layers.list 's|^(master: .*) pool/model|\1|'
+refuses 'nothing was looked at' layers 's|^    found = calls.*|    found = {}|'
+pass

@@ -1,0 +1,28 @@
+#!/bin/bash
+# The sources pass tests/lint, and it finds what is planted.
+# limit: 400
+. "$(dirname "$0")/../lib/lib.sh"
+need shellcheck cppcheck python3
+
+top=$(realpath "$(dirname "$0")/../..")
+echo "== as it is"
+CI=true bash "$top/tests/lint" || fail "lint"
+
+echo "== what it is to notice"
+mkdir "$tmp/src"
+tar -C "$top" --exclude=./build --exclude=./.git -c . | tar -C "$tmp/src" -x
+cd "$tmp/src" || exit 1
+finds() { # TEXT FILE: a line is appended to it
+	cp "$2" "$tmp/kept"
+	printf '%s\n' "$3" >>"$2"
+	tests/lint "$2" >"$tmp/said" 2>&1 && fail "it did not notice: $3 in $2"
+	grep -q "$1" "$tmp/said" || fail "it does not say '$1': $(cat "$tmp/said")"
+	cp "$tmp/kept" "$2"
+}
+finds 'columns' pool/node/loop.c "/* $(printf 'x%.0s' {1..90}) */"
+finds '[ 	]$' fs/may.c 'int x; '
+finds 'SC' tests/it/it_users.sh 'if then'
+finds 'SyntaxError' tests/layers 'def ('
+finds 'arrayIndexOutOfBounds' pool/node/loop.c \
+	'int f(void); int f(void) { int a[2] = { 0 }; return a[3]; }'
+pass

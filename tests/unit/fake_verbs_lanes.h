@@ -1,0 +1,107 @@
+/*
+ * A lane between two movers that run by hand, on the fake's devices: on one
+ * thread, as the fake wants it. Either side may be played by the test itself,
+ * which then says what it likes.
+ */
+#ifndef TESTS_FAKE_VERBS_LANES_H
+#define TESTS_FAKE_VERBS_LANES_H
+
+#include "pool/lane/link.h"
+#include "pool/lane/mover_priv.h"
+#include "tests/unit/fake_verbs.h"
+
+/* One range from a file to a file. */
+struct lanes_move {
+	struct pool_expect x;
+	struct pool_mover_send s;
+	int from, to; /* own */
+	bool expected, got, sent;
+};
+
+/* The side that is played: a connection, and perhaps a queue pair. */
+struct lanes_played {
+	struct pool_conn *conn; /* NULL: closed */
+	struct verbs_cq *cq;
+	struct verbs_qp *qp;
+	struct link_msg said; /* the last LINK */
+	struct link_buffer buffer; /* the last BUFFER */
+	struct link_buffer first;  /* the last of a range's first part */
+	struct link_note note;	   /* the last one */
+	unsigned int nsaid, nbuffers, nnotes, nbroken, ndata, ndone;
+	int status; /* of the last work done */
+	uint8_t mem[8192];
+	struct verbs_region region;
+	bool closed;
+	bool parts; /* to be said: it understands BUFFERs of parts */
+};
+
+struct lanes {
+	uv_loop_t home;
+	struct pool_mailbox box;
+	struct verbs *verbs;
+	struct verbs_cache *cache;
+	struct verbs_cache_metrics cached;
+	struct pool_mover *ask, *hold; /* own; NULL: played, or stopped */
+	struct pool_mover_counters asks, holds;
+	struct pool_lane *lane; /* ask's; NULL: none (any more) */
+	unsigned int ups;
+	int down; /* the lane's last error */
+	int listening;
+	uint16_t port;
+	struct lanes_played played;
+	uint64_t last_req;
+};
+
+/* With one RoCE device, or several. */
+void lanes_open(struct lanes *w, unsigned int devices);
+/* All is given back: by the devices, too. */
+void lanes_close(struct lanes *w);
+/* A real pair, linked; or whatever comes of it. */
+void lanes_join(struct lanes *w);
+/* The other side is played. */
+void lanes_play_holder(struct lanes *w);
+void lanes_play_asker(struct lanes *w);
+/* The asker's mover ends now, or the holder's. */
+void lanes_stop(struct lanes *w, struct pool_mover **m);
+
+#define LANES_TURN_US 200u /* at least */
+void lanes_turn(struct lanes *w);
+#define lanes_until(w, what)                                                  \
+	do {                                                                  \
+		int turns_ = 0;                                               \
+		bool met_;                                                    \
+		while (!(met_ = (what)) && turns_++ < 20000)                  \
+			lanes_turn(w);                                        \
+		assert_true(met_);                                            \
+	} while (0)
+
+/* length bytes at offset; pull: if it can be. */
+void lanes_start(struct lanes *w, struct lanes_move *m, uint64_t offset,
+		 uint64_t length, bool pull);
+/* What only one side knows of. */
+void lanes_expect(struct lanes *w, struct lanes_move *m, uint64_t offset,
+		  uint64_t length, bool pull);
+void lanes_send(struct lanes *w, struct lanes_move *m);
+/* Only a file, for the played asker's range of that request. */
+void lanes_file(struct lanes_move *m, uint64_t length, uint64_t req);
+void lanes_cancel(struct lanes *w, struct lanes_move *m);
+/* Both sides are done with it: it is there, bytes and sum. */
+void lanes_check(struct lanes *w, struct lanes_move *m);
+void lanes_drop(struct lanes_move *m);
+
+/* ---- played ---- */
+
+/* An offer or accept with the played queue pair's address, as changed by fix. */
+void lanes_say_address(struct lanes *w, enum link_word word,
+		       enum link_kind kind, uint32_t attempt,
+		       void (*fix)(struct verbs_address *a));
+void lanes_say(struct lanes *w, enum link_word word, enum link_kind kind,
+	       uint32_t attempt);
+/* The played queue pair, of which the peer may do all to `mem`. */
+void lanes_qp_open(struct lanes *w);
+void lanes_qp_connect(struct lanes *w);
+/* Work of it, and until it is done. */
+void lanes_work(struct lanes *w, enum verbs_op op, const void *text,
+		uint32_t length, uint64_t addr, uint32_t rkey);
+
+#endif

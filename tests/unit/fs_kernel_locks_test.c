@@ -1,0 +1,455 @@
+/*
+ * A passthrough write holds the lock of the store's file for as long as the
+ * pages that it copies from are withheld. The loop goes on: it never waits for
+ * that lock (fs/fs_priv.h, fs_writers_clash).
+ *
+ * The lock is a real one: the write is by a thread, from a page that
+ * userfaultfd(2) withholds. A test whose loop waits for it fails after PATIENCE
+ * with the words of stuck_end.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/unit/fs_kernel.h"
+
+#define ROOT FUSE_ROOT_ID
+#define PAGE 4096
+#define PATIENCE 5000 /* ms */
+#define SIZE (24u << 20) /* more than the headroom, less than the store */
+
+/* ---- a write that does not end ---- */
+
+struct stuck {
+	int uffd, fd;
+	char *page;
+	pthread_t writer, guard;
+	int go[2]; /* a pipe: its end ends the guard */
+	bool waited; /* the guard had to end the write */
+	ssize_t wrote;
+};
+
+static void *write_page(void *arg)
+{
+	struct stuck *s = arg;
+
+	s->wrote = pwrite(s->fd, s->page, PAGE, 0);
+	return NULL;
+}
+
+static void give_page(struct stuck *s)
+{
+	struct uffdio_zeropage z = {
+		.range = { (uintptr_t)s->page, PAGE },
+	};
+
+	(void)ioctl(s->uffd, UFFDIO_ZEROPAGE, &z);
+}
+
+static void *guard_main(void *arg)
+{
+	struct stuck *s = arg;
+	struct pollfd p = { .fd = s->go[0], .events = POLLIN };
+
+	s->waited = poll(&p, 1, PATIENCE) == 0;
+	give_page(s);
+	return NULL;
+}
+
+/* Begins a write to f, which then holds the lock. */
+static void stuck_begin(struct stuck *s, const struct k_file *f)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffd_msg msg;
+
+	memset(s, 0, sizeof(*s));
+	s->fd = f->fd;
+	s->uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	assert_true(s->uffd >= 0);
+	assert_int_equal(0, ioctl(s->uffd, UFFDIO_API, &api));
+	s->page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(s->page != MAP_FAILED);
+	reg.range.start = (uintptr_t)s->page;
+	reg.range.len = PAGE;
+	assert_int_equal(0, ioctl(s->uffd, UFFDIO_REGISTER, &reg));
+	assert_int_equal(0, pipe(s->go));
+	assert_int_equal(0, pthread_create(&s->writer, NULL, write_page, s));
+	assert_int_equal(sizeof(msg), read(s->uffd, &msg, sizeof(msg)));
+	assert_int_equal(0, pthread_create(&s->guard, NULL, guard_main, s));
+}
+
+static void stuck_end(struct stuck *s)
+{
+	close(s->go[1]);
+	pthread_join(s->guard, NULL);
+	pthread_join(s->writer, NULL);
+	close(s->go[0]);
+	close(s->uffd);
+	munmap(s->page, PAGE);
+	if (s->waited)
+		fail_msg("the loop waited for a write of a program's");
+	assert_int_equal(PAGE, s->wrote);
+}
+
+/* ---- */
+
+/* A new file in passthrough mode: the sizes of earlier ones are known then. */
+static void create_direct(struct world *w, const char *name, struct k_file *f)
+{
+	static const char text[PAGE] = { [0 ... PAGE - 2] = 'x' };
+	char other[16];
+	int i;
+
+	w->m[0].node->opts.reserve = true; /* as the daemon does with a mount */
+	for (i = 0; i < 8; i++) {
+		snprintf(other, sizeof(other), "%s-%d", name, i);
+		(void)k_publish(w, other, text);
+	}
+	assert_int_equal(0, k_create(w, ROOT, name, O_RDWR, f));
+	assert_true(f->fd >= 0);
+	k_write(w, f, text, 0);
+}
+
+static void expect_name(struct world *w, const char *name, const char *text)
+{
+	struct k_file f;
+
+	assert_int_equal(0, k_open_name(w, name, O_RDONLY, &f));
+	k_expect(w, &f, text);
+	k_close(w, &f);
+}
+
+/* It is another file from then on; and the other's writer goes on. */
+static void who_empties_it_gets_another_file(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, g;
+	struct stuck s;
+
+	create_direct(w, "a", &f);
+	stuck_begin(&s, &f);
+	assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC, &g));
+	assert_int_not_equal(f.nodeid, g.nodeid);
+	k_write(w, &g, "new", 0);
+	k_close(w, &g);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "new");
+	stuck_end(&s);
+	k_close(w, &f);
+	expect_name(w, "a", "new");
+}
+
+/* Each empties it, and has another's file when it comes again, that others have
+ * begun to write: it is as if they had come after it. */
+static void a_crowd_that_empties_it_is_served(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, g[3];
+	uint64_t id;
+	int i;
+
+	create_direct(w, "a", &f);
+	assert_int_equal(ESTALE, k_open(w, f.nodeid, O_WRONLY | O_TRUNC, g));
+	for (i = 1; i < 3; i++) {
+		w->k.tid = (uint32_t)i + 1;
+		assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC,
+						&g[i]));
+		assert_true(g[i].fd >= 0);
+		k_write(w, &g[i], "new", 0);
+	}
+	w->k.tid = 1;
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	assert_int_equal(g[2].nodeid, id);
+	assert_int_equal(0, k_open(w, id, O_WRONLY | O_TRUNC, &g[0]));
+	k_write(w, &g[0], "newer", 0);
+	for (i = 0; i < 3; i++)
+		k_close(w, &g[i]);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "newer");
+}
+
+/* One empties it after another, between the LOOKUP and the second OPEN of the
+ * first: that has the file that it looked up. */
+static void who_looked_it_up_is_served(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, g[3];
+	uint64_t id;
+	int i;
+
+	create_direct(w, "a", &f);
+	assert_int_equal(ESTALE, k_open(w, f.nodeid, O_WRONLY | O_TRUNC, g));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	for (i = 1; i < 3; i++) {
+		w->k.tid = (uint32_t)i + 1;
+		assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC,
+						&g[i]));
+		k_write(w, &g[i], "new", 0);
+	}
+	assert_int_equal(id, g[1].nodeid);
+	assert_int_not_equal(id, g[2].nodeid);
+	w->k.tid = 1;
+	assert_int_equal(0, k_open(w, id, O_WRONLY | O_TRUNC, &g[0]));
+	for (i = 0; i < 3; i++)
+		k_close(w, &g[i]);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "new");
+}
+
+/* By a nodeid that a reader holds, of what is replaced already. */
+static void who_comes_by_an_older_one_is_served(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "old");
+	struct k_file reader, f, g;
+
+	create_direct(w, "b", &f);
+	k_close(w, &f);
+	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
+	assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC, &f));
+	assert_true(f.fd >= 0);
+	k_write(w, &f, "new", 0);
+	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	assert_int_equal(0, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	k_write(w, &g, "newest", 0);
+	k_close(w, &f);
+	k_close(w, &g);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "newest");
+	k_expect(w, &reader, "old");
+	k_close(w, &reader);
+}
+
+/* The same, where what is being written was renamed over it. */
+static void who_comes_by_what_was_renamed_over_is_served(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "old");
+	struct k_file reader, f, g;
+
+	create_direct(w, "b", &f);
+	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
+	assert_int_equal(0, k_rename(w, ROOT, "b", ROOT, "a", 0));
+	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	assert_int_equal(0, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	k_write(w, &g, "newest", 0);
+	k_close(w, &f);
+	k_close(w, &g);
+	k_until(w, k_published(w, "a"));
+	expect_name(w, "a", "newest");
+	k_close(w, &reader);
+}
+
+static size_t size_of(const struct k_file *f)
+{
+	return (size_t)lseek(f->fd, 0, SEEK_END);
+}
+
+/* A LOOKUP empties nothing but what its thread wanted to empty, and may. */
+static void nobody_elses_file_is_emptied(void **state)
+{
+	struct world *w = *state;
+	uint64_t id = k_publish(w, "a", "old"), found;
+	struct k_file reader, f, g;
+
+	create_direct(w, "b", &f);
+	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
+	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	assert_int_equal(0, k_lookup(w, ROOT, "b", &found));
+	assert_int_equal(f.nodeid, found);
+	assert_int_equal(PAGE - 1, size_of(&f));
+
+	w->k.tid = 2;
+	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY | O_TRUNC, &g));
+	assert_int_equal(0, k_rename(w, ROOT, "b", ROOT, "a", 0));
+	w->k.uid = w->k.gid = 1000; /* as if the thread might not any more */
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &found));
+	w->k.uid = w->k.gid = 0;
+	assert_int_equal(f.nodeid, found);
+	assert_int_equal(PAGE - 1, size_of(&f));
+	k_close(w, &f);
+	k_close(w, &reader);
+	k_until(w, k_published(w, "a"));
+}
+
+/* As a lock file is opened by who waits for the lock: it stays one file. */
+static void an_empty_one_stays(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, g;
+	struct stuck s;
+
+	create_direct(w, "a", &f);
+	assert_int_equal(0, k_truncate(w, f.nodeid, 0));
+	stuck_begin(&s, &f);
+	assert_int_equal(0, k_open_name(w, "a", O_RDWR | O_TRUNC, &g));
+	assert_int_equal(f.nodeid, g.nodeid);
+	k_close(w, &g);
+	stuck_end(&s);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+}
+
+/* By /proc/PID/fd, which has no name to give another file to. */
+static void an_unlinked_one_is_not_emptied(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, g;
+	struct stuck s;
+
+	create_direct(w, "a", &f);
+	assert_int_equal(0, k_unlink(w, ROOT, "a"));
+	stuck_begin(&s, &f);
+	assert_int_not_equal(0, k_open(w, f.nodeid, O_WRONLY | O_TRUNC, &g));
+	stuck_end(&s);
+	assert_int_equal(0, k_open(w, f.nodeid, O_WRONLY, &g));
+	k_close(w, &g);
+	k_close(w, &f);
+}
+
+/* The second OPEN after ESTALE comes by the nodeid that it came by first, which
+ * the name has not any more. The kernel would not serialize what it asks of two
+ * nodeids: the writer waits for the other, and is refused. */
+static void not_by_two_nodeids(void **state)
+{
+	struct world *w = *state;
+	struct k_file reader, f, g;
+	uint64_t id, again;
+	struct stuck s;
+
+	create_direct(w, "a", &f);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &id));
+	assert_int_equal(0, k_open(w, id, O_RDONLY, &reader));
+	assert_int_equal(0, k_open_name(w, "a", O_WRONLY | O_TRUNC, &f));
+	assert_true(f.fd >= 0);
+	assert_int_not_equal(id, f.nodeid);
+	k_write(w, &f, "new", 0);
+	k_close(w, &reader);
+	assert_int_equal(ESTALE, k_open(w, id, O_WRONLY, &g));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &again));
+	assert_int_equal(f.nodeid, again);
+	assert_int_equal(ETXTBSY, k_open(w, id, O_WRONLY, &g));
+	stuck_begin(&s, &f);
+	assert_int_equal(ESTALE, k_truncate(w, id, 1));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &again));
+	assert_int_equal(ETXTBSY, k_truncate(w, id, 1));
+	stuck_end(&s);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+}
+
+/* ---- a size that is being set ---- */
+
+/* All the room that the store has but so much. */
+static uint64_t claim_all_but(struct world *w, uint64_t bytes)
+{
+	struct pool_node *n = w->m[0].node;
+	struct node_claim c = { .bytes = 0 };
+	struct pool_space sp;
+	uint64_t all;
+
+	pool_store_space(pool_node_store(n), &sp);
+	all = sp.free - sp.releasing - n->claimed - bytes;
+	assert_int_equal(1, pool_node_claim_start(n, &c, all, 0, NULL));
+	return all;
+}
+
+/* As long as it is not answered, the kernel lets nobody write through that
+ * nodeid; so it is not answered before it is done. */
+static void is_not_answered_before(void **state)
+{
+	struct fuse_setattr_in in = { .valid = FATTR_SIZE, .size = SIZE };
+	struct world *w = *state;
+	uint64_t claimed, unique;
+	struct k_file f;
+
+	create_direct(w, "a", &f);
+	claimed = claim_all_but(w, 16 * PAGE);
+	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
+	k_until(w, w->fs->ndeferred[FS_DEFERRED_OPEN] == 1);
+	k_interrupt(w, unique);
+	k_until(w, pool_counter_value(&w->fs->interrupts) == 1);
+	assert_false(k_answered(w, unique));
+	pool_node_claim_end(w->m[0].node, claimed);
+	assert_int_equal(0, k_wait(w, unique)->err);
+	assert_int_equal(SIZE, lseek(f.fd, 0, SEEK_END));
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+}
+
+/* Without a handle, too: meanwhile it is its only writer. */
+static void it_is_by_one_nodeid_as_a_write_is(void **state)
+{
+	struct fuse_setattr_in in = { .valid = FATTR_SIZE, .size = SIZE };
+	struct world *w = *state;
+	const struct fs_inode *i;
+	uint64_t claimed, unique;
+	struct k_file f;
+
+	create_direct(w, "a", &f);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+	assert_int_equal(0, k_lookup(w, ROOT, "a", &f.nodeid));
+	i = fs_inode_find(w->fs, f.nodeid);
+	claimed = claim_all_but(w, 16 * PAGE);
+	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
+	k_until(w, i->obj && i->obj->state == NODE_WRITING);
+	assert_int_equal(1, i->obj->w->opens);
+	assert_ptr_equal(i, i->obj->w->direct);
+	pool_node_claim_end(w->m[0].node, claimed);
+	assert_int_equal(0, k_wait(w, unique)->err);
+	k_until(w, k_published(w, "a"));
+}
+
+#define passthrough(test) \
+	cmocka_unit_test_setup_teardown(test, k_setup_passthrough, k_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		passthrough(who_empties_it_gets_another_file),
+		passthrough(a_crowd_that_empties_it_is_served),
+		passthrough(who_looked_it_up_is_served),
+		passthrough(who_comes_by_an_older_one_is_served),
+		passthrough(who_comes_by_what_was_renamed_over_is_served),
+		passthrough(nobody_elses_file_is_emptied),
+		passthrough(an_empty_one_stays),
+		passthrough(an_unlinked_one_is_not_emptied),
+		passthrough(not_by_two_nodeids),
+		passthrough(is_not_answered_before),
+		passthrough(it_is_by_one_nodeid_as_a_write_is),
+	};
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	if (fd < 0) {
+		print_message("SKIP: userfaultfd is not permitted: %s\n",
+			      strerror(errno));
+		return 77;
+	}
+	close(fd);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
