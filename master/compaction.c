@@ -105,7 +105,7 @@ static int add_item(struct master *m, struct master_item *i)
 
 	if (i->kind == MASTER_FILE)
 		return add_remade(m, master_item_file(i));
-	b = master_batch_start();
+	b = master_batch_start(m);
 	err = master_batch_add(b, i);
 	r.meta = &b->metas[0];
 	if (i->kind == MASTER_DIR) {

@@ -277,6 +277,7 @@ struct master {
 	struct master_patrol patrol;
 	struct master_compaction compaction;
 	struct master_stats stats;
+	struct master_buffers *buffers; /* owns */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
@@ -672,8 +673,8 @@ struct master_batch {
 	void *xattrs[POOL_BATCH_MAX]; /* owns */
 	uint8_t arena[512u << 10];
 };
-/* The only batch (static, for the loop thread), empty. */
-struct master_batch *master_batch_start(void);
+/* The only batch, empty. */
+struct master_batch *master_batch_start(struct master *m);
 bool master_batch_full(const struct master_batch *b);
 /* 0 or -ENOMEM. The batch must not be full. */
 int master_batch_add(struct master_batch *b, struct master_item *i);
@@ -681,6 +682,15 @@ int master_batch_add(struct master_batch *b, struct master_item *i);
  * reverse, an entry that deletes the old one comes first. */
 int master_batch_add_feed(struct master_batch *b, struct master_item *i);
 void master_batch_reset(struct master_batch *b);
+
+/* For the one message that is being built: until it has been sent. */
+struct master_buffers {
+	struct master_batch batch;
+	Kvpool__OpResult results[POOL_BATCH_MAX];
+	Kvpool__OpResult *result_list[POOL_BATCH_MAX];
+	Kvpool__NodeInfo nodes[MASTER_NODES_MAX];
+	Kvpool__NodeInfo *node_list[MASTER_NODES_MAX];
+};
 
 /* ---- stats.c ---- */
 

@@ -235,7 +235,7 @@ void master_keep_dir(struct master *m, struct master_dir *d)
 
 	if (!master_keeps(m))
 		return;
-	b = master_batch_start();
+	b = master_batch_start(m);
 	if (!master_batch_add(b, &d->item)) {
 		r.meta = b->list[0];
 		if (d->extra)

@@ -132,12 +132,10 @@ int master_meta_xattr_each(const Kvpool__Meta *meta, const char *remove,
 /* Arena bytes that one entry may need: its path twice, and all its holders. */
 #define ENTRY_ARENA_MAX (2 * (POOL_PATH_MAX + 16) + MASTER_HOLDERS_MAX * 4 + 8)
 
-static struct master_batch the_batch;
-
-struct master_batch *master_batch_start(void)
+struct master_batch *master_batch_start(struct master *m)
 {
-	assert(!the_batch.n);
-	return &the_batch;
+	assert(!m->buffers->batch.n);
+	return &m->buffers->batch;
 }
 
 void master_batch_reset(struct master_batch *b)

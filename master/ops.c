@@ -788,9 +788,6 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	}
 }
 
-static Kvpool__OpResult results[POOL_BATCH_MAX];
-static Kvpool__OpResult *result_list[POOL_BATCH_MAX];
-
 void master_on_ops(struct master_session *s, uint64_t req,
 		   const Kvpool__Ops *msg)
 {
@@ -813,6 +810,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	struct master_member *mb = s->member;
 	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
 	struct master *m = s->m;
+	struct master_buffers *b = m->buffers;
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
 	uint64_t changes = master_keep_changes(m);
 	bool memory = true, puts = true;
@@ -820,7 +818,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 
 	/* run may end the session: a DROP to the sender cannot be sent. */
 	for (i = 0; i < msg->n_ops && memory && !s->ended; i++) {
-		op.result = &results[i];
+		op.result = &b->results[i];
 		kvpool__op_result__init(op.result);
 		op.result->status = msg->ops[i]->meta ? run(&op, msg->ops[i]) :
 							-EINVAL;
@@ -829,7 +827,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 		puts &= !op.result->status &&
 			msg->ops[i]->kind == KVPOOL__OP__KIND__PUBLISH;
 		memory = op.result->status != -ENOMEM;
-		result_list[i] = op.result;
+		b->result_list[i] = op.result;
 		if (memory)
 			master_answers_add(m, mb, op.result);
 	}
@@ -837,7 +835,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	 * changes: its record follows those of the changes. */
 	if (master_keep_changes(m) != changes && mb->answers.run)
 		master_keep_member(m, mb);
-	done.results = result_list;
+	done.results = b->result_list;
 	done.n_results = memory ? i : i - 1;
 	/* FEED goes out in a later turn, so this precedes any FEED with these
 	 * changes. Publications that appended no records have nothing to wait

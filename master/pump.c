@@ -15,13 +15,11 @@
 
 /* ---- FEED ---- */
 
-static Kvpool__NodeInfo node_infos[MASTER_NODES_MAX];
-static Kvpool__NodeInfo *node_list[MASTER_NODES_MAX];
-
 /* The members that have changed since the session's last FEED. */
 static size_t collect_nodes(struct master_session *s)
 {
 	const struct master_members *ms = &s->m->members;
+	struct master_buffers *b = s->m->buffers;
 	size_t n = 0;
 	unsigned int i;
 
@@ -30,8 +28,8 @@ static size_t collect_nodes(struct master_session *s)
 	for (i = 0; i < ms->n; i++) {
 		if (ms->by_index[i]->changed <= s->nodes_sent)
 			continue;
-		master_member_info(ms->by_index[i], &node_infos[n]);
-		node_list[n] = &node_infos[n];
+		master_member_info(ms->by_index[i], &b->nodes[n]);
+		b->node_list[n] = &b->nodes[n];
 		n++;
 	}
 	s->nodes_sent = ms->changes;
@@ -71,11 +69,11 @@ static bool due(const struct master_session *s)
 static void send_batch(struct master_session *s)
 {
 	Kvpool__Feed msg = KVPOOL__FEED__INIT;
-	struct master_batch *b = master_batch_start();
+	struct master_batch *b = master_batch_start(s->m);
 	bool begin, complete;
 	uint64_t upto;
 
-	msg.nodes = node_list;
+	msg.nodes = s->m->buffers->node_list;
 	msg.n_nodes = collect_nodes(s);
 	collect_entries(s, b);
 	msg.entries = b->list;

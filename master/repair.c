@@ -304,7 +304,7 @@ static int send_replicate(struct master *m, struct master_file *f,
 {
 	Kvpool__Replicate msg = KVPOOL__REPLICATE__INIT;
 	struct master_session *s = to->session;
-	struct master_batch *b = master_batch_start();
+	struct master_batch *b = master_batch_start(m);
 	Kvpool__NodeInfo infos[MASTER_HOLDERS_MAX], *list[MASTER_HOLDERS_MAX];
 	unsigned int i;
 	int err = master_batch_add(b, &f->item);

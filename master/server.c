@@ -288,6 +288,7 @@ static void free_master(struct master *m)
 	master_members_fini(&m->members);
 	free(m->state_path);
 	free(m->issued.ring);
+	free(m->buffers);
 	free(m);
 }
 
@@ -351,8 +352,12 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	struct master *m = calloc(1, sizeof(*m));
 	int err;
 
-	if (!m)
+	if (m)
+		m->buffers = calloc(1, sizeof(*m->buffers));
+	if (!m || !m->buffers) {
+		free(m);
 		return -ENOMEM;
+	}
 	m->loop = opts->loop;
 	m->heartbeat_ms = opts->heartbeat_ms ? opts->heartbeat_ms : 1000;
 	m->sessions_addr_max = opts->sessions_addr_max ?
@@ -372,6 +377,7 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	master_members_init(&m->members);
 	err = master_map_init(&m->map, MASTER_TOMBS_MAX, MASTER_GHOSTS_MAX);
 	if (err) {
+		free(m->buffers);
 		free(m);
 		return err;
 	}
