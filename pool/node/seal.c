@@ -337,8 +337,10 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 
 	if (!e || e->own != o || !node_publishable(o))
 		return 0;
-	/* With open handles, only a lease can prove that nobody writes. */
-	if (w->opens > 0 && (w->served || !force))
+	/* With writers due (pins of the mount), only a lease can prove that
+	 * nobody writes. Not with handles in passthrough mode: the kernel may
+	 * be about to open the file for one. */
+	if (w->opens > 0 && (w->served || !force || w->ndirect > 0))
 		return 0;
 	if (!w->served) {
 		fd = pool_store_fd(n->store, o->id, O_RDONLY);

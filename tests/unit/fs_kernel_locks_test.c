@@ -425,6 +425,27 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
+/* ---- a handle that is about to be open ---- */
+
+/* Between the answer to an OPEN and the kernel's own open of the file, a thread
+ * may be kept from running: nobody else sees that it will write. */
+static void it_is_not_published_before_that_is_closed(void **state)
+{
+	struct world *w = *state;
+	struct k_file f, g;
+
+	create_direct(w, "a", &f);
+	assert_int_equal(0, k_open(w, f.nodeid, O_WRONLY, &g));
+	close(g.fd);
+	g.fd = -1;
+	k_close(w, &f);
+	assert_int_equal(0, k_fsyncdir(w, ROOT));
+	assert_int_equal(NODE_WRITING,
+			 fs_inode_find(w->fs, g.nodeid)->obj->state);
+	k_close(w, &g);
+	k_until(w, k_published(w, "a"));
+}
+
 #define passthrough(test) \
 	cmocka_unit_test_setup_teardown(test, k_setup_passthrough, k_teardown)
 
@@ -440,6 +461,7 @@ int main(void)
 		passthrough(an_empty_one_stays),
 		passthrough(an_unlinked_one_is_not_emptied),
 		passthrough(not_by_two_nodeids),
+		passthrough(it_is_not_published_before_that_is_closed),
 		passthrough(is_not_answered_before),
 		passthrough(it_is_by_one_nodeid_as_a_write_is),
 	};
