@@ -138,14 +138,20 @@ struct fs_carried {
 	uint64_t ino, ctime_ns;
 };
 
+/* What an OPEN with O_TRUNC was to empty. The user is compared, too: the thread
+ * may have executed a program of another one since. */
+struct fs_empties {
+	uint64_t cookie; /* of the name; 0: the request was another */
+	uint64_t since_ns; /* pool_now_ns() at the OPEN */
+	uint32_t uid;
+};
+
 /* A thread that was answered with ESTALE and has not repeated its request. */
 struct fs_stale {
 	uint32_t tid; /* 0: free */
 	bool writes; /* the request was an OPEN to write, or a truncation */
 	uint64_t ms; /* pool_now_ms() of the ESTALE, or of the LOOKUP since */
-	uint64_t empties; /* an OPEN with O_TRUNC: the cookie of its name; else
-			     0 */
-	uint64_t since_ns; /* pool_now_ns() at that OPEN */
+	struct fs_empties empties;
 	struct fs_pin pin;
 };
 #define FS_STALE_MAX 256
@@ -615,11 +621,11 @@ void fs_listings_fini(struct fs *fs);
 
 /* stale.c: which threads got ESTALE and will repeat their request */
 /* The caller is about to answer the thread's request with ESTALE. */
-void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
-		   uint64_t since_ns);
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
+		   struct fs_empties empties);
 /* The same without counting it: the ESTALE of the process that handed over. */
-void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
-		  uint64_t since_ns);
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes,
+		  struct fs_empties empties);
 /* Is the thread's second request still expected? */
 bool fs_stale_is_live(const struct fs_stale *s);
 /*
@@ -637,9 +643,10 @@ void fs_stale_cancel(struct fs *fs, uint32_t tid);
 /* A LOOKUP found e. If the thread is a writer that got ESTALE: pins e, and
  * makes sure that the nodeid it gets can be opened for writing. */
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
-/* Is it the LOOKUP of the name e that an OPEN with O_TRUNC was for? */
-bool fs_stale_empties(struct fs *fs, uint32_t tid, const struct node_entry *e,
-		      uint64_t *ret_since_ns);
+/* The thread is user uid's, and its LOOKUP has found e: is that what its OPEN
+ * with O_TRUNC was to empty? Then when that came, else 0. */
+uint64_t fs_stale_empties(struct fs *fs, uint32_t tid, uint32_t uid,
+			  const struct node_entry *e);
 /* Drops the pins of threads that did not return within STALE_MS; all: of every
  * thread. */
 void fs_stale_expire(struct fs *fs, bool all);

@@ -64,13 +64,14 @@ static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
 
 /* The threads whose second request is expected. Pins are not handed over:
  * fs_busy waits for them. tids, empties: storage for the lists in m. */
-static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
+static void put_stale(const struct fs *fs, uint32_t tids[3][FS_STALE_MAX],
 		      uint64_t empties[2][FS_STALE_MAX], Kvpool__HandoverFs *m)
 {
 	unsigned int k;
 
 	m->stale_readers = tids[0];
 	m->stale_writers = tids[1];
+	m->stale_uid = tids[2];
 	m->stale_empties = empties[0];
 	m->stale_since_ns = empties[1];
 	for (k = 0; k < FS_STALE_MAX; k++) {
@@ -80,8 +81,10 @@ static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
 			continue;
 		if (s->writes) {
 			m->stale_writers[m->n_stale_writers++] = s->tid;
-			empties[0][m->n_stale_empties++] = s->empties;
-			empties[1][m->n_stale_since_ns++] = s->since_ns;
+			empties[0][m->n_stale_empties++] = s->empties.cookie;
+			empties[1][m->n_stale_since_ns++] =
+				s->empties.since_ns;
+			tids[2][m->n_stale_uid++] = s->empties.uid;
 		} else {
 			m->stale_readers[m->n_stale_readers++] = s->tid;
 		}
@@ -90,16 +93,20 @@ static void put_stale(const struct fs *fs, uint32_t tids[2][FS_STALE_MAX],
 
 static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 {
+	const struct fs_empties none = { 0, 0, 0 };
 	size_t i;
 
 	for (i = 0; i < m->n_stale_readers; i++)
-		fs_stale_add(fs, m->stale_readers[i], false, 0, 0);
+		fs_stale_add(fs, m->stale_readers[i], false, none);
 	for (i = 0; i < m->n_stale_writers; i++)
 		fs_stale_add(fs, m->stale_writers[i], true,
-			     i < m->n_stale_empties ?
-				     m->stale_empties[i] : 0,
-			     i < m->n_stale_since_ns ?
-				     m->stale_since_ns[i] : 0);
+			     i < m->n_stale_empties &&
+					     i < m->n_stale_since_ns &&
+					     i < m->n_stale_uid ?
+				     (struct fs_empties){
+					     m->stale_empties[i],
+					     m->stale_since_ns[i],
+					     m->stale_uid[i] } : none);
 }
 
 /* The executed objects that have a name; no OPEN can find the others. The list
@@ -164,7 +171,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	uint64_t carried[2][FS_CARRIED_MAX];
 	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
 	ProtobufCBinaryData misses[2];
-	uint32_t stale[2][FS_STALE_MAX];
+	uint32_t stale[3][FS_STALE_MAX];
 	uint64_t stale_empties[2][FS_STALE_MAX];
 	struct notes notes = { 0 };
 	size_t i;

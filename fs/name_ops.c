@@ -24,10 +24,11 @@ static void reply_missing(fuse_req_t req, struct fs *fs,
 /* e was found: by a thread that got ESTALE, perhaps. */
 static void found_again(fuse_req_t req, struct fs *fs, struct node_entry *e)
 {
-	uint32_t tid = (uint32_t)fuse_req_ctx(req)->pid;
-	uint64_t since_ns;
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	uint32_t tid = (uint32_t)ctx->pid;
+	uint64_t since_ns = fs_stale_empties(fs, tid, ctx->uid, e);
 
-	if (fs_stale_empties(fs, tid, e, &since_ns) && fs_may(req, e, W_OK))
+	if (since_ns && fs_may(req, e, W_OK))
 		fs_open_empty(fs, e, since_ns);
 	fs_stale_lookup(fs, tid, e);
 }

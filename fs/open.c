@@ -269,10 +269,12 @@ static void stale_sent(struct open_req *r)
 	const struct fs_inode *i = r->inode;
 	const struct node_entry *e = i->entry ? i->entry :
 						fs_inode_path_entry(r->fs, i);
-	bool empties = e && r->resize < 0 && r->flags & O_TRUNC;
+	struct fs_empties what = { 0, r->start_ns, 0 };
 
-	fs_stale_sent(r->fs, r->tid, open_writes(r),
-		      empties ? e->e.cookie : 0, r->start_ns);
+	if (e && r->resize < 0 && r->flags & O_TRUNC)
+		what.cookie = e->e.cookie;
+	what.uid = fuse_req_ctx(r->req)->uid;
+	fs_stale_sent(r->fs, r->tid, open_writes(r), what);
 }
 
 /*

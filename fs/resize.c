@@ -77,7 +77,7 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 		return;
 	}
 	if (!i->entry && !retry) {
-		fs_stale_sent(fs, tid, true, 0, 0);
+		fs_stale_sent(fs, tid, true, (struct fs_empties){ 0, 0, 0 });
 		fuse_reply_err(req, ESTALE);
 		return;
 	}

@@ -69,15 +69,15 @@ void fs_stale_unpin(struct fs *fs, struct fs_pin *pin)
 		fs->ndeferred[FS_DEFERRED_RETRY]--;
 }
 
-void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
-		   uint64_t since_ns)
+void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
+		   struct fs_empties empties)
 {
 	pool_count(&fs->stale_opens);
-	fs_stale_add(fs, tid, writes, empties, since_ns);
+	fs_stale_add(fs, tid, writes, empties);
 }
 
-void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
-		  uint64_t since_ns)
+void fs_stale_add(struct fs *fs, uint32_t tid, bool writes,
+		  struct fs_empties empties)
 {
 	struct fs_stale *s = record_of(fs, tid);
 	struct fs_pin pin = take_pin(fs, s);
@@ -87,7 +87,6 @@ void fs_stale_add(struct fs *fs, uint32_t tid, bool writes, uint64_t empties,
 	s->writes = writes;
 	s->ms = pool_now_ms();
 	s->empties = empties;
-	s->since_ns = since_ns;
 }
 
 bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
@@ -99,7 +98,7 @@ bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
 	if (!tid || s->tid != tid)
 		return false;
 	*ret_pin = take_pin(fs, s);
-	ret_pin->since_ns = s->empties ? s->since_ns : 0;
+	ret_pin->since_ns = s->empties.cookie ? s->empties.since_ns : 0;
 	s->tid = 0;
 	return retry;
 }
@@ -135,13 +134,14 @@ static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 	pin->inode = i;
 }
 
-bool fs_stale_empties(struct fs *fs, uint32_t tid, const struct node_entry *e,
-		      uint64_t *ret_since_ns)
+uint64_t fs_stale_empties(struct fs *fs, uint32_t tid, uint32_t uid,
+			  const struct node_entry *e)
 {
 	const struct fs_stale *s = record_of(fs, tid);
 
-	*ret_since_ns = s->since_ns;
-	return is_record_of(s, tid) && s->empties == e->e.cookie;
+	return is_record_of(s, tid) && s->empties.cookie == e->e.cookie &&
+			       s->empties.uid == uid ?
+		       s->empties.since_ns : 0;
 }
 
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
