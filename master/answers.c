@@ -14,7 +14,9 @@
  * changes are above. These later ones may have been executed or not. The node
  * repeats them as conditional changes (Op.again; ops.c), which can be judged
  * only once the master is ready: OPS with conditional changes are deferred
- * until then, and so are the session's OPS after them.
+ * until then, and so are the session's OPS after them. So is a MKDIR, which
+ * fails if the name is a file: an inventory may still list that file, and it
+ * would have to be dropped if the directory were made first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -198,12 +200,21 @@ void master_answers_load(struct master_member *mb,
 
 /* ---- deferred OPS ---- */
 
-static bool has_condition(const Kvpool__Ops *msg)
+static bool makes_dir(struct master *m, const Kvpool__Op *op)
+{
+	return op->kind == KVPOOL__OP__KIND__MKDIR && op->meta &&
+	       !master_meta_check(op->meta, false) &&
+	       !master_map_dir(&m->map, (const char *)op->meta->path.data,
+			       op->meta->path.len);
+}
+
+static bool has_condition(struct master *m, const Kvpool__Ops *msg)
 {
 	size_t i;
 
 	for (i = 0; i < msg->n_ops; i++)
-		if (msg->ops[i]->again || msg->ops[i]->queued)
+		if (msg->ops[i]->again || msg->ops[i]->queued ||
+		    makes_dir(m, msg->ops[i]))
 			return true;
 	return false;
 }
@@ -214,7 +225,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	struct deferred *l;
 	size_t len;
 
-	if (s->m->ready || (!s->ndeferred && !has_condition(msg)))
+	if (s->m->ready || (!s->ndeferred && !has_condition(s->m, msg)))
 		return false;
 	len = kvpool__ops__get_packed_size(msg);
 	l = s->ndeferred < MASTER_DEFERRED_MAX ? malloc(sizeof(*l) + len) :

@@ -96,33 +96,46 @@ static int add_remade(struct master *m, const struct master_file *f)
 	return master_state_compact_add(m->state, &r);
 }
 
-static int add_item(struct master *m, struct master_item *i)
+static int add_tomb(struct master *m, const struct master_grave *g)
 {
-	struct master_record r = { 0 };
-	struct master_batch *b;
-	struct master_dir *d;
-	int err;
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+	struct master_record r = { .type = MASTER_REC_TOMB, .meta = &meta };
 
-	if (i->kind == MASTER_FILE)
-		return add_remade(m, master_item_file(i));
+	if (!g || !g->tomb)
+		return 0;
+	meta.path.data = (uint8_t *)(uintptr_t)g->path;
+	meta.path.len = g->path_len;
+	master_keep_tomb_meta(g, &meta);
+	return master_state_compact_add(m->state, &r);
+}
+
+/* A tombstone of the name comes first, as it did when the directory was made. */
+static int add_dir(struct master *m, struct master_dir *d)
+{
+	struct master_record r = { .type = MASTER_REC_DIR };
+	struct master_batch *b;
+	int err = add_tomb(m, d->file);
+
+	if (err || !d->made)
+		return err;
 	b = master_batch_start(m);
-	err = master_batch_add(b, i);
+	err = master_batch_add(b, &d->item);
 	r.meta = &b->metas[0];
-	if (i->kind == MASTER_DIR) {
-		d = master_item_dir(i);
-		r.type = MASTER_REC_DIR;
-		if (d->extra)
-			r.meta->base_gen = d->extra->rules.pin_until_ns;
-		if (!err && d->made)
-			err = master_state_compact_add(m->state, &r);
-	} else {
-		r.type = MASTER_REC_TOMB;
-		master_keep_tomb_meta(master_item_grave(i), r.meta);
-		if (!err && master_item_grave(i)->tomb)
-			err = master_state_compact_add(m->state, &r);
-	}
+	if (d->extra)
+		r.meta->base_gen = d->extra->rules.pin_until_ns;
+	if (!err)
+		err = master_state_compact_add(m->state, &r);
 	master_batch_reset(b);
 	return err;
+}
+
+static int add_item(struct master *m, struct master_item *i)
+{
+	if (i->kind == MASTER_FILE)
+		return add_remade(m, master_item_file(i));
+	if (i->kind == MASTER_DIR)
+		return add_dir(m, master_item_dir(i));
+	return add_tomb(m, master_item_grave(i));
 }
 
 void master_compaction_start(struct master *m)

@@ -146,7 +146,7 @@ static bool is_dead(const struct item *it)
 	const struct master_grave *g =
 		master_map_grave(&it->m->map, it->path, it->len);
 
-	return g && !g->is_dir &&
+	return g &&
 	       (g->gen >= it->meta->gen || g->last_gen > it->meta->gen);
 }
 
@@ -208,9 +208,9 @@ static int sender_evicted(struct item *it, struct master_file *f)
 		err = master_map_add_evicted(&it->m->map, it->path, it->len,
 					   it->meta->gen, it->wall_ns);
 		if (!err)
-			master_keep_tomb(it->m,
-					 master_map_grave(&it->m->map,
-							  it->path, it->len));
+			master_keep_tomb(it->m, master_map_grave_below(
+							&it->m->map, it->path,
+							it->len));
 	}
 	return err;
 }

@@ -146,7 +146,7 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 	struct master_grave *g = NULL;
 
 	if (!err)
-		g = master_map_grave(&m->map, path, meta->path.len);
+		g = master_map_grave_below(&m->map, path, meta->path.len);
 	if (g && g->gen == meta->gen) {
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;

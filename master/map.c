@@ -51,6 +51,7 @@ static void free_entry_parts(struct pool_entry *e, void *arg)
 	(void)arg;
 	if (e->is_dir) {
 		free_extra(&master_entry_dir(e)->extra);
+		free(master_entry_dir(e)->file);
 	} else {
 		free_extra(&master_entry_file(e)->extra);
 		master_file_clear_holders(master_entry_file(e));
@@ -113,6 +114,14 @@ struct master_grave *master_map_grave(struct master_map *m, const char *path,
 	return NULL;
 }
 
+struct master_grave *master_map_grave_below(struct master_map *m,
+					    const char *path, size_t len)
+{
+	const struct master_dir *d = master_map_dir(m, path, len);
+
+	return d ? d->file : master_map_grave(m, path, len);
+}
+
 uint64_t master_map_tomb_gen(struct master_map *m, const char *path, size_t len)
 {
 	const struct master_grave *g = master_map_grave(m, path, len);
@@ -120,8 +129,7 @@ uint64_t master_map_tomb_gen(struct master_map *m, const char *path, size_t len)
 	return g && g->tomb ? g->gen : 0;
 }
 
-static struct master_grave *new_grave(struct master_map *m, const char *path,
-				      size_t len)
+static struct master_grave *alloc_grave(const char *path, size_t len)
 {
 	struct master_grave *g = calloc(1, sizeof(*g) + len);
 
@@ -131,6 +139,16 @@ static struct master_grave *new_grave(struct master_map *m, const char *path,
 	pool_list_init(&g->age);
 	g->path_len = (uint16_t)len;
 	memcpy(g->path, path, len);
+	return g;
+}
+
+static struct master_grave *new_grave(struct master_map *m, const char *path,
+				      size_t len)
+{
+	struct master_grave *g = alloc_grave(path, len);
+
+	if (!g)
+		return NULL;
 	if (pool_hash_insert(&m->graves, &g->hash, path_hash(path, len))) {
 		free(g);
 		return NULL;
@@ -188,18 +206,51 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 	free(g);
 }
 
-/* The generation up to which the feed reports the name as deleted. */
-static uint64_t deleted_upto(const struct master_grave *g)
+/* g is not needed while its name is a file; a directory keeps that of a file. */
+static struct master_grave *detach_grave(struct master_map *m,
+					 struct master_grave *g, bool keep)
 {
-	return g->gen > g->last_gen ? g->gen : g->last_gen;
+	if (!keep || !master_grave_upto(g)) {
+		drop_grave(m, g, false);
+		return NULL;
+	}
+	unlist_grave(m, g);
+	master_feed_remove(&m->feed, &g->item);
+	pool_hash_remove(&m->graves, &g->hash);
+	m->nbelow += g->tomb;
+	return g;
+}
+
+static int add_tomb_below(struct master_map *m, struct master_dir *d,
+			  const char *path, size_t len, uint64_t gen,
+			  uint64_t wall_ns)
+{
+	struct master_grave *g = d->file;
+
+	if (!g)
+		g = d->file = alloc_grave(path, len);
+	if (!g)
+		return -ENOMEM;
+	if (g->tomb && g->gen >= gen)
+		return 0;
+	g->by_run = g->by_ticket = 0;
+	g->blind = 0;
+	m->nbelow += !g->tomb;
+	g->tomb = 1;
+	g->gen = gen;
+	g->wall_ns = wall_ns;
+	return 0;
 }
 
 int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns)
 {
+	struct master_dir *d = master_map_dir(m, path, len);
 	struct master_grave *g = master_map_grave(m, path, len);
 	uint64_t told;
 
+	if (d)
+		return add_tomb_below(m, d, path, len, gen, wall_ns);
 	if (!g) {
 		g = new_grave(m, path, len);
 		if (!g)
@@ -209,7 +260,7 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 	}
 	if (g->tomb && g->gen >= gen)
 		return 0;
-	told = deleted_upto(g);
+	told = master_grave_upto(g);
 	g->by_run = g->by_ticket = 0;
 	g->blind = 0;
 	unlist_grave(m, g);
@@ -229,7 +280,7 @@ int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 
 	if (err)
 		return err;
-	g = master_map_grave(m, path, len);
+	g = master_map_grave_below(m, path, len);
 	if (g->last_gen < gen) {
 		g->last_gen = gen;
 		g->last_sum = 0;
@@ -300,7 +351,7 @@ static void on_add(struct pool_entry *e, void *arg)
 	struct master_map *m = a->map;
 	char path[POOL_PATH_MAX + 1];
 	struct master_grave *g = NULL;
-	bool was_dir, was_file;
+	bool was_dir;
 	int len;
 
 	if (m->graves.count) {
@@ -310,14 +361,13 @@ static void on_add(struct pool_entry *e, void *arg)
 	a->made = true;
 	a->older = g && g->tomb;
 	was_dir = g && g->is_dir;
-	was_file = g && !g->is_dir;
 	if (g)
-		drop_grave(m, g, false);
+		g = detach_grave(m, g, e->is_dir);
 	if (e->is_dir) {
 		struct master_dir *d = master_entry_dir(e);
 
 		master_item_init(&d->item, MASTER_DIR);
-		d->was_file = was_file;
+		d->file = g;
 		d->mode = a->dir_attrs->mode;
 		d->uid = a->dir_attrs->uid;
 		d->gid = a->dir_attrs->gid;
@@ -448,9 +498,26 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	g->last_gen = f->gen;
 	memcpy(&g->last_sum, f->sum, sizeof(g->last_sum));
 	g->evicted = f->evicted;
+	g->is_dir = f->was_dir;
 	close_grave(m, g, gen != 0, gen, wall_ns);
 	pool_tree_remove(&m->tree, &f->e);
 	return 0;
+}
+
+/* A new one, or that of the file that had the name before. */
+static struct master_grave *grave_of_dir(struct master_map *m,
+					 struct master_dir *d, const char *path,
+					 size_t len)
+{
+	struct master_grave *g = d->file;
+
+	if (!g)
+		return new_grave(m, path, len);
+	if (pool_hash_insert(&m->graves, &g->hash, path_hash(path, len)))
+		return NULL;
+	m->nbelow -= g->tomb;
+	d->file = NULL;
+	return g;
 }
 
 int master_map_remove_dir(struct master_map *m, struct master_dir *d,
@@ -465,7 +532,7 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 	if (d->d.nchildren)
 		return -ENOTEMPTY;
 	assert(len > 0);
-	g = new_grave(m, path, (size_t)len);
+	g = grave_of_dir(m, d, path, (size_t)len);
 	if (!g)
 		return -ENOMEM;
 	g->is_dir = 1;
@@ -473,7 +540,7 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 	m->ndirs--;
 	master_feed_remove(&m->feed, &d->item);
 	free_entry_parts(&d->d.e, NULL);
-	close_grave(m, g, false, 0, wall_ns);
+	close_grave(m, g, g->tomb, g->gen, wall_ns);
 	pool_tree_remove(&m->tree, &d->d.e);
 	return 0;
 }
@@ -527,7 +594,7 @@ static void check_graves(const struct pool_list *head, uint64_t n,
 
 void master_map_check(struct master_map *m)
 {
-	uint64_t last = 0, files = 0, dirs = 0, bytes = 0;
+	uint64_t last = 0, files = 0, dirs = 0, bytes = 0, below = 0;
 	struct pool_list *it, *tmp;
 
 	pool_list_each(it, tmp, &m->feed.items) {
@@ -542,7 +609,10 @@ void master_map_check(struct master_map *m)
 		}
 		dirs += i->kind == MASTER_DIR &&
 			&master_item_dir(i)->d != m->tree.root;
+		below += i->kind == MASTER_DIR && master_item_dir(i)->file &&
+			 master_item_dir(i)->file->tomb;
 	}
+	assert(below == m->nbelow);
 	assert(files == m->nfiles && dirs == m->ndirs && bytes == m->bytes);
 	assert(m->graves.count == m->ntombs + m->nghosts);
 	check_graves(&m->tombs, m->ntombs, m->tomb_bytes);

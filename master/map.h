@@ -12,6 +12,10 @@
  *              died (or it was a directory): copies may come back. Bounded by
  *              number and bytes.
  *
+ * The grave of a file whose name has become a directory belongs to the directory
+ * and is listed again when that is removed. A name that was a file and a
+ * directory has one grave, which the feed sends as both deletions.
+ *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
  * Directories stay until they are removed by name, even if they are empty.
  *
@@ -112,7 +116,9 @@ struct master_dir {
 			   root */
 	uint16_t mode;
 	uint8_t made;	  /* by MKDIR or SETATTR: has a record in the state */
-	uint8_t was_file; /* recently: subscribers may not know yet */
+	/* owns: the grave of the file that had the name, which subscribers may
+	 * still show, or NULL; in none of the map's lists */
+	struct master_grave *file;
 	/* the root: attributes set by a user (pool/model/root.h) */
 	uint16_t set;
 };
@@ -130,13 +136,20 @@ struct master_grave {
 	 * is master_blind_id of the publisher. */
 	uint64_t by_run, by_ticket;
 	uint8_t tomb;	      /* tombstone; else ghost */
-	uint8_t is_dir : 1;
+	uint8_t is_dir : 1; /* of a directory, too; of a file: see below */
 	uint8_t evicted : 1; /* last_gen was evicted; else deleted, or its
 				holders died */
 	uint8_t blind : 1; /* a blind write's record: master_keep_blind */
 	uint16_t path_len;
 	char path[];
 };
+
+/* The generation up to which the feed reports a file of that name as deleted; 0:
+ * there was none. */
+static inline uint64_t master_grave_upto(const struct master_grave *g)
+{
+	return g->gen > g->last_gen ? g->gen : g->last_gen;
+}
 
 struct master_map {
 	struct pool_tree tree;
@@ -145,6 +158,7 @@ struct master_map {
 	struct pool_list tombs, ghosts;
 	uint64_t ntombs, nghosts, nfiles, ndirs, bytes;
 	uint64_t tomb_bytes, ghost_bytes; /* of the graves, paths included */
+	uint64_t nbelow; /* tombstones that belong to directories */
 	uint64_t nremade; /* files with was_deleted */
 	uint64_t pinned[POOL_PIN_HARD + 1]; /* files by effective pin */
 	uint64_t endangered[MASTER_DANGERS]; /* files by danger */
@@ -243,11 +257,14 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 
 struct master_grave *master_map_grave(struct master_map *m, const char *path,
 				      size_t len);
+/* The same, also of a file whose name is a directory now. */
+struct master_grave *master_map_grave_below(struct master_map *m,
+					    const char *path, size_t len);
 /* Generation of the name's tombstone; 0: it has none. */
 uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
 			     size_t len);
-/* Make a tombstone for a name that is not in the tree, or raise the existing
- * one to gen. 0, -ENOMEM. */
+/* Make a tombstone for a name that is no file, or raise the existing one to gen.
+ * 0, -ENOMEM. */
 int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns);
 /* The same for a name whose generation `gen` was evicted: a tombstone for the

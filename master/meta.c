@@ -240,7 +240,7 @@ static void add_grave(struct master_batch *b, struct master_grave *g,
 	out->path.data = (uint8_t *)g->path;
 	out->path.len = g->path_len;
 	out->is_dir = g->is_dir;
-	out->gen = g->gen > g->last_gen ? g->gen : g->last_gen;
+	out->gen = g->is_dir ? 0 : master_grave_upto(g);
 	out->deleted = 1;
 	b->bytes += g->path_len;
 }
@@ -258,21 +258,39 @@ static Kvpool__Meta *start_meta(struct master_batch *b,
 	return out;
 }
 
-int master_batch_add_feed(struct master_batch *b, struct master_item *i)
+/* The deletion of what the name was before, of the other kind. False: nothing. */
+static bool add_former(struct master_batch *b, struct master_item *i)
 {
 	bool was_dir = i->kind == MASTER_FILE && master_item_file(i)->was_dir;
-	bool was_file = i->kind == MASTER_DIR && master_item_dir(i)->was_file;
+	bool was_file = i->kind == MASTER_DIR && master_item_dir(i)->file;
+	struct master_grave *g =
+		i->kind == MASTER_GRAVE ? master_item_grave(i) : NULL;
 	Kvpool__Meta *out;
+
+	if (!was_dir && !was_file &&
+	    (!g || !g->is_dir || !master_grave_upto(g)))
+		return false;
+	out = start_meta(b, i);
+	if (g) {
+		add_grave(b, g, out);
+		out->is_dir = 0;
+		out->gen = master_grave_upto(g);
+	} else {
+		add_path(b, was_dir ? &master_item_file(i)->e :
+				      &master_item_dir(i)->d.e, out);
+		out->is_dir = was_dir;
+	}
+	out->deleted = 1;
+	b->n++;
+	return true;
+}
+
+int master_batch_add_feed(struct master_batch *b, struct master_item *i)
+{
 	int err;
 
-	if (!was_dir && !was_file)
+	if (!add_former(b, i))
 		return master_batch_add(b, i);
-	out = start_meta(b, i);
-	add_path(b, was_dir ? &master_item_file(i)->e :
-			      &master_item_dir(i)->d.e, out);
-	out->deleted = 1;
-	out->is_dir = was_dir;
-	b->n++;
 	err = master_batch_add(b, i);
 	if (err)
 		b->n--;

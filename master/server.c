@@ -43,6 +43,7 @@ static void tick_state(struct master *m, uint64_t now_ms)
 		return;
 	m->next_sync_ms = now_ms + SYNC_MS;
 	if (master_state_compact_due(m->state, m->ndirs_made + m->map.ntombs +
+						       m->map.nbelow +
 						       m->map.nremade +
 						       m->members.n))
 		master_compaction_start(m);

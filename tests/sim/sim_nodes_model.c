@@ -452,9 +452,27 @@ static struct sn_name *name_of(const struct sim_file *f)
 	return ret;
 }
 
+static struct sn_proc *proc_of(const char *dir)
+{
+	return the->node[dir[4] - '0'];
+}
+
+/* One that a node may evict whenever it likes, and does not list then. What a
+ * dead node has will count at its start. */
+static bool is_cache(const char *dir, const struct sn_name *nm,
+		     const struct sim_file *f)
+{
+	struct sn_proc *p = proc_of(dir);
+	struct pool_entry *pe = p ? pool_tree_lookup(&p->node->tree, nm->path,
+						     strlen(nm->path)) : NULL;
+	struct node_entry *e = pe ? node_file(pe) : NULL;
+
+	return e && e->obj && e->obj->id == f->id && !e->obj->counted;
+}
+
 /* In the stores, but that one. */
 static unsigned int copies(const struct sn_name *nm, uint64_t bytes,
-			   const char *but)
+			   const char *but, bool cached)
 {
 	unsigned int i, n = 0;
 
@@ -467,7 +485,8 @@ static unsigned int copies(const struct sn_name *nm, uint64_t bytes,
 			continue;
 		for (f = sim_disk_next(dir, NULL); f; f = sim_disk_next(dir, f))
 			if (f->bytes == bytes && f->blob_len &&
-			    name_of(f) == nm)
+			    name_of(f) == nm &&
+			    (cached || !is_cache(dir, nm, f)))
 				n++;
 	}
 	return n;
@@ -483,11 +502,6 @@ static bool changed_since(const struct sn_name *nm, const struct sn_op *op)
 		    !(op->knows & bit(nm, &nm->op[i])))
 			return true;
 	return false;
-}
-
-static struct sn_proc *proc_of(const char *dir)
-{
-	return the->node[dir[4] - '0'];
 }
 
 /* What it has granted as the last copy that it knows of is gone for it. (One that
@@ -518,7 +532,9 @@ static bool evicted(const char *dir, bool *ret_alone)
 	return any;
 }
 
-/* Of files in "k" the master may let one copy go, where no store has room. */
+/* Of files in "k" the master may let one copy go, where no store has room. Who
+ * evicts the last counted copy alone lists that; a cached one that is left may
+ * be found by a master, or go with the next put. */
 static void on_remove(const char *dir, const struct sim_file *f)
 {
 	struct sn_name *nm = name_of(f);
@@ -533,7 +549,8 @@ static void on_remove(const char *dir, const struct sim_file *f)
 	       alone ? ", evicted alone" : room ? ", evicted" : "");
 	if (!room)
 		return;
-	if (copies(nm, f->bytes, dir) == 0 || (!alone && !master_has(nm)))
+	if (copies(nm, f->bytes, dir, !alone) == 0 ||
+	    (!alone && !master_has(nm)))
 		op->evicted = true;
 	if (!op->acked || changed_since(nm, op))
 		return;

@@ -67,15 +67,12 @@ static struct sn run;
 
 static unsigned int with(uint64_t seed)
 {
-	const unsigned int room = SN_WITH_EVICTION | SN_WITH_ETCD;
 	const size_t n = sizeof(clean) / sizeof(clean[0]);
 	unsigned int mix = clean[seed % n];
 
 	if (opts.with)
 		return opts.with;
-	/* SEED=379 WITH=1044: of a copy that goes while the only other one is
-	 * evicted without a master, nobody says that it was the last. */
-	if (seed / n % 2 && (mix & room) != room)
+	if (seed / n % 2)
 		mix |= SN_WITH_ATTRS;
 	return mix;
 }

@@ -167,6 +167,40 @@ static void ops_that_wait_for_inventories_are_bounded(void **state)
 	assert_int_equal(1, counted(MC_OPS_DEFERRED_REFUSED));
 }
 
+/* Its inventory comes after the MKDIR of who has not seen it. */
+static void a_directory_is_not_made_over_a_file_that_is_not_listed_yet(
+	void **state)
+{
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+	Kvpool__Op mkdir = KVPOOL__OP__INIT, *list[1] = { &mkdir };
+	Kvpool__Meta meta;
+	uint64_t gen;
+
+	(void)state;
+	join_all(&node[0]);
+	join_all(&node[1]);
+	gen = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	fake_hang_up(&node[1]);
+	stop_master();
+	start_master();
+	join(&node[0]);
+	join_all(&node[1]);
+	fake_meta(&meta, "k", 0);
+	mkdir.kind = KVPOOL__OP__KIND__MKDIR;
+	mkdir.meta = &meta;
+	ops.ops = list;
+	ops.n_ops = 1;
+	node[1].ops_done = false;
+	assert_int_equal(0, pool_conn_send(node[1].conn, POOL_MSG_OPS, 7,
+					   &ops.base));
+	run_until(&loop, counted(MC_OPS_DEFERRED) || node[1].ops_done);
+	fake_inventory(&node[0], "k", gen, true);
+	run_until(&loop, node[1].ops_done);
+	assert_int_equal(-ENOTDIR, node[1].status[0]);
+	assert_int_equal(gen, master_map_file(&master->map, "k", 1)->gen);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -177,6 +211,7 @@ int main(void)
 		T(results_beyond_their_bound_are_forgotten_and_counted),
 		T(own_changes_beyond_their_bound_are_counted),
 		T(ops_that_wait_for_inventories_are_bounded),
+		T(a_directory_is_not_made_over_a_file_that_is_not_listed_yet),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));

@@ -118,6 +118,54 @@ static void a_name_that_merely_left_may_come_back(void **state)
 	assert_int_equal(1, m->nghosts);
 }
 
+static struct master_dir *put_dir(struct master_map *m, const char *path)
+{
+	struct master_dir *d = NULL;
+	bool made;
+
+	assert_int_equal(0, master_map_make_dir(m, path, strlen(path), &attrs,
+						&d, &made));
+	return d;
+}
+
+static void a_tombstone_outlives_a_directory_of_the_name(void **state)
+{
+	struct master_map *m = *state;
+	int i;
+
+	master_map_remove_file(m, put(m, "k"), 9, 1);
+	for (i = 0; i < 2; i++) {
+		struct master_dir *d = put_dir(m, "k");
+
+		assert_null(master_map_grave(m, "k", 1));
+		assert_int_equal(9, master_map_grave_below(m, "k", 1)->gen);
+		master_map_check(m);
+		assert_int_equal(0, master_map_remove_dir(m, d, 2));
+		assert_int_equal(9, master_map_tomb_gen(m, "k", 1));
+		assert_int_equal(1, m->ntombs);
+		assert_true(master_map_grave(m, "k", 1)->is_dir);
+		master_map_check(m);
+	}
+	assert_true(put(m, "k")->had_older);
+	assert_true(master_map_file(m, "k", 1)->was_dir);
+	assert_int_equal(0, m->ntombs);
+}
+
+/* A node tells what it evicted after others have made a directory. */
+static void what_was_evicted_may_have_become_a_directory(void **state)
+{
+	struct master_map *m = *state;
+	struct master_dir *d = put_dir(m, "k");
+
+	assert_int_equal(0, master_map_add_evicted(m, "k", 1, 5, 1));
+	assert_int_equal(0, m->ntombs);
+	master_map_check(m);
+	assert_int_equal(0, master_map_remove_dir(m, d, 2));
+	assert_int_equal(4, master_map_tomb_gen(m, "k", 1));
+	assert_int_equal(5, master_map_grave(m, "k", 1)->last_gen);
+	put_dir(m, "k"); /* freed with the map */
+}
+
 /* It left, then so did its directory; now copies of it are dead as well. */
 static void what_is_buried_again_is_told_again_only_if_that_is_news(
 	void **state)
@@ -427,6 +475,8 @@ int main(void)
 		T(a_directory_with_names_below_stays),
 		T(a_tombstone_holds_until_the_name_is_back),
 		T(a_name_that_merely_left_may_come_back),
+		T(a_tombstone_outlives_a_directory_of_the_name),
+		T(what_was_evicted_may_have_become_a_directory),
 		T(what_is_buried_again_is_told_again_only_if_that_is_news),
 		T(what_is_buried_again_has_nothing_of_its_first_burial),
 		T(graves_are_found_by_a_hash_with_a_seed),

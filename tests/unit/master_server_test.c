@@ -757,6 +757,13 @@ static void what_was_replaced_after_a_deletion_may_come_back(void **state)
 	run_until(&loop, fake_knows(&node[1], "k", gen));
 }
 
+static void rewrite_state(void)
+{
+	master_compaction_start(master);
+	run_until(&loop, !master->compaction.walking &&
+				 !master->compaction.syncing);
+}
+
 /* Put, deleted and put again; the state is rewritten in between, or not. What
  * was deleted stays so when the newer version has died with its holder. */
 static void deleted_before_a_put(bool rewritten)
@@ -770,11 +777,8 @@ static void deleted_before_a_put(bool rewritten)
 	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
 	fake_publish(&node[1], "k");
 	assert_int_equal(1, master->map.nremade);
-	if (rewritten) {
-		master_compaction_start(master);
-		run_until(&loop, !master->compaction.walking &&
-					 !master->compaction.syncing);
-	}
+	if (rewritten)
+		rewrite_state();
 	fake_hang_up(&node[1]);
 	stop_master();
 	start_master();
@@ -795,6 +799,52 @@ static void so_it_does_when_the_state_was_rewritten(void **state)
 	(void)state;
 	deleted_before_a_put(true);
 	assert_int_equal(0, master->map.nremade);
+}
+
+/* Deleted while its holder is away; the name is a directory, and nothing again.
+ * twice: and there is another master in between. */
+static void deleted_before_a_directory(void (*then)(void), bool twice)
+{
+	uint64_t old;
+
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	old = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__MKDIR, "k"));
+	if (then)
+		then();
+	if (twice) {
+		fake_hang_up(&node[1]);
+		stop_master();
+		start_master();
+		join(&node[1]);
+	}
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__RMDIR, "k"));
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", old, true);
+	run_until(&loop, fake_dropped(&node[0], "k", old,
+				      KVPOOL__DROP__REASON__DELETED));
+}
+
+static void what_was_deleted_before_a_directory_was_made_stays_deleted(
+	void **state)
+{
+	(void)state;
+	deleted_before_a_directory(NULL, false);
+}
+
+static void so_it_does_after_a_restart_of_the_master(void **state)
+{
+	(void)state;
+	deleted_before_a_directory(NULL, true);
+}
+
+static void so_it_does_after_a_restart_with_a_rewritten_state(void **state)
+{
+	(void)state;
+	deleted_before_a_directory(rewrite_state, true);
 }
 
 static int publish_queued(struct fake_node *n, uint64_t base)
@@ -1418,6 +1468,29 @@ static void a_name_may_become_a_directory_and_a_file_again(void **state)
 	assert_null(fake_find(&node[1], "x/y"));
 }
 
+/* Of each kind, or the subscriber that was behind shows the first for ever. */
+static void a_name_that_was_a_file_and_a_directory_is_told_as_both(void **state)
+{
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_publish(&node[0], "x");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "y"));
+	run_until(&loop, fake_find(&node[1], "x") && fake_find(&node[1], "y"));
+	hold_feed(&node[1], &node[0]);
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "x"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "x"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__RMDIR, "x"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__RMDIR, "y"));
+	fake_publish(&node[0], "y");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "y"));
+	fake_publish(&node[0], "z");
+	release_feed(&node[1]);
+	run_until(&loop, fake_find(&node[1], "z"));
+	assert_null(fake_find(&node[1], "x"));
+	assert_null(fake_find(&node[1], "y"));
+}
+
 /* ---- pages ---- */
 
 static json_t *objects(const char *prefix, const char *token,
@@ -1563,6 +1636,9 @@ int main(void)
 		T(what_was_replaced_after_a_deletion_may_come_back),
 		T(what_was_deleted_before_a_put_stays_deleted),
 		T(so_it_does_when_the_state_was_rewritten),
+		T(what_was_deleted_before_a_directory_was_made_stays_deleted),
+		T(so_it_does_after_a_restart_of_the_master),
+		T(so_it_does_after_a_restart_with_a_rewritten_state),
 		T(what_a_change_was_made_from_is_not_newer_when_it_has_left),
 		T(what_had_left_and_is_deleted_stays_deleted),
 		T(what_is_older_than_what_was_given_up_alone_is_dead),
@@ -1580,6 +1656,7 @@ int main(void)
 		T(what_the_last_store_gives_up_no_client_keeps_in),
 		T(a_rewritten_key_that_is_evicted_leaves_every_mirror),
 		T(a_name_may_become_a_directory_and_a_file_again),
+		T(a_name_that_was_a_file_and_a_directory_is_told_as_both),
 		T(pages_list_every_object_once),
 		T(a_token_that_is_none_is_refused),
 		T(a_page_goes_on_behind_a_name_that_has_gone),
