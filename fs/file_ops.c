@@ -72,7 +72,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct node_attr a = { .mode = mode & 01777, .uid = ctx->uid,
 			       .gid = ctx->gid, .mtime_ns = fs_write_ns() };
-	struct fs_empties what = { 0, pool_now_ns(), ctx->uid };
+	struct fs_refused what = { 0, 0, ctx->uid };
 	struct node_object *o;
 	struct pool_entry *e;
 	struct fs_inode *i;
@@ -94,7 +94,8 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	/* The kernel has a negative dentry, but the name has appeared. */
 	e = pool_node_lookup(fs->node, dir, name, strlen(name));
 	if (e) {
-		what.cookie = fi->flags & O_TRUNC ? e->cookie : 0;
+		what.cookie = e->cookie;
+		what.since_ns = fi->flags & O_TRUNC ? pool_now_ns() : 0;
 		if (!(fi->flags & O_EXCL))
 			fs_stale_sent(fs, (uint32_t)ctx->pid, true, what);
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);

@@ -129,7 +129,7 @@ struct fs_pin {
 			     never dereferenced */
 	struct node_object *obj; /* ref, or NULL */
 	struct fs_inode *inode;	 /* holds a lookup count, or NULL */
-	uint64_t since_ns; /* of struct fs_stale, if that was to empty a file */
+	uint64_t since_ns; /* of struct fs_refused */
 };
 
 /* The last ctime of a file whose nodeid was freed or replaced, for its next
@@ -138,11 +138,11 @@ struct fs_carried {
 	uint64_t ino, ctime_ns;
 };
 
-/* What an OPEN with O_TRUNC was to empty. The user is compared, too: the thread
- * may have executed a program of another one since. */
-struct fs_empties {
-	uint64_t cookie; /* of the name; 0: the request was another */
-	uint64_t since_ns; /* pool_now_ns() at the OPEN */
+/* What a writer was refused. Nothing else is pinned for its thread, and for no
+ * other user: the thread may have executed a program of another one since. */
+struct fs_refused {
+	uint64_t cookie; /* of the name; 0: not a writer, or no name */
+	uint64_t since_ns; /* pool_now_ns() at the OPEN, if with O_TRUNC */
 	uint32_t uid;
 };
 
@@ -151,7 +151,7 @@ struct fs_stale {
 	uint32_t tid; /* 0: free */
 	bool writes; /* the request was an OPEN to write, or a truncation */
 	uint64_t ms; /* pool_now_ms() of the ESTALE, or of the LOOKUP since */
-	struct fs_empties empties;
+	struct fs_refused refused;
 	struct fs_pin pin;
 };
 #define FS_STALE_MAX 256
@@ -622,10 +622,10 @@ void fs_listings_fini(struct fs *fs);
 /* stale.c: which threads got ESTALE and will repeat their request */
 /* The caller is about to answer the thread's request with ESTALE. */
 void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
-		   struct fs_empties empties);
+		   struct fs_refused refused);
 /* The same without counting it: the ESTALE of the process that handed over. */
 void fs_stale_add(struct fs *fs, uint32_t tid, bool writes,
-		  struct fs_empties empties);
+		  struct fs_refused refused);
 /* Is the thread's second request still expected? */
 bool fs_stale_is_live(const struct fs_stale *s);
 /*
@@ -640,13 +640,13 @@ bool fs_stale_pinned(const struct fs *fs, const struct node_entry *e);
 /* The thread's second request came and is not an OPEN (CREATE, or a LOOKUP that
  * missed): removes record and pin. */
 void fs_stale_cancel(struct fs *fs, uint32_t tid);
-/* A LOOKUP found e. If the thread is a writer that got ESTALE: pins e, and
- * makes sure that the nodeid it gets can be opened for writing. */
+/* A LOOKUP found e, which fs_stale_expects: pins e, and makes sure that the
+ * nodeid that it gets can be opened for writing. */
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
-/* The thread is user uid's, and its LOOKUP has found e: is that what its OPEN
- * with O_TRUNC was to empty? Then when that came, else 0. */
-uint64_t fs_stale_empties(struct fs *fs, uint32_t tid, uint32_t uid,
-			  const struct node_entry *e);
+/* The thread is user uid's, and its LOOKUP has found e: is that the name that
+ * it was refused to write to? *ret_since_ns: see struct fs_refused. */
+bool fs_stale_expects(struct fs *fs, uint32_t tid, uint32_t uid,
+		      const struct node_entry *e, uint64_t *ret_since_ns);
 /* Drops the pins of threads that did not return within STALE_MS; all: of every
  * thread. */
 void fs_stale_expire(struct fs *fs, bool all);

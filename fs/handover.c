@@ -63,17 +63,17 @@ static void note_put(void *arg, uint64_t nodeid, const char *name, size_t len)
 }
 
 /* The threads whose second request is expected. Pins are not handed over:
- * fs_busy waits for them. tids, empties: storage for the lists in m. */
+ * fs_busy waits for them. tids, refused: storage for the lists in m. */
 static void put_stale(const struct fs *fs, uint32_t tids[3][FS_STALE_MAX],
-		      uint64_t empties[2][FS_STALE_MAX], Kvpool__HandoverFs *m)
+		      uint64_t refused[2][FS_STALE_MAX], Kvpool__HandoverFs *m)
 {
 	unsigned int k;
 
 	m->stale_readers = tids[0];
 	m->stale_writers = tids[1];
 	m->stale_uid = tids[2];
-	m->stale_empties = empties[0];
-	m->stale_since_ns = empties[1];
+	m->stale_cookie = refused[0];
+	m->stale_since_ns = refused[1];
 	for (k = 0; k < FS_STALE_MAX; k++) {
 		const struct fs_stale *s = &fs->stale[k];
 
@@ -81,10 +81,10 @@ static void put_stale(const struct fs *fs, uint32_t tids[3][FS_STALE_MAX],
 			continue;
 		if (s->writes) {
 			m->stale_writers[m->n_stale_writers++] = s->tid;
-			empties[0][m->n_stale_empties++] = s->empties.cookie;
-			empties[1][m->n_stale_since_ns++] =
-				s->empties.since_ns;
-			tids[2][m->n_stale_uid++] = s->empties.uid;
+			refused[0][m->n_stale_cookie++] = s->refused.cookie;
+			refused[1][m->n_stale_since_ns++] =
+				s->refused.since_ns;
+			tids[2][m->n_stale_uid++] = s->refused.uid;
 		} else {
 			m->stale_readers[m->n_stale_readers++] = s->tid;
 		}
@@ -93,18 +93,18 @@ static void put_stale(const struct fs *fs, uint32_t tids[3][FS_STALE_MAX],
 
 static void get_stale(struct fs *fs, const Kvpool__HandoverFs *m)
 {
-	const struct fs_empties none = { 0, 0, 0 };
+	const struct fs_refused none = { 0, 0, 0 };
 	size_t i;
 
 	for (i = 0; i < m->n_stale_readers; i++)
 		fs_stale_add(fs, m->stale_readers[i], false, none);
 	for (i = 0; i < m->n_stale_writers; i++)
 		fs_stale_add(fs, m->stale_writers[i], true,
-			     i < m->n_stale_empties &&
+			     i < m->n_stale_cookie &&
 					     i < m->n_stale_since_ns &&
 					     i < m->n_stale_uid ?
-				     (struct fs_empties){
-					     m->stale_empties[i],
+				     (struct fs_refused){
+					     m->stale_cookie[i],
 					     m->stale_since_ns[i],
 					     m->stale_uid[i] } : none);
 }
@@ -172,7 +172,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
 	ProtobufCBinaryData misses[2];
 	uint32_t stale[3][FS_STALE_MAX];
-	uint64_t stale_empties[2][FS_STALE_MAX];
+	uint64_t stale_cookie[2][FS_STALE_MAX];
 	struct notes notes = { 0 };
 	size_t i;
 
@@ -197,7 +197,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	m.root_atime_ns = fs->root.atime_ns;
 	m.notes = notes.list;
 	m.n_notes = notes.n;
-	put_stale(fs, stale, stale_empties, &m);
+	put_stale(fs, stale, stale_cookie, &m);
 	put_carried(fs, carried, &m);
 	pool_handover_put(h, POOL_HANDOVER_FS, &m.base);
 	for (i = 0; i < notes.n; i++)

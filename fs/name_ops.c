@@ -26,9 +26,12 @@ static void found_again(fuse_req_t req, struct fs *fs, struct node_entry *e)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	uint32_t tid = (uint32_t)ctx->pid;
-	uint64_t since_ns = fs_stale_empties(fs, tid, ctx->uid, e);
+	uint64_t since_ns;
 
-	if (since_ns && fs_may(req, e, W_OK))
+	if (!fs_stale_expects(fs, tid, ctx->uid, e, &since_ns) ||
+	    !fs_may(req, e, W_OK))
+		return;
+	if (since_ns)
 		fs_open_empty(fs, e, since_ns);
 	fs_stale_lookup(fs, tid, e);
 }

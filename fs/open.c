@@ -269,11 +269,11 @@ static void stale_sent(struct open_req *r)
 	const struct fs_inode *i = r->inode;
 	const struct node_entry *e = i->entry ? i->entry :
 						fs_inode_path_entry(r->fs, i);
-	struct fs_empties what = { 0, r->start_ns, 0 };
+	struct fs_refused what = { e ? e->e.cookie : 0, 0,
+				   fuse_req_ctx(r->req)->uid };
 
-	if (e && r->resize < 0 && r->flags & O_TRUNC)
-		what.cookie = e->e.cookie;
-	what.uid = fuse_req_ctx(r->req)->uid;
+	if (r->resize < 0 && r->flags & O_TRUNC)
+		what.since_ns = r->start_ns;
 	fs_stale_sent(r->fs, r->tid, open_writes(r), what);
 }
 

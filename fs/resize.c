@@ -65,6 +65,7 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	struct node_object *o = fi ? fs_handle_obj(fs, i, fi->fh) : NULL;
 	struct fs_pin pin = { .name = NULL };
 	const struct fs_inode *asked = i;
+	const struct node_entry *e;
 	bool retry = !fi && fs_stale_take(fs, tid, &pin);
 
 	if (i->kind != FS_FILE || size > INT64_MAX) {
@@ -77,7 +78,10 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 		return;
 	}
 	if (!i->entry && !retry) {
-		fs_stale_sent(fs, tid, true, (struct fs_empties){ 0, 0, 0 });
+		e = fs_inode_path_entry(fs, i);
+		fs_stale_sent(fs, tid, true,
+			      (struct fs_refused){ e ? e->e.cookie : 0, 0,
+						   fuse_req_ctx(req)->uid });
 		fuse_reply_err(req, ESTALE);
 		return;
 	}

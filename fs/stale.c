@@ -70,14 +70,14 @@ void fs_stale_unpin(struct fs *fs, struct fs_pin *pin)
 }
 
 void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
-		   struct fs_empties empties)
+		   struct fs_refused refused)
 {
 	pool_count(&fs->stale_opens);
-	fs_stale_add(fs, tid, writes, empties);
+	fs_stale_add(fs, tid, writes, refused);
 }
 
 void fs_stale_add(struct fs *fs, uint32_t tid, bool writes,
-		  struct fs_empties empties)
+		  struct fs_refused refused)
 {
 	struct fs_stale *s = record_of(fs, tid);
 	struct fs_pin pin = take_pin(fs, s);
@@ -86,7 +86,7 @@ void fs_stale_add(struct fs *fs, uint32_t tid, bool writes,
 	s->tid = tid;
 	s->writes = writes;
 	s->ms = pool_now_ms();
-	s->empties = empties;
+	s->refused = refused;
 }
 
 bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
@@ -98,7 +98,7 @@ bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin)
 	if (!tid || s->tid != tid)
 		return false;
 	*ret_pin = take_pin(fs, s);
-	ret_pin->since_ns = s->empties.cookie ? s->empties.since_ns : 0;
+	ret_pin->since_ns = s->refused.since_ns;
 	s->tid = 0;
 	return retry;
 }
@@ -134,14 +134,14 @@ static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 	pin->inode = i;
 }
 
-uint64_t fs_stale_empties(struct fs *fs, uint32_t tid, uint32_t uid,
-			  const struct node_entry *e)
+bool fs_stale_expects(struct fs *fs, uint32_t tid, uint32_t uid,
+		      const struct node_entry *e, uint64_t *ret_since_ns)
 {
 	const struct fs_stale *s = record_of(fs, tid);
 
-	return is_record_of(s, tid) && s->empties.cookie == e->e.cookie &&
-			       s->empties.uid == uid ?
-		       s->empties.since_ns : 0;
+	*ret_since_ns = s->refused.since_ns;
+	return is_record_of(s, tid) && s->writes &&
+	       s->refused.cookie == e->e.cookie && s->refused.uid == uid;
 }
 
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
@@ -149,8 +149,6 @@ void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)
 	struct fs_stale *s = record_of(fs, tid);
 	struct fs_pin before;
 
-	if (!is_record_of(s, tid) || !s->writes)
-		return;
 	/* There may be a pin already: revalidation of the dentry is a first
 	 * LOOKUP, and if it finds another nodeid the kernel sends a second. */
 	before = take_pin(fs, s);

@@ -186,7 +186,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	if (!e) {
 		if (!fs_is_proc(ino))
 			fs_stale_sent(fs, (uint32_t)fuse_req_ctx(req)->pid,
-				      false, (struct fs_empties){ 0, 0, 0 });
+				      false, (struct fs_refused){ 0, 0, 0 });
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : ESTALE);
 		return;
 	}

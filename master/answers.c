@@ -200,32 +200,13 @@ void master_answers_load(struct master_member *mb,
 
 /* ---- deferred OPS ---- */
 
-static bool makes_dir(struct master *m, const Kvpool__Op *op)
-{
-	return op->kind == KVPOOL__OP__KIND__MKDIR && op->meta &&
-	       !master_meta_check(op->meta, false) &&
-	       !master_map_dir(&m->map, (const char *)op->meta->path.data,
-			       op->meta->path.len);
-}
-
-static bool has_condition(struct master *m, const Kvpool__Ops *msg)
-{
-	size_t i;
-
-	for (i = 0; i < msg->n_ops; i++)
-		if (msg->ops[i]->again || msg->ops[i]->queued ||
-		    makes_dir(m, msg->ops[i]))
-			return true;
-	return false;
-}
-
 bool master_ops_defer(struct master_session *s, uint64_t req,
-		      const Kvpool__Ops *msg)
+		      const Kvpool__Ops *msg, bool conditional)
 {
 	struct deferred *l;
 	size_t len;
 
-	if (s->m->ready || (!s->ndeferred && !has_condition(s->m, msg)))
+	if (s->m->ready || (!s->ndeferred && !conditional))
 		return false;
 	len = kvpool__ops__get_packed_size(msg);
 	l = s->ndeferred < MASTER_DEFERRED_MAX ? malloc(sizeof(*l) + len) :

@@ -451,11 +451,11 @@ void master_answers_load(struct master_member *mb,
  */
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);
-/* Before the master is ready: takes a copy of msg to run later, if it has a
- * conditional change or follows a deferred message. True: the caller must not
+/* Before the master is ready: takes a copy of msg to run later, if it is
+ * conditional or follows a deferred message. True: the caller must not
  * run it (it was deferred, or refused and the session ended). */
 bool master_ops_defer(struct master_session *s, uint64_t req,
-		      const Kvpool__Ops *msg);
+		      const Kvpool__Ops *msg, bool conditional);
 /* The master is ready: run all deferred OPS. */
 void master_ops_run_deferred(struct master *m);
 void master_deferred_free(struct master_session *s);

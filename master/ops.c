@@ -788,6 +788,26 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	}
 }
 
+static bool makes_dir(struct master *m, const Kvpool__Op *op)
+{
+	return op->kind == KVPOOL__OP__KIND__MKDIR && op->meta &&
+	       !master_meta_check(op->meta, false) &&
+	       !master_map_dir(&m->map, (const char *)op->meta->path.data,
+			       op->meta->path.len);
+}
+
+/* Can some of them be judged only once the master is ready? */
+static bool has_condition(struct master *m, const Kvpool__Ops *msg)
+{
+	size_t i;
+
+	for (i = 0; i < msg->n_ops; i++)
+		if (msg->ops[i]->again || msg->ops[i]->queued ||
+		    makes_dir(m, msg->ops[i]))
+			return true;
+	return false;
+}
+
 void master_on_ops(struct master_session *s, uint64_t req,
 		   const Kvpool__Ops *msg)
 {
@@ -800,7 +820,7 @@ void master_on_ops(struct master_session *s, uint64_t req,
 		return master_session_fail(
 			s, -EPROTO, "OPS out of sequence");
 	}
-	if (!master_ops_defer(s, req, msg))
+	if (!master_ops_defer(s, req, msg, has_condition(s->m, msg)))
 		master_ops_run(s, req, msg);
 }
 

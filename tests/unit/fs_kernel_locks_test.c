@@ -280,6 +280,7 @@ static void no_other_file_is_emptied(void **state)
 	assert_int_equal(0, k_lookup(w, ROOT, "b", &found));
 	assert_int_equal(f.nodeid, found);
 	assert_int_equal(PAGE - 1, size_of(&f));
+	assert_int_equal(0, w->fs->npins); /* its readers do not wait */
 	k_close(w, &f);
 	k_close(w, &reader);
 	k_until(w, !fs_busy(w->fs));
@@ -308,6 +309,7 @@ static void nobody_elses_file_is_emptied(void **state)
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &found));
 	assert_int_equal(f.nodeid, found);
 	assert_int_equal(PAGE - 1, size_of(&f));
+	assert_int_equal(0, w->fs->npins); /* its readers do not wait */
 	k_close(w, &f);
 	k_close(w, &reader);
 	k_until(w, k_published(w, "a"));
@@ -434,7 +436,7 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	k_until(w, k_published(w, "a"));
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &f.nodeid));
 	i = fs_inode_find(w->fs, f.nodeid);
-	claimed = claim_all_but(w, 16 * PAGE);
+	claimed = claim_all_but(w, 256 * PAGE);
 	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
 	k_until(w, i->obj && i->obj->state == NODE_WRITING);
 	assert_int_equal(1, i->obj->w->opens);
