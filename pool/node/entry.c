@@ -201,6 +201,7 @@ void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
 
 	if (d->gone != gone)
 		up->ngone += gone ? 1u : -1u;
+	d->leaving = false;
 	node_names_begin(n);
 	d->gone = gone;
 	node_names_end(n);
@@ -236,18 +237,21 @@ void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
 		node_names_end(n);
 		d = up;
 	}
+	if (d->leaving)
+		node_dir_remove(n, d);
 }
 
 void node_entry_tidy(struct pool_node *n, struct node_entry *e)
 {
 	struct node_dirent *d = node_dir(&e->e.parent->e);
 
-	if (e->gen || e->obj || e->own || e->fetch || e->fs || e->hidden_gen)
-		return;
-	pool_xattrs_free(e->xattrs);
-	node_names_begin(n);
-	pool_tree_remove(&n->tree, &e->e);
-	node_names_end(n);
+	if (!e->gen && !e->obj && !e->own && !e->fetch && !e->fs &&
+	    !e->hidden_gen) {
+		pool_xattrs_free(e->xattrs);
+		node_names_begin(n);
+		pool_tree_remove(&n->tree, &e->e);
+		node_names_end(n);
+	}
 	node_dir_tidy(n, d);
 }
 
@@ -276,6 +280,8 @@ void node_make_dirs_known(struct pool_node *n, struct node_entry *e)
 	struct pool_dir *d;
 
 	(void)n;
-	for (d = e->e.parent; d && !node_dir(&d->e)->known; d = d->e.parent)
+	for (d = e->e.parent; d && !node_dir(&d->e)->known; d = d->e.parent) {
 		node_dir(&d->e)->known = true;
+		node_dir(&d->e)->leaving = false;
+	}
 }

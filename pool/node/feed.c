@@ -76,6 +76,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	if (changed && n->complete)
 		d->ctime_ns = pool_wall_ns();
 	d->known = true;
+	d->leaving = false;
 	if (back)
 		node_dir_gone(n, d, false);
 	d->seen = n->sweep;
@@ -192,6 +193,7 @@ static void dir_deleted(struct pool_node *n, struct node_dirent *d)
 
 	if (!d->d.e.parent || d->gone || d->making)
 		return;
+	d->leaving = false; /* below: it may not go before the loop ends */
 	pool_list_each(it, tmp, &d->d.children) {
 		pe = pool_list_entry(it, struct pool_entry, sibling);
 		if (pe->is_dir)
@@ -245,6 +247,9 @@ static void mark_parents(struct pool_node *n, struct pool_entry *e)
 	for (d = e->parent; d; d = d->e.parent) {
 		dir = node_dir(&d->e);
 		dir->seen = n->sweep;
+		if (dir->leaving)
+			dir->known = true;
+		dir->leaving = false;
 		if (dir->removing)
 			continue;
 		if (dir->gone && n->ops)

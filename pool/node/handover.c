@@ -229,6 +229,7 @@ static void put_name(struct pool_node *n, struct pool_entry *pe,
 		put_attr(&d->attr, &meta);
 		m.known = d->known;
 		m.gone = d->gone;
+		m.leaving = d->leaving;
 		m.removing = d->removing;
 		m.mtime_ns = d->mtime_ns;
 		m.ctime_ns = d->ctime_ns;
@@ -419,6 +420,7 @@ static int get_dir(struct node_dirent *d, const Kvpool__HandoverName *m)
 	node_dir_rules(d);
 	d->known = m->known;
 	d->gone = m->gone && d->d.e.parent;
+	d->leaving = m->leaving && !d->gone && d->d.e.parent;
 	if (d->gone)
 		node_dir(&d->d.e.parent->e)->ngone++;
 	d->mtime_ns = m->mtime_ns;

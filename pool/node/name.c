@@ -101,17 +101,20 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 
 void node_dir_remove(struct pool_node *n, struct node_dirent *d)
 {
-	struct pool_list *it, *tmp;
+	struct node_dirent *up;
 
 	if (!d->d.e.parent || d->gone || d->making)
 		return;
-	pool_list_each(it, tmp, &d->d.children)
-		if (pool_node_visible(
-			    pool_list_entry(it, struct pool_entry, sibling)))
-			return; /* an unpublished file of this mount */
+	if (!dir_empty(d)) { /* an unpublished file of this mount */
+		d->known = false;
+		d->leaving = true;
+		return;
+	}
+	up = node_dir(&d->d.e.parent->e);
 	if (n->ops)
 		n->ops->dir_gone(n->ops_arg, d);
 	node_dir_gone(n, d, true);
+	node_dir_tidy(n, up); /* d keeps it */
 	node_dir_tidy(n, d);
 }
 

@@ -124,6 +124,9 @@ struct node_dirent {
 	uint8_t seen;	/* as node_entry.seen */
 	bool known;	/* the master knows it, or a name below it */
 	bool gone; /* removed, but kept until the last hidden name below goes */
+	/* removed in the pool, so not known, and shown until the last file of
+	 * this mount below it has gone or is published */
+	bool leaving;
 	/* of node_publish_sealed: a file below is being sealed */
 	uint32_t pass;
 	bool counted;	/* in pool_node.quota, in the account of `payer` */

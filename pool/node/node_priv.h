@@ -335,7 +335,7 @@ void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
  */
 bool node_dir_rules(struct node_dirent *d);
 /* Removes the entry if nothing refers to it; then its directory and those above
- * if they are gone and empty. */
+ * if they are gone and empty, or leaving and show nothing. */
 void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
 
@@ -691,7 +691,8 @@ int node_own_new(struct pool_node *n, struct node_entry *e,
 /* ---- name.c: names made, removed and renamed here ---- */
 
 /* It is not the master's any more: removes it, unless something shows below.
- * Hidden names may be left: then it goes with the last one. */
+ * Hidden names may be left, or unpublished files of this mount: then it goes with
+ * the last one. */
 void node_dir_remove(struct pool_node *n, struct node_dirent *d);
 
 /* ---- attr.c ---- */

@@ -1938,6 +1938,12 @@ static void start_small_pool(struct fixture *f, int n, uint64_t dirs,
 	run_until(f, master_ready(f->master));
 }
 
+static struct pool_entry *there(struct fixture *f, int i, const char *name)
+{
+	return pool_node_lookup(node(f, i), pool_node_root(node(f, i)), name,
+				strlen(name));
+}
+
 static int mkdir_in(struct fixture *f, int i, struct node_dirent *up,
 		    const char *name, struct node_dirent **ret_dir)
 {
@@ -2065,11 +2071,14 @@ static void what_the_master_has_no_room_for_does_not_stay(void **state)
 	assert_int_equal(0, pool_node_lost(root));
 	/* Nor what is in it. */
 	assert_int_equal(0, mkdir_top(f, 0, "e", &e));
+	e->fs = f; /* as who has it open */
 	put_in(f, 0, e, "k", 100, 1);
 	run_until(f, e->d.nchildren == 0 && all_answered(f, 0));
 	assert_int_equal(-EDQUOT, pool_node_lost(e));
 	assert_null(master_map_dir(&f->master->map, "e", 1));
-	assert_int_equal(0, pool_node_rmdir(node(f, 0), e));
+	assert_null(there(f, 0, "e"));
+	e->fs = NULL;
+	pool_node_tidy(node(f, 0), &e->d.e);
 	assert_int_equal(0, set_attr(f, 0, &d->d.e, "user.a", 3000));
 	run_until(f, all_answered(f, 0) && !d->xattrs);
 	run_until(f, !known(f, 0, "e") && counts_alike(f, 0));
@@ -2387,12 +2396,6 @@ static struct pool_entry *start_with_dir(struct fixture *f)
 					    &attr, &d));
 	run_until(f, all_answered(f, 0) && known(f, 1, "d"));
 	return &d->d.e;
-}
-
-static struct pool_entry *there(struct fixture *f, int i, const char *name)
-{
-	return pool_node_lookup(node(f, i), pool_node_root(node(f, i)), name,
-				strlen(name));
 }
 
 /* Both nodes have what the master has. */
@@ -2789,6 +2792,57 @@ static void a_hidden_file_gives_way_to_a_directory(void **state)
 	assert_int_equal(0, mkdir_top(f, 1, "r", &d));
 	run_until(f, there(f, 0, "r"));
 	assert_count(1, f, 0, feed_resyncs);
+}
+
+/* Node 1 writes d/e/k while node 0 removes the directories. */
+static struct node_object *written_in_a_removed_directory(struct fixture *f)
+{
+	struct node_dirent *d, *e;
+	struct node_object *o;
+
+	start_pool(f, 2);
+	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
+	assert_int_equal(0, mkdir_in(f, 0, d, "e", &e));
+	run_until(f, known(f, 1, "d/e"));
+	o = create_in(f, 1, node_dir(pool_tree_lookup(
+				    pool_node_tree(node(f, 1)), "d/e", 3)),
+		      "k", 0);
+	write_bytes(f, 1, o, 1000, 1);
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), e));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	run_until(f, !known(f, 0, "d") &&
+			     node(f, 1)->feed_seq == f->master->map.feed.seq);
+	assert_non_null(there(f, 1, "d"));
+	assert_null(master_map_dir(&f->master->map, "d", 1));
+	return o;
+}
+
+static void removed_directories_go_with_the_last_file_below(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o = written_in_a_removed_directory(f);
+	struct pool_entry *k = &o->entry->e;
+
+	node_object_ref(o); /* the open handle's */
+	assert_int_equal(0, pool_node_unlink(node(f, 1), node_file(k)));
+	pool_node_tidy(node(f, 1), k);
+	assert_null(there(f, 1, "d"));
+	assert_false(known(f, 1, "d"));
+	pool_node_writer_closed(node(f, 1), o);
+	node_object_unref(node(f, 1), o);
+}
+
+static void removed_directories_come_back_with_a_file_below(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o = written_in_a_removed_directory(f);
+
+	close_whole(f, 1, o);
+	run_until(f, known(f, 0, "d/e/k"));
+	assert_non_null(master_map_dir(&f->master->map, "d/e", 3));
+	run_until(f, node(f, 1)->feed_seq == f->master->map.feed.seq);
+	assert_true(node_dir(there(f, 1, "d"))->known);
+	assert_false(node_dir(there(f, 1, "d"))->leaving);
 }
 
 /* ---- space ---- */
@@ -5114,6 +5168,8 @@ int main(int argc, char **argv)
 		node_test(
 			a_directory_removed_where_a_file_won_does_not_come_back),
 		node_test(a_hidden_file_gives_way_to_a_directory),
+		node_test(removed_directories_go_with_the_last_file_below),
+		node_test(removed_directories_come_back_with_a_file_below),
 		node_test(a_directory_made_again_has_no_attributes),
 		node_test(directories_beyond_a_user_s_are_refused_at_once),
 		node_test(attributes_beyond_a_user_s_are_refused_at_once),
