@@ -23,7 +23,8 @@
  *   - what a node says it holds, on the master's order, is right;
  *   - a store gives up no copy of an acknowledged file that is to have two without
  *     the master, nor the last copy of one that may not be evicted.
- * A file whose last copy was evicted counts as removed by that.
+ * A file whose last copy was evicted counts as removed by that, and a file of which
+ * no mount knew by a directory that was made of its name.
  */
 #ifndef TESTS_SIM_NODES_H
 #define TESTS_SIM_NODES_H
@@ -98,10 +99,14 @@ struct sn_name {
 	unsigned int dir; /* in sn_dirs */
 	unsigned int nops;
 	bool rotten; /* a file of it is, or was: bytes may be lost */
+	uint64_t dir_made; /* the number of a write; see may_be_gone() */
 	struct sn_op op[SN_OPS];
 	/* The last generations of which it was to be unlinked. */
 	uint64_t unlinked[SN_UNLINKED];
 	unsigned int nunlinked;
+	/* The last ones that the feed had of files. */
+	uint64_t put[SN_UNLINKED];
+	unsigned int nput;
 	/* The last ones that somebody asked to give up. */
 	uint64_t given_up[SN_UNLINKED];
 	unsigned int ngiven_up;
@@ -162,6 +167,8 @@ void sn_users_leave(struct sn_proc *p);
 void sn_model_open(struct sn *s);
 /* What each mount shows now is noted. */
 void sn_observe(struct sn *s);
+/* A directory has been made of that name. */
+void sn_dir_made(struct sn *s, unsigned int name);
 /* op's mount has removed it, and has not been told of any other removal. */
 void sn_removed(struct sn *s, unsigned int name, const struct sn_op *op);
 void sn_forget_shown(struct sn *s, unsigned int node);

@@ -185,11 +185,25 @@ static const struct sn_op *superseder(const struct sn_name *nm,
 	return NULL;
 }
 
-/* May the name show nothing? */
+void sn_dir_made(struct sn *s, unsigned int name)
+{
+	s->name[name].dir_made = ++s->noperations;
+}
+
+/* May the name show nothing? A directory that a user made where his mount showed
+ * no file stays, as a file would that he wrote there: of one that somebody has
+ * brought back since, the bytes are dropped. What was acknowledged later has found
+ * no directory. */
 static bool may_be_gone(const struct sn_name *nm)
 {
-	bool acked = false;
+	bool acked = false, after_dir = false;
 	unsigned int i;
+
+	for (i = 0; i < nm->nops; i++)
+		after_dir |= nm->op[i].acked && nm->op[i].kind == SN_WRITE &&
+			     nm->op[i].number > nm->dir_made;
+	if (nm->dir_made && !after_dir)
+		return true;
 
 	for (i = 0; i < nm->nops; i++) {
 		const struct sn_op *op = &nm->op[i];
@@ -273,15 +287,16 @@ static bool has_removal(const struct sn_name *nm)
 }
 
 /* What is gone with its last copy nobody has asked for, and all may be told. If
- * it is unlinked then, the tombstone has just the generation that was asked for;
- * of what is there it has a new one. And gen may have been given up, or gone when
+ * it is unlinked then, the tombstone has just the generation that was asked for, or
+ * that of the file; of what is there it has a new one. And gen may have been given up, or gone when
  * a newer one was put and unlinked. */
 static bool was_there(const struct sn_name *nm, uint64_t gen, uint64_t tomb)
 {
 	unsigned int i;
 
 	for (i = 0; i < SN_UNLINKED; i++)
-		if (nm->unlinked[i] == tomb || nm->given_up[i] == gen ||
+		if (nm->unlinked[i] == tomb || nm->put[i] == tomb ||
+		    nm->given_up[i] == gen ||
 		    (nm->unlinked[i] > gen && nm->unlinked[i] < tomb))
 			return false;
 	return tomb != 0;
@@ -352,10 +367,20 @@ static void check_drop(struct sn *s, const Kvpool__Drop *d)
 				  "a DROP");
 }
 
+static void note_put(const Kvpool__Meta *m)
+{
+	struct sn_name *nm = name_at((const char *)m->path.data, m->path.len);
+
+	if (nm && !m->is_dir && !m->deleted)
+		nm->put[nm->nput++ % SN_UNLINKED] = m->gen;
+}
+
 static void check_feed(struct sn *s, const Kvpool__Feed *f)
 {
 	size_t i;
 
+	for (i = 0; i < f->n_entries; i++)
+		note_put(f->entries[i]);
 	for (i = 0; i < f->n_entries; i++)
 		if (f->entries[i]->deleted && !f->entries[i]->is_dir)
 			told_gone(s, (const char *)f->entries[i]->path.data,

@@ -411,11 +411,14 @@ static void mkdir_step(struct task *t)
 	const char *last = last_part(nm->path);
 	int err = -ENOENT;
 
-	if (d && !pe)
+	if (pe && pe->is_dir) {
+		err = pool_node_rmdir(t->p->node, node_dir(pe));
+	} else if (d && !pe) {
 		err = pool_node_mkdir(t->p->node, d, last, strlen(last), &attr,
 				      &made);
-	else if (pe && pe->is_dir)
-		err = pool_node_rmdir(t->p->node, node_dir(pe));
+		if (!err)
+			sn_dir_made(t->p->sn, t->name);
+	}
 	say_op(t, pe ? "rmdir" : "mkdir", err);
 	task_end(t);
 }

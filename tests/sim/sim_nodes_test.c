@@ -20,8 +20,8 @@
 #include "tests/sim/sim_nodes.h"
 
 /* What the nodes and masters of today have no fault with. To be added as they
- * are mended: file and directory names that meet while processes stop or are cut
- * off, damaged copies; and all at once. */
+ * are mended: file and directory names that meet while processes crash, damaged
+ * copies; and all at once. */
 static const unsigned int clean[] = {
 	SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_EVICTION,
 	SN_WITH_ETCD,
@@ -49,6 +49,11 @@ static const unsigned int clean[] = {
 	SN_WITH_STOPS | SN_WITH_UNLINKS | SN_WITH_RENAMES,
 	SN_WITH_CRASHES | SN_WITH_UNLINKS | SN_WITH_RENAMES,
 	SN_WITH_DIRS,
+	SN_WITH_DIRS | SN_WITH_RENAMES | SN_WITH_UNLINKS,
+	SN_WITH_DIRS | SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_CUTS,
+	SN_WITH_DIRS | SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_ETCD |
+		SN_WITH_CUTS,
+	SN_WITH_DIRS | SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_STOPS,
 };
 
 #ifdef __SANITIZE_ADDRESS__
