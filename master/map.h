@@ -12,8 +12,8 @@
  *              died (or it was a directory): copies may come back. Bounded by
  *              number and bytes.
  *
- * The grave of a file whose name has become a directory belongs to the directory
- * and is listed again when that is removed. A name that was a file and a
+ * The grave of a file whose name has become a directory belongs to the
+ * directory and is listed again when that is removed. A name that was a file and a
  * directory has one grave, which the feed sends as both deletions.
  *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
@@ -144,8 +144,8 @@ struct master_grave {
 	char path[];
 };
 
-/* The generation up to which the feed reports a file of that name as deleted; 0:
- * there was none. */
+/* The generation up to which the feed reports a file of that name as deleted;
+ * 0: there was none. */
 static inline uint64_t master_grave_upto(const struct master_grave *g)
 {
 	return g->gen > g->last_gen ? g->gen : g->last_gen;
@@ -263,8 +263,8 @@ struct master_grave *master_map_grave_below(struct master_map *m,
 /* Generation of the name's tombstone; 0: it has none. */
 uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
 			     size_t len);
-/* Make a tombstone for a name that is no file, or raise the existing one to gen.
- * 0, -ENOMEM. */
+/* Make a tombstone for a name that is no file, or raise the existing one to
+ * gen. 0, -ENOMEM. */
 int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 		    uint64_t gen, uint64_t wall_ns);
 /* The same for a name whose generation `gen` was evicted: a tombstone for the

@@ -258,7 +258,7 @@ static Kvpool__Meta *start_meta(struct master_batch *b,
 	return out;
 }
 
-/* The deletion of what the name was before, of the other kind. False: nothing. */
+/* The deletion of what the name was before, of the other kind. False: none. */
 static bool add_former(struct master_batch *b, struct master_item *i)
 {
 	bool was_dir = i->kind == MASTER_FILE && master_item_file(i)->was_dir;

@@ -223,6 +223,36 @@ uint64_t pool_node_dir_mtime(const struct node_dirent *d)
 	return d->mtime_ns ? d->mtime_ns : d->attr.mtime_ns;
 }
 
+bool node_dir_empty(struct node_dirent *dir)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &dir->d.children)
+		if (pool_node_visible(
+			    pool_list_entry(it, struct pool_entry, sibling)))
+			return false;
+	return true;
+}
+
+void node_dir_remove(struct pool_node *n, struct node_dirent *d)
+{
+	struct node_dirent *up;
+
+	if (!d->d.e.parent || d->gone || d->making)
+		return;
+	if (!node_dir_empty(d)) { /* an unpublished file of this mount */
+		d->known = false;
+		d->leaving = true;
+		return;
+	}
+	up = node_dir(&d->d.e.parent->e);
+	if (n->ops)
+		n->ops->dir_gone(n->ops_arg, d);
+	node_dir_gone(n, d, true);
+	node_dir_tidy(n, up); /* d keeps it */
+	node_dir_tidy(n, d);
+}
+
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d)
 {
 	struct node_dirent *up;

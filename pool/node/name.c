@@ -69,25 +69,13 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	return 0;
 }
 
-/* Is nothing visible below? Hidden names are being removed by the master. */
-static bool dir_empty(struct node_dirent *dir)
-{
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &dir->d.children)
-		if (pool_node_visible(
-			    pool_list_entry(it, struct pool_entry, sibling)))
-			return false;
-	return true;
-}
-
 int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 {
 	int err;
 
 	if (!dir->d.e.parent)
 		return -EBUSY;
-	if (!dir_empty(dir))
+	if (!node_dir_empty(dir))
 		return -ENOTEMPTY;
 	err = node_op_name(n, KVPOOL__OP__KIND__RMDIR, &dir->d.e, 0);
 	if (err)
@@ -97,25 +85,6 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 	node_dir_gone(n, dir, true);
 	dir->removing++; /* ops_done.c decrements it at the ack */
 	return 0;
-}
-
-void node_dir_remove(struct pool_node *n, struct node_dirent *d)
-{
-	struct node_dirent *up;
-
-	if (!d->d.e.parent || d->gone || d->making)
-		return;
-	if (!dir_empty(d)) { /* an unpublished file of this mount */
-		d->known = false;
-		d->leaving = true;
-		return;
-	}
-	up = node_dir(&d->d.e.parent->e);
-	if (n->ops)
-		n->ops->dir_gone(n->ops_arg, d);
-	node_dir_gone(n, d, true);
-	node_dir_tidy(n, up); /* d keeps it */
-	node_dir_tidy(n, d);
 }
 
 /* ---- unlink, rename ---- */
@@ -300,10 +269,10 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	struct node_dirent *to;
 	int err;
 
-	if (!dir_empty(from) || from->d.nchildren > 0)
+	if (!node_dir_empty(from) || from->d.nchildren > 0)
 		return -EXDEV;
 	if (target)
-		return target->is_dir && !dir_empty(node_dir(target)) ?
+		return target->is_dir && !node_dir_empty(node_dir(target)) ?
 			       -ENOTEMPTY : -EXDEV;
 	err = pool_node_mkdir(n, dir, name, len, &from->attr, &to);
 	if (err)

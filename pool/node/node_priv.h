@@ -338,6 +338,12 @@ bool node_dir_rules(struct node_dirent *d);
  * if they are gone and empty, or leaving and show nothing. */
 void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
+/* Is nothing visible below? Hidden names are being removed by the master. */
+bool node_dir_empty(struct node_dirent *dir);
+/* It is not the master's any more: removes it, unless something shows below.
+ * Hidden names may be left, or unpublished files of this mount: then it goes
+ * with the last one. */
+void node_dir_remove(struct pool_node *n, struct node_dirent *d);
 
 /* ---- member.c: the pool's members ---- */
 
@@ -687,13 +693,6 @@ int node_own_make(struct pool_node *n, struct node_entry *e,
 int node_own_new(struct pool_node *n, struct node_entry *e,
 		 const struct node_attr *attr, uint64_t size_hint,
 		 struct node_object **ret_obj);
-
-/* ---- name.c: names made, removed and renamed here ---- */
-
-/* It is not the master's any more: removes it, unless something shows below.
- * Hidden names may be left, or unpublished files of this mount: then it goes with
- * the last one. */
-void node_dir_remove(struct pool_node *n, struct node_dirent *d);
 
 /* ---- attr.c ---- */
 
