@@ -109,7 +109,7 @@ static int add_tomb(struct master *m, const struct master_grave *g)
 	return master_state_compact_add(m->state, &r);
 }
 
-/* A tombstone of the name comes first, as it did when the directory was made. */
+/* A tombstone of the name comes first, as when the directory was made. */
 static int add_dir(struct master *m, struct master_dir *d)
 {
 	struct master_record r = { .type = MASTER_REC_DIR };

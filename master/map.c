@@ -206,7 +206,7 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 	free(g);
 }
 
-/* g is not needed while its name is a file; a directory keeps that of a file. */
+/* A file needs no grave of its name; a directory keeps that of a file. */
 static struct master_grave *detach_grave(struct master_map *m,
 					 struct master_grave *g, bool keep)
 {

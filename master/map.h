@@ -13,8 +13,8 @@
  *              number and bytes.
  *
  * The grave of a file whose name has become a directory belongs to the
- * directory and is listed again when that is removed. A name that was a file and a
- * directory has one grave, which the feed sends as both deletions.
+ * directory and is listed again when that is removed. A name that was a file
+ * and a directory has one grave, which the feed sends as both deletions.
  *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
  * Directories stay until they are removed by name, even if they are empty.
