@@ -591,9 +591,21 @@ static void on_synced(struct node_barrier *b, int status)
 #define WORKERS 4 /* of libuv, by default */
 #define LARGE (300u << 10) /* a worker seals it */
 
+/* What occupies the workers. */
+struct hold {
+	uv_sem_t sem;
+	unsigned int ended; /* workers that the loop knows to be free again */
+};
+
 static void wait_for_sem(uv_work_t *w)
 {
-	uv_sem_wait(w->data);
+	uv_sem_wait(&((struct hold *)w->data)->sem);
+}
+
+static void on_work_ended(uv_work_t *w, int status)
+{
+	assert_int_equal(0, status);
+	((struct hold *)w->data)->ended++;
 }
 
 static void turns_for(struct fixture *f, uint64_t ms)
@@ -610,7 +622,7 @@ static void an_fsync_waits_for_what_is_being_sealed(void **state)
 	struct sync s = { .ended = false };
 	uv_work_t work[WORKERS];
 	struct node_object *o;
-	uv_sem_t sem;
+	struct hold hold = { .ended = 0 };
 	int fd;
 
 	start_master(f);
@@ -620,11 +632,11 @@ static void an_fsync_waits_for_what_is_being_sealed(void **state)
 	fd = pool_store_fd(pool_node_store(s.n), o->id, O_RDWR);
 	assert_int_equal(LARGE, pwrite(fd, bytes, LARGE, 0));
 	close(fd);
-	assert_int_equal(0, uv_sem_init(&sem, 0));
+	assert_int_equal(0, uv_sem_init(&hold.sem, 0));
 	for (int k = 0; k < WORKERS; k++) {
-		work[k].data = &sem;
+		work[k].data = &hold;
 		assert_int_equal(0, uv_queue_work(&f->loop, &work[k],
-						  wait_for_sem, NULL));
+						  wait_for_sem, on_work_ended));
 	}
 	pool_node_writer_flushed(s.n, o);
 	pool_node_writer_closed(s.n, o);
@@ -633,10 +645,10 @@ static void an_fsync_waits_for_what_is_being_sealed(void **state)
 	turns_for(f, 300);
 	assert_false(s.ended);
 	for (int k = 0; k < WORKERS; k++)
-		uv_sem_post(&sem);
-	run_until(f, s.ended);
+		uv_sem_post(&hold.sem);
+	run_until(f, s.ended && hold.ended == WORKERS);
 	assert_true(s.held);
-	uv_sem_destroy(&sem);
+	uv_sem_destroy(&hold.sem);
 }
 
 /* A file that waits for room in the queue is not there yet. */
