@@ -350,6 +350,13 @@ static void open_as_is(struct open_req *r)
 	open_free(r);
 }
 
+/* May o be written in passthrough mode? Others may write to it beside a SETATTR
+ * that waits, if not. */
+static bool may_be_direct(const struct fs *fs, const struct node_object *o)
+{
+	return fs->passthrough && o->w && !o->w->served;
+}
+
 /* truncate(2) needs no handle: it counts as a writer that opens the file and
  * closes it, which publishes the result. Also after a failure: the content is
  * unchanged, and a pending publication must go on (a rewrite that changed
@@ -358,7 +365,8 @@ static void resize_begin(struct open_req *r, struct node_object *own)
 {
 	r->resized = node_object_ref(own);
 	pool_node_writer_opened(r->fs->node, own);
-	fs_direct_begin(own, r->asked);
+	if (may_be_direct(r->fs, own))
+		fs_direct_begin(own, r->asked);
 }
 
 static void resize_end(struct open_req *r)
@@ -367,7 +375,8 @@ static void resize_end(struct open_req *r)
 	struct pool_node *n = r->fs->node;
 
 	r->resized = NULL;
-	fs_direct_end(o);
+	if (may_be_direct(r->fs, o))
+		fs_direct_end(o);
 	pool_node_writer_flushed(n, o);
 	pool_node_writer_closed(n, o);
 	node_object_unref(n, o);

@@ -446,6 +446,29 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	k_until(w, k_published(w, "a"));
 }
 
+/* A daemon-served write holds no lock while it waits: others are let in. */
+static void daemon_served_others_write_beside_it(void **state)
+{
+	struct fuse_setattr_in in = { .valid = FATTR_SIZE, .size = SIZE };
+	struct world *w = *state;
+	uint64_t claimed, unique;
+	struct k_file f, g;
+
+	(void)k_publish(w, "other", "something that may be evicted");
+	assert_int_equal(0, k_create(w, ROOT, "a", O_RDWR, &f));
+	k_write(w, &f, "text", 0);
+	claimed = claim_all_but(w, 256 * PAGE);
+	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
+	k_until(w, w->fs->ndeferred[FS_DEFERRED_OPEN] == 1);
+	assert_int_equal(0, k_open(w, f.nodeid, O_WRONLY, &g));
+	assert_false(k_answered(w, unique));
+	pool_node_claim_end(w->m[0].node, claimed);
+	assert_int_equal(0, k_wait(w, unique)->err);
+	k_close(w, &g);
+	k_close(w, &f);
+	k_until(w, k_published(w, "a"));
+}
+
 /* ---- a handle that is about to be open ---- */
 
 /* Between the answer to an OPEN and the kernel's own open of the file, a thread
@@ -486,6 +509,9 @@ int main(void)
 		passthrough(it_is_not_published_before_that_is_closed),
 		passthrough(is_not_answered_before),
 		passthrough(it_is_by_one_nodeid_as_a_write_is),
+		cmocka_unit_test_setup_teardown(
+			daemon_served_others_write_beside_it, k_setup_served,
+			k_teardown),
 	};
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
 
