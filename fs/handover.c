@@ -172,7 +172,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	Kvpool__HandoverFs m = KVPOOL__HANDOVER_FS__INIT;
 	ProtobufCBinaryData misses[2];
 	uint32_t stale[3][FS_STALE_MAX];
-	uint64_t stale_cookie[2][FS_STALE_MAX];
+	uint64_t refused[2][FS_STALE_MAX];
 	struct notes notes = { 0 };
 	size_t i;
 
@@ -197,7 +197,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 	m.root_atime_ns = fs->root.atime_ns;
 	m.notes = notes.list;
 	m.n_notes = notes.n;
-	put_stale(fs, stale, stale_cookie, &m);
+	put_stale(fs, stale, refused, &m);
 	put_carried(fs, carried, &m);
 	pool_handover_put(h, POOL_HANDOVER_FS, &m.base);
 	for (i = 0; i < notes.n; i++)
@@ -607,7 +607,6 @@ static struct fs_fh *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 	struct pool_entry *pe = m->gone ? NULL :
 		pool_tree_lookup(fs->tree, (const char *)m->path.data,
 				 m->path.len);
-
 	struct node_dirent *dir = pe && pe->is_dir ? (void *)pe : NULL;
 	const struct fs_inode *i = dir ? dir->fs : NULL;
 

@@ -433,12 +433,10 @@ static bool emptied_since(const struct open_req *r, const struct node_object *o)
 	return r->pin.since_ns && o->w->emptied_ns > r->pin.since_ns;
 }
 
-/* Must this OPEN empty the file? */
-static bool open_must_empty(const struct open_req *r, struct node_object *own)
+/* Has o something in it, and may its lock be held? It cannot be emptied. */
+static bool is_locked(const struct fs *fs, struct node_object *o)
 {
-	if (r->resize >= 0 || !(r->flags & O_TRUNC) || is_empty(r->fs, own))
-		return false;
-	return !fs_write_locks(own, NULL) || !emptied_since(r, own);
+	return fs_write_locks(o, NULL) && !is_empty(fs, o);
 }
 
 /* Sets the size to 0; ends at once. */
@@ -465,7 +463,7 @@ void fs_open_empty(struct fs *fs, struct node_entry *e, uint64_t since_ns)
 	else if (!own || own->state != NODE_WRITING || own->w->queued ||
 		 own->w->emptied_ns > since_ns)
 		return;
-	else if (fs_write_locks(own, NULL) && !is_empty(fs, own))
+	else if (is_locked(fs, own))
 		(void)pool_node_own_replace(fs->node, e);
 	else
 		(void)empty_own(fs, own);
@@ -491,7 +489,8 @@ static int own_unseal(struct open_req *r, struct node_object *own)
 			   is still WRITING, so join the writer */
 	if (rc)
 		return rc;
-	if (open_must_empty(r, own) && fs_write_locks(own, NULL))
+	if (r->resize < 0 && r->flags & O_TRUNC && is_locked(fs, own) &&
+	    !emptied_since(r, own))
 		return -EROFS;
 	if (r->resize >= 0)
 		return fs_write_locks(own, r->asked) ? -ETXTBSY : 0;
@@ -570,7 +569,7 @@ static void open_own(struct open_req *r, struct node_object *own)
 		own_resize(r, own);
 		return;
 	}
-	if (resizes && (is_empty(fs, own) || open_must_empty(r, own)))
+	if (resizes && !is_locked(fs, own)) /* else: emptied_since */
 		rc = empty_own(fs, own);
 	if (rc)
 		open_fail(r, -rc);

@@ -554,6 +554,28 @@ void k_expect(struct world *w, const struct k_file *f, const char *text)
 	assert_string_equal(text, buf);
 }
 
+void k_expect_name(struct world *w, const char *name, const char *text)
+{
+	struct k_file f;
+
+	assert_int_equal(0, k_open_name(w, name, O_RDONLY, &f));
+	k_expect(w, &f, text);
+	k_close(w, &f);
+}
+
+uint64_t k_claim_all_but(struct world *w, uint64_t bytes)
+{
+	struct pool_node *n = w->m[0].node;
+	struct node_claim c = { .bytes = 0 };
+	struct pool_space sp;
+	uint64_t all;
+
+	pool_store_space(pool_node_store(n), &sp);
+	all = sp.free - sp.releasing - n->claimed - bytes;
+	assert_int_equal(1, pool_node_claim_start(n, &c, all, 0, NULL));
+	return all;
+}
+
 void k_close(struct world *w, struct k_file *f)
 {
 	struct k_inode *i = inode_of(w, f->nodeid);

@@ -159,6 +159,11 @@ void k_write(struct world *w, const struct k_file *f, const char *text,
 size_t k_read(struct world *w, const struct k_file *f, char *buf, size_t size);
 /* The file has exactly these bytes. */
 void k_expect(struct world *w, const struct k_file *f, const char *text);
+/* What open(2) and read(2) of the name find. */
+void k_expect_name(struct world *w, const char *name, const char *text);
+/* Claims all the room that the store has but so much; what it claimed, for
+ * pool_node_claim_end. */
+uint64_t k_claim_all_but(struct world *w, uint64_t bytes);
 /* close(2): FLUSH where it is asked for, RELEASE. */
 void k_close(struct world *w, struct k_file *f);
 int k_unlink(struct world *w, uint64_t dir, const char *name);

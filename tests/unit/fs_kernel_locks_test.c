@@ -128,15 +128,6 @@ static void create_direct(struct world *w, const char *name, struct k_file *f)
 	k_write(w, f, text, 0);
 }
 
-static void expect_name(struct world *w, const char *name, const char *text)
-{
-	struct k_file f;
-
-	assert_int_equal(0, k_open_name(w, name, O_RDONLY, &f));
-	k_expect(w, &f, text);
-	k_close(w, &f);
-}
-
 /* It is another file from then on; and the other's writer goes on. */
 static void who_empties_it_gets_another_file(void **state)
 {
@@ -151,10 +142,10 @@ static void who_empties_it_gets_another_file(void **state)
 	k_write(w, &g, "new", 0);
 	k_close(w, &g);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "new");
+	k_expect_name(w, "a", "new");
 	stuck_end(&s);
 	k_close(w, &f);
-	expect_name(w, "a", "new");
+	k_expect_name(w, "a", "new");
 }
 
 /* Each empties it, and has another's file when it comes again, that others have
@@ -184,7 +175,7 @@ static void a_crowd_that_empties_it_is_served(void **state)
 		k_close(w, &g[i]);
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "newer");
+	k_expect_name(w, "a", "newer");
 }
 
 /* One empties it after another, between the LOOKUP and the second OPEN of the
@@ -213,7 +204,7 @@ static void who_looked_it_up_is_served(void **state)
 		k_close(w, &g[i]);
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "new");
+	k_expect_name(w, "a", "new");
 }
 
 /* By a nodeid that a reader holds, of what is replaced already. */
@@ -236,7 +227,7 @@ static void who_comes_by_an_older_one_is_served(void **state)
 	k_close(w, &f);
 	k_close(w, &g);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "newest");
+	k_expect_name(w, "a", "newest");
 	k_expect(w, &reader, "old");
 	k_close(w, &reader);
 }
@@ -258,7 +249,7 @@ static void who_comes_by_what_was_renamed_over_is_served(void **state)
 	k_close(w, &f);
 	k_close(w, &g);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "newest");
+	k_expect_name(w, "a", "newest");
 	k_close(w, &reader);
 }
 
@@ -385,20 +376,6 @@ static void not_by_two_nodeids(void **state)
 
 /* ---- a size that is being set ---- */
 
-/* All the room that the store has but so much. */
-static uint64_t claim_all_but(struct world *w, uint64_t bytes)
-{
-	struct pool_node *n = w->m[0].node;
-	struct node_claim c = { .bytes = 0 };
-	struct pool_space sp;
-	uint64_t all;
-
-	pool_store_space(pool_node_store(n), &sp);
-	all = sp.free - sp.releasing - n->claimed - bytes;
-	assert_int_equal(1, pool_node_claim_start(n, &c, all, 0, NULL));
-	return all;
-}
-
 /* As long as it is not answered, the kernel lets nobody write through that
  * nodeid; so it is not answered before it is done. */
 static void is_not_answered_before(void **state)
@@ -409,7 +386,7 @@ static void is_not_answered_before(void **state)
 	struct k_file f;
 
 	create_direct(w, "a", &f);
-	claimed = claim_all_but(w, 16 * PAGE);
+	claimed = k_claim_all_but(w, 16 * PAGE);
 	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
 	k_until(w, w->fs->ndeferred[FS_DEFERRED_OPEN] == 1);
 	k_interrupt(w, unique);
@@ -436,7 +413,7 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	k_until(w, k_published(w, "a"));
 	assert_int_equal(0, k_lookup(w, ROOT, "a", &f.nodeid));
 	i = fs_inode_find(w->fs, f.nodeid);
-	claimed = claim_all_but(w, 256 * PAGE);
+	claimed = k_claim_all_but(w, 256 * PAGE);
 	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
 	k_until(w, i->obj && i->obj->state == NODE_WRITING);
 	assert_int_equal(1, i->obj->w->opens);
@@ -457,7 +434,7 @@ static void daemon_served_others_write_beside_it(void **state)
 	(void)k_publish(w, "other", "something that may be evicted");
 	assert_int_equal(0, k_create(w, ROOT, "a", O_RDWR, &f));
 	k_write(w, &f, "text", 0);
-	claimed = claim_all_but(w, 256 * PAGE);
+	claimed = k_claim_all_but(w, 256 * PAGE);
 	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
 	k_until(w, w->fs->ndeferred[FS_DEFERRED_OPEN] == 1);
 	assert_int_equal(0, k_open(w, f.nodeid, O_WRONLY, &g));

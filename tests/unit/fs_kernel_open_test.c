@@ -39,16 +39,6 @@ static bool through(const struct world *w)
 	return w->k.offers_passthrough;
 }
 
-/* What open(2) and read(2) of the name find. */
-static void expect_name(struct world *w, const char *name, const char *text)
-{
-	struct k_file f;
-
-	assert_int_equal(0, k_open_name(w, name, O_RDONLY, &f));
-	k_expect(w, &f, text);
-	k_close(w, &f);
-}
-
 /* ---- published ---- */
 
 static void what_is_closed_is_published_and_read(void **state)
@@ -93,7 +83,7 @@ static void a_published_file_that_nobody_has_open_is_rewritten(void **state)
 	k_write(w, &f, "new one", 0);
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "new one");
+	k_expect_name(w, "a", "new one");
 }
 
 static void a_file_that_readers_have_is_rewritten_beside_them(void **state)
@@ -111,7 +101,7 @@ static void a_file_that_readers_have_is_rewritten_beside_them(void **state)
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
 	k_expect(w, &reader, "old");
-	expect_name(w, "a", "new one");
+	k_expect_name(w, "a", "new one");
 	k_close(w, &reader);
 }
 
@@ -126,7 +116,7 @@ static void a_rewrite_without_truncation_begins_as_a_copy(void **state)
 	k_write(w, &f, "XY", 2);
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "abXYef");
+	k_expect_name(w, "a", "abXYef");
 }
 
 static uint64_t gen_of(struct world *w, const char *name)
@@ -147,7 +137,7 @@ static void what_is_opened_to_write_and_not_changed_stays(void **state)
 	k_close(w, &f);
 	k_until(w, k_published(w, "a"));
 	assert_int_equal(gen, gen_of(w, "a"));
-	expect_name(w, "a", "abcdef");
+	k_expect_name(w, "a", "abcdef");
 }
 
 static void a_file_that_readers_have_is_truncated_beside_them(void **state)
@@ -167,7 +157,7 @@ static void a_file_that_readers_have_is_truncated_beside_them(void **state)
 	k_until(w, k_published(w, "a"));
 	k_expect(w, &reader, "abcdef");
 	k_close(w, &reader);
-	expect_name(w, "a", "abc");
+	k_expect_name(w, "a", "abc");
 }
 
 /* ---- being written ---- */
@@ -189,7 +179,7 @@ static void a_writer_is_joined_and_read_as_it_grows(void **state)
 	k_close(w, &g);
 	k_close(w, &reader);
 	k_until(w, k_published(w, "a"));
-	expect_name(w, "a", "onetwo");
+	k_expect_name(w, "a", "onetwo");
 }
 
 static void a_name_that_has_come_meanwhile_is_no_new_file(void **state)
@@ -220,7 +210,7 @@ static void a_rename_publishes_what_was_written_under_another_name(void **state)
 	assert_int_equal(0, k_rename(w, ROOT, "a.tmp", ROOT, "a", 0));
 	k_until(w, k_published(w, "a"));
 	assert_int_equal(ENOENT, k_lookup(w, ROOT, "a.tmp", &id));
-	expect_name(w, "a", "whole");
+	k_expect_name(w, "a", "whole");
 }
 
 static void a_rename_over_what_readers_have_leaves_it_to_them(void **state)
@@ -235,7 +225,7 @@ static void a_rename_over_what_readers_have_leaves_it_to_them(void **state)
 	k_close(w, &f);
 	assert_int_equal(0, k_rename(w, ROOT, "a.tmp", ROOT, "a", 0));
 	k_expect(w, &reader, "old");
-	expect_name(w, "a", "new");
+	k_expect_name(w, "a", "new");
 	k_until(w, k_published(w, "a"));
 	k_expect(w, &reader, "old");
 	k_close(w, &reader);
@@ -311,7 +301,7 @@ static void a_name_of_another_node_is_fetched_when_opened(void **state)
 
 	k_start_other(w);
 	k_publish_elsewhere(w, "a", "from afar");
-	expect_name(w, "a", "from afar");
+	k_expect_name(w, "a", "from afar");
 }
 
 static void the_kernel_is_told_of_names_it_was_told_are_missing(void **state)
@@ -347,7 +337,7 @@ static void what_another_node_replaces_stays_with_who_has_it_open(void **state)
 	} else {
 		assert_int_equal(ESTALE, err);
 	}
-	expect_name(w, "a", "newer");
+	k_expect_name(w, "a", "newer");
 	k_expect(w, &reader, "old");
 	k_close(w, &reader);
 }
@@ -366,7 +356,7 @@ static void what_another_node_replaces_shows_at_the_next_open(void **state)
 		k_expect(w, &f, "newer");
 		k_close(w, &f);
 	}
-	expect_name(w, "a", "newer");
+	k_expect_name(w, "a", "newer");
 }
 
 /* ---- waiting, and giving up ---- */
@@ -385,7 +375,7 @@ static void an_open_that_waits_ends_when_it_is_interrupted(void **state)
 	assert_int_equal(EINTR, k_wait(w, unique)->err);
 	assert_int_equal(1, pool_counter_value(&w->fs->interrupts));
 	k_until(w, !fs_busy(w->fs));
-	expect_name(w, "a", "far");
+	k_expect_name(w, "a", "far");
 }
 
 static void of_a_create_that_nobody_hears_of_nothing_stays(void **state)
@@ -404,7 +394,7 @@ static void of_a_create_that_nobody_hears_of_nothing_stays(void **state)
 	assert_int_equal(ENOENT, k_lookup(w, ROOT, "a", &id));
 	k_until(w, pool_gauge_value(&w->fs->ninodes) == before);
 	(void)k_publish(w, "a", "made after all");
-	expect_name(w, "a", "made after all");
+	k_expect_name(w, "a", "made after all");
 }
 
 static void of_an_open_that_nobody_hears_of_nothing_stays(void **state)
@@ -419,7 +409,7 @@ static void of_an_open_that_nobody_hears_of_nothing_stays(void **state)
 	assert_int_equal(0, k_handles(w));
 	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
 	k_until(w, k_published(w, "a")); /* it is no writer's any more */
-	expect_name(w, "a", "text");
+	k_expect_name(w, "a", "text");
 }
 
 static void who_was_told_estale_is_served_though_others_read(void **state)
@@ -484,7 +474,7 @@ static void who_reads_waits_for_who_writes_and_not_longer(void **state)
 	assert_true(k_answered(w, waits));
 	if (k_opened(w, id, O_RDONLY, k_wait(w, waits), &reader) == 0)
 		k_close(w, &reader);
-	expect_name(w, "a", "text");
+	k_expect_name(w, "a", "text");
 }
 
 static void a_program_is_written_again_when_all_of_it_have_ended(void **state)
@@ -520,20 +510,6 @@ static void what_is_being_written_is_not_executed(void **state)
 	k_close(w, &run);
 }
 
-/* All the room that the store has but so much. */
-static uint64_t claim_all_but(struct world *w, uint64_t bytes)
-{
-	struct pool_node *n = w->m[0].node;
-	struct node_claim c = { .bytes = 0 };
-	struct pool_space sp;
-	uint64_t all;
-
-	pool_store_space(pool_node_store(n), &sp);
-	all = sp.free - sp.releasing - n->claimed - bytes;
-	assert_int_equal(1, pool_node_claim_start(n, &c, all, 0, NULL));
-	return all;
-}
-
 static void a_write_that_waits_for_room_ends_when_there_is_some(void **state)
 {
 	struct world *w = *state;
@@ -547,7 +523,7 @@ static void a_write_that_waits_for_room_ends_when_there_is_some(void **state)
 
 	(void)k_publish(w, "other", "something that may be evicted");
 	assert_int_equal(0, k_create(w, ROOT, "a", O_WRONLY, &f));
-	claimed = claim_all_but(w, 4096);
+	claimed = k_claim_all_but(w, 4096);
 	q.in.fh = f.fh;
 	unique = k_send(w, FUSE_WRITE, f.nodeid, &q, sizeof(q), NULL, NULL);
 	k_until(w, pool_counter_value(&w->fs->write_waits) == 1);
