@@ -18,8 +18,8 @@ import random
 import sys
 import time
 
-TOOLS = os.path.join(os.path.dirname(__file__), "..", "..", "tools")
-sys.path.insert(0, os.path.abspath(TOOLS))
+BENCH = os.path.join(os.path.dirname(__file__), "..", "bench")
+sys.path.insert(0, os.path.abspath(BENCH))
 
 from multiturn.models import Shape, config  # noqa: E402
 
