@@ -251,7 +251,7 @@ static void start_pool(struct fixture *f, int n)
 	run_until(f, master_ready(f->master));
 }
 
-static bool refuse_ops; /* the send queue is full, for OPS */
+static struct pool_node *refuses_ops; /* its send queue is full, for OPS */
 
 int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 			  const ProtobufCMessage *msg);
@@ -261,7 +261,8 @@ int __real_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 			  const ProtobufCMessage *msg)
 {
-	if (refuse_ops && type == POOL_MSG_OPS)
+	if (type == POOL_MSG_OPS && refuses_ops && refuses_ops->link &&
+	    refuses_ops->link->conn == c)
 		return -ENOBUFS;
 	return __real_pool_conn_send(c, type, req, msg);
 }
@@ -271,7 +272,7 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 
 	assert_non_null(f);
-	refuse_ops = false;
+	refuses_ops = NULL;
 	alarm(40);
 	f->top = mkdtemp(strdup("/tmp/pool_node_test.XXXXXX"));
 	assert_non_null(f->top);
@@ -2617,7 +2618,7 @@ static void a_barrier_waits_for_what_was_merged_before_it(void **state)
 	struct pool_entry *d = start_with_dir(f);
 	struct test_barrier first = { .done = false }, last = first;
 
-	refuse_ops = true;
+	refuses_ops = node(f, 0);
 	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &first.b,
 						    on_barrier));
@@ -2627,7 +2628,7 @@ static void a_barrier_waits_for_what_was_merged_before_it(void **state)
 	assert_int_equal(1, node(f, 0)->nops);
 	assert_true(node_ops_oldest(node(f, 0)) <= first.b.ticket);
 	node_barriers_check(node(f, 0));
-	refuse_ops = false;
+	refuses_ops = NULL;
 	run_until(f, last.done);
 	assert_int_equal(0, last.status);
 	assert_true(first.done);
@@ -2670,7 +2671,7 @@ static void a_publication_of_the_name_is_not_passed(void **state)
 	run_until(f, find(f, 1, "k") && all_answered(f, 0));
 	assert_int_equal(0, set_xattr(f, 0, &find(f, 0, "k")->e, "user.a",
 				      "1"));
-	refuse_ops = true;
+	refuses_ops = node(f, 0);
 	assert_int_equal(0, rename_to(f, 0, "k", "l", false));
 	put(f, 0, "k", 500, 2);
 	run_until(f, is_pending(f, 0, "k") && is_pending(f, 0, "l"));
@@ -2681,7 +2682,7 @@ static void a_publication_of_the_name_is_not_passed(void **state)
 	assert_int_equal(0, set_mode(f, &e->e, 0604));
 	assert_int_equal(0, set_xattr(f, 0, &e->e, "user.a", "3"));
 	assert_true(node(f, 0)->nops == 7);
-	refuse_ops = false;
+	refuses_ops = NULL;
 	run_until(f, is_published(f, 0, "k") && is_published(f, 0, "l"));
 	run_until(f, find(f, 1, "l"));
 	assert_mirrors_agree(f, "k");
@@ -2761,16 +2762,12 @@ static void a_directory_removed_where_a_file_won_does_not_come_back(
 	struct node_dirent *d;
 
 	start_pool(f, 2);
-	refuse_ops = true;
+	refuses_ops = node(f, 0);
 	assert_int_equal(0, mkdir_top(f, 0, "r", &d));
 	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
 	put(f, 1, "r", 1000, 1);
-	run_until(f, is_pending(f, 1, "r"));
-	refuse_ops = false;
-	node_ops_send(node(f, 1));
-	refuse_ops = true;
 	run_until(f, master_map_file(&f->master->map, "r", 1));
-	refuse_ops = false;
+	refuses_ops = NULL;
 	run_until(f, all_answered(f, 0));
 	run_until(f, find(f, 0, "r"));
 }
@@ -4497,7 +4494,7 @@ static void changes_that_could_not_be_sent_keep_their_order(void **state)
 	char name[16];
 
 	start_pool(f, 1);
-	refuse_ops = true;
+	refuses_ops = node(f, 0);
 	for (int k = 0; k < 2 * POOL_BATCH_MAX; k++) {
 		snprintf(name, sizeof(name), "d%d", k);
 		assert_int_equal(0, pool_node_mkdir(node(f, 0),
@@ -4509,7 +4506,7 @@ static void changes_that_could_not_be_sent_keep_their_order(void **state)
 	assert_true(pool_list_empty(&node(f, 0)->ops_sent));
 	assert_int_equal(2 * POOL_BATCH_MAX, node(f, 0)->nops);
 	assert_true(node_ops_in_order(node(f, 0)));
-	refuse_ops = false;
+	refuses_ops = NULL;
 	run_until(f, node(f, 0)->nops == 0);
 }
 
