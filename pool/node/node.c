@@ -29,6 +29,14 @@ static void on_kick(uv_idle_t *h)
 static void finish_close(struct pool_node *n);
 static void all_closed(struct pool_node *n);
 
+static bool all_told(const struct pool_node *n)
+{
+	return !node_seals_due(n) && pool_list_empty(&n->sealing) &&
+	       pool_list_empty(&n->pending) &&
+	       pool_list_empty(&n->ops_waiting) &&
+	       pool_list_empty(&n->ops_sent);
+}
+
 static void on_tick(uv_timer_t *h)
 {
 	struct pool_node *n = h->data;
@@ -43,11 +51,7 @@ static void on_tick(uv_timer_t *h)
 	node_space_run(n);
 	node_ops_send(n);
 	node_barriers_check(n);
-	if (n->closing &&
-	    ((pool_list_empty(&n->sealing) && pool_list_empty(&n->pending) &&
-	      pool_list_empty(&n->ops_waiting) &&
-	      pool_list_empty(&n->ops_sent)) ||
-	     now >= n->close_deadline_ms))
+	if (n->closing && (all_told(n) || now >= n->close_deadline_ms))
 		finish_close(n);
 }
 

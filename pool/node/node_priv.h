@@ -658,6 +658,8 @@ bool node_outgrew(struct pool_node *n, struct node_object *o);
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* Tries to seal all candidates, although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
+/* Is a file closed that the kernel, or a mapping, still refers to? */
+bool node_seals_due(const struct pool_node *n);
 void node_seal_small(struct pool_node *n);
 void node_soon(uv_timer_t *h);
 void node_writers_tick(struct pool_node *n, uint64_t now);

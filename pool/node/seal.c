@@ -373,6 +373,19 @@ void node_seal_candidates(struct pool_node *n)
 						       link)->obj, true);
 }
 
+bool node_seals_due(const struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	const struct node_writer *w;
+
+	pool_list_each(it, tmp, &n->writers) {
+		w = pool_list_entry(it, struct node_writer, link);
+		if (w->queued && w->opens == 0)
+			return true;
+	}
+	return false;
+}
+
 void node_soon(uv_timer_t *h)
 {
 	node_writers_tick(h->data, pool_now_ms());

@@ -808,6 +808,36 @@ static void a_reserved_file_waits_for_descriptors_of_its_writer(void **state)
 	assert_bytes(f, 0, o, 50 * KIB, 7);
 }
 
+/* A process that ends at the same moment may not have let go of it. */
+static void a_node_that_ends_waits_for_descriptors_of_what_is_closed(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	bool closed = false;
+	char name[16];
+	int fd;
+
+	f->opts.reserve = true;
+	start_pool(f, 1);
+	o = create_reserved(f);
+	snprintf(name, sizeof(name), "%.*s", o->entry->e.name_len,
+		 pool_entry_name(&o->entry->e));
+	write_bytes(f, 0, o, 50 * KIB, 7);
+	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDWR);
+	assert_true(fd >= 0);
+	close_whole(f, 0, o);
+	pool_node_close(node(f, 0), 5000, on_closed, &closed);
+	run_for(f, 60);
+	assert_false(closed);
+	close(fd);
+	run_until(f, closed);
+	f->m[0].node = NULL;
+	pool_metrics_close(f->m[0].metrics);
+	assert_non_null(master_map_file(&f->master->map, name,
+					strlen(name)));
+}
+
 static void a_file_written_again_before_its_publication_is_unsealed(
 	void **state)
 {
@@ -5107,6 +5137,8 @@ int main(int argc, char **argv)
 		node_test(a_file_nobody_flushed_is_not_sealed),
 		node_test(a_file_is_sealed_when_its_last_writer_is_gone),
 		node_test(a_reserved_file_waits_for_descriptors_of_its_writer),
+		node_test(
+			a_node_that_ends_waits_for_descriptors_of_what_is_closed),
 		node_test(a_file_that_outgrew_is_learnt_from_though_it_goes),
 		node_test(a_temporary_that_outgrew_goes_when_it_is_closed),
 		node_test(a_file_larger_than_the_store_is_lost_and_holds_nothing_up),
