@@ -50,6 +50,21 @@ void master_sync_start(struct master *m, int fd, bool compaction)
 	m->nhandles++;
 }
 
+/* Tombstones that were forgotten: of whom, and until when. */
+static int add_lost(struct master *m)
+{
+	struct master_record r = { .type = MASTER_REC_LOST };
+	const struct master_owner *w = NULL;
+	int err = 0;
+
+	while (!err && (w = master_owners_next_lost(&m->map.owners, w))) {
+		r.u64 = w->lost_wall_ns;
+		r.uid = w->uid;
+		err = master_state_compact_add(m->state, &r);
+	}
+	return err;
+}
+
 static int add_members(struct master *m)
 {
 	struct master_record r = { 0 };
@@ -69,11 +84,7 @@ static int add_members(struct master *m)
 		if (!err && mb->drain.on)
 			err = master_state_compact_add(m->state, &r);
 	}
-	r.type = MASTER_REC_LOST;
-	r.u64 = m->map.lost_wall_ns;
-	if (!err && r.u64)
-		err = master_state_compact_add(m->state, &r);
-	return err;
+	return err ? err : add_lost(m);
 }
 
 /* The map has no tombstone any more for a name that was made again. The state
@@ -93,6 +104,7 @@ static int add_remade(struct master *m, const struct master_file *f)
 	meta.path.len = (size_t)len;
 	meta.gen = f->gen - 1;
 	meta.mtime_ns = pool_wall_ns();
+	meta.uid = f->uid + 1;
 	return master_state_compact_add(m->state, &r);
 }
 

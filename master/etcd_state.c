@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "master/map.h"
 #include "master/state_rec.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
@@ -70,6 +71,18 @@ static size_t make_key(const struct etcd_state *s, enum kind kind,
 	if (len)
 		memcpy(key + n, name, len);
 	return (size_t)n + len;
+}
+
+/* No path has an empty component: a former owner's key is of no other name. */
+static size_t tomb_key(const struct etcd_state *s, const void *path,
+		       size_t len, bool former, uint32_t uid,
+		       char key[KEY_MAX])
+{
+	size_t n = make_key(s, TOMBS, path, len, key);
+
+	if (former)
+		n += (size_t)snprintf(key + n, KEY_MAX - n, "//%u", uid);
+	return n;
 }
 
 static struct item *new_item(struct etcd_slice key, struct etcd_slice value)
@@ -262,18 +275,21 @@ static size_t record_key(const struct etcd_state *s,
 			 const struct master_record *r, char key[KEY_MAX])
 {
 	char id[2 * POOL_ID_SIZE + 1];
-	int i;
+	int i, n;
 
 	switch (r->type) {
 	case MASTER_REC_TOMB:
-		return make_key(s, TOMBS, r->meta->path.data, r->meta->path.len,
-				key);
+		return tomb_key(s, r->meta->path.data, r->meta->path.len,
+				r->former, r->meta->uid - 1, key);
 	case MASTER_REC_DIR:
 	case MASTER_REC_RMDIR:
 		return make_key(s, DIRS, r->meta->path.data, r->meta->path.len,
 				key);
 	case MASTER_REC_LOST:
-		return make_key(s, LOST_TIME, NULL, 0, key);
+		if (r->uid == MASTER_UID_ANYONE)
+			return make_key(s, LOST_TIME, NULL, 0, key);
+		n = snprintf(id, sizeof(id), "/%u", r->uid);
+		return make_key(s, LOST_TIME, id, (size_t)n, key);
 	case MASTER_REC_MEMBER:
 	case MASTER_REC_DRAIN:
 		for (i = 0; i < POOL_ID_SIZE; i++)
@@ -303,11 +319,12 @@ void etcd_state_append(struct etcd_state *s, const struct master_record *r)
 	enqueue(s, etcd_slice(key, key_len), etcd_slice(value, (size_t)len));
 }
 
-void etcd_state_forget(struct etcd_state *s, const char *path, size_t len)
+void etcd_state_forget(struct etcd_state *s, const struct master_grave *g)
 {
 	char key[KEY_MAX];
 
-	enqueue(s, etcd_slice(key, make_key(s, TOMBS, path, len, key)),
+	enqueue(s, etcd_slice(key, tomb_key(s, g->path, g->path_len, g->former,
+					    g->uid, key)),
 		etcd_slice(NULL, 0));
 }
 

@@ -2,7 +2,8 @@
  * The state in etcd instead of in a file (master/state.h), for several masters:
  * the next leader loads what the last one wrote.
  *
- *   <prefix>state/tomb/PATH, dir/PATH, member/ID, drain/ID, lost
+ *   <prefix>state/tomb/PATH, dir/PATH, member/ID, drain/ID, lost, lost/UID,
+ *   and of a former owner of a name: tomb/PATH//UID
  *
  * Each value is a whole record in the file's format (master/state_rec.h), whose
  * checksum detects damage. A newer record overwrites the older one's key; keys
@@ -26,6 +27,8 @@
 
 #include "master/etcd.h"
 #include "master/state.h"
+
+struct master_grave;
 
 #define ETCD_STATE_BATCH 100u /* etcd's own limit is 128 */
 #define ETCD_STATE_BATCH_BYTES (512u << 10) /* before base64; etcd's limit is
@@ -73,8 +76,8 @@ int etcd_state_replay(struct etcd_state *s,
 
 /* Queue a record. */
 void etcd_state_append(struct etcd_state *s, const struct master_record *r);
-/* Queue the deletion of this name's tombstone. */
-void etcd_state_forget(struct etcd_state *s, const char *path, size_t len);
+/* Queue the deletion of this tombstone. */
+void etcd_state_forget(struct etcd_state *s, const struct master_grave *g);
 /* Start writing the queue, unless a transaction is in flight or a retry is not
  * due yet. */
 void etcd_state_flush(struct etcd_state *s);

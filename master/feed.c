@@ -281,7 +281,8 @@ struct master_item *master_sub_next(struct master_feed *f,
 		if (!*scan)
 			return NULL;
 		--*scan;
-		if (i->kind != MASTER_GRAVE || i->seq > s->from)
+		if (i->kind != MASTER_FORMER &&
+		    (i->kind != MASTER_GRAVE || i->seq > s->from))
 			return i;
 		master_cursor_advance(f, &s->cursor);
 	}

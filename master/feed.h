@@ -34,6 +34,9 @@ enum master_kind {
 	MASTER_FILE = 1,
 	MASTER_DIR,
 	MASTER_GRAVE, /* a removed name */
+	MASTER_FORMER, /* of a former owner of a name; sent to nobody. Whatever
+			  makes it touches another item after it: waits for
+			  the feed are for what is sent */
 };
 
 struct master_item {

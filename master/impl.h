@@ -94,7 +94,11 @@ struct master_session {
 	struct master_member *member; /* borrows; NULL: not joined, or ended */
 	bool ended;
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* of the node's host */
-	bool trusted; /* its inventory may add names that the map lacks */
+	/* at JOIN: which deletions the node knows of */
+	bool only_source;      /* nobody else has sent an inventory */
+	uint64_t left_wall_ns; /* 0: unknown; UINT64_MAX: it never left */
+	uint64_t saw_seq;      /* of this epoch's feed; 0: unknown */
+	uint64_t nrefused;     /* items that may have been deleted meanwhile */
 	uint64_t joined_seq; /* feed sequence at WELCOME */
 	bool subscribed;
 	struct master_sub sub;
@@ -141,6 +145,7 @@ enum master_counter {
 	MC_PICTURES_SHORT,
 	MC_INVENTORY,
 	MC_INVENTORY_DROPPED,
+	MC_INVENTORY_REFUSED,
 	MC_INVENTORY_CONFLICT,
 	MC_EVICT_GRANTED,
 	MC_EVICT_LAST,
@@ -248,7 +253,6 @@ struct master {
 	uint64_t stale_logged_ms;  /* last log line about -ESTALE refusals */
 	uint64_t ndirs_made;   /* directories with a record in the state */
 	uint64_t nkept;	       /* records appended so far */
-	uint64_t lost_kept_ns; /* map.lost_wall_ns as recorded in the state */
 	uint64_t start_ms, last_tick_ms, next_summary_ms, next_sync_ms;
 	bool ready, closing;
 	unsigned int nhandles; /* open uv handles, works, sessions */
@@ -340,6 +344,11 @@ bool master_keeps(const struct master *m);
 /* Append a record. */
 void master_keep(struct master *m, const struct master_record *r);
 void master_keep_dir(struct master *m, struct master_dir *d);
+/* The file belonged to uid, up to generation gen (0: no-op). */
+void master_disown(struct master *m, const struct master_file *f, uint32_t uid,
+		   uint64_t gen);
+/* Record of which owners tombstones have been forgotten since. */
+void master_keep_lost(struct master *m);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);
 void master_keep_tomb(struct master *m, const struct master_grave *g);
 /*
@@ -353,7 +362,8 @@ void master_keep_tomb(struct master *m, const struct master_grave *g);
  * generations below replaced_gen only, so a copy of replaced_gen may return.
  */
 void master_keep_blind(struct master *m, const char *path, size_t len,
-		       const struct master_member *by, uint64_t replaced_gen);
+		       uint32_t uid, const struct master_member *by,
+		       uint64_t replaced_gen);
 /* The node's id as by_run of a blind write's tombstone. */
 uint64_t master_blind_id(const struct master_member *mb);
 /* Fills the fields of a TOMB record for g, all but the path. */

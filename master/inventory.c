@@ -40,6 +40,8 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 {
 	struct pool_xattrs *xattrs = NULL;
 	struct pool_rules rules = { 0 };
+	uint64_t dead = it->meta->gen > f->gen ? f->gen : f->gen - 1;
+	uint32_t was = f->uid;
 	struct master_attrs attrs;
 
 	/* Not strict: rules that this version does not know are ignored. */
@@ -56,6 +58,8 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
 	f->attr_gen = it->meta->attr_gen;
+	if (f->gen)
+		master_disown(it->m, f, was, dead);
 	master_map_account(&it->m->map, &f->e);
 	return 0;
 }
@@ -115,6 +119,7 @@ static int item_known(struct item *it, struct master_file *f)
 
 	if (it->meta->gen < f->gen) {
 		f->had_older = 1;
+		master_disown(it->m, f, it->meta->uid, it->meta->gen);
 		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
 		return 0;
 	}
@@ -143,11 +148,30 @@ static int item_known(struct item *it, struct master_file *f)
  */
 static bool is_dead(const struct item *it)
 {
+	struct master_map *map = &it->m->map;
 	const struct master_grave *g =
-		master_map_grave(&it->m->map, it->path, it->len);
+		master_map_grave(map, it->path, it->len);
 
-	return g &&
-	       (g->gen >= it->meta->gen || g->last_gen > it->meta->gen);
+	if (g && (g->gen >= it->meta->gen || g->last_gen > it->meta->gen))
+		return true;
+	g = map->formers.count ?
+		    master_map_former(map, it->path, it->len, NULL) : NULL;
+	while (g && (g->uid != it->meta->uid || g->gen < it->meta->gen))
+		g = master_map_former(map, it->path, it->len, g);
+	return g != NULL;
+}
+
+/* Could the name have been deleted while the sender was away, and that have
+ * been forgotten? */
+static bool may_be_dead(const struct item *it)
+{
+	const struct master_session *s = it->s;
+	uint64_t wall_ns, seq;
+
+	master_owners_lost(&it->m->map.owners, it->meta->uid, &wall_ns, &seq);
+	if (!wall_ns || s->only_source || s->left_wall_ns > wall_ns)
+		return false;
+	return !s->saw_seq || !seq || s->saw_seq < seq;
 }
 
 static int item_unknown(struct item *it)
@@ -158,7 +182,13 @@ static int item_unknown(struct item *it)
 	bool made;
 	int err;
 
-	if (!it->s->trusted || is_dead(it)) {
+	if (is_dead(it)) {
+		drop(it, KVPOOL__DROP__REASON__DELETED);
+		return 0;
+	}
+	if (may_be_dead(it)) {
+		it->s->nrefused++;
+		master_count(it->m, MC_INVENTORY_REFUSED);
 		drop(it, KVPOOL__DROP__REASON__DELETED);
 		return 0;
 	}
@@ -206,7 +236,8 @@ static int sender_evicted(struct item *it, struct master_file *f)
 		master_map_touch_file(&it->m->map, f);
 	} else if (!f && !is_dead(it)) {
 		err = master_map_add_evicted(&it->m->map, it->path, it->len,
-					   it->meta->gen, it->wall_ns);
+					     it->meta->uid, it->meta->gen,
+					     it->wall_ns);
 		if (!err)
 			master_keep_tomb(it->m, master_map_grave_below(
 							&it->m->map, it->path,
@@ -263,6 +294,11 @@ static void complete(struct master_session *s)
 	struct master *m = s->m;
 	struct master_member *mb = s->member;
 
+	if (s->nrefused)
+		pool_warn("node %s: %llu files that it alone held are dropped: "
+			  "while it was away, their owners deleted more than "
+			  "the master remembers", mb->name,
+			  (unsigned long long)s->nrefused);
 	mb->inventoried = true;
 	mb->expected = false;
 	/* Copies that it has not listed are invalid now, and it may be a target

@@ -141,13 +141,14 @@ static int load_drain(struct master *m, const struct master_record *r)
 static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 {
 	const char *path = (const char *)meta->path.data;
-	int err = master_map_add_tomb(&m->map, path, meta->path.len, meta->gen,
-				  meta->mtime_ns);
+	uint32_t uid = meta->uid - 1; /* absent: MASTER_UID_ANYONE */
+	int err = master_map_add_tomb(&m->map, path, meta->path.len, uid,
+				      meta->gen, meta->mtime_ns);
 	struct master_grave *g = NULL;
 
 	if (!err)
 		g = master_map_grave_below(&m->map, path, meta->path.len);
-	if (g && g->gen == meta->gen) {
+	if (g && g->gen == meta->gen && g->uid == uid) {
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
 		g->last_gen = meta->seen_gen;
@@ -170,8 +171,9 @@ int master_load_record(void *arg, const struct master_record *r)
 	case MASTER_REC_EPOCH:
 		return 0;
 	case MASTER_REC_LOST:
-		if (r->u64 > m->map.lost_wall_ns)
-			m->map.lost_wall_ns = m->lost_kept_ns = r->u64;
+		master_owner_lost(&m->map.owners,
+				  master_owners_of(&m->map.owners, r->uid),
+				  r->u64, 0);
 		return 0;
 	case MASTER_REC_MEMBER:
 		return load_member(m, r);
@@ -272,14 +274,59 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->size = g->last_sum;
 	ret->deleted = g->evicted;
 	ret->set = g->blind;
+	ret->uid = g->uid + 1;
+}
+
+static void keep_grave(struct master *m, const struct master_grave *g)
+{
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+	struct master_record r = { .type = MASTER_REC_TOMB,
+				   .meta = &meta,
+				   .former = g->former };
+
+	master_keep_tomb_meta(g, &meta);
+	meta.path.data = (uint8_t *)(uintptr_t)g->path;
+	meta.path.len = g->path_len;
+	master_keep(m, &r);
 }
 
 void master_keep_tomb(struct master *m, const struct master_grave *g)
 {
-	Kvpool__Meta meta = KVPOOL__META__INIT;
+	const struct master_grave *f = NULL;
 
-	master_keep_tomb_meta(g, &meta);
-	keep_path(m, MASTER_REC_TOMB, g->path, g->path_len, &meta);
+	keep_grave(m, g);
+	if (!m->map.formers.count)
+		return;
+	while ((f = master_map_former(&m->map, g->path, g->path_len, f)))
+		keep_grave(m, f);
+}
+
+void master_disown(struct master *m, const struct master_file *f, uint32_t uid,
+		   uint64_t gen)
+{
+	const struct master_grave *g =
+		master_map_disown(&m->map, f, uid, gen, pool_wall_ns());
+
+	if (g)
+		keep_grave(m, g);
+}
+
+void master_keep_lost(struct master *m)
+{
+	struct master_record r = { .type = MASTER_REC_LOST };
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->map.owners.unkept) {
+		struct master_owner *w =
+			pool_list_entry(it, struct master_owner, unkept);
+
+		pool_list_del(&w->unkept);
+		r.u64 = w->lost_wall_ns;
+		r.uid = w->uid;
+		if (w->kept_wall_ns < r.u64)
+			master_keep(m, &r);
+		w->kept_wall_ns = r.u64;
+	}
 }
 
 uint64_t master_blind_id(const struct master_member *mb)
@@ -291,7 +338,8 @@ uint64_t master_blind_id(const struct master_member *mb)
 }
 
 void master_keep_blind(struct master *m, const char *path, size_t len,
-		       const struct master_member *by, uint64_t replaced_gen)
+		       uint32_t uid, const struct master_member *by,
+		       uint64_t replaced_gen)
 {
 	Kvpool__Meta meta = KVPOOL__META__INIT;
 
@@ -300,6 +348,7 @@ void master_keep_blind(struct master *m, const char *path, size_t len,
 	meta.seen_gen = replaced_gen;
 	meta.set = 1;
 	meta.base_gen = master_blind_id(by);
+	meta.uid = uid + 1;
 	keep_path(m, MASTER_REC_TOMB, path, len, &meta);
 }
 

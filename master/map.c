@@ -24,6 +24,8 @@ int master_map_init(struct master_map *m, uint64_t tombs_max,
 		return err;
 	master_feed_init(&m->feed);
 	pool_hash_init(&m->graves);
+	pool_hash_init(&m->formers);
+	master_owners_init(&m->owners);
 	pool_list_init(&m->tombs);
 	pool_list_init(&m->ghosts);
 	pool_quota_init(&m->quota);
@@ -79,6 +81,8 @@ bool master_map_fini_some(struct master_map *m, unsigned int max)
 	if (!max)
 		return true;
 	pool_hash_fini(&m->graves);
+	pool_hash_fini(&m->formers);
+	master_owners_fini(&m->owners);
 	if (pool_tree_fini_some(&m->tree, max, free_entry_parts, NULL))
 		return true;
 	pool_quota_fini(&m->quota);
@@ -129,6 +133,33 @@ uint64_t master_map_tomb_gen(struct master_map *m, const char *path, size_t len)
 	return g && g->tomb ? g->gen : 0;
 }
 
+struct master_grave *master_map_former(struct master_map *m, const char *path,
+				       size_t len,
+				       const struct master_grave *after)
+{
+	struct pool_hash_node *n = after ? pool_hash_next(&after->hash) :
+		pool_hash_first(&m->formers, path_hash(path, len));
+
+	for (; n; n = pool_hash_next(n)) {
+		struct master_grave *g =
+			pool_container_of(n, struct master_grave, hash);
+
+		if (g->path_len == len && !memcmp(g->path, path, len))
+			return g;
+	}
+	return NULL;
+}
+
+static struct master_grave *former_of(struct master_map *m, const char *path,
+				      size_t len, uint32_t uid)
+{
+	struct master_grave *g = master_map_former(m, path, len, NULL);
+
+	while (g && g->uid != uid)
+		g = master_map_former(m, path, len, g);
+	return g;
+}
+
 static struct master_grave *alloc_grave(const char *path, size_t len)
 {
 	struct master_grave *g = calloc(1, sizeof(*g) + len);
@@ -137,6 +168,7 @@ static struct master_grave *alloc_grave(const char *path, size_t len)
 		return NULL;
 	master_item_init(&g->item, MASTER_GRAVE);
 	pool_list_init(&g->age);
+	pool_list_init(&g->own);
 	g->path_len = (uint16_t)len;
 	memcpy(g->path, path, len);
 	return g;
@@ -171,10 +203,17 @@ static void list_grave(struct master_map *m, struct master_grave *g, bool tomb,
 	*(tomb ? &m->ntombs : &m->nghosts) += 1;
 	*(tomb ? &m->tomb_bytes : &m->ghost_bytes) += grave_bytes(g);
 	pool_list_add_tail(tomb ? &m->tombs : &m->ghosts, &g->age);
+	if (!tomb)
+		return;
+	g->owner = master_owners_of(&m->owners, g->uid);
+	master_owner_add(&m->owners, g->owner, &g->own, grave_bytes(g));
 }
 
 static void unlist_grave(struct master_map *m, struct master_grave *g)
 {
+	if (g->tomb)
+		master_owner_sub(&m->owners, g->owner, &g->own,
+				 grave_bytes(g));
 	*(g->tomb ? &m->ntombs : &m->nghosts) -= 1;
 	*(g->tomb ? &m->tomb_bytes : &m->ghost_bytes) -= grave_bytes(g);
 	pool_list_del(&g->age);
@@ -192,18 +231,88 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 		       bool forget)
 {
 	unlist_grave(m, g);
-	if (forget) {
-		m->nforgotten++;
-		if (g->tomb && g->wall_ns > m->lost_wall_ns)
-			m->lost_wall_ns = g->wall_ns;
-		if (g->tomb && g->item.seq > m->lost_seq)
-			m->lost_seq = g->item.seq;
+	m->nforgotten += forget;
+	if (forget && g->tomb)
+		master_owner_lost(&m->owners, g->owner, g->wall_ns,
+				  g->item.seq);
+	if (forget && !g->former)
 		master_feed_forget(&m->feed, &g->item);
-	} else {
+	else
 		master_feed_remove(&m->feed, &g->item);
-	}
-	pool_hash_remove(&m->graves, &g->hash);
+	pool_hash_remove(g->former ? &m->formers : &m->graves, &g->hash);
 	free(g);
+}
+
+/* Copies of these owners are dead up to gen as well. */
+static void raise_formers(struct master_map *m, const char *path, size_t len,
+			  uint64_t gen, uint64_t wall_ns)
+{
+	struct master_grave *g;
+
+	if (!m->formers.count)
+		return;
+	for (g = master_map_former(m, path, len, NULL); g;
+	     g = master_map_former(m, path, len, g)) {
+		if (g->gen >= gen)
+			continue;
+		unlist_grave(m, g);
+		list_grave(m, g, true, gen, wall_ns);
+		master_feed_touch(&m->feed, &g->item);
+	}
+}
+
+static struct master_grave *add_former(struct master_map *m, const char *path,
+				       size_t len, uint32_t uid, uint64_t gen,
+				       uint64_t wall_ns)
+{
+	struct master_grave *g = former_of(m, path, len, uid);
+
+	if (g && g->gen >= gen)
+		return NULL;
+	if (g) {
+		unlist_grave(m, g);
+	} else {
+		g = alloc_grave(path, len);
+		if (!g || pool_hash_insert(&m->formers, &g->hash,
+					   path_hash(path, len))) {
+			free(g);
+			master_owner_lost(&m->owners,
+					  master_owners_of(&m->owners, uid),
+					  wall_ns, m->feed.seq + 1);
+			return NULL;
+		}
+		master_item_init(&g->item, MASTER_FORMER);
+		g->former = 1;
+		g->uid = uid;
+	}
+	list_grave(m, g, true, gen, wall_ns);
+	master_feed_touch(&m->feed, &g->item);
+	return g;
+}
+
+struct master_grave *master_map_disown(struct master_map *m,
+				       const struct master_file *f,
+				       uint32_t uid, uint64_t gen,
+				       uint64_t wall_ns)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = pool_tree_path(&f->e, path, sizeof(path));
+
+	assert(len > 0);
+	if (!gen || uid == f->uid)
+		return NULL;
+	return add_former(m, path, (size_t)len, uid, gen, wall_ns);
+}
+
+/* The grave's name is uid's from now on, and what is up to gen is dead. */
+static void pass_grave(struct master_map *m, const struct master_grave *g,
+		       uint32_t uid, uint64_t gen)
+{
+	uint64_t upto = master_grave_upto(g);
+
+	if (g->uid != uid && upto)
+		(void)add_former(m, g->path, g->path_len, g->uid,
+				 upto < gen ? upto : gen, g->wall_ns);
 }
 
 /* A file needs no grave of its name; a directory keeps that of a file. */
@@ -221,9 +330,20 @@ static struct master_grave *detach_grave(struct master_map *m,
 	return g;
 }
 
+/* A tombstone of the name covers gen already, perhaps for another owner. */
+static int below(struct master_map *m, const struct master_grave *g,
+		 struct master_item *i, uint32_t uid, uint64_t gen,
+		 uint64_t wall_ns)
+{
+	if (g->uid != uid &&
+	    add_former(m, g->path, g->path_len, uid, gen, wall_ns))
+		master_feed_touch(&m->feed, i);
+	return 0;
+}
+
 static int add_tomb_below(struct master_map *m, struct master_dir *d,
-			  const char *path, size_t len, uint64_t gen,
-			  uint64_t wall_ns)
+			  const char *path, size_t len, uint32_t uid,
+			  uint64_t gen, uint64_t wall_ns)
 {
 	struct master_grave *g = d->file;
 
@@ -232,9 +352,12 @@ static int add_tomb_below(struct master_map *m, struct master_dir *d,
 	if (!g)
 		return -ENOMEM;
 	if (g->tomb && g->gen >= gen)
-		return 0;
+		return below(m, g, &d->item, uid, gen, wall_ns);
+	pass_grave(m, g, uid, gen);
+	raise_formers(m, path, len, gen, wall_ns);
 	g->by_run = g->by_ticket = 0;
 	g->blind = 0;
+	g->uid = uid;
 	m->nbelow += !g->tomb;
 	g->tomb = 1;
 	g->gen = gen;
@@ -243,27 +366,32 @@ static int add_tomb_below(struct master_map *m, struct master_dir *d,
 }
 
 int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
-		    uint64_t gen, uint64_t wall_ns)
+			uint32_t uid, uint64_t gen, uint64_t wall_ns)
 {
 	struct master_dir *d = master_map_dir(m, path, len);
 	struct master_grave *g = master_map_grave(m, path, len);
 	uint64_t told;
 
 	if (d)
-		return add_tomb_below(m, d, path, len, gen, wall_ns);
+		return add_tomb_below(m, d, path, len, uid, gen, wall_ns);
 	if (!g) {
 		g = new_grave(m, path, len);
 		if (!g)
 			return -ENOMEM;
+		g->uid = uid;
+		raise_formers(m, path, len, gen, wall_ns);
 		close_grave(m, g, true, gen, wall_ns);
 		return 0;
 	}
 	if (g->tomb && g->gen >= gen)
-		return 0;
+		return below(m, g, &g->item, uid, gen, wall_ns);
 	told = master_grave_upto(g);
+	pass_grave(m, g, uid, gen);
+	raise_formers(m, path, len, gen, wall_ns);
 	g->by_run = g->by_ticket = 0;
 	g->blind = 0;
 	unlist_grave(m, g);
+	g->uid = uid;
 	list_grave(m, g, true, gen, wall_ns);
 	/* If subscribers learn nothing new, the grave keeps its place in the
 	 * feed: before the removal of its directory. */
@@ -273,9 +401,9 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 }
 
 int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
-			 uint64_t gen, uint64_t wall_ns)
+			   uint32_t uid, uint64_t gen, uint64_t wall_ns)
 {
-	int err = master_map_add_tomb(m, path, len, gen - 1, wall_ns);
+	int err = master_map_add_tomb(m, path, len, uid, gen - 1, wall_ns);
 	struct master_grave *g;
 
 	if (err)
@@ -297,6 +425,7 @@ static bool too_many(uint64_t n, uint64_t bytes, uint64_t max)
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 			       unsigned int max)
 {
+	const uint64_t max_weight = m->tombs_max * MASTER_GRAVE_BYTES;
 	unsigned int n = 0;
 
 	for (; n < max && too_many(m->nghosts, m->ghost_bytes, m->ghosts_max);
@@ -309,8 +438,11 @@ unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 		struct master_grave *g =
 			pool_list_first(&m->tombs, struct master_grave, age);
 
-		if (!too_many(m->ntombs, m->tomb_bytes, m->tombs_max) &&
-		    g->wall_ns >= before_wall_ns)
+		if (too_many(m->ntombs, m->tomb_bytes, m->tombs_max))
+			g = pool_container_of(
+				master_owners_victim(&m->owners, max_weight),
+				struct master_grave, own);
+		else if (g->wall_ns >= before_wall_ns)
 			break;
 		if (m->forgetting)
 			m->forgetting(m->forgetting_arg, g);
@@ -361,6 +493,8 @@ static void on_add(struct pool_entry *e, void *arg)
 	a->made = true;
 	a->older = g && g->tomb;
 	was_dir = g && g->is_dir;
+	if (g && !e->is_dir)
+		pass_grave(m, g, a->attrs->uid, UINT64_MAX);
 	if (g)
 		g = detach_grave(m, g, e->is_dir);
 	if (e->is_dir) {
@@ -495,10 +629,13 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->endangered[f->danger]--;
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
+	g->uid = f->uid;
 	g->last_gen = f->gen;
 	memcpy(&g->last_sum, f->sum, sizeof(g->last_sum));
 	g->evicted = f->evicted;
 	g->is_dir = f->was_dir;
+	if (tomb_gen)
+		raise_formers(m, path, (size_t)len, tomb_gen, wall_ns);
 	close_grave(m, g, gen != 0, gen, wall_ns);
 	pool_tree_remove(&m->tree, &f->e);
 	return 0;
@@ -614,7 +751,7 @@ void master_map_check(struct master_map *m)
 	}
 	assert(below == m->nbelow);
 	assert(files == m->nfiles && dirs == m->ndirs && bytes == m->bytes);
-	assert(m->graves.count == m->ntombs + m->nghosts);
+	assert(m->graves.count + m->formers.count == m->ntombs + m->nghosts);
 	check_graves(&m->tombs, m->ntombs, m->tomb_bytes);
 	check_graves(&m->ghosts, m->nghosts, m->ghost_bytes);
 	check_quota(m);

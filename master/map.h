@@ -6,11 +6,18 @@
  *
  *   tombstone  the name was deleted, or has older generations that were
  *              overwritten: copies up to a generation must not come back.
- *              Bounded by number, bytes and age; the oldest are forgotten
- *              first.
+ *              Bounded by number, bytes and age; the oldest of the owner who
+ *              has the most are forgotten first (master/owners.h).
  *   ghost      the name only disappeared, because it was evicted or its holders
  *              died (or it was a directory): copies may come back. Bounded by
  *              number and bytes.
+ *
+ * A name may pass from one owner to another: by chown, by being replaced, or
+ * by being made again after a deletion. An absent node may hold a copy that
+ * belongs to the former owner, and the tombstone, which is on the new owner's
+ * account, may be forgotten. So the former owner keeps a grave of the name:
+ * copies of his up to a generation must not come back. It is in no feed, and
+ * may outlive the file and the name's own grave.
  *
  * The grave of a file whose name has become a directory belongs to the
  * directory and is listed again when that is removed. A name that was a file
@@ -29,6 +36,7 @@
 #include <stdint.h>
 
 #include "master/feed.h"
+#include "master/owners.h"
 #include "pool/base/hash.h"
 #include "pool/model/quota.h"
 #include "pool/model/rules.h"
@@ -127,6 +135,8 @@ struct master_grave {
 	struct master_item item;
 	struct pool_hash_node hash;
 	struct pool_list age; /* in map.tombs or map.ghosts, oldest first */
+	struct pool_list own; /* tombstone: in its owner's list */
+	struct master_owner *owner; /* tombstone in a list: its account */
 	uint64_t gen;	      /* tombstone: copies up to this one are dead */
 	uint64_t last_gen;    /* the file's generation when it was removed; may
 				 be below, equal to or above gen */
@@ -140,7 +150,9 @@ struct master_grave {
 	uint8_t evicted : 1; /* last_gen was evicted; else deleted, or its
 				holders died */
 	uint8_t blind : 1; /* a blind write's record: master_keep_blind */
+	uint8_t former : 1; /* of a former owner; in map.formers, no feed */
 	uint16_t path_len;
+	uint32_t uid; /* of the file's owner, or MASTER_UID_ANYONE */
 	char path[];
 };
 
@@ -154,9 +166,10 @@ static inline uint64_t master_grave_upto(const struct master_grave *g)
 struct master_map {
 	struct pool_tree tree;
 	struct master_feed feed;
-	struct pool_hash graves;
+	struct pool_hash graves, formers;
 	struct pool_list tombs, ghosts;
-	uint64_t ntombs, nghosts, nfiles, ndirs, bytes;
+	struct master_owners owners; /* of tombs */
+	uint64_t ntombs /* with formers */, nghosts, nfiles, ndirs, bytes;
 	uint64_t tomb_bytes, ghost_bytes; /* of the graves, paths included */
 	uint64_t nbelow; /* tombstones that belong to directories */
 	uint64_t nremade; /* files with was_deleted */
@@ -167,8 +180,6 @@ struct master_map {
 	/* Called before a tombstone is forgotten; may be NULL. */
 	void (*forgetting)(void *arg, const struct master_grave *g);
 	void *forgetting_arg;
-	/* maxima over all forgotten tombstones; 0: none was forgotten */
-	uint64_t lost_wall_ns, lost_seq;
 	uint64_t nforgotten; /* graves, for the metrics */
 	uint64_t holders_full; /* holders refused: MASTER_HOLDERS_MAX */
 };
@@ -264,13 +275,24 @@ struct master_grave *master_map_grave_below(struct master_map *m,
 uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
 			     size_t len);
 /* Make a tombstone for a name that is no file, or raise the existing one to
- * gen. 0, -ENOMEM. */
+ * gen. uid: of the owner of what is dead. 0, -ENOMEM. */
 int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
-		    uint64_t gen, uint64_t wall_ns);
+			uint32_t uid, uint64_t gen, uint64_t wall_ns);
 /* The same for a name whose generation `gen` was evicted: a tombstone for the
  * generations below it. */
 int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
-			 uint64_t gen, uint64_t wall_ns);
+			   uint32_t uid, uint64_t gen, uint64_t wall_ns);
+/* The file belonged to this uid, up to this generation. The grave of the former
+ * owner, to be kept in the state; NULL: nothing changed. Without memory, this
+ * owner's names are treated as if a tombstone was forgotten. */
+struct master_grave *master_map_disown(struct master_map *m,
+				       const struct master_file *f,
+				       uint32_t uid, uint64_t gen,
+				       uint64_t wall_ns);
+/* The next grave of a former owner of the name; after NULL: the first. */
+struct master_grave *master_map_former(struct master_map *m, const char *path,
+				       size_t len,
+				       const struct master_grave *after);
 /* Forget at most `max` graves: those beyond the bounds, and tombstones older
  * than before_wall_ns. Returns how many. */
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,

@@ -312,6 +312,8 @@ int master_batch_add(struct master_batch *b, struct master_item *i)
 	case MASTER_GRAVE:
 		add_grave(b, master_item_grave(i), out);
 		break;
+	case MASTER_FORMER: /* never sent */
+		return -EINVAL;
 	}
 	if (!err)
 		b->n++;

@@ -242,6 +242,7 @@ static int replace_version(struct op *op, struct master_file *f,
 			   const struct pool_rules *rules)
 {
 	struct master_member *mb = op->s->member;
+	uint32_t was = f->uid;
 	struct master_attrs attrs;
 
 	if (master_extra_set(&f->extra, xattrs, rules))
@@ -262,6 +263,7 @@ static int replace_version(struct op *op, struct master_file *f,
 	f->uid = attrs.uid;
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
+	master_disown(op->m, f, was, f->gen);
 	f->gen = master_next_gen(op->m);
 	f->attr_gen = 0;
 	master_file_set_size(&op->m->map, f, op->meta->size);
@@ -380,8 +382,8 @@ static int op_publish(struct op *op)
 		return err;
 	}
 	if (f->was_deleted && known_gen(op) < old_gen)
-		master_keep_blind(op->m, op->path, op->len, op->s->member,
-				  old_gen);
+		master_keep_blind(op->m, op->path, op->len, f->uid,
+				  op->s->member, old_gen);
 	finish_publish(op, f);
 	return 0;
 }
@@ -429,6 +431,7 @@ static uint64_t unlink_gen(const struct op *op)
 static int unlink_missing(struct op *op)
 {
 	uint64_t gen = op->meta->gen;
+	const struct master_grave *g;
 	int err;
 
 	if (master_map_dir(&op->m->map, op->path, op->len))
@@ -447,8 +450,9 @@ static int unlink_missing(struct op *op)
 	if (!gen || gen > (op->m->epoch << POOL_GEN_SEQ_BITS |
 			   op->m->gen_seq))
 		gen = master_next_gen(op->m);
-	err = master_map_add_tomb(&op->m->map, op->path, op->len, gen,
-				  op->wall_ns);
+	g = master_map_grave(&op->m->map, op->path, op->len);
+	err = master_map_add_tomb(&op->m->map, op->path, op->len,
+				  g ? g->uid : op->meta->uid, gen, op->wall_ns);
 	if (err)
 		return err;
 	record_tomb(op, gen);
@@ -718,6 +722,7 @@ static int setattr_done(struct op *op, const struct master_file *f)
 static int setattr_file(struct op *op, struct master_file *f)
 {
 	int err = setattr_done(op, f);
+	uint32_t was = f->uid;
 
 	if (err < 0)
 		master_map_touch_file(&op->m->map, f); /* see setattr_dir */
@@ -729,6 +734,7 @@ static int setattr_file(struct op *op, struct master_file *f)
 		return err;
 	}
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
+	master_disown(op->m, f, was, f->gen - 1); /* f->gen is not dead */
 	master_map_account(&op->m->map, &f->e);
 	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);

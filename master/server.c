@@ -27,17 +27,13 @@ uint64_t master_next_gen(struct master *m)
 static void tick_state(struct master *m, uint64_t now_ms)
 {
 	uint64_t before = pool_wall_ns();
-	struct master_record r = { .type = MASTER_REC_LOST };
 	int fd;
 
 	before = before > MASTER_TOMB_AGE_NS ? before - MASTER_TOMB_AGE_NS : 0;
 	master_map_forget(&m->map, before, FORGET_MAX);
 	if (!master_keeps(m))
 		return;
-	if (m->map.lost_wall_ns > m->lost_kept_ns) {
-		r.u64 = m->lost_kept_ns = m->map.lost_wall_ns;
-		master_keep(m, &r);
-	}
+	master_keep_lost(m);
 	master_keep_flush(m);
 	if (!m->state || now_ms < m->next_sync_ms || m->sync_busy)
 		return;
@@ -300,15 +296,16 @@ static void free_master(struct master *m)
  */
 static void on_forgetting(void *arg, const struct master_grave *g)
 {
-	struct master_record r = { .type = MASTER_REC_LOST };
+	struct master_record r = { .type = MASTER_REC_LOST,
+				   .uid = g->owner->uid };
 	struct master *m = arg;
 
-	if (g->wall_ns > m->lost_kept_ns) {
+	if (g->wall_ns > g->owner->kept_wall_ns) {
 		r.u64 = (g->wall_ns / LOST_NS + 1) * LOST_NS;
-		m->lost_kept_ns = r.u64;
+		g->owner->kept_wall_ns = r.u64;
 		master_keep(m, &r);
 	}
-	etcd_state_forget(m->etcd_state, g->path, g->path_len);
+	etcd_state_forget(m->etcd_state, g);
 }
 
 static int load_state(struct master *m, const struct master_opts *opts)

@@ -62,30 +62,27 @@ static void on_close(struct pool_conn *c, int err)
 /* ---- joining ---- */
 
 /*
- * May the node's inventory add names that the map lacks? Not if tombstones were
- * forgotten since it last received deletions: it could bring deleted names
- * back. Exception: if no other node has sent an inventory (the whole pool
- * restarts), there is no better source.
+ * An inventory adds names that the map lacks, unless tombstones were forgotten
+ * since its node last received deletions: it could bring deleted names back.
+ * Exception: if no other node has sent an inventory (the whole pool restarts),
+ * there is no better source.
  */
-static bool may_bring_names(const struct master *m,
-			    const struct master_member *mb,
-			    const Kvpool__Join *join, bool known)
+static void note_absence(struct master_session *s,
+			 const struct master_member *mb,
+			 const Kvpool__Join *j, bool known)
 {
+	const struct master *m = s->m;
 	unsigned int i;
 
-	if (!m->map.lost_wall_ns)
-		return true;
-	if (join->epoch == m->epoch && join->seq && m->map.lost_seq &&
-	    join->seq >= m->map.lost_seq)
-		return true;
-	if (known && (!mb->left_wall_ns ||
-		      mb->left_wall_ns > m->map.lost_wall_ns))
-		return true;
+	s->saw_seq = j->epoch == m->epoch ? j->seq : 0;
+	s->left_wall_ns = !known	    ? 0 :
+			  mb->left_wall_ns ? mb->left_wall_ns :
+					      UINT64_MAX;
+	s->only_source = true;
 	for (i = 0; i < m->members.n; i++)
 		if (m->members.by_index[i] != mb &&
 		    m->members.by_index[i]->inventoried)
-			return false;
-	return true;
+			s->only_source = false;
 }
 
 /* The reason for refusing the JOIN, with *ret_status; NULL: it is accepted. The
@@ -164,7 +161,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 	status = master_members_make(&m->members, j->node->id.data, &mb);
 	if (status)
 		return master_session_fail(s, status, "too many nodes");
-	s->trusted = may_bring_names(m, mb, j, known);
+	note_absence(s, mb, j, known);
 	old = mb->session;
 	status = master_member_join(&m->members, mb, s, pool_now_ms());
 	if (status)

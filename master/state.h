@@ -45,14 +45,18 @@ enum master_record_type {
 	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when; base_gen,
 				 seq, seen_gen, deleted, size, set: the
 				 grave's by_run, by_ticket, last_gen,
-				 given_up, last_sum, blind */
-	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten */
+				 given_up, last_sum, blind; uid: its uid + 1,
+				 0: MASTER_UID_ANYONE */
+	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten;
+				 uid: its owner, or MASTER_UID_ANYONE */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };
 
 struct master_record {
 	enum master_record_type type;
 	uint64_t u64;	     /* EPOCH, LOST, MEMBER (left), DRAIN */
+	uint32_t uid;	     /* LOST */
+	bool former;	     /* TOMB: of a former owner (not loaded) */
 	const uint8_t *id;   /* MEMBER, DRAIN: 16 bytes */
 	const char *name;    /* MEMBER */
 	uint64_t ops_run, ops_done, ops_gen; /* MEMBER: see Welcome */

@@ -9,6 +9,7 @@
 
 #include <xxhash.h>
 
+#include "master/owners.h"
 #include "pool/base/log.h"
 #include "pool/conn/peer_addr.h"
 #include "pool/conn/unpack.h"
@@ -70,9 +71,12 @@ static ptrdiff_t encode_body(const struct master_record *r, uint8_t *p,
 {
 	switch (r->type) {
 	case MASTER_REC_EPOCH:
-	case MASTER_REC_LOST:
 		put_u64(p, r->u64);
 		return 8;
+	case MASTER_REC_LOST: /* earlier versions: without the uid */
+		put_u64(p, r->u64);
+		put_u32(p + 8, r->uid);
+		return 12;
 	case MASTER_REC_MEMBER:
 		return encode_member(r, p, cap);
 	case MASTER_REC_DRAIN:
@@ -161,12 +165,17 @@ static int load_payload(struct loading *l, const uint8_t *p, size_t len)
 	len--;
 	switch (r.type) {
 	case MASTER_REC_EPOCH:
-	case MASTER_REC_LOST:
 		if (len != 8)
 			return -EPROTO;
 		r.u64 = get_u64(p);
-		if (r.type == MASTER_REC_EPOCH && r.u64 > l->ret->epoch)
+		if (r.u64 > l->ret->epoch)
 			l->ret->epoch = r.u64;
+		return l->load(l->arg, &r);
+	case MASTER_REC_LOST:
+		if (len != 8 && len != 12)
+			return -EPROTO;
+		r.u64 = get_u64(p);
+		r.uid = len == 12 ? get_u32(p + 8) : MASTER_UID_ANYONE;
 		return l->load(l->arg, &r);
 	case MASTER_REC_MEMBER:
 		return load_member(l, &r, p, len);

@@ -45,6 +45,11 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_INVENTORY_DROPPED] = { "kvpool_master_inventory_dropped_total",
 				   NULL,
 				   "Objects that joining nodes had to drop." },
+	[MC_INVENTORY_REFUSED] = { "kvpool_master_inventory_refused_total",
+				   NULL,
+				   "Of these, objects that may have been "
+				   "deleted while their node was away: "
+				   "tombstones were forgotten." },
 	[MC_INVENTORY_CONFLICT] = { "kvpool_master_inventory_conflicts_total",
 				    NULL,
 				    "Objects of one generation whose content "

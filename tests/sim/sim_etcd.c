@@ -203,11 +203,10 @@ void etcd_state_append(struct etcd_state *s, const struct master_record *r)
 
 /* Records are only ever added to the list: one that is forgotten would come
  * back with the next master. No run is long enough for that. */
-void etcd_state_forget(struct etcd_state *s, const char *path, size_t len)
+void etcd_state_forget(struct etcd_state *s, const struct master_grave *g)
 {
 	(void)s;
-	(void)path;
-	(void)len;
+	(void)g;
 	assert(!"a tombstone was forgotten");
 }
 

@@ -429,6 +429,9 @@ static void fake_send_join(struct fake_node *n)
 					   &join.base));
 }
 
+/* Owner of all files that fake nodes speak of. */
+static uint32_t fake_uid;
+
 static void fake_meta(Kvpool__Meta *meta, const char *path, uint64_t gen)
 {
 	static uint8_t sum[16] = "0123456789abcde";
@@ -439,6 +442,7 @@ static void fake_meta(Kvpool__Meta *meta, const char *path, uint64_t gen)
 	meta->gen = gen;
 	meta->size = 1000;
 	meta->mode = 0644;
+	meta->uid = fake_uid;
 	meta->sum.data = sum;
 	meta->sum.len = 16;
 }

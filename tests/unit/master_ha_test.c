@@ -14,7 +14,7 @@
 
 #define KEY_LEADER "L2t2cG9vbC90L2xlYWRlcg=="
 #define KEY_TOMBS "L2t2cG9vbC90L3N0YXRlL3RvbWIv"
-#define KEY_LOST "L2t2cG9vbC90L3N0YXRlL2xvc3Q="
+#define KEY_LOST "L2t2cG9vbC90L3N0YXRlL2xvc3QvMA==" /* "lost/0": root's */
 #define HOST_9 "aDo5" /* "h:9" */
 
 static struct fake_etcd etcd;

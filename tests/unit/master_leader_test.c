@@ -13,6 +13,7 @@
 #include "fake_etcd.h"
 #include "master/etcd_state.h"
 #include "master/leader.h"
+#include "master/map.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 
@@ -392,6 +393,17 @@ static void bury(const char *path, uint64_t gen)
 	etcd_state_append(st, &r);
 }
 
+static void forget(const char *path)
+{
+	struct master_grave *g = calloc(1, sizeof(*g) + strlen(path));
+
+	assert_non_null(g);
+	g->path_len = (uint16_t)strlen(path);
+	memcpy(g->path, path, strlen(path));
+	etcd_state_forget(st, g);
+	free(g);
+}
+
 static void the_next_leader_finds_what_was_written(void **state)
 {
 	(void)state;
@@ -412,7 +424,7 @@ static void the_next_leader_finds_what_was_written(void **state)
 	open_state(&c[1]);
 	assert_int_equal(0, etcd_state_replay(st, on_record, NULL));
 	assert_string_equal("k1:2 k2:3 ", replayed);
-	etcd_state_forget(st, "k1", 2);
+	forget("k1");
 	etcd_state_flush(st);
 	run_until(etcd_state_settled(st) == 1);
 	assert_int_equal(1, fake_count(&fake, KEY_TOMBS));

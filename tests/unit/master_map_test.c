@@ -49,6 +49,14 @@ static struct master_file *put(struct master_map *m, const char *path)
 	return f;
 }
 
+static uint64_t lost_wall(struct master_map *m, uint32_t uid)
+{
+	uint64_t wall_ns, seq;
+
+	master_owners_lost(&m->owners, uid, &wall_ns, &seq);
+	return wall_ns;
+}
+
 static void a_file_brings_its_directories(void **state)
 {
 	struct master_map *m = *state;
@@ -157,7 +165,7 @@ static void what_was_evicted_may_have_become_a_directory(void **state)
 	struct master_map *m = *state;
 	struct master_dir *d = put_dir(m, "k");
 
-	assert_int_equal(0, master_map_add_evicted(m, "k", 1, 5, 1));
+	assert_int_equal(0, master_map_add_evicted(m, "k", 1, 7, 5, 1));
 	assert_int_equal(0, m->ntombs);
 	master_map_check(m);
 	assert_int_equal(0, master_map_remove_dir(m, d, 2));
@@ -178,14 +186,14 @@ static void what_is_buried_again_is_told_again_only_if_that_is_news(
 	assert_int_equal(0, master_map_remove_dir(m, master_map_dir(m, "d", 1),
 						  1));
 	seq = m->feed.seq;
-	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 2));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 5, 2));
 	assert_int_equal(5, master_map_tomb_gen(m, "d/k", 3));
 	assert_int_equal(1, m->nghosts); /* d's */
 	assert_int_equal(1, m->ntombs);
 	assert_int_equal(seq, m->feed.seq);
 	g = master_map_grave(m, "d/k", 3);
 	assert_true(g->item.seq < master_map_grave(m, "d", 1)->item.seq);
-	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 6, 3));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 6, 3));
 	assert_int_equal(6, master_map_tomb_gen(m, "d/k", 3));
 	assert_int_equal(seq + 1, g->item.seq);
 	assert_int_equal(1, m->ntombs);
@@ -197,15 +205,15 @@ static void what_is_buried_again_has_nothing_of_its_first_burial(void **state)
 	struct master_map *m = *state;
 	struct master_grave *g;
 
-	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 1));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 5, 1));
 	g = master_map_grave(m, "d/k", 3);
 	assert_non_null(g);
 	g->by_run = 7;
 	g->by_ticket = 8;
 	g->blind = 1;
-	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 2));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 5, 2));
 	assert_true(g->blind); /* the same */
-	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 6, 3));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 6, 3));
 	assert_ptr_equal(g, master_map_grave(m, "d/k", 3));
 	assert_int_equal(0, g->by_run);
 	assert_int_equal(0, g->by_ticket);
@@ -217,7 +225,7 @@ static void graves_are_found_by_a_hash_with_a_seed(void **state)
 {
 	struct master_map *m = *state;
 
-	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 5, 1));
+	assert_int_equal(0, master_map_add_tomb(m, "d/k", 3, 7, 5, 1));
 	assert_int_equal((uint32_t)XXH3_64bits_withSeed("d/k", 3,
 							pool_hash_seed()),
 			 master_map_grave(m, "d/k", 3)->hash.hash);
@@ -240,17 +248,154 @@ static void tombstones_are_bounded_and_the_oldest_go_first(void **state)
 	char name[2] = "a";
 
 	for (; name[0] <= 'f'; name[0]++)
-		assert_int_equal(0, master_map_add_tomb(m, name, 1, 9,
+		assert_int_equal(0, master_map_add_tomb(m, name, 1, 7, 9,
 						    100u + (unsigned)name[0]));
 	assert_int_equal(2, master_map_forget(m, 0, 100));
 	assert_int_equal(4, m->ntombs);
 	assert_int_equal(0, master_map_tomb_gen(m, "b", 1));
 	assert_int_equal(9, master_map_tomb_gen(m, "c", 1));
-	assert_int_equal(100 + 'b', m->lost_wall_ns);
+	assert_int_equal(100 + 'b', lost_wall(m, 7));
 	assert_int_equal(2, m->feed.forgotten);
 	/* By time. */
 	assert_int_equal(1, master_map_forget(m, 101 + 'c', 100));
 	assert_int_equal(2, m->nforgotten - 1);
+}
+
+static void add_tombs(struct master_map *m, const char *names, uint32_t uid,
+		      uint64_t wall_ns)
+{
+	for (; *names; names++)
+		assert_int_equal(0, master_map_add_tomb(m, names, 1, uid, 9,
+							wall_ns++));
+}
+
+static void the_owner_with_the_most_tombstones_loses_his_own(void **state)
+{
+	struct master_map *m = *state;
+
+	add_tombs(m, "a", 1000, 1);
+	add_tombs(m, "bcdefghi", 1001, 2);
+	assert_int_equal(5, master_map_forget(m, 0, 100));
+	assert_int_equal(9, master_map_tomb_gen(m, "a", 1));
+	assert_int_equal(0, master_map_tomb_gen(m, "f", 1));
+	assert_int_equal(9, master_map_tomb_gen(m, "g", 1));
+	assert_int_equal(0, lost_wall(m, 1000));
+	assert_int_equal(6, lost_wall(m, 1001));
+	assert_int_equal(0, lost_wall(m, 1002));
+}
+
+static void root_loses_tombstones_only_beyond_half_of_the_bound(void **state)
+{
+	struct master_map *m = *state;
+
+	add_tombs(m, "ab", 0, 1);
+	add_tombs(m, "c", 1000, 3);
+	add_tombs(m, "d", 1001, 4);
+	add_tombs(m, "e", 1002, 5);
+	assert_int_equal(1, master_map_forget(m, 0, 100));
+	assert_int_equal(0, lost_wall(m, 0));
+	assert_int_equal(2, m->ntombs - 2); /* of three users */
+	add_tombs(m, "fg", 0, 6);
+	assert_int_equal(2, master_map_forget(m, 0, 100));
+	assert_int_equal(2, lost_wall(m, 0));
+}
+
+/* All that an absent node has may be of an owner beyond the bound. */
+static void of_nobody_known_is_of_everybody(void **state)
+{
+	struct master_map *m = *state;
+
+	add_tombs(m, "abcdef", MASTER_UID_ANYONE, 1);
+	assert_int_equal(2, master_map_forget(m, 0, 100));
+	assert_int_equal(2, lost_wall(m, 1000));
+}
+
+/* As the inventory of a node that was away asks. */
+static bool is_dead(struct master_map *m, const char *path, uint32_t uid,
+		    uint64_t gen)
+{
+	const struct master_grave *g =
+		master_map_former(m, path, strlen(path), NULL);
+
+	if (master_map_tomb_gen(m, path, strlen(path)) >= gen)
+		return true;
+	while (g && (g->uid != uid || g->gen < gen))
+		g = master_map_former(m, path, strlen(path), g);
+	return g != NULL;
+}
+
+/* The second owner's tombstone of k goes: the first one's stays. */
+static void forget_that_of(struct master_map *m, uint32_t uid)
+{
+	add_tombs(m, "uvwxyz", uid, 50);
+	while (master_map_forget(m, 0, 1))
+		;
+	assert_true(lost_wall(m, uid) >= 10);
+	assert_int_equal(0, lost_wall(m, 7));
+}
+
+static void a_name_made_again_by_another_stays_dead_for_its_first_owner(
+	void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f;
+
+	master_map_remove_file(m, put(m, "k"), 6, 10); /* of uid 7 */
+	f = put(m, "k");
+	f->uid = 8; /* as if he had made it */
+	assert_int_equal(0, m->formers.count);
+	master_map_remove_file(m, f, 6, 10);
+	assert_int_equal(0, master_map_add_tomb(m, "k", 1, 7, 5, 10));
+	assert_int_equal(1, m->formers.count);
+	forget_that_of(m, 8);
+	assert_true(is_dead(m, "k", 7, 5));
+	assert_false(is_dead(m, "k", 7, 6));
+	assert_false(is_dead(m, "k", 8, 5));
+}
+
+static void a_deletion_is_one_for_former_owners_too(void **state)
+{
+	struct master_map *m = *state;
+	struct master_file *f = put(m, "k");
+	struct master_grave *g;
+
+	f->uid = 8; /* chown */
+	g = master_map_disown(m, f, 7, f->gen - 1, 1);
+	assert_int_equal(4, g->gen);
+	assert_null(master_map_disown(m, f, 7, f->gen - 1, 1));
+	assert_null(master_map_disown(m, f, 8, f->gen - 1, 1));
+	master_map_touch_file(m, f);
+	assert_false(is_dead(m, "k", 7, 5));
+	master_map_remove_file(m, f, 6, 10);
+	assert_true(is_dead(m, "k", 7, 5));
+	forget_that_of(m, 8);
+	assert_true(is_dead(m, "k", 7, 5));
+	assert_false(is_dead(m, "k", 8, 5));
+}
+
+static void over_a_tombstone_another_owner_leaves_the_first_one_his(
+	void **state)
+{
+	struct master_attrs others = attrs;
+	struct master_map *m = *state;
+	struct master_file *f;
+	bool made;
+
+	others.uid = 8;
+	master_map_remove_file(m, put(m, "k"), 6, 10);
+	assert_int_equal(0, master_map_make_file(m, "k", 1, &others, &f, &made));
+	assert_int_equal(1, m->formers.count);
+	f->gen = 7;
+	master_map_touch_file(m, f);
+	assert_true(is_dead(m, "k", 7, 6));
+	master_map_remove_file(m, f, 8, 10);
+	assert_true(is_dead(m, "k", 7, 8));
+	forget_that_of(m, 8);
+	assert_true(is_dead(m, "k", 7, 8));
+	/* By time all go. */
+	while (master_map_forget(m, 1000, 1))
+		;
+	assert_int_equal(0, m->formers.count);
 }
 
 /* A path of so many directories whose names are as long as names may be. */
@@ -272,7 +417,7 @@ static void graves_are_bounded_by_their_bytes_too(void **state)
 	/* Of 4 tombstones of more than a kilobyte, 2048 bytes hold one. */
 	for (char name = 'a'; name <= 'd'; name++) {
 		len = long_path(path, 4, name);
-		assert_int_equal(0, master_map_add_tomb(m, path, len, 9, 1));
+		assert_int_equal(0, master_map_add_tomb(m, path, len, 7, 9, 1));
 	}
 	assert_int_equal(1, master_map_forget(m, 0, 1));
 	assert_int_equal(2, master_map_forget(m, 0, 100));
@@ -293,7 +438,7 @@ static void graves_are_bounded_by_their_bytes_too(void **state)
 	assert_non_null(master_map_grave(m, path, len));
 	assert_int_equal(sizeof(struct master_grave) + len, m->ghost_bytes);
 	/* One that becomes a tombstone moves its bytes. */
-	assert_int_equal(0, master_map_add_tomb(m, path, len, 9, 1));
+	assert_int_equal(0, master_map_add_tomb(m, path, len, 7, 9, 1));
 	assert_int_equal(0, m->ghost_bytes);
 	assert_int_equal(sizeof(struct master_grave) + len, m->tomb_bytes);
 	master_map_check(m);
@@ -482,6 +627,12 @@ int main(void)
 		T(graves_are_found_by_a_hash_with_a_seed),
 		T(older_generations_stay_dead_when_the_newer_one_leaves),
 		T(tombstones_are_bounded_and_the_oldest_go_first),
+		T(the_owner_with_the_most_tombstones_loses_his_own),
+		T(root_loses_tombstones_only_beyond_half_of_the_bound),
+		T(of_nobody_known_is_of_everybody),
+		T(a_name_made_again_by_another_stays_dead_for_its_first_owner),
+		T(a_deletion_is_one_for_former_owners_too),
+		T(over_a_tombstone_another_owner_leaves_the_first_one_his),
 		T(graves_are_bounded_by_their_bytes_too),
 		T(holders_beyond_the_inline_ones_are_kept),
 		T(the_nearest_rule_wins),

@@ -1080,6 +1080,151 @@ static void after_a_long_absence_unknown_names_are_not_taken_back(void **state)
 	assert_int_equal(1, status_of("keys"));
 }
 
+static void delete_many(struct fake_node *n, uint32_t uid, int from, int to)
+{
+	char name[16];
+
+	fake_uid = uid;
+	for (; from < to; from++) {
+		snprintf(name, sizeof(name), "d%d", from);
+		fake_publish(n, name);
+		assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__UNLINK, name));
+	}
+	fake_uid = 0;
+}
+
+/* What one user deletes, however much it is, takes nothing from others that a
+ * node alone holds which is away. */
+static void delete_much_and_come_back(bool restarted)
+{
+	uint64_t roots, his, dead;
+
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	roots = fake_publish(&node[0], "roots");
+	fake_uid = 1000;
+	his = fake_publish(&node[0], "his");
+	dead = fake_publish(&node[0], "dead");
+	fake_uid = 0;
+	fake_hang_up(&node[0]);
+	run_until(&loop, master->members.by_index[0]->left_wall_ns);
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
+	master->map.tombs_max = 8;
+	delete_many(&node[1], 1000, 0, 20);
+	run_until(&loop, status_of("tombstones") == 8);
+	if (restarted) {
+		run_until(&loop, pool_list_empty(&master->map.owners.unkept));
+		stop_master();
+		run_until(&loop, node[1].closed);
+		start_master();
+		join(&node[1]);
+	}
+	dial(&node[0]);
+	fake_inventory(&node[0], "roots", roots, false);
+	fake_uid = 1000;
+	fake_inventory(&node[0], "his", his, false);
+	fake_inventory(&node[0], "dead", dead, true);
+	fake_uid = 0;
+	run_until(&loop, node[0].ndrops == 2);
+	assert_true(fake_dropped(&node[0], "his", his,
+				 KVPOOL__DROP__REASON__DELETED));
+	assert_int_equal(1, status_of("keys"));
+	/* (The state file may still have the tombstone of "dead".) */
+	assert_in_range(metric("kvpool_master_inventory_refused_total"), 1, 2);
+}
+
+static void who_deletes_much_loses_only_his_own(void **state)
+{
+	(void)state;
+	delete_much_and_come_back(false);
+}
+
+static void a_restarted_master_knows_who_deleted_much(void **state)
+{
+	(void)state;
+	delete_much_and_come_back(true);
+}
+
+/* The first one that joins a restarted master: there is no better source. */
+static void where_nobody_else_is_all_that_a_node_has_is_taken(void **state)
+{
+	uint64_t his;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_uid = 1000;
+	his = fake_publish(&node[0], "his");
+	fake_hang_up(&node[0]);
+	run_until(&loop, master->members.by_index[0]->left_wall_ns);
+	master->map.tombs_max = 8;
+	delete_many(&node[1], 1000, 0, 20);
+	run_until(&loop, status_of("tombstones") == 8);
+	run_until(&loop, pool_list_empty(&master->map.owners.unkept));
+	stop_master();
+	run_until(&loop, node[1].closed);
+	start_master();
+	dial(&node[0]);
+	fake_uid = 1000;
+	fake_inventory(&node[0], "his", his, true);
+	fake_uid = 0;
+	run_until(&loop, status_of("keys") == 1);
+}
+
+static int chown_to(struct fake_node *n, const char *path, uint32_t uid)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, path, 0);
+	meta.uid = uid;
+	op.kind = KVPOOL__OP__KIND__SETATTR;
+	op.set = POOL_SET_UID;
+	op.meta = &meta;
+	return fake_op(n, &op);
+}
+
+/* What an absent node has belongs to the owner of that time. */
+static void what_had_another_owner_stays_deleted(void **state)
+{
+	uint64_t given, replaced, remade;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_uid = 7;
+	given = fake_publish(&node[0], "given");
+	replaced = fake_publish(&node[0], "replaced");
+	remade = fake_publish(&node[0], "remade");
+	fake_publish(&node[1], "given"); /* which has these, too */
+	fake_publish(&node[1], "replaced");
+	fake_hang_up(&node[0]);
+	run_until(&loop, master->members.by_index[0]->left_wall_ns);
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK,
+				    "remade"));
+	assert_int_equal(0, chown_to(&node[1], "given", 8));
+	fake_uid = 8;
+	fake_rewrite(&node[1], "replaced");
+	fake_publish(&node[1], "remade");
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(
+			0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK,
+				   (const char *[]){ "given", "replaced",
+						     "remade" }[i]));
+	master->map.tombs_max = 8;
+	delete_many(&node[1], 8, 0, 20);
+	run_until(&loop, status_of("tombstones") == 8);
+	assert_int_equal(0, master_map_tomb_gen(&master->map, "given", 5));
+	dial(&node[0]);
+	fake_uid = 7;
+	fake_inventory(&node[0], "given", given, false);
+	fake_inventory(&node[0], "replaced", replaced, false);
+	fake_inventory(&node[0], "remade", remade, true);
+	run_until(&loop, node[0].ndrops == 3);
+	assert_int_equal(0, metric("kvpool_master_inventory_refused_total"));
+	fake_uid = 0;
+}
+
 /* ---- restart of the master ---- */
 
 static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
@@ -1644,6 +1789,10 @@ int main(void)
 		T(what_is_older_than_what_was_given_up_alone_is_dead),
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
+		T(who_deletes_much_loses_only_his_own),
+		T(where_nobody_else_is_all_that_a_node_has_is_taken),
+		T(what_had_another_owner_stays_deleted),
+		T(a_restarted_master_knows_who_deleted_much),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
 		T(all_keys_are_known_again_in_time_that_grows_with_their_number),

@@ -1,0 +1,191 @@
+#include "master/owners.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "master/map.h"
+
+static void owner_init(struct master_owner *w, uint32_t uid)
+{
+	memset(w, 0, sizeof(*w));
+	pool_list_init(&w->link);
+	pool_list_init(&w->tombs);
+	pool_list_init(&w->unkept);
+	pool_list_init(&w->lost);
+	w->uid = uid;
+}
+
+void master_owners_init(struct master_owners *o)
+{
+	int i;
+
+	memset(o, 0, sizeof(*o));
+	pool_hash_init(&o->by_uid);
+	pool_list_init(&o->unkept);
+	pool_list_init(&o->lost);
+	for (i = 0; i < MASTER_OWNER_CLASSES; i++) {
+		pool_list_init(&o->classes[0][i]);
+		pool_list_init(&o->classes[1][i]);
+	}
+	owner_init(&o->anyone, MASTER_UID_ANYONE);
+	o->self = geteuid();
+}
+
+static struct master_owner *owner_of(struct pool_hash_node *n)
+{
+	return pool_container_of(n, struct master_owner, hash);
+}
+
+static void free_owner(struct pool_hash_node *n, void *arg)
+{
+	pool_hash_remove(&((struct master_owners *)arg)->by_uid, n);
+	free(owner_of(n));
+}
+
+void master_owners_fini(struct master_owners *o)
+{
+	pool_hash_each(&o->by_uid, free_owner, o);
+	pool_hash_fini(&o->by_uid);
+}
+
+static uint32_t hash_of(uint32_t uid)
+{
+	return (uint32_t)XXH3_64bits(&uid, sizeof(uid));
+}
+
+static struct master_owner *find(const struct master_owners *o, uint32_t uid)
+{
+	struct pool_hash_node *n = pool_hash_first(&o->by_uid, hash_of(uid));
+
+	while (n && owner_of(n)->uid != uid)
+		n = pool_hash_next(n);
+	return n ? owner_of(n) : NULL;
+}
+
+struct master_owner *master_owners_of(struct master_owners *o, uint32_t uid)
+{
+	struct master_owner *w = find(o, uid);
+
+	if (w || uid == MASTER_UID_ANYONE ||
+	    o->by_uid.count >= MASTER_OWNERS_MAX)
+		return w ? w : &o->anyone;
+	w = malloc(sizeof(*w));
+	if (!w)
+		return &o->anyone;
+	owner_init(w, uid);
+	if (pool_hash_insert(&o->by_uid, &w->hash, hash_of(uid))) {
+		free(w);
+		return &o->anyone;
+	}
+	return w;
+}
+
+static bool is_privileged(const struct master_owners *o,
+			  const struct master_owner *w)
+{
+	return w->uid == 0 || w->uid == o->self || w == &o->anyone;
+}
+
+/* As the bounds of the map count: by number, or by bytes if these are more. */
+static uint64_t weight(const struct master_owner *w)
+{
+	uint64_t n = w->n * MASTER_GRAVE_BYTES;
+
+	return n > w->bytes ? n : w->bytes;
+}
+
+static void weigh(struct master_owners *o, struct master_owner *w, int64_t n,
+		  uint64_t bytes)
+{
+	bool p = is_privileged(o, w);
+	uint64_t was = weight(w), is;
+
+	w->n += (uint64_t)n;
+	w->bytes += bytes;
+	is = weight(w);
+	o->weight[p] += is - was;
+	if (was && is && __builtin_clzll(was) == __builtin_clzll(is))
+		return;
+	pool_list_del(&w->link);
+	if (is)
+		pool_list_add_tail(
+			&o->classes[p][63 - __builtin_clzll(is)], &w->link);
+}
+
+void master_owner_add(struct master_owners *o, struct master_owner *w,
+		      struct pool_list *own, uint64_t bytes)
+{
+	pool_list_add_tail(&w->tombs, own);
+	weigh(o, w, 1, bytes);
+}
+
+void master_owner_sub(struct master_owners *o, struct master_owner *w,
+		      struct pool_list *own, uint64_t bytes)
+{
+	pool_list_del(own);
+	weigh(o, w, -1, -bytes);
+}
+
+static struct master_owner *heaviest(const struct master_owners *o,
+				     bool privileged)
+{
+	int i;
+
+	for (i = MASTER_OWNER_CLASSES - 1; i >= 0; i--)
+		if (!pool_list_empty(&o->classes[privileged][i]))
+			return pool_list_first(&o->classes[privileged][i],
+					       struct master_owner, link);
+	return NULL;
+}
+
+struct pool_list *master_owners_victim(const struct master_owners *o,
+				       uint64_t max_weight)
+{
+	bool privileged = o->weight[1] > max_weight / 2 || !o->weight[0];
+	struct master_owner *w = heaviest(o, privileged);
+
+	assert(w && !pool_list_empty(&w->tombs));
+	return w->tombs.next;
+}
+
+void master_owner_lost(struct master_owners *o, struct master_owner *w,
+		       uint64_t wall_ns, uint64_t seq)
+{
+	if (seq > w->lost_seq)
+		w->lost_seq = seq;
+	if (wall_ns <= w->lost_wall_ns)
+		return;
+	w->lost_wall_ns = wall_ns;
+	if (pool_list_empty(&w->lost))
+		pool_list_add_tail(&o->lost, &w->lost);
+	if (pool_list_empty(&w->unkept))
+		pool_list_add_tail(&o->unkept, &w->unkept);
+}
+
+void master_owners_lost(const struct master_owners *o, uint32_t uid,
+			uint64_t *ret_wall_ns, uint64_t *ret_seq)
+{
+	const struct master_owner *w = find(o, uid), *any = &o->anyone;
+
+	*ret_wall_ns = any->lost_wall_ns;
+	*ret_seq = any->lost_seq;
+	if (w && w->lost_wall_ns > *ret_wall_ns)
+		*ret_wall_ns = w->lost_wall_ns;
+	if (w && w->lost_seq > *ret_seq)
+		*ret_seq = w->lost_seq;
+}
+
+struct master_owner *master_owners_next_lost(const struct master_owners *o,
+					     const struct master_owner *after)
+{
+	const struct pool_list *next = after ? after->lost.next : o->lost.next;
+
+	return next == &o->lost ?
+		       NULL :
+		       pool_list_entry((struct pool_list *)(uintptr_t)next,
+				       struct master_owner, lost);
+}
