@@ -226,7 +226,7 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 	if (!e->is_dir && !gen)
 		of_any(n, op, node_file(e)->own);
 	if (!e->is_dir) {
-		op->c.attr.uid = node_file(e)->attr.uid;
+		op->c.attr.uid = pool_node_attr(e)->uid;
 		base.sum = node_file(e)->sum;
 		base.size = node_file(e)->size;
 		if (gen && gen == node_file(e)->gen)

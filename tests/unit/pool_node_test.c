@@ -2802,6 +2802,22 @@ static void a_directory_removed_where_a_file_won_does_not_come_back(
 	run_until(f, find(f, 0, "r"));
 }
 
+/* Its tombstone is on the owner's account. */
+static void the_owner_of_what_was_never_published_is_told_the_master(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct master_map *map;
+
+	start_pool(f, 1);
+	map = &f->master->map;
+	publish(f, 0, "k", 1000, 1); /* a generation that this node has seen */
+	put(f, 0, "l", 1000, 1);
+	assert_int_equal(0, pool_node_unlink(node(f, 0), find(f, 0, "l")));
+	run_until(f, master_map_tomb_gen(map, "l", 1));
+	assert_int_equal(1000, master_map_grave(map, "l", 1)->uid);
+}
+
 /* What was unlinked here is hidden until the feed says that it is gone. That there
  * is a directory says it, too: no other picture is asked for. */
 static void a_hidden_file_gives_way_to_a_directory(void **state)
@@ -5196,6 +5212,8 @@ int main(int argc, char **argv)
 		node_test(one_user_has_no_more_than_his_share_of_changes),
 		node_test(
 			a_directory_removed_where_a_file_won_does_not_come_back),
+		node_test(
+			the_owner_of_what_was_never_published_is_told_the_master),
 		node_test(a_hidden_file_gives_way_to_a_directory),
 		node_test(removed_directories_go_with_the_last_file_below),
 		node_test(removed_directories_come_back_with_a_file_below),
