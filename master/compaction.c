@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "master/impl.h"
+#include "master/meta.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 

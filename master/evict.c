@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/place.h"
 #include "pool/base/clock.h"
 
 /* ---- surplus ---- */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/meta.h"
 
 int master_meta_check(const Kvpool__Meta *meta, bool whole)
 {

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/meta.h"
 #include "pool/base/clock.h"
 #include "pool/model/root.h"
 

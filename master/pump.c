@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/meta.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 

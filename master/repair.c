@@ -19,6 +19,8 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/meta.h"
+#include "master/place.h"
 #include "pool/base/clock.h"
 
 #define TRIES_MAX 8

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "master/impl.h"
+#include "master/place.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 

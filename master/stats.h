@@ -1,0 +1,77 @@
+/*
+ * The master's counters and gauges: any file counts with master_count, stats.c
+ * alone names them and sets the gauges.
+ */
+#ifndef MASTER_STATS_H
+#define MASTER_STATS_H
+
+#include "master/map.h"
+#include "pool/base/metric.h"
+#include "pool/conn/wire.h"
+
+struct master;
+
+enum master_counter {
+	MC_PUBLISH,
+	MC_UNLINK,
+	MC_MKDIR,
+	MC_RMDIR,
+	MC_SETATTR,
+	MC_OPS_FAILED,
+	MC_FEED_ENTRIES,
+	MC_FEED_BATCHES,
+	MC_PICTURES,
+	MC_PICTURES_SHORT,
+	MC_INVENTORY,
+	MC_INVENTORY_DROPPED,
+	MC_INVENTORY_REFUSED,
+	MC_INVENTORY_CONFLICT,
+	MC_EVICT_GRANTED,
+	MC_EVICT_LAST,
+	MC_EVICT_REFUSED,
+	MC_SURPLUS,
+	MC_MOVES,
+	MC_REPLICATIONS,
+	MC_REPAIR_BYTES,
+	MC_EXTRAS,
+	MC_EXTRAS_REFUSED,
+	MC_EXTRAS_COLD,
+	MC_COPIES_FAILED,
+	MC_COPIES_DAMAGED,
+	MC_COPIES_GIVEN_UP,
+	MC_WAITS,
+	MC_WAITS_REFUSED,
+	MC_BAD_MESSAGES,
+	MC_BAD_ITEMS,
+	MC_CUT_OFF,
+	MC_HELD,
+	MC_RESULTS_FORGOTTEN,
+	MC_OPS_DEFERRED,
+	MC_OPS_DEFERRED_REFUSED,
+	MC_ISSUED_FORGOTTEN,
+	MC_SESSIONS_REFUSED,
+	MC_IDS_REFUSED,
+	MC_MEMORY_ENDED,
+	MC_LOST_KEYS,
+	MC_QUOTA_USER,
+	MC_QUOTA_POOL,
+	MC_NCOUNTERS,
+};
+
+struct master_stats {
+	struct pool_counter c[MC_NCOUNTERS];
+	struct pool_counter requests[POOL_MSG_MAX];
+	struct pool_counter graves_forgotten, holders_full;
+	struct pool_hist sync;
+	struct pool_gauge keys, dirs, attr_bytes, bytes, tombs, grave_bytes;
+	struct pool_gauge nodes, nodes_alive, capacity, used, evictable,
+		sessions, session_bytes, subscribers, needs, unmet, soft,
+		hard, ready, epoch, state_bytes, feed_seq, uptime,
+		endangered[MASTER_DANGERS], repairs, repair_left, repair_rate,
+		repair_limit, repair_eta, stuck_keys, stuck_bytes, draining;
+};
+
+int master_stats_register(struct master *m, struct pool_metrics *metrics);
+void master_summary(struct master *m);
+
+#endif
