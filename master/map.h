@@ -74,7 +74,7 @@ static inline unsigned int master_holder_phase(master_holder h)
 	return h & (MASTER_PHASES - 1);
 }
 
-struct master_need; /* master/impl.h */
+struct master_need; /* master/copies.h */
 
 /* Danger of a file: 0, or 1 + copies left if these are fewer than its rules
  * want. */
