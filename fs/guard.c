@@ -13,60 +13,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "pool/base/mountinfo.h"
+
 #define MOUNTINFO_MAX (1u << 20)
 
-/* Does the field, in which mountinfo escapes blanks etc. as \040, equal path?
- */
-static bool field_is(const char *field, size_t len, const char *path)
+/* The device of what is mounted at path. Writes into text, a mountinfo. */
+static int device_in(char *text, const char *path, char *ret)
 {
-	const char *end = field + len;
-
-	while (field < end && *path) {
-		char c = *field++;
-
-		if (c == '\\' && end - field >= 3) {
-			c = (char)((field[0] - '0') * 64 +
-				   (field[1] - '0') * 8 + (field[2] - '0'));
-			field += 3;
-		}
-		if (c != *path++)
-			return false;
-	}
-	return field == end && !*path;
-}
-
-/* The device of a line, if its mount point is path. Fields: id, parent,
- * MAJOR:MINOR, root, mount point, ... */
-static bool line_device(const char *line, const char *path, char *ret)
-{
-	const char *field[6];
-	size_t i;
-
-	field[0] = line;
-	for (i = 1; i < 6; i++) {
-		field[i] = strpbrk(field[i - 1], " \n");
-		if (!field[i] || *field[i] == '\n')
-			return false;
-		field[i]++;
-	}
-	if (!field_is(field[4], (size_t)(field[5] - field[4] - 1), path) ||
-	    field[3] - field[2] > 31)
-		return false;
-	memcpy(ret, field[2], (size_t)(field[3] - field[2] - 1));
-	ret[field[3] - field[2] - 1] = '\0';
-	return true;
-}
-
-int fs_guard_device(const char *mountinfo, const char *path, char *ret)
-{
+	char *line, *save = NULL;
+	struct pool_mountinfo m;
 	int err = -ENOENT;
 
-	while (mountinfo && *mountinfo) {
-		if (line_device(mountinfo, path, ret))
-			err = 0; /* later lines are mounted on top */
-		mountinfo = strchr(mountinfo, '\n');
-		if (mountinfo)
-			mountinfo++;
+	for (line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		if (!pool_mountinfo_parse(line, &m) || strcmp(m.point, path) ||
+		    strlen(m.device) >= FS_GUARD_DEVICE)
+			continue;
+		strcpy(ret, m.device);
+		err = 0; /* later lines are mounted on top */
 	}
 	return err;
 }
@@ -88,7 +52,7 @@ static int device_now(const char *path, char *text, char *ret)
 	} while (n > 0 && have < MOUNTINFO_MAX - 1);
 	close(fd);
 	text[have] = '\0';
-	return fs_guard_device(text, path, ret);
+	return device_in(text, path, ret);
 }
 
 int fs_guard_device_now(const char *path, char *ret)
@@ -103,7 +67,7 @@ int fs_guard_device_now(const char *path, char *ret)
 static void guard(pid_t daemon, const char *path, char *text,
 		  const char *device)
 {
-	char now[32];
+	char now[FS_GUARD_DEVICE];
 	sigset_t wait_for;
 	int sig;
 
@@ -128,7 +92,7 @@ static void guard(pid_t daemon, const char *path, char *text,
 pid_t fs_guard_start(const char *mountpoint)
 {
 	sigset_t all, before;
-	char device[32];
+	char device[FS_GUARD_DEVICE];
 	pid_t pid, self = getpid();
 	char *text = malloc(MOUNTINFO_MAX);
 	int err;

@@ -21,10 +21,9 @@
 pid_t fs_guard_start(const char *mountpoint);
 /* Kills the guard, before the daemon unmounts or leaves. pid <= 0: no-op. */
 void fs_guard_stop(pid_t pid);
-/* The device number ("0:63") of the topmost mount at path, from the text of
- * /proc/self/mountinfo; 0 or -ENOENT. ret: at least 32 bytes. */
-int fs_guard_device(const char *mountinfo, const char *path, char *ret);
-/* The same, from the current /proc/self/mountinfo: 0 or -errno. */
+#define FS_GUARD_DEVICE 32 /* bytes of a device number, with its NUL */
+/* The device number ("0:63") of the topmost mount at path now: 0 or -errno
+ * (-ENOENT: there is none). ret: FS_GUARD_DEVICE bytes. */
 int fs_guard_device_now(const char *path, char *ret);
 
 #endif
