@@ -259,6 +259,15 @@ static inline struct fs *fs_count(fuse_req_t req, enum fs_op op)
 	pool_count(&fs->requests[op]);
 	return fs;
 }
+/* The same for a request that changes names or attributes: they are changed for
+ * its caller until it has been handled (handle_one). */
+static inline struct fs *fs_change(fuse_req_t req, enum fs_op op)
+{
+	struct fs *fs = fs_count(req, op);
+
+	pool_node_caller(fs->node, fuse_req_ctx(req)->uid);
+	return fs;
+}
 
 /* waiting.c: calls fs_listings_run and fs_waiting_run every FS_WAITING_MS until
  * `listings` and `waiting` are empty and no pin is in force. */

@@ -175,7 +175,7 @@ static bool may_follow(fuse_req_t req, const struct node_entry *f, int set)
 void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 		struct fuse_file_info *fi)
 {
-	struct fs *fs = fs_count(req, OP_SETATTR);
+	struct fs *fs = fs_change(req, OP_SETATTR);
 	struct fs_inode *i, *next;
 	struct node_entry *f;
 	struct pool_entry *e;
@@ -265,7 +265,7 @@ static int reply_new(fuse_req_t req, struct fs *fs, struct pool_entry *e)
 void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	      mode_t mode)
 {
-	struct fs *fs = fs_count(req, OP_MKDIR);
+	struct fs *fs = fs_change(req, OP_MKDIR);
 	struct node_dirent *dir = fs_dir_of(fs, parent), *d;
 	struct node_attr a;
 	int err;
@@ -329,7 +329,7 @@ static void leave_name(struct fs *fs, struct fs_inode *i)
 
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fs *fs = fs_count(req, OP_UNLINK);
+	struct fs *fs = fs_change(req, OP_UNLINK);
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	struct pool_entry *e;
 	struct node_entry *f;
@@ -360,7 +360,7 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fs *fs = fs_count(req, OP_RMDIR);
+	struct fs *fs = fs_change(req, OP_RMDIR);
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	struct pool_entry *e;
 	int err;
@@ -454,7 +454,7 @@ static void renamed(struct fs *fs, struct node_dirent *dir,
 void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 	       fuse_ino_t newparent, const char *newname, unsigned int flags)
 {
-	struct fs *fs = fs_count(req, OP_RENAME);
+	struct fs *fs = fs_change(req, OP_RENAME);
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	struct node_dirent *newdir = fs_dir_of(fs, newparent);
 	struct pool_entry *from, *old, *to;

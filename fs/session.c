@@ -233,6 +233,7 @@ static bool handle_one(struct fs *fs)
 		return false;
 	}
 	fuse_session_process_buf(fs->se, &fs->buf);
+	pool_node_caller(fs->node, NODE_NO_CALLER);
 	return true;
 }
 

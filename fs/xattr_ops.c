@@ -166,7 +166,7 @@ static void pin_make_absolute(const char *name, const char **value,
 void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 		 const char *value, size_t size, int flags)
 {
-	struct fs *fs = fs_count(req, OP_SETXATTR);
+	struct fs *fs = fs_change(req, OP_SETXATTR);
 	struct pool_entry *e = entry_of(req, fs, ino, W_OK);
 	struct fs_pin pin;
 	struct node_entry *f;
@@ -203,7 +203,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 
 void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-	struct fs *fs = fs_count(req, OP_REMOVEXATTR);
+	struct fs *fs = fs_change(req, OP_REMOVEXATTR);
 	struct pool_entry *e = entry_of(req, fs, ino, W_OK);
 	int err;
 

@@ -68,6 +68,7 @@ void node_check(struct pool_node *n)
 	unsigned int nsealed = 0, nsmall = 0;
 	const struct pool_list *it;
 
+	assert(n->caller == NODE_NO_CALLER);
 	if (n->closing || n->changing)
 		return;
 	for (e = &n->tree.root->e; e; e = pool_tree_next(&n->tree, e))

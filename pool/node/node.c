@@ -225,6 +225,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_quota_init(&n->quota);
 	pool_quota_init(&n->changers);
 	pool_quota_limit(&n->changers, NODE_OPS_MAX, 0);
+	n->caller = NODE_NO_CALLER;
 	if (!n->members || copy_names(n) < 0 ||
 	    pool_tree_init(&n->tree, sizeof(struct node_entry),
 			   sizeof(struct node_dirent)) < 0)

@@ -403,6 +403,16 @@ struct node_dirent *pool_node_root(struct pool_node *n);
 /* ---- names: none of these waits; the change is sent to the master later ----
  */
 
+#define NODE_NO_CALLER UINT32_MAX
+
+/*
+ * For whom the following calls change names and attributes, until it is set
+ * back to NODE_NO_CALLER: unacked changes are bounded by a share of each user
+ * (pool/model/quota.h), and they count in the caller's. Without a caller, in
+ * that of the owner of what is changed.
+ */
+void pool_node_caller(struct pool_node *n, uint32_t uid);
+
 /* The visible entry of a name, or NULL. Counts hits and misses. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,

@@ -180,7 +180,8 @@ struct pool_node {
 	size_t nops; /* in both */
 	struct pool_hash changes; /* SETATTRs of these, by path */
 	struct pool_quota changers; /* `dirs`: how many of these, without
-				       publications, an owner's names have */
+				       publications, a user has made */
+	uint32_t caller; /* of pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
 	uint64_t rules_ticket; /* of the last change that may affect rules */

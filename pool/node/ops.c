@@ -111,6 +111,11 @@ bool node_ops_in_order(const struct pool_node *n)
 	return true;
 }
 
+void pool_node_caller(struct pool_node *n, uint32_t uid)
+{
+	n->caller = uid;
+}
+
 bool node_ops_full(const struct pool_node *n)
 {
 	return n->nops >= NODE_OPS_MAX;
@@ -155,7 +160,13 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	return 0;
 }
 
-/* Is there no room for another change of this path, or of this owner? */
+/* Whose share of the queue a change of e takes. */
+static uint32_t payer_of(const struct pool_node *n, const struct pool_entry *e)
+{
+	return n->caller != NODE_NO_CALLER ? n->caller : pool_node_attr(e)->uid;
+}
+
+/* Is there no room for another change of this path, or of this payer? */
 static bool is_refused(struct pool_node *n, int kind, const char *path,
 		       size_t len, uint32_t uid)
 {
@@ -170,7 +181,7 @@ static bool is_refused(struct pool_node *n, int kind, const char *path,
 static int op_on_path(struct pool_node *n, int kind, struct pool_entry *e,
 		      const char *path, size_t len, struct node_op **ret_op)
 {
-	uint32_t uid = pool_node_attr(e)->uid;
+	uint32_t uid = payer_of(n, e);
 	struct node_op *op;
 
 	if (is_refused(n, kind, path, len, uid))

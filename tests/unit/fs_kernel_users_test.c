@@ -178,6 +178,40 @@ static void rules_are_set_by_their_owner(void **state)
 	assert_int_equal(EPERM, setxattr_of(w, own, rule));
 }
 
+/* Changes of a user's that the master has not acknowledged take all that he may
+ * have in flight: root's changes of his files go on, and he has no more by
+ * changing root's. */
+static void root_changes_the_files_of_a_user_who_has_no_more_changes(
+	void **state)
+{
+	struct world *w = *state;
+	struct pool_quota *q = &w->m[0].node->changers;
+	const unsigned int many = NODE_OPS_MAX / 4;
+	uint64_t own, d, roots, none;
+
+	assert_int_equal(0, k_mkdir(w, ROOT, "roots", &roots));
+	own = publish_as(w, USER, "a");
+	(void)publish_as(w, USER, "b");
+	w->k.uid = w->k.gid = USER;
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	k_until(w, w->m[0].node->nops == 0);
+	pool_quota_add(q, USER, many, 0); /* as if so many waited */
+	assert_int_equal(EAGAIN, set(w, own, FATTR_MODE));
+	assert_int_equal(EAGAIN, setxattr_of(w, roots, "user.x"));
+	assert_int_equal(EAGAIN, k_mkdir(w, ROOT, "e", &none));
+	w->k.uid = w->k.gid = 0;
+	assert_int_equal(0, set(w, own, FATTR_MODE));
+	assert_int_equal(0, setxattr_of(w, own, "user.x"));
+	assert_int_equal(0, removexattr_of(w, own, "user.x"));
+	assert_int_equal(0, setxattr_of(w, d, "user.kvpool.replicas"));
+	assert_int_equal(0, k_rename(w, ROOT, "a", ROOT, "c", 0));
+	assert_int_equal(0, k_unlink(w, ROOT, "b"));
+	assert_int_equal(0, k_rmdir(w, ROOT, "d"));
+	pool_quota_sub(q, USER, many, 0);
+	w->k.uid = w->k.gid = USER;
+	assert_int_equal(0, setxattr_of(w, roots, "user.x"));
+}
+
 static void a_directory_that_is_closed_closes_what_is_in_it(void **state)
 {
 	struct world *w = *state;
@@ -226,6 +260,7 @@ int main(void)
 		both(who_is_in_many_groups_has_what_members_and_others_have),
 		both(attributes_are_set_by_their_owner),
 		both(rules_are_set_by_their_owner),
+		both(root_changes_the_files_of_a_user_who_has_no_more_changes),
 		both(a_directory_that_is_closed_closes_what_is_in_it),
 		both(the_sticky_root_keeps_what_is_anothers),
 	};

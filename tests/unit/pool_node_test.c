@@ -2781,6 +2781,64 @@ static void one_user_has_no_more_than_his_share_of_changes(void **state)
 	assert_int_equal(0, node(f, 0)->changers.used.dirs);
 }
 
+/* USER makes directories dN until his share of the queue is full. */
+static void fill_share(struct fixture *f, unsigned int queue)
+{
+	struct node_dirent *d;
+	char name[16];
+	int err = 0;
+
+	pool_quota_limit(&node(f, 0)->changers, queue, 0);
+	for (int k = 0; !err; k++) {
+		snprintf(name, sizeof(name), "d%d", k);
+		err = mkdir_top(f, 0, name, &d);
+	}
+	assert_int_equal(-EAGAIN, err);
+	assert_int_equal(queue / 4, node(f, 0)->nops);
+}
+
+/* Root changes, removes and renames what is a user's whose share is full. The
+ * user, what is root's: it takes his share, not root's. */
+static void a_change_takes_the_share_of_its_caller(void **state)
+{
+	struct fixture *f = *state;
+	struct node_attr root = { .mode = 0777 };
+	struct node_attr user = { .uid = USER };
+	struct node_dirent *made;
+	struct pool_entry *d, *k;
+	struct pool_node *n;
+
+	start_pool(f, 1);
+	n = node(f, 0);
+	for (char name[] = "k0"; name[1] < '3'; name[1]++)
+		put(f, 0, name, 100, 1);
+	assert_int_equal(0, pool_node_mkdir(n, pool_node_root(n), "root", 4,
+					    &root, &made));
+	run_until(f, is_published(f, 0, "k0") && is_published(f, 0, "k1") &&
+			     is_published(f, 0, "k2"));
+	k = there(f, 0, "k0");
+	assert_int_equal(0, pool_node_setattr(n, k, POOL_SET_UID, &user, NULL));
+	run_until(f, all_answered(f, 0));
+	fill_share(f, 80);
+	d = there(f, 0, "d0");
+	pool_node_caller(n, 0);
+	assert_int_equal(0, set_mode(f, d, 0700));
+	assert_int_equal(0, set_xattr(f, 0, d, "user.a", "1"));
+	assert_int_equal(0, pool_node_rmdir(n, node_dir(d)));
+	assert_int_equal(0, set_mode(f, k, 0600));
+	assert_int_equal(0, pool_node_unlink(n, node_file(k)));
+	assert_int_equal(0, rename_to(f, 0, "k1", "to", false));
+	pool_node_caller(n, USER);
+	assert_int_equal(-EAGAIN, set_xattr(f, 0, there(f, 0, "root"),
+					    "user.a", "1"));
+	assert_int_equal(-EAGAIN, rename_to(f, 0, "k2", "to", false));
+	assert_int_equal(-EAGAIN, pool_node_unlink(n, find(f, 0, "k2")));
+	pool_node_caller(n, NODE_NO_CALLER);
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, n->changers.used.dirs);
+	assert_non_null(there(f, 0, "k2"));
+}
+
 /* ---- names of both kinds ---- */
 
 /* Both have made the name at the same time, one of them a directory that it has
@@ -5210,6 +5268,7 @@ int main(int argc, char **argv)
 		node_test(a_publication_of_the_name_is_not_passed),
 		node_test(one_name_has_no_more_than_its_share_of_changes),
 		node_test(one_user_has_no_more_than_his_share_of_changes),
+		node_test(a_change_takes_the_share_of_its_caller),
 		node_test(
 			a_directory_removed_where_a_file_won_does_not_come_back),
 		node_test(
