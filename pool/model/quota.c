@@ -69,32 +69,40 @@ struct pool_usage pool_quota_of(const struct pool_quota *q, uint32_t uid)
 	return o ? o->used : none;
 }
 
-/* One of the two kinds. */
-static int check(uint64_t max, uint64_t used, uint64_t own, uint64_t more,
-		 bool privileged)
+static bool is_privileged(const struct pool_quota *q, uint32_t uid)
 {
-	uint64_t all = privileged ? max : max - max / 8;
+	return uid == 0 || uid == q->self;
+}
 
+uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,
+			  uint64_t max)
+{
+	return is_privileged(q, uid) ? max : max - max / 8;
+}
+
+/* One of the two kinds. */
+static int check(const struct pool_quota *q, uint32_t uid, uint64_t max,
+		 uint64_t used, uint64_t own, uint64_t more)
+{
 	if (!more)
 		return 0;
-	if (!privileged && own + more > max / 4)
+	if (!is_privileged(q, uid) && own + more > max / 4)
 		return -EDQUOT;
-	return used + more > all ? -ENOSPC : 0;
+	return used + more > pool_quota_bound(q, uid, max) ? -ENOSPC : 0;
 }
 
 int pool_quota_check(const struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		     uint64_t bytes)
 {
-	bool privileged = uid == 0 || uid == q->self;
 	struct pool_usage own;
 	int err;
 
 	if (!dirs && !bytes)
 		return 0;
 	own = pool_quota_of(q, uid);
-	err = check(q->max.dirs, q->used.dirs, own.dirs, dirs, privileged);
-	return err ? err : check(q->max.bytes, q->used.bytes, own.bytes, bytes,
-				 privileged);
+	err = check(q, uid, q->max.dirs, q->used.dirs, own.dirs, dirs);
+	return err ? err : check(q, uid, q->max.bytes, q->used.bytes, own.bytes,
+				 bytes);
 }
 
 static struct owner *make(struct pool_quota *q, uint32_t uid)

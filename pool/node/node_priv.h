@@ -16,10 +16,12 @@
 #include "pool/conn/wire.h"
 
 #define NODE_NODES_MAX 4096	/* members of a pool */
-#define NODE_OPS_MAX (1u << 20) /* unacked changes; of one user, and of all but
-				   root, pool_quota's shares */
-#define NODE_PATH_CHANGES_MAX 1000 /* of them, of one path's attributes: each of
-				      its feed entries gets them all */
+/* Unacked changes; the last eighth is for the privileged. Without publications,
+ * which wait when it is full, a user has pool_quota's share. */
+#define NODE_OPS_MAX (1u << 20)
+#define NODE_PATH_CHANGES_MAX 1000 /* of them, of one path's attributes (the
+				      last eighth: as above): each of its feed
+				      entries gets them all */
 #define NODE_OPS_INFLIGHT 4	/* unacked batches of changes */
 #define NODE_SLICE 2000	/* names that all walks visit in one turn */
 #define NODE_BATCH_MS 1	/* a change waits for others to share its message */
@@ -562,11 +564,8 @@ static inline void node_seen(struct pool_node *n, uint64_t gen)
 }
 /* An invariant, for tests: tickets ascend. */
 bool node_ops_in_order(const struct pool_node *n);
-/* Is the queue at NODE_OPS_MAX? Changes are refused then, publications wait. (A
- * user's changes are also refused beyond his share.) */
-bool node_ops_full(const struct pool_node *n);
 /* Queues the PUBLISH of o (PENDING). 0, -ENOMEM, or -EAGAIN: the queue is full,
- * retry at a later tick. */
+ * retry at a later tick. (Changes are refused then.) */
 int node_op_publish(struct pool_node *n, struct node_object *o);
 /* kind: UNLINK (gen 0: any generation), MKDIR, RMDIR. 0 or -errno. */
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,

@@ -116,9 +116,10 @@ void pool_node_caller(struct pool_node *n, uint32_t uid)
 	n->caller = uid;
 }
 
-bool node_ops_full(const struct pool_node *n)
+/* For a change, or publication, of uid's. */
+static bool is_full(const struct pool_node *n, uint32_t uid)
 {
-	return n->nops >= NODE_OPS_MAX;
+	return n->nops >= pool_quota_bound(&n->changers, uid, NODE_OPS_MAX);
 }
 
 /*
@@ -144,7 +145,7 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 {
 	struct node_op *op;
 
-	if (node_ops_full(n)) {
+	if (is_full(n, o->w->attr.uid)) {
 		pool_count(&n->c.publish_waits);
 		return -EAGAIN;
 	}
@@ -170,9 +171,11 @@ static uint32_t payer_of(const struct pool_node *n, const struct pool_entry *e)
 static bool is_refused(struct pool_node *n, int kind, const char *path,
 		       size_t len, uint32_t uid)
 {
-	if (!node_ops_full(n) && !pool_quota_check(&n->changers, uid, 1, 0) &&
+	if (!is_full(n, uid) && !pool_quota_check(&n->changers, uid, 1, 0) &&
 	    (kind != KVPOOL__OP__KIND__SETATTR ||
-	     node_changes_of(n, path, len) < NODE_PATH_CHANGES_MAX))
+	     node_changes_of(n, path, len) <
+		     pool_quota_bound(&n->changers, uid,
+				      NODE_PATH_CHANGES_MAX)))
 		return false;
 	pool_count(&n->c.ops_refused);
 	return true;

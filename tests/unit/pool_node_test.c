@@ -2839,6 +2839,38 @@ static void a_change_takes_the_share_of_its_caller(void **state)
 	assert_non_null(there(f, 0, "k2"));
 }
 
+/* Also of one name's changes, and of a queue full of publications. */
+static void the_last_eighth_of_a_queue_is_root_s(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *d, *e;
+	char name[32];
+	int err = 0, k;
+
+	start_pool(f, 1);
+	assert_int_equal(0, mkdir_top(f, 0, "d", &d));
+	for (k = 0; !err; k++) {
+		snprintf(name, sizeof(name), "user.%d", k);
+		err = set_xattr(f, 0, &d->d.e, name, "1");
+		if (!err)
+			err = set_xattr(f, 0, &d->d.e, name, NULL);
+	}
+	assert_int_equal(-EAGAIN, err);
+	assert_in_range(node(f, 0)->nops, NODE_PATH_CHANGES_MAX * 3 / 4,
+			NODE_PATH_CHANGES_MAX * 7 / 8 + 1);
+	pool_node_caller(node(f, 0), 0);
+	assert_int_equal(0, set_mode(f, &d->d.e, 0700));
+	pool_node_caller(node(f, 0), NODE_NO_CALLER);
+	run_until(f, all_answered(f, 0));
+	node(f, 0)->nops += NODE_OPS_MAX / 8 * 7; /* as if so many waited */
+	assert_int_equal(-EAGAIN, mkdir_top(f, 0, "e", &e));
+	pool_node_caller(node(f, 0), 0);
+	assert_int_equal(0, set_mode(f, &d->d.e, 0711));
+	pool_node_caller(node(f, 0), NODE_NO_CALLER);
+	node(f, 0)->nops -= NODE_OPS_MAX / 8 * 7;
+	run_until(f, all_answered(f, 0));
+}
+
 /* ---- names of both kinds ---- */
 
 /* Both have made the name at the same time, one of them a directory that it has
@@ -5269,6 +5301,7 @@ int main(int argc, char **argv)
 		node_test(one_name_has_no_more_than_its_share_of_changes),
 		node_test(one_user_has_no_more_than_his_share_of_changes),
 		node_test(a_change_takes_the_share_of_its_caller),
+		node_test(the_last_eighth_of_a_queue_is_root_s),
 		node_test(
 			a_directory_removed_where_a_file_won_does_not_come_back),
 		node_test(

@@ -57,6 +57,9 @@ static void the_last_eighth_is_for_the_privileged(void **state)
 	assert_int_equal(0, pool_quota_check(q, geteuid(), 10, 1000));
 	assert_int_equal(-ENOSPC, pool_quota_check(q, 0, 11, 0));
 	assert_int_equal(-ENOSPC, pool_quota_check(q, 0, 0, 1001));
+	assert_int_equal(700, pool_quota_bound(q, USER, 800));
+	assert_int_equal(800, pool_quota_bound(q, 0, 800));
+	assert_int_equal(800, pool_quota_bound(q, geteuid(), 800));
 }
 
 static void what_is_beyond_a_limit_stays_and_may_shrink(void **state)
