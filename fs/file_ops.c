@@ -58,7 +58,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return;
 	fs_handle_free(fs, fs_fh_get(fs, out.open.fh));
 	if (out.open.fh == FS_PASSTHROUGH_WRITER)
-		fs_direct_end(i->obj);
+		fs_direct_end(fs, i->obj);
 	fs_uncreate(fs, i->obj);
 	fs_inode_closed(fs, i, i->obj);
 	fs_inode_forget(fs, i, 1);
@@ -168,7 +168,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fs_executed_end(fs, o);
 	if (writer && o->w) {
 		if (passthrough_writer) {
-			fs_direct_end(o);
+			fs_direct_end(fs, o);
 			pool_node_writer_flushed(fs->node, o);
 		}
 		pool_node_writer_closed(fs->node, o);

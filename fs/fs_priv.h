@@ -524,8 +524,9 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh);
  * writers of an object use one nodeid (node_writer.direct), no daemon-served
  * ones write beside them, and what changes the file asks first:
  */
-void fs_direct_begin(struct node_object *o, const struct fs_inode *i);
-void fs_direct_end(struct node_object *o);
+void fs_direct_begin(struct fs *fs, struct node_object *o,
+		     const struct fs_inode *i);
+void fs_direct_end(struct fs *fs, struct node_object *o);
 /* May no writer of i->obj be opened by i, because of those that there are? */
 bool fs_writers_clash(const struct fs_inode *i);
 /* Is o perhaps locked by a write through another nodeid than i? i NULL: through

@@ -71,16 +71,17 @@ bool fs_writers_clash(const struct fs_inode *i)
 	       (!i->served && w && w->nserved > 0);
 }
 
-void fs_direct_begin(struct node_object *o, const struct fs_inode *i)
+void fs_direct_begin(struct fs *fs, struct node_object *o,
+		     const struct fs_inode *i)
 {
-	o->w->direct = i;
-	o->w->ndirect++;
+	pool_node_writer_direct(fs->node, o, i, o->w->ndirect + 1);
 }
 
-void fs_direct_end(struct node_object *o)
+void fs_direct_end(struct fs *fs, struct node_object *o)
 {
-	if (o->w && o->w->ndirect > 0 && --o->w->ndirect == 0)
-		o->w->direct = NULL;
+	if (o->w && o->w->ndirect > 0)
+		pool_node_writer_direct(fs->node, o, o->w->direct,
+					o->w->ndirect - 1);
 }
 
 void fs_handle_free(struct fs *fs, struct fs_handle *h)
@@ -116,7 +117,7 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 			if (!fs_wants_write(flags))
 				return 0;
 			out->fh = FS_PASSTHROUGH_WRITER;
-			fs_direct_begin(i->obj, i);
+			fs_direct_begin(fs, i->obj, i);
 			return 0;
 		}
 		if (i->opens > 0)

@@ -531,10 +531,8 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	}
 	if (get_object(fs, i, m, o, h))
 		return -ENOMEM;
-	if (m->direct > 0 && i->obj && i->obj->w) {
-		i->obj->w->direct = i;
-		i->obj->w->ndirect = m->direct;
-	}
+	if (m->direct > 0 && i->obj && i->obj->w)
+		pool_node_writer_direct(fs->node, i->obj, i, m->direct);
 	if (i->backing && i->obj && i->opens == 0) {
 		pool_list_add_tail(&fs->backings, &i->lru);
 		fs->nbackings++;

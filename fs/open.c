@@ -204,7 +204,7 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	node_object_ref(o);
 	fs_handle_free(fs, fs_fh_get(fs, out.fh));
 	if (out.fh == FS_PASSTHROUGH_WRITER)
-		fs_direct_end(o);
+		fs_direct_end(fs, o);
 	end_use(fs, o, flags);
 	fs_inode_closed(fs, i, o);
 	node_object_unref(fs->node, o);
@@ -366,7 +366,7 @@ static void resize_begin(struct open_req *r, struct node_object *own)
 	r->resized = node_object_ref(own);
 	pool_node_writer_opened(r->fs->node, own);
 	if (may_be_direct(r->fs, own))
-		fs_direct_begin(own, r->asked);
+		fs_direct_begin(r->fs, own, r->asked);
 }
 
 static void resize_end(struct open_req *r)
@@ -376,7 +376,7 @@ static void resize_end(struct open_req *r)
 
 	r->resized = NULL;
 	if (may_be_direct(r->fs, o))
-		fs_direct_end(o);
+		fs_direct_end(r->fs, o);
 	pool_node_writer_flushed(n, o);
 	pool_node_writer_closed(n, o);
 	node_object_unref(n, o);

@@ -14,6 +14,7 @@ static void check_own(const struct node_entry *e)
 	assert(!pool_evict_inserted(&o->ev) && o->lent_fd < 0);
 	assert(o->gen == 0 && !pool_list_empty(&o->w->link));
 	assert(!o->w->op || o->w->op->obj == o);
+	assert(node_is_candidate(o) == !pool_list_empty(&o->w->candidate));
 }
 
 static void check_obj(const struct pool_node *n, const struct node_entry *e)
@@ -79,6 +80,9 @@ void node_check(struct pool_node *n)
 					     link)->sealed;
 	for (it = n->small_seals.next; it != &n->small_seals; it = it->next)
 		nsmall++;
+	for (it = n->candidates.next; it != &n->candidates; it = it->next)
+		assert(node_is_candidate(pool_container_of(
+			it, const struct node_writer, candidate)->obj));
 	assert(nsealed == n->nsealed && nsmall == n->nsmall_seals);
 	assert(n->nkept_fds <= NODE_KEPT_FDS);
 	assert(n->opts.fds_max == 0 || n->nfds <= n->opts.fds_max);

@@ -455,6 +455,7 @@ static int get_files(struct pool_node *n, struct node_entry *e,
 	e->own = o;
 	pool_list_add_tail(m->own->sealed ? &n->pending : &n->writers,
 			   &o->w->link);
+	node_candidate_update(n, o);
 	return 0;
 }
 

@@ -206,6 +206,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->base_gen = to->gen;
 	w->touched_ms = pool_now_ms();
 	w->stale_blob = true;
+	node_candidate_update(n, o);
 	if (queued) {
 		node_op_forget(n, o);
 		(void)node_write_blob(n, o);

@@ -194,6 +194,7 @@ int pool_node_open(const struct pool_node_opts *opts,
 		n->opts.deadline_ms = 2000;
 	n->ops_run = pool_random_u64() | 1; /* never 0 */
 	pool_list_init(&n->writers);
+	pool_list_init(&n->candidates);
 	pool_list_init(&n->sealing);
 	pool_list_init(&n->pending);
 	pool_list_init(&n->small_seals);
@@ -371,17 +372,10 @@ static void finish_close(struct pool_node *n)
 void pool_node_close(struct pool_node *n, unsigned int timeout_ms,
 		     void (*closed)(void *arg), void *arg)
 {
-	struct pool_list *it, *tmp;
-
 	n->closed_arg = arg;
 	n->ops = NULL;
 	/* Complete files are published; others are lost with the mount. */
-	pool_list_each(it, tmp, &n->writers) {
-		struct node_writer *w =
-			pool_list_entry(it, struct node_writer, link);
-
-		(void)node_try_seal(n, w->obj, true);
-	}
+	node_seal_candidates(n);
 	node_kick(n);
 	n->closed = closed;
 	n->close_deadline_ms = pool_now_ms() + timeout_ms;

@@ -216,6 +216,8 @@ struct node_content {
 /* What a local file needs until it is published. */
 struct node_writer {
 	struct pool_list link; /* in node->writers, oldest first */
+	/* in node->candidates if node_is_candidate, else self-linked */
+	struct pool_list candidate;
 	struct node_object *obj;
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
@@ -515,6 +517,10 @@ int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 void pool_node_writer_opened(struct pool_node *n, struct node_object *o);
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
 void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
+/* The handles of the mount that write to o in passthrough mode, and their
+ * nodeid (NULL without any). */
+void pool_node_writer_direct(struct pool_node *n, struct node_object *o,
+			     const void *direct, uint32_t ndirect);
 /*
  * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: a worker is
  * sealing it, or its PUBLISH is in flight; it will be published or dropped

@@ -78,7 +78,8 @@ struct node_counters {
 	struct pool_counter evicted_cache, evicted_last, evicted_alone,
 		evicted_forgotten;
 	struct pool_counter evicted_bytes;
-	struct pool_counter poisoned, outgrown, abandoned, seal_retries;
+	struct pool_counter poisoned, outgrown, abandoned;
+	struct pool_counter seal_tries, seal_retries;
 	struct pool_counter fds_closed;
 	struct pool_counter claims_waited, claims_refused, claims_passing;
 	struct pool_counter claims_through;
@@ -164,6 +165,8 @@ struct pool_node {
 
 	/* own.c, write.c, seal.c */
 	struct pool_list writers;  /* WRITING, least recently used first */
+	struct pool_list candidates; /* of these, node_is_candidate: the one
+					that was tried last is the last */
 	struct pool_list sealing;  /* SEALING; or sealed, PUBLISH not queued */
 	struct pool_list pending; /* PENDING, PUBLISH queued or in flight; on a
 				     client also HELD until a store has it */
@@ -599,6 +602,18 @@ void node_ops_free(struct pool_node *n);
 
 /* ---- own.c: a name's own file ---- */
 
+/* May it be published once its last writer is gone? */
+bool node_publishable(const struct node_object *o);
+/*
+ * Might node_try_seal with `force` seal it now? Not with handles that are
+ * daemon-served, or in passthrough mode: the kernel may be about to open the
+ * file for one. With others (pins of the mount) only a lease can prove that
+ * nobody writes.
+ */
+bool node_is_candidate(const struct node_object *o);
+/* Something changed that node_is_candidate depends on: n->candidates follows.
+ */
+void node_candidate_update(struct pool_node *n, struct node_object *o);
 /* A file in own state `state` from now on. */
 void node_own_state(struct pool_node *n, struct node_object *o,
 		    enum node_state state);
@@ -648,15 +663,13 @@ void node_space_answered(struct pool_node *n, const struct node_object *o);
 
 /* ---- seal.c: from the last close to the publication ---- */
 
-/* May it be published once its last writer is gone? */
-bool node_publishable(const struct node_object *o);
 /* May a write beyond the reservation have failed without the daemon's notice?
  * Counts it. */
 bool node_outgrew(struct pool_node *n, struct node_object *o);
 /* 0, also if it must wait; -errno: o is lost, and perhaps freed. force:
  * although handles are open (fsync). */
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
-/* Tries to seal all candidates, although handles are open (fsync). */
+/* Tries to seal each candidate once, although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
 /* Is a file closed that the kernel, or a mapping, still refers to? */
 bool node_seals_due(const struct pool_node *n);

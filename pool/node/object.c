@@ -363,6 +363,7 @@ struct node_writer *node_writer_new(struct node_object *o)
 	if (!w)
 		return NULL;
 	pool_list_init(&w->link);
+	pool_list_init(&w->candidate);
 	w->obj = o;
 	node_fd_init(&w->fd);
 	return w;
@@ -385,6 +386,7 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 	o->w = NULL;
 	node_writer_sealed(n, w, false);
 	pool_list_del(&w->link);
+	pool_list_del(&w->candidate);
 	if (w->ticket)
 		node_barriers_progress(n, w->ticket);
 	node_writer_close_fd(n, w);

@@ -14,6 +14,41 @@ uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w)
 	return w && w->scratch ? INT64_MAX : pool_store_size(n->store);
 }
 
+/* ---- candidates ---- */
+
+bool node_publishable(const struct node_object *o)
+{
+	const struct node_writer *w = o->w;
+	const struct pool_entry *e = &o->entry->e;
+
+	return o->state == NODE_WRITING && w->flushed && !w->scratch &&
+	       !w->poison &&
+	       (w->renamed ||
+		!node_name_is_temporary(pool_entry_name(e), e->name_len));
+}
+
+bool node_is_candidate(const struct node_object *o)
+{
+	const struct node_writer *w = o->w;
+
+	return w && o->entry && o->entry->own == o && node_publishable(o) &&
+	       (w->opens == 0 || (!w->served && w->ndirect == 0));
+}
+
+void node_candidate_update(struct pool_node *n, struct node_object *o)
+{
+	bool is = node_is_candidate(o);
+
+	if (o->w && is == pool_list_empty(&o->w->candidate)) {
+		if (is)
+			pool_list_add_tail(&n->candidates, &o->w->candidate);
+		else
+			pool_list_del(&o->w->candidate);
+	}
+}
+
+/* ---- */
+
 void node_own_discard(struct pool_node *n, struct node_object *o)
 {
 	pool_store_remove(n->store, o->id);
@@ -47,6 +82,7 @@ void node_own_state(struct pool_node *n, struct node_object *o,
 	node_names_begin(n);
 	node_object_to(o, state);
 	node_names_end(n);
+	node_candidate_update(n, o);
 }
 
 int pool_node_writer_fd(struct pool_node *n, struct node_object *o)
@@ -59,6 +95,7 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status)
 	if (!o->w || o->w->poison)
 		return;
 	o->w->poison = status;
+	node_candidate_update(n, o);
 	pool_count(&n->c.poisoned);
 }
 
@@ -121,6 +158,7 @@ static void own_go(struct pool_node *n, struct node_entry *e,
 	if (o->w)
 		pool_xattrs_charge(o->w->xattrs, NULL, 0);
 	o->entry = NULL;
+	node_candidate_update(n, o);
 	node_op_forget(n, o);
 	if (o->state == NODE_SEALING) {
 		node_object_to(o, NODE_DROPPED); /* sealed() removes the file */

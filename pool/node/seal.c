@@ -306,17 +306,6 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	return 0;
 }
 
-bool node_publishable(const struct node_object *o)
-{
-	const struct node_writer *w = o->w;
-	const struct pool_entry *e = &o->entry->e;
-
-	return o->state == NODE_WRITING && w->flushed && !w->scratch &&
-	       !w->poison &&
-	       (w->renamed ||
-		!node_name_is_temporary(pool_entry_name(e), e->name_len));
-}
-
 bool node_outgrew(struct pool_node *n, struct node_object *o)
 {
 	uint64_t size, blocks;
@@ -332,15 +321,10 @@ bool node_outgrew(struct pool_node *n, struct node_object *o)
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 {
 	struct node_writer *w = o->w;
-	struct node_entry *e = o->entry;
 	int fd, rc;
 
-	if (!e || e->own != o || !node_publishable(o))
-		return 0;
-	/* With writers due (pins of the mount), only a lease can prove that
-	 * nobody writes. Not with handles in passthrough mode: the kernel may
-	 * be about to open the file for one. */
-	if (w->opens > 0 && (w->served || !force || w->ndirect > 0))
+	pool_count(&n->c.seal_tries);
+	if (!node_is_candidate(o) || (w->opens > 0 && !force))
 		return 0;
 	if (!w->served) {
 		fd = pool_store_fd(n->store, o->id, O_RDONLY);
@@ -364,13 +348,27 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	return rc;
 }
 
+/* queued: only those whose retry is due. A try may remove any of them from the
+ * list; one that stays goes to its end. */
+static void try_candidates(struct pool_node *n, bool queued)
+{
+	struct pool_list left;
+	struct node_writer *w;
+
+	pool_list_init(&left);
+	pool_list_splice(&left, &n->candidates);
+	while (!pool_list_empty(&left)) {
+		w = pool_list_first(&left, struct node_writer, candidate);
+		pool_list_del(&w->candidate);
+		pool_list_add_tail(&n->candidates, &w->candidate);
+		if (!queued || w->queued)
+			(void)node_try_seal(n, w->obj, !queued);
+	}
+}
+
 void node_seal_candidates(struct pool_node *n)
 {
-	struct pool_list *it, *tmp;
-
-	pool_list_each(it, tmp, &n->writers)
-		(void)node_try_seal(n, pool_list_entry(it, struct node_writer,
-						       link)->obj, true);
+	try_candidates(n, false);
 }
 
 bool node_seals_due(const struct pool_node *n)
@@ -378,8 +376,8 @@ bool node_seals_due(const struct pool_node *n)
 	struct pool_list *it, *tmp;
 	const struct node_writer *w;
 
-	pool_list_each(it, tmp, &n->writers) {
-		w = pool_list_entry(it, struct node_writer, link);
+	pool_list_each(it, tmp, &n->candidates) {
+		w = pool_list_entry(it, struct node_writer, candidate);
 		if (w->queued && w->opens == 0)
 			return true;
 	}
@@ -388,7 +386,7 @@ bool node_seals_due(const struct pool_node *n)
 
 void node_soon(uv_timer_t *h)
 {
-	node_writers_tick(h->data, pool_now_ms());
+	try_candidates(h->data, true);
 }
 
 void node_writers_tick(struct pool_node *n, uint64_t now)
@@ -398,15 +396,13 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 	struct node_entry *e;
 	uint64_t age;
 
+	try_candidates(n, true);
 	pool_list_each(it, tmp, &n->writers) {
 		w = pool_list_entry(it, struct node_writer, link);
 		e = w->obj->entry;
 		age = now - w->touched_ms;
-		if (w->queued) {
-			(void)node_try_seal(n, w->obj, false);
-			continue;
-		}
-		if (w->opens > 0 || w->scratch || !e || e->own != w->obj)
+		if (w->queued || w->opens > 0 || w->scratch || !e ||
+		    e->own != w->obj)
 			continue;
 		if (age < (w->flushed || w->renamed ? NODE_ABANDON_MS :
 						      NODE_UNOPENED_MS))

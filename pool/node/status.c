@@ -94,6 +94,8 @@ static const struct {
 		"Descriptors of open files closed at their bound"),
 	COUNTER(abandoned, "abandoned_total",
 		"Unpublished files dropped because nobody used them"),
+	COUNTER(seal_tries, "seal_tries_total",
+		"Files looked at whether they can be published"),
 	COUNTER(seal_retries, "seal_retries_total",
 		"Publications delayed by a writable mapping"),
 	COUNTER(claims_waited, "space_waits_total",

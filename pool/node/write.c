@@ -182,9 +182,17 @@ static void keep_or_close_fd(struct pool_node *n, struct node_writer *w)
 
 void pool_node_writer_opened(struct pool_node *n, struct node_object *o)
 {
-	(void)n;
 	o->w->opens++;
 	o->w->touched_ms = pool_now_ms();
+	node_candidate_update(n, o);
+}
+
+void pool_node_writer_direct(struct pool_node *n, struct node_object *o,
+			     const void *direct, uint32_t ndirect)
+{
+	o->w->direct = ndirect > 0 ? direct : NULL;
+	o->w->ndirect = ndirect;
+	node_candidate_update(n, o);
 }
 
 void pool_node_writer_summed(struct pool_node *n, struct node_object *o,
@@ -214,10 +222,10 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 		return err;
 	node_op_before(n, o, &w->before);
 	node_op_forget(n, o);
+	w->flushed = false;
 	node_own_state(n, o, NODE_WRITING);
 	node_writer_sealed(n, w, false);
 	w->again = false;
-	w->flushed = false;
 	w->touched_ms = pool_now_ms();
 	node_own_stamp(n, o);
 	pool_list_del(&w->link);
@@ -246,11 +254,11 @@ int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
 
 void pool_node_writer_flushed(struct pool_node *n, struct node_object *o)
 {
-	(void)n;
 	if (o->state != NODE_WRITING)
 		return;
 	o->w->flushed = true;
 	o->w->touched_ms = pool_now_ms();
+	node_candidate_update(n, o);
 }
 
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
@@ -261,6 +269,7 @@ void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
 		return;
 	w->opens--;
 	w->touched_ms = pool_now_ms();
+	node_candidate_update(n, o);
 	if (w->opens > 0)
 		return;
 	if (o->state == NODE_DROPPED)

@@ -1,4 +1,5 @@
-/* Many small files that wait to be sealed, at a node that nobody else wakes. */
+/* Many files that are written or wait to be sealed, at a node that nobody else
+ * wakes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <cmocka.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,12 +165,152 @@ static void a_turn_is_no_longer_for_many_that_wait(void **state)
 	assert_int_equal(0, f->n->nsealed);
 }
 
+/* ---- what an fsync looks at ---- */
+
+/* A reserved file in the root, open for writing. */
+static struct node_object *make(struct fixture *f, unsigned int i)
+{
+	static const struct node_attr attr = { .mode = 0644 };
+	struct node_object *o;
+	char name[16];
+
+	snprintf(name, sizeof(name), "f%u", i);
+	assert_int_equal(0, pool_node_create(f->n, pool_node_root(f->n), name,
+					     strlen(name), &attr, 4, &o));
+	assert_false(o->w->served);
+	pool_node_writer_opened(f->n, o);
+	node_check(f->n);
+	return o;
+}
+
+/* Closed, while another descriptor may write to it: as by a mapping. */
+static int make_busy(struct fixture *f, unsigned int i,
+		     struct node_object **ret_o)
+{
+	struct node_object *o = make(f, i);
+	int fd = pool_store_fd(pool_node_store(f->n), o->id, O_RDWR);
+
+	assert_true(fd >= 0);
+	pool_node_writer_flushed(f->n, o);
+	pool_node_writer_closed(f->n, o);
+	assert_true(o->w->queued);
+	o->w->tries = NODE_RETRY_FAST; /* for so long: no retry but at a tick */
+	node_check(f->n);
+	*ret_o = o;
+	return fd;
+}
+
+static void on_synced(struct node_barrier *b, int status)
+{
+	(void)b;
+	(void)status;
+}
+
+/* The files that so many fsyncs look at in their turn. No retry of another
+ * reason comes meanwhile. */
+static uint64_t looked_at(struct fixture *f, struct node_barrier *b, int n)
+{
+	uint64_t before = pool_counter_value(&f->n->c.seal_tries);
+
+	uv_timer_stop(&f->n->tick);
+	uv_timer_stop(&f->n->soon);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(0, pool_node_barrier_start(f->n, &b[i],
+							    on_synced));
+	while (f->n->kicked)
+		uv_run(&f->loop, UV_RUN_NOWAIT);
+	for (int i = 0; i < n; i++)
+		pool_node_barrier_cancel(f->n, &b[i]);
+	uv_timer_again(&f->n->tick);
+	node_check(f->n);
+	return pool_counter_value(&f->n->c.seal_tries) - before;
+}
+
+/* A program may hold any number of files open that it has flushed (closed a
+ * duplicate of). */
+static void an_fsync_looks_at_what_it_may_seal(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o[FILES], *busy;
+	struct node_barrier b[1];
+	int fd;
+
+	f->n->opts.reserve = true;
+	for (unsigned int i = 0; i < FILES; i++) {
+		o[i] = make(f, i);
+		pool_node_writer_direct(f->n, o[i], o, 1);
+		pool_node_writer_flushed(f->n, o[i]);
+	}
+	fd = make_busy(f, FILES, &busy);
+	assert_int_equal(1, looked_at(f, b, 1));
+	assert_int_equal(NODE_WRITING, busy->state);
+	close(fd);
+	assert_int_equal(1, looked_at(f, b, 1));
+	assert_int_not_equal(NODE_WRITING, busy->state);
+	assert_int_equal(0, looked_at(f, b, 1));
+	/* Pinned by the mount, without a handle; one of them is poisoned, one
+	 * unlinked. */
+	for (unsigned int i = 0; i < 3; i++)
+		pool_node_writer_direct(f->n, o[i], NULL, 0);
+	node_check(f->n);
+	pool_node_poison(f->n, o[1], -EIO);
+	node_object_ref(o[2]);
+	assert_int_equal(0, pool_node_unlink(f->n, o[2]->entry));
+	assert_int_equal(1, looked_at(f, b, 1));
+	assert_int_not_equal(NODE_WRITING, o[0]->state);
+	assert_int_equal(NODE_WRITING, o[1]->state);
+	pool_node_writer_closed(f->n, o[2]);
+	node_object_unref(f->n, o[2]);
+	for (unsigned int i = 3; i < FILES; i++) {
+		pool_node_writer_direct(f->n, o[i], NULL, 0);
+		pool_node_writer_closed(f->n, o[i]);
+		node_check(f->n);
+		assert_int_not_equal(NODE_WRITING, o[i]->state);
+	}
+	assert_int_equal(0, looked_at(f, b, 1));
+}
+
+/* What makes it one may come in any order. */
+static void a_file_is_looked_at_from_its_flush_or_rename_on(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o, *busy;
+	struct pool_entry *to;
+	struct node_barrier b[1];
+	int fd;
+
+	f->n->opts.reserve = true;
+	o = make(f, 0);
+	assert_int_equal(0, looked_at(f, b, 1));
+	pool_node_writer_flushed(f->n, o);
+	assert_int_equal(1, looked_at(f, b, 1));
+	assert_int_not_equal(NODE_WRITING, o->state);
+	pool_node_writer_closed(f->n, o);
+	fd = make_busy(f, 1, &busy);
+	assert_int_equal(0, pool_node_rename(f->n, &busy->entry->e,
+					     pool_node_root(f->n), "k.tmp", 5,
+					     false, &to));
+	assert_int_equal(1, looked_at(f, b, 1));
+	close(fd);
+	o = make(f, 2);
+	assert_int_equal(0, pool_node_rename(f->n, &o->entry->e,
+					     pool_node_root(f->n), "to", 2,
+					     false, &to));
+	node_check(f->n);
+	assert_int_equal(2, looked_at(f, b, 1));
+	assert_int_not_equal(NODE_WRITING, busy->state);
+	assert_int_not_equal(NODE_WRITING, o->state);
+	pool_node_writer_closed(f->n, o);
+}
+
 int main(void)
 {
 #define seal_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		seal_test(the_loop_does_not_sleep_while_files_wait),
 		seal_test(a_turn_is_no_longer_for_many_that_wait),
+		seal_test(an_fsync_looks_at_what_it_may_seal),
+		seal_test(a_file_is_looked_at_from_its_flush_or_rename_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
