@@ -3,17 +3,19 @@
  *
  * Every change gets a ticket from one counter; a publication gets it when
  * sealing starts, and stays in node->sealing or node->pending by ticket until
- * it is acked. A barrier is a ticket. Phase 1 ends when no change with a lower
- * or equal ticket is left; phase 2 when the master reports (SYNCED) that all
- * mounts have received them. A cut connection takes the barrier back to phase
- * 1. A patient barrier times out only if nothing that it waits for completes
- * for the whole time.
+ * it is acked. A barrier is a ticket. It is taken in the next turn of the loop,
+ * after the sealing of all that can be sealed: once for all barriers that began
+ * in this turn, as any number of files may be closed but mapped. Phase 1 ends
+ * when no change with a lower or equal ticket is left; phase 2 when the master
+ * reports (SYNCED) that all mounts have received them. A cut connection takes
+ * the barrier back to phase 1. A patient barrier times out only if nothing that
+ * it waits for completes for the whole time.
  */
 #include "pool/node/node_priv.h"
 
 #include <errno.h>
 
-enum { PHASE_OPS, PHASE_SYNC };
+enum { PHASE_BEGUN, PHASE_OPS, PHASE_SYNC };
 
 /* The list is nearly in order of tickets: a lower one is among the first. */
 static bool is_pending(struct pool_node *n, uint64_t ticket)
@@ -70,7 +72,8 @@ void node_barriers_check(struct pool_node *n)
 		if (b->phase == PHASE_OPS &&
 		    !is_left(n, b->ticket) && node_link_up(n))
 			barrier_sync(n, b);
-		if (hopeless || now >= b->deadline_ms) {
+		if (b->phase != PHASE_BEGUN &&
+		    (hopeless || now >= b->deadline_ms)) {
 			pool_count(&n->c.barrier_timeouts);
 			barrier_end(b, -ETIMEDOUT);
 		}
@@ -81,9 +84,13 @@ void node_barriers_cut_off(struct pool_node *n)
 {
 	struct pool_list *it, *tmp;
 
-	pool_list_each(it, tmp, &n->barriers)
-		pool_list_entry(it, struct node_barrier, link)->phase =
-			PHASE_OPS;
+	pool_list_each(it, tmp, &n->barriers) {
+		struct node_barrier *b =
+			pool_list_entry(it, struct node_barrier, link);
+
+		if (b->phase == PHASE_SYNC)
+			b->phase = PHASE_OPS;
+	}
 }
 
 void pool_node_barriers_end(struct pool_node *n)
@@ -106,12 +113,31 @@ void node_synced(struct pool_node *n, uint64_t req)
 	}
 }
 
+void node_barriers_begin(struct pool_node *n)
+{
+	struct pool_list *it, *tmp;
+	struct node_barrier *b;
+
+	/* The last one is the youngest. */
+	if (pool_list_empty(&n->barriers) ||
+	    pool_list_entry(n->barriers.prev, struct node_barrier, link)
+			    ->phase != PHASE_BEGUN)
+		return;
+	node_seal_candidates(n);
+	pool_list_each(it, tmp, &n->barriers) {
+		b = pool_list_entry(it, struct node_barrier, link);
+		if (b->phase == PHASE_BEGUN) {
+			b->ticket = ++n->ticket;
+			b->phase = PHASE_OPS;
+		}
+	}
+}
+
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status))
 {
-	node_seal_candidates(n);
-	b->ticket = ++n->ticket;
-	b->phase = PHASE_OPS;
+	b->ticket = UINT64_MAX;
+	b->phase = PHASE_BEGUN;
 	b->patient = false;
 	node_barrier_begin_time(n, b);
 	b->cb = cb;

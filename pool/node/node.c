@@ -17,6 +17,7 @@ static void on_kick(uv_idle_t *h)
 
 	n->kicked = false;
 	uv_idle_stop(h);
+	node_barriers_begin(n);
 	node_seal_small(n);
 	node_publish_sealed(n);
 	node_space_run(n);

@@ -781,6 +781,8 @@ void node_replicate(struct pool_node *n, const Kvpool__Replicate *r);
 
 /* ---- barrier.c: fsync of a directory ---- */
 
+/* Those that were started since the last turn: seals what they wait for. */
+void node_barriers_begin(struct pool_node *n);
 void node_barriers_check(struct pool_node *n);
 void node_barriers_cut_off(struct pool_node *n);
 void node_synced(struct pool_node *n, uint64_t req);

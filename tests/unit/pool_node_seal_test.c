@@ -303,6 +303,29 @@ static void a_file_is_looked_at_from_its_flush_or_rename_on(void **state)
 	pool_node_writer_closed(f->n, o);
 }
 
+static void fsyncs_of_one_turn_look_once(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o[10];
+	struct node_barrier b[20];
+	int fd[10];
+
+	f->n->opts.reserve = true;
+	for (unsigned int i = 0; i < 10; i++)
+		fd[i] = make_busy(f, i, &o[i]);
+	assert_int_equal(10, looked_at(f, b, 20));
+	/* What ends between two of them is sealed for both. */
+	assert_int_equal(0, pool_node_barrier_start(f->n, &b[0], on_synced));
+	close(fd[0]);
+	assert_int_equal(10, looked_at(f, b + 1, 1));
+	assert_int_not_equal(NODE_WRITING, o[0]->state);
+	assert_true(o[0]->w->ticket < b[0].ticket &&
+		    b[0].ticket < b[1].ticket);
+	pool_node_barrier_cancel(f->n, &b[0]);
+	for (unsigned int i = 1; i < 10; i++)
+		close(fd[i]);
+}
+
 int main(void)
 {
 #define seal_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
@@ -311,6 +334,7 @@ int main(void)
 		seal_test(a_turn_is_no_longer_for_many_that_wait),
 		seal_test(an_fsync_looks_at_what_it_may_seal),
 		seal_test(a_file_is_looked_at_from_its_flush_or_rename_on),
+		seal_test(fsyncs_of_one_turn_look_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
