@@ -1125,9 +1125,10 @@ static void delete_much_and_come_back(bool restarted)
 	fake_inventory(&node[0], "his", his, false);
 	fake_inventory(&node[0], "dead", dead, true);
 	fake_uid = 0;
-	run_until(&loop, node[0].ndrops == 2);
-	assert_true(fake_dropped(&node[0], "his", his,
-				 KVPOOL__DROP__REASON__DELETED));
+	run_until(&loop, fake_dropped(&node[0], "his", his,
+				      KVPOOL__DROP__REASON__DELETED) &&
+				 fake_dropped(&node[0], "dead", dead,
+					      KVPOOL__DROP__REASON__DELETED));
 	assert_int_equal(1, status_of("keys"));
 	/* (The state file may still have the tombstone of "dead".) */
 	assert_in_range(metric("kvpool_master_inventory_refused_total"), 1, 2);
@@ -1184,6 +1185,12 @@ static int chown_to(struct fake_node *n, const char *path, uint32_t uid)
 	return fake_op(n, &op);
 }
 
+static bool was_deleted(const struct fake_node *n, const char *path,
+			uint64_t gen)
+{
+	return fake_dropped(n, path, gen, KVPOOL__DROP__REASON__DELETED);
+}
+
 /* What an absent node has belongs to the owner of that time. */
 static void what_had_another_owner_stays_deleted(void **state)
 {
@@ -1220,7 +1227,9 @@ static void what_had_another_owner_stays_deleted(void **state)
 	fake_inventory(&node[0], "given", given, false);
 	fake_inventory(&node[0], "replaced", replaced, false);
 	fake_inventory(&node[0], "remade", remade, true);
-	run_until(&loop, node[0].ndrops == 3);
+	run_until(&loop, was_deleted(&node[0], "given", given) &&
+				 was_deleted(&node[0], "replaced", replaced) &&
+				 was_deleted(&node[0], "remade", remade));
 	assert_int_equal(0, metric("kvpool_master_inventory_refused_total"));
 	fake_uid = 0;
 }
