@@ -304,13 +304,10 @@ void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret)
 	ret->gen = m->attr_gen;
 }
 
-/* A name below them has reached the master: so have they. */
-void node_make_dirs_known(struct pool_node *n, struct node_entry *e)
+void node_make_dirs_known(struct pool_node *n, struct pool_dir *d)
 {
-	struct pool_dir *d;
-
 	(void)n;
-	for (d = e->e.parent; d && !node_dir(&d->e)->known; d = d->e.parent) {
+	for (; d && !node_dir(&d->e)->known; d = d->e.parent) {
 		node_dir(&d->e)->known = true;
 		node_dir(&d->e)->leaving = false;
 	}

@@ -76,6 +76,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	if (changed && n->complete)
 		d->ctime_ns = pool_wall_ns();
 	d->known = true;
+	d->ahead = 0;
 	d->leaving = false;
 	if (back)
 		node_dir_gone(n, d, false);
@@ -381,7 +382,9 @@ static void sweep_one(struct pool_node *n, struct pool_entry *pe, bool leaving)
 		unpublish(n, e, UINT64_MAX);
 	if (!leaving)
 		return;
-	if (d->known && d->seen != n->sweep && !d->gone)
+	if (d->ahead != n->stage)
+		d->ahead = 0;
+	if (d->known && d->seen != n->sweep && !d->ahead && !d->gone)
 		node_dir_remove(n, d);
 	else
 		node_dir_tidy(n, d);

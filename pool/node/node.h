@@ -122,6 +122,7 @@ struct node_dirent {
 	uint64_t ctime_ns; /* last change here; 0: as mtime */
 	uint32_t ngone; /* subdirectories with `gone` set */
 	uint8_t seen;	/* as node_entry.seen */
+	uint8_t ahead;	/* as node_entry.ahead; by the ack of an MKDIR */
 	bool known;	/* the master knows it, or a name below it */
 	bool gone; /* removed, but kept until the last hidden name below goes */
 	/* removed in the pool, so not known, and shown until the last file of

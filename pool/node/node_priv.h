@@ -335,8 +335,8 @@ void node_account(struct pool_node *n, struct pool_entry *e);
  * -EDQUOT, -ENOSPC. */
 int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
 	       const struct pool_xattrs *old, const struct pool_xattrs *xattrs);
-/* The master knows a name below these directories, so it knows them. */
-void node_make_dirs_known(struct pool_node *n, struct node_entry *e);
+/* The master knows d, or a name in it: so it knows d and those above. */
+void node_make_dirs_known(struct pool_node *n, struct pool_dir *d);
 /* Sets d->rules from its attributes. Have rules changed that node_judge uses?
  */
 bool node_dir_rules(struct node_dirent *d);

@@ -72,6 +72,24 @@ static uint64_t unlink_hides(const struct node_entry *e,
 	return r->gen && e->gen > r->gen ? 0 : e->gen;
 }
 
+/*
+ * After a success the directory is the master's: if it is gone by now, the feed
+ * says so, or the next whole picture lacks it, and only known directories are
+ * swept. The success may be assumed (settle_told): a former master may have
+ * refused the MKDIR.
+ */
+static void mkdir_answered(struct pool_node *n, struct node_dirent *d,
+			   int status)
+{
+	d->making--;
+	if (!status) {
+		d->ahead = n->stage;
+		node_make_dirs_known(n, &d->d);
+	} else if (!d->known) { /* no feed will tell that it is not there */
+		node_dir_remove(n, d);
+	}
+}
+
 /* The ack of MKDIR, RMDIR or UNLINK: from now on the feed decides what shows.
  */
 static void name_answered(struct pool_node *n, struct node_op *op,
@@ -83,12 +101,8 @@ static void name_answered(struct pool_node *n, struct node_op *op,
 	struct node_dirent *d = pe ? node_dir(pe) : NULL;
 	struct node_entry *e = pe ? node_file(pe) : NULL;
 
-	if (op->kind == KVPOOL__OP__KIND__MKDIR && d && d->making) {
-		d->making--;
-		/* No feed will tell that it is not there. */
-		if (status && !d->known)
-			node_dir_remove(n, d);
-	}
+	if (op->kind == KVPOOL__OP__KIND__MKDIR && d && d->making)
+		mkdir_answered(n, d, status);
 	if (op->kind == KVPOOL__OP__KIND__RMDIR && d && d->removing) {
 		d->removing--;
 		/* (-ENOTDIR: a file elsewhere won its name.) */

@@ -501,7 +501,7 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 	o->counted = true;
 	node_object_held(n, e, o);
 	(void)node_write_blob(n, o);
-	node_make_dirs_known(n, e);
+	node_make_dirs_known(n, e->e.parent);
 	if (n->opts.store_size > 0)
 		node_writer_free(n, o);
 	if (n->ops)

@@ -736,6 +736,55 @@ static void nobody_hears_of_what_a_mount_hides(void **state)
 				    &f->master->stats.c[MC_UNLINK]));
 }
 
+/* ---- directories ---- */
+
+static struct node_dirent *find_dir(struct fixture *f, int i, const char *name)
+{
+	struct pool_entry *e = pool_node_lookup(
+		f->node[i], pool_node_root(f->node[i]), name, strlen(name));
+
+	return e && e->is_dir ? node_dir(e) : NULL;
+}
+
+static void make_dir(struct fixture *f, int i, const char *name)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct node_dirent *d;
+
+	assert_int_equal(0, pool_node_mkdir(f->node[i],
+					    pool_node_root(f->node[i]), name,
+					    strlen(name), &attr, &d));
+}
+
+/* Refused, and the node does not learn that. The next master has it among the
+ * changes that are done: its state has the one that follows. */
+static void mkdir_of_a_file(struct fixture *f, bool other_master)
+{
+	lose_answers(f);
+	put(f, 1, "k", 1);
+	run_until(f, published(f, 1, "k"));
+	make_dir(f, 0, "k");
+	make_dir(f, 0, "d");
+	run_until(f, find_dir(f, 1, "d"));
+	cut(f);
+	come_back(f, other_master);
+	run_until(f, find(f, 0, "k"));
+	assert_both_read(f, "k", 1);
+	assert_non_null(find_dir(f, 0, "d"));
+}
+
+/* What another node has removed since does not stay. */
+static void mkdir_of_what_was_removed(struct fixture *f, bool other_master)
+{
+	cut_after(f, MC_MKDIR, 1, make_dir(f, 0, "d"));
+	run_until(f, find_dir(f, 1, "d"));
+	assert_int_equal(0, pool_node_rmdir(f->node[1], find_dir(f, 1, "d")));
+	sync_dir(f, 1);
+	come_back(f, other_master);
+	run_until(f, !find_dir(f, 0, "d"));
+	assert_null(find_dir(f, 1, "d"));
+}
+
 #define both(name)                                                 \
 	static void name##_same_master(void **state)               \
 	{                                                          \
@@ -764,6 +813,8 @@ both(put_over_an_unanswered_one)
 both(unlinked_after_a_restart)
 both(put_in_doubt)
 both(put_in_doubt_after_a_restart)
+both(mkdir_of_a_file)
+both(mkdir_of_what_was_removed)
 
 #define one(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define two(name) one(name##_same_master), one(name##_next_master)
@@ -789,6 +840,8 @@ int main(void)
 		two(unlinked_after_a_restart),
 		two(put_in_doubt),
 		two(put_in_doubt_after_a_restart),
+		two(mkdir_of_a_file),
+		two(mkdir_of_what_was_removed),
 		one(an_unlink_of_what_was_not_published_is_told),
 		one(nobody_hears_of_temporary_files),
 		one(nobody_hears_of_what_a_mount_hides),

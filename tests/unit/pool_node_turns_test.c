@@ -370,6 +370,39 @@ static void a_picture_that_begins_amid_a_sweep_ends_it(void **state)
 	assert_int_equal(0, count_shown(n));
 }
 
+static void ack_mkdir(struct pool_node *n)
+{
+	Kvpool__OpResult result = KVPOOL__OP_RESULT__INIT, *list = &result;
+	Kvpool__OpsDone done = KVPOOL__OPS_DONE__INIT;
+
+	assert_int_equal(1, n->nops);
+	pool_list_splice(&n->ops_sent, &n->ops_waiting);
+	done.results = &list;
+	done.n_results = 1;
+	node_ops_done(n, &done);
+}
+
+/* That picture may be older than the directory; the next one is not. */
+static void a_directory_acked_during_a_picture_goes_with_the_next(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = node_with_names(f);
+	struct node_attr attr = { .mode = 0755 };
+	struct node_dirent *d;
+
+	node_stage_begins(n); /* as WELCOME does */
+	assert_int_equal(0, pool_node_mkdir(n, pool_node_root(n), "m", 1,
+					    &attr, &d));
+	feed_picture(n, true, false);
+	ack_mkdir(n);
+	feed_picture(n, false, true);
+	run_until(f, !node_feed_sweeping(n));
+	assert_true(shown(n, "m"));
+	feed_picture(n, true, true);
+	run_until(f, !node_feed_sweeping(n));
+	assert_null(lookup(n, "m"));
+}
+
 /* ---- rules ---- */
 
 static void hold_all(struct pool_node *n)
@@ -784,6 +817,7 @@ int main(void)
 		turns_test(what_a_picture_does_not_name_goes_in_slices),
 		turns_test(a_session_that_ends_amid_a_sweep_needs_a_new_picture),
 		turns_test(a_picture_that_begins_amid_a_sweep_ends_it),
+		turns_test(a_directory_acked_during_a_picture_goes_with_the_next),
 		turns_test(names_are_judged_only_if_a_rule_changed_and_in_slices),
 		turns_test(a_file_that_waits_is_unlinked_without_a_search),
 		turns_test(publications_beyond_the_bound_wait_and_go_in_order),
