@@ -55,6 +55,11 @@ static bool has_content(const struct master_file *f, const Kvpool__Content *c)
 	       !memcmp(c->sum.data, f->sum, MASTER_SUM_SIZE);
 }
 
+static bool is_made_from(const struct op *op, const struct master_file *f)
+{
+	return op->made_from && has_content(f, op->made_from);
+}
+
 /* Is f's content in Op.before: what the change was made from, or what the
  * sender may have published itself without receiving the result? */
 static bool is_expected(const struct op *op, const struct master_file *f)
@@ -175,6 +180,14 @@ static bool evicted_after(const struct op *op, uint64_t gen)
 
 	return g && g->evicted && g->gen < g->last_gen &&
 	       !last_was_expected(op, g) && is_conflict(op, g->last_gen, gen);
+}
+
+/* The error for a change that f (or NULL) forbids. What the change was made
+ * from may have been published once more, before or after the change: if f has
+ * that content, their order is unknown, and the next fsync must say so. */
+static int refusal(const struct op *op, const struct master_file *f)
+{
+	return f && is_made_from(op, f) ? -EIO : -ESTALE;
 }
 
 /* The newest generation that the issuer knew of; 0: not said. */
@@ -355,11 +368,7 @@ static int op_publish(struct op *op)
 	}
 	if (is_overtaken(op)) {
 		pool_xattrs_free(xattrs);
-		/* f may be made_from published once more, before or after this
-		 * change: their order is unknown. */
-		return f && op->made_from && has_content(f, op->made_from) ?
-			       -EIO :
-			       -ESTALE;
+		return refusal(op, f);
 	}
 	master_meta_attrs(op->meta, &attrs);
 	/* The directories above it are made, too. */
@@ -460,6 +469,23 @@ static int unlink_missing(struct op *op)
 	return 0;
 }
 
+/*
+ * Is f newer than what the UNLINK deletes? With a generation, it deletes that
+ * version, also if this master has issued it anew: its publisher did not get
+ * the former master's ack, and published it again. (Nobody who had seen the
+ * deletion did: may_be_repeated.)
+ */
+static bool outlives_unlink(const struct op *op, const struct master_file *f)
+{
+	uint64_t gen = op->meta->gen;
+
+	if (!gen)
+		return op->meta->seen_gen &&
+		       has_conflict(op, f, op->meta->seen_gen);
+	return f->gen > gen && !is_expected(op, f) &&
+	       !(is_made_from(op, f) && may_be_repeated(op, f->gen, gen));
+}
+
 static int op_unlink(struct op *op)
 {
 	master_holder held[MASTER_HOLDERS_MAX];
@@ -474,9 +500,8 @@ static int op_unlink(struct op *op)
 	f = master_map_file(&op->m->map, op->path, op->len);
 	if (!f)
 		return unlink_missing(op);
-	if (op->meta->gen ? f->gen > op->meta->gen && !is_expected(op, f) :
-	    op->meta->seen_gen && has_conflict(op, f, op->meta->seen_gen))
-		return -ESTALE;
+	if (outlives_unlink(op, f))
+		return refusal(op, f);
 	master_repair_cancel(op->m, f);
 	held_gen = f->gen;
 	nheld = f->nholders;

@@ -143,10 +143,11 @@ static void attrs_answered(struct pool_node *n, struct node_op *op,
 	(void)node_write_blob(n, e->obj);
 }
 
-/* There was no room for what it set or made: its directory's next fsync says
- * so. */
-static void lost_for_room(struct pool_node *n, const struct node_op *op,
-			  int status)
+/* There was no room for what it set or made (-EDQUOT, -ENOSPC); or the file
+ * that it removed may be there again, and nobody can say whether that is newer
+ * (-EIO). Its directory's next fsync reports that. */
+static void change_lost(struct pool_node *n, const struct node_op *op,
+			int status)
 {
 	const char *slash = memrchr(op->path, '/', op->path_len);
 	size_t len = slash ? (size_t)(slash - op->path) : 0;
@@ -181,8 +182,8 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 	if (op->kind == KVPOOL__OP__KIND__SETATTR && !r->status)
 		attrs_answered(n, op, r->gen);
 	name_answered(n, op, r);
-	if (r->status == -EDQUOT || r->status == -ENOSPC)
-		lost_for_room(n, op, r->status);
+	if (r->status == -EDQUOT || r->status == -ENOSPC || r->status == -EIO)
+		change_lost(n, op, r->status);
 	if (r->status && r->status != -ENOENT) {
 		pool_count(&n->c.ops_failed);
 		if (r->status == -ESTALE)

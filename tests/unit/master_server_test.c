@@ -875,6 +875,55 @@ static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
 	assert_int_equal(-ESTALE, publish_late(&node[1], true, gen, 0));
 }
 
+/* UNLINK of what has this generation, which a former master may have executed. */
+static int unlink_again(struct fake_node *n, uint64_t gen)
+{
+	Kvpool__Content from = KVPOOL__CONTENT__INIT;
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, "k", gen);
+	from.sum = meta.sum;
+	from.size = meta.size;
+	op.kind = KVPOOL__OP__KIND__UNLINK;
+	op.again = true;
+	op.made_from = &from;
+	op.meta = &meta;
+	return fake_op(n, &op);
+}
+
+/* Who published it was not told by the master before, and did so again. */
+static void an_unlink_removes_what_it_names_if_that_was_published_again(
+	void **state)
+{
+	struct late l = { .path = "k", .again = true };
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	l.seen = fake_publish(&node[0], "other");
+	gen = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	join(&node[0]);
+	join(&node[1]);
+	assert_int_equal(0, publish(&node[0], &l));
+	assert_true(node[0].gen[0] > gen);
+	assert_int_equal(0, unlink_again(&node[1], gen));
+	assert_null(master_map_file(&master->map, "k", 1));
+	/* Not what was put by somebody who had seen that, or may have. */
+	l.seen = master->epoch << POOL_GEN_SEQ_BITS | master->gen_seq;
+	assert_int_equal(0, publish(&node[0], &l));
+	assert_int_equal(-EIO, unlink_again(&node[1], gen));
+	/* Nor other bytes. */
+	l.bytes = "other bytes, yes";
+	l.seen = node[0].gen[0];
+	assert_int_equal(0, publish(&node[0], &l));
+	assert_int_equal(-ESTALE, unlink_again(&node[1], gen));
+	assert_non_null(master_map_file(&master->map, "k", 1));
+}
+
 /* It had been published again, and was evicted; also by what the next master has
  * of it. */
 static void what_a_change_was_made_from_is_not_newer_when_it_has_left(void **state)
@@ -1793,6 +1842,7 @@ int main(void)
 		T(what_was_deleted_before_a_directory_was_made_stays_deleted),
 		T(so_it_does_after_a_restart_of_the_master),
 		T(so_it_does_after_a_restart_with_a_rewritten_state),
+		T(an_unlink_removes_what_it_names_if_that_was_published_again),
 		T(what_a_change_was_made_from_is_not_newer_when_it_has_left),
 		T(what_had_left_and_is_deleted_stays_deleted),
 		T(what_is_older_than_what_was_given_up_alone_is_dead),

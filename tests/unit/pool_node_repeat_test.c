@@ -669,6 +669,34 @@ static void put_in_doubt_after_a_restart(struct fixture *f, bool other_master)
 	assert_both_read(f, "k", 1);
 }
 
+/* What was unlinked came anew, and the master that is asked for the unlink does
+ * not know that. Who unlinked it is told so. */
+static void unlink_in_doubt(struct fixture *f, bool other_master)
+{
+	struct ended t = { 0 };
+
+	both_have_it(f);
+	add_fault(f, POOL_FAULT_DROP, POOL_FAULT_SEND);
+	unlink_it(f, 0, "k");
+	run_until(f, !pool_list_empty(&f->node[0]->ops_sent));
+	pool_faults_clear(f->faults);
+	cut(f);
+	brought_anew(f);
+	if (other_master)
+		restart_master(f);
+	join_again(f);
+	run_until(f, node_link_up(f->node[1]));
+	assert_int_equal(0, pool_node_barrier_start(f->node[0], &t.b,
+						    on_ended));
+	run_until(f, t.done);
+	assert_int_equal(other_master ? -EIO : 0,
+			 pool_node_lost(pool_node_root(f->node[0])));
+	if (other_master)
+		assert_both_read(f, "k", 1);
+	else
+		run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
+}
+
 /* ---- what the master never heard of ---- */
 
 static const struct master_grave *grave(struct fixture *f, const char *name)
@@ -813,6 +841,7 @@ both(put_over_an_unanswered_one)
 both(unlinked_after_a_restart)
 both(put_in_doubt)
 both(put_in_doubt_after_a_restart)
+both(unlink_in_doubt)
 both(mkdir_of_a_file)
 both(mkdir_of_what_was_removed)
 
@@ -840,6 +869,7 @@ int main(void)
 		two(unlinked_after_a_restart),
 		two(put_in_doubt),
 		two(put_in_doubt_after_a_restart),
+		two(unlink_in_doubt),
 		two(mkdir_of_a_file),
 		two(mkdir_of_what_was_removed),
 		one(an_unlink_of_what_was_not_published_is_told),
