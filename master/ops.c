@@ -820,12 +820,17 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	}
 }
 
+/* Does it make a directory, perhaps above the name that it publishes? A file of
+ * that name may be in an inventory that has not come yet. */
 static bool makes_dir(struct master *m, const Kvpool__Op *op)
 {
-	return op->kind == KVPOOL__OP__KIND__MKDIR && op->meta &&
-	       !master_meta_check(op->meta, false) &&
-	       !master_map_dir(&m->map, (const char *)op->meta->path.data,
-			       op->meta->path.len);
+	bool publishes = op->kind == KVPOOL__OP__KIND__PUBLISH;
+
+	return (publishes || op->kind == KVPOOL__OP__KIND__MKDIR) &&
+	       op->meta && !master_meta_check(op->meta, publishes) &&
+	       pool_tree_missing(&m->map.tree,
+				 (const char *)op->meta->path.data,
+				 op->meta->path.len) > (publishes ? 1 : 0);
 }
 
 /* Can some of them be judged only once the master is ready? */
@@ -833,7 +838,7 @@ static bool has_condition(struct master *m, const Kvpool__Ops *msg)
 {
 	size_t i;
 
-	for (i = 0; i < msg->n_ops; i++)
+	for (i = 0; !m->ready && i < msg->n_ops; i++)
 		if (msg->ops[i]->again || msg->ops[i]->queued ||
 		    makes_dir(m, msg->ops[i]))
 			return true;

@@ -167,16 +167,15 @@ static void ops_that_wait_for_inventories_are_bounded(void **state)
 	assert_int_equal(1, counted(MC_OPS_DEFERRED_REFUSED));
 }
 
-/* Its inventory comes after the MKDIR of who has not seen it. */
-static void a_directory_is_not_made_over_a_file_that_is_not_listed_yet(
-	void **state)
+/* The inventory with the file "k" comes after that change of who has not seen
+ * it, which would make a directory of that name. */
+static void change_before_an_inventory(Kvpool__Op__Kind kind, const char *path)
 {
 	Kvpool__Ops ops = KVPOOL__OPS__INIT;
-	Kvpool__Op mkdir = KVPOOL__OP__INIT, *list[1] = { &mkdir };
+	Kvpool__Op change = KVPOOL__OP__INIT, *list[1] = { &change };
 	Kvpool__Meta meta;
 	uint64_t gen;
 
-	(void)state;
 	join_all(&node[0]);
 	join_all(&node[1]);
 	gen = fake_publish(&node[0], "k");
@@ -186,9 +185,9 @@ static void a_directory_is_not_made_over_a_file_that_is_not_listed_yet(
 	start_master();
 	join(&node[0]);
 	join_all(&node[1]);
-	fake_meta(&meta, "k", 0);
-	mkdir.kind = KVPOOL__OP__KIND__MKDIR;
-	mkdir.meta = &meta;
+	fake_meta(&meta, path, 0);
+	change.kind = kind;
+	change.meta = &meta;
 	ops.ops = list;
 	ops.n_ops = 1;
 	node[1].ops_done = false;
@@ -199,6 +198,19 @@ static void a_directory_is_not_made_over_a_file_that_is_not_listed_yet(
 	run_until(&loop, node[1].ops_done);
 	assert_int_equal(-ENOTDIR, node[1].status[0]);
 	assert_int_equal(gen, master_map_file(&master->map, "k", 1)->gen);
+}
+
+static void a_directory_is_not_made_over_a_file_that_is_not_listed_yet(
+	void **state)
+{
+	(void)state;
+	change_before_an_inventory(KVPOOL__OP__KIND__MKDIR, "k");
+}
+
+static void nor_is_one_above_a_name_that_is_published(void **state)
+{
+	(void)state;
+	change_before_an_inventory(KVPOOL__OP__KIND__PUBLISH, "k/x");
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -212,6 +224,7 @@ int main(void)
 		T(own_changes_beyond_their_bound_are_counted),
 		T(ops_that_wait_for_inventories_are_bounded),
 		T(a_directory_is_not_made_over_a_file_that_is_not_listed_yet),
+		T(nor_is_one_above_a_name_that_is_published),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
