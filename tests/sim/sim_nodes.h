@@ -23,8 +23,8 @@
  *   - what a node says it holds, on the master's order, is right;
  *   - a store gives up no copy of an acknowledged file that is to have two without
  *     the master, nor the last copy of one that may not be evicted.
- * A file whose last copy was evicted counts as removed by that, and a file of which
- * no mount knew by a directory that was made of its name.
+ * A file whose last copy was evicted counts as removed by that, and a file that was
+ * not in the pool by a directory that was made of its name then.
  */
 #ifndef TESTS_SIM_NODES_H
 #define TESTS_SIM_NODES_H
@@ -86,6 +86,7 @@ struct sn_op {
 	bool acked, lost, evicted;
 	bool taken; /* back to be written, before it was acknowledged */
 	bool cut;   /* ... by who died then: it may be gone */
+	bool in_pool; /* SN_WRITE: the master has had it */
 	bool told;  /* SN_REMOVE: the master has been asked for it */
 	unsigned int node;
 	uint64_t bytes, size;
@@ -99,7 +100,8 @@ struct sn_name {
 	unsigned int dir; /* in sn_dirs */
 	unsigned int nops;
 	bool rotten; /* a file of it is, or was: bytes may be lost */
-	uint64_t dir_made; /* the number of a write; see may_be_gone() */
+	bool is_dir;	   /* in the master's map */
+	uint64_t dir_made; /* the last operation before it became that */
 	struct sn_op op[SN_OPS];
 	/* The last generations of which it was to be unlinked. */
 	uint64_t unlinked[SN_UNLINKED];
@@ -167,8 +169,6 @@ void sn_users_leave(struct sn_proc *p);
 void sn_model_open(struct sn *s);
 /* What each mount shows now is noted. */
 void sn_observe(struct sn *s);
-/* A directory has been made of that name. */
-void sn_dir_made(struct sn *s, unsigned int name);
 /* op's mount has removed it, and has not been told of any other removal. */
 void sn_removed(struct sn *s, unsigned int name, const struct sn_op *op);
 void sn_forget_shown(struct sn *s, unsigned int node);

@@ -107,6 +107,33 @@ static uint64_t removed_by(const struct sn_name *nm, uint64_t known)
 	return by;
 }
 
+/* Which write made it what it is in the map; 0: none of ours. */
+static uint64_t writer_in(const struct master_file *f, const struct sn_name *nm)
+{
+	XXH128_canonical_t c;
+
+	memcpy(c.digest, f->sum, sizeof(c.digest));
+	return writer_of(nm, XXH128_hashFromCanonical(&c));
+}
+
+/* While there is no master, it stays what it was. */
+static void observe_master(struct sn_name *nm, uint64_t now)
+{
+	struct master *m = the->master ? the->master->master : NULL;
+	struct pool_entry *e = m ? pool_tree_lookup(&m->map.tree, nm->path,
+						    strlen(nm->path)) : NULL;
+	uint64_t writer = e && !e->is_dir ? writer_in(master_entry_file(e), nm)
+					  : 0;
+
+	if (!m)
+		return;
+	if (writer)
+		nm->op[writer - 1].in_pool = true;
+	if (e && e->is_dir && !nm->is_dir)
+		nm->dir_made = now;
+	nm->is_dir = e && e->is_dir;
+}
+
 static void observe(struct sn_name *nm, const struct sn_proc *p)
 {
 	uint64_t *known = &nm->known[p->index], shown;
@@ -135,6 +162,8 @@ void sn_observe(struct sn *s)
 	for (i = 0; i < SN_NODES; i++)
 		for (k = 0; s->node[i] && k < SN_NAMES; k++)
 			observe(&s->name[k], s->node[i]);
+	for (k = 0; k < SN_NAMES; k++)
+		observe_master(&s->name[k], s->noperations);
 }
 
 void sn_forget_shown(struct sn *s, unsigned int node)
@@ -185,26 +214,51 @@ static const struct sn_op *superseder(const struct sn_name *nm,
 	return NULL;
 }
 
-void sn_dir_made(struct sn *s, unsigned int name)
+/* Has its own mount written it anew before the pool had it? Then an fsync may
+ * have acknowledged only that. */
+static bool is_rewritten(const struct sn_name *nm, const struct sn_op *op)
 {
-	s->name[name].dir_made = ++s->noperations;
+	const struct sn_op *by;
+
+	for (by = op + 1; by < nm->op + nm->nops; by++)
+		if (by->node == op->node && by->kind == SN_WRITE &&
+		    !by->void_ && by->knows & bit(nm, op))
+			return !op->in_pool;
+	return false;
 }
 
-/* May the name show nothing? A directory that a user made where his mount showed
- * no file stays, as a file would that he wrote there: of one that somebody has
- * brought back since, the bytes are dropped. What was acknowledged later has found
- * no directory. */
-static bool may_be_gone(const struct sn_name *nm)
+/*
+ * Has the name gone to a directory? One that is made when the pool has no file of
+ * that name stays, as a file would that is put then: of one that its holder
+ * brings back later, the bytes are dropped. It is made when the master executes
+ * the MKDIR, which may be long after the user's mkdir: a file may have been put,
+ * acknowledged and lost from view with its holder in between, by mounts that did
+ * not know of the directory. But what is put later, or is not in the pool when
+ * the directory is made, finds it there: its fsync must fail.
+ */
+static bool gave_way(const struct sn_name *nm)
 {
-	bool acked = false, after_dir = false;
 	unsigned int i;
 
-	for (i = 0; i < nm->nops; i++)
-		after_dir |= nm->op[i].acked && nm->op[i].kind == SN_WRITE &&
-			     nm->op[i].number > nm->dir_made;
-	if (nm->dir_made && !after_dir)
-		return true;
+	for (i = 0; i < nm->nops; i++) {
+		const struct sn_op *op = &nm->op[i];
 
+		if (op->acked && op->kind == SN_WRITE &&
+		    (op->number > nm->dir_made || !op->in_pool) &&
+		    !superseder(nm, op, true) && !is_rewritten(nm, op))
+			return false;
+	}
+	return nm->dir_made != 0;
+}
+
+/* May the name show nothing? */
+static bool may_be_gone(const struct sn_name *nm)
+{
+	bool acked = false;
+	unsigned int i;
+
+	if (gave_way(nm))
+		return true;
 	for (i = 0; i < nm->nops; i++) {
 		const struct sn_op *op = &nm->op[i];
 
@@ -225,12 +279,8 @@ static void check_name(struct sn *s, const struct sn_name *nm)
 	uint64_t shown, of_master = 0;
 	unsigned int i;
 
-	if (e && !e->is_dir) {
-		XXH128_canonical_t c;
-
-		memcpy(c.digest, master_entry_file(e)->sum, sizeof(c.digest));
-		of_master = writer_of(nm, XXH128_hashFromCanonical(&c));
-	}
+	if (e && !e->is_dir)
+		of_master = writer_in(master_entry_file(e), nm);
 	for (i = 0; i < SN_NODES; i++) {
 		(void)shows(s->node[i], nm, &shown);
 		if (shows_dir(s->node[i], nm))

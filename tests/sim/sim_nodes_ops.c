@@ -93,6 +93,15 @@ static void task_end(struct task *t)
 
 static void write_close(struct task *t);
 
+static struct node_dirent *dir_of(struct sn_proc *p, unsigned int dir)
+{
+	const char *path = sn_dirs[dir];
+	struct pool_entry *e = pool_tree_lookup(pool_node_tree(p->node), path,
+						strlen(path));
+
+	return e && e->is_dir && pool_node_visible(e) ? node_dir(e) : NULL;
+}
+
 /* As with a local file that is truncated when the machine stops: what was there
  * before, and was not acknowledged, need not be there again. (An fsync that has
  * begun by then tells that others have what is published, or that its writer has
@@ -160,10 +169,24 @@ static void removals_are_open(struct sn_name *nm, unsigned int node)
 	}
 }
 
+/* What the next fsync of a directory would have told dies with the node: an
+ * fsync of its next process tells only what that finds. */
+static void losses_are_not_told(struct sn_proc *p)
+{
+	for (unsigned int i = 0; i < SN_DIRS; i++) {
+		struct node_dirent *d = dir_of(p, i);
+
+		if (d && d->lost)
+			sn_acked(p->sn, p->index, i, p->sn->noperations,
+				 d->lost);
+	}
+}
+
 void sn_users_lose(struct sn_proc *p)
 {
 	struct pool_list *it, *tmp;
 
+	losses_are_not_told(p);
 	for (unsigned int k = 0; k < SN_NAMES; k++) {
 		removals_are_open(&p->sn->name[k], p->index);
 		dies_while_sealed(p, &p->sn->name[k]);
@@ -187,20 +210,14 @@ void sn_users_leave(struct sn_proc *p)
 			pool_node_barrier_cancel(p->node, &t->barrier);
 		if (t->waits && t->want.cb)
 			pool_node_want_cancel(p->node, &t->want);
+		/* Only its handles keep what is left of a dropped file. */
+		if (t->step == write_close && t->obj->state == NODE_DROPPED)
+			pool_node_writer_closed(p->node, t->obj);
 		task_end(t);
 	}
 }
 
 /* ---- names ---- */
-
-static struct node_dirent *dir_of(struct sn_proc *p, unsigned int dir)
-{
-	const char *path = sn_dirs[dir];
-	struct pool_entry *e = pool_tree_lookup(pool_node_tree(p->node), path,
-						strlen(path));
-
-	return e && e->is_dir && pool_node_visible(e) ? node_dir(e) : NULL;
-}
 
 static const char *last_part(const char *path)
 {
@@ -395,6 +412,7 @@ static void rename_step(struct task *t)
 		gone->void_ = made->void_ = err != 0;
 		if (!err) {
 			sn_removed(s, t->name, gone);
+			s->name[t->other].rotten |= s->name[t->name].rotten;
 			pool_node_tidy(t->p->node, pe);
 		}
 	}
@@ -411,13 +429,12 @@ static void mkdir_step(struct task *t)
 	const char *last = last_part(nm->path);
 	int err = -ENOENT;
 
+	sn_observe(t->p->sn); /* the directory, before it goes */
 	if (pe && pe->is_dir) {
 		err = pool_node_rmdir(t->p->node, node_dir(pe));
 	} else if (d && !pe) {
 		err = pool_node_mkdir(t->p->node, d, last, strlen(last), &attr,
 				      &made);
-		if (!err)
-			sn_dir_made(t->p->sn, t->name);
 	}
 	say_op(t, pe ? "rmdir" : "mkdir", err);
 	task_end(t);
