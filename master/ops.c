@@ -103,15 +103,15 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 }
 
 /*
- * May the name's version `now` be a repetition of the change behind `gen`? A
- * former master may have executed that change and issued gen, and this master
- * may have executed it again and issued `now`. The sender, which knows of gen,
- * then knows of the change, and `now` is no conflict.
+ * May the name's version `now` be a repetition of the change behind `gen`, or
+ * of one before it? A former master may have executed that change, and this
+ * master may have executed it again and issued `now`. The sender, which knows
+ * of gen, then knows of the change, and `now` is no conflict.
  *
- * This is possible if gen is of an earlier epoch, `now` was issued to a
- * conditional change, and the issuer of that change had seen nothing as new as
- * gen (from < gen). Otherwise the sender's change and the one behind `now` were
- * made without knowing of each other.
+ * This is possible if gen is of an earlier epoch, `now` was issued to a change
+ * that a former master may have executed (Op.again), and the issuer of that
+ * change had seen nothing as new as gen (from < gen). Otherwise the sender's
+ * change and the one behind `now` were made without knowing of each other.
  */
 static bool may_be_repeated(const struct op *op, uint64_t now, uint64_t gen)
 {
@@ -231,7 +231,9 @@ static void record_issued(struct op *op, uint64_t gen)
 	/* A change that needed the lost entry may be refused later. */
 	if (!master_issued_add(&op->s->issued, op->path, op->len, gen, from))
 		master_count(op->m, MC_ISSUED_FORGOTTEN);
-	(void)master_issued_add(&op->m->issued, op->path, op->len, gen, from);
+	if (op->again)
+		(void)master_issued_add(&op->m->issued, op->path, op->len, gen,
+					from);
 }
 
 /* ---- quota ---- */
@@ -471,9 +473,8 @@ static int unlink_missing(struct op *op)
 
 /*
  * Is f newer than what the UNLINK deletes? With a generation, it deletes that
- * version, also if this master has issued it anew: its publisher did not get
- * the former master's ack, and published it again. (Nobody who had seen the
- * deletion did: may_be_repeated.)
+ * version and all before it, also if this master has issued one of these anew:
+ * its publisher did not get the former master's ack, and published it again.
  */
 static bool outlives_unlink(const struct op *op, const struct master_file *f)
 {
@@ -483,7 +484,7 @@ static bool outlives_unlink(const struct op *op, const struct master_file *f)
 		return op->meta->seen_gen &&
 		       has_conflict(op, f, op->meta->seen_gen);
 	return f->gen > gen && !is_expected(op, f) &&
-	       !(is_made_from(op, f) && may_be_repeated(op, f->gen, gen));
+	       !may_be_repeated(op, f->gen, gen);
 }
 
 static int op_unlink(struct op *op)

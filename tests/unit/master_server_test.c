@@ -856,6 +856,7 @@ static int publish_queued(struct fake_node *n, uint64_t base)
  * ended since. */
 static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
 {
+	struct late l = { .path = "k", .again = true };
 	uint64_t gen;
 
 	(void)state;
@@ -866,23 +867,27 @@ static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
 	start_master();
 	join(&node[0]);
 	join(&node[1]);
-	assert_int_equal(0, publish_queued(&node[0], 0));
+	assert_int_equal(0, publish(&node[0], &l));
 	fake_hang_up(&node[0]);
 	assert_int_equal(0, publish_late(&node[1], true, gen, 0));
-	/* But by what was made from it. */
+	/* But by what was made from it, or by a change that no master had. */
 	join(&node[0]);
-	assert_int_equal(0, publish_queued(&node[0], UINT64_MAX));
+	l.base = UINT64_MAX;
+	assert_int_equal(0, publish(&node[0], &l));
+	assert_int_equal(-ESTALE, publish_late(&node[1], true, gen, 0));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k"));
+	assert_int_equal(0, publish_queued(&node[0], 0));
 	assert_int_equal(-ESTALE, publish_late(&node[1], true, gen, 0));
 }
 
 /* UNLINK of what has this generation, which a former master may have executed. */
-static int unlink_again(struct fake_node *n, uint64_t gen)
+static int unlink_again(struct fake_node *n, const char *path, uint64_t gen)
 {
 	Kvpool__Content from = KVPOOL__CONTENT__INIT;
 	Kvpool__Op op = KVPOOL__OP__INIT;
 	Kvpool__Meta meta;
 
-	fake_meta(&meta, "k", gen);
+	fake_meta(&meta, path, gen);
 	from.sum = meta.sum;
 	from.size = meta.size;
 	op.kind = KVPOOL__OP__KIND__UNLINK;
@@ -893,7 +898,7 @@ static int unlink_again(struct fake_node *n, uint64_t gen)
 }
 
 /* Who published it was not told by the master before, and did so again. */
-static void an_unlink_removes_what_it_names_if_that_was_published_again(
+static void an_unlink_removes_what_it_knew_if_that_is_published_again(
 	void **state)
 {
 	struct late l = { .path = "k", .again = true };
@@ -910,18 +915,42 @@ static void an_unlink_removes_what_it_names_if_that_was_published_again(
 	join(&node[1]);
 	assert_int_equal(0, publish(&node[0], &l));
 	assert_true(node[0].gen[0] > gen);
-	assert_int_equal(0, unlink_again(&node[1], gen));
+	assert_int_equal(0, unlink_again(&node[1], "k", gen));
 	assert_null(master_map_file(&master->map, "k", 1));
-	/* Not what was put by somebody who had seen that, or may have. */
-	l.seen = master->epoch << POOL_GEN_SEQ_BITS | master->gen_seq;
+	/* Or what that had replaced. */
+	l.path = "j";
+	l.bytes = "other bytes, yes";
 	assert_int_equal(0, publish(&node[0], &l));
-	assert_int_equal(-EIO, unlink_again(&node[1], gen));
-	/* Nor other bytes. */
+	assert_int_equal(0, unlink_again(&node[1], "j", gen));
+	assert_null(master_map_file(&master->map, "j", 1));
+}
+
+static void an_unlink_leaves_what_was_put_beside_it(void **state)
+{
+	struct late l = { .path = "k", .again = true };
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	gen = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	join(&node[0]);
+	join(&node[1]);
+	/* By somebody who had seen what is unlinked: perhaps after that. */
+	l.seen = gen;
+	assert_int_equal(0, publish(&node[0], &l));
+	assert_int_equal(-EIO, unlink_again(&node[1], "k", gen));
 	l.bytes = "other bytes, yes";
 	l.seen = node[0].gen[0];
 	assert_int_equal(0, publish(&node[0], &l));
-	assert_int_equal(-ESTALE, unlink_again(&node[1], gen));
+	assert_int_equal(-ESTALE, unlink_again(&node[1], "k", gen));
+	/* Or by somebody who knew nothing, and asked no master before. */
+	assert_int_equal(0, publish_late_at(&node[0], "j", true, 0, 0));
+	assert_int_equal(-ESTALE, unlink_again(&node[1], "j", gen));
 	assert_non_null(master_map_file(&master->map, "k", 1));
+	assert_non_null(master_map_file(&master->map, "j", 1));
 }
 
 /* It had been published again, and was evicted; also by what the next master has
@@ -1842,7 +1871,8 @@ int main(void)
 		T(what_was_deleted_before_a_directory_was_made_stays_deleted),
 		T(so_it_does_after_a_restart_of_the_master),
 		T(so_it_does_after_a_restart_with_a_rewritten_state),
-		T(an_unlink_removes_what_it_names_if_that_was_published_again),
+		T(an_unlink_removes_what_it_knew_if_that_is_published_again),
+		T(an_unlink_leaves_what_was_put_beside_it),
 		T(what_a_change_was_made_from_is_not_newer_when_it_has_left),
 		T(what_had_left_and_is_deleted_stays_deleted),
 		T(what_is_older_than_what_was_given_up_alone_is_dead),
