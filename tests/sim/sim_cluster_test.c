@@ -2,14 +2,11 @@
  * A pool of some dozens of nodes under simulation (tests/sim/sim.h), with several
  * seeds; SIM_SEED=N runs that one alone.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/lib/unit.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/base/log.h"
 #include "tests/sim/sim_story.h"

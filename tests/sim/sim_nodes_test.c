@@ -7,14 +7,11 @@
  *
  * WITH=number: the kinds of operations and faults (SN_WITH_...).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "tests/lib/unit.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "pool/base/log.h"
 #include "tests/sim/sim_nodes.h"

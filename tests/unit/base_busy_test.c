@@ -1,11 +1,7 @@
 /* Busy-polling: how long the loop looks, and that it sleeps again. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <unistd.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <unistd.h>
 
 #include "pool/base/busy.h"
 #include "pool/base/clock.h"

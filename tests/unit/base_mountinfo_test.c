@@ -1,12 +1,8 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/unit.h"
+
 #include <string.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "pool/base/mountinfo.h"
 

@@ -1,13 +1,9 @@
 /* The lock for moments: who waits for whom. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <unistd.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <unistd.h>
 
 #include "pool/base/shortlock.h"
 

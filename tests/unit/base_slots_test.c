@@ -1,13 +1,9 @@
 /*
  * The table of pointers by number.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <errno.h>
 
 #include "pool/base/slots.h"
 

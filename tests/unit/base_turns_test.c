@@ -1,10 +1,5 @@
 /* Turns of a loop are measured without what it sleeps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -124,10 +119,9 @@ static void the_longest_is_kept_and_shown_in_seconds(void **state)
 
 int main(void)
 {
-#define turns_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		turns_test(a_turn_is_what_the_loop_does_and_not_its_sleep),
-		turns_test(the_longest_is_kept_and_shown_in_seconds),
+		T(a_turn_is_what_the_loop_does_and_not_its_sleep),
+		T(the_longest_is_kept_and_shown_in_seconds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,15 +5,13 @@
 #ifndef CLIENT_POOL_H
 #define CLIENT_POOL_H
 
+#include "tests/lib/unit.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +21,6 @@
 #include <sys/wait.h>
 #include <netinet/in.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "master/server.h"
 #include "pool/base/clock.h"

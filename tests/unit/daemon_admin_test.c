@@ -1,3 +1,5 @@
+#include "tests/lib/unit.h"
+
 #include <arpa/inet.h>
 #include <curl/curl.h>
 #include <errno.h>
@@ -5,9 +7,6 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "daemon/admin.h"
 #include "daemon/admin_http.h"
@@ -1158,7 +1155,6 @@ const char *__asan_default_options(void)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(healthz_says_that_the_program_lives),
 		T(readyz_follows_the_programs_own_word),
 		T(readyz_says_why_not_to_the_letter),

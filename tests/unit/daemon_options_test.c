@@ -1,12 +1,9 @@
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "daemon/mount_args.h"
 #include "daemon/options.h"
@@ -405,7 +402,6 @@ static void too_many_mount_options_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(all_types_are_parsed_in_both_spellings),
 		T(what_is_not_given_keeps_its_default),
 		T(a_default_port_is_filled_in),

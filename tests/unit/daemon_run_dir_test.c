@@ -1,14 +1,11 @@
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "daemon/run_dir.h"
 
@@ -142,7 +139,6 @@ static void what_cannot_be_made_is_an_error(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(a_name_is_one_plain_file_name),
 		T(any_host_makes_a_valid_default_name),
 		T(the_run_directory_depends_on_the_user),

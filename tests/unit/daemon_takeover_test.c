@@ -1,13 +1,10 @@
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/lib/unit.h"
+
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "daemon/takeover.h"
 
@@ -141,9 +138,7 @@ static void what_one_did_not_take_over_is_offered_to_the_next(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			what_one_did_not_take_over_is_offered_to_the_next,
-			setup, teardown),
+		T(what_one_did_not_take_over_is_offered_to_the_next),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

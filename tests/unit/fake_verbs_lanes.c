@@ -1,10 +1,8 @@
+#include "tests/lib/unit.h"
+
 #include "tests/unit/fake_verbs_lanes.h"
 
 #include "pool/lane/link_priv.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
 #include <arpa/inet.h>
 #include <assert.h>

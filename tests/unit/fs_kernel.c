@@ -1,10 +1,5 @@
 /* See tests/unit/fs_kernel.h: requests, answers and what the kernel keeps. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,12 +2,7 @@
  * More files are open, daemon-served, than descriptors are kept of them
  * (pool/node/fds.c): each goes on as if it had one.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,12 +7,7 @@
  * userfaultfd(2) withholds. A test whose loop waits for it fails after PATIENCE
  * with the words of stuck_end.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>

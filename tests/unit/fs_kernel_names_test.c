@@ -2,12 +2,7 @@
  * Names and directories, on a kernel that is played: look-up counts, renames,
  * listings, what a directory's fsync waits for, and what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -17,12 +17,7 @@
  * (2) ESTALE, then the new one, where it is daemon-served.
  * (3) If it is still being written: that file.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,12 +2,7 @@
  * Users, on a kernel that is played: what it has asked permission of is what it
  * knew; where another file is there by now, the mount asks for itself.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <grp.h>

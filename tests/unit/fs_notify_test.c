@@ -2,12 +2,7 @@
  * The queue of invalidations while the kernel takes none, as somebody holds the
  * lock that it needs: this program is the kernel.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -387,16 +382,15 @@ static void a_mark_overtakes_nothing(void **state)
 
 int main(void)
 {
-#define notify_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		notify_test(beyond_its_bound_the_kernel_asks_for_all_names_again),
-		notify_test(a_kernel_without_epochs_is_told_each_and_the_feed_waits),
-		notify_test(a_mark_overtakes_nothing),
-		notify_test(what_waits_behind_a_slow_one_is_covered_by_an_epoch),
-		notify_test(while_one_is_slow_there_is_an_epoch_a_turn),
-		notify_test(after_a_slow_one_each_is_sent_again),
-		notify_test(a_kernel_without_epochs_waits_for_the_slow_one),
-		notify_test(the_thread_keeps_no_descriptor_that_it_does_not_need),
+		T(beyond_its_bound_the_kernel_asks_for_all_names_again),
+		T(a_kernel_without_epochs_is_told_each_and_the_feed_waits),
+		T(a_mark_overtakes_nothing),
+		T(what_waits_behind_a_slow_one_is_covered_by_an_epoch),
+		T(while_one_is_slow_there_is_an_epoch_a_turn),
+		T(after_a_slow_one_each_is_sent_again),
+		T(a_kernel_without_epochs_waits_for_the_slow_one),
+		T(the_thread_keeps_no_descriptor_that_it_does_not_need),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

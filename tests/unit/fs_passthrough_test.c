@@ -2,12 +2,7 @@
  * The INIT exchange with the kernel: what it offered, and what libfuse's answer
  * is made into on its way out.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <string.h>
 #include <unistd.h>

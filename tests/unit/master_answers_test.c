@@ -213,8 +213,6 @@ static void nor_is_one_above_a_name_that_is_published(void **state)
 	change_before_an_inventory(KVPOOL__OP__KIND__PUBLISH, "k/x");
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -260,14 +260,13 @@ static void who_keeps_to_them_is_served(void **state)
 
 int main(void)
 {
-#define master_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		master_test(an_inventory_of_empty_entries_is_refused),
-		master_test(a_change_of_empty_xattrs_is_refused),
-		master_test(a_beat_of_fields_that_nobody_knows_is_refused),
-		master_test(a_join_of_fields_that_nobody_knows_is_refused),
-		master_test(nothing_large_is_taken_from_who_has_not_joined),
-		master_test(who_keeps_to_them_is_served),
+		T(an_inventory_of_empty_entries_is_refused),
+		T(a_change_of_empty_xattrs_is_refused),
+		T(a_beat_of_fields_that_nobody_knows_is_refused),
+		T(a_join_of_fields_that_nobody_knows_is_refused),
+		T(nothing_large_is_taken_from_who_has_not_joined),
+		T(who_keeps_to_them_is_served),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));

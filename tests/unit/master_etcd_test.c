@@ -2,13 +2,10 @@
  * The client of etcd: what it asks, what it makes of answers, and where it goes
  * when one URL does not answer.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <unistd.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <errno.h>
+#include <unistd.h>
 
 #include "fake_etcd.h"
 #include "master/etcd.h"
@@ -336,8 +333,6 @@ static void urls_are_judged(void **state)
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(-EINVAL, etcd_urls_check(bad[i]));
 }
-
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {

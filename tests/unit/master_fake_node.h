@@ -6,16 +6,12 @@
 #ifndef TESTS_MASTER_FAKE_NODE_H
 #define TESTS_MASTER_FAKE_NODE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/unit.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "master/server.h"
 #include "pool/base/clock.h"

@@ -1,16 +1,12 @@
 /*
  * The feed, the map and subscribers' mirrors, without any I/O.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/unit.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "master/map.h"
 

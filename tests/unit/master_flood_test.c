@@ -115,7 +115,6 @@ static void a_message_that_takes_long_to_come_is_a_sign_of_life(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_node_that_waits_for_its_turn_hears_from_the_master),
 		T(inventories_under_way_are_waited_for),

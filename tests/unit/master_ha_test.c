@@ -520,8 +520,6 @@ static void names_of_clusters_are_judged(void **state)
 	assert_int_equal(-EINVAL, master_cluster_check("a b"));
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

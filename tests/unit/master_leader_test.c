@@ -2,13 +2,10 @@
  * The election, and the state that follows it, against an etcd that the test
  * rules over.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <unistd.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <errno.h>
+#include <unistd.h>
 
 #include "fake_etcd.h"
 #include "master/etcd_state.h"
@@ -506,8 +503,6 @@ static void a_damaged_record_is_not_passed_over(void **state)
 	assert_int_equal(1, fake_count(&fake, KEY_TOMBS));
 	etcd_state_close(st);
 }
-
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {

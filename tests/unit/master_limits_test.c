@@ -197,8 +197,6 @@ static void the_address_that_costs_most_memory_pays_for_it(void **state)
 	assert_false(node[0].closed);
 }
 
-#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {

@@ -96,11 +96,8 @@ static void what_is_refused_does_not_fill_the_log(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			joining_again_and_again_does_not_fill_the_log, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(
-			what_is_refused_does_not_fill_the_log, setup, teardown),
+		T(joining_again_and_again_does_not_fill_the_log),
+		T(what_is_refused_does_not_fill_the_log),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));

@@ -1,17 +1,13 @@
 /*
  * Names, graves, holders and rules of the map.
  */
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-#include <cmocka.h>
 
 #include "master/members.h"
 
@@ -613,7 +609,6 @@ static void a_map_can_be_freed_in_pieces(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_file_brings_its_directories),
 		T(a_path_through_a_file_or_over_a_directory_is_refused),

@@ -1,14 +1,10 @@
 /*
  * The table of members: whose place in it may be another node's.
  */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
 
 #include "master/members.h"
 
@@ -90,13 +86,11 @@ static void a_patrol_that_began_before_a_node_left_frees_nothing(void **state)
 	assert_int_equal(0, make(MASTER_NODES_MAX, &mb));
 }
 
-#define test(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		test(a_place_is_free_once_a_patrol_has_taken_its_holders_away),
-		test(a_patrol_that_began_before_a_node_left_frees_nothing),
+		T(a_place_is_free_once_a_patrol_has_taken_its_holders_away),
+		T(a_patrol_that_began_before_a_node_left_frees_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

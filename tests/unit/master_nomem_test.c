@@ -99,8 +99,6 @@ static void an_rmdir_that_needs_memory_is_asked_for_again(void **state)
 	a_change_that_needs_memory_is_asked_for_again(strlen("d"), 1);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -1,16 +1,12 @@
 /*
  * Placement: targets, room, and who may drop what.
  */
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "master/place.h"
 
@@ -351,7 +347,6 @@ static void what_must_not_be_evicted_stays_when_the_pool_is_full(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_copy_goes_where_most_is_free),
 		T(another_host_is_preferred_to_more_room),

@@ -247,8 +247,6 @@ static void the_state_shrinks_when_directories_go(void **state)
 	assert_int_equal(0, master->map.quota.used.bytes);
 }
 
-#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {

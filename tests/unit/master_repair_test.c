@@ -658,7 +658,6 @@ static void an_extra_copy_is_the_first_to_replace_a_lost_one(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(what_has_fewest_copies_left_is_repaired_first),
 		T(repair_keeps_to_its_rate_and_puts_do_not),

@@ -140,8 +140,6 @@ static void a_root_that_an_older_version_has_kept_is_told_right(void **state)
 	assert_int_equal(7, root_seen()->mtime_ns);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -1834,7 +1834,6 @@ static void a_page_goes_on_behind_a_name_that_has_gone(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_node_joins_and_its_heartbeats_are_answered),
 		T(a_node_of_a_newer_epoch_is_refused),

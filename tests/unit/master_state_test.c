@@ -1,19 +1,15 @@
 /*
  * The state file: what comes back, what a crash or damage does to it.
  */
+#include "tests/lib/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include <xxhash.h>
 
@@ -338,18 +334,18 @@ static void an_abandoned_compaction_leaves_the_file_as_it_was(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup(f, setup)
+#define state_test(f) cmocka_unit_test_setup(f, setup)
 	const struct CMUnitTest tests[] = {
-		T(the_epoch_is_raised_at_each_start),
-		T(records_come_back_in_order),
-		T(flushed_records_survive_a_kill),
-		T(a_torn_last_record_is_cut_off_wherever_it_tore),
-		T(damage_in_the_middle_is_refused_and_nothing_is_overwritten),
-		T(another_version_is_refused),
-		T(a_record_of_a_newer_version_is_refused_and_left),
-		T(a_second_master_is_refused),
-		T(compaction_keeps_what_is_added_meanwhile),
-		T(an_abandoned_compaction_leaves_the_file_as_it_was),
+		state_test(the_epoch_is_raised_at_each_start),
+		state_test(records_come_back_in_order),
+		state_test(flushed_records_survive_a_kill),
+		state_test(a_torn_last_record_is_cut_off_wherever_it_tore),
+		state_test(damage_in_the_middle_is_refused_and_nothing_is_overwritten),
+		state_test(another_version_is_refused),
+		state_test(a_record_of_a_newer_version_is_refused_and_left),
+		state_test(a_second_master_is_refused),
+		state_test(compaction_keeps_what_is_added_meanwhile),
+		state_test(an_abandoned_compaction_leaves_the_file_as_it_was),
 	};
 	int failed;
 

@@ -1,15 +1,12 @@
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/kvpool.h"
 
@@ -169,7 +166,6 @@ static void other_files_and_callers_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(the_version_is_that_of_the_header),
 		T(paths_are_judged_as_the_pool_does),
 		T(sizes_are_parsed),

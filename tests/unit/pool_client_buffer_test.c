@@ -59,9 +59,7 @@ static void it_keeps_to_its_size_when_a_neighbour_goes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			it_keeps_to_its_size_when_a_neighbour_goes, setup,
-			teardown),
+		T(it_keeps_to_its_size_when_a_neighbour_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -565,7 +565,6 @@ static void more_than_a_store_holds_is_put_beside_it(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 #define L(t)                                                       \
 	{                                                          \
 		#t " (descriptors are lent)", t, setup_local, teardown, NULL \

@@ -2,12 +2,7 @@
  * Requests of libkvpool and the threads that do them (pool/client/submit.c),
  * without a pool: the calls are this test's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <semaphore.h>
@@ -221,14 +216,9 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(
-			a_touch_does_not_wait_for_a_put_that_its_watcher_took,
-			setup, teardown),
-		cmocka_unit_test_setup_teardown(no_more_than_so_many_are_taken,
-						setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			a_thread_that_is_to_end_does_what_is_left, setup,
-			teardown),
+		T(a_touch_does_not_wait_for_a_put_that_its_watcher_took),
+		T(no_more_than_so_many_are_taken),
+		T(a_thread_that_is_to_end_does_what_is_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1019,7 +1019,6 @@ static void directories_are_used_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 #define L(t)                                                       \
 	{                                                          \
 		#t " (descriptors are lent)", t, setup_local, teardown, NULL \

@@ -231,7 +231,6 @@ static void answers_are_right_while_names_change(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 		T(questions_do_not_wait_for_the_loop),
 		T(answers_are_right_while_names_change),
 		{ "answers_are_right_while_names_change (descriptors are lent)",

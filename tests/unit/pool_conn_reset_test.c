@@ -1,18 +1,14 @@
 /* A peer that sends and is gone: with a reset, before we have read, while we
  * send. What it sent is delivered, and then the connection ends. */
+#include "tests/lib/unit.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/base/clock.h"
 #include "pool/conn/conn.h"
@@ -282,15 +278,14 @@ static void a_peer_that_stops_reading_does_not_keep_it(void **state)
 
 int main(void)
 {
-#define reset_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		reset_test(what_came_before_a_reset_is_delivered),
-		reset_test(a_unix_peer_that_left_something_unread_as_well),
-		reset_test(all_the_slices_before_it_are),
-		reset_test(also_where_others_have_the_turn),
-		reset_test(what_came_before_a_write_failed_is_delivered),
-		reset_test(a_file_being_sent_is_told_of_behind_it),
-		reset_test(a_peer_that_stops_reading_does_not_keep_it),
+		T(what_came_before_a_reset_is_delivered),
+		T(a_unix_peer_that_left_something_unread_as_well),
+		T(all_the_slices_before_it_are),
+		T(also_where_others_have_the_turn),
+		T(what_came_before_a_write_failed_is_delivered),
+		T(a_file_being_sent_is_told_of_behind_it),
+		T(a_peer_that_stops_reading_does_not_keep_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,8 @@
+#include "tests/lib/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +11,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
@@ -1146,45 +1142,44 @@ static void a_port_in_use_is_an_error(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(frames_of_all_sizes_arrive_in_order),
-		TEST(connections_that_share_a_turn_get_one_in_turn),
-		TEST(a_stream_cut_into_single_bytes_is_understood),
-		TEST(garbage_ends_the_connection_with_eproto),
-		TEST(too_much_payload_is_refused_before_queueing),
-		TEST(a_queue_beyond_its_limit_refuses_frames),
-		TEST(a_connection_may_be_closed_in_its_own_callback),
-		TEST(bulk_arrives_through_staging),
-		TEST(bulk_arrives_straight_in_memory),
-		TEST(bulk_arrives_in_rooms),
-		TEST(bulk_for_memory_that_is_gone_is_an_error),
-		TEST(bulk_over_tcp_wakes_for_slices),
-		TEST(files_go_by_tcp_to_this_host),
-		TEST(holes_go_as_zeroes_and_stay),
-		TEST(nothing_is_added_to_a_file_too_short),
-		TEST(dropped_bulk_memory_is_not_touched_again),
-		TEST(a_file_too_short_ends_the_connection_and_tells),
-		TEST(small_files_are_read_when_they_are_queued),
-		TEST(closing_tells_the_owner_of_a_file_being_sent),
-		TEST(a_descriptor_rides_on_its_frame),
-		TEST(descriptors_beyond_one_a_frame_break_it_and_leak_nothing),
-		TEST(a_newer_neighbours_messages_are_passed_over),
-		TEST(another_version_is_answered_with_ours),
-		TEST(a_descriptor_of_an_unfinished_frame_is_closed),
-		TEST(dialling_by_name_opens_and_sends_what_was_queued),
-		TEST(refused_and_unknown_hosts_end_in_on_close),
-		TEST(closing_while_the_name_is_being_resolved_is_safe),
-		TEST(silence_ends_the_connection_when_asked_for),
-		TEST(input_that_waited_for_us_is_not_silence),
-		TEST(draining_sends_everything_before_the_end),
-		TEST(draining_gives_up_after_its_time),
-		TEST(draining_a_dialled_connection_waits_until_it_is_open),
-		TEST(a_detached_socket_lives_on_without_its_connection),
-		TEST(detaching_with_bytes_already_read_is_refused),
-		TEST(a_unix_listener_is_private_and_cleans_up),
-		TEST(a_stale_socket_is_replaced_and_another_file_is_not),
-		TEST(a_port_in_use_is_an_error),
+		T(frames_of_all_sizes_arrive_in_order),
+		T(connections_that_share_a_turn_get_one_in_turn),
+		T(a_stream_cut_into_single_bytes_is_understood),
+		T(garbage_ends_the_connection_with_eproto),
+		T(too_much_payload_is_refused_before_queueing),
+		T(a_queue_beyond_its_limit_refuses_frames),
+		T(a_connection_may_be_closed_in_its_own_callback),
+		T(bulk_arrives_through_staging),
+		T(bulk_arrives_straight_in_memory),
+		T(bulk_arrives_in_rooms),
+		T(bulk_for_memory_that_is_gone_is_an_error),
+		T(bulk_over_tcp_wakes_for_slices),
+		T(files_go_by_tcp_to_this_host),
+		T(holes_go_as_zeroes_and_stay),
+		T(nothing_is_added_to_a_file_too_short),
+		T(dropped_bulk_memory_is_not_touched_again),
+		T(a_file_too_short_ends_the_connection_and_tells),
+		T(small_files_are_read_when_they_are_queued),
+		T(closing_tells_the_owner_of_a_file_being_sent),
+		T(a_descriptor_rides_on_its_frame),
+		T(descriptors_beyond_one_a_frame_break_it_and_leak_nothing),
+		T(a_newer_neighbours_messages_are_passed_over),
+		T(another_version_is_answered_with_ours),
+		T(a_descriptor_of_an_unfinished_frame_is_closed),
+		T(dialling_by_name_opens_and_sends_what_was_queued),
+		T(refused_and_unknown_hosts_end_in_on_close),
+		T(closing_while_the_name_is_being_resolved_is_safe),
+		T(silence_ends_the_connection_when_asked_for),
+		T(input_that_waited_for_us_is_not_silence),
+		T(draining_sends_everything_before_the_end),
+		T(draining_gives_up_after_its_time),
+		T(draining_a_dialled_connection_waits_until_it_is_open),
+		T(a_detached_socket_lives_on_without_its_connection),
+		T(detaching_with_bytes_already_read_is_refused),
+		T(a_unix_listener_is_private_and_cleans_up),
+		T(a_stale_socket_is_replaced_and_another_file_is_not),
+		T(a_port_in_use_is_an_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

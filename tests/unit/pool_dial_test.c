@@ -1,10 +1,7 @@
 /* Which master is dialled next, and when. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "pool/conn/dial.h"
 

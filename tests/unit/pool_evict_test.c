@@ -2,12 +2,7 @@
  * The eviction policy: its contract, a synthetic trace with scans, and, where
  * the file is there, one hour of real chat traffic, on one node and on two.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -541,8 +536,6 @@ static void scans_do_not_wash_out_what_is_popular(void **state)
 	assert_true(two >= lru + 2);
 	trace_free(&t);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -1,16 +1,12 @@
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/base/clock.h"
 #include "pool/conn/conn.h"
@@ -341,19 +337,18 @@ static void the_receiver_s_faults(void **state)
 
 int main(void)
 {
-#define faults_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		faults_test(rules_out_of_range_are_refused),
-		faults_test(a_rule_is_for_its_peer_and_direction),
-		faults_test(a_probability_is_about_that_often),
-		faults_test(a_delayed_frame_and_all_behind_it_wait),
-		faults_test(after_a_dropped_frame_nothing_arrives),
-		faults_test(a_reset_ends_both_sides),
-		faults_test(a_bit_is_turned_over_when_sending),
-		faults_test(a_bit_is_turned_over_when_receiving),
-		faults_test(bulk_is_cut_in_its_middle),
-		faults_test(a_reset_in_bulk_tells_the_owner_of_the_file),
-		faults_test(the_receiver_s_faults),
+		T(rules_out_of_range_are_refused),
+		T(a_rule_is_for_its_peer_and_direction),
+		T(a_probability_is_about_that_often),
+		T(a_delayed_frame_and_all_behind_it_wait),
+		T(after_a_dropped_frame_nothing_arrives),
+		T(a_reset_ends_both_sides),
+		T(a_bit_is_turned_over_when_sending),
+		T(a_bit_is_turned_over_when_receiving),
+		T(bulk_is_cut_in_its_middle),
+		T(a_reset_in_bulk_tells_the_owner_of_the_file),
+		T(the_receiver_s_faults),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

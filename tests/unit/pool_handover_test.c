@@ -2,17 +2,13 @@
  * Records from one process to the next: what was put is got, in order, and
  * nothing else is.
  */
+#include "tests/lib/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/conn/handover.h"
 #include "pool/conn/kvpool.pb-c.h"

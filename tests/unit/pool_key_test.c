@@ -1,13 +1,9 @@
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/model/key.h"
 #include "pool/model/tree.h"

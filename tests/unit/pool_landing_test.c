@@ -1,18 +1,14 @@
 /*
  * Landings in files: what of the bytes' way there is told to who waits for them.
  */
+#include "tests/lib/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/lane/landing.h"
 
@@ -114,13 +110,11 @@ static void what_could_not_be_written_has_not_landed(void **state)
 	close(fd);
 }
 
-#define test(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		test(all_of_it_is_in_the_file_and_summed),
-		test(what_could_not_be_written_has_not_landed),
+		T(all_of_it_is_in_the_file_and_summed),
+		T(what_could_not_be_written_has_not_landed),
 	};
 
 	alarm(60);

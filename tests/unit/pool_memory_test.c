@@ -1,9 +1,5 @@
 /* The memory limit, from made-up /proc and cgroup files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -217,8 +213,6 @@ static void this_machine_has_some_memory(void **state)
 	assert_int_equal(pool_memory_limit(&bytes, &source), 0);
 	assert_true(bytes > MIB);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {

@@ -4,12 +4,7 @@
  * nodes on one loop; the first node's connections to the master lose what the
  * test says.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -468,17 +463,15 @@ static void who_asks_for_what_was_not_answered_gets_it(void **state)
 	assert_acknowledged(f, "k", 1);
 }
 
-#define cut_test(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cut_test(what_is_written_while_cut_off_replaces_what_was_not_answered),
-		cut_test(so_it_does_after_two),
-		cut_test(what_is_repeated_replaces_what_was_not_answered),
-		cut_test(a_new_name_is_written_again_while_cut_off),
-		cut_test(what_was_not_answered_is_there_for_others_all_the_while),
-		cut_test(who_asks_for_what_was_not_answered_gets_it),
+		T(what_is_written_while_cut_off_replaces_what_was_not_answered),
+		T(so_it_does_after_two),
+		T(what_is_repeated_replaces_what_was_not_answered),
+		T(a_new_name_is_written_again_while_cut_off),
+		T(what_was_not_answered_is_there_for_others_all_the_while),
+		T(who_asks_for_what_was_not_answered_gets_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,5 @@
 /* Which names are temporaries, and what size to expect of a new file. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -231,23 +226,21 @@ static void directories_deeper_than_the_bound_still_learn(void **state)
 	assert_int_equal(MIB, node_learn_predict(&f->n, dir(f, "other")));
 }
 
-#define sizes(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_temporaries_of_the_engines_are_known),
 		cmocka_unit_test(final_names_are_not_temporaries),
 		cmocka_unit_test(a_name_ends_where_its_length_says),
-		sizes(nothing_known_predicts_nothing),
-		sizes(files_of_one_size_predict_that_size),
-		sizes(empty_files_teach_nothing),
-		sizes(varied_sizes_predict_twice_the_largest),
-		sizes(sizes_that_settle_are_believed_again),
-		sizes(a_large_one_long_ago_fades),
-		sizes(an_empty_directory_takes_its_nearest_ancestor_of_one_mind),
-		sizes(an_ancestor_of_varied_sizes_predicts_nothing_for_others),
-		sizes(directories_deeper_than_the_bound_still_learn),
+		T(nothing_known_predicts_nothing),
+		T(files_of_one_size_predict_that_size),
+		T(empty_files_teach_nothing),
+		T(varied_sizes_predict_twice_the_largest),
+		T(sizes_that_settle_are_believed_again),
+		T(a_large_one_long_ago_fades),
+		T(an_empty_directory_takes_its_nearest_ancestor_of_one_mind),
+		T(an_ancestor_of_varied_sizes_predicts_nothing_for_others),
+		T(directories_deeper_than_the_bound_still_learn),
 	};
 
 	alarm(30);

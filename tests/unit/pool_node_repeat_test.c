@@ -4,12 +4,7 @@
  * master or at the next one, perhaps after a restart. What it repeats undoes
  * nothing. A real master and two real nodes on one loop.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -845,8 +840,7 @@ both(unlink_in_doubt)
 both(mkdir_of_a_file)
 both(mkdir_of_what_was_removed)
 
-#define one(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-#define two(name) one(name##_same_master), one(name##_next_master)
+#define two(name) T(name##_same_master), T(name##_next_master)
 
 int main(void)
 {
@@ -872,9 +866,9 @@ int main(void)
 		two(unlink_in_doubt),
 		two(mkdir_of_a_file),
 		two(mkdir_of_what_was_removed),
-		one(an_unlink_of_what_was_not_published_is_told),
-		one(nobody_hears_of_temporary_files),
-		one(nobody_hears_of_what_a_mount_hides),
+		T(an_unlink_of_what_was_not_published_is_told),
+		T(nobody_hears_of_temporary_files),
+		T(nobody_hears_of_what_a_mount_hides),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

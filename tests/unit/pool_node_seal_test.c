@@ -1,11 +1,6 @@
 /* Many files that are written or wait to be sealed, at a node that nobody else
  * wakes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -328,7 +323,6 @@ static void fsyncs_of_one_turn_look_once(void **state)
 
 int main(void)
 {
-#define seal_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		seal_test(the_loop_does_not_sleep_while_files_wait),
 		seal_test(a_turn_is_no_longer_for_many_that_wait),

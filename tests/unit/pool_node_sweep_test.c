@@ -1,11 +1,6 @@
 /* The end of a whole picture in a tree where names are hidden and directories
  * gone: what frees itself meanwhile is not looked at any more. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -134,12 +129,10 @@ static void a_directory_shown_goes_from_one_that_is_gone(void **state)
 
 int main(void)
 {
-#define sweep_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		sweep_test(
-		     directories_that_are_gone_go_with_their_last_hidden_name),
-		sweep_test(what_stands_beside_them_is_swept_as_well),
-		sweep_test(a_directory_shown_goes_from_one_that_is_gone),
+		T(directories_that_are_gone_go_with_their_last_hidden_name),
+		T(what_stands_beside_them_is_swept_as_well),
+		T(a_directory_shown_goes_from_one_that_is_gone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,12 +3,7 @@
  * real master in this process, all on one loop. What the mount would do (open,
  * write, flush, close) is done here by hand.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,12 +3,7 @@
  * names that come and go between them, and what waits for the master is found
  * without a search.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -812,19 +807,18 @@ static void an_inventory_that_is_cut_off_is_told_again(void **state)
 
 int main(void)
 {
-#define turns_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		turns_test(what_a_picture_does_not_name_goes_in_slices),
-		turns_test(a_session_that_ends_amid_a_sweep_needs_a_new_picture),
-		turns_test(a_picture_that_begins_amid_a_sweep_ends_it),
-		turns_test(a_directory_acked_during_a_picture_goes_with_the_next),
-		turns_test(names_are_judged_only_if_a_rule_changed_and_in_slices),
-		turns_test(a_file_that_waits_is_unlinked_without_a_search),
-		turns_test(publications_beyond_the_bound_wait_and_go_in_order),
-		turns_test(an_fsync_waits_for_what_is_being_sealed),
-		turns_test(an_fsync_waits_for_what_is_not_queued_yet),
-		turns_test(the_inventory_is_told_in_slices_while_names_change),
-		turns_test(an_inventory_that_is_cut_off_is_told_again),
+		T(what_a_picture_does_not_name_goes_in_slices),
+		T(a_session_that_ends_amid_a_sweep_needs_a_new_picture),
+		T(a_picture_that_begins_amid_a_sweep_ends_it),
+		T(a_directory_acked_during_a_picture_goes_with_the_next),
+		T(names_are_judged_only_if_a_rule_changed_and_in_slices),
+		T(a_file_that_waits_is_unlinked_without_a_search),
+		T(publications_beyond_the_bound_wait_and_go_in_order),
+		T(an_fsync_waits_for_what_is_being_sealed),
+		T(an_fsync_waits_for_what_is_not_queued_yet),
+		T(the_inventory_is_told_in_slices_while_names_change),
+		T(an_inventory_that_is_cut_off_is_told_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

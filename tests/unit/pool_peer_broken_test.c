@@ -3,18 +3,14 @@
  * connection has heard of that: as when the peer's daemon is replaced. Two peer
  * modules on one loop, over 127.0.0.1.
  */
+#include "tests/lib/unit.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/peer/peer_priv.h"
 
@@ -224,8 +220,6 @@ static void what_waits_for_the_next_can_be_cancelled(void **state)
 	want_wait(&next);
 	assert_int_equal(-ECANCELED, next.status);
 }
-
-#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {

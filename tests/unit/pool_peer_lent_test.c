@@ -3,15 +3,11 @@
  * socket, and answers each GET with whatever descriptor the test has; by TCP it is
  * an honest one.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "tests/lib/unit.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -400,20 +396,18 @@ static void a_holder_answers_nobody_elses_socket(void **state)
 	close(ours);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_whole_file_of_ours_that_nobody_writes_is_taken),
-		TEST(what_cannot_be_read_through_is_not_taken),
-		TEST(what_can_be_written_through_is_not_taken),
-		TEST(a_file_that_somebody_has_open_for_writing_is_not_taken),
-		TEST(a_file_that_others_may_write_is_not_taken),
-		TEST(a_file_of_another_size_is_not_taken),
-		TEST(what_is_no_file_of_a_tmpfs_is_not_taken),
-		TEST(nothing_is_asked_of_another_users_socket),
-		TEST(a_holder_answers_nobody_elses_socket),
+		T(a_whole_file_of_ours_that_nobody_writes_is_taken),
+		T(what_cannot_be_read_through_is_not_taken),
+		T(what_can_be_written_through_is_not_taken),
+		T(a_file_that_somebody_has_open_for_writing_is_not_taken),
+		T(a_file_that_others_may_write_is_not_taken),
+		T(a_file_of_another_size_is_not_taken),
+		T(what_is_no_file_of_a_tmpfs_is_not_taken),
+		T(nothing_is_asked_of_another_users_socket),
+		T(a_holder_answers_nobody_elses_socket),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

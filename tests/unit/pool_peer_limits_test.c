@@ -3,13 +3,9 @@
  * an id that is another's; and that what is not answered costs nothing later. Raw
  * sockets; each test has its own holder. pool_conn_send_file() is wrapped.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tests/lib/unit.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -247,15 +243,13 @@ static void anothers_id_does_not_close_its_lanes(void **state)
 	close(own);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(an_address_has_only_so_many_connections),
-		TEST(who_has_nothing_to_ask_is_closed),
-		TEST(anothers_id_does_not_close_its_lanes),
-		TEST(what_could_not_be_sent_is_no_answer_any_more),
+		T(an_address_has_only_so_many_connections),
+		T(who_has_nothing_to_ask_is_closed),
+		T(anothers_id_does_not_close_its_lanes),
+		T(what_could_not_be_sent_is_no_answer_any_more),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

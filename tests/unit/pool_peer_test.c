@@ -1,12 +1,10 @@
 /* Two nodes' peer modules in one process, on one loop, over 127.0.0.1 and over
  * Unix sockets. */
+#include "tests/lib/unit.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +12,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
@@ -977,34 +973,33 @@ static void a_lane_that_speaks_is_closed(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(ranges_of_any_size_land_in_files_and_memory),
-		TEST(many_fetches_at_once_all_end_well),
-		TEST(a_missing_object_is_enoent_small_and_large),
-		TEST(a_range_beyond_the_object_is_refused),
-		TEST(senseless_fetches_never_start),
-		TEST(on_one_host_a_descriptor_is_lent_and_given_back),
-		TEST(what_is_not_verified_is_sent_not_lent),
-		TEST(what_was_lent_is_back_when_the_borrower_goes),
-		TEST(who_has_borrowed_keeps_its_connection),
-		TEST(the_borrower_hears_when_the_lender_goes),
-		TEST(beyond_the_lending_limit_bytes_are_sent),
-		TEST(without_the_unix_socket_bytes_come_by_tcp),
-		TEST(parts_of_an_object_are_never_lent),
-		TEST(a_refused_connection_fails_the_fetch_at_once),
-		TEST(after_the_holder_restarted_fetches_work_again),
-		TEST(another_node_at_the_address_is_not_taken_for_it),
-		TEST(a_silent_holder_ends_in_a_timeout),
-		TEST(a_cancelled_fetch_says_so_once_and_nothing_lands_after),
-		TEST(a_fetch_to_file_can_be_cancelled_at_any_moment),
-		TEST(a_cancelled_loan_is_given_back),
-		TEST(a_file_that_cannot_be_written_fails_the_fetch),
-		TEST(an_object_shorter_than_promised_breaks_the_transfer),
-		TEST(closing_cancels_what_is_under_way),
-		TEST(a_get_that_comes_too_early_is_answered_later),
-		TEST(those_who_do_not_greet_are_shown_the_door),
-		TEST(a_lane_that_speaks_is_closed),
+		T(ranges_of_any_size_land_in_files_and_memory),
+		T(many_fetches_at_once_all_end_well),
+		T(a_missing_object_is_enoent_small_and_large),
+		T(a_range_beyond_the_object_is_refused),
+		T(senseless_fetches_never_start),
+		T(on_one_host_a_descriptor_is_lent_and_given_back),
+		T(what_is_not_verified_is_sent_not_lent),
+		T(what_was_lent_is_back_when_the_borrower_goes),
+		T(who_has_borrowed_keeps_its_connection),
+		T(the_borrower_hears_when_the_lender_goes),
+		T(beyond_the_lending_limit_bytes_are_sent),
+		T(without_the_unix_socket_bytes_come_by_tcp),
+		T(parts_of_an_object_are_never_lent),
+		T(a_refused_connection_fails_the_fetch_at_once),
+		T(after_the_holder_restarted_fetches_work_again),
+		T(another_node_at_the_address_is_not_taken_for_it),
+		T(a_silent_holder_ends_in_a_timeout),
+		T(a_cancelled_fetch_says_so_once_and_nothing_lands_after),
+		T(a_fetch_to_file_can_be_cancelled_at_any_moment),
+		T(a_cancelled_loan_is_given_back),
+		T(a_file_that_cannot_be_written_fails_the_fetch),
+		T(an_object_shorter_than_promised_breaks_the_transfer),
+		T(closing_cancels_what_is_under_way),
+		T(a_get_that_comes_too_early_is_answered_later),
+		T(those_who_do_not_greet_are_shown_the_door),
+		T(a_lane_that_speaks_is_closed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

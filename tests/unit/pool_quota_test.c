@@ -1,10 +1,5 @@
 /* Accounts of directories and attributes: limits, owners that come and go. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <string.h>
@@ -139,19 +134,12 @@ static void a_set_is_charged_until_it_is_freed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_user_has_a_quarter, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(
-			the_last_eighth_is_for_the_privileged, setup, teardown),
-		cmocka_unit_test_setup_teardown(
-			what_is_beyond_a_limit_stays_and_may_shrink, setup,
-			teardown),
-		cmocka_unit_test_setup_teardown(
-			an_owner_of_nothing_takes_no_memory, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_difference_is_found, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(
-			a_set_is_charged_until_it_is_freed, setup, teardown),
+		T(a_user_has_a_quarter),
+		T(the_last_eighth_is_for_the_privileged),
+		T(what_is_beyond_a_limit_stays_and_may_shrink),
+		T(an_owner_of_nothing_takes_no_memory),
+		T(a_difference_is_found),
+		T(a_set_is_charged_until_it_is_freed),
 	};
 
 	alarm(20);

@@ -2,11 +2,7 @@
  * The space of a store in a directory that shares its filesystem (/dev/shm), while
  * neighbours give back what they had there.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,8 +128,6 @@ static void nor_where_counting_is_slow(void **state)
 		uv_run(&f->loop, UV_RUN_ONCE);
 	assert_true(used(f) >= OURS);
 }
-
-#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {

@@ -2,11 +2,7 @@
  * The store, on real files under /tmp. Tests that look at a tmpfs of the
  * store's own say so and skip where none may be mounted.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -1703,8 +1699,6 @@ static void metrics_tell_what_happened(void **state)
 	close_store(f, true);
 	pool_metrics_close(m);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv)
 {

@@ -1,11 +1,6 @@
 /* A store's directory, or a part of its path, that is another user's, or that
  * others may write. Needs root, to be two of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -174,7 +169,6 @@ static void a_file_that_another_user_made_is_not_taken(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 		T(a_directory_of_another_users_is_refused),
 		T(a_directory_that_others_may_write_is_closed_or_refused),
 		T(a_name_that_another_user_made_is_refused),

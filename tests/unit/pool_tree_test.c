@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -846,8 +841,6 @@ static void without_memory_for_the_index_names_are_added_and_found(void **state)
 	assert_int_equal(pool_marks_check(d, 2 * STRIDE), 1);
 	assert_ptr_equal(pool_tree_after(d, e->cookie - 1), e);
 }
-
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 static void many_names_are_found_as_each_one_is(void **state)
 {

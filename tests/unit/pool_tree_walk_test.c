@@ -1,10 +1,5 @@
 /* Walks over a tree whose entries come and go. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,13 +235,12 @@ static void what_stays_is_returned_once_whatever_comes_and_goes(void **state)
 
 int main(void)
 {
-#define walk_test(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		walk_test(a_directory_comes_before_and_behind_what_is_in_it),
-		walk_test(what_is_next_may_go),
-		walk_test(a_directory_may_go_before_it_is_left),
-		walk_test(a_walk_ends_with_what_it_is_of),
-		walk_test(what_stays_is_returned_once_whatever_comes_and_goes),
+		T(a_directory_comes_before_and_behind_what_is_in_it),
+		T(what_is_next_may_go),
+		T(a_directory_may_go_before_it_is_left),
+		T(a_walk_ends_with_what_it_is_of),
+		T(what_stays_is_returned_once_whatever_comes_and_goes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,15 +1,13 @@
 /* Sockets are of the user who made them, or accepted them: so one process can
  * play several. Needs root for that. */
+#include "tests/lib/unit.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <net/if.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +15,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
@@ -651,7 +647,6 @@ static void lines_of_proc_are_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		T(whoever_dials_over_loopback_is_known),
 		T(a_listener_of_both_protocols_knows_them_too),
 		T(coming_from_another_address_of_the_machine_does_not_help),

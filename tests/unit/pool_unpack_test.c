@@ -1,15 +1,11 @@
 /* Messages that are more than they look: each is refused before there is
  * anything in memory of it, and says by what. */
+#include "tests/lib/unit.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "pool/conn/kvpool.pb-c.h"
 #include "pool/conn/unpack.h"
@@ -242,19 +238,17 @@ static void a_field_of_another_kind_is_refused(void **state)
 
 int main(void)
 {
-#define unpack_test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		unpack_test(a_whole_batch_is_accepted_and_no_entry_more),
-		unpack_test(nothing_is_an_empty_message),
-		unpack_test(
-		   some_fields_of_a_neighbour_are_accepted_and_not_thousands),
-		unpack_test(each_entry_may_have_some_of_a_neighbour),
-		unpack_test(what_is_said_over_and_over_is_bounded),
-		unpack_test(xattrs_in_an_entry_are_bounded),
-		unpack_test(holders_in_an_entry_are_bounded),
-		unpack_test(a_payload_beyond_its_types_is_refused),
-		unpack_test(what_does_not_decode_is_refused_where_it_breaks),
-		unpack_test(a_field_of_another_kind_is_refused),
+		T(a_whole_batch_is_accepted_and_no_entry_more),
+		T(nothing_is_an_empty_message),
+		T(some_fields_of_a_neighbour_are_accepted_and_not_thousands),
+		T(each_entry_may_have_some_of_a_neighbour),
+		T(what_is_said_over_and_over_is_bounded),
+		T(xattrs_in_an_entry_are_bounded),
+		T(holders_in_an_entry_are_bounded),
+		T(a_payload_beyond_its_types_is_refused),
+		T(what_does_not_decode_is_refused_where_it_breaks),
+		T(a_field_of_another_kind_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

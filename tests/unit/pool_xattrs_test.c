@@ -1,10 +1,5 @@
 /* Extended attributes of one entry: the set, its bounds, its protobuf form. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <stdlib.h>

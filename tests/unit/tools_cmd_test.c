@@ -1,15 +1,12 @@
+#include "tests/lib/unit.h"
+
 #include <errno.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "daemon/daemonize.h"
 #include "tools/cmd.h"
@@ -348,22 +345,22 @@ static void the_default_store_is_a_fraction_of_the_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-#define T(f) cmocka_unit_test_teardown(f, teardown)
-		T(a_status_is_printed_leaf_by_leaf),
-		T(a_nodes_status_is_a_few_lines),
-		T(a_nodes_problems_come_with_their_remedies),
-		T(a_masters_status_names_its_problems),
-		T(a_table_has_a_column_for_each_member_of_any_row),
-		T(only_members_that_hold_bytes_get_units),
-		T(control_bytes_never_reach_the_terminal),
-		T(long_values_are_cut_to_the_buffer),
-		T(urls_are_escaped_but_for_slashes),
-		T(a_mount_is_found_by_its_point_and_type),
-		T(a_path_in_a_mount_has_a_key_there),
-		T(a_mount_point_is_named_absolutely_though_it_cannot_be_entered),
-		T(pid_files_are_named_after_the_mount_without_ambiguity),
-		T(pid_files_of_ended_daemons_of_the_same_name_are_swept),
-		T(the_default_store_is_a_fraction_of_the_memory),
+#define cmd_test(f) cmocka_unit_test_teardown(f, teardown)
+		cmd_test(a_status_is_printed_leaf_by_leaf),
+		cmd_test(a_nodes_status_is_a_few_lines),
+		cmd_test(a_nodes_problems_come_with_their_remedies),
+		cmd_test(a_masters_status_names_its_problems),
+		cmd_test(a_table_has_a_column_for_each_member_of_any_row),
+		cmd_test(only_members_that_hold_bytes_get_units),
+		cmd_test(control_bytes_never_reach_the_terminal),
+		cmd_test(long_values_are_cut_to_the_buffer),
+		cmd_test(urls_are_escaped_but_for_slashes),
+		cmd_test(a_mount_is_found_by_its_point_and_type),
+		cmd_test(a_path_in_a_mount_has_a_key_there),
+		cmd_test(a_mount_point_is_named_absolutely_though_it_cannot_be_entered),
+		cmd_test(pid_files_are_named_after_the_mount_without_ambiguity),
+		cmd_test(pid_files_of_ended_daemons_of_the_same_name_are_swept),
+		cmd_test(the_default_store_is_a_fraction_of_the_memory),
 	};
 
 	alarm(60);

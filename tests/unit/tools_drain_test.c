@@ -2,19 +2,15 @@
  * kvpool drain, by what a master that is played answers when it is asked how far
  * the drain is.
  */
+#include "tests/lib/unit.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "tools/cmd.h"
 

@@ -1,9 +1,5 @@
 /* Which RDMA ports are found and used, and what is heard of them later. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -499,8 +495,6 @@ static void events_that_cannot_be_read_are_the_end_of_a_device(void **state)
 	assert_int_equal(verbs_port_at(v, 0)->state, VERBS_GONE);
 	unwatch();
 }
-
-#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {

@@ -1,9 +1,5 @@
 /* Links with a peer that says what it should not: it harms its own transfer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <string.h>
@@ -809,8 +805,6 @@ static void a_range_that_nobody_comes_for_goes_by_tcp(void **state)
 	get(&m, 1);
 	is_sent_by_tcp(&m);
 }
-
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {

@@ -1,10 +1,6 @@
 /* Links between two movers: ranges written and pulled, and all that breaks in
  * the middle of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -430,7 +426,6 @@ static void completions_are_told_else(void **state)
 	assert_int_equal(looks_under_way(true), 0);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 #define TB(f) cmocka_unit_test_setup_teardown(f, setup_busy, teardown)
 #define T2(f) cmocka_unit_test_setup_teardown(f, setup_two, teardown)
 

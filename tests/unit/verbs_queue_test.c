@@ -1,9 +1,5 @@
 /* Queue pairs on a loop: work, messages, everything that breaks them, the end. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -1174,7 +1170,6 @@ static void one_made_by_librdmacm_works_the_same(void **state)
 	assert_null(id.qp);
 }
 
-#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 #define SHALLOW(test) \
 	cmocka_unit_test_setup_teardown(test, setup_shallow, teardown)
 #define INLINE(test) \

@@ -1,9 +1,5 @@
 /* Memory registered with a device, and the cache of registrations. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/lib/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -464,8 +460,6 @@ static void threads_use_forget_and_drop_at_once(void **state)
 	assert_int_equal(pool_gauge_value(&metrics.count),
 			 fake_verbs_regions());
 }
-
-#define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
 {
