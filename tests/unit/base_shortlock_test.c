@@ -54,8 +54,7 @@ static void readers_see_no_half_change_and_keep_no_writer_away(void **state)
 	pool_shortlock_init(&p.lock);
 	for (i = 0; i < READERS; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, read_pair, &p), 0);
-	while (p.reads < 100 * READERS)
-		usleep(1000);
+	unit_poll_until(p.reads >= 100 * READERS);
 	for (i = 0; i < CHANGES; i++) {
 		pool_shortlock_write(&p.lock);
 		p.a++;

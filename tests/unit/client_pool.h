@@ -306,16 +306,6 @@ static inline void assert_filled(const void *at, size_t len, unsigned int seed)
 	free(want);
 }
 
-#define wait_for(cond)                                                    \
-	do {                                                              \
-		uint64_t end_ = pool_now_ms() + 20000;                    \
-		while (!(cond)) {                                         \
-			if (pool_now_ms() > end_)                         \
-				fail_msg("waited in vain for " #cond);    \
-			usleep(1000);                                     \
-		}                                                         \
-	} while (0)
-
 static inline void put(struct fixture *f, const char *key, size_t len,
 		unsigned int seed)
 {

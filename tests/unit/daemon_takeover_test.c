@@ -117,8 +117,7 @@ static int come_and_go(struct fixture *f)
 	uv_async_init(&f->loop, &o.done, on_done);
 	o.done.data = &o;
 	assert_int_equal(0, uv_thread_create(&thread, ask, &o));
-	while (!o.is_done)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop, o.is_done);
 	uv_thread_join(&thread);
 	return o.status;
 }

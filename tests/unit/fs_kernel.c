@@ -769,8 +769,7 @@ static void end_lost_notifier(struct world *w)
 	if (!w->fs->notifier_lost)
 		return;
 	k_lock(w, false);
-	while (!fs_notifier_ended(w->fs))
-		usleep(100);
+	unit_poll_until(fs_notifier_ended(w->fs));
 	fs_notifier_free(w->fs);
 	w->fs->notifier_lost = false;
 }

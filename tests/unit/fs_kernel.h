@@ -20,6 +20,7 @@
 #include "fs/fs_priv.h"
 #include "master/server.h"
 #include "pool/node/node_priv.h"
+#include "tests/lib/unit.h"
 
 #define K_NODES 2    /* node 0 has the mount */
 #define K_INODES 256 /* nodeids that one test may see */
@@ -99,15 +100,7 @@ struct world {
 	struct pool_node_opts opts;
 };
 
-#define k_until(w, cond)                                                \
-	do {                                                            \
-		uint64_t end_ = pool_now_ms() + 15000;                  \
-		while (!(cond)) {                                       \
-			if (pool_now_ms() > end_)                       \
-				fail_msg("waited in vain for " #cond);  \
-			uv_run(&(w)->loop, UV_RUN_ONCE);                \
-		}                                                       \
-	} while (0)
+#define k_until(w, cond) unit_run_until(&(w)->loop, cond)
 
 /* cmocka fixtures: a master, a node and its mount in that data mode. */
 int k_setup_passthrough(void **state);

@@ -127,8 +127,7 @@ static int teardown(void **state)
 
 	block(false);
 	fs_notifier_stop(&f->fs);
-	while (!fs_notifier_ended(&f->fs))
-		usleep(100);
+	unit_poll_until(fs_notifier_ended(&f->fs));
 	fs_notifier_close(&f->fs);
 	fs_notifier_free(&f->fs);
 	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
@@ -189,8 +188,7 @@ static void notify_many(struct fixture *f, unsigned int n)
 static void drain(struct fixture *f)
 {
 	block(false);
-	while (count_queued(f) > 0)
-		usleep(100);
+	unit_poll_until(count_queued(f) == 0);
 }
 
 static void has_epochs(struct fixture *f)
@@ -226,8 +224,7 @@ static void beyond_its_bound_the_kernel_asks_for_all_names_again(void **state)
 static void until_told(struct fixture *f, uint64_t mark)
 {
 	fs_notify_mark(&f->fs, mark);
-	while (told != mark)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop, told == mark);
 }
 
 /* Somebody holds the lock of a directory for as long as he likes. */
@@ -293,15 +290,14 @@ static void a_kernel_without_epochs_waits_for_the_slow_one(void **state)
 
 	notify_many(f, 3);
 	fs_notify_mark(&f->fs, 1);
-	while (shown(f, "kvpool_fuse_notifications_slow_total") == 0)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop,
+		       shown(f, "kvpool_fuse_notifications_slow_total") != 0);
 	fs_notify_entry(&f->fs, f->e);
 	uv_run(&f->loop, UV_RUN_NOWAIT);
 	assert_int_equal(0, told);
 	assert_int_equal(5, count_queued(f));
 	block(false);
-	while (told != 1)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop, told == 1);
 	assert_true(kernel.names >= 4);
 	assert_true(shown(f, "kvpool_fuse_epochs_total") == 0);
 }
@@ -362,8 +358,7 @@ static void a_mark_overtakes_nothing(void **state)
 			fs_notify_mark(&f->fs, ++mark);
 			if (told == mark)
 				break;
-			while (told != mark)
-				uv_run(&f->loop, UV_RUN_ONCE);
+			unit_run_until(&f->loop, told == mark);
 		} while (true);
 		block(true);
 		fs_notify_entry(&f->fs, f->e);
@@ -374,8 +369,7 @@ static void a_mark_overtakes_nothing(void **state)
 		uv_run(&f->loop, UV_RUN_NOWAIT);
 		assert_true(told < mark - 1);
 		block(false);
-		while (told != mark)
-			uv_run(&f->loop, UV_RUN_ONCE);
+		unit_run_until(&f->loop, told == mark);
 		assert_int_equal(turn + 1, kernel.names);
 	}
 }

@@ -273,8 +273,7 @@ static void answers_come_by_the_loop_also_side_by_side(void **state)
 		assert_int_equal(0, a[i].calls);
 	}
 	for (i = 0; i < 8; i++) {
-		while (!a[i].calls)
-			uv_run(&loop, UV_RUN_ONCE);
+		unit_run_until(&loop, a[i].calls);
 		assert_int_equal(0, a[i].err);
 	}
 }
@@ -292,8 +291,7 @@ static void closing_cancels_what_is_under_way(void **state)
 	etcd = NULL;
 	assert_int_equal(1, a.calls);
 	assert_int_equal(-ECANCELED, a.err);
-	while (!closed)
-		uv_run(&loop, UV_RUN_ONCE);
+	unit_run_until(&loop, closed);
 }
 
 static void there_is_a_bound_on_what_is_under_way(void **state)

@@ -36,11 +36,7 @@ static struct candidate c[2];
 static char urls[160];
 static uint64_t ahead_ms; /* of the clock */
 
-#define run_until(cond)                          \
-	do {                                     \
-		while (!(cond))                  \
-			uv_run(&loop, UV_RUN_ONCE); \
-	} while (0)
+#define run_until(cond) unit_run_until(&loop, cond)
 
 static uint64_t clock_now(void)
 {

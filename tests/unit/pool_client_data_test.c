@@ -495,7 +495,7 @@ static void a_store_takes_over_what_is_put_beside_it(void **state)
 	}
 	assert_int_equal(counted(f, "kvpool_node_linked_total"), 4);
 	/* Nobody has it twice: what a store evicts is free. */
-	wait_for(files_of_client(f) == 0);
+	unit_poll_until(files_of_client(f) == 0);
 	assert_int_equal(files_in(f->s[0].dir) + files_in(f->s[1].dir), 4);
 	for (unsigned int i = 0; i < 4; i++) {
 		snprintf(key, sizeof(key), "k%u", i);
@@ -510,7 +510,7 @@ static void a_store_takes_over_what_is_put_beside_it(void **state)
 	assert_int_equal(counted(f, "kvpool_node_linked_total"), 4);
 	assert_int_equal(kvpool_remove(f->ns, "k1", 2), 0);
 	assert_int_equal(kvpool_sync(f->pool), 0);
-	wait_for(files_in(f->s[0].dir) + files_in(f->s[1].dir) == 4);
+	unit_poll_until(files_in(f->s[0].dir) + files_in(f->s[1].dir) == 4);
 }
 
 static void what_was_taken_over_is_found_at_a_restart(void **state)
@@ -518,10 +518,10 @@ static void what_was_taken_over_is_found_at_a_restart(void **state)
 	struct fixture *f = *state;
 
 	put(f, "k", 1 << 20, 1);
-	wait_for(files_of_client(f) == 0);
+	unit_poll_until(files_of_client(f) == 0);
 	call(f, on_stop_stores);
 	call(f, on_start_stores);
-	wait_for(get_other(f, "k", MEM) == 1 << 20);
+	unit_poll_until(get_other(f, "k", MEM) == 1 << 20);
 	assert_filled(f->mem, 1 << 20, 1);
 }
 

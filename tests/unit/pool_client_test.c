@@ -904,7 +904,7 @@ static void what_was_lent_is_not_written_again(void **state)
 	call(f, on_stop_stores); /* so it is this connection that lends */
 	fill(f->mem, 1 << 20, 1);
 	assert_int_equal(kvpool_put_from(f->ns, "k", 1, f->mem, 1 << 20, 0), 0);
-	wait_for(kvpool_exists(f->other_ns, "k", 1) == 1);
+	unit_poll_until(kvpool_exists(f->other_ns, "k", 1) == 1);
 	fd = kvpool_open(f->other_ns, "k", 1);
 	assert_true(fd >= 0);
 	close(fd);

@@ -147,10 +147,12 @@ static const struct pool_conn_ops ops = {
 	.on_close = end_on_close,
 };
 
-#define run_until(cond)                           \
-	do                                        \
-		uv_run(&t.loop, UV_RUN_ONCE);     \
-	while (!(cond))
+/* After one turn at least. */
+#define run_until(cond)                              \
+	do {                                         \
+		uv_run(&t.loop, UV_RUN_ONCE);        \
+		unit_run_until(&t.loop, cond);       \
+	} while (0)
 
 static int setup(void **state)
 {
@@ -519,8 +521,7 @@ static void bulk_over_tcp_wakes_for_slices(void **state)
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 		turns += t.a.bulk_got != got;
 	}
-	while (t.a.bulks == 0)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.a.bulks > 0);
 	assert_true(turns > 0 && turns <= 8);
 	f.type = POOL_MSG_SYNC;
 	f.bulk_len = 0;
@@ -529,8 +530,7 @@ static void bulk_over_tcp_wakes_for_slices(void **state)
 		assert_int_equal(write(t.b.fd, head + i % sizeof(head), 1), 1);
 		uv_run(&t.loop, UV_RUN_NOWAIT);
 	}
-	while (t.a.frames < 5)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.a.frames >= 5);
 	pool_listener_close(l);
 }
 
@@ -558,8 +558,7 @@ static size_t send_by_tcp(int fd, uint64_t offset, size_t len, uint8_t *to,
 		n = recv(t.b.fd, all + got, want - got, MSG_DONTWAIT);
 		got += n > 0 ? (size_t)n : 0;
 	}
-	while (!sent->calls)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, sent->calls);
 	memcpy(to, all + POOL_WIRE_HEADER, got - POOL_WIRE_HEADER);
 	free(all);
 	pool_listener_close(l);

@@ -112,15 +112,7 @@ static void run_for(unsigned int ms)
 	}
 }
 
-#define run_until(cond)                                                   \
-	do {                                                              \
-		uint64_t end_ = pool_now_ms() + 10000;                    \
-		while (!(cond) && pool_now_ms() < end_) {                 \
-			uv_run(&t.loop, UV_RUN_NOWAIT);                   \
-			usleep(200);                                      \
-		}                                                         \
-		assert_true(cond);                                        \
-	} while (0)
+#define run_until(cond) unit_turn_until(&t.loop, cond)
 
 static int rule(enum pool_fault_kind kind, unsigned int directions,
 		uint64_t nth, double probability)

@@ -81,8 +81,7 @@ static void all_of_it_is_in_the_file_and_summed(void **state)
 	t.l.fd = t.good;
 	come(LENGTH);
 	pool_landing_stop(&t.l, 0);
-	while (!t.done)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.done);
 	assert_int_equal(0, t.l.status);
 	memset(all, 'x', LENGTH);
 	assert_int_equal(LENGTH, pread(t.good, read_back, LENGTH, 0));
@@ -99,8 +98,7 @@ static void what_could_not_be_written_has_not_landed(void **state)
 	(void)state;
 	t.l.fd = fd = dup(t.bad);
 	come(POOL_LANDING_CHUNK);
-	while (t.l.writing > 0)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.l.writing == 0);
 	/* The rest could be. */
 	assert_int_equal(fd, dup2(t.good, fd));
 	come(LENGTH - POOL_LANDING_CHUNK);

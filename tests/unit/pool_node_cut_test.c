@@ -38,15 +38,7 @@ struct fixture {
 	int port_fd; /* holds the master's port, and never listens */
 };
 
-#define run_until(f, cond)                                              \
-	do {                                                            \
-		uint64_t end_ = pool_now_ms() + 15000;                  \
-		while (!(cond)) {                                       \
-			if (pool_now_ms() > end_)                       \
-				fail_msg("waited in vain for " #cond);  \
-			uv_run(&(f)->loop, UV_RUN_ONCE);                \
-		}                                                       \
-	} while (0)
+#define run_until(f, cond) unit_run_until(&(f)->loop, cond)
 
 /* ---- starting and stopping ---- */
 

@@ -77,8 +77,7 @@ static int teardown(void **state)
 	char cmd[128];
 
 	pool_node_close(f->n, 0, on_closed, &closed);
-	while (!closed)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop, closed);
 	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
 	assert_int_equal(0, uv_loop_close(&f->loop));
 	pool_metrics_close(f->metrics);

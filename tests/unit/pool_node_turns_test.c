@@ -35,15 +35,7 @@ struct fixture {
 	uint64_t told_mark;
 };
 
-#define run_until(f, cond)                                              \
-	do {                                                            \
-		uint64_t end_ = pool_now_ms() + 15000;                  \
-		while (!(cond)) {                                       \
-			if (pool_now_ms() > end_)                       \
-				fail_msg("waited in vain for " #cond);  \
-			uv_run(&(f)->loop, UV_RUN_ONCE);                \
-		}                                                       \
-	} while (0)
+#define run_until(f, cond) unit_run_until(&(f)->loop, cond)
 
 /* ---- what a mount would be told ---- */
 

@@ -67,8 +67,7 @@ static void on_closed(void *arg)
 static void node_close(struct node *n)
 {
 	pool_peers_close(n->peers, on_closed, n);
-	while (n->open)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, !n->open);
 }
 
 static int setup(void **state)
@@ -151,8 +150,7 @@ static void want_init(struct want *w, size_t length)
 
 static void want_wait(struct want *w)
 {
-	while (!w->calls)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, w->calls);
 	assert_int_equal(1, w->calls);
 }
 

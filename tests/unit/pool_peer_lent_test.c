@@ -153,8 +153,7 @@ static int teardown(void **state)
 	(void)state;
 	pool_peers_close(t.asker, on_closed, &t.asker_open);
 	pool_peers_close(t.honest, on_closed, &t.honest_open);
-	while (t.asker_open || t.honest_open || t.conn)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, !t.asker_open && !t.honest_open && !t.conn);
 	pool_listener_close(t.listener);
 	uv_run(&t.loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&t.loop), 0);
@@ -188,8 +187,7 @@ static bool is_taken(int fd)
 	f.from.tcp.port = pool_peers_port(t.honest);
 	strcpy(f.from.unix_path, t.socket);
 	assert_int_equal(pool_fetch_start(t.asker, &f, on_fetched), 0);
-	while (!t.calls)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.calls);
 	assert_int_equal(t.status, 0);
 	assert_int_equal(t.lent, lent + 1);
 	taken = f.lent_fd >= 0;
@@ -197,8 +195,8 @@ static bool is_taken(int fd)
 		close(f.lent_fd);
 	else
 		assert_memory_equal(t.got, t.bytes, SIZE);
-	while (!taken && t.returned == returned) /* the lender is told */
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop,
+		       taken || t.returned != returned); /* the lender is told */
 	close(fd);
 	return taken;
 }
@@ -333,8 +331,7 @@ static void nothing_is_asked_of_another_users_socket(void **state)
 	f.from.tcp.port = pool_peers_port(t.honest);
 	strcpy(f.from.unix_path, t.socket);
 	assert_int_equal(pool_fetch_start(t.asker, &f, on_fetched), 0);
-	while (!t.calls)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.calls);
 	assert_int_equal(t.status, 0);
 	assert_int_equal(f.lent_fd, -1);
 	assert_memory_equal(t.got, t.bytes, SIZE);

@@ -125,8 +125,7 @@ static void node_close(struct node *n)
 	if (!n->open)
 		return;
 	pool_peers_close(n->peers, on_closed, n);
-	while (n->open)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, !n->open);
 }
 
 /* As a store's: on a tmpfs, and nobody can write it any more. */
@@ -240,8 +239,7 @@ static void want_start(struct want *w)
 
 static void want_wait(struct want *w)
 {
-	while (!w->calls)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, w->calls);
 	assert_int_equal(w->calls, 1);
 }
 
@@ -444,12 +442,10 @@ static void on_one_host_a_descriptor_is_lent_and_given_back(void **state)
 
 	assert_int_equal(pool_peers_recall(t.b.peers, "obj", 3, 7), 1);
 	assert_int_equal(pool_peers_recall(t.b.peers, "obj", 3, 6), 0);
-	while (!t.a.recalled)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.a.recalled);
 	close(w.f.lent_fd);
 	pool_peers_return(t.a.peers, w.f.from.id, "obj", 3, 7);
-	while (!t.b.returned)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.b.returned);
 	assert_int_equal(pool_peers_recall(t.b.peers, "obj", 3, 7), 0);
 	free(got);
 }
@@ -475,8 +471,7 @@ static void what_was_lent_is_back_when_the_borrower_goes(void **state)
 	(void)state;
 	borrow(&w, mem);
 	node_close(&t.a);
-	while (!t.b.returned)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.b.returned);
 	assert_int_equal(t.b.returned, 1);
 	/* The descriptor is as good as ever. */
 	assert_int_equal(pread(w.f.lent_fd, mem, 8, 0), 8);
@@ -499,8 +494,7 @@ static void who_has_borrowed_keeps_its_connection(void **state)
 	want_wait(&other);
 	assert_int_equal(other.status, 0);
 	assert_int_equal(other.f.lent_fd, -1);
-	while (!t.b.peers->metrics.sessions_idle.v)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.b.peers->metrics.sessions_idle.v);
 	/* A closed one takes some turns, as this does. */
 	want_init(&other, 0, 8);
 	other.f.mem = got;
@@ -510,8 +504,7 @@ static void who_has_borrowed_keeps_its_connection(void **state)
 	assert_int_equal(t.a.lender_gone, 0);
 	close(w.f.lent_fd);
 	pool_peers_return(t.a.peers, w.f.from.id, "obj", 3, 7);
-	while (!t.b.returned)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.b.returned);
 }
 
 static void the_borrower_hears_when_the_lender_goes(void **state)
@@ -523,8 +516,7 @@ static void the_borrower_hears_when_the_lender_goes(void **state)
 	borrow(&w, mem);
 	node_close(&t.b);
 	assert_int_equal(t.b.returned, 1);
-	while (!t.a.lender_gone)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.a.lender_gone);
 	close(w.f.lent_fd);
 }
 
@@ -782,8 +774,7 @@ static void a_cancelled_loan_is_given_back(void **state)
 	pool_fetch_cancel(t.a.peers, &w.f);
 	want_wait(&w);
 	assert_int_equal(w.status, -ECANCELED);
-	while (!t.b.lent || t.b.returned != t.b.lent)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.b.lent && t.b.returned == t.b.lent);
 }
 
 static void a_file_that_cannot_be_written_fails_the_fetch(void **state)
@@ -817,8 +808,7 @@ static void a_get_that_comes_too_early_is_answered_later(void **state)
 		w[i].f.mem = mem + 1000 * i;
 		want_start(&w[i]);
 	}
-	while (t.b.gets < 2)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.b.gets >= 2);
 	pool_peers_again(t.b.peers); /* still not */
 	assert_int_equal(t.b.gets, 4);
 	t.b.get_error = 0;
@@ -839,8 +829,7 @@ static void a_get_that_comes_too_early_is_answered_later(void **state)
 	want_init(&w[0], 0, 1000);
 	w[0].f.mem = mem;
 	want_start(&w[0]);
-	while (t.b.gets < 8)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, t.b.gets >= 8);
 	node_close(&t.a);
 	want_wait(&w[0]);
 	t.b.get_error = 0;
@@ -888,8 +877,7 @@ static void closing_cancels_what_is_under_way(void **state)
 		assert_true(w[i].status == -ECANCELED || w[i].status == 0);
 	}
 	free(mem);
-	while (t.a.open)
-		uv_run(&t.loop, UV_RUN_ONCE);
+	unit_run_until(&t.loop, !t.a.open);
 }
 
 /* A raw connection to b. */

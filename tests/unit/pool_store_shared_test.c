@@ -78,8 +78,7 @@ static int teardown(void **state)
 	char cmd[128];
 
 	pool_store_close(f->store, false, on_closed, &closed);
-	while (!closed)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop, closed);
 	assert_int_equal(uv_loop_close(&f->loop), 0);
 	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
 	assert_int_equal(system(cmd), 0);
@@ -124,8 +123,7 @@ static void nor_where_counting_is_slow(void **state)
 	assert_int_equal(unlink(f->neighbour), 0);
 	(void)used(f);
 	assert_true(f->store->usage.counting);
-	while (f->store->usage.counting)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop, !f->store->usage.counting);
 	assert_true(used(f) >= OURS);
 }
 

@@ -80,8 +80,7 @@ static void close_store(struct fixture *f, bool unmount)
 
 	pool_store_close(f->store, unmount, on_closed, &closed);
 	assert_false(closed); /* from a later turn only */
-	while (!closed)
-		uv_run(&f->loop, UV_RUN_ONCE);
+	unit_run_until(&f->loop, closed);
 	f->store = NULL;
 }
 
@@ -172,13 +171,7 @@ static struct pool_store *open_plain(struct fixture *f, uint64_t size)
 	return f->store;
 }
 
-#define run_until(f, cond)                                   \
-	do {                                                 \
-		while (!(cond)) {                            \
-			uv_run(&(f)->loop, UV_RUN_NOWAIT);   \
-			usleep(500);                         \
-		}                                            \
-	} while (0)
+#define run_until(f, cond) unit_turn_until(&(f)->loop, cond)
 
 /* Of real time, whatever clock the store goes by. */
 static void run_ms(struct fixture *f, unsigned int ms)

@@ -41,8 +41,7 @@ static int open_at(const char *dir)
 
 	if (!err)
 		pool_store_close(s, false, on_closed, &closed);
-	while (!err && !closed)
-		uv_run(&loop, UV_RUN_ONCE);
+	unit_run_until(&loop, err || closed);
 	return err;
 }
 

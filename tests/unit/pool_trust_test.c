@@ -413,12 +413,6 @@ static struct pool_conn *dial(const struct sockaddr_storage *to)
 	return c;
 }
 
-static void run_until(const bool *what)
-{
-	while (!*what)
-		uv_run(&loop, UV_RUN_ONCE);
-}
-
 static void a_port_taken_by_a_stranger_hears_nothing(void **state)
 {
 	struct sockaddr_storage ss;
@@ -429,7 +423,7 @@ static void a_port_taken_by_a_stranger_hears_nothing(void **state)
 	need_root();
 	l = listen_as(STRANGER, "127.0.0.1", &ss);
 	dial(&ss);
-	run_until(&e.closed);
+	unit_run_until(&loop, e.closed);
 	assert_int_equal(-EPERM, e.err);
 	assert_false(e.opened);
 	assert_int_equal(1, pool_counter_value(&trust.impostors));
@@ -454,15 +448,14 @@ static void who_accepts_is_judged_before_it_is_believed(void **state)
 	for (int i = 0; i < 2; i++) {
 		l = listen_as(OWN, "127.0.0.1", &ss);
 		c = dial(&ss);
-		run_until(&e.opened);
+		unit_run_until(&loop, e.opened);
 		b = accept_as(i ? STRANGER : OWN, l);
 		assert_int_equal(sizeof(frame), write(b, frame, sizeof(frame)));
-		while (!e.frames && !e.closed)
-			uv_run(&loop, UV_RUN_ONCE);
+		unit_run_until(&loop, e.frames || e.closed);
 		assert_int_equal(i ? 0 : 1, e.frames);
 		if (!i)
 			pool_conn_close(c);
-		run_until(&e.closed);
+		unit_run_until(&loop, e.closed);
 		assert_int_equal(i ? -EPERM : 0, e.err);
 		close(b), close(l);
 	}
@@ -522,8 +515,7 @@ static void strangers_are_told_so_and_not_accepted(void **state)
 	assert_int_equal(0, accepted);
 	assert_int_equal(1, pool_counter_value(&trust.strangers));
 	good = dial_as(OWN, &ss, NULL);
-	while (!accepted)
-		uv_run(&loop, UV_RUN_ONCE);
+	unit_run_until(&loop, accepted);
 	assert_int_equal(1, pool_counter_value(&trust.strangers));
 	close(bad), close(good);
 	pool_listener_close(l);
@@ -548,8 +540,7 @@ static void a_crowd_of_strangers_is_cut_off(void **state)
 		htons(pool_listener_port(l));
 	for (size_t i = 0; i < 40; i++)
 		fds[i] = dial_as(STRANGER, &ss, NULL);
-	while (pool_counter_value(&trust.strangers) < 40)
-		uv_run(&loop, UV_RUN_ONCE);
+	unit_run_until(&loop, pool_counter_value(&trust.strangers) >= 40);
 	for (size_t i = 0; i < 40; i++) {
 		told = recv(fds[i], &c, 1, MSG_DONTWAIT) == 1;
 		cut |= !told;

@@ -996,8 +996,7 @@ static void a_mute_device_is_waited_for_and_then_destroyed_first(void **state)
 	assert_int_equal(a.nclosed, 0);
 	assert_int_equal(ndone, 0);
 	clock_ms += VERBS_FLUSH_MS;
-	while (!a.nclosed) /* the timer's period is real time */
-		uv_run(&loop, UV_RUN_ONCE);
+	unit_run_until(&loop, a.nclosed); /* the timer's period is real time */
 	assert_int_equal(it.status, -ECANCELED);
 	assert_true(destroyed_first);
 	fake_verbs_mute(false);
