@@ -45,18 +45,16 @@ static void told(void *arg, struct sim_world *w, const struct sim_phase *p)
 
 static bool run(uint64_t seed, struct outcome *ret)
 {
-	char dir[] = "/tmp/sim_cluster_test.XXXXXX", cmd[64];
+	char *dir = unit_dir_make("/tmp/sim_cluster_test");
 	struct sim_story_opts o = small;
 	bool good;
 
 	*ret = (struct outcome){ 0 };
-	assert_non_null(mkdtemp(dir));
 	o.world.seed = seed;
 	o.world.dir = dir;
 	print_message("seed %llu\n", (unsigned long long)seed);
 	good = sim_story_run(&o, told, ret);
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", dir);
-	assert_int_equal(0, system(cmd));
+	unit_dir_remove(dir);
 	return good;
 }
 

@@ -58,7 +58,7 @@ struct fixture {
 	char *mem; /* registered with both */
 };
 
-static char top[32];
+static char *top;
 
 /* ---- the pool's thread ---- */
 
@@ -210,8 +210,7 @@ static inline struct kvpool *connected(struct fixture *f)
 
 static inline void setup_pool(struct fixture *f)
 {
-	snprintf(top, sizeof(top), "/dev/shm/kvtest_client.XXXXXX");
-	assert_non_null(mkdtemp(top));
+	top = unit_dir_make("/dev/shm/kvtest_client");
 	snprintf(f->buffer_dir, sizeof(f->buffer_dir), "%s/lib", top);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(pool_mailbox_init(&f->box, &f->loop, after_mail), 0);
@@ -265,7 +264,6 @@ static inline int setup_local(void **state)
 static inline int teardown(void **state)
 {
 	struct fixture *f = *state;
-	char cmd[128];
 
 	kvpool_close_ns(f->ns);
 	kvpool_close_ns(f->other_ns);
@@ -278,8 +276,7 @@ static inline int teardown(void **state)
 	assert_int_equal(uv_loop_close(&f->loop), 0);
 	uv_sem_destroy(&f->done);
 	munmap(f->mem, MEM);
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", top);
-	assert_int_equal(system(cmd), 0);
+	unit_dir_remove(top);
 	free(f);
 	alarm(0);
 	return 0;

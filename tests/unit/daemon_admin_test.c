@@ -554,32 +554,29 @@ static void posts_of_other_origins_are_refused(void **state)
 
 /* ---- the Unix socket ---- */
 
+static char *local_dir; /* of the socket */
+
 static const char *open_local(void)
 {
-	static char dir[] = "/tmp/kvt.XXXXXX", path[256];
+	static char path[256];
 	struct sockaddr_in tcp = { .sin_family = AF_INET,
 				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
-	strcpy(dir + strlen(dir) - 6, "XXXXXX");
-	assert_non_null(mkdtemp(dir));
-	assert_int_equal(0, chmod(dir, 0755));
+	local_dir = unit_dir_make("/tmp/kvt");
+	assert_int_equal(0, chmod(local_dir, 0755));
 	tcp.sin_port = htons(daemon_admin_port(t.admin));
-	assert_int_equal(-ENOENT, admin_socket_find(dir, (void *)&tcp, path,
-						    sizeof(path)));
-	daemon_admin_open_local(t.admin, dir);
-	assert_int_equal(0, admin_socket_find(dir, (void *)&tcp, path,
+	assert_int_equal(-ENOENT, admin_socket_find(local_dir, (void *)&tcp,
+						    path, sizeof(path)));
+	daemon_admin_open_local(t.admin, local_dir);
+	assert_int_equal(0, admin_socket_find(local_dir, (void *)&tcp, path,
 					      sizeof(path)));
 	return path;
 }
 
-static void remove_dir_of(const char *path)
+static void remove_local(const char *path)
 {
-	char dir[256];
-
-	snprintf(dir, sizeof(dir), "%s", path);
-	*strrchr(dir, '/') = '\0';
 	unlink(path);
-	rmdir(dir);
+	unit_dir_remove_empty(local_dir);
 }
 
 static void the_unix_socket_serves_this_user(void **state)
@@ -605,7 +602,7 @@ static void the_unix_socket_serves_this_user(void **state)
 	perform(&r, "/api/change");
 	assert_int_equal(200, r.status);
 	assert_int_equal(1, t.changes);
-	remove_dir_of(r.local);
+	remove_local(r.local);
 }
 
 /* ---- other users ---- */
@@ -681,7 +678,7 @@ static void other_users_of_the_machine_change_nothing(void **state)
 	got = talk_as(0, (void *)&un, sizeof(un), post_it);
 	assert_non_null(strstr(got, "200 OK"));
 	assert_int_equal(2, t.changes);
-	remove_dir_of(path);
+	remove_local(path);
 }
 
 static void other_users_of_the_machine_see_no_names(void **state)
@@ -714,21 +711,19 @@ static void sockets_of_other_users_are_not_found(void **state)
 	struct sockaddr_in tcp = { .sin_family = AF_INET,
 				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	const char *path = open_local();
-	char dir[256], found[256];
+	char found[256];
 
 	(void)state;
 	if (getuid() != 0)
 		skip();
 	tcp.sin_port = htons(daemon_admin_port(t.admin));
-	snprintf(dir, sizeof(dir), "%s", path);
-	*strrchr(dir, '/') = '\0';
 	assert_int_equal(0, chown(path, STRANGER, STRANGER));
-	assert_int_equal(-ENOENT, admin_socket_find(dir, (void *)&tcp, found,
-						    sizeof(found)));
+	assert_int_equal(-ENOENT, admin_socket_find(local_dir, (void *)&tcp,
+						    found, sizeof(found)));
 	assert_int_equal(0, chown(path, 0, 0));
-	assert_int_equal(0, admin_socket_find(dir, (void *)&tcp, found,
+	assert_int_equal(0, admin_socket_find(local_dir, (void *)&tcp, found,
 					      sizeof(found)));
-	remove_dir_of(path);
+	remove_local(path);
 }
 
 static void posts_of_other_machines_are_refused(void **state)
@@ -884,7 +879,7 @@ static void nobody_on_tcp_keeps_the_unix_sockets_user_out(void **state)
 	assert_int_equal(CURLE_OK, r.rc);
 	assert_int_equal(200, r.status);
 	leave(fds);
-	remove_dir_of(r.local);
+	remove_local(r.local);
 }
 
 /* However lively it is. */
@@ -1043,7 +1038,7 @@ static void who_waits_on_the_unix_socket_leaves_turns_to_others(void **state)
 	for (int i = 0; i < 6; i++)
 		close(fds[i]);
 	uv_run(&t.loop, UV_RUN_NOWAIT);
-	remove_dir_of(path);
+	remove_local(path);
 }
 
 static const char slow_rest[] = "api/slow HTTP/1.1\r\nHost: localhost\r\n\r\n";

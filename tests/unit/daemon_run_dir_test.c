@@ -9,14 +9,12 @@
 
 #include "daemon/run_dir.h"
 
-static char top[32], dir[64], sub[128], got[256];
+static char *top, dir[64], sub[128], got[256];
 
 static int setup(void **state)
 {
 	(void)state;
-	strcpy(top, "/tmp/run_dir.XXXXXX");
-	if (!mkdtemp(top))
-		return -1;
+	top = unit_dir_make("/tmp/run_dir");
 	snprintf(dir, sizeof(dir), "%s/run", top);
 	snprintf(sub, sizeof(sub), "%s/a", dir);
 	return 0;
@@ -28,7 +26,8 @@ static int teardown(void **state)
 	rmdir(sub);
 	unlink(sub);
 	rmdir(dir);
-	return rmdir(top);
+	unit_dir_remove_empty(top);
+	return 0;
 }
 
 static int make(void)

@@ -10,7 +10,7 @@
 
 struct fixture {
 	uv_loop_t loop;
-	char dir[32];
+	char *dir; /* owns */
 	struct daemon_takeover *takeover;
 	int paused; /* pause() adds one, resume() takes it away */
 	int offered;
@@ -68,8 +68,8 @@ static int setup(void **state)
 	if (!f)
 		return -1;
 	*state = f;
-	strcpy(f->dir, "/tmp/takeover.XXXXXX");
-	return mkdtemp(f->dir) && uv_loop_init(&f->loop) == 0 &&
+	f->dir = unit_dir_make("/tmp/takeover");
+	return uv_loop_init(&f->loop) == 0 &&
 	       daemon_takeover_open(&f->loop, f->dir, 0, &ops, f,
 				    &f->takeover) == 0 ? 0 : -1;
 }
@@ -84,7 +84,7 @@ static int teardown(void **state)
 	uv_loop_close(&f->loop);
 	snprintf(path, sizeof(path), "%s/%s", f->dir, DAEMON_TAKEOVER_SOCKET);
 	unlink(path);
-	rmdir(f->dir);
+	unit_dir_remove_empty(f->dir);
 	free(f);
 	return 0;
 }

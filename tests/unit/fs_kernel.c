@@ -665,8 +665,7 @@ static int setup(void **state, bool passthrough)
 	w->k.offers_passthrough = passthrough;
 	w->k.tid = 1;
 	w->k.inodes[FUSE_ROOT_ID].nlookup = 1;
-	w->top = mkdtemp(strdup("/tmp/fs_kernel.XXXXXX"));
-	assert_non_null(w->top);
+	w->top = unit_dir_make("/tmp/fs_kernel");
 	assert_int_equal(0, uv_loop_init(&w->loop));
 	w->master_metrics = mo.metrics = pool_metrics_open();
 	mo.loop = &w->loop;
@@ -749,16 +748,13 @@ static void forget_all(struct world *w)
 
 static void remove_top(struct world *w)
 {
-	char cmd[128];
 	int i;
 
 	for (i = 0; i < K_NODES; i++)
 		while (w->m[i].dir[0] &&
 		       umount2(w->m[i].dir, MNT_DETACH) == 0)
 			;
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", w->top);
-	assert_int_equal(0, system(cmd));
-	free(w->top);
+	unit_dir_remove(w->top);
 }
 
 /* The thread was left behind, if the lock that it waits for is held still. */

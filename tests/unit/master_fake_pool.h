@@ -17,7 +17,7 @@ static struct master *master;
 static struct pool_metrics *metrics;	/* of the master that runs */
 static struct master_opts opts;		/* of the next start_master */
 static struct fake_node node[NNODES];
-static char dir[] = "/tmp/kvpool_master_XXXXXX", state_path[64];
+static char *dir, state_path[64];
 
 /* With the state that the one before has left. */
 static void start_master(void)
@@ -95,12 +95,11 @@ static int run_all_tests(const struct CMUnitTest *tests, size_t n)
 
 	alarm(120);
 	pool_log_set_level(POOL_LOG_ERROR);
-	if (!mkdtemp(dir))
-		return 1;
+	dir = unit_dir_make("/tmp/kvpool_master");
 	failed = _cmocka_run_group_tests("tests", tests, n, NULL,
 					 NULL);
 	unlink(state_path);
-	rmdir(dir);
+	unit_dir_remove_empty(dir);
 	return failed;
 }
 

@@ -16,7 +16,7 @@
 #include "master/state_rec.h"
 #include "pool/base/log.h"
 
-static char dir[] = "/tmp/kvpool_state_XXXXXX";
+static char *dir;
 static char path[64];
 
 /* What was loaded, as text: "E1 M:node:0 D:a/b T:k:9 ..." */
@@ -351,10 +351,9 @@ int main(void)
 
 	alarm(60);
 	pool_log_set_level(POOL_LOG_ERROR);
-	if (!mkdtemp(dir))
-		return 1;
+	dir = unit_dir_make("/tmp/kvpool_state");
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(path);
-	rmdir(dir);
+	unit_dir_remove_empty(dir);
 	return failed;
 }

@@ -42,7 +42,7 @@ struct end {
 static struct {
 	uv_loop_t loop;
 	struct end a, b;
-	char dir[32];
+	char *dir; /* owns */
 } t;
 
 static void end_on_open(struct pool_conn *c)
@@ -161,8 +161,8 @@ static int setup(void **state)
 	memset(&t, 0, sizeof(t));
 	t.a.fd = t.b.fd = -1;
 	t.a.detached = t.b.detached = -1;
-	strcpy(t.dir, "/tmp/kvpool-conn-XXXXXX");
-	return mkdtemp(t.dir) ? uv_loop_init(&t.loop) : -1;
+	t.dir = unit_dir_make("/tmp/kvpool-conn");
+	return uv_loop_init(&t.loop);
 }
 
 static void end_fini(struct end *e)
@@ -181,7 +181,7 @@ static int teardown(void **state)
 	end_fini(&t.a);
 	end_fini(&t.b);
 	assert_int_equal(uv_loop_close(&t.loop), 0);
-	assert_int_equal(rmdir(t.dir), 0);
+	unit_dir_remove_empty(t.dir);
 	return 0;
 }
 

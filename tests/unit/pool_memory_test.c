@@ -13,24 +13,20 @@
 #define MIB (1024ull * 1024)
 #define V1_NONE "9223372036854771712\n"
 
-static char root[64];
+static char *root;
 
 static int setup(void **state)
 {
 	(void)state;
 	alarm(10);
-	strcpy(root, "/tmp/pool_memory_test.XXXXXX");
-	assert_non_null(mkdtemp(root));
+	root = unit_dir_make("/tmp/pool_memory_test");
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	char cmd[128];
-
 	(void)state;
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", root);
-	assert_int_equal(system(cmd), 0);
+	unit_dir_remove(root);
 	alarm(0);
 	return 0;
 }

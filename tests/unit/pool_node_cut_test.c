@@ -101,8 +101,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	alarm(60);
-	f->top = mkdtemp(strdup("/tmp/pool_node_cut_test.XXXXXX"));
-	assert_non_null(f->top);
+	f->top = unit_dir_make("/tmp/pool_node_cut_test");
 	assert_int_equal(0, uv_loop_init(&f->loop));
 	f->opts.loop = &f->loop;
 	f->opts.masters.n = 1;
@@ -126,7 +125,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	char cmd[128];
 	bool closed;
 	int i;
 
@@ -148,9 +146,7 @@ static int teardown(void **state)
 	for (i = 0; i < NNODES; i++)
 		while (umount2(f->dir[i], MNT_DETACH) == 0)
 			;
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
-	assert_int_equal(0, system(cmd));
-	free(f->top);
+	unit_dir_remove(f->top);
 	free(f);
 	alarm(0);
 	return 0;

@@ -17,7 +17,8 @@
 #define FILES 200
 
 struct fixture {
-	char top[64], dir[80];
+	char *top; /* owns */
+	char dir[80];
 	uv_loop_t loop;
 	struct pool_metrics *metrics;
 	struct pool_node *n;
@@ -49,8 +50,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	alarm(40);
-	strcpy(f->top, "/tmp/pool_node_seal_test.XXXXXX");
-	assert_non_null(mkdtemp(f->top));
+	f->top = unit_dir_make("/tmp/pool_node_seal_test");
 	snprintf(f->dir, sizeof(f->dir), "%s/store", f->top);
 	assert_int_equal(0, uv_loop_init(&f->loop));
 	f->metrics = pool_metrics_open();
@@ -74,7 +74,6 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 	bool closed = false;
-	char cmd[128];
 
 	pool_node_close(f->n, 0, on_closed, &closed);
 	unit_run_until(&f->loop, closed);
@@ -84,8 +83,7 @@ static int teardown(void **state)
 	close(f->port_fd);
 	while (umount2(f->dir, MNT_DETACH) == 0)
 		;
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
-	assert_int_equal(0, system(cmd));
+	unit_dir_remove(f->top);
 	free(f);
 	alarm(0);
 	return 0;

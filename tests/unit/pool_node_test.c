@@ -261,8 +261,7 @@ static int setup(void **state)
 	assert_non_null(f);
 	refuses_ops = NULL;
 	alarm(40);
-	f->top = mkdtemp(strdup("/tmp/pool_node_test.XXXXXX"));
-	assert_non_null(f->top);
+	f->top = unit_dir_make("/tmp/pool_node_test");
 	assert_int_equal(0, uv_loop_init(&f->loop));
 	f->opts.loop = &f->loop;
 	f->opts.masters.n = 1;
@@ -323,7 +322,6 @@ static void check_nodes(struct fixture *f)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	char cmd[128];
 	int i;
 
 	workers_end(f);
@@ -339,9 +337,7 @@ static int teardown(void **state)
 	for (i = 0; i < NNODES; i++)
 		while (f->m[i].dir[0] && umount2(f->m[i].dir, MNT_DETACH) == 0)
 			;
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
-	assert_int_equal(0, system(cmd));
-	free(f->top);
+	unit_dir_remove(f->top);
 	free(f);
 	alarm(0);
 	return 0;

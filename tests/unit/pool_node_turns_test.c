@@ -176,8 +176,7 @@ static int setup(void **state)
 
 	assert_non_null(f);
 	alarm(100);
-	f->top = mkdtemp(strdup("/tmp/pool_node_turns.XXXXXX"));
-	assert_non_null(f->top);
+	f->top = unit_dir_make("/tmp/pool_node_turns");
 	assert_int_equal(0, uv_loop_init(&f->loop));
 	f->port_fd = hold_port(&f->at);
 	*state = f;
@@ -187,7 +186,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	char cmd[128];
 	int i;
 
 	for (i = 0; i < 2; i++)
@@ -198,9 +196,7 @@ static int teardown(void **state)
 	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
 	assert_int_equal(0, uv_loop_close(&f->loop));
 	close(f->port_fd);
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
-	assert_int_equal(0, system(cmd));
-	free(f->top);
+	unit_dir_remove(f->top);
 	free(f);
 	alarm(0);
 	return 0;

@@ -24,7 +24,8 @@
 
 static struct {
 	uv_loop_t loop;
-	char dir[64], socket[108], file[108], holder[108];
+	char *dir; /* owns */
+	char socket[108], file[108], holder[108];
 	struct pool_peers *asker, *honest;
 	bool asker_open, honest_open;
 	struct pool_listener *listener;
@@ -127,8 +128,8 @@ static int setup(void **state)
 	(void)state;
 	alarm(TIME_LIMIT_S);
 	memset(&t, 0, sizeof(t));
-	strcpy(t.dir, "/dev/shm/kvpool-lent-XXXXXX");
-	if (!mkdtemp(t.dir) || uv_loop_init(&t.loop))
+	t.dir = unit_dir_make("/dev/shm/kvpool-lent");
+	if (uv_loop_init(&t.loop))
 		return -1;
 	snprintf(t.socket, sizeof(t.socket), "%s/s", t.dir);
 	snprintf(t.file, sizeof(t.file), "%s/f", t.dir);
@@ -158,7 +159,8 @@ static int teardown(void **state)
 	uv_run(&t.loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&t.loop), 0);
 	unlink(t.file);
-	return rmdir(t.dir);
+	unit_dir_remove_empty(t.dir);
+	return 0;
 }
 
 static void on_fetched(struct pool_fetch *f, int status)

@@ -34,7 +34,7 @@ struct node {
 
 static struct {
 	uv_loop_t loop;
-	char dir[32];
+	char *dir; /* owns */
 	struct node a, b; /* a asks, b has */
 	uint8_t *content;
 } t;
@@ -172,8 +172,8 @@ static int setup_with(bool fd_passing)
 	alarm(TIME_LIMIT_S);
 	memset(&t, 0, sizeof(t));
 	t.a.obj = t.b.obj = -1;
-	strcpy(t.dir, "/tmp/kvpool-peer-XXXXXX");
-	if (!mkdtemp(t.dir) || uv_loop_init(&t.loop))
+	t.dir = unit_dir_make("/tmp/kvpool-peer");
+	if (uv_loop_init(&t.loop))
 		return -1;
 	node_open_at(&t.a, 'a', fd_passing, 0);
 	node_open_at(&t.b, 'b', fd_passing, 0);
@@ -197,7 +197,7 @@ static int teardown(void **state)
 		close(t.b.obj);
 	free(t.content);
 	/* Listeners remove their sockets: the directory is empty. */
-	assert_int_equal(rmdir(t.dir), 0);
+	unit_dir_remove_empty(t.dir);
 	return 0;
 }
 

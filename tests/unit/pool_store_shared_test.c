@@ -20,7 +20,8 @@
 #define OURS (40 * MIB)
 
 struct fixture {
-	char top[64], dir[96], neighbour[96];
+	char *top; /* owns */
+	char dir[96], neighbour[96];
 	uv_loop_t loop;
 	struct pool_store *store;
 };
@@ -50,8 +51,7 @@ static int setup(void **state)
 	struct pool_file file;
 
 	alarm(60);
-	strcpy(f->top, "/dev/shm/pool_store_shared.XXXXXX");
-	assert_non_null(mkdtemp(f->top));
+	f->top = unit_dir_make("/dev/shm/pool_store_shared");
 	snprintf(f->dir, sizeof(f->dir), "%s/store", f->top);
 	snprintf(f->neighbour, sizeof(f->neighbour), "%s/neighbour", f->top);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
@@ -75,13 +75,11 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 	bool closed = false;
-	char cmd[128];
 
 	pool_store_close(f->store, false, on_closed, &closed);
 	unit_run_until(&f->loop, closed);
 	assert_int_equal(uv_loop_close(&f->loop), 0);
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
-	assert_int_equal(system(cmd), 0);
+	unit_dir_remove(f->top);
 	free(f);
 	alarm(0);
 	return 0;

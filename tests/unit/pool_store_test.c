@@ -35,7 +35,8 @@ struct found {
 };
 
 struct fixture {
-	char top[64], dir[96];
+	char *top; /* owns */
+	char dir[96];
 	uv_loop_t loop;
 	struct pool_store *store;
 	struct found found[64];
@@ -61,8 +62,7 @@ static int setup(void **state)
 
 	alarm(60);
 	f->nfds = count_fds();
-	strcpy(f->top, "/tmp/pool_store_test.XXXXXX");
-	assert_non_null(mkdtemp(f->top));
+	f->top = unit_dir_make("/tmp/pool_store_test");
 	snprintf(f->dir, sizeof(f->dir), "%s/a/store", f->top);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	*state = f;
@@ -87,7 +87,6 @@ static void close_store(struct fixture *f, bool unmount)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	char cmd[256];
 
 	if (f->store != NULL)
 		close_store(f, true);
@@ -95,8 +94,7 @@ static int teardown(void **state)
 		;
 	assert_int_equal(uv_loop_close(&f->loop), 0);
 	assert_int_equal(count_fds(), f->nfds);
-	snprintf(cmd, sizeof(cmd), "rm -rf '%s'", f->top);
-	assert_int_equal(system(cmd), 0);
+	unit_dir_remove(f->top);
 	free(f);
 	pool_clock_set(NULL);
 	alarm(0);

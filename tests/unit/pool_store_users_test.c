@@ -17,7 +17,7 @@
 #define MIB (1024ull * 1024)
 
 static uv_loop_t loop;
-static char top[sizeof("/tmp/pool_store_users.XXXXXX")];
+static char *top;
 
 static int on_found(void *arg, uint64_t id, uint64_t size, const void *blob,
 		    size_t len)
@@ -55,7 +55,7 @@ static void make(const char *path, uid_t owner, mode_t mode)
 /* What its open says, by this user, of a directory that `owner` has made. */
 static int opened(uid_t user, uid_t owner, mode_t mode)
 {
-	char dir[sizeof(top) + 8], file[sizeof(dir) + 16];
+	char dir[64], file[sizeof(dir) + 16];
 	struct stat st;
 	int err;
 
@@ -79,8 +79,7 @@ static int setup(void **state)
 	(void)state;
 	if (getuid() != 0)
 		return 0;
-	strcpy(top, "/tmp/pool_store_users.XXXXXX");
-	assert_non_null(mkdtemp(top));
+	top = unit_dir_make("/tmp/pool_store_users");
 	assert_int_equal(0, chmod(top, 0711));
 	return uv_loop_init(&loop);
 }
@@ -88,7 +87,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	return getuid() ? 0 : uv_loop_close(&loop) || rmdir(top);
+	if (getuid() != 0)
+		return 0;
+	unit_dir_remove_empty(top);
+	return uv_loop_close(&loop);
 }
 
 static void need_root(void)

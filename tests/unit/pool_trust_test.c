@@ -342,13 +342,13 @@ static void one_bound_to_a_device_is_found_without_proc(void **state)
 
 static void unix_sockets_say_it_themselves(void **state)
 {
-	char dir[] = "/tmp/kvt.XXXXXX";
+	char *dir;
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
 	int l, c, a;
 
 	(void)state;
 	need_root();
-	assert_non_null(mkdtemp(dir));
+	dir = unit_dir_make("/tmp/kvt");
 	assert_int_equal(0, chmod(dir, 0777));
 	snprintf(un.sun_path, sizeof(un.sun_path), "%s/s", dir);
 	become(STRANGER);
@@ -363,7 +363,7 @@ static void unix_sockets_say_it_themselves(void **state)
 	assert_int_equal(0, peer(a));
 	close(a), close(c), close(l);
 	unlink(un.sun_path);
-	rmdir(dir);
+	unit_dir_remove_empty(dir);
 }
 
 /* ---- connections ---- */

@@ -249,10 +249,10 @@ static void a_path_in_a_mount_has_a_key_there(void **state)
 
 static void a_mount_point_is_named_absolutely_though_it_cannot_be_entered(void **state)
 {
-	char dir[] = "/tmp/kvtest_cmd.XXXXXX", real[4096], path[4096], name[4200];
+	char *dir = unit_dir_make("/tmp/kvtest_cmd");
+	char real[4096], path[4096], name[4200];
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
 	assert_non_null(realpath(dir, real));
 	assert_int_equal(cmd_mount_path(dir, path, sizeof(path)), 0);
 	assert_string_equal(path, real);
@@ -263,7 +263,7 @@ static void a_mount_point_is_named_absolutely_though_it_cannot_be_entered(void *
 	assert_string_equal(path, name);
 	assert_int_equal(cmd_mount_path("/nonexistent/a/b", path, sizeof(path)),
 			 -2);
-	rmdir(dir);
+	unit_dir_remove_empty(dir);
 }
 
 static void pid_files_are_named_after_the_mount_without_ambiguity(void **state)
@@ -312,11 +312,10 @@ static void leave_pidfile(const char *dir, const char *mount, pid_t pid,
 
 static void pid_files_of_ended_daemons_of_the_same_name_are_swept(void **state)
 {
-	char dir[] = "/tmp/cmd_test.XXXXXX";
+	char *dir = unit_dir_make("/tmp/cmd_test");
 	pid_t gone = ended_pid();
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
 	assert_int_equal(daemon_pidfile_write(dir, "/mine", "a"), 0);
 	assert_int_equal(daemon_pidfile_read(dir, "/mine"), getpid());
 	leave_pidfile(dir, "/ended", gone, "a");
@@ -327,7 +326,7 @@ static void pid_files_of_ended_daemons_of_the_same_name_are_swept(void **state)
 	assert_int_equal(daemon_pidfile_read(dir, "/others"), gone);
 	daemon_pidfile_sweep(dir, "b");
 	daemon_pidfile_remove(dir, "/mine");
-	assert_int_equal(rmdir(dir), 0);
+	unit_dir_remove_empty(dir);
 }
 
 static void the_default_store_is_a_fraction_of_the_memory(void **state)
