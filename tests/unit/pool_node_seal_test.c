@@ -321,11 +321,11 @@ static void fsyncs_of_one_turn_look_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		seal_test(the_loop_does_not_sleep_while_files_wait),
-		seal_test(a_turn_is_no_longer_for_many_that_wait),
-		seal_test(an_fsync_looks_at_what_it_may_seal),
-		seal_test(a_file_is_looked_at_from_its_flush_or_rename_on),
-		seal_test(fsyncs_of_one_turn_look_once),
+		T(the_loop_does_not_sleep_while_files_wait),
+		T(a_turn_is_no_longer_for_many_that_wait),
+		T(an_fsync_looks_at_what_it_may_seal),
+		T(a_file_is_looked_at_from_its_flush_or_rename_on),
+		T(fsyncs_of_one_turn_look_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
