@@ -157,7 +157,8 @@ static bool is_dead(const struct item *it)
 		return true;
 	g = map->formers.count ?
 		    master_map_former(map, it->path, it->len, NULL) : NULL;
-	while (g && (g->uid != it->meta->uid || g->gen < it->meta->gen))
+	while (g && ((g->uid != MASTER_UID_ANYONE &&
+		      g->uid != it->meta->uid) || g->gen < it->meta->gen))
 		g = master_map_former(map, it->path, it->len, g);
 	return g != NULL;
 }

@@ -143,13 +143,21 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 {
 	const char *path = (const char *)meta->path.data;
 	uint32_t uid = meta->uid - 1; /* absent: MASTER_UID_ANYONE */
-	int err = master_map_add_tomb(&m->map, path, meta->path.len, uid,
-				      meta->gen, meta->mtime_ns);
 	struct master_grave *g = NULL;
+	int err;
 
+	if (meta->gid) {
+		g = master_map_add_former(&m->map, path, meta->path.len, uid,
+					  meta->gen, meta->mtime_ns);
+		if (g)
+			g->given = meta->gid == 2;
+		return 0;
+	}
+	err = master_map_add_tomb(&m->map, path, meta->path.len, uid,
+				  meta->gen, meta->mtime_ns);
 	if (!err)
 		g = master_map_grave_below(&m->map, path, meta->path.len);
-	if (g && g->gen == meta->gen && g->uid == uid) {
+	if (g && g->gen == meta->gen) {
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
 		g->last_gen = meta->seen_gen;
@@ -276,6 +284,7 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->deleted = g->evicted;
 	ret->set = g->blind;
 	ret->uid = g->uid + 1;
+	ret->gid = g->former + g->given;
 }
 
 static void keep_grave(struct master *m, const struct master_grave *g)
@@ -291,15 +300,20 @@ static void keep_grave(struct master *m, const struct master_grave *g)
 	master_keep(m, &r);
 }
 
-void master_keep_tomb(struct master *m, const struct master_grave *g)
+static void keep_formers(struct master *m, const char *path, size_t len)
 {
 	const struct master_grave *f = NULL;
 
-	keep_grave(m, g);
 	if (!m->map.formers.count)
 		return;
-	while ((f = master_map_former(&m->map, g->path, g->path_len, f)))
+	while ((f = master_map_former(&m->map, path, len, f)))
 		keep_grave(m, f);
+}
+
+void master_keep_tomb(struct master *m, const struct master_grave *g)
+{
+	keep_grave(m, g);
+	keep_formers(m, g->path, g->path_len);
 }
 
 void master_disown(struct master *m, const struct master_file *f, uint32_t uid,
@@ -351,6 +365,7 @@ void master_keep_blind(struct master *m, const char *path, size_t len,
 	meta.base_gen = master_blind_id(by);
 	meta.uid = uid + 1;
 	keep_path(m, MASTER_REC_TOMB, path, len, &meta);
+	keep_formers(m, path, len); /* in etcd it replaces the former's */
 }
 
 void master_keep_member(struct master *m, const struct master_member *mb)

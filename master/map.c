@@ -253,17 +253,18 @@ static void raise_formers(struct master_map *m, const char *path, size_t len,
 		return;
 	for (g = master_map_former(m, path, len, NULL); g;
 	     g = master_map_former(m, path, len, g)) {
-		if (g->gen >= gen)
-			continue;
+		if (!g->given || g->gen >= gen)
+			continue; /* no copy of his is newer */
 		unlist_grave(m, g);
 		list_grave(m, g, true, gen, wall_ns);
 		master_feed_touch(&m->feed, &g->item);
 	}
 }
 
-static struct master_grave *add_former(struct master_map *m, const char *path,
-				       size_t len, uint32_t uid, uint64_t gen,
-				       uint64_t wall_ns)
+struct master_grave *master_map_add_former(struct master_map *m,
+					   const char *path, size_t len,
+					   uint32_t uid, uint64_t gen,
+					   uint64_t wall_ns)
 {
 	struct master_grave *g = former_of(m, path, len, uid);
 
@@ -297,11 +298,15 @@ struct master_grave *master_map_disown(struct master_map *m,
 {
 	char path[POOL_PATH_MAX + 1];
 	int len = pool_tree_path(&f->e, path, sizeof(path));
+	struct master_grave *g;
 
 	assert(len > 0);
 	if (!gen || uid == f->uid)
 		return NULL;
-	return add_former(m, path, (size_t)len, uid, gen, wall_ns);
+	g = master_map_add_former(m, path, (size_t)len, uid, gen, wall_ns);
+	if (g && gen == f->gen - 1)
+		g->given = 1;
+	return g;
 }
 
 /* The grave's name is uid's from now on, and what is up to gen is dead. */
@@ -311,7 +316,7 @@ static void pass_grave(struct master_map *m, const struct master_grave *g,
 	uint64_t upto = master_grave_upto(g);
 
 	if (g->uid != uid && upto)
-		(void)add_former(m, g->path, g->path_len, g->uid,
+		(void)master_map_add_former(m, g->path, g->path_len, g->uid,
 				 upto < gen ? upto : gen, g->wall_ns);
 }
 
@@ -336,7 +341,7 @@ static int below(struct master_map *m, const struct master_grave *g,
 		 uint64_t wall_ns)
 {
 	if (g->uid != uid &&
-	    add_former(m, g->path, g->path_len, uid, gen, wall_ns))
+	    master_map_add_former(m, g->path, g->path_len, uid, gen, wall_ns))
 		master_feed_touch(&m->feed, i);
 	return 0;
 }
@@ -677,7 +682,8 @@ int master_map_remove_dir(struct master_map *m, struct master_dir *d,
 	m->ndirs--;
 	master_feed_remove(&m->feed, &d->item);
 	free_entry_parts(&d->d.e, NULL);
-	close_grave(m, g, g->tomb, g->gen, wall_ns);
+	/* The file's deletion is no later than it was. */
+	close_grave(m, g, g->tomb, g->gen, g->tomb ? g->wall_ns : wall_ns);
 	pool_tree_remove(&m->tree, &d->d.e);
 	return 0;
 }

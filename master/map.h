@@ -151,6 +151,8 @@ struct master_grave {
 				holders died */
 	uint8_t blind : 1; /* a blind write's record: master_keep_blind */
 	uint8_t former : 1; /* of a former owner; in map.formers, no feed */
+	uint8_t given : 1; /* former: by chown, so that copies of the file's
+			      own generation may belong to him */
 	uint16_t path_len;
 	uint32_t uid; /* of the file's owner, or MASTER_UID_ANYONE */
 	char path[];
@@ -282,13 +284,20 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
  * generations below it. */
 int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 			   uint32_t uid, uint64_t gen, uint64_t wall_ns);
-/* The file belonged to this uid, up to this generation. The grave of the former
- * owner, to be kept in the state; NULL: nothing changed. Without memory, this
- * owner's names are treated as if a tombstone was forgotten. */
+/* The file belonged to this uid up to this generation: its own if that has been
+ * replaced, the one before if only its owner has changed. The grave of the
+ * former owner, to be kept in the state; NULL: nothing changed. Without memory,
+ * this owner's names are treated as if a tombstone was forgotten. */
 struct master_grave *master_map_disown(struct master_map *m,
 				       const struct master_file *f,
 				       uint32_t uid, uint64_t gen,
 				       uint64_t wall_ns);
+/* Up to this generation, copies of the name that belonged to this uid are dead.
+ * Returned as by master_map_disown. */
+struct master_grave *master_map_add_former(struct master_map *m,
+					   const char *path, size_t len,
+					   uint32_t uid, uint64_t gen,
+					   uint64_t wall_ns);
 /* The next grave of a former owner of the name; after NULL: the first. */
 struct master_grave *master_map_former(struct master_map *m, const char *path,
 				       size_t len,

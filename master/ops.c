@@ -443,7 +443,6 @@ static uint64_t unlink_gen(const struct op *op)
 static int unlink_missing(struct op *op)
 {
 	uint64_t gen = op->meta->gen;
-	const struct master_grave *g;
 	int err;
 
 	if (master_map_dir(&op->m->map, op->path, op->len))
@@ -462,9 +461,8 @@ static int unlink_missing(struct op *op)
 	if (!gen || gen > (op->m->epoch << POOL_GEN_SEQ_BITS |
 			   op->m->gen_seq))
 		gen = master_next_gen(op->m);
-	g = master_map_grave(&op->m->map, op->path, op->len);
 	err = master_map_add_tomb(&op->m->map, op->path, op->len,
-				  g ? g->uid : op->meta->uid, gen, op->wall_ns);
+				  op->meta->uid, gen, op->wall_ns);
 	if (err)
 		return err;
 	record_tomb(op, gen);

@@ -27,10 +27,8 @@ void master_owners_init(struct master_owners *o)
 	pool_hash_init(&o->by_uid);
 	pool_list_init(&o->unkept);
 	pool_list_init(&o->lost);
-	for (i = 0; i < MASTER_OWNER_CLASSES; i++) {
-		pool_list_init(&o->classes[0][i]);
-		pool_list_init(&o->classes[1][i]);
-	}
+	for (i = 0; i < MASTER_OWNER_KINDS * MASTER_OWNER_CLASSES; i++)
+		pool_list_init(&o->classes[0][0] + i);
 	owner_init(&o->anyone, MASTER_UID_ANYONE);
 	o->self = geteuid();
 }
@@ -84,10 +82,12 @@ struct master_owner *master_owners_of(struct master_owners *o, uint32_t uid)
 	return w;
 }
 
-static bool is_privileged(const struct master_owners *o,
-			  const struct master_owner *w)
+static enum master_owner_kind kind_of(const struct master_owners *o,
+				      const struct master_owner *w)
 {
-	return w->uid == 0 || w->uid == o->self || w == &o->anyone;
+	return w == &o->anyone			   ? MASTER_OWNER_ANYONE :
+	       w->uid == 0 || w->uid == o->self ? MASTER_OWNER_ROOT :
+						      MASTER_OWNER_USER;
 }
 
 /* As the bounds of the map count: by number, or by bytes if these are more. */
@@ -101,19 +101,19 @@ static uint64_t weight(const struct master_owner *w)
 static void weigh(struct master_owners *o, struct master_owner *w, int64_t n,
 		  uint64_t bytes)
 {
-	bool p = is_privileged(o, w);
+	enum master_owner_kind k = kind_of(o, w);
 	uint64_t was = weight(w), is;
 
 	w->n += (uint64_t)n;
 	w->bytes += bytes;
 	is = weight(w);
-	o->weight[p] += is - was;
+	o->weight[k] += is - was;
 	if (was && is && __builtin_clzll(was) == __builtin_clzll(is))
 		return;
 	pool_list_del(&w->link);
 	if (is)
 		pool_list_add_tail(
-			&o->classes[p][63 - __builtin_clzll(is)], &w->link);
+			&o->classes[k][63 - __builtin_clzll(is)], &w->link);
 }
 
 void master_owner_add(struct master_owners *o, struct master_owner *w,
@@ -131,13 +131,13 @@ void master_owner_sub(struct master_owners *o, struct master_owner *w,
 }
 
 static struct master_owner *heaviest(const struct master_owners *o,
-				     bool privileged)
+				     enum master_owner_kind k)
 {
 	int i;
 
 	for (i = MASTER_OWNER_CLASSES - 1; i >= 0; i--)
-		if (!pool_list_empty(&o->classes[privileged][i]))
-			return pool_list_first(&o->classes[privileged][i],
+		if (!pool_list_empty(&o->classes[k][i]))
+			return pool_list_first(&o->classes[k][i],
 					       struct master_owner, link);
 	return NULL;
 }
@@ -145,8 +145,13 @@ static struct master_owner *heaviest(const struct master_owners *o,
 struct pool_list *master_owners_victim(const struct master_owners *o,
 				       uint64_t max_weight)
 {
-	bool privileged = o->weight[1] > max_weight / 2 || !o->weight[0];
-	struct master_owner *w = heaviest(o, privileged);
+	const uint64_t *weight = o->weight;
+	struct master_owner *w = heaviest(
+		o, weight[MASTER_OWNER_ROOT] > max_weight / 2 ?
+			   MASTER_OWNER_ROOT :
+		   weight[MASTER_OWNER_USER] ? MASTER_OWNER_USER :
+		   weight[MASTER_OWNER_ROOT] ? MASTER_OWNER_ROOT :
+					       MASTER_OWNER_ANYONE);
 
 	assert(w && !pool_list_empty(&w->tombs));
 	return w->tombs.next;

@@ -31,6 +31,13 @@
 #define MASTER_OWNERS_MAX 262144u
 #define MASTER_OWNER_CLASSES 64
 
+enum master_owner_kind {
+	MASTER_OWNER_USER,
+	MASTER_OWNER_ROOT,   /* or the user of this process */
+	MASTER_OWNER_ANYONE, /* the last to lose a tombstone: all lose it */
+	MASTER_OWNER_KINDS,
+};
+
 struct master_owner {
 	struct pool_hash_node hash;
 	struct pool_list link; /* in a class of master_owners, if n > 0 */
@@ -47,9 +54,9 @@ struct master_owner {
 struct master_owners {
 	struct pool_hash by_uid;
 	struct master_owner anyone;
-	/* [privileged][log2 of the weight] */
-	struct pool_list classes[2][MASTER_OWNER_CLASSES];
-	uint64_t weight[2];
+	/* by the log2 of the owner's weight */
+	struct pool_list classes[MASTER_OWNER_KINDS][MASTER_OWNER_CLASSES];
+	uint64_t weight[MASTER_OWNER_KINDS];
 	struct pool_list unkept; /* owners whose lost_wall_ns is not recorded */
 	struct pool_list lost;
 	uint32_t self;

@@ -46,7 +46,8 @@ enum master_record_type {
 				 seq, seen_gen, deleted, size, set: the
 				 grave's by_run, by_ticket, last_gen,
 				 given_up, last_sum, blind; uid: its uid + 1,
-				 0: MASTER_UID_ANYONE */
+				 0: MASTER_UID_ANYONE; gid: former
+				 + given */
 	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten;
 				 uid: its owner, or MASTER_UID_ANYONE */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */

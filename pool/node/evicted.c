@@ -14,6 +14,7 @@
 struct evicted {
 	char *path; /* NULL: no memory for it */
 	uint64_t gen;
+	uint32_t uid; /* of its owner */
 	bool alone;
 };
 
@@ -39,6 +40,7 @@ void node_evicted_note(struct pool_node *n, const struct node_object *o,
 	at->path = node_entry_path(&o->entry->e, path) < 0 ? NULL :
 							     strdup(path);
 	at->gen = o->gen;
+	at->uid = o->entry->attr.uid;
 	at->alone = alone;
 }
 
@@ -63,6 +65,7 @@ size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list)
 		kvpool__meta__init(&list[count]);
 		list[count].path.data = (uint8_t *)at->path;
 		list[count].path.len = strlen(at->path);
+		list[count].uid = at->uid;
 		list[count++].gen = at->gen;
 	}
 	return count;

@@ -501,6 +501,26 @@ static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
 	assert_int_equal(1, fake_count(&etcd, KEY_LOST));
 }
 
+/* In etcd the record of a blind write replaces the name's tombstone. */
+static void a_former_owner_is_known_to_the_next_leader(void **state)
+{
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	fake_uid = 7;
+	fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_uid = 8;
+	fake_publish(&node[0], "k");
+	fake_rewrite(&node[0], "k");
+	fake_uid = 0;
+	assert_int_equal(1, master_ha_leading(ha)->map.formers.count);
+	close_ha();
+	run_until(&loop, node[0].closed);
+	lead();
+	assert_int_equal(1, master_ha_leading(ha)->map.formers.count);
+}
+
 static void a_damaged_state_ends_the_program_and_is_left_as_it_is(void **state)
 {
 	(void)state;
@@ -539,6 +559,7 @@ int main(void)
 		T(one_that_lost_its_lease_sends_everybody_away),
 		T(a_deletion_is_known_to_the_next_leader),
 		T(a_tombstone_is_forgotten_after_that_is_recorded),
+		T(a_former_owner_is_known_to_the_next_leader),
 		T(a_damaged_state_ends_the_program_and_is_left_as_it_is),
 		T(names_of_clusters_are_judged),
 	};

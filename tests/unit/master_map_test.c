@@ -330,6 +330,29 @@ static void forget_that_of(struct master_map *m, uint32_t uid)
 	assert_int_equal(0, lost_wall(m, 7));
 }
 
+static void a_directory_made_over_a_name_does_not_renew_its_deletion(
+	void **state)
+{
+	struct master_map *m = *state;
+	struct master_dir *d;
+	bool made;
+
+	master_map_remove_file(m, put(m, "k"), 6, 10);
+	assert_int_equal(0, master_map_make_dir(m, "k", 1, &attrs, &d, &made));
+	assert_int_equal(0, master_map_remove_dir(m, d, 500));
+	assert_int_equal(10, master_map_grave(m, "k", 1)->wall_ns);
+}
+
+static void of_nobody_known_go_last(void **state)
+{
+	struct master_map *m = *state;
+
+	add_tombs(m, "abcdef", MASTER_UID_ANYONE, 1);
+	add_tombs(m, "gh", 1000, 10);
+	assert_int_equal(2, master_map_forget(m, 0, 2));
+	assert_int_equal(0, lost_wall(m, 1001));
+}
+
 static void a_name_made_again_by_another_stays_dead_for_its_first_owner(
 	void **state)
 {
@@ -384,10 +407,12 @@ static void over_a_tombstone_another_owner_leaves_the_first_one_his(
 	f->gen = 7;
 	master_map_touch_file(m, f);
 	assert_true(is_dead(m, "k", 7, 6));
-	master_map_remove_file(m, f, 8, 10);
-	assert_true(is_dead(m, "k", 7, 8));
+	master_map_remove_file(m, f, 8, 20);
 	forget_that_of(m, 8);
-	assert_true(is_dead(m, "k", 7, 8));
+	assert_true(is_dead(m, "k", 7, 6));
+	/* No copy of his is newer; nor is his deletion. */
+	assert_false(is_dead(m, "k", 7, 7));
+	assert_int_equal(10, master_map_former(m, "k", 1, NULL)->wall_ns);
 	/* By time all go. */
 	while (master_map_forget(m, 1000, 1))
 		;
@@ -628,6 +653,8 @@ int main(void)
 		T(a_name_made_again_by_another_stays_dead_for_its_first_owner),
 		T(a_deletion_is_one_for_former_owners_too),
 		T(over_a_tombstone_another_owner_leaves_the_first_one_his),
+		T(a_directory_made_over_a_name_does_not_renew_its_deletion),
+		T(of_nobody_known_go_last),
 		T(graves_are_bounded_by_their_bytes_too),
 		T(holders_beyond_the_inline_ones_are_kept),
 		T(the_nearest_rule_wins),

@@ -1312,6 +1312,130 @@ static void what_had_another_owner_stays_deleted(void **state)
 	fake_uid = 0;
 }
 
+/* As a mount does that unlinks what it has not published, or not seen go. */
+static int unlink_unheard(struct fake_node *n, const char *path, uint32_t uid,
+			  uint64_t seen)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, path, seen);
+	meta.uid = uid;
+	op.kind = KVPOOL__OP__KIND__UNLINK;
+	op.meta = &meta;
+	return fake_op(n, &op);
+}
+
+static uint32_t grave_uid(const char *path)
+{
+	const struct master_grave *g =
+		master_map_grave(&master->map, path, strlen(path));
+
+	assert_non_null(g);
+	return g->uid;
+}
+
+/* The directory's grave is nobody's. */
+static void what_was_a_directory_is_deleted_by_the_owner_of_the_file(
+	void **state)
+{
+	uint64_t seen;
+
+	(void)state;
+	join(&node[0]);
+	seen = fake_publish(&node[0], "seen");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "d"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__RMDIR, "d"));
+	assert_int_equal(0, unlink_unheard(&node[0], "d", 1001, seen));
+	assert_int_equal(1001, grave_uid("d"));
+}
+
+/* The restarted master knows the name by the tombstone of another owner. */
+static void who_deletes_what_no_node_lists_pays_for_it(void **state)
+{
+	uint64_t his;
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	fake_uid = 7;
+	fake_publish(&node[1], "k");
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_uid = 8;
+	his = fake_publish(&node[0], "k");
+	fake_uid = 0;
+	fake_hang_up(&node[0]);
+	stop_master();
+	run_until(&loop, node[1].closed);
+	start_master();
+	join(&node[1]);
+	run_until(&loop, master_ready(master) &&
+				 master->members.by_index[0]->left_wall_ns);
+	assert_int_equal(0, unlink_unheard(&node[1], "k", 8, his));
+	master->map.tombs_max = 8;
+	delete_many(&node[1], 7, 0, 20);
+	run_until(&loop, status_of("tombstones") == 8);
+	dial(&node[0]);
+	fake_uid = 8;
+	fake_inventory(&node[0], "k", his, true);
+	fake_uid = 0;
+	run_until(&loop, was_deleted(&node[0], "k", his));
+}
+
+/* Its tombstone comes after that of the former owner, who has the same. */
+static void a_rewritten_state_says_who_deleted_what_had_another_owner(
+	void **state)
+{
+	const struct master_grave *g;
+
+	(void)state;
+	node[1].ops_run = 77;
+	join(&node[0]);
+	join(&node[1]);
+	fake_uid = 7;
+	fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_uid = 8;
+	fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_uid = 0;
+	rewrite_state();
+	stop_master();
+	run_until(&loop, node[1].closed);
+	start_master();
+	assert_int_equal(8, grave_uid("k"));
+	g = master_map_grave(&master->map, "k", 1);
+	assert_int_equal(77, g->by_run);
+	assert_int_equal(1, master->map.formers.count);
+}
+
+/* See what_replaced_a_name_after_its_deletion_is_not_older_than_that. */
+static void nor_is_it_if_the_deleted_one_was_another_owner_s(void **state)
+{
+	struct late l = { .path = "k", .bytes = "other bytes, yes" };
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	fake_uid = 7;
+	l.base = l.seen = fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_uid = 8;
+	fake_rewrite(&node[1], "k");
+	l.plain = true;
+	assert_int_equal(0, publish(&node[0], &l));
+	l.plain = false;
+	fake_hang_up(&node[0]);
+	stop_master();
+	run_until(&loop, node[1].closed);
+	start_master();
+	join(&node[0]);
+	join(&node[1]);
+	l.again = true;
+	assert_int_equal(0, publish(&node[0], &l));
+	fake_uid = 0;
+}
+
 /* ---- restart of the master ---- */
 
 static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
@@ -1880,6 +2004,10 @@ int main(void)
 		T(who_deletes_much_loses_only_his_own),
 		T(where_nobody_else_is_all_that_a_node_has_is_taken),
 		T(what_had_another_owner_stays_deleted),
+		T(what_was_a_directory_is_deleted_by_the_owner_of_the_file),
+		T(who_deletes_what_no_node_lists_pays_for_it),
+		T(a_rewritten_state_says_who_deleted_what_had_another_owner),
+		T(nor_is_it_if_the_deleted_one_was_another_owner_s),
 		T(a_restarted_master_knows_who_deleted_much),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),

@@ -3220,6 +3220,7 @@ static void at_a_join_a_node_tells_the_last_ones_that_went_alone(void **state)
 	node_evicted_note(node(f, 0), find(f, 0, "first")->obj, true);
 	node_evicted_note(node(f, 0), find(f, 0, "last")->obj, false);
 	assert_int_equal(1, node_evicted_alone(node(f, 0), list));
+	assert_int_equal(1000, list[0].uid);
 	for (int i = 0; i < NODE_EVICTED_TOLD; i++)
 		node_evicted_note(node(f, 0), find(f, 0, "last")->obj, true);
 	assert_int_equal(NODE_EVICTED_TOLD,
