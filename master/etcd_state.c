@@ -280,7 +280,7 @@ static size_t record_key(const struct etcd_state *s,
 	switch (r->type) {
 	case MASTER_REC_TOMB:
 		return tomb_key(s, r->meta->path.data, r->meta->path.len,
-				r->former, r->meta->uid - 1, key);
+				r->meta->gid != 0, r->meta->uid - 1, key);
 	case MASTER_REC_DIR:
 	case MASTER_REC_RMDIR:
 		return make_key(s, DIRS, r->meta->path.data, r->meta->path.len,

@@ -41,7 +41,7 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 {
 	struct pool_xattrs *xattrs = NULL;
 	struct pool_rules rules = { 0 };
-	uint64_t dead = it->meta->gen > f->gen ? f->gen : f->gen - 1;
+	bool given = it->meta->gen == f->gen;
 	uint32_t was = f->uid;
 	struct master_attrs attrs;
 
@@ -60,7 +60,8 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	f->mtime_ns = attrs.mtime_ns;
 	f->attr_gen = it->meta->attr_gen;
 	if (f->gen)
-		master_disown(it->m, f, was, dead);
+		master_disown(it->m, f, was, given ? f->gen - 1 : f->gen,
+			      given);
 	master_map_account(&it->m->map, &f->e);
 	return 0;
 }
@@ -120,7 +121,7 @@ static int item_known(struct item *it, struct master_file *f)
 
 	if (it->meta->gen < f->gen) {
 		f->had_older = 1;
-		master_disown(it->m, f, it->meta->uid, it->meta->gen);
+		master_disown(it->m, f, it->meta->uid, it->meta->gen, false);
 		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
 		return 0;
 	}
@@ -153,18 +154,17 @@ static bool is_dead(const struct item *it)
 	const struct master_grave *g =
 		master_map_grave(map, it->path, it->len);
 
-	if (g && (g->gen >= it->meta->gen || g->last_gen > it->meta->gen))
-		return true;
-	g = map->formers.count ?
-		    master_map_former(map, it->path, it->len, NULL) : NULL;
-	while (g && ((g->uid != MASTER_UID_ANYONE &&
-		      g->uid != it->meta->uid) || g->gen < it->meta->gen))
-		g = master_map_former(map, it->path, it->len, g);
-	return g != NULL;
+	return (g && (g->gen >= it->meta->gen ||
+		      g->last_gen > it->meta->gen)) ||
+	       master_map_former_dead(map, it->path, it->len, it->meta->uid,
+				      it->meta->gen);
 }
 
-/* Could the name have been deleted while the sender was away, and that have
- * been forgotten? */
+/*
+ * Could the name have been deleted while the sender was away, and that have
+ * been forgotten? Exception: if no other node has sent an inventory (the whole
+ * pool restarts), there is no better source.
+ */
 static bool may_be_dead(const struct item *it)
 {
 	const struct master_session *s = it->s;

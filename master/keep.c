@@ -168,6 +168,15 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 	return err;
 }
 
+static void load_lost(struct master *m, const struct master_record *r)
+{
+	struct master_owner *w = master_owners_of(&m->map.owners, r->uid);
+
+	master_owner_lost(&m->map.owners, w, r->u64, 0);
+	if (w->uid == r->uid && w->kept_wall_ns < r->u64)
+		w->kept_wall_ns = r->u64;
+}
+
 int master_load_record(void *arg, const struct master_record *r)
 {
 	struct master *m = arg;
@@ -180,9 +189,7 @@ int master_load_record(void *arg, const struct master_record *r)
 	case MASTER_REC_EPOCH:
 		return 0;
 	case MASTER_REC_LOST:
-		master_owner_lost(&m->map.owners,
-				  master_owners_of(&m->map.owners, r->uid),
-				  r->u64, 0);
+		load_lost(m, r);
 		return 0;
 	case MASTER_REC_MEMBER:
 		return load_member(m, r);
@@ -290,22 +297,15 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 static void keep_grave(struct master *m, const struct master_grave *g)
 {
 	Kvpool__Meta meta = KVPOOL__META__INIT;
-	struct master_record r = { .type = MASTER_REC_TOMB,
-				   .meta = &meta,
-				   .former = g->former };
 
 	master_keep_tomb_meta(g, &meta);
-	meta.path.data = (uint8_t *)(uintptr_t)g->path;
-	meta.path.len = g->path_len;
-	master_keep(m, &r);
+	keep_path(m, MASTER_REC_TOMB, g->path, g->path_len, &meta);
 }
 
 static void keep_formers(struct master *m, const char *path, size_t len)
 {
 	const struct master_grave *f = NULL;
 
-	if (!m->map.formers.count)
-		return;
 	while ((f = master_map_former(&m->map, path, len, f)))
 		keep_grave(m, f);
 }
@@ -317,10 +317,10 @@ void master_keep_tomb(struct master *m, const struct master_grave *g)
 }
 
 void master_disown(struct master *m, const struct master_file *f, uint32_t uid,
-		   uint64_t gen)
+		   uint64_t gen, bool given)
 {
-	const struct master_grave *g =
-		master_map_disown(&m->map, f, uid, gen, pool_wall_ns());
+	const struct master_grave *g = master_map_disown(
+		&m->map, f, uid, gen, given, pool_wall_ns());
 
 	if (g)
 		keep_grave(m, g);
@@ -336,11 +336,11 @@ void master_keep_lost(struct master *m)
 			pool_list_entry(it, struct master_owner, unkept);
 
 		pool_list_del(&w->unkept);
-		r.u64 = w->lost_wall_ns;
+		if (w->kept_wall_ns >= w->lost_wall_ns)
+			continue;
+		r.u64 = w->kept_wall_ns = w->lost_wall_ns;
 		r.uid = w->uid;
-		if (w->kept_wall_ns < r.u64)
-			master_keep(m, &r);
-		w->kept_wall_ns = r.u64;
+		master_keep(m, &r);
 	}
 }
 

@@ -25,10 +25,10 @@ int master_map_init(struct master_map *m, uint64_t tombs_max,
 	master_feed_init(&m->feed);
 	pool_hash_init(&m->graves);
 	pool_hash_init(&m->formers);
-	master_owners_init(&m->owners);
 	pool_list_init(&m->tombs);
 	pool_list_init(&m->ghosts);
 	pool_quota_init(&m->quota);
+	master_owners_init(&m->owners, &m->quota);
 	m->tombs_max = tombs_max;
 	m->ghosts_max = ghosts_max;
 	/* The root enters the feed only when its attributes are set. */
@@ -102,13 +102,11 @@ static uint32_t path_hash(const char *path, size_t len)
 	return (uint32_t)XXH3_64bits_withSeed(path, len, pool_hash_seed());
 }
 
-struct master_grave *master_map_grave(struct master_map *m, const char *path,
-				      size_t len)
+/* The first grave of that name, from n on in a chain of one hash. */
+static struct master_grave *grave_from(struct pool_hash_node *n,
+				       const char *path, size_t len)
 {
-	struct pool_hash_node *n;
-
-	for (n = pool_hash_first(&m->graves, path_hash(path, len)); n;
-	     n = pool_hash_next(n)) {
+	for (; n; n = pool_hash_next(n)) {
 		struct master_grave *g =
 			pool_container_of(n, struct master_grave, hash);
 
@@ -116,6 +114,13 @@ struct master_grave *master_map_grave(struct master_map *m, const char *path,
 			return g;
 	}
 	return NULL;
+}
+
+struct master_grave *master_map_grave(struct master_map *m, const char *path,
+				      size_t len)
+{
+	return grave_from(pool_hash_first(&m->graves, path_hash(path, len)),
+			  path, len);
 }
 
 struct master_grave *master_map_grave_below(struct master_map *m,
@@ -137,17 +142,24 @@ struct master_grave *master_map_former(struct master_map *m, const char *path,
 				       size_t len,
 				       const struct master_grave *after)
 {
-	struct pool_hash_node *n = after ? pool_hash_next(&after->hash) :
-		pool_hash_first(&m->formers, path_hash(path, len));
+	if (!m->formers.count)
+		return NULL;
+	return grave_from(after ? pool_hash_next(&after->hash) :
+				  pool_hash_first(&m->formers,
+						  path_hash(path, len)),
+			  path, len);
+}
 
-	for (; n; n = pool_hash_next(n)) {
-		struct master_grave *g =
-			pool_container_of(n, struct master_grave, hash);
+bool master_map_former_dead(struct master_map *m, const char *path, size_t len,
+			    uint32_t uid, uint64_t gen)
+{
+	const struct master_grave *g = NULL;
 
-		if (g->path_len == len && !memcmp(g->path, path, len))
-			return g;
-	}
-	return NULL;
+	while ((g = master_map_former(m, path, len, g)))
+		if ((g->uid == uid || g->uid == MASTER_UID_ANYONE) &&
+		    g->gen >= gen)
+			return true;
+	return false;
 }
 
 static struct master_grave *former_of(struct master_map *m, const char *path,
@@ -247,12 +259,9 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 static void raise_formers(struct master_map *m, const char *path, size_t len,
 			  uint64_t gen, uint64_t wall_ns)
 {
-	struct master_grave *g;
+	struct master_grave *g = NULL;
 
-	if (!m->formers.count)
-		return;
-	for (g = master_map_former(m, path, len, NULL); g;
-	     g = master_map_former(m, path, len, g)) {
+	while ((g = master_map_former(m, path, len, g))) {
 		if (!g->given || g->gen >= gen)
 			continue; /* no copy of his is newer */
 		unlist_grave(m, g);
@@ -293,7 +302,7 @@ struct master_grave *master_map_add_former(struct master_map *m,
 
 struct master_grave *master_map_disown(struct master_map *m,
 				       const struct master_file *f,
-				       uint32_t uid, uint64_t gen,
+				       uint32_t uid, uint64_t gen, bool given,
 				       uint64_t wall_ns)
 {
 	char path[POOL_PATH_MAX + 1];
@@ -304,8 +313,8 @@ struct master_grave *master_map_disown(struct master_map *m,
 	if (!gen || uid == f->uid)
 		return NULL;
 	g = master_map_add_former(m, path, (size_t)len, uid, gen, wall_ns);
-	if (g && gen == f->gen - 1)
-		g->given = 1;
+	if (g)
+		g->given |= given;
 	return g;
 }
 

@@ -284,13 +284,14 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
  * generations below it. */
 int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 			   uint32_t uid, uint64_t gen, uint64_t wall_ns);
-/* The file belonged to this uid up to this generation: its own if that has been
- * replaced, the one before if only its owner has changed. The grave of the
- * former owner, to be kept in the state; NULL: nothing changed. Without memory,
- * this owner's names are treated as if a tombstone was forgotten. */
+/* The file belonged to this uid, whose copies up to this generation are dead.
+ * given: by chown, so that they are not those of the file's own generation. The
+ * grave of the former owner, to be kept in the state; NULL: nothing changed.
+ * Without memory, this owner's names are treated as if a tombstone was
+ * forgotten. */
 struct master_grave *master_map_disown(struct master_map *m,
 				       const struct master_file *f,
-				       uint32_t uid, uint64_t gen,
+				       uint32_t uid, uint64_t gen, bool given,
 				       uint64_t wall_ns);
 /* Up to this generation, copies of the name that belonged to this uid are dead.
  * Returned as by master_map_disown. */
@@ -302,6 +303,9 @@ struct master_grave *master_map_add_former(struct master_map *m,
 struct master_grave *master_map_former(struct master_map *m, const char *path,
 				       size_t len,
 				       const struct master_grave *after);
+/* Is this generation dead if it belonged to this uid, who has lost the name? */
+bool master_map_former_dead(struct master_map *m, const char *path, size_t len,
+			    uint32_t uid, uint64_t gen);
 /* Forget at most `max` graves: those beyond the bounds, and tombstones older
  * than before_wall_ns. Returns how many. */
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,

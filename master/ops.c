@@ -279,7 +279,7 @@ static int replace_version(struct op *op, struct master_file *f,
 	f->uid = attrs.uid;
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
-	master_disown(op->m, f, was, f->gen);
+	master_disown(op->m, f, was, f->gen, false);
 	f->gen = master_next_gen(op->m);
 	f->attr_gen = 0;
 	master_file_set_size(&op->m->map, f, op->meta->size);
@@ -759,7 +759,7 @@ static int setattr_file(struct op *op, struct master_file *f)
 		return err;
 	}
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
-	master_disown(op->m, f, was, f->gen - 1); /* f->gen is not dead */
+	master_disown(op->m, f, was, f->gen - 1, true);
 	master_map_account(&op->m->map, &f->e);
 	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);

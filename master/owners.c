@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <xxhash.h>
 
@@ -19,7 +18,8 @@ static void owner_init(struct master_owner *w, uint32_t uid)
 	w->uid = uid;
 }
 
-void master_owners_init(struct master_owners *o)
+void master_owners_init(struct master_owners *o,
+			const struct pool_quota *quota)
 {
 	int i;
 
@@ -30,7 +30,7 @@ void master_owners_init(struct master_owners *o)
 	for (i = 0; i < MASTER_OWNER_KINDS * MASTER_OWNER_CLASSES; i++)
 		pool_list_init(&o->classes[0][0] + i);
 	owner_init(&o->anyone, MASTER_UID_ANYONE);
-	o->self = geteuid();
+	o->quota = quota;
 }
 
 static struct master_owner *owner_of(struct pool_hash_node *n)
@@ -85,9 +85,10 @@ struct master_owner *master_owners_of(struct master_owners *o, uint32_t uid)
 static enum master_owner_kind kind_of(const struct master_owners *o,
 				      const struct master_owner *w)
 {
-	return w == &o->anyone			   ? MASTER_OWNER_ANYONE :
-	       w->uid == 0 || w->uid == o->self ? MASTER_OWNER_ROOT :
-						      MASTER_OWNER_USER;
+	if (w == &o->anyone)
+		return MASTER_OWNER_ANYONE;
+	return pool_quota_privileged(o->quota, w->uid) ? MASTER_OWNER_ROOT :
+							 MASTER_OWNER_USER;
 }
 
 /* As the bounds of the map count: by number, or by bytes if these are more. */
@@ -142,16 +143,23 @@ static struct master_owner *heaviest(const struct master_owners *o,
 	return NULL;
 }
 
+/* Whose turn it is: users', then root's; root's beyond half of the bound. */
+static enum master_owner_kind victims(const struct master_owners *o,
+				      uint64_t max_weight)
+{
+	uint64_t roots = o->weight[MASTER_OWNER_ROOT];
+
+	if (roots > max_weight / 2)
+		return MASTER_OWNER_ROOT;
+	if (o->weight[MASTER_OWNER_USER])
+		return MASTER_OWNER_USER;
+	return roots ? MASTER_OWNER_ROOT : MASTER_OWNER_ANYONE;
+}
+
 struct pool_list *master_owners_victim(const struct master_owners *o,
 				       uint64_t max_weight)
 {
-	const uint64_t *weight = o->weight;
-	struct master_owner *w = heaviest(
-		o, weight[MASTER_OWNER_ROOT] > max_weight / 2 ?
-			   MASTER_OWNER_ROOT :
-		   weight[MASTER_OWNER_USER] ? MASTER_OWNER_USER :
-		   weight[MASTER_OWNER_ROOT] ? MASTER_OWNER_ROOT :
-					       MASTER_OWNER_ANYONE);
+	struct master_owner *w = heaviest(o, victims(o, max_weight));
 
 	assert(w && !pool_list_empty(&w->tombs));
 	return w->tombs.next;

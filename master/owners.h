@@ -23,6 +23,7 @@
 
 #include "pool/base/hash.h"
 #include "pool/base/list.h"
+#include "pool/model/quota.h"
 
 /* No uid: of an earlier version's state, or of an owner beyond the bound. What
  * is forgotten of this account is forgotten of everybody's. */
@@ -33,7 +34,7 @@
 
 enum master_owner_kind {
 	MASTER_OWNER_USER,
-	MASTER_OWNER_ROOT,   /* or the user of this process */
+	MASTER_OWNER_ROOT, /* or the user of this process */
 	MASTER_OWNER_ANYONE, /* the last to lose a tombstone: all lose it */
 	MASTER_OWNER_KINDS,
 };
@@ -59,10 +60,12 @@ struct master_owners {
 	uint64_t weight[MASTER_OWNER_KINDS];
 	struct pool_list unkept; /* owners whose lost_wall_ns is not recorded */
 	struct pool_list lost;
-	uint32_t self;
+	const struct pool_quota *quota; /* borrows: who is privileged */
 };
 
-void master_owners_init(struct master_owners *o);
+/* quota outlives o. */
+void master_owners_init(struct master_owners *o,
+			const struct pool_quota *quota);
 /* There are no tombstones any more. */
 void master_owners_fini(struct master_owners *o);
 

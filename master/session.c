@@ -61,12 +61,7 @@ static void on_close(struct pool_conn *c, int err)
 
 /* ---- joining ---- */
 
-/*
- * An inventory adds names that the map lacks, unless tombstones were forgotten
- * since its node last received deletions: it could bring deleted names back.
- * Exception: if no other node has sent an inventory (the whole pool restarts),
- * there is no better source.
- */
+/* What the node may have missed: may_be_dead in inventory.c judges by that. */
 static void note_absence(struct master_session *s,
 			 const struct master_member *mb,
 			 const Kvpool__Join *j, bool known)

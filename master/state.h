@@ -57,7 +57,6 @@ struct master_record {
 	enum master_record_type type;
 	uint64_t u64;	     /* EPOCH, LOST, MEMBER (left), DRAIN */
 	uint32_t uid;	     /* LOST */
-	bool former;	     /* TOMB: of a former owner (not loaded) */
 	const uint8_t *id;   /* MEMBER, DRAIN: 16 bytes */
 	const char *name;    /* MEMBER */
 	uint64_t ops_run, ops_done, ops_gen; /* MEMBER: see Welcome */

@@ -69,7 +69,7 @@ struct pool_usage pool_quota_of(const struct pool_quota *q, uint32_t uid)
 	return o ? o->used : none;
 }
 
-static bool is_privileged(const struct pool_quota *q, uint32_t uid)
+bool pool_quota_privileged(const struct pool_quota *q, uint32_t uid)
 {
 	return uid == 0 || uid == q->self;
 }
@@ -77,7 +77,7 @@ static bool is_privileged(const struct pool_quota *q, uint32_t uid)
 uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,
 			  uint64_t max)
 {
-	return is_privileged(q, uid) ? max : max - max / 8;
+	return pool_quota_privileged(q, uid) ? max : max - max / 8;
 }
 
 /* One of the two kinds. */
@@ -86,7 +86,7 @@ static int check(const struct pool_quota *q, uint32_t uid, uint64_t max,
 {
 	if (!more)
 		return 0;
-	if (!is_privileged(q, uid) && own + more > max / 4)
+	if (!pool_quota_privileged(q, uid) && own + more > max / 4)
 		return -EDQUOT;
 	return used + more > pool_quota_bound(q, uid, max) ? -ENOSPC : 0;
 }

@@ -52,6 +52,8 @@ void pool_quota_limit(struct pool_quota *q, uint64_t dirs, uint64_t bytes);
  * granted. */
 int pool_quota_check(const struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		     uint64_t bytes);
+/* Is it root, or the user of this process? */
+bool pool_quota_privileged(const struct pool_quota *q, uint32_t uid);
 /* Up to how much of another bound of max all may have when uid wants more: the
  * last eighth is for the privileged there, too. */
 uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,

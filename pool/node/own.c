@@ -47,7 +47,7 @@ void node_candidate_update(struct pool_node *n, struct node_object *o)
 	}
 }
 
-/* ---- */
+/* ---- a file of this node ---- */
 
 void node_own_discard(struct pool_node *n, struct node_object *o)
 {

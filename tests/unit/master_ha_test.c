@@ -487,6 +487,8 @@ static void a_deletion_is_known_to_the_next_leader(void **state)
 /* Who leads next does not know what was deleted, and has to know that. */
 static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
 {
+	struct master_owners *owners;
+
 	(void)state;
 	etcd.before = KEY_LOST;
 	lead();
@@ -499,6 +501,11 @@ static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
 	run_until(&loop, fake_count(&etcd, KEY_TOMBS) == 0);
 	assert_int_equal(0, etcd.gaps);
 	assert_int_equal(1, fake_count(&etcd, KEY_LOST));
+	/* One record covers the tombstones of a second. */
+	owners = &master_ha_leading(ha)->map.owners;
+	run_until(&loop, pool_list_empty(&owners->unkept));
+	assert_true(master_owners_of(owners, 0)->kept_wall_ns >
+		    master_owners_of(owners, 0)->lost_wall_ns);
 }
 
 /* In etcd the record of a blind write replaces the name's tombstone. */

@@ -310,14 +310,8 @@ static void of_nobody_known_is_of_everybody(void **state)
 static bool is_dead(struct master_map *m, const char *path, uint32_t uid,
 		    uint64_t gen)
 {
-	const struct master_grave *g =
-		master_map_former(m, path, strlen(path), NULL);
-
-	if (master_map_tomb_gen(m, path, strlen(path)) >= gen)
-		return true;
-	while (g && (g->uid != uid || g->gen < gen))
-		g = master_map_former(m, path, strlen(path), g);
-	return g != NULL;
+	return master_map_tomb_gen(m, path, strlen(path)) >= gen ||
+	       master_map_former_dead(m, path, strlen(path), uid, gen);
 }
 
 /* The second owner's tombstone of k goes: the first one's stays. */
@@ -372,6 +366,16 @@ static void a_name_made_again_by_another_stays_dead_for_its_first_owner(
 	assert_false(is_dead(m, "k", 8, 5));
 }
 
+/* A tombstone of an earlier version's state. */
+static void a_name_that_was_nobody_known_s_is_dead_for_everybody(void **state)
+{
+	struct master_map *m = *state;
+
+	master_map_add_former(m, "k", 1, MASTER_UID_ANYONE, 5, 10);
+	assert_true(is_dead(m, "k", 7, 5));
+	assert_false(is_dead(m, "k", 7, 6));
+}
+
 static void a_deletion_is_one_for_former_owners_too(void **state)
 {
 	struct master_map *m = *state;
@@ -379,10 +383,10 @@ static void a_deletion_is_one_for_former_owners_too(void **state)
 	struct master_grave *g;
 
 	f->uid = 8; /* chown */
-	g = master_map_disown(m, f, 7, f->gen - 1, 1);
+	g = master_map_disown(m, f, 7, f->gen - 1, true, 1);
 	assert_int_equal(4, g->gen);
-	assert_null(master_map_disown(m, f, 7, f->gen - 1, 1));
-	assert_null(master_map_disown(m, f, 8, f->gen - 1, 1));
+	assert_null(master_map_disown(m, f, 7, f->gen - 1, true, 1));
+	assert_null(master_map_disown(m, f, 8, f->gen - 1, true, 1));
 	master_map_touch_file(m, f);
 	assert_false(is_dead(m, "k", 7, 5));
 	master_map_remove_file(m, f, 6, 10);
@@ -651,6 +655,7 @@ int main(void)
 		T(root_loses_tombstones_only_beyond_half_of_the_bound),
 		T(of_nobody_known_is_of_everybody),
 		T(a_name_made_again_by_another_stays_dead_for_its_first_owner),
+		T(a_name_that_was_nobody_known_s_is_dead_for_everybody),
 		T(a_deletion_is_one_for_former_owners_too),
 		T(over_a_tombstone_another_owner_leaves_the_first_one_his),
 		T(a_directory_made_over_a_name_does_not_renew_its_deletion),

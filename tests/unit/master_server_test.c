@@ -30,6 +30,15 @@ static void join_and_watch(struct fake_node *n)
 	run_until(&loop, n->completes == 1);
 }
 
+/* All sessions of the first one have ended before the next one starts. */
+static void restart_master(void)
+{
+	stop_master();
+	for (int i = 0; i < NNODES; i++)
+		run_until(&loop, !node[i].conn || node[i].closed);
+	start_master();
+}
+
 static uint64_t status_of(const char *key)
 {
 	json_t *j = master_status_json(master);
@@ -121,9 +130,7 @@ static void a_master_that_recovers_begins_above_what_nodes_have_seen(void **stat
 	dial_until_welcomed(&node[2]);
 	assert_int_equal(31, node[2].epoch);
 
-	stop_master();
-	run_until(&loop, node[2].closed);
-	start_master();
+	restart_master();
 	dial(&node[2]);
 	assert_int_equal(32, node[2].epoch);
 }
@@ -714,9 +721,7 @@ static uint64_t change_blindly(struct late *l)
 	assert_int_equal(0, publish(&node[0], l));
 	l->plain = false;
 	fake_hang_up(&node[0]);
-	stop_master();
-	run_until(&loop, node[1].closed);
-	start_master();
+	restart_master();
 	return gen;
 }
 
@@ -1175,7 +1180,7 @@ static void delete_many(struct fake_node *n, uint32_t uid, int from, int to)
  * node alone holds which is away. */
 static void delete_much_and_come_back(bool restarted)
 {
-	uint64_t roots, his, dead;
+	uint64_t roots, his, dead, kept;
 
 	join(&node[0]);
 	join_and_watch(&node[1]);
@@ -1192,9 +1197,11 @@ static void delete_much_and_come_back(bool restarted)
 	run_until(&loop, status_of("tombstones") == 8);
 	if (restarted) {
 		run_until(&loop, pool_list_empty(&master->map.owners.unkept));
-		stop_master();
-		run_until(&loop, node[1].closed);
-		start_master();
+		restart_master();
+		/* What has been loaded is not recorded again. */
+		kept = master_keep_changes(master);
+		run_until(&loop, pool_list_empty(&master->map.owners.unkept));
+		assert_int_equal(kept, master_keep_changes(master));
 		join(&node[1]);
 	}
 	dial(&node[0]);
@@ -1240,9 +1247,7 @@ static void where_nobody_else_is_all_that_a_node_has_is_taken(void **state)
 	delete_many(&node[1], 1000, 0, 20);
 	run_until(&loop, status_of("tombstones") == 8);
 	run_until(&loop, pool_list_empty(&master->map.owners.unkept));
-	stop_master();
-	run_until(&loop, node[1].closed);
-	start_master();
+	restart_master();
 	dial(&node[0]);
 	fake_uid = 1000;
 	fake_inventory(&node[0], "his", his, true);
@@ -1365,9 +1370,7 @@ static void who_deletes_what_no_node_lists_pays_for_it(void **state)
 	his = fake_publish(&node[0], "k");
 	fake_uid = 0;
 	fake_hang_up(&node[0]);
-	stop_master();
-	run_until(&loop, node[1].closed);
-	start_master();
+	restart_master();
 	join(&node[1]);
 	run_until(&loop, master_ready(master) &&
 				 master->members.by_index[0]->left_wall_ns);
@@ -1400,9 +1403,7 @@ static void a_rewritten_state_says_who_deleted_what_had_another_owner(
 	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
 	fake_uid = 0;
 	rewrite_state();
-	stop_master();
-	run_until(&loop, node[1].closed);
-	start_master();
+	restart_master();
 	assert_int_equal(8, grave_uid("k"));
 	g = master_map_grave(&master->map, "k", 1);
 	assert_int_equal(77, g->by_run);
@@ -1426,9 +1427,7 @@ static void nor_is_it_if_the_deleted_one_was_another_owner_s(void **state)
 	assert_int_equal(0, publish(&node[0], &l));
 	l.plain = false;
 	fake_hang_up(&node[0]);
-	stop_master();
-	run_until(&loop, node[1].closed);
-	start_master();
+	restart_master();
 	join(&node[0]);
 	join(&node[1]);
 	l.again = true;
@@ -1452,9 +1451,7 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	assert_int_equal(0, fake_rule(&node[0], "d", "user.kvpool.pin", "hard"));
 	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK,
 				    "d/dead"));
-	stop_master();
-	run_until(&loop, node[0].closed && node[1].closed);
-	start_master();
+	restart_master();
 	assert_false(master_ready(master));
 	dial(&node[0]);
 	assert_int_equal(2, node[0].epoch);
@@ -1484,9 +1481,7 @@ static void a_member_that_does_not_return_is_not_waited_for_for_ever(
 	join(&node[0]);
 	join(&node[1]);
 	run_until(&loop, status_of("nodes_alive") == 2);
-	stop_master();
-	run_until(&loop, node[0].closed && node[1].closed);
-	start_master();
+	restart_master();
 	join(&node[0]);
 	run_ms(&loop, HEARTBEAT_MS);
 	assert_false(master_ready(master));
