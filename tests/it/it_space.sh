@@ -64,13 +64,14 @@ exec 8<"${mount[a]}/keep/open"
 mapped_pid=$!
 also_kill+=("$mapped_pid")
 setfattr -n user.kvpool.pin -v hard "${mount[a]}/keep/hard"
+sleep 6	# what was looked up goes last, for 5 s (NODE_LEASE_MS)
 for i in {1..5}; do
 	engine_traces fill --d "${mount[a]}/d" --prefix "flood$i-" \
 		--files 80 --size $MIB
 done
 [ "$(master_metric 'evictions_total{verdict="last"}')" -ge 300 ] ||
 	fail "the pool did not overflow"
-engine_traces verify --d "${mount[b]}/d" "${count[@]}" >"$tmp/verify"
+engine_traces verify --d "${mount[b]}/d" "${count[@]}" | tee "$tmp/verify"
 [[ $(cat "$tmp/verify") != "present=230 "* ]] || fail "nothing had to go"
 for n in a b; do
 	cmp "$tmp/mib" "${mount[$n]}/keep/open" || fail "the open one is gone"
