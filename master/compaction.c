@@ -60,7 +60,7 @@ static int add_lost(struct master *m)
 
 	while (!err && (w = master_owners_next_lost(&m->map.owners, w))) {
 		r.u64 = w->lost_wall_ns;
-		r.uid = w->uid;
+		r.account = w->account;
 		err = master_state_compact_add(m->state, &r);
 	}
 	return err;
@@ -201,6 +201,8 @@ bool master_compaction_slice(struct master *m)
 			/* The worker is syncing the first file: try again. */
 			if (m->sync_busy)
 				return true;
+			/* The new file may lack what these stand for. */
+			master_keep_lost(m);
 			master_state_flush(m->state);
 			return walked(m);
 		}

@@ -44,6 +44,9 @@ struct etcd_state {
 static const char *const kinds[] = { "tomb/", "dir/", "lost", "member/",
 				     "drain/" };
 #define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
+/* Follows the id in the key of a LOST record. */
+static const char *const kind_of_account[MASTER_BY_KINDS] = { "", "d", "g",
+							      "a" };
 enum kind { TOMBS, DIRS, LOST_TIME, MEMBERS, DRAINS };
 
 static void free_items(struct pool_list *list)
@@ -286,9 +289,11 @@ static size_t record_key(const struct etcd_state *s,
 		return make_key(s, DIRS, r->meta->path.data, r->meta->path.len,
 				key);
 	case MASTER_REC_LOST:
-		if (r->uid == MASTER_UID_ANYONE)
+		if (r->account.id == MASTER_UID_ANYONE &&
+		    r->account.kind == MASTER_BY_OWNER)
 			return make_key(s, LOST_TIME, NULL, 0, key);
-		n = snprintf(id, sizeof(id), "/%u", r->uid);
+		n = snprintf(id, sizeof(id), "/%u%s", r->account.id,
+			     kind_of_account[r->account.kind]);
 		return make_key(s, LOST_TIME, id, (size_t)n, key);
 	case MASTER_REC_MEMBER:
 	case MASTER_REC_DRAIN:

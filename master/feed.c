@@ -122,6 +122,25 @@ void master_feed_remove(struct master_feed *f, struct master_item *i)
 	i->seq = 0;
 }
 
+void master_feed_drop(struct master_feed *f, struct master_item *i)
+{
+	struct pool_list *prev = i->link.prev, *it, *tmp;
+	uint64_t before = prev == &f->items ?
+				  0 :
+				  pool_list_entry(prev, struct master_item,
+						  link)->seq;
+
+	/* A wait for it would end only with the next change. */
+	pool_list_each(it, tmp, &f->waits) {
+		struct master_wait *w =
+			pool_list_entry(it, struct master_wait, link);
+
+		if (w->point == i->seq)
+			w->point = before;
+	}
+	unlink_item(f, i);
+	i->seq = 0;
+}
 
 /* ---- cursors ---- */
 

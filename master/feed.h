@@ -34,9 +34,7 @@ enum master_kind {
 	MASTER_FILE = 1,
 	MASTER_DIR,
 	MASTER_GRAVE, /* a removed name */
-	MASTER_FORMER, /* of a former owner of a name; sent to nobody. Whatever
-			  makes it touches another item after it: waits for
-			  the feed are for what is sent */
+	MASTER_FORMER, /* a grave of a former owner; sent to nobody */
 };
 
 struct master_item {
@@ -67,6 +65,8 @@ void master_feed_touch(struct master_feed *f, struct master_item *i);
 /* Unlinks i, which the caller frees; in the same turn the caller touches the
  * item that replaces it (a grave or an entry). No-op if i was never touched. */
 void master_feed_remove(struct master_feed *f, struct master_item *i);
+/* Unlinks i, which is sent to nobody (MASTER_FORMER). */
+void master_feed_drop(struct master_feed *f, struct master_item *i);
 /* Unlinks i, a grave that nothing replaces. Subscribers that have not been sent
  * it begin a new picture. */
 void master_feed_forget(struct master_feed *f, struct master_item *i);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "master/account.h"
 #include "master/impl.h"
 #include "master/meta.h"
 #include "pool/base/clock.h"
@@ -170,7 +171,8 @@ static bool may_be_dead(const struct item *it)
 	const struct master_session *s = it->s;
 	uint64_t wall_ns, seq;
 
-	master_owners_lost(&it->m->map.owners, it->meta->uid, &wall_ns, &seq);
+	master_account_lost(&it->m->map, it->path, it->len, it->meta->uid,
+			&wall_ns, &seq);
 	if (!wall_ns || s->only_source || s->left_wall_ns > wall_ns)
 		return false;
 	return !s->saw_seq || !seq || s->saw_seq < seq;
@@ -298,8 +300,8 @@ static void complete(struct master_session *s)
 
 	if (s->nrefused)
 		pool_warn("node %s: %llu files that it alone held are dropped: "
-			  "while it was away, their owners deleted more than "
-			  "the master remembers", mb->name,
+			  "while it was away, users who may delete them "
+			  "deleted more than the master remembers", mb->name,
 			  (unsigned long long)s->nrefused);
 	mb->inventoried = true;
 	mb->expected = false;

@@ -143,11 +143,17 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 {
 	const char *path = (const char *)meta->path.data;
 	uint32_t uid = meta->uid - 1; /* absent: MASTER_UID_ANYONE */
+	struct master_account a = master_account_of_owner(uid);
 	struct master_grave *g = NULL;
 	int err;
 
+	if (meta->mode >= MASTER_BY_KINDS)
+		return -EPROTO;
+	if (meta->mode)
+		a = (struct master_account){ (uint32_t)meta->attr_gen,
+					     (uint8_t)meta->mode };
 	if (meta->gid) {
-		g = master_map_add_former(&m->map, path, meta->path.len, uid,
+		g = master_map_add_former(&m->map, path, meta->path.len, uid, a,
 					  meta->gen, meta->mtime_ns);
 		if (g)
 			g->given = meta->gid == 2;
@@ -158,6 +164,7 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 	if (!err)
 		g = master_map_grave_below(&m->map, path, meta->path.len);
 	if (g && g->gen == meta->gen) {
+		master_map_charge(&m->map, g, a);
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
 		g->last_gen = meta->seen_gen;
@@ -170,10 +177,11 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 
 static void load_lost(struct master *m, const struct master_record *r)
 {
-	struct master_owner *w = master_owners_of(&m->map.owners, r->uid);
+	struct master_owner *w = master_owners_of(&m->map.owners, r->account);
 
 	master_owner_lost(&m->map.owners, w, r->u64, 0);
-	if (w->uid == r->uid && w->kept_wall_ns < r->u64)
+	if (master_account_same(w->account, r->account) &&
+	    w->kept_wall_ns < r->u64)
 		w->kept_wall_ns = r->u64;
 }
 
@@ -292,6 +300,8 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->set = g->blind;
 	ret->uid = g->uid + 1;
 	ret->gid = g->former + g->given;
+	ret->mode = g->account.kind;
+	ret->attr_gen = g->account.kind ? g->account.id : 0;
 }
 
 static void keep_grave(struct master *m, const struct master_grave *g)
@@ -339,7 +349,7 @@ void master_keep_lost(struct master *m)
 		if (w->kept_wall_ns >= w->lost_wall_ns)
 			continue;
 		r.u64 = w->kept_wall_ns = w->lost_wall_ns;
-		r.uid = w->uid;
+		r.account = w->account;
 		master_keep(m, &r);
 	}
 }

@@ -217,7 +217,7 @@ static void list_grave(struct master_map *m, struct master_grave *g, bool tomb,
 	pool_list_add_tail(tomb ? &m->tombs : &m->ghosts, &g->age);
 	if (!tomb)
 		return;
-	g->owner = master_owners_of(&m->owners, g->uid);
+	g->owner = master_owners_of(&m->owners, g->account);
 	master_owner_add(&m->owners, g->owner, &g->own, grave_bytes(g));
 }
 
@@ -229,6 +229,27 @@ static void unlist_grave(struct master_map *m, struct master_grave *g)
 	*(g->tomb ? &m->ntombs : &m->nghosts) -= 1;
 	*(g->tomb ? &m->tomb_bytes : &m->ghost_bytes) -= grave_bytes(g);
 	pool_list_del(&g->age);
+}
+
+void master_map_charge(struct master_map *m, struct master_grave *g,
+		       struct master_account account)
+{
+	bool listed = !pool_list_empty(&g->own);
+
+	if (listed)
+		master_owner_sub(&m->owners, g->owner, &g->own,
+				 grave_bytes(g));
+	g->account = account;
+	if (!listed)
+		return;
+	g->owner = master_owners_of(&m->owners, account);
+	master_owner_add(&m->owners, g->owner, &g->own, grave_bytes(g));
+}
+
+static void grave_is_of(struct master_grave *g, uint32_t uid)
+{
+	g->uid = uid;
+	g->account = master_account_of_owner(uid);
 }
 
 /* The same for a new grave, which also enters the feed. */
@@ -247,7 +268,9 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 	if (forget && g->tomb)
 		master_owner_lost(&m->owners, g->owner, g->wall_ns,
 				  g->item.seq);
-	if (forget && !g->former)
+	if (g->former)
+		master_feed_drop(&m->feed, &g->item);
+	else if (forget)
 		master_feed_forget(&m->feed, &g->item);
 	else
 		master_feed_remove(&m->feed, &g->item);
@@ -272,8 +295,9 @@ static void raise_formers(struct master_map *m, const char *path, size_t len,
 
 struct master_grave *master_map_add_former(struct master_map *m,
 					   const char *path, size_t len,
-					   uint32_t uid, uint64_t gen,
-					   uint64_t wall_ns)
+					   uint32_t uid,
+					   struct master_account account,
+					   uint64_t gen, uint64_t wall_ns)
 {
 	struct master_grave *g = former_of(m, path, len, uid);
 
@@ -287,7 +311,7 @@ struct master_grave *master_map_add_former(struct master_map *m,
 					   path_hash(path, len))) {
 			free(g);
 			master_owner_lost(&m->owners,
-					  master_owners_of(&m->owners, uid),
+					  master_owners_of(&m->owners, account),
 					  wall_ns, m->feed.seq + 1);
 			return NULL;
 		}
@@ -295,6 +319,7 @@ struct master_grave *master_map_add_former(struct master_map *m,
 		g->former = 1;
 		g->uid = uid;
 	}
+	g->account = account;
 	list_grave(m, g, true, gen, wall_ns);
 	master_feed_touch(&m->feed, &g->item);
 	return g;
@@ -312,7 +337,8 @@ struct master_grave *master_map_disown(struct master_map *m,
 	assert(len > 0);
 	if (!gen || uid == f->uid)
 		return NULL;
-	g = master_map_add_former(m, path, (size_t)len, uid, gen, wall_ns);
+	g = master_map_add_former(m, path, (size_t)len, uid,
+				  master_account_of_owner(uid), gen, wall_ns);
 	if (g)
 		g->given |= given;
 	return g;
@@ -326,7 +352,8 @@ static void pass_grave(struct master_map *m, const struct master_grave *g,
 
 	if (g->uid != uid && upto)
 		(void)master_map_add_former(m, g->path, g->path_len, g->uid,
-				 upto < gen ? upto : gen, g->wall_ns);
+					    g->account, upto < gen ? upto : gen,
+					    g->wall_ns);
 }
 
 /* A file needs no grave of its name; a directory keeps that of a file. */
@@ -350,7 +377,8 @@ static int below(struct master_map *m, const struct master_grave *g,
 		 uint64_t wall_ns)
 {
 	if (g->uid != uid &&
-	    master_map_add_former(m, g->path, g->path_len, uid, gen, wall_ns))
+	    master_map_add_former(m, g->path, g->path_len, uid,
+				  master_account_of_owner(uid), gen, wall_ns))
 		master_feed_touch(&m->feed, i);
 	return 0;
 }
@@ -371,7 +399,7 @@ static int add_tomb_below(struct master_map *m, struct master_dir *d,
 	raise_formers(m, path, len, gen, wall_ns);
 	g->by_run = g->by_ticket = 0;
 	g->blind = 0;
-	g->uid = uid;
+	grave_is_of(g, uid);
 	m->nbelow += !g->tomb;
 	g->tomb = 1;
 	g->gen = gen;
@@ -392,7 +420,7 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 		g = new_grave(m, path, len);
 		if (!g)
 			return -ENOMEM;
-		g->uid = uid;
+		grave_is_of(g, uid);
 		raise_formers(m, path, len, gen, wall_ns);
 		close_grave(m, g, true, gen, wall_ns);
 		return 0;
@@ -405,7 +433,7 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 	g->by_run = g->by_ticket = 0;
 	g->blind = 0;
 	unlist_grave(m, g);
-	g->uid = uid;
+	grave_is_of(g, uid);
 	list_grave(m, g, true, gen, wall_ns);
 	/* If subscribers learn nothing new, the grave keeps its place in the
 	 * feed: before the removal of its directory. */
@@ -643,7 +671,7 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->endangered[f->danger]--;
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
-	g->uid = f->uid;
+	grave_is_of(g, f->uid);
 	g->last_gen = f->gen;
 	memcpy(&g->last_sum, f->sum, sizeof(g->last_sum));
 	g->evicted = f->evicted;

@@ -6,8 +6,8 @@
  *
  *   tombstone  the name was deleted, or has older generations that were
  *              overwritten: copies up to a generation must not come back.
- *              Bounded by number, bytes and age; the oldest of the owner who
- *              has the most are forgotten first (master/owners.h).
+ *              Bounded by number, bytes and age; the oldest of the account
+ *              that has the most are forgotten first (master/owners.h).
  *   ghost      the name only disappeared, because it was evicted or its holders
  *              died (or it was a directory): copies may come back. Bounded by
  *              number and bytes.
@@ -135,8 +135,8 @@ struct master_grave {
 	struct master_item item;
 	struct pool_hash_node hash;
 	struct pool_list age; /* in map.tombs or map.ghosts, oldest first */
-	struct pool_list own; /* tombstone: in its owner's list */
-	struct master_owner *owner; /* tombstone in a list: its account */
+	struct pool_list own; /* tombstone in a list: in its owner's */
+	struct master_owner *owner; /* tombstone in a list: of `account` */
 	uint64_t gen;	      /* tombstone: copies up to this one are dead */
 	uint64_t last_gen;    /* the file's generation when it was removed; may
 				 be below, equal to or above gen */
@@ -155,6 +155,7 @@ struct master_grave {
 			      own generation may belong to him */
 	uint16_t path_len;
 	uint32_t uid; /* of the file's owner, or MASTER_UID_ANYONE */
+	struct master_account account; /* it counts against this one */
 	char path[];
 };
 
@@ -297,8 +298,9 @@ struct master_grave *master_map_disown(struct master_map *m,
  * Returned as by master_map_disown. */
 struct master_grave *master_map_add_former(struct master_map *m,
 					   const char *path, size_t len,
-					   uint32_t uid, uint64_t gen,
-					   uint64_t wall_ns);
+					   uint32_t uid,
+					   struct master_account account,
+					   uint64_t gen, uint64_t wall_ns);
 /* The next grave of a former owner of the name; after NULL: the first. */
 struct master_grave *master_map_former(struct master_map *m, const char *path,
 				       size_t len,
@@ -306,6 +308,9 @@ struct master_grave *master_map_former(struct master_map *m, const char *path,
 /* Is this generation dead if it belonged to this uid, who has lost the name? */
 bool master_map_former_dead(struct master_map *m, const char *path, size_t len,
 			    uint32_t uid, uint64_t gen);
+/* Move a tombstone, made just now, to another account. */
+void master_map_charge(struct master_map *m, struct master_grave *g,
+		       struct master_account account);
 /* Forget at most `max` graves: those beyond the bounds, and tombstones older
  * than before_wall_ns. Returns how many. */
 unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,

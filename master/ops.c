@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "master/account.h"
 #include "master/impl.h"
 #include "master/meta.h"
 #include "pool/base/clock.h"
@@ -35,6 +36,7 @@ struct op {
 	bool queued;
 	bool again;
 	uint64_t ticket;
+	uint32_t by; /* uid, or MASTER_UID_ANYONE */
 	Kvpool__Content *const *before;
 	size_t n_before;
 	const Kvpool__Content *made_from; /* or NULL */
@@ -412,6 +414,10 @@ static void record_tomb(struct op *op, uint64_t gen)
 	if (g->gen == gen) {
 		g->by_run = op->s->member->answers.run;
 		g->by_ticket = op->ticket;
+		master_map_charge(&op->m->map, g,
+				  master_account_of(&op->m->map, op->path,
+							op->len, g->uid,
+							op->by));
 	}
 	master_keep_tomb(op->m, g);
 	op->result->gen = gen;
@@ -800,6 +806,7 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	op->queued = msg->queued;
 	op->again = msg->again;
 	op->ticket = msg->ticket;
+	op->by = msg->by - 1; /* absent: MASTER_UID_ANYONE */
 	op->before = msg->before;
 	op->n_before = msg->n_before;
 	op->made_from = msg->made_from;

@@ -8,14 +8,14 @@
 
 #include "master/map.h"
 
-static void owner_init(struct master_owner *w, uint32_t uid)
+static void owner_init(struct master_owner *w, struct master_account a)
 {
 	memset(w, 0, sizeof(*w));
 	pool_list_init(&w->link);
 	pool_list_init(&w->tombs);
 	pool_list_init(&w->unkept);
 	pool_list_init(&w->lost);
-	w->uid = uid;
+	w->account = a;
 }
 
 void master_owners_init(struct master_owners *o,
@@ -24,12 +24,12 @@ void master_owners_init(struct master_owners *o,
 	int i;
 
 	memset(o, 0, sizeof(*o));
-	pool_hash_init(&o->by_uid);
+	pool_hash_init(&o->by_account);
 	pool_list_init(&o->unkept);
 	pool_list_init(&o->lost);
 	for (i = 0; i < MASTER_OWNER_KINDS * MASTER_OWNER_CLASSES; i++)
 		pool_list_init(&o->classes[0][0] + i);
-	owner_init(&o->anyone, MASTER_UID_ANYONE);
+	owner_init(&o->anyone, master_account_of_owner(MASTER_UID_ANYONE));
 	o->quota = quota;
 }
 
@@ -40,42 +40,46 @@ static struct master_owner *owner_of(struct pool_hash_node *n)
 
 static void free_owner(struct pool_hash_node *n, void *arg)
 {
-	pool_hash_remove(&((struct master_owners *)arg)->by_uid, n);
+	pool_hash_remove(&((struct master_owners *)arg)->by_account, n);
 	free(owner_of(n));
 }
 
 void master_owners_fini(struct master_owners *o)
 {
-	pool_hash_each(&o->by_uid, free_owner, o);
-	pool_hash_fini(&o->by_uid);
+	pool_hash_each(&o->by_account, free_owner, o);
+	pool_hash_fini(&o->by_account);
 }
 
-static uint32_t hash_of(uint32_t uid)
+static uint32_t hash_of(struct master_account a)
 {
-	return (uint32_t)XXH3_64bits(&uid, sizeof(uid));
+	uint64_t key = (uint64_t)a.kind << 32 | a.id;
+
+	return (uint32_t)XXH3_64bits(&key, sizeof(key));
 }
 
-static struct master_owner *find(const struct master_owners *o, uint32_t uid)
+static struct master_owner *find(const struct master_owners *o,
+				 struct master_account a)
 {
-	struct pool_hash_node *n = pool_hash_first(&o->by_uid, hash_of(uid));
+	struct pool_hash_node *n = pool_hash_first(&o->by_account, hash_of(a));
 
-	while (n && owner_of(n)->uid != uid)
+	while (n && !master_account_same(owner_of(n)->account, a))
 		n = pool_hash_next(n);
 	return n ? owner_of(n) : NULL;
 }
 
-struct master_owner *master_owners_of(struct master_owners *o, uint32_t uid)
+struct master_owner *master_owners_of(struct master_owners *o,
+				      struct master_account a)
 {
-	struct master_owner *w = find(o, uid);
+	struct master_owner *w = find(o, a);
 
-	if (w || uid == MASTER_UID_ANYONE ||
-	    o->by_uid.count >= MASTER_OWNERS_MAX)
+	if (w || master_account_same(a, o->anyone.account) ||
+	    o->by_account.count >= MASTER_OWNERS_MAX)
 		return w ? w : &o->anyone;
 	w = malloc(sizeof(*w));
 	if (!w)
 		return &o->anyone;
-	owner_init(w, uid);
-	if (pool_hash_insert(&o->by_uid, &w->hash, hash_of(uid))) {
+	owner_init(w, a);
+	if (pool_hash_insert(&o->by_account, &w->hash, hash_of(a))) {
 		free(w);
 		return &o->anyone;
 	}
@@ -87,8 +91,10 @@ static enum master_owner_kind kind_of(const struct master_owners *o,
 {
 	if (w == &o->anyone)
 		return MASTER_OWNER_ANYONE;
-	return pool_quota_privileged(o->quota, w->uid) ? MASTER_OWNER_ROOT :
-							 MASTER_OWNER_USER;
+	return w->account.kind == MASTER_BY_OWNER &&
+			       pool_quota_privileged(o->quota, w->account.id) ?
+		       MASTER_OWNER_ROOT :
+		       MASTER_OWNER_USER;
 }
 
 /* As the bounds of the map count: by number, or by bytes if these are more. */
@@ -179,17 +185,23 @@ void master_owner_lost(struct master_owners *o, struct master_owner *w,
 		pool_list_add_tail(&o->unkept, &w->unkept);
 }
 
-void master_owners_lost(const struct master_owners *o, uint32_t uid,
-			uint64_t *ret_wall_ns, uint64_t *ret_seq)
+static void raise_to(const struct master_owner *w, uint64_t *wall_ns,
+		     uint64_t *seq)
 {
-	const struct master_owner *w = find(o, uid), *any = &o->anyone;
+	if (w->lost_wall_ns > *wall_ns)
+		*wall_ns = w->lost_wall_ns;
+	if (w->lost_seq > *seq)
+		*seq = w->lost_seq;
+}
 
-	*ret_wall_ns = any->lost_wall_ns;
-	*ret_seq = any->lost_seq;
-	if (w && w->lost_wall_ns > *ret_wall_ns)
-		*ret_wall_ns = w->lost_wall_ns;
-	if (w && w->lost_seq > *ret_seq)
-		*ret_seq = w->lost_seq;
+void master_owners_lost(const struct master_owners *o, struct master_account a,
+			uint64_t *wall_ns, uint64_t *seq)
+{
+	const struct master_owner *w = find(o, a);
+
+	raise_to(&o->anyone, wall_ns, seq);
+	if (w)
+		raise_to(w, wall_ns, seq);
 }
 
 struct master_owner *master_owners_next_lost(const struct master_owners *o,

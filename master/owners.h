@@ -1,18 +1,21 @@
 /*
- * Accounts of tombstones by the owner of the deleted file.
+ * Accounts of tombstones, by who could have deleted the file.
  *
  * A tombstone that is forgotten to bound memory may be needed: a node that was
  * away when the name was deleted could bring it back. So what such a node has
  * of names that the map lacks is not accepted (master_owners_lost). If that
- * were decided for all names at once, any user could delete so many of his own
+ * were decided for all names at once, any user could delete, or rename, so many
  * files that everybody lost what an absent node alone holds. It is decided for
- * each owner, and the owner with the most tombstones loses his oldest first.
+ * each account, and the account with the most tombstones loses its oldest
+ * first: what a user makes the master forget costs only names that he was free
+ * to delete (account.c).
  *
- * root and the user of this process are privileged: theirs go only once they
- * take more than half of the bound, or nobody else has any. A user who may act
- * as many (subordinate uids) can still outnumber other users, but not these.
+ * The accounts of root and of the user of this process are privileged: theirs
+ * go only once they take more than half of the bound, or nobody else has any. A
+ * user who may act as many (subordinate uids) can still outnumber other users,
+ * but not these.
  *
- * The most: to the power of two, so that no call depends on how many owners
+ * The most: to the power of two, so that no call depends on how many accounts
  * there are. No I/O. Thread: loop.
  */
 #ifndef MASTER_OWNERS_H
@@ -32,6 +35,31 @@
 #define MASTER_OWNERS_MAX 262144u
 #define MASTER_OWNER_CLASSES 64
 
+/* Whose permission a deletion was made by. */
+enum master_account_kind {
+	MASTER_BY_OWNER, /* the file's; or root's */
+	MASTER_BY_DIR,	 /* that of the directory's owner */
+	MASTER_BY_GROUP, /* the directory is writable by its group */
+	MASTER_BY_ALL,	 /* it is writable by everybody */
+	MASTER_BY_KINDS,
+};
+
+struct master_account {
+	uint32_t id; /* uid, uid, gid, 0; BY_OWNER: or MASTER_UID_ANYONE */
+	uint8_t kind;
+};
+
+static inline bool master_account_same(struct master_account a,
+				       struct master_account b)
+{
+	return a.kind == b.kind && a.id == b.id;
+}
+
+static inline struct master_account master_account_of_owner(uint32_t uid)
+{
+	return (struct master_account){ uid, MASTER_BY_OWNER };
+}
+
 enum master_owner_kind {
 	MASTER_OWNER_USER,
 	MASTER_OWNER_ROOT, /* or the user of this process */
@@ -49,11 +77,11 @@ struct master_owner {
 	uint64_t kept_wall_ns; /* lost_wall_ns as recorded in the state */
 	struct pool_list unkept; /* in master_owners.unkept, or empty */
 	struct pool_list lost;	 /* in master_owners.lost, if lost_wall_ns */
-	uint32_t uid;
+	struct master_account account;
 };
 
 struct master_owners {
-	struct pool_hash by_uid;
+	struct pool_hash by_account;
 	struct master_owner anyone;
 	/* by the log2 of the owner's weight */
 	struct pool_list classes[MASTER_OWNER_KINDS][MASTER_OWNER_CLASSES];
@@ -69,9 +97,10 @@ void master_owners_init(struct master_owners *o,
 /* There are no tombstones any more. */
 void master_owners_fini(struct master_owners *o);
 
-/* The account of this uid, made if it has none; that of anyone if there is no
- * memory, or there are too many. */
-struct master_owner *master_owners_of(struct master_owners *o, uint32_t uid);
+/* Who has this account, made if there is none; anyone if there is no memory, or
+ * there are too many. */
+struct master_owner *master_owners_of(struct master_owners *o,
+				      struct master_account a);
 /* `own` goes to the end of the owner's list; leaves it. */
 void master_owner_add(struct master_owners *o, struct master_owner *w,
 		      struct pool_list *own, uint64_t bytes);
@@ -83,9 +112,10 @@ struct pool_list *master_owners_victim(const struct master_owners *o,
 /* A tombstone of that time and place in the feed was forgotten. */
 void master_owner_lost(struct master_owners *o, struct master_owner *w,
 		       uint64_t wall_ns, uint64_t seq);
-/* The maxima of what was forgotten of this owner, or of anyone. */
-void master_owners_lost(const struct master_owners *o, uint32_t uid,
-			uint64_t *ret_wall_ns, uint64_t *ret_seq);
+/* Raises both to the maxima of what was forgotten of this account, or of
+ * anyone's. */
+void master_owners_lost(const struct master_owners *o, struct master_account a,
+			uint64_t *wall_ns, uint64_t *seq);
 /* The next owner whose lost_wall_ns is not 0 in a walk during which nothing
  * changes; after NULL: the first. NULL: no more. */
 struct master_owner *master_owners_next_lost(const struct master_owners *o,

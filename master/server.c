@@ -298,7 +298,7 @@ static void free_master(struct master *m)
 static void on_forgetting(void *arg, const struct master_grave *g)
 {
 	struct master_record r = { .type = MASTER_REC_LOST,
-				   .uid = g->owner->uid };
+				   .account = g->owner->account };
 	struct master *m = arg;
 
 	if (g->wall_ns > g->owner->kept_wall_ns) {

@@ -31,6 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "master/owners.h"
 #include "pool/conn/kvpool.pb-c.h"
 
 struct master_state;
@@ -47,16 +48,17 @@ enum master_record_type {
 				 grave's by_run, by_ticket, last_gen,
 				 given_up, last_sum, blind; uid: its uid + 1,
 				 0: MASTER_UID_ANYONE; gid: former
-				 + given */
-	MASTER_REC_LOST,      /* u64: a tombstone of that time was forgotten;
-				 uid: its owner, or MASTER_UID_ANYONE */
+				 + given; mode, attr_gen: kind and id of its
+				 account, unless that is the owner's */
+	MASTER_REC_LOST,      /* u64: a tombstone of that time, of that account,
+				 was forgotten */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };
 
 struct master_record {
 	enum master_record_type type;
 	uint64_t u64;	     /* EPOCH, LOST, MEMBER (left), DRAIN */
-	uint32_t uid;	     /* LOST */
+	struct master_account account; /* LOST */
 	const uint8_t *id;   /* MEMBER, DRAIN: 16 bytes */
 	const char *name;    /* MEMBER */
 	uint64_t ops_run, ops_done, ops_gen; /* MEMBER: see Welcome */

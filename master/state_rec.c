@@ -73,10 +73,11 @@ static ptrdiff_t encode_body(const struct master_record *r, uint8_t *p,
 	case MASTER_REC_EPOCH:
 		put_u64(p, r->u64);
 		return 8;
-	case MASTER_REC_LOST: /* earlier versions: without the uid */
+	case MASTER_REC_LOST: /* 0.1: without an account */
 		put_u64(p, r->u64);
-		put_u32(p + 8, r->uid);
-		return 12;
+		put_u32(p + 8, r->account.id);
+		p[12] = r->account.kind;
+		return r->account.kind ? 13 : 12;
 	case MASTER_REC_MEMBER:
 		return encode_member(r, p, cap);
 	case MASTER_REC_DRAIN:
@@ -172,10 +173,12 @@ static int load_payload(struct loading *l, const uint8_t *p, size_t len)
 			l->ret->epoch = r.u64;
 		return l->load(l->arg, &r);
 	case MASTER_REC_LOST:
-		if (len != 8 && len != 12)
+		if ((len != 8 && len != 12 && len != 13) ||
+		    (len == 13 && p[12] >= MASTER_BY_KINDS))
 			return -EPROTO;
 		r.u64 = get_u64(p);
-		r.uid = len == 12 ? get_u32(p + 8) : MASTER_UID_ANYONE;
+		r.account.id = len == 8 ? MASTER_UID_ANYONE : get_u32(p + 8);
+		r.account.kind = len == 13 ? p[12] : MASTER_BY_OWNER;
 		return l->load(l->arg, &r);
 	case MASTER_REC_MEMBER:
 		return load_member(l, &r, p, len);

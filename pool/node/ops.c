@@ -193,6 +193,8 @@ static int op_on_path(struct pool_node *n, int kind, struct pool_entry *e,
 	if (!op)
 		return -ENOMEM;
 	op->payer = uid;
+	if (n->caller != NODE_NO_CALLER)
+		op->by = n->caller + 1;
 	op->charged = true;
 	pool_quota_add(&n->changers, uid, 1, 0);
 	*ret_op = op;
@@ -387,6 +389,7 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 	po->queued = op->queued;
 	po->again = op->again;
 	po->ticket = op->made;
+	po->by = op->kind == KVPOOL__OP__KIND__UNLINK ? op->by : 0;
 	if (op->again || (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen))
 		po->meta->seen_gen = op->seen;
 	else if (op->queued && op->obj)
@@ -619,6 +622,7 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	op->number = po->number;
 	if (po->ticket)
 		op->made = po->ticket;
+	op->by = po->by;
 	op->seen = m->seen_gen;
 	op->gen = m->gen;
 	if (po->kind == KVPOOL__OP__KIND__UNLINK && !m->gen)

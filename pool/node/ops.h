@@ -35,6 +35,7 @@ struct node_op {
 	bool closed; /* the name has been changed since: nothing is merged */
 	bool charged; /* to payer, in node->changers */
 	uint32_t payer;
+	uint32_t by; /* 1 + uid of the caller; 0: not known */
 	size_t path_len;
 	char path[];
 };

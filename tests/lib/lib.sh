@@ -299,6 +299,15 @@ alive() { # NAME: does the process run?
 	[[ $state != Z* ]]
 }
 
+# Where the threads of a process that hangs are in the kernel.
+where_is() { # PID
+	local t
+	for t in "/proc/$1"/task/*; do
+		echo "---- $(cat "$t/comm"), $(grep State "$t/status")"
+		cat "$t/syscall" "$t/stack"
+	done 2>&1 || :
+}
+
 # SIGTERM; must end with 0 within STOP_S.
 stop() { # NAME
 	local name=$1 status=0 begin=${EPOCHREALTIME/./}
@@ -306,6 +315,7 @@ stop() { # NAME
 	while alive "$name"; do
 		if [ $((${EPOCHREALTIME/./} - begin)) -gt $((STOP_S * 1000000)) ]; then
 			tail -n40 "$(log_of "$name")" >&2
+			where_is "${pid[$name]}" >&2
 			fail "$name did not obey SIGTERM within $STOP_S s"
 		fi
 		sleep 0.02

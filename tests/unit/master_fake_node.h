@@ -425,6 +425,8 @@ static void fake_send_join(struct fake_node *n)
 
 /* Owner of all files that fake nodes speak of. */
 static uint32_t fake_uid;
+/* 1 + uid of the user who makes changes; 0: not known */
+static uint32_t fake_by;
 
 static void fake_meta(Kvpool__Meta *meta, const char *path, uint64_t gen)
 {
@@ -500,6 +502,7 @@ static int fake_op(struct fake_node *n, Kvpool__Op *op)
 	Kvpool__Ops ops = KVPOOL__OPS__INIT;
 	Kvpool__Op *list[1] = { op };
 
+	op->by = fake_by;
 	ops.ops = list;
 	ops.n_ops = 1;
 	n->ops_done = n->feed_before_done = false;

@@ -272,6 +272,31 @@ static void a_wait_follows_an_untold_name_that_goes_or_comes_back(void **state)
 
 /* ---- subscribers ---- */
 
+/* The grave of a former owner is sent to nobody. */
+static void a_wait_ends_when_what_came_after_all_that_is_sent_is_dropped(
+	void **state)
+{
+	const struct master_account a = master_account_of_owner(7);
+	struct master_wait w = { 0 };
+	struct master_sub s = { 0 };
+	struct master_map m;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	put(&m, "a", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_non_null(master_map_add_former(&m, "a", 1, 7, a, 5, 10));
+	assert_non_null(master_map_add_former(&m, "b", 1, 7, a, 5, 10));
+	master_wait_add(&m.feed, &w);
+	assert_null(master_wait_over(&m.feed));
+	assert_int_equal(2, master_map_forget(&m, 20, 10));
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
 static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
 {
 	struct master_sub s = { 0 };
@@ -648,6 +673,8 @@ int main(void)
 			a_wait_follows_an_untold_name_that_goes_or_comes_back),
 		cmocka_unit_test(
 			a_picture_is_completed_only_when_the_master_is_ready),
+		cmocka_unit_test(
+			a_wait_ends_when_what_came_after_all_that_is_sent_is_dropped),
 		cmocka_unit_test(a_picture_waits_for_what_moves_in_its_last_lap),
 		cmocka_unit_test(a_picture_does_not_wait_for_ever),
 		cmocka_unit_test(

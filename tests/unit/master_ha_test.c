@@ -15,6 +15,7 @@
 #define KEY_LEADER "L2t2cG9vbC90L2xlYWRlcg=="
 #define KEY_TOMBS "L2t2cG9vbC90L3N0YXRlL3RvbWIv"
 #define KEY_LOST "L2t2cG9vbC90L3N0YXRlL2xvc3QvMA==" /* "lost/0": root's */
+#define KEYS_LOST_200 "L2t2cG9vbC90L3N0YXRlL2xvc3QvMjAw" /* "lost/200..." */
 #define HOST_9 "aDo5" /* "h:9" */
 
 static struct fake_etcd etcd;
@@ -487,6 +488,7 @@ static void a_deletion_is_known_to_the_next_leader(void **state)
 /* Who leads next does not know what was deleted, and has to know that. */
 static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
 {
+	const struct master_account roots = master_account_of_owner(0);
 	struct master_owners *owners;
 
 	(void)state;
@@ -504,8 +506,29 @@ static void a_tombstone_is_forgotten_after_that_is_recorded(void **state)
 	/* One record covers the tombstones of a second. */
 	owners = &master_ha_leading(ha)->map.owners;
 	run_until(&loop, pool_list_empty(&owners->unkept));
-	assert_true(master_owners_of(owners, 0)->kept_wall_ns >
-		    master_owners_of(owners, 0)->lost_wall_ns);
+	assert_true(master_owners_of(owners, roots)->kept_wall_ns >
+		    master_owners_of(owners, roots)->lost_wall_ns);
+}
+
+/* The key of a LOST record is its account's. */
+static void what_is_forgotten_of_two_accounts_is_two_records(void **state)
+{
+	(void)state;
+	lead();
+	join_and_watch(&node[0]);
+	fake_uid = 2000;
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__MKDIR, "d"));
+	fake_publish(&node[0], "k");
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_uid = 1000;
+	fake_publish(&node[0], "d/k");
+	fake_by = 1 + 2000;
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "d/k"));
+	fake_by = fake_uid = 0;
+	master_ha_leading(ha)->map.tombs_max = 0;
+	fake_publish(&node[0], "l");
+	run_until(&loop, fake_count(&etcd, KEY_TOMBS) == 0);
+	assert_int_equal(2, fake_count(&etcd, KEYS_LOST_200));
 }
 
 /* In etcd the record of a blind write replaces the name's tombstone. */
@@ -566,6 +589,7 @@ int main(void)
 		T(one_that_lost_its_lease_sends_everybody_away),
 		T(a_deletion_is_known_to_the_next_leader),
 		T(a_tombstone_is_forgotten_after_that_is_recorded),
+		T(what_is_forgotten_of_two_accounts_is_two_records),
 		T(a_former_owner_is_known_to_the_next_leader),
 		T(a_damaged_state_ends_the_program_and_is_left_as_it_is),
 		T(names_of_clusters_are_judged),

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "master/account.h"
 #include "master/members.h"
 
 static const struct master_attrs attrs = { .mode = 0644, .uid = 7, .gid = 8 };
@@ -47,9 +48,10 @@ static struct master_file *put(struct master_map *m, const char *path)
 
 static uint64_t lost_wall(struct master_map *m, uint32_t uid)
 {
-	uint64_t wall_ns, seq;
+	uint64_t wall_ns = 0, seq = 0;
 
-	master_owners_lost(&m->owners, uid, &wall_ns, &seq);
+	master_owners_lost(&m->owners, master_account_of_owner(uid), &wall_ns,
+			   &seq);
 	return wall_ns;
 }
 
@@ -296,6 +298,99 @@ static void root_loses_tombstones_only_beyond_half_of_the_bound(void **state)
 	assert_int_equal(2, lost_wall(m, 0));
 }
 
+#define THE_FILES_OWNER 7
+#define THE_DIRS_OWNER 8
+#define SOMEBODY 9
+
+static void make_dir(struct master_map *m, const char *path, uint16_t mode)
+{
+	const struct master_attrs a = { .uid = THE_DIRS_OWNER, .gid = 70,
+					.mode = mode };
+	struct master_dir *d;
+	bool made;
+
+	assert_int_equal(0, master_map_make_dir(m, path, strlen(path), &a, &d,
+						&made));
+}
+
+/* The account of what `by` deletes; the name is then lost of that account, and
+ * of no other. */
+static int account_of(struct master_map *m, const char *path, uint32_t by)
+{
+	const size_t len = strlen(path);
+	struct master_account a = master_account_of(
+		m, path, len, THE_FILES_OWNER, by);
+	struct master_owner *w = master_owners_of(&m->owners, a);
+	uint64_t wall_ns, seq;
+
+	master_account_lost(m, path, len, THE_FILES_OWNER, &wall_ns, &seq);
+	assert_int_equal(0, wall_ns);
+	master_owner_lost(&m->owners, w, 5, 6);
+	master_account_lost(m, path, len, THE_FILES_OWNER, &wall_ns, &seq);
+	assert_int_equal(5, wall_ns);
+	assert_int_equal(6, seq);
+	w->lost_wall_ns = w->lost_seq = 0;
+	assert_int_equal(a.kind == MASTER_BY_OWNER ? THE_FILES_OWNER :
+			 a.kind == MASTER_BY_DIR   ? THE_DIRS_OWNER :
+			 a.kind == MASTER_BY_GROUP ? 70 :
+						     0,
+			 a.id);
+	return a.kind;
+}
+
+static void a_deletion_is_on_the_account_of_who_may_delete(void **state)
+{
+	struct master_map *m = *state;
+
+	make_dir(m, "his", 0755);
+	make_dir(m, "group", 0775);
+	make_dir(m, "all", 0777);
+	make_dir(m, "sticky", 01777);
+	assert_int_equal(MASTER_BY_OWNER, account_of(m, "all/k", 7));
+	assert_int_equal(MASTER_BY_OWNER, account_of(m, "all/k", 0));
+	assert_int_equal(MASTER_BY_OWNER,
+			 account_of(m, "all/k", MASTER_UID_ANYONE));
+	assert_int_equal(MASTER_BY_DIR, account_of(m, "his/k", THE_DIRS_OWNER));
+	assert_int_equal(MASTER_BY_DIR, account_of(m, "sticky/k",
+						   THE_DIRS_OWNER));
+	assert_int_equal(MASTER_BY_GROUP, account_of(m, "group/k", SOMEBODY));
+	assert_int_equal(MASTER_BY_ALL, account_of(m, "all/k", SOMEBODY));
+	assert_int_equal(MASTER_BY_OWNER, account_of(m, "his/k", SOMEBODY));
+	assert_int_equal(MASTER_BY_OWNER, account_of(m, "sticky/k", SOMEBODY));
+	assert_int_equal(MASTER_BY_OWNER, account_of(m, "k", SOMEBODY));
+	assert_int_equal(MASTER_BY_OWNER, account_of(m, "no/k", SOMEBODY));
+}
+
+/* Nor does a file of one's own over the deleted one's tombstone. */
+static void what_others_delete_costs_the_owner_nothing_elsewhere(void **state)
+{
+	const struct master_attrs mine = { .uid = THE_DIRS_OWNER };
+	struct master_map *m = *state;
+	char path[] = "his/a";
+	struct master_file *f;
+	uint64_t wall_ns, seq;
+	bool made;
+
+	make_dir(m, "his", 0755);
+	for (; path[4] < 'i'; path[4]++) {
+		master_map_remove_file(m, put(m, path), 6, 10);
+		master_map_charge(m, master_map_grave(m, path, 5),
+				  master_account_of(m, path, 5, 7,
+							THE_DIRS_OWNER));
+		assert_int_equal(0, master_map_make_file(m, path, 5, &mine, &f,
+							 &made));
+		f->gen = 7;
+		master_map_touch_file(m, f);
+	}
+	assert_int_equal(8, m->formers.count);
+	assert_true(master_map_forget(m, 0, 100) > 0);
+	assert_int_equal(0, lost_wall(m, 7));
+	master_account_lost(m, "k", 1, 7, &wall_ns, &seq);
+	assert_int_equal(0, wall_ns);
+	master_account_lost(m, "his/k", 5, 7, &wall_ns, &seq);
+	assert_int_equal(10, wall_ns);
+}
+
 /* All that an absent node has may be of an owner beyond the bound. */
 static void of_nobody_known_is_of_everybody(void **state)
 {
@@ -371,7 +466,9 @@ static void a_name_that_was_nobody_known_s_is_dead_for_everybody(void **state)
 {
 	struct master_map *m = *state;
 
-	master_map_add_former(m, "k", 1, MASTER_UID_ANYONE, 5, 10);
+	master_map_add_former(
+		m, "k", 1, MASTER_UID_ANYONE,
+		master_account_of_owner(MASTER_UID_ANYONE), 5, 10);
 	assert_true(is_dead(m, "k", 7, 5));
 	assert_false(is_dead(m, "k", 7, 6));
 }
@@ -652,6 +749,8 @@ int main(void)
 		T(older_generations_stay_dead_when_the_newer_one_leaves),
 		T(tombstones_are_bounded_and_the_oldest_go_first),
 		T(the_owner_with_the_most_tombstones_loses_his_own),
+		T(a_deletion_is_on_the_account_of_who_may_delete),
+		T(what_others_delete_costs_the_owner_nothing_elsewhere),
 		T(root_loses_tombstones_only_beyond_half_of_the_bound),
 		T(of_nobody_known_is_of_everybody),
 		T(a_name_made_again_by_another_stays_dead_for_its_first_owner),

@@ -1231,6 +1231,90 @@ static void a_restarted_master_knows_who_deleted_much(void **state)
 	delete_much_and_come_back(true);
 }
 
+/* A user moves another's file, or removes it, from name to name in a directory
+ * of his own. */
+static void forget_all_but(uint64_t n)
+{
+	master->map.tombs_max = n;
+	run_until(&loop, status_of("tombstones") == n);
+	run_until(&loop, pool_list_empty(&master->map.owners.unkept));
+}
+
+static void rename_much_and_come_back(bool restarted, bool again)
+{
+	uint64_t his, in;
+	char name[16];
+	int i;
+
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_uid = 2000;
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__MKDIR, "d"));
+	fake_uid = 1000;
+	his = fake_publish(&node[0], "his");
+	in = fake_publish(&node[0], "d/in");
+	fake_hang_up(&node[0]);
+	run_until(&loop, master->members.by_index[0]->left_wall_ns);
+	for (i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "d/%d", i);
+		fake_publish(&node[1], name);
+		fake_by = 1 + 2000;
+		assert_int_equal(0, fake_do(&node[1],
+					    KVPOOL__OP__KIND__UNLINK, name));
+		fake_by = 0;
+	}
+	forget_all_but(again ? 20 : 8);
+	if (restarted) {
+		restart_master();
+		join(&node[1]);
+	}
+	if (again)
+		forget_all_but(8);
+	dial(&node[0]);
+	fake_inventory(&node[0], "his", his, false);
+	fake_inventory(&node[0], "d/in", in, true);
+	fake_uid = 0;
+	run_until(&loop, fake_dropped(&node[0], "d/in", in,
+				      KVPOOL__DROP__REASON__DELETED));
+	run_until(&loop, status_of("keys") == 1);
+	assert_non_null(master_map_file(&master->map, "his", 3));
+}
+
+static void who_renames_others_files_costs_them_nothing_elsewhere(void **state)
+{
+	(void)state;
+	rename_much_and_come_back(false, false);
+}
+
+static void a_restarted_master_knows_by_whose_permission(void **state)
+{
+	(void)state;
+	rename_much_and_come_back(true, false);
+}
+
+static void a_restarted_master_forgets_of_the_same_account(void **state)
+{
+	(void)state;
+	rename_much_and_come_back(true, true);
+}
+
+/* With the new file what was forgotten while it was written is recorded: it has
+ * no tombstone of these. */
+static void a_rewritten_state_says_what_was_forgotten_meanwhile(void **state)
+{
+	(void)state;
+	join_and_watch(&node[1]);
+	uv_timer_stop(&master->tick); /* which would record it, too */
+	delete_many(&node[1], 1000, 0, 20);
+	master_compaction_start(master);
+	master->map.tombs_max = 8;
+	master_map_forget(&master->map, 0, 100);
+	assert_false(pool_list_empty(&master->map.owners.unkept));
+	run_until(&loop, !master->compaction.walking);
+	assert_true(pool_list_empty(&master->map.owners.unkept));
+	run_until(&loop, !master->compaction.syncing);
+}
+
 /* The first one that joins a restarted master: there is no better source. */
 static void where_nobody_else_is_all_that_a_node_has_is_taken(void **state)
 {
@@ -1997,6 +2081,10 @@ int main(void)
 		T(deleted_and_rewritten_names_do_not_come_back),
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(who_deletes_much_loses_only_his_own),
+		T(who_renames_others_files_costs_them_nothing_elsewhere),
+		T(a_restarted_master_knows_by_whose_permission),
+		T(a_restarted_master_forgets_of_the_same_account),
+		T(a_rewritten_state_says_what_was_forgotten_meanwhile),
 		T(where_nobody_else_is_all_that_a_node_has_is_taken),
 		T(what_had_another_owner_stays_deleted),
 		T(what_was_a_directory_is_deleted_by_the_owner_of_the_file),

@@ -33,7 +33,8 @@ static int load(void *arg, const struct master_record *r)
 		snprintf(p, cap, "E%u ", (unsigned int)r->u64);
 		break;
 	case MASTER_REC_LOST:
-		snprintf(p, cap, "L%u:%d ", (unsigned int)r->u64, (int)r->uid);
+		snprintf(p, cap, "L%u:%d ", (unsigned int)r->u64,
+			 (int)r->account.id);
 		break;
 	case MASTER_REC_MEMBER:
 		snprintf(p, cap, "M%02x:%s:%u ", r->id[0], r->name,

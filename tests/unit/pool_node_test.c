@@ -2822,6 +2822,29 @@ static void a_change_takes_the_share_of_its_caller(void **state)
 	assert_non_null(there(f, 0, "k2"));
 }
 
+/* The master is told by whose permission a name was removed. */
+static void a_deletion_names_its_caller(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n;
+
+	start_pool(f, 1);
+	n = node(f, 0);
+	publish(f, 0, "k", 100, 1);
+	publish(f, 0, "l", 100, 1);
+	assert_int_equal(0, set_mode(f, &pool_node_root(n)->d.e, 0777));
+	run_until(f, all_answered(f, 0));
+	pool_node_caller(n, USER);
+	assert_int_equal(0, rename_to(f, 0, "k", "to", false));
+	pool_node_caller(n, NODE_NO_CALLER);
+	assert_int_equal(0, pool_node_unlink(n, find(f, 0, "l")));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(MASTER_BY_ALL,
+			 master_map_grave(&f->master->map, "k", 1)->account.kind);
+	assert_int_equal(MASTER_BY_OWNER,
+			 master_map_grave(&f->master->map, "l", 1)->account.kind);
+}
+
 /* Also of one name's changes, and of a queue full of publications. */
 static void the_last_eighth_of_a_queue_is_root_s(void **state)
 {
@@ -5282,6 +5305,7 @@ int main(int argc, char **argv)
 		T(one_name_has_no_more_than_its_share_of_changes),
 		T(one_user_has_no_more_than_his_share_of_changes),
 		T(a_change_takes_the_share_of_its_caller),
+		T(a_deletion_names_its_caller),
 		T(the_last_eighth_of_a_queue_is_root_s),
 		T(a_directory_removed_where_a_file_won_does_not_come_back),
 		T(the_owner_of_what_was_never_published_is_told_the_master),

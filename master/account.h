@@ -1,0 +1,25 @@
+/*
+ * On whose account a tombstone is, and which accounts could have deleted a name
+ * (see master/owners.h). The two agree as long as the directory's mode and
+ * owner stay the same: if somebody changes them after a deletion that another
+ * user made, and that user then deletes more than the master remembers, a node
+ * that was away all the time may bring that file back.
+ *
+ * No I/O. Thread: loop.
+ */
+#ifndef MASTER_ACCOUNT_H
+#define MASTER_ACCOUNT_H
+
+#include "master/map.h"
+
+/* The account of the tombstone of a name that was uid's, and which user `by`
+ * has deleted (MASTER_UID_ANYONE: unknown). */
+struct master_account master_account_of(struct master_map *m, const char *path,
+					size_t len, uint32_t uid, uint32_t by);
+/* The newest time and feed sequence of the tombstones forgotten of the accounts
+ * that could have deleted this name of uid's; 0: none was. */
+void master_account_lost(struct master_map *m, const char *path, size_t len,
+			 uint32_t uid, uint64_t *ret_wall_ns,
+			 uint64_t *ret_seq);
+
+#endif
