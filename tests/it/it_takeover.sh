@@ -227,6 +227,10 @@ for who in old new; do
 done
 
 echo "== under load, every two seconds"
+# What a pool takes, the traces ask statfs(2): of both stores, once a, which may
+# just have been started anew, has heard of b.
+knows_both() { [ "$(df -B1M --output=size "$a" | tail -n1)" -ge 768 ]; }
+wait_until 10 knows_both
 engine_traces --d "$a" --b "$b" --mode "$KVTEST_MODE" >"$tmp/traces" 2>&1 &
 traces=$!
 also_kill=($traces)
