@@ -197,6 +197,7 @@ static int item_unknown(struct item *it)
 		return 0;
 	}
 	master_meta_attrs(it->meta, &attrs);
+	attrs.gen = it->meta->gen;
 	err = master_map_make_file(map, it->path, it->len, &attrs, &f, &made);
 	if (err == -ENOMEM)
 		return err;

@@ -536,7 +536,7 @@ static void on_add(struct pool_entry *e, void *arg)
 	a->older = g && g->tomb;
 	was_dir = g && g->is_dir;
 	if (g && !e->is_dir)
-		pass_grave(m, g, a->attrs->uid, UINT64_MAX);
+		pass_grave(m, g, a->attrs->uid, a->attrs->gen - 1);
 	if (g)
 		g = detach_grave(m, g, e->is_dir);
 	if (e->is_dir) {

@@ -188,6 +188,8 @@ struct master_map {
 };
 
 struct master_attrs {
+	/* of a file that is made: its generation; 0: a new one */
+	uint64_t gen;
 	uint64_t mtime_ns;
 	uint32_t uid, gid;
 	uint16_t mode;

@@ -22,6 +22,7 @@ int master_meta_check(const Kvpool__Meta *meta, bool whole)
 
 void master_meta_attrs(const Kvpool__Meta *meta, struct master_attrs *ret)
 {
+	ret->gen = 0;
 	ret->mode = (uint16_t)(meta->mode & 01777u);
 	ret->uid = meta->uid;
 	ret->gid = meta->gid;

@@ -1401,6 +1401,34 @@ static void what_had_another_owner_stays_deleted(void **state)
 	fake_uid = 0;
 }
 
+/* Its holders come back one after the other, the first one without having heard
+ * of the chown: the file is the same. */
+static void what_was_given_away_is_not_dead_for_its_new_owner(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_uid = 7;
+	gen = fake_publish(&node[0], "k");
+	fake_publish(&node[1], "k"); /* which has it, too */
+	assert_int_equal(0, chown_to(&node[1], "k", 8));
+	fake_hang_up(&node[0]);
+	fake_hang_up(&node[1]);
+	run_until(&loop, status_of("keys") == 0);
+	dial(&node[0]);
+	fake_inventory(&node[0], "k", gen, true);
+	run_until(&loop, status_of("keys") == 1);
+	fake_hang_up(&node[0]);
+	run_until(&loop, status_of("keys") == 0);
+	dial(&node[1]);
+	fake_uid = 8;
+	fake_inventory(&node[1], "k", gen, true);
+	fake_uid = 0;
+	run_until(&loop, status_of("keys") == 1);
+}
+
 /* As a mount does that unlinks what it has not published, or not seen go. */
 static int unlink_unheard(struct fake_node *n, const char *path, uint32_t uid,
 			  uint64_t seen)
@@ -2087,6 +2115,7 @@ int main(void)
 		T(a_rewritten_state_says_what_was_forgotten_meanwhile),
 		T(where_nobody_else_is_all_that_a_node_has_is_taken),
 		T(what_had_another_owner_stays_deleted),
+		T(what_was_given_away_is_not_dead_for_its_new_owner),
 		T(what_was_a_directory_is_deleted_by_the_owner_of_the_file),
 		T(who_deletes_what_no_node_lists_pays_for_it),
 		T(a_rewritten_state_says_who_deleted_what_had_another_owner),
