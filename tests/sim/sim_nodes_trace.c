@@ -41,11 +41,13 @@ static void say_ops(const char *head, const Kvpool__Ops *o)
 	size_t i;
 
 	for (i = 0; i < o->n_ops; i++) {
-		char what[48];
+		char what[64];
 
-		snprintf(what, sizeof(what), "%s%s",
+		snprintf(what, sizeof(what), "%s%s%s seen %llx",
 			 o->ops[i]->kind < 5 ? kinds[o->ops[i]->kind] : "?",
-			 o->ops[i]->queued ? " (queued)" : "");
+			 o->ops[i]->queued ? " (queued)" : "",
+			 o->ops[i]->again ? " (again)" : "",
+			 (unsigned long long)o->ops[i]->meta->seen_gen);
 		say_meta(head, what, o->ops[i]->meta);
 	}
 }
