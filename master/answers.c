@@ -147,7 +147,7 @@ static void begin_run(struct master_answers *a, const Kvpool__Join *j)
 	a->run = j->ops_run;
 	a->done = j->ops_done;
 	a->gen = 0;
-	a->exact = true;
+	a->exact = false; /* a former master may know this run */
 }
 
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
@@ -186,8 +186,12 @@ int master_answers_join(struct master_member *mb, const Kvpool__Join *j,
 	ret_welcome->ops_done = a->done;
 	ret_welcome->ops_gen = a->gen;
 	ret_welcome->ops_exact = exact && !err;
-	a->exact = true; /* this master executes all further ones */
 	return err;
+}
+
+void master_answers_welcomed(struct master_member *mb)
+{
+	mb->answers.exact = true;
 }
 
 void master_answers_load(struct master_member *mb,

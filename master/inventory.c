@@ -325,6 +325,7 @@ void master_on_inventory(struct master_session *s, const Kvpool__Inventory *msg)
 						   "a second INVENTORY" :
 						   "INVENTORY too long");
 	}
+	master_answers_welcomed(s->member); /* INVENTORY follows WELCOME */
 	for (i = 0; i < n; i++) {
 		it.meta = i < msg->n_gone ? msg->gone[i] :
 					    msg->entries[i - msg->n_gone];

@@ -67,8 +67,9 @@ struct master_answers {
 	uint64_t done; /* changes of the run executed so far */
 	uint64_t kept; /* results stored: those of the last so many changes */
 	uint64_t gen;  /* changes after `done` have greater generations */
-	/* No change after `done` was executed. False if the numbers are a
-	 * former master's, which may have executed more. */
+	/* No change after `done` was executed, but for those that the node
+	 * repeats as conditional ones. False until the node has received a
+	 * WELCOME of this master: a former one may have executed more. */
 	bool exact;
 	unsigned int cap; /* of list, a power of 2 */
 	struct master_answer *list; /* owns; index: change number % cap */

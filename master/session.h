@@ -175,6 +175,9 @@ void master_held_free(struct master_session *s);
  * the results are missing, and ops_exact is false. */
 int master_answers_join(struct master_member *mb, const Kvpool__Join *j,
 			Kvpool__Welcome *ret_welcome);
+/* The node has received a WELCOME of this master, and so sends what a former
+ * one may have executed as conditional changes from now on. */
+void master_answers_welcomed(struct master_member *mb);
 /* Do these OPS continue the sequence of executed and deferred changes? Frees
  * the results that the node has received. */
 bool master_answers_follow(struct master_session *s, const Kvpool__Ops *msg);

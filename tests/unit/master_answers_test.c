@@ -85,6 +85,49 @@ static void results_that_were_lost_come_with_the_welcome(void **state)
 	assert_int_equal(-EPROTO, node[0].error);
 }
 
+/* A former master has executed a change that this one knows nothing of. That is
+ * said until the node has read it, whatever is lost. Changes that this master
+ * executes have exact results. in_state: the state has the node's run. */
+static void lose_a_welcome_after_a_fail_over(bool in_state)
+{
+	node[0].ops_run = 42;
+	join_all(&node[0]);
+	if (in_state) {
+		fake_hang_up(&node[0]);
+		join_all(&node[0]);
+	}
+	do_ops(&node[0], "k", 1, 0, false);
+	fake_hang_up(&node[0]);
+	stop_master();
+	start_master();
+	join(&node[0]);
+	assert_int_equal(in_state ? 42 : 0, node[0].known_run);
+	assert_false(node[0].exact);
+	fake_hang_up(&node[0]); /* as if it had not read that */
+	join_all(&node[0]);
+	assert_int_equal(42, node[0].known_run);
+	assert_int_equal(0, node[0].ops_executed);
+	assert_false(node[0].exact);
+	do_ops(&node[0], "k", 1, 0, true);
+	fake_hang_up(&node[0]);
+	join_all(&node[0]);
+	assert_true(node[0].exact);
+	assert_int_equal(1, node[0].nresults_lost);
+}
+
+static void what_a_former_master_may_have_done_is_said_until_it_is_read(
+	void **state)
+{
+	(void)state;
+	lose_a_welcome_after_a_fail_over(true);
+}
+
+static void so_it_is_of_a_run_that_the_state_does_not_have(void **state)
+{
+	(void)state;
+	lose_a_welcome_after_a_fail_over(false);
+}
+
 /* It counts nothing, so nothing is said of it, and nothing remembered. What it
  * repeats is executed, unless it was made while it was cut off and something
  * newer is there. */
@@ -217,6 +260,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(results_that_were_lost_come_with_the_welcome),
+		T(what_a_former_master_may_have_done_is_said_until_it_is_read),
+		T(so_it_is_of_a_run_that_the_state_does_not_have),
 		T(a_node_of_an_older_version_is_served_as_before),
 		T(results_beyond_their_bound_are_forgotten_and_counted),
 		T(own_changes_beyond_their_bound_are_counted),
