@@ -106,22 +106,22 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 
 /*
  * May the name's version `now` be a repetition of the change behind `gen`, or
- * of one before it? A former master may have executed that change, and this
- * master may have executed it again and issued `now`. The sender, which knows
- * of gen, then knows of the change, and `now` is no conflict.
+ * of one before it? A former master may have executed that change, or this one
+ * in a session of the issuer's former process, and this master may have
+ * executed it again and issued `now`. The sender, which knows of gen, then
+ * knows of the change, and `now` is no conflict.
  *
- * This is possible if gen is of an earlier epoch, `now` was issued to a change
- * that a former master may have executed (Op.again), and the issuer of that
- * change had seen nothing as new as gen (from < gen). Otherwise the sender's
- * change and the one behind `now` were made without knowing of each other.
+ * This is possible if `now` was issued to a change that may have been executed
+ * before (Op.again), and the issuer of that change had seen nothing as new as
+ * gen (from < gen). Otherwise the sender's change and the one behind `now` were
+ * made without knowing of each other.
  */
 static bool may_be_repeated(const struct op *op, uint64_t now, uint64_t gen)
 {
 	uint64_t from;
 
-	return gen >> POOL_GEN_SEQ_BITS < op->m->epoch &&
-	       master_issued_find(&op->m->issued, op->path, op->len, now,
-				 &from) &&
+	return master_issued_find(&op->m->issued, op->path, op->len, now,
+				  &from) &&
 	       from < gen;
 }
 

@@ -885,6 +885,34 @@ static void who_knew_a_version_is_not_overtaken_by_its_repetition(void **state)
 	assert_int_equal(-ESTALE, publish_late(&node[1], true, gen, 0));
 }
 
+/* The result was lost with the node's former process. Another node, which knew
+ * that version, had replaced it and died as well; it repeats its change last. */
+static void nor_is_it_if_this_master_had_executed_the_change_before(void **state)
+{
+	struct late first = { .path = "k", .again = true },
+		    last = { .path = "k", .bytes = "it replaced that" };
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	first.seen = fake_publish(&node[1], "other");
+	last.base = fake_publish(&node[0], "k");
+	fake_hang_up(&node[0]);
+	last.plain = true;
+	assert_int_equal(0, publish(&node[1], &last));
+	fake_hang_up(&node[1]);
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	run_until(&loop, status_of("keys") == 0);
+	assert_int_equal(0, publish(&node[0], &first));
+	last.plain = false;
+	last.again = true;
+	last.seen = last.base;
+	assert_int_equal(0, publish(&node[1], &last));
+	/* The other way round it is overtaken. */
+	assert_int_equal(-ESTALE, publish(&node[0], &first));
+}
+
 /* UNLINK of what has this generation, which a former master may have executed. */
 static int unlink_again(struct fake_node *n, const char *path, uint64_t gen)
 {
@@ -2094,6 +2122,7 @@ int main(void)
 		T(an_unlink_of_any_generation_means_what_its_sender_had),
 		T(a_late_change_does_not_give_way_to_what_died_with_its_holder),
 		T(who_knew_a_version_is_not_overtaken_by_its_repetition),
+		T(nor_is_it_if_this_master_had_executed_the_change_before),
 		T(what_replaced_a_name_after_its_deletion_is_not_older_than_that),
 		T(what_was_replaced_after_a_deletion_may_come_back),
 		T(what_was_deleted_before_a_put_stays_deleted),
