@@ -352,14 +352,27 @@ static bool was_there(const struct sn_name *nm, uint64_t gen, uint64_t tomb)
 	return tomb != 0;
 }
 
+/* Had the file left with its last copy before anybody asked to remove it? Its
+ * tombstone then has the file's generation, which no feed need have had. */
+static bool had_left(const struct sn *s, const char *path, size_t len,
+		     uint64_t tomb)
+{
+	const struct master_grave *g =
+		master_map_grave_below(&s->master->master->map, path, len);
+
+	return g && g->last_gen == tomb;
+}
+
 static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 		      const char *how)
 {
 	const struct sn_name *nm = name_at(path, len);
+	uint64_t tomb;
 
-	if (nm && has_removal(nm) &&
-	    was_there(nm, gen,
-		      sim_etcd_owed_tomb(s->master->state, path, len, gen)))
+	if (!nm || !has_removal(nm))
+		return;
+	tomb = sim_etcd_owed_tomb(s->master->state, path, len, gen);
+	if (was_there(nm, gen, tomb) && !had_left(s, path, len, tomb))
 		sn_wrong(s, "%s says that %.*s is removed, and etcd does not have that",
 			 how, (int)len, path);
 }
