@@ -74,6 +74,8 @@ struct master {
 	uint64_t ndirs_made;   /* directories with a record in the state */
 	uint64_t nkept;	       /* records appended so far */
 	uint64_t start_ms, last_tick_ms, next_summary_ms, next_sync_ms;
+	/* since start_ms the loop stood still: no grace for nodes to join */
+	uint64_t stalled_ms;
 	bool ready, closing;
 	unsigned int nhandles; /* open uv handles, works, sessions */
 	struct pool_listener *listener;

@@ -74,6 +74,7 @@ void master_recover_tick(struct master *m, uint64_t now_ms)
 		return;
 	m->recover_until_ms = 0;
 	m->start_ms = now_ms;
+	m->stalled_ms = 0;
 	if (m->recover_seen >= m->epoch &&
 	    raise_above(m, m->recover_seen))
 		return; /* logged; those nodes are refused as usual */

@@ -95,15 +95,24 @@ static void set_ready(struct master *m, const char *why)
 	master_kick(m);
 }
 
+/* Has the loop stood still since the last tick? Then messages of live nodes are
+ * still unread. */
+static bool is_stalled(const struct master *m, uint64_t now_ms)
+{
+	return now_ms - m->last_tick_ms > m->heartbeat_ms;
+}
+
 void master_check_ready(struct master *m)
 {
-	uint64_t ms = pool_now_ms() - m->start_ms;
+	uint64_t now_ms = pool_now_ms();
+	uint64_t ms = now_ms - m->start_ms - m->stalled_ms;
 
 	if (m->ready || master_recovering(m))
 		return;
 	if (!master_members_recovering(&m->members))
 		set_ready(m, "all inventories are in");
-	else if (ms >= (uint64_t)m->heartbeat_ms * MASTER_GRACE &&
+	else if (!is_stalled(m, now_ms) &&
+		 ms >= (uint64_t)m->heartbeat_ms * MASTER_GRACE &&
 		 (!master_members_joining(&m->members) ||
 		  ms >= INVENTORY_MAX_MS))
 		set_ready(m, "three heartbeats are over");
@@ -198,16 +207,16 @@ static void on_tick(uv_timer_t *t)
 {
 	struct master *m = t->data;
 	uint64_t now_ms = pool_now_ms();
-	/* After a stall of the loop, messages of live nodes are still unread:
-	 * do not declare anybody dead. */
-	bool stalled = now_ms - m->last_tick_ms > m->heartbeat_ms;
+	bool stalled = is_stalled(m, now_ms);
 
 	if (!master_acting(m))
 		return;
 
+	if (stalled)
+		m->stalled_ms += now_ms - m->last_tick_ms;
 	m->last_tick_ms = now_ms;
 	master_recover_tick(m, now_ms);
-	if (!stalled) {
+	if (!stalled) { /* else do not declare anybody dead */
 		check_members(m, now_ms);
 		check_unjoined(m, now_ms);
 		master_limits_check(m);

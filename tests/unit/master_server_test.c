@@ -1628,6 +1628,42 @@ static void a_member_that_does_not_return_is_not_waited_for_for_ever(
 	run_until(&loop, master_ready(master));
 }
 
+static uint64_t set_ns; /* by hand */
+
+static uint64_t set_time(void)
+{
+	return set_ns;
+}
+
+static void time_passes(unsigned int ms)
+{
+	set_ns += ms * 1000000ull;
+	run_until(&loop, master->last_tick_ms == pool_now_ms());
+}
+
+/* What nodes have sent meanwhile is still unread. */
+static void while_the_loop_stands_still_no_node_is_late(void **state)
+{
+	static const struct pool_clock clock = { set_time, set_time,
+						 no_randomness };
+	unsigned int i;
+
+	(void)state;
+	join(&node[0]);
+	join(&node[1]);
+	run_until(&loop, status_of("nodes_alive") == 2);
+	set_ns = now_ns();
+	pool_clock_set(&clock);
+	restart_master();
+	join(&node[0]);
+	time_passes(10 * HEARTBEAT_MS);
+	for (i = 0; i < MASTER_GRACE; i++) {
+		assert_false(master_ready(master));
+		time_passes(HEARTBEAT_MS);
+	}
+	assert_true(master_ready(master));
+}
+
 static void an_inventory_of(struct fake_node *n, unsigned int from,
 			    unsigned int to)
 {
@@ -2152,6 +2188,7 @@ int main(void)
 		T(a_restarted_master_knows_who_deleted_much),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
+		T(while_the_loop_stands_still_no_node_is_late),
 		T(all_keys_are_known_again_in_time_that_grows_with_their_number),
 		T(rules_make_copies_on_other_stores),
 		T(a_clients_copy_stops_counting_once_a_store_has_one),
