@@ -142,6 +142,14 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 	node_entry_tidy(n, e);
 }
 
+/* Is the copy of no use once the name's generation is gen? A new master's
+ * picture may have an older version than the one here, if the newer one left
+ * with its holders. The master knows of a counted copy, and decides on it. */
+static bool is_outdated(const struct node_object *o, uint64_t gen)
+{
+	return o->gen < gen || (o->gen > gen && !o->counted);
+}
+
 static int apply_file(struct pool_node *n, struct node_entry *e,
 		      const Kvpool__Meta *m)
 {
@@ -167,7 +175,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	memcpy(canon.digest, m->sum.data, 16);
 	e->sum = XXH128_hashFromCanonical(&canon);
 	if (other && e->obj && e->obj->state == NODE_HELD &&
-	    e->obj->gen < e->gen)
+	    is_outdated(e->obj, e->gen))
 		node_object_drop(n, e->obj, false);
 	set_holders(n, e, m);
 	if ((attr || attr_gen != e->attr.gen) && e->obj) {

@@ -4791,6 +4791,28 @@ static void what_was_published_before_a_picture_is_told_by_it(void **state)
 	assert_null(find(f, 0, name));
 }
 
+/* The newer one has left with its holders. A cached copy of it would be in the way
+ * of the older one's bytes. */
+static void a_picture_of_an_older_version_ends_a_cached_copy(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	uint64_t gen;
+
+	start_pool(f, 2);
+	publish(f, 1, "k", 1000, 1);
+	run_until(f, find(f, 0, "k"));
+	assert_readable(f, 0, "k", 1000, 1);
+	e = find(f, 0, "k");
+	gen = e->gen;
+	assert_true(e->obj && e->obj->gen == gen && !e->obj->counted);
+	feed_alone(f, true, false);
+	feed_names(f, 0, (char[]){ "k" }, gen - 1);
+	assert_int_equal(gen - 1, e->gen);
+	assert_null(e->obj);
+	feed_alone(f, false, true);
+}
+
 /* But of the first one of a session all is ahead that was named in it: it may be
  * told behind that, and had it gone, that would be told (master_sub_since). */
 static void what_was_named_before_the_first_picture_of_a_session_outlives_it(
@@ -5389,6 +5411,7 @@ int main(int argc, char **argv)
 		T(changes_that_could_not_be_sent_keep_their_order),
 		T(what_is_published_during_a_picture_outlives_it),
 		T(what_was_published_before_a_picture_is_told_by_it),
+		T(a_picture_of_an_older_version_ends_a_cached_copy),
 		T(
 			what_was_named_before_the_first_picture_of_a_session_outlives_it),
 		T(a_drop_that_crosses_held_does_not_mean_that_copy),
