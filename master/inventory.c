@@ -67,6 +67,16 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	return 0;
 }
 
+/* A former master had executed a repeated publication: changes of those who
+ * knew what that had overtaken are not older (may_be_repeated in ops.c). */
+static void note_repeated(struct item *it)
+{
+	if (it->meta->seen_gen &&
+	    pool_gen_epoch(it->meta->gen) < it->m->epoch)
+		(void)master_issued_add(&it->m->issued, it->path, it->len,
+					it->meta->gen, it->meta->seen_gen);
+}
+
 /* f is new, or older than the item: f becomes the item's version, with the
  * sender as its only holder. 0 or -ENOMEM. */
 static int adopt(struct item *it, struct master_file *f)
@@ -84,6 +94,7 @@ static int adopt(struct item *it, struct master_file *f)
 	master_file_set_size(&it->m->map, f, it->meta->size);
 	memcpy(f->sum, it->meta->sum.data, MASTER_SUM_SIZE);
 	(void)add_sender(it, f); /* the first holder needs no memory */
+	note_repeated(it);
 	return 0;
 }
 
@@ -97,6 +108,7 @@ static int same_object(struct item *it, struct master_file *f)
 		return rc;
 	if (rc == 1)
 		master_map_touch_file(&it->m->map, f);
+	note_repeated(it);
 	if (it->meta->attr_gen == f->attr_gen)
 		return 0;
 	if (it->meta->attr_gen < f->attr_gen) {

@@ -85,6 +85,7 @@ static int adopt_published(struct pool_node *n, struct node_entry *e,
 	if (pool_xattrs_from_pb(m->xattrs, m->n_xattrs, &xattrs) == -ENOMEM)
 		return -ENOMEM;
 	o->counted = true;
+	o->from = m->seen_gen;
 	forget_older(n, e);
 	node_object_held(n, e, o);
 	e->gen = m->gen;

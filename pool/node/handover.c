@@ -191,6 +191,7 @@ static Kvpool__HandoverFile *put_file(struct pool_node *n,
 	XXH128_canonicalFromHash(sum, o->sum);
 	m->id = o->id;
 	m->gen = o->gen;
+	m->from = o->from;
 	m->size = o->size;
 	m->sum.data = sum->digest;
 	m->sum.len = sizeof(sum->digest);
@@ -404,6 +405,7 @@ static int get_file(struct pool_node *n, struct node_entry *e,
 	o->sum = XXH128_hashFromCanonical(&canon);
 	o->id = m->id;
 	o->gen = m->gen;
+	o->from = m->from;
 	o->size = m->size;
 	o->counted = m->counted;
 	o->verified = m->verified;

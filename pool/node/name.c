@@ -252,7 +252,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	from->obj = NULL;
 	pool_evict_remove(n->evict, &o->ev, false);
 	o->w = w;
-	o->gen = 0;
+	o->gen = o->from = 0;
 	node_object_to(o, NODE_PENDING);
 	o->entry = to;
 	node_own_supersede(n, to, o, NULL);

@@ -153,6 +153,7 @@ struct node_object {
 	struct node_entry *entry;  /* the name, NULL once DROPPED */
 	uint64_t id;		   /* store file; 0 if borrowed */
 	uint64_t gen;
+	uint64_t from; /* as Meta.seen_gen of a published file */
 	uint64_t size; /* final once sealed */
 	XXH128_hash_t sum;
 	uint32_t refs;

@@ -276,7 +276,7 @@ static ptrdiff_t object_blob(const struct node_object *o, void *buf, size_t cap)
 		return len;
 	return node_blob_pack(path, (size_t)len, o->gen,
 			      w ? w->base_gen : 0, w ? node_base(o) : NULL,
-			      w ? w->seen_gen : 0, o->size, o->sum,
+			      w ? w->seen_gen : o->from, o->size, o->sum,
 			      w ? &w->attr : &e->attr,
 			      w ? w->xattrs : e->xattrs, buf, cap);
 }

@@ -157,6 +157,13 @@ static void change_lost(struct pool_node *n, const struct node_op *op,
 		node_dir(dir)->lost = status;
 }
 
+/* The newest generation that a publication was made knowing of. */
+static uint64_t known_gen(const struct node_op *op,
+			  const struct node_object *o)
+{
+	return o->w && o->w->base_gen > op->seen ? o->w->base_gen : op->seen;
+}
+
 static void op_answered(struct pool_node *n, struct node_op *op,
 			const Kvpool__OpResult *r)
 {
@@ -171,6 +178,7 @@ static void op_answered(struct pool_node *n, struct node_op *op,
 				take_back(n, op, r->gen);
 			return;
 		}
+		o->from = op->again ? known_gen(op, o) : 0;
 		if (o->state == NODE_PENDING)
 			node_publish_done(n, o,
 					  r->status || r->gen ? r->status :

@@ -83,6 +83,7 @@ static int add_held(struct inventory *inv, struct node_entry *e)
 	m->path.data = (uint8_t *)inv->paths[inv->n];
 	m->path.len = (size_t)len;
 	m->gen = o->gen;
+	m->seen_gen = o->from;
 	m->size = o->size;
 	XXH128_canonicalFromHash(&inv->sum[inv->n], o->sum);
 	m->sum.data = inv->sum[inv->n].digest;

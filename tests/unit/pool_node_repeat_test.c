@@ -256,9 +256,9 @@ static void put(struct fixture *f, int i, const char *name,
 	write_version(f, i, find(f, i, name)->own, version);
 }
 
-static bool pending(struct fixture *f, const char *name)
+static bool pending(struct fixture *f, int i, const char *name)
 {
-	struct node_entry *e = find(f, 0, name);
+	struct node_entry *e = find(f, i, name);
 
 	return e && e->own && e->own->state == NODE_PENDING;
 }
@@ -335,14 +335,19 @@ static void sync_dir(struct fixture *f, int i)
 	assert_int_equal(0, pool_node_lost(pool_node_root(f->node[i])));
 }
 
-/* The next master, which has what this one's state has. */
-static void restart_master(struct fixture *f)
+static void stop_master(struct fixture *f)
 {
 	bool closed = false;
 
 	master_close(f->master, on_closed, &closed);
 	run_until(f, closed);
 	pool_metrics_close(f->metrics);
+}
+
+/* The next master, which has what this one's state has. */
+static void restart_master(struct fixture *f)
+{
+	stop_master(f);
 	start_master(f);
 }
 
@@ -472,7 +477,7 @@ static void own_unlink(struct fixture *f, bool other_master)
 	run_until(f, published(f, 0, "k"));
 	cut_after(f, MC_UNLINK, 1, unlink_it(f, 0, "k"));
 	put(f, 0, "k", 2);
-	run_until(f, pending(f, "k"));
+	run_until(f, pending(f, 0, "k"));
 	come_back(f, other_master);
 	assert_both_read(f, "k", 2);
 }
@@ -493,7 +498,7 @@ static void own_put(struct fixture *f, bool other_master)
 {
 	put_unanswered(f);
 	put(f, 0, "k", 2);
-	run_until(f, pending(f, "k"));
+	run_until(f, pending(f, 0, "k"));
 	come_back(f, other_master);
 	assert_both_read(f, "k", 2);
 }
@@ -512,10 +517,10 @@ static void own_put_unlinked(struct fixture *f, bool other_master)
 static void restart_with(struct fixture *f, unsigned int version)
 {
 	put(f, 0, "k", version);
-	run_until(f, pending(f, "k"));
+	run_until(f, pending(f, 0, "k"));
 	close_node(f, 0);
 	open_node(f, 0);
-	run_until(f, pending(f, "k"));
+	run_until(f, pending(f, 0, "k"));
 }
 
 static void put_before_a_restart(struct fixture *f, bool other_master)
@@ -535,7 +540,7 @@ static void put_after_a_restart(struct fixture *f, bool other_master)
 	cut_after(f, MC_UNLINK, 1, unlink_it(f, 0, "k"));
 	restart_with(f, 2);
 	put(f, 0, "k", 3);
-	run_until(f, pending(f, "k"));
+	run_until(f, pending(f, 0, "k"));
 	come_back(f, other_master);
 	assert_both_read(f, "k", 3);
 }
@@ -558,7 +563,7 @@ static void unlinked_after_a_restart(struct fixture *f, bool other_master)
 	sync_dir(f, 1);
 	close_node(f, 0);
 	open_node(f, 0);
-	run_until(f, pending(f, "k"));
+	run_until(f, pending(f, 0, "k"));
 	come_back(f, other_master);
 	run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
 }
@@ -678,6 +683,42 @@ static void unlink_in_doubt(struct fixture *f, bool other_master)
 		assert_both_read(f, "k", 1);
 	else
 		run_until(f, !find(f, 0, "k") && !find(f, 1, "k"));
+}
+
+/* With no master; nor does the node live to see the next one. */
+static void put_and_die(struct fixture *f, int i, unsigned int version)
+{
+	stop_master(f);
+	run_until(f, !node_link_up(f->node[i]));
+	put(f, i, "k", version);
+	run_until(f, pending(f, i, "k"));
+	close_node(f, i);
+	start_master(f);
+}
+
+/* What the second node had put first was published when it came back, and the
+ * first one had left with newer versions. That master has died, too. */
+static void who_knew_of_more_than_a_repetition_is_not_overtaken_by_it(
+	void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, 1, "k", 0);
+	sync_dir(f, 1);
+	put_and_die(f, 1, 1);
+	run_until(f, node_link_up(f->node[0]));
+	put(f, 0, "k", 2);
+	sync_dir(f, 0);
+	put_and_die(f, 0, 3);
+	start_node(f, 1);
+	run_until(f, published(f, 1, "k"));
+	assert_reads(f, 1, "k", 1);
+	restart_master(f);
+	start_node(f, 0);
+	run_until(f, node_link_up(f->node[1]));
+	sync_dir(f, 0);
+	sync_dir(f, 1);
+	assert_both_read(f, "k", 3);
 }
 
 /* ---- what the master never heard of ---- */
@@ -854,6 +895,7 @@ int main(void)
 		two(unlink_in_doubt),
 		two(mkdir_of_a_file),
 		two(mkdir_of_what_was_removed),
+		T(who_knew_of_more_than_a_repetition_is_not_overtaken_by_it),
 		T(an_unlink_of_what_was_not_published_is_told),
 		T(nobody_hears_of_temporary_files),
 		T(nobody_hears_of_what_a_mount_hides),
