@@ -90,6 +90,7 @@ SRC_chaos   := $(wildcard tests/chaos/*.c)
 SRC_sim     := $(filter-out %_test.c %/bench_sim.c,$(wildcard tests/sim/*.c))
 SRC_fake    := $(wildcard tests/unit/fake_verbs*.c)
 SRC_kernel  := tests/unit/fs_kernel.c
+SRC_on_nodes := $(shell grep -ls 'pool_node_fixture\.h' tests/unit/*_test.c)
 SRC_sweep   := $(wildcard tests/sweep/sweep*.c)
 SRC_helpers := $(shell grep -ls '^int main\>' tests/it/*.c tests/bench/*.c) \
                tests/sim/bench_sim.c
@@ -260,9 +261,13 @@ KERNEL_LINK := $(addprefix -Wl$(comma)--wrap=,$(KERNEL_WRAPS))
 $(OBJ)/tests/fs_kernel_%_test: $(OBJ)/tests/fs_kernel_%_test.o \
                                $(addsuffix .o,$(call tests,$(SRC_kernel))) $(OBJ)/libkv.a
 	$(LINK) $(KERNEL_LINK) $^ -lcmocka $(LIBS)
+# Tests of whole nodes.
+$(call tests,$(SRC_on_nodes)): private LDFLAGS += -Wl,--wrap=pool_conn_send
+$(call tests,$(SRC_on_nodes)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
+		$(OBJ)/tests/pool_node_fixture.o $(OBJ)/libkv.a
+	$(LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
 $(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_told
-$(OBJ)/tests/pool_node_test: private LDFLAGS += -Wl,--wrap=pool_conn_send
 $(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send_file
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)

@@ -1,0 +1,312 @@
+/* What a start finds in its store (pool/node/adopt.c). */
+#include "tests/lib/unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "pool/store/store_priv.h"
+#include "tests/unit/pool_node_fixture.h"
+
+static void a_restart_finds_what_was_sealed_and_drops_the_rest(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+
+	start_node(f, 0);
+	put(f, 0, "whole", 5000, 1);
+	run_until(f, is_pending(f, 0, "whole"));
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "partial", 0);
+	write_bytes(f, 0, o, 5000, 2);
+	put(f, 0, "other.tmp", 5000, 3);
+	stop_node(f, 0);
+
+	start_node(f, 0);
+	assert_true(is_pending(f, 0, "whole"));
+	assert_bytes(f, 0, find(f, 0, "whole")->own, 5000, 1);
+	assert_true(find(f, 0, "whole")->own->given);
+	assert_int_equal(0640, pool_node_attr(&find(f, 0, "whole")->e)->mode);
+	assert_null(find(f, 0, "partial"));
+	assert_null(find(f, 0, "other.tmp"));
+
+	start_master(f);
+	run_until(f, is_published(f, 0, "whole"));
+	assert_readable(f, 0, "whole", 5000, 1);
+}
+
+static void a_name_changed_while_it_is_sealed_is_found_by_the_next_start(
+	void **state)
+{
+	struct fixture *f = *state;
+
+	start_node(f, 0);
+	workers_begin(f);
+	put(f, 0, "a", MIB, 1);
+	run_until(f, find(f, 0, "a")->own->state == NODE_SEALING);
+	assert_int_equal(0, rename_to(f, 0, "a", "b", false));
+	workers_end(f);
+	run_until(f, is_pending(f, 0, "b"));
+	stop_node(f, 0);
+	start_node(f, 0);
+	assert_null(find(f, 0, "a"));
+	assert_true(is_pending(f, 0, "b"));
+	assert_bytes(f, 0, find(f, 0, "b")->own, MIB, 1);
+}
+
+static void what_is_written_again_is_not_found_whole_after_a_crash(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	char value[256];
+	int fd;
+
+	start_node(f, 0);
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	o = find(f, 0, "k")->own;
+	fd = pool_store_fd(pool_node_store(node(f, 0)), o->id, O_RDONLY);
+	assert_true(fd >= 0);
+	/* What says that it is whole, and with which sum. */
+	assert_true(fgetxattr(fd, "trusted.kvpool", value, sizeof(value)) > 0 ||
+		    fgetxattr(fd, "user.kvpool", value, sizeof(value)) > 0);
+	assert_int_equal(0, pool_node_unseal(node(f, 0), o));
+	assert_int_equal(-1, fgetxattr(fd, "trusted.kvpool", value,
+				       sizeof(value)));
+	assert_int_equal(-1, fgetxattr(fd, "user.kvpool", value,
+				       sizeof(value)));
+	close(fd);
+}
+
+static void what_is_published_survives_a_restart(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_xattrs *x = NULL;
+	struct node_entry *e;
+	uint64_t gen;
+	size_t len = 0;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	e = find(f, 0, "k");
+	assert_int_equal(0, pool_xattrs_set(&x, "user.a", "b", 1, 0));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), &e->e,
+					      POOL_SET_XATTRS,
+					      pool_node_attr(&e->e), x));
+	run_until(f, pool_list_empty(&node(f, 0)->ops_sent) &&
+			     pool_list_empty(&node(f, 0)->ops_waiting));
+	publish(f, 0, "k2", 3000, 2);
+	gen = e->gen;
+	stop_node(f, 0);
+	stop_master(f);
+
+	start_node(f, 0);
+	e = find(f, 0, "k");
+	assert_non_null(e);
+	assert_int_equal(gen, e->gen);
+	assert_int_equal(NODE_HELD, e->obj->state);
+	assert_false(e->obj->verified);
+	assert_int_equal(0640, e->attr.mode);
+	assert_readable(f, 0, "k", 100000, 1);
+	assert_true(e->obj->verified);
+	assert_non_null(find(f, 0, "k2"));
+
+	start_master(f);
+	run_until(f, is_up(f, 0));
+	run_for(f, 60);
+	e = find(f, 0, "k");
+	assert_non_null(e);
+	assert_int_equal(gen, e->gen);
+	assert_non_null(pool_xattrs_get(e->xattrs, "user.a", &len));
+}
+
+static void attributes_set_elsewhere_survive_a_restart(void **state)
+{
+	struct fixture *f = *state;
+	struct node_attr attr = { .mode = 0604 };
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, find(f, 1, "k"));
+	assert_int_equal(0, pool_node_setattr(node(f, 1), &find(f, 1, "k")->e,
+					      POOL_SET_MODE, &attr, NULL));
+	run_until(f, find(f, 0, "k")->attr.mode == 0604);
+	stop_node(f, 0);
+	stop_node(f, 1);
+	stop_master(f);
+	start_node(f, 0);
+	assert_int_equal(0604, find(f, 0, "k")->attr.mode);
+}
+
+static void damage_found_after_a_restart_is_never_served(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	int rc;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	damage(f, 0, find(f, 0, "k")->obj);
+	stop_node(f, 0);
+	start_node(f, 0);
+	rc = want(f, 0, "k", &o);
+	/* The master may have taken the name away by then. */
+	assert_true(rc == -ENOENT || rc == -ESTALE);
+	assert_null(o);
+	assert_null(find(f, 0, "k") ? find(f, 0, "k")->obj : NULL);
+	assert_count(1, f, 0, bad_sums);
+}
+
+static void a_cached_copy_that_was_renamed_is_found_after_a_restart(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	publish(f, 0, "old", 300000, 1);
+	run_until(f, find(f, 1, "old"));
+	assert_readable(f, 1, "old", 300000, 1);
+	assert_int_equal(0, rename_to(f, 1, "old", "new", false));
+	run_until(f, is_published(f, 1, "new"));
+	stop_node(f, 1);
+	start_node(f, 1);
+	assert_non_null(find(f, 1, "new"));
+	assert_readable(f, 1, "new", 300000, 1);
+}
+
+static void a_replica_is_found_again_after_a_restart(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 300000, 1);
+	publish(f, 0, "cached", 300000, 2);
+	run_until(f, find(f, 1, "cached"));
+	assert_readable(f, 1, "cached", 300000, 2);
+	set_replicas(f, 0, "k", "2", 0600);
+	set_replicas(f, 0, "cached", "2", 0600);
+	run_until(f, find(f, 1, "k")->obj && find(f, 1, "k")->obj->counted &&
+			     find(f, 1, "cached")->obj->counted);
+	stop_node(f, 0);
+	stop_node(f, 1);
+	stop_master(f);
+	start_node(f, 1);
+	e = find(f, 1, "k");
+	assert_non_null(e);
+	assert_int_equal(NODE_HELD, e->obj->state);
+	assert_readable(f, 1, "k", 300000, 1);
+	assert_readable(f, 1, "cached", 300000, 2);
+}
+
+/* Node 1 is a store without a mount. Whoever comes back first, the attributes
+ * that were set last are the ones that hold. */
+static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
+{
+	struct fixture *f = *state;
+	int first;
+
+	start_master(f);
+	start_node(f, 0);
+	f->opts.mount = false;
+	start_node(f, 1);
+	run_until(f, is_up(f, 0) && node_link_up(node(f, 1)));
+	publish(f, 0, "k", 1000, 1);
+	set_replicas(f, 0, "k", "2", 0600);
+	run_until(f, known(f, 1, "k") && find(f, 1, "k")->obj);
+	set_replicas(f, 0, "k", "2", 0604);
+	run_until(f, find(f, 1, "k")->attr.mode == 0604);
+
+	/* Set while it is away; then the master forgets everything. */
+	for (first = 0; first < 2; first++) {
+		uint32_t mode = 0606 + (uint32_t)first;
+		uint64_t gen;
+
+		run_until(f, find(f, 0, "k")->attr.gen ==
+				     find(f, 1, "k")->attr.gen);
+		gen = find(f, 0, "k")->attr.gen;
+		stop_node(f, 1);
+		set_replicas(f, 0, "k", "2", mode);
+		run_until(f, find(f, 0, "k")->attr.gen > gen);
+		stop_node(f, 0);
+		stop_master(f);
+		start_master(f);
+		f->opts.mount = first == 0;
+		start_node(f, first);
+		run_until(f, node_link_up(node(f, first)));
+		f->opts.mount = first != 0;
+		start_node(f, !first);
+		run_until(f, find(f, 0, "k") && find(f, 1, "k") &&
+				     find(f, 1, "k")->attr.mode == mode &&
+				     is_up(f, 0));
+		assert_int_equal(mode, find(f, 0, "k")->attr.mode);
+	}
+	f->opts.mount = true;
+}
+
+/* The generation in the metadata of its file; 0: it is still to be published. */
+static uint64_t kept_gen(struct fixture *f, int i, const struct node_object *o)
+{
+	struct pool_store *s = pool_node_store(node(f, i));
+	struct store_blob_buf b;
+	Kvpool__Meta *m;
+	char path[PATH_MAX];
+	uint64_t gen;
+	ssize_t n;
+
+	store_path(s, o->id, path);
+	n = getxattr(path, s->xattr, &b, sizeof(b));
+	assert_true(n > 0);
+	assert_true(store_blob_valid(&b, (size_t)n));
+	m = kvpool__meta__unpack(NULL, b.head.blob_len, b.blob);
+	assert_non_null(m);
+	gen = m->gen;
+	kvpool__meta__free_unpacked(m, NULL);
+	return gen;
+}
+
+/* What a client has put is found at its next start as what it is: else that would
+ * be published again, over what has replaced it since. */
+static void a_clients_metadata_names_the_generation(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_master(f);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 0);
+	run_until(f, is_up(f, 0));
+	publish(f, 0, "k", 1000, 1); /* no store has it */
+	e = find(f, 0, "k");
+	assert_non_null(e->obj->w);
+	assert_int_equal(e->gen, kept_gen(f, 0, e->obj));
+	f->opts.store_size = STORE_SIZE;
+	start_node(f, 1);
+	run_until(f, find(f, 1, "k") && find(f, 1, "k")->obj && !e->obj->w);
+	assert_int_equal(e->gen, kept_gen(f, 0, e->obj));
+	publish(f, 0, "l", 1000, 1);
+	e = find(f, 0, "l");
+	run_until(f, find(f, 1, "l") && find(f, 1, "l")->obj && !e->obj->w);
+	assert_int_equal(e->gen, kept_gen(f, 0, e->obj));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_restart_finds_what_was_sealed_and_drops_the_rest),
+		T(a_name_changed_while_it_is_sealed_is_found_by_the_next_start),
+		T(what_is_written_again_is_not_found_whole_after_a_crash),
+		T(what_is_published_survives_a_restart),
+		T(attributes_set_elsewhere_survive_a_restart),
+		T(damage_found_after_a_restart_is_never_served),
+		T(a_cached_copy_that_was_renamed_is_found_after_a_restart),
+		T(a_replica_is_found_again_after_a_restart),
+		T(a_store_without_a_feed_keeps_up_with_attributes),
+		T(a_clients_metadata_names_the_generation),
+	};
+
+	if (argc > 1) /* only these, as cmocka's patterns */
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,350 @@
+/* What the master names: publications, the same content again, and what is
+ * replaced while its publication is in flight (pool/node/own.c, ops_done.c). */
+#include "tests/lib/unit.h"
+
+#include <errno.h>
+
+#include "tests/unit/pool_node_fixture.h"
+
+static void a_publication_gets_a_generation(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	char gen[32];
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	e = find(f, 0, "k");
+	assert_int_equal(1, f->m[0].told.published);
+	assert_int_equal(NODE_HELD, e->obj->state);
+	assert_true(e->obj->gen == e->gen && e->gen != 0);
+	assert_int_equal(100000, e->size);
+	assert_null(e->obj->w);
+	assert_true(e->obj->counted);
+	assert_info(f, 0, "k", "user.kvpool.state", "held");
+	assert_info(f, 0, "k", "user.kvpool.nodes", "node0");
+	assert_true(pool_node_info(node(f, 0), &e->e,
+				   "user.kvpool.generation", gen,
+				   sizeof(gen)) > 0);
+	assert_string_equal("1.", (gen[2] = '\0', gen));
+	assert_readable(f, 0, "k", 100000, 1);
+}
+
+static void an_empty_file_is_published_too(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	publish(f, 0, "k", 0, 1);
+	run_until(f, find(f, 1, "k"));
+	assert_readable(f, 0, "k", 0, 1);
+	assert_readable(f, 1, "k", 0, 1);
+}
+
+static void a_pending_file_is_published_under_its_last_name(void **state)
+{
+	struct fixture *f = *state;
+
+	start_node(f, 0);
+	start_node(f, 1);
+	put(f, 0, "a", 1000, 1);
+	run_until(f, is_pending(f, 0, "a"));
+	assert_int_equal(0, rename_to(f, 0, "a", "b", false));
+	assert_true(is_pending(f, 0, "b"));
+	assert_null(find(f, 0, "a"));
+	start_master(f);
+	run_until(f, is_published(f, 0, "b") && find(f, 1, "b"));
+	assert_null(find(f, 1, "a"));
+	assert_count(1, f, 0, published);
+	assert_readable(f, 1, "b", 1000, 1);
+}
+
+static void a_publication_that_is_refused_is_told_by_one_fsync(void **state)
+{
+	struct fixture *f = *state;
+	struct node_dirent *root;
+	struct node_object *o;
+
+	start_node(f, 0);
+	root = pool_node_root(node(f, 0));
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	o = find(f, 0, "k")->own;
+	node_op_forget(node(f, 0), o);
+	node_publish_done(node(f, 0), o, -EISDIR, 0);
+	assert_null(find(f, 0, "k"));
+	assert_int_equal(-EISDIR, pool_node_lost(root));
+	assert_int_equal(0, pool_node_lost(root));
+	/* One that a newer version has overtaken is replaced, not lost. */
+	put(f, 0, "k", 1000, 1);
+	run_until(f, is_pending(f, 0, "k"));
+	o = find(f, 0, "k")->own;
+	node_op_forget(node(f, 0), o);
+	node_publish_done(node(f, 0), o, -ESTALE, 0);
+	assert_int_equal(0, pool_node_lost(root));
+}
+
+static void a_new_generation_replaces_the_other_node_s_copy(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 1000, 1);
+	assert_readable(f, 1, "k", 1000, 1);
+	gen = find(f, 1, "k")->gen;
+	publish(f, 0, "k", 2000, 2);
+	run_until(f, find(f, 1, "k") && find(f, 1, "k")->gen > gen);
+	assert_int_equal(1, f->m[1].told.changed);
+	assert_int_equal(1, f->m[1].told.object_gone);
+	assert_readable(f, 1, "k", 2000, 2);
+	/* And back: the writer need not be the holder. */
+	publish(f, 1, "k", 3000, 3);
+	run_until(f, find(f, 0, "k") && find(f, 0, "k")->size == 3000);
+	assert_readable(f, 0, "k", 3000, 3);
+}
+
+static void what_a_client_writes_reaches_a_store(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_master(f);
+	start_node(f, 0);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 1);
+	run_until(f, is_up(f, 0) && is_up(f, 1) &&
+			     node(f, 0)->nmembers == 2 &&
+			     node(f, 1)->nmembers == 2);
+	publish(f, 1, "k", 100000, 1);
+	e = find(f, 1, "k");
+	run_until(f, find(f, 0, "k") && find(f, 0, "k")->obj &&
+			     find(f, 0, "k")->obj->counted);
+	assert_readable(f, 0, "k", 100000, 1);
+	run_until(f, e->obj && !e->obj->w); /* it may go from here now */
+	assert_false(e->obj->counted);
+}
+
+/* ---- the same content again ---- */
+
+static void the_same_content_is_no_new_generation(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen, id;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	gen = find(f, 0, "k")->gen;
+	id = find(f, 0, "k")->obj->id;
+	put(f, 0, "k", 100000, 1);
+	assert_true(id != find(f, 0, "k")->own->id);
+	run_until(f, is_published(f, 0, "k"));
+	assert_count(1, f, 0, same_content);
+	assert_count(1, f, 0, published);
+	assert_int_equal(gen, find(f, 0, "k")->gen);
+	assert_int_equal(id, find(f, 0, "k")->obj->id);
+	assert_int_equal(1, f->m[0].told.object_gone);
+
+	publish(f, 0, "k", 100000, 2);
+	assert_count(2, f, 0, published);
+	assert_true(find(f, 0, "k")->gen > gen);
+	assert_readable(f, 0, "k", 100000, 2);
+}
+
+/* The one who holds them has gone, and the master has not missed it yet. */
+static void the_same_content_is_not_left_to_a_node_that_has_gone(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t gen;
+
+	start_pool(f, 2);
+	publish(f, 0, "read", 100000, 1);
+	publish(f, 0, "unread", 100000, 2);
+	run_until(f, find(f, 1, "read") && find(f, 1, "unread"));
+	assert_readable(f, 1, "read", 100000, 1); /* a cached copy is here */
+	gen = find(f, 1, "read")->gen;
+	stop_node(f, 0);
+	put(f, 1, "read", 100000, 1);
+	put(f, 1, "unread", 100000, 2);
+	run_until(f, is_published(f, 1, "read") &&
+			     is_published(f, 1, "unread"));
+	assert_int_equal(gen, find(f, 1, "read")->gen);
+	assert_count(2, f, 1, same_content);
+	run_for(f, 10 * HEARTBEAT_MS);
+	assert_readable(f, 1, "read", 100000, 1);
+	assert_readable(f, 1, "unread", 100000, 2);
+	assert_true(find(f, 1, "read")->obj->counted);
+}
+
+/* The same of a client: it keeps them until a store that is there has them. */
+static void a_clients_same_content_is_not_left_to_it_either(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+
+	start_pool(f, 1);
+	f->opts.store_size = 0;
+	f->opts.buffer_size = 16 * MIB;
+	start_node(f, 1);
+	run_until(f, is_up(f, 1));
+	publish(f, 0, "k", 100000, 1);
+	run_until(f, find(f, 1, "k"));
+	stop_node(f, 0);
+	put(f, 1, "k", 100000, 1);
+	run_until(f, is_published(f, 1, "k"));
+	assert_count(1, f, 1, same_content);
+	run_for(f, 10 * HEARTBEAT_MS);
+	e = find(f, 1, "k");
+	assert_non_null(e);
+	assert_non_null(e->obj);
+	assert_non_null(e->obj->w); /* no store has it */
+	f->opts.store_size = STORE_SIZE;
+	start_node(f, 2);
+	run_until(f, find(f, 2, "k") && find(f, 2, "k")->obj &&
+			     find(f, 2, "k")->obj->counted && !e->obj->w);
+	assert_readable(f, 2, "k", 100000, 1);
+}
+
+static void a_put_does_not_count_on_a_copy_in_doubt(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t id;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 100000, 1);
+	damage(f, 0, find(f, 0, "k")->obj);
+	id = find(f, 0, "k")->obj->id;
+	find(f, 0, "k")->obj->verified = false;
+	publish(f, 0, "k", 100000, 1);
+	assert_true(id != find(f, 0, "k")->obj->id);
+	assert_readable(f, 0, "k", 100000, 1);
+}
+
+/* k is a, then b, then a again before the master has said what b was. */
+static void the_same_content_again_is_published_if_another_was_on_its_way(
+	void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	put(f, 0, "a.tmp", 1000, 1);
+	publish_and_see(f, "k", 1000, 1);
+	put(f, 0, "k", 1000, 2);
+	run_until(f, !pool_list_empty(&node(f, 0)->ops_sent));
+	assert_true(is_pending(f, 0, "k"));
+	assert_int_equal(0, rename_to(f, 0, "a.tmp", "k", false));
+	run_until(f, is_published(f, 0, "k") &&
+			     pool_list_empty(&node(f, 0)->ops_sent) &&
+			     pool_list_empty(&node(f, 0)->ops_waiting));
+	run_for(f, 100);
+	assert_readable(f, 0, "k", 1000, 1);
+	assert_readable(f, 1, "k", 1000, 1);
+}
+
+/* ---- replaced on its way to the master ---- */
+
+/* k is b, on its way when it was replaced by an open file: the master has named
+ * what is gone. Returns the open file (a ref), k's own. */
+static struct node_object *replaced_on_its_way(struct fixture *f, const char *k)
+{
+	struct node_object *open;
+	struct node_entry *e;
+
+	do {
+		publish(f, 0, k, 1000, 1);
+		run_until(f, find(f, 1, k));
+		e = find(f, 0, k);
+		put(f, 0, k, 1000, 2);
+		run_until(f, !e->own || (is_pending(f, 0, k) &&
+					 node_op_sent(node(f, 0), e->own)));
+	} while (!e->own); /* as put_on_its_way */
+	open = node_object_ref(create_in(f, 0, pool_node_root(node(f, 0)),
+					 "open.tmp", 0));
+	assert_int_equal(0, rename_to(f, 0, "open.tmp", k, false));
+	run_until(f, open->w->phantom_gen && e->gen == open->w->phantom_gen);
+	run_until(f, find(f, 1, k)->gen == e->gen);
+	return open;
+}
+
+static void a_name_that_is_replaced_again_and_again_is_always_there(
+	void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *open, *o;
+
+	start_pool(f, 2);
+	open = replaced_on_its_way(f, "k");
+	o = create_in(f, 0, pool_node_root(node(f, 0)), "b.tmp", 0);
+	write_bytes(f, 0, o, 1000, 2);
+	assert_int_equal(0, rename_to(f, 0, "b.tmp", "k", false));
+	pool_node_writer_closed(node(f, 0), open);
+	node_object_unref(node(f, 0), open);
+	run_for(f, 50);
+	assert_non_null(find(f, 1, "k"));
+	close_whole(f, 0, o);
+	run_until(f, (assert_non_null(find(f, 0, "k")), true) &&
+			     (assert_non_null(find(f, 1, "k")), true) &&
+			     is_published(f, 0, "k") && all_answered(f, 0) &&
+			     find(f, 1, "k")->gen == find(f, 0, "k")->gen);
+	assert_readable(f, 0, "k", 1000, 2);
+	assert_readable(f, 1, "k", 1000, 2);
+}
+
+/* The same bytes come again before the master has heard that it is to take them
+ * back (late: before the feed says that it has, if that comes by itself). */
+static void what_is_being_taken_back_is_not_the_same_content(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *open, *o;
+	char k[3] = "k0";
+	int late;
+
+	start_pool(f, 2);
+	for (late = 0; late < 6; late++, k[1]++) {
+		open = replaced_on_its_way(f, k);
+		pool_node_poison(node(f, 0), open, -ENOSPC);
+		pool_node_writer_closed(node(f, 0), open);
+		node_object_unref(node(f, 0), open);
+		o = create_in(f, 0, pool_node_root(node(f, 0)), "b.tmp", 0);
+		write_bytes(f, 0, o, 1000, 2);
+		if (!late)
+			close_whole(f, 0, o);
+		assert_int_equal(0, rename_to(f, 0, "b.tmp", k, false));
+		if (late) {
+			run_until(f, all_answered(f, 0));
+			close_whole(f, 0, o);
+		}
+		run_until(f, (assert_non_null(find(f, 0, k)), true) &&
+				     is_published(f, 0, k) &&
+				     all_answered(f, 0) && find(f, 1, k) &&
+				     find(f, 1, k)->gen == find(f, 0, k)->gen);
+		run_for(f, 20);
+		assert_readable(f, 0, k, 1000, 2);
+		assert_readable(f, 1, k, 1000, 2);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_publication_gets_a_generation),
+		T(an_empty_file_is_published_too),
+		T(a_pending_file_is_published_under_its_last_name),
+		T(a_publication_that_is_refused_is_told_by_one_fsync),
+		T(a_new_generation_replaces_the_other_node_s_copy),
+		T(what_a_client_writes_reaches_a_store),
+		T(the_same_content_is_no_new_generation),
+		T(the_same_content_is_not_left_to_a_node_that_has_gone),
+		T(a_clients_same_content_is_not_left_to_it_either),
+		T(a_put_does_not_count_on_a_copy_in_doubt),
+		T(
+			the_same_content_again_is_published_if_another_was_on_its_way),
+		T(a_name_that_is_replaced_again_and_again_is_always_there),
+		T(what_is_being_taken_back_is_not_the_same_content),
+	};
+
+	if (argc > 1) /* only these, as cmocka's patterns */
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,476 @@
+/* The session with the master: its connection, the feed and whole pictures, and
+ * barriers, which fsync waits for (pool/node/session.c, feed.c, barrier.c). */
+#include "tests/lib/unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit/pool_node_fixture.h"
+
+/* ---- the connection ---- */
+
+/* Who joins an empty pool tells the others nothing but that it is there. */
+static void an_idle_pool_keeps_its_connections(void **state)
+{
+	struct fixture *f = *state;
+
+	start_pool(f, 2);
+	run_for(f, 6 * HEARTBEAT_MS);
+	assert_count(1, f, 0, master_connects);
+	assert_count(1, f, 1, master_connects);
+	assert_false(node(f, 0)->untold);
+}
+
+static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t old;
+
+	start_pool(f, 1);
+	f->m[0].told.slow = true;
+	publish(f, 0, "k", 1000, 1);
+	run_until(f, f->m[0].told.telling);
+	old = f->m[0].told.telling;
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	assert_false(node(f, 0)->untold);
+	start_master(f);
+	run_until(f, node(f, 0)->untold);
+	pool_node_told(node(f, 0), old);
+	assert_true(node(f, 0)->untold);
+	pool_node_told(node(f, 0), f->m[0].told.telling);
+	assert_false(node(f, 0)->untold);
+}
+
+static void a_master_of_an_older_epoch_is_left(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t connects, epoch;
+	char path[96];
+
+	f->opts.mount = false; /* has no feed whose epoch a master would refuse */
+	start_master(f);
+	stop_master(f);
+	start_master(f);
+	start_node(f, 0);
+	run_until(f, node_link_up(node(f, 0)));
+	epoch = node(f, 0)->epoch;
+	assert_int_equal(2, epoch);
+	stop_master(f);
+	snprintf(path, sizeof(path), "%s/master", f->top);
+	assert_int_equal(0, unlink(path));
+	start_master(f);
+	connects = pool_counter_value(&node(f, 0)->c.master_connects);
+	run_until(f, pool_counter_value(&node(f, 0)->c.master_connects) >
+			     connects + 1);
+	assert_false(node_link_up(node(f, 0)));
+	assert_int_equal(epoch, node(f, 0)->epoch);
+}
+
+/* The second of a list is the one that is there. */
+static void a_node_goes_through_its_list_of_masters(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_hostports *list = &f->opts.masters;
+
+	start_master(f);
+	list->at[1] = list->at[0];
+	list->at[0].port = 1;
+	list->n = 2;
+	start_node(f, 0);
+	run_until(f, node_link_up(node(f, 0)));
+	list->at[0] = list->at[1];
+}
+
+/* ---- the feed ---- */
+
+/* What the master says of a name, as of before the changes under way. */
+static void feed_older(struct fixture *f, int i, const struct pool_entry *pe,
+		       const char *path)
+{
+	const struct node_entry *e = (const void *)pe;
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta m = KVPOOL__META__INIT, *list[1] = { &m };
+	uint8_t sum[16] = { 0 };
+
+	m.path.data = (uint8_t *)(uintptr_t)path;
+	m.path.len = strlen(path);
+	m.is_dir = pe->is_dir;
+	m.mode = 0700;
+	if (!pe->is_dir) {
+		m.gen = e->gen;
+		m.size = e->size;
+		m.sum.data = sum;
+		m.sum.len = sizeof(sum);
+	}
+	feed.entries = list;
+	feed.n_entries = 1;
+	assert_int_equal(0, node_feed_apply(node(f, i), &feed));
+}
+
+static void change_and_feed(struct fixture *f, struct pool_entry *e,
+			    const char *path)
+{
+	struct node_attr attr = { .mode = 0601, .uid = 7, .gid = 8 };
+	unsigned int told;
+
+	assert_int_equal(0, set_xattr(f, 0, e, "user.gone", "1"));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.a", "1"));
+	assert_int_equal(0, pool_node_setattr(node(f, 0), e,
+					      POOL_SET_MODE | POOL_SET_UID,
+					      &attr, NULL));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.b", "2"));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.a", "3"));
+	assert_int_equal(0, set_xattr(f, 0, e, "user.gone", NULL));
+	told = f->m[0].told.attr_changed;
+	feed_older(f, 0, e, path);
+	assert_true(has_xattr(e, "user.a", "3"));
+	assert_true(has_xattr(e, "user.b", "2"));
+	assert_false(has_xattr(e, "user.gone", "1"));
+	assert_int_equal(0601, pool_node_attr(e)->mode);
+	assert_int_equal(7, pool_node_attr(e)->uid);
+	run_until(f, all_answered(f, 0));
+	run_for(f, 60);
+	assert_true(has_xattr(e, "user.a", "3"));
+	assert_true(has_xattr(e, "user.b", "2"));
+	assert_false(has_xattr(e, "user.gone", "1"));
+	assert_int_equal(0601, pool_node_attr(e)->mode);
+	assert_true(f->m[0].told.attr_changed <= told + 2);
+	/* Answered: what the feed says now is so. */
+	feed_older(f, 0, e, path);
+	assert_null(pool_node_xattrs(e));
+	assert_int_equal(0700, pool_node_attr(e)->mode);
+}
+
+static void an_older_feed_undoes_no_change_that_is_under_way(void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	struct node_dirent *d;
+
+	start_pool(f, 1);
+	publish(f, 0, "k", 1000, 1);
+	change_and_feed(f, &find(f, 0, "k")->e, "k");
+	assert_int_equal(0, pool_node_mkdir(node(f, 0),
+					    pool_node_root(node(f, 0)), "d",
+					    1, &attr, &d));
+	change_and_feed(f, &d->d.e, "d");
+	change_and_feed(f, &pool_node_root(node(f, 0))->d.e, "");
+	assert_int_equal(0, node(f, 0)->changes.count);
+}
+
+/* Nor does one of before it was made again hide a directory. */
+static void an_older_feed_removes_no_directory_being_made(void **state)
+{
+	static const struct node_attr attr = { .mode = 0755 };
+	struct fixture *f = *state;
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta m = KVPOOL__META__INIT, *list[1] = { &m };
+	struct node_dirent *root, *d;
+
+	start_pool(f, 1);
+	root = pool_node_root(node(f, 0));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	run_until(f, all_answered(f, 0));
+	assert_int_equal(0, pool_node_rmdir(node(f, 0), d));
+	assert_int_equal(0, pool_node_mkdir(node(f, 0), root, "d", 1, &attr,
+					    &d));
+	m.path.data = (uint8_t *)(uintptr_t)"d";
+	m.path.len = 1;
+	m.is_dir = m.deleted = true;
+	feed.entries = list;
+	feed.n_entries = 1;
+	assert_int_equal(0, node_feed_apply(node(f, 0), &feed));
+	assert_non_null(pool_node_lookup(node(f, 0), root, "d", 1));
+	run_until(f, all_answered(f, 0));
+	run_for(f, 60);
+	assert_ptr_equal(d, pool_node_lookup(node(f, 0), root, "d", 1));
+	assert_int_equal(1, f->m[0].told.dir_gone); /* its rmdir */
+}
+
+/* A name that was answered for, and that the feed has not told of yet. */
+static void publish_ahead(struct fixture *f, char name[16])
+{
+	int i = 0;
+
+	do { /* until the feed has not come in the same turn */
+		snprintf(name, 16, "new%d", i);
+		publish(f, 0, name, 1000, 2);
+	} while (!find(f, 0, name)->ahead && ++i < 100);
+	assert_true(i < 100);
+}
+
+static void feed_alone(struct fixture *f, bool begin, bool complete)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+
+	feed.upto_seq = node(f, 0)->feed_seq;
+	feed.begin = begin;
+	feed.complete = complete;
+	assert_int_equal(0, node_feed_apply(node(f, 0), &feed));
+}
+
+/* A whole picture that says nothing of what the master has answered meanwhile:
+ * the feed waits for others' changes to be settled. It is told behind it. */
+static void what_is_published_during_a_picture_outlives_it(void **state)
+{
+	struct fixture *f = *state;
+	char name[16];
+
+	start_pool(f, 1);
+	publish(f, 0, "old", 1000, 1);
+	run_until(f, find(f, 0, "old")->ahead == 0);
+	feed_alone(f, true, false);
+	publish_ahead(f, name);
+	feed_alone(f, false, true);
+	assert_null(find(f, 0, "old"));
+	assert_non_null(find(f, 0, name));
+	assert_readable(f, 0, name, 1000, 2);
+}
+
+/* It is in the picture, or exists no more. */
+static void what_was_published_before_a_picture_is_told_by_it(void **state)
+{
+	struct fixture *f = *state;
+	char name[16];
+
+	start_pool(f, 1);
+	publish_ahead(f, name);
+	feed_alone(f, true, false);
+	feed_alone(f, false, true);
+	assert_null(find(f, 0, name));
+}
+
+/* The newer one has left with its holders. A cached copy of it would be in the way
+ * of the older one's bytes. */
+static void a_picture_of_an_older_version_ends_a_cached_copy(void **state)
+{
+	struct fixture *f = *state;
+	struct node_entry *e;
+	uint64_t gen;
+
+	start_pool(f, 2);
+	publish(f, 1, "k", 1000, 1);
+	run_until(f, find(f, 0, "k"));
+	assert_readable(f, 0, "k", 1000, 1);
+	e = find(f, 0, "k");
+	gen = e->gen;
+	assert_true(e->obj && e->obj->gen == gen && !e->obj->counted);
+	feed_alone(f, true, false);
+	feed_names(f, 0, (char[]){ "k" }, gen - 1);
+	assert_int_equal(gen - 1, e->gen);
+	assert_null(e->obj);
+	feed_alone(f, false, true);
+}
+
+/* But of the first one of a session all is ahead that was named in it: it may be
+ * told behind that, and had it gone, that would be told (master_sub_since). */
+static void what_was_named_before_the_first_picture_of_a_session_outlives_it(
+	void **state)
+{
+	struct fixture *f = *state;
+	char name[16];
+
+	start_pool(f, 1);
+	publish_ahead(f, name);
+	node(f, 0)->feed_begun = false; /* as after WELCOME */
+	feed_alone(f, true, false);
+	feed_alone(f, false, true);
+	assert_non_null(find(f, 0, name));
+	assert_readable(f, 0, name, 1000, 2);
+}
+
+/* ---- barriers ---- */
+
+static void a_barrier_without_a_master_times_out(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false }, cancelled = t;
+	uint64_t start = pool_now_ms();
+
+	f->opts.deadline_ms = 1000;
+	start_node(f, 0);
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &cancelled.b,
+						    on_barrier));
+	pool_node_barrier_cancel(node(f, 0), &cancelled.b);
+	run_until(f, t.done);
+	assert_int_equal(-ETIMEDOUT, t.status);
+	assert_in_range(pool_now_ms() - start, 1000, 4000);
+	assert_false(cancelled.done);
+	assert_count(1, f, 0, barrier_timeouts);
+	/* The next one need not wait to know. */
+	t.done = false;
+	start = pool_now_ms();
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, t.done);
+	assert_int_equal(-ETIMEDOUT, t.status);
+	assert_in_range(pool_now_ms() - start, 0, 900);
+	/* One that is waiting when the node closes ends as well. */
+	t.done = false;
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	stop_node(f, 0);
+	assert_true(t.done);
+	/* (It may be over before the node is, on a busy machine.) */
+	assert_true(t.status == -ECANCELED || t.status == -ETIMEDOUT);
+}
+
+static void a_barrier_ends_after_the_publications_before_it(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+	int i;
+
+	start_pool(f, 2);
+	for (i = 0; i < 20; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "k%d", i);
+		put(f, 0, name, 10000, (uint32_t)i);
+	}
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	for (i = 0; i < 20; i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "k%d", i);
+		assert_true(is_published(f, 0, name));
+		assert_non_null(find(f, 1, name)); /* told before */
+	}
+	/* With nothing before it, one round trip. */
+	t.done = false;
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+}
+
+static void a_barrier_waits_until_other_kernels_have_been_told(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+
+	start_pool(f, 2);
+	f->m[1].told.slow = true;
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, find(f, 1, "k") && f->m[1].told.telling);
+	run_for(f, 60);
+	assert_false(t.done);
+	f->m[1].told.slow = false;
+	pool_node_told(node(f, 1), f->m[1].told.telling);
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+}
+
+static void a_patient_barrier_waits_while_something_is_done(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false }, other = t;
+	uint64_t end, other_end;
+
+	start_pool(f, 2);
+	f->m[1].told.slow = true;
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	pool_node_barrier_patient(&t.b);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &other.b,
+						    on_barrier));
+	end = t.b.deadline_ms;
+	other_end = other.b.deadline_ms;
+	usleep(5000);
+	run_until(f, is_published(f, 0, "k") && f->m[1].told.telling);
+	assert_true(t.b.deadline_ms > end);
+	assert_int_equal(other.b.deadline_ms, other_end);
+	/* What came behind it is not what it waits for. */
+	end = t.b.deadline_ms;
+	usleep(5000);
+	publish(f, 0, "later", 1000, 1);
+	assert_int_equal(t.b.deadline_ms, end);
+	f->m[1].told.slow = false;
+	pool_node_told(node(f, 1), f->m[1].told.telling);
+	run_until(f, t.done && other.done);
+	assert_int_equal(0, t.status);
+	assert_int_equal(0, other.status);
+}
+
+static void a_barrier_outlives_the_loss_of_the_master(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+
+	start_pool(f, 1);
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)));
+	put(f, 0, "k", 10000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_for(f, 40);
+	assert_false(t.done);
+	start_master(f);
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+	assert_true(is_published(f, 0, "k"));
+}
+
+/* The master had been asked, and what it would have said is lost. */
+static void a_barrier_asks_the_next_master_again(void **state)
+{
+	struct fixture *f = *state;
+	struct test_barrier t = { .done = false };
+
+	start_pool(f, 2);
+	f->m[1].told.slow = true;
+	put(f, 0, "k", 1000, 1);
+	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
+						    on_barrier));
+	run_until(f, f->m[1].told.telling && is_published(f, 0, "k"));
+	run_for(f, 60); /* it asks */
+	assert_false(t.done);
+	stop_master(f);
+	run_until(f, !node_link_up(node(f, 0)) && !node_link_up(node(f, 1)));
+	f->m[1].told.slow = false;
+	pool_node_told(node(f, 1), f->m[1].told.telling);
+	start_master(f);
+	run_until(f, t.done);
+	assert_int_equal(0, t.status);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		T(an_idle_pool_keeps_its_connections),
+		T(what_an_earlier_connection_told_acknowledges_nothing),
+		T(a_master_of_an_older_epoch_is_left),
+		T(a_node_goes_through_its_list_of_masters),
+		T(an_older_feed_undoes_no_change_that_is_under_way),
+		T(an_older_feed_removes_no_directory_being_made),
+		T(what_is_published_during_a_picture_outlives_it),
+		T(what_was_published_before_a_picture_is_told_by_it),
+		T(a_picture_of_an_older_version_ends_a_cached_copy),
+		T(
+			what_was_named_before_the_first_picture_of_a_session_outlives_it),
+		T(a_barrier_without_a_master_times_out),
+		T(a_barrier_ends_after_the_publications_before_it),
+		T(a_barrier_waits_until_other_kernels_have_been_told),
+		T(a_patient_barrier_waits_while_something_is_done),
+		T(a_barrier_outlives_the_loss_of_the_master),
+		T(a_barrier_asks_the_next_master_again),
+	};
+
+	if (argc > 1) /* only these, as cmocka's patterns */
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
