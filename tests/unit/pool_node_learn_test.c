@@ -1,4 +1,5 @@
-/* Which names are temporaries, and what size to expect of a new file. */
+/* Which names are temporaries, and what size to expect of a new file
+ * (pool/node/learn.c). */
 #include "tests/lib/unit.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* The end of a whole picture in a tree where names are hidden and directories
- * gone: what frees itself meanwhile is not looked at any more. */
+ * gone: what frees itself meanwhile is not looked at any more
+ * (pool/node/feed.c). */
 #include "tests/lib/unit.h"
 
 #include <stdlib.h>

@@ -1,206 +1,49 @@
 /*
  * No turn of a node's loop is long: walks over a large mirror are in slices, with
  * names that come and go between them, and what waits for the master is found
- * without a search.
+ * without a search (pool/node/walk.c, feed.c, session.c).
  */
 #include "tests/lib/unit.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "master/server.h"
-#include "pool/node/node_priv.h"
+#include "tests/unit/pool_node_fixture.h"
 
 #define MANY (3 * NODE_SLICE + 500)
 #define GEN(k) (1ull << POOL_GEN_SEQ_BITS | (k))
 
-struct fixture {
-	char *top; /* owns */
-	uv_loop_t loop;
-	struct pool_hostport at;
-	int port_fd;
-	struct master *master;
-	struct pool_metrics *metrics[3]; /* of the nodes, and the master */
-	struct pool_node *node[2];
-	char dir[2][64];
-	unsigned int changed;
-	uint64_t told_mark;
-};
-
-#define run_until(f, cond) unit_run_until(&(f)->loop, cond)
-
-/* ---- what a mount would be told ---- */
-
-static void on_changed(void *arg, struct node_entry *e)
+/* A node that has room for MANY files. */
+static struct pool_node *start_large(struct fixture *f, int i)
 {
-	(void)e;
-	((struct fixture *)arg)->changed++;
-}
-static void on_entry(void *arg, struct node_entry *e)
-{
-	(void)arg;
-	(void)e;
-}
-static void on_name(void *arg, struct pool_entry *e)
-{
-	(void)arg;
-	(void)e;
-}
-static void on_dir_gone(void *arg, struct node_dirent *dir)
-{
-	(void)arg;
-	(void)dir;
-}
-static void on_object_gone(void *arg, struct node_object *obj)
-{
-	(void)arg;
-	(void)obj;
-}
-static void on_tell(void *arg, uint64_t mark)
-{
-	struct fixture *f = arg;
-
-	f->told_mark = mark;
-	pool_node_told(f->node[0], mark);
-}
-static void on_expire(void *arg)
-{
-	(void)arg;
+	f->opts.store_size = 256 * MIB;
+	start_node(f, i);
+	return node(f, i);
 }
 
-static const struct pool_node_ops node_ops = {
-	.changed = on_changed,
-	.attr_changed = on_name,
-	.published = on_entry,
-	.appeared = on_name,
-	.dir_gone = on_dir_gone,
-	.tell = on_tell,
-	.expire = on_expire,
-	.object_gone = on_object_gone,
-};
-
-/* ---- starting and stopping ---- */
-
-static int hold_port(struct pool_hostport *hp)
+static int turns_setup(void **state)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET };
-	socklen_t len = sizeof(sa);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-
-	assert_true(fd >= 0);
-	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(0, setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
-				       sizeof(one)));
-	assert_int_equal(0, bind(fd, (void *)&sa, sizeof(sa)));
-	assert_int_equal(0, getsockname(fd, (void *)&sa, &len));
-	strcpy(hp->host, "127.0.0.1");
-	hp->port = ntohs(sa.sin_port);
-	return fd;
-}
-
-static void start_master(struct fixture *f)
-{
-	struct master_opts mo = { .loop = &f->loop, .heartbeat_ms = 200 };
-	char path[96];
-
-	snprintf(path, sizeof(path), "%s/master", f->top);
-	f->metrics[2] = pool_metrics_open();
-	mo.listen = f->at;
-	mo.state_file = path;
-	mo.metrics = f->metrics[2];
-	assert_int_equal(0, master_open(&mo, &f->master));
-}
-
-static void on_closed(void *arg)
-{
-	*(bool *)arg = true;
-}
-
-static void stop_master(struct fixture *f)
-{
-	bool closed = false;
-
-	master_close(f->master, on_closed, &closed);
-	run_until(f, closed);
-	f->master = NULL;
-	pool_metrics_close(f->metrics[2]);
-}
-
-static struct pool_node *start_node(struct fixture *f, int i)
-{
-	struct pool_node_opts o = {
-		.loop = &f->loop,
-		.listen = { .host = "127.0.0.1" },
-		.masters = { .n = 1, .at = { f->at } },
-		.name = i ? "other" : "node",
-		.store_dir = f->dir[i],
-		.store_size = 256u << 20,
-		.mount = true,
-		.movers = 1,
-		.deadline_ms = 5000,
-	};
-
-	snprintf(f->dir[i], sizeof(f->dir[i]), "%s/store%d", f->top, i);
-	f->metrics[i] = pool_metrics_open();
-	o.metrics = f->metrics[i];
-	assert_int_equal(0, pool_node_open(&o, &f->node[i]));
-	if (i == 0)
-		pool_node_set_ops(f->node[i], &node_ops, f, "served");
-	return f->node[i];
-}
-
-static void stop_node(struct fixture *f, int i)
-{
-	bool closed = false;
-
-	uv_timer_again(&f->node[i]->tick);
-	pool_node_close(f->node[i], 0, on_closed, &closed);
-	run_until(f, closed);
-	f->node[i] = NULL;
-	pool_metrics_close(f->metrics[i]);
-	while (umount2(f->dir[i], MNT_DETACH) == 0)
-		;
-}
-
-static int setup(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-
-	assert_non_null(f);
+	setup(state);
 	alarm(100);
-	f->top = unit_dir_make("/tmp/pool_node_turns");
-	assert_int_equal(0, uv_loop_init(&f->loop));
-	f->port_fd = hold_port(&f->at);
-	*state = f;
 	return 0;
 }
 
-static int teardown(void **state)
+/* The ticks of some nodes have been stopped, which their end needs. */
+static int turns_teardown(void **state)
 {
 	struct fixture *f = *state;
-	int i;
 
-	for (i = 0; i < 2; i++)
-		if (f->node[i])
-			stop_node(f, i);
-	if (f->master)
-		stop_master(f);
-	assert_int_equal(0, uv_run(&f->loop, UV_RUN_DEFAULT));
-	assert_int_equal(0, uv_loop_close(&f->loop));
-	close(f->port_fd);
-	unit_dir_remove(f->top);
-	free(f);
-	alarm(0);
-	return 0;
+	for (int i = 0; i < NNODES; i++)
+		if (f->m[i].node)
+			uv_timer_again(&f->m[i].node->tick);
+	return teardown(state);
 }
+
+#define TURNS(test) \
+	cmocka_unit_test_setup_teardown(test, turns_setup, turns_teardown)
 
 /* ---- names ---- */
 
@@ -254,7 +97,7 @@ static void feed_picture(struct pool_node *n, bool begin, bool complete)
 /* Its feed is the test's: it has found no master, and looks for none. */
 static struct pool_node *node_with_names(struct fixture *f)
 {
-	struct pool_node *n = start_node(f, 0);
+	struct pool_node *n = start_large(f, 0);
 	unsigned int k;
 
 	n->untold = true;
@@ -311,7 +154,7 @@ static void what_a_picture_does_not_name_goes_in_slices(void **state)
 	assert_true(shown(n, path_of(3)) && shown(n, path_of(MANY - 1)));
 	assert_true(shown(n, "new/k"));
 	assert_null(lookup(n, "d0"));
-	assert_int_equal(MANY - 2, f->changed);
+	assert_int_equal(MANY - 2, f->m[0].told.changed);
 	assert_int_equal(n->swept_seq, n->feed_seq);
 	turn(f);
 	assert_in_range(longest(n), 1, NODE_SLICE);
@@ -481,7 +324,7 @@ static struct node_object *create(struct pool_node *n, unsigned int k)
 	return o;
 }
 
-static void put(struct pool_node *n, unsigned int k)
+static void put_one(struct pool_node *n, unsigned int k)
 {
 	struct node_object *o = create(n, k);
 	int fd = pool_store_fd(pool_node_store(n), o->id, O_RDWR);
@@ -503,7 +346,7 @@ static struct node_entry *file(struct pool_node *n, unsigned int k)
 	return e ? node_file(e) : NULL;
 }
 
-static bool is_pending(struct pool_node *n, unsigned int k)
+static bool is_waiting(struct pool_node *n, unsigned int k)
 {
 	struct node_entry *e = file(n, k);
 
@@ -535,12 +378,12 @@ static uint64_t cpu_ns(void)
 static void a_file_that_waits_is_unlinked_without_a_search(void **state)
 {
 	struct fixture *f = *state;
-	struct pool_node *n = start_node(f, 0);
+	struct pool_node *n = start_large(f, 0);
 	uint64_t first = UINT64_MAX, last = UINT64_MAX, ns, begin;
 	unsigned int k, r, low = 0, high = PENDING;
 
 	for (k = 0; k < PENDING; k++)
-		put(n, k);
+		put_one(n, k);
 	run_until(f, n->nops == PENDING);
 	for (r = 0; r < 4; r++) {
 		begin = cpu_ns();
@@ -564,14 +407,14 @@ static void a_file_that_waits_is_unlinked_without_a_search(void **state)
 static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
 {
 	struct fixture *f = *state;
-	struct pool_node *n = start_node(f, 0);
+	struct pool_node *n = start_large(f, 0);
 
-	put(n, 1);
-	run_until(f, is_pending(n, 1) && n->nops == 1);
+	put_one(n, 1);
+	run_until(f, is_waiting(n, 1) && n->nops == 1);
 	n->nops = NODE_OPS_MAX; /* as if so many others waited */
-	put(n, 2);
-	put(n, 3);
-	run_until(f, is_pending(n, 2) && is_pending(n, 3) &&
+	put_one(n, 2);
+	put_one(n, 3);
+	run_until(f, is_waiting(n, 2) && is_waiting(n, 3) &&
 		     pool_counter_value(&n->c.publish_waits) > 2);
 	assert_int_equal(NODE_OPS_MAX, n->nops);
 	assert_true(file(n, 2)->own->w->sealed && file(n, 3)->own->w->sealed);
@@ -604,25 +447,7 @@ static void on_synced(struct node_barrier *b, int status)
 	s->held = is_held(s->n, 1);
 }
 
-#define WORKERS 4 /* of libuv, by default */
 #define LARGE (300u << 10) /* a worker seals it */
-
-/* What occupies the workers. */
-struct hold {
-	uv_sem_t sem;
-	unsigned int ended; /* workers that the loop knows to be free again */
-};
-
-static void wait_for_sem(uv_work_t *w)
-{
-	uv_sem_wait(&((struct hold *)w->data)->sem);
-}
-
-static void on_work_ended(uv_work_t *w, int status)
-{
-	assert_int_equal(0, status);
-	((struct hold *)w->data)->ended++;
-}
 
 static void turns_for(struct fixture *f, uint64_t ms)
 {
@@ -636,35 +461,26 @@ static void an_fsync_waits_for_what_is_being_sealed(void **state)
 	static const char bytes[LARGE];
 	struct fixture *f = *state;
 	struct sync s = { .ended = false };
-	uv_work_t work[WORKERS];
 	struct node_object *o;
-	struct hold hold = { .ended = 0 };
 	int fd;
 
 	start_master(f);
-	s.n = start_node(f, 0);
+	s.n = start_large(f, 0);
 	run_until(f, node_link_up(s.n) && s.n->complete);
 	o = create(s.n, 1);
 	fd = pool_store_fd(pool_node_store(s.n), o->id, O_RDWR);
 	assert_int_equal(LARGE, pwrite(fd, bytes, LARGE, 0));
 	close(fd);
-	assert_int_equal(0, uv_sem_init(&hold.sem, 0));
-	for (int k = 0; k < WORKERS; k++) {
-		work[k].data = &hold;
-		assert_int_equal(0, uv_queue_work(&f->loop, &work[k],
-						  wait_for_sem, on_work_ended));
-	}
+	workers_begin(f);
 	pool_node_writer_flushed(s.n, o);
 	pool_node_writer_closed(s.n, o);
 	assert_int_equal(NODE_SEALING, file(s.n, 1)->own->state);
 	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
 	turns_for(f, 300);
 	assert_false(s.ended);
-	for (int k = 0; k < WORKERS; k++)
-		uv_sem_post(&hold.sem);
-	run_until(f, s.ended && hold.ended == WORKERS);
+	workers_end(f);
+	run_until(f, s.ended);
 	assert_true(s.held);
-	uv_sem_destroy(&hold.sem);
 }
 
 /* A file that waits for room in the queue is not there yet. */
@@ -674,11 +490,11 @@ static void an_fsync_waits_for_what_is_not_queued_yet(void **state)
 	struct sync s = { .ended = false };
 
 	start_master(f);
-	s.n = start_node(f, 0);
+	s.n = start_large(f, 0);
 	run_until(f, node_link_up(s.n) && s.n->complete);
 	s.n->nops = NODE_OPS_MAX; /* as if so many others waited */
-	put(s.n, 1);
-	run_until(f, is_pending(s.n, 1));
+	put_one(s.n, 1);
+	run_until(f, is_waiting(s.n, 1));
 	assert_int_equal(0, pool_node_barrier_start(s.n, &s.b, on_synced));
 	turns_for(f, 300);
 	assert_false(s.ended);
@@ -730,15 +546,15 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 	unsigned int k;
 
 	start_master(f);
-	n = start_node(f, 0);
+	n = start_large(f, 0);
 	run_until(f, node_link_up(n));
 	for (k = 0; k < MANY; k++)
-		put(n, k);
+		put_one(n, k);
 	run_until(f, count_held(n) == MANY);
 	stop_master(f);
 	run_until(f, !node_link_up(n) && !node_link_telling(n));
 	start_master(f);
-	other = start_node(f, 1);
+	other = start_large(f, 1);
 	run_until(f, told_some(n));
 	assert_in_range(pool_counter_value(&n->c.inventory_sent), 1,
 			NODE_SLICE);
@@ -752,7 +568,7 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 					     pool_node_root(n), "m2", 2,
 					     false, &e));
 	node_object_damaged(n, file(n, 2)->obj, -EBADMSG);
-	put(n, MANY);
+	put_one(n, MANY);
 	assert_false(node_link_up(n));
 	run_until(f, node_link_up(n) && n->nops == 0 && is_held(n, MANY));
 	run_until(f, node_link_up(other) && other->complete &&
@@ -774,10 +590,10 @@ static void an_inventory_that_is_cut_off_is_told_again(void **state)
 	unsigned int k;
 
 	start_master(f);
-	n = start_node(f, 0);
+	n = start_large(f, 0);
 	run_until(f, node_link_up(n));
 	for (k = 0; k < MANY; k++)
-		put(n, k);
+		put_one(n, k);
 	run_until(f, count_held(n) == MANY);
 	stop_master(f);
 	start_master(f);
@@ -787,27 +603,29 @@ static void an_inventory_that_is_cut_off_is_told_again(void **state)
 	assert_false(pool_tree_walk_is_open(&n->telling));
 	assert_true(n->cut_off_ms > 0);
 	start_master(f);
-	other = start_node(f, 1);
+	other = start_large(f, 1);
 	run_until(f, node_link_up(n) && other->complete &&
 		     same_names(n, other));
 	assert_int_equal(MANY, count_held(n));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		T(what_a_picture_does_not_name_goes_in_slices),
-		T(a_session_that_ends_amid_a_sweep_needs_a_new_picture),
-		T(a_picture_that_begins_amid_a_sweep_ends_it),
-		T(a_directory_acked_during_a_picture_goes_with_the_next),
-		T(names_are_judged_only_if_a_rule_changed_and_in_slices),
-		T(a_file_that_waits_is_unlinked_without_a_search),
-		T(publications_beyond_the_bound_wait_and_go_in_order),
-		T(an_fsync_waits_for_what_is_being_sealed),
-		T(an_fsync_waits_for_what_is_not_queued_yet),
-		T(the_inventory_is_told_in_slices_while_names_change),
-		T(an_inventory_that_is_cut_off_is_told_again),
+		TURNS(what_a_picture_does_not_name_goes_in_slices),
+		TURNS(a_session_that_ends_amid_a_sweep_needs_a_new_picture),
+		TURNS(a_picture_that_begins_amid_a_sweep_ends_it),
+		TURNS(a_directory_acked_during_a_picture_goes_with_the_next),
+		TURNS(names_are_judged_only_if_a_rule_changed_and_in_slices),
+		TURNS(a_file_that_waits_is_unlinked_without_a_search),
+		TURNS(publications_beyond_the_bound_wait_and_go_in_order),
+		TURNS(an_fsync_waits_for_what_is_being_sealed),
+		TURNS(an_fsync_waits_for_what_is_not_queued_yet),
+		TURNS(the_inventory_is_told_in_slices_while_names_change),
+		TURNS(an_inventory_that_is_cut_off_is_told_again),
 	};
 
+	if (argc > 1) /* only these, as cmocka's patterns */
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
