@@ -2,7 +2,7 @@
 # The sources pass tests/lint, and it finds what is planted.
 # limit: 400
 . "$(dirname "$0")/../lib/lib.sh"
-need shellcheck cppcheck python3
+need shellcheck cppcheck python3 pyflakes3 mypy
 
 top=$(realpath "$(dirname "$0")/../..")
 echo "== as it is"
@@ -23,6 +23,8 @@ finds 'columns' pool/node/loop.c "/* $(printf 'x%.0s' {1..90}) */"
 finds '[ 	]$' fs/may.c 'int x; '
 finds 'SC' tests/it/it_users.sh 'if then'
 finds 'SyntaxError' tests/layers 'def ('
+finds 'undefined name' tools/python/kvpool/transfers.py 'nothing_of_that_name'
+finds 'Incompatible types' tools/python/kvpool/transfers.py 'wrong: int = "text"'
 finds 'arrayIndexOutOfBounds' pool/node/loop.c \
 	'int f(void); int f(void) { int a[2] = { 0 }; return a[3]; }'
 pass

@@ -124,7 +124,8 @@ class Llama:
         slot = self._take(server)
         try:
             restored = self._slot(server, slot, "restore", name)
-            answer = stream(url, {**body, "id_slot": slot}, self._tokens, begin)
+            asked: dict[str, object] = {**body, "id_slot": slot}
+            answer = stream(url, asked, self._tokens, begin)
             self._count(answer, restored)
             self._slot(server, slot, "save", name)
             return answer

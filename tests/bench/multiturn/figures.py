@@ -46,7 +46,8 @@ class Figures:
 
 
 def figures(lines: Iterable[Line]) -> Figures:
-    requests, turns = [], []
+    requests: list[Line] = []
+    turns: list[Line] = []
     for line in lines:
         (requests if line["kind"] == "request" else turns).append(line)
     seconds = sum(t["seconds"] for t in turns) or math.nan

@@ -70,7 +70,7 @@ def _transfer(s: Server) -> dict[str, Any] | None:
     kind, _, at = s.store.partition(":")
     if kind == "none":
         return None
-    options = {"buffer_dir": os.environ.get("KVTEST_BUFFERS"), "buffer_size": "256M"}
+    options: dict[str, Any] = {"buffer_dir": os.environ.get("KVTEST_BUFFERS"), "buffer_size": "256M"}
     tiers = {
         "cpu": [],
         "files": [

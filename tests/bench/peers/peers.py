@@ -112,9 +112,10 @@ def good(what, rc):
 
 
 def mooncake_serve(master, gib=3):
-    _segment = mooncake_store(master, int(gib) << 30, 64 * MIB)
+    segment = mooncake_store(master, int(gib) << 30, 64 * MIB)
     print("ready", flush=True)
     signal.pause()
+    del segment  # it serves as long as it is referred to
 
 
 def mooncake(master, rounds):

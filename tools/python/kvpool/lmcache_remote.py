@@ -261,10 +261,13 @@ class KVPoolConnector(RemoteConnector):
             return errno.EHOSTDOWN
         try:
             ns.exists("")
-            if self._syncing is None or self._syncing.done():
-                self._syncing = self._loop.run_in_executor(None, ns.pool.sync)
+            if self._syncing is not None and not self._syncing.done():
+                syncing = self._syncing
+            else:
+                syncing = self._loop.run_in_executor(None, ns.pool.sync)
+                self._syncing = syncing
             # It takes longer: stores have much to take, and a master is there.
-            done, _ = await asyncio.wait([self._syncing], timeout=PING_S)
+            done, _ = await asyncio.wait([syncing], timeout=PING_S)
             for synced in done:
                 synced.result()
         except Error as e:

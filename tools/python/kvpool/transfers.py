@@ -29,7 +29,7 @@ class _EventFd:
     completions: whichever pool, once there is one. Polled, never read."""
 
     def __init__(self) -> None:
-        self._own = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._own = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # type: ignore[attr-defined]
         self._both = select.epoll()
         self._both.register(self._own, select.EPOLLIN)
         self._lock = threading.Lock()
@@ -44,14 +44,14 @@ class _EventFd:
     def signal(self) -> None:
         with self._lock:
             if not self._closed:
-                os.eventfd_write(self._own, 1)
+                os.eventfd_write(self._own, 1)  # type: ignore[attr-defined]
 
     def clear(self) -> None:
         with self._lock:
             if self._closed:
                 return
             try:
-                os.eventfd_read(self._own)
+                os.eventfd_read(self._own)  # type: ignore[attr-defined]
             except BlockingIOError:
                 pass
 
