@@ -15,8 +15,6 @@
  * one of them is asked for all of it, then the next one. The name is deleted or
  * rewritten meanwhile: -ESTALE. A holder that left just now may be back soon (a
  * take-over, a cut): the fetch waits for it, briefly.
- *
- *   borrow --no--> claim --> MOVING --(several pieces)--> VERIFY --> done
  */
 #include "pool/node/fetch.h"
 
@@ -26,6 +24,31 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- phases ---- */
+
+/* As drawn in fetch.h. */
+static bool may_become(enum fetch_phase from, enum fetch_phase to)
+{
+#define TO(phase) (1u << FETCH_##phase)
+	static const unsigned int edges[] = {
+		[FETCH_ASKING] = TO(CLAIMING) | TO(VERIFYING) | TO(ENDED),
+		[FETCH_CLAIMING] = TO(MOVING) | TO(ENDED),
+		[FETCH_MOVING] = TO(VERIFYING) | TO(ENDED),
+		[FETCH_VERIFYING] = TO(CLAIMING) | TO(MOVING) | TO(ENDED),
+		[FETCH_PARKED] = TO(ASKING) | TO(ENDED),
+		[FETCH_ENDED] = TO(PARKED) | TO(ASKING),
+	};
+#undef TO
+	return edges[from] >> to & 1;
+}
+
+void node_fetch_to(struct node_fetch *f, enum fetch_phase to)
+{
+	assert(may_become(f->phase, to));
+	f->phase = to;
+}
+
+/* Its phase is ASKING. */
 static void fetch_go(struct node_fetch *f)
 {
 	if (!node_fetch_try_borrow(f))
@@ -123,8 +146,7 @@ static bool park(struct node_fetch *f)
 	if (f->status != -ENOENT || f->kind == FETCH_REPLICA ||
 	    f->e->gen != f->gen || (!moves && !node_fetch_holder_away(f)))
 		return false;
-	f->ended = false;
-	f->parked = true;
+	node_fetch_to(f, FETCH_PARKED);
 	f->alive = node_fetch_holders_alive(f);
 	return true;
 }
@@ -139,8 +161,9 @@ static bool read_on(struct node_fetch *f)
 	node_fetch_replica_end(f, f->status);
 	f->kind = FETCH_WANTED;
 	f->start_ns = pool_now_ns(); /* parking counts from here */
-	f->extra = f->ended = f->alone = false;
+	f->extra = f->alone = false;
 	f->again = 0;
+	node_fetch_to(f, FETCH_ASKING);
 	node_fetch_take_holders(f);
 	node_fetch_ask_anew(f);
 	fetch_go(f);
@@ -153,17 +176,16 @@ void node_fetch_end(struct node_fetch *f, int status)
 	struct node_entry *e = f->e;
 	unsigned int i;
 
-	if (!f->ended) {
-		f->ended = true;
-		f->status = status;
-		if (f->claiming)
+	if (!node_fetch_ended(f)) {
+		if (f->phase == FETCH_CLAIMING)
 			pool_node_claim_cancel(n, &f->claim);
-		f->claiming = false;
+		node_fetch_to(f, FETCH_ENDED);
+		f->status = status;
 		for (i = 0; i < NODE_PIECES_MAX; i++)
 			if (f->pieces[i].busy)
 				pool_fetch_cancel(n->peers, &f->pieces[i].f);
 	}
-	if (f->busy > 0 || f->waiting_worker)
+	if (f->busy > 0 || f->working)
 		return;
 	status = f->status;
 	if (f->claimed)
@@ -230,7 +252,6 @@ struct node_fetch *node_fetch_new(struct pool_node *n,
  */
 static void unpark(struct node_fetch *f)
 {
-	f->parked = false;
 	if (f->nholders == f->e->nholders &&
 	    memcmp(f->holders, f->e->holders,
 		   f->nholders * sizeof(f->holders[0])) == 0 &&
@@ -238,6 +259,7 @@ static void unpark(struct node_fetch *f)
 		node_fetch_end(f, -ENOENT);
 		return;
 	}
+	node_fetch_to(f, FETCH_ASKING);
 	node_fetch_take_holders(f);
 	node_fetch_ask_anew(f);
 	fetch_go(f);
@@ -250,7 +272,7 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 {
 	struct node_fetch *f = e->fetch;
 
-	if (f && (f->gen != e->gen || f->ended))
+	if (f && (f->gen != e->gen || node_fetch_ended(f)))
 		return -EAGAIN; /* a fetch of an earlier version is ending */
 	if (f) {
 		pool_list_add_tail(&f->wants, &w->link);
@@ -258,7 +280,8 @@ int node_fetch_for(struct pool_node *n, struct node_entry *e,
 			f->kind = FETCH_WANTED;
 			n->nprefetch--;
 			pool_count(&n->c.prefetch_useful);
-		} else if (f->kind == FETCH_REPLICA && f->claiming) {
+		} else if (f->kind == FETCH_REPLICA &&
+			   f->phase == FETCH_CLAIMING) {
 			node_fetch_set_deadline(f);
 			node_fetch_end(f, -ENOSPC); /* see read_on */
 		}
@@ -297,14 +320,14 @@ void node_fetch_tick(struct pool_node *n, uint64_t now)
 		struct node_fetch *f =
 			pool_list_entry(it, struct node_fetch, link);
 
-		if (f->ended)
+		if (node_fetch_ended(f))
 			continue;
 		node_fetch_check_stalls(f, now, late);
 		if (now >= f->deadline_ms)
 			node_fetch_end(f, -ETIMEDOUT);
 		else if (f->e->gen != f->gen)
 			node_fetch_end(f, -ESTALE);
-		else if (f->parked)
+		else if (f->phase == FETCH_PARKED)
 			unpark(f);
 	}
 }

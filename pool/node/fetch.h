@@ -14,6 +14,26 @@
 
 enum fetch_kind { FETCH_WANTED, FETCH_PREFETCH, FETCH_REPLICA };
 
+/*
+ *   ASKING --> CLAIMING --> MOVING --> VERIFYING --> ENDED --> (freed)
+ *    |  ^         ^            ^           |  |       | ^
+ *    |  |         |            +- once more+  |       | from all others
+ *    |  |         +-- lent bytes were wrong --+       |
+ *    +--|------- a file was lent --> VERIFYING        |
+ *       +-- PARKED <----------------------------------+
+ *       +-- (an order has failed, but opens wait) ----+
+ *
+ * ENDED lasts until no transfer and no worker uses it.
+ */
+enum fetch_phase {
+	FETCH_ASKING,	 /* a holder on this host for the file itself */
+	FETCH_CLAIMING,	 /* waits for space */
+	FETCH_MOVING,	 /* pieces are in flight */
+	FETCH_VERIFYING, /* a worker compares the checksum */
+	FETCH_PARKED,	 /* waits for other holders, or for one to return */
+	FETCH_ENDED,
+};
+
 struct fetch_piece {
 	struct pool_fetch f;
 	struct node_fetch *owner;
@@ -31,6 +51,7 @@ struct node_fetch {
 	XXH128_hash_t sum;
 	struct node_attr attr;
 	enum fetch_kind kind;
+	enum fetch_phase phase; /* changed by node_fetch_to */
 	bool extra; /* FETCH_REPLICA: an extra copy, not counted */
 	struct pool_list wants;
 	uint64_t start_ns, deadline_ms;
@@ -45,7 +66,7 @@ struct node_fetch {
 	uint8_t cuts[NODE_HOLDERS_INLINE]; /* broken connections, per holder */
 
 	struct node_claim claim;
-	bool claiming, claimed;
+	bool claimed;
 	uint64_t landed; /* claimed bytes that are allocated by now */
 	struct pool_file file; /* fd >= 0 while the file is the fetch's */
 	/* descriptor of a complete replica, for its seal: owns; 0: none */
@@ -53,9 +74,8 @@ struct node_fetch {
 	struct pool_verify verify; /* fd: a lent descriptor, owned */
 	uint64_t next_offset; /* first byte that no piece has asked for */
 	unsigned int busy;
-	bool waiting_worker, ended;
+	bool working; /* a worker uses it */
 	bool stale;  /* a holder that the feed names has no copy */
-	bool parked; /* waits for other holders, or for one to return */
 	uint8_t alive; /* living holders when it was parked */
 	int status;
 	struct fetch_piece pieces[NODE_PIECES_MAX];
@@ -68,6 +88,12 @@ struct node_fetch {
 /* A new fetch of e, which has none; not started. NULL: ENOMEM. */
 struct node_fetch *node_fetch_new(struct pool_node *n, struct node_entry *e,
 			     enum fetch_kind kind);
+/* Asserts that the drawing above has that edge. */
+void node_fetch_to(struct node_fetch *f, enum fetch_phase to);
+static inline bool node_fetch_ended(const struct node_fetch *f)
+{
+	return f->phase == FETCH_ENDED;
+}
 void node_fetch_set_deadline(struct node_fetch *f);
 /* The object is complete and verified: in f->file, or in lent_fd (>= 0, owned
  * by the object from then on), lent by the node with that index. */

@@ -17,8 +17,8 @@ static void on_link_verified(struct pool_verify *v, int status)
 {
 	struct node_fetch *f = pool_container_of(v, struct node_fetch, verify);
 
-	f->waiting_worker = false;
-	if (f->ended) {
+	f->working = false;
+	if (node_fetch_ended(f)) {
 		node_fetch_end(f, f->status);
 	} else if (status) {
 		node_fetch_discard_file(f);
@@ -31,14 +31,14 @@ static void on_link_verified(struct pool_verify *v, int status)
 
 static void link_lent(struct node_fetch *f, struct pool_fetch *pf)
 {
-	int err = f->ended ? -ECANCELED :
+	int err = node_fetch_ended(f) ? -ECANCELED :
 		  pool_store_link(f->n->store, pf->lent_fd, f->size, &f->file);
 
 	close(pf->lent_fd);
 	pool_peers_return(f->n->peers, pf->from.id, f->path, f->path_len,
 			  f->gen);
 	pf->length = 0;
-	if (f->ended) {
+	if (node_fetch_ended(f)) {
 		node_fetch_end(f, f->status);
 		return;
 	}
@@ -48,9 +48,11 @@ static void link_lent(struct node_fetch *f, struct pool_fetch *pf)
 		f->verify.sum = f->sum;
 		err = pool_verify_start(f->n->store, &f->verify,
 					on_link_verified);
-		f->waiting_worker = !err;
 	}
-	if (err) {
+	if (!err) {
+		node_fetch_to(f, FETCH_VERIFYING);
+		f->working = true;
+	} else {
 		node_fetch_discard_file(f);
 		node_fetch_bytes(f);
 	}
@@ -68,7 +70,7 @@ static void on_shown(struct pool_fetch *pf, int status)
 		return;
 	}
 	pf->length = 0;
-	if (f->ended)
+	if (node_fetch_ended(f))
 		node_fetch_end(f, f->status);
 	else
 		node_fetch_bytes(f);

@@ -72,6 +72,7 @@ static bool again_alone(struct node_fetch *f)
 	if (!left || ++f->again > 2 * NODE_HOLDERS_INLINE)
 		return false;
 	f->alone = true;
+	node_fetch_to(f, FETCH_MOVING);
 	node_fetch_ask_anew(f);
 	pool_count(&f->n->c.fetch_retries);
 	node_fetch_move(f);
@@ -82,13 +83,13 @@ static void on_verified(struct pool_verify *v, int status)
 {
 	struct node_fetch *f = pool_container_of(v, struct node_fetch, verify);
 
-	f->waiting_worker = false;
+	f->working = false;
 	if (status == -EBADMSG) {
 		bad_bytes(f);
-		if (!f->ended && again_alone(f))
+		if (!node_fetch_ended(f) && again_alone(f))
 			return;
 	}
-	if (status || f->ended)
+	if (status || node_fetch_ended(f))
 		node_fetch_end(f, status);
 	else
 		node_fetch_keep(f, -1, 0);
@@ -102,10 +103,12 @@ static void verify_all(struct node_fetch *f)
 	f->verify.id = f->file.id;
 	f->verify.sum = f->sum;
 	err = pool_verify_start(f->n->store, &f->verify, on_verified);
-	if (err)
+	if (err) {
 		node_fetch_end(f, err);
-	else
-		f->waiting_worker = true;
+		return;
+	}
+	node_fetch_to(f, FETCH_VERIFYING);
+	f->working = true;
 }
 
 static void piece_failed(struct node_fetch *f, struct fetch_piece *p,
@@ -139,7 +142,7 @@ static void on_piece(struct pool_fetch *pf, int status)
 
 	p->busy = false;
 	f->busy--;
-	if (f->ended) {
+	if (node_fetch_ended(f)) {
 		node_fetch_end(f, f->status);
 		return;
 	}
@@ -237,7 +240,7 @@ void node_fetch_move(struct node_fetch *f)
 			return;
 		}
 	}
-	if (f->busy == 0 && !f->ended)
+	if (f->busy == 0 && !node_fetch_ended(f))
 		verify_all(f);
 }
 
@@ -266,7 +269,7 @@ void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late)
 {
 	unsigned int i;
 
-	for (i = 0; i < NODE_PIECES_MAX && !f->ended; i++) {
+	for (i = 0; i < NODE_PIECES_MAX && !node_fetch_ended(f); i++) {
 		if (!f->pieces[i].busy)
 			continue;
 		if (late) /* input has not been read meanwhile */

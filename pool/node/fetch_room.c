@@ -22,14 +22,14 @@ static void on_lent_verified(struct pool_verify *v, int status)
 	struct fetch_piece *p = &f->pieces[0];
 	int fd = f->verify.fd;
 
-	f->waiting_worker = false;
-	if (!status && !f->ended) {
+	f->working = false;
+	if (!status && !node_fetch_ended(f)) {
 		f->verify.fd = 0;
 		node_fetch_keep(f, fd, f->holders[p->holder]);
 		return;
 	}
 	lent_return(f);
-	if (f->ended) {
+	if (node_fetch_ended(f)) {
 		node_fetch_end(f, f->status);
 		return;
 	}
@@ -46,9 +46,11 @@ static void lent_verify(struct node_fetch *f, int fd)
 	f->verify.fd = fd;
 	f->verify.sum = f->sum;
 	err = pool_verify_start(f->n->store, &f->verify, on_lent_verified);
-	f->waiting_worker = !err;
-	if (!err)
+	if (!err) {
+		node_fetch_to(f, FETCH_VERIFYING);
+		f->working = true;
 		return;
+	}
 	lent_return(f);
 	node_fetch_bytes(f);
 }
@@ -61,7 +63,7 @@ static void on_lent(struct pool_fetch *pf, int status)
 	p->busy = false;
 	f->busy--;
 	pf->length = 0;
-	if (!status && pf->lent_fd >= 0 && !f->ended) {
+	if (!status && pf->lent_fd >= 0 && !node_fetch_ended(f)) {
 		lent_verify(f, pf->lent_fd);
 		return;
 	}
@@ -70,7 +72,7 @@ static void on_lent(struct pool_fetch *pf, int status)
 		pool_peers_return(f->n->peers, pf->from.id, f->path,
 				  f->path_len, f->gen);
 	}
-	if (f->ended) {
+	if (node_fetch_ended(f)) {
 		node_fetch_end(f, f->status);
 		return;
 	}
@@ -128,11 +130,11 @@ static void on_claim(struct node_claim *c, int status)
 {
 	struct node_fetch *f = pool_container_of(c, struct node_fetch, claim);
 
-	f->claiming = false;
 	if (status) {
 		node_fetch_end(f, status);
 		return;
 	}
+	node_fetch_to(f, FETCH_MOVING);
 	f->claimed = true;
 	fetch_claimed(f);
 }
@@ -164,15 +166,14 @@ void node_fetch_bytes(struct node_fetch *f)
 	f->file.fd = -1;
 	f->claim.cache_only = f->kind == FETCH_PREFETCH || f->extra;
 	f->claim.passing = f->kind == FETCH_WANTED;
+	node_fetch_to(f, FETCH_CLAIMING);
 	rc = pool_node_claim_start(f->n, &f->claim, f->size,
 				   node_fetch_remaining_ms(f, f->size),
 				   on_claim);
 	if (rc < 0) {
 		warn_too_large(f);
 		node_fetch_end(f, rc);
-	} else if (rc == 0) {
-		f->claiming = true;
-	} else {
+	} else if (rc > 0) {
 		on_claim(&f->claim, 0);
 	}
 }

@@ -593,6 +593,7 @@ struct node_claim {
 int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 			  uint64_t bytes, unsigned int timeout_ms,
 			  void (*cb)(struct node_claim *c, int status));
+/* No-op on one that was started and does not wait. */
 void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c);
 void pool_node_claim_end(struct pool_node *n, uint64_t bytes);
 

@@ -52,7 +52,8 @@ static int replicate_start(struct pool_node *n, const Kvpool__Meta *m,
 	e->nholders = 0;
 	for (i = 0; i < m->n_holders && e->nholders < NODE_HOLDERS_INLINE; i++)
 		e->holders[e->nholders++] = (uint16_t)m->holders[i];
-	if (e->fetch && e->fetch->gen == m->gen && !e->fetch->ended) {
+	if (e->fetch && e->fetch->gen == m->gen &&
+	    !node_fetch_ended(e->fetch)) {
 		if (e->fetch->kind == FETCH_PREFETCH)
 			n->nprefetch--;
 		e->fetch->extra = extra && (e->fetch->kind != FETCH_REPLICA ||
