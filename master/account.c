@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const struct master_dir *parent_of(struct master_map *m,
 					  const char *path, size_t len)
@@ -11,15 +12,38 @@ static const struct master_dir *parent_of(struct master_map *m,
 	return master_map_dir(m, path, slash ? (size_t)(slash - path) : 0);
 }
 
-/* Of those who own neither the directory nor the file; false: they may not
- * delete. */
+/* Names are removed with both. The last three bits count. */
+static bool may_write(unsigned int mode)
+{
+	return (mode & (W_OK | X_OK)) == (W_OK | X_OK);
+}
+
+/*
+ * Of those who own neither the directory nor the file; false: they may not
+ * delete. A directory above this one may keep others out, or all but its group.
+ */
 static bool of_others(const struct master_dir *d, struct master_account *ret)
 {
-	if (d->mode & S_ISVTX || !(d->mode & (S_IWGRP | S_IWOTH)))
+	struct master_account a = { 0, MASTER_BY_ALL };
+	const struct pool_dir *above = d->d.e.parent;
+
+	if (d->mode & S_ISVTX)
 		return false;
-	*ret = d->mode & S_IWOTH ?
-		       (struct master_account){ 0, MASTER_BY_ALL } :
-		       (struct master_account){ d->gid, MASTER_BY_GROUP };
+	if (!may_write(d->mode)) {
+		if (!may_write(d->mode >> 3))
+			return false;
+		a = (struct master_account){ d->gid, MASTER_BY_GROUP };
+	}
+	for (; above; above = above->e.parent) {
+		d = (const struct master_dir *)above;
+		if (d->mode & S_IXOTH)
+			continue;
+		if (!(d->mode & S_IXGRP))
+			return false;
+		if (a.kind == MASTER_BY_ALL)
+			a = (struct master_account){ d->gid, MASTER_BY_GROUP };
+	}
+	*ret = a;
 	return true;
 }
 
@@ -27,15 +51,15 @@ struct master_account master_account_of(struct master_map *m, const char *path,
 					size_t len, uint32_t uid, uint32_t by)
 {
 	const struct master_dir *d = parent_of(m, path, len);
-	struct master_account a = master_account_of_owner(uid);
+	struct master_account a;
 
-	if (!d || by == uid || by == MASTER_UID_ANYONE ||
+	if (by == uid || by == MASTER_UID_ANYONE ||
 	    pool_quota_privileged(&m->quota, by))
-		return a;
-	if (by == d->uid)
+		return master_account_of_owner(uid);
+	if (d && by == d->uid)
 		return (struct master_account){ by, MASTER_BY_DIR };
-	(void)of_others(d, &a);
-	return a;
+	/* His permission may be gone by now. */
+	return d && of_others(d, &a) ? a : master_account_of_owner(by);
 }
 
 void master_account_lost(struct master_map *m, const char *path, size_t len,

@@ -13,7 +13,8 @@
 #include "master/map.h"
 
 /* The account of the tombstone of a name that was uid's, and which user `by`
- * has deleted (MASTER_UID_ANYONE: unknown). */
+ * has deleted (MASTER_UID_ANYONE: unknown). If he may not do that (any more),
+ * it is his own: he may not spend what is another's. */
 struct master_account master_account_of(struct master_map *m, const char *path,
 					size_t len, uint32_t uid, uint32_t by);
 /* The newest time and feed sequence of the tombstones forgotten of the accounts

@@ -355,10 +355,50 @@ static void a_deletion_is_on_the_account_of_who_may_delete(void **state)
 						   THE_DIRS_OWNER));
 	assert_int_equal(MASTER_BY_GROUP, account_of(m, "group/k", SOMEBODY));
 	assert_int_equal(MASTER_BY_ALL, account_of(m, "all/k", SOMEBODY));
-	assert_int_equal(MASTER_BY_OWNER, account_of(m, "his/k", SOMEBODY));
-	assert_int_equal(MASTER_BY_OWNER, account_of(m, "sticky/k", SOMEBODY));
-	assert_int_equal(MASTER_BY_OWNER, account_of(m, "k", SOMEBODY));
-	assert_int_equal(MASTER_BY_OWNER, account_of(m, "no/k", SOMEBODY));
+}
+
+/* He might still have the directory open, or have been faster than its chmod. */
+static void who_may_not_delete_pays_for_it_himself(void **state)
+{
+	const char *const paths[] = { "his/k", "sticky/k", "k", "no/k",
+				      "readable/k", "group/his/all/k" };
+	const struct master_account own = master_account_of_owner(SOMEBODY);
+	struct master_map *m = *state;
+	size_t i;
+
+	make_dir(m, "his", 0755);
+	make_dir(m, "sticky", 01777);
+	make_dir(m, "readable", 0746);
+	make_dir(m, "group", 0770);
+	make_dir(m, "group/his", 0700);
+	make_dir(m, "group/his/all", 0777);
+	for (i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+		assert_true(master_account_same(
+			own, master_account_of(m, paths[i], strlen(paths[i]),
+					       THE_FILES_OWNER, SOMEBODY)));
+}
+
+/* What others delete elsewhere costs nothing here. */
+static void who_does_not_get_into_a_directory_deletes_nothing_there(
+	void **state)
+{
+	const struct master_account all = { 0, MASTER_BY_ALL };
+	struct master_map *m = *state;
+	uint64_t wall_ns, seq;
+
+	make_dir(m, "group", 0770);
+	make_dir(m, "group/all", 0777);
+	make_dir(m, "group/his", 0700);
+	make_dir(m, "group/his/all", 0777);
+	assert_int_equal(MASTER_BY_GROUP,
+			 account_of(m, "group/all/k", SOMEBODY));
+	master_owner_lost(&m->owners, master_owners_of(&m->owners, all), 5, 6);
+	master_account_lost(m, "group/all/k", 11, THE_FILES_OWNER, &wall_ns,
+			    &seq);
+	assert_int_equal(0, wall_ns);
+	master_account_lost(m, "group/his/all/k", 15, THE_FILES_OWNER, &wall_ns,
+			    &seq);
+	assert_int_equal(0, wall_ns);
 }
 
 /* Nor does a file of one's own over the deleted one's tombstone. */
@@ -750,6 +790,8 @@ int main(void)
 		T(tombstones_are_bounded_and_the_oldest_go_first),
 		T(the_owner_with_the_most_tombstones_loses_his_own),
 		T(a_deletion_is_on_the_account_of_who_may_delete),
+		T(who_may_not_delete_pays_for_it_himself),
+		T(who_does_not_get_into_a_directory_deletes_nothing_there),
 		T(what_others_delete_costs_the_owner_nothing_elsewhere),
 		T(root_loses_tombstones_only_beyond_half_of_the_bound),
 		T(of_nobody_known_is_of_everybody),
