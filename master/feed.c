@@ -124,20 +124,6 @@ void master_feed_remove(struct master_feed *f, struct master_item *i)
 
 void master_feed_drop(struct master_feed *f, struct master_item *i)
 {
-	struct pool_list *prev = i->link.prev, *it, *tmp;
-	uint64_t before = prev == &f->items ?
-				  0 :
-				  pool_list_entry(prev, struct master_item,
-						  link)->seq;
-
-	/* A wait for it would end only with the next change. */
-	pool_list_each(it, tmp, &f->waits) {
-		struct master_wait *w =
-			pool_list_entry(it, struct master_wait, link);
-
-		if (w->point == i->seq)
-			w->point = before;
-	}
 	unlink_item(f, i);
 	i->seq = 0;
 }
@@ -311,7 +297,13 @@ struct master_item *master_sub_next(struct master_feed *f,
 bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 		    bool ready)
 {
+	uint64_t told = s->nsent ? s->sent[s->nsent - 1] : s->acked;
+
 	if (master_cursor_peek(f, &s->cursor) || s->begin)
+		return true;
+	/* The newest item was one that is sent to nobody, and is gone: waits
+	 * need an ack of its sequence number. */
+	if (told < f->seq)
 		return true;
 	return s->picture && ready;
 }

@@ -142,7 +142,8 @@ bool master_sub_open_window(const struct master_sub *s);
  */
 struct master_item *master_sub_next(struct master_feed *f,
 				    struct master_sub *s, unsigned int *scan);
-/* Is there anything to send: an item, a begin, or a complete that is due? */
+/* Is there anything to send: an item, a begin, a complete that is due, or only
+ * the newest sequence number? */
 bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 		    bool ready);
 /*

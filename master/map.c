@@ -669,6 +669,10 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->bytes -= f->size;
 	m->pinned[f->pin]--;
 	m->endangered[f->danger]--;
+	/* Before the file leaves the feed: no item comes between it and its
+	 * grave there, or a wait for it would be for that one. */
+	if (tomb_gen)
+		raise_formers(m, path, (size_t)len, tomb_gen, wall_ns);
 	master_feed_remove(&m->feed, &f->item);
 	free_entry_parts(&f->e, NULL);
 	grave_is_of(g, f->uid);
@@ -676,8 +680,6 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	memcpy(&g->last_sum, f->sum, sizeof(g->last_sum));
 	g->evicted = f->evicted;
 	g->is_dir = f->was_dir;
-	if (tomb_gen)
-		raise_formers(m, path, (size_t)len, tomb_gen, wall_ns);
 	close_grave(m, g, gen != 0, gen, wall_ns);
 	pool_tree_remove(&m->tree, &f->e);
 	return 0;

@@ -272,26 +272,74 @@ static void a_wait_follows_an_untold_name_that_goes_or_comes_back(void **state)
 
 /* ---- subscribers ---- */
 
-/* The grave of a former owner is sent to nobody. */
-static void a_wait_ends_when_what_came_after_all_that_is_sent_is_dropped(
-	void **state)
+/* The grave of a former owner is sent to nobody, and may be gone before a slow
+ * subscriber has passed it. */
+static void is_acked_although_it_is_gone(bool waited_for_before)
 {
 	const struct master_account a = master_account_of_owner(7);
 	struct master_wait w = { 0 };
 	struct master_sub s = { 0 };
 	struct master_map m;
 
-	(void)state;
 	assert_int_equal(0, master_map_init(&m, 10, 10));
 	put(&m, "a", 1);
 	master_sub_open(&m.feed, &s, true, 0);
 	a_sub_gets(&m, &s);
 	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_false(master_sub_due(&m.feed, &s, true));
 	assert_non_null(master_map_add_former(&m, "a", 1, 7, a, 5, 10));
 	assert_non_null(master_map_add_former(&m, "b", 1, 7, a, 5, 10));
-	master_wait_add(&m.feed, &w);
-	assert_null(master_wait_over(&m.feed));
+	if (waited_for_before)
+		master_wait_add(&m.feed, &w);
 	assert_int_equal(2, master_map_forget(&m, 20, 10));
+	if (!waited_for_before)
+		master_wait_add(&m.feed, &w);
+	assert_true(master_sub_due(&m.feed, &s, true));
+	a_sub_gets(&m, &s);
+	assert_false(master_sub_due(&m.feed, &s, true));
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+static void a_wait_ends_when_what_came_after_all_that_is_sent_is_dropped(
+	void **state)
+{
+	(void)state;
+	is_acked_although_it_is_gone(true);
+	is_acked_although_it_is_gone(false);
+}
+
+/* The deletion is one for the former owner, too, whose grave changes with it. */
+static void a_wait_for_a_file_that_was_given_away_is_for_its_deletion(
+	void **state)
+{
+	struct master_wait w = { 0 };
+	struct master_sub s = { 0 };
+	unsigned int scan = 1;
+	struct master_file *f;
+	struct master_map m;
+	bool begin, complete;
+	uint64_t upto;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	f = put(&m, "k", 5);
+	f->uid = 8;
+	assert_non_null(master_map_disown(&m, f, 7, 4, true, 1));
+	master_sub_open(&m.feed, &s, true, 0);
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	master_map_touch_file(&m, f);
+	master_wait_add(&m.feed, &w);
+	del(&m, "k", 6);
+	assert_null(master_sub_next(&m.feed, &s, &scan)); /* his grave */
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	master_sub_ack(&m.feed, &s, upto);
+	assert_null(master_wait_over(&m.feed));
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq);
 	assert_ptr_equal(&w, master_wait_over(&m.feed));
 	master_sub_close(&m.feed, &s);
 	master_map_fini(&m);
@@ -675,6 +723,8 @@ int main(void)
 			a_picture_is_completed_only_when_the_master_is_ready),
 		cmocka_unit_test(
 			a_wait_ends_when_what_came_after_all_that_is_sent_is_dropped),
+		cmocka_unit_test(
+			a_wait_for_a_file_that_was_given_away_is_for_its_deletion),
 		cmocka_unit_test(a_picture_waits_for_what_moves_in_its_last_lap),
 		cmocka_unit_test(a_picture_does_not_wait_for_ever),
 		cmocka_unit_test(
