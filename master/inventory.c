@@ -61,8 +61,9 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	f->mtime_ns = attrs.mtime_ns;
 	f->attr_gen = it->meta->attr_gen;
 	if (f->gen)
-		master_disown(it->m, f, was, given ? f->gen - 1 : f->gen,
-			      given);
+		(void)master_map_disown(&it->m->map, f, was,
+					given ? f->gen - 1 : f->gen, given,
+					it->wall_ns);
 	master_map_account(&it->m->map, &f->e);
 	return 0;
 }
@@ -134,7 +135,8 @@ static int item_known(struct item *it, struct master_file *f)
 
 	if (it->meta->gen < f->gen) {
 		f->had_older = 1;
-		master_disown(it->m, f, it->meta->uid, it->meta->gen, false);
+		(void)master_map_disown(&it->m->map, f, it->meta->uid,
+					it->meta->gen, false, it->wall_ns);
 		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
 		return 0;
 	}

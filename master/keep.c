@@ -153,10 +153,9 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 		a = (struct master_account){ (uint32_t)meta->attr_gen,
 					     (uint8_t)meta->mode };
 	if (meta->gid) {
-		g = master_map_add_former(&m->map, path, meta->path.len, uid, a,
-					  meta->gen, meta->mtime_ns);
-		if (g)
-			g->given = meta->gid == 2;
+		(void)master_map_add_former(&m->map, path, meta->path.len, uid,
+					    a, meta->gen, meta->gid == 2,
+					    meta->mtime_ns);
 		return 0;
 	}
 	err = master_map_add_tomb(&m->map, path, meta->path.len, uid,
@@ -304,36 +303,12 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->attr_gen = g->account.kind ? g->account.id : 0;
 }
 
-static void keep_grave(struct master *m, const struct master_grave *g)
+void master_keep_tomb(struct master *m, const struct master_grave *g)
 {
 	Kvpool__Meta meta = KVPOOL__META__INIT;
 
 	master_keep_tomb_meta(g, &meta);
 	keep_path(m, MASTER_REC_TOMB, g->path, g->path_len, &meta);
-}
-
-static void keep_formers(struct master *m, const char *path, size_t len)
-{
-	const struct master_grave *f = NULL;
-
-	while ((f = master_map_former(&m->map, path, len, f)))
-		keep_grave(m, f);
-}
-
-void master_keep_tomb(struct master *m, const struct master_grave *g)
-{
-	keep_grave(m, g);
-	keep_formers(m, g->path, g->path_len);
-}
-
-void master_disown(struct master *m, const struct master_file *f, uint32_t uid,
-		   uint64_t gen, bool given)
-{
-	const struct master_grave *g = master_map_disown(
-		&m->map, f, uid, gen, given, pool_wall_ns());
-
-	if (g)
-		keep_grave(m, g);
 }
 
 void master_keep_lost(struct master *m)
@@ -375,7 +350,6 @@ void master_keep_blind(struct master *m, const char *path, size_t len,
 	meta.base_gen = master_blind_id(by);
 	meta.uid = uid + 1;
 	keep_path(m, MASTER_REC_TOMB, path, len, &meta);
-	keep_formers(m, path, len); /* in etcd it replaces the former's */
 }
 
 void master_keep_member(struct master *m, const struct master_member *mb)

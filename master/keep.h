@@ -33,9 +33,6 @@ bool master_keeps(const struct master *m);
 /* Append a record. */
 void master_keep(struct master *m, const struct master_record *r);
 void master_keep_dir(struct master *m, struct master_dir *d);
-/* As master_map_disown, and recorded. gen 0, or uid is the owner: no-op. */
-void master_disown(struct master *m, const struct master_file *f, uint32_t uid,
-		   uint64_t gen, bool given);
 /* Record of which owners tombstones have been forgotten since. */
 void master_keep_lost(struct master *m);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);

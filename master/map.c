@@ -138,7 +138,16 @@ uint64_t master_map_tomb_gen(struct master_map *m, const char *path, size_t len)
 	return g && g->tomb ? g->gen : 0;
 }
 
-struct master_grave *master_map_former(struct master_map *m, const char *path,
+static uint32_t former_hash(const char *path, size_t len, uint32_t uid,
+			    bool given)
+{
+	return given ? path_hash(path, len) :
+		       (uint32_t)XXH3_64bits_withSeed(
+			       path, len, pool_hash_seed() + 1 + uid);
+}
+
+/* The next of those with `given`; after NULL: the first. */
+static struct master_grave *next_given(struct master_map *m, const char *path,
 				       size_t len,
 				       const struct master_grave *after)
 {
@@ -150,26 +159,29 @@ struct master_grave *master_map_former(struct master_map *m, const char *path,
 			  path, len);
 }
 
+struct master_grave *master_map_former(struct master_map *m, const char *path,
+				       size_t len, uint32_t uid)
+{
+	struct master_grave *g = next_given(m, path, len, NULL);
+
+	while (g && g->uid != uid)
+		g = next_given(m, path, len, g);
+	if (!g && m->formers.count)
+		g = grave_from(
+			pool_hash_first(&m->formers,
+					former_hash(path, len, uid, false)),
+			path, len);
+	return g;
+}
+
 bool master_map_former_dead(struct master_map *m, const char *path, size_t len,
 			    uint32_t uid, uint64_t gen)
 {
-	const struct master_grave *g = NULL;
+	const struct master_grave *g = master_map_former(m, path, len, uid),
+				  *anyone = master_map_former(
+					  m, path, len, MASTER_UID_ANYONE);
 
-	while ((g = master_map_former(m, path, len, g)))
-		if ((g->uid == uid || g->uid == MASTER_UID_ANYONE) &&
-		    g->gen >= gen)
-			return true;
-	return false;
-}
-
-static struct master_grave *former_of(struct master_map *m, const char *path,
-				      size_t len, uint32_t uid)
-{
-	struct master_grave *g = master_map_former(m, path, len, NULL);
-
-	while (g && g->uid != uid)
-		g = master_map_former(m, path, len, g);
-	return g;
+	return (g && g->gen >= gen) || (anyone && anyone->gen >= gen);
 }
 
 static struct master_grave *alloc_grave(const char *path, size_t len)
@@ -278,50 +290,89 @@ static void drop_grave(struct master_map *m, struct master_grave *g,
 	free(g);
 }
 
-/* Copies of these owners are dead up to gen as well. */
+static void list_former(struct master_map *m, struct master_grave *g,
+			uint64_t gen, uint64_t wall_ns)
+{
+	close_grave(m, g, true, gen, wall_ns);
+	if (m->disowned)
+		m->disowned(m->arg, g);
+}
+
+/* Copies of those who have given the name away are dead up to gen as well. */
 static void raise_formers(struct master_map *m, const char *path, size_t len,
 			  uint64_t gen, uint64_t wall_ns)
 {
 	struct master_grave *g = NULL;
 
-	while ((g = master_map_former(m, path, len, g))) {
-		if (!g->given || g->gen >= gen)
-			continue; /* no copy of his is newer */
+	while ((g = next_given(m, path, len, g))) {
+		if (g->gen >= gen)
+			continue;
 		unlist_grave(m, g);
-		list_grave(m, g, true, gen, wall_ns);
-		master_feed_touch(&m->feed, &g->item);
+		list_former(m, g, gen, wall_ns);
 	}
+}
+
+/* May the name have another grave that each of its deletions changes? */
+static bool may_give(struct master_map *m, const char *path, size_t len)
+{
+	struct master_grave *g = NULL;
+	unsigned int n = 0;
+
+	while ((g = next_given(m, path, len, g)))
+		n++;
+	return n < MASTER_GIVEN_MAX;
+}
+
+/* A grave of this former owner, in no list; `given` if that may be. NULL: no
+ * memory. */
+static struct master_grave *take_former(struct master_map *m, const char *path,
+					size_t len, uint32_t uid, bool given)
+{
+	struct master_grave *g = master_map_former(m, path, len, uid);
+	bool is_new = !g;
+
+	given = (g && g->given) || (given && may_give(m, path, len));
+	if (g) {
+		unlist_grave(m, g);
+		pool_hash_remove(&m->formers, &g->hash);
+	} else {
+		g = alloc_grave(path, len);
+		if (!g)
+			return NULL;
+		master_item_init(&g->item, MASTER_FORMER);
+		g->former = 1;
+		g->uid = uid;
+	}
+	g->given = given;
+	if (pool_hash_insert(&m->formers, &g->hash,
+			     former_hash(path, len, uid, given))) {
+		assert(is_new); /* only the first insert can fail */
+		free(g);
+		return NULL;
+	}
+	return g;
 }
 
 struct master_grave *master_map_add_former(struct master_map *m,
 					   const char *path, size_t len,
 					   uint32_t uid,
 					   struct master_account account,
-					   uint64_t gen, uint64_t wall_ns)
+					   uint64_t gen, bool given,
+					   uint64_t wall_ns)
 {
-	struct master_grave *g = former_of(m, path, len, uid);
+	struct master_grave *g = master_map_former(m, path, len, uid);
 
 	if (g && g->gen >= gen)
 		return NULL;
-	if (g) {
-		unlist_grave(m, g);
-	} else {
-		g = alloc_grave(path, len);
-		if (!g || pool_hash_insert(&m->formers, &g->hash,
-					   path_hash(path, len))) {
-			free(g);
-			master_owner_lost(&m->owners,
-					  master_owners_of(&m->owners, account),
-					  wall_ns, m->feed.seq + 1);
-			return NULL;
-		}
-		master_item_init(&g->item, MASTER_FORMER);
-		g->former = 1;
-		g->uid = uid;
+	g = take_former(m, path, len, uid, given);
+	if (!g) {
+		master_owner_lost(&m->owners,
+				  master_owners_of(&m->owners, account),
+				  wall_ns, m->feed.seq + 1);
+		return NULL;
 	}
 	g->account = account;
-	list_grave(m, g, true, gen, wall_ns);
-	master_feed_touch(&m->feed, &g->item);
+	list_former(m, g, gen, wall_ns);
 	return g;
 }
 
@@ -332,16 +383,13 @@ struct master_grave *master_map_disown(struct master_map *m,
 {
 	char path[POOL_PATH_MAX + 1];
 	int len = pool_tree_path(&f->e, path, sizeof(path));
-	struct master_grave *g;
 
 	assert(len > 0);
 	if (!gen || uid == f->uid)
 		return NULL;
-	g = master_map_add_former(m, path, (size_t)len, uid,
-				  master_account_of_owner(uid), gen, wall_ns);
-	if (g)
-		g->given |= given;
-	return g;
+	return master_map_add_former(m, path, (size_t)len, uid,
+				     master_account_of_owner(uid), gen, given,
+				     wall_ns);
 }
 
 /* The grave's name is uid's from now on, and what is up to gen is dead. */
@@ -353,7 +401,7 @@ static void pass_grave(struct master_map *m, const struct master_grave *g,
 	if (g->uid != uid && upto)
 		(void)master_map_add_former(m, g->path, g->path_len, g->uid,
 					    g->account, upto < gen ? upto : gen,
-					    g->wall_ns);
+					    false, g->wall_ns);
 }
 
 /* A file needs no grave of its name; a directory keeps that of a file. */
@@ -378,7 +426,8 @@ static int below(struct master_map *m, const struct master_grave *g,
 {
 	if (g->uid != uid &&
 	    master_map_add_former(m, g->path, g->path_len, uid,
-				  master_account_of_owner(uid), gen, wall_ns))
+				  master_account_of_owner(uid), gen, false,
+				  wall_ns))
 		master_feed_touch(&m->feed, i);
 	return 0;
 }
@@ -487,7 +536,7 @@ unsigned int master_map_forget(struct master_map *m, uint64_t before_wall_ns,
 		else if (g->wall_ns >= before_wall_ns)
 			break;
 		if (m->forgetting)
-			m->forgetting(m->forgetting_arg, g);
+			m->forgetting(m->arg, g);
 		drop_grave(m, g, true);
 	}
 	return n;
@@ -761,15 +810,21 @@ static void check_quota(struct master_map *m)
 	pool_quota_fini(&q);
 }
 
-static void check_graves(const struct pool_list *head, uint64_t n,
+static void check_graves(const struct master_map *m,
+			 const struct pool_list *head, uint64_t n,
 			 uint64_t bytes)
 {
 	struct pool_list *it;
 
 	for (it = head->next; it != head; it = it->next) {
+		const struct master_grave *g =
+			pool_list_entry(it, struct master_grave, age);
+
 		n--;
-		bytes -= grave_bytes(
-			pool_list_entry(it, struct master_grave, age));
+		bytes -= grave_bytes(g);
+		assert(pool_list_empty(&g->own) == !g->tomb);
+		assert(!g->tomb || g->owner == &m->owners.anyone ||
+		       master_account_same(g->owner->account, g->account));
 	}
 	assert(n == 0 && bytes == 0);
 }
@@ -797,7 +852,7 @@ void master_map_check(struct master_map *m)
 	assert(below == m->nbelow);
 	assert(files == m->nfiles && dirs == m->ndirs && bytes == m->bytes);
 	assert(m->graves.count + m->formers.count == m->ntombs + m->nghosts);
-	check_graves(&m->tombs, m->ntombs, m->tomb_bytes);
-	check_graves(&m->ghosts, m->nghosts, m->ghost_bytes);
+	check_graves(m, &m->tombs, m->ntombs, m->tomb_bytes);
+	check_graves(m, &m->ghosts, m->nghosts, m->ghost_bytes);
 	check_quota(m);
 }

@@ -169,7 +169,8 @@ static inline uint64_t master_grave_upto(const struct master_grave *g)
 struct master_map {
 	struct pool_tree tree;
 	struct master_feed feed;
-	struct pool_hash graves, formers;
+	struct pool_hash graves;
+	struct pool_hash formers; /* by name and owner; by name if `given` */
 	struct pool_list tombs, ghosts;
 	struct master_owners owners; /* of tombs */
 	uint64_t ntombs /* with formers */, nghosts, nfiles, ndirs, bytes;
@@ -182,7 +183,10 @@ struct master_map {
 	struct pool_quota quota; /* of directories and xattrs */
 	/* Called before a tombstone is forgotten; may be NULL. */
 	void (*forgetting)(void *arg, const struct master_grave *g);
-	void *forgetting_arg;
+	/* Called for each grave of a former owner that is new, or covers more
+	 * generations: it is to be kept in the state. May be NULL. */
+	void (*disowned)(void *arg, const struct master_grave *g);
+	void *arg; /* of both */
 	uint64_t nforgotten; /* graves, for the metrics */
 	uint64_t holders_full; /* holders refused: MASTER_HOLDERS_MAX */
 };
@@ -287,11 +291,14 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
  * generations below it. */
 int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 			   uint32_t uid, uint64_t gen, uint64_t wall_ns);
+/* A name has at most so many graves with `given`: each deletion of it changes
+ * all of them. Further ones are not `given`. */
+#define MASTER_GIVEN_MAX 16
 /* The file belonged to this uid, whose copies up to this generation are dead.
- * given: by chown, so that they are not those of the file's own generation. The
- * grave of the former owner, to be kept in the state; NULL: nothing changed.
- * Without memory, this owner's names are treated as if a tombstone was
- * forgotten. */
+ * given: by chown, so that they are not those of the file's own generation.
+ * The grave of the former owner; NULL: nothing changed, as if gen is 0, or uid
+ * is the owner. Without memory, this owner's names are treated as if a tombstone
+ * was forgotten. */
 struct master_grave *master_map_disown(struct master_map *m,
 				       const struct master_file *f,
 				       uint32_t uid, uint64_t gen, bool given,
@@ -302,11 +309,11 @@ struct master_grave *master_map_add_former(struct master_map *m,
 					   const char *path, size_t len,
 					   uint32_t uid,
 					   struct master_account account,
-					   uint64_t gen, uint64_t wall_ns);
-/* The next grave of a former owner of the name; after NULL: the first. */
+					   uint64_t gen, bool given,
+					   uint64_t wall_ns);
+/* The grave of this former owner of the name, or NULL. */
 struct master_grave *master_map_former(struct master_map *m, const char *path,
-				       size_t len,
-				       const struct master_grave *after);
+				       size_t len, uint32_t uid);
 /* Is this generation dead if it belonged to this uid, who has lost the name? */
 bool master_map_former_dead(struct master_map *m, const char *path, size_t len,
 			    uint32_t uid, uint64_t gen);

@@ -281,7 +281,8 @@ static int replace_version(struct op *op, struct master_file *f,
 	f->uid = attrs.uid;
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
-	master_disown(op->m, f, was, f->gen, false);
+	(void)master_map_disown(&op->m->map, f, was, f->gen, false,
+				op->wall_ns);
 	f->gen = master_next_gen(op->m);
 	f->attr_gen = 0;
 	master_file_set_size(&op->m->map, f, op->meta->size);
@@ -765,7 +766,8 @@ static int setattr_file(struct op *op, struct master_file *f)
 		return err;
 	}
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
-	master_disown(op->m, f, was, f->gen - 1, true);
+	(void)master_map_disown(&op->m->map, f, was, f->gen - 1, true,
+				op->wall_ns);
 	master_map_account(&op->m->map, &f->e);
 	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);

@@ -318,16 +318,21 @@ static void on_forgetting(void *arg, const struct master_grave *g)
 	etcd_state_forget(m->etcd_state, g);
 }
 
+static void on_disowned(void *arg, const struct master_grave *g)
+{
+	master_keep_tomb(arg, g);
+}
+
 static int load_state(struct master *m, const struct master_opts *opts)
 {
 	const char *path = opts->state_file;
 
 	m->epoch = 1;
+	m->map.arg = m;
 	if (opts->etcd_state) {
 		m->epoch = opts->epoch;
 		m->etcd_state = opts->etcd_state;
 		m->map.forgetting = on_forgetting;
-		m->map.forgetting_arg = m;
 		return etcd_state_replay(m->etcd_state, master_load_record, m);
 	}
 	if (!path)
@@ -393,6 +398,7 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 	err = load_state(m, opts);
 	if (err)
 		goto err_free;
+	m->map.disowned = on_disowned; /* not of what was loaded */
 	err = open_listener(m, opts);
 	if (err)
 		goto err_free;

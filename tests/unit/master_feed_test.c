@@ -287,8 +287,10 @@ static void is_acked_although_it_is_gone(bool waited_for_before)
 	a_sub_gets(&m, &s);
 	master_sub_ack(&m.feed, &s, m.feed.seq);
 	assert_false(master_sub_due(&m.feed, &s, true));
-	assert_non_null(master_map_add_former(&m, "a", 1, 7, a, 5, 10));
-	assert_non_null(master_map_add_former(&m, "b", 1, 7, a, 5, 10));
+	assert_non_null(master_map_add_former(&m, "a", 1, 7, a, 5, false,
+					      10));
+	assert_non_null(master_map_add_former(&m, "b", 1, 7, a, 5, false,
+					      10));
 	if (waited_for_before)
 		master_wait_add(&m.feed, &w);
 	assert_int_equal(2, master_map_forget(&m, 20, 10));

@@ -508,7 +508,7 @@ static void a_name_that_was_nobody_known_s_is_dead_for_everybody(void **state)
 
 	master_map_add_former(
 		m, "k", 1, MASTER_UID_ANYONE,
-		master_account_of_owner(MASTER_UID_ANYONE), 5, 10);
+		master_account_of_owner(MASTER_UID_ANYONE), 5, false, 10);
 	assert_true(is_dead(m, "k", 7, 5));
 	assert_false(is_dead(m, "k", 7, 6));
 }
@@ -553,7 +553,7 @@ static void over_a_tombstone_another_owner_leaves_the_first_one_his(
 	assert_true(is_dead(m, "k", 7, 6));
 	/* No copy of his is newer; nor is his deletion. */
 	assert_false(is_dead(m, "k", 7, 7));
-	assert_int_equal(10, master_map_former(m, "k", 1, NULL)->wall_ns);
+	assert_int_equal(10, master_map_former(m, "k", 1, 7)->wall_ns);
 	/* By time all go. */
 	while (master_map_forget(m, 1000, 1))
 		;

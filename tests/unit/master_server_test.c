@@ -1457,6 +1457,38 @@ static void what_was_given_away_is_not_dead_for_its_new_owner(void **state)
 	run_until(&loop, status_of("keys") == 1);
 }
 
+/* A user may act as many. His name's changes are no more work for that. */
+static void who_had_a_name_costs_its_changes_nothing(void **state)
+{
+	uint64_t kept = 0;
+	uint32_t uid;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	for (uid = 1000; uid < 1100; uid++) {
+		fake_uid = uid;
+		fake_publish(&node[0], "k");
+		kept = master_keep_changes(master);
+		assert_int_equal(0, fake_do(&node[0],
+					    KVPOOL__OP__KIND__UNLINK, "k"));
+	}
+	assert_int_equal(1, master_keep_changes(master) - kept);
+	assert_int_equal(99, master->map.formers.count);
+	fake_publish(&node[0], "l");
+	for (; uid < 1200; uid++)
+		assert_int_equal(0, chown_to(&node[0], "l", uid));
+	kept = master_keep_changes(master);
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "l"));
+	assert_int_equal(1 + MASTER_GIVEN_MAX,
+			 master_keep_changes(master) - kept);
+	fake_uid = 0;
+	restart_master();
+	assert_int_equal(199, master->map.formers.count);
+	assert_true(master_map_former_dead(&master->map, "k", 1, 1042,
+					   master_map_former(&master->map, "k",
+							     1, 1042)->gen));
+}
+
 /* As a mount does that unlinks what it has not published, or not seen go. */
 static int unlink_unheard(struct fake_node *n, const char *path, uint32_t uid,
 			  uint64_t seen)
@@ -2181,6 +2213,7 @@ int main(void)
 		T(where_nobody_else_is_all_that_a_node_has_is_taken),
 		T(what_had_another_owner_stays_deleted),
 		T(what_was_given_away_is_not_dead_for_its_new_owner),
+		T(who_had_a_name_costs_its_changes_nothing),
 		T(what_was_a_directory_is_deleted_by_the_owner_of_the_file),
 		T(who_deletes_what_no_node_lists_pays_for_it),
 		T(a_rewritten_state_says_who_deleted_what_had_another_owner),
