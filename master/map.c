@@ -392,13 +392,17 @@ struct master_grave *master_map_disown(struct master_map *m,
 				     wall_ns);
 }
 
-/* The grave's name is uid's from now on, and what is up to gen is dead. */
+/*
+ * The grave's name is uid's from now on, and what is up to gen is dead. A name
+ * that was not deleted, but evicted, is anybody's to make again: that puts
+ * nothing on its former owner's account.
+ */
 static void pass_grave(struct master_map *m, const struct master_grave *g,
 		       uint32_t uid, uint64_t gen)
 {
 	uint64_t upto = master_grave_upto(g);
 
-	if (g->uid != uid && upto)
+	if (g->tomb && g->uid != uid)
 		(void)master_map_add_former(m, g->path, g->path_len, g->uid,
 					    g->account, upto < gen ? upto : gen,
 					    false, g->wall_ns);

@@ -431,6 +431,25 @@ static void what_others_delete_costs_the_owner_nothing_elsewhere(void **state)
 	assert_int_equal(10, wall_ns);
 }
 
+/* Everybody may, in a directory like /tmp: it deletes nothing of his. */
+static void who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s(
+	void **state)
+{
+	const struct master_attrs mine = { .uid = SOMEBODY };
+	struct master_map *m = *state;
+	struct master_file *f;
+	bool made;
+
+	assert_int_equal(0, master_map_remove_file(m, put(m, "k"), 0, 10));
+	assert_int_equal(0, master_map_remove_file(m, put(m, "l"), 0, 10));
+	assert_int_equal(0, master_map_make_file(m, "k", 1, &mine, &f, &made));
+	master_map_touch_file(m, f);
+	assert_int_equal(0, master_map_add_tomb(m, "l", 1, SOMEBODY, 9, 20));
+	assert_int_equal(0, master_owners_of(&m->owners,
+					     master_account_of_owner(7))->n);
+	assert_int_equal(1, m->ntombs); /* his own, of l */
+}
+
 /* All that an absent node has may be of an owner beyond the bound. */
 static void of_nobody_known_is_of_everybody(void **state)
 {
@@ -794,6 +813,7 @@ int main(void)
 		T(who_does_not_get_into_a_directory_deletes_nothing_there),
 		T(what_others_delete_costs_the_owner_nothing_elsewhere),
 		T(root_loses_tombstones_only_beyond_half_of_the_bound),
+		T(who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s),
 		T(of_nobody_known_is_of_everybody),
 		T(a_name_made_again_by_another_stays_dead_for_its_first_owner),
 		T(a_name_that_was_nobody_known_s_is_dead_for_everybody),

@@ -1386,6 +1386,20 @@ static bool was_deleted(const struct fake_node *n, const char *path,
 	return fake_dropped(n, path, gen, KVPOOL__DROP__REASON__DELETED);
 }
 
+/* As a mount does that unlinks what it has not published, or not seen go. */
+static int unlink_unheard(struct fake_node *n, const char *path, uint32_t uid,
+			  uint64_t seen)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+
+	fake_meta(&meta, path, seen);
+	meta.uid = uid;
+	op.kind = KVPOOL__OP__KIND__UNLINK;
+	op.meta = &meta;
+	return fake_op(n, &op);
+}
+
 /* What an absent node has belongs to the owner of that time. */
 static void what_had_another_owner_stays_deleted(void **state)
 {
@@ -1402,8 +1416,7 @@ static void what_had_another_owner_stays_deleted(void **state)
 	fake_publish(&node[1], "replaced");
 	fake_hang_up(&node[0]);
 	run_until(&loop, master->members.by_index[0]->left_wall_ns);
-	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK,
-				    "remade"));
+	assert_int_equal(0, unlink_unheard(&node[1], "remade", 7, remade));
 	assert_int_equal(0, chown_to(&node[1], "given", 8));
 	fake_uid = 8;
 	fake_rewrite(&node[1], "replaced");
@@ -1487,20 +1500,6 @@ static void who_had_a_name_costs_its_changes_nothing(void **state)
 	assert_true(master_map_former_dead(&master->map, "k", 1, 1042,
 					   master_map_former(&master->map, "k",
 							     1, 1042)->gen));
-}
-
-/* As a mount does that unlinks what it has not published, or not seen go. */
-static int unlink_unheard(struct fake_node *n, const char *path, uint32_t uid,
-			  uint64_t seen)
-{
-	Kvpool__Op op = KVPOOL__OP__INIT;
-	Kvpool__Meta meta;
-
-	fake_meta(&meta, path, seen);
-	meta.uid = uid;
-	op.kind = KVPOOL__OP__KIND__UNLINK;
-	op.meta = &meta;
-	return fake_op(n, &op);
 }
 
 static uint32_t grave_uid(const char *path)
