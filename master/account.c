@@ -1,5 +1,6 @@
 #include "master/account.h"
 
+#include <assert.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +61,21 @@ struct master_account master_account_of(struct master_map *m, const char *path,
 		return (struct master_account){ by, MASTER_BY_DIR };
 	/* His permission may be gone by now. */
 	return d && of_others(d, &a) ? a : master_account_of_owner(by);
+}
+
+void master_account_replaced(struct master_map *m, const struct master_file *f,
+			     uint32_t uid, uint64_t gen, uint32_t by,
+			     uint64_t wall_ns)
+{
+	char path[POOL_PATH_MAX + 1];
+	int len = pool_tree_path(&f->e, path, sizeof(path));
+
+	assert(len > 0);
+	if (gen && uid != f->uid)
+		(void)master_map_add_former(
+			m, path, (size_t)len, uid,
+			master_account_of(m, path, (size_t)len, uid, by), gen,
+			false, wall_ns);
 }
 
 void master_account_lost(struct master_map *m, const char *path, size_t len,

@@ -17,6 +17,11 @@
  * it is his own: he may not spend what is another's. */
 struct master_account master_account_of(struct master_map *m, const char *path,
 					size_t len, uint32_t uid, uint32_t by);
+/* `by` has replaced what was uid's, of this generation, by f. No-op if uid owns
+ * that, too, or gen is 0. */
+void master_account_replaced(struct master_map *m, const struct master_file *f,
+			     uint32_t uid, uint64_t gen, uint32_t by,
+			     uint64_t wall_ns);
 /* The newest time and feed sequence of the tombstones forgotten of the accounts
  * that could have deleted this name of uid's; 0: none was. */
 void master_account_lost(struct master_map *m, const char *path, size_t len,

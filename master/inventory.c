@@ -60,9 +60,10 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
 	f->attr_gen = it->meta->attr_gen;
-	if (f->gen)
-		(void)master_map_disown(&it->m->map, f, was,
-					given ? f->gen - 1 : f->gen, given,
+	if (given)
+		(void)master_map_disown(&it->m->map, f, was, it->wall_ns);
+	else
+		master_account_replaced(&it->m->map, f, was, f->gen, f->uid,
 					it->wall_ns);
 	master_map_account(&it->m->map, &f->e);
 	return 0;
@@ -135,8 +136,8 @@ static int item_known(struct item *it, struct master_file *f)
 
 	if (it->meta->gen < f->gen) {
 		f->had_older = 1;
-		(void)master_map_disown(&it->m->map, f, it->meta->uid,
-					it->meta->gen, false, it->wall_ns);
+		master_account_replaced(&it->m->map, f, it->meta->uid,
+					it->meta->gen, f->uid, it->wall_ns);
 		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
 		return 0;
 	}

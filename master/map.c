@@ -378,18 +378,17 @@ struct master_grave *master_map_add_former(struct master_map *m,
 
 struct master_grave *master_map_disown(struct master_map *m,
 				       const struct master_file *f,
-				       uint32_t uid, uint64_t gen, bool given,
-				       uint64_t wall_ns)
+				       uint32_t uid, uint64_t wall_ns)
 {
 	char path[POOL_PATH_MAX + 1];
 	int len = pool_tree_path(&f->e, path, sizeof(path));
 
-	assert(len > 0);
-	if (!gen || uid == f->uid)
+	assert(len > 0 && f->gen);
+	if (uid == f->uid)
 		return NULL;
 	return master_map_add_former(m, path, (size_t)len, uid,
-				     master_account_of_owner(uid), gen, given,
-				     wall_ns);
+				     master_account_of_owner(uid), f->gen - 1,
+				     true, wall_ns);
 }
 
 /*

@@ -294,17 +294,15 @@ int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 /* A name has at most so many graves with `given`: each deletion of it changes
  * all of them. Further ones are not `given`. */
 #define MASTER_GIVEN_MAX 16
-/* The file belonged to this uid, whose copies up to this generation are dead.
- * given: by chown, so that they are not those of the file's own generation.
- * The grave of the former owner; NULL: nothing changed, as if gen is 0, or uid
- * is the owner. Without memory, this owner's names are treated as if a tombstone
- * was forgotten. */
+/* The file was given away: it belonged to this uid. (Copies of its own
+ * generation may be his until it is deleted.) The grave of the former owner;
+ * NULL: nothing changed. */
 struct master_grave *master_map_disown(struct master_map *m,
 				       const struct master_file *f,
-				       uint32_t uid, uint64_t gen, bool given,
-				       uint64_t wall_ns);
+				       uint32_t uid, uint64_t wall_ns);
 /* Up to this generation, copies of the name that belonged to this uid are dead.
- * Returned as by master_map_disown. */
+ * given: see struct master_grave. Returned as by master_map_disown. Without
+ * memory, what is on the account is treated as if a tombstone was forgotten. */
 struct master_grave *master_map_add_former(struct master_map *m,
 					   const char *path, size_t len,
 					   uint32_t uid,

@@ -254,6 +254,12 @@ static int admit(const struct op *op, uint32_t uid, size_t dirs,
 
 /* ---- PUBLISH ---- */
 
+/* Who has put it there: who renamed it, or else whose file it is. */
+static uint32_t publisher(const struct op *op)
+{
+	return op->by == MASTER_UID_ANYONE ? op->meta->uid : op->by;
+}
+
 /* Replace f's version by the sender's, which becomes the only holder. */
 static int replace_version(struct op *op, struct master_file *f,
 			   struct pool_xattrs *xattrs,
@@ -281,7 +287,7 @@ static int replace_version(struct op *op, struct master_file *f,
 	f->uid = attrs.uid;
 	f->gid = attrs.gid;
 	f->mtime_ns = attrs.mtime_ns;
-	(void)master_map_disown(&op->m->map, f, was, f->gen, false,
+	master_account_replaced(&op->m->map, f, was, f->gen, publisher(op),
 				op->wall_ns);
 	f->gen = master_next_gen(op->m);
 	f->attr_gen = 0;
@@ -766,8 +772,7 @@ static int setattr_file(struct op *op, struct master_file *f)
 		return err;
 	}
 	set_attrs(op, &f->mode, &f->uid, &f->gid, &f->mtime_ns);
-	(void)master_map_disown(&op->m->map, f, was, f->gen - 1, true,
-				op->wall_ns);
+	(void)master_map_disown(&op->m->map, f, was, op->wall_ns);
 	master_map_account(&op->m->map, &f->e);
 	f->attr_gen = master_next_gen(op->m);
 	master_map_touch_file(&op->m->map, f);

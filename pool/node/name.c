@@ -200,6 +200,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->again = false;
 	o->entry = to;
 	node_own_supersede(n, to, o, from);
+	w->by = node_op_by(n);
 	w->renamed = true;
 	w->emptied_ns = 0;
 	w->flushed = true;
@@ -234,6 +235,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	w->attr = from->attr;
 	w->base_gen = to->gen;
 	w->seen_gen = n->seen_gen;
+	w->by = node_op_by(n);
 	w->renamed = w->flushed = w->was_held = true;
 	w->ticket = ++n->ticket;
 	err = pool_xattrs_dup(from->xattrs, &w->xattrs);

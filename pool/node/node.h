@@ -270,6 +270,7 @@ struct node_writer {
 	bool again;	     /* an earlier process may have sent its PUBLISH */
 	/* its PUBLISH until it is acked, or NULL; borrows */
 	struct node_op *op;
+	uint32_t by; /* 1 + uid of who renamed it; 0: nobody, or not known */
 	bool was_held;	     /* published before under another name: readers may
 				have it open, so its bytes must not change */
 };

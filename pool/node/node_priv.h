@@ -570,6 +570,8 @@ bool node_ops_in_order(const struct pool_node *n);
 /* Queues the PUBLISH of o (PENDING). 0, -ENOMEM, or -EAGAIN: the queue is full,
  * retry at a later tick. (Changes are refused then.) */
 int node_op_publish(struct pool_node *n, struct node_object *o);
+/* Op.by of a change that the caller makes. */
+uint32_t node_op_by(const struct pool_node *n);
 /* kind: UNLINK (gen 0: any generation), MKDIR, RMDIR. 0 or -errno. */
 int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
 		 uint64_t gen);

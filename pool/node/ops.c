@@ -116,6 +116,11 @@ void pool_node_caller(struct pool_node *n, uint32_t uid)
 	n->caller = uid;
 }
 
+uint32_t node_op_by(const struct pool_node *n)
+{
+	return n->caller == NODE_NO_CALLER ? 0 : n->caller + 1;
+}
+
 /* For a change, or publication, of uid's. */
 static bool is_full(const struct pool_node *n, uint32_t uid)
 {
@@ -193,8 +198,7 @@ static int op_on_path(struct pool_node *n, int kind, struct pool_entry *e,
 	if (!op)
 		return -ENOMEM;
 	op->payer = uid;
-	if (n->caller != NODE_NO_CALLER)
-		op->by = n->caller + 1;
+	op->by = node_op_by(n);
 	op->charged = true;
 	pool_quota_add(&n->changers, uid, 1, 0);
 	*ret_op = op;
@@ -389,7 +393,10 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 	po->queued = op->queued;
 	po->again = op->again;
 	po->ticket = op->made;
-	po->by = op->kind == KVPOOL__OP__KIND__UNLINK ? op->by : 0;
+	if (op->kind == KVPOOL__OP__KIND__UNLINK)
+		po->by = op->by;
+	else if (op->obj)
+		po->by = op->obj->w->by;
 	if (op->again || (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen))
 		po->meta->seen_gen = op->seen;
 	else if (op->queued && op->obj)
@@ -612,8 +619,10 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	op = node_op_new(n, (int)po->kind, path, m->path.len);
 	if (!op)
 		return -ENOMEM;
-	if (po->kind == KVPOOL__OP__KIND__PUBLISH)
+	if (po->kind == KVPOOL__OP__KIND__PUBLISH) {
 		op_of(op, e->own);
+		e->own->w->by = po->by;
+	}
 	/* Unchanged: the master may have executed it, and would take its own
 	 * result for a newer version. */
 	op->queued = po->queued;

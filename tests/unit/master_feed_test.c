@@ -329,7 +329,7 @@ static void a_wait_for_a_file_that_was_given_away_is_for_its_deletion(
 	assert_int_equal(0, master_map_init(&m, 10, 10));
 	f = put(&m, "k", 5);
 	f->uid = 8;
-	assert_non_null(master_map_disown(&m, f, 7, 4, true, 1));
+	assert_non_null(master_map_disown(&m, f, 7, 1));
 	master_sub_open(&m.feed, &s, true, 0);
 	a_sub_gets(&m, &s);
 	master_sub_ack(&m.feed, &s, m.feed.seq);

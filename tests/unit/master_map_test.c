@@ -539,10 +539,10 @@ static void a_deletion_is_one_for_former_owners_too(void **state)
 	struct master_grave *g;
 
 	f->uid = 8; /* chown */
-	g = master_map_disown(m, f, 7, f->gen - 1, true, 1);
+	g = master_map_disown(m, f, 7, 1);
 	assert_int_equal(4, g->gen);
-	assert_null(master_map_disown(m, f, 7, f->gen - 1, true, 1));
-	assert_null(master_map_disown(m, f, 8, f->gen - 1, true, 1));
+	assert_null(master_map_disown(m, f, 7, 1));
+	assert_null(master_map_disown(m, f, 8, 1));
 	master_map_touch_file(m, f);
 	assert_false(is_dead(m, "k", 7, 5));
 	master_map_remove_file(m, f, 6, 10);

@@ -1308,6 +1308,49 @@ static void rename_much_and_come_back(bool restarted, bool again)
 	assert_non_null(master_map_file(&master->map, "his", 3));
 }
 
+/* A user moves his files, or others', over another's. */
+static void who_replaces_others_files_costs_them_nothing_elsewhere(void **state)
+{
+	Kvpool__Op op = KVPOOL__OP__INIT;
+	Kvpool__Meta meta;
+	uint64_t his, in;
+	char name[16];
+	int i;
+
+	(void)state;
+	join(&node[0]);
+	join_and_watch(&node[1]);
+	fake_meta(&meta, "d", 0);
+	meta.mode = 0777;
+	op.kind = KVPOOL__OP__KIND__MKDIR;
+	op.meta = &meta;
+	assert_int_equal(0, fake_op(&node[1], &op));
+	fake_uid = 1000;
+	his = fake_publish(&node[0], "his");
+	in = fake_publish(&node[0], "d/in");
+	fake_hang_up(&node[0]);
+	run_until(&loop, master->members.by_index[0]->left_wall_ns);
+	for (i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "d/%d", i);
+		fake_uid = 1000;
+		fake_publish(&node[1], name);
+		fake_uid = i < 10 ? 2000 : 0;
+		fake_by = i < 10 ? 0 : 1 + 2000;
+		fake_rewrite(&node[1], name);
+		fake_by = 0;
+	}
+	forget_all_but(8);
+	dial(&node[0]);
+	fake_uid = 1000;
+	fake_inventory(&node[0], "his", his, false);
+	fake_inventory(&node[0], "d/in", in, true);
+	fake_uid = 0;
+	run_until(&loop, fake_dropped(&node[0], "d/in", in,
+				      KVPOOL__DROP__REASON__DELETED));
+	run_until(&loop, status_of("keys") == 21);
+	assert_non_null(master_map_file(&master->map, "his", 3));
+}
+
 static void who_renames_others_files_costs_them_nothing_elsewhere(void **state)
 {
 	(void)state;
@@ -1419,7 +1462,9 @@ static void what_had_another_owner_stays_deleted(void **state)
 	assert_int_equal(0, unlink_unheard(&node[1], "remade", 7, remade));
 	assert_int_equal(0, chown_to(&node[1], "given", 8));
 	fake_uid = 8;
+	fake_by = 1 + 0; /* root moves a file of 8's there */
 	fake_rewrite(&node[1], "replaced");
+	fake_by = 0;
 	fake_publish(&node[1], "remade");
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(
@@ -2206,6 +2251,7 @@ int main(void)
 		T(after_a_long_absence_unknown_names_are_not_taken_back),
 		T(who_deletes_much_loses_only_his_own),
 		T(who_renames_others_files_costs_them_nothing_elsewhere),
+		T(who_replaces_others_files_costs_them_nothing_elsewhere),
 		T(a_restarted_master_knows_by_whose_permission),
 		T(a_restarted_master_forgets_of_the_same_account),
 		T(a_rewritten_state_says_what_was_forgotten_meanwhile),

@@ -550,6 +550,41 @@ static void a_deletion_names_its_caller(void **state)
 			 master_map_grave(&f->master->map, "l", 1)->account.kind);
 }
 
+/* Also of what is not published yet. */
+static void a_rename_over_another_s_file_names_its_caller(void **state)
+{
+	static const struct node_attr to = { .uid = USER };
+	const char *const names[] = { "a", "b" };
+	struct fixture *f = *state;
+	struct pool_node *n;
+
+	start_pool(f, 1);
+	n = node(f, 0);
+	publish(f, 0, "k", 100, 1);
+	publish(f, 0, "a", 100, 2);
+	publish(f, 0, "b", 100, 3);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(0, pool_node_setattr(
+					    n, &find(f, 0, names[i])->e,
+					    POOL_SET_UID,
+					    &(struct node_attr){ .uid = 7 },
+					    NULL));
+	assert_int_equal(0, pool_node_setattr(n, &pool_node_root(n)->d.e,
+					      POOL_SET_UID, &to, NULL));
+	run_until(f, all_answered(f, 0));
+	put(f, 0, "l.tmp", 100, 4);
+	pool_node_caller(n, USER);
+	assert_int_equal(0, rename_to(f, 0, "k", "a", false));
+	assert_int_equal(0, rename_to(f, 0, "l.tmp", "b", false));
+	pool_node_caller(n, NODE_NO_CALLER);
+	run_until(f, is_published(f, 0, "a") && is_published(f, 0, "b") &&
+			     all_answered(f, 0));
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(MASTER_BY_DIR,
+				 master_map_former(&f->master->map, names[i], 1,
+						   7)->account.kind);
+}
+
 /* More than one message takes, and the first one could not be sent: the order
  * stays. */
 static void changes_that_could_not_be_sent_keep_their_order(void **state)
@@ -595,6 +630,7 @@ int main(int argc, char **argv)
 		T(a_change_takes_the_share_of_its_caller),
 		T(the_last_eighth_of_a_queue_is_root_s),
 		T(a_deletion_names_its_caller),
+		T(a_rename_over_another_s_file_names_its_caller),
 		T(changes_that_could_not_be_sent_keep_their_order),
 	};
 
