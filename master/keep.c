@@ -147,11 +147,13 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 	struct master_grave *g = NULL;
 	int err;
 
-	if (meta->mode >= MASTER_BY_KINDS)
+	if (!meta->path.len || meta->mode >= MASTER_BY_KINDS)
 		return -EPROTO;
 	if (meta->mode)
 		a = (struct master_account){ (uint32_t)meta->attr_gen,
 					     (uint8_t)meta->mode };
+	else if (meta->attr_gen)
+		a.id = (uint32_t)meta->attr_gen - 1;
 	if (meta->gid) {
 		(void)master_map_add_former(&m->map, path, meta->path.len, uid,
 					    a, meta->gen, meta->gid == 2,
@@ -163,7 +165,8 @@ static int load_tomb(struct master *m, const Kvpool__Meta *meta)
 	if (!err)
 		g = master_map_grave_below(&m->map, path, meta->path.len);
 	if (g && g->gen == meta->gen) {
-		master_map_charge(&m->map, g, a);
+		if (g->uid == uid)
+			master_map_charge(&m->map, g, a);
 		g->by_run = meta->base_gen;
 		g->by_ticket = meta->seq;
 		g->last_gen = meta->seen_gen;
@@ -300,7 +303,10 @@ void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret)
 	ret->uid = g->uid + 1;
 	ret->gid = g->former + g->given;
 	ret->mode = g->account.kind;
-	ret->attr_gen = g->account.kind ? g->account.id : 0;
+	if (g->account.kind)
+		ret->attr_gen = g->account.id;
+	else if (g->account.id != g->uid)
+		ret->attr_gen = 1 + (uint64_t)g->account.id;
 }
 
 void master_keep_tomb(struct master *m, const struct master_grave *g)

@@ -49,7 +49,8 @@ enum master_record_type {
 				 given_up, last_sum, blind; uid: its uid + 1,
 				 0: MASTER_UID_ANYONE; gid: former
 				 + given; mode, attr_gen: kind and id of its
-				 account, unless that is the owner's */
+				 account, unless that is the owner's (of
+				 another owner: 1 + id) */
 	MASTER_REC_LOST,      /* u64: a tombstone of that time, of that account,
 				 was forgotten */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */

@@ -1369,6 +1369,58 @@ static void a_restarted_master_forgets_of_the_same_account(void **state)
 	rename_much_and_come_back(true, true);
 }
 
+/* He who may not delete (any more) pays for it himself. */
+static void a_restarted_master_knows_who_deleted_without_permission(
+	void **state)
+{
+	const struct master_account by = master_account_of_owner(2000);
+
+	(void)state;
+	join_and_watch(&node[1]);
+	fake_uid = 1000;
+	fake_publish(&node[1], "k");
+	fake_by = 1 + 2000;
+	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "k"));
+	fake_by = fake_uid = 0;
+	for (int i = 0; i < 2; i++) {
+		const struct master_grave *g =
+			master_map_grave(&master->map, "k", 1);
+
+		assert_int_equal(1000, g->uid);
+		assert_true(master_account_same(by, g->account));
+		restart_master();
+	}
+}
+
+static int load_tomb(const char *path, uint32_t uid,
+		     enum master_account_kind kind)
+{
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+	struct master_record r = { .type = MASTER_REC_TOMB, .meta = &meta };
+
+	meta.path.data = (uint8_t *)(uintptr_t)path;
+	meta.path.len = strlen(path);
+	meta.gen = 5;
+	meta.uid = uid + 1;
+	meta.mode = kind;
+	return master_load_record(master, &r);
+}
+
+static void records_of_tombstones_are_judged(void **state)
+{
+	const struct master_grave *g;
+
+	(void)state;
+	assert_int_equal(-EPROTO, load_tomb("", 7, MASTER_BY_ALL));
+	assert_int_equal(-EPROTO, load_tomb("k", 7, MASTER_BY_KINDS));
+	assert_int_equal(0, load_tomb("k", 7, MASTER_BY_ALL));
+	/* As that of a blind write of another owner, which is no deletion. */
+	assert_int_equal(0, load_tomb("k", 8, MASTER_BY_OWNER));
+	g = master_map_grave(&master->map, "k", 1);
+	assert_int_equal(7, g->uid);
+	assert_int_equal(MASTER_BY_ALL, g->account.kind);
+}
+
 /* With the new file what was forgotten while it was written is recorded: it has
  * no tombstone of these. */
 static void a_rewritten_state_says_what_was_forgotten_meanwhile(void **state)
@@ -2254,6 +2306,8 @@ int main(void)
 		T(who_replaces_others_files_costs_them_nothing_elsewhere),
 		T(a_restarted_master_knows_by_whose_permission),
 		T(a_restarted_master_forgets_of_the_same_account),
+		T(a_restarted_master_knows_who_deleted_without_permission),
+		T(records_of_tombstones_are_judged),
 		T(a_rewritten_state_says_what_was_forgotten_meanwhile),
 		T(where_nobody_else_is_all_that_a_node_has_is_taken),
 		T(what_had_another_owner_stays_deleted),
