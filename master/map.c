@@ -275,11 +275,11 @@ static void close_grave(struct master_map *m, struct master_grave *g, bool tomb,
 static void drop_grave(struct master_map *m, struct master_grave *g,
 		       bool forget)
 {
-	unlist_grave(m, g);
 	m->nforgotten += forget;
 	if (forget && g->tomb)
 		master_owner_lost(&m->owners, g->owner, g->wall_ns,
 				  g->item.seq);
+	unlist_grave(m, g);
 	if (g->former)
 		master_feed_drop(&m->feed, &g->item);
 	else if (forget)

@@ -135,6 +135,8 @@ void master_owner_sub(struct master_owners *o, struct master_owner *w,
 {
 	pool_list_del(own);
 	weigh(o, w, -1, -bytes);
+	if (!w->n && !w->lost_wall_ns && w != &o->anyone)
+		free_owner(&w->hash, o);
 }
 
 static struct master_owner *heaviest(const struct master_owners *o,

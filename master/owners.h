@@ -104,6 +104,7 @@ struct master_owner *master_owners_of(struct master_owners *o,
 /* `own` goes to the end of the owner's list; leaves it. */
 void master_owner_add(struct master_owners *o, struct master_owner *w,
 		      struct pool_list *own, uint64_t bytes);
+/* Frees w if this was its last one, and none was forgotten. */
 void master_owner_sub(struct master_owners *o, struct master_owner *w,
 		      struct pool_list *own, uint64_t bytes);
 /* The oldest tombstone of the owner who is to lose one. There is one. */

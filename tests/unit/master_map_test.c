@@ -431,6 +431,23 @@ static void what_others_delete_costs_the_owner_nothing_elsewhere(void **state)
 	assert_int_equal(10, wall_ns);
 }
 
+/* The number of accounts is bounded. */
+static void an_account_without_tombstones_ends(void **state)
+{
+	struct master_map *m = *state;
+	const struct pool_hash *accounts = &m->owners.by_account;
+
+	master_map_remove_file(m, put(m, "k"), 6, 10);
+	assert_int_equal(1, accounts->count);
+	put(m, "k");
+	assert_int_equal(0, accounts->count);
+	/* But for one of which some are forgotten. */
+	master_map_remove_file(m, put(m, "l"), 6, 10);
+	assert_int_equal(1, master_map_forget(m, 20, 10));
+	assert_int_equal(1, accounts->count);
+	assert_int_equal(10, lost_wall(m, 7));
+}
+
 /* Everybody may, in a directory like /tmp: it deletes nothing of his. */
 static void who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s(
 	void **state)
@@ -814,6 +831,7 @@ int main(void)
 		T(what_others_delete_costs_the_owner_nothing_elsewhere),
 		T(root_loses_tombstones_only_beyond_half_of_the_bound),
 		T(who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s),
+		T(an_account_without_tombstones_ends),
 		T(of_nobody_known_is_of_everybody),
 		T(a_name_made_again_by_another_stays_dead_for_its_first_owner),
 		T(a_name_that_was_nobody_known_s_is_dead_for_everybody),
