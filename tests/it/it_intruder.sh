@@ -162,6 +162,7 @@ attack_never_ends_a_write() {
 	sync "$dir"
 	for n in 1 2; do
 		go_begin
+		rm -f "$tmp/stall" # the last one's
 		"$tmp/bin/intruder" stall "$dir/f$n" <"$tmp/go" >"$tmp/stall" &
 		staller=$!
 		also_kill+=($staller)
