@@ -59,21 +59,45 @@ static void unlink_item(struct master_feed *f, struct master_item *i)
 	pool_list_del(&i->link);
 }
 
-/* An item moves from old to new. Waits for old, if it has not been acked by
- * all, must wait for new (see struct master_wait). */
-static void move_waits(struct master_feed *f, uint64_t old, uint64_t new)
+/* Waits from this point on are for `new`, too. */
+static void raise_waits(struct master_feed *f, uint64_t from, uint64_t new)
 {
 	struct pool_list *it, *tmp;
 
-	if (old <= master_feed_acked(f))
-		return;
 	pool_list_each(it, tmp, &f->waits) {
 		struct master_wait *w =
 			pool_list_entry(it, struct master_wait, link);
 
-		if (w->point >= old)
+		if (w->point >= from)
 			w->point = new;
 	}
+}
+
+static bool is_sent_to_all(struct master_feed *f, uint64_t seq)
+{
+	struct pool_list *it, *tmp;
+	uint64_t min = f->seq;
+
+	if (seq <= f->sent_min)
+		return true;
+	pool_list_each(it, tmp, &f->subs) {
+		const struct master_sub *s =
+			pool_list_entry(it, struct master_sub, link);
+		uint64_t upto = master_cursor_upto(f, &s->cursor);
+
+		if (upto < min)
+			min = upto;
+	}
+	f->sent_min = min;
+	return seq <= min;
+}
+
+/* An item is about to leave this place, for a later one. Waits for it must wait
+ * for that (see struct master_wait). */
+static void move_waits(struct master_feed *f, uint64_t old)
+{
+	if (!pool_list_empty(&f->waits) && !is_sent_to_all(f, old))
+		raise_waits(f, old, f->seq + 1);
 }
 
 /* An item moves from old to new. Pictures in their last lap that have not sent
@@ -99,12 +123,10 @@ void master_feed_touch(struct master_feed *f, struct master_item *i)
 
 	if (old && f->nlaps)
 		move_goals(f, old, f->seq + 1);
-	if (old)
+	if (old) {
+		move_waits(f, old);
 		unlink_item(f, i);
-	/* Before f->seq grows: without subscribers master_feed_acked is f->seq.
-	 */
-	if (old && !pool_list_empty(&f->waits))
-		move_waits(f, old, f->seq + 1);
+	}
 	i->seq = ++f->seq;
 	pool_list_add_tail(&f->items, &i->link);
 	if (f->end_watched) {
@@ -115,10 +137,10 @@ void master_feed_touch(struct master_feed *f, struct master_item *i)
 
 void master_feed_remove(struct master_feed *f, struct master_item *i)
 {
-	if (i->seq)
+	if (i->seq) {
+		move_waits(f, i->seq);
 		unlink_item(f, i);
-	if (i->seq && !pool_list_empty(&f->waits))
-		move_waits(f, i->seq, f->seq + 1);
+	}
 	i->seq = 0;
 }
 
@@ -253,6 +275,10 @@ void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 		begin_picture(f, s);
 	pool_list_add_tail(&f->subs, &s->link);
 	f->acked_min_stale = true;
+	f->sent_min = 0;
+	/* What was sent to its former session may not have been received, and
+	 * may have moved to a later place since. */
+	raise_waits(f, 0, f->seq);
 }
 
 void master_sub_since(struct master_sub *s, uint64_t seq)

@@ -55,6 +55,7 @@ struct master_feed {
 	struct pool_list waits;
 	uint64_t acked_min;   /* cache: least acked of all subscribers */
 	bool acked_min_stale; /* acked_min must be computed again */
+	uint64_t sent_min; /* sent to all subscribers; may be behind */
 };
 
 void master_feed_init(struct master_feed *f);
@@ -161,10 +162,11 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
 
 /*
  * A wait ends when every subscriber has acked all changes made before the wait
- * began. If an item that not all subscribers have acked changes again, is
+ * began. If an item that not all subscribers have been sent changes again, is
  * removed or is made again, its sequence number grows, and `point` grows with
  * it. Otherwise the wait could end although a subscriber has received neither
- * the old state nor the new one.
+ * the old state nor the new one. What has been sent is acked in its old state:
+ * a name that changes all the time does not prolong a wait.
  */
 struct master_wait {
 	struct pool_list link;

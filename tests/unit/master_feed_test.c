@@ -3,6 +3,7 @@
  */
 #include "tests/lib/unit.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,15 +82,21 @@ static void a_cursor_steps_on_when_its_item_moves_or_goes(void **state)
 
 /* ---- waits ---- */
 
-static void a_sub_gets(struct master_map *m, struct master_sub *s)
+static void a_sub_gets_some(struct master_map *m, struct master_sub *s,
+			    unsigned int max)
 {
 	unsigned int scan = 100000;
 	bool begin, complete;
 	uint64_t upto;
 
-	while (master_sub_next(&m->feed, s, &scan))
+	for (; max && master_sub_next(&m->feed, s, &scan); max--)
 		master_cursor_advance(&m->feed, &s->cursor);
 	master_sub_batch_end(&m->feed, s, true, 0, &begin, &complete, &upto);
+}
+
+static void a_sub_gets(struct master_map *m, struct master_sub *s)
+{
+	a_sub_gets_some(m, s, UINT_MAX);
 }
 
 static void a_wait_is_over_when_all_have_acknowledged(void **state)
@@ -345,6 +352,74 @@ static void a_wait_for_a_file_that_was_given_away_is_for_its_deletion(
 	assert_ptr_equal(&w, master_wait_over(&m.feed));
 	master_sub_close(&m.feed, &s);
 	master_map_fini(&m);
+}
+
+/* It changes again before each ack. */
+static void a_name_that_always_changes_does_not_prolong_a_wait(void **state)
+{
+	struct master_wait w = { 0 };
+	struct master_sub s = { 0 };
+	struct master_file *f;
+	struct master_map m;
+	uint64_t seq;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	f = put(&m, "a", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	master_wait_add(&m.feed, &w);
+	master_map_touch_file(&m, f); /* not sent yet: waited for */
+	a_sub_gets(&m, &s);
+	seq = m.feed.seq;
+	master_map_touch_file(&m, f);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s, seq - 1);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s, seq);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+/* What was sent before the cut may be lost, and comes at a later place. */
+static void reconnect_while_a_wait(bool touched_after)
+{
+	struct master_wait w = { 0 };
+	struct master_sub s = { 0 };
+	struct master_file *a, *b;
+	struct master_map m;
+	uint64_t seq;
+
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	a = put(&m, "a", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	a_sub_gets(&m, &s);
+	seq = m.feed.seq;
+	master_sub_ack(&m.feed, &s, seq);
+	master_map_touch_file(&m, a);
+	b = put(&m, "b", 1);
+	master_wait_add(&m.feed, &w);
+	a_sub_gets(&m, &s);
+	master_map_touch_file(&m, touched_after ? b : a); /* sent before */
+	master_sub_close(&m.feed, &s);
+	master_sub_open(&m.feed, &s, false, seq);
+	if (touched_after)
+		master_map_touch_file(&m, a); /* not sent to this session */
+	a_sub_gets_some(&m, &s, 1); /* b */
+	master_sub_ack(&m.feed, &s, m.feed.seq - 1);
+	a_sub_gets(&m, &s);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+static void who_reconnects_is_waited_for_up_to_now(void **state)
+{
+	(void)state;
+	reconnect_while_a_wait(false);
+	reconnect_while_a_wait(true);
 }
 
 static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
@@ -717,6 +792,9 @@ int main(void)
 			a_picture_tells_what_went_since_its_session_began),
 		cmocka_unit_test(
 			a_wait_follows_an_untold_name_that_changes_again),
+		cmocka_unit_test(
+			a_name_that_always_changes_does_not_prolong_a_wait),
+		cmocka_unit_test(who_reconnects_is_waited_for_up_to_now),
 		cmocka_unit_test(
 			a_wait_follows_the_name_that_was_changed_last),
 		cmocka_unit_test(
