@@ -1,5 +1,5 @@
 #!/bin/bash
-# Rooms have doors: tests/layers finds nothing that tests/layers.list does not have,
+# Layers: tests/layers finds nothing that tests/layers.list does not have,
 # and finds what is planted.
 # limit: 60
 . "$(dirname "$0")/../lib/lib.sh"
