@@ -9,6 +9,7 @@
  *   notify     invalidations, sent by a thread of their own
  *   name_ops   LOOKUP FORGET GETATTR SETATTR, MKDIR .. RENAME
  *   open       OPEN: which version a nodeid shows; waiting
+ *   waiting    the timer that retries OPENs and listings
  *   stale      threads that got ESTALE and will repeat their OPEN
  *   resize     SETATTR of a size
  *   handle     file handles, as OPEN and CREATE make them

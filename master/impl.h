@@ -1,5 +1,5 @@
 /*
- * The master's internals, shared by the files of this directory:
+ * The master's internals. These files share it (tests/layers.list has all):
  *
  *   loop.c       wake-ups of the loop for other files: kicks and slices
  *   outbox.c     sending to a session, and ending one

@@ -15,9 +15,9 @@
  * A name may pass from one owner to another: by chown, by being replaced, or
  * by being made again after a deletion. An absent node may hold a copy that
  * belongs to the former owner, and the tombstone, which is on the new owner's
- * account, may be forgotten. So the former owner keeps a grave of the name:
- * copies of his up to a generation must not come back. It is in no feed, and
- * may outlive the file and the name's own grave.
+ * account, may be forgotten. So the map keeps a second grave (MASTER_FORMER)
+ * for the former owner, which keeps his old copies from coming back. It is in
+ * no feed, and may outlive the file and the name's own grave.
  *
  * The grave of a file whose name has become a directory belongs to the
  * directory and is listed again when that is removed. A name that was a file

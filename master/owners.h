@@ -15,8 +15,9 @@
  * user who may act as many (subordinate uids) can still outnumber other users,
  * but not these.
  *
- * The most: to the power of two, so that no call depends on how many accounts
- * there are. No I/O. Thread: loop.
+ * Accounts are compared by log2 of their weight, so that each call is O(1).
+ *
+ * No I/O. Thread: loop.
  */
 #ifndef MASTER_OWNERS_H
 #define MASTER_OWNERS_H

@@ -276,8 +276,9 @@ int kvpool_exists(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Removes the object from the whole pool. Readers that have it open or mapped
  * keep it. 0; -ENOENT. */
 int kvpool_remove(struct kvpool_ns *ns, const void *key, size_t key_len);
-/* Hint that the object will be read soon: a remote one is prefetched, a local
- * one is kept for a while. 0; -ENOENT. */
+/* Counts as a use, without reading: a local copy moves back in the eviction
+ * order, and for 5 s the others are evicted before it; an object without one is
+ * prefetched, if bounds allow (its holder then counts a use). 0; -ENOENT. */
 int kvpool_touch(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Pins the object: for that many seconds it is evicted only after all others;
  * seconds == 0: it is never evicted until kvpool_unpin. Sets the attribute

@@ -6,7 +6,9 @@
  *
  * All input from outside the process is unpacked here: frames, hand-over
  * records, metadata stored with objects, a master's state file, etcd. Senders
- * of this and the neighbour versions stay below the bounds.
+ * of this and the neighbour versions stay below the bounds. A new plain field
+ * needs no change here; a repeated one, or a text that a small message may not
+ * hold, needs a bound in msg.c.
  *
  * Thread: any, no state.
  */

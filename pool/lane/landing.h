@@ -3,23 +3,8 @@
  * and computes its checksum while the bytes are in the CPU's cache. The bytes
  * arrive in order.
  *
- * The way bytes get into a file was chosen by measurement (GB/s including the
- * checksum; one TCP connection over loopback, two CPUs, a fresh 4 MiB / 32 MiB
- * tmpfs file reserved by fallocate on a huge=within_size mount; a plain socket
- * moves 4.5 / 2.8):
- *	recv 256 KiB, pwrite it				2.0 / 1.5
- *	recv into an mmap of the file			1.9 / 1.6
- *	recv 2 MiB, pwrite it				2.3 / 1.9
- *	the same, pwrite on another thread (this)	2.9 / 2.1
- * Whole fetches (pool_fetch_start to its callback), against a plain socket in
- * the same minutes: 2.8 of 4.2 at 4 MiB, 3.4 of 4.2 into pages written before,
- * 2.9 of 3.6 at 32 MiB.
- * The kernel zeroes a reserved page on its first access, unless that access is
- * one write of the whole (here: huge) page. Hence bytes are gathered in chunks
- * of 2 MiB, aligned in the file, and the thread pool writes one chunk while
- * the next is received. For pages written before, mmap is faster (3.8 against
- * 3.3 at 4 MiB), but the pages of a first read are new. XXH3's vector code,
- * selected at run time, raises the checksum from 12 to 30-44 GB/s.
+ * Bytes are gathered in 2 MiB chunks aligned in the file, which a worker writes
+ * while the next chunk arrives (measurements: landing.c).
  *
  * Thread: the loop of the connection that delivers the bytes.
  */

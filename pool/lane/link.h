@@ -43,10 +43,10 @@
  * Either side sends LINK down when the link breaks, or when posted work made no
  * progress for LINK_STALL_TICKS; the other side then closes its queue pair.
  *
- * A lane's own port is the one with its number. While that port is down, or its
- * links failed recently, the lane uses the next port, and returns to its own
- * when that may work again. Only a transfer proves that a port works: without
- * librdmacm, connecting a queue pair sends no packets.
+ * Lane N prefers the N-th RDMA port, counted round (its own port). While that
+ * port is down, or its links failed recently, the lane uses the next port, and
+ * returns to its own when that may work again. Only a transfer proves that a
+ * port works: without librdmacm, connecting a queue pair sends no packets.
  *
  * Pushed and pulled ranges use separate links (enum link_kind). The side whose
  * memory the peer accesses has a protection domain of its own for each link,

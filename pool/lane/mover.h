@@ -11,6 +11,9 @@
  * registers each expected response (pool_mover_expect) before it sends the
  * request; bytes that no expectation covers are discarded and counted.
  *
+ * The node sets a file's size before RDMA may write to it, and releases
+ * registrations before it removes a file.
+ *
  * Thread: the node's loop, for all functions; the callbacks of the structs
  * below run there too, by way of the mailbox `home`. The mover processes calls
  * in order, so a lane may be used as soon as pool_mover_adopt has returned.

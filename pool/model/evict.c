@@ -14,7 +14,7 @@
  *                                     one   one,    two nodes  two nodes,
  *                                     node  3 % less           3 % less
  *   Belady (offline)                  36.6
- *   this policy (evict_test.c)        29.4  29.1    29.3       28.9
+ *   this policy (pool_evict_test.c)   29.4  29.1    29.3       28.9
  *   segmented LRU, 30 % protected,
  *     ghosts                          29.4  29.1    29.3       29.0
  *   S3-FIFO, small 60 %, ghosts       29.2  28.9    28.9       28.6

@@ -7,10 +7,10 @@
  *
  * The owner embeds struct pool_evict_node in its object. Classes are kept
  * apart, each in the policy's own order: POOL_EVICT_CACHE (copies that others
- * hold too) goes before POOL_EVICT_LAST (what may be the pool's only copy);
- * POOL_EVICT_KEPT is what rules forbid to evict, POOL_EVICT_UNSTORED what a
- * client has published and no store has yet, so that no scan has to pass
- * through them. What must not go at the moment (open, mapped, pinned) stays
+ * hold too) goes before POOL_EVICT_LAST (what may be the pool's only copy).
+ * POOL_EVICT_KEPT (rules forbid eviction) and POOL_EVICT_UNSTORED (a client's
+ * object that no store has yet) are lists of their own, so that scans do not
+ * meet them. What must not go at the moment (open, mapped, pinned) stays
  * inserted and is refused by the `may` callback when the scan reaches it.
  *
  * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.

@@ -48,14 +48,14 @@ void pool_quota_fini(struct pool_quota *q);
 /* 0: as above. Less than what is used takes nothing away. */
 void pool_quota_limit(struct pool_quota *q, uint64_t dirs, uint64_t bytes);
 
-/* May uid have so much more? 0, -EDQUOT, -ENOSPC. Nothing more is always
+/* May uid use this much more? 0, -EDQUOT, -ENOSPC. A request for 0 is always
  * granted. */
 int pool_quota_check(const struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		     uint64_t bytes);
 /* Is it root, or the user of this process? */
 bool pool_quota_privileged(const struct pool_quota *q, uint32_t uid);
-/* Up to how much of another bound of max all may have when uid wants more: the
- * last eighth is for the privileged there, too. */
+/* Of another bound, `max`: the part that all users together may use when uid
+ * asks: 7/8, or all of it for the privileged. */
 uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,
 			  uint64_t max);
 /* O(1). An owner that there is no memory for is counted in all only. */

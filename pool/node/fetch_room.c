@@ -104,7 +104,7 @@ bool node_fetch_try_borrow(struct node_fetch *f)
 
 /*
  * Space is granted: makes the file. Its pages are allocated as bytes arrive, in
- * large folios (pool/lane/landing.h); reserving them would cost a round trip to
+ * large folios (pool/lane/landing.c); reserving them would cost a round trip to
  * a worker. RDMA can only write within the file's size.
  */
 static void fetch_claimed(struct node_fetch *f)

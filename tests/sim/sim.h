@@ -16,8 +16,8 @@
  *
  * A vtable for transport and timers inside the product would be the same once
  * more, with a call through a pointer for every frame. What is not simulated is
- * the inside of pool/conn*.c (system calls, bytes in pieces): pool_conn_test
- * and the fuzzers are for that.
+ * the inside of pool/conn/ (system calls, bytes in pieces): pool_conn_test and
+ * the fuzzers are for that.
  *
  * A host is a machine with one event loop. A turn of it is one uv_run(NOWAIT),
  * in which everything is taken that has come by then, as much from each

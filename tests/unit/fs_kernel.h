@@ -1,8 +1,8 @@
 /*
- * A kernel that is played: a mount whose /dev/fuse is a socket of this process.
+ * A simulated kernel: a mount whose /dev/fuse is a socket of this process.
  * Tests send requests and look at the answers and at what the kernel is
- * notified of; there is no mount, and no kernel of today's has to offer what is
- * tested. fs/ and all below it, a master and a second node are real.
+ * notified of; there is no mount, and the machine's kernel need not support
+ * what is tested. fs/ and all below it, a master and a second node are real.
  *
  * Of the kernel's own rules it keeps, and asserts at each answer:
  *   - a nodeid that is open in passthrough mode is answered with the same
