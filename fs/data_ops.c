@@ -88,7 +88,8 @@ static int write_all(int fd, const char *buf, size_t size, off_t off)
 static void write_now(fuse_req_t req, struct fs *fs, struct node_object *o,
 		      const char *buf, size_t size, off_t off)
 {
-	int fd = o->w ? pool_node_writer_fd(fs->node, o) : -EBADF;
+	int fd = node_object_has_writer(o) ? pool_node_writer_fd(fs->node, o) :
+					     -EBADF;
 	int err = fd < 0 ? fd : write_all(fd, buf, size, off);
 
 	if (err) {
@@ -96,7 +97,7 @@ static void write_now(fuse_req_t req, struct fs *fs, struct node_object *o,
 		fuse_reply_err(req, -err);
 		return;
 	}
-	o->w->touched_ms = pool_now_ms();
+	pool_node_writer_wrote(fs->node, o);
 	fuse_reply_write(req, size);
 }
 
@@ -124,8 +125,8 @@ void fs_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,
 	struct write_req *w;
 	int rc;
 
-	if (!o || !o->w || o->state == NODE_SEALING ||
-	    o->state == NODE_PENDING || off < 0) {
+	if (!o || !node_object_has_writer(o) || node_object_sealed(o) ||
+	    off < 0) {
 		fuse_reply_err(req, EBADF);
 		return;
 	}
@@ -191,7 +192,7 @@ void fs_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
 		fuse_reply_err(req, EOPNOTSUPP);
 		return;
 	}
-	if (!o || !o->w || !o->entry) {
+	if (!o || !node_object_has_writer(o) || !node_object_name(o)) {
 		fuse_reply_err(req, fs_is_proc(ino) ? EPERM : EOPNOTSUPP);
 		return;
 	}

@@ -47,8 +47,8 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	h->nodeid = (uint32_t)ino;
-	h->cookie = dir->d.e.cookie;
-	pool_tree_reader_open(fs->tree, &dir->d, &h->reader);
+	h->cookie = node_dir_tree(dir)->e.cookie;
+	pool_tree_reader_open(fs->tree, node_dir_tree(dir), &h->reader);
 	fi->fh = h->o.fh;
 	if (fuse_reply_open(req, fi) == -ENOENT)
 		handle_free(fs, h);
@@ -59,7 +59,7 @@ struct node_dirent *fs_listed_dir(struct fs *fs, const struct fs_dir_handle *h)
 	struct fs_inode *i = h->cookie ? fs_inode_find(fs, h->nodeid) : NULL;
 	struct node_dirent *dir = i ? fs_inode_dir(i) : NULL;
 
-	return dir && dir->d.e.cookie == h->cookie ? dir : NULL;
+	return dir && node_dir_tree(dir)->e.cookie == h->cookie ? dir : NULL;
 }
 
 /* A READDIR or READDIRPLUS. */

@@ -14,7 +14,7 @@
 
 void fs_uncreate(struct fs *fs, struct node_object *o)
 {
-	if (o->w->opens == 0)
+	if (node_object_writers(o) == 0)
 		pool_node_writer_opened(fs->node, o);
 	pool_node_poison(fs->node, o, -ECANCELED);
 	pool_node_writer_closed(fs->node, o);
@@ -27,7 +27,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		struct fuse_entry_out entry;
 		struct fuse_open_out open;
 	} out;
-	const struct node_attr *a = &i->obj->w->attr;
+	const struct node_attr *a = pool_node_attr(fs_inode_entry(i));
 	int err;
 
 	pool_node_writer_opened(fs->node, i->obj);
@@ -107,7 +107,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		return;
 	}
 	pool_node_dir_touch(dir, pool_wall_ns());
-	i = fs_inode_bind(fs, &o->entry->e);
+	i = fs_inode_bind(fs, node_file_entry(node_object_name(o)));
 	if (!i) {
 		fs_uncreate(fs, o);
 		fuse_reply_err(req, ENOMEM);
@@ -138,10 +138,7 @@ void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (!fs_is_proc(ino)) {
 		i = fs_inode_find(fs, ino);
 		o = fs_handle_obj(fs, i, fi->fh);
-		if (o && o->w) {
-			pool_node_writer_flushed(fs->node, o);
-			err = o->w->poison;
-		}
+		err = o ? pool_node_writer_flushed(fs->node, o) : 0;
 	}
 	fuse_reply_err(req, -err);
 }
@@ -166,7 +163,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fs_inode_closed(fs, i, o);
 	if (fi->flags & FS_O_EXEC)
 		fs_executed_end(fs, o);
-	if (writer && o->w) {
+	if (writer && node_object_has_writer(o)) {
 		if (passthrough_writer) {
 			fs_direct_end(fs, o);
 			pool_node_writer_flushed(fs->node, o);

@@ -62,8 +62,9 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
  * when the nodeid switches.
  *
  * invariant             bound file          unbound file       dir
- *   entry->fs == this   yes                 entry NULL         dir->fs
- *   obj != NULL         if entry->own,      while open         -
+ *   inode of its name   yes                 entry NULL         yes
+ *     (pool_node_inode)
+ *   obj != NULL         if it has an own,   while open         -
  *                       open, or backing
  *   backing != 0        passthrough only    while open         -
  */
@@ -101,7 +102,7 @@ struct fs_past {
 	struct node_attr attr;
 	uint64_t size; /* bytes */
 	char *path; /* owns; file: its former name; NULL: not known */
-	bool uses_obj; /* is counted in obj->users, which keeps obj's file */
+	bool uses_obj; /* is a user of obj, which keeps its file */
 };
 
 enum fs_op {
@@ -273,6 +274,12 @@ static inline struct fs *fs_change(fuse_req_t req, enum fs_op op)
  * `listings` and `waiting` are empty and no pin is in force. */
 void fs_waiting_schedule(struct fs *fs);
 
+/* Identifies a name, whatever it shows (struct fs_refused). 0: e is NULL. */
+static inline uint64_t fs_cookie(const struct node_entry *e)
+{
+	return e ? node_file_entry(e)->cookie : 0;
+}
+
 /* inode.c */
 /* `ino` is a nodeid that the kernel holds a lookup count of, so it is found. */
 struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino);
@@ -310,7 +317,7 @@ bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool retry, bool take);
 bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 		   const struct node_entry *e, struct node_object *o,
 		   bool retry);
-/* Makes the bound file i show entry->own. False: there is no own file, or i
+/* Makes the bound file i show its name's own file. False: there is none, or i
  * cannot switch. */
 bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool retry);
 /* The visible file at the former path of an unbound i, or NULL. */
@@ -333,6 +340,8 @@ static inline struct node_dirent *fs_inode_dir(const struct fs_inode *i)
 {
 	return i->kind == FS_DIR ? i->u.dir : NULL;
 }
+/* The name that i is bound to, or NULL. */
+struct pool_entry *fs_inode_entry(const struct fs_inode *i);
 /* Sets the ctime to now: attributes or the name of i were changed here. */
 void fs_inode_changed(struct fs *fs, struct fs_inode *i);
 /* Notifies the kernel of the directories in fs->touched, now. */
@@ -476,7 +485,7 @@ struct fs_handle {
 				    (counted in fs->handles_without_obj) */
 	const struct fs_inode *inode; /* borrows: an open inode stays; NULL if
 					 obj is */
-	bool writer; /* counts in obj->w->opens */
+	bool writer; /* counts in node_object_writers(obj) */
 	struct node_fd fd; /* O_RDONLY; HELD objects are mapped whole */
 };
 
@@ -521,8 +530,8 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh);
  * the caller's pages, which another file system or userfaultfd may withhold for
  * ever. Nothing here may wait for that lock. What the kernel asks of the same
  * nodeid (SETATTR, FALLOCATE) it asks only between writes. So all passthrough
- * writers of an object use one nodeid (node_writer.direct), no daemon-served
- * ones write beside them, and what changes the file asks first:
+ * writers of an object use one nodeid (pool_node_writer_direct), no
+ * daemon-served ones write beside them, and what changes the file asks first:
  */
 void fs_direct_begin(struct fs *fs, struct node_object *o,
 		     const struct fs_inode *i);

@@ -18,8 +18,8 @@ static int handle_new(struct fs *fs, const struct fs_inode *i, bool writer,
 		return -ENOMEM;
 	node_fd_init(&h->fd);
 	/* A published object never changes: READ copies from a mapping. */
-	if (o->state == NODE_HELD)
-		h->fd.map_len = o->size;
+	if (node_object_state(o) == NODE_HELD)
+		h->fd.map_len = node_object_final_size(o);
 	/* A writer seldom reads: its read descriptor is opened at its first
 	 * READ. */
 	if (!writer)
@@ -58,30 +58,33 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh)
 
 bool fs_write_locks(const struct node_object *o, const struct fs_inode *i)
 {
-	const struct node_writer *w = o->w;
+	const void *direct;
 
-	return w && w->ndirect > 0 && w->direct != i;
+	return node_object_direct(o, &direct) > 0 && direct != i;
 }
 
 bool fs_writers_clash(const struct fs_inode *i)
 {
-	const struct node_writer *w = i->obj->w;
-
 	return fs_write_locks(i->obj, i->served ? NULL : i) ||
-	       (!i->served && w && w->nserved > 0);
+	       (!i->served && node_object_served_writers(i->obj) > 0);
 }
 
 void fs_direct_begin(struct fs *fs, struct node_object *o,
 		     const struct fs_inode *i)
 {
-	pool_node_writer_direct(fs->node, o, i, o->w->ndirect + 1);
+	const void *direct;
+
+	pool_node_writer_direct(fs->node, o, i,
+				node_object_direct(o, &direct) + 1);
 }
 
 void fs_direct_end(struct fs *fs, struct node_object *o)
 {
-	if (o->w && o->w->ndirect > 0)
-		pool_node_writer_direct(fs->node, o, o->w->direct,
-					o->w->ndirect - 1);
+	const void *direct;
+	uint32_t n = node_object_direct(o, &direct);
+
+	if (n > 0)
+		pool_node_writer_direct(fs->node, o, direct, n - 1);
 }
 
 void fs_handle_free(struct fs *fs, struct fs_handle *h)
@@ -89,8 +92,8 @@ void fs_handle_free(struct fs *fs, struct fs_handle *h)
 	if (!h)
 		return;
 	fs_fh_remove(fs, &h->o);
-	if (h->writer && h->obj && h->obj->w && h->obj->w->nserved > 0)
-		h->obj->w->nserved--;
+	if (h->writer && h->obj)
+		pool_node_writer_served(fs->node, h->obj, false);
 	node_fd_close(fs->node, &h->fd);
 	if (h->obj)
 		node_object_unref(fs->node, h->obj);
@@ -136,7 +139,7 @@ int fs_handle_open(struct fs *fs, struct fs_inode *i, int flags,
 		return rc;
 	i->was_served = true;
 	if (fs_wants_write(flags))
-		i->obj->w->nserved++;
+		pool_node_writer_served(fs->node, i->obj, true);
 	out->fh = h->o.fh;
 	out->open_flags |= FOPEN_DIRECT_IO | FS_FOPEN_PARALLEL_DIRECT_WRITES;
 	return 0;

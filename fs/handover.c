@@ -121,21 +121,22 @@ static int put_executed(struct fs *fs, Kvpool__HandoverFs *m)
 	pool_list_each(it, tmp, &fs->executed) {
 		struct fs_executed *e =
 			pool_list_entry(it, struct fs_executed, link);
+		struct node_entry *name = node_object_name(e->obj);
 		void *list = realloc(m->executed, (m->n_executed + 1) *
 							  sizeof(x));
 
 		if (list)
 			m->executed = list;
-		if (!e->obj->entry)
+		if (!name)
 			continue;
 		x = list ? malloc(sizeof(*x) + len) : NULL;
 		if (!x)
 			return -ENOMEM;
 		kvpool__handover_executed__init(x);
 		x->path.data = (uint8_t *)(x + 1);
-		n = pool_tree_path(&e->obj->entry->e, (char *)(x + 1), len);
+		n = pool_tree_path(node_file_entry(name), (char *)(x + 1), len);
 		x->path.len = n > 0 ? (size_t)n : 0;
-		x->obj = e->obj->id;
+		x->obj = node_named_id(e->obj);
 		x->handles = e->handles;
 		m->executed[m->n_executed++] = x;
 	}
@@ -209,9 +210,7 @@ static void put_fs(struct fs *fs, struct pool_handover *h)
 /* The path that i is bound to, or was. Its length; 0: none. */
 static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 {
-	const struct node_dirent *dir = fs_inode_dir(i);
-	const struct pool_entry *e = i->entry ? &i->entry->e :
-				     dir	? &dir->d.e : NULL;
+	const struct pool_entry *e = fs_inode_entry(i);
 	int len = e ? pool_tree_path(e, path, POOL_PATH_MAX + 1) : 0;
 
 	if (!e && fs_inode_path(i)) {
@@ -227,9 +226,9 @@ static size_t inode_path(const struct fs_inode *i, char path[POOL_PATH_MAX + 1])
 static unsigned int put_orphan_fd(const struct node_object *o,
 				  struct pool_handover *h)
 {
-	int fd = o->w ? o->w->fd.fd : o->lent_fd;
+	int fd = node_orphan_fd(o);
 
-	h->by_id = h->by_id || (fd < 0 && o->w);
+	h->by_id = h->by_id || (fd < 0 && node_object_has_writer(o));
 	return fd < 0 ? 0 : 1 + pool_handover_add_fd(h, fd);
 }
 
@@ -239,10 +238,12 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	Kvpool__HandoverInode m = KVPOOL__HANDOVER_INODE__INIT;
 	const struct node_object *o = i->obj;
 	char path[POOL_PATH_MAX + 1];
+	const void *direct = NULL;
+	uint32_t ndirect = o ? node_object_direct(o, &direct) : 0;
 	Kvpool__Meta attr;
 
 	/* Also of a bound one: it may be unbound in the new process. */
-	attr_put(i->entry ? pool_node_attr(&i->entry->e) :
+	attr_put(i->entry ? pool_node_attr(fs_inode_entry(i)) :
 			    &fs_inode_past(i)->attr, &attr);
 	m.attr = &attr;
 	m.nodeid = i->id;
@@ -254,21 +255,22 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	m.bound = i->entry || fs_inode_dir(i);
 	m.path.data = (uint8_t *)path;
 	m.path.len = inode_path(i, path);
-	m.obj = o && o->lent_fd < 0 && o->state != NODE_DROPPED ? o->id : 0;
+	m.obj = o ? node_named_id(o) : 0;
 	m.opens = i->opens;
-	m.direct = o && o->w && o->w->direct == i ? o->w->ndirect : 0;
+	m.direct = direct == i ? ndirect : 0;
 	m.backing = i->backing;
-	m.size = i->entry && !i->entry->own ? i->entry->size :
-					     fs_inode_past(i)->size;
+	m.size = i->entry && !pool_node_own(i->entry) ?
+			 pool_node_version(i->entry).size :
+			 fs_inode_past(i)->size;
 	m.atime_ns = i->atime_ns;
 	m.ctime_ns = i->kind == FS_FILE ? i->u.ctime_ns : 0;
-	if (o && o->state == NODE_DROPPED && o->w) {
+	if (o && node_object_unlinked(o)) {
 		m.orphan = node_orphan_hand_over(fs->node, o);
 		if (!m.orphan)
 			h->err = -ENOMEM;
 	}
 	if (o && !m.obj) {
-		m.orphan_obj = o->remains ? o->id : 0;
+		m.orphan_obj = node_orphan_id(o);
 		m.orphan_fd = put_orphan_fd(o, h);
 	}
 	pool_handover_put(h, POOL_HANDOVER_INODE, &m.base);
@@ -283,16 +285,17 @@ static void put_other(struct fs *fs, const struct fs_handle *f, char *path,
 	int len;
 
 	m->other = true;
-	if (o->state != NODE_DROPPED && o->lent_fd < 0 && o->entry) {
-		len = pool_tree_path(&o->entry->e, path, POOL_PATH_MAX + 1);
+	m->obj = node_named_id(o);
+	if (m->obj) {
+		len = pool_tree_path(node_file_entry(node_object_name(o)),
+				     path, POOL_PATH_MAX + 1);
 		m->path.data = (uint8_t *)path;
 		m->path.len = len > 0 ? (size_t)len : 0;
-		m->obj = o->id;
 		return;
 	}
-	m->orphan_obj = o->remains ? o->id : 0;
+	m->orphan_obj = node_orphan_id(o);
 	m->orphan_fd = put_orphan_fd(o, h);
-	if (!o->w)
+	if (!node_object_has_writer(o))
 		return;
 	m->orphan = node_orphan_hand_over(fs->node, o);
 	if (!m->orphan) {
@@ -329,7 +332,8 @@ static void put_open(struct fs *fs, struct fs_fh *o, struct pool_handover *h)
 	case FS_FH_DIR:
 		dir = fs_listed_dir(fs, d);
 		m.gone = !dir;
-		len = dir ? pool_tree_path(&dir->d.e, path, sizeof(path)) : 0;
+		len = dir ? pool_tree_path(&node_dir_tree(dir)->e, path,
+					   sizeof(path)) : 0;
 		m.path.data = (uint8_t *)path;
 		m.path.len = len > 0 ? (size_t)len : 0;
 		m.last_cookie = m.gone ? 0 : d->reader.last_cookie;
@@ -392,13 +396,9 @@ int fs_handover_init(struct fs *fs, struct pool_handover *h,
 /* The object of pe with this store id, or NULL: it was not handed over. */
 static struct node_object *find_object(struct pool_entry *pe, uint64_t id)
 {
-	struct node_entry *e = (void *)pe;
+	struct node_entry *e = node_file(pe);
 
-	if (!pe || pe->is_dir || !id)
-		return NULL;
-	if (e->own && e->own->id == id)
-		return e->own;
-	return e->obj && e->obj->id == id ? e->obj : NULL;
+	return e ? pool_node_file_of_id(e, id) : NULL;
 }
 
 static int get_executed(struct fs *fs, const Kvpool__HandoverExecuted *m)
@@ -450,11 +450,9 @@ static int get_fs(struct fs *fs, const Kvpool__HandoverFs *m)
 
 static void bind_dir(struct fs_inode *i, struct pool_entry *pe)
 {
-	struct node_dirent *d = (void *)pe;
-
-	if (!d->fs) {
-		d->fs = i;
-		i->u.dir = d;
+	if (!pool_node_inode(pe)) {
+		pool_node_set_inode(pe, i);
+		i->u.dir = node_dir(pe);
 	}
 }
 
@@ -476,7 +474,7 @@ static int get_object(struct fs *fs, struct fs_inode *i,
 	if (!o)
 		return 0;
 	fs_inode_set_obj(fs, i, o);
-	o->users += m->opens;
+	node_object_use(o, m->opens);
 	if (orphan)
 		node_object_unref(fs->node, orphan);
 	return 0;
@@ -504,7 +502,7 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 		pool_tree_lookup(fs->tree, path, m->path.len) : NULL;
 	struct node_object *o = find_object(pe, m->obj);
 	struct fs_inode *i = fs_inode_new_at(fs, m->nodeid);
-	struct node_entry *e = (void *)pe;
+	struct node_entry *e = node_file(pe);
 
 	if (!i)
 		return -EBADMSG;
@@ -522,16 +520,16 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 	pool_gauge_add(&fs->gbackings, m->backing ? 1 : 0);
 	if (m->bound && pe && pe->is_dir && m->is_dir) {
 		bind_dir(i, pe);
-	} else if (m->bound && pe && !pe->is_dir && !m->is_dir && !e->fs &&
+	} else if (m->bound && e && !m->is_dir && !pool_node_inode(pe) &&
 		   (o || (m->opens == 0 && !m->backing))) {
 		i->entry = e;
-		e->fs = i;
+		pool_node_set_inode(pe, i);
 	} else if (!get_past(i, m)) {
 		return -ENOMEM;
 	}
 	if (get_object(fs, i, m, o, h))
 		return -ENOMEM;
-	if (m->direct > 0 && i->obj && i->obj->w)
+	if (m->direct > 0 && i->obj && node_object_has_writer(i->obj))
 		pool_node_writer_direct(fs->node, i->obj, i, m->direct);
 	if (i->backing && i->obj && i->opens == 0) {
 		pool_list_add_tail(&fs->backings, &i->lru);
@@ -571,8 +569,8 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 	} else if (i && i->obj) {
 		f->obj = get_other(fs, m, h);
 		if (f->obj) { /* get_object counted it as i->obj's user */
-			i->obj->users--;
-			f->obj->users++;
+			node_object_unuse(i->obj);
+			node_object_use(f->obj, 1);
 		}
 	}
 	if (f->obj)
@@ -592,8 +590,8 @@ static struct fs_fh *get_file(struct fs *fs, const Kvpool__HandoverOpen *m,
 	node_fd_init(&f->fd);
 	f->fd.map_len = m->map_len;
 	get_handle_obj(fs, f, m, h);
-	if (f->writer && f->obj && f->obj->w)
-		f->obj->w->nserved++;
+	if (f->writer && f->obj && node_object_has_writer(f->obj))
+		pool_node_writer_served(fs->node, f->obj, true);
 	node_fd_keep(fs->node, &f->fd, f->obj,
 		     m->fd ? pool_handover_take_fd(h, m->fd - 1) : -1);
 	return &f->o;
@@ -605,15 +603,15 @@ static struct fs_fh *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 	struct pool_entry *pe = m->gone ? NULL :
 		pool_tree_lookup(fs->tree, (const char *)m->path.data,
 				 m->path.len);
-	struct node_dirent *dir = pe && pe->is_dir ? (void *)pe : NULL;
-	const struct fs_inode *i = dir ? dir->fs : NULL;
+	struct node_dirent *dir = node_dir(pe);
+	const struct fs_inode *i = dir ? pool_node_inode(pe) : NULL;
 
 	if (!d)
 		return NULL;
 	if (i) {
 		d->nodeid = i->id;
 		d->cookie = pe->cookie;
-		pool_tree_reader_open(fs->tree, &dir->d, &d->reader);
+		pool_tree_reader_open(fs->tree, node_dir_tree(dir), &d->reader);
 		d->reader.last_cookie = m->last_cookie;
 	}
 	return &d->o;

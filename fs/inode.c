@@ -45,7 +45,7 @@ static void past_unuse_obj(struct fs_inode *i)
 	if (!i->past || !i->past->uses_obj)
 		return;
 	i->past->uses_obj = false;
-	i->obj->users--;
+	node_object_unuse(i->obj);
 }
 
 void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
@@ -55,13 +55,13 @@ void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		return;
 	past_unuse_obj(i);
 	if (i->obj) {
-		if (i->obj->fs == i)
-			i->obj->fs = NULL;
+		if (node_object_inode(i->obj) == i)
+			node_object_set_inode(i->obj, NULL);
 		node_object_unref(fs->node, i->obj);
 	}
 	i->obj = o ? node_object_ref(o) : NULL;
 	if (o)
-		o->fs = i;
+		node_object_set_inode(o, i);
 }
 
 static void inode_show_own(struct fs *fs, struct fs_inode *i,
@@ -69,7 +69,7 @@ static void inode_show_own(struct fs *fs, struct fs_inode *i,
 {
 	fs_inode_set_obj(fs, i, own);
 	if (i->opens == 0)
-		i->served = !fs->passthrough || (own->w && own->w->served);
+		i->served = !fs->passthrough || node_object_served(own);
 }
 
 bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
@@ -112,16 +112,15 @@ static void carry_ctime(struct fs *fs, const struct pool_entry *e,
 
 struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 {
-	struct node_entry *e = pe->is_dir ? NULL : (void *)pe;
-	struct node_dirent *d = pe->is_dir ? (void *)pe : NULL;
-	struct fs_inode *i = d ? d->fs : e->fs;
+	struct node_entry *e = node_file(pe);
+	struct node_object *own = e ? pool_node_own(e) : NULL;
+	struct fs_inode *i = pool_node_inode(pe);
 	struct fs_carried *c;
 	uint64_t slot;
 
-	if (i && e && e->own && !i->obj)
-		inode_show_own(fs, i, e->own);
-	if (i && e && e->own && i->obj != e->own &&
-	    !fs_inode_follow(fs, i, false)) {
+	if (i && own && !i->obj)
+		inode_show_own(fs, i, own);
+	if (i && own && i->obj != own && !fs_inode_follow(fs, i, false)) {
 		fs_inode_unbind(fs, i); /* its handles keep its object */
 		i = NULL;
 	}
@@ -136,20 +135,19 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	pool_list_init(&i->lru);
 	pool_gauge_add(&fs->ninodes, 1);
 	i->ino = pe->cookie + FS_PROC_MAX;
-	if (d) {
+	pool_node_set_inode(pe, i);
+	if (!e) {
 		i->kind = FS_DIR;
-		i->u.dir = d;
-		d->fs = i;
+		i->u.dir = node_dir(pe);
 		return i;
 	}
 	i->kind = FS_FILE;
 	i->entry = e;
 	c = find_carried(fs, i->ino);
 	i->u.ctime_ns = c ? c->ctime_ns : 0;
-	e->fs = i;
 	i->served = !fs->passthrough;
-	if (e->own)
-		inode_show_own(fs, i, e->own);
+	if (own)
+		inode_show_own(fs, i, own);
 	return i;
 }
 
@@ -166,6 +164,15 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id)
 	pool_list_init(&i->lru);
 	pool_gauge_add(&fs->ninodes, 1);
 	return i;
+}
+
+struct pool_entry *fs_inode_entry(const struct fs_inode *i)
+{
+	struct node_dirent *dir = fs_inode_dir(i);
+
+	if (dir)
+		return &node_dir_tree(dir)->e;
+	return i->entry ? node_file_entry(i->entry) : NULL;
 }
 
 static void backing_drop(struct fs *fs, struct fs_inode *i)
@@ -213,21 +220,19 @@ static void past_free(struct fs_inode *i)
 
 static void inode_free(struct fs *fs, struct fs_inode *i)
 {
-	struct pool_entry *pe = NULL;
+	struct pool_entry *pe = fs_inode_entry(i);
+	bool tidy = i->entry;
 
-	if (i->entry) {
-		i->entry->fs = NULL;
-		pe = &i->entry->e;
+	if (i->entry)
 		carry_ctime(fs, pe, i->u.ctime_ns);
-	}
-	if (fs_inode_dir(i))
-		i->u.dir->fs = NULL;
+	if (pe)
+		pool_node_set_inode(pe, NULL);
 	backing_drop(fs, i);
 	fs_inode_set_obj(fs, i, NULL);
 	pool_list_del(&i->lru);
 	pool_slots_remove(&fs->inodes, i->id - FS_PROC_MAX);
 	pool_gauge_add(&fs->ninodes, -1);
-	if (pe)
+	if (tidy)
 		pool_node_tidy(fs->node, pe);
 	past_free(i);
 	free(i);
@@ -255,23 +260,19 @@ static void past_set_path(struct fs_inode *i)
 	char path[POOL_PATH_MAX + 1];
 
 	if (i->nlookup == 0 || !i->past || i->past->path ||
-	    pool_tree_path(&i->entry->e, path, sizeof(path)) < 0)
+	    pool_tree_path(fs_inode_entry(i), path, sizeof(path)) < 0)
 		return;
 	i->past->path = strdup(path);
 }
 
 struct node_entry *fs_inode_successor(struct fs *fs, const struct fs_inode *i)
 {
-	const char *path = fs_inode_path(i);
-	struct pool_entry *e = i->entry || !path ? NULL :
-		pool_tree_lookup(fs->tree, path, strlen(path));
-	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
+	struct node_entry *f = fs_inode_path_entry(fs, i);
 
-	if (!f || !pool_node_visible(e))
-		return NULL;
-	if (i->opens == 0)
+	if (!f || i->opens == 0)
 		return f;
-	return f->obj && f->obj == i->obj && !f->own ? f : NULL;
+	return i->obj && pool_node_copy(f) == i->obj && !pool_node_own(f) ?
+		       f : NULL;
 }
 
 /* Counts the nodeid itself as a user of its object, which keeps the object's
@@ -283,32 +284,38 @@ static void past_use_obj(struct fs_inode *i)
 	    i->past->uses_obj)
 		return;
 	i->past->uses_obj = true;
-	i->obj->users++;
+	node_object_use(i->obj, 1);
+}
+
+static bool is_writing(const struct node_object *o)
+{
+	return node_object_state(o) == NODE_WRITING;
 }
 
 void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 {
+	struct pool_entry *pe = fs_inode_entry(i);
 	struct stat st;
 
 	if (fs_inode_dir(i) && i != &fs->root) {
 		if (fs_inode_make_past(i)) {
-			i->past->attr = i->u.dir->attr;
+			i->past->attr = *pool_node_attr(pe);
 			i->past->attr.mtime_ns = pool_node_dir_mtime(i->u.dir);
 		}
-		i->u.dir->fs = NULL;
+		pool_node_set_inode(pe, NULL);
 		i->u.dir = NULL;
 	}
 	if (!i->entry)
 		return;
 	fs_inode_stat(fs, i, &st);
 	if (fs_inode_make_past(i)) {
-		i->past->size = i->obj && i->obj->state != NODE_WRITING ?
-			i->obj->size : (uint64_t)st.st_size;
-		i->past->attr = *pool_node_attr(&i->entry->e);
+		i->past->size = i->obj && !is_writing(i->obj) ?
+			node_object_final_size(i->obj) : (uint64_t)st.st_size;
+		i->past->attr = *pool_node_attr(pe);
 	}
 	past_set_path(i);
 	past_use_obj(i);
-	i->entry->fs = NULL;
+	pool_node_set_inode(pe, NULL);
 	i->entry = NULL;
 	if (i->opens > 0)
 		fs_notify_attr(fs, i); /* the kernel has cached the name's */
@@ -325,7 +332,7 @@ struct node_entry *fs_inode_path_entry(struct fs *fs, const struct fs_inode *i)
 	struct pool_entry *e = i->entry || !path ? NULL :
 		pool_tree_lookup(fs->tree, path, strlen(path));
 
-	return e && !e->is_dir && pool_node_visible(e) ? (void *)e : NULL;
+	return e && pool_node_visible(e) ? node_file(e) : NULL;
 }
 
 /* May i lose its name to another nodeid? take: see fs_inode_rebind. */
@@ -333,29 +340,31 @@ static bool can_unbind(const struct fs *fs, const struct fs_inode *i, bool take)
 {
 	if (i->opens == 0 && (!i->was_served || !fs->passthrough))
 		return true;
-	return take && !(i->entry->own && i->entry->own == i->obj &&
-			 i->obj->state == NODE_WRITING);
+	return take && !(i->obj && pool_node_writing(i->entry) == i->obj);
 }
 
 bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool retry, bool take)
 {
 	struct node_entry *e = fs_inode_path_entry(fs, i);
-	struct fs_inode *now = e ? e->fs : NULL;
+	struct pool_entry *pe = e ? node_file_entry(e) : NULL;
+	struct fs_inode *now = e ? pool_node_inode(pe) : NULL;
+	struct node_object *own;
 
 	if (!e || !fs_inode_can_switch(fs, i, retry) ||
 	    (now && !can_unbind(fs, now, take)))
 		return false;
 	if (now) {
-		fs_notify_entry(fs, &e->e);
+		fs_notify_entry(fs, pe);
 		fs_inode_unbind(fs, now);
 	}
 	i->entry = e;
-	e->fs = i;
+	pool_node_set_inode(pe, i);
 	past_free(i);
 	if (i->opens == 0)
 		i->served = !fs->passthrough;
-	if (e->own)
-		inode_show_own(fs, i, e->own);
+	own = pool_node_own(e);
+	if (own)
+		inode_show_own(fs, i, own);
 	fs_notify_attr_now(fs, i);
 	return true;
 }
@@ -364,22 +373,22 @@ bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 		   const struct node_entry *e, struct node_object *o,
 		   bool retry)
 {
-	void *bound = o->fs;
+	void *bound = node_object_inode(o);
 
 	if (i->entry || !fs_inode_can_switch(fs, i, retry) ||
 	    !fs_inode_make_past(i))
 		return false;
 	inode_show_own(fs, i, o);
-	o->fs = bound;
-	i->past->size = o->size;
-	i->past->attr = *pool_node_attr(&e->e);
+	node_object_set_inode(o, bound);
+	i->past->size = node_object_final_size(o);
+	i->past->attr = *pool_node_attr(node_file_entry(e));
 	fs_notify_attr_now(fs, i);
 	return true;
 }
 
 bool fs_inode_follow(struct fs *fs, struct fs_inode *i, bool retry)
 {
-	struct node_object *own = i->entry ? i->entry->own : NULL;
+	struct node_object *own = i->entry ? pool_node_own(i->entry) : NULL;
 
 	if (!own || !fs_inode_can_switch(fs, i, retry))
 		return false;
@@ -400,13 +409,13 @@ static void set_time(struct timespec *ts, uint64_t ns)
 static bool has_name(struct fs *fs, const struct fs_inode *i)
 {
 	const struct node_object *o = i->obj;
-	const struct node_entry *e = o ? o->entry : NULL;
+	const struct node_entry *e = o ? node_object_name(o) : NULL;
 
-	if (e && (e->own == o || (e->obj == o && !e->own)))
-		return pool_node_visible(&e->e);
-	/* o may have been evicted and lost its entry: compare generations. */
-	e = o && o->gen ? fs_inode_path_entry(fs, i) : NULL;
-	return e && !e->own && e->gen == o->gen;
+	if (e && pool_node_shows(e, o))
+		return pool_node_visible(node_file_entry(e));
+	/* o may have been evicted and have no name any more. */
+	e = o ? fs_inode_path_entry(fs, i) : NULL;
+	return e && pool_node_shows(e, o);
 }
 
 static nlink_t count_links(struct fs *fs, const struct fs_inode *i,
@@ -425,7 +434,7 @@ static nlink_t count_links(struct fs *fs, const struct fs_inode *i,
 static uint64_t change_ns(const struct fs_inode *i, uint64_t mtime_ns)
 {
 	const struct node_dirent *dir = fs_inode_dir(i);
-	uint64_t ns = dir ? dir->ctime_ns : i->kind == FS_DIR ? 0 :
+	uint64_t ns = dir ? pool_node_dir_ctime(dir) : i->kind == FS_DIR ? 0 :
 		      i->u.ctime_ns;
 
 	if (!ns || (mtime_ns > ns && mtime_ns <= pool_wall_ns()))
@@ -436,51 +445,55 @@ static uint64_t change_ns(const struct fs_inode *i, uint64_t mtime_ns)
 void fs_inode_changed(struct fs *fs, struct fs_inode *i)
 {
 	struct node_entry *same = fs_inode_successor(fs, i);
-	struct fs_inode *other = same ? same->fs : NULL;
+	struct pool_entry *pe = same ? node_file_entry(same) : NULL;
+	struct fs_inode *other = pe ? pool_node_inode(pe) : NULL;
 	uint64_t now = pool_wall_ns();
 
 	if (fs_inode_dir(i))
-		i->u.dir->ctime_ns = now;
+		pool_node_dir_changed(i->u.dir, now);
 	else if (i->kind == FS_FILE)
 		i->u.ctime_ns = now;
 	if (other)
 		other->u.ctime_ns = now;
 	else if (same)
-		carry_ctime(fs, &same->e, now);
+		carry_ctime(fs, pe, now);
 }
 
 void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 {
 	const struct node_entry *same = fs_inode_successor(fs, i);
 	const struct fs_past *past = fs_inode_past(i);
-	const struct node_attr *a = same ? &same->attr : &past->attr;
+	const struct node_attr *a = same ? pool_node_version(same).attr :
+					   &past->attr;
 	uint64_t size = past->size, blocks = (size + 511) / 512, mtime_ns;
+	struct pool_entry *pe = fs_inode_entry(i);
+	struct node_object *own;
 
 	memset(st, 0, sizeof(*st));
-	if (fs_inode_dir(i))
-		a = &i->u.dir->attr;
+	if (pe)
+		a = pool_node_attr(pe);
 	i->attr_expired = false;
 	if (i->entry) {
-		a = pool_node_attr(&i->entry->e);
-		size = i->entry->size;
+		size = pool_node_version(i->entry).size;
 		blocks = (size + 511) / 512;
-		if (i->entry->own)
-			(void)pool_node_object_size(fs->node, i->entry->own,
-						    &size, &blocks);
-	} else if (i->obj && i->obj->state == NODE_WRITING) {
+		own = pool_node_own(i->entry);
+		if (own)
+			(void)pool_node_object_size(fs->node, own, &size,
+						    &blocks);
+	} else if (i->obj && is_writing(i->obj)) {
 		/* Another nodeid is bound to the name. */
 		(void)pool_node_object_size(fs->node, i->obj, &size, &blocks);
-	} else if (i->obj && i->obj->state == NODE_DROPPED && i->obj->w) {
+	} else if (i->obj && node_object_unlinked(i->obj)) {
 		int fd = pool_node_writer_fd(fs->node, i->obj);
-		struct stat own;
+		struct stat file;
 
 		/* It was unlinked while being written. */
-		if (fd >= 0 && fstat(fd, &own) == 0)
-			size = (uint64_t)own.st_size;
+		if (fd >= 0 && fstat(fd, &file) == 0)
+			size = (uint64_t)file.st_size;
 	} else if (i->obj && !i->past) {
 		/* ENOMEM for `past`: the size at least must be right, or
 		 * readers would stop early. */
-		size = i->obj->size;
+		size = node_object_final_size(i->obj);
 		blocks = (size + 511) / 512;
 	}
 	st->st_ino = i->ino;
@@ -502,13 +515,12 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 
 static bool being_written(const struct fs_inode *i)
 {
-	return i->entry && i->entry->own &&
-	       i->entry->own->state == NODE_WRITING;
+	return i->entry && pool_node_writing(i->entry);
 }
 
 static bool is_local(const struct node_entry *e)
 {
-	return e->own || (e->obj && e->obj->state == NODE_HELD);
+	return pool_node_own(e) || pool_node_copy(e);
 }
 
 double fs_entry_timeout(struct fs *fs, struct fs_inode *i)
@@ -549,7 +561,7 @@ int fs_inode_backing(struct fs *fs, struct fs_inode *i)
 void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
 	i->opens++;
-	o->users++;
+	node_object_use(o, 1);
 	pool_gauge_add(&fs->nopen, 1);
 	if (!pool_list_empty(&i->lru)) {
 		pool_list_del(&i->lru);
@@ -562,7 +574,7 @@ void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o)
 void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
 	i->opens--;
-	o->users--;
+	node_object_unuse(o);
 	pool_gauge_add(&fs->nopen, -1);
 	if (i->opens > 0)
 		return;
@@ -576,10 +588,10 @@ void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 				&fs->backings, struct fs_inode, lru);
 
 			backing_drop(fs, old);
-			if (!old->entry || !old->entry->own)
+			if (!old->entry || !pool_node_own(old->entry))
 				fs_inode_set_obj(fs, old, NULL);
 		}
-	} else if (!i->entry->own) {
+	} else if (!pool_node_own(i->entry)) {
 		fs_inode_set_obj(fs, i, NULL);
 	}
 	inode_maybe_free(fs, i);
@@ -655,8 +667,8 @@ void fs_touched_run(uv_timer_t *t)
  */
 static void dir_touched(struct fs *fs, const struct pool_entry *e)
 {
-	struct node_dirent *d = (void *)e->parent;
-	struct fs_inode *i = d ? d->fs : NULL;
+	struct node_dirent *d = pool_node_parent(e);
+	struct fs_inode *i = d ? pool_node_inode(&e->parent->e) : NULL;
 	uint64_t ns = pool_node_complete(fs->node) ?
 			      pool_wall_ns() : pool_node_attr(e)->mtime_ns;
 
@@ -674,12 +686,13 @@ static void dir_touched(struct fs *fs, const struct pool_entry *e)
 static void on_changed(void *arg, struct node_entry *e)
 {
 	struct fs *fs = arg;
-	struct fs_inode *i = e->fs;
+	struct pool_entry *pe = node_file_entry(e);
+	struct fs_inode *i = pool_node_inode(pe);
 
-	dir_touched(fs, &e->e);
+	dir_touched(fs, pe);
 	if (!i)
 		return;
-	fs_notify_entry(fs, &e->e);
+	fs_notify_entry(fs, pe);
 	fs_inode_unbind(fs, i);
 	fs_waiting_run(fs);
 }
@@ -687,7 +700,8 @@ static void on_changed(void *arg, struct node_entry *e)
 static void on_published(void *arg, struct node_entry *e)
 {
 	struct fs *fs = arg;
-	struct fs_inode *i = e->fs;
+	struct pool_entry *pe = node_file_entry(e);
+	struct fs_inode *i = pool_node_inode(pe);
 	uint64_t atime_ns, ctime_ns;
 
 	if (i && i->served && fs->passthrough) {
@@ -695,13 +709,13 @@ static void on_published(void *arg, struct node_entry *e)
 		 * in passthrough mode. */
 		atime_ns = i->atime_ns; /* keep what utimensat(2) set */
 		ctime_ns = i->u.ctime_ns;
-		fs_notify_entry(fs, &e->e);
+		fs_notify_entry(fs, pe);
 		fs_inode_unbind(fs, i);
-		carry_ctime(fs, &e->e, ctime_ns);
-		i = atime_ns ? fs_inode_bind(fs, &e->e) : NULL;
+		carry_ctime(fs, pe, ctime_ns);
+		i = atime_ns ? fs_inode_bind(fs, pe) : NULL;
 		if (i)
 			i->atime_ns = atime_ns;
-	} else if (i && i->obj != e->obj && i->opens == 0) {
+	} else if (i && i->obj != pool_node_copy(e) && i->opens == 0) {
 		backing_drop(fs, i);
 		fs_inode_set_obj(fs, i, NULL);
 	} else if (i && i->opens == 0 && !i->backing) {
@@ -713,8 +727,7 @@ static void on_published(void *arg, struct node_entry *e)
 static void on_attr_changed(void *arg, struct pool_entry *pe)
 {
 	struct fs *fs = arg;
-	struct fs_inode *i = pe->is_dir ? ((struct node_dirent *)(void *)pe)->fs
-					: ((struct node_entry *)(void *)pe)->fs;
+	struct fs_inode *i = pool_node_inode(pe);
 
 	if (i && i->kind == FS_FILE)
 		i->u.ctime_ns = pool_wall_ns();
@@ -734,19 +747,20 @@ static void on_appeared(void *arg, struct pool_entry *e)
 static void on_dir_gone(void *arg, struct node_dirent *dir)
 {
 	struct fs *fs = arg;
-	struct fs_inode *i = dir->fs;
+	struct pool_entry *pe = &node_dir_tree(dir)->e;
+	struct fs_inode *i = pool_node_inode(pe);
 
-	dir_touched(fs, &dir->d.e);
+	dir_touched(fs, pe);
 	if (!i)
 		return;
-	fs_notify_entry(fs, &dir->d.e);
+	fs_notify_entry(fs, pe);
 	fs_inode_unbind(fs, i);
 }
 
 static void on_object_gone(void *arg, struct node_object *o)
 {
 	struct fs *fs = arg;
-	struct fs_inode *i = o->fs;
+	struct fs_inode *i = node_object_inode(o);
 
 	if (!i)
 		return;
@@ -754,7 +768,7 @@ static void on_object_gone(void *arg, struct node_object *o)
 		/* Handles keep the object; the next LOOKUP makes a new nodeid.
 		 */
 		if (i->entry) {
-			fs_notify_entry(fs, &i->entry->e);
+			fs_notify_entry(fs, fs_inode_entry(i));
 			fs_inode_unbind(fs, i);
 		}
 		return;

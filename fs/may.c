@@ -55,27 +55,29 @@ static bool attr_allows(fuse_req_t req, const struct node_attr *a,
 
 bool fs_may(fuse_req_t req, const struct node_entry *e, int want)
 {
-	const struct pool_dir *d = e->e.parent;
+	const struct pool_entry *file = node_file_entry(e);
+	const struct pool_dir *d = file->parent;
 
 	for (; d; d = d->e.parent)
 		if (!attr_allows(req, pool_node_attr(&d->e), X_OK))
 			return false;
-	return attr_allows(req, pool_node_attr(&e->e), (unsigned int)want);
+	return attr_allows(req, pool_node_attr(file), (unsigned int)want);
 }
 
 bool fs_may_change(fuse_req_t req, const struct node_entry *e)
 {
 	uid_t uid = fuse_req_ctx(req)->uid;
 
-	return uid == 0 ||
-	       (uid == pool_node_attr(&e->e)->uid && fs_may(req, e, 0));
+	return uid == 0 || (uid == pool_node_attr(node_file_entry(e))->uid &&
+			    fs_may(req, e, 0));
 }
 
 bool fs_may_remove(fuse_req_t req, const struct node_dirent *dir,
 		   const struct pool_entry *e)
 {
+	const struct node_attr *above = pool_node_attr(&node_dir_tree(dir)->e);
 	uid_t uid = fuse_req_ctx(req)->uid;
 
-	return uid == 0 || !(dir->attr.mode & S_ISVTX) ||
-	       uid == dir->attr.uid || uid == pool_node_attr(e)->uid;
+	return uid == 0 || !(above->mode & S_ISVTX) || uid == above->uid ||
+	       uid == pool_node_attr(e)->uid;
 }

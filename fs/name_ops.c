@@ -67,7 +67,7 @@ void fs_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	if (!e->is_dir)
-		found_again(req, fs, (void *)e);
+		found_again(req, fs, node_file(e));
 	i = fs_inode_bind(fs, e);
 	if (!i) {
 		/* ENOMEM. A miss, without a negative dentry. */
@@ -204,7 +204,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	if (set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_ATIME_NOW)) {
 		i->atime_ns = to_ns(&attr->st_atim,
 				    set & FUSE_SET_ATTR_ATIME_NOW);
-		next = f ? fs_inode_bind(fs, &f->e) : NULL;
+		next = f ? fs_inode_bind(fs, node_file_entry(f)) : NULL;
 		if (next)
 			next->atime_ns = i->atime_ns;
 	}
@@ -220,7 +220,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 	a.uid = attr->st_uid;
 	a.gid = attr->st_gid;
 	a.mtime_ns = to_ns(&attr->st_mtim, set & FUSE_SET_ATTR_MTIME_NOW);
-	e = f ? &f->e : fs_inode_dir(i) ? &i->u.dir->d.e : NULL;
+	e = f ? node_file_entry(f) : fs_inode_entry(i);
 	if (bits && e)
 		err = pool_node_setattr(fs->node, e, bits, &a, NULL);
 	else if (bits && i->past)
@@ -281,7 +281,7 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		return;
 	}
 	pool_node_dir_touch(dir, pool_wall_ns());
-	if (reply_new(req, fs, &d->d.e))
+	if (reply_new(req, fs, &node_dir_tree(d)->e))
 		(void)pool_node_rmdir(fs->node, d);
 }
 
@@ -311,7 +311,7 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		return;
 	}
 	pool_node_dir_touch(dir, pool_wall_ns());
-	if (reply_new(req, fs, &o->entry->e)) {
+	if (reply_new(req, fs, node_file_entry(node_object_name(o)))) {
 		fs_uncreate(fs, o);
 		return;
 	}
@@ -320,9 +320,14 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	pool_node_writer_closed(fs->node, o);
 }
 
-/* i loses its name by UNLINK or RENAME, which changes its ctime. May free i. */
-static void leave_name(struct fs *fs, struct fs_inode *i)
+/* The file e loses its name by UNLINK or RENAME: its nodeid, if it has one, is
+ * unbound, and the ctime changes. */
+static void leave_name(struct fs *fs, struct pool_entry *e)
 {
+	struct fs_inode *i = pool_node_inode(e);
+
+	if (!i)
+		return;
 	i->u.ctime_ns = pool_wall_ns();
 	fs_inode_unbind(fs, i);
 }
@@ -332,7 +337,6 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct fs *fs = fs_change(req, OP_UNLINK);
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	struct pool_entry *e;
-	struct node_entry *f;
 	int err;
 
 	if (!dir) {
@@ -348,10 +352,8 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_err(req, EPERM);
 		return;
 	}
-	f = (void *)e;
-	if (f->fs)
-		leave_name(fs, f->fs);
-	err = pool_node_unlink(fs->node, f);
+	leave_name(fs, e);
+	err = pool_node_unlink(fs->node, node_file(e));
 	if (!err)
 		pool_node_dir_touch(dir, pool_wall_ns());
 	pool_node_tidy(fs->node, e);
@@ -378,7 +380,7 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_err(req, EPERM);
 		return;
 	}
-	err = pool_node_rmdir(fs->node, (void *)e);
+	err = pool_node_rmdir(fs->node, node_dir(e));
 	fuse_reply_err(req, -err);
 }
 
@@ -408,23 +410,16 @@ void fs_symlink(fuse_req_t req, const char *link, fuse_ino_t parent,
 static void move_inode(struct fs *fs, struct pool_entry *from,
 		       struct pool_entry *to)
 {
-	struct fs_inode *i;
+	struct fs_inode *i = pool_node_inode(from);
+	struct node_object *own;
 
+	pool_node_set_inode(from, NULL);
+	pool_node_set_inode(to, i);
 	if (from->is_dir) {
-		struct node_dirent *f = (void *)from, *t = (void *)to;
-
-		i = f->fs;
-		f->fs = NULL;
-		t->fs = i;
 		if (i)
-			i->u.dir = t;
+			i->u.dir = node_dir(to);
 		return;
 	}
-	struct node_entry *f = (void *)from, *t = (void *)to;
-
-	i = f->fs;
-	f->fs = NULL;
-	t->fs = i;
 	if (!i || i->nlookup == 0) {
 		/* The kernel has no nodeid of `from`: the dentry that it moves
 		 * shows an unbound one. Invalidate it. */
@@ -433,16 +428,16 @@ static void move_inode(struct fs *fs, struct pool_entry *from,
 	}
 	if (!i)
 		return;
-	i->entry = t;
-	if (t->own)
-		fs_inode_set_obj(fs, i, t->own);
+	i->entry = node_file(to);
+	own = pool_node_own(i->entry);
+	if (own)
+		fs_inode_set_obj(fs, i, own);
 }
 
 static void renamed(struct fs *fs, struct node_dirent *dir,
 		    struct node_dirent *newdir, struct pool_entry *to)
 {
-	struct fs_inode *i = to->is_dir ? NULL :
-				       ((struct node_entry *)(void *)to)->fs;
+	struct fs_inode *i = to->is_dir ? NULL : pool_node_inode(to);
 	uint64_t now = pool_wall_ns();
 
 	pool_node_dir_touch(dir, now);
@@ -476,7 +471,7 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, ENOENT);
 		return;
 	}
-	old = pool_tree_find(fs->tree, &newdir->d, newname, len);
+	old = pool_tree_find(fs->tree, node_dir_tree(newdir), newname, len);
 	if (!fs_may_remove(req, dir, from) ||
 	    (old && pool_node_visible(old) &&
 	     !fs_may_remove(req, newdir, old))) {
@@ -489,12 +484,12 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, -err);
 		return;
 	}
-	if (old && !old->is_dir && ((struct node_entry *)(void *)old)->fs)
-		leave_name(fs, ((struct node_entry *)(void *)old)->fs);
+	if (old && !old->is_dir)
+		leave_name(fs, old);
 	move_inode(fs, from, to);
 	renamed(fs, dir, newdir, to);
 	if (from->is_dir)
-		(void)pool_node_rmdir(fs->node, (void *)from);
+		(void)pool_node_rmdir(fs->node, node_dir(from));
 	else
 		pool_node_tidy(fs->node, from);
 	fuse_reply_err(req, 0);

@@ -284,7 +284,7 @@ static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
 	struct node_dirent *d = i ? fs_inode_dir(i) : NULL;
 	char path[POOL_PATH_MAX + 1];
 
-	if (!d || pool_tree_path(&d->d.e, path, sizeof(path)) < 0)
+	if (!d || pool_tree_path(&node_dir_tree(d)->e, path, sizeof(path)) < 0)
 		strcpy(path, "?");
 	pool_warn_limited("%s/%s: the kernel has this directory locked for "
 			  "longer than %d ms, perhaps for a process that lists "
@@ -383,14 +383,15 @@ bool fs_notify_behind(struct fs *fs)
 
 void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 {
-	struct node_dirent *parent = (void *)e->parent;
+	const struct fs_inode *dir =
+		e->parent ? pool_node_inode(&e->parent->e) : NULL;
 
-	if (!parent || !parent->fs)
+	if (!dir)
 		return; /* the kernel does not know the directory */
 	if (is_full(fs->notifier) && cover(fs, true))
 		pool_count(&fs->notifier->merged);
 	else
-		queue_note(fs, fs_inode_id(fs, parent->fs), pool_entry_name(e),
+		queue_note(fs, fs_inode_id(fs, dir), pool_entry_name(e),
 			   e->name_len, 0);
 }
 
@@ -482,10 +483,10 @@ static void on_mark_sent(uv_poll_t *p, int status, int events)
  * expired.
  */
 
-static uint64_t miss_hash(const struct node_dirent *dir, const char *name,
+static uint64_t miss_hash(const struct pool_dir *dir, const char *name,
 			  size_t len)
 {
-	return XXH3_64bits_withSeed(name, len, dir->d.e.cookie) >>
+	return XXH3_64bits_withSeed(name, len, dir->e.cookie) >>
 	       (64 - FS_MISS_BITS);
 }
 
@@ -505,7 +506,7 @@ static void miss_turn(struct fs *fs)
 void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
 		 const char *name, size_t len)
 {
-	uint64_t h = miss_hash(dir, name, len);
+	uint64_t h = miss_hash(node_dir_tree(dir), name, len);
 
 	miss_turn(fs);
 	fs->misses[0][h / 64] |= (uint64_t)1 << (h % 64);
@@ -513,8 +514,7 @@ void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
 
 bool fs_miss_maybe(struct fs *fs, const struct pool_entry *e)
 {
-	uint64_t h = miss_hash((void *)e->parent, pool_entry_name(e),
-			       e->name_len);
+	uint64_t h = miss_hash(e->parent, pool_entry_name(e), e->name_len);
 
 	return ((fs->misses[0][h / 64] | fs->misses[1][h / 64]) >> (h % 64)) &
 	       1;

@@ -116,7 +116,7 @@ static int executed_begin(struct fs *fs, struct node_object *o)
 {
 	struct fs_executed *x = executed_of(fs, o);
 
-	if (o->state == NODE_WRITING && o->w->opens > 0)
+	if (node_object_state(o) == NODE_WRITING && node_object_writers(o) > 0)
 		return -ETXTBSY;
 	if (!x) {
 		x = calloc(1, sizeof(*x));
@@ -142,6 +142,14 @@ void fs_executed_end(struct fs *fs, struct node_object *o)
 	free(x);
 }
 
+/* The local file that e shows; NULL: none is here. */
+static struct node_object *file_of(const struct node_entry *e)
+{
+	struct node_object *own = pool_node_own(e);
+
+	return own ? own : pool_node_copy(e);
+}
+
 /* Is the object that i's name shows being executed, by any nodeid? */
 static bool is_executed(struct fs *fs, const struct fs_inode *i)
 {
@@ -151,7 +159,7 @@ static bool is_executed(struct fs *fs, const struct fs_inode *i)
 		return false;
 	if (!e)
 		e = fs_inode_path_entry(fs, i);
-	return e && executed_of(fs, e->own ? e->own : e->obj);
+	return e && executed_of(fs, file_of(e));
 }
 
 /* ---- handles ---- */
@@ -194,8 +202,7 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return;
 	}
 	fs_inode_opened(fs, i, o);
-	if (o->state == NODE_HELD)
-		pool_node_used(fs->node, o);
+	pool_node_used(fs->node, o);
 	/* Not fuse_reply_open: libfuse 3.14 has no field for the backing id.
 	 * Not fuse_reply_iov: it allocates and does not report ENOMEM. */
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
@@ -269,7 +276,7 @@ static void stale_sent(struct open_req *r)
 	const struct fs_inode *i = r->inode;
 	const struct node_entry *e = i->entry ? i->entry :
 						fs_inode_path_entry(r->fs, i);
-	struct fs_refused what = { e ? e->e.cookie : 0, 0,
+	struct fs_refused what = { fs_cookie(e), 0,
 				   fuse_req_ctx(r->req)->uid };
 
 	if (r->resize < 0 && r->flags & O_TRUNC)
@@ -354,7 +361,8 @@ static void open_as_is(struct open_req *r)
  * that waits, if not. */
 static bool may_be_direct(const struct fs *fs, const struct node_object *o)
 {
-	return fs->passthrough && o->w && !o->w->served;
+	return fs->passthrough && node_object_has_writer(o) &&
+	       !node_object_served(o);
 }
 
 /* truncate(2) needs no handle: it counts as a writer that opens the file and
@@ -389,7 +397,7 @@ static void on_resized(void *arg, int status)
 	struct fs_inode *i = r->inode;
 	fuse_req_t req;
 
-	if (!status && i->obj && i->obj->w)
+	if (!status && i->obj && node_object_has_writer(i->obj))
 		pool_node_modified(fs->node, i->obj, fs_write_ns());
 	resize_end(r);
 	req = open_take_req(r);
@@ -430,7 +438,8 @@ static bool is_empty(const struct fs *fs, struct node_object *own)
  * that had emptied it: what is in it was written after. */
 static bool emptied_since(const struct open_req *r, const struct node_object *o)
 {
-	return r->pin.since_ns && o->w->emptied_ns > r->pin.since_ns;
+	return r->pin.since_ns &&
+	       node_object_emptied_since(o, r->pin.since_ns);
 }
 
 /* Has o something in it, and may its lock be held? It cannot be emptied. */
@@ -447,26 +456,30 @@ static int empty_own(struct fs *fs, struct node_object *own)
 	assert(rc != 0);
 	if (rc < 0)
 		return rc;
-	pool_node_modified(fs->node, own, fs_write_ns());
-	own->w->emptied_ns = pool_now_ns();
+	pool_node_emptied(fs->node, own, fs_write_ns());
 	return 0;
 }
 
 void fs_open_empty(struct fs *fs, struct node_entry *e, uint64_t since_ns)
 {
-	struct node_object *own = e->own;
+	struct node_object *own = pool_node_own(e);
 
-	if (executed_of(fs, own ? own : e->obj))
+	if (executed_of(fs, file_of(e)))
 		return;
 	if (!own && pool_node_published(e))
 		(void)pool_node_rewrite_start(fs->node, e, 0, NULL, NULL);
-	else if (!own || own->state != NODE_WRITING || own->w->queued ||
-		 own->w->emptied_ns > since_ns)
+	else if (!own || !node_object_writable(own) ||
+		 node_object_emptied_since(own, since_ns))
 		return;
 	else if (is_locked(fs, own))
 		(void)pool_node_own_replace(fs->node, e);
 	else
 		(void)empty_own(fs, own);
+}
+
+static bool is_pending(const struct node_object *o)
+{
+	return node_object_state(o) == NODE_PENDING;
 }
 
 /*
@@ -480,10 +493,10 @@ static int own_unseal(struct open_req *r, struct node_object *own)
 	struct fs *fs = r->fs;
 	int rc;
 
-	if (open_empties(r) && own->state == NODE_PENDING && own->users > 0)
+	if (open_empties(r) && is_pending(own) && node_object_in_use(own))
 		return -EROFS;
 	rc = pool_node_unseal(fs->node, own);
-	if (rc == -EAGAIN && own->state == NODE_WRITING &&
+	if (rc == -EAGAIN && node_object_state(own) == NODE_WRITING &&
 	    pool_now_ms() >= r->deadline_ms)
 		rc = 0; /* a writable mapping keeps it from being sealed: it
 			   is still WRITING, so join the writer */
@@ -506,7 +519,7 @@ static bool own_replace(struct open_req *r, const struct node_object *own,
 	struct fs_inode *i = r->inode;
 
 	if (!open_empties(r) || !i->entry ||
-	    (why != -EROFS && (why != -EAGAIN || own->state != NODE_PENDING)) ||
+	    (why != -EROFS && (why != -EAGAIN || !is_pending(own))) ||
 	    (r->retry && i->opens > 0 && !i->served))
 		return false;
 	on_rewritten(r, pool_node_own_replace(r->fs->node, i->entry));
@@ -583,7 +596,8 @@ static void on_rewritten(void *arg, int status)
 {
 	struct open_req *r = arg;
 	struct node_entry *e = r->inode->entry;
-	bool gone = !e || (!e->own && !pool_node_published(e));
+	struct node_object *own = e ? pool_node_own(e) : NULL;
+	bool gone = !e || !pool_node_visible(node_file_entry(e));
 
 	r->change_started = false;
 	if (status == -EAGAIN && r->req && open_wait(r))
@@ -600,7 +614,7 @@ static void on_rewritten(void *arg, int status)
 		open_fail(r, status == -EAGAIN ? ENOENT : -status);
 		return;
 	}
-	if (!e || !e->own) { /* unbound, before the rewrite or during it */
+	if (!own) { /* unbound, before the rewrite or during it */
 		if (r->retry && r->req && pool_now_ms() < r->deadline_ms)
 			open_step(r);
 		else
@@ -611,13 +625,14 @@ static void on_rewritten(void *arg, int status)
 		open_free(r);
 		return;
 	}
-	open_own(r, e->own);
+	open_own(r, own);
 }
 
 static void open_rewrite(struct open_req *r, struct node_entry *e)
 {
 	uint64_t keep = r->resize >= 0 ? (uint64_t)r->resize :
-			r->flags & O_TRUNC ? 0 : e->size;
+			r->flags & O_TRUNC ? 0 :
+					     pool_node_version(e).size;
 	int rc;
 
 	r->change_started = true;
@@ -633,7 +648,7 @@ static void open_have(struct open_req *r, struct node_object *o)
 	struct fs *fs = r->fs;
 	struct fs_inode *i = r->inode;
 
-	if (!i->entry || i->entry->obj != o) {
+	if (!i->entry || pool_node_copy(i->entry) != o) {
 		node_object_unref(fs->node, o);
 		open_restart(r);
 		return;
@@ -643,7 +658,7 @@ static void open_have(struct open_req *r, struct node_object *o)
 		/* The kernel rejects another backing file for an open nodeid.
 		 */
 		node_object_unref(fs->node, o);
-		fs_notify_entry(fs, &i->entry->e);
+		fs_notify_entry(fs, fs_inode_entry(i));
 		fs_inode_unbind(fs, i);
 		if (r->retry)
 			open_as_is(r);
@@ -694,13 +709,13 @@ static void open_published(struct open_req *r)
  */
 static bool open_shared(struct open_req *r, struct node_entry *f)
 {
-	struct node_object *o = f->own ? f->own : f->obj;
+	struct node_object *own = pool_node_own(f);
+	struct node_object *o = own ? own : pool_node_readable(f);
 	int rc;
 
 	if (!fs_inode_can_switch(r->fs, r->inode, r->retry))
 		return false;
-	if (!f->own && (!o || o->state != NODE_HELD || !o->verified ||
-			o->gen != f->gen)) {
+	if (!o) {
 		r->want_started = true;
 		rc = pool_node_want_start(r->fs->node, f, &r->want, &o,
 					  on_wanted);
@@ -709,7 +724,7 @@ static bool open_shared(struct open_req *r, struct node_entry *f)
 		r->want_started = false;
 		if (rc != 1)
 			return rc == -EAGAIN && open_wait(r);
-		node_object_unref(r->fs->node, o); /* f->obj refs it */
+		node_object_unref(r->fs->node, o); /* the node refs it */
 	}
 	if (!fs_inode_show(r->fs, r->inode, f, o, r->retry))
 		return false;
@@ -746,8 +761,8 @@ static bool open_nameless(struct open_req *r, bool writes, bool visible)
 		return !visible || r->retry ||
 		       (r->fs->passthrough && !i->served);
 	if (!(!visible || r->retry) || r->resize >= 0 ||
-	    i->obj->state != NODE_DROPPED || !i->obj->w ||
-	    i->obj->w->opens == 0)
+	    !node_object_unlinked(i->obj) ||
+	    node_object_writers(i->obj) == 0)
 		return false;
 	return !(r->flags & O_TRUNC) || emptied_since(r, i->obj) ||
 	       empty_nameless(r->fs, i->obj);
@@ -758,9 +773,9 @@ static bool open_nameless(struct open_req *r, bool writes, bool visible)
  */
 static bool open_joins(struct open_req *r, struct node_entry *f)
 {
-	struct node_object *own = f->own;
+	struct node_object *own = pool_node_writing(f);
 
-	if (!r->retry || !own || own->state != NODE_WRITING)
+	if (!r->retry || !own)
 		return false;
 	if (fs_write_locks(own, r->inode)) {
 		if (open_nameless(r, true, true)) {
@@ -814,8 +829,9 @@ static void open_unbound(struct open_req *r)
 	bool writes = open_writes(r);
 	struct pool_entry *e = path ?
 		pool_tree_lookup(r->fs->tree, path, strlen(path)) : NULL;
-	struct node_entry *f = e && !e->is_dir ? (void *)e : NULL;
+	struct node_entry *f = node_file(e);
 	bool visible = f && pool_node_visible(e);
+	struct node_object *own = f ? pool_node_own(f) : NULL;
 	bool moved = pool_now_ms() - r->fs->moved_ms < MOVED_MS;
 
 	if (visible && !may_follow(r, f)) {
@@ -826,13 +842,13 @@ static void open_unbound(struct open_req *r)
 	} else if (fs_inode_rebind(r->fs, r->inode, r->retry,
 				   r->retry && writes))
 		open_step(r);
-	else if (visible && f->own && f->own == r->inode->obj)
-		open_own(r, f->own); /* another nodeid is bound to it */
+	else if (visible && own && own == r->inode->obj)
+		open_own(r, own); /* another nodeid is bound to it */
 	else if (writes && visible && open_joins(r, f))
 		return;
 	else if (open_nameless(r, writes, visible))
 		open_as_is(r);
-	else if (writes && !r->retry && visible && !f->own &&
+	else if (writes && !r->retry && visible && !own &&
 		 pool_node_published(f))
 		open_rewrite(r, f);
 	else if (writes || !visible || !open_shared(r, f))
@@ -858,6 +874,7 @@ static void open_step(struct open_req *r)
 {
 	struct fs_inode *i = r->inode;
 	bool writes = open_writes(r);
+	struct node_object *own;
 
 	if (open_gives_way(r) && open_wait(r))
 		return;
@@ -865,10 +882,11 @@ static void open_step(struct open_req *r)
 		open_fail(r, ETXTBSY);
 		return;
 	}
+	own = i->entry ? pool_node_own(i->entry) : NULL;
 	if (!i->entry)
 		open_unbound(r);
-	else if (i->entry->own)
-		open_own(r, i->entry->own);
+	else if (own)
+		open_own(r, own);
 	else if (!pool_node_published(i->entry))
 		writes && !r->retry ? open_stale(r) : open_fail(r, ENOENT);
 	else if (writes)
@@ -912,13 +930,11 @@ void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 static bool open_fast(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		      int flags)
 {
-	struct node_object *o = i->entry && !i->entry->own ? i->entry->obj :
-							     NULL;
+	struct node_object *o = i->entry && !pool_node_own(i->entry) ?
+					pool_node_readable(i->entry) : NULL;
 	uint64_t start;
 
 	if (!o || fs_wants_write(flags) || (flags & O_TRUNC) ||
-	    o->state != NODE_HELD || !o->verified ||
-	    o->gen != i->entry->gen || !pool_node_published(i->entry) ||
 	    (i->obj != o && i->opens > 0) || i->writers_due > 0 ||
 	    fs->npins)
 		return false;

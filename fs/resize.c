@@ -10,17 +10,19 @@
 static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 			  struct node_object *o, uint64_t size)
 {
-	int fd = !o || !o->w ? -ESTALE :
+	int fd = !o || !node_object_has_writer(o) ? -ESTALE :
 		 fs_write_locks(o, i) ? -ETXTBSY :
 					pool_node_writer_fd(fs->node, o);
+	uint64_t now;
 
 	if (fd < 0 || ftruncate(fd, (off_t)size) < 0) {
 		fuse_reply_err(req, fd < 0 ? -fd : errno);
 		return;
 	}
-	pool_node_modified(fs->node, o, fs_write_ns());
+	now = fs_write_ns();
+	pool_node_modified(fs->node, o, now);
 	if (i->past)
-		i->past->attr.mtime_ns = o->w->attr.mtime_ns;
+		i->past->attr.mtime_ns = now;
 	fs_inode_changed(fs, i);
 	fs_resize_reply(req, fs, i);
 }
@@ -33,6 +35,8 @@ static void resize_handle(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
 {
 	struct node_entry *e = i->entry;
+	struct pool_entry *pe;
+	struct fs_inode *now;
 
 	if (fs_inode_can_switch(fs, i, true) &&
 	    (e || fs_inode_rebind(fs, i, true, true)))
@@ -41,11 +45,13 @@ static struct fs_inode *resize_instead(struct fs *fs, struct fs_inode *i)
 		e = fs_inode_path_entry(fs, i);
 	if (!e)
 		return NULL;
-	fs_notify_entry(fs, &e->e); /* the kernel's dentry has i's nodeid */
-	if (e->fs && !(e->own && e->own == ((struct fs_inode *)e->fs)->obj) &&
-	    !fs_inode_can_switch(fs, e->fs, true))
-		fs_inode_unbind(fs, e->fs);
-	return fs_inode_bind(fs, &e->e);
+	pe = node_file_entry(e);
+	now = pool_node_inode(pe);
+	fs_notify_entry(fs, pe); /* the kernel's dentry has i's nodeid */
+	if (now && !(now->obj && pool_node_own(e) == now->obj) &&
+	    !fs_inode_can_switch(fs, now, true))
+		fs_inode_unbind(fs, now);
+	return fs_inode_bind(fs, pe);
 }
 
 /* May the caller write the file that the name shows? The kernel checked the
@@ -80,7 +86,7 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 	if (!i->entry && !retry) {
 		e = fs_inode_path_entry(fs, i);
 		fs_stale_sent(fs, tid, true,
-			      (struct fs_refused){ e ? e->e.cookie : 0, 0,
+			      (struct fs_refused){ fs_cookie(e), 0,
 						   fuse_req_ctx(req)->uid });
 		fuse_reply_err(req, ESTALE);
 		return;

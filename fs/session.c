@@ -407,7 +407,7 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	fs->root.ino = 1;
 	fs->root.nlookup = 1;
 	fs->root.u.dir = pool_node_root(fs->node);
-	fs->root.u.dir->fs = &fs->root;
+	pool_node_set_inode(&node_dir_tree(fs->root.u.dir)->e, &fs->root);
 	*ret_fs = fs;
 	return fs->mountpoint ? register_metrics(fs) : -ENOMEM;
 }

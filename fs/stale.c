@@ -116,17 +116,19 @@ void fs_stale_cancel(struct fs *fs, uint32_t tid)
  * that is not open in passthrough mode, and readers wait. */
 static void pin_name(struct fs *fs, struct fs_pin *pin, struct node_entry *e)
 {
-	struct fs_inode *i = e->fs;
+	struct pool_entry *pe = node_file_entry(e);
+	struct node_object *own = pool_node_writing(e);
+	struct fs_inode *i = pool_node_inode(pe);
 
 	pin->name = e;
-	if (e->own && e->own->state == NODE_WRITING) {
-		pin->obj = node_object_ref(e->own);
+	if (own) {
+		pin->obj = node_object_ref(own);
 		pool_node_writer_opened(fs->node, pin->obj);
 		return;
 	}
 	if (i && i->opens > 0 && !i->served)
 		fs_inode_unbind(fs, i); /* (this LOOKUP replaces the dentry) */
-	i = fs_inode_bind(fs, &e->e);
+	i = fs_inode_bind(fs, pe);
 	if (!i)
 		return;
 	i->nlookup++;
@@ -141,7 +143,7 @@ bool fs_stale_expects(struct fs *fs, uint32_t tid, uint32_t uid,
 
 	*ret_since_ns = s->refused.since_ns;
 	return is_record_of(s, tid) && s->writes &&
-	       s->refused.cookie == e->e.cookie && s->refused.uid == uid;
+	       s->refused.cookie == fs_cookie(e) && s->refused.uid == uid;
 }
 
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e)

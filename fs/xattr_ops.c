@@ -30,7 +30,7 @@ static struct pool_entry *entry_of(fuse_req_t req, struct fs *fs,
 	f = i->entry ? i->entry : fs_inode_successor(fs, i);
 	if (f && !i->entry && !fs_may(req, f, want))
 		return NULL;
-	return f ? &f->e : fs_inode_dir(i) ? &i->u.dir->d.e : NULL;
+	return f ? node_file_entry(f) : fs_inode_entry(i);
 }
 
 static void reply_value(fuse_req_t req, const void *value, size_t len,
@@ -181,7 +181,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 			fuse_reply_err(req, f ? EACCES : ENOENT);
 			return;
 		}
-		e = &f->e;
+		e = node_file_entry(f);
 	}
 	if (!e) {
 		if (!fs_is_proc(ino))

@@ -44,8 +44,8 @@ static void set_names(const struct kvpool_ns *ns, const struct kvpool_key *keys,
 static void find_some(const struct kvpool *p, struct node_dirent *dir,
 		      size_t from, size_t to, struct asked *a)
 {
-	pool_tree_find_many(pool_node_tree(p->node), &dir->d, a->name + from,
-			    to - from, a->found + from);
+	pool_tree_find_many(pool_node_tree(p->node), node_dir_tree(dir),
+			    a->name + from, to - from, a->found + from);
 	for (size_t i = from; i < to; i++) {
 		if (!a->err[i] && !a->path[i].plain)
 			a->found[i] = client_find(p, dir, a->path[i].at,
@@ -56,28 +56,22 @@ static void find_some(const struct kvpool *p, struct node_dirent *dir,
 	}
 }
 
-static int64_t size_of(struct kvpool *p, const struct node_entry *e)
+static int64_t size_of(const struct kvpool *p, const struct pool_entry *e)
 {
-	uint64_t size, blocks, mtime_ns;
+	uint64_t size;
 
-	if (!e->own)
-		return (int64_t)e->size;
-	if (e->own->state != NODE_WRITING)
-		return (int64_t)e->own->size;
-	if (pool_store_stat(pool_node_store(p->node), e->own->id, &size,
-			    &blocks, &mtime_ns))
-		return -ENOENT;
-	return (int64_t)size;
+	return pool_node_shown_size(p->node, e, &size) ? -ENOENT :
+							 (int64_t)size;
 }
 
-static int64_t answer(struct kvpool *p, const struct asked *a, size_t i,
+static int64_t answer(const struct kvpool *p, const struct asked *a, size_t i,
 		      bool sizes)
 {
 	if (a->err[i])
 		return a->err[i];
 	if (!a->found[i])
 		return sizes ? -ENOENT : 0;
-	return sizes ? size_of(p, (struct node_entry *)(void *)a->found[i]) : 1;
+	return sizes ? size_of(p, a->found[i]) : 1;
 }
 
 static void free_names(struct asked *a, size_t n)

@@ -203,7 +203,7 @@ static void look_for(struct client_window *w, struct client_direct *d)
 {
 	const struct kvpool *p = w->ns->pool;
 	struct node_dirent *dir;
-	const struct node_entry *e;
+	struct node_entry *e;
 	struct pool_entry *pe;
 
 	if (client_ns_dir(w->ns, &dir))
@@ -216,7 +216,7 @@ static void look_for(struct client_window *w, struct client_direct *d)
 		pe = client_find(p, dir, op->path.at, op->path.len);
 		if (!pe || pe->is_dir || !pool_node_visible(pe))
 			continue;
-		e = (const struct node_entry *)(const void *)pe;
+		e = node_file(pe);
 		if (client_open_here(op, e) == 0)
 			continue;
 		op->fd = -1;

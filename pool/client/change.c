@@ -19,7 +19,7 @@ static struct node_entry *file_of(struct client_op *op)
 	e = err ? NULL : client_find(client_pool(op), dir, op->path.at,
 				     op->path.len);
 	if (e && pool_node_visible(e) && !e->is_dir)
-		return (struct node_entry *)(void *)e;
+		return node_file(e);
 	client_end(op, err ? err : e && e->is_dir ? -EISDIR : -ENOENT);
 	return NULL;
 }
@@ -42,7 +42,7 @@ static void remove_begin(struct client_op *op)
 		return;
 	err = pool_node_unlink(n, e);
 	if (!err)
-		pool_node_tidy(n, &e->e);
+		pool_node_tidy(n, node_file_entry(e));
 	changed(op, err);
 }
 
@@ -50,11 +50,13 @@ static void touch_begin(struct client_op *op)
 {
 	struct pool_node *n = client_pool(op)->node;
 	struct node_entry *e = file_of(op);
+	struct node_object *o;
 
 	if (!e)
 		return;
-	if (e->obj)
-		pool_node_used(n, e->obj);
+	o = pool_node_copy(e);
+	if (o)
+		pool_node_used(n, o);
 	pool_node_prefetch(n, e);
 	client_end(op, 0);
 }
@@ -76,8 +78,8 @@ static void pin_begin(struct client_op *op)
 	else
 		snprintf(value, sizeof(value), "soft@%llu",
 			 (unsigned long long)(now + 1 + arg));
-	changed(op, pool_node_setxattr(n, &e->e, PIN, value, strlen(value),
-				       0));
+	changed(op, pool_node_setxattr(n, node_file_entry(e), PIN, value,
+				       strlen(value), 0));
 }
 
 const struct client_kind client_remove = { .begin = remove_begin };

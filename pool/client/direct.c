@@ -50,20 +50,21 @@ void client_direct_plan(struct client_direct *d, struct client_op *op,
 			const struct node_entry *e)
 {
 	struct kvpool *p = client_pool(op);
-	bool small = e->size <= CLIENT_INLINE;
+	struct node_version v = pool_node_version(e);
+	bool small = v.size <= CLIENT_INLINE;
 	struct pool_peer_addr to;
 
 	op->trip = -1;
-	op->size = e->size;
+	op->size = v.size;
 	if (op->win->kind != &client_get || !client_fits(op) ||
-	    e->size > LARGE || (p->verbs && e->size > POOL_INLINE_MAX) ||
+	    v.size > LARGE || (p->verbs && v.size > POOL_INLINE_MAX) ||
 	    pool_node_read_from(p->node, e, small, &to))
 		return;
-	if (small && to.unix_path[0] && is_wanted_often(p, e->gen))
+	if (small && to.unix_path[0] && is_wanted_often(p, v.gen))
 		return;
 	op->trip = trip_to(d, &to);
-	op->gen = e->gen;
-	op->sum = e->sum;
+	op->gen = v.gen;
+	op->sum = v.sum;
 }
 
 /* ---- one holder ---- */

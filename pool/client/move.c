@@ -103,16 +103,16 @@ static void put_end(struct client_op *op)
 	struct node_dirent *dir = NULL;
 	struct pool_node *n = client_pool(op)->node;
 	struct node_object *o = op->o;
-	struct node_entry *e = o->entry;
+	struct node_entry *e = node_object_name(o);
 	const char *name = memrchr(op->path.at, '/', op->path.len);
 	struct pool_entry *to;
 	int err = (int)op->result;
 
 	name = name ? name + 1 : op->path.at;
-	if (!e || e->own != o)
+	if (!e || pool_node_own(e) != o)
 		err = err ? err : -EIO;
 	else
-		dir = (struct node_dirent *)(void *)e->e.parent;
+		dir = pool_node_parent(node_file_entry(e));
 	if (err)
 		pool_node_poison(n, o, err);
 	if (!err) {
@@ -122,14 +122,14 @@ static void put_end(struct client_op *op)
 	pool_node_writer_closed(n, o);
 	if (!err)
 		err = pool_node_rename(
-			n, &e->e, dir, name,
+			n, node_file_entry(e), dir, name,
 			op->path.len - (size_t)(name - op->path.at),
 			op->win->flags & KVPOOL_IF_ABSENT, &to);
-	if (err && dir && o->entry == e && e->own == o)
+	if (err && dir && node_object_name(o) == e && pool_node_own(e) == o)
 		(void)pool_node_unlink(n, e);
 	/* After a failed write the poisoned object's entry is gone. */
 	if (dir && (int)op->result == 0)
-		pool_node_tidy(n, &e->e);
+		pool_node_tidy(n, node_file_entry(e));
 	op->o = NULL;
 	node_object_unref(n, o);
 	client_end(op, err);
@@ -172,14 +172,14 @@ static int put_check(struct client_op *op, struct node_dirent **ret_dir,
 	size_t len;
 	int err;
 
-	if (op->len > pool_node_size_max(p->node, NULL))
+	if (op->len > pool_node_size_max(p->node))
 		return -EFBIG;
 	err = client_make_dirs(op->win->ns, &op->path, ret_dir, ret_name);
 	if (err)
 		return err;
 	len = op->path.len - (size_t)(*ret_name - op->path.at);
-	e = pool_tree_find(pool_node_tree(p->node), &(*ret_dir)->d, *ret_name,
-			   len);
+	e = pool_tree_find(pool_node_tree(p->node), node_dir_tree(*ret_dir),
+			   *ret_name, len);
 	if (!e || !pool_node_visible(e))
 		return 0;
 	if (e->is_dir)
@@ -196,7 +196,7 @@ static int put_name(struct kvpool *p, const struct node_dirent *dir, char *buf,
 	do
 		n = snprintf(buf, cap, "%%2E.tmp.kvpool.%llu",
 			     (unsigned long long)++p->tmp_seq);
-	while (pool_tree_find(pool_node_tree(p->node), &dir->d, buf,
+	while (pool_tree_find(pool_node_tree(p->node), node_dir_tree(dir), buf,
 			      (size_t)n));
 	return n;
 }
@@ -242,32 +242,17 @@ const struct client_kind client_put = {
 
 /* ---- get ---- */
 
-/* Notes that a caller has a descriptor of the object. (Atomic, relaxed: all
- * threads store the same value.) */
-static void note_given(const struct client_op *op, struct node_object *o)
+/* Does the caller get the descriptor itself? */
+static bool gives(const struct client_op *op)
 {
-	if (op->win->kind == &client_get_fd)
-		__atomic_store_n(&o->given, true, __ATOMIC_RELAXED);
+	return op->win->kind == &client_get_fd;
 }
 
 int client_open_here(struct client_op *op, const struct node_entry *e)
 {
-	const struct kvpool *p = client_pool(op);
-	struct node_object *o = e->own ? e->own : e->obj;
-
-	if (e->own ? o->state != NODE_SEALING && o->state != NODE_PENDING :
-		     !o || o->state != NODE_HELD || o->gen != e->gen ||
-			     !o->verified)
-		return -EAGAIN;
-	op->fd = node_object_open(p->node, o, O_RDONLY);
-	if (op->fd < 0)
-		return -EAGAIN; /* the loop handles it */
-	op->size = o->size;
-	note_given(op, o);
-	/* Like a look-up hit: keeps it from eviction for a while. */
-	__atomic_store_n(&o->looked, node_stamp(pool_now_ms()),
-			 __ATOMIC_RELAXED);
-	return 0;
+	op->fd = pool_node_open_here(client_pool(op)->node, e, gives(op),
+				     &op->size);
+	return op->fd < 0 ? -EAGAIN : 0; /* the loop handles it */
 }
 
 static bool get_copy(struct client_op *op)
@@ -291,9 +276,7 @@ static void get_have(struct client_op *op, struct node_object *o)
 {
 	struct pool_node *n = client_pool(op)->node;
 
-	op->fd = node_object_open(n, o, O_RDONLY);
-	op->size = o->size;
-	note_given(op, o);
+	op->fd = pool_node_open_file(n, o, gives(op), &op->size);
 	pool_node_used(n, o);
 	if (op->fd == -ENOENT) /* its file is gone: fetch it next time */
 		pool_node_doubt(n, o);
@@ -337,7 +320,7 @@ static bool read_directly(struct client_op *op, struct node_entry *e)
 {
 	if (op->win->kind != &client_get || op->indirect)
 		return false;
-	op->size = e->size;
+	op->size = pool_node_version(e).size;
 	return pool_node_read_start(client_pool(op)->node, e, op->buf, on_read,
 				    op) == 0;
 }
@@ -356,13 +339,13 @@ static void get_begin(struct client_op *op)
 		client_end(op, rc ? rc : pe && pe->is_dir ? -EISDIR : -ENOENT);
 		return;
 	}
-	e = (struct node_entry *)(void *)pe;
-	op->size = e->size;
-	if (op->win->kind->moves && !e->own && !client_fits(op)) {
+	e = node_file(pe);
+	op->size = pool_node_version(e).size;
+	if (op->win->kind->moves && !pool_node_own(e) && !client_fits(op)) {
 		client_end(op, -EMSGSIZE); /* without moving any byte */
 		return;
 	}
-	if (e->own) {
+	if (pool_node_own(e)) {
 		if (client_open_here(op, e) == 0)
 			client_hand_back(op);
 		else

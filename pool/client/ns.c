@@ -91,16 +91,16 @@ struct pool_entry *client_find(const struct kvpool *p, struct node_dirent *dir,
 	size_t n;
 
 	if (dir && len == 0)
-		return &dir->d.e;
+		return &node_dir_tree(dir)->e;
 	for (; dir; path += n + 1, len -= n + 1) {
 		slash = memchr(path, '/', len);
 		n = slash ? (size_t)(slash - path) : len;
-		e = pool_tree_find(t, &dir->d, path, n);
+		e = pool_tree_find(t, node_dir_tree(dir), path, n);
 		if (!e || !pool_node_visible(e))
 			return NULL;
 		if (!slash)
 			break;
-		dir = e->is_dir ? (struct node_dirent *)(void *)e : NULL;
+		dir = node_dir(e);
 		e = NULL;
 	}
 	return e;
@@ -113,6 +113,12 @@ static int other_layout(const struct kvpool_ns *ns, const void *has, size_t len)
 			   (const char *)has, ns->layout);
 }
 
+static const void *layout_of(const struct node_dirent *dir, size_t *ret_len)
+{
+	return pool_xattrs_get(pool_node_xattrs(&node_dir_tree(dir)->e), LAYOUT,
+			       ret_len);
+}
+
 static int check_layout(const struct kvpool_ns *ns,
 			const struct node_dirent *dir)
 {
@@ -121,7 +127,7 @@ static int check_layout(const struct kvpool_ns *ns,
 
 	if (!ns->layout)
 		return 0;
-	has = pool_xattrs_get(dir->xattrs, LAYOUT, &len);
+	has = layout_of(dir, &len);
 	if (has && (len != strlen(ns->layout) ||
 		    memcmp(has, ns->layout, len) != 0))
 		return other_layout(ns, has, len);
@@ -138,7 +144,7 @@ int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir)
 	if (e && !e->is_dir)
 		return client_fail(-ENOTDIR, "\"%s\" is a file, not a "
 				   "namespace", ns->path);
-	*ret_dir = (struct node_dirent *)(void *)e;
+	*ret_dir = node_dir(e);
 	err = e ? check_layout(ns, *ret_dir) : 0;
 	return err;
 }
@@ -146,8 +152,8 @@ int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir)
 static int make_dir(struct kvpool *p, struct node_dirent *dir, const char *name,
 		    size_t len, struct node_dirent **ret_dir)
 {
-	struct pool_entry *e = pool_tree_find(pool_node_tree(p->node), &dir->d,
-					      name, len);
+	struct pool_entry *e = pool_tree_find(
+		pool_node_tree(p->node), node_dir_tree(dir), name, len);
 	struct node_attr attr = { .mode = 0755,
 				  .uid = geteuid(),
 				  .gid = getegid(),
@@ -155,7 +161,7 @@ static int make_dir(struct kvpool *p, struct node_dirent *dir, const char *name,
 	int err;
 
 	if (e && pool_node_visible(e)) {
-		*ret_dir = (struct node_dirent *)(void *)e;
+		*ret_dir = node_dir(e);
 		return e->is_dir ? 0 : -ENOTDIR;
 	}
 	err = pool_node_mkdir(p->node, dir, name, len, &attr, ret_dir);
@@ -197,10 +203,10 @@ static int make_ns(const struct kvpool_ns *ns, struct node_dirent **ret_dir)
 	if (err)
 		return err;
 	*ret_dir = dir;
-	if (!ns->layout || pool_xattrs_get(dir->xattrs, LAYOUT, &len))
+	if (!ns->layout || layout_of(dir, &len))
 		return check_layout(ns, dir);
-	return pool_node_setxattr(p->node, &dir->d.e, LAYOUT, ns->layout,
-				  strlen(ns->layout), XATTR_CREATE);
+	return pool_node_setxattr(p->node, &node_dir_tree(dir)->e, LAYOUT,
+				  ns->layout, strlen(ns->layout), XATTR_CREATE);
 }
 
 int client_make_dirs(const struct kvpool_ns *ns, const struct client_path *path,
@@ -334,8 +340,7 @@ int kvpool_open_ns(struct kvpool *pool, const char *path,
 		pool_shortlock_read(&pool->names);
 		err = client_ns_dir(ns, &dir);
 		if (!err && layout &&
-		    (!dir || !pool_xattrs_get(dir->xattrs, LAYOUT,
-					      &(size_t){ 0 })))
+		    (!dir || !layout_of(dir, &(size_t){ 0 })))
 			err = 1; /* it has none yet */
 		pool_shortlock_give(&pool->names);
 	}

@@ -136,7 +136,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	o->id = id;
 	o->size = m->size;
 	o->gen = m->gen;
-	o->given = true; /* perhaps, by the earlier run */
+	node_object_give(o); /* perhaps, by the earlier run */
 	err = m->gen ? adopt_published(n, e, o, m) : adopt_pending(n, e, o, m);
 	if (err) {
 		node_object_unref(n, o);

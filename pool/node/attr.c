@@ -22,6 +22,13 @@ void pool_node_modified(struct pool_node *n, struct node_object *o,
 	o->w->attr.mtime_ns = wall_ns;
 }
 
+void pool_node_emptied(struct pool_node *n, struct node_object *o,
+		       uint64_t wall_ns)
+{
+	pool_node_modified(n, o, wall_ns);
+	o->w->emptied_ns = pool_now_ns();
+}
+
 /* Sets the times after a local change c. */
 static void set_times(struct pool_node *n, struct pool_entry *pe,
 		      const struct node_change *c)

@@ -7,6 +7,31 @@
 #include <errno.h>
 #include <string.h>
 
+struct node_entry *node_file(struct pool_entry *e)
+{
+	return e && !e->is_dir ? (struct node_entry *)(void *)e : NULL;
+}
+
+struct node_dirent *node_dir(struct pool_entry *e)
+{
+	return e && e->is_dir ? (struct node_dirent *)(void *)e : NULL;
+}
+
+struct pool_entry *node_file_entry(const struct node_entry *e)
+{
+	return (struct pool_entry *)(uintptr_t)&e->e;
+}
+
+struct pool_dir *node_dir_tree(const struct node_dirent *d)
+{
+	return (struct pool_dir *)(uintptr_t)&d->d;
+}
+
+struct node_dirent *pool_node_parent(const struct pool_entry *e)
+{
+	return (struct node_dirent *)(void *)e->parent;
+}
+
 bool pool_node_published(const struct node_entry *e)
 {
 	return e->gen != 0 && e->gen > e->hidden_gen;
@@ -211,6 +236,21 @@ void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
 uint64_t pool_node_dir_dirs(const struct node_dirent *d)
 {
 	return d->d.ndirs - d->ngone;
+}
+
+void pool_node_set_inode(struct pool_entry *pe, void *inode)
+{
+	struct node_entry *e = node_file(pe);
+
+	if (e)
+		e->fs = inode;
+	else
+		node_dir(pe)->fs = inode;
+}
+
+void pool_node_dir_changed(struct node_dirent *d, uint64_t wall_ns)
+{
+	d->ctime_ns = wall_ns;
 }
 
 void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns)

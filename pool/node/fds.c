@@ -29,6 +29,30 @@ int node_object_open(struct pool_node *n, const struct node_object *o,
 	return fd < 0 ? -errno : fd;
 }
 
+int pool_node_open_file(struct pool_node *n, struct node_object *o, bool give,
+			uint64_t *ret_size)
+{
+	int fd = node_object_open(n, o, O_RDONLY);
+
+	if (fd < 0)
+		return fd;
+	if (give)
+		node_object_give(o);
+	*ret_size = o->size;
+	return fd;
+}
+
+int pool_node_open_here(struct pool_node *n, const struct node_entry *e,
+			bool give, uint64_t *ret_size)
+{
+	struct node_object *o = pool_node_readable(e);
+	int fd = o ? pool_node_open_file(n, o, give, ret_size) : -EAGAIN;
+
+	if (fd >= 0)
+		node_object_look(o);
+	return fd;
+}
+
 void node_fd_init(struct node_fd *f)
 {
 	*f = (struct node_fd){ .fd = -1 };

@@ -111,7 +111,8 @@ void node_fetch_keep(struct node_fetch *f, int lent_fd, uint16_t lender)
 	o->sum = f->sum;
 	o->verified = true;
 	o->prefetched = f->kind == FETCH_PREFETCH;
-	o->looked = o->prefetched ? node_stamp(pool_now_ms()) : 0;
+	if (o->prefetched)
+		node_object_look(o);
 	o->counted = f->kind == FETCH_REPLICA && !f->extra;
 	o->lent_fd = lent_fd;
 	if (lent_fd >= 0) {

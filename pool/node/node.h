@@ -4,16 +4,25 @@
  * are listed in node_priv.h.
  *
  * THREADS. Everything here belongs to the loop thread. Work is handed to
- * libuv's workers inside a module, and its callback runs on the loop again. One
- * exception:
+ * libuv's workers inside a module, and its callback runs on the loop again. Two
+ * exceptions:
  *
- * Other threads may read while they hold pool_node_opts.names for reading:
- *   - the tree (pool_tree_find);
- *   - of a file: gen, hidden_gen, size, own, and own's state, size and id;
- *   - of a directory: gone and xattrs.
- * That is enough for pool_node_visible. The loop holds the lock for writing
- * while it changes one of these, and never across a system call. So readers
- * block only while the loop holds the lock, never for a whole turn of the loop.
+ * While other threads hold pool_node_opts.names for reading, they may call
+ *   pool_node_tree with pool_tree_find and pool_tree_find_many, pool_node_root,
+ *   node_file, node_dir, node_file_entry, node_dir_tree, pool_node_visible,
+ *   pool_node_shown_size, and pool_node_xattrs of a directory.
+ * These read the tree; of a file gen, hidden_gen, size, own, and own's state,
+ * size and id; of a directory gone and xattrs. The loop holds the lock for
+ * writing while it changes one of these, and never across a system call. So
+ * readers block only while the loop holds the lock, never for a whole turn of
+ * the loop.
+ *
+ * While other threads keep the loop from running (libkvpool's `lock`), they may
+ * also call
+ *   pool_node_version, pool_node_read_from and pool_node_open_here.
+ * The last one notes in the object that it was looked up, and that its
+ * descriptor was given away. Several threads may do so at once: these two
+ * fields are accessed atomically everywhere.
  *
  * A NAME (struct node_entry) can have, at the same time:
  *   - a published state (gen != 0), as the master's feed describes it;
@@ -64,7 +73,9 @@
 
 struct pool_node;
 struct verbs;
-struct node_object;
+struct node_entry;  /* a name that is a file */
+struct node_dirent; /* a directory */
+struct node_object; /* a local file */
 struct pool_handover;
 
 /* What stat(2) shows of a name besides its size. Packed: there is one per name.
@@ -278,16 +289,16 @@ struct node_writer {
 /* Callbacks into the mount, on the loop. object_gone may run inside a call of
  * the mount's (a claim that evicts); the others never do. */
 struct pool_node_ops {
-	/* The name has other content, or none: unbind the inode e->fs (set it
-	 * to NULL) and invalidate the dentry. */
+	/* The name has other content, or none: unbind its inode
+	 * (pool_node_set_inode NULL) and invalidate the dentry. */
 	void (*changed)(void *arg, struct node_entry *e);
 	/* Attributes or xattrs changed. */
 	void (*attr_changed)(void *arg, struct pool_entry *e);
-	/* e->own has become e->obj, the published generation. */
+	/* Its own file has become the copy of the published generation. */
 	void (*published)(void *arg, struct node_entry *e);
 	/* A name has appeared: cached negative dentries are wrong. */
 	void (*appeared)(void *arg, struct pool_entry *e);
-	/* A directory is removed: unbind dir->fs, end its listings. */
+	/* A directory is removed: unbind its inode, end its listings. */
 	void (*dir_gone)(void *arg, struct node_dirent *dir);
 	/* Call pool_node_told(n, mark), now or later, once the kernel has
 	 * received every notification made so far. Marks grow. */
@@ -366,6 +377,16 @@ const char *pool_node_busy(struct pool_node *n);
 /* Writes names, files and changes that are not acked into h. Errors: h->err. */
 void pool_node_hand_over(struct pool_node *n, struct pool_handover *h);
 void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
+/* By this id in the store the new process finds o under its name
+ * (pool_node_file_of_id). 0: it is an orphan, unlinked or borrowed. */
+uint64_t node_named_id(const struct node_object *o);
+/* The local file of e with this id. NULL: there is none, or id is 0. */
+struct node_object *pool_node_file_of_id(const struct node_entry *e,
+					 uint64_t id);
+/* Of an orphan: its file in the store, 0: it has none there; and a descriptor
+ * that is open, -1: none. */
+uint64_t node_orphan_id(const struct node_object *o);
+int node_orphan_fd(const struct node_object *o);
 /*
  * An unlinked file that the mount still has open (DROPPED): its writer's part,
  * or NULL; freed by node_writer_msg_free. And back: an object with a ref for
@@ -418,6 +439,19 @@ struct node_dirent *pool_node_root(struct pool_node *n);
  */
 void pool_node_caller(struct pool_node *n, uint32_t uid);
 
+/* A name as a file, as a directory; NULL if it is the other, or NULL. And back:
+ * the entry of a file, the tree's part of a directory. */
+struct node_entry *node_file(struct pool_entry *e);
+struct node_dirent *node_dir(struct pool_entry *e);
+struct pool_entry *node_file_entry(const struct node_entry *e);
+struct pool_dir *node_dir_tree(const struct node_dirent *d);
+/* NULL: e is the root. */
+struct node_dirent *pool_node_parent(const struct pool_entry *e);
+/* The mount's inode of a file or directory, which the node keeps (it is removed
+ * only without one) and does not use. NULL: none. */
+void *pool_node_inode(const struct pool_entry *e);
+void pool_node_set_inode(struct pool_entry *e, void *inode);
+
 /* The visible entry of a name, or NULL. Counts hits and misses. */
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
@@ -426,6 +460,35 @@ struct pool_entry *pool_node_lookup(struct pool_node *n,
 bool pool_node_visible(const struct pool_entry *e);
 /* Has it a published state that no unlink hides? */
 bool pool_node_published(const struct node_entry *e);
+/* Its published version. gen 0: none; it may also be hidden by an unlink. */
+struct node_version {
+	uint64_t gen, size;
+	XXH128_hash_t sum;
+	const struct node_attr *attr; /* borrowed */
+};
+struct node_version pool_node_version(const struct node_entry *e);
+/* The size in bytes that the name shows, which must be a file; while that is
+ * being written, what the store says now. 0 or -errno. */
+int pool_node_shown_size(const struct pool_node *n,
+			 const struct pool_entry *e, uint64_t *ret_size);
+/*
+ * Local files of a name. Borrowed; NULL: there is none.
+ *   own       the version that only this mount sees: it is not published yet,
+ *             and hides what is
+ *   writing   the same, while it is in state WRITING
+ *   copy      the copy of a published version, HELD; perhaps not verified, or
+ *             of an earlier generation
+ *   readable  what a reader gets without waiting: `own` if it is complete
+ *             (SEALING, PENDING); without any `own`, the verified copy of the
+ *             published version
+ */
+struct node_object *pool_node_own(const struct node_entry *e);
+struct node_object *pool_node_writing(const struct node_entry *e);
+struct node_object *pool_node_copy(const struct node_entry *e);
+struct node_object *pool_node_readable(const struct node_entry *e);
+/* Does the name show the bytes of o: is that its own, or of the published
+ * version, which no own file hides? */
+bool pool_node_shows(const struct node_entry *e, const struct node_object *o);
 /* The rules in force for a file or directory, inherited ones included. */
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 		     struct pool_rules *ret);
@@ -472,11 +535,13 @@ const struct node_attr *pool_node_attr(const struct pool_entry *e);
 /*
  * Each mount has its own times of directories. mtime is attr's until an entry
  * is made or removed (pool_node_dir_touch, wall clock); ctime is the last
- * change of any kind. pool_node_dir_dirs: number of visible subdirectories, for
- * st_nlink.
+ * change of any kind (pool_node_dir_changed; 0: as mtime). pool_node_dir_dirs:
+ * number of visible subdirectories, for st_nlink.
  */
 void pool_node_dir_touch(struct node_dirent *d, uint64_t wall_ns);
+void pool_node_dir_changed(struct node_dirent *d, uint64_t wall_ns);
 uint64_t pool_node_dir_mtime(const struct node_dirent *d);
+uint64_t pool_node_dir_ctime(const struct node_dirent *d);
 uint64_t pool_node_dir_dirs(const struct node_dirent *d);
 struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
 /*
@@ -493,7 +558,7 @@ extern const char *const pool_node_info_names[];
 /*
  * Makes a new local file the `own` of a name, which is added if it is missing.
  * size_hint: the size in bytes, or 0 if it is not known. Chooses between a
- * reserved file (passthrough) and a daemon-served one: (*ret_obj)->w->served.
+ * reserved file (passthrough) and a daemon-served one: node_object_served.
  * *ret_obj is borrowed. -EEXIST: the name has an `own`.
  */
 int pool_node_create(struct pool_node *n, struct node_dirent *dir,
@@ -501,7 +566,7 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 		     const struct node_attr *attr, uint64_t size_hint,
 		     struct node_object **ret_obj);
 /* Largest size in bytes that a file may have here. */
-uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w);
+uint64_t pool_node_size_max(struct pool_node *n);
 
 typedef void (*node_done_cb)(void *arg, int status);
 
@@ -519,11 +584,18 @@ int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
  * descriptors that share a handle was closed). */
 void pool_node_writer_opened(struct pool_node *n, struct node_object *o);
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
-void pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
+/* Returns the -errno of a write that failed (pool_node_poison), or 0. */
+int pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
 /* The handles of the mount that write to o in passthrough mode, and their
  * nodeid (NULL without any). */
 void pool_node_writer_direct(struct pool_node *n, struct node_object *o,
 			     const void *direct, uint32_t ndirect);
+/* One of the handles that write to it daemon-served was opened, or was closed
+ * (no-op without a writer part). */
+void pool_node_writer_served(struct pool_node *n, struct node_object *o,
+			     bool opened);
+/* The mount has written to it. (It is not abandoned, then.) */
+void pool_node_writer_wrote(struct pool_node *n, struct node_object *o);
 /*
  * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: a worker is
  * sealing it, or its PUBLISH is in flight; it will be published or dropped
@@ -549,9 +621,12 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
 int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 			   uint64_t offset, uint64_t len, node_done_cb cb,
 			   void *arg);
-/* It was truncated: sets its mtime (wall clock). */
+/* It was truncated: sets its mtime (wall clock). emptied: to nothing, under its
+ * name. */
 void pool_node_modified(struct pool_node *n, struct node_object *o,
 			uint64_t wall_ns);
+void pool_node_emptied(struct pool_node *n, struct node_object *o,
+		       uint64_t wall_ns);
 /* Its size and 512-byte blocks now. While it is written, also updates the
  * mtime. */
 int pool_node_object_size(struct pool_node *n, struct node_object *o,
@@ -650,7 +725,8 @@ void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
  * master.
  */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
-/* It was opened: updates the eviction order and the counters of hits. */
+/* It was opened: updates the eviction order and the counters of hits. No-op
+ * unless it is HELD. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
 
 /* The last unref frees it, and removes its file if that `remains` (n NULL: the
@@ -660,6 +736,15 @@ void node_object_unref(struct pool_node *n, struct node_object *o);
 /* A descriptor of the object's file (flags as open(2)), or -errno. */
 int node_object_open(struct pool_node *n, const struct node_object *o,
 		     int flags);
+/* The same to read, and its size; -errno: *ret_size is not set. give: the
+ * descriptor leaves the caller's control, so that its pages may be in pipes and
+ * sockets for ever. */
+int pool_node_open_file(struct pool_node *n, struct node_object *o, bool give,
+			uint64_t *ret_size);
+/* The same of what is readable of e, which then is evicted last of its class
+ * for NODE_LEASE_MS, as after a look-up hit. -EAGAIN: nothing is. */
+int pool_node_open_here(struct pool_node *n, const struct node_entry *e,
+			bool give, uint64_t *ret_size);
 
 void node_fd_init(struct node_fd *f);
 /* The descriptor of o's file, opened (flags as open(2)) and mapped if need be:
@@ -670,6 +755,45 @@ int node_fd_get(struct pool_node *n, struct node_fd *f,
 void node_fd_keep(struct pool_node *n, struct node_fd *f,
 		  const struct node_object *o, int fd);
 void node_fd_close(struct pool_node *n, struct node_fd *f);
+
+/* ---- local files: what they are ---- */
+
+enum node_state node_object_state(const struct node_object *o);
+/* Is it complete and not published: SEALING or PENDING? */
+bool node_object_sealed(const struct node_object *o);
+/* Its name; NULL once it is DROPPED. */
+struct node_entry *node_object_name(const struct node_object *o);
+/* In bytes; meaningless while it is WRITING (pool_node_object_size). */
+uint64_t node_object_final_size(const struct node_object *o);
+/* The mount's inode that shows it, as pool_node_inode. */
+void *node_object_inode(const struct node_object *o);
+void node_object_set_inode(struct node_object *o, void *inode);
+/* It has so many more users, one less; has it any? While it has, its file stays
+ * although it is DROPPED, and can be opened. */
+void node_object_use(struct node_object *o, uint32_t users);
+void node_object_unuse(struct node_object *o);
+bool node_object_in_use(const struct node_object *o);
+
+/*
+ * Its writer part. It has one until it is published (on a client: until a store
+ * has it); and after it was unlinked or replaced, as long as handles that can
+ * write have it open (node_object_unlinked). Without one: false, 0.
+ */
+bool node_object_has_writer(const struct node_object *o);
+bool node_object_unlinked(const struct node_object *o);
+/* Does its data pass through the daemon? */
+bool node_object_served(const struct node_object *o);
+/* May it be written to as it is, without pool_node_unseal? False, too, if it is
+ * closed and about to be sealed. */
+bool node_object_writable(const struct node_object *o);
+/* Number of writable handles (pool_node_writer_opened); of these, those in
+ * passthrough mode with their nodeid (_direct), and the daemon-served ones. */
+uint32_t node_object_writers(const struct node_object *o);
+uint32_t node_object_direct(const struct node_object *o,
+			    const void **ret_direct);
+uint32_t node_object_served_writers(const struct node_object *o);
+/* Was it empty under its name after since_ns (pool_now_ns)? */
+bool node_object_emptied_since(const struct node_object *o, uint64_t since_ns);
 
 /* ---- fsync of a directory ---- */
 

@@ -300,15 +300,6 @@ static inline void node_names_end(struct pool_node *n)
 
 /* ---- entry.c: names and their rules ---- */
 
-/* e as a file, as a directory; NULL if it is the other. */
-static inline struct node_entry *node_file(struct pool_entry *e)
-{
-	return e->is_dir ? NULL : (struct node_entry *)(void *)e;
-}
-static inline struct node_dirent *node_dir(struct pool_entry *e)
-{
-	return e->is_dir ? (struct node_dirent *)(void *)e : NULL;
-}
 /* The path from the root into buf (POOL_PATH_MAX + 1 bytes); its length, or
  * -ENAMETOOLONG. */
 int node_entry_path(const struct pool_entry *e, char *buf);
@@ -493,6 +484,25 @@ void node_heat_cut_off(struct pool_node *n);
 
 struct node_object *node_object_new(struct node_entry *e,
 				    enum node_state state);
+/* `given` and `looked`, which other threads may set (node.h). Relaxed: whichever
+ * of several stores is the last, and nothing else is read because of them. */
+static inline void node_object_give(struct node_object *o)
+{
+	__atomic_store_n(&o->given, true, __ATOMIC_RELAXED);
+}
+static inline bool node_object_given(const struct node_object *o)
+{
+	return __atomic_load_n(&o->given, __ATOMIC_RELAXED);
+}
+static inline void node_object_look(struct node_object *o)
+{
+	__atomic_store_n(&o->looked, node_stamp(pool_now_ms()),
+			 __ATOMIC_RELAXED);
+}
+static inline uint32_t node_object_looked(const struct node_object *o)
+{
+	return __atomic_load_n(&o->looked, __ATOMIC_RELAXED);
+}
 /* The only way to change o->state: asserts that the edge is in node.h's table.
  * For an `own`, between node_names_begin and node_names_end. */
 void node_object_to(struct node_object *o, enum node_state to);
@@ -547,7 +557,7 @@ const struct node_content *node_base(const struct node_object *o);
 static inline bool node_is_ours_alone(const struct pool_node *n,
 				      const struct node_object *o)
 {
-	return n->opts.puts_whole && !o->given;
+	return n->opts.puts_whole && !node_object_given(o);
 }
 
 /* ---- ops_path.c: changes of attributes that are not acked, by path ---- */
@@ -616,6 +626,8 @@ bool node_is_candidate(const struct node_object *o);
 /* Something changed that node_is_candidate depends on: n->candidates follows.
  */
 void node_candidate_update(struct pool_node *n, struct node_object *o);
+/* As pool_node_size_max, of the file that w writes. */
+uint64_t node_size_max(struct pool_node *n, const struct node_writer *w);
 /* A file in own state `state` from now on. */
 void node_own_state(struct pool_node *n, struct node_object *o,
 		    enum node_state state);

@@ -51,6 +51,21 @@ struct node_object *node_object_new(struct node_entry *e,
 	return o;
 }
 
+void node_object_set_inode(struct node_object *o, void *inode)
+{
+	o->fs = inode;
+}
+
+void node_object_use(struct node_object *o, uint32_t users)
+{
+	o->users += users;
+}
+
+void node_object_unuse(struct node_object *o)
+{
+	o->users--;
+}
+
 static uint64_t whole_pages(uint64_t bytes)
 {
 	return (bytes + 4095) & ~(uint64_t)4095;

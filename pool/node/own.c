@@ -9,9 +9,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-uint64_t pool_node_size_max(struct pool_node *n, const struct node_writer *w)
+uint64_t pool_node_size_max(struct pool_node *n)
 {
-	return w && w->scratch ? INT64_MAX : pool_store_size(n->store);
+	return pool_store_size(n->store);
+}
+
+uint64_t node_size_max(struct pool_node *n, const struct node_writer *w)
+{
+	return w->scratch ? INT64_MAX : pool_node_size_max(n);
 }
 
 /* ---- candidates ---- */
@@ -146,7 +151,7 @@ static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 
 	if (o->state == NODE_WRITING && o->w && !o->w->served &&
 	    pool_store_stat(n->store, o->id, &size, &blocks, &mtime_ns) == 0 &&
-	    size > o->w->reserved && size <= pool_node_size_max(n, o->w))
+	    size > o->w->reserved && size <= node_size_max(n, o->w))
 		node_learn_size(n, e, size);
 }
 

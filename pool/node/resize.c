@@ -53,7 +53,7 @@ int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 	int rc;
 
 	w->pristine_copy = false;
-	if (offset + len > pool_node_size_max(n, w))
+	if (offset + len > node_size_max(n, w))
 		return -EFBIG;
 	if (need <= w->claimed) {
 		w->claimed -= need;
@@ -172,7 +172,7 @@ static int resize(struct pool_node *n, struct node_object *o, uint64_t size,
 
 	if (rc)
 		return rc;
-	if (size > pool_node_size_max(n, o->w))
+	if (size > node_size_max(n, o->w))
 		return -EFBIG;
 	r = calloc(1, sizeof(*r));
 	if (!r)

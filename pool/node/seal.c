@@ -248,7 +248,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 	if (err)
 		return err;
 	/* Passthrough writes cannot be refused, so the size is checked here. */
-	if (o->size > pool_node_size_max(n, w)) {
+	if (o->size > node_size_max(n, w)) {
 		pool_count(&n->c.outgrown);
 		return -EFBIG;
 	}

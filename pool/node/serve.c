@@ -81,7 +81,7 @@ static void peer_lent(void *arg, const char *path, size_t len, uint64_t gen)
 	if (!o)
 		return;
 	o->lent++;
-	o->given = true;
+	node_object_give(o);
 }
 
 static void peer_returned(void *arg, const char *path, size_t len,

@@ -99,7 +99,8 @@ int node_space_reuse(struct pool_node *n, uint64_t size,
 		return -EAGAIN;
 	e = o->entry;
 	count_cached(n, o);
-	if (o->lent_fd < 0 && o->size == size && !o->given && arrived(o, e))
+	if (o->lent_fd < 0 && o->size == size && !node_object_given(o) &&
+	    arrived(o, e))
 		err = node_object_reuse(n, o, size, ret_file);
 	else
 		node_object_drop(n, o, true);

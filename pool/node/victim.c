@@ -53,13 +53,14 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 {
 	struct node_object *o =
 		pool_container_of(ev, struct node_object, ev);
+	uint32_t looked = node_object_looked(o);
 	struct judge *j = arg;
 	struct pool_rules r;
 
 	if (o->state != NODE_HELD || o->w || ev->size > j->size_max)
 		return false;
-	if (!j->soft && o->looked &&
-	    node_stamp_age(o->looked, j->now) < NODE_LEASE_MS)
+	if (!j->soft && looked &&
+	    node_stamp_age(looked, j->now) < NODE_LEASE_MS)
 		return false;
 	if (o->asked && !(j->soon && !o->refused) &&
 	    node_stamp_age(o->asked, j->now) <

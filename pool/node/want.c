@@ -139,7 +139,7 @@ void pool_node_want_cancel(struct pool_node *n, struct node_want *w)
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e)
 {
 	if (e->obj)
-		e->obj->looked = node_stamp(pool_now_ms());
+		node_object_look(e->obj);
 	if (n->opts.prefetch_max == 0 || e->own || e->fetch ||
 	    e->nholders == 0 || (e->obj && e->obj->gen == e->gen) ||
 	    !pool_node_published(e))
@@ -153,6 +153,8 @@ void pool_node_prefetch(struct pool_node *n, struct node_entry *e)
 
 void pool_node_used(struct pool_node *n, struct node_object *o)
 {
+	if (o->state != NODE_HELD)
+		return;
 	if (o->prefetched) {
 		o->prefetched = false;
 		pool_count(&n->c.prefetch_useful);

@@ -58,7 +58,7 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 	if (told > 0)
 		size = told;
 	if (n->opts.reserve && size > 0 && !w->scratch &&
-	    size <= pool_node_size_max(n, w) && !in_headroom(n) &&
+	    size <= node_size_max(n, w) && !in_headroom(n) &&
 	    (told > 0 || !mostly_kept(n))) {
 		pool_store_announce(n->store, size);
 		err = pool_store_take(n->store, size, &f);
@@ -195,6 +195,22 @@ void pool_node_writer_direct(struct pool_node *n, struct node_object *o,
 	node_candidate_update(n, o);
 }
 
+void pool_node_writer_served(struct pool_node *n, struct node_object *o,
+			     bool opened)
+{
+	(void)n;
+	if (opened)
+		o->w->nserved++;
+	else if (o->w && o->w->nserved > 0)
+		o->w->nserved--;
+}
+
+void pool_node_writer_wrote(struct pool_node *n, struct node_object *o)
+{
+	(void)n;
+	o->w->touched_ms = pool_now_ms();
+}
+
 void pool_node_writer_summed(struct pool_node *n, struct node_object *o,
 			     uint64_t size, XXH128_hash_t sum)
 {
@@ -252,13 +268,14 @@ int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
 	return 0;
 }
 
-void pool_node_writer_flushed(struct pool_node *n, struct node_object *o)
+int pool_node_writer_flushed(struct pool_node *n, struct node_object *o)
 {
-	if (o->state != NODE_WRITING)
-		return;
-	o->w->flushed = true;
-	o->w->touched_ms = pool_now_ms();
-	node_candidate_update(n, o);
+	if (o->state == NODE_WRITING) {
+		o->w->flushed = true;
+		o->w->touched_ms = pool_now_ms();
+		node_candidate_update(n, o);
+	}
+	return o->w ? o->w->poison : 0;
 }
 
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o)
