@@ -1,7 +1,7 @@
 /*
- * What the files of a node share. node.h has the architecture; below, the
- * node's state by the file that owns it, then each file's functions, lowest
- * first.
+ * What the files of a node share. node.h has the architecture; below, names and
+ * local files, the node's state by the file that owns it, then each file's
+ * functions, lowest first.
  */
 #ifndef POOL_NODE_NODE_PRIV_H
 #define POOL_NODE_NODE_PRIV_H
@@ -12,6 +12,7 @@
 #include "pool/conn/conn.h"
 #include "pool/conn/dial.h"
 #include "pool/conn/handover.h"
+#include "pool/model/evict.h"
 #include "pool/node/node.h"
 #include "pool/conn/wire.h"
 
@@ -46,6 +47,191 @@
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
 #define NODE_SHY_MS 2000	/* and prefer others to that one for so long */
 #define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
+
+/* ---- names and local files ---- */
+
+#define NODE_HOLDERS_INLINE 4 /* holders remembered per name */
+#define NODE_HIDES_ANY (UINT64_MAX - UINT16_MAX) /* see hidden_gen */
+
+struct node_entry {
+	struct pool_entry e;
+	uint64_t gen; /* published generation, 0: not published */
+	uint64_t size;
+	XXH128_hash_t sum;
+	struct node_attr attr;
+	uint8_t nholders;	    /* in `holders` */
+	uint8_t seen;		    /* mark of the last picture that had it */
+	uint8_t replicas;	    /* number of holders, as the feed says */
+	uint8_t ahead; /* node->stage when an ack or an order named it before
+			  the feed did; 0 once the feed has named it */
+	/* Generations <= this are hidden (unlinked here). Values >=
+	 * NODE_HIDES_ANY hide all: UINT64_MAX - value is the number of UNLINKs
+	 * of any generation in flight, minus one. */
+	uint64_t hidden_gen;
+	struct pool_xattrs *xattrs; /* owns */
+	struct node_object *obj;    /* owns a ref, or NULL */
+	struct node_object *own;    /* owns a ref, or NULL */
+	struct node_fetch *fetch;   /* in flight, or NULL; borrows */
+	void *fs;		    /* the mount's inode of the name; borrows */
+	uint16_t holders[NODE_HOLDERS_INLINE]; /* node indices */
+};
+
+/* Sizes of files written below a directory: they predict what to reserve. */
+struct node_learn {
+	uint64_t last, largest;
+	uint32_t count;
+	uint32_t varied; /* > 0: the last few sizes differed */
+};
+
+struct node_dirent {
+	struct pool_dir d;
+	struct node_attr attr;
+	struct pool_xattrs *xattrs; /* owns */
+	struct pool_rules rules;    /* parsed from xattrs; not inherited ones */
+	struct node_learn learn;
+	void *fs;
+	/* Set when an entry is made or removed here, and shown instead of
+	 * attr.mtime_ns; 0: attr's. */
+	uint64_t mtime_ns;
+	uint64_t ctime_ns; /* last change here; 0: as mtime */
+	uint32_t ngone; /* subdirectories with `gone` set */
+	uint8_t seen;	/* as node_entry.seen */
+	uint8_t ahead;	/* as node_entry.ahead; by the ack of an MKDIR */
+	bool known;	/* the master knows it, or a name below it */
+	bool gone; /* removed, but kept until the last hidden name below goes */
+	/* removed in the pool, so not known, and shown until the last file of
+	 * this mount below it has gone or is published */
+	bool leaving;
+	/* of node_publish_sealed: a file below is being sealed */
+	uint32_t pass;
+	bool counted;	/* in pool_node.quota, in the account of `payer` */
+	uint8_t removing; /* RMDIRs in flight: it counts as gone */
+	uint8_t making;	  /* MKDIRs in flight: it counts as there */
+	uint32_t payer;
+	/* -errno: a file in it was lost after its close, or it was refused room
+	 * by the master; the next fsync reports that and clears it */
+	int lost;
+};
+
+struct node_object {
+	struct pool_evict_node ev; /* inserted while HELD */
+	struct node_entry *entry;  /* the name, NULL once DROPPED */
+	uint64_t id;		   /* store file; 0 if borrowed */
+	uint64_t gen;
+	uint64_t from; /* as Meta.seen_gen of a published file */
+	uint64_t size; /* final once sealed */
+	XXH128_hash_t sum;
+	uint32_t refs;
+	uint32_t users;	   /* open handles of the mount */
+	uint16_t lent;	   /* descriptors lent to peers */
+	uint16_t lender;   /* borrowed: index of the node that lent it */
+	uint8_t state;	   /* enum node_state */
+	/* GETs that peers began for this copy; saturates at 2 */
+	uint8_t gets;
+	uint8_t given;	   /* a descriptor was given away: its pages may be in
+			      pipes and sockets (splice, sendfile), so they must
+			      never be reused for another file */
+	bool made : 1;	   /* written here, not fetched */
+	bool counted : 1;  /* HELD: the master counts it as a replica */
+	bool verified : 1; /* checksum compared since the daemon's start, and
+			      nobody has reported a mismatch since */
+	bool prefetched : 1; /* fetched after a look-up, not opened yet */
+	bool refused : 1;  /* the master refused to release it (see `asked`) */
+	bool remains : 1;  /* DROPPED: the last unref removes its file */
+	uint32_t doubted_s; /* when its last check was requested; 0: never */
+	int lent_fd;	   /* >= 0: borrowed from a peer on this host; owns */
+	uint32_t asked;	   /* node_stamp of the last EVICT for it; 0: none */
+	uint32_t looked;   /* node_stamp of the last look-up hit; 0: none */
+	/* node->said when HELD was sent for it; 0: not sent */
+	uint64_t said;
+	struct node_heat *heat; /* recent GETs by peers, or NULL; owns */
+	/* the mount's inode that serves it, or NULL; borrows */
+	void *fs;
+	uint64_t uses; /* bytes of the store, set by node_object_uses */
+	/* WRITING to PENDING; on a client also HELD, until a store has a copy.
+	 * Else NULL. Owns. */
+	struct node_writer *w;
+};
+
+/* Identifies the content of a version, whatever its generation. */
+struct node_content {
+	XXH128_hash_t sum;
+	uint64_t size;
+};
+
+/* What a local file needs until it is published. */
+struct node_writer {
+	struct pool_list link; /* in node->writers, oldest first */
+	/* in node->candidates if node_is_candidate, else self-linked */
+	struct pool_list candidate;
+	struct node_object *obj;
+	struct node_attr attr;
+	struct pool_xattrs *xattrs; /* owns */
+	uint64_t base_gen;   /* published generation it replaces */
+	uint64_t base_of;    /* `base` is the content of this generation */
+	struct node_content base;
+	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
+	struct node_before *before; /* owns, or NULL: earlier versions that this
+				mount may have published under the name */
+	/* generation of a file that this one replaced after its PUBLISH was
+	 * sent: an UNLINK takes it back if this file goes, too */
+	uint64_t phantom_gen;
+	uint64_t reserved;   /* bytes fallocated ahead */
+	uint64_t claimed;    /* bytes granted by space.c and not written yet */
+	uint64_t breaches;   /* pool_store_breaches at creation */
+	uint64_t touched_ms; /* last use */
+	/* pool_now_ns() when it was last empty under its name; 0: never */
+	uint64_t emptied_ns;
+	/* mtime of the store file when attr.mtime_ns was set; 0: at its
+	 * creation. If the file has another mtime now, it was written since */
+	uint64_t stamp_ns;
+	uint64_t ticket;     /* order of sealing, for fsync barriers */
+	uint32_t opens;	     /* writable handles of the mount */
+	/* Of these, kept by the mount (fs/fs_priv.h, fs_writers_clash): the
+	 * number in passthrough mode, their nodeid or NULL; and the number of
+	 * those that are daemon-served */
+	const void *direct;
+	uint32_t ndirect, nserved;
+	/* -errno of a failed write; never published then */
+	int poison;
+	struct node_fd fd;   /* O_RDWR, for served writers */
+	bool fd_kept;	     /* all are closed, and `fd` is kept for the seal */
+	bool served;	     /* data passes through the daemon */
+	bool scratch;	     /* never published */
+	bool flushed;	     /* a close or a rename made it publishable */
+	bool renamed;	     /* its name came from a rename */
+	bool pristine_copy;  /* began as a copy of the published object, and
+				nobody is known to have changed it */
+	bool queued;	     /* a seal retry is scheduled */
+	uint8_t tries;	     /* number of seal retries */
+	bool sampling;	     /* holds pool_store_sampling on */
+	bool stale_blob;     /* renamed or changed while a worker sealed it */
+	/* `sum` is the checksum of its first sum_size bytes */
+	bool summed;
+	uint64_t sum_size;
+	XXH128_hash_t sum;
+	bool sealed;	     /* PENDING, and its PUBLISH is not queued yet */
+	bool again;	     /* an earlier process may have sent its PUBLISH */
+	/* its PUBLISH until it is acked, or NULL; borrows */
+	struct node_op *op;
+	uint32_t by; /* 1 + uid of who renamed it; 0: nobody, or not known */
+	bool was_held;	     /* published before under another name: readers may
+				have it open, so its bytes must not change */
+};
+
+/* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the
+ * callers compare with some seconds. */
+static inline uint32_t node_stamp(uint64_t now_ms)
+{
+	return (uint32_t)now_ms ? (uint32_t)now_ms : UINT32_MAX;
+}
+
+static inline uint32_t node_stamp_age(uint32_t stamp, uint64_t now_ms)
+{
+	return (uint32_t)now_ms - stamp;
+}
+
+/* ---- the node ---- */
 
 /* A member of the pool, by its index. */
 struct node_member {

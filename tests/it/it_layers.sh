@@ -29,5 +29,9 @@ refuses 'has no place' layers.list 's/ metric / /'
 refuses 'is in .*layers.list, but not there' layers.list 's/ metric / metric nothing /'
 refuses 'may not use' layers.list 's|^(pool/node:.*) pool/model|\1|'
 refuses 'it may not' layers.list 's|^(master: .*) pool/model|\1|'
+for header in node_priv.h fetch.h; do # the second includes the first
+	refuses "fs/open.c includes pool/node/$header: it is pool/node's own" \
+		layers 's|^    private = .*|    included["fs/open.c"].add("pool/node/'"$header"'")\n&|'
+done
 refuses 'nothing was looked at' layers 's|^    found = calls.*|    found = {}|'
 pass

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pool/node/node_priv.h" /* node_check */
 #include "tests/unit/fs_kernel.h"
 
 #define MESSAGE_MAX (2u << 20)
@@ -595,10 +596,8 @@ void k_close(struct world *w, struct k_file *f)
 
 static void check_inode(struct world *w, const struct fs_inode *i)
 {
-	if (i->entry)
-		assert_ptr_equal(i, i->entry->fs);
-	if (fs_inode_dir(i))
-		assert_ptr_equal(i, i->u.dir->fs);
+	if (fs_inode_entry(i))
+		assert_ptr_equal(i, pool_node_inode(fs_inode_entry(i)));
 	if (i->opens > 0)
 		assert_non_null(i->obj);
 	if (i->backing) {

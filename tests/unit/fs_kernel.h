@@ -19,7 +19,7 @@
 
 #include "fs/fs_priv.h"
 #include "master/server.h"
-#include "pool/node/node_priv.h"
+#include "pool/node/node.h"
 #include "tests/lib/unit.h"
 
 #define K_NODES 2    /* node 0 has the mount */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "pool/node/node_priv.h" /* counters, store ids */
 #include "tests/unit/fs_kernel.h"
 
 #define ROOT FUSE_ROOT_ID

@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "pool/node/node_priv.h" /* opts.reserve */
 #include "tests/unit/fs_kernel.h"
 
 #define ROOT FUSE_ROOT_ID
@@ -401,6 +402,7 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	struct world *w = *state;
 	const struct fs_inode *i;
 	uint64_t claimed, unique;
+	const void *direct;
 	struct k_file f;
 
 	create_direct(w, "a", &f);
@@ -410,9 +412,10 @@ static void it_is_by_one_nodeid_as_a_write_is(void **state)
 	i = fs_inode_find(w->fs, f.nodeid);
 	claimed = k_claim_all_but(w, 256 * PAGE);
 	unique = k_send(w, FUSE_SETATTR, f.nodeid, &in, sizeof(in), NULL, NULL);
-	k_until(w, i->obj && i->obj->state == NODE_WRITING);
-	assert_int_equal(1, i->obj->w->opens);
-	assert_ptr_equal(i, i->obj->w->direct);
+	k_until(w, i->obj && node_object_state(i->obj) == NODE_WRITING);
+	assert_int_equal(1, node_object_writers(i->obj));
+	assert_int_equal(1, node_object_direct(i->obj, &direct));
+	assert_ptr_equal(i, direct);
 	pool_node_claim_end(w->m[0].node, claimed);
 	assert_int_equal(0, k_wait(w, unique)->err);
 	k_until(w, k_published(w, "a"));
@@ -457,7 +460,8 @@ static void it_is_not_published_before_that_is_closed(void **state)
 	k_close(w, &f);
 	assert_int_equal(0, k_fsyncdir(w, ROOT));
 	assert_int_equal(NODE_WRITING,
-			 fs_inode_find(w->fs, g.nodeid)->obj->state);
+			 node_object_state(fs_inode_find(w->fs,
+							 g.nodeid)->obj));
 	k_close(w, &g);
 	k_until(w, k_published(w, "a"));
 }

@@ -388,7 +388,7 @@ static uint64_t hide_many(struct world *w)
 	add_file(w, d, "first");
 	for (unsigned int i = 0; i < HIDDEN; i++)
 		assert_non_null(pool_tree_add(
-			t, &fs_dir_of(w->fs, d)->d, name,
+			t, node_dir_tree(fs_dir_of(w->fs, d)), name,
 			(size_t)snprintf(name, sizeof(name), "%u", i), false));
 	add_file(w, d, "last");
 	return d;
@@ -563,7 +563,7 @@ static void fsync_of_a_directory_waits_until_all_know(void **state)
 	assert_true(k_published(w, "a"));
 	e = pool_tree_lookup(pool_node_tree(w->m[1].node), "a", 1);
 	assert_non_null(e);
-	assert_true(node_file(e)->gen > 0);
+	assert_true(pool_node_version(node_file(e)).gen > 0);
 	assert_int_equal(0, k_unlink(w, ROOT, "a"));
 	assert_int_equal(0, k_fsyncdir(w, ROOT));
 	e = pool_tree_lookup(pool_node_tree(w->m[1].node), "a", 1);

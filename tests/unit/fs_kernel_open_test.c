@@ -119,7 +119,7 @@ static uint64_t gen_of(struct world *w, const char *name)
 	struct pool_entry *e = pool_tree_lookup(pool_node_tree(w->m[0].node),
 						name, strlen(name));
 
-	return e ? node_file(e)->gen : 0;
+	return e ? pool_node_version(node_file(e)).gen : 0;
 }
 
 static void what_is_opened_to_write_and_not_changed_stays(void **state)
@@ -235,7 +235,7 @@ static void a_failed_write_is_never_published(void **state)
 	assert_int_equal(0, k_create(w, ROOT, "a.tmp", O_WRONLY, &f));
 	k_write(w, &f, "half", 0);
 	e = pool_tree_lookup(pool_node_tree(w->m[0].node), "a.tmp", 5);
-	pool_node_poison(w->m[0].node, node_file(e)->own, -ENOSPC);
+	pool_node_poison(w->m[0].node, pool_node_own(node_file(e)), -ENOSPC);
 	k_close(w, &f);
 	assert_int_not_equal(0, k_rename(w, ROOT, "a.tmp", ROOT, "a", 0));
 	assert_false(k_published(w, "a"));

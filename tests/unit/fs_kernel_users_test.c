@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pool/node/node_priv.h" /* NODE_OPS_MAX */
 #include "tests/unit/fs_kernel.h"
 
 #define ROOT FUSE_ROOT_ID

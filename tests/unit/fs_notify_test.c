@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fs/fs_priv.h"
+#include "pool/node/node_priv.h" /* the sizes of names */
 
 #define BOUND 16384
 #define MORE 1000
@@ -111,7 +112,7 @@ static int setup(void **state)
 	assert_int_equal(0, pool_tree_init(&f->tree, sizeof(struct node_entry),
 					   sizeof(struct node_dirent)));
 	f->e = pool_tree_add(&f->tree, f->tree.root, "name", 4, false);
-	((struct node_dirent *)(void *)f->tree.root)->fs = &f->fs.root;
+	pool_node_set_inode(&f->tree.root->e, &f->fs.root);
 	f->fs.root.id = FUSE_ROOT_ID;
 	f->fs.loop = &f->loop;
 	f->fs.opts.metrics = f->metrics;

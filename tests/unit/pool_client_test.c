@@ -2,6 +2,7 @@
  * libkvpool: its calls, as a program makes them.
  */
 #include "pool/client/client_priv.h"
+#include "pool/node/node_priv.h"
 #include "tests/unit/client_pool.h"
 
 /* ---- tests ---- */
@@ -778,7 +779,7 @@ static void send_all_twice(struct fixture *f)
 	pool_list_each(it, tmp, &dir->d.children) {
 		struct pool_entry *e =
 			pool_list_entry(it, struct pool_entry, sibling);
-		struct node_entry *file = e->is_dir ? NULL : (void *)e;
+		struct node_entry *file = node_file(e);
 
 		if (file && file->obj)
 			file->obj->gets = 2;
@@ -895,7 +896,7 @@ static void what_was_read_by_descriptor_does_not_change(void **state)
 static void what_was_lent_is_not_written_again(void **state)
 {
 	struct fixture *f = *state;
-	const struct node_entry *e;
+	struct node_entry *e;
 	struct node_dirent *dir;
 	unsigned int lent;
 	bool given;
@@ -910,9 +911,9 @@ static void what_was_lent_is_not_written_again(void **state)
 	close(fd);
 	pthread_rwlock_rdlock(&f->pool->lock);
 	err = client_ns_dir(f->ns, &dir);
-	e = err ? NULL : (void *)client_find(f->pool, dir, "k", 1);
+	e = err ? NULL : node_file(client_find(f->pool, dir, "k", 1));
 	lent = e && e->obj ? e->obj->lent : 0;
-	given = lent && e->obj->given;
+	given = lent && node_object_given(e->obj);
 	pthread_rwlock_unlock(&f->pool->lock);
 	assert_int_equal(lent, 1);
 	assert_true(given);
