@@ -139,8 +139,9 @@ struct fs_carried {
 	uint64_t ino, ctime_ns;
 };
 
-/* What a writer was refused. Nothing else is pinned for its thread, and for no
- * other user: the thread may have executed a program of another one since. */
+/* What a writer was refused. The thread's next LOOKUP pins this name only, and
+ * only if the thread still has this uid: it may have executed another user's
+ * program since. */
 struct fs_refused {
 	uint64_t cookie; /* of the name; 0: not a writer, or no name */
 	uint64_t since_ns; /* pool_now_ns() at the OPEN, if with O_TRUNC */
@@ -219,7 +220,8 @@ struct fs {
 	uint64_t miss_turn_ms; /* pool_now_ms() when [0] was begun */
 	uint64_t moved_ms; /* pool_now_ms() of the last RENAME of a file without
 			      a nodeid: the kernel has moved a dentry that
-			      shows an unbound one */
+			      shows an unbound one. For MOVED_MS, an OPEN of
+			      one may be meant for the new name (open.c) */
 	struct fs_stale stale[FS_STALE_MAX]; /* index: tid % FS_STALE_MAX */
 	unsigned int npins; /* entries of `stale` with a pin */
 	unsigned int handles_without_obj; /* taken over, object not known */

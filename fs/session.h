@@ -30,7 +30,8 @@
  * once, because the kernel holds the directory's lock during LOOKUP, CREATE,
  * MKDIR, UNLINK and RENAME. Only OPEN, SETATTR of a size, FALLOCATE, WRITE and
  * FSYNCDIR may wait, each with a deadline; of these only FSYNCDIR holds a
- * directory's lock (see notify.c).
+ * directory's lock (see notify.c). READDIR and READDIRPLUS are answered in
+ * later turns of the loop if there is much to look at (fs_listings_run).
  */
 #ifndef FS_SESSION_H
 #define FS_SESSION_H

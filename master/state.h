@@ -46,7 +46,7 @@ enum master_record_type {
 	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when; base_gen,
 				 seq, seen_gen, deleted, size, set: the
 				 grave's by_run, by_ticket, last_gen,
-				 given_up, last_sum, blind; uid: its uid + 1,
+				 evicted, last_sum, blind; uid: its uid + 1,
 				 0: MASTER_UID_ANYONE; gid: former
 				 + given; mode, attr_gen: kind and id of its
 				 account, unless that is the owner's (of

@@ -70,10 +70,10 @@ struct client_answer {
 	uint64_t size;
 	bool bulk; /* private: received on the lane */
 };
-/* Receives the header of the next answer; answers come in any order. The bytes
- * of the one before have been received. least_bulk: size in bytes of the
- * smallest object still expected that is larger than POOL_INLINE_MAX; 0: none.
- * 0, or -errno: the line is broken. */
+/* Receives the header of the next answer; answers come in any order. Call it
+ * only when all bytes of the answer before have been received. least_bulk: size
+ * in bytes of the smallest object still expected that is larger than
+ * POOL_INLINE_MAX; 0: none. 0, or -errno: the line is broken. */
 int client_line_answer(struct client_line *l, uint64_t least_bulk,
 		       struct client_answer *ret);
 /* Receives the next bytes of answer a, at most len (> 0, what is left of it),

@@ -212,8 +212,8 @@ uint64_t node_orphan_id(const struct node_object *o);
 int node_orphan_fd(const struct node_object *o);
 /*
  * An unlinked file that the mount still has open (DROPPED): its writer's part,
- * or NULL; freed by node_writer_msg_free. And back: an object with a ref for
- * the caller (NULL: ENOMEM). w NULL: it is open for reading only. id: its file
+ * or NULL; freed by node_writer_msg_free. node_orphan_take_over makes
+ * the object again, with a ref for the caller (NULL: ENOMEM). w NULL: it is open for reading only. id: its file
  * in the store, 0: it has none there; the same id is the same object. fd: a
  * descriptor of it, owned by the object from then on; or -1. whole: w counts
  * all writable handles, not the one of this message.
@@ -482,9 +482,9 @@ struct node_claim {
 	/* Transient: use the headroom, or wait, rather than evict a counted
 	 * copy. */
 	bool passing;
-	/* May use the headroom where nothing here can be evicted while another
-	 * store has room: this object, or one for it, is moved there once
-	 * published. */
+	/* May use the headroom if nothing here can be evicted and another store
+	 * has room: once published, this object, or an older one in its place,
+	 * is moved there. */
 	bool put;
 	uint64_t patient_ms; /* private: until then as `passing` says */
 	void (*cb)(struct node_claim *c, int status);

@@ -62,8 +62,9 @@ struct node_entry {
 	uint8_t nholders;	    /* in `holders` */
 	uint8_t seen;		    /* mark of the last picture that had it */
 	uint8_t replicas;	    /* number of holders, as the feed says */
-	uint8_t ahead; /* node->stage when an ack or an order named it before
-			  the feed did; 0 once the feed has named it */
+	/* An ack or an order named it before the feed did: node->stage of then.
+	 * 0: the feed has named it. */
+	uint8_t ahead;
 	/* Generations <= this are hidden (unlinked here). Values >=
 	 * NODE_HIDES_ANY hide all: UINT64_MAX - value is the number of UNLINKs
 	 * of any generation in flight, minus one. */
@@ -168,7 +169,8 @@ struct node_writer {
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
 	uint64_t base_gen;   /* published generation it replaces */
-	uint64_t base_of;    /* `base` is the content of this generation */
+	uint64_t base_of;    /* generation whose content `base` is: of use only
+				if that is base_gen (node_base) */
 	struct node_content base;
 	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
 	struct node_before *before; /* owns, or NULL: earlier versions that this
@@ -670,8 +672,8 @@ void node_heat_cut_off(struct pool_node *n);
 
 struct node_object *node_object_new(struct node_entry *e,
 				    enum node_state state);
-/* `given` and `looked`, which other threads may set (node.h). Relaxed: whichever
- * of several stores is the last, and nothing else is read because of them. */
+/* `given` and `looked`, which other threads may set (node.h). Relaxed: the last
+ * of several stores counts, and nothing else is read because of them. */
 static inline void node_object_give(struct node_object *o)
 {
 	__atomic_store_n(&o->given, true, __ATOMIC_RELAXED);

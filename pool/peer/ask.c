@@ -265,7 +265,7 @@ static int chan_ask(struct chan *ch, struct pool_fetch_priv *x, uint32_t lane)
 		/* It is broken, and its on_close has not run yet. */
 		return err == -ENOTCONN ? -ECONNRESET : err;
 	}
-	x->state = FETCH_ASKED;
+	x->state = PEER_FETCH_ASKED;
 	x->chan = ch;
 	pool_list_del(&x->link);
 	pool_list_add_tail(&ch->asked, &x->link);
@@ -323,7 +323,7 @@ static int fetch_route(struct pool_fetch_priv *x)
 		return err;
 	if (lane)
 		return ask_large(x, lane);
-	x->state = FETCH_LANE_WAIT;
+	x->state = PEER_FETCH_LANE_WAIT;
 	pool_list_del(&x->link);
 	pool_list_add_tail(&peer->lane_wait, &x->link);
 	return 0;
@@ -362,7 +362,7 @@ static void admit(struct pool_fetch_priv *x)
 	pool_list_del(&x->link);
 	peer->nwaiting--;
 	pool_gauge_add(&peer->p->metrics.waiting, -1);
-	x->state = FETCH_LANE_WAIT;
+	x->state = PEER_FETCH_LANE_WAIT;
 	if (x->admitted)
 		return;
 	x->admitted = true;
@@ -536,7 +536,7 @@ static void fetch_retry_bytes(struct pool_fetch_priv *x)
 	pool_hash_remove(&peer->p->by_req, &x->node);
 	x->chan = NULL;
 	x->no_fd = true;
-	x->state = FETCH_WAITING;
+	x->state = PEER_FETCH_WAITING;
 	pool_list_add(&peer->waiting, &x->link);
 	peer->nwaiting++;
 	pool_gauge_add(&peer->p->metrics.waiting, 1);

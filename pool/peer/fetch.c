@@ -44,11 +44,11 @@ static void fetch_unlink(struct pool_fetch_priv *x)
 
 	pool_list_del(&x->link);
 	pool_list_del(&x->due_link);
-	if (x->state == FETCH_WAITING) {
+	if (x->state == PEER_FETCH_WAITING) {
 		x->peer->nwaiting--;
 		pool_gauge_add(&p->metrics.waiting, -1);
 	}
-	if (x->state != FETCH_ASKED)
+	if (x->state != PEER_FETCH_ASKED)
 		return;
 	pool_hash_remove(&p->by_req, &x->node);
 	if (x->chan->landing == x)
@@ -59,7 +59,7 @@ static void fetch_ended(struct pool_fetch_priv *x)
 {
 	struct pool_peers *p = x->peer->p;
 
-	x->state = FETCH_ENDED;
+	x->state = PEER_FETCH_ENDED;
 	pool_list_add_tail(&p->finished, &x->link);
 	pool_mailbox_wake(&p->box);
 }
@@ -71,7 +71,7 @@ static void on_expect_done(struct pool_expect *e)
 
 	x->expecting = false;
 	x->peer->p->mover_busy[e->number - 1]--;
-	if (x->state == FETCH_DRAINING) {
+	if (x->state == PEER_FETCH_DRAINING) {
 		fetch_ended(x);
 		return;
 	}
@@ -104,7 +104,7 @@ int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane)
 
 void fetch_end(struct pool_fetch_priv *x, int status)
 {
-	if (x->state == FETCH_ENDED || x->state == FETCH_DRAINING)
+	if (x->state == PEER_FETCH_ENDED || x->state == PEER_FETCH_DRAINING)
 		return;
 	fetch_unlink(x);
 	x->status = status;
@@ -112,7 +112,7 @@ void fetch_end(struct pool_fetch_priv *x, int status)
 		fetch_ended(x);
 		return;
 	}
-	x->state = FETCH_DRAINING;
+	x->state = PEER_FETCH_DRAINING;
 	pool_mover_cancel(x->expect.mover, x->cancel, x->req);
 	x->cancel = NULL;
 }

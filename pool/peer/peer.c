@@ -72,7 +72,7 @@ static void on_timer(uv_timer_t *t)
 
 		if (x->deadline_ms > now)
 			break;
-		if (x->state == FETCH_ASKED) {
+		if (x->state == PEER_FETCH_ASKED) {
 			chan_orphan(x->chan, x);
 			close_if_silent(x);
 		}
@@ -156,7 +156,7 @@ void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
 
 	if (!x)
 		return;
-	if (x->state == FETCH_DRAINING || x->state == FETCH_ENDED) {
+	if (x->state == PEER_FETCH_DRAINING || x->state == PEER_FETCH_ENDED) {
 		x->status = -ECANCELED;
 		if (f->lent_fd >= 0) { /* received in this turn of the loop */
 			close(f->lent_fd);
@@ -166,7 +166,7 @@ void pool_fetch_cancel(struct pool_peers *p, struct pool_fetch *f)
 		}
 		return;
 	}
-	if (x->state == FETCH_ASKED)
+	if (x->state == PEER_FETCH_ASKED)
 		chan_orphan(x->chan, x);
 	fetch_end(x, -ECANCELED);
 }

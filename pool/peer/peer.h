@@ -1,7 +1,7 @@
 /*
  * Transfers between nodes: moves one range of one object from one peer into a
  * local file or memory. The caller (pool/node/fetch.c) chooses the peer, splits
- * large objects into stripes for several holders and lanes, and fails over.
+ * large objects into pieces for several holders and lanes, and fails over.
  *
  *   requester (loop) --GET--> holder (loop) --job--> holder's mover
  *        ^                                               | sendfile

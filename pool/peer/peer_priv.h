@@ -96,18 +96,18 @@ struct peer {
 	struct peer_lane lanes[]; /* p->nmovers; lane n is lanes[n - 1] */
 };
 
-enum fetch_state {
-	FETCH_WAITING,
-	FETCH_LANE_WAIT,
-	FETCH_ASKED,
-	FETCH_DRAINING,
-	FETCH_ENDED,
+enum peer_fetch_state {
+	PEER_FETCH_WAITING,
+	PEER_FETCH_LANE_WAIT,
+	PEER_FETCH_ASKED,
+	PEER_FETCH_DRAINING,
+	PEER_FETCH_ENDED,
 };
 
 struct pool_fetch_priv {
 	struct pool_fetch *f; /* borrows until cb */
 	struct peer *peer;
-	enum fetch_state state;
+	enum peer_fetch_state state;
 	int status;
 	bool admitted;		/* counted in peer->inflight */
 	bool no_fd;		/* request bytes, not a descriptor */
