@@ -331,7 +331,7 @@ class Namespace:
         self._one(lib.remove, key)
 
     def touch(self, key: Keylike) -> None:
-        """It will be wanted soon."""
+        """Counts as a use, without reading: see kvpool_touch in kvpool.h."""
         self._one(lib.touch, key)
 
     def pin(self, key: Keylike, seconds: int = 0) -> None:
