@@ -1,11 +1,11 @@
 /*
  * Where copies are: review.c compares one file with its rules, patrol.c all
- * files, and the others carry out what is wanted. Holders are added by
- * whoever says that it has a copy (ops.c, inventory.c, repair.c) and
- * removed where one is given up (evict.c, heat.c, review.c). Copies wanted
- * and in flight, and the master's `repair`, are repair.c's alone, but for
- * `unmet`, which a patrol clears; a file's danger is review.c's; `patrol`
- * is patrol.c's, but a drain may bring the next one forward.
+ * files, and the others carry out what is wanted. Holders are added where a
+ * node reports a copy (ops.c, inventory.c, repair.c) and removed where a
+ * copy is given up (evict.c, heat.c, review.c). Only repair.c changes needs
+ * and the master's `repair` (but a patrol clears `unmet`), only review.c a
+ * file's danger, and only patrol.c `patrol` (but a drain may bring the next
+ * one forward).
  *
  * Thread: loop.
  */

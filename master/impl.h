@@ -3,7 +3,7 @@
  *
  *   loop.c       wake-ups of the loop for other files: kicks and slices
  *   outbox.c     sending to a session, and ending one
- *   held.c       messages held back until the state they follow from is in etcd
+ *   held.c       messages held back until the state they report is in etcd
  *   drops.c      DROP: copies that a node must give up
  *   keep.c       the state's records to and from the map; file or etcd
  *   meta.c       validation and encoding of Meta
@@ -74,7 +74,8 @@ struct master {
 	uint64_t ndirs_made;   /* directories with a record in the state */
 	uint64_t nkept;	       /* records appended so far */
 	uint64_t start_ms, last_tick_ms, next_summary_ms, next_sync_ms;
-	/* since start_ms the loop stood still: no grace for nodes to join */
+	/* time since start_ms in which the loop was stalled; not counted
+	 * towards the grace for nodes to join */
 	uint64_t stalled_ms;
 	bool ready, closing;
 	unsigned int nhandles; /* open uv handles, works, sessions */

@@ -33,7 +33,8 @@ bool master_keeps(const struct master *m);
 /* Append a record. */
 void master_keep(struct master *m, const struct master_record *r);
 void master_keep_dir(struct master *m, struct master_dir *d);
-/* Record of which owners tombstones have been forgotten since. */
+/* Record for each account the time of its newest forgotten tombstone, unless
+ * that is recorded already. */
 void master_keep_lost(struct master *m);
 void master_keep_rmdir(struct master *m, const char *path, size_t len);
 void master_keep_tomb(struct master *m, const struct master_grave *g);

@@ -44,8 +44,8 @@
 #include "pool/model/xattrs.h"
 
 #define MASTER_SUM_SIZE 16
-/* Bound of the graves' bytes: so many for each of tombs_max and ghosts_max. A
- * grave has more if its path has more than some 350 bytes. */
+/* Bound of the graves' bytes: tombs_max and ghosts_max times this. A grave with
+ * a path of more than some 350 bytes takes more than this. */
 #define MASTER_GRAVE_BYTES 512u
 #define MASTER_HOLDERS_MAX 255 /* of one file */
 #define MASTER_HOLDERS_INLINE 4
@@ -135,8 +135,9 @@ struct master_grave {
 	struct master_item item;
 	struct pool_hash_node hash;
 	struct pool_list age; /* in map.tombs or map.ghosts, oldest first */
-	struct pool_list own; /* tombstone in a list: in its owner's */
-	struct master_owner *owner; /* tombstone in a list: of `account` */
+	struct pool_list own; /* tombstone in map.tombs: in owner->tombs */
+	struct master_owner *owner; /* borrows; tombstone in map.tombs: the
+				     * owner that has `account` */
 	uint64_t gen;	      /* tombstone: copies up to this one are dead */
 	uint64_t last_gen;    /* the file's generation when it was removed; may
 				 be below, equal to or above gen */
@@ -151,8 +152,8 @@ struct master_grave {
 				holders died */
 	uint8_t blind : 1; /* a blind write's record: master_keep_blind */
 	uint8_t former : 1; /* of a former owner; in map.formers, no feed */
-	uint8_t given : 1; /* former: by chown, so that copies of the file's
-			      own generation may belong to him */
+	uint8_t given : 1; /* former: gave the file away by chown, so copies of
+			      its current generation may still be his */
 	uint16_t path_len;
 	uint32_t uid; /* of the file's owner, or MASTER_UID_ANYONE */
 	struct master_account account; /* it counts against this one */
@@ -183,8 +184,8 @@ struct master_map {
 	struct pool_quota quota; /* of directories and xattrs */
 	/* Called before a tombstone is forgotten; may be NULL. */
 	void (*forgetting)(void *arg, const struct master_grave *g);
-	/* Called for each grave of a former owner that is new, or covers more
-	 * generations: it is to be kept in the state. May be NULL. */
+	/* Called when a grave of a former owner is added or covers more
+	 * generations, to record it in the state. May be NULL. */
 	void (*disowned)(void *arg, const struct master_grave *g);
 	void *arg; /* of both */
 	uint64_t nforgotten; /* graves, for the metrics */
@@ -284,7 +285,7 @@ struct master_grave *master_map_grave_below(struct master_map *m,
 uint64_t master_map_tomb_gen(struct master_map *m, const char *path,
 			     size_t len);
 /* Make a tombstone for a name that is no file, or raise the existing one to
- * gen. uid: of the owner of what is dead. 0, -ENOMEM. */
+ * gen. uid: the owner of the dead copies. 0, -ENOMEM. */
 int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 			uint32_t uid, uint64_t gen, uint64_t wall_ns);
 /* The same for a name whose generation `gen` was evicted: a tombstone for the
@@ -294,15 +295,15 @@ int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 /* A name has at most so many graves with `given`: each deletion of it changes
  * all of them. Further ones are not `given`. */
 #define MASTER_GIVEN_MAX 16
-/* The file was given away: it belonged to this uid. (Copies of its own
- * generation may be his until it is deleted.) The grave of the former owner;
- * NULL: nothing changed. */
+/* The file was given away (chown); uid is its former owner. Copies of its
+ * current generation may still be his until it is deleted. Returns the former
+ * owner's grave; NULL: nothing changed. */
 struct master_grave *master_map_disown(struct master_map *m,
 				       const struct master_file *f,
 				       uint32_t uid, uint64_t wall_ns);
-/* Up to this generation, copies of the name that belonged to this uid are dead.
- * given: see struct master_grave. Returned as by master_map_disown. Without
- * memory, what is on the account is treated as if a tombstone was forgotten. */
+/* Copies of the name up to gen that belonged to uid, a former owner, are dead.
+ * given: see struct master_grave. Returns as master_map_disown does. If the
+ * grave cannot be allocated, it counts as a forgotten tombstone of account. */
 struct master_grave *master_map_add_former(struct master_map *m,
 					   const char *path, size_t len,
 					   uint32_t uid,
@@ -312,7 +313,7 @@ struct master_grave *master_map_add_former(struct master_map *m,
 /* The grave of this former owner of the name, or NULL. */
 struct master_grave *master_map_former(struct master_map *m, const char *path,
 				       size_t len, uint32_t uid);
-/* Is this generation dead if it belonged to this uid, who has lost the name? */
+/* Is generation gen dead, if it belonged to uid, a former owner of the name? */
 bool master_map_former_dead(struct master_map *m, const char *path, size_t len,
 			    uint32_t uid, uint64_t gen);
 /* Move a tombstone, made just now, to another account. */

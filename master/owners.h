@@ -1,19 +1,20 @@
 /*
  * Accounts of tombstones, by who could have deleted the file.
  *
- * A tombstone that is forgotten to bound memory may be needed: a node that was
- * away when the name was deleted could bring it back. So what such a node has
- * of names that the map lacks is not accepted (master_owners_lost). If that
- * were decided for all names at once, any user could delete, or rename, so many
- * files that everybody lost what an absent node alone holds. It is decided for
- * each account, and the account with the most tombstones loses its oldest
- * first: what a user makes the master forget costs only names that he was free
- * to delete (account.c).
+ * A tombstone that is forgotten to bound memory may still be needed: a node
+ * that was away when the name was deleted could bring it back. Once tombstones
+ * have been forgotten, the master therefore refuses such a node's copies of
+ * names that the map lacks (master_owners_lost). If this applied to all names
+ * at once, any user could delete or rename so many files that other users lost
+ * those that only an absent node holds. So it is decided for each account, and
+ * the account with the most tombstones loses its oldest first: a user who
+ * deletes many files endangers only names that he is free to delete
+ * (account.c).
  *
- * The accounts of root and of the user of this process are privileged: theirs
- * go only once they take more than half of the bound, or nobody else has any. A
- * user who may act as many (subordinate uids) can still outnumber other users,
- * but not these.
+ * The accounts of root and of the user of this process are privileged: their
+ * tombstones are forgotten only if they take more than half of the bound, or if
+ * no other user has any. A user with many uids (subordinate uids) can still
+ * crowd out other users, but not the privileged accounts.
  *
  * Accounts are compared by log2 of their weight, so that each call is O(1).
  *
@@ -29,25 +30,26 @@
 #include "pool/base/list.h"
 #include "pool/model/quota.h"
 
-/* No uid: of an earlier version's state, or of an owner beyond the bound. What
- * is forgotten of this account is forgotten of everybody's. */
+/* No uid: of an earlier version's state, or of an owner beyond the bound. A
+ * tombstone forgotten of this account counts as forgotten of every account. */
 #define MASTER_UID_ANYONE UINT32_MAX
 /* Some 200 bytes each. Others are counted as MASTER_UID_ANYONE. */
 #define MASTER_OWNERS_MAX 262144u
 #define MASTER_OWNER_CLASSES 64
 
-/* Whose permission a deletion was made by. */
+/* What permitted a deletion. */
 enum master_account_kind {
-	MASTER_BY_OWNER, /* the file's; or root's */
-	MASTER_BY_DIR,	 /* that of the directory's owner */
+	MASTER_BY_OWNER, /* by the file's owner, or by root */
+	MASTER_BY_DIR,	 /* by the directory's owner */
 	MASTER_BY_GROUP, /* the directory is writable by its group */
 	MASTER_BY_ALL,	 /* it is writable by everybody */
 	MASTER_BY_KINDS,
 };
 
 struct master_account {
-	uint32_t id; /* uid, uid, gid, 0; BY_OWNER: or MASTER_UID_ANYONE */
-	uint8_t kind;
+	uint32_t id; /* BY_OWNER: uid or MASTER_UID_ANYONE; BY_DIR: uid;
+			BY_GROUP: gid; BY_ALL: 0 */
+	uint8_t kind; /* enum master_account_kind */
 };
 
 static inline bool master_account_same(struct master_account a,
@@ -64,7 +66,7 @@ static inline struct master_account master_account_of_owner(uint32_t uid)
 enum master_owner_kind {
 	MASTER_OWNER_USER,
 	MASTER_OWNER_ROOT, /* or the user of this process */
-	MASTER_OWNER_ANYONE, /* the last to lose a tombstone: all lose it */
+	MASTER_OWNER_ANYONE, /* loses tombstones last: this affects all */
 	MASTER_OWNER_KINDS,
 };
 
@@ -98,28 +100,31 @@ void master_owners_init(struct master_owners *o,
 /* There are no tombstones any more. */
 void master_owners_fini(struct master_owners *o);
 
-/* Who has this account, made if there is none; anyone if there is no memory, or
- * there are too many. */
+/* The owner with this account, allocated if it is new; &o->anyone if there is
+ * no memory, or there are MASTER_OWNERS_MAX. */
 struct master_owner *master_owners_of(struct master_owners *o,
 				      struct master_account a);
-/* `own` goes to the end of the owner's list; leaves it. */
+/* Adds a tombstone (`own` is its master_grave.own) of this size at the end of
+ * w's list / removes it. */
 void master_owner_add(struct master_owners *o, struct master_owner *w,
 		      struct pool_list *own, uint64_t bytes);
 /* Frees w if this was its last one, and none was forgotten. */
 void master_owner_sub(struct master_owners *o, struct master_owner *w,
 		      struct pool_list *own, uint64_t bytes);
-/* The oldest tombstone of the owner who is to lose one. There is one. */
+/* The tombstone to forget next: the oldest one of the owner with the most, as
+ * described above. There must be one. max_weight: the bound, in bytes. */
 struct pool_list *master_owners_victim(const struct master_owners *o,
 				       uint64_t max_weight);
-/* A tombstone of that time and place in the feed was forgotten. */
+/* A tombstone of w was forgotten. wall_ns: its time, since 1970; seq: its
+ * feed sequence. */
 void master_owner_lost(struct master_owners *o, struct master_owner *w,
 		       uint64_t wall_ns, uint64_t seq);
-/* Raises both to the maxima of what was forgotten of this account, or of
- * anyone's. */
+/* Raises *wall_ns and *seq to their maxima over the forgotten tombstones of
+ * this account and of MASTER_UID_ANYONE's. */
 void master_owners_lost(const struct master_owners *o, struct master_account a,
 			uint64_t *wall_ns, uint64_t *seq);
-/* The next owner whose lost_wall_ns is not 0 in a walk during which nothing
- * changes; after NULL: the first. NULL: no more. */
+/* Walks the owners whose lost_wall_ns is not 0: the one after `after`; NULL:
+ * the first. Returns NULL at the end. Nothing may change during the walk. */
 struct master_owner *master_owners_next_lost(const struct master_owners *o,
 					     const struct master_owner *after);
 

@@ -66,7 +66,7 @@ struct master_session {
 	bool ended;
 	uint8_t addr[POOL_ADDRESS_SIZE]; /* of the node's host */
 	/* at JOIN: which deletions the node knows of */
-	bool only_source;      /* nobody else has sent an inventory */
+	bool only_source;      /* no other node has sent its inventory */
 	uint64_t left_wall_ns; /* 0: unknown; UINT64_MAX: it never left */
 	uint64_t saw_seq;      /* of this epoch's feed; 0: unknown */
 	uint64_t nrefused;     /* items that may have been deleted meanwhile */

@@ -1,6 +1,6 @@
 /*
- * The state file: what inventories cannot restore after a start: the epoch,
- * members and drains, directories, tombstones.
+ * The state file holds what inventories cannot restore after a start: the
+ * epoch, members and drains, directories, tombstones.
  *
  *   "kvpool-master-state 1\n"  then records:
  *   u32 length | u32 ~length | u32 checksum | payload     (little endian)
@@ -51,8 +51,8 @@ enum master_record_type {
 				 + given; mode, attr_gen: kind and id of its
 				 account, unless that is the owner's (of
 				 another owner: 1 + id) */
-	MASTER_REC_LOST,      /* u64: a tombstone of that time, of that account,
-				 was forgotten */
+	MASTER_REC_LOST,      /* account: it had a tombstone of the time u64 (ns
+				 since 1970) that was forgotten */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
 };
 

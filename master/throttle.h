@@ -1,7 +1,7 @@
 /*
- * The throttle of repair: a bound on copies in flight, and one on bytes a
- * second, a token bucket whose level may fall below zero by one copy. It also
- * measures the recent speed of repair.
+ * The throttle of repair: a bound on the copies in flight, and a token bucket
+ * that bounds the bytes a second; one copy may take its level below zero. It
+ * also measures the recent speed of repair.
  *
  * Callers pass the time; no I/O. Thread: loop.
  */

@@ -1,5 +1,5 @@
 /*
- * /proc/PID/mountinfo, by its lines (proc_pid_mountinfo(5)):
+ * Parsing of /proc/PID/mountinfo (proc_pid_mountinfo(5)). A line:
  *
  *   36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=cont
  *   ID parent DEVICE ROOT POINT options [tags...] - TYPE source OPTIONS
@@ -22,10 +22,11 @@ struct pool_mountinfo {
 	const char *options; /* of the filesystem */
 };
 
-/* Splits a line in place; only writes into it, so that it may be used after
- * fork(2). False: not such a line. */
+/* Splits a line in place. Allocates nothing, so it may be called after fork(2).
+ * False: not a line of mountinfo. */
 bool pool_mountinfo_parse(char *line, struct pool_mountinfo *ret);
-/* Does `is` hold of the mount of this process's namespace with that id? */
+/* Is there a mount with this id in this process's mount namespace for which
+ * is(m) returns true? */
 bool pool_mountinfo_is(uint64_t mnt_id,
 		       bool (*is)(const struct pool_mountinfo *m));
 

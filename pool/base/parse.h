@@ -43,7 +43,7 @@ struct pool_hostports {
 	unsigned int n;
 	struct pool_hostport at[POOL_HOSTPORTS_MAX];
 };
-/* 1 to POOL_HOSTPORTS_MAX of these, separated by commas. */
+/* 1 to POOL_HOSTPORTS_MAX such addresses, separated by commas. */
 int pool_parse_hostports(const char *text, uint16_t default_port,
 			 struct pool_hostports *ret_list);
 /* Write "host:port" or "[::1]:port" to buf (>= POOL_HOSTPORT_TEXT bytes);
@@ -53,7 +53,8 @@ char *pool_format_hostport(const struct pool_hostport *hp, char *buf,
 			   size_t cap);
 /* Is host a loopback address literal, or "localhost"? */
 bool pool_host_is_loopback(const char *host);
-/* Is host the unspecified address ("0.0.0.0", "::"): all when listening? */
+/* Is host the unspecified address ("0.0.0.0", "::")? Listening there means
+ * listening on all addresses. */
 bool pool_host_is_wildcard(const char *host);
 
 /* Write "4.0 GiB" to buf (>= 16 bytes); returns buf. */

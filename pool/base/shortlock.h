@@ -2,10 +2,10 @@
  * A read-write lock that is held for microseconds at most. A thread that finds
  * it taken spins briefly before it sleeps, because on a busy machine a thread
  * that has slept may wait milliseconds for a CPU, a thousand times as long as
- * for the lock.
+ * the lock is held.
  *
  * A waiting writer comes before new readers, so that readers cannot starve it.
- * Not recursive, for readers neither.
+ * Not recursive, not even for readers.
  *
  * Thread: any.
  */

@@ -19,8 +19,8 @@
 #include "pool/base/parse.h"
 
 #define POOL_DIAL_MIN_MS 50 /* first backoff */
-/* Longest backoff with one master: 2 s after its start a master is to know all
- * nodes. */
+/* Longest backoff with one master: all nodes should have joined within 2 s of
+ * its start. */
 #define POOL_DIAL_ALONE_MAX_MS 250
 #define POOL_DIAL_ROUND_MAX_MS 200 /* longest backoff with several */
 #define POOL_DIAL_CONNECT_MS 500 /* several: time to connect */
@@ -36,7 +36,7 @@ struct pool_dial {
 	bool others;		     /* masters exist that are not listed */
 	unsigned int next, tried;    /* next of list; dialled in this round */
 	uint64_t failed_ms, due_ms, delay_ms;
-	struct pool_hostport slow;   /* it has join_ms; host "": none */
+	struct pool_hostport slow;   /* join_ms is for it; host "": none */
 	unsigned int join_ms;
 };
 

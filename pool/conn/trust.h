@@ -1,5 +1,5 @@
 /*
- * Which user's process has the other end of a connection on this machine? Any
+ * Which local user owns the peer's socket of a connection on this machine? Any
  * local user can dial a daemon's port, or listen on it while the daemon is
  * down. The kernel knows the owner of the other socket: SO_PEERCRED for Unix
  * sockets; sock_diag(7), or else /proc/self/net/tcp, for TCP on loopback. The

@@ -29,9 +29,9 @@ struct pool_bound {
 	uint32_t bytes;
 	/* sum of the elements of the message's own repeated fields */
 	uint32_t entries;
-	/* sum of the elements of repeated fields of messages inside it; plus,
-	 * in it and in those, fields in excess of the number that the schema
-	 * has: unknown fields and repetitions */
+	/* sum of the elements of repeated fields in nested messages, and of
+	 * the fields, in this message and nested ones, beyond the number that
+	 * the schema has (unknown or repeated) */
 	uint32_t nested;
 };
 

@@ -43,7 +43,7 @@
  * Either side sends LINK down when the link breaks, or when posted work made no
  * progress for LINK_STALL_TICKS; the other side then closes its queue pair.
  *
- * Lane N prefers the N-th RDMA port, counted round (its own port). While that
+ * Lane N prefers the N-th RDMA port, wrapping round (its own port). While that
  * port is down, or its links failed recently, the lane uses the next port, and
  * returns to its own when that may work again. Only a transfer proves that a
  * port works: without librdmacm, connecting a queue pair sends no packets.
@@ -90,7 +90,7 @@
 #define LINK_BUFFERS_MAX 512u /* of one lane, received before their GET */
 #define LINK_PIECES 4u	      /* of a range, in flight at once */
 #define LINK_PART_FIRST (1ull << 20) /* bytes; see link_part */
-#define LINK_PART_MOST (1ull << 20)  /* or an eighth of the range */
+#define LINK_PART_MOST (1ull << 20)  /* or 1/8 of the range, if more */
 #define LINK_PARTS_MAX 24u	     /* of a range */
 
 /* The holder sends it behind the WRITEs that it reports; little endian. */

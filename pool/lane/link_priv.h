@@ -73,10 +73,10 @@ struct link_map {
 
 /*
  * The length of the part that starts at byte `at` of a range of `length` bytes.
- * The first part has LINK_PART_FIRST, each other is as long as all before it. A
- * pushed range, which is checksummed part by part, has none longer than
- * LINK_PART_MOST or an eighth of the range. For a peer that does not know parts
- * the whole range is one part.
+ * The first part has LINK_PART_FIRST, each other is as long as all before it.
+ * In a pushed range, which is checksummed part by part, no part is longer than
+ * LINK_PART_MOST or an eighth of the range, whichever is more. For a peer that
+ * does not know parts the whole range is one part.
  */
 uint64_t link_part(const struct link *l, uint64_t at, uint64_t length);
 /* Registers the next `part` bytes of r. 0, or -errno, with nothing changed. */
@@ -125,7 +125,7 @@ struct lane_link {
 	uint32_t attempt;  /* number of the last offer */
 	unsigned int failures; /* links in a row that moved no bytes */
 	bool settled;	       /* the first attempt succeeded or failed */
-	bool accepted;	       /* the current offer was */
+	bool accepted;	       /* the peer accepted the current offer */
 	/* for: the answer to the offer, the next offer, the check of the lane's
 	 * own port, or the switch to it */
 	struct link_tick tick;
@@ -166,7 +166,7 @@ struct adopted_link {
 	struct pool_list waiting; /* struct link_send: no BUFFER received yet */
 	struct pool_list sending; /* struct link_send */
 };
-/* That of a, made at the first call. NULL: no RDMA here, or ENOMEM. */
+/* a->link, allocated at the first call. NULL: no RDMA here, or ENOMEM. */
 struct adopted_link *adopted_link_of(struct link_lane *a);
 
 /* A piece of a pushed range: a WRITE and the note that reports it. */

@@ -1,17 +1,17 @@
 /*
  * Which object to evict next: policy only, no I/O, no knowledge of what an
- * object is. Two LRU queues, of objects used once and of objects used again,
- * whose heads compete by age; what it was measured against is in evict.c.
+ * object is. Two LRU queues, one of objects used once and one of objects used
+ * again; their heads compete by age. evict.c compares it with other policies.
  *
  * Thread: any; the caller serialises access (here: loop).
  *
  * The owner embeds struct pool_evict_node in its object. Classes are kept
- * apart, each in the policy's own order: POOL_EVICT_CACHE (copies that others
- * hold too) goes before POOL_EVICT_LAST (what may be the pool's only copy).
+ * apart, each in the policy's own order: POOL_EVICT_CACHE (other nodes hold
+ * copies, too) is evicted before POOL_EVICT_LAST (may be the pool's only copy).
  * POOL_EVICT_KEPT (rules forbid eviction) and POOL_EVICT_UNSTORED (a client's
  * object that no store has yet) are lists of their own, so that scans do not
- * meet them. What must not go at the moment (open, mapped, pinned) stays
- * inserted and is refused by the `may` callback when the scan reaches it.
+ * meet them. Objects that cannot be evicted now (open, mapped, pinned) stay
+ * inserted; the `may` callback refuses them when the scan reaches them.
  *
  * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.
  * Evicted keys are remembered ("ghosts") until as many bytes as the capacity
@@ -64,27 +64,27 @@ void pool_evict_touch(struct pool_evict *ev, struct pool_evict_node *n);
  * not inserted or in that class already. */
 void pool_evict_set_class(struct pool_evict *ev, struct pool_evict_node *n,
 			  enum pool_evict_class class);
-/* Take out. evicted: it goes for lack of space (remembered as a ghost);
- * otherwise it was deleted or superseded. No-op if not inserted. */
+/* Remove. evicted: for lack of space (remembered as a ghost); otherwise the
+ * object was deleted or superseded. No-op if not inserted. */
 void pool_evict_remove(struct pool_evict *ev, struct pool_evict_node *n,
 		       bool evicted);
 
 /*
- * The next victim of class, or NULL when a whole pass, or scan_max nodes, had
- * none that may(n, arg) allows (may NULL: all are; it must not call back).
- * The victim stays inserted (remove it with evicted=true), but it and those
- * refused are set aside: they are not tried again before all others of the
- * class, or before 1/64 of the capacity has been inserted. So a caller may ask
- * for several and wait for permission to drop them, and a call that ended by
- * scan_max is continued by the next.
+ * The next victim of class, or NULL if may(n, arg) allows none in a whole pass,
+ * or among scan_max nodes. may NULL: all are allowed. may must not call this
+ * module. The victim stays inserted (remove it with evicted=true). It and the
+ * refused nodes are set aside: they are tried again only after all others of
+ * the class, or once 1/64 of the capacity has been inserted. So a caller may
+ * take several victims and wait for permission to drop them, and the call after
+ * one that ended by scan_max continues its scan.
  */
 struct pool_evict_node *
 pool_evict_victim(struct pool_evict *ev, enum pool_evict_class class,
 		  bool (*may)(struct pool_evict_node *n, void *arg), void *arg,
 		  unsigned int scan_max);
 
-/* Does may allow any of class? Looks at scan_max nodes at most, and changes
- * nothing. */
+/* Does may allow any node of class? Looks at scan_max nodes at most, and
+ * changes nothing. */
 bool pool_evict_any(const struct pool_evict *ev, enum pool_evict_class class,
 		    bool (*may)(struct pool_evict_node *n, void *arg),
 		    void *arg, unsigned int scan_max);

@@ -2,16 +2,16 @@
  * Keys of libkvpool as paths of the mount, and back.
  *
  * A key is any bytes, 0 to POOL_KEY_MAX of them; it is a name in its
- * namespace's directory. Most keys are their own name. What a name cannot hold
- * is written with a percent sign, and nothing else is:
+ * namespace's directory. Most keys are used as the name unchanged. Only what a
+ * name cannot contain is escaped with a percent sign:
  *
  * 	NUL				%00
  * 	/				%2F
  * 	. as the first byte of a name "." or ".."; of ".kvpool" in the root
  * 					%2E
  * 	the empty key			%0E
- * 	%, where it would begin one of these, or a %25 that is followed by
- * 	what would			%25
+ * 	% before any number of "25" and then 00, 2F, 2E, 0E or 0C
+ * 					%25
  *
  * so "50%" and "a%2" are their own names, "%2F" is "%252F" and "%252F" is
  * "%25252F". A key whose name would have more than 255 bytes is cut into
@@ -20,9 +20,9 @@
  *
  * 	300 times "a"			aaa..(252)..a%0C/aaa..(48)..a
  *
- * Each key has one path, and two keys never have the same, nor one that is a
- * directory of the other's. A path that no key has (say "%2Ex", or "dir/name")
- * is told from the others: pool_key_of_path refuses it.
+ * Each key has exactly one path. Two keys never have the same path, and the
+ * path of one is never a directory in the path of another. pool_key_of_path
+ * refuses paths that no key has (such as "%2Ex" or "dir/name").
  *
  * Thread: any, no state.
  */
@@ -38,13 +38,13 @@
 bool pool_key_plain(const void *key, size_t len, bool root);
 /*
  * The path of a key below its namespace's directory, NUL-terminated; root: that
- * is the root. Returns its length, or -ENAMETOOLONG (of the key, or of the path
- * for cap).
+ * directory is the mount's root. Returns its length, or -ENAMETOOLONG: the key
+ * has more than POOL_KEY_MAX bytes, or the path does not fit in cap.
  */
 int pool_key_path(const void *key, size_t len, bool root, char *buf,
 		  size_t cap);
-/* The key of a path below its namespace's directory. Its length, or -EINVAL: no
- * key has this path; -ENAMETOOLONG. */
+/* The key of a path below its namespace's directory. Returns the key's length,
+ * -EINVAL (no key has this path) or -ENAMETOOLONG. */
 int pool_key_of_path(const char *path, size_t len, bool root, void *buf,
 		     size_t cap);
 

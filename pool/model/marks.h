@@ -8,11 +8,11 @@
  * Cookies only grow along the children, so marks are appended, never inserted.
  * A mark whose child is removed moves to a neighbour, or is dropped if that is
  * marked, too: no gap between two marks grows. A child has at most one mark, so
- * the index is at most 8 bytes a child; 8 per stride if none was removed. A
- * directory of less than a stride has none.
+ * the index takes at most 8 bytes a child, and 8 bytes a stride if no child was
+ * removed. It is made when a directory has a whole stride of children.
  *
- * Failure modes: without memory for a mark there is none, and the gap grows
- * until an addition finds memory. Searches are slower then, and right.
+ * Failure modes: if a mark cannot be allocated, the gap grows until a later
+ * addition finds memory. Searches are then slower, but correct.
  *
  * Thread: that of the tree.
  */
@@ -27,12 +27,12 @@
 void pool_marks_added(struct pool_dir *d, struct pool_entry *e);
 /* e will be taken from d's children. */
 void pool_marks_removing(struct pool_dir *d, struct pool_entry *e);
-/* The youngest marked child whose cookie is not greater; NULL: none. */
+/* The last marked child whose cookie is <= cookie; NULL: none. */
 struct pool_entry *pool_marks_find(const struct pool_dir *d, uint64_t cookie);
 void pool_marks_fini(struct pool_dir *d);
 
-/* For tests: every mark, gap and count, asserted. O(children). gap_max: the
- * longest gap that is allowed. Returns the number of marks. */
+/* For tests: asserts that marks, gaps and counts are right. O(children).
+ * gap_max: longest gap allowed, in children. Returns the number of marks. */
 size_t pool_marks_check(const struct pool_dir *d, size_t gap_max);
 
 #endif

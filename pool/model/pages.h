@@ -4,11 +4,12 @@
  *
  * Thread: any; the caller serialises access to the tree (here: loop).
  *
- * A page ends with a token that says behind which entry E the next one starts:
- * the cookies of the directories from the root's child to E, and E's own, then
- * E's path in hex, "1f.20.3a:6d2f...". By its path E is found at once. If it
- * has gone since, the cookies tell its place, as they grow along each
- * directory. So every entry that is there throughout is listed exactly once.
+ * A page ends with a token for its last entry E, behind which the next page
+ * starts: the cookies of the directories from the root's child to E, E's own
+ * cookie, then E's path, all in hex: "1f.20.3a:6d2f...". The path finds E
+ * quickly. If E was removed meanwhile, the cookies give its place, because they
+ * grow along each directory. So every entry that exists throughout is listed
+ * exactly once.
  */
 #ifndef POOL_MODEL_PAGES_H
 #define POOL_MODEL_PAGES_H
@@ -19,21 +20,22 @@
 #include "pool/model/tree.h"
 
 /*
- * Bytes as a JSON string, which is UTF-8: of what is none, each byte from 0x80
- * on is written \xNN. NULL on ENOMEM.
+ * Bytes as a JSON string. If they are not valid UTF-8, each byte >= 0x80 is
+ * written as \xNN. A new reference; NULL on ENOMEM.
  */
 json_t *pool_pages_text(const char *s, size_t len);
 
-/* One file as JSON: 0 and *ret_json, NULL to pass it over; or -errno. */
+/* One file as JSON: 0 and *ret_json, a new reference, or NULL to skip the file;
+ * or -errno. */
 typedef int (*pool_pages_fn)(void *arg, struct pool_entry *e,
 			     json_t **ret_json);
 /*
  * One page, {"objects": [...], "next": token or null}: at most limit (>= 1)
  * files. prefix: the path of a directory or of one name (slashes around it are
  * dropped), "" or NULL: all. token: that of the page before, "" or NULL: the
- * first page. What is passed over counts to a bound of its own, so a page may
- * be short and yet have a next. 0; -EINVAL if the token is none; -ENOMEM if fn
- * failed or for want of memory.
+ * first page. The number of entries walked is bounded, too, so a page may have
+ * fewer than limit files and still a next token. 0; -EINVAL: malformed token;
+ * -ENOMEM: fn failed, or no memory.
  */
 int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		    const char *token, unsigned int limit, pool_pages_fn fn,

@@ -1,17 +1,19 @@
 /*
- * Accounts of what a name costs every node and the master in memory, and no
- * store bounds: directories, and bytes of extended attributes. In all, and of
- * each owner (uid).
+ * Accounting of what takes memory on every node and on the master and is not
+ * bounded by any store's size: directories, and bytes of extended attributes;
+ * in total, and for each owner (uid).
  *
- * The master and every mirror count the same. A node refuses at once; the
- * master, which decides, refuses what nodes granted side by side. What exists
- * is never refused: a state, an inventory and a feed are counted only, and so
- * is what changes its owner.
+ * The master and every mirror count the same. A node refuses a request at once;
+ * the master decides, and also refuses requests that several nodes granted at
+ * the same time but that exceed a limit together. What exists already (in a
+ * state, an inventory or a feed), and what changes its owner, is counted and
+ * never refused.
  *
- *   max    in all. Beyond it: -ENOSPC
- *   7/8    of max for those who are not privileged (root, and the user of this
- *          process): the rest is for repair by hand. Beyond it: -ENOSPC
- *   1/4    of max for one of these. Beyond it: -EDQUOT
+ *   max    total, for requests of root and of the user of this process, who
+ *          are privileged. Beyond it: -ENOSPC
+ *   7/8    of max: total, for requests of all other users; the rest is for
+ *          repair by hand. Beyond it: -ENOSPC
+ *   1/4    of max: for each of these other users. Beyond it: -EDQUOT
  *
  * Thread: any; the caller serialises access to one quota (here: loop).
  */
@@ -45,7 +47,8 @@ struct pool_quota {
 void pool_quota_init(struct pool_quota *q);
 /* Nothing may be charged to it any more. */
 void pool_quota_fini(struct pool_quota *q);
-/* 0: as above. Less than what is used takes nothing away. */
+/* Set the maxima; 0: the defaults above. If more is used already, nothing is
+ * removed. */
 void pool_quota_limit(struct pool_quota *q, uint64_t dirs, uint64_t bytes);
 
 /* May uid use this much more? 0, -EDQUOT, -ENOSPC. A request for 0 is always
@@ -54,18 +57,18 @@ int pool_quota_check(const struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		     uint64_t bytes);
 /* Is it root, or the user of this process? */
 bool pool_quota_privileged(const struct pool_quota *q, uint32_t uid);
-/* Of another bound, `max`: the part that all users together may use when uid
- * asks: 7/8, or all of it for the privileged. */
+/* The same reserve for another limit `max`: the total use up to which requests
+ * of uid are granted. max if uid is privileged, else 7/8 of it. */
 uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,
 			  uint64_t max);
-/* O(1). An owner that there is no memory for is counted in all only. */
+/* O(1). If a new owner's account cannot be allocated, only the total counts. */
 void pool_quota_add(struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		    uint64_t bytes);
 void pool_quota_sub(struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		    uint64_t bytes);
 struct pool_usage pool_quota_of(const struct pool_quota *q, uint32_t uid);
 
-/* For tests: do the two count the same, in all and of each? */
+/* For tests: are the totals and the counts of each owner equal? */
 bool pool_quota_equal(struct pool_quota *a, struct pool_quota *b);
 
 #endif

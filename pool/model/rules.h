@@ -1,7 +1,7 @@
 /*
  * Rules: the policy attributes user.kvpool.* that users set on directories and
- * files. A rule on a directory is inherited by everything below it until a
- * nearer one says otherwise.
+ * files. A rule on a directory is inherited by everything below it, unless a
+ * nearer rule overrides it.
  *
  * Thread: any, no state.
  */
@@ -29,8 +29,8 @@ enum pool_pin {
 };
 enum pool_unlink {
 	POOL_UNLINK_UNSET,
-	POOL_UNLINK_POOL, /* default: the key goes from the pool */
-	POOL_UNLINK_NODE, /* only this mount forgets it */
+	POOL_UNLINK_POOL, /* default: the name is removed from the pool */
+	POOL_UNLINK_NODE, /* only this mount hides the name */
 };
 
 /* All fields 0 = unset = inherit. */
@@ -45,8 +45,9 @@ struct pool_rules {
 /*
  * Apply one attribute. name is the full xattr name ("user.kvpool.replicas").
  * Values: class = shared|noevict|scratch; pin = none|soft|soft:30s|hard
- * (relative times are counted from now_wall_ns; soft@<seconds since 1970> is
- * the form to keep, as it means the same whenever it is read); replicas = 1..8;
+ * (relative times are counted from now_wall_ns; to store a value, use
+ * soft@<seconds since 1970>, which does not depend on the time at which it is
+ * read); replicas = 1..8;
  * unlink = pool|node. An empty value unsets.
  * Returns 0; -ENOTSUP: not a rule (a read-only or unknown user.kvpool name);
  * -EINVAL: a rule with a bad value (what is accepted is in *ret_accepted,

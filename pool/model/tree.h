@@ -73,7 +73,7 @@ void pool_tree_fini(struct pool_tree *t,
 		    void (*free_cb)(struct pool_entry *e, void *arg),
 		    void *arg);
 /* The same in pieces of at most max entries: true as long as there are more.
- * From the first piece on no name is found any more, and none may be added. */
+ * After the first call look-ups find nothing, and no name may be added. */
 bool pool_tree_fini_some(struct pool_tree *t, size_t max,
 			 void (*free_cb)(struct pool_entry *e, void *arg),
 			 void *arg);
@@ -89,8 +89,9 @@ static inline struct pool_dir *pool_entry_dir(struct pool_entry *e)
 struct pool_entry *pool_tree_find(const struct pool_tree *t,
 				  const struct pool_dir *dir, const char *name,
 				  size_t len);
-/* The same for many names, whose memory is fetched side by side: a few times as
- * fast where the tree is much larger than the processor's caches. */
+/* The same for n names of one directory, in the same order in ret. Their memory
+ * accesses overlap, which is a few times as fast if the tree is much larger
+ * than the processor's caches. */
 struct pool_tree_name {
 	const char *name;
 	size_t len;
@@ -99,7 +100,7 @@ void pool_tree_find_many(const struct pool_tree *t, const struct pool_dir *dir,
 			 const struct pool_tree_name *names, size_t n,
 			 struct pool_entry **ret);
 /*
- * Add a name that is not there. Returns NULL on ENOMEM. name must satisfy
+ * Add a name that dir does not have. Returns NULL on ENOMEM. name must satisfy
  * pool_name_check().
  */
 struct pool_entry *pool_tree_add(struct pool_tree *t, struct pool_dir *dir,
@@ -113,17 +114,16 @@ void pool_tree_remove(struct pool_tree *t, struct pool_entry *e);
  */
 struct pool_entry *pool_tree_lookup(const struct pool_tree *t,
 				    const char *path, size_t len);
-/* How many components of path are not there. */
+/* How many components of path do not exist. */
 size_t pool_tree_missing(const struct pool_tree *t, const char *path,
 			 size_t len);
 /*
  * As pool_tree_lookup, adding what is missing: inner components as
  * directories, the last as a directory if is_dir. on_add (may be NULL) is
  * called for each entry added, outermost first. On success *ret_entry is the
- * entry (it may have been there before; its kind may then differ from is_dir:
- * -EISDIR / -ENOTDIR).
- * Returns 0, -ENOMEM, -ENOTDIR, -EISDIR, or what pool_path_check says of a bad
- * path; after an error directories added on the way stay.
+ * entry, which may have existed before.
+ * Returns 0; -EISDIR or -ENOTDIR if an entry is of the other kind; -ENOMEM; or
+ * an error of pool_path_check. After an error, directories added so far stay.
  */
 int pool_tree_make(struct pool_tree *t, const char *path, size_t len,
 		   bool is_dir,
@@ -137,8 +137,8 @@ int pool_tree_path(const struct pool_entry *e, char *buf, size_t cap);
 
 /*
  * The entry after e when the whole tree is walked from the root: a directory
- * before what is in it, siblings from the oldest. NULL at the end. The tree
- * must not change between the calls, but for entries added below or behind.
+ * before its contents, siblings from the oldest. NULL at the end. Between the
+ * calls, entries may be added below or after e; nothing else may change.
  */
 struct pool_entry *pool_tree_next(const struct pool_tree *t,
 				  struct pool_entry *e);
@@ -153,17 +153,17 @@ struct pool_entry *pool_tree_after(const struct pool_dir *dir, uint64_t cookie);
  * entries added after the open are not (so a listing always ends).
  *
  * A reader is a value in the caller's storage that the tree does not know: it
- * costs additions and removals nothing, and it is not closed. After a removal
- * in its directory it finds its place again by the cookie. It must not be used
- * any more once its directory is removed.
+ * does not slow down additions and removals, and needs no close. After a
+ * removal in its directory it finds its place again by the cookie. It must not
+ * be used after its directory was removed.
  */
 struct pool_tree_reader {
 	struct pool_dir *dir;	 /* borrows */
-	struct pool_entry *next; /* borrows; right while dir->nremoved is: */
-	uint64_t nremoved;
+	struct pool_entry *next; /* borrows; valid while dir->nremoved equals */
+	uint64_t nremoved;	 /* this */
 	uint64_t passed;      /* cookie: all up to this one were returned */
 	uint64_t last_cookie; /* highest one that will be returned */
-	uint64_t nsteps; /* entries walked over to find places, for tests */
+	uint64_t nsteps; /* entries walked to find cookies' places; for tests */
 };
 void pool_tree_reader_open(const struct pool_tree *t, struct pool_dir *dir,
 			   struct pool_tree_reader *r);
@@ -171,29 +171,30 @@ void pool_tree_reader_open(const struct pool_tree *t, struct pool_dir *dir,
  */
 struct pool_entry *pool_tree_reader_peek(struct pool_tree_reader *r);
 void pool_tree_reader_advance(struct pool_tree_reader *r);
-/* Continue behind cookie (0: from the start), up to the last_cookie of the
- * open. O(1) where the reader stands already, else as pool_tree_after. */
+/* Continue after cookie (0: from the start), up to the same last_cookie. O(1)
+ * if the reader is at that place already, else as pool_tree_after. */
 void pool_tree_reader_seek(struct pool_tree_reader *r, uint64_t cookie);
 
 /*
  * A walk goes over everything at and below a directory in as many steps as the
- * caller likes, while entries come and go: what existed throughout is returned
- * exactly once (a directory twice: before what is in it, and behind that), what
- * was added meanwhile once or not at all. What was returned may be removed at
- * once. The walk is the caller's storage.
+ * caller likes, while entries come and go: an entry that existed throughout is
+ * returned exactly once (a directory twice: before and after its contents), one
+ * that was added meanwhile once or not at all. An entry may be removed as soon
+ * as it was returned. The walk is the caller's storage.
  */
 struct pool_tree_walk {
 	struct pool_list link;
 	struct pool_dir *top;	/* borrows */
-	/* the next one; kept right by the tree; NULL: the end, also when top
-	 * was removed */
+	/* borrows: the next one to return; the tree updates it when entries are
+	 * removed. NULL: the end, or top was removed */
 	struct pool_entry *at;
-	/* at, a directory, is returned the second time */
+	/* at is a directory, to be returned for the second time */
 	bool leaving;
 };
 void pool_tree_walk_open(struct pool_tree *t, struct pool_dir *top,
 			 struct pool_tree_walk *w);
-/* The next entry, or NULL at the end. */
+/* The next entry, or NULL at the end. *ret_leaving: it is a directory, returned
+ * for the second time. */
 struct pool_entry *pool_tree_walk_step(struct pool_tree_walk *w,
 				       bool *ret_leaving);
 /* No-op for one that is zeroed, or closed. */
@@ -205,8 +206,9 @@ static inline bool pool_tree_walk_is_open(const struct pool_tree_walk *w)
 
 /* 0, or -EINVAL (empty, ".", "..", '/' or NUL inside), -ENAMETOOLONG. */
 int pool_name_check(const char *name, size_t len);
-/* Every component by pool_name_check, so no leading, trailing, double slash;
- * "" is -EINVAL, more than POOL_PATH_MAX bytes -ENAMETOOLONG. */
+/* Checks each component with pool_name_check, so leading, trailing and double
+ * slashes are -EINVAL. "" is -EINVAL, too; more than POOL_PATH_MAX bytes are
+ * -ENAMETOOLONG. */
 int pool_path_check(const char *path, size_t len);
 
 #endif

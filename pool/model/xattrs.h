@@ -17,16 +17,16 @@
 struct pool_xattrs; /* owns its bytes */
 
 void pool_xattrs_free(struct pool_xattrs *x);
-/* A copy, or NULL of NULL. 0 or -ENOMEM. */
+/* A copy, which the caller owns; NULL for NULL. 0 or -ENOMEM. */
 int pool_xattrs_dup(const struct pool_xattrs *x, struct pool_xattrs **ret_copy);
 bool pool_xattrs_equal(const struct pool_xattrs *a,
 		       const struct pool_xattrs *b);
 
-/* Bytes that a set is charged for; 0 of NULL. */
+/* Bytes that a set counts in a quota; 0 for NULL. */
 size_t pool_xattrs_size(const struct pool_xattrs *x);
-/* Charges uid for x (NULL: no-op), and nobody else any more, until it is freed
- * or replaced by pool_xattrs_set. q (borrowed until then) NULL: nobody. A copy
- * is not charged. */
+/* Charges x (NULL: no-op) to uid in q, and no longer to the uid charged before,
+ * until x is freed or replaced by pool_xattrs_set. q: borrowed until then;
+ * NULL: x is charged to no uid. A copy is not charged. */
 void pool_xattrs_charge(struct pool_xattrs *x, struct pool_quota *q,
 			uint32_t uid);
 
@@ -40,7 +40,8 @@ const void *pool_xattrs_get(const struct pool_xattrs *x, const char *name,
  */
 int pool_xattrs_set(struct pool_xattrs **x, const char *name,
 		    const void *value, size_t len, int flags);
-/* Walk: *cursor starts at 0; false at the end. Borrowed until a change. */
+/* Iterates: *cursor starts at 0; false at the end. The results are borrowed
+ * until the set changes. */
 bool pool_xattrs_next(const struct pool_xattrs *x, size_t *cursor,
 		      const char **ret_name, const void **ret_value,
 		      size_t *ret_len);

@@ -116,8 +116,8 @@ struct pool_space {
 	uint64_t ready;	   /* part of used: reserved files not taken yet */
 	uint64_t free;	   /* size - used, or less if the filesystem has less;
 			      0 if used > size */
-	uint64_t reach;	   /* free, plus the headroom but its last 1/16, which
-			      short-lived data may use */
+	uint64_t reach;	   /* for short-lived data: free, plus the headroom
+			      without its last 1/16 */
 	uint64_t releasing; /* counted as free: pages that a worker frees now */
 };
 /*
