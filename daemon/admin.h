@@ -6,9 +6,9 @@
  * GET and HEAD change nothing. POST may, on the pages that have it. POST is
  * accepted only from this machine (some pages accept any under --insecure),
  * only from a trusted user of it, and not from a browser's page of another
- * origin; otherwise the answer is 403. So it is for a request whose Host is not
- * this host (daemon/admin_guard.h). An unknown page is 404, another method 405.
- * Request bodies are ignored.
+ * origin; otherwise the answer is 403. A request whose Host is not this host is
+ * answered with 403, too (daemon/admin_guard.h). An unknown page is answered
+ * with 404, another method with 405. Request bodies are ignored.
  *
  * The same pages are served on a Unix socket (daemon/admin_socket.h), to root
  * and this process's user only; Host and address are not checked there.
@@ -51,8 +51,8 @@ struct daemon_admin_page {
 	daemon_admin_json_fn post; /* NULL: read-only */
 	const char *post_params; /* as params, for POST */
 	bool post_insecure; /* POST from any host, if opts.insecure */
-	/* It shows names, of directories that a local user may not list, too:
-	 * on loopback only for those who may POST. */
+	/* The page shows names, even in directories that the local user may not
+	 * list: on loopback it is served only to users who may POST. */
 	bool names;
 };
 
@@ -66,8 +66,7 @@ struct daemon_admin_opts {
 	void *arg;
 	bool (*ready)(void *arg); /* /readyz: 200 or 503 */
 	bool insecure; /* --insecure */
-	/* Local users who may POST, and see names. Borrows; NULL: every
-	 * one. */
+	/* Local users who may POST, and see names. Borrows; NULL: all. */
 	struct pool_trust *trust;
 	uint64_t exchange_ms; /* 0: ADMIN_HTTP_EXCHANGE_MS */
 	const char *names; /* --admin-name: more host names; borrows, or NULL */

@@ -18,9 +18,9 @@
 int daemon_advertise_check(const struct daemon_option *listen,
 			   const struct daemon_option *advertise, FILE *err);
 /*
- * Logs a warning if the advertised address (NULL: listen) can be reached on
- * this host only, although the master is on another host: nodes of other hosts
- * will join then.
+ * Logs a warning if the advertised address (NULL: listen) can be reached from
+ * this host only, although the master is on another host: nodes on other hosts,
+ * which need to reach this one, are to be expected.
  */
 void daemon_advertise_warn(const struct pool_hostport *listen,
 			   const char *advertise,

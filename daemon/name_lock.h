@@ -1,8 +1,8 @@
 /*
  * One daemon per name: a running daemon holds RUN_DIR/NAME/lock (flock). The
- * file has its pid, its mount, and whether it is ending. umount(8) returns
- * before the daemon has ended, which first publishes what is pending. With the
- * lock the next start waits for that, instead of failing because ports and
+ * file contains its pid, its mount, and whether it is ending. umount(8) returns
+ * while the daemon still publishes pending files. The lock makes the next
+ * daemon wait until the old one has ended, instead of failing because ports and
  * store are in use.
  *
  * Thread: main. One lock per process, held until the process ends.
@@ -23,10 +23,10 @@
 int daemon_name_lock(const char *dir, const char *name);
 /*
  * Takes over the lock of a daemon that has handed over to this one, which
- * serves with a mount at `mount` (as below). The old daemon is ending; but its
- * end may have to wait for the kernel, which may wait for an answer of this
- * daemon. So this does not block: the loop retries until the lock is free. dir
- * and mount are borrowed until the process ends.
+ * serves with a mount at `mount` (as below). The old daemon is ending; but it
+ * may be blocked in the kernel until this daemon answers a request. So this
+ * does not block: the loop retries until the lock is free. dir and mount are
+ * borrowed until the process ends.
  */
 void daemon_name_lock_taken(uv_loop_t *loop, const char *dir,
 			    const char *mount);

@@ -40,7 +40,7 @@ struct daemon_option {
 	uint16_t default_port; /* HOSTPORT(S); 0: the port must be given */
 	bool no_env;	    /* command line only: container images may set
 			       variables such as KVPOOL_VERSION */
-	bool seen;	    /* out: it was given */
+	bool seen;	    /* out: given in command line or environment */
 
 	/* Out, if seen, for messages: the text (borrows) and its source. */
 	const char *given;
@@ -119,7 +119,8 @@ enum daemon_mount_opt daemon_mount_opt_kind(const char *elem, size_t len);
 
 /*
  * For rules that the table cannot express: prints to err that o's value is
- * wrong, in the parser's words. accepted: the values that are. Returns -EINVAL.
+ * wrong, worded as the parser does. accepted: describes the accepted values.
+ * Returns -EINVAL.
  */
 int daemon_option_reject(const struct daemon_option *o, const char *accepted,
 			 FILE *err);

@@ -14,9 +14,9 @@
  * state in OFFER stays valid. Until it sends GO it has given up nothing: if the
  * new daemon fails, exits or is silent, the old one continues. If the old one
  * fails before GO, the new one exits with 1. After GO the mount belongs to the
- * new daemon, and to its guard if that is killed. Meanwhile the kernel keeps
- * requests waiting; files open in passthrough can be read and written all the
- * time.
+ * new daemon; if that is killed, its guard ends the mount. During a take-over
+ * the kernel queues requests; files open in passthrough can be read and written
+ * all the time.
  *
  * Thread: loop (old), main before the loop runs (new).
  */
@@ -59,8 +59,8 @@ void daemon_takeover_close(struct daemon_takeover *t);
 /* ---- the new daemon ---- */
 
 struct daemon_taken {
-	int fd;
-	struct pool_handover h;
+	int fd; /* connection to the old daemon; owns; -1: closed */
+	struct pool_handover h; /* its state */
 };
 
 /* Connects to the old daemon of dir and receives its state. Blocks. 0, or

@@ -102,7 +102,8 @@ struct fs_past {
 	struct node_attr attr;
 	uint64_t size; /* bytes */
 	char *path; /* owns; file: its former name; NULL: not known */
-	bool uses_obj; /* is a user of obj, which keeps its file */
+	bool uses_obj; /* counts as a user of obj (node_object_use), so that
+			  obj keeps its file */
 };
 
 enum fs_op {
@@ -130,7 +131,7 @@ struct fs_pin {
 			     never dereferenced */
 	struct node_object *obj; /* ref, or NULL */
 	struct fs_inode *inode;	 /* holds a lookup count, or NULL */
-	uint64_t since_ns; /* of struct fs_refused */
+	uint64_t since_ns; /* as in struct fs_refused */
 };
 
 /* The last ctime of a file whose nodeid was freed or replaced, for its next
@@ -139,9 +140,9 @@ struct fs_carried {
 	uint64_t ino, ctime_ns;
 };
 
-/* What a writer was refused. The thread's next LOOKUP pins this name only, and
- * only if the thread still has this uid: it may have executed another user's
- * program since. */
+/* The name that a thread was refused to write to (with ESTALE). The thread's
+ * next LOOKUP pins this name only, and only if the thread still has this uid:
+ * it may have executed another user's program since. */
 struct fs_refused {
 	uint64_t cookie; /* of the name; 0: not a writer, or no name */
 	uint64_t since_ns; /* pool_now_ns() at the OPEN, if with O_TRUNC */
@@ -177,7 +178,7 @@ struct fs {
 	char *mountpoint;
 	char device[32]; /* "MAJOR:MINOR" of the mount, as in mountinfo; "": not
 			    known */
-	unsigned int ntexts; /* struct fs_text */
+	unsigned int ntexts; /* open files of /.kvpool (struct fs_text) */
 	struct fuse_session *se;
 	int dev_fd; /* /dev/fuse; libfuse closes it */
 	struct fuse_buf buf; /* the request being handled */
@@ -218,18 +219,20 @@ struct fs {
 	 * (notify.c): [0] is filled, [1] is the previous period's. */
 	uint64_t *misses[2];
 	uint64_t miss_turn_ms; /* pool_now_ms() when [0] was begun */
-	uint64_t moved_ms; /* pool_now_ms() of the last RENAME of a file without
-			      a nodeid: the kernel has moved a dentry that
-			      shows an unbound one. For MOVED_MS, an OPEN of
-			      one may be meant for the new name (open.c) */
+	uint64_t moved_ms; /* pool_now_ms() of the last RENAME of a name that
+			      no nodeid was bound to: the dentry that the
+			      kernel moved shows an unbound nodeid. For
+			      MOVED_MS, an OPEN of an unbound nodeid may be
+			      meant for the new name (open.c) */
 	struct fs_stale stale[FS_STALE_MAX]; /* index: tid % FS_STALE_MAX */
 	unsigned int npins; /* entries of `stale` with a pin */
-	unsigned int handles_without_obj; /* taken over, object not known */
+	unsigned int handles_without_obj; /* of a take-over: the object that
+					     the handle opened is not known */
 	struct fs_notifier *notifier; /* owns */
-	bool notifier_lost; /* closed while its thread was blocked: what that
-			       uses (notifier, se) stays until the process ends
-			       */
-	pid_t guard; /* <= 0: none */
+	bool notifier_lost; /* fs was closed while the notifier's thread was
+			       blocked: `notifier` and `se`, which the thread
+			       uses, are not freed */
+	pid_t guard; /* the guard's process (guard.h); <= 0: none */
 
 	struct pool_counter requests[OP_COUNT];
 	struct pool_counter stale_opens, interrupts, write_waits;
@@ -262,8 +265,9 @@ static inline struct fs *fs_count(fuse_req_t req, enum fs_op op)
 	pool_count(&fs->requests[op]);
 	return fs;
 }
-/* The same for a request that changes names or attributes: they are changed for
- * its caller until it has been handled (handle_one). */
+/* The same for a request that changes names or attributes. Until it has been
+ * handled (handle_one), changes count in the share of its caller
+ * (pool_node_caller). */
 static inline struct fs *fs_change(fuse_req_t req, enum fs_op op)
 {
 	struct fs *fs = fs_count(req, op);
@@ -308,9 +312,9 @@ bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
 			 bool retry);
 /*
  * Binds the unbound file i to the file that its name shows now. False: there is
- * none, i cannot switch, or the nodeid that has the name is in use. take:
- * that nodeid is unbound even if in use, unless it shows a file that is being
- * written.
+ * none, i cannot switch, or another nodeid is bound to the name and in use.
+ * take: unbinds that nodeid even if it is in use, unless it shows a file that
+ * is being written.
  */
 bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool retry, bool take);
 /* Makes the unbound file i show o, the object of e, which another nodeid is
@@ -366,7 +370,7 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
 /* End of a take-over: closes the backings of inodes whose object was not handed
  * over, and frees inodes that nothing refers to. */
 void fs_inodes_settle(struct fs *fs);
-/* Seconds that the kernel may cache the dentry, the attributes. */
+/* For how many seconds the kernel may cache the dentry; the attributes. */
 double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
 double fs_attr_timeout(struct fs *fs, struct fs_inode *i);
 extern const struct pool_node_ops fs_node_ops;
@@ -392,7 +396,7 @@ int fs_notifier_open(struct fs *fs);
 void fs_notifier_stop(struct fs *fs);
 /* Has the thread ended? Joins it: not to be called again after true. */
 bool fs_notifier_ended(struct fs *fs);
-/* Closes its handles of the loop; the thread may still be blocked. */
+/* Closes the notifier's libuv handles; its thread may still be blocked. */
 void fs_notifier_close(struct fs *fs);
 /* Frees the queue, after the thread has ended. */
 void fs_notifier_free(struct fs *fs);
@@ -411,8 +415,8 @@ void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
  * the nodeid itself. Not bounded: for what a take-over hands over. */
 void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
 		     size_t name_len);
-/* Calls cb for every notification that is being sent or queued, in order,
- * without marks; under the notifier's lock. */
+/* Calls cb, under the notifier's lock, for the notification that is being sent
+ * and for every queued one, in order; not for marks (fs_notify_mark). */
 void fs_notify_each(struct fs *fs,
 		    void (*cb)(void *arg, uint64_t nodeid, const char *name,
 			       size_t name_len), void *arg);
@@ -428,7 +432,8 @@ void fs_notify_expire(struct fs *fs);
 /* Records that the kernel has a negative dentry of the name. */
 void fs_miss_add(struct fs *fs, const struct node_dirent *dir,
 		 const char *name, size_t len);
-/* May it have one? False positives only. */
+/* May the kernel have a negative dentry of e's name? Never false if it has; may
+ * be true if it has not. */
 bool fs_miss_maybe(struct fs *fs, const struct pool_entry *e);
 
 /* name_ops.c */
@@ -485,8 +490,8 @@ struct fs_handle {
 	struct fs_fh o; /* first */
 	struct node_object *obj; /* ref; NULL: not known, use the inode's
 				    (counted in fs->handles_without_obj) */
-	const struct fs_inode *inode; /* borrows: an open inode stays; NULL if
-					 obj is */
+	const struct fs_inode *inode; /* borrows: it is not freed while it is
+					 open; NULL if obj is NULL */
 	bool writer; /* counts in node_object_writers(obj) */
 	struct node_fd fd; /* O_RDONLY; HELD objects are mapped whole */
 };
@@ -497,7 +502,8 @@ struct fs_dir_handle {
 	uint32_t nodeid; /* of the directory; the kernel keeps it till the
 			    RELEASEDIR */
 	uint64_t cookie; /* of the directory; 0: it is gone */
-	struct pool_tree_reader reader; /* of fs_listed_dir, unless NULL */
+	struct pool_tree_reader reader; /* valid only while fs_listed_dir is
+					   not NULL */
 };
 
 /* FS_FH_TEXT: an open file of /.kvpool. */
@@ -529,19 +535,22 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh);
 
 /*
  * A passthrough write holds the lock of the store's file while it copies from
- * the caller's pages, which another file system or userfaultfd may withhold for
- * ever. Nothing here may wait for that lock. What the kernel asks of the same
- * nodeid (SETATTR, FALLOCATE) it asks only between writes. So all passthrough
- * writers of an object use one nodeid (pool_node_writer_direct), no
- * daemon-served ones write beside them, and what changes the file asks first:
+ * the caller's pages. Another file system or userfaultfd may withhold these
+ * pages forever, so nothing here may wait for that lock. The kernel sends
+ * SETATTR and FALLOCATE of a nodeid only between passthrough writes through
+ * that nodeid. Hence all passthrough writers of an object use one nodeid
+ * (pool_node_writer_direct), there are no daemon-served writers at the same
+ * time, and code that changes the file first calls the checks below.
  */
+/* A passthrough writer of o begins, through nodeid i; ends. Either a handle, or
+ * a SETATTR of the size. */
 void fs_direct_begin(struct fs *fs, struct node_object *o,
 		     const struct fs_inode *i);
 void fs_direct_end(struct fs *fs, struct node_object *o);
-/* May no writer of i->obj be opened by i, because of those that there are? */
+/* Do the present writers of i->obj forbid to open one more through i? */
 bool fs_writers_clash(const struct fs_inode *i);
-/* Is o perhaps locked by a write through another nodeid than i? i NULL: through
- * any. */
+/* May a passthrough write hold the lock of o's file, other than one through
+ * nodeid i? i NULL: through any nodeid. */
 bool fs_write_locks(const struct node_object *o, const struct fs_inode *i);
 
 /*
@@ -569,22 +578,23 @@ void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		   const struct fs_inode *asked, int flags, int64_t resize,
 		   bool retry, struct fs_pin pin);
-/* An OPEN with O_TRUNC was answered with ESTALE at since_ns, and its LOOKUP
- * finds e: empties it now, as far as that can be done at once, so that the
- * retry need not, whoever opens it in between. */
+/* An OPEN with O_TRUNC that came at since_ns was answered with ESTALE, and the
+ * LOOKUP after it found e: empties e now, if that can be done without waiting.
+ * The repeated OPEN then does not truncate what others write in between. */
 void fs_open_empty(struct fs *fs, struct node_entry *e, uint64_t since_ns);
-/* Answers a SETATTR of the size: attributes that expire at once. */
+/* Answers a SETATTR of the size with i's attributes, which the kernel must not
+ * cache (timeout 0). */
 void fs_resize_reply(fuse_req_t req, struct fs *fs, struct fs_inode *i);
 /* Retries every OPEN in fs->waiting, and lets old pins expire. */
 void fs_waiting_run(struct fs *fs);
-/* Fails them with EIO, and drops all pins. */
+/* Fails the OPENs in fs->waiting with EIO, and drops all pins. */
 void fs_waiting_fini(struct fs *fs);
 
 /*
- * may.c: permission checks for the caller of req. The kernel checks
- * (default_permissions) with the attributes that it has of a nodeid or a
- * dentry. Where a request is applied to another file instead, because the name
- * shows that by now, it is checked here.
+ * may.c: permission checks for the caller of req. The kernel checks with the
+ * attributes that it has cached for the nodeid (default_permissions). These
+ * functions check where a request is applied to another file, because the name
+ * shows another one by now.
  */
 /* May the caller open e (want: R_OK, W_OK, X_OK; 0: none)? It must also be
  * allowed to search all directories above. */
@@ -637,22 +647,24 @@ void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 struct node_dirent *fs_listed_dir(struct fs *fs, const struct fs_dir_handle *h);
 /* Continues the listings in fs->listings, for a bounded number of names. */
 void fs_listings_run(struct fs *fs);
-/* Fails them with EIO. */
+/* Fails the listings in fs->listings with EIO. */
 void fs_listings_fini(struct fs *fs);
 
 /* stale.c: which threads got ESTALE and will repeat their request */
 /* The caller is about to answer the thread's request with ESTALE. */
 void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
 		   struct fs_refused refused);
-/* The same without counting it: the ESTALE of the process that handed over. */
+/* The same for an ESTALE that the process which handed over has sent: it is not
+ * counted again. */
 void fs_stale_add(struct fs *fs, uint32_t tid, bool writes,
 		  struct fs_refused refused);
 /* Is the thread's second request still expected? */
 bool fs_stale_is_live(const struct fs_stale *s);
 /*
- * The thread has sent a request: is that the one repeated after ESTALE? Removes
- * the record of the ESTALE. *ret_pin (zeroed if there is none) is the caller's:
- * fs_stale_unpin when the request is answered, whatever this returned.
+ * The thread has sent a request: is it the request repeated after ESTALE?
+ * Removes the record of the ESTALE. The caller owns *ret_pin (zeroed if there
+ * is none): it calls fs_stale_unpin when the request is answered, whatever this
+ * returned.
  */
 bool fs_stale_take(struct fs *fs, uint32_t tid, struct fs_pin *ret_pin);
 void fs_stale_unpin(struct fs *fs, struct fs_pin *pin);
@@ -664,8 +676,8 @@ void fs_stale_cancel(struct fs *fs, uint32_t tid);
 /* A LOOKUP found e, which fs_stale_expects: pins e, and makes sure that the
  * nodeid that it gets can be opened for writing. */
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
-/* The thread is user uid's, and its LOOKUP has found e: is that the name that
- * it was refused to write to? *ret_since_ns: see struct fs_refused. */
+/* A LOOKUP by thread tid of user uid has found e: is e the name that the thread
+ * was refused to write to? *ret_since_ns: see struct fs_refused. */
 bool fs_stale_expects(struct fs *fs, uint32_t tid, uint32_t uid,
 		      const struct node_entry *e, uint64_t *ret_since_ns);
 /* Drops the pins of threads that did not return within STALE_MS; all: of every

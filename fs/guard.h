@@ -3,10 +3,11 @@
  * the daemon is killed.
  *
  * The kernel aborts the connection itself when the last descriptor of /dev/fuse
- * is closed. But the notifier thread has one and may be in an uninterruptible
- * wait for a directory's lock, which goes on when the process is killed. That
- * lock is held by a request which nobody will answer any more: mount, and every
- * process that uses it, would hang forever. The abort ends that request.
+ * is closed. But the notifier thread uses one, and may be in an uninterruptible
+ * wait for a directory's lock, which a SIGKILL does not end. The lock's holder
+ * waits for the answer to a request, which no process will give any more: the
+ * mount, and every process that uses it, would hang forever. The abort ends
+ * that request.
  *
  * Thread: main (PR_SET_PDEATHSIG signals the end of the thread that forked, not
  * of the process).

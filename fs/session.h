@@ -19,7 +19,7 @@
  *   dir_ops    OPENDIR READDIR READDIRPLUS FSYNCDIR
  *   xattr_ops  the user.* attributes, rules and computed ones
  *   proc       /.kvpool: status files, as in /proc
- *   handover   take-over: writes the above for another process, and reads it
+ *   handover   take-over: passes inodes, handles and queues to a new process
  *   guard      a child process that ends the mount if the daemon is killed
  *
  * Data modes, chosen at INIT: passthrough (the kernel reads and writes the
@@ -111,7 +111,7 @@ void fs_leave(struct fs *fs);
  * process exits; pool_node_begin; fs_begin, which starts to read requests.
  */
 
-/* 0 or -errno, logged. opts: as the mount was made with. */
+/* 0 or -errno, logged. opts: those of the existing mount. */
 int fs_take(const struct fs_opts *opts, struct pool_handover *h,
 	    struct fs **ret_fs);
 void fs_guarded(struct fs *fs);

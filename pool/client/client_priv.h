@@ -46,7 +46,8 @@
 #include "pool/conn/trust.h"
 
 #define CLIENT_BUFFERS_MAX 4096
-#define CLIENT_ASK_MAX 256 /* keys whose paths a query makes before the lock */
+#define CLIENT_ASK_MAX 256 /* keys of a query whose paths are made before it
+			      takes the lock */
 #define CLIENT_WINDOW 128   /* keys of a batch in flight at once */
 #define CLIENT_INLINE (64u << 10) /* objects up to this are copied on the loop:
 				     that costs less than a wake-up */
@@ -73,7 +74,7 @@ struct client_requests {
 	struct pool_list later; /* the same, delayed by CLIENT_LATER_MS */
 	bool watched; /* a thread sleeps until the first of `later` is due */
 	struct pool_list done; /* completions that were not taken */
-	size_t n; /* submitted, completion not taken */
+	size_t n; /* requests whose completion was not taken */
 	pthread_t thread[64];
 	unsigned int nthreads, threads_max;
 	bool ending;
@@ -91,7 +92,8 @@ struct kvpool {
 	/* set before the thread starts */
 	struct pool_node_opts opts; /* its strings are the members below */
 	char *advertise, *name, *dir; /* own */
-	char *store_dir; /* of the mount that `at` is in; owns, or NULL */
+	char *store_dir; /* of the mount that kvpool_options.at is in; owns, or
+			    NULL */
 	char *sock; /* socket for lending to this host's nodes; owns, or NULL */
 	struct verbs *verbs; /* owns; NULL: TCP only. Watched while `node` is
 				open */
@@ -150,7 +152,7 @@ static inline int client_check_ns(const struct kvpool_ns *ns)
 {
 	return client_check(ns ? ns->pool : NULL);
 }
-/* The same, and the arguments of a batch. */
+/* The same; also checks the arguments of a batch. */
 int client_check_batch(const struct kvpool_ns *ns,
 		       const struct kvpool_key *keys, size_t n,
 		       const int64_t *ret);
@@ -207,8 +209,8 @@ int client_make_dirs(const struct kvpool_ns *ns, const struct client_path *path,
 
 void client_buffers_init(struct client_buffers *b);
 void client_buffers_fini(struct client_buffers *b);
-/* The buffer that contains [addr, addr + len), which cannot be unregistered
- * until it is given back; NULL if there is none. */
+/* The buffer that contains [addr, addr + len); NULL: there is none. It cannot
+ * be unregistered until client_buffer_give. */
 struct client_buffer *client_buffer_take(struct client_buffers *b,
 					 const void *addr, size_t len);
 void client_buffer_give(struct client_buffer *buffer);

@@ -23,7 +23,7 @@
 
 struct client_line;
 
-/* A peer to which no line is taken until then. */
+/* A peer to which no line is taken before until_ms (pool_now_ms()). */
 struct client_backoff {
 	uint8_t id[POOL_ID_SIZE];
 	uint64_t until_ms;
@@ -54,7 +54,7 @@ struct client_line *client_line_take(struct client_lines *s,
 				     const struct pool_peer_addr *to,
 				     bool bulk);
 /* Gives it back. good: all that was asked for has been received; otherwise the
- * line is closed, and the peer backed off from for CLIENT_BACKOFF_MS. */
+ * line is closed, and no line to the peer is taken for CLIENT_BACKOFF_MS. */
 void client_line_give(struct client_line *l, bool good);
 
 /* Queues a request for a whole object of size bytes (> 0). `req` comes back in

@@ -20,7 +20,7 @@
  * While other threads keep the loop from running (libkvpool's `lock`), they may
  * also call
  *   pool_node_version, pool_node_read_from and pool_node_open_here.
- * The last one notes in the object that it was looked up, and that its
+ * pool_node_open_here records in the object that it was looked up, and that its
  * descriptor was given away. Several threads may do so at once: these two
  * fields are accessed atomically everywhere.
  *
@@ -200,23 +200,28 @@ const char *pool_node_busy(struct pool_node *n);
 /* Writes names, files and changes that are not acked into h. Errors: h->err. */
 void pool_node_hand_over(struct pool_node *n, struct pool_handover *h);
 void node_attr_from_meta(const Kvpool__Meta *m, struct node_attr *ret);
-/* By this id in the store the new process finds o under its name
- * (pool_node_file_of_id). 0: it is an orphan, unlinked or borrowed. */
+/* The id of o's file in the store, by which the new process finds o under its
+ * name (pool_node_file_of_id). 0: o is an orphan: unlinked, or borrowed. */
 uint64_t node_named_id(const struct node_object *o);
 /* The local file of e with this id. NULL: there is none, or id is 0. */
 struct node_object *pool_node_file_of_id(const struct node_entry *e,
 					 uint64_t id);
-/* Of an orphan: its file in the store, 0: it has none there; and a descriptor
- * that is open, -1: none. */
+/* Of an orphan: the id of its file in the store, 0: it has none there; and an
+ * open descriptor of it, borrowed, -1: none. */
 uint64_t node_orphan_id(const struct node_object *o);
 int node_orphan_fd(const struct node_object *o);
 /*
- * An unlinked file that the mount still has open (DROPPED): its writer's part,
- * or NULL; freed by node_writer_msg_free. node_orphan_take_over makes
- * the object again, with a ref for the caller (NULL: ENOMEM). w NULL: it is open for reading only. id: its file
- * in the store, 0: it has none there; the same id is the same object. fd: a
- * descriptor of it, owned by the object from then on; or -1. whole: w counts
- * all writable handles, not the one of this message.
+ * Take-over of an unlinked file that the mount still has open (DROPPED).
+ *
+ * node_orphan_hand_over returns its writer part, which the caller frees with
+ * node_writer_msg_free; NULL: it has none, or ENOMEM.
+ *
+ * node_orphan_take_over makes the object again and returns a ref for the caller
+ * (NULL: ENOMEM). w: the writer part; NULL: it is open for reading only. id: of
+ * its file in the store, 0: it has none there; a second call with the same id
+ * returns the same object. fd: a descriptor of the file, or -1; the node owns
+ * it from then on. whole: w counts all writable handles of the object, not only
+ * the one of this message.
  */
 Kvpool__HandoverWriter *
 node_orphan_hand_over(struct pool_node *n, const struct node_object *o);
@@ -255,10 +260,10 @@ struct node_dirent *pool_node_root(struct pool_node *n);
 #define NODE_NO_CALLER UINT32_MAX
 
 /*
- * For whom the following calls change names and attributes, until it is set
- * back to NODE_NO_CALLER: unacked changes are bounded by a share of each user
- * (pool/model/quota.h), and they count in the caller's. Without a caller, in
- * that of the owner of what is changed.
+ * Sets the user for whom the following calls change names and attributes, until
+ * it is set back to NODE_NO_CALLER. Each user has a bounded share of the
+ * unacked changes (pool/model/quota.h), and changes count in the caller's
+ * share; without a caller, in that of the file's or directory's owner.
  */
 void pool_node_caller(struct pool_node *n, uint32_t uid);
 
@@ -279,9 +284,9 @@ void pool_node_set_inode(struct pool_entry *e, void *inode);
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
 				    size_t len);
-/* Is there such a name for this mount? Directories: unless `gone`. */
+/* Does this mount show the name? A directory is shown unless `gone`. */
 bool pool_node_visible(const struct pool_entry *e);
-/* Has it a published state that no unlink hides? */
+/* Has the name a published state that no unlink hides? */
 bool pool_node_published(const struct node_entry *e);
 /* Its published version. gen 0: none; it may also be hidden by an unlink. */
 struct node_version {
@@ -297,7 +302,7 @@ int pool_node_shown_size(const struct pool_node *n,
 /*
  * Local files of a name. Borrowed; NULL: there is none.
  *   own       the version that only this mount sees: it is not published yet,
- *             and hides what is
+ *             and hides the published one
  *   writing   the same, while it is in state WRITING
  *   copy      the copy of a published version, HELD; perhaps not verified, or
  *             of an earlier generation
@@ -309,8 +314,8 @@ struct node_object *pool_node_own(const struct node_entry *e);
 struct node_object *pool_node_writing(const struct node_entry *e);
 struct node_object *pool_node_copy(const struct node_entry *e);
 struct node_object *pool_node_readable(const struct node_entry *e);
-/* Does the name show the bytes of o: is that its own, or of the published
- * version, which no own file hides? */
+/* Does the name show the bytes of o: is o its `own`, or a file of the published
+ * version while it has no `own`? */
 bool pool_node_shows(const struct node_entry *e, const struct node_object *o);
 /* The rules in force for a file or directory, inherited ones included. */
 void pool_node_rules(struct pool_node *n, struct pool_entry *e,
@@ -504,9 +509,10 @@ void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
 /*
  * Makes e's published object local and verified.
  *   1        it is: *ret_obj, a ref for the caller
- *   0        it is being fetched: cb runs once, possibly before this returns, with a
- *            ref for the callee, or with -ENOENT (deleted, or no holder delivered it
- *            before the deadline) or -ESTALE (another version was published)
+ *   0        it is being fetched: cb runs once, possibly before this returns,
+ *            with a ref for the callee, or with -ENOENT (deleted, or no holder
+ *            delivered it before the deadline) or -ESTALE (another version was
+ *            published)
  *   -ENOENT  it is not published
  *   -EAGAIN  the fetch of an earlier version is ending: retry in a moment
  */
@@ -559,13 +565,15 @@ void node_object_unref(struct pool_node *n, struct node_object *o);
 /* A descriptor of the object's file (flags as open(2)), or -errno. */
 int node_object_open(struct pool_node *n, const struct node_object *o,
 		     int flags);
-/* The same to read, and its size; -errno: *ret_size is not set. give: the
- * descriptor leaves the caller's control, so that its pages may be in pipes and
- * sockets for ever. */
+/* Opens the object's file for reading. Returns the descriptor, which the caller
+ * closes, or -errno. *ret_size: in bytes, set on success only. give: the
+ * descriptor leaves the caller's control, so pipes and sockets may refer to the
+ * file's pages forever. */
 int pool_node_open_file(struct pool_node *n, struct node_object *o, bool give,
 			uint64_t *ret_size);
-/* The same of what is readable of e, which then is evicted last of its class
- * for NODE_LEASE_MS, as after a look-up hit. -EAGAIN: nothing is. */
+/* The same for e's readable local file (pool_node_readable), which is evicted
+ * last of its class for NODE_LEASE_MS, as after a look-up hit. -EAGAIN: there
+ * is none. */
 int pool_node_open_here(struct pool_node *n, const struct node_entry *e,
 			bool give, uint64_t *ret_size);
 
@@ -591,8 +599,9 @@ uint64_t node_object_final_size(const struct node_object *o);
 /* The mount's inode that shows it, as pool_node_inode. */
 void *node_object_inode(const struct node_object *o);
 void node_object_set_inode(struct node_object *o, void *inode);
-/* It has so many more users, one less; has it any? While it has, its file stays
- * although it is DROPPED, and can be opened. */
+/* Adds `users` to the object's number of users; subtracts one; is the number
+ * > 0? While it is, the file stays, even if the object is DROPPED, and can be
+ * opened. */
 void node_object_use(struct node_object *o, uint32_t users);
 void node_object_unuse(struct node_object *o);
 bool node_object_in_use(const struct node_object *o);
@@ -635,14 +644,15 @@ struct node_barrier {
  */
 int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 			    void (*cb)(struct node_barrier *b, int status));
-/* Its deadline begins anew with each change that completes before it. Only
- * where no kernel lock is held meanwhile (kvpool_sync). */
+/* From now on b's deadline begins anew whenever one of the changes that b waits
+ * for completes. Call it only where the kernel holds no lock while b waits
+ * (kvpool_sync). */
 void pool_node_barrier_patient(struct node_barrier *b);
 /* The kernel has received everything that was notified before this mark
  * (ops.tell). */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
-/* dir's `lost`, reported once; else 0. */
+/* Returns dir's `lost`, and resets it to 0: it is reported once. */
 int pool_node_lost(struct node_dirent *dir);
 /* Ends all barriers with -ECANCELED. */
 void pool_node_barriers_end(struct pool_node *n);
