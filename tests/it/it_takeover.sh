@@ -166,7 +166,11 @@ hello() { # VERSION: a file with what begins a take-over, in one write
 }
 socat -u - "UNIX:$socket" <<<"nonsense" || :
 hello '\1'
+failures() { grep -cE 'not handed over|did not take over' "$(log_of a)"; }
+before=$(failures)
 socat -u "OPEN:$tmp/hello" "UNIX:$socket" || : # and closes
+ended_in_vain() { [ "$(failures)" -gt "$before" ]; }
+wait_until 20 ended_in_vain # there is one take-over at a time
 hello '\11'
 socat -t 10 - "UNIX:$socket" <"$tmp/hello" >"$tmp/answer" || :
 grep -aq 'speaks version [0-9]* of the protocol' "$tmp/answer" ||
