@@ -187,7 +187,7 @@ static bool may_be_dead(const struct item *it)
 	uint64_t wall_ns, seq;
 
 	master_account_lost(&it->m->map, it->path, it->len, it->meta->uid,
-			&wall_ns, &seq);
+			    &wall_ns, &seq);
 	if (!wall_ns || s->only_source || s->left_wall_ns > wall_ns)
 		return false;
 	return !s->saw_seq || !seq || s->saw_seq < seq;

@@ -264,7 +264,7 @@ static void grave_is_of(struct master_grave *g, uint32_t uid)
 	g->account = master_account_of_owner(uid);
 }
 
-/* The same for a new grave, which also enters the feed. */
+/* Put a new grave on its list, and into the feed. */
 static void close_grave(struct master_map *m, struct master_grave *g, bool tomb,
 			uint64_t gen, uint64_t wall_ns)
 {
@@ -323,12 +323,13 @@ static bool may_give(struct master_map *m, const char *path, size_t len)
 	return n < MASTER_GIVEN_MAX;
 }
 
-/* A grave of this former owner, in no list; `given` if that may be. NULL: no
- * memory. */
-static struct master_grave *take_former(struct master_map *m, const char *path,
-					size_t len, uint32_t uid, bool given)
+/* g, the grave of this former owner, or a new one (g NULL), in no list; `given`
+ * if that may be. NULL: no memory. */
+static struct master_grave *take_former(struct master_map *m,
+					struct master_grave *g,
+					const char *path, size_t len,
+					uint32_t uid, bool given)
 {
-	struct master_grave *g = master_map_former(m, path, len, uid);
 	bool is_new = !g;
 
 	given = (g && g->given) || (given && may_give(m, path, len));
@@ -364,7 +365,7 @@ struct master_grave *master_map_add_former(struct master_map *m,
 
 	if (g && g->gen >= gen)
 		return NULL;
-	g = take_former(m, path, len, uid, given);
+	g = take_former(m, g, path, len, uid, given);
 	if (!g) {
 		master_owner_lost(&m->owners,
 				  master_owners_of(&m->owners, account),

@@ -328,7 +328,7 @@ static void on_store_closed(void *arg)
 	struct pool_node *n = arg;
 
 	n->store = NULL;
-	node_helds_send(n); /* discards what ended with the store's workers */
+	node_helds_send(n); /* discards what ended after the link */
 	node_ops_free(n);
 	pool_tree_fini(&n->tree, free_entry, n);
 	pool_quota_fini(&n->quota);
@@ -341,7 +341,6 @@ static void on_peers_closed(void *arg)
 {
 	struct pool_node *n = arg;
 
-	node_helds_send(n); /* discards what ended with them */
 	pool_store_close(n->store, false, on_store_closed, n);
 }
 

@@ -1204,6 +1204,13 @@ static void delete_many(struct fake_node *n, uint32_t uid, int from, int to)
 	fake_uid = 0;
 }
 
+static void forget_all_but(uint64_t n)
+{
+	master->map.tombs_max = n;
+	run_until(&loop, status_of("tombstones") == n);
+	run_until(&loop, pool_list_empty(&master->map.owners.unkept));
+}
+
 /* What one user deletes, however much it is, takes nothing from others that a
  * node alone holds which is away. */
 static void delete_much_and_come_back(bool restarted)
@@ -1220,11 +1227,9 @@ static void delete_much_and_come_back(bool restarted)
 	fake_hang_up(&node[0]);
 	run_until(&loop, master->members.by_index[0]->left_wall_ns);
 	assert_int_equal(0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK, "dead"));
-	master->map.tombs_max = 8;
 	delete_many(&node[1], 1000, 0, 20);
-	run_until(&loop, status_of("tombstones") == 8);
+	forget_all_but(8);
 	if (restarted) {
-		run_until(&loop, pool_list_empty(&master->map.owners.unkept));
 		restart_master();
 		/* What has been loaded is not recorded again. */
 		kept = master_keep_changes(master);
@@ -1261,13 +1266,6 @@ static void a_restarted_master_knows_who_deleted_much(void **state)
 
 /* A user moves another's file, or removes it, from name to name in a directory
  * of his own. */
-static void forget_all_but(uint64_t n)
-{
-	master->map.tombs_max = n;
-	run_until(&loop, status_of("tombstones") == n);
-	run_until(&loop, pool_list_empty(&master->map.owners.unkept));
-}
-
 static void rename_much_and_come_back(bool restarted, bool again)
 {
 	uint64_t his, in;
@@ -1450,10 +1448,8 @@ static void where_nobody_else_is_all_that_a_node_has_is_taken(void **state)
 	his = fake_publish(&node[0], "his");
 	fake_hang_up(&node[0]);
 	run_until(&loop, master->members.by_index[0]->left_wall_ns);
-	master->map.tombs_max = 8;
 	delete_many(&node[1], 1000, 0, 20);
-	run_until(&loop, status_of("tombstones") == 8);
-	run_until(&loop, pool_list_empty(&master->map.owners.unkept));
+	forget_all_but(8);
 	restart_master();
 	dial(&node[0]);
 	fake_uid = 1000;
@@ -1523,9 +1519,8 @@ static void what_had_another_owner_stays_deleted(void **state)
 			0, fake_do(&node[1], KVPOOL__OP__KIND__UNLINK,
 				   (const char *[]){ "given", "replaced",
 						     "remade" }[i]));
-	master->map.tombs_max = 8;
 	delete_many(&node[1], 8, 0, 20);
-	run_until(&loop, status_of("tombstones") == 8);
+	forget_all_but(8);
 	assert_int_equal(0, master_map_tomb_gen(&master->map, "given", 5));
 	dial(&node[0]);
 	fake_uid = 7;
@@ -1643,9 +1638,8 @@ static void who_deletes_what_no_node_lists_pays_for_it(void **state)
 	run_until(&loop, master_ready(master) &&
 				 master->members.by_index[0]->left_wall_ns);
 	assert_int_equal(0, unlink_unheard(&node[1], "k", 8, his));
-	master->map.tombs_max = 8;
 	delete_many(&node[1], 7, 0, 20);
-	run_until(&loop, status_of("tombstones") == 8);
+	forget_all_but(8);
 	dial(&node[0]);
 	fake_uid = 8;
 	fake_inventory(&node[0], "k", his, true);
