@@ -90,7 +90,9 @@ static int tell(struct pool_node *n, struct pool_entry *pe,
 	if (e->own->state != NODE_PENDING)
 		return 0;
 	err = node_write_blob(n, e->own);
-	return err || e->own->w->sealed ? err : node_op_setattr(n, pe, c);
+	if (err || e->own->w->phase == WRITER_SEALED)
+		return err;
+	return node_op_setattr(n, pe, c);
 }
 
 static void show_xattrs(struct pool_node *n, struct pool_xattrs **x,

@@ -12,6 +12,7 @@ static void check_own(const struct node_entry *e)
 	assert(o->state == NODE_WRITING || o->state == NODE_SEALING ||
 	       o->state == NODE_PENDING);
 	assert(!pool_evict_inserted(&o->ev) && o->lent_fd < 0);
+	assert(o->state == node_state_in(o->w->phase));
 	assert(o->gen == 0 && !pool_list_empty(&o->w->link));
 	assert(!o->w->op || o->w->op->obj == o);
 	assert(node_is_candidate(o) == !pool_list_empty(&o->w->candidate));
@@ -77,7 +78,7 @@ void node_check(struct pool_node *n)
 			check_entry(n, node_file(e));
 	for (it = n->sealing.next; it != &n->sealing; it = it->next)
 		nsealed += pool_container_of(it, const struct node_writer,
-					     link)->sealed;
+					     link)->phase == WRITER_SEALED;
 	for (it = n->small_seals.next; it != &n->small_seals; it = it->next)
 		nsmall++;
 	for (it = n->candidates.next; it != &n->candidates; it = it->next)

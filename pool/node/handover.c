@@ -154,10 +154,10 @@ node_orphan_hand_over(struct pool_node *n, const struct node_object *o)
 	m->poison = w->poison;
 	m->served = w->served;
 	m->scratch = w->scratch;
-	m->flushed = w->flushed;
+	m->flushed = w->phase != WRITER_OPEN;
 	m->renamed = w->renamed;
 	m->pristine_copy = w->pristine_copy;
-	m->queued = w->queued;
+	m->queued = w->phase == WRITER_RETRYING;
 	m->was_held = w->was_held;
 	m->seen_gen = w->seen_gen;
 	m->again = w->again;
@@ -324,6 +324,18 @@ static int get_node(struct pool_node *n, const Kvpool__HandoverNode *m)
 	return 0;
 }
 
+static enum writer_phase phase_of(const struct node_object *o,
+				  const Kvpool__HandoverWriter *m)
+{
+	if (o->state == NODE_DROPPED)
+		return WRITER_ENDED;
+	if (o->state != NODE_WRITING)
+		return WRITER_QUEUED;
+	if (m->queued)
+		return WRITER_RETRYING;
+	return m->flushed ? WRITER_CLOSED : WRITER_OPEN;
+}
+
 static int get_writer(struct pool_node *n, struct node_object *o,
 		      const Kvpool__HandoverWriter *m)
 {
@@ -348,10 +360,8 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	w->poison = m->poison;
 	w->served = m->served;
 	w->scratch = m->scratch;
-	w->flushed = m->flushed;
 	w->renamed = m->renamed;
 	w->pristine_copy = m->pristine_copy;
-	w->queued = m->queued;
 	w->was_held = m->was_held;
 	w->seen_gen = m->seen_gen;
 	w->again = m->again;
@@ -364,6 +374,7 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	w->sampling = !m->served;
 	if (w->sampling)
 		pool_store_sampling(n->store, true);
+	w->phase = phase_of(o, m);
 	o->w = w;
 	return 0;
 }

@@ -129,7 +129,7 @@ static int remove_unheard(struct pool_node *n, struct node_entry *e)
 	struct pool_rules rules;
 	int err;
 
-	if (!w || !w->flushed || w->scratch ||
+	if (!w || w->phase == WRITER_OPEN || w->scratch ||
 	    w->phantom_gen || !n->seen_gen)
 		return 0;
 	if (!w->renamed &&
@@ -174,7 +174,7 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 {
 	struct node_object *o = from->own;
 	struct node_writer *w = o->w;
-	bool queued = o->state == NODE_PENDING && !w->sealed;
+	bool queued = w->phase == WRITER_QUEUED;
 	bool heard = pool_node_published(from);
 	/* The master may know it under the old name. */
 	bool told = queued && node_op_told(n, o);
@@ -203,11 +203,13 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	w->by = node_op_by(n);
 	w->renamed = true;
 	w->emptied_ns = 0;
-	w->flushed = true;
 	w->base_gen = to->gen;
 	w->touched_ms = pool_now_ms();
 	w->stale_blob = true;
-	node_candidate_update(n, o);
+	if (w->phase == WRITER_OPEN)
+		node_writer_to(n, w, WRITER_CLOSED);
+	else
+		node_candidate_update(n, o);
 	if (queued) {
 		node_op_forget(n, o);
 		(void)node_write_blob(n, o);
@@ -236,7 +238,7 @@ static int move_held(struct pool_node *n, struct node_entry *from,
 	w->base_gen = to->gen;
 	w->seen_gen = n->seen_gen;
 	w->by = node_op_by(n);
-	w->renamed = w->flushed = w->was_held = true;
+	w->renamed = w->was_held = true;
 	w->ticket = ++n->ticket;
 	err = pool_xattrs_dup(from->xattrs, &w->xattrs);
 	if (!err)

@@ -160,8 +160,38 @@ struct node_content {
 	uint64_t size;
 };
 
+/*
+ * How far a writer is, in more detail than its object's state. It changes only
+ * by node_writer_to, which asserts the edges:
+ *
+ *             +-------------- written again --------+---------+
+ *             v                                     |         |
+ *   new --> OPEN --> CLOSED ---------> SEALING --> SEALED <--> QUEUED
+ *             |       |   ^              ^   |       ^         ^
+ *             |       |   +--- failed ---|---+       |         |
+ *             |       +--> RETRYING -----+           |         |
+ *             +-- its bytes are complete: found at a start, ---+
+ *                 or a published file that is renamed
+ *   each of them --> ENDED
+ *
+ * OPEN, CLOSED and RETRYING are WRITING; SEALED and QUEUED are PENDING.
+ */
+enum writer_phase {
+	WRITER_OPEN,	 /* not closed since it was created or unsealed */
+	WRITER_CLOSED,	 /* a close or a rename made it publishable */
+	WRITER_RETRYING, /* the same; a seal has failed and is to be retried.
+			    It cannot be written any more */
+	WRITER_SEALING,
+	WRITER_SEALED, /* its PUBLISH is not queued yet */
+	/* its PUBLISH is in the outbox; on a client also HELD, until a store
+	 * has a copy */
+	WRITER_QUEUED,
+	WRITER_ENDED, /* DROPPED: open handles keep it */
+};
+
 /* What a local file needs until it is published. */
 struct node_writer {
+	enum writer_phase phase;
 	struct pool_list link; /* in node->writers, oldest first */
 	/* in node->candidates if node_is_candidate, else self-linked */
 	struct pool_list candidate;
@@ -197,28 +227,27 @@ struct node_writer {
 	/* -errno of a failed write; never published then */
 	int poison;
 	struct node_fd fd;   /* O_RDWR, for served writers */
-	bool fd_kept;	     /* all are closed, and `fd` is kept for the seal */
+	/* What it is for; set when it is created. */
 	bool served;	     /* data passes through the daemon */
 	bool scratch;	     /* never published */
-	bool flushed;	     /* a close or a rename made it publishable */
+	/* Where its name and its bytes come from. */
 	bool renamed;	     /* its name came from a rename */
+	bool was_held;	     /* published before under another name: readers may
+				have it open, so its bytes must not change */
 	bool pristine_copy;  /* began as a copy of the published object, and
 				nobody is known to have changed it */
-	bool queued;	     /* a seal retry is scheduled */
-	uint8_t tries;	     /* number of seal retries */
+	bool again;	     /* an earlier process may have sent its PUBLISH */
+	/* What it has at present. */
+	bool fd_kept;	     /* all are closed, and `fd` is kept for the seal */
 	bool sampling;	     /* holds pool_store_sampling on */
 	bool stale_blob;     /* renamed or changed while a worker sealed it */
-	/* `sum` is the checksum of its first sum_size bytes */
-	bool summed;
+	bool summed;	     /* `sum` is that of its first sum_size bytes */
+	uint8_t tries;	     /* number of seal retries */
 	uint64_t sum_size;
 	XXH128_hash_t sum;
-	bool sealed;	     /* PENDING, and its PUBLISH is not queued yet */
-	bool again;	     /* an earlier process may have sent its PUBLISH */
 	/* its PUBLISH until it is acked, or NULL; borrows */
 	struct node_op *op;
 	uint32_t by; /* 1 + uid of who renamed it; 0: nobody, or not known */
-	bool was_held;	     /* published before under another name: readers may
-				have it open, so its bytes must not change */
 };
 
 /* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the
@@ -359,7 +388,7 @@ struct pool_node {
 	struct pool_list pending; /* PENDING, PUBLISH queued or in flight; on a
 				     client also HELD until a store has it */
 	uint32_t pass; /* of node_publish_sealed */
-	unsigned int nsealed; /* in `sealing` and sealed */
+	unsigned int nsealed; /* in `sealing` and WRITER_SEALED */
 	struct pool_list small_seals; /* struct seal: sealed on the loop */
 	unsigned int nsmall_seals;
 	unsigned int nkept_fds; /* at most NODE_KEPT_FDS, for these */
@@ -816,9 +845,12 @@ bool node_is_candidate(const struct node_object *o);
 void node_candidate_update(struct pool_node *n, struct node_object *o);
 /* As pool_node_size_max, of the file that w writes. */
 uint64_t node_size_max(struct pool_node *n, const struct node_writer *w);
-/* A file in own state `state` from now on. */
-void node_own_state(struct pool_node *n, struct node_object *o,
-		    enum node_state state);
+/* Of the object of a writer in this phase. On a client, after QUEUED, HELD. */
+enum node_state node_state_in(enum writer_phase phase);
+/* The only way to change w->phase. Its object's state, n->nsealed and
+ * n->candidates follow. */
+void node_writer_to(struct pool_node *n, struct node_writer *w,
+		    enum writer_phase to);
 void node_own_discard(struct pool_node *n, struct node_object *o);
 void node_own_begin(struct pool_node *n, struct node_entry *e,
 		    struct node_object *o);
@@ -878,13 +910,6 @@ bool node_seals_due(const struct pool_node *n);
 void node_seal_small(struct pool_node *n);
 void node_soon(uv_timer_t *h);
 void node_writers_tick(struct pool_node *n, uint64_t now);
-/* Is it PENDING with its PUBLISH not queued yet? Keeps n->nsealed. */
-static inline void node_writer_sealed(struct pool_node *n,
-				      struct node_writer *w, bool sealed)
-{
-	n->nsealed += (unsigned int)sealed - (unsigned int)w->sealed;
-	w->sealed = sealed;
-}
 /* Queues what is sealed: within a directory in the order of closing. */
 void node_publish_sealed(struct pool_node *n);
 /* Queues o (PENDING) as the latest change; without memory, at a later tick. */

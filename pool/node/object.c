@@ -399,7 +399,7 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 	if (!w)
 		return;
 	o->w = NULL;
-	node_writer_sealed(n, w, false);
+	n->nsealed -= w->phase == WRITER_SEALED;
 	pool_list_del(&w->link);
 	pool_list_del(&w->candidate);
 	if (w->ticket)

@@ -26,8 +26,8 @@ bool node_publishable(const struct node_object *o)
 	const struct node_writer *w = o->w;
 	const struct pool_entry *e = &o->entry->e;
 
-	return o->state == NODE_WRITING && w->flushed && !w->scratch &&
-	       !w->poison &&
+	return (w->phase == WRITER_CLOSED || w->phase == WRITER_RETRYING) &&
+	       !w->scratch && !w->poison &&
 	       (w->renamed ||
 		!node_name_is_temporary(pool_entry_name(e), e->name_len));
 }
@@ -81,12 +81,52 @@ void node_own_show(struct pool_node *n, struct node_entry *e,
 	node_account(n, &e->e);
 }
 
-void node_own_state(struct pool_node *n, struct node_object *o,
-		    enum node_state state)
+/* As drawn in node_priv.h. */
+static bool may_become(enum writer_phase from, enum writer_phase to)
 {
-	node_names_begin(n);
-	node_object_to(o, state);
-	node_names_end(n);
+#define TO(phase) (1u << WRITER_##phase)
+	static const unsigned int edges[] = {
+		[WRITER_OPEN] = TO(CLOSED) | TO(SEALED) | TO(QUEUED),
+		[WRITER_CLOSED] = TO(RETRYING) | TO(SEALING),
+		[WRITER_RETRYING] = TO(RETRYING) | TO(SEALING),
+		[WRITER_SEALING] = TO(CLOSED) | TO(SEALED),
+		[WRITER_SEALED] = TO(SEALED) | TO(QUEUED) | TO(OPEN),
+		[WRITER_QUEUED] = TO(SEALED) | TO(QUEUED) | TO(OPEN),
+		[WRITER_ENDED] = 0,
+	};
+#undef TO
+	return to == WRITER_ENDED || edges[from] >> to & 1;
+}
+
+enum node_state node_state_in(enum writer_phase phase)
+{
+	static const enum node_state states[] = {
+		[WRITER_OPEN] = NODE_WRITING,
+		[WRITER_CLOSED] = NODE_WRITING,
+		[WRITER_RETRYING] = NODE_WRITING,
+		[WRITER_SEALING] = NODE_SEALING,
+		[WRITER_SEALED] = NODE_PENDING,
+		[WRITER_QUEUED] = NODE_PENDING,
+		[WRITER_ENDED] = NODE_DROPPED,
+	};
+
+	return states[phase];
+}
+
+void node_writer_to(struct pool_node *n, struct node_writer *w,
+		    enum writer_phase to)
+{
+	struct node_object *o = w->obj;
+
+	assert(may_become(w->phase, to));
+	n->nsealed -= w->phase == WRITER_SEALED;
+	n->nsealed += to == WRITER_SEALED;
+	w->phase = to;
+	if (o->state != node_state_in(to)) {
+		node_names_begin(n);
+		node_object_to(o, node_state_in(to));
+		node_names_end(n);
+	}
 	node_candidate_update(n, o);
 }
 
@@ -159,25 +199,24 @@ static void learn_outgrown(struct pool_node *n, struct node_entry *e,
 static void own_go(struct pool_node *n, struct node_entry *e,
 		   struct node_object *o)
 {
+	bool sealing = o->state == NODE_SEALING;
+
 	learn_outgrown(n, e, o);
-	if (o->w)
-		pool_xattrs_charge(o->w->xattrs, NULL, 0);
+	pool_xattrs_charge(o->w->xattrs, NULL, 0);
 	o->entry = NULL;
-	node_candidate_update(n, o);
 	node_op_forget(n, o);
-	if (o->state == NODE_SEALING) {
-		node_object_to(o, NODE_DROPPED); /* sealed() removes the file */
+	node_writer_to(n, o->w, WRITER_ENDED);
+	if (sealing) { /* sealed() removes the file */
 		node_object_unref(n, o);
 		return;
 	}
-	node_object_to(o, NODE_DROPPED);
 	if (n->ops)
 		n->ops->object_gone(n->ops_arg, o);
 	node_object_uses(n, o, 0);
 	if (!node_object_remains(n, o))
 		pool_store_remove(n->store, o->id);
 	/* Open handles may still write: they keep the writer part. */
-	if (!o->w || o->w->opens == 0)
+	if (o->w->opens == 0)
 		node_writer_free(n, o);
 	else
 		pool_list_del(&o->w->link);

@@ -99,7 +99,7 @@ static bool passes(int err)
  * mapping) at each tick. */
 static void seal_later(struct pool_node *n, struct node_writer *w)
 {
-	w->queued = true;
+	node_writer_to(n, w, WRITER_RETRYING);
 	pool_count(&n->c.seal_retries);
 	if (w->tries++ < NODE_RETRY_FAST)
 		uv_timer_start(&n->soon, node_soon, NODE_RETRY_MS, 0);
@@ -124,7 +124,7 @@ static void sealed(struct pool_seal *ps, int status)
 		goto out;
 	}
 	if (passes(status) || status == -ECANCELED) {
-		node_own_state(n, o, NODE_WRITING);
+		node_writer_to(n, o->w, WRITER_CLOSED);
 		pool_list_del(&o->w->link);
 		pool_list_add_tail(&n->writers, &o->w->link);
 		if (status != -ECANCELED) /* the store is closing */
@@ -136,14 +136,14 @@ static void sealed(struct pool_seal *ps, int status)
 	if (status) {
 		pool_warn_limited("sealing a file failed: %s",
 				  strerror(-status));
-		node_own_state(n, o, NODE_WRITING);
+		node_writer_to(n, o->w, WRITER_CLOSED);
 		lose(n, o, status);
 		goto out;
 	}
 	node_names_begin(n);
 	o->size = ps->size;
-	node_object_to(o, NODE_PENDING); /* the worker no longer uses it */
 	node_names_end(n);
+	node_writer_to(n, o->w, WRITER_SEALED); /* no worker uses it */
 	o->sum = ps->sum;
 	o->verified = true;
 	pool_count_add(&n->c.put_bytes, o->size);
@@ -157,7 +157,6 @@ static void sealed(struct pool_seal *ps, int status)
 	 */
 	if (o->w->stale_blob)
 		(void)node_write_blob(n, o);
-	node_writer_sealed(n, o->w, true);
 out:
 	pool_xattrs_free(s->xattrs);
 	free(s);
@@ -181,7 +180,7 @@ void node_publish_sealed(struct pool_node *n)
 				      NULL;
 		if (!dir)
 			continue; /* dropped while a worker seals it */
-		if (!w->sealed) {
+		if (w->phase != WRITER_SEALED) {
 			dir->pass = n->pass;
 			continue;
 		}
@@ -190,7 +189,7 @@ void node_publish_sealed(struct pool_node *n)
 			continue;
 		if (node_op_publish(n, w->obj) < 0)
 			return; /* later ones must not overtake it */
-		node_writer_sealed(n, w, false);
+		node_writer_to(n, w, WRITER_QUEUED);
 		pool_list_del(&w->link);
 		pool_list_add_tail(&n->pending, &w->link);
 	}
@@ -199,11 +198,13 @@ void node_publish_sealed(struct pool_node *n)
 void node_publish(struct pool_node *n, struct node_object *o)
 {
 	struct node_writer *w = o->w;
+	bool queued;
 
 	w->ticket = ++n->ticket;
-	node_writer_sealed(n, w, node_op_publish(n, o) < 0);
+	queued = node_op_publish(n, o) == 0;
+	node_writer_to(n, w, queued ? WRITER_QUEUED : WRITER_SEALED);
 	pool_list_del(&w->link);
-	pool_list_add_tail(w->sealed ? &n->sealing : &n->pending, &w->link);
+	pool_list_add_tail(queued ? &n->pending : &n->sealing, &w->link);
 }
 
 /* Runs in the loop's next turn, never inside a request of the mount. */
@@ -298,7 +299,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 		return err;
 	}
 	node_object_uses(n, o, o->size);
-	node_own_state(n, o, NODE_SEALING);
+	node_writer_to(n, w, WRITER_SEALING);
 	w->stale_blob = false;
 	w->ticket = ++n->ticket;
 	pool_list_del(&w->link);
@@ -336,7 +337,6 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	} else {
 		rc = 0;
 	}
-	w->queued = false;
 	if (rc == 0)
 		rc = seal_start(n, o);
 	if (rc == -EBUSY || passes(rc)) {
@@ -348,9 +348,9 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	return rc;
 }
 
-/* queued: only those whose retry is due. A try may remove any of them from the
+/* retries: only those whose retry is due. A try may remove any of them from the
  * list; one that stays goes to its end. */
-static void try_candidates(struct pool_node *n, bool queued)
+static void try_candidates(struct pool_node *n, bool retries)
 {
 	struct pool_list left;
 	struct node_writer *w;
@@ -361,8 +361,8 @@ static void try_candidates(struct pool_node *n, bool queued)
 		w = pool_list_first(&left, struct node_writer, candidate);
 		pool_list_del(&w->candidate);
 		pool_list_add_tail(&n->candidates, &w->candidate);
-		if (!queued || w->queued)
-			(void)node_try_seal(n, w->obj, !queued);
+		if (!retries || w->phase == WRITER_RETRYING)
+			(void)node_try_seal(n, w->obj, !retries);
 	}
 }
 
@@ -378,7 +378,7 @@ bool node_seals_due(const struct pool_node *n)
 
 	pool_list_each(it, tmp, &n->candidates) {
 		w = pool_list_entry(it, struct node_writer, candidate);
-		if (w->queued && w->opens == 0)
+		if (w->phase == WRITER_RETRYING && w->opens == 0)
 			return true;
 	}
 	return false;
@@ -401,11 +401,12 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 		w = pool_list_entry(it, struct node_writer, link);
 		e = w->obj->entry;
 		age = now - w->touched_ms;
-		if (w->queued || w->opens > 0 || w->scratch || !e ||
-		    e->own != w->obj)
+		if (w->phase == WRITER_RETRYING || w->opens > 0 || w->scratch ||
+		    !e || e->own != w->obj)
 			continue;
-		if (age < (w->flushed || w->renamed ? NODE_ABANDON_MS :
-						      NODE_UNOPENED_MS))
+		if (age < (w->phase == WRITER_CLOSED || w->renamed ?
+				   NODE_ABANDON_MS :
+				   NODE_UNOPENED_MS))
 			continue;
 		pool_count(&n->c.abandoned);
 		if (node_publishable(w->obj))

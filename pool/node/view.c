@@ -127,7 +127,7 @@ bool node_object_unlinked(const struct node_object *o)
 
 bool node_object_writable(const struct node_object *o)
 {
-	return o->state == NODE_WRITING && !o->w->queued;
+	return o->state == NODE_WRITING && o->w->phase != WRITER_RETRYING;
 }
 
 bool node_object_served(const struct node_object *o)

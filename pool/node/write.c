@@ -227,7 +227,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 
 	w->summed = false;
 	if (o->state == NODE_WRITING)
-		return w->queued ? -EAGAIN : 0; /* closed: will be sealed */
+		return w->phase == WRITER_RETRYING ? -EAGAIN : 0;
 	if (o->state != NODE_PENDING || node_op_sent(n, o))
 		return -EAGAIN;
 	if (w->was_held)
@@ -238,9 +238,7 @@ int pool_node_unseal(struct pool_node *n, struct node_object *o)
 		return err;
 	node_op_before(n, o, &w->before);
 	node_op_forget(n, o);
-	w->flushed = false;
-	node_own_state(n, o, NODE_WRITING);
-	node_writer_sealed(n, w, false);
+	node_writer_to(n, w, WRITER_OPEN);
 	w->again = false;
 	w->touched_ms = pool_now_ms();
 	node_own_stamp(n, o);
@@ -271,9 +269,11 @@ int pool_node_own_replace(struct pool_node *n, struct node_entry *e)
 int pool_node_writer_flushed(struct pool_node *n, struct node_object *o)
 {
 	if (o->state == NODE_WRITING) {
-		o->w->flushed = true;
 		o->w->touched_ms = pool_now_ms();
-		node_candidate_update(n, o);
+		if (o->w->phase == WRITER_OPEN)
+			node_writer_to(n, o->w, WRITER_CLOSED);
+		else
+			node_candidate_update(n, o);
 	}
 	return o->w ? o->w->poison : 0;
 }

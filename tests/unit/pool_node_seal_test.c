@@ -118,7 +118,7 @@ static int make_busy(struct pool_node *n, unsigned int i,
 	assert_true(fd >= 0);
 	pool_node_writer_flushed(n, o);
 	pool_node_writer_closed(n, o);
-	assert_true(o->w->queued);
+	assert_int_equal(WRITER_RETRYING, o->w->phase);
 	o->w->tries = NODE_RETRY_FAST; /* for so long: no retry but at a tick */
 	node_check(n);
 	*ret_o = o;

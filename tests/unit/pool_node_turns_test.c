@@ -417,17 +417,39 @@ static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
 	run_until(f, is_waiting(n, 2) && is_waiting(n, 3) &&
 		     pool_counter_value(&n->c.publish_waits) > 2);
 	assert_int_equal(NODE_OPS_MAX, n->nops);
-	assert_true(file(n, 2)->own->w->sealed && file(n, 3)->own->w->sealed);
+	assert_int_equal(WRITER_SEALED, file(n, 2)->own->w->phase);
+	assert_int_equal(WRITER_SEALED, file(n, 3)->own->w->phase);
 	n->nops = NODE_OPS_MAX - 1; /* room for one, not for both */
 	node_publish_sealed(n);
-	assert_false(file(n, 2)->own->w->sealed);
-	assert_true(file(n, 3)->own->w->sealed);
+	assert_int_equal(WRITER_QUEUED, file(n, 2)->own->w->phase);
+	assert_int_equal(WRITER_SEALED, file(n, 3)->own->w->phase);
 	n->nops = 2;
 	start_master(f);
 	run_until(f, is_held(n, 1) && is_held(n, 2) && is_held(n, 3));
 	assert_true(file(n, 1)->gen < file(n, 2)->gen);
 	assert_true(file(n, 2)->gen < file(n, 3)->gen);
 	assert_int_equal(0, n->nops);
+}
+
+/* It counts as one that waits no longer, although its handle keeps it. */
+static void a_publication_that_waits_is_unlinked_while_open(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_large(f, 0);
+	struct node_object *o;
+
+	n->nops = NODE_OPS_MAX; /* as if so many others waited */
+	put_one(n, 1);
+	run_until(f, is_waiting(n, 1) && n->nsealed == 1);
+	o = node_object_ref(file(n, 1)->own);
+	pool_node_writer_opened(n, o);
+	assert_int_equal(0, pool_node_unlink(n, file(n, 1)));
+	assert_int_equal(0, n->nsealed);
+	assert_int_equal(WRITER_ENDED, o->w->phase);
+	pool_node_writer_closed(n, o);
+	node_object_unref(n, o);
+	n->nops = 0;
+	node_check(n);
 }
 
 /* ---- fsync ---- */
@@ -619,6 +641,7 @@ int main(int argc, char **argv)
 		TURNS(names_are_judged_only_if_a_rule_changed_and_in_slices),
 		TURNS(a_file_that_waits_is_unlinked_without_a_search),
 		TURNS(publications_beyond_the_bound_wait_and_go_in_order),
+		TURNS(a_publication_that_waits_is_unlinked_while_open),
 		TURNS(an_fsync_waits_for_what_is_being_sealed),
 		TURNS(an_fsync_waits_for_what_is_not_queued_yet),
 		TURNS(the_inventory_is_told_in_slices_while_names_change),
