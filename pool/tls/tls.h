@@ -1,0 +1,98 @@
+/*
+ * TLS 1.3 with certificates on both sides, on connected TCP sockets.
+ *
+ * A process has one struct pool_tls: what the files of a directory say,
+ *
+ *   ca.crt   certificates of the CAs that are trusted, one or more
+ *   tls.crt  this process's certificate, then those of intermediate CAs
+ *   tls.key  its private key, which no other user may read
+ *
+ * (names as in a Kubernetes TLS secret). Each connection has one struct
+ * pool_tls_stream. There is no fallback: no older version, no session tickets,
+ * no renegotiation, no early data. The peer is accepted if a trusted CA signed
+ * its certificate, now is within its dates, and it has the cluster of our own,
+ * a role that is wanted, and (when we dialled) the host that was dialled
+ * (tls_id.h). Both sides check.
+ *
+ * Happy path: open -> start -> shake until 0 -> read and write -> free.
+ *
+ * Failure modes: the files are missing, unreadable, too widely readable, do not
+ * belong together, or are expired (open and reload say which, and the remedy);
+ * the peer does not speak TLS, or is not accepted (shake: -EKEYREJECTED, and
+ * pool_tls_why).
+ *
+ * Thread: struct pool_tls: any. A stream belongs to one thread at a time, and
+ * may be passed on.
+ */
+#ifndef POOL_TLS_TLS_H
+#define POOL_TLS_TLS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "pool/tls/tls_id.h"
+
+#define POOL_TLS_CA "ca.crt"
+#define POOL_TLS_CERT "tls.crt"
+#define POOL_TLS_KEY "tls.key"
+#define POOL_TLS_WHY 512 /* bytes of a text that says why */
+
+struct pool_tls;
+struct pool_tls_stream;
+
+/* Reads the files of dir. 0, or -errno and why, for the user. */
+int pool_tls_open(const char *dir, struct pool_tls **ret,
+		  char why[POOL_TLS_WHY]);
+/* Reads them again, for new streams. On an error, which is returned as by open,
+ * the earlier ones stay in use. */
+int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY]);
+/* Streams may outlive it. NULL: no-op. */
+void pool_tls_close(struct pool_tls *t);
+
+/* Have the files changed since they were read? Three calls of stat(2). */
+bool pool_tls_is_outdated(const struct pool_tls *t);
+/* Seconds until our own certificate expires; negative: it has. */
+int64_t pool_tls_expires_s(struct pool_tls *t);
+const char *pool_tls_cluster(const struct pool_tls *t);
+enum pool_role pool_tls_role(const struct pool_tls *t);
+
+enum pool_tls_side { POOL_TLS_DIALLED, POOL_TLS_ACCEPTED };
+
+/*
+ * A stream on a connected socket, which stays the caller's and must stay open as
+ * long as the stream. It may be blocking. roles: bits of the roles that the
+ * peer may have. host: what was dialled; NULL: any. 0 or -ENOMEM.
+ */
+int pool_tls_start(struct pool_tls *t, int fd, enum pool_tls_side side,
+		   unsigned int roles, const char *host,
+		   struct pool_tls_stream **ret);
+/* 0: the peer is accepted, and pool_tls_peer says who it is. -EAGAIN: call
+ * again when the socket is readable (or writable, if pool_tls_unsent). -errno:
+ * it has failed. */
+int pool_tls_shake(struct pool_tls_stream *s);
+/* Why it has failed, for logs. "" or a text that lives as long as s. */
+const char *pool_tls_why(const struct pool_tls_stream *s);
+/* Valid after shake has returned 0, as long as s. */
+const struct pool_tls_id *pool_tls_peer(const struct pool_tls_stream *s);
+/* As pool_tls_has_host, of the peer's certificate. */
+bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host);
+
+/* Reads as many bytes as there are, at most cap. 0: the peer has closed.
+ * -EAGAIN: none; wait for the socket. Less than cap: the rest may be in the
+ * stream, not in the socket, so that only -EAGAIN says that polling helps. */
+ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap);
+/* Encrypts and sends. Returns how many bytes it took, at least 1; they may not
+ * have been sent yet (pool_tls_unsent). -EAGAIN: earlier ones have not been
+ * sent. Other -errno: the connection is broken. */
+ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
+		       int n);
+/* Sends what was taken. 0: all of it; -EAGAIN: wait for the socket. */
+int pool_tls_flush(struct pool_tls_stream *s);
+bool pool_tls_unsent(const struct pool_tls_stream *s);
+
+/* Does not close the socket. NULL: no-op. */
+void pool_tls_free(struct pool_tls_stream *s);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * Who a certificate says that its holder is.
+ *
+ * The role, and the directories to which a client or node is limited, are in
+ * URI SANs of the form
+ *
+ *     kvpool://CLUSTER/ROLE[/DIRECTORY]
+ *
+ * (as SPIFFE's; an issuer such as cert-manager can set them). A certificate has
+ * one cluster and one role; without DIRECTORY in one of its URIs it is limited
+ * to no directory. URIs with other schemes are ignored. The hosts on which the
+ * holder may be are in DNS and IP SANs; the subject's CN is only for logs.
+ *
+ *   CLUSTER    1 to 63 of a-z A-Z 0-9 . _ -
+ *   ROLE       master, node, client or admin
+ *   DIRECTORY  a path below the pool's root, percent-encoded where RFC 3986
+ *              wants it; no empty component, "." or ".."
+ *
+ * Thread: any; no state.
+ */
+#ifndef POOL_TLS_TLS_ID_H
+#define POOL_TLS_TLS_ID_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <openssl/x509.h>
+
+enum pool_role {
+	POOL_ROLE_MASTER,
+	POOL_ROLE_NODE,	  /* kvpoold: stores, and mounts */
+	POOL_ROLE_CLIENT, /* libkvpool: stores nothing */
+	POOL_ROLE_ADMIN,  /* the kvpool command */
+	POOL_ROLES,
+};
+#define POOL_ROLE_BIT(role) (1u << (role))
+#define POOL_ROLES_ACCEPTED "master, node, client or admin"
+
+#define POOL_CLUSTER_MAX 63
+#define POOL_TLS_DIRS_MAX 16
+#define POOL_TLS_NAME_MAX 127
+
+struct pool_tls_id {
+	char cluster[POOL_CLUSTER_MAX + 1];
+	enum pool_role role;
+	unsigned int ndirs; /* 0: not limited */
+	char *dirs[POOL_TLS_DIRS_MAX]; /* owns; "models/llama", decoded */
+	/* For logs: the CN, or else the first DNS or IP SAN; printable. */
+	char name[POOL_TLS_NAME_MAX + 1];
+};
+
+const char *pool_role_name(enum pool_role role);
+bool pool_role_parse(const char *text, enum pool_role *ret);
+bool pool_cluster_is_valid(const char *text);
+
+/* 0; -ENOMEM; or -EINVAL, and *ret_why (a constant) says what is wrong with the
+ * certificate. After 0, pool_tls_id_fini frees what *ret owns. */
+int pool_tls_id_read(X509 *cert, struct pool_tls_id *ret, const char **ret_why);
+void pool_tls_id_fini(struct pool_tls_id *id);
+
+/* Writes "kvpool://CLUSTER/ROLE[/DIRECTORY]", percent-encoded; dir may be NULL
+ * or begin with '/'. 0; -EINVAL: cluster or dir is not valid; -ENAMETOOLONG. */
+int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
+		 char *to, size_t cap);
+
+/* Do the certificate's DNS or IP SANs contain host, a name or an address
+ * literal? */
+bool pool_tls_has_host(X509 *cert, const char *host);
+
+#endif
