@@ -7,14 +7,18 @@
  *     kvpool://CLUSTER/ROLE[/DIRECTORY]
  *
  * (as SPIFFE's; an issuer such as cert-manager can set them). A certificate has
- * one cluster and one role; without DIRECTORY in one of its URIs it is limited
- * to no directory. URIs with other schemes are ignored. The hosts on which the
- * holder may be are in DNS and IP SANs; the subject's CN is only for logs.
+ * one cluster and one role. Either none of its URIs has a DIRECTORY (it is not
+ * limited), or all of them have; only a client and a node may. URIs with other
+ * schemes are ignored. The hosts on which the holder may be are in DNS and IP
+ * SANs; the subject's CN is only for logs.
  *
- *   CLUSTER    1 to 63 of a-z A-Z 0-9 . _ -
+ *   CLUSTER    1 to POOL_CLUSTER_MAX of a-z A-Z 0-9 . _ -
  *   ROLE       master, node, client or admin
  *   DIRECTORY  a path below the pool's root, percent-encoded where RFC 3986
  *              wants it; no empty component, "." or ".."
+ *
+ * A URI of ours that deviates from this is an error, not ignored: the issuer
+ * meant a limit that would be lost.
  *
  * Thread: any; no state.
  */
@@ -38,14 +42,20 @@ enum pool_role {
 
 #define POOL_CLUSTER_MAX 63
 #define POOL_TLS_DIRS_MAX 16
+#define POOL_TLS_DIR_MAX 1023	   /* bytes of a DIRECTORY, decoded */
+#define POOL_TLS_COMPONENT_MAX 255 /* bytes between its slashes */
 #define POOL_TLS_NAME_MAX 127
+/* Bytes of a URI, all of DIRECTORY encoded. */
+#define POOL_TLS_URI_MAX \
+	(sizeof("kvpool:///master/") + POOL_CLUSTER_MAX + 3 * POOL_TLS_DIR_MAX)
 
 struct pool_tls_id {
 	char cluster[POOL_CLUSTER_MAX + 1];
 	enum pool_role role;
 	unsigned int ndirs; /* 0: not limited */
 	char *dirs[POOL_TLS_DIRS_MAX]; /* owns; "models/llama", decoded */
-	/* For logs: the CN, or else the first DNS or IP SAN; printable. */
+	/* For logs: the CN, or else the first DNS or IP SAN, or else "unnamed".
+	 * ASCII; other bytes are '?'. */
 	char name[POOL_TLS_NAME_MAX + 1];
 };
 
@@ -53,18 +63,22 @@ const char *pool_role_name(enum pool_role role);
 bool pool_role_parse(const char *text, enum pool_role *ret);
 bool pool_cluster_is_valid(const char *text);
 
-/* 0; -ENOMEM; or -EINVAL, and *ret_why (a constant) says what is wrong with the
- * certificate. After 0, pool_tls_id_fini frees what *ret owns. */
+/* 0; -ENOMEM; or -EINVAL, and *ret_why (a constant that continues "the
+ * certificate ...") says what is wrong with it. After 0, pool_tls_id_fini frees
+ * what *ret owns. */
 int pool_tls_id_read(X509 *cert, struct pool_tls_id *ret, const char **ret_why);
 void pool_tls_id_fini(struct pool_tls_id *id);
 
-/* Writes "kvpool://CLUSTER/ROLE[/DIRECTORY]", percent-encoded; dir may be NULL
- * or begin with '/'. 0; -EINVAL: cluster or dir is not valid; -ENAMETOOLONG. */
+/* Writes "kvpool://CLUSTER/ROLE[/DIRECTORY]", percent-encoded; dir may be NULL,
+ * and may begin or end with '/'. 0; -EINVAL: cluster or dir is not valid, or
+ * the role has no dir; -ENAMETOOLONG: dir or cap. */
 int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
 		 char *to, size_t cap);
 
 /* Do the certificate's DNS or IP SANs contain host, a name or an address
- * literal? */
+ * literal without brackets? Case, a final dot and an IPv6 zone ("%eth0") do not
+ * matter. A wildcard in a SAN matches nothing: a node that has one could act as
+ * any other. */
 bool pool_tls_has_host(X509 *cert, const char *host);
 
 #endif
