@@ -91,6 +91,7 @@ SRC_chaos   := $(wildcard tests/chaos/*.c)
 SRC_sim     := $(filter-out %_test.c %/bench_sim.c,$(wildcard tests/sim/*.c))
 SRC_fake    := $(wildcard tests/unit/fake_verbs*.c)
 SRC_kernel  := tests/unit/fs_kernel.c
+SRC_with_pki := $(shell grep -ls 'tls_pki\.h' tests/unit/*_test.c)
 SRC_on_nodes := $(shell grep -ls 'pool_node_fixture\.h' tests/unit/*_test.c)
 SRC_sweep   := $(wildcard tests/sweep/sweep*.c)
 SRC_helpers := $(shell grep -ls '^int main\>' tests/it/*.c tests/bench/*.c) \
@@ -270,6 +271,10 @@ $(call tests,$(SRC_on_nodes)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
 $(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_told
 $(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send_file
+# With certificates.
+$(call tests,$(SRC_with_pki)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
+		$(OBJ)/tests/tls_pki.o $(OBJ)/libkv.a
+	$(LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(OBJ)/libcli.a $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
 

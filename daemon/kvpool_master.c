@@ -43,7 +43,7 @@ static const char usage[] =
 static struct {
 	struct pool_hostport listen, admin;
 	const char *state_file, *log_file, *etcd, *cluster, *advertise;
-	const char *allow_user, *admin_name, *run_dir;
+	const char *allow_user, *admin_name, *run_dir, *tls_dir;
 	struct pool_trust trust;
 	uint64_t heartbeat_ms, summary_ms, lease_ms;
 	uint64_t repair_rate, repair_copies;
@@ -344,6 +344,7 @@ static int start_master(struct program *p)
 		.loop = &p->base.loop,
 		.listen = conf.listen,
 		.trust = conf.insecure ? NULL : &conf.trust,
+		.tls = p->base.tls.tls,
 		.state_file = conf.state_file,
 		.heartbeat_ms = (unsigned int)conf.heartbeat_ms,
 		.recover_ms = conf.recover ? MASTER_RECOVER_MS : 0,
@@ -422,6 +423,8 @@ static int run(void)
 	/* On an error the process exits, which closes all that is open. */
 	if (daemon_program_open(&p.base, stop) ||
 	    pool_trust_metrics(&conf.trust, p.base.metrics) ||
+	    daemon_tls_open(&p.base.tls, conf.tls_dir, POOL_ROLE_MASTER,
+			    &p.base.loop, p.base.metrics) ||
 	    POOL_TURNS_REGISTER(p.base.metrics, &p.base.turns,
 				"kvpool_master_loop_turn") ||
 	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)))
@@ -481,7 +484,8 @@ static int check_options(void)
 		daemon_option_find(options, "listen");
 	const struct daemon_option *admin =
 		daemon_option_find(options, "admin");
-	int rc = daemon_option_check_listen(listen, conf.insecure, stderr);
+	int rc = daemon_option_check_listen(
+		listen, conf.insecure || conf.tls_dir, stderr);
 
 	if (!rc)
 		rc = daemon_option_check_listen(admin, conf.insecure, stderr);

@@ -280,6 +280,7 @@ static int start_node(struct node_program *p)
 		.reserve = !p->conf->no_passthrough && p->conf->mount,
 		.verbs = p->verbs,
 		.trust = trust_of(p),
+		.tls = p->base.tls.tls,
 		.movers = (unsigned int)p->conf->movers,
 		.prefetch_max = (unsigned int)p->conf->prefetch,
 		.hot_gets = (unsigned int)p->conf->hot_gets,
@@ -503,6 +504,10 @@ static int start(struct node_program *p)
 				    p->base.metrics);
 	if (!rc)
 		rc = pool_trust_metrics(&p->trust, p->base.metrics);
+	if (!rc)
+		rc = daemon_tls_open(&p->base.tls, p->conf->tls_dir,
+				     POOL_ROLE_NODE, &p->base.loop,
+				     p->base.metrics);
 	if (!rc && p->conf->allow_faults)
 		rc = daemon_faults_allow(p->base.metrics);
 	if (!rc && p->conf->takeover)

@@ -281,6 +281,11 @@ static int check_master_options(void)
 			stderr);
 	if (conf.etcd && !master->seen)
 		conf.masters.n = 0;
+	if (conf.embedded && conf.tls_dir)
+		return daemon_option_reject(
+			daemon_option_find(options, "tls-dir"),
+			"without --embedded: a certificate is that of a node "
+			"or that of a master. Start kvpool-master", stderr);
 	if (!conf.embedded || conf.insecure ||
 	    pool_host_is_loopback(conf.masters.at[0].host))
 		return 0;
@@ -305,15 +310,11 @@ static int check_transport(void)
 
 static int check_options(void)
 {
-	static const char *const listeners[] = { "listen", "admin" };
-	size_t i;
-
-	for (i = 0; i < sizeof(listeners) / sizeof(listeners[0]); i++)
-		if (daemon_option_check_listen(
-			    daemon_option_find(options, listeners[i]),
-			    conf.insecure, stderr))
-			return -EINVAL;
-	if (check_master_options() || check_transport() ||
+	if (daemon_option_check_listen(daemon_option_find(options, "listen"),
+				       conf.insecure || conf.tls_dir, stderr) ||
+	    daemon_option_check_listen(daemon_option_find(options, "admin"),
+				       conf.insecure, stderr) ||
+	    check_master_options() || check_transport() ||
 	    daemon_option_users(daemon_option_find(options, "allow-user"),
 				&conf.trust, stderr) ||
 	    daemon_option_admin_names(daemon_option_find(options, "admin-name"),

@@ -29,7 +29,7 @@ struct daemon_node_conf {
 	uint64_t hot_gets, cold_ms, deadline_ms;
 	uint64_t heartbeat_ms;
 	const char *rdma_device;
-	const char *allow_user, *admin_name;
+	const char *allow_user, *admin_name, *tls_dir;
 	struct pool_trust trust; /* from allow_user; unused if insecure */
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */

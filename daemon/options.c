@@ -218,12 +218,12 @@ struct daemon_option *daemon_option_find(struct daemon_option *opts,
 	return opts;
 }
 
-int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
+int daemon_option_check_listen(const struct daemon_option *o, bool any_address,
 			       FILE *err)
 {
 	const struct pool_hostport *hp = o->value;
 
-	if (insecure || pool_host_is_loopback(hp->host))
+	if (any_address || pool_host_is_loopback(hp->host))
 		return 0;
 	return daemon_option_reject(o, DAEMON_LISTEN_ACCEPTED, err);
 }

@@ -66,11 +66,18 @@ struct daemon_option {
 	  .arg = "NAME[,NAME]...",                                             \
 	  .help = "Host names accepted in HTTP requests, in addition to\n"      \
 		  "localhost, the names and the addresses of this machine." }, \
+	{ .name = "tls-dir",                                                   \
+	  .type = OPT_STRING,                                                  \
+	  .value = &(c).tls_dir,                                               \
+	  .arg = "DIR",                                                        \
+	  .help = "Directory with ca.crt, tls.crt and tls.key. Then both\n"    \
+		  "ends of every connection by TCP show a certificate\n"       \
+		  "of the pool, and any address is allowed." },                \
 	{ .name = "insecure",                                                  \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).insecure,                                              \
 	  .help = "Allow addresses other than loopback, and any local user\n"   \
-		  "on loopback. There is no authentication yet." },            \
+		  "on loopback, without any authentication." },            \
 	{ .name = "foreground",                                                \
 	  .type = OPT_FLAG,                                                    \
 	  .value = &(c).foreground,                                            \
@@ -129,14 +136,14 @@ struct daemon_option *daemon_option_find(struct daemon_option *opts,
 					 const char *name);
 #define DAEMON_LISTEN_ACCEPTED \
 	"a loopback address (127.0.0.1, [::1], localhost); " \
-	"or any address together with --insecure: there is no " \
-	"authentication, so whoever reaches the port can read and " \
-	"change the pool"
+	"or any address together with --tls-dir; or with --insecure, and " \
+	"then whoever reaches the port can read and change the pool"
 /*
  * Checks o, an OPT_HOSTPORT to listen on: addresses other than loopback need
- * insecure (--insecure). 0 or -EINVAL (printed to err, with the remedy).
+ * any_address (--tls-dir or --insecure). 0 or -EINVAL (printed to err, with the
+ * remedy).
  */
-int daemon_option_check_listen(const struct daemon_option *o, bool insecure,
+int daemon_option_check_listen(const struct daemon_option *o, bool any_address,
 			       FILE *err);
 
 /* Checks o, a list of host names (OPT_STRING; NULL: none). 0 or -EINVAL

@@ -29,9 +29,11 @@ static void on_stop(uv_signal_t *sig, int signum)
 
 static void on_hup(uv_signal_t *sig, int signum)
 {
-	(void)sig;
+	struct daemon_program *p = sig->data;
+
 	(void)signum;
 	daemon_log_reopen();
+	daemon_tls_check(&p->tls);
 }
 
 /* On a new loop this fails only without descriptors or memory. */
@@ -87,6 +89,7 @@ void daemon_program_closed(struct daemon_program *p)
 	uv_close((uv_handle_t *)&p->term, NULL);
 	uv_close((uv_handle_t *)&p->intr, NULL);
 	uv_close((uv_handle_t *)&p->hup, NULL);
+	daemon_tls_stop(&p->tls);
 	pool_turns_close(&p->turns, NULL);
 }
 
@@ -95,6 +98,7 @@ int daemon_program_run(struct daemon_program *p)
 	daemon_background_ready();
 	uv_run(&p->loop, UV_RUN_DEFAULT);
 	pool_metrics_close(p->metrics);
+	pool_tls_close(p->tls.tls);
 	if (uv_loop_close(&p->loop)) {
 		pool_error("a handle was left open at the end");
 		return 1;

@@ -16,6 +16,7 @@
 #include <uv.h>
 
 #include "daemon/admin.h"
+#include "daemon/tls.h"
 #include "pool/base/metric.h"
 #include "pool/base/turns.h"
 
@@ -24,12 +25,13 @@ struct daemon_program {
 	struct pool_turns turns; /* registered by the program */
 	uv_signal_t term, intr, hup;
 	struct pool_metrics *metrics;
+	struct daemon_tls tls; /* opened by the program */
 	void (*stop)(struct daemon_program *p);
 	bool closing;
 };
 
 /* Sets up loop, metrics and signals (SIGPIPE is ignored, SIGHUP reopens the
- * log). 0 or -errno, logged. */
+ * log and reads changed certificates). 0 or -errno, logged. */
 int daemon_program_open(struct daemon_program *p,
 			void (*stop)(struct daemon_program *p));
 /* Begins the shutdown, like SIGTERM. */

@@ -194,7 +194,8 @@ static int start_listener(struct master_ha *ha)
 
 	if (err)
 		return err;
-	pool_listener_trust(ha->listener, ha->o.master.trust);
+	if (!ha->o.master.tls)
+		pool_listener_trust(ha->listener, ha->o.master.trust);
 	ha->port = pool_listener_port(ha->listener);
 	if (ha->o.advertise)
 		snprintf(ha->address, sizeof(ha->address), "%s",
@@ -256,7 +257,8 @@ int master_ha_open(const struct master_ha_opts *opts,
 		return -ENOMEM;
 	ha->o = *opts;
 	snprintf(ha->prefix, sizeof(ha->prefix), "/kvpool/%s/", opts->cluster);
-	standby_init(&ha->standby, opts->master.loop, leader_elsewhere, ha);
+	standby_init(&ha->standby, opts->master.loop, opts->master.tls,
+		     leader_elsewhere, ha);
 	err = start_etcd(ha);
 	if (!err)
 		err = start_listener(ha);

@@ -57,6 +57,7 @@
 
 struct master {
 	uv_loop_t *loop;
+	struct pool_tls *tls; /* borrows; NULL: plain */
 	char *state_path; /* owns, or NULL */
 	unsigned int heartbeat_ms, summary_s;
 	struct master_map map;

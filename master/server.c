@@ -355,7 +355,8 @@ static int open_listener(struct master *m, const struct master_opts *opts)
 				 &m->listener);
 	if (err)
 		return err;
-	pool_listener_trust(m->listener, opts->trust);
+	if (!opts->tls)
+		pool_listener_trust(m->listener, opts->trust);
 	m->port = pool_listener_port(m->listener);
 	return 0;
 }
@@ -372,6 +373,7 @@ int master_open(const struct master_opts *opts, struct master **ret_master)
 		return -ENOMEM;
 	}
 	m->loop = opts->loop;
+	m->tls = opts->tls;
 	m->heartbeat_ms = opts->heartbeat_ms ? opts->heartbeat_ms : 1000;
 	m->sessions_addr_max = opts->sessions_addr_max ?
 				       opts->sessions_addr_max :

@@ -30,6 +30,7 @@
 struct master;
 
 struct etcd_state;
+struct pool_tls;
 struct pool_trust;
 
 /* Defaults of the programs' options: bytes a second; copies in flight. */
@@ -51,6 +52,8 @@ struct master_opts {
 	void *acting_arg;
 	/* Local users that may connect. Borrows; NULL: all. */
 	struct pool_trust *trust;
+	/* TLS by TCP, instead of `trust`. Borrows; NULL: plain */
+	struct pool_tls *tls;
 	unsigned int heartbeat_ms;   /* 0: 1000 */
 	/* The state was lost: for so long collect the epochs that nodes have
 	 * seen, then begin a higher one (recover.c). 0: no. */

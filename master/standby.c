@@ -73,9 +73,11 @@ static const struct pool_conn_ops conn_ops = {
 };
 
 void standby_init(struct standby *s, uv_loop_t *loop,
-		  const char *(*leader)(void *arg), void *arg)
+		  struct pool_tls *tls, const char *(*leader)(void *arg),
+		  void *arg)
 {
 	s->loop = loop;
+	s->tls = tls;
 	s->leader = leader;
 	s->arg = arg;
 	pool_list_init(&s->visitors);
@@ -85,7 +87,9 @@ void standby_accept(struct standby *s, int fd)
 {
 	struct pool_conn_opts opts = { .ops = &conn_ops,
 				       .idle_timeout_ms = VISIT_MS,
-				       .first = POOL_MSG_JOIN };
+				       .first = POOL_MSG_JOIN,
+				       .tls = s->tls,
+				       .tls_roles = POOL_ROLES_USERS };
 	struct visitor *v = s->nvisitors < STANDBY_VISITORS_MAX ?
 				    calloc(1, sizeof(*v)) : NULL;
 

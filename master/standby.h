@@ -17,6 +17,7 @@
 struct standby {
 	uv_loop_t *loop;
 	const char *(*leader)(void *arg); /* "HOST:PORT", or "" */
+	struct pool_tls *tls; /* borrows; NULL: plain */
 	void *arg;
 	struct pool_list visitors;
 	unsigned int nvisitors;
@@ -26,7 +27,8 @@ struct standby {
 };
 
 void standby_init(struct standby *s, uv_loop_t *loop,
-		  const char *(*leader)(void *arg), void *arg);
+		  struct pool_tls *tls, const char *(*leader)(void *arg),
+		  void *arg);
 /* Takes ownership of fd. */
 void standby_accept(struct standby *s, int fd);
 /* Closes all connections, then calls closed(arg): inside this call if there are

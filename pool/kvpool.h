@@ -170,6 +170,11 @@ struct kvpool_options {
 	 * Those daemons must accept this user, too (--allow-user). With
 	 * KVPOOL_INSECURE users are not checked. */
 	const char *allow_users;
+	/* Directory with ca.crt, tls.crt and tls.key: the certificate of a
+	 * client of this pool. Needed if its masters and nodes have --tls-dir;
+	 * then `listen` may be any address. NULL: the environment variable
+	 * KVPOOL_TLS_DIR, if it is set and not empty; "": none. */
+	const char *tls_dir;
 };
 
 /*

@@ -280,6 +280,7 @@ static void pool_free(struct kvpool *p, bool remove_files)
 	verbs_close(p->verbs);
 	client_dir_give(p, remove_files);
 	client_lines_fini(&p->lines);
+	pool_tls_close(p->tls);
 	client_buffers_fini(&p->buffers);
 	pthread_mutex_destroy(&p->mutex);
 	pthread_cond_destroy(&p->changed);
@@ -392,11 +393,11 @@ static int set_addresses(struct kvpool *p, const struct kvpool_options *o)
 	if (err < 0)
 		return client_fail(err, "`listen`: \"%s\" is not HOST:PORT",
 				   listen);
-	if (!pool_host_is_loopback(p->opts.listen.host) &&
+	if (!pool_host_is_loopback(p->opts.listen.host) && !p->tls &&
 	    !(o->flags & KVPOOL_INSECURE))
 		return client_fail(-EINVAL, "`listen`: %s is not loopback, and "
-				   "there is no authentication: set "
-				   "KVPOOL_INSECURE to allow it", listen);
+				   "there is no authentication: set `tls_dir`, "
+				   "or KVPOOL_INSECURE to allow it", listen);
 	return 0;
 }
 
@@ -442,11 +443,33 @@ static int set_trust(struct kvpool *p, const struct kvpool_options *o)
 	return 0;
 }
 
+static int set_tls(struct kvpool *p, const struct kvpool_options *o)
+{
+	const char *dir = o->tls_dir ? o->tls_dir : getenv("KVPOOL_TLS_DIR");
+	char why[POOL_TLS_WHY];
+	int err;
+
+	if (!dir || !dir[0])
+		return 0;
+	err = pool_tls_open(dir, &p->tls, why);
+	if (err)
+		return client_fail(err, "`tls_dir`: %s", why);
+	if (pool_tls_role(p->tls) != POOL_ROLE_CLIENT)
+		return client_fail(-EINVAL, "`tls_dir`: %s/" POOL_TLS_CERT
+				   " is the certificate of a %s; this needs "
+				   "that of a client", dir,
+				   pool_role_name(pool_tls_role(p->tls)));
+	p->opts.tls = p->lines.tls = p->tls;
+	return 0;
+}
+
 static int set_options(struct kvpool *p, const struct kvpool_options *o)
 {
 	char name[64];
-	int err = set_addresses(p, o);
+	int err = set_tls(p, o);
 
+	if (!err)
+		err = set_addresses(p, o);
 	if (!err)
 		err = open_devices(p, o->rdma_device);
 	if (err)

@@ -44,6 +44,7 @@
 #include "pool/base/mailbox.h"
 #include "pool/node/node.h"
 #include "pool/conn/trust.h"
+#include "pool/tls/tls.h"
 
 #define CLIENT_BUFFERS_MAX 4096
 #define CLIENT_ASK_MAX 256 /* keys of a query whose paths are made before it
@@ -100,6 +101,7 @@ struct kvpool {
 	int dir_fd; /* of `dir`'s parent, locked; owns */
 	unsigned int forks; /* the process's fork count at connect */
 	struct pool_trust trust;
+	struct pool_tls *tls; /* owns; NULL: plain */
 
 	uv_loop_t loop;
 	pthread_t thread;

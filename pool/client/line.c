@@ -29,21 +29,30 @@
 #include <unistd.h>
 
 #include "pool/base/clock.h"
+#include "pool/base/guard.h"
+#include "pool/base/log.h"
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
 #include "pool/conn/hello.h"
 #include "pool/conn/unpack.h"
+#include "pool/tls/tls.h"
 
 #define LINE_DIAL_MS 1000
 #define LINE_ERROR_MAX 4096 /* bytes of an ERROR */
 
 enum { ASK, BULK };
 
+/* A connection of a line. */
+struct wire {
+	int fd; /* owns; -1: none */
+	struct pool_tls_stream *tls; /* owns, or NULL: plain */
+};
+
 struct client_line {
 	struct pool_list link; /* idle */
 	struct client_lines *lines;
 	struct pool_peer_addr to;
-	int fd[2]; /* own; BULK: -1 until it is needed */
+	struct wire wire[2]; /* BULK: fd -1 until it is needed */
 	uint16_t version; /* the lower of both sides' */
 	unsigned int slot;
 	int wake_at; /* SO_RCVLOWAT of BULK */
@@ -53,16 +62,29 @@ struct client_line {
 
 /* ---- bytes ---- */
 
-static int send_all(int fd, const uint8_t *p, size_t len)
+/* As send(2), but -errno. */
+static ssize_t send_some(struct wire *w, const uint8_t *p, size_t len)
+{
+	struct iovec iov = { .iov_base = (uint8_t *)(uintptr_t)p,
+			     .iov_len = len };
+	ssize_t n;
+
+	if (w->tls)
+		return pool_tls_write(w->tls, &iov, 1);
+	do
+		n = send(w->fd, p, len, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+static int send_all(struct wire *w, const uint8_t *p, size_t len)
 {
 	ssize_t n;
 
 	while (len > 0) {
-		n = send(fd, p, len, MSG_NOSIGNAL);
-		if (n < 0 && errno == EINTR)
-			continue;
+		n = send_some(w, p, len);
 		if (n < 0)
-			return errno == EAGAIN ? -ETIMEDOUT : -errno;
+			return n == -EAGAIN ? -ETIMEDOUT : (int)n;
 		p += n;
 		len -= (size_t)n;
 	}
@@ -70,25 +92,30 @@ static int send_all(int fd, const uint8_t *p, size_t len)
 }
 
 /* Blocks for 1 to len bytes. Returns how many, or -errno. */
-static ssize_t recv_some(int fd, void *to, size_t len)
+static ssize_t recv_some(struct wire *w, void *to, size_t len)
 {
 	ssize_t n;
 
-	do
-		n = recv(fd, to, len, 0);
-	while (n < 0 && errno == EINTR);
+	if (w->tls) {
+		n = pool_tls_read(w->tls, to, len);
+	} else {
+		do
+			n = recv(w->fd, to, len, 0);
+		while (n < 0 && errno == EINTR);
+		n = n < 0 ? -errno : n;
+	}
 	if (n < 0)
-		return errno == EAGAIN ? -ETIMEDOUT : -errno;
+		return n == -EAGAIN ? -ETIMEDOUT : n;
 	return n == 0 ? -ECONNRESET : n;
 }
 
-static int recv_all(int fd, void *to, size_t len)
+static int recv_all(struct wire *w, void *to, size_t len)
 {
 	uint8_t *p = to;
 	ssize_t n;
 
 	while (len > 0) {
-		n = recv_some(fd, p, len);
+		n = recv_some(w, p, len);
 		if (n < 0)
 			return (int)n;
 		p += n;
@@ -122,18 +149,18 @@ static int add_frame(struct client_line *l, uint16_t type, uint64_t req,
 	return 0;
 }
 
-static int send_out(struct client_line *l, int which)
+static int send_out(struct client_line *l, unsigned int which)
 {
-	int err = send_all(l->fd[which], l->out, l->out_len);
+	int err = send_all(&l->wire[which], l->out, l->out_len);
 
 	l->out_len = 0;
 	return err;
 }
 
-static int recv_header(int fd, struct pool_frame *ret_frame)
+static int recv_header(struct wire *w, struct pool_frame *ret_frame)
 {
 	uint8_t header[POOL_WIRE_HEADER];
-	int err = recv_all(fd, header, sizeof(header));
+	int err = recv_all(w, header, sizeof(header));
 
 	return err ? err : pool_frame_decode(header, ret_frame);
 }
@@ -176,21 +203,21 @@ static int dial(const struct pool_hostport *to, unsigned int stall_ms)
 }
 
 /* 0; -EHOSTDOWN: another node answers at this address. */
-static int recv_hello(struct client_line *l, int fd)
+static int recv_hello(struct client_line *l, struct wire *w)
 {
 	uint8_t payload[256];
 	struct pool_frame f;
 	const Kvpool__Hello *hello;
 	ProtobufCMessage *msg;
 	bool right;
-	int err = recv_header(fd, &f);
+	int err = recv_header(w, &f);
 
 	if (err)
 		return err;
 	if (f.type != POOL_MSG_HELLO || f.payload_len > sizeof(payload) ||
 	    f.bulk_len > 0)
 		return -EPROTO;
-	err = recv_all(fd, payload, f.payload_len);
+	err = recv_all(w, payload, f.payload_len);
 	if (err)
 		return err;
 	if (pool_unpack(pool_msg_bound(POOL_MSG_HELLO), payload, f.payload_len,
@@ -206,7 +233,7 @@ static int recv_hello(struct client_line *l, int fd)
 
 static int check_owner(const struct client_line *l, int fd)
 {
-	struct pool_trust *t = l->lines->trust;
+	struct pool_trust *t = l->lines->tls ? NULL : l->lines->trust;
 	uid_t uid;
 	int err = t ? pool_trust_peer(t, fd, &uid) : 0;
 
@@ -215,37 +242,68 @@ static int check_owner(const struct client_line *l, int fd)
 	return err;
 }
 
+/* The handshake, if the pool has certificates. It blocks as long as a dial. */
+static int secure(struct client_line *l, unsigned int which)
+{
+	struct pool_tls *tls = l->lines->tls;
+	struct wire *w = &l->wire[which];
+	const struct pool_tls_want want = {
+		.dialled = true,
+		.roles = POOL_ROLES_USERS,
+		.host = l->to.tcp.host,
+		.blocking = true,
+		.bulk = which == BULK,
+	};
+	int err = tls ? pool_tls_start(tls, w->fd, &want, &w->tls) : 0;
+
+	if (err || !tls)
+		return err;
+	err = pool_tls_shake(w->tls);
+	if (err == -EKEYREJECTED)
+		pool_warn_limited("%s:%u: TLS: not accepted: %s",
+				  l->to.tcp.host, l->to.tcp.port,
+				  pool_tls_why(w->tls));
+	pool_tls_count(tls, err);
+	return err == -EAGAIN ? -ETIMEDOUT : err;
+}
+
 static uint32_t lane_of(const struct client_line *l)
 {
 	return l->lines->first_lane + l->slot;
 }
 
-static int open_one(struct client_line *l, int which)
+static int open_one(struct client_line *l, unsigned int which)
 {
+	struct wire *w = &l->wire[which];
 	Kvpool__Hello hello;
 	int err;
 
-	l->fd[which] = dial(&l->to.tcp, l->lines->stall_ms);
-	if (l->fd[which] < 0)
-		return l->fd[which];
+	w->fd = dial(&l->to.tcp, l->lines->stall_ms);
+	if (w->fd < 0)
+		return w->fd;
+	err = secure(l, which);
+	if (err)
+		return err;
 	l->version = pool_wire_version;
 	pool_hello_init(&hello, l->lines->id, which == BULK ? lane_of(l) : 0);
 	err = add_frame(l, POOL_MSG_HELLO, 0, &hello.base);
 	if (!err)
 		err = send_out(l, which);
 	if (!err)
-		err = recv_hello(l, l->fd[which]);
+		err = recv_hello(l, w);
 	/* Only now: the owner is known once the peer has accepted. */
 	if (!err)
-		err = check_owner(l, l->fd[which]);
+		err = check_owner(l, w->fd);
 	return err;
 }
 
 static void line_free(struct client_line *l)
 {
-	for (int i = 0; i < 2; i++)
-		if (l->fd[i] >= 0)
-			close(l->fd[i]);
+	for (int i = 0; i < 2; i++) {
+		pool_tls_free(l->wire[i].tls);
+		if (l->wire[i].fd >= 0)
+			close(l->wire[i].fd);
+	}
 	free(l->out);
 	free(l);
 }
@@ -341,21 +399,26 @@ static struct client_line *line_new(struct client_lines *s,
 	l->lines = s;
 	l->to = *to;
 	l->slot = (unsigned int)slot;
-	l->fd[ASK] = l->fd[BULK] = -1;
+	l->wire[ASK].fd = l->wire[BULK].fd = -1;
 	l->wake_at = 1;
 	return l;
+}
+
+/* Is it readable, or broken? */
+static bool has_input(int fd)
+{
+	char byte;
+
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+	       (errno != EAGAIN && errno != EINTR);
 }
 
 /* The peer may have closed an idle line: then it is readable, although nothing
  * was asked for. */
 static bool is_stale(const struct client_line *l)
 {
-	char byte;
-
 	for (int i = 0; i < 2; i++)
-		if (l->fd[i] >= 0 &&
-		    (recv(l->fd[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
-		     (errno != EAGAIN && errno != EINTR)))
+		if (l->wire[i].fd >= 0 && has_input(l->wire[i].fd))
 			return true;
 	return false;
 }
@@ -398,9 +461,9 @@ struct client_line *client_line_take(struct client_lines *s,
 
 	if (!l)
 		return NULL;
-	if (l->fd[ASK] < 0)
+	if (l->wire[ASK].fd < 0)
 		err = open_one(l, ASK);
-	if (!err && bulk && l->fd[BULK] < 0)
+	if (!err && bulk && l->wire[BULK].fd < 0)
 		err = open_one(l, BULK);
 	if (!err)
 		return l;
@@ -451,8 +514,9 @@ static void wake_at(struct client_line *l, uint64_t bytes)
 {
 	int at = bytes < POOL_CONN_SLICE ? (int)bytes : (int)POOL_CONN_SLICE;
 
-	if (at != l->wake_at &&
-	    setsockopt(l->fd[BULK], SOL_SOCKET, SO_RCVLOWAT, &at,
+	/* A record of TLS is complete only with its last byte. */
+	if (at != l->wake_at && !l->wire[BULK].tls &&
+	    setsockopt(l->wire[BULK].fd, SOL_SOCKET, SO_RCVLOWAT, &at,
 		       sizeof(at)) == 0)
 		l->wake_at = at;
 }
@@ -474,10 +538,14 @@ static int poll_for(struct pollfd *at, nfds_t n, unsigned int ms)
 /* Waits until one of the two connections is readable: ASK, BULK or -errno. */
 static int wait_both(struct client_line *l)
 {
-	struct pollfd at[2] = { { .fd = l->fd[ASK], .events = POLLIN },
-				{ .fd = l->fd[BULK], .events = POLLIN } };
-	int n = poll_for(at, 2, PATIENCE_MS);
+	struct pollfd at[2] = { { .fd = l->wire[ASK].fd, .events = POLLIN },
+				{ .fd = l->wire[BULK].fd, .events = POLLIN } };
+	int n;
 
+	for (int i = ASK; i <= BULK; i++)
+		if (l->wire[i].tls && pool_tls_has_input(l->wire[i].tls))
+			return i;
+	n = poll_for(at, 2, PATIENCE_MS);
 	if (n == 0) {
 		wake_at(l, 1);
 		n = poll_for(at, 2, l->lines->stall_ms);
@@ -494,7 +562,7 @@ static int pass_error(struct client_line *l, const struct pool_frame *f)
 
 	return f->payload_len > sizeof(text) ?
 		       -EPROTO :
-		       recv_all(l->fd[ASK], text, f->payload_len);
+		       recv_all(&l->wire[ASK], text, f->payload_len);
 }
 
 int client_line_answer(struct client_line *l, uint64_t least_bulk,
@@ -507,7 +575,7 @@ int client_line_answer(struct client_line *l, uint64_t least_bulk,
 		wake_at(l, POOL_WIRE_HEADER + least_bulk);
 		which = wait_both(l);
 	}
-	err = which < 0 ? which : recv_header(l->fd[which], &f);
+	err = which < 0 ? which : recv_header(&l->wire[which], &f);
 	if (err)
 		return err;
 	ret->req = f.req;
@@ -527,7 +595,7 @@ int client_line_answer(struct client_line *l, uint64_t least_bulk,
  */
 static ssize_t recv_lane(struct client_line *l, void *to, size_t len)
 {
-	struct pollfd at = { .fd = l->fd[BULK], .events = POLLIN };
+	struct pollfd at = { .fd = l->wire[BULK].fd, .events = POLLIN };
 	uint64_t end = pool_now_ms() + l->lines->stall_ms;
 	ssize_t n;
 
@@ -545,13 +613,27 @@ static ssize_t recv_lane(struct client_line *l, void *to, size_t len)
 	}
 }
 
+/* By TLS. OpenSSL must not be given the application's memory (guard.h). */
+static ssize_t recv_record(struct wire *w, void *to, size_t len)
+{
+	uint8_t record[16 << 10];
+	ssize_t n = recv_some(w, record,
+			      len < sizeof(record) ? len : sizeof(record));
+	int err = n > 0 ? pool_guard_copy(to, record, (size_t)n) : 0;
+
+	return err ? err : n;
+}
+
 ssize_t client_line_bytes(struct client_line *l, const struct client_answer *a,
 			  void *to, size_t len)
 {
 	size_t slice = len < POOL_CONN_SLICE ? len : POOL_CONN_SLICE;
+	struct wire *w = &l->wire[a->bulk ? BULK : ASK];
 
+	if (w->tls)
+		return recv_record(w, to, slice);
 	if (!a->bulk)
-		return recv_some(l->fd[ASK], to, slice);
+		return recv_some(&l->wire[ASK], to, slice);
 	wake_at(l, len);
 	return recv_lane(l, to, slice);
 }

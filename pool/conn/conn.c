@@ -54,9 +54,11 @@ void conn_unref(struct pool_conn *c)
 	assert(c->state == CONN_CLOSING);
 	conn_queue_clear(c, c->err ? c->err : -ECANCELED);
 	conn_rx_clear(c);
+	pool_tls_free(c->stream);
 	if (!c->detached)
 		c->ops->on_close(c, c->err);
 	free(c->faults);
+	free(c->tls_host);
 	free(c->name);
 	free(c);
 }
@@ -139,6 +141,9 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 	c->idle_ms = opts->idle_timeout_ms;
 	c->share = opts->share;
 	c->trust = opts->trust;
+	c->tls = opts->tls;
+	c->tls_roles = opts->tls_roles;
+	c->tls_bulk = opts->tls_bulk;
 	c->first = opts->first;
 	c->refused = opts->refused;
 	pool_share_user_init(&c->turn, conn_receive_go);
@@ -189,17 +194,20 @@ void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms)
 		drain_start(c);
 }
 
-int pool_conn_detach(struct pool_conn *c)
+int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream)
 {
 	int fd = c->fd;
 
 	if (c->state != CONN_OPEN || !pool_list_empty(&c->queue) ||
 	    c->rx.state != RX_HEADER || c->rx.have > 0 ||
-	    c->rx.pos != c->rx.end || c->rx.fd >= 0)
+	    c->rx.pos != c->rx.end || c->rx.fd >= 0 ||
+	    (c->stream && pool_tls_unsent(c->stream)))
 		return -EBUSY;
 	conn_wake_at(c, 1);
 	poll_close(c);
 	c->fd = -1;
+	*ret_stream = c->stream;
+	c->stream = NULL;
 	c->detached = true;
 	conn_fail(c, 0);
 	return fd;
@@ -245,12 +253,17 @@ static void on_timer(uv_timer_t *t)
 
 void conn_watch(struct pool_conn *c)
 {
-	int events = c->state == CONN_CONNECTING ? UV_WRITABLE :
-		     conn_faults_in_held(c)	 ? 0 :
-						   UV_READABLE;
+	bool connecting = c->state == CONN_CONNECTING && !c->shaking;
+	int events = connecting		    ? UV_WRITABLE :
+		     conn_faults_in_held(c) ? 0 :
+					      UV_READABLE;
 	int err;
 
+	if (c->shaking && pool_tls_unsent(c->stream))
+		events |= UV_WRITABLE;
 	if (c->write_more && c->state != CONN_CONNECTING)
+		events |= UV_WRITABLE;
+	if (c->more_in && events & UV_READABLE) /* wake at once */
 		events |= UV_WRITABLE;
 	if (c->broken) /* wake at once to read the rest, unless it is held */
 		events = events & UV_READABLE ? UV_READABLE | UV_WRITABLE : 0;
@@ -368,8 +381,11 @@ static int distrust(struct pool_conn *c, int err, uid_t uid)
 static int check_dialled(struct pool_conn *c)
 {
 	uid_t uid = 0;
-	int err = c->trust ? pool_trust_peer(c->trust, c->fd, &uid) : 0;
+	int err;
 
+	if (conn_is_secure(c)) /* its certificate says who it is */
+		c->trust = NULL;
+	err = c->trust ? pool_trust_peer(c->trust, c->fd, &uid) : 0;
 	if (err == -EAGAIN)
 		err = pool_trust_listener(c->trust, c->fd, &uid);
 	else if (!err)
@@ -389,17 +405,9 @@ bool conn_is_trusted(struct pool_conn *c)
 	return !err;
 }
 
-static void on_connected(struct pool_conn *c)
+/* The peer is known. */
+static void opened(struct pool_conn *c)
 {
-	int err = socket_error(c);
-
-	if (!err)
-		err = check_dialled(c);
-	if (err) {
-		c->addr_err = err;
-		connect_next(c);
-		return;
-	}
 	addrs_free(c);
 	if (c->drain_when_open) {
 		drain_start(c);
@@ -407,10 +415,45 @@ static void on_connected(struct pool_conn *c)
 	}
 	set_open(c);
 	conn_watch(c);
-	if (c->state == CONN_OPEN && c->ops->on_open)
+	if (c->state == CONN_OPEN && c->dialled && c->ops->on_open)
 		c->ops->on_open(c);
 	if (c->state == CONN_OPEN && !pool_list_empty(&c->queue))
 		conn_flush(c);
+	if (c->state == CONN_OPEN && c->stream) /* it may have read ahead */
+		conn_receive_turn(c);
+}
+
+static void on_shaken(struct pool_conn *c)
+{
+	int err = conn_shake(c);
+
+	if (!err) {
+		c->shaking = false;
+		opened(c);
+	} else if (err == -EAGAIN) {
+		conn_watch(c);
+	} else {
+		conn_fail(c, err);
+	}
+}
+
+/* TCP is connected. */
+static void on_connected(struct pool_conn *c)
+{
+	int err = socket_error(c);
+
+	if (!err)
+		err = check_dialled(c);
+	if (!err && conn_is_secure(c))
+		err = conn_shake_start(c);
+	if (err) {
+		c->addr_err = err;
+		connect_next(c);
+	} else if (c->shaking) {
+		on_shaken(c);
+	} else {
+		opened(c);
+	}
 }
 
 /*
@@ -443,7 +486,10 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		pool_container_of(h, struct conn_poll, handle)->c;
 
 	if (c->state == CONN_CONNECTING) {
-		on_connected(c);
+		if (c->shaking)
+			on_shaken(c);
+		else
+			on_connected(c);
 		return;
 	}
 	if (status < 0) {
@@ -452,7 +498,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
 		c->poll->events = 0;
 		conn_break(c, 0);
 	}
-	if (events & UV_READABLE || c->broken)
+	if (events & UV_READABLE || c->broken || c->more_in)
 		conn_receive_turn(c);
 	if ((events & UV_WRITABLE) && c->state != CONN_CLOSING)
 		conn_flush(c);
@@ -588,6 +634,11 @@ int pool_conn_connect(uv_loop_t *loop, const struct pool_hostport *to,
 	err = conn_new(loop, opts, name, &c);
 	if (err)
 		return err;
+	c->dialled = true;
+	if (c->tls && !(c->tls_host = strdup(to->host))) {
+		conn_discard(c, -ENOMEM);
+		return -ENOMEM;
+	}
 	connect_timer_start(c, opts);
 	len = parse_literal(to, &ss);
 	if (len)
@@ -610,6 +661,7 @@ int pool_conn_connect_unix(uv_loop_t *loop, const char *path,
 
 	if (err)
 		return err;
+	c->dialled = true;
 	connect_timer_start(c, opts);
 	*ret_conn = c;
 	if (strlen(path) >= sizeof(un.sun_path)) {
@@ -656,16 +708,24 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
 	err = conn_new(loop, opts, name, &c);
 	if (err) {
 		close(fd);
+		pool_tls_free(opts->stream);
 		return err;
 	}
 	c->fd = fd;
+	c->stream = opts->stream;
 	/* Use our own address: getpeername fails if the peer has gone. */
 	len = sizeof(ss);
 	if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0)
 		c->is_unix = ss.ss_family == AF_UNIX;
 	set_options(c);
-	set_open(c);
-	err = poll_open(c);
+	if (!c->stream && conn_is_secure(c)) {
+		connect_timer_start(c, opts);
+		err = conn_shake_start(c);
+	} else {
+		set_open(c);
+	}
+	if (!err)
+		err = poll_open(c);
 	if (!err && c->state == CONN_CLOSING)
 		err = c->err;
 	if (err) {
@@ -686,6 +746,16 @@ void *pool_conn_user(const struct pool_conn *c)
 const char *pool_conn_peer_name(const struct pool_conn *c)
 {
 	return c->name;
+}
+
+const struct pool_tls_id *pool_conn_peer_id(const struct pool_conn *c)
+{
+	return c->stream ? pool_tls_peer(c->stream) : NULL;
+}
+
+bool pool_conn_peer_has_host(const struct pool_conn *c, const char *host)
+{
+	return c->stream && pool_tls_peer_has_host(c->stream, host);
 }
 
 bool pool_conn_own_user(const struct pool_conn *c)

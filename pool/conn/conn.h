@@ -58,6 +58,7 @@
 #include "pool/conn/share.h"
 #include "pool/conn/trust.h"
 #include "pool/conn/wire.h"
+#include "pool/tls/tls.h"
 
 #define POOL_CONN_SLICE (256u << 10)
 #define POOL_CONN_SHARE_SLICE (16u << 10)
@@ -105,6 +106,17 @@ struct pool_conn_opts {
 	 * it must be trusted before anything is sent or delivered (else -EPERM,
 	 * logged, counted). Borrows; NULL: any peer is accepted. */
 	struct pool_trust *trust;
+	/* TCP: TLS by these certificates, and `trust` is not used. Borrows;
+	 * NULL: plain. A peer that is not accepted, or that does not end the
+	 * handshake within connect_timeout_ms, is not heard: -EKEYREJECTED or
+	 * -ETIMEDOUT, logged, counted. */
+	struct pool_tls *tls;
+	unsigned int tls_roles; /* POOL_ROLE_BITs: what the peer may be */
+	bool tls_bulk; /* see struct pool_tls_want */
+	/* pool_conn_from_fd: fd's stream, whose handshake is done (see
+	 * pool_conn_detach). The connection owns it from here on, also after an
+	 * error. */
+	struct pool_tls_stream *stream;
 	/* enum pool_msg: the type that the peer must send first; 0: any */
 	uint16_t first;
 	/* Counts frames refused by their header; no callback sees these.
@@ -133,9 +145,10 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
  * Free the connection but keep its socket, which the caller owns from here on:
  * the descriptor (>= 0), or -EBUSY if frames are queued or bytes beyond the
  * current frame have been received. Call it inside on_frame only. on_close is
- * not called. For moving a bulk lane to another thread's loop.
+ * not called. For moving a bulk lane to another thread's loop. *ret_stream: its
+ * stream, which the caller owns, too; or NULL: it is plain.
  */
-int pool_conn_detach(struct pool_conn *c);
+int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
 
 /* Stop writing to the memory given for the bulk being received; the rest of the
  * bulk uses on_bulk_room or staging. No-op when no bulk is being received. */
@@ -151,6 +164,11 @@ void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms);
 void *pool_conn_user(const struct pool_conn *c);
 /* "10.0.0.1:7071" or the Unix path; for log messages. */
 const char *pool_conn_peer_name(const struct pool_conn *c);
+/* What the peer's certificate says, from the first callback on, as long as c.
+ * NULL: the connection is plain. */
+const struct pool_tls_id *pool_conn_peer_id(const struct pool_conn *c);
+/* Is the peer's certificate for this host? False for a plain connection. */
+bool pool_conn_peer_has_host(const struct pool_conn *c, const char *host);
 /* Protocol version in use: the lower of ours and the peer's. 0: the peer has
  * not sent a frame yet. */
 uint16_t pool_conn_version(const struct pool_conn *c);

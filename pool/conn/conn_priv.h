@@ -92,6 +92,7 @@ struct pool_conn {
 	enum conn_state state;
 	int fd; /* owns, or -1 */
 	bool is_unix;
+	bool dialled;
 	bool same_host; /* TCP, and both ends have the same address */
 	bool flushing;	 /* in conn_flush: send functions only queue */
 	bool write_more; /* wait for UV_WRITABLE to continue the queue */
@@ -115,6 +116,13 @@ struct pool_conn {
 	struct pool_list queue; /* struct conn_out */
 	struct conn_rx rx;
 	int wake_at; /* the socket's SO_RCVLOWAT; 0: never changed */
+	struct pool_tls *tls; /* borrows; NULL: plain */
+	unsigned int tls_roles;
+	bool tls_bulk;
+	char *tls_host; /* owns; what was dialled, or NULL: accepted */
+	struct pool_tls_stream *stream; /* owns, or NULL: plain */
+	bool shaking; /* CONNECTING, and the handshake has begun */
+	bool more_in; /* the stream may hold input that the socket does not */
 	/* borrows; NULL: checked already, or any peer is accepted */
 	struct pool_trust *trust;
 	uint16_t first; /* the type that is still due; 0: none */
@@ -142,6 +150,19 @@ bool conn_callbacks_on(const struct pool_conn *c);
  * Called once input has arrived: the peer has then accepted the connection, so
  * the kernel knows its owner. */
 bool conn_is_trusted(struct pool_conn *c);
+
+/* ---- secure.c: TLS ---- */
+
+/* Is TLS wanted on this connection? */
+bool conn_is_secure(const struct pool_conn *c);
+/* Begins the handshake on the connected socket. 0 or -ENOMEM. */
+int conn_shake_start(struct pool_conn *c);
+/* Goes on with it. 0: done; -EAGAIN: wait for the socket; other -errno: it has
+ * failed, which is logged and counted. */
+int conn_shake(struct pool_conn *c);
+/* pool_tls_read and pool_tls_write, with a log line if the stream breaks. */
+ssize_t conn_secure_read(struct pool_conn *c, void *to, size_t cap);
+ssize_t conn_secure_write(struct pool_conn *c, const struct iovec *iov, int n);
 
 /* Write what the socket takes, a slice at most; may end the connection. */
 void conn_flush(struct pool_conn *c);

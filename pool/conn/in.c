@@ -96,6 +96,8 @@ static ssize_t read_some(struct pool_conn *c, void *buf, size_t cap)
 
 	if (c->is_unix)
 		return read_unix(c, buf, cap);
+	if (c->stream)
+		return conn_secure_read(c, buf, cap);
 	do
 		r = recv(c->fd, buf, cap, MSG_DONTWAIT);
 	while (r < 0 && errno == EINTR);
@@ -123,7 +125,8 @@ void pool_conn_bulk_drop(struct pool_conn *c)
 
 /*
  * Where the next bytes go: straight into a payload or bulk that has its own
- * memory, else into staging.
+ * memory, else into staging. (OpenSSL must not be given memory of the
+ * application, see guard.h: bulk by TLS goes through staging.)
  */
 static uint8_t *rx_target(struct pool_conn *c, size_t budget, size_t *ret_cap,
 			  bool *ret_direct)
@@ -138,7 +141,7 @@ static uint8_t *rx_target(struct pool_conn *c, size_t budget, size_t *ret_cap,
 	if (rx->state == RX_PAYLOAD && rx->payload) {
 		left = rx->frame.payload_len - rx->have;
 		to = rx->payload + rx->have;
-	} else if (rx->state == RX_BULK && rx->room > 0) {
+	} else if (rx->state == RX_BULK && rx->room > 0 && !c->stream) {
 		left = rx->room;
 		to = rx->bulk;
 	} else {
@@ -508,7 +511,8 @@ static ssize_t receive_step(struct pool_conn *c, size_t budget, bool *ret_dry)
 
 void conn_wake_at(struct pool_conn *c, int bytes)
 {
-	if (c->is_unix || bytes == (c->wake_at ? c->wake_at : 1))
+	if (c->is_unix || c->stream ||
+	    bytes == (c->wake_at ? c->wake_at : 1))
 		return;
 	if (setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes,
 		       sizeof(bytes)) == 0)
@@ -542,6 +546,7 @@ static void receive_slice(struct pool_conn *c)
 	bool dry = false;
 	ssize_t r;
 
+	c->more_in = false;
 	while (!dry && done < slice && !conn_faults_in_held(c) &&
 	       (c->state == CONN_OPEN || c->state == CONN_DRAINING)) {
 		r = receive_step(c, slice - done, &dry);
@@ -557,6 +562,7 @@ static void receive_slice(struct pool_conn *c)
 		}
 		done += (size_t)r;
 	}
+	c->more_in = c->stream && !dry;
 }
 
 void conn_receive(struct pool_conn *c)
@@ -564,6 +570,7 @@ void conn_receive(struct pool_conn *c)
 	if (!conn_is_trusted(c))
 		return;
 	receive_slice(c);
+	conn_watch(c); /* for more_in and write_more */
 	receive_later(c);
 	if (c->rx.state != RX_BULK) /* SO_RCVLOWAT wakes the loop for bulk */
 		pool_busy_touch(c->loop);

@@ -263,6 +263,9 @@ static void lane_dial_run(struct pool_mail *mail)
 		.first = POOL_MSG_HELLO,
 		.refused = &m->counters->bad_messages,
 		.trust = m->trust,
+		.tls = m->tls,
+		.tls_roles = POOL_ROLES_USERS,
+		.tls_bulk = true,
 	};
 	int err = m->stopping ? -ECANCELED : 0;
 
@@ -340,6 +343,7 @@ int pool_mover_open(const struct pool_mover_opts *opts,
 	m->home = opts->home;
 	m->counters = opts->counters;
 	m->trust = opts->trust;
+	m->tls = opts->tls;
 	memcpy(m->id, opts->id, POOL_ID_SIZE);
 	pool_list_init(&m->lanes);
 	pool_list_init(&m->adopted);

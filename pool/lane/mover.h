@@ -64,6 +64,7 @@ struct pool_mover_opts {
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_mover_counters *counters;
 	struct pool_trust *trust; /* borrows; NULL: trust every user */
+	struct pool_tls *tls; /* borrows; NULL: plain; else without `trust` */
 	/* Borrow; both NULL: TCP only. */
 	struct verbs *verbs;
 	struct verbs_cache *cache;
@@ -164,10 +165,11 @@ void pool_mover_cancel(struct pool_mover *m, struct pool_mover_cancel *mail,
 
 /*
  * Takes over the socket of a lane that a peer dialled, and whose HELLO the
- * caller has read; the mover answers it with HELLO. Owns fd, also on failure.
- * 0 or -ENOMEM.
+ * caller has read; the mover answers it with HELLO. Owns fd and stream (NULL:
+ * plain), also on failure. 0 or -ENOMEM.
  */
 int pool_mover_adopt(struct pool_mover *m, int fd,
+		     struct pool_tls_stream *stream,
 		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number);
 
 /* One range to send; the caller's storage until done. */

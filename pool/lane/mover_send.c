@@ -13,7 +13,9 @@ struct adopted {
 	struct pool_list link;
 	struct pool_mover *mover;
 	uint8_t peer_id[POOL_ID_SIZE];
-	int fd; /* owns, until the mover has its mail */
+	/* Owns both, until the mover has its mail. */
+	int fd;
+	struct pool_tls_stream *stream; /* or NULL: plain */
 	struct link_lane lane;
 	struct pool_mail mail;
 };
@@ -97,6 +99,7 @@ static void adopt_run(struct pool_mail *mail)
 		.ops = &adopted_ops,
 		.user = a,
 		.refused = &m->counters->bad_messages,
+		.stream = a->stream,
 	};
 	struct adopted *before = adopted_find(m, a->peer_id, a->lane.number);
 
@@ -105,6 +108,7 @@ static void adopt_run(struct pool_mail *mail)
 	if (m->stopping || m->nadopted >= POOL_MOVER_ADOPTED_MAX) {
 		pool_count(&m->counters->lanes_refused);
 		close(a->fd);
+		pool_tls_free(a->stream);
 		free(a);
 		return;
 	}
@@ -120,16 +124,19 @@ static void adopt_run(struct pool_mail *mail)
 }
 
 int pool_mover_adopt(struct pool_mover *m, int fd,
+		     struct pool_tls_stream *stream,
 		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number)
 {
 	struct adopted *a = calloc(1, sizeof(*a));
 
 	if (!a) {
 		close(fd);
+		pool_tls_free(stream);
 		return -ENOMEM;
 	}
 	a->mover = m;
 	a->fd = fd;
+	a->stream = stream;
 	a->lane.number = number;
 	memcpy(a->peer_id, peer_id, POOL_ID_SIZE);
 	pool_mailbox_post(&m->box, &a->mail, adopt_run);

@@ -130,6 +130,7 @@ static int open_peers(struct pool_node *n)
 		.fd_passing = n->opts.fd_passing,
 		.verbs = n->opts.verbs,
 		.trust = n->opts.trust,
+		.tls = n->opts.tls,
 		.movers = n->opts.movers,
 		.ops = &node_peers_ops,
 		.arg = n,

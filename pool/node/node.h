@@ -162,6 +162,8 @@ struct pool_node_opts {
 	/* Which local users may own the other end of a connection. Borrows;
 	 * NULL: any. */
 	struct pool_trust *trust;
+	/* TLS by TCP, instead of `trust`. Borrows; NULL: plain */
+	struct pool_tls *tls;
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */

@@ -455,6 +455,8 @@ static void dial(struct pool_node *n)
 		.idle_timeout_ms = (unsigned int)(3 * l->heartbeat_ms),
 		.send_queue_max = QUEUE_MAX,
 		.trust = n->opts.trust,
+		.tls = n->opts.tls,
+		.tls_roles = POOL_ROLE_BIT(POOL_ROLE_MASTER),
 		.first = POOL_MSG_WELCOME,
 		.refused = &n->c.bad_messages,
 	};

@@ -489,19 +489,20 @@ static void got_get(struct session *s, const struct pool_frame *f,
 
 static void hand_to_mover(struct session *s, uint32_t lane)
 {
+	struct pool_tls_stream *stream;
 	int fd;
 
 	if (lane > LANES_MAX || s->is_unix) {
 		pool_conn_close(s->conn);
 		return;
 	}
-	fd = pool_conn_detach(s->conn);
+	fd = pool_conn_detach(s->conn, &stream);
 	if (fd < 0) {
 		pool_conn_close(s->conn);
 		return;
 	}
 	s->conn = NULL;
-	pool_mover_adopt(mover_of(s, lane), fd, s->id, lane);
+	pool_mover_adopt(mover_of(s, lane), fd, stream, s->id, lane);
 	session_tidy(s);
 }
 
@@ -590,6 +591,8 @@ static void accepted(struct pool_peers *p, int fd, bool is_unix)
 		.ops = &session_ops,
 		.first = POOL_MSG_HELLO,
 		.refused = &p->metrics.mover.bad_messages,
+		.tls = p->opts.tls,
+		.tls_roles = POOL_ROLES_USERS,
 	};
 
 	pool_fd_address(fd, addr);
@@ -729,7 +732,8 @@ int answer_open(struct pool_peers *p)
 		close(local);
 	if (err)
 		return err;
-	pool_listener_trust(p->tcp_listener, p->opts.trust);
+	if (!p->opts.tls)
+		pool_listener_trust(p->tcp_listener, p->opts.trust);
 	if (p->unix_path)
 		err = listen_unix(p);
 	if (!err && p->unix_path)

@@ -210,6 +210,8 @@ static int chan_dial(struct chan *ch)
 		.first = POOL_MSG_HELLO,
 		.refused = &peer->p->metrics.mover.bad_messages,
 		.trust = peer->p->opts.trust,
+		.tls = peer->p->opts.tls,
+		.tls_roles = POOL_ROLES_USERS,
 	};
 	int err;
 

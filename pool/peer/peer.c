@@ -206,6 +206,7 @@ static int movers_open(struct pool_peers *p)
 		.home = &p->box,
 		.counters = &p->metrics.mover,
 		.trust = p->opts.trust,
+		.tls = p->opts.tls,
 		.verbs = p->opts.verbs,
 		.cache = p->cache,
 	};

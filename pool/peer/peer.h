@@ -47,6 +47,7 @@
 #define POOL_EARLY_MS 1000  /* how long each waits */
 
 struct pool_peers;
+struct pool_tls;
 struct pool_trust;
 struct verbs;
 
@@ -96,6 +97,8 @@ struct pool_peers_opts {
 	/* Which local users may be a peer; checked for each connection, dialled
 	 * or accepted. Borrows; NULL: all. */
 	struct pool_trust *trust;
+	/* TLS by TCP, instead of `trust`. Borrows; NULL: plain */
+	struct pool_tls *tls;
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
 	void *arg;

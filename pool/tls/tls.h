@@ -32,6 +32,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "pool/base/metric.h"
 #include "pool/tls/tls_id.h"
 
 #define POOL_TLS_CA "ca.crt"
@@ -52,21 +53,31 @@ int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY]);
 void pool_tls_close(struct pool_tls *t);
 
 /* Have the files changed since they were read? Three calls of stat(2). */
-bool pool_tls_is_outdated(const struct pool_tls *t);
+bool pool_tls_is_outdated(struct pool_tls *t);
 /* Seconds until our own certificate expires; negative: it has. */
 int64_t pool_tls_expires_s(struct pool_tls *t);
 const char *pool_tls_cluster(const struct pool_tls *t);
 enum pool_role pool_tls_role(const struct pool_tls *t);
 
-enum pool_tls_side { POOL_TLS_DIALLED, POOL_TLS_ACCEPTED };
+/* A handshake has ended with err. For the counters. */
+void pool_tls_count(struct pool_tls *t, int err);
+/* The counters, and when our certificate expires; 0 or -ENOMEM. */
+int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics);
 
-/*
- * A stream on a connected socket, which stays the caller's and must stay open as
- * long as the stream. It may be blocking. roles: bits of the roles that the
- * peer may have. host: what was dialled; NULL: any. 0 or -ENOMEM.
- */
-int pool_tls_start(struct pool_tls *t, int fd, enum pool_tls_side side,
-		   unsigned int roles, const char *host,
+/* What a stream is for. */
+struct pool_tls_want {
+	bool dialled;	    /* by us; else accepted */
+	unsigned int roles; /* POOL_ROLE_BITs: what the peer may be */
+	const char *host;   /* borrows: what was dialled; NULL: any */
+	bool blocking;	    /* read, write and shake wait for the socket, for
+			       as long as its SO_RCVTIMEO and SO_SNDTIMEO */
+	bool bulk;	    /* reads POOL_TLS_BULK_AHEAD ahead, not 16 KiB */
+};
+#define POOL_TLS_BULK_AHEAD (128u << 10)
+
+/* A stream on a connected socket, which stays the caller's and must stay open
+ * as long as the stream. 0 or -ENOMEM. */
+int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 		   struct pool_tls_stream **ret);
 /* 0: the peer is accepted, and pool_tls_peer says who it is. -EAGAIN: call
  * again when the socket is readable (or writable, if pool_tls_unsent). -errno:
@@ -79,10 +90,15 @@ const struct pool_tls_id *pool_tls_peer(const struct pool_tls_stream *s);
 /* As pool_tls_has_host, of the peer's certificate. */
 bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host);
 
-/* Reads as many bytes as there are, at most cap. 0: the peer has closed.
- * -EAGAIN: none; wait for the socket. Less than cap: the rest may be in the
- * stream, not in the socket, so that only -EAGAIN says that polling helps. */
+/* Reads as many bytes as there are, at most cap; a blocking stream waits for
+ * the first. 0: the peer has closed. -EAGAIN: none; wait for the socket. Other
+ * -errno: the connection is broken. After cap bytes there may be more in the
+ * stream and none in the socket: only a shorter read says that waiting for the
+ * socket is right. A read may leave bytes to be sent (pool_tls_unsent). */
 ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap);
+/* Has it read bytes that pool_tls_read has not returned? Perhaps a part of a
+ * record only, so that a read still has to wait for the rest. */
+bool pool_tls_has_input(const struct pool_tls_stream *s);
 /* Encrypts and sends. Returns how many bytes it took, at least 1; they may not
  * have been sent yet (pool_tls_unsent). -EAGAIN: earlier ones have not been
  * sent. Other -errno: the connection is broken. */

@@ -38,6 +38,9 @@ enum pool_role {
 	POOL_ROLES,
 };
 #define POOL_ROLE_BIT(role) (1u << (role))
+/* Those that dial masters and nodes: they read and write files. */
+#define POOL_ROLES_USERS \
+	(POOL_ROLE_BIT(POOL_ROLE_NODE) | POOL_ROLE_BIT(POOL_ROLE_CLIENT))
 #define POOL_ROLES_ACCEPTED "master, node, client or admin"
 
 #define POOL_CLUSTER_MAX 63

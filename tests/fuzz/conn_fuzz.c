@@ -65,7 +65,8 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 	if (fd >= 0)
 		require(close(fd) == 0);
 	if (z->plan & PLAN_DETACH) {
-		int r = pool_conn_detach(c);
+		struct pool_tls_stream *none;
+		int r = pool_conn_detach(c, &none);
 
 		if (r >= 0) {
 			z->detached = true;

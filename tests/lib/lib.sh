@@ -54,6 +54,7 @@ STOP_S=$((${STOP_S:-10} * KVTEST_SLOW))
 LOG_ALLOW=${LOG_ALLOW:-}	# extended regex of log lines that are expected
 
 unset "${!KVPOOL_@}"	# no option from the environment of the caller
+[ -z "${KVTEST_TLS:-}" ] || export KVPOOL_TLS_DIR=$KVTEST_TLS/client
 export no_proxy='*' NO_PROXY='*'	# nothing here is behind a proxy
 # Under /tmp itself: paths of sockets are short.
 tmp=$(mktemp -d /tmp/kvt.XXXXXX)
@@ -201,6 +202,12 @@ launch() { # NAME PROGRAM OPTION...
 	shift
 	if [ -n "${ns_of[$name]:-}" ]; then
 		set -- nsenter --net="/run/netns/$ns_tag${ns_of[$name]}" "$@"
+	fi
+	if [ -n "${KVTEST_TLS:-}" ]; then
+		case " $* " in
+		*" kvpool-master "*) set -- KVPOOL_TLS_DIR="$KVTEST_TLS/master" "$@" ;;
+		*) set -- KVPOOL_TLS_DIR="$KVTEST_TLS/node" "$@" ;;
+		esac
 	fi
 	env ${env_of[$name]:-} "$@" >>"$(log_of "$name")" 2>&1 </dev/null &
 	pid[$name]=$!

@@ -573,9 +573,10 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
 	return -EBADF;
 }
 
-int pool_conn_detach(struct pool_conn *c)
+int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream)
 {
 	(void)c;
+	*ret_stream = NULL;
 	return -EBUSY;
 }
 

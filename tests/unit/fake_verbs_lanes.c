@@ -187,7 +187,8 @@ void lanes_join(struct lanes *w)
 {
 	dial(w);
 	w->hold = mover_make(w, hold_id, &w->holds);
-	assert_int_equal(pool_mover_adopt(w->hold, take_call(w), ask_id, 1), 0);
+	assert_int_equal(pool_mover_adopt(w->hold, take_call(w), NULL,
+						 ask_id, 1), 0);
 	lanes_until(w, w->ups == 1);
 }
 
@@ -389,7 +390,8 @@ void lanes_play_asker(struct lanes *w)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0,
 				    pair), 0);
 	w->hold = mover_make(w, hold_id, &w->holds);
-	assert_int_equal(pool_mover_adopt(w->hold, pair[0], ask_id, 1), 0);
+	assert_int_equal(pool_mover_adopt(w->hold, pair[0], NULL, ask_id,
+						 1), 0);
 	play_on(w, pair[1]);
 	for (int i = 0; i < 20; i++)
 		lanes_turn(w);

@@ -37,6 +37,7 @@ struct end {
 	bool in_call; /* a call that must not call back is under way */
 	void (*on_frame)(struct end *e);
 	int detached;
+	struct pool_tls_stream *stream;
 };
 
 static struct {
@@ -1034,7 +1035,7 @@ static void draining_a_dialled_connection_waits_until_it_is_open(void **state)
 
 static void detaching(struct end *e)
 {
-	e->detached = pool_conn_detach(e->c);
+	e->detached = pool_conn_detach(e->c, &e->stream);
 	if (e->detached >= 0)
 		e->c = NULL;
 }

@@ -1,0 +1,32 @@
+/*
+ * The certificates of a daemon (--tls-dir): read at its start, and again when
+ * their files have changed or SIGHUP arrives.
+ *
+ * Thread: the loop's.
+ */
+#ifndef DAEMON_TLS_H
+#define DAEMON_TLS_H
+
+#include <uv.h>
+
+#include "pool/base/metric.h"
+#include "pool/tls/tls.h"
+
+struct daemon_tls {
+	struct pool_tls *tls; /* owns; NULL: no --tls-dir */
+	const char *dir;
+	uv_timer_t timer;
+	bool warned; /* that the certificate expires soon, or has */
+};
+
+/* dir NULL: t->tls is NULL, and all else is a no-op. role: what the certificate
+ * must say. 0 or -errno, logged. */
+int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
+		    uv_loop_t *loop, struct pool_metrics *metrics);
+/* Reads the files again if they have changed; on an error, which is logged, the
+ * certificates that are in use stay. */
+void daemon_tls_check(struct daemon_tls *t);
+/* Before the loop ends. */
+void daemon_tls_stop(struct daemon_tls *t);
+
+#endif

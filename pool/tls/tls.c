@@ -1,0 +1,788 @@
+/*
+ * Bytes to be sent are encrypted into a buffer of the thread, up to BATCH at a
+ * time, and sent by one system call; only what the socket does not take is
+ * copied into memory of the stream. Received bytes are read ahead, READ_AHEAD
+ * at most, so that one system call serves several records.
+ */
+#include "pool/tls/tls.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#include "pool/base/guard.h"
+#include "pool/tls/tls_files.h"
+
+#define RECORD SSL3_RT_MAX_PLAIN_LENGTH
+#define BATCH (256u << 10) /* plaintext bytes encrypted by one write */
+/* Encrypted, with each record's header, type and tag (22 bytes). A write of few
+ * bytes each makes shorter records: then the batch ends earlier. */
+#define SEALED_MAX (BATCH + BATCH / RECORD * 64)
+/* A peer can make OpenSSL answer (alerts, key updates); beyond so many unsent
+ * bytes of answers the connection breaks. */
+#define ANSWERS_MAX (64u << 10)
+#define CHAIN_MAX 4 /* certificates between the peer's and a CA */
+
+/* What the files said when they were read; shared by its streams. */
+struct certs {
+	unsigned int refs; /* of pool_tls and streams; atomic */
+	SSL_CTX *ctx;
+	struct pool_tls_id id;
+	time_t expires;
+};
+
+struct pool_tls {
+	char *dir;
+	char cluster[POOL_CLUSTER_MAX + 1];
+	enum pool_role role;
+	pthread_mutex_t lock; /* of what follows */
+	struct certs *certs;
+	struct timespec read[3]; /* mtime of the files */
+	struct pool_counter accepted, refused, failed;
+	struct pool_gauge expires;
+};
+
+struct pool_tls_stream {
+	struct certs *certs; /* owns a reference */
+	SSL *ssl;
+	int fd;
+	bool blocking, dialled;
+	unsigned int roles;
+	char *host; /* owns, or NULL */
+	bool known; /* `peer` and `cert` are set */
+	struct pool_tls_id peer;
+	X509 *cert; /* owns */
+	uint8_t *sink; /* the thread's buffer, during a write; else NULL */
+	size_t sunk;   /* bytes in it */
+	/* owns: encrypted and unsent, from out_sent to out_len */
+	uint8_t *out;
+	size_t out_sent, out_len, out_cap;
+	char why[POOL_TLS_WHY];
+};
+
+/* ---- the process's certificates ---- */
+
+static void certs_unref(struct certs *c)
+{
+	if (!c || __atomic_sub_fetch(&c->refs, 1, __ATOMIC_ACQ_REL) > 0)
+		return;
+	SSL_CTX_free(c->ctx);
+	pool_tls_id_fini(&c->id);
+	free(c);
+}
+
+static int on_verify(int ok, X509_STORE_CTX *x);
+
+static int ctx_set(SSL_CTX *ctx, const struct pool_tls_files *f)
+{
+	X509_STORE *store = SSL_CTX_get_cert_store(ctx);
+	int i;
+
+	SSL_CTX_set_verify(ctx,
+			   SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
+			   on_verify);
+	SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION |
+					 SSL_OP_IGNORE_UNEXPECTED_EOF |
+					 SSL_OP_NO_COMPRESSION);
+	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_num_tickets(ctx, 0);
+	SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE |
+				      SSL_MODE_RELEASE_BUFFERS |
+				      SSL_MODE_NO_AUTO_CHAIN);
+	SSL_CTX_set_read_ahead(ctx, 1);
+	SSL_CTX_set_verify_depth(ctx, CHAIN_MAX);
+	if (!SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) ||
+	    SSL_CTX_use_certificate(ctx, f->cert) != 1 ||
+	    SSL_CTX_use_PrivateKey(ctx, f->key) != 1)
+		return -EINVAL;
+	for (i = 0; i < sk_X509_num(f->chain); i++)
+		if (SSL_CTX_add1_chain_cert(ctx, sk_X509_value(f->chain, i)) !=
+		    1)
+			return -EINVAL;
+	for (i = 0; i < sk_X509_num(f->cas); i++)
+		if (X509_STORE_add_cert(store, sk_X509_value(f->cas, i)) != 1)
+			return -EINVAL;
+	return 0;
+}
+
+static time_t expires_at(const X509 *cert)
+{
+	struct tm tm;
+
+	if (ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm) != 1)
+		return 0;
+	return timegm(&tm);
+}
+
+static int certs_read(const char *dir, struct certs **ret,
+		      char why[POOL_TLS_WHY])
+{
+	struct pool_tls_files f;
+	struct certs *c;
+	const char *wrong;
+	int err = pool_tls_files_read(dir, &f, why);
+
+	if (err)
+		return err;
+	c = calloc(1, sizeof(*c));
+	err = c ? pool_tls_id_read(f.cert, &c->id, &wrong) : -ENOMEM;
+	if (err == -EINVAL)
+		snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT ": %s", dir,
+			 wrong);
+	if (err) {
+		free(c);
+		goto out;
+	}
+	c->refs = 1;
+	c->expires = expires_at(f.cert);
+	c->ctx = SSL_CTX_new(TLS_method());
+	err = c->ctx ? ctx_set(c->ctx, &f) : -ENOMEM;
+	if (err == -EINVAL)
+		snprintf(why, POOL_TLS_WHY, "%s: OpenSSL refuses the "
+			 "certificate or its key: %s", dir,
+			 ERR_reason_error_string(ERR_peek_last_error()));
+	ERR_clear_error();
+	if (err)
+		certs_unref(c);
+	else
+		*ret = c;
+out:
+	pool_tls_files_fini(&f);
+	if (err == -ENOMEM)
+		snprintf(why, POOL_TLS_WHY, "no memory");
+	return err;
+}
+
+static void read_times(const char *dir, struct timespec to[3])
+{
+	static const char *const names[] = { POOL_TLS_CA, POOL_TLS_CERT,
+					     POOL_TLS_KEY };
+	char path[4096];
+	struct stat st;
+
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		to[i] = stat(path, &st) == 0 ? st.st_mtim :
+					       (struct timespec){ 0 };
+	}
+}
+
+int pool_tls_open(const char *dir, struct pool_tls **ret,
+		  char why[POOL_TLS_WHY])
+{
+	struct pool_tls *t = calloc(1, sizeof(*t));
+	int err;
+
+	if (t)
+		t->dir = strdup(dir);
+	if (!t || !t->dir) {
+		free(t);
+		snprintf(why, POOL_TLS_WHY, "no memory");
+		return -ENOMEM;
+	}
+	pthread_mutex_init(&t->lock, NULL);
+	err = pool_tls_reload(t, why);
+	if (err)
+		pool_tls_close(t);
+	else
+		*ret = t;
+	return err;
+}
+
+/* A process does not change its cluster or its role. */
+static bool is_another(const struct pool_tls *t, const struct certs *c,
+		       char why[POOL_TLS_WHY])
+{
+	if (!t->certs || (strcmp(t->cluster, c->id.cluster) == 0 &&
+			  t->role == c->id.role))
+		return false;
+	snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is that of a %s of "
+		 "cluster %s, and was that of a %s of cluster %s: restart to "
+		 "use it", t->dir, pool_role_name(c->id.role), c->id.cluster,
+		 pool_role_name(t->role), t->cluster);
+	return true;
+}
+
+int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY])
+{
+	struct timespec read[3];
+	struct certs *c = NULL;
+	int err;
+
+	read_times(t->dir, read); /* first: a later change is seen again */
+	err = certs_read(t->dir, &c, why);
+	pthread_mutex_lock(&t->lock);
+	memcpy(t->read, read, sizeof(read));
+	if (!err && is_another(t, c, why))
+		err = -EINVAL;
+	if (!err) {
+		struct certs *old = t->certs;
+
+		t->certs = c;
+		t->role = c->id.role;
+		memcpy(t->cluster, c->id.cluster, sizeof(t->cluster));
+		c = old;
+	}
+	pthread_mutex_unlock(&t->lock);
+	certs_unref(c);
+	return err;
+}
+
+void pool_tls_close(struct pool_tls *t)
+{
+	if (!t)
+		return;
+	certs_unref(t->certs);
+	pthread_mutex_destroy(&t->lock);
+	free(t->dir);
+	free(t);
+}
+
+bool pool_tls_is_outdated(struct pool_tls *t)
+{
+	struct timespec now[3];
+	bool same;
+
+	read_times(t->dir, now);
+	pthread_mutex_lock(&t->lock);
+	same = memcmp(now, t->read, sizeof(now)) == 0;
+	pthread_mutex_unlock(&t->lock);
+	return !same;
+}
+
+static struct certs *certs_get(struct pool_tls *t)
+{
+	struct certs *c;
+
+	pthread_mutex_lock(&t->lock);
+	c = t->certs;
+	__atomic_add_fetch(&c->refs, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&t->lock);
+	return c;
+}
+
+int64_t pool_tls_expires_s(struct pool_tls *t)
+{
+	struct certs *c = certs_get(t);
+	int64_t left = (int64_t)c->expires - (int64_t)time(NULL);
+
+	certs_unref(c);
+	return left;
+}
+
+const char *pool_tls_cluster(const struct pool_tls *t)
+{
+	return t->cluster;
+}
+
+enum pool_role pool_tls_role(const struct pool_tls *t)
+{
+	return t->role;
+}
+
+void pool_tls_count(struct pool_tls *t, int err)
+{
+	pool_count(!err			? &t->accepted :
+		   err == -EKEYREJECTED ? &t->refused :
+					  &t->failed);
+}
+
+static void on_print(void *arg)
+{
+	struct pool_tls *t = arg;
+
+	pool_gauge_set(&t->expires, pool_tls_expires_s(t));
+}
+
+int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics)
+{
+	static const char name[] = "kvpool_tls_handshakes_total";
+	static const char help[] = "TLS handshakes that ended, by result: "
+				   "accepted; refused: by us or by the peer; "
+				   "failed: the connection broke.";
+	int err = pool_metrics_counter(metrics, &t->accepted, name,
+				       "result=\"accepted\"", help);
+
+	if (!err)
+		err = pool_metrics_counter(metrics, &t->refused, name,
+					   "result=\"refused\"", help);
+	if (!err)
+		err = pool_metrics_counter(metrics, &t->failed, name,
+					   "result=\"failed\"", help);
+	if (!err)
+		err = pool_metrics_gauge(
+			metrics, &t->expires,
+			"kvpool_tls_certificate_expires_seconds", NULL,
+			"Time until this process's certificate expires.");
+	if (!err)
+		err = pool_metrics_on_print(metrics, on_print, t);
+	return err;
+}
+
+/* ---- encrypted bytes on their way to the socket ---- */
+
+static pthread_once_t sink_once = PTHREAD_ONCE_INIT;
+static pthread_key_t sink_key;
+static __thread uint8_t *sink_of_thread;
+
+static void sink_key_make(void)
+{
+	if (pthread_key_create(&sink_key, free))
+		abort(); /* at the first connection: nothing works without it */
+}
+
+/* SEALED_MAX bytes, freed with the thread; NULL: ENOMEM. */
+static uint8_t *thread_sink(void)
+{
+	if (!sink_of_thread) {
+		pthread_once(&sink_once, sink_key_make);
+		sink_of_thread = malloc(SEALED_MAX);
+		if (sink_of_thread)
+			pthread_setspecific(sink_key, sink_of_thread);
+	}
+	return sink_of_thread;
+}
+
+static int out_append(struct pool_tls_stream *s, const uint8_t *data,
+		      size_t len)
+{
+	size_t need = s->out_len + len;
+	uint8_t *grown;
+
+	if (need > s->out_cap) {
+		grown = realloc(s->out, need);
+		if (!grown)
+			return -ENOMEM;
+		s->out = grown;
+		s->out_cap = need;
+	}
+	memcpy(s->out + s->out_len, data, len);
+	s->out_len = need;
+	return 0;
+}
+
+/* As send(2), but -errno. */
+static ssize_t send_some(const struct pool_tls_stream *s, const uint8_t *data,
+			 size_t len)
+{
+	int flags = MSG_NOSIGNAL | (s->blocking ? 0 : MSG_DONTWAIT);
+	ssize_t r;
+
+	do
+		r = send(s->fd, data, len, flags);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r;
+}
+
+bool pool_tls_unsent(const struct pool_tls_stream *s)
+{
+	return s->out_sent < s->out_len;
+}
+
+int pool_tls_flush(struct pool_tls_stream *s)
+{
+	ssize_t r;
+
+	while (pool_tls_unsent(s)) {
+		r = send_some(s, s->out + s->out_sent,
+			      s->out_len - s->out_sent);
+		if (r < 0)
+			return (int)r;
+		s->out_sent += (size_t)r;
+	}
+	free(s->out);
+	s->out = NULL;
+	s->out_sent = s->out_len = s->out_cap = 0;
+	return 0;
+}
+
+/* Sends what a write has left in the sink, and keeps what is not taken. */
+static int sink_empty(struct pool_tls_stream *s)
+{
+	const uint8_t *at = s->sink;
+	size_t left = s->sunk;
+	ssize_t r = 0;
+
+	s->sink = NULL;
+	s->sunk = 0;
+	while (left > 0) {
+		r = send_some(s, at, left);
+		if (r < 0)
+			break;
+		at += r;
+		left -= (size_t)r;
+	}
+	if (r < 0 && (r != -EAGAIN || s->blocking))
+		return (int)r;
+	return left > 0 ? out_append(s, at, left) : 0;
+}
+
+/* ---- between OpenSSL and the socket ---- */
+
+static int bio_write(BIO *b, const char *data, size_t len, size_t *ret)
+{
+	struct pool_tls_stream *s = BIO_get_data(b);
+
+	BIO_clear_retry_flags(b);
+	if (s->sink) {
+		if (len > SEALED_MAX - s->sunk)
+			return 0;
+		memcpy(s->sink + s->sunk, data, len);
+		s->sunk += len;
+	} else if (s->out_len - s->out_sent + len > ANSWERS_MAX ||
+		   out_append(s, (const uint8_t *)data, len)) {
+		return 0;
+	}
+	*ret = len;
+	return 1;
+}
+
+static int bio_read(BIO *b, char *to, size_t cap, size_t *ret)
+{
+	struct pool_tls_stream *s = BIO_get_data(b);
+	ssize_t r;
+
+	BIO_clear_retry_flags(b);
+	do
+		r = recv(s->fd, to, cap, s->blocking ? 0 : MSG_DONTWAIT);
+	while (r < 0 && errno == EINTR);
+	*ret = r > 0 ? (size_t)r : 0;
+	if (r < 0 && errno == EAGAIN)
+		BIO_set_retry_read(b);
+	if (r == 0)
+		BIO_set_flags(b, BIO_FLAGS_IN_EOF);
+	return r > 0;
+}
+
+static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
+{
+	(void)num;
+	(void)ptr;
+	if (cmd == BIO_CTRL_FLUSH)
+		return 1;
+	return cmd == BIO_CTRL_EOF ? BIO_test_flags(b, BIO_FLAGS_IN_EOF) != 0 :
+				     0;
+}
+
+static pthread_once_t bio_once = PTHREAD_ONCE_INIT;
+static BIO_METHOD *bio_method;
+
+static void bio_method_make(void)
+{
+	bio_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK,
+				  "kvpool");
+	if (!bio_method || !BIO_meth_set_write_ex(bio_method, bio_write) ||
+	    !BIO_meth_set_read_ex(bio_method, bio_read) ||
+	    !BIO_meth_set_ctrl(bio_method, bio_ctrl))
+		abort(); /* at the first connection: nothing works without it */
+}
+
+static BIO *bio_new(struct pool_tls_stream *s)
+{
+	BIO *b;
+
+	pthread_once(&bio_once, bio_method_make);
+	b = BIO_new(bio_method);
+	if (b) {
+		BIO_set_data(b, s);
+		BIO_set_init(b, 1);
+	}
+	return b;
+}
+
+/* ---- is the peer accepted ---- */
+
+static void roles_name(unsigned int roles, char *to, size_t cap)
+{
+	size_t at = 0;
+
+	to[0] = '\0';
+	for (unsigned int i = 0; i < POOL_ROLES && at < cap; i++)
+		if (roles & POOL_ROLE_BIT(i))
+			at += (size_t)snprintf(to + at, cap - at, "%s%s",
+					       at ? " or " : "",
+					       pool_role_name(i));
+}
+
+/* A trusted CA has signed it. True, and s->peer, if it may be our peer. */
+static bool check_peer(struct pool_tls_stream *s, X509 *cert)
+{
+	const struct pool_tls_id *self = &s->certs->id;
+	const struct pool_tls_id *peer = &s->peer;
+	const char *wrong;
+	char roles[64];
+	int err = pool_tls_id_read(cert, &s->peer, &wrong);
+
+	if (err) {
+		snprintf(s->why, sizeof(s->why), "its certificate: %s",
+			 err == -ENOMEM ? "no memory" : wrong);
+		return false;
+	}
+	s->known = true;
+	if (strcmp(peer->cluster, self->cluster) != 0) {
+		snprintf(s->why, sizeof(s->why), "%s belongs to cluster %s, "
+			 "and this is %s", peer->name, peer->cluster,
+			 self->cluster);
+		return false;
+	}
+	if (!(s->roles & POOL_ROLE_BIT(peer->role))) {
+		roles_name(s->roles, roles, sizeof(roles));
+		snprintf(s->why, sizeof(s->why), "%s has the certificate of a "
+			 "%s; accepted here: %s", peer->name,
+			 pool_role_name(peer->role), roles);
+		return false;
+	}
+	/* A client's address is what the master has seen. */
+	if (s->host && peer->role != POOL_ROLE_CLIENT &&
+	    !pool_tls_has_host(cert, s->host)) {
+		snprintf(s->why, sizeof(s->why), "the certificate of %s is not "
+			 "for host %s: issue one with --host %s", peer->name,
+			 s->host, s->host);
+		return false;
+	}
+	return true;
+}
+
+/* What a certificate is called, for logs, although nobody vouches for it. */
+static void name_of(X509 *cert, char *to, int cap)
+{
+	X509_NAME *n = cert ? X509_get_subject_name(cert) : NULL;
+
+	to[0] = '\0';
+	if (n)
+		X509_NAME_get_text_by_NID(n, NID_commonName, to, cap);
+	for (char *p = to; *p; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
+}
+
+static int on_verify(int ok, X509_STORE_CTX *x)
+{
+	SSL *ssl = X509_STORE_CTX_get_ex_data(
+		x, SSL_get_ex_data_X509_STORE_CTX_idx());
+	struct pool_tls_stream *s = SSL_get_app_data(ssl);
+	X509 *cert = X509_STORE_CTX_get_current_cert(x);
+	int err = X509_STORE_CTX_get_error(x);
+	char name[64];
+
+	if (!ok) {
+		name_of(cert, name, sizeof(name));
+		snprintf(s->why, sizeof(s->why), "its certificate (%s) is not "
+			 "valid: %s%s", name,
+			 X509_verify_cert_error_string(err),
+			 err == X509_V_ERR_CERT_HAS_EXPIRED ?
+				 "; kvpool certs renew makes a new one" : "");
+		return 0;
+	}
+	if (X509_STORE_CTX_get_error_depth(x) > 0)
+		return 1;
+	if (check_peer(s, cert)) {
+		X509_up_ref(cert);
+		s->cert = cert;
+		return 1;
+	}
+	X509_STORE_CTX_set_error(x, X509_V_ERR_APPLICATION_VERIFICATION);
+	return 0;
+}
+
+/* ---- streams ---- */
+
+int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
+		   struct pool_tls_stream **ret)
+{
+	struct pool_tls_stream *s = calloc(1, sizeof(*s));
+	BIO *b;
+
+	if (!s)
+		return -ENOMEM;
+	s->fd = fd;
+	s->blocking = want->blocking;
+	s->dialled = want->dialled;
+	s->roles = want->roles;
+	s->certs = certs_get(t);
+	s->host = want->host ? strdup(want->host) : NULL;
+	s->ssl = SSL_new(s->certs->ctx);
+	b = s->ssl ? bio_new(s) : NULL;
+	if (!b || (want->host && !s->host)) {
+		BIO_free(b);
+		pool_tls_free(s);
+		return -ENOMEM;
+	}
+	SSL_set_bio(s->ssl, b, b);
+	SSL_set_app_data(s->ssl, s);
+	if (want->bulk)
+		SSL_set_default_read_buffer_len(s->ssl, POOL_TLS_BULK_AHEAD);
+	if (s->dialled)
+		SSL_set_connect_state(s->ssl);
+	else
+		SSL_set_accept_state(s->ssl);
+	*ret = s;
+	return 0;
+}
+
+void pool_tls_free(struct pool_tls_stream *s)
+{
+	if (!s)
+		return;
+	SSL_free(s->ssl);
+	X509_free(s->cert);
+	if (s->known)
+		pool_tls_id_fini(&s->peer);
+	certs_unref(s->certs);
+	free(s->host);
+	free(s->out);
+	free(s);
+}
+
+/* A call of OpenSSL returned r <= 0: as -errno. 0: the peer has closed. */
+static int failure(struct pool_tls_stream *s, int r)
+{
+	int saved = errno;
+	const char *reason;
+
+	switch (SSL_get_error(s->ssl, r)) {
+	case SSL_ERROR_WANT_READ:
+		return -EAGAIN;
+	case SSL_ERROR_ZERO_RETURN:
+		return 0;
+	case SSL_ERROR_SYSCALL:
+		return saved ? -saved : -ECONNRESET;
+	}
+	reason = ERR_reason_error_string(ERR_peek_last_error());
+	if (!s->why[0])
+		snprintf(s->why, sizeof(s->why), "%s",
+			 reason ? reason : "the peer does not speak TLS");
+	ERR_clear_error();
+	return -EPROTO;
+}
+
+int pool_tls_shake(struct pool_tls_stream *s)
+{
+	int r, err;
+
+	ERR_clear_error();
+	errno = 0;
+	r = SSL_do_handshake(s->ssl);
+	err = r == 1 ? 0 : failure(s, r);
+	if (r != 1 && err == 0)
+		err = -ECONNRESET;
+	r = pool_tls_flush(s); /* after a failure: the alert */
+	if (err == -EPROTO)
+		return -EKEYREJECTED;
+	if (r && r != -EAGAIN)
+		return r;
+	return err ? err : r;
+}
+
+const char *pool_tls_why(const struct pool_tls_stream *s)
+{
+	return s->why;
+}
+
+const struct pool_tls_id *pool_tls_peer(const struct pool_tls_stream *s)
+{
+	return &s->peer;
+}
+
+bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host)
+{
+	return pool_tls_has_host(s->cert, host);
+}
+
+ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap)
+{
+	size_t n, have = 0;
+	int err = 0;
+
+	ERR_clear_error();
+	while (have < cap) {
+		errno = 0;
+		if (SSL_read_ex(s->ssl, (uint8_t *)to + have, cap - have, &n) !=
+		    1) {
+			err = failure(s, 0);
+			break;
+		}
+		have += n;
+		if (s->blocking && !SSL_pending(s->ssl))
+			break;
+	}
+	return have > 0 ? (ssize_t)have : err;
+}
+
+bool pool_tls_has_input(const struct pool_tls_stream *s)
+{
+	return SSL_has_pending(s->ssl) == 1;
+}
+
+/* Encrypts up to len bytes into the sink. Returns how many, or -errno. */
+static ssize_t seal(struct pool_tls_stream *s, const uint8_t *from, size_t len)
+{
+	size_t n, have = 0;
+
+	while (have < len && s->sunk + RECORD + 64 <= SEALED_MAX) {
+		errno = 0;
+		if (SSL_write_ex(s->ssl, from + have, len - have, &n) != 1) {
+			int err = failure(s, 0);
+
+			return have > 0 ? (ssize_t)have : err ? err : -EPIPE;
+		}
+		have += n;
+	}
+	return (ssize_t)have;
+}
+
+/* Small pieces (frames) that follow each other share a record. Returns how many
+ * bytes were encrypted, or -errno. */
+static ssize_t seal_all(struct pool_tls_stream *s, const struct iovec *iov,
+			int n)
+{
+	uint8_t joined[RECORD];
+	size_t len = 0;
+	ssize_t r = 0, have = 0;
+	int i = 0;
+
+	while (i < n) {
+		for (; i < n && iov[i].iov_len <= sizeof(joined) - len; i++) {
+			memcpy(joined + len, iov[i].iov_base, iov[i].iov_len);
+			len += iov[i].iov_len;
+		}
+		if (len > 0) {
+			r = seal(s, joined, len);
+		} else {
+			len = iov[i].iov_len;
+			r = seal(s, iov[i++].iov_base, len);
+		}
+		if (r > 0)
+			have += r;
+		if (r < (ssize_t)len)
+			break;
+		len = 0;
+	}
+	return have > 0 ? have : r;
+}
+
+ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
+		       int n)
+{
+	int err = pool_tls_flush(s);
+	ssize_t r;
+
+	if (err)
+		return err;
+	s->sink = thread_sink();
+	if (!s->sink)
+		return -ENOMEM;
+	ERR_clear_error();
+	r = seal_all(s, iov, n);
+	err = sink_empty(s);
+	return err ? err : r;
+}

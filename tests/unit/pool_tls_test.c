@@ -1,0 +1,507 @@
+/* Streams of TLS over socket pairs: who is accepted, and that the bytes are
+ * right. */
+#include "tests/lib/unit.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <openssl/ssl.h>
+
+#include "pool/tls/tls.h"
+#include "tests/unit/tls_pki.h"
+
+static struct {
+	struct pki_ca ca, other;
+	char *master, *node;
+} pki;
+
+struct end {
+	struct pool_tls *tls;
+	struct pool_tls_stream *s;
+	struct pool_tls_want want;
+	int fd, err;
+};
+
+static struct {
+	struct end dials, accepts;
+} t;
+
+static int group_setup(void **state)
+{
+	(void)state;
+	pki_ca_make(&pki.ca);
+	pki_ca_make(&pki.other);
+	pki.master = pki_dir(&pki.ca, "master");
+	pki.node = pki_dir(&pki.ca, "node");
+	return 0;
+}
+
+static int group_teardown(void **state)
+{
+	(void)state;
+	pki_dir_free(pki.master);
+	pki_dir_free(pki.node);
+	pki_ca_free(&pki.ca);
+	pki_ca_free(&pki.other);
+	return 0;
+}
+
+static void open_end(struct end *e, const char *dir)
+{
+	char why[POOL_TLS_WHY] = "";
+	int err = pool_tls_open(dir, &e->tls, why);
+
+	if (err)
+		fail_msg("%s", why);
+}
+
+static void make_pair(void)
+{
+	int pair[2];
+
+	assert_int_equal(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0,
+				       pair));
+	t.dials.fd = pair[0];
+	t.accepts.fd = pair[1];
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	t.dials = (struct end){
+		.want = { .dialled = true,
+			  .roles = POOL_ROLE_BIT(POOL_ROLE_MASTER),
+			  .host = "127.0.0.1" },
+	};
+	t.accepts = (struct end){ .want = { .roles = POOL_ROLES_USERS } };
+	make_pair();
+	return 0;
+}
+
+static void close_end(struct end *e)
+{
+	pool_tls_free(e->s);
+	pool_tls_close(e->tls);
+	close(e->fd);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	close_end(&t.dials);
+	close_end(&t.accepts);
+	return 0;
+}
+
+static void start_end(struct end *e)
+{
+	assert_int_equal(0, pool_tls_start(e->tls, e->fd, &e->want, &e->s));
+	e->err = -EAGAIN;
+}
+
+/* Both shake until neither has anything to do. A read finds the alert that a
+ * dialler is sent after its own handshake has ended well. */
+static void shake(void)
+{
+	uint8_t byte;
+
+	start_end(&t.dials);
+	start_end(&t.accepts);
+	for (int i = 0; i < 10; i++) {
+		if (t.dials.err == -EAGAIN)
+			t.dials.err = pool_tls_shake(t.dials.s);
+		if (t.accepts.err == -EAGAIN)
+			t.accepts.err = pool_tls_shake(t.accepts.s);
+	}
+	if (t.accepts.err && !t.dials.err)
+		t.dials.err = (int)pool_tls_read(t.dials.s, &byte, 1);
+}
+
+static void connect_both(void)
+{
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.master);
+	shake();
+	assert_int_equal(0, t.dials.err);
+	assert_int_equal(0, t.accepts.err);
+}
+
+/* ---- who is accepted ---- */
+
+static void both_ends_know_who_the_other_is(void **state)
+{
+	(void)state;
+	connect_both();
+	assert_int_equal(POOL_ROLE_MASTER, pool_tls_peer(t.dials.s)->role);
+	assert_int_equal(POOL_ROLE_NODE, pool_tls_peer(t.accepts.s)->role);
+	assert_string_equal("test", pool_tls_peer(t.accepts.s)->cluster);
+	assert_true(pool_tls_peer_has_host(t.accepts.s, "localhost"));
+	assert_false(pool_tls_peer_has_host(t.accepts.s, "elsewhere"));
+}
+
+/* A node whose certificate is as wanted, but for ca, dials: its master refuses
+ * it, and says why. */
+static void refused(const struct pki_ca *ca, const struct pki_want *want,
+		    const char *why)
+{
+	char *dir = pki_dir_make(ca, &pki.ca, ca == &pki.ca ? NULL : ca, want);
+
+	open_end(&t.dials, dir);
+	open_end(&t.accepts, pki.master);
+	shake();
+	pki_dir_free(dir);
+	assert_int_equal(-EKEYREJECTED, t.accepts.err);
+	if (!strstr(pool_tls_why(t.accepts.s), why))
+		fail_msg("\"%s\" does not say \"%s\"",
+			 pool_tls_why(t.accepts.s), why);
+	assert_int_equal(-EPROTO, t.dials.err);
+	assert_non_null(strstr(pool_tls_why(t.dials.s), "alert"));
+}
+
+static const struct pki_want a_node = { .uri = { "kvpool://test/node" } };
+
+static void another_pools_certificate_is_refused(void **state)
+{
+	(void)state;
+	refused(&pki.other, &a_node, "unable to get local issuer certificate");
+}
+
+static void an_expired_certificate_is_refused(void **state)
+{
+	struct pki_want w = a_node;
+
+	(void)state;
+	w.from_s = -7200;
+	w.to_s = -3600;
+	refused(&pki.ca, &w, "expired; kvpool certs renew");
+}
+
+static void a_certificate_of_the_future_is_refused(void **state)
+{
+	struct pki_want w = a_node;
+
+	(void)state;
+	w.from_s = 3600;
+	w.to_s = 7200;
+	refused(&pki.ca, &w, "not yet valid");
+}
+
+/* Both ends refuse; the dialler does so first. */
+static void another_cluster_is_refused(void **state)
+{
+	static const struct pki_want w = { .uri = { "kvpool://prod/node" } };
+	char *dir = pki_dir_make(&pki.ca, &pki.ca, NULL, &w);
+
+	(void)state;
+	open_end(&t.dials, dir);
+	open_end(&t.accepts, pki.master);
+	shake();
+	pki_dir_free(dir);
+	assert_int_equal(-EKEYREJECTED, t.dials.err);
+	assert_non_null(strstr(pool_tls_why(t.dials.s),
+			       "cluster test, and this is prod"));
+	assert_int_equal(-EKEYREJECTED, t.accepts.err);
+}
+
+static void a_role_that_is_not_wanted_is_refused(void **state)
+{
+	static const struct pki_want w = { .uri = { "kvpool://test/master" } };
+
+	(void)state;
+	refused(&pki.ca, &w, "certificate of a master; accepted here: node or "
+			     "client");
+}
+
+/* The dialler refuses: it is no host for which that certificate is. */
+static void the_host_that_was_dialled_must_be_in_the_certificate(void **state)
+{
+	(void)state;
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.master);
+	t.dials.want.host = "10.0.0.7";
+	shake();
+	assert_int_equal(-EKEYREJECTED, t.dials.err);
+	assert_non_null(strstr(pool_tls_why(t.dials.s),
+			       "issue one with --host 10.0.0.7"));
+	assert_int_equal(-EKEYREJECTED, t.accepts.err);
+}
+
+static void a_node_is_no_master(void **state)
+{
+	(void)state;
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.node);
+	shake();
+	assert_int_equal(-EKEYREJECTED, t.dials.err);
+	assert_non_null(strstr(pool_tls_why(t.dials.s),
+			       "certificate of a node; accepted here: master"));
+}
+
+static void plain_text_is_refused(void **state)
+{
+	static const char hello[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+	(void)state;
+	open_end(&t.accepts, pki.master);
+	start_end(&t.accepts);
+	assert_int_equal(sizeof(hello), write(t.dials.fd, hello,
+					      sizeof(hello)));
+	assert_int_equal(-EKEYREJECTED, pool_tls_shake(t.accepts.s));
+}
+
+/* OpenSSL's own client with these settings. */
+static int foreign_client(void (*set)(SSL_CTX *ctx))
+{
+	SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+	SSL *ssl;
+	int err = -EAGAIN, mine = -1;
+	char byte;
+
+	set(ctx);
+	ssl = SSL_new(ctx);
+	SSL_set_fd(ssl, t.dials.fd);
+	open_end(&t.accepts, pki.master);
+	start_end(&t.accepts);
+	for (int i = 0; i < 10; i++) {
+		mine = SSL_connect(ssl);
+		if (err == -EAGAIN)
+			err = pool_tls_shake(t.accepts.s);
+	}
+	if (mine == 1) /* it has not heard the alert yet */
+		mine = SSL_read(ssl, &byte, 1);
+	assert_true(mine < 1);
+	SSL_free(ssl);
+	SSL_CTX_free(ctx);
+	return err;
+}
+
+static void set_old(SSL_CTX *ctx)
+{
+	SSL_CTX_set_max_proto_version(ctx, TLS1_2_VERSION);
+}
+
+static void set_nothing(SSL_CTX *ctx)
+{
+	(void)ctx;
+}
+
+static void an_older_version_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(-EKEYREJECTED, foreign_client(set_old));
+	assert_non_null(strstr(pool_tls_why(t.accepts.s), "protocol"));
+}
+
+static void a_client_without_a_certificate_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(-EKEYREJECTED, foreign_client(set_nothing));
+	assert_non_null(strstr(pool_tls_why(t.accepts.s),
+			       "did not return a certificate"));
+}
+
+/* ---- bytes ---- */
+
+#define MUCH (5u << 20)
+
+static uint8_t byte_at(size_t i)
+{
+	return (uint8_t)(i * 2654435761u >> 13);
+}
+
+/* Sends MUCH bytes in pieces of `piece`, as the socket takes them. */
+static void send_and_receive(size_t piece)
+{
+	uint8_t *from = malloc(MUCH), *to = malloc(MUCH);
+	size_t sent = 0, have = 0;
+	ssize_t r;
+
+	for (size_t i = 0; i < MUCH; i++)
+		from[i] = byte_at(i);
+	while (have < MUCH) {
+		struct iovec iov[8];
+		int n = 0;
+
+		for (size_t at = sent; n < 8 && at < MUCH; n++, at += piece)
+			iov[n] = (struct iovec){
+				.iov_base = from + at,
+				.iov_len = MUCH - at < piece ? MUCH - at : piece,
+			};
+		r = n ? pool_tls_write(t.dials.s, iov, n) :
+			pool_tls_flush(t.dials.s);
+		assert_true(r >= 0 || r == -EAGAIN);
+		sent += r > 0 ? (size_t)r : 0;
+		r = pool_tls_read(t.accepts.s, to + have, MUCH - have);
+		assert_true(r > 0 || r == -EAGAIN);
+		have += r > 0 ? (size_t)r : 0;
+	}
+	assert_int_equal(MUCH, sent);
+	assert_false(pool_tls_unsent(t.dials.s));
+	assert_memory_equal(from, to, MUCH);
+	free(from);
+	free(to);
+}
+
+static void large_pieces_arrive(void **state)
+{
+	(void)state;
+	connect_both();
+	send_and_receive(MUCH);
+}
+
+static void small_pieces_arrive(void **state)
+{
+	(void)state;
+	connect_both();
+	send_and_receive(77);
+}
+
+static void middle_pieces_arrive(void **state)
+{
+	(void)state;
+	t.accepts.want.bulk = true;
+	connect_both();
+	send_and_receive(10000);
+}
+
+static void *write_later(void *arg)
+{
+	struct iovec iov = { .iov_base = arg, .iov_len = 5 };
+
+	usleep(20000);
+	return (void *)(intptr_t)pool_tls_write(t.accepts.s, &iov, 1);
+}
+
+static void a_blocking_stream_waits_for_bytes_and_not_for_all(void **state)
+{
+	static char hello[] = "hello";
+	pthread_t other;
+	void *wrote;
+	char to[100];
+
+	(void)state;
+	t.dials.want.blocking = true;
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.master);
+	shake();
+	assert_int_equal(0, t.dials.err);
+	fcntl(t.dials.fd, F_SETFL, 0);
+	assert_int_equal(0, pthread_create(&other, NULL, write_later, hello));
+	assert_int_equal(5, pool_tls_read(t.dials.s, to, sizeof(to)));
+	assert_int_equal(0, pthread_join(other, &wrote));
+	assert_int_equal(5, (intptr_t)wrote);
+}
+
+static void the_end_of_the_peer_is_the_end(void **state)
+{
+	char byte;
+
+	(void)state;
+	connect_both();
+	shutdown(t.accepts.fd, SHUT_WR);
+	assert_int_equal(0, pool_tls_read(t.dials.s, &byte, 1));
+}
+
+static void a_changed_byte_breaks_the_stream(void **state)
+{
+	struct iovec iov = { .iov_base = "hello", .iov_len = 5 };
+	uint8_t wire[256];
+	char to[16];
+	ssize_t n;
+
+	(void)state;
+	connect_both();
+	assert_int_equal(5, pool_tls_write(t.dials.s, &iov, 1));
+	n = recv(t.accepts.fd, wire, sizeof(wire), 0);
+	assert_true(n > 20);
+	wire[n - 5] ^= 1;
+	assert_int_equal(n, send(t.dials.fd, wire, (size_t)n, 0));
+	assert_int_equal(-EPROTO, pool_tls_read(t.accepts.s, to, sizeof(to)));
+	assert_non_null(strstr(pool_tls_why(t.accepts.s), "bad record mac"));
+}
+
+/* ---- renewal ---- */
+
+/* Other streams of the same processes. */
+static void again(void)
+{
+	pool_tls_free(t.dials.s);
+	pool_tls_free(t.accepts.s);
+	close(t.dials.fd);
+	close(t.accepts.fd);
+	make_pair();
+	shake();
+}
+
+static void new_files_are_used_by_new_streams(void **state)
+{
+	struct pki_want w = { .uri = { "kvpool://test/master" },
+			      .host = { "127.0.0.1" },
+			      .from_s = -60,
+			      .to_s = 3600 };
+	char why[POOL_TLS_WHY];
+
+	(void)state;
+	connect_both();
+	assert_true(pool_tls_expires_s(t.accepts.tls) > 7200);
+	assert_false(pool_tls_is_outdated(t.accepts.tls));
+	/* A new CA; the nodes do not know it yet. */
+	pki_dir_write(pki.master, &pki.other, &pki.other, &pki.ca, &w);
+	assert_true(pool_tls_is_outdated(t.accepts.tls));
+	assert_int_equal(0, pool_tls_reload(t.accepts.tls, why));
+	assert_false(pool_tls_is_outdated(t.accepts.tls));
+	assert_in_range(pool_tls_expires_s(t.accepts.tls), 3500, 3600);
+	/* The stream goes on. */
+	send_and_receive(MUCH);
+	again();
+	assert_int_equal(-EKEYREJECTED, t.dials.err);
+	/* Now they do. */
+	w.uri[0] = "kvpool://test/node";
+	pki_dir_write(pki.node, &pki.ca, &pki.other, &pki.ca, &w);
+	assert_int_equal(0, pool_tls_reload(t.dials.tls, why));
+	again();
+	assert_int_equal(0, t.dials.err);
+	assert_int_equal(0, t.accepts.err);
+}
+
+static void a_process_keeps_its_role_and_its_cluster(void **state)
+{
+	static const struct pki_want w = { .uri = { "kvpool://test/node" } };
+	char why[POOL_TLS_WHY], *dir = pki_dir(&pki.ca, "master");
+
+	(void)state;
+	open_end(&t.accepts, dir);
+	pki_dir_write(dir, &pki.ca, &pki.ca, NULL, &w);
+	assert_int_equal(-EINVAL, pool_tls_reload(t.accepts.tls, why));
+	assert_non_null(strstr(why, "restart to use it"));
+	assert_int_equal(POOL_ROLE_MASTER, pool_tls_role(t.accepts.tls));
+	pki_dir_free(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(both_ends_know_who_the_other_is),
+		T(another_pools_certificate_is_refused),
+		T(an_expired_certificate_is_refused),
+		T(a_certificate_of_the_future_is_refused),
+		T(another_cluster_is_refused),
+		T(a_role_that_is_not_wanted_is_refused),
+		T(the_host_that_was_dialled_must_be_in_the_certificate),
+		T(a_node_is_no_master),
+		T(plain_text_is_refused),
+		T(an_older_version_is_refused),
+		T(a_client_without_a_certificate_is_refused),
+		T(large_pieces_arrive),
+		T(small_pieces_arrive),
+		T(middle_pieces_arrive),
+		T(a_blocking_stream_waits_for_bytes_and_not_for_all),
+		T(the_end_of_the_peer_is_the_end),
+		T(a_changed_byte_breaks_the_stream),
+		T(new_files_are_used_by_new_streams),
+		T(a_process_keeps_its_role_and_its_cluster),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
