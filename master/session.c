@@ -80,11 +80,60 @@ static void note_absence(struct master_session *s,
 			s->only_source = false;
 }
 
+/* Is `host` the peer's to say? A node's must be in its certificate; a client's
+ * may be the address that it has dialled from. */
+static bool is_its_host(const struct master_session *s, const char *host)
+{
+	uint8_t addr[POOL_ADDRESS_SIZE];
+
+	if (pool_conn_peer_has_host(s->conn, host))
+		return true;
+	return pool_conn_peer_id(s->conn)->role == POOL_ROLE_CLIENT &&
+	       pool_address_parse(host, addr) == 0 &&
+	       memcmp(addr, s->addr, sizeof(addr)) == 0;
+}
+
+/* With certificates: the reason, in text, if the peer's does not allow what it
+ * says of itself; or NULL. */
+static const char *not_allowed(const struct master_session *s,
+			       const Kvpool__Join *j,
+			       char text[MASTER_REMEDY_MAX])
+{
+	const struct pool_tls_id *peer = pool_conn_peer_id(s->conn);
+	const struct master_member *mb;
+	struct pool_hostport at;
+
+	if (!peer)
+		return NULL;
+	if (peer->role == POOL_ROLE_CLIENT && j->node->is_store)
+		return "a client may not be a store: it needs the certificate "
+		       "of a node";
+	if (pool_parse_hostport(j->node->advertise, 0, &at))
+		return "its address is not HOST:PORT";
+	if (!is_its_host(s, at.host)) {
+		snprintf(text, MASTER_REMEDY_MAX, "the certificate of %.40s is "
+			 "not for %.60s, where it says it is: issue one with "
+			 "--host %.60s", peer->name, at.host, at.host);
+		return text;
+	}
+	mb = master_members_find(&s->m->members, j->node->id.data);
+	if (!mb || pool_parse_hostport(mb->advertise, 0, &at) ||
+	    is_its_host(s, at.host))
+		return NULL;
+	snprintf(text, MASTER_REMEDY_MAX, "this node's id belongs to %.60s: a "
+		 "node that has moved needs a certificate with --host of both",
+		 at.host);
+	return text;
+}
+
 /* The reason for refusing the JOIN, with *ret_status; NULL: it is accepted. The
  * reason may be in `text`. */
-static const char *join_refused(struct master *m, const Kvpool__Join *j,
+static const char *join_refused(struct master_session *s, const Kvpool__Join *j,
 				int *ret_status, char text[MASTER_REMEDY_MAX])
 {
+	struct master *m = s->m;
+	const char *why;
+
 	*ret_status = -EPROTONOSUPPORT;
 	if (!pool_wire_speaks(j->version)) {
 		pool_wire_refusal(j->version, text);
@@ -93,6 +142,10 @@ static const char *join_refused(struct master *m, const Kvpool__Join *j,
 	*ret_status = -EINVAL;
 	if (master_member_check(j->node))
 		return "the node's description is not valid";
+	*ret_status = -EACCES;
+	why = not_allowed(s, j, text);
+	if (why)
+		return why;
 	*ret_status = -EAGAIN;
 	if (master_recovering(m)) {
 		master_recover_note(m, j);
@@ -139,7 +192,7 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 
 	if (s->member)
 		return bad_message(s, "second JOIN");
-	why = join_refused(m, j, &status, text);
+	why = join_refused(s, j, &status, text);
 	if (why) {
 		master_count(m, MC_SESSIONS_REFUSED);
 		return master_session_fail(s, status, why);

@@ -256,6 +256,9 @@ int pool_listener_from_fd(uv_loop_t *loop, int fd, const char *path,
  * t; NULL: all peers are accepted.
  */
 void pool_listener_trust(struct pool_listener *l, struct pool_trust *t);
+/* An address literal, in the form of pool_fd_address. 0, or -EINVAL: host is a
+ * name. */
+int pool_address_parse(const char *host, uint8_t ret_addr[POOL_ADDRESS_SIZE]);
 /* Borrowed. */
 int pool_listener_fd(const struct pool_listener *l);
 uint16_t pool_listener_port(const struct pool_listener *l);

@@ -299,6 +299,22 @@ static void refuse_size(struct pool_conn *c)
 	refuse(c, -EMSGSIZE, text);
 }
 
+/* May a peer of this role send it? */
+static bool rx_may_come(struct pool_conn *c)
+{
+	const struct pool_frame *f = &c->rx.frame;
+	const struct pool_tls_id *peer = pool_conn_peer_id(c);
+	char text[128];
+
+	if (!peer ||
+	    pool_msg_bound(f->type)->from & POOL_ROLE_BIT(peer->role))
+		return true;
+	snprintf(text, sizeof(text), "%s may not come from a %s",
+		 pool_msg_name(f->type), pool_role_name(peer->role));
+	refuse(c, -EACCES, text);
+	return false;
+}
+
 /* While opts.first is due: is this frame acceptable? If not, it is refused. */
 static bool rx_first(struct pool_conn *c)
 {
@@ -346,7 +362,7 @@ static int rx_header(struct pool_conn *c, const uint8_t *data, size_t n)
 		refuse_size(c);
 		return 0;
 	}
-	if (!err && c->first && !rx_first(c))
+	if (!err && (!rx_may_come(c) || (c->first && !rx_first(c))))
 		return 0;
 	if (!err && c->faults)
 		err = conn_faults_in(c);

@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -51,6 +52,15 @@ void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE])
 		memcpy(ret_addr + 12, &((struct sockaddr_in *)&ss)->sin_addr,
 		       4);
 	}
+}
+
+int pool_address_parse(const char *host, uint8_t ret_addr[POOL_ADDRESS_SIZE])
+{
+	memset(ret_addr, 0, POOL_ADDRESS_SIZE);
+	if (inet_pton(AF_INET6, host, ret_addr) == 1)
+		return 0;
+	memset(ret_addr + 10, 0xff, 2);
+	return inet_pton(AF_INET, host, ret_addr + 12) == 1 ? 0 : -EINVAL;
 }
 
 static int spare_open(void)

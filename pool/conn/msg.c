@@ -52,46 +52,55 @@ const char *pool_msg_name(uint16_t type)
 #define XATTRS (64u << 10)  /* xattrs of all files of a batch */
 #define HOLDERS (192u << 10) /* xattrs and holders of all files of a batch */
 
-#define MSG(type, name, bytes, entries, nested) \
+/* Who may send a message. */
+#define MASTER POOL_ROLE_BIT(POOL_ROLE_MASTER)
+#define USER POOL_ROLES_USERS
+#define ANY (MASTER | USER | POOL_ROLE_BIT(POOL_ROLE_ADMIN))
+
+#define MSG(type, name, from, bytes, entries, nested) \
 	[POOL_MSG_##type] = { &kvpool__##name##__descriptor, bytes, entries, \
-			      nested }
+			      nested, from }
 
 static const struct pool_bound bounds[POOL_MSG_MAX] = {
-	MSG(JOIN, join, SMALL, 0, OTHERS),
-	MSG(WELCOME, welcome, BATCH, RESULTS, RESULTS),
-	MSG(INVENTORY, inventory, BATCH, POOL_BATCH_MAX, XATTRS),
-	MSG(SUBSCRIBE, subscribe, SMALL, 0, OTHERS),
-	MSG(FEED, feed, POOL_PAYLOAD_MAX, POOL_BATCH_MAX + NODES, HOLDERS),
-	MSG(FEED_ACK, feed_ack, SMALL, 0, OTHERS),
-	MSG(OPS, ops, BATCH, POOL_BATCH_MAX, XATTRS),
-	MSG(OPS_DONE, ops_done, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(EVICT, evict, POOL_PAYLOAD_MAX, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(DROP, drop, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(REPLICATE, replicate, BATCH, POOL_BATCH_MAX + NODES, XATTRS),
-	MSG(HELD, held, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(SYNC, sync, SMALL, 0, OTHERS),
-	MSG(SYNCED, sync, SMALL, 0, OTHERS),
-	MSG(HEARTBEAT, heartbeat, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
-	MSG(ERROR, error, SMALL, 0, OTHERS),
-	MSG(HELLO, hello, SMALL, 0, OTHERS),
-	MSG(GET, get, PATH, 0, OTHERS),
-	[POOL_MSG_DATA] = { NULL, SMALL, 0, 0 },
-	MSG(LENT, lent, SMALL, 0, OTHERS),
-	MSG(RETURN, key, PATH, 0, OTHERS),
-	MSG(RECALL, key, PATH, 0, OTHERS),
-	MSG(DOUBT, key, PATH, 0, OTHERS),
-	MSG(LINK, link, PATH, 0, OTHERS),
-	MSG(BUFFER, buffer, SMALL, 0, OTHERS),
+	MSG(JOIN, join, USER, SMALL, 0, OTHERS),
+	MSG(WELCOME, welcome, MASTER, BATCH, RESULTS, RESULTS),
+	MSG(INVENTORY, inventory, USER, BATCH, POOL_BATCH_MAX, XATTRS),
+	MSG(SUBSCRIBE, subscribe, USER, SMALL, 0, OTHERS),
+	MSG(FEED, feed, MASTER, POOL_PAYLOAD_MAX, POOL_BATCH_MAX + NODES,
+	    HOLDERS),
+	MSG(FEED_ACK, feed_ack, USER, SMALL, 0, OTHERS),
+	MSG(OPS, ops, USER, BATCH, POOL_BATCH_MAX, XATTRS),
+	MSG(OPS_DONE, ops_done, MASTER, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(EVICT, evict, MASTER | USER, POOL_PAYLOAD_MAX, POOL_BATCH_MAX,
+	    POOL_BATCH_MAX),
+	MSG(DROP, drop, MASTER, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(REPLICATE, replicate, MASTER, BATCH, POOL_BATCH_MAX + NODES,
+	    XATTRS),
+	MSG(HELD, held, USER, BATCH, POOL_BATCH_MAX, POOL_BATCH_MAX),
+	MSG(SYNC, sync, USER, SMALL, 0, OTHERS),
+	MSG(SYNCED, sync, MASTER, SMALL, 0, OTHERS),
+	MSG(HEARTBEAT, heartbeat, MASTER | USER, BATCH, POOL_BATCH_MAX,
+	    POOL_BATCH_MAX),
+	MSG(ERROR, error, ANY, SMALL, 0, OTHERS),
+	MSG(HELLO, hello, USER, SMALL, 0, OTHERS),
+	MSG(GET, get, USER, PATH, 0, OTHERS),
+	[POOL_MSG_DATA] = { NULL, SMALL, 0, 0, USER },
+	MSG(LENT, lent, USER, SMALL, 0, OTHERS),
+	MSG(RETURN, key, USER, PATH, 0, OTHERS),
+	MSG(RECALL, key, USER, PATH, 0, OTHERS),
+	MSG(DOUBT, key, USER, PATH, 0, OTHERS),
+	MSG(LINK, link, USER, PATH, 0, OTHERS),
+	MSG(BUFFER, buffer, USER, SMALL, 0, OTHERS),
 };
 
 const struct pool_bound pool_kept_bound = {
-	&kvpool__meta__descriptor, 32768, 2048, 2048
+	&kvpool__meta__descriptor, 32768, 2048, 2048, 0
 };
 
 const struct pool_bound *pool_msg_bound(uint16_t type)
 {
 	static const struct pool_bound unknown = { NULL, POOL_PAYLOAD_MAX, 0,
-						   0 };
+						   0, ANY };
 
 	return pool_msg_known(type) ? &bounds[type] : &unknown;
 }

@@ -21,6 +21,7 @@
 
 #include "pool/base/metric.h"
 #include "pool/conn/wire.h"
+#include "pool/tls/tls_id.h"
 
 struct pool_conn;
 
@@ -33,6 +34,9 @@ struct pool_bound {
 	 * the fields, in this message and nested ones, beyond the number that
 	 * the schema has (unknown or repeated) */
 	uint32_t nested;
+	/* Frames: POOL_ROLE_BITs of the roles that may send it, where peers
+	 * have certificates. */
+	unsigned int from;
 };
 
 /* Bound of a frame's payload by its type. For unknown types, which a newer

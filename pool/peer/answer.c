@@ -79,16 +79,25 @@ static void session_used(struct session *s)
 	pool_list_add_tail(&s->p->sessions, &s->link);
 }
 
-/* Binds the id to the address, so that a peer that claims another's id cannot
- * close or use the other's lanes. */
+/* Binds the id to the address and, if there is one, to the certificate, so that
+ * a peer that claims another's id cannot close or use the other's lanes. */
 static void id_bind(struct session *s, const uint8_t said[POOL_ID_SIZE])
 {
-	uint8_t both[POOL_ID_SIZE + sizeof(s->addr)];
+	const struct pool_tls_id *peer = pool_conn_peer_id(s->conn);
+	struct {
+		uint8_t id[POOL_ID_SIZE], addr[POOL_ADDRESS_SIZE];
+		uint8_t role;
+		char name[POOL_TLS_NAME_MAX + 1];
+	} all = { 0 };
 	XXH128_canonical_t canon;
 
-	memcpy(both, said, POOL_ID_SIZE);
-	memcpy(both + POOL_ID_SIZE, s->addr, sizeof(s->addr));
-	XXH128_canonicalFromHash(&canon, XXH3_128bits(both, sizeof(both)));
+	memcpy(all.id, said, sizeof(all.id));
+	memcpy(all.addr, s->addr, sizeof(all.addr));
+	if (peer) {
+		all.role = (uint8_t)(1 + peer->role);
+		memcpy(all.name, peer->name, strlen(peer->name));
+	}
+	XXH128_canonicalFromHash(&canon, XXH3_128bits(&all, sizeof(all)));
 	memcpy(s->id, canon.digest, POOL_ID_SIZE);
 }
 

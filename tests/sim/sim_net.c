@@ -602,6 +602,26 @@ void *pool_conn_user(const struct pool_conn *c)
 	return c->user;
 }
 
+const struct pool_tls_id *pool_conn_peer_id(const struct pool_conn *c)
+{
+	(void)c;
+	return NULL;
+}
+
+bool pool_conn_peer_has_host(const struct pool_conn *c, const char *host)
+{
+	(void)c;
+	(void)host;
+	return false;
+}
+
+int pool_address_parse(const char *host, uint8_t ret_addr[POOL_ADDRESS_SIZE])
+{
+	(void)host;
+	(void)ret_addr;
+	return -EINVAL;
+}
+
 const char *pool_conn_peer_name(const struct pool_conn *c)
 {
 	return c->name;

@@ -40,6 +40,7 @@ struct fake_node {
 	char name[32];
 	uint8_t id[16];
 	const char *host;
+	const char *advertise; /* NULL: 127.0.0.1:1 */
 	bool is_store, is_mount;
 	uint64_t capacity, used, evictable;
 	bool tells_figures; /* in HELD */
@@ -336,7 +337,7 @@ static void fake_info(const struct fake_node *n, Kvpool__NodeInfo *info)
 	info->id.data = (uint8_t *)n->id;
 	info->id.len = 16;
 	info->name = (char *)n->name;
-	info->advertise = (char *)"127.0.0.1:1";
+	info->advertise = (char *)(n->advertise ? n->advertise : "127.0.0.1:1");
 	info->host_id = (char *)n->host;
 	info->is_store = n->is_store;
 	info->is_mount = n->is_mount;

@@ -9,6 +9,7 @@
 
 #include "pool/conn/conn.h"
 #include "pool/conn/kvpool.pb-c.h"
+#include "pool/conn/unpack.h"
 #include "tests/unit/tls_pki.h"
 
 #define BULK (5u << 20)
@@ -402,6 +403,32 @@ static void a_handshake_that_takes_too_long_ends(void **state)
 	close(fd);
 }
 
+/* The table in pool/conn/msg.c: a node does not tell its master what there
+ * is. */
+static void what_a_role_may_not_send_ends_the_connection(void **state)
+{
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+
+	(void)state;
+	dial(t.node);
+	unit_run_until(&t.loop, t.dials.opened);
+	assert_int_equal(0, pool_conn_send(t.dials.c, POOL_MSG_FEED, 0,
+					   &feed.base));
+	unit_run_until(&t.loop, t.dials.frames == 1); /* ERROR */
+	pool_conn_close(t.dials.c);
+	unit_run_until(&t.loop, t.accepts.closed);
+	assert_int_equal(-EACCES, t.accepts.err);
+	assert_int_equal(0, t.accepts.frames);
+}
+
+static void each_message_has_roles_that_may_send_it(void **state)
+{
+	(void)state;
+	for (uint16_t type = 0; type < POOL_MSG_MAX; type++)
+		if (pool_msg_known(type))
+			assert_int_not_equal(0, pool_msg_bound(type)->from);
+}
+
 /* What is queued before a drain is sent, and not in plain text. */
 static void draining_sends_what_is_queued(void **state)
 {
@@ -427,6 +454,8 @@ int main(void)
 		T(who_speaks_plain_text_is_not_heard),
 		T(a_plain_master_is_not_spoken_to),
 		T(a_handshake_that_takes_too_long_ends),
+		T(what_a_role_may_not_send_ends_the_connection),
+		T(each_message_has_roles_that_may_send_it),
 		T(draining_sends_what_is_queued),
 	};
 
