@@ -116,6 +116,10 @@ static void format_accepted(const struct daemon_option *o, char *buf,
 	case OPT_CHOICE:
 		snprintf(buf, cap, "one of %s", o->arg);
 		return;
+	case OPT_STRINGS:
+		snprintf(buf, cap, "a text that is not empty, up to %d times",
+			 DAEMON_STRINGS_MAX);
+		return;
 	}
 }
 
@@ -156,6 +160,8 @@ static void format_default(const struct daemon_option *o, char *buf,
 			text = strchr(text, '|') + 1;
 		end = strchrnul(text, '|');
 		snprintf(buf, cap, "%.*s", (int)(end - text), text);
+		return;
+	case OPT_STRINGS:
 		return;
 	}
 }
@@ -266,6 +272,16 @@ static int parse_number(const struct daemon_option *o, const char *text)
 	return 0;
 }
 
+static int add_string(struct daemon_strings *list, const char *text)
+{
+	if (!text[0])
+		return -EINVAL;
+	if (list->n == DAEMON_STRINGS_MAX)
+		return -ERANGE;
+	list->at[list->n++] = text;
+	return 0;
+}
+
 static int parse_value(const struct daemon_option *o, const char *text)
 {
 	switch (o->type) {
@@ -286,6 +302,8 @@ static int parse_value(const struct daemon_option *o, const char *text)
 		return pool_parse_hostports(text, o->default_port, o->value);
 	case OPT_CHOICE:
 		return parse_choice(o->arg, text, o->value);
+	case OPT_STRINGS:
+		return add_string(o->value, text);
 	}
 	return -EINVAL;
 }

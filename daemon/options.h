@@ -27,6 +27,13 @@ enum daemon_option_type {
 	OPT_HOSTPORT, /* struct pool_hostport * */
 	OPT_HOSTPORTS, /* struct pool_hostports * */
 	OPT_CHOICE,   /* unsigned int *: index in arg, "error|warn|info" */
+	OPT_STRINGS,  /* struct daemon_strings *: each time it is given */
+};
+
+#define DAEMON_STRINGS_MAX 16
+struct daemon_strings {
+	unsigned int n;
+	const char *at[DAEMON_STRINGS_MAX]; /* borrow from argv / environ */
 };
 
 struct daemon_option {

@@ -14,9 +14,10 @@ static struct {
 	uint64_t size, count, wait_ms;
 	struct pool_hostport at;
 	unsigned int level;
+	struct daemon_strings names;
 } v;
 
-static struct daemon_option opts[8];
+static struct daemon_option opts[9];
 
 /* What the last call printed. */
 static char *out_text, *err_text;
@@ -41,6 +42,8 @@ static int setup(void **state)
 		  .default_port = 7070 },
 		{ .name = "level", .type = OPT_CHOICE, .value = &v.level,
 		  .arg = "error|warn|info", .help = "A level." },
+		{ .name = "names", .type = OPT_STRINGS, .value = &v.names,
+		  .arg = "NAME", .help = "Names." },
 		{ .name = NULL },
 	};
 
@@ -109,7 +112,7 @@ static void all_types_are_parsed_in_both_spellings(void **state)
 	(void)state;
 	assert_int_equal(parse("--flag", "--some-text", "hello", "--store-size",
 			       "50gb", "--count=8", "--wait=500ms", "--at",
-			       "[::1]:99", "--level=warn", NULL),
+			       "[::1]:99", "--level=warn", "--names=a", NULL),
 			 0);
 	assert_true(v.flag);
 	assert_string_equal(v.text, "hello");
@@ -122,6 +125,22 @@ static void all_types_are_parsed_in_both_spellings(void **state)
 	assert_int_equal(noperands, 0);
 	for (size_t i = 0; opts[i].name; i++)
 		assert_true(opts[i].seen);
+}
+
+static void strings_are_collected(void **state)
+{
+	(void)state;
+	assert_int_equal(parse("--names", "b", "--count=2", "--names=a", NULL),
+			 0);
+	assert_int_equal(v.names.n, 2);
+	assert_string_equal(v.names.at[0], "b");
+	assert_string_equal(v.names.at[1], "a");
+	for (int i = 2; i < DAEMON_STRINGS_MAX; i++)
+		assert_int_equal(parse("--names=x", NULL), 0);
+	assert_int_equal(parse("--names=over", NULL), -EINVAL);
+	assert_says(err_text, "\"over\" given; accepted: a text that is not "
+			      "empty, up to 16 times");
+	assert_int_equal(v.names.n, DAEMON_STRINGS_MAX);
 }
 
 static void what_is_not_given_keeps_its_default(void **state)
@@ -403,6 +422,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(all_types_are_parsed_in_both_spellings),
+		T(strings_are_collected),
 		T(what_is_not_given_keeps_its_default),
 		T(a_default_port_is_filled_in),
 		T(a_flag_can_be_given_a_value_after_an_equals_sign),
