@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <openssl/err.h>
@@ -289,44 +290,50 @@ static int check_pair(const char *dir, const struct pool_tls_files *f,
 		return 0;
 	explain(why,
 		"%s: " POOL_TLS_KEY " is not the key of " POOL_TLS_CERT
-		"; if they are being replaced, try again; else issue both anew",
+		"; if they are being replaced, try again; else kvpool certs "
+		"renew",
 		dir);
 	return -EKEYREJECTED;
 }
 
-/* 1, or 0 and *ret_err; negative: no memory. */
-static int verify(const struct pool_tls_files *f, int *ret_err)
+/* X509_V_OK or another of X509_V_...; *ret_at (may be NULL; the caller's): the
+ * certificate that it is about, or NULL. */
+static int verify(const struct pool_tls_files *f, unsigned long flags,
+		  X509 **ret_at)
 {
 	X509_STORE *store = X509_STORE_new();
 	X509_STORE_CTX *ctx = X509_STORE_CTX_new();
-	int ok = -1;
+	int err = X509_V_ERR_OUT_OF_MEM;
 
 	if (!store || !ctx)
 		goto out;
 	for (int i = 0; i < sk_X509_num(f->cas); i++)
 		if (!X509_STORE_add_cert(store, sk_X509_value(f->cas, i)))
 			goto out;
-	X509_STORE_set_flags(store,
-			     POOL_TLS_STORE_FLAGS | X509_V_FLAG_NO_CHECK_TIME);
+	X509_STORE_set_flags(store, POOL_TLS_STORE_FLAGS | flags);
 	if (!X509_STORE_CTX_init(ctx, store, f->cert, f->chain))
 		goto out;
-	ok = X509_verify_cert(ctx);
-	*ret_err = X509_STORE_CTX_get_error(ctx);
+	(void)X509_verify_cert(ctx);
+	err = X509_STORE_CTX_get_error(ctx);
+	if (ret_at && X509_STORE_CTX_get_current_cert(ctx)) {
+		*ret_at = X509_STORE_CTX_get_current_cert(ctx);
+		X509_up_ref(*ret_at);
+	}
 out:
 	X509_STORE_CTX_free(ctx);
 	X509_STORE_free(store);
-	return ok;
+	return err;
 }
 
 static int check_chain(const char *dir, const struct pool_tls_files *f,
 		       char *why)
 {
-	int err, ok = verify(f, &err);
+	int err = verify(f, X509_V_FLAG_NO_CHECK_TIME, NULL);
 
-	if (ok < 0)
-		return no_memory(why);
-	if (ok)
+	if (err == X509_V_OK)
 		return 0;
+	if (err == X509_V_ERR_OUT_OF_MEM)
+		return no_memory(why);
 	explain(why,
 		"%s: " POOL_TLS_CERT " is not signed by a CA of " POOL_TLS_CA
 		" (%s); files of one CA are wanted, and in " POOL_TLS_CERT
@@ -405,6 +412,43 @@ int pool_tls_files_read(const char *dir, struct pool_tls_files *ret,
 	else
 		*ret = f;
 	return rc;
+}
+
+static void explain_dates(const struct pool_tls_files *f, int err, X509 *at,
+			  char *why)
+{
+	bool early = err == X509_V_ERR_CERT_NOT_YET_VALID;
+	char when[32] = "?";
+	struct tm tm;
+
+	if (ASN1_TIME_to_tm(early ? X509_get0_notBefore(at) :
+				    X509_get0_notAfter(at), &tm))
+		strftime(when, sizeof(when), "%Y-%m-%d %H:%M UTC", &tm);
+	explain(why,
+		"the %s %s %s; %s",
+		X509_cmp(at, f->cert) ? "CA that signed the certificate" :
+					"certificate",
+		early ? "is valid from" : "has expired on", when,
+		early ? "see whether the clock is right" :
+		X509_cmp(at, f->cert) ? "make another (kvpool certs roll)" :
+					"renew it (kvpool certs renew)");
+}
+
+int pool_tls_files_check_dates(const struct pool_tls_files *f,
+			       char why[POOL_TLS_WHY])
+{
+	X509 *at = NULL;
+	int err = verify(f, 0, &at);
+
+	if (err == X509_V_ERR_CERT_HAS_EXPIRED ||
+	    err == X509_V_ERR_CERT_NOT_YET_VALID)
+		explain_dates(f, err, at, why);
+	else if (err != X509_V_OK)
+		explain(why, "the certificate: %s",
+			X509_verify_cert_error_string(err));
+	X509_free(at);
+	ERR_clear_error();
+	return err == X509_V_OK ? 0 : -EKEYEXPIRED;
 }
 
 void pool_tls_files_fini(struct pool_tls_files *f)

@@ -38,6 +38,10 @@ struct pool_tls_files {
 int pool_tls_files_read(const char *dir, struct pool_tls_files *ret,
 			char why[POOL_TLS_WHY]);
 void pool_tls_files_fini(struct pool_tls_files *f);
+/* Is now within the dates of the certificate and of the CAs that signed it? 0;
+ * or -EKEYEXPIRED and why, which says whose dates are not. */
+int pool_tls_files_check_dates(const struct pool_tls_files *f,
+			       char why[POOL_TLS_WHY]);
 
 /* One of the files, the certificates of which *ret becomes, at least one.
  * 0 or -errno and why. Free it with sk_X509_pop_free. */

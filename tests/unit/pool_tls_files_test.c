@@ -328,6 +328,38 @@ static void an_expired_certificate_is_read(void **state)
 	are_good(0, 1);
 }
 
+static void dates_are(const char *part)
+{
+	struct pool_tls_files f;
+	char why[POOL_TLS_WHY] = "";
+	int rc;
+
+	write_certs("ca.crt", ca, NULL);
+	write_certs("tls.crt", cert, NULL);
+	assert_int_equal(0, pool_tls_files_read(dir, &f, why));
+	rc = pool_tls_files_check_dates(&f, why);
+	if (rc != (part ? -EKEYEXPIRED : 0) || (part && !strstr(why, part)))
+		fail_msg("%d: \"%s\" is not in \"%s\"", rc, part, why);
+	pool_tls_files_fini(&f);
+}
+
+static void dates_are_checked_apart(void **state)
+{
+	(void)state;
+	dates_are(NULL);
+	tls_set_dates(cert, -9, -8);
+	tls_sign(cert, ca_key);
+	dates_are("the certificate has expired on 20");
+	tls_set_dates(cert, 8, 9);
+	tls_sign(cert, ca_key);
+	dates_are("the certificate is valid from 20");
+	tls_set_dates(cert, -1, 1);
+	tls_sign(cert, ca_key);
+	tls_set_dates(ca, -9, -8);
+	tls_sign(ca, ca_key);
+	dates_are("the CA that signed the certificate has expired");
+}
+
 static void a_path_that_is_too_long_is_refused(void **state)
 {
 	struct pool_tls_files f;
@@ -360,6 +392,7 @@ int main(void)
 		T(a_certificate_of_no_pool_is_refused),
 		T(its_usage_must_be_that_of_its_role),
 		T(an_expired_certificate_is_read),
+		T(dates_are_checked_apart),
 		T(a_path_that_is_too_long_is_refused),
 	};
 
