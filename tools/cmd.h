@@ -27,6 +27,7 @@ int cmd_stat(int argc, char **argv);
 int cmd_fault(int argc, char **argv);
 int cmd_drain(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_certs(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 /* Weak: not in the table if their files are not linked. */
 int cmd_bench(int argc, char **argv) __attribute__((weak));

@@ -19,6 +19,7 @@ static const struct subcommand {
 	{ "stat", cmd_stat, "show one object" },
 	{ "fault", cmd_fault, "inject faults into connections, for tests" },
 	{ "drain", cmd_drain, "prepare a node for being switched off" },
+	{ "certs", cmd_certs, "make certificates, and check them" },
 	{ "bench", cmd_bench, "compare a mount with tmpfs and a plain socket" },
 	{ "replay", cmd_replay, "replay a recorded trace on mounts" },
 	{ "version", cmd_version, "print the version" },

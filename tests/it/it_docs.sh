@@ -58,6 +58,20 @@ for c in $subcommands; do
 			fail "kvpool $c $o is not in its page"
 	done
 done
+# Each step of certs has options of its own.
+steps=$(kvpool certs --help | sed -nE 's/^  ([a-z]+) .*/\1/p')
+[ "$(wc -w <<<"$steps")" = 6 ] || fail "the steps of kvpool certs: $steps"
+for c in $steps; do
+	body=$(awk -v c="$c" '
+		/^\.It Xo/ { wrapped = 1; next }
+		/^\.It Cm / { on = $3 == c }
+		wrapped { on = $2 == c; wrapped = 0 }
+		/^\.El/ { on = 0 } on' tools/kvpool.1)
+	for o in $(options_of kvpool certs "$c"); do
+		[ "$o" = --help ] || grep -q -- "Fl $(sed 's/^-//' <<<"$o")\b" <<<"$body" ||
+			fail "kvpool certs $c $o is not in its page"
+	done
+done
 
 echo "== links lead somewhere"
 anchors_of() { # FILE: as GitHub makes them of headings
