@@ -100,6 +100,7 @@ static int ctx_set(SSL_CTX *ctx, const struct pool_tls_files *f)
 				      SSL_MODE_NO_AUTO_CHAIN);
 	SSL_CTX_set_read_ahead(ctx, 1);
 	SSL_CTX_set_verify_depth(ctx, CHAIN_MAX);
+	X509_STORE_set_flags(store, POOL_TLS_STORE_FLAGS);
 	if (!SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) ||
 	    SSL_CTX_use_certificate(ctx, f->cert) != 1 ||
 	    SSL_CTX_use_PrivateKey(ctx, f->key) != 1)

@@ -167,6 +167,28 @@ static void another_pools_certificate_is_refused(void **state)
 	refused(&pki.other, &a_node, "unable to get local issuer certificate");
 }
 
+/* As an issuer may have it whose own CA is elsewhere. */
+static void an_intermediate_ca_is_trusted_without_its_root(void **state)
+{
+	struct pki_ca mid;
+	char *node, *master;
+
+	(void)state;
+	pki_ca_make(&mid);
+	X509_set_issuer_name(mid.cert, X509_get_subject_name(pki.ca.cert));
+	assert_true(X509_sign(mid.cert, pki.ca.key, EVP_sha256()) > 0);
+	node = pki_dir(&mid, "node");
+	master = pki_dir(&mid, "master");
+	open_end(&t.dials, node);
+	open_end(&t.accepts, master);
+	shake();
+	pki_dir_free(node);
+	pki_dir_free(master);
+	pki_ca_free(&mid);
+	assert_int_equal(0, t.accepts.err);
+	assert_int_equal(0, t.dials.err);
+}
+
 static void an_expired_certificate_is_refused(void **state)
 {
 	struct pki_want w = a_node;
@@ -484,6 +506,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(both_ends_know_who_the_other_is),
 		T(another_pools_certificate_is_refused),
+		T(an_intermediate_ca_is_trusted_without_its_root),
 		T(an_expired_certificate_is_refused),
 		T(a_certificate_of_the_future_is_refused),
 		T(another_cluster_is_refused),
