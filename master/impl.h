@@ -83,7 +83,7 @@ struct master {
 	struct pool_listener *listener;
 	uint16_t port;
 	/* budgets of a turn: bytes received, feed entries sent */
-	struct pool_share recv_share, feed_share;
+	struct pool_share recv_share, feed_share, shakes;
 	uv_timer_t tick, pump;
 	uv_idle_t slices;
 	/* Callbacks into higher files (tests/layers), set by server.c. */

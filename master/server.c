@@ -267,7 +267,9 @@ static void start_handles(struct master *m)
 
 	pool_share_open(&m->recv_share, m->loop, MASTER_TURN_BYTES);
 	pool_share_open(&m->feed_share, m->loop, MASTER_TURN_ENTRIES);
+	pool_share_open(&m->shakes, m->loop, POOL_CONN_SHAKES);
 	m->recv_share.next.data = m->feed_share.next.data = m;
+	m->shakes.next.data = m;
 	uv_timer_init(m->loop, &m->tick);
 	uv_timer_init(m->loop, &m->pump);
 	m->on_pump = on_pump;
@@ -276,7 +278,7 @@ static void start_handles(struct master *m)
 	uv_idle_init(m->loop, &m->slices);
 	m->on_slices = on_slices;
 	m->tick.data = m->pump.data = m->slices.data = m;
-	m->nhandles = 5;
+	m->nhandles = 6;
 	if (period > 250)
 		period = 250;
 	if (period < 5)
@@ -485,6 +487,7 @@ void master_close(struct master *m, void (*closed)(void *arg), void *arg)
 	uv_idle_start(&m->slices, on_ending);
 	pool_share_close(&m->recv_share, on_handle_closed);
 	pool_share_close(&m->feed_share, on_handle_closed);
+	pool_share_close(&m->shakes, on_handle_closed);
 }
 
 uint16_t master_port(const struct master *m)

@@ -386,6 +386,7 @@ void master_session_accept(void *arg, int fd)
 	opts.first = POOL_MSG_JOIN;
 	opts.tls = m->tls;
 	opts.tls_roles = POOL_ROLES_USERS;
+	opts.shakes = &m->shakes;
 	opts.refused = &m->stats.c[MC_BAD_MESSAGES];
 	if (pool_conn_from_fd(m->loop, fd, &opts, &s->conn)) {
 		free(s);

@@ -27,6 +27,7 @@
 
 static void on_poll(uv_poll_t *h, int status, int events);
 static void on_timer(uv_timer_t *t);
+static void on_turn(struct pool_share_user *u);
 
 bool conn_callbacks_on(const struct pool_conn *c)
 {
@@ -144,9 +145,10 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 	c->tls = opts->tls;
 	c->tls_roles = opts->tls_roles;
 	c->tls_bulk = opts->tls_bulk;
+	c->shakes = opts->shakes;
 	c->first = opts->first;
 	c->refused = opts->refused;
-	pool_share_user_init(&c->turn, conn_receive_go);
+	pool_share_user_init(&c->turn, on_turn);
 	pool_list_init(&c->queue);
 	if (conn_faults_open(c)) {
 		free(c->name);
@@ -423,10 +425,16 @@ static void opened(struct pool_conn *c)
 		conn_receive_turn(c);
 }
 
-static void on_shaken(struct pool_conn *c)
+/* The next step of the handshake, if there is budget left for one. */
+static void shake(struct pool_conn *c)
 {
-	int err = conn_shake(c);
+	int err;
 
+	if (c->shakes && !pool_share_take(c->shakes, &c->turn))
+		return;
+	if (c->shakes)
+		pool_share_spend(c->shakes, 1);
+	err = conn_shake(c);
 	if (!err) {
 		c->shaking = false;
 		opened(c);
@@ -435,6 +443,18 @@ static void on_shaken(struct pool_conn *c)
 	} else {
 		conn_fail(c, err);
 	}
+}
+
+/* A share has units for c. Input beyond a slice keeps the socket readable: that
+ * wakes the loop. */
+static void on_turn(struct pool_share_user *u)
+{
+	struct pool_conn *c = pool_container_of(u, struct pool_conn, turn);
+
+	if (c->shaking)
+		shake(c);
+	else
+		conn_receive(c);
 }
 
 /* TCP is connected. */
@@ -450,7 +470,7 @@ static void on_connected(struct pool_conn *c)
 		c->addr_err = err;
 		connect_next(c);
 	} else if (c->shaking) {
-		on_shaken(c);
+		shake(c);
 	} else {
 		opened(c);
 	}
@@ -487,7 +507,7 @@ static void on_poll(uv_poll_t *h, int status, int events)
 
 	if (c->state == CONN_CONNECTING) {
 		if (c->shaking)
-			on_shaken(c);
+			shake(c);
 		else
 			on_connected(c);
 		return;

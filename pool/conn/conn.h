@@ -64,6 +64,8 @@
 #define POOL_CONN_SHARE_SLICE (16u << 10)
 #define POOL_CONN_SHARE_RECEIVED 16u /* received bytes per unit */
 #define POOL_CONN_FIRST_MAX 4096u
+/* A step of a handshake takes up to half a millisecond (signatures). */
+#define POOL_CONN_SHAKES 32u
 
 struct pool_conn;
 
@@ -113,6 +115,9 @@ struct pool_conn_opts {
 	struct pool_tls *tls;
 	unsigned int tls_roles; /* POOL_ROLE_BITs: what the peer may be */
 	bool tls_bulk; /* see struct pool_tls_want */
+	/* Of all that are accepted by one listener: budget of handshakes, of
+	 * POOL_CONN_SHAKES per loop iteration. Borrows, or NULL: any number. */
+	struct pool_share *shakes;
 	/* pool_conn_from_fd: fd's stream, whose handshake is done (see
 	 * pool_conn_detach). The connection owns it from here on, also after an
 	 * error. */

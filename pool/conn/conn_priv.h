@@ -121,6 +121,7 @@ struct pool_conn {
 	bool tls_bulk;
 	char *tls_host; /* owns; what was dialled, or NULL: accepted */
 	struct pool_tls_stream *stream; /* owns, or NULL: plain */
+	struct pool_share *shakes; /* borrows, or NULL */
 	bool shaking; /* CONNECTING, and the handshake has begun */
 	bool more_in; /* the stream may hold input that the socket does not */
 	/* borrows; NULL: checked already, or any peer is accepted */
@@ -129,7 +130,7 @@ struct pool_conn {
 	struct pool_counter *refused; /* borrows, or NULL */
 	int refusal; /* error for on_close after a drain; 0: none */
 	struct pool_share *share; /* borrows, or NULL */
-	struct pool_share_user turn; /* of share */
+	struct pool_share_user turn; /* of shakes, later of share */
 	struct conn_faults *faults; /* owns; NULL: injection is not allowed */
 };
 
@@ -174,7 +175,6 @@ uint8_t *conn_staging(void);
 uint8_t *conn_staging_out(void);
 /* conn_receive if the share has units left, else wait for the share. */
 void conn_receive_turn(struct pool_conn *c);
-void conn_receive_go(struct pool_share_user *u);
 /* Remove all queued frames; done callbacks get err. */
 void conn_queue_clear(struct pool_conn *c, int err);
 void conn_rx_clear(struct pool_conn *c);

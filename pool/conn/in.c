@@ -597,9 +597,3 @@ void conn_receive_turn(struct pool_conn *c)
 	if (!c->share || pool_share_take(c->share, &c->turn))
 		conn_receive(c);
 }
-
-/* Input beyond the slice keeps the socket readable, which wakes the loop. */
-void conn_receive_go(struct pool_share_user *u)
-{
-	conn_receive(pool_container_of(u, struct pool_conn, turn));
-}

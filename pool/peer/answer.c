@@ -602,6 +602,7 @@ static void accepted(struct pool_peers *p, int fd, bool is_unix)
 		.refused = &p->metrics.mover.bad_messages,
 		.tls = p->opts.tls,
 		.tls_roles = POOL_ROLES_USERS,
+		.shakes = &p->shakes,
 	};
 
 	pool_fd_address(fd, addr);

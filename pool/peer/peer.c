@@ -274,7 +274,8 @@ int pool_peers_open(const struct pool_peers_opts *opts,
 	}
 	uv_timer_init(p->loop, &p->timer);
 	p->on_timer = on_timer;
-	p->refs = 2;
+	pool_share_open(&p->shakes, p->loop, POOL_CONN_SHAKES);
+	p->refs = 3;
 	err = peers_start(p);
 	if (err) {
 		pool_peers_close(p, NULL, NULL);
@@ -297,6 +298,14 @@ uint64_t pool_peers_sent(const struct pool_peers *p)
 	return pool_counter_value(&p->metrics.mover.bytes_out);
 }
 
+static void on_shakes_closed(uv_handle_t *h)
+{
+	struct pool_share *s =
+		pool_container_of((uv_prepare_t *)h, struct pool_share, next);
+
+	peers_unref(pool_container_of(s, struct pool_peers, shakes));
+}
+
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg)
 {
@@ -317,5 +326,6 @@ void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 	answer_close(p);
 	movers_free(p);
 	pool_mailbox_close(&p->box, on_box_closed);
+	pool_share_close(&p->shakes, on_shakes_closed);
 	uv_close((uv_handle_t *)&p->timer, on_timer_closed);
 }

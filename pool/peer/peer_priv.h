@@ -142,6 +142,7 @@ struct pool_peers {
 	unsigned int *mover_busy;   /* owns; expected ranges of each mover */
 	unsigned int nmovers;
 	struct pool_listener *tcp_listener, *unix_listener;
+	struct pool_share shakes; /* of accepted connections */
 	uv_timer_t timer;
 	uv_timer_cb on_timer; /* peer.c */
 	uint64_t answers_due_ms; /* next call of answer_expire; 0: none */

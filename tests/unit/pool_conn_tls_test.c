@@ -16,7 +16,7 @@
 
 static struct {
 	struct pki_ca ca;
-	char *master, *node, *client;
+	char *holder, *node;
 } pki;
 
 struct end {
@@ -37,25 +37,23 @@ static struct {
 	struct pool_listener *l;
 	struct pool_hostport at;
 	struct pool_conn_opts opts; /* of what is accepted */
-	struct pool_tls *master, *node;
+	struct pool_tls *holder, *node;
 } t;
 
 static int group_setup(void **state)
 {
 	(void)state;
 	pki_ca_make(&pki.ca);
-	pki.master = pki_dir(&pki.ca, "master");
+	pki.holder = pki_dir(&pki.ca, "node");
 	pki.node = pki_dir(&pki.ca, "node");
-	pki.client = pki_dir(&pki.ca, "client");
 	return 0;
 }
 
 static int group_teardown(void **state)
 {
 	(void)state;
-	pki_dir_free(pki.master);
+	pki_dir_free(pki.holder);
 	pki_dir_free(pki.node);
-	pki_dir_free(pki.client);
 	pki_ca_free(&pki.ca);
 	return 0;
 }
@@ -101,10 +99,13 @@ static void on_bulk_data(struct pool_conn *c, const struct pool_frame *f,
 	e->bulk += len;
 }
 
+static int closed; /* number of on_close */
+
 static void on_close(struct pool_conn *c, int err)
 {
 	struct end *e = pool_conn_user(c);
 
+	closed++;
 	e->closed = true;
 	e->err = err;
 	e->c = NULL;
@@ -143,8 +144,9 @@ static int setup(void **state)
 {
 	(void)state;
 	memset(&t, 0, sizeof(t));
+	closed = 0;
 	assert_int_equal(0, uv_loop_init(&t.loop));
-	t.master = open_tls(pki.master);
+	t.holder = open_tls(pki.holder);
 	t.node = open_tls(pki.node);
 	t.at = (struct pool_hostport){ .host = "127.0.0.1" };
 	assert_int_equal(0, pool_listener_open(&t.loop, &t.at, on_accept, NULL,
@@ -152,7 +154,7 @@ static int setup(void **state)
 	t.at.port = pool_listener_port(t.l);
 	t.opts = (struct pool_conn_opts){ .ops = &ops,
 					  .user = &t.accepts,
-					  .tls = t.master,
+					  .tls = t.holder,
 					  .tls_roles = POOL_ROLES_USERS };
 	return 0;
 }
@@ -168,7 +170,7 @@ static int teardown(void **state)
 	while (uv_run(&t.loop, UV_RUN_DEFAULT))
 		;
 	assert_int_equal(0, uv_loop_close(&t.loop));
-	pool_tls_close(t.master);
+	pool_tls_close(t.holder);
 	pool_tls_close(t.node);
 	return 0;
 }
@@ -179,7 +181,7 @@ static void dial(struct pool_tls *tls)
 		.ops = &ops,
 		.user = &t.dials,
 		.tls = tls,
-		.tls_roles = POOL_ROLE_BIT(POOL_ROLE_MASTER),
+		.tls_roles = POOL_ROLE_BIT(POOL_ROLE_NODE),
 	};
 
 	assert_int_equal(0, pool_conn_connect(&t.loop, &t.at, &o, &t.dials.c));
@@ -221,7 +223,7 @@ static void frames_go_both_ways(void **state)
 	send_frame(t.accepts.c);
 	unit_run_until(&t.loop, t.dials.frames == 1);
 	assert_int_equal(POOL_ROLE_NODE, pool_conn_peer_id(t.accepts.c)->role);
-	assert_int_equal(POOL_ROLE_MASTER, pool_conn_peer_id(t.dials.c)->role);
+	assert_int_equal(POOL_ROLE_NODE, pool_conn_peer_id(t.dials.c)->role);
 	assert_true(pool_conn_peer_has_host(t.accepts.c, "localhost"));
 	assert_false(pool_conn_peer_has_host(t.accepts.c, "10.0.0.1"));
 }
@@ -292,7 +294,7 @@ static void what_comes_with_the_end_of_the_handshake_is_taken(void **state)
 {
 	const struct pool_tls_want want = {
 		.dialled = true,
-		.roles = POOL_ROLE_BIT(POOL_ROLE_MASTER),
+		.roles = POOL_ROLE_BIT(POOL_ROLE_NODE),
 	};
 	struct pool_tls_stream *s;
 	uint8_t frame[POOL_WIRE_HEADER], wire[16 << 10];
@@ -379,7 +381,7 @@ static void who_speaks_plain_text_is_not_heard(void **state)
 	refused(NULL, -EKEYREJECTED);
 }
 
-static void a_plain_master_is_not_spoken_to(void **state)
+static void who_answers_in_plain_text_is_not_spoken_to(void **state)
 {
 	(void)state;
 	t.opts.tls = NULL;
@@ -429,6 +431,61 @@ static void each_message_has_roles_that_may_send_it(void **state)
 			assert_int_not_equal(0, pool_msg_bound(type)->from);
 }
 
+#define CROWD 6
+#define CROWD_TURN 2
+
+static struct {
+	struct pool_tls_stream *s;
+	int fd;
+} crowd[CROWD];
+
+/* Of how many has the first step been answered? */
+static int answered(void)
+{
+	int n = 0;
+	char byte;
+
+	for (int i = 0; i < CROWD; i++)
+		n += recv(crowd[i].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+	return n;
+}
+
+static void handshakes_of_a_crowd_make_no_turn_long(void **state)
+{
+	const struct pool_tls_want want = {
+		.dialled = true,
+		.roles = POOL_ROLE_BIT(POOL_ROLE_NODE),
+	};
+	struct pool_share shakes;
+	int before = 0, now;
+
+	(void)state;
+	pool_share_open(&shakes, &t.loop, CROWD_TURN);
+	t.opts.shakes = &shakes;
+	t.opts.connect_timeout_ms = 100;
+	for (int i = 0; i < CROWD; i++) {
+		crowd[i].fd = dial_raw();
+		assert_int_equal(0, pool_tls_start(t.node, crowd[i].fd, &want,
+						   &crowd[i].s));
+		assert_int_equal(-EAGAIN, pool_tls_shake(crowd[i].s));
+	}
+	for (int i = 0; i < 100 && before < CROWD; i++) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		now = answered();
+		assert_in_range(now - before, 0, CROWD_TURN);
+		before = now;
+	}
+	assert_int_equal(CROWD, before);
+	/* Nobody ends the handshake: the last one is cut off, too. */
+	unit_run_until(&t.loop, closed == CROWD);
+	for (int i = 0; i < CROWD; i++) {
+		pool_tls_free(crowd[i].s);
+		close(crowd[i].fd);
+	}
+	pool_share_close(&shakes, share_closed);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+}
+
 /* What is queued before a drain is sent, and not in plain text. */
 static void draining_sends_what_is_queued(void **state)
 {
@@ -452,10 +509,11 @@ int main(void)
 		T(a_detached_stream_goes_on),
 		T(a_role_that_is_not_wanted_is_not_heard),
 		T(who_speaks_plain_text_is_not_heard),
-		T(a_plain_master_is_not_spoken_to),
+		T(who_answers_in_plain_text_is_not_spoken_to),
 		T(a_handshake_that_takes_too_long_ends),
 		T(what_a_role_may_not_send_ends_the_connection),
 		T(each_message_has_roles_that_may_send_it),
+		T(handshakes_of_a_crowd_make_no_turn_long),
 		T(draining_sends_what_is_queued),
 	};
 
