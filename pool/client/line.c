@@ -249,7 +249,7 @@ static int secure(struct client_line *l, unsigned int which)
 	struct wire *w = &l->wire[which];
 	const struct pool_tls_want want = {
 		.dialled = true,
-		.roles = POOL_ROLES_USERS,
+		.roles = pool_peer_roles(&l->to),
 		.host = l->to.tcp.host,
 		.blocking = true,
 		.bulk = which == BULK,

@@ -2,9 +2,11 @@
 #ifndef POOL_CONN_PEER_ADDR_H
 #define POOL_CONN_PEER_ADDR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "pool/base/parse.h"
+#include "pool/tls/tls_id.h"
 
 /* Bytes of a node id, which is stored with its objects (pool_store_id). */
 #define POOL_ID_SIZE 16
@@ -14,6 +16,14 @@ struct pool_peer_addr {
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_hostport tcp;
 	char unix_path[108]; /* "" if it has none or is on another host */
+	bool is_store;
 };
+
+/* Roles that its certificate may have. What is not a store can be a mount, which
+ * is a node's, or a library, which is a client's. */
+static inline unsigned int pool_peer_roles(const struct pool_peer_addr *a)
+{
+	return a->is_store ? POOL_ROLE_BIT(POOL_ROLE_NODE) : POOL_ROLES_USERS;
+}
 
 #endif

@@ -264,7 +264,7 @@ static void lane_dial_run(struct pool_mail *mail)
 		.refused = &m->counters->bad_messages,
 		.trust = m->trust,
 		.tls = m->tls,
-		.tls_roles = POOL_ROLES_USERS,
+		.tls_roles = lane->roles,
 		.tls_bulk = true,
 	};
 	int err = m->stopping ? -ECANCELED : 0;

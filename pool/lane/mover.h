@@ -88,6 +88,7 @@ struct pool_lane {
 	struct pool_mover *mover;
 	uint32_t number;
 	uint8_t peer_id[POOL_ID_SIZE]; /* the peer's HELLO must have it */
+	unsigned int roles; /* that its certificate may have */
 	void *arg;
 	/* Ready for use: HELLO was exchanged, and the push link is up, has
 	 * failed, or is not possible. */

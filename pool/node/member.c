@@ -25,7 +25,7 @@ void node_member_apply(struct pool_node *n, const Kvpool__NodeInfo *info)
 	was_alive = m->known && m->alive;
 	m->known = true;
 	m->alive = info->alive;
-	m->is_store = info->is_store;
+	m->is_store = m->addr.is_store = info->is_store;
 	m->is_mount = info->is_mount;
 	memcpy(m->addr.id, info->id.data, POOL_ID_SIZE);
 	snprintf(m->name, sizeof(m->name), "%s", info->name);

@@ -136,6 +136,7 @@ static int lane_dial(struct peer *peer, unsigned int i)
 	struct pool_lane like = {
 		.mover = peer->p->movers[i],
 		.number = i + 1,
+		.roles = pool_peer_roles(&peer->addr),
 		.arg = peer,
 		.on_up = on_lane_up,
 		.on_down = on_lane_down,
@@ -211,7 +212,7 @@ static int chan_dial(struct chan *ch)
 		.refused = &peer->p->metrics.mover.bad_messages,
 		.trust = peer->p->opts.trust,
 		.tls = peer->p->opts.tls,
-		.tls_roles = POOL_ROLES_USERS,
+		.tls_roles = pool_peer_roles(&peer->addr),
 	};
 	int err;
 
