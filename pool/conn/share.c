@@ -14,6 +14,8 @@ static void on_next(uv_prepare_t *h)
 		pool_list_del(&u->link);
 		u->go(u);
 	}
+	if (s->left == s->turn) /* nothing to renew, nobody to call */
+		uv_prepare_stop(h);
 }
 
 void pool_share_open(struct pool_share *s, uv_loop_t *loop, size_t turn)
@@ -21,7 +23,6 @@ void pool_share_open(struct pool_share *s, uv_loop_t *loop, size_t turn)
 	s->turn = s->left = turn;
 	pool_list_init(&s->waiting);
 	uv_prepare_init(loop, &s->next);
-	uv_prepare_start(&s->next, on_next);
 	uv_unref((uv_handle_t *)&s->next);
 }
 
@@ -50,6 +51,8 @@ bool pool_share_take(struct pool_share *s, struct pool_share_user *u)
 
 void pool_share_spend(struct pool_share *s, size_t units)
 {
+	if (!uv_is_closing((uv_handle_t *)&s->next))
+		uv_prepare_start(&s->next, on_next); /* or it is active */
 	s->left -= units < s->left ? units : s->left;
 }
 

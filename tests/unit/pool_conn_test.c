@@ -279,6 +279,32 @@ static void sharers_open(struct end *from, struct end *to,
 	}
 }
 
+static void nobody_goes(struct pool_share_user *u)
+{
+	(void)u;
+}
+
+/* A loop of libkvpool does not sleep while a prepare handle is active. */
+static void a_share_that_nobody_uses_lets_the_loop_sleep(void **state)
+{
+	struct pool_share share;
+	struct pool_share_user u;
+
+	(void)state;
+	pool_share_open(&share, &t.loop, 1);
+	pool_share_user_init(&u, nobody_goes);
+	assert_false(uv_is_active((uv_handle_t *)&share.next));
+	pool_share_spend(&share, 1);
+	assert_false(pool_share_take(&share, &u));
+	assert_true(uv_is_active((uv_handle_t *)&share.next));
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+	assert_true(pool_share_take(&share, &u));
+	assert_false(uv_is_active((uv_handle_t *)&share.next));
+	pool_share_close(&share, NULL);
+	pool_share_spend(&share, 1);
+	uv_run(&t.loop, UV_RUN_NOWAIT);
+}
+
 static void connections_that_share_a_turn_get_one_in_turn(void **state)
 {
 	struct end from[SHARERS] = { 0 }, to[SHARERS] = { 0 };
@@ -1144,6 +1170,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(frames_of_all_sizes_arrive_in_order),
+		T(a_share_that_nobody_uses_lets_the_loop_sleep),
 		T(connections_that_share_a_turn_get_one_in_turn),
 		T(a_stream_cut_into_single_bytes_is_understood),
 		T(garbage_ends_the_connection_with_eproto),
