@@ -4,44 +4,9 @@
 
 #include "pool/base/log.h"
 
-#define CHECK_MS 5000 /* between looks at the files */
-#define SOON_S (14 * 86400) /* warn when so little time is left */
-
-static void warn_expiry(struct daemon_tls *t)
-{
-	int64_t left = pool_tls_expires_s(t->tls);
-
-	if (left > SOON_S) {
-		t->warned = false;
-		return;
-	}
-	if (t->warned)
-		return;
-	t->warned = true;
-	if (left <= 0)
-		pool_error("%s/" POOL_TLS_CERT " has expired: no peer accepts "
-			   "this process. `kvpool certs renew` makes a new "
-			   "one; no restart is needed", t->dir);
-	else
-		pool_warn("%s/" POOL_TLS_CERT " expires in %lld days; `kvpool "
-			  "certs renew` makes a new one", t->dir,
-			  (long long)(left / 86400));
-}
-
 void daemon_tls_check(struct daemon_tls *t)
 {
-	char why[POOL_TLS_WHY];
-
-	if (!t->tls)
-		return;
-	if (pool_tls_is_outdated(t->tls)) {
-		if (pool_tls_reload(t->tls, why))
-			pool_error("TLS: the earlier certificate stays in use: "
-				   "%s", why);
-		else
-			pool_info("TLS: new certificates from %s", t->dir);
-	}
-	warn_expiry(t);
+	pool_tls_check(t->tls);
 }
 
 static void on_timer(uv_timer_t *h)
@@ -57,7 +22,6 @@ int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 
 	if (!dir)
 		return 0;
-	t->dir = dir;
 	err = pool_tls_open(dir, &t->tls, why);
 	if (err) {
 		pool_error("--tls-dir: %s", why);
@@ -71,14 +35,15 @@ int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 			   pool_role_name(role), pool_role_name(role));
 		return -EINVAL;
 	}
-	warn_expiry(t);
+	pool_tls_check(t->tls);
 	err = pool_tls_metrics(t->tls, metrics);
 	if (err)
 		return err;
 	uv_timer_init(loop, &t->timer);
 	t->timer.data = t;
 	uv_unref((uv_handle_t *)&t->timer);
-	return uv_timer_start(&t->timer, on_timer, CHECK_MS, CHECK_MS);
+	return uv_timer_start(&t->timer, on_timer, POOL_TLS_CHECK_MS,
+			      POOL_TLS_CHECK_MS);
 }
 
 void daemon_tls_stop(struct daemon_tls *t)

@@ -14,17 +14,14 @@
 
 struct daemon_tls {
 	struct pool_tls *tls; /* owns; NULL: no --tls-dir */
-	const char *dir;
 	uv_timer_t timer;
-	bool warned; /* that the certificate expires soon, or has */
 };
 
 /* dir NULL: t->tls is NULL, and all else is a no-op. role: what the certificate
  * must say. 0 or -errno, logged. */
 int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 		    uv_loop_t *loop, struct pool_metrics *metrics);
-/* Reads the files again if they have changed; on an error, which is logged, the
- * certificates that are in use stay. */
+/* pool_tls_check. */
 void daemon_tls_check(struct daemon_tls *t);
 /* Before the loop ends. */
 void daemon_tls_stop(struct daemon_tls *t);

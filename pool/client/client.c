@@ -236,6 +236,13 @@ static void discard_loop(struct kvpool *p)
 	uv_loop_close(&p->loop);
 }
 
+static void on_renew(uv_timer_t *t)
+{
+	struct kvpool *p = t->data;
+
+	pool_tls_check(p->tls);
+}
+
 static int make_loop(struct kvpool *p)
 {
 	int err = uv_loop_init(&p->loop);
@@ -249,6 +256,11 @@ static int make_loop(struct kvpool *p)
 	}
 	uv_timer_init(&p->loop, &p->retry);
 	p->retry.data = p;
+	uv_timer_init(&p->loop, &p->renew);
+	p->renew.data = p;
+	if (p->tls)
+		uv_timer_start(&p->renew, on_renew, POOL_TLS_CHECK_MS,
+			       POOL_TLS_CHECK_MS);
 	return 0;
 }
 
@@ -300,6 +312,7 @@ static void on_unwatched(void *arg)
 	struct kvpool *p = arg;
 
 	uv_close((uv_handle_t *)&p->retry, NULL);
+	uv_close((uv_handle_t *)&p->renew, NULL);
 	pool_mailbox_close(&p->box, NULL);
 }
 

@@ -114,7 +114,7 @@ struct kvpool {
 
 	/* loop: ops to be retried by the timer */
 	struct pool_list waiting;
-	uv_timer_t retry;
+	uv_timer_t retry, renew;
 	uint64_t tmp_seq;
 
 	pthread_mutex_t mutex;

@@ -19,7 +19,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
-#include "pool/base/guard.h"
+#include "pool/base/log.h"
 #include "pool/tls/tls_files.h"
 
 #define RECORD SSL3_RT_MAX_PLAIN_LENGTH
@@ -30,6 +30,7 @@
 /* A peer can make OpenSSL answer (alerts, key updates); beyond so many unsent
  * bytes of answers the connection breaks. */
 #define ANSWERS_MAX (64u << 10)
+#define SOON_S (14 * 86400) /* warn when so little time is left */
 #define CHAIN_MAX 4 /* certificates between the peer's and a CA */
 
 /* What the files said when they were read; shared by its streams. */
@@ -47,6 +48,7 @@ struct pool_tls {
 	pthread_mutex_t lock; /* of what follows */
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
+	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* in the log */
 	struct pool_counter accepted, refused, failed;
 	struct pool_gauge expires;
 };
@@ -288,6 +290,40 @@ const char *pool_tls_cluster(const struct pool_tls *t)
 enum pool_role pool_tls_role(const struct pool_tls *t)
 {
 	return t->role;
+}
+
+static void say_expiry(struct pool_tls *t)
+{
+	int64_t left = pool_tls_expires_s(t);
+	unsigned int now = left <= 0	  ? SAID_EXPIRED :
+			   left <= SOON_S ? SAID_SOON :
+					    SAID_NOTHING;
+
+	if (now > t->said && left <= 0)
+		pool_error("%s/" POOL_TLS_CERT " has expired: no peer accepts "
+			   "this process. `kvpool certs renew` makes a new "
+			   "one; no restart is needed", t->dir);
+	else if (now > t->said)
+		pool_warn("%s/" POOL_TLS_CERT " expires in %lld days; `kvpool "
+			  "certs renew` makes a new one", t->dir,
+			  (long long)(left / 86400));
+	t->said = now;
+}
+
+void pool_tls_check(struct pool_tls *t)
+{
+	char why[POOL_TLS_WHY];
+
+	if (!t)
+		return;
+	if (pool_tls_is_outdated(t)) {
+		if (pool_tls_reload(t, why))
+			pool_error("TLS: the earlier certificate stays in use: "
+				   "%s", why);
+		else
+			pool_info("TLS: new certificates from %s", t->dir);
+	}
+	say_expiry(t);
 }
 
 void pool_tls_count(struct pool_tls *t, int err)

@@ -481,7 +481,7 @@ static void new_files_are_used_by_new_streams(void **state)
 	/* Now they do. */
 	w.uri[0] = "kvpool://test/node";
 	pki_dir_write(pki.node, &pki.ca, &pki.other, &pki.ca, &w);
-	assert_int_equal(0, pool_tls_reload(t.dials.tls, why));
+	pool_tls_check(t.dials.tls);
 	again();
 	assert_int_equal(0, t.dials.err);
 	assert_int_equal(0, t.accepts.err);
