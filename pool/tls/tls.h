@@ -53,8 +53,8 @@ int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY]);
 void pool_tls_close(struct pool_tls *t);
 
 /* To be called every POOL_TLS_CHECK_MS or so: reads the files again if they
- * have changed, and logs what an operator has to know: new certificates, or why they
- * cannot be used, and once that ours expires soon, or has. NULL: no-op. */
+ * have changed, and logs what an operator has to know: new certificates, or why
+ * they cannot be used, and once that ours expires soon, or has. NULL: no-op. */
 void pool_tls_check(struct pool_tls *t);
 #define POOL_TLS_CHECK_MS 5000
 /* Have the files changed since they were read? Three calls of stat(2). */
