@@ -8,8 +8,8 @@
  *                                                  \--> quarantined, HELD
  *                                                       -EBADMSG: no more
  *
- * after which the master has it copied anew. The same for a file that is
- * missing, or has another size than it should, when a peer asks for it.
+ * after which the master has it copied anew. The same happens if a peer asks
+ * for an object whose file is missing or has a wrong size.
  */
 #include "pool/node/node_priv.h"
 

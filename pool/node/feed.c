@@ -6,12 +6,14 @@
  * its end no longer exist. Until then the old picture is served. The sweep is a
  * walk in slices (walk.c).
  *
- * Acks and orders may be ahead of the feed, which waits until other nodes'
- * changes are durable. A version that one of them names after the picture began
- * exists, though the feed may name it only after the picture (`ahead`). One
- * that they named before is in the picture if it still exists. In the first
- * picture of a session the master also sends what was deleted since the session
- * began, so everything that orders named in this session exists, too.
+ * The master's acks and orders (REPLICATE) may be ahead of its feed, which
+ * waits until other nodes' changes are durable. A version that an ack or order
+ * names after the picture began exists, though it may be missing from the
+ * picture and follow it (`ahead`): the sweep spares it. A version named before
+ * the picture began is in the picture if it still exists, so the sweep may take
+ * it. With the first picture of a session the master also sends what was
+ * deleted since the session began, so the sweep spares all versions named since
+ * then.
  */
 #include "pool/node/node_priv.h"
 #include "pool/model/root.h"

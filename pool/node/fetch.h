@@ -130,7 +130,8 @@ void node_fetch_move(struct node_fetch *f);
 /* One piece from the next holder. 0; or -errno, and cb never runs. */
 int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
 		      uint64_t offset, uint64_t length, pool_fetch_cb cb);
-/* Time left for len bytes. */
+/* The time that a transfer of len bytes may take. Less than until f's deadline
+ * if there is time for another holder after it. */
 unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len);
 /* late: the last check was long ago, so stalls may be this node's own. */
 void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late);
@@ -150,7 +151,7 @@ bool node_fetch_same_host(const struct pool_node *n,
 			  const struct node_member *m);
 bool node_fetch_any_on_this_host(struct node_fetch *f);
 uint8_t node_fetch_holders_alive(struct node_fetch *f);
-/* Has one of them left just now? */
+/* Has a holder left in the last NODE_AWAY_MS? */
 bool node_fetch_holder_away(struct node_fetch *f);
 
 /* ---- replicate.c ---- */

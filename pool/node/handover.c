@@ -6,8 +6,8 @@
  * feed goes on where it was and no name is missing for a moment. Local files
  * stay where they are, named by their ids, private ones, too. What is not
  * handed over: transfers under way (asked for again), descriptors borrowed from
- * peers (the copy is gone, who has it open keeps it), files made ready, the
- * order of eviction, heat.
+ * peers (the node forgets that copy, but whoever has it open keeps it), files
+ * made ready, the order of eviction, heat.
  */
 #include "pool/node/node_priv.h"
 

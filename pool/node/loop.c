@@ -1,7 +1,8 @@
 /*
- * What every file may ask of the node's loop: to look at what waits (a kick),
- * the next name of a walk, more time for a barrier, the end of a claim. What a
- * kick and a slice then do is node.c's and walk.c's, by pointer.
+ * Small requests to the node's loop that files of every level make: look at
+ * what waits (a kick), take a walk's next name, give a barrier more time, end a
+ * claim. The callbacks that a kick and a slice run are in higher files (node.c,
+ * walk.c), so the node has pointers to them.
  */
 #include "pool/node/node_priv.h"
 

@@ -11,21 +11,21 @@
  *   pool_node_tree with pool_tree_find and pool_tree_find_many, pool_node_root,
  *   node_file, node_dir, node_file_entry, node_dir_tree, pool_node_visible,
  *   pool_node_shown_size, and pool_node_xattrs of a directory.
- * These read the tree; of a file gen, hidden_gen, size, own, and own's state,
- * size and id; of a directory gone and xattrs. The loop holds the lock for
- * writing while it changes one of these, and never across a system call. So
- * readers block only while the loop holds the lock, never for a whole turn of
- * the loop.
+ * These functions read the tree, and these fields: of a file `gen`,
+ * `hidden_gen`, `size`, `own`, and the state, size and id of `own`; of a
+ * directory `gone` and `xattrs`. The loop holds the lock for writing while it
+ * changes one of these, and never across a system call. So readers block only
+ * while the loop holds the lock, never for a whole turn of the loop.
  *
  * While other threads keep the loop from running (libkvpool's `lock`), they may
  * also call
  *   pool_node_version, pool_node_read_from and pool_node_open_here.
- * pool_node_open_here records in the object that it was looked up, and that its
- * descriptor was given away. Several threads may do so at once: these two
- * fields are accessed atomically everywhere.
+ * pool_node_open_here records in the object that it was looked up (`looked`),
+ * and that its descriptor was given away (`given`). Several threads may do so
+ * at once: these two fields are accessed atomically everywhere.
  *
- * The structs of names and local files are in node_priv.h: other folders ask and
- * change them by the functions below.
+ * The structs of names and local files are in node_priv.h. Other folders read
+ * and change them by the functions below.
  *
  * A NAME (struct node_entry) can have, at the same time:
  *   - a published state (gen != 0), as the master's feed describes it;
@@ -102,8 +102,9 @@ enum node_state {
 
 /* A descriptor of an object's file that is kept for the next use (fds.c). */
 struct node_fd {
-	struct pool_list link; /* in node->fds; self-linked: `fd` is -1, or
-				  cannot be opened again and stays open */
+	struct pool_list link; /* in node->fds; self-linked if `fd` is -1, or
+				  stays open because its file cannot be
+				  opened again */
 	int fd;		       /* owns; -1: none */
 	const char *map;       /* owns, or NULL: the first map_len bytes */
 	size_t map_len;	       /* 0: not to be mapped */
@@ -117,7 +118,7 @@ struct pool_node_ops {
 	void (*changed)(void *arg, struct node_entry *e);
 	/* Attributes or xattrs changed. */
 	void (*attr_changed)(void *arg, struct pool_entry *e);
-	/* Its own file has become the copy of the published generation. */
+	/* e's own file has become the copy of the published generation. */
 	void (*published)(void *arg, struct node_entry *e);
 	/* A name has appeared: cached negative dentries are wrong. */
 	void (*appeared)(void *arg, struct pool_entry *e);
@@ -150,7 +151,7 @@ struct pool_node_opts {
 	bool store_plain;     /* mount nothing at store_dir */
 	bool mount;	      /* subscribe to the namespace */
 	bool fd_passing;
-	bool reserve; /* false: never reserve (daemon-served mode) */
+	bool reserve; /* reserve pages for new files; false: daemon-served */
 	/*
 	 * A file that is created with a size is written completely, to that
 	 * size, before anybody reads it (libkvpool). So the pages of an evicted
@@ -162,15 +163,17 @@ struct pool_node_opts {
 	/* Which local users may own the other end of a connection. Borrows;
 	 * NULL: any. */
 	struct pool_trust *trust;
-	/* TLS by TCP, instead of `trust`. Borrows; NULL: plain */
+	/* TLS on TCP connections, which `trust` then does not check; it still
+	 * checks Unix sockets. Borrows; NULL: no TLS. */
 	struct pool_tls *tls;
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */
-	/* Descriptors kept of files that the mount has open (struct node_fd),
-	 * and objects borrowed, beyond which they are copied. 0: all are kept,
-	 * as a caller may use several at once (libkvpool), and POOL_LENT_MAX
-	 * borrowed. */
+	/* Bounds both the descriptors kept of files that the mount has open
+	 * (struct node_fd) and the objects borrowed from peers; once so many
+	 * are borrowed, further ones are copied. 0: all descriptors are kept,
+	 * as a caller may use several at once (libkvpool), and up to
+	 * POOL_LENT_MAX objects are borrowed. */
 	unsigned int fds_max;
 	/* GETs in 10 s that make an object hot; 0: never */
 	unsigned int hot_gets;
@@ -192,8 +195,9 @@ int pool_node_begin(struct pool_node *n);
 /*
  * ---- take-over: the old process ----
  *
- * Before, the mount has answered all requests. Nothing of the node may be
- * called then until this process ends, or the take-over has failed.
+ * First the mount stops reading requests and answers those that it has read.
+ * From then on nothing may change the node, until this process ends or the
+ * take-over has failed.
  */
 
 /* What is in flight and cannot be handed over, as text for the log; NULL:
@@ -234,8 +238,9 @@ node_orphan_take_over(struct pool_node *n,
 		      bool whole);
 void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
 		       void *arg, const char *data_mode);
-/* Instead of pool_node_close where the start of something else has failed and
- * the process is about to end: the store's tmpfs goes if it was made now. */
+/* Instead of pool_node_close, if the start of something else has failed and the
+ * process is about to end: removes the store's tmpfs if this process made it.
+ */
 void pool_node_undo(struct pool_node *n);
 /*
  * Stop: publish what is pending (for at most timeout_ms), leave the master,
@@ -329,8 +334,8 @@ void pool_node_rules(struct pool_node *n, struct pool_entry *e,
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
 		    struct node_dirent **ret_dir);
-/* Remove the entry if nothing refers to it any more; the mount has unbound its
- * inode. */
+/* Removes the entry if nothing refers to it any more. The caller, the mount,
+ * has unbound the entry's inode. */
 void pool_node_tidy(struct pool_node *n, struct pool_entry *e);
 /* -ENOTEMPTY, -ENOENT, -EBUSY (the root). */
 int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir);
@@ -341,15 +346,15 @@ int pool_node_unlink(struct pool_node *n, struct node_entry *e);
  * Rename. noreplace: -EEXIST if the target is visible. -EXDEV if it would have
  * to wait (a published object without a local copy, a directory with content):
  * mv(1) copies then. A poisoned file returns its error and stays unpublished.
- * *ret_to: the entry that has it now. ops.changed is not called for the target:
- * the caller unbinds its inode, as the kernel moves the dentry itself.
+ * *ret_to: the entry of the new name. ops.changed is not called for it: the
+ * caller unbinds its inode, as the kernel moves the dentry itself.
  */
 int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 		     struct node_dirent *dir, const char *name, size_t len,
 		     bool noreplace, struct pool_entry **ret_to);
 /* set: POOL_SET_* bits, but not _XATTR_EACH. With POOL_SET_XATTRS the node owns
- * xattrs afterwards. More of these may be refused, here and below: -EDQUOT,
- * -ENOSPC (pool/model/quota.h). */
+ * xattrs afterwards. Here and below, attributes that take more bytes than
+ * before may be refused: -EDQUOT, -ENOSPC (pool/model/quota.h). */
 int pool_node_setattr(struct pool_node *n, struct pool_entry *e,
 		      unsigned int set, const struct node_attr *attr,
 		      struct pool_xattrs *xattrs);
@@ -424,13 +429,13 @@ void pool_node_writer_direct(struct pool_node *n, struct node_object *o,
  * (no-op without a writer part). */
 void pool_node_writer_served(struct pool_node *n, struct node_object *o,
 			     bool opened);
-/* The mount has written to it. (It is not abandoned, then.) */
+/* The mount has written to o, so o does not count as abandoned. */
 void pool_node_writer_wrote(struct pool_node *n, struct node_object *o);
 /*
  * Makes a sealed file writable again (PENDING -> WRITING). -EAGAIN: a worker is
  * sealing it, or its PUBLISH is in flight; it will be published or dropped
- * soon. -EROFS: its bytes must never change (was_held); wait in the same way,
- * or replace it.
+ * soon. -EROFS: its bytes must never change (was_held); wait until it is
+ * published or dropped, or replace it.
  */
 int pool_node_unseal(struct pool_node *n, struct node_object *o);
 /* Replaces e->own by a new empty file. 0, or -errno: nothing has changed. */
@@ -451,8 +456,8 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
 int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 			   uint64_t offset, uint64_t len, node_done_cb cb,
 			   void *arg);
-/* It was truncated: sets its mtime (wall clock). emptied: to nothing, under its
- * name. */
+/* o was truncated: sets its mtime to wall_ns. _emptied: o has 0 bytes now, and
+ * its name shows it. */
 void pool_node_modified(struct pool_node *n, struct node_object *o,
 			uint64_t wall_ns);
 void pool_node_emptied(struct pool_node *n, struct node_object *o,
@@ -467,7 +472,8 @@ int pool_node_object_size(struct pool_node *n, struct node_object *o,
  */
 int pool_node_resize_start(struct pool_node *n, struct node_object *o,
 			   uint64_t size, node_done_cb cb, void *arg);
-/* fallocate(2), with or without FALLOC_FL_KEEP_SIZE. The same. */
+/* fallocate(2), with or without FALLOC_FL_KEEP_SIZE. Returns and cb as above.
+ */
 int pool_node_allocate_start(struct pool_node *n, struct node_object *o,
 			     uint64_t offset, uint64_t len, bool keep_size,
 			     node_done_cb cb, void *arg);
@@ -493,13 +499,15 @@ struct node_claim {
 	 * has room: once published, this object, or an older one in its place,
 	 * is moved there. */
 	bool put;
-	uint64_t patient_ms; /* private: until then as `passing` says */
+	uint64_t patient_ms; /* private: until this time `passing` waits, and
+				`put` uses the headroom only if nothing here can
+				be evicted */
 	void (*cb)(struct node_claim *c, int status);
 };
 int pool_node_claim_start(struct pool_node *n, struct node_claim *c,
 			  uint64_t bytes, unsigned int timeout_ms,
 			  void (*cb)(struct node_claim *c, int status));
-/* No-op on one that was started and does not wait. */
+/* No-op on a claim that was granted at once, or whose cb has run. */
 void pool_node_claim_cancel(struct pool_node *n, struct node_claim *c);
 void pool_node_claim_end(struct pool_node *n, uint64_t bytes);
 
@@ -536,10 +544,10 @@ void pool_node_want_cancel(struct pool_node *n, struct node_want *w);
 int pool_node_read_start(struct pool_node *n, struct node_entry *e, void *mem,
 			 node_done_cb cb, void *arg);
 /*
- * The holder that a caller may ask itself for e. Thread: loop, or any that
- * keeps the loop from running. 0, or -EAGAIN: use pool_node_want_start. lent: a
- * holder that would lend a descriptor qualifies, too (then ret_from->unix_path
- * is set).
+ * The holder that a caller may ask for e without the node's help. Thread: loop,
+ * or any that keeps the loop from running. 0, or -EAGAIN: use
+ * pool_node_want_start. lent: a holder that would lend a descriptor qualifies,
+ * too (then ret_from->unix_path is set).
  */
 struct pool_peer_addr;
 int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
@@ -584,7 +592,7 @@ void node_fd_init(struct node_fd *f);
  * valid until the next call for another file. Or -errno. o may be NULL. */
 int node_fd_get(struct pool_node *n, struct node_fd *f,
 		const struct node_object *o, int flags);
-/* fd, which f owns from then on, is one of o's. */
+/* Keeps fd, a descriptor of o's file, in f, which owns it from then on. */
 void node_fd_keep(struct pool_node *n, struct node_fd *f,
 		  const struct node_object *o, int fd);
 void node_fd_close(struct pool_node *n, struct node_fd *f);

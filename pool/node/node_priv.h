@@ -17,22 +17,26 @@
 #include "pool/conn/wire.h"
 
 #define NODE_NODES_MAX 4096	/* members of a pool */
-/* Unacked changes; the last eighth is for the privileged. Without publications,
- * which wait when it is full, a user has pool_quota's share. */
+/* Unacked changes. The last eighth is reserved for root and this process's user
+ * (pool_quota_bound). A publication that finds no room waits. Another change is
+ * refused then, or when its user's share is used up (pool_quota_check). */
 #define NODE_OPS_MAX (1u << 20)
-#define NODE_PATH_CHANGES_MAX 1000 /* of them, of one path's attributes (the
-				      last eighth: as above): each of its feed
-				      entries gets them all */
+#define NODE_PATH_CHANGES_MAX 1000 /* SETATTRs of one path among them, the last
+				      eighth reserved likewise. Bounded because
+				      all are applied to each feed entry of the
+				      path */
 #define NODE_OPS_INFLIGHT 4	/* unacked batches of changes */
-#define NODE_SLICE 2000	/* names that all walks visit in one turn */
+#define NODE_SLICE 2000	/* names that all walks visit in a turn, together */
 #define NODE_BATCH_MS 1	/* a change waits for others to share its message */
 #define NODE_BATCH_BUSY_MS 4 /* the same soon after another batch */
 #define NODE_TICK_MS 20		/* housekeeping */
-#define NODE_RETRY_MS 1	/* a seal that found a writer */
-#define NODE_RETRY_FAST 20	/* so often; then at each tick */
+#define NODE_RETRY_MS 1	/* until a seal that found a writer is retried */
+#define NODE_RETRY_FAST 20	/* such retries; later ones: at each tick */
 #define NODE_KEPT_FDS 256	/* descriptors kept from write to seal */
-#define NODE_ABANDON_MS (10 * 60 * 1000) /* private, unused files */
-#define NODE_UNOPENED_MS 10000	/* a new generation nobody came back for */
+#define NODE_ABANDON_MS (10 * 60 * 1000) /* drop a closed, unpublished file
+					    that nobody has used for so long */
+#define NODE_UNOPENED_MS 10000	/* drop a file made for a writer that did not
+				   open it for so long */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
 #define NODE_ASK_MS 250		/* ask for the same eviction again */
 #define NODE_REFUSED_MS 1000	/* and so long after a refusal */
@@ -42,8 +46,8 @@
 #define NODE_HEATS_MAX 4096	/* objects whose heat is known */
 #define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
 #define NODE_DOUBT_S 10		/* the same one not more often than that */
-#define NODE_PIECE (4u << 20)	/* bytes a parallel transfer */
-#define NODE_PIECES_MAX 8	/* under way for one object */
+#define NODE_PIECE (4u << 20)	/* bytes in one of several parallel transfers */
+#define NODE_PIECES_MAX 8	/* parallel transfers of one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
 #define NODE_SHY_MS 2000	/* and prefer others to that one for so long */
 #define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
@@ -66,8 +70,8 @@ struct node_entry {
 	 * 0: the feed has named it. */
 	uint8_t ahead;
 	/* Generations <= this are hidden (unlinked here). Values >=
-	 * NODE_HIDES_ANY hide all: UINT64_MAX - value is the number of UNLINKs
-	 * of any generation in flight, minus one. */
+	 * NODE_HIDES_ANY hide all generations, and count the UNLINKs of any
+	 * generation in flight: UINT64_MAX is one, UINT64_MAX - 1 two, ... */
 	uint64_t hidden_gen;
 	struct pool_xattrs *xattrs; /* owns */
 	struct node_object *obj;    /* owns a ref, or NULL */
@@ -103,7 +107,8 @@ struct node_dirent {
 	/* removed in the pool, so not known, and shown until the last file of
 	 * this mount below it has gone or is published */
 	bool leaving;
-	/* of node_publish_sealed: a file below is being sealed */
+	/* the last pass of node_publish_sealed (node->pass) that found a file
+	 * of this directory still being sealed: later ones wait for it */
 	uint32_t pass;
 	bool counted;	/* in pool_node.quota, in the account of `payer` */
 	uint8_t removing; /* RMDIRs in flight: it counts as gone */
@@ -119,7 +124,8 @@ struct node_object {
 	struct node_entry *entry;  /* the name, NULL once DROPPED */
 	uint64_t id;		   /* store file; 0 if borrowed */
 	uint64_t gen;
-	uint64_t from; /* as Meta.seen_gen of a published file */
+	uint64_t from; /* its PUBLISH was repeated (`again`): the highest
+			  generation that its issuer knew; else 0 */
 	uint64_t size; /* final once sealed */
 	XXH128_hash_t sum;
 	uint32_t refs;
@@ -199,8 +205,9 @@ struct node_writer {
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
 	uint64_t base_gen;   /* published generation it replaces */
-	uint64_t base_of;    /* generation whose content `base` is: of use only
-				if that is base_gen (node_base) */
+	uint64_t base_of;    /* generation whose content `base` is; `base` is
+				that of base_gen only if the two are equal: use
+				node_base */
 	struct node_content base;
 	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
 	struct node_before *before; /* owns, or NULL: earlier versions that this
@@ -238,7 +245,8 @@ struct node_writer {
 				nobody is known to have changed it */
 	bool again;	     /* an earlier process may have sent its PUBLISH */
 	/* What it has at present. */
-	bool fd_kept;	     /* all are closed, and `fd` is kept for the seal */
+	bool fd_kept;	     /* all handles are closed; `fd` is kept for the
+				seal */
 	bool sampling;	     /* holds pool_store_sampling on */
 	bool stale_blob;     /* renamed or changed while a worker sealed it */
 	bool summed;	     /* `sum` is that of its first sum_size bytes */
@@ -275,8 +283,8 @@ struct node_member {
 	uint64_t capacity, used, evictable, objects, sent_bytes;
 	bool draining;
 	unsigned int drained_percent;
-	uint64_t stalled_ms; /* when a transfer from it last stood still; 0 */
-	uint64_t gone_ms; /* since when it is not alive, if it was */
+	uint64_t stalled_ms; /* when it last let a transfer stall; 0: never */
+	uint64_t gone_ms; /* when it last ceased to be alive; 0: never */
 };
 
 struct node_counters {
@@ -335,7 +343,7 @@ struct node_link {
 	struct pool_dial dial;
 	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */
 	uint64_t joining_ms;		 /* JOINING: since when */
-	bool standby;			 /* it answered as a standby */
+	bool standby;			 /* the peer answered as a standby */
 	uint64_t beat_ms, heartbeat_ms;
 	bool told; /* the current failure has been logged */
 	int refused; /* status of the last refusal that was logged */
@@ -372,18 +380,21 @@ struct pool_node {
 	struct pool_store *store;
 	struct pool_peers *peers;
 	struct pool_evict *evict;
-	uint64_t found_bytes; /* node_object_uses before the store is open */
+	uint64_t found_bytes; /* used by files found at the start, while the
+				 store is being opened */
 	uint64_t *leftovers; /* store ids to remove once it is open; owns */
 	size_t nleftovers;
-	uint64_t *kept; /* taken over: store ids, until pool_node_begin; owns */
+	uint64_t *kept; /* taken over: ids of store files, which must survive
+			   the sweep in pool_node_begin; owns */
 	size_t nkept;
-	struct pool_hash orphans; /* the same, of what has no name: by id */
+	struct pool_hash orphans; /* taken over: files without a name, by id */
 	int listen_fd, unix_fd; /* taken over, > 0: for pool_peers_open */
 
 	/* own.c, write.c, seal.c */
 	struct pool_list writers;  /* WRITING, least recently used first */
-	struct pool_list candidates; /* of these, node_is_candidate: the one
-					that was tried last is the last */
+	struct pool_list candidates; /* those of `writers` that
+					node_is_candidate; the one tried last is
+					at the end */
 	struct pool_list sealing;  /* SEALING; or sealed, PUBLISH not queued */
 	struct pool_list pending; /* PENDING, PUBLISH queued or in flight; on a
 				     client also HELD until a store has it */
@@ -391,7 +402,7 @@ struct pool_node {
 	unsigned int nsealed; /* in `sealing` and WRITER_SEALED */
 	struct pool_list small_seals; /* struct seal: sealed on the loop */
 	unsigned int nsmall_seals;
-	unsigned int nkept_fds; /* at most NODE_KEPT_FDS, for these */
+	unsigned int nkept_fds; /* descriptors kept for seals */
 	struct pool_list fds;	/* struct node_fd, least recently used first */
 	unsigned int nfds;	/* in `fds` */
 	struct node_learn learn;   /* sizes in the whole mount */
@@ -400,9 +411,9 @@ struct pool_node {
 	/* ops.c, ops_done.c */
 	struct pool_list ops_waiting, ops_sent; /* node_op, by ticket */
 	size_t nops; /* in both */
-	struct pool_hash changes; /* SETATTRs of these, by path */
-	struct pool_quota changers; /* `dirs`: how many of these, without
-				       publications, a user has made */
+	struct pool_hash changes; /* the SETATTRs in both, by path */
+	struct pool_quota changers; /* its `dirs` counts, by user, the changes
+				       in both that are no publications */
 	uint32_t caller; /* of pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
@@ -423,7 +434,7 @@ struct pool_node {
 	struct node_evicted *evicted; /* NULL: none so far */
 	uint64_t asked_bytes, asked_reset_ms; /* EVICTs in flight */
 	uint64_t granted; /* Drop.granted as received last */
-	/* HELD items sent: all, before this session */
+	/* HELD items sent since the start; of these, before this session */
 	uint64_t said, said_before;
 	struct node_helds helds;
 	uint64_t keep_free;
@@ -452,12 +463,15 @@ struct pool_node {
 	uint8_t sweep;		     /* mark of the picture being received */
 	uint8_t stage;		     /* counts sessions and pictures; never 0 */
 	bool feed_begun;	     /* a FEED was received since WELCOME */
-	bool feed_skipped; /* entries were; asked for again at resync_ms */
+	bool feed_skipped; /* a feed entry was skipped, because its name or a
+			      parent is of the other kind here; the whole
+			      picture is requested again at resync_ms */
 	uint64_t resync_ms, resync_wait_ms;
 	bool in_picture;	     /* from its begin until names that it
 					lacked are removed */
 	bool complete;		     /* a picture has been received */
-	uint64_t feed_epoch, feed_seq; /* of the state before such a picture */
+	uint64_t feed_epoch, feed_seq; /* the mirror has all changes up to this;
+					  unchanged during a picture */
 	uint64_t swept_seq; /* while sweeping: received up to here */
 	/* The ack of the last batch waits until the kernel is notified. */
 	bool untold;
@@ -536,14 +550,16 @@ void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
 /* e has no published state any more. */
 void node_unpublish(struct pool_node *n, struct node_entry *e);
 void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone);
-/* After a change of what e shows, of its owner or its xattrs: who is charged
- * for it. Does nothing where all is charged already. */
+/* Charges e (a directory, and xattrs) to its owner's quota. Call it after each
+ * change of what e shows, of its owner or its xattrs; a call too many does no
+ * harm. */
 void node_account(struct pool_node *n, struct pool_entry *e);
-/* May uid have so many more directories, and, where `old` was, xattrs? 0,
+/* May uid have this many more directories, and xattrs in the place of `old`? 0,
  * -EDQUOT, -ENOSPC. */
 int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
 	       const struct pool_xattrs *old, const struct pool_xattrs *xattrs);
-/* The master knows d, or a name in it: so it knows d and those above. */
+/* The master knows d, or a name in it: marks d and the directories above as
+ * known to it. */
 void node_make_dirs_known(struct pool_node *n, struct pool_dir *d);
 /* Sets d->rules from its attributes. Have rules changed that node_judge uses?
  */
@@ -554,9 +570,9 @@ void node_entry_tidy(struct pool_node *n, struct node_entry *e);
 void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
 /* Is nothing visible below? Hidden names are being removed by the master. */
 bool node_dir_empty(struct node_dirent *dir);
-/* It is not the master's any more: removes it, unless something shows below.
- * Hidden names may be left, or unpublished files of this mount: then it goes
- * with the last one. */
+/* The master does not have d any more: removes d, unless something below is
+ * visible. If hidden names or unpublished files of this mount are left in it,
+ * it goes with the last of these. */
 void node_dir_remove(struct pool_node *n, struct node_dirent *d);
 
 /* ---- member.c: the pool's members ---- */
@@ -594,15 +610,16 @@ struct node_change {
 	struct pool_xattrs *xattrs; /* POOL_SET_XATTRS: all; _EACH: these */
 	const char *remove; /* POOL_SET_XATTR_EACH: this one; or NULL */
 };
-/* Applies mode, owner and times; and all of c: 0 or -ENOMEM. */
+/* node_change_set applies mode, owner and times of c, node_change_apply all of
+ * c: 0 or -ENOMEM. */
 void node_change_set(struct node_attr *a, const struct node_change *c);
 int node_change_apply(const struct node_change *c, struct node_attr *a,
 		      struct pool_xattrs **x);
-/* A copy that owns what it points to: 0 or -ENOMEM; and frees that. */
+/* Makes a copy that owns what it points to: 0 or -ENOMEM. _free frees that. */
 int node_change_dup(const struct node_change *c, struct node_change *ret_copy);
 void node_change_free(struct node_change *c);
 
-/* ---- before.c: earlier versions that the master may have executed ---- */
+/* ---- before.c: earlier contents that a master may have published ---- */
 
 /* Contents of one name that were sent before a cut and not acked. */
 #define NODE_BEFORE_MAX 4 /* as many as batches in flight; the oldest go */
@@ -610,8 +627,8 @@ struct node_before {
 	unsigned int n;
 	struct node_content list[NODE_BEFORE_MAX];
 };
-/* Of a message that borrows it, with one more: the content that the change was
- * made from. */
+/* A node_before as a message has it (which borrows this), and one more content:
+ * that from which the change was made. */
 struct node_before_pb {
 	Kvpool__Content *list[NODE_BEFORE_MAX + 1];
 	Kvpool__Content content[NODE_BEFORE_MAX + 1];
@@ -623,7 +640,7 @@ void node_before_add(struct pool_node *n, struct node_before **b,
 		     const struct node_content *c);
 void node_before_join(struct pool_node *n, struct node_before **b,
 		      const struct node_before *more);
-/* Number of entries. b may be NULL; base, one more entry, may be NULL. */
+/* Returns the number of entries: those of b, and base. Both may be NULL. */
 size_t node_before_to_pb(const struct node_before *b,
 			 const struct node_content *base,
 			 struct node_before_pb *ret_pb);
@@ -646,8 +663,9 @@ bool node_name_is_temporary(const char *name, size_t len);
 /* o, a counted copy, is about to be evicted; alone: without a master. */
 void node_evicted_note(struct pool_node *n, const struct node_object *o,
 		       bool alone);
-/* The last ones evicted without a master: path (borrowed until the next call)
- * and generation, into list (room for NODE_EVICTED_TOLD). Their number. */
+/* Writes path (borrowed until the next call) and generation of the last copies
+ * evicted without a master to list, which has room for NODE_EVICTED_TOLD.
+ * Returns how many. */
 size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list);
 void node_evicted_fini(struct pool_node *n);
 
@@ -664,8 +682,8 @@ uint64_t node_fetch_cache(struct pool_node *n);
 bool node_link_up(const struct pool_node *n);
 /* Is the inventory being sent? Changes wait until it is complete. */
 bool node_link_telling(const struct pool_node *n);
-/* In any state of the session. 0 or -errno, logged: the connection then ends.
- */
+/* Sends in any state of the session. 0 or -errno, logged: the connection then
+ * ends. */
 int node_link_send_any(struct pool_node *n, uint16_t type, uint64_t req,
 		       const ProtobufCMessage *msg);
 /* The same; -ENOTCONN unless the session is up. */
@@ -806,8 +824,8 @@ int node_op_name(struct pool_node *n, int kind, struct pool_entry *e,
  * earlier change if possible (ops_path.c). 0 or -errno. */
 int node_op_setattr(struct pool_node *n, struct pool_entry *e,
 		    const struct node_change *c);
-/* Adds to *b the content of o, and of what it replaced, as far as the master
- * may have been sent it. */
+/* Adds to *b the content of o, if a master may have been sent it, and what o's
+ * writer has in `before`. */
 void node_op_before(struct pool_node *n, const struct node_object *o,
 		    struct node_before **b);
 /* o's publication is not wanted any more. */
@@ -845,18 +863,22 @@ bool node_is_candidate(const struct node_object *o);
 void node_candidate_update(struct pool_node *n, struct node_object *o);
 /* As pool_node_size_max, of the file that w writes. */
 uint64_t node_size_max(struct pool_node *n, const struct node_writer *w);
-/* Of the object of a writer in this phase. On a client, after QUEUED, HELD. */
+/* The state of an object whose writer is in this phase. (On a client the object
+ * may also be HELD while its writer is QUEUED.) */
 enum node_state node_state_in(enum writer_phase phase);
 /* The only way to change w->phase. Its object's state, n->nsealed and
  * n->candidates follow. */
 void node_writer_to(struct pool_node *n, struct node_writer *w,
 		    enum writer_phase to);
 void node_own_discard(struct pool_node *n, struct node_object *o);
+/* o, from node_own_make, has the name e and is in node->writers from now on;
+ * _show: it is e->own, too. */
 void node_own_begin(struct pool_node *n, struct node_entry *e,
 		    struct node_object *o);
 void node_own_show(struct pool_node *n, struct node_entry *e,
 		   struct node_object *o);
-/* What was written so far has its mtime set, or is not to change it. */
+/* Records the mtime of o's store file now (stamp_ns), so that only later writes
+ * change attr.mtime_ns. */
 void node_own_stamp(struct pool_node *n, struct node_object *o);
 /* e->own is unlinked, poisoned or abandoned: removes its file. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
@@ -948,8 +970,8 @@ int node_attr_update(struct pool_node *n, struct node_attr *a,
 void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 /*
  * A session begins. Changes of earlier sessions whose result the master knows
- * are completed; the others are sent again. Before the inventory, which the
- * results change.
+ * are completed; the others are sent again. Call it before the inventory is
+ * sent, because the results change that.
  */
 void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w);
 void node_ops_cut_off(struct pool_node *n);
@@ -989,7 +1011,8 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
 /* An order names a file's generation, possibly before the feed does: applied as
  * the feed would. NULL: its path cannot exist, or no memory. */
 struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
-/* What was ahead of the feed until now is not ahead of what follows. */
+/* A session or a picture begins. What was ahead of the feed (node_entry.ahead)
+ * is not ahead of this one. */
 void node_stage_begins(struct pool_node *n);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
 /*
@@ -1008,7 +1031,7 @@ void node_replicate(struct pool_node *n, const Kvpool__Replicate *r);
 
 /* ---- barrier.c: fsync of a directory ---- */
 
-/* Those that were started since the last turn: seals what they wait for. */
+/* Begins the barriers started since the last turn: seals what they wait for. */
 void node_barriers_begin(struct pool_node *n);
 void node_barriers_check(struct pool_node *n);
 void node_barriers_cut_off(struct pool_node *n);
@@ -1048,7 +1071,7 @@ int node_adopt(void *arg, uint64_t id, uint64_t size, const void *blob,
 
 /* 0 or -errno, logged. */
 int node_take_over(struct pool_node *n, struct pool_handover *h);
-/* No node_orphan_take_over comes any more. */
+/* There will be no further call of node_orphan_take_over: forgets `orphans`. */
 void node_orphans_known(struct pool_node *n);
 
 /* ---- check.c ---- */

@@ -10,14 +10,18 @@ struct node_op {
 	bool queued; /* made while cut off */
 	bool sent;   /* in ops_sent */
 	bool told;   /* sent before a cut: the master may have executed it */
-	/* an earlier master may have, unknown to the present one */
+	/* an earlier master may have executed it, and the present one does not
+	 * know whether it did */
 	bool again;
-	/* its number in ops_run, as sent last; 0: never sent */
+	/* its number in this run (node->ops_run), as sent last; 0: never sent
+	 */
 	uint64_t number;
 	uint64_t seen; /* node->seen_gen when it was first sent */
 	uint64_t ticket, gen;
-	uint64_t made; /* its first ticket in ops_run */
-	/* UNLINK of any generation: owns; or NULL */
+	uint64_t made; /* the ticket that it got when it was made; a take-over
+			  gives it another `ticket`, not another `made` */
+	/* UNLINK of any generation: what this mount may have published under
+	 * the name. Owns; or NULL */
 	struct node_before *before;
 	struct node_content base; /* has_base: the content it was made from */
 	bool has_base;
@@ -26,8 +30,8 @@ struct node_op {
 	struct node_object *obj;
 	struct node_change c;	 /* SETATTR; MKDIR: attr, xattrs. Owns both */
 	char *sent_path; /* PUBLISH: the name it was sent under */
-	/* SETATTR: a ring of those of one path, oldest first; the first one is
-	 * in node->changes. */
+	/* SETATTR: all queued SETATTRs of one path form a ring (`same`), oldest
+	 * first. Only the oldest (`first`) is in node->changes (`by_path`). */
 	struct pool_hash_node by_path;
 	struct pool_list same;
 	bool first;
@@ -44,7 +48,7 @@ struct node_op {
 
 /* 0 or -ENOMEM. */
 int node_changes_add(struct pool_node *n, struct node_op *op);
-/* Of any kind; one that was not added is left alone. */
+/* op may be of any kind. No-op if it was not added. */
 void node_changes_remove(struct pool_node *n, struct node_op *op);
 size_t node_changes_of(struct pool_node *n, const char *path, size_t len);
 /* The name is about to be changed: no later change is merged into an earlier

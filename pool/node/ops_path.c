@@ -3,18 +3,20 @@
  *
  * A loop that changes one name must not make the queue long: an fsync of any
  * directory waits for all that was queued before it. So a change is merged into
- * one of the same path that was never sent and sets the same: modes, owners and
- * times are one, each xattr is another. (The master refuses a change as a
- * whole: an xattr that finds no room must not take others with it.) The merged
- * change keeps its place and its ticket: whoever waits for the later change
- * waits for all tickets up to its own, and so for this one.
+ * an earlier one of the same path that was never sent and is of the same kind:
+ * mode, owner and times together are one kind, each xattr is a kind of its own.
+ * (The master refuses a change as a whole: an xattr that finds no room must not
+ * take others with it.) The merged change keeps its place and its ticket:
+ * whoever waits for the later change waits for all tickets up to its own, and
+ * so for this one.
  *
  * The later change is then executed before those queued between the two, so
  * these must not depend on it, nor it on them:
  *   - a change of the name itself (UNLINK, MKDIR, RMDIR): the attributes before
- *     it belong to another file. It closes those before it. (A directory goes
- *     only after all names in it. A PUBLISH takes along what its file has when
- *     it is sent, so a later change of an unsent one is in it, too.)
+ *     it belong to another file. So it closes the changes queued before it:
+ *     nothing is merged into them any more. (A directory goes only after all
+ *     names in it. A PUBLISH closes nothing: it is sent with the attributes
+ *     that its file has by then, later changes included.)
  *   - a mode or an owner, after anything else that says who may read what: a
  *     directory may be opened to all after a file in it was removed. These are
  *     merged only if nothing of that kind was queued in between.

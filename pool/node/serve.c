@@ -1,5 +1,5 @@
-/* Requests from peers: objects, and the return of descriptors that they lent.
- */
+/* Messages from peers: they ask for objects, return descriptors that we lent
+ * them, recall those that they lent us, and doubt our copies. */
 #include "pool/node/node_priv.h"
 
 #include <errno.h>

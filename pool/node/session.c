@@ -7,9 +7,9 @@
  *    |                                            | the last one
  *    +--- lost: again as pool/conn/dial.h says ---------+--> UP
  *
- * A standby answers the JOIN with an ERROR, -EAGAIN. The name is resolved anew
- * at each dial. Heartbeats go out from JOINING on; silence of three periods
- * ends the connection.
+ * A standby answers the JOIN with an ERROR, -EAGAIN. The master's host name is
+ * resolved anew at each dial. Heartbeats go out from JOINING on; silence of
+ * three periods ends the connection.
  */
 #include "pool/conn/dial.h"
 #include "pool/node/node_priv.h"

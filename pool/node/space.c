@@ -12,9 +12,10 @@
  * files count as free, and no object larger than keep_free is evicted. So
  * objects read from other nodes share these bytes in turn. Cached copies in use
  * may push the store into its headroom; they are evicted as soon as they are
- * unused. An open that still gets no room waits for others, for half of its
- * time. Only then a counted copy is moved, or evicted if no store has room, as
- * for a put: an object that is being read is not the coldest one.
+ * unused. An open that still gets no room first waits, for half of its time,
+ * until cached copies in use become unused. Only then a counted copy is moved,
+ * or evicted if no store has room, as for a put: an object that is being read
+ * is not the coldest one.
  *
  * A put does not fail because nothing here may be evicted: while another store
  * has room, it is written into the headroom and moved first. Pinned objects
