@@ -152,9 +152,10 @@ struct kvpool_options {
 	 * space; else /dev/shm/kvpool-UID.
 	 * Fastest is ".clients" of a store of this host that lends descriptors,
 	 * next a tmpfs with huge=within_size. With pages of 4 KiB (the usual
-	 * /dev/shm) a put takes four times as long, which is the time to
-	 * allocate them. It takes about twice as long once buffer_size bytes
-	 * have been put in objects of one size, which reuse pages. */
+	 * /dev/shm) a put takes four times as long, because it allocates them;
+	 * but only about twice as long after the first buffer_size bytes, if
+	 * all objects have one size: they then reuse the pages of earlier ones.
+	 */
 	const char *buffer_dir;
 	uint64_t buffer_size;	/* most bytes in buffer_dir; 0: 256 MiB */
 	uint64_t timeout_ms;	/* of kvpool_connect; 0: 10 s */
@@ -168,7 +169,8 @@ struct kvpool_options {
 	/* "vllm,1001": local users whose daemons and clients this connection
 	 * accepts over loopback, besides root and its own user; NULL: none.
 	 * Those daemons must accept this user, too (--allow-user). With
-	 * KVPOOL_INSECURE users are not checked. */
+	 * KVPOOL_INSECURE users are not checked; nor with tls_dir, but for
+	 * Unix sockets. */
 	const char *allow_users;
 	/* Directory with ca.crt, tls.crt and tls.key: the certificate of a
 	 * client of this pool. Needed if its masters and nodes have --tls-dir;
@@ -182,8 +184,8 @@ struct kvpool_options {
  * then on. Strings in options are copied. The caller owns *ret_pool and closes
  * it.
  *
- * 0; -EINVAL; -EHOSTDOWN (no master in time, or none at this address, as at
- * that of a node that is only a store); -ENOTSUP (the path is in no pool's
+ * 0; -EINVAL; -EHOSTDOWN (no master answered in time, or what listens at `at`
+ * is no master, but for example a node); -ENOTSUP (the path is in no pool's
  * mount); -ENOSPC (the filesystem of buffer_dir has less than buffer_size);
  * -EPERM (other users may write to buffer_dir); -EMFILE (too many connections
  * use it); -ENOMEM; other -errno.
@@ -281,9 +283,10 @@ int kvpool_exists(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Removes the object from the whole pool. Readers that have it open or mapped
  * keep it. 0; -ENOENT. */
 int kvpool_remove(struct kvpool_ns *ns, const void *key, size_t key_len);
-/* Counts as a use, without reading: a local copy moves back in the eviction
- * order, and for 5 s the others are evicted before it; an object without one is
- * prefetched, if bounds allow (its holder then counts a use). 0; -ENOENT. */
+/* Counts as a use of the object, without reading it. A local copy moves to the
+ * end of the eviction order, and for 5 s others are evicted before it. Without
+ * a local copy the object is prefetched, if bounds allow; its holder then
+ * counts a use. 0; -ENOENT. */
 int kvpool_touch(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Pins the object: for that many seconds it is evicted only after all others;
  * seconds == 0: it is never evicted until kvpool_unpin. Sets the attribute
@@ -293,9 +296,9 @@ int kvpool_pin(struct kvpool_ns *ns, const void *key, size_t key_len,
 int kvpool_unpin(struct kvpool_ns *ns, const void *key, size_t key_len);
 
 /* Opens the object as a file: returns a read-only, close-on-exec descriptor
- * that the caller closes, or an error. Read it with pread(2): its offset may be
- * shared. Its bytes never change and stay readable, whatever happens to the
- * key. */
+ * that the caller closes, or an error. Read it with pread(2), because others
+ * may share its file offset. Its bytes never change and stay readable, whatever
+ * happens to the key. */
 int kvpool_open(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* The same, mapped (PROT_READ): *ret_len is the object's size in bytes. The
  * address of an empty object must not be read. 0 or an error. The caller unmaps

@@ -56,7 +56,8 @@
 #define CLIENT_TIMEOUT_MS 10000
 #define CLIENT_DEADLINE_MS 2000 /* as kvpoold's --deadline */
 #define CLIENT_RETRY_MS 1
-#define CLIENT_LATER_MS 2 /* delay of a touch: callers wait for queries first */
+#define CLIENT_LATER_MS 2 /* delay of a touch, so that it does not slow down the
+			     queries that callers wait for (submit.c) */
 
 struct client_buffer; /* buffer.c */
 
@@ -126,8 +127,9 @@ struct kvpool {
 	struct client_requests requests;
 	struct client_lines lines;
 	/* How often a small object was received from a store of this host that
-	 * could lend it: generation << 2 (its upper two bits are dropped), and
-	 * the count modulo 4. Slot: generation % CLIENT_SEEN. Thread: any. */
+	 * could lend it. An object's slot is generation % CLIENT_SEEN; the
+	 * value is generation << 2 (which drops its upper two bits), plus that
+	 * number modulo 4. Thread: any. */
 	_Atomic uint64_t seen[CLIENT_SEEN];
 };
 
@@ -171,9 +173,9 @@ int client_copy_struct(void *to, size_t size, const void *from,
 /* Locks a directory below base (NULL: the default one) that no other connection
  * uses; sets p->dir, p->dir_fd and p->sock. 0 or -errno, with client_fail. */
 int client_dir_take(struct kvpool *p, const char *base);
-/* Unlocks it; no-op if none was taken. remove_files: nothing in it is needed
- * any more, so the objects are removed. The directory and the node's identity
- * in it stay for the next connection. */
+/* Unlocks p->dir; no-op if none was taken. remove_files: also removes the
+ * objects in it, which nobody needs any more. The directory and the node's
+ * identity in it stay for the next connection. */
 void client_dir_give(struct kvpool *p, bool remove_files);
 /* Finds the pool in whose mount `path` is: its masters' addresses, and its
  * store's directory (the caller's to free; NULL: none is reported). 0 or

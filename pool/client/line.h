@@ -16,7 +16,7 @@
 #include "pool/base/list.h"
 #include "pool/peer/peer.h"
 
-#define CLIENT_LINES_MAX 64 /* per connection; bits of `slots` */
+#define CLIENT_LINES_MAX 64 /* per struct kvpool; one bit of `slots` each */
 #define CLIENT_BACKOFF_MAX 16 /* failed peers that are remembered */
 #define CLIENT_BACKOFF_MS 2000
 #define CLIENT_STALL_MS 250 /* give up on a silent holder, as NODE_STALL_MS */
@@ -35,17 +35,19 @@ struct client_lines {
 	uint32_t first_lane; /* lane number of slot 0, above the movers' */
 	unsigned int stall_ms; /* CLIENT_STALL_MS; tests set others */
 	struct pool_trust *trust; /* borrows; NULL: no check of peers */
-	struct pool_tls *tls; /* borrows; NULL: plain; else without `trust` */
+	struct pool_tls *tls; /* borrows; `trust` is not used then. NULL: no
+				 TLS */
 
 	pthread_mutex_t lock;
 	struct pool_list idle; /* most recently used first */
-	uint64_t slots;	       /* bit mask of those in use, idle lines' too */
+	uint64_t slots;	       /* bit mask of the slots in use; an idle line
+				  keeps its slot */
 	struct client_backoff backoff[CLIENT_BACKOFF_MAX];
 	unsigned int next_backoff;
 };
 
 void client_lines_init(struct client_lines *s);
-/* Closes the idle lines; none may be taken. */
+/* Closes the idle lines. All lines must have been given back. */
 void client_lines_fini(struct client_lines *s);
 
 /* Takes a line to this peer; dials if none is idle, which blocks. bulk: objects
