@@ -2,8 +2,9 @@
  * Directories: OPENDIR to FSYNCDIR. A listing is a tree reader that the handle
  * keeps. It streams names in order of creation; its offsets stay valid while
  * names are added and removed: 1 follows ".", 2 follows "..", cookie + 2
- * follows a name. Directories do not know their handles, so that handles cost
- * changes nothing: a handle looks whether its directory is still there.
+ * follows a name. A directory does not know its handles, so that open handles
+ * do not make its changes slower: each handle looks by itself whether its
+ * directory still exists.
  *
  * Names that are not shown, such as a million that were just removed and that
  * the master has not acked, are walked over in slices. An answer without names

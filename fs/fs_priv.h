@@ -140,7 +140,7 @@ struct fs_carried {
 	uint64_t ino, ctime_ns;
 };
 
-/* The name that a thread was refused to write to (with ESTALE). The thread's
+/* The name that a thread wanted to write to when it got ESTALE. The thread's
  * next LOOKUP pins this name only, and only if the thread still has this uid:
  * it may have executed another user's program since. */
 struct fs_refused {
@@ -400,16 +400,17 @@ bool fs_notifier_ended(struct fs *fs);
 void fs_notifier_close(struct fs *fs);
 /* Frees the queue, after the thread has ended. */
 void fs_notifier_free(struct fs *fs);
-/* Queues an invalidation of e's dentry. If the kernel does not take them, or
- * the queue is full, all dentries are expired instead, where the kernel has
- * epochs: see notify.c. No-op if the kernel has no nodeid of the directory. */
+/* Queues an invalidation of e's dentry. If the kernel takes no invalidations at
+ * present, or the queue is full, all dentries are expired instead, provided
+ * that the kernel has epochs: see notify.c. No-op if the kernel has no nodeid
+ * of the directory. */
 void fs_notify_entry(struct fs *fs, struct pool_entry *e);
 /* Queues an invalidation of i's attributes, or sends it at once if the queue is
  * full. */
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
-/* Sends that invalidation at once. The kernel takes no lock for it that a user
- * can hold: neither the inode's nor, as no pages are invalidated (offset -1),
- * one of a page. So the loop does not block. */
+/* Sends an invalidation of i's attributes at once. For this the kernel takes no
+ * lock that a user can hold: not the inode's, and, as no pages are invalidated
+ * (offset -1), none of a page. So the loop does not block. */
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
 /* Queues an invalidation of a dentry by the directory's nodeid; name_len 0: of
  * the nodeid itself. Not bounded: for what a take-over hands over. */
@@ -549,8 +550,8 @@ void fs_direct_begin(struct fs *fs, struct node_object *o,
 void fs_direct_end(struct fs *fs, struct node_object *o);
 /* Do the present writers of i->obj forbid to open one more through i? */
 bool fs_writers_clash(const struct fs_inode *i);
-/* May a passthrough write hold the lock of o's file, other than one through
- * nodeid i? i NULL: through any nodeid. */
+/* May a passthrough write through another nodeid than i hold the lock of o's
+ * file? i NULL: a write through any nodeid. */
 bool fs_write_locks(const struct node_object *o, const struct fs_inode *i);
 
 /*
@@ -571,9 +572,9 @@ struct fs_executed {
 void fs_executed_end(struct fs *fs, struct node_object *o);
 void fs_file_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 /*
- * Answers an OPEN of i, now or later; with resize >= 0, a SETATTR of the size
- * to that. asked: the nodeid of the request. retry: the thread repeats its
- * request after ESTALE. Owns pin.
+ * Answers an OPEN of i, now or later; or, with resize >= 0, a SETATTR that sets
+ * the size to `resize`. asked: the nodeid of the request. retry: the thread
+ * repeats its request after ESTALE. Takes ownership of pin.
  */
 void fs_open_begin(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		   const struct fs_inode *asked, int flags, int64_t resize,
@@ -673,8 +674,8 @@ bool fs_stale_pinned(const struct fs *fs, const struct node_entry *e);
 /* The thread's second request came and is not an OPEN (CREATE, or a LOOKUP that
  * missed): removes record and pin. */
 void fs_stale_cancel(struct fs *fs, uint32_t tid);
-/* A LOOKUP found e, which fs_stale_expects: pins e, and makes sure that the
- * nodeid that it gets can be opened for writing. */
+/* A LOOKUP found e, for which fs_stale_expects returned true: pins e, and makes
+ * sure that the nodeid in the reply can be opened for writing. */
 void fs_stale_lookup(struct fs *fs, uint32_t tid, struct node_entry *e);
 /* A LOOKUP by thread tid of user uid has found e: is e the name that the thread
  * was refused to write to? *ret_since_ns: see struct fs_refused. */

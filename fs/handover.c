@@ -7,7 +7,7 @@
  * others (borrowed from a peer, unlinked, or an older version that is still
  * open) are "orphans". An inode that shows an orphan is unbound in the new
  * process; the object's descriptor, if there is one, is in its record or in
- * that of its handle. Passthrough reads go on by the kernel's backing.
+ * that of its handle. Passthrough reads need none: the kernel has the file.
  *
  * Pairs: put_X writes in the old process what get_X reads in the new one.
  *

@@ -1,8 +1,8 @@
 /*
  * Permission checks. The kernel makes them (default_permissions) for the file
- * or name that it has cached; where a request is applied to another file, which
- * the name shows by now, they are repeated here. Mode bits as in POSIX; there
- * are no ACLs.
+ * or name that it has cached. If the name shows another file by now, and the
+ * request is applied to that one, they are repeated here. Mode bits as in
+ * POSIX; there are no ACLs.
  */
 #include "fs/fs_priv.h"
 

@@ -12,11 +12,11 @@
  * directory into memory whose pages do not come. So when the kernel does not
  * take an invalidation for NOTE_SLOW_MS, or the queue is full (NOTES_MAX), the
  * loop expires all dentries instead, by incrementing the kernel's epoch, which
- * takes no lock (cover). What is queued is then done: dentries need no
- * notification any more, the loop sends those of inodes, which take no
- * directory's lock either, and marks are reached. While the thread is blocked,
- * what is queued later is covered in the next turn of the loop: one epoch a
- * turn at most.
+ * takes no lock (cover). This empties the queue: invalidations of dentries are
+ * not needed any more, the loop itself sends those of inodes, which take no
+ * directory's lock either, and all marks count as reached. While the thread
+ * stays blocked, the loop does the same in each turn before which something
+ * was queued: one epoch a turn at most.
  *
  * A kernel without epochs (before Linux 6.16) needs every notification: all
  * later ones wait for the one that is blocked, the queue grows beyond the

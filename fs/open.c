@@ -56,10 +56,10 @@
  * (a) While a worker seals the file, its PUBLISH is in flight, or its bytes
  *     must not change (readers have them): waits, then EBUSY. But an OPEN that
  *     empties the file replaces it by a new one: at once if the bytes must not
- *     change, after waiting if its PUBLISH is still in flight. So it does if
- *     others write to the file in passthrough mode and it is not empty
- *     (fs_write_locks). Where two nodeids would write to it in passthrough
- *     mode, or one that is daemon-served beside one that is not: waits, then
+ *     change, after waiting if its PUBLISH is still in flight. It also replaces
+ *     a file that is not empty and that others write to in passthrough mode
+ *     (fs_write_locks). If two nodeids would write to the file in passthrough
+ *     mode, or one in passthrough mode and one daemon-served: waits, then
  *     ETXTBSY (fs_writers_clash).
  * (b) If it is open with another object and cannot switch: ESTALE / the older
  *     version.

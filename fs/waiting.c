@@ -1,6 +1,6 @@
 /* Starts the timer that continues listings (fs_listings_run, dir_ops.c) and
- * retries waiting OPENs (fs_waiting_run, open.c). A file of its own, because
- * stale.c, which lies below open.c, starts it too. */
+ * retries waiting OPENs (fs_waiting_run, open.c). This is a file of its own,
+ * because stale.c, which lies below open.c, starts the timer, too. */
 #include "fs/fs_priv.h"
 
 void fs_waiting_schedule(struct fs *fs)
