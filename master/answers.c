@@ -8,15 +8,15 @@
  * has the results that the node has not received. The node repeats only the
  * rest.
  *
- * The next master does not have the results. Its state says how many changes
- * had been executed when one of them last changed the state (the member's
- * record is appended behind that change), and a generation that all later
- * changes are above. These later ones may have been executed or not. The node
- * repeats them as conditional changes (Op.again; ops.c), which can be judged
- * only once the master is ready: OPS with conditional changes are deferred
- * until then, and so are the session's OPS after them. So is a MKDIR, which
- * fails if the name is a file: an inventory may still list that file, and it
- * would have to be dropped if the directory were made first.
+ * The next master does not have the results. Whenever a change of the node
+ * changed the state, a record of the member was appended behind it. The last
+ * one says how many changes had been executed by then, and a generation that is
+ * below those of all later changes. These later ones may have been executed or
+ * not. The node repeats them as conditional changes (Op.again; ops.c), which
+ * can be judged only once the master is ready: OPS with conditional changes are
+ * deferred until then, and so are the session's OPS after them. So is a MKDIR,
+ * which fails if the name is a file: an inventory may still list that file, and
+ * it would have to be dropped if the directory were made first.
  */
 #include <errno.h>
 #include <stdlib.h>

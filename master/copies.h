@@ -2,10 +2,10 @@
  * Where copies are: review.c compares one file with its rules, patrol.c all
  * files, and the others carry out what is wanted. Holders are added where a
  * node reports a copy (ops.c, inventory.c, repair.c) and removed where a
- * copy is given up (evict.c, heat.c, review.c). Only repair.c changes needs
- * and the master's `repair` (but a patrol clears `unmet`), only review.c a
- * file's danger, and only patrol.c `patrol` (but a drain may bring the next
- * one forward).
+ * copy is given up (evict.c, heat.c, review.c). Needs, and the master's
+ * `repair`, are changed only by repair.c, but a patrol clears
+ * `repair.unmet`; a file's danger only by review.c; `patrol` only by
+ * patrol.c, but a drain may make the next patrol begin earlier.
  *
  * Thread: loop.
  */
@@ -30,8 +30,10 @@ struct master_repair {
 	struct pool_list ordered; /* in flight */
 	unsigned int nwaiting, nordered; /* nwaiting counts `later`, too */
 	bool unmet; /* some wanted copies have no target, or were given up */
-	/* Objects and bytes without a target, draining nodes included: counted
-	 * so far by the current pass (patrol), and by the last complete one. */
+	/* Objects, and their bytes, that lack copies or are on a draining node
+	 * and have no need (struct master_need), because there is no target.
+	 * pass_: as counted so far by the current patrol; stuck_: by the last
+	 * complete one. */
 	uint64_t pass_keys, pass_bytes, stuck_keys, stuck_bytes;
 	struct master_throttle throttle;
 	uint64_t bytes_left; /* of copies that repair wants, or has ordered */
@@ -54,7 +56,8 @@ struct master_need {
 	struct pool_list link; /* repair.waiting, .later or .ordered */
 	struct master_file *file;
 	uint64_t due_ms; /* in `later`: when it is retried; ordered: timeout */
-	uint64_t bytes;	 /* file's size; ordered: in the target's promised */
+	uint64_t bytes;	 /* the file's size; once ordered, it is also counted in
+			    the target's `promised` */
 	uint16_t target; /* ordered: node index */
 	uint16_t from;	 /* a move: node that wants to drop it; or NOBODY */
 	uint16_t avoid;	 /* node where it failed last, or NOBODY */

@@ -55,7 +55,8 @@ struct master_feed {
 	struct pool_list waits;
 	uint64_t acked_min;   /* cache: least acked of all subscribers */
 	bool acked_min_stale; /* acked_min must be computed again */
-	uint64_t sent_min; /* sent to all subscribers; may be behind */
+	uint64_t sent_min; /* all subscribers have been sent all changes up to
+			      this, and perhaps more */
 };
 
 void master_feed_init(struct master_feed *f);
@@ -113,8 +114,8 @@ struct master_sub {
 	/* The cursor has passed all items that have not changed since the
 	 * picture began; the last lap sends those that have. */
 	bool last_lap;
-	/* Older graves are not sent: the subscriber drops every name that the
-	 * picture does not list. */
+	/* Of a picture: graves up to this seq are not sent, because the
+	 * subscriber drops every name that the picture does not list. */
 	uint64_t from;
 	uint64_t goal; /* the lap ends when the cursor has passed this */
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
@@ -165,8 +166,9 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
  * began. If an item that not all subscribers have been sent changes again, is
  * removed or is made again, its sequence number grows, and `point` grows with
  * it. Otherwise the wait could end although a subscriber has received neither
- * the old state nor the new one. What has been sent is acked in its old state:
- * a name that changes all the time does not prolong a wait.
+ * the old state nor the new one. If all subscribers have been sent the item, a
+ * further change of it does not raise `point`: the ack of its old state is
+ * enough. So a name that changes all the time does not prolong a wait.
  */
 struct master_wait {
 	struct pool_list link;

@@ -1,8 +1,9 @@
 /*
  * Write-ahead rule: no message leaves the master before etcd has the records
- * that the message follows from, whichever ends meanwhile: the session that
- * requested the change, the lease or the process. The next leader knows only
- * what is in etcd, and must not take back what a node or a user has been told.
+ * that the message follows from. This holds even if the session that requested
+ * the change, the lease or the process ends meanwhile. The next leader knows
+ * only what is in etcd, and must not take back what a node or a user has been
+ * told.
  *
  * Messages that depend on records not in etcd yet are held back. Each type of
  * message, and why it is safe:

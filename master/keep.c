@@ -1,6 +1,6 @@
 /*
  * The state, in a file or in etcd: conversion of its records to and from the
- * map. Appending code elsewhere does not depend on which of the two it is.
+ * map. Code elsewhere appends records without knowing which of the two it is.
  */
 #include <errno.h>
 #include <string.h>

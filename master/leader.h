@@ -14,7 +14,7 @@
  *    |                                                       or fenced
  *    +---------------- leader_stopped ---------------- LEAVING <---------+
  *
- * Both keys are written in one transaction, so epochs only grow.
+ * `leader` and `epoch` are written in one transaction, so epochs only grow.
  *
  * This master counts a lease from before it sent the request for it, on a clock
  * that keeps running while the process is stopped or the machine suspended. It

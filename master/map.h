@@ -4,10 +4,10 @@
  * Files and directories are the entries of a pool_tree. A removed name leaves a
  * grave, which the feed sends as a deletion:
  *
- *   tombstone  the name was deleted, or has older generations that were
- *              overwritten: copies up to a generation must not come back.
- *              Bounded by number, bytes and age; the oldest of the account
- *              that has the most are forgotten first (master/owners.h).
+ *   tombstone  the name was deleted, or older generations of it were
+ *              overwritten: copies up to a certain generation must not come
+ *              back. Bounded by number, bytes and age; the account that has
+ *              the most loses its oldest ones first (master/owners.h).
  *   ghost      the name only disappeared, because it was evicted or its holders
  *              died (or it was a directory): copies may come back. Bounded by
  *              number and bytes.
@@ -19,9 +19,10 @@
  * for the former owner, which keeps his old copies from coming back. It is in
  * no feed, and may outlive the file and the name's own grave.
  *
- * The grave of a file whose name has become a directory belongs to the
- * directory and is listed again when that is removed. A name that was a file
- * and a directory has one grave, which the feed sends as both deletions.
+ * If the name of a deleted file becomes a directory, the file's grave belongs
+ * to the directory (master_dir.file), and returns to the map's lists when the
+ * directory is removed. A name that was a file and a directory has one grave,
+ * which the feed sends as two deletions.
  *
  * Memory per file: sizeof(struct master_file) + name + about 24 bytes.
  * Directories stay until they are removed by name, even if they are empty.
@@ -107,7 +108,8 @@ struct master_file {
 	uint8_t holders_cap; /* 0: inline */
 	uint8_t pin;	     /* enum pool_pin as last counted in map.pinned */
 	uint8_t had_older;   /* nodes may hold older generations */
-	uint8_t was_dir : 1; /* recently: subscribers may not know yet */
+	uint8_t was_dir : 1; /* the name was a directory until recently:
+				subscribers may not know of its removal yet */
 	uint8_t unsure : 1;  /* extra holders may be dead: not sent to nodes */
 	uint8_t evicted : 1; /* its last copy was evicted */
 	uint8_t was_deleted : 1; /* the name had a tombstone when made */
@@ -124,8 +126,8 @@ struct master_dir {
 			   root */
 	uint16_t mode;
 	uint8_t made;	  /* by MKDIR or SETATTR: has a record in the state */
-	/* owns: the grave of the file that had the name, which subscribers may
-	 * still show, or NULL; in none of the map's lists */
+	/* the grave of a file that had this name before, or NULL. Subscribers
+	 * may still show the file. Owns; in none of the map's lists */
 	struct master_grave *file;
 	/* the root: attributes set by a user (pool/model/root.h) */
 	uint16_t set;
@@ -141,19 +143,22 @@ struct master_grave {
 	uint64_t gen;	      /* tombstone: copies up to this one are dead */
 	uint64_t last_gen;    /* the file's generation when it was removed; may
 				 be below, equal to or above gen */
-	uint64_t last_sum;    /* first 8 bytes of last_gen's; 0: unknown */
+	uint64_t last_sum;    /* first 8 bytes of the checksum of last_gen; 0:
+				 unknown */
 	uint64_t wall_ns;     /* time of removal */
 	/* Join.ops_run and Op.ticket of the UNLINK; 0: unknown. blind: by_run
 	 * is master_blind_id of the publisher. */
 	uint64_t by_run, by_ticket;
 	uint8_t tomb;	      /* tombstone; else ghost */
-	uint8_t is_dir : 1; /* of a directory, too; of a file: see below */
+	uint8_t is_dir : 1; /* the name was a directory; was it a file, too?
+			       then master_grave_upto is not 0 */
 	uint8_t evicted : 1; /* last_gen was evicted; else deleted, or its
 				holders died */
 	uint8_t blind : 1; /* a blind write's record: master_keep_blind */
 	uint8_t former : 1; /* of a former owner; in map.formers, no feed */
-	uint8_t given : 1; /* former: gave the file away by chown, so copies of
-			      its current generation may still be his */
+	uint8_t given : 1; /* only with `former`: he gave the file away by
+			      chown, so copies of its current generation may
+			      still be his */
 	uint16_t path_len;
 	uint32_t uid; /* of the file's owner, or MASTER_UID_ANYONE */
 	struct master_account account; /* it counts against this one */
@@ -193,7 +198,8 @@ struct master_map {
 };
 
 struct master_attrs {
-	/* of a file that is made: its generation; 0: a new one */
+	/* of a file that is made: the generation of the copy that a node has
+	 * (INVENTORY); 0: it will get a new one */
 	uint64_t gen;
 	uint64_t mtime_ns;
 	uint32_t uid, gid;

@@ -34,9 +34,8 @@
 struct master_session;
 
 /*
- * A draining node (master/drain.c). Each patrol counts the files of which it
- * has a counted copy; until the next one ends, the figures are those of the
- * last.
+ * A draining node (master/drain.c). Each patrol counts the files of which this
+ * node has a counted copy. The figures are those of the last complete patrol.
  */
 struct master_drain {
 	bool on;
@@ -65,11 +64,12 @@ struct master_answers {
 	 * that is no longer here count as those of another node. */
 	uint64_t earlier[MASTER_EARLIER_RUNS];
 	uint64_t done; /* changes of the run executed so far */
-	uint64_t kept; /* results stored: those of the last so many changes */
+	uint64_t kept; /* results stored: those of the last `kept` changes */
 	uint64_t gen;  /* changes after `done` have greater generations */
-	/* No change after `done` was executed, but for those that the node
-	 * repeats as conditional ones. False until the node has received a
-	 * WELCOME of this master: a former one may have executed more. */
+	/* Is it certain that no change after `done` was executed, except for
+	 * those that the node repeats as conditional ones? False until the node
+	 * has received a WELCOME of this master: before, a former master may
+	 * have executed more. */
 	bool exact;
 	unsigned int cap; /* of list, a power of 2 */
 	struct master_answer *list; /* owns; index: change number % cap */
@@ -106,7 +106,8 @@ struct master_member {
 	unsigned int coming, leaving;
 	uint64_t leaving_bytes;
 	uint64_t sent_bytes;   /* to peers, since its start */
-	uint64_t sent_reported_ms; /* last time that sent_bytes was a change */
+	uint64_t sent_reported_ms; /* when a change of sent_bytes last counted
+				      as one that mounts must receive */
 	bool figures_unsent; /* figures have changed; sent in the next round */
 	struct master_drain drain;
 	struct master_answers answers;

@@ -43,7 +43,7 @@ struct master_batch {
 	void *xattrs[POOL_BATCH_MAX]; /* owns */
 	uint8_t arena[512u << 10];
 };
-/* The only batch, empty. */
+/* Returns the batch, of which there is only one, emptied. */
 struct master_batch *master_batch_start(struct master *m);
 bool master_batch_full(const struct master_batch *b);
 /* 0 or -ENOMEM. The batch must not be full. */
@@ -53,7 +53,8 @@ int master_batch_add(struct master_batch *b, struct master_item *i);
 int master_batch_add_feed(struct master_batch *b, struct master_item *i);
 void master_batch_reset(struct master_batch *b);
 
-/* For the one message that is being built: until it has been sent. */
+/* Memory for the one message that is being built, in use until that message has
+ * been sent. */
 struct master_buffers {
 	struct master_batch batch;
 	Kvpool__OpResult results[POOL_BATCH_MAX];

@@ -30,10 +30,12 @@
 #include "pool/base/list.h"
 #include "pool/model/quota.h"
 
-/* No uid: of an earlier version's state, or of an owner beyond the bound. A
- * tombstone forgotten of this account counts as forgotten of every account. */
+/* No user, but an account for tombstones whose user is not known (the state of
+ * an earlier version) or has no account (MASTER_OWNERS_MAX). If one of these is
+ * forgotten, every account counts as having lost it. */
 #define MASTER_UID_ANYONE UINT32_MAX
-/* Some 200 bytes each. Others are counted as MASTER_UID_ANYONE. */
+/* Accounts, of some 200 bytes each. Without memory for one, or beyond this
+ * bound, tombstones go to the account of MASTER_UID_ANYONE. */
 #define MASTER_OWNERS_MAX 262144u
 #define MASTER_OWNER_CLASSES 64
 

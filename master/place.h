@@ -49,12 +49,13 @@ unsigned int master_place_copies(const struct master_members *ms,
 unsigned int master_place_left(const struct master_members *ms,
 			       const struct master_file *f);
 /*
- * Position of a surplus holder, or -1. First one on a draining node, if
- * `wanted` other copies stay; else, if more than `wanted` stay, one that shares
- * its host with another, then that on the store with the least free space. Only
- * copies that connected nodes have confirmed are counted or returned. The copy
- * of `keep` (may be NULL), which has just put the file, is never returned: the
- * others may be dead without the master knowing yet.
+ * Position of a surplus holder, or -1. First choice: a draining node, if
+ * `wanted` copies are on other nodes. Otherwise, if more than `wanted` copies
+ * are on nodes that are not draining: one of these that shares its host with
+ * another holder, else the store with the least free space. Only copies that
+ * connected nodes have confirmed are counted or returned. The copy of `keep`
+ * (may be NULL), which has just put the file, is never returned: the others may
+ * be dead without the master knowing yet.
  */
 int master_place_surplus(const struct master_members *ms,
 			 const struct master_file *f, unsigned int wanted,

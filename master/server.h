@@ -47,12 +47,14 @@ struct master_opts {
 	 * etcd (borrows, until closed) instead of a file, and its epoch. */
 	struct etcd_state *etcd_state;
 	uint64_t epoch;
-	/* Is the lease still valid: may it read and send? NULL: always. */
+	/* May the master read and send, because its lease is still valid?
+	 * NULL: always. */
 	bool (*acting)(void *arg);
 	void *acting_arg;
 	/* Local users that may connect. Borrows; NULL: all. */
 	struct pool_trust *trust;
-	/* TLS by TCP, instead of `trust`. Borrows; NULL: plain */
+	/* TLS; connections are then not checked with `trust`. Borrows; NULL: no
+	 * TLS. */
 	struct pool_tls *tls;
 	unsigned int heartbeat_ms;   /* 0: 1000 */
 	/* The state was lost: for so long collect the epochs that nodes have
@@ -63,7 +65,8 @@ struct master_opts {
 	unsigned int summary_s;	     /* interval of a log line; 0: never */
 	unsigned int sessions_addr_max; /* from one address; 0: 512 */
 	uint64_t sessions_bytes_max; /* memory of all sessions; 0: 1 GiB */
-	uint64_t dirs_max;	     /* see pool_quota_limit; in WELCOME, too */
+	uint64_t dirs_max;	     /* see pool_quota_limit; WELCOME tells both
+					to the nodes */
 	uint64_t attr_bytes_max;
 	struct pool_metrics *metrics; /* borrows */
 };

@@ -8,7 +8,7 @@
  *   drops.c      drops, ndrops, drops_cap, drops_bytes, granted
  *   pump.c       subscribed, sub, feed_user, nodes_sent, waits, nwaits
  *   answers.c    deferred, ndeferred, deferred_bytes, ndeferred_ops
- *   ops.c        issued, by answers.c
+ *   ops.c        issued (through functions of answers.c)
  *   repair.c     nheld
  *   inventory.c  nrefused
  *
@@ -74,7 +74,8 @@ struct master_session {
 	bool subscribed;
 	struct master_sub sub;
 	struct pool_share_user feed_user; /* of master.feed_share */
-	uint64_t nodes_sent; /* value of members.changes last sent to it */
+	uint64_t nodes_sent; /* changes of members up to this value of
+				members.changes have been sent to it */
 	struct pool_list waits; /* struct master_sync */
 	unsigned int nwaits;
 	struct pool_list held; /* messages held back, in order: held.c */

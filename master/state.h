@@ -43,14 +43,21 @@ enum master_record_type {
 	MASTER_REC_DIR,	      /* meta: a directory with its attributes;
 				 base_gen: when its soft pin ends */
 	MASTER_REC_RMDIR,     /* meta.path */
-	MASTER_REC_TOMB,      /* meta.path, gen; mtime_ns: when; base_gen,
-				 seq, seen_gen, deleted, size, set: the
-				 grave's by_run, by_ticket, last_gen,
-				 evicted, last_sum, blind; uid: its uid + 1,
-				 0: MASTER_UID_ANYONE; gid: former
-				 + given; mode, attr_gen: kind and id of its
-				 account, unless that is the owner's (of
-				 another owner: 1 + id) */
+	MASTER_REC_TOMB,      /* meta: a tombstone, in fields that mean other
+				 things elsewhere (master_keep_tomb_meta):
+				   path, gen   the same
+				   mtime_ns    wall_ns
+				   base_gen    by_run
+				   seq         by_ticket
+				   seen_gen    last_gen
+				   size        last_sum
+				   deleted     evicted
+				   set         blind
+				   uid         uid + 1; MASTER_UID_ANYONE: 0
+				   gid         former + given
+				   mode        account.kind
+				   attr_gen    account.id; of MASTER_BY_OWNER:
+					       id + 1, or 0 if id is uid */
 	MASTER_REC_LOST,      /* account: it had a tombstone of the time u64 (ns
 				 since 1970) that was forgotten */
 	MASTER_REC_DRAIN,     /* id; u64: 1 being drained, 0 no longer */
