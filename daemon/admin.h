@@ -50,7 +50,8 @@ struct daemon_admin_page {
 	const char *params;
 	daemon_admin_json_fn post; /* NULL: read-only */
 	const char *post_params; /* as params, for POST */
-	bool post_insecure; /* POST from any host, if opts.insecure */
+	bool post_insecure; /* with opts.insecure: POST is accepted from any
+			       host */
 	/* The page shows names, even in directories that the local user may not
 	 * list: on loopback it is served only to users who may POST. */
 	bool names;

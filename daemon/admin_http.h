@@ -43,8 +43,8 @@ struct admin_http_opts {
 	enum MHD_Result (*answer)(void *arg, struct MHD_Connection *conn,
 				  const char *path, const char *method);
 	void *arg; /* of answer */
-	/* Borrow; connections closed because of the two limits, and requests
-	 * that waited for another turn. */
+	/* Borrowed. Connections closed because of ADMIN_HTTP_ADDRESS_MAX, and
+	 * because of exchange_ms; requests that waited for another turn. */
 	struct pool_counter *crowded, *slow, *waited;
 };
 

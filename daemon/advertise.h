@@ -19,8 +19,8 @@ int daemon_advertise_check(const struct daemon_option *listen,
 			   const struct daemon_option *advertise, FILE *err);
 /*
  * Logs a warning if the advertised address (NULL: listen) can be reached from
- * this host only, although the master is on another host: nodes on other hosts,
- * which need to reach this one, are to be expected.
+ * this host only, although the master is on another host: then there are
+ * probably nodes on other hosts, which need to reach this one.
  */
 void daemon_advertise_warn(const struct pool_hostport *listen,
 			   const char *advertise,

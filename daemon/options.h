@@ -57,8 +57,8 @@ struct daemon_option {
 	} source;
 };
 
-/* The options of every daemon; their values are members of c. log: text of the
- * default log file. */
+/* The options of every daemon; their values are members of c. log: the path of
+ * the default log file, for --help. */
 #define DAEMON_OPTIONS_COMMON(c, log)                                          \
 	{ .name = "allow-user",                                                \
 	  .type = OPT_STRING,                                                  \

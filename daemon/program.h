@@ -22,10 +22,10 @@
 
 struct daemon_program {
 	uv_loop_t loop;
-	struct pool_turns turns; /* registered by the program */
+	struct pool_turns turns; /* each program registers its metrics */
 	uv_signal_t term, intr, hup;
 	struct pool_metrics *metrics;
-	struct daemon_tls tls; /* opened by the program */
+	struct daemon_tls tls; /* each program opens it, with its own role */
 	void (*stop)(struct daemon_program *p);
 	bool closing;
 };

@@ -17,13 +17,13 @@ struct daemon_tls {
 	uv_timer_t timer;
 };
 
-/* dir NULL: t->tls is NULL, and all else is a no-op. role: what the certificate
- * must say. 0 or -errno, logged. */
+/* t is zeroed. dir NULL: t->tls stays NULL, and the other functions are no-ops.
+ * role: the role that the certificate must have. 0 or -errno, logged. */
 int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 		    uv_loop_t *loop, struct pool_metrics *metrics);
 /* pool_tls_check. */
 void daemon_tls_check(struct daemon_tls *t);
-/* Before the loop ends. */
+/* Stops the timer. Must be called before the loop ends. */
 void daemon_tls_stop(struct daemon_tls *t);
 
 #endif
