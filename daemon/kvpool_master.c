@@ -18,11 +18,11 @@
 #include "daemon/admin.h"
 #include "daemon/daemonize.h"
 #include "daemon/drain_page.h"
+#include "daemon/etcd_options.h"
 #include "daemon/fault_page.h"
 #include "daemon/options.h"
 #include "daemon/program.h"
 #include "daemon/run_dir.h"
-#include "master/etcd.h"
 #include "master/ha.h"
 #include "master/server.h"
 #include "pool/base/log.h"
@@ -42,7 +42,8 @@ static const char usage[] =
 
 static struct {
 	struct pool_hostport listen, admin;
-	const char *state_file, *log_file, *etcd, *cluster, *advertise;
+	const char *state_file, *log_file, *cluster, *advertise;
+	struct etcd_access etcd;
 	const char *allow_user, *admin_name, *run_dir, *tls_dir;
 	struct pool_trust trust;
 	uint64_t heartbeat_ms, summary_ms, lease_ms;
@@ -102,13 +103,11 @@ static struct daemon_option options[] = {
 		  "the\n"
 		  "nodes first; see kvpool-master(8).",
 	  .no_env = true },
-	{ .name = "etcd",
-	  .type = OPT_STRING,
-	  .value = &conf.etcd,
-	  .arg = "URL[,URL]...",
-	  .help = "Be one of several masters: elect the active one with etcd, "
-		  "and\n"
-		  "keep the state there instead of in --state-file." },
+	DAEMON_OPTIONS_ETCD(conf.etcd,
+			    "Be one of several masters: elect the active one "
+			    "with etcd, and\n"
+			    "keep the state there instead of in "
+			    "--state-file."),
 	{ .name = "cluster",
 	  .type = OPT_STRING,
 	  .value = &conf.cluster,
@@ -367,8 +366,8 @@ static int start_master(struct program *p)
 		.arg = p,
 	};
 
-	return conf.etcd ? master_ha_open(&ha, &p->ha) :
-			   master_open(&opts, &p->master);
+	return conf.etcd.urls ? master_ha_open(&ha, &p->ha) :
+				master_open(&opts, &p->master);
 }
 
 /* Errors that the user must correct exit with 2, like a wrong option. */
@@ -381,6 +380,7 @@ static int status_of(int err)
 	case -EHOSTUNREACH:
 	case -ETIMEDOUT:
 	case -EREMOTEIO:
+	case -EKEYREJECTED:
 		return 2;
 	}
 	return 1;
@@ -448,15 +448,14 @@ static int check_etcd_options(void)
 {
 	struct pool_hostport hp;
 
-	if (conf.etcd && conf.recover)
+	if (conf.etcd.urls && conf.recover)
 		return daemon_option_reject(
 			daemon_option_find(options, "recover"),
 			"without --etcd, which keeps the epoch "
 			"(kvpool-master(8): RECOVERY)",
 			stderr);
-	if (conf.etcd && etcd_urls_check(conf.etcd))
-		return daemon_option_reject(daemon_option_find(options, "etcd"),
-					    ETCD_URLS_ACCEPTED, stderr);
+	if (daemon_etcd_options_check(options, &conf.etcd, stderr))
+		return -EINVAL;
 	if (master_cluster_check(conf.cluster))
 		return daemon_option_reject(
 			daemon_option_find(options, "cluster"),
@@ -543,7 +542,7 @@ int main(int argc, char **argv)
 						       "kvpool-master");
 	if (rc)
 		return 1;
-	if (!conf.etcd)
+	if (!conf.etcd.urls)
 		make_state_dir();
 	return run();
 }

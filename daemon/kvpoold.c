@@ -27,7 +27,6 @@
 #include "daemon/name_lock.h"
 #include "daemon/node_program.h"
 #include "daemon/run_dir.h"
-#include "master/etcd.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool.h"
@@ -325,7 +324,7 @@ static int start_finder(struct node_program *p)
 		.arg = p,
 	};
 
-	return p->conf->etcd ? master_finder_open(&opts, &p->finder) : 0;
+	return p->conf->etcd.urls ? master_finder_open(&opts, &p->finder) : 0;
 }
 
 /* The mount's source: as given to mount(8), which recognises its mount by that;

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "daemon/advertise.h"
+#include "daemon/etcd_options.h"
 #include "daemon/options.h"
 #include "daemon/run_dir.h"
-#include "master/etcd.h"
 #include "master/ha.h"
 #include "pool/base/log.h"
 #include "pool/kvpool.h"
@@ -49,13 +49,10 @@ static struct daemon_option options[] = {
 	  .help = "The master, or all masters of which one is active; with\n"
 		  "--embedded, the address where the embedded master listens.",
 	  .default_port = 7070 },
-	{ .name = "etcd",
-	  .type = OPT_STRING,
-	  .value = &conf.etcd,
-	  .arg = "URL[,URL]...",
-	  .help = "Ask etcd for the active master; --master, if given, is "
-		  "tried\n"
-		  "as well." },
+	DAEMON_OPTIONS_ETCD(conf.etcd,
+			    "Ask etcd for the active master; --master, if "
+			    "given, is tried\n"
+			    "as well."),
 	{ .name = "cluster",
 	  .type = OPT_STRING,
 	  .value = &conf.cluster,
@@ -264,13 +261,13 @@ static int check_master_options(void)
 	struct daemon_option *master = daemon_option_find(options, "master");
 	struct daemon_option *etcd = daemon_option_find(options, "etcd");
 
-	if (conf.etcd && etcd_urls_check(conf.etcd))
-		return daemon_option_reject(etcd, ETCD_URLS_ACCEPTED, stderr);
+	if (daemon_etcd_options_check(options, &conf.etcd, stderr))
+		return -EINVAL;
 	if (master_cluster_check(conf.cluster))
 		return daemon_option_reject(
 			daemon_option_find(options, "cluster"),
 			MASTER_CLUSTER_ACCEPTED, stderr);
-	if (conf.embedded && conf.etcd)
+	if (conf.embedded && conf.etcd.urls)
 		return daemon_option_reject(etcd,
 					    "no etcd for an --embedded master, "
 					    "which is the only one",
@@ -279,7 +276,7 @@ static int check_master_options(void)
 		return daemon_option_reject(
 			master, "one HOST:PORT for an --embedded master",
 			stderr);
-	if (conf.etcd && !master->seen)
+	if (conf.etcd.urls && !master->seen)
 		conf.masters.n = 0;
 	if (conf.embedded && conf.tls_dir)
 		return daemon_option_reject(

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "master/etcd_access.h"
 #include "pool/base/parse.h"
 #include "pool/conn/trust.h"
 
@@ -21,7 +22,8 @@ enum daemon_connect { CONNECT_AUTO, CONNECT_CM };
 struct daemon_node_conf {
 	struct pool_hostports masters;
 	struct pool_hostport listen, admin;
-	const char *etcd, *cluster;
+	struct etcd_access etcd;
+	const char *cluster;
 	const char *advertise, *name, *run_dir, *store_dir, *mount, *source;
 	const char *state_file, *log_file;
 	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;

@@ -10,37 +10,50 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
-#include "pool/base/parse.h"
 
 #define ANSWER_MAX (64u << 20)
 #define POLL_MS 1000 /* new requests wake the thread up at once */
+#define EXPIRE_MS 50 /* while requests wait for a token */
 
 /* gRPC's codes, in etcd's error answers. */
 #define CODE_DEADLINE 4
 #define CODE_NOT_FOUND 5
+#define CODE_DENIED 7
 #define CODE_UNAVAILABLE 14
+#define CODE_UNAUTHENTICATED 16
+
+/* Within this file: the request has no token, or one that is not valid. */
+#define ERR_TOKEN (-EKEYEXPIRED)
 
 struct etcd {
 	uv_loop_t *loop;
-	char *urls, *list; /* owns: as given; cut at the commas */
+	struct etcd_access access; /* borrows the strings */
+	bool tls;
 	const char *url[ETCD_URLS_MAX];
+	char *url_buf; /* owns */
 	unsigned int nurls;
 	struct pool_mailbox box;
 	CURLM *multi;
 	uv_thread_t thread;
-	struct curl_slist *headers;
 	/* under lock */
 	uv_mutex_t lock;
 	struct pool_list submitted;
 	bool closing;
 	/* thread kv-etcd */
 	struct pool_list active;
+	struct pool_list waiting; /* for a token */
+	struct etcd_auth auth;
+	struct etcd_req login; /* one at a time */
+	bool logging_in;
 	unsigned int last_good; /* index of the URL that answered last */
 	/* loop thread */
 	unsigned int nreqs;
 	bool failed; /* the last request did */
-	char error[256];
+	char error[ETCD_ERROR_MAX];
+	struct pool_metrics *metrics; /* borrows; NULL: none */
 	struct pool_counter requests, failures;
+	struct pool_gauge uses_tls, cert_left;
+	_Atomic int64_t cert_expires; /* wall clock, in s; 0: no certificate */
 	void (*closed)(void *arg);
 	void *closed_arg;
 };
@@ -51,74 +64,8 @@ static const char *const paths[] = {
 	[ETCD_GRANT] = "/v3/lease/grant",
 	[ETCD_KEEPALIVE] = "/v3/lease/keepalive",
 	[ETCD_REVOKE] = "/v3/lease/revoke",
+	[ETCD_LOGIN] = "/v3/auth/authenticate",
 };
-
-/* ---- URLs ---- */
-
-/* Check "http://host:port"; one trailing slash is allowed and not in *ret_len.
- */
-static int check_url(const char *url, size_t len, size_t *ret_len)
-{
-	static const char *const schemes[] = { "http://", "https://" };
-	struct pool_hostport hp;
-	char text[POOL_HOST_MAX + 16];
-	size_t i, head = 0;
-
-	for (i = 0; i < 2; i++)
-		if (!strncmp(url, schemes[i], strlen(schemes[i])))
-			head = strlen(schemes[i]);
-	if (len > head && url[len - 1] == '/')
-		len--;
-	if (!head || len <= head || len - head >= sizeof(text))
-		return -EINVAL;
-	memcpy(text, url + head, len - head);
-	text[len - head] = 0;
-	*ret_len = len;
-	return pool_parse_hostport(text, ETCD_PORT, &hp) || !hp.port ? -EINVAL :
-								       0;
-}
-
-int etcd_urls_check(const char *urls)
-{
-	unsigned int n = 0;
-	size_t len, url_len;
-
-	do {
-		len = strcspn(urls, ",");
-		if (++n > ETCD_URLS_MAX || check_url(urls, len, &url_len))
-			return -EINVAL;
-		urls += len + 1;
-	} while (urls[-1]);
-	return 0;
-}
-
-/* The list has been checked. Adds the default port, as curl's is 80. */
-static int take_urls(struct etcd *e, const char *urls)
-{
-	static const char port[] = ":2379";
-	size_t cap = strlen(urls) + ETCD_URLS_MAX * sizeof(port), len, url_len;
-	char *at;
-
-	e->urls = strdup(urls);
-	e->list = at = malloc(cap);
-	if (!e->urls || !e->list)
-		return -ENOMEM;
-	do {
-		len = strcspn(urls, ",");
-		if (check_url(urls, len, &url_len))
-			return -EINVAL;
-		e->url[e->nurls++] = at;
-		memcpy(at, urls, url_len);
-		at += url_len;
-		if (!memchr(urls + 6, ':', url_len - 6) || at[-1] == ']') {
-			memcpy(at, port, sizeof(port) - 1);
-			at += sizeof(port) - 1;
-		}
-		*at++ = 0;
-		urls += len + 1;
-	} while (urls[-1]);
-	return 0;
-}
 
 /* ---- kv-etcd: attempts ---- */
 
@@ -141,21 +88,102 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	return n;
 }
 
-static void setup(struct etcd_req *r, const char *url, uint64_t timeout_ms)
+/* A new connection: the files are read. */
+static CURLcode on_ssl_ctx(CURL *curl, void *ssl_ctx, void *arg)
+{
+	struct etcd_req *r = arg;
+	struct etcd *e = r->e;
+	char why[ETCD_WHY];
+	int64_t expires;
+
+	(void)curl;
+	if (etcd_access_ctx(&e->access, ssl_ctx, &expires, why)) {
+		snprintf(r->error, sizeof(r->error), "%s", why);
+		r->bad_files = true;
+		return CURLE_SSL_CERTPROBLEM;
+	}
+	atomic_store(&e->cert_expires, expires);
+	return CURLE_OK;
+}
+
+/* Each of these is wanted; a libcurl that lacks one is of no use. Sessions are
+ * not resumed, as that skips the checks of certificates; and libcurl must not
+ * keep CAs for a day, as it does by default, also those of on_ssl_ctx. */
+static int setup_tls(struct etcd *e, struct etcd_req *r)
 {
 	CURL *c = r->curl;
 
+	if (curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 1L) ||
+	    curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 2L) ||
+	    curl_easy_setopt(c, CURLOPT_SSLVERSION,
+			     (long)CURL_SSLVERSION_TLSv1_2) ||
+	    curl_easy_setopt(c, CURLOPT_SSL_SESSIONID_CACHE, 0L) ||
+	    curl_easy_setopt(c, CURLOPT_CA_CACHE_TIMEOUT, 0L) ||
+	    curl_easy_setopt(c, CURLOPT_SSL_CTX_FUNCTION, on_ssl_ctx) ||
+	    curl_easy_setopt(c, CURLOPT_SSL_CTX_DATA, r))
+		return -ENOTSUP;
+	/* No other CAs; which of these and on_ssl_ctx comes first depends on
+	 * libcurl's version. */
+	if (!e->access.ca)
+		return 0;
+	if (curl_easy_setopt(c, CURLOPT_CAINFO, e->access.ca) ||
+	    curl_easy_setopt(c, CURLOPT_CAPATH, NULL))
+		return -ENOTSUP;
+	return 0;
+}
+
+static int set_headers(struct etcd *e, struct etcd_req *r)
+{
+	char token[ETCD_AUTH_HEADER_MAX];
+	struct curl_slist *more;
+
+	curl_slist_free_all(r->headers);
+	/* No "Expect: 100-continue", which costs a round trip. */
+	r->headers = curl_slist_append(NULL, "Expect:");
+	if (!r->headers)
+		return -ENOMEM;
+	r->serial = r->method == ETCD_LOGIN ? 0 : etcd_auth_serial(&e->auth);
+	if (r->serial && etcd_auth_header(&e->auth, token, sizeof(token))) {
+		more = curl_slist_append(r->headers, token);
+		explicit_bzero(token, sizeof(token));
+		if (!more)
+			return -ENOMEM;
+	}
+	curl_easy_setopt(r->curl, CURLOPT_HTTPHEADER, r->headers);
+	return 0;
+}
+
+static int setup(struct etcd *e, struct etcd_req *r, const char *url,
+		 uint64_t timeout_ms)
+{
+	unsigned int life_s = e->access.conn_life_s;
+	CURL *c = r->curl;
+	int err;
+
 	r->len = 0;
+	r->detail[0] = 0;
 	curl_easy_setopt(c, CURLOPT_URL, url);
-	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, e->tls ? "https" : "http");
+	curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
-	curl_easy_setopt(c, CURLOPT_HTTPHEADER, r->e->headers);
+	curl_easy_setopt(c, CURLOPT_MAXLIFETIME_CONN,
+			 (long)(life_s ? life_s : ETCD_CONN_LIFE_S));
 	curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
 	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, r);
+	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, r->detail);
 	curl_easy_setopt(c, CURLOPT_PRIVATE, r);
+	err = set_headers(e, r);
+	if (!err && e->tls)
+		err = setup_tls(e, r);
+	if (err == -ENOTSUP)
+		snprintf(r->error, sizeof(r->error),
+			 "%s: this libcurl cannot do what https needs here; "
+			 "install one that is built with OpenSSL",
+			 e->url[r->url]);
+	return err;
 }
 
 /* Start an attempt at r->url, with its share of the time that is left. */
@@ -163,28 +191,91 @@ static int attempt(struct etcd *e, struct etcd_req *r)
 {
 	uint64_t now = pool_now_ms(), share;
 	char url[512];
+	int err;
 
 	if (now >= r->end_ms)
 		return -ETIMEDOUT;
 	share = (r->end_ms - now) / (e->nurls - r->tries);
 	snprintf(url, sizeof(url), "%s%s", e->url[r->url], paths[r->method]);
-	setup(r, url, share ? share : 1);
+	err = setup(e, r, url, share ? share : 1);
+	if (err)
+		return err;
 	r->tries++;
 	return curl_multi_add_handle(e->multi, r->curl) ? -ENOMEM : 0;
 }
 
+static bool text_has(const struct etcd_req *r, const char *what)
+{
+	return r->text && memmem(r->text, r->len, what, strlen(what));
+}
+
+/* What is not JSON comes from etcd's HTTP server. */
+static const char *remedy_of_text(const struct etcd_req *r)
+{
+	if (text_has(r, "HTTP request to an HTTPS server"))
+		return "; it wants https://";
+	if (text_has(r, "CommonName of client"))
+		return "; an etcd with --client-cert-auth and users accepts "
+		       "here only a certificate without a common name: issue "
+		       "that of --etcd-cert with an empty subject";
+	return "; is that an etcd? Correct --etcd";
+}
+
+/* What the operator can do about etcd's refusal; or "". */
+static const char *remedy(const struct etcd_req *r, const char *text, int code)
+{
+	if (!text)
+		return remedy_of_text(r);
+	if (strstr(text, "user name is empty"))
+		return "; it wants --etcd-user and --etcd-password-file";
+	if (strstr(text, "invalid user ID or password"))
+		return "; correct --etcd-user or the file of "
+		       "--etcd-password-file";
+	if (code == CODE_DENIED)
+		return "; the user wants permission: etcdctl role "
+		       "grant-permission ROLE readwrite --prefix=true "
+		       "/kvpool/CLUSTER/";
+	return "";
+}
+
+static bool wants_token(const char *text, int code, long status)
+{
+	return code == CODE_UNAUTHENTICATED || status == 401 ||
+	       strstr(text, "user name is empty") ||
+	       strstr(text, "revision of auth store is old") ||
+	       strstr(text, "revision in header is old");
+}
+
+/* Streams, such as keepalive, have an object for it. */
+static const char *refusal(const json_t *json, int *ret_code)
+{
+	const json_t *error = json_object_get(json, "error");
+	bool stream = json_is_object(error);
+
+	*ret_code = (int)json_integer_value(
+		stream ? json_object_get(error, "grpc_code") :
+			 json_object_get(json, "code"));
+	return json_string_value(stream ? json_object_get(error, "message") :
+					  error);
+}
+
 static int etcd_refused(struct etcd_req *r, const json_t *json, long status)
 {
-	const char *text = json_string_value(json_object_get(json, "error"));
-	int code = (int)json_integer_value(json_object_get(json, "code"));
+	int code;
+	const char *text = refusal(json, &code);
 
-	snprintf(r->error, sizeof(r->error), "%s: %s (HTTP %ld)",
+	snprintf(r->error, sizeof(r->error), "%s: %s (HTTP %ld)%s",
 		 r->e->url[r->url], text ? text : "no answer of etcd's",
-		 status);
+		 status, remedy(r, text, code));
 	if (!text)
 		return status >= 500 ? -EHOSTUNREACH : -EPROTO;
 	if (code == CODE_UNAVAILABLE || code == CODE_DEADLINE || status >= 500)
 		return -EHOSTUNREACH;
+	if (r->method == ETCD_LOGIN)
+		return strstr(text, "authentication is not enabled") ?
+			       -ENOENT : -EKEYREJECTED;
+	if (wants_token(text, code, status))
+		return ERR_TOKEN;
 	return code == CODE_NOT_FOUND ? -ENOENT : -EREMOTEIO;
 }
 
@@ -209,13 +300,104 @@ static int parse_answer(struct etcd_req *r)
 	return err;
 }
 
+/* etcd's certificate is not accepted by us. libcurl looks at its names before
+ * it sets the result. */
+static void explain_verify(struct etcd_req *r)
+{
+	const char *url = r->e->url[r->url];
+	long rc = X509_V_OK;
+
+	curl_easy_getinfo(r->curl, CURLINFO_SSL_VERIFYRESULT, &rc);
+	if (rc != X509_V_OK && rc != X509_V_ERR_UNSPECIFIED)
+		snprintf(r->error, sizeof(r->error),
+			 "%s: its certificate is not accepted: %s; %s must be "
+			 "of the CA that signed it, and the clocks right",
+			 url, X509_verify_cert_error_string(rc),
+			 r->e->access.ca ? "--etcd-ca" :
+					   "--etcd-ca (not given)");
+	else
+		snprintf(r->error, sizeof(r->error),
+			 "%s: its certificate is not for this host: %s; use a "
+			 "name or address that is in it (subjectAltName), or "
+			 "issue one with this",
+			 url, r->detail);
+}
+
+/* Does what OpenSSL says mean that etcd refuses our certificate? An etcd that
+ * wants one may also just close the connection. */
+static bool refuses_cert(const struct etcd_req *r, CURLcode rc)
+{
+	if (!r->e->tls || rc == CURLE_COULDNT_CONNECT ||
+	    rc == CURLE_COULDNT_RESOLVE_HOST || rc == CURLE_OPERATION_TIMEDOUT)
+		return false;
+	return strstr(r->detail, "alert") &&
+	       (strstr(r->detail, "certificate") ||
+		strstr(r->detail, "unknown ca") ||
+		strstr(r->detail, "access denied"));
+}
+
+static const char *hint(const struct etcd_req *r, CURLcode rc)
+{
+	if (rc == CURLE_SSL_CONNECT_ERROR &&
+	    (strstr(r->detail, "wrong version number") ||
+	     strstr(r->detail, "SSL_ERROR_SYSCALL")))
+		return "; perhaps it wants http://";
+	if (rc == CURLE_GOT_NOTHING && !r->e->tls)
+		return "; perhaps it wants https://";
+	if (r->e->tls && !r->e->access.cert &&
+	    (rc == CURLE_RECV_ERROR || rc == CURLE_SEND_ERROR ||
+	     rc == CURLE_GOT_NOTHING))
+		return "; perhaps it wants --etcd-cert and --etcd-key";
+	return "";
+}
+
 static int transport_error(struct etcd_req *r, CURLcode rc)
 {
-	snprintf(r->error, sizeof(r->error), "%s: %s", r->e->url[r->url],
-		 curl_easy_strerror(rc));
+	const char *url = r->e->url[r->url];
+
+	if (r->bad_files)
+		return -EKEYREJECTED;
+	if (rc == CURLE_PEER_FAILED_VERIFICATION) {
+		explain_verify(r);
+		return -EKEYREJECTED;
+	}
+	if (refuses_cert(r, rc)) {
+		snprintf(r->error, sizeof(r->error),
+			 "%s: it does not accept %s: %s; its --trusted-ca-file "
+			 "must be of the CA that signed --etcd-cert",
+			 url,
+			 r->e->access.cert ? "our certificate" :
+					     "us without --etcd-cert and "
+					     "--etcd-key",
+			 r->detail);
+		return -EKEYREJECTED;
+	}
+	snprintf(r->error, sizeof(r->error), "%s: %s%s", url,
+		 r->detail[0] ? r->detail : curl_easy_strerror(rc),
+		 hint(r, rc));
 	if (rc == CURLE_WRITE_ERROR)
 		return -EMSGSIZE;
 	return rc == CURLE_OPERATION_TIMEDOUT ? -ETIMEDOUT : -EHOSTUNREACH;
+}
+
+static int proceed(struct etcd *e, struct etcd_req *r);
+
+/* May another member do better? */
+static bool is_of_member(const struct etcd_req *r, CURLcode rc, int err)
+{
+	if (rc)
+		return err != -EMSGSIZE && !r->bad_files;
+	return err == -EHOSTUNREACH || err == -EPROTO;
+}
+
+/* The same URL is used again, so this attempt does not count. */
+static bool again_with_token(struct etcd *e, struct etcd_req *r)
+{
+	etcd_auth_refused(&e->auth, r->serial, pool_now_ms());
+	if (r->logins++ >= ETCD_LOGINS_MAX)
+		return false;
+	r->tries--;
+	return !proceed(e, r);
 }
 
 static void attempt_over(struct etcd *e, struct etcd_req *r, CURLcode rc)
@@ -225,26 +407,142 @@ static void attempt_over(struct etcd *e, struct etcd_req *r, CURLcode rc)
 	curl_multi_remove_handle(e->multi, r->curl);
 	if (!err)
 		e->last_good = r->url;
-	if ((err == -EHOSTUNREACH || err == -ETIMEDOUT || err == -EPROTO) &&
-	    r->tries < e->nurls) {
+	if (!err && r->serial)
+		etcd_auth_accepted(&e->auth);
+	if (is_of_member(r, rc, err) && r->tries < e->nurls) {
 		r->url = (r->url + 1) % e->nurls;
 		if (!attempt(e, r))
 			return;
 	}
+	if (err == ERR_TOKEN) {
+		if (e->access.user && again_with_token(e, r))
+			return;
+		err = -EKEYREJECTED;
+	}
 	finish_req(r, err);
 }
 
-static void begin(struct etcd *e, struct etcd_req *r)
+static void begin(struct etcd *e, struct etcd_req *r, unsigned int url)
 {
 	int err;
 
 	pool_list_add_tail(&e->active, &r->link);
-	r->url = e->last_good;
+	r->url = url;
 	r->curl = curl_easy_init();
-	err = r->curl ? attempt(e, r) : -ENOMEM;
+	err = r->curl ? proceed(e, r) : -ENOMEM;
 	if (err)
 		finish_req(r, err);
 }
+
+/* ---- kv-etcd: tokens ---- */
+
+/* url: the member that wants a token is the first to be asked for one. */
+static int start_login(struct etcd *e, unsigned int url)
+{
+	struct etcd_req *r = &e->login;
+	int err;
+
+	memset(r, 0, sizeof(*r));
+	r->e = e;
+	r->method = ETCD_LOGIN;
+	r->end_ms = pool_now_ms() + ETCD_LOGIN_MS;
+	err = etcd_auth_body(&e->auth, &r->body, r->error);
+	if (err)
+		return err;
+	e->logging_in = true;
+	begin(e, r, url);
+	return 0;
+}
+
+/* Sends r, or, if it needs a token first, has it wait for one. */
+static int proceed(struct etcd *e, struct etcd_req *r)
+{
+	uint64_t now = pool_now_ms();
+	int err;
+
+	if (r->method == ETCD_LOGIN || etcd_auth_ready(&e->auth))
+		return attempt(e, r);
+	if (!e->logging_in) {
+		err = etcd_auth_due(&e->auth, now, r->error);
+		if (err)
+			return err;
+	}
+	pool_list_del(&r->link);
+	pool_list_add_tail(&e->waiting, &r->link);
+	if (e->logging_in)
+		return 0;
+	err = start_login(e, r->url);
+	if (!err)
+		return 0;
+	etcd_auth_failed(&e->auth, -EKEYREJECTED, now, e->login.error);
+	snprintf(r->error, sizeof(r->error), "%s", e->login.error);
+	return -EKEYREJECTED;
+}
+
+/* There is a token; or none, and err and the text of the login say why. */
+static void end_waiting(struct etcd *e, int err)
+{
+	struct pool_list waiting, *it, *tmp;
+
+	pool_list_init(&waiting);
+	pool_list_splice(&waiting, &e->waiting);
+	pool_list_each(it, tmp, &waiting) {
+		struct etcd_req *r = pool_list_entry(it, struct etcd_req, link);
+		int rc = err;
+
+		pool_list_del(&r->link);
+		pool_list_add_tail(&e->active, &r->link);
+		if (err)
+			snprintf(r->error, sizeof(r->error), "%s",
+				 e->login.error);
+		else
+			rc = proceed(e, r);
+		if (rc)
+			finish_req(r, rc);
+	}
+}
+
+static void login_over(struct etcd *e, int err)
+{
+	struct etcd_req *r = &e->login;
+	uint64_t now = pool_now_ms();
+
+	e->logging_in = false;
+	if (!err)
+		err = etcd_auth_granted(&e->auth, r->answer, now, r->error);
+	if (err == -ENOENT) {
+		etcd_auth_not_enabled(&e->auth);
+		err = etcd_auth_ready(&e->auth) ? 0 : -ENOMEM;
+	}
+	if (err && err != -ECANCELED)
+		etcd_auth_failed(&e->auth, err, now, r->error);
+	json_decref(r->answer);
+	if (r->text)
+		explicit_bzero(r->text, r->len); /* it has the token */
+	free(r->text);
+	etcd_auth_free_body(r->body);
+	end_waiting(e, err);
+}
+
+/* Waiting requests keep to their own time. */
+static void expire_waiting(struct etcd *e)
+{
+	uint64_t now = pool_now_ms();
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &e->waiting) {
+		struct etcd_req *r = pool_list_entry(it, struct etcd_req, link);
+
+		if (now < r->end_ms)
+			continue;
+		snprintf(r->error, sizeof(r->error),
+			 "%s: no token for --etcd-user in time",
+			 e->url[r->url]);
+		finish_req(r, -ETIMEDOUT);
+	}
+}
+
+/* ---- kv-etcd: its loop ---- */
 
 /* Begin the submitted requests; false: the thread must end. */
 static bool take_submitted(struct etcd *e)
@@ -261,7 +559,7 @@ static bool take_submitted(struct etcd *e)
 		struct etcd_req *r = pool_list_entry(it, struct etcd_req, link);
 
 		pool_list_del(&r->link);
-		begin(e, r);
+		begin(e, r, e->last_good);
 	}
 	return !closing;
 }
@@ -281,8 +579,13 @@ static void run(void *arg)
 					  (char **)&r);
 			attempt_over(e, r, msg->data.result);
 		}
-		curl_multi_poll(e->multi, NULL, 0, POLL_MS, NULL);
+		expire_waiting(e);
+		curl_multi_poll(e->multi, NULL, 0,
+				pool_list_empty(&e->waiting) ? POLL_MS :
+							       EXPIRE_MS,
+				NULL);
 	}
+	pool_list_splice(&e->active, &e->waiting);
 	while (!pool_list_empty(&e->active)) {
 		r = pool_list_first(&e->active, struct etcd_req, link);
 		curl_multi_remove_handle(e->multi, r->curl);
@@ -312,6 +615,14 @@ static void deliver(struct pool_mail *mail)
 	json_decref(answer);
 }
 
+/* For JSON and logs: of texts of others, or cut off within a character. */
+static void make_ascii(char *text)
+{
+	for (; *text; text++)
+		if (*text < ' ' || *text > '~')
+			*text = '?';
+}
+
 static void finish_req(struct etcd_req *r, int err)
 {
 	struct etcd *e = r->e;
@@ -319,10 +630,14 @@ static void finish_req(struct etcd_req *r, int err)
 	pool_list_del(&r->link);
 	if (r->curl)
 		curl_easy_cleanup(r->curl);
+	curl_slist_free_all(r->headers);
 	if (err && !r->error[0])
 		snprintf(r->error, sizeof(r->error), "%s", strerror(-err));
+	make_ascii(r->error);
 	r->err = err;
-	if (r->done)
+	if (r == &e->login)
+		login_over(e, err);
+	else if (r->done)
 		uv_sem_post(r->done);
 	else
 		pool_mailbox_post(&e->box, &r->mail, deliver);
@@ -399,12 +714,13 @@ int etcd_call(struct etcd *e, enum etcd_method method, json_t *body,
 
 static void free_etcd(struct etcd *e)
 {
-	curl_slist_free_all(e->headers);
 	if (e->multi)
 		curl_multi_cleanup(e->multi);
 	uv_mutex_destroy(&e->lock);
-	free(e->urls);
-	free(e->list);
+	if (e->metrics)
+		pool_metrics_remove(e->metrics, e, sizeof(*e));
+	etcd_auth_fini(&e->auth);
+	free(e->url_buf);
 	free(e);
 }
 
@@ -417,32 +733,66 @@ static void end_thread(struct etcd *e)
 	uv_thread_join(&e->thread);
 }
 
+static void before_print(void *arg)
+{
+	struct etcd *e = arg;
+	int64_t expires = atomic_load(&e->cert_expires);
+
+	pool_gauge_set(&e->cert_left,
+		       expires ? expires - (int64_t)(pool_wall_ns() /
+						     1000000000u) : 0);
+}
+
+static int register_tls(struct etcd *e, struct pool_metrics *m)
+{
+	static const char expires[] = "kvpool_etcd_certificate_expires_seconds";
+	int err = pool_metrics_gauge(m, &e->uses_tls, "kvpool_etcd_tls", NULL,
+				     "1: etcd is reached by https; 0: by "
+				     "http.");
+
+	if (!err)
+		err = pool_metrics_gauge(m, &e->cert_left, expires, NULL,
+					 "Time until the certificate of "
+					 "--etcd-cert expires; 0: none has "
+					 "been used.");
+	return err ? err : pool_metrics_on_print(m, before_print, e);
+}
+
 static int register_metrics(struct etcd *e, struct pool_metrics *m)
 {
 	int err = pool_metrics_counter(m, &e->requests,
 				       "kvpool_etcd_requests_total", NULL,
 				       "Requests to etcd that have ended.");
 
-	return err ? err :
-		     pool_metrics_counter(m, &e->failures,
-					  "kvpool_etcd_requests_failed_total",
-					  NULL, "Those that failed.");
+	if (!err)
+		err = pool_metrics_counter(m, &e->failures,
+					   "kvpool_etcd_requests_failed_total",
+					   NULL, "Those that failed.");
+	if (!err)
+		err = etcd_auth_metrics(&e->auth, m);
+	return err ? err : register_tls(e, m);
 }
 
-static int prepare(struct etcd *e, const char *urls)
+static int prepare(struct etcd *e)
 {
+	int n;
+
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return -ENOMEM;
 	e->multi = curl_multi_init();
-	/* No "Expect: 100-continue", which costs a round trip. */
-	e->headers = curl_slist_append(NULL, "Expect:");
-	if (!e->multi || !e->headers)
+	if (!e->multi)
 		return -ENOMEM;
-	return take_urls(e, urls);
+	n = etcd_urls_split(e->access.urls, e->url, &e->url_buf);
+	if (n < 0)
+		return n;
+	e->nurls = (unsigned int)n;
+	e->tls = etcd_urls_tls(e->access.urls);
+	pool_gauge_set(&e->uses_tls, e->tls);
+	return 0;
 }
 
-int etcd_open(uv_loop_t *loop, const char *urls, struct pool_metrics *metrics,
-	      struct etcd **ret_etcd)
+int etcd_open(uv_loop_t *loop, const struct etcd_access *access,
+	      struct pool_metrics *metrics, struct etcd **ret_etcd)
 {
 	struct etcd *e = calloc(1, sizeof(*e));
 	int err;
@@ -450,10 +800,14 @@ int etcd_open(uv_loop_t *loop, const char *urls, struct pool_metrics *metrics,
 	if (!e)
 		return -ENOMEM;
 	e->loop = loop;
+	e->access = *access;
+	e->metrics = metrics;
+	etcd_auth_init(&e->auth, &e->access);
 	pool_list_init(&e->submitted);
 	pool_list_init(&e->active);
+	pool_list_init(&e->waiting);
 	uv_mutex_init(&e->lock);
-	err = prepare(e, urls);
+	err = prepare(e);
 	if (!err && metrics)
 		err = register_metrics(e, metrics);
 	/* The thread posts nothing to the mailbox before the first request. */
@@ -496,9 +850,9 @@ void etcd_close(struct etcd *e, void (*closed)(void *arg), void *arg)
 	pool_mailbox_close(&e->box, on_box_closed);
 }
 
-const char *etcd_urls(const struct etcd *e)
+const struct etcd_access *etcd_access(const struct etcd *e)
 {
-	return e->urls;
+	return &e->access;
 }
 
 bool etcd_healthy(const struct etcd *e)

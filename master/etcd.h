@@ -13,10 +13,15 @@
  * reach the loop through a mailbox. At most ETCD_REQS_MAX requests are in
  * flight.
  *
+ * With a user (etcd_access.h), requests wait for a token (etcd_auth.h). A
+ * request whose token etcd has refused was not executed, and is sent again with
+ * another one, ETCD_LOGINS_MAX times.
+ *
  * Errors: -ETIMEDOUT, -EHOSTUNREACH (no URL answers, or no member has a
- * leader), -ENOENT (no such lease), -EREMOTEIO (etcd refused), -EPROTO (the
- * answer is not etcd's), -EMSGSIZE, -ENOMEM, -ECANCELED (closed). etcd_error
- * describes the last one.
+ * leader), -EKEYREJECTED (a certificate, or user or password, is not accepted,
+ * by us or by etcd), -ENOENT (no such lease), -EREMOTEIO (etcd refused),
+ * -EPROTO (the answer is not etcd's), -EMSGSIZE, -ENOMEM, -ECANCELED (closed).
+ * etcd_error describes the last one, with the remedy.
  *
  * Thread: loop.
  */
@@ -28,14 +33,14 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "master/etcd_access.h"
+#include "master/etcd_auth.h"
 #include "pool/base/metric.h"
 #include "pool/base/mailbox.h"
 
-#define ETCD_URLS_MAX 8
 #define ETCD_REQS_MAX 64
-#define ETCD_PORT 2379
-#define ETCD_URLS_ACCEPTED \
-	"http://HOST:PORT or https://HOST:PORT, up to 8 of them with commas between; port 2379 if none is given"
+#define ETCD_LOGINS_MAX 2
+#define ETCD_LOGIN_MS 5000 /* time for a token: etcd hashes passwords slowly */
 
 struct etcd;
 
@@ -45,6 +50,7 @@ enum etcd_method {
 	ETCD_GRANT,
 	ETCD_KEEPALIVE,
 	ETCD_REVOKE,
+	ETCD_LOGIN, /* of the client itself */
 };
 
 /* Embedded by the caller; must stay valid until cb has been called. */
@@ -60,21 +66,24 @@ struct etcd_req {
 	char *body; /* owns */
 	uint64_t end_ms;
 	unsigned int url, tries;
-	void *curl; /* owns */
+	unsigned int logins; /* because its token was refused */
+	unsigned int serial; /* of its token; 0: none */
+	void *curl, *headers; /* owns */
 	char *text; /* owns: the answer as received */
 	size_t len;
 	int err;
 	json_t *answer; /* owns */
-	char error[256];
+	bool bad_files; /* error says what is wrong with ours */
+	char detail[256]; /* of libcurl (CURL_ERROR_SIZE) */
+	char error[ETCD_ERROR_MAX];
 	uv_sem_t *done; /* borrows: posted for etcd_call, instead of cb; or
 			   NULL */
 };
 
-/* Is the list valid (ETCD_URLS_ACCEPTED)? 0 or -EINVAL. */
-int etcd_urls_check(const char *urls);
-/* Does not connect yet. metrics may be NULL. 0 or -errno, logged. */
-int etcd_open(uv_loop_t *loop, const char *urls, struct pool_metrics *metrics,
-	      struct etcd **ret_etcd);
+/* Does not connect yet. access is copied, its strings must stay until closed;
+ * metrics may be NULL. 0 or -errno, logged. */
+int etcd_open(uv_loop_t *loop, const struct etcd_access *access,
+	      struct pool_metrics *metrics, struct etcd **ret_etcd);
 /* Requests in flight end with -ECANCELED, before closed(arg). */
 void etcd_close(struct etcd *e, void (*closed)(void *arg), void *arg);
 
@@ -89,7 +98,8 @@ int etcd_start(struct etcd *e, struct etcd_req *r, enum etcd_method method,
 int etcd_call(struct etcd *e, enum etcd_method method, json_t *body,
 	      unsigned int timeout_ms, json_t **ret_answer);
 
-const char *etcd_urls(const struct etcd *e);
+/* As given. */
+const struct etcd_access *etcd_access(const struct etcd *e);
 /* Did the last request succeed? True before the first one. */
 bool etcd_healthy(const struct etcd *e);
 /* Text of the last error, "" if there was none. */

@@ -64,7 +64,7 @@ int master_finder_open(const struct master_finder_opts *opts,
 		return -ENOMEM;
 	f->o = *opts;
 	snprintf(f->prefix, sizeof(f->prefix), "/kvpool/%s/", opts->cluster);
-	err = etcd_open(opts->loop, opts->etcd, opts->metrics, &f->etcd);
+	err = etcd_open(opts->loop, &opts->etcd, opts->metrics, &f->etcd);
 	if (err) {
 		free(f);
 		return err;

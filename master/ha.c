@@ -178,7 +178,7 @@ static void on_accept(void *arg, int fd)
 
 static int start_etcd(struct master_ha *ha)
 {
-	int err = etcd_open(ha->o.master.loop, ha->o.etcd,
+	int err = etcd_open(ha->o.master.loop, &ha->o.etcd,
 			    ha->o.master.metrics, &ha->etcd);
 
 	if (err)
@@ -353,16 +353,23 @@ const char *master_ha_not_ready(struct master_ha *ha)
 	return ha->text;
 }
 
+static json_t *etcd_json(const struct etcd *etcd)
+{
+	const struct etcd_access *a = etcd_access(etcd);
+
+	return json_pack("{ss sb ss* sb ss}", "urls", a->urls, "tls",
+			 etcd_urls_tls(a->urls), "user", a->user, "healthy",
+			 etcd_healthy(etcd), "last_error", etcd_error(etcd));
+}
+
 json_t *master_ha_json(const struct master_ha *ha)
 {
 	const struct leader *l = ha->leader;
 
-	return json_pack(
-		"{ss sI ss ss s{ss sb ss} sI}", "state",
-		leader_is_leader(l) ? "leader" : "standby", "for_ms",
-		(json_int_t)(pool_now_ms() - leader_since_ms(l)), "leader",
-		leader_address(l), "address", ha->address, "etcd", "urls",
-		etcd_urls(ha->etcd), "healthy", etcd_healthy(ha->etcd),
-		"last_error", etcd_error(ha->etcd), "state_writes_queued",
-		(json_int_t)pool_gauge_value(&ha->stats.queued));
+	return json_pack("{ss sI ss ss so sI}", "state",
+			 leader_is_leader(l) ? "leader" : "standby", "for_ms",
+			 (json_int_t)(pool_now_ms() - leader_since_ms(l)),
+			 "leader", leader_address(l), "address", ha->address,
+			 "etcd", etcd_json(ha->etcd), "state_writes_queued",
+			 (json_int_t)pool_gauge_value(&ha->stats.queued));
 }

@@ -15,6 +15,7 @@
 #ifndef MASTER_HA_H
 #define MASTER_HA_H
 
+#include "master/etcd_access.h"
 #include "master/server.h"
 
 #define MASTER_CLUSTER_ACCEPTED \
@@ -24,7 +25,7 @@ struct master_ha;
 
 struct master_ha_opts {
 	struct master_opts master; /* state and epoch come from etcd */
-	const char *etcd;	   /* URLs, valid (etcd_urls_check) */
+	struct etcd_access etcd;   /* URLs, valid (etcd_urls_check) */
 	const char *cluster;	   /* valid (master_cluster_check) */
 	const char *advertise;	   /* "HOST:PORT"; NULL: listen's */
 	unsigned int ttl_s;	   /* of the lease; 0: LEADER_TTL_S */
@@ -39,7 +40,8 @@ struct master_ha_opts {
 int master_cluster_check(const char *name);
 /*
  * Waits for etcd (blocks; before the loop runs), then listens. 0 or -errno,
- * logged with the remedy. Of etcd: -EPROTO, -EHOSTUNREACH, -ETIMEDOUT.
+ * logged with the remedy. Of etcd: -EPROTO, -EHOSTUNREACH, -ETIMEDOUT, -EREMOTEIO,
+ * -EKEYREJECTED.
  */
 int master_ha_open(const struct master_ha_opts *opts,
 		   struct master_ha **ret_ha);
@@ -61,7 +63,8 @@ struct master_finder;
 
 struct master_finder_opts {
 	uv_loop_t *loop;
-	const char *etcd, *cluster; /* as above */
+	struct etcd_access etcd;
+	const char *cluster; /* as above */
 	struct pool_metrics *metrics;
 	/* Should etcd be queried now? Called every MASTER_FINDER_MS. */
 	bool (*wanted)(void *arg);

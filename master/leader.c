@@ -51,9 +51,10 @@ int leader_check(struct etcd *etcd, const char *prefix, unsigned int timeout_ms)
 			uv_sleep(LEADER_POLL_MS);
 	} while ((err == -EHOSTUNREACH || err == -ETIMEDOUT) && now < end_ms);
 	if (err) {
-		pool_error("etcd: %s cannot be used: %s (start etcd, or "
-			   "correct --etcd)",
-			   etcd_urls(etcd), etcd_error(etcd));
+		pool_error("etcd: %s cannot be used: %s%s",
+			   etcd_access(etcd)->urls, etcd_error(etcd),
+			   err == -EHOSTUNREACH || err == -ETIMEDOUT ?
+				   " (start etcd, or correct --etcd)" : "");
 		return err;
 	}
 	err = leader_check_version(prefix, answer);

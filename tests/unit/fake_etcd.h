@@ -1,6 +1,7 @@
 /*
  * An etcd for tests: a few keys, leases that end when the test says so, on a
- * thread of its own, over the HTTP that clients speak; and faults to order.
+ * thread of its own, over the HTTP or HTTPS that clients speak; users with
+ * tokens; and faults to order.
  * It knows of transactions what master/ asks for: equal create and mod
  * revisions, gets of one key, puts, deletions.
  *
@@ -51,7 +52,16 @@ struct fake_etcd {
 	const char *before; /* key without which nothing may be deleted ... */
 	unsigned int gaps;  /* ... and what was, in base64; NULL: none */
 	int64_t ttl; /* granted, whatever is asked for; 0: as asked */
+	/* Users: there is one, FAKE_USER. */
+	const char *password;	 /* NULL: there are none */
+	unsigned int login_ms;	 /* how long an answer to a login takes */
+	bool tokens_die;	 /* before they are used */
+	unsigned int slow_ms;	 /* of the next refusal of a token */
+	unsigned int token;	 /* number of the one that is valid */
+	unsigned int logins;	 /* all that were asked for */
+	unsigned int no_token;	 /* requests that were refused for that */
 };
+#define FAKE_USER "kv \"pool\""
 
 struct fake_body {
 	char *text;
@@ -271,6 +281,41 @@ static json_t *fake_etcd_do(struct fake_etcd *f, const char *path, json_t *msg)
 	return json_object();
 }
 
+/* All tokens are over. */
+static inline void fake_end_tokens(struct fake_etcd *f)
+{
+	pthread_mutex_lock(&f->lock);
+	f->token++;
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* The next refusal of a token is sent so late. */
+static inline void fake_slow_refusal(struct fake_etcd *f, unsigned int ms)
+{
+	pthread_mutex_lock(&f->lock);
+	f->slow_ms = ms;
+	pthread_mutex_unlock(&f->lock);
+}
+
+/* Has that request come? */
+static inline bool fake_has_refused(struct fake_etcd *f)
+{
+	bool has;
+
+	pthread_mutex_lock(&f->lock);
+	has = !f->slow_ms;
+	pthread_mutex_unlock(&f->lock);
+	return has;
+}
+
+static void fake_sleep(unsigned int ms)
+{
+	struct timespec ts = { .tv_sec = ms / 1000,
+			       .tv_nsec = ms % 1000 * 1000000L };
+
+	nanosleep(&ts, NULL);
+}
+
 static enum MHD_Result fake_send(struct MHD_Connection *c, unsigned int status,
 				 const char *text)
 {
@@ -282,17 +327,79 @@ static enum MHD_Result fake_send(struct MHD_Connection *c, unsigned int status,
 	return rc;
 }
 
+static enum MHD_Result fake_login(struct fake_etcd *f, struct MHD_Connection *c,
+				  const char *body)
+{
+	json_t *msg = json_loads(body, 0, NULL);
+	const char *name = json_string_value(json_object_get(msg, "name"));
+	const char *word = json_string_value(json_object_get(msg, "password"));
+	char text[64] = "";
+	unsigned int ms;
+	bool users;
+
+	pthread_mutex_lock(&f->lock);
+	f->logins++;
+	ms = f->login_ms;
+	users = f->password;
+	if (users && name && word && !strcmp(name, FAKE_USER) &&
+	    !strcmp(word, f->password)) {
+		snprintf(text, sizeof(text), "{\"token\":\"t.%u\"}",
+			 ++f->token);
+		f->token += f->tokens_die;
+	}
+	pthread_mutex_unlock(&f->lock);
+	json_decref(msg);
+	fake_sleep(ms);
+	if (text[0])
+		return fake_send(c, 200, text);
+	return fake_send(c, 400,
+			 users ? "{\"error\":\"etcdserver: authentication failed, invalid user ID or password\",\"code\":3}" :
+				 "{\"error\":\"etcdserver: authentication is not enabled\",\"code\":9}");
+}
+
+/* NULL: the request may be executed; else etcd's answer, and the status. */
+static const char *fake_no_token(struct fake_etcd *f, struct MHD_Connection *c,
+				 const char *path, unsigned int *ret_status,
+				 unsigned int *ret_ms)
+{
+	const char *given = MHD_lookup_connection_value(c, MHD_HEADER_KIND,
+							"Authorization");
+	char want[32];
+
+	snprintf(want, sizeof(want), "t.%u", f->token);
+	if (!f->password || (given && !strcmp(given, want)))
+		return NULL;
+	f->no_token++;
+	*ret_ms = f->slow_ms;
+	f->slow_ms = 0;
+	*ret_status = given ? 401 : 400;
+	if (!given)
+		return "{\"error\":\"etcdserver: user name is empty\",\"code\":3}";
+	/* A stream has another form. */
+	return strstr(path, "/lease/keepalive") ?
+		       "{\"error\":{\"grpc_code\":16,\"http_code\":401,\"message\":\"etcdserver: invalid auth token\"}}" :
+		       "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}";
+}
+
 static enum MHD_Result fake_reply(struct fake_etcd *f, struct MHD_Connection *c,
 				  const char *path, const char *body)
 {
-	struct timespec ts;
+	const char *refusal;
 	enum fake_fault fault;
-	unsigned int ms;
+	unsigned int ms, status;
 	enum MHD_Result rc;
 	json_t *msg, *answer = NULL;
 	char *text;
 
+	if (strstr(path, "/auth/authenticate"))
+		return fake_login(f, c, body);
 	pthread_mutex_lock(&f->lock);
+	refusal = fake_no_token(f, c, path, &status, &ms);
+	if (refusal) {
+		pthread_mutex_unlock(&f->lock);
+		fake_sleep(ms);
+		return fake_send(c, status, refusal);
+	}
 	fault = f->fault;
 	ms = f->fault_ms;
 	f->asked++;
@@ -306,11 +413,8 @@ static enum MHD_Result fake_reply(struct fake_etcd *f, struct MHD_Connection *c,
 		json_decref(msg);
 	}
 	pthread_mutex_unlock(&f->lock);
-	if (fault == FAKE_LOSES_WORD || fault == FAKE_SILENT) {
-		ts.tv_sec = ms / 1000;
-		ts.tv_nsec = ms % 1000 * 1000000L;
-		nanosleep(&ts, NULL);
-	}
+	if (fault == FAKE_LOSES_WORD || fault == FAKE_SILENT)
+		fake_sleep(ms);
 	if (fault == FAKE_GARBAGE)
 		return fake_send(c, 200, "{\"header\": <html>");
 	if (fault == FAKE_NO_LEADER)
@@ -363,20 +467,33 @@ static void fake_on_end(void *arg, struct MHD_Connection *c, void **state,
 	free(b);
 }
 
-static inline void fake_etcd_start(struct fake_etcd *f)
+/* port 0: any. key, cert: PEM, for https; NULL: http. */
+static inline void fake_etcd_start_at(struct fake_etcd *f, uint16_t port,
+				      const char *key, const char *cert)
 {
+	/* A thread a connection: one that is made to wait holds up no other. */
+	unsigned int flags = MHD_USE_INTERNAL_POLLING_THREAD |
+			     MHD_USE_THREAD_PER_CONNECTION |
+			     (key ? MHD_USE_TLS : 0);
+
 	memset(f, 0, sizeof(*f));
 	pthread_mutex_init(&f->lock, NULL);
 	f->revision = 1;
-	/* A thread a connection: one that is made to wait holds up no other. */
 	f->mhd = MHD_start_daemon(
-		MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION,
-		0, NULL, NULL, fake_on_request, f, MHD_OPTION_NOTIFY_COMPLETED,
-		fake_on_end, NULL, MHD_OPTION_END);
+		flags, port, NULL, NULL, fake_on_request, f,
+		MHD_OPTION_NOTIFY_COMPLETED, fake_on_end, NULL,
+		key ? MHD_OPTION_HTTPS_MEM_KEY : MHD_OPTION_END, key,
+		MHD_OPTION_HTTPS_MEM_CERT, cert, MHD_OPTION_END);
 	if (!f->mhd)
 		abort();
-	snprintf(f->url, sizeof(f->url), "http://127.0.0.1:%u",
+	snprintf(f->url, sizeof(f->url), "%s://127.0.0.1:%u",
+		 key ? "https" : "http",
 		 MHD_get_daemon_info(f->mhd, MHD_DAEMON_INFO_BIND_PORT)->port);
+}
+
+static inline void fake_etcd_start(struct fake_etcd *f)
+{
+	fake_etcd_start_at(f, 0, NULL, NULL);
 }
 
 static inline void fake_etcd_stop(struct fake_etcd *f)

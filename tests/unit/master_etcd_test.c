@@ -13,6 +13,7 @@
 
 static struct fake_etcd one, two;
 static uv_loop_t loop;
+static struct etcd_access access_to;
 static struct etcd *etcd;
 
 static int setup(void **state)
@@ -24,10 +25,16 @@ static int setup(void **state)
 	return uv_loop_init(&loop);
 }
 
+static void open_access(void)
+{
+	assert_int_equal(0, etcd_open(&loop, &access_to, NULL, &etcd));
+}
+
 static void open_at(const char *urls)
 {
 	assert_int_equal(0, etcd_urls_check(urls));
-	assert_int_equal(0, etcd_open(&loop, urls, NULL, &etcd));
+	access_to = (struct etcd_access){ .urls = urls };
+	open_access();
 }
 
 static void on_closed(void *arg)
@@ -321,6 +328,7 @@ static void urls_are_judged(void **state)
 	static const char *const bad[] = {
 		"", "a:2379", "http://", "ftp://a", "http://a:x", "http://a/v3",
 		"http://a,", ",http://a", "http://a:0", "http://u@a",
+		"http://a,https://b", "https://a,http://b",
 		"http://1,http://2,http://3,http://4,http://5,http://6,http://7,http://8,http://9"
 	};
 	size_t i;

@@ -37,7 +37,7 @@ static void open_ha(void)
 		.master = { .loop = &loop,
 			    .listen = { .host = "127.0.0.1" },
 			    .heartbeat_ms = HEARTBEAT_MS },
-		.etcd = etcd.url,
+		.etcd = { .urls = etcd.url },
 		.cluster = "t",
 		.start_ms = 2000,
 		.unusable = on_unusable,

@@ -93,7 +93,8 @@ static void open_one(struct candidate *k, const char *address)
 
 	memset(k, 0, sizeof(*k));
 	k->address = address;
-	assert_int_equal(0, etcd_open(&loop, urls, NULL, &k->etcd));
+	assert_int_equal(0, etcd_open(&loop, &(struct etcd_access){ .urls = urls },
+				     NULL, &k->etcd));
 	o.etcd = k->etcd;
 	assert_int_equal(0, leader_open(&o, &k->leader));
 }
@@ -310,11 +311,14 @@ static void an_epoch_beyond_the_last_one_is_not_raised(void **state)
 
 static void etcd_that_is_not_there_is_said_in_time(void **state)
 {
+	static const struct etcd_access nowhere = {
+		.urls = "http://127.0.0.1:1"
+	};
 	struct etcd *e;
 	bool closed = false;
 
 	(void)state;
-	assert_int_equal(0, etcd_open(&loop, "http://127.0.0.1:1", NULL, &e));
+	assert_int_equal(0, etcd_open(&loop, &nowhere, NULL, &e));
 	assert_int_equal(-EHOSTUNREACH, leader_check(e, PREFIX, 300));
 	etcd_close(e, on_closed, &closed);
 	run_until(closed);
