@@ -5,18 +5,20 @@
  * than handling most of them.
  *
  * The polling window adapts as in the kernel's halt polling (kvm:
- * Documentation/virt/kvm/halt-polling.rst): it doubles when the next event came
- * soon after the loop went to sleep, and halves when it did not, between
- * POOL_BUSY_LEAST_US and the limit. It is POOL_BUSY_LEAST_US while other
- * threads want this CPU (this one was preempted less than POOL_BUSY_CALM_US
- * ago): polling must not take CPU time from engines.
+ * Documentation/virt/kvm/halt-polling.rst). When polling finds nothing and the
+ * loop goes to sleep, the window doubles if the next event comes soon, and
+ * halves if it does not. It stays between POOL_BUSY_LEAST_US and the limit.
+ * While other threads want this CPU (this one was preempted less than
+ * POOL_BUSY_CALM_US ago), it is POOL_BUSY_LEAST_US: polling must not take CPU
+ * time from engines.
  *
  * The thread that will send the next request may itself be waiting for this
  * CPU, even if other CPUs are idle. Polling then finds nothing and delays the
  * request. To detect this, the loop skips polling once after a window without
  * an event. If the next event then comes within POOL_BUSY_LEAST_US, polling is
- * skipped for POOL_BUSY_SPARE_US, doubled each time that this happens, until
- * polling finds an event.
+ * skipped for POOL_BUSY_SPARE_US. Each time that this happens again, the
+ * duration doubles, up to POOL_BUSY_CALM_US. It starts anew once polling has
+ * found an event.
  *
  *   pool_busy_open -> pool_busy_touch (from callbacks, at each event) ->
  *   pool_busy_close

@@ -12,7 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Fields of a line, which must outlive it; octal escapes are decoded. */
+/* Fields of a line. They point into the line, which must outlive this struct.
+ * Octal escapes are decoded. */
 struct pool_mountinfo {
 	uint64_t id;	     /* as statx(2)'s stx_mnt_id */
 	const char *device;  /* "98:0" */
