@@ -1,17 +1,19 @@
 /*
  * Which object to evict next: policy only, no I/O, no knowledge of what an
- * object is. Two LRU queues, one of objects used once and one of objects used
- * again; their heads compete by age. evict.c compares it with other policies.
+ * object is. There are two LRU queues, one of objects used once and one of
+ * objects used again; the age of their heads decides which head is evicted.
+ * evict.c compares this policy with others.
  *
  * Thread: any; the caller serialises access (here: loop).
  *
- * The owner embeds struct pool_evict_node in its object. Classes are kept
- * apart, each in the policy's own order: POOL_EVICT_CACHE (other nodes hold
- * copies, too) is evicted before POOL_EVICT_LAST (may be the pool's only copy).
- * POOL_EVICT_KEPT (rules forbid eviction) and POOL_EVICT_UNSTORED (a client's
- * object that no store has yet) are lists of their own, so that scans do not
- * meet them. Objects that cannot be evicted now (open, mapped, pinned) stay
- * inserted; the `may` callback refuses them when the scan reaches them.
+ * The owner embeds struct pool_evict_node in its object. Each class has queues
+ * of its own, and the caller chooses the class of the next victim. It evicts
+ * POOL_EVICT_CACHE (other nodes hold copies, too) before POOL_EVICT_LAST (may
+ * be the pool's only copy). POOL_EVICT_KEPT (rules forbid eviction) and
+ * POOL_EVICT_UNSTORED (a client's object that no store has yet) are classes so
+ * that scans of the first two do not meet such objects. Objects that cannot be
+ * evicted now (open, mapped, pinned) stay inserted; the `may` callback refuses
+ * them when the scan reaches them.
  *
  * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.
  * Evicted keys are remembered ("ghosts") until as many bytes as the capacity
@@ -74,9 +76,9 @@ void pool_evict_remove(struct pool_evict *ev, struct pool_evict_node *n,
  * or among scan_max nodes. may NULL: all are allowed. may must not call this
  * module. The victim stays inserted (remove it with evicted=true). It and the
  * refused nodes are set aside: they are tried again only after all others of
- * the class, or once 1/64 of the capacity has been inserted. So a caller may
- * take several victims and wait for permission to drop them, and the call after
- * one that ended by scan_max continues its scan.
+ * the class, or once 1/64 of the capacity has been inserted. A caller can
+ * therefore take several victims before it has permission to drop the first,
+ * and a call after one that gave up at scan_max continues that scan.
  */
 struct pool_evict_node *
 pool_evict_victim(struct pool_evict *ev, enum pool_evict_class class,

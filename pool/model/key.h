@@ -7,16 +7,17 @@
  *
  * 	NUL				%00
  * 	/				%2F
- * 	. as the first byte of a name "." or ".."; of ".kvpool" in the root
+ * 	. as the first byte of ".", "..", or (in the root) ".kvpool"
  * 					%2E
  * 	the empty key			%0E
- * 	% before any number of "25" and then 00, 2F, 2E, 0E or 0C
+ * 	% if 00, 2F, 2E, 0E or 0C follows, at once or after one or more "25"
  * 					%25
  *
  * so "50%" and "a%2" are their own names, "%2F" is "%252F" and "%252F" is
  * "%25252F". A key whose name would have more than 255 bytes is cut into
- * pieces: as many bytes as fit into 252, a NUL, / or % counted as three; all
- * pieces but the last are directories, and end in %0C:
+ * pieces, which are the components of its path. A piece takes as many bytes of
+ * the key as fit into 252, where a NUL, / or % counts as three. All pieces but
+ * the last are directories, and end in %0C:
  *
  * 	300 times "a"			aaa..(252)..a%0C/aaa..(48)..a
  *

@@ -6,10 +6,11 @@
  *   children  o o o o M o o o o M o o    M: marked, in the array
  *
  * Cookies only grow along the children, so marks are appended, never inserted.
- * A mark whose child is removed moves to a neighbour, or is dropped if that is
- * marked, too: no gap between two marks grows. A child has at most one mark, so
- * the index takes at most 8 bytes a child, and 8 bytes a stride if no child was
- * removed. It is made when a directory has a whole stride of children.
+ * When a marked child is removed, its mark moves to a neighbour, or is dropped
+ * if the neighbour has one: no gap between two marks grows. A child has at most
+ * one mark, so the index takes at most 8 bytes a child, and 8 bytes a stride if
+ * no child was removed. It is made when a directory has a whole stride of
+ * children.
  *
  * Failure modes: if a mark cannot be allocated, the gap grows until a later
  * addition finds memory. Searches are then slower, but correct.

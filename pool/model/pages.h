@@ -4,12 +4,12 @@
  *
  * Thread: any; the caller serialises access to the tree (here: loop).
  *
- * A page ends with a token for its last entry E, behind which the next page
- * starts: the cookies of the directories from the root's child to E, E's own
- * cookie, then E's path, all in hex: "1f.20.3a:6d2f...". The path finds E
- * quickly. If E was removed meanwhile, the cookies give its place, because they
- * grow along each directory. So every entry that exists throughout is listed
- * exactly once.
+ * A page ends with a token, from which the next page is made: it starts behind
+ * E, the last entry of this one. The token has the cookies of the directories
+ * from the root's child to E, E's own cookie, then E's path, all in hex:
+ * "1f.20.3a:6d2f...". The path finds E quickly. If E was removed meanwhile, the
+ * cookies give its place, because they grow along each directory. So every
+ * entry that exists throughout is listed exactly once.
  */
 #ifndef POOL_MODEL_PAGES_H
 #define POOL_MODEL_PAGES_H

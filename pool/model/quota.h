@@ -9,11 +9,14 @@
  * state, an inventory or a feed), and what changes its owner, is counted and
  * never refused.
  *
- *   max    total, for requests of root and of the user of this process, who
- *          are privileged. Beyond it: -ENOSPC
- *   7/8    of max: total, for requests of all other users; the rest is for
- *          repair by hand. Beyond it: -ENOSPC
- *   1/4    of max: for each of these other users. Beyond it: -EDQUOT
+ * Root and the user of this process are privileged. Directories have a limit
+ * `max`, and bytes have another. Each bounds
+ *
+ *   the total, for requests of privileged users   max         else -ENOSPC
+ *   the total, for requests of other users        7/8 of max  else -ENOSPC
+ *   what one of these other users owns            1/4 of max  else -EDQUOT
+ *
+ * so that an eighth is left for repair by hand.
  *
  * Thread: any; the caller serialises access to one quota (here: loop).
  */
@@ -45,7 +48,7 @@ struct pool_quota {
 
 /* Nothing is used; the maxima are those above. */
 void pool_quota_init(struct pool_quota *q);
-/* Nothing may be charged to it any more. */
+/* No further call of pool_quota_add or pool_quota_sub may follow. */
 void pool_quota_fini(struct pool_quota *q);
 /* Set the maxima; 0: the defaults above. If more is used already, nothing is
  * removed. */
@@ -57,8 +60,8 @@ int pool_quota_check(const struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		     uint64_t bytes);
 /* Is it root, or the user of this process? */
 bool pool_quota_privileged(const struct pool_quota *q, uint32_t uid);
-/* The same reserve for another limit `max`: the total use up to which requests
- * of uid are granted. max if uid is privileged, else 7/8 of it. */
+/* Up to which total requests of uid are granted where the limit is `max`, which
+ * need not be one of q's: max if uid is privileged, else 7/8 of it. */
 uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,
 			  uint64_t max);
 /* O(1). If a new owner's account cannot be allocated, only the total counts. */

@@ -89,9 +89,9 @@ static inline struct pool_dir *pool_entry_dir(struct pool_entry *e)
 struct pool_entry *pool_tree_find(const struct pool_tree *t,
 				  const struct pool_dir *dir, const char *name,
 				  size_t len);
-/* The same for n names of one directory, in the same order in ret. Their memory
- * accesses overlap, which is a few times as fast if the tree is much larger
- * than the processor's caches. */
+/* The same for n names of one directory, in the same order in ret. The memory
+ * accesses of these look-ups overlap. In a tree much larger than the CPU's
+ * caches they are a few times as fast as n calls of pool_tree_find. */
 struct pool_tree_name {
 	const char *name;
 	size_t len;
@@ -159,8 +159,8 @@ struct pool_entry *pool_tree_after(const struct pool_dir *dir, uint64_t cookie);
  */
 struct pool_tree_reader {
 	struct pool_dir *dir;	 /* borrows */
-	struct pool_entry *next; /* borrows; valid while dir->nremoved equals */
-	uint64_t nremoved;	 /* this */
+	struct pool_entry *next; /* borrows; valid until a child is removed */
+	uint64_t nremoved;	 /* dir->nremoved when next was set */
 	uint64_t passed;      /* cookie: all up to this one were returned */
 	uint64_t last_cookie; /* highest one that will be returned */
 	uint64_t nsteps; /* entries walked to find cookies' places; for tests */

@@ -24,9 +24,9 @@ bool pool_xattrs_equal(const struct pool_xattrs *a,
 
 /* Bytes that a set counts in a quota; 0 for NULL. */
 size_t pool_xattrs_size(const struct pool_xattrs *x);
-/* Charges x (NULL: no-op) to uid in q, and no longer to the uid charged before,
- * until x is freed or replaced by pool_xattrs_set. q: borrowed until then;
- * NULL: x is charged to no uid. A copy is not charged. */
+/* Charges x (NULL: no-op) to uid in q, instead of the uid charged before. q
+ * NULL: to nobody. The charge ends when x is freed or replaced by
+ * pool_xattrs_set; q is borrowed until then. A copy of x is not charged. */
 void pool_xattrs_charge(struct pool_xattrs *x, struct pool_quota *q,
 			uint32_t uid);
 
