@@ -1,5 +1,5 @@
 /*
- * A framed connection on a libuv loop: TCP or Unix stream.
+ * A framed connection on a libuv loop: TCP, plain or with TLS, or Unix stream.
  *
  * Thread: the loop's, for all functions. Callbacks run on the loop thread,
  * never from inside pool_conn_connect or pool_conn_send*.
@@ -16,13 +16,18 @@
  *                     Logged; one ERROR tells the peer our version.
  *   -EMSGSIZE         a payload exceeds the bound of its type
  *                     (pool/conn/unpack.h), or bulk POOL_BULK_MAX
- *   -EPROTO           another frame arrives where opts.first is due
+ *   -EPROTO           another frame arrives where opts.first is due; or, with
+ *                     TLS, a record is invalid, or an alert has arrived (such
+ *                     as: the peer does not accept our certificate)
+ *   -EKEYREJECTED     TLS: we do not accept the peer's certificate, or it does
+ *                     not speak TLS
  *
- * The last two are detected in the header: the peer is sent an ERROR, and its
- * further input is read and discarded for up to a second, because closing with
- * unread input would reset the connection and destroy the ERROR. Until
- * opts.first has arrived, only that message, an ERROR and types that only a
- * newer version knows are accepted, with POOL_CONN_FIRST_MAX bytes at most.
+ * When a frame is refused by its header (-EMSGSIZE, -EPROTO), the peer is sent
+ * an ERROR, and its further input is read and discarded for up to a second,
+ * because closing with unread input would reset the connection and destroy the
+ * ERROR. Until opts.first has arrived, only that message, an ERROR and types
+ * that only a newer version knows are accepted, with POOL_CONN_FIRST_MAX bytes
+ * at most.
  *
  * A message type that only a newer neighbour version knows is skipped, with its
  * bulk and descriptor.
@@ -37,11 +42,11 @@
  * without bulk only.
  *
  * Fairness: in one loop iteration a connection receives about POOL_CONN_SLICE
- * bytes at most; with opts.share, POOL_CONN_SHARE_SLICE. The connections of one
- * share together also stay within its units per iteration. A byte of a
- * delivered frame (header and payload) is one unit, because handling a message
- * costs more than receiving it; POOL_CONN_SHARE_RECEIVED received bytes are
- * one.
+ * bytes at most; with opts.share, POOL_CONN_SHARE_SLICE. All connections of a
+ * share together spend about its units per iteration: one for each
+ * POOL_CONN_SHARE_RECEIVED bytes received, and, because handling a message
+ * costs more than receiving it, one for each byte of header and payload
+ * delivered.
  */
 #ifndef POOL_CONN_CONN_H
 #define POOL_CONN_CONN_H
@@ -108,10 +113,10 @@ struct pool_conn_opts {
 	 * it must be trusted before anything is sent or delivered (else -EPERM,
 	 * logged, counted). Borrows; NULL: any peer is accepted. */
 	struct pool_trust *trust;
-	/* TCP: TLS by these certificates, and `trust` is not used. Borrows;
-	 * NULL: plain. A peer that is not accepted, or that does not end the
-	 * handshake within connect_timeout_ms, is not heard: -EKEYREJECTED or
-	 * -ETIMEDOUT, logged, counted. */
+	/* TCP: use TLS with these certificates, and ignore `trust`. Borrows;
+	 * NULL: plain. If the peer is not accepted (-EKEYREJECTED, logged,
+	 * counted), or the handshake takes longer than connect_timeout_ms
+	 * (-ETIMEDOUT), no frame is sent or delivered. */
 	struct pool_tls *tls;
 	unsigned int tls_roles; /* POOL_ROLE_BITs: what the peer may be */
 	bool tls_bulk; /* see struct pool_tls_want */
@@ -150,8 +155,8 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
  * Free the connection but keep its socket, which the caller owns from here on:
  * the descriptor (>= 0), or -EBUSY if frames are queued or bytes beyond the
  * current frame have been received. Call it inside on_frame only. on_close is
- * not called. For moving a bulk lane to another thread's loop. *ret_stream: its
- * stream, which the caller owns, too; or NULL: it is plain.
+ * not called. For moving a bulk lane to another thread's loop. *ret_stream: the
+ * TLS stream, which the caller owns, too; NULL: the connection is plain.
  */
 int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
 
@@ -169,8 +174,8 @@ void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms);
 void *pool_conn_user(const struct pool_conn *c);
 /* "10.0.0.1:7071" or the Unix path; for log messages. */
 const char *pool_conn_peer_name(const struct pool_conn *c);
-/* What the peer's certificate says, from the first callback on, as long as c.
- * NULL: the connection is plain. */
+/* What the peer's certificate says. Valid from the first callback on, until c
+ * is freed. NULL: the connection is plain. */
 const struct pool_tls_id *pool_conn_peer_id(const struct pool_conn *c);
 /* Is the peer's certificate for this host? False for a plain connection. */
 bool pool_conn_peer_has_host(const struct pool_conn *c, const char *host);
@@ -210,13 +215,13 @@ int pool_conn_send_soon(struct pool_conn *c, uint16_t type, uint64_t req,
 int pool_conn_send_fd(struct pool_conn *c, uint16_t type, uint64_t req,
 		      const ProtobufCMessage *msg, int fd);
 /*
- * Queue a frame whose bulk is [offset, offset+len) of a file, sent by
- * sendfile(2), or copied if the peer is on this host. fd stays the caller's; it
- * and the range must stay valid until done(arg, err). done is called exactly
- * once, on the loop, with 0 or -errno, also on close, never from inside this
- * call. On error nothing is queued and done never runs. If the file turns out
- * to be shorter the connection ends (-EIO), because the frame cannot be
- * completed.
+ * Queue a frame whose bulk is [offset, offset+len) of a file. It is sent by
+ * sendfile(2), or copied: if it is small, with TLS, or to a peer on this host.
+ * fd stays the caller's; it and the range must stay valid until done(arg, err).
+ * done is called exactly once, on the loop, with 0 or -errno, also on close,
+ * never from inside this call. On error nothing is queued and done never runs.
+ * If the file turns out to be shorter the connection ends (-EIO), because the
+ * frame cannot be completed.
  */
 int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 			const ProtobufCMessage *msg, int fd, uint64_t offset,
@@ -230,8 +235,8 @@ int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE]);
 
 /* A non-blocking socket that listens on host:port (port 0: any), or -errno,
- * logged; options: which of them choose another address. Name resolution
- * blocks: call it at start-up. */
+ * logged. options: for that message, names the options of the program that
+ * choose another address. Name resolution blocks: call it at start-up. */
 int pool_listen_tcp(const struct pool_hostport *at, const char *options);
 /* The port that a TCP socket is bound to; 0: none. */
 uint16_t pool_fd_port(int fd);

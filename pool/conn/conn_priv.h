@@ -1,13 +1,16 @@
 /*
- * Internals of a connection, for conn.c (dialling, timeouts, teardown), in.c
- * and out.c (frames) and faults.c (injected faults) only.
+ * Internals of a connection, only for conn.c (dialling, timeouts, teardown),
+ * in.c and out.c (frames), secure.c (TLS), staging.c (buffers) and faults.c
+ * (injected faults).
  *
  * Thread: the loop's.
  *
- *   CONNECTING --> OPEN --> CLOSING --> (on_close, freed)
- *        |           |         ^
- *        |           +-> DRAINING (only on_close; the queue is being sent)
- *        +-----------------^---+
+ *   CONNECTING ---> OPEN ---> DRAINING ---> CLOSING ---> (on_close, freed)
+ *        |            |                        ^
+ *        +------------+------------------------+
+ *
+ * DRAINING (pool_conn_drain_close): the queue is still being sent, and no
+ * callback but on_close is called any more.
  *
  * Every libuv handle and request of a connection holds a reference; dropping
  * the last one runs on_close and frees the connection. A callback may therefore
@@ -158,8 +161,8 @@ bool conn_is_trusted(struct pool_conn *c);
 bool conn_is_secure(const struct pool_conn *c);
 /* Begins the handshake on the connected socket. 0 or -ENOMEM. */
 int conn_shake_start(struct pool_conn *c);
-/* Goes on with it. 0: done; -EAGAIN: wait for the socket; other -errno: it has
- * failed, which is logged and counted. */
+/* Continues the handshake. 0: done; -EAGAIN: wait for the socket; other -errno:
+ * it has failed, which is counted, and logged if it is -EKEYREJECTED. */
 int conn_shake(struct pool_conn *c);
 /* pool_tls_read and pool_tls_write, with a log line if the stream breaks. */
 ssize_t conn_secure_read(struct pool_conn *c, void *to, size_t cap);

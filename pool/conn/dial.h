@@ -3,10 +3,11 @@
  * one that a standby or etcd has named. No I/O: the session's owner (node_link)
  * dials and reports the outcome.
  *
- * A single master is retried with exponential backoff. With several, the next
- * one is dialled at once, with a backoff only after each round. Timeouts are
- * shorter then, because a dead machine does not even refuse, and a master that
- * has just failed is skipped while there are others.
+ * A single master is retried with exponential backoff. Of several, the next one
+ * is dialled at once, with a backoff only after each round; a master that has
+ * just failed is skipped while there are others. Timeouts are shorter with
+ * several masters, because a machine that is down does not refuse a connection:
+ * the attempt only times out.
  *
  * Thread: the owner's.
  */

@@ -1,8 +1,8 @@
 /*
  * Fault injection: rules that a test gives a transport. It is part of the
- * programs that ship, so that the tested program is the one that runs. It is
- * off unless the program was started with it (pool_faults_install), and then
- * costs one pointer test a frame.
+ * programs that ship, so that the tested program is the one that runs. Unless
+ * the program was started with it (pool_faults_install), it is off, and costs
+ * one pointer test a frame.
  *
  * A transport calls pool_faults_judge for each message, before sending it and
  * when its header has arrived, and applies the verdict itself (conn/faults.c
@@ -44,8 +44,9 @@ extern const char *const pool_fault_kind_names[POOL_FAULT_KINDS];
 
 #define POOL_FAULT_SEND 1u
 #define POOL_FAULT_RECEIVE 2u
-/* Work posted to an RDMA device for a peer (pool/lane/link.h). Not combined
- * with the others, and not with drop: devices retransmit. */
+/* Work posted to an RDMA device for a peer (pool/lane/link.h). A rule has
+ * either this direction or the two above. It cannot be of kind DROP: a device
+ * retransmits what is lost. */
 #define POOL_FAULT_RDMA 4u
 
 struct pool_fault_rule {

@@ -6,9 +6,9 @@
  *
  * All input from outside the process is unpacked here: frames, hand-over
  * records, metadata stored with objects, a master's state file, etcd. Senders
- * of this and the neighbour versions stay below the bounds. A new plain field
- * needs no change here; a repeated one, or a text that a small message may not
- * hold, needs a bound in msg.c.
+ * of this and the neighbour versions stay below the bounds. A new field needs a
+ * change of the bounds in msg.c only if it is repeated, or holds more bytes
+ * than its message's bound allows.
  *
  * Thread: any, no state.
  */
@@ -30,9 +30,10 @@ struct pool_bound {
 	uint32_t bytes;
 	/* sum of the elements of the message's own repeated fields */
 	uint32_t entries;
-	/* sum of the elements of repeated fields in nested messages, and of
-	 * the fields, in this message and nested ones, beyond the number that
-	 * the schema has (unknown or repeated) */
+	/* elements of repeated fields in nested messages, plus surplus fields.
+	 * If the schema of a message (this or a nested one) has n fields, then
+	 * of those that are not repeated all beyond n are surplus: unknown
+	 * ones, or known ones that occur again. */
 	uint32_t nested;
 	/* Frames: POOL_ROLE_BITs of the roles that may send it, where peers
 	 * have certificates. */

@@ -9,13 +9,13 @@
  *
  * Versions: a change of a message's meaning raises the version. Adjacent
  * versions interoperate, so that a pool can be upgraded one daemon at a time.
- * The first frame of each side carries the sender's own version (as JOIN,
- * WELCOME and HELLO do); later frames carry the lower of the two, which both
- * sides use from then on (pool_conn_version): the newer side sends nothing that
- * the older one does not know. A version that differs from ours by more than
- * one is refused, and both sides log both versions. Unknown fields from a newer
- * neighbour are ignored by the protobuf decoder, unknown message types by the
- * connection.
+ * The first frame of each side carries the sender's own version (and so do the
+ * payloads of JOIN, WELCOME and HELLO). Later frames carry the lower of the
+ * two, which both sides use from then on (pool_conn_version): the newer side
+ * sends nothing that the older one does not know. A version that differs from
+ * ours by more than one is refused, and both sides log both versions. Unknown
+ * fields from a newer neighbour are ignored by the protobuf decoder, unknown
+ * message types by the connection.
  *
  * Thread: any, no state. Everything from the wire is validated here or by the
  * protobuf decoder before it is used.
@@ -69,7 +69,7 @@ enum pool_msg {
 	POOL_MSG_MAX,
 };
 
-/* First version with DOUBT; with LINK and BUFFER. */
+/* The first version with DOUBT, and that with LINK and BUFFER. */
 #define POOL_WIRE_DOUBT 2u
 #define POOL_WIRE_LINK 2u
 
