@@ -1,7 +1,7 @@
 /*
  * Quarantine: damaged files are renamed to "bad-ID" and stay in the directory
  * for inspection. No other file has such a name, and later starts leave these
- * alone. They take memory, so that their number and size are limited.
+ * alone. They take memory, so their number and size are limited.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -2,9 +2,10 @@
  * Work on one file in libuv's workers: seal, verify, copy, reserve; and its
  * metadata.
  *
- * Happy path of a seal: open read-only, trim, checksum, metadata, mode. The
- * order matters after a crash: a file with metadata is complete, and a file
- * with the mode of a sealed one (STORE_MODE_*) has had metadata.
+ * Happy path of a seal: trim the file, compute its checksum, attach the
+ * metadata, set the mode. The order matters after a crash: a file with metadata
+ * is complete, and a file with the mode of a sealed one (STORE_MODE_*) has had
+ * metadata.
  *
  * Failure modes: no memory for the xattr (-ENOSPC), no such file (-ENOENT), the
  * caller's blob function fails (its -errno), the store is closing (-ECANCELED).

@@ -10,9 +10,9 @@
  * pool_store_space counts at once.
  *
  * If the owner writes all files itself and reports their space
- * (pool_store_use), as libkvpool does, nothing is counted: counting 30,000
- * files takes some 50 ms, during which nothing could be evicted, each time that
- * 1/64 of the store was written.
+ * (pool_store_use), as libkvpool does, nothing is counted. Otherwise, each time
+ * that 1/64 of the store was written, nothing could be evicted during a count,
+ * which takes some 50 ms for 30,000 files.
  */
 #include <assert.h>
 #include <dirent.h>

@@ -82,10 +82,11 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
 int pool_store_open(const struct pool_store_opts *opts,
 		    pool_store_found_cb found, void *arg,
 		    struct pool_store **ret_store);
-/* Close the store; its files stay. Work in flight is waited for; reads that
- * take more than two seconds end with -ECANCELED. closed(arg) runs in a later
- * loop iteration, when no loop handle of the store is left. unmount: unmount
- * the store's own tmpfs, too, which frees the files. */
+/* Close the store; its files stay. Work in flight ends first; checksums and
+ * copies that would take more than two seconds are given up: -ECANCELED.
+ * closed(arg) runs in a later loop iteration, when no loop handle of the store
+ * is left. unmount: unmount the store's own tmpfs, too, which frees the files.
+ */
 void pool_store_close(struct pool_store *s, bool unmount,
 		      void (*closed)(void *arg), void *arg);
 
@@ -183,18 +184,19 @@ int pool_store_make(struct pool_store *s, uint64_t size,
  * freeing, allocating and zeroing pages: some 0.5 ms of CPU for 1 MiB of small
  * pages. Possible only if the file has exactly size bytes and as many pages,
  * and no other descriptor, mapping or name. The caller must know that none of
- * its pages is still in a socket's send queue (sendfile(2)). 0 and ret_file;
- * -EBUSY (in use), -EAGAIN (another size) or another -errno: the file was just
- * removed. Thread: loop, while nothing can open the file by its id.
+ * its pages is still in a socket's send queue (sendfile(2)). 0 and ret_file; on
+ * an error, -EBUSY (in use), -EAGAIN (another size) or other, the file is
+ * removed all the same. Thread: loop, while nothing can open the file by its
+ * id.
  */
 int pool_store_reuse(struct pool_store *s, uint64_t id, uint64_t size,
 		     struct pool_file *ret_file);
 /*
  * Announce that files of this size are being written. Workers then keep some
- * ready until none has been announced or taken for a minute. All ready files
- * together stay within 2 % of the store, but one file of each size up to 1/16
- * of the store is kept. None is made if less than `keep_free` would be free
- * (pool_store_set_keep_free).
+ * ready until none has been announced or taken for a minute. Ready files take
+ * 2 % of the store; if that is not enough for one file of each announced size,
+ * up to 1/8 of it (but no file larger than 1/16). None is made if less than
+ * `keep_free` would be free (pool_store_set_keep_free).
  */
 void pool_store_announce(struct pool_store *s, uint64_t size);
 void pool_store_set_keep_free(struct pool_store *s, uint64_t bytes);
@@ -241,8 +243,9 @@ struct pool_seal {
 	int fd; /* > 0: of id, O_RDWR; owned from start on, closed at the end */
 	bool have_sum; /* sum is set already, and the file has no holes: it is
 			  not read */
-	/* Builds the metadata, given sum and size. Runs in the WORKER thread:
-	 * may touch only what this request owns. Returns length or -errno. */
+	/* Builds the metadata, given sum and size. Runs in the WORKER thread
+	 * (pool_seal_now: the caller's): may touch only what this request owns.
+	 * Returns length or -errno. */
 	ptrdiff_t (*blob)(struct pool_seal *seal, void *buf, size_t cap);
 	/* out */
 	uint64_t size;
@@ -316,8 +319,9 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
 void pool_store_remove(struct pool_store *s, uint64_t id);
 /*
  * The same for a sealed file of known size; saves an fstatat for small ones.
- * evicted: the file may be found again after a crash, so that in a burst of
- * evictions a worker may unlink it later (`releasing` counts it until then).
+ * evicted: it would do no harm if the file were found again after a crash. In a
+ * burst of evictions, a worker then unlinks it a little later, and `releasing`
+ * counts it until then.
  */
 void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
 			      bool evicted);

@@ -141,7 +141,7 @@ struct pool_store {
 	bool tmpfs;
 	bool huge;    /* large folios */
 	bool mounted; /* by this open: unmounted if it fails */
-	bool logged;  /* the reason for a failing open */
+	bool logged;  /* the reason why open fails was logged */
 	const char *xattr; /* constant: the metadata's attribute name */
 	uint8_t id[16];
 	uint64_t next_id, id_end; /* ids below id_end are reserved on disk */
