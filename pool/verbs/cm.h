@@ -45,8 +45,9 @@ void verbs_cm_close(struct verbs_cm *cm, void (*closed)(void *arg), void *arg);
 /* One connection; the caller's storage until verbs_cm_free. */
 struct verbs_cm_conn {
 	/*
-	 * id is bound to its device: opens a queue pair on it
-	 * (verbs_qp_opts.cm_id). 0, or -errno, with which `failed` is called.
+	 * id is now bound to its device. The owner opens a queue pair on it
+	 * (verbs_qp_opts.cm_id). Returns 0, or -errno: `failed` is called with
+	 * it.
 	 */
 	int (*made)(struct verbs_cm_conn *c, struct rdma_cm_id *id);
 	/* Work may be posted. */

@@ -7,8 +7,9 @@
  * addresses, RoCE v2 is preferred to v1, then IPv4 to IPv6 and IPv6 to
  * link-local. Unused ports stay in the list, with the reason.
  *
- * Device contexts are librdmacm's (rdma_get_devices) if it has the device, as
- * its connections can use no others; otherwise verbs_open opens its own.
+ * A connection made by librdmacm can only use the device context that librdmacm
+ * has opened (rdma_get_devices). That context is therefore used for everything;
+ * verbs_open opens a context itself only if librdmacm has none for the device.
  *
  * Only pool/verbs/ calls libibverbs and librdmacm. It converts their error
  * conventions (an errno, -1 with errno, or NULL) to 0 or -errno.
@@ -105,14 +106,14 @@ void verbs_connect_by_cm(struct verbs *v);
  * (pool/base/busy.h). 0, the default: not at all. */
 void verbs_busy_poll(struct verbs *v, unsigned int us);
 unsigned int verbs_busy_us(const struct verbs *v);
-/* Every object made from its ports is closed, and it is not watched. NULL:
- * no-op. */
+/* Every object made from its ports must have been closed, and a verbs_watch
+ * ended (verbs_unwatch, up to its closed(arg)). NULL: no-op. */
 void verbs_close(struct verbs *v);
 
 /* Handles events of the devices on this loop. 0 or -errno. */
 int verbs_watch(struct verbs *v, uv_loop_t *loop);
-/* After a successful verbs_watch. closed(arg) runs from a later turn, when
- * nothing of it is left on the loop. */
+/* Ends a successful verbs_watch. closed(arg) runs from a later turn of the
+ * loop, when nothing of v is left on it. */
 void verbs_unwatch(struct verbs *v, void (*closed)(void *arg), void *arg);
 
 /* The used ports; i < verbs_nports. */

@@ -102,8 +102,8 @@ struct verbs_qp_ops {
 	void (*on_note)(void *arg, const void *msg, uint32_t length);
 	/* err: the status of the work request that failed; -ECONNRESET: ended
 	 * from outside (by the peer, through librdmacm); -EPROTO: the peer
-	 * violated the protocol; -EIO: the device. May call verbs_qp_close; not
-	 * called after it. */
+	 * violated the protocol; -EIO: the device. It may call verbs_qp_close,
+	 * and is not called after verbs_qp_close. */
 	void (*on_broken)(void *arg, int err);
 };
 

@@ -22,7 +22,8 @@
 /* Opens a protection domain: a queue pair made in it gives the peer access to
  * the memory registered in it, and to no other. 0 or -errno. */
 int verbs_pd_open(const struct verbs_port *port, struct ibv_pd **ret_pd);
-/* It must contain nothing any more. An error is logged. */
+/* All regions and queue pairs in pd must have been closed. An error is logged.
+ */
 void verbs_pd_close(const struct verbs_port *port, struct ibv_pd *pd);
 
 struct verbs_region {
@@ -64,11 +65,11 @@ void verbs_region_deregister(struct verbs_region *r);
 
 /*
  * A cache of whole objects registered for sending (access 0, in their port's
- * pd), so that an object that several peers fetch, or one fetches in pieces, is
- * registered once. When the cache exceeds its count or bytes, it drops the
- * least recently used idle registrations; verbs_cache_forget drops those of a
- * file. Registrations in use are never closed, so they may exceed these bounds;
- * their number is bounded by that of the sends in flight.
+ * pd). An object that several peers fetch, or that one peer fetches in pieces,
+ * is thus registered once. When the cache exceeds its count or bytes, it drops
+ * the least recently used idle registrations; verbs_cache_forget drops those of
+ * a file. Registrations in use are never closed, so they may exceed these
+ * bounds; their number is bounded by that of the sends in flight.
  *
  * Thread: any; the cache has a lock, which is not held while registering.
  */

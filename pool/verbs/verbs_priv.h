@@ -157,8 +157,8 @@ void verbs_qp_break(struct verbs_qp *qp, int err);
 /* For one in cq->ending: ends its work and reports it broken or closed, if it
  * is drained or its deadline has passed. closed(arg) may run inside. */
 void verbs_qp_settle(struct verbs_qp *qp, uint64_t now_ms);
-/* Breaks it from any thread, between getting and acknowledging an event of it.
- */
+/* As verbs_qp_break, from any thread, while it handles an asynchronous event of
+ * qp: until that event is acknowledged (ibv_ack_async_event), qp exists. */
 void verbs_qp_break_async(struct verbs_qp *qp, int err);
 
 /* qp_state.c: makes it, connects it, moves it to the error state. 0 or -errno
