@@ -43,10 +43,11 @@
  * Either side sends LINK down when the link breaks, or when posted work made no
  * progress for LINK_STALL_TICKS; the other side then closes its queue pair.
  *
- * Lane N prefers the N-th RDMA port, wrapping round (its own port). While that
- * port is down, or its links failed recently, the lane uses the next port, and
- * returns to its own when that may work again. Only a transfer proves that a
- * port works: without librdmacm, connecting a queue pair sends no packets.
+ * Each lane has an "own port", which it prefers: that of lane N is the N-th
+ * RDMA port, counted round if there are fewer. While that port is down, or its
+ * links failed recently, the lane uses the next port, and returns to its own
+ * when that may work again. Only a transfer proves that a port works: without
+ * librdmacm, connecting a queue pair sends no packets.
  *
  * Pushed and pulled ranges use separate links (enum link_kind). The side whose
  * memory the peer accesses has a protection domain of its own for each link,
@@ -71,8 +72,8 @@
 #include "pool/verbs/region.h"
 
 #define LINK_OFFER_MS 2000u   /* an offer waits for its answer */
-#define LINK_RETRY_MS 1000u   /* before the next offer; doubled each time, to */
-#define LINK_RETRY_MAX_MS 30000u
+#define LINK_RETRY_MS 1000u   /* before the next offer; doubled each time ... */
+#define LINK_RETRY_MAX_MS 30000u /* ... up to this */
 #define LINK_DRAIN_MS 250u    /* a cancelled range waits for its last work */
 #define LINK_BUFFER_MS 2000u  /* a GET waits for its BUFFER */
 #define LINK_READ_MS 10000u   /* a range stays readable, plus 1 s a MiB */

@@ -65,8 +65,9 @@ struct link_map {
 	struct verbs_region parts[LINK_PARTS_MAX];
 	unsigned int nparts;
 	uint64_t upto;
-	unsigned int nderegistered; /* the first parts: complete */
-	uint64_t deregistered_upto; /* where they end */
+	/* so many parts, from the first, are complete and deregistered */
+	unsigned int nderegistered;
+	uint64_t deregistered_upto; /* where the last of them ends */
 	/* Called when nothing is registered any more; may free the map. */
 	void (*gone)(struct link_map *map);
 };
@@ -226,16 +227,16 @@ void link_write_resume(struct link_send *ls);
 
 /* Registers the range and sends its BUFFERs. */
 void link_read_offer(struct link_send *ls);
-/* gone: the requester has read the range, or cancelled it; else it failed to,
- * and the range falls back to TCP. */
+/* The requester has answered. gone: it has read the range, or cancelled it.
+ * Else it could not read it, and the range falls back to TCP. */
 void link_read_finish(struct link_send *ls, bool gone);
 
-/* ---- link_send.c, for link_answer.c ---- */
+/* ---- link_send.c and link_sends.c, for link_answer.c ---- */
 
 /* Handles a BUFFER. false: invalid. */
 bool adopted_link_buffer(struct adopted_link *k, const struct link_buffer *b);
-/* The lane is down: ends the sends that have not started, and lets those that
- * have end with what is in flight. */
+/* The lane is down: ends the sends that have not started. Each of the others
+ * ends when nothing of it is in flight any more. */
 void adopted_link_abort(struct adopted_link *k);
 /* Frees k if its lane is down and no send is left. */
 void adopted_link_tidy(struct adopted_link *k);

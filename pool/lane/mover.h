@@ -121,11 +121,13 @@ struct pool_expect {
 	struct pool_lane *lane; /* may be freed before done is called */
 	uint64_t req;
 	/*
-	 * buffer and pull are as in the GET. buffer: the lane had a push link,
-	 * so BUFFERs follow, which name the memory the holder may write to, or
-	 * make it fall back to TCP. pull: the lane had a pull link, so the
-	 * requester reads from the memory that the holder's BUFFERs name.
+	 * How the range is to move; buffer and pull are sent in the GET.
+	 * buffer: the lane had a push link. The requester sends BUFFERs, which
+	 * name the memory that the holder may write to, or ask for TCP.
+	 * pull: the lane had a pull link. The holder sends BUFFERs, which name
+	 * the memory that the requester reads.
 	 * want_pull: a pull was wanted, whether or not there was a pull link.
+	 * Neither buffer nor pull: TCP.
 	 */
 	bool buffer, pull, want_pull;
 	/* The caller sets fd, mem, offset, length; status and sum are the
@@ -140,8 +142,10 @@ struct pool_expect {
 	struct pool_hash_node node; /* in the mover's table */
 	struct pool_list link;	    /* in lane->expected */
 	struct pool_mail mail;	    /* to the mover, and back */
-	int fd; /* the landing's own, while it writes to `map` instead */
-	void *mem; /* same */
+	/* landing.fd and .mem as the caller set them: while the range is
+	 * registered (`map`), the landing writes to the mapping instead */
+	int fd;
+	void *mem;
 	struct expect_map *map; /* link_range.c; NULL: not registered */
 	/* Bytes written according to the peer; any thread may read. */
 	_Atomic uint64_t peer_written;

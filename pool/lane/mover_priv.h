@@ -1,5 +1,10 @@
-/* The inside of a mover: mover.c (thread, dialled lanes) and
- * mover_send.c (adopted lanes). Thread: the mover's. */
+/*
+ * The inside of a mover: mover.c (thread, dialled lanes), expect.c (ranges
+ * requested on them), mover_send.c (adopted lanes), sent.c (ranges sent on
+ * them).
+ *
+ * Thread: the mover's.
+ */
 #ifndef POOL_LANE_MOVER_PRIV_H
 #define POOL_LANE_MOVER_PRIV_H
 
