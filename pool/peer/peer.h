@@ -20,9 +20,9 @@
  *
  * On one host, and if both sides allow it, the holder answers with LENT and a
  * read-only descriptor of the whole object over a Unix socket: no bytes move.
- * The holder counts the descriptors it has lent to each peer, and sends bytes
- * beyond POOL_LENT_MAX. The peer returns one with RETURN, the holder asks for
- * it with RECALL, and all count as returned when the peer's connection ends.
+ * Once a peer has POOL_LENT_MAX descriptors, the holder answers it with bytes
+ * instead. The peer returns a descriptor with RETURN, the holder asks for it
+ * with RECALL, and all count as returned when the peer's connection ends.
  *
  * Thread: loop, for every function and callback here.
  */
@@ -97,7 +97,8 @@ struct pool_peers_opts {
 	/* Which local users may be a peer; checked for each connection, dialled
 	 * or accepted. Borrows; NULL: all. */
 	struct pool_trust *trust;
-	/* TLS by TCP, instead of `trust`. Borrows; NULL: plain */
+	/* For TLS on TCP connections, which then do not use `trust`. Borrows;
+	 * NULL: plain. */
 	struct pool_tls *tls;
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
@@ -130,7 +131,7 @@ typedef void (*pool_fetch_cb)(struct pool_fetch *f, int status);
  * group are set, and valid until cb.
  * Statuses: 0; -ENOENT (the holder no longer has it); -ETIMEDOUT; -ECONNRESET,
  * -EHOSTDOWN and other connect errors; -EBADMSG (invalid answer); -EIO, -ENOSPC
- * (writing to fd); -ECANCELED.
+ * (writing to fd); -EAGAIN (see fd below); -ECANCELED.
  */
 struct pool_fetch {
 	/* what and from whom; borrowed until cb */

@@ -37,7 +37,7 @@
 #include "pool/peer/peer.h"
 #include "pool/verbs/region.h"
 
-#define PEERS_MAX 4096	     /* requested from at once */
+#define PEERS_MAX 4096	     /* that this node requests from at once */
 #define PEER_WAITING_MAX 4096 /* fetches waiting for one peer */
 #define SESSIONS_MAX 4096    /* control connections that peers dialled */
 #define SESSION_ANSWERS_MAX (2 * POOL_PEER_INFLIGHT_MAX)
@@ -195,7 +195,8 @@ void peers_finish(struct pool_peers *p);
 /* Ends x with status: at once, or when its mover has stopped writing.
  * peers_finish calls cb. No-op if x has ended. */
 void fetch_end(struct pool_fetch_priv *x, int status);
-/* Has the mover of lane expect x's range. 0 or -ENOMEM. */
+/* Registers x's range with the mover of lane (pool_mover_expect). 0 or -ENOMEM.
+ */
 int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane);
 
 /* ---- lend.c ---- */
