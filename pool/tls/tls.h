@@ -1,7 +1,7 @@
 /*
  * TLS 1.3 with certificates on both sides, on connected TCP sockets.
  *
- * A process has one struct pool_tls: what the files of a directory say,
+ * A process has one struct pool_tls, made from the files of a directory:
  *
  *   ca.crt   certificates of the CAs that are trusted, one or more
  *   tls.crt  this process's certificate, then those of intermediate CAs
@@ -9,17 +9,18 @@
  *
  * (names as in a Kubernetes TLS secret). Each connection has one struct
  * pool_tls_stream. There is no fallback: no older version, no session tickets,
- * no renegotiation, no early data. The peer is accepted if a trusted CA signed
- * its certificate, now is within its dates, and it has the cluster of our own,
- * a role that is wanted, and (when we dialled) the host that was dialled
- * (tls_id.h). Both sides check.
+ * no renegotiation, no early data. Both sides check the other's certificate. It
+ * is accepted if a trusted CA signed it, it is valid now, its cluster is ours,
+ * its role is one of those wanted, and, on the side that dialled, one of its
+ * hosts is the one dialled (tls_id.h).
  *
  * Happy path: open -> start -> shake until 0 -> read and write -> free.
  *
- * Failure modes: the files are missing, unreadable, too widely readable, do not
- * belong together, or are expired (open and reload say which, and the remedy);
- * the peer does not speak TLS, or is not accepted (shake: -EKEYREJECTED, and
- * pool_tls_why).
+ * Failure modes: the files are missing, unreadable, too widely readable, or do
+ * not belong together (open and reload say which, and the remedy); the peer
+ * does not speak TLS, or is not accepted (shake: -EKEYREJECTED, and
+ * pool_tls_why). That our own certificate has expired is no error here: the
+ * peers refuse it.
  *
  * Thread: struct pool_tls: any. A stream belongs to one thread at a time, and
  * may be passed on.
@@ -46,8 +47,8 @@ struct pool_tls_stream;
 /* Reads the files of dir. 0, or -errno and why, for the user. */
 int pool_tls_open(const char *dir, struct pool_tls **ret,
 		  char why[POOL_TLS_WHY]);
-/* Reads them again, for new streams. On an error, which is returned as by open,
- * the earlier ones stay in use. */
+/* Reads the files again; streams that start later use them. On an error, which
+ * is returned as by open, the files read before stay in use. */
 int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY]);
 /* Streams may outlive it. NULL: no-op. */
 void pool_tls_close(struct pool_tls *t);
