@@ -120,8 +120,9 @@ struct pool_conn_opts {
 	struct pool_tls *tls;
 	unsigned int tls_roles; /* POOL_ROLE_BITs: what the peer may be */
 	bool tls_bulk; /* see struct pool_tls_want */
-	/* Of all that are accepted by one listener: budget of handshakes, of
-	 * POOL_CONN_SHAKES per loop iteration. Borrows, or NULL: any number. */
+	/* TLS: budget that all connections of one listener share, of
+	 * POOL_CONN_SHAKES steps of handshakes per loop iteration. Borrows;
+	 * NULL: no limit. */
 	struct pool_share *shakes;
 	/* pool_conn_from_fd: fd's stream, whose handshake is done (see
 	 * pool_conn_detach). The connection owns it from here on, also after an

@@ -19,8 +19,8 @@ struct pool_peer_addr {
 	bool is_store;
 };
 
-/* Roles that its certificate may have. What is not a store can be a mount (a
- * node's) or a library (a client's). */
+/* Roles that its certificate may have. A store has that of a node. What is no
+ * store may be a mount (role node) or a library (role client). */
 static inline unsigned int pool_peer_roles(const struct pool_peer_addr *a)
 {
 	return a->is_store ? POOL_ROLE_BIT(POOL_ROLE_NODE) : POOL_ROLES_USERS;
