@@ -6,9 +6,11 @@
  * that none starves.
  *
  * Thread: the loop's. A share does not keep the loop alive or awake: a waiting
- * user must have an event pending (a socket that is still readable). Its
- * prepare handle is active only after units were spent: libkvpool does not let
- * its loop sleep while one is (pool/client/client.c).
+ * user must have an event pending (a socket that is still readable).
+ *
+ * The share's prepare handle is active only while there are units to renew or
+ * users waiting: a loop of libkvpool does not sleep while a prepare handle is
+ * active (pool/client/client.c).
  */
 #ifndef POOL_CONN_SHARE_H
 #define POOL_CONN_SHARE_H
