@@ -240,6 +240,11 @@ static void on_timer(uv_timer_t *t)
 	uint64_t now = uv_now(c->loop);
 
 	if (c->state != CONN_OPEN) {
+		if (c->shaking) {
+			pool_tls_count(c->tls, -ETIMEDOUT);
+			pool_warn_limited("%s: TLS: no end of the handshake "
+					  "in time", c->name);
+		}
 		conn_fail(c, -ETIMEDOUT);
 		return;
 	}

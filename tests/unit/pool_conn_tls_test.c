@@ -392,6 +392,24 @@ static void who_answers_in_plain_text_is_not_spoken_to(void **state)
 	assert_int_equal(0, t.accepts.frames);
 }
 
+static uint64_t handshakes(const char *result)
+{
+	struct pool_metrics *m = pool_metrics_open();
+	char *text, *at, key[64];
+	size_t len;
+	uint64_t n;
+
+	assert_int_equal(0, pool_tls_metrics(t.holder, m));
+	assert_int_equal(0, pool_metrics_print(m, &text, &len));
+	snprintf(key, sizeof(key), "{result=\"%s\"} ", result);
+	at = strstr(text, key);
+	assert_non_null(at);
+	n = strtoull(at + strlen(key), NULL, 10);
+	free(text);
+	pool_metrics_close(m);
+	return n;
+}
+
 static void a_handshake_that_takes_too_long_ends(void **state)
 {
 	int fd;
@@ -402,6 +420,7 @@ static void a_handshake_that_takes_too_long_ends(void **state)
 	assert_int_equal(3, write(fd, "\x16\x03\x01", 3));
 	unit_run_until(&t.loop, t.accepts.closed);
 	assert_int_equal(-ETIMEDOUT, t.accepts.err);
+	assert_true(handshakes("failed") == 1);
 	close(fd);
 }
 
