@@ -550,43 +550,66 @@ static void roles_name(unsigned int roles, char *to, size_t cap)
 					       pool_role_name(i));
 }
 
-/* A trusted CA has signed it. True, and s->peer, if it may be our peer. */
-static bool check_peer(struct pool_tls_stream *s, X509 *cert)
+/* peer is what cert says. */
+static bool check_id(const char *cluster, X509 *cert,
+		     const struct pool_tls_id *peer, unsigned int wanted,
+		     const char *host, char why[POOL_TLS_WHY])
 {
-	const struct pool_tls_id *self = &s->certs->id;
-	const struct pool_tls_id *peer = &s->peer;
-	const char *wrong;
 	char roles[64];
-	int err = pool_tls_id_read(cert, &s->peer, &wrong);
 
-	if (err) {
-		snprintf(s->why, sizeof(s->why), "its certificate: %s",
-			 err == -ENOMEM ? "no memory" : wrong);
+	if (strcmp(peer->cluster, cluster) != 0) {
+		snprintf(why, POOL_TLS_WHY, "%s belongs to cluster %s, "
+			 "and this is %s", peer->name, peer->cluster, cluster);
 		return false;
 	}
-	s->known = true;
-	if (strcmp(peer->cluster, self->cluster) != 0) {
-		snprintf(s->why, sizeof(s->why), "%s belongs to cluster %s, "
-			 "and this is %s", peer->name, peer->cluster,
-			 self->cluster);
-		return false;
-	}
-	if (!(s->roles & POOL_ROLE_BIT(peer->role))) {
-		roles_name(s->roles, roles, sizeof(roles));
-		snprintf(s->why, sizeof(s->why), "%s has the certificate of a "
+	if (!(wanted & POOL_ROLE_BIT(peer->role))) {
+		roles_name(wanted, roles, sizeof(roles));
+		snprintf(why, POOL_TLS_WHY, "%s has the certificate of a "
 			 "%s; accepted here: %s", peer->name,
 			 pool_role_name(peer->role), roles);
 		return false;
 	}
 	/* A client's address is what the master has seen. */
-	if (s->host && peer->role != POOL_ROLE_CLIENT &&
-	    !pool_tls_has_host(cert, s->host)) {
-		snprintf(s->why, sizeof(s->why), "the certificate of %s is not "
+	if (host && peer->role != POOL_ROLE_CLIENT &&
+	    !pool_tls_has_host(cert, host)) {
+		snprintf(why, POOL_TLS_WHY, "the certificate of %s is not "
 			 "for host %s: issue one with --host %s", peer->name,
-			 s->host, s->host);
+			 host, host);
 		return false;
 	}
 	return true;
+}
+
+static bool read_id(X509 *cert, struct pool_tls_id *ret, char why[POOL_TLS_WHY])
+{
+	const char *wrong;
+	int err = pool_tls_id_read(cert, ret, &wrong);
+
+	if (err)
+		snprintf(why, POOL_TLS_WHY, "its certificate: %s",
+			 err == -ENOMEM ? "no memory" : wrong);
+	return !err;
+}
+
+bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
+		      const char *host, char why[POOL_TLS_WHY])
+{
+	struct pool_tls_id peer;
+	bool ok;
+
+	if (!read_id(cert, &peer, why))
+		return false;
+	ok = check_id(t->cluster, cert, &peer, roles, host, why);
+	pool_tls_id_fini(&peer);
+	return ok;
+}
+
+/* A trusted CA has signed it. True, and s->peer, if it may be our peer. */
+static bool check_peer(struct pool_tls_stream *s, X509 *cert)
+{
+	s->known = read_id(cert, &s->peer, s->why);
+	return s->known && check_id(s->certs->id.cluster, cert, &s->peer,
+				    s->roles, s->host, s->why);
 }
 
 /* What a certificate is called, for logs, although nobody vouches for it. */
@@ -680,11 +703,27 @@ void pool_tls_free(struct pool_tls_stream *s)
 	free(s);
 }
 
+/* The last error of OpenSSL, in other words where its own do not say what to
+ * do. */
+static const char *reason_of_failure(void)
+{
+	unsigned long err = ERR_peek_last_error();
+	const char *reason = ERR_reason_error_string(err);
+
+	switch (ERR_GET_REASON(err)) {
+	case SSL_R_HTTP_REQUEST:
+	case SSL_R_WRONG_VERSION_NUMBER:
+		return "the peer does not speak TLS (--tls-dir)";
+	case SSL_R_UNSUPPORTED_PROTOCOL:
+		return "the peer's protocol is older than TLS 1.3";
+	}
+	return reason ? reason : "the peer does not speak TLS (--tls-dir)";
+}
+
 /* A call of OpenSSL returned r <= 0: as -errno. 0: the peer has closed. */
 static int failure(struct pool_tls_stream *s, int r)
 {
 	int saved = errno;
-	const char *reason;
 
 	switch (SSL_get_error(s->ssl, r)) {
 	case SSL_ERROR_WANT_READ:
@@ -694,10 +733,8 @@ static int failure(struct pool_tls_stream *s, int r)
 	case SSL_ERROR_SYSCALL:
 		return saved ? -saved : -ECONNRESET;
 	}
-	reason = ERR_reason_error_string(ERR_peek_last_error());
 	if (!s->why[0])
-		snprintf(s->why, sizeof(s->why), "%s",
-			 reason ? reason : "the peer does not speak TLS");
+		snprintf(s->why, sizeof(s->why), "%s", reason_of_failure());
 	ERR_clear_error();
 	return -EPROTO;
 }

@@ -65,6 +65,12 @@ int64_t pool_tls_expires_s(struct pool_tls *t);
 const char *pool_tls_cluster(const struct pool_tls *t);
 enum pool_role pool_tls_role(const struct pool_tls *t);
 
+/* For a library that makes the handshake itself, with the files of the
+ * directory: a trusted CA has signed cert; may its holder be our peer? roles,
+ * host: as in struct pool_tls_want. False: not, and why. */
+bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
+		      const char *host, char why[POOL_TLS_WHY]);
+
 /* A handshake has ended with err. For the counters. */
 void pool_tls_count(struct pool_tls *t, int err);
 /* The counters, and when our certificate expires; 0 or -ENOMEM. */
