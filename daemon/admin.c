@@ -23,6 +23,7 @@
 #include "daemon/admin_guard.h"
 #include "daemon/admin_http.h"
 #include "daemon/admin_socket.h"
+#include "daemon/admin_tls.h"
 #include "pool/base/list.h"
 #include "pool/base/log.h"
 #include "pool/conn/conn.h"
@@ -30,14 +31,18 @@
 #define OTHER_USER                                                     \
 	"not from this user; accepted: the daemon's own, root, and users " \
 	"named by --allow-user"
+#define OTHER_ROLE                                                     \
+	"not with this certificate; accepted: one of role admin "      \
+	"(kvpool certs issue --role admin)"
 
 struct daemon_admin {
 	struct daemon_admin_opts opts;
 	struct admin_http *tcp, *unix_http; /* owns; the latter may be NULL */
-	int fd;		  /* tcp's listening socket */
+	struct admin_tls *front; /* owns; TLS in front of tcp, or NULL */
+	int fd;		  /* the TCP socket that listens; tcp's or front's */
 	uint16_t port;
 	struct pool_listener *local; /* owns; the Unix socket, or NULL */
-	struct pool_counter refused; /* by Host, Origin or user */
+	struct pool_counter refused; /* by Host, Origin, user or role */
 	struct pool_counter crowded, slow; /* connections that were closed */
 	struct pool_counter waited; /* requests, for another turn */
 	unsigned int open_servers; /* while closing */
@@ -287,6 +292,32 @@ static int socket_of(struct MHD_Connection *conn)
 	return info ? info->connect_fd : -1;
 }
 
+static bool is_tls(const struct daemon_admin *a, struct MHD_Connection *conn)
+{
+	return a->front && !is_local(conn);
+}
+
+/* What the certificate of a TLS connection says. NULL: it is not known. */
+static const struct pool_tls_id *id_of(const struct daemon_admin *a,
+				       struct MHD_Connection *conn)
+{
+	const struct admin_tls_peer *peer =
+		admin_tls_peer(a->front, socket_of(conn));
+
+	return peer ? peer->id : NULL;
+}
+
+static int tcp_socket_of(const struct daemon_admin *a,
+			 struct MHD_Connection *conn)
+{
+	const struct admin_tls_peer *peer;
+
+	if (!a->front)
+		return socket_of(conn);
+	peer = admin_tls_peer(a->front, socket_of(conn));
+	return peer ? peer->fd : -1;
+}
+
 static const char *header(struct MHD_Connection *conn, const char *name)
 {
 	return MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
@@ -301,7 +332,8 @@ static bool host_is_ours(struct daemon_admin *a, struct MHD_Connection *conn)
 
 	if (!host || is_local(conn))
 		return true;
-	if (getsockname(socket_of(conn), (struct sockaddr *)&own, &len))
+	if (getsockname(tcp_socket_of(a, conn), (struct sockaddr *)&own,
+			&len))
 		return false;
 	return admin_host_is_ours(host, (struct sockaddr *)&own,
 				  a->opts.listen.host, a->opts.names);
@@ -322,7 +354,7 @@ static enum MHD_Result refuse_host(struct daemon_admin *a,
 
 /* Loopback can be reached by any local user, so the peer's user is checked.
  * (That of the Unix socket is trusted.) */
-static bool user_may(struct daemon_admin *a, struct MHD_Connection *conn)
+static bool user_may(const struct daemon_admin *a, struct MHD_Connection *conn)
 {
 	uid_t uid;
 
@@ -330,22 +362,54 @@ static bool user_may(struct daemon_admin *a, struct MHD_Connection *conn)
 	       pool_trust_peer(a->opts.trust, socket_of(conn), &uid) == 0;
 }
 
-/* TCP has no authentication. So changes are accepted from this machine only,
- * and not from a browser on it that a web page controls. NULL, or why not. */
-static const char *post_refused(struct daemon_admin *a,
+/* NULL, or why a TLS peer may not see the page. */
+static const char *role_refused(const struct daemon_admin *a,
+				const struct daemon_admin_page *page,
+				struct MHD_Connection *conn)
+{
+	const struct pool_tls_id *id = id_of(a, conn);
+
+	if (!id || (page->admin && id->role != POOL_ROLE_ADMIN))
+		return OTHER_ROLE;
+	if (page->names && id->ndirs > 0)
+		return "not with a certificate that is limited to directories; "
+		       "accepted: one without a limit, because this page shows "
+		       "names of the whole pool";
+	return NULL;
+}
+
+/* NULL, or why the page is not shown. */
+static const char *get_refused(const struct daemon_admin *a,
+			       const struct daemon_admin_page *page,
+			       struct MHD_Connection *conn)
+{
+	if (is_tls(a, conn))
+		return role_refused(a, page, conn);
+	return page->names && !user_may(a, conn) ? OTHER_USER : NULL;
+}
+
+/* Plain TCP has no authentication. So changes are accepted from this machine
+ * only, and not from a browser on it that a web page controls. NULL, or why
+ * not. */
+static const char *post_refused(const struct daemon_admin *a,
 				const struct daemon_admin_page *page,
 				struct MHD_Connection *conn)
 {
 	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
 		conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-	const char *origin = header(conn, "Origin"), *host;
+	const char *origin = header(conn, "Origin");
+	const char *host = header(conn, "Host");
+	const struct pool_tls_id *id;
 
-	host = header(conn, "Host");
 	if (origin && (!host || !admin_origin_is(origin, host)))
 		return "not from a web page of another origin; accepted: no "
 		       "Origin, or this address's own";
 	if (is_local(conn))
 		return NULL;
+	if (a->front) {
+		id = id_of(a, conn);
+		return id && id->role == POOL_ROLE_ADMIN ? NULL : OTHER_ROLE;
+	}
 	if (!user_may(a, conn))
 		return OTHER_USER;
 	if ((page->post_insecure && a->opts.insecure) ||
@@ -371,6 +435,7 @@ static enum MHD_Result route(struct daemon_admin *a,
 			     struct MHD_Connection *conn, const char *path)
 {
 	const struct daemon_admin_page *p = find_page(a, path);
+	const char *refused;
 
 	if (strcmp(path, "/healthz") == 0)
 		return reply_text(conn, 200, "ok\n");
@@ -382,9 +447,9 @@ static enum MHD_Result route(struct daemon_admin *a,
 		return reply_contents(a, conn);
 	if (!p)
 		return reply_text(conn, 404, "no such page; / lists them\n");
-	if (p->names && !user_may(a, conn))
-		return refuse(a, conn, OTHER_USER);
-	return reply_page(a, p->fn, p->params, conn);
+	refused = get_refused(a, p, conn);
+	return refused ? refuse(a, conn, refused) :
+			 reply_page(a, p->fn, p->params, conn);
 }
 
 static enum MHD_Result route_post(struct daemon_admin *a,
@@ -437,12 +502,12 @@ static void on_local(void *arg, int fd)
 	admin_http_add(a->unix_http, fd, (struct sockaddr *)&un, sizeof(un));
 }
 
-static int open_http(struct daemon_admin *a, int listen_fd,
+static int open_http(struct daemon_admin *a, int listen_fd, bool paced,
 		     struct admin_http **ret_http)
 {
 	struct admin_http_opts o = { .loop = a->opts.loop,
 				     .listen_fd = listen_fd,
-				     .paced = listen_fd >= 0,
+				     .paced = paced,
 				     .exchange_ms = a->opts.exchange_ms,
 				     .trust = a->opts.trust,
 				     .answer = answer,
@@ -465,7 +530,7 @@ void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
 		return;
 	err = admin_socket_path(run_dir, (struct sockaddr *)&tcp, path,
 				sizeof(path));
-	err = err ? err : open_http(a, -1, &a->unix_http);
+	err = err ? err : open_http(a, -1, false, &a->unix_http);
 	fd = err ? err : admin_socket_listen(path);
 	if (fd >= 0)
 		err = pool_listener_from_fd(a->opts.loop, fd, path, on_local, a,
@@ -480,6 +545,43 @@ void daemon_admin_open_local(struct daemon_admin *a, const char *run_dir)
 
 /* ---- opening ---- */
 
+static void on_handed(void *arg, int fd, const struct sockaddr *from,
+		      socklen_t len)
+{
+	struct daemon_admin *a = arg;
+
+	admin_http_add(a->tcp, fd, from, len);
+}
+
+static void on_unused_closed(void *arg)
+{
+	(void)arg;
+}
+
+/* Takes over fd. */
+static int open_tls(struct daemon_admin *a, int fd)
+{
+	struct admin_tls_opts o = { .loop = a->opts.loop,
+				    .tls = a->opts.tls,
+				    .listen_fd = fd,
+				    .trust = a->opts.trust,
+				    .handed = on_handed,
+				    .arg = a,
+				    .shake_ms = a->opts.shake_ms,
+				    .crowded = &a->crowded,
+				    .slow = &a->slow };
+	int err = open_http(a, -1, true, &a->tcp);
+
+	if (err) {
+		close(fd);
+		return err;
+	}
+	err = admin_tls_open(&o, &a->front);
+	if (err)
+		admin_http_close(a->tcp, on_unused_closed, NULL);
+	return err;
+}
+
 static int start(struct daemon_admin *a)
 {
 	int err, fd = a->opts.listen_fd > 0 ?
@@ -490,7 +592,7 @@ static int start(struct daemon_admin *a)
 		return fd;
 	a->fd = fd;
 	a->port = pool_fd_port(fd);
-	err = open_http(a, fd, &a->tcp);
+	err = a->opts.tls ? open_tls(a, fd) : open_http(a, fd, true, &a->tcp);
 	if (err)
 		pool_error("admin address: the HTTP server did not start: %s",
 			   strerror(-err));
@@ -508,7 +610,7 @@ int daemon_admin_open(const struct daemon_admin_opts *opts,
 	a->opts = *opts;
 	(void)pool_metrics_counter(
 		opts->metrics, &a->refused, "kvpool_admin_refused_total", NULL,
-		"HTTP requests refused for their Host, Origin or user.");
+		"HTTP requests refused for their Host, Origin, user or role.");
 	(void)pool_metrics_counter(
 		opts->metrics, &a->crowded, "kvpool_admin_crowded_total", NULL,
 		"HTTP connections closed: too many from one address.");
@@ -559,8 +661,9 @@ void daemon_admin_close(struct daemon_admin *a, void (*closed)(void *arg),
 {
 	a->closed = closed;
 	a->closed_arg = arg;
-	a->open_servers = 2;
+	a->open_servers = 3;
 	pool_listener_close(a->local);
+	admin_tls_close(a->front, on_http_closed, a);
 	admin_http_close(a->unix_http, on_http_closed, a);
 	admin_http_close(a->tcp, on_http_closed, a);
 }

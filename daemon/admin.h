@@ -10,6 +10,11 @@
  * answered with 403, too (daemon/admin_guard.h). An unknown page is answered
  * with 404, another method with 405. Request bodies are ignored.
  *
+ * With opts.tls the port speaks TLS only, and peers need a certificate of the
+ * pool (daemon/admin_tls.h). Then its role counts, not the peer's machine and
+ * user: any role may GET, only an admin may POST and see the pages of faults. A
+ * certificate that is limited to directories does not show the pages of names.
+ *
  * The same pages are served on a Unix socket (daemon/admin_socket.h), to root
  * and this process's user only; Host and address are not checked there.
  *
@@ -55,6 +60,7 @@ struct daemon_admin_page {
 	/* The page shows names, even in directories that the local user may not
 	 * list: on loopback it is served only to users who may POST. */
 	bool names;
+	bool admin; /* with TLS, GET is for admins only, too */
 };
 
 struct daemon_admin_opts {
@@ -69,7 +75,9 @@ struct daemon_admin_opts {
 	bool insecure; /* --insecure */
 	/* Local users who may POST, and see names. Borrows; NULL: all. */
 	struct pool_trust *trust;
+	struct pool_tls *tls; /* borrows; NULL: plain HTTP */
 	uint64_t exchange_ms; /* 0: ADMIN_HTTP_EXCHANGE_MS */
+	uint64_t shake_ms; /* 0: ADMIN_TLS_SHAKE_MS */
 	const char *names; /* --admin-name: more host names; borrows, or NULL */
 	/* The text of a 503 of /readyz, without a newline; NULL: "not
 	 * ready". */

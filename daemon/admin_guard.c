@@ -26,6 +26,26 @@ bool admin_is_loopback(const struct sockaddr *sa)
 	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
+bool admin_same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+	const struct sockaddr_in
+		*a4 = (const struct sockaddr_in *)(const void *)a,
+		*b4 = (const struct sockaddr_in *)(const void *)b;
+	const struct sockaddr_in6 *a6 =
+		(const struct sockaddr_in6 *)(const void *)a;
+	const struct sockaddr_in6 *b6 =
+		(const struct sockaddr_in6 *)(const void *)b;
+
+	if (admin_is_loopback(a) || admin_is_loopback(b))
+		return admin_is_loopback(a) && admin_is_loopback(b);
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
+	return a->sa_family == AF_INET6 &&
+	       IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr);
+}
+
 static bool is_name(const char *word, size_t len)
 {
 	if (len == 0 || len > POOL_HOST_MAX)

@@ -28,7 +28,7 @@
 #define HEADER_MAX ((size_t)16384) /* bytes per connection for the header */
 #define IDLE_S 15u
 #define TURN_NS 5000000u /* of answers in one turn */
-#define REST 7u
+#define REST 7u /* times as long as the work */
 #define REST_MS_MAX 1000u
 /* After EMFILE, MHD accepts again only in a later MHD_run: one must come, even
  * if nothing happens on the open connections. */
@@ -59,26 +59,6 @@ struct admin_http {
 
 /* ---- connections and their limits ---- */
 
-static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
-{
-	const struct sockaddr_in
-		*a4 = (const struct sockaddr_in *)(const void *)a,
-		*b4 = (const struct sockaddr_in *)(const void *)b;
-	const struct sockaddr_in6 *a6 =
-		(const struct sockaddr_in6 *)(const void *)a;
-	const struct sockaddr_in6 *b6 =
-		(const struct sockaddr_in6 *)(const void *)b;
-
-	if (admin_is_loopback(a) || admin_is_loopback(b))
-		return admin_is_loopback(a) && admin_is_loopback(b);
-	if (a->sa_family != b->sa_family)
-		return false;
-	if (a->sa_family == AF_INET)
-		return a4->sin_addr.s_addr == b4->sin_addr.s_addr;
-	return a->sa_family == AF_INET6 &&
-	       IN6_ARE_ADDR_EQUAL(&a6->sin6_addr, &b6->sin6_addr);
-}
-
 static bool is_trusted(const struct admin_http *h, const struct visitor *v)
 {
 	uid_t uid;
@@ -97,8 +77,8 @@ static bool is_crowded(struct admin_http *h, const struct visitor *v)
 		const struct visitor *other =
 			pool_list_entry(it, struct visitor, link);
 
-		n += same_address((const struct sockaddr *)&other->from,
-				  (const struct sockaddr *)&v->from);
+		n += admin_same_address((const struct sockaddr *)&other->from,
+					(const struct sockaddr *)&v->from);
 	}
 	return n >= ADMIN_HTTP_ADDRESS_MAX && !is_trusted(h, v);
 }
@@ -127,7 +107,7 @@ static struct visitor *on_arrival(struct admin_http *h,
 	       from->client_addr->sa_family == AF_INET ?
 		       sizeof(struct sockaddr_in) :
 		       sizeof(sa_family_t));
-	if (v->from.ss_family != AF_UNIX && is_crowded(h, v)) {
+	if (h->opts.listen_fd >= 0 && is_crowded(h, v)) {
 		pool_count(h->opts.crowded);
 		shutdown(v->fd, SHUT_RDWR);
 		return v;
@@ -300,20 +280,26 @@ static void on_rested(uv_timer_t *timer)
 	wait_for_events(pool_container_of(timer, struct admin_http, timer));
 }
 
+uint64_t admin_http_rest_ms(uint64_t worked_ns)
+{
+	uint64_t ms = worked_ns * REST / 1000000 + 1;
+
+	return ms < REST_MS_MAX ? ms : REST_MS_MAX;
+}
+
 static void run(struct admin_http *h)
 {
-	uint64_t start_ns = pool_now_ns(), rest;
+	uint64_t start_ns = pool_now_ns();
 
 	take_turn(h);
 	if (!h->opts.paced) {
 		wait_for_events(h);
 		return;
 	}
-	rest = (pool_now_ns() - start_ns) * REST / 1000000 + 1;
 	uv_poll_stop(&h->poll);
 	uv_update_time(h->opts.loop); /* timers count from it */
 	uv_timer_start(&h->timer, on_rested,
-		       rest < REST_MS_MAX ? rest : REST_MS_MAX, 0);
+		       admin_http_rest_ms(pool_now_ns() - start_ns), 0);
 }
 
 void admin_http_add(struct admin_http *h, int fd, const struct sockaddr *from,
@@ -321,7 +307,8 @@ void admin_http_add(struct admin_http *h, int fd, const struct sockaddr *from,
 {
 	/* MHD takes over fd, also on an error. */
 	(void)MHD_add_connection(h->mhd, fd, from, len);
-	run(h);
+	if (uv_is_active((uv_handle_t *)&h->poll)) /* not at rest */
+		run(h);
 }
 
 /* ---- opening and closing ---- */

@@ -10,8 +10,8 @@
  *        &delay=DURATION                 with kind=delay
  *        &nth=N | &probability=P         which messages (default: all)
  *
- * Without --allow-faults the answer is 403. POST is accepted from loopback only
- * (daemon/admin.h).
+ * Without --allow-faults the answer is 403. POST is accepted from loopback
+ * only; with TLS, GET and POST are for admins only (daemon/admin.h).
  *
  * Thread: loop; daemon_faults_allow: main, before the first connection.
  */

@@ -79,8 +79,8 @@ static struct daemon_option options[] = {
 	  .arg = "HOST:PORT",
 	  .help = "HTTP: status, metrics and the API of kvpool. Draining a "
 		  "node\n"
-		  "is accepted from this machine only, unless --insecure is\n"
-		  "given.",
+		  "is accepted from this machine only, unless --tls-dir or\n"
+		  "--insecure is given.",
 	  .default_port = 7071 },
 	{ .name = "run-dir",
 	  .type = OPT_STRING,
@@ -204,6 +204,9 @@ static json_t *status_page(void *arg, const struct daemon_admin_query *q,
 	/* The program's fields first, then the master's. */
 	json = json_pack("{s:s, s:s, s:i}", "role", "master", "version",
 			 kvpool_version(), "pid", (int)getpid());
+	if (json)
+		json_object_set_new(json, "links",
+				    daemon_links_json(&p->base.tls));
 	if (json && p->ha)
 		json_object_set_new(json, "election", master_ha_json(p->ha));
 	if (!figures || !json || json_object_update(json, figures)) {
@@ -273,6 +276,7 @@ static const struct daemon_admin_page pages[] = {
 	  .names = true },
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
+	  .admin = true,
 	  .post = daemon_faults_post,
 	  .post_params = DAEMON_FAULTS_POST_PARAMS },
 	{ .path = "/api/drain",
@@ -397,6 +401,7 @@ static int start_admin(struct program *p)
 		.ready = is_ready,
 		.insecure = conf.insecure,
 		.trust = conf.insecure ? NULL : &conf.trust,
+		.tls = p->base.tls.tls,
 		.names = conf.admin_name,
 		.why_not = why_not_ready,
 	};
@@ -425,6 +430,7 @@ static int run(void)
 	    pool_trust_metrics(&conf.trust, p.base.metrics) ||
 	    daemon_tls_open(&p.base.tls, conf.tls_dir, POOL_ROLE_MASTER,
 			    &p.base.loop, p.base.metrics) ||
+	    daemon_links_show(&p.base.tls, conf.insecure, p.base.metrics) ||
 	    POOL_TURNS_REGISTER(p.base.metrics, &p.base.turns,
 				"kvpool_master_loop_turn") ||
 	    (conf.allow_faults && daemon_faults_allow(p.base.metrics)))
@@ -487,7 +493,8 @@ static int check_options(void)
 		listen, conf.insecure || conf.tls_dir, stderr);
 
 	if (!rc)
-		rc = daemon_option_check_listen(admin, conf.insecure, stderr);
+		rc = daemon_option_check_listen(
+			admin, conf.insecure || conf.tls_dir, stderr);
 	if (!rc)
 		rc = daemon_option_users(
 			daemon_option_find(options, "allow-user"), &conf.trust,

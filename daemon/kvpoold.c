@@ -413,6 +413,7 @@ static int start_admin(struct node_program *p)
 		.ready = is_ready,
 		.insecure = p->conf->insecure,
 		.trust = trust_of(p),
+		.tls = p->base.tls.tls,
 		.names = p->conf->admin_name,
 	};
 
@@ -507,6 +508,9 @@ static int start(struct node_program *p)
 		rc = daemon_tls_open(&p->base.tls, p->conf->tls_dir,
 				     POOL_ROLE_NODE, &p->base.loop,
 				     p->base.metrics);
+	if (!rc)
+		rc = daemon_links_show(&p->base.tls, p->conf->insecure,
+				       p->base.metrics);
 	if (!rc && p->conf->allow_faults)
 		rc = daemon_faults_allow(p->base.metrics);
 	if (!rc && p->conf->takeover)

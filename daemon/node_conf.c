@@ -310,7 +310,7 @@ static int check_options(void)
 	if (daemon_option_check_listen(daemon_option_find(options, "listen"),
 				       conf.insecure || conf.tls_dir, stderr) ||
 	    daemon_option_check_listen(daemon_option_find(options, "admin"),
-				       conf.insecure, stderr) ||
+				       conf.insecure || conf.tls_dir, stderr) ||
 	    check_master_options() || check_transport() ||
 	    daemon_option_users(daemon_option_find(options, "allow-user"),
 				&conf.trust, stderr) ||

@@ -19,6 +19,7 @@ json_t *daemon_node_status_json(void *arg)
 						 "[%s]:%u" : "%s:%u",
 					 p->conf->admin.host,
 					 daemon_admin_port(p->admin)));
+	json_object_set_new(j, "links", daemon_links_json(&p->base.tls));
 	if (p->mount)
 		json_object_set_new(j, "mount", json_string(p->mount));
 	if (p->master)
@@ -126,6 +127,7 @@ const struct daemon_admin_page daemon_node_pages[] = {
 	  .names = true },
 	{ .path = "/api/faults",
 	  .fn = daemon_faults_get,
+	  .admin = true,
 	  .post = daemon_faults_post,
 	  .post_params = DAEMON_FAULTS_POST_PARAMS },
 	{ .path = "/api/drain",

@@ -4,6 +4,8 @@
 
 #include "pool/base/log.h"
 
+#define DAY_S 86400
+
 void daemon_tls_check(struct daemon_tls *t)
 {
 	pool_tls_check(t->tls);
@@ -44,6 +46,57 @@ int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 	uv_unref((uv_handle_t *)&t->timer);
 	return uv_timer_start(&t->timer, on_timer, POOL_TLS_CHECK_MS,
 			      POOL_TLS_CHECK_MS);
+}
+
+static const char *const links_names[LINKS_KINDS] = { "tls", "users",
+						      "insecure" };
+
+static void log_links(const struct daemon_tls *t)
+{
+	if (t->links == LINKS_TLS)
+		pool_info("links: TLS 1.3; certificate of a %s of cluster %s, "
+			  "for %lld more days",
+			  pool_role_name(pool_tls_role(t->tls)),
+			  pool_tls_cluster(t->tls),
+			  (long long)(pool_tls_expires_s(t->tls) / DAY_S));
+	else if (t->links == LINKS_USERS)
+		pool_info("links: on loopback, for trusted local users "
+			  "(--tls-dir allows other addresses)");
+	else
+		pool_warn("links: not protected (--insecure): whoever reaches "
+			  "the ports can read and change the pool");
+}
+
+int daemon_links_show(struct daemon_tls *t, bool insecure,
+		      struct pool_metrics *metrics)
+{
+	/* The registry borrows them. */
+	static const char *const labels[LINKS_KINDS] = { "how=\"tls\"",
+							 "how=\"users\"",
+							 "how=\"insecure\"" };
+	int err = 0;
+
+	t->links = t->tls ? LINKS_TLS : insecure ? LINKS_INSECURE : LINKS_USERS;
+	log_links(t);
+	for (unsigned int i = 0; i < LINKS_KINDS && !err; i++) {
+		pool_gauge_set(&t->links_are[i], i == t->links);
+		err = pool_metrics_gauge(
+			metrics, &t->links_are[i], "kvpool_links_protected",
+			labels[i],
+			"1: how links are protected: by tls, by the check of "
+			"local users, or not at all (insecure).");
+	}
+	return err;
+}
+
+json_t *daemon_links_json(const struct daemon_tls *t)
+{
+	if (t->links != LINKS_TLS)
+		return json_pack("{s:s}", "protected", links_names[t->links]);
+	return json_pack("{s:s, s:s, s:s, s:I}", "protected", "tls", "cluster",
+			 pool_tls_cluster(t->tls), "role",
+			 pool_role_name(pool_tls_role(t->tls)), "expires_days",
+			 (json_int_t)(pool_tls_expires_s(t->tls) / DAY_S));
 }
 
 void daemon_tls_stop(struct daemon_tls *t)
