@@ -41,6 +41,18 @@ int cmd_replay(int argc, char **argv) __attribute__((weak));
 	"The daemon to ask. Default: the node at " CMD_NODE_ADMIN ",\n" \
 	"else the master at " CMD_MASTER_ADMIN "."
 
+/* The option --tls-dir of each subcommand that asks a daemon: with it, requests
+ * by TCP use TLS, and only a master or node of the certificate's own cluster is
+ * believed. */
+extern const char *cmd_tls_dir;
+#define CMD_TLS_OPTION                                                        \
+	{ .name = "tls-dir",                                                  \
+	  .type = OPT_STRING,                                                 \
+	  .value = &cmd_tls_dir,                                              \
+	  .arg = "DIR",                                                       \
+	  .help = "Directory with ca.crt, tls.crt and tls.key, for a pool\n" \
+		  "whose daemons have --tls-dir." }
+
 /*
  * GET http://HOST:PORT<page>; *ret_json: the answer (a new reference). admin:
  * the address of --admin; host "": none was given, so the defaults are tried in

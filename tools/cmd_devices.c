@@ -111,6 +111,7 @@ int cmd_devices(int argc, char **argv)
 		{ .name = "admin", .type = OPT_HOSTPORT, .value = &admin,
 		  .arg = "HOST:PORT", .help = "The node to ask.",
 		  .default_port = 7073 },
+		CMD_TLS_OPTION,
 		{ .name = "json", .type = OPT_FLAG, .value = &as_json,
 		  .help = "Print JSON." },
 		{ .name = NULL },

@@ -209,6 +209,7 @@ int cmd_drain(int argc, char **argv)
 		{ .name = "admin", .type = OPT_HOSTPORT, .value = &d.master,
 		  .arg = "HOST:PORT", .default_port = 7071,
 		  .help = "The master's admin address." },
+		CMD_TLS_OPTION,
 		/* no_env: KVPOOL_MASTER is kvpoold's option, another
 		 * address. */
 		{ .name = "master", .type = OPT_HOSTPORT, .value = &d.master,

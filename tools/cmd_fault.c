@@ -92,6 +92,7 @@ int cmd_fault(int argc, char **argv)
 		{ .name = "admin", .type = OPT_HOSTPORT, .value = &o.admin,
 		  .arg = "HOST:PORT", .help = CMD_ADMIN_HELP,
 		  .default_port = 7073 },
+		CMD_TLS_OPTION,
 		{ .name = "peer", .type = OPT_STRING, .value = &o.peer,
 		  .arg = "HOST[:PORT]",
 		  .help = "Only connections with this host; default: all." },

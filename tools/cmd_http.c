@@ -6,8 +6,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <openssl/ssl.h>
+
 #include "daemon/admin_socket.h"
 #include "daemon/run_dir.h"
+#include "pool/tls/tls.h"
 #include "tools/cmd.h"
 
 #define ANSWER_MAX ((size_t)64 << 20)
@@ -15,12 +18,21 @@
 #define TIMEOUT_MS 30000L
 #define OBJECTS_LIMIT 1000
 
+#define DAEMONS \
+	(POOL_ROLE_BIT(POOL_ROLE_MASTER) | POOL_ROLE_BIT(POOL_ROLE_NODE))
+
 struct answer {
 	char *text;
 	size_t len;
 	bool too_long;
 	long status;
+	const char *host; /* borrows: of the daemon */
+	char why[POOL_TLS_WHY];	      /* its certificate was refused; or "" */
+	char curl[CURL_ERROR_SIZE]; /* what libcurl says; or "" */
 };
+
+const char *cmd_tls_dir;
+static struct pool_tls *tls; /* of cmd_tls_dir, once it is needed */
 
 static size_t on_data(char *data, size_t size, size_t n, void *arg)
 {
@@ -42,18 +54,93 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 	return n;
 }
 
+/* ---- TLS ---- */
+
+/* 0 or -errno, printed. */
+static int open_tls(void)
+{
+	char why[POOL_TLS_WHY];
+	int err = 0;
+
+	if (cmd_tls_dir && !tls)
+		err = pool_tls_open(cmd_tls_dir, &tls, why);
+	if (err)
+		fprintf(stderr, "kvpool: --tls-dir: %s\n", why);
+	return err;
+}
+
+/* Instead of OpenSSL's own verification: that, and is it the daemon of our pool
+ * that was asked? */
+static int verify(X509_STORE_CTX *x, void *arg)
+{
+	struct answer *a = arg;
+
+	if (X509_verify_cert(x) != 1) {
+		snprintf(a->why, sizeof(a->why), "its certificate is not "
+			 "valid: %s",
+			 X509_verify_cert_error_string(
+				 X509_STORE_CTX_get_error(x)));
+		return 0;
+	}
+	if (pool_tls_accepts(tls, X509_STORE_CTX_get0_cert(x), DAEMONS, a->host,
+			     a->why))
+		return 1;
+	X509_STORE_CTX_set_error(x, X509_V_ERR_APPLICATION_VERIFICATION);
+	return 0;
+}
+
+static CURLcode on_ssl(CURL *curl, void *ssl_ctx, void *arg)
+{
+	(void)curl;
+	SSL_CTX_set_cert_verify_callback(ssl_ctx, verify, arg);
+	return CURLE_OK;
+}
+
+static CURLcode set_file(CURL *curl, CURLoption option, const char *name)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", cmd_tls_dir, name);
+	return curl_easy_setopt(curl, option, path);
+}
+
+static CURLcode set_tls(CURL *curl, struct answer *a)
+{
+	CURLcode rc = set_file(curl, CURLOPT_CAINFO, POOL_TLS_CA);
+
+	if (rc == CURLE_OK)
+		rc = set_file(curl, CURLOPT_SSLCERT, POOL_TLS_CERT);
+	if (rc == CURLE_OK)
+		rc = set_file(curl, CURLOPT_SSLKEY, POOL_TLS_KEY);
+	if (rc == CURLE_OK)
+		rc = curl_easy_setopt(curl, CURLOPT_CAPATH, NULL);
+	if (rc == CURLE_OK)
+		rc = curl_easy_setopt(curl, CURLOPT_SSLVERSION,
+				      (long)CURL_SSLVERSION_TLSv1_3);
+	if (rc == CURLE_OK)
+		rc = curl_easy_setopt(curl, CURLOPT_SSL_CTX_FUNCTION, on_ssl);
+	if (rc == CURLE_OK)
+		rc = curl_easy_setopt(curl, CURLOPT_SSL_CTX_DATA, a);
+	return rc;
+}
+
+/* ---- one request ---- */
+
 /* local: the path of a Unix socket to connect to, or NULL. */
 static CURLcode fetch(const char *url, const char *local, bool post,
 		      struct answer *a)
 {
+	bool secure = tls && !local;
 	CURL *curl = curl_easy_init();
 	struct curl_slist *headers;
-	CURLcode rc;
+	CURLcode rc = CURLE_OK;
 
 	if (!curl)
 		return CURLE_OUT_OF_MEMORY;
 	curl_easy_setopt(curl, CURLOPT_URL, url);
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR,
+			 secure ? "https" : "http");
+	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, a->curl);
 	curl_easy_setopt(curl, CURLOPT_PROXY, "");
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
@@ -68,7 +155,10 @@ static CURLcode fetch(const char *url, const char *local, bool post,
 	 * user's choice, so any name may pass. */
 	headers = curl_slist_append(NULL, "Host: localhost");
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-	rc = curl_easy_perform(curl);
+	if (secure)
+		rc = set_tls(curl, a);
+	if (rc == CURLE_OK)
+		rc = curl_easy_perform(curl);
 	if (rc == CURLE_OK)
 		curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &a->status);
 	curl_easy_cleanup(curl);
@@ -88,12 +178,41 @@ static int print_refusal(const char *url, const struct answer *a)
 	return a->status == 404 ? -ENOENT : -EREMOTEIO;
 }
 
-/* Is the peer no HTTP server? For example, it is the port for nodes. */
-static bool no_http(CURLcode rc)
+/* What to do about it; "": nothing is known. */
+static const char *remedy(CURLcode rc, const struct answer *a)
 {
-	return rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
-	       rc == CURLE_UNSUPPORTED_PROTOCOL ||
-	       rc == CURLE_WEIRD_SERVER_REPLY;
+	switch (rc) {
+	case CURLE_GOT_NOTHING: /* no HTTP: the port for nodes, or TLS */
+	case CURLE_UNSUPPORTED_PROTOCOL:
+	case CURLE_WEIRD_SERVER_REPLY:
+	case CURLE_RECV_ERROR:
+		if (tls && strstr(a->curl, "alert"))
+			return ": the daemon does not accept the certificate "
+			       "of --tls-dir; its log says why";
+		return tls ? "" :
+			     ": is this an admin address (by default port "
+			     "7071 of a master, 7073 of a node), and does the "
+			     "pool want a certificate (--tls-dir)?";
+	case CURLE_PEER_FAILED_VERIFICATION:
+		return strstr(a->why, "for host") ?
+			       ", or ask it by a name that its certificate "
+			       "has (--admin)" : "";
+	case CURLE_SSL_CONNECT_ERROR:
+		return ": is this the admin address of a daemon with "
+		       "--tls-dir?";
+	default:
+		return "";
+	}
+}
+
+static void print_failure(const char *url, CURLcode rc, const struct answer *a)
+{
+	fprintf(stderr, "kvpool: %s: %s%s\n", url,
+		a->too_long ? "the answer is too long" :
+		a->why[0]   ? a->why :
+		a->curl[0]  ? a->curl :
+			      curl_easy_strerror(rc),
+		remedy(rc, a));
 }
 
 /* The Unix socket of the daemon at hp, if it runs here and as this user. */
@@ -120,45 +239,51 @@ static bool find_local(const struct pool_hostport *hp, char *buf, size_t cap)
 	return found;
 }
 
+static int write_url(const struct pool_hostport *hp, const char *scheme,
+		     const char *page, char *url, size_t cap)
+{
+	bool v6 = strchr(hp->host, ':') != NULL;
+	int n = snprintf(url, cap, "%s://%s%s%s:%u%s", scheme, v6 ? "[" : "",
+			 hp->host, v6 ? "]" : "", hp->port, page);
+
+	return n < 0 || (size_t)n >= cap ? -ENAMETOOLONG : 0;
+}
+
 /* Uses the Unix socket if a daemon listens on it, else TCP. */
-static CURLcode fetch_from(const struct pool_hostport *hp, const char *url,
-			   bool post, struct answer *a)
+static CURLcode fetch_from(const struct pool_hostport *hp, const char *page,
+			   bool post, char *url, size_t cap, struct answer *a)
 {
 	char local[PATH_MAX];
 	CURLcode rc = CURLE_COULDNT_CONNECT;
 
+	if (write_url(hp, "http", page, url, cap))
+		return CURLE_URL_MALFORMAT;
 	if (find_local(hp, local, sizeof(local)))
 		rc = fetch(url, local, post, a);
-	return rc == CURLE_COULDNT_CONNECT ? fetch(url, NULL, post, a) : rc;
+	if (rc != CURLE_COULDNT_CONNECT)
+		return rc;
+	if (tls && write_url(hp, "https", page, url, cap))
+		return CURLE_URL_MALFORMAT;
+	return fetch(url, NULL, post, a);
 }
 
 /* Prints errors, except -ECONNREFUSED: no daemon listens there. */
 static int get(const struct pool_hostport *hp, const char *page, bool post,
 	       json_t **ret_json)
 {
-	struct answer a = { NULL, 0, false, 0 };
+	struct answer a = { .host = hp->host };
 	char url[8192];
 	CURLcode curl;
 	json_t *json;
-	int n, rc = 0;
+	int rc = open_tls();
 
-	n = snprintf(url, sizeof(url),
-		     strchr(hp->host, ':') ? "http://[%s]:%u%s" :
-					     "http://%s:%u%s",
-		     hp->host, hp->port, page);
-	if (n < 0 || (size_t)n >= sizeof(url))
-		return -ENAMETOOLONG;
-	curl = fetch_from(hp, url, post, &a);
+	if (rc)
+		return rc;
+	curl = fetch_from(hp, page, post, url, sizeof(url), &a);
 	if (curl == CURLE_COULDNT_CONNECT) {
 		rc = -ECONNREFUSED;
 	} else if (curl != CURLE_OK) {
-		fprintf(stderr, "kvpool: %s: %s%s\n", url,
-			a.too_long ? "the answer is too long" :
-				     curl_easy_strerror(curl),
-			no_http(curl) ?
-				": is this an admin address (by default port "
-				"7071 of a master, 7073 of a node)?" :
-				"");
+		print_failure(url, curl, &a);
 		rc = -EREMOTEIO;
 	} else if (a.status != 200) {
 		rc = print_refusal(url, &a);

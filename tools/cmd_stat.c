@@ -157,6 +157,7 @@ int cmd_stat(int argc, char **argv)
 		{ .name = "admin", .type = OPT_HOSTPORT, .value = &admin,
 		  .arg = "HOST:PORT", .help = CMD_ADMIN_HELP,
 		  .default_port = 7073 },
+		CMD_TLS_OPTION,
 		{ .name = "json", .type = OPT_FLAG, .value = &as_json,
 		  .help = "Print JSON." },
 		{ .name = NULL },

@@ -95,6 +95,36 @@ static void print_repair(const json_t *repair, FILE *out)
 	print_no_room(repair, out);
 }
 
+/* ---- how links are protected ---- */
+
+#define EXPIRES_SOON_DAYS 14
+
+static void print_links(const json_t *links, FILE *out)
+{
+	const char *how = text_of(links, "protected");
+
+	if (strcmp(how, "tls") == 0)
+		fprintf(out, "links    TLS, cluster %s; certificate of a %s, "
+			     "for %lld more days\n",
+			text_of(links, "cluster"), text_of(links, "role"),
+			figure(links, "expires_days"));
+	else if (strcmp(how, "users") == 0)
+		fprintf(out, "links    local users only, on loopback\n");
+	else if (strcmp(how, "insecure") == 0)
+		fprintf(out, "links    not protected (--insecure)\n");
+}
+
+static unsigned int link_problems(const json_t *links, FILE *out)
+{
+	if (strcmp(text_of(links, "protected"), "tls") != 0 ||
+	    figure(links, "expires_days") > EXPIRES_SOON_DAYS)
+		return 0;
+	fprintf(out, "problem: the certificate expires in %lld days: kvpool "
+		     "certs renew makes a new one; no restart is needed\n",
+		figure(links, "expires_days"));
+	return 1;
+}
+
 /* ---- a master ---- */
 
 static unsigned int master_problems(const json_t *s, FILE *out)
@@ -195,6 +225,7 @@ void cmd_print_summary(const json_t *s, const char *address, FILE *out)
 {
 	const char *name = json_string_value(json_object_get(s, "name"));
 	bool is_master = json_is_object(json_object_get(s, "repair"));
+	const json_t *links = json_object_get(s, "links");
 	unsigned int problems;
 
 	fprintf(out, "%s%s%s at %s", text_of(s, "role"), name ? " " : "",
@@ -207,7 +238,9 @@ void cmd_print_summary(const json_t *s, const char *address, FILE *out)
 		print_master(s, out);
 	else if (json_is_object(json_object_get(s, "master")))
 		print_node(s, out);
+	print_links(links, out);
 	problems = is_master ? master_problems(s, out) : node_problems(s, out);
+	problems += link_problems(links, out);
 	if (!problems)
 		fprintf(out, "no problems\n");
 }
