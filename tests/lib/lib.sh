@@ -133,8 +133,15 @@ wait_until() { # SECONDS COMMAND...: poll; fail when the time is over
 # ---- asking a daemon ----
 
 http() { # HOST:PORT/PAGE: the body; fails unless 2xx
-	in_ns_of_url "$1" curl -sf --noproxy '*' \
-		--max-time $((10 * KVTEST_SLOW)) "http://$1"
+	local scheme=http cert=()
+	if [ -n "${KVTEST_TLS:-}" ]; then
+		scheme=https
+		cert=(--cacert "$KVTEST_TLS/admin/ca.crt"
+			--cert "$KVTEST_TLS/admin/tls.crt"
+			--key "$KVTEST_TLS/admin/tls.key")
+	fi
+	in_ns_of_url "$1" curl -sf --noproxy '*' "${cert[@]}" \
+		--max-time $((10 * KVTEST_SLOW)) "$scheme://$1"
 }
 
 # A daemon in a namespace is asked from there.

@@ -1,0 +1,294 @@
+#!/bin/bash
+# A pool with --tls-dir: every TCP socket that its daemons listen on answers peers
+# with a certificate of the pool and a fitting role, by TLS 1.3, and nobody else; on
+# the admin address any role reads and only an admin changes. Put here, read there;
+# libkvpool; the CLI; certificates are renewed while it works.
+# limit: 120
+. "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_tls.sh"
+need_fuse
+need jq curl cmp openssl ss python3
+
+use_tls
+ca_make "$tmp/foreign"
+for role in node admin; do
+	cert_issue "$tmp/foreign" $role "$tmp/foreign/$role"
+	cert_by_openssl "$KVTEST_TLS/ca" other/$role "$tmp/cluster/$role"
+done
+# A certificate that another program made is as good.
+rm -r "$KVTEST_TLS/admin"
+cert_by_openssl "$KVTEST_TLS/ca" test/admin "$KVTEST_TLS/admin"
+
+start_master --allow-faults
+start_node a
+start_node b
+A=${mount[a]} B=${mount[b]}
+
+# ---- one connection ----
+
+# Connects as a client that accepts any server. $kept: was the connection open a
+# second later; $tmp/got: what came by TLS.
+shake() { # HOST:PORT DIR-OR-"" [OPTION of s_client...]
+	local at=$1 dir=$2 cert=() status=0
+	shift 2
+	[ -z "$dir" ] || cert=(-cert "$dir/tls.crt" -key "$dir/tls.key")
+	# With its input open, s_client ends when the server closes.
+	timeout 1 openssl s_client -connect "$at" -quiet "${cert[@]}" "$@" \
+		< <(sleep 2) >"$tmp/got" 2>"$tmp/said" || status=$?
+	kept=no
+	[ $status != 124 ] || kept=yes
+}
+
+is_refused() { # WHY-IT-SHOULD-BE HOST:PORT DIR [OPTION...]
+	local why=$1
+	shift
+	shake "$@"
+	[ $kept = no ] || fail "$1 of $who accepts $why"
+	[ ! -s "$tmp/got" ] || fail "$1 of $who answers $why: $(head -c 200 "$tmp/got")"
+}
+
+# Bytes as they come, without TLS: nothing but an alert of TLS is answered.
+is_silent() { # HOST:PORT TEXT
+	local first
+	exec {plain}<>"/dev/tcp/${1%:*}/${1##*:}"
+	printf '%b' "$2" >&"$plain" || :
+	timeout 1 cat <&"$plain" >"$tmp/got" 2>/dev/null || :
+	exec {plain}>&-
+	first=$(head -c 1 "$tmp/got" | od -An -tx1 | tr -d ' \n')
+	[ -z "$first" ] || [ "$first" = 15 ] ||
+		fail "$1 of $who answers plain text: $(head -c 200 "$tmp/got")"
+}
+
+# ---- every listening socket ----
+
+check_common() { # HOST:PORT ROLE-THAT-FITS
+	is_silent "$1" ''
+	is_silent "$1" 'GET /healthz HTTP/1.0\r\n\r\n'
+	is_silent "$1" 'KVPL\0\0\0\1\0\0\0\0'
+	is_refused "a client without a certificate" "$1" ""
+	is_refused "the certificate of another CA" "$1" "$tmp/foreign/$2"
+	is_refused "the certificate of another cluster" "$1" "$tmp/cluster/$2"
+	is_refused "TLS 1.2" "$1" "$KVTEST_TLS/$2" -tls1_2
+	shake "$1" "$KVTEST_TLS/$2" -tls1_3
+	[ $kept = yes ] || fail "$1 of $who refuses a $2: $(cat "$tmp/said")"
+}
+
+check_pool_port() { # HOST:PORT
+	local role
+	check_common "$1" node
+	shake "$1" "$KVTEST_TLS/client"
+	[ $kept = yes ] || fail "$1 of $who refuses a client: $(cat "$tmp/said")"
+	for role in admin master; do
+		is_refused "the role $role" "$1" "$KVTEST_TLS/$role"
+	done
+}
+
+status_of() { # ROLE HOST:PORT/PAGE [OPTION of curl...]: the HTTP status
+	local dir=$KVTEST_TLS/$1 url=https://$2
+	shift 2
+	curl -s -o "$tmp/body" -w '%{http_code}' --noproxy '*' --max-time 5 \
+		--cacert "$dir/ca.crt" --cert "$dir/tls.crt" --key "$dir/tls.key" \
+		"$@" "$url" || :
+}
+
+check_admin_port() { # HOST:PORT
+	local role
+	check_common "$1" admin
+	for role in master node client admin; do
+		[ "$(status_of $role "$1/metrics")" = 200 ] ||
+			fail "$1 of $who gives a $role no metrics"
+		[ "$(status_of $role "$1/api/objects")" = 200 ] ||
+			fail "$1 of $who gives a $role no names"
+		[ $role != admin ] || continue
+		[ "$(status_of $role "$1/api/faults?clear=yes" -d '')" = 403 ] ||
+			fail "a $role may change $who"
+		[ "$(status_of $role "$1/api/faults")" = 403 ] ||
+			fail "a $role sees the faults of $who"
+	done
+	# 403 is also what a daemon without --allow-faults says.
+	status_of admin "$1/api/faults?clear=yes" -d '' >"$tmp/status"
+	[ "$(cat "$tmp/status")" = 200 ] || grep -q 'allow-faults' "$tmp/body" ||
+		fail "an admin may not change $who: $(cat "$tmp/status" "$tmp/body")"
+}
+
+is_one_of() { # WORD WORD...
+	local word=$1 other
+	shift
+	for other in "$@"; do
+		[ "$word" != "$other" ] || return 0
+	done
+	return 1
+}
+
+checked=0
+for who in master a b; do
+	echo "== every socket on which $who listens"
+	for at in $(ss -Hltnp | awk -v p="pid=${pid[$who]}," 'index($0, p) { print $4 }'); do
+		echo "   $at"
+		if is_one_of "$at" "${listen[@]}"; then
+			check_pool_port "$at"
+		elif is_one_of "$at" "${admin[@]}"; then
+			check_admin_port "$at"
+		else
+			fail "$who listens at $at, which this test does not know"
+		fi
+		checked=$((checked + 1))
+	done
+done
+[ $checked = 6 ] || fail "$checked listening sockets, not 6: this shows too little"
+
+# ---- the pool works ----
+
+echo "== put on a, read on b"
+mkdir "$A/d"
+head -c 5000000 /dev/urandom >"$tmp/src"
+cp "$tmp/src" "$A/d/big"
+echo small >"$A/d/small"
+sync "$A/d"
+cmp "$tmp/src" "$B/d/big"
+[ "$(cat "$B/d/small")" = small ]
+
+echo "== libkvpool, with the certificate of a client only"
+u() { library_user "${listen[master]}" ns "$@"; }
+u put k "$tmp/src"
+cmp "$tmp/src" "$B/ns/k"
+cp "$tmp/src" "$B/ns/f"
+sync "$B/ns"
+u get f "$tmp/got"
+cmp "$tmp/src" "$tmp/got"
+for dir in "" "$KVTEST_TLS/node" "$tmp/foreign/node" "$tmp/cluster/node"; do
+	! KVPOOL_TLS_DIR=$dir timeout 20 library_user "${listen[master]}" ns get f \
+		"$tmp/got" 2>"$tmp/said" || fail "libkvpool works with \"$dir\""
+done
+
+# ---- the CLI ----
+
+# Not by the daemon's Unix socket, which has no TLS.
+by_tcp() { # DIR ARGUMENT...: of kvpool
+	local dir=$1
+	shift
+	KVPOOL_RUN_DIR=$tmp/none KVPOOL_TLS_DIR=$dir kvpool "$@"
+}
+cli() { # ROLE ARGUMENT...
+	local role=$1
+	shift
+	by_tcp "$KVTEST_TLS/$role" "$@"
+}
+cli_says() { # REGEX DIR ARGUMENT...: fails, and says so
+	local regex=$1 dir=$2
+	shift 2
+	! by_tcp "$dir" "$@" >"$tmp/out" 2>"$tmp/said" ||
+		fail "kvpool $* works with \"$dir\""
+	grep -qE -- "$regex" "$tmp/said" ||
+		fail "kvpool $* with \"$dir\" does not say \"$regex\": $(cat "$tmp/said")"
+}
+
+listens_at() { # PORT
+	ss -Hltn "sport = :$1" | grep -q .
+}
+
+echo "== kvpool asks by TLS"
+for role in master node client admin; do
+	cli $role status --admin "${admin[a]}" >"$tmp/out"
+	grep -q '^links    TLS, cluster test; certificate of a node, for 1 more days$' "$tmp/out" ||
+		fail "$(cat "$tmp/out")"
+	grep -q '^problem: the certificate expires in 1 days' "$tmp/out" ||
+		fail "$(cat "$tmp/out")"
+	cli $role ls d/ --admin "${admin[master]}" | grep -q ' d/big$'
+done
+by_tcp "" nodes --tls-dir "$KVTEST_TLS/admin" --admin "localhost:${admin[master]##*:}" |
+	grep -q "^a\.$$ "
+cli_says '403 .*role admin' "$KVTEST_TLS/client" drain "a.$$" --admin "${admin[master]}"
+cli admin drain "a.$$" --no-wait --admin "${admin[master]}"
+cli admin drain "a.$$" --cancel --admin "${admin[master]}"
+cli admin fault delay --delay 1ms --nth 1000000 --admin "${admin[master]}" >/dev/null
+cli admin fault clear --admin "${admin[master]}" >/dev/null
+
+echo "== and says what is wrong"
+cli_says 'want a certificate \(--tls-dir\)' "" status --admin "${admin[a]}"
+cli_says "$tmp/none/ca.crt" "$tmp/none" status --admin "${admin[a]}"
+cli_says 'its certificate is not valid' "$tmp/foreign/admin" status --admin "${admin[a]}"
+cli_says 'belongs to cluster test, and this is other' "$tmp/cluster/admin" status --admin "${admin[a]}"
+free_port
+python3 -m http.server --bind 127.0.0.1 "$port" >/dev/null 2>&1 &
+also_kill+=($!)
+wait_until 5 listens_at "$port"
+cli_says 'the admin address of a daemon with --tls-dir' "$KVTEST_TLS/admin" \
+	status --admin "127.0.0.1:$port"
+kill "$!"
+impostor() { # DIR: a server with this certificate, at $port
+	free_port
+	openssl s_server -accept "127.0.0.1:$port" -cert "$1/tls.crt" \
+		-key "$1/tls.key" -www -quiet >/dev/null 2>&1 </dev/null &
+	also_kill+=($!)
+	wait_until 5 listens_at "$port"
+}
+impostor "$KVTEST_TLS/client"
+cli_says 'certificate of a client; accepted here: master or node' \
+	"$KVTEST_TLS/admin" status --admin "127.0.0.1:$port"
+
+# ---- how it is said ----
+
+echo "== links are shown"
+for who in master a b; do
+	has_metric "${admin[$who]}" 'kvpool_links_protected{how="tls"}' 1
+	has_metric "${admin[$who]}" 'kvpool_links_protected{how="insecure"}' 0
+	[ "$(grep -c ' links: TLS 1.3; ' "$(log_of $who)")" = 1 ]
+done
+[ "$(status_json master .links.role)" = master ]
+[ "$(status_json a .links.protected)" = tls ]
+
+# ---- renewal ----
+
+echo "== certificates are renewed while the pool works"
+work() { # until $tmp/enough; a line for each failure, and how many were done
+	local i=0
+	while [ ! -e "$tmp/enough" ]; do
+		i=$((i + 1))
+		echo "content $i" >"$A/d/w$i" && sync "$A/d" || echo "put $i"
+		[ "$(cat "$B/d/w$i")" = "content $i" ] || echo "get $i"
+		cli client status --json --admin "${admin[b]}" >/dev/null || echo "status $i"
+		u put "w$i" "$tmp/small" && u get "w$i" "$tmp/small.got" &&
+			cmp "$tmp/small" "$tmp/small.got" || echo "library $i"
+		echo $i >"$tmp/done"
+	done
+}
+expires_after() { # NAME SECONDS
+	metric_at_least "${admin[$1]}" kvpool_tls_certificate_expires_seconds "$2"
+}
+shows_serial_of() { # HOST:PORT DIR
+	[ "$(openssl s_client -connect "$1" -cert "$KVTEST_TLS/node/tls.crt" \
+		-key "$KVTEST_TLS/node/tls.key" </dev/null 2>/dev/null |
+		openssl x509 -noout -serial)" = \
+		"$(openssl x509 -noout -serial -in "$2/tls.crt")" ]
+}
+worked() { # ROUNDS
+	[ "$(cat "$tmp/done" 2>/dev/null || echo 0)" -ge "$1" ]
+}
+head -c 10000 /dev/urandom >"$tmp/small"
+work >"$tmp/failures" 2>&1 &
+worker=$!
+also_kill+=($worker)
+wait_until 20 worked 3
+for round in 1 2; do
+	rounds=$(cat "$tmp/done")
+	for role in master node client; do
+		cert_renew "$KVTEST_TLS/ca" "$KVTEST_TLS/$role" $((9 * round))
+	done
+	kill -HUP "${pid[master]}" "${pid[a]}" "${pid[b]}"
+	for who in master a b; do
+		wait_until 10 expires_after $who $((86400 * (9 * round - 1)))
+	done
+	for who in a b; do
+		wait_until 5 shows_serial_of "${listen[$who]}" "$KVTEST_TLS/node"
+		wait_until 5 shows_serial_of "${admin[$who]}" "$KVTEST_TLS/node"
+	done
+	wait_until 20 worked $((rounds + 3))
+done
+touch "$tmp/enough"
+wait $worker
+[ ! -s "$tmp/failures" ] || fail "while certificates were renewed: $(cat "$tmp/failures")"
+echo "   $(cat "$tmp/done") rounds of puts and gets, all good"
+cli client status --admin "${admin[a]}" | grep -q 'for 17 more days'
+
+pass
