@@ -503,6 +503,7 @@ static int set_options(struct kvpool *p, const struct kvpool_options *o)
 	p->opts.store_dir = p->dir;
 	p->opts.unix_path = p->sock;
 	p->opts.store_plain = true;
+	p->opts.foreign_memory = true;
 	p->opts.puts_whole = true;
 	p->opts.mount = true;
 	p->opts.fd_passing = true;

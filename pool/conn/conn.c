@@ -145,6 +145,7 @@ static int conn_new(uv_loop_t *loop, const struct pool_conn_opts *opts,
 	c->tls = opts->tls;
 	c->tls_roles = opts->tls_roles;
 	c->tls_bulk = opts->tls_bulk;
+	c->foreign_memory = opts->foreign_memory;
 	c->shakes = opts->shakes;
 	c->first = opts->first;
 	c->refused = opts->refused;

@@ -124,6 +124,9 @@ struct pool_conn_opts {
 	 * POOL_CONN_SHAKES steps of handshakes per loop iteration. Borrows;
 	 * NULL: no limit. */
 	struct pool_share *shakes;
+	/* Memory for bulk may belong to the application, which may unmap it at
+	 * any time (pool/base/guard.h): OpenSSL must not write there itself. */
+	bool foreign_memory;
 	/* pool_conn_from_fd: fd's stream, whose handshake is done (see
 	 * pool_conn_detach). The connection owns it from here on, also after an
 	 * error. */

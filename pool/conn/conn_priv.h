@@ -121,7 +121,7 @@ struct pool_conn {
 	int wake_at; /* the socket's SO_RCVLOWAT; 0: never changed */
 	struct pool_tls *tls; /* borrows; NULL: plain */
 	unsigned int tls_roles;
-	bool tls_bulk;
+	bool tls_bulk, foreign_memory;
 	char *tls_host; /* owns; what was dialled, or NULL: accepted */
 	struct pool_tls_stream *stream; /* owns, or NULL: plain */
 	struct pool_share *shakes; /* borrows, or NULL */

@@ -126,7 +126,7 @@ void pool_conn_bulk_drop(struct pool_conn *c)
 /*
  * Where the next bytes go: straight into a payload or bulk that has its own
  * memory, else into staging. (OpenSSL must not be given memory of the
- * application, see guard.h: bulk by TLS goes through staging.)
+ * application, see guard.h: such bulk goes through staging.)
  */
 static uint8_t *rx_target(struct pool_conn *c, size_t budget, size_t *ret_cap,
 			  bool *ret_direct)
@@ -141,7 +141,8 @@ static uint8_t *rx_target(struct pool_conn *c, size_t budget, size_t *ret_cap,
 	if (rx->state == RX_PAYLOAD && rx->payload) {
 		left = rx->frame.payload_len - rx->have;
 		to = rx->payload + rx->have;
-	} else if (rx->state == RX_BULK && rx->room > 0 && !c->stream) {
+	} else if (rx->state == RX_BULK && rx->room > 0 &&
+		   !(c->stream && c->foreign_memory)) {
 		left = rx->room;
 		to = rx->bulk;
 	} else {

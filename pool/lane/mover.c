@@ -266,6 +266,7 @@ static void lane_dial_run(struct pool_mail *mail)
 		.tls = m->tls,
 		.tls_roles = lane->roles,
 		.tls_bulk = true,
+		.foreign_memory = m->foreign_memory,
 	};
 	int err = m->stopping ? -ECANCELED : 0;
 
@@ -344,6 +345,7 @@ int pool_mover_open(const struct pool_mover_opts *opts,
 	m->counters = opts->counters;
 	m->trust = opts->trust;
 	m->tls = opts->tls;
+	m->foreign_memory = opts->foreign_memory;
 	memcpy(m->id, opts->id, POOL_ID_SIZE);
 	pool_list_init(&m->lanes);
 	pool_list_init(&m->adopted);

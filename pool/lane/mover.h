@@ -65,6 +65,7 @@ struct pool_mover_opts {
 	struct pool_mover_counters *counters;
 	struct pool_trust *trust; /* borrows; NULL: trust every user */
 	struct pool_tls *tls; /* borrows; NULL: plain; else without `trust` */
+	bool foreign_memory; /* as in struct pool_conn_opts */
 	/* Borrow; both NULL: TCP only. */
 	struct verbs *verbs;
 	struct verbs_cache *cache;

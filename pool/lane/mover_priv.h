@@ -20,6 +20,7 @@ struct pool_mover {
 	struct pool_mover_counters *counters; /* borrows */
 	struct pool_trust *trust; /* borrows, or NULL */
 	struct pool_tls *tls; /* the same */
+	bool foreign_memory;
 	struct pool_chunks chunks;
 	struct pool_hash expected; /* struct pool_expect by req */
 	struct pool_list lanes;	   /* dialled: struct pool_lane */

@@ -131,6 +131,7 @@ static int open_peers(struct pool_node *n)
 		.verbs = n->opts.verbs,
 		.trust = n->opts.trust,
 		.tls = n->opts.tls,
+		.foreign_memory = n->opts.foreign_memory,
 		.movers = n->opts.movers,
 		.ops = &node_peers_ops,
 		.arg = n,

@@ -166,6 +166,7 @@ struct pool_node_opts {
 	/* TLS on TCP connections, which `trust` then does not check; it still
 	 * checks Unix sockets. Borrows; NULL: no TLS. */
 	struct pool_tls *tls;
+	bool foreign_memory; /* as in struct pool_conn_opts */
 	unsigned int movers;
 	unsigned int prefetch_max; /* background fetches at once; 0: none */
 	unsigned int deadline_ms;  /* metadata operations; 0: 2000 */

@@ -212,6 +212,7 @@ static int chan_dial(struct chan *ch)
 		.refused = &peer->p->metrics.mover.bad_messages,
 		.trust = peer->p->opts.trust,
 		.tls = peer->p->opts.tls,
+		.foreign_memory = peer->p->opts.foreign_memory,
 		.tls_roles = pool_peer_roles(&peer->addr),
 	};
 	int err;

@@ -207,6 +207,7 @@ static int movers_open(struct pool_peers *p)
 		.counters = &p->metrics.mover,
 		.trust = p->opts.trust,
 		.tls = p->opts.tls,
+		.foreign_memory = p->opts.foreign_memory,
 		.verbs = p->opts.verbs,
 		.cache = p->cache,
 	};

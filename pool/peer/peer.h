@@ -100,6 +100,7 @@ struct pool_peers_opts {
 	/* For TLS on TCP connections, which then do not use `trust`. Borrows;
 	 * NULL: plain. */
 	struct pool_tls *tls;
+	bool foreign_memory; /* as in struct pool_conn_opts */
 	unsigned int movers; /* threads, and bulk lanes per peer; 1.. */
 	const struct pool_peers_ops *ops;
 	void *arg;
