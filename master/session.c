@@ -88,9 +88,12 @@ static bool is_its_host(const struct master_session *s, const char *host)
 
 	if (pool_conn_peer_has_host(s->conn, host))
 		return true;
-	return pool_conn_peer_id(s->conn)->role == POOL_ROLE_CLIENT &&
-	       pool_address_parse(host, addr) == 0 &&
-	       memcmp(addr, s->addr, sizeof(addr)) == 0;
+	if (pool_conn_peer_id(s->conn)->role != POOL_ROLE_CLIENT)
+		return false;
+	/* Loopback: a library that only reads need not be reached. */
+	return pool_host_is_loopback(host) ||
+	       (pool_address_parse(host, addr) == 0 &&
+		memcmp(addr, s->addr, sizeof(addr)) == 0);
 }
 
 /* With certificates: the reason, in text, if the peer's does not allow what it

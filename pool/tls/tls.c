@@ -564,8 +564,8 @@ static bool check_id(const char *cluster, X509 *cert,
 	}
 	if (!(wanted & POOL_ROLE_BIT(peer->role))) {
 		roles_name(wanted, roles, sizeof(roles));
-		snprintf(why, POOL_TLS_WHY, "%s has the certificate of a "
-			 "%s; accepted here: %s", peer->name,
+		snprintf(why, POOL_TLS_WHY, "%s has a certificate for the "
+			 "role %s; accepted here: %s", peer->name,
 			 pool_role_name(peer->role), roles);
 		return false;
 	}

@@ -224,7 +224,7 @@ impostor() { # DIR: a server with this certificate, at $port
 	wait_until 5 listens_at "$port"
 }
 impostor "$KVTEST_TLS/client"
-cli_says 'certificate of a client; accepted here: master or node' \
+cli_says 'role client; accepted here: master or node' \
 	"$KVTEST_TLS/admin" status --admin "127.0.0.1:$port"
 
 # ---- how it is said ----

@@ -234,9 +234,9 @@ wait_ready() { # NAME
 	done
 }
 
-# Over loopback nobody needs it; elsewhere there is no other way.
+# Over loopback, and with certificates, nobody needs it.
 insecure() { # HOST
-	[[ $1 == 127.* ]] || echo --insecure
+	[[ $1 == 127.* || -n ${KVTEST_TLS:-} ]] || echo --insecure
 }
 
 # start_master [--ns NAME] [OPTION...]

@@ -231,7 +231,7 @@ static void a_role_that_is_not_wanted_is_refused(void **state)
 	static const struct pki_want w = { .uri = { "kvpool://test/master" } };
 
 	(void)state;
-	refused(&pki.ca, &w, "certificate of a master; accepted here: node or "
+	refused(&pki.ca, &w, "role master; accepted here: node or "
 			     "client");
 }
 
@@ -257,7 +257,7 @@ static void a_node_is_no_master(void **state)
 	shake();
 	assert_int_equal(-EKEYREJECTED, t.dials.err);
 	assert_non_null(strstr(pool_tls_why(t.dials.s),
-			       "certificate of a node; accepted here: master"));
+			       "role node; accepted here: master"));
 }
 
 static void plain_text_is_refused(void **state)
