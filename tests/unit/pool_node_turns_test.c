@@ -431,6 +431,30 @@ static void publications_beyond_the_bound_wait_and_go_in_order(void **state)
 	assert_int_equal(0, n->nops);
 }
 
+/* The last eighth of the queue is root's. A user's file waits for room; root's in
+ * the same directory, closed later, does not overtake it. */
+static void a_publication_with_room_waits_for_one_without(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_large(f, 0);
+
+	n->nops = NODE_OPS_MAX - 1; /* as if so many others waited */
+	put_one(n, 1);
+	file(n, 1)->own->w->attr.uid = 1000;
+	put_one(n, 2);
+	run_until(f, is_waiting(n, 1) && is_waiting(n, 2) &&
+		     pool_counter_value(&n->c.publish_waits) > 2);
+	assert_int_equal(WRITER_SEALED, file(n, 1)->own->w->phase);
+	assert_int_equal(WRITER_SEALED, file(n, 2)->own->w->phase);
+	n->nops = 0;
+	node_publish_sealed(n);
+	assert_int_equal(WRITER_QUEUED, file(n, 1)->own->w->phase);
+	assert_int_equal(WRITER_QUEUED, file(n, 2)->own->w->phase);
+	start_master(f);
+	run_until(f, is_held(n, 1) && is_held(n, 2));
+	assert_true(file(n, 1)->gen < file(n, 2)->gen);
+}
+
 /* It counts as one that waits no longer, although its handle keeps it. */
 static void a_publication_that_waits_is_unlinked_while_open(void **state)
 {
@@ -641,6 +665,7 @@ int main(int argc, char **argv)
 		TURNS(names_are_judged_only_if_a_rule_changed_and_in_slices),
 		TURNS(a_file_that_waits_is_unlinked_without_a_search),
 		TURNS(publications_beyond_the_bound_wait_and_go_in_order),
+		TURNS(a_publication_with_room_waits_for_one_without),
 		TURNS(a_publication_that_waits_is_unlinked_while_open),
 		TURNS(an_fsync_waits_for_what_is_being_sealed),
 		TURNS(an_fsync_waits_for_what_is_not_queued_yet),
