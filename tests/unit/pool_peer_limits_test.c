@@ -26,6 +26,12 @@ static struct {
 	bool open;
 	bool has_file; /* who asks for anything gets it, or would */
 	unsigned int not_sent; /* answers for which there was no memory */
+	bool unread; /* answers stay in the queue */
+	unsigned int nkept;
+	struct {
+		void (*done)(void *arg, int err);
+		void *arg;
+	} kept[SESSION_ANSWERS_MAX + 1];
 } t;
 
 int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
@@ -44,8 +50,12 @@ int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 	(void)fd;
 	(void)offset;
 	(void)len;
-	(void)done;
-	(void)arg;
+	if (t.unread) {
+		assert_true(t.nkept < SESSION_ANSWERS_MAX + 1);
+		t.kept[t.nkept].done = done;
+		t.kept[t.nkept++].arg = arg;
+		return 0;
+	}
 	t.not_sent++;
 	return -ENOMEM;
 }
@@ -217,6 +227,30 @@ static void what_could_not_be_sent_is_no_answer_any_more(void **state)
 	close(fd);
 }
 
+/* Who asks and does not read holds so many answers, each with a descriptor, and no
+ * more; others are answered. */
+static void unread_answers_are_bounded(void **state)
+{
+	const unsigned int more = 7;
+	int fd = dial(1), other = dial(2);
+
+	(void)state;
+	t.has_file = t.unread = true;
+	assert_true(greet(fd, "deaf", 0) > 0);
+	assert_true(greet(other, "other", 0) > 0);
+	for (unsigned int i = 0; i < SESSION_ANSWERS_MAX + more; i++)
+		ask(fd);
+	unit_run_until(&t.loop, t.holder->metrics.answers_refused.v == more);
+	assert_int_equal(SESSION_ANSWERS_MAX, t.holder->nanswers);
+	ask(other);
+	unit_run_until(&t.loop, t.nkept == SESSION_ANSWERS_MAX + 1);
+	for (unsigned int i = 0; i < t.nkept; i++)
+		t.kept[i].done(t.kept[i].arg, -ECANCELED);
+	assert_int_equal(0, t.holder->nanswers);
+	close(fd);
+	close(other);
+}
+
 static bool is_open(int fd)
 {
 	char byte;
@@ -250,6 +284,7 @@ int main(void)
 		T(who_has_nothing_to_ask_is_closed),
 		T(anothers_id_does_not_close_its_lanes),
 		T(what_could_not_be_sent_is_no_answer_any_more),
+		T(unread_answers_are_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
