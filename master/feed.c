@@ -343,13 +343,14 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 	*ret_begin = s->begin;
 	s->begin = false;
 	*ret_complete = false;
-	if (s->picture && upto >= s->goal && !s->last_lap) {
+	if (s->picture && upto >= s->goal && !s->last_lap && ready) {
 		/* All items that have not moved since the picture began are
-		 * sent; those that have moved are at or before f->seq. */
+		 * sent; those that have moved, and those that inventories have
+		 * brought, are at or before f->seq. */
 		s->goal = f->seq;
 		set_lap(f, s, true);
 	}
-	if (s->picture && s->last_lap && upto >= s->goal && ready) {
+	if (s->picture && s->last_lap && upto >= s->goal) {
 		*ret_complete = true;
 		s->picture = false;
 		set_lap(f, s, false);

@@ -111,8 +111,9 @@ struct master_sub {
 	struct master_cursor cursor;
 	bool begin;	  /* the next batch starts a picture */
 	bool picture;	  /* a picture has begun and is not complete */
-	/* The cursor has passed all items that have not changed since the
-	 * picture began; the last lap sends those that have. */
+	/* The master is ready, and the cursor has passed all items that have
+	 * not changed since the picture began. The last lap sends those that
+	 * have, and what the last inventories have brought. */
 	bool last_lap;
 	/* Of a picture: graves up to this seq are not sent, because the
 	 * subscriber drops every name that the picture does not list. */
@@ -151,7 +152,7 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 /*
  * A batch is full or has all items: sets the begin, complete and upto_seq of
  * its FEED, and counts it as in flight since now_ms. A picture is not completed
- * before the master is ready.
+ * before the master is ready, and has all that was there then.
  */
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 			  bool ready, uint64_t now_ms, bool *ret_begin,

@@ -63,6 +63,7 @@ struct fake_node {
 	uint64_t gen[POOL_BATCH_MAX], seq[POOL_BATCH_MAX];
 	struct seen_name names[MIRROR_MAX];
 	unsigned int nnames, nfeed_entries, begins, completes, feeds;
+	unsigned int entries_complete; /* nfeed_entries when one completed */
 	uint64_t upto;
 	bool picture;
 	struct {
@@ -175,6 +176,7 @@ static void fake_on_feed(struct fake_node *n, const Kvpool__Feed *f)
 		fake_apply(n, f->entries[i]);
 	if (f->complete) {
 		n->completes++;
+		n->entries_complete = n->nfeed_entries;
 		n->picture = false;
 		for (j = 0; j < n->nnames;)
 			if (n->names[j].told)
@@ -653,6 +655,16 @@ static inline void fake_sync(struct fake_node *n, uint64_t seq, uint64_t req)
 	sync.seq = seq;
 	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_SYNC, req,
 					   &sync.base));
+}
+
+/* What it has not acknowledged while no_ack. */
+static inline void fake_ack(struct fake_node *n)
+{
+	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
+
+	ack.seq = n->upto;
+	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_FEED_ACK, 0,
+					   &ack.base));
 }
 
 static void fake_hang_up(struct fake_node *n)

@@ -1736,6 +1736,43 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	assert_true(fake_rewrite(&node[0], "d/k") > gen);
 }
 
+#define MANY (4 * POOL_BATCH_MAX) /* names: more than two batches take */
+
+static void list_many(struct fake_node *n)
+{
+	static char path[MANY][16];
+	unsigned int i;
+
+	for (i = 0; i < MANY; i++) {
+		snprintf(path[i], sizeof(path[i]), "k%u", i);
+		fake_inventory(n, path[i], (1ull << POOL_GEN_SEQ_BITS) + i + 1,
+			       i == MANY - 1);
+	}
+}
+
+/* A mount shows what was there before the restart until its picture is complete:
+ * without these names they would be gone meanwhile. */
+static void a_picture_has_all_that_the_last_inventory_lists(void **state)
+{
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	run_until(&loop, status_of("nodes_alive") == 2);
+	restart_master();
+	join(&node[0]);
+	node[0].count_only = node[0].no_ack = true;
+	fake_subscribe(&node[0], 1, node[0].upto);
+	run_until(&loop, node[0].begins == 2);
+	fake_ack(&node[0]);
+	dial(&node[1]);
+	list_many(&node[1]);
+	run_until(&loop, master_ready(master));
+	node[0].no_ack = false;
+	fake_ack(&node[0]);
+	run_until(&loop, node[0].completes == 2);
+	assert_true(node[0].entries_complete >= MANY);
+}
+
 static void a_member_that_does_not_return_is_not_waited_for_for_ever(
 	void **state)
 {
@@ -2313,6 +2350,7 @@ int main(void)
 		T(nor_is_it_if_the_deleted_one_was_another_owner_s),
 		T(a_restarted_master_knows_who_deleted_much),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
+		T(a_picture_has_all_that_the_last_inventory_lists),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
 		T(while_the_loop_stands_still_no_node_is_late),
 		T(all_keys_are_known_again_in_time_that_grows_with_their_number),
