@@ -249,7 +249,7 @@ void master_feed_forget(struct master_feed *f, struct master_item *i)
 		stand(f, &s->cursor, f->items.next);
 	}
 	/* Waits keep their points: nothing replaces i, and a subscriber that
-	 * has not been sent it starts a picture, from the oldest item. */
+	 * has not been sent it starts a picture, whose end is waited for. */
 	if (i->seq)
 		unlink_item(f, i);
 	i->seq = 0;
@@ -264,7 +264,7 @@ void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 	memset(s, 0, sizeof(*s));
 	if (!whole && seq >= f->forgotten && seq <= f->seq) {
 		if (!master_cursor_open_at(f, &s->cursor, seq, RESUME_SCAN))
-			s->acked = seq;
+			s->acked = s->has = seq;
 		else
 			whole = true;
 	} else {
@@ -274,7 +274,7 @@ void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 	if (whole)
 		begin_picture(f, s);
 	pool_list_add_tail(&f->subs, &s->link);
-	f->acked_min_stale = true;
+	f->has_min_stale = true;
 	f->sent_min = 0;
 	/* What was sent to its former session may not have been received, and
 	 * may have moved to a later place since. */
@@ -295,7 +295,7 @@ void master_sub_close(struct master_feed *f, struct master_sub *s)
 	master_cursor_close(&s->cursor);
 	pool_list_del(&s->link);
 	s->link.next = s->link.prev = NULL;
-	f->acked_min_stale = true;
+	f->has_min_stale = true;
 }
 
 bool master_sub_open_window(const struct master_sub *s)
@@ -331,7 +331,15 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 	 * need an ack of its sequence number. */
 	if (told < f->seq)
 		return true;
-	return s->picture && ready;
+	/* See is_ack_of_another. */
+	return s->picture && ready && !s->nsent;
+}
+
+/* Would the ack of the newest batch in flight pass for that of one up to
+ * `upto`? An ack names nothing else. */
+static bool is_ack_of_another(const struct master_sub *s, uint64_t upto)
+{
+	return s->nsent && s->sent[s->nsent - 1] == upto;
 }
 
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
@@ -350,8 +358,10 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 		s->goal = f->seq;
 		set_lap(f, s, true);
 	}
-	if (s->picture && s->last_lap && upto >= s->goal) {
+	if (s->picture && s->last_lap && upto >= s->goal &&
+	    !is_ack_of_another(s, upto)) {
 		*ret_complete = true;
+		s->end = upto;
 		s->picture = false;
 		set_lap(f, s, false);
 	}
@@ -374,29 +384,31 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq)
 	s->nsent -= n;
 	memmove(s->sent, s->sent + n, s->nsent * sizeof(s->sent[0]));
 	memmove(s->sent_ms, s->sent_ms + n, s->nsent * sizeof(s->sent_ms[0]));
-	f->acked_min_stale = true;
+	if (!s->picture && s->acked >= s->end)
+		s->has = s->acked;
+	f->has_min_stale = true;
 }
 
 /* ---- waits ---- */
 
-uint64_t master_feed_acked(struct master_feed *f)
+uint64_t master_feed_has(struct master_feed *f)
 {
 	struct pool_list *it, *tmp;
 
 	if (pool_list_empty(&f->subs))
 		return f->seq;
-	if (f->acked_min_stale) {
-		f->acked_min = UINT64_MAX;
+	if (f->has_min_stale) {
+		f->has_min = UINT64_MAX;
 		pool_list_each(it, tmp, &f->subs) {
 			const struct master_sub *s =
 				pool_list_entry(it, struct master_sub, link);
 
-			if (s->acked < f->acked_min)
-				f->acked_min = s->acked;
+			if (s->has < f->has_min)
+				f->has_min = s->has;
 		}
-		f->acked_min_stale = false;
+		f->has_min_stale = false;
 	}
-	return f->acked_min;
+	return f->has_min;
 }
 
 void master_wait_add(struct master_feed *f, struct master_wait *w)
@@ -419,7 +431,7 @@ struct master_wait *master_wait_over(struct master_feed *f)
 		struct master_wait *w =
 			pool_list_entry(it, struct master_wait, link);
 
-		if (w->point <= master_feed_acked(f)) {
+		if (w->point <= master_feed_has(f)) {
 			pool_list_del(&w->link);
 			return w;
 		}

@@ -53,8 +53,8 @@ struct master_feed {
 	struct pool_list subs;
 	unsigned int nlaps; /* subs with last_lap */
 	struct pool_list waits;
-	uint64_t acked_min;   /* cache: least acked of all subscribers */
-	bool acked_min_stale; /* acked_min must be computed again */
+	uint64_t has_min;   /* cache: least `has` of all subscribers */
+	bool has_min_stale; /* has_min must be computed again */
 	uint64_t sent_min; /* all subscribers have been sent all changes up to
 			      this, and perhaps more */
 };
@@ -121,6 +121,11 @@ struct master_sub {
 	uint64_t goal; /* the lap ends when the cursor has passed this */
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
+	/* Everything up to this is applied: acked, or, from the begin of a
+	 * picture to the ack of its end, what was acked before. Until that end
+	 * the subscriber may still show names that were deleted. */
+	uint64_t has;
+	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,
 					     oldest first */
 	uint64_t sent_ms[MASTER_SUB_WINDOW];
@@ -164,24 +169,25 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
 
 /*
  * A wait ends when every subscriber has acked all changes made before the wait
- * began. If an item that not all subscribers have been sent changes again, is
- * removed or is made again, its sequence number grows, and `point` grows with
- * it. Otherwise the wait could end although a subscriber has received neither
- * the old state nor the new one. If all subscribers have been sent the item, a
- * further change of it does not raise `point`: the ack of its old state is
- * enough. So a name that changes all the time does not prolong a wait.
+ * began, and the end of the picture that shows them, if it receives one. If an
+ * item that not all subscribers have been sent changes again, is removed or is
+ * made again, its sequence number grows, and `point` grows with it. Otherwise
+ * the wait could end although a subscriber has received neither the old state
+ * nor the new one. If all subscribers have been sent the item, a further change
+ * of it does not raise `point`: the ack of its old state is enough. So a name
+ * that changes all the time does not prolong a wait.
  */
 struct master_wait {
 	struct pool_list link;
-	uint64_t point; /* feed sequence that all must ack */
+	uint64_t point; /* feed sequence that all must have */
 };
 void master_wait_add(struct master_feed *f, struct master_wait *w);
 /* No-op on one that is not added (but initialised or zeroed). */
 void master_wait_remove(struct master_wait *w);
 /* Removes and returns a wait that has ended; NULL: there is none. */
 struct master_wait *master_wait_over(struct master_feed *f);
-/* Sequence number acked by all subscribers; the newest one if there are none.
- */
-uint64_t master_feed_acked(struct master_feed *f);
+/* What all subscribers have (master_sub.has); the newest sequence number if
+ * there are none. */
+uint64_t master_feed_has(struct master_feed *f);
 
 #endif

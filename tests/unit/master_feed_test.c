@@ -449,6 +449,76 @@ static void a_picture_is_completed_only_when_the_master_is_ready(void **state)
 	master_map_fini(&m);
 }
 
+/* It still shows what it was not told is gone, until the picture ends. */
+static void a_wait_for_a_forgotten_deletion_is_for_the_pictures_end(
+	void **state)
+{
+	struct master_wait w = { 0 };
+	struct master_sub s = { 0 };
+	unsigned int scan = 1;
+	struct master_map m;
+	bool begin, complete;
+	uint64_t upto;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 0));
+	put(&m, "a", 1);
+	put(&m, "b", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	del(&m, "a", 0);
+	master_wait_add(&m.feed, &w);
+	assert_int_equal(1, master_map_forget(&m, 0, 10));
+	put(&m, "c", 1);
+	put(&m, "d", 1);
+	assert_non_null(master_sub_next(&m.feed, &s, &scan)); /* b */
+	master_cursor_advance(&m.feed, &s.cursor);
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_true(begin && !complete && upto >= w.point);
+	master_sub_ack(&m.feed, &s, upto);
+	assert_null(master_wait_over(&m.feed));
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq - 1);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+/* There is a batch in flight that goes as far, without the end. */
+static void the_end_of_a_picture_has_an_ack_of_its_own(void **state)
+{
+	struct master_wait w = { 0 };
+	struct master_sub s = { 0 };
+	struct master_map m;
+	bool begin, complete;
+	uint64_t upto;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	put(&m, "a", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	master_wait_add(&m.feed, &w);
+	master_cursor_advance(&m.feed, &s.cursor);
+	master_sub_batch_end(&m.feed, &s, false, 0, &begin, &complete, &upto);
+	assert_false(master_sub_due(&m.feed, &s, true));
+	/* Sent nevertheless, for a change of the members. */
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_false(complete);
+	master_sub_ack(&m.feed, &s, upto);
+	assert_null(master_wait_over(&m.feed));
+	assert_true(master_sub_due(&m.feed, &s, true));
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_true(complete);
+	assert_null(master_wait_over(&m.feed));
+	master_sub_ack(&m.feed, &s, upto);
+	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
 /* A subscriber that has been told of "b" alone, before its picture's last lap: "a"
  * has moved since that was begun. */
 static struct master_file *one_untold(struct master_map *m,
@@ -573,15 +643,38 @@ static void who_missed_a_forgotten_deletion_gets_a_whole_picture(void **state)
 #define NAMES 64
 #define SUBS 4
 
+/* What a subscriber shows after a batch. */
+struct shown {
+	uint64_t gen[NAMES]; /* 0: not there */
+	uint64_t at[NAMES];  /* it is the name's state of this time */
+	bool seen[NAMES], picture;
+	uint64_t upto;
+};
+
+/* When a picture begins, the ack of a batch before it counts for one of its
+ * own, too: more than MASTER_SUB_WINDOW. */
+#define IN_FLIGHT (4 * MASTER_SUB_WINDOW)
+
 struct mirror {
 	struct master_sub sub;
-	uint64_t gen[NAMES]; /* 0: not there */
-	bool seen[NAMES], picture;
-	uint64_t last;	  /* upto of the newest batch */
-	uint64_t unacked[MASTER_SUB_WINDOW];
-	unsigned int nunacked;
+	struct shown now;		       /* all batches received */
+	struct shown acked;		       /* as of the last ack */
+	struct shown sent[IN_FLIGHT]; /* as of each batch since */
+	unsigned int nsent;
 	unsigned int pictures, resumes;
 };
+
+/* An fsync: every mirror has each name's state of that time, or a newer one. */
+struct fsync {
+	struct master_wait w;
+	uint64_t at[NAMES];
+	bool waits;
+};
+
+#define FSYNCS 4
+
+static struct fsync fsyncs[FSYNCS];
+static uint64_t changed_at[NAMES], gone_at[NAMES], now;
 
 static uint64_t rng;
 
@@ -607,7 +700,7 @@ static unsigned int index_of(const char *path, size_t len)
 	return (unsigned int)atoi(strrchr(copy, 'n') + 1);
 }
 
-static void apply(struct mirror *r, struct master_item *i)
+static void apply(struct shown *r, struct master_item *i)
 {
 	char path[POOL_PATH_MAX + 1];
 	unsigned int n;
@@ -627,58 +720,104 @@ static void apply(struct mirror *r, struct master_item *i)
 		r->gen[n] = master_item_file(i)->gen;
 	}
 	r->seen[n] = true;
+	r->at[n] = changed_at[n];
 }
 
-static void step(struct master_map *m, struct mirror *r, unsigned int max)
+/* Names that the picture does not list are gone; or they were, and have been
+ * made again behind it. */
+static void complete_picture(struct shown *r)
 {
-	unsigned int scan = roll(50) + 1, i;
+	unsigned int n;
+
+	assert_true(r->picture);
+	r->picture = false;
+	for (n = 0; n < NAMES; n++) {
+		if (r->seen[n])
+			continue;
+		r->gen[n] = 0;
+		if (r->at[n] < gone_at[n])
+			r->at[n] = gone_at[n];
+	}
+}
+
+static void step(struct master_map *m, struct mirror *r, unsigned int max,
+		 bool ready)
+{
+	unsigned int scan = roll(50) + 1;
 	bool begin, complete, was_begin = r->sub.begin;
 	struct master_item *it;
 	uint64_t upto;
 
-	if (!master_sub_open_window(&r->sub) ||
-	    !master_sub_due(&m->feed, &r->sub, true))
+	if (!master_sub_open_window(&r->sub) || r->nsent == IN_FLIGHT ||
+	    !master_sub_due(&m->feed, &r->sub, ready))
 		return;
 	if (was_begin) {
-		memset(r->seen, 0, sizeof(r->seen));
-		r->picture = true;
+		memset(r->now.seen, 0, sizeof(r->now.seen));
+		r->now.picture = true;
 		r->pictures++;
 	}
 	while (max-- && (it = master_sub_next(&m->feed, &r->sub, &scan))) {
-		apply(r, it);
+		apply(&r->now, it);
 		master_cursor_advance(&m->feed, &r->sub.cursor);
 	}
-	master_sub_batch_end(&m->feed, &r->sub, true, 0, &begin, &complete,
+	master_sub_batch_end(&m->feed, &r->sub, ready, 0, &begin, &complete,
 			     &upto);
 	assert_int_equal(was_begin, begin);
-	if (complete) {
-		assert_true(r->picture);
-		for (i = 0; i < NAMES; i++)
-			if (!r->seen[i])
-				r->gen[i] = 0;
-		r->picture = false;
-	}
-	r->last = upto;
-	r->unacked[r->nunacked++] = upto;
+	if (complete)
+		complete_picture(&r->now);
+	r->now.upto = upto;
+	r->sent[r->nsent++] = r->now;
 }
 
+/* The subscriber has applied the oldest batch in flight. */
 static void ack(struct master_map *m, struct mirror *r)
 {
-	if (!r->nunacked)
+	if (!r->nsent)
 		return;
-	master_sub_ack(&m->feed, &r->sub, r->unacked[0]);
-	r->nunacked = r->sub.nsent;
-	memcpy(r->unacked, r->sub.sent, sizeof(r->unacked));
+	r->acked = r->sent[0];
+	memmove(r->sent, r->sent + 1, --r->nsent * sizeof(r->sent[0]));
+	master_sub_ack(&m->feed, &r->sub, r->acked.upto);
 }
 
+/* Some of the batches in flight are lost. */
 static void reconnect(struct master_map *m, struct mirror *r)
 {
-	bool whole = r->picture || !r->last || !roll(4);
+	bool whole;
 
+	r->nsent = roll(r->nsent + 1);
+	r->now = r->acked = r->nsent ? r->sent[r->nsent - 1] : r->acked;
+	r->nsent = 0;
+	whole = r->now.picture || !r->now.upto || !roll(4);
 	master_sub_close(&m->feed, &r->sub);
-	master_sub_open(&m->feed, &r->sub, whole, r->last);
-	r->nunacked = 0;
+	master_sub_open(&m->feed, &r->sub, whole, r->now.upto);
 	r->resumes += !r->sub.begin;
+}
+
+static void begin_fsync(struct master_map *m, struct fsync *y)
+{
+	if (y->waits)
+		return;
+	memcpy(y->at, changed_at, sizeof(y->at));
+	master_wait_add(&m->feed, &y->w);
+	y->waits = true;
+}
+
+/* Those that are over promise that every mirror has what was there before. */
+static unsigned int end_fsyncs(struct master_map *m, const struct mirror *r)
+{
+	unsigned int s, n, ended = 0;
+	struct master_wait *w;
+
+	while ((w = master_wait_over(&m->feed))) {
+		struct fsync *y = pool_container_of(w, struct fsync, w);
+
+		for (s = 0; s < SUBS; s++)
+			for (n = 0; n < NAMES; n++)
+				assert_true(r[s].acked.at[n] >= y->at[n]);
+		y->waits = false;
+		ended++;
+	}
+	return ended;
 }
 
 static void change(struct master_map *m, uint64_t *gen)
@@ -686,9 +825,12 @@ static void change(struct master_map *m, uint64_t *gen)
 	unsigned int n = roll(NAMES);
 	struct master_file *f;
 	char path[64];
+	bool was, is;
 
 	name_of(n, path);
 	f = master_map_file(m, path, strlen(path));
+	was = f;
+	now++;
 	switch (roll(6)) {
 	case 0:
 	case 1:
@@ -708,6 +850,11 @@ static void change(struct master_map *m, uint64_t *gen)
 			master_map_touch_file(m, f);
 		break;
 	}
+	is = master_map_file(m, path, strlen(path));
+	if (was || is) /* else it is as it was */
+		changed_at[n] = now;
+	if (was && !is)
+		gone_at[n] = now;
 }
 
 static void compare(struct master_map *m, const struct mirror *r)
@@ -720,13 +867,13 @@ static void compare(struct master_map *m, const struct mirror *r)
 
 		name_of(i, path);
 		f = master_map_file(m, path, strlen(path));
-		assert_int_equal(f ? f->gen : 0, r->gen[i]);
+		assert_int_equal(f ? f->gen : 0, r->acked.gen[i]);
 	}
 }
 
-static unsigned int pictures, resumes, forgotten;
+static unsigned int pictures, resumes, forgotten, synced;
 
-static void run_model(uint64_t seed)
+static void run_model(uint64_t seed, bool few)
 {
 	static struct mirror r[SUBS];
 	struct master_map m;
@@ -735,34 +882,46 @@ static void run_model(uint64_t seed)
 
 	rng = seed;
 	memset(r, 0, sizeof(r));
-	assert_int_equal(0, master_map_init(&m, 12, 8));
+	memset(fsyncs, 0, sizeof(fsyncs));
+	memset(changed_at, 0, sizeof(changed_at));
+	memset(gone_at, 0, sizeof(gone_at));
+	/* With few graves pictures are frequent, and few waits end. */
+	assert_int_equal(0, master_map_init(&m, few ? 12 : 32, few ? 8 : 32));
 	for (s = 0; s < SUBS; s++)
 		master_sub_open(&m.feed, &r[s].sub, true, 0);
 	for (i = 0; i < 20000; i++) {
 		change(&m, &gen);
 		s = roll(SUBS);
 		/* Each in its own measure, the last one hardly ever. */
-		if (!roll(1 + 5 * s))
-			step(&m, &r[s], roll(9));
-		if (!roll(1 + 5 * s))
+		if (!roll(1 + (few ? 5 : 1) * s))
+			step(&m, &r[s], roll(few ? 9 : 33), i > 2000);
+		if (!roll(1 + (few ? 5 : 1) * s))
 			ack(&m, &r[s]);
 		if (!roll(300))
 			reconnect(&m, &r[s]);
 		if (!roll(20))
 			master_map_forget(&m, 0, roll(20));
+		if (!roll(50))
+			begin_fsync(&m, &fsyncs[roll(FSYNCS)]);
+		synced += end_fsyncs(&m, r);
 		if (!roll(1000))
 			master_map_check(&m);
 	}
 	for (s = 0; s < SUBS; s++) {
-		while (master_sub_due(&m.feed, &r[s].sub, true)) {
-			step(&m, &r[s], 16);
+		while (master_sub_due(&m.feed, &r[s].sub, true) ||
+		       r[s].nsent) {
+			step(&m, &r[s], 16, true);
 			ack(&m, &r[s]);
 		}
 		compare(&m, &r[s]);
 		pictures += r[s].pictures;
 		resumes += r[s].resumes;
-		master_sub_close(&m.feed, &r[s].sub);
 	}
+	synced += end_fsyncs(&m, r);
+	for (s = 0; s < FSYNCS; s++)
+		assert_false(fsyncs[s].waits);
+	for (s = 0; s < SUBS; s++)
+		master_sub_close(&m.feed, &r[s].sub);
 	forgotten += (unsigned int)m.nforgotten;
 	master_map_check(&m);
 	master_map_fini(&m);
@@ -775,10 +934,12 @@ static void every_mirror_equals_the_map_in_the_end(void **state)
 	(void)state;
 	for (seed = 1; seed <= 20; seed++) {
 		print_message("seed %u\n", (unsigned int)seed);
-		run_model(seed * 0x9e3779b97f4a7c15ull);
+		run_model(seed * 0x9e3779b97f4a7c15ull, seed % 2);
 	}
+	print_message("%u pictures, %u fsyncs\n", pictures, synced);
 	/* The runs must have been through what they are for. */
-	assert_true(pictures > 200 && resumes > 200 && forgotten > 1000);
+	assert_true(pictures > 200 && resumes > 200 && forgotten > 1000 &&
+		    synced > 500);
 }
 
 int main(void)
@@ -811,6 +972,9 @@ int main(void)
 			a_picture_is_not_complete_before_names_that_moved_are_told),
 		cmocka_unit_test(
 			who_missed_a_forgotten_deletion_gets_a_whole_picture),
+		cmocka_unit_test(
+			a_wait_for_a_forgotten_deletion_is_for_the_pictures_end),
+		cmocka_unit_test(the_end_of_a_picture_has_an_ack_of_its_own),
 		cmocka_unit_test(every_mirror_equals_the_map_in_the_end),
 	};
 

@@ -1736,6 +1736,35 @@ static void a_restarted_master_knows_what_the_nodes_and_its_file_know(
 	assert_true(fake_rewrite(&node[0], "d/k") > gen);
 }
 
+/* What the former master was told to delete, and no mount had heard of, is still
+ * shown where the picture is not complete. */
+static void a_sync_waits_for_deletions_before_the_restart(void **state)
+{
+	(void)state;
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	join(&node[2]);
+	fake_publish(&node[0], "k");
+	run_until(&loop, fake_find(&node[1], "k"));
+	node[1].no_ack = true;
+	fake_publish(&node[0], "l");
+	run_until(&loop, fake_find(&node[1], "l"));
+	fake_publish(&node[0], "m");
+	run_until(&loop, fake_find(&node[1], "m"));
+	assert_int_equal(0, fake_do(&node[0], KVPOOL__OP__KIND__UNLINK, "k"));
+	assert_non_null(fake_find(&node[1], "k"));
+	node[1].no_ack = false;
+	restart_master();
+	join(&node[0]);
+	join(&node[1]);
+	fake_subscribe(&node[0], 1, node[0].upto);
+	fake_subscribe(&node[1], 1, node[1].upto);
+	fake_sync(&node[0], 0, 43);
+	run_until(&loop, node[0].nsynced == 1);
+	assert_null(fake_find(&node[1], "k"));
+	assert_true(master_ready(master));
+}
+
 #define MANY (4 * POOL_BATCH_MAX) /* names: more than two batches take */
 
 static void list_many(struct fake_node *n)
@@ -2350,6 +2379,7 @@ int main(void)
 		T(nor_is_it_if_the_deleted_one_was_another_owner_s),
 		T(a_restarted_master_knows_who_deleted_much),
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
+		T(a_sync_waits_for_deletions_before_the_restart),
 		T(a_picture_has_all_that_the_last_inventory_lists),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
 		T(while_the_loop_stands_still_no_node_is_late),
