@@ -11,6 +11,7 @@ void master_feed_init(struct master_feed *f)
 	pool_list_init(&f->cursors);
 	pool_list_init(&f->subs);
 	pool_list_init(&f->waits);
+	pool_list_init(&f->wait_heads);
 }
 
 void master_item_init(struct master_item *i, enum master_kind kind)
@@ -59,37 +60,49 @@ static void unlink_item(struct master_feed *f, struct master_item *i)
 	pool_list_del(&i->link);
 }
 
-/* Waits from this point on are for `new`, too. */
+static struct master_wait *wait_of_head(struct pool_list *head)
+{
+	return pool_list_entry(head, struct master_wait, head);
+}
+
+/* Waits from this point on are for `new`, too, the newest change. */
 static void raise_waits(struct master_feed *f, uint64_t from, uint64_t new)
 {
-	struct pool_list *it, *tmp;
+	struct pool_list *it = f->wait_heads.prev, *prev;
+	struct master_wait *first = NULL;
 
-	pool_list_each(it, tmp, &f->waits) {
-		struct master_wait *w =
-			pool_list_entry(it, struct master_wait, link);
-
-		if (w->point >= from)
-			w->point = new;
+	for (; it != &f->wait_heads && wait_of_head(it)->point >= from;
+	     it = prev) {
+		prev = it->prev;
+		if (first)
+			pool_list_del(&first->head);
+		first = wait_of_head(it);
 	}
+	if (first)
+		first->point = new;
 }
 
 static bool is_sent_to_all(struct master_feed *f, uint64_t seq)
 {
 	struct pool_list *it, *tmp;
-	uint64_t min = f->seq;
 
 	if (seq <= f->sent_min)
 		return true;
+	if (f->slowest && master_cursor_upto(f, &f->slowest->cursor) < seq)
+		return false;
+	f->sent_min = f->seq;
+	f->slowest = NULL;
 	pool_list_each(it, tmp, &f->subs) {
 		const struct master_sub *s =
 			pool_list_entry(it, struct master_sub, link);
 		uint64_t upto = master_cursor_upto(f, &s->cursor);
 
-		if (upto < min)
-			min = upto;
+		if (upto < f->sent_min) {
+			f->sent_min = upto;
+			f->slowest = s;
+		}
 	}
-	f->sent_min = min;
-	return seq <= min;
+	return seq <= f->sent_min;
 }
 
 /* An item is about to leave this place, for a later one. Waits for it must wait
@@ -292,6 +305,8 @@ void master_sub_close(struct master_feed *f, struct master_sub *s)
 	if (!s->link.next)
 		return;
 	set_lap(f, s, false);
+	if (f->slowest == s)
+		f->slowest = NULL;
 	master_cursor_close(&s->cursor);
 	pool_list_del(&s->link);
 	s->link.next = s->link.prev = NULL;
@@ -413,28 +428,46 @@ uint64_t master_feed_has(struct master_feed *f)
 
 void master_wait_add(struct master_feed *f, struct master_wait *w)
 {
+	pool_list_init(&w->head);
 	w->point = f->seq;
+	if (pool_list_empty(&f->wait_heads) ||
+	    wait_of_head(f->wait_heads.prev)->point < f->seq)
+		pool_list_add_tail(&f->wait_heads, &w->head);
 	pool_list_add_tail(&f->waits, &w->link);
 }
 
-void master_wait_remove(struct master_wait *w)
+/* w leaves: the next one, if it is of the same point, is the head then. */
+static void leave_next(struct master_feed *f, struct master_wait *w)
 {
-	if (w->link.next)
-		pool_list_del(&w->link);
+	struct master_wait *next =
+		pool_list_entry(w->link.next, struct master_wait, link);
+
+	if (pool_list_empty(&w->head))
+		return;
+	if (&next->link != &f->waits && pool_list_empty(&next->head)) {
+		next->point = w->point;
+		pool_list_add(&w->head, &next->head);
+	}
+	pool_list_del(&w->head);
+}
+
+void master_wait_remove(struct master_feed *f, struct master_wait *w)
+{
+	if (!w->link.next || pool_list_empty(&w->link))
+		return;
+	leave_next(f, w);
+	pool_list_del(&w->link);
 }
 
 struct master_wait *master_wait_over(struct master_feed *f)
 {
-	struct pool_list *it, *tmp;
+	struct master_wait *w;
 
-	pool_list_each(it, tmp, &f->waits) {
-		struct master_wait *w =
-			pool_list_entry(it, struct master_wait, link);
-
-		if (w->point <= master_feed_has(f)) {
-			pool_list_del(&w->link);
-			return w;
-		}
-	}
-	return NULL;
+	if (pool_list_empty(&f->waits))
+		return NULL;
+	w = pool_list_first(&f->waits, struct master_wait, link);
+	if (w->point > master_feed_has(f))
+		return NULL;
+	master_wait_remove(f, w);
+	return w;
 }

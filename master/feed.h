@@ -52,7 +52,8 @@ struct master_feed {
 	struct pool_list cursors;
 	struct pool_list subs;
 	unsigned int nlaps; /* subs with last_lap */
-	struct pool_list waits;
+	struct pool_list waits, wait_heads; /* see struct master_wait */
+	const struct master_sub *slowest; /* borrows; as of sent_min; or NULL */
 	uint64_t has_min;   /* cache: least `has` of all subscribers */
 	bool has_min_stale; /* has_min must be computed again */
 	uint64_t sent_min; /* all subscribers have been sent all changes up to
@@ -176,14 +177,19 @@ void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
  * nor the new one. If all subscribers have been sent the item, a further change
  * of it does not raise `point`: the ack of its old state is enough. So a name
  * that changes all the time does not prolong a wait.
+ *
+ * Later waits never have a lower point. Those that have the same one follow
+ * each other; the first of them, their head, has it for all. So a change raises
+ * any number of waits at no cost for each: their heads become one.
  */
 struct master_wait {
-	struct pool_list link;
-	uint64_t point; /* feed sequence that all must have */
+	struct pool_list link; /* in feed.waits, oldest first */
+	struct pool_list head; /* in feed.wait_heads, or empty: it follows */
+	uint64_t point; /* heads: feed sequence that all must have */
 };
 void master_wait_add(struct master_feed *f, struct master_wait *w);
 /* No-op on one that is not added (but initialised or zeroed). */
-void master_wait_remove(struct master_wait *w);
+void master_wait_remove(struct master_feed *f, struct master_wait *w);
 /* Removes and returns a wait that has ended; NULL: there is none. */
 struct master_wait *master_wait_over(struct master_feed *f);
 /* What all subscribers have (master_sub.has); the newest sequence number if

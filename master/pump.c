@@ -193,7 +193,7 @@ void master_unsubscribe(struct master_session *s)
 		struct master_sync *y =
 			pool_list_entry(it, struct master_sync, link);
 
-		master_wait_remove(&y->wait);
+		master_wait_remove(&s->m->map.feed, &y->wait);
 		pool_list_del(&y->link);
 		free(y);
 	}

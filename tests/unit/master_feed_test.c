@@ -277,6 +277,56 @@ static void a_wait_follows_an_untold_name_that_goes_or_comes_back(void **state)
 	master_map_fini(&m);
 }
 
+static unsigned int nheads(const struct master_map *m)
+{
+	const struct pool_list *it;
+	unsigned int n = 0;
+
+	for (it = m->feed.wait_heads.next; it != &m->feed.wait_heads;
+	     it = it->next)
+		n++;
+	return n;
+}
+
+/* A change looks at each only once, however many there are. */
+static void waits_that_a_change_raises_are_one_from_then_on(void **state)
+{
+	struct master_wait w[6];
+	struct master_sub s = { 0 };
+	struct master_file *f[6];
+	struct master_map m;
+	char name[8];
+	int i;
+
+	(void)state;
+	memset(w, 0, sizeof(w));
+	assert_int_equal(0, master_map_init(&m, 10, 10));
+	master_sub_open(&m.feed, &s, true, 0);
+	for (i = 0; i < 6; i++) {
+		snprintf(name, sizeof(name), "k%d", i);
+		f[i] = put(&m, name, 1);
+		master_wait_add(&m.feed, &w[i]);
+	}
+	assert_int_equal(6, nheads(&m));
+	master_map_touch_file(&m, f[2]);
+	assert_int_equal(3, nheads(&m)); /* 0; 1; 2 to 5 */
+	master_wait_remove(&m.feed, &w[2]); /* 3 is the head */
+	master_wait_remove(&m.feed, &w[2]);
+	master_wait_remove(&m.feed, &w[4]);
+	master_wait_remove(&m.feed, &w[0]);
+	assert_int_equal(2, nheads(&m));
+	assert_int_equal(m.feed.seq, w[3].point);
+	a_sub_gets(&m, &s);
+	master_sub_ack(&m.feed, &s, m.feed.seq);
+	assert_ptr_equal(&w[1], master_wait_over(&m.feed));
+	assert_ptr_equal(&w[3], master_wait_over(&m.feed));
+	assert_ptr_equal(&w[5], master_wait_over(&m.feed));
+	assert_null(master_wait_over(&m.feed));
+	assert_int_equal(0, nheads(&m));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
 /* ---- subscribers ---- */
 
 /* The grave of a former owner is sent to nobody, and may be gone before a slow
@@ -671,7 +721,7 @@ struct fsync {
 	bool waits;
 };
 
-#define FSYNCS 4
+#define FSYNCS 6
 
 static struct fsync fsyncs[FSYNCS];
 static uint64_t changed_at[NAMES], gone_at[NAMES], now;
@@ -795,6 +845,10 @@ static void reconnect(struct master_map *m, struct mirror *r)
 
 static void begin_fsync(struct master_map *m, struct fsync *y)
 {
+	if (y->waits && !roll(4)) { /* its node has left */
+		master_wait_remove(&m->feed, &y->w);
+		y->waits = false;
+	}
 	if (y->waits)
 		return;
 	memcpy(y->at, changed_at, sizeof(y->at));
@@ -960,6 +1014,8 @@ int main(void)
 			a_wait_follows_the_name_that_was_changed_last),
 		cmocka_unit_test(
 			a_wait_follows_an_untold_name_that_goes_or_comes_back),
+		cmocka_unit_test(
+			waits_that_a_change_raises_are_one_from_then_on),
 		cmocka_unit_test(
 			a_picture_is_completed_only_when_the_master_is_ready),
 		cmocka_unit_test(
