@@ -277,7 +277,7 @@ void master_sub_open(struct master_feed *f, struct master_sub *s, bool whole,
 	memset(s, 0, sizeof(*s));
 	if (!whole && seq >= f->forgotten && seq <= f->seq) {
 		if (!master_cursor_open_at(f, &s->cursor, seq, RESUME_SCAN))
-			s->acked = s->has = seq;
+			s->acked = seq;
 		else
 			whole = true;
 	} else {
@@ -345,6 +345,9 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 	/* The newest item was one that is sent to nobody, and is gone: waits
 	 * need an ack of its sequence number. */
 	if (told < f->seq)
+		return true;
+	/* It continues from there, and has acked nothing. */
+	if (!s->picture && !s->nsent && s->has < s->acked)
 		return true;
 	/* See is_ack_of_another. */
 	return s->picture && ready && !s->nsent;

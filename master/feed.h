@@ -122,9 +122,11 @@ struct master_sub {
 	uint64_t goal; /* the lap ends when the cursor has passed this */
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
-	/* Everything up to this is applied: acked, or, from the begin of a
-	 * picture to the ack of its end, what was acked before. Until that end
-	 * the subscriber may still show names that were deleted. */
+	/* Everything up to this is applied, by its kernel, too: acked, or, from
+	 * the begin of a picture to the ack of its end, what was acked before.
+	 * Until that end the subscriber may still show names that were deleted.
+	 * 0 until its first ack: one that continues has received what it says,
+	 * but may not have acked it. */
 	uint64_t has;
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,

@@ -431,6 +431,29 @@ static void a_sync_waits_for_every_mount(void **state)
 	assert_int_equal(42, node[0].synced_req);
 }
 
+/* It has applied the feed, but its kernel has not taken all notifications: it
+ * acknowledges only what comes after them. */
+static void a_sync_waits_for_a_mount_that_is_back(void **state)
+{
+	(void)state;
+	join_and_watch(&node[0]);
+	join_and_watch(&node[1]);
+	node[1].no_ack = true;
+	fake_publish(&node[0], "k");
+	run_until(&loop, fake_find(&node[1], "k"));
+	run_until(&loop, node[0].upto == node[1].upto);
+	fake_hang_up(&node[1]);
+	join(&node[1]);
+	fake_subscribe(&node[1], node[1].epoch, node[1].upto);
+	run_until(&loop, status_of("subscribers") == 2);
+	fake_sync(&node[0], 0, 44);
+	run_ms(&loop, HEARTBEAT_MS);
+	assert_int_equal(0, node[0].nsynced);
+	fake_ack(&node[1]);
+	run_until(&loop, node[0].nsynced == 1);
+	assert_int_equal(1, node[1].begins);
+}
+
 /* ---- nodes that go ---- */
 
 static void what_only_a_dead_node_held_leaves_and_comes_back_with_it(
@@ -2334,6 +2357,7 @@ int main(void)
 		T(a_put_queued_while_cut_off_does_not_undo_newer_ones),
 		T(a_mount_that_was_away_for_a_moment_goes_on_where_it_was),
 		T(a_sync_waits_for_every_mount),
+		T(a_sync_waits_for_a_mount_that_is_back),
 		T(what_only_a_dead_node_held_leaves_and_comes_back_with_it),
 		T(the_newest_attributes_of_a_generation_win),
 		T(a_silent_node_is_cut_off),
