@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 static const struct master_dir *parent_of(struct master_map *m,
 					  const char *path, size_t len)
 {
@@ -19,21 +21,58 @@ static bool may_write(unsigned int mode)
 	return (mode & (W_OK | X_OK)) == (W_OK | X_OK);
 }
 
+/* Groups that a user must be in, each once. Beyond so many, directories that
+ * differ only in further ones share an account. */
+#define GROUPS_MAX 8u
+
+struct groups {
+	uint32_t gid[GROUPS_MAX];
+	unsigned int n;
+};
+
+static void need_group(struct groups *g, uint32_t gid)
+{
+	unsigned int i;
+
+	for (i = 0; i < g->n; i++)
+		if (g->gid[i] == gid)
+			return;
+	if (g->n < GROUPS_MAX)
+		g->gid[g->n++] = gid;
+}
+
+/* The id of several groups is the same for all masters, and in any order. */
+static struct master_account account_of_groups(const struct groups *g)
+{
+	struct master_account a = { 0, MASTER_BY_GROUPS };
+	unsigned int i;
+
+	if (!g->n)
+		return (struct master_account){ 0, MASTER_BY_ALL };
+	if (g->n == 1)
+		return (struct master_account){ g->gid[0], MASTER_BY_GROUP };
+	for (i = 0; i < g->n; i++)
+		a.id += (uint32_t)XXH3_64bits(&g->gid[i], sizeof(g->gid[i]));
+	return a;
+}
+
 /*
  * Of those who own neither the directory nor the file; false: they may not
- * delete. A directory above this one may keep others out, or all but its group.
+ * delete. A directory above this one may keep others out, or all but its group:
+ * who is in one group only must not use up the account of those who are in
+ * both.
  */
 static bool of_others(const struct master_dir *d, struct master_account *ret)
 {
-	struct master_account a = { 0, MASTER_BY_ALL };
 	const struct pool_dir *above = d->d.e.parent;
+	struct groups g = { .n = 0 };
 
 	if (d->mode & S_ISVTX)
 		return false;
 	if (!may_write(d->mode)) {
 		if (!may_write(d->mode >> 3))
 			return false;
-		a = (struct master_account){ d->gid, MASTER_BY_GROUP };
+		need_group(&g, d->gid);
 	}
 	for (; above; above = above->e.parent) {
 		d = (const struct master_dir *)above;
@@ -41,10 +80,9 @@ static bool of_others(const struct master_dir *d, struct master_account *ret)
 			continue;
 		if (!(d->mode & S_IXGRP))
 			return false;
-		if (a.kind == MASTER_BY_ALL)
-			a = (struct master_account){ d->gid, MASTER_BY_GROUP };
+		need_group(&g, d->gid);
 	}
-	*ret = a;
+	*ret = account_of_groups(&g);
 	return true;
 }
 

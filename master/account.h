@@ -2,8 +2,9 @@
  * Which account a tombstone is charged to, and which accounts could have
  * deleted a name (see master/owners.h). Both depend on the directory's mode and
  * owner at the time of the call. Known gap: if these change after a user
- * deleted another user's file, and the file's tombstone is forgotten later, a
- * node that was away all the time may bring the file back.
+ * deleted another user's file, or the directory is removed, as by rm -r, and
+ * the file's tombstone is forgotten later, a node that was away all the time
+ * may bring the file back.
  *
  * No I/O. Thread: loop.
  */

@@ -46,7 +46,7 @@ static const char *const kinds[] = { "tomb/", "dir/", "lost", "member/",
 #define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
 /* Follows the id in the key of a LOST record. */
 static const char *const kind_of_account[MASTER_BY_KINDS] = { "", "d", "g",
-							      "a" };
+							      "a", "s" };
 enum kind { TOMBS, DIRS, LOST_TIME, MEMBERS, DRAINS };
 
 static void free_items(struct pool_list *list)

@@ -45,12 +45,13 @@ enum master_account_kind {
 	MASTER_BY_DIR,	 /* by the directory's owner */
 	MASTER_BY_GROUP, /* the directory is writable by its group */
 	MASTER_BY_ALL,	 /* it is writable by everybody */
+	MASTER_BY_GROUPS, /* it is in a directory of another group, too */
 	MASTER_BY_KINDS,
 };
 
 struct master_account {
 	uint32_t id; /* BY_OWNER: uid or MASTER_UID_ANYONE; BY_DIR: uid;
-			BY_GROUP: gid; BY_ALL: 0 */
+			BY_GROUP: gid; BY_ALL: 0; BY_GROUPS: of the gids */
 	uint8_t kind; /* enum master_account_kind */
 };
 

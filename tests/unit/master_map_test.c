@@ -302,15 +302,21 @@ static void root_loses_tombstones_only_beyond_half_of_the_bound(void **state)
 #define THE_DIRS_OWNER 8
 #define SOMEBODY 9
 
-static void make_dir(struct master_map *m, const char *path, uint16_t mode)
+static void make_dir_of(struct master_map *m, const char *path, uint16_t mode,
+			uint32_t gid)
 {
-	const struct master_attrs a = { .uid = THE_DIRS_OWNER, .gid = 70,
+	const struct master_attrs a = { .uid = THE_DIRS_OWNER, .gid = gid,
 					.mode = mode };
 	struct master_dir *d;
 	bool made;
 
 	assert_int_equal(0, master_map_make_dir(m, path, strlen(path), &a, &d,
 						&made));
+}
+
+static void make_dir(struct master_map *m, const char *path, uint16_t mode)
+{
+	make_dir_of(m, path, mode, 70);
 }
 
 /* The account of what `by` deletes; the name is then lost of that account, and
@@ -398,6 +404,47 @@ static void who_does_not_get_into_a_directory_deletes_nothing_there(
 	assert_int_equal(0, wall_ns);
 	master_account_lost(m, "group/his/all/k", 15, THE_FILES_OWNER, &wall_ns,
 			    &seq);
+	assert_int_equal(0, wall_ns);
+}
+
+static struct master_account of_somebody(struct master_map *m,
+					 const char *path)
+{
+	return master_account_of(m, path, strlen(path), THE_FILES_OWNER,
+				 SOMEBODY);
+}
+
+/* Who is in one of the groups does not get there. */
+static void what_takes_two_groups_is_on_no_account_of_one(void **state)
+{
+	struct master_map *m = *state;
+	struct master_account a, one = { 70, MASTER_BY_GROUP },
+				 other = { 80, MASTER_BY_GROUP };
+	uint64_t wall_ns, seq;
+
+	make_dir_of(m, "one", 0775, 70);
+	make_dir_of(m, "a", 0750, 80);
+	make_dir_of(m, "a/b", 0770, 70);
+	make_dir_of(m, "a/b/c", 0770, 80);
+	make_dir_of(m, "b", 0750, 70);
+	make_dir_of(m, "b/a", 0770, 80);
+	make_dir_of(m, "c", 0750, 90);
+	make_dir_of(m, "c/b", 0770, 70);
+	assert_true(master_account_same(one, of_somebody(m, "one/k")));
+	a = of_somebody(m, "a/b/k");
+	assert_int_equal(MASTER_BY_GROUPS, a.kind);
+	assert_true(master_account_same(a, of_somebody(m, "a/b/c/k")));
+	assert_true(master_account_same(a, of_somebody(m, "b/a/k")));
+	assert_false(master_account_same(a, of_somebody(m, "c/b/k")));
+	master_owner_lost(&m->owners, master_owners_of(&m->owners, one), 5, 6);
+	master_owner_lost(&m->owners, master_owners_of(&m->owners, other), 5,
+			  6);
+	master_account_lost(m, "a/b/k", 5, THE_FILES_OWNER, &wall_ns, &seq);
+	assert_int_equal(0, wall_ns);
+	master_owner_lost(&m->owners, master_owners_of(&m->owners, a), 7, 8);
+	master_account_lost(m, "b/a/k", 5, THE_FILES_OWNER, &wall_ns, &seq);
+	assert_int_equal(7, wall_ns);
+	master_account_lost(m, "c/b/k", 5, THE_FILES_OWNER, &wall_ns, &seq);
 	assert_int_equal(0, wall_ns);
 }
 
@@ -828,6 +875,7 @@ int main(void)
 		T(a_deletion_is_on_the_account_of_who_may_delete),
 		T(who_may_not_delete_pays_for_it_himself),
 		T(who_does_not_get_into_a_directory_deletes_nothing_there),
+		T(what_takes_two_groups_is_on_no_account_of_one),
 		T(what_others_delete_costs_the_owner_nothing_elsewhere),
 		T(root_loses_tombstones_only_beyond_half_of_the_bound),
 		T(who_makes_an_evicted_name_again_spends_nothing_of_its_owner_s),
