@@ -271,6 +271,9 @@ $(call tests,$(SRC_on_nodes)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
 $(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_told
 $(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send_file
+# The checker of it_chaos.
+$(OBJ)/tests/chaos_model_test: $(OBJ)/tests/chaos_model_test.o $(OBJ)/tests/chaos_model.o
+	$(LINK) $^ -lcmocka $(LIBS)
 # With certificates.
 $(call tests,$(SRC_with_pki)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
 		$(OBJ)/tests/tls_pki.o $(OBJ)/libkv.a
