@@ -279,6 +279,11 @@ static void sharers_open(struct end *from, struct end *to,
 	}
 }
 
+static void never(uv_timer_t *h)
+{
+	(void)h;
+}
+
 static void nobody_goes(struct pool_share_user *u)
 {
 	(void)u;
@@ -289,8 +294,11 @@ static void a_share_that_nobody_uses_lets_the_loop_sleep(void **state)
 {
 	struct pool_share share;
 	struct pool_share_user u;
+	uv_timer_t alive; /* a loop without any handle makes no turn */
 
 	(void)state;
+	uv_timer_init(&t.loop, &alive);
+	uv_timer_start(&alive, never, 1000000, 0);
 	pool_share_open(&share, &t.loop, 1);
 	pool_share_user_init(&u, nobody_goes);
 	assert_false(uv_is_active((uv_handle_t *)&share.next));
@@ -302,6 +310,7 @@ static void a_share_that_nobody_uses_lets_the_loop_sleep(void **state)
 	assert_false(uv_is_active((uv_handle_t *)&share.next));
 	pool_share_close(&share, NULL);
 	pool_share_spend(&share, 1);
+	uv_close((uv_handle_t *)&alive, NULL);
 	uv_run(&t.loop, UV_RUN_NOWAIT);
 }
 
