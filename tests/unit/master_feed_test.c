@@ -295,7 +295,7 @@ static void waits_that_a_change_raises_are_one_from_then_on(void **state)
 	struct master_sub s = { 0 };
 	struct master_file *f[6];
 	struct master_map m;
-	char name[8];
+	char name[16];
 	int i;
 
 	(void)state;
