@@ -243,17 +243,6 @@ refused '--etcd-key: .*stranger.key: its mode is 0640; .*chmod 600 ' --etcd "$ur
 refused '--etcd-password-file: .*wrong: its mode is 0640; .*chmod 600 ' \
 	--etcd "$url" --etcd-user u --etcd-password-file "$tmp/wrong"
 
-echo "== a running master says so, too, and comes back"
-m=$(standby_of "$leader")
-cp "$tmp/password" "$tmp/right"
-chmod 644 "$tmp/password"
-stop_etcd
-start_etcd other
-says() { grep -q -- "$1" "$(log_of "$m")"; }
-wait_until 10 says '--etcd-password-file: .*its mode is 0644'
-chmod 600 "$tmp/password"
-works six
-
 stop a
 for m in "${masters[@]}"; do stop "$m"; done
 kill9 etcd
