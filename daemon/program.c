@@ -33,7 +33,7 @@ static void on_hup(uv_signal_t *sig, int signum)
 
 	(void)signum;
 	daemon_log_reopen();
-	daemon_tls_check(&p->tls);
+	pool_tls_check(p->tls.tls);
 }
 
 /* On a new loop this fails only without descriptors or memory. */

@@ -6,14 +6,9 @@
 
 #define DAY_S 86400
 
-void daemon_tls_check(struct daemon_tls *t)
-{
-	pool_tls_check(t->tls);
-}
-
 static void on_timer(uv_timer_t *h)
 {
-	daemon_tls_check(h->data);
+	pool_tls_check(h->data);
 }
 
 int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
@@ -42,7 +37,7 @@ int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 	if (err)
 		return err;
 	uv_timer_init(loop, &t->timer);
-	t->timer.data = t;
+	t->timer.data = t->tls;
 	uv_unref((uv_handle_t *)&t->timer);
 	return uv_timer_start(&t->timer, on_timer, POOL_TLS_CHECK_MS,
 			      POOL_TLS_CHECK_MS);

@@ -35,8 +35,6 @@ int daemon_links_show(struct daemon_tls *t, bool insecure,
  * "node", "expires_days": 89}, of which all but the first are of TLS;
  * "protected" may be "users" or "insecure". A new reference; NULL: ENOMEM. */
 json_t *daemon_links_json(const struct daemon_tls *t);
-/* pool_tls_check. */
-void daemon_tls_check(struct daemon_tls *t);
 /* Stops the timer. Must be called before the loop ends. */
 void daemon_tls_stop(struct daemon_tls *t);
 

@@ -57,7 +57,7 @@ struct pool_tls_stream {
 	struct certs *certs; /* owns a reference */
 	SSL *ssl;
 	int fd;
-	bool blocking, dialled;
+	bool blocking;
 	unsigned int roles;
 	char *host; /* owns, or NULL */
 	bool known; /* `peer` and `cert` are set */
@@ -131,21 +131,18 @@ static int certs_read(const char *dir, struct certs **ret,
 {
 	struct pool_tls_files f;
 	struct certs *c;
-	const char *wrong;
 	int err = pool_tls_files_read(dir, &f, why);
 
 	if (err)
 		return err;
 	c = calloc(1, sizeof(*c));
-	err = c ? pool_tls_id_read(f.cert, &c->id, &wrong) : -ENOMEM;
-	if (err == -EINVAL)
-		snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT ": %s", dir,
-			 wrong);
-	if (err) {
-		free(c);
+	if (!c) {
+		err = -ENOMEM;
 		goto out;
 	}
 	c->refs = 1;
+	c->id = f.id; /* moved */
+	f.id.ndirs = 0;
 	c->expires = expires_at(f.cert);
 	c->ctx = SSL_CTX_new(TLS_method());
 	err = c->ctx ? ctx_set(c->ctx, &f) : -ENOMEM;
@@ -666,7 +663,6 @@ int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 		return -ENOMEM;
 	s->fd = fd;
 	s->blocking = want->blocking;
-	s->dialled = want->dialled;
 	s->roles = want->roles;
 	s->certs = certs_get(t);
 	s->host = want->host ? strdup(want->host) : NULL;
@@ -681,7 +677,7 @@ int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 	SSL_set_app_data(s->ssl, s);
 	if (want->bulk)
 		SSL_set_default_read_buffer_len(s->ssl, POOL_TLS_BULK_AHEAD);
-	if (s->dialled)
+	if (want->dialled)
 		SSL_set_connect_state(s->ssl);
 	else
 		SSL_set_accept_state(s->ssl);
