@@ -256,7 +256,7 @@ $(OBJ)/tests/bench_sim: $(OBJ)/tests/bench_sim.o $(addsuffix .o,$(call tests,$(S
 # As is the kernel of the mount, of which these have the names that need one.
 KERNEL_WRAPS := fuse_session_mount fuse_session_fd fuse_session_unmount \
                 fs_mountpoint_prepare fs_guard_start fs_guard_stop \
-                fs_guard_device_now fs_backing_open fs_backing_close \
+                fs_guard_mount_now fs_guard_unmount fs_backing_open fs_backing_close \
                 fs_epoch_next fuse_lowlevel_notify_inval_entry \
                 fuse_lowlevel_notify_inval_inode fuse_reply_buf umount2
 KERNEL_LINK := $(addprefix -Wl$(comma)--wrap=,$(KERNEL_WRAPS))

@@ -68,11 +68,10 @@ static void read_holder(struct holder *h)
 /* umount(8) returns before the daemon has noticed. */
 static bool is_ending(const struct holder *h)
 {
-	char device[32];
+	uint64_t id;
 
-	return h->ending ||
-	       (h->mount[0] &&
-		fs_guard_device_now(h->mount, device) == -ENOENT);
+	return h->ending || (h->mount[0] &&
+			     fs_guard_mount_now(h->mount, &id) == -ENOENT);
 }
 
 static int refuse(const struct holder *h, const char *name, bool ending)

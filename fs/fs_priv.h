@@ -176,8 +176,7 @@ struct fs {
 	struct pool_node *node;
 	struct pool_tree *tree;
 	char *mountpoint;
-	char device[32]; /* "MAJOR:MINOR" of the mount, as in mountinfo; "": not
-			    known */
+	uint64_t mount_id; /* fs_guard_mount_now's; 0: not known */
 	unsigned int ntexts; /* open files of /.kvpool (struct fs_text) */
 	struct fuse_session *se;
 	int dev_fd; /* /dev/fuse; libfuse closes it */

@@ -4,70 +4,58 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pool/base/mountinfo.h"
+#ifndef STATX_MNT_ID_UNIQUE
+#define STATX_MNT_ID_UNIQUE 0x4000u
+#endif
 
-#define MOUNTINFO_MAX (1u << 20)
-
-/* The device of what is mounted at path. Writes into text, a mountinfo. */
-static int device_in(char *text, const char *path, char *ret)
+/* (A kernel that does not know STATX_MNT_ID_UNIQUE fills in the other.) */
+static int mount_of(int dir_fd, const char *path, int flags, uint64_t *ret_id)
 {
-	char *line, *save = NULL;
-	struct pool_mountinfo m;
-	int err = -ENOENT;
+	struct statx at;
 
-	for (line = strtok_r(text, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save)) {
-		if (!pool_mountinfo_parse(line, &m) || strcmp(m.point, path) ||
-		    strlen(m.device) >= FS_GUARD_DEVICE)
-			continue;
-		strcpy(ret, m.device);
-		err = 0; /* later lines are mounted on top */
-	}
-	return err;
+	if (statx(dir_fd, path, flags | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
+		  STATX_MNT_ID | STATX_MNT_ID_UNIQUE, &at) < 0)
+		return -errno;
+	if (!(at.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+		return -ENOENT;
+	*ret_id = at.stx_mnt_id;
+	return 0;
 }
 
-/* Also called in the guard: the child of a process with several threads may
- * call async-signal-safe functions only, so `text` (MOUNTINFO_MAX bytes) was
- * allocated before the fork. */
-static int device_now(const char *path, char *text, char *ret)
+int fs_guard_mount_now(const char *path, uint64_t *ret_id)
 {
-	int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-	size_t have = 0;
-	ssize_t n;
+	return mount_of(AT_FDCWD, path, 0, ret_id);
+}
+
+int fs_guard_unmount(const char *path, uint64_t id, int flags)
+{
+	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char root[32];
+	uint64_t now;
+	int err;
 
 	if (fd < 0)
 		return -errno;
-	do {
-		n = read(fd, text + have, MOUNTINFO_MAX - 1 - have);
-		have += n > 0 ? (size_t)n : 0;
-	} while (n > 0 && have < MOUNTINFO_MAX - 1);
+	err = mount_of(fd, "", AT_EMPTY_PATH, &now);
+	if (!err && now != id)
+		err = -ENOENT;
+	/* (glibc's does not allocate for a number) */
+	snprintf(root, sizeof(root), "/proc/self/fd/%d", fd);
+	if (!err && umount2(root, flags) < 0)
+		err = -errno;
 	close(fd);
-	text[have] = '\0';
-	return device_in(text, path, ret);
-}
-
-int fs_guard_device_now(const char *path, char *ret)
-{
-	char *text = malloc(MOUNTINFO_MAX);
-	int err = text ? device_now(path, text, ret) : -ENOMEM;
-
-	free(text);
 	return err;
 }
 
-static void guard(pid_t daemon, const char *path, char *text,
-		  const char *device)
+static void guard(pid_t daemon, const char *path, uint64_t id)
 {
-	char now[FS_GUARD_DEVICE];
 	sigset_t wait_for;
 	int sig;
 
@@ -78,42 +66,31 @@ static void guard(pid_t daemon, const char *path, char *text,
 	if (prctl(PR_SET_PDEATHSIG, SIGUSR1) == 0 && getppid() == daemon)
 		while (sigwait(&wait_for, &sig))
 			;
-	/* Another mount may be at this path by now: leave that alone. */
-	if (device_now(path, text, now) == 0 && strcmp(now, device) == 0) {
-		/* The open descriptor makes the mount busy: MNT_FORCE aborts
-		 * the connection but does not unmount. The mount then fails
-		 * with ENOTCONN, and nobody writes into the directory below. */
-		(void)open(path, O_PATH | O_DIRECTORY);
-		(void)umount2(path, MNT_FORCE);
-	}
+	/* MNT_FORCE aborts the connection, but does not unmount: the root is
+	 * open. The mount then fails with ENOTCONN, and nobody writes into the
+	 * directory below. */
+	(void)fs_guard_unmount(path, id, MNT_FORCE);
 	_exit(0);
 }
 
 pid_t fs_guard_start(const char *mountpoint)
 {
 	sigset_t all, before;
-	char device[FS_GUARD_DEVICE];
 	pid_t pid, self = getpid();
-	char *text = malloc(MOUNTINFO_MAX);
-	int err;
+	uint64_t id;
+	int err = fs_guard_mount_now(mountpoint, &id);
 
-	if (!text)
-		return -ENOMEM;
-	err = device_now(mountpoint, text, device);
-	if (err) {
-		free(text);
+	if (err)
 		return err;
-	}
 	/* The guard must survive the daemon's signals, which terminals and
 	 * service managers send to both: block all. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	pid = fork();
 	if (pid == 0)
-		guard(self, mountpoint, text, device);
+		guard(self, mountpoint, id);
 	err = -errno;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	free(text);
 	return pid > 0 ? pid : err;
 }
 

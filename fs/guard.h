@@ -15,6 +15,7 @@
 #ifndef FS_GUARD_H
 #define FS_GUARD_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Starts a guard of the topmost mount at this absolute path. The guard's pid
@@ -22,9 +23,15 @@
 pid_t fs_guard_start(const char *mountpoint);
 /* Kills the guard, before the daemon unmounts or leaves. pid <= 0: no-op. */
 void fs_guard_stop(pid_t pid);
-#define FS_GUARD_DEVICE 32 /* bytes of a device number, with its NUL */
-/* The device number ("0:63") of the topmost mount at path now: 0 or -errno
- * (-ENOENT: there is none). ret: FS_GUARD_DEVICE bytes. */
-int fs_guard_device_now(const char *path, char *ret);
+
+/* The topmost mount at path now: 0 or -errno (-ENOENT: path is not the root of
+ * a mount). *ret_id names it: since Linux 6.8 it is never used again, before
+ * that when the mount is gone, as the numbers of devices are. The filesystem is
+ * asked nothing. Async-signal-safe. */
+int fs_guard_mount_now(const char *path, uint64_t *ret_id);
+/* umount2(2) of the mount with this id at path, never of another: 0 or -errno
+ * (-ENOENT: it is not the topmost one there). Its root is open meanwhile.
+ * Async-signal-safe. */
+int fs_guard_unmount(const char *path, uint64_t id, int flags);
 
 #endif

@@ -428,8 +428,8 @@ static int start_polling(struct fs *fs)
 
 static void start_guard(struct fs *fs)
 {
-	if (fs_guard_device_now(fs->mountpoint, fs->device))
-		fs->device[0] = '\0';
+	if (fs_guard_mount_now(fs->mountpoint, &fs->mount_id))
+		fs->mount_id = 0;
 	fs->guard = fs_guard_start(fs->mountpoint);
 	if (fs->guard < 0)
 		pool_warn("%s: no guard: the mount may hang if the daemon is "
@@ -609,16 +609,19 @@ static void on_handle_closed(uv_handle_t *h)
 /* Is another mount on top of ours now? It must not be unmounted. */
 static bool covered(const struct fs *fs)
 {
-	char now[sizeof(fs->device)];
+	uint64_t now;
 
-	return fs->device[0] &&
-	       fs_guard_device_now(fs->mountpoint, now) == 0 &&
-	       strcmp(now, fs->device) != 0;
+	return fs->mount_id && fs_guard_mount_now(fs->mountpoint, &now) == 0 &&
+	       now != fs->mount_id;
 }
 
 static void unmount(struct fs *fs, int flags)
 {
-	if (!fs->unmounted && !covered(fs))
+	if (fs->unmounted)
+		return;
+	if (fs->mount_id)
+		(void)fs_guard_unmount(fs->mountpoint, fs->mount_id, flags);
+	else
 		(void)umount2(fs->mountpoint, flags);
 }
 

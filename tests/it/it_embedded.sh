@@ -177,6 +177,17 @@ wait_until 10 ended "$up_pid"
 up
 for i in 1 8; do cmp "$tmp/content" "$mnt/d/k$i"; done
 
+echo "== its guard, when it is late, leaves the next mount alone"
+guard=$(pgrep -P "$up_pid" kvpool-guard) || fail "no guard"
+also_kill+=("$guard")
+kill -STOP "$guard"
+kill -KILL "$up_pid"
+wait_until 10 ended "$up_pid"
+up # (the kernel gives it the device number of the mount before)
+kill -CONT "$guard"
+wait_until 10 ended "$guard"
+for i in 1 8; do cmp "$tmp/content" "$mnt/d/k$i"; done
+
 echo "== mount -t kvpool"
 if [ -e "$helper" ] || [ -L "$helper" ]; then
 	echo "   skipped: there is a $helper on this machine"

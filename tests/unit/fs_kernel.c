@@ -26,7 +26,8 @@ void __wrap_fuse_session_unmount(struct fuse_session *se);
 int __wrap_fs_mountpoint_prepare(const char *dir);
 pid_t __wrap_fs_guard_start(const char *mountpoint);
 void __wrap_fs_guard_stop(pid_t pid);
-int __wrap_fs_guard_device_now(const char *path, char *ret);
+int __wrap_fs_guard_mount_now(const char *path, uint64_t *ret_id);
+int __wrap_fs_guard_unmount(const char *path, uint64_t id, int flags);
 int __wrap_fs_backing_open(int dev_fd, int fd);
 void __wrap_fs_backing_close(int dev_fd, int id);
 int __wrap_fs_epoch_next(int dev_fd);
@@ -107,10 +108,18 @@ void __wrap_fs_guard_stop(pid_t pid)
 	(void)pid;
 }
 
-int __wrap_fs_guard_device_now(const char *path, char *ret)
+int __wrap_fs_guard_mount_now(const char *path, uint64_t *ret_id)
 {
 	(void)path;
-	(void)ret;
+	(void)ret_id;
+	return -ENOENT;
+}
+
+int __wrap_fs_guard_unmount(const char *path, uint64_t id, int flags)
+{
+	(void)path;
+	(void)id;
+	(void)flags;
 	return -ENOENT;
 }
 
