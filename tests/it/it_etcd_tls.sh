@@ -243,6 +243,21 @@ refused '--etcd-key: .*stranger.key: its mode is 0640; .*chmod 600 ' --etcd "$ur
 refused '--etcd-password-file: .*wrong: its mode is 0640; .*chmod 600 ' \
 	--etcd "$url" --etcd-user u --etcd-password-file "$tmp/wrong"
 
+echo "== a running master says so, too, and comes back"
+m=$(standby_of "$leader")
+# etcd writes logins to its log, and has those again after a restart that no
+# change follows: one must, or the standby's token stays valid.
+works six
+mkdir "${mount[a]}/seven"
+sync "${mount[a]}"
+chmod 644 "$tmp/password"
+stop_etcd
+start_etcd other
+says() { grep -q -- "$1" "$(log_of "$m")"; }
+wait_until 10 says '--etcd-password-file: .*its mode is 0644'
+chmod 600 "$tmp/password"
+works eight
+
 stop a
 for m in "${masters[@]}"; do stop "$m"; done
 kill9 etcd
