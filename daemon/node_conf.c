@@ -9,6 +9,7 @@
 #include "daemon/advertise.h"
 #include "daemon/etcd_options.h"
 #include "daemon/options.h"
+#include "pool/tls/tls.h"
 #include "daemon/run_dir.h"
 #include "master/ha.h"
 #include "pool/base/log.h"
@@ -32,6 +33,7 @@ static struct daemon_node_conf conf = {
 	.admin = { "127.0.0.1", 7073 },
 	.buffer_size = 256ull << 20,
 	.movers = 2,
+	.tls_renew_ms = POOL_TLS_RENEW_MS,
 	.prefetch = 64,
 	.busy_poll_us = 200,
 	.hot_gets = 4,
@@ -188,6 +190,14 @@ static struct daemon_option options[] = {
 		  "cache.",
 	  .min = 100,
 	  .max = 86400000 },
+	{ .name = "tls-renew",
+	  .type = OPT_DURATION,
+	  .value = &conf.tls_renew_ms,
+	  .arg = "DURATION",
+	  .help = "Replace connections of this age, so that new certificates\n"
+		  "are used in time.",
+	  .min = 1000,
+	  .max = 31536000000 },
 	{ .name = "deadline",
 	  .type = OPT_DURATION,
 	  .value = &conf.deadline_ms,

@@ -32,6 +32,7 @@ struct daemon_node_conf {
 	uint64_t heartbeat_ms;
 	const char *rdma_device;
 	const char *allow_user, *admin_name, *tls_dir;
+	uint64_t tls_renew_ms;
 	struct pool_trust trust; /* from allow_user; unused if insecure */
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */

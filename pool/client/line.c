@@ -55,6 +55,7 @@ struct client_line {
 	struct wire wire[2]; /* BULK: fd -1 until it is needed */
 	uint16_t version; /* the lower of both sides' */
 	unsigned int slot;
+	uint64_t due_ms; /* it is renewed from then on */
 	int wake_at; /* SO_RCVLOWAT of BULK */
 	uint8_t *out; /* owns: frames to be sent */
 	size_t out_len, out_cap;
@@ -399,6 +400,7 @@ static struct client_line *line_new(struct client_lines *s,
 	l->lines = s;
 	l->to = *to;
 	l->slot = (unsigned int)slot;
+	l->due_ms = pool_tls_due_ms(s->tls);
 	l->wire[ASK].fd = l->wire[BULK].fd = -1;
 	l->wake_at = 1;
 	return l;
@@ -413,10 +415,14 @@ static bool has_input(int fd)
 	       (errno != EAGAIN && errno != EINTR);
 }
 
-/* The peer may have closed an idle line: then it is readable, although nothing
- * was asked for. */
+/* Old (pool/tls/tls.h), or closed by the peer: then it is readable, although
+ * nothing was asked for. */
 static bool is_stale(const struct client_line *l)
 {
+	if (pool_now_ms() >= l->due_ms) {
+		pool_tls_renewed(l->lines->tls);
+		return true;
+	}
 	for (int i = 0; i < 2; i++)
 		if (l->wire[i].fd >= 0 && has_input(l->wire[i].fd))
 			return true;

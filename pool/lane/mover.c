@@ -302,6 +302,21 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 	return lane;
 }
 
+static void lane_close_run(struct pool_mail *mail)
+{
+	struct pool_lane *lane =
+		pool_container_of(mail, struct pool_lane, close_mail);
+
+	if (lane->conn)
+		pool_conn_close(lane->conn);
+}
+
+void pool_lane_close(struct pool_lane *lane)
+{
+	pool_mailbox_post(&lane->mover->box, &lane->close_mail,
+			  lane_close_run);
+}
+
 /* ---- the thread ---- */
 
 static void stop_run(struct pool_mail *mail)

@@ -110,12 +110,15 @@ struct pool_lane {
 	struct lane_link *links[2]; /* owned by link_ask.c; NULL: none */
 	int err;
 	struct pool_list link; /* in the mover's lanes */
-	struct pool_mail dial_mail, up_mail, down_mail, free_mail;
+	struct pool_mail dial_mail, up_mail, down_mail, free_mail, close_mail;
 };
 
 /* Copies the fields of the first group from `like`. NULL on ENOMEM. */
 struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 				 const struct pool_hostport *to);
+/* Closes a lane that nothing is requested on any more; on_down follows. At most
+ * once, before on_down. */
+void pool_lane_close(struct pool_lane *lane);
 
 /* One requested range; the caller's storage until done. */
 struct pool_expect {

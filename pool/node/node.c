@@ -48,6 +48,7 @@ static void on_tick(uv_timer_t *h)
 	node_doubt_tick(n);
 	node_heat_tick(n, now);
 	node_link_tick(n, now);
+	pool_peers_renew(n->peers);
 	node_publish_sealed(n);
 	node_space_run(n);
 	node_ops_send(n);

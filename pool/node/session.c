@@ -7,6 +7,10 @@
  *    |                                            | the last one
  *    +--- lost: again as pool/conn/dial.h says ---------+--> UP
  *
+ * With TLS, a connection that is old is replaced (pool/tls/tls.h): in state UP,
+ * a second one is dialled; when its handshake has ended the first one is
+ * closed, and the second sends JOIN at once.
+ *
  * A standby answers the JOIN with an ERROR, -EAGAIN. The master's host name is
  * resolved anew at each dial. Heartbeats go out from JOINING on; silence of
  * three periods ends the connection.
@@ -22,6 +26,7 @@
 #include <unistd.h>
 
 #define REFUSED_SAID_MS 60000
+#define RENEW_RETRY_MS 10000 /* after a new connection failed */
 #define RESYNC_MIN_MS 1000u
 #define RESYNC_MAX_MS 60000u
 #define QUEUE_MAX (1u << 30)
@@ -396,14 +401,65 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 	protobuf_c_message_free_unpacked(msg, NULL);
 }
 
+static void join(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+
+	l->state = LINK_JOINING;
+	l->joining_ms = pool_now_ms();
+	l->due_ms = pool_tls_due_ms(n->opts.tls);
+	pool_count(&n->c.master_connects);
+	send_join(n);
+}
+
 static void on_open(struct pool_conn *c)
 {
 	struct pool_node *n = pool_conn_user(c);
+	struct node_link *l = n->link;
 
-	n->link->state = LINK_JOINING;
-	n->link->joining_ms = pool_now_ms();
-	pool_count(&n->c.master_connects);
-	send_join(n);
+	if (c == l->conn)
+		return join(n);
+	l->next_open = true;
+	l->told = true; /* nothing is lost */
+	pool_conn_close(l->conn);
+}
+
+/* Goes on with the connection that was to replace the one that has closed. */
+static void use_next(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+
+	l->conn = l->next;
+	l->next = NULL;
+	l->state = LINK_DIALLING;
+	if (!l->next_open)
+		return;
+	pool_info("the connection to the master at %s is renewed", l->master);
+	pool_tls_renewed(n->opts.tls);
+	join(n);
+}
+
+static void free_closed(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+
+	if (l->conn || l->next)
+		return;
+	free(l);
+	n->link = NULL;
+	node_handle_closed(n);
+}
+
+static void next_closed(struct pool_node *n, int err)
+{
+	struct node_link *l = n->link;
+
+	l->next = NULL;
+	l->due_ms = pool_now_ms() + RENEW_RETRY_MS;
+	if (l->state == LINK_CLOSED)
+		return free_closed(n);
+	pool_warn_limited("the connection to the master at %s cannot be "
+			  "renewed: %s", l->master, strerror(-err));
 }
 
 static void on_close(struct pool_conn *c, int err)
@@ -412,15 +468,13 @@ static void on_close(struct pool_conn *c, int err)
 	struct node_link *l = n->link;
 	uint64_t now = pool_now_ms();
 
+	if (c == l->next)
+		return next_closed(n, err);
 	l->conn = NULL;
 	n->untold =
 		false; /* the next session begins with a new feed */
-	if (l->state == LINK_CLOSED) {
-		free(l);
-		n->link = NULL;
-		node_handle_closed(n);
-		return;
-	}
+	if (l->state == LINK_CLOSED)
+		return free_closed(n);
 	if (!l->told) {
 		pool_warn_paced("no master at %s (%s): serving locally, trying "
 			  "again", l->master, l->standby ? "a standby" :
@@ -433,10 +487,12 @@ static void on_close(struct pool_conn *c, int err)
 	node_sweep_cut_off(n);
 	node_heat_cut_off(n);
 	l->state = LINK_AWAY;
-	if (!l->standby)
+	if (!l->standby && !l->next)
 		pool_dial_failed(&l->dial, now);
 	node_ops_cut_off(n);
 	node_barriers_cut_off(n);
+	if (l->next)
+		use_next(n);
 }
 
 static const struct pool_conn_ops conn_ops = {
@@ -445,7 +501,8 @@ static const struct pool_conn_ops conn_ops = {
 	.on_close = on_close,
 };
 
-static void dial(struct pool_node *n)
+/* 0 or -ENOMEM. */
+static int connect_to(struct pool_node *n, struct pool_conn **ret_conn)
 {
 	struct node_link *l = n->link;
 	struct pool_conn_opts co = {
@@ -461,12 +518,30 @@ static void dial(struct pool_node *n)
 		.refused = &n->c.bad_messages,
 	};
 
+	return pool_conn_connect(n->loop, &l->dial.at, &co, ret_conn);
+}
+
+static void dial(struct pool_node *n)
+{
+	struct node_link *l = n->link;
+
 	l->standby = false;
 	pool_format_hostport(&l->dial.at, l->master, sizeof(l->master));
-	if (pool_conn_connect(n->loop, &l->dial.at, &co, &l->conn) == 0)
+	if (connect_to(n, &l->conn) == 0)
 		l->state = LINK_DIALLING;
 	else
 		pool_dial_failed(&l->dial, pool_now_ms());
+}
+
+static void renew(struct pool_node *n, uint64_t now)
+{
+	struct node_link *l = n->link;
+
+	if (l->next || now < l->due_ms)
+		return;
+	l->next_open = false;
+	if (connect_to(n, &l->next))
+		l->due_ms = now + RENEW_RETRY_MS;
 }
 
 /* A master that accepts connections but does not answer (stopped, or no longer
@@ -536,8 +611,10 @@ void node_link_tick(struct pool_node *n, uint64_t now)
 		l->beat_ms = now + l->heartbeat_ms / 2;
 		send_heartbeat(n);
 	}
-	if (l->state == LINK_UP && !node_feed_sweeping(n))
+	if (l->state == LINK_UP && !node_feed_sweeping(n)) {
 		resync(n, now);
+		renew(n, now);
+	}
 }
 
 int node_link_open(struct pool_node *n)
@@ -559,11 +636,9 @@ void node_link_close(struct pool_node *n)
 	struct node_link *l = n->link;
 
 	l->state = LINK_CLOSED;
-	if (l->conn) {
+	if (l->conn)
 		pool_conn_close(l->conn);
-		return;
-	}
-	free(l);
-	n->link = NULL;
-	node_handle_closed(n);
+	if (l->next)
+		pool_conn_close(l->next);
+	free_closed(n);
 }

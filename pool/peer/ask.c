@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/peer/peer_priv.h"
 
@@ -27,12 +28,35 @@ struct peer *peer_find(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE])
 	return NULL;
 }
 
-static void chan_init(struct chan *ch, struct peer *peer, bool is_unix)
+static void chan_init(struct chan *ch, struct peer *peer,
+		      struct peer_links *links)
 {
 	ch->peer = peer;
-	ch->is_unix = is_unix;
+	ch->links = links;
+	ch->is_unix = !links;
 	pool_list_init(&ch->asked);
 	pool_list_init(&ch->orphans);
+}
+
+static struct peer_links *links_new(struct peer *peer, uint32_t first)
+{
+	struct peer_links *links =
+		calloc(1, sizeof(*links) + peer->p->nmovers *
+						   sizeof(struct peer_lane));
+
+	if (!links)
+		return NULL;
+	links->peer = peer;
+	links->first = first;
+	links->due_ms = pool_tls_due_ms(peer->p->opts.tls);
+	chan_init(&links->tcp, peer, links);
+	return links;
+}
+
+static void peer_free(struct peer *peer)
+{
+	free(peer->links);
+	free(peer);
 }
 
 static struct peer *peer_new(struct pool_peers *p,
@@ -42,18 +66,18 @@ static struct peer *peer_new(struct pool_peers *p,
 
 	if (p->peers.count >= PEERS_MAX)
 		return NULL;
-	peer = calloc(1, sizeof(*peer) +
-				 p->nmovers * sizeof(struct peer_lane));
+	peer = calloc(1, sizeof(*peer));
 	if (!peer)
 		return NULL;
 	peer->p = p;
 	peer->addr = *addr;
-	chan_init(&peer->tcp, peer, false);
-	chan_init(&peer->local, peer, true);
+	peer->links = links_new(peer, 1);
+	chan_init(&peer->local, peer, NULL);
 	pool_list_init(&peer->waiting);
 	pool_list_init(&peer->lane_wait);
-	if (pool_hash_insert(&p->peers, &peer->node, id_hash(addr->id))) {
-		free(peer);
+	if (!peer->links ||
+	    pool_hash_insert(&p->peers, &peer->node, id_hash(addr->id))) {
+		peer_free(peer);
 		return NULL;
 	}
 	return peer;
@@ -69,45 +93,60 @@ struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr)
 	return peer;
 }
 
-static bool peer_is_idle(const struct peer *peer)
+static bool links_are_down(const struct peer_links *links)
 {
-	if (peer->tcp.conn || peer->local.conn || peer->nfetches > 0)
-		return false;
-	for (unsigned int i = 0; i < peer->p->nmovers; i++)
-		if (peer->lanes[i].state != LANE_NONE)
-			return false;
-	return true;
+	return !links->tcp.conn && links->nlanes == 0;
+}
+
+/* Their connections end later, and call peer_tidy again. */
+static void links_close(struct peer_links *links)
+{
+	if (links->tcp.conn)
+		pool_conn_close(links->tcp.conn);
+	for (unsigned int i = 0; i < links->peer->p->nmovers; i++) {
+		struct peer_lane *at = &links->lanes[i];
+
+		if (at->state != LANE_DIALING && at->state != LANE_UP)
+			continue;
+		at->state = LANE_CLOSING;
+		pool_lane_close(at->lane);
+	}
 }
 
 void peer_tidy(struct peer *peer)
 {
-	if (!peer_is_idle(peer))
+	struct peer_links *old = peer->old;
+
+	if (old && pool_list_empty(&old->tcp.asked))
+		links_close(old);
+	if (old && links_are_down(old)) {
+		free(old);
+		peer->old = NULL;
+	}
+	if (peer->old || peer->local.conn || peer->nfetches > 0 ||
+	    !links_are_down(peer->links))
 		return;
 	pool_hash_remove(&peer->p->peers, &peer->node);
-	free(peer);
+	peer_free(peer);
 }
 
 /* ---- lanes ---- */
 
 static struct peer_lane *lane_slot(struct pool_lane *lane)
 {
-	struct peer *peer = lane->arg;
+	struct peer_links *links = lane->arg;
 
-	return &peer->lanes[lane->number - 1];
+	return &links->lanes[lane->number - links->first];
 }
 
 static void on_lane_up(struct pool_lane *lane)
 {
-	lane_slot(lane)->state = LANE_UP;
-	peer_pump(lane->arg);
-}
+	struct peer_links *links = lane->arg;
 
-static bool any_lane_left(const struct peer *peer)
-{
-	for (unsigned int i = 0; i < peer->p->nmovers; i++)
-		if (peer->lanes[i].state != LANE_NONE)
-			return true;
-	return false;
+	if (lane_slot(lane)->state == LANE_CLOSING)
+		return;
+	lane_slot(lane)->state = LANE_UP;
+	peer_pump(links->peer);
 }
 
 static void fail_list(struct pool_list *list, int err)
@@ -119,45 +158,50 @@ static void fail_list(struct pool_list *list, int err)
 
 static void on_lane_down(struct pool_lane *lane, int err)
 {
-	struct peer *peer = lane->arg;
+	struct peer_links *links = lane->arg;
+	struct peer *peer = links->peer;
 	struct peer_lane *slot = lane_slot(lane);
 
 	slot->state = LANE_NONE;
 	slot->lane = NULL;
 	slot->retry_ms = uv_now(peer->p->loop) + LANE_RETRY_MS;
-	if (!any_lane_left(peer))
+	links->nlanes--;
+	if (links == peer->links && links->nlanes == 0)
 		fail_list(&peer->lane_wait, err);
 	if (!peer->p->closing)
 		peer_tidy(peer);
 }
 
-static int lane_dial(struct peer *peer, unsigned int i)
+static int lane_dial(struct peer_links *links, unsigned int i)
 {
+	struct peer *peer = links->peer;
 	struct pool_lane like = {
 		.mover = peer->p->movers[i],
-		.number = i + 1,
+		.number = links->first + i,
 		.roles = pool_peer_roles(&peer->addr),
-		.arg = peer,
+		.arg = links,
 		.on_up = on_lane_up,
 		.on_down = on_lane_down,
 	};
 
 	memcpy(like.peer_id, peer->addr.id, POOL_ID_SIZE);
-	peer->lanes[i].lane = pool_lane_dial(&like, &peer->addr.tcp);
-	if (!peer->lanes[i].lane)
+	links->lanes[i].lane = pool_lane_dial(&like, &peer->addr.tcp);
+	if (!links->lanes[i].lane)
 		return -ENOMEM;
-	peer->lanes[i].state = LANE_DIALING;
+	links->lanes[i].state = LANE_DIALING;
+	links->nlanes++;
 	return 0;
 }
 
 /* The lane that is up and whose mover is least busy; -1: none is up. */
-static int lane_best(const struct peer *peer)
+static int lane_best(const struct peer_links *links)
 {
-	const unsigned int *busy = peer->p->mover_busy;
+	const struct pool_peers *p = links->peer->p;
+	const unsigned int *busy = p->mover_busy;
 	int best = -1;
 
-	for (unsigned int i = 0; i < peer->p->nmovers; i++)
-		if (peer->lanes[i].state == LANE_UP &&
+	for (unsigned int i = 0; i < p->nmovers; i++)
+		if (links->lanes[i].state == LANE_UP &&
 		    (best < 0 || busy[i] < busy[best]))
 			best = (int)i;
 	return best;
@@ -165,16 +209,17 @@ static int lane_best(const struct peer *peer)
 
 /* A lane worth dialling now, as its mover is less busy than the best lane's.
  * -1: none. */
-static int lane_missing(const struct peer *peer, int best)
+static int lane_missing(const struct peer_links *links, int best)
 {
-	const unsigned int *busy = peer->p->mover_busy;
-	uint64_t now = uv_now(peer->p->loop);
+	const struct pool_peers *p = links->peer->p;
+	const unsigned int *busy = p->mover_busy;
+	uint64_t now = uv_now(p->loop);
 	int missing = -1;
 
-	for (unsigned int i = 0; i < peer->p->nmovers; i++) {
-		if (peer->lanes[i].state != LANE_NONE ||
+	for (unsigned int i = 0; i < p->nmovers; i++) {
+		if (links->lanes[i].state != LANE_NONE ||
 		    (best >= 0 && busy[i] >= busy[best]) ||
-		    (any_lane_left(peer) && peer->lanes[i].retry_ms > now))
+		    (links->nlanes > 0 && links->lanes[i].retry_ms > now))
 			continue;
 		if (missing < 0 || busy[i] < busy[missing])
 			missing = (int)i;
@@ -190,14 +235,14 @@ static int lane_missing(const struct peer *peer, int best)
  * would be the best; until it is up, another is used. *ret_lane NULL: wait for
  * a lane. 0 or -ENOMEM.
  */
-static int lane_pick(struct peer *peer, struct pool_lane **ret_lane)
+static int lane_pick(struct peer_links *links, struct pool_lane **ret_lane)
 {
-	int best = lane_best(peer);
-	int missing = lane_missing(peer, best);
-	int err = missing >= 0 ? lane_dial(peer, (unsigned int)missing) : 0;
+	int best = lane_best(links);
+	int missing = lane_missing(links, best);
+	int err = missing >= 0 ? lane_dial(links, (unsigned int)missing) : 0;
 
-	*ret_lane = best >= 0 ? peer->lanes[best].lane : NULL;
-	return any_lane_left(peer) ? 0 : err;
+	*ret_lane = best >= 0 ? links->lanes[best].lane : NULL;
+	return links->nlanes > 0 ? 0 : err;
 }
 
 /* ---- requests ---- */
@@ -221,6 +266,8 @@ static int chan_dial(struct chan *ch)
 		return 0;
 	ch->greeted = false;
 	ch->err = 0;
+	if (ch->links && links_are_down(ch->links))
+		ch->links->due_ms = pool_tls_due_ms(opts.tls);
 	if (ch->is_unix)
 		err = pool_conn_connect_unix(peer->p->loop,
 					     peer->addr.unix_path, &opts,
@@ -294,7 +341,7 @@ static int ask_small(struct pool_fetch_priv *x)
 	x->landing.offset = x->f->offset;
 	x->landing.length = x->f->length;
 	err = pool_landing_init(&x->landing);
-	return err ? err : chan_ask(&x->peer->tcp, x, 0);
+	return err ? err : chan_ask(&x->peer->links->tcp, x, 0);
 }
 
 /* The expectation must precede the GET. */
@@ -302,7 +349,7 @@ static int ask_large(struct pool_fetch_priv *x, struct pool_lane *lane)
 {
 	int err = fetch_expect(x, lane);
 
-	return err ? err : chan_ask(&x->peer->tcp, x, lane->number);
+	return err ? err : chan_ask(&x->peer->links->tcp, x, lane->number);
 }
 
 /* Requests an admitted fetch: a descriptor, a small range, or a large one on a
@@ -322,7 +369,7 @@ static int fetch_route(struct pool_fetch_priv *x)
 		return -EAGAIN; /* a descriptor or nothing */
 	if (x->f->length <= POOL_INLINE_MAX)
 		return ask_small(x);
-	err = lane_pick(peer, &lane);
+	err = lane_pick(peer->links, &lane);
 	if (err)
 		return err;
 	if (lane)
@@ -337,7 +384,9 @@ static int fetch_route(struct pool_fetch_priv *x)
  * fail at once; fetches wait for the next connection instead. */
 static bool tcp_is_closing(const struct peer *peer)
 {
-	return peer->tcp.conn && pool_conn_is_over(peer->tcp.conn);
+	const struct chan *tcp = &peer->links->tcp;
+
+	return tcp->conn && pool_conn_is_over(tcp->conn);
 }
 
 static void pump_lane_wait(struct peer *peer)
@@ -346,7 +395,7 @@ static void pump_lane_wait(struct peer *peer)
 		struct pool_fetch_priv *x = pool_list_first(
 			&peer->lane_wait, struct pool_fetch_priv, link);
 		struct pool_lane *lane;
-		int err = lane_pick(peer, &lane);
+		int err = lane_pick(peer->links, &lane);
 
 		if (!err && !lane)
 			return;
@@ -477,6 +526,7 @@ void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 {
 	struct peer *peer = p->closing ? NULL : peer_get(p, holder);
 	Kvpool__Key key = KVPOOL__KEY__INIT;
+	struct chan *tcp;
 
 	if (!peer)
 		return;
@@ -485,10 +535,10 @@ void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 	key.gen = gen;
 	/* While it is being dialled its version is unknown: skipped, the next
 	 * reader reports it. */
-	if (chan_dial(&peer->tcp) == 0 &&
-	    pool_conn_version(peer->tcp.conn) >= POOL_WIRE_DOUBT)
-		(void)pool_conn_send(peer->tcp.conn, POOL_MSG_DOUBT, 0,
-				     &key.base);
+	tcp = &peer->links->tcp;
+	if (chan_dial(tcp) == 0 &&
+	    pool_conn_version(tcp->conn) >= POOL_WIRE_DOUBT)
+		(void)pool_conn_send(tcp->conn, POOL_MSG_DOUBT, 0, &key.base);
 	peer_tidy(peer);
 }
 
@@ -763,13 +813,51 @@ static const struct pool_conn_ops chan_ops = {
 	.on_close = chan_on_close,
 };
 
+/* ---- renewing, closing ---- */
+
+static void peer_renew(struct pool_hash_node *n, void *arg)
+{
+	struct peer *peer = pool_container_of(n, struct peer, node);
+	struct peer_links *now = peer->links, *next;
+
+	(void)arg;
+	if (peer->old || pool_now_ms() < now->due_ms || links_are_down(now))
+		return;
+	next = links_new(peer, now->first == 1 ? RENEWED_LANES : 1);
+	if (!next)
+		return; /* the next look tries again */
+	peer->old = now;
+	peer->links = next;
+	pool_tls_renewed(peer->p->opts.tls);
+	peer_pump(peer);
+	peer_tidy(peer);
+}
+
+void peers_renew_due(struct pool_peers *p)
+{
+	pool_hash_each(&p->peers, peer_renew, NULL);
+	peers_finish(p);
+}
+
+void pool_peers_renew(struct pool_peers *p)
+{
+	uint64_t now = pool_now_ms();
+
+	if (!p->opts.tls || now < p->renew_ms)
+		return;
+	p->renew_ms = now + RENEW_MS;
+	peers_renew_due(p);
+}
+
 static void peer_close(struct pool_hash_node *n, void *arg)
 {
 	struct peer *peer = pool_container_of(n, struct peer, node);
 
 	(void)arg;
-	if (peer->tcp.conn)
-		pool_conn_close(peer->tcp.conn);
+	if (peer->links->tcp.conn)
+		pool_conn_close(peer->links->tcp.conn);
+	if (peer->old && peer->old->tcp.conn)
+		pool_conn_close(peer->old->tcp.conn);
 	if (peer->local.conn)
 		pool_conn_close(peer->local.conn);
 	peer_tidy(peer);

@@ -33,8 +33,9 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 static bool lane_has_received(const struct pool_fetch_priv *x,
 			      uint64_t since_ms)
 {
+	const struct peer_links *links = x->chan->links;
 	const struct pool_lane *lane =
-		x->peer->lanes[x->expect.number - 1].lane;
+		links->lanes[x->expect.number - links->first].lane;
 
 	return lane && lane->received_ms >= since_ms;
 }

@@ -117,6 +117,9 @@ int pool_peers_open(const struct pool_peers_opts *opts,
  * of this is left on it. */
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg);
+/* To be called every second or more often: renews connections to peers that are
+ * due (pool/tls/tls.h). Fetches notice nothing. */
+void pool_peers_renew(struct pool_peers *p);
 /* Bytes sent to peers since pool_peers_open. */
 uint64_t pool_peers_sent(const struct pool_peers *p);
 /* The listening sockets; borrowed. *ret_unix is -1 if there is none. */

@@ -44,7 +44,11 @@
 #define ANSWERS_MAX 8192 /* of all sessions; each uses a descriptor */
 #define GREETING_MS 5000     /* a new connection must send HELLO */
 #define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
+#define RENEW_MS 1000 /* between looks at which links are due */
 #define LANE_RETRY_MS 1000   /* after a lane failed, if others are up */
+/* Renewed lanes have other numbers than those before; between are those of the
+ * library's lines (pool/client/line.h). */
+#define RENEWED_LANES 192u
 #define ORPHANS_MAX POOL_PEER_INFLIGHT_MAX
 #define PATH_LEN_MAX 4096
 #define SOURCES_MAX 256u /* objects registered for sending, idle ones too */
@@ -65,6 +69,7 @@ struct peer_metrics {
 /* A control connection that this node dials: TCP or Unix. */
 struct chan {
 	struct peer *peer;
+	struct peer_links *links; /* that it belongs to; NULL: Unix */
 	struct pool_conn *conn; /* NULL: not dialled */
 	bool is_unix, greeted;
 	int err;		/* set: why this side closed it */
@@ -76,7 +81,7 @@ struct chan {
 	uint64_t retry_ms; /* do not dial before */
 };
 
-enum lane_state { LANE_NONE, LANE_DIALING, LANE_UP };
+enum lane_state { LANE_NONE, LANE_DIALING, LANE_UP, LANE_CLOSING };
 
 struct peer_lane {
 	enum lane_state state;
@@ -84,16 +89,28 @@ struct peer_lane {
 	uint64_t retry_ms; /* do not dial before */
 };
 
+/* The connections to a peer by TCP. While they are renewed there are two of
+ * these: the old one finishes what was requested on it. */
+struct peer_links {
+	struct peer *peer;
+	struct chan tcp;
+	uint64_t due_ms; /* renewed from then on */
+	unsigned int nlanes; /* whose state is not LANE_NONE */
+	uint32_t first; /* number of lanes[0]: 1 or RENEWED_LANES */
+	struct peer_lane lanes[]; /* p->nmovers */
+};
+
 /* A node that this node requests ranges from. */
 struct peer {
 	struct pool_hash_node node;
 	struct pool_peers *p;
 	struct pool_peer_addr addr;
-	struct chan tcp, local;
+	struct chan local;
+	struct peer_links *links; /* owns: for new requests */
+	struct peer_links *old; /* owns: being left; NULL: none */
 	struct pool_list waiting, lane_wait; /* struct pool_fetch_priv */
 	unsigned int nwaiting, inflight;
 	unsigned int nfetches; /* whose cb has not run */
-	struct peer_lane lanes[]; /* p->nmovers; lane n is lanes[n - 1] */
 };
 
 enum peer_fetch_state {
@@ -146,6 +163,7 @@ struct pool_peers {
 	uv_timer_t timer;
 	uv_timer_cb on_timer; /* peer.c */
 	uint64_t answers_due_ms; /* next call of answer_expire; 0: none */
+	uint64_t renew_ms; /* next look at which links are due */
 	bool closing;
 	unsigned int refs; /* open handles, connections; at 0: freed */
 	void (*closed)(void *arg);
@@ -211,10 +229,13 @@ struct peer *peer_find(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE]);
 struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr);
 /* Dials and sends GETs, as far as the limits allow. */
 void peer_pump(struct peer *peer);
-/* Frees peer if it has no connection, lane or fetch. */
+/* Closes the old links if nothing is requested on them, and frees them when
+ * they are closed. Frees peer if it has no connection, lane or fetch. */
 void peer_tidy(struct peer *peer);
 /* Remembers a cancelled GET that may still be answered with a descriptor. */
 void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x);
+/* Renews the links that are due. */
+void peers_renew_due(struct pool_peers *p);
 void peers_ask_close(struct pool_peers *p);
 
 /* ---- answer.c ---- */

@@ -19,6 +19,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
+#include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/tls/tls_files.h"
 
@@ -49,7 +50,8 @@ struct pool_tls {
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
 	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* in the log */
-	struct pool_counter accepted, refused, failed;
+	uint64_t renew_ms;
+	struct pool_counter accepted, refused, failed, renewed;
 	struct pool_gauge expires;
 };
 
@@ -189,6 +191,7 @@ int pool_tls_open(const char *dir, struct pool_tls **ret,
 		snprintf(why, POOL_TLS_WHY, "no memory");
 		return -ENOMEM;
 	}
+	t->renew_ms = POOL_TLS_RENEW_MS;
 	pthread_mutex_init(&t->lock, NULL);
 	err = pool_tls_reload(t, why);
 	if (err)
@@ -323,6 +326,25 @@ void pool_tls_check(struct pool_tls *t)
 	say_expiry(t);
 }
 
+void pool_tls_set_renew(struct pool_tls *t, uint64_t ms)
+{
+	t->renew_ms = ms;
+}
+
+uint64_t pool_tls_due_ms(const struct pool_tls *t)
+{
+	if (!t)
+		return UINT64_MAX;
+	return pool_now_ms() + t->renew_ms -
+	       pool_random_u64() % (t->renew_ms / 8 + 1);
+}
+
+void pool_tls_renewed(struct pool_tls *t)
+{
+	if (t)
+		pool_count(&t->renewed);
+}
+
 void pool_tls_count(struct pool_tls *t, int err)
 {
 	pool_count(!err			? &t->accepted :
@@ -352,6 +374,11 @@ int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics)
 	if (!err)
 		err = pool_metrics_counter(metrics, &t->failed, name,
 					   "result=\"failed\"", help);
+	if (!err)
+		err = pool_metrics_counter(
+			metrics, &t->renewed, "kvpool_tls_links_renewed_total",
+			NULL, "Links that this process has replaced by new "
+			"ones because of their age (--tls-renew).");
 	if (!err)
 		err = pool_metrics_gauge(
 			metrics, &t->expires,

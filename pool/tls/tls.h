@@ -71,6 +71,20 @@ enum pool_role pool_tls_role(const struct pool_tls *t);
 bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
 		      const char *host, char why[POOL_TLS_WHY]);
 
+/*
+ * Renewal. A link uses the certificates of its handshake for as long as it
+ * lives; so the side that dialled replaces it by a new one when it is that old:
+ * it makes the new link before it closes the old one. Default:
+ * POOL_TLS_RENEW_MS. Call pool_tls_set_renew before the first stream.
+ */
+void pool_tls_set_renew(struct pool_tls *t, uint64_t ms);
+#define POOL_TLS_RENEW_MS 86400000u
+/* When (pool_now_ms) a link that is made now is to be replaced. It varies by an
+ * eighth, so that not all nodes join anew at once. t NULL: UINT64_MAX. */
+uint64_t pool_tls_due_ms(const struct pool_tls *t);
+/* A link has been replaced. For the counters. NULL: no-op. */
+void pool_tls_renewed(struct pool_tls *t);
+
 /* A handshake has ended with err. For the counters. */
 void pool_tls_count(struct pool_tls *t, int err);
 /* The counters, and when our certificate expires; 0 or -ENOMEM. */

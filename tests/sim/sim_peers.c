@@ -313,6 +313,11 @@ void pool_peers_return(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE],
 	(void)p, (void)id, (void)path, (void)path_len, (void)gen;
 }
 
+void pool_peers_renew(struct pool_peers *p)
+{
+	(void)p;
+}
+
 unsigned int pool_peers_recall(struct pool_peers *p, const char *path,
 			       size_t path_len, uint64_t gen)
 {

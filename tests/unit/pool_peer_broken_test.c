@@ -1,7 +1,7 @@
 /*
- * What is asked of a peer whose connection has broken, before whoever has the
- * connection has heard of that: as when the peer's daemon is replaced. Two peer
- * modules on one loop, over 127.0.0.1.
+ * What is requested from a peer whose connection breaks, before its owner knows:
+ * as when the peer's daemon is replaced; or whose connections are renewed. Two
+ * peer modules on one loop, over 127.0.0.1.
  */
 #include "tests/lib/unit.h"
 
@@ -108,11 +108,16 @@ struct want {
 
 static void want_start(struct want *w);
 
-static void break_connection(void)
+static struct peer *peer_b(void)
 {
 	static const uint8_t id[POOL_ID_SIZE] = { 'b' };
 
-	pool_conn_close(peer_find(t.a.peers, id)->tcp.conn);
+	return peer_find(t.a.peers, id);
+}
+
+static void break_connection(void)
+{
+	pool_conn_close(peer_b()->links->tcp.conn);
 }
 
 static void on_fetched(struct pool_fetch *f, int status)
@@ -219,6 +224,68 @@ static void what_waits_for_the_next_can_be_cancelled(void **state)
 	assert_int_equal(-ECANCELED, next.status);
 }
 
+static void renew(void)
+{
+	struct peer_links *before = peer_b()->links;
+
+	before->due_ms = 0;
+	peers_renew_due(t.a.peers);
+	assert_ptr_equal(before, peer_b()->old);
+}
+
+/* The requests before it end on the old links, those after it use new ones. */
+static void links_are_renewed_under(size_t length)
+{
+	struct want first, on_old, on_new;
+
+	want_init(&first, length);
+	want_init(&on_old, length);
+	want_init(&on_new, length);
+	want_start(&first);
+	assert_came(&first);
+	want_start(&on_old);
+	renew();
+	want_start(&on_new);
+	assert_came(&on_old);
+	assert_came(&on_new);
+	assert_int_equal(3, t.gets);
+	unit_run_until(&t.loop, !peer_b()->old);
+	/* And again: the lanes' numbers are those of the first ones. */
+	renew();
+	want_init(&on_new, length);
+	want_start(&on_new);
+	assert_came(&on_new);
+	unit_run_until(&t.loop, !peer_b()->old);
+}
+
+static void links_are_renewed_under_small_requests(void **state)
+{
+	(void)state;
+	links_are_renewed_under(SMALL);
+}
+
+static void links_are_renewed_under_large_requests(void **state)
+{
+	(void)state;
+	links_are_renewed_under(SIZE);
+}
+
+/* Links without requests close; the next request makes new ones. */
+static void idle_links_that_are_due_are_closed(void **state)
+{
+	struct want w;
+
+	(void)state;
+	want_init(&w, SIZE);
+	want_start(&w);
+	assert_came(&w);
+	renew();
+	unit_run_until(&t.loop, !peer_b());
+	want_init(&w, SIZE);
+	want_start(&w);
+	assert_came(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -226,6 +293,9 @@ int main(void)
 		T(so_does_what_has_a_lane),
 		T(so_does_what_is_asked_from_a_callback),
 		T(what_waits_for_the_next_can_be_cancelled),
+		T(links_are_renewed_under_small_requests),
+		T(links_are_renewed_under_large_requests),
+		T(idle_links_that_are_due_are_closed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

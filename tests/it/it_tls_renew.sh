@@ -1,0 +1,108 @@
+#!/bin/bash
+# Links are replaced when they are --tls-renew old: under load, and while the pool
+# gets another CA, no operation fails, and no connection of before is left.
+set -euo pipefail
+. "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_tls.sh"
+use_tls
+
+start_master
+for n in a b; do
+	# Bytes, not descriptors: also those move on links that are renewed.
+	start_node $n --no-fd-passing --tls-renew 1s --store-size 256M
+done
+start_node c --store-size 64M
+A=${mount[a]} B=${mount[b]}
+mkdir "$A/d"
+sync "$A"
+head -c 8M /dev/urandom >"$tmp/large"
+head -c 20000 /dev/urandom >"$tmp/small"
+
+work() { # FROM TO: until $tmp/enough; a line for each failure
+	local i=0 size
+	while [ ! -e "$tmp/enough" ]; do
+		i=$((i + 1))
+		for size in large small; do
+			cp "$tmp/$size" "$1/d/$2.$size.$((i % 8))" && sync "$1/d" ||
+				echo "put $i $size"
+			cmp "$tmp/$size" "$3/d/$2.$size.$((i % 8))" || echo "get $i $size"
+		done
+		echo $i >"$tmp/done.$2"
+	done
+}
+worked() { # ROUNDS: of both, since `mark`
+	local w
+	for w in 1 2; do
+		[ $(($(cat "$tmp/done.$w" 2>/dev/null || echo 0))) -ge $((mark[w] + $1)) ] || return 1
+	done
+}
+declare -a mark=(0 0 0)
+set_mark() { mark[1]=$(cat "$tmp/done.1") mark[2]=$(cat "$tmp/done.2"); }
+renewed() { metric "${admin[$1]}" kvpool_tls_links_renewed_total; }
+has_renewed() { # NAME TIMES
+	[ "$(renewed "$1")" -ge "$2" ]
+}
+links_now() { # connections between daemons, as "FROM>TO"
+	ss -Htn state established | awk '{ print $3 ">" $4 }' |
+		grep -E ">($(IFS='|'; echo "${listen[*]}"))\$" | sort
+}
+
+work "$A" 1 "$B" >"$tmp/failures" 2>&1 &
+workers=($!)
+work "$B" 2 "$A" >>"$tmp/failures" 2>&1 &
+workers+=($!)
+also_kill+=("${workers[@]}")
+wait_until 30 worked 3
+links_now >"$tmp/links"
+[ -s "$tmp/links" ]
+
+echo "== links are renewed under load"
+for n in a b; do wait_until 30 has_renewed $n $(($(renewed $n) + 6)); done
+set_mark
+wait_until 30 worked 5
+
+# What the CA says, for every daemon, and time for links made before to go.
+hand_out() {
+	local who
+	declare -A count
+	for who in master node client admin; do
+		cert_renew "$KVTEST_TLS/ca" "$KVTEST_TLS/$who" 5
+	done
+	kill -HUP "${pid[master]}" "${pid[a]}" "${pid[b]}" "${pid[c]}"
+	for who in a b; do count[$who]=$(renewed $who); done
+	for who in a b; do wait_until 30 has_renewed $who $((count[$who] + 4)); done
+	set_mark
+	wait_until 30 worked 3
+}
+echo "== another CA: both are trusted, the new one signs, the old one goes"
+# (c is left out of the last step: its links are renewed tomorrow.)
+for step in "" --switch --finish; do
+	kvpool certs roll --dir "$KVTEST_TLS/ca" $step >/dev/null
+	hand_out
+	echo "   roll $step: $(cat "$tmp/done.1") and $(cat "$tmp/done.2") rounds"
+done
+touch "$tmp/enough"
+wait "${workers[@]}"
+[ ! -s "$tmp/failures" ] || fail "$(cat "$tmp/failures")"
+# Nor had the nodes to repeat one: what was asked on an old link was answered there.
+for n in a b; do
+	has_metric "${admin[$n]}" 'kvpool_peer_fetch_failures_total{reason="connection"}' 0
+done
+for n in master a b; do
+	has_metric "${admin[$n]}" 'kvpool_tls_handshakes_total{result="refused"}' 0
+done
+
+echo "== no link of before is left, but those of who renews tomorrow"
+c_master=$(ss -Htnp state established | grep -F "pid=${pid[c]}," |
+	awk '{ print $3 ">" $4 }' | grep -F ">${listen[master]}")
+links_now >"$tmp/links.now"
+comm -12 "$tmp/links" "$tmp/links.now" >"$tmp/same"
+grep -vxF "$c_master" "$tmp/same" >"$tmp/old" || :
+# Links that c dialled, and that others dialled to reach it, have no traffic.
+[ ! -s "$tmp/old" ] || fail "links that were not renewed: $(cat "$tmp/old")"
+grep -qxF "$c_master" "$tmp/same" || fail "c renewed its link, too"
+[ "$(renewed c)" = 0 ]
+
+stop c; stop b; stop a
+stop master
+pass
