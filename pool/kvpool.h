@@ -9,7 +9,7 @@
  *	kvpool_open_ns(pool, "llama", NULL, &ns);
  *	kvpool_register_buffer(pool, buf, len);
  *	kvpool_put_from(ns, "key", 3, buf, 4096, 0);
- *	kvpool_get_into(ns, "key", 3, buf, len);
+ *	kvpool_get_into(ns, "key", 3, buf, len, 0);
  *
  * CONNECTIONS. A connection is a node of the pool inside the caller's process.
  * It has a loop thread of its own and stores nothing for other nodes (like
