@@ -43,19 +43,18 @@
  *
  * get_into copies once, from the object's file, if the object is in this
  * process or in a store of this host, which lends its descriptor. An object on
- * another host is received directly into the caller's buffer and is not kept.
- * Up to 8 MiB the caller's own thread receives it. If that fails, or if this
- * process is fetching the object already, it is received into a local file and
- * copied from there. An object of up to 64 KiB is received in this way even
- * from a store of this host, the first three times; after that the store lends
- * it. Where both hosts have RDMA, the other side's device writes ranges above
- * 256 KiB into the caller's buffer. Each range is registered with the device
- * only while it is in flight, the device cannot reach the rest of the buffer,
- * and the bytes are verified as over TCP.
+ * another host is received directly into the caller's buffer and is not kept;
+ * if it has up to 8 MiB, the caller's own thread receives it. If that fails, or
+ * if this process is fetching the object already, it is received into a local
+ * file and copied from there. A store of this host also sends objects of up to
+ * 64 KiB the first three times, and lends them after that. Where both hosts
+ * have RDMA, the peer writes ranges above 256 KiB into the caller's buffer by
+ * RDMA. Each range is registered only while it is in flight, the peer cannot
+ * access the rest of the buffer, and the bytes are verified as over TCP.
  *
  * kvpool_open and kvpool_map copy nothing if a store of this host has the
- * object: the pages are that store's. Otherwise the object is received into a
- * local file.
+ * object: they give access to that store's pages. Otherwise the object is
+ * received into a local file.
  *
  * ERRORS. Calls return >= 0 or a negative errno with the meanings below; a
  * batch returns one result per key. kvpool_strerror describes each error,
@@ -145,16 +144,16 @@ struct kvpool_options {
 	const char *listen;
 	const char *advertise;	/* address that the others see; NULL: listen */
 	const char *name;	/* shown by tools; NULL: "lib-" and the pid */
-	/* Directory for what was put and no store has yet. Each connection uses
-	 * a subdirectory of its own.
+	/* Directory for objects that were put and that no store has yet. Each
+	 * connection uses a subdirectory of its own.
 	 * NULL: ".clients" in the directory of this host's store, if `at` is a
 	 * path in that store's mount, this user may write there and it has
 	 * space; else /dev/shm/kvpool-UID.
 	 * Fastest is ".clients" of a store of this host that lends descriptors,
 	 * next a tmpfs with huge=within_size. With pages of 4 KiB (the usual
-	 * /dev/shm) a put takes four times as long, because it allocates them;
-	 * but only about twice as long after the first buffer_size bytes, if
-	 * all objects have one size: they then reuse the pages of earlier ones.
+	 * /dev/shm) a put takes four times as long, because it allocates them.
+	 * If all objects have one size, that drops to about twice as long after
+	 * the first buffer_size bytes: objects reuse the pages of earlier ones.
 	 */
 	const char *buffer_dir;
 	uint64_t buffer_size;	/* most bytes in buffer_dir; 0: 256 MiB */
@@ -162,15 +161,15 @@ struct kvpool_options {
 	unsigned int flags;	/* KVPOOL_INSECURE */
 	unsigned int threads;	/* that execute requests, 1 to 64; 0: 4 */
 	int log_level;		/* to stderr: 0 errors (default), 1 warnings, 2
-				   more, 3 debugging; for the whole process */
+				   info, 3 debugging; for the whole process */
 	/* "mlx5_0,mlx5_1": RDMA devices to use, each of which must exist;
 	 * NULL: all usable ones, if any; "": none, TCP only. */
 	const char *rdma_device;
 	/* "vllm,1001": local users whose daemons and clients this connection
 	 * accepts over loopback, besides root and its own user; NULL: none.
-	 * Those daemons must accept this user, too (--allow-user). With
-	 * KVPOOL_INSECURE users are not checked; nor with tls_dir, but for
-	 * Unix sockets. */
+	 * Those daemons must accept this user, too (--allow-user). Users are
+	 * not checked with KVPOOL_INSECURE; with tls_dir they are checked on
+	 * Unix sockets only. */
 	const char *allow_users;
 	/* Directory with ca.crt, tls.crt and tls.key: the certificate of a
 	 * client of this pool. Needed if its masters and nodes have --tls-dir;
@@ -198,9 +197,9 @@ int kvpool_connect(const struct kvpool_options *options,
  * lost. */
 int kvpool_close(struct kvpool *pool);
 
-/* Waits until all that this connection put before the call is on stores and
- * visible in every mount. 0, or -ETIMEDOUT (no progress for 10 s, or no master
- * reachable for 2 s). */
+/* Waits until everything that this connection put before the call is on stores
+ * and visible in every mount. 0, or -ETIMEDOUT (no progress for 10 s, or no
+ * master reachable for 2 s). */
 int kvpool_sync(struct kvpool *pool);
 
 /* ---- namespaces ---- */
@@ -285,8 +284,8 @@ int kvpool_exists(struct kvpool_ns *ns, const void *key, size_t key_len);
 int kvpool_remove(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Counts as a use of the object, without reading it. A local copy moves to the
  * end of the eviction order, and for 5 s others are evicted before it. Without
- * a local copy the object is prefetched, if bounds allow; its holder then
- * counts a use. 0; -ENOENT. */
+ * a local copy the object is fetched in the background, if limits allow, which
+ * its holder counts as a use. 0; -ENOENT. */
 int kvpool_touch(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Pins the object: for that many seconds it is evicted only after all others;
  * seconds == 0: it is never evicted until kvpool_unpin. Sets the attribute
@@ -321,9 +320,8 @@ struct kvpool_buf {
 #define KVPOOL_BATCH_MAX (1u << 20)
 
 /*
- * Each does for n keys what the call on one key does. ret[i] gets the value
- * which that call would return for keys[i]. Gets and puts of a batch run
- * concurrently.
+ * Each call does for n keys what its single-key variant does for one; ret[i] is
+ * the result for keys[i]. Gets and puts of a batch run concurrently.
  *
  * Returns the number of results >= 0 (exists: the number of keys that exist);
  * or -EINVAL (n > KVPOOL_BATCH_MAX), -EMEDIUMTYPE, -ECHILD, -ENOMEM, and then
@@ -373,13 +371,13 @@ enum kvpool_call {
 	KVPOOL_CALL_UNPIN,
 	KVPOOL_CALL_EXISTS_PREFIX /* ret: not used */
 };
-#define KVPOOL_REQUESTS_MAX 4096 /* whose completions have not been taken */
+#define KVPOOL_REQUESTS_MAX 4096 /* requests without a taken completion */
 
 /*
  * Queues the batch call of that name for a thread of the library. The arrays
  * keys and bufs and the bytes of the keys are copied. The buffers themselves
  * and ret belong to the library until the completion has been taken. bufs: NULL
- * for calls that have none. arg: flags (32 bits), or seconds. id is returned
+ * for calls without buffers. arg: flags (32 bits), or seconds. id is returned
  * with the completion. 0; -EAGAIN; -EINVAL; -ENOMEM.
  *
  * A touch starts after 2 ms at the earliest, so that it does not delay the

@@ -105,7 +105,7 @@ static bool was_preempted(struct pool_busy *b, uint64_t now)
 	return b->preempted_us && now - b->preempted_us < POOL_BUSY_CALM_US;
 }
 
-/* Adapt to an event, gap_us after the last one. found: by polling. */
+/* Adapt to an event that came gap_us after the last one. found: by polling. */
 static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 		  bool found)
 {
@@ -118,7 +118,7 @@ static void learn(struct pool_busy *b, uint64_t now, uint64_t gap_us,
 	if (found) {
 		b->spare_us = 0;
 	} else if (soon) {
-		/* Without polling, the event came within the least window. */
+		/* Polling would have delayed this event: skip more of it. */
 		b->spare_us = pool_busy_spare(b->spare_us);
 		b->spared_until_us = now + b->spare_us;
 	}

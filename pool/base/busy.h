@@ -1,24 +1,24 @@
 /*
  * Adaptive busy-polling of an event loop: after an event, the loop polls for
- * the next one for a while instead of sleeping. Engines send requests in rows
- * (open, read, close, open, ...), and waking a sleeping thread takes longer
+ * the next one for a while instead of sleeping. Engines send requests in quick
+ * succession (open, read, close), and waking a sleeping thread takes longer
  * than handling most of them.
  *
  * The polling window adapts as in the kernel's halt polling (kvm:
  * Documentation/virt/kvm/halt-polling.rst). When polling finds nothing and the
  * loop goes to sleep, the window doubles if the next event comes soon, and
  * halves if it does not. It stays between POOL_BUSY_LEAST_US and the limit.
- * While other threads want this CPU (this one was preempted less than
- * POOL_BUSY_CALM_US ago), it is POOL_BUSY_LEAST_US: polling must not take CPU
- * time from engines.
+ * While other threads want this CPU (the kernel preempted this thread less than
+ * POOL_BUSY_CALM_US ago), the window is POOL_BUSY_LEAST_US: polling must not
+ * take CPU time from engines.
  *
  * The thread that will send the next request may itself be waiting for this
  * CPU, even if other CPUs are idle. Polling then finds nothing and delays the
  * request. To detect this, the loop skips polling once after a window without
  * an event. If the next event then comes within POOL_BUSY_LEAST_US, polling is
  * skipped for POOL_BUSY_SPARE_US. Each time that this happens again, the
- * duration doubles, up to POOL_BUSY_CALM_US. It starts anew once polling has
- * found an event.
+ * duration doubles, up to POOL_BUSY_CALM_US. When polling finds an event, the
+ * duration is reset.
  *
  *   pool_busy_open -> pool_busy_touch (from callbacks, at each event) ->
  *   pool_busy_close

@@ -1,6 +1,7 @@
 /*
- * Copies into memory of the application that uses libkvpool. The memory may be
- * unmapped or read-only: that is an error, as for a system call, not a crash.
+ * Copies into memory of the application that uses libkvpool. If that memory is
+ * unmapped or read-only, the result is an error, as of a system call, not a
+ * crash.
  *
  * Thread: any.
  */

@@ -32,8 +32,8 @@ uint64_t pool_hash_seed(void)
 
 	if (now)
 		return now;
-	/* Not by pool_random: a simulation repeats that one's course. Early in
-	 * the machine's start there may be none yet: then 0 | 1. */
+	/* Not pool_random, whose numbers a simulation makes predictable. While
+	 * the machine boots, getrandom may fail: the seed is then 1. */
 	(void)getrandom(&drawn, sizeof(drawn), GRND_NONBLOCK);
 	drawn |= 1;
 	return atomic_compare_exchange_strong(&seed, &now, drawn) ? drawn :

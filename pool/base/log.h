@@ -39,8 +39,8 @@ void pool_log(enum pool_log_level level, const char *fmt, ...)
  * the site's next line and in pool_log_left_out.
  *
  * _paced: also allows a burst of POOL_LOG_BURST lines, refilled at one a
- * second, for events of which many happen at once and each matters, as when all
- * nodes join.
+ * second. For events that come in bursts and each matter, such as nodes that
+ * join.
  */
 #define pool_error_limited(...) pool_limited_(POOL_LOG_ERROR, 0, __VA_ARGS__)
 #define pool_warn_limited(...) pool_limited_(POOL_LOG_WARN, 0, __VA_ARGS__)

@@ -87,7 +87,7 @@ uint64_t pool_hist_quantile(const struct pool_hist *h, double q)
 		if (seen > 0 && (double)seen >= rank)
 			return (uint64_t)1000 << i;
 	}
-	/* The rank is in the +Inf bucket, unless rounding put it there. */
+	/* Not found below +Inf: it is there, or rank was rounded up. */
 	if (count[POOL_HIST_BUCKETS] == 0)
 		return (uint64_t)1000 << (POOL_HIST_BUCKETS - 1);
 	return UINT64_MAX;

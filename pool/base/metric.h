@@ -88,8 +88,8 @@ int pool_metrics_hist(struct pool_metrics *m, struct pool_hist *h,
 int pool_metrics_on_print(struct pool_metrics *m, void (*fn)(void *arg),
 			  void *arg);
 
-/* Before the memory [owner, owner + size) is freed: remove the metrics that it
- * contains, and print hooks whose arg is owner. */
+/* Remove the metrics in the memory [owner, owner + size), and the print hooks
+ * whose arg is owner. Call it before that memory is freed. */
 void pool_metrics_remove(struct pool_metrics *m, const void *owner,
 			 size_t size);
 

@@ -20,7 +20,7 @@
 
 struct pool_turns {
 	uv_prepare_t sleeps; /* runs at the end of each turn */
-	/* at the last turn's end: the time, and the loop's total sleep */
+	/* time, and total sleep of the loop, at the end of the last turn */
 	uint64_t begun_ns, idle_ns;
 	struct pool_hist hist;
 	struct pool_gauge longest_ns;

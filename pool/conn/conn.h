@@ -16,9 +16,9 @@
  *                     Logged; one ERROR tells the peer our version.
  *   -EMSGSIZE         a payload exceeds the bound of its type
  *                     (pool/conn/unpack.h), or bulk POOL_BULK_MAX
- *   -EPROTO           another frame arrives where opts.first is due; or, with
- *                     TLS, a record is invalid, or an alert has arrived (such
- *                     as: the peer does not accept our certificate)
+ *   -EPROTO           the first frame is not opts.first; or, with TLS, a record
+ *                     is invalid, or the peer sent an alert (for example,
+ *                     because it does not accept our certificate)
  *   -EKEYREJECTED     TLS: we do not accept the peer's certificate, or it does
  *                     not speak TLS
  *
@@ -26,8 +26,8 @@
  * an ERROR, and its further input is read and discarded for up to a second,
  * because closing with unread input would reset the connection and destroy the
  * ERROR. Until opts.first has arrived, only that message, an ERROR and types
- * that only a newer version knows are accepted, with POOL_CONN_FIRST_MAX bytes
- * at most.
+ * that only a newer version knows are accepted, each of at most
+ * POOL_CONN_FIRST_MAX bytes.
  *
  * A message type that only a newer neighbour version knows is skipped, with its
  * bulk and descriptor.
@@ -36,10 +36,10 @@
  * memory for all of it. The bytes are received directly into that memory, which
  * must stay valid until on_bulk_end, pool_conn_bulk_drop or the connection's
  * end. If it returns NULL, on_bulk_room (optional) is asked for memory piece by
- * piece; without any, the bytes pass through the loop's staging buffer. In all
- * cases on_bulk_data is called with each slice as it arrives, while it is hot
- * in the cache, and on_bulk_end once at the end. on_frame is called for frames
- * without bulk only.
+ * piece. Without memory the bytes pass through the loop's staging buffer. In
+ * all cases on_bulk_data is called with each slice as it arrives, while the
+ * slice is in the CPU's cache, and on_bulk_end once at the end. on_frame is
+ * called only for frames without bulk.
  *
  * Fairness: in one loop iteration a connection receives about POOL_CONN_SLICE
  * bytes at most; with opts.share, POOL_CONN_SHARE_SLICE. All connections of a
@@ -69,7 +69,8 @@
 #define POOL_CONN_SHARE_SLICE (16u << 10)
 #define POOL_CONN_SHARE_RECEIVED 16u /* received bytes per unit */
 #define POOL_CONN_FIRST_MAX 4096u
-/* A step of a handshake takes up to half a millisecond (signatures). */
+/* Per loop iteration: a step of a TLS handshake takes up to half a millisecond
+ * (signatures). */
 #define POOL_CONN_SHAKES 32u
 
 struct pool_conn;
@@ -104,7 +105,7 @@ struct pool_conn_opts {
 	const struct pool_conn_ops *ops; /* borrows; constant data */
 	void *user;
 	unsigned int connect_timeout_ms; /* 0: 2000 */
-	/* end with -ETIMEDOUT when nothing arrived for so long; 0: never */
+	/* end with -ETIMEDOUT if nothing arrives for this time; 0: never */
 	unsigned int idle_timeout_ms;
 	size_t send_queue_max; /* bytes of queued frames; 0: 64 MiB. Bulk from
 				  files is not counted. */
@@ -120,20 +121,19 @@ struct pool_conn_opts {
 	struct pool_tls *tls;
 	unsigned int tls_roles; /* POOL_ROLE_BITs: what the peer may be */
 	bool tls_bulk; /* see struct pool_tls_want */
-	/* TLS: budget that all connections of one listener share, of
-	 * POOL_CONN_SHAKES steps of handshakes per loop iteration. Borrows;
-	 * NULL: no limit. */
+	/* TLS: the budget of handshake steps (POOL_CONN_SHAKES) that all
+	 * connections of one listener share. Borrows; NULL: no limit. */
 	struct pool_share *shakes;
 	/* Memory for bulk may belong to the application, which may unmap it at
-	 * any time (pool/base/guard.h): OpenSSL must not write there itself. */
+	 * any time (pool/base/guard.h): OpenSSL must not write to it. */
 	bool foreign_memory;
-	/* pool_conn_from_fd: fd's stream, whose handshake is done (see
-	 * pool_conn_detach). The connection owns it from here on, also after an
-	 * error. */
+	/* pool_conn_from_fd: the TLS stream on fd, after its handshake (see
+	 * pool_conn_detach). The connection owns it from the call on, even if
+	 * that fails. */
 	struct pool_tls_stream *stream;
 	/* enum pool_msg: the type that the peer must send first; 0: any */
 	uint16_t first;
-	/* Counts frames refused by their header; no callback sees these.
+	/* Counts frames refused by their header, which no callback sees.
 	 * Borrows, or NULL. */
 	struct pool_counter *refused;
 };
@@ -150,17 +150,17 @@ int pool_conn_connect(uv_loop_t *loop, const struct pool_hostport *to,
 int pool_conn_connect_unix(uv_loop_t *loop, const char *path,
 			   const struct pool_conn_opts *opts,
 			   struct pool_conn **ret_conn);
-/* Use a connected stream socket. The connection owns fd from here on, also
- * after an error. */
+/* Use a connected stream socket. The connection owns fd from the call on, even
+ * if that fails. */
 int pool_conn_from_fd(uv_loop_t *loop, int fd,
 		      const struct pool_conn_opts *opts,
 		      struct pool_conn **ret_conn);
 /*
- * Free the connection but keep its socket, which the caller owns from here on:
- * the descriptor (>= 0), or -EBUSY if frames are queued or bytes beyond the
- * current frame have been received. Call it inside on_frame only. on_close is
- * not called. For moving a bulk lane to another thread's loop. *ret_stream: the
- * TLS stream, which the caller owns, too; NULL: the connection is plain.
+ * Free the connection but keep its socket, to move it to another thread's loop.
+ * Returns the descriptor (>= 0), which the caller owns, or -EBUSY if frames are
+ * queued or bytes beyond the current frame have been received. Call it only
+ * inside on_frame. on_close is not called. *ret_stream: the TLS stream, which
+ * the caller owns, too; NULL: the connection is plain.
  */
 int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
 
@@ -168,7 +168,7 @@ int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
  * bulk uses on_bulk_room or staging. No-op when no bulk is being received. */
 void pool_conn_bulk_drop(struct pool_conn *c);
 
-/* End the connection. Of opts.ops only on_close is called any more, in a later
+/* End the connection. No callback is called after this but on_close, in a later
  * loop iteration. */
 void pool_conn_close(struct pool_conn *c);
 /* The same, but the connection ends only when the queue has been sent and the
@@ -178,10 +178,10 @@ void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms);
 void *pool_conn_user(const struct pool_conn *c);
 /* "10.0.0.1:7071" or the Unix path; for log messages. */
 const char *pool_conn_peer_name(const struct pool_conn *c);
-/* What the peer's certificate says. Valid from the first callback on, until c
+/* Identity in the peer's certificate. Valid from the first callback on, until c
  * is freed. NULL: the connection is plain. */
 const struct pool_tls_id *pool_conn_peer_id(const struct pool_conn *c);
-/* Is the peer's certificate for this host? False for a plain connection. */
+/* Does the peer's certificate name this host? False for a plain connection. */
 bool pool_conn_peer_has_host(const struct pool_conn *c, const char *host);
 /* Protocol version in use: the lower of ours and the peer's. 0: the peer has
  * not sent a frame yet. */

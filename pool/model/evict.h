@@ -10,10 +10,10 @@
  * of its own, and the caller chooses the class of the next victim. It evicts
  * POOL_EVICT_CACHE (other nodes hold copies, too) before POOL_EVICT_LAST (may
  * be the pool's only copy). POOL_EVICT_KEPT (rules forbid eviction) and
- * POOL_EVICT_UNSTORED (a client's object that no store has yet) are classes so
- * that scans of the first two do not meet such objects. Objects that cannot be
- * evicted now (open, mapped, pinned) stay inserted; the `may` callback refuses
- * them when the scan reaches them.
+ * POOL_EVICT_UNSTORED (a client's object that no store has yet) keep such
+ * objects out of the scans of the first two. Objects that cannot be evicted now
+ * (open, mapped, pinned) stay inserted; the `may` callback refuses them when
+ * the scan reaches them.
  *
  * Every operation is O(1) (victim: O(scan_max)) and none but open allocates.
  * Evicted keys are remembered ("ghosts") until as many bytes as the capacity
@@ -43,7 +43,7 @@ struct pool_evict_node {
 	uint32_t stamp;	       /* private: when it joined its list */
 	uint8_t class;	       /* enum pool_evict_class; read only */
 	uint8_t queue;	       /* private: used once, used again */
-	uint8_t aside;	       /* private: was offered or refused lately */
+	uint8_t aside;	       /* private: recently returned or refused */
 };
 
 struct pool_evict; /* opaque */

@@ -39,7 +39,7 @@ static bool has_special(const unsigned char *p, size_t len)
 	return false;
 }
 
-/* A name that means something else there. */
+/* Does this name already have another meaning in a directory? */
 static bool is_reserved(const char *name, size_t len, bool root)
 {
 	return (len == 1 && name[0] == '.') ||
@@ -73,7 +73,8 @@ static bool is_code(const char *p, const char *end)
 	return false;
 }
 
-/* Behind a percent sign: any number of 25, and a code? How many, else -1. */
+/* p follows a '%'. If "25" n times (n >= 0) and then a code is there: n;
+ * else -1. */
 static int stuffed(const char *p, const char *end)
 {
 	int n = 0;
@@ -118,7 +119,7 @@ static void add_piece(struct text *t, const char *p, size_t len, bool root)
 	}
 }
 
-/* How many of its bytes make the next piece. */
+/* How many bytes of the key fit into the next piece. */
 static size_t piece_len(const char *p, size_t len)
 {
 	size_t used = 0, n;
@@ -175,8 +176,8 @@ static void take_escape(struct text *t, const char **at, const char *end)
 		add(t, "/", 1);
 	else if (memcmp(p + 1, "2E", 2) == 0)
 		add(t, ".", 1);
-	/* Nothing, of what stands for that and ends a directory's name: where
-	 * they do not belong, the key has another path. */
+	/* 0E and 0C add nothing. If they are misplaced, the caller finds that
+	 * the key has another path. */
 }
 
 static void take_all(struct text *t, const char *p, const char *end)

@@ -1,9 +1,9 @@
 /*
  * Keys of libkvpool as paths of the mount, and back.
  *
- * A key is any bytes, 0 to POOL_KEY_MAX of them; it is a name in its
- * namespace's directory. Most keys are used as the name unchanged. Only what a
- * name cannot contain is escaped with a percent sign:
+ * A key is 0 to POOL_KEY_MAX arbitrary bytes. It becomes a name in its
+ * namespace's directory; most keys are that name unchanged. Only what a name
+ * cannot contain is escaped with a percent sign:
  *
  * 	NUL				%00
  * 	/				%2F

@@ -36,7 +36,7 @@ static struct pool_marks *with_room(struct pool_dir *d)
 	return m->n < m->cap ? m : resize(d, m->cap * 2);
 }
 
-/* How many marks have a cookie that is not greater. */
+/* How many marks have this cookie or a smaller one. */
 static size_t count_upto(const struct pool_marks *m, uint64_t cookie)
 {
 	size_t low = 0, high = m->n;
@@ -75,7 +75,7 @@ static struct pool_entry *neighbour(const struct pool_dir *d,
 		       pool_list_entry(sibling, struct pool_entry, sibling);
 }
 
-/* Drops mark i. Of an index without marks the directory is empty. */
+/* Drops mark i. If it was the only one, the directory becomes empty. */
 static void drop(struct pool_dir *d, size_t i)
 {
 	struct pool_marks *m = d->marks;
@@ -85,7 +85,7 @@ static void drop(struct pool_dir *d, size_t i)
 	if (m->n == 0)
 		pool_marks_fini(d);
 	else if (m->cap > CAP_MIN && m->n < m->cap / 4)
-		resize(d, m->cap / 2); /* or stays as it is */
+		resize(d, m->cap / 2); /* may fail: then it stays larger */
 }
 
 void pool_marks_removing(struct pool_dir *d, struct pool_entry *e)
@@ -104,7 +104,7 @@ void pool_marks_removing(struct pool_dir *d, struct pool_entry *e)
 	}
 	i = count_upto(m, e->cookie) - 1;
 	if (last && to)
-		m->after--; /* e's neighbour is the last mark then */
+		m->after--; /* the last mark moves to e's neighbour */
 	if (!to)
 		to = neighbour(d, e->sibling.prev);
 	if (!to || to->marked) {

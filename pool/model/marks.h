@@ -9,8 +9,8 @@
  * When a marked child is removed, its mark moves to a neighbour, or is dropped
  * if the neighbour has one: no gap between two marks grows. A child has at most
  * one mark, so the index takes at most 8 bytes a child, and 8 bytes a stride if
- * no child was removed. It is made when a directory has a whole stride of
- * children.
+ * no child was removed. A directory with less than a stride of children has no
+ * index.
  *
  * Failure modes: if a mark cannot be allocated, the gap grows until a later
  * addition finds memory. Searches are then slower, but correct.
@@ -24,9 +24,9 @@
 
 #define POOL_MARKS_STRIDE 128u
 
-/* e was appended to d's children, and counted. */
+/* Call it after e was appended to d's children, and counted. */
 void pool_marks_added(struct pool_dir *d, struct pool_entry *e);
-/* e will be taken from d's children. */
+/* Call it before e is taken from d's children. */
 void pool_marks_removing(struct pool_dir *d, struct pool_entry *e);
 /* The last marked child whose cookie is <= cookie; NULL: none. */
 struct pool_entry *pool_marks_find(const struct pool_dir *d, uint64_t cookie);

@@ -32,7 +32,7 @@ json_t *pool_pages_text(const char *s, size_t len)
 	return j;
 }
 
-/* The entry behind e and all that is below it; NULL: the end of top. */
+/* The entry after e and everything below e; NULL: the end of top. */
 static struct pool_entry *after(struct pool_entry *e,
 				const struct pool_entry *top)
 {
@@ -137,7 +137,7 @@ static bool parse_token(const char *token, struct place *p)
 	return !*token;
 }
 
-/* The entry that a token names by path, if it is the same one still. */
+/* The entry at the token's path; NULL if that is missing or another one. */
 static struct pool_entry *named(const struct pool_tree *t,
 				const struct place *p)
 {
@@ -161,7 +161,7 @@ static bool below(const struct pool_entry *e, const struct pool_entry *top)
 	return false;
 }
 
-/* First entry behind the place that the cookies tell; NULL: the end. */
+/* First entry after the place that the cookies describe; NULL: the end. */
 static struct pool_entry *behind(const struct pool_tree *t,
 				 const uint64_t *cookies, size_t n)
 {
@@ -213,7 +213,7 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 		    const char *token, unsigned int limit, pool_pages_fn fn,
 		    void *arg, json_t **ret_json)
 {
-	/* What is passed over costs time, too. */
+	/* Entries that are skipped cost time, too. */
 	unsigned int steps = 8 * limit + 1000;
 	struct pool_entry *top = pages_top(t, prefix), *e = top, *last = NULL;
 	json_t *list, *next = NULL, *item;

@@ -80,7 +80,7 @@ uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,
 	return pool_quota_privileged(q, uid) ? max : max - max / 8;
 }
 
-/* One of the two kinds. */
+/* Checks one resource: directories or bytes. */
 static int check(const struct pool_quota *q, uint32_t uid, uint64_t max,
 		 uint64_t used, uint64_t own, uint64_t more)
 {
@@ -137,7 +137,7 @@ void pool_quota_add(struct pool_quota *q, uint32_t uid, uint64_t dirs,
 	o->used.bytes += bytes;
 }
 
-/* It may have less than that if there was no memory for it at first. */
+/* *from may be less than n if earlier additions found no memory. */
 static void take(uint64_t *from, uint64_t n)
 {
 	*from -= n < *from ? n : *from;

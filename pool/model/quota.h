@@ -60,8 +60,8 @@ int pool_quota_check(const struct pool_quota *q, uint32_t uid, uint64_t dirs,
 		     uint64_t bytes);
 /* Is it root, or the user of this process? */
 bool pool_quota_privileged(const struct pool_quota *q, uint32_t uid);
-/* Up to which total requests of uid are granted where the limit is `max`, which
- * need not be one of q's: max if uid is privileged, else 7/8 of it. */
+/* The total up to which uid's requests are granted under a limit `max` (one of
+ * q's or another): max if uid is privileged, else 7/8 of it. */
 uint64_t pool_quota_bound(const struct pool_quota *q, uint32_t uid,
 			  uint64_t max);
 /* O(1). If a new owner's account cannot be allocated, only the total counts. */

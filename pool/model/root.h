@@ -1,11 +1,11 @@
 /*
  * The root of the namespace, as masters and nodes agree on it.
  *
- * No request creates it, so it has no attributes until a user sets them: until
- * then each mount shows its own (POOL_ROOT_MODE, the user of its daemon, the
- * time of its start). The master keeps those that users set, and Meta.set of
- * the root tells nodes which these are (POOL_ROOT_TOLD). The other attributes
- * in that Meta are for older nodes, which ignore `set`.
+ * No request creates it, so it has no attributes until a user sets them. Each
+ * mount shows defaults instead (POOL_ROOT_MODE, the user of its daemon, the
+ * time of its start). The master keeps the attributes that users set; Meta.set
+ * of the root names them (POOL_ROOT_TOLD). The other attributes in that Meta
+ * are for older nodes, which ignore `set`.
  */
 #ifndef POOL_MODEL_ROOT_H
 #define POOL_MODEL_ROOT_H
@@ -22,8 +22,8 @@
 #define POOL_ROOT_SETS \
 	(POOL_SET_MODE | POOL_SET_UID | POOL_SET_GID | POOL_SET_MTIME)
 
-/* Inode numbers below this are for .kvpool and its files; those of users' files
- * and directories are not below it. */
+/* Inode numbers below this are for .kvpool and its files, all others for users'
+ * files and directories. */
 #define POOL_ROOT_INO_MIN 8
 
 #endif

@@ -124,7 +124,7 @@ static int pin_set_until(struct pool_rules *r, const char *duration,
 	return 0;
 }
 
-/* The form that is kept: it does not depend on when it is read. */
+/* The form to store: it does not depend on when it is read. */
 static int pin_set_end(struct pool_rules *r, const char *seconds)
 {
 	uint64_t s;

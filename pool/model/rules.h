@@ -45,10 +45,9 @@ struct pool_rules {
 /*
  * Apply one attribute. name is the full xattr name ("user.kvpool.replicas").
  * Values: class = shared|noevict|scratch; pin = none|soft|soft:30s|hard
- * (relative times are counted from now_wall_ns; to store a value, use
- * soft@<seconds since 1970>, which does not depend on the time at which it is
- * read); replicas = 1..8;
- * unlink = pool|node. An empty value unsets.
+ * (relative times are counted from now_wall_ns; soft@<seconds since 1970> does
+ * not depend on the time at which it is read, so that it can be stored);
+ * replicas = 1..8; unlink = pool|node. An empty value unsets.
  * Returns 0; -ENOTSUP: not a rule (a read-only or unknown user.kvpool name);
  * -EINVAL: a rule with a bad value (what is accepted is in *ret_accepted,
  * constant text, if not NULL).

@@ -83,8 +83,8 @@ bool pool_tree_fini_some(struct pool_tree *t, size_t max,
 
 	assert(pool_list_empty(&t->walks));
 	pool_hash_fini(&t->hash); /* the entries are not touched by it */
-	/* Depth first without recursion: d is always the deepest directory
-	 * under way, its first child the next to go. */
+	/* Depth first without recursion: d is the deepest directory reached,
+	 * and its first child is freed or entered next. */
 	while (d && max) {
 		struct pool_entry *e = &d->e;
 
@@ -144,7 +144,7 @@ struct pool_entry *pool_tree_find(const struct pool_tree *t,
 
 #define FIND_AT_ONCE 32
 
-/* What a look-up and a glance at the user's part of a file read. */
+/* Prefetches the whole entry of a file, and the start of its name. */
 static void prefetch_entry(const struct pool_tree *t,
 			   const struct pool_hash_node *n)
 {
@@ -293,7 +293,7 @@ void pool_tree_walk_open(struct pool_tree *t, struct pool_dir *top,
 	pool_list_add_tail(&t->walks, &w->link);
 }
 
-/* e, which is behind the walk with all below it, has been at its place. */
+/* Moves the walk past e and everything below e. */
 static void walk_past(struct pool_tree_walk *w, const struct pool_entry *e)
 {
 	if (e == &w->top->e) {

@@ -5,8 +5,8 @@
  * Entries are found by (parent, name) in one hash table, and linked below
  * their directory in order of creation for listing. The user of a tree embeds
  * struct pool_entry at the START of its own file entry and struct pool_dir at
- * the START of its own directory entry; the tree allocates them (zeroed, with
- * the name behind) and frees them.
+ * the START of its own directory entry; the tree allocates them (zeroed, and
+ * followed by the name) and frees them.
  *
  * Memory, per file: the user's struct + name + 16 bytes of bucket and malloc,
  * and the directory's marks (marks.h).
@@ -65,15 +65,15 @@ struct pool_tree {
  */
 int pool_tree_init(struct pool_tree *t, size_t file_size, size_t dir_size);
 /*
- * Frees every entry, the root too; free_cb (may be NULL) is called for each
- * just before, children before their directory, so that the user can release
- * what its part owns. No walk may be open.
+ * Frees every entry, the root too, children before their directory. free_cb
+ * (may be NULL) is called before each is freed, so that the user can release
+ * what its part of the entry owns. No walk may be open.
  */
 void pool_tree_fini(struct pool_tree *t,
 		    void (*free_cb)(struct pool_entry *e, void *arg),
 		    void *arg);
-/* The same in pieces of at most max entries: true as long as there are more.
- * After the first call look-ups find nothing, and no name may be added. */
+/* The same for at most max entries. Returns whether more are left. After the
+ * first call look-ups find nothing, and no name may be added. */
 bool pool_tree_fini_some(struct pool_tree *t, size_t max,
 			 void (*free_cb)(struct pool_entry *e, void *arg),
 			 void *arg);
@@ -176,11 +176,11 @@ void pool_tree_reader_advance(struct pool_tree_reader *r);
 void pool_tree_reader_seek(struct pool_tree_reader *r, uint64_t cookie);
 
 /*
- * A walk goes over everything at and below a directory in as many steps as the
- * caller likes, while entries come and go: an entry that existed throughout is
- * returned exactly once (a directory twice: before and after its contents), one
- * that was added meanwhile once or not at all. An entry may be removed as soon
- * as it was returned. The walk is the caller's storage.
+ * A walk visits a directory and everything below it, one entry a step, while
+ * entries come and go: an entry that existed throughout is returned exactly
+ * once (a directory twice: before and after its contents), one that was added
+ * meanwhile once or not at all. An entry may be removed as soon as it was
+ * returned. The walk is the caller's storage.
  */
 struct pool_tree_walk {
 	struct pool_list link;
