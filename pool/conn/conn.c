@@ -391,7 +391,7 @@ static int check_dialled(struct pool_conn *c)
 	uid_t uid = 0;
 	int err;
 
-	if (conn_is_secure(c)) /* its certificate says who it is */
+	if (conn_is_secure(c)) /* its certificate is checked instead */
 		c->trust = NULL;
 	err = c->trust ? pool_trust_peer(c->trust, c->fd, &uid) : 0;
 	if (err == -EAGAIN)
@@ -413,7 +413,7 @@ bool conn_is_trusted(struct pool_conn *c)
 	return !err;
 }
 
-/* The peer is known. */
+/* The peer has been checked, or needs no check: frames may be sent. */
 static void opened(struct pool_conn *c)
 {
 	addrs_free(c);

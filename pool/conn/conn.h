@@ -19,15 +19,16 @@
  *   -EPROTO           the first frame is not opts.first; or, with TLS, a record
  *                     is invalid, or the peer sent an alert (for example,
  *                     because it does not accept our certificate)
+ *   -EACCES           TLS: a peer of this role may not send this type
  *   -EKEYREJECTED     TLS: we do not accept the peer's certificate, or it does
  *                     not speak TLS
  *
- * When a frame is refused by its header (-EMSGSIZE, -EPROTO), the peer is sent
- * an ERROR, and its further input is read and discarded for up to a second,
- * because closing with unread input would reset the connection and destroy the
- * ERROR. Until opts.first has arrived, only that message, an ERROR and types
- * that only a newer version knows are accepted, each of at most
- * POOL_CONN_FIRST_MAX bytes.
+ * When a frame is refused by its header (-EMSGSIZE, -EPROTO, -EACCES), the peer
+ * is sent an ERROR, and its further input is read and discarded for up to a
+ * second, because closing with unread input would reset the connection and
+ * destroy the ERROR. Until opts.first has arrived, the only other frames
+ * accepted are an ERROR and types that only a newer version knows, of at most
+ * POOL_CONN_FIRST_MAX bytes and without bulk.
  *
  * A message type that only a newer neighbour version knows is skipped, with its
  * bulk and descriptor.

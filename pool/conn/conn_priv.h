@@ -47,7 +47,7 @@ struct conn_out {
 	void *arg;
 	bool judged; /* the rules of c->faults were consulted */
 	enum pool_fault_kind fault;
-	uint64_t fault_left; /* inject when so many bytes of file are left */
+	uint64_t fault_left; /* inject when this many bytes of file are left */
 	uint8_t bytes[]; /* header and payload */
 };
 
@@ -102,7 +102,7 @@ struct pool_conn {
 	bool drain_when_open;
 	bool shut;	 /* draining: SHUT_WR was done */
 	bool detached;	 /* end without on_close */
-	bool broken;	 /* end once the socket's input has been read ... */
+	bool broken;	 /* to be ended when the socket's input has been read */
 	int break_err;	 /* ... with this error; 0: with the socket's */
 	int err;	 /* for on_close */
 	unsigned int refs;
@@ -133,7 +133,7 @@ struct pool_conn {
 	struct pool_counter *refused; /* borrows, or NULL */
 	int refusal; /* error for on_close after a drain; 0: none */
 	struct pool_share *share; /* borrows, or NULL */
-	struct pool_share_user turn; /* of shakes, later of share */
+	struct pool_share_user turn; /* in `shakes`, later in `share` */
 	struct conn_faults *faults; /* owns; NULL: injection is not allowed */
 };
 
@@ -146,7 +146,7 @@ void conn_fail(struct pool_conn *c, int err);
 void conn_break(struct pool_conn *c, int err);
 /* After conn_break: the socket has no more input; end. */
 void conn_broken_end(struct pool_conn *c);
-/* Make libuv watch for the events that the state and the queue need. */
+/* Make libuv watch for the events that state and queue require. */
 void conn_watch(struct pool_conn *c);
 bool conn_callbacks_on(const struct pool_conn *c);
 

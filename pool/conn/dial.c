@@ -90,8 +90,7 @@ void pool_dial_standby(struct pool_dial *d, const char *leader, uint64_t now_ms)
 bool pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
 		     uint64_t now_ms)
 {
-	/* We were connected to it, and noticed its end before those who still
-	 * name it. */
+	/* We noticed its failure; those who still name it have not yet. */
 	if (just_failed(d, at, now_ms))
 		return false;
 	d->others |= !listed(d, at);

@@ -27,7 +27,7 @@
 #define POOL_DIAL_CONNECT_MS 500 /* several: time to connect */
 #define POOL_DIAL_JOIN_MS 1000	 /* several: JOIN to WELCOME; doubles */
 #define POOL_DIAL_JOIN_MAX_MS 8000
-#define POOL_DIAL_FAILED_MS 2000 /* a failed master is skipped so long */
+#define POOL_DIAL_FAILED_MS 2000 /* a failed master is skipped for this time */
 
 struct pool_dial {
 	struct pool_hostports list;

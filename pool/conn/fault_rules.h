@@ -1,8 +1,8 @@
 /*
  * Fault injection: rules that a test gives a transport. It is part of the
- * programs that ship, so that the tested program is the one that runs. Unless
- * the program was started with it (pool_faults_install), it is off, and costs
- * one pointer test a frame.
+ * programs that ship, so that tests run the same programs. It is off unless the
+ * program was started with it (pool_faults_install), and then costs one pointer
+ * test a frame.
  *
  * A transport calls pool_faults_judge for each message, before sending it and
  * when its header has arrived, and applies the verdict itself (conn/faults.c

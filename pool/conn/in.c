@@ -20,7 +20,7 @@
  * copied; the rest is received in place.
  */
 #define PEEK_BEFORE_BULK 4096u
-#define REFUSED_MS 1000 /* discard input for so long after a refusal */
+#define REFUSED_MS 1000 /* input is discarded this long after a refusal */
 
 void conn_rx_clear(struct pool_conn *c)
 {
@@ -300,7 +300,7 @@ static void refuse_size(struct pool_conn *c)
 	refuse(c, -EMSGSIZE, text);
 }
 
-/* May a peer of this role send it? */
+/* May a peer of this role send the current frame? If not, it is refused. */
 static bool rx_may_come(struct pool_conn *c)
 {
 	const struct pool_frame *f = &c->rx.frame;
@@ -537,9 +537,9 @@ void conn_wake_at(struct pool_conn *c, int bytes)
 }
 
 /*
- * In the middle of bulk, wake the loop for a whole slice, or for what is left.
- * Without this the receiver wakes for every few segments, over loopback in the
- * middle of the sender's sendfile: 4 MiB took 1.4 to 2.5 times as long (medians
+ * In the middle of bulk, wake the loop only for a whole slice, or for the rest.
+ * Otherwise the receiver would wake for every few segments, and over loopback
+ * interrupt the sender's sendfile: 4 MiB took 1.4 to 2.5 times as long (medians
  * of interleaved rounds). A full socket buffer wakes the loop in any case.
  */
 static void receive_later(struct pool_conn *c)

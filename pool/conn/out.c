@@ -18,7 +18,7 @@
 /* File bulk up to here is copied into the frame: the copy costs less than the
  * two system calls of sending it separately. */
 #define COPY_MAX (8u << 10)
-#define MAP_MIN (256u << 10) /* map a file if so much is left to send */
+#define MAP_MIN (256u << 10) /* map a file if this much is left to send */
 #define MAP_WINDOW (4u << 20)
 #define MAP_ALIGN \
 	((uint64_t)2 << 20) /* so that large folios are mapped whole */
@@ -382,9 +382,9 @@ static ssize_t send_mapped(struct pool_conn *c, struct conn_out *o,
 }
 
 /*
- * By TLS, and to a peer on this host, send a copy. sendfile passes the pages
- * themselves, and the receiver then copies them from memory; a copy made here
- * leaves them in the cache, and both sides work at the same time. The source is
+ * With TLS, and to a peer on this host, send a copy. After sendfile the
+ * receiver copies the file's pages from memory. A copy made here leaves the
+ * bytes in the CPU's cache, and both sides copy at the same time. The source is
  * a mapping of the file, or a buffer if it cannot be mapped.
  *
  * Over loopback, two busy CPUs, in ms, for 4 MiB and 32 x 1 MiB: a plain write

@@ -1,6 +1,7 @@
 /*
  * A budget of work per loop iteration, shared by several users of the loop
- * (connections), so that a thousand busy ones do not make one iteration long.
+ * (connections), so that a thousand busy connections do not make one iteration
+ * long.
  * A user that finds the budget spent waits. Waiting users are called at the
  * start of the next iterations, before new ones and in order of arrival, so
  * that none starves.

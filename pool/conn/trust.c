@@ -19,8 +19,8 @@
 
 bool trust_without_diag;
 
-/* sock_diag has found a socket once. From then on its ENOENT means that there
- * is no such socket, not that the kernel lacks tcp_diag. */
+/* sock_diag has found a socket at least once. So an ENOENT from it means that
+ * there is no such socket, not that the kernel lacks tcp_diag. */
 static atomic_bool diag_answers;
 
 /* ---- users ---- */
@@ -334,8 +334,7 @@ static int unix_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
 	return pool_trusts(t, cred.uid) ? 0 : -EPERM;
 }
 
-/* 0: on this machine; 1: the peer is on another machine; -EAGAIN: it has
- * gone. */
+/* 0: the peer is on this machine; 1: on another; -EAGAIN: it has gone. */
 static int both_ends(int fd, struct end *ret_ours, struct end *ret_theirs)
 {
 	struct sockaddr_storage us, them;

@@ -25,8 +25,9 @@
 struct pool_trust {
 	unsigned int n;
 	uid_t uids[POOL_TRUST_MAX];
-	struct pool_counter strangers; /* untrusted users' dials, refused */
-	/* our dials, given up: an untrusted user listened there */
+	/* connections refused because an untrusted user dialled ... */
+	struct pool_counter strangers;
+	/* ... or given up because an untrusted user listened */
 	struct pool_counter impostors;
 };
 
@@ -43,9 +44,9 @@ bool pool_trusts(const struct pool_trust *t, uid_t uid);
  * the machine's connections.
  */
 int pool_trust_peer(const struct pool_trust *t, int fd, uid_t *ret_uid);
-/* Check instead the owner of the socket that listens at the peer's address:
- * for a connection that is not accepted yet (-EAGAIN above). -ECONNRESET: no
- * process listens there. */
+/* For a connection that is not accepted yet (-EAGAIN above): check the owner of
+ * the socket that listens at the peer's address. -ECONNRESET: no process
+ * listens there. */
 int pool_trust_listener(const struct pool_trust *t, int fd, uid_t *ret_uid);
 
 /* The counters; 0 or -ENOMEM. */

@@ -31,9 +31,9 @@ struct pool_bound {
 	/* sum of the elements of the message's own repeated fields */
 	uint32_t entries;
 	/* elements of repeated fields in nested messages, plus surplus fields.
-	 * If the schema of a message (this or a nested one) has n fields, then
-	 * of those that are not repeated all beyond n are surplus: unknown
-	 * ones, or known ones that occur again. */
+	 * A message whose schema has n fields may have n that are not repeated;
+	 * more of them (unknown ones, or one field several times) are surplus.
+	 */
 	uint32_t nested;
 	/* Frames: POOL_ROLE_BITs of the roles that may send it, where peers
 	 * have certificates. */

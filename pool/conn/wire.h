@@ -97,7 +97,7 @@ void pool_frame_encode(const struct pool_frame *f,
  * 0, or
  *   -EPROTO           unknown magic, type or flags. Unknown types of a newer
  *                     version pass; unknown flags never do, because a flag may
- *                     change how the rest is to be read
+ *                     change the meaning of the rest
  *   -EMSGSIZE         a length is beyond its limit; *ret_frame is set
  *   -EPROTONOSUPPORT  a version more than one from ours; only
  *                     ret_frame->version is set
@@ -116,7 +116,7 @@ bool pool_wire_speaks(uint32_t version);
 /* "it speaks version 3 of the protocol, this program version 1 (and 2)". */
 void pool_wire_refusal(uint32_t version, char ret_text[POOL_WIRE_REFUSAL]);
 
-/* A generation: the master's epoch, then a sequence number of so many bits. */
+/* A generation: the master's epoch, then this many bits of sequence number. */
 #define POOL_GEN_SEQ_BITS 40
 static inline uint64_t pool_gen_epoch(uint64_t gen)
 {

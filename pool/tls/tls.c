@@ -25,16 +25,16 @@
 
 #define RECORD SSL3_RT_MAX_PLAIN_LENGTH
 #define BATCH (256u << 10) /* plaintext bytes encrypted by one write */
-/* Encrypted, with each record's header, type and tag (22 bytes). A write of few
- * bytes each makes shorter records: then the batch ends earlier. */
+/* Bytes of a batch when encrypted: each record adds 22 (header, type, tag).
+ * Small writes make short records; the batch then ends earlier. */
 #define SEALED_MAX (BATCH + BATCH / RECORD * 64)
-/* A peer can make OpenSSL answer (alerts, key updates); beyond so many unsent
- * bytes of answers the connection breaks. */
+/* A peer can make OpenSSL answer (alerts, key updates). The connection breaks
+ * when more bytes of answers than this are unsent. */
 #define ANSWERS_MAX (64u << 10)
-#define SOON_S (14 * 86400) /* warn when so little time is left */
+#define SOON_S (14 * 86400) /* warn this long before expiry */
 #define CHAIN_MAX 4 /* certificates between the peer's and a CA */
 
-/* What the files said when they were read; shared by its streams. */
+/* The files as read at one time; shared by the streams that started then. */
 struct certs {
 	unsigned int refs; /* of pool_tls and streams; atomic */
 	SSL_CTX *ctx;
@@ -49,7 +49,7 @@ struct pool_tls {
 	pthread_mutex_t lock; /* of what follows */
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
-	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* in the log */
+	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* last logged */
 	uint64_t renew_ms;
 	struct pool_counter accepted, refused, failed, renewed;
 	struct pool_gauge expires;
@@ -201,7 +201,7 @@ int pool_tls_open(const char *dir, struct pool_tls **ret,
 	return err;
 }
 
-/* A process does not change its cluster or its role. */
+/* New files must have the cluster and role with which the process started. */
 static bool is_another(const struct pool_tls *t, const struct certs *c,
 		       char why[POOL_TLS_WHY])
 {
@@ -221,7 +221,7 @@ int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY])
 	struct certs *c = NULL;
 	int err;
 
-	read_times(t->dir, read); /* first: a later change is seen again */
+	read_times(t->dir, read); /* before the files: misses no change */
 	err = certs_read(t->dir, &c, why);
 	pthread_mutex_lock(&t->lock);
 	memcpy(t->read, read, sizeof(read));
@@ -466,7 +466,7 @@ int pool_tls_flush(struct pool_tls_stream *s)
 	return 0;
 }
 
-/* Sends what a write has left in the sink, and keeps what is not taken. */
+/* Sends the bytes in the sink; keeps those that the socket does not take. */
 static int sink_empty(struct pool_tls_stream *s)
 {
 	const uint8_t *at = s->sink;
@@ -574,7 +574,7 @@ static void roles_name(unsigned int roles, char *to, size_t cap)
 					       pool_role_name(i));
 }
 
-/* peer is what cert says. */
+/* peer: the identity in cert. */
 static bool check_id(const char *cluster, X509 *cert,
 		     const struct pool_tls_id *peer, unsigned int wanted,
 		     const char *host, char why[POOL_TLS_WHY])
@@ -593,7 +593,7 @@ static bool check_id(const char *cluster, X509 *cert,
 			 pool_role_name(peer->role), roles);
 		return false;
 	}
-	/* A client's address is what the master has seen. */
+	/* A client's need not name hosts: the master has seen its address. */
 	if (host && peer->role != POOL_ROLE_CLIENT &&
 	    !pool_tls_has_host(cert, host)) {
 		snprintf(why, POOL_TLS_WHY, "the certificate of %s is not "
@@ -628,7 +628,8 @@ bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
 	return ok;
 }
 
-/* A trusted CA has signed it. True, and s->peer, if it may be our peer. */
+/* cert is signed by a trusted CA. If its holder may be our peer, sets s->peer
+ * and returns true. */
 static bool check_peer(struct pool_tls_stream *s, X509 *cert)
 {
 	s->known = read_id(cert, &s->peer, s->why);
@@ -636,7 +637,7 @@ static bool check_peer(struct pool_tls_stream *s, X509 *cert)
 				    s->roles, s->host, s->why);
 }
 
-/* What a certificate is called, for logs, although nobody vouches for it. */
+/* A certificate's name, for logs; it may not be verified. */
 static void name_of(X509 *cert, char *to, int cap)
 {
 	X509_NAME *n = cert ? X509_get_subject_name(cert) : NULL;
@@ -726,8 +727,7 @@ void pool_tls_free(struct pool_tls_stream *s)
 	free(s);
 }
 
-/* The last error of OpenSSL, in other words where its own do not say what to
- * do. */
+/* OpenSSL's last error; in our words where its text suggests no remedy. */
 static const char *reason_of_failure(void)
 {
 	unsigned long err = ERR_peek_last_error();
@@ -743,7 +743,8 @@ static const char *reason_of_failure(void)
 	return reason ? reason : "the peer does not speak TLS (--tls-dir)";
 }
 
-/* A call of OpenSSL returned r <= 0: as -errno. 0: the peer has closed. */
+/* Converts the result r <= 0 of an OpenSSL call to -errno, or 0: the peer has
+ * closed. */
 static int failure(struct pool_tls_stream *s, int r)
 {
 	int saved = errno;

@@ -12,15 +12,15 @@
  * no renegotiation, no early data. Both sides check the other's certificate. It
  * is accepted if a trusted CA signed it, it is valid now, its cluster is ours,
  * its role is one of those wanted, and, on the side that dialled, one of its
- * hosts is the one dialled (tls_id.h).
+ * hosts is the one dialled (tls_id.h) or its role is client.
  *
  * Happy path: open -> start -> shake until 0 -> read and write -> free.
  *
- * Failure modes: the files are missing, unreadable, too widely readable, or do
- * not belong together (open and reload say which, and the remedy); the peer
- * does not speak TLS, or is not accepted (shake: -EKEYREJECTED, and
- * pool_tls_why). That our own certificate has expired is no error here: the
- * peers refuse it.
+ * Failure modes: a file is missing, unreadable, or (the key) readable by other
+ * users, or the files do not belong together (open and reload say which, and
+ * the remedy); the peer does not speak TLS, or is not accepted (shake returns
+ * -EKEYREJECTED, pool_tls_why the reason). An expired certificate of our own is
+ * no error here, but peers refuse it.
  *
  * Thread: struct pool_tls: any. A stream belongs to one thread at a time, and
  * may be passed on.
@@ -39,23 +39,23 @@
 #define POOL_TLS_CA "ca.crt"
 #define POOL_TLS_CERT "tls.crt"
 #define POOL_TLS_KEY "tls.key"
-#define POOL_TLS_WHY 512 /* bytes of a text that says why */
+#define POOL_TLS_WHY 512 /* bytes of an error text */
 
 struct pool_tls;
 struct pool_tls_stream;
 
-/* Reads the files of dir. 0, or -errno and why, for the user. */
+/* Reads the files of dir. 0, or -errno and `why`, a text for the user. */
 int pool_tls_open(const char *dir, struct pool_tls **ret,
 		  char why[POOL_TLS_WHY]);
-/* Reads the files again; streams that start later use them. On an error, which
- * is returned as by open, the files read before stay in use. */
+/* Reads the files again, for streams that start later. Errors as open; after an
+ * error the earlier certificates stay in use. */
 int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY]);
 /* Streams may outlive it. NULL: no-op. */
 void pool_tls_close(struct pool_tls *t);
 
-/* To be called every POOL_TLS_CHECK_MS or so: reads the files again if they
- * have changed, and logs what an operator has to know: new certificates, or why
- * they cannot be used, and once that ours expires soon, or has. NULL: no-op. */
+/* Call it about every POOL_TLS_CHECK_MS. Reads the files again if they have
+ * changed. Logs new certificates, why they cannot be used, and (once each) that
+ * ours expires soon or has expired. NULL: no-op. */
 void pool_tls_check(struct pool_tls *t);
 #define POOL_TLS_CHECK_MS 5000
 /* Have the files changed since they were read? Three calls of stat(2). */
@@ -65,9 +65,9 @@ int64_t pool_tls_expires_s(struct pool_tls *t);
 const char *pool_tls_cluster(const struct pool_tls *t);
 enum pool_role pool_tls_role(const struct pool_tls *t);
 
-/* For a library that makes the handshake itself, with the files of the
- * directory: a trusted CA has signed cert; may its holder be our peer? roles,
- * host: as in struct pool_tls_want. False: not, and why. */
+/* For a caller whose library (such as libcurl) makes the handshake itself and
+ * has found that a trusted CA signed cert: may its holder be our peer? roles,
+ * host: as in struct pool_tls_want. False: no, and `why` says why not. */
 bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
 		      const char *host, char why[POOL_TLS_WHY]);
 
@@ -85,9 +85,10 @@ uint64_t pool_tls_due_ms(const struct pool_tls *t);
 /* A link has been replaced. For the counters. NULL: no-op. */
 void pool_tls_renewed(struct pool_tls *t);
 
-/* A handshake has ended with err. For the counters. */
+/* Counts a handshake that ended with err. */
 void pool_tls_count(struct pool_tls *t, int err);
-/* The counters, and when our certificate expires; 0 or -ENOMEM. */
+/* Registers the counters, and the time until our certificate expires. 0 or
+ * -ENOMEM. */
 int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics);
 
 /* What a stream is for. */
@@ -95,8 +96,8 @@ struct pool_tls_want {
 	bool dialled;	    /* by us; else accepted */
 	unsigned int roles; /* POOL_ROLE_BITs: what the peer may be */
 	const char *host;   /* borrows: what was dialled; NULL: any */
-	bool blocking;	    /* read, write and shake wait for the socket, for
-			       as long as its SO_RCVTIMEO and SO_SNDTIMEO */
+	bool blocking;	    /* read, write and shake wait for the socket, up to
+			       its SO_RCVTIMEO and SO_SNDTIMEO */
 	bool bulk;	    /* reads POOL_TLS_BULK_AHEAD ahead, not 16 KiB */
 };
 #define POOL_TLS_BULK_AHEAD (128u << 10)
@@ -105,32 +106,33 @@ struct pool_tls_want {
  * as long as the stream. 0 or -ENOMEM. */
 int pool_tls_start(struct pool_tls *t, int fd, const struct pool_tls_want *want,
 		   struct pool_tls_stream **ret);
-/* 0: the peer is accepted, and pool_tls_peer says who it is. -EAGAIN: call
- * again when the socket is readable (or writable, if pool_tls_unsent). -errno:
- * it has failed. */
+/* Continues the handshake. 0: the peer is accepted, and pool_tls_peer says who
+ * it is. -EAGAIN: call again when the socket is readable (or writable, if
+ * pool_tls_unsent). Other -errno: the handshake failed. */
 int pool_tls_shake(struct pool_tls_stream *s);
-/* Why it has failed, for logs. "" or a text that lives as long as s. */
+/* Why the stream failed, for logs; "" if it did not. Valid as long as s. */
 const char *pool_tls_why(const struct pool_tls_stream *s);
-/* Valid after shake has returned 0, as long as s. */
+/* The peer's identity. Valid after shake has returned 0, as long as s. */
 const struct pool_tls_id *pool_tls_peer(const struct pool_tls_stream *s);
-/* As pool_tls_has_host, of the peer's certificate. */
+/* As pool_tls_has_host, for the peer's certificate. */
 bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host);
 
 /* Reads as many bytes as there are, at most cap; a blocking stream waits for
  * the first. 0: the peer has closed. -EAGAIN: none; wait for the socket. Other
- * -errno: the connection is broken. After cap bytes there may be more in the
- * stream and none in the socket: only a shorter read says that waiting for the
- * socket is right. A read may leave bytes to be sent (pool_tls_unsent). */
+ * -errno: the connection is broken. If cap bytes were read, the stream may hold
+ * more although the socket is empty: wait for the socket only after a shorter
+ * read. A read may leave bytes to be sent (pool_tls_unsent). */
 ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap);
-/* Has it read bytes that pool_tls_read has not returned? Perhaps a part of a
- * record only, so that a read still has to wait for the rest. */
+/* Has the stream read bytes that pool_tls_read has not returned? They may be
+ * part of a record only: then a read still waits for the rest. */
 bool pool_tls_has_input(const struct pool_tls_stream *s);
 /* Encrypts and sends. Returns how many bytes it took, at least 1; they may not
  * have been sent yet (pool_tls_unsent). -EAGAIN: earlier ones have not been
  * sent. Other -errno: the connection is broken. */
 ssize_t pool_tls_write(struct pool_tls_stream *s, const struct iovec *iov,
 		       int n);
-/* Sends what was taken. 0: all of it; -EAGAIN: wait for the socket. */
+/* Sends the bytes that pool_tls_write took. 0: all are sent; -EAGAIN: wait for
+ * the socket. */
 int pool_tls_flush(struct pool_tls_stream *s);
 bool pool_tls_unsent(const struct pool_tls_stream *s);
 

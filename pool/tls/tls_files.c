@@ -119,7 +119,7 @@ static int read_bytes(struct file *f, int fd, size_t size, char *why)
 	return 0;
 }
 
-/* O_NONBLOCK: for one that is a FIFO. */
+/* O_NONBLOCK: opening a FIFO must not block. */
 static int file_read(struct file *f, const char *dir, const char *name,
 		     bool private, char *why)
 {
@@ -151,8 +151,8 @@ static int file_read(struct file *f, const char *dir, const char *name,
 
 /* ---- certificates ---- */
 
-/* The end of the file, after a last certificate or none? Else what is there
- * looks like one and is not. */
+/* No further certificate begins in the file? Otherwise one does, but is
+ * damaged. */
 static bool at_end(void)
 {
 	unsigned long err = ERR_peek_last_error();
@@ -220,7 +220,7 @@ int pool_tls_certs_read(const char *dir, const char *name,
 
 /* ---- the key ---- */
 
-/* OpenSSL would ask on the terminal. */
+/* Without this, OpenSSL would ask for the passphrase on the terminal. */
 static int no_passphrase(char *buf, int size, int writing, void *asked)
 {
 	(void)buf, (void)size, (void)writing;
@@ -296,8 +296,8 @@ static int check_pair(const char *dir, const struct pool_tls_files *f,
 	return -EKEYREJECTED;
 }
 
-/* X509_V_OK or another of X509_V_...; *ret_at (may be NULL; the caller's): the
- * certificate that it is about, or NULL. */
+/* Returns X509_V_OK or an X509_V_ERR_*. *ret_at (ret_at may be NULL): a new
+ * reference to the certificate that it concerns. */
 static int verify(const struct pool_tls_files *f, unsigned long flags,
 		  X509 **ret_at)
 {
@@ -357,7 +357,7 @@ static int read_id(const char *dir, struct pool_tls_files *f, char *why)
 	return rc;
 }
 
-/* All dial; only masters and nodes are dialled. */
+/* All roles dial; only masters and nodes are dialled. */
 static int check_usage(const char *dir, const struct pool_tls_files *f,
 		       char *why)
 {

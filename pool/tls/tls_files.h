@@ -1,12 +1,12 @@
 /*
- * The three files of a TLS directory (tls.h), read and checked: present, of
- * sane size, PEM; the key readable by its owner alone and that of the
- * certificate; the certificate signed by one of the CAs, one of a pool
- * (tls_id.h), and usable for the links that its role has.
+ * The three files of a TLS directory (tls.h), read and checked: they exist, are
+ * of sane size and PEM; the key belongs to the certificate, and only its owner
+ * may read it; the certificate is signed by one of the CAs, has a pool identity
+ * (tls_id.h), and may be used to dial or to be dialled, as its role requires.
  *
- * Failure modes: each is an error with a text for the user. During a renewal
- * the key and the certificate may not belong together for a moment: whoever
- * has read them before keeps what it has and tries again later.
+ * Failure modes: each is an error with a text for the user. During a renewal,
+ * key and certificate may not match for a moment: a process that has read the
+ * earlier files keeps these and retries later.
  *
  * Thread: any; no state. Clears OpenSSL's queue of errors.
  */
@@ -19,8 +19,8 @@
 #include "pool/tls/tls.h"
 
 #define POOL_TLS_FILE_MAX (1u << 20) /* bytes of a file */
-/* For X509_STORE_set_flags, here and of connections. All in ca.crt are trusted,
- * also an intermediate CA whose root is not there. */
+/* For X509_STORE_set_flags, here and for connections. Every CA in ca.crt is
+ * trusted, also an intermediate one whose root is not there. */
 #define POOL_TLS_STORE_FLAGS X509_V_FLAG_PARTIAL_CHAIN
 
 struct pool_tls_files {
@@ -31,23 +31,24 @@ struct pool_tls_files {
 	struct pool_tls_id id; /* of cert */
 };
 
-/* 0, and *ret is the caller's to fini; or -errno and why: the file, what is
- * wrong with it, and the remedy. Dates are not checked: a daemon with an
- * expired certificate still starts, says so, and is refused by its peers until
- * the files are replaced. */
+/* 0, and the caller must call fini on *ret; or -errno and `why`: the file, what
+ * is wrong with it, and the remedy. Dates are not checked: a daemon with an
+ * expired certificate still starts and logs that; its peers refuse it until the
+ * files are replaced. */
 int pool_tls_files_read(const char *dir, struct pool_tls_files *ret,
 			char why[POOL_TLS_WHY]);
 void pool_tls_files_fini(struct pool_tls_files *f);
-/* Is now within the dates of the certificate and of the CAs that signed it? 0;
- * or -EKEYEXPIRED and why, which says whose dates are not. */
+/* Are the certificate and the CAs that signed it valid now? 0; or -EKEYEXPIRED
+ * and `why`, which names the one that is not. */
 int pool_tls_files_check_dates(const struct pool_tls_files *f,
 			       char why[POOL_TLS_WHY]);
 
-/* One of the files, the certificates of which *ret becomes, at least one.
- * 0 or -errno and why. Free it with sk_X509_pop_free. */
+/* Reads the certificates of one file, at least one. 0, or -errno and `why`. The
+ * caller frees *ret with sk_X509_pop_free. */
 int pool_tls_certs_read(const char *dir, const char *name,
 			STACK_OF(X509) **ret, char why[POOL_TLS_WHY]);
-/* The private key in a file that no other user may read. The same. */
+/* Reads the private key in a file that no other user may read. 0, or -errno and
+ * `why`. The caller frees *ret with EVP_PKEY_free. */
 int pool_tls_key_read(const char *dir, const char *name, EVP_PKEY **ret,
 		      char why[POOL_TLS_WHY]);
 

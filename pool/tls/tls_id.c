@@ -76,7 +76,7 @@ bool pool_cluster_is_valid(const char *text)
 	return cluster_is_valid(text, strlen(text));
 }
 
-/* What RFC 3986 calls pchar, without the percent-encoded. */
+/* pchar of RFC 3986, without percent-encoding. */
 static bool is_pchar(char c)
 {
 	return is_alnum(c) || is_in(c, "-._~!$&'()*+,;=:@");
@@ -146,10 +146,10 @@ static bool decode_dir(const char *text, char to[POOL_TLS_DIR_MAX + 1])
 
 /* ---- reading ---- */
 
-/* What has been read so far. */
+/* The URIs read so far. */
 struct reading {
 	struct pool_tls_id id;
-	bool any;	/* a URI: id has its cluster and role */
+	bool any;	/* at least one: id has its cluster and role */
 	bool unlimited; /* one without DIRECTORY */
 	const char *why;
 };
@@ -226,8 +226,8 @@ static int read_ours(struct reading *r, const char *text)
 	return 0;
 }
 
-/* A scheme's case does not matter; ours is accepted in lower case only, so that
- * others who read the certificate do not take it for something else. */
+/* By RFC 3986 a scheme's case does not matter. Ours must be in lower case, so
+ * that other readers of the certificate cannot take it for another scheme. */
 static int read_uri(struct reading *r, const ASN1_IA5STRING *uri)
 {
 	char text[POOL_TLS_URI_MAX + 1];
@@ -259,7 +259,7 @@ static int read_san(struct reading *r, const GENERAL_NAME *san)
 		return 0;
 	if (!ASN1_STRING_length(san->d.ia5))
 		return 0;
-	/* Made to be read differently by programs in C and by others. */
+	/* Programs in C would read it only up to the NUL: an attack. */
 	if (has_nul(san->d.ia5))
 		return refuse(r, "has an alternative name with a NUL in it");
 	return san->type == GEN_URI ? read_uri(r, san->d.ia5) : 0;
@@ -344,7 +344,7 @@ int pool_tls_id_read(X509 *cert, struct pool_tls_id *ret, const char **ret_why)
 		X509_get_ext_d2i(cert, NID_subject_alt_name, &found, NULL);
 
 	if (!sans) {
-		/* -1: there are none; -2: the extension is there twice. */
+		/* found -1: there are none; -2: the extension occurs twice. */
 		*ret_why = found == -1 ? "has no alternative names" :
 					 "has alternative names that cannot be "
 					 "read";
@@ -423,14 +423,14 @@ int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
 
 /* ---- hosts ---- */
 
-/* host without an IPv6 zone and a final dot. */
+/* host without an IPv6 zone and without a final dot. */
 static bool plain_host(const char *host, char to[POOL_HOST_MAX + 1])
 {
 	size_t len = strchr(host, ':') ? strcspn(host, "%") : strlen(host);
 
 	if (len && host[len - 1] == '.')
 		len--;
-	/* OpenSSL takes ".example.org" for all that ends in it. */
+	/* OpenSSL matches ".example.org" with every name that ends in it. */
 	if (!len || len > POOL_HOST_MAX || host[0] == '.')
 		return false;
 	memcpy(to, host, len);

@@ -1,24 +1,24 @@
 /*
- * Who a certificate says that its holder is.
+ * The identity in a certificate: cluster, role, directories, hosts.
  *
  * The role, and the directories to which a client or node is limited, are in
  * URI SANs of the form
  *
  *     kvpool://CLUSTER/ROLE[/DIRECTORY]
  *
- * (as SPIFFE's; an issuer such as cert-manager can set them). A certificate has
+ * (like SPIFFE's; issuers such as cert-manager can set them). A certificate has
  * one cluster and one role. Either none of its URIs has a DIRECTORY (it is not
- * limited), or all of them have; only a client and a node may. URIs with other
- * schemes are ignored. The hosts on which the holder may be are in DNS and IP
- * SANs; the subject's CN is only for logs.
+ * limited), or all of them have; only clients and nodes may be limited. URIs
+ * with other schemes are ignored. DNS and IP SANs name the hosts on which the
+ * holder may run; the subject's CN is only for logs.
  *
  *   CLUSTER    1 to POOL_CLUSTER_MAX of a-z A-Z 0-9 . _ -
  *   ROLE       master, node, client or admin
  *   DIRECTORY  a path below the pool's root, percent-encoded where RFC 3986
- *              wants it; no empty component, "." or ".."
+ *              requires it; no empty component, "." or ".."
  *
- * A URI of ours that deviates from this is an error, not ignored: the issuer
- * meant a limit that would be lost.
+ * A kvpool:// URI that deviates from this is an error and not ignored, because
+ * a limit that the issuer meant would be lost.
  *
  * Thread: any; no state.
  */
@@ -38,7 +38,7 @@ enum pool_role {
 	POOL_ROLES,
 };
 #define POOL_ROLE_BIT(role) (1u << (role))
-/* Those that dial masters and nodes: they read and write files. */
+/* Roles that read and write files: they dial masters and nodes. */
 #define POOL_ROLES_USERS \
 	(POOL_ROLE_BIT(POOL_ROLE_NODE) | POOL_ROLE_BIT(POOL_ROLE_CLIENT))
 #define POOL_ROLES_ACCEPTED "master, node, client or admin"
@@ -48,7 +48,7 @@ enum pool_role {
 #define POOL_TLS_DIR_MAX 1023	   /* bytes of a DIRECTORY, decoded */
 #define POOL_TLS_COMPONENT_MAX 255 /* bytes between its slashes */
 #define POOL_TLS_NAME_MAX 127
-/* Bytes of a URI, all of DIRECTORY encoded. */
+/* Longest URI: every byte of DIRECTORY is percent-encoded. */
 #define POOL_TLS_URI_MAX \
 	(sizeof("kvpool:///master/") + POOL_CLUSTER_MAX + 3 * POOL_TLS_DIR_MAX)
 
@@ -66,9 +66,9 @@ const char *pool_role_name(enum pool_role role);
 bool pool_role_parse(const char *text, enum pool_role *ret);
 bool pool_cluster_is_valid(const char *text);
 
-/* 0; -ENOMEM; or -EINVAL, and *ret_why (a constant that continues "the
- * certificate ...") says what is wrong with it. After 0, pool_tls_id_fini frees
- * what *ret owns. */
+/* 0; -ENOMEM; or -EINVAL, and *ret_why says what is wrong (constant text that
+ * continues "the certificate ..."). After 0 the caller must call
+ * pool_tls_id_fini. */
 int pool_tls_id_read(X509 *cert, struct pool_tls_id *ret, const char **ret_why);
 void pool_tls_id_fini(struct pool_tls_id *id);
 
@@ -80,8 +80,8 @@ int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
 
 /* Do the certificate's DNS or IP SANs contain host, a name or an address
  * literal without brackets? Case, a final dot and an IPv6 zone ("%eth0") do not
- * matter. A wildcard in a SAN matches nothing: a node that has one could act as
- * any other. */
+ * matter. A wildcard in a SAN matches nothing: with it, one node could pose as
+ * another. */
 bool pool_tls_has_host(X509 *cert, const char *host);
 
 #endif
