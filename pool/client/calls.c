@@ -28,7 +28,7 @@ void client_hand_back(struct client_op *op)
 		w->left--;
 	else
 		pool_list_add_tail(&w->back, &op->link);
-	/* A wake-up per ended op would cost most of a CPU. */
+	/* Not for each ended op: the wake-ups would cost most of a CPU. */
 	if (!op->ended || !w->left)
 		pthread_cond_signal(&w->cond);
 	pthread_mutex_unlock(&w->mutex);

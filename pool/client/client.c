@@ -44,9 +44,9 @@ static void on_no_work(uv_work_t *work, int status)
 	(void)status;
 }
 
-/* When libuv (1.44) is unloaded it joins the threads of its pool. In a fork
- * these do not exist, and the process crashes after exit(). The first work of a
- * fork makes libuv start new threads, which it can join. */
+/* When libuv (1.44) is unloaded it joins the threads of its pool. A forked
+ * process does not have these threads and would crash after exit(). So it
+ * submits work, for which libuv starts new threads, which it can join. */
 static void on_exit_of_fork(void)
 {
 	uv_work_t work;
@@ -269,7 +269,7 @@ static void make_locks(struct kvpool *p)
 	pthread_rwlockattr_t fair;
 	pthread_condattr_t monotonic;
 
-	/* Readers in a row must not keep the loop from its turn. */
+	/* A stream of readers must not keep the loop from its turn. */
 	pthread_rwlockattr_init(&fair);
 	pthread_rwlockattr_setkind_np(
 		&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);

@@ -23,7 +23,7 @@
  *           The loop takes it for moments, never for a whole turn.
  *   lock    protects the whole node. Gets take it to choose a holder, or to
  *           open a local copy. The loop holds it whenever it does not sleep:
- *           up to some 10 ms if a busy machine gives the loop no CPU.
+ *           up to some 10 ms if other processes keep the loop off the CPU.
  *
  * Lock order: `lock` before `names`.
  */
@@ -245,7 +245,7 @@ struct client_op {
 	struct node_object *o; /* put: ref */
 	uint64_t deadline_ms;
 	bool ended;
-	bool indirect; /* get: receiving into the caller's buffer failed */
+	bool indirect; /* get: receiving directly into buf failed */
 
 	/* results. fd >= 0 when handed back: a file to copy from or to */
 	int fd;

@@ -20,9 +20,9 @@
 
 /* ---- the plan ---- */
 
-/* Borrowing a small object once takes longer than receiving it, but then it is
- * read without a message. So it pays for objects that are read often. (A race
- * between threads only makes the count wrong.) */
+/* Borrowing a small object takes longer than receiving it once, but later reads
+ * need no message. So it pays for objects that are read often. (A race between
+ * threads only makes the count wrong.) */
 static bool is_wanted_often(struct kvpool *p, uint64_t gen)
 {
 	_Atomic uint64_t *seen = &p->seen[gen % CLIENT_SEEN];

@@ -527,8 +527,8 @@ static void wake_at(struct client_line *l, uint64_t bytes)
 		l->wake_at = at;
 }
 
-/* If a slice is not complete after that, read the part that has arrived: the
- * sender may be waiting for us to read. */
+/* If a slice is not complete after this time, read what has arrived: the sender
+ * may be waiting for us to read. */
 #define PATIENCE_MS 5
 
 static int poll_for(struct pollfd *at, nfds_t n, unsigned int ms)
@@ -561,7 +561,7 @@ static int wait_both(struct client_line *l)
 	return at[ASK].revents ? ASK : BULK;
 }
 
-/* Skips the payload of an ERROR: that the holder refused is all we need. */
+/* Skips the payload of an ERROR: its reason does not matter. */
 static int pass_error(struct client_line *l, const struct pool_frame *f)
 {
 	uint8_t text[LINE_ERROR_MAX];
@@ -595,9 +595,8 @@ int client_line_answer(struct client_line *l, uint64_t least_bulk,
 }
 
 /*
- * A blocking recv would hang at the end of an object: it takes what has
- * arrived, and then sleeps until SO_RCVLOWAT bytes (a whole slice) have
- * arrived, which are more than the rest of the object.
+ * A blocking recv would hang at the end of an object: it waits for SO_RCVLOWAT
+ * bytes (a whole slice), and the rest of the object may be less.
  */
 static ssize_t recv_lane(struct client_line *l, void *to, size_t len)
 {

@@ -6,8 +6,9 @@
  *	submit -> todo -> a thread, which calls -> done + eventfd -> completions
  *	   \--touch--> later --CLIENT_LATER_MS--/
  *
- * A touch makes the loop borrow and fetch objects. Callers touch what one query
- * found while they already wait for the next query, so a touch starts later.
+ * A touch makes the loop borrow and fetch objects, which delays queries.
+ * Callers often touch what one query found while they wait for the next. So a
+ * touch starts later.
  */
 #include "pool/client/client_priv.h"
 
@@ -79,8 +80,8 @@ static bool is_due(const struct request *q)
 	       (now.tv_sec == q->due.tv_sec && now.tv_nsec >= q->due.tv_nsec);
 }
 
-/* lock held. Waits for another request. One thread, the watcher, wakes up when
- * the first of `later` is due. */
+/* lock held. Waits for another request. One of the waiting threads, the
+ * watcher, also wakes up when the first of `later` is due. */
 static void wait_more(struct client_requests *r)
 {
 	if (r->watched || pool_list_empty(&r->later)) {
@@ -117,7 +118,7 @@ static struct request *take(struct client_requests *r)
 		wait_more(r);
 	if (q)
 		pool_list_del(&q->link);
-	/* This thread was perhaps the watcher: another one takes over. */
+	/* If this thread was the watcher, another one takes over. */
 	if (!pool_list_empty(&r->later) && !r->watched)
 		pthread_cond_signal(&r->more);
 	return q;

@@ -1,15 +1,14 @@
 /*
- * The way bytes get into a file was chosen by measurement (GB/s including the
- * checksum; one TCP connection over loopback, two CPUs, a fresh 4 MiB / 32 MiB
- * tmpfs file reserved by fallocate on a huge=within_size mount; a plain socket
- * moves 4.5 / 2.8):
+ * How bytes get into a file was chosen by measurement. GB/s with checksum, for
+ * a new 4 MiB / 32 MiB tmpfs file (reserved by fallocate, huge=within_size);
+ * one TCP connection over loopback, two CPUs; a plain socket moves 4.5 / 2.8:
  *	recv 256 KiB, pwrite it				2.0 / 1.5
  *	recv into an mmap of the file			1.9 / 1.6
  *	recv 2 MiB, pwrite it				2.3 / 1.9
  *	the same, pwrite on another thread (this)	2.9 / 2.1
  * A whole fetch (pool_fetch_start to its callback) moved 2.8 GB/s at 4 MiB (3.4
- * into pages written before), where a plain socket moved 4.2 in the same
- * minutes; at 32 MiB 2.9, where a plain socket moved 3.6.
+ * into pages written before) while a plain socket moved 4.2; at 32 MiB 2.9,
+ * while a plain socket moved 3.6.
  * The kernel zeroes a reserved page on its first access, unless that access is
  * one write of the whole (here: huge) page. Hence bytes are gathered in chunks
  * of 2 MiB, aligned in the file, and the thread pool writes one chunk while
@@ -190,7 +189,7 @@ static void chunk_land(struct pool_landing *l)
 
 	l->chunk = NULL;
 	l->writing++;
-	/* The last chunk is written here: no receipt is left to overlap. */
+	/* The last chunk is written here: no bytes arrive meanwhile. */
 	if (l->got < l->length &&
 	    uv_queue_work(l->chunks->loop, &ch->work, chunk_write,
 			  chunk_written) == 0)

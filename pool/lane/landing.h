@@ -60,7 +60,7 @@ struct pool_landing {
 	bool stopped;
 };
 
-/* 0 or -ENOMEM. fini is for a zeroed landing, or one that is done. */
+/* init: 0 or -ENOMEM. fini: l is zeroed, or done. */
 int pool_landing_init(struct pool_landing *l);
 void pool_landing_fini(struct pool_landing *l);
 

@@ -43,19 +43,18 @@
  * Either side sends LINK down when the link breaks, or when posted work made no
  * progress for LINK_STALL_TICKS; the other side then closes its queue pair.
  *
- * Each lane has an "own port", which it prefers: that of lane N is the N-th
- * RDMA port, counted round if there are fewer. While that port is down, or its
- * links failed recently, the lane uses the next port, and returns to its own
- * when that may work again. Only a transfer proves that a port works: without
- * librdmacm, connecting a queue pair sends no packets.
+ * Each lane has an "own port", which it prefers: that of lane N is RDMA port N,
+ * modulo the number of ports. While that port is down, or its links failed
+ * recently, the lane uses the next port, and returns to its own when that may
+ * work again. Only a transfer proves that a port works: without librdmacm,
+ * connecting a queue pair sends no packets.
  *
  * Pushed and pulled ranges use separate links (enum link_kind). The side whose
  * memory the peer accesses has a protection domain of its own for each link,
  * which contains nothing but the ranges in flight on that lane. A peer can
- * therefore write only into ranges that it was asked for, while they are
- * requested (and they are verified afterwards), and read only ranges that it
- * requested. The holder's registrations for sending are in none of these
- * domains.
+ * therefore write only into ranges requested from it and not yet complete
+ * (which are then verified), and read only ranges that it requested. The
+ * holder's registrations for sending are in none of these domains.
  *
  * Thread: the mover's, except link_ports_open and link_ports_free.
  */
@@ -76,17 +75,17 @@
 #define LINK_RETRY_MAX_MS 30000u /* ... up to this */
 #define LINK_DRAIN_MS 250u    /* a cancelled range waits for its last work */
 #define LINK_BUFFER_MS 2000u  /* a GET waits for its BUFFER */
-#define LINK_READ_MS 10000u   /* a range stays readable, plus 1 s a MiB */
+#define LINK_READ_MS 10000u   /* a range stays readable; plus 1 s per MiB */
 #define LINK_TICK_MS 50u      /* resolution of struct link_tick */
-/* Posted work that makes no progress for so many ticks breaks the link. This is
- * sooner than the device gives up (VERBS_TIMEOUT, VERBS_RETRIES), because the
- * readers that wait have deadlines. */
+/* Posted work that makes no progress for this many ticks breaks the link, before
+ * the device gives up (VERBS_TIMEOUT, VERBS_RETRIES): readers that wait have
+ * deadlines. */
 #define LINK_STALL_TICKS 6u
 /* How often a lane checks whether its own port works again, and how many ticks
  * it then waits for work in flight before it switches. */
 #define LINK_OWN_PORT_MS 10000u
 #define LINK_SWITCH_TICKS 20u
-/* A port that failed is the last choice for so long; doubled each time. */
+/* A port that failed is the last choice for this time; doubled each time. */
 #define LINK_PORT_BACKOFF_MS 5000u
 #define LINK_BUFFERS_MAX 512u /* of one lane, received before their GET */
 #define LINK_PIECES 4u	      /* of a range, in flight at once */
@@ -217,9 +216,9 @@ bool link_msg_receive(const struct pool_conn *c, const struct pool_frame *f,
 		      const uint8_t *payload, struct link_msg *ret_msg);
 
 /*
- * The memory where the part of a range that starts at byte `at` may be written
- * or read. length 0: none can be registered, send the rest over TCP. gone: the
- * requester has what it wants, or wants the range no longer; send nothing.
+ * The memory for the part of a range that starts at byte `at`, to be written or
+ * read. length 0: none can be registered, send the rest over TCP. gone: the
+ * requester has the range, or no longer wants it; send nothing.
  */
 struct link_buffer {
 	uint64_t req, at, addr, length;
@@ -248,10 +247,9 @@ bool lane_link_frame(struct pool_lane *lane, const struct pool_frame *f,
 void lane_link_end(struct pool_lane *lane);
 
 /*
- * x has been added to its lane. If the holder shall write its range
- * (x->buffer), registers the range and sends its BUFFERs, or a BUFFER that asks
- * for TCP. If a pull was wanted, offers a pull link where there is none, for
- * later ranges.
+ * x has been added to its lane. If the holder is to write its range (x->buffer),
+ * registers the range and sends its BUFFERs, or a BUFFER that asks for TCP. If a
+ * pull was wanted and the lane has no pull link, offers one for later ranges.
  */
 void expect_map(struct pool_expect *x);
 /* x falls back to TCP: deregisters its range and restarts its landing. No-op if

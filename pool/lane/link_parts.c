@@ -99,7 +99,7 @@ uint64_t link_map_deregister(struct link_map *map, uint64_t at)
 	return map->deregistered_upto;
 }
 
-/* In reverse order: the first part owns the mapping that contains all. */
+/* In reverse order: the first part owns the mapping that contains them all. */
 void link_map_end(struct link_map *map)
 {
 	pool_list_del(&map->link);

@@ -76,8 +76,8 @@ void link_ports_free(struct link_ports *ports)
 	free(ports);
 }
 
-/* The first expired timer. Each `due` may arm and disarm others, so the search
- * starts anew every time. */
+/* The first expired timer. Searches from the start each time, because a `due`
+ * may arm and disarm others. */
 static struct link_tick *tick_due(struct link_ports *ports)
 {
 	uint64_t now = uv_now(ports->tick.loop);

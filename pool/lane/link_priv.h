@@ -65,7 +65,7 @@ struct link_map {
 	struct verbs_region parts[LINK_PARTS_MAX];
 	unsigned int nparts;
 	uint64_t upto;
-	/* so many parts, from the first, are complete and deregistered */
+	/* this many parts, from the first, are complete and deregistered */
 	unsigned int nderegistered;
 	uint64_t deregistered_upto; /* where the last of them ends */
 	/* Called when nothing is registered any more; may free the map. */

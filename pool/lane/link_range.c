@@ -36,7 +36,7 @@ struct expect_map {
 
 /* ---- registering ---- */
 
-/* Work in flight refers to em, though its memory is deregistered. */
+/* Frees em, unless work in flight still refers to it. */
 static void map_free_if_done(struct expect_map *em)
 {
 	if (em->posted == 0)
@@ -393,7 +393,7 @@ bool lane_link_pull(struct pool_lane *lane, const struct link_buffer *b)
 	}
 	if (x && (x->lane != lane || !x->pull || (x->map && b->at == 0)))
 		return false;
-	if (b->at > 0) /* ignored if the range has ended */
+	if (b->at > 0) /* a further part; ignored if the range has ended */
 		return !x || !x->map || x->draining || pull_more(x->map, b);
 	if (b->length == 0)
 		return true; /* the holder sends over TCP */

@@ -45,8 +45,8 @@ static int source_expose(struct link_send *ls)
 	return err;
 }
 
-/* Registers and announces the next part. false: that failed, which the BUFFER
- * says. */
+/* Registers and announces the next part. false: that failed, and the BUFFER has
+ * length 0. */
 static bool offer_part(struct link_send *ls)
 {
 	uint64_t at = ls->map.upto;

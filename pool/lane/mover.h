@@ -7,7 +7,7 @@
  * link (pool/lane/link.h) that moves its ranges; the contracts are the same.
  *
  * A lane is dialled (this node is the requester and receives bytes) or adopted
- * (a peer dialled, and this node sends bytes as the holder). The requester
+ * (a peer dialled it, and this node sends bytes as the holder). The requester
  * registers each expected response (pool_mover_expect) before it sends the
  * request; bytes that no expectation covers are discarded and counted.
  *
@@ -64,7 +64,7 @@ struct pool_mover_opts {
 	uint8_t id[POOL_ID_SIZE];
 	struct pool_mover_counters *counters;
 	struct pool_trust *trust; /* borrows; NULL: trust every user */
-	struct pool_tls *tls; /* borrows; NULL: plain; else without `trust` */
+	struct pool_tls *tls; /* borrows; replaces `trust`. NULL: plain */
 	bool foreign_memory; /* as in struct pool_conn_opts */
 	/* Borrow; both NULL: TCP only. */
 	struct verbs *verbs;

@@ -228,12 +228,12 @@ static int lane_missing(const struct peer_links *links, int best)
 }
 
 /*
- * Picks the lane for the next range: the one of the least busy mover, the
- * lowest first. Round robin is slower, because an idle mover that gets every
- * range still has its buffers in the CPU's cache (4 MiB ranges, one at a time:
- * 2.5 GB/s against 2.1 when two movers alternate). A lane is dialled when it
- * would be the best; until it is up, another is used. *ret_lane NULL: wait for
- * a lane. 0 or -ENOMEM.
+ * Picks the lane for the next range: the one of the least busy mover, and of
+ * equals the lowest. Round robin is slower: a mover that gets every range keeps
+ * its buffers in the CPU's cache (4 MiB ranges, one at a time: 2.5 GB/s against
+ * 2.1 when two movers alternate). A lane is dialled when it would be the best;
+ * until it is up, another is used. *ret_lane NULL: wait for a lane. 0 or
+ * -ENOMEM.
  */
 static int lane_pick(struct peer_links *links, struct pool_lane **ret_lane)
 {
@@ -533,8 +533,8 @@ void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 	key.path.data = (uint8_t *)(uintptr_t)path;
 	key.path.len = path_len;
 	key.gen = gen;
-	/* While it is being dialled its version is unknown: skipped, the next
-	 * reader reports it. */
+	/* Skipped while the peer is being dialled, because its version is
+	 * unknown: the next reader reports the mismatch. */
 	tcp = &peer->links->tcp;
 	if (chan_dial(tcp) == 0 &&
 	    pool_conn_version(tcp->conn) >= POOL_WIRE_DOUBT)

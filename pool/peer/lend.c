@@ -7,9 +7,9 @@
  * show it to everybody), to a file that changes while it is read, or to one
  * whose read never returns. Hence a descriptor is passed and accepted only if
  *
- *   - the process at the other end runs as our user, as the kernel reports. It
- *     could also write into our store, or trace this process, so a descriptor
- *     gains it nothing. (In the other direction, another user could keep an
+ *   - the kernel reports that the process at the other end runs as our user.
+ *     Such a process could also write into our store, or trace this process, so
+ *     a descriptor gains it nothing. (A borrower of another user could keep an
  *     object's pages for ever.) Both ends check this: pool_conn_own_user;
  *   - it can be read, and nothing else: O_RDONLY, not O_PATH;
  *   - it is a regular file on a tmpfs: reading neither blocks nor fails;

@@ -29,7 +29,7 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 	pool_list_add(at, &x->due_link);
 }
 
-/* Has the lane of x received anything since then? */
+/* Has the lane of x received anything since since_ms? */
 static bool lane_has_received(const struct pool_fetch_priv *x,
 			      uint64_t since_ms)
 {

@@ -63,7 +63,7 @@ struct pool_peers_ops {
 	 */
 	int (*get)(void *arg, const char *path, size_t path_len, uint64_t gen,
 		   uint64_t *ret_size, bool *ret_lendable);
-	/* The holder lent a descriptor / the peer returned it. */
+	/* This node lent a descriptor; the peer returned it. */
 	void (*lent)(void *arg, const char *path, size_t path_len,
 		     uint64_t gen);
 	void (*returned)(void *arg, const char *path, size_t path_len,

@@ -8,10 +8,10 @@
  *   anything else                         a plain directory; our files are
  *                                         counted (space.c)
  *
- * With huge=within_size, kernels since 6.14 or so give a file folios as large
- * as its writes and fallocates. Older kernels charge 2 MiB for a 128 KiB file.
- * A test file is written and measured; if it costs that much, the mount is
- * changed to small pages.
+ * With huge=within_size, kernels since about 6.14 give a file folios as large
+ * as its writes and fallocates; older kernels charge 2 MiB for a 128 KiB file.
+ * A test file shows which: if it costs that much, the mount is changed to small
+ * pages.
  *
  * Locks: the directory's own flock, held while it is examined and mounted,
  * keeps two starts from mounting over each other. The identity file's flock,
@@ -52,7 +52,7 @@
 
 struct dir_state {
 	bool mount_root; /* it is a mount point */
-	bool whole;	 /* of a filesystem's root, not of a part of it */
+	bool whole;	 /* the mount shows the whole filesystem, not a part */
 	bool tmpfs;
 	bool empty;
 	bool identity;	 /* it has a store's identity file */
@@ -68,7 +68,7 @@ struct identity {
 };
 static const char identity_magic[8] = "KVSTORE1";
 
-/* Returns rc; notes that its reason has been logged. */
+/* Returns rc; records that its reason has been logged. */
 static int refused(struct pool_store *s, int rc)
 {
 	s->logged = true;
@@ -78,10 +78,10 @@ static int refused(struct pool_store *s, int rc)
 /* ---- sizes ---- */
 
 /*
- * Space is sampled every 10 ms while a file may outgrow its reservation. 50
- * GB/s, more than a machine's memory sustains, is half a GiB in that time: 1
- * GiB of headroom is enough. Small stores have few writers and cannot spare
- * that much.
+ * Space is sampled every 10 ms while a file may outgrow its reservation. Even
+ * at 50 GB/s, more than a machine's memory sustains, writers use half a GiB in
+ * that time: 1 GiB of headroom is enough. Small stores have few writers and
+ * cannot spare that much.
  */
 static uint64_t headroom_least(uint64_t size)
 {
@@ -114,8 +114,9 @@ static bool fits_into(struct pool_store *s, uint64_t bytes)
 	return s->headroom <= left;
 }
 
-/* The rest is for inodes, dentries and xattrs (about 1.2 KiB an object: 1 % at
- * 128 KiB each), page tables, buffers and the daemon itself. */
+/* The remaining 1/20 (64 MiB at least) is for inodes, dentries and xattrs
+ * (about 1.2 KiB an object: 1 % of 128 KiB), page tables, buffers and the
+ * daemon. */
 uint64_t store_allowed(uint64_t limit)
 {
 	uint64_t rest = limit / 20;
@@ -232,8 +233,9 @@ static int check_rights(struct pool_store *s, const char *dir)
 
 /*
  * In a directory where all users may create names, such as /dev/shm, another
- * one may have created this name: a directory, or a link to any other. Call for
- * each part of a path, from the left. *shared: of the part before.
+ * user may have created this name, as a directory or as a link to any other.
+ * Call this for each part of a path, from the left. *shared: is the part before
+ * such a directory? Updated for the next part.
  */
 static int check_maker(struct pool_store *s, const char *path, bool *shared)
 {

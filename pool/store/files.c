@@ -115,7 +115,7 @@ void store_unlink(struct pool_store *s, uint64_t id)
 {
 	int err;
 
-	store_sample(s); /* freeing pages would hide a breach */
+	store_sample(s); /* first: freeing pages would hide a breach */
 	err = unlink_file(s, id);
 	if (err)
 		retry_later(s, id, err);
@@ -240,8 +240,8 @@ static void release_done(uv_work_t *work, int status)
 	store_work_end(s);
 }
 
-/* Close the descriptor of an unlinked file. That may free its pages, so that a
- * worker closes large files. */
+/* Close the descriptor of an unlinked file. A worker closes large files,
+ * because that may free their pages. */
 static void release(struct pool_store *s, int fd, uint64_t bytes)
 {
 	struct release *r = NULL;
@@ -302,8 +302,8 @@ void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
 }
 
 /* If another process opens the file while we hold the lease, the kernel sends
- * us SIGIO, which by default ends the process. The opener waits until we drop
- * the lease, about a microsecond later, so that the signal can be ignored. */
+ * us SIGIO, which by default ends the process. The signal can be ignored: the
+ * opener waits until we drop the lease, about a microsecond later. */
 static void ignore_sigio(void)
 {
 	struct sigaction sa;

@@ -2,19 +2,19 @@
  * Ready files: created and reserved ahead by workers, so that writers do not
  * spend time on page allocation.
  *
- * Sizes are announced. Each of the last STORE_READY_CLASSES sizes is a class
- * with a few ready files. The classes share 2 % of the store equally; a class
- * whose share is less than one file (of up to 1/16 of the store) has one file
- * all the same, as long as all ready files stay within 1/8 of the store. A take
- * may get a file of up to twice its size; sealing frees what is not used.
+ * The owner announces sizes. Each of the last STORE_READY_CLASSES sizes is a
+ * class with a few ready files. The classes share 2 % of the store equally. If
+ * a share is less than one file, the class may still have one (of up to 1/16 of
+ * the store), while all ready files together stay within 1/8 of the store. A
+ * take may get a file of up to twice its size; sealing frees what is not used.
  *
  * A fill is one work item that creates up to STORE_FILL_FILES files: enough
- * that round trips to the worker do not limit a stream of small files, and
- * little enough (STORE_FILL_BYTES) that the first file is ready soon. Reserving
+ * that a stream of small files does not wait for round trips to the worker, and
+ * few enough bytes (STORE_FILL_BYTES) that the files are ready soon. Reserving
  * 16 MiB takes about 0.1 ms with large folios and 4 ms with small pages. Where
- * it is quick, the loop itself creates files for a burst that has used up the
- * ready ones (pool_store_make): with sixteen busy writers a worker may not be
- * scheduled for tens of milliseconds.
+ * reserving is quick, the loop itself creates files for a burst that has used
+ * up the ready ones (pool_store_make): with sixteen busy writers a worker may
+ * not be scheduled for tens of milliseconds.
  */
 #include <assert.h>
 #include <errno.h>
@@ -225,9 +225,9 @@ static bool fits_space(const struct pool_store *s, uint64_t space,
 }
 
 /*
- * Is it time to fill c? Takes wake a worker only when a quarter of the files is
- * missing, because waking it costs more than the rest of the take. top_up: from
- * the tick, or an announcement, which fill completely.
+ * Is it time to fill c? A take wakes a worker only when more than a quarter of
+ * the files is missing, because waking it costs more than the rest of the take.
+ * top_up: called by the tick or an announcement, which fill c completely.
  */
 static bool class_short(const struct pool_store *s, const struct store_class *c,
 			bool top_up)
@@ -352,7 +352,7 @@ void pool_store_announce(struct pool_store *s, uint64_t size)
 	c = class_find(s, size);
 	if (c == NULL) {
 		c = class_make(s, size);
-		/* Another class makes the shares smaller. */
+		/* The new class makes the other classes' shares smaller. */
 		for (int i = 0; i < STORE_READY_CLASSES; i++) {
 			struct store_class *o = &s->ready.classes[i];
 
@@ -417,7 +417,7 @@ int pool_store_make(struct pool_store *s, uint64_t size,
 	size = whole_pages(size);
 	if (size > (s->huge ? POOL_MAKE_MAX : POOL_MAKE_SMALL_MAX))
 		return -EAGAIN;
-	/* Low space may be promised to claims that wait for it. */
+	/* When space is low, waiting claims may need what is left. */
 	if (store_space_free(s) < s->size / 8 + s->ready.filling + size)
 		return -ENOSPC;
 	id = store_ids(s, 1);

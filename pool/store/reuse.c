@@ -1,6 +1,6 @@
 /*
  * Reusing the pages of a removed file for a new one that will be overwritten
- * completely: saves freeing, allocating and zeroing them.
+ * completely. This saves freeing, allocating and zeroing pages.
  */
 #include <errno.h>
 #include <fcntl.h>

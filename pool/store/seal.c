@@ -73,7 +73,7 @@ int pool_store_set_blob(struct pool_store *s, uint64_t id, uint64_t size,
 	store_path(s, id, path);
 	memcpy(b.blob, blob, len);
 	store_blob_seal(&b, len, size);
-	/* XATTR_REPLACE: must not seal a file that is not sealed. */
+	/* XATTR_REPLACE: fails for a file that is not sealed. */
 	if (lsetxattr(path, s->xattr, &b, sizeof(b.head) + len,
 		      XATTR_REPLACE) < 0)
 		return -errno;
@@ -391,8 +391,8 @@ static int copy_bytes(int from, int to, uint64_t size,
 	return rc;
 }
 
-/* Reserve first: gives large folios although the slices are small, and uses no
- * headroom. */
+/* Reserves the space first: the file gets large folios although the slices are
+ * small, and no headroom is used. */
 static int copy(struct pool_copy *c)
 {
 	struct stat st;

@@ -10,9 +10,9 @@
  * pool_store_space counts at once.
  *
  * If the owner writes all files itself and reports their space
- * (pool_store_use), as libkvpool does, nothing is counted. Otherwise, each time
- * that 1/64 of the store was written, nothing could be evicted during a count,
- * which takes some 50 ms for 30,000 files.
+ * (pool_store_use), as libkvpool does, nothing is counted. With counts,
+ * eviction would stop for a count each time that 1/64 of the store was written:
+ * some 50 ms for 30,000 files.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -27,8 +27,9 @@
 
 #define COUNT_EVERY_MS 1000
 #define COUNT_SHARE 20 /* counting takes at most 1/20 of the time */
-/* A count is valid until the filesystem's use has changed by this part of the
- * store, or for this time (4 times its duration if that is more). */
+/* A count is valid while the filesystem's use has changed by less than this
+ * part of the store, and in any case for this time (4 times its duration if
+ * more). */
 #define COUNT_HOLDS_PART 64 /* of the store's size */
 #define COUNT_HOLDS_MS 5
 #define COUNT_HOLDS_SHARE 4
@@ -40,8 +41,8 @@ struct fs_space {
 	uint64_t releasing; /* part of used; constant during statfs(2) */
 };
 
-/* A consistent pair of statfs(2) and s->releasing: bytes that a worker frees
- * between the two would count twice or not at all. */
+/* Reads statfs(2) and s->releasing at one point in time: bytes that a worker
+ * frees between the two would count twice or not at all. */
 static int fs_ask(const struct pool_store *s, struct statfs *st,
 		  uint64_t *ret_releasing)
 {
@@ -74,8 +75,8 @@ static struct fs_space fs_space(const struct pool_store *s)
 	return fs;
 }
 
-/* Has a count just ended? Then it is used as it is, without the change of the
- * filesystem's use since. */
+/* Has a count just ended? If so, the change of the filesystem's use since then
+ * is ignored. */
 static bool count_is_new(const struct pool_store *s)
 {
 	uint64_t ended = atomic_load(&s->usage.ended_ms);

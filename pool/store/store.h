@@ -41,9 +41,9 @@ struct pool_store_opts {
 				   4 KiB */
 	bool plain;		/* never mount: use dir as it is */
 	bool clients;		/* create POOL_STORE_CLIENTS */
-	bool told;		/* with plain: the owner accounts for the space
-				   of its files (pool_store_use); the store does
-				   not count them */
+	bool told;		/* with plain: the owner reports the space that
+				   its files use (pool_store_use); the store
+				   does not count it */
 	struct pool_metrics *metrics; /* borrows; NULL: none. Not to be printed
 					 once the store is closed */
 	/* > 0: take-over; pool_store_lock_fd of the old process. The store owns
@@ -76,14 +76,15 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
  *               process's memory cgroup (v1 or v2)
  *   -ENOSPC     the filesystem's size cannot be set, and it has no room for
  *               size + headroom; or the tmpfs holds more than the new size
- *   -EPERM      the directory belongs to neither this user nor root
+ *   -EPERM      a user other than ours and root owns the directory, or may
+ *               write to it and we cannot change that
  *   -ENOTEMPTY  not a store, but it has files named like objects
  */
 int pool_store_open(const struct pool_store_opts *opts,
 		    pool_store_found_cb found, void *arg,
 		    struct pool_store **ret_store);
 /* Close the store; its files stay. Work in flight ends first; checksums and
- * copies that would take more than two seconds are given up: -ECANCELED.
+ * copies that take more than two seconds end with -ECANCELED.
  * closed(arg) runs in a later loop iteration, when no loop handle of the store
  * is left. unmount: unmount the store's own tmpfs, too, which frees the files.
  */
@@ -103,8 +104,8 @@ int pool_store_lock_fd(const struct pool_store *s);
 const char *pool_store_path(const struct pool_store *s);
 /* Is work in flight in workers? */
 bool pool_store_busy(const struct pool_store *s);
-/* After a take-over, before a file is created: remove all files but these. ids:
- * ascending. */
+/* After a take-over, before any file is created: remove all files except those
+ * with these ids (ascending). */
 void pool_store_sweep(struct pool_store *s, const uint64_t *ids, size_t n);
 
 /* 16 random bytes stored in the directory: the node id, across restarts. */
@@ -126,15 +127,15 @@ struct pool_space {
  * space that others use or free is attributed to the store until the next
  * count. Counts are a second apart, or more where counting is slow. Where it is
  * quick, this function counts at once if more than half of the store seems to
- * be used, or if the filesystem's use fell by much. Thread: loop.
+ * be used, or if the filesystem's use has fallen a lot. Thread: loop.
  */
 void pool_store_space(struct pool_store *s, struct pool_space *ret);
 /*
- * Is pool_store_space() accurate enough to evict by? Always in a tmpfs of our
- * own and with opts.told. In a shared filesystem: if its use has hardly changed
- * since the last count, or a count has just ended. Otherwise a count is
- * started. cb(arg) is called when any count ends, until pool_store_close.
- * Thread: loop.
+ * Is pool_store_space() accurate enough to evict by? Always true in a tmpfs of
+ * our own and with opts.told. In a shared filesystem: true if its use has
+ * hardly changed since the last count, or a count has just ended; otherwise a
+ * count is started. cb(arg) is called when any count ends, until
+ * pool_store_close. Thread: loop.
  */
 bool pool_store_counted(struct pool_store *s);
 void pool_store_on_counted(struct pool_store *s, void (*cb)(void *arg),
@@ -241,8 +242,8 @@ struct pool_seal {
 	/* in */
 	uint64_t id;
 	int fd; /* > 0: of id, O_RDWR; owned from start on, closed at the end */
-	bool have_sum; /* sum is set already, and the file has no holes: it is
-			  not read */
+	bool have_sum; /* sum is already set, and the file has no holes: the
+			  file is not read */
 	/* Builds the metadata, given sum and size. Runs in the WORKER thread
 	 * (pool_seal_now: the caller's): may touch only what this request owns.
 	 * Returns length or -errno. */
@@ -308,7 +309,7 @@ int pool_copy_start(struct pool_store *s, struct pool_copy *c,
 
 /* openat(2) with flags (O_RDONLY, O_PATH, O_RDWR) | O_CLOEXEC: fd or -errno. */
 int pool_store_fd(struct pool_store *s, uint64_t id, int flags);
-/* Its size, blocks and time of the last write (since 1970) as they are now, in
+/* The file's current size, blocks and time of the last write (since 1970), by
  * one system call. 0 or -errno. */
 int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
 		    uint64_t *ret_blocks, uint64_t *ret_mtime_ns);
@@ -319,9 +320,9 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
 void pool_store_remove(struct pool_store *s, uint64_t id);
 /*
  * The same for a sealed file of known size; saves an fstatat for small ones.
- * evicted: it would do no harm if the file were found again after a crash. In a
- * burst of evictions, a worker then unlinks it a little later, and `releasing`
- * counts it until then.
+ * evicted: the file may be found again after a crash. In a burst of evictions,
+ * a worker then unlinks it a little later, and `releasing` counts it until
+ * then.
  */
 void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
 			      bool evicted);

@@ -43,7 +43,8 @@
 #define STORE_RELEASE_MAX 64 /* releases in flight; beyond: on the loop */
 #define STORE_UNREMOVED_MAX 256 /* removals to be retried */
 /* Small evicted files: the loop unlinks this many per millisecond, a worker the
- * rest. If STORE_UNLINKS_MAX wait for the worker, the loop unlinks again. */
+ * rest. While STORE_UNLINKS_MAX wait for the worker, the loop unlinks them all.
+ */
 #define STORE_UNLINKS_INLINE 8
 #define STORE_UNLINKS_MAX 1024
 
@@ -96,8 +97,8 @@ struct store_usage {
 	uint64_t took_ms;
 };
 
-/* Files to be unlinked by a worker. One work item is in flight at most; it also
- * takes files that are added while it runs. */
+/* Files to be unlinked by a worker. At most one work item is in flight; it also
+ * handles files that are added while it runs. */
 struct store_unlinks {
 	pthread_mutex_t lock;
 	uint64_t id[STORE_UNLINKS_MAX]; /* under lock */
@@ -106,8 +107,8 @@ struct store_unlinks {
 	uint64_t failed[STORE_UNLINKS_MAX]; /* the worker's while it runs */
 	unsigned int nfailed;
 	bool running; /* loop */
-	uint64_t burst_ms; /* loop: the millisecond that `burst` counts in */
-	unsigned int burst; /* loop: small files evicted in it */
+	uint64_t burst_ms; /* loop: a millisecond ... */
+	unsigned int burst; /* loop: ... and the small files evicted in it */
 	uv_work_t work;
 };
 

@@ -1,6 +1,6 @@
 /*
- * Connections made by librdmacm, for devices that support no other way (iWARP)
- * and for networks where only its addressing works. The two nodes then exchange
+ * Connections made by librdmacm, for devices that can connect in no other way
+ * (iWARP) and for networks where only its addressing works. The nodes exchange
  * only an IP address, a port and a token over TCP (pool/lane/link.h).
  *
  *   listening side                      connecting side
@@ -45,9 +45,9 @@ void verbs_cm_close(struct verbs_cm *cm, void (*closed)(void *arg), void *arg);
 /* One connection; the caller's storage until verbs_cm_free. */
 struct verbs_cm_conn {
 	/*
-	 * id is now bound to its device. The owner opens a queue pair on it
-	 * (verbs_qp_opts.cm_id). Returns 0, or -errno: `failed` is called with
-	 * it.
+	 * id is now bound to its device: open a queue pair on it
+	 * (verbs_qp_opts.cm_id). Return 0, or a -errno, which is passed to
+	 * `failed`.
 	 */
 	int (*made)(struct verbs_cm_conn *c, struct rdma_cm_id *id);
 	/* Work may be posted. */

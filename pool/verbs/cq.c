@@ -65,8 +65,8 @@ static bool take(struct verbs_cq *cq)
 	return !cq->dead && !cq->closing;
 }
 
-/* Settles each queue pair in cq->ending. Callbacks may close these, and open
- * and break others, hence the separate list. */
+/* Settles each queue pair in cq->ending. Uses a separate list, because
+ * callbacks may close queue pairs, and open and break others. */
 static void reap(struct verbs_cq *cq)
 {
 	struct pool_list now;

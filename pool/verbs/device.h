@@ -39,7 +39,7 @@
 #define VERBS_PORTS_MAX 32
 #define VERBS_SEND_DEPTH 64u
 #define VERBS_RECV_DEPTH 128u
-/* Bytes of one work request. A device without selective repeat resends so much
+/* Bytes of one work request. A device without selective repeat resends them all
  * when it loses a packet; notes report progress in these steps. */
 #define VERBS_MESSAGE_MAX (1u << 20)
 
@@ -63,7 +63,7 @@ struct verbs_port {
 	enum verbs_link link;
 	struct ibv_context *ctx; /* borrows from struct verbs */
 	bool cm; /* ctx is librdmacm's */
-	bool by_cm; /* librdmacm connects: needed (iWARP), or configured */
+	bool by_cm; /* librdmacm must connect: iWARP, or configured */
 	struct ibv_pd *pd; /* owns; for memory that no peer may access */
 	union ibv_gid gid;
 	uint8_t gid_index;
@@ -102,12 +102,12 @@ bool verbs_names_valid(const char *names);
 int verbs_open(const char *names, struct verbs **ret_verbs);
 /* Lets librdmacm make the connections of all ports that it has. */
 void verbs_connect_by_cm(struct verbs *v);
-/* How long, at most, movers poll for completions instead of sleeping
- * (pool/base/busy.h). 0, the default: not at all. */
+/* Longest time that movers poll for completions instead of sleeping
+ * (pool/base/busy.h). 0, the default: never. */
 void verbs_busy_poll(struct verbs *v, unsigned int us);
 unsigned int verbs_busy_us(const struct verbs *v);
-/* Every object made from its ports must have been closed, and a verbs_watch
- * ended (verbs_unwatch, up to its closed(arg)). NULL: no-op. */
+/* Every object made from its ports must have been closed, and verbs_unwatch, if
+ * verbs_watch was called, must have called closed(arg). NULL: no-op. */
 void verbs_close(struct verbs *v);
 
 /* Handles events of the devices on this loop. 0 or -errno. */
@@ -123,7 +123,7 @@ struct verbs_port *verbs_port_at(struct verbs *v, unsigned int i);
  * that the device is removed, which may be the only one. Thread: any. */
 void verbs_port_gone(struct verbs_port *p);
 
-/* A connection over the port broke / moved bytes. Thread: any. */
+/* Report that a connection over the port broke, or moved bytes. Thread: any. */
 void verbs_port_failed(struct verbs_port *p);
 void verbs_port_worked(struct verbs_port *p);
 

@@ -61,8 +61,8 @@ static int register_memory(const struct verbs_port *port, struct ibv_pd *pd,
 	return 0;
 }
 
-/* Every range fails at the same limit until it is raised, so this logs a new
- * error at once, and the same one once a minute. */
+/* Until a limit is raised, every range fails with the same error: that is
+ * logged once a minute, a new error at once. */
 static bool should_log(int err)
 {
 	static _Atomic int logged_err;

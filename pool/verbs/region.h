@@ -19,8 +19,8 @@
 #include "pool/base/metric.h"
 #include "pool/verbs/device.h"
 
-/* Opens a protection domain: a queue pair made in it gives the peer access to
- * the memory registered in it, and to no other. 0 or -errno. */
+/* Opens a protection domain: the peer of a queue pair made in it can access the
+ * memory registered in it, and no other. 0 or -errno. */
 int verbs_pd_open(const struct verbs_port *port, struct ibv_pd **ret_pd);
 /* All regions and queue pairs in pd must have been closed. An error is logged.
  */
@@ -96,8 +96,8 @@ void verbs_cache_close(struct verbs_cache *c);
 int verbs_cache_get(struct verbs_cache *c, const struct verbs_port *port,
 		    int fd, struct verbs_cached **ret_cached);
 void verbs_cache_put(struct verbs_cache *c, struct verbs_cached *cached);
-/* The file was deleted or evicted: closes its registrations, which keep its
- * pages, at once or when their last user puts them. */
+/* The file was deleted or evicted: closes its registrations, because they keep
+ * its pages; at once, or when their last user puts them. */
 void verbs_cache_forget(struct verbs_cache *c, dev_t dev, ino_t ino);
 
 #endif
