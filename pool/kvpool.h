@@ -28,9 +28,9 @@
  * never have the same path. A key that is a valid file name is its own path.
  * Otherwise NUL becomes %00, '/' becomes %2F, and a '%' that would start such
  * an escape becomes %25. A name of more than 255 bytes is split into pieces of
- * 252 bytes, each a directory whose name ends in %0C. So objects that were put
- * can be listed with ls and read by path, and the files of a directory are
- * objects of the namespace of that name.
+ * 252 bytes; all but the last are directories, whose names end in %0C. So
+ * objects that were put can be listed with ls and read by path, and the files
+ * of a directory are objects of the namespace of that name.
  *
  * UNITS. Sizes are bytes, times are seconds, unless a name says otherwise. An
  * object has 0 bytes or more, up to what the smallest store and this

@@ -1,7 +1,6 @@
 /*
  * Copies into memory of the application that uses libkvpool. If that memory is
- * unmapped or read-only, the result is an error, as of a system call, not a
- * crash.
+ * unmapped or read-only, the copy returns an error and does not crash.
  *
  * Thread: any.
  */

@@ -39,7 +39,6 @@ void pool_turns_open(struct pool_turns *t, uv_loop_t *loop);
 /* cb (or NULL) gets the handle t->sleeps, in a later loop iteration. */
 void pool_turns_close(struct pool_turns *t, uv_close_cb cb);
 
-/* Record a turn of ns nanoseconds. */
 void pool_turns_add(struct pool_turns *t, uint64_t ns);
 
 #endif

@@ -203,9 +203,9 @@ int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir);
  * if dir is NULL. */
 struct pool_entry *client_find(const struct kvpool *p, struct node_dirent *dir,
 			       const char *path, size_t len);
-/* Loop: creates the namespace's directory, with the layout, and the directories
- * of path, as far as they are missing. *ret_name: the last component, borrowed
- * from path. 0 or -errno; -EAGAIN: retry. */
+/* Loop: creates the namespace's directory (with the layout) and the directories
+ * of path, if missing. *ret_name: the last component, borrowed from path. 0 or
+ * -errno; -EAGAIN: retry. */
 int client_make_dirs(const struct kvpool_ns *ns, const struct client_path *path,
 		     struct node_dirent **ret_dir, const char **ret_name);
 

@@ -35,8 +35,7 @@ struct client_lines {
 	uint32_t first_lane; /* lane number of slot 0, above the movers' */
 	unsigned int stall_ms; /* CLIENT_STALL_MS; tests set others */
 	struct pool_trust *trust; /* borrows; NULL: no check of peers */
-	struct pool_tls *tls; /* borrows; `trust` is not used then. NULL: no
-				 TLS */
+	struct pool_tls *tls; /* borrows; replaces `trust`. NULL: no TLS */
 
 	pthread_mutex_t lock;
 	struct pool_list idle; /* most recently used first */

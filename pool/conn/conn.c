@@ -463,7 +463,6 @@ static void on_turn(struct pool_share_user *u)
 		conn_receive(c);
 }
 
-/* TCP is connected. */
 static void on_connected(struct pool_conn *c)
 {
 	int err = socket_error(c);

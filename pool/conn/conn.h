@@ -147,7 +147,6 @@ struct pool_conn_opts {
 int pool_conn_connect(uv_loop_t *loop, const struct pool_hostport *to,
 		      const struct pool_conn_opts *opts,
 		      struct pool_conn **ret_conn);
-/* Dial a Unix socket. */
 int pool_conn_connect_unix(uv_loop_t *loop, const char *path,
 			   const struct pool_conn_opts *opts,
 			   struct pool_conn **ret_conn);

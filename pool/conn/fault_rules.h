@@ -1,7 +1,7 @@
 /*
  * Fault injection: rules that a test gives a transport. It is part of the
- * programs that ship, so that tests run the same programs. It is off unless the
- * program was started with it (pool_faults_install), and then costs one pointer
+ * programs that ship, so that tests run the same programs. Unless the program
+ * was started with it (pool_faults_install) it is off, and costs one pointer
  * test a frame.
  *
  * A transport calls pool_faults_judge for each message, before sending it and

@@ -1,4 +1,4 @@
-/* The sending half of a connection: frames, and files behind them. */
+/* The sending half of a connection: frames, and files as their bulk. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

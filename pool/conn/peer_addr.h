@@ -19,8 +19,8 @@ struct pool_peer_addr {
 	bool is_store;
 };
 
-/* Roles that its certificate may have. A store has that of a node. What is no
- * store may be a mount (role node) or a library (role client). */
+/* Roles that the peer's certificate may have. A store has the role node; other
+ * peers are mounts (node) or libraries (client). */
 static inline unsigned int pool_peer_roles(const struct pool_peer_addr *a)
 {
 	return a->is_store ? POOL_ROLE_BIT(POOL_ROLE_NODE) : POOL_ROLES_USERS;

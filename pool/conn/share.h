@@ -1,9 +1,8 @@
 /*
  * A budget of work per loop iteration, shared by several users of the loop
  * (connections), so that a thousand busy connections do not make one iteration
- * long.
- * A user that finds the budget spent waits. Waiting users are called at the
- * start of the next iterations, before new ones and in order of arrival, so
+ * long. A user that finds the budget spent waits. Waiting users are called at
+ * the start of the next iterations, before new ones and in order of arrival, so
  * that none starves.
  *
  * Thread: the loop's. A share does not keep the loop alive or awake: a waiting

@@ -306,12 +306,12 @@ static int proc_ask(const struct end *local, const struct end *remote,
 /* ---- either of them ---- */
 
 /*
- * The owner of the socket with these ends (`local` is the owner's), or if
- * remote is NULL of the one that listens at `local`. 0, -ENOENT, -ENOTSUP.
+ * The owner of the socket with these ends (`local` is the owner's), or, if
+ * remote is NULL, of the one that listens at `local`. 0, -ENOENT, -ENOTSUP.
  *
- * /proc is a fallback for kernels without sock_diag only. It has a line for
- * each socket of the machine, so that a local user could stall the loop with
- * many sockets and connections that are closed at once.
+ * /proc is only a fallback for kernels without sock_diag. It has a line for
+ * each socket of the machine: a local user could stall the loop with many
+ * sockets, and connections that are closed at once.
  */
 static int find_owner(const struct end *local, const struct end *remote,
 		      struct owner *ret)

@@ -152,8 +152,8 @@ static int count_all(const struct pool_bound *b, const uint8_t *data,
 			 c.entries, b->entries);
 	else if (err)
 		snprintf(why, POOL_UNPACK_WHY,
-			 "has %u fields below its entries, "
-			 "or unknown, or more: at most %u are accepted",
+			 "has %u nested, unknown or duplicate fields "
+			 "or more: at most %u are accepted",
 			 c.nested, b->nested);
 	return err;
 }

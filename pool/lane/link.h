@@ -93,7 +93,7 @@
 #define LINK_PART_MOST (1ull << 20)  /* or 1/8 of the range, if more */
 #define LINK_PARTS_MAX 24u	     /* of a range */
 
-/* The holder sends it behind the WRITEs that it reports; little endian. */
+/* Sent by the holder after the WRITEs that it reports; little endian. */
 struct link_note {
 	uint64_t req;
 	uint64_t upto;	/* bytes written, from the range's start */

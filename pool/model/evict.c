@@ -48,7 +48,7 @@
 
 enum queue { NEW, REUSED, NQUEUES };
 
-/* REUSED counts as 5/2 times younger. */
+/* The age of REUSED is divided by 5/2. */
 #define AGE_MUL_NEW 5
 #define AGE_MUL_REUSED 2
 #define REUSED_SHARE_MIN 4 /* and is left alone below 1/4 of the bytes */
@@ -57,7 +57,7 @@ enum queue { NEW, REUSED, NQUEUES };
  * an age is right up to 65536 turnovers of the whole store. */
 #define UNITS (UINT32_C(1) << 16)
 #define ASIDE_SHARE 64 /* of a turnover, the time that nodes stay aside */
-#define REJOIN_MAX 16 /* nodes a call lets back in */
+#define REJOIN_MAX 16 /* nodes that one call returns to their queues */
 
 /* Ghosts: one slot for each 16 KiB of capacity, within these limits. */
 #define GHOST_SPAN (16u << 10)
@@ -205,7 +205,7 @@ bool pool_evict_inserted(const struct pool_evict_node *n)
 	return !pool_list_empty(&n->link);
 }
 
-/* To the young end of its queue. */
+/* Appends n to the young end of its queue. */
 static void enqueue(struct pool_evict *ev, struct pool_evict_node *n)
 {
 	pool_list_del(&n->link);

@@ -73,8 +73,7 @@ static bool is_code(const char *p, const char *end)
 	return false;
 }
 
-/* p follows a '%'. If "25" n times (n >= 0) and then a code is there: n;
- * else -1. */
+/* p follows a '%'. n >= 0: n times "25" and then a code are there; else -1. */
 static int stuffed(const char *p, const char *end)
 {
 	int n = 0;

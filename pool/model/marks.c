@@ -8,7 +8,7 @@
 
 struct pool_marks {
 	size_t n, cap;
-	uint64_t after; /* children behind the last mark */
+	uint64_t after; /* children after the last mark */
 	struct pool_entry *at[];
 };
 

@@ -9,13 +9,13 @@
  * When a marked child is removed, its mark moves to a neighbour, or is dropped
  * if the neighbour has one: no gap between two marks grows. A child has at most
  * one mark, so the index takes at most 8 bytes a child, and 8 bytes a stride if
- * no child was removed. A directory with less than a stride of children has no
- * index.
+ * no child was removed. A directory gets an index when it has a whole stride of
+ * children.
  *
  * Failure modes: if a mark cannot be allocated, the gap grows until a later
  * addition finds memory. Searches are then slower, but correct.
  *
- * Thread: that of the tree.
+ * Thread: the tree's.
  */
 #ifndef POOL_MODEL_MARKS_H
 #define POOL_MODEL_MARKS_H

@@ -96,7 +96,7 @@ struct place {
 	size_t len;
 };
 
-/* 1 to `most` hex digits at *text, which is moved behind them. */
+/* Reads 1 to `most` hex digits at *text, and moves *text past them. */
 static bool take_hex(const char **text, size_t most, uint64_t *ret_value)
 {
 	size_t len = strspn(*text, "0123456789abcdef");
@@ -239,7 +239,7 @@ int pool_pages_list(const struct pool_tree *t, const char *prefix,
 	}
 	if (list && e && last)
 		next = pages_token(last);
-	/* Without a list, json_pack fails and drops what it was given. */
+	/* Without a list, json_pack fails and releases its arguments. */
 	*ret_json = json_pack("{s:o, s:o}", "objects", list, "next",
 			      next ? next : json_null());
 	return *ret_json ? 0 : -ENOMEM;

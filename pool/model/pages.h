@@ -5,8 +5,8 @@
  * Thread: any; the caller serialises access to the tree (here: loop).
  *
  * A page ends with a token, which says where the next page starts: after E, the
- * last entry of this page. The token has the cookies of the directories
- * from the root's child to E, E's own cookie, then E's path, all in hex:
+ * last entry of this page. The token has the cookies of the directories from
+ * the root's child to E, E's own cookie, then E's path, all in hex:
  * "1f.20.3a:6d2f...". The path finds E quickly. If E was removed meanwhile, the
  * cookies give its place, because they grow along each directory. So every
  * entry that exists throughout is listed exactly once.

@@ -1,13 +1,13 @@
 /*
- * Accounting of what takes memory on every node and on the master and is not
- * bounded by any store's size: directories, and bytes of extended attributes;
- * in total, and for each owner (uid).
+ * Accounting of resources that take memory on every node and on the master, and
+ * that no store's size bounds: directories, and bytes of extended attributes.
+ * Both are counted in total and for each owner (uid).
  *
  * The master and every mirror count the same. A node refuses a request at once;
  * the master decides, and also refuses requests that several nodes granted at
  * the same time but that exceed a limit together. What exists already (in a
- * state, an inventory or a feed), and what changes its owner, is counted and
- * never refused.
+ * state, an inventory or a feed) or changes its owner is counted, but never
+ * refused.
  *
  * Root and the user of this process are privileged. Directories have a limit
  * `max`, and bytes have another. Each bounds

@@ -55,9 +55,7 @@ struct early {
 	Kvpool__Get *get; /* owns */
 };
 
-/* All peers prefer low lane numbers: the peer's id spreads them over the
- * movers.
- */
+/* All peers prefer low lane numbers; the peer's id spreads them over movers. */
 static struct pool_mover *mover_of(const struct session *s, uint32_t lane)
 {
 	struct pool_peers *p = s->p;
@@ -777,7 +775,7 @@ void answer_close(struct pool_peers *p)
 	pool_list_each(it, tmp, &p->sessions) {
 		struct session *s = pool_list_entry(it, struct session, link);
 
-		/* Before the node closes, because this calls it back. */
+		/* Now, while the node still accepts the callback. */
 		pool_hash_each(&s->lents, lent_end, s);
 		if (s->conn)
 			pool_conn_close(s->conn);

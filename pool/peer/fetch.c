@@ -37,7 +37,6 @@ static void count_end(struct pool_peers *p, const struct pool_fetch_priv *x)
 	}
 }
 
-/* Removes x from the list it is on. */
 static void fetch_unlink(struct pool_fetch_priv *x)
 {
 	struct pool_peers *p = x->peer->p;

@@ -41,9 +41,9 @@ static bool lane_has_received(const struct pool_fetch_priv *x,
 }
 
 /*
- * A fetch has timed out. If its control connection received nothing during the
- * whole timeout, and its lane neither, closes the connection, so that the next
- * fetch dials a new one. TCP alone takes about 15 minutes to detect a dead
+ * A fetch has timed out. If neither its control connection nor its lane
+ * received anything during the whole timeout, closes the former, so that the
+ * next fetch dials a new one. TCP alone takes about 15 minutes to detect a dead
  * peer.
  */
 static void close_if_silent(struct pool_fetch_priv *x)

@@ -510,7 +510,7 @@ static int mount_new(struct pool_store *s)
 	return refused(s, rc);
 }
 
-/* Remount a tmpfs found here to the requested size. *ret_done: it was. */
+/* Remount a tmpfs found here to the requested size. *ret_done: was it? */
 static int remount(struct pool_store *s, bool *ret_done)
 {
 	char has[32], want[32];

@@ -74,9 +74,8 @@ static int by_id(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Tries a small buffer first: the kernel allocates and clears one of the
- * requested size, and 16 KiB for each file would take half of the scan's time.
- */
+/* Tries a small buffer first: the kernel allocates and clears one of that size,
+ * and 16 KiB for each file would take half of the scan's time. */
 static ssize_t read_blob(const struct pool_store *s, const char *path,
 			 struct store_blob_buf *b)
 {

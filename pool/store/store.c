@@ -26,8 +26,8 @@
 /* ---- names and ids ---- */
 
 /*
- * The first id of a run is above all ids reserved on disk and those of all
- * files found, and at least the wall clock in ns, in case the identity file was
+ * The first id of a run is above all ids reserved on disk or used by files that
+ * were found, and at least the wall clock in ns, in case the identity file was
  * replaced.
  */
 static int ids_init(struct pool_store *s)

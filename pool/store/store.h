@@ -8,7 +8,7 @@
  * attached as an xattr (trusted.kvpool, or user.kvpool where trusted.* is not
  * allowed). The content of a sealed file never changes; its metadata can be
  * replaced. After a crash, pool_store_open finds the sealed files and removes
- * all others.
+ * unsealed ones.
  *
  * A file is identified by a 64-bit id that the store never uses again; its name
  * is the id in hex. Descriptors are opened on demand.

@@ -46,7 +46,7 @@ struct pool_tls {
 	char *dir;
 	char cluster[POOL_CLUSTER_MAX + 1];
 	enum pool_role role;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* protects certs and read */
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
 	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* last logged */
@@ -593,7 +593,7 @@ static bool check_id(const char *cluster, X509 *cert,
 			 pool_role_name(peer->role), roles);
 		return false;
 	}
-	/* A client's need not name hosts: the master has seen its address. */
+	/* Not a client's: the master has seen from where it connects. */
 	if (host && peer->role != POOL_ROLE_CLIENT &&
 	    !pool_tls_has_host(cert, host)) {
 		snprintf(why, POOL_TLS_WHY, "the certificate of %s is not "
@@ -773,7 +773,7 @@ int pool_tls_shake(struct pool_tls_stream *s)
 	err = r == 1 ? 0 : failure(s, r);
 	if (r != 1 && err == 0)
 		err = -ECONNRESET;
-	r = pool_tls_flush(s); /* after a failure: the alert */
+	r = pool_tls_flush(s); /* after a failure it sends the alert */
 	if (err == -EPROTO)
 		return -EKEYREJECTED;
 	if (r && r != -EAGAIN)

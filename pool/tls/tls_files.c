@@ -151,7 +151,7 @@ static int file_read(struct file *f, const char *dir, const char *name,
 
 /* ---- certificates ---- */
 
-/* No further certificate begins in the file? Otherwise one does, but is
+/* Did reading stop because no further certificate begins? If not, one is
  * damaged. */
 static bool at_end(void)
 {

@@ -74,7 +74,7 @@ void pool_tls_id_fini(struct pool_tls_id *id);
 
 /* Writes "kvpool://CLUSTER/ROLE[/DIRECTORY]", percent-encoded; dir may be NULL,
  * and may begin or end with '/'. 0; -EINVAL: cluster or dir is not valid, or
- * the role has no dir; -ENAMETOOLONG: dir or cap. */
+ * this role may have no dir; -ENAMETOOLONG: dir or the result is too long. */
 int pool_tls_uri(const char *cluster, enum pool_role role, const char *dir,
 		 char *to, size_t cap);
 

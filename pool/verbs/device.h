@@ -85,7 +85,7 @@ struct verbs_port {
 
 	/* private */
 	pthread_mutex_t lock; /* of cqs */
-	struct pool_list cqs; /* struct verbs_cq: to be told of VERBS_GONE */
+	struct pool_list cqs; /* struct verbs_cq: notified of VERBS_GONE */
 };
 
 struct verbs;

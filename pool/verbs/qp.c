@@ -175,8 +175,8 @@ static int status_of(enum ibv_wc_status status)
 	}
 }
 
-/* Breaks qp. If the first bad completion is a flush, the connection was ended
- * from outside (-ECONNRESET), until a later completion shows another reason. */
+/* Breaks qp. A flush as the first bad completion means that the connection was
+ * ended from outside (-ECONNRESET), unless a later one shows another reason. */
 static void break_by(struct verbs_qp *qp, int status)
 {
 	if (qp->state != VERBS_QP_BROKEN)

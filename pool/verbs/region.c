@@ -95,7 +95,6 @@ int verbs_region_open_memory(const struct verbs_port *port, struct ibv_pd *pd,
 					   ret_region));
 }
 
-/* Maps length bytes of fd and registers the first `first` of them. */
 static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 		    uint64_t offset, uint64_t length, uint64_t first, int prot,
 		    int access, struct verbs_region *ret_region)
@@ -177,7 +176,7 @@ void verbs_region_deregister(struct verbs_region *r)
 {
 	int err = r->mr ? verbs_err(ibv_dereg_mr(r->mr)) : 0;
 
-	/* The kernel has already freed those of a removed device. */
+	/* The kernel has already freed the regions of a removed device. */
 	if (err)
 		pool_warn_limited("cannot deregister RDMA memory: %s",
 				  strerror(-err));

@@ -69,7 +69,7 @@ void verbs_region_deregister(struct verbs_region *r);
  * is thus registered once. When the cache exceeds its count or bytes, it drops
  * the least recently used idle registrations; verbs_cache_forget drops those of
  * a file. Registrations in use are never closed, so they may exceed these
- * bounds; their number is bounded by that of the sends in flight.
+ * bounds; only the number of sends in flight bounds them.
  *
  * Thread: any; the cache has a lock, which is not held while registering.
  */

@@ -220,7 +220,7 @@ static void a_beat_of_fields_that_nobody_knows_is_refused(void **state)
 	(void)state;
 	join_raw();
 	refused(POOL_MSG_HEARTBEAT, "\x50\x00", 2, 1 * MIB, -EPROTO,
-		"HEARTBEAT has 1025 fields below its entries, or unknown, or "
+		"HEARTBEAT has 1025 nested, unknown or duplicate fields or "
 		"more: at most 1024 are accepted");
 }
 
@@ -233,8 +233,8 @@ static void a_join_of_fields_that_nobody_knows_is_refused(void **state)
 		"accepted");
 	dial_raw();
 	refused(POOL_MSG_JOIN, "\x50\x00", 2, 4096, -EPROTO,
-		"JOIN has 17 fields below its entries, or unknown, or more: at "
-		"most 16 are accepted");
+		"JOIN has 17 nested, unknown or duplicate fields or more: "
+		"at most 16 are accepted");
 }
 
 static void nothing_large_is_taken_from_who_has_not_joined(void **state)

@@ -127,8 +127,8 @@ static void some_fields_of_a_neighbour_are_accepted_and_not_thousands(
 	accepted(b, POOL_MSG_HELLO);
 	say(b, field_1000, 4, 900);
 	refused(b, POOL_MSG_JOIN, -EMSGSIZE,
-		"has 17 fields below its entries, or unknown, or more: at most "
-		"16 are accepted");
+		"has 17 nested, unknown or duplicate fields or more: "
+		"at most 16 are accepted");
 }
 
 static void each_entry_may_have_some_of_a_neighbour(void **state)
@@ -148,8 +148,8 @@ static void what_is_said_over_and_over_is_bounded(void **state)
 
 	say(b, node, sizeof(node), 500);
 	refused(b, POOL_MSG_JOIN, -EMSGSIZE,
-		"has 17 fields below its entries, or unknown, or more: at most "
-		"16 are accepted");
+		"has 17 nested, unknown or duplicate fields or more: "
+		"at most 16 are accepted");
 }
 
 /* Of 2 bytes each, and some fifty in memory. */
@@ -167,8 +167,8 @@ static void xattrs_in_an_entry_are_bounded(void **state)
 	say(b, empty_xattr, 2, 100000);
 	end(b, at);
 	refused(b, POOL_MSG_INVENTORY, -EMSGSIZE,
-		"has 65537 fields below its entries, or unknown, or more: at "
-		"most 65536 are accepted");
+		"has 65537 nested, unknown or duplicate fields or more: "
+		"at most 65536 are accepted");
 }
 
 /* Packed: of one byte each, and four in memory. */
@@ -188,8 +188,8 @@ static void holders_in_an_entry_are_bounded(void **state)
 	end(b, packed);
 	end(b, at);
 	refused(b, POOL_MSG_FEED, -EMSGSIZE,
-		"has 1000001 fields below its entries, or unknown, or more: at "
-		"most 196608 are accepted");
+		"has 1000001 nested, unknown or duplicate fields or more: "
+		"at most 196608 are accepted");
 }
 
 static void a_payload_beyond_its_types_is_refused(void **state)
