@@ -77,9 +77,9 @@
 #define LINK_BUFFER_MS 2000u  /* a GET waits for its BUFFER */
 #define LINK_READ_MS 10000u   /* a range stays readable; plus 1 s per MiB */
 #define LINK_TICK_MS 50u      /* resolution of struct link_tick */
-/* Posted work that makes no progress for this many ticks breaks the link, before
- * the device gives up (VERBS_TIMEOUT, VERBS_RETRIES): readers that wait have
- * deadlines. */
+/* Posted work that makes no progress for this many ticks breaks the link,
+ * before the device gives up (VERBS_TIMEOUT, VERBS_RETRIES): readers that wait
+ * have deadlines. */
 #define LINK_STALL_TICKS 6u
 /* How often a lane checks whether its own port works again, and how many ticks
  * it then waits for work in flight before it switches. */
@@ -247,9 +247,10 @@ bool lane_link_frame(struct pool_lane *lane, const struct pool_frame *f,
 void lane_link_end(struct pool_lane *lane);
 
 /*
- * x has been added to its lane. If the holder is to write its range (x->buffer),
- * registers the range and sends its BUFFERs, or a BUFFER that asks for TCP. If a
- * pull was wanted and the lane has no pull link, offers one for later ranges.
+ * x has been added to its lane. If the holder is to write its range
+ * (x->buffer), registers the range and sends its BUFFERs, or a BUFFER that asks
+ * for TCP. If a pull was wanted and the lane has no pull link, offers one for
+ * later ranges.
  */
 void expect_map(struct pool_expect *x);
 /* x falls back to TCP: deregisters its range and restarts its landing. No-op if

@@ -69,8 +69,8 @@ void link_early_free(struct adopted_link *k, struct link_early *e)
 	free(e);
 }
 
-/* For some the GET never comes (it was refused, or the range was sent over TCP):
- * beyond LINK_BUFFERS_MAX the oldest is dropped. */
+/* For some the GET never comes (it was refused, or the range was sent over
+ * TCP): beyond LINK_BUFFERS_MAX the oldest is dropped. */
 static struct link_early *early_new(struct adopted_link *k, uint64_t req)
 {
 	struct link_early *e = calloc(1, sizeof(*e));
