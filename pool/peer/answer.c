@@ -555,6 +555,7 @@ static void session_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	} else if (f->type == POOL_MSG_DOUBT) {
 		got_doubt(s, f, payload);
 	} else {
+		pool_count(&s->p->metrics.mover.bad_messages);
 		pool_warn_limited("peer %s: unexpected %s",
 				  pool_conn_peer_name(c),
 				  pool_msg_name(f->type));
@@ -567,7 +568,10 @@ static void *session_on_bulk_begin(struct pool_conn *c,
 				   const struct pool_frame *f,
 				   const uint8_t *payload)
 {
+	struct session *s = pool_conn_user(c);
+
 	(void)payload;
+	pool_count(&s->p->metrics.mover.bad_messages);
 	pool_warn_limited("peer %s: unexpected bulk of %s",
 			  pool_conn_peer_name(c), pool_msg_name(f->type));
 	pool_conn_close(c);

@@ -1,0 +1,689 @@
+#!/usr/bin/env python3
+"""Peers that misbehave, and the client whose operations they must not disturb,
+for it_hostile.sh:
+
+    hostile.py [--tls DIR] [--from ADDRESS] WHAT ARGUMENT...
+
+With --tls the certificate of DIR is shown, and any is accepted; --from is the
+address that it dials from. Ends at once, or, if marked *, says "on" when all is in
+place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
+
+    client A B SECONDS    puts by mount A, stats and gets by mount B: JSON of the
+                          operations, failures and 99th percentiles
+    burn *                takes the time of an attacker, and attacks nobody
+    knock TARGET...       is it let in? "in", or "refused WHY" (for each)
+    oversized TARGET      lengths beyond each bound: "oversized REFUSED OF"
+    replay TARGET         bytes of one connection again, on another; JOIN twice
+    half TARGET N *       N connections, each with a half of a ClientHello
+    slow TARGET N HOW *   N connections, a byte at a time: HOW is shake (of the
+                          handshake, without TLS: of the header) or frame
+    deaf MASTER HOW *     subscribes, has the feed grow, and never reads: HOW is
+                          silent, or acks (of what it has not read)
+    joins MASTER *        joins as ever new nodes, as often as it can
+    ops MASTER *          changes in a row, without a pause
+    gets PEER N *         N connections with GETs in a row, none reads
+    liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
+                          sum, slow, silent, or says ENOENT (holders); with figures
+                          it says of itself what cannot be
+    master ADDRESS HOW *  listens there, and is no master: talks (WELCOME at once),
+                          or hears; says whether it was sent anything
+"""
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import ssl
+import struct
+import sys
+import threading
+import time
+
+MAGIC = 0x3150564B
+JOIN, WELCOME, INVENTORY, SUBSCRIBE, FEED, FEED_ACK, OPS = 1, 2, 3, 4, 5, 6, 7
+HEARTBEAT, ERROR, HELLO, GET, DATA = 15, 16, 32, 33, 34
+VERSION = 2
+STEP_S = 0.1  # between the bytes of who is slow
+
+tls_dir = ""
+from_address = ""
+over = threading.Event()
+
+
+def say(*what):
+    print(*what, flush=True)
+
+
+# ---- messages ----
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def packed(*fields):
+    """Pairs of number and value; ints are varints, ("f", N) is a fixed64."""
+    out = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            out += varint(number << 3) + varint(value)
+        elif isinstance(value, tuple):
+            out += varint(number << 3 | 1) + struct.pack("<Q", value[1])
+        else:
+            out += varint(number << 3 | 2) + varint(len(value)) + value
+    return out
+
+
+def frame(kind, payload=b"", req=0, bulk=0, length=None):
+    size = len(payload) if length is None else length
+    return struct.pack("<IHHIIQQ", MAGIC, VERSION, kind, size, 0, req, bulk) + payload
+
+
+def node_id(n=0):
+    return b"hostile" + struct.pack("<IIB", os.getpid(), n, 0)
+
+
+def node(n=0, at=b"127.0.0.1:1", mount=False, capacity=1 << 30, used=0):
+    with open("/proc/sys/kernel/random/boot_id", "rb") as f:
+        host = f.read().strip() + b"?"  # no host of this pool's
+    return packed((2, node_id(n)), (3, b"hostile"), (4, at), (6, host), (7, 1),
+                  (8, int(mount)), (9, 1), (10, capacity), (11, used), (12, used))
+
+
+def join(n=0, **of_node):
+    return frame(JOIN, packed((1, VERSION), (2, node(n, **of_node))))
+
+
+def hello(n=0):
+    return frame(HELLO, packed((1, VERSION), (2, node_id(n))))
+
+
+def first(kind):
+    return join() if kind == "master" else hello()
+
+
+# ---- connections ----
+
+
+def context(server=False):
+    ctx = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    ctx.check_hostname = False
+    ctx.verify_mode = ssl.CERT_NONE
+    if os.path.exists(f"{tls_dir}/tls.crt"):
+        ctx.load_cert_chain(f"{tls_dir}/tls.crt", f"{tls_dir}/tls.key")
+    return ctx
+
+
+def address(at):
+    host, port = at.rsplit(":", 1)
+    return host, int(port)
+
+
+def plain(at, timeout=10.0):
+    s = socket.socket()
+    s.settimeout(timeout)
+    if from_address:
+        s.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+        s.bind((from_address, 0))
+    s.connect(address(at))
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return s
+
+
+def dial(at):
+    s = plain(at)
+    return context().wrap_socket(s) if tls_dir else s
+
+
+def receive(s, n):
+    out = b""
+    while len(out) < n:
+        got = s.recv(min(n - len(out), 1 << 20))
+        if not got:
+            raise EOFError("closed")
+        out += got
+    return out
+
+
+def answer(s):
+    """The next frame: kind, req, payload; bulk is read and left."""
+    _, _, kind, size, _, req, bulk = struct.unpack("<IHHIIQQ", receive(s, 32))
+    payload = receive(s, size)
+    receive(s, bulk)
+    return kind, req, payload
+
+
+def text_of(payload):
+    i = payload.find(b"\x12")
+    return payload[i + 2:].decode(errors="replace") if i >= 0 else "?"
+
+
+def joined(at, n=0, **of_node):
+    """A session with the master, and its epoch."""
+    s = dial(at)
+    s.sendall(join(n, **of_node))
+    kind, _, payload = answer(s)
+    if kind != WELCOME:
+        raise EOFError(text_of(payload))
+    s.sendall(frame(INVENTORY, packed((2, 1))))
+    epoch = struct.unpack_from("<Q", payload, payload.index(b"\x11") + 1)[0]
+    return s, epoch
+
+
+def beat(epoch, **of_node):
+    return frame(HEARTBEAT, packed((1, ("f", epoch)), (2, node(**of_node))))
+
+
+def kind_of(target):
+    """master=HOST:PORT or peer=HOST:PORT."""
+    return target.split("=", 1)
+
+
+def is_closed(s):
+    try:
+        s.setblocking(False)
+        return s.recv(1 << 16, *([] if tls_dir else [socket.MSG_DONTWAIT])) == b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return False
+    except OSError:
+        return True
+
+
+def closed_of(conns):
+    n = 0
+    for s in conns:
+        for _ in range(4):  # an ERROR or an alert may come first
+            if is_closed(s):
+                n += 1
+                break
+    return n
+
+
+# ---- the client that is not hostile ----
+
+
+def client(a, b, seconds):
+    took = {"put": [], "stat": [], "get": []}
+    failed = []
+    run, kept, i = time.monotonic_ns(), [], 0
+    os.makedirs(f"{a}/quiet", exist_ok=True)
+    dir_fd = os.open(f"{a}/quiet", os.O_RDONLY)
+
+    def put(name, data):
+        with open(f"{a}/{name}.tmp", "wb") as f:
+            f.write(data)
+        os.rename(f"{a}/{name}.tmp", f"{a}/{name}")
+        os.fsync(dir_fd)
+
+    def get(name, data):
+        with open(f"{b}/{name}", "rb") as f:
+            if f.read() != data:
+                raise OSError(errno.EBADMSG, "other bytes")
+
+    def timed(what, f, *args):
+        before = time.monotonic_ns()
+        try:
+            f(*args)
+        except OSError as e:
+            failed.append(f"{what} {args[0]}: {e}")
+        took[what].append((time.monotonic_ns() - before) // 1000)
+
+    until = time.monotonic() + float(seconds)
+    while time.monotonic() < until:
+        name, data = f"quiet/{run}.{i}", os.urandom(8000)
+        timed("put", put, name, data)
+        timed("stat", os.stat, f"{b}/{name}")
+        timed("get", get, name, data)
+        kept.append(name)
+        if len(kept) > 8:
+            os.unlink(f"{a}/{kept.pop(0)}")
+        i += 1
+        time.sleep(0.002)
+    for name in kept:
+        os.unlink(f"{a}/{name}")
+    out = {what: sorted(us)[max(len(us) * 99 // 100 - 1, 0)] for what, us in took.items()}
+    say(json.dumps({"ops": 3 * i, "failed": len(failed), "why": failed[:3], **out}))
+
+
+def burn():
+    say("on")
+    while not over.is_set():
+        sum(range(10000))
+
+
+# ---- who is not let in, or says what cannot be ----
+
+
+def knock(*targets):
+    for target in targets:
+        kind, at = kind_of(target)
+        try:
+            s = dial(at)
+            s.sendall(first(kind))
+            got, _, payload = answer(s)
+            say("in" if got in (WELCOME, HELLO) else f"refused {text_of(payload)}")
+            s.close()
+        except (OSError, EOFError) as e:
+            say(f"refused {e}")
+
+
+def oversized(target):
+    """Each has its own connection; whoever accepts it waits for the rest."""
+    kind, at = kind_of(target)
+    types = range(1, 17) if kind == "master" else (1, 32, 33, 34, 36, 37, 38, 39, 40)
+    tried = refused = 0
+    for t in types:
+        for length, bulk in ((0xFFFFFFFF, 0), ((4 << 20) + 1, 0), (0, 1 << 63)):
+            for greet in (False, True):
+                s = dial(at)
+                try:
+                    if greet:
+                        s.sendall(first(kind))
+                        answer(s)
+                    tried += 1
+                    s.sendall(frame(t, length=length, bulk=bulk))
+                    while answer(s)[0] != ERROR:
+                        pass
+                    refused += 1
+                except socket.timeout:
+                    say(f"accepted: type {t}, {length} bytes, {bulk} of bulk")
+                except (OSError, EOFError):
+                    refused += 1
+                s.close()
+    say("oversized", refused, tried)
+
+
+def replay(target):
+    kind, at = kind_of(target)
+    if tls_dir:  # what was seen on the wire, once more
+        into, out, sent = ssl.MemoryBIO(), ssl.MemoryBIO(), b""
+        s, tls = plain(at), context().wrap_bio(into, out)
+
+        def step(f, *args):
+            nonlocal sent
+            while True:
+                try:
+                    return f(*args)
+                except ssl.SSLWantReadError:
+                    pass
+                finally:
+                    data = out.read()
+                    sent += data
+                    s.sendall(data)
+                into.write(s.recv(65536))
+
+        step(tls.do_handshake)
+        step(tls.write, first(kind))
+        got = step(tls.read, 32)
+        say("first", "in" if got[6] in (WELCOME, HELLO) else "refused")
+        again = plain(at, 3)
+        again.sendall(sent)
+        data = b""
+        try:
+            while True:
+                got = again.recv(65536)
+                if not got:
+                    break
+                data += got
+            say("again closed")
+        except OSError as e:
+            say("again", "open" if isinstance(e, socket.timeout) else "closed")
+    s = dial(at)
+    s.sendall(first(kind))
+    say("once", "in" if answer(s)[0] in (WELCOME, HELLO) else "refused")
+    s.sendall(first(kind))
+    try:
+        while True:
+            got, _, payload = answer(s)
+            if got == ERROR:
+                say("twice refused", text_of(payload))
+                return
+    except (OSError, EOFError):
+        say("twice refused: closed")
+
+
+# ---- who is slow ----
+
+
+def client_hello():
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    try:
+        context().wrap_bio(into, out).do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    return out.read()
+
+
+def until_over(turn=lambda: None, pause=STEP_S):
+    say("on")
+    while not over.wait(pause):
+        turn()
+
+
+def half(target, n):
+    kind, at = kind_of(target)
+    piece = client_hello()[:100] if tls_dir else first(kind)[:20]
+    conns = []
+    for _ in range(int(n)):
+        s = plain(at)
+        try:
+            s.sendall(piece)
+        except OSError:
+            pass  # it is one too many
+        conns.append(s)
+    until_over()
+    say("closed", sum(is_over(s) for s in conns))
+
+
+def is_over(s):
+    try:
+        s.setblocking(False)
+        while s.recv(65536):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def slow(target, n, how):
+    kind, at = kind_of(target)
+    conns = []
+    for _ in range(int(n)):
+        conns.append(plain(at) if how == "shake" else dial(at))
+    data = client_hello() if how == "shake" and tls_dir else first(kind)
+    sent = 0
+
+    def turn():
+        nonlocal sent
+        for s in conns:
+            try:
+                s.send(data[sent:sent + 1])
+            except OSError:
+                pass  # closed: that is what is hoped for
+        sent = min(sent + 1, len(data) - 2)  # never whole
+
+    until_over(turn)
+    say("closed", closed_of(conns))
+
+
+# ---- floods ----
+
+
+def op(kind, path, *more, change=0):
+    meta = packed((1, path), *more)
+    return (1, packed((1, kind), (2, meta), (3, change)))
+
+
+MKDIR, SETATTR = 2, 4
+
+
+def grown_feed(at, n):
+    """Another node's changes: of one directory's attributes, each in the feed."""
+    s, epoch = joined(at, n)
+    s.settimeout(0.05)
+    note = [(10, packed((1, b"user.n%d" % i), (2, os.urandom(900)))) for i in range(4)]
+    s.sendall(frame(OPS, packed(*[op(MKDIR, b"grow%d" % i, (6, 0o755)) for i in range(64)])))
+    seq = 0
+
+    def turn():
+        nonlocal seq
+        seq += 1
+        try:
+            s.sendall(frame(OPS, packed(*[
+                op(SETATTR, b"grow%d" % i, (6, 0o700 + seq % 8), *note, change=1 | 16)
+                for i in range(64)]), req=seq))
+            s.sendall(beat(epoch))
+            while s.recv(1 << 20):
+                pass
+        except socket.timeout:
+            pass
+
+    return turn
+
+
+def deaf(at, how):
+    s, epoch = joined(at, mount=True)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.sendall(frame(SUBSCRIBE))
+    grow = grown_feed(at, 1)
+    over_by = 0
+    begun = time.monotonic()
+    say("on")
+    while not over.is_set():
+        grow()
+        if over_by:
+            continue
+        try:
+            s.settimeout(0.2)
+            s.sendall(beat(epoch, mount=True))
+            if how == "acks":
+                s.sendall(frame(FEED_ACK, packed((1, ("f", 1 << 50)))))
+        except OSError:
+            over_by = time.monotonic() - begun
+    say("cut_off", "yes" if over_by or is_closed(s) else "no")
+
+
+def joins(at):
+    n = done = 0
+    refused = {}
+    say("on")
+    while not over.is_set():
+        n += 1
+        try:
+            s = dial(at)
+            s.sendall(join(n))
+            kind, _, payload = answer(s)
+            if kind == WELCOME:
+                done += 1
+            else:
+                why = text_of(payload)
+                refused[why] = refused.get(why, 0) + 1
+            s.close()
+        except (OSError, EOFError) as e:
+            refused[str(e)] = refused.get(str(e), 0) + 1
+    say("joined", done)
+    for why, n in refused.items():
+        say("refused", n, why)
+
+
+def pour(conns, data):
+    """Sends data over and over on all of conns, until the end."""
+    at = {s.fileno(): [s, 0] for s in conns}
+    for s in conns:
+        s.setblocking(False)
+    sent = 0
+    say("on")
+    while not over.is_set() and at:
+        for fd in select.select([], list(at), [], 0.1)[1]:
+            s, offset = at[fd]
+            try:
+                n = s.send(data[offset:offset + 65536])
+            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                time.sleep(0.001)
+                continue
+            except OSError:
+                del at[fd]
+                continue
+            sent += n
+            at[fd][1] = (offset + n) % len(data)
+    say("sent", sent)
+    say("ended", len(conns) - len(at), len(conns))
+
+
+def ops(at):
+    """Reads its results, so that it can go on."""
+    s, epoch = joined(at)
+
+    def read():
+        try:
+            while s.recv(1 << 20):
+                pass
+        except OSError:
+            pass
+
+    threading.Thread(target=read, daemon=True).start()
+    batch = b"".join(
+        frame(OPS, packed(*[op(MKDIR, b"flood/%d" % i, (6, 0o755))
+                            for i in range(k, k + 256)]), req=k + 1)
+        for k in range(0, 2048, 256)) + beat(epoch)
+    sent = 0
+    say("on")
+    while not over.is_set():
+        try:
+            s.sendall(batch)
+        except OSError:
+            break
+        sent += 2048
+    say("ops", sent)
+
+
+def gets(at, n):
+    conns = []
+    for i in range(int(n)):
+        s = dial(at)
+        s.sendall(hello(i))
+        answer(s)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        conns.append(s)
+    get = b"".join(frame(GET, packed((1, b"no/such/%d" % i), (2, ("f", 1)), (4, 1)),
+                         req=i + 1) for i in range(2048))
+    pour(conns, get)
+
+
+# ---- a store that lies ----
+
+SIZE = 100000
+
+
+def liar(master, how):
+    at = socket.socket()
+    at.bind(("127.0.0.1", 0))
+    at.listen(64)
+    here = b"127.0.0.1:%d" % at.getsockname()[1]
+    name = b"liar." + how.encode()
+    asked = [0]
+
+    def serve(conn):
+        try:
+            s = context(True).wrap_socket(conn, server_side=True) if tls_dir else conn
+            s.settimeout(None)
+            while True:
+                kind, req, payload = answer(s)
+                if kind == HELLO:
+                    s.sendall(hello())
+                if kind != GET:
+                    continue
+                asked[0] += 1
+                lie(s, req)
+        except (OSError, EOFError):
+            pass
+
+    def lie(s, req):
+        data = os.urandom(SIZE)
+        if how == "short":
+            s.sendall(frame(DATA, req=req, bulk=SIZE - 1) + data[1:])
+        elif how == "long":
+            s.sendall(frame(DATA, req=req, bulk=1 << 39) + data * 10)
+        elif how == "holders":
+            s.sendall(frame(ERROR, packed((1, 3)), req=req))  # -ENOENT
+        elif how == "slow":
+            s.sendall(frame(DATA, req=req, bulk=SIZE))
+            for i in range(SIZE):
+                s.sendall(data[i:i + 1])
+                if over.wait(STEP_S):
+                    return
+        elif how != "silent":
+            s.sendall(frame(DATA, req=req, bulk=SIZE) + data)
+
+    def accept():
+        while True:
+            threading.Thread(target=serve, args=(at.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    figures = {"at": here}
+    if how == "figures":
+        figures.update(capacity=(1 << 64) - 1, used=(1 << 64) - 2)
+    s, epoch = joined(master, **figures)
+    size = 1 << 62 if how == "figures" else SIZE
+    s.sendall(frame(OPS, packed((1, packed((1, 0), (2, packed(
+        (1, name), (4, size), (5, b"0123456789abcdef"), (6, 0o644)))))), req=1))
+    s.settimeout(0.2)
+
+    def turn():
+        s.sendall(beat(epoch, **figures))
+        try:
+            while s.recv(1 << 20):
+                pass
+        except socket.timeout:
+            pass
+
+    until_over(turn)
+    say("asked", asked[0])
+
+
+# ---- a master that is not one ----
+
+
+def master(at, how):
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(address(at))
+    listening.listen(64)
+    count = {"dialled": 0, "heard": 0}
+
+    def serve(conn):
+        try:
+            s = context(True).wrap_socket(conn, server_side=True) if tls_dir else conn
+            if how == "talks":
+                s.sendall(frame(FEED, packed((1, 1), (2, 1))))
+                s.sendall(frame(WELCOME, packed((1, VERSION), (2, ("f", 1 << 20)),
+                                                (4, 1))))
+            s.settimeout(5)
+            if s.recv(1):
+                count["heard"] += 1
+            s.recv(65536)
+        except OSError:
+            pass
+        conn.close()
+
+    def accept():
+        while True:
+            conn = listening.accept()[0]
+            count["dialled"] += 1
+            threading.Thread(target=serve, args=(conn,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    until_over()
+    for name, n in count.items():
+        say(name, n)
+
+
+def main(args):
+    global tls_dir, from_address
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    while args and args[0].startswith("--"):
+        if args[0] == "--tls":
+            tls_dir = args[1]
+        elif args[0] == "--from":
+            from_address = args[1]
+        else:
+            sys.exit(__doc__)
+        args = args[2:]
+    known = (client, burn, knock, oversized, replay, half, slow, deaf, joins, ops,
+             gets, liar, master)
+    what = {f.__name__: f for f in known}.get(args[0]) if args else None
+    if not what:
+        sys.exit(__doc__)
+    what(*args[1:])
+    sys.stdout.flush()
+    os._exit(0)  # threads may wait for peers
+
+
+main(sys.argv[1:])

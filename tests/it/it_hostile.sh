@@ -1,0 +1,338 @@
+#!/bin/bash
+# Peers that are let in and misbehave, beside a client that works: each attack is of
+# the table in daemon/SECURITY.md. First in a pool with certificates, where the
+# attacker has a valid one, then by loopback without any, where he is of the pool's
+# user. Of each attack it is checked that
+#
+#   * no operation of the client fails, and its 99th percentiles stay below three
+#     times those of quiet rounds in between, in which a process that attacks nobody
+#     takes as much time from the machine;
+#   * the memory of the daemon attacked grows by less than the attack's budget;
+#   * no turn of its loop takes more than 100 ms, besides the time for which the
+#     scheduler kept it waiting;
+#   * a counter says what was done;
+#   * who has not been there yet still gets in.
+#
+# Times are those of the machine: an attack whose round is too long has four more,
+# and the median is judged.
+# modes: served
+# limit: 300
+. "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_tls.sh"
+need_fuse
+need jq curl openssl python3
+here=$(dirname "$0")
+LOG_ALLOW='no master|liar\.|TLS:'
+
+TURN_MS=100
+RATIO=3
+
+# From another address than all others here: what an address may have is its own.
+hostile() { # WHAT ARGUMENT...
+	python3 "$here/hostile.py" ${KVTEST_TLS:+--tls "${with:-$KVTEST_TLS/node}"} \
+		--from 127.0.0.2 "$@"
+}
+
+# ---- an attack that goes on ----
+
+begin() { # WHAT ARGUMENT...: until it is in place
+	: >"$tmp/attack"
+	# shellcheck disable=SC2086 # a word and its option, or none
+	nice -n 19 python3 "$here/hostile.py" \
+		${KVTEST_TLS:+--tls "$KVTEST_TLS/node"} --from 127.0.0.2 "$@" \
+		>"$tmp/attack" 2>&1 &
+	attacker=$!
+	also_kill+=($attacker)
+	wait_until 60 grep -qE '^on$|Error' "$tmp/attack"
+	! grep Error "$tmp/attack" || fail "$*: $(cat "$tmp/attack")"
+}
+
+end() {
+	kill -TERM $attacker
+	wait $attacker || fail "the attacker: $(cat "$tmp/attack")"
+}
+
+said() { # NAME: what the attack said of it
+	awk -v n="$1" '$1 == n { print $2; found = 1 } END { exit !found }' "$tmp/attack" ||
+		fail "the attacker says nothing of $1: $(cat "$tmp/attack")"
+}
+
+# ---- what is measured ----
+
+kib_of() { # NAME
+	awk '/^VmRSS/ { print $2 }' "/proc/${pid[$1]}/status"
+}
+
+# How long the loop's thread was ready and did not run, ms.
+waited_ms() { # NAME
+	awk '{ print int($2 / 1000000) }' "/proc/${pid[$1]}/task/${pid[$1]}/schedstat"
+}
+
+turn_metric() { # NAME
+	if [ "$1" = master ]; then
+		echo kvpool_master_loop_turn_seconds
+	else
+		echo kvpool_node_loop_turn_seconds
+	fi
+}
+
+# Turns that took more than 100 ms, so far.
+long_turns() { # NAME
+	local m
+	m=$(turn_metric "$1")
+	http "${admin[$1]}/metrics" | awk -v m="$m" '
+		$1 == m "_count" { all = $2 }
+		index($1, m "_bucket{le=\"") == 1 {
+			split($1, le, "\"")
+			if (le[2] + 0 <= 0.1001 && le[2] != "+Inf") short = $2
+		}
+		END { print all - short }'
+}
+
+# The client for a while: $tmp/round. All that it does has to work.
+client() { # SECONDS
+	python3 "$here/hostile.py" client "$a" "$b" "$1" >"$tmp/round" ||
+		fail "the client: $(cat "$tmp/round")"
+	[ "$(jq .failed "$tmp/round")" = 0 ] ||
+		fail "$attack: of $(jq .ops "$tmp/round") operations" \
+			"$(jq .failed "$tmp/round") failed: $(jq -c .why "$tmp/round")"
+	[ "$(jq .ops "$tmp/round")" -ge 9 ] ||
+		fail "$attack: the client did $(jq .ops "$tmp/round") operations only"
+}
+
+newcomer() {
+	head -c 5000 /dev/urandom >"$tmp/newcomer"
+	timeout 20 library_user "${listen[master]}" ns put "$attack.$EPOCHREALTIME" \
+		"$tmp/newcomer" >"$tmp/newcomer.said" 2>&1 ||
+		fail "$attack: nobody new gets in: $(cat "$tmp/newcomer.said")"
+}
+
+calm=() # of each quiet round: JSON
+round_calm() { # SECONDS
+	attack=quiet
+	begin burn
+	client "$1"
+	end
+	calm+=("$(cat "$tmp/round")")
+}
+
+# The largest ratio of put, stat, get: medians of the rounds given against the
+# quiet ones; in percent.
+ratio() { # JSON...
+	printf '%s\n' "${calm[@]}" | jq -s . >"$tmp/calm"
+	printf '%s\n' "$@" | jq -s --slurpfile calm "$tmp/calm" '
+		def median(f): map(f) | sort | .[(length - 1) / 2 | floor];
+		[100 * median(.put) / ($calm[0] | median(.put)),
+		 100 * median(.stat) / ($calm[0] | median(.stat)),
+		 100 * median(.get) / ($calm[0] | median(.get))] | max | floor'
+}
+
+# One round of an attack: adds to `rounds`; sets $long, $waited, $grown.
+round_attack() { # NAME SECONDS WHAT ARGUMENT...
+	local turns=0 n seconds=$2 kib=0 wait=0
+	attack=$1
+	shift 2
+	for n in $victims; do
+		turns=$((turns + $(long_turns "$n")))
+		kib=$((kib + $(kib_of "$n")))
+		wait=$((wait + $(waited_ms "$n")))
+	done
+	begin "$@"
+	newcomer
+	client "$seconds"
+	grown=$((-kib)) long=$((-turns)) waited=$((-wait))
+	for n in $victims; do
+		grown=$((grown + $(kib_of "$n")))
+	done
+	end
+	for n in $victims; do
+		long=$((long + $(long_turns "$n")))
+		waited=$((waited + $(waited_ms "$n")))
+	done
+	rounds+=("$(cat "$tmp/round")")
+}
+
+# An attack, judged. victims: daemons (NAME...); budget: KiB that they may grow by.
+beside() { # NAME SECONDS WHAT ARGUMENT...
+	local percent lasting=0 i
+	rounds=()
+	for i in 1 2 3 4 5; do
+		round_calm 0.7
+		round_attack "$@"
+		# Turns cannot be told from waiting for the processor, rounds can.
+		[ $long = 0 ] || [ $waited -gt $TURN_MS ] || lasting=$((lasting + 1))
+		percent=$(ratio "${rounds[@]}")
+		echo "   $1: $(jq -c 'del(.why)' "$tmp/round"); p99 $percent % of the" \
+			"quiet one; $victims: $grown KiB more, $long turns > $TURN_MS ms" \
+			"(waited for the processor: $waited ms)"
+		[ $grown -le "$budget" ] ||
+			fail "$1: $victims grew by $grown KiB; budget: $budget"
+		[ "$percent" -gt $((100 * RATIO)) ] || [ $long -gt 0 ] || return 0
+	done
+	[ "$percent" -le $((100 * RATIO)) ] ||
+		fail "$1: p99 is $percent % of the quiet one in five rounds"
+	[ $lasting -lt 3 ] || fail "$1: long turns in $lasting of five rounds"
+}
+
+# ---- counters ----
+
+counter() { # NAME METRIC
+	metric "${admin[$1]}" "$2"
+}
+rises() { # NAME METRIC [BY]: since `since`
+	local now by=${3:-1}
+	now=$(counter "$1" "$2")
+	[ $((${now%.*} - since)) -ge "$by" ] ||
+		fail "$attack: $2 of $1 has risen by $((${now%.*} - since)), not by $by"
+}
+mark() { # NAME METRIC: sets `since`
+	since=$(counter "$1" "$2")
+	since=${since%.*}
+}
+
+SHAKEN='kvpool_tls_handshakes_total{result="failed"}'
+SHUNNED='kvpool_tls_handshakes_total{result="refused"}'
+MASTER_REFUSED=kvpool_master_sessions_refused_total
+PEER_REFUSED=kvpool_peer_sessions_refused_total
+
+# ---- who is not let in ----
+
+# As cert_by_openssl, from a day to another, of a host.
+cert_of_days() { # CA-DIR URI HOST FROM UNTIL OUT
+	local ca=$1 out=$6
+	mkdir -p "$out" "$tmp/db"
+	: >"$tmp/db/index"
+	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=hostile" \
+		-keyout "$out/tls.key" -out "$out/csr" 2>/dev/null
+	cat >"$tmp/db/conf" <<-END
+		[ca]
+		default_ca = it
+		[it]
+		database = $tmp/db/index
+		new_certs_dir = $tmp/db
+		rand_serial = yes
+		default_md = sha256
+		policy = any
+		x509_extensions = ext
+		unique_subject = no
+		[any]
+		commonName = supplied
+		[ext]
+		basicConstraints = critical,CA:FALSE
+		extendedKeyUsage = serverAuth,clientAuth
+		subjectAltName = URI:kvpool://$2,IP:$3
+	END
+	openssl ca -batch -config "$tmp/db/conf" -cert "$ca/ca.crt" -keyfile "$ca/ca.key" \
+		-in "$out/csr" -out "$out/tls.crt" -notext \
+		-startdate "$(date -u -d "$4" +%Y%m%d%H%M%SZ)" \
+		-enddate "$(date -u -d "$5" +%Y%m%d%H%M%SZ)" 2>"$tmp/db/said" ||
+		fail "openssl ca: $(cat "$tmp/db/said")"
+}
+
+make_bad_certs() { # in $tmp/bad
+	local ca=$KVTEST_TLS/ca bad=$tmp/bad role
+	mkdir "$bad"
+	ca_make "$tmp/foreign"
+	cert_issue "$tmp/foreign" node "$bad/ca"
+	cert_by_openssl "$ca" other/node "$bad/cluster"
+	for role in master admin; do
+		cert_issue "$ca" $role "$bad/role-$role"
+	done
+	cert_of_days "$ca" test/node 127.0.0.1 '-3 days' '-1 day' "$bad/expired"
+	cert_of_days "$ca" test/node 127.0.0.1 '+1 day' '+3 days' "$bad/early"
+	mkdir "$bad/self"
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 \
+		-subj /CN=self -addext "subjectAltName=URI:kvpool://test/node,IP:127.0.0.1" \
+		-addext "extendedKeyUsage=serverAuth,clientAuth" \
+		-keyout "$bad/self/tls.key" -out "$bad/self/tls.crt" 2>/dev/null
+	mkdir "$bad/none"
+}
+
+# A good certificate gets in at both; each bad one at neither, counted at both. One
+# for another host talks, and does not become a node.
+certificates() {
+	local dir n
+	[ "$(hostile knock "master=${listen[master]}" "peer=${listen[a]}")" = in$'\n'in ] ||
+		fail "a good certificate is refused, too"
+	[ -n "$KVTEST_TLS" ] || return 0
+	make_bad_certs
+	for dir in "$tmp"/bad/*; do
+		attack="certificate: ${dir##*/}"
+		for n in master a; do
+			mark $n "$SHUNNED"
+			local kind=peer
+			[ $n = a ] || kind=master
+			with=$dir hostile knock "$kind=${listen[$n]}" >"$tmp/knock"
+			grep -q ^refused "$tmp/knock" || fail "$attack: $n lets it in"
+			rises $n "$SHUNNED"
+		done
+		echo "   $attack: $(cat "$tmp/knock")"
+	done
+	cert_of_days "$KVTEST_TLS/ca" test/node 10.9.9.9 '-1 day' '+1 day' "$tmp/name"
+	attack="certificate: name"
+	mark master $MASTER_REFUSED
+	with=$tmp/name hostile knock "master=${listen[master]}" >"$tmp/knock"
+	grep -q 'refused .*is not for 127.0.0.1' "$tmp/knock" ||
+		fail "$attack: $(cat "$tmp/knock")"
+	rises master $MASTER_REFUSED
+}
+
+replayed() {
+	local n kind metric
+	for n in master a; do
+		attack="replayed to $n" kind=peer metric=kvpool_peer_bad_messages_total
+		[ $n = a ] || kind=master metric=kvpool_master_bad_messages_total
+		mark $n $metric
+		hostile replay "$kind=${listen[$n]}" >"$tmp/replay"
+		echo "   $attack: $(tr '\n' ';' <"$tmp/replay")"
+		grep -qx 'once in' "$tmp/replay" && grep -q '^twice refused' "$tmp/replay" ||
+			fail "$attack: $(cat "$tmp/replay")"
+		rises $n $metric
+		[ -n "$KVTEST_TLS" ] || continue
+		grep -qx 'first in' "$tmp/replay" && grep -qx 'again closed' "$tmp/replay" ||
+			fail "$attack: $(cat "$tmp/replay")"
+	done
+}
+
+oversized() {
+	local n kind metric kib
+	for n in master a; do
+		attack="oversized to $n" kind=peer metric=kvpool_peer_bad_messages_total
+		[ $n = a ] || kind=master metric=kvpool_master_bad_messages_total
+		mark $n $metric
+		kib=$(kib_of $n)
+		hostile oversized "$kind=${listen[$n]}" >"$tmp/oversized"
+		echo "   $attack: $(cat "$tmp/oversized"), $(($(kib_of $n) - kib)) KiB more"
+		awk '/^accepted/ { bad = 1 } /^oversized/ { n = $3; bad += $2 != n }
+			END { exit bad || n < 50 }' "$tmp/oversized" ||
+			fail "$attack: $(cat "$tmp/oversized")"
+		rises $n $metric 50
+		[ $(($(kib_of $n) - kib)) -lt 8192 ] || fail "$attack: memory"
+	done
+}
+
+# ---- all of them ----
+
+attacks() {
+	a=${mount[a]} b=${mount[b]}
+	echo "== who is not let in; what is too large, or comes twice"
+	certificates
+	replayed
+	oversized
+}
+
+echo "==== with certificates"
+use_tls
+start_master
+start_node a --no-fd-passing
+start_node b --no-fd-passing
+attacks
+stop_all
+unset KVPOOL_TLS_DIR
+KVTEST_TLS=
+echo "==== without, by loopback"
+start_master
+start_node a --no-fd-passing
+start_node b --no-fd-passing
+attacks
+pass
