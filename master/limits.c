@@ -3,6 +3,9 @@
  * together.
  *
  *   connections    MASTER_SESSIONS_MAX, MASTER_SESSIONS_ADDR from one address
+ *   nodes          MASTER_NODES_MAX; as many as connections from one address,
+ *                  those included that left and may come back: a new one is
+ *                  refused
  *   before JOIN    MASTER_GRACE heartbeats; one message of POOL_CONN_FIRST_MAX
  *   after JOIN     at most MASTER_GRACE heartbeats without a byte, and
  *                  MASTER_WHOLE_GRACE times as long without a whole message
@@ -70,6 +73,19 @@ bool master_limits_taken(const struct master *m,
 	    same_address(mb->addr, s->addr))
 		return false;
 	return mb->session || (!mb->gone && now_ms - mb->away_ms <= limit);
+}
+
+bool master_limits_crowded(const struct master *m,
+			   const struct master_session *s)
+{
+	unsigned int n = 0;
+
+	if (same_address(s->addr, no_address))
+		return false;
+	for (unsigned int i = 0; i < m->members.n; i++)
+		n += !m->members.by_index[i]->gone &&
+		     same_address(m->members.by_index[i]->addr, s->addr);
+	return n >= m->sessions_addr_max;
 }
 
 static uint64_t bytes_of(const struct master_session *s)

@@ -24,6 +24,8 @@ void master_session_send(struct master_session *s, enum pool_msg type,
 	if (!s->sent_ms && s->member)
 		s->member->heard_ms = pool_now_ms();
 	s->sent_ms = pool_now_ms();
+	if (err == -ENOBUFS)
+		master_count(s->m, MC_CUT_OFF);
 	if (err)
 		master_session_end(s, err == -ENOBUFS ?
 					      "it reads too slowly" :

@@ -209,6 +209,11 @@ static void on_join(struct master_session *s, const Kvpool__Join *j)
 			"a node of this id has joined from another address, "
 			"and is not gone yet");
 	}
+	if (!mb && master_limits_crowded(m, s)) {
+		master_count(m, MC_SESSIONS_REFUSED);
+		return master_session_fail(s, -ENOSPC,
+					   "too many nodes of its address");
+	}
 	status = master_members_make(&m->members, j->node->id.data, &mb);
 	if (status)
 		return master_session_fail(s, status, "too many nodes");

@@ -223,6 +223,10 @@ bool master_limits_admit(struct master *m,
 bool master_limits_taken(const struct master *m,
 			 const struct master_member *mb,
 			 const struct master_session *s, uint64_t now_ms);
+/* Are there as many nodes of its address as it may have connections, those
+ * included that may come back? */
+bool master_limits_crowded(const struct master *m,
+			   const struct master_session *s);
 /* Bytes of memory that all sessions use. */
 uint64_t master_limits_bytes(const struct master *m);
 /* Ends the largest sessions until the rest are within the bound. */

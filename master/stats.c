@@ -92,7 +92,7 @@ static const struct named counters[MC_NCOUNTERS] = {
 			   "Invalid items of messages, ignored." },
 	[MC_CUT_OFF] = { "kvpool_master_sessions_cut_off_total", NULL,
 			 "Sessions ended for missing heartbeats or feed "
-			 "acks." },
+			 "acks, or unread messages." },
 	[MC_HELD] = { "kvpool_master_answers_held_total", NULL,
 		      "Messages held back until the state was in etcd." },
 	[MC_RESULTS_FORGOTTEN] = { "kvpool_master_results_forgotten_total",

@@ -130,9 +130,18 @@ static void session_tidy(struct session *s)
 static void send_error(struct session *s, uint64_t req, int status)
 {
 	Kvpool__Error e = KVPOOL__ERROR__INIT;
+	int err;
 
+	if (!s->conn)
+		return;
 	e.status = status;
-	if (s->conn && pool_conn_send(s->conn, POOL_MSG_ERROR, req, &e.base))
+	err = pool_conn_send(s->conn, POOL_MSG_ERROR, req, &e.base);
+	if (err == -ENOBUFS) {
+		pool_count(&s->p->metrics.sessions_unread);
+		pool_warn_limited("peer %s: it does not read its answers",
+				  pool_conn_peer_name(s->conn));
+	}
+	if (err)
 		pool_conn_close(s->conn);
 }
 
@@ -606,6 +615,8 @@ static void accepted(struct pool_peers *p, int fd, bool is_unix)
 		.tls = p->opts.tls,
 		.tls_roles = POOL_ROLES_USERS,
 		.shakes = &p->shakes,
+		.share = &p->requests,
+		.send_queue_max = SESSION_UNREAD_MAX,
 	};
 
 	pool_fd_address(fd, addr);

@@ -89,6 +89,9 @@ int peers_metrics(struct pool_peers *p)
 		  "Connections from peers refused." },
 		{ &m->sessions_idle, "kvpool_peer_sessions_idle_total",
 		  "Connections from peers closed because they were idle." },
+		{ &m->sessions_unread, "kvpool_peer_sessions_unread_total",
+		  "Connections from peers closed because they did not read "
+		  "their answers." },
 		{ &m->answers_refused, "kvpool_peer_answers_refused_total",
 		  "Requests of peers refused because too many were in "
 		  "flight." },

@@ -277,7 +277,8 @@ int pool_peers_open(const struct pool_peers_opts *opts,
 	uv_timer_init(p->loop, &p->timer);
 	p->on_timer = on_timer;
 	pool_share_open(&p->shakes, p->loop, POOL_CONN_SHAKES);
-	p->refs = 3;
+	pool_share_open(&p->requests, p->loop, REQUESTS_TURN);
+	p->refs = 4;
 	err = peers_start(p);
 	if (err) {
 		pool_peers_close(p, NULL, NULL);
@@ -308,6 +309,14 @@ static void on_shakes_closed(uv_handle_t *h)
 	peers_unref(pool_container_of(s, struct pool_peers, shakes));
 }
 
+static void on_requests_closed(uv_handle_t *h)
+{
+	struct pool_share *s =
+		pool_container_of((uv_prepare_t *)h, struct pool_share, next);
+
+	peers_unref(pool_container_of(s, struct pool_peers, requests));
+}
+
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg)
 {
@@ -329,5 +338,6 @@ void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 	movers_free(p);
 	pool_mailbox_close(&p->box, on_box_closed);
 	pool_share_close(&p->shakes, on_shakes_closed);
+	pool_share_close(&p->requests, on_requests_closed);
 	uv_close((uv_handle_t *)&p->timer, on_timer_closed);
 }

@@ -42,6 +42,11 @@
 #define SESSIONS_MAX 4096    /* control connections that peers dialled */
 #define SESSION_ANSWERS_MAX (2 * POOL_PEER_INFLIGHT_MAX)
 #define ANSWERS_MAX 8192 /* of all sessions; each uses a descriptor */
+/* Answers that a peer has not read, and requests of all peers handled in one
+ * turn of the loop: bytes. SESSION_ANSWERS_MAX small answers are allowed to
+ * wait (the larger ones wait in their files). */
+#define SESSION_UNREAD_MAX (8u << 20)
+#define REQUESTS_TURN (64u << 10)
 #define GREETING_MS 5000     /* a new connection must send HELLO */
 #define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
 #define RENEW_MS 1000 /* between looks at which links are due */
@@ -62,7 +67,7 @@ struct peer_metrics {
 		fail_local, fail_cancel;
 	struct pool_counter lent_refused, sessions_refused, waiting_full;
 	struct pool_counter lent_unsafe, other_users;
-	struct pool_counter sessions_idle, answers_refused;
+	struct pool_counter sessions_idle, sessions_unread, answers_refused;
 	struct pool_gauge lent_now, borrowed_now, inflight, waiting;
 };
 
@@ -159,7 +164,7 @@ struct pool_peers {
 	unsigned int *mover_busy;   /* owns; expected ranges of each mover */
 	unsigned int nmovers;
 	struct pool_listener *tcp_listener, *unix_listener;
-	struct pool_share shakes; /* of accepted connections */
+	struct pool_share shakes, requests; /* of accepted connections */
 	uv_timer_t timer;
 	uv_timer_cb on_timer; /* peer.c */
 	uint64_t answers_due_ms; /* next call of answer_expire; 0: none */
