@@ -21,7 +21,7 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     deaf MASTER HOW *     subscribes, has the feed grow, and never reads: HOW is
                           silent, or acks (of what it has not read)
     joins MASTER *        joins as ever new nodes, as often as it can
-    ops MASTER *          changes in a row, without a pause
+    ops MASTER *          requests in a row, without a pause, that change nothing
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
                           sum, slow, silent, or says ENOENT (holders); with figures
@@ -164,9 +164,9 @@ def text_of(payload):
     return payload[i + 2:].decode(errors="replace") if i >= 0 else "?"
 
 
-def joined(at, n=0, **of_node):
+def joined(to, n=0, **of_node):
     """A session with the master, and its epoch."""
-    s = dial(at)
+    s = dial(to)
     s.sendall(join(n, **of_node))
     kind, _, payload = answer(s)
     if kind != WELCOME:
@@ -516,6 +516,7 @@ def pour(conns, data):
                 continue
             sent += n
             at[fd][1] = (offset + n) % len(data)
+    over.wait()
     say("sent", sent)
     say("ended", len(conns) - len(at), len(conns))
 
@@ -535,8 +536,7 @@ def ops(at):
     names = [b"flood%d" % i for i in range(256)]
     s.sendall(frame(OPS, packed(*[op(MKDIR, name, (6, 0o755)) for name in names])))
     batch = b"".join(
-        frame(OPS, packed(*[op(SETATTR, name, (6, 0o700 + k), change=1)
-                            for name in names]), req=k + 1)
+        frame(OPS, packed(*[op(MKDIR, name, (6, 0o755)) for name in names]), req=k + 1)
         for k in range(8)) + beat(epoch)
     sent = 0
     say("on")

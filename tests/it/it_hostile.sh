@@ -361,16 +361,18 @@ never_reads() {
 floods() {
 	victims=master budget=16384
 	mark master $MASTER_REFUSED
-	beside joins 3 joins "${listen[master]}"
+	beside joins 5 joins "${listen[master]}"
+	[ -n "$KVTEST_TLS" ] || rises master $MASTER_REFUSED # else too slow for it
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
-	mark master 'kvpool_master_ops_total{kind="setattr"}'
+	budget=81920 # held back, and queued, for one session
+	mark master 'kvpool_master_ops_total{kind="mkdir"}'
 	beside ops 2 ops "${listen[master]}"
-	rises master 'kvpool_master_ops_total{kind="setattr"}' 2048
+	rises master 'kvpool_master_ops_total{kind="mkdir"}' 2048
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
-	victims=a budget=98304
+	victims=a budget=65536 # 8 MiB each, and what is being sent
 	mark a kvpool_peer_sessions_unread_total
-	beside gets 3 gets "${listen[a]}" 16
-	rises a kvpool_peer_sessions_unread_total 16
+	beside gets 3 gets "${listen[a]}" 4
+	rises a kvpool_peer_sessions_unread_total 4
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
 }
 
