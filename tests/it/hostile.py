@@ -18,6 +18,7 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     half N TARGET... *    N connections to each, with a half of a ClientHello or JOIN
     slow N HOW TARGET... *  N connections to each, a byte at a time: HOW is shake (of
                           the handshake, without TLS: of the header) or frame
+    grow MASTER *         changes that make the feed grow, as an honest node may
     deaf MASTER HOW *     subscribes, has the feed grow, and never reads: HOW is
                           silent, or acks (of what it has not read)
     joins MASTER *        joins as ever new nodes, as often as it can
@@ -456,14 +457,18 @@ def grown_feed(at, n):
     return turn
 
 
+def grow(at):
+    until_over(grown_feed(at, 1), 0)
+
+
 def deaf(at, how):
     s, epoch = joined(at, mount=True)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.sendall(frame(SUBSCRIBE))
-    grow = grown_feed(at, 1)
+    more = grown_feed(at, 1)
     say("on")
     while not over.is_set():
-        grow()
+        more()
         try:
             s.settimeout(0.2)
             s.sendall(beat(epoch, mount=True))
@@ -678,8 +683,8 @@ def main(args):
         else:
             sys.exit(__doc__)
         args = args[2:]
-    known = (client, burn, knock, oversized, replay, half, slow, deaf, joins, ops,
-             gets, liar, master)
+    known = (client, burn, knock, oversized, replay, half, slow, grow, deaf, joins,
+             ops, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)

@@ -89,6 +89,7 @@ long_turns() { # NAME
 		END { print all - short }'
 }
 
+until= # of the attack: NAME METRIC BY, as of risen
 alone= # or "alone": the client waits for no other mount
 # The client for a while: $tmp/round. All that it does has to work.
 client() { # SECONDS
@@ -108,10 +109,12 @@ newcomer() {
 		fail "$attack: nobody new gets in: $(cat "$tmp/newcomer.said")"
 }
 
+beside_calm=burn # the attack that is none
 calm=() # of each quiet round: JSON
 round_calm() { # SECONDS
 	attack=quiet
-	begin burn
+	# shellcheck disable=SC2086 # its words
+	begin $beside_calm
 	client "$1"
 	end
 	calm+=("$(cat "$tmp/round")")
@@ -138,6 +141,8 @@ round_attack() { # NAME SECONDS WHAT ARGUMENT...
 	begin "$@"
 	[ -n "$alone" ] || newcomer
 	client "$seconds"
+	# shellcheck disable=SC2086 # its words
+	[ -z "$until" ] || wait_until 30 risen $until
 	grown=$((-kib)) long=$((-turns)) waited=$((-wait))
 	for n in $victims; do
 		grown=$((grown + $(kib_of "$n")))
@@ -176,6 +181,11 @@ beside() { # NAME SECONDS WHAT ARGUMENT...
 
 counter() { # NAME METRIC
 	metric "${admin[$1]}" "$2"
+}
+risen() { # NAME METRIC BY: has it, since `since`?
+	local now
+	now=$(counter "$1" "$2")
+	[ $((${now%.*} - since)) -ge "$3" ]
 }
 rises() { # NAME METRIC [BY]: since `since`
 	local now by=${3:-1}
@@ -340,20 +350,21 @@ slow_ones() {
 }
 
 # Changes make the feed grow all the while. Who acks nothing is cut off, as is who acks
-# what it has not read, when 64 MiB wait for it. Until then fsync waits for it, being
+# what it has not read, when 64 MiB wait for it. They grow in the quiet rounds, too. Until then fsync waits for it, being
 # a mount that must know everything; the client does the rest.
 never_reads() {
 	local how
 	victims=master
-	alone=alone calm=()
+	alone=alone calm=() beside_calm="grow ${listen[master]}"
 	for how in silent acks; do
 		budget=98304
 		[ $how = acks ] || budget=16384
 		mark master kvpool_master_sessions_cut_off_total
-		beside deaf.$how 5 deaf "${listen[master]}" $how
+		until="master kvpool_master_sessions_cut_off_total 1"
+		beside deaf.$how 4 deaf "${listen[master]}" $how
 		rises master kvpool_master_sessions_cut_off_total
 	done
-	alone= calm=()
+	alone= calm=() until= beside_calm=burn
 }
 
 # ---- floods ----
@@ -371,8 +382,10 @@ floods() {
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
 	victims=a budget=65536 # 8 MiB each, and what is being sent
 	mark a kvpool_peer_sessions_unread_total
+	until="a kvpool_peer_sessions_unread_total 4"
 	beside gets 3 gets "${listen[a]}" 4
 	rises a kvpool_peer_sessions_unread_total 4
+	until=
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
 }
 
