@@ -463,7 +463,7 @@ def grow(at):
 
 def deaf(at, how):
     s, epoch = joined(at, mount=True)
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)
     s.sendall(frame(SUBSCRIBE))
     more = grown_feed(at, 1)
     say("on")
@@ -560,7 +560,6 @@ def gets(at, n):
         s = dial(at)
         s.sendall(hello(i))
         answer(s)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         conns.append(s)
     get = b"".join(frame(GET, packed((1, b"no/such/%d" % i), (2, ("f", 1)), (4, 1)),
                          req=i + 1) for i in range(2048))
