@@ -63,6 +63,14 @@ kib_of() { # NAME
 	awk '/^VmRSS/ { print $2 }' "/proc/${pid[$1]}/status"
 }
 
+# The most since forget_peak.
+peak_kib_of() { # NAME
+	awk '/^VmHWM/ { print $2 }' "/proc/${pid[$1]}/status"
+}
+forget_peak() { # NAME
+	echo 5 >"/proc/${pid[$1]}/clear_refs"
+}
+
 # How long the loop's thread was ready and did not run, ms.
 waited_ms() { # NAME
 	awk '{ print int($2 / 1000000) }' "/proc/${pid[$1]}/task/${pid[$1]}/schedstat"
@@ -137,6 +145,7 @@ round_attack() { # NAME SECONDS WHAT ARGUMENT...
 		turns=$((turns + $(long_turns "$n")))
 		kib=$((kib + $(kib_of "$n")))
 		wait=$((wait + $(waited_ms "$n")))
+		forget_peak "$n"
 	done
 	begin "$@"
 	[ -n "$alone" ] || newcomer
@@ -145,7 +154,7 @@ round_attack() { # NAME SECONDS WHAT ARGUMENT...
 	[ -z "$until" ] || wait_until 30 risen $until
 	grown=$((-kib)) long=$((-turns)) waited=$((-wait))
 	for n in $victims; do
-		grown=$((grown + $(kib_of "$n")))
+		grown=$((grown + $(peak_kib_of "$n")))
 	done
 	end
 	for n in $victims; do
