@@ -3,9 +3,9 @@
  * together.
  *
  *   connections    MASTER_SESSIONS_MAX, MASTER_SESSIONS_ADDR from one address
- *   nodes          MASTER_NODES_MAX; as many as connections from one address,
- *                  those included that left and may come back: a new one is
- *                  refused
+ *   nodes          MASTER_NODES_MAX; half as many again as connections from
+ *                  one address, those included that left and may come back: a
+ *                  new one is refused
  *   before JOIN    MASTER_GRACE heartbeats; one message of POOL_CONN_FIRST_MAX
  *   after JOIN     at most MASTER_GRACE heartbeats without a byte, and
  *                  MASTER_WHOLE_GRACE times as long without a whole message
@@ -85,7 +85,7 @@ bool master_limits_crowded(const struct master *m,
 	for (unsigned int i = 0; i < m->members.n; i++)
 		n += !m->members.by_index[i]->gone &&
 		     same_address(m->members.by_index[i]->addr, s->addr);
-	return n >= m->sessions_addr_max;
+	return n >= m->sessions_addr_max + m->sessions_addr_max / 2;
 }
 
 static uint64_t bytes_of(const struct master_session *s)

@@ -223,8 +223,8 @@ bool master_limits_admit(struct master *m,
 bool master_limits_taken(const struct master *m,
 			 const struct master_member *mb,
 			 const struct master_session *s, uint64_t now_ms);
-/* Are there as many nodes of its address as it may have connections, those
- * included that may come back? */
+/* Are there so many nodes of its address, those included that may come back,
+ * that another one is refused? */
 bool master_limits_crowded(const struct master *m,
 			   const struct master_session *s);
 /* Bytes of memory that all sessions use. */

@@ -21,7 +21,7 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     grow MASTER *         changes that make the feed grow, as an honest node may
     deaf MASTER HOW *     subscribes, has the feed grow, and never reads: HOW is
                           silent, or acks (of what it has not read)
-    joins MASTER *        joins as ever new nodes, as often as it can
+    joins MASTER *        joins as 500 nodes, and more that leave at once
     ops MASTER *          requests in a row, without a pause, that change nothing
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
@@ -297,6 +297,7 @@ def oversized(target):
                     refused += 1
                 except socket.timeout:
                     say(f"accepted: type {t}, {length} bytes, {bulk} of bulk")
+                    return
                 except (OSError, EOFError):
                     refused += 1
                 s.close()
@@ -481,6 +482,7 @@ def deaf(at, how):
 def joins(at):
     n = done = 0
     refused = {}
+    stay = [joined(at, k)[0] for k in range(1000, 1500)]
     say("on")
     while not over.is_set():
         n += 1
@@ -496,7 +498,7 @@ def joins(at):
             s.close()
         except (OSError, EOFError) as e:
             refused[str(e)] = refused.get(str(e), 0) + 1
-    say("joined", done)
+    say("joined", done + len(stay))
     for why, n in refused.items():
         say("refused", n, why)
 
