@@ -14,9 +14,9 @@
 #   * who has not been there yet still gets in.
 #
 # Times are those of the machine: an attack whose round is too long has four more,
-# and the median is judged.
+# and the median is judged, unless the daemons had to wait for the processor in all.
 # modes: served
-# limit: 300
+# limit: 600
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
 need_fuse
@@ -26,6 +26,7 @@ LOG_ALLOW='no master|liar\.|TLS:'
 
 TURN_MS=100
 RATIO=3
+BUSY_MS=500 # of waiting for the processor: a round says nothing about times
 
 # From another address than all others here: what an address may have is its own.
 hostile() { # WHAT ARGUMENT...
@@ -166,13 +167,14 @@ round_attack() { # NAME SECONDS WHAT ARGUMENT...
 
 # An attack, judged. victims: daemons (NAME...); budget: KiB that they may grow by.
 beside() { # NAME SECONDS WHAT ARGUMENT...
-	local percent lasting=0 i
+	local percent lasting=0 i calmest=$((BUSY_MS + 1))
 	rounds=()
 	for i in 1 2 3 4 5; do
 		round_calm 0.7
 		round_attack "$@"
 		# Turns cannot be told from waiting for the processor, rounds can.
 		[ $long = 0 ] || [ $waited -gt $TURN_MS ] || lasting=$((lasting + 1))
+		[ $waited -gt $calmest ] || calmest=$waited
 		percent=$(ratio "${rounds[@]}")
 		echo "   $1: $(jq -c 'del(.why)' "$tmp/round"); p99 $percent % of the" \
 			"quiet one; $victims: $grown KiB more, $long turns > $TURN_MS ms" \
@@ -181,6 +183,10 @@ beside() { # NAME SECONDS WHAT ARGUMENT...
 			fail "$1: $victims grew by $grown KiB; budget: $budget"
 		[ "$percent" -gt $((100 * RATIO)) ] || [ $long -gt 0 ] || return 0
 	done
+	if [ $calmest -gt $BUSY_MS ]; then
+		echo "   $1: times are not judged: the machine is busy with other work"
+		return
+	fi
 	[ "$percent" -le $((100 * RATIO)) ] ||
 		fail "$1: p99 is $percent % of the quiet one in five rounds"
 	[ $lasting -lt 3 ] || fail "$1: long turns in $lasting of five rounds"
