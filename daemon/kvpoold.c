@@ -359,6 +359,9 @@ static int start_mount(struct node_program *p)
 		.passthrough = !p->conf->no_passthrough,
 		.noexec = p->conf->noexec,
 		.noatime = p->conf->noatime,
+		/* DAEMON_NOT_GIVEN becomes FS_AS_STORED. */
+		.ids = { (uint32_t)p->conf->uid, (uint32_t)p->conf->gid,
+			 (uint32_t)p->conf->umask, (uint32_t)p->conf->dmode },
 		.metrics = p->base.metrics,
 		.status = daemon_node_status_json,
 		.nodes = daemon_node_nodes_json,

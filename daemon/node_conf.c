@@ -17,6 +17,7 @@
 #include "pool/verbs/device.h"
 
 #define STORE_MIN (16ull << 20)
+#define UID_MAX (UINT32_MAX - 1) /* -1: "leave it", chown(2) */
 
 static const char usage[] =
 	"usage: kvpoold --store-size N [--mount DIR] [OPTION]...\n"
@@ -40,6 +41,10 @@ static struct daemon_node_conf conf = {
 	.cold_ms = 30000,
 	.deadline_ms = 2000,
 	.heartbeat_ms = 1000,
+	.uid = DAEMON_NOT_GIVEN,
+	.gid = DAEMON_NOT_GIVEN,
+	.umask = DAEMON_NOT_GIVEN,
+	.dmode = DAEMON_NOT_GIVEN,
 	.log_level = POOL_LOG_INFO,
 };
 
@@ -128,6 +133,35 @@ static struct daemon_option options[] = {
 	  .arg = "TEXT",
 	  .help = "The mount's source, as shown by df and findmnt; default:\n"
 		  "--master." },
+	{ .name = "uid",
+	  .type = OPT_COUNT,
+	  .value = &conf.uid,
+	  .arg = "N",
+	  .help = "This mount shows all files and directories as this user's, "
+		  "and\n"
+		  "new ones are this user's. See PERMISSIONS in kvpool(7).",
+	  .max = UID_MAX },
+	{ .name = "gid",
+	  .type = OPT_COUNT,
+	  .value = &conf.gid,
+	  .arg = "N",
+	  .help = "The same for the group.",
+	  .max = UID_MAX },
+	{ .name = "umask",
+	  .type = OPT_MODE,
+	  .value = &conf.umask,
+	  .arg = "MODE",
+	  .help = "This mount shows files and directories with all "
+		  "permissions but\n"
+		  "these, in octal, whatever is stored.",
+	  .max = 0777 },
+	{ .name = "dmode",
+	  .type = OPT_MODE,
+	  .value = &conf.dmode,
+	  .arg = "MODE",
+	  .help = "This mount shows directories with these permissions, in "
+		  "octal.",
+	  .max = 01777 },
 	{ .name = "noexec",
 	  .type = OPT_FLAG,
 	  .value = &conf.noexec,

@@ -30,6 +30,7 @@ struct daemon_node_conf {
 	uint64_t rdma_busy_poll_us;
 	uint64_t hot_gets, cold_ms, deadline_ms;
 	uint64_t heartbeat_ms;
+	uint64_t uid, gid, umask, dmode; /* or DAEMON_NOT_GIVEN */
 	const char *rdma_device;
 	const char *allow_user, *admin_name, *tls_dir;
 	uint64_t tls_renew_ms;

@@ -52,6 +52,8 @@ static void format_number(const struct daemon_option *o, uint64_t v, char *buf,
 		format_size(v, buf, cap);
 	else if (o->type == OPT_DURATION)
 		format_duration(v, buf, cap);
+	else if (o->type == OPT_MODE)
+		snprintf(buf, cap, "%#llo", (unsigned long long)v);
 	else
 		snprintf(buf, cap, "%llu", (unsigned long long)v);
 }
@@ -92,6 +94,9 @@ static void format_accepted(const struct daemon_option *o, char *buf,
 		return;
 	case OPT_COUNT:
 		snprintf(buf, cap, "a whole number%s", range);
+		return;
+	case OPT_MODE:
+		snprintf(buf, cap, "an octal mode such as 022%s", range);
 		return;
 	case OPT_DURATION:
 		snprintf(buf, cap,
@@ -141,8 +146,10 @@ static void format_default(const struct daemon_option *o, char *buf,
 		return;
 	case OPT_SIZE:
 	case OPT_COUNT:
+	case OPT_MODE:
 	case OPT_DURATION:
-		format_number(o, *(uint64_t *)o->value, buf, cap);
+		if (*(uint64_t *)o->value != DAEMON_NOT_GIVEN)
+			format_number(o, *(uint64_t *)o->value, buf, cap);
 		return;
 	case OPT_HOSTPORT:
 		hp = o->value;
@@ -253,6 +260,16 @@ static int parse_choice(const char *choices, const char *text,
 	}
 }
 
+static int parse_octal(const char *text, uint64_t *ret_value)
+{
+	char *end;
+
+	if (text[0] < '0' || text[0] > '7') /* strtoull takes blanks, signs */
+		return -EINVAL;
+	*ret_value = strtoull(text, &end, 8);
+	return *end ? -EINVAL : 0;
+}
+
 static int parse_number(const struct daemon_option *o, const char *text)
 {
 	uint64_t v = 0;
@@ -262,6 +279,8 @@ static int parse_number(const struct daemon_option *o, const char *text)
 		err = pool_parse_size(text, &v);
 	else if (o->type == OPT_DURATION)
 		err = pool_parse_duration_ms(text, &v);
+	else if (o->type == OPT_MODE)
+		err = parse_octal(text, &v);
 	else
 		err = pool_parse_u64(text, 0, UINT64_MAX, &v);
 	if (err)
@@ -294,6 +313,7 @@ static int parse_value(const struct daemon_option *o, const char *text)
 		return 0;
 	case OPT_SIZE:
 	case OPT_COUNT:
+	case OPT_MODE:
 	case OPT_DURATION:
 		return parse_number(o, text);
 	case OPT_HOSTPORT:

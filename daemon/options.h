@@ -23,12 +23,16 @@ enum daemon_option_type {
 	OPT_STRING,   /* const char **: borrowed from argv / environ */
 	OPT_SIZE,     /* uint64_t *, bytes */
 	OPT_COUNT,    /* uint64_t * */
+	OPT_MODE,     /* uint64_t *: permission bits, given in octal */
 	OPT_DURATION, /* uint64_t *, milliseconds */
 	OPT_HOSTPORT, /* struct pool_hostport * */
 	OPT_HOSTPORTS, /* struct pool_hostports * */
 	OPT_CHOICE,   /* unsigned int *: index in arg, "error|warn|info" */
 	OPT_STRINGS,  /* struct daemon_strings *: each time it is given */
 };
+
+/* The default of a COUNT or MODE that has no value unless it is given. */
+#define DAEMON_NOT_GIVEN UINT64_MAX
 
 #define DAEMON_STRINGS_MAX 16
 struct daemon_strings {
@@ -43,7 +47,7 @@ struct daemon_option {
 	void *value;	    /* borrows; set to the default before parsing */
 	const char *arg;    /* "N", "HOST:PORT" for the help text */
 	const char *help;   /* one line, or several with '\n' */
-	uint64_t min, max;  /* SIZE, COUNT, DURATION; max 0: no limit */
+	uint64_t min, max;  /* SIZE, COUNT, MODE, DURATION; max 0: no limit */
 	uint16_t default_port; /* HOSTPORT(S); 0: the port must be given */
 	bool no_env;	    /* command line only: container images may set
 			       variables such as KVPOOL_VERSION */

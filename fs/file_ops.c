@@ -27,7 +27,8 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		struct fuse_entry_out entry;
 		struct fuse_open_out open;
 	} out;
-	const struct node_attr *a = pool_node_attr(fs_inode_entry(i));
+	const struct node_attr a =
+		fs_attr_shown(fs, pool_node_attr(fs_inode_entry(i)), false);
 	int err;
 
 	pool_node_writer_opened(fs->node, i->obj);
@@ -44,16 +45,16 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	out.entry.entry_valid = (uint64_t)FS_TIMEOUT_LONG;
 	out.entry.attr_valid = FS_TIMEOUT_CREATED;
 	out.entry.attr.ino = i->ino;
-	out.entry.attr.mode = S_IFREG | a->mode;
+	out.entry.attr.mode = S_IFREG | a.mode;
 	out.entry.attr.nlink = 1;
-	out.entry.attr.uid = a->uid;
-	out.entry.attr.gid = a->gid;
+	out.entry.attr.uid = a.uid;
+	out.entry.attr.gid = a.gid;
 	out.entry.attr.blksize = 4096;
 	out.entry.attr.mtime = out.entry.attr.ctime = out.entry.attr.atime =
-		a->mtime_ns / 1000000000ull;
+		a.mtime_ns / 1000000000ull;
 	out.entry.attr.mtimensec = out.entry.attr.ctimensec =
 		out.entry.attr.atimensec =
-			(uint32_t)(a->mtime_ns % 1000000000ull);
+			(uint32_t)(a.mtime_ns % 1000000000ull);
 	if (fuse_reply_buf(req, (const char *)&out, sizeof(out)) != -ENOENT)
 		return;
 	fs_handle_free(fs, fs_fh_get(fs, out.open.fh));
@@ -70,8 +71,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct fs *fs = fs_count(req, OP_CREATE);
 	struct node_dirent *dir = fs_dir_of(fs, parent);
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	struct node_attr a = { .mode = mode & 01777, .uid = ctx->uid,
-			       .gid = ctx->gid, .mtime_ns = fs_write_ns() };
+	struct node_attr a = fs_attr_new(req, mode);
 	struct fs_refused what = { 0, 0, ctx->uid };
 	struct node_object *o;
 	struct pool_entry *e;

@@ -264,6 +264,9 @@ static inline struct fs *fs_count(fuse_req_t req, enum fs_op op)
 	pool_count(&fs->requests[op]);
 	return fs;
 }
+/* ids.c: whose changes those of req are for the node and the master: the
+ * caller's, or with the option uid that user's. Root stays root. */
+uint32_t fs_caller(fuse_req_t req);
 /* The same for a request that changes names or attributes. Until it has been
  * handled (handle_one), changes count in the share of its caller
  * (pool_node_caller). */
@@ -271,7 +274,7 @@ static inline struct fs *fs_change(fuse_req_t req, enum fs_op op)
 {
 	struct fs *fs = fs_count(req, op);
 
-	pool_node_caller(fs->node, fuse_req_ctx(req)->uid);
+	pool_node_caller(fs->node, fs_caller(req));
 	return fs;
 }
 
@@ -590,6 +593,13 @@ void fs_waiting_run(struct fs *fs);
 /* Fails the OPENs in fs->waiting with EIO, and drops all pins. */
 void fs_waiting_fini(struct fs *fs);
 
+/* ids.c */
+/* Attributes of a file or directory as this mount shows them. */
+struct node_attr fs_attr_shown(const struct fs *fs, const struct node_attr *a,
+			       bool is_dir);
+/* Those to be stored of one that req makes. */
+struct node_attr fs_attr_new(fuse_req_t req, mode_t mode);
+
 /*
  * may.c: permission checks for the caller of req. The kernel checks with the
  * attributes that it has cached for the nodeid (default_permissions). These
@@ -599,6 +609,8 @@ void fs_waiting_fini(struct fs *fs);
 /* May the caller open e (want: R_OK, W_OK, X_OK; 0: none)? It must also be
  * allowed to search all directories above. */
 bool fs_may(fuse_req_t req, const struct node_entry *e, int want);
+/* Is the caller the owner of e that this mount shows, or root? */
+bool fs_owns(fuse_req_t req, const struct pool_entry *e);
 /* May the caller change e's mode and times (the owner, or root)? */
 bool fs_may_change(fuse_req_t req, const struct node_entry *e);
 /* May the caller remove or rename e, as far as dir's sticky bit goes? */

@@ -467,6 +467,7 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 					   &past->attr;
 	uint64_t size = past->size, blocks = (size + 511) / 512, mtime_ns;
 	struct pool_entry *pe = fs_inode_entry(i);
+	struct node_attr shown;
 	struct node_object *own;
 
 	memset(st, 0, sizeof(*st));
@@ -497,10 +498,11 @@ void fs_inode_stat(struct fs *fs, struct fs_inode *i, struct stat *st)
 		blocks = (size + 511) / 512;
 	}
 	st->st_ino = i->ino;
-	st->st_mode = (i->kind == FS_DIR ? S_IFDIR : S_IFREG) | a->mode;
+	shown = fs_attr_shown(fs, a, i->kind == FS_DIR);
+	st->st_mode = (i->kind == FS_DIR ? S_IFDIR : S_IFREG) | shown.mode;
 	st->st_nlink = count_links(fs, i, same);
-	st->st_uid = a->uid;
-	st->st_gid = a->gid;
+	st->st_uid = shown.uid;
+	st->st_gid = shown.gid;
 	st->st_blksize = 4096;
 	if (i->kind == FS_FILE) {
 		st->st_size = (off_t)size;

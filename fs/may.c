@@ -29,18 +29,24 @@ static enum in_group in_group(fuse_req_t req, gid_t gid)
 	return n < 0 || n > GROUPS_MAX ? UNKNOWN : OTHERS;
 }
 
+static struct node_attr shown(fuse_req_t req, const struct pool_entry *e)
+{
+	return fs_attr_shown(fs_of(req), pool_node_attr(e), e->is_dir);
+}
+
 /* want: R_OK, W_OK, X_OK. */
-static bool attr_allows(fuse_req_t req, const struct node_attr *a,
+static bool attr_allows(fuse_req_t req, const struct pool_entry *e,
 			unsigned int want)
 {
+	const struct node_attr a = shown(req, e);
 	uid_t uid = fuse_req_ctx(req)->uid;
-	unsigned int bits = a->mode;
+	unsigned int bits = a.mode;
 
 	if (uid == 0)
 		return true;
-	if (uid == a->uid)
+	if (uid == a.uid)
 		return (bits >> 6 & want) == want;
-	switch (in_group(req, a->gid)) {
+	switch (in_group(req, a.gid)) {
 	case MEMBER:
 		bits >>= 3;
 		break;
@@ -59,25 +65,28 @@ bool fs_may(fuse_req_t req, const struct node_entry *e, int want)
 	const struct pool_dir *d = file->parent;
 
 	for (; d; d = d->e.parent)
-		if (!attr_allows(req, pool_node_attr(&d->e), X_OK))
+		if (!attr_allows(req, &d->e, X_OK))
 			return false;
-	return attr_allows(req, pool_node_attr(file), (unsigned int)want);
+	return attr_allows(req, file, (unsigned int)want);
+}
+
+bool fs_owns(fuse_req_t req, const struct pool_entry *e)
+{
+	uid_t uid = fuse_req_ctx(req)->uid;
+
+	return uid == 0 || uid == shown(req, e).uid;
 }
 
 bool fs_may_change(fuse_req_t req, const struct node_entry *e)
 {
-	uid_t uid = fuse_req_ctx(req)->uid;
-
-	return uid == 0 || (uid == pool_node_attr(node_file_entry(e))->uid &&
-			    fs_may(req, e, 0));
+	return fs_owns(req, node_file_entry(e)) && fs_may(req, e, 0);
 }
 
 bool fs_may_remove(fuse_req_t req, const struct node_dirent *dir,
 		   const struct pool_entry *e)
 {
-	const struct node_attr *above = pool_node_attr(&node_dir_tree(dir)->e);
-	uid_t uid = fuse_req_ctx(req)->uid;
+	const struct pool_entry *above = &node_dir_tree(dir)->e;
 
-	return uid == 0 || !(above->mode & S_ISVTX) || uid == above->uid ||
-	       uid == pool_node_attr(e)->uid;
+	return !(shown(req, above).mode & S_ISVTX) || fs_owns(req, above) ||
+	       fs_owns(req, e);
 }

@@ -235,16 +235,6 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 
 /* ---- making and removing ---- */
 
-static void new_attr(fuse_req_t req, mode_t mode, struct node_attr *a)
-{
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-
-	a->mode = mode & 01777;
-	a->uid = ctx->uid;
-	a->gid = ctx->gid;
-	a->mtime_ns = fs_write_ns();
-}
-
 /* Answers with the new entry. -ENOMEM: answered, too, and the caller removes
  * the entry. */
 static int reply_new(fuse_req_t req, struct fs *fs, struct pool_entry *e)
@@ -267,10 +257,9 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 {
 	struct fs *fs = fs_change(req, OP_MKDIR);
 	struct node_dirent *dir = fs_dir_of(fs, parent), *d;
-	struct node_attr a;
+	struct node_attr a = fs_attr_new(req, mode);
 	int err;
 
-	new_attr(req, mode, &a);
 	if (parent == FUSE_ROOT_ID && strcmp(name, FS_PROC_NAME) == 0)
 		err = -EEXIST;
 	else
@@ -291,8 +280,8 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 {
 	struct fs *fs = fs_count(req, OP_MKNOD);
 	struct node_dirent *dir = fs_dir_of(fs, parent);
+	struct node_attr a = fs_attr_new(req, mode);
 	struct node_object *o;
-	struct node_attr a;
 	int err;
 
 	(void)rdev;
@@ -304,7 +293,6 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		fuse_reply_err(req, EEXIST);
 		return;
 	}
-	new_attr(req, mode, &a);
 	err = pool_node_create(fs->node, dir, name, strlen(name), &a, 0, &o);
 	if (err) {
 		fuse_reply_err(req, -err);

@@ -14,6 +14,7 @@
  *   resize     SETATTR of a size
  *   handle     file handles, as OPEN and CREATE make them
  *   may        permission checks where a nodeid switches to another file
+ *   ids        owners and modes that the mount's options set
  *   file_ops   CREATE FLUSH RELEASE FSYNC
  *   data_ops   READ WRITE FALLOCATE IOCTL
  *   dir_ops    OPENDIR READDIR READDIRPLUS FSYNCDIR
@@ -47,6 +48,17 @@
 
 struct fs;
 
+/*
+ * Options of this mount: owners and modes to be shown instead of the stored
+ * ones (kvpool(7), PERMISSIONS). Each is FS_AS_STORED or a value.
+ */
+#define FS_AS_STORED UINT32_MAX
+struct fs_ids {
+	uint32_t uid, gid; /* of every file and directory, also of new ones */
+	uint32_t umask; /* permissions that are missing; all others are given */
+	uint32_t dmode; /* permissions of directories, 0 to 01777 */
+};
+
 struct fs_opts {
 	uv_loop_t *loop;
 	struct pool_node *node;
@@ -57,6 +69,7 @@ struct fs_opts {
 	const char *source;
 	bool passthrough;	 /* if possible */
 	bool noexec, noatime;	 /* mount flags */
+	struct fs_ids ids;
 	struct pool_metrics *metrics; /* borrows */
 	/* Content of /.kvpool/status and /.kvpool/nodes: JSON that the caller
 	 * owns. */

@@ -111,10 +111,8 @@ void fs_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 static bool may_rule(fuse_req_t req, const struct pool_entry *e,
 		     const char *name)
 {
-	uid_t uid = fuse_req_ctx(req)->uid;
-
 	return strncmp(name, POOL_XATTR_PREFIX, strlen(POOL_XATTR_PREFIX)) ||
-	       uid == 0 || uid == pool_node_attr(e)->uid;
+	       fs_owns(req, e);
 }
 
 /* May this name be set, to this value? 0 or -errno. */
