@@ -58,6 +58,8 @@ struct fs_ids {
 	uint32_t umask; /* permissions that are missing; all others are given */
 	uint32_t dmode; /* permissions of directories, 0 to 01777 */
 };
+#define FS_ALL_AS_STORED \
+	{ FS_AS_STORED, FS_AS_STORED, FS_AS_STORED, FS_AS_STORED }
 
 struct fs_opts {
 	uv_loop_t *loop;

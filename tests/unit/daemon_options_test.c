@@ -11,13 +11,13 @@
 static struct {
 	bool flag;
 	const char *text;
-	uint64_t size, count, wait_ms;
+	uint64_t size, count, mode, wait_ms;
 	struct pool_hostport at;
 	unsigned int level;
 	struct daemon_strings names;
 } v;
 
-static struct daemon_option opts[9];
+static struct daemon_option opts[10];
 
 /* What the last call printed. */
 static char *out_text, *err_text;
@@ -35,6 +35,8 @@ static int setup(void **state)
 		  .arg = "N", .help = "A size.", .min = 16 << 20 },
 		{ .name = "count", .type = OPT_COUNT, .value = &v.count,
 		  .arg = "N", .help = "A count.", .min = 1, .max = 8 },
+		{ .name = "mode", .type = OPT_MODE, .value = &v.mode,
+		  .arg = "M", .help = "A mode.", .max = 01777 },
 		{ .name = "wait", .type = OPT_DURATION, .value = &v.wait_ms,
 		  .arg = "T", .help = "A time.", .max = 60000 },
 		{ .name = "at", .type = OPT_HOSTPORT, .value = &v.at,
@@ -52,6 +54,7 @@ static int setup(void **state)
 	memset(&v, 0, sizeof(v));
 	v.size = (uint64_t)1 << 30;
 	v.count = 3;
+	v.mode = DAEMON_NOT_GIVEN;
 	v.wait_ms = 1500;
 	v.level = 2;
 	v.at = (struct pool_hostport){ "127.0.0.1", 7070 };
@@ -111,13 +114,14 @@ static void all_types_are_parsed_in_both_spellings(void **state)
 {
 	(void)state;
 	assert_int_equal(parse("--flag", "--some-text", "hello", "--store-size",
-			       "50gb", "--count=8", "--wait=500ms", "--at",
+			       "50gb", "--count=8", "--mode=1770", "--wait=500ms", "--at",
 			       "[::1]:99", "--level=warn", "--names=a", NULL),
 			 0);
 	assert_true(v.flag);
 	assert_string_equal(v.text, "hello");
 	assert_int_equal(v.size, (uint64_t)50 << 30);
 	assert_int_equal(v.count, 8);
+	assert_int_equal(v.mode, 01770);
 	assert_int_equal(v.wait_ms, 500);
 	assert_string_equal(v.at.host, "::1");
 	assert_int_equal(v.at.port, 99);
@@ -244,6 +248,13 @@ static void wrong_values_of_every_type_are_refused(void **state)
 	assert_int_equal(parse("--some-text=", NULL), -EINVAL);
 	assert_int_equal(parse("--count", "1x", NULL), -EINVAL);
 	assert_int_equal(parse("--count=-1", NULL), -EINVAL);
+	assert_int_equal(parse("--mode", "888", NULL), -EINVAL);
+	assert_says(err_text, "an octal mode such as 022, at most 01777\n");
+	assert_int_equal(parse("--mode", "2000", NULL), -EINVAL);
+	assert_int_equal(parse("--mode", " 7", NULL), -EINVAL);
+	assert_int_equal(parse("--mode", "7x", NULL), -EINVAL);
+	assert_int_equal(parse("--mode=", NULL), -EINVAL);
+	assert_true(v.mode == DAEMON_NOT_GIVEN);
 	assert_int_equal(parse("--wait", "5y", NULL), -EINVAL);
 	assert_int_equal(parse("--at", "host:port", NULL), -EINVAL);
 	assert_says(err_text, "HOST:PORT or [IPV6]:PORT");
@@ -295,6 +306,7 @@ static void help_shows_flag_variable_and_default_of_each(void **state)
 	assert_says(out_text, "[KVPOOL_STORE_SIZE; default 1GiB]");
 	assert_says(out_text, "        A text\n        of two lines.\n");
 	assert_says(out_text, "[KVPOOL_SOME_TEXT]");
+	assert_says(out_text, "[KVPOOL_MODE]");
 	assert_says(out_text, "[KVPOOL_WAIT; default 1500ms]");
 	assert_says(out_text, "[KVPOOL_AT; default 127.0.0.1:7070]");
 	assert_says(out_text, "[KVPOOL_LEVEL; default info]");

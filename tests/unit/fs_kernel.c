@@ -663,7 +663,8 @@ static int setup(void **state, bool passthrough)
 {
 	struct world *w = calloc(1, sizeof(*w));
 	struct master_opts mo = { .heartbeat_ms = 200 };
-	struct fs_opts fo = { .source = "test", .passthrough = passthrough };
+	struct fs_opts fo = { .source = "test", .passthrough = passthrough,
+			      .ids = FS_ALL_AS_STORED };
 
 	assert_non_null(w);
 	alarm(60);

@@ -249,6 +249,173 @@ static void the_sticky_root_keeps_what_is_anothers(void **state)
 	assert_int_equal(0, k_unlink(w, ROOT, "a"));
 }
 
+/* ---- owners and modes that the mount's options set ---- */
+
+#define SHOWN 2000
+
+static void assert_shows(struct world *w, uint64_t id, uint32_t uid,
+			 uint32_t gid, uint32_t mode)
+{
+	struct fuse_attr a;
+
+	assert_int_equal(0, k_getattr(w, id, &a));
+	assert_int_equal(uid, a.uid);
+	assert_int_equal(gid, a.gid);
+	assert_int_equal(mode, a.mode & 07777);
+}
+
+static void options_set_what_is_shown_and_nothing_else(void **state)
+{
+	struct world *w = *state;
+	struct fs_ids *ids = &w->fs->opts.ids;
+	uint64_t f = publish_as(w, USER, "f"), x = publish_as(w, USER, "x"), d;
+
+	setmode(w, f, 0600);
+	setmode(w, x, 0700);
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	ids->uid = SHOWN;
+	assert_shows(w, f, SHOWN, USER, 0600);
+	assert_shows(w, d, SHOWN, 0, 0755);
+	ids->gid = 0; /* (a value as any other) */
+	assert_shows(w, f, SHOWN, 0, 0600);
+	ids->umask = 027;
+	assert_shows(w, f, SHOWN, 0, 0640);
+	assert_shows(w, x, SHOWN, 0, 0750);
+	assert_shows(w, d, SHOWN, 0, 0750);
+	assert_shows(w, ROOT, SHOWN, 0, 0750);
+	ids->dmode = 01777;
+	assert_shows(w, f, SHOWN, 0, 0640);
+	assert_shows(w, d, SHOWN, 0, 01777);
+	*ids = (struct fs_ids)FS_ALL_AS_STORED;
+	assert_shows(w, f, USER, USER, 0600);
+	assert_shows(w, d, 0, 0, 0755);
+	assert_shows(w, ROOT, 0, 0, 01777);
+}
+
+/* And so other mounts see it. */
+static void what_is_made_is_the_shown_owners_with_the_mode_asked_for(
+	void **state)
+{
+	struct world *w = *state;
+	struct fs_ids *ids = &w->fs->opts.ids;
+	struct fuse_mknod_in in = { .mode = S_IFREG | 0640 };
+	const struct pool_entry *e;
+	const struct k_reply *r;
+	uint64_t id[3];
+	struct k_file f;
+
+	k_start_other(w);
+	*ids = (struct fs_ids){ SHOWN, SHOWN + 1, 0, 0777 };
+	w->k.uid = w->k.gid = USER;
+	r = k_wait(w, k_send(w, FUSE_MKNOD, ROOT, &in, sizeof(in), "n", NULL));
+	assert_int_equal(0, r->err);
+	assert_int_equal(SHOWN, r->entry.attr.uid);
+	id[0] = r->entry.nodeid;
+	w->k.inodes[id[0]].nlookup++;
+	assert_int_equal(0, k_create(w, ROOT, "f", O_RDWR, &f));
+	r = w->k.replies[w->k.unique];
+	assert_int_equal(SHOWN, r->create.entry.attr.uid);
+	assert_int_equal(SHOWN + 1, r->create.entry.attr.gid);
+	assert_int_equal(S_IFREG | 0666, r->create.entry.attr.mode);
+	id[1] = f.nodeid;
+	k_close(w, &f);
+	w->k.uid = w->k.gid = 0; /* root is no exception */
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &id[2]));
+	*ids = (struct fs_ids)FS_ALL_AS_STORED;
+	assert_shows(w, id[0], SHOWN, SHOWN + 1, 0640);
+	assert_shows(w, id[1], SHOWN, SHOWN + 1, 0644);
+	assert_shows(w, id[2], SHOWN, SHOWN + 1, 0755);
+	k_until(w, k_published(w, "f") &&
+		   (e = pool_tree_lookup(pool_node_tree(w->m[1].node), "f",
+					 1)) != NULL);
+	assert_int_equal(SHOWN, pool_node_attr(e)->uid);
+	assert_int_equal(SHOWN + 1, pool_node_attr(e)->gid);
+	assert_int_equal(0644, pool_node_attr(e)->mode);
+}
+
+static void modes_and_owners_that_are_set_are_stored_not_shown(void **state)
+{
+	struct world *w = *state;
+	struct fuse_setattr_in in = { .valid = FATTR_MODE | FATTR_UID,
+				      .mode = S_IFREG | 0700, .uid = OTHER };
+	uint64_t id = publish_as(w, USER, "a");
+	const struct k_reply *r;
+
+	w->fs->opts.ids = (struct fs_ids){ SHOWN, 0, 022, FS_AS_STORED };
+	r = k_wait(w, k_send(w, FUSE_SETATTR, id, &in, sizeof(in), NULL,
+			     NULL));
+	assert_int_equal(0, r->err);
+	assert_int_equal(SHOWN, r->attr.attr.uid);
+	assert_int_equal(S_IFREG | 0755, r->attr.attr.mode);
+	w->fs->opts.ids = (struct fs_ids)FS_ALL_AS_STORED;
+	assert_shows(w, id, OTHER, USER, 0700);
+}
+
+/* Where the mount asks for itself, it asks of what the kernel would see. */
+static void callers_are_checked_against_what_is_shown(void **state)
+{
+	static const char rule[] = "user.kvpool.replicas";
+	struct world *w = *state;
+	struct fs_ids *ids = &w->fs->opts.ids;
+	uint64_t id = replaced(w, "a", 0600), own;
+
+	assert_int_equal(EACCES, open_again(w, id, O_RDONLY));
+	ids->umask = 0;
+	assert_int_equal(0, open_again(w, id, O_RDWR));
+	id = replaced(w, "b", 0666); /* root's, but shown as USER's */
+	*ids = (struct fs_ids){ USER, FS_AS_STORED, 0600, FS_AS_STORED };
+	assert_int_equal(EACCES, open_again(w, id, O_RDONLY));
+	w->k.uid = w->k.gid = OTHER;
+	assert_int_equal(0, open_again(w, id, O_RDONLY));
+	assert_int_equal(EPERM, setxattr_of(w, ROOT, rule));
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &own));
+	assert_int_equal(EPERM, setxattr_of(w, own, rule));
+	w->k.uid = USER;
+	assert_int_equal(0, setxattr_of(w, own, rule));
+	assert_int_equal(0, removexattr_of(w, own, rule));
+}
+
+static void the_root_is_as_sticky_as_it_is_shown(void **state)
+{
+	struct world *w = *state;
+	struct fs_ids *ids = &w->fs->opts.ids;
+
+	(void)publish_as(w, USER, "a");
+	(void)publish_as(w, USER, "b");
+	(void)publish_as(w, 0, "c");
+	w->k.uid = w->k.gid = OTHER;
+	assert_int_equal(EPERM, k_unlink(w, ROOT, "a"));
+	ids->dmode = 0777;
+	assert_int_equal(0, k_unlink(w, ROOT, "a"));
+	*ids = (struct fs_ids){ OTHER, 0, 0, 01777 };
+	assert_int_equal(0, k_rename(w, ROOT, "c", ROOT, "d", 0));
+	w->k.uid = w->k.gid = USER; /* whose file it is, as stored */
+	assert_int_equal(EPERM, k_unlink(w, ROOT, "b"));
+}
+
+static void changes_count_in_the_share_of_the_shown_owner(void **state)
+{
+	struct world *w = *state;
+	struct pool_quota *q = &w->m[0].node->changers;
+	const unsigned int many = NODE_OPS_MAX / 4;
+	uint64_t d;
+
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	w->fs->opts.ids.uid = SHOWN;
+	k_until(w, w->m[0].node->nops == 0);
+	pool_quota_add(q, SHOWN, many, 0);
+	w->k.uid = w->k.gid = USER;
+	assert_int_equal(EAGAIN, setxattr_of(w, d, "user.x"));
+	w->k.uid = w->k.gid = 0;
+	assert_int_equal(0, setxattr_of(w, d, "user.x"));
+	pool_quota_sub(q, SHOWN, many, 0);
+	k_until(w, w->m[0].node->nops == 0);
+	pool_quota_add(q, USER, many, 0);
+	w->k.uid = w->k.gid = USER;
+	assert_int_equal(0, removexattr_of(w, d, "user.x"));
+	pool_quota_sub(q, USER, many, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +426,12 @@ int main(void)
 		both(root_changes_the_files_of_a_user_who_has_no_more_changes),
 		both(a_directory_that_is_closed_closes_what_is_in_it),
 		both(the_sticky_root_keeps_what_is_anothers),
+		both(options_set_what_is_shown_and_nothing_else),
+		both(what_is_made_is_the_shown_owners_with_the_mode_asked_for),
+		both(modes_and_owners_that_are_set_are_stored_not_shown),
+		both(callers_are_checked_against_what_is_shown),
+		both(the_root_is_as_sticky_as_it_is_shown),
+		both(changes_count_in_the_share_of_the_shown_owner),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
