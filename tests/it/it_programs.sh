@@ -43,6 +43,12 @@ refused 2 '"ro" given; accepted: rw' mount.kvpool m:1 /x -o noatime,ro,insecure
 refused 2 '"suid" given; accepted: rw, nosuid' mount.kvpool m:1 /x -o rw,suid
 refused 2 'mount.kvpool: unknown option "-o bogus"' mount.kvpool m:1 "$tmp" -o bogus=1
 refused 2 'mount.kvpool: -o store_size: "1Q" given' mount.kvpool m:1 "$tmp" -o store_size=1Q
+refused 2 'kvpoold: --uid: "-1" given; accepted: a whole number, at most 4294967294' \
+	kvpoold --foreground --mount "$tmp" --uid=-1
+refused 2 'KVPOOL_UMASK: "0o22" given; accepted: an octal mode such as 022, at most 0777' \
+	env KVPOOL_UMASK=0o22 kvpoold --foreground --mount "$tmp"
+refused 2 'mount.kvpool: -o dmode: "rwx" given; accepted: an octal mode' \
+	mount.kvpool m:1 "$tmp" -o dmode=rwx
 refused 2 '--summary: "500ms" given; accepted: .*whole seconds' \
 	kvpool-master --summary 500ms
 refused 2 '--lease: "2500ms" given; accepted: .*whole seconds' \
