@@ -78,7 +78,7 @@ writer() { # UID DIR: 40 blocks, as engines write them
 		mkdir -p "$2/of-$1" || exit 1
 		for i in {1..40}; do
 			echo "$1 $i" >"$2/.$1.tmp" && mv "$2/.$1.tmp" "$2/$1-$i" &&
-				cp "$2/$1-$i" "$2/of-$1/$i" || exit 1
+				cat "$2/$1-$i" >"$2/of-$1/$i" || exit 1
 		done' writer "$1" "$2"
 }
 writer $one "$A/pod" &
