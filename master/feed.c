@@ -335,6 +335,12 @@ struct master_item *master_sub_next(struct master_feed *f,
 	return NULL;
 }
 
+bool master_sub_repeats(const struct master_feed *f, const struct master_sub *s)
+{
+	return s->picture && s->nsent &&
+	       s->sent[s->nsent - 1] == master_cursor_upto(f, &s->cursor);
+}
+
 bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 		    bool ready)
 {
@@ -349,15 +355,7 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 	/* It continues from there, and has acked nothing. */
 	if (!s->picture && !s->nsent && s->has < s->acked)
 		return true;
-	/* See is_ack_of_another. */
-	return s->picture && ready && !s->nsent;
-}
-
-/* Would the ack of the newest batch in flight pass for that of one up to
- * `upto`? An ack names nothing else. */
-static bool is_ack_of_another(const struct master_sub *s, uint64_t upto)
-{
-	return s->nsent && s->sent[s->nsent - 1] == upto;
+	return s->picture && ready && !master_sub_repeats(f, s);
 }
 
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
@@ -377,7 +375,7 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 		set_lap(f, s, true);
 	}
 	if (s->picture && s->last_lap && upto >= s->goal &&
-	    !is_ack_of_another(s, upto)) {
+	    !master_sub_repeats(f, s)) {
 		*ret_complete = true;
 		s->end = upto;
 		s->picture = false;
@@ -391,14 +389,13 @@ void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 
 void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq)
 {
-	unsigned int n = 0;
+	unsigned int n = s->nsent;
 
-	while (n < s->nsent && s->sent[n] <= seq)
-		n++;
+	while (n && s->sent[n - 1] != seq)
+		n--;
 	if (!n)
-		return;
-	/* Never more than was sent, whatever the subscriber acks. */
-	s->acked = s->sent[n - 1];
+		return; /* it was not sent, or with a later one acked before */
+	s->acked = seq;
 	s->nsent -= n;
 	memmove(s->sent, s->sent + n, s->nsent * sizeof(s->sent[0]));
 	memmove(s->sent_ms, s->sent_ms + n, s->nsent * sizeof(s->sent_ms[0]));

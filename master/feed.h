@@ -153,6 +153,13 @@ bool master_sub_open_window(const struct master_sub *s);
  */
 struct master_item *master_sub_next(struct master_feed *f,
 				    struct master_sub *s, unsigned int *scan);
+/*
+ * Would a batch without items go no further than the newest one in flight? In a
+ * picture it must wait then: an ack names only a sequence number, and that of
+ * the picture's end must not be taken for that of a batch before it.
+ */
+bool master_sub_repeats(const struct master_feed *f,
+			const struct master_sub *s);
 /* Is there anything to send: an item, a begin, a complete that is due, or only
  * the newest sequence number? */
 bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
@@ -165,7 +172,9 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 			  bool ready, uint64_t now_ms, bool *ret_begin,
 			  bool *ret_complete, uint64_t *ret_upto);
-/* The subscriber has applied everything up to seq. */
+/* The subscriber has applied the batch in flight that goes up to seq, the
+ * newest of these, and all before it. (Those before may go further: a picture
+ * begins at the oldest item.) */
 void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
 
 /* ---- waiting for the acks of all subscribers ---- */

@@ -60,7 +60,8 @@ static bool due(const struct master_session *s)
 	if (!s->subscribed || s->ended || master_session_has_held(s) ||
 	    !master_sub_open_window(&s->sub))
 		return false;
-	if (s->nodes_sent != s->m->members.changes)
+	if (s->nodes_sent != s->m->members.changes &&
+	    !master_sub_repeats(feed, &s->sub))
 		return true;
 	i = master_cursor_peek(feed, &s->sub.cursor);
 	return (!i || i->seq <= master_feed_limit(s->m)) &&

@@ -537,7 +537,8 @@ static void a_wait_for_a_forgotten_deletion_is_for_the_pictures_end(
 	master_map_fini(&m);
 }
 
-/* There is a batch in flight that goes as far, without the end. */
+/* There is a batch in flight that goes as far, without the end. Another one would
+ * be acknowledged later, when the end is in flight. */
 static void the_end_of_a_picture_has_an_ack_of_its_own(void **state)
 {
 	struct master_wait w = { 0 };
@@ -552,19 +553,49 @@ static void the_end_of_a_picture_has_an_ack_of_its_own(void **state)
 	master_sub_open(&m.feed, &s, true, 0);
 	master_wait_add(&m.feed, &w);
 	master_cursor_advance(&m.feed, &s.cursor);
+	assert_false(master_sub_repeats(&m.feed, &s));
 	master_sub_batch_end(&m.feed, &s, false, 0, &begin, &complete, &upto);
 	assert_false(master_sub_due(&m.feed, &s, true));
-	/* Sent nevertheless, for a change of the members. */
-	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
-	assert_false(complete);
+	assert_true(master_sub_repeats(&m.feed, &s));
 	master_sub_ack(&m.feed, &s, upto);
 	assert_null(master_wait_over(&m.feed));
 	assert_true(master_sub_due(&m.feed, &s, true));
+	assert_false(master_sub_repeats(&m.feed, &s));
 	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
 	assert_true(complete);
+	assert_false(master_sub_repeats(&m.feed, &s)); /* no harm any more */
 	assert_null(master_wait_over(&m.feed));
 	master_sub_ack(&m.feed, &s, upto);
 	assert_ptr_equal(&w, master_wait_over(&m.feed));
+	master_sub_close(&m.feed, &s);
+	master_map_fini(&m);
+}
+
+/* The newer batch goes less far, and only it is acknowledged. */
+static void one_ack_is_for_a_pictures_begin_and_what_was_before(void **state)
+{
+	struct master_sub s = { 0 };
+	unsigned int scan = 1;
+	struct master_map m;
+	bool begin, complete;
+	uint64_t upto;
+
+	(void)state;
+	assert_int_equal(0, master_map_init(&m, 10, 0));
+	put(&m, "a", 1);
+	put(&m, "b", 1);
+	put(&m, "c", 1);
+	master_sub_open(&m.feed, &s, true, 0);
+	a_sub_gets(&m, &s);
+	del(&m, "a", 0);
+	assert_int_equal(1, master_map_forget(&m, 0, 10));
+	assert_non_null(master_sub_next(&m.feed, &s, &scan)); /* b */
+	master_cursor_advance(&m.feed, &s.cursor);
+	master_sub_batch_end(&m.feed, &s, true, 0, &begin, &complete, &upto);
+	assert_true(begin && upto < s.sent[0]);
+	assert_false(master_sub_open_window(&s));
+	master_sub_ack(&m.feed, &s, upto);
+	assert_int_equal(0, s.nsent);
 	master_sub_close(&m.feed, &s);
 	master_map_fini(&m);
 }
@@ -798,8 +829,10 @@ static void step(struct master_map *m, struct mirror *r, unsigned int max,
 	struct master_item *it;
 	uint64_t upto;
 
+	bool news = !roll(4) && !master_sub_repeats(&m->feed, &r->sub);
+
 	if (!master_sub_open_window(&r->sub) || r->nsent == IN_FLIGHT ||
-	    !master_sub_due(&m->feed, &r->sub, ready))
+	    (!news && !master_sub_due(&m->feed, &r->sub, ready)))
 		return;
 	if (was_begin) {
 		memset(r->now.seen, 0, sizeof(r->now.seen));
@@ -819,13 +852,19 @@ static void step(struct master_map *m, struct mirror *r, unsigned int max,
 	r->sent[r->nsent++] = r->now;
 }
 
-/* The subscriber has applied the oldest batch in flight. */
+/* The subscriber has applied the oldest batch in flight, or more of them before
+ * its kernel had taken the first. */
 static void ack(struct master_map *m, struct mirror *r)
 {
-	if (!r->nsent)
+	unsigned int n = 1 + roll(2);
+
+	if (n > r->nsent)
+		n = r->nsent;
+	if (!n)
 		return;
-	r->acked = r->sent[0];
-	memmove(r->sent, r->sent + 1, --r->nsent * sizeof(r->sent[0]));
+	r->acked = r->sent[n - 1];
+	r->nsent -= n;
+	memmove(r->sent, r->sent + n, r->nsent * sizeof(r->sent[0]));
 	master_sub_ack(&m->feed, &r->sub, r->acked.upto);
 }
 
@@ -1031,6 +1070,8 @@ int main(void)
 		cmocka_unit_test(
 			a_wait_for_a_forgotten_deletion_is_for_the_pictures_end),
 		cmocka_unit_test(the_end_of_a_picture_has_an_ack_of_its_own),
+		cmocka_unit_test(
+			one_ack_is_for_a_pictures_begin_and_what_was_before),
 		cmocka_unit_test(every_mirror_equals_the_map_in_the_end),
 	};
 

@@ -1802,6 +1802,29 @@ static void list_many(struct fake_node *n)
 	}
 }
 
+static uint64_t set_ns; /* by hand */
+
+static uint64_t set_time(void)
+{
+	return set_ns;
+}
+
+static void time_passes(unsigned int ms)
+{
+	set_ns += ms * 1000000ull;
+	run_until(&loop, master->last_tick_ms == pool_now_ms());
+}
+
+/* But for time_passes. Ends in teardown. */
+static void time_stands_still(void)
+{
+	static const struct pool_clock clock = { set_time, set_time,
+						 no_randomness };
+
+	set_ns = now_ns();
+	pool_clock_set(&clock);
+}
+
 /* A mount shows what was there before the restart until its picture is complete:
  * without these names they would be gone meanwhile. */
 static void a_picture_has_all_that_the_last_inventory_lists(void **state)
@@ -1810,6 +1833,7 @@ static void a_picture_has_all_that_the_last_inventory_lists(void **state)
 	join_and_watch(&node[0]);
 	join(&node[1]);
 	run_until(&loop, status_of("nodes_alive") == 2);
+	time_stands_still();
 	restart_master();
 	join(&node[0]);
 	node[0].count_only = node[0].no_ack = true;
@@ -1823,6 +1847,37 @@ static void a_picture_has_all_that_the_last_inventory_lists(void **state)
 	fake_ack(&node[0]);
 	run_until(&loop, node[0].completes == 2);
 	assert_true(node[0].entries_complete >= MANY);
+}
+
+/* Who acknowledges it after that of the batch before would seem to acknowledge
+ * the end of the picture, which is sent meanwhile. */
+static void news_of_members_wait_for_the_ack_of_what_a_picture_brought(
+	void **state)
+{
+	unsigned int feeds;
+
+	(void)state;
+	join_and_watch(&node[0]);
+	join(&node[1]);
+	run_until(&loop, status_of("nodes_alive") == 2);
+	time_stands_still();
+	restart_master();
+	join(&node[0]);
+	node[0].no_ack = true;
+	fake_subscribe(&node[0], 0, 0);
+	run_until(&loop, node[0].begins == 2);
+	feeds = node[0].feeds;
+	join(&node[2]);
+	fake_subscribe(&node[2], 0, 0);
+	run_until(&loop, node[2].begins == 1 &&
+				 node[2].nodes[node[2].index].known);
+	assert_int_equal(feeds, node[0].feeds);
+	assert_false(node[0].nodes[node[2].index].known);
+	node[0].no_ack = false;
+	fake_ack(&node[0]);
+	run_until(&loop, node[0].nodes[node[2].index].known);
+	join(&node[1]);
+	run_until(&loop, node[0].completes == 2);
 }
 
 static void a_member_that_does_not_return_is_not_waited_for_for_ever(
@@ -1839,32 +1894,16 @@ static void a_member_that_does_not_return_is_not_waited_for_for_ever(
 	run_until(&loop, master_ready(master));
 }
 
-static uint64_t set_ns; /* by hand */
-
-static uint64_t set_time(void)
-{
-	return set_ns;
-}
-
-static void time_passes(unsigned int ms)
-{
-	set_ns += ms * 1000000ull;
-	run_until(&loop, master->last_tick_ms == pool_now_ms());
-}
-
 /* What nodes have sent meanwhile is still unread. */
 static void while_the_loop_stands_still_no_node_is_late(void **state)
 {
-	static const struct pool_clock clock = { set_time, set_time,
-						 no_randomness };
 	unsigned int i;
 
 	(void)state;
 	join(&node[0]);
 	join(&node[1]);
 	run_until(&loop, status_of("nodes_alive") == 2);
-	set_ns = now_ns();
-	pool_clock_set(&clock);
+	time_stands_still();
 	restart_master();
 	join(&node[0]);
 	time_passes(10 * HEARTBEAT_MS);
@@ -2405,6 +2444,7 @@ int main(void)
 		T(a_restarted_master_knows_what_the_nodes_and_its_file_know),
 		T(a_sync_waits_for_deletions_before_the_restart),
 		T(a_picture_has_all_that_the_last_inventory_lists),
+		T(news_of_members_wait_for_the_ack_of_what_a_picture_brought),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
 		T(while_the_loop_stands_still_no_node_is_late),
 		T(all_keys_are_known_again_in_time_that_grows_with_their_number),
