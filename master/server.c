@@ -96,7 +96,7 @@ static void set_ready(struct master *m, const char *why)
 }
 
 /* Has the loop stood still since the last tick? Then messages of live nodes are
- * still unread. */
+ * still unread, and are read in the next heartbeat's time. */
 static bool is_stalled(const struct master *m, uint64_t now_ms)
 {
 	return now_ms - m->last_tick_ms > m->heartbeat_ms;
@@ -212,16 +212,20 @@ static void on_tick(uv_timer_t *t)
 	if (!master_acting(m))
 		return;
 
-	if (stalled)
+	if (stalled) {
 		m->stalled_ms += now_ms - m->last_tick_ms;
+		m->stalled_at_ms = now_ms;
+	}
 	m->last_tick_ms = now_ms;
 	master_recover_tick(m, now_ms);
-	if (!stalled) { /* else do not declare anybody dead */
+	/* else do not declare anybody dead */
+	if (now_ms - m->stalled_at_ms > m->heartbeat_ms) {
 		check_members(m, now_ms);
 		check_unjoined(m, now_ms);
-		master_limits_check(m);
 		master_check_acks(m, now_ms);
 	}
+	if (!stalled)
+		master_limits_check(m);
 	beat_quiet_sessions(m, now_ms);
 	update_figures(m, now_ms);
 	master_check_ready(m);

@@ -1914,6 +1914,23 @@ static void while_the_loop_stands_still_no_node_is_late(void **state)
 	assert_true(master_ready(master));
 }
 
+/* Nor if it stands still again, for less long, before they are read. */
+static void after_the_loop_stood_still_nodes_have_a_heartbeats_time(
+	void **state)
+{
+	(void)state;
+	time_stands_still();
+	join(&node[0]);
+	run_until(&loop, status_of("nodes_alive") == 1);
+	node[0].silent = true;
+	time_passes(2 * MASTER_WHOLE_GRACE * MASTER_GRACE * HEARTBEAT_MS);
+	time_passes(HEARTBEAT_MS);
+	assert_non_null(node[0].conn);
+	assert_int_equal(1, status_of("nodes_alive"));
+	time_passes(HEARTBEAT_MS / 2);
+	run_until(&loop, node[0].closed);
+}
+
 static void an_inventory_of(struct fake_node *n, unsigned int from,
 			    unsigned int to)
 {
@@ -2447,6 +2464,7 @@ int main(void)
 		T(news_of_members_wait_for_the_ack_of_what_a_picture_brought),
 		T(a_member_that_does_not_return_is_not_waited_for_for_ever),
 		T(while_the_loop_stands_still_no_node_is_late),
+		T(after_the_loop_stood_still_nodes_have_a_heartbeats_time),
 		T(all_keys_are_known_again_in_time_that_grows_with_their_number),
 		T(rules_make_copies_on_other_stores),
 		T(a_clients_copy_stops_counting_once_a_store_has_one),
