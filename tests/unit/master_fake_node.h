@@ -393,7 +393,13 @@ static inline void run_ms(uv_loop_t *loop, uint64_t ms)
 
 static void fake_dial(struct fake_node *n, uv_loop_t *loop, uint16_t port)
 {
-	struct pool_conn_opts opts = { .ops = &fake_ops, .user = n };
+	/* The default counts from before a busy machine has let the loop turn:
+	 * who waits for the connection has a limit. */
+	struct pool_conn_opts opts = {
+		.ops = &fake_ops,
+		.user = n,
+		.connect_timeout_ms = 2 * UNIT_WAIT_S * 1000,
+	};
 	struct pool_hostport to = { .host = "127.0.0.1", .port = port };
 
 	n->loop = loop;
