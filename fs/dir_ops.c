@@ -3,7 +3,7 @@
  * keeps. It streams names in order of creation; its offsets stay valid while
  * names are added and removed: 1 follows ".", 2 follows "..", cookie + 2
  * follows a name. A directory does not know its handles, so that open handles
- * do not make its changes slower: each handle looks by itself whether its
+ * do not make its changes slower: each handle checks by itself whether its
  * directory still exists.
  *
  * Names that are not shown, such as a million that were just removed and that

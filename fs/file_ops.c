@@ -125,8 +125,8 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
  * written back the dirty pages of its mappings. Other handles save that round
  * trip (FOPEN_NOFLUSH): their last close is known from RELEASE. The kernel
  * queues RELEASE before close(2) returns (fuse_file_put in fs/fuse/file.c), so
- * it precedes any later request of the same thread; max_background (on_init)
- * is large enough that it is never held back.
+ * RELEASE precedes any later request of the same thread; max_background
+ * (on_init) is so large that a RELEASE is never held back.
  */
 void fs_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
@@ -169,15 +169,16 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 			pool_node_writer_flushed(fs->node, o);
 		}
 		pool_node_writer_closed(fs->node, o);
-		if (!pool_list_empty(&fs->waiting)) /* for it, perhaps */
+		if (!pool_list_empty(&fs->waiting)) /* some may wait for this
+						       close */
 			fs_waiting_run(fs);
 	}
 	fs_inode_forget(fs, i, 1);
 	node_object_unref(fs->node, o);
 }
 
-/* No-op: the bytes are in memory, and an fsync of a file promises no more. That
- * of its directory does (fs_fsyncdir). */
+/* No-op: the bytes are in memory, and an fsync of a file promises no more. An
+ * fsync of its directory does (fs_fsyncdir). */
 void fs_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	      struct fuse_file_info *fi)
 {

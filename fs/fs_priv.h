@@ -71,7 +71,8 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
 struct fs_inode {
 	struct pool_list lru;  /* file: in fs->backings while not open and
 				  backing != 0; directory: in fs->touched */
-	uint64_t nlookup; /* lookup count: the kernel's, and our own users' */
+	uint64_t nlookup; /* lookup count: the kernel's, and one for each
+			     pointer that is kept here */
 	uint64_t ino; /* st_ino */
 	struct node_entry *entry; /* borrows; NULL: unbound, or a directory */
 	union {
@@ -545,12 +546,12 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh);
  * (pool_node_writer_direct), there are no daemon-served writers at the same
  * time, and code that changes the file first calls the checks below.
  */
-/* A passthrough writer of o begins, through nodeid i; ends. Either a handle, or
- * a SETATTR of the size. */
+/* A passthrough writer of o (a handle, or a SETATTR of the size) begins to use
+ * nodeid i; ends. */
 void fs_direct_begin(struct fs *fs, struct node_object *o,
 		     const struct fs_inode *i);
 void fs_direct_end(struct fs *fs, struct node_object *o);
-/* Do the present writers of i->obj forbid to open one more through i? */
+/* Do the present writers of i->obj forbid another one through i? */
 bool fs_writers_clash(const struct fs_inode *i);
 /* May a passthrough write through another nodeid than i hold the lock of o's
  * file? i NULL: a write through any nodeid. */

@@ -15,7 +15,7 @@
 #define STATX_MNT_ID_UNIQUE 0x4000u
 #endif
 
-/* (A kernel that does not know STATX_MNT_ID_UNIQUE fills in the other.) */
+/* (A kernel without STATX_MNT_ID_UNIQUE fills in the id that may be reused.) */
 static int mount_of(int dir_fd, const char *path, int flags, uint64_t *ret_id)
 {
 	struct statx at;
@@ -46,7 +46,7 @@ int fs_guard_unmount(const char *path, uint64_t id, int flags)
 	err = mount_of(fd, "", AT_EMPTY_PATH, &now);
 	if (!err && now != id)
 		err = -ENOENT;
-	/* (glibc's does not allocate for a number) */
+	/* (glibc's snprintf does not allocate for a number) */
 	snprintf(root, sizeof(root), "/proc/self/fd/%d", fd);
 	if (!err && umount2(root, flags) < 0)
 		err = -errno;

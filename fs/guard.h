@@ -25,13 +25,13 @@ pid_t fs_guard_start(const char *mountpoint);
 void fs_guard_stop(pid_t pid);
 
 /* The topmost mount at path now: 0 or -errno (-ENOENT: path is not the root of
- * a mount). *ret_id names it: since Linux 6.8 it is never used again, before
- * that when the mount is gone, as the numbers of devices are. The filesystem is
- * asked nothing. Async-signal-safe. */
+ * a mount). *ret_id identifies the mount. Since Linux 6.8 an id is never
+ * reused; older kernels may reuse it once the mount is gone. Sends no request
+ * to the filesystem. Async-signal-safe. */
 int fs_guard_mount_now(const char *path, uint64_t *ret_id);
 /* umount2(2) of the mount with this id at path, never of another: 0 or -errno
- * (-ENOENT: it is not the topmost one there). Its root is open meanwhile.
- * Async-signal-safe. */
+ * (-ENOENT: it is not the topmost one there). Keeps the mount's root open
+ * meanwhile. Async-signal-safe. */
 int fs_guard_unmount(const char *path, uint64_t id, int flags);
 
 #endif

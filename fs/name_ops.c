@@ -21,7 +21,7 @@ static void reply_missing(fuse_req_t req, struct fs *fs,
 	fuse_reply_entry(req, &p);
 }
 
-/* e was found: by a thread that got ESTALE, perhaps. */
+/* A LOOKUP found e. Its thread may have got ESTALE before. */
 static void found_again(fuse_req_t req, struct fs *fs, struct node_entry *e)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);

@@ -8,15 +8,15 @@
  * never overtakes the invalidation that corrects it.
  *
  * Bound: an FSYNCDIR holds its directory's lock, and so blocks the thread, for
- * seconds. Any user may hold one for as long as he likes: by listing the
- * directory into memory whose pages do not come. So when the kernel does not
- * take an invalidation for NOTE_SLOW_MS, or the queue is full (NOTES_MAX), the
- * loop expires all dentries instead, by incrementing the kernel's epoch, which
- * takes no lock (cover). This empties the queue: invalidations of dentries are
- * not needed any more, the loop itself sends those of inodes, which take no
- * directory's lock either, and all marks count as reached. While the thread
- * stays blocked, the loop does the same in each turn before which something
- * was queued: one epoch a turn at most.
+ * seconds. Any user may hold one for as long as he likes, by listing the
+ * directory into memory whose pages are never supplied. So when the kernel does
+ * not take an invalidation for NOTE_SLOW_MS, or the queue is full (NOTES_MAX),
+ * the loop expires all dentries instead, by incrementing the kernel's epoch,
+ * which takes no lock (cover). This empties the queue: invalidations of
+ * dentries are not needed any more, the loop itself sends those of inodes,
+ * which take no directory's lock either, and all marks count as reached. While
+ * the thread stays blocked, the loop does the same in each turn before which
+ * something was queued: one epoch a turn at most.
  *
  * A kernel without epochs (before Linux 6.16) needs every notification: all
  * later ones wait for the one that is blocked, the queue grows beyond the
@@ -134,7 +134,8 @@ static void notes_free(struct note *n)
 
 /* ---- the thread ---- */
 
-/* Any thread: the loop may report a later one before the notifier's does. */
+/* Any thread. The loop may report a later mark before the notifier's thread
+ * reports this one. */
 static void report_mark(struct fs_notifier *nt, uint64_t mark)
 {
 	pthread_mutex_lock(&nt->lock);
@@ -255,9 +256,9 @@ static void drain_queue(struct fs *fs)
 }
 
 /*
- * Does without the thread: expires all dentries, if one is queued or being sent
- * that no epoch covers yet, or `also`; then empties the queue. False: the
- * kernel has no epochs, nothing was done.
+ * Replaces what the thread would do. Expires all dentries if `also`, or if an
+ * invalidation of a dentry is queued or being sent that no epoch covers yet;
+ * then empties the queue. False: the kernel has no epochs, nothing was done.
  */
 static bool cover(struct fs *fs, bool also)
 {
@@ -277,7 +278,7 @@ static bool cover(struct fs *fs, bool also)
 	return true;
 }
 
-/* Who holds the lock is not known; how it is held for long is. */
+/* Who holds the lock is not known, only what usually holds it for long. */
 static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
 {
 	const struct fs_inode *i = fs_inode_find(fs, dir);
@@ -296,8 +297,8 @@ static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
 			  "minute late (not from Linux 6.16 on)");
 }
 
-/* The kernel has not taken the invalidation that is being sent at two ticks in
- * a row: it is slow until it has. */
+/* An invalidation that is being sent at two ticks in a row is slow, until the
+ * kernel has taken it. */
 static void on_tick(uv_timer_t *t)
 {
 	struct fs *fs = ((struct fs_notifier *)t->data)->fs;

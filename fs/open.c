@@ -357,8 +357,8 @@ static void open_as_is(struct open_req *r)
 	open_free(r);
 }
 
-/* May o be written in passthrough mode? Others may write to it beside a SETATTR
- * that waits, if not. */
+/* May o be written in passthrough mode? If not, others may write to it while a
+ * SETATTR waits. */
 static bool may_be_direct(const struct fs *fs, const struct node_object *o)
 {
 	return fs->passthrough && node_object_has_writer(o) &&
@@ -434,15 +434,15 @@ static bool is_empty(const struct fs *fs, struct node_object *own)
 	       size == 0;
 }
 
-/* Is r a retry, and was o empty since the first OPEN came? It is then as if
- * that had emptied it: what is in it was written after. */
+/* Is r a retry, and was o empty at some time since the first OPEN came? Then r
+ * counts as having emptied it: its bytes were written later. */
 static bool emptied_since(const struct open_req *r, const struct node_object *o)
 {
 	return r->pin.since_ns &&
 	       node_object_emptied_since(o, r->pin.since_ns);
 }
 
-/* Has o something in it, and may its lock be held? It cannot be emptied. */
+/* Is o not empty, and may its lock be held? Then it cannot be emptied. */
 static bool is_locked(const struct fs *fs, struct node_object *o)
 {
 	return fs_write_locks(o, NULL) && !is_empty(fs, o);
@@ -484,9 +484,9 @@ static bool is_pending(const struct node_object *o)
 
 /*
  * 0: r may write to the name's own file, or set its size. -EAGAIN: it is being
- * sealed or published. -EROFS: its bytes stay with those who have it open: who
- * read it after it was sealed, or who perhaps hold its lock (fs_write_locks).
- * -ETXTBSY: fs_writers_clash.
+ * sealed or published. -EROFS: its bytes must stay for handles that read it
+ * since it was sealed, or that may hold its lock (fs_write_locks). -ETXTBSY:
+ * fs_writers_clash.
  */
 static int own_unseal(struct open_req *r, struct node_object *own)
 {
@@ -511,8 +511,8 @@ static int own_unseal(struct open_req *r, struct node_object *own)
 		       -ETXTBSY : 0;
 }
 
-/* The name gets another file, an empty one. False: it cannot, or the nodeid
- * could not show that; r is not answered. */
+/* Gives the name another file, an empty one. False: not possible, or the nodeid
+ * could not show that file; r is not answered. */
 static bool own_replace(struct open_req *r, const struct node_object *own,
 			int why)
 {

@@ -254,7 +254,7 @@ static void on_readable(uv_poll_t *p, int status, int events)
 	handle_all(p->data);
 }
 
-/* pool_busy_look_for's: polls the device before the loop sleeps. */
+/* Callback of pool_busy_look_for: polls the device before the loop sleeps. */
 static void poll_device(void *arg)
 {
 	handle_all(arg);
@@ -692,9 +692,9 @@ void fs_free(struct fs *fs)
 	fs->node = NULL; /* closed: node_object_unref takes NULL */
 	fs_inodes_fini(fs);
 	pool_slots_fini(&fs->handles);
-	/* libfuse unmounts by path as well while files are open in our mount;
-	 * if another mount is there, the session ends with the process. So it
-	 * does if the notifier may still use it. */
+	/* While files are open in our mount, libfuse also unmounts by path. If
+	 * that would remove another mount, or the notifier may still use the
+	 * session, the session is left to the end of the process. */
 	if (!fs->notifier_lost && !covered(fs)) {
 		fuse_session_unmount(fs->se);
 		fuse_session_destroy(fs->se);

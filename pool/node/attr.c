@@ -85,7 +85,8 @@ static int tell(struct pool_node *n, struct pool_entry *pe,
 
 	if (!e || !e->own)
 		return c->set ? node_op_setattr(n, pe, c) : 0;
-	/* Its own PUBLISH carries them, unless that is in flight. */
+	/* The file's own PUBLISH carries the attributes, unless it is in
+	 * flight. */
 	e->own->w->stale_blob = true;
 	if (e->own->state != NODE_PENDING)
 		return 0;

@@ -4,12 +4,13 @@
  * Every change gets a ticket from one counter; a publication gets it when
  * sealing starts, and stays in node->sealing or node->pending by ticket until
  * it is acked. A barrier is a ticket. It is taken in the next turn of the loop,
- * after the sealing of all that can be sealed: once for all barriers that began
- * in this turn, as any number of files may be closed but mapped. Phase 1 ends
- * when no change with a lower or equal ticket is left; phase 2 when the master
- * reports (SYNCED) that all mounts have received them. A cut connection takes
- * the barrier back to phase 1. A patient barrier times out only if nothing that
- * it waits for completes for the whole time.
+ * after all that can be sealed was sealed. That is done once for all barriers
+ * that began in one turn, because any number of files may be closed but still
+ * mapped. Phase 1 ends when no change with a lower or equal ticket is left;
+ * phase 2 when the master reports (SYNCED) that all mounts have received these
+ * changes. A cut connection takes the barrier back to phase 1. A patient
+ * barrier times out only if nothing that it waits for completes for the whole
+ * time.
  */
 #include "pool/node/node_priv.h"
 
@@ -52,8 +53,9 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 		b->phase = PHASE_SYNC;
 }
 
-/* Longer than a restart or a fail-over of the master takes. The kernel holds
- * the directory's lock meanwhile, so waiting longer is not worth it. */
+/* Has there been no master for longer than a restart or a fail-over takes?
+ * Waiting longer is not worth it: the kernel holds the directory's lock
+ * meanwhile. */
 static bool masterless(const struct pool_node *n, uint64_t now)
 {
 	return n->cut_off_ms && now - n->cut_off_ms >= n->opts.deadline_ms;
@@ -118,7 +120,7 @@ void node_barriers_begin(struct pool_node *n)
 	struct pool_list *it, *tmp;
 	struct node_barrier *b;
 
-	/* The last one is the youngest. */
+	/* The newest one is last: if it has begun its work, all have. */
 	if (pool_list_empty(&n->barriers) ||
 	    pool_list_entry(n->barriers.prev, struct node_barrier, link)
 			    ->phase != PHASE_BEGUN)

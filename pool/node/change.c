@@ -17,8 +17,8 @@ void node_change_set(struct node_attr *a, const struct node_change *c)
 		a->mtime_ns = c->attr.mtime_ns;
 }
 
-/* What does not fit beside what others have set is left out: the master will
- * say the same. */
+/* An attribute that does not fit beside those that others have set is left out,
+ * as the master will do. */
 static int set_each(struct pool_xattrs **x, const struct node_change *c)
 {
 	size_t cursor = 0, len;

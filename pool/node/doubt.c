@@ -1,15 +1,15 @@
 /*
- * Local copies that may be damaged. What is here is checked when it comes and
- * when a start finds it, but not at each read; a reader elsewhere checks what
- * it gets. If that does not match it goes to another holder, and tells this one
- * (DOUBT), which believes nothing but its own checksum:
+ * Local copies that may be damaged. A copy is checked when it arrives and when
+ * a start finds it, but not at each read; a reader on another node checks what
+ * it receives. After a mismatch the reader asks another holder and notifies
+ * this one (DOUBT), which trusts only its own checksum:
  *
  *   DOUBT --> waiting --tick, one at a time--> check (node/want.c) --> whole
- *                                                  \--> quarantined, HELD
- *                                                       -EBADMSG: no more
+ *                                                            \--> quarantined
  *
- * after which the master has it copied anew. The same happens if a peer asks
- * for an object whose file is missing or has a wrong size.
+ * A damaged copy is reported to the master (HELD, -EBADMSG), which orders a new
+ * one. The same happens if a peer asks for an object whose file is missing or
+ * has a wrong size.
  */
 #include "pool/node/node_priv.h"
 

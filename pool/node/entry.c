@@ -1,6 +1,6 @@
 /*
  * Names: entries of the mirror's tree, what they show, and the rules in force
- * for them. The lowest file of the node: no object's life is decided here.
+ * for them. The lowest file of the node: it changes no object's state.
  */
 #include "pool/node/node_priv.h"
 

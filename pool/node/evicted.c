@@ -1,6 +1,6 @@
 /*
- * The counted copies evicted here last: names and generations of
- * NODE_EVICTED_MAX, in a ring. Numbered from 0 in each process, so that a
+ * Names and generations of the last NODE_EVICTED_MAX counted copies that were
+ * evicted here, in a ring. They are numbered from 0 in each process, so that a
  * caller that polls notices what it missed. The last NODE_EVICTED_TOLD evicted
  * without a master are sent at each join (session.c).
  */

@@ -8,12 +8,11 @@
  *
  * The master's acks and orders (REPLICATE) may be ahead of its feed, which
  * waits until other nodes' changes are durable. A version that an ack or order
- * names after the picture began exists, though it may be missing from the
- * picture and follow it (`ahead`): the sweep spares it. A version named before
- * the picture began is in the picture if it still exists, so the sweep may take
- * it. With the first picture of a session the master also sends what was
- * deleted since the session began, so the sweep spares all versions named since
- * then.
+ * names after the picture began (`ahead`) exists, although the feed may bring
+ * it only after the picture: the sweep spares it. A version named before the
+ * picture began is in the picture if it still exists, so the sweep may take it.
+ * With the first picture of a session the master also sends what was deleted
+ * since the session began, so the sweep spares all versions named since then.
  */
 #include "pool/node/node_priv.h"
 #include "pool/model/root.h"
@@ -93,7 +92,8 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 }
 
 /* Attributes of the root that nobody has set stay as this mount has them. (An
- * older master does not say which were set: it has a time only if one was.) */
+ * older master does not say which were set: it sends a time only if one was.)
+ */
 static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct node_dirent *d = pool_node_root(n);
@@ -144,9 +144,9 @@ static void unpublish(struct pool_node *n, struct node_entry *e, uint64_t gen)
 	node_entry_tidy(n, e);
 }
 
-/* Is the copy of no use once the name's generation is gen? A new master's
- * picture may have an older version than the one here, if the newer one left
- * with its holders. The master knows of a counted copy, and decides on it. */
+/* Is o useless once the name's generation is gen? A new master's picture may
+ * have an older version than o, if all holders of the newer one have left. A
+ * counted copy stays: the master knows of it, and decides. */
 static bool is_outdated(const struct node_object *o, uint64_t gen)
 {
 	return o->gen < gen || (o->gen > gen && !o->counted);
@@ -294,10 +294,10 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 	return err ? NULL : e;
 }
 
-/* An unpublished file of this node has a name that is a directory in the pool:
- * it is lost, as the next fsync of its directory reports. What was unlinked
- * here and is not published need not be hidden any more. False: there is no
- * such file. */
+/* Where this node has an unpublished file, the pool has a directory: the file
+ * is lost, and the next fsync of its directory reports that. A name that is
+ * only hidden (unlinked here, not published) is forgotten. False: there is
+ * neither. */
 static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
 {
 	const char *path = (const char *)m->path.data;
@@ -359,8 +359,8 @@ static int apply_entry(struct pool_node *n, const Kvpool__Meta *m)
 		err = node_tree_make(n, (const char *)m->path.data,
 				     m->path.len, m->is_dir, on_add, &added,
 				     &pe);
-	/* A name here is of the other kind, and on its way out: the whole
-	 * picture is fetched again when it may have gone. */
+	/* A name here is of the other kind, and is being removed: the whole
+	 * picture is requested again when it may be gone. */
 	if (err == -ENOTDIR || err == -EISDIR)
 		n->feed_skipped = true;
 	if (err) {
@@ -497,7 +497,7 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f)
 
 /* ---- the master's orders ---- */
 
-/* There are enough other copies: it becomes a cached copy. A restart must not
+/* There are enough other copies: o becomes a cached copy. A restart must not
  * find it, as its deletion would not be reported to us. */
 static void make_cache(struct pool_node *n, struct node_object *o)
 {
@@ -512,8 +512,8 @@ static void make_cache(struct pool_node *n, struct node_object *o)
 	(void)pool_store_detach(n->store, o->id);
 }
 
-/* The DROP crossed our HELD: the master decided it about an earlier copy, and
- * counts this one. */
+/* The DROP crossed our HELD: it is about an earlier copy, and the master counts
+ * this one. */
 static bool crossed(const struct pool_node *n, const struct node_object *o,
 		    const Kvpool__Drop__Item *it)
 {

@@ -108,7 +108,7 @@ void node_fetch_discard_file(struct node_fetch *f);
 /* ---- fetch_room.c ---- */
 
 /* Asks one holder on this host for a descriptor, then for bytes. false: there
- * is none. */
+ * is no such holder. */
 bool node_fetch_try_borrow(struct node_fetch *f);
 /* Claims space, makes a file, transfers. */
 void node_fetch_bytes(struct node_fetch *f);
@@ -130,8 +130,8 @@ void node_fetch_move(struct node_fetch *f);
 /* One piece from the next holder. 0; or -errno, and cb never runs. */
 int node_fetch_piece_start(struct node_fetch *f, struct fetch_piece *p,
 		      uint64_t offset, uint64_t length, pool_fetch_cb cb);
-/* The time that a transfer of len bytes may take. Less than until f's deadline
- * if there is time for another holder after it. */
+/* The time that a transfer of len bytes may take. Shorter than the time until
+ * f's deadline if that leaves time for another holder. */
 unsigned int node_fetch_remaining_ms(const struct node_fetch *f, uint64_t len);
 /* late: the last check was long ago, so stalls may be this node's own. */
 void node_fetch_check_stalls(struct node_fetch *f, uint64_t now, bool late);

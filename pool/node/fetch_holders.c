@@ -79,7 +79,7 @@ void node_fetch_take_holders(struct node_fetch *f)
 		f->stale = f->stale || f->holders[i] == f->n->index;
 	}
 	/* Spreads readers of one object over its holders by node index, and one
-	 * reader's objects by their sum. */
+	 * reader's objects by checksum. */
 	f->first = 0;
 	if (f->nholders > 1)
 		f->first = (uint8_t)((f->n->index + f->sum.low64 % 251) %

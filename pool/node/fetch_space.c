@@ -1,4 +1,4 @@
-/* What fetches under way take of the store: claims, and the pages they became.
+/* Bytes of the store that fetches in flight use: claimed, or allocated by now.
  */
 #include "pool/node/fetch.h"
 
@@ -19,9 +19,10 @@ uint64_t node_fetch_cache(struct pool_node *n)
 	return sum;
 }
 
-/* How much of f's claim has turned into pages since the last look. (Where those
- * are not counted it stays claimed until it is here. What comes in one frame is
- * written and kept in the same turn.) */
+/* Bytes of f's claim for which pages were allocated since the last call. (With
+ * opts.puts_whole pages are not counted: all stays claimed until the fetch
+ * ends. An object that fits in one frame is written and kept in the same turn.)
+ */
 static uint64_t settle(struct node_fetch *f)
 {
 	uint64_t have, more;

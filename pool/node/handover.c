@@ -2,12 +2,12 @@
  * A node handed over to another process, and taken over: see
  * pool/conn/handover.h.
  *
- * Names are handed over whole, also what the feed says of them, so that the
- * feed goes on where it was and no name is missing for a moment. Local files
- * stay where they are, named by their ids, private ones, too. What is not
- * handed over: transfers under way (asked for again), descriptors borrowed from
- * peers (the node forgets that copy, but whoever has it open keeps it), files
- * made ready, the order of eviction, heat.
+ * Names are handed over with all that the feed said of them, so that the feed
+ * continues where it was and no name is missing for a moment. Local files stay
+ * in the store; their ids are handed over, those of unpublished files, too. Not
+ * handed over: transfers in flight (requested again), descriptors borrowed from
+ * peers (the node forgets that copy; open handles keep it), ready files, the
+ * order of eviction, heat.
  */
 #include "pool/node/node_priv.h"
 
@@ -98,7 +98,7 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 	m.client = n->opts.store_size == 0;
 	m.epoch = n->epoch;
 	m.index = n->index;
-	/* Half a picture is none, nor is half a sweep. */
+	/* A picture or sweep that is not complete must begin anew. */
 	whole = !n->in_picture && !node_feed_sweeping(n);
 	m.feed_epoch = whole ? n->feed_epoch : 0;
 	m.feed_seq = whole ? n->feed_seq : 0;
@@ -118,7 +118,7 @@ out:
 	free(list);
 }
 
-/* In one piece, which begins with the list. */
+/* One allocation, which begins with the list. */
 static void put_before(const struct node_before *b, Kvpool__HandoverWriter *m)
 {
 	struct node_before_pb *pb = b ? malloc(sizeof(*pb)) : NULL;
@@ -172,7 +172,8 @@ void node_writer_msg_free(Kvpool__HandoverWriter *m)
 {
 	if (!m)
 		return;
-	free(m->attr->xattrs); /* the list: what is in it is the writer's */
+	free(m->attr->xattrs); /* only the list: its elements are the
+				  writer's */
 	free(m->before);
 	free(m->attr);
 	free(m);
@@ -379,7 +380,7 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	return 0;
 }
 
-/* The other process has the file, so has this one: it must not be swept. */
+/* The other process has this file, so the sweep must not remove it. */
 static int keep_file(struct pool_node *n, uint64_t id)
 {
 	uint64_t *ids;
@@ -509,7 +510,8 @@ static int get_name(struct pool_node *n, const Kvpool__HandoverName *m)
 				     NULL, &pe);
 	if (err)
 		return err;
-	/* Before anything is added below: names are found by it. */
+	/* Before anything is added to the directory, which is ordered by
+	 * cookie. */
 	if (pe->parent) {
 		if (pe->cookie != next)
 			return -EBADMSG; /* twice, or before its directory */
@@ -588,10 +590,11 @@ int node_take_over(struct pool_node *n, struct pool_handover *h)
 	return 0;
 }
 
-/* What has no name any more, by its store id: several handles may have it. */
+/* A file without a name, by its store id: several handles may have it open. */
 struct orphan {
 	struct pool_hash_node node;
-	struct node_object *o; /* borrows: what has it open keeps it */
+	struct node_object *o; /* borrows: the handles that have it open hold
+				  refs */
 	bool whole;	       /* all writable handles are counted */
 };
 

@@ -56,8 +56,8 @@ static void tell(struct pool_node *n, const struct node_object *o, bool cold)
 	(void)node_link_send(n, POOL_MSG_HEARTBEAT, 0, &msg.base);
 }
 
-/* Reuses the least recently used record; not that of an extra copy, whose end
- * the master expects to be told. */
+/* Reuses the least recently used record; not that of an extra copy, as the
+ * master must be notified of its end. */
 static bool make_room(struct pool_node *n)
 {
 	struct node_heat *h;

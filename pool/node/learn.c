@@ -1,6 +1,6 @@
 /*
- * Predicts file sizes, to reserve pages before files are written. And knows
- * temporary names, which only a rename publishes.
+ * Predicts file sizes, to reserve pages before files are written. Also
+ * recognizes temporary names, which only a rename publishes.
  */
 #include "pool/node/node_priv.h"
 

@@ -50,7 +50,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	d = node_dir(e);
 	d->attr = *attr;
 	d->mtime_ns = d->ctime_ns = 0;
-	/* Of one that is being removed. */
+	/* Left by a directory of this name that is being removed. */
 	node_names_begin(n);
 	pool_xattrs_free(d->xattrs);
 	d->xattrs = NULL;
@@ -119,9 +119,9 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
 }
 
 /*
- * An unpublished file that would have replaced a version that this node knew.
- * That version may have been evicted, and come back with a node that is away:
- * it is deleted as if this file had been published first.
+ * The unpublished file would have replaced a version that this node knew. That
+ * version may have been evicted, and return with a node that is away. So it is
+ * deleted, as if this file had been published first.
  */
 static int remove_unheard(struct pool_node *n, struct node_entry *e)
 {
@@ -297,8 +297,8 @@ static int move_dir(struct pool_node *n, struct node_dirent *from,
 	return 0; /* the caller rebinds its inode, then removes `from` */
 }
 
-/* A scratch file is never published, others are: rename cannot change that, so
- * mv(1) copies. */
+/* Would the rename turn a scratch file, which is never published, into one that
+ * is, or the reverse? That is refused: mv(1) then copies. */
 static bool scratch_differs(struct pool_node *n, const struct node_entry *e,
 			    struct node_dirent *dir)
 {

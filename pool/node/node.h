@@ -3,9 +3,8 @@
  * pool's namespace (the mirror), which its mount shows. The files of pool/node/
  * are listed in node_priv.h.
  *
- * THREADS. Everything here belongs to the loop thread. Work is handed to
- * libuv's workers inside a module, and its callback runs on the loop again. Two
- * exceptions:
+ * THREADS. Everything here belongs to the loop thread. A module may hand work
+ * to libuv's workers; its callback runs on the loop again. Two exceptions:
  *
  * While other threads hold pool_node_opts.names for reading, they may call
  *   pool_node_tree with pool_tree_find and pool_tree_find_many, pool_node_root,
@@ -24,8 +23,8 @@
  * and that its descriptor was given away (`given`). Several threads may do so
  * at once: these two fields are accessed atomically everywhere.
  *
- * The structs of names and local files are in node_priv.h. Other folders read
- * and change them by the functions below.
+ * The structs of names and local files are in node_priv.h. Other layers use
+ * them only through the functions below.
  *
  * A NAME (struct node_entry) can have, at the same time:
  *   - a published state (gen != 0), as the master's feed describes it;
@@ -90,7 +89,7 @@ struct node_attr {
 	uint64_t gen; /* Meta.attr_gen */
 } __attribute__((packed, aligned(4)));
 
-/* Of a local file, as above. */
+/* States of a local file, as drawn above. */
 enum node_state {
 	NODE_WRITING,
 	NODE_SEALING,
@@ -102,16 +101,16 @@ enum node_state {
 
 /* A descriptor of an object's file that is kept for the next use (fds.c). */
 struct node_fd {
-	struct pool_list link; /* in node->fds; self-linked if `fd` is -1, or
-				  stays open because its file cannot be
+	struct pool_list link; /* in node->fds. Self-linked if `fd` is -1, or if
+				  it must stay open because its file cannot be
 				  opened again */
 	int fd;		       /* owns; -1: none */
 	const char *map;       /* owns, or NULL: the first map_len bytes */
 	size_t map_len;	       /* 0: not to be mapped */
 };
 
-/* Callbacks into the mount, on the loop. object_gone may run inside a call of
- * the mount's (a claim that evicts); the others never do. */
+/* Callbacks into the mount, on the loop. object_gone may run inside a call that
+ * the mount makes (a claim that evicts); the others never do. */
 struct pool_node_ops {
 	/* The name has other content, or none: unbind its inode
 	 * (pool_node_set_inode NULL) and invalidate the dentry. */
@@ -142,7 +141,7 @@ struct pool_node_opts {
 	 * pool_node_master_found. */
 	struct pool_hostports masters;
 	struct pool_hostport listen;
-	const char *advertise; /* "host:port"; NULL: listen's, port as bound */
+	const char *advertise; /* "host:port"; NULL: `listen` as bound */
 	const char *unix_path; /* peers' Unix socket; NULL: none */
 	const char *name;      /* shown to operators */
 	const char *store_dir;
@@ -213,8 +212,8 @@ uint64_t node_named_id(const struct node_object *o);
 /* The local file of e with this id. NULL: there is none, or id is 0. */
 struct node_object *pool_node_file_of_id(const struct node_entry *e,
 					 uint64_t id);
-/* Of an orphan: the id of its file in the store, 0: it has none there; and an
- * open descriptor of it, borrowed, -1: none. */
+/* Of an orphan: the id of its file in the store (0: it has none there), and an
+ * open descriptor, borrowed (-1: none). */
 uint64_t node_orphan_id(const struct node_object *o);
 int node_orphan_fd(const struct node_object *o);
 /*
@@ -275,16 +274,16 @@ struct node_dirent *pool_node_root(struct pool_node *n);
  */
 void pool_node_caller(struct pool_node *n, uint32_t uid);
 
-/* A name as a file, as a directory; NULL if it is the other, or NULL. And back:
- * the entry of a file, the tree's part of a directory. */
+/* The file or the directory that e is; NULL if e is NULL or of the other kind.
+ * The next two convert back. */
 struct node_entry *node_file(struct pool_entry *e);
 struct node_dirent *node_dir(struct pool_entry *e);
 struct pool_entry *node_file_entry(const struct node_entry *e);
 struct pool_dir *node_dir_tree(const struct node_dirent *d);
 /* NULL: e is the root. */
 struct node_dirent *pool_node_parent(const struct pool_entry *e);
-/* The mount's inode of a file or directory, which the node keeps (it is removed
- * only without one) and does not use. NULL: none. */
+/* The mount's inode of a file or directory, or NULL. The node only stores the
+ * pointer, and does not remove an entry that has one. */
 void *pool_node_inode(const struct pool_entry *e);
 void pool_node_set_inode(struct pool_entry *e, void *inode);
 
@@ -303,8 +302,8 @@ struct node_version {
 	const struct node_attr *attr; /* borrowed */
 };
 struct node_version pool_node_version(const struct node_entry *e);
-/* The size in bytes that the name shows, which must be a file; while that is
- * being written, what the store says now. 0 or -errno. */
+/* The size in bytes that the name, a file, shows. While the file is being
+ * written: its size in the store now. 0 or -errno. */
 int pool_node_shown_size(const struct pool_node *n,
 			 const struct pool_entry *e, uint64_t *ret_size);
 /*
@@ -422,12 +421,12 @@ void pool_node_writer_opened(struct pool_node *n, struct node_object *o);
 void pool_node_writer_closed(struct pool_node *n, struct node_object *o);
 /* Returns the -errno of a write that failed (pool_node_poison), or 0. */
 int pool_node_writer_flushed(struct pool_node *n, struct node_object *o);
-/* The handles of the mount that write to o in passthrough mode, and their
- * nodeid (NULL without any). */
+/* Sets how many handles of the mount write to o in passthrough mode, and their
+ * nodeid (NULL if none). */
 void pool_node_writer_direct(struct pool_node *n, struct node_object *o,
 			     const void *direct, uint32_t ndirect);
-/* One of the handles that write to it daemon-served was opened, or was closed
- * (no-op without a writer part). */
+/* A daemon-served handle that can write to o was opened or closed. No-op
+ * without a writer part. */
 void pool_node_writer_served(struct pool_node *n, struct node_object *o,
 			     bool opened);
 /* The mount has written to o, so o does not count as abandoned. */
@@ -457,14 +456,14 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
 int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 			   uint64_t offset, uint64_t len, node_done_cb cb,
 			   void *arg);
-/* o was truncated: sets its mtime to wall_ns. _emptied: o has 0 bytes now, and
- * its name shows it. */
+/* o was truncated: sets its mtime to wall_ns. _emptied: o, which its name
+ * shows, has 0 bytes now. */
 void pool_node_modified(struct pool_node *n, struct node_object *o,
 			uint64_t wall_ns);
 void pool_node_emptied(struct pool_node *n, struct node_object *o,
 		       uint64_t wall_ns);
-/* Its size and 512-byte blocks now. While it is written, also updates the
- * mtime. */
+/* The object's size and 512-byte blocks now. While it is being written, also
+ * updates its mtime. */
 int pool_node_object_size(struct pool_node *n, struct node_object *o,
 			  uint64_t *ret_size, uint64_t *ret_blocks);
 /*
@@ -482,9 +481,9 @@ int pool_node_allocate_start(struct pool_node *n, struct node_object *o,
 /* ---- space ---- */
 
 /*
- * A claim on free bytes of the store. 1: granted. 0: cb runs once, with 0 or
- * with -ENOSPC after timeout_ms (0: five times deadline_ms). -ENOSPC: nothing
- * can be evicted for it. Granted bytes stay set aside until
+ * A claim on free bytes of the store. The start returns 1: granted. 0: cb runs
+ * once, with 0 or with -ENOSPC after timeout_ms (0: five times deadline_ms).
+ * -ENOSPC: nothing can be evicted for it. Granted bytes stay set aside until
  * pool_node_claim_end(bytes), which says that they are allocated, or not
  * needed.
  */
@@ -519,7 +518,7 @@ void pool_node_statvfs(struct pool_node *n, struct statvfs *st);
 
 /*
  * Makes e's published object local and verified.
- *   1        it is: *ret_obj, a ref for the caller
+ *   1        it is already: *ret_obj, a ref for the caller
  *   0        it is being fetched: cb runs once, possibly before this returns,
  *            with a ref for the callee, or with -ENOENT (deleted, or no holder
  *            delivered it before the deadline) or -ESTALE (another version was
@@ -554,9 +553,9 @@ struct pool_peer_addr;
 int pool_node_read_from(struct pool_node *n, const struct node_entry *e,
 			bool lent, struct pool_peer_addr *ret_from);
 /*
- * After a look-up hit, as a read usually follows: a local copy is evicted last
- * of its class for NODE_LEASE_MS; an object without one is prefetched if bounds
- * allow.
+ * Call it after a look-up hit, because a read usually follows. A local copy is
+ * evicted last of its class for NODE_LEASE_MS; without one, the object is
+ * prefetched if bounds allow.
  */
 void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
 /*
@@ -565,12 +564,12 @@ void pool_node_prefetch(struct pool_node *n, struct node_entry *e);
  * master.
  */
 void pool_node_doubt(struct pool_node *n, struct node_object *o);
-/* It was opened: updates the eviction order and the counters of hits. No-op
- * unless it is HELD. */
+/* o was opened: updates the eviction order and the counters of hits. No-op
+ * unless o is HELD. */
 void pool_node_used(struct pool_node *n, struct node_object *o);
 
-/* The last unref frees it, and removes its file if that `remains` (n NULL: the
- * node is closed). */
+/* The last unref frees it, and removes its file if o->remains (n NULL: the node
+ * is closed). */
 struct node_object *node_object_ref(struct node_object *o);
 void node_object_unref(struct pool_node *n, struct node_object *o);
 /* A descriptor of the object's file (flags as open(2)), or -errno. */
@@ -610,17 +609,17 @@ uint64_t node_object_final_size(const struct node_object *o);
 /* The mount's inode that shows it, as pool_node_inode. */
 void *node_object_inode(const struct node_object *o);
 void node_object_set_inode(struct node_object *o, void *inode);
-/* Adds `users` to the object's number of users; subtracts one; is the number
- * > 0? While it is, the file stays, even if the object is DROPPED, and can be
- * opened. */
+/* Adds `users` to the object's number of users; subtracts one; is the number >
+ * 0? While the object has users, its file stays and can be opened, even if the
+ * object is DROPPED. */
 void node_object_use(struct node_object *o, uint32_t users);
 void node_object_unuse(struct node_object *o);
 bool node_object_in_use(const struct node_object *o);
 
 /*
- * Its writer part. It has one until it is published (on a client: until a store
- * has it); and after it was unlinked or replaced, as long as handles that can
- * write have it open (node_object_unlinked). Without one: false, 0.
+ * Does o have a writer part? Yes until it is published (on a client: until a
+ * store has it), and while an unlinked or replaced file is open for writing
+ * (node_object_unlinked). Without one the functions below return false or 0.
  */
 bool node_object_has_writer(const struct node_object *o);
 bool node_object_unlinked(const struct node_object *o);
@@ -659,8 +658,8 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
  * for completes. Call it only where the kernel holds no lock while b waits
  * (kvpool_sync). */
 void pool_node_barrier_patient(struct node_barrier *b);
-/* The kernel has received everything that was notified before this mark
- * (ops.tell). */
+/* The kernel has received every notification made before this mark (ops.tell).
+ */
 void pool_node_told(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
 /* Returns dir's `lost`, and resets it to 0: it is reported once. */

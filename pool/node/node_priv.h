@@ -38,18 +38,20 @@
 #define NODE_UNOPENED_MS 10000	/* drop a file made for a writer that did not
 				   open it for so long */
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
-#define NODE_ASK_MS 250		/* ask for the same eviction again */
-#define NODE_REFUSED_MS 1000	/* and so long after a refusal */
-#define NODE_LEASE_MS 5000	/* an open is expected after a look-up hit */
+#define NODE_ASK_MS 250		/* until the same eviction is requested again */
+#define NODE_REFUSED_MS 1000	/* the same after a refusal */
+#define NODE_LEASE_MS 5000	/* for so long after a look-up hit an open is
+				   expected */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
-#define NODE_AWAY_MS 1000	/* and for a holder that has just gone */
+#define NODE_AWAY_MS 1000	/* or for a holder that has just left */
 #define NODE_HEATS_MAX 4096	/* objects whose heat is known */
 #define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
-#define NODE_DOUBT_S 10		/* the same one not more often than that */
+#define NODE_DOUBT_S 10		/* seconds between two checks of the same
+				   copy */
 #define NODE_PIECE (4u << 20)	/* bytes in one of several parallel transfers */
 #define NODE_PIECES_MAX 8	/* parallel transfers of one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
-#define NODE_SHY_MS 2000	/* and prefer others to that one for so long */
+#define NODE_SHY_MS 2000	/* then prefer other holders for so long */
 #define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
 
 /* ---- names and local files ---- */
@@ -66,8 +68,8 @@ struct node_entry {
 	uint8_t nholders;	    /* in `holders` */
 	uint8_t seen;		    /* mark of the last picture that had it */
 	uint8_t replicas;	    /* number of holders, as the feed says */
-	/* An ack or an order named it before the feed did: node->stage of then.
-	 * 0: the feed has named it. */
+	/* node->stage when an ack or an order named it before the feed did; 0:
+	 * the feed has named it */
 	uint8_t ahead;
 	/* Generations <= this are hidden (unlinked here). Values >=
 	 * NODE_HIDES_ANY hide all generations, and count the UNLINKs of any
@@ -108,7 +110,7 @@ struct node_dirent {
 	 * this mount below it has gone or is published */
 	bool leaving;
 	/* the last pass of node_publish_sealed (node->pass) that found a file
-	 * of this directory still being sealed: later ones wait for it */
+	 * of this directory still being sealed: its later files wait */
 	uint32_t pass;
 	bool counted;	/* in pool_node.quota, in the account of `payer` */
 	uint8_t removing; /* RMDIRs in flight: it counts as gone */
@@ -205,9 +207,8 @@ struct node_writer {
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
 	uint64_t base_gen;   /* published generation it replaces */
-	uint64_t base_of;    /* generation whose content `base` is; `base` is
-				that of base_gen only if the two are equal: use
-				node_base */
+	uint64_t base_of;    /* generation whose content is in `base`; it may
+				differ from base_gen: use node_base */
 	struct node_content base;
 	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
 	struct node_before *before; /* owns, or NULL: earlier versions that this
@@ -255,7 +256,8 @@ struct node_writer {
 	XXH128_hash_t sum;
 	/* its PUBLISH until it is acked, or NULL; borrows */
 	struct node_op *op;
-	uint32_t by; /* 1 + uid of who renamed it; 0: nobody, or not known */
+	uint32_t by; /* 1 + uid of the user who renamed it; 0: not renamed, or
+			not known */
 };
 
 /* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the
@@ -359,7 +361,7 @@ struct node_link {
 
 /* HELD items of this turn (outbox.c). */
 struct node_helds {
-	/* owns; a path behind each */
+	/* owns; each is followed by its path */
 	Kvpool__Held__Item *items[NODE_HELDS_MAX];
 	size_t n, bytes;
 };
@@ -418,7 +420,7 @@ struct pool_node {
 	size_t nops; /* in both */
 	struct pool_hash changes; /* the SETATTRs in both, by path */
 	struct pool_quota changers; /* its `dirs` counts, by user, the changes
-				       in both that are no publications */
+				       in both other than publications */
 	uint32_t caller; /* of pool_node_caller */
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
@@ -555,11 +557,11 @@ void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
 /* e has no published state any more. */
 void node_unpublish(struct pool_node *n, struct node_entry *e);
 void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone);
-/* Charges e (a directory, and xattrs) to its owner's quota. Call it after each
- * change of what e shows, of its owner or its xattrs; a call too many does no
- * harm. */
+/* Charges e (if a directory) and its xattrs to its owner's quota. Call it after
+ * each change of what e shows, of its owner or its xattrs; an extra call does
+ * no harm. */
 void node_account(struct pool_node *n, struct pool_entry *e);
-/* May uid have this many more directories, and xattrs in the place of `old`? 0,
+/* May uid have this many more directories, and `xattrs` instead of `old`? 0,
  * -EDQUOT, -ENOSPC. */
 int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
 	       const struct pool_xattrs *old, const struct pool_xattrs *xattrs);
@@ -576,8 +578,8 @@ void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
 /* Is nothing visible below? Hidden names are being removed by the master. */
 bool node_dir_empty(struct node_dirent *dir);
 /* The master does not have d any more: removes d, unless something below is
- * visible. If hidden names or unpublished files of this mount are left in it,
- * it goes with the last of these. */
+ * visible. If hidden names or unpublished files of this mount are left in it, d
+ * is removed with the last of these. */
 void node_dir_remove(struct pool_node *n, struct node_dirent *d);
 
 /* ---- member.c: the pool's members ---- */
@@ -771,7 +773,7 @@ bool node_guarded(const struct pool_node *n, const struct node_object *o);
 /* An empty writer part for o; the caller sets o->w. NULL: ENOMEM. */
 struct node_writer *node_writer_new(struct node_object *o);
 void node_writer_close_fd(struct pool_node *n, struct node_writer *w);
-/* It is DROPPED: does its file stay until the last handle is closed? */
+/* o is DROPPED: does its file stay until the last handle is closed? */
 bool node_object_remains(struct pool_node *n, struct node_object *o);
 /* The descriptor is the caller's; -1: there is none. */
 int node_fd_take(struct pool_node *n, struct node_fd *f);
@@ -857,9 +859,9 @@ void node_ops_free(struct pool_node *n);
 /* May it be published once its last writer is gone? */
 bool node_publishable(const struct node_object *o);
 /*
- * Might node_try_seal with `force` seal it now? Not with handles that are
- * daemon-served, or in passthrough mode: the kernel may be about to open the
- * file for one. With others (pins of the mount) only a lease can prove that
+ * Might node_try_seal with `force` seal it now? Not while it has daemon-served
+ * or passthrough handles, because the kernel may be about to open the file for
+ * one. With other handles (pins of the mount), only a lease can prove that
  * nobody writes.
  */
 bool node_is_candidate(const struct node_object *o);
@@ -932,12 +934,13 @@ bool node_outgrew(struct pool_node *n, struct node_object *o);
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
 /* Tries to seal each candidate once, although handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
-/* Is a file closed that the kernel, or a mapping, still refers to? */
+/* Is there a closed file that the kernel, or a mapping, still refers to? */
 bool node_seals_due(const struct pool_node *n);
 void node_seal_small(struct pool_node *n);
 void node_soon(uv_timer_t *h);
 void node_writers_tick(struct pool_node *n, uint64_t now);
-/* Queues what is sealed: within a directory in the order of closing. */
+/* Queues the PUBLISH of each sealed file: within a directory in the order in
+ * which they were closed. */
 void node_publish_sealed(struct pool_node *n);
 /* Queues o (PENDING) as the latest change; without memory, at a later tick. */
 void node_publish(struct pool_node *n, struct node_object *o);
@@ -947,8 +950,8 @@ void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 /* A client's object has reached a store. named: the master still counts the
  * client's copy. */
 void node_client_stored(struct pool_node *n, struct node_object *o, bool named);
-/* A client's: does a store have this very file? Then its pages are freed only
- * when both have dropped it. */
+/* Has a store linked this file of a client? Then its pages are freed only when
+ * both have dropped it. */
 bool node_client_linked(const struct pool_node *n, const struct node_object *o);
 
 /* ---- write.c: creation ---- */

@@ -105,9 +105,10 @@ void node_object_unref(struct pool_node *n, struct node_object *o)
 bool node_object_remains(struct pool_node *n, struct node_object *o)
 {
 	o->remains = o->users > 0 || (o->w && o->w->opens > 0);
-	/* Without metadata, a start after a crash removes it. (Another store's
-	 * file has metadata there.) One that is being written has none; and
-	 * to change it would wait for a write that is in progress. */
+	/* Detached from its metadata, so that a start after a crash removes it.
+	 * Not if a store has linked it and needs the metadata. A file that is
+	 * being written has none, and the call would wait for a write in
+	 * progress. */
 	if (o->remains && !(o->w && o->w->opens > 0) &&
 	    !pool_store_linked(n->store, o->id))
 		(void)pool_store_detach(n->store, o->id);
@@ -143,7 +144,7 @@ static void forget_file(struct pool_node *n, const struct node_object *o)
 	}
 }
 
-/* Ends everything but the file. */
+/* Ends all of o except its file. */
 static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 {
 	struct node_entry *e = o->entry;
@@ -156,7 +157,8 @@ static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 	node_heat_forget(n, o);
 	pool_evict_remove(n->evict, &o->ev, evicted);
 	if (o->w)
-		node_writer_free(n, o); /* a client's that no store has yet */
+		node_writer_free(n, o); /* of a client's file that no store has
+					   yet */
 	if (o->lent_fd >= 0)
 		give_back(n, o);
 	else

@@ -121,7 +121,7 @@ uint32_t node_op_by(const struct pool_node *n)
 	return n->caller == NODE_NO_CALLER ? 0 : n->caller + 1;
 }
 
-/* For a change, or publication, of uid's. */
+/* Is the queue full for a change or publication of uid? */
 static bool is_full(const struct pool_node *n, uint32_t uid)
 {
 	return n->nops >= pool_quota_bound(&n->changers, uid, NODE_OPS_MAX);

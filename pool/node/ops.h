@@ -18,8 +18,8 @@ struct node_op {
 	uint64_t number;
 	uint64_t seen; /* node->seen_gen when it was first sent */
 	uint64_t ticket, gen;
-	uint64_t made; /* the ticket that it got when it was made; a take-over
-			  gives it another `ticket`, not another `made` */
+	uint64_t made; /* its ticket when it was made; a take-over changes
+			  `ticket`, but not this */
 	/* UNLINK of any generation: what this mount may have published under
 	 * the name. Owns; or NULL */
 	struct node_before *before;
@@ -54,8 +54,8 @@ size_t node_changes_of(struct pool_node *n, const char *path, size_t len);
 /* The name is about to be changed: no later change is merged into an earlier
  * one. */
 void node_changes_close(struct pool_node *n, const char *path, size_t len);
-/* Merges c, which is newer than all that is queued, into a change of this path
- * that was never sent. False: there is none, or no memory. */
+/* Merges c, which is newer than all queued changes, into one of this path that
+ * was never sent. False: there is none, or no memory. */
 bool node_changes_merge(struct pool_node *n, const char *path, size_t len,
 			const struct node_change *c);
 

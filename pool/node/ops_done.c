@@ -53,7 +53,7 @@ static void take_back(struct pool_node *n, struct node_op *op, uint64_t gen)
 		undo->gen = gen;
 }
 
-/* A file that is there now was put after the UNLINK. */
+/* A file that is here now was created after the UNLINK. */
 static void unlink_answered(struct node_entry *e, uint64_t gen)
 {
 	if (e->own && e->own->w && e->own->w->base_gen < gen)
@@ -73,10 +73,10 @@ static uint64_t unlink_hides(const struct node_entry *e,
 }
 
 /*
- * After a success the directory is the master's: if it is gone by now, the feed
- * says so, or the next whole picture lacks it, and only known directories are
- * swept. The success may be assumed (settle_told): a former master may have
- * refused the MKDIR.
+ * After a success the master knows the directory: the feed reports its removal,
+ * or the next picture lacks it and the sweep removes it (known ones only). That
+ * also corrects a success that settle_told only assumed: a former master may
+ * have refused the MKDIR.
  */
 static void mkdir_answered(struct pool_node *n, struct node_dirent *d,
 			   int status)
@@ -85,7 +85,7 @@ static void mkdir_answered(struct pool_node *n, struct node_dirent *d,
 	if (!status) {
 		d->ahead = n->stage;
 		node_make_dirs_known(n, &d->d);
-	} else if (!d->known) { /* no feed will tell that it is not there */
+	} else if (!d->known) { /* no feed entry will remove it */
 		node_dir_remove(n, d);
 	}
 }
@@ -144,8 +144,8 @@ static void attrs_answered(struct pool_node *n, struct node_op *op,
 }
 
 /* There was no room for what it set or made (-EDQUOT, -ENOSPC); or the file
- * that it removed may be there again, and nobody can say whether that is newer
- * (-EIO). Its directory's next fsync reports that. */
+ * that it removed may exist again, and it is unknown whether that one is newer
+ * (-EIO). The next fsync of its directory reports that. */
 static void change_lost(struct pool_node *n, const struct node_op *op,
 			int status)
 {
@@ -157,7 +157,7 @@ static void change_lost(struct pool_node *n, const struct node_op *op,
 		node_dir(dir)->lost = status;
 }
 
-/* The newest generation that a publication was made knowing of. */
+/* The newest generation that was known when the publication was made. */
 static uint64_t known_gen(const struct node_op *op,
 			  const struct node_object *o)
 {

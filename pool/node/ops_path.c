@@ -1,14 +1,14 @@
 /*
  * Unacked changes of attributes (SETATTR), by path.
  *
- * A loop that changes one name must not make the queue long: an fsync of any
- * directory waits for all that was queued before it. So a change is merged into
- * an earlier one of the same path that was never sent and is of the same kind:
- * mode, owner and times together are one kind, each xattr is a kind of its own.
- * (The master refuses a change as a whole: an xattr that finds no room must not
- * take others with it.) The merged change keeps its place and its ticket:
- * whoever waits for the later change waits for all tickets up to its own, and
- * so for this one.
+ * A program that changes one name again and again must not make the queue long:
+ * an fsync of any directory waits for all that was queued before it. So a
+ * change is merged into an earlier one of the same path that was never sent and
+ * is of the same kind: mode, owner and times together are one kind, each xattr
+ * is a kind of its own. (The master refuses a change as a whole: an xattr that
+ * finds no room must not take others with it.) The merged change keeps its
+ * place and its ticket: whoever waits for the later change waits for all
+ * tickets up to its own, and so for this one.
  *
  * The later change is then executed before those queued between the two, so
  * these must not depend on it, nor it on them:
@@ -189,7 +189,7 @@ static bool grows(const struct node_change *from, const struct node_change *to)
 	return has > had;
 }
 
-/* Changes of other attributes, which c would be executed before. */
+/* May c be executed before `passed`, a change of other attributes? */
 static bool may_pass(const struct node_change *passed,
 		     const struct node_change *c)
 {

@@ -419,8 +419,8 @@ void node_writers_tick(struct pool_node *n, uint64_t now)
 
 /* ---- the master's answer ---- */
 
-/* An fsync need not wait for it any longer. While the master names this copy,
- * it counts, and is evicted only by permission. */
+/* Barriers need not wait for o any longer. While the master names this copy, it
+ * is counted, and evicted only with permission. */
 void node_client_stored(struct pool_node *n, struct node_object *o, bool named)
 {
 	if (!o->w && (named || !o->counted))
@@ -446,9 +446,9 @@ static bool relied_on(const struct node_object *o, uint64_t gen)
 }
 
 /*
- * gen is the name's current generation if it had these very bytes already. Only
- * the master can say so: other holders may be dead, and the put must be safe
- * all the same.
+ * gen is the name's current generation if that had the same bytes. Only the
+ * master can decide that: all other holders may be dead, and the put must be
+ * safe all the same.
  */
 void node_publish_done(struct pool_node *n, struct node_object *o, int status,
 		       uint64_t gen)

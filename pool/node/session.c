@@ -213,8 +213,8 @@ bool node_inventory_slice(struct pool_node *n)
 	return false;
 }
 
-/* Sends what was evicted without a master: older copies of it, of nodes that
- * were away, must not replace it. 0 or -errno. */
+/* Sends which copies were evicted without a master: older versions on nodes
+ * that were away must not take their place. 0 or -errno. */
 static int send_gone(struct pool_node *n)
 {
 	Kvpool__Meta *list[NODE_EVICTED_TOLD], *meta;
@@ -569,7 +569,7 @@ void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 	if (!l || l->state == LINK_TELLING || l->state == LINK_UP ||
 	    l->state == LINK_CLOSED)
 		return;
-	/* A dial in progress that gets no answer is given up for it. */
+	/* A dial that has no answer yet is given up for this address. */
 	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
 		pool_conn_close(l->conn);
 }
@@ -579,8 +579,8 @@ const char *node_link_master(const struct pool_node *n)
 	return n->link ? n->link->master : "";
 }
 
-/* Begins a new session for a whole picture of the namespace: some of the last
- * one could not be shown. While that goes on, less and less often. */
+/* Begins a new session to get the whole picture again, because some of it could
+ * not be shown; at growing intervals while that repeats. */
 static void resync(struct pool_node *n, uint64_t now)
 {
 	uint64_t wait = n->resync_wait_ms * 2;

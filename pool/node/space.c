@@ -7,15 +7,15 @@
  * has them copied there first. Claims that cannot be granted wait in order, up
  * to a deadline; small ones that fit overtake large ones.
  *
- * A counted copy is evicted for claims, and for as little as possible. For the
- * bytes kept free ahead of need, cached copies (also those in use) and ready
- * files count as free, and no object larger than keep_free is evicted. So
- * objects read from other nodes share these bytes in turn. Cached copies in use
- * may push the store into its headroom; they are evicted as soon as they are
- * unused. An open that still gets no room first waits, for half of its time,
- * until cached copies in use become unused. Only then a counted copy is moved,
- * or evicted if no store has room, as for a put: an object that is being read
- * is not the coldest one.
+ * Counted copies are evicted for claims, and for these as few as possible. For
+ * the bytes kept free ahead of need, cached copies (also those in use) and
+ * ready files count as free, and no counted copy larger than 2 * `keep_free` is
+ * evicted. So objects read from other nodes use these bytes in turn. Cached
+ * copies in use may push the store into its headroom; they are evicted as soon
+ * as they are unused. An open that still gets no room first waits, for half of
+ * its time, until cached copies in use become unused. Only then a counted copy
+ * is moved, or evicted if no store has room, as for a put: an object that is
+ * being read is not the coldest one.
  *
  * A put does not fail because nothing here may be evicted: while another store
  * has room, it is written into the headroom and moved first. Pinned objects
@@ -394,9 +394,9 @@ static bool passes(struct pool_node *n, const struct node_claim *c)
 	return true;
 }
 
-/* May a put use the headroom? If nothing here may be evicted (all is pinned),
- * or it has waited long for objects that peers have open, while another store
- * has room. Not on a client, whose buffer is bounded. */
+/* May a put use the headroom? Yes if another store has room, and either nothing
+ * here may be evicted (all is pinned) or the put has waited long for objects
+ * that peers have open. Not on a client, whose buffer is bounded. */
 static bool goes_through(struct pool_node *n, const struct node_claim *c,
 			 uint64_t now)
 {

@@ -1,5 +1,5 @@
 /*
- * What other folders ask of names and local files: nothing here changes them.
+ * What other layers ask of names and local files: nothing here changes them.
  * Thread: as node.h says of each function.
  */
 #include "pool/node/node_priv.h"

@@ -1,8 +1,8 @@
 /*
  * Walks over the mirror, together NODE_SLICE names in a turn of the loop: the
  * inventory (session.c), the end of a picture (feed.c), and new eviction
- * classes after a change of rules (victim.c). Each is a cursor that the tree
- * keeps valid while names change between the slices.
+ * classes after a change of rules (victim.c). Each walk has a cursor, which the
+ * tree keeps valid while names change between the slices.
  *
  * A walk may begin in the turn that starts it, with the rest of that turn's
  * share: a small tree is done at once.
