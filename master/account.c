@@ -15,7 +15,8 @@ static const struct master_dir *parent_of(struct master_map *m,
 	return master_map_dir(m, path, slash ? (size_t)(slash - path) : 0);
 }
 
-/* Names are removed with both. The last three bits count. */
+/* Write and search permission, both needed to remove a name: in the last three
+ * bits of mode. */
 static bool may_write(unsigned int mode)
 {
 	return (mode & (W_OK | X_OK)) == (W_OK | X_OK);
@@ -41,7 +42,8 @@ static void need_group(struct groups *g, uint32_t gid)
 		g->gid[g->n++] = gid;
 }
 
-/* The id of several groups is the same for all masters, and in any order. */
+/* The id of several groups is the same for all masters, whatever their order.
+ */
 static struct master_account account_of_groups(const struct groups *g)
 {
 	struct master_account a = { 0, MASTER_BY_GROUPS };
@@ -57,10 +59,9 @@ static struct master_account account_of_groups(const struct groups *g)
 }
 
 /*
- * Of those who own neither the directory nor the file; false: they may not
- * delete. A directory above this one may keep others out, or all but its group:
- * who is in one group only must not use up the account of those who are in
- * both.
+ * The account of users who own neither the directory nor the file; false: they
+ * may not delete. A directory above may exclude others, or all but its group: a
+ * user in one of the groups only must not use up the account of users in both.
  */
 static bool of_others(const struct master_dir *d, struct master_account *ret)
 {

@@ -10,13 +10,13 @@
  *
  * The next master does not have the results. Whenever a change of the node
  * changed the state, a record of the member was appended behind it. The last
- * one says how many changes had been executed by then, and a generation that is
- * below those of all later changes. These later ones may have been executed or
- * not. The node repeats them as conditional changes (Op.again; ops.c), which
- * can be judged only once the master is ready: OPS with conditional changes are
- * deferred until then, and so are the session's OPS after them. So is a MKDIR,
- * which fails if the name is a file: an inventory may still list that file, and
- * it would have to be dropped if the directory were made first.
+ * such record says how many changes had been executed by then, and a generation
+ * below those of all later changes. Whether these were executed is unknown. The
+ * node repeats them as conditional changes (Op.again; ops.c), which can be
+ * judged only once the master is ready: OPS with conditional changes are
+ * deferred until then, and so are the session's OPS after them. A MKDIR is
+ * deferred, too: it must fail if the name is a file, and an inventory that has
+ * not come yet may list that file.
  */
 #include <errno.h>
 #include <stdlib.h>

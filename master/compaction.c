@@ -51,7 +51,7 @@ void master_sync_start(struct master *m, int fd, bool compaction)
 	m->nhandles++;
 }
 
-/* Tombstones that were forgotten: of whom, and until when. */
+/* For each account, the time of its newest forgotten tombstone. */
 static int add_lost(struct master *m)
 {
 	struct master_record r = { .type = MASTER_REC_LOST };
@@ -88,8 +88,8 @@ static int add_members(struct master *m)
 	return err ? err : add_lost(m);
 }
 
-/* The map has no tombstone any more for a name that was made again. The state
- * must: should all copies of the file be gone, older ones stay dead. */
+/* The map drops the tombstone of a name that is made again. The state must keep
+ * it: if all copies of the file are lost, older ones stay dead. */
 static int add_remade(struct master *m, const struct master_file *f)
 {
 	char path[POOL_PATH_MAX + 1];
@@ -122,7 +122,7 @@ static int add_tomb(struct master *m, const struct master_grave *g)
 	return master_state_compact_add(m->state, &r);
 }
 
-/* A tombstone of the name comes first, as when the directory was made. */
+/* A tombstone of the name comes first, as it was made before the directory. */
 static int add_dir(struct master *m, struct master_dir *d)
 {
 	struct master_record r = { .type = MASTER_REC_DIR };
@@ -201,7 +201,8 @@ bool master_compaction_slice(struct master *m)
 			/* The worker is syncing the first file: try again. */
 			if (m->sync_busy)
 				return true;
-			/* The new file may lack what these stand for. */
+			/* Tombstones may have been forgotten before the walk
+			 * saw them. */
 			master_keep_lost(m);
 			master_state_flush(m->state);
 			return walked(m);

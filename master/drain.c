@@ -153,7 +153,8 @@ static const char *state_of(const struct master_member *mb)
 	return d->known && d->keys == d->stuck_keys ? "stuck" : "draining";
 }
 
-/* Of the drain. 0: it is done, or there is none; -1: unknown, or never. */
+/* Seconds until the drain is done. 0: it is done, or there is none; -1:
+ * unknown, or never. */
 static int64_t seconds_left(const struct master *m,
 			    const struct master_member *mb)
 {

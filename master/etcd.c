@@ -106,9 +106,9 @@ static CURLcode on_ssl_ctx(CURL *curl, void *ssl_ctx, void *arg)
 	return CURLE_OK;
 }
 
-/* Each of these is wanted; a libcurl that lacks one is of no use. Sessions are
- * not resumed, as that skips the checks of certificates; and libcurl must not
- * keep CAs for a day, as it does by default, also those of on_ssl_ctx. */
+/* A libcurl that lacks one of these options cannot be used. Sessions are not
+ * resumed, as that skips the checks of certificates. CAs, those of on_ssl_ctx
+ * included, are not cached, which libcurl does for a day by default. */
 static int setup_tls(struct etcd *e, struct etcd_req *r)
 {
 	CURL *c = r->curl;
@@ -122,8 +122,8 @@ static int setup_tls(struct etcd *e, struct etcd_req *r)
 	    curl_easy_setopt(c, CURLOPT_SSL_CTX_FUNCTION, on_ssl_ctx) ||
 	    curl_easy_setopt(c, CURLOPT_SSL_CTX_DATA, r))
 		return -ENOTSUP;
-	/* No other CAs; which of these and on_ssl_ctx comes first depends on
-	 * libcurl's version. */
+	/* Only these CAs. Set here, too, as on_ssl_ctx is called before or
+	 * after, depending on libcurl's version. */
 	if (!e->access.ca)
 		return 0;
 	if (curl_easy_setopt(c, CURLOPT_CAINFO, e->access.ca) ||
@@ -209,7 +209,7 @@ static bool text_has(const struct etcd_req *r, const char *what)
 	return r->text && memmem(r->text, r->len, what, strlen(what));
 }
 
-/* What is not JSON comes from etcd's HTTP server. */
+/* An answer that is not JSON comes from etcd's HTTP server. */
 static const char *remedy_of_text(const struct etcd_req *r)
 {
 	if (text_has(r, "HTTP request to an HTTPS server"))
@@ -246,7 +246,7 @@ static bool wants_token(const char *text, int code, long status)
 	       strstr(text, "revision in header is old");
 }
 
-/* Streams, such as keepalive, have an object for it. */
+/* In streams, such as keepalive, the error is an object. */
 static const char *refusal(const json_t *json, int *ret_code)
 {
 	const json_t *error = json_object_get(json, "error");
@@ -300,8 +300,8 @@ static int parse_answer(struct etcd_req *r)
 	return err;
 }
 
-/* etcd's certificate is not accepted by us. libcurl looks at its names before
- * it sets the result. */
+/* We do not accept etcd's certificate. libcurl checks its names before it sets
+ * the result of the verification. */
 static void explain_verify(struct etcd_req *r)
 {
 	const char *url = r->e->url[r->url];
@@ -524,7 +524,7 @@ static void login_over(struct etcd *e, int err)
 	end_waiting(e, err);
 }
 
-/* Waiting requests keep to their own time. */
+/* Waiting requests end at their own deadlines. */
 static void expire_waiting(struct etcd *e)
 {
 	uint64_t now = pool_now_ms();
@@ -615,7 +615,8 @@ static void deliver(struct pool_mail *mail)
 	json_decref(answer);
 }
 
-/* For JSON and logs: of texts of others, or cut off within a character. */
+/* For JSON and logs: the text may come from elsewhere, or be cut off within a
+ * character. */
 static void make_ascii(char *text)
 {
 	for (; *text; text++)

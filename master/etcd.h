@@ -66,14 +66,14 @@ struct etcd_req {
 	char *body; /* owns */
 	uint64_t end_ms;
 	unsigned int url, tries;
-	unsigned int logins; /* because its token was refused */
+	unsigned int logins; /* made because a token was refused */
 	unsigned int serial; /* of its token; 0: none */
 	void *curl, *headers; /* owns */
 	char *text; /* owns: the answer as received */
 	size_t len;
 	int err;
 	json_t *answer; /* owns */
-	bool bad_files; /* error says what is wrong with ours */
+	bool bad_files; /* `error` says what is wrong with our files */
 	char detail[256]; /* of libcurl (CURL_ERROR_SIZE) */
 	char error[ETCD_ERROR_MAX];
 	uv_sem_t *done; /* borrows: posted for etcd_call, instead of cb; or

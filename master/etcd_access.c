@@ -82,7 +82,7 @@ int etcd_urls_split(const char *urls, const char *ret_url[ETCD_URLS_MAX],
 	do {
 		len = strcspn(urls, ",");
 		if (parse_url(urls, len, &url_len, &hp))
-			break; /* not: the list is valid */
+			break; /* never: the list is valid */
 		ret_url[n++] = at;
 		memcpy(at, urls, url_len);
 		at += url_len;
@@ -127,7 +127,7 @@ bool etcd_user_valid(const char *user)
 		c++;
 	if (*c || c == user || c - user > ETCD_USER_MAX)
 		return false;
-	json = json_string(user); /* none if it is not UTF-8 */
+	json = json_string(user); /* NULL if it is not UTF-8 */
 	json_decref(json);
 	return json;
 }
@@ -185,7 +185,7 @@ static int check_kind(const char *option, const char *path, bool private,
 	return 0;
 }
 
-/* The descriptor, or -errno and why. O_NONBLOCK: for one that is a FIFO. */
+/* The descriptor, or -errno and why. O_NONBLOCK: it may be a FIFO. */
 static int open_file(const char *option, const char *path, bool private,
 		     char *why)
 {
@@ -202,7 +202,7 @@ static int open_file(const char *option, const char *path, bool private,
 	return rc ? rc : fd;
 }
 
-/* Those below pool/tls want a directory and a name. */
+/* The functions of pool/tls take a directory and a name. */
 static void split_path(const char *path, char dir[PATH_MAX],
 		       const char **ret_name)
 {
@@ -253,7 +253,7 @@ static int read_key(const char *path, EVP_PKEY **ret, char *why)
 
 /* ---- TLS ---- */
 
-/* Instead of the CAs of this machine, which curl has put there. */
+/* Replaces the CAs of this machine, which curl has set. */
 static int set_cas(const struct etcd_access *a, SSL_CTX *ctx, char *why)
 {
 	X509_STORE *store = X509_STORE_new();

@@ -41,7 +41,7 @@ struct etcd_access {
 	unsigned int conn_life_s;
 };
 
-/* So long may a connection outlive files that have been replaced. */
+/* Seconds that a connection may be used after its files were replaced. */
 #define ETCD_CONN_LIFE_S 3600
 
 /* Is the list valid (ETCD_URLS_ACCEPTED)? 0 or -EINVAL. */
@@ -61,8 +61,8 @@ bool etcd_user_valid(const char *user);
 #define ETCD_USER_ACCEPTED \
 	"1 to 255 bytes of UTF-8 without control characters"
 
-/* Reads all files that are given, to name what is wrong before they are needed.
- * 0, or -errno and why. */
+/* Reads all files that are given, to report errors before they are needed. 0,
+ * or -errno and why. */
 int etcd_access_check(const struct etcd_access *a, char why[ETCD_WHY]);
 /* Sets up ctx, which is new: the CAs, our certificate and key. *ret_expires:
  * when our certificate expires, in seconds of the wall clock; 0: there is none.

@@ -68,7 +68,7 @@ int etcd_auth_body(const struct etcd_auth *auth, char **ret_body,
 	json_decref(json);
 	if (*ret_body)
 		return 0;
-	/* Unless memory is short. */
+	/* JSON must be UTF-8. (Or there was no memory.) */
 	snprintf(why, ETCD_ERROR_MAX,
 		 "--etcd-user, --etcd-password-file: %s: is not UTF-8",
 		 a->password_file);
@@ -82,7 +82,7 @@ void etcd_auth_free_body(char *body)
 	free(body);
 }
 
-/* It becomes a line of a header. */
+/* Can it be sent in a line of a header? */
 static bool is_token(const char *text)
 {
 	const char *c = text;

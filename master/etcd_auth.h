@@ -1,7 +1,7 @@
 /*
  * The token of a user of etcd. etcd gives one for name and password, and
  * refuses it after some minutes without use, after a restart of its own, and
- * when users have changed; then a new one is wanted.
+ * when users have changed; then a new one is requested.
  *
  *   none --due--> asked --granted--> held --refused--> none
  *                   +------failed--> none; not due for ETCD_AUTH_PAUSE_MS if
@@ -35,9 +35,9 @@ struct etcd_auth {
 	char *token;	     /* owns; NULL: none; "": etcd has no users */
 	unsigned int serial; /* number of the token */
 	uint64_t granted_ms;
-	unsigned int quick;  /* tokens in a row, refused at once and never used
-				*/
-	uint64_t due_ms;     /* not before that */
+	unsigned int quick;  /* tokens in a row that were refused at once, never
+				accepted */
+	uint64_t due_ms;     /* no attempt before that */
 	int err;	     /* of the last attempt; 0: none has failed */
 	char why[ETCD_ERROR_MAX];
 	bool warned; /* that etcd has no users */
@@ -59,13 +59,13 @@ static inline bool etcd_auth_ready(const struct etcd_auth *auth)
  * why: the last attempt has failed, just now. */
 int etcd_auth_due(const struct etcd_auth *auth, uint64_t now_ms,
 		  char why[ETCD_ERROR_MAX]);
-/* What to ask with: the body of a request, with the password in it. 0 and
+/* The body of the request for a token, with the password in it. 0 and
  * *ret_body, which the caller frees with etcd_auth_free_body; or -errno and
  * why. */
 int etcd_auth_body(const struct etcd_auth *auth, char **ret_body,
 		   char why[ETCD_ERROR_MAX]);
 void etcd_auth_free_body(char *body);
-/* The answer. 0, or -EPROTO and why. */
+/* etcd's answer to that request. 0, or -EPROTO and why. */
 int etcd_auth_granted(struct etcd_auth *auth, const json_t *answer,
 		      uint64_t now_ms, char why[ETCD_ERROR_MAX]);
 /* etcd has no users. Logged once. */
@@ -74,9 +74,9 @@ void etcd_auth_not_enabled(struct etcd_auth *auth);
 void etcd_auth_failed(struct etcd_auth *auth, int err, uint64_t now_ms,
 		      const char *why);
 
-/* Of the token; 0: there is none. */
+/* The token's number; 0: there is none. */
 unsigned int etcd_auth_serial(const struct etcd_auth *auth);
-/* Writes the header of a request with the token. False: none is wanted. */
+/* Writes the header that has the token. False: no header is needed. */
 bool etcd_auth_header(const struct etcd_auth *auth, char *to, size_t cap);
 #define ETCD_AUTH_HEADER_MAX (sizeof("Authorization: ") + ETCD_TOKEN_MAX)
 /* etcd has accepted a request that had a token. */

@@ -76,7 +76,7 @@ static size_t make_key(const struct etcd_state *s, enum kind kind,
 	return (size_t)n + len;
 }
 
-/* No path has an empty component: a former owner's key is of no other name. */
+/* A former owner's key has an empty component, so it is no other name's key. */
 static size_t tomb_key(const struct etcd_state *s, const void *path,
 		       size_t len, bool former, uint32_t uid,
 		       char key[KEY_MAX])

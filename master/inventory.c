@@ -69,8 +69,9 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	return 0;
 }
 
-/* A former master had executed a repeated publication: changes of those who
- * knew what that had overtaken are not older (may_be_repeated in ops.c). */
+/* The item's publication was repeated, and a former master executed it. Changes
+ * by nodes that knew what it overtook do not conflict with it (may_be_repeated
+ * in ops.c). */
 static void note_repeated(struct item *it)
 {
 	if (it->meta->seen_gen &&
@@ -177,8 +178,8 @@ static bool is_dead(const struct item *it)
 }
 
 /*
- * Could the name have been deleted while the sender was away, and that have
- * been forgotten? Exception: if no other node has sent an inventory (the whole
+ * Could the name have been deleted while the sender was away, and the tombstone
+ * be forgotten? Exception: if no other node has sent an inventory (the whole
  * pool restarts), there is no better source.
  */
 static bool may_be_dead(const struct item *it)

@@ -312,7 +312,7 @@ static void raise_formers(struct master_map *m, const char *path, size_t len,
 	}
 }
 
-/* May the name have another grave that each of its deletions changes? */
+/* May the name have one more grave with `given`? */
 static bool may_give(struct master_map *m, const char *path, size_t len)
 {
 	struct master_grave *g = NULL;
@@ -323,8 +323,8 @@ static bool may_give(struct master_map *m, const char *path, size_t len)
 	return n < MASTER_GIVEN_MAX;
 }
 
-/* g, the grave of this former owner, or a new one (g NULL), in no list; `given`
- * if that may be. NULL: no memory. */
+/* Takes the grave g of this former owner off its list; g NULL: makes one. Sets
+ * `given` if may_give allows it. NULL: no memory. */
 static struct master_grave *take_former(struct master_map *m,
 					struct master_grave *g,
 					const char *path, size_t len,
@@ -393,9 +393,9 @@ struct master_grave *master_map_disown(struct master_map *m,
 }
 
 /*
- * The grave's name is uid's from now on, and what is up to gen is dead. A name
- * that was not deleted, but evicted, is anybody's to make again: that puts
- * nothing on its former owner's account.
+ * uid owns the grave's name from now on, and generations up to gen are dead. A
+ * name that was evicted, not deleted, may be made again by anybody: that
+ * charges nothing to its former owner's account.
  */
 static void pass_grave(struct master_map *m, const struct master_grave *g,
 		       uint32_t uid, uint64_t gen)
@@ -722,8 +722,8 @@ int master_map_remove_file(struct master_map *m, struct master_file *f,
 	m->bytes -= f->size;
 	m->pinned[f->pin]--;
 	m->endangered[f->danger]--;
-	/* Before the file leaves the feed: no item comes between it and its
-	 * grave there, or a wait for it would be for that one. */
+	/* Before the file leaves the feed: its grave must follow it there, or a
+	 * wait for it would wait for an item in between. */
 	if (tomb_gen)
 		raise_formers(m, path, (size_t)len, tomb_gen, wall_ns);
 	master_feed_remove(&m->feed, &f->item);

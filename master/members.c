@@ -8,8 +8,8 @@
 #include "master/place.h"
 #include "pool/base/clock.h"
 
-#define SENT_REPORT_MS 10000 /* sent_bytes counts as a change so often */
-#define FIGURES_PER_MS 1000 /* bound of those sent: nodes times mounts */
+#define SENT_REPORT_MS 10000 /* between two changes for sent_bytes */
+#define FIGURES_PER_MS 1000 /* bound of figures sent: nodes times mounts */
 
 void master_members_init(struct master_members *ms)
 {

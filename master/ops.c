@@ -254,7 +254,7 @@ static int admit(const struct op *op, uint32_t uid, size_t dirs,
 
 /* ---- PUBLISH ---- */
 
-/* Who has put it there: who renamed it, or else whose file it is. */
+/* The user who put it there: who renamed it, or else the file's owner. */
 static uint32_t publisher(const struct op *op)
 {
 	return op->by == MASTER_UID_ANYONE ? op->meta->uid : op->by;
@@ -484,8 +484,9 @@ static int unlink_missing(struct op *op)
 
 /*
  * Is f newer than what the UNLINK deletes? With a generation, it deletes that
- * version and all before it, also if this master has issued one of these anew:
- * its publisher did not get the former master's ack, and published it again.
+ * version and all before it, also if one of these has a newer generation from
+ * this master, because its publisher did not get the former master's ack and
+ * published it again.
  */
 static bool outlives_unlink(const struct op *op, const struct master_file *f)
 {

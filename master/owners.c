@@ -151,7 +151,8 @@ static struct master_owner *heaviest(const struct master_owners *o,
 	return NULL;
 }
 
-/* Whose turn it is: users', then root's; root's beyond half of the bound. */
+/* Whose tombstones go next: users', then root's; but root's first, if they take
+ * more than half of the bound. */
 static enum master_owner_kind victims(const struct master_owners *o,
 				      uint64_t max_weight)
 {

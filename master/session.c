@@ -61,7 +61,8 @@ static void on_close(struct pool_conn *c, int err)
 
 /* ---- joining ---- */
 
-/* What the node may have missed: may_be_dead in inventory.c judges by that. */
+/* Notes which deletions the node may have missed, for may_be_dead in
+ * inventory.c. */
 static void note_absence(struct master_session *s,
 			 const struct master_member *mb,
 			 const Kvpool__Join *j, bool known)
@@ -80,8 +81,8 @@ static void note_absence(struct master_session *s,
 			s->only_source = false;
 }
 
-/* Is `host` the peer's to say? A node's must be in its certificate; a client's
- * may be the address that it has dialled from. */
+/* May the peer claim `host`? A node's must be in its certificate; a client's
+ * may also be the address that it dialled from. */
 static bool is_its_host(const struct master_session *s, const char *host)
 {
 	uint8_t addr[POOL_ADDRESS_SIZE];
@@ -96,8 +97,8 @@ static bool is_its_host(const struct master_session *s, const char *host)
 		memcmp(addr, s->addr, sizeof(addr)) == 0);
 }
 
-/* With certificates: the reason, in text, if the peer's does not allow what it
- * says of itself; or NULL. */
+/* With TLS: why the peer's certificate does not allow what its JOIN says (in
+ * `text`); or NULL. */
 static const char *not_allowed(const struct master_session *s,
 			       const Kvpool__Join *j,
 			       char text[MASTER_REMEDY_MAX])
