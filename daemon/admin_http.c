@@ -237,7 +237,7 @@ static void take_turn(struct admin_http *h)
 	}
 }
 
-/* The ms until something is due that is no event. */
+/* The ms until the next thing that is due by time and not by an event. */
 static uint64_t next_ms(struct admin_http *h)
 {
 	MHD_UNSIGNED_LONG_LONG ms;

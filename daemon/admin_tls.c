@@ -41,7 +41,7 @@ struct pump {
 	struct admin_tls_peer peer; /* id NULL: in the handshake */
 	struct pool_tls_stream *stream; /* owns */
 	int pair;    /* owns: our end; -1: none yet */
-	int http_fd; /* the number of the server's; -1: another pump has it */
+	int http_fd; /* number of the server's end; -1: another pump has it */
 	bool gone;   /* the peer: what the server writes is discarded */
 	struct buffer in, out; /* to the server, to the peer */
 	uv_poll_t net, http;

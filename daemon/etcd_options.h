@@ -1,5 +1,6 @@
 /*
- * The options of whoever uses etcd: URLs, and what proves who is who.
+ * The options of programs that use etcd: its URLs, and how both sides
+ * authenticate.
  *
  * Thread: main, before the loop runs.
  */

@@ -244,13 +244,13 @@ static int start_master(struct node_program *p)
 }
 
 /*
- * Descriptors kept of files that users of the mount have open. Any local user
- * may have any number of files open: these get a quarter of what there are, and
- * no more than 4096, as one that was closed is opened again in microseconds.
- * The other three quarters are for what a user of the mount cannot hold:
- * sessions and answers of peers, who are trusted (peer_priv.h, mover.h: each
- * kind has a bound, 4096 or 8192), borrowed files, 64 connections of HTTP, and
- * for a moment each open, create, seal and fetch.
+ * Bound of the descriptors kept for files that users of the mount have open.
+ * Any local user may open any number of files, so they share a quarter of this
+ * process's descriptors, at most 4096: a closed one is opened again in
+ * microseconds. The other three quarters are for what users of the mount cannot
+ * hold: sessions and answers of peers, who are trusted (peer_priv.h, mover.h:
+ * each kind has a bound, 4096 or 8192), borrowed files, 64 connections of HTTP,
+ * and for a moment each open, create, seal and fetch.
  */
 static unsigned int fds_max(void)
 {

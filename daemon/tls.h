@@ -32,8 +32,8 @@ int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 int daemon_links_show(struct daemon_tls *t, bool insecure,
 		      struct pool_metrics *metrics);
 /* The same for status pages: {"protected": "tls", "cluster": "prod", "role":
- * "node", "expires_days": 89}, of which all but the first are of TLS;
- * "protected" may be "users" or "insecure". A new reference; NULL: ENOMEM. */
+ * "node", "expires_days": 89}, all but the first only with TLS; "protected" may
+ * also be "users" or "insecure". A new reference; NULL: ENOMEM. */
 json_t *daemon_links_json(const struct daemon_tls *t);
 /* Stops the timer. Must be called before the loop ends. */
 void daemon_tls_stop(struct daemon_tls *t);

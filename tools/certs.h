@@ -5,10 +5,10 @@
  *   ca.next.crt, .key  during a roll-over: the one that will sign
  *   ca.old.crt, .key   after the switch: the one that has signed
  *   issued/SERIAL.crt  a copy of each certificate
- *   renewed/SERIAL.crt and of each that a later one has replaced
+ *   renewed/SERIAL.crt a copy of each that was replaced by a later one
  *
- * The cluster is the O of the CA's subject. Everything that is trusted, these
- * up to three, is written into ca.crt of what is issued.
+ * The cluster is the O of the CA's subject. The certificates of these CAs, up
+ * to three, are the ca.crt of each directory that is issued.
  *
  * A roll-over must not break a connection. So first all peers learn to trust
  * the next CA (it begins), then it signs (switch), and when no certificate of
@@ -41,15 +41,16 @@
 #define CERTS_HOSTS_MAX 32
 #define CERTS_CN_MAX 64 /* RFC 5280's ub-common-name */
 
-/* Prints "kvpool: certs: TEXT"; -EINVAL. */
+/* Prints "kvpool: certs: TEXT"; returns -EINVAL. */
 int certs_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same, and the first error of OpenSSL or errno: nothing of the user's. */
+/* The same, with the first error of OpenSSL, or errno: for failures that no
+ * option has caused. */
 int certs_failed(const char *what);
 
 /* ---- files (certs_files.c) ---- */
 
 struct certs_file {
-	char path[PATH_MAX]; /* what it will be called */
+	char path[PATH_MAX]; /* its final name */
 	char temporary[PATH_MAX];
 };
 
@@ -67,19 +68,18 @@ struct certs_set {
 	struct certs_file ca, cert, key;
 };
 /*
- * Replaces the files of a directory; key and cert: NULL: only the CAs. The new
- * files are all on disk before the first is renamed, so only two calls of
- * rename(2) lie between a key and its certificate. A daemon that reads in
+ * Replaces the files of a directory; without key and cert (NULL), only the CAs.
+ * The new files are all on disk before the first is renamed, so only two calls
+ * of rename(2) lie between a key and its certificate. A daemon that reads in
  * between sees a pair that does not match, keeps the one that it has, and reads
- * again. If this program ends in between, the next renew mends it: it needs the
- * certificate alone.
+ * again. If this program ends in between, the next renew repairs that: it needs
+ * only the certificate.
  */
 int certs_set_write(const char *dir, BIO *cas, X509 *cert, EVP_PKEY *key);
 
 int certs_path(char *to, const char *dir, const char *name);
 bool certs_exists(const char *dir, const char *name);
-/* Makes a directory of this user alone, if it is not there. Its parent must
- * be. */
+/* Makes a directory with mode 0700 if it is missing. Its parent must exist. */
 int certs_dir_make(const char *dir);
 
 /* ---- the CA (certs_ca.c) ---- */
@@ -106,9 +106,9 @@ int certs_ca_check_own(const struct certs_ca *ca, X509 *cert,
 
 /* Records that cert exists. */
 int certs_ca_record(const struct certs_ca *ca, X509 *cert);
-/* Records that it was replaced; that it is not known is no error. */
+/* Records that cert was replaced; an unknown one is no error. */
 int certs_ca_record_renewed(const struct certs_ca *ca, X509 *cert);
-/* Forgets a record that was written in vain. */
+/* Removes the record of a certificate that could not be written. */
 void certs_ca_unrecord(const struct certs_ca *ca, X509 *cert);
 /* Calls fn for each certificate in issued/ (borrowed). A damaged file is
  * reported and passed over; then -EINVAL. */
@@ -127,13 +127,13 @@ int certs_roll_finish(struct certs_ca *ca, bool force);
 /* NULL: printed. The caller frees the results. */
 EVP_PKEY *certs_make_key(void);
 X509 *certs_make_ca(EVP_PKEY *key, const char *cluster, unsigned int days);
-/* Of a subject and an extension with its alternative names; not later than
- * ca's own end, which is said. */
+/* A certificate for this subject, with alternative names (sans). It expires no
+ * later than ca; if that shortens it, a message says so. */
 X509 *certs_make_leaf(const struct certs_ca *ca, EVP_PKEY *key,
 		      const X509_NAME *subject, X509_EXTENSION *sans,
 		      unsigned int days);
 
-/* Who a certificate is for, as options have it. */
+/* Who a certificate is for, from the options. */
 struct certs_who {
 	enum pool_role role;
 	const char *name;  /* the CN */
@@ -141,7 +141,7 @@ struct certs_who {
 	const char *const *dirs;
 	unsigned int ndirs;
 };
-/* The alternative names; NULL: printed, as a wrong --host or --namespace. */
+/* The alternative names. NULL: an error, printed, such as a wrong --host. */
 X509_EXTENSION *certs_make_sans(const char *cluster,
 				const struct certs_who *who);
 X509_NAME *certs_make_subject(const char *cluster, const char *cn);
@@ -152,13 +152,13 @@ char *certs_serial(const X509 *cert);
 /* ---- printing (certs_show.c) ---- */
 
 /* role, cluster, name, hosts, namespaces, expires, ... of a certificate: a new
- * reference. Of one that is not of a pool: what there is. */
+ * reference. If it is not of a pool: those members that it has. */
 json_t *certs_describe(X509 *cert);
 /* Whole days until it expires, rounded down; negative: it has. */
 int certs_days_left(const X509 *cert);
 /* A table of such descriptions, soonest expiry first. */
 void certs_print_table(json_t *rows);
-/* One, a line for each member. */
+/* Prints one description, a line for each member. */
 void certs_print_one(const json_t *description);
 
 #endif

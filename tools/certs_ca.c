@@ -109,7 +109,7 @@ static int move(const char *dir, const char *from, const char *to)
 	return 0;
 }
 
-/* The same if it is repeated after any of its steps. */
+/* Can be interrupted after any of its steps and repeated. */
 static int switch_files(const char *dir)
 {
 	int rc = 0;
@@ -197,7 +197,7 @@ int certs_roll_finish(struct certs_ca *ca, bool force)
 				   "is in use, and remove the files of what is "
 				   "not; or accept that: --force", u.n,
 				   u.n == 1 ? "" : "s");
-	/* The certificate last: what is interrupted can be repeated. */
+	/* The certificate last, so that an interrupted call can be repeated. */
 	if ((unlinkat(ca->lock, OLD_KEY, 0) && errno != ENOENT) ||
 	    unlinkat(ca->lock, OLD_CERT, 0))
 		return certs_error("%s: the old CA cannot be removed: %s",

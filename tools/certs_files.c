@@ -55,7 +55,7 @@ int certs_dir_make(const char *dir)
 	return certs_error("%s: cannot be made: %s", dir, strerror(errno));
 }
 
-/* The name may not be lost in a crash, either. */
+/* The new name must survive a crash, too. */
 static int sync_dir_of(const char *path)
 {
 	char dir[PATH_MAX];
@@ -188,7 +188,8 @@ static int prepare_pair(struct certs_set *s, const char *dir, X509 *cert,
 	return rc;
 }
 
-/* The CAs first: they contain those of before, and that of the certificate. */
+/* The CAs first: they include the former ones, and the one that signed the new
+ * certificate. */
 static int publish(struct certs_set *s, bool pair)
 {
 	int rc = certs_file_publish(&s->ca);

@@ -264,7 +264,7 @@ static bool push_hosts(GENERAL_NAMES *sans, const char *list)
 
 	for (;; list += len + 1) {
 		len = strcspn(list, ",");
-		/* Cut, it is still too long. */
+		/* Truncated, it is still too long to be valid. */
 		snprintf(host, sizeof(host), "%.*s", (int)len, list);
 		if (n++ == CERTS_HOSTS_MAX)
 			return !certs_error("--host: more than %d given",

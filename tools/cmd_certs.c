@@ -14,7 +14,7 @@
 #define OUT_ACCEPTED "the directory for ca.crt, tls.crt and tls.key"
 #define CN_ACCEPTED "1 to 64 printable ASCII characters"
 
-/* What the options of all of them say. */
+/* The values of all subcommands' options. */
 struct certs {
 	const char *dir, *cluster, *role, *host, *name, *out, *tls_dir;
 	struct daemon_strings namespaces;
@@ -22,7 +22,7 @@ struct certs {
 	bool json, ca_only, next, finish, force;
 };
 
-/* no_env: KVPOOL_NAME, for one, is an option of kvpoold. */
+/* no_env: KVPOOL_NAME, for example, is an option of kvpoold. */
 #define OPT_DIR(c)                                                       \
 	{ .name = "dir", .type = OPT_STRING, .value = &(c)->dir,         \
 	  .arg = "CA", .help = "The directory of the CA.", .no_env = true }
@@ -69,7 +69,7 @@ static bool rejects(struct daemon_option *opts, const char *name,
 	return false;
 }
 
-/* ca.crt means another thing in the directory of the CA. */
+/* --out must not be the CA's directory, where ca.crt is something else. */
 static int check_out(const struct certs *c)
 {
 	struct stat ca, out;
@@ -97,8 +97,8 @@ static void print_made(const char *what, X509 *cert, const char *dir)
 	json_decref(d);
 }
 
-/* Signs, records and writes a certificate with a new key. earlier: that which
- * it replaces; NULL: none. */
+/* Signs, records and writes a certificate with a new key. earlier: the
+ * certificate that it replaces; NULL: none. */
 static int make(const struct certs_ca *ca, const struct certs *c,
 		const X509_NAME *subject, X509_EXTENSION *sans, X509 *earlier)
 {
@@ -189,7 +189,8 @@ static bool cn_is_valid(const char *cn)
 	return true;
 }
 
-/* For a wrong --host or --namespace: whatever the cluster. */
+/* Reports a wrong --host or --namespace before the CA is opened; any cluster
+ * will do. */
 static bool sans_are_valid(const struct certs *c, struct certs_who *who)
 {
 	X509_EXTENSION *sans;
@@ -229,7 +230,7 @@ static bool issue_is_valid(struct daemon_option *opts, const struct certs *c,
 	return sans_are_valid(c, who);
 }
 
-/* The first host, or the role. */
+/* The default of --name: the first host, or the role. */
 static void default_cn(const struct certs *c, char cn[CERTS_CN_MAX + 1])
 {
 	if (c->name)

@@ -69,8 +69,8 @@ static int open_tls(void)
 	return err;
 }
 
-/* Instead of OpenSSL's own verification: that, and is it the daemon of our pool
- * that was asked? */
+/* Replaces OpenSSL's verification: does that, then checks that the peer is a
+ * daemon of our pool and the one that was asked. */
 static int verify(X509_STORE_CTX *x, void *arg)
 {
 	struct answer *a = arg;
@@ -151,8 +151,8 @@ static CURLcode fetch(const char *url, const char *local, bool post,
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
 	if (local)
 		curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, local);
-	/* The daemon checks Host against web pages. The name in our URL is the
-	 * user's choice, so any name may pass. */
+	/* The daemon checks Host against web pages. The user has chosen the
+	 * name in our URL, so no check is needed. */
 	headers = curl_slist_append(NULL, "Host: localhost");
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	if (secure)

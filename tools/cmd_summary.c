@@ -49,7 +49,7 @@ static void print_bar(const char *what, long long used, long long size,
 
 /* ---- repair ---- */
 
-/* What no store has space for, if there is any; ends the line. */
+/* Prints what no store has space for, if anything, and ends the line. */
 static void print_no_room(const json_t *repair, FILE *out)
 {
 	char bytes[32];

@@ -14,8 +14,8 @@
  *           T(names_are_sentences),
  *   };
  *
- * Thread: the test's own. What fails here fails the test, as assert_true does,
- * and cmocka can do that on no other thread.
+ * Thread: the test's own. A failure here fails the test, as assert_true does;
+ * cmocka can do that only on this thread.
  */
 #ifndef TESTS_UNIT_H
 #define TESTS_UNIT_H
@@ -43,7 +43,7 @@
 
 /* ---- waiting ---- */
 
-/* Seconds that anything may take. Shorter than the limit of tests/run, so that
+/* The longest wait, in seconds. Shorter than the limit of tests/run, so that
  * the test says what it waited for. */
 #define UNIT_WAIT_S 30
 
@@ -52,8 +52,8 @@
  * UNIT_WAIT_S. cond is judged before each turn: the loop does not turn if it is
  * true already, and not once more when it has become true.
  *
- * A turn sleeps until the loop has an event, so cond must be the work of one.
- * The program ends if the loop sleeps too long.
+ * A turn sleeps until the loop has an event, so an event of the loop must make
+ * cond true. The program ends if the loop sleeps too long.
  */
 #define unit_run_until(loop, cond)                                      \
 	do {                                                            \
@@ -61,8 +61,8 @@
 			unit_waited_in_vain(#cond);                     \
 	} while (0)
 
-/* The same, for who has to tidy up before the test fails: false after
- * UNIT_WAIT_S. text: of cond, for the end of a loop that sleeps too long. */
+/* The same for callers that clean up before the test fails: false after
+ * UNIT_WAIT_S. text: cond as text, printed if the loop sleeps too long. */
 #define unit_ran_until(loop, cond, text)                                \
 	({                                                              \
 		struct unit_wait wait_ = unit_wait_start(text);         \
@@ -73,8 +73,8 @@
 		came_;                                                  \
 	})
 
-/* For what another thread or time brings about: look often, without a loop, or
- * with one that turns between the looks and does not sleep. */
+/* For conditions that another thread or time makes true: polls cond, without a
+ * loop, or with one that turns between the polls and does not sleep. */
 #define unit_poll_until(cond) unit_look_until((cond), (void)0, #cond)
 #define unit_turn_until(loop, cond) \
 	unit_look_until((cond), uv_run((loop), UV_RUN_NOWAIT), #cond)
@@ -101,8 +101,8 @@ static inline uint64_t unit_now_s(void)
 	return (uint64_t)now.tv_sec;
 }
 
-/* A loop that sleeps cannot look at a clock: a timer ends the program a little
- * later, by a signal. alarm(2) of the program is left alone. */
+/* A sleeping loop cannot check a clock, so a timer's signal ends the program a
+ * little later. The program's own alarm(2) is kept. */
 static struct {
 	timer_t timer;
 	bool made;
