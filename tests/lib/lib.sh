@@ -9,19 +9,19 @@
 #   wait_until 5 has_metric "${admin[a]}" kvpool_... 1
 #   pass
 #
-# What is started or made here is ended and removed at exit. A test fails if a
+# What these functions start or make is ended and removed at exit. A test fails if a
 # command fails (set -e), if a daemon takes more than 10 s to obey SIGTERM or
 # exits with anything but 0, or if a log has an ERROR or a sanitizer's report.
 #
-# A test of RDMA says on what it wants to run, in one of its first 30 lines:
+# A test of RDMA names the devices that it needs, in one of its first 30 lines:
 #
 #   # guest: --rxe 2
 #
-# being options of tests/guest/run: on a machine without RDMA devices, sourcing
-# this starts the script again in a guest. lib_rdma.sh has what is for those.
+# (options of tests/guest/run). On a machine without RDMA devices, sourcing this
+# file starts the script again in a guest. lib_rdma.sh has functions for such tests.
 #
 # Set by the runner: KVTEST_BUILD, KVTEST_VARIANT, KVTEST_MODE, TMPDIR. All
-# limits of time are multiplied by KVTEST_SLOW (the guest is emulated).
+# time limits are multiplied by KVTEST_SLOW (the guest is emulated).
 
 set -euo pipefail
 
@@ -48,7 +48,7 @@ KVTEST_OBJ=$KVTEST_BUILD/$KVTEST_VARIANT
 BIN=$KVTEST_BUILD
 [ "$KVTEST_VARIANT" = release ] || BIN=$KVTEST_OBJ
 PATH=$BIN:$KVTEST_OBJ/tests:$PATH
-# For a daemon to serve, and to obey SIGTERM.
+# Seconds for a daemon to become ready, and to obey SIGTERM.
 READY_S=$((${READY_S:-20} * KVTEST_SLOW))
 STOP_S=$((${STOP_S:-10} * KVTEST_SLOW))
 LOG_ALLOW=${LOG_ALLOW:-}	# extended regex of log lines that are expected
@@ -59,18 +59,18 @@ export no_proxy='*' NO_PROXY='*'	# nothing here is behind a proxy
 # Under /tmp itself: paths of sockets are short.
 tmp=$(mktemp -d /tmp/kvt.XXXXXX)
 
-# By daemon name ("master" and what start_node was given):
+# By daemon name: "master", and the names given to start_node.
 declare -A pid=()	# of the running ones
 declare -A listen=()	# HOST:PORT for nodes or peers
 declare -A admin=()	# HOST:PORT of HTTP
 declare -A mount=()	# nodes with a mount
 declare -A store=()	# store directories
 declare -A ns_of=()	# network namespace it runs in
-declare -A args_of=()	# nodes: further options, for restart_node
+declare -A args_of=()	# further options
 declare -A env_of=()	# NAME=VALUE words, of its environment
 declare -A namespaces=()
-also_kill=()	# pids of what went into the background by itself
-also_named=()	# --name of daemons that were started by other ways than start_node
+also_kill=()	# pids of processes that went into the background by themselves
+also_named=()	# --name of daemons that start_node did not start
 bridge=
 ns_tag=k$$
 
@@ -86,7 +86,7 @@ skip() {
 	exit 77
 }
 
-# The end of a test that found nothing wrong.
+# Ends a test that found nothing wrong.
 pass() {
 	stop_all
 	check_logs
@@ -108,9 +108,9 @@ need_fuse() {
 
 # ---- waiting ----
 
-# Limits are of the time in which the test itself ran: a machine that stands still
-# (virtual ones do, for many seconds) makes no test fail. One step counts as 2 s at
-# most.
+# Time limits count the time in which the test itself ran, so that a machine that
+# stands still (virtual ones do, for many seconds) fails no test. One step counts as
+# 2 s at most.
 #	local patience=$((SECONDS * 1000000)) looked=${EPOCHREALTIME/./}
 #	until COMMAND; do patient || fail TEXT; done
 patient() {
@@ -181,10 +181,9 @@ status_json() { # NAME JQ-FILTER
 
 # ---- daemons ----
 
-# A TCP port of this machine that nobody listens on and this test has not
-# handed out yet. Tests run in parallel: each takes from a range of its own.
-# The block is its own for as long as it runs: tests run beside one another, and a
-# daemon that was stopped for a while has to find its port free.
+# TCP ports of this machine. Tests run in parallel, so each locks a block of ports
+# until it ends: a daemon that was stopped for a while must find its port free.
+# free_port finds one that has no listener and was not handed out yet.
 for ((block = $$ % 150, tries = 0; tries < 150; block = (block + 1) % 150, tries++)); do
 	exec {port_lock}>"/tmp/kvtest-ports.$UID.$block"
 	! flock -n $port_lock || break
@@ -234,7 +233,7 @@ wait_ready() { # NAME
 	done
 }
 
-# Over loopback, and with certificates, nobody needs it.
+# Not needed on loopback or with certificates.
 insecure() { # HOST
 	[[ $1 == 127.* || -n ${KVTEST_TLS:-} ]] || echo --insecure
 }
@@ -250,7 +249,7 @@ start_master() {
 		free_port; listen[master]=$host:$port
 		free_port; admin[master]=$host:$port
 	fi
-	# Who is slow is not dead.
+	# A slow node is not dead.
 	[ "$KVTEST_SLOW" = 1 ] || [[ " $* " == *" --heartbeat "* ]] ||
 		set -- --heartbeat "$((KVTEST_SLOW * 500))ms" "$@"
 	args_of[master]="$*"
@@ -264,10 +263,9 @@ start_master() {
 # start_node NAME [--ns NAME] [--host ADDRESS] [--no-mount] [--no-wait]
 #            [OPTION of kvpoold...]
 #
-# --host: for its peers; its admin address is on loopback all the same.
-# Without --store-size: 256M; --store-size 0 makes a client. The mount is at
-# ${mount[NAME]}. Started again under the same name it has the same addresses
-# and directories.
+# --host: its address for peers; the admin address stays on loopback. Without
+# --store-size: 256M; --store-size 0 makes a client. The mount is at ${mount[NAME]}.
+# A node started again under the same name has the same addresses and directories.
 start_node() {
 	local name=$1 host=127.0.0.1 own=127.0.0.1 want_mount=1 wait=1 opts=()
 	shift
@@ -306,8 +304,9 @@ start_node() {
 	[ $wait = 0 ] || wait_ready "$name"
 }
 
-# Calls of the daemon NAME can be made to fail (tests/sweep/failing.h). The dynamic
-# linker's own allocations look like leaks with somebody between it and malloc.
+# Lets calls of the daemon NAME fail on request (tests/sweep/failing.h). With this
+# library between it and malloc, the dynamic linker's own allocations look like
+# leaks.
 preload_failing() { # NAME
 	echo 'leak:_dl_' >"$tmp/lsan"
 	env_of[$1]="LD_PRELOAD=$KVTEST_OBJ/tests/failing.so
@@ -323,7 +322,7 @@ alive() { # NAME: does the process run?
 	[[ $state != Z* ]]
 }
 
-# Where the threads of a process that hangs are in the kernel.
+# Prints where the threads of a hanging process are in the kernel.
 where_is() { # PID
 	local t
 	for t in "/proc/$1"/task/*; do
@@ -371,8 +370,9 @@ stop_all() {
 	done
 }
 
-# A user of libkvpool, whose output is in $tmp/survived, until there is
-# $tmp/enough: with a and the master killed meanwhile. It then puts ns/after.
+# A program with libkvpool runs until $tmp/enough exists; its output is in
+# $tmp/survived. Meanwhile a and the master are killed and started again. The
+# program then puts ns/after.
 survives() { # PID
 	also_kill+=("$1")
 	sleep 0.5
@@ -391,7 +391,7 @@ survives() { # PID
 		fail "ns/after is not as it was put"
 }
 
-# Errors and sanitizers' reports in any log, but what LOG_ALLOW matches.
+# Fails if a log has an error or a sanitizer's report that LOG_ALLOW does not match.
 check_logs() {
 	local log bad found=0
 	for log in "$tmp"/*.log; do
@@ -408,8 +408,8 @@ check_logs() {
 
 # ---- network namespaces ----
 
-# A namespace on this test's own bridge. The addresses of one test are in one
-# /24, that no other test can see: they are in namespaces only.
+# Makes a namespace on this test's own bridge. The addresses of a test are in one
+# /24 and exist only in namespaces, so no other test can see them.
 ns_add() { # NAME ADDRESS, such as: a 10.99.0.1
 	[ "$(id -u)" = 0 ] || skip "needs root for network namespaces"
 	if [ -z "$bridge" ]; then
@@ -429,7 +429,7 @@ ns_add() { # NAME ADDRESS, such as: a 10.99.0.1
 	ip -n "$ns_tag$1" link set lo up
 }
 
-# Only the network is another: mounts stay shared with this script. (`ip netns
+# Changes only the network; mounts stay shared with this script. (`ip netns
 # exec` makes a mount namespace, where a node's mount would be its own.)
 ns_exec() { # NAME COMMAND...
 	local name=$1
@@ -484,7 +484,7 @@ cleanup() {
 	for name in "${also_named[@]}"; do
 		rm -rf --one-file-system "/run/kvpool/${name:?}"
 	done
-	# Of killed daemons; a mount's path with - for /.
+	# Pid files of killed daemons, named by the mount's path with - for /.
 	rm -f "/run/kvpool/tmp-${tmp##*/}-"*.pid
 	rm -rf --one-file-system "$tmp"
 	exit $status

@@ -9,14 +9,14 @@
 #   start_master
 #   start_node a --host "${rdma_addr[0]}" --no-fd-passing
 #
-# Devices, index by index, and an address of each: peers that are bound to
-# different ones meet over the network. On a real machine two may be the same.
+# The devices, and an address of each: peers that are bound to different ones
+# connect over the network. On a real machine two entries may be the same.
 
 read -ra rdma_device <<<"${KVTEST_RDMA_DEVICES:-}"
 read -ra rdma_addr <<<"${KVTEST_RDMA_ADDRS:-}"
 [ ${#rdma_device[@]} -gt 0 ] || fail "not started by tests/guest/run"
 
-# Whose devices are these: may they be broken?
+# Are these the guest's devices, which may be broken?
 rdma_is_guest() { [ -n "${KVTEST_GUEST:-}" ]; }
 
 # ibv_devinfo and perftest want an index into the device's table of addresses.
@@ -48,7 +48,7 @@ rdma_node() {
 	done
 	if [ -z "${listen[$name]:-}" ]; then
 		free_port; listen[$name]=${rdma_addr[${which[0]}]}:$port
-		free_port; admin[$name]=127.0.0.1:$port # where faults are taken
+		free_port; admin[$name]=127.0.0.1:$port # faults are accepted there
 		store[$name]=$tmp/$name.store
 	fi
 	start_node "$name" --no-fd-passing --store-size 256M --transport rdma \
@@ -76,9 +76,9 @@ rdma_put() { # KEY SIZE [NODE]: random bytes, written at a, as $tmp/KEY, too
 	sync "$at" "$(dirname "$at/$1")"
 }
 
-# rdma_get KEY [NODE]: what was put is read there, whole and right. Where all is
-# emulated and others want the CPU, an open's deadline may be over first: that is
-# a miss, and no more than three in a row.
+# rdma_get KEY [NODE]: reads there what was put, and compares it. In an emulated
+# guest on a busy machine an open may reach its deadline: that is a miss. The
+# third in a row fails the test.
 rdma_missed=0
 rdma_get() {
 	local tries=$(rdma_is_guest && echo 3 || echo 1)
@@ -103,9 +103,9 @@ rdma_moved() { # NAME COUNTER BEFORE: is it in the middle of something new?
 	now=$(rdma_count "$1" "$2") && [ "$now" -gt "$3" ]
 }
 
-# while_moving COMMAND...: a new object is read at b, and right; meanwhile that.
-# (As above, a miss may be the deadline's.) Only with a fault that makes it slow is
-# there a middle.
+# while_moving COMMAND...: runs the command while a new object is read at b, and
+# compares the bytes. (As above, a miss may be due to the deadline.) Needs a fault
+# that slows the transfer down.
 while_moving() {
 	local tries=3
 	until try_while_moving "$@"; do
@@ -146,9 +146,9 @@ by_rdma() { # is the next object read by RDMA alone?
 
 # ---- only in the guest ----
 
-# As a cable that is pulled: the device's port knows it. TCP between the guest's
-# addresses goes on, as it does not pass there (but from a socket that is bound
-# to its own address before it connects). rdma_loss 100 is a cut in silence.
+# Like pulling a cable: the device's port goes down. TCP between the guest's
+# addresses continues, because it does not pass there (except from a socket that is
+# bound to its own address before it connects). rdma_loss 100 cuts silently.
 rdma_link() { # INDEX up|down
 	ip link set "p$1" "$2"
 }

@@ -5,9 +5,9 @@ ca_make() { # DIR
 	kvpool certs init --dir "$1" --cluster test >/dev/null
 }
 
-# What lib.sh starts from here on has the certificates of $KVTEST_TLS/{master,node},
-# what it asks is asked as admin, and users of libkvpool are client. They are for two
-# days.
+# From here on, daemons started by lib.sh have the certificates in
+# $KVTEST_TLS/{master,node}, its requests use that of admin, and programs with
+# libkvpool that of client. They are valid for two days.
 use_tls() { # sets $KVTEST_TLS
 	local role
 	KVTEST_TLS=$tmp/tls
@@ -28,8 +28,8 @@ cert_renew() { # CA-DIR OUT DAYS
 	kvpool certs renew --dir "$1" --out "$2" --days "$3" >/dev/null
 }
 
-# The same as cert_issue, of kvpool://URI and by the openssl command, as another
-# program than `kvpool certs` would.
+# As cert_issue, for kvpool://URI, but with the openssl command, as users may do
+# instead of `kvpool certs`.
 cert_by_openssl() { # CA-DIR URI OUT
 	local ca=$1 uri=$2 out=$3
 	mkdir -p "$out"

@@ -10,23 +10,23 @@
         found = ns.exists_prefix(keys)
         results = ns.batch_get_into(keys, buffers)   # sizes, or -errno
 
-What a call does, and what it costs, is said by kvpool(3), which is pool/kvpool.h:
-names are the same. Here:
+kvpool(3) and pool/kvpool.h describe what each call does and costs; the names are the
+same. In Python:
 
 *   keys are bytes, or text (UTF-8);
-*   buffers are what has the buffer protocol (bytearray, memoryview, mmap, numpy),
-    tensors in host memory (by pointer), Memory(address, length), and slices of
-    what register() returned. They lie in registered memory;
+*   buffers are objects with the buffer protocol (bytearray, memoryview, mmap, numpy),
+    tensors in host memory (by pointer), Memory(address, length), and slices of what
+    register() returned. They must lie in registered memory;
 *   a call for one key raises Error or one of its subclasses, with C's text; a
-    call for many returns a result for each key, >= 0 or a negative errno, also
-    for a buffer that is not in one piece, or a text that has no UTF-8;
-*   a number or a text that C has no room for is a ValueError, never cut;
+    call for many returns a result for each key, >= 0 or a negative errno, also for a
+    buffer that is not contiguous, or a text that has no UTF-8;
+*   a number or a text that does not fit in C raises ValueError, and is never truncated;
 *   requests: Namespace.submit, Pool.completed, or kvpool.aio for asyncio;
-*   threads may share a pool, and run while the library works.
+*   threads may share a pool; other threads run while the library works.
 
 Adapters for engines, each loaded by the engine by its module path: kvpool.vllm,
-kvpool.lmcache, kvpool.sglang. Needs libkvpool.so.0: where the dynamic linker
-looks, in /usr/local/lib, or named by KVPOOL_LIBRARY.
+kvpool.lmcache, kvpool.sglang. Needs libkvpool.so.0: where the dynamic linker finds it,
+in /usr/local/lib, or at the path in KVPOOL_LIBRARY.
 """
 
 from kvpool.errors import (

@@ -1,4 +1,4 @@
-"""libkvpool.so as ctypes sees it: pool/kvpool.h, nothing added.
+"""libkvpool.so for ctypes: pool/kvpool.h without additions.
 
 Addresses are plain integers (c_void_p); arrays of struct kvpool_key and struct
 kvpool_buf are pairs of 64-bit words (memory.py makes them). The interpreter's
@@ -120,7 +120,7 @@ def _candidates() -> list[str]:
     named = os.environ.get("KVPOOL_LIBRARY")
     if named:
         return [named]
-    # Of the source tree this file is in, if it is in one and has been built.
+    # The library of the source tree that this file is in, if that was built.
     built = Path(__file__).resolve().parents[3] / "build" / SONAME
     here = [str(built)] if built.exists() else []
     return [*here, SONAME, f"/usr/local/lib/{SONAME}"]
@@ -139,7 +139,7 @@ def _load() -> ctypes.CDLL:
 
 
 class _Library:
-    """Functions by their names without `kvpool_`."""
+    """The functions, as attributes named without `kvpool_`."""
 
     def __init__(self) -> None:
         library = _load()

@@ -1,12 +1,12 @@
-"""The calls for many keys, awaited: for programs of asyncio.
+"""The calls for many keys, to be awaited in asyncio programs.
 
     pool = kvpool.aio.AsyncPool(kvpool.Pool("/mnt/kvpool"))
     results = await pool.get_into(ns, keys, buffers)
     there = await pool.exists_prefix(ns, keys)
 
-Requests of the pool are completed by the event loop it was made on, which
-watches the pool's descriptor: so nobody else may take its completions. A task
-that is cancelled leaves its request under way, and its buffers in use.
+The event loop on which the AsyncPool was made watches the pool's descriptor and takes
+its completions; nothing else may take them. The request of a cancelled task stays in
+flight, and its buffers stay in use.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class AsyncPool:
         self._loop.add_reader(pool.event_fd, self._completed)
 
     def close(self) -> None:
-        """The pool stays open."""
+        """Stops watching; the pool stays open."""
         self._loop.remove_reader(self.pool.event_fd)
 
     def _completed(self) -> None:

@@ -1,4 +1,4 @@
-"""Python's numbers and texts as C's: refused where C would take another one."""
+"""Converts Python numbers and texts for C; refuses those that C would misread."""
 
 import ctypes
 import operator
@@ -23,7 +23,7 @@ def number(what: str, value: SupportsIndex, most: int, least: int = 0) -> int:
 
 
 def text(what: str, value: str | bytes | os.PathLike[str]) -> bytes:
-    """value. ValueError if it has a NUL, where C's would end."""
+    """value as bytes. ValueError if it has a NUL, where C would end it."""
     encoded = os.fsencode(value)
     if b"\0" in encoded:
         raise ValueError(f"{what} is {value!r}, and may be any text without NUL")
@@ -38,7 +38,7 @@ def optional_text(
 
 
 def milliseconds(what: str, seconds: float) -> int:
-    """ValueError if there are less than 0 of them, or too many."""
+    """Converts seconds. ValueError if negative or too large."""
     if not 0 <= seconds * 1000 <= 2**63:
         raise ValueError(f"{what} is {seconds}, and may be 0 and more seconds")
     return round(seconds * 1000)

@@ -1,4 +1,4 @@
-"""What can go wrong: an exception for each meaning that kvpool(3) gives errno."""
+"""Exceptions, one for each meaning of errno in kvpool(3)."""
 
 import errno
 
@@ -6,24 +6,23 @@ from kvpool._native import lib
 
 
 class Error(OSError):
-    """A call that failed. `errno` is positive; `strerror` is what the library
-    says of it."""
+    """A call that failed. `errno` is positive; `strerror` is the library's text."""
 
 
 class NotFound(Error):
-    """A miss: not in the pool, or nobody could give it in time."""
+    """A miss: not in the pool, or no node delivered it in time."""
 
 
 class Exists(Error):
-    """if_absent, and it is there."""
+    """The object exists, and if_absent was given."""
 
 
 class KeyTooLong(Error):
-    """The key is beyond the mapping's limit."""
+    """The key is too long for a path."""
 
 
 class NotRegistered(Error):
-    """The buffer is not in a registered one, or not in memory."""
+    """The buffer is not in registered memory, or not in memory at all."""
 
 
 class SizeMismatch(Error):
@@ -48,7 +47,7 @@ class Unreachable(Error):
 
 
 class TooMany(Error):
-    """Too many requests are under way: take the completions."""
+    """Too many requests are in flight: call Pool.completed."""
 
 
 _CLASSES: dict[int, type[Error]] = {
@@ -68,7 +67,7 @@ _CLASSES: dict[int, type[Error]] = {
 
 
 def strerror(result: int) -> str:
-    """Of a key's result in a batch (negative, or not)."""
+    """The text for a key's result in a batch, negative or not."""
     text: bytes = lib.strerror(result)
     return text.decode()
 
@@ -79,7 +78,7 @@ def error_of(result: int, text: str | None = None) -> Error:
 
 
 def checked(result: int) -> int:
-    """A result of this thread's last call: raised if it is an error."""
+    """Returns the result of this thread's last call; raises it if it is an error."""
     if result >= 0:
         return result
     text = lib.last_error().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What is open, and who is within."""
+"""An open handle, and the calls that use it."""
 
 import errno
 import os
@@ -9,8 +9,9 @@ from kvpool.errors import error_of
 
 
 class Gate:
-    """Calls are within what is open, as whose handle it is entered; closing it
-    waits for them. Who is within a namespace is within its pool."""
+    """Guards a handle: calls enter the gate, which returns the handle, and leave it;
+    close() waits until all have left. Entering a namespace's gate also enters that of
+    its pool."""
 
     __slots__ = ("handle", "_outer", "_changed", "_users", "_closed", "_pid")
 
@@ -42,8 +43,8 @@ class Gate:
             self._outer.__exit__()
 
     def close(self, busy: Callable[[], bool] = lambda: False) -> bool:
-        """False: it was closed. Error if it is busy once nobody is within: it
-        stays open. (In a fork nobody else is within.)"""
+        """False: it was closed already. Raises Error, and stays open, if busy() after
+        all calls have left. (A forked process has no other calls.)"""
         with self._changed:
             if self._closed:
                 return False

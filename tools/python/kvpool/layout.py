@@ -1,4 +1,4 @@
-"""What the objects of a namespace are."""
+"""The layout of a namespace's objects."""
 
 import ctypes
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from kvpool.arguments import U32_MAX, number, text
 
 @dataclass(frozen=True)
 class Layout:
-    """How the objects of a namespace are to be read: it has one of them, or
-    opening it is refused (LayoutMismatch)."""
+    """How the objects of a namespace are to be read. A namespace has one layout:
+    opening it with another raises LayoutMismatch."""
 
     model: str = ""
     dtype: str = ""

@@ -11,11 +11,12 @@ for `lmcache server --l2-adapter JSON`:
                         "lock": "pin"}}
 
 adapter_params: `at`, `namespace`, `layout` (an object with `model`, `dtype`,
-`layout`, `tp`, `tokens`), and the options of kvpool.Pool. Of L2Adapter also `lock`,
-which is what a look-up does to what it found, till that is unlocked: "touch" (the
-default) has it fetched and kept a while; "pin" has it evicted after all others,
-for `lock_seconds` (60) at most; "none", nothing. And `max_capacity_gb`, which is
-for LMCache's own accounts and eviction; the pool evicts without.
+`layout`, `tp`, `tokens`), and the options of kvpool.Pool. L2Adapter also has `lock`,
+which is what a look-up does with the objects that it found until they are unlocked:
+"touch" (the default) fetches them and keeps them for a while; "pin" has them evicted
+after all others, for `lock_seconds` (60) at most; "none" does nothing. Its
+`max_capacity_gb` is for LMCache's own accounting and eviction; the pool evicts without
+it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -40,9 +41,9 @@ _UNASKED = (Call.TOUCH, Call.UNPIN)  # nobody waits for them
 
 
 class NativeClient:
-    """What LMCache's native connectors are: one descriptor, and completions that
-    are drained. What goes wrong in the pool is said of the keys; nothing is
-    raised, but by wrong parameters. Thread: any; one drains."""
+    """The interface of LMCache's native connectors: one descriptor, and completions to
+    drain. Errors of the pool are results of the keys; only wrong parameters raise.
+    Thread: any; one drains."""
 
     def __init__(
         self,
@@ -61,27 +62,27 @@ class NativeClient:
 
     @property
     def connected(self) -> bool:
-        """As long as it is not, all are misses."""
+        """Is there a connection? Without one, every look-up misses."""
         return self._transfers.ns is not None
 
     def event_fd(self) -> int:
-        """Readable when there are completions. Polled, never read."""
+        """Readable when there are completions. To be polled, never read."""
         return self._transfers.fileno()
 
     def submit_batch_set(self, keys: list[str], bufs: list[memoryview]) -> int:
-        """The number of its completion, as of all that is submitted."""
+        """Returns the number of its completion, as all submit_ methods do."""
         return self._transfers.submit(Call.PUT_FROM, keys, bufs).id
 
     def submit_batch_get(self, keys: list[str], bufs: list[memoryview]) -> int:
-        """Objects of just the buffers' sizes."""
+        """Only objects that have exactly the size of their buffers."""
         return self._transfers.submit(Call.GET_INTO, keys, bufs, exact=True).id
 
     def submit_batch_exists(self, keys: list[str]) -> int:
-        """With what `lock` does to those that are there."""
+        """Also does what `lock` says with the objects that exist."""
         there = self.exists(keys)
         found = [k for k, is_there in zip(keys, there) if is_there]
         if self._lock == "pin" and found:
-            # What cannot be kept is there all the same.
+            # An object that cannot be kept exists all the same.
             return self._transfers.submit(
                 Call.PIN, found, context=there, seconds=self._lock_seconds
             ).id
@@ -90,7 +91,7 @@ class NativeClient:
 
     @property
     def answers_at_once(self) -> bool:
-        """Is exists() all that a look-up waits for?"""
+        """Does a look-up wait for exists() alone?"""
         return self._lock != "pin"
 
     def exists(self, keys: list[str]) -> list[bool]:
@@ -98,21 +99,21 @@ class NativeClient:
         return self._transfers.exists(keys)
 
     def touch(self, found: list[str]) -> None:
-        """What `lock` has done to what a look-up found, and nobody waits for."""
+        """Does what `lock` says with the objects found; nothing waits for it."""
         if self._lock == "touch" and found:
             self._transfers.submit(Call.TOUCH, found)
 
     def submit_batch_delete(self, keys: list[str]) -> int:
-        """From the whole pool."""
+        """Removes the objects from the whole pool."""
         return self._transfers.submit(Call.REMOVE, keys).id
 
     def unlock(self, keys: list[str]) -> None:
-        """The end of a pin; nobody waits for it."""
+        """Ends the pins; nothing waits for it."""
         if self._lock == "pin" and keys:
             self._transfers.submit(Call.UNPIN, keys)
 
     def drain_completions(self) -> list[tuple[int, bool, str, list[bool] | None]]:
-        """Number, all good?, an error's text, and each key's result."""
+        """(number, all succeeded?, error text, result of each key) for each."""
         return [
             _completion(t)
             for t in self._transfers.completed()
@@ -120,11 +121,11 @@ class NativeClient:
         ]
 
     def register(self, memory: Memory) -> None:
-        """Before it is used, which does it, too."""
+        """Registers memory ahead of its first use, which would do it otherwise."""
         self._transfers.session.cover([memory])
 
     def close(self) -> None:
-        """What is under way ends first, and is drained also afterwards."""
+        """Waits for requests in flight, which can be drained afterwards, too."""
         self._transfers.close()
 
 
@@ -137,8 +138,8 @@ def _completion(t: Transfer) -> tuple[int, bool, str, list[bool] | None]:
 
 
 class L2Adapter(NativeConnectorL2Adapter):
-    """The same as LMCache's own class for native connectors drives it, and its
-    locks are the pool's, too."""
+    """NativeClient, driven by LMCache's own class for native connectors; LMCache's
+    locks also lock in the pool."""
 
     def __init__(
         self, params: dict[str, Any], l1_memory_desc: "L1MemoryDesc | None" = None
@@ -155,8 +156,8 @@ class L2Adapter(NativeConnectorL2Adapter):
         keys: "list[ObjectKey]",
         group_layout_descs: "dict[int, MemoryLayoutDesc]",
     ) -> "L2TaskId":
-        """Answered here and now, from this process's memory: not by way of the
-        thread that drains, which waits for the interpreter's lock."""
+        """Answered at once from this process's memory, and not by the thread that
+        drains, which would wait for the interpreter's lock."""
         if not self._kvpool.answers_at_once:
             return super().submit_lookup_and_lock_task(keys, group_layout_descs)
         names = list(map(_object_key_to_string, keys))
@@ -174,14 +175,14 @@ class L2Adapter(NativeConnectorL2Adapter):
         return task
 
     def submit_unlock(self, keys: "list[ObjectKey]") -> None:
-        """Also of the pool's locks, of what no other look-up holds."""
+        """Also releases the pool's locks of objects that no other look-up holds."""
         super().submit_unlock(keys)
         with self._lock:
             free = [k for k in keys if k not in self._locked_keys]
         self._kvpool.unlock(list(map(_object_key_to_string, free)))
 
     def report_status(self) -> dict[str, Any]:
-        """With `connected`: healthy it is only then."""
+        """Adds `connected`; it is healthy only if connected."""
         connected = self._kvpool.connected
         status = {**super().report_status(), "connected": connected}
         status["is_healthy"] = status["is_healthy"] and connected

@@ -8,10 +8,10 @@
       remote_storage_plugin.kvpool.at: 10.0.0.1:7070
       remote_storage_plugin.kvpool.namespace: lmcache
 
-More of `remote_storage_plugin.kvpool.`: the options of kvpool.Pool, and `layout`.
-Gets, puts and questions for many keys are one call each; chunks move between the
-pool and LMCache's own memory, without another copy in between and without headers
-(as with save_chunk_meta: false): so remote_serde is naive, and use_layerwise off.
+`remote_storage_plugin.kvpool.` also has the options of kvpool.Pool, and `layout`.
+Gets, puts and look-ups of many keys are one call each. Chunks move between the pool and
+LMCache's own memory without another copy and without headers (as with save_chunk_meta:
+false), so remote_serde must be naive and use_layerwise off.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class ConnectorAdapter(_ConnectorAdapter):
         return scheme == "plugin" and extract_plugin_type(name) == PLUGIN
 
     def create_connector(self, context: ConnectorContext) -> "KVPoolConnector":
-        """With the options of its part of extra_config."""
+        """Uses the options in its part of extra_config."""
         prefix = f"remote_storage_plugin.{context.plugin_name or PLUGIN}."
         options = {
             name.removeprefix(prefix): value
@@ -73,7 +73,8 @@ def _keys(keys: Sequence[CacheEngineKey]) -> list[str]:
 
 
 class KVPoolConnector(RemoteConnector):
-    """Thread: the event loop's, but exists_sync, batched_contains, remove_sync."""
+    """Thread: the event loop's, except exists_sync, batched_contains and
+    remove_sync."""
 
     def __init__(self, context: ConnectorContext, options: dict[str, Any]) -> None:
         super().__init__(context.config, context.metadata)
@@ -105,8 +106,8 @@ class KVPoolConnector(RemoteConnector):
     async def _move(
         self, call: Call, keys: Sequence[CacheEngineKey], objects: Sequence[MemoryObj]
     ) -> Transfer:
-        """Its end is waited for even by who is cancelled: till then the memory is
-        in use."""
+        """Callers wait for its end even if they are cancelled: the memory is in use
+        until then."""
         future: asyncio.Future[Transfer] = self._loop.create_future()
         memory = [Memory(o.data_ptr, o.get_size()) for o in objects]
         self._transfers.submit(call, _keys(keys), memory, context=future)
@@ -114,10 +115,10 @@ class KVPoolConnector(RemoteConnector):
             self._completed()
         return await future
 
-    # ---- questions ----
+    # ---- look-ups ----
 
     async def exists(self, key: CacheEngineKey) -> bool:
-        """From this process's memory."""
+        """Answered from this process's memory."""
         return self.exists_sync(key)
 
     def exists_sync(self, key: CacheEngineKey) -> bool:
@@ -129,7 +130,7 @@ class KVPoolConnector(RemoteConnector):
         return True
 
     def batched_contains(self, keys: list[CacheEngineKey]) -> int:
-        """How many leading ones are there."""
+        """The number of leading keys that exist."""
         return self._transfers.exists_prefix(_keys(keys))
 
     def support_batched_async_contains(self) -> bool:
@@ -139,7 +140,8 @@ class KVPoolConnector(RemoteConnector):
     async def batched_async_contains(
         self, lookup_id: str, keys: list[CacheEngineKey], pin: bool = False
     ) -> int:
-        """The same; with `pin` they are fetched ahead, and kept a while."""
+        """The same; with `pin`, fetches these chunks ahead and keeps them for a
+        while."""
         n = self.batched_contains(keys)
         if pin and n:
             self._transfers.submit(Call.TOUCH, _keys(keys[:n]))
@@ -156,7 +158,7 @@ class KVPoolConnector(RemoteConnector):
         return True
 
     async def batched_get(self, keys: list[CacheEngineKey]) -> list[MemoryObj | None]:
-        """One call of the pool, for those that are there."""
+        """One call of the pool, for the chunks that exist."""
         got = self._loop.create_task(self._get(keys))
         try:
             return await asyncio.shield(got)
@@ -165,7 +167,7 @@ class KVPoolConnector(RemoteConnector):
             raise
 
     async def _get(self, keys: Sequence[CacheEngineKey]) -> list[MemoryObj | None]:
-        # What is not there needs no memory.
+        # No memory is allocated for missing chunks.
         there = self._transfers.exists(_keys(keys))
         objects: list[MemoryObj | None] = [
             self._cpu.allocate(self.meta_shapes, self.meta_dtypes, self.meta_fmt)
@@ -184,7 +186,8 @@ class KVPoolConnector(RemoteConnector):
         return objects
 
     def _whole(self, obj: MemoryObj, size: int) -> MemoryObj | None:
-        """A chunk of so many bytes, of fewer tokens it may be; or none."""
+        """The chunk that was read, `size` bytes, perhaps of fewer tokens; None: not
+        usable."""
         if size > 0:
             try:
                 return self.reshape_partial_chunk(obj, size)
@@ -200,7 +203,7 @@ class KVPoolConnector(RemoteConnector):
     async def batched_get_non_blocking(
         self, lookup_id: str, keys: list[CacheEngineKey]
     ) -> list[MemoryObj]:
-        """The leading ones that could be had."""
+        """The leading chunks, up to the first that could not be read."""
         got = await self.batched_get(keys)
         n = got.index(None) if None in got else len(got)
         for obj in got[n:]:
@@ -221,7 +224,7 @@ class KVPoolConnector(RemoteConnector):
     async def batched_put(
         self, keys: Sequence[CacheEngineKey], memory_objs: Sequence[MemoryObj]
     ) -> None:
-        """One call of the pool. OSError: not all of them are stored."""
+        """One call of the pool. OSError: not all chunks were stored."""
         for obj in memory_objs:
             obj.ref_count_up()
         put = self._loop.create_task(self._move(Call.PUT_FROM, keys, memory_objs))
@@ -236,7 +239,8 @@ class KVPoolConnector(RemoteConnector):
     # ---- the rest ----
 
     def remove_sync(self, key: CacheEngineKey) -> bool:
-        """From the whole pool; False: it was not there, or cannot be."""
+        """Removes it from the whole pool. False: it did not exist, or could not be
+        removed."""
         ns = self._transfers.ns
         try:
             return ns is not None and ns.batch_remove([key.to_string()])[0] >= 0
@@ -245,7 +249,7 @@ class KVPoolConnector(RemoteConnector):
             return False
 
     async def list(self) -> list[str]:
-        """Not of a pool with millions of keys: that is `kvpool ls`."""
+        """Not supported, as a pool may have millions of keys: use `kvpool ls`."""
         return []
 
     def support_ping(self) -> bool:
@@ -253,9 +257,9 @@ class KVPoolConnector(RemoteConnector):
         return True
 
     async def ping(self) -> int:
-        """0, or what is wrong: there is no connection, no call of the namespace
-        would be answered, or no master has been there for some seconds. (Then
-        gets go on, but nobody tells what was evicted.)"""
+        """0, or an error: there is no connection, calls of the namespace would fail, or
+        there has been no master for some seconds. (Gets then continue, but evictions
+        are not reported.)"""
         ns = self._transfers.ns
         if ns is None or self._closing:
             return errno.EHOSTDOWN
@@ -266,7 +270,7 @@ class KVPoolConnector(RemoteConnector):
             else:
                 syncing = self._loop.run_in_executor(None, ns.pool.sync)
                 self._syncing = syncing
-            # It takes longer: stores have much to take, and a master is there.
+            # It takes longer because stores receive many objects; there is a master.
             done, _ = await asyncio.wait([syncing], timeout=PING_S)
             for synced in done:
                 synced.result()
@@ -275,12 +279,11 @@ class KVPoolConnector(RemoteConnector):
         return 0
 
     async def close(self) -> None:
-        """Gets and puts under way end first; those that come are misses, and
-        fail."""
+        """Waits for gets and puts in flight; later gets miss, and later puts fail."""
         if self._closing:
             return
         self._closing = True
-        # Both may wait, for others and for stores; the loop goes on.
+        # Both may block, so the loop continues meanwhile.
         await self._loop.run_in_executor(None, self._transfers.end)
         self._loop.remove_reader(self._transfers.fileno())
         self._completed()
@@ -298,4 +301,4 @@ def _give_back(got: "asyncio.Task[list[MemoryObj | None]]") -> None:
 def _put_ended(objects: Sequence[MemoryObj], put: "asyncio.Task[Transfer]") -> None:
     for obj in objects:
         obj.ref_count_down()
-    put.cancelled() or put.exception()  # has been said, or nobody is there any more
+    put.cancelled() or put.exception()  # reported already, or nobody waits

@@ -1,4 +1,4 @@
-"""Python's objects as the library wants them: addresses, lengths, arrays."""
+"""Converts Python objects for the library: addresses, lengths, arrays."""
 
 import ctypes
 import errno
@@ -44,7 +44,7 @@ _release_buffer.restype = None
 
 
 class _Held:
-    """An exported buffer: what it is of can neither move nor go."""
+    """An exported buffer: its object can neither move nor be freed."""
 
     __slots__ = ("view", "release")
 
@@ -60,10 +60,10 @@ class _Held:
 
 
 class Memory:
-    """`length` bytes at `address`, of whatever kept alive by `owner`.
+    """`length` bytes at `address`; `owner` keeps them alive.
 
-    Memory(address, length) is for those who have nothing but a pointer, and see
-    to it themselves that the memory stays."""
+    Memory(address, length) is for callers that have only a pointer, and keep the memory
+    alive themselves."""
 
     __slots__ = ("address", "length", "owner")
 
@@ -90,8 +90,8 @@ class Memory:
 
 
 class Unusable(Memory):
-    """What stands for a buffer that is none, in a batch: memory that nobody has,
-    and the batch's result for its key."""
+    """Takes the place of an unusable buffer in a batch: an address that is never valid,
+    and the result for its key."""
 
     __slots__ = ("result",)
 
@@ -101,9 +101,8 @@ class Unusable(Memory):
 
 
 def memory_of(obj: Bufferlike, writable: bool = False) -> Memory:
-    """Where obj's bytes are. TypeError if it has none; BufferError if they are
-    not in one piece, or not to be written; NotRegistered if no address is so
-    large."""
+    """Where obj's bytes are. TypeError if it has none; BufferError if they are not
+    contiguous, or not writable; NotRegistered if the address is out of range."""
     if isinstance(obj, Memory):
         if obj.address + obj.length > U64_MAX:
             raise error_of(-errno.EFAULT, f"{obj!r} is beyond all addresses")
@@ -113,7 +112,7 @@ def memory_of(obj: Bufferlike, writable: bool = False) -> Memory:
     try:
         held = _Held(obj, _WRITABLE if writable else _SIMPLE)
     except (BufferError, ValueError) as e:
-        # numpy has no format for some types (bfloat16), but says where they are.
+        # numpy does not export some types (bfloat16), but tells their address.
         place = getattr(obj, "__array_interface__", None)
         if not place or not obj.flags.c_contiguous or (writable and place["data"][1]):
             raise BufferError(str(e)) from e
@@ -122,8 +121,8 @@ def memory_of(obj: Bufferlike, writable: bool = False) -> Memory:
 
 
 def usable(obj: Bufferlike, writable: bool = False) -> Memory:
-    """As memory_of; what is wrong with a buffer is the result for its key. What
-    is no buffer at all is still a TypeError."""
+    """As memory_of, but an unusable buffer becomes a result for its key. An object that
+    is no buffer still raises TypeError."""
     try:
         return memory_of(obj, writable)
     except (BufferError, OSError) as e:
@@ -140,7 +139,7 @@ def _of_tensor(tensor: Any) -> Memory:
 
 
 def key_bytes(key: Keylike) -> bytes:
-    """A key as C has it. ValueError: text that is not to be encoded."""
+    """A key as bytes. ValueError: a text that has no UTF-8."""
     if isinstance(key, str):
         return key.encode()
     if isinstance(key, (bytes, bytearray, memoryview)):
@@ -152,7 +151,7 @@ _NO_KEY = bytes(KEY_MAX + 1)  # the library refuses it, in any namespace
 
 
 def _encoded(keys: Sequence[Keylike], bad: dict[int, int]) -> list[bytes]:
-    """One by one; those that have no UTF-8 are told to `bad`, with a result."""
+    """Encodes one by one; keys that have no UTF-8 get a result in `bad`."""
     encoded = []
     for i, key in enumerate(keys):
         try:
@@ -171,13 +170,13 @@ def _pairs(first: Iterable[int], second: Sequence[int]) -> "array[int]":
 
 
 class Keys:
-    """struct kvpool_key[]. `bad`: results of those that C cannot be asked for; in
-    their place is a key that it refuses."""
+    """struct kvpool_key[]. `bad`: results of the keys that cannot be passed to C, which
+    gets a key that it refuses instead."""
 
     __slots__ = ("n", "bad", "_array", "_bytes")
 
     def __init__(self, keys: Iterable[Keylike]) -> None:
-        # The usual kinds at once.
+        # Keys that are all text or all bytes are converted together.
         keys = keys if isinstance(keys, (list, tuple)) else list(keys)
         kinds = set(map(type, keys))
         self.bad: dict[int, int] = {}
@@ -200,12 +199,12 @@ class Keys:
 
     @property
     def address(self) -> int:
-        """0 of none."""
+        """The array's address; 0 if it is empty."""
         return self._array.buffer_info()[0] if self._array else 0
 
 
 class Buffers:
-    """struct kvpool_buf[]. `bad` as of Keys."""
+    """struct kvpool_buf[]. `bad` as in Keys."""
 
     __slots__ = ("n", "bad", "memory", "_array")
 
@@ -234,12 +233,12 @@ class Buffers:
 
     @property
     def address(self) -> int:
-        """Of the array."""
+        """The address of the array."""
         return self._array.buffer_info()[0]
 
 
 class Results:
-    """int64_t[]: one a key; those of `bad` keys are said here."""
+    """int64_t[], one for each key, with the results of `bad` filled in."""
 
     __slots__ = ("n", "_array", "_bad")
 
@@ -252,11 +251,11 @@ class Results:
 
     @property
     def address(self) -> int:
-        """Of the array, which is never empty."""
+        """The address of the array, which is never empty."""
         return self._array.buffer_info()[0]
 
     def all(self) -> list[int]:
-        """In the order of the keys."""
+        """The results in the order of the keys."""
         results = self._array[: self.n].tolist()
         for i, result in self._bad.items():
             results[i] = result

@@ -51,14 +51,14 @@ __all__ = [
 
 
 def version() -> str:
-    """Of the library."""
+    """The version of libkvpool."""
     name: bytes = lib.version()
     return name.decode()
 
 
 class Registered(Memory):
-    """Memory that the pool may read and write, till unregister(). Slices of it
-    are buffers for calls."""
+    """Memory that the pool may read and write, until unregister(). Slices of it can be
+    passed to calls as buffers."""
 
     __slots__ = ("_pool", "__weakref__")
 
@@ -67,7 +67,7 @@ class Registered(Memory):
         self._pool = pool
 
     def unregister(self) -> None:
-        """As Pool.unregister; at the end of a `with`, too."""
+        """As Pool.unregister. Also called at the end of a `with` block."""
         self._pool.unregister(self)
 
     def __enter__(self) -> "Registered":
@@ -78,8 +78,8 @@ class Registered(Memory):
 
 
 class Pool:
-    """A connection: kvpool_connect. Threads may share it; it is closed at the end
-    of a `with`, or of the program."""
+    """A connection: kvpool_connect. Threads may share it. It is closed at the end of a
+    `with` block or of the program."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class Pool:
         rdma_device: str | None = None,
         allow_users: str | None = None,
     ) -> None:
-        """at: "HOST:PORT" of the master, or of several with commas; or a path in
-        a mount of the pool on this machine. listen: where other nodes reach this
-        process ("127.0.0.1:0", which does for a pool on one host), with
-        `insecure` other addresses than loopback. timeout: in seconds (10). The
-        others, and what 0 and None stand for: struct kvpool_options."""
+        """at: "HOST:PORT" of the master, or several separated by commas; or a path in a
+        mount of the pool on this machine. listen: the address where other nodes reach
+        this process; the default, "127.0.0.1:0", suffices for a pool on one host.
+        `insecure` permits addresses other than loopback. timeout: in seconds (default
+        10). The others, and the meaning of 0 and None: struct kvpool_options."""
         options = _native.Options(
             ctypes.sizeof(_native.Options),
             text("at", at),
@@ -128,7 +128,7 @@ class Pool:
         self._numbers = itertools.count(1)
         self._requests: dict[int, Request] = {}
         self._event_fd: int = lib.event_fd(handle)
-        # At the end of the program too: what was put goes to stores first.
+        # Also at the end of the program: objects that were put reach stores first.
         self._end = weakref.finalize(self, _close_quietly, handle.value, os.getpid())
 
     def __enter__(self) -> "Pool":
@@ -138,9 +138,9 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        """Waits for calls and requests under way, and (as sync) until
-        stores have what was put. Namespaces are closed, too; what is mapped
-        stays. TimedOut: something that was put may be lost."""
+        """Waits for calls and requests in flight and (as sync) until stores have all
+        objects that were put. Closes the namespaces, too; mapped objects stay mapped.
+        TimedOut: an object that was put may be lost."""
         if not self._gate.close():
             return
         self._end.detach()
@@ -157,23 +157,23 @@ class Pool:
 
     @property
     def closed(self) -> bool:
-        """By close(): then all else raises Unreachable."""
+        """Was close() called? Then all other calls raise Unreachable."""
         return not self._end.alive
 
     def sync(self) -> None:
-        """What was put before is on stores, and known to every mount."""
+        """Waits until all objects put before are on stores and known to every mount."""
         with self._gate as pool:
             checked(lib.sync(pool))
 
     def namespace(self, path: str = "", layout: Layout | None = None) -> "Namespace":
-        """The directory `path` of the mount, which need not be there."""
+        """The directory `path` of the mount. It need not exist."""
         return Namespace(self, path, layout)
 
     # ---- buffers ----
 
     def register(self, buffer: Bufferlike) -> Registered:
-        """What is put from or got into lies in memory that was registered. Its
-        owner is kept alive."""
+        """Buffers of puts and gets must lie in registered memory. The pool keeps the
+        memory's owner alive."""
         memory = memory_of(buffer, writable=True)
         registered = Registered(self, memory)
         with self._gate as pool, self._lock:
@@ -182,8 +182,8 @@ class Pool:
         return registered
 
     def unregister(self, buffer: Bufferlike) -> None:
-        """What was registered; calls that use it have to have ended. Its owner is
-        not kept alive any more. NotFound, and Error (EBUSY)."""
+        """Undoes register(); no call may still use the memory. Its owner is no longer
+        kept alive. Raises NotFound, or Error (EBUSY)."""
         address = memory_of(buffer).address
         with self._gate as pool, self._lock:
             checked(lib.unregister_buffer(pool, address))
@@ -193,8 +193,8 @@ class Pool:
 
     @property
     def event_fd(self) -> int:
-        """Readable while there are requests that completed() would return. Not
-        to be read, nor closed."""
+        """Readable while there are requests that completed() would return. Do not read
+        or close it."""
         return self._event_fd
 
     def completed(self, most: int = 256) -> list[Request]:
@@ -213,7 +213,7 @@ class Pool:
         return done
 
 
-# A call of the library: ctypes checks what it is given.
+# A call of the library; ctypes checks the arguments.
 _Function = Callable[..., int]
 
 
@@ -260,8 +260,7 @@ class Namespace:
         self.close()
 
     def close(self) -> None:
-        """Waits for calls of other threads. Error (EBUSY): a request is under
-        way."""
+        """Waits for calls of other threads. Error (EBUSY): a request is in flight."""
         requests = self.pool._requests
         self._close(lambda: any(r.ns is self for r in list(requests.values())))
 
@@ -273,7 +272,7 @@ class Namespace:
     # ---- names ----
 
     def key_path(self, key: Keylike) -> str:
-        """Of its file, below the namespace's directory."""
+        """The path of the key's file, below the namespace's directory."""
         key = key_bytes(key)
         space = ctypes.create_string_buffer(4097)
         with self._gate as ns:
@@ -281,14 +280,14 @@ class Namespace:
         return os.fsdecode(space.value)
 
     def path_key(self, path: str | os.PathLike[str]) -> bytes:
-        """The other way."""
+        """The key of a path: the inverse of key_path."""
         c_path = text("a path", path)
         space = ctypes.create_string_buffer(KEY_MAX)
         with self._gate as ns:
             n = checked(lib.path_key(ns, c_path, space, len(space)))
         return space.raw[:n]
 
-    # ---- one key: raise what is wrong ----
+    # ---- one key: errors are raised ----
 
     def put_from(
         self,
@@ -298,8 +297,9 @@ class Namespace:
         if_absent: bool = False,
         sync: bool = False,
     ) -> None:
-        """The buffer is the object, now seen by this connection and on its way
-        to the pool; with `sync`, on a store and known to all."""
+        """Stores the buffer's content as the object. Afterwards this connection sees
+        it, and the pool receives it in the background; with `sync`, it is on a store
+        and known to all mounts."""
         key, m = key_bytes(key), memory_of(buffer)
         flags = _bits(if_absent=if_absent, sync=sync)
         with self._gate as ns:
@@ -308,8 +308,8 @@ class Namespace:
     def get_into(
         self, key: Keylike, buffer: Bufferlike, *, exact: bool = False
     ) -> int:
-        """The object's size: so much of the buffer it is. SizeMismatch if it is
-        larger, or (`exact`) smaller."""
+        """Reads the object into the buffer; returns its size. SizeMismatch if it is
+        larger than the buffer, or (with `exact`) smaller."""
         key, m = key_bytes(key), memory_of(buffer, writable=True)
         with self._gate as ns:
             return checked(
@@ -319,15 +319,15 @@ class Namespace:
             )
 
     def get_size(self, key: Keylike) -> int:
-        """Bytes."""
+        """The object's size in bytes."""
         return self._one(lib.get_size, key)
 
     def exists(self, key: Keylike) -> bool:
-        """Answered from this process's memory, as the size is."""
+        """Answered from this process's memory, like get_size."""
         return self._one(lib.exists, key) > 0
 
     def remove(self, key: Keylike) -> None:
-        """From the whole pool. Who has it mapped keeps it."""
+        """Removes it from the whole pool. Existing mappings stay valid."""
         self._one(lib.remove, key)
 
     def touch(self, key: Keylike) -> None:
@@ -335,23 +335,23 @@ class Namespace:
         self._one(lib.touch, key)
 
     def pin(self, key: Keylike, seconds: int = 0) -> None:
-        """Evicted after all others, for so many seconds; 0: never evicted."""
+        """It is evicted after all others for so many seconds. 0: it is never
+        evicted."""
         key, seconds = key_bytes(key), _seconds(seconds)
         with self._gate as ns:
             checked(lib.pin(ns, key, len(key), seconds))
 
     def unpin(self, key: Keylike) -> None:
-        """Evicted as others again."""
+        """It may be evicted like others again."""
         self._one(lib.unpin, key)
 
     def open(self, key: Keylike) -> int:
-        """A descriptor of the object's bytes, to be read by os.pread; the
-        caller's to close."""
+        """A descriptor for os.pread of the object's bytes. The caller closes it."""
         return self._one(lib.open, key)
 
     def map(self, key: Keylike) -> memoryview:
-        """The object's pages, those of the store if it is on this host. They stay
-        as long as the view, or an array made of it, is there."""
+        """The object's pages; the store's own if it is on this host. They stay valid as
+        long as the view, or an array made of it, exists."""
         fd = self.open(key)
         try:
             size = os.fstat(fd).st_size
@@ -368,8 +368,8 @@ class Namespace:
             return checked(call(ns, key, len(key)))
 
     # ---- many keys: a result for each, >= 0 or a negative errno ----
-    # Also for what C is not asked for: a text that has no UTF-8, a buffer that is
-    # not in one piece. What has the type of neither is a TypeError.
+    # Errors found in Python are results, too: a text that has no UTF-8, a buffer that
+    # is not contiguous. An object that is no key or no buffer raises TypeError.
 
     def batch_put_from(
         self,
@@ -379,7 +379,7 @@ class Namespace:
         if_absent: bool = False,
         sync: bool = False,
     ) -> list[int]:
-        """0 each: put_from for many."""
+        """put_from for many keys. Results: 0."""
         flags = _bits(if_absent=if_absent, sync=sync)
         return self._moved(lib.batch_put_from, keys, Buffers(buffers, False), flags)
 
@@ -390,36 +390,36 @@ class Namespace:
         *,
         exact: bool = False,
     ) -> list[int]:
-        """Sizes: get_into for many."""
+        """get_into for many keys. Results: sizes."""
         flags = _bits(exact=exact)
         return self._moved(lib.batch_get_into, keys, Buffers(buffers, True), flags)
 
     def batch_get_size(self, keys: Iterable[Keylike]) -> list[int]:
-        """Sizes."""
+        """get_size for many keys. Results: sizes."""
         return self._many(lib.batch_get_size, keys)
 
     def batch_exists(self, keys: Iterable[Keylike]) -> list[int]:
-        """1 and 0."""
+        """exists for many keys. Results: 1 or 0."""
         return self._many(lib.batch_exists, keys)
 
     def batch_remove(self, keys: Iterable[Keylike]) -> list[int]:
-        """0 each: remove for many."""
+        """remove for many keys. Results: 0."""
         return self._many(lib.batch_remove, keys)
 
     def batch_touch(self, keys: Iterable[Keylike]) -> list[int]:
-        """0 each: touch for many."""
+        """touch for many keys. Results: 0."""
         return self._many(lib.batch_touch, keys)
 
     def batch_pin(self, keys: Iterable[Keylike], seconds: int = 0) -> list[int]:
-        """0 each: pin for many."""
+        """pin for many keys. Results: 0."""
         return self._many(lib.batch_pin, keys, _seconds(seconds))
 
     def batch_unpin(self, keys: Iterable[Keylike]) -> list[int]:
-        """0 each: unpin for many."""
+        """unpin for many keys. Results: 0."""
         return self._many(lib.batch_unpin, keys)
 
     def exists_prefix(self, keys: Iterable[Keylike]) -> int:
-        """How many leading keys of this list are there?"""
+        """How many of the first keys exist, up to the first that does not?"""
         c_keys = Keys(keys)
         with self._gate as ns:
             return checked(lib.exists_prefix(ns, c_keys.address, c_keys.n))
@@ -465,9 +465,10 @@ class Namespace:
         seconds: int = 0,
         context: object = None,
     ) -> Request:
-        """The batch of that name, on a thread of the library's: Pool.completed
-        gives the request back. `context` is the caller's own. The buffers are
-        the library's till then, and kept alive. TooMany: 4096 are under way."""
+        """Runs the batch call of that name on a thread of the library. Pool.completed
+        returns the request when it has ended; until then the buffers belong to the
+        library, which keeps them alive. `context` is for the caller. TooMany: 4096
+        requests are in flight."""
         call = Call(call)
         moves = call in (Call.PUT_FROM, Call.GET_INTO)
         c_buffers = Buffers(buffers or (), call == Call.GET_INTO) if moves else None

@@ -1,4 +1,4 @@
-"""Batches that are submitted, and complete later."""
+"""Batches that are submitted and complete later."""
 
 import enum
 from typing import TYPE_CHECKING, Any
@@ -24,9 +24,9 @@ class Call(enum.IntEnum):
 
 
 class Request:
-    """A batch that was submitted. When Pool.completed has given it back,
-    `result` is what the batch call returned, and `results` each key's; before,
-    both are None."""
+    """A batch that was submitted. Once Pool.completed has returned it, `result` is what
+    the batch call returned and `results` has the result of each key; before, both are
+    None."""
 
     __slots__ = (
         "id", "ns", "call", "result", "results", "context", "_n", "_space", "_keep"
@@ -48,6 +48,6 @@ class Request:
     def _completed(self, result: int) -> None:
         assert self._space
         self.result = result
-        # A batch that failed as a whole left them as they were.
+        # A batch that failed as a whole did not set the results.
         self.results = self._space.all() if result >= 0 else [result] * self._n
         self._space = self._keep = None

@@ -1,10 +1,10 @@
-"""What the adapters for engines share: a namespace that connects by itself, and
-memory that is registered when it is used.
+"""Shared by the adapters for engines: a namespace that connects by itself, and memory
+that is registered on its first use.
 
-An engine starts, and goes on, without the pool: as long as it cannot be connected
-to (no master, no daemon at the mount, no room for the buffer) `Session.ns` is
-None, and there are misses, and stores that fail. Once it was reached, libkvpool
-itself finds the master again.
+An engine starts and continues without the pool: as long as there is no connection (no
+master, no daemon at the mount, no room for the buffer), `Session.ns` is None, look-ups
+miss and stores fail. After the first connection, libkvpool itself reconnects to the
+master.
 """
 
 import bisect
@@ -20,9 +20,9 @@ from kvpool.pool import Layout, Namespace, Pool
 
 logger = logging.getLogger("kvpool")
 
-FIRST_S = 3.0  # that an engine's start waits for the master
+FIRST_S = 3.0  # how long an engine's start waits for the master
 RETRY_S = 2.0
-# Of connecting, by what its caller has said; all else may get better.
+# Errors of connecting that the caller's parameters cause; others may go away.
 FOR_GOOD = (
     errno.EINVAL,
     errno.ENOTDIR,
@@ -36,8 +36,8 @@ def _is_for_good(error: Exception) -> bool:
 
 
 class Regions:
-    """Registers what calls are to move, by whole mappings of the process: engines
-    do not always say where their memory is. Thread: any."""
+    """Registers memory that calls use, as whole mappings of the process, because
+    engines do not always tell where their memory is. Thread: any."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -46,7 +46,7 @@ class Regions:
         self._regions: list[Memory] = []  # in their order
 
     def cover(self, memories: Iterable[Memory]) -> None:
-        """What cannot be registered is found out by the call, for its key."""
+        """If memory cannot be registered, the call reports that for its key."""
         with self._lock:
             for m in memories:
                 if m.length and not self._is_covered(m):
@@ -65,7 +65,7 @@ class Regions:
         except OSError as e:  # no descriptor is free
             logger.debug("%r is not registered: %s", m, e)
             return
-        # Of a mapping that was another one, or smaller.
+        # They are from an earlier or a smaller mapping.
         for region in list(self._regions):
             if region.address < end and region.address + region.length > begin:
                 self._remove(region)
@@ -90,7 +90,7 @@ class Regions:
 
 
 def _mapping(m: Memory) -> tuple[int, int]:
-    """The writable memory around it, in one piece; itself if there is none."""
+    """The contiguous writable memory around m; m itself if there is none."""
     begin = end = 0
     with open("/proc/self/maps", "rb") as maps:
         for line in maps:
@@ -120,10 +120,9 @@ class Session:
         on_connected: Callable[[Namespace], None] | None = None,
         **options: Any,
     ) -> None:
-        """at, options: as of Pool. namespace: a directory of the mount. layout: as
-        of Layout. on_connected: called before `ns` is set, on this thread or
-        another one. Raises what will not get better: wrong options, another
-        layout."""
+        """at, options: as in Pool. namespace: a directory of the mount. layout: as in
+        Layout. on_connected: called before `ns` is set, on this thread or another one.
+        Raises errors that retrying cannot solve: wrong options, another layout."""
         self.ns: Namespace | None = None
         self._regions: Regions | None = None
         self._at = at
@@ -174,13 +173,13 @@ class Session:
                     logger.warning("%s: misses until it can be connected to", e)
 
     def cover(self, memories: Iterable[Memory]) -> None:
-        """Registers what calls are to move. What cannot be is found out by the
-        call, for its key."""
+        """Registers memory that calls will use. If that fails, the call reports it for
+        its key."""
         if self._regions:
             self._regions.cover(memories)
 
     def close(self) -> None:
-        """What was put goes to stores first, for as long as it gets on."""
+        """Waits until stores have what was put, as long as there is progress."""
         self._ending.set()
         if self._thread:
             self._thread.join()

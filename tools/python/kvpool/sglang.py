@@ -6,13 +6,13 @@
       "module_path": "kvpool.sglang", "class_name": "KVPoolStorage",
       "interface_v1": 1, "at": "10.0.0.1:7070", "namespace": "sglang"}'
 
-More of it: the options of kvpool.Pool. With interface_v1 pages move between
-SGLang's host memory and the pool, without another copy. A page is an object for
-each piece that it has in memory: with the layouts page_first and page_first_direct
-one (MLA) or two (K and V), with layer_first one or two a layer. It is there if all
-of them are; where two nodes stored it at once they may be of either.
+The JSON may also have the options of kvpool.Pool. With interface_v1, pages move between
+SGLang's host memory and the pool without another copy. Each contiguous piece of a page
+in memory is an object: with the layouts page_first and page_first_direct one (MLA) or
+two (K and V), with layer_first one or two for each layer. A page exists if all its
+pieces do; if two nodes stored it at the same time, they may be from different nodes.
 
-What differs in model, type, layout, page size or parallelism is in different
+Pages of different models, types, layouts, page sizes or parallelisms are in different
 directories below `namespace`.
 """
 
@@ -45,7 +45,7 @@ _THERE = -errno.EEXIST  # a page that somebody stored before: the same bytes
 
 
 def _plain(text: object) -> str:
-    """As a part of a path."""
+    """The text, usable as a component of a path."""
     return str(text).replace("/", "-")
 
 
@@ -54,7 +54,7 @@ def _leading(there: Sequence[bool]) -> int:
 
 
 class KVPoolStorage(HiCacheStorage):
-    """Thread: any. What goes wrong in the pool is a miss, or a page not stored."""
+    """Thread: any. An error of the pool is a miss, or a page that is not stored."""
 
     def __init__(
         self, storage_config: HiCacheStorageConfig, kwargs: dict[str, Any]
@@ -86,7 +86,7 @@ class KVPoolStorage(HiCacheStorage):
     # ---- memory ----
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
-        """From here on it is connected: the layout is known."""
+        """Connects: now the layout is known."""
         super().register_mem_pool_host(mem_pool_host)
         self.registered_pools[PoolName.KV] = mem_pool_host
         parts = [
@@ -103,11 +103,11 @@ class KVPoolStorage(HiCacheStorage):
             )
 
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: str) -> None:
-        """Of a hybrid model, another one."""
+        """Another memory pool, of a hybrid model."""
         self.registered_pools[host_pool_name] = host_pool
 
     def _memory(self, pool: Any, indices: torch.Tensor) -> list[Memory]:
-        """Of pages, piece by piece."""
+        """The memory of these pages, piece by piece."""
         pointers, sizes = pool.get_page_buffer_meta(indices)
         return [Memory(int(p), int(n)) for p, n in zip(pointers, sizes)]
 
@@ -124,7 +124,7 @@ class KVPoolStorage(HiCacheStorage):
         return getattr(self.registered_pools[name], "page_size", 1) or 1
 
     def _names(self, name: str, keys: Sequence[str]) -> list[str]:
-        """Of all pieces of these pages, in the order of _memory."""
+        """The names of all pieces of these pages, in the order of _memory."""
         suffix = self._sharded if name == PoolName.MAMBA else self._replicated
         if name != PoolName.KV:
             suffix += f".{name}"
@@ -164,7 +164,7 @@ class KVPoolStorage(HiCacheStorage):
     def _pages(
         self, store: bool, name: str, keys: Sequence[str], indices: torch.Tensor | None
     ) -> list[bool]:
-        """Moves pages: all their pieces, or it is none."""
+        """Transfers pages. A page counts as transferred only if all its pieces were."""
         pool = self.registered_pools.get(name)
         if pool is None or indices is None:
             logger.error("pool %s was not registered, or pages have no place", name)
@@ -181,7 +181,8 @@ class KVPoolStorage(HiCacheStorage):
     # ---- interface_v1 ----
 
     def _is_logical(self) -> bool:
-        """An anchor without memory of its own: what there is is in other pools."""
+        """Is it an anchor without memory of its own? Then all pages are in other
+        pools."""
         return getattr(self.mem_pool_host, "kv_buffer", True) is None
 
     def batch_get_v1(
@@ -190,7 +191,8 @@ class KVPoolStorage(HiCacheStorage):
         host_indices: torch.Tensor,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> list[bool]:
-        """Into the host memory at these indices: a page whole, or False."""
+        """Reads pages into the host memory at these indices. False: not the whole
+        page."""
         if self._is_logical():
             return [True] * len(keys)
         return self._pages(False, PoolName.KV, keys, host_indices)
@@ -201,19 +203,19 @@ class KVPoolStorage(HiCacheStorage):
         host_indices: torch.Tensor,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> list[bool]:
-        """True also of a page that somebody stored before."""
+        """True also for a page that was stored before."""
         if self._is_logical():
             return [True] * len(keys)
         return self._pages(True, PoolName.KV, keys, host_indices)
 
     def exists(self, key: str) -> bool:
-        """With all its pieces."""
+        """Does the page exist, with all its pieces?"""
         return self.batch_exists([key]) == 1
 
     def batch_exists(
         self, keys: list[str], extra_info: HiCacheStorageExtraInfo | None = None
     ) -> int:
-        """How many leading ones are there."""
+        """The number of leading pages that exist."""
         if not self._zero_copy:
             return self._leading_pages(self._flat(keys), 1)
         if self._is_logical():
@@ -240,7 +242,7 @@ class KVPoolStorage(HiCacheStorage):
         pool_transfers: list[PoolTransfer] | None = None,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> PoolTransferResult:
-        """Of each pool; what can be restored is what all of them have."""
+        """The hits of each pool; a prefix can be restored if all pools have it."""
         pages = self.batch_exists(keys, extra_info)
         hits: dict[str, int] = {PoolName.KV: pages} if pages else {}
         # Prefixes that can be restored: each pool removes those that it cannot.
@@ -272,7 +274,7 @@ class KVPoolStorage(HiCacheStorage):
         transfers: list[PoolTransfer],
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> dict[str, list[bool]]:
-        """By pool, as batch_get_v1."""
+        """batch_get_v1 for each pool."""
         return self._pools(False, transfers)
 
     def batch_set_v2(
@@ -280,7 +282,7 @@ class KVPoolStorage(HiCacheStorage):
         transfers: list[PoolTransfer],
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> dict[str, list[bool]]:
-        """By pool, as batch_set_v1."""
+        """batch_set_v1 for each pool."""
         return self._pools(True, transfers)
 
     def _pools(
@@ -302,7 +304,7 @@ class KVPoolStorage(HiCacheStorage):
         target_location: torch.Tensor | None = None,
         target_sizes: Any = None,
     ) -> torch.Tensor | None:
-        """target_location, or None: a miss."""
+        """Returns target_location, or None after a miss."""
         return self.batch_get([key], [target_location])[0]
 
     def batch_get(
@@ -311,7 +313,7 @@ class KVPoolStorage(HiCacheStorage):
         target_locations: list[torch.Tensor] | None = None,
         target_sizes: Any = None,
     ) -> list[torch.Tensor | None]:
-        """As get, for many."""
+        """get for many pages."""
         tensors = target_locations or []
         if len(tensors) != len(keys) or any(t is None for t in tensors):
             logger.error("%d keys, and not as many tensors to get them into", len(keys))
@@ -337,7 +339,7 @@ class KVPoolStorage(HiCacheStorage):
         target_locations: Any = None,
         target_sizes: Any = None,
     ) -> bool:
-        """All of them?"""
+        """Were all pages stored?"""
         values = [v.contiguous() for v in values or [] if v is not None]
         if len(values) != len(keys):
             return False
@@ -351,6 +353,6 @@ class KVPoolStorage(HiCacheStorage):
         logger.warning("not cleared: the pool is others', too; rm -r its directory")
 
     def close(self) -> None:
-        """What was put goes to stores first, for as long as it gets on."""
+        """Waits until stores have what was put, as long as there is progress."""
         if self._session:
             self._session.close()

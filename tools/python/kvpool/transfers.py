@@ -1,5 +1,5 @@
-"""Batches under way for an engine: submitted whole, moved in parts side by side,
-completed whole, with a result for each key whatever happens.
+"""Batches in flight for an engine: submitted as a whole, transferred in parallel parts,
+completed as a whole; each key always gets a result.
 """
 
 import errno
@@ -25,8 +25,8 @@ THREADS = 4
 
 
 class _EventFd:
-    """A descriptor that is readable when this was signalled, or the pool has
-    completions: whichever pool, once there is one. Polled, never read."""
+    """A descriptor that is readable when signal() was called or, once there is a pool
+    (follow), when it has completions. To be polled, never read."""
 
     def __init__(self) -> None:
         self._own = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # type: ignore[attr-defined]
@@ -65,8 +65,8 @@ class _EventFd:
 
 
 class Transfer:
-    """A batch. Once it has completed, `results` has what the call gave for each
-    key, >= 0 or a negative errno."""
+    """A batch. Once it has completed, `results` has the call's result for each key, >=
+    0 or a negative errno."""
 
     __slots__ = ("id", "call", "context", "results", "seconds", "_begin", "_left")
 
@@ -81,12 +81,12 @@ class Transfer:
 
     @property
     def error(self) -> str:
-        """Of the first key that has one."""
+        """The error text of the first key that failed."""
         return next((strerror(r) for r in self.results if r < 0), "")
 
 
 class Transfers:
-    """Thread: any may submit; one takes what has completed."""
+    """Thread: any may submit; one calls completed()."""
 
     def __init__(
         self, at: str, namespace: str, *, threads: int = THREADS, **options: Any
@@ -121,8 +121,8 @@ class Transfers:
         return self._fd.fileno()
 
     def end(self) -> None:
-        """Begins nothing any more, and returns when all has ended that was under
-        way, for completed() to tell."""
+        """Refuses new transfers, and waits until those in flight have ended;
+        completed() returns them."""
         with self._lock:
             self._closing = True
         ns = self.ns
@@ -131,13 +131,13 @@ class Transfers:
         poll = select.poll()
         poll.register(ns.pool.event_fd, select.POLLIN)
         while self._parts and not ns.pool.closed:
-            # completed(), on another thread, may be about to tell of the last.
+            # completed(), on another thread, may have taken the last one.
             poll.poll(100)
             if self._take():
                 self._fd.signal()
 
     def close(self) -> None:
-        """What is under way ends first: completed() tells of it, also later."""
+        """Waits for transfers in flight; completed() returns them, also later."""
         self.end()
         self.session.close()
         self._fd.close()
@@ -145,7 +145,7 @@ class Transfers:
     # ---- answered at once, from this process's memory ----
 
     def exists(self, keys: Sequence[Keylike]) -> list[bool]:
-        """What cannot be asked is not there."""
+        """Which keys exist? False for keys that cannot be looked up."""
         ns = self.ns
         if not ns or self._closing:
             return [False] * len(keys)
@@ -166,7 +166,7 @@ class Transfers:
             logger.warning("a look-up: %s", e)
             return 0
 
-    # ---- under way ----
+    # ---- transfers ----
 
     def submit(
         self,
@@ -177,8 +177,8 @@ class Transfers:
         context: object = None,
         **options: Any,
     ) -> Transfer:
-        """As Namespace.submit, on memory that need not be registered. Whatever
-        goes wrong is a result."""
+        """As Namespace.submit, on memory that need not be registered. Every error is a
+        result."""
         transfer = Transfer(next(self._numbers), call, len(keys), context)
         ns = self.ns
         memory: list[Memory] | None = None
@@ -230,7 +230,7 @@ class Transfers:
         return transfer
 
     def answer(self, call: Call, results: Sequence[int]) -> Transfer:
-        """One that has completed already."""
+        """A transfer that has completed already, with these results."""
         transfer = Transfer(next(self._numbers), call, 0, None)
         transfer.results = list(results)
         with self._lock:
@@ -247,7 +247,7 @@ class Transfers:
                 self._done.append(transfer)
 
     def _take(self) -> bool:
-        """Of the library, for completed(). False: there was nothing."""
+        """Takes the library's completions, for completed(). False: there were none."""
         ns = self.ns
         if not ns or not self._parts or ns.pool.closed:
             return False
@@ -262,7 +262,7 @@ class Transfers:
         return bool(requests)
 
     def completed(self) -> list[Transfer]:
-        """Each of them once. Never waits."""
+        """The completed transfers, each once. Never waits."""
         self._fd.clear()
         self._take()
         done = []
@@ -274,5 +274,5 @@ class Transfers:
 
     @property
     def idle(self) -> bool:
-        """Has completed() told of all?"""
+        """Has completed() returned all transfers?"""
         return self._under_way == 0

@@ -6,12 +6,12 @@
         "secondary_tiers": [{"type": "KVPoolTier", "module_path": "kvpool.vllm",
                              "at": "10.0.0.1:7070", "namespace": "vllm"}]}}'
 
-More of an entry: the options of kvpool.Pool; `enable_kv_events`, `locality` and
-`backpressure` as of vLLM's own tiers.
+An entry may also have the options of kvpool.Pool, and `enable_kv_events`, `locality`
+and `backpressure` as vLLM's own tiers.
 
-Chunks move between the CPU tier's memory and the pool, without another copy.
-What differs in model, type, layout or parallelism is in different directories
-below `namespace`, named as vLLM's fs tier names them.
+Chunks move between the CPU tier's memory and the pool without another copy. Chunks of
+different models, types, layouts or parallelisms are in different directories below
+`namespace`, named as vLLM's fs tier names them.
 """
 
 import errno
@@ -56,7 +56,7 @@ def _names(keys: Iterable[OffloadKey]) -> list[str]:
 
 
 class _Lookups(AsyncLookupManager):
-    """A step's keys in one call; its verdicts last as long as the requests."""
+    """Looks up a step's keys in one call; results are kept as long as the requests."""
 
     def __init__(self, transfers: Transfers, tier_type: str) -> None:
         self._transfers = transfers
@@ -109,32 +109,32 @@ class KVPoolTier(SecondaryTierManager):
     # ---- look-ups ----
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        """No preference."""
+        """There is no preference."""
         return RequestOffloadingContext()
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        """RETRY till its step's look-ups have been answered."""
+        """RETRY until the look-ups of this step have been answered."""
         found = self._lookups.lookup(key, req_context)
         if found is None:
             return LookupResult.RETRY
         return LookupResult.HIT if found else LookupResult.MISS
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
-        """The step's look-ups go to their thread."""
+        """Passes the step's look-ups to their thread."""
         self._lookups.flush()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Its verdicts are forgotten."""
+        """Forgets the request's look-up results."""
         self._lookups.cleanup(req_context.req_id)
 
     # ---- jobs ----
 
     def submit_store(self, job_metadata: TransferJob) -> None:
-        """What is there is not stored again: keys are of contents."""
+        """Existing chunks are not stored again: a key identifies its content."""
         self._submit(Call.PUT_FROM, job_metadata, if_absent=True)
 
     def submit_load(self, job_metadata: TransferJob) -> None:
-        """Each chunk whole, or not at all."""
+        """Loads each chunk whole, or not at all."""
         self._submit(Call.GET_INTO, job_metadata, exact=True)
 
     def _submit(self, call: Call, job: TransferJob, **options: bool) -> None:
@@ -145,8 +145,8 @@ class KVPoolTier(SecondaryTierManager):
         self._transfers.submit(call, _names(job.keys), chunks, context=job, **options)
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
-        """Each of them once. vLLM steps, and asks, while it knows of an unfinished
-        job: so has_pending_work has nothing to add."""
+        """Returns each job once. vLLM keeps stepping, and calling this, while it knows
+        of an unfinished job, so has_pending_work is not needed."""
         self._collect()
         finished, self._finished = self._finished, []
         return finished
@@ -178,8 +178,7 @@ class KVPoolTier(SecondaryTierManager):
         job: TransferJob = transfer.context
         keys = list(job.keys)
         failed = [k for k, r in zip(keys, transfer.results) if r < 0]
-        # They are misses from now on for who has asked: else it would try again,
-        # for ever.
+        # They count as misses from now on, or the request would retry for ever.
         self._lookups.mark_miss(failed)
         if not failed:
             return self._result(transfer, True)
@@ -202,7 +201,7 @@ class KVPoolTier(SecondaryTierManager):
         )
 
     def drain_jobs(self) -> None:
-        """Waits; get_finished_jobs tells of them."""
+        """Waits for all jobs; get_finished_jobs returns them."""
         poll = select.poll()
         poll.register(self._transfers.fileno(), select.POLLIN)
         while not self._transfers.idle:
@@ -210,12 +209,12 @@ class KVPoolTier(SecondaryTierManager):
             self._collect()
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """Of what was stored, with enable_kv_events."""
+        """The events of stored chunks, with enable_kv_events."""
         if self._events is not None:
             yield from self._events
             self._events.clear()
 
     def shutdown(self) -> None:
-        """What is under way ends first."""
+        """Waits for jobs in flight."""
         self._lookups.shutdown()
         self._transfers.close()
