@@ -169,8 +169,7 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 			pool_node_writer_flushed(fs->node, o);
 		}
 		pool_node_writer_closed(fs->node, o);
-		if (!pool_list_empty(&fs->waiting)) /* some may wait for this
-						       close */
+		if (!pool_list_empty(&fs->waiting)) /* perhaps for this */
 			fs_waiting_run(fs);
 	}
 	fs_inode_forget(fs, i, 1);

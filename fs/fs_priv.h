@@ -71,8 +71,7 @@ enum fs_kind { FS_DIR, FS_FILE, FS_PROC };
 struct fs_inode {
 	struct pool_list lru;  /* file: in fs->backings while not open and
 				  backing != 0; directory: in fs->touched */
-	uint64_t nlookup; /* lookup count: the kernel's, and one for each
-			     pointer that is kept here */
+	uint64_t nlookup; /* lookup count: the kernel's and our pointers' */
 	uint64_t ino; /* st_ino */
 	struct node_entry *entry; /* borrows; NULL: unbound, or a directory */
 	union {

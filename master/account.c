@@ -15,8 +15,7 @@ static const struct master_dir *parent_of(struct master_map *m,
 	return master_map_dir(m, path, slash ? (size_t)(slash - path) : 0);
 }
 
-/* Write and search permission, both needed to remove a name: in the last three
- * bits of mode. */
+/* Do the last three bits of mode allow removing names (write and search)? */
 static bool may_write(unsigned int mode)
 {
 	return (mode & (W_OK | X_OK)) == (W_OK | X_OK);
@@ -42,8 +41,7 @@ static void need_group(struct groups *g, uint32_t gid)
 		g->gid[g->n++] = gid;
 }
 
-/* The id of several groups is the same for all masters, whatever their order.
- */
+/* Several groups have the same id on all masters, whatever their order. */
 static struct master_account account_of_groups(const struct groups *g)
 {
 	struct master_account a = { 0, MASTER_BY_GROUPS };

@@ -201,8 +201,7 @@ bool master_compaction_slice(struct master *m)
 			/* The worker is syncing the first file: try again. */
 			if (m->sync_busy)
 				return true;
-			/* Tombstones may have been forgotten before the walk
-			 * saw them. */
+			/* Tombstones may have been forgotten meanwhile. */
 			master_keep_lost(m);
 			master_state_flush(m->state);
 			return walked(m);

@@ -1,11 +1,11 @@
 /*
  * Where copies are: review.c compares one file with its rules, patrol.c all
- * files, and the others carry out what is wanted. Holders are added where a
- * node reports a copy (ops.c, inventory.c, repair.c) and removed where a
- * copy is given up (evict.c, heat.c, review.c). Needs, and the master's
- * `repair`, are changed only by repair.c, but a patrol clears
- * `repair.unmet`; a file's danger only by review.c; `patrol` only by
- * patrol.c, but a drain may make the next patrol begin earlier.
+ * files, and the others make or give up copies. Holders are added where a node
+ * reports a copy (ops.c, inventory.c, repair.c) and removed where a copy is
+ * given up (evict.c, heat.c, review.c). Needs, and the master's `repair`, are
+ * changed only by repair.c, but a patrol clears `repair.unmet`; a file's danger
+ * only by review.c; `patrol` only by patrol.c, but a drain may make the next
+ * patrol begin earlier.
  *
  * Thread: loop.
  */

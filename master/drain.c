@@ -153,8 +153,7 @@ static const char *state_of(const struct master_member *mb)
 	return d->known && d->keys == d->stuck_keys ? "stuck" : "draining";
 }
 
-/* Seconds until the drain is done. 0: it is done, or there is none; -1:
- * unknown, or never. */
+/* Until the drain is done. 0: done, or no drain; -1: unknown, or never. */
 static int64_t seconds_left(const struct master *m,
 			    const struct master_member *mb)
 {

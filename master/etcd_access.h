@@ -1,6 +1,6 @@
 /*
- * Where etcd is, and as whom it is used: URLs, the certificates of https, a
- * user and the password. All of it is given by the operator and checked here.
+ * The operator's options for etcd, checked here: URLs, the certificates of
+ * https, a user and the password.
  *
  * Files are read again for each new connection and each new token, so that they
  * can be replaced without a restart. The private key and the password must be

@@ -65,8 +65,7 @@ static struct master_wait *wait_of_head(struct pool_list *head)
 	return pool_list_entry(head, struct master_wait, head);
 }
 
-/* Waits whose point is >= from wait for `new`, the newest change, from now on.
- */
+/* Waits with a point >= `from` now wait for `new`, the newest change. */
 static void raise_waits(struct master_feed *f, uint64_t from, uint64_t new)
 {
 	struct pool_list *it = f->wait_heads.prev, *prev;
@@ -353,8 +352,7 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 	 * need an ack of its sequence number. */
 	if (told < f->seq)
 		return true;
-	/* One that continues has acked nothing yet: a batch requests its first
-	 * ack. */
+	/* It continues: a batch requests its first ack. */
 	if (!s->picture && !s->nsent && s->has < s->acked)
 		return true;
 	return s->picture && ready && !master_sub_repeats(f, s);

@@ -298,7 +298,7 @@ static void list_former(struct master_map *m, struct master_grave *g,
 		m->disowned(m->arg, g);
 }
 
-/* Copies of those who have given the name away are dead up to gen as well. */
+/* Copies of owners who gave the file away are dead up to gen, too. */
 static void raise_formers(struct master_map *m, const char *path, size_t len,
 			  uint64_t gen, uint64_t wall_ns)
 {

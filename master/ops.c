@@ -184,7 +184,7 @@ static bool evicted_after(const struct op *op, uint64_t gen)
 	       !last_was_expected(op, g) && is_conflict(op, g->last_gen, gen);
 }
 
-/* The error for a change that f (or NULL) forbids. What the change was made
+/* The error for a change that f (or NULL) forbids. The content that it was made
  * from may have been published once more, before or after the change: if f has
  * that content, their order is unknown, and the next fsync must say so. */
 static int refusal(const struct op *op, const struct master_file *f)
@@ -192,7 +192,7 @@ static int refusal(const struct op *op, const struct master_file *f)
 	return f && is_made_from(op, f) ? -EIO : -ESTALE;
 }
 
-/* The newest generation that the issuer knew of; 0: not said. */
+/* The newest generation that the issuer knew of; 0: not given. */
 static uint64_t known_gen(const struct op *op)
 {
 	uint64_t base = op->meta->base_gen, seen = op->meta->seen_gen;

@@ -151,8 +151,7 @@ static struct master_owner *heaviest(const struct master_owners *o,
 	return NULL;
 }
 
-/* Whose tombstones go next: users', then root's; but root's first, if they take
- * more than half of the bound. */
+/* Whose to forget: root's beyond half of the bound; else users', root's. */
 static enum master_owner_kind victims(const struct master_owners *o,
 				      uint64_t max_weight)
 {

@@ -121,8 +121,8 @@ static int simulate_locked(struct replay *r, const uint64_t *ids, size_t n)
 }
 
 /*
- * The next request, in the order of the trace. Returns the number of blocks
- * (it may be 0), or -ENOENT at the end; *ret_mount is whose turn it is.
+ * The next request, in the order of the trace. Returns the number of blocks (it
+ * may be 0), or -ENOENT at the end; *ret_mount: the mount whose turn it is.
  */
 static ssize_t take_request(struct replay *r, uint64_t *ids,
 			    const char **ret_mount)

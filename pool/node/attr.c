@@ -85,8 +85,7 @@ static int tell(struct pool_node *n, struct pool_entry *pe,
 
 	if (!e || !e->own)
 		return c->set ? node_op_setattr(n, pe, c) : 0;
-	/* The file's own PUBLISH carries the attributes, unless it is in
-	 * flight. */
+	/* The file's PUBLISH carries them, unless in flight. */
 	e->own->w->stale_blob = true;
 	if (e->own->state != NODE_PENDING)
 		return 0;

@@ -53,9 +53,8 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 		b->phase = PHASE_SYNC;
 }
 
-/* Has there been no master for longer than a restart or a fail-over takes?
- * Waiting longer is not worth it: the kernel holds the directory's lock
- * meanwhile. */
+/* No master for longer than a restart or a fail-over takes? The kernel holds
+ * the directory's lock meanwhile, so waiting longer is not worth it. */
 static bool masterless(const struct pool_node *n, uint64_t now)
 {
 	return n->cut_off_ms && now - n->cut_off_ms >= n->opts.deadline_ms;

@@ -92,8 +92,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 }
 
 /* Attributes of the root that nobody has set stay as this mount has them. (An
- * older master does not say which were set: it sends a time only if one was.)
- */
+ * older master does not say which were set, and sends a time only if set.) */
 static int apply_root(struct pool_node *n, const Kvpool__Meta *m)
 {
 	struct node_dirent *d = pool_node_root(n);

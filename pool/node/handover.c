@@ -172,8 +172,7 @@ void node_writer_msg_free(Kvpool__HandoverWriter *m)
 {
 	if (!m)
 		return;
-	free(m->attr->xattrs); /* only the list: its elements are the
-				  writer's */
+	free(m->attr->xattrs); /* its elements are the writer's */
 	free(m->before);
 	free(m->attr);
 	free(m);
@@ -510,8 +509,7 @@ static int get_name(struct pool_node *n, const Kvpool__HandoverName *m)
 				     NULL, &pe);
 	if (err)
 		return err;
-	/* Before anything is added to the directory, which is ordered by
-	 * cookie. */
+	/* First, as directories are ordered by cookie. */
 	if (pe->parent) {
 		if (pe->cookie != next)
 			return -EBADMSG; /* twice, or before its directory */
@@ -593,8 +591,7 @@ int node_take_over(struct pool_node *n, struct pool_handover *h)
 /* A file without a name, by its store id: several handles may have it open. */
 struct orphan {
 	struct pool_hash_node node;
-	struct node_object *o; /* borrows: the handles that have it open hold
-				  refs */
+	struct node_object *o; /* borrows: open handles hold refs */
 	bool whole;	       /* all writable handles are counted */
 };
 

@@ -331,8 +331,7 @@ static void on_store_closed(void *arg)
 	struct pool_node *n = arg;
 
 	n->store = NULL;
-	node_helds_send(n); /* discards results that came after the link was
-			       closed */
+	node_helds_send(n); /* discards late results */
 	node_ops_free(n);
 	pool_tree_fini(&n->tree, free_entry, n);
 	pool_quota_fini(&n->quota);

@@ -40,14 +40,12 @@
 #define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
 #define NODE_ASK_MS 250		/* until the same eviction is requested again */
 #define NODE_REFUSED_MS 1000	/* the same after a refusal */
-#define NODE_LEASE_MS 5000	/* for so long after a look-up hit an open is
-				   expected */
+#define NODE_LEASE_MS 5000	/* an open is expected so long after a hit */
 #define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
 #define NODE_AWAY_MS 1000	/* or for a holder that has just left */
 #define NODE_HEATS_MAX 4096	/* objects whose heat is known */
 #define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
-#define NODE_DOUBT_S 10		/* seconds between two checks of the same
-				   copy */
+#define NODE_DOUBT_S 10		/* between two checks of a copy */
 #define NODE_PIECE (4u << 20)	/* bytes in one of several parallel transfers */
 #define NODE_PIECES_MAX 8	/* parallel transfers of one object */
 #define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
@@ -256,8 +254,7 @@ struct node_writer {
 	XXH128_hash_t sum;
 	/* its PUBLISH until it is acked, or NULL; borrows */
 	struct node_op *op;
-	uint32_t by; /* 1 + uid of the user who renamed it; 0: not renamed, or
-			not known */
+	uint32_t by; /* 1 + uid of the renaming user; 0: none, unknown */
 };
 
 /* pool_now_ms() in four bytes, never 0. Ages up to 49 days are right; the
@@ -329,7 +326,7 @@ struct node_counters {
 	struct pool_hist put, fetch, publish;
 };
 
-/* Of the session with the master: session.c draws it. */
+/* States of the session with the master, as drawn in session.c. */
 enum node_link_state {
 	LINK_AWAY,
 	LINK_DIALLING,
@@ -425,8 +422,8 @@ struct pool_node {
 	unsigned int batches; /* in flight */
 	uint64_t batch_ms;    /* when the last batch was sent */
 	uint64_t rules_ticket; /* of the last change that may affect rules */
-	uint64_t access_ticket; /* of the last one that may affect who may read
-				   what: of names, modes, owners */
+	uint64_t access_ticket; /* of the last change of a name, mode or owner,
+				   which may affect who may read what */
 	uint64_t op_seq;      /* highest feed sequence of an acked change */
 	uint64_t ops_run;     /* random: identifies this process to masters */
 	uint64_t ops_done;    /* changes of this run that were acked */
@@ -956,8 +953,8 @@ bool node_client_linked(const struct pool_node *n, const struct node_object *o);
 
 /* ---- write.c: creation ---- */
 
-/* A WRITING object for e that nobody sees yet, with a ref for the caller: then
- * node_own_discard it, or node_own_show it (which takes the ref). */
+/* A WRITING object for e that nobody sees yet, with a ref for the caller, which
+ * then calls node_own_discard, or node_own_show (which takes the ref). */
 int node_own_make(struct pool_node *n, struct node_entry *e,
 		  const struct node_attr *attr, uint64_t size_hint,
 		  struct node_object **ret_obj);
@@ -1019,8 +1016,8 @@ int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
 /* An order names a file's generation, possibly before the feed does: applied as
  * the feed would. NULL: its path cannot exist, or no memory. */
 struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
-/* A session or a picture begins. What was ahead of the feed (node_entry.ahead)
- * is not ahead of this one. */
+/* A session or a picture begins. Entries `ahead` of the former feed are not
+ * ahead of this one. */
 void node_stage_begins(struct pool_node *n);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
 /*

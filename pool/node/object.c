@@ -105,10 +105,9 @@ void node_object_unref(struct pool_node *n, struct node_object *o)
 bool node_object_remains(struct pool_node *n, struct node_object *o)
 {
 	o->remains = o->users > 0 || (o->w && o->w->opens > 0);
-	/* Detached from its metadata, so that a start after a crash removes it.
-	 * Not if a store has linked it and needs the metadata. A file that is
-	 * being written has none, and the call would wait for a write in
-	 * progress. */
+	/* Without metadata, a start after a crash removes the file. Not if a
+	 * store has linked it, and needs that; nor while it is written: it has
+	 * none, and the call would wait for the write. */
 	if (o->remains && !(o->w && o->w->opens > 0) &&
 	    !pool_store_linked(n->store, o->id))
 		(void)pool_store_detach(n->store, o->id);
@@ -157,8 +156,7 @@ static void let_go(struct pool_node *n, struct node_object *o, bool evicted)
 	node_heat_forget(n, o);
 	pool_evict_remove(n->evict, &o->ev, evicted);
 	if (o->w)
-		node_writer_free(n, o); /* of a client's file that no store has
-					   yet */
+		node_writer_free(n, o); /* of a client: no store has it */
 	if (o->lent_fd >= 0)
 		give_back(n, o);
 	else

@@ -32,7 +32,7 @@
 #define QUEUE_MAX (1u << 30)
 #define TELL_QUEUED (8u << 20) /* bytes of inventory that may be queued */
 
-/* ---- who we are ---- */
+/* ---- our identity ---- */
 
 static void send_join(struct pool_node *n)
 {
