@@ -233,8 +233,8 @@ struct open_req {
 	uint32_t tid; /* of the caller */
 	bool retry; /* repeated after ESTALE */
 	struct fs_pin pin; /* of the caller's LOOKUP, until this is freed */
-	struct node_object *resized; /* ref, and a writer of it: SETATTR sets
-					its size, and is not answered before */
+	struct node_object *resized; /* ref, and a writer of it: SETATTR is
+					answered once it has set its size */
 	bool want_started; /* `want` is in flight: can be cancelled */
 	bool change_started; /* a rewrite is in flight: cannot */
 	int64_t resize; /* >= 0: a SETATTR of the size, not an OPEN */

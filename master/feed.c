@@ -105,8 +105,8 @@ static bool is_sent_to_all(struct master_feed *f, uint64_t seq)
 	return seq <= f->sent_min;
 }
 
-/* An item is about to leave this place, for a later one. Waits for it must wait
- * for that (see struct master_wait). */
+/* An item is about to move from this place to a later one: waits for it follow
+ * (see struct master_wait). */
 static void move_waits(struct master_feed *f, uint64_t old)
 {
 	if (!pool_list_empty(&f->waits) && !is_sent_to_all(f, old))

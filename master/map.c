@@ -102,7 +102,7 @@ static uint32_t path_hash(const char *path, size_t len)
 	return (uint32_t)XXH3_64bits_withSeed(path, len, pool_hash_seed());
 }
 
-/* The first grave of that name, from n on in a chain of one hash. */
+/* The first grave of that name in the hash chain that begins at n. */
 static struct master_grave *grave_from(struct pool_hash_node *n,
 				       const char *path, size_t len)
 {

@@ -455,8 +455,8 @@ static void sort_freed(void)
 	free(large);
 }
 
-/* Frees the map in slices: a former leader must meanwhile answer nodes as a
- * standby, and etcd. */
+/* Frees the map in slices: meanwhile a former leader must serve nodes as a
+ * standby, and use etcd. */
 static void on_ending(uv_idle_t *h)
 {
 	struct master *m = h->data;
