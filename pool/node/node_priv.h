@@ -338,11 +338,11 @@ enum node_link_state {
 
 struct node_link {
 	struct pool_conn *conn; /* NULL while AWAY */
-	/* What is to replace conn, as that is old: it joins when it has been
-	 * opened, and conn has closed. NULL: none. */
+	/* Replaces conn, which is old: joins once it is open and conn has
+	 * closed. NULL: none. */
 	struct pool_conn *next;
 	bool next_open;
-	uint64_t due_ms; /* conn is to be replaced from then on */
+	uint64_t due_ms; /* conn is replaced from then on */
 	enum node_link_state state;
 	struct pool_dial dial;
 	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */

@@ -420,11 +420,11 @@ static void on_open(struct pool_conn *c)
 	if (c == l->conn)
 		return join(n);
 	l->next_open = true;
-	l->told = true; /* nothing is lost */
+	l->told = true; /* closed on purpose: not logged */
 	pool_conn_close(l->conn);
 }
 
-/* Goes on with the connection that was to replace the one that has closed. */
+/* The old connection has closed: continues with its replacement. */
 static void use_next(struct pool_node *n)
 {
 	struct node_link *l = n->link;
