@@ -17,7 +17,8 @@ SIZE    ?=
 
 DEPS := gcc make libc6-dev binutils pkg-config libfuse3-dev fuse3 libuv1-dev \
         libibverbs-dev librdmacm-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler \
-        libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev
+        libjansson-dev libmicrohttpd-dev libcurl4-openssl-dev libssl-dev \
+        libcap-ng-dev
 DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
               etcd-server etcd-client socat python3 mandoc shellcheck cppcheck \
               pyflakes3 mypy git openssl
@@ -29,7 +30,7 @@ DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
 CC      ?= cc
 PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs \
-           librdmacm fuse3 libcurl openssl
+           librdmacm fuse3 libcurl openssl libcap-ng
 WARN    := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes \
            -Wmissing-prototypes -Wvla -Wformat=2
 # -Werror where the compiler is known (CI): make WERROR=-Werror

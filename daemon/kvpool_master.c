@@ -2,8 +2,8 @@
  * kvpool-master: options, the loop, signals, the admin pages. What a master
  * does is in master/.
  *
- * Start: options -> background -> master_open, or, with --etcd, master_ha_open
- *        -> admin -> ready.
+ * Start: options -> privileges are given up -> background -> master_open, or,
+ *        with --etcd, master_ha_open -> admin -> ready.
  * SIGTERM or SIGINT: admin closes, then the master (which writes its state);
  * the loop ends when no handle is left, and the program with 0.
  */
@@ -21,6 +21,7 @@
 #include "daemon/etcd_options.h"
 #include "daemon/fault_page.h"
 #include "daemon/options.h"
+#include "daemon/privileges.h"
 #include "daemon/program.h"
 #include "daemon/run_dir.h"
 #include "master/ha.h"
@@ -207,6 +208,9 @@ static json_t *status_page(void *arg, const struct daemon_admin_query *q,
 	if (json)
 		json_object_set_new(json, "links",
 				    daemon_links_json(&p->base.tls));
+	if (json)
+		json_object_set_new(json, "privileges",
+				    daemon_privileges_json());
 	if (json && p->ha)
 		json_object_set_new(json, "election", master_ha_json(p->ha));
 	if (!figures || !json || json_object_update(json, figures)) {
@@ -442,6 +446,7 @@ static int run(void)
 		rc = start_admin(&p);
 	if (rc)
 		return daemon_start_failed(rc);
+	pool_info("privileges: %s", daemon_privileges_text());
 	pool_info("kvpool-master %s: nodes at %s:%u, admin at %s:%u",
 		  kvpool_version(), conf.listen.host,
 		  p.ha ? master_ha_port(p.ha) : master_port(p.master),
@@ -521,8 +526,14 @@ static void make_state_dir(void)
 	uv_fs_req_cleanup(&req);
 }
 
+static bool is_low(const struct pool_hostport *at)
+{
+	return at->port > 0 && at->port < 1024;
+}
+
 int main(int argc, char **argv)
 {
+	struct daemon_needs needs = { 0 };
 	int nops, rc;
 	char **ops;
 
@@ -544,6 +555,9 @@ int main(int argc, char **argv)
 	if (check_options())
 		return 2;
 	pool_log_set_level((enum pool_log_level)conf.log_level);
+	needs.low_port = is_low(&conf.listen) || is_low(&conf.admin);
+	if (daemon_privileges_keep(&needs))
+		return 1;
 	rc = conf.foreground ? daemon_foreground_start(conf.log_file) :
 			       daemon_background_start(conf.log_file,
 						       "kvpool-master");

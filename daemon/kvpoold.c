@@ -2,10 +2,11 @@
  * kvpoold: start and shutdown. Options: daemon/node_conf.h; admin pages:
  * daemon/node_pages.c; the node: pool/node/node.h; the mount: fs/session.h.
  *
- * Start: options -> background -> lock of the name -> admin (only the address
- *        is taken: the loop does not run yet) -> RDMA devices -> (embedded:
- *        master) -> node -> mount -> ready. The mount comes last, so that a
- *        failed start leaves no mount behind.
+ * Start: options -> privileges that are not needed are given up -> background
+ *        -> lock of the name -> admin (only the address is taken: the loop does
+ *        not run yet) -> RDMA devices -> (embedded: master) -> node -> mount
+ *        -> ready. The mount comes last, so that a failed start leaves no mount
+ *        behind.
  *
  * Shutdown, by SIGTERM, SIGINT or an unmount: closes admin, the mount, the node
  * (which publishes what is pending), the embedded master, the devices. The loop
@@ -26,6 +27,7 @@
 #include "daemon/fault_page.h"
 #include "daemon/name_lock.h"
 #include "daemon/node_program.h"
+#include "daemon/privileges.h"
 #include "daemon/run_dir.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
@@ -568,6 +570,7 @@ static int run(const struct daemon_node_conf *conf)
 	daemon_pidfile_sweep(conf->run_dir, conf->name);
 	if (p.mount)
 		(void)daemon_pidfile_write(conf->run_dir, p.mount, conf->name);
+	pool_info("privileges: %s", daemon_privileges_text());
 	pool_info("kvpoold %s: %s, admin at %s:%u", kvpool_version(),
 		  conf->name, conf->admin.host, daemon_admin_port(p.admin));
 	rc = daemon_program_run(&p.base);
@@ -576,6 +579,27 @@ static int run(const struct daemon_node_conf *conf)
 	verbs_close(p.verbs);
 	free(p.mount);
 	return rc;
+}
+
+static bool is_low(const struct pool_hostport *at)
+{
+	return at->port > 0 && at->port < 1024;
+}
+
+static int keep_privileges(const struct daemon_node_conf *conf)
+{
+	const struct daemon_needs needs = {
+		/* A store is a tmpfs of its own. */
+		.mounts = true,
+		.helper = conf->mount,
+		.rdma = conf->transport != TRANSPORT_TCP &&
+			access("/sys/class/infiniband", F_OK) == 0,
+		.priority = true,
+		.low_port = is_low(&conf->listen) || is_low(&conf->admin) ||
+			    (conf->embedded && is_low(&conf->masters.at[0])),
+	};
+
+	return daemon_privileges_keep(&needs);
 }
 
 int main(int argc, char **argv)
@@ -587,6 +611,8 @@ int main(int argc, char **argv)
 	if (rc)
 		return rc > 0 ? 0 : 2;
 	pool_log_set_level((enum pool_log_level)conf->log_level);
+	if (keep_privileges(conf))
+		return 1;
 	/* One log file per node of the machine. */
 	snprintf(log_name, sizeof(log_name), "kvpoold-%s", conf->name);
 	rc = conf->foreground ?

@@ -4,6 +4,7 @@
 #include "daemon/drain_page.h"
 #include "daemon/fault_page.h"
 #include "daemon/node_program.h"
+#include "daemon/privileges.h"
 #include "pool/kvpool.h"
 
 json_t *daemon_node_status_json(void *arg)
@@ -20,6 +21,7 @@ json_t *daemon_node_status_json(void *arg)
 					 p->conf->admin.host,
 					 daemon_admin_port(p->admin)));
 	json_object_set_new(j, "links", daemon_links_json(&p->base.tls));
+	json_object_set_new(j, "privileges", daemon_privileges_json());
 	if (p->mount)
 		json_object_set_new(j, "mount", json_string(p->mount));
 	if (p->master)

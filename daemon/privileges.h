@@ -1,0 +1,38 @@
+/*
+ * The capabilities of a daemon: it keeps those that it will need, and gives up
+ * all others, and with no_new_privs the way back to them.
+ *
+ * That is done before anything is opened. Capabilities belong to a thread, so
+ * later it would reach the main thread alone; and what the daemon opens again
+ * while it runs (log, certificates, state) is refused at the start already, if
+ * only a capability would open it.
+ *
+ * Thread: main, before there are others; text and json any later.
+ */
+#ifndef DAEMON_PRIVILEGES_H
+#define DAEMON_PRIVILEGES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct daemon_needs {
+	bool mounts;   /* mounting, backing files, attributes trusted.* */
+	bool helper;   /* if it may not mount: fusermount3, which is setuid */
+	bool rdma;     /* memory beyond RLIMIT_MEMLOCK */
+	bool priority; /* a nice value down to -10 */
+	bool low_port; /* listens on a port below 1024 */
+};
+
+/* Keeps what is needed, as far as this process has it; a need that it cannot
+ * meet is no error here. 0 or -errno, logged: nothing is known then, and the
+ * program must end. */
+int daemon_privileges_keep(const struct daemon_needs *needs);
+
+/* "user 0, capabilities sys_admin, no others can be gained". Constant; "" before
+ * keep. */
+const char *daemon_privileges_text(void);
+/* {"user": 0, "capabilities": ["sys_admin"], "no_new_privileges": true}. A new
+ * reference; NULL: no memory. */
+json_t *daemon_privileges_json(void);
+
+#endif
