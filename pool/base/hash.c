@@ -34,7 +34,7 @@ uint64_t pool_hash_seed(void)
 		return now;
 	/* Not pool_random, whose numbers a simulation makes predictable. While
 	 * the machine boots, getrandom may fail: the seed is then 1. */
-	(void)getrandom(&drawn, sizeof(drawn), GRND_NONBLOCK);
+	(void)!getrandom(&drawn, sizeof(drawn), GRND_NONBLOCK);
 	drawn |= 1;
 	return atomic_compare_exchange_strong(&seed, &now, drawn) ? drawn :
 								    now;

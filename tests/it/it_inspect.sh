@@ -135,7 +135,7 @@ same_figures() { # NAME FIGURES: 0 if each is the sum of its metrics
 	local path value names
 	http "${admin[$1]}/api/status" >"$tmp/status"
 	http "${admin[$1]}/metrics" >"$tmp/metrics"
-	jq -r 'del(.pid, .master.index?) | paths(type == "number") as $p |
+	jq -r 'del(.pid, .privileges, .master.index?) | paths(type == "number") as $p |
 		[($p | map(tostring) | join(".")), (getpath($p) | tostring)] |
 		join(" ")' "$tmp/status" >"$tmp/figures"
 	[ -s "$tmp/figures" ] || fail "no figures in the status of $1"

@@ -214,6 +214,33 @@ int asprintf(char **ret, const char *format, ...)
 	return n;
 }
 
+/* As fortified programs call it. */
+int __asprintf_chk(char **ret, int flag, const char *format, ...);
+int __asprintf_chk(char **ret, int flag, const char *format, ...)
+{
+	va_list ap;
+	int n;
+
+	(void)flag;
+	if (due_errno("asprintf", FROM, true, ENOMEM))
+		return -1;
+	va_start(ap, format);
+	n = vasprintf(ret, format, ap);
+	va_end(ap);
+	return n;
+}
+
+char *__realpath_chk(const char *path, char *out, size_t n);
+char *__realpath_chk(const char *path, char *out, size_t n)
+{
+	static char *(*next)(const char *, char *, size_t);
+
+	if (!next)
+		*(void **)&next = next_of("__realpath_chk");
+	return due_errno("realpath", FROM, true, ENOMEM) ? NULL :
+							   next(path, out, n);
+}
+
 /* ---- calls ---- */
 
 #define CALL(ret, bad, err, call, params, args)                   \
@@ -368,6 +395,17 @@ int open(const char *path, int flags, ...)
 							next(path, flags, mode);
 }
 
+/* As fortified programs call it: without O_CREAT. */
+int __open_2(const char *path, int flags);
+int __open_2(const char *path, int flags)
+{
+	static int (*next)(const char *, int);
+
+	if (!next)
+		*(void **)&next = next_of("__open_2");
+	return due_errno("open", FROM, false, EMFILE) ? -1 : next(path, flags);
+}
+
 int openat(int dir, const char *path, int flags, ...)
 {
 	static int (*next)(int, const char *, int, ...);
@@ -381,6 +419,17 @@ int openat(int dir, const char *path, int flags, ...)
 		*(void **)&next = next_of("openat");
 	return due_errno("openat", FROM, false, EMFILE) ?
 		       -1 : next(dir, path, flags, mode);
+}
+
+int __openat_2(int dir, const char *path, int flags);
+int __openat_2(int dir, const char *path, int flags)
+{
+	static int (*next)(int, const char *, int);
+
+	if (!next)
+		*(void **)&next = next_of("__openat_2");
+	return due_errno("openat", FROM, false, EMFILE) ?
+		       -1 : next(dir, path, flags);
 }
 
 /* FUSE_DEV_IOC_BACKING_CLOSE: gives back, as close does. */
