@@ -14,6 +14,7 @@
  * the caller's buffer; if that fails, it fetches it. Failure modes: a miss; or
  * the object is replaced meanwhile: then the new version is read.
  */
+#include "pool/base/map.h"
 #include "pool/client/client_priv.h"
 
 #include <errno.h>
@@ -415,7 +416,7 @@ int kvpool_map(struct kvpool_ns *ns, const void *key, size_t key_len,
 	if (fd < 0)
 		return fd;
 	if (size > 0)
-		at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+		at = pool_map_object(size, PROT_READ, 0, fd, 0);
 	if (at == MAP_FAILED)
 		err = client_fail(-errno, "the object cannot be mapped: %s",
 				  strerror(errno));

@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "pool/base/map.h"
 #include "pool/conn/conn_priv.h"
 #include "pool/conn/unpack.h"
 
@@ -338,8 +339,8 @@ static void out_map(struct conn_out *o)
 		return;
 	if (len > MAP_WINDOW)
 		len = MAP_WINDOW;
-	at = mmap(NULL, len, PROT_READ, MAP_SHARED | MAP_POPULATE, o->file_fd,
-		  (off_t)begin);
+	at = pool_map_object(len, PROT_READ, MAP_POPULATE, o->file_fd,
+			     (off_t)begin);
 	if (at == MAP_FAILED) {
 		o->unmappable = true;
 		return;

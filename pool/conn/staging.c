@@ -2,15 +2,22 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "pool/base/map.h"
 #include "pool/conn/conn_priv.h"
 
 static pthread_once_t staging_once = PTHREAD_ONCE_INIT;
 static pthread_key_t staging_key;
 static __thread uint8_t *staging_buf;
 
+static void staging_free(void *buf)
+{
+	pool_map_hide(buf, 2 * POOL_CONN_SLICE, false);
+	free(buf);
+}
+
 static void staging_key_make(void)
 {
-	if (pthread_key_create(&staging_key, free))
+	if (pthread_key_create(&staging_key, staging_free))
 		abort(); /* at the first connection: nothing works without it */
 }
 
@@ -20,8 +27,10 @@ uint8_t *conn_staging(void)
 	if (!staging_buf) {
 		pthread_once(&staging_once, staging_key_make);
 		staging_buf = aligned_alloc(4096, 2 * POOL_CONN_SLICE);
-		if (staging_buf)
+		if (staging_buf) {
+			pool_map_hide(staging_buf, 2 * POOL_CONN_SLICE, true);
 			pthread_setspecific(staging_key, staging_buf);
+		}
 	}
 	return staging_buf;
 }

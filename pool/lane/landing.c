@@ -16,6 +16,7 @@
  * 3.3 at 4 MiB), but the pages of a first read are new. XXH3's vector code,
  * selected at run time, raises the checksum from 12 to 30-44 GB/s.
  */
+#include "pool/base/map.h"
 #include "pool/lane/landing.h"
 
 #include <assert.h>
@@ -55,6 +56,7 @@ void pool_chunks_fini(struct pool_chunks *cs)
 			&cs->free, struct pool_chunk, link);
 
 		pool_list_del(&ch->link);
+		pool_map_hide(ch->buf, POOL_LANDING_CHUNK, false);
 		free(ch->buf);
 		free(ch);
 		cs->count--;
@@ -77,6 +79,7 @@ static struct pool_chunk *chunk_new(struct pool_chunks *cs)
 		return NULL;
 	}
 	madvise(ch->buf, POOL_LANDING_CHUNK, MADV_HUGEPAGE);
+	pool_map_hide(ch->buf, POOL_LANDING_CHUNK, true);
 	pool_list_init(&ch->link);
 	cs->count++;
 	return ch;

@@ -4,6 +4,7 @@
  * used, and beyond opts.fds_max the least recently used one is closed. Its file
  * can be opened again as long as it has users (node_object_remains).
  */
+#include "pool/base/map.h"
 #include "pool/node/node_priv.h"
 
 #include <errno.h>
@@ -97,7 +98,7 @@ void node_fd_keep(struct pool_node *n, struct node_fd *f,
 
 static void map_file(struct node_fd *f)
 {
-	void *map = mmap(NULL, f->map_len, PROT_READ, MAP_SHARED, f->fd, 0);
+	void *map = pool_map_object(f->map_len, PROT_READ, 0, f->fd, 0);
 
 	f->map = map == MAP_FAILED ? NULL : map;
 }

@@ -23,6 +23,7 @@
 #include <xxh_x86dispatch.h>
 #endif
 #include "pool/base/clock.h"
+#include "pool/base/map.h"
 #include "pool/store/store_priv.h"
 
 #define SLICE (128u << 10)
@@ -70,7 +71,7 @@ static int sum_mapped(int fd, uint64_t size, const _Atomic uint64_t *stop_ms,
 
 		if (store_must_stop(stop_ms))
 			return -ECANCELED;
-		p = mmap(NULL, n, PROT_READ, MAP_SHARED, fd, (off_t)off);
+		p = pool_map_object(n, PROT_READ, 0, fd, (off_t)off);
 		if (p == MAP_FAILED)
 			return sum_read(fd, off, size, stop_ms, st);
 		XXH3_128bits_update(st, p, n);

@@ -11,6 +11,7 @@
 
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
+#include "pool/base/map.h"
 #include "pool/verbs/verbs_priv.h"
 
 #define LOG_INTERVAL_MS 60000u
@@ -101,8 +102,8 @@ static int map_open(const struct verbs_port *port, struct ibv_pd *pd, int fd,
 {
 	uint64_t ahead = offset % (uint64_t)sysconf(_SC_PAGESIZE);
 	size_t map_length = (size_t)(ahead + length);
-	void *map = mmap(NULL, map_length, prot, MAP_SHARED, fd,
-			 (off_t)(offset - ahead));
+	void *map = pool_map_object(map_length, prot, 0, fd,
+				    (off_t)(offset - ahead));
 	int err;
 
 	if (map == MAP_FAILED)
