@@ -37,7 +37,7 @@ static struct pool_faults *allowed(unsigned int *ret_status,
 	struct pool_faults *f = pool_faults_installed();
 
 	if (!f) {
-		*ret_status = 403;
+		*ret_status = 404;
 		*ret_text = "faults are not allowed here; start the program "
 			    "with --allow-faults";
 	}

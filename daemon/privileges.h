@@ -28,8 +28,8 @@ struct daemon_needs {
  * program must end. */
 int daemon_privileges_keep(const struct daemon_needs *needs);
 
-/* "user 0, capabilities sys_admin, no others can be gained". Constant; "" before
- * keep. */
+/* "user 0, capabilities sys_admin, no others can be gained". Constant; ""
+ * before keep. */
 const char *daemon_privileges_text(void);
 /* {"user": 0, "capabilities": ["sys_admin"], "no_new_privileges": true}. A new
  * reference; NULL: no memory. */
