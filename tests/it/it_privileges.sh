@@ -5,7 +5,7 @@
 # limit: 120
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
-need jq setpriv cmp
+need jq setpriv cmp fusermount3 nsenter
 
 user=65532
 own=(setpriv --reuid $user --regid $user --clear-groups)
@@ -96,5 +96,22 @@ u put k "$tmp/src"
 u get k "$tmp/own/got"
 cmp "$tmp/src" "$tmp/own/got" || fail "the store returns other bytes"
 metric_at_least "${admin[t]}" kvpool_node_objects 1 || fail "the store has nothing"
+stop_all
+
+echo "== a user's mount is made by fusermount3, which is setuid"
+# Only it knows of a /dev/fuse that all may open, as machines usually have.
+cat >"$tmp/as_nobody" <<END
+mknod $tmp/fuse c 10 229 && chmod 666 $tmp/fuse && mount --bind $tmp/fuse /dev/fuse &&
+	echo user_allow_other >$tmp/fuse.conf && mount --bind $tmp/fuse.conf /etc/fuse.conf &&
+	exec setpriv --reuid nobody --regid nogroup --clear-groups "\$@"
+END
+install -d -o nobody "$tmp/nobody" "$tmp/u.mnt"
+env_of[u]="XDG_RUNTIME_DIR=$tmp/nobody unshare -m sh $tmp/as_nobody"
+start_node u --embedded --run-dir "$tmp/nobody/run" --state-file "$tmp/nobody/state" \
+	--store-dir "$tmp/nobody/store" --store-size 32M
+[ "$(of_threads "${pid[u]}" NoNewPrivs)" = 0 ] || fail "it could not execute fusermount3"
+[ "$(kept u)" = "$(id -u nobody)  false" ] || fail "it says: $(kept u)"
+[ "$(nsenter -t "${pid[u]}" -m sh -c "echo hi >$tmp/u.mnt/x && cat $tmp/u.mnt/x")" = hi ] ||
+	fail "nothing can be written"
 
 pass
