@@ -4,19 +4,18 @@
 # attacker has a valid one, then by loopback without any, where he is of the pool's
 # user. Of each attack it is checked that
 #
-#   * no operation of the client fails, and the 99th percentile stays below three
-#     times that of quiet rounds in between, in which a process that attacks nobody
-#     takes as much time from the machine;
+#   * no operation of the client fails;
 #   * the memory of the daemon attacked grows by less than the attack's budget;
-#   * no turn of its loop takes more than 100 ms, besides the time for which the
-#     scheduler kept it waiting;
 #   * a counter says what was done;
-#   * who has not been there yet still gets in.
-#
-# Times are those of the machine: an attack whose round is too long has four more,
-# and the median is judged, unless the daemons had to wait for the processor in all.
+#   * a new client still gets in;
+#   * with KVTEST_TIMES=1, for a quiet machine: the 99th percentile of the client's
+#     operations stays below three times that of quiet rounds in between, in which a
+#     process that attacks nobody takes as much time from the machine; and no turn of
+#     the daemon's loop takes more than 100 ms, besides the time for which the
+#     scheduler kept it waiting. An attack whose round is too long has four more, and
+#     the median is judged, unless the daemons waited for the processor in all.
 # modes: served
-# limit: 600
+# limit: 400
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
 need_fuse
@@ -24,6 +23,7 @@ need jq curl openssl python3
 here=$(dirname "$0")
 LOG_ALLOW='no master|liar\.|TLS:'
 
+times=${KVTEST_TIMES:-} # are they judged?
 TURN_MS=100
 RATIO=3
 BUSY_MS=500 # of waiting for the processor: a round says nothing about times
@@ -107,7 +107,7 @@ client() { # SECONDS
 	[ "$(jq .failed "$tmp/round")" = 0 ] ||
 		fail "$attack: of $(jq .ops "$tmp/round") operations" \
 			"$(jq .failed "$tmp/round") failed: $(jq -c .why "$tmp/round")"
-	[ "$(jq .ops "$tmp/round")" -ge 9 ] ||
+	[ "$(jq .ops "$tmp/round")" -ge 3 ] ||
 		fail "$attack: the client did $(jq .ops "$tmp/round") operations only"
 }
 
@@ -169,6 +169,14 @@ round_attack() { # NAME SECONDS WHAT ARGUMENT...
 beside() { # NAME SECONDS WHAT ARGUMENT...
 	local percent lasting=0 i calmest=$((BUSY_MS + 1))
 	rounds=()
+	if [ -z "$times" ]; then
+		round_attack "$@"
+		echo "   $1: $(jq -c 'del(.why)' "$tmp/round"); $victims: $grown KiB more," \
+			"$long turns > $TURN_MS ms (waited for the processor: $waited ms)"
+		[ $grown -le "$budget" ] ||
+			fail "$1: $victims grew by $grown KiB; budget: $budget"
+		return
+	fi
 	for i in 1 2 3 4 5; do
 		round_calm 0.7
 		round_attack "$@"
