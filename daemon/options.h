@@ -152,7 +152,7 @@ struct daemon_option *daemon_option_find(struct daemon_option *opts,
 /*
  * Checks o, an OPT_HOSTPORT to listen on: addresses other than loopback need
  * any_address (--tls-dir or --insecure). 0 or -EINVAL (printed to err, with the
- * remedy).
+ * commands that make certificates).
  */
 int daemon_option_check_listen(const struct daemon_option *o, bool any_address,
 			       FILE *err);

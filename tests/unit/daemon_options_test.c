@@ -330,6 +330,8 @@ static void only_loopback_is_listened_on_without_insecure(void **state)
 	fclose(err);
 	assert_says(text, ": --at: \"0.0.0.0:1\" given; accepted: a loopback");
 	assert_says(text, "--insecure");
+	assert_says(text, "kvpool certs init --dir CA --cluster NAME\n");
+	assert_says(text, "kvpool certs issue --dir CA --role node ");
 	free(text);
 }
 
