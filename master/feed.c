@@ -260,6 +260,7 @@ void master_feed_forget(struct master_feed *f, struct master_item *i)
 			continue;
 		begin_picture(f, s);
 		stand(f, &s->cursor, f->items.next);
+		f->sent_min = 0;
 	}
 	/* Waits keep their points: nothing replaces i, and a subscriber that
 	 * has not been sent it starts a picture, whose end is waited for. */

@@ -876,6 +876,7 @@ static void reconnect(struct master_map *m, struct mirror *r)
 	r->nsent = 0;
 	whole = r->now.picture || !r->now.upto || !roll(4);
 	master_sub_close(&m->feed, &r->sub);
+	assert_ptr_not_equal(m->feed.slowest, &r->sub);
 	master_sub_open(&m->feed, &r->sub, whole, r->now.upto);
 	r->resumes += !r->sub.begin;
 }
@@ -964,6 +965,14 @@ static void compare(struct master_map *m, const struct mirror *r)
 
 static unsigned int pictures, resumes, forgotten, synced;
 
+/* What the feed remembers as sent to all has been. */
+static void check_sent(const struct master_map *m, const struct mirror *r)
+{
+	for (unsigned int s = 0; s < SUBS; s++)
+		assert_true(m->feed.sent_min <=
+			    master_cursor_upto(&m->feed, &r[s].sub.cursor));
+}
+
 static void run_model(uint64_t seed, bool few)
 {
 	static struct mirror r[SUBS];
@@ -992,6 +1001,7 @@ static void run_model(uint64_t seed, bool few)
 			reconnect(&m, &r[s]);
 		if (!roll(20))
 			master_map_forget(&m, 0, roll(20));
+		check_sent(&m, r);
 		if (!roll(50))
 			begin_fsync(&m, &fsyncs[roll(FSYNCS)]);
 		synced += end_fsyncs(&m, r);
