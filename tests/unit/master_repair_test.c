@@ -84,6 +84,26 @@ static bool is_gone(int i)
 	return gone;
 }
 
+/* Has the master heard n's room, as it is now? */
+static bool has_figures_of(const struct fake_node *n)
+{
+	json_t *j = master_nodes_json(master), *row;
+	char name[32];
+	bool has = false;
+	size_t i;
+
+	snprintf(name, sizeof(name), "node-%d", (int)(n - node));
+	json_array_foreach(json_object_get(j, "nodes"), i, row)
+		if (!strcmp(name, json_string_value(
+					  json_object_get(row, "name"))))
+			has = (uint64_t)json_integer_value(json_object_get(
+				      row, "used")) == n->used &&
+			      (uint64_t)json_integer_value(json_object_get(
+				      row, "capacity")) == n->capacity;
+	json_decref(j);
+	return has;
+}
+
 /* Published by a, with copies wanted in all; the others in turn have them. */
 static uint64_t put(struct fake_node *a, const char *path, const char *copies,
 		    struct fake_node *b, struct fake_node *c)
@@ -112,7 +132,7 @@ static void what_has_fewest_copies_left_is_repaired_first(void **state)
 	put(&node[2], "two-left", "3", &node[3], &node[4]);
 	put(&node[2], "one-left", "2", &node[3], NULL);
 	node[4].used = node[4].capacity; /* nobody else has room */
-	run_ms(&loop, 2 * HEARTBEAT_MS);
+	run_until(&loop, has_figures_of(&node[4]));
 	fake_hang_up(&node[3]);
 	run_until(&loop, repair("endangered") == 2);
 	assert_int_equal(1, repair("left_1"));
@@ -646,7 +666,7 @@ static void an_extra_copy_is_the_first_to_replace_a_lost_one(void **state)
 	run_until(&loop, holders(&node[1], "k") == 2);
 	join(&node[2]);
 	node[2].capacity = 100ull << 30; /* more room than the other */
-	run_ms(&loop, 2 * HEARTBEAT_MS);
+	run_until(&loop, has_figures_of(&node[2]));
 	fake_hang_up(&node[0]);
 	run_until(&loop, node[1].nreplicates == 2);
 	assert_false(node[1].replicates[1].extra);
