@@ -63,7 +63,7 @@
  *	-ENOENT		a miss: not in the pool, or no holder gave it in time
  *	-EEXIST		KVPOOL_IF_ABSENT, and the key exists
  *	-ENAMETOOLONG	the key, or its path, is too long
- *	-EFAULT		the buffer is not in a registered one, or not mapped
+ *	-EFAULT		the memory is not in a registered buffer, or not mapped
  *	-EMSGSIZE	the object has another size: larger than the buffer, or
  *			(KVPOOL_EXACT) smaller; nothing was written
  *	-EFBIG		larger than this connection's buffer
@@ -82,11 +82,11 @@
  *	-EINVAL		invalid argument
  *	-ECHILD		this process is a fork of the one that connected
  *
- * DAEMONS THAT DIE. The connection reconnects to the master by itself, also if
- * another one has taken over. Meanwhile gets and queries go on, and so do puts
- * while the buffer has space; then a put waits for space, at most 10 s, and
- * fails with -ENOSPC. A get from a node that died is a miss, or another holder
- * serves it.
+ * DAEMONS THAT DIE. The connection reconnects by itself to the master, or to
+ * the one that has taken over. Meanwhile gets and queries go on, and so do puts
+ * while the buffer has space. When it is full, a put waits up to 10 s for space
+ * and then fails with -ENOSPC. If a node dies, a get of its object is served by
+ * another holder or is a miss.
  *
  * THREADS. All calls may be made from any thread at any time, on the same pool
  * and namespace. The exceptions are kvpool_close and kvpool_close_ns: no other
@@ -259,8 +259,8 @@ int kvpool_unregister_buffer(struct kvpool *pool, void *addr);
 
 #define KVPOOL_IF_ABSENT 1u /* put: -EEXIST if the key exists */
 #define KVPOOL_SYNC 2u	    /* put: kvpool_sync before returning. If that
-			       fails, every key that was put gets its error,
-			       also those that a store already has */
+			       fails, its error is the result of every key
+			       that was put, even of those that a store has */
 #define KVPOOL_EXACT 4u	    /* get: -EMSGSIZE unless the object fills buf */
 
 /*
@@ -284,8 +284,8 @@ int kvpool_exists(struct kvpool_ns *ns, const void *key, size_t key_len);
 int kvpool_remove(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Counts as a use of the object, without reading it. A local copy moves to the
  * end of the eviction order, and for 5 s others are evicted before it. Without
- * a local copy the object is fetched in the background, if limits allow, which
- * its holder counts as a use. 0; -ENOENT. */
+ * a local copy the object is fetched in the background, if limits allow; the
+ * holder counts that as a use. 0; -ENOENT. */
 int kvpool_touch(struct kvpool_ns *ns, const void *key, size_t key_len);
 /* Pins the object: for that many seconds it is evicted only after all others;
  * seconds == 0: it is never evicted until kvpool_unpin. Sets the attribute
@@ -371,7 +371,7 @@ enum kvpool_call {
 	KVPOOL_CALL_UNPIN,
 	KVPOOL_CALL_EXISTS_PREFIX /* ret: not used */
 };
-#define KVPOOL_REQUESTS_MAX 4096 /* requests without a taken completion */
+#define KVPOOL_REQUESTS_MAX 4096 /* requests whose completion was not taken */
 
 /*
  * Queues the batch call of that name for a thread of the library. The arrays

@@ -32,8 +32,8 @@ struct pool_hash {
 	unsigned int walking; /* private: nesting of pool_hash_each */
 };
 
-/* This process's random hash seed. Hash keys that users or peers choose with
- * it, so that they cannot provoke collisions. Thread: any. */
+/* This process's random hash seed. Use it for keys that users or peers choose,
+ * so that they cannot provoke collisions. Thread: any. */
 uint64_t pool_hash_seed(void);
 
 /* An empty table; allocates nothing, cannot fail. */

@@ -1,6 +1,6 @@
 /*
- * Memory with bytes of objects, which core dumps leave out: a dump would be as
- * large as the store, and have what users keep in it.
+ * Memory with bytes of objects, which is left out of core dumps. Otherwise a
+ * dump would be as large as the store, and would contain the users' data.
  *
  * Thread: any, no state.
  */
@@ -11,12 +11,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* As mmap(2) of an object's file: MAP_SHARED | flags. MAP_FAILED and errno. The
- * caller unmaps it. */
+/* mmap(2) of an object's file, with MAP_SHARED | flags. MAP_FAILED on error,
+ * with errno set. The caller unmaps it. */
 void *pool_map_object(size_t len, int prot, int flags, int fd, off_t at);
 
-/* The same for whole pages of other memory, which the caller shows again before
- * it frees them. Best effort. */
+/* Leaves whole pages of other memory out of core dumps (hidden), or includes
+ * them again, as the caller must before it frees them. Best effort. */
 void pool_map_hide(void *at, size_t len, bool hidden);
 
 #endif

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 struct pool_slots {
-	void **at; /* owns; item, or if free the next free number (odd) */
+	void **at; /* owns; item, or if free: 2 * next free number + 1 */
 	size_t cap;
 	size_t free; /* head of the free list; cap: empty */
 	bool stale;  /* the free list must be rebuilt */

@@ -23,9 +23,9 @@
  *   -EKEYREJECTED     TLS: we do not accept the peer's certificate, or it does
  *                     not speak TLS
  *
- * When a frame is refused by its header (-EMSGSIZE, -EPROTO, -EACCES), the peer
- * is sent an ERROR, and its further input is read and discarded for up to a
- * second, because closing with unread input would reset the connection and
+ * When a frame is refused for its header (-EMSGSIZE, -EPROTO, -EACCES), the
+ * peer is sent an ERROR, and its further input is read and discarded for up to
+ * a second, because closing with unread input would reset the connection and
  * destroy the ERROR. Until opts.first has arrived, the only other frames
  * accepted are an ERROR and types that only a newer version knows, of at most
  * POOL_CONN_FIRST_MAX bytes and without bulk.
@@ -43,11 +43,11 @@
  * called only for frames without bulk.
  *
  * Fairness: in one loop iteration a connection receives about POOL_CONN_SLICE
- * bytes at most; with opts.share, POOL_CONN_SHARE_SLICE. All connections of a
- * share together spend about its units per iteration: one for each
- * POOL_CONN_SHARE_RECEIVED bytes received, and, because handling a message
- * costs more than receiving it, one for each byte of header and payload
- * delivered.
+ * bytes at most; with opts.share, POOL_CONN_SHARE_SLICE. Together, the
+ * connections of a share spend about share->turn units per iteration: one unit
+ * for each POOL_CONN_SHARE_RECEIVED bytes received, and one for each byte of
+ * header and payload delivered, because handling a message costs more than
+ * receiving it.
  */
 #ifndef POOL_CONN_CONN_H
 #define POOL_CONN_CONN_H
@@ -134,7 +134,7 @@ struct pool_conn_opts {
 	struct pool_tls_stream *stream;
 	/* enum pool_msg: the type that the peer must send first; 0: any */
 	uint16_t first;
-	/* Counts frames refused by their header, which no callback sees.
+	/* Counts frames refused for their header, which no callback sees.
 	 * Borrows, or NULL. */
 	struct pool_counter *refused;
 };
@@ -239,8 +239,8 @@ int pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 void pool_fd_address(int fd, uint8_t ret_addr[POOL_ADDRESS_SIZE]);
 
 /* A non-blocking socket that listens on host:port (port 0: any), or -errno,
- * logged. options: for that message, names the options of the program that
- * choose another address. Name resolution blocks: call it at start-up. */
+ * logged. options: the program's options that choose another address, named in
+ * that log message. Name resolution blocks: call it at start-up. */
 int pool_listen_tcp(const struct pool_hostport *at, const char *options);
 /* The port that a TCP socket is bound to; 0: none. */
 uint16_t pool_fd_port(int fd);

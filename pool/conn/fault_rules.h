@@ -1,8 +1,8 @@
 /*
  * Fault injection: rules that a test gives a transport. It is part of the
- * programs that ship, so that tests run the same programs. Unless the program
- * was started with it (pool_faults_install) it is off, and costs one pointer
- * test a frame.
+ * programs that ship, so that tests run the same programs. It is off unless
+ * the program's options enable it (pool_faults_install). While it is off, it
+ * costs one pointer test a frame.
  *
  * A transport calls pool_faults_judge for each message, before sending it and
  * when its header has arrived, and applies the verdict itself (conn/faults.c

@@ -31,8 +31,8 @@
  *     GET (.pull)          --------------->      registers exactly the range
  *     registers the range  <-- BUFFER -----
  *     READ 1 MiB, checksum, READ, ...
- *     BUFFER (.gone)       --------------->      deregisters it (or does so
- *                                                after LINK_READ_MS)
+ *     BUFFER (.gone)       --------------->      deregisters it (without this
+ *                                                message, after LINK_READ_MS)
  *
  * Registering allocates and pins pages, which is slow. Hence a range is
  * registered in parts, each announced by its own BUFFER, and the first bytes

@@ -43,9 +43,9 @@ int link_port_cq(struct link_ports *ports, struct verbs_port *port,
 /* If the mover stops and no link is left: closes the handles. */
 void link_ports_tidy(struct link_ports *ports);
 
-/* The injected fault for the next piece to or from the peer of c: delay it
- * (POOL_FAULT_DELAY) or corrupt it (POOL_FAULT_CORRUPT). POOL_FAULT_RESET has
- * been carried out here. */
+/* The injected fault for the next piece to or from the peer of c. The caller
+ * delays it (POOL_FAULT_DELAY) or corrupts it (POOL_FAULT_CORRUPT);
+ * POOL_FAULT_RESET has been carried out when this returns. */
 enum pool_fault_kind link_fault(struct link *l, const struct pool_conn *c,
 				uint32_t *ret_delay_ms);
 

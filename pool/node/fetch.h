@@ -115,7 +115,7 @@ void node_fetch_bytes(struct node_fetch *f);
 
 /* ---- fetch_link.c ---- */
 
-#define NODE_LINK_MIN (64u << 10) /* smaller objects are sent as fast */
+#define NODE_LINK_MIN (64u << 10) /* sending a smaller object is as fast */
 
 /* Links the file of a client on this host into the store, or fetches its bytes.
  * false: there is no such holder. */

@@ -154,8 +154,8 @@ struct pool_node_opts {
 	/*
 	 * A file that is created with a size is written completely, to that
 	 * size, before anybody reads it (libkvpool). So the pages of an evicted
-	 * object may be reused without zeroing, and the bytes in use are
-	 * counted, not asked of the filesystem.
+	 * object may be reused without zeroing, and the node itself counts the
+	 * bytes in use (pool_store_opts.told).
 	 */
 	bool puts_whole;
 	struct verbs *verbs; /* borrows; NULL: TCP only */
@@ -381,8 +381,8 @@ uint64_t pool_node_dir_dirs(const struct node_dirent *d);
 struct pool_xattrs *pool_node_xattrs(const struct pool_entry *e);
 /*
  * Computed attributes user.kvpool.*: generation, checksum, state, holders
- * (number of nodes with a copy), nodes (their names), and replicas where only
- * an inherited rule has it. Length or -ENODATA.
+ * (number of nodes with a copy), nodes (their names), and replicas if only an
+ * inherited rule sets it. Length or -ENODATA.
  */
 int pool_node_info(struct pool_node *n, struct pool_entry *e, const char *name,
 		   char *buf, size_t cap);
@@ -456,8 +456,8 @@ void pool_node_poison(struct pool_node *n, struct node_object *o, int status);
 int pool_node_extend_start(struct pool_node *n, struct node_object *o,
 			   uint64_t offset, uint64_t len, node_done_cb cb,
 			   void *arg);
-/* o was truncated: sets its mtime to wall_ns. _emptied: o, which its name
- * shows, has 0 bytes now. */
+/* o was truncated: sets its mtime to wall_ns. _emptied: truncated to 0 bytes
+ * while its name shows it. */
 void pool_node_modified(struct pool_node *n, struct node_object *o,
 			uint64_t wall_ns);
 void pool_node_emptied(struct pool_node *n, struct node_object *o,
@@ -609,9 +609,9 @@ uint64_t node_object_final_size(const struct node_object *o);
 /* The mount's inode that shows it, as pool_node_inode. */
 void *node_object_inode(const struct node_object *o);
 void node_object_set_inode(struct node_object *o, void *inode);
-/* Adds `users` to the object's number of users; subtracts one; is the number >
- * 0? While the object has users, its file stays and can be opened, even if the
- * object is DROPPED. */
+/* The object's users: adds `users`, removes one, tells whether there are any.
+ * While it has users, its file stays and can be opened, even if the object is
+ * DROPPED. */
 void node_object_use(struct node_object *o, uint32_t users);
 void node_object_unuse(struct node_object *o);
 bool node_object_in_use(const struct node_object *o);

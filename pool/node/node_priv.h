@@ -37,7 +37,7 @@
 					    that nobody has used for so long */
 #define NODE_UNOPENED_MS 10000	/* drop a file made for a writer that did not
 				   open it for so long */
-#define NODE_MASTERLESS_MS 1500 /* cut off so long: evict on our own */
+#define NODE_MASTERLESS_MS 1500 /* without a master; then evict alone */
 #define NODE_ASK_MS 250		/* until the same eviction is requested again */
 #define NODE_REFUSED_MS 1000	/* the same after a refusal */
 #define NODE_LEASE_MS 5000	/* an open is expected so long after a hit */
@@ -111,8 +111,8 @@ struct node_dirent {
 	 * of this directory still being sealed: its later files wait */
 	uint32_t pass;
 	bool counted;	/* in pool_node.quota, in the account of `payer` */
-	uint8_t removing; /* RMDIRs in flight: it counts as gone */
-	uint8_t making;	  /* MKDIRs in flight: it counts as there */
+	uint8_t removing; /* RMDIRs in flight: it counts as removed */
+	uint8_t making;	  /* MKDIRs in flight: it counts as existing */
 	uint32_t payer;
 	/* -errno: a file in it was lost after its close, or it was refused room
 	 * by the master; the next fsync reports that and clears it */
@@ -211,8 +211,9 @@ struct node_writer {
 	uint64_t seen_gen;   /* node->seen_gen when it was sealed */
 	struct node_before *before; /* owns, or NULL: earlier versions that this
 				mount may have published under the name */
-	/* generation of a file that this one replaced after its PUBLISH was
-	 * sent: an UNLINK takes it back if this file goes, too */
+	/* Generation of an earlier file that this one replaced while the
+	 * PUBLISH of the earlier one was in flight. If this file is dropped,
+	 * too, an UNLINK removes that generation. */
 	uint64_t phantom_gen;
 	uint64_t reserved;   /* bytes fallocated ahead */
 	uint64_t claimed;    /* bytes granted by space.c and not written yet */
@@ -225,9 +226,9 @@ struct node_writer {
 	uint64_t stamp_ns;
 	uint64_t ticket;     /* order of sealing, for fsync barriers */
 	uint32_t opens;	     /* writable handles of the mount */
-	/* Of these, kept by the mount (fs/fs_priv.h, fs_writers_clash): the
-	 * number in passthrough mode, their nodeid or NULL; and the number of
-	 * those that are daemon-served */
+	/* Of these: how many are in passthrough mode, with their nodeid or
+	 * NULL, and how many are daemon-served. The mount maintains both
+	 * (fs/fs_priv.h, fs_writers_clash). */
 	const void *direct;
 	uint32_t ndirect, nserved;
 	/* -errno of a failed write; never published then */
@@ -471,8 +472,8 @@ struct pool_node {
 			      parent is of the other kind here; the whole
 			      picture is requested again at resync_ms */
 	uint64_t resync_ms, resync_wait_ms;
-	bool in_picture;	     /* from its begin until names that it
-					lacked are removed */
+	bool in_picture;	     /* a picture is being received, or names
+					that it lacked are being removed */
 	bool complete;		     /* a picture has been received */
 	uint64_t feed_epoch, feed_seq; /* the mirror has all changes up to this;
 					  unchanged during a picture */
@@ -499,7 +500,9 @@ struct pool_node {
 	/* walk.c */
 	uv_idle_t slices;
 	uv_idle_cb on_slices; /* walk.c */
-	struct pool_tree_walk telling, sweeping, judging; /* or closed */
+	/* Walks that send the inventory, remove names that a picture lacked,
+	 * and judge objects again; closed when there is none. */
+	struct pool_tree_walk telling, sweeping, judging;
 	bool judge_again; /* after this walk, judge all from the root */
 	unsigned int walked; /* names visited in this turn */
 
@@ -565,8 +568,8 @@ int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
 /* The master knows d, or a name in it: marks d and the directories above as
  * known to it. */
 void node_make_dirs_known(struct pool_node *n, struct pool_dir *d);
-/* Sets d->rules from its attributes. Have rules changed that node_judge uses?
- */
+/* Sets d->rules from its attributes. Returns whether a rule that node_judge
+ * uses has changed. */
 bool node_dir_rules(struct node_dirent *d);
 /* Removes the entry if nothing refers to it; then its directory and those above
  * if they are gone and empty, or leaving and show nothing. */
@@ -626,13 +629,13 @@ void node_change_free(struct node_change *c);
 /* ---- before.c: earlier contents that a master may have published ---- */
 
 /* Contents of one name that were sent before a cut and not acked. */
-#define NODE_BEFORE_MAX 4 /* as many as batches in flight; the oldest go */
+#define NODE_BEFORE_MAX 4 /* as batches in flight; beyond, drops the oldest */
 struct node_before {
 	unsigned int n;
 	struct node_content list[NODE_BEFORE_MAX];
 };
-/* A node_before as a message has it (which borrows this), and one more content:
- * that from which the change was made. */
+/* A node_before in the form of a message, which borrows this storage; and one
+ * more content: the one that the change was made from. */
 struct node_before_pb {
 	Kvpool__Content *list[NODE_BEFORE_MAX + 1];
 	Kvpool__Content content[NODE_BEFORE_MAX + 1];
@@ -723,8 +726,9 @@ void node_heat_cut_off(struct pool_node *n);
 
 struct node_object *node_object_new(struct node_entry *e,
 				    enum node_state state);
-/* `given` and `looked`, which other threads may set (node.h). Relaxed: the last
- * of several stores counts, and nothing else is read because of them. */
+/* `given` and `looked`, which other threads may set (node.h). Relaxed suffices:
+ * any of several concurrent stores may win, and no other data depends on their
+ * order. */
 static inline void node_object_give(struct node_object *o)
 {
 	__atomic_store_n(&o->given, true, __ATOMIC_RELAXED);
@@ -862,8 +866,8 @@ bool node_publishable(const struct node_object *o);
  * nobody writes.
  */
 bool node_is_candidate(const struct node_object *o);
-/* Something changed that node_is_candidate depends on: n->candidates follows.
- */
+/* Updates n->candidates. Call it after a change that node_is_candidate depends
+ * on. */
 void node_candidate_update(struct pool_node *n, struct node_object *o);
 /* As pool_node_size_max, of the file that w writes. */
 uint64_t node_size_max(struct pool_node *n, const struct node_writer *w);
@@ -887,9 +891,9 @@ void node_own_stamp(struct pool_node *n, struct node_object *o);
 /* e->own is unlinked, poisoned or abandoned: removes its file. */
 void node_own_drop(struct pool_node *n, struct node_entry *e);
 /*
- * Makes o e->own, and no longer from's (NULL: it was nobody's). An earlier own
- * is removed; if the master has named it, o's publication replaces that, so
- * that the name exists for other mounts all the time.
+ * Makes o the `own` of e, and no longer that of `from` (NULL: of no name).
+ * Removes an earlier `own` of e. If the master has published that one, o's
+ * publication replaces it, so that the name never disappears on other mounts.
  */
 void node_own_supersede(struct pool_node *n, struct node_entry *e,
 			struct node_object *o, struct node_entry *from);
@@ -923,13 +927,13 @@ void node_space_answered(struct pool_node *n, const struct node_object *o);
 
 /* ---- seal.c: from the last close to the publication ---- */
 
-/* May a write beyond the reservation have failed without the daemon's notice?
+/* May a write beyond the reservation have failed, unnoticed by the daemon?
  * Counts it. */
 bool node_outgrew(struct pool_node *n, struct node_object *o);
-/* 0, also if it must wait; -errno: o is lost, and perhaps freed. force:
- * although handles are open (fsync). */
+/* 0, also if it must wait; -errno: o is lost, and perhaps freed. force: seal it
+ * even while handles are open (fsync). */
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force);
-/* Tries to seal each candidate once, although handles are open (fsync). */
+/* Tries to seal each candidate once, even while handles are open (fsync). */
 void node_seal_candidates(struct pool_node *n);
 /* Is there a closed file that the kernel, or a mapping, still refers to? */
 bool node_seals_due(const struct pool_node *n);
@@ -976,7 +980,7 @@ void node_ops_done(struct pool_node *n, const Kvpool__OpsDone *done);
 /*
  * A session begins. Changes of earlier sessions whose result the master knows
  * are completed; the others are sent again. Call it before the inventory is
- * sent, because the results change that.
+ * sent, because the results change the inventory.
  */
 void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w);
 void node_ops_cut_off(struct pool_node *n);
@@ -1013,17 +1017,18 @@ int node_recheck(struct pool_node *n, struct node_object *o);
 
 /* 0, or -ENOMEM: it must be sent again (applying it twice does no harm). */
 int node_feed_apply(struct pool_node *n, const Kvpool__Feed *f);
-/* An order names a file's generation, possibly before the feed does: applied as
- * the feed would. NULL: its path cannot exist, or no memory. */
+/* An order of the master names a file's generation, possibly before the feed
+ * does: applies it as the feed would. NULL: its path cannot exist, or no
+ * memory. */
 struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m);
-/* A session or a picture begins. Entries `ahead` of the former feed are not
- * ahead of this one. */
+/* A session or a picture begins: entries that were `ahead` of the former feed
+ * are not ahead of the new one. */
 void node_stage_begins(struct pool_node *n);
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d);
 /*
- * Is a complete picture received, and names that it lacked are still being
- * removed? The feed is acked after that: an fsync elsewhere must not end while
- * a removed name shows here.
+ * Has a complete picture been received, while names that it lacked are still
+ * being removed? The feed is acked only after they are: an fsync elsewhere must
+ * not end while this mount shows a removed name.
  */
 bool node_feed_sweeping(const struct pool_node *n);
 bool node_sweep_slice(struct pool_node *n); /* is there more to do? */

@@ -20,8 +20,8 @@ struct node_object *node_victim(struct pool_node *n, bool to_move,
 				uint64_t size_max);
 /*
  * A counted copy to be evicted without the master's permission. Never of a name
- * with replicas >= 2: each of its holders, cut off, could rely on the others,
- * and all copies would be lost.
+ * with replicas >= 2: if all holders are cut off, each might evict its copy in
+ * reliance on the others, and the object would be lost.
  */
 struct node_object *node_victim_alone(struct pool_node *n, uint64_t size_max);
 /* A counted copy to be moved, even a hard-pinned one. */

@@ -41,8 +41,8 @@
 #define POOL_INLINE_MAX (256u << 10)
 #define POOL_LENT_MAX 1024
 #define POOL_PEER_INFLIGHT_MAX 256 /* GETs in flight to one peer; more wait */
-#define POOL_SESSIONS_ADDR 1024 /* connections from one address, of 4,096 */
-#define POOL_SESSION_IDLE_MS 300000 /* then closed; the peer redials */
+#define POOL_SESSIONS_ADDR 1024 /* connections from one address; 4,096 in all */
+#define POOL_SESSION_IDLE_MS 300000 /* an idle one is closed; peers redial */
 #define POOL_EARLY_MAX 1024 /* GETs waiting for their object, of all peers */
 #define POOL_EARLY_MS 1000  /* how long each waits */
 
@@ -117,8 +117,8 @@ int pool_peers_open(const struct pool_peers_opts *opts,
  * of this is left on it. */
 void pool_peers_close(struct pool_peers *p, void (*closed)(void *arg),
 		      void *arg);
-/* To be called every second or more often: renews connections to peers that are
- * due (pool/tls/tls.h). Fetches notice nothing. */
+/* Renews the connections to peers that are due (pool/tls/tls.h), without
+ * disturbing fetches. Call it every second or more often. */
 void pool_peers_renew(struct pool_peers *p);
 /* Bytes sent to peers since pool_peers_open. */
 uint64_t pool_peers_sent(const struct pool_peers *p);

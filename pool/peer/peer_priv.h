@@ -37,22 +37,23 @@
 #include "pool/peer/peer.h"
 #include "pool/verbs/region.h"
 
-#define PEERS_MAX 4096	     /* that this node requests from at once */
+#define PEERS_MAX 4096	     /* peers that this node requests from at once */
 #define PEER_WAITING_MAX 4096 /* fetches waiting for one peer */
 #define SESSIONS_MAX 4096    /* control connections that peers dialled */
 #define SESSION_ANSWERS_MAX (2 * POOL_PEER_INFLIGHT_MAX)
 #define ANSWERS_MAX 8192 /* of all sessions; each uses a descriptor */
-/* Answers that a peer has not read, and requests of all peers handled in one
- * turn of the loop: bytes. SESSION_ANSWERS_MAX small answers are allowed to
- * wait (the larger ones wait in their files). */
+/* Bytes queued in memory for a peer that does not read: enough for
+ * SESSION_ANSWERS_MAX small answers. Large answers stay in their files until
+ * they are sent. */
 #define SESSION_UNREAD_MAX (8u << 20)
+/* Bytes of requests, of all peers, handled in one turn of the loop. */
 #define REQUESTS_TURN (64u << 10)
 #define GREETING_MS 5000     /* a new connection must send HELLO */
 #define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
-#define RENEW_MS 1000 /* between looks at which links are due */
+#define RENEW_MS 1000 /* between checks for links that are due */
 #define LANE_RETRY_MS 1000   /* after a lane failed, if others are up */
-/* Renewed lanes have other numbers than those before; between are those of the
- * library's lines (pool/client/line.h). */
+/* Each renewal alternates between two ranges of lane numbers: from 1, and from
+ * here. The numbers between belong to lines (pool/client/line.h). */
 #define RENEWED_LANES 192u
 #define ORPHANS_MAX POOL_PEER_INFLIGHT_MAX
 #define PATH_LEN_MAX 4096
@@ -74,7 +75,7 @@ struct peer_metrics {
 /* A control connection that this node dials: TCP or Unix. */
 struct chan {
 	struct peer *peer;
-	struct peer_links *links; /* that it belongs to; NULL: Unix */
+	struct peer_links *links; /* contains this channel; NULL: Unix */
 	struct pool_conn *conn; /* NULL: not dialled */
 	bool is_unix, greeted;
 	int err;		/* set: why this side closed it */
@@ -94,13 +95,13 @@ struct peer_lane {
 	uint64_t retry_ms; /* do not dial before */
 };
 
-/* The connections to a peer by TCP. While they are renewed there are two of
- * these: the old one finishes what was requested on it. */
+/* The TCP connections to a peer. During a renewal there are two of these: the
+ * old one finishes the requests that were sent on it. */
 struct peer_links {
 	struct peer *peer;
 	struct chan tcp;
 	uint64_t due_ms; /* renewed from then on */
-	unsigned int nlanes; /* whose state is not LANE_NONE */
+	unsigned int nlanes; /* lanes whose state is not LANE_NONE */
 	uint32_t first; /* number of lanes[0]: 1 or RENEWED_LANES */
 	struct peer_lane lanes[]; /* p->nmovers */
 };
@@ -112,10 +113,10 @@ struct peer {
 	struct pool_peer_addr addr;
 	struct chan local;
 	struct peer_links *links; /* owns: for new requests */
-	struct peer_links *old; /* owns: being left; NULL: none */
+	struct peer_links *old; /* owns: being replaced; NULL: none */
 	struct pool_list waiting, lane_wait; /* struct pool_fetch_priv */
 	unsigned int nwaiting, inflight;
-	unsigned int nfetches; /* whose cb has not run */
+	unsigned int nfetches; /* fetches whose cb has not run */
 };
 
 enum peer_fetch_state {
@@ -168,7 +169,7 @@ struct pool_peers {
 	uv_timer_t timer;
 	uv_timer_cb on_timer; /* peer.c */
 	uint64_t answers_due_ms; /* next call of answer_expire; 0: none */
-	uint64_t renew_ms; /* next look at which links are due */
+	uint64_t renew_ms; /* next check for links that are due */
 	bool closing;
 	unsigned int refs; /* open handles, connections; at 0: freed */
 	void (*closed)(void *arg);

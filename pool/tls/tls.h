@@ -72,17 +72,17 @@ bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
 		      const char *host, char why[POOL_TLS_WHY]);
 
 /*
- * Renewal. A link uses the certificates of its handshake for as long as it
- * lives; so the side that dialled replaces it by a new one when it is that old:
- * it makes the new link before it closes the old one. Default:
- * POOL_TLS_RENEW_MS. Call pool_tls_set_renew before the first stream.
+ * Renewal. A connection uses the certificates of its handshake as long as it
+ * lives. So when it is `ms` old, the side that dialled replaces it: it makes a
+ * new connection, then closes the old one. Default: POOL_TLS_RENEW_MS. Call
+ * pool_tls_set_renew before the first stream.
  */
 void pool_tls_set_renew(struct pool_tls *t, uint64_t ms);
 #define POOL_TLS_RENEW_MS 86400000u
-/* When (pool_now_ms) a link that is made now is to be replaced. It varies by an
- * eighth, so that not all nodes join anew at once. t NULL: UINT64_MAX. */
+/* When (pool_now_ms) a connection made now is to be replaced. It varies by an
+ * eighth, so that nodes do not all rejoin at once. t NULL: UINT64_MAX. */
 uint64_t pool_tls_due_ms(const struct pool_tls *t);
-/* A link has been replaced. For the counters. NULL: no-op. */
+/* A connection has been replaced. For the counters. NULL: no-op. */
 void pool_tls_renewed(struct pool_tls *t);
 
 /* Counts a handshake that ended with err. */
@@ -123,8 +123,8 @@ bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host);
  * more although the socket is empty: wait for the socket only after a shorter
  * read. A read may leave bytes to be sent (pool_tls_unsent). */
 ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap);
-/* Has the stream read bytes that pool_tls_read has not returned? They may be
- * part of a record only: then a read still waits for the rest. */
+/* Has the stream read bytes that pool_tls_read has not returned? If they are
+ * only a part of a record, a read still waits for the rest. */
 bool pool_tls_has_input(const struct pool_tls_stream *s);
 /* Encrypts and sends. Returns how many bytes it took, at least 1; they may not
  * have been sent yet (pool_tls_unsent). -EAGAIN: earlier ones have not been

@@ -81,7 +81,7 @@ enum verbs_op { VERBS_WRITE, VERBS_READ, VERBS_SEND };
 /* One work request; the caller's storage until done. */
 struct verbs_work {
 	enum verbs_op op;
-	const void *addr; /* local; verbs_qp_post copies that of a SEND */
+	const void *addr; /* local; verbs_qp_post copies the bytes of a SEND */
 	uint32_t lkey;	  /* unused by SEND */
 	uint32_t length;  /* <= port's message_max; SEND: VERBS_NOTE_MAX */
 	uint64_t remote_addr; /* unused by SEND */
