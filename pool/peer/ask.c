@@ -136,7 +136,7 @@ static struct peer_lane *lane_slot(struct pool_lane *lane)
 {
 	struct peer_links *links = lane->arg;
 
-	return &links->lanes[lane->number - links->first];
+	return &links->lanes[lane_index(lane->number)];
 }
 
 static void on_lane_up(struct pool_lane *lane)

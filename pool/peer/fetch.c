@@ -69,7 +69,7 @@ static void on_expect_done(struct pool_expect *e)
 		pool_container_of(e, struct pool_fetch_priv, expect);
 
 	x->expecting = false;
-	x->peer->p->mover_busy[e->number - 1]--;
+	x->peer->p->mover_busy[lane_index(e->number)]--;
 	if (x->state == PEER_FETCH_DRAINING) {
 		fetch_ended(x);
 		return;
@@ -97,7 +97,7 @@ int fetch_expect(struct pool_fetch_priv *x, struct pool_lane *lane)
 	if (err)
 		return err;
 	x->expecting = true;
-	x->peer->p->mover_busy[lane->number - 1]++;
+	x->peer->p->mover_busy[lane_index(lane->number)]++;
 	return 0;
 }
 

@@ -35,7 +35,7 @@ static bool lane_has_received(const struct pool_fetch_priv *x,
 {
 	const struct peer_links *links = x->chan->links;
 	const struct pool_lane *lane =
-		links->lanes[x->expect.number - links->first].lane;
+		links->lanes[lane_index(x->expect.number)].lane;
 
 	return lane && lane->received_ms >= since_ms;
 }

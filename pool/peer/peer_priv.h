@@ -106,6 +106,12 @@ struct peer_links {
 	struct peer_lane lanes[]; /* p->nmovers */
 };
 
+/* Of the lane with this number, in `lanes`; and of its mover, in p->movers. */
+static inline unsigned int lane_index(uint32_t number)
+{
+	return number - (number < RENEWED_LANES ? 1 : RENEWED_LANES);
+}
+
 /* A node that this node requests ranges from. */
 struct peer {
 	struct pool_hash_node node;

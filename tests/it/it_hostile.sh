@@ -14,7 +14,6 @@
 #     the daemon's loop takes more than 100 ms, besides the time for which the
 #     scheduler kept it waiting. An attack whose round is too long has four more, and
 #     the median is judged, unless the daemons waited for the processor in all.
-# modes: served
 # limit: 400
 . "$(dirname "$0")/../lib/lib.sh"
 . "$(dirname "$0")/../lib/lib_tls.sh"
@@ -31,7 +30,7 @@ BUSY_MS=500 # of waiting for the processor: a round says nothing about times
 # From another address than all others here: what an address may have is its own.
 hostile() { # WHAT ARGUMENT...
 	python3 "$here/hostile.py" ${KVTEST_TLS:+--tls "${with:-$KVTEST_TLS/node}"} \
-		--from 127.0.0.2 "$@"
+		--from $from "$@"
 }
 
 # ---- an attack that goes on ----
@@ -40,7 +39,7 @@ begin() { # WHAT ARGUMENT...: until it is in place
 	: >"$tmp/attack"
 	# shellcheck disable=SC2086 # a word and its option, or none
 	nice -n 19 python3 "$here/hostile.py" \
-		${KVTEST_TLS:+--tls "$KVTEST_TLS/node"} --from 127.0.0.2 "$@" \
+		${KVTEST_TLS:+--tls "$KVTEST_TLS/node"} --from $from "$@" \
 		>"$tmp/attack" 2>&1 &
 	attacker=$!
 	also_kill+=($attacker)
@@ -399,6 +398,7 @@ floods() {
 	beside joins 4 joins "${listen[master]}"
 	until=
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
+	from=127.0.0.3 # the nodes that joined have used up the other's
 	budget=81920 # held back, and queued, for one session
 	mark master 'kvpool_master_ops_total{kind="mkdir"}'
 	beside ops 2 ops "${listen[master]}"
@@ -476,8 +476,7 @@ no_master() {
 # ---- all of them ----
 
 attacks() {
-	local f
-	a=${mount[a]} b=${mount[b]}
+	a=${mount[a]} b=${mount[b]} from=127.0.0.2
 	echo "== who is not let in; what is too large, or comes twice"
 	certificates
 	replayed
