@@ -239,9 +239,10 @@ int daemon_option_check_listen(const struct daemon_option *o, bool any_address,
 	if (any_address || pool_host_is_loopback(hp->host))
 		return 0;
 	(void)daemon_option_reject(o, DAEMON_LISTEN_ACCEPTED, err);
-	fputs("Certificates are made by (kvpool(1), README: Three nodes)\n"
+	fputs("Certificates (kvpool(1), README: Three nodes) are made by\n"
 	      "  kvpool certs init --dir CA --cluster NAME\n"
-	      "  kvpool certs issue --dir CA --role master --host HOST --out M\n"
+	      "  kvpool certs issue --dir CA --role master --host HOST"
+	      " --out M\n"
 	      "  kvpool certs issue --dir CA --role node --host HOST --out N\n"
 	      "and used by kvpool-master --tls-dir M and kvpoold --tls-dir N; "
 	      "an --embedded master has none.\n", err);
