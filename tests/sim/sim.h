@@ -1,36 +1,37 @@
 /*
- * A whole cluster in one process, under virtual time and on a network that is
- * simulated: what the simulations (sim_cluster_test.c, bench_sim.c) stand on.
+ * A whole cluster in one process, in virtual time and on a simulated network:
+ * the base of the simulations (sim_cluster_test.c, bench_sim.c).
  *
- * Nothing in the product is made for it. The seams are interfaces that it has
- * anyway, and whoever links these files gets their other side:
+ * The product has no code for this. The simulation replaces implementations
+ * behind interfaces that the product has anyway:
  *
- *   pool/conn/conn.h          sim_net.c: frames from memory to memory, after a delay
- *   pool/store/store.h         sim_disk.c: files that are a size and 64 bits
- *   pool/peer/peer.h          sim_peers.c: transfers between nodes of this process
+ *   pool/conn/conn.h     sim_net.c: frames copied in memory, after a delay
+ *   pool/store/store.h   sim_disk.c: files that are a size and 64 bits
+ *   pool/peer/peer.h     sim_peers.c: transfers between nodes in this process
  *   master/etcd_state.h  sim_etcd.c: a list of records, written after a delay
  *   pool/base/clock.h    sim.c: pool_clock_set
  *   libuv's own clock    sim.c: clock_gettime(2), so that the product's timers
- *                        fire in virtual time, and uv_queue_work, whose work is
- *                        done at once (workers would come back when they like)
+ *                        fire in virtual time, and uv_queue_work, which does
+ *                        the work at once (threads would finish in any order)
  *
- * A vtable for transport and timers inside the product would be the same once
- * more, with a call through a pointer for every frame. What is not simulated is
- * the inside of pool/conn/ (system calls, bytes in pieces): pool_conn_test and
- * the fuzzers are for that.
+ * A vtable for transport and timers inside the product would duplicate these
+ * interfaces and cost an indirect call per frame. The inside of pool/conn/
+ * (system calls, partial reads) is not simulated: pool_conn_test and the
+ * fuzzers test it.
  *
- * A host is a machine with one event loop. A turn of it is one uv_run(NOWAIT),
- * in which everything is taken that has come by then, as much from each
- * connection as pool/conn/conn.h allows; its thread CPU time can be logged. The
- * virtual clock stands still during a turn; after it the host is busy for a
- * time that depends on what it was sent, never on the CPU time: so a flood
- * piles up as it does before a real master, and a run can be repeated.
+ * A host is a machine with one event loop. A turn is one uv_run(NOWAIT), which
+ * receives all that has arrived, as much from each connection as
+ * pool/conn/conn.h allows; its thread CPU time can be logged. The virtual clock
+ * stands still during a turn. After it the host is busy for a time that depends
+ * on what it received, never on CPU time. So a flood queues up as it does at a
+ * real master, and a run can be repeated.
  *
- * A script is a host without a loop: its connections' callbacks run as soon as
- * what they tell of is there. For nodes that are played.
+ * A script is a host without a loop, for played nodes: the callbacks of its
+ * connections run as soon as a frame or event arrives.
  *
- * Order is by virtual time, then by the order of asking: a run is a function of
- * its seed. sim_digest tells two of them apart.
+ * Events run in order of virtual time; those of the same time, in the order in
+ * which they were scheduled. So a run depends on its seed only. Two runs with
+ * the same sim_digest did the same.
  *
  * One simulation at a time, on one thread.
  */
@@ -55,12 +56,12 @@ uint64_t sim_random(uint64_t bound);
 /* Goes into the digest. */
 void sim_note(uint64_t what);
 uint64_t sim_digest(void);
-/* All that has happened: deliveries, turns, events. */
+/* Number of deliveries, turns and events so far. */
 uint64_t sim_happened(void);
-/* Of this thread; the only clock here that is real. */
+/* CPU time of this thread; the only real clock here. */
 uint64_t sim_cpu_ns(void);
 
-/* ---- things to come ---- */
+/* ---- events ---- */
 
 struct sim_event {
 	uint64_t at_ns, order;
@@ -68,7 +69,8 @@ struct sim_event {
 	void *user;
 	size_t pos; /* private; 0: not set */
 };
-/* Run e->run once, at that time (not before now). Set anew if it was set. */
+/* Run e->run once, at that time, or now if that is past. Replaces an earlier
+ * time of e. */
 void sim_at(struct sim_event *e, uint64_t at_ns);
 void sim_cancel(struct sim_event *e);
 
@@ -80,9 +82,9 @@ void sim_run_until(uint64_t at_ns);
 /* The turns of hosts that are `logged`, one after the other. */
 struct sim_turn {
 	uint32_t cpu_ns; /* UINT32_MAX: longer */
-	uint32_t frames, bytes; /* that it was sent */
+	uint32_t frames, bytes; /* received */
 };
-/* Room for so many, the caller's; what comes when it is full is not noted. */
+/* Logs turns in log, the caller's, until it has max of them. */
 void sim_log_turns(struct sim_turn *log, size_t max);
 size_t sim_logged(void);
 
@@ -90,8 +92,8 @@ struct sim_host {
 	uv_loop_t loop; /* what the product is given */
 	bool script;
 	struct pool_list link;
-	/* how fast it is: of a turn, of a byte that it is sent, of a turn with
-	 * more to do (idle handles) */
+	/* busy time: per turn, per byte received, and in addition for a turn
+	 * that leaves more to do (idle handles) */
 	uint64_t turn_ns, byte_ps, idle_ns;
 	bool logged;
 	bool dead; /* by sim_host_die */
@@ -100,11 +102,11 @@ struct sim_host {
 	uv_check_t input;
 	struct pool_list calls;	   /* struct sim_call */
 	struct pool_list works;	   /* uv_queue_work, done */
-	struct pool_list doors;	   /* listeners with somebody before them */
+	struct pool_list doors;	   /* listeners with connections to accept */
 	struct pool_list readable; /* connections */
 	struct pool_list closing;  /* connections */
 	uint64_t free_ns;	   /* busy until then */
-	uint64_t nic_ns;	   /* what comes later comes after that */
+	uint64_t nic_ns;	   /* when its last frame has arrived */
 	uint64_t got_bytes, got_frames; /* in this turn */
 };
 
@@ -112,11 +114,11 @@ void sim_host_open(struct sim_host *h, bool script);
 /* Nothing must be left on its loop. */
 void sim_host_close(struct sim_host *h);
 
-/* It stands still for so long, as by SIGSTOP: what comes waits. */
+/* Stops the host for so long, as SIGSTOP does: frames to it wait. */
 void sim_host_stop(struct sim_host *h, uint64_t ns);
-/* The process has died: its connections end, as the kernel ends them (with all
- * that it had sent), nothing comes or goes any more. Its loop still turns, to
- * free its memory. silent: the machine has, and nobody is told. */
+/* The process dies: its connections end as the kernel ends them (what it had
+ * sent still arrives), and nothing is sent or received any more. Its loop still
+ * turns, to free its memory. silent: the machine dies, and no peer notices. */
 void sim_host_die(struct sim_host *h, bool silent);
 
 /* Called in the next turn of its host. */
@@ -130,29 +132,30 @@ void sim_call(struct sim_host *h, struct sim_call *c);
 
 struct pool_conn;
 
-#define SIM_DELAY_NS 50000u    /* of a frame, at least, and up to so much more */
+#define SIM_DELAY_NS 50000u    /* a frame takes once to twice as long */
 #define SIM_BYTE_PS 800u       /* 10 Gbit/s */
 
-/* The machine at this end has lost its power: nothing comes or goes any more,
- * and the other end is not told. Its own end is freed without a word. */
+/* The machine at this end has lost its power: nothing is sent or received any
+ * more, and the other end does not notice. This end is freed, no callbacks. */
 void sim_conn_vanish(struct pool_conn *c);
-/* h has a connection to `to` of which it does not know that it is silent. */
+/* Has h a connection to `to` that is dead, which h has not noticed yet? */
 bool sim_net_cut(const struct sim_host *h, const struct sim_host *to);
-/* Called before a frame is delivered, and (`lost`: why) if it never will be. NULL:
- * nobody. */
+/* cb is called before a frame is delivered, and also if it is lost: then `lost`
+ * says why. NULL: no callback. */
 struct pool_frame;
 void sim_net_on_frame(void (*cb)(const struct sim_host *from,
 				 const struct sim_host *to,
 				 const struct pool_frame *f,
 				 const uint8_t *payload, const char *lost));
-/* The same when it is sent, whatever becomes of it. */
+/* The same when a frame is sent, delivered later or not. */
 void sim_net_on_send(void (*cb)(const struct sim_host *from,
 				const struct pool_frame *f,
 				const uint8_t *payload));
-/* For sim.c: a host dies; a turn's input; is there any? */
+/* For sim.c. A host dies (sim_host_die). */
 void sim_net_die(struct sim_host *h, bool silent);
-/* h's connections outlive `gone`, which is freed. */
+/* `gone` is about to be freed: h's connections drop their pointers to it. */
 void sim_net_forget(struct sim_host *h, const struct sim_host *gone);
+/* Delivers a turn's input; is there any? */
 void sim_net_input(struct sim_host *h);
 bool sim_net_waiting(const struct sim_host *h);
 void sim_net_open(void);

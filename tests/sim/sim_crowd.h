@@ -1,16 +1,15 @@
 /*
- * Nodes that are played, for simulations: stores without a disk, which say what
- * pool/node*.c would say to a master and believe what it answers. A thousand of
- * them fit where a thousand real ones would not. Some are mounts, too, which
- * acknowledge the feed and keep nothing of it.
+ * Played nodes, for simulations: stores without a disk, which send a master the
+ * messages that pool/node/ would send, and trust its answers. A thousand of
+ * them fit in one process; a thousand real nodes would not. Some are also
+ * mounts, which ack the feed and keep nothing of it.
  *
  *   OFF --start--> AWAY --dial--> DIALLING --JOIN--> JOINING
  *    ^              ^                                   | WELCOME
  *    +--- kill      +---- connection lost ---- UP <-- TELLING (inventory)
  *
- * What they hold is in sim_keys. A copy that is ordered takes its time, and
- * comes from a node that really has it, or fails. A copy that no longer counts
- * (SURPLUS) is dropped at once.
+ * sim_keys has what they hold. An ordered copy takes some time, and fails
+ * unless a node really has the object. A surplus copy is dropped at once.
  */
 #ifndef TESTS_SIM_CROWD_H
 #define TESTS_SIM_CROWD_H
@@ -19,7 +18,7 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_keys.h"
 
-#define SIM_OPS_MAX 8 /* in one message of a node */
+#define SIM_OPS_MAX 8 /* changes per message of a node */
 
 enum sim_node_state { NODE_OFF, NODE_AWAY, NODE_DIALLING, NODE_JOINING,
 		      NODE_TELLING, NODE_UP };
@@ -45,11 +44,11 @@ struct sim_node {
 	uint64_t epoch;
 	uint64_t capacity, used;
 	uint32_t *list; /* owns; keys it may hold a copy of */
-	uint32_t n, cap, told;
+	uint32_t n, cap, told; /* told: sent in the inventory so far */
 	struct pool_list copying; /* struct copy */
-	struct sim_op ops[SIM_OPS_MAX]; /* not answered */
+	struct sim_op ops[SIM_OPS_MAX]; /* sent, not answered yet */
 	unsigned int nops;
-	/* of a mount */
+	/* mounts only */
 	uint64_t feed_epoch, feed_seq;
 	bool complete;
 };
@@ -60,7 +59,7 @@ struct sim_crowd {
 	struct sim_node *node; /* owns */
 	unsigned int n;
 	uint16_t leader_port; /* 0: there is none */
-	/* what has happened */
+	/* counters */
 	uint64_t joins, refused, drops, copies, copies_failed, ops_done,
 		ops_failed, batches;
 	uint64_t epochs_fell; /* must not happen */
@@ -74,22 +73,22 @@ void sim_crowd_open(struct sim_crowd *c, const struct sim_crowd_opts *opts,
 		    struct sim_keys *keys);
 void sim_crowd_close(struct sim_crowd *c);
 
-/* It has this copy (now: another one it had of the key is replaced). */
+/* n gets this copy; it replaces n's earlier copy of the key. */
 void sim_node_give(struct sim_node *n, uint32_t key, uint64_t gen);
-/* Dials within so much time. */
+/* Starts n, which dials after a random time of at most within_ns. */
 void sim_node_start(struct sim_node *n, uint64_t within_ns);
-/* It dies, with its connection reset, or (silent) with its machine. What it
- * holds is there when it is started again. */
+/* n dies: its connection is reset; or (silent) its machine dies, too. It still
+ * has its copies when it is started again. */
 void sim_node_kill(struct sim_node *n, bool silent);
-/* Ask the master for this; false: it is busy, or not there. */
+/* Sends these changes to the master. False: n is busy or not connected. */
 bool sim_node_ask(struct sim_node *n, const struct sim_op *ops,
 		  unsigned int nops);
-/* It would like to drop its copy. */
+/* Asks the master for permission to evict n's copy. */
 void sim_node_evict(struct sim_node *n, uint32_t key);
-/* Directory "kv" with so many replicas for what is in it. */
+/* Creates directory "kv" with this number of replicas. */
 void sim_node_set_replicas(struct sim_node *n, unsigned int replicas);
 
-/* Is every one that is not OFF up, with nothing under way? */
+/* Are all nodes that are not OFF up, with nothing in flight? */
 bool sim_crowd_quiet(const struct sim_crowd *c);
 
 #endif

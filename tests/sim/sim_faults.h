@@ -1,6 +1,6 @@
 /*
- * What goes wrong in a simulation, by chance: so many in a million of the
- * occasions. All 0: nothing.
+ * Random faults in a simulation. Rates are faults per million occasions; all 0:
+ * no faults.
  */
 #ifndef TESTS_SIM_FAULTS_H
 #define TESTS_SIM_FAULTS_H
@@ -10,15 +10,17 @@
 struct sim_host;
 
 struct sim_faults {
-	/* of a frame: the connection ends with it (it arrives, or is lost, or is
-	 * lost with all that has not been read); it comes late, with what
-	 * follows; nothing arrives any more, and nobody is told */
+	/*
+	 * Per frame sent. cut: the connection ends, after the frame, or before
+	 * it, or before all that is unread. late: the frame and those after it
+	 * are delayed. mute: nothing arrives any more, and no end notices.
+	 */
 	uint32_t cut, late, mute;
-	uint32_t stop;	/* of a frame: its sender or receiver stands still */
-	uint32_t crash; /* of a frame: its sender or receiver dies */
-	uint64_t late_ns, stop_ns; /* at most so long */
-	uint32_t fetch_fails, fetch_wrong, fetch_late; /* of a transfer */
-	/* That host is to die, soon: not within this call. */
+	uint32_t stop;	/* per frame: its sender or receiver stops for a time */
+	uint32_t crash; /* per frame: its sender or receiver dies */
+	uint64_t late_ns, stop_ns; /* maxima */
+	uint32_t fetch_fails, fetch_wrong, fetch_late; /* per transfer */
+	/* Must kill the host soon, but not inside this call. */
 	void (*on_crash)(struct sim_host *h);
 };
 

@@ -1,7 +1,7 @@
 /*
  * The truth about the bytes, for simulations: which node holds which generation
- * of which key. Nodes that are played (sim_crowd.h) keep it; the master's map
- * and the mirrors are held against it (sim_check.c).
+ * of which key. Played nodes (sim_crowd.h) update it; sim_check.c compares the
+ * master's map and the mirrors with it.
  *
  * A key is a number, and its path, size and sum follow from it (the sum also
  * from a version, which each publication raises).
@@ -20,13 +20,13 @@
 #define SIM_NODES_MAX 4096
 
 struct sim_key {
-	uint64_t gen; /* published last; 0: never */
+	uint64_t gen; /* last published; 0: never published */
 	uint64_t copies[SIM_KEY_COPIES]; /* gen << 16 | node */
 	uint16_t version;
 	uint8_t ncopies;
 	bool deleted;
-	bool busy;   /* somebody waits for the master's word about it */
-	bool unsure; /* somebody did, and it never came */
+	bool busy;   /* a change of it is not answered yet */
+	bool unsure; /* a change of it was lost, unanswered */
 };
 
 struct sim_keys {
@@ -48,14 +48,14 @@ void sim_keys_close(struct sim_keys *k);
 
 /* SIM_PATH_LEN bytes and a zero. */
 void sim_key_path(uint32_t id, char path[SIM_PATH_LEN + 1]);
-/* -1: no key's path. */
+/* The key with this path, or -1. */
 int64_t sim_key_of_path(const struct sim_keys *k, const void *path, size_t len);
 uint64_t sim_key_size(uint32_t id);
 void sim_key_sum(uint32_t id, uint16_t version, uint8_t sum[16]);
 
-/* Which of its copies is with that node; -1: none. */
+/* Index of the node's copy in key->copies, or -1. */
 int sim_key_copy(const struct sim_key *key, unsigned int node);
-/* Noted, or its generation is changed. Was it noted anew? */
+/* Adds the node's copy, or updates its generation. True: it was added. */
 bool sim_key_hold(struct sim_key *key, unsigned int node, uint64_t gen);
 void sim_key_drop(struct sim_key *key, int copy);
 

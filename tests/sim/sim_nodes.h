@@ -1,30 +1,30 @@
 /*
- * A small pool under simulation, in which nothing of the pool is played: masters
- * (master/) and nodes (pool/node/), each a process on a host of its own; only the
- * users of the mounts are. What is simulated below them: tests/sim.h.
+ * A small simulated pool of real masters (master/) and real nodes (pool/node/),
+ * each a process on a host of its own. Only the users of the mounts are played.
+ * What is simulated below them: tests/sim/sim.h.
  *
- *   sim_nodes.c        processes: start, stop, crash; what goes wrong; rest
- *   sim_nodes_ops.c    what users do at a mount, as fs/ would ask the node
- *   sim_nodes_model.c  what has to be true of names afterwards
- *   sim_nodes_mirror.c what the nodes' copies of the namespace have to be then
- *   sim_nodes_trace.c  what happened to them, for people
+ *   sim_nodes.c        processes: start, stop, crash; faults; coming to rest
+ *   sim_nodes_ops.c    users' operations at a mount, as fs/ would request them
+ *   sim_nodes_model.c  checks of the names afterwards
+ *   sim_nodes_mirror.c checks of the nodes' copies of the namespace
+ *   sim_nodes_trace.c  prints what happened
  *
- * THE RULE. An operation KNOWS those whose outcome its mount showed when it began,
- * and all that these knew. It is ACKNOWLEDGED if an fsync of its directory, begun
- * after it, ended with 0. When everything has come to rest
- *   - a name shows what one operation made of it, and no acknowledged one knew
- *     that; it shows nothing only if somebody has removed it, and no acknowledged
- *     write knew of that, or if no write was ever acknowledged;
- *   - all mounts and the master agree, in all that a name has, and the bytes can
- *     be read;
- *   - an attribute has the value that was acknowledged last, or a later one;
+ * THE RULE. An operation KNOWS the operations whose outcome its mount showed
+ * when it began, and all that these knew. It is ACKNOWLEDGED if an fsync of its
+ * directory, begun after it, returned 0. When everything has come to rest
+ *   - a name shows the outcome of one operation, which no acknowledged one
+ *     knew. It shows nothing only if no acknowledged write knew some removal of
+ *     it, or if no write of it was acknowledged;
+ *   - all mounts and the master agree on each name and its attributes, and its
+ *     bytes can be read;
+ *   - an attribute has the value acknowledged last, or a later one;
  * and at any time
- *   - a master tells nobody of a removal that etcd does not have;
- *   - what a node says it holds, on the master's order, is right;
- *   - a store gives up no copy of an acknowledged file that is to have two without
- *     the master, nor the last copy of one that may not be evicted.
- * A file whose last copy was evicted counts as removed by that, and a file that was
- * not in the pool by a directory that was made of its name then.
+ *   - a master reveals no removal that etcd does not have;
+ *   - a copy that a node reports as made on the master's order is right;
+ *   - without the master, a store evicts no copy of an acknowledged file with
+ *     two replicas; with or without it, not the last copy of a noevict one.
+ * Eviction of its last copy counts as a removal of a file. So does the creation
+ * of a directory with its name while the pool does not have the file.
  */
 #ifndef TESTS_SIM_NODES_H
 #define TESTS_SIM_NODES_H
@@ -37,22 +37,21 @@
 #define SN_NODES 3
 #define SN_NAMES 12
 #define SN_DIRS 6
-#define SN_OPS 60 /* of one name */
-#define SN_UNLINKED 16 /* the same */
+#define SN_OPS 60 /* operations per name */
+#define SN_UNLINKED 16 /* generations remembered per name and kind */
 
-/* Faults that the mended code still has, and what they need to show: left out
- * of the workload unless asked for. */
+/* Kinds of operations and faults; a run has only those that it is given. */
 enum {
 	SN_WITH_RENAMES = 1,
 	SN_WITH_UNLINKS = 2,
 	SN_WITH_EVICTION = 4,
-	SN_WITH_DIRS = 8, /* made and removed; of names that are files elsewhere */
+	SN_WITH_DIRS = 8, /* mkdir and rmdir, also of names of files */
 	SN_WITH_ETCD = 16, /* a slow etcd, and masters that die with it */
 	SN_WITH_CUTS = 32, /* connections that end */
 	SN_WITH_STOPS = 64,
 	SN_WITH_CRASHES = 128, /* of nodes */
-	SN_WITH_ROT = 256, /* bits that turn in the files of a dead node */
-	SN_WITH_ETCD_FIRST = 512, /* nothing is told before etcd has it */
+	SN_WITH_ROT = 256, /* flipped bits in the files of a dead node */
+	SN_WITH_ETCD_FIRST = 512, /* check: etcd has a removal before nodes */
 	SN_WITH_ATTRS = 1024, /* modes, times, xattrs are changed */
 	SN_WITH_ALL = 2047,
 };
@@ -72,47 +71,48 @@ struct sn_proc {
 	struct master *master;
 	struct etcd_state *state;
 	struct pool_list tasks; /* of users: struct task */
-	uint32_t busy;		/* names that somebody is at */
-	uint64_t alone, granted; /* evictions that have been looked at */
+	uint32_t busy;		/* bit mask: names that a user works on */
+	uint64_t alone, granted; /* evictions checked so far */
 };
 
 enum sn_kind { SN_WRITE, SN_REMOVE };
 
-/* Of one name. */
+/* An operation on one name. */
 struct sn_op {
 	enum sn_kind kind;
 	bool is_dir;
-	bool void_; /* it failed, and changed nothing */
+	bool void_; /* failed, changed nothing */
 	bool acked, lost, evicted;
-	bool taken; /* back to be written, before it was acknowledged */
-	bool cut;   /* ... by who died then: it may be gone */
-	bool in_pool; /* SN_WRITE: the master has had it */
-	bool told;  /* SN_REMOVE: the master has been asked for it */
+	bool taken; /* reopened for writing before it was acknowledged */
+	bool cut;   /* taken, and then its node died: it may be gone */
+	bool in_pool; /* SN_WRITE: it was in the master's map */
+	bool told;  /* SN_REMOVE: an UNLINK has reached the master */
 	unsigned int node;
 	uint64_t bytes, size;
 	XXH128_hash_t sum;
-	uint64_t knows; /* of the same name, by index */
-	uint64_t number; /* by time */
+	uint64_t knows; /* bit mask: operations on the same name, by index */
+	uint64_t number; /* in order of time, over all names */
 };
 
 struct sn_name {
 	char path[32];
 	unsigned int dir; /* in sn_dirs */
 	unsigned int nops;
-	bool rotten; /* a file of it is, or was: bytes may be lost */
+	bool rotten; /* a file of it was damaged: bytes may be lost */
 	bool is_dir;	   /* in the master's map */
-	uint64_t dir_made; /* the last operation before it became that */
+	uint64_t dir_made; /* number of the last operation before that */
 	struct sn_op op[SN_OPS];
-	/* The last generations of which it was to be unlinked. */
+	/* The last generations that UNLINKs named. */
 	uint64_t unlinked[SN_UNLINKED];
 	unsigned int nunlinked;
-	/* The last ones that the feed had of files. */
+	/* The last generations of the file in feeds. */
 	uint64_t put[SN_UNLINKED];
 	unsigned int nput;
-	/* The last ones that somebody asked to give up. */
+	/* The last generations that nodes asked to evict. */
 	uint64_t given_up[SN_UNLINKED];
 	unsigned int ngiven_up;
-	/* at each node, now: the outcome of one, and what was known by it */
+	/* by node: operation whose outcome it shows (index + 1; 0: nothing);
+	 * bit mask of the operations that it knows */
 	uint64_t shown[SN_NODES];
 	uint64_t known[SN_NODES];
 };
@@ -128,9 +128,10 @@ struct sn {
 	struct sim_event poll, trouble, crash, user[SN_NODES];
 	struct sim_event back[SN_NODES + 1]; /* and the master */
 	unsigned int crashing;
-	unsigned int last[SN_NODES]; /* the name that its user was at */
+	unsigned int last[SN_NODES]; /* the name its user worked on last */
 	uint64_t noperations, nbytes;
-	uint64_t count, acked[SN_NODES][SN_DIRS]; /* of attributes, see sn_check_counts */
+	/* changes of attributes: see sn_check_counts */
+	uint64_t count, acked[SN_NODES][SN_DIRS];
 	unsigned int tasks;
 	uint64_t nacks, nfaults, digest;
 	bool calm;
@@ -144,53 +145,56 @@ bool sn_run(struct sn *s, uint64_t seed, unsigned int with, bool trace);
 
 /* ---- sim_nodes.c ---- */
 
-/* The first thing that is found wrong. */
+/* Records an error; only the first one is kept. */
 void sn_wrong(struct sn *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* For the trace; only of names that are looked at. */
+/* Prints a line of the trace, if there is one. */
 void sn_say(struct sn *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* ---- sim_nodes_ops.c ---- */
 
-/* One user's next operation at that node, by chance. */
+/* The user of that node begins a random operation. */
 void sn_user_acts(struct sn *s, struct sn_proc *p);
-/* The directories, and their rules, at the first node; s->tasks falls to 0. */
+/* Creates the directories and their rules at p, the first node. Done when
+ * s->tasks is 0. */
 void sn_prepare(struct sn *s, struct sn_proc *p);
-/* Read all names that are there: wrong if that fails. */
+/* Reads all names that exist; sn_wrong if that fails. */
 void sn_read_all(struct sn *s, struct sn_proc *p);
-/* p's node dies now: what nobody can know to be kept. */
+/* p's node dies: marks the operations that may be lost by that. */
 void sn_users_lose(struct sn_proc *p);
-/* p's node is about to be closed: nobody waits for anything there. */
+/* p's node is about to be closed: ends its users' operations. */
 void sn_users_leave(struct sn_proc *p);
 
 /* ---- sim_nodes_model.c ---- */
 
 void sn_model_open(struct sn *s);
-/* What each mount shows now is noted. */
+/* Records what each mount shows now. */
 void sn_observe(struct sn *s);
-/* op's mount has removed it, and has not been told of any other removal. */
+/* op, a removal, was done by its mount, which knows of no other removal. */
 void sn_removed(struct sn *s, unsigned int name, const struct sn_op *op);
 void sn_forget_shown(struct sn *s, unsigned int node);
 struct sn_op *sn_op_new(struct sn *s, unsigned int name, unsigned int node,
 			enum sn_kind kind, uint64_t knows);
 uint64_t sn_size_of(uint64_t bytes, unsigned int dir);
-/* All before `number` at that node in that directory: acknowledged, or lost. */
+/* An fsync of the directory at that node has ended with status. 0: acknowledges
+ * the operations there up to `number`. An error other than a timeout or
+ * cancellation: all operations there count as lost. */
 void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 	      uint64_t number, int status);
-/* A frame is about to be read; to be sent. */
+/* Check a frame before it is delivered; when it is sent. */
 void sn_check_frame(struct sn *s, const struct sn_proc *from,
 		    const struct pool_frame *f, const uint8_t *payload);
 void sn_check_sent(struct sn *s, const struct sn_proc *from,
 		   const struct pool_frame *f, const uint8_t *payload);
-/* A bit of some file of that node turns, while it is dead. */
+/* Flips a bit in a file of that node, which is dead. */
 void sn_rot(struct sn *s, unsigned int node);
-/* At rest. */
+/* At rest only. */
 void sn_check(struct sn *s);
 
 /* ---- sim_nodes_mirror.c ---- */
 
-/* Both at rest. */
+/* Both at rest only. */
 void sn_check_mirrors(struct sn *s);
 void sn_check_counts(struct sn *s);
 

@@ -1,16 +1,16 @@
 /*
- * A pool under simulation: masters with their etcd, a crowd of played nodes
- * (sim_crowd.h), and mirrors - real nodes (pool/node/node.h) that give no memory and
- * keep the whole index. What happens to it, and whether it is as it should be.
+ * A simulated pool: masters with their etcd, a crowd of played nodes
+ * (sim_crowd.h), and mirrors: real nodes (pool/node/node.h) that give no memory
+ * and keep the whole namespace. Functions that disturb it, and its checks.
  *
  * Truth is what the crowd holds (sim_keys.h). When everything has come to rest,
- *   - the map is exactly that: names, generations, holders, and nothing else;
- *   - each key that is there has its two copies, on two machines;
- *   - a key whose copies were all lost is gone, so is one that was deleted;
- *   - no node holds a generation that is not the newest, none more than it may;
+ *   - the map has exactly these names, generations and holders;
+ *   - each key that exists has two copies, on two machines;
+ *   - keys that were deleted, or lost all copies, do not exist;
+ *   - no node holds an older generation, or more bytes than its capacity;
  *   - copies are spread evenly;
- *   - each mirror is exactly the map, and every mount has been told all of it;
- *   - nobody has seen an epoch fall.
+ *   - each mirror equals the map, and every mount has received all of the feed;
+ *   - no node has seen the epoch decrease.
  */
 #ifndef TESTS_SIM_WORLD_H
 #define TESTS_SIM_WORLD_H
@@ -27,9 +27,9 @@
 struct sim_world_opts {
 	uint64_t seed;
 	unsigned int nodes, mounts, mirrors;
-	uint32_t keys; /* all that there will ever be */
-	uint32_t born; /* of them, those there from the start */
-	const char *dir; /* for the mirrors; empty */
+	uint32_t keys; /* that may ever exist */
+	uint32_t born; /* of these, that exist from the start */
+	const char *dir; /* an empty directory, for the mirrors */
 };
 
 struct sim_master {
@@ -68,33 +68,33 @@ void sim_world_open(struct sim_world *w, const struct sim_world_opts *opts);
 void sim_world_close(struct sim_world *w);
 struct sim_master *sim_world_leader(struct sim_world *w);
 
-/* ---- what happens to it ---- */
+/* ---- disturbances ---- */
 
 /* A new leader is elected. */
 void sim_world_elect(struct sim_world *w);
-/* It is leader no more: everybody is cut off, and what it knew is gone. */
+/* The leader is lost: its connections end, and its memory is freed. */
 void sim_world_lose_leader(struct sim_world *w);
-/* All nodes that are off start within so much time. */
+/* Starts all nodes that are off, each within within_ns. */
 void sim_world_start_nodes(struct sim_world *w, uint64_t within_ns);
-/* So many die at once: half of them with their machines. */
+/* Kills n nodes at once, half of them with their machines. */
 void sim_world_kill_nodes(struct sim_world *w, unsigned int n);
-/* Nodes publish, rewrite, delete and evict; period 0: no more. */
+/* Has nodes publish, rewrite, delete and evict, once a period; 0: stops. */
 void sim_world_load(struct sim_world *w, uint64_t period_ns);
 
-/* Until nothing is under way any more, at most so long. */
+/* Runs until nothing is in flight. False: limit_ns was reached. */
 bool sim_world_settle(struct sim_world *w, uint64_t limit_ns);
-/* What is still under way, or NULL. */
+/* What is still in flight, or NULL. */
 const char *sim_world_busy(struct sim_world *w);
 
 /* ---- sim_check.c ---- */
 
-/* At rest: NULL, or what is wrong (a static text). */
+/* At rest only. NULL, or what is wrong (a static text). */
 const char *sim_world_check(struct sim_world *w);
 
 struct sim_census {
 	uint64_t keys, copies; /* that live nodes hold */
-	uint64_t lost;	       /* not deleted, and nobody holds it */
-	uint64_t short_of;     /* fewer copies than wanted */
+	uint64_t lost;	       /* keys not deleted that no live node holds */
+	uint64_t short_of;     /* keys with fewer copies than wanted */
 	uint64_t deleted, unsure;
 	uint64_t used_max, used_mean;
 };
