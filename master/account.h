@@ -15,7 +15,7 @@
 
 /* The account to charge for the tombstone of a file of uid that user `by` has
  * deleted (MASTER_UID_ANYONE: unknown). If `by` has no permission to delete it
- * (any more), it is the account of `by`, who must not use up that of others. */
+ * (any more), his own account is charged, so he cannot use up another's. */
 struct master_account master_account_of(struct master_map *m, const char *path,
 					size_t len, uint32_t uid, uint32_t by);
 /* User `by` has replaced generation gen of the name, which uid owned, by f:

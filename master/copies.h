@@ -2,10 +2,10 @@
  * Where copies are: review.c compares one file with its rules, patrol.c all
  * files, and the others make or give up copies. Holders are added where a node
  * reports a copy (ops.c, inventory.c, repair.c) and removed where a copy is
- * given up (evict.c, heat.c, review.c). Needs, and the master's `repair`, are
- * changed only by repair.c, but a patrol clears `repair.unmet`; a file's danger
- * only by review.c; `patrol` only by patrol.c, but a drain may make the next
- * patrol begin earlier.
+ * given up (evict.c, heat.c, review.c). Only repair.c changes needs and the
+ * master's `repair` (except that a patrol clears `repair.unmet`), only review.c
+ * a file's danger, and only patrol.c `patrol` (except that a drain may make the
+ * next patrol begin earlier).
  *
  * Thread: loop.
  */
@@ -30,9 +30,9 @@ struct master_repair {
 	struct pool_list ordered; /* in flight */
 	unsigned int nwaiting, nordered; /* nwaiting counts `later`, too */
 	bool unmet; /* some wanted copies have no target, or were given up */
-	/* Objects, and their bytes, that lack copies or are on a draining node
-	 * and have no need (struct master_need), because there is no target.
-	 * pass_: as counted so far by the current patrol; stuck_: by the last
+	/* Objects that lack copies or are on a draining node, but have no need
+	 * (struct master_need) because there is no target; and their bytes.
+	 * pass_: counted so far by the current patrol; stuck_: by the last
 	 * complete one. */
 	uint64_t pass_keys, pass_bytes, stuck_keys, stuck_bytes;
 	struct master_throttle throttle;
@@ -111,8 +111,8 @@ void master_repair_run(struct master *m, uint64_t now_ms);
 /* Seconds until repair is done at its present speed; -1: unknown, or never,
  * because copies have no target. */
 int64_t master_repair_seconds_left(const struct master_repair *r);
-/* A patrol begins; has reviewed f (leaves: a draining node holds it); has
- * reviewed the whole map. */
+/* Called when a patrol begins, after it has reviewed f (leaves: a draining node
+ * holds it), and when it has reviewed the whole map. */
 void master_repair_pass_begin(struct master *m);
 void master_repair_pass(struct master *m, const struct master_file *f,
 			bool leaves);
@@ -128,8 +128,8 @@ bool master_give_up_surplus(struct master *m, struct master_file *f,
 
 /* ---- drain.c ---- */
 
-/* A patrol begins; has reviewed f (true: a draining node holds it); has
- * reviewed the whole map. */
+/* Called when a patrol begins, after it has reviewed f (returns true if a
+ * draining node holds it), and when it has reviewed the whole map. */
 void master_drain_pass_begin(struct master *m);
 bool master_drain_pass(struct master *m, const struct master_file *f);
 void master_drain_pass_end(struct master *m);

@@ -7,8 +7,8 @@
  *                   +------failed--> none; not due for ETCD_AUTH_PAUSE_MS if
  *                                    name, password or token are wrong
  *
- * Happy path: init -> due -> body, which is sent -> granted -> header, of each
- * request, until one of them is refused -> refused -> due ...
+ * Happy path: init, due, body (the caller sends it), granted; then header for
+ * each request, until etcd refuses one: refused, due, ...
  *
  * An etcd that has no users yet ("authentication is not enabled") is used
  * without a token, so that users can be introduced while masters run.
@@ -55,8 +55,8 @@ static inline bool etcd_auth_ready(const struct etcd_auth *auth)
 {
 	return !auth->access->user || auth->token;
 }
-/* Without a token: may another one be asked for at now_ms? 0; or -errno and
- * why: the last attempt has failed, just now. */
+/* There is no token: may one be requested at now_ms? 0; or the last attempt's
+ * -errno and why, because it failed less than ETCD_AUTH_PAUSE_MS ago. */
 int etcd_auth_due(const struct etcd_auth *auth, uint64_t now_ms,
 		  char why[ETCD_ERROR_MAX]);
 /* The body of the request for a token, with the password in it. 0 and
@@ -81,9 +81,9 @@ bool etcd_auth_header(const struct etcd_auth *auth, char *to, size_t cap);
 #define ETCD_AUTH_HEADER_MAX (sizeof("Authorization: ") + ETCD_TOKEN_MAX)
 /* etcd has accepted a request that had a token. */
 void etcd_auth_accepted(struct etcd_auth *auth);
-/* etcd has refused a request that had the token of that serial; a later one may
- * have been granted meanwhile. The second token that is refused at once,
- * without having been accepted, is followed by a pause. */
+/* etcd has refused a request that had the token of that serial; a later token
+ * may have been granted meanwhile. If two tokens in a row are refused without
+ * having been accepted, a pause follows. */
 void etcd_auth_refused(struct etcd_auth *auth, unsigned int serial,
 		       uint64_t now_ms);
 

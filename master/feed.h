@@ -122,11 +122,11 @@ struct master_sub {
 	uint64_t goal; /* the lap ends when the cursor has passed this */
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
-	/* Everything up to this is applied, by its kernel, too: acked, or, from
-	 * the begin of a picture to the ack of its end, what was acked before.
-	 * Until that end the subscriber may still show names that were deleted.
-	 * 0 until its first ack: one that continues has received what it says,
-	 * but may not have acked it. */
+	/* The subscriber and its kernel have applied everything up to this.
+	 * Same as `acked`; but while a picture is sent, until its end is acked,
+	 * what was acked before it: the subscriber may still show deleted
+	 * names. 0 until the first ack, even if the subscriber continues at a
+	 * later seq: it has received that much, but may not have acked it. */
 	uint64_t has;
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,
@@ -154,9 +154,9 @@ bool master_sub_open_window(const struct master_sub *s);
 struct master_item *master_sub_next(struct master_feed *f,
 				    struct master_sub *s, unsigned int *scan);
 /*
- * Would a batch without items go no further than the newest one in flight? In a
- * picture it must wait then: an ack names only a sequence number, and that of
- * the picture's end must not be taken for that of a batch before it.
+ * Would a batch without items, in a picture, end at the same sequence number as
+ * the newest batch in flight? Then it must wait: an ack names only that number,
+ * so the ack of the earlier batch would count as that of the picture's end.
  */
 bool master_sub_repeats(const struct master_feed *f,
 			const struct master_sub *s);
@@ -172,26 +172,26 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 			  bool ready, uint64_t now_ms, bool *ret_begin,
 			  bool *ret_complete, uint64_t *ret_upto);
-/* The subscriber has applied the batch in flight that goes up to seq, the
- * newest of these, and all before it. (Those before may go further: a picture
- * begins at the oldest item.) */
+/* The subscriber has applied the newest batch in flight that ends at seq, and
+ * all batches sent before it. (An earlier batch may end at a higher seq: a
+ * picture begins at the oldest item.) */
 void master_sub_ack(struct master_feed *f, struct master_sub *s, uint64_t seq);
 
 /* ---- waiting for the acks of all subscribers ---- */
 
 /*
  * A wait ends when every subscriber has acked all changes made before the wait
- * began, and the end of the picture that shows them, if it receives one. If an
- * item that not all subscribers have been sent changes again, is removed or is
- * made again, its sequence number grows, and `point` grows with it. Otherwise
- * the wait could end although a subscriber has received neither the old state
- * nor the new one. If all subscribers have been sent the item, a further change
- * of it does not raise `point`: the ack of its old state is enough. So a name
- * that changes all the time does not prolong a wait.
+ * began; one that receives a picture must have acked its end. If an item
+ * changes again, is removed or is made again before all subscribers have been
+ * sent it, its sequence number grows, and `point` grows with it. Otherwise the
+ * wait could end although a subscriber has received neither the old state nor
+ * the new one. If all subscribers have been sent the item, a further change of
+ * it does not raise `point`: the ack of its old state is enough. So a name that
+ * changes all the time does not prolong a wait.
  *
- * Later waits never have a lower point. Those that have the same one follow
- * each other; the first of them, their head, has it for all. So a change raises
- * any number of waits at no cost for each: their heads become one.
+ * A later wait never has a lower point, so waits with the same point are
+ * neighbours in the list; the first of them, the head, stores it for all. A
+ * change that raises many waits merges their heads, at no cost per wait.
  */
 struct master_wait {
 	struct pool_list link; /* in feed.waits, oldest first */

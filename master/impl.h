@@ -78,7 +78,7 @@ struct master {
 	/* time since start_ms in which the loop was stalled; not counted
 	 * towards the grace for nodes to join */
 	uint64_t stalled_ms;
-	uint64_t stalled_at_ms; /* of the tick that found it so; 0: none */
+	uint64_t stalled_at_ms; /* last tick that noticed a stall; 0: none */
 	bool ready, closing;
 	unsigned int nhandles; /* open uv handles, works, sessions */
 	struct pool_listener *listener;

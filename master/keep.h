@@ -53,7 +53,7 @@ void master_keep_blind(struct master *m, const char *path, size_t len,
 		       uint64_t replaced_gen);
 /* The node's id as by_run of a blind write's tombstone. */
 uint64_t master_blind_id(const struct master_member *mb);
-/* Fills the fields of a TOMB record for g, all but the path. */
+/* Fills all fields of g's TOMB record except the path. */
 void master_keep_tomb_meta(const struct master_grave *g, Kvpool__Meta *ret);
 void master_keep_member(struct master *m, const struct master_member *mb);
 void master_keep_drain(struct master *m, const struct master_member *mb);
@@ -84,7 +84,7 @@ void master_compaction_synced(struct master *m, int err);
  * no-op. */
 void master_recover_begin(struct master *m, unsigned int ms);
 void master_recover_tick(struct master *m, uint64_t now_ms);
-/* Is the master collecting epochs: JOINs are noted and refused? */
+/* Is the master collecting epochs? Meanwhile JOINs are noted and refused. */
 bool master_recovering(const struct master *m);
 void master_recover_note(struct master *m, const Kvpool__Join *j);
 /* A node has seen epoch `seen`, above ours. True: our epoch is higher now, and

@@ -150,8 +150,8 @@ struct master_grave {
 	 * is master_blind_id of the publisher. */
 	uint64_t by_run, by_ticket;
 	uint8_t tomb;	      /* tombstone; else ghost */
-	uint8_t is_dir : 1; /* the name was a directory; was it a file, too?
-			       then master_grave_upto is not 0 */
+	uint8_t is_dir : 1; /* the name was a directory; if it was a file,
+			       too, master_grave_upto is not 0 */
 	uint8_t evicted : 1; /* last_gen was evicted; else deleted, or its
 				holders died */
 	uint8_t blind : 1; /* a blind write's record: master_keep_blind */
@@ -198,8 +198,8 @@ struct master_map {
 };
 
 struct master_attrs {
-	/* of a file that is made: the generation of the copy that a node has
-	 * (INVENTORY); 0: it will get a new one */
+	/* for a new file: the generation of the copy that a node reports
+	 * (INVENTORY); 0: the file will get a new generation */
 	uint64_t gen;
 	uint64_t mtime_ns;
 	uint32_t uid, gid;

@@ -30,7 +30,7 @@
 #include "pool/base/list.h"
 #include "pool/model/quota.h"
 
-/* No user, but an account for tombstones whose user is not known (the state of
+/* Not a user: the account of tombstones whose user is not known (the state of
  * an earlier version) or has no account (MASTER_OWNERS_MAX). If one of these is
  * forgotten, every account counts as having lost it. */
 #define MASTER_UID_ANYONE UINT32_MAX
@@ -45,13 +45,13 @@ enum master_account_kind {
 	MASTER_BY_DIR,	 /* by the directory's owner */
 	MASTER_BY_GROUP, /* the directory is writable by its group */
 	MASTER_BY_ALL,	 /* it is writable by everybody */
-	MASTER_BY_GROUPS, /* it is in a directory of another group, too */
+	MASTER_BY_GROUPS, /* as BY_GROUP; those above need other groups */
 	MASTER_BY_KINDS,
 };
 
 struct master_account {
 	uint32_t id; /* BY_OWNER: uid or MASTER_UID_ANYONE; BY_DIR: uid;
-			BY_GROUP: gid; BY_ALL: 0; BY_GROUPS: of the gids */
+			BY_GROUP: gid; BY_ALL: 0; BY_GROUPS: hash of gids */
 	uint8_t kind; /* enum master_account_kind */
 };
 

@@ -65,8 +65,8 @@ struct master_opts {
 	unsigned int summary_s;	     /* interval of a log line; 0: never */
 	unsigned int sessions_addr_max; /* from one address; 0: 512 */
 	uint64_t sessions_bytes_max; /* memory of all sessions; 0: 1 GiB */
-	uint64_t dirs_max;	     /* see pool_quota_limit; WELCOME tells both
-					to the nodes */
+	/* See pool_quota_limit; WELCOME has both. */
+	uint64_t dirs_max;
 	uint64_t attr_bytes_max;
 	struct pool_metrics *metrics; /* borrows */
 };

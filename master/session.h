@@ -125,8 +125,8 @@ void master_session_end(struct master_session *s, const char *why);
 /* Send an ERROR, then end the connection. */
 void master_session_fail(struct master_session *s, int status,
 			 const char *text);
-/* Send at once (held.c says what may be). Ends the session if the message
- * cannot be queued. */
+/* Send at once (held.c says which messages may be). Ends the session if the
+ * message cannot be queued. */
 void master_session_send(struct master_session *s, enum pool_msg type,
 			 uint64_t req, const ProtobufCMessage *msg);
 /* Send a HEARTBEAT: in reply to one, or to show the node that we are alive. */
@@ -223,8 +223,8 @@ bool master_limits_admit(struct master *m,
 bool master_limits_taken(const struct master *m,
 			 const struct master_member *mb,
 			 const struct master_session *s, uint64_t now_ms);
-/* Are there so many nodes of its address, those included that may come back,
- * that another one is refused? */
+/* Has s's address so many nodes, with absent ones that may come back, that
+ * another one is refused? */
 bool master_limits_crowded(const struct master *m,
 			   const struct master_session *s);
 /* Bytes of memory that all sessions use. */
