@@ -219,10 +219,10 @@ struct fs {
 	uint64_t *misses[2];
 	uint64_t miss_turn_ms; /* pool_now_ms() when [0] was begun */
 	uint64_t moved_ms; /* pool_now_ms() of the last RENAME of a name that
-			      no nodeid was bound to: the dentry that the
-			      kernel moved shows an unbound nodeid. For
-			      MOVED_MS, an OPEN of an unbound nodeid may be
-			      meant for the new name (open.c) */
+			      had no bound nodeid. The kernel moved a dentry
+			      that shows an unbound one, so for MOVED_MS an
+			      OPEN of an unbound nodeid may be meant for the
+			      new name (open.c) */
 	struct fs_stale stale[FS_STALE_MAX]; /* index: tid % FS_STALE_MAX */
 	unsigned int npins; /* entries of `stale` with a pin */
 	unsigned int handles_without_obj; /* of a take-over: the object that
@@ -264,8 +264,8 @@ static inline struct fs *fs_count(fuse_req_t req, enum fs_op op)
 	pool_count(&fs->requests[op]);
 	return fs;
 }
-/* ids.c: whose changes those of req are for the node and the master: the
- * caller's, or with the option uid that user's. Root stays root. */
+/* ids.c: the user to whom the node and the master attribute req's changes: the
+ * caller, or the user of the option uid; root is always root. */
 uint32_t fs_caller(fuse_req_t req);
 /* The same for a request that changes names or attributes. Until it has been
  * handled (handle_one), changes count in the share of its caller
@@ -360,8 +360,8 @@ void fs_inode_set_obj(struct fs *fs, struct fs_inode *i,
 		      struct node_object *o);
 /* The backing id of i->obj, registered if it is not yet; or -errno. */
 int fs_inode_backing(struct fs *fs, struct fs_inode *i);
-/* A handle on i was opened, closed. o: the handle's object, which may differ
- * from i->obj. closed may free i. */
+/* A handle on i was opened; was closed (this may free i). o: the handle's
+ * object, which may differ from i->obj. */
 void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o);
 void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o);
 /* Frees all inodes, after the node was closed. */
@@ -410,9 +410,9 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e);
 /* Queues an invalidation of i's attributes, or sends it at once if the queue is
  * full. */
 void fs_notify_attr(struct fs *fs, struct fs_inode *i);
-/* Sends an invalidation of i's attributes at once. For this the kernel takes no
- * lock that a user can hold: not the inode's, and, as no pages are invalidated
- * (offset -1), none of a page. So the loop does not block. */
+/* Sends an invalidation of i's attributes at once. The loop does not block: the
+ * kernel takes no lock that a user can hold, neither the inode's nor a page's
+ * (offset -1 invalidates no pages). */
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i);
 /* Queues an invalidation of a dentry by the directory's nodeid; name_len 0: of
  * the nodeid itself. Not bounded: for what a take-over hands over. */
@@ -546,9 +546,10 @@ bool fs_handle_writes(struct fs *fs, uint64_t fh);
  * time, and code that changes the file first calls the checks below.
  */
 /* A passthrough writer of o (a handle, or a SETATTR of the size) begins to use
- * nodeid i; ends. */
+ * nodeid i. */
 void fs_direct_begin(struct fs *fs, struct node_object *o,
 		     const struct fs_inode *i);
+/* It ends. */
 void fs_direct_end(struct fs *fs, struct node_object *o);
 /* Do the present writers of i->obj forbid another one through i? */
 bool fs_writers_clash(const struct fs_inode *i);
@@ -597,7 +598,7 @@ void fs_waiting_fini(struct fs *fs);
 /* Attributes of a file or directory as this mount shows them. */
 struct node_attr fs_attr_shown(const struct fs *fs, const struct node_attr *a,
 			       bool is_dir);
-/* Those to be stored of one that req makes. */
+/* The attributes to store for a file or directory that req makes. */
 struct node_attr fs_attr_new(fuse_req_t req, mode_t mode);
 
 /*
@@ -613,7 +614,7 @@ bool fs_may(fuse_req_t req, const struct node_entry *e, int want);
 bool fs_owns(fuse_req_t req, const struct pool_entry *e);
 /* May the caller change e's mode and times (the owner, or root)? */
 bool fs_may_change(fuse_req_t req, const struct node_entry *e);
-/* May the caller remove or rename e, as far as dir's sticky bit goes? */
+/* Does dir's sticky bit let the caller remove or rename e? */
 bool fs_may_remove(fuse_req_t req, const struct node_dirent *dir,
 		   const struct pool_entry *e);
 
@@ -666,8 +667,8 @@ void fs_listings_fini(struct fs *fs);
 /* The caller is about to answer the thread's request with ESTALE. */
 void fs_stale_sent(struct fs *fs, uint32_t tid, bool writes,
 		   struct fs_refused refused);
-/* The same for an ESTALE that the process which handed over has sent: it is not
- * counted again. */
+/* The same for an ESTALE that the old process of a take-over has sent; it is
+ * not counted again. */
 void fs_stale_add(struct fs *fs, uint32_t tid, bool writes,
 		  struct fs_refused refused);
 /* Is the thread's second request still expected? */
