@@ -11,10 +11,9 @@
  * with 404, another method with 405. Request bodies are ignored.
  *
  * With opts.tls the port speaks TLS only, and peers need a certificate of the
- * pool (daemon/admin_tls.h). Then its role counts, not the peer's machine and
- * user: any role may GET, only an admin may POST and see the pages of faults. A
- * peer whose certificate is limited to directories does not get the pages of
- * names.
+ * pool (daemon/admin_tls.h). Its role counts, not the peer's machine and user:
+ * any role may GET, only an admin may POST and see the pages of faults. A peer
+ * whose certificate is limited to directories does not get the pages of names.
  *
  * The same pages are served on a Unix socket (daemon/admin_socket.h), to root
  * and this process's user only; Host and address are not checked there.

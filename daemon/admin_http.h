@@ -1,8 +1,8 @@
 /*
  * libmicrohttpd on the program's loop. Clients may be hostile: the number of
  * connections is limited, in total and per address, and so is the duration of
- * one exchange, whatever the client does. No turn of the loop answers for much
- * longer than 5 ms and one request; others wait, in the order of their arrival.
+ * one exchange, whatever the client does. A turn of the loop starts no further
+ * answer after 5 ms; the other requests wait, in the order of their arrival.
  *
  * Thread: the loop's.
  */

@@ -1,13 +1,13 @@
 /*
- * The capabilities of a daemon: it keeps those that it will need, and gives up
- * all others, and with no_new_privs the way back to them.
+ * The capabilities of a daemon: it keeps those that it will need and gives up
+ * all others; no_new_privs prevents it from gaining them again.
  *
- * That is done before anything is opened. Capabilities belong to a thread, so
- * later it would reach the main thread alone; and what the daemon opens again
- * while it runs (log, certificates, state) is refused at the start already, if
- * only a capability would open it.
+ * This happens before anything is opened, for two reasons. Capabilities belong
+ * to a thread, so later only the main thread would give them up. And files that
+ * the daemon opens again while it runs (log, certificates, state) must open
+ * without the capabilities: if they do not, it fails at the start.
  *
- * Thread: main, before there are others; text and json any later.
+ * Thread: main, before there are others; text and json: any, after keep.
  */
 #ifndef DAEMON_PRIVILEGES_H
 #define DAEMON_PRIVILEGES_H
