@@ -11,9 +11,9 @@
  * to three, are the ca.crt of each directory that is issued.
  *
  * A roll-over must not break a connection. So first all peers learn to trust
- * the next CA (it begins), then it signs (switch), and when no certificate of
- * the old one is in use any more, that one is forgotten (finish). An
- * interrupted switch is completed when it is repeated.
+ * the next CA (begin); then that CA signs (switch); and once no certificate of
+ * the old CA is in use any more, the old CA is removed (finish). To complete an
+ * interrupted switch, repeat it.
  *
  * Errors: 0 or -EINVAL, whatever the cause, printed to stderr with the remedy.
  *
@@ -43,8 +43,8 @@
 
 /* Prints "kvpool: certs: TEXT"; returns -EINVAL. */
 int certs_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same, with the first error of OpenSSL, or errno: for failures that no
- * option has caused. */
+/* The same, with the first error of OpenSSL, or errno: for failures that are
+ * not due to an option. */
 int certs_failed(const char *what);
 
 /* ---- files (certs_files.c) ---- */

@@ -78,8 +78,8 @@ void cmd_print_flat(const json_t *json, FILE *out);
 /* Prints an array of objects as a table, one per line. Columns: the members'
  * names, in order of first appearance. */
 void cmd_print_table(const json_t *rows, FILE *out);
-/* Prints how a node or master is, from its /api/status, in some ten lines:
- * capacity, objects, repair, problems with their remedy. (cmd_summary.c) */
+/* Prints the state of a node or master, from its /api/status, in some ten
+ * lines: capacity, objects, repair, problems and remedies. (cmd_summary.c) */
 void cmd_print_summary(const json_t *status, const char *address, FILE *out);
 /* Prints JSON unchanged, for programs. */
 void cmd_print_json(const json_t *json, FILE *out);

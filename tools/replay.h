@@ -1,7 +1,7 @@
 /*
- * The trace replayer's parts: what an ideal cache would have hit
- * (replay_sim.c), blocks as files the way vLLM's fs tier keeps them
- * (replay_io.c), and what is printed at the end (replay_report.c).
+ * The trace replayer's parts: replay_sim.c computes the hits of an ideal cache;
+ * replay_io.c stores and reads blocks as files, as vLLM's fs tier does;
+ * replay_report.c prints the results.
  */
 #ifndef TOOLS_REPLAY_H
 #define TOOLS_REPLAY_H
