@@ -1,7 +1,7 @@
 /*
- * What the cmocka programs begin with: the headers that cmocka.h needs before
- * it, waiting, temporary directories, and the line of a test in the list of
- * tests. A file includes this before anything else.
+ * Shared by all cmocka programs: the headers that must precede cmocka.h,
+ * waiting, temporary directories, and T() for the list of tests. A file
+ * includes this before anything else.
  *
  *   static int setup(void **state)
  *   {
