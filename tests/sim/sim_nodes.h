@@ -13,8 +13,8 @@
  * when it began, and all that these knew. It is ACKNOWLEDGED if an fsync of its
  * directory, begun after it, returned 0. When everything has come to rest
  *   - a name shows the outcome of one operation, which no acknowledged one
- *     knew. It shows nothing only if no acknowledged write knew some removal of
- *     it, or if no write of it was acknowledged;
+ *     knew. It shows nothing only if there is a removal of it that no
+ *     acknowledged write knew, or if no write of it was acknowledged;
  *   - all mounts and the master agree on each name and its attributes, and its
  *     bytes can be read;
  *   - an attribute has the value acknowledged last, or a later one;
