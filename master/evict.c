@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/may.h"
 #include "master/place.h"
 #include "pool/base/clock.h"
 
@@ -149,7 +150,9 @@ static void evict_item(struct master_session *s, const Kvpool__Evict *msg,
 	}
 	/* The map does not count this copy. */
 	master_session_drop(s, path, meta->path.len, meta->gen,
-			    f && f->gen > meta->gen ?
+			    f && f->gen > meta->gen &&
+					    master_may_see(s, path,
+							   meta->path.len) ?
 				    KVPOOL__DROP__REASON__SUPERSEDED :
 				    KVPOOL__DROP__REASON__EVICTED);
 }

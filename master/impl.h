@@ -7,6 +7,7 @@
  *   drops.c      DROP: copies that a node must give up
  *   keep.c       the state's records to and from the map; file or etcd
  *   meta.c       validation and encoding of Meta
+ *   may.c        the namespaces of a session's certificate
  *   repair.c     REPLICATE, HELD: making copies
  *   evict.c      EVICT, surplus: giving up copies
  *   drain.c      emptying a node before it is switched off

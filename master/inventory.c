@@ -4,12 +4,16 @@
  * deleted and superseded ones. On ENOMEM the session ends, and the node joins
  * and lists its objects again. Invalid entries are ignored; the node keeps
  * these objects.
+ *
+ * Of names outside of its namespaces (may.h) a node may only confirm what the
+ * map has.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "master/account.h"
 #include "master/impl.h"
+#include "master/may.h"
 #include "master/meta.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
@@ -281,6 +285,50 @@ static void epoch_ahead(struct master_session *s, const Kvpool__Meta *meta)
 		master_session_fail(s, -ESTALE, text);
 }
 
+/*
+ * An object outside of the sender's namespaces, which somebody else must have
+ * listed or published. 0 or -ENOMEM.
+ */
+static int item_outside(struct item *it, struct master_file *f, bool held)
+{
+	int rc;
+
+	if (!held)
+		return 0;
+	if (!f || f->gen != it->meta->gen || !same_content(it, f)) {
+		if (!it->m->ready) {
+			it->s->nearly++;
+			return 0;
+		}
+		master_count(it->m, MC_NOT_ALLOWED);
+		drop(it, KVPOOL__DROP__REASON__DELETED);
+		return 0;
+	}
+	rc = add_sender(it, f);
+	if (rc == -ENOMEM)
+		return rc;
+	if (rc == 1)
+		master_map_touch_file(&it->m->map, f);
+	if (it->meta->attr_gen != f->attr_gen)
+		master_repair_tell_attrs(it->m, f, NULL);
+	master_review(it->m, f);
+	return 0;
+}
+
+void master_inventory_again(struct master *m)
+{
+	struct pool_list *it, *tmp;
+
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		if (s->nearly && !s->ended)
+			master_session_end(s, "it is to list its copies again, "
+					      "now that others have");
+	}
+}
+
 /* One entry of the inventory. held: of Inventory.entries, else of .gone. 0;
  * -ESTALE: it is of an epoch above ours; -ENOMEM. */
 static int judge(struct item *it, bool held)
@@ -296,6 +344,9 @@ static int judge(struct item *it, bool held)
 				  it->s->member->name);
 		return 0;
 	}
+	f = master_map_file(&it->m->map, it->path, it->len);
+	if (!master_may_change(it->s, it->path, it->len))
+		return item_outside(it, f, held);
 	if (pool_gen_epoch(it->meta->gen) > it->m->epoch ||
 	    pool_gen_epoch(it->meta->attr_gen) > it->m->epoch)
 		return -ESTALE;
@@ -304,7 +355,6 @@ static int judge(struct item *it, bool held)
 	now = it->m->epoch << POOL_GEN_SEQ_BITS | it->m->gen_seq;
 	if (it->meta->attr_gen > now)
 		it->m->gen_seq += it->meta->attr_gen - now;
-	f = master_map_file(&it->m->map, it->path, it->len);
 	return !held ? sender_evicted(it, f) :
 	       f     ? item_known(it, f) : item_unknown(it);
 }

@@ -13,6 +13,8 @@
  * generations that its issuer knew of (Meta.base_gen, Meta.seen_gen), and the
  * contents that are no conflict although they are newer (Op.before). UNLINK is
  * conditional whenever it says a generation, or seen_gen.
+ *
+ * A change outside of the sender's namespaces gets -EACCES (may.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@
 
 #include "master/account.h"
 #include "master/impl.h"
+#include "master/may.h"
 #include "master/meta.h"
 #include "pool/base/clock.h"
 #include "pool/model/root.h"
@@ -804,6 +807,23 @@ static int op_setattr(struct op *op)
 
 /* ---- the message ---- */
 
+/* Is the change the session's to make? */
+static bool is_allowed(const struct op *op, Kvpool__Op__Kind kind)
+{
+	const struct pool_entry *e;
+
+	if (kind == KVPOOL__OP__KIND__MKDIR)
+		return master_may_set_dir(op->s, op->path, op->len);
+	if (master_may_change(op->s, op->path, op->len))
+		return true;
+	if (kind != KVPOOL__OP__KIND__SETATTR ||
+	    !master_may_set_dir(op->s, op->path, op->len))
+		return false;
+	/* A file that has the name of its namespace is not in it. */
+	e = pool_tree_lookup(&op->m->map.tree, op->path, op->len);
+	return !e || e->is_dir;
+}
+
 static int run(struct op *op, const Kvpool__Op *msg)
 {
 	op->meta = msg->meta;
@@ -818,6 +838,10 @@ static int run(struct op *op, const Kvpool__Op *msg)
 	op->before = msg->before;
 	op->n_before = msg->n_before;
 	op->made_from = msg->made_from;
+	if (!is_allowed(op, msg->kind)) {
+		master_count(op->m, MC_NOT_ALLOWED);
+		return -EACCES;
+	}
 	switch (msg->kind) {
 	case KVPOOL__OP__KIND__PUBLISH:
 		return op_publish(op);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/may.h"
 #include "master/meta.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
@@ -46,7 +47,9 @@ static void collect_entries(struct master_session *s, struct master_batch *b)
 
 	while (!master_batch_full(b)) {
 		i = master_sub_next(feed, &s->sub, &scan);
-		if (!i || i->seq > upto || master_batch_add_feed(b, i))
+		if (!i || i->seq > upto)
+			return;
+		if (master_may_see_item(s, i) && master_batch_add_feed(b, i))
 			return; /* ENOMEM: the cursor stays at this item */
 		master_cursor_advance(feed, &s->sub.cursor);
 	}

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "master/impl.h"
+#include "master/may.h"
 #include "master/meta.h"
 #include "master/place.h"
 #include "pool/base/clock.h"
@@ -346,7 +347,8 @@ void master_repair_tell_attrs(struct master *m, struct master_file *f,
 			&m->members, master_holder_index(h));
 
 		if (mb && mb != except && mb->session && mb->is_store &&
-		    !mb->is_mount)
+		    !(mb->is_mount &&
+		      master_may_see_item(mb->session, &f->item)))
 			(void)send_replicate(m, f, mb, master_holder_extra(h));
 	}
 }
@@ -607,6 +609,16 @@ static void copy_damaged(struct master_session *s, struct master_file *f)
 	master_review(s->m, f);
 }
 
+/* A copy outside of its namespaces counts if it was ordered. */
+static bool was_ordered(const struct master_session *s,
+			const struct master_file *f)
+{
+	const struct master_need *n = need_of(f);
+
+	return (n && n->target == s->member->index) ||
+	       master_file_find_holder(f, s->member->index) >= 0;
+}
+
 static void held_item(struct master_session *s,
 		      const Kvpool__Held__Item *item)
 {
@@ -619,6 +631,14 @@ static void held_item(struct master_session *s,
 		return;
 	}
 	f = master_map_file(&m->map, path, item->path.len);
+	if (!master_may_see(s, path, item->path.len) &&
+	    !(f && f->gen == item->gen && was_ordered(s, f))) {
+		master_count(m, MC_NOT_ALLOWED);
+		if (!item->status)
+			master_session_drop(s, path, item->path.len, item->gen,
+					    KVPOOL__DROP__REASON__DELETED);
+		return;
+	}
 	if (f && f->gen == item->gen) {
 		struct master_need *n = need_of(f);
 

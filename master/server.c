@@ -91,6 +91,7 @@ static void set_ready(struct master *m, const char *why)
 	/* Now do what had to wait: deferred OPS, missing copies, completing
 	 * pictures. */
 	master_ops_run_deferred(m);
+	master_inventory_again(m);
 	master_patrol_start(m);
 	master_kick(m);
 }

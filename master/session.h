@@ -10,7 +10,7 @@
  *   answers.c    deferred, ndeferred, deferred_bytes, ndeferred_ops
  *   ops.c        issued (through functions of answers.c)
  *   repair.c     nheld
- *   inventory.c  nrefused
+ *   inventory.c  nrefused, nearly
  *
  * Life of a session:
  *
@@ -70,6 +70,9 @@ struct master_session {
 	uint64_t left_wall_ns; /* 0: unknown; UINT64_MAX: it never left */
 	uint64_t saw_seq;      /* of this epoch's feed; 0: unknown */
 	uint64_t nrefused;     /* items that may have been deleted meanwhile */
+	/* items outside of its namespaces that the map lacked before the master
+	 * was ready */
+	uint64_t nearly;
 	uint64_t joined_seq; /* feed sequence at WELCOME */
 	bool subscribed;
 	struct master_sub sub;
@@ -246,6 +249,9 @@ void master_ops_run(struct master_session *s, uint64_t req,
 		    const Kvpool__Ops *msg);
 void master_on_inventory(struct master_session *s,
 			 const Kvpool__Inventory *msg);
+/* The master is ready: ends the sessions whose inventory had objects that could
+ * not be judged before (may.h). */
+void master_inventory_again(struct master *m);
 void master_on_subscribe(struct master_session *s,
 			 const Kvpool__Subscribe *msg);
 void master_on_feed_ack(struct master_session *s, const Kvpool__FeedAck *msg);

@@ -45,6 +45,9 @@ static const struct named counters[MC_NCOUNTERS] = {
 	[MC_INVENTORY_DROPPED] = { "kvpool_master_inventory_dropped_total",
 				   NULL,
 				   "Objects that joining nodes had to drop." },
+	[MC_NOT_ALLOWED] = { "kvpool_master_not_allowed_total", NULL,
+			     "Changes and copies refused because the sender's "
+			     "certificate is not for their directory." },
 	[MC_INVENTORY_REFUSED] = { "kvpool_master_inventory_refused_total",
 				   NULL,
 				   "Of these, objects that may have been "

@@ -44,9 +44,8 @@ struct certs {
 
 struct pool_tls {
 	char *dir;
-	char cluster[POOL_CLUSTER_MAX + 1];
-	enum pool_role role;
-	pthread_mutex_t lock; /* protects certs and read */
+	struct pool_tls_id self; /* of the first certificate read: constant */
+	pthread_mutex_t lock;	 /* protects certs and read */
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
 	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* last logged */
@@ -201,17 +200,35 @@ int pool_tls_open(const char *dir, struct pool_tls **ret,
 	return err;
 }
 
-/* New files must have the cluster and role with which the process started. */
+static const char *limits_text(const struct pool_tls_id *id,
+			       char buf[POOL_TLS_DIRS_TEXT])
+{
+	return id->ndirs ? pool_tls_id_dirs(id, buf) : "all";
+}
+
+/* New files must have the cluster, role and namespaces with which the process
+ * started: it shows names by them. */
 static bool is_another(const struct pool_tls *t, const struct certs *c,
 		       char why[POOL_TLS_WHY])
 {
-	if (!t->certs || (strcmp(t->cluster, c->id.cluster) == 0 &&
-			  t->role == c->id.role))
+	char now[POOL_TLS_DIRS_TEXT], was[POOL_TLS_DIRS_TEXT];
+
+	if (!t->certs)
 		return false;
-	snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is that of a %s of "
-		 "cluster %s, and was that of a %s of cluster %s: restart to "
-		 "use it", t->dir, pool_role_name(c->id.role), c->id.cluster,
-		 pool_role_name(t->role), t->cluster);
+	if (strcmp(t->self.cluster, c->id.cluster) != 0 ||
+	    t->self.role != c->id.role) {
+		snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is that of a "
+			 "%s of cluster %s, and was that of a %s of cluster "
+			 "%s: restart to use it", t->dir,
+			 pool_role_name(c->id.role), c->id.cluster,
+			 pool_role_name(t->self.role), t->self.cluster);
+		return true;
+	}
+	if (pool_tls_id_same_dirs(&t->self, &c->id))
+		return false;
+	snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " has the namespaces "
+		 "%s, and had %s: restart to use it", t->dir,
+		 limits_text(&c->id, now), limits_text(&t->self, was));
 	return true;
 }
 
@@ -231,8 +248,10 @@ int pool_tls_reload(struct pool_tls *t, char why[POOL_TLS_WHY])
 		struct certs *old = t->certs;
 
 		t->certs = c;
-		t->role = c->id.role;
-		memcpy(t->cluster, c->id.cluster, sizeof(t->cluster));
+		if (!old) {
+			t->self = c->id; /* moved */
+			c->id.ndirs = 0;
+		}
 		c = old;
 	}
 	pthread_mutex_unlock(&t->lock);
@@ -245,6 +264,7 @@ void pool_tls_close(struct pool_tls *t)
 	if (!t)
 		return;
 	certs_unref(t->certs);
+	pool_tls_id_fini(&t->self);
 	pthread_mutex_destroy(&t->lock);
 	free(t->dir);
 	free(t);
@@ -284,12 +304,17 @@ int64_t pool_tls_expires_s(struct pool_tls *t)
 
 const char *pool_tls_cluster(const struct pool_tls *t)
 {
-	return t->cluster;
+	return t->self.cluster;
 }
 
 enum pool_role pool_tls_role(const struct pool_tls *t)
 {
-	return t->role;
+	return t->self.role;
+}
+
+const struct pool_tls_id *pool_tls_self(const struct pool_tls *t)
+{
+	return t ? &t->self : NULL;
 }
 
 static void say_expiry(struct pool_tls *t)
@@ -623,7 +648,7 @@ bool pool_tls_accepts(const struct pool_tls *t, X509 *cert, unsigned int roles,
 
 	if (!read_id(cert, &peer, why))
 		return false;
-	ok = check_id(t->cluster, cert, &peer, roles, host, why);
+	ok = check_id(t->self.cluster, cert, &peer, roles, host, why);
 	pool_tls_id_fini(&peer);
 	return ok;
 }

@@ -64,6 +64,9 @@ bool pool_tls_is_outdated(struct pool_tls *t);
 int64_t pool_tls_expires_s(struct pool_tls *t);
 const char *pool_tls_cluster(const struct pool_tls *t);
 enum pool_role pool_tls_role(const struct pool_tls *t);
+/* Who we are, by the first certificate read. A later one of another cluster,
+ * role or namespaces is not used. NULL for t NULL. Valid as long as t. */
+const struct pool_tls_id *pool_tls_self(const struct pool_tls *t);
 
 /* For a caller whose library (such as libcurl) makes the handshake itself and
  * has found that a trusted CA signed cert: may its holder be our peer? roles,

@@ -373,6 +373,70 @@ void pool_tls_id_fini(struct pool_tls_id *id)
 	id->ndirs = 0;
 }
 
+/* ---- directories ---- */
+
+static enum pool_reach reach_of(const char *dir, const char *path, size_t len)
+{
+	size_t n = strlen(dir), both = n < len ? n : len;
+
+	if (both && memcmp(dir, path, both) != 0)
+		return POOL_OUTSIDE;
+	if (n == len)
+		return POOL_TOP;
+	if (len > n)
+		return path[n] == '/' ? POOL_INSIDE : POOL_OUTSIDE;
+	return !len || dir[len] == '/' ? POOL_ABOVE : POOL_OUTSIDE;
+}
+
+enum pool_reach pool_tls_id_reach(const struct pool_tls_id *id,
+				  const char *path, size_t len)
+{
+	enum pool_reach best = POOL_OUTSIDE, one;
+
+	if (!id || !id->ndirs)
+		return POOL_INSIDE;
+	for (unsigned int i = 0; i < id->ndirs && best != POOL_INSIDE; i++) {
+		one = reach_of(id->dirs[i], path, len);
+		if (one < best)
+			best = one;
+	}
+	return best;
+}
+
+static bool has_dir(const struct pool_tls_id *id, const char *dir)
+{
+	for (unsigned int i = 0; i < id->ndirs; i++)
+		if (strcmp(id->dirs[i], dir) == 0)
+			return true;
+	return false;
+}
+
+bool pool_tls_id_same_dirs(const struct pool_tls_id *a,
+			   const struct pool_tls_id *b)
+{
+	unsigned int i;
+
+	for (i = 0; i < a->ndirs; i++)
+		if (!has_dir(b, a->dirs[i]))
+			return false;
+	for (i = 0; i < b->ndirs; i++)
+		if (!has_dir(a, b->dirs[i]))
+			return false;
+	return true;
+}
+
+const char *pool_tls_id_dirs(const struct pool_tls_id *id,
+			     char buf[POOL_TLS_DIRS_TEXT])
+{
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (unsigned int i = 0; i < id->ndirs && len < POOL_TLS_DIRS_TEXT; i++)
+		len += (size_t)snprintf(buf + len, POOL_TLS_DIRS_TEXT - len,
+					"%s%s", i ? ", " : "", id->dirs[i]);
+	return buf;
+}
+
 /* ---- writing ---- */
 
 static int check_dir(const char *dir, size_t len)

@@ -72,6 +72,35 @@ bool pool_cluster_is_valid(const char *text);
 int pool_tls_id_read(X509 *cert, struct pool_tls_id *ret, const char **ret_why);
 void pool_tls_id_fini(struct pool_tls_id *id);
 
+/*
+ * Where a path lies for a holder who is limited to directories, its namespaces:
+ *
+ *   INSIDE   below one of them; for a holder without a limit: any path
+ *   TOP      it is one of them
+ *   ABOVE    a directory above one, such as the root ("")
+ *   OUTSIDE  elsewhere
+ *
+ * What that permits is the caller's to say: master/may.h, pool/node/node.h.
+ * id NULL: no limit. path may be NULL if len is 0, as in a message without one.
+ * Costs one comparison for each namespace.
+ */
+enum pool_reach {
+	POOL_INSIDE,
+	POOL_TOP,
+	POOL_ABOVE,
+	POOL_OUTSIDE,
+};
+enum pool_reach pool_tls_id_reach(const struct pool_tls_id *id,
+				  const char *path, size_t len);
+/* Are both limited to the same directories, or both not limited? */
+bool pool_tls_id_same_dirs(const struct pool_tls_id *a,
+			   const struct pool_tls_id *b);
+/* Writes the directories to buf, "a, models/llama" (for texts that people read;
+ * cut if they are longer), and returns buf. "" without a limit. */
+#define POOL_TLS_DIRS_TEXT 256
+const char *pool_tls_id_dirs(const struct pool_tls_id *id,
+			     char buf[POOL_TLS_DIRS_TEXT]);
+
 /* Writes "kvpool://CLUSTER/ROLE[/DIRECTORY]", percent-encoded; dir may be NULL,
  * and may begin or end with '/'. 0; -EINVAL: cluster or dir is not valid, or
  * this role may have no dir; -ENAMETOOLONG: dir or the result is too long. */

@@ -408,6 +408,74 @@ static void what_cannot_be_read_is_not_written(void **state)
 	free(over);
 }
 
+static void a_path_is_inside_above_or_elsewhere(void **state)
+{
+	static char *dirs[] = { "a", "models/llama" };
+	static const struct {
+		const char *path;
+		enum pool_reach reach;
+	} want[] = {
+		{ "", POOL_ABOVE },
+		{ "a", POOL_TOP },
+		{ "a/x", POOL_INSIDE },
+		{ "a/x/y", POOL_INSIDE },
+		{ "ab", POOL_OUTSIDE },
+		{ "ab/x", POOL_OUTSIDE },
+		{ "b", POOL_OUTSIDE },
+		{ "mod", POOL_OUTSIDE },
+		{ "models", POOL_ABOVE },
+		{ "models/llam", POOL_OUTSIDE },
+		{ "models/llama", POOL_TOP },
+		{ "models/llama/x", POOL_INSIDE },
+		{ "models/llama2", POOL_OUTSIDE },
+		{ "models/x", POOL_OUTSIDE },
+	};
+	struct pool_tls_id id = { .ndirs = 2 }, all = { .ndirs = 0 };
+
+	(void)state;
+	memcpy(id.dirs, dirs, sizeof(dirs));
+	for (size_t i = 0; i < COUNT(want); i++) {
+		if (pool_tls_id_reach(&id, want[i].path,
+				      strlen(want[i].path)) != want[i].reach)
+			fail_msg("\"%s\"", want[i].path);
+		assert_int_equal(POOL_INSIDE,
+				 pool_tls_id_reach(&all, want[i].path,
+						   strlen(want[i].path)));
+	}
+	assert_int_equal(POOL_INSIDE, pool_tls_id_reach(NULL, "x", 1));
+	assert_int_equal(POOL_ABOVE, pool_tls_id_reach(&id, NULL, 0));
+}
+
+static void the_nearest_of_several_directories_counts(void **state)
+{
+	static char *dirs[] = { "a/b/c", "a" };
+	struct pool_tls_id id = { .ndirs = 2 };
+
+	(void)state;
+	memcpy(id.dirs, dirs, sizeof(dirs));
+	assert_int_equal(POOL_TOP, pool_tls_id_reach(&id, "a", 1));
+	assert_int_equal(POOL_INSIDE, pool_tls_id_reach(&id, "a/b", 3));
+	assert_int_equal(POOL_INSIDE, pool_tls_id_reach(&id, "a/b/c", 5));
+}
+
+static void directories_are_shown_as_a_list(void **state)
+{
+	static char *dirs[] = { "a", "models/llama" };
+	struct pool_tls_id id = { .ndirs = 2 };
+	char buf[POOL_TLS_DIRS_TEXT], *full;
+
+	(void)state;
+	memcpy(id.dirs, dirs, sizeof(dirs));
+	assert_string_equal("a, models/llama", pool_tls_id_dirs(&id, buf));
+	full = filled("", POOL_TLS_DIR_MAX, "x");
+	id.dirs[0] = full;
+	assert_int_equal(POOL_TLS_DIRS_TEXT - 1,
+			 strlen(pool_tls_id_dirs(&id, buf)));
+	free(full);
+	id.ndirs = 0;
+	assert_string_equal("", pool_tls_id_dirs(&id, buf));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -427,6 +495,9 @@ int main(void)
 		T(the_common_name_is_no_host),
 		T(what_is_written_is_read),
 		T(what_cannot_be_read_is_not_written),
+		T(a_path_is_inside_above_or_elsewhere),
+		T(the_nearest_of_several_directories_counts),
+		T(directories_are_shown_as_a_list),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -501,6 +501,33 @@ static void a_process_keeps_its_role_and_its_cluster(void **state)
 	pki_dir_free(dir);
 }
 
+static void a_process_keeps_its_namespaces(void **state)
+{
+	static const struct pki_want ab = { .uri = { "kvpool://test/node/a",
+						     "kvpool://test/node/b" } };
+	static const struct pki_want ba = { .uri = { "kvpool://test/node/b",
+						     "kvpool://test/node/a" } };
+	static const struct pki_want other[] = {
+		{ .uri = { "kvpool://test/node" } },
+		{ .uri = { "kvpool://test/node/a" } },
+		{ .uri = { "kvpool://test/node/a", "kvpool://test/node/c" } },
+	};
+	char why[POOL_TLS_WHY],
+		*dir = pki_dir_make(&pki.ca, &pki.ca, NULL, &ab);
+
+	(void)state;
+	open_end(&t.accepts, dir);
+	pki_dir_write(dir, &pki.ca, &pki.ca, NULL, &ba);
+	assert_int_equal(0, pool_tls_reload(t.accepts.tls, why));
+	for (size_t i = 0; i < 3; i++) {
+		pki_dir_write(dir, &pki.ca, &pki.ca, NULL, &other[i]);
+		assert_int_equal(-EINVAL, pool_tls_reload(t.accepts.tls, why));
+		assert_non_null(strstr(why, "had a, b: restart to use it"));
+		assert_int_equal(2, pool_tls_self(t.accepts.tls)->ndirs);
+	}
+	pki_dir_free(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -524,6 +551,7 @@ int main(void)
 		T(a_changed_byte_breaks_the_stream),
 		T(new_files_are_used_by_new_streams),
 		T(a_process_keeps_its_role_and_its_cluster),
+		T(a_process_keeps_its_namespaces),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -1,0 +1,65 @@
+/*
+ * What a session may see and change: the namespaces in its certificate.
+ *
+ * The certificate of a client or node may be limited to directories
+ * (pool/tls/tls_id.h). Its namespaces are those of the connection on which it
+ * has joined, as long as that lasts. A session without a limit, or without a
+ * certificate, may see and change all.
+ *
+ *   names      The feed has what is in its namespaces, these themselves, and
+ *              the directories above (with their attributes: rules are
+ *              inherited). A name outside does not exist for it, and its
+ *              changes and deletions are not sent.
+ *   changes    Only inside, of whatever kind; both names of a rename. Of the
+ *              namespace itself MKDIR and SETATTR, but not RMDIR. MKDIR and
+ *              PUBLISH make missing directories above, as for everybody.
+ *              Others get -EACCES before anything is looked up, so the answer
+ *              does not tell whether the name exists.
+ *   copies     Placement does not look at namespaces: a limited store keeps
+ *              copies of any name. REPLICATE and DROP tell it their names. For
+ *              these names it is a store without a mount.
+ *   HELD       outside: only for an order, or of a copy that counts already.
+ *   INVENTORY  outside: an object counts if the map has that version with that
+ *              content. It never makes, replaces or removes a version, nor sets
+ *              attributes. Before the master is ready, the map may still lack
+ *              what other inventories bring: the session then ends once it is
+ *              ready, and the node lists its objects again (inventory.c). So
+ *              what only limited nodes hold outside of their namespaces does
+ *              not survive a restart of the master.
+ *   EVICT      outside, of a copy that does not count: the answer does not tell
+ *              whether there is a newer version.
+ *
+ * The members (names, addresses, figures) and the pool's totals are sent to
+ * all.
+ *
+ * What the master cannot enforce: a holder does not know what the master has
+ * ordered. It refuses a GET outside of a limited client's namespaces
+ * (pool/node/serve.c); but a limited node that knows the name and generation of
+ * an object can fetch it, as it could be ordered to keep it.
+ *
+ * Cost: one comparison of the path for each namespace, of which there are at
+ * most POOL_TLS_DIRS_MAX.
+ *
+ * Thread: loop. No state.
+ */
+#ifndef MASTER_MAY_H
+#define MASTER_MAY_H
+
+#include "master/map.h"
+
+struct master_session;
+
+/* A name: in the session's namespaces, one of these, or above one? */
+bool master_may_see(const struct master_session *s, const char *path,
+		    size_t len);
+/* The same of an item of the feed, which must not be a MASTER_FORMER. */
+bool master_may_see_item(const struct master_session *s,
+			 struct master_item *i);
+/* May it make, replace or remove the name, or set a file's attributes? */
+bool master_may_change(const struct master_session *s, const char *path,
+		       size_t len);
+/* May it make the directory, or set its attributes? */
+bool master_may_set_dir(const struct master_session *s, const char *path,
+			size_t len);
+
+#endif

@@ -1,0 +1,431 @@
+/* What a session whose certificate is limited to directories sees and changes.
+ * Node 0 is not limited, node 1 is limited to a, node 2 (a client) to b/c. */
+#define NNODES 3
+#include <errno.h>
+
+#pragma GCC diagnostic ignored "-Wunused-function"
+#include "master_fake_pool.h"
+
+#include "tests/unit/tls_pki.h"
+
+#define PUBLISH KVPOOL__OP__KIND__PUBLISH
+#define UNLINK KVPOOL__OP__KIND__UNLINK
+#define MKDIR KVPOOL__OP__KIND__MKDIR
+#define RMDIR KVPOOL__OP__KIND__RMDIR
+#define SETATTR KVPOOL__OP__KIND__SETATTR
+#define DELETED KVPOOL__DROP__REASON__DELETED
+#define EVICTED KVPOOL__DROP__REASON__EVICTED
+#define SUPERSEDED KVPOOL__DROP__REASON__SUPERSEDED
+
+static struct pki_ca ca;
+static struct pool_tls *of_master, *of[NNODES];
+
+static struct pool_tls *open_tls(const struct pki_want *want)
+{
+	char *at = pki_dir_make(&ca, &ca, NULL, want), why[POOL_TLS_WHY];
+	struct pool_tls *tls;
+
+	if (pool_tls_open(at, &tls, why))
+		fail_msg("%s", why);
+	pki_dir_free(at);
+	return tls;
+}
+
+static void begin_master(void)
+{
+	opts.tls = of_master;
+	start_master();
+}
+
+static int may_setup(void **state)
+{
+	static const struct pki_want a_master = {
+		.uri = { "kvpool://test/master" },
+		.host = { "127.0.0.1" },
+	};
+	static const struct pki_want want[NNODES] = {
+		{ .uri = { "kvpool://test/node" }, .host = { "127.0.0.1" } },
+		{ .uri = { "kvpool://test/node/a" }, .host = { "127.0.0.1" } },
+		{ .uri = { "kvpool://test/client/b/c" } },
+	};
+
+	pki_ca_make(&ca);
+	of_master = open_tls(&a_master);
+	for (int i = 0; i < NNODES; i++)
+		of[i] = open_tls(&want[i]);
+	assert_int_equal(0, setup(state));
+	node[2].is_store = false;
+	stop_master();
+	begin_master();
+	return 0;
+}
+
+static int may_teardown(void **state)
+{
+	int r = teardown(state);
+
+	opts.tls = NULL;
+	pool_tls_close(of_master);
+	for (int i = 0; i < NNODES; i++)
+		pool_tls_close(of[i]);
+	pki_ca_free(&ca);
+	return r;
+}
+
+static void joins(int i)
+{
+	struct pool_conn_opts o = {
+		.ops = &fake_ops,
+		.user = &node[i],
+		.tls = of[i],
+		.tls_roles = POOL_ROLE_BIT(POOL_ROLE_MASTER),
+	};
+	struct pool_hostport to = { .host = "127.0.0.1",
+				    .port = master_port(master) };
+	struct fake_node *n = &node[i];
+
+	n->loop = &loop;
+	n->open = n->welcomed = n->closed = false;
+	n->error = 0;
+	assert_int_equal(0, pool_conn_connect(&loop, &to, &o, &n->conn));
+	if (!n->timer_open) {
+		uv_timer_init(&loop, &n->beat);
+		n->beat.data = n;
+		uv_timer_start(&n->beat, fake_beat, HEARTBEAT_MS / 3,
+			       HEARTBEAT_MS / 3);
+		n->timer_open = true;
+	}
+	fake_send_join(n);
+	run_until(&loop, n->welcomed || n->closed);
+	assert_true(n->welcomed);
+}
+
+static void comes(int i)
+{
+	joins(i);
+	fake_inventory(&node[i], NULL, 0, true);
+	fake_subscribe(&node[i], 0, 0);
+	run_until(&loop, node[i].completes > 0);
+}
+
+static void all_come(void)
+{
+	for (int i = 0; i < NNODES; i++)
+		comes(i);
+}
+
+/* All changes so far have reached every mount. */
+static void settle(void)
+{
+	unsigned int before = node[0].nsynced;
+
+	fake_sync(&node[0], 0, 99);
+	run_until(&loop, node[0].nsynced > before);
+}
+
+static uint64_t count(const char *name)
+{
+	const char *at;
+	char *page;
+	size_t len;
+	uint64_t n;
+
+	assert_int_equal(0, pool_metrics_print(metrics, &page, &len));
+	at = strstr(page, "\n");
+	while (at && strncmp(at + 1, name, strlen(name)) != 0)
+		at = strstr(at + 1, "\n");
+	assert_non_null(at);
+	n = strtoull(at + 1 + strlen(name), NULL, 10);
+	free(page);
+	return n;
+}
+
+static bool shows(int i, const char *path)
+{
+	return fake_find(&node[i], path) != NULL;
+}
+
+/* ---- names ---- */
+
+static void the_feed_has_only_the_namespaces_and_what_is_above(void **state)
+{
+	static const char *const path[] = { "a/x", "ab/x", "b/x", "b/c/x",
+					    "b/cd/x", "c" };
+	(void)state;
+	all_come();
+	for (size_t i = 0; i < 6; i++)
+		fake_publish(&node[0], path[i]);
+	assert_int_equal(0, fake_do(&node[0], MKDIR, "a/d"));
+	settle();
+	for (size_t i = 0; i < 6; i++) {
+		assert_true(shows(0, path[i]));
+		assert_int_equal(i == 0, shows(1, path[i]));
+		assert_int_equal(i == 3, shows(2, path[i]));
+	}
+	assert_true(shows(1, "a") && shows(1, "a/d") && !shows(1, "ab"));
+	assert_true(!shows(1, "b") && !shows(1, "c"));
+	assert_true(shows(2, "b") && shows(2, "b/c") && !shows(2, "b/cd"));
+	assert_true(!shows(2, "a"));
+	/* The root, and three of node 1's; the root and three of node 2's: not
+	 * even hidden ones were sent. */
+	assert_int_equal(3, node[1].nnames - shows(1, ""));
+	assert_int_equal(3, node[2].nnames - shows(2, ""));
+}
+
+static void a_picture_has_only_these(void **state)
+{
+	(void)state;
+	comes(0);
+	fake_publish(&node[0], "a/x");
+	fake_publish(&node[0], "b/x");
+	comes(1);
+	assert_true(shows(1, "a/x"));
+	assert_false(shows(1, "b") || shows(1, "b/x"));
+}
+
+static void deletions_elsewhere_are_not_told(void **state)
+{
+	size_t before;
+
+	(void)state;
+	all_come();
+	fake_publish(&node[0], "a/x");
+	fake_publish(&node[0], "b/x");
+	settle();
+	before = node[1].nfeed_entries;
+	assert_int_equal(0, fake_do(&node[0], UNLINK, "b/x"));
+	settle();
+	assert_int_equal(before, node[1].nfeed_entries);
+	assert_int_equal(0, fake_do(&node[0], UNLINK, "a/x"));
+	settle();
+	assert_false(shows(1, "a/x"));
+}
+
+/* ---- changes ---- */
+
+static void changes_are_refused_elsewhere(void **state)
+{
+	static const Kvpool__Op__Kind kind[] = { PUBLISH, UNLINK, MKDIR, RMDIR,
+						 SETATTR };
+	static const char *const path[] = { "b/x", "b/none", "x", "ab" };
+	uint64_t gen, seq;
+
+	(void)state;
+	all_come();
+	gen = fake_publish(&node[0], "b/x");
+	settle();
+	seq = node[0].upto;
+	for (size_t k = 0; k < 5; k++)
+		for (size_t i = 0; i < 4; i++)
+			assert_int_equal(-EACCES, fake_do(&node[1], kind[k],
+							  path[i]));
+	assert_int_equal(20, count("kvpool_master_not_allowed_total"));
+	assert_int_equal(-EACCES, fake_do(&node[1], SETATTR, ""));
+	settle();
+	assert_int_equal(seq, node[0].upto);
+	assert_true(fake_knows(&node[0], "b/x", gen));
+}
+
+static void inside_all_is_allowed(void **state)
+{
+	(void)state;
+	all_come();
+	fake_publish(&node[1], "a/x");
+	assert_int_equal(0, fake_do(&node[1], MKDIR, "a/d"));
+	assert_int_equal(0, fake_rule(&node[1], "a/d", "user.kvpool.replicas",
+				      "2"));
+	assert_int_equal(0, fake_do(&node[1], RMDIR, "a/d"));
+	assert_int_equal(0, fake_do(&node[1], UNLINK, "a/x"));
+	assert_int_equal(0, count("kvpool_master_not_allowed_total"));
+}
+
+static void the_namespace_itself_can_be_made_and_set_but_not_removed(void **state)
+{
+	(void)state;
+	all_come();
+	assert_int_equal(0, fake_do(&node[1], MKDIR, "a"));
+	assert_int_equal(0, fake_rule(&node[1], "a", "user.kvpool.replicas",
+				      "2"));
+	assert_int_equal(-EACCES, fake_do(&node[1], RMDIR, "a"));
+	assert_int_equal(0, fake_do(&node[2], MKDIR, "b/c"));
+	assert_int_equal(-EACCES, fake_do(&node[2], MKDIR, "b"));
+	assert_int_equal(-EACCES, fake_rule(&node[2], "b",
+					    "user.kvpool.replicas", "2"));
+	/* A file of that name is not in the namespace. */
+	assert_int_equal(0, fake_do(&node[0], RMDIR, "a"));
+	assert_int_equal(-EACCES, fake_do(&node[1], PUBLISH, "a"));
+	fake_publish(&node[0], "a");
+	assert_int_equal(-EACCES, fake_do(&node[1], SETATTR, "a"));
+	assert_int_equal(-EACCES, fake_do(&node[1], UNLINK, "a"));
+}
+
+/* ---- copies ---- */
+
+/* Node 1 is ordered to keep a second copy of b/x. */
+static uint64_t place_on_1(void)
+{
+	uint64_t gen;
+
+	assert_int_equal(0, fake_do(&node[0], MKDIR, "b"));
+	assert_int_equal(0, fake_rule(&node[0], "b", "user.kvpool.replicas",
+				      "2"));
+	gen = fake_publish(&node[0], "b/x");
+	run_until(&loop, node[1].nreplicates == 1);
+	assert_string_equal("b/x", node[1].replicates[0].path);
+	fake_held(&node[1], "b/x", gen, 0);
+	run_until(&loop, shows(0, "b/x") &&
+				 fake_find(&node[0], "b/x")->nholders == 2);
+	return gen;
+}
+
+static void a_limited_store_keeps_copies_of_others(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	all_come();
+	gen = place_on_1();
+	assert_false(shows(1, "b/x"));
+	/* Its attributes, as to a store without a mount; a repeated report. */
+	assert_int_equal(0, fake_do(&node[0], SETATTR, "b/x"));
+	run_until(&loop, node[1].nreplicates == 2);
+	fake_held(&node[1], "b/x", gen, 0);
+	assert_int_equal(0, fake_do(&node[0], UNLINK, "b/x"));
+	run_until(&loop, fake_dropped(&node[1], "b/x", gen, DELETED));
+	assert_int_equal(1, node[1].ndrops);
+}
+
+static void what_was_not_ordered_does_not_count(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	all_come();
+	gen = fake_publish(&node[0], "b/x");
+	fake_held(&node[1], "b/x", gen, 0);
+	run_until(&loop, fake_dropped(&node[1], "b/x", gen, DELETED));
+	fake_held(&node[1], "a/x", gen, 0); /* none; it may ask */
+	run_until(&loop, node[1].ndrops == 2);
+	settle();
+	assert_int_equal(1, fake_find(&node[0], "b/x")->nholders);
+	assert_int_equal(1, count("kvpool_master_not_allowed_total"));
+}
+
+static void an_eviction_does_not_tell_of_newer_versions(void **state)
+{
+	uint64_t of_a, of_b;
+
+	(void)state;
+	all_come();
+	of_a = fake_publish(&node[0], "a/x");
+	of_b = fake_publish(&node[0], "b/x");
+	fake_rewrite(&node[0], "a/x");
+	fake_rewrite(&node[0], "b/x");
+	fake_evict(&node[1], "a/x", of_a);
+	run_until(&loop, fake_dropped(&node[1], "a/x", of_a, SUPERSEDED));
+	fake_evict(&node[1], "b/x", of_b);
+	run_until(&loop, fake_dropped(&node[1], "b/x", of_b, EVICTED));
+}
+
+/* ---- inventories ---- */
+
+static void an_inventory_confirms_what_was_placed(void **state)
+{
+	uint64_t gen;
+
+	(void)state;
+	all_come();
+	gen = place_on_1();
+	fake_hang_up(&node[1]);
+	joins(1);
+	fake_inventory(&node[1], "b/x", gen, true);
+	settle();
+	assert_int_equal(2, fake_find(&node[0], "b/x")->nholders);
+	assert_int_equal(0, node[1].ndrops);
+}
+
+static void an_inventory_makes_and_replaces_nothing_elsewhere(void **state)
+{
+	uint64_t gen, newer;
+
+	(void)state;
+	comes(0);
+	comes(2);
+	gen = fake_publish(&node[0], "b/x");
+	newer = gen + 5;
+	joins(1);
+	fake_gone(&node[1], "b/x", newer);
+	fake_inventory_attr(&node[1], "b/x", newer, 0777, 0, false);
+	fake_inventory_attr(&node[1], "b/y", newer, 0777, 0, false);
+	/* Attributes of the version that is there. */
+	fake_inventory_attr(&node[1], "b/x", gen, 0777, newer, false);
+	fake_inventory(&node[1], "a/y", newer, true);
+	run_until(&loop, node[1].ndrops >= 2 && shows(0, "a/y"));
+	settle();
+	assert_true(fake_dropped(&node[1], "b/x", newer, DELETED));
+	assert_true(fake_dropped(&node[1], "b/y", newer, DELETED));
+	assert_int_equal(2, node[1].ndrops);
+	assert_true(fake_knows(&node[0], "b/x", gen));
+	assert_int_equal(0644, fake_find(&node[0], "b/x")->mode);
+	assert_false(shows(0, "b/y"));
+	assert_int_equal(2, count("kvpool_master_not_allowed_total"));
+}
+
+static void after_a_start_it_is_judged_when_others_have_listed_theirs(void **state)
+{
+	uint64_t gen;
+	int i;
+
+	(void)state;
+	all_come();
+	gen = place_on_1();
+	for (i = 0; i < NNODES; i++)
+		fake_hang_up(&node[i]);
+	stop_master();
+	begin_master();
+	joins(1);
+	node[1].ndrops = 0;
+	fake_inventory(&node[1], "b/x", gen, false);
+	fake_inventory(&node[1], "b/forged", gen, true);
+	joins(2);
+	fake_inventory(&node[2], NULL, 0, true);
+	joins(0);
+	assert_false(node[1].closed);
+	assert_int_equal(0, node[1].ndrops);
+	fake_inventory(&node[0], "b/x", gen, true);
+	run_until(&loop, node[1].closed);
+	joins(1);
+	fake_inventory(&node[1], "b/x", gen, false);
+	fake_inventory(&node[1], "b/forged", gen, true);
+	run_until(&loop, fake_dropped(&node[1], "b/forged", gen, DELETED));
+	fake_subscribe(&node[0], 0, 0);
+	node[0].completes = 0;
+	run_until(&loop, node[0].completes);
+	assert_int_equal(2, fake_find(&node[0], "b/x")->nholders);
+	assert_false(shows(0, "b/forged"));
+	assert_int_equal(1, node[1].ndrops);
+	assert_false(node[1].closed);
+}
+
+#define MAY(test) \
+	cmocka_unit_test_setup_teardown(test, may_setup, may_teardown)
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		MAY(the_feed_has_only_the_namespaces_and_what_is_above),
+		MAY(a_picture_has_only_these),
+		MAY(deletions_elsewhere_are_not_told),
+		MAY(changes_are_refused_elsewhere),
+		MAY(inside_all_is_allowed),
+		MAY(the_namespace_itself_can_be_made_and_set_but_not_removed),
+		MAY(a_limited_store_keeps_copies_of_others),
+		MAY(what_was_not_ordered_does_not_count),
+		MAY(an_eviction_does_not_tell_of_newer_versions),
+		MAY(an_inventory_confirms_what_was_placed),
+		MAY(an_inventory_makes_and_replaces_nothing_elsewhere),
+		MAY(after_a_start_it_is_judged_when_others_have_listed_theirs),
+	};
+
+	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
+}
