@@ -34,7 +34,7 @@
  *
  * What the master cannot enforce: a holder does not know what the master has
  * ordered. It refuses a GET outside of a limited client's namespaces
- * (pool/node/serve.c); but a limited node that knows the name and generation of
+ * (pool/peer/peer.h); but a limited node that knows the name and generation of
  * an object can fetch it, as it could be ordered to keep it.
  *
  * Cost: one comparison of the path for each namespace, of which there are at

@@ -119,7 +119,7 @@ static int adopt_file(struct pool_node *n, uint64_t id, const Kvpool__Meta *m)
 	struct pool_entry *pe;
 	struct node_entry *e;
 	struct node_object *o;
-	int err = pool_tree_make(&n->tree, (const char *)m->path.data,
+	int err = node_tree_make(n, (const char *)m->path.data,
 				 m->path.len, false, NULL, NULL, &pe);
 
 	if (err)

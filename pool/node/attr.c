@@ -117,14 +117,14 @@ static int change(struct pool_node *n, struct pool_entry *pe,
 			      e->own ? &e->own->w->attr : &e->attr;
 	struct pool_xattrs *old = *x;
 	struct node_attr was = *a;
-	int err;
+	int err = node_may_set(pe);
 
-	if (sets) {
+	if (!err && sets)
 		err = node_admit(n, a->uid, 0, old, xattrs);
-		if (err) {
+	if (err) {
+		if (sets)
 			pool_xattrs_free(xattrs);
-			return err;
-		}
+		return err;
 	}
 	node_change_set(a, c);
 	if (sets)

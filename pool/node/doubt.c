@@ -106,6 +106,6 @@ void node_object_damaged(struct pool_node *n, struct node_object *o, int status)
 			pool_peers_recall(n->peers, path, (size_t)len, o->gen);
 	}
 	node_object_drop(n, o, false);
-	if (!n->opts.mount) /* this node receives no feed */
+	if (!node_is_fed(n, &e->e))
 		node_unpublish(n, e);
 }

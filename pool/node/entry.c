@@ -37,10 +37,35 @@ bool pool_node_published(const struct node_entry *e)
 	return e->gen != 0 && e->gen > e->hidden_gen;
 }
 
+static unsigned int reach_of(const struct pool_entry *pe)
+{
+	return ((const struct node_dirent *)(const void *)pe)->reach;
+}
+
+bool node_is_ours(const struct pool_entry *pe)
+{
+	return pe->is_dir ? reach_of(pe) != POOL_OUTSIDE :
+			    reach_of(&pe->parent->e) <= POOL_TOP;
+}
+
+int node_may_change_in(const struct node_dirent *dir)
+{
+	return dir->reach <= POOL_TOP ? 0 : -EACCES;
+}
+
+int node_may_set(const struct pool_entry *pe)
+{
+	return reach_of(pe->is_dir ? pe : &pe->parent->e) <= POOL_TOP ?
+		       0 :
+		       -EACCES;
+}
+
 bool pool_node_visible(const struct pool_entry *pe)
 {
 	const struct node_entry *e = (const void *)pe;
 
+	if (!node_is_ours(pe))
+		return false;
 	if (pe->is_dir)
 		return !((const struct node_dirent *)(const void *)pe)->gone;
 	return e->own || pool_node_published(e);
@@ -77,6 +102,11 @@ struct pool_store *pool_node_store(struct pool_node *n)
 struct node_dirent *pool_node_root(struct pool_node *n)
 {
 	return (struct node_dirent *)(void *)n->tree.root;
+}
+
+const struct pool_tls_id *pool_node_self(const struct pool_node *n)
+{
+	return n->self;
 }
 
 bool pool_node_complete(const struct pool_node *n)
@@ -158,7 +188,7 @@ void node_account(struct pool_node *n, struct pool_entry *pe)
 	}
 	if (d->counted)
 		pool_quota_sub(q, d->payer, 1, 0);
-	d->counted = pe->parent && !d->gone;
+	d->counted = pe->parent && !d->gone && node_is_ours(pe);
 	d->payer = d->attr.uid;
 	if (d->counted)
 		pool_quota_add(q, d->payer, 1, 0);
@@ -181,6 +211,26 @@ int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
 	return err;
 }
 
+/* Of a new entry, before other threads can see it. */
+static void set_reach(const struct pool_node *n, struct pool_entry *e)
+{
+	struct node_dirent *d = node_dir(e);
+	unsigned int up = reach_of(&e->parent->e);
+	char path[POOL_PATH_MAX + 1];
+	int len;
+
+	if (!d || up == POOL_INSIDE)
+		return;
+	if (up != POOL_ABOVE) {
+		d->reach = up == POOL_TOP ? POOL_INSIDE : POOL_OUTSIDE;
+		return;
+	}
+	len = node_entry_path(e, path);
+	d->reach = len < 0 ? POOL_OUTSIDE :
+			     (uint8_t)pool_tls_id_reach(n->self, path,
+							(size_t)len);
+}
+
 struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
 				 const char *name, size_t len, bool is_dir)
 {
@@ -188,8 +238,25 @@ struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
 
 	node_names_begin(n);
 	e = pool_tree_add(&n->tree, &dir->d, name, len, is_dir);
+	if (e)
+		set_reach(n, e);
 	node_names_end(n);
 	return e;
+}
+
+struct making {
+	const struct pool_node *n;
+	void (*on_add)(struct pool_entry *e, void *arg);
+	void *arg;
+};
+
+static void on_made(struct pool_entry *e, void *arg)
+{
+	const struct making *m = arg;
+
+	set_reach(m->n, e);
+	if (m->on_add)
+		m->on_add(e, m->arg);
 }
 
 int node_tree_make(struct pool_node *n, const char *path, size_t len,
@@ -197,10 +264,11 @@ int node_tree_make(struct pool_node *n, const char *path, size_t len,
 		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
 		   struct pool_entry **ret_entry)
 {
+	struct making m = { n, on_add, arg };
 	int err;
 
 	node_names_begin(n);
-	err = pool_tree_make(&n->tree, path, len, is_dir, on_add, arg,
+	err = pool_tree_make(&n->tree, path, len, is_dir, on_made, &m,
 			     ret_entry);
 	node_names_end(n);
 	return err;
@@ -235,7 +303,19 @@ void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone)
 
 uint64_t pool_node_dir_dirs(const struct node_dirent *d)
 {
-	return d->d.ndirs - d->ngone;
+	const struct pool_list *it;
+	uint64_t count = 0;
+
+	if (d->reach != POOL_ABOVE)
+		return d->d.ndirs - d->ngone;
+	/* Not those that it has for others. */
+	for (it = d->d.children.next; it != &d->d.children; it = it->next) {
+		const struct pool_entry *e =
+			pool_list_entry(it, struct pool_entry, sibling);
+
+		count += e->is_dir && pool_node_visible(e);
+	}
+	return count;
 }
 
 void pool_node_set_inode(struct pool_entry *pe, void *inode)

@@ -95,10 +95,15 @@ json_t *pool_node_evicted_json(struct pool_node *n)
 	uint64_t first = first_of(next);
 	json_t *list = json_array();
 
-	for (uint64_t i = first; i < next; i++)
-		json_array_append_new(
-			list,
-			evicted_json(&n->evicted->ring[i % NODE_EVICTED_MAX]));
+	for (uint64_t i = first; i < next; i++) {
+		const struct evicted *at =
+			&n->evicted->ring[i % NODE_EVICTED_MAX];
+
+		if (!at->path || pool_tls_id_reach(n->self, at->path,
+						   strlen(at->path)) ==
+					 POOL_INSIDE)
+			json_array_append_new(list, evicted_json(at));
+	}
 	return json_pack("{s:I, s:o}", "forgotten", (json_int_t)first,
 			 "evicted", list);
 }

@@ -13,6 +13,9 @@
  * picture began is in the picture if it still exists, so the sweep may take it.
  * With the first picture of a session the master also sends what was deleted
  * since the session began, so the sweep spares all versions named since then.
+ *
+ * Names outside of this node's namespaces are in no picture and in no feed: the
+ * sweep spares them, and they go by DROP.
  */
 #include "pool/node/node_priv.h"
 #include "pool/model/root.h"
@@ -387,13 +390,14 @@ static void sweep_one(struct pool_node *n, struct pool_entry *pe, bool leaving)
 
 	if (e && e->ahead != n->stage)
 		e->ahead = 0;
-	if (e && e->gen && e->seen != n->sweep && !e->ahead)
+	if (e && e->gen && e->seen != n->sweep && !e->ahead && node_is_ours(pe))
 		unpublish(n, e, UINT64_MAX);
 	if (!leaving)
 		return;
 	if (d->ahead != n->stage)
 		d->ahead = 0;
-	if (d->known && d->seen != n->sweep && !d->ahead && !d->gone)
+	if (d->known && d->seen != n->sweep && !d->ahead && !d->gone &&
+	    node_is_ours(pe))
 		node_dir_remove(n, d);
 	else
 		node_dir_tidy(n, d);
@@ -549,8 +553,7 @@ void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)
 			continue;
 		}
 		drop_copy(n, o, it->reason == KVPOOL__DROP__REASON__EVICTED);
-		/* A store without a mount receives no feed. */
-		if (!n->opts.mount && e->gen <= it->gen)
+		if (!node_is_fed(n, &e->e) && e->gen <= it->gen)
 			node_unpublish(n, e);
 		node_entry_tidy(n, e);
 	}

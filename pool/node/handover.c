@@ -96,6 +96,10 @@ static void put_node(struct pool_node *n, struct pool_handover *h)
 	m.store_dir = (char *)(uintptr_t)pool_store_path(n->store);
 	m.store_size = pool_store_size(n->store);
 	m.client = n->opts.store_size == 0;
+	if (n->self) {
+		m.namespaces = (char **)(uintptr_t)n->self->dirs;
+		m.n_namespaces = n->self->ndirs;
+	}
 	m.epoch = n->epoch;
 	m.index = n->index;
 	/* A picture or sweep that is not complete must begin anew. */
@@ -288,6 +292,20 @@ static void get_learn(const Kvpool__HandoverLearn *m, struct node_learn *l)
 	l->varied = m->varied;
 }
 
+/* Names are shown by them, in the kernel, too. */
+static bool same_namespaces(const struct pool_node *n,
+			    const Kvpool__HandoverNode *m)
+{
+	static const struct pool_tls_id no_limit;
+	struct pool_tls_id had = { .ndirs = (unsigned int)m->n_namespaces };
+
+	if (m->n_namespaces > POOL_TLS_DIRS_MAX)
+		return false;
+	for (size_t i = 0; i < m->n_namespaces; i++)
+		had.dirs[i] = m->namespaces[i];
+	return pool_tls_id_same_dirs(&had, n->self ? n->self : &no_limit);
+}
+
 static int get_node(struct pool_node *n, const Kvpool__HandoverNode *m)
 {
 	size_t i;
@@ -303,6 +321,11 @@ static int get_node(struct pool_node *n, const Kvpool__HandoverNode *m)
 		pool_error("the running daemon's store has %llu bytes: take "
 			   "over with the same --store-size (or --buffer-size)",
 			   (unsigned long long)m->store_size);
+		return -EINVAL;
+	}
+	if (!same_namespaces(n, m)) {
+		pool_error("the running daemon's certificate has other "
+			   "namespaces: end it, and start a new one");
 		return -EINVAL;
 	}
 	n->epoch = m->epoch;
@@ -503,7 +526,7 @@ static int get_name(struct pool_node *n, const Kvpool__HandoverName *m)
 	if (!m->meta)
 		return -EBADMSG;
 	if (m->meta->path.len > 0)
-		err = pool_tree_make(&n->tree,
+		err = node_tree_make(n,
 				     (const char *)m->meta->path.data,
 				     m->meta->path.len, m->meta->is_dir, NULL,
 				     NULL, &pe);

@@ -26,6 +26,24 @@ struct pool_entry *pool_node_lookup(struct pool_node *n,
 
 /* ---- directories ---- */
 
+/* In its namespaces, or one of these itself. */
+static int may_mkdir(const struct pool_node *n, const struct node_dirent *dir,
+		     const char *name, size_t len)
+{
+	char path[POOL_PATH_MAX + 1];
+	int at;
+
+	if (dir->reach != POOL_ABOVE)
+		return node_may_change_in(dir);
+	at = node_entry_path(&dir->d.e, path);
+	if (at > 0)
+		path[at++] = '/';
+	memcpy(path + at, name, len); /* node_name_check: it fits */
+	return pool_tls_id_reach(n->self, path, (size_t)at + len) <= POOL_TOP ?
+		       0 :
+		       -EACCES;
+}
+
 int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		    const char *name, size_t len, const struct node_attr *attr,
 		    struct node_dirent **ret_dir)
@@ -38,6 +56,9 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 		return err;
 	if (e && pool_node_visible(e))
 		return -EEXIST;
+	err = may_mkdir(n, dir, name, len);
+	if (err)
+		return err;
 	if (e && !e->is_dir)
 		return -EBUSY; /* an unlinked file that the master still has */
 	err = node_admit(n, attr->uid, 1, NULL, NULL);
@@ -75,6 +96,9 @@ int pool_node_rmdir(struct pool_node *n, struct node_dirent *dir)
 
 	if (!dir->d.e.parent)
 		return -EBUSY;
+	err = node_may_change_in(pool_node_parent(&dir->d.e));
+	if (err)
+		return err;
 	if (!node_dir_empty(dir))
 		return -ENOTEMPTY;
 	err = node_op_name(n, KVPOOL__OP__KIND__RMDIR, &dir->d.e, 0);
@@ -150,8 +174,10 @@ int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 	bool told = e->own && ((e->own->w && e->own->w->before) ||
 			       (e->own->state == NODE_PENDING &&
 				node_op_told(n, e->own)));
-	int err = hide_published(n, e);
+	int err = node_may_set(&e->e);
 
+	if (!err)
+		err = hide_published(n, e);
 	if (!err && told)
 		err = remove_any(n, e);
 	else if (!err && !heard)
@@ -318,6 +344,10 @@ int pool_node_rename(struct pool_node *n, struct pool_entry *from,
 	bool added = false;
 	int err = node_name_check(dir, name, len);
 
+	if (!err)
+		err = node_may_change_in(pool_node_parent(from));
+	if (!err)
+		err = node_may_change_in(dir);
 	if (err)
 		return err;
 	if (to && pool_node_visible(to) && noreplace)

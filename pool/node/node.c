@@ -240,6 +240,8 @@ int pool_node_open(const struct pool_node_opts *opts,
 	pool_node_root(n)->attr.gid = getegid();
 	pool_node_root(n)->attr.mtime_ns = pool_wall_ns();
 	pool_node_root(n)->known = true;
+	n->self = pool_tls_self(opts->tls);
+	pool_node_root(n)->reach = (uint8_t)pool_tls_id_reach(n->self, "", 0);
 	err = node_metrics_register(n);
 	if (err)
 		goto err_free;

@@ -111,6 +111,7 @@ struct node_dirent {
 	 * of this directory still being sealed: its later files wait */
 	uint32_t pass;
 	bool counted;	/* in pool_node.quota, in the account of `payer` */
+	uint8_t reach;	  /* enum pool_reach of its path: node->self */
 	uint8_t removing; /* RMDIRs in flight: it counts as removed */
 	uint8_t making;	  /* MKDIRs in flight: it counts as existing */
 	uint32_t payer;
@@ -377,6 +378,9 @@ struct pool_node {
 	const struct pool_node_ops *ops;
 	void *ops_arg;
 
+	/* Who we are to others: the namespaces that this node is limited to.
+	 * Borrows; NULL: no certificate. */
+	const struct pool_tls_id *self;
 	struct pool_tree tree;
 	/* All directories that are not `gone`, and all xattrs in the tree; the
 	 * maxima are the master's. */
@@ -552,6 +556,20 @@ int node_tree_make(struct pool_node *n, const char *path, size_t len,
 		   bool is_dir,
 		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
 		   struct pool_entry **ret_entry);
+/* Is the name in this node's namespaces, one of these, or above one? Others it
+ * has only by orders: they are not shown, and no feed tells of them, as in a
+ * store without a mount. */
+bool node_is_ours(const struct pool_entry *e);
+/* Does the feed tell of it? */
+static inline bool node_is_fed(const struct pool_node *n,
+			       const struct pool_entry *e)
+{
+	return n->opts.mount && node_is_ours(e);
+}
+/* May names in dir be made, changed and removed? 0 or -EACCES. */
+int node_may_change_in(const struct node_dirent *dir);
+/* May attributes of e be changed? Also of a namespace itself. 0 or -EACCES. */
+int node_may_set(const struct pool_entry *e);
 /* Hides published generations <= gen; 0 hides none. */
 void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
 /* e has no published state any more. */

@@ -72,8 +72,11 @@ static bool may_go(struct pool_evict_node *ev, void *arg)
 	if (node_guarded(j->n, o) && !j->to_move &&
 	    r.class == POOL_CLASS_NOEVICT)
 		return false;
-	/* Before the first picture, rules are unknown. */
-	if (o->counted && j->alone && (r.replicas > 1 || !j->n->complete))
+	/* Before the first picture, rules are unknown; outside of the node's
+	 * namespaces always. */
+	if (o->counted && j->alone &&
+	    (r.replicas > 1 || !j->n->complete ||
+	     !node_is_fed(j->n, &o->entry->e)))
 		return false;
 	if (node_guarded(j->n, o) && !j->soft && soft_pinned(&r))
 		return false;

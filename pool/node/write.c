@@ -147,6 +147,8 @@ int pool_node_create(struct pool_node *n, struct node_dirent *dir,
 	bool added = false;
 	int err = node_name_check(dir, name, len);
 
+	if (!err)
+		err = node_may_change_in(dir);
 	if (err)
 		return err;
 	if (pe && pe->is_dir)

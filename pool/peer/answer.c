@@ -387,6 +387,17 @@ static bool get_is_valid(const Kvpool__Get *get)
 	       get->offset <= INT64_MAX - get->length;
 }
 
+/* A limited client has no use for other objects. (A limited node may have been
+ * ordered to keep them.) */
+static bool may_get(const struct session *s, const Kvpool__Get *get)
+{
+	const struct pool_tls_id *id = pool_conn_peer_id(s->conn);
+
+	return !id || id->role != POOL_ROLE_CLIENT ||
+	       pool_tls_id_reach(id, (const char *)get->path.data,
+				 get->path.len) == POOL_INSIDE;
+}
+
 /* Answers a GET. 0, or the status for an ERROR message. */
 static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 {
@@ -397,6 +408,10 @@ static int answer(struct session *s, uint64_t req, const Kvpool__Get *get)
 
 	if (!get_is_valid(get))
 		return -EINVAL;
+	if (!may_get(s, get)) {
+		pool_count(&p->metrics.answers_denied);
+		return -ENOENT;
+	}
 	if (s->answers >= SESSION_ANSWERS_MAX || p->nanswers >= ANSWERS_MAX) {
 		pool_count(&p->metrics.answers_refused);
 		return -EBUSY;

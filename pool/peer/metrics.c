@@ -92,6 +92,9 @@ int peers_metrics(struct pool_peers *p)
 		{ &m->sessions_unread, "kvpool_peer_sessions_unread_total",
 		  "Connections from peers closed because they did not read "
 		  "their answers." },
+		{ &m->answers_denied, "kvpool_peer_answers_denied_total",
+		  "Requests of clients for objects outside of their "
+		  "certificate's namespaces." },
 		{ &m->answers_refused, "kvpool_peer_answers_refused_total",
 		  "Requests of peers refused because too many were in "
 		  "flight." },
