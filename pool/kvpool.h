@@ -70,6 +70,9 @@
  *	-ENOSPC		no space, and nothing may be evicted
  *	-EISDIR		the key's path is a directory
  *	-ENOTDIR	a parent directory's name belongs to a file
+ *	-EACCES		the namespace (kvpool_open_ns), or what would be
+ *			changed, is not in the directories to which this
+ *			connection's certificate is limited
  *	-EMEDIUMTYPE	the namespace has another layout
  *	-ETIMEDOUT	no answer in time; kvpool_sync: also if no store has
  *			space for what was put (all of it is pinned)
@@ -221,7 +224,8 @@ struct kvpool_layout {
  * of its directory ("model=..;dtype=..;layout=..;tp=..;tokens=..").
  *
  * 0; -EMEDIUMTYPE (the namespace has another layout; kvpool_last_error shows
- * both); -EINVAL; -ENOTDIR; -ETIMEDOUT (the layout could not be published);
+ * both); -EACCES (the certificate is for other directories, which
+ * kvpool_last_error names); -EINVAL; -ENOTDIR; -ETIMEDOUT (the layout could not be published);
  * -ENOMEM. If the directory gets another layout later, all calls on the
  * namespace fail with -EMEDIUMTYPE. The caller closes *ret_ns before the pool.
  */

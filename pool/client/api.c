@@ -34,6 +34,7 @@ const char *kvpool_strerror(int64_t error)
 		{ EDQUOT, "this user has too many directories" },
 		{ EISDIR, "a directory has this name" },
 		{ ENOTDIR, "a parent directory's name belongs to a file" },
+		{ EACCES, "not in the namespaces of this certificate" },
 		{ EMEDIUMTYPE, "the namespace has another layout" },
 		{ ETIMEDOUT, "no answer in time" },
 		{ EHOSTDOWN, "no master could be reached" },

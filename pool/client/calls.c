@@ -145,6 +145,8 @@ static void set_last_error(const struct client_op *op)
 	else if (op->result == -EFAULT && !op->buffer)
 		client_fail(-EFAULT, "\"%s\": %zu bytes at %p are not in a "
 			    "registered buffer", text, op->len, op->buf);
+	else if (op->result == -EACCES)
+		client_denied(client_pool(op), text);
 	else
 		client_fail((int)op->result, "\"%s\": %s", text,
 			    kvpool_strerror(op->result));

@@ -196,6 +196,9 @@ struct client_path {
 int client_path_set(const struct kvpool_ns *ns, const struct kvpool_key *key,
 		    struct client_path *ret);
 void client_path_free(struct client_path *path);
+/* -EACCES, with client_fail: this connection's certificate is not for what (a
+ * path, or a part of one). */
+int client_denied(const struct kvpool *p, const char *what);
 /* names or lock held: the namespace's directory (*ret_dir NULL: there is none).
  * 0; -EMEDIUMTYPE or -ENOTDIR, with client_fail. */
 int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir);

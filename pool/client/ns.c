@@ -82,6 +82,16 @@ int kvpool_path_key(const struct kvpool_ns *ns, const char *path, void *buf,
 
 /* ---- directories ---- */
 
+int client_denied(const struct kvpool *p, const char *what)
+{
+	const struct pool_tls_id *self = pool_node_self(p->node);
+	char dirs[POOL_TLS_DIRS_TEXT];
+
+	return client_fail(-EACCES, "\"%s\" is not in the namespaces of this "
+			   "connection's certificate: %s", what,
+			   self ? pool_tls_id_dirs(self, dirs) : "none");
+}
+
 struct pool_entry *client_find(const struct kvpool *p, struct node_dirent *dir,
 			       const char *path, size_t len)
 {
@@ -291,6 +301,8 @@ static int make_layout(struct kvpool_ns *ns)
 	uv_sem_destroy(&o.done);
 	if (!o.err)
 		o.err = kvpool_sync(ns->pool);
+	else if (o.err == -EACCES)
+		return client_denied(ns->pool, ns->path);
 	else if (o.err != -EMEDIUMTYPE)
 		return client_fail(o.err, "namespace \"%s\" cannot be made: %s",
 				   ns->path, strerror(-o.err));
@@ -324,6 +336,9 @@ int kvpool_open_ns(struct kvpool *pool, const char *path,
 		err = check_ns_path(path);
 	if (!err && !ret_ns)
 		err = client_fail(-EINVAL, "ret_ns is NULL");
+	if (!err && pool_tls_id_reach(pool_node_self(pool->node), path,
+				      strlen(path)) == POOL_OUTSIDE)
+		err = client_denied(pool, path);
 	if (err)
 		return err;
 	ns = calloc(1, sizeof(*ns));

@@ -34,6 +34,11 @@ class NoRoom(Error):
     """No room in the pool, and nothing may be evicted."""
 
 
+class NotAllowed(Error):
+    """The directory is not one of the namespaces of this connection's
+    certificate; the text names these."""
+
+
 class LayoutMismatch(Error):
     """The namespace has another layout."""
 
@@ -58,6 +63,7 @@ _CLASSES: dict[int, type[Error]] = {
     errno.EMSGSIZE: SizeMismatch,
     errno.EFBIG: SizeMismatch,
     errno.ENOSPC: NoRoom,
+    errno.EACCES: NotAllowed,
     errno.EMEDIUMTYPE: LayoutMismatch,
     errno.ETIMEDOUT: TimedOut,
     errno.EHOSTDOWN: Unreachable,

@@ -26,6 +26,7 @@ RETRY_S = 2.0
 FOR_GOOD = (
     errno.EINVAL,
     errno.ENOTDIR,
+    errno.EACCES,  # the certificate is for other namespaces
     errno.EMEDIUMTYPE,
     errno.EPERM,  # others may change buffer_dir
 )

@@ -1,0 +1,118 @@
+#!/bin/bash
+# Certificates limited to directories: node a is not limited, node b (with a store and
+# a mount) only to /a, users of the library to /b. Each sees and changes only its own;
+# b's store keeps copies of all the same, also across restarts of it and of the master.
+# modes: both
+# limit: 180
+. "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_tls.sh"
+need_fuse
+need jq curl cmp openssl
+LOG_ALLOW='the certificate .*not|namespaces'
+
+limited() { # ROLE DIR OUT
+	kvpool certs issue --dir "$KVTEST_TLS/ca" --role "$1" --days 2 --out "$3" \
+		--host 127.0.0.1,localhost --namespace "$2" >/dev/null
+}
+use_tls
+limited node a "$tmp/n-a"
+limited client b "$tmp/c-b"
+
+start_master
+start_node a
+start_node b --tls-dir "$tmp/n-a"
+A=${mount[a]} B=${mount[b]}
+
+library() { # COMMAND...: of /b
+	KVPOOL_TLS_DIR=$tmp/c-b "$KVTEST_OBJ/tests/library_user" "${listen[master]}" "$@"
+}
+refused() { # ERROR COMMAND...
+	local want=$1
+	shift
+	! "$@" >"$tmp/said" 2>&1 || fail "$* is not refused"
+	grep -q "$want" "$tmp/said" || fail "$*: $(cat "$tmp/said"), not: $want"
+}
+is() { [ "$1" = "$2" ] || fail "\"$1\", not \"$2\"${3:+: $3}"; }
+copies() { # PATH: its holders, as node a sees them
+	getfattr --absolute-names --only-values -n user.kvpool.nodes "$A/$1" | tr , '\n' | sort | tr '\n' ' '
+}
+two_copies() { is_two=$(copies "$1"); [ "$is_two" = "a.$$ b.$$ " ]; }
+
+echo "== put by the node without a limit"
+head -c 300000 /dev/urandom >"$tmp/src"
+mkdir "$A/a" "$A/b" "$A/ab"
+setfattr -n user.kvpool.replicas -v 2 "$A/b"
+for d in a b ab; do cp "$tmp/src" "$A/$d/f"; done
+sync "$A"/{a,b,ab}
+cp "$tmp/src" "$A/top"
+sync "$A"
+
+echo "== the limited node sees its own only"
+is "$(ls -A "$B")" a
+is "$(ls -A "$B/a")" f
+is "$(stat -c %h "$B")" 3 "directories in the root"
+cmp "$tmp/src" "$B/a/f" || fail "b reads other bytes"
+refused 'No such file' cat "$B/b/f"
+refused 'No such file' cat "$B/top"
+wait_until 10 two_copies b/f
+is "$(ls -A "$B")" a "with a copy of b/f in its store"
+refused 'No such file' stat "$B/b"
+http "${admin[b]}/api/objects" >"$tmp/said"
+is "$(jq -r '.objects[].path' "$tmp/said" | tr '\n' ' ')" 'a/f ' 'kvpool ls of b'
+
+echo "== and changes its own only"
+cp "$tmp/src" "$B/a/g"
+mkdir "$B/a/d"
+mv "$B/a/g" "$B/a/d/g"
+setfattr -n user.note -v x "$B/a/d"
+setfattr -n user.kvpool.replicas -v 2 "$B/a"
+sync "$B/a" "$B/a/d"
+cmp "$tmp/src" "$A/a/d/g" || fail "a reads other bytes"
+refused 'Permission denied' mkdir "$B/b"
+refused 'Permission denied' mkdir "$B/c"
+refused 'Permission denied' cp "$tmp/src" "$B/x"
+refused 'Permission denied' mv "$B/a/f" "$B/f"
+refused 'Permission denied' chmod 0700 "$B"
+refused 'Permission denied' setfattr -n user.note -v x "$B"
+rm -r "$B/a/d" "$B/a/f"
+refused 'Permission denied' rmdir "$B/a"
+cmp "$tmp/src" "$A/b/f" || fail "b/f has changed"
+
+echo "== a library limited to /b"
+library b put k "$tmp/src" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+library b get k "$tmp/got" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+cmp "$tmp/src" "$tmp/got" || fail "the library reads other bytes"
+library b get f "$tmp/got" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+cp "$tmp/src" "$A/a/h"
+sync "$A/a"
+for ns in a ab b2; do
+	refused "\"$ns\" is not in the namespaces of this connection's certificate: b" \
+		library "$ns" exists h
+done
+refused 'not in the pool' library '' get top "$tmp/got"
+refused 'not in the namespaces.* certificate: b' library '' put top "$tmp/src"
+is "$(ls -A "$A" | tr '\n' ' ')" 'a ab b top '
+
+echo "== restarted, it still hides what it keeps for others, and still keeps it"
+stop b
+start_node b --tls-dir "$tmp/n-a"
+wait_until 10 two_copies b/f
+is "$(ls -A "$B")" a
+echo "== the same when the master has restarted"
+stop master
+start_master
+wait_until 20 two_copies b/f
+is "$(ls -A "$B")" a
+is "$(metric "${admin[master]}" kvpool_master_inventory_dropped_total)" 0
+
+echo "== what it keeps is read when the other is gone, and removed"
+stop a
+library b get f "$tmp/got" >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+cmp "$tmp/src" "$tmp/got" || fail "the copy of b differs"
+start_node a
+library b remove f >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+library b remove k >"$tmp/said" 2>&1 || fail "$(cat "$tmp/said")"
+holds_nothing() { [ "$(metric "${admin[b]}" kvpool_node_objects)" = 0 ]; }
+rm "$A/a/h"
+wait_until 10 holds_nothing
+pass
