@@ -225,9 +225,10 @@ struct kvpool_layout {
  *
  * 0; -EMEDIUMTYPE (the namespace has another layout; kvpool_last_error shows
  * both); -EACCES (the certificate is for other directories, which
- * kvpool_last_error names); -EINVAL; -ENOTDIR; -ETIMEDOUT (the layout could not be published);
- * -ENOMEM. If the directory gets another layout later, all calls on the
- * namespace fail with -EMEDIUMTYPE. The caller closes *ret_ns before the pool.
+ * kvpool_last_error names); -EINVAL; -ENOTDIR; -ETIMEDOUT (the layout could
+ * not be published); -ENOMEM. If the directory gets another layout later, all
+ * calls on the namespace fail with -EMEDIUMTYPE. The caller closes *ret_ns
+ * before the pool.
  */
 int kvpool_open_ns(struct kvpool *pool, const char *path,
 		   const struct kvpool_layout *layout,

@@ -25,9 +25,9 @@
  * with RECALL, and all count as returned when the peer's connection ends.
  *
  * A client whose certificate is limited to namespaces (pool/tls/tls_id.h) gets
- * -ENOENT for other objects, as if they were not here. A limited node gets them:
- * it may have to keep copies of any name. So does whoever uses the Unix socket,
- * where users are checked, not certificates.
+ * -ENOENT for other objects, as if they were not here. A limited node gets
+ * them: it may have to keep copies of any name. So does whoever uses the Unix
+ * socket, where users are checked, not certificates.
  *
  * Thread: loop, for every function and callback here.
  */
