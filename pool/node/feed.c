@@ -299,7 +299,9 @@ struct node_entry *node_feed_ahead(struct pool_node *n, const Kvpool__Meta *m)
 /* Where this node has an unpublished file, the pool has a directory: the file
  * is lost, and the next fsync of its directory reports that. A name that is
  * only hidden (unlinked here, not published) is forgotten. False: there is
- * neither. */
+ * neither; or the master may have executed the file's PUBLISH: then the
+ * directory is gone already, and the file may have replaced another node's,
+ * so that it must not go. The ack says which it is. */
 static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
 {
 	const char *path = (const char *)m->path.data;
@@ -322,7 +324,8 @@ static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
 			node_entry_tidy(n, e);
 			return true;
 		}
-		if (!e->own || pool_node_published(e))
+		if (!e->own || pool_node_published(e) ||
+		    node_op_told(n, e->own))
 			return false;
 		node_own_lost(e, -ENOTDIR);
 		node_own_drop(n, e);

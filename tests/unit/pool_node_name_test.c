@@ -446,6 +446,30 @@ static void a_hidden_file_gives_way_to_a_directory(void **state)
 	assert_count(1, f, 0, feed_resyncs);
 }
 
+/* The directory was there before: that the master has the file now, perhaps
+ * instead of another node's, decides. */
+static void a_file_on_its_way_stays_where_a_directory_was(void **state)
+{
+	struct fixture *f = *state;
+	Kvpool__Feed feed = KVPOOL__FEED__INIT;
+	Kvpool__Meta m = KVPOOL__META__INIT, *list[1] = { &m };
+	char path[] = "r";
+
+	start_pool(f, 2);
+	put_on_its_way(f, pool_node_root(node(f, 0)), path);
+	m.path.data = (uint8_t *)path;
+	m.path.len = strlen(path);
+	m.is_dir = true;
+	m.mode = 0700;
+	feed.entries = list;
+	feed.n_entries = 1;
+	assert_int_equal(0, node_feed_apply(node(f, 0), &feed));
+	run_until(f, find(f, 1, path));
+	run_until(f, all_answered(f, 0));
+	assert_readable(f, 0, path, 1000, 1);
+	assert_non_null(master_map_file(&f->master->map, path, m.path.len));
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -466,6 +490,7 @@ int main(int argc, char **argv)
 		T(removed_directories_come_back_with_a_file_below),
 		T(a_directory_removed_where_a_file_won_does_not_come_back),
 		T(a_hidden_file_gives_way_to_a_directory),
+		T(a_file_on_its_way_stays_where_a_directory_was),
 	};
 
 	if (argc > 1) /* only these, as cmocka's patterns */
