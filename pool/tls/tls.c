@@ -532,12 +532,19 @@ static int bio_write(BIO *b, const char *data, size_t len, size_t *ret)
 	return 1;
 }
 
+/* A blocking read must not wait for the answer to what has not been sent, such
+ * as the first message of the handshake. */
 static int bio_read(BIO *b, char *to, size_t cap, size_t *ret)
 {
 	struct pool_tls_stream *s = BIO_get_data(b);
-	ssize_t r;
+	ssize_t r = s->blocking ? pool_tls_flush(s) : 0;
 
 	BIO_clear_retry_flags(b);
+	*ret = 0;
+	if (r < 0) {
+		errno = (int)-r;
+		return 0;
+	}
 	do
 		r = recv(s->fd, to, cap, s->blocking ? 0 : MSG_DONTWAIT);
 	while (r < 0 && errno == EINTR);

@@ -415,6 +415,42 @@ static void a_blocking_stream_waits_for_bytes_and_not_for_all(void **state)
 	assert_int_equal(5, (intptr_t)wrote);
 }
 
+static void make_blocking(struct end *e)
+{
+	const struct timeval limit = { .tv_sec = 10 };
+
+	fcntl(e->fd, F_SETFL, 0);
+	assert_int_equal(0, setsockopt(e->fd, SOL_SOCKET, SO_RCVTIMEO, &limit,
+				       sizeof(limit)));
+}
+
+static void *accept_blocking(void *arg)
+{
+	(void)arg;
+	return (void *)(intptr_t)pool_tls_shake(t.accepts.s);
+}
+
+/* Neither side waits for the answer to what it has not sent. */
+static void a_blocking_handshake_takes_one_call(void **state)
+{
+	pthread_t other;
+	void *err;
+
+	(void)state;
+	t.dials.want.blocking = t.accepts.want.blocking = true;
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.master);
+	make_blocking(&t.dials);
+	make_blocking(&t.accepts);
+	start_end(&t.dials);
+	start_end(&t.accepts);
+	assert_int_equal(0, pthread_create(&other, NULL, accept_blocking,
+					   NULL));
+	assert_int_equal(0, pool_tls_shake(t.dials.s));
+	assert_int_equal(0, pthread_join(other, &err));
+	assert_int_equal(0, (intptr_t)err);
+}
+
 static void the_end_of_the_peer_is_the_end(void **state)
 {
 	char byte;
@@ -546,6 +582,7 @@ int main(void)
 		T(large_pieces_arrive),
 		T(small_pieces_arrive),
 		T(middle_pieces_arrive),
+		T(a_blocking_handshake_takes_one_call),
 		T(a_blocking_stream_waits_for_bytes_and_not_for_all),
 		T(the_end_of_the_peer_is_the_end),
 		T(a_changed_byte_breaks_the_stream),
