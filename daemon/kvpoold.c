@@ -513,8 +513,14 @@ static int start(struct node_program *p)
 		rc = daemon_tls_open(&p->base.tls, p->conf->tls_dir,
 				     POOL_ROLE_NODE, &p->base.loop,
 				     p->base.metrics);
-	if (!rc && p->base.tls.tls)
+	if (!rc && p->conf->bulk == BULK_AUTH)
+		pool_info("bulk: not encrypted where the other node has "
+			  "--bulk auth, too");
+	if (!rc && p->base.tls.tls) {
 		pool_tls_set_renew(p->base.tls.tls, p->conf->tls_renew_ms);
+		pool_tls_allow_plain(p->base.tls.tls,
+				     p->conf->bulk == BULK_AUTH);
+	}
 	if (!rc)
 		rc = daemon_links_show(&p->base.tls, p->conf->insecure,
 				       p->base.metrics);

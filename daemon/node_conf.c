@@ -232,6 +232,15 @@ static struct daemon_option options[] = {
 		  "are used in time.",
 	  .min = 1000,
 	  .max = 31536000000 },
+	{ .name = "bulk",
+	  .type = OPT_CHOICE,
+	  .value = &conf.bulk,
+	  .arg = "tls|auth|plain",
+	  .help = "Bytes of objects over TCP, with --tls-dir. tls: encrypted; "
+		  "auth:\n"
+		  "not encrypted where the other node has auth, too. plain: "
+		  "always\n"
+		  "so without --tls-dir." },
 	{ .name = "deadline",
 	  .type = OPT_DURATION,
 	  .value = &conf.deadline_ms,
@@ -349,13 +358,30 @@ static int check_transport(void)
 	return 0;
 }
 
+static int check_bulk(void)
+{
+	struct daemon_option *bulk = daemon_option_find(options, "bulk");
+
+	if (!conf.tls_dir && bulk->seen && conf.bulk != BULK_PLAIN)
+		return daemon_option_reject(
+			bulk, "tls and auth with --tls-dir; plain without",
+			stderr);
+	if (conf.tls_dir && conf.bulk == BULK_PLAIN)
+		return daemon_option_reject(
+			bulk, "tls or auth with --tls-dir: auth does not "
+			"encrypt, but both ends are known", stderr);
+	if (!conf.tls_dir)
+		conf.bulk = BULK_PLAIN;
+	return 0;
+}
+
 static int check_options(void)
 {
 	if (daemon_option_check_listen(daemon_option_find(options, "listen"),
 				       conf.insecure || conf.tls_dir, stderr) ||
 	    daemon_option_check_listen(daemon_option_find(options, "admin"),
 				       conf.insecure || conf.tls_dir, stderr) ||
-	    check_master_options() || check_transport() ||
+	    check_master_options() || check_transport() || check_bulk() ||
 	    daemon_option_users(daemon_option_find(options, "allow-user"),
 				&conf.trust, stderr) ||
 	    daemon_option_admin_names(daemon_option_find(options, "admin-name"),

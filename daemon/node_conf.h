@@ -13,6 +13,9 @@
 #include "pool/base/parse.h"
 #include "pool/conn/trust.h"
 
+/* How the bytes of objects are protected on TCP; in the order of --bulk. */
+enum daemon_bulk { BULK_TLS, BULK_AUTH, BULK_PLAIN };
+
 /* The transport of bulk data between nodes; in the order of --transport. */
 enum daemon_transport { TRANSPORT_AUTO, TRANSPORT_RDMA, TRANSPORT_TCP };
 
@@ -34,6 +37,7 @@ struct daemon_node_conf {
 	const char *rdma_device;
 	const char *allow_user, *admin_name, *tls_dir;
 	uint64_t tls_renew_ms;
+	unsigned int bulk; /* enum daemon_bulk */
 	struct pool_trust trust; /* from allow_user; unused if insecure */
 	unsigned int log_level;
 	unsigned int transport; /* enum daemon_transport */

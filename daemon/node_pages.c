@@ -7,6 +7,9 @@
 #include "daemon/privileges.h"
 #include "pool/kvpool.h"
 
+/* enum daemon_bulk */
+static const char *const bulk_names[] = { "tls", "auth", "plain" };
+
 json_t *daemon_node_status_json(void *arg)
 {
 	struct node_program *p = arg;
@@ -21,6 +24,10 @@ json_t *daemon_node_status_json(void *arg)
 					 p->conf->admin.host,
 					 daemon_admin_port(p->admin)));
 	json_object_set_new(j, "links", daemon_links_json(&p->base.tls));
+	json_object_set_new(j, "bulk",
+			    json_string(bulk_names[p->conf->bulk]));
+	json_object_set_new(j, "rdma",
+			    json_boolean(p->verbs && verbs_nports(p->verbs)));
 	json_object_set_new(j, "privileges", daemon_privileges_json());
 	if (p->mount)
 		json_object_set_new(j, "mount", json_string(p->mount));

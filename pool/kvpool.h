@@ -179,6 +179,11 @@ struct kvpool_options {
 	 * then `listen` may be any address. NULL: the environment variable
 	 * KVPOOL_TLS_DIR, if it is set and not empty; "": none. */
 	const char *tls_dir;
+	/* With tls_dir: "tls" encrypts the bytes of objects; "auth" does not
+	 * where the other node has --bulk auth (kvpoold(8)). NULL: the
+	 * environment variable KVPOOL_BULK, if it is set and not empty; else
+	 * "tls". */
+	const char *bulk;
 };
 
 /*

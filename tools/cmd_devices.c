@@ -97,8 +97,11 @@ static int print_table(const json_t *json)
 			json_decref(table);
 			return 1;
 		}
-	if (json_array_size(table))
+	if (json_array_size(table)) {
 		cmd_print_table(table, stdout);
+		printf("(RDMA moves bytes of objects unencrypted, with "
+		       "--tls-dir, too.)\n");
+	}
 	json_decref(table);
 	return 0;
 }

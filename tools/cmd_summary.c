@@ -114,6 +114,19 @@ static void print_links(const json_t *links, FILE *out)
 		fprintf(out, "links    not protected (--insecure)\n");
 }
 
+/* Of a node with TLS: what TLS does not protect. */
+static void print_bulk(const json_t *node, FILE *out)
+{
+	bool rdma = is_true(node, "rdma"),
+	     auth = strcmp(text_of(node, "bulk"), "auth") == 0;
+
+	if (rdma || auth)
+		fprintf(out, "bulk     bytes of objects are not encrypted: "
+			     "%s%s%s\n",
+			rdma ? "RDMA" : "", rdma && auth ? ", " : "",
+			auth ? "--bulk auth" : "");
+}
+
 static unsigned int link_problems(const json_t *links, FILE *out)
 {
 	if (strcmp(text_of(links, "protected"), "tls") != 0 ||
@@ -239,6 +252,8 @@ void cmd_print_summary(const json_t *s, const char *address, FILE *out)
 	else if (json_is_object(json_object_get(s, "master")))
 		print_node(s, out);
 	print_links(links, out);
+	if (strcmp(text_of(links, "protected"), "tls") == 0)
+		print_bulk(s, out);
 	problems = is_master ? master_problems(s, out) : node_problems(s, out);
 	problems += link_problems(links, out);
 	if (!problems)

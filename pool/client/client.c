@@ -476,11 +476,29 @@ static int set_tls(struct kvpool *p, const struct kvpool_options *o)
 	return 0;
 }
 
+static int set_bulk(struct kvpool *p, const struct kvpool_options *o)
+{
+	const char *bulk = o->bulk ? o->bulk : getenv("KVPOOL_BULK");
+
+	if (!bulk || !bulk[0])
+		return 0;
+	if (strcmp(bulk, "tls") != 0 && strcmp(bulk, "auth") != 0)
+		return client_fail(-EINVAL, "`bulk` (or KVPOOL_BULK) is "
+				   "\"%.20s\", must be tls or auth", bulk);
+	if (!p->tls)
+		return client_fail(-EINVAL, "`bulk` (or KVPOOL_BULK) is given "
+				   "without `tls_dir`");
+	pool_tls_allow_plain(p->tls, strcmp(bulk, "auth") == 0);
+	return 0;
+}
+
 static int set_options(struct kvpool *p, const struct kvpool_options *o)
 {
 	char name[64];
 	int err = set_tls(p, o);
 
+	if (!err)
+		err = set_bulk(p, o);
 	if (!err)
 		err = set_addresses(p, o);
 	if (!err)

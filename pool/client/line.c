@@ -203,14 +203,25 @@ static int dial(const struct pool_hostport *to, unsigned int stall_ms)
 	return a ? fd : err;
 }
 
-/* 0; -EHOSTDOWN: another node answers at this address. */
-static int recv_hello(struct client_line *l, struct wire *w)
+/* What follows is not encrypted. */
+static int end_tls(struct wire *w)
+{
+	if (!w->tls || pool_tls_has_input(w->tls))
+		return -EPROTO;
+	pool_tls_free(w->tls);
+	w->tls = NULL;
+	return 0;
+}
+
+/* plain: TLS may end, if the peer says so. 0; -EHOSTDOWN: another node answers
+ * at this address. */
+static int recv_hello(struct client_line *l, struct wire *w, bool plain)
 {
 	uint8_t payload[256];
 	struct pool_frame f;
 	const Kvpool__Hello *hello;
 	ProtobufCMessage *msg;
-	bool right;
+	bool right, ends;
 	int err = recv_header(w, &f);
 
 	if (err)
@@ -226,10 +237,15 @@ static int recv_hello(struct client_line *l, struct wire *w)
 		return -EPROTO;
 	hello = (const Kvpool__Hello *)msg;
 	right = pool_hello_is_from(hello, l->to.id);
+	ends = hello->plain;
 	protobuf_c_message_free_unpacked(msg, NULL);
 	if (f.version < l->version)
 		l->version = f.version;
-	return right ? 0 : -EHOSTDOWN;
+	if (!right)
+		return -EHOSTDOWN;
+	if (ends)
+		return plain ? end_tls(w) : -EPROTO;
+	return 0;
 }
 
 static int check_owner(const struct client_line *l, int fd)
@@ -276,6 +292,7 @@ static uint32_t lane_of(const struct client_line *l)
 static int open_one(struct client_line *l, unsigned int which)
 {
 	struct wire *w = &l->wire[which];
+	bool plain = which == BULK && pool_tls_allows_plain(l->lines->tls);
 	Kvpool__Hello hello;
 	int err;
 
@@ -286,12 +303,13 @@ static int open_one(struct client_line *l, unsigned int which)
 	if (err)
 		return err;
 	l->version = pool_wire_version;
-	pool_hello_init(&hello, l->lines->id, which == BULK ? lane_of(l) : 0);
+	pool_hello_init(&hello, l->lines->id, which == BULK ? lane_of(l) : 0,
+			plain);
 	err = add_frame(l, POOL_MSG_HELLO, 0, &hello.base);
 	if (!err)
 		err = send_out(l, which);
 	if (!err)
-		err = recv_hello(l, w);
+		err = recv_hello(l, w, plain);
 	/* Only now: the owner is known once the peer has accepted. */
 	if (!err)
 		err = check_owner(l, w->fd);

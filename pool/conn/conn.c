@@ -197,14 +197,31 @@ void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms)
 		drain_start(c);
 }
 
+/* Nothing is to be sent, nor received in part. */
+static bool is_between_frames(const struct pool_conn *c)
+{
+	return c->state == CONN_OPEN && pool_list_empty(&c->queue) &&
+	       c->rx.state == RX_HEADER && c->rx.have == 0 &&
+	       c->rx.pos == c->rx.end && c->rx.fd < 0 &&
+	       !(c->stream && pool_tls_unsent(c->stream));
+}
+
+int pool_conn_end_tls(struct pool_conn *c)
+{
+	if (!is_between_frames(c) || !c->stream ||
+	    pool_tls_has_input(c->stream))
+		return -EBUSY;
+	pool_tls_free(c->stream);
+	c->stream = NULL;
+	c->more_in = false;
+	return 0;
+}
+
 int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream)
 {
 	int fd = c->fd;
 
-	if (c->state != CONN_OPEN || !pool_list_empty(&c->queue) ||
-	    c->rx.state != RX_HEADER || c->rx.have > 0 ||
-	    c->rx.pos != c->rx.end || c->rx.fd >= 0 ||
-	    (c->stream && pool_tls_unsent(c->stream)))
+	if (!is_between_frames(c))
 		return -EBUSY;
 	conn_wake_at(c, 1);
 	poll_close(c);

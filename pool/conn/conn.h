@@ -163,6 +163,11 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
  * the caller owns, too; NULL: the connection is plain.
  */
 int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
+/* What follows in both directions is not encrypted. The peer does the same at
+ * this place of the stream. As with pool_conn_detach, inside on_frame at most;
+ * -EBUSY: there are bytes that have not been sent, or have been received after
+ * the frame, and the connection is of no use any more. */
+int pool_conn_end_tls(struct pool_conn *c);
 
 /* Stop writing to the memory given for the bulk being received; the rest of the
  * bulk uses on_bulk_room or staging. No-op when no bulk is being received. */

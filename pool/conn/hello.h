@@ -16,25 +16,28 @@
 #include "pool/conn/peer_addr.h"
 #include "pool/conn/wire.h"
 
-/* HELLO of node `id` (borrowed by *ret). lane 0: a control connection. */
+/* HELLO of node `id` (borrowed by *ret). lane 0: a control connection, which
+ * is never plain. */
 static inline void pool_hello_init(Kvpool__Hello *ret,
 				   const uint8_t id[POOL_ID_SIZE],
-				   uint32_t lane)
+				   uint32_t lane, bool plain)
 {
 	kvpool__hello__init(ret);
 	ret->version = pool_wire_version;
 	ret->id.data = (uint8_t *)(uintptr_t)id;
 	ret->id.len = POOL_ID_SIZE;
 	ret->lane = lane;
+	ret->plain = plain;
 }
 
 /* 0 or -errno, as pool_conn_send. */
 static inline int pool_hello_send(struct pool_conn *c,
-				  const uint8_t id[POOL_ID_SIZE], uint32_t lane)
+				  const uint8_t id[POOL_ID_SIZE], uint32_t lane,
+				  bool plain)
 {
 	Kvpool__Hello hello;
 
-	pool_hello_init(&hello, id, lane);
+	pool_hello_init(&hello, id, lane, plain);
 	return pool_conn_send(c, POOL_MSG_HELLO, 0, &hello.base);
 }
 

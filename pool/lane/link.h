@@ -118,6 +118,8 @@ int link_ports_open(struct pool_mover *m, struct verbs *verbs,
  */
 void link_ports_stop(struct link_ports *ports);
 void link_ports_free(struct link_ports *ports);
+/* Is there a port that links may use? ports NULL: false. */
+bool link_ports_any(const struct link_ports *ports);
 
 /* A one-shot timer. */
 struct link_tick {

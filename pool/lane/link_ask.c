@@ -182,7 +182,7 @@ static void start(struct pool_lane *lane, enum link_kind kind)
 
 static bool may_link(const struct pool_lane *lane)
 {
-	return lane->mover->links &&
+	return lane->mover->links && !lane->plain &&
 	       pool_conn_version(lane->conn) >= POOL_WIRE_LINK;
 }
 

@@ -71,6 +71,11 @@ void link_ports_stop(struct link_ports *ports)
 	link_ports_tidy(ports);
 }
 
+bool link_ports_any(const struct link_ports *ports)
+{
+	return ports && verbs_nports(ports->verbs) > 0;
+}
+
 void link_ports_free(struct link_ports *ports)
 {
 	free(ports);

@@ -102,12 +102,13 @@ static void lane_on_open(struct pool_conn *c)
 {
 	struct pool_lane *lane = pool_conn_user(c);
 
-	if (pool_hello_send(c, lane->mover->id, lane->number))
+	if (pool_hello_send(c, lane->mover->id, lane->number,
+			    mover_allows_plain(lane->mover)))
 		pool_conn_close(c);
 }
 
-static bool hello_is_ours(const struct pool_lane *lane,
-			  const struct pool_frame *f, const uint8_t *payload)
+static bool hello_is_ours(struct pool_lane *lane, const struct pool_frame *f,
+			  const uint8_t *payload)
 {
 	Kvpool__Hello *hello;
 	bool ours;
@@ -117,8 +118,10 @@ static bool hello_is_ours(const struct pool_lane *lane,
 	hello = pool_frame_unpack(lane->conn, f, payload, NULL);
 	if (!hello)
 		return false;
+	lane->plain = hello->plain;
 	ours = pool_hello_is_from(hello, lane->peer_id) &&
-	       hello->lane == lane->number;
+	       hello->lane == lane->number &&
+	       (!hello->plain || mover_allows_plain(lane->mover));
 	kvpool__hello__free_unpacked(hello, NULL);
 	return ours;
 }
@@ -134,7 +137,8 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 	    (f->type == POOL_MSG_LINK || f->type == POOL_MSG_BUFFER) &&
 	    lane_link_frame(lane, f, payload))
 		return;
-	if (lane->up || !hello_is_ours(lane, f, payload)) {
+	if (lane->up || !hello_is_ours(lane, f, payload) ||
+	    (lane->plain && pool_conn_end_tls(c))) {
 		pool_warn_limited(lane->up ?
 					  "%s: invalid message about links "
 					  "on a bulk connection" :
@@ -289,7 +293,7 @@ struct pool_lane *pool_lane_dial(const struct pool_lane *like,
 	lane->to = *to;
 	lane->conn = NULL;
 	lane->cur = NULL;
-	lane->up = false;
+	lane->up = lane->plain = false;
 	lane->received_ms = 0;
 	for (int kind = 0; kind < LINK_KINDS; kind++) {
 		lane->linked[kind] = false;

@@ -103,7 +103,7 @@ struct pool_lane {
 	struct pool_conn *conn; /* NULL: down */
 	struct pool_list expected; /* struct pool_expect */
 	struct pool_expect *cur;   /* receiving bulk now */
-	bool up;
+	bool up, plain; /* plain: TLS has ended; no links */
 	/* by enum link_kind: is that link up? Any thread may read. */
 	_Atomic bool linked[2];
 	_Atomic uint64_t received_ms; /* last receipt, as pool_now_ms */
@@ -175,11 +175,13 @@ void pool_mover_cancel(struct pool_mover *m, struct pool_mover_cancel *mail,
 /*
  * Takes over the socket of a lane that a peer dialled, and whose HELLO the
  * caller has read; the mover answers it with HELLO. Owns fd and stream (NULL:
- * plain), also on failure. 0 or -ENOMEM.
+ * no TLS), also on failure. plain: HELLO allows that TLS ends
+ * (pool_tls_allow_plain). 0 or -ENOMEM.
  */
 int pool_mover_adopt(struct pool_mover *m, int fd,
 		     struct pool_tls_stream *stream,
-		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number);
+		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number,
+		     bool plain);
 
 /* One range to send; the caller's storage until done. */
 struct pool_mover_send {

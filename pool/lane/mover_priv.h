@@ -36,6 +36,8 @@ struct pool_expect *expect_find(struct pool_mover *m, uint64_t req);
 void expect_end(struct pool_expect *x, int status);
 /* Nothing of x is in flight any more, after expect_drain: ends x. */
 void expect_drained(struct pool_expect *x);
+/* May lanes end TLS (pool_tls_allow_plain)? */
+bool mover_allows_plain(const struct pool_mover *m);
 /* The lane is ready for use: calls on_up. */
 void lane_settled(struct pool_lane *lane);
 

@@ -16,6 +16,7 @@ struct adopted {
 	/* Owns both, until the mover has its mail. */
 	int fd;
 	struct pool_tls_stream *stream; /* or NULL: plain */
+	bool plain; /* the peer allows that TLS ends */
 	struct link_lane lane;
 	struct pool_mail mail;
 };
@@ -91,6 +92,27 @@ void mover_adopted_close_all(struct pool_mover *m)
 			pool_list_entry(it, struct adopted, link)->lane.conn);
 }
 
+bool mover_allows_plain(const struct pool_mover *m)
+{
+	/* Links exchange their tokens and addresses on the lane. */
+	return pool_tls_allows_plain(m->tls) && !link_ports_any(m->links);
+}
+
+static void greet(struct adopted *a)
+{
+	struct pool_mover *m = a->mover;
+	bool plain = a->plain && mover_allows_plain(m);
+	int err = pool_hello_send(a->lane.conn, m->id, a->lane.number, plain);
+
+	/* A new connection takes a HELLO at once. */
+	if (!err && plain)
+		err = pool_conn_end_tls(a->lane.conn);
+	if (plain)
+		a->lane.ports = NULL; /* no links */
+	if (err)
+		pool_conn_close(a->lane.conn);
+}
+
 static void adopt_run(struct pool_mail *mail)
 {
 	struct adopted *a = pool_container_of(mail, struct adopted, mail);
@@ -119,13 +141,13 @@ static void adopt_run(struct pool_mail *mail)
 	a->lane.ports = m->links;
 	pool_list_add(&m->adopted, &a->link);
 	m->nadopted++;
-	if (pool_hello_send(a->lane.conn, m->id, a->lane.number))
-		pool_conn_close(a->lane.conn);
+	greet(a);
 }
 
 int pool_mover_adopt(struct pool_mover *m, int fd,
 		     struct pool_tls_stream *stream,
-		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number)
+		     const uint8_t peer_id[POOL_ID_SIZE], uint32_t number,
+		     bool plain)
 {
 	struct adopted *a = calloc(1, sizeof(*a));
 
@@ -137,6 +159,7 @@ int pool_mover_adopt(struct pool_mover *m, int fd,
 	a->mover = m;
 	a->fd = fd;
 	a->stream = stream;
+	a->plain = plain;
 	a->lane.number = number;
 	memcpy(a->peer_id, peer_id, POOL_ID_SIZE);
 	pool_mailbox_post(&m->box, &a->mail, adopt_run);

@@ -519,7 +519,7 @@ static void got_get(struct session *s, const struct pool_frame *f,
 
 /* ---- HELLO ---- */
 
-static void hand_to_mover(struct session *s, uint32_t lane)
+static void hand_to_mover(struct session *s, uint32_t lane, bool plain)
 {
 	struct pool_tls_stream *stream;
 	int fd;
@@ -534,7 +534,7 @@ static void hand_to_mover(struct session *s, uint32_t lane)
 		return;
 	}
 	s->conn = NULL;
-	pool_mover_adopt(mover_of(s, lane), fd, stream, s->id, lane);
+	pool_mover_adopt(mover_of(s, lane), fd, stream, s->id, lane, plain);
 	session_tidy(s);
 }
 
@@ -543,6 +543,7 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 {
 	Kvpool__Hello *hello = peers_read_hello(s->p, s->conn, f, payload);
 	uint32_t lane;
+	bool plain;
 
 	if (!hello) {
 		pool_warn_limited("%s: no valid HELLO from a peer",
@@ -552,13 +553,14 @@ static void got_hello(struct session *s, const struct pool_frame *f,
 	}
 	id_bind(s, hello->id.data);
 	lane = hello->lane;
+	plain = hello->plain;
 	kvpool__hello__free_unpacked(hello, NULL);
 	s->greeted = true;
 	pool_list_del(&s->greeting_link);
 	arm(s->p);
 	if (lane > 0)
-		hand_to_mover(s, lane);
-	else if (pool_hello_send(s->conn, s->p->opts.id, 0))
+		hand_to_mover(s, lane, plain);
+	else if (pool_hello_send(s->conn, s->p->opts.id, 0, false))
 		pool_conn_close(s->conn);
 }
 

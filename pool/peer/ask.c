@@ -278,7 +278,7 @@ static int chan_dial(struct chan *ch)
 	if (err)
 		return err;
 	peer->p->refs++;
-	err = pool_hello_send(ch->conn, peer->p->opts.id, 0);
+	err = pool_hello_send(ch->conn, peer->p->opts.id, 0, false);
 	if (err)
 		pool_conn_close(ch->conn);
 	return err;

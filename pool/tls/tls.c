@@ -50,6 +50,7 @@ struct pool_tls {
 	struct timespec read[3]; /* mtime of the files */
 	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* last logged */
 	uint64_t renew_ms;
+	bool plain; /* bulk may be */
 	struct pool_counter accepted, refused, failed, renewed;
 	struct pool_gauge expires;
 };
@@ -368,6 +369,16 @@ void pool_tls_renewed(struct pool_tls *t)
 {
 	if (t)
 		pool_count(&t->renewed);
+}
+
+void pool_tls_allow_plain(struct pool_tls *t, bool allowed)
+{
+	t->plain = allowed;
+}
+
+bool pool_tls_allows_plain(const struct pool_tls *t)
+{
+	return t && t->plain;
 }
 
 void pool_tls_count(struct pool_tls *t, int err)

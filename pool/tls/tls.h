@@ -88,6 +88,17 @@ uint64_t pool_tls_due_ms(const struct pool_tls *t);
 /* A connection has been replaced. For the counters. NULL: no-op. */
 void pool_tls_renewed(struct pool_tls *t);
 
+/*
+ * Bulk without encryption (--bulk auth). If both sides allow it, a lane ends
+ * TLS after the handshake and HELLO (pool_conn_end_tls), so that the bytes of
+ * objects move as fast as without TLS. Whoever is on the path can then read and
+ * change them; who they come from was checked when the lane was made. Call
+ * pool_tls_allow_plain before the first stream.
+ */
+void pool_tls_allow_plain(struct pool_tls *t, bool allowed);
+/* t NULL: false, as there is no TLS to end. */
+bool pool_tls_allows_plain(const struct pool_tls *t);
+
 /* Counts a handshake that ended with err. */
 void pool_tls_count(struct pool_tls *t, int err);
 /* Registers the counters, and the time until our certificate expires. 0 or

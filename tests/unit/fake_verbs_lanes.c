@@ -188,7 +188,7 @@ void lanes_join(struct lanes *w)
 	dial(w);
 	w->hold = mover_make(w, hold_id, &w->holds);
 	assert_int_equal(pool_mover_adopt(w->hold, take_call(w), NULL,
-						 ask_id, 1), 0);
+						 ask_id, 1, false), 0);
 	lanes_until(w, w->ups == 1);
 }
 
@@ -370,17 +370,23 @@ static void play_on(struct lanes *w, int fd)
 					   &w->played.conn), 0);
 }
 
-static void played_hello(struct lanes *w, const uint8_t *id)
+static void answer_hello(struct lanes *w, bool plain)
 {
-	assert_int_equal(pool_hello_send(w->played.conn, id, 1), 0);
+	dial(w);
+	play_on(w, take_call(w));
+	assert_int_equal(pool_hello_send(w->played.conn, hold_id, 1, plain),
+			 0);
 }
 
 void lanes_play_holder(struct lanes *w)
 {
-	dial(w);
-	play_on(w, take_call(w));
-	played_hello(w, hold_id);
+	answer_hello(w, false);
 	lanes_until(w, w->played.nsaid == 1);
+}
+
+void lanes_play_plain_holder(struct lanes *w)
+{
+	answer_hello(w, true);
 }
 
 void lanes_play_asker(struct lanes *w)
@@ -391,7 +397,7 @@ void lanes_play_asker(struct lanes *w)
 				    pair), 0);
 	w->hold = mover_make(w, hold_id, &w->holds);
 	assert_int_equal(pool_mover_adopt(w->hold, pair[0], NULL, ask_id,
-						 1), 0);
+						 1, false), 0);
 	play_on(w, pair[1]);
 	for (int i = 0; i < 20; i++)
 		lanes_turn(w);

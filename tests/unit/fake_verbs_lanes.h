@@ -60,6 +60,8 @@ void lanes_close(struct lanes *w);
 void lanes_join(struct lanes *w);
 /* The other side is played. */
 void lanes_play_holder(struct lanes *w);
+/* Its HELLO says that TLS ends, although the asker does not allow that. */
+void lanes_play_plain_holder(struct lanes *w);
 void lanes_play_asker(struct lanes *w);
 /* The asker's mover ends now, or the holder's. */
 void lanes_stop(struct lanes *w, struct pool_mover **m);

@@ -264,6 +264,30 @@ static void bulk_of_a_file_arrives(void **state)
 	close(fd);
 }
 
+/* Both ends do it between two frames, or not at all. */
+static void after_the_end_of_tls_bytes_are_plain(void **state)
+{
+	int fd = file_of(BULK), done = 1;
+
+	(void)state;
+	t.opts.tls_bulk = true;
+	dial(t.node);
+	send_frame(t.dials.c);
+	assert_int_equal(-EBUSY, pool_conn_end_tls(t.dials.c));
+	unit_run_until(&t.loop, t.accepts.frames == 1);
+	assert_int_equal(0, pool_conn_end_tls(t.dials.c));
+	assert_int_equal(0, pool_conn_end_tls(t.accepts.c));
+	assert_null(pool_conn_peer_id(t.dials.c));
+	assert_int_equal(0, pool_conn_send_file(t.accepts.c, POOL_MSG_DATA, 1,
+						NULL, fd, 0, BULK, sent,
+						&done));
+	assert_int_equal(-EBUSY, pool_conn_end_tls(t.accepts.c));
+	unit_run_until(&t.loop, t.dials.bulk == BULK);
+	assert_int_equal(0, done);
+	assert_false(t.dials.wrong);
+	close(fd);
+}
+
 /* The stream reads ahead more than the receiver takes in one turn: what is left
  * is in the stream, and the socket has no more that would wake the loop. */
 static void what_was_read_ahead_is_taken_in_the_next_turn(void **state)
@@ -523,6 +547,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(frames_go_both_ways),
 		T(bulk_of_a_file_arrives),
+		T(after_the_end_of_tls_bytes_are_plain),
 		T(what_was_read_ahead_is_taken_in_the_next_turn),
 		T(what_comes_with_the_end_of_the_handshake_is_taken),
 		T(a_detached_stream_goes_on),

@@ -273,6 +273,14 @@ static void an_accept_of_nonsense_is_refused(void **state)
 	}
 }
 
+static void a_holder_does_not_end_tls_unasked(void **state)
+{
+	(void)state;
+	lanes_play_plain_holder(&w);
+	lanes_until(&w, !p->conn && !w.lane);
+	assert_int_equal(w.ups, 0);
+}
+
 static void who_is_asked_does_not_offer(void **state)
 {
 	(void)state;
@@ -820,6 +828,7 @@ int main(void)
 		T(a_part_that_is_there_is_out_of_reach),
 		T(the_range_may_not_be_read),
 		T(an_accept_of_nonsense_is_refused),
+		T(a_holder_does_not_end_tls_unasked),
 		T(who_is_asked_does_not_offer),
 		T(an_accept_comes_once),
 		T(a_link_of_no_kind_ends_the_lane),

@@ -1,0 +1,99 @@
+#!/bin/bash
+# What can be read on the wire between two nodes, by the choice of --bulk: a relay
+# in front of the holder keeps all bytes that pass.
+# modes: both
+set -euo pipefail
+. "$(dirname "$0")/../lib/lib.sh"
+. "$(dirname "$0")/../lib/lib_tls.sh"
+need python3
+use_tls
+
+start_master
+seq -f "bytes-of-an-object %.0f" 150000 >"$tmp/object"
+head -20000 "$tmp/object" >"$tmp/half"
+
+relay() { # sets $port: of a relay to ${listen[a]} that writes to $tmp/wire
+	local to=${listen[a]}
+	free_port
+	python3 "$(dirname "$0")/relay.py" "$port" "${to##*:}" "$tmp/wire" &
+	also_kill+=($!)
+}
+is_listened_on() { [ -n "$(ss -Hltn "sport = :$1")" ]; }
+on_wire() { grep -qa "$1" "$tmp/wire"; }
+
+lib() { # COMMAND...
+	LIBRARY_BUFFER=$tmp/lib library_user "${listen[master]}" ns "$@"
+}
+
+# One object by the mount and two by the library, whose callers read the smaller
+# one themselves: all are read from a, by way of the relay.
+moves_bytes() { # NAME
+	local key=secret-name-$1
+	cp "$tmp/object" "${mount[a]}/$key"
+	sync "${mount[a]}"
+	lib put "$key" "$tmp/object"
+	lib put "$key.half" "$tmp/half"
+	: >"$tmp/wire"
+	wait_until 10 test -e "${mount[b]}/$key"
+	cmp "$tmp/object" "${mount[b]}/$key"
+	lib get "$key" "$tmp/got"
+	cmp "$tmp/object" "$tmp/got"
+	lib get "$key.half" "$tmp/got"
+	cmp "$tmp/half" "$tmp/got"
+	[ "$(wc -c <"$tmp/wire")" -gt 6000000 ] || fail "not by way of the relay"
+	! on_wire secret-name || fail "$1: a request was readable"
+}
+
+pair() { # A'S OPTION B'S OPTION
+	for n in a b; do
+		[ -z "${args_of[$n]:-}" ] || stop $n
+	done
+	start_node a --no-fd-passing --advertise "127.0.0.1:$relay" $1
+	start_node b --no-fd-passing --store-size 0 --buffer-size 64M $2
+}
+
+free_port; listen[a]=127.0.0.1:$port
+free_port; admin[a]=127.0.0.1:$port
+store[a]=$tmp/a.store
+relay
+relay=$port
+wait_until 10 is_listened_on "$relay"
+
+echo "== encrypted, unless both nodes say otherwise"
+pair "" ""
+[ "$(status_json a .bulk)" = tls ]
+moves_bytes none
+! on_wire bytes-of-an-object || fail "the bytes were readable"
+pair "--bulk auth" ""
+KVPOOL_BULK=tls moves_bytes holder
+! on_wire bytes-of-an-object || fail "the bytes were readable (holder: auth)"
+pair "" "--bulk auth"
+KVPOOL_BULK=auth moves_bytes asker
+! on_wire bytes-of-an-object || fail "the bytes were readable (asker: auth)"
+
+echo "== both say so: the bytes are plain, requests are not"
+pair "--bulk auth" "--bulk auth"
+[ "$(status_json a .bulk)" = auth ]
+kvpool status --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" >"$tmp/status"
+grep 'not encrypted: --bulk auth' "$tmp/status"
+KVPOOL_BULK=tls moves_bytes mount
+on_wire bytes-of-an-object || fail "the mount's bytes were encrypted"
+KVPOOL_BULK=auth moves_bytes both
+n=$(grep -ao bytes-of-an-object "$tmp/wire" | wc -l)
+[ "$n" -ge 320000 ] || fail "bytes for mount and library: $n of 320,000 lines"
+
+echo "== what makes no sense is refused"
+refused() { # TEXT OPTION...
+	local text=$1
+	shift
+	! kvpoold "$@" >"$tmp/refused" 2>&1 || fail "accepted: $*"
+	grep "$text" "$tmp/refused" || fail "$(cat "$tmp/refused")"
+}
+refused 'tls or auth with --tls-dir' --tls-dir "$KVTEST_TLS/node" --bulk plain
+(
+	unset KVPOOL_TLS_DIR
+	refused 'tls and auth with --tls-dir; plain without' --bulk auth
+)
+! KVPOOL_BULK=plain library_user "${listen[master]}" "" exists k 2>"$tmp/refused"
+grep 'must be tls or auth' "$tmp/refused"
+pass
