@@ -1,16 +1,16 @@
 /*
  * The master's protocol logic at full size, simulated (tests/sim/sim.h). Prints
- * what each phase took, and the longest turn of a master's event loop in thread
- * CPU time: what the sockets' system calls would take is not in it.
+ * the figures of each phase, and the longest turn of a master's event loop in
+ * thread CPU time, which includes no system calls on sockets.
  *
  *   bench_sim [NODES [KEYS [SEED [RUNS]]]]     default: 1000 5000000 1 1
  *
- * With RUNS > 1 the same is run again in another process, and each turn's time
- * is the least of its runs: they are the same turns, and what differs is what
- * else the machine did.
+ * With RUNS > 1 the simulation is repeated in further processes. All runs have
+ * the same turns; the least time of each turn counts, because it contains least
+ * of the machine's other load.
  *
- * Exits with 1 if something is not as it should be, if two runs differ, or
- * (without sanitizers) if a turn was longer than TURN_MS (100).
+ * Exits with 1 if a check fails, if two runs differ, or (without sanitizers) if
+ * a turn was longer than TURN_MS (100).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@
 #define TURNS_MAX (16u << 20)
 #define PHASES_MAX 16
 
-/* Of one run; in memory that is shared with the process that makes it. */
+/* The results of one run, in memory shared with the run's process. */
 struct run {
 	struct sim_phase phase[PHASES_MAX];
 	unsigned int n;
@@ -110,7 +110,7 @@ static struct run *run_apart(struct sim_story_opts *o)
 	return r;
 }
 
-/* The same turns: the shorter time of each. false: they are others. */
+/* Keeps the shorter time of each turn. False: the runs differ. */
 static bool merge(struct run *into, const struct run *r)
 {
 	size_t i, n = into->n ? into->phase[into->n - 1].turns_end : 0;
@@ -226,6 +226,6 @@ int main(int argc, char **argv)
 	       r->rss_gb, ms(longest), limit_ms,
 	       r->wrong[0] ? r->wrong :
 	       !same	   ? "two runs of one seed differ" :
-			     "the map was what the nodes held, and the mirror what the map was, after each phase");
+			     "after each phase, the map matched the nodes' copies and the mirror matched the map");
 	return r->wrong[0] || !same || (ms(longest) > limit_ms && !SANITIZED);
 }

@@ -21,7 +21,7 @@ struct sim_faults sim_faults;
 
 static struct {
 	bool open;
-	_Atomic uint64_t now_ns; /* threads of the product ask, too */
+	_Atomic uint64_t now_ns; /* the product's threads read it, too */
 	uint64_t order, happened, digest;
 	uint64_t rnd_sim, rnd_product;
 	struct sim_event **heap; /* owns; [1..n] */
@@ -77,7 +77,7 @@ static const struct pool_clock clock_virtual = {
 	.random = clock_random,
 };
 
-/* libuv's loops ask libc, which finds this first. */
+/* Replaces libc's, for libuv's loops. */
 int clock_gettime(clockid_t id, struct timespec *ts)
 {
 	uint64_t ns;
@@ -99,7 +99,7 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 	return 0;
 }
 
-/* Loops poll in vain here: nothing comes by a descriptor. */
+/* No descriptor is ever ready: a loop's poll returns at once. */
 int epoll_pwait(int fd, struct epoll_event *events, int max, int timeout_ms,
 		const sigset_t *mask)
 {
@@ -162,7 +162,7 @@ uint64_t sim_happened(void)
 	return sim.happened;
 }
 
-/* ---- things to come: a heap ---- */
+/* ---- scheduled events: a heap ---- */
 
 static bool before(const struct sim_event *a, const struct sim_event *b)
 {
@@ -285,7 +285,7 @@ static void run_calls(struct sim_host *h)
 	}
 }
 
-/* Where libuv has just polled. */
+/* libuv runs this right after it has polled. */
 static void on_input(uv_check_t *check)
 {
 	struct sim_host *h = pool_container_of(check, struct sim_host, input);

@@ -53,7 +53,7 @@ void sim_close(void);
 uint64_t sim_now_ns(void);
 /* 0 .. bound - 1. */
 uint64_t sim_random(uint64_t bound);
-/* Goes into the digest. */
+/* Adds `what` to the digest. */
 void sim_note(uint64_t what);
 uint64_t sim_digest(void);
 /* Number of deliveries, turns and events so far. */
@@ -69,12 +69,12 @@ struct sim_event {
 	void *user;
 	size_t pos; /* private; 0: not set */
 };
-/* Run e->run once, at that time, or now if that is past. Replaces an earlier
- * time of e. */
+/* Calls e->run once, at that time, or now if that is past. If e is scheduled
+ * already, moves it. */
 void sim_at(struct sim_event *e, uint64_t at_ns);
 void sim_cancel(struct sim_event *e);
 
-/* Let time pass until then. */
+/* Runs all turns and events until then. */
 void sim_run_until(uint64_t at_ns);
 
 /* ---- hosts ---- */
@@ -89,7 +89,7 @@ void sim_log_turns(struct sim_turn *log, size_t max);
 size_t sim_logged(void);
 
 struct sim_host {
-	uv_loop_t loop; /* what the product is given */
+	uv_loop_t loop; /* for the product */
 	bool script;
 	struct pool_list link;
 	/* busy time: per turn, per byte received, and in addition for a turn
@@ -155,8 +155,9 @@ void sim_net_on_send(void (*cb)(const struct sim_host *from,
 void sim_net_die(struct sim_host *h, bool silent);
 /* `gone` is about to be freed: h's connections drop their pointers to it. */
 void sim_net_forget(struct sim_host *h, const struct sim_host *gone);
-/* Delivers a turn's input; is there any? */
+/* Delivers a turn's input. */
 void sim_net_input(struct sim_host *h);
+/* Is there input for a turn? */
 bool sim_net_waiting(const struct sim_host *h);
 void sim_net_open(void);
 void sim_net_close(void);

@@ -1,6 +1,4 @@
-/*
- * Is a simulated pool as it should be? What that is says sim_world.h.
- */
+/* Checks of a simulated pool at rest: tests/sim/sim_world.h lists them. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +86,8 @@ static unsigned int index_of(const struct master *m, const struct sim_node *n)
 
 static unsigned int node_index[SIM_NODES_MAX]; /* in the master's table */
 
-/* All of one generation, which the map has, with these holders. */
+/* All live copies have the map's generation, the map has exactly their nodes as
+ * holders, and there are SIM_REPLICAS of them, on different machines. */
 static const char *check_holders(struct sim_world *w, uint32_t id,
 				 const struct master_file *f)
 {
@@ -140,7 +139,7 @@ static const char *check_key(struct sim_world *w, struct master *m, uint32_t id)
 	if (k->deleted && !k->unsure)
 		return wrong("key %u was deleted, and is in the map", id);
 	if (k->unsure) {
-		/* Whatever came of it, that is the truth now. */
+		/* Executed or not: the map's state becomes the truth. */
 		k->gen = f->gen;
 		k->unsure = k->deleted = false;
 	}

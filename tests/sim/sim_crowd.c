@@ -12,7 +12,7 @@
 #define DIAL_NS (50 * SIM_MS)
 #define DIAL_MAX_NS SIM_S
 #define ACK_NS SIM_MS
-#define COPY_NS (3 * SIM_MS) /* and by size, at 1 GB/s */
+#define COPY_NS (3 * SIM_MS) /* plus the size at 1 GB/s */
 
 /* ---- copies ---- */
 
@@ -40,7 +40,8 @@ static bool somebody_has(const struct sim_crowd *c, const struct copy *p)
 	return false;
 }
 
-/* What it holds already: its attributes have changed, which are not kept. */
+/* Does the node hold it already? The order then only changes attributes, which
+ * played nodes do not keep. */
 static bool has_it(const struct sim_crowd *c, const struct copy *p)
 {
 	const struct sim_key *key = &c->keys->key[p->key];
@@ -66,7 +67,7 @@ static void on_copied(struct sim_event *e)
 	}
 	c->copies++;
 	c->copies_failed += status != 0;
-	/* Earlier, its inventory tells of it. */
+	/* In earlier states the inventory will list the copy. */
 	if (n->state == NODE_UP)
 		sim_say_held(n, p->key, p->gen, status);
 	pool_list_del(&p->link);
@@ -106,7 +107,7 @@ static void on_replicate(struct sim_node *n, const Kvpool__Replicate *r)
 	}
 }
 
-/* ---- what it is told ---- */
+/* ---- messages from the master ---- */
 
 static void on_drop(struct sim_node *n, const Kvpool__Drop *d)
 {
@@ -157,14 +158,14 @@ static void on_ops_done(struct sim_node *n, const Kvpool__OpsDone *d)
 	unsigned int i;
 
 	if (!n->nops)
-		return; /* the directory's */
+		return; /* the ack of sim_node_set_replicas */
 	assert(d->n_results == n->nops);
 	for (i = 0; i < n->nops; i++)
 		op_done(n, &n->ops[i], d->results[i]);
 	n->nops = 0;
 }
 
-/* The word will never come. */
+/* The acks will never arrive. */
 static void ops_lost(struct sim_node *n)
 {
 	unsigned int i;
@@ -192,7 +193,7 @@ static uint64_t varint(const uint8_t **p, const uint8_t *end)
 	return v;
 }
 
-/* Only upto_seq and complete: what is in it is checked at mirrors. */
+/* Parses only upto_seq and complete. Mirrors are checked for the entries. */
 static void on_feed(struct sim_node *n, const uint8_t *p, size_t len)
 {
 	const uint8_t *end = p + len;
@@ -284,7 +285,7 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 	protobuf_c_message_free_unpacked(msg, NULL);
 }
 
-/* ---- its life ---- */
+/* ---- connection and state ---- */
 
 static void on_open(struct pool_conn *c)
 {
@@ -373,7 +374,7 @@ void sim_node_kill(struct sim_node *n, bool silent)
 		pool_conn_close(c);
 }
 
-/* ---- all of them ---- */
+/* ---- the crowd ---- */
 
 static void node_init(struct sim_crowd *c, unsigned int nr,
 		      const struct sim_crowd_opts *o)

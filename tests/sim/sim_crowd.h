@@ -46,7 +46,7 @@ struct sim_node {
 	uint32_t *list; /* owns; keys it may hold a copy of */
 	uint32_t n, cap, told; /* told: sent in the inventory so far */
 	struct pool_list copying; /* struct copy */
-	struct sim_op ops[SIM_OPS_MAX]; /* sent, not answered yet */
+	struct sim_op ops[SIM_OPS_MAX]; /* in flight */
 	unsigned int nops;
 	/* mounts only */
 	uint64_t feed_epoch, feed_seq;

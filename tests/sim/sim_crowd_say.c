@@ -1,6 +1,4 @@
-/*
- * What played nodes hold, and what they say of it to the master.
- */
+/* The copies of played nodes, and the messages that they send to the master. */
 #include "tests/sim/sim_crowd_priv.h"
 
 #include <assert.h>
@@ -11,10 +9,10 @@
 
 #include "pool/conn/wire.h"
 
-#define TELL_NS (2 * SIM_MS) /* between two looks at the queue */
+#define TELL_NS (2 * SIM_MS) /* between two checks of the send queue */
 #define TELL_QUEUE (512u << 10)
 
-/* ---- what it holds ---- */
+/* ---- copies ---- */
 
 static void note(struct sim_node *n, uint32_t key)
 {
@@ -64,14 +62,14 @@ void sim_node_tidy(struct sim_node *n)
 	n->n = kept;
 }
 
-/* ---- what it says ---- */
+/* ---- messages ---- */
 
 static void send_msg(struct sim_node *n, uint16_t type, uint64_t req,
 		     const ProtobufCMessage *msg)
 {
 	int err = pool_conn_send(n->conn, type, req, msg);
 
-	assert(!err || err == -ENOTCONN); /* it ends this moment */
+	assert(!err || err == -ENOTCONN); /* on_close is still to come */
 }
 
 static void fill_info(struct sim_node *n, Kvpool__NodeInfo *info)
@@ -128,7 +126,7 @@ static void send_subscribe(struct sim_node *n)
 	send_msg(n, POOL_MSG_SUBSCRIBE, 0, &msg.base);
 }
 
-/* Metas for one message, and what they point to. */
+/* Metas for one message, with their paths and sums. */
 static struct batch {
 	Kvpool__Meta meta[POOL_BATCH_MAX], *list[POOL_BATCH_MAX];
 	char path[POOL_BATCH_MAX][SIM_PATH_LEN + 1];
@@ -238,7 +236,7 @@ bool sim_node_ask(struct sim_node *n, const struct sim_op *ops,
 
 		kvpool__op__init(&op[i]);
 		op[i].kind = ops[i].kind;
-		/* What a mount unlinks is what it shows. */
+		/* A mount unlinks the generation that it shows. */
 		op[i].meta = add_meta(
 			ops[i].key, ops[i].version,
 			op[i].kind == KVPOOL__OP__KIND__UNLINK ? k->gen : 0);

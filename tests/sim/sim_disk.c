@@ -7,8 +7,8 @@
 
 #include "pool/base/clock.h"
 
-#define FD_BASE (1 << 25) /* numbers of no open file, nor of sim_net.c's */
-#define HEADROOM 16	  /* of the size, one part of so many */
+#define FD_BASE (1 << 25) /* above all real descriptors and sim_net.c's */
+#define HEADROOM 16	  /* it is 1/16 of the size */
 #define WORK_NS (10 * SIM_MS)
 #define PAGE 4096u
 
@@ -16,12 +16,12 @@ struct sim_disk {
 	struct pool_list link; /* in disks.list */
 	char dir[256];
 	uint8_t id[16];
-	bool dead; /* of a process that has died: not found by its path */
+	bool dead; /* its process has died: not found by its path */
 	uint64_t last_id;
-	struct pool_list files; /* with a name, by id */
+	struct pool_list files; /* not unlinked, by id */
 };
 
-/* A worker's task: done at once, told later. */
+/* A worker's task: its work is done at once, its callback runs later. */
 struct work {
 	struct pool_list link;
 	struct pool_store *s;
@@ -44,7 +44,7 @@ struct pool_store {
 
 static struct {
 	struct pool_list list;
-	struct sim_file **files; /* owns; ever made, by slot */
+	struct sim_file **files; /* owns; all ever made, by slot */
 	size_t nfiles, cap;
 	void (*on_remove)(const char *dir, const struct sim_file *f);
 } disks;
@@ -291,7 +291,8 @@ void pool_store_close(struct pool_store *s, bool unmount,
 	sim_call(s->host, &s->closed_call);
 }
 
-/* What is found is kept, or removed as the node says. */
+/* Offers each file with metadata to the node; removes the others, and those
+ * that the node rejects. */
 static int scan(struct sim_disk *d, pool_store_found_cb found, void *arg)
 {
 	struct pool_list *it, *tmp;
@@ -607,7 +608,7 @@ int pool_store_stat(struct pool_store *s, uint64_t id, uint64_t *ret_size,
 		return -ENOENT;
 	*ret_size = f->size;
 	*ret_blocks = pages(f) / 512;
-	*ret_mtime_ns = 0; /* not kept: that of the creation stays */
+	*ret_mtime_ns = 0; /* not simulated: no file looks modified */
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
  * master/etcd_state.h without etcd: a list of records in memory, which outlives
- * the masters. See tests/sim_etcd.h.
+ * the masters. See tests/sim/sim_etcd.h.
  */
 #include "tests/sim/sim_etcd.h"
 
@@ -11,7 +11,7 @@
 #include "master/state_rec.h"
 #include "tests/sim/sim.h"
 
-#define WRITE_NS (2 * SIM_MS) /* a transaction, and up to so much more */
+#define WRITE_NS (2 * SIM_MS) /* a transaction takes once to twice as long */
 
 struct record {
 	struct pool_list link;
@@ -25,9 +25,9 @@ struct etcd_state {
 	void (*settled_cb)(void *arg);
 	void *arg;
 	struct pool_list queue; /* appended, not written */
-	uint64_t nqueued;	/* of these */
+	uint64_t nqueued;	/* length of the queue */
 	uint64_t mark, settled;
-	uint64_t writing; /* of the queue, by the transaction under way */
+	uint64_t writing; /* queued records in the transaction in flight */
 	struct sim_event written;
 	struct sim_call tell;
 	bool dead;
@@ -84,7 +84,7 @@ void sim_etcd_die(struct etcd_state *s, bool written)
 struct tomb {
 	const char *path;
 	size_t len;
-	uint64_t gen; /* the newest one's, or 0 */
+	uint64_t gen; /* of the newest tombstone; 0: none */
 };
 
 static int look(void *arg, const struct master_record *r)
@@ -201,8 +201,8 @@ void etcd_state_append(struct etcd_state *s, const struct master_record *r)
 	s->mark++;
 }
 
-/* Records are only ever added to the list: one that is forgotten would come
- * back with the next master. No run is long enough for that. */
+/* Not simulated: records are never removed, so the next master would restore a
+ * forgotten tombstone. No run is long enough for a master to forget one. */
 void etcd_state_forget(struct etcd_state *s, const struct master_grave *g)
 {
 	(void)s;

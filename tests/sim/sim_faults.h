@@ -11,9 +11,10 @@ struct sim_host;
 
 struct sim_faults {
 	/*
-	 * Per frame sent. cut: the connection ends, after the frame, or before
-	 * it, or before all that is unread. late: the frame and those after it
-	 * are delayed. mute: nothing arrives any more, and no end notices.
+	 * Per frame sent. cut: the connection ends, and loses nothing, or this
+	 * frame, or all frames that the receiver has not read. late: the frame
+	 * and those after it are delayed. mute: nothing sent from now on
+	 * arrives at either end, and neither end notices.
 	 */
 	uint32_t cut, late, mute;
 	uint32_t stop;	/* per frame: its sender or receiver stops for a time */

@@ -25,8 +25,8 @@ struct sim_key {
 	uint16_t version;
 	uint8_t ncopies;
 	bool deleted;
-	bool busy;   /* a change of it is not answered yet */
-	bool unsure; /* a change of it was lost, unanswered */
+	bool busy;   /* a change of it is in flight */
+	bool unsure; /* a change of it may or may not have been executed */
 };
 
 struct sim_keys {

@@ -1,11 +1,11 @@
 /*
- * pool/conn/conn.h from memory to memory. See tests/sim.h.
+ * pool/conn/conn.h in memory. See tests/sim/sim.h.
  *
- * What one end sends is an item in the other end's queue, with the time at
- * which its last byte comes: after a delay, and after what else is on its way
- * to that host, whose line is shared. `arrival` wakes the connection when its
- * first item has come; then it is `readable`, until a turn of its host has
- * taken all that has come.
+ * A sent frame is an item in the receiver's queue, with the time at which its
+ * last byte arrives: after a delay, and after everything that is in flight to
+ * that host, because a host's connections share one line. `arrival` wakes the
+ * connection when its first item arrives. It is then `readable`, until a turn
+ * of its host has received everything that has arrived.
  */
 #include <assert.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "tests/sim/sim.h"
 #include "tests/sim/sim_faults.h"
 
-#define FD_BASE (1 << 24) /* numbers of no open file */
+#define FD_BASE (1 << 24) /* above all real descriptors */
 #define LISTENERS_MAX 32
 #define PORT_BASE 20000
 #define ACCEPTS_PER_TURN 16 /* as pool/conn/listener.c */
@@ -39,21 +39,22 @@ enum state { WAITING, CONNECTING, OPEN, CLOSING };
 struct pool_conn {
 	struct sim_host *host;
 	const struct sim_host *from; /* the other end's */
-	struct pool_conn *peer; /* borrows; NULL: it has ended */
+	struct pool_conn *peer; /* borrows; NULL: closed */
 	const struct pool_conn_ops *ops;
 	void *user;
 	enum state state;
 	int err;
-	int fd;	    /* WAITING: what it is accepted by */
-	bool mute;  /* draining: no callbacks but the last */
-	bool cut;   /* nothing comes or goes any more */
+	int fd;	    /* WAITING: its number for pool_conn_from_fd */
+	bool mute;  /* draining: no callback but on_close */
+	bool cut;   /* what it sends is lost */
 	uint32_t number;
 	struct pool_list all;  /* in host.conns */
-	uint64_t late_ns;      /* nothing arrives here before */
-	struct pool_list link; /* in doors' queue, host.readable or .closing */
+	uint64_t late_ns;      /* nothing arrives here earlier */
+	/* in listener.waiting, net.accepted, host.readable or host.closing */
+	struct pool_list link;
 	struct pool_list rx;   /* items */
 	size_t rx_bytes, queue_max;
-	size_t taken; /* of the first item, by the turns before */
+	size_t taken; /* bytes of the first item received in earlier turns */
 	struct sim_event arrival, idle;
 	uint64_t last_rx_ns;
 	unsigned int idle_ms;
@@ -75,7 +76,7 @@ static struct {
 	struct pool_listener *listeners[LISTENERS_MAX];
 	uint16_t last_port;
 	uint32_t last_number;
-	struct pool_list accepted; /* WAITING, fd given */
+	struct pool_list accepted; /* WAITING for pool_conn_from_fd */
 	void (*on_frame)(const struct sim_host *from, const struct sim_host *to,
 			 const struct pool_frame *f, const uint8_t *payload,
 			 const char *lost);
@@ -123,7 +124,7 @@ static void wake(struct pool_conn *c)
 	sim_at(&c->arrival, i->at_ns);
 }
 
-/* To c, from its peer. */
+/* From c's peer to c. */
 static void send_item(struct pool_conn *c, struct item *i, size_t len)
 {
 	uint64_t at = sim_now_ns() + SIM_DELAY_NS + sim_random(SIM_DELAY_NS);
@@ -164,7 +165,7 @@ static void item_free(struct pool_conn *c, struct item *i)
 	free(i);
 }
 
-/* ---- life ---- */
+/* ---- connections ---- */
 
 static void on_arrival(struct sim_event *e);
 static void on_idle(struct sim_event *e);
@@ -221,7 +222,7 @@ static void on_end_event(struct sim_event *e)
 	end_now(pool_container_of(e, struct pool_conn, arrival));
 }
 
-/* on_close comes from a later turn; the other end hears of it. */
+/* Calls on_close in a later turn, and resets the other end. */
 static void conn_fail(struct pool_conn *c, int err)
 {
 	if (c->state == CLOSING)
@@ -259,7 +260,7 @@ void sim_conn_vanish(struct pool_conn *c)
 	conn_free(c);
 }
 
-/* Nothing comes or goes between the two, and nobody is told. */
+/* Loses all frames sent from now on by either end; neither notices. */
 static void mute(struct pool_conn *c)
 {
 	c->cut = true;
@@ -290,7 +291,7 @@ void sim_net_die(struct sim_host *h, bool silent)
 			pool_list_entry(it, struct pool_conn, all);
 
 		if (c->state == WAITING)
-			continue; /* the listener's */
+			continue; /* pool_listener_close resets it */
 		if (silent)
 			mute(c);
 		conn_fail(c, -ECONNRESET);
@@ -367,8 +368,8 @@ static void received(struct pool_conn *c, size_t n)
 		pool_share_spend(c->share, n / POOL_CONN_SHARE_RECEIVED + 1);
 }
 
-/* What has come, a slice at most. As in pool/conn/in.c, a frame is delivered
- * with its last byte. */
+/* Receives at most `slice` bytes of what has arrived. As in pool/conn/in.c, a
+ * frame is delivered with its last byte. */
 static void receive(struct pool_conn *c, size_t slice)
 {
 	size_t left;
@@ -387,7 +388,7 @@ static void receive(struct pool_conn *c, size_t slice)
 		slice -= left;
 		received(c, left);
 		c->taken = 0;
-		/* Its bytes are the receiver's until it has returned. */
+		/* on_frame may use the payload until it returns. */
 		pool_list_del(&i->link);
 		c->rx_bytes -= item_len(i);
 		deliver(c, i);
@@ -414,7 +415,7 @@ static bool has_come(const struct pool_conn *c)
 		       sim_now_ns();
 }
 
-/* It has had its turn: is there more? */
+/* c has had its turn: queues it again if more has arrived. */
 static void after_turn(struct pool_conn *c)
 {
 	if (c->state == CLOSING)
@@ -443,7 +444,7 @@ static void readable(struct pool_conn *c)
 		receive(c, POOL_CONN_SHARE_SLICE);
 		after_turn(c);
 	} else {
-		/* It waits, and is polled again. */
+		/* It waits for its share, and stays readable. */
 		pool_list_add_tail(&c->host->readable, &c->link);
 	}
 }
@@ -592,7 +593,7 @@ void pool_conn_close(struct pool_conn *c)
 
 void pool_conn_drain_close(struct pool_conn *c, unsigned int timeout_ms)
 {
-	(void)timeout_ms; /* what is sent is on its way already */
+	(void)timeout_ms; /* all that was sent is in flight already */
 	c->mute = true;
 	conn_fail(c, 0);
 }
@@ -665,7 +666,7 @@ uint64_t pool_conn_silent_ms(const struct pool_conn *c)
 	return (sim_now_ns() - c->last_rx_ns) / SIM_MS;
 }
 
-/* ---- what goes wrong ---- */
+/* ---- faults ---- */
 
 static bool happens(uint32_t ppm)
 {
@@ -685,7 +686,7 @@ static void lost(const struct pool_conn *c, const struct item *i,
 			     why);
 }
 
-/* Before i is sent from c. false: it is not. */
+/* Faults before c sends i. False: i is lost. */
 static bool fault_before(struct pool_conn *c, struct item *i)
 {
 	if (happens(sim_faults.late))
@@ -702,7 +703,7 @@ static bool fault_before(struct pool_conn *c, struct item *i)
 	return false;
 }
 
-/* i is on its way. */
+/* Faults while i is in flight. */
 static void fault_after(struct pool_conn *c, struct item *i)
 {
 	if (happens(sim_faults.stop))
@@ -712,7 +713,7 @@ static void fault_after(struct pool_conn *c, struct item *i)
 	if (happens(sim_faults.cut / 3)) {
 		conn_fail(c, -ECONNRESET);
 	} else if (happens(sim_faults.cut / 3) && c->peer->state == OPEN) {
-		lost(c, i, "cut with what was not read");
+		lost(c, i, "cut, with all that was unread");
 		conn_fail(c->peer, -ECONNRESET);
 	}
 }
@@ -730,7 +731,7 @@ int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 	if (pool_conn_queued(c) + len > c->queue_max)
 		return -ENOBUFS;
 	if (c->cut || !c->peer)
-		return 0; /* into the void */
+		return 0; /* lost */
 	i = malloc(sizeof(*i) + len);
 	if (!i)
 		return -ENOMEM;

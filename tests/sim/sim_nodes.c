@@ -112,7 +112,7 @@ static void close_node(struct sim_call *c)
 	pool_node_close(p->node, 0, on_node_closed, p);
 }
 
-/* Its files stay as they are. */
+/* The process dies; its files stay. */
 static void end_node(struct sn *s, unsigned int i)
 {
 	struct sn_proc *p = s->node[i];
@@ -229,7 +229,7 @@ static bool all_closed(struct sn *s)
 	return !left;
 }
 
-/* ---- what goes wrong ---- */
+/* ---- faults ---- */
 
 static void on_back(struct sim_event *e)
 {
@@ -249,7 +249,8 @@ static uint64_t soon(uint64_t within_ns)
 	return sim_now_ns() + sim_random(within_ns);
 }
 
-/* An end in the middle of a call of its own would be its caller's, too. */
+/* Schedules the crash, because code of this host is on the stack: a crash now
+ * would free what that uses. */
 static void on_crash(struct sim_host *h)
 {
 	struct sn_proc *p = pool_container_of(h, struct sn_proc, host);
@@ -299,7 +300,7 @@ static void on_trouble(struct sim_event *e)
 		crash(s, p->index);
 	} else if (p && s->with & SN_WITH_STOPS) {
 		s->nfaults++;
-		sn_say(s, "%s %u stands still for %llu ms",
+		sn_say(s, "%s %u is stopped for %llu ms",
 		       p->node ? "node" : "master", p->index,
 		       (unsigned long long)(ns / SIM_MS));
 		sim_host_stop(&p->host, ns);
@@ -370,20 +371,20 @@ static const char *node_busy(const struct sn *s, const struct pool_node *n)
 	if (!n->complete || n->in_picture || n->feed_epoch != m->epoch)
 		return "a node has no picture";
 	if (n->feed_skipped)
-		return "a node is about to ask for the picture again";
+		return "a node is about to request the picture again";
 	if (n->feed_seq != m->map.feed.seq)
-		return "a node has not been told all";
+		return "a node has not received all of the feed";
 	if (n->nops)
-		return "a node's changes are not answered";
+		return "a node's changes are not acked";
 	if (n->nfetches)
 		return "a node fetches";
 	if (!pool_list_empty(&n->sealing) || !pool_list_empty(&n->pending))
 		return "a node has files to publish";
-	return pool_list_empty(&n->claims) ? NULL : "a node wants room";
+	return pool_list_empty(&n->claims) ? NULL : "a claim waits for space";
 }
 
-/* It would be taken for dead while others' reads are judged. */
-static bool stands_still(const struct sn_proc *p)
+/* The master would declare it dead, and the reads of the check would fail. */
+static bool is_stopped(const struct sn_proc *p)
 {
 	return p->host.free_ns > sim_now_ns() + LOOK_NS;
 }
@@ -396,19 +397,19 @@ static const char *busy(const struct sn *s)
 
 	if (!m || !m->ready)
 		return "the master is not ready";
-	if (stands_still(s->master))
-		return "the master stands still";
+	if (is_stopped(s->master))
+		return "the master is stopped";
 	for (i = 0; i < SN_NODES; i++) {
-		if (stands_still(s->node[i]))
-			return "a node stands still";
+		if (is_stopped(s->node[i]))
+			return "a node is stopped";
 		if (sim_net_cut(&s->node[i]->host, &s->master->host))
-			return "a node is cut off and does not know it";
+			return "a node is cut off and has not noticed";
 		why = node_busy(s, s->node[i]->node);
 		if (why)
 			return why;
 	}
 	if (s->tasks)
-		return "users wait";
+		return "users' operations are in flight";
 	if (m->patrol.active)
 		return "a patrol";
 	if (m->repair.nwaiting || m->repair.nordered)
@@ -430,7 +431,7 @@ static void settle(struct sn *s)
 		quiet = why ? 0 : quiet + 1;
 	}
 	if (why)
-		sn_wrong(s, "no rest: %s", why);
+		sn_wrong(s, "does not come to rest: %s", why);
 }
 
 static void calm_down(struct sn *s)
@@ -503,7 +504,7 @@ static void prepare(struct sn *s)
 		sim_run_until(sim_now_ns() + LOOK_NS);
 	while (busy(s) && ++i < 500);
 	if (busy(s))
-		sn_wrong(s, "no beginning: %s", busy(s));
+		sn_wrong(s, "does not start: %s", busy(s));
 	sn_prepare(s, s->node[0]);
 	settle(s);
 }

@@ -100,7 +100,7 @@ struct sn_name {
 	unsigned int nops;
 	bool rotten; /* a file of it was damaged: bytes may be lost */
 	bool is_dir;	   /* in the master's map */
-	uint64_t dir_made; /* number of the last operation before that */
+	uint64_t dir_made; /* last operation (number) before is_dir was set */
 	struct sn_op op[SN_OPS];
 	/* The last generations that UNLINKs named. */
 	uint64_t unlinked[SN_UNLINKED];
@@ -171,7 +171,8 @@ void sn_users_leave(struct sn_proc *p);
 void sn_model_open(struct sn *s);
 /* Records what each mount shows now. */
 void sn_observe(struct sn *s);
-/* op, a removal, was done by its mount, which knows of no other removal. */
+/* The removal op has succeeded at its mount, and adds only itself to what the
+ * mount knows. */
 void sn_removed(struct sn *s, unsigned int name, const struct sn_op *op);
 void sn_forget_shown(struct sn *s, unsigned int node);
 struct sn_op *sn_op_new(struct sn *s, unsigned int name, unsigned int node,

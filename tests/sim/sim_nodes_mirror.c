@@ -1,8 +1,7 @@
 /*
- * At rest every node's copy of the namespace is the master's map: names, kinds,
- * versions, attributes, xattrs. What only one node has is no part of that: files
- * that are not published, and directories that it keeps for the sake of hidden
- * names. See tests/sim_nodes.h.
+ * At rest, every mirror equals the master's map: names, kinds, generations,
+ * attributes, xattrs. A node's local state is not compared: unpublished files,
+ * and directories kept for hidden names below them. See tests/sim/sim_nodes.h.
  */
 #include "tests/sim/sim_nodes.h"
 
@@ -11,7 +10,7 @@
 
 #include "master/impl.h"
 
-/* What both have of a name. */
+/* What both the map and a mirror have of a name. */
 struct looks {
 	uint64_t gen, size, mtime_ns;
 	uint32_t mode, uid, gid;
@@ -105,7 +104,8 @@ static void wrong_of(struct sn *s, unsigned int i, const struct pool_entry *e,
 		 path, what);
 }
 
-/* The root's attributes are each mount's own until somebody sets them. */
+/* Does not compare attributes of the root: a mount has its own until a user
+ * sets them. */
 static void check_of_master(struct sn *s, unsigned int i, struct pool_entry *e)
 {
 	struct pool_node *n = s->node[i]->node;
@@ -154,8 +154,8 @@ void sn_check_mirrors(struct sn *s)
 	}
 }
 
-/* Each node counts upwards in an xattr of its own of each directory; what an
- * fsync there acknowledged, or a later number, is in the map. */
+/* Each node writes ascending numbers to its own xattr of each directory. The
+ * map must have the number that the last fsync acknowledged, or a later one. */
 void sn_check_counts(struct sn *s)
 {
 	unsigned int i, k;
@@ -176,7 +176,7 @@ void sn_check_counts(struct sn *s)
 			if (v && len == sizeof(count))
 				memcpy(&count, v, sizeof(count));
 			if (count < s->acked[i][k])
-				sn_wrong(s, "\"%s\" has %llu of node %u, which was acknowledged %llu",
+				sn_wrong(s, "\"%s\" has %llu of node %u, whose fsync acknowledged %llu",
 					 sn_dirs[k],
 					 (unsigned long long)count, i,
 					 (unsigned long long)s->acked[i][k]);

@@ -1,4 +1,4 @@
-/* What has to be true of names. See tests/sim_nodes.h. */
+/* The model: which outcomes a name may show. See tests/sim/sim_nodes.h. */
 #include "tests/sim/sim_nodes.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "master/impl.h"
 
-/* "k": two copies; "n": not to be evicted; "e": what fills the stores. */
+/* "k": replicas=2; "n": noevict; "e": large files, which fill the stores. */
 const char *const sn_dirs[] = { "", "a", "k", "n", "e", "a/d" };
 static const struct {
 	const char *path;
@@ -18,7 +18,7 @@ static const struct {
 	{ "a/d/f", 5 },
 };
 
-static struct sn *the; /* of the disks' callback */
+static struct sn *the; /* for the disks' callback */
 
 uint64_t sn_size_of(uint64_t bytes, unsigned int dir)
 {
@@ -48,7 +48,7 @@ static uint64_t bit(const struct sn_name *nm, const struct sn_op *op)
 
 /* ---- what is shown ---- */
 
-/* Which write made it, 0: none of ours, else its index + 1. */
+/* Index + 1 of the write with this checksum; 0: none. */
 static uint64_t writer_of(const struct sn_name *nm, XXH128_hash_t sum)
 {
 	unsigned int i;
@@ -68,7 +68,7 @@ static bool shows_dir(const struct sn_proc *p, const struct sn_name *nm)
 	return pe && pe->is_dir && pool_node_visible(pe);
 }
 
-/* What a mount shows. false: it is being written. */
+/* What a mount shows, as in sn_name.shown. False: a file is being written. */
 static bool shows(const struct sn_proc *p, const struct sn_name *nm,
 		  uint64_t *ret_shown)
 {
@@ -94,7 +94,8 @@ static bool shows(const struct sn_proc *p, const struct sn_name *nm,
 	return true;
 }
 
-/* Those who have removed what is known, of whom others may have heard. */
+/* Bit mask of the removals that knew all of `known` and reached the master, so
+ * that other mounts may show their outcome. */
 static uint64_t removed_by(const struct sn_name *nm, uint64_t known)
 {
 	uint64_t by = 0;
@@ -107,7 +108,7 @@ static uint64_t removed_by(const struct sn_name *nm, uint64_t known)
 	return by;
 }
 
-/* Which write made it what it is in the map; 0: none of ours. */
+/* As writer_of, for the version in the map. */
 static uint64_t writer_in(const struct master_file *f, const struct sn_name *nm)
 {
 	XXH128_canonical_t c;
@@ -116,7 +117,7 @@ static uint64_t writer_in(const struct master_file *f, const struct sn_name *nm)
 	return writer_of(nm, XXH128_hashFromCanonical(&c));
 }
 
-/* While there is no master, it stays what it was. */
+/* Without a master, the last observation stays. */
 static void observe_master(struct sn_name *nm, uint64_t now)
 {
 	struct master *m = the->master ? the->master->master : NULL;
@@ -142,7 +143,7 @@ static void observe(struct sn_name *nm, const struct sn_proc *p)
 		return;
 	if (shown)
 		*known = nm->op[shown - 1].knows | 1ull << (shown - 1);
-	else if (nm->shown[p->index]) /* it goes now, and not before */
+	else if (nm->shown[p->index]) /* gone since the last call */
 		*known |= removed_by(nm, *known);
 	nm->shown[p->index] = shown;
 }
@@ -176,8 +177,8 @@ void sn_forget_shown(struct sn *s, unsigned int node)
 
 /* ---- what was acknowledged ---- */
 
-/* One fsync tells of what was lost, be it one that began before that was put. It
- * tells nothing of a file that is being written anew. */
+/* The error of an fsync covers all operations there, even later ones: it is
+ * returned only once. Success does not cover a file reopened for writing. */
 void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 	      uint64_t number, int status)
 {
@@ -201,7 +202,7 @@ void sn_acked(struct sn *s, unsigned int node, unsigned int dir,
 		}
 }
 
-/* An acknowledged operation that knew op, or NULL. */
+/* An acknowledged operation (writes: a write) that knew op, or NULL. */
 static const struct sn_op *superseder(const struct sn_name *nm,
 				      const struct sn_op *op, bool writes)
 {
@@ -214,8 +215,8 @@ static const struct sn_op *superseder(const struct sn_name *nm,
 	return NULL;
 }
 
-/* Has its own mount written it anew before the pool had it? Then an fsync may
- * have acknowledged only that. */
+/* Did the same mount rewrite the file before the master had it? Then the fsync
+ * may have acknowledged only the rewritten version. */
 static bool is_rewritten(const struct sn_name *nm, const struct sn_op *op)
 {
 	const struct sn_op *by;
@@ -228,13 +229,13 @@ static bool is_rewritten(const struct sn_name *nm, const struct sn_op *op)
 }
 
 /*
- * Has the name gone to a directory? One that is made when the pool has no file of
- * that name stays, as a file would that is put then: of one that its holder
- * brings back later, the bytes are dropped. It is made when the master executes
- * the MKDIR, which may be long after the user's mkdir: a file may have been put,
- * acknowledged and lost from view with its holder in between, by mounts that did
- * not know of the directory. But what is put later, or is not in the pool when
- * the directory is made, finds it there: its fsync must fail.
+ * May a directory have taken the name? If the map has no file of this name when
+ * the master executes an MKDIR, the directory stays, and a holder that returns
+ * with a copy of a file must drop it. That may be long after the user's mkdir:
+ * in between, mounts that do not know the directory may have published and
+ * acknowledged a file, whose holder then died. But a file that is written
+ * later, or was not published by then, meets the directory: its fsync must
+ * fail.
  */
 static bool gave_way(const struct sn_name *nm)
 {
@@ -284,7 +285,7 @@ static void check_name(struct sn *s, const struct sn_name *nm)
 	for (i = 0; i < SN_NODES; i++) {
 		(void)shows(s->node[i], nm, &shown);
 		if (shows_dir(s->node[i], nm))
-			continue; /* it made one while it knew of no file */
+			continue; /* its mkdir preceded the file's feed entry */
 		if (shown != of_master)
 			sn_wrong(s, "%s: node %u shows %llu, the master %llu",
 				 nm->path, i, (unsigned long long)shown,
@@ -298,7 +299,7 @@ static void check_name(struct sn *s, const struct sn_name *nm)
 	op = &nm->op[of_master - 1];
 	by = superseder(nm, op, false);
 	if (by)
-		sn_wrong(s, "%s shows %llx of node %u: node %u's %s %llx was acknowledged, which knew that",
+		sn_wrong(s, "%s shows %llx of node %u, but node %u's %s %llx knew it and was acknowledged",
 			 nm->path, (unsigned long long)op->bytes, op->node,
 			 by->node, by->kind == SN_WRITE ? "write" : "unlink",
 			 (unsigned long long)by->bytes);
@@ -336,10 +337,13 @@ static bool has_removal(const struct sn_name *nm)
 	return false;
 }
 
-/* What is gone with its last copy nobody has asked for, and all may be told. If
- * it is unlinked then, the tombstone has just the generation that was asked for, or
- * that of the file; of what is there it has a new one. And gen may have been given up, or gone when
- * a newer one was put and unlinked. */
+/*
+ * Was generation gen in the map until the UNLINK that made this tombstone? Only
+ * then must its removal be in etcd before it is revealed. If the last copy was
+ * gone before, the tombstone has the generation that the UNLINK named, or the
+ * file's; else it has a new one. Nor does the rule hold if a node asked to
+ * evict gen, or if a generation between gen and the tombstone was unlinked.
+ */
 static bool was_there(const struct sn_name *nm, uint64_t gen, uint64_t tomb)
 {
 	unsigned int i;
@@ -352,8 +356,8 @@ static bool was_there(const struct sn_name *nm, uint64_t gen, uint64_t tomb)
 	return tomb != 0;
 }
 
-/* Had the file left with its last copy before anybody asked to remove it? Its
- * tombstone then has the file's generation, which no feed need have had. */
+/* Was the last copy gone before the UNLINK? The tombstone then has the file's
+ * generation, which need not have been in a feed. */
 static bool had_left(const struct sn *s, const char *path, size_t len,
 		     uint64_t tomb)
 {
@@ -373,7 +377,7 @@ static void told_gone(struct sn *s, const char *path, size_t len, uint64_t gen,
 		return;
 	tomb = sim_etcd_owed_tomb(s->master->state, path, len, gen);
 	if (was_there(nm, gen, tomb) && !had_left(s, path, len, tomb))
-		sn_wrong(s, "%s says that %.*s is removed, and etcd does not have that",
+		sn_wrong(s, "%s reveals the removal of %.*s, which etcd does not have",
 			 how, (int)len, path);
 }
 
@@ -451,7 +455,7 @@ static void check_feed(struct sn *s, const Kvpool__Feed *f)
 				  "the feed");
 }
 
-/* A copy that counts from now on: are its bytes what its name says? */
+/* HELD makes a copy count: do the bytes match the checksum? */
 static void check_held(struct sn *s, const struct sn_proc *p,
 		       const Kvpool__Held *h)
 {
@@ -504,7 +508,7 @@ void sn_check_frame(struct sn *s, const struct sn_proc *from,
 	protobuf_c_message_free_unpacked(m, NULL);
 }
 
-/* It has left the master: whatever it dies of now, it has been told. */
+/* Checked when sent: it may arrive even if the master dies now. */
 void sn_check_sent(struct sn *s, const struct sn_proc *from,
 		   const struct pool_frame *f, const uint8_t *payload)
 {
@@ -545,8 +549,8 @@ static struct sn_proc *proc_of(const char *dir)
 	return the->node[dir[4] - '0'];
 }
 
-/* One that a node may evict whenever it likes, and does not list then. What a
- * dead node has will count at its start. */
+/* A cached copy: its node may evict it at any time, and does not report that.
+ * The copies of a dead node are counted ones at its next start. */
 static bool is_cache(const char *dir, const struct sn_name *nm,
 		     const struct sim_file *f)
 {
@@ -558,7 +562,7 @@ static bool is_cache(const char *dir, const struct sn_name *nm,
 	return e && e->obj && e->obj->id == f->id && !e->obj->counted;
 }
 
-/* In the stores, but that one. */
+/* Number of copies in the stores other than `but`. */
 static unsigned int copies(const struct sn_name *nm, uint64_t bytes,
 			   const char *but, bool cached)
 {
@@ -580,7 +584,8 @@ static unsigned int copies(const struct sn_name *nm, uint64_t bytes,
 	return n;
 }
 
-/* Has anybody changed the name, or tried to, but for what op knew? */
+/* Is there an operation on the name that op did not know, acknowledged or not?
+ */
 static bool changed_since(const struct sn_name *nm, const struct sn_op *op)
 {
 	unsigned int i;
@@ -592,8 +597,9 @@ static bool changed_since(const struct sn_name *nm, const struct sn_op *op)
 	return false;
 }
 
-/* What it has granted as the last copy that it knows of is gone for it. (One that
- * has just begun knows of nothing, and has granted nothing.) */
+/* Does the master still have the file? It removes a file when it grants the
+ * eviction of the last copy that it knows. (True for a master that is not ready
+ * yet: it has granted nothing.) */
 static bool master_has(const struct sn_name *nm)
 {
 	struct master *m = the->master ? the->master->master : NULL;
@@ -602,14 +608,14 @@ static bool master_has(const struct sn_name *nm)
 	       master_map_file(&m->map, nm->path, strlen(nm->path));
 }
 
-/* Is it because room was wanted? alone: without the master's word. */
+/* Is this removal an eviction? alone: without the master's permission. */
 static bool evicted(const char *dir, bool *ret_alone)
 {
 	struct sn_proc *p = proc_of(dir);
 	uint64_t alone, granted;
 	bool any;
 
-	if (!p || !p->node) /* what it finds at its start */
+	if (!p || !p->node) /* by the scan of a start */
 		return false;
 	alone = pool_counter_value(&p->node->c.evicted_alone);
 	granted = pool_counter_value(&p->node->c.evicted_last);
@@ -620,9 +626,10 @@ static bool evicted(const char *dir, bool *ret_alone)
 	return any;
 }
 
-/* Of files in "k" the master may let one copy go, where no store has room. Who
- * evicts the last counted copy alone lists that; a cached one that is left may
- * be found by a master, or go with the next put. */
+/* The master may grant the eviction of one copy of a file in "k" when no store
+ * has space. A store reports the last counted copy that it evicted alone.
+ * Cached copies that are left do not count then: the next master may adopt one,
+ * or the next put may evict it. */
 static void on_remove(const char *dir, const struct sim_file *f)
 {
 	struct sn_name *nm = name_of(f);
@@ -632,7 +639,7 @@ static void on_remove(const char *dir, const struct sim_file *f)
 
 	if (!op)
 		return;
-	sn_say(the, "%s: %s %llx goes%s", dir, nm->path,
+	sn_say(the, "%s: %s %llx is removed%s", dir, nm->path,
 	       (unsigned long long)f->bytes,
 	       alone ? ", evicted alone" : room ? ", evicted" : "");
 	if (!room)
@@ -643,10 +650,10 @@ static void on_remove(const char *dir, const struct sim_file *f)
 	if (!op->acked || changed_since(nm, op))
 		return;
 	if (nm->dir == 2 && alone && the->with & SN_WITH_EVICTION)
-		sn_wrong(the, "%s gives up %s %llx alone", dir, nm->path,
+		sn_wrong(the, "%s evicts %s %llx alone", dir, nm->path,
 			 (unsigned long long)f->bytes);
 	if (nm->dir == 3 && op->evicted)
-		sn_wrong(the, "%s gives up the last copy of %s %llx", dir,
+		sn_wrong(the, "%s evicts the last copy of %s %llx", dir,
 			 nm->path, (unsigned long long)f->bytes);
 }
 
@@ -663,7 +670,7 @@ void sn_rot(struct sn *s, unsigned int node)
 			continue;
 		nm->rotten = true;
 		f->bytes = ~f->bytes;
-		sn_say(s, "%s: a bit turns in %s", dir, nm->path);
+		sn_say(s, "%s: a bit flips in %s", dir, nm->path);
 	}
 }
 

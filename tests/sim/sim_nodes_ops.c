@@ -1,4 +1,4 @@
-/* What users do at a mount. See tests/sim_nodes.h. */
+/* Users' operations at a mount. See tests/sim/sim_nodes.h. */
 #include "tests/sim/sim_nodes.h"
 
 #include <assert.h>
@@ -8,9 +8,9 @@
 #include <string.h>
 
 #define AGAIN_NS (2 * SIM_MS)
-#define WAIT_NS (2 * SIM_S) /* an open, for what is being published */
+#define WAIT_NS (2 * SIM_S) /* an open waits for a publication */
 
-/* Something that a user waits for. */
+/* A user's operation in flight. */
 struct task {
 	struct pool_list link; /* proc.tasks */
 	struct sn_proc *p;
@@ -23,9 +23,10 @@ struct task {
 	struct node_barrier barrier;
 	struct node_want want;
 	bool waits; /* barrier or want */
-	bool judged; /* what is read has to be there */
-	uint64_t count; /* of an fsync: the directory's, as it began */
-	uint64_t gen, refused; /* as a read began: its version, the counter */
+	bool judged; /* a read that must succeed */
+	uint64_t count; /* fsync: count_of() the directory when it began */
+	/* read: the generation and claims_refused when it began */
+	uint64_t gen, refused;
 };
 
 static void on_later(struct sim_event *e)
@@ -59,7 +60,7 @@ static struct task *task_new(struct sn_proc *p, void (*step)(struct task *t))
 	return t;
 }
 
-/* Its next step, in a turn of the node. */
+/* Runs the next step in a turn of the node. */
 static void task_go(struct task *t, uint64_t after_ns)
 {
 	sim_at(&t->later, sim_now_ns() + after_ns);
@@ -102,10 +103,9 @@ static struct node_dirent *dir_of(struct sn_proc *p, unsigned int dir)
 	return e && e->is_dir && pool_node_visible(e) ? node_dir(e) : NULL;
 }
 
-/* As with a local file that is truncated when the machine stops: what was there
- * before, and was not acknowledged, need not be there again. (An fsync that has
- * begun by then tells that others have what is published, or that its writer has
- * taken it back.) */
+/* The file is reopened with O_TRUNC. If the node dies now, its unacknowledged
+ * content may be lost, as on a local file system. (An fsync in flight does not
+ * acknowledge it, because it also returns 0 if the file is reopened.) */
 static void taken_back(struct task *t)
 {
 	struct sn_name *nm = &t->p->sn->name[t->name];
@@ -136,8 +136,8 @@ static void dies_while_written(struct task *t)
 		}
 }
 
-/* Closed, and its sum is not in the file: a start removes it, as it does what
- * is half written. */
+/* Closed, but its checksum is not stored yet: the next start removes the file,
+ * like a half-written one. */
 static void dies_while_sealed(struct sn_proc *p, struct sn_name *nm)
 {
 	struct pool_entry *pe = pool_tree_lookup(&p->node->tree, nm->path,
@@ -151,9 +151,9 @@ static void dies_while_sealed(struct sn_proc *p, struct sn_name *nm)
 		op->lost |= op->node == p->index && !op->acked;
 }
 
-/* What a node that dies has removed, and no fsync told of, is there again or is
- * not; what it had put before and removed by that is not. An fsync to come tells
- * what it finds then. */
+/* A node dies: a name that it removed, unacknowledged, may return or not, but
+ * never with the unacknowledged writes that it removed. Later fsyncs
+ * acknowledge neither (`lost`), only what the next process finds. */
 static void removals_are_open(struct sn_name *nm, unsigned int node)
 {
 	struct sn_op *op, *put;
@@ -169,8 +169,8 @@ static void removals_are_open(struct sn_name *nm, unsigned int node)
 	}
 }
 
-/* What the next fsync of a directory would have told dies with the node: an
- * fsync of its next process tells only what that finds. */
+/* An error that the next fsync of a directory would have returned is lost with
+ * the node: fsyncs of its next process report only what that finds. */
 static void losses_are_not_told(struct sn_proc *p)
 {
 	for (unsigned int i = 0; i < SN_DIRS; i++) {
@@ -210,7 +210,7 @@ void sn_users_leave(struct sn_proc *p)
 			pool_node_barrier_cancel(p->node, &t->barrier);
 		if (t->waits && t->want.cb)
 			pool_node_want_cancel(p->node, &t->want);
-		/* Only its handles keep what is left of a dropped file. */
+		/* The last handle to close frees a dropped file. */
 		if (t->step == write_close && t->obj->state == NODE_DROPPED)
 			pool_node_writer_closed(p->node, t->obj);
 		task_end(t);
@@ -226,7 +226,7 @@ static const char *last_part(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* What is there, or NULL. */
+/* The name's entry, or NULL. */
 static struct pool_entry *find(struct sn_proc *p, unsigned int name)
 {
 	const struct sn_name *nm = &p->sn->name[name];
@@ -282,7 +282,7 @@ static void write_fails(struct task *t, int err)
 	task_end(t);
 }
 
-/* As open(2) with O_TRUNC of a file that is only here. */
+/* As open(2) with O_TRUNC of the mount's own file. */
 static void write_own(struct task *t, struct node_entry *e)
 {
 	struct pool_node *n = t->p->node;
@@ -370,8 +370,8 @@ static bool has_been(const struct sn_name *nm, uint64_t bytes)
 	return false;
 }
 
-/* The outcome is the same bytes under another name, where they have not been (nor
- * since it was chosen: the node may have stood still). */
+/* Only to a name that never had these bytes, which identify a write there.
+ * may_move() has checked that, but the node may have been stopped since. */
 static void rename_step(struct task *t)
 {
 	struct sn *s = t->p->sn;
@@ -419,7 +419,7 @@ static void rename_step(struct task *t)
 	task_end(t);
 }
 
-/* A name that others use for a file. */
+/* mkdir or rmdir of a name that other users use for a file. */
 static void mkdir_step(struct task *t)
 {
 	const struct sn_name *nm = &t->p->sn->name[t->name];
@@ -429,7 +429,7 @@ static void mkdir_step(struct task *t)
 	const char *last = last_part(nm->path);
 	int err = -ENOENT;
 
-	sn_observe(t->p->sn); /* the directory, before it goes */
+	sn_observe(t->p->sn); /* while the directory exists */
 	if (pe && pe->is_dir) {
 		err = pool_node_rmdir(t->p->node, node_dir(pe));
 	} else if (d && !pe) {
@@ -440,7 +440,7 @@ static void mkdir_step(struct task *t)
 	task_end(t);
 }
 
-/* "a/d" goes, or is made again. */
+/* Removes "a/d", or makes it again. */
 static void dir_step(struct task *t)
 {
 	struct node_dirent *a = dir_of(t->p, 1), *d = dir_of(t->p, 5);
@@ -456,7 +456,7 @@ static void dir_step(struct task *t)
 	task_end(t);
 }
 
-/* How many copies files in "a" are to have. */
+/* Sets `replicas` of files in "a". */
 static void rule_step(struct task *t)
 {
 	struct node_dirent *a = dir_of(t->p, 1);
@@ -473,7 +473,7 @@ static void rule_step(struct task *t)
 /* One change of the attributes of a file or its directory. */
 static int change_any(struct task *t, struct pool_entry *pe)
 {
-	static const char value[900]; /* all together have room */
+	static const char value[900]; /* three xattrs of this size fit */
 	struct node_attr attr = { .mode = (uint32_t)sim_random(01000),
 				  .mtime_ns = sim_now_ns() };
 	char name[] = "user.a";
@@ -494,7 +494,7 @@ static int change_any(struct task *t, struct pool_entry *pe)
 	}
 }
 
-/* A directory has a number of each node: see sn_check_counts. */
+/* Writes the node's next number to the directory: see sn_check_counts. */
 static void count_up(struct task *t, struct pool_entry *dir)
 {
 	uint64_t count = ++t->p->sn->count;
@@ -519,7 +519,7 @@ static uint64_t count_of(struct sn_proc *p, struct pool_entry *dir)
 	return count;
 }
 
-/* Several at once, as programs do that restore a file. */
+/* Several changes at once, as programs make that restore a file. */
 static void attr_step(struct task *t)
 {
 	const struct sn_name *nm = &t->p->sn->name[t->name];
@@ -569,8 +569,8 @@ static void sync_step(struct task *t)
 		on_synced(&t->barrier, 0);
 }
 
-/* An open that fails is a miss, which engines know. It may be one of what has
- * left, or of what a full store found no room for in time. */
+/* May the open have failed? Engines treat that as a miss. Yes, if the version
+ * is gone, or if a full store did not get space in time. */
 static bool may_miss(struct task *t)
 {
 	struct pool_entry *pe = find(t->p, t->name);
@@ -592,7 +592,7 @@ static void read_end(struct task *t, struct node_object *o, int status)
 	f = o ? sim_disk_file(dir, o->id) : NULL;
 	if (!t->p->dead && f &&
 	    !XXH128_isEqual(o->sum, sim_bytes_sum(f->bytes, f->size)))
-		sn_wrong(s, "node %u reads %s and gets other bytes",
+		sn_wrong(s, "node %u reads wrong bytes of %s",
 			 t->p->index, nm->path);
 	if (!t->p->dead && t->judged && status && !may_miss(t))
 		sn_wrong(s, "node %u cannot read %s: %s", t->p->index,
@@ -649,7 +649,7 @@ static void sync_dir(struct sn_proc *p, unsigned int dir)
 	sim_call(&p->host, &t->call);
 }
 
-/* ---- by chance ---- */
+/* ---- random choices ---- */
 
 static void (*choose(struct sn *s))(struct task *t)
 {
@@ -664,7 +664,7 @@ static void (*choose(struct sn *s))(struct task *t)
 	return write_step;
 }
 
-/* Often the name that he was at before. */
+/* Often the name of the user's last operation. */
 static unsigned int choose_name(struct sn *s, unsigned int node)
 {
 	unsigned int n;

@@ -1,11 +1,12 @@
 /*
- * Nodes and masters under simulation, with whatever goes wrong: tests/sim_nodes.h.
+ * Nodes and masters under simulation, with faults: tests/sim/sim_nodes.h.
  *
  *   sim_nodes_test                2,000 seeds (sanitized: 200)
- *   sim_nodes_test SEEDS=100000   so many, from FROM=1
- *   sim_nodes_test SEED=17        that one, with what happened
+ *   sim_nodes_test SEEDS=100000   100,000 seeds; FROM=N: from N on
+ *   sim_nodes_test SEED=17        one seed, and prints a trace
  *
- * WITH=number: the kinds of operations and faults (SN_WITH_...).
+ * WITH=number: kinds of operations and faults (a sum of SN_WITH_...). ALL=1:
+ * goes on after a seed that failed.
  */
 #include "tests/lib/unit.h"
 
@@ -16,9 +17,8 @@
 #include "pool/base/log.h"
 #include "tests/sim/sim_nodes.h"
 
-/* What the nodes and masters of today have no fault with. To be added as they
- * are mended: file and directory names that meet while processes crash, damaged
- * copies; and all at once. */
+/* The mixes that must pass. To be added when their bugs are fixed: DIRS with
+ * CRASHES, ROT, and ALL. */
 static const unsigned int clean[] = {
 	SN_WITH_RENAMES | SN_WITH_UNLINKS | SN_WITH_EVICTION,
 	SN_WITH_ETCD,
@@ -61,8 +61,8 @@ static const unsigned int clean[] = {
 
 static struct {
 	uint64_t seed, seeds, from;
-	unsigned int with; /* 0: each of the above, by turns, with ATTRS and without */
-	bool go_on; /* after one that is wrong */
+	unsigned int with; /* 0: `clean` in turn, with ATTRS and without */
+	bool go_on; /* after a seed that failed */
 } opts = { .seeds = SEEDS, .from = 1 };
 
 static struct sn run;
@@ -100,7 +100,7 @@ static void what_was_acknowledged_stays(void **state)
 		      (unsigned long long)acks, (unsigned long long)faults,
 		      (unsigned long long)wrong);
 	assert_int_equal(0, wrong);
-	/* It has looked at something. */
+	/* The seeds did enough work to find something. */
 	assert_true(acks >= opts.seeds * 4);
 	assert_true(opts.with || faults >= opts.seeds / 8);
 }

@@ -1,4 +1,4 @@
-/* Frames, for people: what the simulated processes say to each other. */
+/* Prints the frames that the simulated processes exchange. */
 #include "tests/sim/sim_nodes.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
- * pool/peer/peer.h under simulation: transfers between nodes of one process. The
- * holder is asked in a turn of its own, what it has then arrives later, in a
- * turn of who asked; or is wrong, or never comes (tests/sim/sim_faults.h).
+ * pool/peer/peer.h under simulation: transfers between nodes of one process.
+ * The holder answers in a turn of its own. The bytes arrive in a later turn of
+ * the reader; or they are wrong, or never arrive (tests/sim/sim_faults.h).
  */
 #include <assert.h>
 #include <errno.h>
@@ -22,8 +22,8 @@ struct pool_peers {
 	const struct pool_peers_ops *ops;
 	void *arg;
 	uint16_t port;
-	struct pool_list fetches; /* ours */
-	struct pool_list asked;	  /* of others, here or on their way: by asking */
+	struct pool_list fetches; /* by this node */
+	struct pool_list asked;	  /* received from others, by `asking` */
 	struct sim_call closed_call;
 	void (*closed)(void *arg);
 	void *closed_arg;
@@ -31,9 +31,10 @@ struct pool_peers {
 
 struct pool_fetch_priv {
 	struct pool_list link; /* peers.fetches */
-	struct pool_list asking; /* in asked of the holder, or self-linked */
+	struct pool_list asking; /* in holder->asked, or self-linked */
 	struct pool_fetch *f;
-	struct pool_peers *from, *holder; /* holder: while it is asked */
+	/* holder: NULL until it receives the request */
+	struct pool_peers *from, *holder;
 	struct sim_event way, limit;
 	struct sim_call turn;
 	bool early;
@@ -93,7 +94,7 @@ static void finish(struct pool_fetch_priv *v, int status)
 	f->cb(f, status);
 }
 
-/* ---- back at who asked ---- */
+/* ---- back at the reader ---- */
 
 static void on_come(struct sim_call *c)
 {
@@ -122,7 +123,7 @@ static void come_back(struct sim_event *e)
 	sim_call(v->from->host, &v->turn);
 }
 
-/* Answered, or given up: told in a turn of who asked. */
+/* Ends the fetch with status, in a turn of the reader at at_ns. */
 static void answer(struct pool_fetch_priv *v, int status, uint64_t at_ns)
 {
 	sim_cancel(&v->limit);
@@ -301,7 +302,7 @@ uint16_t pool_peers_port(const struct pool_peers *p)
 	return p->port;
 }
 
-/* Nothing is lent here, and no file is kept open. */
+/* Not simulated: lent descriptors and files kept open. */
 void pool_peers_forget(struct pool_peers *p, int fd)
 {
 	(void)p, (void)fd;
@@ -325,7 +326,7 @@ unsigned int pool_peers_recall(struct pool_peers *p, const char *path,
 	return 0;
 }
 
-/* At once: what that does is a check by the holder's worker. */
+/* Without delay, because the check that it starts takes time anyway. */
 void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 		      const char *path, size_t path_len, uint64_t gen)
 {

@@ -10,10 +10,10 @@
 #include "pool/node/node_priv.h"
 
 #define PORT 7000
-#define EPOCH_BEFORE 1 /* in which what is there from the start was made */
+#define EPOCH_BEFORE 1 /* of the keys that exist from the start */
 #define COPIES_MAX 4096
 #define LOOK_NS (10 * SIM_MS)
-#define CAPACITY_SHARE 3 /* of the whole pool's bytes, on average */
+#define CAPACITY_SHARE 3 /* the pool has room for so many times its copies */
 
 /* ---- masters ---- */
 
@@ -159,7 +159,7 @@ void sim_world_kill_nodes(struct sim_world *w, unsigned int n)
 	assert(n < w->crowd.n);
 	while (left) {
 		i = (unsigned int)sim_random(w->crowd.n);
-		/* Mounts stay, for what they have been told. */
+		/* Mounts stay, so that their feeds continue. */
 		if (w->crowd.node[i].state == NODE_OFF ||
 		    w->crowd.node[i].is_mount)
 			continue;
@@ -180,7 +180,7 @@ static bool free_to_change(const struct sim_key *k)
 	return k->gen && !k->busy && !k->unsure;
 }
 
-/* false: nothing suitable was found. */
+/* False: the key that it picked cannot be changed now. */
 static bool choose_op(struct sim_world *w, struct sim_op *op)
 {
 	unsigned int dice = (unsigned int)sim_random(100);
@@ -245,7 +245,7 @@ static const char *mounts_busy(struct sim_world *w, const struct master *m)
 
 		if (n->is_mount && n->state == NODE_UP &&
 		    (!n->complete || n->feed_seq != m->map.feed.seq))
-			return "a mount has not been told all";
+			return "a mount has not received all of the feed";
 	}
 	for (i = 0; i < w->o.mirrors; i++) {
 		const struct pool_node *n = w->mirror[i].node;
@@ -253,7 +253,7 @@ static const char *mounts_busy(struct sim_world *w, const struct master *m)
 		if (!n->complete || n->in_picture ||
 		    n->feed_epoch != m->epoch ||
 		    n->feed_seq != m->map.feed.seq)
-			return "a mirror has not been told all";
+			return "a mirror has not received all of the feed";
 	}
 	return NULL;
 }
@@ -301,7 +301,7 @@ bool sim_world_settle(struct sim_world *w, uint64_t limit_ns)
 	uint64_t end = sim_now_ns() + limit_ns;
 	unsigned int quiet = 0;
 
-	/* Twice, so that what is on its way has come. */
+	/* Long enough for frames in flight to arrive. */
 	while (quiet < 20 && sim_now_ns() < end) {
 		sim_run_until(sim_now_ns() + LOOK_NS);
 		quiet = sim_world_busy(w) ? 0 : quiet + 1;
@@ -311,7 +311,7 @@ bool sim_world_settle(struct sim_world *w, uint64_t limit_ns)
 
 /* ---- open and close ---- */
 
-/* Two nodes that are not on one machine. */
+/* Two nodes on different machines get a copy of the key. */
 static void give_key(struct sim_world *w, uint32_t id)
 {
 	struct sim_node *a = random_node(w), *b;
@@ -336,8 +336,8 @@ static uint64_t capacity_for(const struct sim_world_opts *o)
 	return total * SIM_REPLICAS * CAPACITY_SHARE / o->nodes;
 }
 
-/* The first master gets to know the nodes, which are empty still, and how many
- * copies there are to be. Then everything stops. */
+/* The nodes, still empty, join the first master, and one sets the number of
+ * replicas. Then all stop. */
 static void prepare(struct sim_world *w)
 {
 	unsigned int i;
@@ -392,7 +392,7 @@ void sim_world_close(struct sim_world *w)
 		sim_world_lose_leader(w);
 	for (i = 0; i < w->o.mirrors; i++)
 		close_mirror(&w->mirror[i]);
-	for (i = 0; i < w->nmasters; i++) /* some keys a turn */
+	for (i = 0; i < w->nmasters; i++) /* it frees some keys a turn */
 		while (w->master[i].m)
 			sim_run_until(sim_now_ns() + LOOK_NS);
 	sim_run_until(sim_now_ns() + SIM_S);
