@@ -1,7 +1,7 @@
 /*
  * Names and generations of the last NODE_EVICTED_MAX counted copies that were
  * evicted here, in a ring. They are numbered from 0 in each process, so that a
- * caller that polls notices what it missed. The last NODE_EVICTED_TOLD evicted
+ * caller that polls notices what it missed. The last NODE_EVICTED_SENT evicted
  * without a master are sent at each join (session.c).
  */
 #include "pool/node/node_priv.h"
@@ -56,7 +56,7 @@ size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list)
 	size_t count = 0;
 
 	for (uint64_t i = next; i > first_of(next) &&
-				count < NODE_EVICTED_TOLD; i--) {
+				count < NODE_EVICTED_SENT; i--) {
 		const struct evicted *at =
 			&n->evicted->ring[(i - 1) % NODE_EVICTED_MAX];
 

@@ -84,7 +84,7 @@ static int apply_dir(struct pool_node *n, struct node_dirent *d,
 	d->leaving = false;
 	if (back)
 		node_dir_gone(n, d, false);
-	d->seen = n->sweep;
+	d->sweep = n->sweep;
 	if (node_dir_rules(d))
 		node_judge_below(n, d);
 	if (n->ops && (added || back))
@@ -163,7 +163,7 @@ static int apply_file(struct pool_node *n, struct node_entry *e,
 	bool other = m->gen != e->gen;
 	int attr;
 
-	e->seen = n->sweep;
+	e->sweep = n->sweep;
 	if (m->gen < e->gen && !n->in_picture)
 		return 0; /* our own publication is newer */
 	attr = node_attr_update(n, &e->attr, &e->xattrs, m);
@@ -245,7 +245,7 @@ static void on_add(struct pool_entry *e, void *arg)
 	if (e->is_dir) {
 		node_dir(e)->attr.mode = 0755;
 		node_dir(e)->known = true;
-		node_dir(e)->seen = a->n->sweep;
+		node_dir(e)->sweep = a->n->sweep;
 		node_account(a->n, e);
 		if (a->n->ops)
 			a->n->ops->appeared(a->n->ops_arg, e);
@@ -259,7 +259,7 @@ static void mark_parents(struct pool_node *n, struct pool_entry *e)
 
 	for (d = e->parent; d; d = d->e.parent) {
 		dir = node_dir(&d->e);
-		dir->seen = n->sweep;
+		dir->sweep = n->sweep;
 		if (dir->leaving)
 			dir->known = true;
 		dir->leaving = false;
@@ -325,7 +325,7 @@ static bool give_way(struct pool_node *n, const Kvpool__Meta *m)
 			return true;
 		}
 		if (!e->own || pool_node_published(e) ||
-		    node_op_told(n, e->own))
+		    node_op_maybe_executed(n, e->own))
 			return false;
 		node_own_lost(e, -ENOTDIR);
 		node_own_drop(n, e);
@@ -393,13 +393,14 @@ static void sweep_one(struct pool_node *n, struct pool_entry *pe, bool leaving)
 
 	if (e && e->ahead != n->stage)
 		e->ahead = 0;
-	if (e && e->gen && e->seen != n->sweep && !e->ahead && node_is_ours(pe))
+	if (e && e->gen && e->sweep != n->sweep && !e->ahead &&
+	    node_is_ours(pe))
 		unpublish(n, e, UINT64_MAX);
 	if (!leaving)
 		return;
 	if (d->ahead != n->stage)
 		d->ahead = 0;
-	if (d->known && d->seen != n->sweep && !d->ahead && !d->gone &&
+	if (d->known && d->sweep != n->sweep && !d->ahead && !d->gone &&
 	    node_is_ours(pe))
 		node_dir_remove(n, d);
 	else
@@ -525,7 +526,7 @@ static bool crossed(const struct pool_node *n, const struct node_object *o,
 {
 	return (it->reason == KVPOOL__DROP__REASON__EVICTED ||
 		it->reason == KVPOOL__DROP__REASON__SURPLUS) &&
-	       it->heard && n->said_before + it->heard - 1 < o->said;
+	       it->heard && n->helds_before + it->heard - 1 < o->held_number;
 }
 
 void node_drop_apply(struct pool_node *n, const Kvpool__Drop *d)

@@ -85,7 +85,7 @@ int pool_node_mkdir(struct pool_node *n, struct node_dirent *dir,
 	}
 	node_dir_gone(n, d, false);
 	d->making++; /* as `removing` */
-	d->seen = n->sweep;
+	d->sweep = n->sweep;
 	*ret_dir = d;
 	return 0;
 }
@@ -147,7 +147,7 @@ static int remove_any(struct pool_node *n, struct node_entry *e)
  * version may have been evicted, and return with a node that is away. So it is
  * deleted, as if this file had been published first.
  */
-static int remove_unheard(struct pool_node *n, struct node_entry *e)
+static int remove_unpublished(struct pool_node *n, struct node_entry *e)
 {
 	const struct node_writer *w = e->own ? e->own->w : NULL;
 	struct pool_rules rules;
@@ -170,18 +170,19 @@ static int remove_unheard(struct pool_node *n, struct node_entry *e)
 
 int pool_node_unlink(struct pool_node *n, struct node_entry *e)
 {
-	bool heard = pool_node_published(e);
-	bool told = e->own && ((e->own->w && e->own->w->before) ||
-			       (e->own->state == NODE_PENDING &&
-				node_op_told(n, e->own)));
+	bool published = pool_node_published(e);
+	bool maybe_published =
+		e->own && ((e->own->w && e->own->w->before) ||
+			   (e->own->state == NODE_PENDING &&
+			    node_op_maybe_executed(n, e->own)));
 	int err = node_may_set(&e->e);
 
 	if (!err)
 		err = hide_published(n, e);
-	if (!err && told)
+	if (!err && maybe_published)
 		err = remove_any(n, e);
-	else if (!err && !heard)
-		err = remove_unheard(n, e);
+	else if (!err && !published)
+		err = remove_unpublished(n, e);
 	if (err)
 		return err;
 	if (e->own)
@@ -201,9 +202,9 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	struct node_object *o = from->own;
 	struct node_writer *w = o->w;
 	bool queued = w->phase == WRITER_QUEUED;
-	bool heard = pool_node_published(from);
-	/* The master may know it under the old name. */
-	bool told = queued && node_op_told(n, o);
+	bool published = pool_node_published(from);
+	/* The master may have it under the old name. */
+	bool maybe_published = queued && node_op_maybe_executed(n, o);
 	int err;
 
 	if (w->poison)
@@ -211,13 +212,13 @@ static int move_own(struct pool_node *n, struct node_entry *from,
 	if (!movable_own(o))
 		return -EXDEV;
 	err = hide_published(n, from);
-	if (!err && told)
+	if (!err && maybe_published)
 		err = remove_any(n, from);
 	else if (!err && w->phantom_gen)
 		err = node_op_name(n, KVPOOL__OP__KIND__UNLINK, &from->e,
 				   w->phantom_gen);
-	else if (!err && !heard)
-		err = remove_unheard(n, from);
+	else if (!err && !published)
+		err = remove_unpublished(n, from);
 	if (err)
 		return err;
 	w->phantom_gen = 0; /* it belonged to the old name */

@@ -64,10 +64,11 @@ struct node_entry {
 	XXH128_hash_t sum;
 	struct node_attr attr;
 	uint8_t nholders;	    /* in `holders` */
-	uint8_t seen;		    /* mark of the last picture that had it */
+	uint8_t sweep;		    /* n->sweep of the last picture with it */
 	uint8_t replicas;	    /* number of holders, as the feed says */
-	/* node->stage when an ack or an order named it before the feed did; 0:
-	 * the feed has named it */
+	/* Not 0: the mirror has it from an ack or an order, ahead of the feed,
+	 * since node->stage was this. A picture of that stage that lacks it
+	 * does not remove it. 0: the feed has named it */
 	uint8_t ahead;
 	/* Generations <= this are hidden (unlinked here). Values >=
 	 * NODE_HIDES_ANY hide all generations, and count the UNLINKs of any
@@ -100,8 +101,8 @@ struct node_dirent {
 	uint64_t mtime_ns;
 	uint64_t ctime_ns; /* last change here; 0: as mtime */
 	uint32_t ngone; /* subdirectories with `gone` set */
-	uint8_t seen;	/* as node_entry.seen */
-	uint8_t ahead;	/* as node_entry.ahead; by the ack of an MKDIR */
+	uint8_t sweep;	/* as node_entry.sweep */
+	uint8_t ahead;	/* as node_entry.ahead; set by the ack of an MKDIR */
 	bool known;	/* the master knows it, or a name below it */
 	bool gone; /* removed, but kept until the last hidden name below goes */
 	/* removed in the pool, so not known, and shown until the last file of
@@ -125,8 +126,8 @@ struct node_object {
 	struct node_entry *entry;  /* the name, NULL once DROPPED */
 	uint64_t id;		   /* store file; 0 if borrowed */
 	uint64_t gen;
-	uint64_t from; /* its PUBLISH was repeated (`again`): the highest
-			  generation that its issuer knew; else 0 */
+	uint64_t from; /* its PUBLISH was sent with Op.again: the highest
+			  generation that its issuer had seen; else 0 */
 	uint64_t size; /* final once sealed */
 	XXH128_hash_t sum;
 	uint32_t refs;
@@ -150,8 +151,9 @@ struct node_object {
 	int lent_fd;	   /* >= 0: borrowed from a peer on this host; owns */
 	uint32_t asked;	   /* node_stamp of the last EVICT for it; 0: none */
 	uint32_t looked;   /* node_stamp of the last look-up hit; 0: none */
-	/* node->said when HELD was sent for it; 0: not sent */
-	uint64_t said;
+	/* number of the HELD item that reported it (node->helds_sent); 0: none
+	 */
+	uint64_t held_number;
 	struct node_heat *heat; /* recent GETs by peers, or NULL; owns */
 	/* the mount's inode that serves it, or NULL; borrows */
 	void *fs;
@@ -205,7 +207,8 @@ struct node_writer {
 	struct node_object *obj;
 	struct node_attr attr;
 	struct pool_xattrs *xattrs; /* owns */
-	uint64_t base_gen;   /* published generation it replaces */
+	uint64_t base_gen;   /* newest published generation of the name that it
+				was made from or replaces; 0: none */
 	uint64_t base_of;    /* generation whose content is in `base`; it may
 				differ from base_gen: use node_base */
 	struct node_content base;
@@ -244,7 +247,8 @@ struct node_writer {
 				have it open, so its bytes must not change */
 	bool pristine_copy;  /* began as a copy of the published object, and
 				nobody is known to have changed it */
-	bool again;	     /* an earlier process may have sent its PUBLISH */
+	bool again;	     /* an earlier process may have sent its PUBLISH: it
+				is sent with Op.again */
 	/* What it has at present. */
 	bool fd_kept;	     /* all handles are closed; `fd` is kept for the
 				seal */
@@ -351,9 +355,9 @@ struct node_link {
 	uint64_t joining_ms;		 /* JOINING: since when */
 	bool standby;			 /* the peer answered as a standby */
 	uint64_t beat_ms, heartbeat_ms;
-	bool told; /* the current failure has been logged */
+	bool logged; /* the current failure has been logged */
 	int refused; /* status of the last refusal that was logged */
-	uint64_t refused_said_ms;
+	uint64_t refused_logged_ms;
 };
 
 #define NODE_HELDS_MAX 256
@@ -442,9 +446,11 @@ struct pool_node {
 	uint64_t claimed_ever;	 /* bytes granted since the start */
 	struct node_evicted *evicted; /* NULL: none so far */
 	uint64_t asked_bytes, asked_reset_ms; /* EVICTs in flight */
-	uint64_t granted; /* Drop.granted as received last */
-	/* HELD items sent since the start; of these, before this session */
-	uint64_t said, said_before;
+	/* Drop.granted of the last DROP: bytes that the master has permitted to
+	 * evict in this session. Sent as Evict.seen */
+	uint64_t granted;
+	uint64_t helds_sent;   /* HELD items since the start */
+	uint64_t helds_before; /* of these, in earlier sessions */
 	struct node_helds helds;
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */
@@ -469,7 +475,7 @@ struct pool_node {
 	/* member.c, feed.c */
 	struct node_member *members; /* NODE_NODES_MAX of them, sparse */
 	unsigned int nmembers;	     /* highest index + 1 */
-	uint8_t sweep;		     /* mark of the picture being received */
+	uint8_t sweep;		     /* counts pictures; marks their names */
 	uint8_t stage;		     /* counts sessions and pictures; never 0 */
 	bool feed_begun;	     /* a FEED was received since WELCOME */
 	bool feed_skipped; /* a feed entry was skipped, because its name or a
@@ -482,9 +488,9 @@ struct pool_node {
 	uint64_t feed_epoch, feed_seq; /* the mirror has all changes up to this;
 					  unchanged during a picture */
 	uint64_t swept_seq; /* while sweeping: received up to here */
-	/* The ack of the last batch waits until the kernel is notified. */
-	bool untold;
-	uint64_t untold_seq;
+	/* The feed ack up to ack_seq waits until the kernel is notified. */
+	bool ack_waits;
+	uint64_t ack_seq;
 	uint64_t mark; /* of ops.tell, never the same twice */
 
 	/* outbox.c, session.c */
@@ -556,11 +562,11 @@ int node_tree_make(struct pool_node *n, const char *path, size_t len,
 		   bool is_dir,
 		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
 		   struct pool_entry **ret_entry);
-/* Is the name in this node's namespaces, one of these, or above one? Others it
- * has only by orders: they are not shown, and no feed tells of them, as in a
- * store without a mount. */
+/* Is the name in this node's namespaces, one of these, or above one? The node
+ * has other names only by orders of the master: as in a store without a mount,
+ * they are not shown, and no feed has them. */
 bool node_is_ours(const struct pool_entry *e);
-/* Does the feed tell of it? */
+/* Does this node's feed report changes of it? */
 static inline bool node_is_fed(const struct pool_node *n,
 			       const struct pool_entry *e)
 {
@@ -618,7 +624,7 @@ void node_handle_closed(struct pool_node *n);
 /* Calls node_*_slice in the coming turns until all of them are done. */
 void node_walks_start(struct pool_node *n);
 /* The next entry of a walk, as pool_tree_walk_step. NULL also when this turn's
- * share of names is used up: w->at tells which. */
+ * share of names is used up: w->at says which. */
 struct pool_entry *node_walk_step(struct pool_node *n,
 				  struct pool_tree_walk *w, bool *ret_leaving);
 /* A barrier's deadline begins anew. */
@@ -684,12 +690,12 @@ bool node_name_is_temporary(const char *name, size_t len);
 /* ---- evicted.c: what was evicted here, by name ---- */
 
 #define NODE_EVICTED_MAX 4096 /* remembered */
-#define NODE_EVICTED_TOLD 256 /* evicted without a master: sent at a join */
+#define NODE_EVICTED_SENT 256 /* evicted without a master: sent at a join */
 /* o, a counted copy, is about to be evicted; alone: without a master. */
 void node_evicted_note(struct pool_node *n, const struct node_object *o,
 		       bool alone);
 /* Writes path (borrowed until the next call) and generation of the last copies
- * evicted without a master to list, which has room for NODE_EVICTED_TOLD.
+ * evicted without a master to list, which has room for NODE_EVICTED_SENT.
  * Returns how many. */
 size_t node_evicted_alone(struct pool_node *n, Kvpool__Meta *list);
 void node_evicted_fini(struct pool_node *n);
@@ -858,8 +864,8 @@ void node_op_before(struct pool_node *n, const struct node_object *o,
 void node_op_forget(struct pool_node *n, struct node_object *o);
 /* Is o's PUBLISH in flight? */
 bool node_op_sent(struct pool_node *n, const struct node_object *o);
-/* Is it in flight, or was it sent before a cut and may have been executed? */
-bool node_op_told(struct pool_node *n, const struct node_object *o);
+/* May a master have executed it? It is in flight, or in doubt after a cut. */
+bool node_op_maybe_executed(struct pool_node *n, const struct node_object *o);
 void node_ops_send(struct pool_node *n);
 void node_ops_batched(uv_timer_t *h);
 /* Has every change of rules been sent, so that the master knows it before any

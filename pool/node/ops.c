@@ -160,8 +160,8 @@ int node_op_publish(struct pool_node *n, struct node_object *o)
 	op_of(op, o);
 	made_from(op, node_base(o));
 	if (o->w->again) {
-		op->again = op->told = true;
-		op->seen = o->w->seen_gen;
+		op->again = op->in_doubt = true;
+		op->seen_gen = o->w->seen_gen;
 	}
 	return 0;
 }
@@ -223,7 +223,7 @@ static int op_change(struct pool_node *n, struct node_op *op,
 static void of_any(struct pool_node *n, struct node_op *op,
 		   const struct node_object *own)
 {
-	op->seen = n->seen_gen;
+	op->seen_gen = n->seen_gen;
 	if (own)
 		node_op_before(n, own, &op->before);
 }
@@ -285,7 +285,7 @@ void node_op_forget(struct pool_node *n, struct node_object *o)
 	if (!op)
 		return;
 	node_object_unref(n, node_op_take_object(op));
-	if (!op->sent && !op->told)
+	if (!op->sent && !op->in_doubt)
 		node_op_free(n, op);
 }
 
@@ -302,13 +302,13 @@ void node_op_before(struct pool_node *n, const struct node_object *o,
 
 	if (o->w)
 		node_before_join(n, b, o->w->before);
-	if (o->state == NODE_PENDING && node_op_told(n, o))
+	if (o->state == NODE_PENDING && node_op_maybe_executed(n, o))
 		node_before_add(n, b, &c);
 }
 
-bool node_op_told(struct pool_node *n, const struct node_object *o)
+bool node_op_maybe_executed(struct pool_node *n, const struct node_object *o)
 {
-	return node_op_sent(n, o) || (o->w && o->w->op && o->w->op->told);
+	return node_op_sent(n, o) || (o->w && o->w->op && o->w->op->in_doubt);
 }
 
 /* ---- sending ---- */
@@ -398,7 +398,7 @@ static int fill_condition(struct batch *b, const struct node_op *op,
 	else if (op->obj)
 		po->by = op->obj->w->by;
 	if (op->again || (op->kind == KVPOOL__OP__KIND__UNLINK && !op->gen))
-		po->meta->seen_gen = op->seen;
+		po->meta->seen_gen = op->seen_gen;
 	else if (op->queued && op->obj)
 		po->meta->seen_gen = op->obj->w->seen_gen;
 	b->before[b->n] = NULL;
@@ -472,8 +472,8 @@ static void number(struct pool_node *n, struct pool_list *sent)
 
 	pool_list_each(it, tmp, sent) {
 		op = pool_list_entry(it, struct node_op, link);
-		if (!op->seen)
-			op->seen = n->seen_gen;
+		if (!op->seen_gen)
+			op->seen_gen = n->seen_gen;
 		op->number = ++n->ops_given;
 	}
 }
@@ -560,7 +560,7 @@ static bool hand_over_op(struct pool_node *n, struct batch *b,
 	if (fill(n, b, op))
 		return false;
 	b->op[b->n - 1].number = op->number;
-	b->meta[b->n - 1].seen_gen = op->seen;
+	b->meta[b->n - 1].seen_gen = op->seen_gen;
 	return true;
 }
 
@@ -626,13 +626,13 @@ static int take_over_op(struct pool_node *n, const Kvpool__Op *po)
 	/* Unchanged: the master may have executed it, and would take its own
 	 * result for a newer version. */
 	op->queued = po->queued;
-	op->told = true;
+	op->in_doubt = true;
 	op->again = po->again;
 	op->number = po->number;
 	if (po->ticket)
 		op->made = po->ticket;
 	op->by = po->by;
-	op->seen = m->seen_gen;
+	op->seen_gen = m->seen_gen;
 	op->gen = m->gen;
 	if (po->kind == KVPOOL__OP__KIND__UNLINK && !m->gen)
 		node_before_from_pb(n, &op->before, po->before,

@@ -9,14 +9,17 @@ struct node_op {
 	int kind;	       /* enum _Kvpool__Op__Kind */
 	bool queued; /* made while cut off */
 	bool sent;   /* in ops_sent */
-	bool told;   /* sent before a cut: the master may have executed it */
-	/* an earlier master may have executed it, and the present one does not
-	 * know whether it did */
+	bool in_doubt; /* sent before a cut: a master may have executed it */
+	/* Op.again: an earlier master may have executed it, and the present one
+	 * does not know whether it did */
 	bool again;
 	/* its number in this run (node->ops_run), as sent last; 0: never sent
 	 */
 	uint64_t number;
-	uint64_t seen; /* node->seen_gen when it was first sent */
+	/* node->seen_gen when it was first sent (UNLINK of any generation: when
+	 * it was made). If a master executed it after that, its generation is
+	 * greater. 0: not sent yet */
+	uint64_t seen_gen;
 	uint64_t ticket, gen;
 	uint64_t made; /* its ticket when it was made; a take-over changes
 			  `ticket`, but not this */

@@ -75,8 +75,8 @@ static uint64_t unlink_hides(const struct node_entry *e,
 /*
  * After a success the master knows the directory: the feed reports its removal,
  * or the next picture lacks it and the sweep removes it (known ones only). That
- * also corrects a success that settle_told only assumed: a former master may
- * have refused the MKDIR.
+ * also corrects a success that settle_in_doubt only assumed: a former master
+ * may have refused the MKDIR.
  */
 static void mkdir_answered(struct pool_node *n, struct node_dirent *d,
 			   int status)
@@ -161,7 +161,8 @@ static void change_lost(struct pool_node *n, const struct node_op *op,
 static uint64_t known_gen(const struct node_op *op,
 			  const struct node_object *o)
 {
-	return o->w && o->w->base_gen > op->seen ? o->w->base_gen : op->seen;
+	return o->w && o->w->base_gen > op->seen_gen ? o->w->base_gen :
+						       op->seen_gen;
 }
 
 static void op_answered(struct pool_node *n, struct node_op *op,
@@ -242,7 +243,7 @@ void node_ops_cut_off(struct pool_node *n)
 	n->batches = 0;
 	pool_list_each(it, tmp, &n->ops_sent) {
 		op = pool_list_entry(it, struct node_op, link);
-		op->told = true;
+		op->in_doubt = true;
 		op->sent = false;
 	}
 	pool_list_splice(&n->ops_sent, &n->ops_waiting);
@@ -250,17 +251,17 @@ void node_ops_cut_off(struct pool_node *n)
 }
 
 /* The first change sent before the cut, or NULL. */
-static struct node_op *first_told(struct pool_node *n)
+static struct node_op *first_in_doubt(struct pool_node *n)
 {
 	struct node_op *op;
 
 	if (pool_list_empty(&n->ops_waiting))
 		return NULL;
 	op = pool_list_first(&n->ops_waiting, struct node_op, link);
-	return op->told ? op : NULL;
+	return op->in_doubt ? op : NULL;
 }
 
-static void answer_told(struct pool_node *n, struct node_op *op,
+static void answer_in_doubt(struct pool_node *n, struct node_op *op,
 			const Kvpool__OpResult *r)
 {
 	pool_list_del(&op->link);
@@ -277,10 +278,10 @@ static void answers_lost(struct pool_node *n, const Kvpool__Welcome *w)
 	size_t i;
 
 	for (i = 0; i < w->n_ops; i++) {
-		op = first_told(n);
+		op = first_in_doubt(n);
 		n->ops_done++;
 		if (op && op->number == n->ops_done)
-			answer_told(n, op, w->ops[i]);
+			answer_in_doubt(n, op, w->ops[i]);
 	}
 }
 
@@ -296,7 +297,7 @@ static bool is_asked_again(const struct node_op *op)
  * A new master without results. Changes that its state contains are done; any
  * that were executed after that have a generation above `gen`.
  */
-static bool settle_told(struct pool_node *n, struct node_op *op,
+static bool settle_in_doubt(struct pool_node *n, struct node_op *op,
 			uint64_t executed, uint64_t gen)
 {
 	Kvpool__OpResult done = KVPOOL__OP_RESULT__INIT;
@@ -310,25 +311,25 @@ static bool settle_told(struct pool_node *n, struct node_op *op,
 		return false;
 	if (op->number > executed) {
 		/* Unless an even earlier master may have executed it. */
-		if (!op->again && op->seen < gen)
-			op->seen = gen;
+		if (!op->again && op->seen_gen < gen)
+			op->seen_gen = gen;
 	} else if (!is_asked_again(op)) {
 		done.gen = op->kind == KVPOOL__OP__KIND__UNLINK ? gen : 0;
-		answer_told(n, op, &done);
+		answer_in_doubt(n, op, &done);
 		return true;
 	}
-	op->again = op->seen != 0;
+	op->again = op->seen_gen != 0;
 	return false;
 }
 
-static void in_doubt(struct pool_node *n, uint64_t executed, uint64_t gen)
+static void settle_all(struct pool_node *n, uint64_t executed, uint64_t gen)
 {
 	struct pool_list *it, *tmp, kept;
 	struct node_op *op;
 
 	pool_list_init(&kept);
-	while ((op = first_told(n))) {
-		if (settle_told(n, op, executed, gen))
+	while ((op = first_in_doubt(n))) {
+		if (settle_in_doubt(n, op, executed, gen))
 			continue;
 		pool_list_del(&op->link);
 		pool_list_add_tail(&kept, &op->link);
@@ -347,9 +348,9 @@ static void not_executed(struct pool_node *n)
 
 	pool_list_each(it, tmp, &n->ops_waiting) {
 		op = pool_list_entry(it, struct node_op, link);
-		if (!op->told)
+		if (!op->in_doubt)
 			return;
-		op->told = op->again;
+		op->in_doubt = op->again;
 		op->number = 0;
 		if (op->kind == KVPOOL__OP__KIND__PUBLISH && !op->obj)
 			node_op_free(n, op);
@@ -366,7 +367,7 @@ void node_ops_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 		answers_lost(n, w);
 		not_executed(n);
 	} else {
-		in_doubt(n, known ? w->ops_done : 0, known ? w->ops_gen : 0);
+		settle_all(n, known ? w->ops_done : 0, known ? w->ops_gen : 0);
 	}
 	if (known)
 		n->ops_done = w->ops_done;

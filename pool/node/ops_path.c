@@ -138,8 +138,8 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
  * have executed it as it was. */
 static bool is_open(const struct pool_node *n, const struct node_op *op)
 {
-	return !op->closed && !op->sent && !op->told && !op->number &&
-	       !op->seen && op->queued == !node_link_up(n);
+	return !op->closed && !op->sent && !op->in_doubt && !op->number &&
+	       !op->seen_gen && op->queued == !node_link_up(n);
 }
 
 enum kind { OTHER, OF_ATTRS, OF_XATTR };

@@ -130,7 +130,7 @@ void node_report_held(struct pool_node *n, const char *path, size_t path_len,
 	item->status = status;
 	item->extra = extra;
 	pool_count(status ? &n->c.replicate_failures : &n->c.replicated);
-	n->said++;
+	n->helds_sent++;
 	if (alone) {
 		send_helds(n, &item, 1);
 		return;
@@ -147,7 +147,7 @@ static void send_ack(struct pool_node *n, uint64_t seq)
 {
 	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;
 
-	n->untold = false;
+	n->ack_waits = false;
 	ack.seq = seq;
 	if (node_link_up(n))
 		(void)node_link_send_any(n, POOL_MSG_FEED_ACK, 0, &ack.base);
@@ -155,8 +155,8 @@ static void send_ack(struct pool_node *n, uint64_t seq)
 
 void pool_node_told(struct pool_node *n, uint64_t mark)
 {
-	if (n->untold && mark == n->mark)
-		send_ack(n, n->untold_seq);
+	if (n->ack_waits && mark == n->mark)
+		send_ack(n, n->ack_seq);
 }
 
 bool node_kernel_behind(const struct pool_node *n)
@@ -181,7 +181,7 @@ void node_feed_ack(struct pool_node *n, uint64_t seq)
 		send_ack(n, seq);
 		return;
 	}
-	n->untold = true;
-	n->untold_seq = seq;
+	n->ack_waits = true;
+	n->ack_seq = seq;
 	n->ops->tell(n->ops_arg, ++n->mark);
 }

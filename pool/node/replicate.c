@@ -33,7 +33,7 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 		node_object_count(f->n, o, !status);
 	node_report_held(f->n, f->path, f->path_len, f->gen, f->extra, status);
 	if (!status)
-		o->said = f->n->said;
+		o->held_number = f->n->helds_sent;
 }
 
 /* 0: started; its result will be reported. */

@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define REFUSED_SAID_MS 60000
+#define REFUSED_LOG_MS 60000
 #define RENEW_RETRY_MS 10000 /* after a new connection failed */
 #define RESYNC_MIN_MS 1000u
 #define RESYNC_MAX_MS 60000u
@@ -217,12 +217,12 @@ bool node_inventory_slice(struct pool_node *n)
  * that were away must not take their place. 0 or -errno. */
 static int send_gone(struct pool_node *n)
 {
-	Kvpool__Meta *list[NODE_EVICTED_TOLD], *meta;
+	Kvpool__Meta *list[NODE_EVICTED_SENT], *meta;
 	Kvpool__Inventory msg = KVPOOL__INVENTORY__INIT;
 	size_t i;
 	int err;
 
-	meta = malloc(NODE_EVICTED_TOLD * sizeof(*meta));
+	meta = malloc(NODE_EVICTED_SENT * sizeof(*meta));
 	if (!meta)
 		return -ENOMEM;
 	msg.n_gone = node_evicted_alone(n, meta);
@@ -239,7 +239,7 @@ static void tell_inventory(struct pool_node *n)
 	struct node_link *l = n->link;
 
 	l->state = LINK_TELLING;
-	l->told = false;
+	l->logged = false;
 	pool_dial_joined(&l->dial);
 	n->cut_off_ms = 0;
 	if (send_gone(n)) {
@@ -270,7 +270,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	n->epoch = w->epoch;
 	n->index = w->index;
 	n->granted = 0;
-	n->said_before = n->said;
+	n->helds_before = n->helds_sent;
 	pool_quota_limit(&n->quota, w->dirs_max, w->attr_bytes_max);
 	/*
 	 * First, because these results are not ahead of the feed that follows,
@@ -303,10 +303,10 @@ static bool say_refusal(struct node_link *l, int status)
 {
 	uint64_t now = pool_now_ms();
 
-	if (l->refused == status && now - l->refused_said_ms < REFUSED_SAID_MS)
+	if (l->refused == status && now - l->refused_logged_ms < REFUSED_LOG_MS)
 		return false;
 	l->refused = status;
-	l->refused_said_ms = now;
+	l->refused_logged_ms = now;
 	return true;
 }
 
@@ -420,7 +420,7 @@ static void on_open(struct pool_conn *c)
 	if (c == l->conn)
 		return join(n);
 	l->next_open = true;
-	l->told = true; /* closed on purpose: not logged */
+	l->logged = true; /* closed on purpose: not logged */
 	pool_conn_close(l->conn);
 }
 
@@ -471,15 +471,14 @@ static void on_close(struct pool_conn *c, int err)
 	if (c == l->next)
 		return next_closed(n, err);
 	l->conn = NULL;
-	n->untold =
-		false; /* the next session begins with a new feed */
+	n->ack_waits = false; /* the next session begins with a new feed */
 	if (l->state == LINK_CLOSED)
 		return free_closed(n);
-	if (!l->told) {
+	if (!l->logged) {
 		pool_warn_paced("no master at %s (%s): serving locally, trying "
 			  "again", l->master, l->standby ? "a standby" :
 			  strerror(err < 0 ? -err : ECONNRESET));
-		l->told = true;
+		l->logged = true;
 	}
 	if (l->state == LINK_UP || l->state == LINK_TELLING)
 		n->cut_off_ms = now;

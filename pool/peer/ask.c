@@ -29,33 +29,33 @@ struct peer *peer_find(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE])
 }
 
 static void chan_init(struct chan *ch, struct peer *peer,
-		      struct peer_links *links)
+		      struct peer_conns *conns)
 {
 	ch->peer = peer;
-	ch->links = links;
-	ch->is_unix = !links;
+	ch->conns = conns;
+	ch->is_unix = !conns;
 	pool_list_init(&ch->asked);
 	pool_list_init(&ch->orphans);
 }
 
-static struct peer_links *links_new(struct peer *peer, uint32_t first)
+static struct peer_conns *conns_new(struct peer *peer, uint32_t first)
 {
-	struct peer_links *links =
-		calloc(1, sizeof(*links) + peer->p->nmovers *
+	struct peer_conns *conns =
+		calloc(1, sizeof(*conns) + peer->p->nmovers *
 						   sizeof(struct peer_lane));
 
-	if (!links)
+	if (!conns)
 		return NULL;
-	links->peer = peer;
-	links->first = first;
-	links->due_ms = pool_tls_due_ms(peer->p->opts.tls);
-	chan_init(&links->tcp, peer, links);
-	return links;
+	conns->peer = peer;
+	conns->first = first;
+	conns->due_ms = pool_tls_due_ms(peer->p->opts.tls);
+	chan_init(&conns->tcp, peer, conns);
+	return conns;
 }
 
 static void peer_free(struct peer *peer)
 {
-	free(peer->links);
+	free(peer->conns);
 	free(peer);
 }
 
@@ -71,11 +71,11 @@ static struct peer *peer_new(struct pool_peers *p,
 		return NULL;
 	peer->p = p;
 	peer->addr = *addr;
-	peer->links = links_new(peer, 1);
+	peer->conns = conns_new(peer, 1);
 	chan_init(&peer->local, peer, NULL);
 	pool_list_init(&peer->waiting);
 	pool_list_init(&peer->lane_wait);
-	if (!peer->links ||
+	if (!peer->conns ||
 	    pool_hash_insert(&p->peers, &peer->node, id_hash(addr->id))) {
 		peer_free(peer);
 		return NULL;
@@ -93,18 +93,18 @@ struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr)
 	return peer;
 }
 
-static bool links_are_down(const struct peer_links *links)
+static bool conns_are_down(const struct peer_conns *conns)
 {
-	return !links->tcp.conn && links->nlanes == 0;
+	return !conns->tcp.conn && conns->nlanes == 0;
 }
 
 /* Their connections end later, and call peer_tidy again. */
-static void links_close(struct peer_links *links)
+static void conns_close(struct peer_conns *conns)
 {
-	if (links->tcp.conn)
-		pool_conn_close(links->tcp.conn);
-	for (unsigned int i = 0; i < links->peer->p->nmovers; i++) {
-		struct peer_lane *at = &links->lanes[i];
+	if (conns->tcp.conn)
+		pool_conn_close(conns->tcp.conn);
+	for (unsigned int i = 0; i < conns->peer->p->nmovers; i++) {
+		struct peer_lane *at = &conns->lanes[i];
 
 		if (at->state != LANE_DIALING && at->state != LANE_UP)
 			continue;
@@ -115,16 +115,16 @@ static void links_close(struct peer_links *links)
 
 void peer_tidy(struct peer *peer)
 {
-	struct peer_links *old = peer->old;
+	struct peer_conns *old = peer->old;
 
 	if (old && pool_list_empty(&old->tcp.asked))
-		links_close(old);
-	if (old && links_are_down(old)) {
+		conns_close(old);
+	if (old && conns_are_down(old)) {
 		free(old);
 		peer->old = NULL;
 	}
 	if (peer->old || peer->local.conn || peer->nfetches > 0 ||
-	    !links_are_down(peer->links))
+	    !conns_are_down(peer->conns))
 		return;
 	pool_hash_remove(&peer->p->peers, &peer->node);
 	peer_free(peer);
@@ -134,19 +134,19 @@ void peer_tidy(struct peer *peer)
 
 static struct peer_lane *lane_slot(struct pool_lane *lane)
 {
-	struct peer_links *links = lane->arg;
+	struct peer_conns *conns = lane->arg;
 
-	return &links->lanes[lane_index(lane->number)];
+	return &conns->lanes[lane_index(lane->number)];
 }
 
 static void on_lane_up(struct pool_lane *lane)
 {
-	struct peer_links *links = lane->arg;
+	struct peer_conns *conns = lane->arg;
 
 	if (lane_slot(lane)->state == LANE_CLOSING)
 		return;
 	lane_slot(lane)->state = LANE_UP;
-	peer_pump(links->peer);
+	peer_pump(conns->peer);
 }
 
 static void fail_list(struct pool_list *list, int err)
@@ -158,50 +158,50 @@ static void fail_list(struct pool_list *list, int err)
 
 static void on_lane_down(struct pool_lane *lane, int err)
 {
-	struct peer_links *links = lane->arg;
-	struct peer *peer = links->peer;
+	struct peer_conns *conns = lane->arg;
+	struct peer *peer = conns->peer;
 	struct peer_lane *slot = lane_slot(lane);
 
 	slot->state = LANE_NONE;
 	slot->lane = NULL;
 	slot->retry_ms = uv_now(peer->p->loop) + LANE_RETRY_MS;
-	links->nlanes--;
-	if (links == peer->links && links->nlanes == 0)
+	conns->nlanes--;
+	if (conns == peer->conns && conns->nlanes == 0)
 		fail_list(&peer->lane_wait, err);
 	if (!peer->p->closing)
 		peer_tidy(peer);
 }
 
-static int lane_dial(struct peer_links *links, unsigned int i)
+static int lane_dial(struct peer_conns *conns, unsigned int i)
 {
-	struct peer *peer = links->peer;
+	struct peer *peer = conns->peer;
 	struct pool_lane like = {
 		.mover = peer->p->movers[i],
-		.number = links->first + i,
+		.number = conns->first + i,
 		.roles = pool_peer_roles(&peer->addr),
-		.arg = links,
+		.arg = conns,
 		.on_up = on_lane_up,
 		.on_down = on_lane_down,
 	};
 
 	memcpy(like.peer_id, peer->addr.id, POOL_ID_SIZE);
-	links->lanes[i].lane = pool_lane_dial(&like, &peer->addr.tcp);
-	if (!links->lanes[i].lane)
+	conns->lanes[i].lane = pool_lane_dial(&like, &peer->addr.tcp);
+	if (!conns->lanes[i].lane)
 		return -ENOMEM;
-	links->lanes[i].state = LANE_DIALING;
-	links->nlanes++;
+	conns->lanes[i].state = LANE_DIALING;
+	conns->nlanes++;
 	return 0;
 }
 
 /* The lane that is up and whose mover is least busy; -1: none is up. */
-static int lane_best(const struct peer_links *links)
+static int lane_best(const struct peer_conns *conns)
 {
-	const struct pool_peers *p = links->peer->p;
+	const struct pool_peers *p = conns->peer->p;
 	const unsigned int *busy = p->mover_busy;
 	int best = -1;
 
 	for (unsigned int i = 0; i < p->nmovers; i++)
-		if (links->lanes[i].state == LANE_UP &&
+		if (conns->lanes[i].state == LANE_UP &&
 		    (best < 0 || busy[i] < busy[best]))
 			best = (int)i;
 	return best;
@@ -209,17 +209,17 @@ static int lane_best(const struct peer_links *links)
 
 /* A lane worth dialling now, as its mover is less busy than the best lane's.
  * -1: none. */
-static int lane_missing(const struct peer_links *links, int best)
+static int lane_missing(const struct peer_conns *conns, int best)
 {
-	const struct pool_peers *p = links->peer->p;
+	const struct pool_peers *p = conns->peer->p;
 	const unsigned int *busy = p->mover_busy;
 	uint64_t now = uv_now(p->loop);
 	int missing = -1;
 
 	for (unsigned int i = 0; i < p->nmovers; i++) {
-		if (links->lanes[i].state != LANE_NONE ||
+		if (conns->lanes[i].state != LANE_NONE ||
 		    (best >= 0 && busy[i] >= busy[best]) ||
-		    (links->nlanes > 0 && links->lanes[i].retry_ms > now))
+		    (conns->nlanes > 0 && conns->lanes[i].retry_ms > now))
 			continue;
 		if (missing < 0 || busy[i] < busy[missing])
 			missing = (int)i;
@@ -235,14 +235,14 @@ static int lane_missing(const struct peer_links *links, int best)
  * until it is up, another is used. *ret_lane NULL: wait for a lane. 0 or
  * -ENOMEM.
  */
-static int lane_pick(struct peer_links *links, struct pool_lane **ret_lane)
+static int lane_pick(struct peer_conns *conns, struct pool_lane **ret_lane)
 {
-	int best = lane_best(links);
-	int missing = lane_missing(links, best);
-	int err = missing >= 0 ? lane_dial(links, (unsigned int)missing) : 0;
+	int best = lane_best(conns);
+	int missing = lane_missing(conns, best);
+	int err = missing >= 0 ? lane_dial(conns, (unsigned int)missing) : 0;
 
-	*ret_lane = best >= 0 ? links->lanes[best].lane : NULL;
-	return links->nlanes > 0 ? 0 : err;
+	*ret_lane = best >= 0 ? conns->lanes[best].lane : NULL;
+	return conns->nlanes > 0 ? 0 : err;
 }
 
 /* ---- requests ---- */
@@ -266,8 +266,8 @@ static int chan_dial(struct chan *ch)
 		return 0;
 	ch->greeted = false;
 	ch->err = 0;
-	if (ch->links && links_are_down(ch->links))
-		ch->links->due_ms = pool_tls_due_ms(opts.tls);
+	if (ch->conns && conns_are_down(ch->conns))
+		ch->conns->due_ms = pool_tls_due_ms(opts.tls);
 	if (ch->is_unix)
 		err = pool_conn_connect_unix(peer->p->loop,
 					     peer->addr.unix_path, &opts,
@@ -341,7 +341,7 @@ static int ask_small(struct pool_fetch_priv *x)
 	x->landing.offset = x->f->offset;
 	x->landing.length = x->f->length;
 	err = pool_landing_init(&x->landing);
-	return err ? err : chan_ask(&x->peer->links->tcp, x, 0);
+	return err ? err : chan_ask(&x->peer->conns->tcp, x, 0);
 }
 
 /* The expectation must precede the GET. */
@@ -349,7 +349,7 @@ static int ask_large(struct pool_fetch_priv *x, struct pool_lane *lane)
 {
 	int err = fetch_expect(x, lane);
 
-	return err ? err : chan_ask(&x->peer->links->tcp, x, lane->number);
+	return err ? err : chan_ask(&x->peer->conns->tcp, x, lane->number);
 }
 
 /* Requests an admitted fetch: a descriptor, a small range, or a large one on a
@@ -369,7 +369,7 @@ static int fetch_route(struct pool_fetch_priv *x)
 		return -EAGAIN; /* a descriptor or nothing */
 	if (x->f->length <= POOL_INLINE_MAX)
 		return ask_small(x);
-	err = lane_pick(peer->links, &lane);
+	err = lane_pick(peer->conns, &lane);
 	if (err)
 		return err;
 	if (lane)
@@ -384,7 +384,7 @@ static int fetch_route(struct pool_fetch_priv *x)
  * fail at once; fetches wait for the next connection instead. */
 static bool tcp_is_closing(const struct peer *peer)
 {
-	const struct chan *tcp = &peer->links->tcp;
+	const struct chan *tcp = &peer->conns->tcp;
 
 	return tcp->conn && pool_conn_is_over(tcp->conn);
 }
@@ -395,7 +395,7 @@ static void pump_lane_wait(struct peer *peer)
 		struct pool_fetch_priv *x = pool_list_first(
 			&peer->lane_wait, struct pool_fetch_priv, link);
 		struct pool_lane *lane;
-		int err = lane_pick(peer->links, &lane);
+		int err = lane_pick(peer->conns, &lane);
 
 		if (!err && !lane)
 			return;
@@ -535,7 +535,7 @@ void pool_peers_doubt(struct pool_peers *p, const struct pool_peer_addr *holder,
 	key.gen = gen;
 	/* Skipped while the peer is being dialled, because its version is
 	 * unknown: the next reader reports the mismatch. */
-	tcp = &peer->links->tcp;
+	tcp = &peer->conns->tcp;
 	if (chan_dial(tcp) == 0 &&
 	    pool_conn_version(tcp->conn) >= POOL_WIRE_DOUBT)
 		(void)pool_conn_send(tcp->conn, POOL_MSG_DOUBT, 0, &key.base);
@@ -818,16 +818,16 @@ static const struct pool_conn_ops chan_ops = {
 static void peer_renew(struct pool_hash_node *n, void *arg)
 {
 	struct peer *peer = pool_container_of(n, struct peer, node);
-	struct peer_links *now = peer->links, *next;
+	struct peer_conns *now = peer->conns, *next;
 
 	(void)arg;
-	if (peer->old || pool_now_ms() < now->due_ms || links_are_down(now))
+	if (peer->old || pool_now_ms() < now->due_ms || conns_are_down(now))
 		return;
-	next = links_new(peer, now->first == 1 ? RENEWED_LANES : 1);
+	next = conns_new(peer, now->first == 1 ? RENEWED_LANES : 1);
 	if (!next)
 		return; /* the next look tries again */
 	peer->old = now;
-	peer->links = next;
+	peer->conns = next;
 	pool_tls_renewed(peer->p->opts.tls);
 	peer_pump(peer);
 	peer_tidy(peer);
@@ -854,8 +854,8 @@ static void peer_close(struct pool_hash_node *n, void *arg)
 	struct peer *peer = pool_container_of(n, struct peer, node);
 
 	(void)arg;
-	if (peer->links->tcp.conn)
-		pool_conn_close(peer->links->tcp.conn);
+	if (peer->conns->tcp.conn)
+		pool_conn_close(peer->conns->tcp.conn);
 	if (peer->old && peer->old->tcp.conn)
 		pool_conn_close(peer->old->tcp.conn);
 	if (peer->local.conn)

@@ -33,9 +33,9 @@ static void due_insert(struct pool_peers *p, struct pool_fetch_priv *x)
 static bool lane_has_received(const struct pool_fetch_priv *x,
 			      uint64_t since_ms)
 {
-	const struct peer_links *links = x->chan->links;
+	const struct peer_conns *conns = x->chan->conns;
 	const struct pool_lane *lane =
-		links->lanes[lane_index(x->expect.number)].lane;
+		conns->lanes[lane_index(x->expect.number)].lane;
 
 	return lane && lane->received_ms >= since_ms;
 }

@@ -50,7 +50,7 @@
 #define REQUESTS_TURN (64u << 10)
 #define GREETING_MS 5000     /* a new connection must send HELLO */
 #define UNIX_RETRY_MS 5000   /* after a Unix socket failed */
-#define RENEW_MS 1000 /* between checks for links that are due */
+#define RENEW_MS 1000 /* between checks for connections that are due */
 #define LANE_RETRY_MS 1000   /* after a lane failed, if others are up */
 /* Each renewal alternates between two ranges of lane numbers: from 1, and from
  * here. The numbers between belong to lines (pool/client/line.h). */
@@ -76,7 +76,7 @@ struct peer_metrics {
 /* A control connection that this node dials: TCP or Unix. */
 struct chan {
 	struct peer *peer;
-	struct peer_links *links; /* contains this channel; NULL: Unix */
+	struct peer_conns *conns; /* contains this channel; NULL: Unix */
 	struct pool_conn *conn; /* NULL: not dialled */
 	bool is_unix, greeted;
 	int err;		/* set: why this side closed it */
@@ -98,7 +98,7 @@ struct peer_lane {
 
 /* The TCP connections to a peer. During a renewal there are two of these: the
  * old one finishes the requests that were sent on it. */
-struct peer_links {
+struct peer_conns {
 	struct peer *peer;
 	struct chan tcp;
 	uint64_t due_ms; /* renewed from then on */
@@ -119,8 +119,8 @@ struct peer {
 	struct pool_peers *p;
 	struct pool_peer_addr addr;
 	struct chan local;
-	struct peer_links *links; /* owns: for new requests */
-	struct peer_links *old; /* owns: being replaced; NULL: none */
+	struct peer_conns *conns; /* owns: for new requests */
+	struct peer_conns *old; /* owns: being replaced; NULL: none */
 	struct pool_list waiting, lane_wait; /* struct pool_fetch_priv */
 	unsigned int nwaiting, inflight;
 	unsigned int nfetches; /* fetches whose cb has not run */
@@ -176,7 +176,7 @@ struct pool_peers {
 	uv_timer_t timer;
 	uv_timer_cb on_timer; /* peer.c */
 	uint64_t answers_due_ms; /* next call of answer_expire; 0: none */
-	uint64_t renew_ms; /* next check for links that are due */
+	uint64_t renew_ms; /* next check for connections that are due */
 	bool closing;
 	unsigned int refs; /* open handles, connections; at 0: freed */
 	void (*closed)(void *arg);
@@ -242,12 +242,12 @@ struct peer *peer_find(struct pool_peers *p, const uint8_t id[POOL_ID_SIZE]);
 struct peer *peer_get(struct pool_peers *p, const struct pool_peer_addr *addr);
 /* Dials and sends GETs, as far as the limits allow. */
 void peer_pump(struct peer *peer);
-/* Closes the old links if nothing is requested on them, and frees them when
- * they are closed. Frees peer if it has no connection, lane or fetch. */
+/* Closes the old connections if nothing is requested on them, and frees them
+ * when they are closed. Frees peer if it has no connection, lane or fetch. */
 void peer_tidy(struct peer *peer);
 /* Remembers a cancelled GET that may still be answered with a descriptor. */
 void chan_orphan(struct chan *ch, const struct pool_fetch_priv *x);
-/* Renews the links that are due. */
+/* Renews the connections that are due. */
 void peers_renew_due(struct pool_peers *p);
 void peers_ask_close(struct pool_peers *p);
 

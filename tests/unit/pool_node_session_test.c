@@ -20,7 +20,7 @@ static void an_idle_pool_keeps_its_connections(void **state)
 	run_for(f, 6 * HEARTBEAT_MS);
 	assert_count(1, f, 0, master_connects);
 	assert_count(1, f, 1, master_connects);
-	assert_false(node(f, 0)->untold);
+	assert_false(node(f, 0)->ack_waits);
 }
 
 static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
@@ -35,13 +35,13 @@ static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
 	old = f->m[0].told.telling;
 	stop_master(f);
 	run_until(f, !node_link_up(node(f, 0)));
-	assert_false(node(f, 0)->untold);
+	assert_false(node(f, 0)->ack_waits);
 	start_master(f);
-	run_until(f, node(f, 0)->untold);
+	run_until(f, node(f, 0)->ack_waits);
 	pool_node_told(node(f, 0), old);
-	assert_true(node(f, 0)->untold);
+	assert_true(node(f, 0)->ack_waits);
 	pool_node_told(node(f, 0), f->m[0].told.telling);
-	assert_false(node(f, 0)->untold);
+	assert_false(node(f, 0)->ack_waits);
 }
 
 static void a_master_of_an_older_epoch_is_left(void **state)

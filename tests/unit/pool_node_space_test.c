@@ -467,7 +467,7 @@ static void what_falls_out_of_the_list_of_evictions_is_counted(void **state)
 
 static void at_a_join_a_node_tells_the_last_ones_that_went_alone(void **state)
 {
-	static Kvpool__Meta list[NODE_EVICTED_TOLD];
+	static Kvpool__Meta list[NODE_EVICTED_SENT];
 	struct fixture *f = *state;
 
 	start_pool(f, 1);
@@ -477,11 +477,11 @@ static void at_a_join_a_node_tells_the_last_ones_that_went_alone(void **state)
 	node_evicted_note(node(f, 0), find(f, 0, "last")->obj, false);
 	assert_int_equal(1, node_evicted_alone(node(f, 0), list));
 	assert_int_equal(1000, list[0].uid);
-	for (int i = 0; i < NODE_EVICTED_TOLD; i++)
+	for (int i = 0; i < NODE_EVICTED_SENT; i++)
 		node_evicted_note(node(f, 0), find(f, 0, "last")->obj, true);
-	assert_int_equal(NODE_EVICTED_TOLD,
+	assert_int_equal(NODE_EVICTED_SENT,
 			 node_evicted_alone(node(f, 0), list));
-	for (int i = 0; i < NODE_EVICTED_TOLD; i++)
+	for (int i = 0; i < NODE_EVICTED_SENT; i++)
 		assert_memory_equal("last", list[i].path.data, 4);
 }
 

@@ -100,8 +100,8 @@ static struct pool_node *node_with_names(struct fixture *f)
 	struct pool_node *n = start_large(f, 0);
 	unsigned int k;
 
-	n->untold = true;
-	run_until(f, !n->untold); /* by the end of the connection */
+	n->ack_waits = true;
+	run_until(f, !n->ack_waits); /* by the end of the connection */
 	uv_timer_stop(&n->tick);
 	for (k = 0; k < MANY; k++)
 		feed_name(n, path_of(k), GEN(k + 1));

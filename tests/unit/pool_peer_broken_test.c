@@ -117,7 +117,7 @@ static struct peer *peer_b(void)
 
 static void break_connection(void)
 {
-	pool_conn_close(peer_b()->links->tcp.conn);
+	pool_conn_close(peer_b()->conns->tcp.conn);
 }
 
 static void on_fetched(struct pool_fetch *f, int status)
@@ -226,15 +226,15 @@ static void what_waits_for_the_next_can_be_cancelled(void **state)
 
 static void renew(void)
 {
-	struct peer_links *before = peer_b()->links;
+	struct peer_conns *before = peer_b()->conns;
 
 	before->due_ms = 0;
 	peers_renew_due(t.a.peers);
 	assert_ptr_equal(before, peer_b()->old);
 }
 
-/* The requests before it end on the old links, those after it use new ones. */
-static void links_are_renewed_under(size_t length)
+/* Earlier requests end on the old connections, later ones use new ones. */
+static void connections_are_renewed_under(size_t length)
 {
 	struct want first, on_old, on_new;
 
@@ -258,20 +258,20 @@ static void links_are_renewed_under(size_t length)
 	unit_run_until(&t.loop, !peer_b()->old);
 }
 
-static void links_are_renewed_under_small_requests(void **state)
+static void connections_are_renewed_under_small_requests(void **state)
 {
 	(void)state;
-	links_are_renewed_under(SMALL);
+	connections_are_renewed_under(SMALL);
 }
 
-static void links_are_renewed_under_large_requests(void **state)
+static void connections_are_renewed_under_large_requests(void **state)
 {
 	(void)state;
-	links_are_renewed_under(SIZE);
+	connections_are_renewed_under(SIZE);
 }
 
 /* Links without requests close; the next request makes new ones. */
-static void idle_links_that_are_due_are_closed(void **state)
+static void idle_connections_that_are_due_are_closed(void **state)
 {
 	struct want w;
 
@@ -293,9 +293,9 @@ int main(void)
 		T(so_does_what_has_a_lane),
 		T(so_does_what_is_asked_from_a_callback),
 		T(what_waits_for_the_next_can_be_cancelled),
-		T(links_are_renewed_under_small_requests),
-		T(links_are_renewed_under_large_requests),
-		T(idle_links_that_are_due_are_closed),
+		T(connections_are_renewed_under_small_requests),
+		T(connections_are_renewed_under_large_requests),
+		T(idle_connections_that_are_due_are_closed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
