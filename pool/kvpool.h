@@ -46,11 +46,11 @@
  * another host is received directly into the caller's buffer and is not kept;
  * if it has up to 8 MiB, the caller's own thread receives it. If that fails, or
  * if this process is fetching the object already, it is received into a local
- * file and copied from there. A store of this host also sends objects of up to
- * 64 KiB the first three times, and lends them after that. Where both hosts
- * have RDMA, the peer writes ranges above 256 KiB into the caller's buffer by
- * RDMA. Each range is registered only while it is in flight, the peer cannot
- * access the rest of the buffer, and the bytes are verified as over TCP.
+ * file and copied from there. Objects of up to 64 KiB are an exception: a store
+ * of this host sends them the first three times, then lends them. Where both
+ * hosts have RDMA, the peer writes ranges above 256 KiB into the caller's
+ * buffer by RDMA. Each range is registered only while it is in flight, the peer
+ * cannot access the rest of the buffer, and the bytes are verified as over TCP.
  *
  * kvpool_open and kvpool_map copy nothing if a store of this host has the
  * object: they give access to that store's pages. Otherwise the object is

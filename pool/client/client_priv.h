@@ -196,14 +196,14 @@ struct client_path {
 int client_path_set(const struct kvpool_ns *ns, const struct kvpool_key *key,
 		    struct client_path *ret);
 void client_path_free(struct client_path *path);
-/* -EACCES, with client_fail: this connection's certificate is not for what (a
- * path, or a part of one). */
+/* -EACCES, with client_fail: this connection's certificate does not permit
+ * `what` (a path, or a part of one). */
 int client_denied(const struct kvpool *p, const char *what);
-/* names or lock held: the namespace's directory (*ret_dir NULL: there is none).
+/* `names` or `lock` held: the namespace's directory; *ret_dir NULL: none.
  * 0; -EMEDIUMTYPE or -ENOTDIR, with client_fail. */
 int client_ns_dir(const struct kvpool_ns *ns, struct node_dirent **ret_dir);
-/* names or lock held: the visible entry at path below dir, or NULL; NULL, too,
- * if dir is NULL. */
+/* `names` or `lock` held: the visible entry at path below dir, or NULL. dir may
+ * be NULL. */
 struct pool_entry *client_find(const struct kvpool *p, struct node_dirent *dir,
 			       const char *path, size_t len);
 /* Loop: creates the namespace's directory (with the layout) and the directories
@@ -311,7 +311,7 @@ ssize_t client_run(const struct kvpool_ns *ns, const struct client_kind *kind,
 
 /* ---- move.c ---- */
 
-/* lock held: opens e's local copy, to be read without the loop. 0, and op->fd
+/* `lock` held: opens e's local copy, to be read without the loop. 0, and op->fd
  * and op->size are set; or -EAGAIN: there is no such copy. */
 int client_open_here(struct client_op *op, const struct node_entry *e);
 /* get: does an object of op->size fit the buffer, by the flags? */

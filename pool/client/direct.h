@@ -16,8 +16,8 @@ struct client_direct {
 	unsigned int n;
 };
 
-/* lock held: adds op to the plan if e, which has no local copy, is suited: sets
- * op->trip, or -1. */
+/* `lock` held: adds op to the plan if e, which has no local copy, is suited:
+ * sets op->trip, or -1. */
 void client_direct_plan(struct client_direct *d, struct client_op *op,
 			const struct node_entry *e);
 /* Executes the plan, blocking, without a lock. Ops that have not ended after it

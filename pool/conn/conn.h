@@ -164,9 +164,9 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
  */
 int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
 /* What follows in both directions is not encrypted. The peer does the same at
- * this place of the stream. As with pool_conn_detach, inside on_frame at most;
- * -EBUSY: there are bytes that have not been sent, or have been received after
- * the frame, and the connection is of no use any more. */
+ * this place of the stream. Call it only inside on_frame. 0; -EBUSY: bytes have
+ * not been sent, or have been received after the frame: the connection is of no
+ * use any more. */
 int pool_conn_end_tls(struct pool_conn *c);
 
 /* Stop writing to the memory given for the bulk being received; the rest of the

@@ -65,7 +65,7 @@ struct conn_rx {
 	uint64_t room;	  /* bytes left at bulk; 0: on_bulk_room or staging */
 	uint64_t bulk_have;
 	struct pool_frame frame;
-	int fd;		 /* owns; received, its frame incomplete; or -1 */
+	int fd;		 /* owns; came with an incomplete frame. -1: none */
 	uint64_t fd_end; /* stream position at the end of that recvmsg */
 	uint64_t pos;	 /* stream position: bytes consumed */
 	uint64_t end;	 /* stream position: bytes received */

@@ -3,14 +3,14 @@
  * that no store's size bounds: directories, and bytes of extended attributes.
  * Both are counted in total and for each owner (uid).
  *
- * The master and every mirror count the same. A node refuses a request at once;
- * the master decides, and also refuses requests that several nodes granted at
- * the same time but that exceed a limit together. What exists already (in a
- * state, an inventory or a feed) or changes its owner is counted, but never
- * refused.
+ * The master and every mirror have the same counts. A node refuses at once what
+ * exceeds a limit. The master decides: it also refuses requests that several
+ * nodes granted at the same time but that exceed a limit together. What exists
+ * already (in a state, an inventory or a feed) or changes its owner is counted,
+ * but never refused.
  *
- * Root and the user of this process are privileged. Directories have a limit
- * `max`, and bytes have another. Each bounds
+ * Root and the user of this process are privileged. There is one limit, `max`,
+ * for directories and one for bytes. Each bounds
  *
  *   the total, for requests of privileged users   max         else -ENOSPC
  *   the total, for requests of other users        7/8 of max  else -ENOSPC

@@ -26,7 +26,7 @@ enum fetch_kind { FETCH_WANTED, FETCH_PREFETCH, FETCH_REPLICA };
  * ENDED lasts until no transfer and no worker uses it.
  */
 enum fetch_phase {
-	FETCH_ASKING,	 /* a holder on this host for the file itself */
+	FETCH_ASKING,	 /* asks a holder on this host for the file itself */
 	FETCH_CLAIMING,	 /* waits for space */
 	FETCH_MOVING,	 /* pieces are in flight */
 	FETCH_VERIFYING, /* a worker compares the checksum */

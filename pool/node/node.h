@@ -26,14 +26,14 @@
  * The structs of names and local files are in node_priv.h. Other layers use
  * them only through the functions below.
  *
- * NAMESPACES. If the node's certificate is limited to directories, it shows only
- * these, what is in them, and the directories above (pool/tls/tls_id.h). The
- * master tells it nothing else, but for the copies that its store is ordered to
- * keep: their names are in the tree, and hidden (pool_node_visible). Calls that
- * would change something outside fail with -EACCES: making, renaming (both
+ * NAMESPACES. If the node's certificate is limited to directories, it shows
+ * only these, what is in them, and the directories above (pool/tls/tls_id.h).
+ * The master tells it no other names, except those of copies that its store is
+ * ordered to keep: they are in the tree, but hidden (pool_node_visible). Calls
+ * that would change something outside fail with -EACCES: making, renaming (both
  * names), removing, attributes. A namespace itself can be made and can get
- * attributes; it cannot be removed. The limit is that of the certificate read at
- * the start, of this process and of the one that it takes over from.
+ * attributes; it cannot be removed. The limit is that of the certificate read
+ * at the start; a process that takes over must have the same limit.
  *
  * A NAME (struct node_entry) can have, at the same time:
  *   - a published state (gen != 0), as the master's feed describes it;
@@ -300,12 +300,12 @@ void pool_node_set_inode(struct pool_entry *e, void *inode);
 struct pool_entry *pool_node_lookup(struct pool_node *n,
 				    struct node_dirent *dir, const char *name,
 				    size_t len);
-/* Does this mount show the name? A directory is shown unless `gone`; neither
- * outside of the node's namespaces. */
+/* Does this mount show the name? A directory is shown unless `gone`. Nothing
+ * outside of the node's namespaces is shown. */
 bool pool_node_visible(const struct pool_entry *e);
 /* Who we are to others; NULL: no certificate. Borrowed. */
 const struct pool_tls_id *pool_node_self(const struct pool_node *n);
-/* Has the name a published state that no unlink hides? */
+/* Does the name have a published state that no unlink hides? */
 bool pool_node_published(const struct node_entry *e);
 /* Its published version. gen 0: none; it may also be hidden by an unlink. */
 struct node_version {

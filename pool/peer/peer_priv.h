@@ -107,7 +107,8 @@ struct peer_conns {
 	struct peer_lane lanes[]; /* p->nmovers */
 };
 
-/* Of the lane with this number, in `lanes`; and of its mover, in p->movers. */
+/* The index of the lane with this number in `lanes`, and of its mover in
+ * p->movers. */
 static inline unsigned int lane_index(uint32_t number)
 {
 	return number - (number < RENEWED_LANES ? 1 : RENEWED_LANES);
