@@ -122,8 +122,8 @@ struct fs_notifier;
  * OPEN is answered or STALE_MS (stale.c) have passed:
  *   - obj, an own file in state WRITING, counts one more writer and so is not
  *     sealed;
- *   - or inode, the nodeid that the LOOKUP returned, counts it in writers_due:
- *     readers' OPENs of it wait;
+ *   - or inode, the nodeid that the LOOKUP returned, counts the writer in
+ *     writers_due: readers' OPENs of that nodeid wait;
  *   - readers' OPENs of any nodeid of the same name wait.
  */
 struct fs_pin {
@@ -319,9 +319,9 @@ bool fs_inode_can_switch(const struct fs *fs, const struct fs_inode *i,
  * is being written.
  */
 bool fs_inode_rebind(struct fs *fs, struct fs_inode *i, bool retry, bool take);
-/* Makes the unbound file i show o, the object of e, which another nodeid is
- * bound to; i gets e's attributes and stays unbound. False: i cannot switch, or
- * ENOMEM. */
+/* Makes the unbound file i show o, the object of e, while another nodeid is
+ * bound to e; i gets e's attributes and stays unbound. False: i cannot switch,
+ * or ENOMEM. */
 bool fs_inode_show(struct fs *fs, struct fs_inode *i,
 		   const struct node_entry *e, struct node_object *o,
 		   bool retry);

@@ -55,7 +55,7 @@ struct fs;
 #define FS_AS_STORED UINT32_MAX
 struct fs_ids {
 	uint32_t uid, gid; /* of every file and directory, also of new ones */
-	uint32_t umask; /* permissions that are missing; all others are given */
+	uint32_t umask; /* permissions to take away; all others are given */
 	uint32_t dmode; /* permissions of directories, 0 to 01777 */
 };
 #define FS_ALL_AS_STORED \
