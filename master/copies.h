@@ -143,7 +143,7 @@ bool master_drain_busy(const struct master *m);
 enum master_reviewed { MASTER_KEPT, MASTER_GONE };
 /*
  * Bring f in line with its holders and rules: removes invalid holders (see
- * master_holder_stands), requests missing copies, and once there are enough
+ * master_holder_stands), and requests missing copies. Once there are enough,
  * turns surplus copies and those on clients into cached ones. Touches f in the
  * feed if its holders changed. MASTER_GONE: f had no holder left and was freed.
  */

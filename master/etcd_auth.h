@@ -13,7 +13,7 @@
  * An etcd that has no users yet ("authentication is not enabled") is used
  * without a token, so that users can be introduced while masters run.
  *
- * Thread: kv-etcd, but for init, fini and the counters.
+ * Thread: kv-etcd, except init, fini and the counters.
  */
 #ifndef MASTER_ETCD_AUTH_H
 #define MASTER_ETCD_AUTH_H

@@ -102,9 +102,9 @@ uint64_t master_cursor_upto(const struct master_feed *f,
 /* ---- subscribers ---- */
 
 #define MASTER_SUB_WINDOW 2 /* batches sent and not acknowledged */
-/* Changes that may postpone the end of a picture (`moved`). After so many,
- * items that change before they were sent are missing from the picture and
- * follow it. */
+/* Changes that may postpone the end of a picture (`moved`). After that many, an
+ * item that changes before it was sent is left out of the picture and sent
+ * after it. */
 #define MASTER_LAP_MOVES 65536
 
 struct master_sub {
@@ -123,10 +123,11 @@ struct master_sub {
 	unsigned int moved; /* times that goal was raised: MASTER_LAP_MOVES */
 	uint64_t acked;
 	/* The subscriber and its kernel have applied everything up to this.
-	 * Same as `acked`; but while a picture is sent, until its end is acked,
-	 * what was acked before it: the subscriber may still show deleted
-	 * names. 0 until the first ack, even if the subscriber continues at a
-	 * later seq: it has received that much, but may not have acked it. */
+	 * Same as `acked`, except from the start of a picture until its end is
+	 * acked: then what was acked before the picture, because the subscriber
+	 * may still show deleted names. 0 until the first ack, even if the
+	 * subscriber continues at a later seq: it has received that much, but
+	 * may not have acked it. */
 	uint64_t has;
 	uint64_t end; /* upto of the batch that ended the last picture */
 	uint64_t sent[MASTER_SUB_WINDOW]; /* upto of each batch in flight,
@@ -166,8 +167,8 @@ bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 		    bool ready);
 /*
  * A batch is full or has all items: sets the begin, complete and upto_seq of
- * its FEED, and counts it as in flight since now_ms. A picture is not completed
- * before the master is ready, and has all that was there then.
+ * its FEED, and counts it as in flight since now_ms. A picture completes only
+ * once the master is ready, and contains everything that existed then.
  */
 void master_sub_batch_end(struct master_feed *f, struct master_sub *s,
 			  bool ready, uint64_t now_ms, bool *ret_begin,

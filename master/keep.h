@@ -43,10 +43,11 @@ void master_keep_tomb(struct master *m, const struct master_grave *g);
  * version replaced_gen, which had been published after a deletion.
  *
  * Why: if this master dies before `by` has the ack, `by` publishes again. The
- * next master, which knows of the deletion, would refuse that with -ESTALE as
- * older, although perhaps no node has replaced_gen any more. The record exempts
- * the changes of `by` from that (deleted_after in ops.c). It is a tombstone for
- * generations below replaced_gen only, so a copy of replaced_gen may return.
+ * next master, which knows of the deletion, would refuse that as older than the
+ * deletion (-ESTALE), although perhaps no node has replaced_gen any more. The
+ * record exempts the changes of `by` from that (deleted_after in ops.c). It is
+ * a tombstone for generations below replaced_gen only, so a copy of
+ * replaced_gen may return.
  */
 void master_keep_blind(struct master *m, const char *path, size_t len,
 		       uint32_t uid, const struct master_member *by,
@@ -80,8 +81,8 @@ void master_compaction_synced(struct master *m, int err);
 
 /* ---- recover.c ---- */
 
-/* Start collecting epochs for so long. ms 0: the operator did not request it;
- * no-op. */
+/* Start collecting epochs, for this time. ms 0: the operator did not request
+ * it; no-op. */
 void master_recover_begin(struct master *m, unsigned int ms);
 void master_recover_tick(struct master *m, uint64_t now_ms);
 /* Is the master collecting epochs? Meanwhile JOINs are noted and refused. */

@@ -298,8 +298,8 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
  * generations below it. */
 int master_map_add_evicted(struct master_map *m, const char *path, size_t len,
 			   uint32_t uid, uint64_t gen, uint64_t wall_ns);
-/* A name has at most so many graves with `given`: each deletion of it changes
- * all of them. Further ones are not `given`. */
+/* At most this many graves of a name are `given`, because each deletion of the
+ * name changes all of these. Further graves are not `given`. */
 #define MASTER_GIVEN_MAX 16
 /* The file was given away (chown); uid is its former owner. Copies of its
  * current generation may still be his until it is deleted. Returns the former

@@ -2,9 +2,9 @@
  * What a session may see and change: the namespaces in its certificate.
  *
  * The certificate of a client or node may be limited to directories
- * (pool/tls/tls_id.h). Its namespaces are those of the connection on which it
- * has joined, as long as that lasts. A session without a limit, or without a
- * certificate, may see and change all.
+ * (pool/tls/tls_id.h). A session keeps the namespaces of the certificate that
+ * its connection was made with until it ends. A session without a limit, or
+ * without a certificate, may see and change all.
  *
  *   names      The feed has what is in its namespaces, these themselves, and
  *              the directories above (with their attributes: rules are
@@ -12,9 +12,9 @@
  *              changes and deletions are not sent.
  *   changes    Only inside, of whatever kind; both names of a rename. Of the
  *              namespace itself MKDIR and SETATTR, but not RMDIR. MKDIR and
- *              PUBLISH make missing directories above, as for everybody.
- *              Others get -EACCES before anything is looked up, so the answer
- *              does not tell whether the name exists.
+ *              PUBLISH make missing directories above, as for everybody. All
+ *              other changes get -EACCES before anything is looked up, so the
+ *              answer does not tell whether the name exists.
  *   copies     Placement does not look at namespaces: a limited store keeps
  *              copies of any name. REPLICATE and DROP tell it their names. For
  *              these names it is a store without a mount.
@@ -22,10 +22,10 @@
  *   INVENTORY  outside: an object counts if the map has that version with that
  *              content. It never makes, replaces or removes a version, nor sets
  *              attributes. Before the master is ready, the map may still lack
- *              what other inventories bring: the session then ends once it is
- *              ready, and the node lists its objects again (inventory.c). So
- *              what only limited nodes hold outside of their namespaces does
- *              not survive a restart of the master.
+ *              what other inventories bring: the session then ends once the
+ *              master is ready, and the node lists its objects again
+ *              (inventory.c). So what only limited nodes hold outside of their
+ *              namespaces does not survive a restart of the master.
  *   EVICT      outside, of a copy that does not count: the answer does not tell
  *              whether there is a newer version.
  *

@@ -157,7 +157,7 @@ void master_member_figures(struct master_members *ms,
 			   struct master_member *mb,
 			   const Kvpool__NodeInfo *info);
 /* Marks members with unsent figures as changed if a round is due, and sets the
- * interval of rounds for so many mounts; call it often. */
+ * interval of rounds by the number of mounts; call it often. */
 void master_members_round(struct master_members *ms, unsigned int mounts,
 			  uint64_t now_ms);
 /* A new session; begins a new phase. -EAGAIN if the node has joined so often

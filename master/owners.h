@@ -45,7 +45,7 @@ enum master_account_kind {
 	MASTER_BY_DIR,	 /* by the directory's owner */
 	MASTER_BY_GROUP, /* the directory is writable by its group */
 	MASTER_BY_ALL,	 /* it is writable by everybody */
-	MASTER_BY_GROUPS, /* as BY_GROUP; those above need other groups */
+	MASTER_BY_GROUPS, /* as BY_GROUP, for users in each of several groups */
 	MASTER_BY_KINDS,
 };
 

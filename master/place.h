@@ -1,6 +1,6 @@
 /*
  * Placement policy: targets of copies, and which copies may be evicted. It
- * reads the members' figures and one file, and changes neither (but for the
+ * reads the members' figures and one file, and changes neither (except the
  * accepting flag).
  *
  * Copies on clients (is_store = 0) and extra copies never count. A draining
@@ -37,7 +37,7 @@
 uint64_t master_place_free(const struct master_member *mb);
 /* Bring mb->accepting up to date with its figures. */
 void master_place_accepting(struct master_member *mb);
-/* Has it room for one more copy of this size? */
+/* Does it have room for one more copy of this size? */
 bool master_place_room(const struct master_member *mb, uint64_t size);
 
 /* Valid copies on stores that are not draining, without that of `except`

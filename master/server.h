@@ -57,8 +57,8 @@ struct master_opts {
 	 * TLS. */
 	struct pool_tls *tls;
 	unsigned int heartbeat_ms;   /* 0: 1000 */
-	/* The state was lost: for so long collect the epochs that nodes have
-	 * seen, then begin a higher one (recover.c). 0: no. */
+	/* The state was lost: how long to collect the epochs that nodes have
+	 * seen, before beginning a higher one (recover.c). 0: not lost. */
 	unsigned int recover_ms;
 	uint64_t repair_rate;	     /* bytes a second; 0: unlimited */
 	unsigned int repair_copies;  /* in flight; 0: MASTER_REPAIR_COPIES */

@@ -226,8 +226,8 @@ bool master_limits_admit(struct master *m,
 bool master_limits_taken(const struct master *m,
 			 const struct master_member *mb,
 			 const struct master_session *s, uint64_t now_ms);
-/* Has s's address so many nodes, with absent ones that may come back, that
- * another one is refused? */
+/* Does s's address have so many nodes, including absent ones that may come
+ * back, that another one is refused? */
 bool master_limits_crowded(const struct master *m,
 			   const struct master_session *s);
 /* Bytes of memory that all sessions use. */
@@ -235,7 +235,7 @@ uint64_t master_limits_bytes(const struct master *m);
 /* Ends the largest sessions until the rest are within the bound. */
 void master_limits_check(struct master *m);
 
-/* May the user have so many more directories, and bytes of attributes? 0, or
+/* May the user have this many more directories and bytes of attributes? 0, or
  * -EDQUOT, -ENOSPC (logged and counted). */
 int master_limits_names(struct master *m, uint32_t uid, uint64_t dirs,
 			uint64_t bytes);
