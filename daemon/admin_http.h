@@ -51,7 +51,7 @@ struct admin_http_opts {
 /* 0 or -errno; on an error listen_fd is closed. */
 int admin_http_open(const struct admin_http_opts *opts,
 		    struct admin_http **ret_http);
-/* opts.paced: how long to rest after work for strangers that took so long. */
+/* opts.paced: how long to rest after working that long for strangers. */
 uint64_t admin_http_rest_ms(uint64_t worked_ns);
 /* Serves an accepted connection, to which only the total limit applies. Takes
  * over fd, also on an error. */

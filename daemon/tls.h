@@ -1,7 +1,7 @@
 /*
- * How a daemon's links are protected: its certificates (--tls-dir), which are
- * read at its start, and again when their files have changed or SIGHUP arrives;
- * or else the check of local users, or nothing (--insecure).
+ * How a daemon's connections are protected: its certificates (--tls-dir), which
+ * are read at its start, and again when their files have changed or SIGHUP
+ * arrives; or else the check of local users, or nothing (--insecure).
  *
  * Thread: the loop's.
  */
@@ -27,7 +27,7 @@ struct daemon_tls {
  * role: the role that the certificate must have. 0 or -errno, logged. */
 int daemon_tls_open(struct daemon_tls *t, const char *dir, enum pool_role role,
 		    uv_loop_t *loop, struct pool_metrics *metrics);
-/* After open: logs how links are protected, and adds the metric. 0 or
+/* After open: logs how connections are protected, and adds the metric. 0 or
  * -ENOMEM. */
 int daemon_links_show(struct daemon_tls *t, bool insecure,
 		      struct pool_metrics *metrics);

@@ -37,7 +37,7 @@
 #define CERTS_DAYS 365
 #define CERTS_DAYS_MAX 36500
 #define CERTS_SOON_DAYS 30 /* an expiry that check warns of */
-#define CERTS_SKEW_S 300   /* clocks may differ by so much */
+#define CERTS_SKEW_S 300   /* clocks may differ by this much */
 #define CERTS_HOSTS_MAX 32
 #define CERTS_CN_MAX 64 /* RFC 5280's ub-common-name */
 
