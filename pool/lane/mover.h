@@ -175,7 +175,7 @@ void pool_mover_cancel(struct pool_mover *m, struct pool_mover_cancel *mail,
 /*
  * Takes over the socket of a lane that a peer dialled, and whose HELLO the
  * caller has read; the mover answers it with HELLO. Owns fd and stream (NULL:
- * no TLS), also on failure. plain: HELLO allows that TLS ends
+ * no TLS), also on failure. plain: HELLO permits ending TLS
  * (pool_tls_allow_plain). 0 or -ENOMEM.
  */
 int pool_mover_adopt(struct pool_mover *m, int fd,

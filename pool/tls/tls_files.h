@@ -20,7 +20,7 @@
 
 #define POOL_TLS_FILE_MAX (1u << 20) /* bytes of a file */
 /* For X509_STORE_set_flags, here and for connections. Every CA in ca.crt is
- * trusted, also an intermediate one whose root is not there. */
+ * trusted, even an intermediate one whose root is not there. */
 #define POOL_TLS_STORE_FLAGS X509_V_FLAG_PARTIAL_CHAIN
 
 struct pool_tls_files {
