@@ -1,7 +1,7 @@
 /*
  * Protects the admin address from web pages: checks of Host and Origin.
  *
- * A browser on this machine sends whatever requests a web page makes, also to
+ * A browser on this machine sends whatever requests a web page makes, even to
  * loopback. Two headers show such requests. Host: with DNS rebinding a page's
  * name resolves to this address later, so the page counts as the same origin
  * and may read the answers; but Host still has the page's name. Origin: a POST
