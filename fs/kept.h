@@ -1,0 +1,88 @@
+/*
+ * What the next daemon must know of a mount if this one is killed
+ * (daemon/keeper.h): a memfd that both have mapped. The daemon writes it while
+ * it serves; every state of it is valid, whenever the daemon dies.
+ *
+ *   head     INIT's request and reply, the mount's id, the incarnation
+ *   records  directories that the kernel knows, with their paths; files that
+ *            are open, with the attributes that they had at the open
+ *
+ * An incarnation is a daemon that had this mount. Nodeids and file handles have
+ * its number in their upper 32 bits, so no number is ever used for two files.
+ * What the next daemon does with those of earlier incarnations:
+ *
+ *   directory, if its path exists    the same nodeid goes on: working
+ *                                    directories and bound subdirectories
+ *   directory, else; file            ESTALE to all but the following: the
+ *                                    kernel looks the path up again, once
+ *     GETATTR of a file that is open the attributes of its record
+ *     FLUSH, FSYNC                   EIO: what was written may be lost
+ *     RELEASE, RELEASEDIR, FORGET    done
+ *
+ * Before it reads a request, it expires all dentries (Linux 6.16; before, what
+ * other nodes changed meanwhile shows up to a minute late), and asks for the
+ * requests again that were read and not answered (Linux 6.9; before, they wait
+ * until their callers are killed). It begins when it has a picture of the
+ * namespace, at the latest after FS_ADOPT_MS.
+ *
+ * Limits: FS_KEPT_MAX records; FS_KEPT_PATH bytes of a path. What exceeds them
+ * is not kept and counted (kvpool_kept_left_out_total): its nodeid gets ESTALE.
+ *
+ * Thread: loop; the keeper reads `begun_ms`, `mount_id` and `incarnation`.
+ */
+#ifndef FS_KEPT_H
+#define FS_KEPT_H
+
+#include <linux/fuse.h>
+#include <stdint.h>
+
+#define FS_KEPT_MAX 131072u
+#define FS_KEPT_PATH 384u
+#define FS_KEPT_DEATHS 3 /* deaths during one request, which then fails */
+#define FS_ADOPT_MS 5000
+
+struct fs_kept_head {
+	uint32_t magic, size; /* of a record */
+	uint32_t incarnation; /* of the present or last daemon */
+	uint32_t init_len, reply_len;
+	uint32_t passthrough;
+	uint8_t init[256], reply[128];
+	uint64_t mount_id;  /* fs_guard_mount_now's; 0: not known */
+	uint64_t begun_ms;  /* pool_now_ms() when this incarnation began to
+			       serve; 0: it has not yet */
+	uint64_t handling;  /* unique of the request being handled; 0: none */
+	uint64_t suspect;   /* of the one that the last daemons died of */
+	uint32_t deaths;    /* how many of them, in a row */
+	uint32_t backings;  /* backing ids below are closed */
+	uint32_t used;      /* records from this one on were never used */
+};
+
+struct fs_kept_rec {
+	uint64_t nodeid; /* 0: free. Written last */
+	uint64_t nlookup; /* never less than the kernel's count */
+	uint64_t ino;
+	uint16_t path_len; /* of a directory; 0: it is gone */
+	uint16_t is_dir;
+	uint32_t pad;
+	struct fuse_attr attr; /* of a file */
+	char path[FS_KEPT_PATH];
+};
+
+struct fs_kept {
+	struct fs_kept_head *head;
+	struct fs_kept_rec *recs;
+	uint32_t *spare; /* owns; free records below head->used */
+	uint32_t nspare;
+	struct fs_kept_ghost { /* records of earlier incarnations, by nodeid */
+		uint64_t nodeid;
+		uint32_t rec;
+	} *ghosts; /* owns */
+	uint32_t nghosts;
+};
+
+/* An empty memfd, or -errno. */
+int fs_kept_create(void);
+/* Maps it: 0, -errno, or -EINVAL if another version made it. */
+int fs_kept_map(int fd, struct fs_kept_head **ret_head);
+
+#endif
