@@ -227,17 +227,11 @@ int daemon_background_start(const char *log_file, const char *log_name)
 	return 0;
 }
 
-void daemon_background_ready(void)
+/* The report is complete: without a log file nothing is logged from now on. */
+static void end_report(void)
 {
 	int null;
-	ssize_t n;
 
-	if (self.ready_fd < 0)
-		return;
-	/* Ignore errors: the parent may have been killed meanwhile. */
-	do
-		n = write(self.ready_fd, "r", 1);
-	while (n < 0 && errno == EINTR);
 	close(self.ready_fd);
 	self.ready_fd = -1;
 	if (self.log_file)
@@ -248,6 +242,25 @@ void daemon_background_ready(void)
 		dup2(null, STDERR_FILENO);
 		close(null);
 	}
+}
+
+void daemon_background_ready(void)
+{
+	ssize_t n;
+
+	if (self.ready_fd < 0)
+		return;
+	/* Ignore errors: the parent may have been killed meanwhile. */
+	do
+		n = write(self.ready_fd, "r", 1);
+	while (n < 0 && errno == EINTR);
+	end_report();
+}
+
+void daemon_background_forked(void)
+{
+	if (self.ready_fd >= 0)
+		end_report();
 }
 
 /* ---- pid files ---- */

@@ -29,6 +29,8 @@ int daemon_foreground_start(const char *log_file);
 void daemon_foreground_failed(void);
 /* The daemon serves: the waiting parent exits. No-op in the foreground. */
 void daemon_background_ready(void);
+/* The caller has forked a daemon, which will report for both. */
+void daemon_background_forked(void);
 /* Reopens the log file by its name (SIGHUP, after a rotation). */
 void daemon_log_reopen(void);
 

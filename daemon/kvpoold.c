@@ -42,6 +42,35 @@ static bool is_ready(void *arg)
 	return p->serving && !p->base.closing && pool_node_ready(p->node);
 }
 
+/* ---- the keeper ---- */
+
+static void on_keeper_lost(void *arg)
+{
+	struct node_program *p = arg;
+
+	pool_warn("the keeper has gone: the mount will end with this daemon");
+	fs_unkept(p->fs);
+}
+
+/* From here on the mount ends with this process. */
+static void let_go(struct node_program *p)
+{
+	if (p->keeper.sock < 0 || !p->fs)
+		return;
+	fs_unkept(p->fs);
+	daemon_keeper_let_go(&p->keeper);
+}
+
+/* From here on it does not. */
+static int put_keeper(struct node_program *p)
+{
+	int err = p->fs ? daemon_keeper_put(&p->keeper, fs_device(p->fs)) : 0;
+
+	return err || !p->fs ? err :
+	       daemon_keeper_watch(&p->keeper, &p->base.loop, on_keeper_lost,
+				   p);
+}
+
 /* ---- shutdown: admin, mount, node, embedded master, RDMA devices ---- */
 
 static void on_unwatched(void *arg)
@@ -106,6 +135,7 @@ static void stop(struct daemon_program *base)
 	struct node_program *p = (struct node_program *)base;
 
 	daemon_name_lock_ending();
+	let_go(p);
 	daemon_takeover_close(p->takeover);
 	daemon_admin_close(p->admin, on_admin_closed, p);
 }
@@ -160,7 +190,11 @@ static void handover_resume(void *arg)
 
 static void handover_leave(void *arg)
 {
-	fs_leave(((struct node_program *)arg)->fs);
+	struct node_program *p = arg;
+
+	/* The other daemon has a keeper of its own, or a guard. */
+	daemon_keeper_let_go(&p->keeper);
+	fs_leave(p->fs);
 }
 
 static const struct daemon_takeover_ops handover_ops = {
@@ -367,12 +401,16 @@ static int start_mount(struct node_program *p)
 		.metrics = p->base.metrics,
 		.status = daemon_node_status_json,
 		.nodes = daemon_node_nodes_json,
+		.kept_fd = p->keeper.sock >= 0 ? p->keeper.kept_fd : 0,
+		.dev_fd = p->keeper.dev_fd,
 		.gone = on_unmounted,
 		.arg = p,
 	};
 
 	if (p->conf->takeover)
 		return fs_take(&opts, &p->taken.h, &p->fs);
+	if (p->keeper.dev_fd >= 0)
+		return fs_adopt(&opts, &p->fs);
 	return p->mount ? fs_open(&opts, &p->fs) : 0;
 }
 
@@ -461,31 +499,6 @@ static void prefer_loop(void)
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 }
 
-/* Makes the path absolute without realpath: the mount point need not exist, and
- * a mount whose daemon died does not resolve. Its parent must exist. */
-static int absolute_mount(struct node_program *p)
-{
-	char real[PATH_MAX], cwd[PATH_MAX];
-
-	if (!p->conf->mount)
-		return 0;
-	if (p->conf->mount[0] == '/') {
-		p->mount = strdup(p->conf->mount);
-	} else if (getcwd(cwd, sizeof(cwd))) {
-		snprintf(real, sizeof(real), "%.*s/%.*s", PATH_MAX / 2 - 2,
-			 cwd, PATH_MAX / 2 - 2, p->conf->mount);
-		p->mount = strdup(real);
-	}
-	if (!p->mount) {
-		pool_error("%s: not a path that can be mounted at",
-			   p->conf->mount);
-		return -ENOENT;
-	}
-	for (size_t n = strlen(p->mount); n > 1 && p->mount[n - 1] == '/';)
-		p->mount[--n] = '\0';
-	return 0;
-}
-
 /* On an error the process exits, which closes all that is open; only the
  * store's tmpfs stays. */
 static int start(struct node_program *p)
@@ -493,8 +506,6 @@ static int start(struct node_program *p)
 	int rc = daemon_run_dir_make(p->conf->run_dir, p->conf->name, p->dir,
 				     sizeof(p->dir));
 
-	if (!rc)
-		rc = absolute_mount(p);
 	/* Before the loop handles signals: this may block for a while. */
 	if (!rc && !p->conf->takeover)
 		rc = daemon_name_lock(p->dir, p->conf->name);
@@ -546,7 +557,53 @@ static int start(struct node_program *p)
 		pool_node_undo(p->node);
 	if (!rc && p->conf->takeover)
 		rc = commit_takeover(p);
+	if (!rc)
+		rc = put_keeper(p);
 	return rc;
+}
+
+/* Makes the path absolute without realpath: the mount point need not exist, and
+ * a mount whose daemon died does not resolve. Its parent must exist. */
+static int absolute_mount(struct node_program *p)
+{
+	char real[PATH_MAX], cwd[PATH_MAX];
+
+	if (!p->conf->mount)
+		return 0;
+	if (p->conf->mount[0] == '/') {
+		p->mount = strdup(p->conf->mount);
+	} else if (getcwd(cwd, sizeof(cwd))) {
+		snprintf(real, sizeof(real), "%.*s/%.*s", PATH_MAX / 2 - 2,
+			 cwd, PATH_MAX / 2 - 2, p->conf->mount);
+		p->mount = strdup(real);
+	}
+	if (!p->mount) {
+		pool_error("%s: not a path that can be mounted at",
+			   p->conf->mount);
+		return -ENOENT;
+	}
+	for (size_t n = strlen(p->mount); n > 1 && p->mount[n - 1] == '/';)
+		p->mount[--n] = '\0';
+	return 0;
+}
+
+/* Forks the keeper. What follows runs once for each daemon that it starts; only
+ * the first one takes over. */
+static int start_keeper(struct node_program *p)
+{
+	static struct daemon_node_conf later;
+	int err;
+
+	p->keeper = (struct daemon_keeper){ -1, -1, -1, .watched = false };
+	err = absolute_mount(p);
+	if (!err && p->conf->keeper)
+		err = daemon_keeper_start(p->mount, &p->keeper);
+	if (err || p->keeper.dev_fd < 0)
+		return err;
+	later = *p->conf;
+	later.takeover = false;
+	p->conf = &later;
+	return 0;
 }
 
 static int run(const struct daemon_node_conf *conf)
@@ -556,6 +613,10 @@ static int run(const struct daemon_node_conf *conf)
 	int rc;
 
 	p.conf = conf;
+	rc = start_keeper(&p);
+	if (rc)
+		return daemon_start_failed(rc);
+	conf = p.conf;
 	p.trust = conf->trust;
 	raise_nofile();
 	daemon_advertise_warn(&conf->listen, conf->advertise,

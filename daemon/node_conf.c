@@ -304,6 +304,12 @@ static struct daemon_option options[] = {
 		  "same\n"
 		  "options: its mount, open files and addresses continue.",
 	  .no_env = true },
+	{ .name = "keeper",
+	  .type = OPT_FLAG,
+	  .value = &conf.keeper,
+	  .help = "Keep the mount if the daemon is killed: a second process "
+		  "starts\n"
+		  "the next one, and what is open goes on." },
 	DAEMON_OPTIONS_COMMON(conf, "/var/log/kvpool/kvpoold-NAME.log"),
 	{ .name = NULL },
 };
@@ -408,6 +414,11 @@ static int check_options(void)
 			"master elsewhere; restart the daemon instead\n");
 		return -EINVAL;
 	}
+	if (conf.keeper && !conf.mount)
+		return daemon_option_reject(daemon_option_find(options,
+							       "keeper"),
+					    "with --mount; else there is "
+					    "nothing to keep", stderr);
 	if (conf.recover && !conf.embedded)
 		return daemon_option_reject(daemon_option_find(options,
 							       "recover"),

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "daemon/admin.h"
+#include "daemon/keeper.h"
 #include "daemon/node_conf.h"
 #include "daemon/program.h"
 #include "daemon/takeover.h"
@@ -33,6 +34,7 @@ struct node_program {
 	struct fs *fs; /* NULL without --mount */
 	struct daemon_admin *admin;
 	struct daemon_takeover *takeover; /* NULL: cannot be handed over */
+	struct daemon_keeper keeper;
 	struct daemon_taken taken; /* with --takeover, until it serves */
 	char *mount; /* absolute */
 	char dir[PATH_MAX]; /* of this node, in --run-dir */

@@ -47,7 +47,7 @@ void fs_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, dir ? ENOMEM : ENOENT);
 		return;
 	}
-	h->nodeid = (uint32_t)ino;
+	h->nodeid = ino;
 	h->cookie = node_dir_tree(dir)->e.cookie;
 	pool_tree_reader_open(fs->tree, node_dir_tree(dir), &h->reader);
 	fi->fh = h->o.fh;
@@ -202,6 +202,10 @@ static void list(fuse_req_t req, struct fs *fs, fuse_ino_t ino, size_t size,
 		fs_proc_readdir(req, size, off, plus);
 		return;
 	}
+	if (!l.h) { /* its offsets mean nothing to this incarnation */
+		fuse_reply_err(req, ESTALE);
+		return;
+	}
 	if (!fs_listed_dir(fs, l.h)) {
 		fuse_reply_buf(req, NULL, 0);
 		return;
@@ -281,9 +285,11 @@ void fs_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void fs_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_count(req, OP_RELEASEDIR);
+	struct fs_dir_handle *h = fs_is_proc(ino) ? NULL :
+						    fs_fh_get(fs, fi->fh);
 
-	if (!fs_is_proc(ino))
-		handle_free(fs, fs_fh_get(fs, fi->fh));
+	if (h)
+		handle_free(fs, h);
 	fuse_reply_err(req, 0);
 }
 

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "fs/kept.h"
 #include "fs/passthrough.h"
 #include "fs/session.h"
 #include "pool/base/clock.h"
@@ -81,7 +82,9 @@ struct fs_inode {
 	struct node_object *obj; /* the object shown: ref, or NULL */
 	uint64_t atime_ns; /* as set; 0: never set, shown as mtime */
 	struct fs_past *past; /* owns; NULL unless unbound */
-	uint32_t id; /* nodeid; fs->inodes has no larger ones */
+	uint64_t id; /* nodeid: incarnation << 32 | FS_PROC_MAX + its number in
+			fs->inodes */
+	uint32_t kept; /* 1 + its record in fs->kept; 0: none */
 	uint32_t opens; /* handles, of either data mode */
 	int32_t backing; /* backing id of obj in the kernel; 0: none */
 	uint8_t kind; /* enum fs_kind */
@@ -201,6 +204,14 @@ struct fs {
 				     retried every FS_WAITING_MS */
 	struct pool_slots inodes; /* struct fs_inode by nodeid - FS_PROC_MAX */
 	struct pool_slots handles; /* struct fs_fh by fh - FS_FH_MIN */
+	uint32_t incarnation; /* of new nodeids and handles; 0: no daemon
+				 before this one was killed */
+	struct fs_kept *kept; /* owns; NULL: no keeper */
+	bool adopting; /* a mount of an earlier incarnation: requests are not
+			  read yet */
+	uint64_t adopt_ms; /* pool_now_ms() when that began */
+	bool resent; /* the request being handled was read before, by a daemon
+			that was killed: it may have been done */
 	struct pool_list backings; /* bound inodes with a backing that are not
 				      open, least recently used first */
 	unsigned int nbackings; /* length of `backings` */
@@ -213,6 +224,7 @@ struct fs {
 	uint64_t touch_ms; /* pool_now_ms() of the last fs_touched_notify */
 	struct fs_carried carried[FS_CARRIED_MAX]; /* ring */
 	unsigned int ncarried; /* entries ever added */
+	uv_timer_t adopt; /* runs while `adopting` */
 	struct fs_inode root;
 	/* Filter of the names that have a negative dentry in the kernel
 	 * (notify.c): [0] is filled, [1] is the previous period's. */
@@ -236,6 +248,7 @@ struct fs {
 	struct pool_counter requests[OP_COUNT];
 	struct pool_counter stale_opens, interrupts, write_waits;
 	struct pool_counter listing_waits, texts_refused;
+	struct pool_counter ghosts, resends, left_out;
 	struct pool_gauge ninodes, gbackings, nopen;
 	struct pool_hist lookup_time, open_time;
 	unsigned int uv_closing; /* fs_close: libuv handles not closed yet */
@@ -289,7 +302,7 @@ static inline uint64_t fs_cookie(const struct node_entry *e)
 }
 
 /* inode.c */
-/* `ino` is a nodeid that the kernel holds a lookup count of, so it is found. */
+/* NULL: an unknown nodeid. Every request is of a known one, see fs_ghost. */
 struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino);
 /* The nodeid of i. */
 fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i);
@@ -372,6 +385,8 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
 /* End of a take-over: closes the backings of inodes whose object was not handed
  * over, and frees inodes that nothing refers to. */
 void fs_inodes_settle(struct fs *fs);
+/* Keeps what a take-over has brought (kept.c). */
+void fs_inodes_keep(struct fs *fs);
 /* For how many seconds the kernel may cache the dentry; the attributes. */
 double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
 double fs_attr_timeout(struct fs *fs, struct fs_inode *i);
@@ -389,6 +404,39 @@ int fs_handover_init(struct fs *fs, struct pool_handover *h,
 		     struct fs_init_kept *ret);
 /* Reads the rest: inodes and handles. 0 or -errno. */
 int fs_handover_read(struct fs *fs, struct pool_handover *h);
+
+/* kept.c: see fs/kept.h. Without a keeper nothing is written. */
+/* Maps the memfd and begins an incarnation. 0 or -errno, logged. */
+int fs_kept_open(struct fs *fs, int fd);
+/* The INIT exchange of the mount that is adopted. */
+struct fs_init_kept fs_kept_init(const struct fs *fs);
+/* Keeps the INIT exchange of this mount. */
+void fs_kept_mounted(struct fs *fs);
+/* Keeps the path of directory i, now; its lookup count; that it is gone. */
+void fs_kept_dir(struct fs *fs, struct fs_inode *i);
+void fs_kept_count(struct fs *fs, const struct fs_inode *i);
+void fs_kept_dir_gone(struct fs *fs, const struct fs_inode *i);
+/* Keeps the attributes of i, which is opened for the first time. */
+void fs_kept_file(struct fs *fs, struct fs_inode *i);
+/* i is freed, or has been closed. */
+void fs_kept_drop(struct fs *fs, struct fs_inode *i);
+/* A request begins to be handled, by its unique; 0: it has been. */
+void fs_kept_handling(struct fs *fs, uint64_t unique);
+/* Closes the backings of earlier incarnations, given an id that was registered
+ * just now. */
+void fs_kept_backings(struct fs *fs, int id);
+
+/* The record of a nodeid of an earlier incarnation, or NULL. */
+struct fs_kept_rec *fs_kept_find(const struct fs *fs, uint64_t nodeid);
+/* The kernel has forgotten its nodeid. NULL: no-op. */
+void fs_kept_forget(struct fs *fs, struct fs_kept_rec *r);
+
+/* ghost.c: requests about nodeids of earlier incarnations */
+/* Makes inodes of the directories whose paths exist. */
+void fs_ghosts_revive(struct fs *fs);
+/* Answers this request, as read from the device, if it is about a nodeid that
+ * is not known, or is the one that earlier daemons died of. */
+bool fs_ghost(struct fs *fs, const void *buf, size_t len);
 
 /* notify.c. All on the loop. */
 int fs_notifier_open(struct fs *fs);
@@ -482,10 +530,13 @@ struct fs_fh {
 /* inode.c: numbers o (sets o->fh). 0 or -ENOMEM. */
 int fs_fh_add(struct fs *fs, struct fs_fh *o, enum fs_fh_kind kind);
 void fs_fh_remove(struct fs *fs, struct fs_fh *o);
+/* NULL: a passthrough handle, or one of an earlier incarnation. */
 static inline void *fs_fh_get(struct fs *fs, uint64_t fh)
 {
-	return fh < FS_FH_MIN ? NULL :
-				pool_slots_get(&fs->handles, fh - FS_FH_MIN);
+	struct fs_fh *o = (uint32_t)fh < FS_FH_MIN ? NULL :
+		pool_slots_get(&fs->handles, (uint32_t)fh - FS_FH_MIN);
+
+	return o && o->fh == fh ? o : NULL;
 }
 
 /* FS_FH_FILE: a daemon-served open file. */
@@ -502,7 +553,7 @@ struct fs_handle {
 /* FS_FH_DIR: an open directory. */
 struct fs_dir_handle {
 	struct fs_fh o;	 /* first */
-	uint32_t nodeid; /* of the directory; the kernel keeps it till the
+	uint64_t nodeid; /* of the directory; the kernel keeps it till the
 			    RELEASEDIR */
 	uint64_t cookie; /* of the directory; 0: it is gone */
 	struct pool_tree_reader reader; /* valid only while fs_listed_dir is

@@ -506,6 +506,8 @@ static int get_inode(struct fs *fs, const Kvpool__HandoverInode *m,
 
 	if (!i)
 		return -EBADMSG;
+	if (fs->incarnation < m->nodeid >> 32)
+		fs->incarnation = (uint32_t)(m->nodeid >> 32);
 	i->kind = m->is_dir ? FS_DIR : FS_FILE;
 	i->nlookup = m->nlookup;
 	i->ino = m->ino;
@@ -560,9 +562,7 @@ static void get_handle_obj(struct fs *fs, struct fs_handle *f,
 			   const Kvpool__HandoverOpen *m,
 			   struct pool_handover *h)
 {
-	uint64_t n = m->nodeid - FS_PROC_MAX;
-	struct fs_inode *i = m->nodeid >= FS_PROC_MAX && n < fs->inodes.cap ?
-				     pool_slots_get(&fs->inodes, n) : NULL;
+	struct fs_inode *i = fs_inode_find(fs, m->nodeid);
 
 	if (i && i->obj && !m->other) {
 		f->obj = node_object_ref(i->obj);
@@ -646,8 +646,10 @@ static int get_open(struct fs *fs, const Kvpool__HandoverOpen *m,
 	fs->ntexts += m->kind == FS_FH_TEXT;
 	o->kind = (enum fs_fh_kind)m->kind;
 	o->fh = m->fh;
-	return m->fh < FS_FH_MIN ? -EBADMSG :
-	       pool_slots_add_at(&fs->handles, m->fh - FS_FH_MIN, o);
+	if (fs->incarnation < m->fh >> 32)
+		fs->incarnation = (uint32_t)(m->fh >> 32);
+	return (uint32_t)m->fh < FS_FH_MIN ? -EBADMSG :
+	       pool_slots_add_at(&fs->handles, (uint32_t)m->fh - FS_FH_MIN, o);
 }
 
 int fs_handover_read(struct fs *fs, struct pool_handover *h)

@@ -15,9 +15,13 @@
 
 struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino)
 {
-	return ino == FUSE_ROOT_ID ?
-		       &fs->root :
-		       pool_slots_get(&fs->inodes, ino - FS_PROC_MAX);
+	struct fs_inode *i;
+
+	if (ino == FUSE_ROOT_ID)
+		return &fs->root;
+	i = (uint32_t)ino < FS_PROC_MAX ? NULL :
+		pool_slots_get(&fs->inodes, (uint32_t)ino - FS_PROC_MAX);
+	return i && i->id == ino ? i : NULL;
 }
 
 fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i)
@@ -31,13 +35,13 @@ int fs_fh_add(struct fs *fs, struct fs_fh *o, enum fs_fh_kind kind)
 	int err = pool_slots_add(&fs->handles, o, &o->fh);
 
 	o->kind = kind;
-	o->fh += FS_FH_MIN;
+	o->fh += FS_FH_MIN + ((uint64_t)fs->incarnation << 32);
 	return err;
 }
 
 void fs_fh_remove(struct fs *fs, struct fs_fh *o)
 {
-	pool_slots_remove(&fs->handles, o->fh - FS_FH_MIN);
+	pool_slots_remove(&fs->handles, (uint32_t)o->fh - FS_FH_MIN);
 }
 
 static void past_unuse_obj(struct fs_inode *i)
@@ -131,7 +135,7 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 		free(i);
 		return NULL;
 	}
-	i->id = (uint32_t)slot + FS_PROC_MAX;
+	i->id = slot + FS_PROC_MAX + ((uint64_t)fs->incarnation << 32);
 	pool_list_init(&i->lru);
 	pool_gauge_add(&fs->ninodes, 1);
 	i->ino = pe->cookie + FS_PROC_MAX;
@@ -139,6 +143,7 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	if (!e) {
 		i->kind = FS_DIR;
 		i->u.dir = node_dir(pe);
+		fs_kept_dir(fs, i);
 		return i;
 	}
 	i->kind = FS_FILE;
@@ -155,12 +160,12 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id)
 {
 	struct fs_inode *i = calloc(1, sizeof(*i));
 
-	if (!i || id < FS_PROC_MAX || id > UINT32_MAX ||
-	    pool_slots_add_at(&fs->inodes, id - FS_PROC_MAX, i)) {
+	if (!i || (uint32_t)id < FS_PROC_MAX ||
+	    pool_slots_add_at(&fs->inodes, (uint32_t)id - FS_PROC_MAX, i)) {
 		free(i);
 		return NULL;
 	}
-	i->id = (uint32_t)id;
+	i->id = id;
 	pool_list_init(&i->lru);
 	pool_gauge_add(&fs->ninodes, 1);
 	return i;
@@ -230,7 +235,8 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 	backing_drop(fs, i);
 	fs_inode_set_obj(fs, i, NULL);
 	pool_list_del(&i->lru);
-	pool_slots_remove(&fs->inodes, i->id - FS_PROC_MAX);
+	fs_kept_drop(fs, i);
+	pool_slots_remove(&fs->inodes, (uint32_t)i->id - FS_PROC_MAX);
 	pool_gauge_add(&fs->ninodes, -1);
 	if (tidy)
 		pool_node_tidy(fs->node, pe);
@@ -250,6 +256,7 @@ void fs_inode_forget(struct fs *fs, struct fs_inode *i, uint64_t n)
 	if (i == &fs->root)
 		return;
 	i->nlookup -= n < i->nlookup ? n : i->nlookup;
+	fs_kept_count(fs, i);
 	inode_maybe_free(fs, i);
 }
 
@@ -304,6 +311,7 @@ void fs_inode_unbind(struct fs *fs, struct fs_inode *i)
 		}
 		pool_node_set_inode(pe, NULL);
 		i->u.dir = NULL;
+		fs_kept_dir_gone(fs, i);
 	}
 	if (!i->entry)
 		return;
@@ -562,7 +570,8 @@ int fs_inode_backing(struct fs *fs, struct fs_inode *i)
 
 void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
-	i->opens++;
+	if (i->opens++ == 0)
+		fs_kept_file(fs, i);
 	node_object_use(o, 1);
 	pool_gauge_add(&fs->nopen, 1);
 	if (!pool_list_empty(&i->lru)) {
@@ -580,6 +589,7 @@ void fs_inode_closed(struct fs *fs, struct fs_inode *i, struct node_object *o)
 	pool_gauge_add(&fs->nopen, -1);
 	if (i->opens > 0)
 		return;
+	fs_kept_drop(fs, i);
 	if (!i->entry) {
 		backing_drop(fs, i);
 		fs_inode_set_obj(fs, i, NULL);
@@ -636,6 +646,21 @@ void fs_inodes_settle(struct fs *fs)
 		if (i->backing && !i->obj)
 			backing_drop(fs, i);
 		inode_maybe_free(fs, i);
+	}
+}
+
+void fs_inodes_keep(struct fs *fs)
+{
+	uint64_t n;
+
+	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
+	     n = pool_slots_next(&fs->inodes, n + 1)) {
+		struct fs_inode *i = pool_slots_get(&fs->inodes, n);
+
+		if (fs_inode_dir(i))
+			fs_kept_dir(fs, i);
+		else if (i->opens > 0)
+			fs_kept_file(fs, i);
 	}
 }
 
@@ -812,9 +837,10 @@ const struct pool_node_ops fs_node_ops = {
 
 struct node_dirent *fs_dir_of(struct fs *fs, fuse_ino_t ino)
 {
-	if (fs_is_proc(ino))
-		return NULL;
-	return fs_inode_dir(fs_inode_find(fs, ino));
+	const struct fs_inode *i =
+		fs_is_proc(ino) ? NULL : fs_inode_find(fs, ino);
+
+	return i ? fs_inode_dir(i) : NULL;
 }
 
 void fs_fill_entry(struct fs *fs, struct fs_inode *i,
@@ -826,4 +852,5 @@ void fs_fill_entry(struct fs *fs, struct fs_inode *i,
 	p->attr_timeout = fs_attr_timeout(fs, i);
 	fs_inode_stat(fs, i, &p->attr);
 	i->nlookup++;
+	fs_kept_count(fs, i);
 }

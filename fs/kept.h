@@ -60,7 +60,6 @@ struct fs_kept_head {
 struct fs_kept_rec {
 	uint64_t nodeid; /* 0: free. Written last */
 	uint64_t nlookup; /* never less than the kernel's count */
-	uint64_t ino;
 	uint16_t path_len; /* of a directory; 0: it is gone */
 	uint16_t is_dir;
 	uint32_t pad;

@@ -95,13 +95,18 @@ void fs_forget_multi(fuse_req_t req, size_t count,
 		     struct fuse_forget_data *forgets)
 {
 	struct fs *fs = fs_count(req, OP_FORGET);
+	struct fs_inode *i;
 	size_t k;
 
-	for (k = 0; k < count; k++)
-		if (!fs_is_proc(forgets[k].ino))
-			fs_inode_forget(fs,
-					fs_inode_find(fs, forgets[k].ino),
-					forgets[k].nlookup);
+	for (k = 0; k < count; k++) {
+		if (fs_is_proc(forgets[k].ino))
+			continue;
+		i = fs_inode_find(fs, forgets[k].ino);
+		if (i)
+			fs_inode_forget(fs, i, forgets[k].nlookup);
+		else
+			fs_kept_forget(fs, fs_kept_find(fs, forgets[k].ino));
+	}
 	fuse_reply_none(req);
 }
 
@@ -265,6 +270,15 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	else
 		err = dir ? pool_node_mkdir(fs->node, dir, name, strlen(name),
 					    &a, &d) : -ENOENT;
+	if (err == -EEXIST && fs->resent && dir) {
+		struct pool_entry *e = pool_node_lookup(fs->node, dir, name,
+							strlen(name));
+
+		if (e && e->is_dir) { /* made by the daemon before */
+			(void)reply_new(req, fs, e);
+			return;
+		}
+	}
 	if (err) {
 		fuse_reply_err(req, -err);
 		return;
@@ -320,6 +334,13 @@ static void leave_name(struct fs *fs, struct pool_entry *e)
 	fs_inode_unbind(fs, i);
 }
 
+/* A name to remove or rename is not there: it may have been removed or renamed
+ * by this very request, which the daemon before did not answer. */
+static int gone_errno(const struct fs *fs)
+{
+	return fs->resent ? 0 : ENOENT;
+}
+
 void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fs *fs = fs_change(req, OP_UNLINK);
@@ -333,7 +354,7 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	e = pool_node_lookup(fs->node, dir, name, strlen(name));
 	if (!e || e->is_dir) {
-		fuse_reply_err(req, e ? EISDIR : ENOENT);
+		fuse_reply_err(req, e ? EISDIR : gone_errno(fs));
 		return;
 	}
 	if (!fs_may_remove(req, dir, e)) {
@@ -361,7 +382,7 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	e = dir ? pool_node_lookup(fs->node, dir, name, strlen(name)) : NULL;
 	if (!e || !e->is_dir) {
-		fuse_reply_err(req, e ? ENOTDIR : ENOENT);
+		fuse_reply_err(req, e ? ENOTDIR : gone_errno(fs));
 		return;
 	}
 	if (!fs_may_remove(req, dir, e)) {
@@ -404,8 +425,10 @@ static void move_inode(struct fs *fs, struct pool_entry *from,
 	pool_node_set_inode(from, NULL);
 	pool_node_set_inode(to, i);
 	if (from->is_dir) {
-		if (i)
+		if (i) {
 			i->u.dir = node_dir(to);
+			fs_kept_dir(fs, i);
+		}
 		return;
 	}
 	if (!i || i->nlookup == 0) {
@@ -456,7 +479,8 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 	}
 	from = pool_node_lookup(fs->node, dir, name, strlen(name));
 	if (!from) {
-		fuse_reply_err(req, ENOENT);
+		to = pool_node_lookup(fs->node, newdir, newname, len);
+		fuse_reply_err(req, to ? gone_errno(fs) : ENOENT);
 		return;
 	}
 	old = pool_tree_find(fs->tree, node_dir_tree(newdir), newname, len);

@@ -88,10 +88,19 @@ void fs_backing_close(int dev_fd, int id)
 	(void)ioctl(dev_fd, FS_BACKING_CLOSE, &arg);
 }
 
-int fs_epoch_next(int dev_fd)
+static int notify(int dev_fd, int what)
 {
-	struct fuse_out_header h = { .len = sizeof(h),
-				     .error = FS_NOTIFY_INC_EPOCH };
+	struct fuse_out_header h = { .len = sizeof(h), .error = what };
 
 	return write(dev_fd, &h, sizeof(h)) < 0 ? -errno : 0;
+}
+
+int fs_epoch_next(int dev_fd)
+{
+	return notify(dev_fd, FS_NOTIFY_INC_EPOCH);
+}
+
+int fs_resend(int dev_fd)
+{
+	return notify(dev_fd, FS_NOTIFY_RESEND);
 }

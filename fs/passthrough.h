@@ -38,6 +38,7 @@ struct fs_backing_map {
 };
 #define FS_BACKING_OPEN _IOW(229, 1, struct fs_backing_map)
 #define FS_BACKING_CLOSE _IOW(229, 2, uint32_t)
+#define FS_NOTIFY_RESEND 7
 #define FS_NOTIFY_INC_EPOCH 8
 
 /* Offsets in struct fuse_init_out of 7.40, which libfuse 3.14 fills with zeros
@@ -82,5 +83,8 @@ void fs_backing_close(int dev_fd, int id);
 /* Expires all dentries: each is revalidated when next used. Takes no lock,
  * unlike an invalidation. 0, or -EINVAL before Linux 6.16. */
 int fs_epoch_next(int dev_fd);
+/* Asks for the requests again that were read and have not been answered; their
+ * uniques then have bit 63. 0, or -EINVAL before Linux 6.9. */
+int fs_resend(int dev_fd);
 
 #endif

@@ -126,7 +126,9 @@ void fs_proc_read(fuse_req_t req, size_t size, off_t off,
 	struct fs_text *t = fs_fh_get(fs_of(req), fi->fh);
 	size_t at = (size_t)off;
 
-	if (off < 0 || at >= t->len)
+	if (!t) /* of an earlier incarnation */
+		fuse_reply_err(req, ESTALE);
+	else if (off < 0 || at >= t->len)
 		fuse_reply_buf(req, NULL, 0);
 	else
 		fuse_reply_buf(req, t->data + at,
@@ -137,7 +139,10 @@ void fs_proc_release(fuse_req_t req, struct fuse_file_info *fi)
 {
 	struct fs *fs = fs_of(req);
 
-	text_free(fs, fs_fh_get(fs, fi->fh));
+	struct fs_text *t = fs_fh_get(fs, fi->fh);
+
+	if (t)
+		text_free(fs, t);
 	fuse_reply_err(req, 0);
 }
 

@@ -17,6 +17,8 @@
 
 #include "pool/base/busy.h"
 
+#define ADOPT_POLL_MS 5
+
 /* ---- the device ----
  *
  * libfuse's reads and writes go through here, so that INIT can be extended and,
@@ -28,8 +30,13 @@ static ssize_t dev_read(int fd, void *buf, size_t len, void *userdata)
 	struct fs *fs = userdata;
 	ssize_t n;
 
-	if (fs->initialised)
-		return read(fd, buf, len);
+	if (fs->initialised) {
+		n = read(fd, buf, len);
+		if (n <= 0 || !fs_ghost(fs, buf, (size_t)n))
+			return n;
+		errno = EINTR; /* answered: read the next one */
+		return -1;
+	}
 	if (fs->replaying) {
 		n = (ssize_t)(fs->init_len < len ? fs->init_len : len);
 		memcpy(buf, fs->init_req, (size_t)n);
@@ -186,6 +193,21 @@ static int register_metrics(struct fs *fs)
 			"Opens of files in /.kvpool that were refused: too "
 			"many are open");
 	if (!err)
+		err = pool_metrics_counter(m, &fs->ghosts,
+			"kvpool_fuse_ghosts_total", NULL,
+			"Requests about files that were open or known when a "
+			"daemon before this one was killed");
+	if (!err)
+		err = pool_metrics_counter(m, &fs->resends,
+			"kvpool_fuse_resent_total", NULL,
+			"Requests that a daemon before this one had read when "
+			"it was killed");
+	if (!err)
+		err = pool_metrics_counter(m, &fs->left_out,
+			"kvpool_kept_left_out_total", NULL,
+			"Directories and open files that a next daemon would "
+			"not know: too many, or a path that is too long");
+	if (!err)
 		err = pool_metrics_gauge(m, &fs->ninodes, "kvpool_fuse_inodes",
 					 NULL, "Nodeids that are in use");
 	if (!err)
@@ -219,6 +241,15 @@ static void mount_gone(struct fs *fs)
 		fs->opts.gone(fs->opts.arg);
 }
 
+static uint64_t request_unique(const struct fs *fs, int len)
+{
+	struct fuse_in_header in = { 0 };
+
+	if ((size_t)len >= sizeof(in))
+		memcpy(&in, fs->buf.mem, sizeof(in));
+	return in.unique;
+}
+
 /* Handles one request. False: there is none, or the mount is gone. */
 static bool handle_one(struct fs *fs)
 {
@@ -232,7 +263,9 @@ static bool handle_one(struct fs *fs)
 		mount_gone(fs);
 		return false;
 	}
+	fs_kept_handling(fs, request_unique(fs, n));
 	fuse_session_process_buf(fs->se, &fs->buf);
+	fs_kept_handling(fs, 0);
 	pool_node_caller(fs->node, NODE_NO_CALLER);
 	return true;
 }
@@ -372,6 +405,7 @@ static void probe_backing(struct fs *fs)
 		return;
 	id = fs_backing_open(fs->dev_fd, f.fd);
 	if (id > 0) {
+		fs_kept_backings(fs, id);
 		fs_backing_close(fs->dev_fd, id);
 	} else {
 		pool_warn("passthrough is not possible (%s): daemon-served",
@@ -421,19 +455,28 @@ static int start_polling(struct fs *fs)
 	uv_timer_init(fs->loop, &fs->waiting_timer);
 	fs->on_waiting = on_waiting;
 	uv_timer_init(fs->loop, &fs->touch);
-	fs->poll.data = fs->waiting_timer.data = fs->touch.data = fs;
+	uv_timer_init(fs->loop, &fs->adopt);
+	fs->poll.data = fs->waiting_timer.data = fs->touch.data =
+		fs->adopt.data = fs;
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
 	return 0;
 }
 
-static void start_guard(struct fs *fs)
+static void guard_now(struct fs *fs)
 {
-	if (fs_guard_mount_now(fs->mountpoint, &fs->mount_id))
-		fs->mount_id = 0;
 	fs->guard = fs_guard_start(fs->mountpoint);
 	if (fs->guard < 0)
 		pool_warn("%s: no guard: the mount may hang if the daemon is "
 			  "killed: %s", fs->mountpoint, strerror(-fs->guard));
+}
+
+/* A keeper guards the mount itself. */
+static void start_guard(struct fs *fs)
+{
+	if (fs_guard_mount_now(fs->mountpoint, &fs->mount_id))
+		fs->mount_id = 0;
+	if (!fs->kept)
+		guard_now(fs);
 }
 
 int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
@@ -445,6 +488,8 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 		err = fs_mountpoint_prepare(fs->mountpoint);
 	if (!err)
 		err = mount_session(fs);
+	if (!err && opts->kept_fd > 0)
+		err = fs_kept_open(fs, opts->kept_fd);
 	if (err)
 		return err; /* logged; the process will end */
 	err = answer_init(fs);
@@ -459,6 +504,7 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 		return err;
 	}
 	start_guard(fs);
+	fs_kept_mounted(fs);
 	fs_resume(fs);
 	pool_info("mounted %s (%s)", fs->mountpoint, fs_data_mode(fs));
 	*ret_fs = fs;
@@ -476,7 +522,7 @@ void fs_pause(struct fs *fs)
 
 void fs_resume(struct fs *fs)
 {
-	if (fs->unmounted)
+	if (fs->unmounted || fs->adopting)
 		return;
 	uv_poll_start(&fs->poll, UV_READABLE, on_readable);
 	pool_busy_look_for(fs->loop, poll_device, fs);
@@ -499,7 +545,8 @@ const char *fs_busy(struct fs *fs)
 	for (i = 0; i < FS_NDEFERRED; i++)
 		if (fs->ndeferred[i])
 			return why[i];
-	return fs->unmounted ? "the mount is gone" : NULL;
+	return fs->unmounted ? "the mount is gone" :
+	       fs->adopting  ? "the mount is being adopted" : NULL;
 }
 
 void fs_leave(struct fs *fs)
@@ -515,6 +562,9 @@ void fs_guarded(struct fs *fs)
 void fs_begin(struct fs *fs)
 {
 	fs_inodes_settle(fs);
+	if (fs->kept)
+		fs_inodes_keep(fs);
+	fs_kept_mounted(fs);
 	fs_resume(fs);
 	pool_info("took over %s (%s)", fs->mountpoint, fs_data_mode(fs));
 }
@@ -576,6 +626,8 @@ int fs_take(const struct fs_opts *opts, struct pool_handover *h,
 		err = fs_notifier_open(fs);
 	if (!err)
 		err = fs_handover_read(fs, h);
+	if (!err && opts->kept_fd > 0)
+		err = fs_kept_open(fs, opts->kept_fd);
 	if (!err)
 		err = start_polling(fs);
 	if (err) {
@@ -585,6 +637,95 @@ int fs_take(const struct fs_opts *opts, struct pool_handover *h,
 	}
 	*ret_fs = fs;
 	return 0;
+}
+
+/* ---- adopting the mount of a daemon that was killed ---- */
+
+/* No request has been read so far. */
+static void adopt_now(struct fs *fs)
+{
+	int err;
+
+	fs->adopting = false;
+	fs_ghosts_revive(fs);
+	if (fs_epoch_next(fs->dev_fd) < 0) {
+		/* Any name may have a negative dentry. */
+		memset(fs->misses[0], 0xff, ((size_t)1 << FS_MISS_BITS) / 8);
+		pool_warn("%s: what other nodes changed while no daemon served "
+			  "may show up to a minute late (not from Linux 6.16 "
+			  "on)", fs->mountpoint);
+	}
+	err = fs_resend(fs->dev_fd);
+	if (err)
+		pool_warn("%s: requests that the last daemon had read wait "
+			  "until their callers are killed: %s (not from Linux "
+			  "6.9 on)", fs->mountpoint, strerror(-err));
+	fs_kept_mounted(fs);
+	fs_resume(fs);
+	pool_info("adopted %s (%s), incarnation %u", fs->mountpoint,
+		  fs_data_mode(fs), fs->incarnation);
+}
+
+static void on_adopting(uv_timer_t *t)
+{
+	struct fs *fs = t->data;
+
+	if (!pool_node_complete(fs->node) &&
+	    pool_now_ms() - fs->adopt_ms < FS_ADOPT_MS)
+		return;
+	uv_timer_stop(t);
+	adopt_now(fs);
+}
+
+static int adopt_session(struct fs *fs)
+{
+	struct fs_init_kept was;
+	int err = fs_kept_open(fs, fs->opts.kept_fd);
+
+	if (err)
+		return err;
+	fs->mount_id = fs->kept->head->mount_id;
+	was = fs_kept_init(fs);
+	err = replay_init(fs, &was);
+	if (!err)
+		probe_backing(fs);
+	return err;
+}
+
+int fs_adopt(const struct fs_opts *opts, struct fs **ret_fs)
+{
+	struct fs *fs;
+	int err = fs_new(opts, &fs);
+
+	if (err)
+		return err;
+	fs->dev_fd = opts->dev_fd;
+	err = adopt_session(fs);
+	if (!err)
+		err = fs_notifier_open(fs);
+	if (!err)
+		err = start_polling(fs);
+	if (err) {
+		pool_error("%s cannot be adopted: %s", opts->mountpoint,
+			   strerror(-err));
+		return err;
+	}
+	fs->adopting = true;
+	fs->adopt_ms = pool_now_ms();
+	uv_timer_start(&fs->adopt, on_adopting, 0, ADOPT_POLL_MS);
+	*ret_fs = fs;
+	return 0;
+}
+
+int fs_device(const struct fs *fs)
+{
+	return fs->dev_fd;
+}
+
+void fs_unkept(struct fs *fs)
+{
+	if (fs->guard <= 0 && !fs->unmounted)
+		guard_now(fs);
 }
 
 const char *fs_data_mode(const struct fs *fs)
@@ -679,10 +820,11 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	fs_guard_stop(fs->guard);
 	fs_pause(fs);
 	pool_node_set_ops(fs->node, NULL, NULL, "none");
-	fs->uv_closing = 3;
+	fs->uv_closing = 4;
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->waiting_timer, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->touch, on_handle_closed);
+	uv_close((uv_handle_t *)&fs->adopt, on_handle_closed);
 }
 
 void fs_free(struct fs *fs)

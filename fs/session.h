@@ -22,6 +22,8 @@
  *   proc       /.kvpool: status files, as in /proc
  *   handover   take-over: passes inodes, handles and queues to a new process
  *   guard      a child process that ends the mount if the daemon is killed
+ *   kept, ghost  with a keeper instead of a guard: the next daemon adopts the
+ *              mount
  *
  * Data modes, chosen at INIT: passthrough (the kernel reads and writes the
  * object's file itself; no READ or WRITE reaches the daemon) where the kernel
@@ -77,6 +79,10 @@ struct fs_opts {
 	 * owns. */
 	json_t *(*status)(void *arg);
 	json_t *(*nodes)(void *arg);
+	/* The keeper's memfd (fs/kept.h), borrowed; 0: there is no keeper. */
+	int kept_fd;
+	/* fs_adopt: /dev/fuse of the mount, which becomes the mount's. */
+	int dev_fd;
 	/* The mount was removed by another process (umount(8)). Loop thread. */
 	void (*gone)(void *arg);
 	void *arg;
@@ -88,6 +94,16 @@ struct fs_opts {
  * error the process must end: not everything is freed.
  */
 int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
+/*
+ * Instead of fs_open, goes on with the mount of a daemon that was killed, whose
+ * keeper gave us opts->dev_fd and kept_fd. Requests are read once the node has a
+ * picture of the namespace, or after FS_ADOPT_MS. 0 or -errno, logged.
+ */
+int fs_adopt(const struct fs_opts *opts, struct fs **ret_fs);
+/* The descriptor of /dev/fuse. Borrowed. */
+int fs_device(const struct fs *fs);
+/* The keeper has gone, or lets go: from now on a guard watches. */
+void fs_unkept(struct fs *fs);
 /*
  * Answers the requests that the kernel has queued, unmounts (lazily, so an open
  * file does not prevent it) and removes the node's callbacks. closed(arg) runs

@@ -1,0 +1,365 @@
+#include "daemon/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/daemonize.h"
+#include "fs/guard.h"
+#include "fs/kept.h"
+#include "pool/base/clock.h"
+#include "pool/base/log.h"
+
+#define SPAWN_MS 200  /* between two starts */
+#define WAIT_MS 30000 /* from a death until a daemon serves again */
+
+enum { PUT = 1, LET_GO };
+
+static struct {
+	char *mountpoint; /* owns */
+	int sock, sig_fd, kept_fd;
+	int dev_fd; /* -1: the daemon has not given it, or has let go */
+	pid_t pid;  /* of the present or last daemon */
+	bool alive; /* it has not closed its end of sock */
+	bool ending; /* SIGTERM came */
+	int status; /* of waitpid, of pid; -1: not known yet */
+	uint64_t spawn_ms;
+	uint64_t dead_ms; /* since when no daemon serves; 0: one does, or
+			     none ever has */
+	struct fs_kept_head *head;
+	sigset_t before; /* signal mask of the daemon */
+} kp;
+
+/* ---- ending ---- */
+
+static void leave(int rc) __attribute__((noreturn));
+static void leave(int rc)
+{
+	_exit(rc);
+}
+
+static int exit_code(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* Ends the mount as its guard does: a daemon's thread that is blocked in the
+ * kernel may have another descriptor of it. */
+static void give_up(const char *why, int flags, int rc)
+	__attribute__((noreturn));
+static void give_up(const char *why, int flags, int rc)
+{
+	if (rc)
+		pool_error("%s: %s", kp.mountpoint, why);
+	if (kp.alive)
+		kill(kp.pid, SIGKILL);
+	if (kp.head->mount_id)
+		(void)fs_guard_unmount(kp.mountpoint, kp.head->mount_id, flags);
+	leave(rc);
+}
+
+/* The daemon has ended and wants no other, or never had a mount. */
+static void follow(void) __attribute__((noreturn));
+static void follow(void)
+{
+	while (kp.status < 0 && waitpid(kp.pid, &kp.status, 0) < 0 &&
+	       errno == EINTR)
+		;
+	leave(exit_code(kp.status));
+}
+
+/* ---- the daemon ---- */
+
+static bool serves(void)
+{
+	return kp.alive && kp.head->begun_ms;
+}
+
+static void on_death(void)
+{
+	close(kp.sock);
+	kp.sock = -1;
+	kp.alive = false;
+	if (kp.dev_fd < 0)
+		follow();
+	/* It could only have closed its end by dying; but two readers of one
+	 * device would be the worst case. */
+	kill(kp.pid, SIGKILL);
+	if (kp.ending)
+		give_up("", MNT_FORCE, exit_code(kp.status));
+	if (kp.head->begun_ms || !kp.dead_ms)
+		kp.dead_ms = pool_now_ms();
+	pool_warn("%s: kvpoold (pid %d) has died: the next one adopts the "
+		  "mount", kp.mountpoint, (int)kp.pid);
+}
+
+/* One message, with the descriptor of PUT. */
+static void on_message(void)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control;
+	uint8_t type = 0;
+	struct iovec iov = { &type, 1 };
+	struct msghdr mh = { .msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf) };
+	struct cmsghdr *c;
+	ssize_t n = recvmsg(kp.sock, &mh, MSG_CMSG_CLOEXEC);
+
+	if (n < 0 && errno == EINTR)
+		return;
+	if (n <= 0) {
+		on_death();
+		return;
+	}
+	if (kp.dev_fd >= 0)
+		close(kp.dev_fd);
+	kp.dev_fd = -1;
+	c = CMSG_FIRSTHDR(&mh);
+	if (type == PUT && c && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&kp.dev_fd, CMSG_DATA(c), sizeof(int));
+}
+
+static bool mount_gone(void)
+{
+	struct pollfd p = { .fd = kp.dev_fd };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
+}
+
+/* ---- signals ---- */
+
+static void reap(void)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (pid == kp.pid)
+			kp.status = status;
+}
+
+static void on_signal(void)
+{
+	struct signalfd_siginfo si;
+
+	if (read(kp.sig_fd, &si, sizeof(si)) != sizeof(si))
+		return;
+	if (si.ssi_signo == SIGCHLD) {
+		reap();
+		return;
+	}
+	if (si.ssi_signo == SIGHUP)
+		daemon_log_reopen();
+	else
+		kp.ending = true;
+	if (kp.alive)
+		kill(kp.pid, (int)si.ssi_signo);
+	else if (kp.ending)
+		give_up("", MNT_DETACH, 0);
+}
+
+/* ---- starting daemons ---- */
+
+/* True in the daemon. */
+static bool spawn(struct daemon_keeper *k)
+{
+	int sv[2] = { -1, -1 };
+	pid_t pid;
+
+	kp.spawn_ms = pool_now_ms();
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
+		return false;
+	kp.head->begun_ms = 0;
+	pid = fork();
+	if (pid == 0) {
+		close(sv[0]);
+		close(kp.sig_fd);
+		*k = (struct daemon_keeper){ .sock = sv[1],
+					     .kept_fd = kp.kept_fd,
+					     .dev_fd = kp.dev_fd };
+		(void)prctl(PR_SET_NAME, "kvpoold");
+		pthread_sigmask(SIG_SETMASK, &kp.before, NULL);
+		return true;
+	}
+	close(sv[1]);
+	if (pid < 0) {
+		close(sv[0]);
+		return false;
+	}
+	kp.sock = sv[0];
+	kp.pid = pid;
+	kp.alive = true;
+	kp.status = -1;
+	return false;
+}
+
+/* How long to wait for events, in ms; -1: for ever. */
+static int patience(void)
+{
+	uint64_t now = pool_now_ms();
+	uint64_t due = kp.alive ? kp.dead_ms + WAIT_MS : kp.spawn_ms + SPAWN_MS;
+
+	if (serves() || (kp.alive && !kp.dead_ms))
+		return -1;
+	/* (The daemon's begin sends no event.) */
+	return due <= now ? 0 : due - now < SPAWN_MS ? (int)(due - now) :
+						       SPAWN_MS;
+}
+
+static void wait_for_events(void)
+{
+	struct pollfd p[] = {
+		{ .fd = kp.sig_fd, .events = POLLIN },
+		{ .fd = kp.sock, .events = POLLIN },
+	};
+
+	if (poll(p, 2, patience()) <= 0)
+		return;
+	if (p[1].revents)
+		on_message();
+	if (p[0].revents)
+		on_signal();
+}
+
+/* Returns in each daemon. */
+static void keep(struct daemon_keeper *k)
+{
+	bool first = true;
+
+	for (;;) {
+		if (serves())
+			kp.dead_ms = 0;
+		if (kp.dead_ms && mount_gone())
+			give_up("the mount was taken away", MNT_DETACH, 1);
+		if (kp.dead_ms && pool_now_ms() - kp.dead_ms > WAIT_MS)
+			give_up("no daemon has adopted the mount in time: it "
+				"ends", MNT_FORCE, 1);
+		if (!kp.alive && pool_now_ms() - kp.spawn_ms >= SPAWN_MS &&
+		    spawn(k))
+			return;
+		if (first && !kp.alive)
+			give_up("no daemon can be forked", 0, 1);
+		if (first) {
+			daemon_background_forked();
+			(void)prctl(PR_SET_NAME, "kvpool-keeper");
+		}
+		first = false;
+		wait_for_events();
+	}
+}
+
+static int open_keeper(const char *mountpoint)
+{
+	sigset_t signals;
+	int err;
+
+	kp.sock = kp.dev_fd = kp.sig_fd = -1;
+	kp.mountpoint = strdup(mountpoint);
+	kp.kept_fd = fs_kept_create();
+	if (kp.kept_fd < 0)
+		return kp.kept_fd;
+	err = kp.mountpoint ? fs_kept_map(kp.kept_fd, &kp.head) : -ENOMEM;
+	if (err)
+		return err;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGHUP);
+	sigaddset(&signals, SIGCHLD);
+	pthread_sigmask(SIG_BLOCK, &signals, &kp.before);
+	kp.sig_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	return kp.sig_fd < 0 ? -errno : 0;
+}
+
+int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k)
+{
+	int err = open_keeper(mountpoint);
+
+	if (err) {
+		pool_error("no keeper for %s: %s", mountpoint, strerror(-err));
+		return err;
+	}
+	keep(k);
+	return 0;
+}
+
+/* ---- in the daemon ---- */
+
+static int send_keeper(const struct daemon_keeper *k, uint8_t type, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control = { .buf = { 0 } };
+	struct iovec iov = { &type, 1 };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct cmsghdr *c;
+
+	if (fd >= 0) {
+		mh.msg_control = control.buf;
+		mh.msg_controllen = sizeof(control.buf);
+		c = CMSG_FIRSTHDR(&mh);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	return sendmsg(k->sock, &mh, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd)
+{
+	int err = k->sock < 0 ? 0 : send_keeper(k, PUT, dev_fd);
+
+	if (err)
+		pool_error("the keeper does not take the mount: %s",
+			   strerror(-err));
+	return err;
+}
+
+static void on_keeper(uv_poll_t *poll, int status, int events)
+{
+	struct daemon_keeper *k = poll->data;
+
+	(void)status;
+	(void)events; /* it never sends anything */
+	uv_poll_stop(poll);
+	k->lost(k->arg);
+}
+
+int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
+			void (*lost)(void *arg), void *arg)
+{
+	int err = k->sock < 0 ? 0 : uv_poll_init(loop, &k->poll, k->sock);
+
+	if (k->sock < 0 || err)
+		return err;
+	k->watched = true;
+	k->lost = lost;
+	k->arg = arg;
+	k->poll.data = k;
+	return uv_poll_start(&k->poll, UV_READABLE | UV_DISCONNECT, on_keeper);
+}
+
+void daemon_keeper_let_go(struct daemon_keeper *k)
+{
+	if (k->watched)
+		uv_close((uv_handle_t *)&k->poll, NULL);
+	k->watched = false;
+	if (k->sock >= 0)
+		(void)send_keeper(k, LET_GO, -1);
+}

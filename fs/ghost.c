@@ -1,0 +1,161 @@
+/*
+ * Requests about nodeids of earlier incarnations (fs/kept.h). They are answered
+ * before libfuse sees them, so the handlers know every nodeid that they get.
+ *
+ * Thread: loop.
+ */
+#include "fs/fs_priv.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define RESENT (1ull << 63) /* Linux: FUSE_UNIQUE_RESEND */
+
+/* ---- directories ---- */
+
+static bool revive(struct fs *fs, struct fs_kept_rec *r)
+{
+	struct pool_entry *pe = r->path_len ?
+		pool_tree_lookup(fs->tree, r->path, r->path_len) : NULL;
+	struct fs_inode *i;
+
+	if (!pe || !pe->is_dir || pool_node_inode(pe) || !r->nlookup)
+		return false;
+	i = fs_inode_new_at(fs, r->nodeid);
+	if (!i)
+		return false;
+	i->kind = FS_DIR;
+	i->nlookup = r->nlookup;
+	i->ino = pe->cookie + FS_PROC_MAX;
+	i->u.dir = node_dir(pe);
+	i->kept = (uint32_t)(r - fs->kept->recs) + 1;
+	pool_node_set_inode(pe, i);
+	fs_notify_attr(fs, i);
+	return true;
+}
+
+void fs_ghosts_revive(struct fs *fs)
+{
+	uint32_t n;
+
+	for (n = 0; n < fs->kept->nghosts; n++) {
+		struct fs_kept_rec *r =
+			&fs->kept->recs[fs->kept->ghosts[n].rec];
+
+		if (r->is_dir)
+			(void)revive(fs, r);
+	}
+}
+
+/* ---- answers ---- */
+
+static void reply(const struct fs *fs, const struct fuse_in_header *in, int err,
+		  const void *data, size_t len)
+{
+	struct fuse_out_header h = {
+		.len = (uint32_t)(sizeof(h) + len),
+		.error = -err,
+		.unique = in->unique,
+	};
+	const struct iovec iov[] = {
+		{ &h, sizeof(h) },
+		{ (void *)(uintptr_t)data, len },
+	};
+
+	/* ENOENT: its caller was killed. */
+	(void)!writev(fs->dev_fd, iov, len ? 2 : 1);
+}
+
+static void reply_attr(const struct fs *fs, const struct fuse_in_header *in,
+		       const struct fs_kept_rec *r)
+{
+	struct fuse_attr_out out = {
+		.attr_valid = (uint64_t)FS_TIMEOUT_LONG,
+		.attr = r->attr,
+	};
+
+	reply(fs, in, 0, &out, sizeof(out));
+}
+
+/* The kernel repeats an OPEN after ESTALE, once: not a second one (open.c). */
+static void reply_open(struct fs *fs, const struct fuse_in_header *in,
+		       const void *arg, size_t len)
+{
+	struct fuse_open_in open = { 0 };
+
+	if (len >= sizeof(open))
+		memcpy(&open, arg, sizeof(open));
+	fs_stale_sent(fs, in->pid, fs_wants_write((int)open.flags),
+		      (struct fs_refused){ 0, 0, in->uid });
+	reply(fs, in, ESTALE, NULL, 0);
+}
+
+static void answer(struct fs *fs, const struct fuse_in_header *in,
+		   const void *arg, size_t len)
+{
+	struct fs_kept_rec *r = fs_kept_find(fs, in->nodeid);
+
+	switch (in->opcode) {
+	case FUSE_FORGET:
+		fs_kept_forget(fs, r);
+		break; /* it has no answer */
+	case FUSE_RELEASE:
+	case FUSE_RELEASEDIR:
+		reply(fs, in, 0, NULL, 0);
+		break;
+	case FUSE_FLUSH:
+	case FUSE_FSYNC:
+		reply(fs, in, EIO, NULL, 0);
+		break;
+	case FUSE_OPEN:
+		reply_open(fs, in, arg, len);
+		break;
+	case FUSE_GETATTR:
+		if (r && !r->is_dir) {
+			reply_attr(fs, in, r);
+			break;
+		}
+		/* fall through */
+	default:
+		reply(fs, in, ESTALE, NULL, 0);
+		break;
+	}
+}
+
+static bool is_deadly(const struct fs *fs, uint64_t unique)
+{
+	const struct fs_kept_head *h = fs->kept ? fs->kept->head : NULL;
+
+	return h && (unique & RESENT) && h->deaths >= FS_KEPT_DEATHS &&
+	       h->suspect == (unique & ~RESENT);
+}
+
+bool fs_ghost(struct fs *fs, const void *buf, size_t len)
+{
+	struct fuse_in_header in;
+	struct fs_kept_rec *r;
+
+	if (len < sizeof(in))
+		return false;
+	memcpy(&in, buf, sizeof(in));
+	fs->resent = in.unique & RESENT;
+	if (fs->resent)
+		pool_count(&fs->resends);
+	if (is_deadly(fs, in.unique)) {
+		pool_error("a request (opcode %u) that %u daemons died of is "
+			   "answered with EIO", in.opcode, FS_KEPT_DEATHS);
+		reply(fs, &in, EIO, NULL, 0);
+		return true;
+	}
+	/* (0: INTERRUPT, BATCH_FORGET, DESTROY) */
+	if (in.nodeid < FS_PROC_MAX || fs_inode_find(fs, in.nodeid))
+		return false;
+	r = fs_kept_find(fs, in.nodeid);
+	if (r && r->is_dir && in.opcode != FUSE_FORGET && revive(fs, r))
+		return false;
+	pool_count(&fs->ghosts);
+	answer(fs, &in, (const char *)buf + sizeof(in), len - sizeof(in));
+	return true;
+}

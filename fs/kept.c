@@ -1,0 +1,312 @@
+/* Writing what the next daemon must know, and reading it. See fs/kept.h.
+ *
+ * A record is written so that it is valid whenever the daemon dies: its nodeid
+ * last, or its path's length. (No other process reads it before that, so no
+ * barrier is needed but the compiler's.) */
+#include "fs/fs_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAGIC 0x504b564bu /* "KVKP" */
+#define HEAD_BYTES 4096
+#define BYTES (HEAD_BYTES + (size_t)FS_KEPT_MAX * sizeof(struct fs_kept_rec))
+#define RESENT (1ull << 63)
+
+#define barrier() __asm__ volatile("" ::: "memory")
+
+static_assert(sizeof(struct fs_kept_head) <= HEAD_BYTES, "one page");
+
+int fs_kept_create(void)
+{
+	int fd = memfd_create("kvpool kept", MFD_CLOEXEC);
+	int err = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, BYTES) < 0)
+		err = -errno;
+	if (err)
+		close(fd);
+	return err ? err : fd;
+}
+
+int fs_kept_map(int fd, struct fs_kept_head **ret_head)
+{
+	struct fs_kept_head *h = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	if (h == MAP_FAILED)
+		return -errno;
+	if (!h->magic) {
+		h->magic = MAGIC;
+		h->size = sizeof(struct fs_kept_rec);
+	}
+	if (h->magic != MAGIC || h->size != sizeof(struct fs_kept_rec) ||
+	    h->used > FS_KEPT_MAX) {
+		(void)munmap(h, BYTES);
+		return -EINVAL;
+	}
+	*ret_head = h;
+	return 0;
+}
+
+/* ---- opening ---- */
+
+static int by_nodeid(const void *a, const void *b)
+{
+	const struct fs_kept_ghost *x = a, *y = b;
+
+	return x->nodeid < y->nodeid ? -1 : x->nodeid > y->nodeid;
+}
+
+static int sort_records(struct fs_kept *k)
+{
+	uint32_t n;
+
+	k->spare = malloc(FS_KEPT_MAX * sizeof(*k->spare));
+	k->ghosts = malloc((k->head->used + 1) * sizeof(*k->ghosts));
+	if (!k->spare || !k->ghosts)
+		return -ENOMEM;
+	for (n = 0; n < k->head->used; n++) {
+		if (k->recs[n].nodeid)
+			k->ghosts[k->nghosts++] = (struct fs_kept_ghost){
+				k->recs[n].nodeid, n };
+		else
+			k->spare[k->nspare++] = n;
+	}
+	qsort(k->ghosts, k->nghosts, sizeof(*k->ghosts), by_nodeid);
+	return 0;
+}
+
+/* The last daemon died: while it handled a request? */
+static void suspect(struct fs_kept_head *h)
+{
+	if (!h->handling || h->handling != h->suspect)
+		h->deaths = 0;
+	h->suspect = h->handling;
+	h->deaths += h->handling != 0;
+	h->handling = 0;
+}
+
+int fs_kept_open(struct fs *fs, int fd)
+{
+	struct fs_kept *k = calloc(1, sizeof(*k));
+	int err = k ? fs_kept_map(fd, &k->head) : -ENOMEM;
+
+	if (!err) {
+		k->recs = (void *)((char *)k->head + HEAD_BYTES);
+		err = sort_records(k);
+	}
+	if (err) {
+		pool_error("what the keeper keeps cannot be used: %s",
+			   strerror(-err));
+		return err;
+	}
+	suspect(k->head);
+	fs->kept = k;
+	if (fs->incarnation < k->head->incarnation + 1)
+		fs->incarnation = k->head->incarnation + 1;
+	k->head->incarnation = fs->incarnation;
+	return 0;
+}
+
+struct fs_init_kept fs_kept_init(const struct fs *fs)
+{
+	const struct fs_kept_head *h = fs->kept->head;
+
+	return (struct fs_init_kept){
+		.req = h->init,
+		.req_len = h->init_len,
+		.reply = h->reply,
+		.reply_len = h->reply_len,
+		.passthrough = h->passthrough,
+	};
+}
+
+void fs_kept_mounted(struct fs *fs)
+{
+	struct fs_kept_head *h = fs->kept ? fs->kept->head : NULL;
+
+	static_assert(sizeof(h->init) == sizeof(fs->init_req) &&
+		      sizeof(h->reply) == sizeof(fs->init_reply), "INIT");
+	if (!h)
+		return;
+	memcpy(h->init, fs->init_req, sizeof(h->init));
+	memcpy(h->reply, fs->init_reply, sizeof(h->reply));
+	h->init_len = (uint32_t)fs->init_len;
+	h->reply_len = (uint32_t)fs->init_reply_len;
+	h->passthrough = fs->passthrough;
+	h->mount_id = fs->mount_id;
+	h->begun_ms = pool_now_ms();
+}
+
+/* ---- records ---- */
+
+static struct fs_kept_rec *rec_of(const struct fs *fs, const struct fs_inode *i)
+{
+	return i->kept ? &fs->kept->recs[i->kept - 1] : NULL;
+}
+
+/* i's record, or a new one; NULL: there are too many. */
+static struct fs_kept_rec *rec_make(struct fs *fs, struct fs_inode *i)
+{
+	struct fs_kept *k = fs->kept;
+	uint32_t n;
+
+	if (i->kept)
+		return rec_of(fs, i);
+	if (k->nspare > 0) {
+		n = k->spare[--k->nspare];
+	} else if (k->head->used < FS_KEPT_MAX) {
+		n = k->head->used;
+		k->recs[n].nodeid = 0;
+		barrier();
+		k->head->used++;
+	} else {
+		pool_count(&fs->left_out);
+		return NULL;
+	}
+	i->kept = n + 1;
+	return &k->recs[n];
+}
+
+static void rec_free(struct fs_kept *k, struct fs_kept_rec *r)
+{
+	r->nodeid = 0;
+	k->spare[k->nspare++] = (uint32_t)(r - k->recs);
+}
+
+void fs_kept_drop(struct fs *fs, struct fs_inode *i)
+{
+	struct fs_kept_rec *r = rec_of(fs, i);
+
+	i->kept = 0;
+	if (r)
+		rec_free(fs->kept, r);
+}
+
+void fs_kept_dir(struct fs *fs, struct fs_inode *i)
+{
+	char path[POOL_PATH_MAX + 1];
+	struct fs_kept_rec *r;
+	int len;
+
+	if (!fs->kept || i == &fs->root)
+		return;
+	len = pool_tree_path(fs_inode_entry(i), path, sizeof(path));
+	if (len <= 0 || (uint32_t)len > FS_KEPT_PATH) {
+		pool_count(&fs->left_out);
+		fs_kept_drop(fs, i);
+		return;
+	}
+	r = rec_make(fs, i);
+	if (!r)
+		return;
+	r->path_len = 0;
+	barrier();
+	memcpy(r->path, path, (size_t)len);
+	r->nlookup = i->nlookup;
+	r->is_dir = true;
+	barrier();
+	r->path_len = (uint16_t)len;
+	r->nodeid = i->id;
+}
+
+void fs_kept_count(struct fs *fs, const struct fs_inode *i)
+{
+	struct fs_kept_rec *r = rec_of(fs, i);
+
+	if (r)
+		r->nlookup = i->nlookup;
+}
+
+void fs_kept_dir_gone(struct fs *fs, const struct fs_inode *i)
+{
+	struct fs_kept_rec *r = rec_of(fs, i);
+
+	if (r)
+		r->path_len = 0;
+}
+
+static void attr_of(const struct stat *st, struct fuse_attr *a)
+{
+	*a = (struct fuse_attr){
+		.ino = st->st_ino,
+		.size = (uint64_t)st->st_size,
+		.blocks = (uint64_t)st->st_blocks,
+		.atime = (uint64_t)st->st_atim.tv_sec,
+		.mtime = (uint64_t)st->st_mtim.tv_sec,
+		.ctime = (uint64_t)st->st_ctim.tv_sec,
+		.atimensec = (uint32_t)st->st_atim.tv_nsec,
+		.mtimensec = (uint32_t)st->st_mtim.tv_nsec,
+		.ctimensec = (uint32_t)st->st_ctim.tv_nsec,
+		.mode = st->st_mode,
+		.nlink = (uint32_t)st->st_nlink,
+		.uid = st->st_uid,
+		.gid = st->st_gid,
+		.blksize = (uint32_t)st->st_blksize,
+	};
+}
+
+void fs_kept_file(struct fs *fs, struct fs_inode *i)
+{
+	struct fs_kept_rec *r;
+	struct stat st;
+
+	/* The attributes of a file that is being written are not known then. */
+	if (!fs->kept || !i->obj || node_object_state(i->obj) == NODE_WRITING)
+		return;
+	r = rec_make(fs, i);
+	if (!r)
+		return;
+	fs_inode_stat(fs, i, &st);
+	attr_of(&st, &r->attr);
+	r->is_dir = false;
+	r->path_len = 0;
+	barrier();
+	r->nodeid = i->id;
+}
+
+void fs_kept_handling(struct fs *fs, uint64_t unique)
+{
+	if (fs->kept)
+		fs->kept->head->handling = unique & ~RESENT;
+}
+
+/* ---- earlier incarnations ---- */
+
+struct fs_kept_rec *fs_kept_find(const struct fs *fs, uint64_t nodeid)
+{
+	const struct fs_kept_ghost key = { .nodeid = nodeid }, *g;
+	struct fs_kept_rec *r;
+
+	if (!fs->kept || !fs->kept->nghosts)
+		return NULL;
+	g = bsearch(&key, fs->kept->ghosts, fs->kept->nghosts, sizeof(key),
+		    by_nodeid);
+	r = g ? &fs->kept->recs[g->rec] : NULL;
+	return r && r->nodeid == nodeid ? r : NULL;
+}
+
+void fs_kept_forget(struct fs *fs, struct fs_kept_rec *r)
+{
+	if (r)
+		rec_free(fs->kept, r);
+}
+
+/* Ids are handed out in ascending order. */
+void fs_kept_backings(struct fs *fs, int id)
+{
+	struct fs_kept_head *h = fs->kept ? fs->kept->head : NULL;
+	uint32_t n;
+
+	for (n = h ? h->backings : 0; h && n < (uint32_t)id; n++)
+		if (n > 0)
+			fs_backing_close(fs->dev_fd, (int)n);
+	if (h)
+		h->backings = (uint32_t)id;
+}
