@@ -53,12 +53,13 @@ static int exit_code(int status)
 }
 
 /* Ends the mount as its guard does: a daemon's thread that is blocked in the
- * kernel may have another descriptor of it. */
+ * kernel may have another descriptor of it. why: logged; "": the user wants it.
+ */
 static void give_up(const char *why, int flags, int rc)
 	__attribute__((noreturn));
 static void give_up(const char *why, int flags, int rc)
 {
-	if (rc)
+	if (*why)
 		pool_error("%s: %s", kp.mountpoint, why);
 	if (kp.alive)
 		kill(kp.pid, SIGKILL);

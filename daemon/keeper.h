@@ -1,7 +1,7 @@
 /*
  * The keeper: a process that outlives the daemon and keeps its mount
- * (`kvpoold --keeper`). Mounts that containers have bound (rprivate) would never
- * see a mount that replaces this one.
+ * (`kvpoold --keeper`). Containers that have bound the mount (rprivate) would
+ * never see another one that replaces it.
  *
  *   keeper                               daemon
  *   forks, before there are threads ---> starts, mounts
@@ -21,9 +21,9 @@
  * guard does (fs/guard.h), and ends with 1. So it does if the mount is removed
  * meanwhile.
  *
- * If the keeper is killed, nothing changes but that the daemon starts its guard:
- * from then on its death ends the mount. If both are killed at once, the kernel
- * ends the mount.
+ * If the keeper is killed, nothing changes but that the daemon starts its
+ * guard: from then on its death ends the mount. If both are killed at once, the
+ * kernel ends the mount.
  *
  * What is kept: the descriptor of /dev/fuse, and a memfd (fs/kept.h), which the
  * daemon writes and the keeper only passes on. The two talk over a socketpair

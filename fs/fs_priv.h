@@ -385,7 +385,7 @@ struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id);
 /* End of a take-over: closes the backings of inodes whose object was not handed
  * over, and frees inodes that nothing refers to. */
 void fs_inodes_settle(struct fs *fs);
-/* Keeps what a take-over has brought (kept.c). */
+/* Keeps what a take-over has brought (fs/kept.h). */
 void fs_inodes_keep(struct fs *fs);
 /* For how many seconds the kernel may cache the dentry; the attributes. */
 double fs_entry_timeout(struct fs *fs, struct fs_inode *i);
@@ -412,12 +412,13 @@ int fs_kept_open(struct fs *fs, int fd);
 struct fs_init_kept fs_kept_init(const struct fs *fs);
 /* Keeps the INIT exchange of this mount. */
 void fs_kept_mounted(struct fs *fs);
-/* Keeps the path of directory i, now; its lookup count; that it is gone. */
-void fs_kept_dir(struct fs *fs, struct fs_inode *i);
+/* Keeps the path of directory i, that of e, now; its lookup count; that it is
+ * gone. */
+void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e);
 void fs_kept_count(struct fs *fs, const struct fs_inode *i);
 void fs_kept_dir_gone(struct fs *fs, const struct fs_inode *i);
-/* Keeps the attributes of i, which is opened for the first time. */
-void fs_kept_file(struct fs *fs, struct fs_inode *i);
+/* Keeps the attributes of file i, which is open. */
+void fs_kept_file(struct fs *fs, struct fs_inode *i, const struct stat *st);
 /* i is freed, or has been closed. */
 void fs_kept_drop(struct fs *fs, struct fs_inode *i);
 /* A request begins to be handled, by its unique; 0: it has been. */

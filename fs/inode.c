@@ -143,7 +143,7 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	if (!e) {
 		i->kind = FS_DIR;
 		i->u.dir = node_dir(pe);
-		fs_kept_dir(fs, i);
+		fs_kept_dir(fs, i, pe);
 		return i;
 	}
 	i->kind = FS_FILE;
@@ -568,10 +568,22 @@ int fs_inode_backing(struct fs *fs, struct fs_inode *i)
 	return id == 0 ? -EIO : id;
 }
 
+/* (The next daemon cannot know the attributes of a file that is being written.)
+ */
+static void keep_file(struct fs *fs, struct fs_inode *i)
+{
+	struct stat st;
+
+	if (!i->obj || is_writing(i->obj))
+		return;
+	fs_inode_stat(fs, i, &st);
+	fs_kept_file(fs, i, &st);
+}
+
 void fs_inode_opened(struct fs *fs, struct fs_inode *i, struct node_object *o)
 {
-	if (i->opens++ == 0)
-		fs_kept_file(fs, i);
+	if (i->opens++ == 0 && fs->kept)
+		keep_file(fs, i);
 	node_object_use(o, 1);
 	pool_gauge_add(&fs->nopen, 1);
 	if (!pool_list_empty(&i->lru)) {
@@ -658,9 +670,9 @@ void fs_inodes_keep(struct fs *fs)
 		struct fs_inode *i = pool_slots_get(&fs->inodes, n);
 
 		if (fs_inode_dir(i))
-			fs_kept_dir(fs, i);
+			fs_kept_dir(fs, i, fs_inode_entry(i));
 		else if (i->opens > 0)
-			fs_kept_file(fs, i);
+			keep_file(fs, i);
 	}
 }
 

@@ -189,7 +189,7 @@ void fs_kept_drop(struct fs *fs, struct fs_inode *i)
 		rec_free(fs->kept, r);
 }
 
-void fs_kept_dir(struct fs *fs, struct fs_inode *i)
+void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e)
 {
 	char path[POOL_PATH_MAX + 1];
 	struct fs_kept_rec *r;
@@ -197,7 +197,7 @@ void fs_kept_dir(struct fs *fs, struct fs_inode *i)
 
 	if (!fs->kept || i == &fs->root)
 		return;
-	len = pool_tree_path(fs_inode_entry(i), path, sizeof(path));
+	len = pool_tree_path(e, path, sizeof(path));
 	if (len <= 0 || (uint32_t)len > FS_KEPT_PATH) {
 		pool_count(&fs->left_out);
 		fs_kept_drop(fs, i);
@@ -252,19 +252,13 @@ static void attr_of(const struct stat *st, struct fuse_attr *a)
 	};
 }
 
-void fs_kept_file(struct fs *fs, struct fs_inode *i)
+void fs_kept_file(struct fs *fs, struct fs_inode *i, const struct stat *st)
 {
-	struct fs_kept_rec *r;
-	struct stat st;
+	struct fs_kept_rec *r = rec_make(fs, i);
 
-	/* The attributes of a file that is being written are not known then. */
-	if (!fs->kept || !i->obj || node_object_state(i->obj) == NODE_WRITING)
-		return;
-	r = rec_make(fs, i);
 	if (!r)
 		return;
-	fs_inode_stat(fs, i, &st);
-	attr_of(&st, &r->attr);
+	attr_of(st, &r->attr);
 	r->is_dir = false;
 	r->path_len = 0;
 	barrier();

@@ -427,7 +427,7 @@ static void move_inode(struct fs *fs, struct pool_entry *from,
 	if (from->is_dir) {
 		if (i) {
 			i->u.dir = node_dir(to);
-			fs_kept_dir(fs, i);
+			fs_kept_dir(fs, i, to);
 		}
 		return;
 	}

@@ -8,10 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -367,6 +369,22 @@ static int mount_session(struct fs *fs)
 	return err;
 }
 
+/*
+ * If the daemon is killed while the kernel copies a request to it, and a page
+ * of the buffer is missing, the kernel answers the request with EIO: all pages
+ * shall be there.
+ */
+static void populate_buffer(const struct fs *fs)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t begin = (uintptr_t)fs->buf.mem & ~(page - 1);
+	uintptr_t end = (uintptr_t)fs->buf.mem +
+			malloc_usable_size(fs->buf.mem);
+
+	if (fs->kept)
+		(void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+}
+
 /* The kernel queues INIT at mount(2): answers it now, so that the data mode is
  * known when fs_open returns. */
 static int answer_init(struct fs *fs)
@@ -385,6 +403,7 @@ static int answer_init(struct fs *fs)
 		fuse_session_process_buf(fs->se, &fs->buf);
 		fs->initialised = true;
 		fs->passthrough = fs->init.passthrough;
+		populate_buffer(fs);
 		return 0;
 	}
 	pool_error("%s: no INIT request from the kernel in 5 s",

@@ -96,8 +96,8 @@ struct fs_opts {
 int fs_open(const struct fs_opts *opts, struct fs **ret_fs);
 /*
  * Instead of fs_open, goes on with the mount of a daemon that was killed, whose
- * keeper gave us opts->dev_fd and kept_fd. Requests are read once the node has a
- * picture of the namespace, or after FS_ADOPT_MS. 0 or -errno, logged.
+ * keeper gave us opts->dev_fd and kept_fd. Requests are read once the node has
+ * a picture of the namespace, or after FS_ADOPT_MS. 0 or -errno, logged.
  */
 int fs_adopt(const struct fs_opts *opts, struct fs **ret_fs);
 /* The descriptor of /dev/fuse. Borrowed. */
