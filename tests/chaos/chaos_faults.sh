@@ -19,9 +19,32 @@ fault_kill() {
 	pick n "${nodes[@]}"
 	log "kill $n"
 	down "$n"
-	kill9 "$n"
+	kill_both "$n"
 	nap 0 5000
 	again "$n"
+}
+
+# The daemon; with a keeper, this one first.
+kill_both() { # NAME
+	local daemon=
+	[[ ${opts[$1]} != *--keeper* ]] || daemon=$(daemon_of "$1")
+	kill9 "$1"
+	[ -z "$daemon" ] || kill -KILL "$daemon"
+}
+daemon_of() { # NAME
+	http "${admin[$1]}/api/status" | jq .pid
+}
+
+# Of a node with a keeper, which starts the next daemon: the mount goes on.
+fault_crash() {
+	pick n "${mounts[@]}"
+	log "crash $n"
+	down "$n"
+	kill -KILL "$(daemon_of "$n")"
+	nap 0 1000
+	reborn=$((reborn + 1))
+	evictions[$n]=0 named[$n]=0
+	wait_until 30 is_ready "$n"
 }
 
 fault_stop() {

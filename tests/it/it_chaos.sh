@@ -46,6 +46,10 @@ declare -A opts=([s1]="--store-size 64M" [s2]="--store-size 64M --no-fd-passing"
 	[s3]="--no-mount --store-size 64M --no-fd-passing"
 	[c1]="--store-size 0 --buffer-size 128M")
 
+# "crash" is for daemons with a keeper.
+[[ " $faults " != *" crash "* ]] ||
+	for n in "${mounts[@]}"; do opts[$n]+=" --keeper"; done
+
 log() {
 	printf '%s %7.1f s  %s\n' "$(date -u +%H:%M:%S.%3N)" \
 		"$(((${EPOCHREALTIME/./} - begun) / 100000))e-1" "$*"
