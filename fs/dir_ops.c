@@ -300,6 +300,7 @@ struct sync_req {
 	struct fs *fs;
 	fuse_req_t req;
 	fuse_ino_t ino;
+	uint64_t mark; /* the last change before it (fs_kept_mark) */
 };
 
 static void on_synced(struct node_barrier *b, int status)
@@ -307,8 +308,12 @@ static void on_synced(struct node_barrier *b, int status)
 	struct sync_req *s = pool_container_of(b, struct sync_req, barrier);
 	struct node_dirent *dir = status ? NULL : fs_dir_of(s->fs, s->ino);
 
+	if (!status)
+		fs_kept_safe(s->fs, s->mark);
 	if (dir)
 		status = pool_node_lost(dir);
+	if (dir && fs_kept_lost(s->fs, fs_inode_find(s->fs, s->ino)) && !status)
+		status = -EIO;
 	fuse_req_interrupt_func(s->req, NULL, NULL);
 	fuse_reply_err(s->req, -status);
 	s->fs->ndeferred[FS_DEFERRED_FSYNCDIR]--;
@@ -346,6 +351,7 @@ void fs_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	s->fs = fs;
 	s->req = req;
 	s->ino = ino;
+	s->mark = fs_kept_mark(fs);
 	fs->ndeferred[FS_DEFERRED_FSYNCDIR]++;
 	pool_node_barrier_start(fs->node, &s->barrier, on_synced);
 	fuse_req_interrupt_func(req, on_sync_interrupt, s);

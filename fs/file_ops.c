@@ -39,6 +39,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return;
 	}
 	fs_inode_opened(fs, i, i->obj);
+	fs_inode_written(fs, i);
 	i->nlookup++;
 	memset(&out.entry, 0, sizeof(out.entry));
 	out.entry.nodeid = fs_inode_id(fs, i);
@@ -101,6 +102,7 @@ void fs_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, fi->flags & O_EXCL ? EEXIST : ESTALE);
 		return;
 	}
+	fs_dir_changes(fs, dir);
 	err = pool_node_create(fs->node, dir, name, strlen(name), &a, 0, &o);
 	if (err) {
 		fuse_reply_err(req, -err);
@@ -160,6 +162,8 @@ void fs_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fs_handle_free(fs, fs_fh_get(fs, fi->fh));
 	fuse_reply_err(req, 0);
 	i->nlookup++;
+	if (writer)
+		fs_inode_changes(fs, i);
 	fs_inode_closed(fs, i, o);
 	if (fi->flags & FS_O_EXEC)
 		fs_executed_end(fs, o);

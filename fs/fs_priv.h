@@ -224,7 +224,8 @@ struct fs {
 	uint64_t touch_ms; /* pool_now_ms() of the last fs_touched_notify */
 	struct fs_carried carried[FS_CARRIED_MAX]; /* ring */
 	unsigned int ncarried; /* entries ever added */
-	uv_timer_t adopt; /* runs while `adopting` */
+	uv_timer_t keeping; /* with `kept`: runs while `adopting`, then every
+			       FS_KEPT_MS */
 	struct fs_inode root;
 	/* Filter of the names that have a negative dentry in the kernel
 	 * (notify.c): [0] is filled, [1] is the previous period's. */
@@ -363,6 +364,12 @@ static inline struct node_dirent *fs_inode_dir(const struct fs_inode *i)
 }
 /* The name that i is bound to, or NULL. */
 struct pool_entry *fs_inode_entry(const struct fs_inode *i);
+/* With a keeper, before a change of the names in dir, or of the name, content or
+ * attributes of i (fs/kept.h). */
+void fs_dir_changes(struct fs *fs, struct node_dirent *dir);
+void fs_inode_changes(struct fs *fs, const struct fs_inode *i);
+/* The same for i, which is opened for writing now. */
+void fs_inode_written(struct fs *fs, struct fs_inode *i);
 /* Sets the ctime to now: attributes or the name of i were changed here. */
 void fs_inode_changed(struct fs *fs, struct fs_inode *i);
 /* Notifies the kernel of the directories in fs->touched, now. */
@@ -419,6 +426,16 @@ void fs_kept_count(struct fs *fs, const struct fs_inode *i);
 void fs_kept_dir_gone(struct fs *fs, const struct fs_inode *i);
 /* Keeps the attributes of file i, which is open. */
 void fs_kept_file(struct fs *fs, struct fs_inode *i, const struct stat *st);
+/* File i of directory dir (NULL: not known) is opened for writing. */
+void fs_kept_writer(struct fs *fs, struct fs_inode *i,
+		    const struct fs_inode *dir);
+/* Before a change in directory i (NULL: not known). */
+void fs_kept_changed(struct fs *fs, const struct fs_inode *i);
+/* The number of the last change; all up to this one survive from now on. */
+uint64_t fs_kept_mark(const struct fs *fs);
+void fs_kept_safe(struct fs *fs, uint64_t mark);
+/* Was something lost in directory i with an earlier daemon? Says so once. */
+bool fs_kept_lost(struct fs *fs, const struct fs_inode *i);
 /* i is freed, or has been closed. */
 void fs_kept_drop(struct fs *fs, struct fs_inode *i);
 /* A request begins to be handled, by its unique; 0: it has been. */

@@ -113,7 +113,7 @@ static void answer(struct fs *fs, const struct fuse_in_header *in,
 		reply_open(fs, in, arg, len);
 		break;
 	case FUSE_GETATTR:
-		if (r && !r->is_dir) {
+		if (r && !r->is_dir && r->attr.mode) {
 			reply_attr(fs, in, r);
 			break;
 		}

@@ -661,18 +661,52 @@ void fs_inodes_settle(struct fs *fs)
 	}
 }
 
+static const struct fs_inode *dir_of(const struct pool_entry *pe)
+{
+	return pe && pe->parent ? pool_node_inode(&pe->parent->e) : NULL;
+}
+
+void fs_dir_changes(struct fs *fs, struct node_dirent *dir)
+{
+	if (fs->kept && dir)
+		fs_kept_changed(fs, pool_node_inode(&node_dir_tree(dir)->e));
+}
+
+void fs_inode_changes(struct fs *fs, const struct fs_inode *i)
+{
+	if (!fs->kept)
+		return;
+	if (i->kind == FS_DIR) /* an fsync of itself covers it, too */
+		fs_kept_changed(fs, i);
+	fs_kept_changed(fs, dir_of(fs_inode_entry(i)));
+}
+
+void fs_inode_written(struct fs *fs, struct fs_inode *i)
+{
+	if (!fs->kept)
+		return;
+	fs_inode_changes(fs, i);
+	fs_kept_writer(fs, i, dir_of(fs_inode_entry(i)));
+}
+
 void fs_inodes_keep(struct fs *fs)
 {
+	bool settled = pool_node_settled(fs->node);
 	uint64_t n;
 
 	for (n = pool_slots_next(&fs->inodes, 0); n < fs->inodes.cap;
 	     n = pool_slots_next(&fs->inodes, n + 1)) {
 		struct fs_inode *i = pool_slots_get(&fs->inodes, n);
 
-		if (fs_inode_dir(i))
+		if (fs_inode_dir(i)) {
 			fs_kept_dir(fs, i, fs_inode_entry(i));
-		else if (i->opens > 0)
+			if (!settled)
+				fs_kept_changed(fs, i);
+		} else if (i->opens > 0 && i->obj && is_writing(i->obj)) {
+			fs_inode_written(fs, i);
+		} else if (i->opens > 0) {
 			keep_file(fs, i);
+		}
 	}
 }
 

@@ -72,7 +72,10 @@ static int sort_records(struct fs_kept *k)
 	if (!k->spare || !k->ghosts)
 		return -ENOMEM;
 	for (n = 0; n < k->head->used; n++) {
-		if (k->recs[n].nodeid)
+		if (k->recs[n].nodeid == FS_KEPT_ORPHAN) {
+			if (k->norphans < FS_KEPT_ORPHANS)
+				k->orphans[k->norphans++] = n;
+		} else if (k->recs[n].nodeid)
 			k->ghosts[k->nghosts++] = (struct fs_kept_ghost){
 				k->recs[n].nodeid, n };
 		else
@@ -92,6 +95,36 @@ static void suspect(struct fs_kept_head *h)
 	h->handling = 0;
 }
 
+/* What may have been lost with the last daemon: see `lost` of a record. */
+static void judge(struct fs *fs)
+{
+	struct fs_kept_head *h = fs->kept->head;
+	struct fs_kept_rec *r, *dir;
+	bool all = false;
+	uint32_t n;
+
+	for (n = 0; n < h->used; n++) {
+		r = &fs->kept->recs[n];
+		dir = r->nodeid && r->written ?
+			      fs_kept_find(fs, r->changed) : NULL;
+		if (r->nodeid && r->written && r->changed == FUSE_ROOT_ID)
+			h->root_lost = true;
+		else if (dir)
+			dir->lost = true;
+		else if (r->nodeid && r->written)
+			all = true; /* its directory is not known */
+		r->written = false;
+	}
+	h->root_lost |= all || h->root_changed > h->safe;
+	for (n = 0; n < h->used; n++) {
+		r = &fs->kept->recs[n];
+		if (r->is_dir && (all || r->changed > h->safe))
+			r->lost = true;
+	}
+	barrier();
+	h->safe = h->changes;
+}
+
 int fs_kept_open(struct fs *fs, int fd)
 {
 	struct fs_kept *k = calloc(1, sizeof(*k));
@@ -108,6 +141,7 @@ int fs_kept_open(struct fs *fs, int fd)
 	}
 	suspect(k->head);
 	fs->kept = k;
+	judge(fs);
 	if (fs->incarnation < k->head->incarnation + 1)
 		fs->incarnation = k->head->incarnation + 1;
 	k->head->incarnation = fs->incarnation;
@@ -174,10 +208,60 @@ static struct fs_kept_rec *rec_make(struct fs *fs, struct fs_inode *i)
 	return &k->recs[n];
 }
 
-static void rec_free(struct fs_kept *k, struct fs_kept_rec *r)
+static bool may_be_lost(const struct fs_kept *k, const struct fs_kept_rec *r)
 {
+	return r->is_dir && r->path_len &&
+	       (r->lost || r->changed > k->head->safe);
+}
+
+static void rec_free(struct fs *fs, struct fs_kept_rec *r)
+{
+	struct fs_kept *k = fs->kept;
+	uint32_t n = (uint32_t)(r - k->recs);
+
+	if (may_be_lost(k, r) && k->norphans < FS_KEPT_ORPHANS) {
+		r->nodeid = FS_KEPT_ORPHAN;
+		k->orphans[k->norphans++] = n;
+		return;
+	}
+	if (may_be_lost(k, r))
+		pool_count(&fs->left_out);
 	r->nodeid = 0;
-	k->spare[k->nspare++] = (uint32_t)(r - k->recs);
+	k->spare[k->nspare++] = n;
+}
+
+/* The directory at this path has a nodeid again. */
+static void take_orphan(struct fs_kept *k, struct fs_inode *i,
+			const char *path, size_t len)
+{
+	uint32_t n;
+
+	for (n = 0; n < k->norphans && !i->kept; n++) {
+		const struct fs_kept_rec *r = &k->recs[k->orphans[n]];
+
+		if (r->path_len != len || memcmp(r->path, path, len) != 0)
+			continue;
+		i->kept = k->orphans[n] + 1;
+		k->orphans[n] = k->orphans[--k->norphans];
+	}
+}
+
+/* Frees those of which nothing can be lost any more. */
+static void prune_orphans(struct fs_kept *k)
+{
+	uint32_t n = 0;
+
+	while (n < k->norphans) {
+		struct fs_kept_rec *r = &k->recs[k->orphans[n]];
+
+		if (may_be_lost(k, r)) {
+			n++;
+			continue;
+		}
+		r->nodeid = 0;
+		k->spare[k->nspare++] = k->orphans[n];
+		k->orphans[n] = k->orphans[--k->norphans];
+	}
 }
 
 void fs_kept_drop(struct fs *fs, struct fs_inode *i)
@@ -186,7 +270,7 @@ void fs_kept_drop(struct fs *fs, struct fs_inode *i)
 
 	i->kept = 0;
 	if (r)
-		rec_free(fs->kept, r);
+		rec_free(fs, r);
 }
 
 void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e)
@@ -203,6 +287,8 @@ void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e)
 		fs_kept_drop(fs, i);
 		return;
 	}
+	if (!i->kept)
+		take_orphan(fs->kept, i, path, (size_t)len);
 	r = rec_make(fs, i);
 	if (!r)
 		return;
@@ -210,7 +296,10 @@ void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e)
 	barrier();
 	memcpy(r->path, path, (size_t)len);
 	r->nlookup = i->nlookup;
+	if (!r->nodeid)
+		r->changed = r->lost = 0;
 	r->is_dir = true;
+	r->written = false;
 	barrier();
 	r->path_len = (uint16_t)len;
 	r->nodeid = i->id;
@@ -252,6 +341,18 @@ static void attr_of(const struct stat *st, struct fuse_attr *a)
 	};
 }
 
+/* dir: nodeid of its directory, if it is written, else 0. */
+static void rec_file(struct fs_kept_rec *r, const struct fs_inode *i,
+		     uint64_t dir)
+{
+	r->is_dir = false;
+	r->path_len = 0;
+	r->written = dir != 0;
+	r->changed = dir;
+	barrier();
+	r->nodeid = i->id;
+}
+
 void fs_kept_file(struct fs *fs, struct fs_inode *i, const struct stat *st)
 {
 	struct fs_kept_rec *r = rec_make(fs, i);
@@ -259,10 +360,65 @@ void fs_kept_file(struct fs *fs, struct fs_inode *i, const struct stat *st)
 	if (!r)
 		return;
 	attr_of(st, &r->attr);
-	r->is_dir = false;
-	r->path_len = 0;
+	rec_file(r, i, 0);
+}
+
+void fs_kept_writer(struct fs *fs, struct fs_inode *i,
+		    const struct fs_inode *dir)
+{
+	struct fs_kept_rec *r = fs->kept ? rec_make(fs, i) : NULL;
+
+	if (!r)
+		return;
+	r->nodeid = 0;
 	barrier();
-	r->nodeid = i->id;
+	memset(&r->attr, 0, sizeof(r->attr)); /* not known any more */
+	rec_file(r, i, dir ? dir->id : UINT64_MAX);
+}
+
+/* ---- changes ---- */
+
+void fs_kept_changed(struct fs *fs, const struct fs_inode *i)
+{
+	struct fs_kept_head *h = fs->kept ? fs->kept->head : NULL;
+	struct fs_kept_rec *r = i ? rec_of(fs, i) : NULL;
+
+	if (!h || !i)
+		return;
+	if (i == &fs->root)
+		h->root_changed = h->changes + 1;
+	else if (r)
+		r->changed = h->changes + 1;
+	barrier();
+	h->changes++;
+}
+
+uint64_t fs_kept_mark(const struct fs *fs)
+{
+	return fs->kept ? fs->kept->head->changes : 0;
+}
+
+void fs_kept_safe(struct fs *fs, uint64_t mark)
+{
+	if (!fs->kept || fs->kept->head->safe >= mark)
+		return;
+	fs->kept->head->safe = mark;
+	prune_orphans(fs->kept);
+}
+
+bool fs_kept_lost(struct fs *fs, const struct fs_inode *i)
+{
+	struct fs_kept_rec *r = rec_of(fs, i);
+	bool lost = false;
+
+	if (fs->kept && i == &fs->root) {
+		lost = fs->kept->head->root_lost;
+		fs->kept->head->root_lost = false;
+	} else if (r) {
+		lost = r->lost;
+		r->lost = false;
+	}
+	return lost;
 }
 
 void fs_kept_handling(struct fs *fs, uint64_t unique)
@@ -289,7 +445,7 @@ struct fs_kept_rec *fs_kept_find(const struct fs *fs, uint64_t nodeid)
 void fs_kept_forget(struct fs *fs, struct fs_kept_rec *r)
 {
 	if (r)
-		rec_free(fs->kept, r);
+		rec_free(fs, r);
 }
 
 /* Ids are handed out in ascending order. */

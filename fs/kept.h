@@ -4,8 +4,9 @@
  * it serves; every state of it is valid, whenever the daemon dies.
  *
  *   head     INIT's request and reply, the mount's id, the incarnation
- *   records  directories that the kernel knows, with their paths; files that
- *            are open, with the attributes that they had at the open
+ *   records  directories that the kernel knows, with their paths, and with the
+ *            number of the last change in each; files that are open, with the
+ *            attributes that they had at the open
  *
  * An incarnation is a daemon that had this mount. Nodeids and file handles have
  * its number in their upper 32 bits, so no number is ever used for two files.
@@ -19,13 +20,20 @@
  *     FLUSH, FSYNC                   EIO: what was written may be lost
  *     RELEASE, RELEASEDIR, FORGET    done
  *
+ * A change that was answered, or a file that was closed, may be lost with the
+ * daemon until it is published or acked; a file that is open for writing is. The
+ * next fsync of its directory then fails with EIO, once: the changes of a mount
+ * are counted, all up to `safe` survive, and that follows when an fsync ends, or
+ * when nothing is in flight (looked at every FS_KEPT_MS).
+ *
  * Before it reads a request, it expires all dentries (Linux 6.16; before, what
  * other nodes changed meanwhile shows up to a minute late), and asks for the
  * requests again that were read and not answered (Linux 6.9; before, they wait
  * until their callers are killed). It begins when it has a picture of the
  * namespace, at the latest after FS_ADOPT_MS.
  *
- * Limits: FS_KEPT_MAX records; FS_KEPT_PATH bytes of a path. What exceeds them
+ * Limits: FS_KEPT_MAX records, FS_KEPT_ORPHANS of them of directories that the
+ * kernel has forgotten; FS_KEPT_PATH bytes of a path. What exceeds them
  * is not kept and counted (kvpool_kept_left_out_total): its nodeid gets ESTALE.
  *
  * Thread: loop; the keeper reads `begun_ms`, `mount_id` and `incarnation`.
@@ -38,8 +46,10 @@
 
 #define FS_KEPT_MAX 131072u
 #define FS_KEPT_PATH 384u
+#define FS_KEPT_ORPHANS 1024u
 #define FS_KEPT_DEATHS 3 /* deaths during one request, which then fails */
 #define FS_ADOPT_MS 5000
+#define FS_KEPT_MS 200
 
 struct fs_kept_head {
 	uint32_t magic, size; /* of a record */
@@ -54,15 +64,27 @@ struct fs_kept_head {
 	uint64_t suspect;   /* of the one that the last daemons died of */
 	uint32_t deaths;    /* how many of them, in a row */
 	uint32_t backings;  /* backing ids below are closed */
+	uint64_t changes;   /* made through this mount, of any directory */
+	uint64_t safe;      /* those up to this one survive a daemon's death */
+	uint64_t root_changed; /* as in a record */
+	uint32_t root_lost;
 	uint32_t used;      /* records from this one on were never used */
 };
 
+#define FS_KEPT_ORPHAN UINT64_MAX
 struct fs_kept_rec {
-	uint64_t nodeid; /* 0: free. Written last */
+	uint64_t nodeid; /* 0: free. FS_KEPT_ORPHAN: the kernel has forgotten
+			    it, but its path has a change that may be lost.
+			    Written last */
 	uint64_t nlookup; /* never less than the kernel's count */
 	uint16_t path_len; /* of a directory; 0: it is gone */
 	uint16_t is_dir;
-	uint32_t pad;
+	uint8_t lost;    /* directory: what was closed or changed in it may
+			    have been lost; its next fsync says so */
+	uint8_t written; /* file: it is open for writing */
+	uint16_t pad;
+	uint64_t changed; /* directory: number of its last change; file that is
+			     written: nodeid of its directory */
 	struct fuse_attr attr; /* of a file */
 	char path[FS_KEPT_PATH];
 };
@@ -72,6 +94,8 @@ struct fs_kept {
 	struct fs_kept_rec *recs;
 	uint32_t *spare; /* owns; free records below head->used */
 	uint32_t nspare;
+	uint32_t orphans[FS_KEPT_ORPHANS]; /* their records */
+	uint32_t norphans;
 	struct fs_kept_ghost { /* records of earlier incarnations, by nodeid */
 		uint64_t nodeid;
 		uint32_t rec;

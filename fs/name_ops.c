@@ -197,6 +197,7 @@ void fs_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set,
 		return;
 	}
 	i = fs_inode_find(fs, ino);
+	fs_inode_changes(fs, i);
 	if (set & FUSE_SET_ATTR_SIZE) {
 		fs_resize(req, i, (uint64_t)attr->st_size, fi);
 		return;
@@ -265,6 +266,7 @@ void fs_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 	struct node_attr a = fs_attr_new(req, mode);
 	int err;
 
+	fs_dir_changes(fs, dir);
 	if (parent == FUSE_ROOT_ID && strcmp(name, FS_PROC_NAME) == 0)
 		err = -EEXIST;
 	else
@@ -307,6 +309,7 @@ void fs_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		fuse_reply_err(req, EEXIST);
 		return;
 	}
+	fs_dir_changes(fs, dir);
 	err = pool_node_create(fs->node, dir, name, strlen(name), &a, 0, &o);
 	if (err) {
 		fuse_reply_err(req, -err);
@@ -361,6 +364,7 @@ void fs_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_err(req, EPERM);
 		return;
 	}
+	fs_dir_changes(fs, dir);
 	leave_name(fs, e);
 	err = pool_node_unlink(fs->node, node_file(e));
 	if (!err)
@@ -389,6 +393,7 @@ void fs_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		fuse_reply_err(req, EPERM);
 		return;
 	}
+	fs_dir_changes(fs, dir);
 	err = pool_node_rmdir(fs->node, node_dir(e));
 	fuse_reply_err(req, -err);
 }
@@ -490,6 +495,8 @@ void fs_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		fuse_reply_err(req, EPERM);
 		return;
 	}
+	fs_dir_changes(fs, dir);
+	fs_dir_changes(fs, newdir);
 	err = pool_node_rename(fs->node, from, newdir, newname, len,
 			       flags & 1u, &to);
 	if (err || to == from) {

@@ -202,6 +202,8 @@ static void reply_open(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 		return;
 	}
 	fs_inode_opened(fs, i, o);
+	if (fs_wants_write(flags))
+		fs_inode_written(fs, i);
 	pool_node_used(fs->node, o);
 	/* Not fuse_reply_open: libfuse 3.14 has no field for the backing id.
 	 * Not fuse_reply_iov: it allocates and does not report ENOMEM. */

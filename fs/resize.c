@@ -79,6 +79,7 @@ void fs_resize(fuse_req_t req, struct fs_inode *i, uint64_t size,
 		fuse_reply_err(req, i->kind != FS_FILE ? EISDIR : EFBIG);
 		return;
 	}
+	fs_inode_changes(fs, i);
 	if (fi && (!i->entry || o != i->obj)) {
 		resize_handle(req, fs, i, o, size);
 		return;

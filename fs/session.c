@@ -474,9 +474,9 @@ static int start_polling(struct fs *fs)
 	uv_timer_init(fs->loop, &fs->waiting_timer);
 	fs->on_waiting = on_waiting;
 	uv_timer_init(fs->loop, &fs->touch);
-	uv_timer_init(fs->loop, &fs->adopt);
+	uv_timer_init(fs->loop, &fs->keeping);
 	fs->poll.data = fs->waiting_timer.data = fs->touch.data =
-		fs->adopt.data = fs;
+		fs->keeping.data = fs;
 	pool_node_set_ops(fs->node, &fs_node_ops, fs, fs_data_mode(fs));
 	return 0;
 }
@@ -496,6 +496,23 @@ static void start_guard(struct fs *fs)
 		fs->mount_id = 0;
 	if (!fs->kept)
 		guard_now(fs);
+}
+
+static void on_keeping(uv_timer_t *t)
+{
+	struct fs *fs = t->data;
+
+	if (pool_node_settled(fs->node))
+		fs_kept_safe(fs, fs_kept_mark(fs));
+}
+
+/* From now on the mount survives this process. */
+static void start_keeping(struct fs *fs)
+{
+	if (!fs->kept)
+		return;
+	fs_kept_mounted(fs);
+	uv_timer_start(&fs->keeping, on_keeping, FS_KEPT_MS, FS_KEPT_MS);
 }
 
 int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
@@ -523,7 +540,7 @@ int fs_open(const struct fs_opts *opts, struct fs **ret_fs)
 		return err;
 	}
 	start_guard(fs);
-	fs_kept_mounted(fs);
+	start_keeping(fs);
 	fs_resume(fs);
 	pool_info("mounted %s (%s)", fs->mountpoint, fs_data_mode(fs));
 	*ret_fs = fs;
@@ -583,7 +600,7 @@ void fs_begin(struct fs *fs)
 	fs_inodes_settle(fs);
 	if (fs->kept)
 		fs_inodes_keep(fs);
-	fs_kept_mounted(fs);
+	start_keeping(fs);
 	fs_resume(fs);
 	pool_info("took over %s (%s)", fs->mountpoint, fs_data_mode(fs));
 }
@@ -679,7 +696,7 @@ static void adopt_now(struct fs *fs)
 		pool_warn("%s: requests that the last daemon had read wait "
 			  "until their callers are killed: %s (not from Linux "
 			  "6.9 on)", fs->mountpoint, strerror(-err));
-	fs_kept_mounted(fs);
+	start_keeping(fs);
 	fs_resume(fs);
 	pool_info("adopted %s (%s), incarnation %u", fs->mountpoint,
 		  fs_data_mode(fs), fs->incarnation);
@@ -692,7 +709,6 @@ static void on_adopting(uv_timer_t *t)
 	if (!pool_node_complete(fs->node) &&
 	    pool_now_ms() - fs->adopt_ms < FS_ADOPT_MS)
 		return;
-	uv_timer_stop(t);
 	adopt_now(fs);
 }
 
@@ -731,7 +747,7 @@ int fs_adopt(const struct fs_opts *opts, struct fs **ret_fs)
 	}
 	fs->adopting = true;
 	fs->adopt_ms = pool_now_ms();
-	uv_timer_start(&fs->adopt, on_adopting, 0, ADOPT_POLL_MS);
+	uv_timer_start(&fs->keeping, on_adopting, 0, ADOPT_POLL_MS);
 	*ret_fs = fs;
 	return 0;
 }
@@ -843,7 +859,7 @@ void fs_close(struct fs *fs, void (*closed)(void *arg), void *arg)
 	uv_close((uv_handle_t *)&fs->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->waiting_timer, on_handle_closed);
 	uv_close((uv_handle_t *)&fs->touch, on_handle_closed);
-	uv_close((uv_handle_t *)&fs->adopt, on_handle_closed);
+	uv_close((uv_handle_t *)&fs->keeping, on_handle_closed);
 }
 
 void fs_free(struct fs *fs)

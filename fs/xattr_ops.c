@@ -190,6 +190,7 @@ void fs_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	}
 	err = check_rule(req, e, name, value, size);
 	if (!err) {
+		fs_inode_changes(fs, fs_inode_find(fs, ino));
 		pin_make_absolute(name, &value, &size, text, sizeof(text));
 		err = pool_node_setxattr(fs->node, e, name, value, size,
 					 flags);
@@ -209,6 +210,7 @@ void fs_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 		fuse_reply_err(req, ENODATA);
 		return;
 	}
+	fs_inode_changes(fs, fs_inode_find(fs, ino));
 	err = may_rule(req, e, name) ?
 		      pool_node_setxattr(fs->node, e, name, NULL, 0, 0) :
 		      -EPERM;

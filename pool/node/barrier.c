@@ -154,6 +154,12 @@ void pool_node_barrier_patient(struct node_barrier *b)
 	b->patient = true;
 }
 
+bool pool_node_settled(const struct pool_node *n)
+{
+	return pool_list_empty(&n->writers) && pool_list_empty(&n->sealing) &&
+	       pool_list_empty(&n->pending) && node_ops_oldest(n) == UINT64_MAX;
+}
+
 int pool_node_lost(struct node_dirent *dir)
 {
 	int lost = dir->lost;

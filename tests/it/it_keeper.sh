@@ -22,6 +22,9 @@ kill_daemon() { # NAME
 }
 adopted_more() { [ "$(adopted "$1")" -gt "$2" ]; }
 
+not_there() { [ ! -e "/proc/$1" ]; } # PID
+is_two() { [ "$(cat "$1")" = 2 ]; }
+
 start_master
 start_node a --store-size 384M --keeper
 start_node b --store-size 384M
@@ -90,6 +93,64 @@ wait_until 20 adopted_more a "$before"
 sync "$b/d"
 [ ! -e "$a/d/new" ] || fail "a removed name is still there"
 same "$tmp/src" "$a/d/later" || fail "a new name is not there"
+
+echo "== what may be lost with a daemon, the next fsync of its directory says"
+says_it_once() { # DIR
+	! sync "$1" 2>/dev/null || fail "an fsync of $1 says nothing"
+	sync "$1" || fail "an fsync of $1 says it twice"
+}
+mkdir "$a/lost" "$a/moved" "$a/calm"
+cp "$tmp/src" "$a/moved/from"
+sync "$a/lost" "$a/moved" "$a/calm" "$a"
+exec {open}>"$a/lost/open"
+echo x >&$open
+kill_daemon a
+{ exec {open}>&-; } 2>/dev/null || :
+[ ! -e "$a/lost/open" ] || fail "a file is there that was not closed"
+says_it_once "$a/lost"
+sync "$a/calm" "$a/moved" || fail "an fsync says it of the wrong directory"
+before=$(adopted a)
+kill -STOP "${pid[master]}"
+mv "$a/moved/from" "$a/moved/to"
+kill -KILL "$(daemon_of a)"
+kill -CONT "${pid[master]}"
+wait_until 20 adopted_more a "$before"
+wait_ready a
+says_it_once "$a/moved"
+sync "$a/calm" || fail "an fsync says it of the wrong directory"
+
+echo "== a notification waits for a directory's lock when the daemon is killed"
+start_node c
+c=${mount[c]}
+mkdir "$c/g"
+for k in {1..200}; do echo 1 >"$c/g/x$k"; done
+sync "$c/g"
+for k in {1..200}; do [ "$(cat "$a/g/x$k")" = 1 ] || fail "x$k is not there"; done
+kill -STOP "${pid[b]}"
+echo 1 >"$a/g/y"
+sync "$a/g" 2>"$tmp/sync.out" &
+also_kill=($!)
+waits_at() { grep -qs "^$2" /proc/"$1"/task/*/wchan; }
+blocks() {
+	changed=$((changed + 1))
+	echo 2 >"$c/g/x$changed"
+	waits_at "$daemon" fuse_reverse_inval_entry
+}
+daemon=$(daemon_of a) changed=0
+if [ -r /proc/$$/wchan ]; then
+	wait_until 5 waits_at "${also_kill[0]}" request_wait_answer
+	wait_until 5 blocks
+fi
+before=$(adopted a)
+kill -KILL "$daemon"
+wait_until 20 adopted_more a "$before"
+kill -CONT "${pid[b]}"
+wait "${also_kill[0]}" || : # (y may have been lost)
+also_kill=()
+wait_until 20 not_there "$daemon"
+wait_ready a
+wait_until 10 is_two "$a/g/x$((changed > 0 ? changed : 1))"
+sync "$a/g" 2>/dev/null || sync "$a/g" || fail "no fsync afterwards"
 
 echo "== kill -9 once a second, in a container"
 mkdir "$tmp/box" "$tmp/box.sub" "$a/use" "$a/use/sub"
