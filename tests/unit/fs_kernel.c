@@ -61,6 +61,8 @@ static void send_init(struct kernel *k)
 	assert_int_equal(sizeof(q), write(k->fd, &q, sizeof(q)));
 }
 
+int k_kept_fd;
+
 int __wrap_fuse_session_mount(struct fuse_session *se, const char *dir)
 {
 	struct kernel *k = &now->k;
@@ -330,8 +332,13 @@ static const struct k_reply *ask(struct world *w, uint32_t opcode,
 
 static struct k_inode *inode_of(struct world *w, uint64_t nodeid)
 {
-	assert_true(nodeid > 0 && nodeid < K_INODES);
-	return &w->k.inodes[nodeid];
+	struct k_inode *i = &w->k.inodes[(uint32_t)nodeid];
+
+	assert_true(nodeid > 0 && (uint32_t)nodeid < K_INODES);
+	if (i->nlookup == 0)
+		i->nodeid = nodeid;
+	assert_int_equal(i->nodeid, nodeid);
+	return i;
 }
 
 /* ---- names ---- */
@@ -664,7 +671,7 @@ static int setup(void **state, bool passthrough)
 	struct world *w = calloc(1, sizeof(*w));
 	struct master_opts mo = { .heartbeat_ms = 200 };
 	struct fs_opts fo = { .source = "test", .passthrough = passthrough,
-			      .ids = FS_ALL_AS_STORED };
+			      .ids = FS_ALL_AS_STORED, .kept_fd = k_kept_fd };
 
 	assert_non_null(w);
 	alarm(60);
@@ -745,7 +752,8 @@ static void forget_all(struct world *w)
 		assert_int_equal(0, w->k.inodes[id].through +
 				    w->k.inodes[id].served);
 		if (w->k.inodes[id].nlookup)
-			k_forget(w, id, w->k.inodes[id].nlookup);
+			k_forget(w, w->k.inodes[id].nodeid,
+				 w->k.inodes[id].nlookup);
 	}
 	k_until(w, pool_gauge_value(&w->fs->ninodes) == 0);
 	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));

@@ -52,8 +52,8 @@ struct k_file {
 	int fd; /* of the backing file, as the kernel has it; -1: served */
 };
 
-struct k_inode {
-	uint64_t nlookup;
+struct k_inode { /* by the lower half of the nodeid */
+	uint64_t nodeid, nlookup;
 	unsigned int through, served; /* open handles, by mode */
 	uint32_t backing;	      /* of those in passthrough mode */
 };
@@ -101,6 +101,9 @@ struct world {
 };
 
 #define k_until(w, cond) unit_run_until(&(w)->loop, cond)
+
+/* The keeper's memfd of the mounts that are set up next; 0: no keeper. */
+extern int k_kept_fd;
 
 /* cmocka fixtures: a master, a node and its mount in that data mode. */
 int k_setup_passthrough(void **state);

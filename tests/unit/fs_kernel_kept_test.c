@@ -1,0 +1,264 @@
+/*
+ * A mount of a daemon that was killed, on a kernel that is played: the memfd has
+ * what an earlier daemon wrote (fs/kept.h), and the kernel still asks about its
+ * nodeids.
+ */
+#include "tests/lib/unit.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/unit/fs_kernel.h"
+
+#define ROOT FUSE_ROOT_ID
+#define OLD(n) (1ull << 32 | (n))
+#define RESENT (1ull << 63)
+#define DEADLY 77 /* unique of a request that daemons died of */
+
+static struct fs_kept_head *head;
+
+static struct fs_kept_rec *rec(uint32_t n)
+{
+	return (struct fs_kept_rec *)((char *)head + 4096) + n;
+}
+
+/* Incarnation 1 knew the directory "d" and had two files open; in "d" something
+ * had been changed that was not safe, and a file of the root was written. */
+static void earlier(void)
+{
+	k_kept_fd = fs_kept_create();
+	assert_true(k_kept_fd > 0);
+	assert_int_equal(0, fs_kept_map(k_kept_fd, &head));
+	head->incarnation = 1;
+	head->changes = 9;
+	head->safe = 8;
+	head->handling = DEADLY;
+	head->suspect = DEADLY;
+	head->deaths = FS_KEPT_DEATHS - 1;
+	head->used = 4;
+	*rec(0) = (struct fs_kept_rec){ .nodeid = OLD(40), .nlookup = 2,
+					.path_len = 1, .is_dir = true,
+					.changed = 9, .path = "d" };
+	*rec(1) = (struct fs_kept_rec){ .nodeid = OLD(41),
+					.attr = { .mode = S_IFREG | 0640,
+						  .size = 12345 } };
+	*rec(2) = (struct fs_kept_rec){ .nodeid = OLD(42), .written = true,
+					.changed = ROOT };
+	*rec(3) = (struct fs_kept_rec){ .nodeid = OLD(43), .nlookup = 1,
+					.path_len = 4, .is_dir = true,
+					.changed = 3, .path = "gone" };
+}
+
+static int setup_kept(void **state)
+{
+	earlier();
+	return k_setup_passthrough(state);
+}
+
+static int teardown_kept(void **state)
+{
+	int rc = k_teardown(state);
+
+	close(k_kept_fd);
+	k_kept_fd = 0;
+	return rc;
+}
+
+static int ask(struct world *w, uint32_t opcode, uint64_t nodeid)
+{
+	char arg[64] = { 0 };
+
+	return k_wait(w, k_send(w, opcode, nodeid, arg, sizeof(arg), NULL,
+				NULL))->err;
+}
+
+static void what_is_gone_is_looked_up_anew(void **state)
+{
+	struct world *w = *state;
+	uint64_t now = k_publish(w, "f", "text");
+
+	assert_int_equal(2, now >> 32);
+	assert_int_equal(ESTALE, ask(w, FUSE_OPEN, OLD(41)));
+	assert_int_equal(ESTALE, ask(w, FUSE_SETATTR, OLD(41)));
+	assert_int_equal(ESTALE, ask(w, FUSE_READ, OLD(41)));
+	assert_int_equal(ESTALE, ask(w, FUSE_GETATTR, OLD(43)));
+	assert_int_equal(ESTALE, ask(w, FUSE_OPENDIR, OLD(43)));
+	assert_int_equal(ESTALE, ask(w, FUSE_GETATTR, OLD(99))); /* unknown */
+	/* The same number, of another incarnation. */
+	assert_int_equal(ESTALE, ask(w, FUSE_OPEN, OLD(now & UINT32_MAX)));
+	k_expect_name(w, "f", "text");
+}
+
+static void the_open_after_it_is_a_repeated_one(void **state)
+{
+	struct world *w = *state;
+	struct fs_pin pin;
+
+	assert_int_equal(ESTALE, ask(w, FUSE_OPEN, OLD(41)));
+	assert_true(fs_stale_take(w->fs, w->k.tid, &pin));
+}
+
+static void open_files_keep_their_attributes(void **state)
+{
+	struct world *w = *state;
+	struct fuse_attr a;
+
+	assert_int_equal(0, k_getattr(w, OLD(41), &a));
+	assert_int_equal(12345, a.size);
+	assert_int_equal(S_IFREG | 0640, a.mode);
+	/* Not those of one that was written, nor after a FORGET. */
+	assert_int_equal(ESTALE, k_getattr(w, OLD(42), &a));
+	(void)k_send(w, FUSE_FORGET, OLD(41), &(struct fuse_forget_in){ 1 },
+		     sizeof(struct fuse_forget_in), NULL, NULL);
+	assert_int_equal(ESTALE, k_getattr(w, OLD(41), &a));
+	assert_int_equal(0, rec(1)->nodeid);
+}
+
+static void what_was_written_is_not_acknowledged(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(EIO, ask(w, FUSE_FLUSH, OLD(42)));
+	assert_int_equal(EIO, ask(w, FUSE_FSYNC, OLD(42)));
+	assert_int_equal(0, ask(w, FUSE_RELEASE, OLD(42)));
+	assert_int_equal(EIO, k_fsyncdir(w, ROOT));
+	assert_int_equal(0, k_fsyncdir(w, ROOT));
+}
+
+static void a_directory_says_it_by_whatever_nodeid(void **state)
+{
+	struct world *w = *state;
+	uint64_t d, gone;
+
+	/* (The record becomes an orphan, which the new nodeid takes.) */
+	(void)k_send(w, FUSE_FORGET, OLD(40), &(struct fuse_forget_in){ 2 },
+		     sizeof(struct fuse_forget_in), NULL, NULL);
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	assert_int_equal(0, k_mkdir(w, ROOT, "gone", &gone));
+	assert_int_equal(EIO, k_fsyncdir(w, d));
+	assert_int_equal(0, k_fsyncdir(w, d));
+	assert_int_equal(0, k_fsyncdir(w, gone));
+}
+
+static void directories_go_on_by_their_paths(void **state)
+{
+	struct world *w = *state;
+	uint64_t d, f;
+
+	assert_int_equal(0, k_mkdir(w, ROOT, "d", &d));
+	k_forget(w, d, 1);
+	assert_int_equal(0, k_mkdir(w, ROOT, "gone", &d));
+	k_forget(w, d, 1);
+	k_until(w, pool_gauge_value(&w->fs->ninodes) == 0);
+	assert_int_equal(0, ask(w, FUSE_GETATTR, OLD(43)));
+	assert_int_equal(0, k_lookup(w, ROOT, "gone", &f));
+	assert_int_equal(OLD(43), f);
+	assert_int_equal(2, rec(3)->nlookup); /* 1 of the earlier daemon */
+	k_forget(w, f, 1);
+	(void)k_send(w, FUSE_FORGET, OLD(43), &(struct fuse_forget_in){ 1 },
+		     sizeof(struct fuse_forget_in), NULL, NULL);
+	k_until(w, pool_gauge_value(&w->fs->ninodes) == 0);
+}
+
+static void renamed_and_removed_directories_are_kept_so(void **state)
+{
+	struct world *w = *state;
+	const struct fs_inode *i;
+	const struct fs_kept_rec *r;
+	uint64_t d;
+
+	assert_int_equal(0, k_mkdir(w, ROOT, "a", &d));
+	i = fs_inode_find(w->fs, d);
+	r = rec(i->kept - 1);
+	assert_int_equal(d, r->nodeid);
+	assert_int_equal(1, r->nlookup);
+	assert_memory_equal("a", r->path, r->path_len);
+	assert_int_equal(0, k_rename(w, ROOT, "a", ROOT, "longer", 0));
+	assert_int_equal(6, r->path_len);
+	assert_memory_equal("longer", r->path, 6);
+	assert_int_equal(0, k_rmdir(w, ROOT, "longer"));
+	assert_int_equal(0, r->path_len);
+	k_forget(w, d, 1);
+	k_until(w, r->nodeid == 0);
+}
+
+/* Not by k_send: the kernel marks what it sends again. */
+static int send_again(struct world *w, uint32_t opcode, uint64_t unique,
+		      uint64_t nodeid, const char *name)
+{
+	char buf[256] = { 0 };
+	struct fuse_in_header h = { .opcode = opcode, .nodeid = nodeid,
+				    .unique = unique | RESENT, .pid = 1 };
+	struct fuse_out_header out = { 0 };
+	size_t arg = opcode == FUSE_MKDIR ? sizeof(struct fuse_mkdir_in) : 0;
+	ssize_t n = -1;
+
+	h.len = (uint32_t)(sizeof(h) + arg + strlen(name) + 1);
+	memcpy(buf, &h, sizeof(h));
+	strcpy(buf + sizeof(h) + arg, name);
+	assert_int_equal(0, ask(w, FUSE_GETATTR, ROOT)); /* (INIT's, too) */
+	assert_int_equal(h.len, write(w->k.fd, buf, h.len));
+	k_until(w, (n = recv(w->k.fd, buf, sizeof(buf), MSG_DONTWAIT)) > 0);
+	memcpy(&out, buf, sizeof(out));
+	assert_int_equal(unique | RESENT, out.unique);
+	return -out.error;
+}
+
+static void what_daemons_died_of_fails(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(EIO, send_again(w, FUSE_UNLINK, DEADLY, ROOT, "x"));
+	assert_int_equal(0, head->handling);
+}
+
+static void what_may_have_been_done_is_done(void **state)
+{
+	struct world *w = *state;
+	uint64_t d;
+
+	assert_int_equal(ENOENT, k_unlink(w, ROOT, "x"));
+	assert_int_equal(0, send_again(w, FUSE_UNLINK, 200, ROOT, "x"));
+	assert_int_equal(0, send_again(w, FUSE_RMDIR, 201, ROOT, "x"));
+	assert_int_equal(0, k_mkdir(w, ROOT, "x", &d));
+	assert_int_equal(EEXIST, k_mkdir(w, ROOT, "x", &d));
+	assert_int_equal(0, send_again(w, FUSE_MKDIR, 202, ROOT, "x"));
+	assert_int_equal(0, k_lookup(w, ROOT, "x", &d));
+	k_forget(w, d, 2);
+	(void)k_send(w, FUSE_FORGET, d, &(struct fuse_forget_in){ 1 },
+		     sizeof(struct fuse_forget_in), NULL, NULL);
+}
+
+static void what_another_version_kept_is_refused(void **state)
+{
+	struct fs_kept_head *h;
+	int fd = fs_kept_create();
+
+	(void)state;
+	assert_int_equal(0, fs_kept_map(fd, &h));
+	h->size++;
+	assert_int_equal(-EINVAL, fs_kept_map(fd, &h));
+	close(fd);
+}
+
+int main(void)
+{
+#define kept(test) \
+	cmocka_unit_test_setup_teardown(test, setup_kept, teardown_kept)
+	const struct CMUnitTest tests[] = {
+		kept(what_is_gone_is_looked_up_anew),
+		kept(the_open_after_it_is_a_repeated_one),
+		kept(open_files_keep_their_attributes),
+		kept(what_was_written_is_not_acknowledged),
+		kept(a_directory_says_it_by_whatever_nodeid),
+		kept(directories_go_on_by_their_paths),
+		kept(renamed_and_removed_directories_are_kept_so),
+		kept(what_daemons_died_of_fails),
+		kept(what_may_have_been_done_is_done),
+		cmocka_unit_test(what_another_version_kept_is_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
