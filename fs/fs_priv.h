@@ -364,8 +364,8 @@ static inline struct node_dirent *fs_inode_dir(const struct fs_inode *i)
 }
 /* The name that i is bound to, or NULL. */
 struct pool_entry *fs_inode_entry(const struct fs_inode *i);
-/* With a keeper, before a change of the names in dir, or of the name, content or
- * attributes of i (fs/kept.h). */
+/* With a keeper, before a change of the names in dir, or of the name, content
+ * or attributes of i (fs/kept.h). */
 void fs_dir_changes(struct fs *fs, struct node_dirent *dir);
 void fs_inode_changes(struct fs *fs, const struct fs_inode *i);
 /* The same for i, which is opened for writing now. */

@@ -21,10 +21,10 @@
  *     RELEASE, RELEASEDIR, FORGET    done
  *
  * A change that was answered, or a file that was closed, may be lost with the
- * daemon until it is published or acked; a file that is open for writing is. The
- * next fsync of its directory then fails with EIO, once: the changes of a mount
- * are counted, all up to `safe` survive, and that follows when an fsync ends, or
- * when nothing is in flight (looked at every FS_KEPT_MS).
+ * daemon until it is published or acked; a file that is open for writing is.
+ * The next fsync of its directory then fails with EIO, once: the changes of a
+ * mount are counted, all up to `safe` survive, and that follows when an fsync
+ * ends, or when nothing is in flight (looked at every FS_KEPT_MS).
  *
  * Before it reads a request, it expires all dentries (Linux 6.16; before, what
  * other nodes changed meanwhile shows up to a minute late), and asks for the
