@@ -415,6 +415,8 @@ int fs_handover_read(struct fs *fs, struct pool_handover *h);
 /* kept.c: see fs/kept.h. Without a keeper nothing is written. */
 /* Maps the memfd and begins an incarnation. 0 or -errno, logged. */
 int fs_kept_open(struct fs *fs, int fd);
+/* After the last inode was freed. */
+void fs_kept_close(struct fs *fs);
 /* The INIT exchange of the mount that is adopted. */
 struct fs_init_kept fs_kept_init(const struct fs *fs);
 /* Keeps the INIT exchange of this mount. */

@@ -54,6 +54,11 @@ int fs_kept_map(int fd, struct fs_kept_head **ret_head)
 	return 0;
 }
 
+void fs_kept_unmap(struct fs_kept_head *head)
+{
+	(void)munmap(head, BYTES);
+}
+
 /* ---- opening ---- */
 
 static int by_nodeid(const void *a, const void *b)
@@ -146,6 +151,17 @@ int fs_kept_open(struct fs *fs, int fd)
 		fs->incarnation = k->head->incarnation + 1;
 	k->head->incarnation = fs->incarnation;
 	return 0;
+}
+
+void fs_kept_close(struct fs *fs)
+{
+	if (!fs->kept)
+		return;
+	fs_kept_unmap(fs->kept->head);
+	free(fs->kept->spare);
+	free(fs->kept->ghosts);
+	free(fs->kept);
+	fs->kept = NULL;
 }
 
 struct fs_init_kept fs_kept_init(const struct fs *fs)

@@ -107,5 +107,6 @@ struct fs_kept {
 int fs_kept_create(void);
 /* Maps it: 0, -errno, or -EINVAL if another version made it. */
 int fs_kept_map(int fd, struct fs_kept_head **ret_head);
+void fs_kept_unmap(struct fs_kept_head *head);
 
 #endif

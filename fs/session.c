@@ -869,6 +869,7 @@ void fs_free(struct fs *fs)
 	fs->node = NULL; /* closed: node_object_unref takes NULL */
 	fs_inodes_fini(fs);
 	pool_slots_fini(&fs->handles);
+	fs_kept_close(fs);
 	/* While files are open in our mount, libfuse also unmounts by path. If
 	 * that would remove another mount, or the notifier may still use the
 	 * session, the session is left to the end of the process. */

@@ -228,7 +228,9 @@ static void *hold(void *arg)
 			FAIL("fstat of what is open");
 		usleep(200);
 	}
+	munmap(map, HELD_SIZE);
 	close(fd);
+	free(want);
 	return NULL;
 }
 

@@ -61,6 +61,7 @@ static int teardown_kept(void **state)
 {
 	int rc = k_teardown(state);
 
+	fs_kept_unmap(head);
 	close(k_kept_fd);
 	k_kept_fd = 0;
 	return rc;
@@ -240,6 +241,7 @@ static void what_another_version_kept_is_refused(void **state)
 	assert_int_equal(0, fs_kept_map(fd, &h));
 	h->size++;
 	assert_int_equal(-EINVAL, fs_kept_map(fd, &h));
+	fs_kept_unmap(h);
 	close(fd);
 }
 
