@@ -19,7 +19,11 @@ void master_session_send(struct master_session *s, enum pool_msg type,
 
 	if (s->ended)
 		return;
-	err = pool_conn_send(s->conn, (uint16_t)type, req, msg);
+	/* There may be hundreds of REPLICATEs, one for each object: together in
+	 * one system call, and one wake-up of the node. */
+	err = (type == POOL_MSG_REPLICATE ? pool_conn_send_soon :
+					    pool_conn_send)(
+		s->conn, (uint16_t)type, req, msg);
 	/* This is WELCOME: the node could not send heartbeats before it. */
 	if (!s->sent_ms && s->member)
 		s->member->heard_ms = pool_now_ms();

@@ -718,6 +718,12 @@ static void fault_after(struct pool_conn *c, struct item *i)
 	}
 }
 
+int pool_conn_send_soon(struct pool_conn *c, uint16_t type, uint64_t req,
+			const ProtobufCMessage *msg)
+{
+	return pool_conn_send(c, type, req, msg);
+}
+
 int pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg)
 {
