@@ -24,6 +24,7 @@
 #include <xxhash.h>
 
 #include "master/impl.h"
+#include "pool/base/clock.h"
 
 struct deferred {
 	struct pool_list link; /* session.later */
@@ -202,6 +203,43 @@ void master_answers_load(struct master_member *mb,
 	mb->answers.gen = r->ops_gen;
 }
 
+/* ---- turns ---- */
+
+static bool is_turn_over(struct master_turn *t, struct master_feed *feed,
+			 uint64_t now_ns)
+{
+	unsigned int made = t->made > POOL_OPS_TURN ? t->made : POOL_OPS_TURN;
+	uint64_t took_ns = now_ns - t->began_ns;
+
+	if (took_ns / made >= MASTER_OPS_TURN_MS * 1000000u / POOL_OPS_TURN)
+		return true;
+	if (t->made < POOL_OPS_TURN)
+		return false;
+	if (!t->acked_ns && master_feed_has(feed) >= t->seq)
+		t->acked_ns = now_ns;
+	return t->acked_ns && (now_ns - t->acked_ns) / made >=
+				      (t->acked_ns - t->began_ns) /
+					      POOL_OPS_TURN;
+}
+
+/* May the session's member make changes now? */
+static bool has_turn(const struct master_session *s)
+{
+	struct master_turn *t = &s->member->turn;
+	uint64_t now_ns = pool_now_ns();
+
+	if (is_turn_over(t, &s->m->map.feed, now_ns))
+		*t = (struct master_turn){ .began_ns = now_ns };
+	return t->made < POOL_OPS_TURN;
+}
+
+void master_turn_spend(struct master *m, struct master_member *mb,
+		       size_t changes)
+{
+	mb->turn.made += (unsigned int)changes;
+	mb->turn.seq = m->map.feed.seq;
+}
+
 /* ---- deferred OPS ---- */
 
 bool master_ops_defer(struct master_session *s, uint64_t req,
@@ -210,7 +248,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	struct deferred *l;
 	size_t len;
 
-	if (s->m->ready || (!s->ndeferred && !conditional))
+	if (!s->ndeferred && !conditional && (!s->m->ready || has_turn(s)))
 		return false;
 	len = kvpool__ops__get_packed_size(msg);
 	l = s->ndeferred < MASTER_DEFERRED_MAX ? malloc(sizeof(*l) + len) :
@@ -218,10 +256,11 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	if (!l) {
 		master_count(s->m, MC_OPS_DEFERRED_REFUSED);
 		master_session_fail(s, -ENOBUFS,
-				    "too many OPS wait for inventories");
+				    "too many OPS wait for inventories, or "
+				    "for mounts to ack the feed");
 		return true;
 	}
-	master_count(s->m, MC_OPS_DEFERRED);
+	master_count(s->m, s->m->ready ? MC_OPS_TURNS : MC_OPS_DEFERRED);
 	l->req = req;
 	l->len = len;
 	kvpool__ops__pack(msg, l->payload);
@@ -229,6 +268,7 @@ bool master_ops_defer(struct master_session *s, uint64_t req,
 	s->ndeferred++;
 	s->deferred_bytes += len;
 	s->ndeferred_ops += msg->n_ops;
+	master_kick(s->m); /* master_ops_turns looks when the turn is over */
 	return true;
 }
 
@@ -244,6 +284,18 @@ static void run_deferred(struct master_session *s, const struct deferred *l)
 	kvpool__ops__free_unpacked(msg, NULL);
 }
 
+static void run_first(struct master_session *s)
+{
+	struct deferred *l = pool_list_first(&s->deferred, struct deferred,
+					     link);
+
+	pool_list_del(&l->link);
+	s->ndeferred--;
+	s->deferred_bytes -= l->len;
+	run_deferred(s, l);
+	free(l);
+}
+
 void master_ops_run_deferred(struct master *m)
 {
 	struct pool_list *it, *tmp;
@@ -252,16 +304,25 @@ void master_ops_run_deferred(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		while (!s->ended && !pool_list_empty(&s->deferred)) {
-			struct deferred *l = pool_list_first(
-				&s->deferred, struct deferred, link);
+		while (!s->ended && s->ndeferred)
+			run_first(s);
+	}
+}
 
-			pool_list_del(&l->link);
-			s->ndeferred--;
-			s->deferred_bytes -= l->len;
-			run_deferred(s, l);
-			free(l);
-		}
+void master_ops_turns(struct master *m)
+{
+	struct pool_list *it, *tmp;
+
+	if (!m->ready)
+		return;
+	pool_list_each(it, tmp, &m->sessions) {
+		struct master_session *s =
+			pool_list_entry(it, struct master_session, link);
+
+		while (!s->ended && s->ndeferred && has_turn(s))
+			run_first(s);
+		if (s->ndeferred)
+			master_kick(m);
 	}
 }
 

@@ -74,6 +74,24 @@ struct master_answers {
 	struct master_answer *list; /* owns; index: change number % cap */
 };
 
+/*
+ * A member's turn of changes. Each change is work for all mounts, and an fsync
+ * of any node waits until all mounts have acked the changes before it. So when
+ * a member has made POOL_OPS_TURN changes, its next turn begins after all
+ * mounts have acked these, and as much time again has passed for the changes of
+ * others. A message is executed as a whole, but one that exceeds the turn
+ * prolongs that time in proportion. The next turn begins after
+ * MASTER_OPS_TURN_MS for each POOL_OPS_TURN changes in any case, also if a
+ * mount does not ack.
+ */
+#define MASTER_OPS_TURN_MS 10u
+struct master_turn {
+	unsigned int made; /* changes in this turn */
+	uint64_t seq;	   /* of the feed, after the last of them */
+	uint64_t began_ns;
+	uint64_t acked_ns; /* all mounts have acked seq; 0: not yet */
+};
+
 struct master_member {
 	uint8_t id[POOL_ID_SIZE];
 	uint16_t index;
@@ -83,6 +101,7 @@ struct master_member {
 	char host_id[64];
 	char data_mode[32];
 	bool is_store, is_mount;
+	struct master_turn turn; /* answers.c */
 	bool expected;	  /* a member of the last epoch that the master awaits:
 			     no complete inventory yet */
 	bool gone;	  /* its copies are invalid */

@@ -907,7 +907,7 @@ void master_ops_run(struct master_session *s, uint64_t req,
 	struct master *m = s->m;
 	struct master_buffers *b = m->buffers;
 	struct op op = { .s = s, .m = m, .wall_ns = pool_wall_ns() };
-	uint64_t changes = master_keep_changes(m);
+	uint64_t changes = master_keep_changes(m), seq = m->map.feed.seq;
 	bool memory = true, puts = true;
 	size_t i;
 
@@ -926,6 +926,8 @@ void master_ops_run(struct master_session *s, uint64_t req,
 		if (memory)
 			master_answers_add(m, mb, op.result);
 	}
+	if (m->map.feed.seq != seq)
+		master_turn_spend(m, mb, i);
 	/* The results survive this master, and so must the number of executed
 	 * changes: its record follows those of the changes. */
 	if (master_keep_changes(m) != changes && mb->answers.run)

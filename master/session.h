@@ -41,7 +41,8 @@ struct master;
 #define MASTER_WAITS_MAX 1024	    /* SYNCs per session; more: not answered */
 #define MASTER_HELD_BYTES (8u << 20) /* held back per session: held.c */
 #define MASTER_GATES_MAX 64	    /* of the feed; then they merge: held.c */
-#define MASTER_DEFERRED_MAX 8	    /* OPS per session deferred until ready */
+#define MASTER_DEFERRED_MAX 8	    /* deferred OPS per session; a node has
+				       4 in flight (NODE_OPS_INFLIGHT) */
 #define MASTER_ISSUED_MAX 8192u	    /* entries of struct master_issued */
 
 /*
@@ -89,8 +90,8 @@ struct master_session {
 	size_t ndrops, drops_cap, drops_bytes;
 	uint64_t granted; /* bytes of copies it was allowed to evict so far */
 	uint64_t nheld;	  /* HELD items received so far */
-	/* OPS whose conditions can be checked only once the master is ready,
-	 * and all OPS after them */
+	/* OPS whose conditions can be checked only once the master is ready, or
+	 * that wait for the member's turn, and all OPS after them */
 	struct pool_list deferred;
 	unsigned int ndeferred;
 	size_t deferred_bytes;
@@ -199,13 +200,19 @@ void master_answers_load(struct master_member *mb,
  */
 bool master_answers_earlier(const struct master_answers *a, uint64_t run,
 			    uint64_t ticket, uint64_t than);
-/* Before the master is ready: takes a copy of msg to run later, if it is
- * conditional or follows a deferred message. True: the caller must not
- * run it (it was deferred, or refused and the session ended). */
+/* Takes a copy of msg to run later, if it is conditional and the master is not
+ * ready, if it is not the member's turn, or if it follows a deferred message.
+ * True: the caller must not run it (it was deferred, or refused and the session
+ * ended). */
 bool master_ops_defer(struct master_session *s, uint64_t req,
 		      const Kvpool__Ops *msg, bool conditional);
 /* The master is ready: run all deferred OPS. */
 void master_ops_run_deferred(struct master *m);
+/* Run deferred OPS of members whose turn has come. */
+void master_ops_turns(struct master *m);
+/* The member made so many changes, which the feed has to bring. */
+void master_turn_spend(struct master *m, struct master_member *mb,
+		       size_t changes);
 void master_deferred_free(struct master_session *s);
 /* A conditional change of path, whose issuer knew of generations up to `from`,
  * was issued `gen`. False: not stored for lack of memory, or it overwrote the

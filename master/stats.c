@@ -104,6 +104,9 @@ static const struct named counters[MC_NCOUNTERS] = {
 				   "node had received them." },
 	[MC_OPS_DEFERRED] = { "kvpool_master_ops_put_off_total", NULL,
 			     "OPS that waited for inventories." },
+	[MC_OPS_TURNS] = { "kvpool_master_ops_turns_total", NULL,
+			   "OPS that waited until all mounts had acked the "
+			   "node's earlier changes." },
 	[MC_OPS_DEFERRED_REFUSED] = { "kvpool_master_ops_put_off_refused_total",
 				     NULL,
 				     "OPS beyond the bound of waiting ones; "

@@ -37,6 +37,8 @@
 #define POOL_BATCH_MAX 1024	      /* items in one message */
 /* Senders of batches start a new message beyond this payload size (a path alone
  * may take 4 KiB). */
+#define POOL_OPS_TURN 256 /* changes that a node sends in one OPS: a turn of its
+			     changes (master/members.h) */
 #define POOL_BATCH_BYTES (256u << 10)
 #define POOL_XATTRS_MAX 4096 /* bytes of a file's xattrs, names and values */
 

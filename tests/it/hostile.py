@@ -23,6 +23,8 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
                           silent, or acks (of what it has not read)
     joins MASTER *        joins as 500 nodes, and more that leave at once
     ops MASTER *          requests in a row, without a pause, that change nothing
+    names MASTER SIZE [N] *  publishes files and unlinks them, SIZE changes a message, N
+                          messages in flight: as many as a node has, 4
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
                           sum, slow, silent, or says ENOENT (holders); with figures
@@ -31,6 +33,7 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
                           who connects; says whether it was sent anything
 """
 import errno
+import itertools
 import json
 import os
 import select
@@ -43,7 +46,7 @@ import threading
 import time
 
 MAGIC = 0x3150564B
-JOIN, WELCOME, INVENTORY, SUBSCRIBE, FEED, FEED_ACK, OPS = 1, 2, 3, 4, 5, 6, 7
+JOIN, WELCOME, INVENTORY, SUBSCRIBE, FEED, FEED_ACK, OPS, OPS_DONE = 1, 2, 3, 4, 5, 6, 7, 8
 HEARTBEAT, ERROR, HELLO, GET, DATA = 15, 16, 32, 33, 34
 VERSION = 2
 STEP_S = 0.1  # between the bytes of who is slow
@@ -429,7 +432,7 @@ def op(kind, path, *more, change=0):
     return (1, packed((1, kind), (2, meta), (3, change)))
 
 
-MKDIR, SETATTR = 2, 4
+PUBLISH, UNLINK, MKDIR, SETATTR = 0, 1, 2, 4
 
 
 def grown_feed(at, n):
@@ -540,11 +543,9 @@ def ops(at):
             pass
 
     threading.Thread(target=read, daemon=True).start()
-    names = [b"flood%d" % i for i in range(256)]
-    s.sendall(frame(OPS, packed(*[op(MKDIR, name, (6, 0o755)) for name in names])))
-    batch = b"".join(
-        frame(OPS, packed(*[op(MKDIR, name, (6, 0o755)) for name in names]), req=k + 1)
-        for k in range(8)) + beat(epoch)
+    change = op(SETATTR, b"no/such", (6, 0o755), change=1)
+    batch = b"".join(frame(OPS, packed(*256 * [change]), req=k + 1)
+                     for k in range(8)) + beat(epoch)
     sent = 0
     say("on")
     while not over.is_set():
@@ -554,6 +555,44 @@ def ops(at):
             break
         sent += 2048
     say("ops", sent)
+
+
+def names(at, size, window=4):
+    """Each change is work for all mounts."""
+    s, epoch = joined(at)
+    free = threading.Semaphore(int(window))
+
+    def read():
+        try:
+            while True:
+                if answer(s)[0] == OPS_DONE:
+                    free.release()
+        except (OSError, EOFError):
+            pass
+
+    threading.Thread(target=read, daemon=True).start()
+    size = int(size)
+    meta = (4, 1000), (5, b"0123456789abcdef"), (6, 0o644)
+    frames = []
+    for first in range(0, 16384, size):
+        files = [b"names/%d" % i for i in range(first, first + size)]
+        for ops in ([op(PUBLISH, name, *meta) for name in files],
+                    [op(UNLINK, name) for name in files]):
+            frames.append(frame(OPS, packed(*ops), req=1))
+    sent = 0
+    say("on")
+    try:
+        for i in itertools.cycle(range(len(frames))):
+            while not free.acquire(timeout=0.1) and not over.is_set():
+                s.sendall(beat(epoch))
+            if over.is_set():
+                break
+            s.sendall(frames[i] + beat(epoch))
+            sent += size
+    except OSError as e:
+        over.wait()
+        say("ended", e)
+    say("names", sent)
 
 
 def gets(at, n):
@@ -685,7 +724,7 @@ def main(args):
             sys.exit(__doc__)
         args = args[2:]
     known = (client, burn, knock, oversized, replay, half, slow, grow, deaf, joins,
-             ops, gets, liar, master)
+             ops, names, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:
         sys.exit(__doc__)

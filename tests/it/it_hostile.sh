@@ -400,10 +400,21 @@ floods() {
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
 	from=127.0.0.3 # the nodes that joined have used up the other's
 	budget=81920 # held back, and queued, for one session
-	mark master 'kvpool_master_ops_total{kind="mkdir"}'
+	mark master 'kvpool_master_ops_total{kind="setattr"}'
 	beside ops 2 ops "${listen[master]}"
-	rises master 'kvpool_master_ops_total{kind="mkdir"}' 2048
+	rises master 'kvpool_master_ops_total{kind="setattr"}' 2048
 	echo "   $(tr '\n' ';' <"$tmp/attack")"
+	local size
+	for size in 256 1024; do
+		mark master kvpool_master_ops_turns_total
+		beside names.$size 2 names "${listen[master]}" $size
+		rises master kvpool_master_ops_turns_total 10
+		echo "   $(tr '\n' ';' <"$tmp/attack")"
+	done
+	mark master kvpool_master_ops_put_off_refused_total
+	beside names.queued 1 names "${listen[master]}" 256 64
+	rises master kvpool_master_ops_put_off_refused_total
+	grep -q ^ended "$tmp/attack" || fail "$attack: it goes on"
 	victims=a budget=65536 # 8 MiB each, and what is being sent
 	mark a kvpool_peer_sessions_unread_total
 	until="a kvpool_peer_sessions_unread_total 1"

@@ -1,14 +1,16 @@
 /*
  * A master that has more to hear than it can take at once: who waits for his
- * turn is not dead, and is not let believe that the master is.
+ * turn is not dead, and is not let believe that the master is. A node that has
+ * many changes to make waits for the mounts, and the others do not wait for it.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sys/socket.h>
 
-#define NNODES 2
+#define NNODES 3
 #define LONG_MS (5 * HEARTBEAT_MS) /* longer than the grace */
 #include "master_fake_pool.h"
+#include "master/impl.h"
 
 /* It beats, but its inventory is not complete. */
 static void join(struct fake_node *n)
@@ -113,12 +115,178 @@ static void a_message_that_takes_long_to_come_is_a_sign_of_life(void **state)
 	close(fd);
 }
 
+/* ---- turns of changes ---- */
+
+#define FLOOD 8 /* messages */
+#define MS 1000000ull
+#define LONGEST_NS (MASTER_OPS_TURN_MS * MS * POOL_BATCH_MAX / POOL_OPS_TURN)
+
+static uint64_t clock_ns;
+
+static uint64_t clock_now(void)
+{
+	return clock_ns;
+}
+
+static void clock_random(void *buf, size_t n)
+{
+	memset(buf, 7, n);
+}
+
+static const struct pool_clock stopped_clock = { .now_ns = clock_now,
+						 .wall_ns = clock_now,
+						 .random = clock_random };
+
+/* For the master to do what it must not. */
+static void many_turns(void)
+{
+	int i;
+
+	for (i = 0; i < 20; i++) {
+		uv_run(&loop, UV_RUN_NOWAIT);
+		usleep(1000);
+	}
+}
+
+/* Changes that were executed, of POOL_BATCH_MAX. */
+static uint64_t flood_done(void)
+{
+	uint64_t n = pool_counter_value(&master->stats.c[MC_PUBLISH]) +
+		     pool_counter_value(&master->stats.c[MC_UNLINK]);
+
+	assert_int_equal(0, n % POOL_BATCH_MAX);
+	return n / POOL_BATCH_MAX;
+}
+
+/* Publishes files, or removes them. */
+static void send_changes(struct fake_node *n, Kvpool__Op__Kind kind)
+{
+	static Kvpool__Op op[POOL_BATCH_MAX], *list[POOL_BATCH_MAX];
+	static Kvpool__Meta meta[POOL_BATCH_MAX];
+	static char path[POOL_BATCH_MAX][16];
+	Kvpool__Ops ops = KVPOOL__OPS__INIT;
+	unsigned int i;
+
+	for (i = 0; i < POOL_BATCH_MAX; i++) {
+		snprintf(path[i], sizeof(path[i]), "file.%u", i);
+		fake_meta(&meta[i], path[i], 0);
+		kvpool__op__init(&op[i]);
+		op[i].kind = kind;
+		op[i].meta = &meta[i];
+		list[i] = &op[i];
+	}
+	ops.ops = list;
+	ops.n_ops = POOL_BATCH_MAX;
+	assert_int_equal(0,
+			 pool_conn_send(n->conn, POOL_MSG_OPS, 1, &ops.base));
+}
+
+/* Node 0 has more changes to make than fit into its turn, node 1 is a mount that
+ * acks when it is told to, and time stands still. */
+static void flood(void)
+{
+	int i;
+
+	for (i = 0; i < NNODES; i++) {
+		join(&node[i]);
+		node[i].is_store = false;
+		fake_inventory(&node[i], NULL, 0, true);
+	}
+	run_until(&loop, master_ready(master));
+	fake_subscribe(&node[1], 0, 0);
+	run_until(&loop, node[1].completes != 0);
+	run_until(&loop, master_feed_has(&master->map.feed) ==
+				 master->map.feed.seq);
+	node[1].no_ack = node[1].count_only = true;
+	clock_ns = pool_now_ns();
+	pool_clock_set(&stopped_clock);
+	for (i = 0; i < FLOOD; i++)
+		send_changes(&node[0], i % 2 ? KVPOOL__OP__KIND__UNLINK :
+					       KVPOOL__OP__KIND__PUBLISH);
+	run_until(&loop, pool_counter_value(&master->stats.c[MC_OPS_TURNS]) +
+				 flood_done() >= FLOOD);
+}
+
+/* Node 1 acks all changes made so far. */
+static void ack_feed(void)
+{
+	uint64_t seq = master->map.feed.seq;
+
+	while (master_feed_has(&master->map.feed) < seq) {
+		fake_ack(&node[1]);
+		uv_run(&loop, UV_RUN_ONCE);
+	}
+}
+
+static void changes_of_others_pass_a_flood(void **state)
+{
+	uint64_t turn;
+
+	(void)state;
+	flood();
+	for (turn = 1; turn < FLOOD; turn++) {
+		many_turns();
+		assert_int_equal(turn, flood_done());
+		assert_int_equal(0, fake_do(&node[2], KVPOOL__OP__KIND__MKDIR,
+					    "other"));
+		assert_int_equal(turn, flood_done());
+		ack_feed();
+		run_until(&loop, flood_done() != turn);
+	}
+	assert_int_equal(FLOOD, flood_done());
+	assert_false(node[0].closed);
+}
+
+/* As long as its turn took, for each 256 changes. */
+static void a_flood_leaves_time_to_others(void **state)
+{
+	(void)state;
+	flood();
+	clock_ns += MS;
+	ack_feed();
+	many_turns();
+	clock_ns += MS * POOL_BATCH_MAX / POOL_OPS_TURN - MS / 2;
+	many_turns();
+	assert_int_equal(1, flood_done());
+	clock_ns += MS / 2;
+	run_until(&loop, flood_done() == 2);
+}
+
+static void a_mount_that_does_not_ack_stops_nobodys_changes(void **state)
+{
+	(void)state;
+	flood();
+	clock_ns += LONGEST_NS - MS;
+	many_turns();
+	assert_int_equal(1, flood_done());
+	clock_ns += MS;
+	run_until(&loop, flood_done() == 2);
+}
+
+/* More messages than a node has in flight. */
+static void changes_beyond_the_bound_end_the_session(void **state)
+{
+	unsigned int i;
+
+	(void)state;
+	flood();
+	for (i = 0; i < MASTER_DEFERRED_MAX; i++)
+		send_changes(&node[0], KVPOOL__OP__KIND__PUBLISH);
+	run_until(&loop, node[0].closed);
+	assert_int_equal(-ENOBUFS, node[0].error);
+	assert_int_equal(1, flood_done());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_node_that_waits_for_its_turn_hears_from_the_master),
 		T(inventories_under_way_are_waited_for),
 		T(a_message_that_takes_long_to_come_is_a_sign_of_life),
+		T(changes_of_others_pass_a_flood),
+		T(a_flood_leaves_time_to_others),
+		T(a_mount_that_does_not_ack_stops_nobodys_changes),
+		T(changes_beyond_the_bound_end_the_session),
 	};
 
 	return run_all_tests(tests, sizeof(tests) / sizeof(tests[0]));
