@@ -438,25 +438,28 @@ PUBLISH, UNLINK, MKDIR, SETATTR = 0, 1, 2, 4
 def grown_feed(at, n):
     """Another node's changes: of one directory's attributes, each in the feed."""
     s, epoch = joined(at, n)
-    s.settimeout(0.02)
     note = [(10, packed((1, b"user.n%d" % i), (2, os.urandom(900)))) for i in range(4)]
     names = [b"grow%d" % i for i in range(256)]
-    s.sendall(frame(OPS, packed(*[op(MKDIR, name, (6, 0o755)) for name in names])))
+
+    def change(of):
+        s.sendall(frame(OPS, packed(*of), req=1))
+
+    def answered(n):
+        while n:
+            n -= answer(s)[0] == OPS_DONE
+
+    change([op(MKDIR, name, (6, 0o755)) for name in names])
+    answered(1)
     seq = 0
 
     def turn():
         nonlocal seq
         seq += 1
-        try:
-            for k in range(0, 256, 64):
-                s.sendall(frame(OPS, packed(*[
-                    op(SETATTR, name, (6, 0o700 + seq % 8), *note, change=1 | 16)
-                    for name in names[k:k + 64]]), req=seq))
-            s.sendall(beat(epoch))
-            while s.recv(1 << 20):
-                pass
-        except socket.timeout:
-            pass
+        for k in range(0, 256, 64):
+            change([op(SETATTR, name, (6, 0o700 + seq % 8), *note, change=1 | 16)
+                    for name in names[k:k + 64]])
+        s.sendall(beat(epoch))
+        answered(4)
 
     return turn
 

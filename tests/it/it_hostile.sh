@@ -371,16 +371,16 @@ slow_ones() {
 	done
 }
 
-# Changes make the feed grow all the while. Who acks nothing is cut off, as is who acks
-# what it has not read, when 64 MiB wait for it. They grow in the quiet rounds, too. Until then fsync waits for it, being
-# a mount that must know everything; the client does the rest.
+# Changes make the feed grow all the while, in the quiet rounds, too. Who acks nothing is
+# cut off, as is who acks what it was not sent: long before 64 MiB wait for it, so the
+# budget is lower. Until then fsync waits for it, being a mount that must know
+# everything; the client does the rest.
 never_reads() {
 	local how
 	victims=master
 	alone=alone calm=() beside_calm="grow ${listen[master]}"
 	for how in silent acks; do
-		budget=98304
-		[ $how = acks ] || budget=16384
+		budget=16384
 		mark master kvpool_master_sessions_cut_off_total
 		until="master kvpool_master_sessions_cut_off_total 1"
 		beside deaf.$how 4 deaf "${listen[master]}" $how
