@@ -72,6 +72,22 @@ static void a_holder_that_is_away_for_a_moment_is_waited_for(void **state)
 	node_object_unref(node(f, 1), t.obj);
 }
 
+static void but_not_beyond_the_deadline(void **state)
+{
+	struct fixture *f = *state;
+	struct test_want t;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	tell_alive(f, 1, 0, false);
+	assert_int_equal(0, want_start(f, 1, "k", &t));
+	assert_false(t.done);
+	node_fetch_tick(node(f, 1), pool_now_ms() + 1000000);
+	run_until(f, t.done);
+	assert_int_equal(-ENOENT, t.status);
+	assert_count(0, f, 1, fetches);
+}
+
 static void a_look_up_hit_may_fetch_ahead(void **state)
 {
 	struct fixture *f = *state;
@@ -442,6 +458,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(another_node_sees_and_fetches_what_was_published),
 		T(a_holder_that_is_away_for_a_moment_is_waited_for),
+		T(but_not_beyond_the_deadline),
 		T(a_look_up_hit_may_fetch_ahead),
 		T(what_has_landed_is_claimed_no_longer),
 		T(a_fetch_that_fails_gives_back_what_had_not_landed),

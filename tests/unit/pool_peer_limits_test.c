@@ -25,6 +25,7 @@ static struct {
 	struct pool_peers *holder;
 	bool open;
 	bool has_file; /* who asks for anything gets it, or would */
+	unsigned int ngets;
 	unsigned int not_sent; /* answers for which there was no memory */
 	bool unread; /* answers stay in the queue */
 	unsigned int nkept;
@@ -63,6 +64,7 @@ int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 static int on_get(void *arg, const char *path, size_t len, uint64_t gen,
 		  uint64_t *ret_size, bool *ret_lendable)
 {
+	t.ngets++;
 	(void)arg;
 	(void)path;
 	(void)len;
@@ -251,6 +253,32 @@ static void unread_answers_are_bounded(void **state)
 	close(other);
 }
 
+/* However many ask: the other events of the loop wait for so many answers. */
+static void all_requests_share_a_turn(void **state)
+{
+	const unsigned int each = 400, most =
+		(REQUESTS_TURN + POOL_CONN_SHARE_SLICE) / POOL_WIRE_HEADER;
+	unsigned int before = 0, i, k;
+	int fd[16];
+
+	(void)state;
+	for (i = 0; i < 16; i++) {
+		fd[i] = dial((uint8_t)(i + 1));
+		assert_true(greet(fd[i], "asker", 0) > 0);
+	}
+	for (i = 0; i < 16; i++)
+		for (k = 0; k < each; k++)
+			ask(fd[i]);
+	assert_true(16 * each > 2 * most);
+	while (t.ngets < 16 * each) {
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+		assert_true(t.ngets - before <= most);
+		before = t.ngets;
+	}
+	for (i = 0; i < 16; i++)
+		close(fd[i]);
+}
+
 static bool is_open(int fd)
 {
 	char byte;
@@ -285,6 +313,7 @@ int main(void)
 		T(anothers_id_does_not_close_its_lanes),
 		T(what_could_not_be_sent_is_no_answer_any_more),
 		T(unread_answers_are_bounded),
+		T(all_requests_share_a_turn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
