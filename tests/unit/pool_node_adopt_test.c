@@ -291,6 +291,29 @@ static void a_clients_metadata_names_the_generation(void **state)
 	assert_int_equal(e->gen, kept_gen(f, 0, e->obj));
 }
 
+/* ---- taking over ---- */
+
+/* What the kernel has been shown would stay there. */
+static void nothing_is_taken_over_from_other_namespaces(void **state)
+{
+	Kvpool__HandoverNode head = KVPOOL__HANDOVER_NODE__INIT;
+	char *namespaces[] = { (char *)"mine" };
+	struct fixture *f = *state;
+	struct pool_handover h;
+
+	start_pool(f, 1);
+	head.store_dir = (char *)(uintptr_t)pool_store_path(node(f, 0)->store);
+	head.store_size = pool_store_size(node(f, 0)->store);
+	head.namespaces = namespaces;
+	head.n_namespaces = 1;
+	assert_int_equal(0, pool_handover_create(&h));
+	pool_handover_put(&h, POOL_HANDOVER_NODE, &head.base);
+	assert_int_equal(0, pool_handover_finish(&h));
+	assert_int_equal(0, pool_handover_open(&h));
+	assert_int_equal(-EINVAL, node_take_over(node(f, 0), &h));
+	pool_handover_close(&h);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -304,6 +327,7 @@ int main(int argc, char **argv)
 		T(a_replica_is_found_again_after_a_restart),
 		T(a_store_without_a_feed_keeps_up_with_attributes),
 		T(a_clients_metadata_names_the_generation),
+		T(nothing_is_taken_over_from_other_namespaces),
 	};
 
 	if (argc > 1) /* only these, as cmocka's patterns */

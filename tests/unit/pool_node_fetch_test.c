@@ -72,6 +72,28 @@ static void a_holder_that_is_away_for_a_moment_is_waited_for(void **state)
 	node_object_unref(node(f, 1), t.obj);
 }
 
+/* The name stays: the feed says what becomes of it. */
+static void a_copy_that_is_dropped_leaves_its_name(void **state)
+{
+	struct fixture *f = *state;
+	struct node_object *o;
+	Kvpool__Drop__Item item = KVPOOL__DROP__ITEM__INIT, *list = &item;
+	Kvpool__Drop drop = KVPOOL__DROP__INIT;
+
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	assert_int_equal(0, want(f, 1, "k", &o));
+	item.path.data = (uint8_t *)(uintptr_t)"k";
+	item.path.len = 1;
+	item.gen = o->gen;
+	item.reason = KVPOOL__DROP__REASON__EVICTED;
+	drop.items = &list;
+	drop.n_items = 1;
+	node_object_unref(node(f, 1), o);
+	node_drop_apply(node(f, 1), &drop);
+	assert_info(f, 1, "k", "user.kvpool.state", "remote");
+}
+
 static void but_not_beyond_the_deadline(void **state)
 {
 	struct fixture *f = *state;
@@ -459,6 +481,7 @@ int main(int argc, char **argv)
 		T(another_node_sees_and_fetches_what_was_published),
 		T(a_holder_that_is_away_for_a_moment_is_waited_for),
 		T(but_not_beyond_the_deadline),
+		T(a_copy_that_is_dropped_leaves_its_name),
 		T(a_look_up_hit_may_fetch_ahead),
 		T(what_has_landed_is_claimed_no_longer),
 		T(a_fetch_that_fails_gives_back_what_had_not_landed),

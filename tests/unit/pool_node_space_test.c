@@ -465,6 +465,31 @@ static void what_falls_out_of_the_list_of_evictions_is_counted(void **state)
 	json_decref(j);
 }
 
+/* A store of a limited node has objects of others, too. */
+static size_t nlisted(struct fixture *f)
+{
+	json_t *j = pool_node_evicted_json(node(f, 0));
+	size_t n = json_array_size(json_object_get(j, "evicted"));
+
+	json_decref(j);
+	return n;
+}
+
+static void evictions_of_others_are_not_listed(void **state)
+{
+	static const struct pool_tls_id limited = { .ndirs = 1,
+						    .dirs = { "mine" } };
+	struct fixture *f = *state;
+
+	start_pool(f, 1);
+	publish(f, 0, "a", MIB, 1);
+	node_evicted_note(node(f, 0), find(f, 0, "a")->obj, false);
+	assert_int_equal(1, nlisted(f));
+	node(f, 0)->self = &limited;
+	assert_int_equal(0, nlisted(f));
+	node(f, 0)->self = NULL;
+}
+
 static void at_a_join_a_node_tells_the_last_ones_that_went_alone(void **state)
 {
 	static Kvpool__Meta list[NODE_EVICTED_SENT];
@@ -568,6 +593,7 @@ int main(int argc, char **argv)
 		T(noevict_refuses_instead_of_evicting),
 		T(cut_off_for_long_a_node_evicts_on_its_own),
 		T(what_falls_out_of_the_list_of_evictions_is_counted),
+		T(evictions_of_others_are_not_listed),
 		T(at_a_join_a_node_tells_the_last_ones_that_went_alone),
 		T(cut_off_a_node_gives_up_no_name_that_is_to_have_replicas),
 		T(noevict_holds_without_a_master_as_well),

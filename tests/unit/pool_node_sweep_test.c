@@ -128,12 +128,40 @@ static void a_directory_shown_goes_from_one_that_is_gone(void **state)
 	assert_null(lookup(f, "a"));
 }
 
+/* A name outside of this node's namespaces, which an order brought: it is in no
+ * picture. */
+static void names_of_others_are_not_swept(void **state)
+{
+	static const struct pool_tls_id limited = { .ndirs = 1,
+						    .dirs = { "mine" } };
+	struct fixture *f = *state;
+	Kvpool__Meta meta = KVPOOL__META__INIT;
+	uint8_t sum[16] = { 1 };
+
+	f->n.self = &limited;
+	pool_node_root(&f->n)->reach = POOL_ABOVE;
+	feed_name(f, "mine/k");
+	meta.path.data = (uint8_t *)(uintptr_t)"others/k";
+	meta.path.len = strlen("others/k");
+	meta.sum.data = sum;
+	meta.sum.len = sizeof(sum);
+	meta.gen = 1ull << POOL_GEN_SEQ_BITS | 2;
+	assert_non_null(node_feed_ahead(&f->n, &meta));
+	feed_nothing(f);
+	feed_nothing(f);
+	assert_null(lookup(f, "mine"));
+	assert_non_null(lookup(f, "others/k"));
+	assert_int_equal(meta.gen, node_file(lookup(f, "others/k"))->gen);
+	assert_false(node_dir(lookup(f, "others"))->gone);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(directories_that_are_gone_go_with_their_last_hidden_name),
 		T(what_stands_beside_them_is_swept_as_well),
 		T(a_directory_shown_goes_from_one_that_is_gone),
+		T(names_of_others_are_not_swept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /*
  * What strangers may cost a holder: connections from one address, silent ones, and
  * an id that is another's; and that what is not answered costs nothing later. Raw
- * sockets; each test has its own holder. pool_conn_send_file() is wrapped.
+ * sockets; each test has its own holder. pool_conn_send_file() and
+ * pool_conn_peer_id() are wrapped.
  */
 #include "tests/lib/unit.h"
 
@@ -27,6 +28,7 @@ static struct {
 	bool has_file; /* who asks for anything gets it, or would */
 	unsigned int ngets;
 	unsigned int not_sent; /* answers for which there was no memory */
+	const struct pool_tls_id *asker; /* its certificate */
 	bool unread; /* answers stay in the queue */
 	unsigned int nkept;
 	struct {
@@ -34,6 +36,13 @@ static struct {
 		void *arg;
 	} kept[SESSION_ANSWERS_MAX + 1];
 } t;
+
+const struct pool_tls_id *__wrap_pool_conn_peer_id(const struct pool_conn *c);
+const struct pool_tls_id *__wrap_pool_conn_peer_id(const struct pool_conn *c)
+{
+	(void)c;
+	return t.asker;
+}
 
 int __wrap_pool_conn_send_file(struct pool_conn *c, uint16_t type, uint64_t req,
 			       const ProtobufCMessage *msg, int fd,
@@ -279,6 +288,26 @@ static void all_requests_share_a_turn(void **state)
 		close(fd[i]);
 }
 
+static void a_client_gets_objects_of_its_namespaces_only(void **state)
+{
+	struct pool_tls_id client = { .role = POOL_ROLE_CLIENT, .ndirs = 1,
+				      .dirs = { "other" } };
+	int fd = dial(1);
+
+	(void)state;
+	assert_true(greet(fd, "asker", 0) > 0);
+	t.asker = &client;
+	ask(fd);
+	assert_true(wait_for_word(fd) > 0);
+	assert_int_equal(0, t.ngets);
+	assert_int_equal(1, t.holder->metrics.answers_denied.v);
+	client.role = POOL_ROLE_NODE; /* it may have been told to keep it */
+	ask(fd);
+	assert_true(wait_for_word(fd) > 0);
+	assert_int_equal(1, t.ngets);
+	close(fd);
+}
+
 static bool is_open(int fd)
 {
 	char byte;
@@ -314,6 +343,7 @@ int main(void)
 		T(what_could_not_be_sent_is_no_answer_any_more),
 		T(unread_answers_are_bounded),
 		T(all_requests_share_a_turn),
+		T(a_client_gets_objects_of_its_namespaces_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
