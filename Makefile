@@ -119,7 +119,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
         deps-engines check check-rdma check-engines chaos bench bench-library \
-        bench-l2 bench-put bench-multiturn bench-peers bench-rdma sim sweep \
+        bench-l2 bench-put bench-multiturn bench-peers bench-rdma bench-tls sim sweep \
         fuzz-brief lint clean \
         install uninstall
 
@@ -144,6 +144,7 @@ help:
 	@echo 'sudo make bench-l2   lmcache bench l2 on the pool, beside a plain tmpfs'
 	@echo 'sudo make bench-put  what stores by LMCache'"'"'s local_disk cost, beside disk'
 	@echo 'sudo make bench-multiturn   conversations with servers of vLLM or llama.cpp'
+	@echo 'sudo make bench-tls      what TLS costs, beside pools without it'
 	@echo 'sudo make bench-rdma   ratios to perftest, in a guest if there is no RDMA'
 	@echo 'sudo make sim      the master with a thousand nodes, simulated (NODES, KEYS,'
 	@echo '                   SEED, RUNS); nodes and masters that break (SEEDS)'
@@ -376,6 +377,13 @@ bench-peers:
 	@$(SUBMAKE) VARIANT=release all $(LIBRARY_BENCHES)
 	@KVTEST_BUILD=$(BUILD) KVTEST_KEYS=$(or $(KEYS),100000) \
 		KVTEST_ROUNDS=$(or $(ROUNDS),15) bash tests/bench/bench_peers.sh
+
+# ROUNDS=9 MODES="plain tls": see its head.
+bench-tls:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release all $(BUILD)/release/tests/tls_bench
+	@KVTEST_BUILD=$(BUILD) KVTEST_ROUNDS=$(or $(ROUNDS),9) \
+		KVTEST_MODES="$(MODES)" bash tests/bench/bench_tls.sh
 
 # KEYS=16 IN_FLIGHT=4 SIZE_KB=2048 ROUNDS=7 TURNS=3; ROUNDS=15 REQUESTS=2 CHUNKS=4
 # DENSE=8 DIRECT= DISK=/var/tmp: see their heads.
