@@ -39,6 +39,8 @@
 
 #define LINE_DIAL_MS 1000
 #define LINE_ERROR_MAX 4096 /* bytes of an ERROR */
+/* Bytes decrypted at a time; they fit the cache until they are copied. */
+#define LINE_IN (64u << 10)
 
 enum { ASK, BULK };
 
@@ -58,6 +60,7 @@ struct client_line {
 	uint64_t due_ms; /* it is renewed from then on */
 	int wake_at; /* SO_RCVLOWAT of BULK */
 	uint8_t *out; /* owns: frames to be sent */
+	uint8_t *in;  /* owns: LINE_IN bytes; NULL until TLS needs it */
 	size_t out_len, out_cap;
 };
 
@@ -324,6 +327,7 @@ static void line_free(struct client_line *l)
 			close(l->wire[i].fd);
 	}
 	free(l->out);
+	free(l->in);
 	free(l);
 }
 
@@ -637,13 +641,18 @@ static ssize_t recv_lane(struct client_line *l, void *to, size_t len)
 }
 
 /* By TLS. OpenSSL must not be given the application's memory (guard.h). */
-static ssize_t recv_record(struct wire *w, void *to, size_t len)
+static ssize_t recv_secure(struct client_line *l, struct wire *w, void *to,
+			   size_t len)
 {
-	uint8_t record[16 << 10];
-	ssize_t n = recv_some(w, record,
-			      len < sizeof(record) ? len : sizeof(record));
-	int err = n > 0 ? pool_guard_copy(to, record, (size_t)n) : 0;
+	ssize_t n;
+	int err;
 
+	if (!l->in)
+		l->in = malloc(LINE_IN);
+	if (!l->in)
+		return -ENOMEM;
+	n = recv_some(w, l->in, len < LINE_IN ? len : LINE_IN);
+	err = n > 0 ? pool_guard_copy(to, l->in, (size_t)n) : 0;
 	return err ? err : n;
 }
 
@@ -654,7 +663,7 @@ ssize_t client_line_bytes(struct client_line *l, const struct client_answer *a,
 	struct wire *w = &l->wire[a->bulk ? BULK : ASK];
 
 	if (w->tls)
-		return recv_record(w, to, slice);
+		return recv_secure(l, w, to, slice);
 	if (!a->bulk)
 		return recv_some(&l->wire[ASK], to, slice);
 	wake_at(l, len);

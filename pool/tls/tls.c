@@ -853,7 +853,7 @@ ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap)
 			break;
 		}
 		have += n;
-		if (s->blocking && !SSL_pending(s->ssl))
+		if (s->blocking && !SSL_has_pending(s->ssl))
 			break;
 	}
 	return have > 0 ? (ssize_t)have : err;

@@ -132,8 +132,9 @@ const struct pool_tls_id *pool_tls_peer(const struct pool_tls_stream *s);
 bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host);
 
 /* Reads as many bytes as there are, at most cap; a blocking stream waits for
- * the first. 0: the peer has closed. -EAGAIN: none; wait for the socket. Other
- * -errno: the connection is broken. If cap bytes were read, the stream may hold
+ * the first, and for the rest of a record that has begun to arrive. 0: the peer
+ * has closed. -EAGAIN: none; wait for the socket. Other -errno: the connection
+ * is broken. If cap bytes were read, the stream may hold
  * more although the socket is empty: wait for the socket only after a shorter
  * read. A read may leave bytes to be sent (pool_tls_unsent). */
 ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap);

@@ -387,6 +387,23 @@ static void middle_pieces_arrive(void **state)
 	send_and_receive(10000);
 }
 
+/* Its records are all read ahead by one system call. */
+static void a_blocking_stream_reads_all_records_that_are_there(void **state)
+{
+	static char from[3 * SSL3_RT_MAX_PLAIN_LENGTH], to[sizeof(from)];
+	struct iovec iov = { .iov_base = from, .iov_len = sizeof(from) };
+
+	(void)state;
+	t.dials.want.blocking = t.dials.want.bulk = true;
+	open_end(&t.dials, pki.node);
+	open_end(&t.accepts, pki.master);
+	shake();
+	assert_int_equal(0, t.dials.err);
+	assert_int_equal(sizeof(from), pool_tls_write(t.accepts.s, &iov, 1));
+	assert_false(pool_tls_unsent(t.accepts.s));
+	assert_int_equal(sizeof(to), pool_tls_read(t.dials.s, to, sizeof(to)));
+}
+
 static void *write_later(void *arg)
 {
 	struct iovec iov = { .iov_base = arg, .iov_len = 5 };
@@ -583,6 +600,7 @@ int main(void)
 		T(small_pieces_arrive),
 		T(middle_pieces_arrive),
 		T(a_blocking_handshake_takes_one_call),
+		T(a_blocking_stream_reads_all_records_that_are_there),
 		T(a_blocking_stream_waits_for_bytes_and_not_for_all),
 		T(the_end_of_the_peer_is_the_end),
 		T(a_changed_byte_breaks_the_stream),
