@@ -9,6 +9,7 @@ OBJ     := $(BUILD)/$(VARIANT)
 BIN     := $(if $(filter release,$(VARIANT)),$(BUILD),$(OBJ))
 JOBS    ?= $(shell nproc)
 PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
 PYTHON_DIR = $(PREFIX)/share/kvpool/python
 
 # Of `make up`. SIZE: what `kvpool up` chooses, a quarter of the memory.
@@ -25,6 +26,8 @@ DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
 # The guest of the RDMA tests, and what is run in it; not needed to skip them.
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
+# To make packages, and to install them in a directory of their own.
+DEPS_DEB := dpkg-dev debhelper dh-python fakeroot lintian mmdebstrap systemd git
 # To install the engines, and to compile llama-server.
 DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
@@ -121,7 +124,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
         deps-engines check check-rdma check-engines chaos bench bench-library \
         bench-l2 bench-put bench-multiturn bench-peers bench-rdma bench-tls sim sweep \
         fuzz-brief lint clean \
-        install uninstall
+        install uninstall dist deb deps-deb check-packages
 
 help:
 	@echo 'sudo make up       install what is missing, build, mount a pool at $(MOUNT)'
@@ -150,6 +153,9 @@ help:
 	@echo '                   SEED, RUNS); nodes and masters that break (SEEDS)'
 	@echo 'sudo make deps     only install what is missing (deps-check: for the tests, too)'
 	@echo 'sudo make install  into PREFIX=$(PREFIX), and /sbin/mount.kvpool'
+	@echo 'make dist          the sources of HEAD, in $(BUILD)/kvpool-VERSION.tar.gz'
+	@echo 'sudo make deb      packages for Debian of HEAD, in $(BUILD)/deb'
+	@echo 'sudo make check-packages   those packages, installed, upgraded and purged'
 	@echo 'make clean         remove $(BUILD)/'
 
 # ---- programs ----
@@ -203,10 +209,11 @@ $(PB).h $(PB).c &: pool/conn/kvpool.proto
 	@mkdir -p $(@D)
 	protoc-c --c_out=$(OBJ) pool/conn/kvpool.proto
 
-# The commit, if this is a checkout; written only when it has changed.
+# The commit, of a checkout or of `make dist`; written only when it has changed.
 $(OBJ)/commit.h: FORCE
 	@mkdir -p $(@D)
-	@c=$$([ -e .git ] && git rev-parse --short=10 HEAD 2>/dev/null); \
+	@if [ -e .git ]; then c=$$(git rev-parse --short=10 HEAD 2>/dev/null); \
+	else c=$$(sed -n 's/.*~[0-9]*\.//p' .version 2>/dev/null); fi; \
 	line="#define KVPOOL_COMMIT \"$${c:++$$c}\""; \
 	[ "$$line" = "$$(cat $@ 2>/dev/null)" ] || echo "$$line" >$@
 $(OBJ)/pool/client/api.o: $(OBJ)/commit.h
@@ -455,6 +462,31 @@ deps-rdma:
 	@$(call INSTALL_MISSING,$(DEPS_RDMA))
 deps-engines:
 	@$(call INSTALL_MISSING,$(DEPS_ENGINES))
+deps-deb:
+	@$(call INSTALL_MISSING,$(DEPS) $(DEPS_DEB))
+
+# 0.2.0 where the tag v0.2.0 is; else 0.2.0~COMMITS.COMMIT, which is before it.
+RELEASE = $(shell sed -n 's/^\#define KVPOOL_VERSION "\(.*\)"/\1/p' pool/kvpool.h)
+VERSION = $(if $(wildcard .git),$(shell \
+	git describe --exact-match --match 'v$(RELEASE)' >/dev/null 2>&1 && \
+		echo '$(RELEASE)' || echo "$(RELEASE)~$$(git rev-list --count HEAD).$$( \
+		git rev-parse --short=10 HEAD)"),$(file <.version))
+
+# The file .version says what git says in a checkout. The same commit makes the
+# same bytes.
+dist:
+	@[ -e .git ] || { echo 'make dist: needs a git checkout' >&2; exit 1; }
+	@mkdir -p $(BUILD)
+	@v='$(VERSION)'; git archive --prefix=kvpool-$$v/ \
+		--add-virtual-file=kvpool-$$v/.version:$$v HEAD | \
+		gzip -n >$(BUILD)/kvpool-$$v.tar.gz && echo $(BUILD)/kvpool-$$v.tar.gz
+
+deb:
+	@$(SUBMAKE) deps-deb
+	@BUILD=$(BUILD) tools/debian/build $(DEB_TAR)
+check-packages:
+	@$(SUBMAKE) deb
+	@KVTEST_BUILD=$(BUILD) bash tests/it/it_packages.sh
 
 # Whether or not they can be had: tests that need one say so.
 guest-kernels:
@@ -481,15 +513,15 @@ MANPAGES := tools/kvpool.1 pool/kvpool.3 fs/kvpool.7 daemon/kvpoold.8 \
 MAN_DIR  := $(DESTDIR)$(PREFIX)/share/man
 
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib \
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) \
 		$(DESTDIR)$(PREFIX)/include $(DESTDIR)/sbin
 	for page in $(MANPAGES); do \
 		install -D -m 644 $$page -t $(MAN_DIR)/man$${page##*.}; \
 	done
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(BIN)/libkvpool.a $(DESTDIR)$(PREFIX)/lib
-	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(PREFIX)/lib/libkvpool.so.0
-	ln -sf libkvpool.so.0 $(DESTDIR)$(PREFIX)/lib/libkvpool.so
+	install -m 644 $(BIN)/libkvpool.a $(DESTDIR)$(LIBDIR)
+	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(LIBDIR)/libkvpool.so.0
+	ln -sf libkvpool.so.0 $(DESTDIR)$(LIBDIR)/libkvpool.so
 	install -m 644 pool/kvpool.h $(DESTDIR)$(PREFIX)/include
 	install -d $(DESTDIR)$(PYTHON_DIR)/kvpool
 	install -m 644 tools/python/pyproject.toml $(DESTDIR)$(PYTHON_DIR)
@@ -499,7 +531,7 @@ install: all
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(notdir $(PROGRAMS))) \
-		$(addprefix $(DESTDIR)$(PREFIX)/lib/libkvpool.,a so so.0) \
+		$(addprefix $(DESTDIR)$(LIBDIR)/libkvpool.,a so so.0) \
 		$(DESTDIR)$(PREFIX)/include/kvpool.h \
 		$(foreach p,$(MANPAGES),$(MAN_DIR)/man$(subst .,,$(suffix $(p)))/$(notdir $(p))) \
 		$(DESTDIR)/sbin/mount.kvpool

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/daemonize.h"
+#include "daemon/notify.h"
 #include "pool/base/log.h"
 
 #define LIMIT_MAX 10000
@@ -96,6 +97,7 @@ void daemon_program_closed(struct daemon_program *p)
 int daemon_program_run(struct daemon_program *p)
 {
 	daemon_background_ready();
+	daemon_notify_ready();
 	uv_run(&p->loop, UV_RUN_DEFAULT);
 	pool_metrics_close(p->metrics);
 	pool_tls_close(p->tls.tls);

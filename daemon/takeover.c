@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/notify.h"
 #include "pool/base/clock.h"
 #include "pool/base/log.h"
 #include "pool/conn/conn.h"
@@ -173,12 +174,29 @@ static int send_offer(struct daemon_takeover *t, struct pool_handover *h)
 	return err;
 }
 
+/* Sends GO; then the new daemon, the other end of fd, is the service. */
+static int send_go(int fd)
+{
+	struct message m = { .magic = MAGIC, .type = GO };
+	socklen_t len = sizeof(struct ucred);
+	struct ucred peer;
+	int err;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+		return -errno;
+	daemon_notify_main(peer.pid);
+	err = send_message(fd, &m, NULL, 0);
+	if (err)
+		daemon_notify_main(getpid());
+	return err;
+}
+
 /* Blocks the loop until the take-over has failed, or this process exits. */
 static void hand_over(struct daemon_takeover *t)
 {
-	struct message m = { .magic = MAGIC, .type = GO };
 	uint64_t start = pool_now_ms();
 	struct pool_handover h;
+	struct message m;
 	int err = pool_handover_create(&h);
 
 	if (!err) {
@@ -197,9 +215,8 @@ static void hand_over(struct daemon_takeover *t)
 	err = recv_message(t->fd, WAIT_MS, &m, NULL, NULL);
 	if (!err && m.type != TAKEN)
 		err = -EBADMSG;
-	m.type = GO;
 	if (!err)
-		err = send_message(t->fd, &m, NULL, 0);
+		err = send_go(t->fd);
 	if (err) {
 		pool_warn("the other daemon did not take over (%s): going on",
 			  strerror(-err));
