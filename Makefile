@@ -124,7 +124,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
         deps-engines check check-rdma check-engines chaos bench bench-library \
         bench-l2 bench-put bench-multiturn bench-peers bench-rdma bench-tls sim sweep \
         fuzz-brief lint clean \
-        install uninstall dist deb deps-deb check-packages
+        install uninstall completion dist deb deps-deb check-packages
 
 help:
 	@echo 'sudo make up       install what is missing, build, mount a pool at $(MOUNT)'
@@ -225,6 +225,15 @@ $(PB).o: $(PB).c
 
 -include $(patsubst %.o,%.d,$(wildcard $(O_all) $(O_cli) $(OBJ)/tests/*.o \
            $(OBJ)/daemon/*.o $(OBJ)/tools/*.o))
+
+# Of shells; only where the programs can run.
+COMPLETED  := kvpool kvpoold kvpool-master
+COMPLETION := $(foreach p,$(COMPLETED),$(BIN)/completion/bash/$(p) $(BIN)/completion/zsh/_$(p))
+completion: $(COMPLETION)
+$(COMPLETION): tools/completion/generate tools/completion/completion.bash \
+               tools/completion/completion.zsh $(addprefix $(BIN)/,$(COMPLETED))
+	@mkdir -p $(@D)
+	tools/completion/generate $(BIN)/$(patsubst _%,%,$(@F)) $(notdir $(@D)) >$@
 
 # ---- tests ----
 
@@ -512,13 +521,18 @@ MANPAGES := tools/kvpool.1 pool/kvpool.3 fs/kvpool.7 daemon/kvpoold.8 \
             daemon/kvpool-master.8 tools/mount.kvpool.8
 MAN_DIR  := $(DESTDIR)$(PREFIX)/share/man
 
-install: all
+BASH_DIR := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+ZSH_DIR  ?= $(PREFIX)/share/zsh/site-functions
+
+install: all completion
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(LIBDIR) \
 		$(DESTDIR)$(PREFIX)/include $(DESTDIR)/sbin
 	for page in $(MANPAGES); do \
 		install -D -m 644 $$page -t $(MAN_DIR)/man$${page##*.}; \
 	done
 	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin
+	install -D -m 644 $(filter $(BIN)/completion/bash/%,$(COMPLETION)) -t $(BASH_DIR)
+	install -D -m 644 $(filter $(BIN)/completion/zsh/%,$(COMPLETION)) -t $(DESTDIR)$(ZSH_DIR)
 	install -m 644 $(BIN)/libkvpool.a $(DESTDIR)$(LIBDIR)
 	install -m 644 $(BIN)/libkvpool.so $(DESTDIR)$(LIBDIR)/libkvpool.so.0
 	ln -sf libkvpool.so.0 $(DESTDIR)$(LIBDIR)/libkvpool.so
@@ -534,6 +548,8 @@ uninstall:
 		$(addprefix $(DESTDIR)$(LIBDIR)/libkvpool.,a so so.0) \
 		$(DESTDIR)$(PREFIX)/include/kvpool.h \
 		$(foreach p,$(MANPAGES),$(MAN_DIR)/man$(subst .,,$(suffix $(p)))/$(notdir $(p))) \
+		$(addprefix $(BASH_DIR)/,$(COMPLETED)) \
+		$(addprefix $(DESTDIR)$(ZSH_DIR)/_,$(COMPLETED)) \
 		$(DESTDIR)/sbin/mount.kvpool
 	rm -rf $(DESTDIR)$(PYTHON_DIR)
 
