@@ -538,7 +538,8 @@ install: all completion
 	ln -sf libkvpool.so.0 $(DESTDIR)$(LIBDIR)/libkvpool.so
 	install -m 644 pool/kvpool.h $(DESTDIR)$(PREFIX)/include
 	install -d $(DESTDIR)$(PYTHON_DIR)/kvpool
-	install -m 644 tools/python/pyproject.toml $(DESTDIR)$(PYTHON_DIR)
+	install -m 644 tools/python/pyproject.toml tools/python/setup.py \
+		$(DESTDIR)$(PYTHON_DIR)
 	install -m 644 $(wildcard tools/python/kvpool/*.py) tools/python/kvpool/py.typed \
 		$(DESTDIR)$(PYTHON_DIR)/kvpool
 	ln -sf $(PREFIX)/bin/mount.kvpool $(DESTDIR)/sbin/mount.kvpool

@@ -120,9 +120,11 @@ def _candidates() -> list[str]:
     named = os.environ.get("KVPOOL_LIBRARY")
     if named:
         return [named]
-    # The library of the source tree that this file is in, if that was built.
-    built = Path(__file__).resolve().parents[3] / "build" / SONAME
-    here = [str(built)] if built.exists() else []
+    # In the package, where pip has installed it from the source tree; or built in
+    # the source tree that this file is in.
+    file = Path(__file__).resolve()
+    places = (file.parent / SONAME, file.parents[3] / "build" / SONAME)
+    here = [str(p) for p in places if p.exists()]
     return [*here, SONAME, f"/usr/local/lib/{SONAME}"]
 
 
