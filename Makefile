@@ -494,8 +494,10 @@ deb:
 	@$(SUBMAKE) deps-deb
 	@BUILD=$(BUILD) tools/debian/build $(DEB_TAR)
 check-packages:
+	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deb
-	@KVTEST_BUILD=$(BUILD) bash tests/it/it_packages.sh
+	@BUILD=$(BUILD) OUT=$(BUILD)/check-packages ALL_SKIPPED=good \
+		SCRIPTS=tests/packages tests/run
 
 # Whether or not they can be had: tests that need one say so.
 guest-kernels:

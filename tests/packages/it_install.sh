@@ -50,13 +50,13 @@ snapshot() {
 snapshot >"$tmp/before"
 
 # The version before: the same files. What is upgraded is seen by its inode.
-mkdir -p "$root/tmp/old" "$root/tmp/new"
+mkdir -p "$root"/root/{old,new} # /tmp is emptied
 for p in "${packages[@]}"; do
-	cp "$debs/$p"_*.deb "$root/tmp/new/"
+	cp "$debs/$p"_*.deb "$root/root/new/"
 	dpkg-deb -R "$debs/$p"_*.deb "$tmp/$p"
 	version=$(dpkg-deb -f "$debs/$p"_*.deb Version)
 	sed -i "s/$version/0.2.0~1.before/" "$tmp/$p/DEBIAN/control"
-	dpkg-deb -b "$tmp/$p" "$root/tmp/old/" >/dev/null
+	dpkg-deb -b "$tmp/$p" "$root/root/old/" >/dev/null
 done
 
 echo "== installed"
@@ -73,7 +73,7 @@ wait_until 60 is_up
 install_all() { # DIR
 	inside sh -c "dpkg -i $1/*.deb" >"$tmp/dpkg" 2>&1 || fail "dpkg -i: $(cat "$tmp/dpkg")"
 }
-install_all /tmp/old
+install_all /root/old
 inside python3 -c 'import kvpool' || fail "python3-kvpool does not load"
 inside kvpool version
 
@@ -113,7 +113,7 @@ inside sh -c 'exec 7</mnt/kvpool/1; touch /tmp/open
 reader=$!
 wait_until 10 test -e "$root/tmp/open"
 node=$(pid_of kvpoold@n1) store=$(pid_of kvpool-store@s1) master=$(pid_of kvpool-master)
-install_all /tmp/new
+install_all /root/new
 [ "$(pid_of kvpoold@n1)" = "$node" ] || fail "the node was restarted"
 [ "$(pid_of kvpool-store@s1)" = "$store" ] || fail "the store was restarted"
 [ "$(pid_of kvpool-master)" != "$master" ] || fail "the master was not restarted"
