@@ -60,7 +60,7 @@ for p in "${packages[@]}"; do
 done
 
 echo "== installed"
-"$here/boot" "$root" kvpool-$$ >"$tmp/boot" 2>&1 </dev/null &
+"$here/boot" "$root" kvpool-$$ >"$tmp/boot.log" 2>&1 </dev/null &
 booted=$!
 init() { init=$(pgrep -P $booted) && [ "$(cat "/proc/$init/comm")" = systemd ]; }
 wait_until 30 init
@@ -89,7 +89,7 @@ KVPOOL_ADMIN=127.0.0.1:7083
 END
 mkdir "$root"/mnt/{kvpool,table,auto}
 for u in kvpool-master kvpoold@n1 kvpool-store@s1; do
-	inside systemctl enable -q --now $u || fail "$u: $(tail -n 20 "$tmp/boot")"
+	inside systemctl enable -q --now $u || fail "$u: $(tail -n 20 "$tmp/boot.log")"
 done
 inside findmnt -n /mnt/kvpool || fail "the mount does not show"
 pid_of() { inside systemctl show -P MainPID "$1"; }
