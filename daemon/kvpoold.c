@@ -501,6 +501,19 @@ static void prefer_loop(void)
 
 /* On an error the process exits, which closes all that is open; only the
  * store's tmpfs stays. */
+static int show_bulk(struct node_program *p)
+{
+	/* In the order of enum daemon_bulk. The registry borrows them. */
+	static const char *const labels[] = { "mode=\"tls\"", "mode=\"auth\"",
+					      "mode=\"plain\"" };
+
+	pool_gauge_set(&p->bulk, 1);
+	return pool_metrics_gauge(
+		p->base.metrics, &p->bulk, "kvpool_bulk",
+		labels[p->conf->bulk], "1: how bytes of objects are protected "
+		"over TCP (--bulk); auth only where both ends have it.");
+}
+
 static int start(struct node_program *p)
 {
 	int rc = daemon_run_dir_make(p->conf->run_dir, p->conf->name, p->dir,
@@ -535,6 +548,8 @@ static int start(struct node_program *p)
 	if (!rc)
 		rc = daemon_links_show(&p->base.tls, p->conf->insecure,
 				       p->base.metrics);
+	if (!rc)
+		rc = show_bulk(p);
 	if (!rc && p->conf->allow_faults)
 		rc = daemon_faults_allow(p->base.metrics);
 	if (!rc && p->conf->takeover)

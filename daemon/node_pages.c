@@ -121,8 +121,10 @@ static json_t *devices_page(void *arg, const struct daemon_admin_query *q,
 	(void)q;
 	(void)ret_status;
 	(void)ret_text;
-	return json_pack("{s:s, s:o}", "transport", names[p->conf->transport],
-			 "devices", verbs_json(p->verbs));
+	return json_pack("{s:s, s:s, s:o}", "transport",
+			 names[p->conf->transport], "bulk",
+			 bulk_names[p->conf->bulk], "devices",
+			 verbs_json(p->verbs));
 }
 
 const struct daemon_admin_page daemon_node_pages[] = {

@@ -27,6 +27,7 @@ struct node_program {
 	const struct daemon_node_conf *conf;
 	struct pool_trust trust; /* conf's, with counters */
 	struct pool_busy busy;
+	struct pool_gauge bulk; /* 1; its label is the value of --bulk */
 	struct verbs *verbs; /* NULL with --transport tcp */
 	struct master *master; /* embedded, else NULL */
 	struct pool_node *node;

@@ -180,9 +180,9 @@ struct kvpool_options {
 	 * KVPOOL_TLS_DIR, if it is set and not empty; "": none. */
 	const char *tls_dir;
 	/* With tls_dir: "tls" encrypts the bytes of objects; "auth" does not
-	 * where the other node has --bulk auth (kvpoold(8)). NULL: the
-	 * environment variable KVPOOL_BULK, if it is set and not empty; else
-	 * "tls". */
+	 * where the other node has --bulk auth (kvpoold(8)). Without tls_dir
+	 * only "plain". NULL: the environment variable KVPOOL_BULK, if it is
+	 * set and not empty; else "tls", or "plain" without tls_dir. */
 	const char *bulk;
 };
 

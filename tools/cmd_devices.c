@@ -84,6 +84,7 @@ static int print_table(const json_t *json)
 	const json_t *rows = json_object_get(json, "devices");
 	const char *transport =
 		json_string_value(json_object_get(json, "transport"));
+	const char *bulk = json_string_value(json_object_get(json, "bulk"));
 	json_t *row, *table = json_array();
 	size_t i;
 
@@ -102,6 +103,8 @@ static int print_table(const json_t *json)
 		printf("(RDMA moves bytes of objects unencrypted, with "
 		       "--tls-dir, too.)\n");
 	}
+	if (bulk)
+		printf("bytes of objects over TCP: --bulk %s\n", bulk);
 	json_decref(table);
 	return 0;
 }

@@ -480,14 +480,15 @@ static int set_bulk(struct kvpool *p, const struct kvpool_options *o)
 {
 	const char *bulk = o->bulk ? o->bulk : getenv("KVPOOL_BULK");
 
-	if (!bulk || !bulk[0])
+	if (!bulk || !bulk[0] || (!p->tls && strcmp(bulk, "plain") == 0))
 		return 0;
+	if (!p->tls)
+		return client_fail(-EINVAL, "`bulk` (or KVPOOL_BULK) is "
+				   "\"%.20s\", must be plain without "
+				   "`tls_dir`; set that for tls or auth", bulk);
 	if (strcmp(bulk, "tls") != 0 && strcmp(bulk, "auth") != 0)
 		return client_fail(-EINVAL, "`bulk` (or KVPOOL_BULK) is "
 				   "\"%.20s\", must be tls or auth", bulk);
-	if (!p->tls)
-		return client_fail(-EINVAL, "`bulk` (or KVPOOL_BULK) is given "
-				   "without `tls_dir`");
 	pool_tls_allow_plain(p->tls, strcmp(bulk, "auth") == 0);
 	return 0;
 }

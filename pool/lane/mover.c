@@ -133,7 +133,8 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 
 	assert(fd < 0); /* TCP */
 	lane->received_ms = pool_now_ms();
-	if (lane->up &&
+	/* On a plain lane anybody may have written it. */
+	if (lane->up && !lane->plain &&
 	    (f->type == POOL_MSG_LINK || f->type == POOL_MSG_BUFFER) &&
 	    lane_link_frame(lane, f, payload))
 		return;
@@ -150,6 +151,8 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 		return;
 	}
 	lane->up = true;
+	if (lane->plain)
+		pool_tls_ended(lane->mover->tls);
 	lane_link_start(lane);
 }
 

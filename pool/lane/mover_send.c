@@ -16,7 +16,7 @@ struct adopted {
 	/* Owns both, until the mover has its mail. */
 	int fd;
 	struct pool_tls_stream *stream; /* or NULL: plain */
-	bool plain; /* the peer allows that TLS ends */
+	bool plain; /* the peer allows that TLS ends; later: it has ended */
 	struct link_lane lane;
 	struct pool_mail mail;
 };
@@ -46,7 +46,8 @@ static void refuse(struct pool_conn *c, const struct pool_frame *f)
 	pool_conn_close(c);
 }
 
-/* HELLO was read before the adoption; only LINK and BUFFER may follow. */
+/* HELLO was read before the adoption; only LINK and BUFFER may follow, and on a
+ * plain lane, where anybody may have written them, nothing. */
 static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 		     const uint8_t *payload, int fd)
 {
@@ -54,7 +55,7 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 
 	if (fd >= 0)
 		close(fd);
-	if (!adopted_link_frame(&a->lane, f, payload))
+	if (a->plain || !adopted_link_frame(&a->lane, f, payload))
 		refuse(c, f);
 }
 
@@ -101,13 +102,16 @@ bool mover_allows_plain(const struct pool_mover *m)
 static void greet(struct adopted *a)
 {
 	struct pool_mover *m = a->mover;
-	bool plain = a->plain && mover_allows_plain(m);
-	int err = pool_hello_send(a->lane.conn, m->id, a->lane.number, plain);
+	int err;
 
+	a->plain = a->plain && mover_allows_plain(m);
+	err = pool_hello_send(a->lane.conn, m->id, a->lane.number, a->plain);
 	/* A new connection takes a HELLO at once. */
-	if (!err && plain)
+	if (!err && a->plain)
 		err = pool_conn_end_tls(a->lane.conn);
-	if (plain)
+	if (!err && a->plain)
+		pool_tls_ended(m->tls);
+	if (a->plain)
 		a->lane.ports = NULL; /* no links */
 	if (err)
 		pool_conn_close(a->lane.conn);

@@ -51,7 +51,7 @@ struct pool_tls {
 	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* last logged */
 	uint64_t renew_ms;
 	bool plain; /* bulk may be */
-	struct pool_counter accepted, refused, failed, renewed;
+	struct pool_counter accepted, refused, failed, renewed, ended;
 	struct pool_gauge expires;
 };
 
@@ -381,6 +381,11 @@ bool pool_tls_allows_plain(const struct pool_tls *t)
 	return t && t->plain;
 }
 
+void pool_tls_ended(struct pool_tls *t)
+{
+	pool_count(&t->ended);
+}
+
 void pool_tls_count(struct pool_tls *t, int err)
 {
 	pool_count(!err			? &t->accepted :
@@ -415,6 +420,11 @@ int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics)
 			metrics, &t->renewed, "kvpool_tls_links_renewed_total",
 			NULL, "Links that this process has replaced by new "
 			"ones because of their age (--tls-renew).");
+	if (!err)
+		err = pool_metrics_counter(
+			metrics, &t->ended, "kvpool_tls_plain_lanes_total",
+			NULL, "Connections for objects on which both ends "
+			"ended TLS (--bulk auth).");
 	if (!err)
 		err = pool_metrics_gauge(
 			metrics, &t->expires,

@@ -92,12 +92,15 @@ void pool_tls_renewed(struct pool_tls *t);
  * Bulk without encryption (--bulk auth). If both sides allow it, a lane ends
  * TLS after the handshake and HELLO (pool_conn_end_tls), so that the bytes of
  * objects move as fast as without TLS. Whoever is on the path can then read and
- * change them; who they come from was checked when the lane was made. Call
- * pool_tls_allow_plain before the first stream.
+ * change them, and the headers of their frames: there is no MAC. Who they come
+ * from was checked when the lane was made. Call pool_tls_allow_plain before the
+ * first stream.
  */
 void pool_tls_allow_plain(struct pool_tls *t, bool allowed);
 /* t NULL: false, as there is no TLS to end. */
 bool pool_tls_allows_plain(const struct pool_tls *t);
+/* TLS has ended on a lane. For the counters. Any thread. */
+void pool_tls_ended(struct pool_tls *t);
 
 /* Counts a handshake that ended with err. */
 void pool_tls_count(struct pool_tls *t, int err);

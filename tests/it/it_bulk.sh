@@ -62,6 +62,7 @@ wait_until 10 is_listened_on "$relay"
 echo "== encrypted, unless both nodes say otherwise"
 pair "" ""
 [ "$(status_json a .bulk)" = tls ]
+has_metric "${admin[a]}" 'kvpool_bulk{mode="tls"}' 1
 moves_bytes none
 ! on_wire bytes-of-an-object || fail "the bytes were readable"
 pair "--bulk auth" ""
@@ -70,14 +71,23 @@ KVPOOL_BULK=tls moves_bytes holder
 pair "" "--bulk auth"
 KVPOOL_BULK=auth moves_bytes asker
 ! on_wire bytes-of-an-object || fail "the bytes were readable (asker: auth)"
+has_metric "${admin[a]}" kvpool_tls_plain_lanes_total 0
+has_metric "${admin[b]}" kvpool_tls_plain_lanes_total 0
 
 echo "== both say so: the bytes are plain, requests are not"
 pair "--bulk auth" "--bulk auth"
 [ "$(status_json a .bulk)" = auth ]
+has_metric "${admin[a]}" 'kvpool_bulk{mode="auth"}' 1
+kvpool devices --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" |
+	grep -- '--bulk auth'
 kvpool status --admin "${admin[a]}" --tls-dir "$KVTEST_TLS/admin" >"$tmp/status"
 grep 'not encrypted: --bulk auth' "$tmp/status"
 KVPOOL_BULK=tls moves_bytes mount
 on_wire bytes-of-an-object || fail "the mount's bytes were encrypted"
+for n in a b; do
+	[ "$(metric "${admin[$n]}" kvpool_tls_plain_lanes_total)" -gt 0 ] ||
+		fail "no lane of $n has ended TLS"
+done
 KVPOOL_BULK=auth moves_bytes both
 n=$(grep -ao bytes-of-an-object "$tmp/wire" | wc -l)
 [ "$n" -ge 320000 ] || fail "bytes for mount and library: $n of 320,000 lines"
@@ -93,6 +103,12 @@ refused 'tls or auth with --tls-dir' --tls-dir "$KVTEST_TLS/node" --bulk plain
 (
 	unset KVPOOL_TLS_DIR
 	refused 'tls and auth with --tls-dir; plain without' --bulk auth
+)
+(
+	unset KVPOOL_TLS_DIR
+	! KVPOOL_BULK=auth library_user "${listen[master]}" "" exists k \
+		2>"$tmp/refused"
+	grep 'must be plain without' "$tmp/refused"
 )
 ! KVPOOL_BULK=plain library_user "${listen[master]}" "" exists k 2>"$tmp/refused"
 grep 'must be tls or auth' "$tmp/refused"
