@@ -499,8 +499,6 @@ static void prefer_loop(void)
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 }
 
-/* On an error the process exits, which closes all that is open; only the
- * store's tmpfs stays. */
 static int show_bulk(struct node_program *p)
 {
 	/* In the order of enum daemon_bulk. The registry borrows them. */
@@ -514,6 +512,8 @@ static int show_bulk(struct node_program *p)
 		"over TCP (--bulk); auth only where both ends have it.");
 }
 
+/* On an error the process exits, which closes all that is open; only the
+ * store's tmpfs stays. */
 static int start(struct node_program *p)
 {
 	int rc = daemon_run_dir_make(p->conf->run_dir, p->conf->name, p->dir,

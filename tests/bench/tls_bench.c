@@ -94,7 +94,7 @@ static uint64_t read_files(const struct shape *s, const char *tag,
 	for (unsigned int i = 0; i < s->n; i++) {
 		int fd = open(b.names[i], O_RDONLY);
 		size_t done = 0;
-		ssize_t n = 1;
+		ssize_t n = fd < 0 ? -1 : 1;
 
 		for (; done < s->len && n > 0; done += (size_t)n)
 			n = read(fd, mem + done, s->len - done);
