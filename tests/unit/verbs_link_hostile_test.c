@@ -82,6 +82,28 @@ static void finish_by_tcp(struct lanes_move *m)
 	lanes_check(&w, m);
 }
 
+/* Neither fewer bytes than were requested, nor more. */
+static void bytes_have_the_length_of_the_range(void **state)
+{
+	static const uint64_t lengths[] = { SIZE / 2, SIZE * 2 };
+
+	(void)state;
+	hold_link();
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		struct lanes_move m;
+
+		lanes_expect(&w, &m, 0, SIZE, false);
+		assert_int_equal(ftruncate(m.from, SIZE * 2), 0);
+		assert_int_equal(pool_conn_send_file(p->conn, POOL_MSG_DATA,
+						     m.x.req, NULL, m.from, 0,
+						     lengths[i], on_tcp_sent,
+						     NULL), 0);
+		lanes_until(&w, m.got);
+		assert_int_equal(m.x.landing.status, -EBADMSG);
+		lanes_drop(&m);
+	}
+}
+
 static void a_note_may_not_go_beyond_the_range(void **state)
 {
 	struct lanes_move m;
@@ -817,6 +839,7 @@ static void a_range_that_nobody_comes_for_goes_by_tcp(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		T(bytes_have_the_length_of_the_range),
 		T(a_note_may_not_go_beyond_the_range),
 		T(notes_may_not_go_back),
 		T(a_note_of_another_length_breaks_the_link),
