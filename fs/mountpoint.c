@@ -11,7 +11,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include "pool/base/mountinfo.h"
 
@@ -53,22 +52,6 @@ static int refuse_live(const char *dir)
 	return -EBUSY;
 }
 
-/* statfs(2), but by O_PATH, which mounts no automount that dir may be: that would
- * wait for this mount. -1: errno. */
-static int look_at(const char *dir, struct statfs *ret_sf)
-{
-	int fd = open(dir, O_PATH | O_CLOEXEC);
-	int rc, err;
-
-	if (fd < 0)
-		return -1;
-	rc = fstatfs(fd, ret_sf);
-	err = errno;
-	close(fd);
-	errno = err;
-	return rc;
-}
-
 /* Detaches mounts whose daemon is dead: statfs(2) fails with ENOTCONN.
  * (stat(2) could succeed with cached attributes of the root. ECONNABORTED: the
  * daemon died during the call; the next call gets ENOTCONN.) */
@@ -76,7 +59,7 @@ static int clear_stale(const char *dir)
 {
 	struct statfs sf;
 
-	while (look_at(dir, &sf) < 0) {
+	while (statfs(dir, &sf) < 0) {
 		if (errno == ECONNABORTED || errno == EINTR)
 			continue;
 		if (errno != ENOTCONN)

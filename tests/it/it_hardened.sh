@@ -54,9 +54,10 @@ done
 
 echo "== files of objects are mapped in one place"
 cd "$(dirname "$0")/../.."
-# Others: records of a take-over, and the master's state.
+# Others: what is kept for the next daemon, records of a take-over, and the master's
+# state.
 grep -rln --include='*.c' '\bmmap(' pool fs master daemon | sort | tr '\n' ' ' >"$tmp/maps"
-[ "$(cat "$tmp/maps")" = "master/state_rec.c pool/base/map.c pool/conn/handover.c " ] ||
+[ "$(cat "$tmp/maps")" = "fs/kept.c master/state_rec.c pool/base/map.c pool/conn/handover.c " ] ||
 	fail "mmap is called in $(cat "$tmp/maps")"
 
 pass
