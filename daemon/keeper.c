@@ -41,12 +41,6 @@ static struct {
 
 /* ---- ending ---- */
 
-static void leave(int rc) __attribute__((noreturn));
-static void leave(int rc)
-{
-	_exit(rc);
-}
-
 static int exit_code(int status)
 {
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
@@ -65,7 +59,7 @@ static void give_up(const char *why, int flags, int rc)
 		kill(kp.pid, SIGKILL);
 	if (kp.head->mount_id)
 		(void)fs_guard_unmount(kp.mountpoint, kp.head->mount_id, flags);
-	leave(rc);
+	_exit(rc);
 }
 
 /* The daemon has ended and wants no other, or never had a mount. */
@@ -75,7 +69,7 @@ static void follow(void)
 	while (kp.status < 0 && waitpid(kp.pid, &kp.status, 0) < 0 &&
 	       errno == EINTR)
 		;
-	leave(exit_code(kp.status));
+	_exit(exit_code(kp.status));
 }
 
 /* ---- the daemon ---- */
@@ -239,9 +233,14 @@ static void wait_for_events(void)
 /* Returns in each daemon. */
 static void keep(struct daemon_keeper *k)
 {
-	bool first = true;
-
+	if (spawn(k))
+		return;
+	if (!kp.alive)
+		give_up("no daemon can be forked", 0, 1);
+	daemon_background_forked();
+	(void)prctl(PR_SET_NAME, "kvpool-keeper");
 	for (;;) {
+		wait_for_events();
 		if (serves())
 			kp.dead_ms = 0;
 		if (kp.dead_ms && mount_gone())
@@ -252,14 +251,6 @@ static void keep(struct daemon_keeper *k)
 		if (!kp.alive && pool_now_ms() - kp.spawn_ms >= SPAWN_MS &&
 		    spawn(k))
 			return;
-		if (first && !kp.alive)
-			give_up("no daemon can be forked", 0, 1);
-		if (first) {
-			daemon_background_forked();
-			(void)prctl(PR_SET_NAME, "kvpool-keeper");
-		}
-		first = false;
-		wait_for_events();
 	}
 }
 

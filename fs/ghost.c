@@ -11,8 +11,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define RESENT (1ull << 63) /* Linux: FUSE_UNIQUE_RESEND */
-
 /* ---- directories ---- */
 
 static bool revive(struct fs *fs, struct fs_kept_rec *r)
@@ -128,8 +126,8 @@ static bool is_deadly(const struct fs *fs, uint64_t unique)
 {
 	const struct fs_kept_head *h = fs->kept ? fs->kept->head : NULL;
 
-	return h && (unique & RESENT) && h->deaths >= FS_KEPT_DEATHS &&
-	       h->suspect == (unique & ~RESENT);
+	return h && (unique & FS_RESENT) && h->deaths >= FS_KEPT_DEATHS &&
+	       h->suspect == (unique & ~FS_RESENT);
 }
 
 bool fs_ghost(struct fs *fs, const void *buf, size_t len)
@@ -140,7 +138,7 @@ bool fs_ghost(struct fs *fs, const void *buf, size_t len)
 	if (len < sizeof(in))
 		return false;
 	memcpy(&in, buf, sizeof(in));
-	fs->resent = in.unique & RESENT;
+	fs->resent = in.unique & FS_RESENT;
 	if (fs->resent)
 		pool_count(&fs->resends);
 	if (is_deadly(fs, in.unique)) {

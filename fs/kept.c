@@ -14,7 +14,6 @@
 #define MAGIC 0x504b564bu /* "KVKP" */
 #define HEAD_BYTES 4096
 #define BYTES (HEAD_BYTES + (size_t)FS_KEPT_MAX * sizeof(struct fs_kept_rec))
-#define RESENT (1ull << 63)
 
 #define barrier() __asm__ volatile("" ::: "memory")
 
@@ -230,6 +229,12 @@ static bool may_be_lost(const struct fs_kept *k, const struct fs_kept_rec *r)
 	       (r->lost || r->changed > k->head->safe);
 }
 
+static void rec_spare(struct fs_kept *k, uint32_t n)
+{
+	k->recs[n].nodeid = 0;
+	k->spare[k->nspare++] = n;
+}
+
 static void rec_free(struct fs *fs, struct fs_kept_rec *r)
 {
 	struct fs_kept *k = fs->kept;
@@ -242,8 +247,7 @@ static void rec_free(struct fs *fs, struct fs_kept_rec *r)
 	}
 	if (may_be_lost(k, r))
 		pool_count(&fs->left_out);
-	r->nodeid = 0;
-	k->spare[k->nspare++] = n;
+	rec_spare(k, n);
 }
 
 /* The directory at this path has a nodeid again. */
@@ -268,14 +272,11 @@ static void prune_orphans(struct fs_kept *k)
 	uint32_t n = 0;
 
 	while (n < k->norphans) {
-		struct fs_kept_rec *r = &k->recs[k->orphans[n]];
-
-		if (may_be_lost(k, r)) {
+		if (may_be_lost(k, &k->recs[k->orphans[n]])) {
 			n++;
 			continue;
 		}
-		r->nodeid = 0;
-		k->spare[k->nspare++] = k->orphans[n];
+		rec_spare(k, k->orphans[n]);
 		k->orphans[n] = k->orphans[--k->norphans];
 	}
 }
@@ -440,7 +441,7 @@ bool fs_kept_lost(struct fs *fs, const struct fs_inode *i)
 void fs_kept_handling(struct fs *fs, uint64_t unique)
 {
 	if (fs->kept)
-		fs->kept->head->handling = unique & ~RESENT;
+		fs->kept->head->handling = unique & ~FS_RESENT;
 }
 
 /* ---- earlier incarnations ---- */

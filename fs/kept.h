@@ -44,6 +44,7 @@
 #include <linux/fuse.h>
 #include <stdint.h>
 
+#define FS_RESENT (1ull << 63) /* of `unique`; Linux: FUSE_UNIQUE_RESEND */
 #define FS_KEPT_MAX 131072u
 #define FS_KEPT_PATH 384u
 #define FS_KEPT_ORPHANS 1024u

@@ -56,20 +56,39 @@ static void tell_alive(struct fixture *f, int to, int i, bool alive)
 	node_member_apply(node(f, to), &info);
 }
 
+/* Node 1 wants k, whose only holder it holds for absent (the master says the
+ * contrary soon). */
+static void want_from_absent(struct fixture *f, struct test_want *t)
+{
+	start_pool(f, 2);
+	publish_and_see(f, "k", 100000, 1);
+	tell_alive(f, 1, 0, false);
+	assert_int_equal(0, want_start(f, 1, "k", t));
+	assert_false(t->done);
+}
+
 static void a_holder_that_is_away_for_a_moment_is_waited_for(void **state)
 {
 	struct fixture *f = *state;
 	struct test_want t;
 
-	start_pool(f, 2);
-	publish_and_see(f, "k", 100000, 1);
-	tell_alive(f, 1, 0, false);
-	assert_int_equal(0, want_start(f, 1, "k", &t));
-	assert_false(t.done); /* (the master says the contrary soon) */
+	want_from_absent(f, &t);
 	tell_alive(f, 1, 0, true);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);
 	node_object_unref(node(f, 1), t.obj);
+}
+
+static void but_not_beyond_the_deadline(void **state)
+{
+	struct fixture *f = *state;
+	struct test_want t;
+
+	want_from_absent(f, &t);
+	node_fetch_tick(node(f, 1), pool_now_ms() + 1000000);
+	run_until(f, t.done);
+	assert_int_equal(-ENOENT, t.status);
+	assert_count(0, f, 1, fetches);
 }
 
 /* The name stays: the feed says what becomes of it. */
@@ -92,22 +111,6 @@ static void a_copy_that_is_dropped_leaves_its_name(void **state)
 	node_object_unref(node(f, 1), o);
 	node_drop_apply(node(f, 1), &drop);
 	assert_info(f, 1, "k", "user.kvpool.state", "remote");
-}
-
-static void but_not_beyond_the_deadline(void **state)
-{
-	struct fixture *f = *state;
-	struct test_want t;
-
-	start_pool(f, 2);
-	publish_and_see(f, "k", 100000, 1);
-	tell_alive(f, 1, 0, false);
-	assert_int_equal(0, want_start(f, 1, "k", &t));
-	assert_false(t.done);
-	node_fetch_tick(node(f, 1), pool_now_ms() + 1000000);
-	run_until(f, t.done);
-	assert_int_equal(-ENOENT, t.status);
-	assert_count(0, f, 1, fetches);
 }
 
 static void a_look_up_hit_may_fetch_ahead(void **state)
