@@ -272,16 +272,19 @@ static void after_the_end_of_tls_bytes_are_plain(void **state)
 	(void)state;
 	t.opts.tls_bulk = true;
 	dial(t.node);
-	send_frame(t.dials.c);
-	assert_int_equal(-EBUSY, pool_conn_end_tls(t.dials.c));
-	unit_run_until(&t.loop, t.accepts.frames == 1);
-	assert_int_equal(0, pool_conn_end_tls(t.dials.c));
-	assert_int_equal(0, pool_conn_end_tls(t.accepts.c));
-	assert_null(pool_conn_peer_id(t.dials.c));
+	unit_run_until(&t.loop, t.dials.opened);
 	assert_int_equal(0, pool_conn_send_file(t.accepts.c, POOL_MSG_DATA, 1,
 						NULL, fd, 0, BULK, sent,
 						&done));
 	assert_int_equal(-EBUSY, pool_conn_end_tls(t.accepts.c));
+	unit_run_until(&t.loop, t.dials.bulk == BULK);
+	assert_int_equal(0, pool_conn_end_tls(t.dials.c));
+	assert_int_equal(0, pool_conn_end_tls(t.accepts.c));
+	assert_null(pool_conn_peer_id(t.dials.c));
+	t.dials.bulk = 0;
+	assert_int_equal(0, pool_conn_send_file(t.accepts.c, POOL_MSG_DATA, 2,
+						NULL, fd, 0, BULK, sent,
+						&done));
 	unit_run_until(&t.loop, t.dials.bulk == BULK);
 	assert_int_equal(0, done);
 	assert_false(t.dials.wrong);
