@@ -42,7 +42,7 @@ static void reply_create(fuse_req_t req, struct fs *fs, struct fs_inode *i,
 	fs_inode_written(fs, i);
 	i->nlookup++;
 	memset(&out.entry, 0, sizeof(out.entry));
-	out.entry.nodeid = fs_inode_id(fs, i);
+	out.entry.nodeid = fs_inode_id(i);
 	out.entry.entry_valid = (uint64_t)FS_TIMEOUT_LONG;
 	out.entry.attr_valid = FS_TIMEOUT_CREATED;
 	out.entry.attr.ino = i->ino;

@@ -82,9 +82,8 @@ struct fs_inode {
 	struct node_object *obj; /* the object shown: ref, or NULL */
 	uint64_t atime_ns; /* as set; 0: never set, shown as mtime */
 	struct fs_past *past; /* owns; NULL unless unbound */
-	uint64_t id; /* nodeid: incarnation << 32 | FS_PROC_MAX + its number in
-			fs->inodes */
-	uint32_t kept; /* 1 + its record in fs->kept; 0: none */
+	uint32_t low_id; /* lower half of the nodeid: FS_PROC_MAX + its number
+			    in fs->inodes */
 	uint32_t opens; /* handles, of either data mode */
 	int32_t backing; /* backing id of obj in the kernel; 0: none */
 	uint8_t kind; /* enum fs_kind */
@@ -94,10 +93,32 @@ struct fs_inode {
 				retried OPEN (fs_inode_can_switch) */
 	bool attr_expired : 1; /* directory: its attributes were invalidated
 				  and the kernel has not asked for them since */
+	bool may_be_kept : 1; /* it is part of a struct fs_inode_kept */
 	uint16_t writers_due; /* writers that got ESTALE and whose second OPEN
 				 of this nodeid is expected or waits: readers
 				 wait for them */
 };
+
+/* Of a mount with a keeper, or after one that had a crash; others do without,
+ * because there may be millions. Not the root. */
+struct fs_inode_kept {
+	struct fs_inode i;
+	uint32_t incarnation; /* upper half of the nodeid; else 0 */
+	uint32_t rec; /* 1 + its record in fs->kept; 0: none */
+};
+
+static inline struct fs_inode_kept *fs_inode_kept(const struct fs_inode *i)
+{
+	return i->may_be_kept ? (struct fs_inode_kept *)(uintptr_t)i : NULL;
+}
+
+/* The nodeid of i. */
+static inline fuse_ino_t fs_inode_id(const struct fs_inode *i)
+{
+	const struct fs_inode_kept *k = fs_inode_kept(i);
+
+	return i->low_id | (k ? (uint64_t)k->incarnation << 32 : 0);
+}
 
 /* What an unbound nodeid shows. Allocated separately, because most nodeids are
  * bound and there may be millions. */
@@ -305,8 +326,6 @@ static inline uint64_t fs_cookie(const struct node_entry *e)
 /* inode.c */
 /* NULL: an unknown nodeid. Every request is of a known one, see fs_ghost. */
 struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino);
-/* The nodeid of i. */
-fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i);
 /*
  * The inode bound to the visible entry e; a new one if there is none, or if it
  * cannot show e's own file (it is unbound then). NULL: ENOMEM. The caller adds

@@ -28,7 +28,7 @@ static bool revive(struct fs *fs, struct fs_kept_rec *r)
 	i->nlookup = r->nlookup;
 	i->ino = pe->cookie + FS_PROC_MAX;
 	i->u.dir = node_dir(pe);
-	i->kept = (uint32_t)(r - fs->kept->recs) + 1;
+	fs_inode_kept(i)->rec = (uint32_t)(r - fs->kept->recs) + 1;
 	pool_node_set_inode(pe, i);
 	fs_notify_attr(fs, i);
 	return true;

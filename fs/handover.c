@@ -246,7 +246,7 @@ static void put_inode(struct fs *fs, const struct fs_inode *i,
 	attr_put(i->entry ? pool_node_attr(fs_inode_entry(i)) :
 			    &fs_inode_past(i)->attr, &attr);
 	m.attr = &attr;
-	m.nodeid = i->id;
+	m.nodeid = fs_inode_id(i);
 	m.nlookup = i->nlookup;
 	m.ino = i->ino;
 	m.is_dir = i->kind == FS_DIR;
@@ -325,7 +325,8 @@ static void put_open(struct fs *fs, struct fs_fh *o, struct pool_handover *h)
 			m.fd = 1 + pool_handover_add_fd(h, f->fd.fd);
 		else
 			h->by_id = true;
-		m.nodeid = f->obj && f->inode ? f->inode->id : 0;
+		m.nodeid = f->obj && f->inode ?
+				   fs_inode_id(f->inode) : 0;
 		if (m.nodeid && f->obj != f->inode->obj)
 			put_other(fs, f, path, &m, h);
 		break;
@@ -609,7 +610,7 @@ static struct fs_fh *get_dir(struct fs *fs, const Kvpool__HandoverOpen *m)
 	if (!d)
 		return NULL;
 	if (i) {
-		d->nodeid = i->id;
+		d->nodeid = fs_inode_id(i);
 		d->cookie = pe->cookie;
 		pool_tree_reader_open(fs->tree, node_dir_tree(dir), &d->reader);
 		d->reader.last_cookie = m->last_cookie;

@@ -21,13 +21,28 @@ struct fs_inode *fs_inode_find(struct fs *fs, fuse_ino_t ino)
 		return &fs->root;
 	i = (uint32_t)ino < FS_PROC_MAX ? NULL :
 		pool_slots_get(&fs->inodes, (uint32_t)ino - FS_PROC_MAX);
-	return i && i->id == ino ? i : NULL;
+	return i && fs_inode_id(i) == ino ? i : NULL;
 }
 
-fuse_ino_t fs_inode_id(struct fs *fs, const struct fs_inode *i)
+/* Without a nodeid yet. */
+static struct fs_inode *inode_alloc(const struct fs *fs, uint32_t incarnation)
 {
-	(void)fs;
-	return i->id;
+	struct fs_inode_kept *k;
+	struct fs_inode *i;
+
+	if (fs->opts.kept_fd <= 0 && !incarnation) {
+		i = calloc(1, sizeof(*i));
+	} else {
+		k = calloc(1, sizeof(*k));
+		if (k)
+			k->incarnation = incarnation;
+		i = k ? &k->i : NULL;
+		if (i)
+			i->may_be_kept = true;
+	}
+	if (i)
+		pool_list_init(&i->lru);
+	return i;
 }
 
 int fs_fh_add(struct fs *fs, struct fs_fh *o, enum fs_fh_kind kind)
@@ -130,13 +145,12 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 	}
 	if (i)
 		return i;
-	i = calloc(1, sizeof(*i));
+	i = inode_alloc(fs, fs->incarnation);
 	if (!i || pool_slots_add(&fs->inodes, i, &slot)) {
 		free(i);
 		return NULL;
 	}
-	i->id = slot + FS_PROC_MAX + ((uint64_t)fs->incarnation << 32);
-	pool_list_init(&i->lru);
+	i->low_id = (uint32_t)slot + FS_PROC_MAX;
 	pool_gauge_add(&fs->ninodes, 1);
 	i->ino = pe->cookie + FS_PROC_MAX;
 	pool_node_set_inode(pe, i);
@@ -158,15 +172,14 @@ struct fs_inode *fs_inode_bind(struct fs *fs, struct pool_entry *pe)
 
 struct fs_inode *fs_inode_new_at(struct fs *fs, uint64_t id)
 {
-	struct fs_inode *i = calloc(1, sizeof(*i));
+	struct fs_inode *i = inode_alloc(fs, (uint32_t)(id >> 32));
 
 	if (!i || (uint32_t)id < FS_PROC_MAX ||
 	    pool_slots_add_at(&fs->inodes, (uint32_t)id - FS_PROC_MAX, i)) {
 		free(i);
 		return NULL;
 	}
-	i->id = id;
-	pool_list_init(&i->lru);
+	i->low_id = (uint32_t)id;
 	pool_gauge_add(&fs->ninodes, 1);
 	return i;
 }
@@ -236,7 +249,7 @@ static void inode_free(struct fs *fs, struct fs_inode *i)
 	fs_inode_set_obj(fs, i, NULL);
 	pool_list_del(&i->lru);
 	fs_kept_drop(fs, i);
-	pool_slots_remove(&fs->inodes, (uint32_t)i->id - FS_PROC_MAX);
+	pool_slots_remove(&fs->inodes, i->low_id - FS_PROC_MAX);
 	pool_gauge_add(&fs->ninodes, -1);
 	if (tidy)
 		pool_node_tidy(fs->node, pe);
@@ -893,7 +906,7 @@ void fs_fill_entry(struct fs *fs, struct fs_inode *i,
 		   struct fuse_entry_param *p)
 {
 	memset(p, 0, sizeof(*p));
-	p->ino = fs_inode_id(fs, i);
+	p->ino = fs_inode_id(i);
 	p->entry_timeout = fs_entry_timeout(fs, i);
 	p->attr_timeout = fs_attr_timeout(fs, i);
 	fs_inode_stat(fs, i, &p->attr);

@@ -197,7 +197,9 @@ void fs_kept_mounted(struct fs *fs)
 
 static struct fs_kept_rec *rec_of(const struct fs *fs, const struct fs_inode *i)
 {
-	return i->kept ? &fs->kept->recs[i->kept - 1] : NULL;
+	const struct fs_inode_kept *k = fs_inode_kept(i);
+
+	return k && k->rec ? &fs->kept->recs[k->rec - 1] : NULL;
 }
 
 /* i's record, or a new one; NULL: there are too many. */
@@ -206,7 +208,7 @@ static struct fs_kept_rec *rec_make(struct fs *fs, struct fs_inode *i)
 	struct fs_kept *k = fs->kept;
 	uint32_t n;
 
-	if (i->kept)
+	if (rec_of(fs, i))
 		return rec_of(fs, i);
 	if (k->nspare > 0) {
 		n = k->spare[--k->nspare];
@@ -219,7 +221,7 @@ static struct fs_kept_rec *rec_make(struct fs *fs, struct fs_inode *i)
 		pool_count(&fs->left_out);
 		return NULL;
 	}
-	i->kept = n + 1;
+	fs_inode_kept(i)->rec = n + 1;
 	return &k->recs[n];
 }
 
@@ -256,12 +258,12 @@ static void take_orphan(struct fs_kept *k, struct fs_inode *i,
 {
 	uint32_t n;
 
-	for (n = 0; n < k->norphans && !i->kept; n++) {
+	for (n = 0; n < k->norphans && !fs_inode_kept(i)->rec; n++) {
 		const struct fs_kept_rec *r = &k->recs[k->orphans[n]];
 
 		if (r->path_len != len || memcmp(r->path, path, len) != 0)
 			continue;
-		i->kept = k->orphans[n] + 1;
+		fs_inode_kept(i)->rec = k->orphans[n] + 1;
 		k->orphans[n] = k->orphans[--k->norphans];
 	}
 }
@@ -285,9 +287,10 @@ void fs_kept_drop(struct fs *fs, struct fs_inode *i)
 {
 	struct fs_kept_rec *r = rec_of(fs, i);
 
-	i->kept = 0;
-	if (r)
-		rec_free(fs, r);
+	if (!r)
+		return;
+	fs_inode_kept(i)->rec = 0;
+	rec_free(fs, r);
 }
 
 void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e)
@@ -304,7 +307,7 @@ void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e)
 		fs_kept_drop(fs, i);
 		return;
 	}
-	if (!i->kept)
+	if (!rec_of(fs, i))
 		take_orphan(fs->kept, i, path, (size_t)len);
 	r = rec_make(fs, i);
 	if (!r)
@@ -319,7 +322,7 @@ void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e)
 	r->written = false;
 	barrier();
 	r->path_len = (uint16_t)len;
-	r->nodeid = i->id;
+	r->nodeid = fs_inode_id(i);
 }
 
 void fs_kept_count(struct fs *fs, const struct fs_inode *i)
@@ -359,15 +362,14 @@ static void attr_of(const struct stat *st, struct fuse_attr *a)
 }
 
 /* dir: nodeid of its directory, if it is written, else 0. */
-static void rec_file(struct fs_kept_rec *r, const struct fs_inode *i,
-		     uint64_t dir)
+static void rec_file(struct fs_kept_rec *r, uint64_t nodeid, uint64_t dir)
 {
 	r->is_dir = false;
 	r->path_len = 0;
 	r->written = dir != 0;
 	r->changed = dir;
 	barrier();
-	r->nodeid = i->id;
+	r->nodeid = nodeid;
 }
 
 void fs_kept_file(struct fs *fs, struct fs_inode *i, const struct stat *st)
@@ -377,7 +379,7 @@ void fs_kept_file(struct fs *fs, struct fs_inode *i, const struct stat *st)
 	if (!r)
 		return;
 	attr_of(st, &r->attr);
-	rec_file(r, i, 0);
+	rec_file(r, fs_inode_id(i), 0);
 }
 
 void fs_kept_writer(struct fs *fs, struct fs_inode *i,
@@ -390,7 +392,8 @@ void fs_kept_writer(struct fs *fs, struct fs_inode *i,
 	r->nodeid = 0;
 	barrier();
 	memset(&r->attr, 0, sizeof(r->attr)); /* not known any more */
-	rec_file(r, i, dir ? dir->id : UINT64_MAX);
+	rec_file(r, fs_inode_id(i),
+		 dir ? fs_inode_id(dir) : UINT64_MAX);
 }
 
 /* ---- changes ---- */

@@ -392,7 +392,7 @@ void fs_notify_entry(struct fs *fs, struct pool_entry *e)
 	if (is_full(fs->notifier) && cover(fs, true))
 		pool_count(&fs->notifier->merged);
 	else
-		queue_note(fs, fs_inode_id(fs, dir), pool_entry_name(e),
+		queue_note(fs, fs_inode_id(dir), pool_entry_name(e),
 			   e->name_len, 0);
 }
 
@@ -400,7 +400,7 @@ void fs_notify_attr(struct fs *fs, struct fs_inode *i)
 {
 	if (is_full(fs->notifier)) /* no lock is needed: send it here */
 		return fs_notify_attr_now(fs, i);
-	queue_note(fs, fs_inode_id(fs, i), NULL, 0, 0);
+	queue_note(fs, fs_inode_id(i), NULL, 0, 0);
 }
 
 void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
@@ -429,7 +429,7 @@ void fs_notify_each(struct fs *fs,
 void fs_notify_attr_now(struct fs *fs, struct fs_inode *i)
 {
 	pool_count(&fs->notifier->queued);
-	(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_inode_id(fs, i), -1,
+	(void)fuse_lowlevel_notify_inval_inode(fs->se, fs_inode_id(i), -1,
 					       0);
 }
 

@@ -456,7 +456,7 @@ static int fs_new(const struct fs_opts *opts, struct fs **ret_fs)
 	pool_list_init(&fs->waiting);
 	pool_list_init(&fs->root.lru);
 	fs->root.kind = FS_DIR;
-	fs->root.id = FUSE_ROOT_ID;
+	fs->root.low_id = FUSE_ROOT_ID;
 	fs->root.ino = 1;
 	fs->root.nlookup = 1;
 	fs->root.u.dir = pool_node_root(fs->node);

@@ -172,7 +172,7 @@ static void renamed_and_removed_directories_are_kept_so(void **state)
 
 	assert_int_equal(0, k_mkdir(w, ROOT, "a", &d));
 	i = fs_inode_find(w->fs, d);
-	r = rec(i->kept - 1);
+	r = rec(fs_inode_kept(i)->rec - 1);
 	assert_int_equal(d, r->nodeid);
 	assert_int_equal(1, r->nlookup);
 	assert_memory_equal("a", r->path, r->path_len);

@@ -113,7 +113,7 @@ static int setup(void **state)
 					   sizeof(struct node_dirent)));
 	f->e = pool_tree_add(&f->tree, f->tree.root, "name", 4, false);
 	pool_node_set_inode(&f->tree.root->e, &f->fs.root);
-	f->fs.root.id = FUSE_ROOT_ID;
+	f->fs.root.low_id = FUSE_ROOT_ID;
 	f->fs.loop = &f->loop;
 	f->fs.opts.metrics = f->metrics;
 	f->fs.dev_fd = -1; /* EBADF: no epochs */
