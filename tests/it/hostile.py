@@ -564,14 +564,17 @@ def names(at, size, window=4):
     """Each change is work for all mounts."""
     s, epoch = joined(at)
     free = threading.Semaphore(int(window))
+    ended = threading.Event()  # by the master, or broken
+    why = []
 
     def read():
         try:
             while True:
                 if answer(s)[0] == OPS_DONE:
                     free.release()
-        except (OSError, EOFError):
-            pass
+        except (OSError, EOFError) as e:
+            why.append(repr(e))
+            ended.set()
 
     threading.Thread(target=read, daemon=True).start()
     size = int(size)
@@ -588,13 +591,15 @@ def names(at, size, window=4):
         for i in itertools.cycle(range(len(frames))):
             while not free.acquire(timeout=0.1) and not over.is_set():
                 s.sendall(beat(epoch))
-            if over.is_set():
+            if over.is_set() or ended.is_set():
                 break
             s.sendall(frames[i] + beat(epoch))
             sent += size
-    except OSError as e:
-        over.wait()
-        say("ended", e)
+    except OSError:
+        ended.wait()
+    over.wait()
+    if ended.is_set():
+        say("ended", *why)
     say("names", sent)
 
 
