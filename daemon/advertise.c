@@ -9,11 +9,11 @@ int daemon_advertise_check(const struct daemon_option *listen,
 {
 	const struct pool_hostport *hp = listen->value;
 	const char *text = *(const char **)advertise->value;
-	struct pool_hostport told;
+	struct pool_hostport addr;
 
 	if (text) {
-		if (pool_parse_hostport(text, NODE_PORT, &told) == 0 &&
-		    !pool_host_is_wildcard(told.host))
+		if (pool_parse_hostport(text, NODE_PORT, &addr) == 0 &&
+		    !pool_host_is_wildcard(addr.host))
 			return 0;
 		return daemon_option_reject(
 			advertise,
@@ -33,14 +33,14 @@ void daemon_advertise_warn(const struct pool_hostport *listen,
 			   const char *advertise,
 			   const struct pool_hostport *master)
 {
-	struct pool_hostport told = *listen;
+	struct pool_hostport addr = *listen;
 
 	if (advertise)
-		(void)pool_parse_hostport(advertise, NODE_PORT, &told);
-	if (pool_host_is_loopback(told.host) &&
+		(void)pool_parse_hostport(advertise, NODE_PORT, &addr);
+	if (pool_host_is_loopback(addr.host) &&
 	    !pool_host_is_loopback(master->host))
 		pool_warn("nodes of other hosts cannot fetch from this one: it "
 			  "tells them to connect to %s:%u - give --listen "
 			  "ADDRESS:%u --insecure, or --advertise",
-			  told.host, told.port, told.port);
+			  addr.host, addr.port, addr.port);
 }

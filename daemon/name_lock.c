@@ -92,7 +92,7 @@ static int wait_for_lock(const char *dir, const char *name)
 {
 	uint64_t start = pool_now_ms(), waited = 0;
 	struct holder h;
-	bool ending, said = false;
+	bool ending, logged = false;
 	int err;
 
 	while (flock(lock_fd, LOCK_EX | LOCK_NB) < 0) {
@@ -107,13 +107,13 @@ static int wait_for_lock(const char *dir, const char *name)
 		waited = pool_now_ms() - start;
 		if (waited > (ending ? END_WAIT_MS : SERVE_WAIT_MS))
 			return refuse(&h, name, ending);
-		if (ending && !said)
+		if (ending && !logged)
 			pool_info("waiting for kvpoold %s (pid %d), which is "
 				  "ending", name, h.pid);
-		said = said || ending;
+		logged = logged || ending;
 		usleep(POLL_US);
 	}
-	if (said)
+	if (logged)
 		pool_info("it has ended, after %llu ms",
 			  (unsigned long long)waited);
 	return 0;

@@ -392,13 +392,13 @@ static int parse_arg(struct daemon_option *opts, int argc, char **argv, int *i,
 	const char *name = argv[*i] + 2, *value = NULL;
 	size_t len = strcspn(name, "=");
 	struct daemon_option *o = find(opts, name, len);
-	char said[256];
+	char given[256];
 
 	if (!o) {
-		format_command(name, len, said, sizeof(said));
+		format_command(name, len, given, sizeof(given));
 		fprintf(err,
 			"%s: unknown option \"%s\"; %s--help lists them%s\n",
-			program(), said, from_mount() ? "kvpoold " : "",
+			program(), given, from_mount() ? "kvpoold " : "",
 			from_mount() ? ", with _ for - here" : "");
 		return -EINVAL;
 	}

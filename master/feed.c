@@ -345,13 +345,13 @@ bool master_sub_repeats(const struct master_feed *f, const struct master_sub *s)
 bool master_sub_due(const struct master_feed *f, const struct master_sub *s,
 		    bool ready)
 {
-	uint64_t told = s->nsent ? s->sent[s->nsent - 1] : s->acked;
+	uint64_t sent_upto = s->nsent ? s->sent[s->nsent - 1] : s->acked;
 
 	if (master_cursor_peek(f, &s->cursor) || s->begin)
 		return true;
 	/* The newest item was one that is sent to nobody, and is gone: waits
 	 * need an ack of its sequence number. */
-	if (told < f->seq)
+	if (sent_upto < f->seq)
 		return true;
 	/* It continues: a batch requests its first ack. */
 	if (!s->picture && !s->nsent && s->has < s->acked)

@@ -465,7 +465,7 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 {
 	struct master_dir *d = master_map_dir(m, path, len);
 	struct master_grave *g = master_map_grave(m, path, len);
-	uint64_t told;
+	uint64_t known_upto;
 
 	if (d)
 		return add_tomb_below(m, d, path, len, uid, gen, wall_ns);
@@ -480,7 +480,7 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 	}
 	if (g->tomb && g->gen >= gen)
 		return below(m, g, &g->item, uid, gen, wall_ns);
-	told = master_grave_upto(g);
+	known_upto = master_grave_upto(g);
 	pass_grave(m, g, uid, gen);
 	raise_formers(m, path, len, gen, wall_ns);
 	g->by_run = g->by_ticket = 0;
@@ -490,7 +490,7 @@ int master_map_add_tomb(struct master_map *m, const char *path, size_t len,
 	list_grave(m, g, true, gen, wall_ns);
 	/* If subscribers learn nothing new, the grave keeps its place in the
 	 * feed: before the removal of its directory. */
-	if (gen > told)
+	if (gen > known_upto)
 		master_feed_touch(&m->feed, &g->item);
 	return 0;
 }

@@ -36,7 +36,7 @@ static bool wait_pid(int pidfd, int ms)
 
 static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
 {
-	uint64_t start = pool_now_ms(), said = start;
+	uint64_t start = pool_now_ms(), logged_ms = start;
 
 	while (!wait_pid(pidfd, POLL_MS)) {
 		uint64_t now = pool_now_ms();
@@ -51,13 +51,13 @@ static int wait_end(const char *path, pid_t pid, int pidfd, uint64_t timeout_ms)
 				(int)pid, path);
 			return 1;
 		}
-		if (now - said >= 1000) {
+		if (now - logged_ms >= 1000) {
 			fprintf(stderr,
 				"waiting for pid %d to publish and unmount, "
 				"%llu s\n",
 				(int)pid,
 				(unsigned long long)(now - start) / 1000);
-			said = now;
+			logged_ms = now;
 		}
 	}
 	/* If the daemon was killed, its mount is left, and stale. A mount that

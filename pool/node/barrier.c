@@ -49,7 +49,7 @@ static void barrier_sync(struct pool_node *n, struct node_barrier *b)
 	Kvpool__Sync sync = KVPOOL__SYNC__INIT;
 
 	sync.seq = n->op_seq;
-	if (node_link_send(n, POOL_MSG_SYNC, b->ticket, &sync.base) == 0)
+	if (node_session_send(n, POOL_MSG_SYNC, b->ticket, &sync.base) == 0)
 		b->phase = PHASE_SYNC;
 }
 
@@ -71,7 +71,7 @@ void node_barriers_check(struct pool_node *n)
 			pool_list_entry(it, struct node_barrier, link);
 
 		if (b->phase == PHASE_OPS &&
-		    !is_left(n, b->ticket) && node_link_up(n))
+		    !is_left(n, b->ticket) && node_session_up(n))
 			barrier_sync(n, b);
 		if (b->phase != PHASE_BEGUN &&
 		    (hopeless || now >= b->deadline_ms)) {

@@ -442,7 +442,7 @@ bool node_sweep_slice(struct pool_node *n)
 	if (!node_feed_sweeping(n))
 		return false;
 	if (node_kernel_behind(n))
-		return false; /* node_link_tick continues */
+		return false; /* node_session_tick continues */
 	if (sweep_some(n))
 		return true;
 	arrived(n, n->swept_seq);

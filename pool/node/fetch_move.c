@@ -37,7 +37,7 @@ static void bad_bytes(struct node_fetch *f)
 /* Its copy may be damaged: it checks, and has it replaced. */
 static void tell_doubt(struct node_fetch *f, unsigned int holder)
 {
-	pool_count(&f->n->c.doubts_told);
+	pool_count(&f->n->c.doubts_reported);
 	pool_peers_doubt(f->n->peers,
 			 &node_member(f->n, f->holders[holder])->addr, f->path,
 			 f->path_len, f->gen);

@@ -53,7 +53,7 @@ static void tell(struct pool_node *n, const struct node_object *o, bool cold)
 	msg.epoch = n->epoch;
 	msg.heat = &list;
 	msg.n_heat = 1;
-	(void)node_link_send(n, POOL_MSG_HEARTBEAT, 0, &msg.base);
+	(void)node_session_send(n, POOL_MSG_HEARTBEAT, 0, &msg.base);
 }
 
 /* Reuses the least recently used record; not that of an extra copy, as the

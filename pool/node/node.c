@@ -47,7 +47,7 @@ static void on_tick(uv_timer_t *h)
 	node_fetch_tick(n, now);
 	node_doubt_tick(n);
 	node_heat_tick(n, now);
-	node_link_tick(n, now);
+	node_session_tick(n, now);
 	pool_peers_renew(n->peers);
 	node_publish_sealed(n);
 	node_space_run(n);
@@ -94,7 +94,7 @@ static int open_store(struct pool_node *n)
 		.dir = n->store_dir,
 		.size = client ? n->opts.buffer_size : n->opts.store_size,
 		.plain = n->opts.store_plain,
-		.told = n->opts.puts_whole,
+		.owner_counts = n->opts.puts_whole,
 		.clients = !client && n->opts.fd_passing,
 		.metrics = n->metrics,
 	};
@@ -162,7 +162,7 @@ static int node_begin(struct pool_node *n)
 	int err = open_peers(n);
 
 	if (!err)
-		err = node_link_open(n);
+		err = node_session_open(n);
 	if (!err)
 		uv_timer_start(&n->tick, on_tick, NODE_TICK_MS, NODE_TICK_MS);
 	return err;
@@ -371,7 +371,7 @@ static void finish_close(struct pool_node *n)
 	uv_close((uv_handle_t *)&n->batch, on_uv_closed);
 	uv_close((uv_handle_t *)&n->slices, on_uv_closed);
 	node_helds_send(n);
-	node_link_close(n);
+	node_session_close(n);
 	pool_peers_close(n->peers, on_peers_closed, n);
 }
 

@@ -164,7 +164,7 @@ struct pool_node_opts {
 	 * A file that is created with a size is written completely, to that
 	 * size, before anybody reads it (libkvpool). So the pages of an evicted
 	 * object may be reused without zeroing, and the node itself counts the
-	 * bytes in use (pool_store_opts.told).
+	 * bytes in use (pool_store_opts.owner_counts).
 	 */
 	bool puts_whole;
 	struct verbs *verbs; /* borrows; NULL: TCP only */

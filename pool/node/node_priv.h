@@ -298,7 +298,7 @@ struct node_counters {
 	struct pool_counter fetches, fetch_failures, fetch_bytes, fetch_retries;
 	struct pool_counter bad_sums, fetch_stalls;
 	struct pool_counter doubts, doubts_skipped, doubts_unfounded;
-	struct pool_counter doubts_told, damaged;
+	struct pool_counter doubts_reported, damaged;
 	struct pool_counter prefetched, prefetch_useful, prefetch_wasted;
 	struct pool_counter prefetch_skipped;
 	struct pool_counter published, same_content, stale_puts, unlinked;
@@ -333,23 +333,23 @@ struct node_counters {
 };
 
 /* States of the session with the master, as drawn in session.c. */
-enum node_link_state {
-	LINK_AWAY,
-	LINK_DIALLING,
-	LINK_JOINING,
-	LINK_TELLING,
-	LINK_UP,
-	LINK_CLOSED,
+enum node_session_state {
+	SESSION_AWAY,
+	SESSION_DIALLING,
+	SESSION_JOINING,
+	SESSION_INVENTORY,
+	SESSION_UP,
+	SESSION_CLOSED,
 };
 
-struct node_link {
+struct node_session {
 	struct pool_conn *conn; /* NULL while AWAY */
 	/* Replaces conn, which is old: joins once it is open and conn has
 	 * closed. NULL: none. */
 	struct pool_conn *next;
 	bool next_open;
 	uint64_t due_ms; /* conn is replaced from then on */
-	enum node_link_state state;
+	enum node_session_state state;
 	struct pool_dial dial;
 	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */
 	uint64_t joining_ms;		 /* JOINING: since when */
@@ -494,7 +494,7 @@ struct pool_node {
 	uint64_t mark; /* of ops.tell, never the same twice */
 
 	/* outbox.c, session.c */
-	struct node_link *link; /* owns; NULL: closed */
+	struct node_session *session; /* owns; NULL: closed */
 	uint64_t epoch; /* of the session; 0: none yet */
 	uint32_t index; /* ours in that epoch */
 	uint64_t held_epoch; /* the highest epoch of files found at the start */
@@ -512,7 +512,7 @@ struct pool_node {
 	uv_idle_cb on_slices; /* walk.c */
 	/* Walks that send the inventory, remove names that a picture lacked,
 	 * and judge objects again; closed when there is none. */
-	struct pool_tree_walk telling, sweeping, judging;
+	struct pool_tree_walk inventory, sweeping, judging;
 	bool judge_again; /* after this walk, judge all from the root */
 	unsigned int walked; /* names visited in this turn */
 
@@ -710,21 +710,21 @@ uint64_t node_fetch_cache(struct pool_node *n);
 
 /* ---- outbox.c: sending to the master ---- */
 
-bool node_link_up(const struct pool_node *n);
+bool node_session_up(const struct pool_node *n);
 /* Is the inventory being sent? Changes wait until it is complete. */
-bool node_link_telling(const struct pool_node *n);
+bool node_session_in_inventory(const struct pool_node *n);
 /* Sends in any state of the session. 0 or -errno, logged: the connection then
  * ends. */
-int node_link_send_any(struct pool_node *n, uint16_t type, uint64_t req,
+int node_session_send_any(struct pool_node *n, uint16_t type, uint64_t req,
 		       const ProtobufCMessage *msg);
 /* The same; -ENOTCONN unless the session is up. */
-int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
+int node_session_send(struct pool_node *n, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg);
 /* The session's protocol version; 0: there is no session. */
-unsigned int node_link_version(const struct pool_node *n);
+unsigned int node_session_version(const struct pool_node *n);
 /* This node's figures for the master. Bytes of copies in flight do not count as
  * used: the master has ordered them. Borrows from n until the next turn. */
-void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info);
+void node_session_info(struct pool_node *n, Kvpool__NodeInfo *info);
 /* HELD: the result of an order to copy; with -EBADMSG also: a counted copy was
  * damaged and is gone. Sent at the end of the turn, before any other message.
  */
@@ -1077,13 +1077,13 @@ extern const struct pool_peers_ops node_peers_ops;
 
 /* ---- session.c: the session with the master; dispatch ---- */
 
-int node_link_open(struct pool_node *n);
-void node_link_close(struct pool_node *n);
-void node_link_tick(struct pool_node *n, uint64_t now);
+int node_session_open(struct pool_node *n);
+void node_session_close(struct pool_node *n);
+void node_session_tick(struct pool_node *n, uint64_t now);
 bool node_inventory_slice(struct pool_node *n); /* is there more to do now? */
 /* The address of the current or last master, or the one being dialled; "": none
  * yet. */
-const char *node_link_master(const struct pool_node *n);
+const char *node_session_master(const struct pool_node *n);
 
 /* ---- status.c ---- */
 

@@ -77,7 +77,7 @@ struct node_op *node_op_new(struct pool_node *n, int kind,
 	pool_list_init(&op->same);
 	memcpy(op->path, path, path_len);
 	op->path_len = path_len;
-	op->queued = !node_link_up(n);
+	op->queued = !node_session_up(n);
 	op->ticket = op->made = ++n->ticket;
 	if (kind == KVPOOL__OP__KIND__SETATTR ||
 	    kind == KVPOOL__OP__KIND__MKDIR)
@@ -366,7 +366,7 @@ static int fill_change(struct pool_node *n, const struct node_op *op,
 		       Kvpool__Op *po, Kvpool__Meta *m)
 {
 	const struct pool_xattrs *x = op->c.xattrs;
-	unsigned int version = node_link_version(n);
+	unsigned int version = node_session_version(n);
 
 	po->set = op->c.set;
 	if (op->c.set & POOL_SET_XATTR_EACH && version && version < 2) {
@@ -506,7 +506,7 @@ static bool send_batch(struct pool_node *n, struct batch *b)
 	b->ops.ops = b->list;
 	b->ops.first = n->ops_given;
 	b->ops.done = n->ops_done;
-	err = node_link_send(n, POOL_MSG_OPS, b->n, &b->ops.base);
+	err = node_session_send(n, POOL_MSG_OPS, b->n, &b->ops.base);
 	batch_reset(b);
 	if (err) { /* retry later, in order */
 		pool_list_splice(&sent, &n->ops_waiting);
@@ -526,7 +526,7 @@ void node_ops_send(struct pool_node *n)
 {
 	struct batch *b;
 
-	if (pool_list_empty(&n->ops_waiting) || !node_link_up(n))
+	if (pool_list_empty(&n->ops_waiting) || !node_session_up(n))
 		return;
 	b = malloc(sizeof(*b));
 	if (!b)

@@ -139,7 +139,7 @@ int node_ops_overlay(struct pool_node *n, const char *path, size_t path_len,
 static bool is_open(const struct pool_node *n, const struct node_op *op)
 {
 	return !op->closed && !op->sent && !op->in_doubt && !op->number &&
-	       !op->seen_gen && op->queued == !node_link_up(n);
+	       !op->seen_gen && op->queued == !node_session_up(n);
 }
 
 enum kind { OTHER, OF_ATTRS, OF_XATTR };

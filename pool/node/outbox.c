@@ -7,50 +7,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool node_link_up(const struct pool_node *n)
+bool node_session_up(const struct pool_node *n)
 {
-	return n->link && n->link->state == LINK_UP;
+	return n->session && n->session->state == SESSION_UP;
 }
 
-bool node_link_telling(const struct pool_node *n)
+bool node_session_in_inventory(const struct pool_node *n)
 {
-	return n->link && n->link->state == LINK_TELLING;
+	return n->session && n->session->state == SESSION_INVENTORY;
 }
 
-int node_link_send_any(struct pool_node *n, uint16_t type, uint64_t req,
+int node_session_send_any(struct pool_node *n, uint16_t type, uint64_t req,
 		       const ProtobufCMessage *msg)
 {
 	int err;
 
 	if (type != POOL_MSG_HELD)
 		node_helds_send(n);
-	err = pool_conn_send(n->link->conn, type, req, msg);
+	err = pool_conn_send(n->session->conn, type, req, msg);
 	pool_count(&n->c.master_requests);
 	if (err) {
 		/* The master may wait for this message: the next join sends
 		 * everything. */
 		pool_warn_limited("sending %s to the master failed: %s",
 				  pool_msg_name(type), strerror(-err));
-		pool_conn_close(n->link->conn);
+		pool_conn_close(n->session->conn);
 	}
 	return err;
 }
 
-int node_link_send(struct pool_node *n, uint16_t type, uint64_t req,
+int node_session_send(struct pool_node *n, uint16_t type, uint64_t req,
 		   const ProtobufCMessage *msg)
 {
-	if (!node_link_up(n) &&
-	    !(node_link_telling(n) && type == POOL_MSG_HELD))
+	if (!node_session_up(n) &&
+	    !(node_session_in_inventory(n) && type == POOL_MSG_HELD))
 		return -ENOTCONN;
-	return node_link_send_any(n, type, req, msg);
+	return node_session_send_any(n, type, req, msg);
 }
 
-unsigned int node_link_version(const struct pool_node *n)
+unsigned int node_session_version(const struct pool_node *n)
 {
-	return node_link_up(n) ? pool_conn_version(n->link->conn) : 0;
+	return node_session_up(n) ? pool_conn_version(n->session->conn) : 0;
 }
 
-void node_link_info(struct pool_node *n, Kvpool__NodeInfo *info)
+void node_session_info(struct pool_node *n, Kvpool__NodeInfo *info)
 {
 	struct pool_space sp;
 	uint64_t cached;
@@ -89,13 +89,13 @@ static void send_helds(struct pool_node *n, Kvpool__Held__Item **items,
 	Kvpool__Held held = KVPOOL__HELD__INIT;
 	Kvpool__NodeInfo info;
 
-	if (!node_link_up(n) && !node_link_telling(n))
+	if (!node_session_up(n) && !node_session_in_inventory(n))
 		return; /* no session; the node may be closing */
 	held.items = items;
 	held.n_items = n_items;
-	node_link_info(n, &info);
+	node_session_info(n, &info);
 	held.node = &info;
-	(void)node_link_send(n, POOL_MSG_HELD, 0, &held.base);
+	(void)node_session_send(n, POOL_MSG_HELD, 0, &held.base);
 }
 
 void node_helds_send(struct pool_node *n)
@@ -103,7 +103,7 @@ void node_helds_send(struct pool_node *n)
 	struct node_helds *h = &n->helds;
 	size_t n_items = h->n, i;
 
-	h->n = h->bytes = 0; /* node_link_send_any calls this function */
+	h->n = h->bytes = 0; /* node_session_send_any calls this function */
 	if (n_items)
 		send_helds(n, h->items, n_items);
 	for (i = 0; i < n_items; i++)
@@ -149,8 +149,8 @@ static void send_ack(struct pool_node *n, uint64_t seq)
 
 	n->ack_waits = false;
 	ack.seq = seq;
-	if (node_link_up(n))
-		(void)node_link_send_any(n, POOL_MSG_FEED_ACK, 0, &ack.base);
+	if (node_session_up(n))
+		(void)node_session_send_any(n, POOL_MSG_FEED_ACK, 0, &ack.base);
 }
 
 void pool_node_told(struct pool_node *n, uint64_t mark)

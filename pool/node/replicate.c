@@ -18,7 +18,7 @@ void node_fetch_replica_end(struct node_fetch *f, int status)
 		status = f->status;
 	} else if (o->lent_fd >= 0) {
 		status = -EAGAIN; /* it began as a read, and borrowed */
-	} else if (!f->extra && node_link_telling(f->n)) {
+	} else if (!f->extra && node_session_in_inventory(f->n)) {
 		status = -EAGAIN; /* the inventory may have passed this name */
 	} else if (f->extra) {
 		status = o->counted ? 0 : node_heat_extra(f->n, o);

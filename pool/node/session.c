@@ -3,8 +3,8 @@
  *
  *   AWAY --dial--> DIALLING --on_open: JOIN--> JOINING
  *    ^                                            | WELCOME
- *    |                                         TELLING: INVENTORY*, in slices
- *    |                                            | the last one
+ *    |                                        INVENTORY, sent in slices
+ *    |                                            | the last message
  *    +--- lost: again as pool/conn/dial.h says ---------+--> UP
  *
  * With TLS, a connection that is old is replaced (pool/tls/tls.h): in state UP,
@@ -30,7 +30,7 @@
 #define RESYNC_MIN_MS 1000u
 #define RESYNC_MAX_MS 60000u
 #define QUEUE_MAX (1u << 30)
-#define TELL_QUEUED (8u << 20) /* bytes of inventory that may be queued */
+#define INVENTORY_QUEUED (8u << 20) /* bytes of inventory that may be queued */
 
 /* ---- our identity ---- */
 
@@ -39,7 +39,7 @@ static void send_join(struct pool_node *n)
 	Kvpool__Join join = KVPOOL__JOIN__INIT;
 	Kvpool__NodeInfo info;
 
-	node_link_info(n, &info);
+	node_session_info(n, &info);
 	join.version = pool_wire_version;
 	join.node = &info;
 	join.epoch = n->feed_epoch;
@@ -47,7 +47,7 @@ static void send_join(struct pool_node *n)
 	join.seen_epoch = n->epoch > n->held_epoch ? n->epoch : n->held_epoch;
 	join.ops_run = n->ops_run;
 	join.ops_done = n->ops_done;
-	(void)node_link_send_any(n, POOL_MSG_JOIN, 0, &join.base);
+	(void)node_session_send_any(n, POOL_MSG_JOIN, 0, &join.base);
 }
 
 static void send_heartbeat(struct pool_node *n)
@@ -55,10 +55,10 @@ static void send_heartbeat(struct pool_node *n)
 	Kvpool__Heartbeat hb = KVPOOL__HEARTBEAT__INIT;
 	Kvpool__NodeInfo info;
 
-	node_link_info(n, &info);
+	node_session_info(n, &info);
 	hb.epoch = n->epoch;
 	hb.node = &info;
-	(void)node_link_send_any(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
+	(void)node_session_send_any(n, POOL_MSG_HEARTBEAT, 0, &hb.base);
 }
 
 /* ---- inventory: a walk over the tree ---- */
@@ -107,19 +107,20 @@ static int add_held(struct inventory *inv, struct node_entry *e)
 
 static void become_up(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 	Kvpool__Subscribe sub = KVPOOL__SUBSCRIBE__INIT;
 
-	l->state = LINK_UP;
+	s->state = SESSION_UP;
 	pool_info_paced(
 		"joined the master at %s (epoch %llu, as node %u, protocol "
 		"version %u)",
-		pool_conn_peer_name(l->conn), (unsigned long long)n->epoch,
-		n->index, pool_conn_version(l->conn));
+		pool_conn_peer_name(s->conn), (unsigned long long)n->epoch,
+		n->index, pool_conn_version(s->conn));
 	if (n->opts.mount) {
 		sub.epoch = n->in_picture ? 0 : n->feed_epoch;
 		sub.seq = n->in_picture ? 0 : n->feed_seq;
-		(void)node_link_send_any(n, POOL_MSG_SUBSCRIBE, 0, &sub.base);
+		(void)node_session_send_any(n, POOL_MSG_SUBSCRIBE, 0,
+					    &sub.base);
 	}
 	node_kick(n);
 }
@@ -135,7 +136,7 @@ static int fill_inventory(struct pool_node *n, struct inventory *inv)
 	inv->n = inv->bytes = 0;
 	while (!err && inv->n < POOL_BATCH_MAX &&
 	       inv->bytes < POOL_BATCH_BYTES &&
-	       (e = node_walk_step(n, &n->telling, &leaving))) {
+	       (e = node_walk_step(n, &n->inventory, &leaving))) {
 		f = node_file(e);
 		if (f && f->obj && f->obj->state == NODE_HELD &&
 		    f->obj->counted)
@@ -146,7 +147,7 @@ static int fill_inventory(struct pool_node *n, struct inventory *inv)
 
 static int send_inventory(struct pool_node *n, struct inventory *inv)
 {
-	bool last = !n->telling.at;
+	bool last = !n->inventory.at;
 	size_t i;
 	int err = 0;
 
@@ -155,7 +156,7 @@ static int send_inventory(struct pool_node *n, struct inventory *inv)
 	inv->msg.entries = inv->list;
 	inv->msg.last = last;
 	if (inv->n || last)
-		err = node_link_send_any(n, POOL_MSG_INVENTORY, 0,
+		err = node_session_send_any(n, POOL_MSG_INVENTORY, 0,
 					 &inv->msg.base);
 	pool_count_add(&n->c.inventory_sent, inv->n);
 	for (i = 0; i < inv->n; i++) {
@@ -183,16 +184,16 @@ static int send_inventory(struct pool_node *n, struct inventory *inv)
  */
 bool node_inventory_slice(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 	struct inventory *inv;
 	int err;
 
-	if (!pool_tree_walk_is_open(&n->telling) ||
-	    pool_conn_queued(l->conn) > TELL_QUEUED)
-		return false; /* node_link_tick continues */
+	if (!pool_tree_walk_is_open(&n->inventory) ||
+	    pool_conn_queued(s->conn) > INVENTORY_QUEUED)
+		return false; /* node_session_tick continues */
 	inv = malloc(sizeof(*inv));
 	err = inv ? 0 : -ENOMEM;
-	while (!err && n->telling.at && n->walked < NODE_SLICE) {
+	while (!err && n->inventory.at && n->walked < NODE_SLICE) {
 		err = fill_inventory(n, inv);
 		if (err)
 			pool_error_limited("the inventory failed: %s",
@@ -202,13 +203,13 @@ bool node_inventory_slice(struct pool_node *n)
 	}
 	free(inv);
 	if (err) { /* the next join sends all of it */
-		pool_tree_walk_close(&n->telling);
-		pool_conn_close(l->conn);
+		pool_tree_walk_close(&n->inventory);
+		pool_conn_close(s->conn);
 		return false;
 	}
-	if (n->telling.at)
+	if (n->inventory.at)
 		return true;
-	pool_tree_walk_close(&n->telling);
+	pool_tree_walk_close(&n->inventory);
 	become_up(n);
 	return false;
 }
@@ -229,24 +230,27 @@ static int send_gone(struct pool_node *n)
 	msg.gone = list;
 	for (i = 0; i < msg.n_gone; i++)
 		list[i] = &meta[i];
-	err = i ? node_link_send_any(n, POOL_MSG_INVENTORY, 0, &msg.base) : 0;
+	err = 0;
+	if (i > 0)
+		err = node_session_send_any(n, POOL_MSG_INVENTORY, 0,
+					    &msg.base);
 	free(meta);
 	return err;
 }
 
 static void tell_inventory(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	l->state = LINK_TELLING;
-	l->logged = false;
-	pool_dial_joined(&l->dial);
+	s->state = SESSION_INVENTORY;
+	s->logged = false;
+	pool_dial_joined(&s->dial);
 	n->cut_off_ms = 0;
 	if (send_gone(n)) {
-		pool_conn_close(l->conn);
+		pool_conn_close(s->conn);
 		return;
 	}
-	pool_tree_walk_open(&n->tree, n->tree.root, &n->telling);
+	pool_tree_walk_open(&n->tree, n->tree.root, &n->inventory);
 	if (node_inventory_slice(n))
 		node_walks_start(n);
 }
@@ -255,16 +259,16 @@ static void tell_inventory(struct pool_node *n)
 
 static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
 	if (w->epoch < n->epoch || w->index >= NODE_NODES_MAX) {
 		pool_warn_limited(
 			"the master at %s has an old epoch (%llu < %llu): "
 			"left",
-			pool_conn_peer_name(l->conn),
+			pool_conn_peer_name(s->conn),
 			(unsigned long long)w->epoch,
 			(unsigned long long)n->epoch);
-		pool_conn_close(l->conn);
+		pool_conn_close(s->conn);
 		return;
 	}
 	n->epoch = w->epoch;
@@ -280,7 +284,7 @@ static void on_welcome(struct pool_node *n, const Kvpool__Welcome *w)
 	node_ops_welcome(n, w);
 	node_stage_begins(n);
 	n->feed_begun = false;
-	l->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
+	s->heartbeat_ms = w->heartbeat_ms ? w->heartbeat_ms : 1000;
 	tell_inventory(n);
 }
 
@@ -290,7 +294,7 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 
 	if (err) { /* the next subscription brings it again */
 		pool_warn_limited("the master's feed: %s", strerror(-err));
-		pool_conn_close(n->link->conn);
+		pool_conn_close(n->session->conn);
 		return;
 	}
 	if (!node_feed_sweeping(n))
@@ -299,36 +303,36 @@ static void on_feed(struct pool_node *n, const Kvpool__Feed *f)
 }
 
 /* The refusal repeats each second. */
-static bool say_refusal(struct node_link *l, int status)
+static bool say_refusal(struct node_session *s, int status)
 {
 	uint64_t now = pool_now_ms();
 
-	if (l->refused == status && now - l->refused_logged_ms < REFUSED_LOG_MS)
+	if (s->refused == status && now - s->refused_logged_ms < REFUSED_LOG_MS)
 		return false;
-	l->refused = status;
-	l->refused_logged_ms = now;
+	s->refused = status;
+	s->refused_logged_ms = now;
 	return true;
 }
 
 static void on_error(struct pool_node *n, const Kvpool__Error *e)
 {
 	if (e->status == -EAGAIN) {
-		n->link->standby = true;
+		n->session->standby = true;
 		pool_count(&n->c.master_standbys);
-		pool_dial_standby(&n->link->dial, e->leader, pool_now_ms());
-		pool_conn_close(n->link->conn);
+		pool_dial_standby(&n->session->dial, e->leader, pool_now_ms());
+		pool_conn_close(n->session->conn);
 		return;
 	}
-	if (say_refusal(n->link, e->status))
+	if (say_refusal(n->session, e->status))
 		pool_error_limited("the master at %s refused us: %s (%s)",
-			   pool_conn_peer_name(n->link->conn), e->text,
+			   pool_conn_peer_name(n->session->conn), e->text,
 			   strerror(e->status < 0 ? -e->status : e->status));
-	pool_conn_close(n->link->conn);
+	pool_conn_close(n->session->conn);
 }
 
 static void h_welcome(struct pool_node *n, const ProtobufCMessage *m)
 {
-	if (n->link->state == LINK_JOINING)
+	if (n->session->state == SESSION_JOINING)
 		on_welcome(n, (const Kvpool__Welcome *)m);
 }
 static void h_feed(struct pool_node *n, const ProtobufCMessage *m)
@@ -403,11 +407,11 @@ static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 
 static void join(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	l->state = LINK_JOINING;
-	l->joining_ms = pool_now_ms();
-	l->due_ms = pool_tls_due_ms(n->opts.tls);
+	s->state = SESSION_JOINING;
+	s->joining_ms = pool_now_ms();
+	s->due_ms = pool_tls_due_ms(n->opts.tls);
 	pool_count(&n->c.master_connects);
 	send_join(n);
 }
@@ -415,82 +419,82 @@ static void join(struct pool_node *n)
 static void on_open(struct pool_conn *c)
 {
 	struct pool_node *n = pool_conn_user(c);
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	if (c == l->conn)
+	if (c == s->conn)
 		return join(n);
-	l->next_open = true;
-	l->logged = true; /* closed on purpose: not logged */
-	pool_conn_close(l->conn);
+	s->next_open = true;
+	s->logged = true; /* closed on purpose: not logged */
+	pool_conn_close(s->conn);
 }
 
 /* The old connection has closed: continues with its replacement. */
 static void use_next(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	l->conn = l->next;
-	l->next = NULL;
-	l->state = LINK_DIALLING;
-	if (!l->next_open)
+	s->conn = s->next;
+	s->next = NULL;
+	s->state = SESSION_DIALLING;
+	if (!s->next_open)
 		return;
-	pool_info("the connection to the master at %s is renewed", l->master);
+	pool_info("the connection to the master at %s is renewed", s->master);
 	pool_tls_renewed(n->opts.tls);
 	join(n);
 }
 
 static void free_closed(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	if (l->conn || l->next)
+	if (s->conn || s->next)
 		return;
-	free(l);
-	n->link = NULL;
+	free(s);
+	n->session = NULL;
 	node_handle_closed(n);
 }
 
 static void next_closed(struct pool_node *n, int err)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	l->next = NULL;
-	l->due_ms = pool_now_ms() + RENEW_RETRY_MS;
-	if (l->state == LINK_CLOSED)
+	s->next = NULL;
+	s->due_ms = pool_now_ms() + RENEW_RETRY_MS;
+	if (s->state == SESSION_CLOSED)
 		return free_closed(n);
 	pool_warn_limited("the connection to the master at %s cannot be "
-			  "renewed: %s", l->master, strerror(-err));
+			  "renewed: %s", s->master, strerror(-err));
 }
 
 static void on_close(struct pool_conn *c, int err)
 {
 	struct pool_node *n = pool_conn_user(c);
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 	uint64_t now = pool_now_ms();
 
-	if (c == l->next)
+	if (c == s->next)
 		return next_closed(n, err);
-	l->conn = NULL;
+	s->conn = NULL;
 	n->ack_waits = false; /* the next session begins with a new feed */
-	if (l->state == LINK_CLOSED)
+	if (s->state == SESSION_CLOSED)
 		return free_closed(n);
-	if (!l->logged) {
+	if (!s->logged) {
 		pool_warn_paced("no master at %s (%s): serving locally, trying "
-			  "again", l->master, l->standby ? "a standby" :
+			  "again", s->master, s->standby ? "a standby" :
 			  strerror(err < 0 ? -err : ECONNRESET));
-		l->logged = true;
+		s->logged = true;
 	}
-	if (l->state == LINK_UP || l->state == LINK_TELLING)
+	if (s->state == SESSION_UP || s->state == SESSION_INVENTORY)
 		n->cut_off_ms = now;
-	pool_tree_walk_close(&n->telling);
+	pool_tree_walk_close(&n->inventory);
 	node_sweep_cut_off(n);
 	node_heat_cut_off(n);
-	l->state = LINK_AWAY;
-	if (!l->standby && !l->next)
-		pool_dial_failed(&l->dial, now);
+	s->state = SESSION_AWAY;
+	if (!s->standby && !s->next)
+		pool_dial_failed(&s->dial, now);
 	node_ops_cut_off(n);
 	node_barriers_cut_off(n);
-	if (l->next)
+	if (s->next)
 		use_next(n);
 }
 
@@ -503,12 +507,12 @@ static const struct pool_conn_ops conn_ops = {
 /* 0 or -ENOMEM. */
 static int connect_to(struct pool_node *n, struct pool_conn **ret_conn)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 	struct pool_conn_opts co = {
 		.ops = &conn_ops,
 		.user = n,
-		.connect_timeout_ms = pool_dial_connect_ms(&l->dial),
-		.idle_timeout_ms = (unsigned int)(3 * l->heartbeat_ms),
+		.connect_timeout_ms = pool_dial_connect_ms(&s->dial),
+		.idle_timeout_ms = (unsigned int)(3 * s->heartbeat_ms),
 		.send_queue_max = QUEUE_MAX,
 		.trust = n->opts.trust,
 		.tls = n->opts.tls,
@@ -517,65 +521,65 @@ static int connect_to(struct pool_node *n, struct pool_conn **ret_conn)
 		.refused = &n->c.bad_messages,
 	};
 
-	return pool_conn_connect(n->loop, &l->dial.at, &co, ret_conn);
+	return pool_conn_connect(n->loop, &s->dial.at, &co, ret_conn);
 }
 
 static void dial(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	l->standby = false;
-	pool_format_hostport(&l->dial.at, l->master, sizeof(l->master));
-	if (connect_to(n, &l->conn) == 0)
-		l->state = LINK_DIALLING;
+	s->standby = false;
+	pool_format_hostport(&s->dial.at, s->master, sizeof(s->master));
+	if (connect_to(n, &s->conn) == 0)
+		s->state = SESSION_DIALLING;
 	else
-		pool_dial_failed(&l->dial, pool_now_ms());
+		pool_dial_failed(&s->dial, pool_now_ms());
 }
 
 static void renew(struct pool_node *n, uint64_t now)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	if (l->next || now < l->due_ms)
+	if (s->next || now < s->due_ms)
 		return;
-	l->next_open = false;
-	if (connect_to(n, &l->next))
-		l->due_ms = now + RENEW_RETRY_MS;
+	s->next_open = false;
+	if (connect_to(n, &s->next))
+		s->due_ms = now + RENEW_RETRY_MS;
 }
 
 /* A master that accepts connections but does not answer (stopped, or no longer
  * the leader) must not keep us from the leader. */
 static void check_joining(struct pool_node *n, uint64_t now)
 {
-	struct node_link *l = n->link;
-	unsigned int limit = pool_dial_join_ms(&l->dial);
+	struct node_session *s = n->session;
+	unsigned int limit = pool_dial_join_ms(&s->dial);
 
-	if (!limit || now - l->joining_ms < limit)
+	if (!limit || now - s->joining_ms < limit)
 		return;
-	pool_dial_slow(&l->dial);
-	pool_conn_close(l->conn);
+	pool_dial_slow(&s->dial);
+	pool_conn_close(s->conn);
 }
 
 bool pool_node_connected(const struct pool_node *n)
 {
-	return node_link_up(n);
+	return node_session_up(n);
 }
 
 void pool_node_master_found(struct pool_node *n, const struct pool_hostport *at)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	if (!l || l->state == LINK_TELLING || l->state == LINK_UP ||
-	    l->state == LINK_CLOSED)
+	if (!s || s->state == SESSION_INVENTORY || s->state == SESSION_UP ||
+	    s->state == SESSION_CLOSED)
 		return;
 	/* A dial that has no answer yet is given up for this address. */
-	if (pool_dial_named(&l->dial, at, pool_now_ms()) && l->conn)
-		pool_conn_close(l->conn);
+	if (pool_dial_named(&s->dial, at, pool_now_ms()) && s->conn)
+		pool_conn_close(s->conn);
 }
 
-const char *node_link_master(const struct pool_node *n)
+const char *node_session_master(const struct pool_node *n)
 {
-	return n->link ? n->link->master : "";
+	return n->session ? n->session->master : "";
 }
 
 /* Begins a new session to get the whole picture again, because some of it could
@@ -592,52 +596,52 @@ static void resync(struct pool_node *n, uint64_t now)
 	n->resync_ms = now + n->resync_wait_ms;
 	n->feed_skipped = false;
 	n->in_picture = true; /* SUBSCRIBE then asks for it */
-	pool_conn_close(n->link->conn);
+	pool_conn_close(n->session->conn);
 }
 
-void node_link_tick(struct pool_node *n, uint64_t now)
+void node_session_tick(struct pool_node *n, uint64_t now)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	if (l->state == LINK_AWAY && pool_dial_next(&l->dial, now))
+	if (s->state == SESSION_AWAY && pool_dial_next(&s->dial, now))
 		dial(n);
-	if (l->state == LINK_JOINING)
+	if (s->state == SESSION_JOINING)
 		check_joining(n, now);
-	if (l->state == LINK_TELLING || node_feed_sweeping(n))
+	if (s->state == SESSION_INVENTORY || node_feed_sweeping(n))
 		node_walks_start(n);
-	if ((l->state == LINK_TELLING || l->state == LINK_UP) &&
-	    now >= l->beat_ms) {
-		l->beat_ms = now + l->heartbeat_ms / 2;
+	if ((s->state == SESSION_INVENTORY || s->state == SESSION_UP) &&
+	    now >= s->beat_ms) {
+		s->beat_ms = now + s->heartbeat_ms / 2;
 		send_heartbeat(n);
 	}
-	if (l->state == LINK_UP && !node_feed_sweeping(n)) {
+	if (s->state == SESSION_UP && !node_feed_sweeping(n)) {
 		resync(n, now);
 		renew(n, now);
 	}
 }
 
-int node_link_open(struct pool_node *n)
+int node_session_open(struct pool_node *n)
 {
-	struct node_link *l = calloc(1, sizeof(*l));
+	struct node_session *s = calloc(1, sizeof(*s));
 
-	if (!l)
+	if (!s)
 		return -ENOMEM;
-	l->heartbeat_ms = 1000;
-	pool_dial_init(&l->dial, &n->opts.masters);
-	n->link = l;
-	if (pool_dial_next(&l->dial, pool_now_ms()))
+	s->heartbeat_ms = 1000;
+	pool_dial_init(&s->dial, &n->opts.masters);
+	n->session = s;
+	if (pool_dial_next(&s->dial, pool_now_ms()))
 		dial(n);
 	return 0;
 }
 
-void node_link_close(struct pool_node *n)
+void node_session_close(struct pool_node *n)
 {
-	struct node_link *l = n->link;
+	struct node_session *s = n->session;
 
-	l->state = LINK_CLOSED;
-	if (l->conn)
-		pool_conn_close(l->conn);
-	if (l->next)
-		pool_conn_close(l->next);
+	s->state = SESSION_CLOSED;
+	if (s->conn)
+		pool_conn_close(s->conn);
+	if (s->next)
+		pool_conn_close(s->next);
 	free_closed(n);
 }

@@ -310,7 +310,7 @@ static void ask_master(struct pool_node *n, struct lack l, uint64_t now)
 	a->msg.need = l.all;
 	a->msg.seen = n->granted;
 	if (a->n > 0)
-		(void)node_link_send(n, POOL_MSG_EVICT, 0, &a->msg.base);
+		(void)node_session_send(n, POOL_MSG_EVICT, 0, &a->msg.base);
 	for (i = 0; i < a->n; i++)
 		free(a->paths[i]);
 	free(a);
@@ -505,7 +505,7 @@ void node_space_run(struct pool_node *n)
 	l = lack_of(n, waiting);
 	if (l.all > 0 && !pool_store_counted(n->store))
 		return;
-	if (node_link_up(n))
+	if (node_session_up(n))
 		ask_master(n, l, now);
 	else if (n->cut_off_ms && now - n->cut_off_ms > NODE_MASTERLESS_MS)
 		evict_alone(n, l);

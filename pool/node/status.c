@@ -37,19 +37,19 @@ static const struct {
 	COUNTER(fetch_retries, "fetch_retries_total",
 		"Transfers repeated with another holder"),
 	COUNTER(fetch_stalls, "fetch_stalls_total",
-		"Transfers that stood still and were begun elsewhere"),
+		"Transfers without progress, begun anew with another holder"),
 	COUNTER(bad_sums, "checksum_errors_total",
 		"Objects whose checksum did not match"),
-	COUNTER(doubts_told, "doubts_told_total",
-		"Holders told that what came from them was not right"),
+	COUNTER(doubts_reported, "doubts_reported_total",
+		"Corrupt transfers that were reported to their holder"),
 	COUNTER(doubts, "doubts_total",
-		"Local copies to be checked as peers got something else"),
+		"Local copies to be checked, because a peer reported one"),
 	COUNTER(doubts_skipped, "doubts_skipped_total",
-		"The same, not done: checked just now, or too many"),
+		"The same, not done: checked recently, or too many wait"),
 	COUNTER(doubts_unfounded, "doubts_unfounded_total",
-		"Local copies that were checked so and were right"),
+		"Of the copies checked, those that were intact"),
 	COUNTER(damaged, "damaged_total",
-		"Local copies found damaged or missing, and withdrawn"),
+		"Local copies found damaged or missing, and dropped"),
 	COUNTER(prefetched, "prefetch_started_total",
 		"Fetches started because a look-up hit"),
 	COUNTER(prefetch_useful, "prefetch_useful_total",
@@ -61,10 +61,10 @@ static const struct {
 	COUNTER(published, "published_total", "Objects published"),
 	COUNTER(put_bytes, "put_bytes_total", "Bytes sealed"),
 	COUNTER(same_content, "same_content_total",
-		"Files closed whose bytes the pool had already, by that name"),
+		"Files closed with the content that their name already had"),
 	COUNTER(before_forgotten, "unknown_contents_forgotten_total",
-		"Contents of a name, published without an answer, dropped at "
-		"their bound."),
+		"Contents in doubt (sent, not acked) that were forgotten at "
+		"the bound per name"),
 	COUNTER(stale_puts, "stale_puts_total",
 		"Publications refused because a newer generation exists"),
 	COUNTER(unlinked, "unlinked_total", "Published names unlinked here"),
@@ -75,15 +75,14 @@ static const struct {
 	COUNTER(surplus, "surplus_total",
 		"Counted copies that became cache: enough others had them"),
 	COUNTER(hot, "hot_total",
-		"Times that the master was told that an object is asked for "
-		"much"),
+		"Reports to the master that peers request an object often"),
 	COUNTER(evicted_cache, "evicted_cached_total", "Cached copies evicted"),
 	COUNTER(evicted_last, "evicted_granted_total",
 		"Counted copies evicted or moved away by the master's grant"),
 	COUNTER(evicted_alone, "evicted_alone_total",
 		"Counted copies evicted without a master"),
 	COUNTER(evicted_forgotten, "evicted_forgotten_total",
-		"Names that fell out of the list of what was evicted here"),
+		"Names dropped from the bounded list of evicted ones"),
 	COUNTER(evicted_bytes, "evicted_bytes_total", "Bytes evicted"),
 	COUNTER(poisoned, "poisoned_total",
 		"Files dropped because a write failed"),
@@ -95,7 +94,7 @@ static const struct {
 	COUNTER(abandoned, "abandoned_total",
 		"Unpublished files dropped because nobody used them"),
 	COUNTER(seal_tries, "seal_tries_total",
-		"Files looked at whether they can be published"),
+		"Attempts to seal a closed file"),
 	COUNTER(seal_retries, "seal_retries_total",
 		"Publications delayed by a writable mapping"),
 	COUNTER(claims_waited, "space_waits_total",
@@ -103,10 +102,10 @@ static const struct {
 	COUNTER(claims_refused, "space_refused_total",
 		"Writes and fetches refused for lack of space"),
 	COUNTER(claims_passing, "space_passing_total",
-		"Claims granted as cached copies in use may take of the "
-		"headroom"),
+		"Claims of cached copies granted from the headroom"),
 	COUNTER(claims_through, "space_through_total",
-		"Writes granted of the headroom, to be moved to another store"),
+		"Writes granted from the headroom, to be moved to another "
+		"store"),
 	COUNTER(ops_refused, "changes_refused_total",
 		"Changes refused because too many wait for the master, or too "
 		"many of one user or of one name's attributes"),
@@ -116,8 +115,7 @@ static const struct {
 		"Directories and attributes refused: a user or all have too "
 		"many"),
 	COUNTER(publish_waits, "publish_waits_total",
-		"Publications put off because too many changes wait for the "
-		"master"),
+		"Publications delayed: too many changes wait for the master"),
 	COUNTER(ops_failed, "changes_failed_total",
 		"Changes that the master refused"),
 	COUNTER(feed_entries, "feed_entries_total", "Feed entries applied"),
@@ -128,10 +126,10 @@ static const struct {
 	COUNTER(master_connects, "master_connects_total",
 		"Connections made to a master"),
 	COUNTER(bad_messages, "bad_messages_total",
-		"Messages of a master that ended the connection: out of place, "
-		"beyond their bounds, not decoded"),
+		"Messages of a master that ended the connection: unexpected, "
+		"too large, or malformed"),
 	COUNTER(master_standbys, "master_standbys_total",
-		"Masters that said that another one is the leader"),
+		"Answers of a standby that named the leader"),
 	COUNTER(replicated, "replicated_total",
 		"Replicas made here on the master's order"),
 	COUNTER(linked, "linked_total",
@@ -141,7 +139,7 @@ static const struct {
 	COUNTER(inventory_sent, "inventory_entries_total",
 		"Objects reported in inventories"),
 	COUNTER(walked, "walked_names_total",
-		"Names that walks over the mirror have looked at"),
+		"Names visited by walks over the mirror"),
 	COUNTER(barrier_timeouts, "fsync_timeouts_total",
 		"Directory fsyncs that timed out"),
 };
@@ -230,7 +228,7 @@ void node_gauges(struct pool_node *n)
 	pool_gauge_set(&c->pending, (int64_t)(n->nops +
 				count_list(&n->sealing)));
 	pool_gauge_set(&c->writing, (int64_t)count_list(&n->writers));
-	pool_gauge_set(&c->connected, node_link_up(n));
+	pool_gauge_set(&c->connected, node_session_up(n));
 	pool_gauge_set(&c->cut_off, (int64_t)(cut_off_ms(n) / 1000));
 	pool_gauge_set(&c->epoch, (int64_t)n->epoch);
 	pool_gauge_set(&c->names, (int64_t)n->tree.hash.count);
@@ -318,8 +316,8 @@ json_t *pool_node_status_json(struct pool_node *n)
 		"evictable", G(evictable)));
 	json_object_set_new(s, "master", json_pack(
 		"{s:s, s:b, s:I, s:I, s:I}", "address",
-		node_link_master(n), "connected",
-		node_link_up(n), "epoch", G(epoch), "index",
+		node_session_master(n), "connected",
+		node_session_up(n), "epoch", G(epoch), "index",
 		(json_int_t)n->index, "cut_off_ms",
 		(json_int_t)cut_off_ms(n)));
 	json_object_set_new(s, "objects", json_integer(G(objects)));

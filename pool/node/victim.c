@@ -155,7 +155,7 @@ bool node_victim_any(struct pool_node *n, enum pool_evict_class class,
 	bool room = node_room_elsewhere(n) > 0;
 	struct judge j = { .n = n, .now = pool_now_ms(), .soft = true,
 			   .to_move = room, .pinned = pinned && room,
-			   .alone = !node_link_up(n), .soon = true,
+			   .alone = !node_session_up(n), .soon = true,
 			   .size_max = UINT64_MAX };
 
 	return pool_evict_any(n->evict, class, may_go, &j, SCAN_MAX) ||

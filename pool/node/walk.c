@@ -33,7 +33,7 @@ void node_on_slices(uv_idle_t *h)
 void node_walks_stop(struct pool_node *n)
 {
 	uv_idle_stop(&n->slices);
-	pool_tree_walk_close(&n->telling);
+	pool_tree_walk_close(&n->inventory);
 	pool_tree_walk_close(&n->sweeping);
 	pool_tree_walk_close(&n->judging);
 }

@@ -47,19 +47,19 @@ static bool mostly_kept(struct pool_node *n)
 	       sp.size;
 }
 
-/* told: the exact size, or 0; size: the predicted one. */
-static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
+/* exact: the exact size, or 0; size: the predicted one. */
+static int take_file(struct pool_node *n, struct node_object *o, uint64_t exact,
 		     uint64_t size)
 {
 	struct node_writer *w = o->w;
 	struct pool_file f;
 	int err = -EAGAIN;
 
-	if (told > 0)
-		size = told;
+	if (exact > 0)
+		size = exact;
 	if (n->opts.reserve && size > 0 && !w->scratch &&
 	    size <= node_size_max(n, w) && !in_headroom(n) &&
-	    (told > 0 || !mostly_kept(n))) {
+	    (exact > 0 || !mostly_kept(n))) {
 		pool_store_announce(n->store, size);
 		err = pool_store_take(n->store, size, &f);
 		if (err)
@@ -76,7 +76,7 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t told,
 		pool_count(&n->c.reserved_creates);
 	} else {
 		/* Only for an exact size: all pages are written. */
-		err = node_space_reuse(n, told, &f);
+		err = node_space_reuse(n, exact, &f);
 		if (err)
 			err = pool_store_take(n->store, 0, &f);
 		if (err)

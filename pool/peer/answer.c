@@ -80,7 +80,7 @@ static void session_used(struct session *s)
 
 /* Binds the id to the address and, if there is one, to the certificate, so that
  * a peer that claims another's id cannot close or use the other's lanes. */
-static void id_bind(struct session *s, const uint8_t said[POOL_ID_SIZE])
+static void id_bind(struct session *s, const uint8_t claimed[POOL_ID_SIZE])
 {
 	const struct pool_tls_id *peer = pool_conn_peer_id(s->conn);
 	struct {
@@ -90,7 +90,7 @@ static void id_bind(struct session *s, const uint8_t said[POOL_ID_SIZE])
 	} all = { 0 };
 	XXH128_canonical_t canon;
 
-	memcpy(all.id, said, sizeof(all.id));
+	memcpy(all.id, claimed, sizeof(all.id));
 	memcpy(all.addr, s->addr, sizeof(all.addr));
 	if (peer) {
 		all.role = (uint8_t)(1 + peer->role);

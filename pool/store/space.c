@@ -100,7 +100,7 @@ static uint64_t used_by_us(const struct pool_store *s,
 {
 	uint64_t used = s->own ? fs->used : used_by_count(s, fs);
 
-	if (s->told)
+	if (s->owner_counts)
 		return s->used + s->bad_bytes;
 	return used > fs->releasing ? used - fs->releasing : 0;
 }
@@ -166,7 +166,7 @@ static void recount_if_needed(struct pool_store *s, const struct fs_space *fs)
 	bool fell = has_fallen(s, fs);
 	uint64_t now = pool_now_ms(), age = now - u->ended_ms;
 
-	if (s->own || s->told || u->counting ||
+	if (s->own || s->owner_counts || u->counting ||
 	    (!fell && used_by_us(s, fs) <= s->size / 2))
 		return;
 	if (u->took_ms <= COUNT_QUICK_MS) {
@@ -177,14 +177,14 @@ static void recount_if_needed(struct pool_store *s, const struct fs_space *fs)
 	}
 }
 
-/* fs_space; with opts.told at most once per millisecond, because there the
+/* fs_space; with opts.owner_counts at most once per millisecond, because the
  * filesystem's free space is only an upper bound. */
 static struct fs_space fs_lately(struct pool_store *s)
 {
 	struct fs_space fs = { 0, s->fs_free, atomic_load(&s->releasing) };
 	uint64_t now = pool_now_ms();
 
-	if (s->told && s->fs_ms == now)
+	if (s->owner_counts && s->fs_ms == now)
 		return fs;
 	fs = fs_space(s);
 	s->fs_free = fs.free;
@@ -208,7 +208,7 @@ void pool_store_space(struct pool_store *s, struct pool_space *ret)
 
 void pool_store_use(struct pool_store *s, int64_t bytes)
 {
-	if (!s->told)
+	if (!s->owner_counts)
 		return;
 	assert(bytes >= 0 || (uint64_t)-bytes <= s->used);
 	s->used += (uint64_t)bytes;
@@ -296,7 +296,7 @@ static void count_begin(struct pool_store *s)
 
 void store_count_maybe(struct pool_store *s)
 {
-	if (!s->own && !s->told && pool_now_ms() >= s->usage.next_ms)
+	if (!s->own && !s->owner_counts && pool_now_ms() >= s->usage.next_ms)
 		count_begin(s);
 }
 
@@ -316,7 +316,7 @@ static bool count_holds(const struct pool_store *s)
 
 bool pool_store_counted(struct pool_store *s)
 {
-	if (s->own || s->told || count_holds(s))
+	if (s->own || s->owner_counts || count_holds(s))
 		return true;
 	count_begin(s);
 	return false;

@@ -253,7 +253,7 @@ int pool_store_open(const struct pool_store_opts *opts,
 	s->size = opts->size;
 	s->headroom = store_headroom(opts->size);
 	s->plain = opts->plain;
-	s->told = opts->told && opts->plain;
+	s->owner_counts = opts->owner_counts && opts->plain;
 	s->object_min = opts->object_min > 0 ? opts->object_min : STORE_PAGE;
 	pthread_mutex_init(&s->unlinks.lock, NULL);
 	s->dirfd = -1;

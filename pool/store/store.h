@@ -41,7 +41,7 @@ struct pool_store_opts {
 				   4 KiB */
 	bool plain;		/* never mount: use dir as it is */
 	bool clients;		/* create POOL_STORE_CLIENTS */
-	bool told;		/* with plain: the owner reports the space that
+	bool owner_counts;	/* with plain: the owner reports the space that
 				   its files use (pool_store_use); the store
 				   does not count it */
 	struct pool_metrics *metrics; /* borrows; NULL: none. Not to be printed
@@ -123,25 +123,26 @@ struct pool_space {
 	uint64_t releasing; /* counted as free: pages that a worker frees now */
 };
 /*
- * One statfs(2). In a directory that shares its filesystem (without opts.told),
- * space that others use or free is attributed to the store until the next
- * count. Counts are a second apart, or more where counting is slow. Where it is
- * quick, this function counts at once if more than half of the store seems to
- * be used, or if the filesystem's use has fallen a lot. Thread: loop.
+ * One statfs(2). In a directory that shares its filesystem (without
+ * opts.owner_counts), space that others use or free is attributed to the store
+ * until the next count. Counts are a second apart, or more where counting is
+ * slow. Where it is quick, this function counts at once if more than half of
+ * the store seems to be used, or if the filesystem's use has fallen a lot.
+ * Thread: loop.
  */
 void pool_store_space(struct pool_store *s, struct pool_space *ret);
 /*
  * Is pool_store_space() accurate enough to evict by? Always true in a tmpfs of
- * our own and with opts.told. In a shared filesystem: true if its use has
- * hardly changed since the last count, or a count has just ended; otherwise a
- * count is started. cb(arg) is called when any count ends, until
+ * our own and with opts.owner_counts. In a shared filesystem: true if its use
+ * has hardly changed since the last count, or a count has just ended; otherwise
+ * a count is started. cb(arg) is called when any count ends, until
  * pool_store_close. Thread: loop.
  */
 bool pool_store_counted(struct pool_store *s);
 void pool_store_on_counted(struct pool_store *s, void (*cb)(void *arg),
 			   void *arg);
-/* With opts.told: the owner's files use `bytes` more (or less) from now on.
- * Thread: loop. */
+/* With opts.owner_counts: the owner's files use `bytes` more (or less) from now
+ * on. Thread: loop. */
 void pool_store_use(struct pool_store *s, int64_t bytes);
 /* The configured size; no system call. */
 uint64_t pool_store_size(const struct pool_store *s);

@@ -131,10 +131,10 @@ struct pool_store {
 	int idfd;	 /* owns; the identity file, flocked */
 	uint64_t size, headroom;
 	uint64_t object_min;
-	bool plain;   /* never mount */
-	bool told;    /* the owner maintains `used` (pool_store_use) */
+	bool plain;	   /* never mount */
+	bool owner_counts; /* the owner maintains `used` (pool_store_use) */
 	uint64_t used;
-	/* told: free bytes by statfs(2), and when it was called */
+	/* owner_counts: free bytes by statfs(2), and when it was called */
 	uint64_t fs_free, fs_ms;
 	bool clients; /* POOL_STORE_CLIENTS exists */
 	bool own;     /* the filesystem is a tmpfs of the store alone */

@@ -48,7 +48,7 @@ struct pool_tls {
 	pthread_mutex_t lock;	 /* protects certs and read */
 	struct certs *certs;
 	struct timespec read[3]; /* mtime of the files */
-	enum { SAID_NOTHING, SAID_SOON, SAID_EXPIRED } said; /* last logged */
+	enum { LOGGED_NOTHING, LOGGED_SOON, LOGGED_EXPIRED } logged;
 	uint64_t renew_ms;
 	bool plain; /* bulk may be */
 	struct pool_counter accepted, refused, failed, renewed, ended;
@@ -321,19 +321,19 @@ const struct pool_tls_id *pool_tls_self(const struct pool_tls *t)
 static void say_expiry(struct pool_tls *t)
 {
 	int64_t left = pool_tls_expires_s(t);
-	unsigned int now = left <= 0	  ? SAID_EXPIRED :
-			   left <= SOON_S ? SAID_SOON :
-					    SAID_NOTHING;
+	unsigned int now = left <= 0	  ? LOGGED_EXPIRED :
+			   left <= SOON_S ? LOGGED_SOON :
+					    LOGGED_NOTHING;
 
-	if (now > t->said && left <= 0)
+	if (now > t->logged && left <= 0)
 		pool_error("%s/" POOL_TLS_CERT " has expired: no peer accepts "
 			   "this process. `kvpool certs renew` makes a new "
 			   "one; no restart is needed", t->dir);
-	else if (now > t->said)
+	else if (now > t->logged)
 		pool_warn("%s/" POOL_TLS_CERT " expires in %lld days; `kvpool "
 			  "certs renew` makes a new one", t->dir,
 			  (long long)(left / 86400));
-	t->said = now;
+	t->logged = now;
 }
 
 void pool_tls_check(struct pool_tls *t)

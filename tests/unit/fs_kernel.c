@@ -657,7 +657,7 @@ static void start_node(struct world *w, int i)
 	o.store_dir = w->m[i].dir;
 	o.name = w->m[i].name;
 	assert_int_equal(0, pool_node_open(&o, &w->m[i].node));
-	k_until(w, node_link_up(w->m[i].node) && w->m[i].node->complete);
+	k_until(w, node_session_up(w->m[i].node) && w->m[i].node->complete);
 }
 
 void k_start_other(struct world *w)

@@ -210,7 +210,7 @@ static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
 	start_node(f, 0);
 	f->opts.mount = false;
 	start_node(f, 1);
-	run_until(f, is_up(f, 0) && node_link_up(node(f, 1)));
+	run_until(f, is_up(f, 0) && node_session_up(node(f, 1)));
 	publish(f, 0, "k", 1000, 1);
 	set_replicas(f, 0, "k", "2", 0600);
 	run_until(f, known(f, 1, "k") && find(f, 1, "k")->obj);
@@ -233,7 +233,7 @@ static void a_store_without_a_feed_keeps_up_with_attributes(void **state)
 		start_master(f);
 		f->opts.mount = first == 0;
 		start_node(f, first);
-		run_until(f, node_link_up(node(f, first)));
+		run_until(f, node_session_up(node(f, first)));
 		f->opts.mount = first != 0;
 		start_node(f, !first);
 		run_until(f, find(f, 0, "k") && find(f, 1, "k") &&

@@ -84,13 +84,13 @@ static void lose_answers(void)
 static void cut(struct fixture *f)
 {
 	add_fault(POOL_FAULT_RESET, POOL_FAULT_SEND);
-	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, !node_session_up(node(f, 0)));
 }
 
 static void join_again(struct fixture *f)
 {
 	pool_faults_clear(lossy.faults);
-	run_until(f, node_link_up(node(f, 0)) && all_answered(f, 0));
+	run_until(f, node_session_up(node(f, 0)) && all_answered(f, 0));
 }
 
 /* ---- files ---- */
@@ -174,7 +174,7 @@ static void come_back(struct fixture *f, bool other_master)
 	if (other_master)
 		restart_master(f);
 	join_again(f);
-	run_until(f, node_link_up(node(f, 1)));
+	run_until(f, node_session_up(node(f, 1)));
 	sync_dir(f, 0);
 	sync_dir(f, 1);
 	run_until(f, !f->master->patrol.active);
@@ -309,7 +309,7 @@ static void what_was_not_answered_is_there_for_others_all_the_while(void **state
 	cut(f);
 	pool_faults_clear(lossy.faults);
 	run_until(f, (assert_non_null(find(f, 1, "k")), true) &&
-			     node_link_up(node(f, 0)) && all_answered(f, 0) &&
+			     node_session_up(node(f, 0)) && all_answered(f, 0) &&
 			     !f->master->patrol.active);
 	assert_acknowledged(f, "k", 1);
 }
@@ -607,7 +607,7 @@ static void unlink_in_doubt(struct fixture *f, bool other_master)
 	if (other_master)
 		restart_master(f);
 	join_again(f);
-	run_until(f, node_link_up(node(f, 1)));
+	run_until(f, node_session_up(node(f, 1)));
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
 	run_until(f, t.done);
@@ -623,7 +623,7 @@ static void unlink_in_doubt(struct fixture *f, bool other_master)
 static void put_and_die(struct fixture *f, int i, unsigned int version)
 {
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, i)));
+	run_until(f, !node_session_up(node(f, i)));
 	put_version(f, i, "k", version);
 	run_until(f, is_pending(f, i, "k"));
 	stop_node(f, i);
@@ -640,7 +640,7 @@ static void who_knew_of_more_than_a_repetition_is_not_overtaken_by_it(
 	put_version(f, 1, "k", 0);
 	sync_dir(f, 1);
 	put_and_die(f, 1, 1);
-	run_until(f, node_link_up(node(f, 0)));
+	run_until(f, node_session_up(node(f, 0)));
 	put_version(f, 0, "k", 2);
 	sync_dir(f, 0);
 	put_and_die(f, 0, 3);
@@ -649,7 +649,7 @@ static void who_knew_of_more_than_a_repetition_is_not_overtaken_by_it(
 	assert_reads(f, 1, "k", 1);
 	restart_master(f);
 	join(f, 0);
-	run_until(f, node_link_up(node(f, 1)));
+	run_until(f, node_session_up(node(f, 1)));
 	sync_dir(f, 0);
 	sync_dir(f, 1);
 	assert_both_read(f, "k", 3);

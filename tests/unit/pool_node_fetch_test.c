@@ -50,7 +50,7 @@ static void tell_alive(struct fixture *f, int to, int i, bool alive)
 {
 	Kvpool__NodeInfo info;
 
-	node_link_info(node(f, i), &info);
+	node_session_info(node(f, i), &info);
 	info.index = node(f, i)->index;
 	info.alive = alive;
 	node_member_apply(node(f, to), &info);
@@ -325,7 +325,7 @@ static void a_holder_is_told_of_damage_and_withdraws_its_copy(void **state)
 	damage(f, 0, find(f, 0, "large")->obj);
 	assert_int_equal(-ENOENT, want(f, 1, "small", &o));
 	assert_int_equal(-ENOENT, want(f, 1, "large", &o));
-	assert_count(2, f, 1, doubts_told);
+	assert_count(2, f, 1, doubts_reported);
 	/* There are no others: the names go. */
 	run_until(f, !find(f, 0, "small") && !find(f, 1, "small"));
 	run_until(f, !find(f, 0, "large") && !find(f, 1, "large"));
@@ -369,11 +369,11 @@ static void a_file_that_is_cut_or_missing_is_withdrawn(void **state)
 static void read_from_both(struct fixture *f, int i, const char *name,
 			   uint64_t size, uint32_t seed)
 {
-	uint64_t told = node(f, i)->c.doubts_told.v;
+	uint64_t told = node(f, i)->c.doubts_reported.v;
 
 	for (int tries = 0; tries < 5; tries++) {
 		assert_readable(f, i, name, size, seed);
-		if (node(f, i)->c.doubts_told.v > told)
+		if (node(f, i)->c.doubts_reported.v > told)
 			return;
 		if (find(f, i, name)->obj)
 			node_object_drop(node(f, i), find(f, i, name)->obj,

@@ -177,7 +177,7 @@ void stop_node(struct fixture *f, int i)
 
 bool is_up(struct fixture *f, int i)
 {
-	return node_link_up(f->m[i].node) && f->m[i].node->complete;
+	return node_session_up(f->m[i].node) && f->m[i].node->complete;
 }
 
 void start_pool(struct fixture *f, int n)
@@ -211,8 +211,8 @@ int __real_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 int __wrap_pool_conn_send(struct pool_conn *c, uint16_t type, uint64_t req,
 			  const ProtobufCMessage *msg)
 {
-	if (type == POOL_MSG_OPS && refuses_ops && refuses_ops->link &&
-	    refuses_ops->link->conn == c)
+	if (type == POOL_MSG_OPS && refuses_ops && refuses_ops->session &&
+	    refuses_ops->session->conn == c)
 		return -ENOBUFS;
 	return __real_pool_conn_send(c, type, req, msg);
 }

@@ -181,7 +181,7 @@ static void unlinking_what_was_sent_before_a_cut_is_told_the_master(
 	start_pool(f, 2);
 	e = put_on_its_way(f, pool_node_root(node(f, 0)), "k");
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, !node_session_up(node(f, 0)));
 	assert_true(is_pending(f, 0, "k"));
 	assert_false(node_op_sent(node(f, 0), e->own));
 	assert_int_equal(0, pool_node_unlink(node(f, 0), e));

@@ -34,7 +34,7 @@ static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
 	run_until(f, f->m[0].told.telling);
 	old = f->m[0].told.telling;
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, !node_session_up(node(f, 0)));
 	assert_false(node(f, 0)->ack_waits);
 	start_master(f);
 	run_until(f, node(f, 0)->ack_waits);
@@ -55,7 +55,7 @@ static void a_master_of_an_older_epoch_is_left(void **state)
 	stop_master(f);
 	start_master(f);
 	start_node(f, 0);
-	run_until(f, node_link_up(node(f, 0)));
+	run_until(f, node_session_up(node(f, 0)));
 	epoch = node(f, 0)->epoch;
 	assert_int_equal(2, epoch);
 	stop_master(f);
@@ -65,7 +65,7 @@ static void a_master_of_an_older_epoch_is_left(void **state)
 	connects = pool_counter_value(&node(f, 0)->c.master_connects);
 	run_until(f, pool_counter_value(&node(f, 0)->c.master_connects) >
 			     connects + 1);
-	assert_false(node_link_up(node(f, 0)));
+	assert_false(node_session_up(node(f, 0)));
 	assert_int_equal(epoch, node(f, 0)->epoch);
 }
 
@@ -80,7 +80,7 @@ static void a_node_goes_through_its_list_of_masters(void **state)
 	list->at[0].port = 1;
 	list->n = 2;
 	start_node(f, 0);
-	run_until(f, node_link_up(node(f, 0)));
+	run_until(f, node_session_up(node(f, 0)));
 	list->at[0] = list->at[1];
 }
 
@@ -413,7 +413,7 @@ static void a_barrier_outlives_the_loss_of_the_master(void **state)
 
 	start_pool(f, 1);
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, !node_session_up(node(f, 0)));
 	put(f, 0, "k", 10000, 1);
 	assert_int_equal(0, pool_node_barrier_start(node(f, 0), &t.b,
 						    on_barrier));
@@ -440,7 +440,7 @@ static void a_barrier_asks_the_next_master_again(void **state)
 	run_for(f, 60); /* it asks */
 	assert_false(t.done);
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, 0)) && !node_link_up(node(f, 1)));
+	run_until(f, !node_session_up(node(f, 0)) && !node_session_up(node(f, 1)));
 	f->m[1].told.slow = false;
 	pool_node_told(node(f, 1), f->m[1].told.telling);
 	start_master(f);

@@ -424,7 +424,7 @@ static void cut_off_for_long_a_node_evicts_on_its_own(void **state)
 	need_own_tmpfs(f, 0);
 	publish(f, 0, "a", 24 * MIB, 1);
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, !node_session_up(node(f, 0)));
 	start = node(f, 0)->cut_off_ms;
 	assert_int_equal(0, claim(f, &t, 16 * MIB, 10000));
 	run_until(f, t.done);
@@ -524,7 +524,7 @@ static void cut_off_a_node_gives_up_no_name_that_is_to_have_replicas(
 				      "user.kvpool.replicas", "2"));
 	run_until(f, node(f, 0)->nops == 0);
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, !node_session_up(node(f, 0)));
 	/* Both would have to go for it. */
 	assert_int_equal(0, claim(f, &t, 26 * MIB, 4000));
 	run_until(f, t.done);
@@ -545,7 +545,7 @@ static void noevict_holds_without_a_master_as_well(void **state)
 	d = make_noevict(f);
 	assert_int_equal(0, put_claimed(f, d, "k", 24 * MIB, 1));
 	stop_master(f);
-	run_until(f, !node_link_up(node(f, 0)));
+	run_until(f, !node_session_up(node(f, 0)));
 	run_until(f, pool_now_ms() - node(f, 0)->cut_off_ms >
 			     NODE_MASTERLESS_MS + 100);
 	assert_int_equal(0, claim(f, &t, 16 * MIB, 500));

@@ -512,7 +512,7 @@ static void an_fsync_waits_for_what_is_being_sealed(void **state)
 
 	start_master(f);
 	s.n = start_large(f, 0);
-	run_until(f, node_link_up(s.n) && s.n->complete);
+	run_until(f, node_session_up(s.n) && s.n->complete);
 	o = create(s.n, 1);
 	fd = pool_store_fd(pool_node_store(s.n), o->id, O_RDWR);
 	assert_int_equal(LARGE, pwrite(fd, bytes, LARGE, 0));
@@ -537,7 +537,7 @@ static void an_fsync_waits_for_what_is_not_queued_yet(void **state)
 
 	start_master(f);
 	s.n = start_large(f, 0);
-	run_until(f, node_link_up(s.n) && s.n->complete);
+	run_until(f, node_session_up(s.n) && s.n->complete);
 	s.n->nops = NODE_OPS_MAX; /* as if so many others waited */
 	put_one(s.n, 1);
 	run_until(f, is_waiting(s.n, 1));
@@ -578,7 +578,7 @@ static unsigned int count_held(struct pool_node *n)
 
 static bool told_some(struct pool_node *n)
 {
-	return node_link_telling(n) && n->telling.at &&
+	return node_session_in_inventory(n) && n->inventory.at &&
 	       pool_counter_value(&n->c.inventory_sent) > 0;
 }
 
@@ -593,12 +593,12 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 
 	start_master(f);
 	n = start_large(f, 0);
-	run_until(f, node_link_up(n));
+	run_until(f, node_session_up(n));
 	for (k = 0; k < MANY; k++)
 		put_one(n, k);
 	run_until(f, count_held(n) == MANY);
 	stop_master(f);
-	run_until(f, !node_link_up(n) && !node_link_telling(n));
+	run_until(f, !node_session_up(n) && !node_session_in_inventory(n));
 	start_master(f);
 	other = start_large(f, 1);
 	run_until(f, told_some(n));
@@ -615,9 +615,9 @@ static void the_inventory_is_told_in_slices_while_names_change(void **state)
 					     false, &e));
 	node_object_damaged(n, file(n, 2)->obj, -EBADMSG);
 	put_one(n, MANY);
-	assert_false(node_link_up(n));
-	run_until(f, node_link_up(n) && n->nops == 0 && is_held(n, MANY));
-	run_until(f, node_link_up(other) && other->complete &&
+	assert_false(node_session_up(n));
+	run_until(f, node_session_up(n) && n->nops == 0 && is_held(n, MANY));
+	run_until(f, node_session_up(other) && other->complete &&
 		     same_names(n, other));
 	assert_false(shown(other, "0") || shown(other, "1"));
 	run_until(f, shown(other, "m1") && shown(other, "m2"));
@@ -637,7 +637,7 @@ static void an_inventory_that_is_cut_off_is_told_again(void **state)
 
 	start_master(f);
 	n = start_large(f, 0);
-	run_until(f, node_link_up(n));
+	run_until(f, node_session_up(n));
 	for (k = 0; k < MANY; k++)
 		put_one(n, k);
 	run_until(f, count_held(n) == MANY);
@@ -645,12 +645,12 @@ static void an_inventory_that_is_cut_off_is_told_again(void **state)
 	start_master(f);
 	run_until(f, told_some(n));
 	stop_master(f);
-	run_until(f, !node_link_telling(n));
-	assert_false(pool_tree_walk_is_open(&n->telling));
+	run_until(f, !node_session_in_inventory(n));
+	assert_false(pool_tree_walk_is_open(&n->inventory));
 	assert_true(n->cut_off_ms > 0);
 	start_master(f);
 	other = start_large(f, 1);
-	run_until(f, node_link_up(n) && other->complete &&
+	run_until(f, node_session_up(n) && other->complete &&
 		     same_names(n, other));
 	assert_int_equal(MANY, count_held(n));
 }

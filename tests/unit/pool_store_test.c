@@ -1227,7 +1227,7 @@ static void what_is_told_is_used(void **state)
 	struct fixture *f = *state;
 	struct pool_store_opts o = { .loop = &f->loop, .dir = f->dir,
 				     .size = 64 * MIB, .plain = true,
-				     .told = true };
+				     .owner_counts = true };
 	char neighbour[96];
 	struct pool_space sp;
 	int fd;
