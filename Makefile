@@ -295,7 +295,7 @@ $(call tests,$(SRC_on_nodes)): $(OBJ)/tests/%: $(OBJ)/tests/%.o \
 		$(OBJ)/tests/pool_node_fixture.o $(OBJ)/libkv.a
 	$(LINK) $^ -lcmocka $(LIBS)
 $(OBJ)/tests/master_nomem_test: private LDFLAGS += -Wl,--wrap=calloc
-$(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_told
+$(OBJ)/tests/fs_notify_test: private LDFLAGS += -Wl,--wrap=pool_node_notified
 $(OBJ)/tests/pool_peer_limits_test: private LDFLAGS += -Wl,--wrap=pool_conn_send_file,--wrap=pool_conn_peer_id
 # The checker of it_chaos.
 $(OBJ)/tests/chaos_model_test: $(OBJ)/tests/chaos_model_test.o $(OBJ)/tests/chaos_model.o

@@ -510,8 +510,8 @@ void fs_notify_queue(struct fs *fs, uint64_t nodeid, const char *name,
 void fs_notify_each(struct fs *fs,
 		    void (*cb)(void *arg, uint64_t nodeid, const char *name,
 			       size_t name_len), void *arg);
-/* Calls pool_node_told(mark) when everything queued so far has been sent, or
- * all dentries have been expired instead; possibly before this returns. */
+/* Calls pool_node_notified(mark) when everything queued so far has been sent,
+ * or all dentries have been expired instead; possibly before this returns. */
 void fs_notify_mark(struct fs *fs, uint64_t mark);
 /* Is the queue full on a kernel without epochs (before Linux 6.16)? Such a
  * kernel needs every single notification: the feed must wait. */

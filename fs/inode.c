@@ -863,7 +863,7 @@ static void on_object_gone(void *arg, struct node_object *o)
 	fs_inode_set_obj(fs, i, NULL);
 }
 
-static void on_tell(void *arg, uint64_t mark)
+static void on_when_notified(void *arg, uint64_t mark)
 {
 	struct fs *fs = arg;
 
@@ -883,7 +883,7 @@ static bool on_behind(void *arg)
 }
 
 const struct pool_node_ops fs_node_ops = {
-	.tell = on_tell,
+	.when_notified = on_when_notified,
 	.expire = on_expire,
 	.behind = on_behind,
 	.changed = on_changed,

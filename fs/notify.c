@@ -443,7 +443,7 @@ void fs_notify_mark(struct fs *fs, uint64_t mark)
 	idle = nt->idle;
 	pthread_mutex_unlock(&nt->lock);
 	if (idle)
-		pool_node_told(fs->node, mark);
+		pool_node_notified(fs->node, mark);
 	else
 		queue_note(fs, 0, NULL, 0, mark);
 }
@@ -473,7 +473,7 @@ static void on_mark_sent(uv_poll_t *p, int status, int events)
 	pthread_mutex_lock(&nt->lock);
 	mark = nt->sent_mark;
 	pthread_mutex_unlock(&nt->lock);
-	pool_node_told(nt->fs->node, mark);
+	pool_node_notified(nt->fs->node, mark);
 }
 
 /* ---- the filter of misses ----

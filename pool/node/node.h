@@ -23,8 +23,10 @@
  * and that its descriptor was given away (`given`). Several threads may do so
  * at once: these two fields are accessed atomically everywhere.
  *
- * The structs of names and local files are in node_priv.h. Other layers use
- * them only through the functions below.
+ * The structs of names and local files are opaque (entry.h and object.h are for
+ * this layer). Functions of the node are pool_node_*; those of one part of it,
+ * which need no node or only to free something, are node_TYPE_*: node_file_*,
+ * node_dir_*, node_object_*, node_writer_*, node_fd_*.
  *
  * NAMESPACES. If the node's certificate is limited to directories, it shows
  * only these, what is in them, and the directories above (pool/tls/tls_id.h).
@@ -43,7 +45,7 @@
  *     here.
  *
  * A LOCAL FILE (struct node_object) changes its state only by node_object_to
- * (node_priv.h), along these edges:
+ * (object.h), along these edges:
  *
  *           +-- retry -----+  +-- written again -----+
  *           v              |  v                      |
@@ -132,9 +134,9 @@ struct pool_node_ops {
 	void (*appeared)(void *arg, struct pool_entry *e);
 	/* A directory is removed: unbind its inode, end its listings. */
 	void (*dir_gone)(void *arg, struct node_dirent *dir);
-	/* Call pool_node_told(n, mark), now or later, once the kernel has
+	/* Call pool_node_notified(n, mark), now or later, once the kernel has
 	 * received every notification made so far. Marks grow. */
-	void (*tell)(void *arg, uint64_t mark);
+	void (*when_notified)(void *arg, uint64_t mark);
 	/* Expire all dentries in the kernel, at once and without waiting. */
 	void (*expire)(void *arg);
 	/* Is the queue of notifications full? Then the feed waits. May be NULL.
@@ -245,6 +247,10 @@ struct node_object *
 node_orphan_take_over(struct pool_node *n,
 		      const Kvpool__HandoverWriter *w, uint64_t id, int fd,
 		      bool whole);
+/* The mount's callbacks, called with arg; both are borrowed until
+ * pool_node_close has ended. data_mode (copied, at most 23 characters): how the
+ * mount serves data, shown to operators: "passthrough" or "daemon-served".
+ */
 void pool_node_set_ops(struct pool_node *n, const struct pool_node_ops *ops,
 		       void *arg, const char *data_mode);
 /* Instead of pool_node_close, if the start of something else has failed and the
@@ -670,9 +676,9 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
  * for completes. Call it only where the kernel holds no lock while b waits
  * (kvpool_sync). */
 void pool_node_barrier_patient(struct node_barrier *b);
-/* The kernel has received every notification made before this mark (ops.tell).
- */
-void pool_node_told(struct pool_node *n, uint64_t mark);
+/* The kernel has received every notification made before this mark
+ * (ops.when_notified). */
+void pool_node_notified(struct pool_node *n, uint64_t mark);
 void pool_node_barrier_cancel(struct pool_node *n, struct node_barrier *b);
 /* Is everything that was made or changed here published or acked? */
 bool pool_node_settled(const struct pool_node *n);

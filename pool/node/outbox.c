@@ -153,7 +153,7 @@ static void send_ack(struct pool_node *n, uint64_t seq)
 		(void)node_session_send_any(n, POOL_MSG_FEED_ACK, 0, &ack.base);
 }
 
-void pool_node_told(struct pool_node *n, uint64_t mark)
+void pool_node_notified(struct pool_node *n, uint64_t mark)
 {
 	if (n->ack_waits && mark == n->mark)
 		send_ack(n, n->ack_seq);
@@ -183,5 +183,5 @@ void node_feed_ack(struct pool_node *n, uint64_t seq)
 	}
 	n->ack_waits = true;
 	n->ack_seq = seq;
-	n->ops->tell(n->ops_arg, ++n->mark);
+	n->ops->when_notified(n->ops_arg, ++n->mark);
 }

@@ -81,7 +81,7 @@ void node_own_show(struct pool_node *n, struct node_entry *e,
 	node_account(n, &e->e);
 }
 
-/* As drawn in node_priv.h. */
+/* As drawn in object.h. */
 static bool may_become(enum writer_phase from, enum writer_phase to)
 {
 #define TO(phase) (1u << WRITER_##phase)

@@ -81,8 +81,8 @@ static void wait_blocked(void)
 /* What the node is told that the kernel knows. */
 static uint64_t told;
 
-void __wrap_pool_node_told(struct pool_node *n, uint64_t mark);
-void __wrap_pool_node_told(struct pool_node *n, uint64_t mark)
+void __wrap_pool_node_notified(struct pool_node *n, uint64_t mark);
+void __wrap_pool_node_notified(struct pool_node *n, uint64_t mark)
 {
 	(void)n;
 	told = mark;

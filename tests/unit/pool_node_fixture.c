@@ -71,14 +71,14 @@ static void on_object_gone(void *arg, struct node_object *obj)
 		t->kept_waiting++;
 }
 
-static void on_tell(void *arg, uint64_t mark)
+static void on_when_notified(void *arg, uint64_t mark)
 {
 	struct told *t = arg;
 
 	if (t->slow)
 		t->telling = mark;
 	else
-		pool_node_told(t->node, mark);
+		pool_node_notified(t->node, mark);
 }
 
 static void on_expire(void *arg)
@@ -92,7 +92,7 @@ static const struct pool_node_ops node_ops = {
 	.published = on_published,
 	.appeared = on_appeared,
 	.dir_gone = on_dir_gone,
-	.tell = on_tell,
+	.when_notified = on_when_notified,
 	.expire = on_expire,
 	.object_gone = on_object_gone,
 };

@@ -38,9 +38,9 @@ static void what_an_earlier_connection_told_acknowledges_nothing(void **state)
 	assert_false(node(f, 0)->ack_waits);
 	start_master(f);
 	run_until(f, node(f, 0)->ack_waits);
-	pool_node_told(node(f, 0), old);
+	pool_node_notified(node(f, 0), old);
 	assert_true(node(f, 0)->ack_waits);
-	pool_node_told(node(f, 0), f->m[0].told.telling);
+	pool_node_notified(node(f, 0), f->m[0].told.telling);
 	assert_false(node(f, 0)->ack_waits);
 }
 
@@ -369,7 +369,7 @@ static void a_barrier_waits_until_other_kernels_have_been_told(void **state)
 	run_for(f, 60);
 	assert_false(t.done);
 	f->m[1].told.slow = false;
-	pool_node_told(node(f, 1), f->m[1].told.telling);
+	pool_node_notified(node(f, 1), f->m[1].told.telling);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);
 }
@@ -400,7 +400,7 @@ static void a_patient_barrier_waits_while_something_is_done(void **state)
 	publish(f, 0, "later", 1000, 1);
 	assert_int_equal(t.b.deadline_ms, end);
 	f->m[1].told.slow = false;
-	pool_node_told(node(f, 1), f->m[1].told.telling);
+	pool_node_notified(node(f, 1), f->m[1].told.telling);
 	run_until(f, t.done && other.done);
 	assert_int_equal(0, t.status);
 	assert_int_equal(0, other.status);
@@ -442,7 +442,7 @@ static void a_barrier_asks_the_next_master_again(void **state)
 	stop_master(f);
 	run_until(f, !node_session_up(node(f, 0)) && !node_session_up(node(f, 1)));
 	f->m[1].told.slow = false;
-	pool_node_told(node(f, 1), f->m[1].told.telling);
+	pool_node_notified(node(f, 1), f->m[1].told.telling);
 	start_master(f);
 	run_until(f, t.done);
 	assert_int_equal(0, t.status);

@@ -1,0 +1,64 @@
+/*
+ * Copies: what other nodes have and this one fetches (inside: fetch.h), because
+ * it was opened, looked up, or ordered by the master; copies that may be
+ * damaged; and how often peers ask for one.
+ */
+#ifndef POOL_NODE_COPIES_H
+#define POOL_NODE_COPIES_H
+
+#include "pool/node/object.h"
+
+#define NODE_PARK_MS 500	/* a fetch waits for the feed after a move */
+#define NODE_AWAY_MS 1000	/* or for a holder that has just left */
+#define NODE_HEATS_MAX 4096	/* objects whose heat is known */
+#define NODE_DOUBTS_MAX 256	/* local copies that wait to be checked */
+#define NODE_DOUBT_S 10		/* between two checks of a copy */
+#define NODE_PIECE (4u << 20)	/* bytes in one of several parallel transfers */
+#define NODE_PIECES_MAX 8	/* parallel transfers of one object */
+#define NODE_STALL_MS 250	/* no byte for so long: ask another holder */
+#define NODE_SHY_MS 2000	/* then prefer other holders for so long */
+#define NODE_FLOOR_BPS (50ull << 20) /* floor bandwidth of deadlines, B/s */
+
+/* ---- heat.c: how often peers ask ---- */
+
+void node_heat_asked(struct pool_node *n, struct node_object *o);
+/* o becomes an extra copy. 0, or -ENOBUFS: there are too many. */
+int node_heat_extra(struct pool_node *n, struct node_object *o);
+/* o is dropped, becomes a counted copy, or has become cold. */
+void node_heat_forget(struct pool_node *n, struct node_object *o);
+void node_heat_tick(struct pool_node *n, uint64_t now);
+void node_heat_cut_off(struct pool_node *n);
+
+/* ---- fetch*.c: remote objects made local (inside: fetch.h) ---- */
+
+/* Fetches e's published object, or joins the fetch in flight; w->cb runs as for
+ * pool_node_want_start. 0 or -errno. */
+int node_fetch_for(struct pool_node *n, struct node_entry *e,
+		   struct node_want *w);
+/* Prefetches it. 0 or -ENOMEM. */
+int node_fetch_ahead(struct pool_node *n, struct node_entry *e);
+void node_fetch_tick(struct pool_node *n, uint64_t now);
+void node_fetch_fini(struct pool_node *n);
+
+/* ---- doubt.c: copies that may be damaged ---- */
+
+void node_doubt_tick(struct pool_node *n);
+/* The check of o has ended with this status. */
+void node_doubt_checked(struct pool_node *n, const struct node_object *o,
+			int status);
+/* e->obj == o is damaged (-EBADMSG) or missing (-ENOENT): reported, dropped,
+ * and quarantined. The entry stays. */
+void node_object_damaged(struct pool_node *n, struct node_object *o,
+			 int status);
+void node_doubt_fini(struct pool_node *n);
+
+/* ---- want.c ---- */
+
+/* Compares the checksum of the local copy in a worker. 0 or -ENOMEM. */
+int node_recheck(struct pool_node *n, struct node_object *o);
+
+/* ---- replicate.c: copies that the master orders ---- */
+
+void node_replicate(struct pool_node *n, const Kvpool__Replicate *r);
+
+#endif

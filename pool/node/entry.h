@@ -1,0 +1,165 @@
+/*
+ * Names: the entries and directories of the mirror, their attributes and rules.
+ */
+#ifndef POOL_NODE_ENTRY_H
+#define POOL_NODE_ENTRY_H
+
+#include "pool/node/node.h"
+#include "pool/model/evict.h"
+
+#define NODE_HOLDERS_INLINE 4 /* holders remembered per name */
+#define NODE_HIDES_ANY (UINT64_MAX - UINT16_MAX) /* see hidden_gen */
+
+struct node_entry {
+	struct pool_entry e;
+	uint64_t gen; /* published generation, 0: not published */
+	uint64_t size;
+	XXH128_hash_t sum;
+	struct node_attr attr;
+	uint8_t nholders;	    /* in `holders` */
+	uint8_t sweep;		    /* n->sweep of the last picture with it */
+	uint8_t replicas;	    /* number of holders, as the feed says */
+	/* Not 0: the mirror has it from an ack or an order, ahead of the feed,
+	 * since node->stage was this. A picture of that stage that lacks it
+	 * does not remove it. 0: the feed has named it */
+	uint8_t ahead;
+	/* Generations <= this are hidden (unlinked here). Values >=
+	 * NODE_HIDES_ANY hide all generations, and count the UNLINKs of any
+	 * generation in flight: UINT64_MAX is one, UINT64_MAX - 1 two, ... */
+	uint64_t hidden_gen;
+	struct pool_xattrs *xattrs; /* owns */
+	struct node_object *obj;    /* owns a ref, or NULL */
+	struct node_object *own;    /* owns a ref, or NULL */
+	struct node_fetch *fetch;   /* in flight, or NULL; borrows */
+	void *fs;		    /* the mount's inode of the name; borrows */
+	uint16_t holders[NODE_HOLDERS_INLINE]; /* node indices */
+};
+
+/* Sizes of files written below a directory: they predict what to reserve. */
+struct node_learn {
+	uint64_t last, largest;
+	uint32_t count;
+	uint32_t varied; /* > 0: the last few sizes differed */
+};
+
+struct node_dirent {
+	struct pool_dir d;
+	struct node_attr attr;
+	struct pool_xattrs *xattrs; /* owns */
+	struct pool_rules rules;    /* parsed from xattrs; not inherited ones */
+	struct node_learn learn;
+	void *fs;
+	/* Set when an entry is made or removed here, and shown instead of
+	 * attr.mtime_ns; 0: attr's. */
+	uint64_t mtime_ns;
+	uint64_t ctime_ns; /* last change here; 0: as mtime */
+	uint32_t ngone; /* subdirectories with `gone` set */
+	uint8_t sweep;	/* as node_entry.sweep */
+	uint8_t ahead;	/* as node_entry.ahead; set by the ack of an MKDIR */
+	bool known;	/* the master knows it, or a name below it */
+	bool gone; /* removed, but kept until the last hidden name below goes */
+	/* removed in the pool, so not known, and shown until the last file of
+	 * this mount below it has gone or is published */
+	bool leaving;
+	/* the last pass of node_publish_sealed (node->pass) that found a file
+	 * of this directory still being sealed: its later files wait */
+	uint32_t pass;
+	bool counted;	/* in pool_node.quota, in the account of `payer` */
+	uint8_t reach;	  /* enum pool_reach of its path: node->self */
+	uint8_t removing; /* RMDIRs in flight: it counts as removed */
+	uint8_t making;	  /* MKDIRs in flight: it counts as existing */
+	uint32_t payer;
+	/* -errno: a file in it was lost after its close, or it was refused room
+	 * by the master; the next fsync reports that and clears it */
+	int lost;
+};
+
+/* ---- entry.c: names and their rules ---- */
+
+/* The path from the root into buf (POOL_PATH_MAX + 1 bytes); its length, or
+ * -ENAMETOOLONG. */
+int node_entry_path(const struct pool_entry *e, char *buf);
+/* Can dir have an entry of this name? 0, -EINVAL, or -ENAMETOOLONG (the name,
+ * or its path). */
+int node_name_check(const struct node_dirent *dir, const char *name,
+		    size_t len);
+/* pool_tree_add and pool_tree_make, under the lock of other threads' reads. */
+struct pool_entry *node_tree_add(struct pool_node *n, struct node_dirent *dir,
+				 const char *name, size_t len, bool is_dir);
+int node_tree_make(struct pool_node *n, const char *path, size_t len,
+		   bool is_dir,
+		   void (*on_add)(struct pool_entry *e, void *arg), void *arg,
+		   struct pool_entry **ret_entry);
+/* Is the name in this node's namespaces, one of these, or above one? The node
+ * has other names only by orders of the master: as in a store without a mount,
+ * they are not shown, and no feed has them. */
+bool node_is_ours(const struct pool_entry *e);
+/* May names in dir be made, changed and removed? 0 or -EACCES. */
+int node_may_change_in(const struct node_dirent *dir);
+/* May attributes of e be changed? Also of a namespace itself. 0 or -EACCES. */
+int node_may_set(const struct pool_entry *e);
+/* Hides published generations <= gen; 0 hides none. */
+void node_hide(struct pool_node *n, struct node_entry *e, uint64_t gen);
+/* e has no published state any more. */
+void node_unpublish(struct pool_node *n, struct node_entry *e);
+void node_dir_gone(struct pool_node *n, struct node_dirent *d, bool gone);
+/* Charges e (if a directory) and its xattrs to its owner's quota. Call it after
+ * each change of what e shows, of its owner or its xattrs; an extra call does
+ * no harm. */
+void node_account(struct pool_node *n, struct pool_entry *e);
+/* May uid have this many more directories, and `xattrs` instead of `old`? 0,
+ * -EDQUOT, -ENOSPC. */
+int node_admit(struct pool_node *n, uint32_t uid, unsigned int dirs,
+	       const struct pool_xattrs *old, const struct pool_xattrs *xattrs);
+/* The master knows d, or a name in it: marks d and the directories above as
+ * known to it. */
+void node_make_dirs_known(struct pool_node *n, struct pool_dir *d);
+/* Sets d->rules from its attributes. Returns whether a rule that node_judge
+ * uses has changed. */
+bool node_dir_rules(struct node_dirent *d);
+/* Removes the entry if nothing refers to it; then its directory and those above
+ * if they are gone and empty, or leaving and show nothing. */
+void node_entry_tidy(struct pool_node *n, struct node_entry *e);
+void node_dir_tidy(struct pool_node *n, struct node_dirent *d);
+/* Is nothing visible below? Hidden names are being removed by the master. */
+bool node_dir_empty(struct node_dirent *dir);
+/* The master does not have d any more: removes d, unless something below is
+ * visible. If hidden names or unpublished files of this mount are left in it, d
+ * is removed with the last of these. */
+void node_dir_remove(struct pool_node *n, struct node_dirent *d);
+
+/* ---- change.c: one change of attributes ---- */
+
+/* As a SETATTR carries it. */
+struct node_change {
+	unsigned int set; /* POOL_SET_* bits */
+	struct node_attr attr;
+	struct pool_xattrs *xattrs; /* POOL_SET_XATTRS: all; _EACH: these */
+	const char *remove; /* POOL_SET_XATTR_EACH: this one; or NULL */
+};
+/* node_change_set applies mode, owner and times of c, node_change_apply all of
+ * c: 0 or -ENOMEM. */
+void node_change_set(struct node_attr *a, const struct node_change *c);
+int node_change_apply(const struct node_change *c, struct node_attr *a,
+		      struct pool_xattrs **x);
+/* Makes a copy that owns what it points to: 0 or -ENOMEM. _free frees that. */
+int node_change_dup(const struct node_change *c, struct node_change *ret_copy);
+void node_change_free(struct node_change *c);
+
+/* ---- learn.c: sizes to expect ---- */
+
+void node_learn_size(struct pool_node *n, struct node_entry *e, uint64_t size);
+/* Bytes to reserve for a new file in dir; 0: unknown. */
+uint64_t node_learn_predict(struct pool_node *n, struct node_dirent *dir);
+/* A name under which engines write before they rename (ENGINES of kvpool(7)).
+ */
+bool node_name_is_temporary(const char *name, size_t len);
+
+/* ---- attr.c ---- */
+
+/* Sets both from m, with unacked changes applied on top. 1: what is shown has
+ * changed; 0; or -ENOMEM: nothing was changed. */
+int node_attr_update(struct pool_node *n, struct node_attr *a,
+		     struct pool_xattrs **x, const Kvpool__Meta *m);
+
+#endif

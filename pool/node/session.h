@@ -1,0 +1,49 @@
+/*
+ * The session with the master. Its messages are dispatched in session.c, and
+ * sent by outbox.c.
+ */
+#ifndef POOL_NODE_SESSION_H
+#define POOL_NODE_SESSION_H
+
+#include "pool/conn/dial.h"
+#include "pool/node/node.h"
+
+/* States of the session with the master, as drawn in session.c. */
+enum node_session_state {
+	SESSION_AWAY,
+	SESSION_DIALLING,
+	SESSION_JOINING,
+	SESSION_INVENTORY,
+	SESSION_UP,
+	SESSION_CLOSED,
+};
+
+struct node_session {
+	struct pool_conn *conn; /* NULL while AWAY */
+	/* Replaces conn, which is old: joins once it is open and conn has
+	 * closed. NULL: none. */
+	struct pool_conn *next;
+	bool next_open;
+	uint64_t due_ms; /* conn is replaced from then on */
+	enum node_session_state state;
+	struct pool_dial dial;
+	char master[POOL_HOSTPORT_TEXT]; /* dial.at, as text */
+	uint64_t joining_ms;		 /* JOINING: since when */
+	bool standby;			 /* the peer answered as a standby */
+	uint64_t beat_ms, heartbeat_ms;
+	bool logged; /* the current failure has been logged */
+	int refused; /* status of the last refusal that was logged */
+	uint64_t refused_logged_ms;
+};
+
+/* ---- session.c: the session with the master; dispatch ---- */
+
+int node_session_open(struct pool_node *n);
+void node_session_close(struct pool_node *n);
+void node_session_tick(struct pool_node *n, uint64_t now);
+bool node_inventory_slice(struct pool_node *n); /* is there more to do now? */
+/* The address of the current or last master, or the one being dialled; "": none
+ * yet. */
+const char *node_session_master(const struct pool_node *n);
+
+#endif
