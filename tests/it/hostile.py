@@ -485,10 +485,21 @@ def deaf(at, how):
             pass  # cut off
 
 
+def keep_alive(sessions):
+    """A thread's: heartbeats of each (socket, epoch, node), until the end."""
+    while not over.wait(0.5):
+        for s, epoch, k in list(sessions):
+            s.sendall(frame(HEARTBEAT, packed((1, ("f", epoch)), (2, node(k)))))
+
+
 def joins(at):
-    n = done = 0
+    n = 2000
+    done = 0
     refused = {}
-    stay = [joined(at, k)[0] for k in range(1000, 1500)]
+    stay = []
+    threading.Thread(target=keep_alive, args=(stay,), daemon=True).start()
+    for k in range(1000, 1500):
+        stay.append((*joined(at, k), k))
     say("on")
     while not over.is_set():
         n += 1
