@@ -1,47 +1,9 @@
-/* The message types: names, and bounds of their payloads. */
+/* The message types: names, who may send them, bounds of their payloads. */
 #include <stdbool.h>
 
 #include "pool/conn/kvpool.pb-c.h"
 #include "pool/conn/unpack.h"
 #include "pool/conn/wire.h"
-
-static const char *const names[POOL_MSG_MAX] = {
-	[POOL_MSG_JOIN] = "JOIN",
-	[POOL_MSG_WELCOME] = "WELCOME",
-	[POOL_MSG_INVENTORY] = "INVENTORY",
-	[POOL_MSG_SUBSCRIBE] = "SUBSCRIBE",
-	[POOL_MSG_FEED] = "FEED",
-	[POOL_MSG_FEED_ACK] = "FEED_ACK",
-	[POOL_MSG_OPS] = "OPS",
-	[POOL_MSG_OPS_DONE] = "OPS_DONE",
-	[POOL_MSG_EVICT] = "EVICT",
-	[POOL_MSG_DROP] = "DROP",
-	[POOL_MSG_REPLICATE] = "REPLICATE",
-	[POOL_MSG_HELD] = "HELD",
-	[POOL_MSG_SYNC] = "SYNC",
-	[POOL_MSG_SYNCED] = "SYNCED",
-	[POOL_MSG_HEARTBEAT] = "HEARTBEAT",
-	[POOL_MSG_ERROR] = "ERROR",
-	[POOL_MSG_HELLO] = "HELLO",
-	[POOL_MSG_GET] = "GET",
-	[POOL_MSG_DATA] = "DATA",
-	[POOL_MSG_LENT] = "LENT",
-	[POOL_MSG_RETURN] = "RETURN",
-	[POOL_MSG_RECALL] = "RECALL",
-	[POOL_MSG_DOUBT] = "DOUBT",
-	[POOL_MSG_LINK] = "LINK",
-	[POOL_MSG_BUFFER] = "BUFFER",
-};
-
-bool pool_msg_known(uint16_t type)
-{
-	return type < POOL_MSG_MAX && names[type];
-}
-
-const char *pool_msg_name(uint16_t type)
-{
-	return pool_msg_known(type) ? names[type] : "unknown";
-}
 
 #define SMALL 4096u	    /* bytes: numbers, a node's description, a text */
 #define PATH 8192u	    /* bytes: one path and numbers */
@@ -59,7 +21,7 @@ const char *pool_msg_name(uint16_t type)
 
 #define MSG(type, name, from, bytes, entries, nested) \
 	[POOL_MSG_##type] = { &kvpool__##name##__descriptor, bytes, entries, \
-			      nested, from }
+			      nested, from, #type }
 
 static const struct pool_bound bounds[POOL_MSG_MAX] = {
 	MSG(JOIN, join, USER, SMALL, 0, OTHERS),
@@ -84,7 +46,7 @@ static const struct pool_bound bounds[POOL_MSG_MAX] = {
 	MSG(ERROR, error, ANY, SMALL, 0, OTHERS),
 	MSG(HELLO, hello, USER, SMALL, 0, OTHERS),
 	MSG(GET, get, USER, PATH, 0, OTHERS),
-	[POOL_MSG_DATA] = { NULL, SMALL, 0, 0, USER },
+	[POOL_MSG_DATA] = { NULL, SMALL, 0, 0, USER, "DATA" },
 	MSG(LENT, lent, USER, SMALL, 0, OTHERS),
 	MSG(RETURN, key, USER, PATH, 0, OTHERS),
 	MSG(RECALL, key, USER, PATH, 0, OTHERS),
@@ -94,13 +56,23 @@ static const struct pool_bound bounds[POOL_MSG_MAX] = {
 };
 
 const struct pool_bound pool_kept_bound = {
-	&kvpool__meta__descriptor, 32768, 2048, 2048, 0
+	&kvpool__meta__descriptor, 32768, 2048, 2048, 0, "Meta"
 };
+
+bool pool_msg_known(uint16_t type)
+{
+	return type < POOL_MSG_MAX && bounds[type].name;
+}
+
+const char *pool_msg_name(uint16_t type)
+{
+	return pool_msg_known(type) ? bounds[type].name : "unknown";
+}
 
 const struct pool_bound *pool_msg_bound(uint16_t type)
 {
 	static const struct pool_bound unknown = { NULL, POOL_PAYLOAD_MAX, 0,
-						   0, ANY };
+						   0, ANY, NULL };
 
 	return pool_msg_known(type) ? &bounds[type] : &unknown;
 }

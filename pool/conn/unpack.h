@@ -38,6 +38,7 @@ struct pool_bound {
 	/* Frames: POOL_ROLE_BITs of the roles that may send it, where peers
 	 * have certificates. */
 	unsigned int from;
+	const char *name; /* of the message, as in logs; NULL: unknown */
 };
 
 /* Bound of a frame's payload by its type. For unknown types, which a newer

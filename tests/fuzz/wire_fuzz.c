@@ -114,7 +114,7 @@ static void check_payload(const struct pool_bound *b, const uint8_t *data,
 static void check_tight(const struct pool_bound *b, const uint8_t *data,
 			size_t size)
 {
-	struct pool_bound tight = { b->desc, 512, 3, 5, 0 };
+	struct pool_bound tight = { b->desc, 512, 3, 5, 0, NULL };
 
 	check_payload(&tight, data, size);
 }
