@@ -1,6 +1,6 @@
 #!/bin/bash
-# The documents: manual pages are clean and have every option of --help, links and
-# functions that the READMEs name exist, and README.md stays short.
+# The documents: manual pages are clean and have every option of --help; links and
+# functions that the READMEs name exist, admin pages are listed, README.md is short.
 # limit: 60
 . "$(dirname "$0")/../lib/lib.sh"
 need mandoc
@@ -33,8 +33,16 @@ plain_options_of() { # COMMAND...
 }
 same() { # WHAT LEFT RIGHT
 	[ -n "$2" ] || fail "$1: nothing to compare"
-	diff <(echo "$2") <(echo "$3") || fail "$1: --help (<) and the page (>) differ"
+	diff <(echo "$2") <(echo "$3") || fail "$1: what there is (<) and the page (>) differ"
 }
+
+# kvpool(1) lists the admin pages; others may name them.
+echo "== every admin page is in kvpool(1), and no page names another"
+served=$(grep -rhoE '"/(api/[a-z]+|healthz|readyz|metrics)"' daemon/*.c | tr -d '"' | sort -u)
+paths() { grep -hoE '/(api/[a-z]+|healthz|readyz|metrics)\b' "$@" | sort -u; }
+same "admin pages" "$served" "$(paths <(sed -n '/^\.Sh HTTP API/,/^\.Sh SEE/p' tools/kvpool.1))"
+other=$(comm -13 <(echo "$served") <(paths "${pages[@]}"))
+[ -z "$other" ] || fail "no daemon serves what a page names: $other"
 
 echo "== every option is in its page, and none but these"
 for p in kvpoold kvpool-master; do
