@@ -396,7 +396,7 @@ static int get_writer(struct pool_node *n, struct node_object *o,
 	w->breaches = pool_store_breaches(n->store) - (m->breached ? 1 : 0);
 	w->sampling = !m->served;
 	if (w->sampling)
-		pool_store_sampling(n->store, true);
+		(void)pool_store_sampling(n->store, true);
 	w->phase = phase_of(o, m);
 	o->w = w;
 	return 0;

@@ -160,6 +160,8 @@ struct pool_node {
 	struct node_helds helds;
 	uint64_t keep_free;
 	uint64_t space_ms; /* when node_space_run looked last */
+	struct pool_space space_seen; /* node_space_lately, */
+	uint64_t space_seen_ms;	      /* and its time */
 
 	/* fetch*.c, want.c, rewrite.c */
 	struct pool_list rewrites; /* copies in flight */

@@ -406,7 +406,7 @@ void node_writer_free(struct pool_node *n, struct node_object *o)
 		node_barriers_progress(n, w->ticket);
 	node_writer_close_fd(n, w);
 	if (w->sampling && n->store)
-		pool_store_sampling(n->store, false);
+		(void)pool_store_sampling(n->store, false);
 	if (w->claimed)
 		pool_node_claim_end(n, w->claimed);
 	pool_xattrs_free(w->xattrs);

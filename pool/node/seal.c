@@ -27,6 +27,7 @@ struct seal {
 	struct node_object *o; /* ref */
 	uint64_t start_ns;
 	bool fd_kept; /* seal.fd counts in nkept_fds */
+	bool exact;   /* the writer wrote and summed all of it */
 	uint64_t base_gen, seen_gen;
 	struct node_content base;
 	bool has_base;
@@ -131,7 +132,7 @@ static void sealed(struct pool_seal *ps, int status)
 			seal_later(n, o->w);
 		goto out;
 	}
-	if (!status && s->fd_kept && ps->size != o->size)
+	if (!status && s->exact && ps->size != o->size)
 		status = -EIO; /* another descriptor has written to it */
 	if (status) {
 		pool_warn_limited("sealing a file failed: %s",
@@ -228,24 +229,56 @@ void node_seal_small(struct pool_node *n)
 		node_kick(n);
 }
 
-static int seal_start(struct pool_node *n, struct node_object *o)
+/* fd: O_RDONLY, or -1. */
+static int size_for_seal(struct pool_node *n, struct node_object *o, int fd)
+{
+	struct node_writer *w = o->w;
+	uint64_t blocks;
+	struct stat st;
+
+	if (w->fd_kept) {
+		o->size = w->sum_size;
+		w->attr.mtime_ns = pool_wall_ns();
+		return 0;
+	}
+	if (fd < 0)
+		return pool_node_object_size(n, o, &o->size, &blocks);
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	o->size = (uint64_t)st.st_size;
+	return o->size > w->reserved && node_outgrew(n, o) ? -ENOSPC : 0;
+}
+
+/* The descriptor for the seal, if this many may be open; else it opens the file
+ * again. */
+static void keep_fd(struct seal *s, int *fd)
+{
+	struct node_writer *w = s->o->w;
+
+	if (w->fd_kept && w->opens == 0) {
+		s->seal.fd = node_fd_take(s->n, &w->fd);
+		s->fd_kept = s->exact = true;
+		w->fd_kept = false;
+	} else if (*fd > 0 && s->n->nkept_fds < NODE_KEPT_FDS) {
+		s->seal.fd = *fd;
+		*fd = -1;
+		s->fd_kept = true;
+		s->n->nkept_fds++;
+	}
+}
+
+/* fd: of the file, O_RDONLY, or -1; set to -1 if the seal takes it. */
+static int seal_start(struct pool_node *n, struct node_object *o, int *fd)
 {
 	char path[POOL_PATH_MAX + 1];
 	int len = node_entry_path(&o->entry->e, path);
 	struct node_writer *w = o->w;
 	struct seal *s;
-	uint64_t blocks;
 	int err;
 
 	if (len < 0)
 		return len;
-	if (w->fd_kept) { /* the writer wrote and summed all of it */
-		o->size = w->sum_size;
-		w->attr.mtime_ns = pool_wall_ns();
-		err = 0;
-	} else {
-		err = pool_node_object_size(n, o, &o->size, &blocks);
-	}
+	err = size_for_seal(n, o, *fd);
 	if (err)
 		return err;
 	/* Passthrough writes cannot be refused, so the size is checked here. */
@@ -275,11 +308,7 @@ static int seal_start(struct pool_node *n, struct node_object *o)
 					      pool_wall_ns();
 	s->attr = w->attr;
 	s->seal.id = o->id;
-	if (w->fd_kept && w->opens == 0) {
-		s->seal.fd = node_fd_take(n, &w->fd);
-		s->fd_kept = true;
-		w->fd_kept = false;
-	}
+	keep_fd(s, fd);
 	s->seal.blob = seal_blob;
 	pool_list_init(&s->link);
 	s->seal.have_sum = w->summed && w->sum_size == o->size;
@@ -322,7 +351,7 @@ bool node_outgrew(struct pool_node *n, struct node_object *o)
 int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 {
 	struct node_writer *w = o->w;
-	int fd, rc;
+	int fd = -1, rc = 0;
 
 	pool_count(&n->c.seal_tries);
 	if (!node_is_candidate(o) || (w->opens > 0 && !force))
@@ -330,15 +359,11 @@ int node_try_seal(struct pool_node *n, struct node_object *o, bool force)
 	if (!w->served) {
 		fd = pool_store_fd(n->store, o->id, O_RDONLY);
 		rc = fd < 0 ? fd : pool_file_has_writer(fd);
-		if (fd >= 0)
-			close(fd);
-		if (rc == 0 && node_outgrew(n, o))
-			rc = -ENOSPC;
-	} else {
-		rc = 0;
 	}
 	if (rc == 0)
-		rc = seal_start(n, o);
+		rc = seal_start(n, o, &fd);
+	if (fd >= 0)
+		close(fd);
 	if (rc == -EBUSY || passes(rc)) {
 		seal_later(n, w);
 		return 0;

@@ -51,6 +51,16 @@ static struct room room_of(struct pool_node *n)
 	return r;
 }
 
+const struct pool_space *node_space_lately(struct pool_node *n)
+{
+	uint64_t now = pool_now_ms();
+
+	if (n->space_seen_ms != now)
+		pool_store_space(n->store, &n->space_seen);
+	n->space_seen_ms = now;
+	return &n->space_seen;
+}
+
 static void on_counted(void *arg)
 {
 	node_kick(arg);
@@ -360,9 +370,12 @@ static void grant(struct pool_node *n, struct node_claim *c)
  * allocated by now. */
 static void grant_first(struct pool_node *n)
 {
-	uint64_t room = room_of(n).now, before = n->claimed_ever;
+	uint64_t room, before = n->claimed_ever;
 	struct node_claim *c;
 
+	if (pool_list_empty(&n->claims))
+		return;
+	room = room_of(n).now;
 	while (!pool_list_empty(&n->claims)) {
 		c = pool_list_first(&n->claims, struct node_claim, link);
 		if (n->claimed_ever - before + c->bytes > room)
@@ -497,7 +510,9 @@ void node_space_run(struct pool_node *n)
 		return; /* already done in this millisecond */
 	n->space_ms = now;
 	/* For all waiting claims at once, and for keep_free. */
-	(void)drop_cached(n, waiting_bytes(n, now) + 2 * n->keep_free);
+	if (drop_cached(n, waiting_bytes(n, now) + 2 * n->keep_free) &&
+	    pool_list_empty(&n->claims))
+		return;
 	serve_claims(n, now);
 	waiting = waiting_bytes(n, now);
 	if (drop_cached(n, waiting + 2 * n->keep_free))

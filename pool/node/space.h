@@ -43,6 +43,9 @@ uint64_t node_evictable(struct pool_node *n); /* bytes */
 
 void node_space_init(struct pool_node *n);
 void node_space_run(struct pool_node *n);
+/* pool_store_space of less than a millisecond ago: for decisions that a write
+ * of that time could thwart anyway. Valid until the next call. */
+const struct pool_space *node_space_lately(struct pool_node *n);
 void node_space_fini(struct pool_node *n);
 /*
  * Evicts the next cached copy and reuses its pages for a file of size bytes

@@ -24,27 +24,19 @@
 
 /* ---- creation ---- */
 
-/* Is the store already using its headroom? */
-static bool in_headroom(struct pool_node *n)
-{
-	struct pool_space sp;
-
-	pool_store_space(n->store, &sp);
-	return sp.free == 0;
-}
-
 /*
- * Is nearly everything here protected from eviction? A passthrough file that
- * outgrows its reservation would only have the headroom, as nothing is evicted
- * for it; a daemon-served one can wait until an object has been moved.
+ * Is there space to reserve? Not if the store is already using its headroom.
+ * Nor, unless the size is exact, if nearly everything here is protected from
+ * eviction: a passthrough file that outgrows its reservation would only have
+ * the headroom, as nothing is evicted for it; a daemon-served one can wait
+ * until an object has been moved.
  */
-static bool mostly_kept(struct pool_node *n)
+static bool may_reserve(struct pool_node *n, bool exact)
 {
-	struct pool_space sp;
+	const struct pool_space *sp = node_space_lately(n);
+	uint64_t kept = pool_evict_bytes(n->evict, POOL_EVICT_KEPT);
 
-	pool_store_space(n->store, &sp);
-	return pool_evict_bytes(n->evict, POOL_EVICT_KEPT) + sp.headroom >
-	       sp.size;
+	return sp->free > 0 && (exact || kept + sp->headroom <= sp->size);
 }
 
 /* exact: the exact size, or 0; size: the predicted one. */
@@ -58,8 +50,7 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t exact,
 	if (exact > 0)
 		size = exact;
 	if (n->opts.reserve && size > 0 && !w->scratch &&
-	    size <= node_size_max(n, w) && !in_headroom(n) &&
-	    (exact > 0 || !mostly_kept(n))) {
+	    size <= node_size_max(n, w) && may_reserve(n, exact > 0)) {
 		pool_store_announce(n->store, size);
 		err = pool_store_take(n->store, size, &f);
 		if (err)
@@ -70,9 +61,8 @@ static int take_file(struct pool_node *n, struct node_object *o, uint64_t exact,
 		 * seal.c proves that there is none. */
 		close(f.fd);
 		w->reserved = f.reserved;
-		w->breaches = pool_store_breaches(n->store);
+		w->breaches = pool_store_sampling(n->store, true);
 		w->sampling = true;
-		pool_store_sampling(n->store, true);
 		pool_count(&n->c.reserved_creates);
 	} else {
 		/* Only for an exact size: all pages are written. */

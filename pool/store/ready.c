@@ -121,6 +121,8 @@ static unsigned int class_target(const struct pool_store *s,
 
 /* ---- filling ---- */
 
+/* Makes a file with size bytes reserved. Reservations never use the headroom:
+ * the caller has looked. */
 static int fill_one(struct pool_store *s, uint64_t id, uint64_t size,
 		    int *ret_fd)
 {
@@ -132,7 +134,7 @@ static int fill_one(struct pool_store *s, uint64_t id, uint64_t size,
 		    STORE_MODE_OPEN);
 	if (fd < 0)
 		return -errno;
-	rc = store_reserve(s, fd, size);
+	rc = store_allocate(fd, size);
 	if (rc == 0) {
 		*ret_fd = fd;
 		return 0;
@@ -145,8 +147,13 @@ static int fill_one(struct pool_store *s, uint64_t id, uint64_t size,
 static void fill_work(uv_work_t *work)
 {
 	struct fill *f = pool_container_of(work, struct fill, work);
+	uint64_t room = store_space_free(f->store);
 
 	while (f->got < f->want && f->status == 0) {
+		if ((f->got + 1) * f->size > room) {
+			f->status = -ENOSPC;
+			return;
+		}
 		f->status = fill_one(f->store, f->first_id + f->got, f->size,
 				     &f->fds[f->got]);
 		if (f->status == 0)

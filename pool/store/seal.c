@@ -280,9 +280,7 @@ int pool_verify_start(struct pool_store *s, struct pool_verify *v,
 
 /* ---- reserve ---- */
 
-/* One fallocate for the whole range: if it fails, the kernel undoes exactly
- * what it has allocated. Doing that here would race with a writer. */
-static int reserve(int fd, uint64_t size)
+int store_allocate(int fd, uint64_t size)
 {
 	for (int i = 0; i < EINTR_TRIES; i++) {
 		if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)size) == 0)
@@ -310,7 +308,7 @@ int store_reserve(const struct pool_store *s, int fd, uint64_t size)
 	size = (size + page - 1) / page * page;
 	if (size > have && size - have > store_space_free(s))
 		return -ENOSPC;
-	return reserve(fd, size);
+	return store_allocate(fd, size);
 }
 
 static void reserve_work(uv_work_t *work)

@@ -351,15 +351,15 @@ uint64_t pool_store_breaches(struct pool_store *s)
 	return s->breaches;
 }
 
-void pool_store_sampling(struct pool_store *s, bool on)
+uint64_t pool_store_sampling(struct pool_store *s, bool on)
 {
 	if (!on) {
 		assert(s->sampling > 0);
 		if (--s->sampling == 0)
 			uv_timer_stop(&s->sample_timer);
-		return;
-	}
-	if (s->sampling++ == 0 && !s->closing)
+	} else if (s->sampling++ == 0 && !s->closing) {
 		uv_timer_start(&s->sample_timer, sample_tick, SAMPLE_MS,
 			       SAMPLE_MS);
+	}
+	return s->breaches;
 }

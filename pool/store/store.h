@@ -153,7 +153,8 @@ uint64_t pool_store_size(const struct pool_store *s);
  * may outgrow its reservation compares the values before and after writing.
  */
 uint64_t pool_store_breaches(struct pool_store *s);
-void pool_store_sampling(struct pool_store *s, bool on); /* calls nest */
+/* Calls nest. Returns the number so far, without another sample. */
+uint64_t pool_store_sampling(struct pool_store *s, bool on);
 
 /* ---- creating files ---- */
 

@@ -271,8 +271,11 @@ mode_t store_mode_sealed(const struct pool_store *s);
 /* Are the n bytes that getxattr returned intact? */
 bool store_blob_valid(const struct store_blob_buf *b, size_t n);
 
-/* fallocate [0, size) of fd; -ENOSPC if that would use headroom. Blocks.
- * Thread: any. */
+/* fallocate [0, size) of fd. One call for the whole range: if it fails, the
+ * kernel undoes exactly what it has allocated. Doing that here would race with
+ * a writer. Blocks. Thread: any. */
+int store_allocate(int fd, uint64_t size);
+/* The same; -ENOSPC if that would use headroom. */
 int store_reserve(const struct pool_store *s, int fd, uint64_t size);
 
 /* ---- sum.c ---- */

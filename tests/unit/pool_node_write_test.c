@@ -466,6 +466,7 @@ static void in_the_headroom_nothing_is_reserved(void **state)
 	assert_int_equal(0, pool_store_take(pool_node_store(node(f, 0)), 0,
 					    &file));
 	assert_int_equal(0, fallocate(file.fd, 0, 0, STORE_SIZE));
+	run_for(f, 2); /* node_space_lately */
 	o = create_in(f, 0, pool_node_root(node(f, 0)), "served", 100 * KIB);
 	assert_true(o->w->served);
 	pool_node_writer_closed(node(f, 0), o);
