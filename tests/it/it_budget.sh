@@ -1,0 +1,100 @@
+#!/bin/bash
+# What one operation on the mount costs the daemon is within the table in
+# fs/README.md: requests of the kernel, system calls, and wake-ups of its threads.
+# Not counted among the calls is what is done for many operations at once, however
+# long they take: polling, looking at the space, messages to the master, wake-ups.
+# modes: passthrough
+# limit: 120
+. "$(dirname "$0")/../lib/lib.sh"
+need_fuse
+need strace python3
+
+top=$(realpath "$(dirname "$0")/../..")
+N=500
+
+cat >"$tmp/ops.py" <<'END'
+import os, sys
+
+what, d, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
+data = b"x" * 4096
+for i in range(n):
+    name = f"{d}/{i}"
+    if what == "put":
+        fd = os.open(name + ".tmp", os.O_CREAT | os.O_WRONLY, 0o644)
+        os.write(fd, data)
+        os.close(fd)
+        os.rename(name + ".tmp", name)
+    elif what == "get":
+        fd = os.open(name, os.O_RDONLY)
+        assert os.read(fd, 8192) == data
+        os.close(fd)
+    else:
+        assert not os.path.exists(name + what)
+END
+
+requests() { # of the kernel so far
+	http "${admin[a]}/metrics" | awk '
+		/^kvpool_fuse_requests_total/ { sum += $2 } END { print sum + 0 }'
+}
+
+traced() { [ "$(awk '/^TracerPid/ { print $2 }' "/proc/${pid[a]}/status")" != 0 ]; }
+
+# trace WHAT: N of it. Sets $asked; system calls in $tmp/trace, one a line.
+trace() {
+	local tracer
+	strace -f -qq -o "$tmp/trace" -p "${pid[a]}" 2>"$tmp/strace.err" &
+	tracer=$!
+	also_kill+=("$tracer")
+	wait_until 10 traced
+	asked=-$(requests)
+	python3 "$tmp/ops.py" "$1" "${mount[a]}/d" $N || fail "$1: it failed"
+	asked=$(($(requests) + asked))
+	sync "${mount[a]}/d"
+	kill -INT "$tracer"
+	wait "$tracer" || :
+}
+
+# Of the trace: calls, and wake-ups of threads.
+counted() {
+	awk -v n=$N '
+		/resumed>/ || !/^[0-9]+ +[a-z]/ { next }
+		/FUTEX_WAKE/ || /write\([0-9]+, "\\1\\0\\0\\0\\0\\0\\0\\0", 8/ { wakes++ }
+		/epoll_|getrusage|futex|fstatfs|sendmsg|recvfrom|= -1 EAGAIN/ { next }
+		/(read|write)\([0-9]+, "\\1\\0\\0\\0\\0\\0\\0\\0"/ { next }
+		{ calls++ }
+		END { printf "%.1f %.1f\n", calls / n, wakes / n }' "$tmp/trace"
+}
+
+# The row of the table: requests, calls, wake-ups.
+budget() { # WHAT
+	awk -F'|' -v what="$1" '
+		$2 ~ "^ " what ":" { print $3, $4, $5; found = 1 }
+		END { exit !found }' "$top/fs/README.md" ||
+		fail "fs/README.md has no row for $1"
+}
+
+within() { # WHAT FIGURE BUDGET OF
+	echo "   $1: $2 $4, budget $3"
+	awk -v f="$2" -v b="$3" 'BEGIN { exit !(f < b + 0.5) }' ||
+		fail "$1: $2 $4; fs/README.md says at most $3"
+}
+
+start_master
+start_node a
+mkdir "${mount[a]}/before" "${mount[a]}/d"
+python3 "$tmp/ops.py" put "${mount[a]}/before" $N # the size is learnt from these
+for what in put get look-up; do
+	echo "== $what"
+	read -r requests calls wakes <<<"$(budget $what)"
+	trace $what
+	read -r called woken <<<"$(counted)"
+	[ "${called%.*}" -ge 2 ] || fail "$what: only $called calls a time were seen"
+	within $what "$(awk -v a="$asked" -v n=$N 'BEGIN { print a / n }')" "$requests" requests
+	within $what "$called" "$calls" "system calls"
+	within $what "$woken" "$wakes" wake-ups
+	awk '/resumed>/ { next } { sub(/\(.*/, "", $2); c[$2]++ }
+		END { for (k in c) print c[k], k }' "$tmp/trace" | sort -rn | head -n24 |
+		tr '\n' ';'
+	echo
+done
+pass
