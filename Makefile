@@ -122,7 +122,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
         deps-engines check check-rdma check-engines chaos bench bench-library \
-        bench-l2 bench-put bench-multiturn bench-peers bench-rdma bench-tls sim sweep \
+        bench-l2 bench-put bench-mount bench-multiturn bench-peers bench-rdma bench-tls sim sweep \
         fuzz-brief lint clean \
         install uninstall completion dist deb deps-deb check-packages
 
@@ -142,6 +142,7 @@ help:
 	@echo 'sudo make sweep    each call that may fail does, one at a time'
 	@echo 'sudo make chaos    break everything for SECONDS, in the order of SEED'
 	@echo 'sudo make bench    ratios to tmpfs and to a plain socket, side by side'
+	@echo 'sudo make bench-mount     files on the mount, beside a daemon that only answers'
 	@echo 'sudo make bench-library   calls of libkvpool, beside a plain socket'
 	@echo 'sudo make bench-peers     the same, and those of Mooncake Store and Redis'
 	@echo 'sudo make bench-l2   lmcache bench l2 on the pool, beside a plain tmpfs'
@@ -376,6 +377,14 @@ bench:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) all
 	@KVTEST_BUILD=$(BUILD) bash tests/bench/bench.sh $(BENCH)
+
+# ROUNDS=9 FILES=2000
+MOUNT_BENCHES := $(BUILD)/release/tests/mount_bench $(BUILD)/release/tests/floor
+bench-mount:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) VARIANT=release all $(MOUNT_BENCHES)
+	@KVTEST_BUILD=$(BUILD) KVTEST_ROUNDS=$(or $(ROUNDS),9) \
+		KVTEST_FILES=$(or $(FILES),2000) bash tests/bench/bench_mount.sh
 
 # KEYS=1000000 ROUNDS=15 ONLY="here tcp small ask look": see its head.
 LIBRARY_BENCHES := $(BUILD)/release/tests/library_bench $(BUILD)/release/tests/library_ask
