@@ -234,7 +234,7 @@ static int size_for_seal(struct pool_node *n, struct node_object *o, int fd)
 {
 	struct node_writer *w = o->w;
 	uint64_t blocks;
-	struct stat st;
+	int err;
 
 	if (w->fd_kept) {
 		o->size = w->sum_size;
@@ -243,9 +243,9 @@ static int size_for_seal(struct pool_node *n, struct node_object *o, int fd)
 	}
 	if (fd < 0)
 		return pool_node_object_size(n, o, &o->size, &blocks);
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	o->size = (uint64_t)st.st_size;
+	err = pool_file_size(fd, &o->size);
+	if (err)
+		return err;
 	return o->size > w->reserved && node_outgrew(n, o) ? -ENOSPC : 0;
 }
 

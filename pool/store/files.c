@@ -325,6 +325,16 @@ static int lease(int fd, int type)
 	return 0;
 }
 
+int pool_file_size(int fd, uint64_t *ret_size)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	*ret_size = (uint64_t)st.st_size;
+	return 0;
+}
+
 int pool_file_has_writer(int fd)
 {
 	return lease(fd, F_RDLCK);

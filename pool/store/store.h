@@ -339,6 +339,8 @@ void pool_store_remove_sealed(struct pool_store *s, uint64_t id, uint64_t size,
 #define POOL_BAD_SHARE 64
 void pool_store_quarantine(struct pool_store *s, uint64_t id, const char *why);
 
+/* *ret_size: bytes. 0 or -errno. */
+int pool_file_size(int fd, uint64_t *ret_size);
 /*
  * Is the file open for writing, or mapped shared and writable, by any process,
  * FUSE passthrough included? Tests by F_SETLEASE(F_RDLCK) on fd, an O_RDONLY

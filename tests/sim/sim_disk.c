@@ -637,6 +637,16 @@ void pool_store_quarantine(struct pool_store *s, uint64_t id, const char *why)
 	pool_store_remove(s, id);
 }
 
+int pool_file_size(int fd, uint64_t *ret_size)
+{
+	struct sim_file *f = sim_file_of_fd(fd);
+
+	if (!f)
+		return -EBADF;
+	*ret_size = f->size;
+	return 0;
+}
+
 int pool_file_has_writer(int fd)
 {
 	struct sim_file *f = sim_file_of_fd(fd);
