@@ -64,6 +64,18 @@ static void check_quota(struct pool_node *n)
 	pool_quota_fini(&q);
 }
 
+static void check_tick(const struct pool_node *n)
+{
+	if (uv_timer_get_repeat(&n->tick) == NODE_TICK_IDLE_MS &&
+	    uv_is_active((const uv_handle_t *)&n->tick))
+		assert(n->nops == 0 && n->ndoubted == 0 &&
+		       pool_list_empty(&n->writers) &&
+		       pool_list_empty(&n->barriers) &&
+		       pool_list_empty(&n->claims) &&
+		       pool_list_empty(&n->rewrites) &&
+		       pool_list_empty(&n->fetches));
+}
+
 void node_check(struct pool_node *n)
 {
 	struct pool_entry *e;
@@ -90,4 +102,5 @@ void node_check(struct pool_node *n)
 	assert(n->ndoubted <= NODE_DOUBTS_MAX && n->nheats <= NODE_HEATS_MAX);
 	assert(node_ops_in_order(n));
 	check_quota(n);
+	check_tick(n);
 }

@@ -36,6 +36,7 @@ void pool_node_doubt(struct pool_node *n, struct node_object *o)
 	o->doubted_s = now_s();
 	o->verified = false; /* not served until it is checked */
 	n->doubted[n->ndoubted++] = node_object_ref(o);
+	node_not_idle(n);
 }
 
 /* Removes the first one. */

@@ -242,6 +242,7 @@ struct node_fetch *node_fetch_new(struct pool_node *n,
 	node_fetch_take_holders(f);
 	pool_list_init(&f->wants);
 	pool_list_add_tail(&n->fetches, &f->link);
+	node_not_idle(n);
 	e->fetch = f;
 	n->nfetches++;
 	if (kind == FETCH_PREFETCH)

@@ -14,6 +14,20 @@ void node_kick(struct pool_node *n)
 		return;
 	n->kicked = true;
 	uv_idle_start(&n->kick, n->on_kick);
+	node_not_idle(n);
+}
+
+void node_tick_every(struct pool_node *n, unsigned int ms)
+{
+	uv_timer_set_repeat(&n->tick, ms);
+	uv_timer_again(&n->tick);
+}
+
+void node_not_idle(struct pool_node *n)
+{
+	if (uv_timer_get_repeat(&n->tick) > NODE_TICK_MS &&
+	    uv_is_active((uv_handle_t *)&n->tick))
+		node_tick_every(n, NODE_TICK_MS);
 }
 
 void node_handle_closed(struct pool_node *n)

@@ -38,10 +38,23 @@ static bool all_told(const struct pool_node *n)
 	       pool_list_empty(&n->ops_sent);
 }
 
+/* Is nothing under way: no file that may grow, no transfer, no change that the
+ * master has not acked? What begins one of these calls node_not_idle. */
+static bool is_idle(const struct pool_node *n)
+{
+	return node_session_up(n) && !n->closing && !n->in_picture &&
+	       !n->ack_waits && n->nops == 0 && n->ndoubted == 0 &&
+	       n->asked_bytes == 0 && pool_list_empty(&n->writers) &&
+	       pool_list_empty(&n->sealing) && pool_list_empty(&n->pending) &&
+	       pool_list_empty(&n->barriers) && pool_list_empty(&n->claims) &&
+	       pool_list_empty(&n->rewrites) && pool_list_empty(&n->fetches);
+}
+
 static void on_tick(uv_timer_t *h)
 {
 	struct pool_node *n = h->data;
 	uint64_t now = pool_now_ms();
+	unsigned int every;
 
 	node_writers_tick(n, now);
 	node_fetch_tick(n, now);
@@ -55,6 +68,9 @@ static void on_tick(uv_timer_t *h)
 	node_barriers_check(n);
 	if (n->closing && (all_told(n) || now >= n->close_deadline_ms))
 		finish_close(n);
+	every = is_idle(n) ? NODE_TICK_IDLE_MS : NODE_TICK_MS;
+	if (!n->closing && uv_timer_get_repeat(h) != every)
+		node_tick_every(n, every);
 }
 
 /* ---- start ---- */

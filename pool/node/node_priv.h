@@ -34,6 +34,7 @@
 
 #define NODE_SLICE 2000	/* names that all walks visit in a turn, together */
 #define NODE_TICK_MS 20		/* housekeeping */
+#define NODE_TICK_IDLE_MS 100	/* the same while nothing is under way */
 
 struct node_counters {
 	struct pool_counter lookup_hits, lookup_misses;
@@ -276,6 +277,11 @@ static inline bool node_is_ours_alone(const struct pool_node *n,
 /* Schedules one pass over everything that waits (node.c), before the next poll.
  */
 void node_kick(struct pool_node *n);
+/* The time between ticks: NODE_TICK_MS or NODE_TICK_IDLE_MS. */
+void node_tick_every(struct pool_node *n, unsigned int ms);
+/* Something begins that ticks take care of (node.c:is_idle). node_kick includes
+ * it. */
+void node_not_idle(struct pool_node *n);
 /* One of pool_node.handles is closed; the last one ends the node. */
 void node_handle_closed(struct pool_node *n);
 /* Calls node_*_slice in the coming turns until all of them are done. */

@@ -88,6 +88,7 @@ struct node_op *node_op_new(struct pool_node *n, int kind,
 		n->access_ticket = op->ticket;
 	pool_list_add_tail(&n->ops_waiting, &op->link);
 	n->nops++;
+	node_not_idle(n);
 	node_ops_schedule(n);
 	return op;
 }

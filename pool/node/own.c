@@ -68,6 +68,7 @@ void node_own_begin(struct pool_node *n, struct node_entry *e,
 	o->entry = e;
 	o->w->touched_ms = pool_now_ms();
 	pool_list_add_tail(&n->writers, &o->w->link);
+	node_not_idle(n);
 }
 
 void node_own_show(struct pool_node *n, struct node_entry *e,

@@ -206,6 +206,7 @@ int pool_node_rewrite_start(struct pool_node *n, struct node_entry *e,
 	r->cb = cb;
 	r->arg = arg;
 	pool_list_add_tail(&n->rewrites, &r->link);
+	node_not_idle(n);
 	rc = pool_node_want_start(n, e, &r->want, &o, rewrite_wanted);
 	if (rc < 0) {
 		pool_list_del(&r->link);

@@ -255,9 +255,26 @@ static void fsyncs_of_one_turn_look_once(void **state)
 		close(fd[i]);
 }
 
+static void ticks_are_rare_while_nothing_is_under_way(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_node *n = start_alone(f);
+	struct node_barrier b;
+
+	run_until(f, uv_timer_get_repeat(&n->tick) == NODE_TICK_IDLE_MS);
+	assert_int_equal(0, pool_node_barrier_start(n, &b, on_synced));
+	assert_int_equal(NODE_TICK_MS, uv_timer_get_repeat(&n->tick));
+	pool_node_barrier_cancel(n, &b);
+	run_until(f, uv_timer_get_repeat(&n->tick) == NODE_TICK_IDLE_MS);
+	publish(f, 0, "x", 1000, 1);
+	assert_int_equal(NODE_TICK_MS, uv_timer_get_repeat(&n->tick));
+	run_until(f, uv_timer_get_repeat(&n->tick) == NODE_TICK_IDLE_MS);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		T(ticks_are_rare_while_nothing_is_under_way),
 		T(the_loop_does_not_sleep_while_files_wait),
 		T(a_turn_is_no_longer_for_many_that_wait),
 		T(an_fsync_looks_at_what_it_may_seal),
