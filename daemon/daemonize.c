@@ -177,7 +177,6 @@ static void become_child(int ready_fd, int log_fd)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	setsid();
 	if (null >= 0) {
 		dup2(null, STDIN_FILENO);
 		close(null);
@@ -227,11 +226,19 @@ int daemon_background_start(const char *log_file, const char *log_name)
 	return 0;
 }
 
-/* The report is complete: without a log file nothing is logged from now on. */
+/*
+ * The report is complete: without a log file nothing is logged from now on.
+ *
+ * Only now the session is left, for an automount. Whoever touches its directory
+ * waits until something is mounted there, but for one process group: that of the
+ * automounter, which starts mount(8) in it (autofs(5); systemd: "same_pgrp").
+ * A daemon that left the group before it has mounted would wait for itself.
+ */
 static void end_report(void)
 {
 	int null;
 
+	(void)setsid();
 	close(self.ready_fd);
 	self.ready_fd = -1;
 	if (self.log_file)

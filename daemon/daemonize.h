@@ -1,8 +1,9 @@
 /*
  * Going into the background, log files and pid files.
  *
- *   start   forks; the child continues in its own session and logs to a file
- *   ready   the child reports that it serves; the parent exits with 0
+ *   start   forks; the child logs to a file
+ *   ready   the child reports that it serves, and goes on in a session of its
+ *           own; the parent exits with 0
  *   (exit)  if the child ends before that, the parent prints what the child
  *           logged and exits with the child's status
  *

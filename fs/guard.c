@@ -61,6 +61,8 @@ static void guard(pid_t daemon, const char *path, uint64_t id)
 
 	sigemptyset(&wait_for);
 	sigaddset(&wait_for, SIGUSR1);
+	/* A kill of the daemon's process group must not reach the guard. */
+	(void)setsid();
 	(void)prctl(PR_SET_NAME, "kvpool-guard");
 	(void)close_range(0, UINT_MAX, 0);
 	if (prctl(PR_SET_PDEATHSIG, SIGUSR1) == 0 && getppid() == daemon)
