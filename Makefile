@@ -31,6 +31,8 @@ DEPS_DEB := dpkg-dev debhelper dh-python fakeroot lintian mmdebstrap systemd git
 # To install the engines, and to compile llama-server.
 DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
+# As root in somebody else's checkout, too (git 2.35 refuses that).
+GIT     := git -c safe.directory='*'
 CC      ?= cc
 PKGS    := libuv libprotobuf-c libxxhash jansson libmicrohttpd libibverbs \
            librdmacm fuse3 libcurl openssl libcap-ng
@@ -213,7 +215,7 @@ $(PB).h $(PB).c &: pool/conn/kvpool.proto
 # The commit, of a checkout or of `make dist`; written only when it has changed.
 $(OBJ)/commit.h: FORCE
 	@mkdir -p $(@D)
-	@if [ -e .git ]; then c=$$(git rev-parse --short=10 HEAD 2>/dev/null); \
+	@if [ -e .git ]; then c=$$($(GIT) rev-parse --short=10 HEAD 2>/dev/null); \
 	else c=$$(sed -n 's/.*~[0-9]*\.//p' .version 2>/dev/null); fi; \
 	line="#define KVPOOL_COMMIT \"$${c:++$$c}\""; \
 	[ "$$line" = "$$(cat $@ 2>/dev/null)" ] || echo "$$line" >$@
@@ -484,29 +486,32 @@ deps-deb:
 	@$(call INSTALL_MISSING,$(DEPS) $(DEPS_DEB))
 
 # 0.2.0 where the tag v0.2.0 is; else 0.2.0~COMMITS.COMMIT, which is before it.
-RELEASE = $(shell sed -n 's/^\#define KVPOOL_VERSION "\(.*\)"/\1/p' pool/kvpool.h)
+# The sources of REV (a commit) are packed.
+REV ?= HEAD
+RELEASE = $(shell $(GIT) show $(REV):pool/kvpool.h | \
+	sed -n 's/^\#define KVPOOL_VERSION "\(.*\)"/\1/p')
 VERSION = $(if $(wildcard .git),$(shell \
-	git describe --exact-match --match 'v$(RELEASE)' >/dev/null 2>&1 && \
-		echo '$(RELEASE)' || echo "$(RELEASE)~$$(git rev-list --count HEAD).$$( \
-		git rev-parse --short=10 HEAD)"),$(file <.version))
+	$(GIT) describe --exact-match --match 'v$(RELEASE)' $(REV) >/dev/null 2>&1 && \
+		echo '$(RELEASE)' || echo "$(RELEASE)~$$($(GIT) rev-list --count $(REV)).$$( \
+		$(GIT) rev-parse --short=10 $(REV))"),$(file <.version))
 
 # The file .version says what git says in a checkout. The same commit makes the
 # same bytes.
 dist:
 	@[ -e .git ] || { echo 'make dist: needs a git checkout' >&2; exit 1; }
 	@mkdir -p $(BUILD)
-	@v='$(VERSION)'; git archive --prefix=kvpool-$$v/ \
-		--add-virtual-file=kvpool-$$v/.version:$$v HEAD | \
-		gzip -n >$(BUILD)/kvpool-$$v.tar.gz && echo $(BUILD)/kvpool-$$v.tar.gz
+	@v='$(VERSION)'; $(GIT) archive --prefix=kvpool-$$v/ \
+		--add-virtual-file=kvpool-$$v/.version:$$v -o $(BUILD)/kvpool-$$v.tar $(REV) && \
+		gzip -nf $(BUILD)/kvpool-$$v.tar && echo $(BUILD)/kvpool-$$v.tar.gz
 
 deb:
 	@$(SUBMAKE) deps-deb
 	@BUILD=$(BUILD) tools/debian/build $(DEB_TAR)
 check-packages:
 	@$(SUBMAKE) deps-check
-	@rm -rf $(BUILD)/deb
-	@if $(SUBMAKE) deps-deb; then $(SUBMAKE) deb; \
-	else echo 'nothing to make packages with: their tests are skipped'; fi
+	@if $(SUBMAKE) deps-deb; then BUILD=$(BUILD) tests/packages/prepare; \
+	else echo 'nothing to make packages with: their tests are skipped'; \
+		rm -rf $(BUILD)/packages; fi
 	@BUILD=$(BUILD) OUT=$(BUILD)/check-packages ALL_SKIPPED=good \
 		SCRIPTS=tests/packages tests/run
 

@@ -1,95 +1,62 @@
 #!/bin/bash
-# The packages in a Debian of their own, which systemd has started: installed,
-# their units run, upgraded under a mount in use, and purged.
-# limit: 600
-. "$(dirname "$0")/../lib/lib.sh"
-need mmdebstrap dpkg-deb unshare nsenter
-need_fuse
-here=$(realpath "$(dirname "$0")")
-debs=$(realpath "$KVTEST_BUILD")/deb
-ls "$debs"/kvpool-node_*.deb >/dev/null 2>&1 || skip "no packages in $debs: make deb"
-packages=(kvpool-master kvpool-node libkvpool0 libkvpool-dev python3-kvpool kvpool-doc)
-root=$tmp/root
-mkdir -p "$root"
-
-booted=
-leave() {
-	local status=$?
-	[ -z "$booted" ] || kill -KILL "$booted" 2>/dev/null || :
-	wait 2>/dev/null || :
-	rmdir /sys/fs/cgroup{,/unified,/systemd}/kvpool-$$ 2>/dev/null || :
-	return $status
-}
-trap 'leave; cleanup' EXIT
-
-echo "== a Debian with all that the packages depend on"
-apt=(apt-get -qq -y --no-install-recommends -o Dpkg::Use-Pty=0)
-depends=$(for p in "${packages[@]}"; do
-	dpkg-deb -f "$debs/$p"_*.deb Depends
-done | tr ',' '\n' | grep -v kvpool | sort -u | sed '/^ *$/d' | paste -sd,)
-mmdebstrap --quiet --variant=minbase --include=systemd,fuse3,passwd bookworm "$root" \
-	>"$tmp/mmdebstrap" 2>&1 ||
-	skip "no Debian from the mirror: $(tail -n 1 "$tmp/mmdebstrap")"
-cp /etc/resolv.conf "$root/etc/"
-inside_root() { DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
-{
-	inside_root "${apt[@]}" update
-	inside_root "${apt[@]}" satisfy "$depends"
-} >"$tmp/apt" 2>&1 || skip "no packages from the mirror: $(tail -n 1 "$tmp/apt")"
+# The packages on a machine of their own: the version before is installed, its
+# units run, it is upgraded under a mount in use, mounted by mount(8) and by
+# systemd, and purged.
+# limit: 300
+. "$(dirname "$0")/machines.sh"
+machine_new a
+r=${root[a]}
+inside() { on a "$@"; }
 
 # All files, and the users; but not what dpkg and systemd keep for themselves.
 snapshot() {
-	(cd "$root" && find . -xdev \( -path ./proc -o -path ./sys -o -path ./dev -o \
+	(cd "$r" && find . -xdev \( -path ./proc -o -path ./sys -o -path ./dev -o \
 		-path ./run -o -path ./tmp -o -path ./var/lib/dpkg -o -path ./var/cache -o \
 		-path ./var/log -o -path ./var/lib/systemd -o -path ./root \) -prune -o \
 		-print | grep -vE '^\./(etc/(passwd|group|shadow|gshadow|subuid|subgid)-|etc/machine-id|mnt)$' |
 		sort)
-	ls "$root/var/log"
-	sort "$root/etc/passwd" "$root/etc/group"
+	ls "$r/var/log"
+	sort "$r/etc/passwd" "$r/etc/group"
 }
 snapshot >"$tmp/before"
 
-# The version before: the same files. What is upgraded is seen by its inode.
-mkdir -p "$root"/root/{old,new} # /tmp is emptied
-for p in "${packages[@]}"; do
-	cp "$debs/$p"_*.deb "$root/root/new/"
-	dpkg-deb -R "$debs/$p"_*.deb "$tmp/$p"
-	version=$(dpkg-deb -f "$debs/$p"_*.deb Version)
-	sed -i "s/$version/0.2.0~1.before/" "$tmp/$p/DEBIAN/control"
-	dpkg-deb -b "$tmp/$p" "$root/root/old/" >/dev/null
+mkdir -p "$r"/root/{before,new}
+for p in "${names[@]}"; do
+	cp "$packages/new/$p"_*.deb "$r/root/new/"
+	if [ -d "$packages/before" ]; then
+		cp "$packages/before/$p"_*.deb "$r/root/before/"
+	else # The same files. What is upgraded is seen by its inode.
+		dpkg-deb -R "$packages/new/$p"_*.deb "$tmp/$p"
+		version=$(dpkg-deb -f "$packages/new/$p"_*.deb Version)
+		sed -i "s/$version/0.2.0~1.before/" "$tmp/$p/DEBIAN/control"
+		dpkg-deb -b "$tmp/$p" "$r/root/before/" >/dev/null
+	fi
 done
 
 echo "== installed"
-"$here/boot" "$root" kvpool-$$ >"$tmp/boot.log" 2>&1 </dev/null &
-booted=$!
-init() { init=$(pgrep -P $booted) && [ "$(cat "/proc/$init/comm")" = systemd ]; }
-wait_until 30 init
-inside() {
-	nsenter -t "$init" -a --wdns=/ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
-		DEBIAN_FRONTEND=noninteractive "$@"
-}
-is_up() { [ "$(inside systemctl is-system-running 2>/dev/null)" = running ]; }
-wait_until 60 is_up
+machine_boot a unshare --net
 install_all() { # DIR
-	inside sh -c "dpkg -i $1/*.deb" >"$tmp/dpkg" 2>&1 || fail "dpkg -i: $(cat "$tmp/dpkg")"
+	inside sh -c "dpkg -i /root/$1/*.deb" >"$tmp/dpkg" 2>&1 || fail "dpkg -i: $(cat "$tmp/dpkg")"
 }
-install_all /root/old
+version() { inside dpkg-query -W -f '${Version}' kvpool-node; }
+install_all before
 inside python3 -c 'import kvpool' || fail "python3-kvpool does not load"
-inside kvpool version
+echo "kvpool-node $(version): $(inside kvpool version)"
+was=$(version)
 
 echo "== units run by name, and the mount shows"
-cat >"$root/etc/kvpool/n1.env" <<'END'
+cat >"$r/etc/kvpool/n1.env" <<'END'
 KVPOOL_STORE_SIZE=64M
 KVPOOL_MOUNT=/mnt/kvpool
 END
-cat >"$root/etc/kvpool/s1.env" <<'END'
+cat >"$r/etc/kvpool/s1.env" <<'END'
 KVPOOL_STORE_SIZE=64M
 KVPOOL_LISTEN=127.0.0.1:7082
 KVPOOL_ADMIN=127.0.0.1:7083
 END
-mkdir "$root"/mnt/{kvpool,table,auto}
+mkdir "$r"/mnt/{kvpool,table,auto}
 for u in kvpool-master kvpoold@n1 kvpool-store@s1; do
-	inside systemctl enable -q --now $u || fail "$u: $(tail -n 20 "$tmp/boot.log")"
+	inside systemctl enable -q --now $u || fail "$u: $(tail -n 20 "$tmp/a.boot.log")"
 done
 inside findmnt -n /mnt/kvpool || fail "the mount does not show"
 pid_of() { inside systemctl show -P MainPID "$1"; }
@@ -103,66 +70,94 @@ stores() { [ "$(inside kvpool nodes | grep -c ' alive ')" = 2 ]; }
 wait_until 30 stores
 
 echo "== an upgrade leaves the mount, and who uses it, alone"
+# Objects in a directory of which the store without a mount has copies, too.
 inside sh -c 'head -c 3000000 /dev/urandom >/tmp/object
-	for i in 1 2 3 4 5 6 7 8 9; do cp /tmp/object /mnt/kvpool/$i || exit 1; done
-	sync /mnt/kvpool' || fail "no objects"
-# Holds an object open, and reads it again when told.
-inside sh -c 'exec 7</mnt/kvpool/1; touch /tmp/open
+	mkdir /mnt/kvpool/two
+	python3 -c "import os; os.setxattr(\"/mnt/kvpool/two\", \"user.kvpool.replicas\", b\"2\")"
+	for i in 1 2 3 4 5 6 7 8 9; do cp /tmp/object /mnt/kvpool/two/$i || exit 1; done
+	sync /mnt/kvpool/two' || fail "no objects"
+twice() { # are all on both?
+	inside python3 -c 'import os
+for i in range(1, 10):
+    assert os.getxattr(f"/mnt/kvpool/two/{i}", "user.kvpool.holders") == b"2", i' 2>/dev/null
+}
+wait_until 30 twice
+# Reads what it has open, and writes the second half of a file, when told.
+inside sh -c 'exec 7</mnt/kvpool/two/1 8>/mnt/kvpool/written
+	head -c 1000000 /tmp/object >&8; touch /tmp/open
 	until [ -e /tmp/go ]; do sleep 0.1; done
-	cmp /tmp/object /proc/self/fd/7 && touch /tmp/same' &
-reader=$!
-wait_until 10 test -e "$root/tmp/open"
+	cmp /tmp/object /proc/self/fd/7 && tail -c +1000001 /tmp/object >&8 &&
+		exec 8>&- && touch /tmp/same' &
+user=$!
+wait_until 10 test -e "$r/tmp/open"
 node=$(pid_of kvpoold@n1) store=$(pid_of kvpool-store@s1) master=$(pid_of kvpool-master)
-install_all /root/new
+install_all new
+[ "$(version)" != "$was" ] || fail "not upgraded: $was"
 [ "$(pid_of kvpoold@n1)" = "$node" ] || fail "the node was restarted"
 [ "$(pid_of kvpool-store@s1)" = "$store" ] || fail "the store was restarted"
 [ "$(pid_of kvpool-master)" != "$master" ] || fail "the master was not restarted"
 program() { inside readlink "/proc/$(pid_of kvpoold@n1)/exe"; }
 [ "$(program)" = "/usr/bin/kvpoold (deleted)" ] || fail "the node's program is $(program)"
 
-echo "== a reload replaces the program, twice"
+echo "== a reload replaces the program, twice; a restart of the store keeps its objects"
 for _ in 1 2; do
 	node=$(pid_of kvpoold@n1)
-	inside systemctl reload kvpoold@n1 || fail "reload: $(tail "$root"/var/log/kvpool/*)"
+	inside systemctl reload kvpoold@n1 || fail "reload: $(tail "$r"/var/log/kvpool/*)"
 	[ "$(pid_of kvpoold@n1)" != "$node" ] || fail "the same process serves"
 	[ "$(inside systemctl is-active kvpoold@n1)" = active ] || fail "not active"
 	[ "$(program)" = /usr/bin/kvpoold ] || fail "the node's program is $(program)"
 done
-touch "$root/tmp/go"
-wait $reader || fail "the file that was open is not whole"
-[ -e "$root/tmp/same" ] || fail "the reader said nothing"
-inside sh -c 'for i in 1 2 3 4 5 6 7 8 9; do cmp /tmp/object /mnt/kvpool/$i || exit 1; done' ||
-	fail "an object was lost"
+echo "kvpool-node $(version): $(inside kvpool version)"
+inside systemctl restart kvpool-store@s1 || fail "restart of the store"
+wait_until 30 stores
+touch "$r/tmp/go"
+wait $user || fail "the files that were open are not whole"
+[ -e "$r/tmp/same" ] || fail "the user of the mount said nothing"
+whole() { # DIR [FILE...]: all objects
+	inside sh -c 'cd "$1" && shift && for i; do cmp -s /tmp/object "$i" || exit 1; done' \
+		sh "$1" written two/1 two/2 two/3 two/4 two/5 two/6 two/7 two/8 two/9
+}
+whole /mnt/kvpool || fail "an object was lost"
+wait_until 30 twice
+cat >"$r/etc/fstab" <<END
+127.0.0.1:7070 /mnt/table kvpool allow_user=kvpool,_netdev,listen=127.0.0.1:7092,admin=127.0.0.1:7093 0 0
+127.0.0.1:7070 /mnt/auto kvpool allow_user=kvpool,_netdev,listen=127.0.0.1:7094,admin=127.0.0.1:7095,noauto,x-systemd.automount 0 0
+END
 
 echo "== mount -a, and a mount when it is used"
-common=allow_user=kvpool,_netdev
-cat >"$root/etc/fstab" <<END
-127.0.0.1:7070 /mnt/table kvpool $common,listen=127.0.0.1:7092,admin=127.0.0.1:7093 0 0
-127.0.0.1:7070 /mnt/auto kvpool $common,listen=127.0.0.1:7094,admin=127.0.0.1:7095,noauto,x-systemd.automount 0 0
-END
+! inside mount -t kvpool -o completion 127.0.0.1:7070 /mnt/table 2>"$tmp/said" ||
+	fail "mounted with an unknown option"
+grep -q 'unknown option "-o completion"' "$tmp/said" || fail "said: $(cat "$tmp/said")"
+mounted() { inside findmnt -n -t fuse.kvpool "$1" >/dev/null; }
+! mounted /mnt/table || fail "mounted before"
 inside mount -a || fail "mount -a: $?"
-inside cmp /tmp/object /mnt/table/5 || fail "mounted by mount -a, but empty"
+mounted /mnt/table || fail "mount -a mounted nothing"
+wait_until 10 whole /mnt/table
+mounts=$(inside grep -c kvpool /proc/1/mountinfo)
+inside mount -a || fail "mount -a, again: $?"
+[ "$(inside grep -c kvpool /proc/1/mountinfo)" = "$mounts" ] || fail "mounted twice"
 if [ -e /dev/autofs ]; then
 	inside systemctl daemon-reload
-	inside systemctl start mnt-auto.automount || fail "no automount"
-	[ "$(inside systemctl is-active mnt-auto.mount)" = inactive ] || fail "mounted at once"
-	inside timeout 60 cmp /tmp/object /mnt/auto/5 || fail "not mounted when used"
-	inside findmnt -n -t fuse.kvpool /mnt/auto || fail "what is mounted there?"
-	inside systemctl stop mnt-auto.automount mnt-auto.mount
+	for _ in 1 2; do
+		inside systemctl start mnt-auto.automount || fail "no automount"
+		[ "$(inside systemctl is-active mnt-auto.mount)" = inactive ] || fail "mounted at once"
+		inside timeout 60 ls /mnt/auto >/dev/null || fail "not mounted when used"
+		mounted /mnt/auto || fail "what is mounted there?"
+		# (A node's names arrive when it has joined the master.)
+		wait_until 10 whole /mnt/auto
+		inside systemctl stop mnt-auto.mount
+		! mounted /mnt/auto || fail "stopped, but mounted"
+	done
+	inside systemctl stop mnt-auto.automount
 else
 	echo "no /dev/autofs on this machine: x-systemd.automount was not tried"
 fi
 inside umount /mnt/table
 
-echo "== purged"
-inside sh -c "dpkg --purge ${packages[*]}" >"$tmp/dpkg" 2>&1 || fail "$(cat "$tmp/dpkg")"
-! inside findmnt -n -t fuse.kvpool || fail "a mount is left"
-left=$(nsenter -t "$init" -a --wdns=/ sh -c 'ls -l /proc/[0-9]*/exe' 2>/dev/null |
-	grep -E 'kvpool(d|-master)' || :)
-[ -z "$left" ] || fail "still running: $left"
-inside find /run /dev/shm -name '*kvpool*' >"$tmp/left"
-[ ! -s "$tmp/left" ] || fail "left: $(cat "$tmp/left")"
-rmdir "$root"/mnt/*
+echo "== purged, while the units run"
+inside sh -c "dpkg --purge ${names[*]}" >"$tmp/dpkg" 2>&1 || fail "$(cat "$tmp/dpkg")"
+rmdir "$r"/mnt/*
+nothing_left a
 snapshot >"$tmp/after"
 diff "$tmp/before" "$tmp/after" || fail "purged, but not as before"
 pass
