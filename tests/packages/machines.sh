@@ -27,6 +27,7 @@ declare -A root=()	# by machine: its files
 declare -A booted=()	# the process that started it
 declare -A init=()	# its first process, as seen from here
 
+# Status: that of the test. Commands may fail here, and cleanup goes on.
 machines_end() {
 	local status=$? m
 	set +e
@@ -34,13 +35,13 @@ machines_end() {
 		kill -KILL "${booted[$m]}" 2>/dev/null
 		wait "${booted[$m]}" 2>/dev/null
 	done
-	# Cgroups are empty only when the kernel has reaped the last process.
-	for m in "${!booted[@]}"; do
-		for _ in {1..50}; do
-			find /sys/fs/cgroup -depth -type d -path "*/kvt$$-$m*" \
-				-exec rmdir {} + 2>/dev/null && break
-			sleep 0.1
-		done
+	# All that ran there ends with its first process, but not at once.
+	for _ in {1..100}; do
+		find /sys/fs/cgroup -path "*/kvt$$-*/cgroup.procs" -exec cat {} + |
+			xargs -r kill -KILL 2>/dev/null
+		find /sys/fs/cgroup -depth -type d -path "*/kvt$$-*" -exec rmdir {} + \
+			2>/dev/null && break
+		sleep 0.1
 	done
 	return $status
 }

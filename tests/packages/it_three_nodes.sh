@@ -1,0 +1,105 @@
+#!/bin/bash
+# The README's three nodes with the packages, as an operator types them, on three
+# machines of one network. The commands are taken from the README; but a node's
+# memory is less there, and the third machine's only gives memory.
+# limit: 240
+. "$(dirname "$0")/machines.sh"
+readme=$(realpath "$here/../../README.md")
+
+# The commands of the README that follow the first line with TEXT, up to prose.
+steps() { # TEXT
+	local got
+	got=$(awk -v text="$1" '
+		index($0, text) { on = 1; next }
+		on && /^    / { print substr($0, 5); seen = 1 }
+		seen && /^[^ ]/ { exit }' "$readme")
+	[ -n "$got" ] || fail "README.md: no commands after \"$1\""
+	printf '%s\n' "$got"
+}
+operator() { # MACHINE COMMANDS
+	printf '%s\n' "$2" | sed 's/^/    /'
+	on "$1" sh -eu -c "cd /root; $2" >"$tmp/said" 2>&1 || fail "$1: $(cat "$tmp/said")"
+}
+
+echo "== three machines"
+for i in 1 2 3; do
+	machine_new m$i
+	cp "$packages"/new/kvpool-{master,node}_*.deb "${root[m$i]}/root/"
+	ns_add m$i 10.0.0.$i
+	machine_boot m$i nsenter --net="/run/netns/${ns_tag}m$i"
+done
+
+echo "== installed; certificates are made on the first"
+for i in 1 2 3; do operator m$i "$(steps 'With the packages, systemd runs them')"; done
+operator m1 "$(steps 'Every host needs a certificate')"
+hand_over() { # DIR MACHINE
+	cp -r "${root[m1]}/root/$1" "${root[$2]}/etc/kvpool/"
+}
+hand_over m m1
+for i in 1 2 3; do hand_over n$i m$i; done
+
+echo "== the master, and a node on each machine"
+operator m1 "$(steps "On the master's machine, with the directory m copied")"
+second=$(steps 'On each node, here the second' | sed 's/200G/64M/')
+node() { sed "s/n2/n$1/g; s/10\.0\.0\.2/10.0.0.$1/" <<<"$second"; }
+operator m1 "$(node 1)"
+operator m2 "$(node 2)"
+operator m3 "$(node 3 | sed 's/kvpoold@/kvpool-store@/; /MOUNT/d
+	s,^systemctl,chown -R kvpool: /etc/kvpool/n3; &,
+	s,^kvpool status,runuser -u kvpool -- env KVPOOL_RUN_DIR=/run/kvpool-n3 &,')"
+nodes() { on m1 kvpool nodes --tls-dir /etc/kvpool/m; }
+alive() { [ "$(nodes | grep -c ' alive ')" = 3 ]; }
+wait_until 30 alive
+nodes
+
+echo "== what one writes, the other reads; with two copies the third has one"
+on m1 sh -euc 'mkdir /mnt/kvpool/two
+	python3 -c "import os; os.setxattr(\"/mnt/kvpool/two\", \"user.kvpool.replicas\", b\"2\")"
+	head -c 3000000 /dev/urandom >/root/object
+	for i in 1 2 3 4 5 6; do cp /root/object /mnt/kvpool/two/$i; done
+	sync /mnt/kvpool/two'
+cp "${root[m1]}/root/object" "${root[m2]}/root/"
+same() { # MACHINE
+	on "$1" sh -c 'for i in 1 2 3 4 5 6; do
+		cmp -s /root/object /mnt/kvpool/two/$i || exit 1; done'
+}
+wait_until 10 same m2
+holders() { # the nodes with a copy of each of them
+	on m1 python3 -c 'import os
+for i in range(1, 7):
+    print(os.getxattr(f"/mnt/kvpool/two/{i}", "user.kvpool.nodes").decode())'
+}
+twice() { [ "$(holders | grep -c ' \|,')" = 6 ]; }
+wait_until 30 twice
+holders | sort | uniq -c
+
+echo "== who has no certificate is refused"
+cat >"${root[m2]}/root/stranger.py" <<'END'
+import socket, ssl
+tls = ssl.create_default_context(cafile="/etc/kvpool/n2/ca.crt")
+for port in 7070, 7072:
+    with socket.create_connection(("10.0.0.1", port)) as s:
+        try:
+            with tls.wrap_socket(s, server_hostname="10.0.0.1") as t:
+                print(port, "answered:", t.recv(1))
+        except ssl.SSLError as e:
+            print(port, "refused:", e.reason)
+END
+on m2 python3 /root/stranger.py | tee "$tmp/said"
+[ "$(grep -c 'refused: TLSV13_ALERT_CERTIFICATE_REQUIRED' "$tmp/said")" = 2 ] || fail "not refused"
+
+echo "== a machine is switched off: no object is lost"
+kill -KILL "${init[m1]}"
+gone() { on m2 kvpool status | grep -q 'NOT connected'; }
+wait_until 30 gone
+same m2 || fail "objects went with the first machine"
+
+echo "== purged: the certificates stay, and with them the user"
+for i in 2 3; do
+	operator m$i "apt-get -y purge kvpool-node"
+	[ "$(on m$i ls /etc/kvpool)" = n$i ] || fail "m$i: $(on m$i ls /etc/kvpool)"
+	on m$i getent passwd kvpool >/dev/null || fail "m$i: no user"
+	on m$i rm -r /etc/kvpool
+	nothing_left m$i
+done
+pass
