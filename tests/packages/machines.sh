@@ -10,12 +10,12 @@
 # The machines and all that ran on them end with the test.
 # shellcheck shell=bash disable=SC2034 # what tests read
 . "$(dirname "$0")/../lib/lib.sh"
-need mmdebstrap dpkg-deb unshare nsenter ip
 need_fuse
 here=$(realpath "$(dirname "$0")")
 packages=$KVTEST_BUILD/packages
 [ -d "$packages" ] || skip "nothing in $packages: make check-packages"
 [ ! -e "$packages/no-root" ] || skip "$(cat "$packages/no-root")"
+need dpkg-deb unshare nsenter ip
 ls "$packages"/new/kvpool-node_*.deb >/dev/null
 [ -d "$packages/root/usr" ]
 unshare --mount --uts --ipc --pid --cgroup --net --fork true 2>/dev/null ||
