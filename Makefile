@@ -27,7 +27,8 @@ DEPS_CHECK := libcmocka-dev attr curl iproute2 jq procps util-linux \
 DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
               ibverbs-utils perftest rdmacm-utils
 # To make packages, and to install them in a directory of their own.
-DEPS_DEB := dpkg-dev debhelper dh-python fakeroot lintian mmdebstrap systemd git
+DEPS_DEB := dpkg-dev debhelper dh-python fakeroot lintian mmdebstrap systemd git \
+            python3-pip python3-setuptools python3-venv python3-wheel
 # To install the engines, and to compile llama-server.
 DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
