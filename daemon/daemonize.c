@@ -227,18 +227,22 @@ int daemon_background_start(const char *log_file, const char *log_name)
 }
 
 /*
- * The report is complete: without a log file nothing is logged from now on.
- *
- * Only now the session is left, for an automount. Whoever touches its directory
- * waits until something is mounted there, but for one process group: that of the
- * automounter, which starts mount(8) in it (autofs(5); systemd: "same_pgrp").
- * A daemon that left the group before it has mounted would wait for itself.
+ * Leaves the parent's session, late because of automounts: whoever touches an
+ * automount's directory waits until something is mounted there, except for the
+ * automounter's process group, in which it starts mount(8) (autofs(5); systemd:
+ * "same_pgrp"). A daemon that left the group before it has mounted would wait
+ * for itself. But before the parent ends: its terminal may end with it.
  */
+static void leave_session(void)
+{
+	(void)setsid();
+}
+
+/* The report is complete: without a log file nothing is logged from now on. */
 static void end_report(void)
 {
 	int null;
 
-	(void)setsid();
 	close(self.ready_fd);
 	self.ready_fd = -1;
 	if (self.log_file)
@@ -257,6 +261,7 @@ void daemon_background_ready(void)
 
 	if (self.ready_fd < 0)
 		return;
+	leave_session();
 	/* Ignore errors: the parent may have been killed meanwhile. */
 	do
 		n = write(self.ready_fd, "r", 1);
@@ -266,8 +271,10 @@ void daemon_background_ready(void)
 
 void daemon_background_forked(void)
 {
-	if (self.ready_fd >= 0)
-		end_report();
+	if (self.ready_fd < 0)
+		return;
+	leave_session();
+	end_report();
 }
 
 /* ---- pid files ---- */
