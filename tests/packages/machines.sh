@@ -37,8 +37,8 @@ machines_end() {
 	done
 	# All that ran there ends with its first process, but not at once.
 	for _ in {1..100}; do
-		find /sys/fs/cgroup -path "*/kvt$$-*/cgroup.procs" -exec cat {} + |
-			xargs -r kill -KILL 2>/dev/null
+		find /sys/fs/cgroup -path "*/kvt$$-*/cgroup.procs" \
+			-exec sh -c 'cat "$@" | xargs -r kill -KILL' sh {} + 2>/dev/null
 		find /sys/fs/cgroup -depth -type d -path "*/kvt$$-*" -exec rmdir {} + \
 			2>/dev/null && break
 		sleep 0.1
