@@ -59,11 +59,13 @@ on m1 sh -euc 'mkdir /mnt/kvpool/two
 	for i in 1 2 3 4 5 6; do cp /root/object /mnt/kvpool/two/$i; done
 	sync /mnt/kvpool/two'
 cp "${root[m1]}/root/object" "${root[m2]}/root/"
-same() { # MACHINE
-	on "$1" sh -c 'for i in 1 2 3 4 5 6; do
-		cmp -s /root/object /mnt/kvpool/two/$i || exit 1; done'
+same() { # MACHINE OBJECT...
+	local m=$1
+	shift
+	on "$m" sh -c 'for i; do cmp -s /root/object /mnt/kvpool/two/$i || exit 1; done' \
+		sh "$@"
 }
-wait_until 10 same m2
+wait_until 10 same m2 1 2 3 # and of the others it has no cached copies
 holders() { # the nodes with a copy of each of them
 	on m1 python3 -c 'import os
 for i in range(1, 7):
@@ -92,7 +94,7 @@ echo "== a machine is switched off: no object is lost"
 kill -KILL "${init[m1]}"
 gone() { on m2 kvpool status | grep -q 'NOT connected'; }
 wait_until 30 gone
-same m2 || fail "objects went with the first machine"
+same m2 1 2 3 4 5 6 || fail "objects went with the first machine"
 
 echo "== purged: the certificates stay, and with them the user"
 for i in 2 3; do
