@@ -46,7 +46,7 @@ operator m1 "$(node 1)"
 operator m2 "$(node 2)"
 operator m3 "$(node 3 | sed 's/kvpoold@/kvpool-store@/; /MOUNT/d
 	s,^systemctl,chown -R kvpool: /etc/kvpool/n3; &,
-	s,^kvpool status,runuser -u kvpool -- env KVPOOL_RUN_DIR=/run/kvpool-n3 &,')"
+	s,^kvpool status,runuser -u kvpool env KVPOOL_RUN_DIR=/run/kvpool-n3 &,')"
 nodes() { on m1 kvpool nodes --tls-dir /etc/kvpool/m; }
 alive() { [ "$(nodes | grep -c ' alive ')" = 3 ]; }
 wait_until 30 alive
