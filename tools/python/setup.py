@@ -27,7 +27,9 @@ class BuildWithLibrary(build_py):
     def run(self) -> None:
         super().run()
         if IN_TREE:
-            subprocess.run(["make", "-s", "build/libkvpool.so"], cwd=TOP, check=True)
+            # (BUILD may be in the environment.)
+            make = ["make", "-s", "BUILD=build", "build/libkvpool.so"]
+            subprocess.run(make, cwd=TOP, check=True)
             package = Path(self.build_lib) / "kvpool"
             shutil.copyfile(TOP / "build" / "libkvpool.so", package / SONAME)
 
