@@ -5,6 +5,7 @@ be there (`make deps`); the wheel is then one for this kind of machine. Without 
 tree (`make install` has the library elsewhere) the package is pure Python.
 """
 
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -28,7 +29,7 @@ class BuildWithLibrary(build_py):
         super().run()
         if IN_TREE:
             # (BUILD may be in the environment.)
-            make = ["make", "-s", "BUILD=build", "build/libkvpool.so"]
+            make = ["make", "-s", f"-j{os.cpu_count()}", "BUILD=build", "build/libkvpool.so"]
             subprocess.run(make, cwd=TOP, check=True)
             package = Path(self.build_lib) / "kvpool"
             shutil.copyfile(TOP / "build" / "libkvpool.so", package / SONAME)
