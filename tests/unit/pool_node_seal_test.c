@@ -258,9 +258,11 @@ static void fsyncs_of_one_turn_look_once(void **state)
 static void ticks_are_rare_while_nothing_is_under_way(void **state)
 {
 	struct fixture *f = *state;
-	struct pool_node *n = start_alone(f);
 	struct node_barrier b;
+	struct pool_node *n;
 
+	start_pool(f, 1);
+	n = node(f, 0);
 	run_until(f, uv_timer_get_repeat(&n->tick) == NODE_TICK_IDLE_MS);
 	assert_int_equal(0, pool_node_barrier_start(n, &b, on_synced));
 	assert_int_equal(NODE_TICK_MS, uv_timer_get_repeat(&n->tick));
