@@ -309,6 +309,7 @@ static int start_node(struct node_program *p)
 		.name = p->conf->name,
 		.store_dir = p->conf->store_dir ? p->conf->store_dir : store,
 		.store_size = p->conf->store_size,
+		.memory_max = p->conf->memory_limit,
 		.buffer_size = p->conf->buffer_size,
 		.mount = p->conf->mount != NULL,
 		.fd_passing = !p->conf->no_fd_passing,

@@ -9,6 +9,7 @@
 #include "daemon/advertise.h"
 #include "daemon/etcd_options.h"
 #include "daemon/options.h"
+#include "daemon/other_env.h"
 #include "pool/tls/tls.h"
 #include "daemon/run_dir.h"
 #include "master/ha.h"
@@ -112,9 +113,17 @@ static struct daemon_option options[] = {
 	  .type = OPT_STRING,
 	  .value = &conf.store_dir,
 	  .arg = "DIR",
-	  .help = "Where objects are stored; root mounts a tmpfs there. "
-		  "Default:\n"
-		  "NAME/store in --run-dir." },
+	  .help = "Where objects are stored; root mounts a tmpfs there, if "
+		  "it is not\n"
+		  "one already. Default: NAME/store in --run-dir." },
+	{ .name = "memory-limit",
+	  .type = OPT_SIZE,
+	  .value = &conf.memory_limit,
+	  .arg = "N",
+	  .help = "Memory that all of this pod or job may use, if that is "
+		  "less than\n"
+		  "its cgroup shows; --store-size must fit. 0: not known.",
+	  .max = 1ull << 62 },
 	{ .name = "buffer-size",
 	  .type = OPT_SIZE,
 	  .value = &conf.buffer_size,
@@ -470,7 +479,9 @@ int daemon_node_conf_read(int argc, char **argv,
 			ops[0]);
 		return -EINVAL;
 	}
-	rc = check_options();
+	rc = daemon_other_env_check(options, stderr);
+	if (!rc)
+		rc = check_options();
 	if (!rc)
 		rc = set_defaults();
 	if (!rc)

@@ -29,7 +29,8 @@ struct daemon_node_conf {
 	const char *cluster;
 	const char *advertise, *name, *run_dir, *store_dir, *mount, *source;
 	const char *state_file, *log_file;
-	uint64_t store_size, buffer_size, movers, prefetch, busy_poll_us;
+	uint64_t store_size, memory_limit, buffer_size;
+	uint64_t movers, prefetch, busy_poll_us;
 	uint64_t rdma_busy_poll_us;
 	uint64_t hot_gets, cold_ms, deadline_ms;
 	uint64_t heartbeat_ms;

@@ -231,6 +231,11 @@ struct daemon_option *daemon_option_find(struct daemon_option *opts,
 	return opts;
 }
 
+void daemon_option_env(const struct daemon_option *o, char *buf, size_t cap)
+{
+	env_name(o->name, buf, cap);
+}
+
 int daemon_option_check_listen(const struct daemon_option *o, bool any_address,
 			       FILE *err)
 {

@@ -145,6 +145,8 @@ int daemon_option_reject(const struct daemon_option *o, const char *accepted,
 /* The element called name, which must exist. */
 struct daemon_option *daemon_option_find(struct daemon_option *opts,
 					 const char *name);
+/* o's variable, "KVPOOL_STORE_SIZE"; cap: 64 suffice. */
+void daemon_option_env(const struct daemon_option *o, char *buf, size_t cap);
 #define DAEMON_LISTEN_ACCEPTED \
 	"a loopback address (127.0.0.1, [::1], localhost); " \
 	"or any address together with --tls-dir; or with --insecure, and " \

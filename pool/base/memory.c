@@ -4,7 +4,9 @@
  * group ("9:memory:/a/b" is v1, "0::/a/b" v2); /proc/self/mountinfo has the
  * mount. In a container the mount's root is often the group itself (root
  * /docker/x, group /docker/x), or, with a cgroup namespace, the group is "/". A
- * group outside of the mount is replaced by the mount's top.
+ * group outside of the mount is replaced by the mount's top. Groups above the
+ * mount's root, such as that of a Kubernetes pod, are hidden there; v1 tells
+ * their least limit in memory.stat, v2 does not.
  *
  * "No limit" is "max" in v2 and a huge number in v1. Neither is less than the
  * machine's memory, so that no special case is needed.
@@ -151,29 +153,59 @@ static bool cgroup_mount(const char *root, enum cgroup_kind kind, char *top,
 	return found;
 }
 
+static FILE *open_cgroup(const char *root, const char *point,
+			 const char *group, const char *file)
+{
+	char path[3 * PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%s%s/%s", point, group, file);
+
+	return n < 0 || (size_t)n >= sizeof(path) ? NULL : open_in(root, path);
+}
+
+/* A line with a number; UINT64_MAX if it is anything else. */
+static uint64_t parse_limit(const char *text)
+{
+	uint64_t limit;
+	char *end;
+
+	if (!isdigit((unsigned char)text[0]))
+		return UINT64_MAX;
+	errno = 0;
+	limit = strtoull(text, &end, 10);
+	return errno || (*end != '\n' && *end != '\0') ? UINT64_MAX : limit;
+}
+
 /* The limit in the file at point/group; UINT64_MAX if there is none. */
 static uint64_t cgroup_read(const char *root, const char *point,
 			    const char *group, const char *file)
 {
-	char path[3 * PATH_MAX], text[64];
 	uint64_t limit = UINT64_MAX;
-	char *end;
-	FILE *f;
-	int n;
+	char text[64];
+	FILE *f = open_cgroup(root, point, group, file);
 
-	n = snprintf(path, sizeof(path), "%s%s/%s", point, group, file);
-	if (n < 0 || (size_t)n >= sizeof(path))
-		return limit;
-	f = open_in(root, path);
 	if (f == NULL)
 		return limit;
-	if (fgets(text, sizeof(text), f) != NULL &&
-	    isdigit((unsigned char)text[0])) {
-		errno = 0;
-		limit = strtoull(text, &end, 10);
-		if (errno != 0 || (*end != '\n' && *end != '\0'))
-			limit = UINT64_MAX;
-	}
+	if (fgets(text, sizeof(text), f) != NULL)
+		limit = parse_limit(text);
+	fclose(f);
+	return limit;
+}
+
+/* v1: the least limit of the group and of all groups above, hidden ones
+ * included; UINT64_MAX if there is none. */
+static uint64_t cgroup_read_stat(const char *root, const char *point,
+				 const char *group)
+{
+	static const char name[] = "hierarchical_memory_limit ";
+	uint64_t limit = UINT64_MAX;
+	char line[128];
+	FILE *f = open_cgroup(root, point, group, "memory.stat");
+
+	if (f == NULL)
+		return limit;
+	while (fgets(line, sizeof(line), f) != NULL)
+		if (strncmp(line, name, sizeof(name) - 1) == 0)
+			limit = parse_limit(line + sizeof(name) - 1);
 	fclose(f);
 	return limit;
 }
@@ -197,6 +229,8 @@ static uint64_t cgroup_limit(const char *root, enum cgroup_kind kind)
 		*rel = '\0';
 	if (strstr(rel, "/..") != NULL) /* above our cgroup namespace */
 		*rel = '\0';
+	if (kind == CGROUP_V1)
+		least = cgroup_read_stat(root, point, rel);
 	for (;;) {
 		limit = cgroup_read(root, point, rel, file);
 		if (limit < least)

@@ -45,7 +45,7 @@ bool pool_mountinfo_parse(char *line, struct pool_mountinfo *ret)
 	unescape(field[4]);
 	ret->point = field[4];
 	ret->type = strtok_r(rest + 3, " \n", &save);
-	(void)strtok_r(NULL, " \n", &save); /* the source */
+	ret->source = strtok_r(NULL, " \n", &save);
 	ret->options = strtok_r(NULL, " \n", &save);
 	return ret->type && ret->options;
 }

@@ -20,6 +20,7 @@ struct pool_mountinfo {
 	const char *root;    /* of the mount, in its filesystem */
 	const char *point;   /* relative to the process's root */
 	const char *type;    /* "ext3", "fuse.kvpool" */
+	const char *source;  /* "/dev/root", "none" */
 	const char *options; /* of the filesystem */
 };
 

@@ -108,6 +108,7 @@ static int open_store(struct pool_node *n)
 	struct pool_store_opts so = {
 		.loop = n->loop,
 		.dir = n->store_dir,
+		.memory_max = n->opts.memory_max,
 		.size = client ? n->opts.buffer_size : n->opts.store_size,
 		.plain = n->opts.store_plain,
 		.owner_counts = n->opts.puts_whole,

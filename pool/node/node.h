@@ -157,6 +157,7 @@ struct pool_node_opts {
 	const char *name;      /* shown to operators */
 	const char *store_dir;
 	uint64_t store_size;  /* 0: client */
+	uint64_t memory_max;  /* as in pool_store_opts */
 	uint64_t buffer_size; /* of a client */
 	bool store_plain;     /* mount nothing at store_dir */
 	bool mount;	      /* subscribe to the namespace */

@@ -2,11 +2,18 @@
  * The store's directory: examining it, and making it a tmpfs of our own.
  *
  *   directory found                       used as
- *   missing or empty, may mount           a tmpfs that we mount
- *   a whole tmpfs without other files     that tmpfs, remounted to the size;
+ *   a whole tmpfs without other files:
+ *     mounted by a kvpoold                that tmpfs, remounted to the size;
  *                                         at its size if we may not remount
+ *     mounted by others                   that tmpfs, at its size
+ *   missing or empty, may mount           a tmpfs that we mount
+ *   the only entry of a whole tmpfs       that tmpfs, at its size
  *   anything else                         a plain directory; our files are
  *                                         counted (space.c)
+ *
+ * A tmpfs that others mounted is theirs: in Kubernetes an emptyDir of medium
+ * Memory, whose size is the volume's sizeLimit, and which outlives the
+ * container as a tmpfs of ours would not.
  *
  * With huge=within_size, kernels since about 6.14 give a file folios as large
  * as its writes and fallocates; older kernels charge 2 MiB for a 128 KiB file.
@@ -43,6 +50,7 @@
 #define GIB (1ull << 30)
 #define TMPFS_ID 0x01021994
 #define RAMFS_ID 0x858458f6
+#define MOUNT_SOURCE "kvpool"
 #define MOUNT_FLAGS (MS_NOSUID | MS_NODEV | MS_NOATIME)
 /* Inodes for each object: itself, and up to 2 KiB of xattr, which tmpfs charges
  * at 1 KiB an inode. */
@@ -53,6 +61,8 @@
 struct dir_state {
 	bool mount_root; /* it is a mount point */
 	bool whole;	 /* the mount shows the whole filesystem, not a part */
+	bool kvpool;	 /* a kvpoold mounted it */
+	bool alone;	 /* it is the only entry at the root of a whole tmpfs */
 	bool tmpfs;
 	bool empty;
 	bool identity;	 /* it has a store's identity file */
@@ -148,6 +158,10 @@ static int check_memory(struct pool_store *s)
 		pool_warn("store: the memory limit cannot be read (errno %d): "
 			  "--store-size is not checked", -rc);
 		return 0;
+	}
+	if (s->memory_max && s->memory_max < limit) {
+		limit = s->memory_max;
+		source = "--memory-limit";
 	}
 	allowed = store_allowed(limit);
 	if (fits_into(s, allowed))
@@ -290,6 +304,11 @@ static bool is_whole(const struct pool_mountinfo *m)
 	return strcmp(m->root, "/") == 0;
 }
 
+static bool is_kvpools(const struct pool_mountinfo *m)
+{
+	return strcmp(m->source, MOUNT_SOURCE) == 0;
+}
+
 static int look_mount(int fd, struct dir_state *d)
 {
 	struct statx here, up;
@@ -303,10 +322,56 @@ static int look_mount(int fd, struct dir_state *d)
 	else
 		d->mount_root = here.stx_dev_major != up.stx_dev_major ||
 				here.stx_dev_minor != up.stx_dev_minor;
-	d->whole = d->mount_root;
-	if (d->mount_root && (here.stx_mask & STATX_MNT_ID))
+	d->whole = d->kvpool = d->mount_root;
+	if (d->mount_root && (here.stx_mask & STATX_MNT_ID)) {
 		d->whole = pool_mountinfo_is(here.stx_mnt_id, is_whole);
+		d->kvpool = pool_mountinfo_is(here.stx_mnt_id, is_kvpools);
+	}
 	return 0;
+}
+
+static bool is_tmpfs(int fd)
+{
+	struct statfs st;
+
+	return fstatfs(fd, &st) == 0 && ((uint32_t)st.f_type == TMPFS_ID ||
+					 (uint32_t)st.f_type == RAMFS_ID);
+}
+
+/* Has the directory exactly one entry? */
+static bool has_one_entry(int fd)
+{
+	int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = again < 0 ? NULL : fdopendir(again);
+	unsigned int n = 0;
+
+	if (dir == NULL) {
+		if (again >= 0)
+			close(again);
+		return false;
+	}
+	while (n < 4 && readdir(dir) != NULL)
+		n++;
+	closedir(dir);
+	return n == 3; /* with . and .. */
+}
+
+/* Sticky means that all users create files there, as in /dev/shm: then it will
+ * not stay the only entry. */
+static bool is_alone(int fd)
+{
+	int up = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dir_state d;
+	struct stat st;
+	bool alone;
+
+	if (up < 0)
+		return false;
+	alone = is_tmpfs(up) && look_mount(up, &d) == 0 && d.mount_root &&
+		d.whole && fstat(up, &st) == 0 && !(st.st_mode & S_ISVTX) &&
+		has_one_entry(up);
+	close(up);
+	return alone;
 }
 
 static int look_entries(const char *path, struct dir_state *d)
@@ -338,19 +403,18 @@ static int look_entries(const char *path, struct dir_state *d)
  * since store_dir_open opened it. */
 static int look(const char *path, struct dir_state *d)
 {
-	struct statfs st;
 	int fd, rc;
 
 	memset(d, 0, sizeof(*d));
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	rc = fstatfs(fd, &st) < 0 ? -errno : look_mount(fd, d);
+	rc = look_mount(fd, d);
+	d->tmpfs = is_tmpfs(fd);
+	d->alone = !d->mount_root && is_alone(fd);
 	close(fd);
 	if (rc < 0)
 		return rc;
-	d->tmpfs = (uint32_t)st.f_type == TMPFS_ID ||
-		   (uint32_t)st.f_type == RAMFS_ID;
 	return look_entries(path, d);
 }
 
@@ -471,7 +535,7 @@ static int mount_tmpfs(struct pool_store *s, unsigned long more_flags,
 		 "size=%" PRIu64 ",nr_inodes=%" PRIu64 ",mode=0700%s%s",
 		 s->size + s->headroom, inodes, *huge != '\0' ? ",huge=" : "",
 		 huge);
-	if (mount("kvpool", s->path, "tmpfs", MOUNT_FLAGS | more_flags,
+	if (mount(MOUNT_SOURCE, s->path, "tmpfs", MOUNT_FLAGS | more_flags,
 		  opts) < 0)
 		return -errno;
 	return 0;
@@ -639,8 +703,11 @@ static int set_up(struct pool_store *s)
 	rc = identity_open(s);
 	if (rc < 0)
 		return rc;
-	if (d.mount_root && d.whole && d.tmpfs && !d.others && !s->plain) {
-		s->own = true;
+	if (d.tmpfs && !d.others && !s->plain && !s->mounted) {
+		s->own = d.alone || (d.mount_root && d.whole);
+		s->given = s->own && !d.kvpool;
+	}
+	if (s->own && !s->given && !s->mounted) {
 		rc = remount(s, &sized);
 		if (rc < 0)
 			return rc;

@@ -226,9 +226,10 @@ static void log_opened(const struct pool_store *s, uint64_t took_ms)
 	pool_info("store: %s: %s%s, size %s and %s of headroom, %" PRIu64
 		  " objects found in %" PRIu64 " ms%s",
 		  s->path, s->tmpfs ? "tmpfs" : "no tmpfs",
-		  s->own ? (s->huge ? " of its own, large folios" :
-				      " of its own, small pages") :
-			   ", a directory among others",
+		  !s->own ? ", a directory among others" :
+		  s->given ? " given for it, at its size" :
+		  s->huge ? " of its own, large folios" :
+			    " of its own, small pages",
 		  pool_format_size(s->size, size, sizeof(size)),
 		  pool_format_size(s->headroom, room, sizeof(room)),
 		  pool_counter_value(&s->n.found), took_ms, removed);
@@ -252,6 +253,7 @@ int pool_store_open(const struct pool_store_opts *opts,
 	s->on_idle = close_handles;
 	s->size = opts->size;
 	s->headroom = store_headroom(opts->size);
+	s->memory_max = opts->memory_max;
 	s->plain = opts->plain;
 	s->owner_counts = opts->owner_counts && opts->plain;
 	s->object_min = opts->object_min > 0 ? opts->object_min : STORE_PAGE;
@@ -301,7 +303,7 @@ static void handle_closed(uv_handle_t *h)
 
 	if (--s->nhandles > 0)
 		return;
-	store_dir_close(s, s->unmount && s->own);
+	store_dir_close(s, s->unmount && s->own && !s->given);
 	if (s->closed != NULL)
 		s->closed(s->closed_arg);
 	free(s->path);

@@ -37,6 +37,8 @@ struct pool_store_opts {
 	uv_loop_t *loop;
 	const char *dir;	/* created if missing, mode 0700 */
 	uint64_t size;		/* bytes of objects; > 0 */
+	uint64_t memory_max;	/* what this process may use, in bytes, if a
+				   limit applies that it cannot see; 0: none */
 	uint64_t object_min;	/* smallest object expected, for nr_inodes; 0:
 				   4 KiB */
 	bool plain;		/* never mount: use dir as it is */
@@ -62,9 +64,9 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
 /*
  * Open the store in opts->dir. An empty directory that is no mount point gets a
  * tmpfs if this process may mount (size + headroom, nr_inodes, mode 0700,
- * noatime, large folios where they do not waste memory; see store/dir.c). A
- * tmpfs found there is remounted to the requested size. Any other directory is
- * used as it is.
+ * noatime, large folios where they do not waste memory; see store/dir.c). Such
+ * a tmpfs of an earlier process is remounted to the requested size. Any other
+ * directory is used as it is, also a tmpfs that somebody else mounted.
  *
  * Only files named like objects are ever removed. Damaged files are
  * quarantined. A file that cannot be read for lack of memory or descriptors
@@ -72,8 +74,8 @@ typedef int (*pool_store_found_cb)(void *arg, uint64_t id, uint64_t size,
  *
  * 0 or -errno, logged with the remedy:
  *   -EBUSY      another process has the store open (flock on a file in it)
- *   -EDOM       the size exceeds the machine's memory or the limit of this
- *               process's memory cgroup (v1 or v2)
+ *   -EDOM       the size exceeds the machine's memory, the limit of this
+ *               process's memory cgroup (v1 or v2), or memory_max
  *   -ENOSPC     the filesystem's size cannot be set, and it has no room for
  *               size + headroom; or the tmpfs holds more than the new size
  *   -EPERM      a user other than ours and root owns the directory, or may

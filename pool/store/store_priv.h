@@ -130,6 +130,7 @@ struct pool_store {
 	int dirfd;	 /* owns */
 	int idfd;	 /* owns; the identity file, flocked */
 	uint64_t size, headroom;
+	uint64_t memory_max; /* 0: not known; see pool_store_opts */
 	uint64_t object_min;
 	bool plain;	   /* never mount */
 	bool owner_counts; /* the owner maintains `used` (pool_store_use) */
@@ -138,6 +139,8 @@ struct pool_store {
 	uint64_t fs_free, fs_ms;
 	bool clients; /* POOL_STORE_CLIENTS exists */
 	bool own;     /* the filesystem is a tmpfs of the store alone */
+	bool given;   /* own, but others mounted it: neither resized nor
+			 unmounted */
 	bool tmpfs;
 	bool huge;    /* large folios */
 	bool mounted; /* by this open: unmounted if it fails */

@@ -87,6 +87,35 @@ reserved=$(metric "${admin[a]}" kvpool_node_creates_reserved_total)
 echo "   $reserved of $objects files were reserved"
 [ "$reserved" -ge $((objects * 9 / 10)) ] || fail "too few for a proof"
 
+echo "== the limit of a pod counts, though its container's own group has none"
+limit=$((256 << 20))
+new_cgroup
+mkdir "$group/container"
+container() { # COMMAND...: in a group below, of which it sees no more than that
+	(
+		echo $BASHPID >"$group/container/cgroup.procs"
+		exec unshare --cgroup --mount bash -c '
+			at=$1 type=$2 options=$3
+			shift 3
+			umount "$at" &&
+				mount -t "$type" -o "$options" none "$at" && exec "$@"
+		' _ "${group%/kvt-*}" "$type" "$options" "$@"
+	)
+}
+type=cgroup options=memory
+[ $limit_file = memory.limit_in_bytes ] || type=cgroup2 options=rw
+node=(kvpoold --foreground --name "pod.$$" --run-dir "$tmp/run" --admin 127.0.0.1:0
+	--listen 127.0.0.1:0 --store-size 224M)
+status=0
+# v2 does not tell the limit of hidden groups: there the option does.
+limited=()
+[ $type = cgroup ] || limited=(--memory-limit $limit)
+container timeout 20 "${node[@]}" "${limited[@]}" >"$tmp/pod.out" 2>&1 || status=$?
+rmdir "$group/container"
+[ $status = 1 ] || fail "the node ended with $status: $(cat "$tmp/pod.out")"
+grep -q 'store: a size of 224.0 MiB .* allows 256.0 MiB; use a --store-size of at most' \
+	"$tmp/pod.out" || fail "$(cat "$tmp/pod.out")"
+
 echo "== a pool without a size takes a quarter of what its cgroup allows"
 limit=$((512 << 20))
 new_cgroup

@@ -28,6 +28,7 @@ static void fields_are_those_of_the_manual(void **state)
 	assert_string_equal("/mnt1", m.root);
 	assert_string_equal("/mnt2", m.point);
 	assert_string_equal("ext3", m.type);
+	assert_string_equal("/dev/root", m.source);
 	assert_string_equal("rw,errors=continue", m.options);
 	/* No tags. */
 	assert_true(parse("1 2 0:3 / /a rw - fuse.kvpool kvpool rw", &m));

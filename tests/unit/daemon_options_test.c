@@ -7,6 +7,7 @@
 
 #include "daemon/mount_args.h"
 #include "daemon/options.h"
+#include "daemon/other_env.h"
 
 static struct {
 	bool flag;
@@ -432,6 +433,43 @@ static void too_many_mount_options_are_refused(void **state)
 	assert_says(text, "more than");
 }
 
+/* Checks the environment after parse(first, NULL). */
+static int other_env(const char *first)
+{
+	FILE *err;
+	size_t n;
+	int rc;
+
+	assert_int_equal(parse(first, NULL), 0);
+	free(err_text);
+	err = open_memstream(&err_text, &n);
+	rc = daemon_other_env_check(opts, err);
+	fclose(err);
+	return rc;
+}
+
+static void another_stores_variables_are_answered_with_the_option(void **state)
+{
+	(void)state;
+	assert_int_equal(other_env(NULL), 0);
+	assert_string_equal(err_text, "");
+	setenv("MOONCAKE_GLOBAL_SEGMENT_SIZE", "10gb", 1);
+	assert_int_equal(other_env(NULL), -EINVAL);
+	assert_says(err_text, "MOONCAKE_GLOBAL_SEGMENT_SIZE: \"10gb\" given");
+	assert_says(err_text, "KVPOOL_STORE_SIZE or --store-size");
+	assert_int_equal(other_env("--store-size=10gb"), 0);
+	assert_string_equal(err_text, "");
+	setenv("MOONCAKE_GLOBAL_SEGMENT_SIZE", "0", 1);
+	assert_int_equal(other_env(NULL), 0);
+	setenv("MOONCAKE_GLOBAL_SEGMENT_SIZE", "", 1);
+	assert_int_equal(other_env(NULL), 0);
+	unsetenv("MOONCAKE_GLOBAL_SEGMENT_SIZE");
+	setenv("MOONCAKE_TE_META_DATA_SERVER", "http://m:8080/metadata", 1);
+	assert_int_equal(other_env(NULL), 0);
+	assert_says(err_text, "MOONCAKE_TE_META_DATA_SERVER has no effect");
+	unsetenv("MOONCAKE_TE_META_DATA_SERVER");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -456,6 +494,7 @@ int main(void)
 		T(a_wrong_mount_command_line_is_refused),
 		T(flags_of_the_mount_are_passed_on_or_refused),
 		T(too_many_mount_options_are_refused),
+		T(another_stores_variables_are_answered_with_the_option),
 	};
 
 	alarm(60);

@@ -145,6 +145,25 @@ static void v1_in_a_container_whose_group_is_the_mounts_top(void **state)
 	assert_int_equal(limit("(v1)"), 64 * MIB);
 }
 
+static void v1_tells_the_limit_of_hidden_groups(void **state)
+{
+	(void)state;
+	meminfo_1_gib();
+	put("/proc/self/cgroup", "4:memory:/\n");
+	put("/proc/self/mountinfo", V1_MOUNT);
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", V1_NONE);
+	put("/sys/fs/cgroup/memory/memory.stat",
+	    "cache 4096\nhierarchical_memory_limit 134217728\n"
+	    "hierarchical_memsw_limit 4096\ntotal_cache 8192\n");
+	assert_int_equal(limit("(v1)"), 128 * MIB);
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "67108864\n");
+	assert_int_equal(limit("(v1)"), 64 * MIB);
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", V1_NONE);
+	put("/sys/fs/cgroup/memory/memory.stat",
+	    "hierarchical_memory_limit cats\n");
+	assert_int_equal(limit("machine"), 1024 * MIB);
+}
+
 static void v2_takes_the_least_max_along_the_path(void **state)
 {
 	(void)state;
@@ -219,6 +238,7 @@ int main(void)
 		T(v1_takes_the_least_limit_up_to_the_root),
 		T(v1_without_a_limit_is_the_machines_memory),
 		T(v1_in_a_container_whose_group_is_the_mounts_top),
+		T(v1_tells_the_limit_of_hidden_groups),
 		T(v2_takes_the_least_max_along_the_path),
 		T(v2_in_a_cgroup_namespace_looks_at_the_mounts_top),
 		T(mount_points_with_blanks_are_understood),

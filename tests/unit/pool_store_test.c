@@ -1554,6 +1554,88 @@ static void a_shared_directory_without_room_is_refused(void **state)
 	assert_false(f->store->own);
 }
 
+/* ---- a tmpfs given for the store ---- */
+
+/* Mounts one for other programs, too, at path. */
+static void mount_given(struct fixture *f, const char *path, const char *opts)
+{
+	char up[128];
+
+	snprintf(up, sizeof(up), "%s/a", f->top);
+	assert_int_equal(chmod(f->top, 0711), 0);
+	assert_int_equal(mkdir(up, 0755), 0);
+	if (path == f->dir)
+		assert_int_equal(mkdir(path, 0755), 0);
+	if (mount("none", path, "tmpfs", 0, opts) == 0)
+		return;
+	print_message("SKIPPED: no tmpfs may be mounted here\n");
+	skip();
+}
+
+static void a_given_tmpfs_keeps_its_size_and_outlives_the_store(void **state)
+{
+	struct fixture *f = *state;
+	struct statfs st;
+	uint64_t id;
+
+	mount_given(f, f->dir, "size=96m,mode=0777");
+	assert_int_equal(try_open(f, 96 * MIB, &f->store), -ENOSPC);
+	assert_int_equal(try_open(f, 64 * MIB, &f->store), 0);
+	assert_true(f->store->own && f->store->given);
+	assert_false(f->store->mounted);
+	id = put(f, 20 * MIB, "kept");
+	close_store(f, true);
+	assert_int_equal(statfs(f->dir, &st), 0);
+	assert_int_equal(st.f_blocks * (uint64_t)st.f_bsize, 96 * MIB);
+	open_store(f, 64 * MIB);
+	assert_int_equal(f->nfound, 1);
+	assert_true(exists(f, id));
+}
+
+/* Opened by an ordinary user, in a tmpfs mounted with these options that has
+ * this other file (NULL: none). Is the tmpfs taken to be the store's alone? */
+static bool own_below(struct fixture *f, const char *opts, const char *other)
+{
+	char up[128], path[160];
+	bool own;
+
+	snprintf(up, sizeof(up), "%s/a", f->top);
+	mount_given(f, up, opts);
+	snprintf(path, sizeof(path), "%s/%s", up, other ? other : "");
+	if (other)
+		close(open(path, O_CREAT | O_WRONLY, 0600));
+	assert_int_equal(seteuid(65534), 0);
+	open_store(f, 64 * MIB);
+	own = f->store->own;
+	assert_int_equal(own, f->store->given);
+	close_store(f, false);
+	assert_int_equal(seteuid(0), 0);
+	assert_int_equal(umount2(up, MNT_DETACH), 0);
+	assert_int_equal(rmdir(up), 0);
+	return own;
+}
+
+static void the_only_directory_in_a_given_tmpfs_owns_it(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_true(own_below(f, "size=96m,mode=0777", NULL));
+	assert_false(own_below(f, "size=96m,mode=0777", "notes.txt"));
+	assert_false(own_below(f, "size=96m,mode=1777", NULL));
+}
+
+static void a_limit_that_cannot_be_seen_is_kept(void **state)
+{
+	struct fixture *f = *state;
+	struct pool_store_opts o = { .loop = &f->loop, .dir = f->dir,
+				     .size = 64 * MIB,
+				     .memory_max = 140 * MIB };
+
+	assert_int_equal(pool_store_open(&o, on_found, f, &f->store), -EDOM);
+	o.memory_max = 160 * MIB;
+	assert_int_equal(pool_store_open(&o, on_found, f, &f->store), 0);
+}
+
 /* ---- a tmpfs of its own ---- */
 
 static void its_own_tmpfs_is_larger_by_the_headroom_and_private(void **state)
@@ -1749,6 +1831,9 @@ int main(int argc, char **argv)
 		T(a_shared_directory_is_counted_without_its_neighbours),
 		T(data_goes_for_nothing_that_was_not_counted),
 		T(a_shared_directory_without_room_is_refused),
+		T(a_given_tmpfs_keeps_its_size_and_outlives_the_store),
+		T(the_only_directory_in_a_given_tmpfs_owns_it),
+		T(a_limit_that_cannot_be_seen_is_kept),
 		T(its_own_tmpfs_is_larger_by_the_headroom_and_private),
 		T(a_small_file_costs_its_own_size),
 		T(a_restart_with_another_size_keeps_the_files),

@@ -1,0 +1,54 @@
+#include "daemon/other_env.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct daemon_other_env daemon_other_env[] = {
+	{ "MOONCAKE_MASTER", "master", NULL },
+	{ "MOONCAKE_GLOBAL_SEGMENT_SIZE", "store-size", NULL },
+	{ "MOONCAKE_LOCAL_BUFFER_SIZE", "buffer-size", NULL },
+	{ "MOONCAKE_PROTOCOL", "transport", NULL },
+	{ "MOONCAKE_DEVICE", "rdma-device", NULL },
+	{ "MOONCAKE_LOCAL_HOSTNAME", "advertise", NULL },
+	{ "MOONCAKE_TE_META_DATA_SERVER", NULL,
+	  "the master tells nodes of each other" },
+	/* As above with this program's prefix: easily mistaken. */
+	{ "KVPOOL_GLOBAL_SEGMENT_SIZE", "store-size", NULL },
+	{ "KVPOOL_LOCAL_BUFFER_SIZE", "buffer-size", NULL },
+	{ "KVPOOL_PROTOCOL", "transport", NULL },
+	{ "KVPOOL_DEVICE", "rdma-device", NULL },
+	{ "KVPOOL_LOCAL_HOSTNAME", "advertise", NULL },
+	{ NULL, NULL, NULL },
+};
+
+int daemon_other_env_check(struct daemon_option *opts, FILE *err)
+{
+	int rc = 0;
+
+	for (const struct daemon_other_env *e = daemon_other_env; e->name;
+	     e++) {
+		const char *text = getenv(e->name);
+		struct daemon_option *o;
+		char env[64];
+
+		if (!text || !text[0] || strcmp(text, "0") == 0)
+			continue;
+		if (!e->option) {
+			fprintf(err, "%s: %s has no effect: %s\n",
+				program_invocation_short_name, e->name, e->why);
+			continue;
+		}
+		o = daemon_option_find(opts, e->option);
+		if (o->seen)
+			continue;
+		daemon_option_env(o, env, sizeof(env));
+		fprintf(err,
+			"%s: %s: \"%s\" given; accepted: the same as %s or "
+			"--%s; remove the variable, or give that one as well\n",
+			program_invocation_short_name, e->name, text, env,
+			o->name);
+		rc = -EINVAL;
+	}
+	return rc;
+}

@@ -1,0 +1,32 @@
+/*
+ * Variables of the environment by which other stores are configured, and which
+ * manifests written for those set (KEP-74 of RoleBasedGroup). They have no
+ * effect here. Instead of a node that silently lacks what they say, the start
+ * is refused with the name of the option that says the same.
+ *
+ * Thread: main, before the loop runs.
+ */
+#ifndef DAEMON_OTHER_ENV_H
+#define DAEMON_OTHER_ENV_H
+
+#include <stdio.h>
+
+#include "daemon/options.h"
+
+struct daemon_other_env {
+	const char *name;   /* "MOONCAKE_MASTER" */
+	const char *option; /* of kvpoold; NULL: it has none, see why */
+	const char *why;    /* without an option: why none is needed */
+};
+/* Ends with name == NULL. */
+extern const struct daemon_other_env daemon_other_env[];
+
+/*
+ * Call it after opts were parsed. A variable whose option is given as well is
+ * ignored, and so is one that is empty or 0 (sizes: nothing is asked for).
+ * 0, also if a variable without an option was reported; -EINVAL (printed to
+ * err: all variables that need another name).
+ */
+int daemon_other_env_check(struct daemon_option *opts, FILE *err);
+
+#endif
