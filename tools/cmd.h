@@ -27,6 +27,7 @@ int cmd_stat(int argc, char **argv);
 int cmd_fault(int argc, char **argv);
 int cmd_drain(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_healthz(int argc, char **argv);
 int cmd_certs(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 /* Weak: not in the table if their files are not linked. */
@@ -60,7 +61,9 @@ extern const char *cmd_tls_dir;
  * if it is not the first. 0 or -errno, printed.
  */
 int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json);
-/* The same with POST. */
+/* The same for a page of which only the status matters: 0 if it is 200. */
+int cmd_check(struct pool_hostport *admin, const char *page);
+/* cmd_get with POST. */
 int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json);
 /*
  * Gets one page of the objects whose paths begin with prefix. *token (the

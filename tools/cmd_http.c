@@ -267,7 +267,8 @@ static CURLcode fetch_from(const struct pool_hostport *hp, const char *page,
 	return fetch(url, NULL, post, a);
 }
 
-/* Prints errors, except -ECONNREFUSED: no daemon listens there. */
+/* Prints errors, except -ECONNREFUSED: no daemon listens there. ret_json NULL:
+ * the answer need not be JSON. */
 static int get(const struct pool_hostport *hp, const char *page, bool post,
 	       json_t **ret_json)
 {
@@ -287,7 +288,7 @@ static int get(const struct pool_hostport *hp, const char *page, bool post,
 		rc = -EREMOTEIO;
 	} else if (a.status != 200) {
 		rc = print_refusal(url, &a);
-	} else {
+	} else if (ret_json) {
 		json = json_loads(a.text ? a.text : "", 0, NULL);
 		if (json) {
 			*ret_json = json;
@@ -346,6 +347,11 @@ static int ask(struct pool_hostport *admin, const char *page, bool post,
 int cmd_get(struct pool_hostport *admin, const char *page, json_t **ret_json)
 {
 	return ask(admin, page, false, ret_json);
+}
+
+int cmd_check(struct pool_hostport *admin, const char *page)
+{
+	return ask(admin, page, false, NULL);
 }
 
 int cmd_post(struct pool_hostport *admin, const char *page, json_t **ret_json)

@@ -18,6 +18,7 @@ static const struct subcommand {
 	{ "ls", cmd_ls, "list objects" },
 	{ "stat", cmd_stat, "show one object" },
 	{ "fault", cmd_fault, "inject faults into connections, for tests" },
+	{ "healthz", cmd_healthz, "is a daemon alive, or ready?" },
 	{ "drain", cmd_drain, "prepare a node for being switched off" },
 	{ "certs", cmd_certs, "make certificates, and check them" },
 	{ "bench", cmd_bench, "compare a mount with tmpfs and a plain socket" },

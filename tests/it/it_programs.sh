@@ -21,7 +21,7 @@ echo "== every program explains itself"
 for p in "${programs[@]}"; do
 	refused 0 "^usage: " "$p" --help
 done
-for c in up down status nodes ls stat; do
+for c in up down status nodes ls stat healthz; do
 	refused 0 "^usage: kvpool $c" kvpool $c --help
 done
 
@@ -108,6 +108,13 @@ else
 	echo "   (no promtool here: the format is not checked by it)"
 fi
 [ "$(status_json master .role)" = master ] || fail "role"
+kvpool healthz --admin "${admin[master]}"
+kvpool healthz --ready --admin "${admin[master]}"
+refused 1 'not connected to the master, "none"' \
+	kvpool healthz --joined --admin "${admin[master]}"
+refused 2 '"x" given; usage: kvpool healthz' kvpool healthz x
+free_port
+refused 1 "nobody answers at 127.0.0.1:$port" kvpool healthz --admin "127.0.0.1:$port"
 [[ $(kvpool status --admin "${admin[master]}") == "master at"* ]] || fail "status"
 kvpool nodes --admin "${admin[master]}" --json | jq -e '.nodes == []' >/dev/null
 [ -z "$(kvpool ls --admin "${admin[master]}")" ] || fail "ls of an empty pool"
@@ -115,6 +122,24 @@ refused 1 'no object called nothing' kvpool stat --admin "${admin[master]}" noth
 code=$(curl -s -o /dev/null -w '%{http_code}' \
 	"http://${admin[master]}/api/objects?limit=0")
 [ "$code" = 400 ] || fail "limit=0: $code"
+
+echo "== a node without a master is alive and ready, but has not joined"
+free_port; nowhere=127.0.0.1:$port
+free_port; a=127.0.0.1:$port
+kvpoold --foreground --store-size 32M --name "alone.$$" --run-dir "$tmp/run" \
+	--listen 127.0.0.1:0 --admin "$a" --master "$nowhere" >"$tmp/alone.log" 2>&1 &
+alone=$!
+also_kill+=("$alone")
+wait_until 10 kvpool healthz --admin "$a"
+kvpool healthz --ready --admin "$a"
+refused 1 'not connected to the master' kvpool healthz --joined --admin "$a"
+kill -TERM $alone
+wait $alone || fail "the node ended with $?"
+also_kill=()
+
+echo "== another store's variables are answered with the option"
+refused 2 'MOONCAKE_MASTER: "m:50051" given; accepted: the same as KVPOOL_MASTER' \
+	env MOONCAKE_MASTER=m:50051 kvpoold --foreground --store-size 32M
 
 echo "== an address in use is said, with the remedy, and the status is 1"
 free_port
