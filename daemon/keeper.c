@@ -62,13 +62,25 @@ static void give_up(const char *why, int flags, int rc)
 	_exit(rc);
 }
 
-/* The daemon has ended and wants no other, or never had a mount. */
+/* Waits for a signal, and passes on all but SIGCHLD. */
+static void pass_signal(void)
+{
+	struct pollfd p = { .fd = kp.sig_fd, .events = POLLIN };
+	struct signalfd_siginfo si;
+
+	if (poll(&p, 1, -1) > 0 &&
+	    read(kp.sig_fd, &si, sizeof(si)) == sizeof(si) &&
+	    si.ssi_signo != SIGCHLD)
+		kill(kp.pid, (int)si.ssi_signo);
+}
+
+/* The daemon ends and wants no other, or never had a mount. With --surge it
+ * waits for SIGTERM first. */
 static void follow(void) __attribute__((noreturn));
 static void follow(void)
 {
-	while (kp.status < 0 && waitpid(kp.pid, &kp.status, 0) < 0 &&
-	       errno == EINTR)
-		;
+	while (kp.status < 0 && waitpid(kp.pid, &kp.status, WNOHANG) == 0)
+		pass_signal();
 	_exit(exit_code(kp.status));
 }
 

@@ -29,6 +29,7 @@
 #include "daemon/node_program.h"
 #include "daemon/privileges.h"
 #include "daemon/run_dir.h"
+#include "daemon/surge.h"
 #include "pool/base/log.h"
 #include "pool/base/parse.h"
 #include "pool/kvpool.h"
@@ -197,6 +198,12 @@ static void handover_leave(void *arg)
 	fs_leave(p->fs);
 }
 
+static void handover_end(void *arg)
+{
+	if (((struct node_program *)arg)->conf->surge)
+		daemon_surge_wait();
+}
+
 static const struct daemon_takeover_ops handover_ops = {
 	.refuse = handover_refuse,
 	.pause = handover_pause,
@@ -204,6 +211,7 @@ static const struct daemon_takeover_ops handover_ops = {
 	.hand_over = handover_put,
 	.resume = handover_resume,
 	.leave = handover_leave,
+	.end = handover_end,
 };
 
 /* ---- start ---- */
@@ -622,13 +630,29 @@ static int start_keeper(struct node_program *p)
 	return 0;
 }
 
+/* With --surge: takes over if a daemon runs. */
+static const struct daemon_node_conf *
+surge(const struct daemon_node_conf *conf)
+{
+	static struct daemon_node_conf surging;
+	char dir[PATH_MAX];
+
+	snprintf(dir, sizeof(dir), "%.*s/%s", PATH_MAX - DAEMON_NAME_MAX - 2,
+		 conf->run_dir, conf->name);
+	if (!conf->surge || !daemon_surge_is_running(dir))
+		return conf;
+	surging = *conf;
+	surging.takeover = true;
+	return &surging;
+}
+
 static int run(const struct daemon_node_conf *conf)
 {
 	static struct node_program p;
 	static uv_work_t first;
 	int rc;
 
-	p.conf = conf;
+	p.conf = surge(conf);
 	rc = start_keeper(&p);
 	if (rc)
 		return daemon_start_failed(rc);
@@ -689,8 +713,11 @@ int main(int argc, char **argv)
 {
 	char log_name[sizeof("kvpoold-") + DAEMON_NAME_MAX];
 	const struct daemon_node_conf *conf;
-	int rc = daemon_node_conf_read(argc, argv, &conf);
+	int rc;
 
+	if (daemon_surge_waits(argc, argv))
+		return daemon_surge_wait_main();
+	rc = daemon_node_conf_read(argc, argv, &conf);
 	if (rc)
 		return rc > 0 ? 0 : 2;
 	pool_log_set_level((enum pool_log_level)conf->log_level);

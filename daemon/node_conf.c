@@ -313,6 +313,12 @@ static struct daemon_option options[] = {
 		  "same\n"
 		  "options: its mount, open files and addresses continue.",
 	  .no_env = true },
+	{ .name = "surge",
+	  .type = OPT_FLAG,
+	  .value = &conf.surge,
+	  .help = "In a container: --takeover if a daemon of this --name runs; "
+		  "and\n"
+		  "after handing over to another, wait for SIGTERM." },
 	{ .name = "keeper",
 	  .type = OPT_FLAG,
 	  .value = &conf.keeper,
@@ -423,6 +429,12 @@ static int check_options(void)
 			"master elsewhere; restart the daemon instead\n");
 		return -EINVAL;
 	}
+	if (conf.surge && (conf.embedded || !conf.mount))
+		return daemon_option_reject(daemon_option_find(options,
+							       "surge"),
+					    "with --mount, and without "
+					    "--embedded; else restart the "
+					    "daemon instead", stderr);
 	if (conf.keeper && !conf.mount)
 		return daemon_option_reject(daemon_option_find(options,
 							       "keeper"),

@@ -44,7 +44,8 @@ struct daemon_node_conf {
 	unsigned int transport; /* enum daemon_transport */
 	unsigned int rdma_connect; /* enum daemon_connect */
 	bool no_passthrough, no_fd_passing, embedded, insecure, foreground;
-	bool allow_faults, noexec, noatime, takeover, keeper, recover, version;
+	bool allow_faults, noexec, noatime, takeover, surge, keeper;
+	bool recover, version;
 };
 
 /*

@@ -226,6 +226,8 @@ static void hand_over(struct daemon_takeover *t)
 	t->ops->leave(t->arg);
 	pool_info("handed over in %llu ms",
 		  (unsigned long long)(pool_now_ms() - start));
+	if (t->ops->end)
+		t->ops->end(t->arg);
 	_exit(0); /* sockets, files and the mount are the new daemon's */
 }
 

@@ -46,6 +46,8 @@ struct daemon_takeover_ops {
 	void (*resume)(void *arg);
 	/* After GO: the process exits when this returns. */
 	void (*leave)(void *arg);
+	/* Last, before _exit(0); NULL: nothing. */
+	void (*end)(void *arg);
 };
 
 /* Listens in dir, or on fd if that is > 0 (taken over, also on an error). ops,
