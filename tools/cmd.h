@@ -28,6 +28,7 @@ int cmd_fault(int argc, char **argv);
 int cmd_drain(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_healthz(int argc, char **argv);
+int cmd_mountpoint(int argc, char **argv);
 int cmd_certs(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 /* Weak: not in the table if their files are not linked. */

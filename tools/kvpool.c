@@ -19,6 +19,7 @@ static const struct subcommand {
 	{ "stat", cmd_stat, "show one object" },
 	{ "fault", cmd_fault, "inject faults into connections, for tests" },
 	{ "healthz", cmd_healthz, "is a daemon alive, or ready?" },
+	{ "mountpoint", cmd_mountpoint, "make a directory to mount at" },
 	{ "drain", cmd_drain, "prepare a node for being switched off" },
 	{ "certs", cmd_certs, "make certificates, and check them" },
 	{ "bench", cmd_bench, "compare a mount with tmpfs and a plain socket" },
@@ -40,7 +41,7 @@ static void print_usage(FILE *out)
 	fprintf(out, "usage: kvpool SUBCOMMAND [OPTION]...\n\n");
 	for (const struct subcommand *c = subcommands; c->name; c++)
 		if (c->run)
-			fprintf(out, "  %-8s  %s\n", c->name, c->help);
+			fprintf(out, "  %-10s  %s\n", c->name, c->help);
 	fprintf(out, "\nkvpool SUBCOMMAND --help lists the options of each.\n");
 }
 

@@ -87,6 +87,11 @@ static int check_private(const struct file *f, const struct stat *st, char *why)
 {
 	if (!(st->st_mode & (S_IRWXG | S_IRWXO)))
 		return 0;
+	/* Root's, for a user that is not root to read by a group: a Kubernetes
+	 * secret with an fsGroup. */
+	if (st->st_uid == 0 && geteuid() != 0 &&
+	    !(st->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)))
+		return 0;
 	explain(why,
 		"%s: its mode is %04o; accepted: a private key that its owner "
 		"alone may read: chmod 600 %s (of a Kubernetes secret: "

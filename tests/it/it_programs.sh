@@ -219,6 +219,20 @@ wait_until 10 bash -c "! kill -0 $bg 2>/dev/null"
 also_kill=()
 grep -q closed "$tmp/bg.log"
 
+echo "== a directory to mount at takes no files"
+if [ "$(id -u)" = 0 ]; then
+	kvpool mountpoint "$tmp/bare"
+	kvpool mountpoint "$tmp/bare"
+	if touch "$tmp/bare/x" 2>/dev/null; then fail "root may write below the mount"; fi
+	[ "$(stat -c %a "$tmp/bare")" = 0 ] || fail "its mode is not 0000"
+	refused 1 'not below the mount of a pool' \
+		kvpool mountpoint --inside --wait 100ms "$tmp/bare/volume"
+	chattr -i "$tmp/bare"
+	mkdir "$tmp/filled"
+	touch "$tmp/filled/x"
+	refused 1 'not empty' kvpool mountpoint "$tmp/filled"
+fi
+
 echo "== a node of a user who is not root keeps to a run directory of its own"
 user=()
 if [ "$(id -u)" = 0 ]; then

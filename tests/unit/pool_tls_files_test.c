@@ -1,5 +1,6 @@
 #include "tests/unit/tls_make.h"
 
+#include <grp.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -165,6 +166,32 @@ static void a_key_that_others_may_read_is_refused(void **state)
 		write_key(key, wide[i]);
 		refused(-EPERM, mode, "chmod 600 /tmp/");
 	}
+}
+
+/* A Kubernetes secret with an fsGroup, for a daemon that is not root. */
+static void a_key_of_root_may_be_for_a_group(void **state)
+{
+	gid_t group = 65534;
+
+	(void)state;
+	if (getuid() != 0) {
+		print_message("SKIPPED: needs root\n");
+		skip();
+	}
+	assert_int_equal(0, chmod(dir, 0711));
+	write_key(key, 0440);
+	refused(-EPERM, "mode is 0440", "chmod 600 /tmp/");
+	assert_int_equal(0, chown(path_of("tls.key"), 0, group));
+	assert_int_equal(0, setgroups(1, &group));
+	assert_int_equal(0, seteuid(65534));
+	are_good(0, 1);
+	assert_int_equal(0, seteuid(0));
+	write_key(key, 0460);
+	assert_int_equal(0, chown(path_of("tls.key"), 0, group));
+	assert_int_equal(0, seteuid(65534));
+	refused(-EPERM, "mode is 0460", "chmod 600 /tmp/");
+	assert_int_equal(0, seteuid(0));
+	assert_int_equal(0, setgroups(0, NULL));
 }
 
 static void what_is_no_regular_file_is_refused(void **state)
@@ -380,6 +407,7 @@ int main(void)
 		T(files_may_be_symbolic_links),
 		T(a_missing_file_is_named),
 		T(a_key_that_others_may_read_is_refused),
+		T(a_key_of_root_may_be_for_a_group),
 		T(what_is_no_regular_file_is_refused),
 		T(sizes_are_bounded),
 		T(what_is_not_pem_is_refused),
