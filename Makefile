@@ -29,6 +29,8 @@ DEPS_RDMA  := qemu-system-x86 busybox-static xz-utils zstd ibverbs-providers \
 # To make packages, and to install them in a directory of their own.
 DEPS_DEB := dpkg-dev debhelper dh-python fakeroot lintian mmdebstrap systemd git \
             python3-pip python3-setuptools python3-venv python3-wheel
+# To check manifests, and to start their pods.
+DEPS_DEPLOY := python3-yaml python3-jsonschema python3-pip util-linux iproute2 e2fsprogs
 # To install the engines, and to compile llama-server.
 DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
@@ -124,8 +126,9 @@ HELPERS := $(call tests,$(SRC_helpers)) \
 .SECONDARY:
 .DELETE_ON_ERROR:
 .PHONY: help deps deps-check deps-rdma guest-kernels all units fuzzers up down \
-        deps-engines check check-rdma check-engines chaos bench bench-library \
-        bench-l2 bench-put bench-mount bench-multiturn bench-peers bench-rdma bench-tls sim sweep \
+        deps-engines deps-deploy check check-rdma check-engines check-deploy chaos bench \
+        bench-library bench-l2 bench-put bench-mount bench-multiturn bench-peers bench-rdma \
+        bench-tls sim sweep \
         fuzz-brief lint clean \
         install uninstall completion dist deb deps-deb check-packages
 
@@ -138,6 +141,8 @@ help:
 	@echo '                   devices here (FILTER=regex)'
 	@echo 'sudo make check-engines   engines themselves on a pool of two nodes, as their'
 	@echo '                   packages have them (FILTER=regex)'
+	@echo 'sudo make check-deploy   the manifests of tools/deploy, and their pods in'
+	@echo '                   namespaces of this machine (FILTER=regex)'
 	@echo 'make all           the programs and libraries, in $(BIN)/ (VARIANT=asan)'
 	@echo 'make units         the unit test programs'
 	@echo 'sudo make lint     what can be checked of the sources without running them'
@@ -344,6 +349,21 @@ check-engines:
 	@BUILD=$(BUILD) OUT=$(BUILD)/check-engines ALL_SKIPPED=good \
 		SCRIPTS=tests/engines TOTAL=$(ENGINES_SECONDS) tests/run
 
+# Of tools/deploy. kubernetes-validate is from the Python package index: without
+# it the schemas kept in tests/deploy/data are what is checked against.
+KUBERNETES_VALIDATE := kubernetes-validate==1.37.0
+check-deploy:
+	@$(SUBMAKE) deps-check
+	@$(SUBMAKE) deps-deploy || echo 'some packages are missing: their tests are skipped'
+	@[ -d $(BUILD)/deploy-python/kubernetes_validate ] || \
+		/usr/bin/python3 -m pip install -q --disable-pip-version-check \
+			--root-user-action ignore --target $(BUILD)/deploy-python \
+			$(KUBERNETES_VALIDATE) || \
+		echo 'kubernetes-validate cannot be installed here: not asked'
+	@$(SUBMAKE) VARIANT=release all units
+	@BUILD=$(BUILD) OUT=$(BUILD)/check-deploy ALL_SKIPPED=good \
+		SCRIPTS=tests/deploy tests/run
+
 FUZZ_SECONDS ?= 5
 fuzz-brief:
 	@$(SUBMAKE) VARIANT=fuzz fuzzers
@@ -483,6 +503,8 @@ deps-rdma:
 	@$(call INSTALL_MISSING,$(DEPS_RDMA))
 deps-engines:
 	@$(call INSTALL_MISSING,$(DEPS_ENGINES))
+deps-deploy:
+	@$(call INSTALL_MISSING,$(DEPS_DEPLOY))
 deps-deb:
 	@$(call INSTALL_MISSING,$(DEPS) $(DEPS_DEB))
 

@@ -1,0 +1,87 @@
+"""check.py PROGRAMS: the manifests of tools/deploy against schemas and rules; then
+each of the mistakes in mutations.py must be found.
+
+PROGRAMS: the directory with the programs, for the names of their options.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import yaml  # type: ignore
+
+from manifests import ENGINES, OVERLAYS, RBG, TOP, Object, load, render
+from mutations import MUTATIONS
+from rules import Programs, check, volumes_are_in_the_mount
+from schemas import Schemas, validate_elsewhere
+
+
+def sets() -> dict[str, list[Object]]:
+    """Objects that belong together, by name."""
+    found = {f"overlay {o}": render(TOP / "overlays" / o) for o in OVERLAYS}
+    found["rbg"] = load(RBG)
+    for path in ENGINES:
+        found[f"engine {path.parent.name}"] = load(path)
+    return found
+
+
+def findings(
+    name: str, objects: list[Object], schemas: Schemas, programs: Programs
+) -> list[str]:
+    bad = [e for o in objects for e in schemas.errors(o)]
+    if bad:  # rules rely on the shape
+        return bad
+    bad = check(objects, programs)
+    if name.startswith("engine"):
+        bad += volumes_are_in_the_mount(objects, render(TOP / "base"))
+    return bad
+
+
+def by_name(objects: list[Object]) -> list[Object]:
+    return sorted(objects, key=lambda o: (o["kind"], o["metadata"]["name"]))
+
+
+def compare_kustomize(name: str, objects: list[Object]) -> list[str]:
+    text = subprocess.run(
+        ["kubectl", "kustomize", str(TOP / "overlays" / name)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    theirs = by_name([o for o in yaml.safe_load_all(text) if o])
+    same = json.dumps(theirs, sort_keys=True) == json.dumps(
+        by_name(objects), sort_keys=True
+    )
+    return [] if same else [f"{name}: kubectl kustomize makes something else of it"]
+
+
+def main() -> int:
+    programs, schemas = Programs(sys.argv[1]), Schemas()
+    bad: list[str] = []
+    every = sets()
+    for name, objects in every.items():
+        bad += [f"{name}: {f}" for f in findings(name, objects, schemas, programs)]
+        elsewhere = validate_elsewhere(objects)
+        bad += [f"{name}: kubernetes-validate: {f}" for f in elsewhere or []]
+    if elsewhere is None:
+        print("kubernetes-validate is not installed: only the schemas kept here")
+    if shutil.which("kubectl"):
+        for o in OVERLAYS:
+            bad += compare_kustomize(o, every[f"overlay {o}"])
+    else:
+        print("no kubectl here: rendered overlays are not compared with its own")
+    print(f"{sum(map(len, every.values()))} objects checked, {len(bad)} findings")
+    for m in MUTATIONS:
+        name, objects = m.applied(every)
+        met = [f for f in findings(name, objects, schemas, programs) if m.expect in f]
+        if not met:
+            bad.append(f"not found: {m.what} (in {name})")
+    print(f"{len(MUTATIONS)} mistakes made on purpose")
+    for text in bad:
+        print(f"FOUND {text}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
