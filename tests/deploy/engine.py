@@ -100,6 +100,10 @@ class Files:
             with open(temporary, "wb") as f:
                 f.write(content(name))
             os.rename(temporary, f"{self.root}/{name}")
+        # All mounts see them before the next turn, at the other engine.
+        fd = os.open(self.root, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
 
 
 def open_store(words: list[str]) -> Store:

@@ -20,6 +20,7 @@ in_namespaces() { # PROGRAM
 		$PYTHON -X faulthandler "$here/$1" "$tmp" "$BIN" || status=$?
 	# Killed, it could not remove them.
 	find "/sys/fs/cgroup/memory/kvdeploy-$$" -depth -type d -exec rmdir {} + 2>/dev/null || :
+	chattr -i "$tmp"/hosts/*/var/lib/kvpool/mnt/pool 2>/dev/null || :
 	[ $status = 0 ] || fail "$1 ended with $status"
 	check_logs
 }

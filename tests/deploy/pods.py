@@ -12,6 +12,7 @@ The process must be alone in mount and PID namespaces of its own, which take all
 that with them when it ends (it_deploy_*.sh); only cgroups are removed by close().
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -79,6 +80,7 @@ class Cluster:
         self._names: dict[str, str] = {}
         self._networks = 0
         self.running: list[RunningPod] = []
+        self.claims: dict[str, str] = {}  # name -> path on each host
         self.cgroup = GROUPS / f"kvdeploy-{os.environ['KVDEPLOY_ID']}"
         self.cgroup.mkdir()
         run("mount", "-t", "tmpfs", "netns", "/run/netns")
@@ -276,8 +278,11 @@ class RunningContainer:
         self.process = subprocess.Popen(
             [
                 *self._in_cgroup(),
-                "/usr/bin/nsenter", f"--net=/run/netns/{self.pod.netns}",
-                *unshare, sys.executable, str(HERE / "container.py"),
+                "/usr/bin/nsenter",
+                f"--net=/run/netns/{self.pod.netns}",
+                *unshare,
+                sys.executable,
+                str(HERE / "container.py"),
                 str(top / "spec.json"),
             ],  # fmt: skip
             stdin=subprocess.DEVNULL,
@@ -389,16 +394,28 @@ class RunningContainer:
             self.pod.pod.spec.get("terminationGracePeriodSeconds", 30)
         )
 
+    def pids(self) -> list[int]:
+        try:
+            return [int(p) for p in (self.cgroup / "cgroup.procs").read_text().split()]
+        except FileNotFoundError:
+            return []
+
     def kill(self) -> None:
-        if self.process and self.process.poll() is None:
-            self.signal(signal.SIGKILL)
-            self.process.kill()
+        """All of its processes, as if the machine had no memory left."""
+        while self.pids():
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(POLL_S)
+        if self.process:
             self.process.wait()
 
     def stop_and_check(self) -> None:
         rc = self.stop()
-        if rc:
-            raise RuntimeError(f"{self.pod.name}/{self.name} ended with {rc}")
+        if rc or self.pids():
+            raise RuntimeError(
+                f"{self.pod.name}/{self.name} ended with {rc}, left {self.pids()}"
+            )
 
 
 class RunningPod:
@@ -436,7 +453,8 @@ class RunningPod:
             return self.host.path(v["hostPath"]["path"])
         if "persistentVolumeClaim" in v:
             assert self.host
-            return self.host.path(v["persistentVolumeClaim"]["path"])
+            claim = v["persistentVolumeClaim"]["claimName"]
+            return self.host.path(self.cluster.claims[claim])
         return self.top / "volumes" / name
 
     def _make_volume(self, v: Object) -> None:
@@ -455,13 +473,16 @@ class RunningPod:
         elif not at.is_dir():
             raise FileNotFoundError(f"{self.name}: {at} is no directory yet")
 
-    def start(self) -> None:
+    def start_init(self) -> None:
         for spec in self.pod.spec.get("initContainers", []):
             c = RunningContainer(self, spec)
             c.start()
             assert c.process
             if c.process.wait(60):
                 raise RuntimeError(f"{self.name}/{c.name} ended with an error")
+
+    def start(self) -> None:
+        self.start_init()
         for c in self.containers:
             c.start()
 
@@ -481,13 +502,13 @@ class RunningPod:
         """The pod is deleted, with its volumes."""
         for c in self.containers:
             c.stop_and_check()
-        self._forget()
+        self.forget()
 
     def kill(self) -> None:
         for c in self.containers:
             c.kill()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self.cluster.running.remove(self)
         for v in self.pod.volumes().values():
             if v.get("emptyDir", {}).get("medium") == "Memory":

@@ -86,7 +86,7 @@ class Group:
         """The pod is lost with its memory; another one comes."""
         for c in pod.containers:
             c.kill()
-        pod._forget()
+        pod.forget()
         del self.running[pod.name]
         self.start_one(pod.pod.name).wait_ready()
 
@@ -106,10 +106,21 @@ def set_replicas(group: Group, count: int) -> None:
     with open(group.cluster.top / "operator.log", "wb") as log:
         daemon = subprocess.Popen(
             [
-                "nsenter", "--net=/run/netns/fabric", bin_, "--foreground",
-                "--insecure", "--master", f"{master.ip}:7070", "--mount", str(at),
-                "--listen", "10.78.0.1:7072", "--run-dir", f"{group.cluster.top}/run",
-                "--admin", "127.0.0.1:7073",
+                "nsenter",
+                "--net=/run/netns/fabric",
+                bin_,
+                "--foreground",
+                "--insecure",
+                "--master",
+                f"{master.ip}:7070",
+                "--mount",
+                str(at),
+                "--listen",
+                "10.78.0.1:7072",
+                "--run-dir",
+                f"{group.cluster.top}/run",
+                "--admin",
+                "127.0.0.1:7073",
             ],  # fmt: skip
             stderr=log,
         )
