@@ -61,7 +61,7 @@ class Library:
 
     def load(self, names: list[str]) -> int:
         with self.lock:
-            count = self.space.exists_prefix(names)
+            count: int = self.space.exists_prefix(names)
             for name in names[:count]:
                 self.space.get_into(name, self.buffer)
                 if bytes(self.buffer) != content(name):
@@ -109,7 +109,9 @@ class Files:
 def open_store(words: list[str]) -> Store:
     config = json.loads(words[words.index("--kv-transfer-config") + 1])
     (tier,) = config["kv_connector_extra_config"]["secondary_tiers"]
-    return Files(tier) if tier["type"] == "fs" else Library(tier)
+    if tier["type"] == "fs":
+        return Files(tier)
+    return Library(tier)
 
 
 def main() -> None:

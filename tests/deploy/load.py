@@ -63,7 +63,7 @@ class Talks:
 
 
 class Load(threading.Thread):
-    """Rounds of conversations until it is stopped. An operation that fails fails all."""
+    """Rounds of conversations until it is stopped. What fails there fails all."""
 
     def __init__(self, talks: Talks) -> None:
         super().__init__()

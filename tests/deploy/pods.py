@@ -42,9 +42,10 @@ POLL_S = 0.1
 
 
 def run(*words: str, **options: Any) -> str:
-    return subprocess.run(
+    done = subprocess.run(
         words, check=True, text=True, stdout=subprocess.PIPE, **options
-    ).stdout
+    )
+    return str(done.stdout)
 
 
 def wait_until(what: str, seconds: float, done: Callable[[], bool]) -> None:
@@ -205,8 +206,8 @@ class RunningContainer:
 
     def argv(self) -> list[str]:
         env = self.env()
-        words = self.spec["command"] + self.spec.get("args", [])
-        words = [self._expand(w, env) for w in words]
+        given = self.spec["command"] + self.spec.get("args", [])
+        words = [self._expand(w, env) for w in given]
         if words[0] == "vllm":  # stands in for the engine
             words = ["/usr/bin/python3", "/usr/lib/kvpool-test/engine.py", *words]
         return words
@@ -274,7 +275,10 @@ class RunningContainer:
         unshare += ["--propagation", "unchanged"]
         if not self.pod.pod.spec.get("hostPID"):
             unshare += ["--pid", "--fork", "--kill-child"]
-        log = open(self.pod.cluster.top / f"{self.pod.name}-{self.name}.log", "ab")
+        log = os.open(
+            self.pod.cluster.top / f"{self.pod.name}-{self.name}.log",
+            os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+        )
         self.process = subprocess.Popen(
             [
                 *self._in_cgroup(),
@@ -289,7 +293,7 @@ class RunningContainer:
             stdout=log,
             stderr=log,
         )
-        log.close()
+        os.close(log)
 
     def _in_cgroup(self) -> list[str]:
         return [

@@ -59,10 +59,10 @@ class Group:
     def is_whole(self) -> bool:
         status = json.loads(self.ask("status", "--json"))
         repair = status["repair"]
-        return (
-            status["pending_replications"] == 0
-            and repair["endangered"] == 0
-            and repair["bytes_left"] == 0
+        return not (
+            status["pending_replications"]
+            or repair["endangered"]
+            or repair["bytes_left"]
         )
 
     def is_gone(self, name: str) -> bool:
@@ -132,9 +132,9 @@ def set_replicas(group: Group, count: int) -> None:
 
 
 def test(group: Group) -> None:
-    for pod in start_order(list(group.roles.values())):
-        print(f"== role {pod.name}: {pod.replicas}")
-        group.start_role(pod)
+    for role in start_order(list(group.roles.values())):
+        print(f"== role {role.name}: {role.replicas}")
+        group.start_role(role)
     engines = group.of("engine") + group.of("engine-contributing")
     nodes = json.loads(group.ask("nodes", "--json"))["nodes"]
     stores = [n for n in nodes if n["is_store"]]

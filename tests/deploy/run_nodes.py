@@ -144,7 +144,7 @@ def test_first_engine(nodes: Nodes) -> RunningPod:
     ):
         rc, text = c.exec(words, 10)
         assert rc and "not permitted" in text, f"{words}: {rc} {text}"
-    assert os.listdir(host.path(MOUNT)) == []
+    assert not os.listdir(host.path(MOUNT))
     for c in daemon.containers:
         c.start()
     daemon.wait_ready()
@@ -216,7 +216,7 @@ def main() -> None:
             pod.stop()
         for host in nodes.hosts:
             left = os.listdir(host.path(MOUNT))
-            assert left == [], f"below the mount: {left}"
+            assert not left, f"below the mount: {left}"
     finally:
         nodes.cluster.close()
 
