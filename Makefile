@@ -31,6 +31,7 @@ DEPS_DEB := dpkg-dev debhelper dh-python fakeroot lintian mmdebstrap systemd git
             python3-pip python3-setuptools python3-venv python3-wheel
 # To check manifests, and to start their pods.
 DEPS_DEPLOY := python3-yaml python3-jsonschema python3-pip util-linux iproute2 e2fsprogs
+DEPS_IMAGE := mmdebstrap umoci skopeo patchelf dpkg-dev
 # To install the engines, and to compile llama-server.
 DEPS_ENGINES := python3 python3-venv ca-certificates g++ cmake
 
@@ -130,7 +131,7 @@ HELPERS := $(call tests,$(SRC_helpers)) \
         bench-library bench-l2 bench-put bench-mount bench-multiturn bench-peers bench-rdma \
         bench-tls sim sweep \
         fuzz-brief lint clean \
-        install uninstall completion dist deb deps-deb check-packages
+        install uninstall completion dist deb deps-deb check-packages image deps-image
 
 help:
 	@echo 'sudo make up       install what is missing, build, mount a pool at $(MOUNT)'
@@ -164,6 +165,7 @@ help:
 	@echo 'sudo make install  into PREFIX=$(PREFIX), and /sbin/mount.kvpool'
 	@echo 'make dist          the sources of HEAD, in $(BUILD)/kvpool-VERSION.tar.gz'
 	@echo 'sudo make deb      packages for Debian of HEAD, in $(BUILD)/deb'
+	@echo 'sudo make image    a container image of those packages, in $(BUILD)/image/oci'
 	@echo 'sudo make check-packages   those packages, installed, upgraded and purged'
 	@echo 'make clean         remove $(BUILD)/'
 
@@ -355,6 +357,7 @@ KUBERNETES_VALIDATE := kubernetes-validate==1.37.0
 check-deploy:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) deps-deploy || echo 'some packages are missing: their tests are skipped'
+	@$(SUBMAKE) deps-image || echo 'nothing to make an image with: its test is skipped'
 	@[ -d $(BUILD)/deploy-python/kubernetes_validate ] || \
 		/usr/bin/python3 -m pip install -q --disable-pip-version-check \
 			--root-user-action ignore --target $(BUILD)/deploy-python \
@@ -503,6 +506,8 @@ deps-rdma:
 	@$(call INSTALL_MISSING,$(DEPS_RDMA))
 deps-engines:
 	@$(call INSTALL_MISSING,$(DEPS_ENGINES))
+deps-image:
+	@$(call INSTALL_MISSING,$(DEPS_IMAGE))
 deps-deploy:
 	@$(call INSTALL_MISSING,$(DEPS_DEPLOY))
 deps-deb:
@@ -530,6 +535,10 @@ dist:
 deb:
 	@$(SUBMAKE) deps-deb
 	@BUILD=$(BUILD) tools/debian/build $(DEB_TAR)
+# A container image of those packages: an OCI layout in build/image/oci.
+image:
+	@$(SUBMAKE) deps-image
+	@BUILD=$(BUILD) tools/deploy/image/build
 # Without what it takes, or the time to make it, the tests are skipped.
 PREPARE_SECONDS ?= 1800
 check-packages:

@@ -5,6 +5,7 @@ PROGRAMS: the directory with the programs, for the names of their options.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,24 @@ def compare_kustomize(name: str, objects: list[Object]) -> list[str]:
     return [] if same else [f"{name}: kubectl kustomize makes something else of it"]
 
 
+def names_in_readme(folder: str) -> list[str]:
+    """The table of variables in the README is what kvpoold says."""
+    text = (TOP / "README.md").read_text()
+    rows = re.findall(r"^\| `(MOONCAKE_\w+)` \| (?:`(KVPOOL_\w+)`|none) \|", text, re.M)
+    bad = [] if len(rows) >= 7 else [f"README.md: {len(rows)} variables in its table"]
+    for theirs, ours in rows:
+        said = subprocess.run(
+            [f"{folder}/kvpoold", "--foreground"],
+            env={theirs: "x"},
+            capture_output=True,
+            text=True,
+        ).stderr
+        wanted = f"the same as {ours} or" if ours else f"{theirs} has no effect"
+        if wanted not in said:
+            bad.append(f"README.md: {theirs}: {ours or 'none'}, but kvpoold: {said}")
+    return bad
+
+
 def main() -> int:
     programs, schemas = Programs(sys.argv[1]), Schemas()
     bad: list[str] = []
@@ -72,6 +91,7 @@ def main() -> int:
     else:
         print("no kubectl here: rendered overlays are not compared with its own")
     print(f"{sum(map(len, every.values()))} objects checked, {len(bad)} findings")
+    bad += names_in_readme(sys.argv[1])
     for m in MUTATIONS:
         name, objects = m.applied(every)
         met = [f for f in findings(name, objects, schemas, programs) if m.expect in f]
