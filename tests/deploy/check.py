@@ -12,7 +12,17 @@ import sys
 
 import yaml  # type: ignore
 
-from manifests import ENGINES, OVERLAYS, RBG, TOP, Object, load, render
+from manifests import (
+    ENGINES,
+    OVERLAYS,
+    RBG,
+    TOP,
+    Object,
+    env_of,
+    load,
+    pods_of,
+    render,
+)
 from mutations import MUTATIONS
 from rules import Programs, check, volumes_are_in_the_mount
 from schemas import Schemas, validate_elsewhere
@@ -57,6 +67,33 @@ def compare_kustomize(name: str, objects: list[Object]) -> list[str]:
     return [] if same else [f"{name}: kubectl kustomize makes something else of it"]
 
 
+def engines_fit() -> list[str]:
+    """What has no schema here: names and directories that must be the same."""
+    bad = []
+    (service,) = load(TOP / "engines" / "kserve" / "service.yaml")
+    _, claim = load(TOP / "engines" / "kserve" / "volume.yaml")
+    (tier,) = service["spec"]["kvCacheOffloading"]["secondary"]
+    if tier["fileSystem"]["pvc"]["ref"]["name"] != claim["metadata"]["name"]:
+        bad.append("kserve: its claim is not that of volume.yaml")
+    if service["metadata"]["namespace"] != claim["metadata"]["namespace"]:
+        bad.append("kserve: its claim is in another namespace")
+    (values,) = load(TOP / "engines" / "vllm-production-stack" / "values.yaml")
+    (model,) = values["servingEngineSpec"]["modelSpec"]
+    config = json.loads(model["vllmConfig"]["extraArgs"][1])
+    (tier,) = config["kv_connector_extra_config"]["secondary_tiers"]
+    (mount,), (volume,) = model["extraVolumeMounts"], model["extraVolumes"]
+    on_host = tier["root_dir"].replace(mount["mountPath"], volume["hostPath"]["path"])
+    bad += [
+        f"production-stack: {on_host} is not below {c['KVPOOL_MOUNT']}"
+        for pod in pods_of(render(TOP / "base"))
+        for c in map(env_of, pod.containers())
+        if "KVPOOL_MOUNT" in c and not on_host.startswith(c["KVPOOL_MOUNT"] + "/")
+    ]
+    if mount.get("mountPropagation") != "HostToContainer":
+        bad.append("production-stack: a mount that is made later would not be seen")
+    return bad
+
+
 def names_in_readme(folder: str) -> list[str]:
     """The table of variables in the README is what kvpoold says."""
     text = (TOP / "README.md").read_text()
@@ -91,7 +128,7 @@ def main() -> int:
     else:
         print("no kubectl here: rendered overlays are not compared with its own")
     print(f"{sum(map(len, every.values()))} objects checked, {len(bad)} findings")
-    bad += names_in_readme(sys.argv[1])
+    bad += names_in_readme(sys.argv[1]) + engines_fit()
     for m in MUTATIONS:
         name, objects = m.applied(every)
         met = [f for f in findings(name, objects, schemas, programs) if m.expect in f]

@@ -9,7 +9,8 @@ top=$(realpath "$(dirname "$0")/../..")
 cd "$top" || exit 1
 pages=(fs/kvpool.7 pool/kvpool.3 daemon/kvpoold.8 daemon/kvpool-master.8
 	tools/kvpool.1 tools/mount.kvpool.8)
-readmes=(README.md */README.md tests/bench/README.md tools/python/README.md)
+readmes=(README.md */README.md tests/bench/README.md tools/python/README.md
+	tools/deploy/README.md)
 
 echo "== manual pages are clean"
 for page in "${pages[@]}"; do
