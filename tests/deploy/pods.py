@@ -499,6 +499,9 @@ class RunningPod:
     def is_ready(self) -> bool:
         return all(c.probe("readinessProbe") for c in self.containers)
 
+    def is_alive(self) -> bool:
+        return all(c.probe("livenessProbe") for c in self.containers)
+
     def container(self, name: str) -> RunningContainer:
         return next(c for c in self.containers if c.name == name)
 

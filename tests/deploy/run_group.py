@@ -92,6 +92,7 @@ class Group:
 
     def check_memory(self) -> None:
         for pod in self.running.values():
+            assert pod.is_alive(), f"{pod.name} is not alive"
             peak, limit, kills = pod.memory()
             print(f"   {pod.name}: peak {peak >> 20} of {limit >> 20} MiB")
             assert 0 < peak <= limit and not kills, f"{pod.name}: {kills} killed"
@@ -186,7 +187,7 @@ def test(group: Group) -> None:
     print(f"   {lost} blocks lost")
     assert lost == 0
 
-    print("== the memory of each pod")
+    print("== each pod is alive, and its memory")
     group.check_memory()
 
 
