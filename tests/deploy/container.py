@@ -41,7 +41,14 @@ def make_root(s: dict[str, Any]) -> None:
         "-t", "overlay", "-o", f"ro,lowerdir={s['image']}/usr:/usr", "usr",
         f"{root}/usr",
     )  # fmt: skip
-    mount("--bind", "-o", "ro", "/etc", f"{root}/etc")
+    # Volumes may be in there; what is made for them stays here.
+    for name in (".etc", ".work"):
+        os.mkdir(f"{root}/{name}")
+    mount(
+        "-t", "overlay", "-o",
+        f"lowerdir=/etc,upperdir={root}/.etc,workdir={root}/.work", "etc",
+        f"{root}/etc",
+    )  # fmt: skip
     mount("--bind", s["hosts"], f"{root}/etc/hosts")
 
 

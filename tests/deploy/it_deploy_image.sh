@@ -46,16 +46,16 @@ done
 
 echo "== its programs serve as that user"
 mount --bind /proc "$root/proc"
-inside() { chroot "$root" setpriv --reuid 10001 --regid 10001 --clear-groups \
-	--no-new-privs --bounding-set=-all "$@"; }
+inside=(chroot "$root" setpriv --reuid 10001 --regid 10001 --clear-groups
+	--no-new-privs --bounding-set=-all)
 mkdir -m 1777 "$root/tmp/t"
 free_port; at=127.0.0.1:$port
 free_port; listen=127.0.0.1:$port
-inside kvpool-master --foreground --listen "$listen" --admin "$at" --run-dir /tmp/t/run \
+"${inside[@]}" kvpool-master --foreground --listen "$listen" --admin "$at" --run-dir /tmp/t/run \
 	--state-file /tmp/t/state >"$tmp/master.log" 2>&1 &
 master=$!
 also_kill+=("$master")
-wait_until 10 inside kvpool healthz --ready --admin "$at"
+wait_until 10 "${inside[@]}" kvpool healthz --ready --admin "$at"
 kill -TERM $master
 wait $master || fail "the master ended with $?"
 also_kill=()

@@ -82,6 +82,7 @@ class Cluster:
         self._networks = 0
         self.running: list[RunningPod] = []
         self.claims: dict[str, str] = {}  # name -> path on each host
+        self.secrets: dict[str, pathlib.Path] = {}  # name -> directory of its files
         self.cgroup = GROUPS / f"kvdeploy-{os.environ['KVDEPLOY_ID']}"
         self.cgroup.mkdir()
         run("mount", "-t", "tmpfs", "netns", "/run/netns")
@@ -472,10 +473,22 @@ class RunningPod:
             if group:
                 os.chown(at, 0, group)
             os.chmod(at, 0o2777 if group else 0o777)
+        elif "secret" in v:
+            self._make_secret(v["secret"], at)
         elif v.get("hostPath", {}).get("type") == "DirectoryOrCreate":
             at.mkdir(parents=True, exist_ok=True)
         elif not at.is_dir():
             raise FileNotFoundError(f"{self.name}: {at} is no directory yet")
+
+    def _make_secret(self, secret: Object, at: pathlib.Path) -> None:
+        """Root's files, which the pod's fsGroup may read."""
+        group = self.pod.spec.get("securityContext", {}).get("fsGroup", 0)
+        mode = secret.get("defaultMode", 0o644) | (0o440 if group else 0)
+        at.mkdir(parents=True)
+        for source in self.cluster.secrets[secret["secretName"]].iterdir():
+            shutil.copy(source, at)
+            os.chown(at / source.name, 0, group)
+            os.chmod(at / source.name, mode)
 
     def start_init(self) -> None:
         for spec in self.pod.spec.get("initContainers", []):

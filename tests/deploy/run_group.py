@@ -201,4 +201,5 @@ def main() -> None:
         group.cluster.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -221,4 +221,5 @@ def main() -> None:
         nodes.cluster.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

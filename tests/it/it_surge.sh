@@ -22,6 +22,7 @@ wait_until 10 took_over
 wait_ready a
 [ "$(cat <&9)" = kept ] || fail "what is open is lost"
 [ "$(cat "${mount[a]}/kept")" = kept ] || fail "the mount is lost"
+exec 9<&-
 
 echo "== the old one waits, and has nothing open"
 kill -0 "$old" || fail "the old daemon has ended"
@@ -38,5 +39,4 @@ echo "== and ends when it is told to"
 kill -TERM "$old"
 wait "$old" || fail "the old daemon ended with $?"
 [ "$(cat "${mount[a]}/kept")" = kept ] || fail "the mount ended with the old daemon"
-exec 9<&-
 pass
