@@ -7,7 +7,8 @@
 #include "tools/cmd.h"
 
 static const char usage[] =
-	"usage: kvpool healthz [--ready] [--joined] [--own] [--admin HOST:PORT]\n\n"
+	"usage: kvpool healthz [--ready] [--joined] [--own] "
+	"[--admin HOST:PORT]\n\n"
 	"Exit status 0: the daemon is alive; 1: it is not, or not what is "
 	"asked for,\n"
 	"and the reason is printed.";
