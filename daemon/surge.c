@@ -1,35 +1,37 @@
 #include "daemon/surge.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/takeover.h"
+#include "daemon/name_lock.h"
 #include "pool/base/log.h"
 
 /* Not in --help: only daemon_surge_wait() gives it. */
 #define WAIT_ARG "--surge-wait"
 
+/* By its lock: a connection, even one that is closed at once, would keep it from
+ * serving the next one, which is the take-over. */
 bool daemon_surge_is_running(const char *dir)
 {
-	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	char path[PATH_MAX];
 	bool running;
-	int fd, n = snprintf(at.sun_path, sizeof(at.sun_path), "%s/%s", dir,
-			     DAEMON_TAKEOVER_SOCKET);
+	int fd, n = snprintf(path, sizeof(path), "%s/%s", dir,
+			     DAEMON_NAME_LOCK_FILE);
 
-	if (n < 0 || (size_t)n >= sizeof(at.sun_path))
-		return false; /* the daemon could not listen there either */
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return false; /* then it could not have made it either */
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return false;
-	running = connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0;
+	running = flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 	close(fd);
 	return running;
 }

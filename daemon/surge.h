@@ -18,7 +18,7 @@
 
 #include <stdbool.h>
 
-/* Does a daemon run that can be taken over? dir: of the node, in --run-dir. */
+/* Does a daemon run? dir: of the node, in --run-dir. */
 bool daemon_surge_is_running(const char *dir);
 /* After the hand-over: replaces this process by one with the same pid that has
  * nothing of it but standard error, and ends with 0 at SIGTERM or SIGINT. Does
