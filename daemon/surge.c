@@ -17,8 +17,8 @@
 /* Not in --help: only daemon_surge_wait() gives it. */
 #define WAIT_ARG "--surge-wait"
 
-/* By its lock: a connection, even one that is closed at once, would keep it from
- * serving the next one, which is the take-over. */
+/* By its lock: a connection, even one that is closed at once, would keep it
+ * from serving the next one, which is the take-over. */
 bool daemon_surge_is_running(const char *dir)
 {
 	char path[PATH_MAX];
