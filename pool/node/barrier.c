@@ -143,7 +143,6 @@ int pool_node_barrier_start(struct pool_node *n, struct node_barrier *b,
 	node_barrier_begin_time(n, b);
 	b->cb = cb;
 	pool_list_add_tail(&n->barriers, &b->link);
-	node_not_idle(n);
 	if (n->ack_waits)
 		node_feed_ack(n, n->ack_seq);
 	node_kick(n);
