@@ -1,0 +1,49 @@
+#!/bin/bash
+# Alert rules: promtool takes them, each one is tested where it fires and where it
+# must not, has a section in the runbook, and uses figures that a pool has.
+# modes: both
+# limit: 120
+. "$(dirname "$0")/../lib/lib.sh"
+need promtool
+
+dir=$(realpath "$(dirname "$0")/../../tools/prometheus")
+
+echo "== promtool takes the rules, and its tests of them pass"
+promtool check rules "$dir/alerts.yml" || fail "alerts.yml is not valid"
+promtool test rules "$dir/alerts_test.yml" || fail "an alert is wrong"
+
+echo "== each alert has both tests, and a section in the runbook"
+alerts=$(sed -n 's/^ *- alert: //p' "$dir/alerts.yml")
+[ -n "$alerts" ] || fail "no alerts"
+for alert in $alerts; do
+	tests=$(grep -A2 "alertname: $alert\$" "$dir/alerts_test.yml")
+	grep -q 'exp_alerts: \[\]' <<<"$tests" || fail "$alert: no test where it is silent"
+	grep -q 'exp_alerts:$' <<<"$tests" || fail "$alert: no test where it fires"
+	grep -qx "## $alert" "$dir/README.md" || fail "$alert: no section in README.md"
+	grep -A8 "alert: $alert\$" "$dir/alerts.yml" |
+		grep -q "runbook: \"README.md#${alert,,}\"" ||
+		fail "$alert: its runbook line names another section"
+done
+
+echo "== a pool has each figure that an alert uses"
+free_port; etcd_port=$port
+free_port; etcd_peer_port=$port
+need etcd
+launch etcd etcd --data-dir "$tmp/etcd.data" --log-level error \
+	--listen-client-urls "http://127.0.0.1:$etcd_port" \
+	--advertise-client-urls "http://127.0.0.1:$etcd_port" \
+	--listen-peer-urls "http://127.0.0.1:$etcd_peer_port" \
+	--initial-advertise-peer-urls "http://127.0.0.1:$etcd_peer_port" \
+	--initial-cluster "default=http://127.0.0.1:$etcd_peer_port"
+etcd_answers() { curl -sf "http://127.0.0.1:$etcd_port/health" >/dev/null; }
+wait_until 10 etcd_answers
+start_master --etcd "http://127.0.0.1:$etcd_port"
+start_node a
+for figures in master a; do
+	http "${admin[$figures]}/metrics"
+done >"$tmp/metrics"
+for name in $(grep -o 'kvpool_[a-z_]*' "$dir/alerts.yml" | sort -u); do
+	# Only a pool with TLS has certificates.
+	[[ $name != kvpool_tls_* || -n ${KVTEST_TLS:-} ]] || continue
+	grep -q "^$name[ {]" "$tmp/metrics" || fail "no $name in the pool's metrics"
+done
