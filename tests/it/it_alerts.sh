@@ -4,7 +4,7 @@
 # modes: both
 # limit: 120
 . "$(dirname "$0")/../lib/lib.sh"
-need promtool
+need promtool etcd
 
 dir=$(realpath "$(dirname "$0")/../../tools/prometheus")
 
@@ -28,7 +28,6 @@ done
 echo "== a pool has each figure that an alert uses"
 free_port; etcd_port=$port
 free_port; etcd_peer_port=$port
-need etcd
 launch etcd etcd --data-dir "$tmp/etcd.data" --log-level error \
 	--listen-client-urls "http://127.0.0.1:$etcd_port" \
 	--advertise-client-urls "http://127.0.0.1:$etcd_port" \
@@ -45,5 +44,5 @@ done >"$tmp/metrics"
 for name in $(grep -o 'kvpool_[a-z_]*' "$dir/alerts.yml" | sort -u); do
 	# Only a pool with TLS has certificates.
 	[[ $name != kvpool_tls_* || -n ${KVTEST_TLS:-} ]] || continue
-	grep -q "^$name[ {]" "$tmp/metrics" || fail "no $name in the pool's metrics"
+	grep -q "^${name}[ {]" "$tmp/metrics" || fail "no $name in the pool's metrics"
 done
