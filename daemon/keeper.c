@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ enum { PUT = 1, LET_GO };
 static struct {
 	char *mountpoint; /* owns */
 	int sock, sig_fd, kept_fd;
+	int guard; /* to the guard; all daemons have it, too */
 	int dev_fd; /* -1: the daemon has not given it, or has let go */
 	pid_t pid;  /* of the present or last daemon */
 	bool alive; /* it has not closed its end of sock */
@@ -185,7 +187,7 @@ static void on_signal(void)
 static bool spawn(struct daemon_keeper *k)
 {
 	int sv[2] = { -1, -1 };
-	pid_t pid;
+	pid_t keeper = getpid(), pid;
 
 	kp.spawn_ms = pool_now_ms();
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
@@ -197,7 +199,9 @@ static bool spawn(struct daemon_keeper *k)
 		close(kp.sig_fd);
 		*k = (struct daemon_keeper){ .sock = sv[1],
 					     .kept_fd = kp.kept_fd,
-					     .dev_fd = kp.dev_fd };
+					     .dev_fd = kp.dev_fd,
+					     .guard = kp.guard,
+					     .pid = keeper };
 		(void)prctl(PR_SET_NAME, "kvpoold");
 		pthread_sigmask(SIG_SETMASK, &kp.before, NULL);
 		return true;
@@ -266,6 +270,51 @@ static void keep(struct daemon_keeper *k)
 	}
 }
 
+/* ---- the guard ---- */
+
+/* Waits until the keeper and every daemon are dead. The last message says
+ * whether the mount was theirs then, or another daemon's, or none. */
+static void guard(int fd) __attribute__((noreturn));
+static void guard(int fd)
+{
+	uint8_t last = LET_GO;
+	sigset_t all;
+	ssize_t n;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	(void)prctl(PR_SET_NAME, "kvpool-guard");
+	if (fd > 0)
+		(void)close_range(0, (unsigned int)fd - 1, 0);
+	(void)close_range((unsigned int)fd + 1, UINT_MAX, 0);
+	do
+		n = recv(fd, &last, 1, 0);
+	while (n > 0 || (n < 0 && errno == EINTR));
+	if (last == PUT && kp.head->mount_id)
+		(void)fs_guard_unmount(kp.mountpoint, kp.head->mount_id,
+				       MNT_FORCE);
+	_exit(0);
+}
+
+static int start_guard(void)
+{
+	int sv[2];
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0)
+		guard(sv[0]); /* closes sv[1] */
+	if (pid < 0) {
+		close(sv[1]);
+		sv[1] = -errno;
+	}
+	close(sv[0]);
+	kp.guard = sv[1];
+	return kp.guard < 0 ? kp.guard : 0;
+}
+
 static int open_keeper(const char *mountpoint)
 {
 	sigset_t signals;
@@ -286,7 +335,7 @@ static int open_keeper(const char *mountpoint)
 	sigaddset(&signals, SIGCHLD);
 	pthread_sigmask(SIG_BLOCK, &signals, &kp.before);
 	kp.sig_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	return kp.sig_fd < 0 ? -errno : 0;
+	return kp.sig_fd < 0 ? -errno : start_guard();
 }
 
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k)
@@ -325,10 +374,19 @@ static int send_keeper(const struct daemon_keeper *k, uint8_t type, int fd)
 	return sendmsg(k->sock, &mh, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
+/* (If it was killed, a death of both is what it is without a guard.) */
+static void tell_guard(const struct daemon_keeper *k, uint8_t type)
+{
+	if (k->guard >= 0)
+		(void)send(k->guard, &type, 1, MSG_NOSIGNAL);
+}
+
 int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd)
 {
 	int err = k->sock < 0 ? 0 : send_keeper(k, PUT, dev_fd);
 
+	if (!err)
+		tell_guard(k, PUT);
 	if (err)
 		pool_error("the keeper does not take the mount: %s",
 			   strerror(-err));
@@ -342,6 +400,7 @@ static void on_keeper(uv_poll_t *poll, int status, int events)
 	(void)status;
 	(void)events; /* it never sends anything */
 	uv_poll_stop(poll);
+	k->pid = 0;
 	k->lost(k->arg);
 }
 
@@ -359,11 +418,17 @@ int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
 	return uv_poll_start(&k->poll, UV_READABLE | UV_DISCONNECT, on_keeper);
 }
 
+pid_t daemon_keeper_main_pid(const struct daemon_keeper *k)
+{
+	return k->pid ? k->pid : getpid();
+}
+
 void daemon_keeper_let_go(struct daemon_keeper *k)
 {
 	if (k->watched)
 		uv_close((uv_handle_t *)&k->poll, NULL);
 	k->watched = false;
+	tell_guard(k, LET_GO);
 	if (k->sock >= 0)
 		(void)send_keeper(k, LET_GO, -1);
 }

@@ -23,7 +23,9 @@
  *
  * If the keeper is killed, nothing changes but that the daemon starts its
  * guard: from then on its death ends the mount. If both are killed at once, the
- * kernel ends the mount.
+ * keeper's guard aborts the connection: a third process, which waits for the
+ * end of a connection that only those two have. (The kernel would not, if the
+ * notifier is blocked: see fs/guard.h.)
  *
  * What is kept: the descriptor of /dev/fuse, and a memfd (fs/kept.h), which the
  * daemon writes and the keeper only passes on. The two talk over a socketpair
@@ -53,6 +55,8 @@ struct daemon_keeper {
 	int sock;    /* to the keeper; owns; -1: there is none */
 	int kept_fd; /* the memfd; owns; -1: no keeper */
 	int dev_fd;  /* the mount to adopt; the mount owns it; -1: mount anew */
+	int guard;   /* to the keeper's guard; owns; -1: no keeper */
+	pid_t pid;   /* of the keeper, while it lives; else 0 */
 	uv_poll_t poll; /* of sock, from watch until let_go */
 	bool watched;
 	void (*lost)(void *arg);
@@ -71,6 +75,9 @@ int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd);
 /* lost(arg), on the loop: the keeper was killed. No-op without a keeper. */
 int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
 			void (*lost)(void *arg), void *arg);
+/* The process that stands for the service, to whoever started it: the keeper,
+ * or else this one. */
+pid_t daemon_keeper_main_pid(const struct daemon_keeper *k);
 /* The mount will be removed, or another daemon has it now: the keeper closes
  * it, and ends when this process does. No-op without a keeper. */
 void daemon_keeper_let_go(struct daemon_keeper *k);

@@ -189,6 +189,11 @@ static void handover_resume(void *arg)
 	fs_resume(((struct node_program *)arg)->fs);
 }
 
+static pid_t handover_main_pid(void *arg)
+{
+	return daemon_keeper_main_pid(&((struct node_program *)arg)->keeper);
+}
+
 static void handover_leave(void *arg)
 {
 	struct node_program *p = arg;
@@ -210,6 +215,7 @@ static const struct daemon_takeover_ops handover_ops = {
 	.busy = handover_busy,
 	.hand_over = handover_put,
 	.resume = handover_resume,
+	.main_pid = handover_main_pid,
 	.leave = handover_leave,
 	.end = handover_end,
 };
@@ -429,7 +435,8 @@ static int commit_takeover(struct node_program *p)
 	int err;
 
 	fs_guarded(p->fs);
-	err = daemon_takeover_commit(&p->taken);
+	err = daemon_takeover_commit(&p->taken,
+				     daemon_keeper_main_pid(&p->keeper));
 	if (err) {
 		fs_leave(p->fs);
 		return err;
@@ -618,7 +625,7 @@ static int start_keeper(struct node_program *p)
 	static struct daemon_node_conf later;
 	int err;
 
-	p->keeper = (struct daemon_keeper){ -1, -1, -1, .watched = false };
+	p->keeper = (struct daemon_keeper){ -1, -1, -1, -1, .watched = false };
 	err = absolute_mount(p);
 	if (!err && p->conf->keeper)
 		err = daemon_keeper_start(p->mount, &p->keeper);

@@ -28,7 +28,11 @@ enum { HELLO = 1, REFUSED, OFFER, FDS, TAKEN, GO };
 struct message {
 	uint32_t magic, type;
 	uint32_t version; /* HELLO, OFFER: of the wire format */
-	uint32_t nfds;	  /* OFFER: in total; FDS: in this message */
+	union {
+		uint32_t nfds;	   /* OFFER: in total; FDS: in this message */
+		uint32_t main_pid; /* TAKEN: of the service; 0: the sender, as
+				      daemons say that knew no keeper here */
+	};
 	char text[240];	  /* REFUSED */
 };
 
@@ -174,20 +178,23 @@ static int send_offer(struct daemon_takeover *t, struct pool_handover *h)
 	return err;
 }
 
-/* Sends GO; then the new daemon, the other end of fd, is the service. */
-static int send_go(int fd)
+/* Sends GO; then the new daemon, or its keeper, is the service. main_pid: as it
+ * said in TAKEN. */
+static int send_go(struct daemon_takeover *t, uint32_t main_pid)
 {
 	struct message m = { .magic = MAGIC, .type = GO };
 	socklen_t len = sizeof(struct ucred);
 	struct ucred peer;
 	int err;
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
+	if (main_pid > INT_MAX)
+		return -EBADMSG;
+	if (getsockopt(t->fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
 		return -errno;
-	daemon_notify_main(peer.pid);
-	err = send_message(fd, &m, NULL, 0);
+	daemon_notify_main(main_pid ? (pid_t)main_pid : peer.pid);
+	err = send_message(t->fd, &m, NULL, 0);
 	if (err)
-		daemon_notify_main(getpid());
+		daemon_notify_main(t->ops->main_pid(t->arg));
 	return err;
 }
 
@@ -216,7 +223,7 @@ static void hand_over(struct daemon_takeover *t)
 	if (!err && m.type != TAKEN)
 		err = -EBADMSG;
 	if (!err)
-		err = send_go(t->fd);
+		err = send_go(t, m.main_pid);
 	if (err) {
 		pool_warn("the other daemon did not take over (%s): going on",
 			  strerror(-err));
@@ -412,9 +419,10 @@ int daemon_takeover_ask(const char *dir, struct daemon_taken *t)
 	return err;
 }
 
-int daemon_takeover_commit(struct daemon_taken *t)
+int daemon_takeover_commit(struct daemon_taken *t, pid_t main_pid)
 {
-	struct message m = { .magic = MAGIC, .type = TAKEN };
+	struct message m = { .magic = MAGIC, .type = TAKEN,
+			     .main_pid = (uint32_t)main_pid };
 	int err = send_message(t->fd, &m, NULL, 0);
 
 	if (!err)

@@ -23,6 +23,7 @@
 #ifndef DAEMON_TAKEOVER_H
 #define DAEMON_TAKEOVER_H
 
+#include <sys/types.h>
 #include <uv.h>
 
 #include "pool/conn/handover.h"
@@ -44,6 +45,8 @@ struct daemon_takeover_ops {
 	void (*hand_over)(void *arg, struct pool_handover *h);
 	/* The take-over failed: continue serving. */
 	void (*resume)(void *arg);
+	/* The process that stands for the service: this one, or its keeper. */
+	pid_t (*main_pid)(void *arg);
 	/* After GO: the process exits when this returns. */
 	void (*leave)(void *arg);
 	/* Last, before _exit(0); NULL: nothing. */
@@ -68,8 +71,9 @@ struct daemon_taken {
 /* Connects to the old daemon of dir and receives its state. Blocks. 0, or
  * -errno, logged with the old daemon's reason. */
 int daemon_takeover_ask(const char *dir, struct daemon_taken *t);
-/* Sends TAKEN and waits for GO. 0: the old daemon is gone. -errno, logged: it
- * continues, or was killed. */
-int daemon_takeover_commit(struct daemon_taken *t);
+/* Sends TAKEN and waits for GO. main_pid: the process that stands for the
+ * service from then on (this one, or its keeper); the old daemon tells systemd.
+ * 0: the old daemon is gone. -errno, logged: it continues, or was killed. */
+int daemon_takeover_commit(struct daemon_taken *t, pid_t main_pid);
 
 #endif

@@ -46,6 +46,12 @@ static void resume_it(void *arg)
 	((struct fixture *)arg)->paused--;
 }
 
+static pid_t this_one(void *arg)
+{
+	(void)arg;
+	return getpid();
+}
+
 static void leave(void *arg)
 {
 	(void)arg;
@@ -58,6 +64,7 @@ static const struct daemon_takeover_ops ops = {
 	.busy = no_reason,
 	.hand_over = offer,
 	.resume = resume_it,
+	.main_pid = this_one,
 	.leave = leave,
 };
 
