@@ -505,7 +505,8 @@ static ssize_t receive_step(struct pool_conn *c, size_t budget, bool *ret_dry)
 		return -ECONNRESET;
 	if (r < 0)
 		return r;
-	*ret_dry = (size_t)r < cap;
+	*ret_dry = (size_t)r < cap &&
+		   !(c->stream && pool_tls_is_broken(c->stream));
 	if (conn_faults_in_lost(c))
 		return r;
 	c->last_rx_ms = uv_now(c->loop);

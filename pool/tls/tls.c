@@ -70,6 +70,7 @@ struct pool_tls_stream {
 	/* owns: encrypted and unsent, from out_sent to out_len */
 	uint8_t *out;
 	size_t out_sent, out_len, out_cap;
+	int broken; /* -errno found behind bytes that a read returned */
 	char why[POOL_TLS_WHY];
 };
 
@@ -852,10 +853,10 @@ bool pool_tls_peer_has_host(const struct pool_tls_stream *s, const char *host)
 ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap)
 {
 	size_t n, have = 0;
-	int err = 0;
+	int err = s->broken;
 
 	ERR_clear_error();
-	while (have < cap) {
+	while (!err && have < cap) {
 		errno = 0;
 		if (SSL_read_ex(s->ssl, (uint8_t *)to + have, cap - have, &n) !=
 		    1) {
@@ -866,12 +867,20 @@ ssize_t pool_tls_read(struct pool_tls_stream *s, void *to, size_t cap)
 		if (s->blocking && !SSL_has_pending(s->ssl))
 			break;
 	}
+	/* OpenSSL would not report the same again. */
+	if (err != -EAGAIN)
+		s->broken = err;
 	return have > 0 ? (ssize_t)have : err;
 }
 
 bool pool_tls_has_input(const struct pool_tls_stream *s)
 {
 	return SSL_has_pending(s->ssl) == 1;
+}
+
+bool pool_tls_is_broken(const struct pool_tls_stream *s)
+{
+	return s->broken != 0;
 }
 
 /* Encrypts up to len bytes into the sink. Returns how many, or -errno. */

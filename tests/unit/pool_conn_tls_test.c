@@ -451,6 +451,50 @@ static void a_handshake_that_takes_too_long_ends(void **state)
 	close(fd);
 }
 
+/* A peer whose records are made here; returns when its handshake has ended. */
+static struct pool_tls_stream *shake_raw(int fd)
+{
+	const struct pool_tls_want want = {
+		.dialled = true,
+		.roles = POOL_ROLE_BIT(POOL_ROLE_NODE),
+	};
+	struct pool_tls_stream *s;
+	int err;
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	assert_int_equal(0, pool_tls_start(t.node, fd, &want, &s));
+	while ((err = pool_tls_shake(s)) == -EAGAIN)
+		uv_run(&t.loop, UV_RUN_NOWAIT);
+	assert_int_equal(0, err);
+	return s;
+}
+
+/* Nothing comes after it, and the peer stays connected. */
+static void an_invalid_record_behind_a_frame_ends_the_connection(void **state)
+{
+	static const uint8_t wrong[37] = { 23, 3, 3, 0, 32 };
+	const struct pool_frame f = { .version = POOL_WIRE_VERSION,
+				      .type = POOL_MSG_SYNC,
+				      .req = 1 };
+	uint8_t header[POOL_WIRE_HEADER];
+	struct iovec iov = { .iov_base = header, .iov_len = sizeof(header) };
+	struct pool_tls_stream *s;
+	int fd;
+
+	(void)state;
+	fd = dial_raw();
+	s = shake_raw(fd);
+	pool_frame_encode(&f, header);
+	/* One read of the accepting side finds both. */
+	assert_int_equal(sizeof(header), pool_tls_write(s, &iov, 1));
+	assert_int_equal(sizeof(wrong), write(fd, wrong, sizeof(wrong)));
+	unit_run_until(&t.loop, t.accepts.closed);
+	assert_int_equal(-EPROTO, t.accepts.err);
+	assert_int_equal(1, t.accepts.frames);
+	pool_tls_free(s);
+	close(fd);
+}
+
 /* The table in pool/conn/msg.c: a node does not tell its master what there
  * is. */
 static void what_a_role_may_not_send_ends_the_connection(void **state)
@@ -558,6 +602,7 @@ int main(void)
 		T(who_speaks_plain_text_is_not_heard),
 		T(who_answers_in_plain_text_is_not_spoken_to),
 		T(a_handshake_that_takes_too_long_ends),
+		T(an_invalid_record_behind_a_frame_ends_the_connection),
 		T(what_a_role_may_not_send_ends_the_connection),
 		T(each_message_has_roles_that_may_send_it),
 		T(handshakes_of_a_crowd_make_no_turn_long),

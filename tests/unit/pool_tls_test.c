@@ -496,6 +496,32 @@ static void a_changed_byte_breaks_the_stream(void **state)
 	assert_non_null(strstr(pool_tls_why(t.accepts.s), "bad record mac"));
 }
 
+/* The same, behind bytes that are good: these come first, then the error, and
+ * then always that one. */
+static void a_changed_byte_behind_good_ones_breaks_the_stream(void **state)
+{
+	struct iovec iov = { .iov_base = "hello", .iov_len = 5 };
+	uint8_t wire[256];
+	char to[16];
+	ssize_t n;
+
+	(void)state;
+	connect_both();
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(5, pool_tls_write(t.dials.s, &iov, 1));
+	n = recv(t.accepts.fd, wire, sizeof(wire), 0);
+	assert_true(n > 40);
+	wire[n - 5] ^= 1;
+	assert_int_equal(n, send(t.dials.fd, wire, (size_t)n, 0));
+	assert_int_equal(5, pool_tls_read(t.accepts.s, to, sizeof(to)));
+	assert_memory_equal("hello", to, 5);
+	assert_true(pool_tls_is_broken(t.accepts.s));
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(-EPROTO, pool_tls_read(t.accepts.s, to,
+							sizeof(to)));
+	assert_non_null(strstr(pool_tls_why(t.accepts.s), "bad record mac"));
+}
+
 /* ---- renewal ---- */
 
 /* Other streams of the same processes. */
@@ -604,6 +630,7 @@ int main(void)
 		T(a_blocking_stream_waits_for_bytes_and_not_for_all),
 		T(the_end_of_the_peer_is_the_end),
 		T(a_changed_byte_breaks_the_stream),
+		T(a_changed_byte_behind_good_ones_breaks_the_stream),
 		T(new_files_are_used_by_new_streams),
 		T(a_process_keeps_its_role_and_its_cluster),
 		T(a_process_keeps_its_namespaces),
