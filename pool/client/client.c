@@ -145,15 +145,51 @@ static void run_loop(struct kvpool *p)
 	}
 }
 
-static int open_node(struct kvpool *p)
+static int register_metrics(struct kvpool *p)
 {
 	int err;
 
 	p->metrics = pool_metrics_open();
-	if (!p->metrics ||
-	    POOL_TURNS_REGISTER(p->metrics, &p->turns,
-				"kvpool_client_loop_turn"))
+	if (!p->metrics)
 		return -ENOMEM;
+	err = POOL_TURNS_REGISTER(p->metrics, &p->turns,
+				  "kvpool_client_loop_turn");
+	if (!err)
+		err = pool_metrics_counter(
+			p->metrics, &p->lines.objects,
+			"kvpool_client_direct_gets_total", NULL,
+			"Objects that the calling thread received itself, on "
+			"its own connection to a holder.");
+	if (!err && p->tls)
+		err = pool_tls_metrics(p->tls, p->metrics);
+	return err;
+}
+
+/* A library has no admin address: its counters that are not 0 are logged. */
+static void log_metrics(struct kvpool *p)
+{
+	char *text, *line, *rest;
+	size_t len;
+
+	if (pool_metrics_print(p->metrics, &text, &len))
+		return;
+	for (line = strtok_r(text, "\n", &rest); line;
+	     line = strtok_r(NULL, "\n", &rest)) {
+		const char *value = strrchr(line, ' ');
+
+		if (line[0] != '#' && value && strcmp(value, " 0") != 0 &&
+		    !strstr(line, "_bucket{"))
+			pool_debug("metric: %s", line);
+	}
+	free(text);
+}
+
+static int open_node(struct kvpool *p)
+{
+	int err = register_metrics(p);
+
+	if (err)
+		return err;
 	p->opts.metrics = p->metrics;
 	p->opts.loop = &p->loop;
 	p->opts.verbs = p->verbs;
@@ -290,6 +326,7 @@ static void make_locks(struct kvpool *p)
 static void pool_free(struct kvpool *p, bool remove_files)
 {
 	verbs_close(p->verbs);
+	pool_metrics_close(p->metrics); /* it refers to what follows */
 	client_dir_give(p, remove_files);
 	client_lines_fini(&p->lines);
 	pool_tls_close(p->tls);
@@ -298,7 +335,6 @@ static void pool_free(struct kvpool *p, bool remove_files)
 	pthread_cond_destroy(&p->changed);
 	pool_shortlock_fini(&p->names);
 	pthread_rwlock_destroy(&p->lock);
-	pool_metrics_close(p->metrics);
 	free(p->advertise);
 	free(p->name);
 	free(p->dir);
@@ -336,6 +372,7 @@ static void begin_close(struct pool_mail *mail)
 {
 	struct closing *c = pool_container_of(mail, struct closing, mail);
 
+	log_metrics(c->p);
 	pool_node_close(c->p->node, PUBLISH_TIMEOUT_MS, on_node_closed, c->p);
 }
 

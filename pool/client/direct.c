@@ -151,6 +151,7 @@ static int receive(struct asking *a, struct client_op *op,
 	if (!err && XXH128_isEqual(l.sum, op->sum)) {
 		op->result = (int64_t)op->size;
 		op->ended = true;
+		pool_count(&a->w->ns->pool->lines.objects);
 	}
 	pool_landing_fini(&l);
 	return err;

@@ -207,12 +207,13 @@ static int dial(const struct pool_hostport *to, unsigned int stall_ms)
 }
 
 /* What follows is not encrypted. */
-static int end_tls(struct wire *w)
+static int end_tls(struct client_line *l, struct wire *w)
 {
 	if (!w->tls || pool_tls_has_input(w->tls))
 		return -EPROTO;
 	pool_tls_free(w->tls);
 	w->tls = NULL;
+	pool_tls_ended(l->lines->tls);
 	return 0;
 }
 
@@ -247,7 +248,7 @@ static int recv_hello(struct client_line *l, struct wire *w, bool plain)
 	if (!right)
 		return -EHOSTDOWN;
 	if (ends)
-		return plain ? end_tls(w) : -EPROTO;
+		return plain ? end_tls(l, w) : -EPROTO;
 	return 0;
 }
 

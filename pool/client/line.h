@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include "pool/base/list.h"
+#include "pool/base/metric.h"
 #include "pool/peer/peer.h"
 
 #define CLIENT_LINES_MAX 64 /* per struct kvpool; one bit of `slots` each */
@@ -41,6 +42,7 @@ struct client_lines {
 	struct pool_list idle; /* most recently used first */
 	uint64_t slots;	       /* bit mask of the slots in use; an idle line
 				  keeps its slot */
+	struct pool_counter objects; /* received whole and right */
 	struct client_backoff backoff[CLIENT_BACKOFF_MAX];
 	unsigned int next_backoff;
 };

@@ -21,8 +21,13 @@ relay() { # sets $port: of a relay to ${listen[a]} that writes to $tmp/wire
 is_listened_on() { [ -n "$(ss -Hltn "sport = :$1")" ]; }
 on_wire() { grep -qa "$1" "$tmp/wire"; }
 
-lib() { # COMMAND...
-	LIBRARY_BUFFER=$tmp/lib library_user "${listen[master]}" ns "$@"
+lib() { # COMMAND...; $tmp/metrics: of the library, by what it logs
+	LIBRARY_DEBUG=yes LIBRARY_BUFFER=$tmp/lib library_user "${listen[master]}" ns \
+		"$@" 2>"$tmp/said" || fail "$(tail "$tmp/said")"
+	sed -n 's/.* metric: //p' "$tmp/said" >"$tmp/metrics"
+}
+lib_metric() { # NAME: what the last command made of it
+	awk -v name="$1" '$1 == name { n = $2 } END { print n + 0 }' "$tmp/metrics"
 }
 
 # One object by the mount and two by the library, whose callers read the smaller
@@ -40,6 +45,9 @@ moves_bytes() { # NAME
 	cmp "$tmp/object" "$tmp/got"
 	lib get "$key.half" "$tmp/got"
 	cmp "$tmp/half" "$tmp/got"
+	# By the caller's own connections: else the loop has fetched it, unnoticed.
+	[ "$(lib_metric kvpool_client_direct_gets_total)" = 1 ] ||
+		fail "$1: the caller did not receive it: $(cat "$tmp/metrics")"
 	[ "$(wc -c <"$tmp/wire")" -gt 6000000 ] || fail "not by way of the relay"
 	! on_wire secret-name || fail "$1: a request was readable"
 }
@@ -88,7 +96,10 @@ for n in a b; do
 	[ "$(metric "${admin[$n]}" kvpool_tls_plain_lanes_total)" -gt 0 ] ||
 		fail "no lane of $n has ended TLS"
 done
+[ "$(lib_metric kvpool_tls_plain_lanes_total)" = 0 ] || fail "a plain lane by --bulk tls"
 KVPOOL_BULK=auth moves_bytes both
+[ "$(lib_metric kvpool_tls_plain_lanes_total)" = 1 ] ||
+	fail "plain lanes of the library: $(cat "$tmp/metrics")"
 n=$(grep -ao bytes-of-an-object "$tmp/wire" | wc -l)
 [ "$n" -ge 320000 ] || fail "bytes for mount and library: $n of 320,000 lines"
 

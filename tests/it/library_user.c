@@ -15,7 +15,8 @@
  *				then all has to work
  *
  * In keys \xHH is a byte. Prints results; 0, or 1 and the error on stderr. From
- * the environment: LIBRARY_BUFFER, LIBRARY_RDMA (devices), LIBRARY_LISTEN.
+ * the environment: LIBRARY_BUFFER, LIBRARY_RDMA (devices), LIBRARY_LISTEN;
+ * LIBRARY_DEBUG: set, all that the library logs.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -454,6 +455,7 @@ int main(int argc, char **argv)
 	o.buffer_dir = getenv("LIBRARY_BUFFER");
 	o.rdma_device = getenv("LIBRARY_RDMA");
 	o.listen = getenv("LIBRARY_LISTEN");
+	o.log_level = getenv("LIBRARY_DEBUG") ? 3 : 0;
 	o.flags = o.listen ? KVPOOL_INSECURE : 0;
 	o.buffer_size = 64u << 20;
 	if (said("connect", kvpool_connect(&o, &pool)))
