@@ -374,20 +374,38 @@ def until_over(turn=lambda: None, pause=STEP_S):
         turn()
 
 
+class Half:
+    """A connection on which no more than this piece is sent."""
+
+    def __init__(self, at, piece):
+        self.at, self.piece = at, piece
+        self.begin()
+
+    def begin(self):
+        self.since, self.socket = time.monotonic(), plain(self.at)
+        try:
+            self.socket.sendall(self.piece)
+        except OSError:
+            pass  # it is one too many
+
+    def again(self):
+        """If it is over because of its time: however long the others take, all stand."""
+        if self.socket and is_over(self.socket):
+            timed_out = time.monotonic() - self.since > 1
+            self.socket.close()
+            self.socket = None
+            if timed_out:
+                self.begin()
+
+
 def half(n, *targets):
-    conns = []
+    halves = []
     for target in targets:
         kind, at = kind_of(target)
         piece = client_hello()[:100] if tls_dir else first(kind)[:40]
-        for _ in range(int(n)):
-            s = plain(at)
-            try:
-                s.sendall(piece)
-            except OSError:
-                pass  # it is one too many
-            conns.append(s)
-    until_over()
-    say("closed", sum(is_over(s) for s in conns))
+        halves += [Half(at, piece) for _ in range(int(n))]
+    until_over(lambda: [h.again() for h in halves])
+    say("closed", sum(h.socket is None for h in halves))
 
 
 def is_over(s):
@@ -398,6 +416,8 @@ def is_over(s):
         return True
     except BlockingIOError:
         return False
+    except OSError:
+        return True
     except OSError:
         return True
 
@@ -548,47 +568,39 @@ def pour(conns, data):
 def ops(at):
     """Reads its results, so that it can go on."""
     s, epoch = joined(at)
-
-    def read():
-        try:
-            while s.recv(1 << 20):
-                pass
-        except OSError:
-            pass
-
-    threading.Thread(target=read, daemon=True).start()
     change = op(SETATTR, b"no/such", (6, 0o755), change=1)
-    batch = b"".join(frame(OPS, packed(*256 * [change]), req=k + 1)
-                     for k in range(8)) + beat(epoch)
-    sent = 0
+    batch = memoryview(b"".join(frame(OPS, packed(*256 * [change]), req=k + 1)
+                                for k in range(8)) + beat(epoch))
+    s.setblocking(False)
+    sent = offset = 0
     say("on")
     while not over.is_set():
         try:
-            s.sendall(batch)
+            offset += s.send(batch[offset:])
+            sent += 2048 * (offset == len(batch))
+            offset %= len(batch)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            select.select([s], [s], [], STEP_S)
         except OSError:
             break
-        sent += 2048
+        if is_closed(s):  # or is read
+            break
     say("ops", sent)
+
+
+def done_ones(s, wait):
+    """How many OPS_DONE have come; waits at most that long for the first."""
+    n = 0
+    while (tls_dir and s.pending()) or select.select([s], [], [], wait)[0]:
+        n += answer(s)[0] == OPS_DONE
+        wait = 0
+    return n
 
 
 def names(at, size, window=4):
     """Each change is work for all mounts."""
     s, epoch = joined(at)
-    free = threading.Semaphore(int(window))
-    ended = threading.Event()  # by the master, or broken
-    why = []
-
-    def read():
-        try:
-            while True:
-                if answer(s)[0] == OPS_DONE:
-                    free.release()
-        except (OSError, EOFError) as e:
-            why.append(repr(e))
-            ended.set()
-
-    threading.Thread(target=read, daemon=True).start()
-    size = int(size)
+    size, window = int(size), int(window)
     meta = (4, 1000), (5, b"0123456789abcdef"), (6, 0o644)
     frames = []
     for first in range(0, 16384, size):
@@ -596,21 +608,25 @@ def names(at, size, window=4):
         for ops in ([op(PUBLISH, name, *meta) for name in files],
                     [op(UNLINK, name) for name in files]):
             frames.append(frame(OPS, packed(*ops), req=1))
-    sent = 0
+    sent = in_flight = 0
+    ended = ""
     say("on")
     try:
         for i in itertools.cycle(range(len(frames))):
-            while not free.acquire(timeout=0.1) and not over.is_set():
+            in_flight -= done_ones(s, 0)
+            while in_flight == window and not over.is_set():
                 s.sendall(beat(epoch))
-            if over.is_set() or ended.is_set():
+                in_flight -= done_ones(s, 0.1)
+            if over.is_set():
                 break
             s.sendall(frames[i] + beat(epoch))
+            in_flight += 1
             sent += size
-    except OSError:
-        ended.wait()
+    except (OSError, EOFError) as e:
+        ended = repr(e)
     over.wait()
-    if ended.is_set():
-        say("ended", *why)
+    if ended:
+        say("ended", ended)
     say("names", sent)
 
 
