@@ -82,6 +82,13 @@ for c in $steps; do
 	done
 done
 
+echo "== every option of the library is in its page"
+same "struct kvpool_options" \
+	"$(sed -n '/^struct kvpool_options {/,/^};/p' pool/kvpool.h | sed -nE \
+		's/^\t(const |unsigned )?[a-z0-9_]+ \*?([a-z_]+);.*/\2/p' | sort)" \
+	"$(sed -n '/^\.SH OPTIONS/,/^\.SH KEYS/p' pool/kvpool.3 |
+		grep -A1 '^\.TP' | sed -n 's/^\.I //p' | sort)"
+
 echo "== links lead somewhere"
 anchors_of() { # FILE: as GitHub makes them of headings
 	sed -nE 's/^#+ //p' "$1" | tr '[:upper:]' '[:lower:]' | sed -E 's/[^a-z0-9 _-]//g; s/ /-/g'
