@@ -28,7 +28,8 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     gets PEER N *         N connections with GETs in a row, none reads
     liar MASTER HOW *     a store: publishes liar.HOW and sends for it: short, long,
                           sum, slow, silent, or says ENOENT (holders); with figures
-                          it says of itself what cannot be
+                          it says of itself what cannot be; plain: it says that
+                          TLS ends on a lane, which was not asked for
     master ADDRESS *      listens there, and is no master: sends an empty picture to
                           who connects; says whether it was sent anything
 """
@@ -104,8 +105,14 @@ def join(n=0, **of_node):
     return frame(JOIN, packed((1, VERSION), (2, node(n, **of_node))))
 
 
-def hello(n=0):
-    return frame(HELLO, packed((1, VERSION), (2, node_id(n))))
+def lane_of(payload):
+    """Of a node's HELLO: what follows the version and the id."""
+    rest = payload[4 + payload[3]:]
+    return rest[1] if rest[:1] == b"\x18" else 0
+
+
+def hello(n=0, lane=0, plain=0):
+    return frame(HELLO, packed((1, VERSION), (2, node_id(n)), (3, lane), (4, plain)))
 
 
 def first(kind):
@@ -662,7 +669,8 @@ def liar(master, how):
             while True:
                 kind, req, payload = answer(s)
                 if kind == HELLO:
-                    s.sendall(hello())
+                    lane = lane_of(payload)
+                    s.sendall(hello(lane=lane, plain=int(how == "plain" and lane > 0)))
                 if kind != GET:
                     continue
                 asked[0] += 1
@@ -684,7 +692,7 @@ def liar(master, how):
                 s.sendall(data[i:i + 1])
                 if over.wait(STEP_S):
                     return
-        elif how != "silent":
+        elif how not in ("silent", "plain"):
             s.sendall(frame(DATA, req=req, bulk=SIZE) + data)
 
     def accept():
@@ -696,7 +704,7 @@ def liar(master, how):
     if how == "figures":
         figures.update(capacity=(1 << 64) - 1, used=(1 << 64) - 2)
     s, epoch = joined(master, **figures)
-    size = 1 << 62 if how == "figures" else SIZE
+    size = {"figures": 1 << 62, "plain": 4 << 20}.get(how, SIZE)  # plain: by a lane
     s.sendall(frame(OPS, packed((1, packed((1, 0), (2, packed(
         (1, name), (4, size), (5, b"0123456789abcdef"), (6, 0o644)))))), req=1))
     s.settimeout(0.2)

@@ -436,12 +436,13 @@ floods() {
 lies() {
 	local how status name counter
 	victims="a b" budget=16384
-	for how in short long sum slow silent holders figures; do
+	for how in short long sum slow silent holders plain figures; do
 		name=$a/liar.$how
 		case $how in
 		sum) counter=kvpool_node_checksum_errors_total ;;
 		short | long) counter='kvpool_peer_fetch_failures_total{reason="bad_answer"}' ;;
 		holders) counter='kvpool_peer_fetch_failures_total{reason="gone"}' ;;
+		plain) counter=kvpool_peer_bad_messages_total ;;
 		slow | silent) counter='kvpool_peer_fetch_failures_total{reason="timeout"}' ;;
 		figures) counter= ;;
 		esac
@@ -461,6 +462,7 @@ lies() {
 		echo "   liar.$how: $(sed 's/.*: //' "$tmp/lie.said"); asked $(said asked)" \
 			"times; $(jq -c 'del(.why)' "$tmp/round")"
 		[ -z "$counter" ] || rises a "$counter"
+		[ -z "$KVTEST_TLS" ] || has_metric "${admin[a]}" kvpool_tls_plain_lanes_total 0
 	done
 }
 
