@@ -15,6 +15,9 @@ place, goes on until SIGTERM, and says what came of it: NAME VALUE, a line each.
     knock TARGET...       is it let in? "in", or "refused WHY" (for each)
     oversized TARGET      lengths beyond each bound: "oversized REFUSED OF"
     replay TARGET         bytes of one connection again, on another; JOIN twice
+    links PEER            asks for a lane without TLS, and says there, as anybody on the
+                          path could, what belongs to RDMA: LINK and BUFFER, each
+                          "closed" or "kept"
     half N TARGET... *    N connections to each, with a half of a ClientHello or JOIN
     slow N HOW TARGET... *  N connections to each, a byte at a time: HOW is shake (of
                           the handshake, without TLS: of the header) or frame
@@ -48,7 +51,7 @@ import time
 
 MAGIC = 0x3150564B
 JOIN, WELCOME, INVENTORY, SUBSCRIBE, FEED, FEED_ACK, OPS, OPS_DONE = 1, 2, 3, 4, 5, 6, 7, 8
-HEARTBEAT, ERROR, HELLO, GET, DATA = 15, 16, 32, 33, 34
+HEARTBEAT, ERROR, HELLO, GET, DATA, LINK, BUFFER = 15, 16, 32, 33, 34, 39, 40
 VERSION = 2
 STEP_S = 0.1  # between the bytes of who is slow
 
@@ -379,6 +382,26 @@ def until_over(turn=lambda: None, pause=STEP_S):
     say("on")
     while not over.wait(pause):
         turn()
+
+
+def links(at):
+    down = packed((1, 4), (2, 1), (4, b"hostile"))
+    gone = packed((4, 1))
+    for name, kind, payload in ("LINK", LINK, down), ("BUFFER", BUFFER, gone):
+        s = dial(at)
+        s.sendall(hello(lane=9, plain=1))
+        if not answer(s)[2].endswith(b"\x20\x01"):
+            raise EOFError("the lane did not end TLS")
+        bare = socket.socket(fileno=os.dup(s.fileno()))
+        bare.settimeout(3)
+        bare.sendall(frame(kind, payload))
+        try:
+            kept = bare.recv(100) != b""
+        except socket.timeout:
+            kept = True
+        except OSError:
+            kept = False
+        say(name, "kept" if kept else "closed")
 
 
 class Half:
@@ -766,7 +789,7 @@ def main(args):
         else:
             sys.exit(__doc__)
         args = args[2:]
-    known = (client, burn, knock, oversized, replay, half, slow, grow, deaf, joins,
+    known = (client, burn, knock, oversized, replay, links, half, slow, grow, deaf, joins,
              ops, names, gets, liar, master)
     what = {f.__name__: f for f in known}.get(args[0]) if args else None
     if not what:

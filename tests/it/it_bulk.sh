@@ -103,6 +103,14 @@ KVPOOL_BULK=auth moves_bytes both
 n=$(grep -ao bytes-of-an-object "$tmp/wire" | wc -l)
 [ "$n" -ge 320000 ] || fail "bytes for mount and library: $n of 320,000 lines"
 
+echo "== on a plain lane, frames of RDMA end it: anybody may have written them"
+bad=$(metric "${admin[a]}" kvpool_peer_bad_messages_total)
+python3 "$(dirname "$0")/hostile.py" --tls "$KVTEST_TLS/node" links "${listen[a]}" \
+	>"$tmp/links"
+[ "$(tr '\n' ' ' <"$tmp/links")" = "LINK closed BUFFER closed " ] ||
+	fail "$(cat "$tmp/links")"
+has_metric "${admin[a]}" kvpool_peer_bad_messages_total $((bad + 2))
+
 echo "== what makes no sense is refused"
 refused() { # TEXT OPTION...
 	local text=$1
