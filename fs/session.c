@@ -6,6 +6,7 @@
 #include "fs/fs_priv.h"
 #include "fs/guard.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -166,11 +167,13 @@ static int register_metrics(struct fs *fs)
 	struct pool_metrics *m = fs->opts.metrics;
 	int i, err = 0;
 
-	for (i = 0; !err && i < OP_COUNT; i++)
+	for (i = 0; !err && i < OP_COUNT; i++) {
+		assert(op_labels[i]);
 		err = pool_metrics_counter(m, &fs->requests[i],
 					   "kvpool_fuse_requests_total",
 					   op_labels[i],
 					   "Requests from the kernel");
+	}
 	if (!err)
 		err = pool_metrics_counter(m, &fs->stale_opens,
 			"kvpool_fuse_stale_opens_total", NULL,
