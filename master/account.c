@@ -21,8 +21,8 @@ static bool may_write(unsigned int mode)
 	return (mode & (W_OK | X_OK)) == (W_OK | X_OK);
 }
 
-/* Groups that a user must be in, each once. Beyond so many, directories that
- * differ only in further ones share an account. */
+/* Groups that a user must be in, without duplicates. Further ones are ignored:
+ * directories that differ only in these share an account. */
 #define GROUPS_MAX 8u
 
 struct groups {
@@ -41,7 +41,8 @@ static void need_group(struct groups *g, uint32_t gid)
 		g->gid[g->n++] = gid;
 }
 
-/* Several groups have the same id on all masters, whatever their order. */
+/* For several groups, the id does not depend on their order: all masters must
+ * compute the same one. */
 static struct master_account account_of_groups(const struct groups *g)
 {
 	struct master_account a = { 0, MASTER_BY_GROUPS };
@@ -58,8 +59,9 @@ static struct master_account account_of_groups(const struct groups *g)
 
 /*
  * The account of users who own neither the directory nor the file; false: they
- * may not delete. A directory above may exclude others, or all but its group: a
- * user in one of the groups only must not use up the account of users in both.
+ * may not delete. If a directory above admits only its group, a user needs that
+ * group as well. Each set of groups has its own account, so that a user who is
+ * in only some of them cannot use it up.
  */
 static bool of_others(const struct master_dir *d, struct master_account *ret)
 {
@@ -96,7 +98,7 @@ struct master_account master_account_of(struct master_map *m, const char *path,
 		return master_account_of_owner(uid);
 	if (d && by == d->uid)
 		return (struct master_account){ by, MASTER_BY_DIR };
-	/* His permission may be gone by now. */
+	/* `by` may have lost the permission since. */
 	return d && of_others(d, &a) ? a : master_account_of_owner(by);
 }
 

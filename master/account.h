@@ -1,10 +1,10 @@
 /*
  * Which account a tombstone is charged to, and which accounts could have
  * deleted a name (see master/owners.h). Both depend on the directory's mode and
- * owner at the time of the call. Known gap: if these change after a user
- * deleted another user's file, or the directory is removed, as by rm -r, and
- * the file's tombstone is forgotten later, a node that was away all the time
- * may bring the file back.
+ * owner at the time of the call. Known gap: a user deletes another user's
+ * file; then the directory's mode or owner changes, or it is removed (rm -r);
+ * then the file's tombstone is forgotten. A node that was away throughout may
+ * bring that file back.
  *
  * No I/O. Thread: loop.
  */
@@ -14,13 +14,13 @@
 #include "master/map.h"
 
 /* The account to charge for the tombstone of a file of uid that user `by` has
- * deleted (MASTER_UID_ANYONE: unknown). If `by` has no permission to delete it
- * (any more), his own account is charged, so he cannot use up another's. */
+ * deleted (MASTER_UID_ANYONE: unknown). If `by` may not delete it (any more),
+ * the account of `by` is charged: `by` cannot use up another user's. */
 struct master_account master_account_of(struct master_map *m, const char *path,
 					size_t len, uint32_t uid, uint32_t by);
-/* User `by` has replaced generation gen of the name, which uid owned, by f:
- * adds a grave for uid as a former owner. No-op if uid owns f, too, or gen is
- * 0. */
+/* User `by` has replaced generation gen of f's name, which uid owned, by the
+ * version in f: adds a grave for uid as a former owner. No-op if uid owns that
+ * version, too, or gen is 0. */
 void master_account_replaced(struct master_map *m, const struct master_file *f,
 			     uint32_t uid, uint64_t gen, uint32_t by,
 			     uint64_t wall_ns);

@@ -27,7 +27,7 @@
 #include "pool/base/clock.h"
 
 struct deferred {
-	struct pool_list link; /* session.later */
+	struct pool_list link; /* session.deferred */
 	uint64_t req;
 	size_t len;
 	uint8_t payload[];

@@ -70,7 +70,8 @@ struct master_need {
 };
 
 struct master_want {
-	unsigned int left, wanted; /* copies */
+	unsigned int left;   /* valid copies on stores */
+	unsigned int wanted; /* copies that the rules want */
 	bool put; /* it was published just now: not throttled */
 	bool kept; /* must not be evicted: noevict, or pin=hard */
 };

@@ -217,8 +217,8 @@ static const char *remedy_of_text(const struct etcd_req *r)
 	if (text_has(r, "CommonName of client"))
 		return "; an etcd with --client-cert-auth and users accepts "
 		       "here only a certificate without a common name: issue "
-		       "that of --etcd-cert with an empty subject";
-	return "; is that an etcd? Correct --etcd";
+		       "the one for --etcd-cert with an empty subject";
+	return "; is this an etcd? Correct --etcd";
 }
 
 /* What the operator can do about etcd's refusal; or "". */
@@ -232,7 +232,7 @@ static const char *remedy(const struct etcd_req *r, const char *text, int code)
 		return "; correct --etcd-user or the file of "
 		       "--etcd-password-file";
 	if (code == CODE_DENIED)
-		return "; the user wants permission: etcdctl role "
+		return "; the user lacks permission: etcdctl role "
 		       "grant-permission ROLE readwrite --prefix=true "
 		       "/kvpool/CLUSTER/";
 	return "";
@@ -265,7 +265,7 @@ static int etcd_refused(struct etcd_req *r, const json_t *json, long status)
 	const char *text = refusal(json, &code);
 
 	snprintf(r->error, sizeof(r->error), "%s: %s (HTTP %ld)%s",
-		 r->e->url[r->url], text ? text : "no answer of etcd's",
+		 r->e->url[r->url], text ? text : "not an answer of etcd",
 		 status, remedy(r, text, code));
 	if (!text)
 		return status >= 500 ? -EHOSTUNREACH : -EPROTO;
@@ -311,7 +311,7 @@ static void explain_verify(struct etcd_req *r)
 	if (rc != X509_V_OK && rc != X509_V_ERR_UNSPECIFIED)
 		snprintf(r->error, sizeof(r->error),
 			 "%s: its certificate is not accepted: %s; %s must be "
-			 "of the CA that signed it, and the clocks right",
+			 "the CA that signed it, and the clocks must be right",
 			 url, X509_verify_cert_error_string(rc),
 			 r->e->access.ca ? "--etcd-ca" :
 					   "--etcd-ca (not given)");
@@ -319,7 +319,7 @@ static void explain_verify(struct etcd_req *r)
 		snprintf(r->error, sizeof(r->error),
 			 "%s: its certificate is not for this host: %s; use a "
 			 "name or address that is in it (subjectAltName), or "
-			 "issue one with this",
+			 "issue a certificate that names this host",
 			 url, r->detail);
 }
 
@@ -364,7 +364,7 @@ static int transport_error(struct etcd_req *r, CURLcode rc)
 	if (refuses_cert(r, rc)) {
 		snprintf(r->error, sizeof(r->error),
 			 "%s: it does not accept %s: %s; its --trusted-ca-file "
-			 "must be of the CA that signed --etcd-cert",
+			 "must be the CA that signed --etcd-cert",
 			 url,
 			 r->e->access.cert ? "our certificate" :
 					     "us without --etcd-cert and "
@@ -768,7 +768,8 @@ static int register_metrics(struct etcd *e, struct pool_metrics *m)
 	if (!err)
 		err = pool_metrics_counter(m, &e->failures,
 					   "kvpool_etcd_requests_failed_total",
-					   NULL, "Those that failed.");
+					   NULL,
+					   "Requests to etcd that failed.");
 	if (!err)
 		err = etcd_auth_metrics(&e->auth, m);
 	return err ? err : register_tls(e, m);

@@ -50,7 +50,7 @@ enum etcd_method {
 	ETCD_GRANT,
 	ETCD_KEEPALIVE,
 	ETCD_REVOKE,
-	ETCD_LOGIN, /* of the client itself */
+	ETCD_LOGIN, /* used only inside the client */
 };
 
 /* Embedded by the caller; must stay valid until cb has been called. */
@@ -93,12 +93,12 @@ void etcd_close(struct etcd *e, void (*closed)(void *arg), void *arg);
  */
 int etcd_start(struct etcd *e, struct etcd_req *r, enum etcd_method method,
 	       json_t *body, unsigned int timeout_ms);
-/* Blocks until the answer (a new reference) has come; only before the loop
- * runs. */
+/* Blocks until the answer (a new reference) has come, at most for timeout_ms.
+ * Only before the loop runs. Takes ownership of body, as etcd_start does. */
 int etcd_call(struct etcd *e, enum etcd_method method, json_t *body,
 	      unsigned int timeout_ms, json_t **ret_answer);
 
-/* As given. */
+/* The access given to etcd_open. */
 const struct etcd_access *etcd_access(const struct etcd *e);
 /* Did the last request succeed? True before the first one. */
 bool etcd_healthy(const struct etcd *e);

@@ -134,7 +134,7 @@ bool etcd_user_valid(const char *user)
 
 /* ---- files ---- */
 
-/* A text that does not fit, for a very long path, is truncated. */
+/* Truncates a text that is too long, because of a very long path. */
 static void explain(char why[ETCD_WHY], const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -292,8 +292,8 @@ static int use_certs(const struct etcd_access *a, SSL_CTX *ctx,
 	if (X509_check_private_key(cert, key) != 1) {
 		explain(why,
 			"--etcd-key: %s: is not the key of %s (--etcd-cert); "
-			"if they are being replaced, this mends itself; else "
-			"give the two that belong together",
+			"if they are being replaced just now, this will pass; "
+			"otherwise give a certificate and its key",
 			a->key, a->cert);
 		return -EKEYREJECTED;
 	}
@@ -392,7 +392,7 @@ int etcd_password_read(const struct etcd_access *a,
 	if (!len || len > ETCD_PASSWORD_MAX || memchr(text, 0, len)) {
 		explain(why,
 			"%s: %s: %s; accepted: a password of 1 to %d bytes "
-			"without NUL, and a newline that does not count",
+			"without NUL, with or without a final newline",
 			option, a->password_file,
 			!len ? "is empty" :
 			len > ETCD_PASSWORD_MAX ? "is too long" :

@@ -38,7 +38,7 @@ int etcd_auth_metrics(struct etcd_auth *auth, struct pool_metrics *m)
 		     pool_metrics_counter(m, &auth->failed,
 					  "kvpool_etcd_logins_failed_total",
 					  NULL,
-					  "Attempts to get one that failed.");
+					  "Failed attempts to get a token.");
 }
 
 int etcd_auth_due(const struct etcd_auth *auth, uint64_t now_ms,
@@ -112,7 +112,7 @@ int etcd_auth_granted(struct etcd_auth *auth, const json_t *answer,
 
 	if (!token || !is_token(token) || hold(auth, token)) {
 		snprintf(why, ETCD_ERROR_MAX,
-			 "etcd has accepted user %s, and sent no token of 1 to "
+			 "etcd has accepted user %s, but sent no token of 1 to "
 			 "%d printable characters",
 			 auth->access->user, ETCD_TOKEN_MAX);
 		return -EPROTO;
@@ -128,7 +128,7 @@ void etcd_auth_not_enabled(struct etcd_auth *auth)
 	if (hold(auth, ""))
 		return;
 	if (!auth->warned)
-		pool_warn("etcd: --etcd-user is given, and etcd has no users: "
+		pool_warn("etcd: --etcd-user is given, but etcd has no users: "
 			  "whoever reaches it can change the pool's state "
 			  "(etcdctl auth enable)");
 	auth->warned = true;

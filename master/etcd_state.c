@@ -467,5 +467,6 @@ int etcd_state_stats_register(struct etcd_state_stats *st,
 	return err ? err :
 		     pool_metrics_gauge(m, &st->queued_bytes,
 					"kvpool_master_state_queued_bytes",
-					NULL, "Size of these.");
+					NULL,
+					"Bytes of records not in etcd yet.");
 }

@@ -27,7 +27,7 @@ struct master_ha_opts {
 	struct master_opts master; /* state and epoch come from etcd */
 	struct etcd_access etcd;   /* URLs, valid (etcd_urls_check) */
 	const char *cluster;	   /* valid (master_cluster_check) */
-	const char *advertise;	   /* "HOST:PORT"; NULL: listen's */
+	const char *advertise;	   /* "HOST:PORT"; NULL: as master.listen */
 	unsigned int ttl_s;	   /* of the lease; 0: LEADER_TTL_S */
 	unsigned int start_ms;	   /* how long to wait for etcd at the start */
 	/* The data in etcd is of another version, or damaged (logged): the
@@ -40,8 +40,8 @@ struct master_ha_opts {
 int master_cluster_check(const char *name);
 /*
  * Waits for etcd (blocks; before the loop runs), then listens. 0 or -errno,
- * logged with the remedy. Of etcd: -EPROTO, -EHOSTUNREACH, -ETIMEDOUT, -EREMOTEIO,
- * -EKEYREJECTED.
+ * logged with the remedy. Errors of etcd: -EPROTO, -EHOSTUNREACH, -ETIMEDOUT,
+ * -EREMOTEIO, -EKEYREJECTED.
  */
 int master_ha_open(const struct master_ha_opts *opts,
 		   struct master_ha **ret_ha);

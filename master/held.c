@@ -21,10 +21,12 @@
  *               that follow from them are queued (ops.c, evict.c).
  *   REPLICATE   held likewise, because the rules of directories, which are in
  *               the state, decide how many copies are wanted.
- *   FEED        entries: gates, below. Nodes: their presence is not in the
- *               state, and mounts only display whether they are draining.
- *   HEARTBEAT,  contain the epoch, which is in etcd before this master exists,
- *   ERROR       and what is wrong with a message. No HEARTBEAT before WELCOME.
+ *   FEED        entries are held back by gates (below). The list of nodes is
+ *               not held back: their presence is not in the state, and mounts
+ *               only display whether they are draining.
+ *   HEARTBEAT,  never held back: they contain only the epoch, which is in etcd
+ *   ERROR       before this master exists, or what is wrong with a message. But
+ *               no HEARTBEAT is sent before WELCOME.
  *
  * All but HEARTBEAT and ERROR keep their order within a session: once a message
  * is held, later ones wait behind it. When a session ends, its held messages

@@ -73,9 +73,9 @@ static int adopt_attrs(struct item *it, struct master_file *f)
 	return 0;
 }
 
-/* The item's publication was repeated, and a former master executed it. Changes
- * by nodes that knew what it overtook do not conflict with it (may_be_repeated
- * in ops.c). */
+/* If a former master issued the item's generation to a repeated publication
+ * (which says seen_gen), stores it in `issued`. Then may_be_repeated in ops.c
+ * can tell that repetition from a conflict. */
 static void note_repeated(struct item *it)
 {
 	if (it->meta->seen_gen &&
@@ -154,8 +154,8 @@ static int item_known(struct item *it, struct master_file *f)
 		/* A generation has one content. Only a damaged store, or two
 		 * masters on one pool, can cause this. */
 		master_count(it->m, MC_INVENTORY_CONFLICT);
-		pool_warn_limited("node %s: %.*s: same generation, other "
-				  "content; dropped there",
+		pool_warn_limited("node %s: %.*s: same generation, different "
+				  "content: dropped there",
 				  it->s->member->name, (int)it->len, it->path);
 		drop(it, KVPOOL__DROP__REASON__SUPERSEDED);
 		return 0;
@@ -271,8 +271,8 @@ static int sender_evicted(struct item *it, struct master_file *f)
 	return err;
 }
 
-/* The entry is of an epoch above ours. JOIN says so (seen_epoch), but not that
- * of a node of an older version. */
+/* The entry is of an epoch above ours. JOIN reports that already (seen_epoch),
+ * except from a node of an older version. */
 static void epoch_ahead(struct master_session *s, const Kvpool__Meta *meta)
 {
 	uint64_t of = pool_gen_epoch(meta->gen),
@@ -297,7 +297,7 @@ static int item_outside(struct item *it, struct master_file *f, bool held)
 		return 0;
 	if (!f || f->gen != it->meta->gen || !same_content(it, f)) {
 		if (!it->m->ready) {
-			it->s->nearly++;
+			it->s->nunjudged++;
 			return 0;
 		}
 		master_count(it->m, MC_NOT_ALLOWED);
@@ -323,9 +323,10 @@ void master_inventory_again(struct master *m)
 		struct master_session *s =
 			pool_list_entry(it, struct master_session, link);
 
-		if (s->nearly && !s->ended)
-			master_session_end(s, "it is to list its copies again, "
-					      "now that others have");
+		if (s->nunjudged && !s->ended)
+			master_session_end(s, "it must list its copies again, "
+					      "now that the master knows those "
+					      "of other nodes");
 	}
 }
 
@@ -367,8 +368,9 @@ static void complete(struct master_session *s)
 
 	if (s->nrefused)
 		pool_warn("node %s: %llu files that it alone held are dropped: "
-			  "while it was away, users who may delete them "
-			  "deleted more than the master remembers", mb->name,
+			  "they may have been deleted while it was away, by "
+			  "users who deleted more than the master can remember",
+			  mb->name,
 			  (unsigned long long)s->nrefused);
 	mb->inventoried = true;
 	mb->expected = false;

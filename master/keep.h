@@ -81,7 +81,7 @@ void master_compaction_synced(struct master *m, int err);
 
 /* ---- recover.c ---- */
 
-/* Start collecting epochs, for this time. ms 0: the operator did not request
+/* Start collecting epochs, for ms milliseconds. 0: the operator did not request
  * it; no-op. */
 void master_recover_begin(struct master *m, unsigned int ms);
 void master_recover_tick(struct master *m, uint64_t now_ms);

@@ -3,9 +3,9 @@
  * together.
  *
  *   connections    MASTER_SESSIONS_MAX, MASTER_SESSIONS_ADDR from one address
- *   nodes          MASTER_NODES_MAX; half as many again as connections from
- *                  one address, those included that left and may come back: a
- *                  new one is refused
+ *   nodes          MASTER_NODES_MAX; from one address 1.5 times the bound on
+ *                  connections, counting absent nodes that may come back.
+ *                  Beyond that, new nodes are refused
  *   before JOIN    MASTER_GRACE heartbeats; one message of POOL_CONN_FIRST_MAX
  *   after JOIN     at most MASTER_GRACE heartbeats without a byte, and
  *                  MASTER_WHOLE_GRACE times as long without a whole message
@@ -56,8 +56,8 @@ bool master_limits_admit(struct master *m,
 	    (n < m->sessions_addr_max || same_address(addr, no_address)))
 		return true;
 	master_count(m, MC_SESSIONS_REFUSED);
-	pool_warn_limited("a connection was refused: there are %u, %u of its "
-			  "address; accepted: %u, %u",
+	pool_warn_limited("a connection was refused: there are %u, %u of them "
+			  "from its address; limits: %u, %u",
 			  m->nsessions, n, MASTER_SESSIONS_MAX,
 			  m->sessions_addr_max);
 	return false;
@@ -181,8 +181,8 @@ int master_limits_names(struct master *m, uint32_t uid, uint64_t dirs,
 	own = pool_quota_of(q, uid);
 	master_count(m, err == -EDQUOT ? MC_QUOTA_USER : MC_QUOTA_POOL);
 	pool_warn_limited("refused to user %u: another %llu directories, %llu "
-			  "bytes of attributes. It has %llu and %llu; all have "
-			  "%llu and %llu; accepted: %llu and %llu",
+			  "bytes of attributes. It has %llu and %llu, the pool "
+			  "%llu and %llu; limits of the pool: %llu and %llu",
 			  uid, (unsigned long long)dirs,
 			  (unsigned long long)bytes,
 			  (unsigned long long)own.dirs,

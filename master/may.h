@@ -10,15 +10,16 @@
  *              the directories above (with their attributes: rules are
  *              inherited). A name outside does not exist for it, and its
  *              changes and deletions are not sent.
- *   changes    Only inside, of whatever kind; both names of a rename. Of the
- *              namespace itself MKDIR and SETATTR, but not RMDIR. MKDIR and
- *              PUBLISH make missing directories above, as for everybody. All
- *              other changes get -EACCES before anything is looked up, so the
- *              answer does not tell whether the name exists.
+ *   changes    Allowed inside; a rename if both names are inside. On the
+ *              namespace itself, MKDIR and SETATTR are allowed, RMDIR is not.
+ *              MKDIR and PUBLISH make missing directories above, as for
+ *              everybody. All other changes get -EACCES before anything is
+ *              looked up, so the answer does not tell whether the name exists.
  *   copies     Placement does not look at namespaces: a limited store keeps
  *              copies of any name. REPLICATE and DROP tell it their names. For
  *              these names it is a store without a mount.
- *   HELD       outside: only for an order, or of a copy that counts already.
+ *   HELD       outside: accepted only for a copy that the master has ordered
+ *              (REPLICATE), or that counts already.
  *   INVENTORY  outside: an object counts if the map has that version with that
  *              content. It never makes, replaces or removes a version, nor sets
  *              attributes. Before the master is ready, the map may still lack
@@ -26,8 +27,8 @@
  *              master is ready, and the node lists its objects again
  *              (inventory.c). So what only limited nodes hold outside of their
  *              namespaces does not survive a restart of the master.
- *   EVICT      outside, of a copy that does not count: the answer does not tell
- *              whether there is a newer version.
+ *   EVICT      outside, for a copy that does not count: the answer does not
+ *              tell whether there is a newer version.
  *
  * The members (names, addresses, figures) and the pool's totals are sent to
  * all.
@@ -49,7 +50,7 @@
 
 struct master_session;
 
-/* A name: in the session's namespaces, one of these, or above one? */
+/* Is the name inside a namespace of the session, a namespace, or above one? */
 bool master_may_see(const struct master_session *s, const char *path,
 		    size_t len);
 /* The same of an item of the feed, which must not be a MASTER_FORMER. */

@@ -134,8 +134,8 @@ static void set_figures(struct master_member *mb, const Kvpool__NodeInfo *info)
 	master_place_accepting(mb);
 }
 
-/* Does sent_bytes count as a change? While there are readers it changes with
- * each heartbeat; mounts receive it only every SENT_REPORT_MS. */
+/* Must mounts receive the new sent_bytes? It changes with each heartbeat while
+ * there are readers, so they receive it only every SENT_REPORT_MS. */
 static bool report_sent(struct master_member *mb, uint64_t sent_bytes)
 {
 	uint64_t now_ms = pool_now_ms();

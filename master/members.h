@@ -76,13 +76,12 @@ struct master_answers {
 
 /*
  * A member's turn of changes. Each change is work for all mounts, and an fsync
- * of any node waits until all mounts have acked the changes before it. So when
- * a member has made POOL_OPS_TURN changes, its next turn begins after all
- * mounts have acked these, and as much time again has passed for the changes of
- * others. A message is executed as a whole, but one that exceeds the turn
- * prolongs that time in proportion. The next turn begins after
- * MASTER_OPS_TURN_MS for each POOL_OPS_TURN changes in any case, also if a
- * mount does not ack.
+ * of any node waits until all mounts have acked the changes before it. So after
+ * POOL_OPS_TURN changes a member must wait: until all mounts have acked these,
+ * and then for as long again, which is time for the changes of others. A
+ * message is executed as a whole; if it exceeds the turn, the wait grows in
+ * proportion. Even if a mount does not ack, the next turn begins
+ * MASTER_OPS_TURN_MS after this one for each POOL_OPS_TURN changes.
  */
 #define MASTER_OPS_TURN_MS 10u
 struct master_turn {
@@ -124,8 +123,8 @@ struct master_member {
 	unsigned int coming, leaving;
 	uint64_t leaving_bytes;
 	uint64_t sent_bytes;   /* to peers, since its start */
-	uint64_t sent_reported_ms; /* when a change of sent_bytes last counted
-				      as one that mounts must receive */
+	uint64_t sent_reported_ms; /* when a change of sent_bytes was last
+				      announced to mounts */
 	bool figures_unsent; /* figures have changed; sent in the next round */
 	struct master_drain drain;
 	struct master_answers answers;

@@ -12,7 +12,7 @@
  * other nodes; if it would, it is refused with -ESTALE. It names the
  * generations that its issuer knew of (Meta.base_gen, Meta.seen_gen), and the
  * contents that are no conflict although they are newer (Op.before). UNLINK is
- * conditional whenever it says a generation, or seen_gen.
+ * conditional whenever it carries a generation or seen_gen.
  *
  * A change outside of the sender's namespaces gets -EACCES (may.h).
  */
@@ -108,16 +108,16 @@ static bool deleted_after(const struct op *op, uint64_t gen)
 }
 
 /*
- * May the name's version `now` be a repetition of the change behind `gen`, or
- * of one before it? A former master may have executed that change, or this one
- * in a session of the issuer's former process, and this master may have
- * executed it again and issued `now`. The sender, which knows of gen, then
- * knows of the change, and `now` is no conflict.
+ * May `now`, the name's version, come from the same change as `gen`, or from an
+ * earlier one? The change may have been executed twice: by a former master, or
+ * by this one in a session of the issuer's former process, for a generation up
+ * to gen; and once more by this master, which issued `now`. The sender knows of
+ * gen, hence of that change, so `now` is no conflict.
  *
- * This is possible if `now` was issued to a change that may have been executed
- * before (Op.again), and the issuer of that change had seen nothing as new as
- * gen (from < gen). Otherwise the sender's change and the one behind `now` were
- * made without knowing of each other.
+ * This is possible only if `now` was issued to a change that may have been
+ * executed before (Op.again), and whose issuer had seen nothing as new as gen
+ * (from < gen). Otherwise the sender and the issuer of `now` made their changes
+ * without knowing of each other.
  */
 static bool may_be_repeated(const struct op *op, uint64_t now, uint64_t gen)
 {
@@ -187,9 +187,10 @@ static bool evicted_after(const struct op *op, uint64_t gen)
 	       !last_was_expected(op, g) && is_conflict(op, g->last_gen, gen);
 }
 
-/* The error for a change that f (or NULL) forbids. The content that it was made
- * from may have been published once more, before or after the change: if f has
- * that content, their order is unknown, and the next fsync must say so. */
+/* The error for a change that conflicts with f (or NULL). -EIO if f has the
+ * content that the change was made from: that content has been published once
+ * more, perhaps before and perhaps after the change. The order is unknown, and
+ * the node's next fsync must report it. */
 static int refusal(const struct op *op, const struct master_file *f)
 {
 	return f && is_made_from(op, f) ? -EIO : -ESTALE;
@@ -257,7 +258,7 @@ static int admit(const struct op *op, uint32_t uid, size_t dirs,
 
 /* ---- PUBLISH ---- */
 
-/* The user who put it there: who renamed it, or else the file's owner. */
+/* The user who published it: the one who renamed it, else the file's owner. */
 static uint32_t publisher(const struct op *op)
 {
 	return op->by == MASTER_UID_ANYONE ? op->meta->uid : op->by;
@@ -807,7 +808,7 @@ static int op_setattr(struct op *op)
 
 /* ---- the message ---- */
 
-/* Is the change the session's to make? */
+/* May the session make this change? */
 static bool is_allowed(const struct op *op, Kvpool__Op__Kind kind)
 {
 	const struct pool_entry *e;

@@ -151,7 +151,8 @@ static struct master_owner *heaviest(const struct master_owners *o,
 	return NULL;
 }
 
-/* Whose to forget: root's beyond half of the bound; else users', root's. */
+/* The kind of owner that loses a tombstone: root if it has more than half of
+ * the bound; else users, if they have any; else root. */
 static enum master_owner_kind victims(const struct master_owners *o,
 				      uint64_t max_weight)
 {

@@ -109,11 +109,12 @@ void master_recover_remedy(const struct master *m, uint64_t seen,
 			   char text[MASTER_REMEDY_MAX])
 {
 	snprintf(text, MASTER_REMEDY_MAX,
-		 "the node has seen epoch %" PRIu64 " of its master, and this "
-		 "one is at %" PRIu64 ": is it another pool's, %s was lost, "
-		 "%s (kvpool-master(8): RECOVERY)", seen, m->epoch,
-		 m->etcd_state ? "or of another --cluster? If what etcd kept" :
-			 "or has it the wrong --state-file? If the state file",
+		 "the node has seen epoch %" PRIu64 " of its master, but this "
+		 "one is at %" PRIu64 ": does it belong to another pool, or "
+		 "have the wrong %s was lost, %s (kvpool-master(8): RECOVERY)",
+		 seen, m->epoch,
+		 m->etcd_state ? "--cluster? If the state in etcd" :
+				 "--state-file? If the state file",
 		 m->etcd_state ? "raise its epoch there" :
 				 "start the master with --recover");
 }

@@ -116,8 +116,8 @@ static const char *not_allowed(const struct master_session *s,
 		return "its address is not HOST:PORT";
 	if (!is_its_host(s, at.host)) {
 		snprintf(text, MASTER_REMEDY_MAX, "the certificate of %.40s is "
-			 "not for %.60s, where it says it is: issue one with "
-			 "--host %.60s", peer->name, at.host, at.host);
+			 "not for %.60s, the address of its JOIN: issue one "
+			 "with --host %.60s", peer->name, at.host, at.host);
 		return text;
 	}
 	mb = master_members_find(&s->m->members, j->node->id.data);
@@ -125,7 +125,7 @@ static const char *not_allowed(const struct master_session *s,
 	    is_its_host(s, at.host))
 		return NULL;
 	snprintf(text, MASTER_REMEDY_MAX, "this node's id belongs to %.60s: a "
-		 "node that has moved needs a certificate with --host of both",
+		 "node that has moved needs a certificate for both hosts",
 		 at.host);
 	return text;
 }
@@ -153,7 +153,7 @@ static const char *join_refused(struct master_session *s, const Kvpool__Join *j,
 	*ret_status = -EAGAIN;
 	if (master_recovering(m)) {
 		master_recover_note(m, j);
-		return "nodes are being asked for the epoch they have seen";
+		return "the master collects the epochs that nodes have seen";
 	}
 	if (master_join_epoch(j) <= m->epoch)
 		return NULL;

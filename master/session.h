@@ -10,7 +10,7 @@
  *   answers.c    deferred, ndeferred, deferred_bytes, ndeferred_ops
  *   ops.c        issued (through functions of answers.c)
  *   repair.c     nheld
- *   inventory.c  nrefused, nearly
+ *   inventory.c  nrefused, nunjudged
  *
  * Life of a session:
  *
@@ -37,7 +37,8 @@ struct master;
 #define MASTER_SESSIONS_MAX (MASTER_NODES_MAX + 64)
 #define MASTER_SESSIONS_ADDR 512    /* default: sessions from one address */
 #define MASTER_SESSIONS_BYTES (1ull << 30) /* default: of all: limits.c */
-#define MASTER_WHOLE_GRACE 10	    /* graces until a message must be whole */
+#define MASTER_WHOLE_GRACE 10	    /* time to receive one whole message, in
+				       units of the grace (MASTER_GRACE) */
 #define MASTER_WAITS_MAX 1024	    /* SYNCs per session; more: not answered */
 #define MASTER_HELD_BYTES (8u << 20) /* held back per session: held.c */
 #define MASTER_GATES_MAX 64	    /* of the feed; then they merge: held.c */
@@ -73,7 +74,7 @@ struct master_session {
 	uint64_t nrefused;     /* items that may have been deleted meanwhile */
 	/* items outside of its namespaces that the map lacked before the master
 	 * was ready */
-	uint64_t nearly;
+	uint64_t nunjudged;
 	uint64_t joined_seq; /* feed sequence at WELCOME */
 	bool subscribed;
 	struct master_sub sub;

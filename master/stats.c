@@ -50,8 +50,8 @@ static const struct named counters[MC_NCOUNTERS] = {
 			     "certificate is not for their directory." },
 	[MC_INVENTORY_REFUSED] = { "kvpool_master_inventory_refused_total",
 				   NULL,
-				   "Of these, objects that may have been "
-				   "deleted while their node was away: "
+				   "Objects that joining nodes had to drop "
+				   "because they may have been deleted: "
 				   "tombstones were forgotten." },
 	[MC_INVENTORY_CONFLICT] = { "kvpool_master_inventory_conflicts_total",
 				    NULL,
@@ -172,7 +172,7 @@ static int register_counters(struct master_stats *st, struct pool_metrics *pm)
 	if (!err)
 		err = pool_metrics_hist(
 			pm, &st->sync, "kvpool_master_sync_seconds", NULL,
-			"Time until all mounts had acked.");
+			"Time of a SYNC, until all mounts have acked.");
 	return err;
 }
 
@@ -255,7 +255,8 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		    "Keys with a missing copy that no store has room for." } },
 		{ &st->stuck_bytes,
 		  { "kvpool_master_repair_no_room_bytes", NULL,
-		    "Their bytes." } },
+		    "Bytes of keys with a missing copy that no store has "
+		    "room for." } },
 		{ &st->draining,
 		  { "kvpool_master_nodes_draining", NULL,
 		    "Nodes being drained." } },
@@ -277,7 +278,7 @@ static int register_gauges(struct master_stats *st, struct pool_metrics *pm)
 		    "Number of the latest change." } },
 		{ &st->uptime,
 		  { "kvpool_master_uptime_seconds", NULL,
-		    "Since the master's start." } },
+		    "Time since the master started." } },
 	};
 	size_t i;
 	int err = 0;

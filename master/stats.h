@@ -1,6 +1,8 @@
 /*
  * The master's counters and gauges: any file counts with master_count, stats.c
  * alone names them and sets the gauges.
+ *
+ * Thread: loop.
  */
 #ifndef MASTER_STATS_H
 #define MASTER_STATS_H

@@ -5,7 +5,7 @@
 
 #include "master/server.h" /* MASTER_REPAIR_COPIES */
 
-#define BURST_MS 500u /* the bucket holds the tokens of so long */
+#define BURST_MS 500u /* size of the bucket: tokens of this time */
 #define METER_MS 1000u /* interval of measuring the speed */
 #define REFILL_MS_MAX 60000u
 

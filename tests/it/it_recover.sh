@@ -51,7 +51,7 @@ lose_state
 start_master
 sleep 4	# so that they try several times; more would change nothing
 for n in a b; do
-	wait_until 10 grep -q 'has seen epoch 2 of its master, and this one is at 1.*--recover' \
+	wait_until 10 grep -q 'has seen epoch 2 of its master, but this one is at 1.*--recover' \
 		"$(log_of $n)"
 	[ "$(refusals $n)" = 1 ] || fail "$n: $(refusals $n) lines"
 done

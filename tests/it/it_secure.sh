@@ -59,7 +59,7 @@ start_node c --ns h4 --no-wait --no-mount --tls-dir "$tmp/n3"
 refused() { # NAME REGEX
 	grep -qE -- "$2" "$(log_of "$1")"
 }
-wait_until 10 refused c 'not for 10.77.1.4, where it says it is: issue one with --host 10.77.1.4'
+wait_until 10 refused c 'not for 10.77.1.4, the address of its JOIN: issue one with --host 10.77.1.4'
 stop c
 
 echo "== nor one without any"
