@@ -93,16 +93,17 @@ struct fs_inode {
 				retried OPEN (fs_inode_can_switch) */
 	bool attr_expired : 1; /* directory: its attributes were invalidated
 				  and the kernel has not asked for them since */
-	bool may_be_kept : 1; /* it is part of a struct fs_inode_kept */
+	bool may_be_kept : 1; /* allocated as a struct fs_inode_kept */
 	uint16_t writers_due; /* writers that got ESTALE and whose second OPEN
 				 of this nodeid is expected or waits: readers
 				 wait for them */
 };
 
-/* Of a mount with a keeper, or after one that had a crash; others do without,
- * because there may be millions. Not the root. */
+/* Every inode but the root, if the mount has a keeper or if an earlier daemon
+ * of it was killed. Other mounts use a plain struct fs_inode, because there may
+ * be millions. */
 struct fs_inode_kept {
-	struct fs_inode i;
+	struct fs_inode i; /* first */
 	uint32_t incarnation; /* upper half of the nodeid; else 0 */
 	uint32_t rec; /* 1 + its record in fs->kept; 0: none */
 };
@@ -232,7 +233,7 @@ struct fs {
 			  read yet */
 	uint64_t adopt_ms; /* pool_now_ms() when that began */
 	bool resent; /* the request being handled was read before, by a daemon
-			that was killed: it may have been done */
+			that was killed: it may have been executed */
 	struct pool_list backings; /* bound inodes with a backing that are not
 				      open, least recently used first */
 	unsigned int nbackings; /* length of `backings` */
@@ -383,8 +384,8 @@ static inline struct node_dirent *fs_inode_dir(const struct fs_inode *i)
 }
 /* The name that i is bound to, or NULL. */
 struct pool_entry *fs_inode_entry(const struct fs_inode *i);
-/* With a keeper, before a change of the names in dir, or of the name, content
- * or attributes of i (fs/kept.h). */
+/* To be called before a change of the names in dir, or of the name, content or
+ * attributes of i: records it for the keeper, if there is one (fs/kept.h). */
 void fs_dir_changes(struct fs *fs, struct node_dirent *dir);
 void fs_inode_changes(struct fs *fs, const struct fs_inode *i);
 /* The same for i, which is opened for writing now. */
@@ -440,8 +441,8 @@ void fs_kept_close(struct fs *fs);
 struct fs_init_kept fs_kept_init(const struct fs *fs);
 /* Keeps the INIT exchange of this mount. */
 void fs_kept_mounted(struct fs *fs);
-/* Keeps the path of directory i, that of e, now; its lookup count; that it is
- * gone. */
+/* Record of directory i: its path, which is that of e; its lookup count; that
+ * it was removed. */
 void fs_kept_dir(struct fs *fs, struct fs_inode *i, const struct pool_entry *e);
 void fs_kept_count(struct fs *fs, const struct fs_inode *i);
 void fs_kept_dir_gone(struct fs *fs, const struct fs_inode *i);
@@ -452,14 +453,16 @@ void fs_kept_writer(struct fs *fs, struct fs_inode *i,
 		    const struct fs_inode *dir);
 /* Before a change in directory i (NULL: not known). */
 void fs_kept_changed(struct fs *fs, const struct fs_inode *i);
-/* The number of the last change; all up to this one survive from now on. */
+/* The number of the last change. */
 uint64_t fs_kept_mark(const struct fs *fs);
+/* Changes up to mark would survive the daemon's death from now on. */
 void fs_kept_safe(struct fs *fs, uint64_t mark);
-/* Was something lost in directory i with an earlier daemon? Says so once. */
+/* May something in directory i have been lost with an earlier daemon? Clears
+ * that: true only once for each loss. */
 bool fs_kept_lost(struct fs *fs, const struct fs_inode *i);
 /* i is freed, or has been closed. */
 void fs_kept_drop(struct fs *fs, struct fs_inode *i);
-/* A request begins to be handled, by its unique; 0: it has been. */
+/* Handling of the request with this unique begins; 0: it has ended. */
 void fs_kept_handling(struct fs *fs, uint64_t unique);
 /* Closes the backings of earlier incarnations, given an id that was registered
  * just now. */
@@ -473,8 +476,9 @@ void fs_kept_forget(struct fs *fs, struct fs_kept_rec *r);
 /* ghost.c: requests about nodeids of earlier incarnations */
 /* Makes inodes of the directories whose paths exist. */
 void fs_ghosts_revive(struct fs *fs);
-/* Answers this request, as read from the device, if it is about a nodeid that
- * is not known, or is the one that earlier daemons died of. */
+/* For a request as read from the device. True: it was answered here, because
+ * its nodeid is not known, or because earlier daemons died while handling it.
+ * False: the caller handles it. */
 bool fs_ghost(struct fs *fs, const void *buf, size_t len);
 
 /* notify.c. All on the loop. */

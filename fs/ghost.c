@@ -142,8 +142,8 @@ bool fs_ghost(struct fs *fs, const void *buf, size_t len)
 	if (fs->resent)
 		pool_count(&fs->resends);
 	if (is_deadly(fs, in.unique)) {
-		pool_error("a request (opcode %u) that %u daemons died of is "
-			   "answered with EIO", in.opcode, FS_KEPT_DEATHS);
+		pool_error("a request (opcode %u) during which %u daemons died "
+			   "is answered with EIO", in.opcode, FS_KEPT_DEATHS);
 		reply(fs, &in, EIO, NULL, 0);
 		return true;
 	}

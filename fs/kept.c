@@ -99,7 +99,8 @@ static void suspect(struct fs_kept_head *h)
 	h->handling = 0;
 }
 
-/* What may have been lost with the last daemon: see `lost` of a record. */
+/* Sets `lost` in the records of directories that may have lost something with
+ * the last daemon. */
 static void judge(struct fs *fs)
 {
 	struct fs_kept_head *h = fs->kept->head;
@@ -268,7 +269,7 @@ static void take_orphan(struct fs_kept *k, struct fs_inode *i,
 	}
 }
 
-/* Frees those of which nothing can be lost any more. */
+/* Frees the orphans whose changes are safe. */
 static void prune_orphans(struct fs_kept *k)
 {
 	uint32_t n = 0;
@@ -361,7 +362,7 @@ static void attr_of(const struct stat *st, struct fuse_attr *a)
 	};
 }
 
-/* dir: nodeid of its directory, if it is written, else 0. */
+/* dir: nodeid of its directory, if the file is open for writing; else 0. */
 static void rec_file(struct fs_kept_rec *r, uint64_t nodeid, uint64_t dir)
 {
 	r->is_dir = false;

@@ -20,21 +20,23 @@
  *     FLUSH, FSYNC                   EIO: what was written may be lost
  *     RELEASE, RELEASEDIR, FORGET    done
  *
- * A change that was answered, or a file that was closed, may be lost with the
- * daemon until it is published or acked; a file that is open for writing is.
- * The next fsync of its directory then fails with EIO, once: the changes of a
- * mount are counted, all up to `safe` survive, and that follows when an fsync
- * ends, or when nothing is in flight (looked at every FS_KEPT_MS).
+ * A file that is open for writing is lost with the daemon. A change that was
+ * answered but not acked, or a file that was closed but not published, may be
+ * lost. The next fsync of its directory then fails with EIO, once. For this the
+ * changes of a mount are numbered, and all up to `safe` survive. `safe`
+ * advances when an fsync ends, and when nothing is in flight (checked every
+ * FS_KEPT_MS).
  *
- * Before it reads a request, it expires all dentries (Linux 6.16; before, what
- * other nodes changed meanwhile shows up to a minute late), and asks for the
- * requests again that were read and not answered (Linux 6.9; before, they wait
- * until their callers are killed). It begins when it has a picture of the
- * namespace, at the latest after FS_ADOPT_MS.
+ * Before the next daemon reads a request, it expires all dentries (before Linux
+ * 6.16 it cannot: what other nodes changed meanwhile shows up to a minute
+ * late), and has the kernel resend the requests that were read and not answered
+ * (before Linux 6.9 it cannot: they wait until their callers are killed). It
+ * does this when it has a picture of the namespace, at the latest after
+ * FS_ADOPT_MS.
  *
- * Limits: FS_KEPT_MAX records, FS_KEPT_ORPHANS of them of directories that the
- * kernel has forgotten; FS_KEPT_PATH bytes of a path. What exceeds them
- * is not kept and counted (kvpool_kept_left_out_total): its nodeid gets ESTALE.
+ * Limits: FS_KEPT_MAX records, FS_KEPT_ORPHANS of them for directories that the
+ * kernel has forgotten; FS_KEPT_PATH bytes of a path. What exceeds them is not
+ * recorded, and counted in kvpool_kept_left_out_total: its nodeid gets ESTALE.
  *
  * Thread: loop; the keeper reads `begun_ms`, `mount_id` and `incarnation`.
  */
@@ -62,10 +64,11 @@ struct fs_kept_head {
 	uint64_t begun_ms;  /* pool_now_ms() when this incarnation began to
 			       serve; 0: it has not yet */
 	uint64_t handling;  /* unique of the request being handled; 0: none */
-	uint64_t suspect;   /* of the one that the last daemons died of */
-	uint32_t deaths;    /* how many of them, in a row */
-	uint32_t backings;  /* backing ids below are closed */
-	uint64_t changes;   /* made through this mount, of any directory */
+	uint64_t suspect;   /* of the request during which the last daemons
+			       died */
+	uint32_t deaths;    /* how many daemons, in a row */
+	uint32_t backings;  /* lower backing ids are closed */
+	uint64_t changes;   /* made through this mount, in all directories */
 	uint64_t safe;      /* those up to this one survive a daemon's death */
 	uint64_t root_changed; /* as in a record */
 	uint32_t root_lost;
@@ -106,7 +109,7 @@ struct fs_kept {
 
 /* An empty memfd, or -errno. */
 int fs_kept_create(void);
-/* Maps it: 0, -errno, or -EINVAL if another version made it. */
+/* Maps such a memfd: 0, -errno, or -EINVAL if another version made it. */
 int fs_kept_map(int fd, struct fs_kept_head **ret_head);
 void fs_kept_unmap(struct fs_kept_head *head);
 

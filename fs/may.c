@@ -50,7 +50,7 @@ static bool attr_allows(fuse_req_t req, const struct pool_entry *e,
 	case MEMBER:
 		bits >>= 3;
 		break;
-	case UNKNOWN: /* only what both members and others may do */
+	case UNKNOWN: /* allow only what both group and others may do */
 		bits &= bits >> 3;
 		break;
 	case OTHERS:

@@ -8,15 +8,15 @@
  * never overtakes the invalidation that corrects it.
  *
  * Bound: an FSYNCDIR holds its directory's lock, and so blocks the thread, for
- * seconds. Any user may hold one for as long as he likes, by listing the
- * directory into memory whose pages are never supplied. So when the kernel does
+ * seconds. Any user may hold such a lock for ever, by listing the directory
+ * into memory whose pages are never supplied. So when the kernel does
  * not take an invalidation for NOTE_SLOW_MS, or the queue is full (NOTES_MAX),
  * the loop expires all dentries instead, by incrementing the kernel's epoch,
  * which takes no lock (cover). This empties the queue: invalidations of
  * dentries are not needed any more, the loop itself sends those of inodes,
  * which take no directory's lock either, and all marks count as reached. While
- * the thread stays blocked, the loop does the same in each turn before which
- * something was queued: one epoch a turn at most.
+ * the thread stays blocked, the loop repeats this in each turn in which
+ * something is queued: at most one epoch per turn.
  *
  * A kernel without epochs (before Linux 6.16) needs every notification: all
  * later ones wait for the one that is blocked, the queue grows beyond the
@@ -288,13 +288,13 @@ static void warn_slow(struct fs *fs, fuse_ino_t dir, bool covered)
 	if (!d || pool_tree_path(&node_dir_tree(d)->e, path, sizeof(path)) < 0)
 		strcpy(path, "?");
 	pool_warn_limited("%s/%s: the kernel has this directory locked for "
-			  "longer than %d ms, perhaps for a process that lists "
-			  "it and does not go on: %s",
+			  "longer than %d ms, perhaps for a process that is "
+			  "stuck while listing it: %s",
 			  fs->mountpoint ? fs->mountpoint : "", path,
 			  NOTE_SLOW_MS, covered ?
-			  "until it does, all names are looked up anew" :
-			  "until it does, changes by other nodes show up to a "
-			  "minute late (not from Linux 6.16 on)");
+			  "until it is unlocked, all names are looked up anew" :
+			  "until it is unlocked, changes by other nodes show "
+			  "up to a minute late (Linux 6.16 avoids this)");
 }
 
 /* An invalidation that is being sent at two ticks in a row is slow, until the

@@ -373,9 +373,9 @@ static int mount_session(struct fs *fs)
 }
 
 /*
- * If the daemon is killed while the kernel copies a request to it, and a page
- * of the buffer is missing, the kernel answers the request with EIO: all pages
- * shall be there.
+ * Faults in all pages of the request buffer. If a page were missing and the
+ * daemon were killed while the kernel copies a request into it, the kernel
+ * would answer that request with EIO.
  */
 static void populate_buffer(const struct fs *fs)
 {
@@ -637,9 +637,9 @@ static int replay_init(struct fs *fs, const struct fs_init_kept *was)
 	if (err)
 		return err;
 	if (!same_reply(fs, was)) {
-		pool_error("%s: this program asks other things of the kernel "
-			   "than the mount was made with%s: take over "
-			   "with the same options, or restart",
+		pool_error("%s: this program needs other FUSE features than "
+			   "the mount was made with%s: take over with the "
+			   "same options, or restart",
 			   fs->mountpoint,
 			   fs->init.passthrough ? "" : " (passthrough is off)");
 		return -EINVAL;
@@ -691,14 +691,14 @@ static void adopt_now(struct fs *fs)
 		/* Any name may have a negative dentry. */
 		memset(fs->misses[0], 0xff, ((size_t)1 << FS_MISS_BITS) / 8);
 		pool_warn("%s: what other nodes changed while no daemon served "
-			  "may show up to a minute late (not from Linux 6.16 "
-			  "on)", fs->mountpoint);
+			  "may show up to a minute late (Linux 6.16 avoids "
+			  "this)", fs->mountpoint);
 	}
 	err = fs_resend(fs->dev_fd);
 	if (err)
-		pool_warn("%s: requests that the last daemon had read wait "
-			  "until their callers are killed: %s (not from Linux "
-			  "6.9 on)", fs->mountpoint, strerror(-err));
+		pool_warn("%s: requests that the last daemon had read hang "
+			  "until their callers are killed: %s (Linux 6.9 "
+			  "avoids this)", fs->mountpoint, strerror(-err));
 	start_keeping(fs);
 	fs_resume(fs);
 	pool_info("adopted %s (%s), incarnation %u", fs->mountpoint,
@@ -829,8 +829,8 @@ static void end_notifier(struct fs *fs)
 		return;
 	}
 	pool_warn("%s: the kernel keeps a directory locked, perhaps for a "
-		  "process that lists it and does not go on: until it does, "
-		  "pid %d stays in the process table", fs->mountpoint,
+		  "process that is stuck while listing it: until it is "
+		  "unlocked, pid %d stays in the process table", fs->mountpoint,
 		  (int)getpid());
 	fs->notifier_lost = true;
 	unmount(fs, MNT_FORCE);

@@ -81,7 +81,8 @@ struct fs_opts {
 	json_t *(*nodes)(void *arg);
 	/* The keeper's memfd (fs/kept.h), borrowed; 0: there is no keeper. */
 	int kept_fd;
-	/* fs_adopt: /dev/fuse of the mount, which becomes the mount's. */
+	/* For fs_adopt only: the mount's descriptor of /dev/fuse, which
+	 * becomes the new struct fs's. */
 	int dev_fd;
 	/* The mount was removed by another process (umount(8)). Loop thread. */
 	void (*gone)(void *arg);

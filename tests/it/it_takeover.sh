@@ -3,7 +3,7 @@
 # and what waits to be published go on.
 # modes: both
 # limit: 400
-LOG_ALLOW='error .*(take over with the same|asks other things of|cannot be taken over|no daemon to take over from|taking over failed|a handle was left open|cannot be used|does not hand over)'
+LOG_ALLOW='error .*(take over with the same|needs other FUSE features|cannot be taken over|no daemon to take over from|taking over failed|a handle was left open|cannot be used|does not hand over)'
 . "$(dirname "$0")/../lib/lib.sh"
 need_fuse
 need engine_traces flock jq socat cmp getfattr setfattr takeover_user
@@ -154,7 +154,7 @@ refused() { # REGEX OPTION...
 	same "$tmp/src" "$a/d/k" || fail "it does not go on: $*"
 }
 [ "$KVTEST_MODE" = served ] ||
-	refused 'asks other things of the kernel.*passthrough is off' --no-passthrough
+	refused 'needs other FUSE features.*passthrough is off' --no-passthrough
 refused 'error .*same --store-size' --store-size 400M
 refused 'error .*same --store-dir' --store-dir "$tmp/elsewhere"
 also_named+=("other.$$")
