@@ -42,7 +42,7 @@ struct daemon_admin {
 	int fd;		  /* the TCP socket that listens; tcp's or front's */
 	uint16_t port;
 	struct pool_listener *local; /* owns; the Unix socket, or NULL */
-	struct pool_counter refused; /* by Host, Origin, user or role */
+	struct pool_counter refused; /* for Host, Origin, user or role */
 	struct pool_counter crowded, slow; /* connections that were closed */
 	struct pool_counter waited; /* requests, for another turn */
 	unsigned int open_servers; /* while closing */

@@ -4,8 +4,8 @@
  *
  * A pump lives at least as long as the HTTP server's end of its pair: if the
  * peer goes first, the server reads the end of the stream, and what it still
- * writes is discarded. So there are never more of the server's connections than
- * pumps, and a request always has its peer.
+ * writes is discarded. So each of the server's connections has a pump, and the
+ * peer of a request is always known.
  *
  * Failure modes: the handshake fails or takes too long, or descriptors run out:
  * the TCP connection is closed. The server has closed and the peer does not
@@ -332,8 +332,8 @@ static void on_http(uv_poll_t *poll, int status, int events)
 
 /* ---- the handshake ---- */
 
-/* The number of a descriptor that the server has closed may be given to a new
- * one before its pump knows: the newest pump has it. */
+/* The kernel may reuse the number of a descriptor that the server has closed
+ * before its pump notices: the number then belongs to the newest pump. */
 static void take_number(struct pump *p, int fd)
 {
 	struct pool_list *it, *tmp;

@@ -57,8 +57,9 @@ struct admin_tls_peer {
 /* 0 or -errno. */
 int admin_tls_open(const struct admin_tls_opts *opts,
 		   struct admin_tls **ret_tls);
-/* Whose is fd, an open descriptor that `handed` was called with? Borrowed until
- * the loop's next turn. NULL: the peer is not known; refuse it. */
+/* The peer whose bytes come through fd, a descriptor that `handed` was called
+ * with and that is still open. Borrowed until the loop's next turn. NULL: the
+ * peer is not known; refuse it. */
 const struct admin_tls_peer *admin_tls_peer(const struct admin_tls *t, int fd);
 /* Closes the connections at once; closed(arg) runs later, on the loop. t NULL:
  * closed runs at once. */

@@ -19,9 +19,9 @@
 
 /*
  * Goes into the background. log_file NULL: /var/log/kvpool/<log_name>.log; if
- * that cannot be written, a warning is logged, and nothing is kept once the
- * daemon is ready. Returns 0 in the child only; -errno (printed) if there is no
- * child.
+ * that cannot be written, a warning is logged, and messages are discarded once
+ * the daemon is ready. Returns 0 in the child only; -errno (printed) if there
+ * is no child.
  */
 int daemon_background_start(const char *log_file, const char *log_name);
 /* Stays in the foreground; log_file NULL: stderr. 0 or -errno (printed). */
@@ -30,7 +30,8 @@ int daemon_foreground_start(const char *log_file);
 void daemon_foreground_failed(void);
 /* The daemon serves: the waiting parent exits. No-op in the foreground. */
 void daemon_background_ready(void);
-/* The caller has forked a daemon, which will report for both. */
+/* In a parent that has forked the daemon (a keeper): only the child will call
+ * daemon_background_ready. Ends this process's part of the report. */
 void daemon_background_forked(void);
 /* Reopens the log file by its name (SIGHUP, after a rotation). */
 void daemon_log_reopen(void);

@@ -48,9 +48,9 @@ static int exit_code(int status)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* Ends the mount as its guard does: a daemon's thread that is blocked in the
- * kernel may have another descriptor of it. why: logged; "": the user wants it.
- */
+/* Ends the mount as a guard does: closing our descriptor is not enough, because
+ * a daemon's thread that is blocked in the kernel may have another one. why:
+ * logged, unless "" (requested by a signal). */
 static void give_up(const char *why, int flags, int rc)
 	__attribute__((noreturn));
 static void give_up(const char *why, int flags, int rc)
@@ -100,8 +100,8 @@ static void on_death(void)
 	kp.alive = false;
 	if (kp.dev_fd < 0)
 		follow();
-	/* It could only have closed its end by dying; but two readers of one
-	 * device would be the worst case. */
+	/* A daemon closes its end only by dying. Make sure, because two readers
+	 * of one device would be the worst case. */
 	kill(kp.pid, SIGKILL);
 	if (kp.ending)
 		give_up("", MNT_FORCE, exit_code(kp.status));
@@ -226,7 +226,7 @@ static int patience(void)
 
 	if (serves() || (kp.alive && !kp.dead_ms))
 		return -1;
-	/* (The daemon's begin sends no event.) */
+	/* No event says that a daemon has begun to serve: look again. */
 	return due <= now ? 0 : due - now < SPAWN_MS ? (int)(due - now) :
 						       SPAWN_MS;
 }

@@ -9,31 +9,32 @@
  *   waits                                serves; is killed
  *   forks the next one, which has   ---> adopts the mount (fs/kept.h), serves
  *   the same descriptors
- *                                        ends, or has handed over to another
- *                                   <--- LET_GO, and ends
- *   ends with the same status
+ *   closes its copy                 <--- LET_GO: before the daemon unmounts, or
+ *                                        after it has handed over
+ *   exits with the daemon's status       exits
  *
  * While no daemon serves, the kernel queues requests: files open in passthrough
  * can be read and written all the time, all else waits. The keeper starts the
- * next daemon at once, but not more than one in SPAWN_MS. If none serves
- * WAIT_MS after the first of them died, the keeper aborts the connection
- * (waiting requests fail with ECONNABORTED, later ones with ENOTCONN), as the
- * guard does (fs/guard.h), and ends with 1. So it does if the mount is removed
- * meanwhile.
+ * next daemon at once, but at most one every SPAWN_MS. If no daemon serves
+ * WAIT_MS after the death of the last one that did, the keeper aborts the
+ * connection (waiting requests fail with ECONNABORTED, later ones with
+ * ENOTCONN), as the guard does (fs/guard.h), and exits with 1. It also does
+ * that if the mount is removed while no daemon serves.
  *
- * If the keeper is killed, nothing changes but that the daemon starts its
- * guard: from then on its death ends the mount. If both are killed at once, the
+ * If the keeper is killed, the daemon continues and starts a guard: from then
+ * on the daemon's death ends the mount. If both are killed at once, the
  * keeper's guard aborts the connection: a third process, which waits for the
  * end of a connection that only those two have. (The kernel would not, if the
  * notifier is blocked: see fs/guard.h.)
  *
  * What is kept: the descriptor of /dev/fuse, and a memfd (fs/kept.h), which the
  * daemon writes and the keeper only passes on. The two talk over a socketpair
- * that no other process has: nobody can connect. The daemon's death is seen by
- * the end of that connection, not by wait(2): a process stays in the table for
- * as long as one of its threads is blocked in the kernel. (The notifier's may
- * be, for a request that only the next daemon answers; it has a table of
- * descriptors of its own, and all others are dead when the connection ends.)
+ * that no other process has: nobody can connect. The keeper detects the death
+ * of the daemon by the end of that connection, not by wait(2), which does not
+ * return as long as a thread of the daemon is blocked in the kernel. (That of
+ * the notifier may be blocked by a request that only the next daemon will
+ * answer. It has a descriptor table of its own, so all other threads are dead
+ * when the connection ends.)
  *
  * The next daemon is a fork of the keeper, so it is the same program with the
  * same options, and INIT stays equal. A daemon that takes over (--takeover) has
@@ -50,7 +51,7 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* What a daemon has of its keeper. */
+/* A daemon's end of the keeper. */
 struct daemon_keeper {
 	int sock;    /* to the keeper; owns; -1: there is none */
 	int kept_fd; /* the memfd; owns; -1: no keeper */
@@ -64,22 +65,23 @@ struct daemon_keeper {
 };
 
 /*
- * Forks: returns 0 in the daemon, once for each daemon, which has `k` filled;
- * never returns in the keeper. mountpoint: absolute, copied. -errno, logged:
- * there is no keeper, and this process is the caller.
+ * Makes this process the keeper and forks daemons. Returns 0 in each daemon,
+ * with k filled; in the keeper it never returns. mountpoint: absolute, copied.
+ * -errno, logged: no daemon was forked.
  */
 int daemon_keeper_start(const char *mountpoint, struct daemon_keeper *k);
-/* Gives the keeper the mount: from now on it survives this daemon. 0 or -errno,
- * logged. */
+/* Gives the keeper a copy of dev_fd: from now on the mount survives this
+ * daemon. 0 or -errno, logged. */
 int daemon_keeper_put(const struct daemon_keeper *k, int dev_fd);
-/* lost(arg), on the loop: the keeper was killed. No-op without a keeper. */
+/* Has lost(arg) called, on the loop, if the keeper is killed. No-op without a
+ * keeper. 0 or -errno. */
 int daemon_keeper_watch(struct daemon_keeper *k, uv_loop_t *loop,
 			void (*lost)(void *arg), void *arg);
-/* The process that stands for the service, to whoever started it: the keeper,
- * or else this one. */
+/* The pid that the service manager must watch: the keeper's, or without a
+ * keeper this process's. */
 pid_t daemon_keeper_main_pid(const struct daemon_keeper *k);
 /* The mount will be removed, or another daemon has it now: the keeper closes
- * it, and ends when this process does. No-op without a keeper. */
+ * its descriptor, and exits when this process does. No-op without a keeper. */
 void daemon_keeper_let_go(struct daemon_keeper *k);
 
 #endif

@@ -155,15 +155,15 @@ static struct daemon_option options[] = {
 	  .type = OPT_COUNT,
 	  .value = &conf.max_directories,
 	  .arg = "N",
-	  .help = "Directories in the pool; of one user a quarter of it.",
+	  .help = "Most directories in the pool; a quarter of it per user.",
 	  .min = 1,
 	  .max = UINT32_MAX },
 	{ .name = "max-attributes",
 	  .type = OPT_SIZE,
 	  .value = &conf.max_attributes,
 	  .arg = "N",
-	  .help = "Bytes of extended attributes in the pool; of one user a\n"
-		  "quarter of it.",
+	  .help = "Most bytes of extended attributes in the pool; a quarter\n"
+		  "of it per user.",
 	  .min = 1 },
 	{ .name = "summary",
 	  .type = OPT_DURATION,

@@ -62,7 +62,7 @@ static void let_go(struct node_program *p)
 	daemon_keeper_let_go(&p->keeper);
 }
 
-/* From here on it does not. */
+/* From here on the mount survives this process. */
 static int put_keeper(struct node_program *p)
 {
 	int err = p->fs ? daemon_keeper_put(&p->keeper, fs_device(p->fs)) : 0;
@@ -296,11 +296,12 @@ static int start_master(struct node_program *p)
 /*
  * Bound of the descriptors kept for files that users of the mount have open.
  * Any local user may open any number of files, so they share a quarter of this
- * process's descriptors, at most 4096: a closed one is opened again in
- * microseconds. The other three quarters are for what users of the mount cannot
- * hold: sessions and answers of peers, who are trusted (peer_priv.h, mover.h:
- * each kind has a bound, 4096 or 8192), borrowed files, 64 connections of HTTP,
- * and for a moment each open, create, seal and fetch.
+ * process's descriptors, at most 4096. Beyond that one is closed, which costs
+ * little: opening it again takes microseconds. The other three quarters are for
+ * what users of the mount cannot keep open: sessions and answers of peers, who
+ * are trusted (peer_priv.h, mover.h: each kind has a bound, 4096 or 8192),
+ * borrowed files, 64 HTTP connections, and short uses by open, create, seal and
+ * fetch.
  */
 static unsigned int fds_max(void)
 {

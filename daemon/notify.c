@@ -42,7 +42,7 @@ static void notify(const char *text)
 		return;
 	err = send_to(path, text);
 	if (err)
-		pool_warn("systemd was not told %s (NOTIFY_SOCKET is %s): %s",
+		pool_warn("cannot send %s to systemd (NOTIFY_SOCKET is %s): %s",
 			  text, path, strerror(-err));
 }
 

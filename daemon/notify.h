@@ -1,10 +1,9 @@
 /*
- * What systemd is told of a service with Type=notify: that it is ready, and
- * which process it is after a take-over. See sd_notify(3). Started by anything
- * else (NOTIFY_SOCKET is not set), these do nothing.
+ * Notifications to systemd, for a service with Type=notify: it is ready; its
+ * main process has changed (take-over). See sd_notify(3). No-ops if
+ * NOTIFY_SOCKET is not set, because something else started the daemon.
  *
- * Never an error: the daemon serves whether or not it is heard. A failure is
- * logged.
+ * A failure is logged and otherwise ignored.
  *
  * Thread: main.
  */
@@ -14,8 +13,8 @@
 #include <sys/types.h>
 
 void daemon_notify_ready(void);
-/* From now on pid is the service. Sent by the process that was it until now and
- * has not ended: afterwards the service would have ended, too. */
+/* From now on pid is the service's main process. The old main process must call
+ * this before it exits: systemd would take its exit for the service's end. */
 void daemon_notify_main(pid_t pid);
 
 #endif

@@ -24,8 +24,8 @@ static bool has(unsigned int cap)
 	return capng_have_capability(CAPNG_PERMITTED, cap);
 }
 
-/* A limit does, where it can be set: then the capability, which is for every
- * process of the machine, is not kept. */
+/* Tries to raise RLIMIT_NICE far enough. Then CAP_SYS_NICE is not needed, which
+ * would also allow changing other processes. */
 static bool priority_by_limit(void)
 {
 	struct rlimit rl;
@@ -58,7 +58,8 @@ static uint64_t wanted(const struct daemon_needs *needs)
 
 static int apply(uint64_t set)
 {
-	/* (Who may not change it need not: see no_new_privs.) */
+	/* Without CAP_SETPCAP the bounding set cannot be changed. It need not
+	 * be: with no_new_privs, execve(2) adds no capabilities. */
 	bool bounds = kept.sealed &&
 		      capng_have_capability(CAPNG_EFFECTIVE, CAP_SETPCAP);
 	unsigned int cap;

@@ -17,7 +17,7 @@
 
 struct daemon_needs {
 	bool mounts;   /* mounting, backing files, attributes trusted.* */
-	bool helper;   /* setuid fusermount3, if it may not mount itself */
+	bool helper;   /* run setuid fusermount3, if it may not mount itself */
 	bool rdma;     /* memory beyond RLIMIT_MEMLOCK */
 	bool priority; /* a nice value down to -10 */
 	bool low_port; /* listens on a port below 1024 */
