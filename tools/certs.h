@@ -7,8 +7,8 @@
  *   issued/SERIAL.crt  a copy of each certificate
  *   renewed/SERIAL.crt a copy of each that was replaced by a later one
  *
- * The cluster is the O of the CA's subject. The certificates of these CAs, up
- * to three, are the ca.crt of each directory that is issued.
+ * The cluster is the O of the CA's subject. The ca.crt of each issued directory
+ * has the certificates of all these CAs, up to three.
  *
  * A roll-over must not break a connection. So first all peers learn to trust
  * the next CA (begin); then that CA signs (switch); and once no certificate of

@@ -45,7 +45,7 @@ int cmd_replay(int argc, char **argv) __attribute__((weak));
 
 /* The option --tls-dir of each subcommand that asks a daemon: with it, requests
  * by TCP use TLS, and only a master or node of the certificate's own cluster is
- * believed. */
+ * accepted. */
 extern const char *cmd_tls_dir;
 #define CMD_TLS_OPTION                                                        \
 	{ .name = "tls-dir",                                                  \

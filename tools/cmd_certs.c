@@ -526,7 +526,7 @@ static void print_cert(const char *dir)
 	json_t *d;
 
 	if (pool_tls_certs_read(dir, POOL_TLS_CERT, &certs, why))
-		return; /* pool_tls_files_read will say it */
+		return; /* pool_tls_files_read reports it */
 	d = certs_describe(sk_X509_value(certs, 0));
 	certs_print_one(d);
 	json_decref(d);

@@ -147,8 +147,9 @@ static unsigned int master_problems(const json_t *s, FILE *out)
 	unsigned int n = 0;
 
 	if (!is_true(s, "ready") && ++n)
-		fprintf(out, "problem: it waits for the nodes of before its "
-			     "start: kvpool nodes lists them\n");
+		fprintf(out, "problem: the master waits for nodes that were "
+			     "in the pool before its start: kvpool nodes "
+			     "lists them\n");
 	if (away > 0 && ++n)
 		fprintf(out, "problem: %lld of %lld nodes away: start them, "
 			     "or await the repair (kvpool nodes)\n",

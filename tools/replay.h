@@ -23,7 +23,7 @@ void replay_sim_close(struct replay_sim *s);
  * Thread: the caller serialises. */
 int replay_sim_access(struct replay_sim *s, uint64_t id);
 
-/* ---- replay_io.c: one thread's way to the mounts ---- */
+/* ---- replay_io.c: one thread's access to the mounts ---- */
 
 /* Counters. Thread: one per replay_io, merged at the end. */
 struct replay_stats {

@@ -117,7 +117,7 @@ static void a_masters_status_names_its_problems(void **state)
 	print(print_status,
 	      "{" MASTER "\"ready\":false,\"nodes_alive\":1,\"repair\":"
 	      "{\"endangered\":1,\"no_room_keys\":1}}");
-	assert_non_null(strstr(text, "\nproblem: it waits for the nodes"));
+	assert_non_null(strstr(text, "\nproblem: the master waits for nodes"));
 	assert_non_null(strstr(text, "\nproblem: 1 of 2 nodes away"));
 	assert_non_null(strstr(text, "\nproblem: copies have no room"));
 }
