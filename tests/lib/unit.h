@@ -14,8 +14,8 @@
  *           T(names_are_sentences),
  *   };
  *
- * Thread: the test's own. A failure here fails the test, as assert_true does;
- * cmocka can do that only on this thread.
+ * Thread: the test's own. A failure here fails the test, as assert_true does,
+ * which works only on this thread.
  */
 #ifndef TESTS_UNIT_H
 #define TESTS_UNIT_H
@@ -101,8 +101,8 @@ static inline uint64_t unit_now_s(void)
 	return (uint64_t)now.tv_sec;
 }
 
-/* A sleeping loop cannot check a clock, so a timer's signal ends the program a
- * little later. The program's own alarm(2) is kept. */
+/* A sleeping loop cannot check a clock: if it sleeps past the limit, a timer's
+ * SIGALRM ends the program. The program's own handler is then restored. */
 static struct {
 	timer_t timer;
 	bool made;

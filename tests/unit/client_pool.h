@@ -1,6 +1,6 @@
 /*
- * A pool for tests of libkvpool: a master and two stores, which run on a thread of
- * this process, and two connections to it.
+ * A pool for tests of libkvpool: a master and two stores on a thread of this
+ * process, and two connections to them.
  */
 #ifndef CLIENT_POOL_H
 #define CLIENT_POOL_H
@@ -51,7 +51,8 @@ struct fixture {
 	struct store s[STORES];
 	bool ending;
 	bool local; /* descriptors may be lent */
-	bool beside; /* the connections' buffers are in the first store */
+	bool beside; /* the connections' buffers are in the first store's
+			directory (.clients) */
 
 	struct kvpool *pool, *other;
 	struct kvpool_ns *ns, *other_ns;
@@ -174,7 +175,7 @@ static inline void on_end(struct pool_mail *mail)
 	uv_sem_post(&f->done);
 }
 
-/* Not while it is being emptied. */
+/* After each batch of mails: the mailbox must not be closed during one. */
 static inline void after_mail(struct pool_mailbox *box)
 {
 	struct fixture *f = pool_container_of(box, struct fixture, box);
@@ -317,7 +318,8 @@ static inline int64_t get_other(struct fixture *f, const char *key, size_t cap)
 	return kvpool_get_into(f->other_ns, key, strlen(key), f->mem, cap, 0);
 }
 
-/* Objects FORM0 .. of len bytes, filled with their numbers, are as they were put. */
+/* Asserts that the n objects named by `form` are as they were put: len bytes,
+ * filled by their number. */
 static inline void assert_all_there(struct fixture *f, const char *form,
 				    unsigned int n, size_t len)
 {

@@ -1,11 +1,11 @@
 /*
- * An etcd for tests: a few keys, leases that end when the test says so, on a
- * thread of its own, over the HTTP or HTTPS that clients speak; users with
- * tokens; and faults to order.
- * It knows of transactions what master/ asks for: equal create and mod
- * revisions, gets of one key, puts, deletions.
+ * A fake etcd on a thread of its own, over HTTP or HTTPS: a few keys; leases,
+ * which expire only when the test says so; users with tokens; injected faults.
+ * Of transactions it supports what master/ uses: comparisons of create and mod
+ * revisions for equality, gets of one key, puts, deletions.
  *
- * Thread: the test's; the server's own under `lock`.
+ * Thread: the functions here are for the test's. What it shares with the
+ * server's thread is under `lock`.
  */
 #ifndef TESTS_FAKE_ETCD_H
 #define TESTS_FAKE_ETCD_H
@@ -24,10 +24,10 @@
 
 enum fake_fault {
 	FAKE_FINE,
-	FAKE_GARBAGE,	 /* 200, and no JSON */
+	FAKE_GARBAGE,	 /* 200, but no valid JSON */
 	FAKE_NO_LEADER,	 /* etcd's own 503 */
 	FAKE_REFUSES,	 /* etcd's own 400 */
-	FAKE_LOSES_WORD, /* does it, and answers too late */
+	FAKE_LOSES_WORD, /* executes the request, but answers too late */
 	FAKE_SILENT,	 /* answers nothing in time */
 };
 
@@ -43,23 +43,24 @@ struct fake_etcd {
 	/* under lock */
 	struct fake_key keys[FAKE_KEYS_MAX];
 	int64_t revision, last_lease;
-	bool lease_gone; /* of all leases: keepalive says so */
+	bool lease_gone; /* all leases have expired: for keepalive */
 	enum fake_fault fault;
 	unsigned int fault_ms; /* of LOSES_WORD, SILENT */
 	const char *fault_only; /* only requests with this text; NULL: all */
 	unsigned int fault_times; /* 0: always */
-	unsigned int asked, puts, txns;
-	const char *before; /* key without which nothing may be deleted ... */
-	unsigned int gaps;  /* ... and what was, in base64; NULL: none */
-	int64_t ttl; /* granted, whatever is asked for; 0: as asked */
+	unsigned int asked, puts, txns; /* requests; of these, by kind */
+	const char *before; /* base64 of a key that must be written before any
+			       deletion; NULL: no such rule */
+	unsigned int gaps;  /* deletions while `before` did not exist */
+	int64_t ttl; /* TTL to grant; 0: the requested one */
 	/* Users: there is one, FAKE_USER. */
-	const char *password;	 /* NULL: there are none */
-	unsigned int login_ms;	 /* how long an answer to a login takes */
-	bool tokens_die;	 /* before they are used */
-	unsigned int slow_ms;	 /* of the next refusal of a token */
-	unsigned int token;	 /* number of the one that is valid */
-	unsigned int logins;	 /* all that were asked for */
-	unsigned int no_token;	 /* requests that were refused for that */
+	const char *password;	 /* NULL: there are no users */
+	unsigned int login_ms;	 /* delay of the answer to a login */
+	bool tokens_die;	 /* a new token is invalid at once */
+	unsigned int slow_ms;	 /* delay of the next refusal of a token */
+	unsigned int token;	 /* number of the valid token */
+	unsigned int logins;	 /* login requests, refused ones included */
+	unsigned int no_token;	 /* requests refused for lack of a token */
 };
 #define FAKE_USER "kv \"pool\""
 
@@ -113,7 +114,7 @@ static inline void fake_end_lease(struct fake_etcd *f, int64_t lease)
 			fake_drop(&f->keys[i]);
 }
 
-/* All leases are over; those who renew are told. */
+/* All leases expire; keepalive requests are answered with that. */
 static inline void fake_end_leases(struct fake_etcd *f)
 {
 	pthread_mutex_lock(&f->lock);
@@ -132,7 +133,7 @@ static inline void fake_set(struct fake_etcd *f, enum fake_fault fault,
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* The same once, and only for a request with that text in it. */
+/* The same once, for the next request that contains this text. */
 static inline void fake_set_once(struct fake_etcd *f, enum fake_fault fault,
 				 unsigned int ms, const char *only)
 {
@@ -144,7 +145,7 @@ static inline void fake_set_once(struct fake_etcd *f, enum fake_fault fault,
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* How many keys there are whose base64 begins with that. */
+/* Number of keys whose base64 begins with this. */
 static inline unsigned int fake_count(struct fake_etcd *f, const char *begin)
 {
 	unsigned int n = 0;
@@ -241,8 +242,8 @@ static json_t *fake_txn(struct fake_etcd *f, json_t *msg)
 	return e;
 }
 
-/* All that begins with `key`, if that is of whole groups of base64: tests
- * choose such prefixes. In one page, by the order of putting. */
+/* All keys that begin with `key`, in one page and in order of creation. `key`
+ * must end at a group of base64 (tests choose such prefixes). */
 static json_t *fake_range(struct fake_etcd *f, json_t *msg)
 {
 	const char *from = json_string_value(json_object_get(msg, "key"));
@@ -281,7 +282,7 @@ static json_t *fake_etcd_do(struct fake_etcd *f, const char *path, json_t *msg)
 	return json_object();
 }
 
-/* All tokens are over. */
+/* All tokens become invalid. */
 static inline void fake_end_tokens(struct fake_etcd *f)
 {
 	pthread_mutex_lock(&f->lock);
@@ -289,7 +290,7 @@ static inline void fake_end_tokens(struct fake_etcd *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* The next refusal of a token is sent so late. */
+/* Delays the next refusal of a token by this much. */
 static inline void fake_slow_refusal(struct fake_etcd *f, unsigned int ms)
 {
 	pthread_mutex_lock(&f->lock);
@@ -297,7 +298,7 @@ static inline void fake_slow_refusal(struct fake_etcd *f, unsigned int ms)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* Has that request come? */
+/* Has that refusal begun? */
 static inline bool fake_has_refused(struct fake_etcd *f)
 {
 	bool has;
@@ -375,7 +376,7 @@ static const char *fake_no_token(struct fake_etcd *f, struct MHD_Connection *c,
 	*ret_status = given ? 401 : 400;
 	if (!given)
 		return "{\"error\":\"etcdserver: user name is empty\",\"code\":3}";
-	/* A stream has another form. */
+	/* In a stream the error has another form. */
 	return strstr(path, "/lease/keepalive") ?
 		       "{\"error\":{\"grpc_code\":16,\"http_code\":401,\"message\":\"etcdserver: invalid auth token\"}}" :
 		       "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}";
@@ -471,7 +472,7 @@ static void fake_on_end(void *arg, struct MHD_Connection *c, void **state,
 static inline void fake_etcd_start_at(struct fake_etcd *f, uint16_t port,
 				      const char *key, const char *cert)
 {
-	/* A thread a connection: one that is made to wait holds up no other. */
+	/* One thread per connection: a delayed one does not delay others. */
 	unsigned int flags = MHD_USE_INTERNAL_POLLING_THREAD |
 			     MHD_USE_THREAD_PER_CONNECTION |
 			     (key ? MHD_USE_TLS : 0);

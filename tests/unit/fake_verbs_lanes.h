@@ -1,7 +1,9 @@
 /*
- * A lane between two movers that run by hand, on the fake's devices: on one
- * thread, as the fake wants it. Either side may be played by the test itself,
- * which then says what it likes.
+ * A lane between two movers on the fake's devices. Both movers are driven by
+ * lanes_turn, on one thread, as the fake requires. The test may play either
+ * side itself and send whatever it likes.
+ *
+ * The asker requests and receives; the holder sends.
  */
 #ifndef TESTS_FAKE_VERBS_LANES_H
 #define TESTS_FAKE_VERBS_LANES_H
@@ -18,21 +20,21 @@ struct lanes_move {
 	bool expected, got, sent;
 };
 
-/* The side that is played: a connection, and perhaps a queue pair. */
+/* The side that the test plays: a connection, and perhaps a queue pair. */
 struct lanes_played {
 	struct pool_conn *conn; /* NULL: closed */
 	struct verbs_cq *cq;
 	struct verbs_qp *qp;
-	struct link_msg said; /* the last LINK */
+	struct link_msg said; /* the last LINK received */
 	struct link_buffer buffer; /* the last BUFFER */
-	struct link_buffer first;  /* the last of a range's first part */
-	struct link_note note;	   /* the last one */
+	struct link_buffer first;  /* the last one for a range's first part */
+	struct link_note note;	   /* the last note */
 	unsigned int nsaid, nbuffers, nnotes, nbroken, ndata, ndone;
 	int status; /* of the last work done */
 	uint8_t mem[8192];
 	struct verbs_region region;
 	bool closed;
-	bool parts; /* to be said: it understands BUFFERs of parts */
+	bool parts; /* to announce: it understands BUFFERs of parts */
 };
 
 struct lanes {
@@ -54,19 +56,19 @@ struct lanes {
 
 /* With one RoCE device, or several. */
 void lanes_open(struct lanes *w, unsigned int devices);
-/* All is given back: by the devices, too. */
+/* Frees everything, and asserts that no object of the devices is left. */
 void lanes_close(struct lanes *w);
-/* A real pair, linked; or whatever comes of it. */
+/* Connects two real movers, and waits until the lane is up. */
 void lanes_join(struct lanes *w);
-/* The other side is played. */
+/* The test plays the holder. */
 void lanes_play_holder(struct lanes *w);
-/* Its HELLO says that TLS ends, although the asker does not allow that. */
+/* The same; its HELLO ends TLS, although the asker does not allow that. */
 void lanes_play_plain_holder(struct lanes *w);
 void lanes_play_asker(struct lanes *w);
-/* The asker's mover ends now, or the holder's. */
+/* Stops the mover of the asker or of the holder. */
 void lanes_stop(struct lanes *w, struct pool_mover **m);
 
-#define LANES_TURN_US 200u /* at least */
+#define LANES_TURN_US 200u /* slept in each turn */
 void lanes_turn(struct lanes *w);
 #define lanes_until(w, what)                                                  \
 	do {                                                                  \
@@ -77,32 +79,33 @@ void lanes_turn(struct lanes *w);
 		assert_true(met_);                                            \
 	} while (0)
 
-/* length bytes at offset; pull: if it can be. */
+/* Starts moving length bytes at offset; pull: by RDMA READ, where possible. */
 void lanes_start(struct lanes *w, struct lanes_move *m, uint64_t offset,
 		 uint64_t length, bool pull);
-/* What only one side knows of. */
+/* The asker's half of that, and the holder's. */
 void lanes_expect(struct lanes *w, struct lanes_move *m, uint64_t offset,
 		  uint64_t length, bool pull);
 void lanes_send(struct lanes *w, struct lanes_move *m);
-/* Only a file, for the played asker's range of that request. */
+/* Only creates the file to send from, for request `req` of a played asker. */
 void lanes_file(struct lanes_move *m, uint64_t length, uint64_t req);
 void lanes_cancel(struct lanes *w, struct lanes_move *m);
-/* Both sides are done with it: it is there, bytes and sum. */
+/* Waits until both sides are done, and asserts bytes and checksum. */
 void lanes_check(struct lanes *w, struct lanes_move *m);
 void lanes_drop(struct lanes_move *m);
 
-/* ---- played ---- */
+/* ---- the side that the test plays ---- */
 
-/* An offer or accept with the played queue pair's address, as changed by fix. */
+/* Sends an offer or accept with the played queue pair's address, after `fix`
+ * has changed it. */
 void lanes_say_address(struct lanes *w, enum link_word word,
 		       enum link_kind kind, uint32_t attempt,
 		       void (*fix)(struct verbs_address *a));
 void lanes_say(struct lanes *w, enum link_word word, enum link_kind kind,
 	       uint32_t attempt);
-/* The played queue pair, of which the peer may do all to `mem`. */
+/* Creates the played queue pair; the peer may read and write `mem`. */
 void lanes_qp_open(struct lanes *w);
 void lanes_qp_connect(struct lanes *w);
-/* Work of it, and until it is done. */
+/* Posts one work request on it, and turns until that has completed. */
 void lanes_work(struct lanes *w, enum verbs_op op, const void *text,
 		uint32_t length, uint64_t addr, uint32_t rkey);
 

@@ -25,7 +25,7 @@ struct fake_context {
 	struct fake_device *d;
 	struct ibv_async_event events[FAKE_EVENTS];
 	unsigned int nevents, unacked;
-	int users; /* objects made of it */
+	int users; /* objects created from it */
 };
 
 struct fake_pd {
@@ -76,12 +76,13 @@ struct fake_qp {
 	struct pool_list link;
 };
 
-/* True: this call is to fail, with *err (positive); also of a device that is
- * gone. */
+/* Must this call fail, with *err (positive)? Also true for all calls on an
+ * unplugged device. */
 bool fake_fault(const char *call, const struct ibv_context *ctx, int *err);
-/* The same in the convention "NULL, or -1, and errno". */
+/* The same for calls that return NULL or -1, and set errno. */
 bool fake_fault_errno(const char *call, const struct ibv_context *ctx);
-/* What destroying says, which works all the same: an errno, or 0. */
+/* For calls that destroy an object. Returns the errno to report, or 0; the
+ * object is destroyed in any case. */
 int fake_fault_late(const char *call, const struct ibv_context *ctx);
 void fake_die(const char *why) __attribute__((noreturn));
 void fake_made(struct ibv_context *ctx, int n);
@@ -94,7 +95,7 @@ void fake_traffic_reset(void);
 void fake_qp_reset(void);
 extern struct pool_list fake_qps;
 struct fake_qp *fake_qp_by_number(uint32_t qpn);
-/* Whatever can go on, does. */
+/* Executes all work that is not held back. */
 void fake_run(void);
 void fake_set_ops(struct ibv_context *ctx);
 

@@ -127,9 +127,9 @@ int __wrap_fs_guard_unmount(const char *path, uint64_t id, int flags)
 
 int __wrap_fuse_reply_buf(fuse_req_t req, const char *buf, size_t size)
 {
-	if (!now->k.hears_not)
+	if (!now->k.caller_killed)
 		return __real_fuse_reply_buf(req, buf, size);
-	now->k.hears_not = false;
+	now->k.caller_killed = false;
 	fuse_reply_none(req);
 	return -ENOENT;
 }

@@ -1,13 +1,13 @@
 /*
- * A simulated kernel: a mount whose /dev/fuse is a socket of this process.
- * Tests send requests and look at the answers and at what the kernel is
- * notified of; there is no mount, and the machine's kernel need not support
- * what is tested. fs/ and all below it, a master and a second node are real.
+ * A simulated kernel: /dev/fuse is a socket of this process. Tests send
+ * requests, and examine the replies and the notifications. Nothing is mounted,
+ * and the machine's kernel need not support what is tested. fs/ and all layers
+ * below it, a master and a second node are real.
  *
- * Of the kernel's own rules it keeps, and asserts at each answer:
- *   - a nodeid that is open in passthrough mode is answered with the same
- *     backing id, and in no other mode, as long as it is (else EIO);
- *   - a nodeid that is not known (no look-up count left) is never used;
+ * With each reply it asserts these rules of the real kernel:
+ *   - while a nodeid is open in passthrough mode, every OPEN of it is answered
+ *     in that mode and with the same backing id (otherwise Linux returns EIO);
+ *   - a nodeid whose lookup count is 0 is never used;
  *   - each request is answered once.
  *
  * Linked with -Wl,--wrap for what would need a mount (fs_kernel.c lists them).
@@ -28,7 +28,7 @@
 #define K_NOTES 1024
 #define K_FILES 256 /* backing files */
 
-/* An answer; 0 or an errno, and what came with it. */
+/* A reply: 0 or an errno, and its payload. */
 struct k_reply {
 	int err;
 	size_t len;
@@ -45,10 +45,10 @@ struct k_reply {
 	};
 };
 
-/* An open file of a program's. */
+/* A file that the simulated program has open. */
 struct k_file {
 	uint64_t nodeid, fh;
-	uint32_t flags, open_flags; /* asked for; answered */
+	uint32_t flags, open_flags; /* of the OPEN; of the reply (FOPEN_*) */
 	int fd; /* of the backing file, as the kernel has it; -1: served */
 };
 
@@ -67,18 +67,18 @@ struct kernel {
 	int fd;	    /* our end of the device */
 	int dev_fd; /* the mount's, which libfuse closes */
 	bool offers_passthrough;
-	bool hears_not; /* whoever asks next has been killed meanwhile: what
-			   would be the answer is refused, as by Linux */
-	uint32_t tid; /* of the thread that asks */
+	bool caller_killed; /* of the next request, before it gets the
+			     reply: writing it fails with ENOENT, as by Linux */
+	uint32_t tid; /* of the thread that sends requests */
 	uint32_t uid, gid;
 	uint64_t unique;
 	struct k_reply *replies[K_UNIQUE]; /* owns */
 	struct k_inode inodes[K_INODES];
 	int backing[K_FILES]; /* descriptors by backing id; 0: none */
-	pthread_mutex_t lock; /* of the notes, as of what follows */
+	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t changed;
-	bool locked; /* the directories: no dentry is invalidated */
-	bool waiting; /* for that lock, a notification */
+	bool locked; /* all directories: invalidating a dentry blocks */
+	bool waiting; /* a notification is blocked by that */
 	struct k_note notes[K_NOTES];
 	unsigned int nnotes;
 	unsigned int epochs; /* times that all dentries were expired */
@@ -102,7 +102,7 @@ struct world {
 
 #define k_until(w, cond) unit_run_until(&(w)->loop, cond)
 
-/* The keeper's memfd of the mounts that are set up next; 0: no keeper. */
+/* The keeper's memfd for mounts that are set up from now on; 0: no keeper. */
 extern int k_kept_fd;
 
 /* cmocka fixtures: a master, a node and its mount in that data mode. */
@@ -113,54 +113,58 @@ int k_setup_served(void **state);
 	{ #test " (passthrough)", test, k_setup_passthrough, k_teardown, \
 	  NULL },                                                       \
 	{ #test " (served)", test, k_setup_served, k_teardown, NULL }
-/* The kernel forgets everything, and nothing may be left; ends it all. */
+/* Sends FORGET for all nodeids, asserts that no inode is left, and closes
+ * everything. */
 int k_teardown(void **state);
-/* The second node, a store with a mirror. */
+/* Starts the second node, a store with a mirror. */
 void k_start_other(struct world *w);
-/* Invariants of the inodes (fs/fs_priv.h); called after each answer, too. */
+/* Asserts the invariants of inodes (fs/fs_priv.h); also called after each
+ * reply. */
 void k_check(struct world *w);
-/* Handles with a number: open daemon-served files and directories. */
+/* Number of handles that have state in the daemon: daemon-served files, and
+ * directories. */
 unsigned int k_handles(struct world *w);
 
-/* ---- requests as they are ---- */
+/* ---- single requests ---- */
 
-/* Sent; its number. in: the request's struct, or NULL; then the names. */
+/* Sends a request and returns its unique. in: the struct of the request's body,
+ * or NULL; the names follow it. */
 uint64_t k_send(struct world *w, uint32_t opcode, uint64_t nodeid,
 		const void *in, size_t in_len, const char *name,
 		const char *name2);
-/* The answer to it, waited for; borrowed until the end. */
+/* Waits for the reply. Borrowed until k_teardown. */
 const struct k_reply *k_wait(struct world *w, uint64_t unique);
 bool k_answered(struct world *w, uint64_t unique);
-/* The answer to an OPEN or CREATE as a file: 0 or an errno. */
+/* Makes a file of the reply to an OPEN or CREATE: 0 or its errno. */
 int k_opened(struct world *w, uint64_t nodeid, uint32_t flags,
 	     const struct k_reply *r, struct k_file *ret);
 
-/* ---- what programs do: 0 or an errno ---- */
+/* ---- system calls of programs: 0 or an errno ---- */
 
-/* Counts the look-up. nodeid 0 in a good answer: a miss that is remembered. */
+/* Adds to the lookup count. 0 with nodeid 0: a negative dentry. */
 int k_lookup(struct world *w, uint64_t dir, const char *name,
 	     uint64_t *ret_nodeid);
 int k_getattr(struct world *w, uint64_t nodeid, struct fuse_attr *ret);
 int k_open(struct world *w, uint64_t nodeid, uint32_t flags,
 	   struct k_file *ret);
-/* In the root, as open(2) does it: looked up anew after ESTALE, once. */
+/* open(2) of a name in the root: after ESTALE, one more LOOKUP and OPEN. */
 int k_open_name(struct world *w, const char *name, uint32_t flags,
 		struct k_file *ret);
 int k_create(struct world *w, uint64_t dir, const char *name, uint32_t flags,
 	     struct k_file *ret);
-/* Whole, or the test fails. */
+/* Writes all of text, or the test fails. */
 void k_write(struct world *w, const struct k_file *f, const char *text,
 	     uint64_t offset);
-/* Up to size bytes from the start; their number. */
+/* Reads up to size bytes from offset 0; returns their number. */
 size_t k_read(struct world *w, const struct k_file *f, char *buf, size_t size);
-/* The file has exactly these bytes. */
+/* Asserts that the file has exactly these bytes. */
 void k_expect(struct world *w, const struct k_file *f, const char *text);
-/* What open(2) and read(2) of the name find. */
+/* The same for a name, which it opens. */
 void k_expect_name(struct world *w, const char *name, const char *text);
-/* Claims all the room that the store has but so much; what it claimed, for
- * pool_node_claim_end. */
+/* Claims the store's free space except this many bytes. Returns the number of
+ * bytes claimed, for pool_node_claim_end. */
 uint64_t k_claim_all_but(struct world *w, uint64_t bytes);
-/* close(2): FLUSH where it is asked for, RELEASE. */
+/* close(2): FLUSH, unless FOPEN_NOFLUSH, and RELEASE. */
 void k_close(struct world *w, struct k_file *f);
 int k_unlink(struct world *w, uint64_t dir, const char *name);
 int k_rename(struct world *w, uint64_t dir, const char *name, uint64_t newdir,
@@ -173,22 +177,22 @@ int k_fsyncdir(struct world *w, uint64_t nodeid);
 void k_forget(struct world *w, uint64_t nodeid, uint64_t n);
 void k_interrupt(struct world *w, uint64_t unique);
 
-/* A file of the root with this content, closed, published; it stays looked up
- * (its nodeid). */
+/* Creates a file in the root, and waits until it is published. Returns its
+ * nodeid, which keeps a lookup count. */
 uint64_t k_publish(struct world *w, const char *name, const char *text);
-/* The same by the other node, until node 0 knows of it. */
+/* The same on the other node; waits until node 0 knows of it. */
 void k_publish_elsewhere(struct world *w, const char *name, const char *text);
-/* Shown by node 0, published and with nothing newer here? */
+/* Does node 0 show the name, published, and with no newer file of its own? */
 bool k_published(struct world *w, const char *name);
 
-/* Somebody holds the locks of all directories, or no longer does. */
+/* Takes or releases the locks of all directories. */
 void k_lock(struct world *w, bool on);
-/* Does a notification wait for such a lock? */
+/* Is a notification blocked by such a lock? */
 bool k_waiting(struct world *w);
 /* How often were all dentries expired? */
 unsigned int k_epochs(struct world *w);
-/* How often was the kernel told to look the name in this directory up anew; or
- * (name NULL) that the file's attributes and pages are out of date? */
+/* How often was this name's dentry invalidated; or, with name NULL, the
+ * attributes and pages of the file `nodeid`? */
 unsigned int k_noted(struct world *w, uint64_t nodeid, const char *name);
 
 #endif

@@ -381,9 +381,9 @@ static void of_a_create_that_nobody_hears_of_nothing_stays(void **state)
 	int64_t before = pool_gauge_value(&w->fs->ninodes);
 	uint64_t id;
 
-	w->k.hears_not = true;
+	w->k.caller_killed = true;
 	(void)k_send(w, FUSE_CREATE, ROOT, &in, sizeof(in), "a", NULL);
-	k_until(w, !w->k.hears_not);
+	k_until(w, !w->k.caller_killed);
 	assert_int_equal(0, k_handles(w));
 	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
 	assert_int_equal(ENOENT, k_lookup(w, ROOT, "a", &id));
@@ -398,9 +398,9 @@ static void of_an_open_that_nobody_hears_of_nothing_stays(void **state)
 	struct fuse_open_in in = { .flags = O_RDWR };
 	uint64_t id = k_publish(w, "a", "text");
 
-	w->k.hears_not = true;
+	w->k.caller_killed = true;
 	(void)k_send(w, FUSE_OPEN, id, &in, sizeof(in), NULL, NULL);
-	k_until(w, !w->k.hears_not);
+	k_until(w, !w->k.caller_killed);
 	assert_int_equal(0, k_handles(w));
 	assert_int_equal(0, pool_gauge_value(&w->fs->nopen));
 	k_until(w, k_published(w, "a")); /* it is no writer's any more */

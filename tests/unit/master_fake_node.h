@@ -1,6 +1,6 @@
 /*
- * A node as the master sees it, for tests: a real connection, no store. Keeps a
- * mirror of the feed and the last answers; run() turns the loop until a
+ * A fake node for tests of the master: a real connection, but no store. Keeps a
+ * mirror of the feed and the last answers; run_until() turns the loop until a
  * condition holds.
  */
 #ifndef TESTS_MASTER_FAKE_NODE_H
@@ -43,17 +43,17 @@ struct fake_node {
 	const char *advertise; /* NULL: 127.0.0.1:1 */
 	bool is_store, is_mount;
 	uint64_t capacity, used, evictable;
-	bool tells_figures; /* in HELD */
+	bool tells_figures; /* HELD contains capacity, used, evictable */
 	uint64_t join_epoch, join_seq, seen_epoch;
 	uint64_t ops_run, ops_received; /* JOIN's; 0: an older version */
 	/* how it behaves */
 	bool silent, no_ack, count_only;
-	/* what it has been told */
+	/* what it has received */
 	bool open, welcomed, closed;
 	uint64_t epoch;
 	uint32_t index;
 	uint64_t known_run, ops_executed;
-	size_t nresults_lost; /* that WELCOME brought */
+	size_t nresults_lost; /* results of earlier changes, in WELCOME */
 	bool exact;
 	unsigned int heartbeats;
 	int error;
@@ -63,7 +63,7 @@ struct fake_node {
 	uint64_t gen[POOL_BATCH_MAX], seq[POOL_BATCH_MAX];
 	struct seen_name names[MIRROR_MAX];
 	unsigned int nnames, nfeed_entries, begins, completes, feeds;
-	unsigned int entries_complete; /* nfeed_entries when one completed */
+	unsigned int entries_complete; /* nfeed_entries at the last complete */
 	uint64_t upto;
 	bool picture;
 	struct {
@@ -369,7 +369,8 @@ static void fake_nothing(uv_timer_t *t)
 	(void)t;
 }
 
-/* Turn the loop until cond, each millisecond at least: time may bring it about. */
+/* Turn the loop until cond is true. It turns at least each millisecond, because
+ * cond may depend on time alone. */
 #define run_until(loop, cond)                                           \
 	do {                                                            \
 		uv_timer_t tick_;                                       \
@@ -393,8 +394,8 @@ static inline void run_ms(uv_loop_t *loop, uint64_t ms)
 
 static void fake_dial(struct fake_node *n, uv_loop_t *loop, uint16_t port)
 {
-	/* The default counts from before a busy machine has let the loop turn:
-	 * who waits for the connection has a limit. */
+	/* Longer than the default, which may expire on a busy machine before
+	 * the loop turns. Tests that wait for the connection have a limit. */
 	struct pool_conn_opts opts = {
 		.ops = &fake_ops,
 		.user = n,
@@ -432,7 +433,7 @@ static void fake_send_join(struct fake_node *n)
 					   &join.base));
 }
 
-/* Owner of all files that fake nodes speak of. */
+/* Owner of all files in messages of fake nodes. */
 static uint32_t fake_uid;
 /* 1 + uid of the user who makes changes; 0: not known */
 static uint32_t fake_by;
@@ -478,7 +479,7 @@ static void fake_inventory(struct fake_node *n, const char *path, uint64_t gen,
 	fake_inventory_attr(n, path, gen, 0644, 0, last);
 }
 
-/* It gave that up while there was no master. */
+/* An Inventory.gone entry: the node evicted this while there was no master. */
 static inline void fake_gone(struct fake_node *n, const char *path,
 			     uint64_t gen)
 {
@@ -500,7 +501,7 @@ static inline void fake_subscribe(struct fake_node *n, uint64_t epoch, uint64_t 
 
 	sub.epoch = epoch;
 	sub.seq = seq;
-	n->ops_done = true; /* feeds that come now follow no operation */
+	n->ops_done = true; /* no OPS in flight that a FEED could overtake */
 	assert_int_equal(0, pool_conn_send(n->conn, POOL_MSG_SUBSCRIBE, 0,
 					   &sub.base));
 }
@@ -534,7 +535,7 @@ static int fake_do(struct fake_node *n, Kvpool__Op__Kind kind, const char *path)
 	return fake_op(n, &op);
 }
 
-/* Always the same bytes. */
+/* PUBLISH with the same checksum each time. */
 static inline uint64_t fake_publish(struct fake_node *n, const char *path)
 {
 	assert_int_equal(0, fake_do(n, KVPOOL__OP__KIND__PUBLISH, path));
@@ -542,7 +543,7 @@ static inline uint64_t fake_publish(struct fake_node *n, const char *path)
 	return n->gen[0];
 }
 
-/* Made from what has this generation. */
+/* The same, made from generation `base`. */
 static inline uint64_t fake_publish_from(struct fake_node *n, const char *path,
 					 uint64_t base)
 {
@@ -557,7 +558,7 @@ static inline uint64_t fake_publish_from(struct fake_node *n, const char *path,
 	return n->gen[0];
 }
 
-/* Each time other bytes. */
+/* PUBLISH with a new checksum each time. */
 static inline uint64_t fake_rewrite(struct fake_node *n, const char *path)
 {
 	static uint64_t bytes[2];
@@ -594,7 +595,8 @@ static inline int fake_rule(struct fake_node *n, const char *path, const char *n
 	return fake_op(n, &op);
 }
 
-/* It lacks `need` bytes, as far as it knows (Evict.seen). */
+/* EVICT from a node that needs `need` bytes and has seen DROPs that free `seen`
+ * bytes. */
 static inline void fake_evict_for(struct fake_node *n, const char *path,
 				  uint64_t gen, uint64_t need, uint64_t seen)
 {
@@ -663,7 +665,7 @@ static inline void fake_sync(struct fake_node *n, uint64_t seq, uint64_t req)
 					   &sync.base));
 }
 
-/* What it has not acknowledged while no_ack. */
+/* Acks what was received while no_ack was set. */
 static inline void fake_ack(struct fake_node *n)
 {
 	Kvpool__FeedAck ack = KVPOOL__FEED_ACK__INIT;

@@ -1,7 +1,7 @@
 /*
- * A master on loopback and NNODES fake nodes, each alone on its host, with
- * NODE_BYTES(i) of store, made anew for each test. (Both are defined before this
- * is included; without the latter, all have as much.)
+ * A master on loopback and NNODES fake nodes, each on a host of its own, with
+ * stores of NODE_BYTES(i) bytes; made anew for each test. Define NNODES before
+ * including this, and NODE_BYTES if the stores differ in size.
  */
 #ifndef TESTS_MASTER_FAKE_POOL_H
 #define TESTS_MASTER_FAKE_POOL_H
@@ -14,12 +14,12 @@
 
 static uv_loop_t loop;
 static struct master *master;
-static struct pool_metrics *metrics;	/* of the master that runs */
+static struct pool_metrics *metrics;	/* of the running master */
 static struct master_opts opts;		/* of the next start_master */
 static struct fake_node node[NNODES];
 static char *dir, state_path[64];
 
-/* With the state that the one before has left. */
+/* Starts a master with the state file of the one before. */
 static void start_master(void)
 {
 	opts.loop = &loop;
@@ -88,7 +88,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* What main() is. */
+/* The body of main(). */
 static int run_all_tests(const struct CMUnitTest *tests, size_t n)
 {
 	int failed;

@@ -5,7 +5,7 @@
  *
  *   start_pool(f, 2);
  *   publish(f, 0, "k", 1000, 1);          // at node 0: name, size, seed
- *   run_until(f, find(f, 1, "k"));        // node 1 has heard of it
+ *   run_until(f, find(f, 1, "k"));        // node 1's mirror has it
  *   assert_readable(f, 1, "k", 1000, 1);
  *
  * A program that includes this is linked with pool_node_fixture.c. Its tests
@@ -26,13 +26,13 @@
 
 #define HEARTBEAT_MS 200
 
-/* What a mount would have been told. */
+/* Calls that a mount would have received (struct pool_node_ops), counted. */
 struct told {
 	unsigned int changed, attr_changed, published, appeared, dir_gone;
 	unsigned int object_gone, expired, kept_waiting;
 	struct pool_node *node;
-	bool slow;	  /* tells its kernel when the test says so */
-	uint64_t telling; /* then: this mark, 0: none */
+	bool slow;	  /* the test calls pool_node_notified itself, ... */
+	uint64_t telling; /* ... for this mark; 0: none is due */
 };
 
 struct member {
@@ -63,55 +63,55 @@ struct fixture {
 
 #define run_until(f, cond) unit_run_until(&(f)->loop, cond)
 
-/* For what must not happen. */
+/* Turns the loop for ms: to see that something does not happen. */
 void run_for(struct fixture *f, unsigned int ms);
 
 /* ---- starting and stopping ---- */
 
 int setup(void **state);
-/* Checks the nodes that are left, and ends everything. */
+/* Checks the invariants of the running nodes, and closes everything. */
 int teardown(void **state);
 
 void start_master(struct fixture *f);
 void stop_master(struct fixture *f);
 void start_node(struct fixture *f, int i);
 void stop_node(struct fixture *f, int i);
-/* Of a node's or the master's close; arg: bool *. */
+/* Callback for closing a node or the master; arg: bool *, set to true. */
 void on_closed(void *arg);
-/* Joined, and has the whole namespace? */
+/* Has node i joined, and received the whole namespace? */
 bool is_up(struct fixture *f, int i);
-/* A master and n nodes that know each other. */
+/* Starts a master and n nodes, and waits until they know each other. */
 void start_pool(struct fixture *f, int n);
-/* The nodes' invariants (node_check). */
+/* Asserts the nodes' invariants (node_check). */
 void check_nodes(struct fixture *f);
 
-/* This node's send queue is full, for OPS; NULL: none is. */
+/* Sending OPS fails on this node, as if its send queue were full. */
 extern struct pool_node *refuses_ops;
 
-/* All of libuv's workers are busy until workers_end. */
+/* Keeps all of libuv's workers busy until workers_end. */
 void workers_begin(struct fixture *f);
 void workers_end(struct fixture *f);
 
-/* Does the store count space to the page, or share the machine's /tmp? Then the
- * test is skipped. */
+/* Skips the test unless the store has a tmpfs of its own: in a shared /tmp its
+ * free space is not exact. */
 void need_own_tmpfs(struct fixture *f, int i);
 
 /* ---- names ---- */
 
 struct pool_node *node(struct fixture *f, int i);
 
-/* A file that a look-up shows, or NULL. */
+/* The visible file of that name, or NULL. */
 struct node_entry *find_in(struct fixture *f, int i, struct node_dirent *dir,
 			   const char *name);
 /* The same in the root. */
 struct node_entry *find(struct fixture *f, int i, const char *name);
-/* A file or directory that a look-up in the root shows, or NULL. */
+/* The visible file or directory of that name in the root, or NULL. */
 struct pool_entry *there(struct fixture *f, int i, const char *name);
-/* Is anything left of the name, hidden things included? */
+/* Does the name have an entry, even a hidden one? */
 bool known(struct fixture *f, int i, const char *name);
 int rename_to(struct fixture *f, int i, const char *from, const char *to,
 	      bool noreplace);
-/* A directory of USER's. */
+/* Makes a directory that belongs to USER. */
 int mkdir_in(struct fixture *f, int i, struct node_dirent *up, const char *name,
 	     struct node_dirent **ret_dir);
 int mkdir_top(struct fixture *f, int i, const char *name,
@@ -126,24 +126,24 @@ extern const struct node_attr writers; /* of the user of create_in */
 
 /* ---- files ---- */
 
-/* Open for writing, of user 1000. */
+/* Creates a file of user 1000, open for writing. */
 struct node_object *create_in(struct fixture *f, int i, struct node_dirent *dir,
 			      const char *name, uint64_t hint);
 void write_bytes(struct fixture *f, int i, struct node_object *o, uint64_t len,
 		 uint32_t seed);
-/* Flush, close. */
+/* Flushes and closes it. */
 void close_whole(struct fixture *f, int i, struct node_object *o);
-/* create, write, flush, close: on its way to being sealed */
+/* Creates, writes, flushes and closes a file; does not wait for its seal. */
 void put_in(struct fixture *f, int i, struct node_dirent *dir,
 	    const char *name, uint64_t len, uint32_t seed);
 void put(struct fixture *f, int i, const char *name, uint64_t len,
 	 uint32_t seed);
 bool is_published(struct fixture *f, int i, const char *name);
 bool is_pending(struct fixture *f, int i, const char *name);
-/* put, and wait until the master has named it. */
+/* The same in the root; waits until the master has acked it. */
 void publish(struct fixture *f, int i, const char *name, uint64_t len,
 	     uint32_t seed);
-/* publish at node 0, and wait until node 1 shows it. */
+/* publish at node 0; waits until node 1 shows it. */
 void publish_and_see(struct fixture *f, const char *name, uint64_t len,
 		     uint32_t seed);
 
@@ -170,9 +170,9 @@ void pin(struct fixture *f, int i, const char *name);
 
 /* ---- the feed ---- */
 
-/* The feed tells node i of a file, of this generation and no size. */
+/* Applies a feed entry to node i: a file of this generation and size 0. */
 void feed_names(struct fixture *f, int i, char *name, uint64_t gen);
-/* Or that a name is gone. */
+/* The same: a deletion. */
 void feed_deleted(struct fixture *f, int i, const char *path, bool is_dir);
 
 /* ---- requests ---- */
@@ -208,15 +208,15 @@ struct test_claim {
 };
 
 void on_claim(struct node_claim *c, int status);
-/* At node 0. */
+/* Claims space at node 0. */
 int claim(struct fixture *f, struct test_claim *t, uint64_t bytes,
 	  unsigned int timeout_ms);
-/* Of pool_node_extend_start; arg: struct test_claim *. */
+/* Callback for pool_node_extend_start; arg: struct test_claim *. */
 void on_extended(void *arg, int status);
 /* arg: int *, which gets the status. */
 void on_done(void *arg, int status);
 
-/* The master's order to node i: a copy of what node `from` has. */
+/* Orders node i (as by REPLICATE) to copy the object from node `from`. */
 void order_copy(struct fixture *f, int i, int from, const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Certificates made in memory, for tests of pool/tls: also such as no CA should
- * sign.
+ * Certificates made in memory, for tests of pool/tls, including some that no CA
+ * should sign.
  *
  *   struct tls_san sans[] = { TLS_URI("kvpool://c/node"), TLS_DNS("gpu1") };
  *   X509 *cert = tls_make_cert(key, "CN", sans, 2, NULL, NULL);

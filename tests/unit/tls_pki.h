@@ -11,7 +11,7 @@ struct pki_ca {
 	X509 *cert;
 };
 
-/* What a certificate says; NULL: nothing of the kind. */
+/* Contents of a certificate; NULL: left out. */
 struct pki_want {
 	const char *uri[4];  /* "kvpool://test/node" */
 	const char *host[4]; /* "localhost", "127.0.0.1" */
@@ -28,7 +28,7 @@ char *pki_dir_make(const struct pki_ca *ca, const struct pki_ca *trusted,
 void pki_dir_write(const char *dir, const struct pki_ca *ca,
 		   const struct pki_ca *trusted, const struct pki_ca *also,
 		   const struct pki_want *want);
-/* A usual one: kvpool://test/ROLE, for 127.0.0.1 and localhost. */
+/* A valid one: kvpool://test/ROLE, for 127.0.0.1 and localhost. */
 char *pki_dir(const struct pki_ca *ca, const char *role);
 /* Removes the directory and frees the string. */
 void pki_dir_free(char *dir);
