@@ -186,9 +186,9 @@ cert=(--etcd-cert "$tmp/client.crt" --etcd-key "$tmp/client.key")
 user=(--etcd-user "kv pool" --etcd-password-file "$tmp/password")
 issue ca "$tmp/stranger" DNS:stranger
 issue other "$tmp/named" DNS:named /CN=named
-refused 'certificate is not accepted: .*; --etcd-ca must be of the CA' \
+refused 'certificate is not accepted: .*; --etcd-ca must be the CA' \
 	--etcd "$url" --etcd-ca "$tmp/ca.crt" "${cert[@]}" "${user[@]}"
-refused '--etcd-ca \(not given\) must be of the CA' \
+refused '--etcd-ca \(not given\) must be the CA' \
 	--etcd "$url" "${cert[@]}" "${user[@]}"
 refused 'certificate is not for this host: .*localhost' \
 	--etcd "https://localhost:$etcd_port" "${ca[@]}" "${cert[@]}" "${user[@]}"

@@ -26,7 +26,7 @@ exec 9<&-
 
 echo "== the old one waits, and has nothing open"
 kill -0 "$old" || fail "the old daemon has ended"
-waiter=$(pgrep -P "$old")
+waiter=$(pgrep -P "$old" -f -- --surge-wait) # not its guard
 [ "$(readlink "/proc/$waiter/exe")" = "$(readlink -f "$BIN/kvpoold")" ] || fail "no waiter"
 left=$(find "/proc/$waiter/fd" -mindepth 1 -printf '%f %l\n' | awk '$1 > 2')
 [ -z "$left" ] || fail "the waiter has open: $left"
