@@ -417,6 +417,10 @@ class RunningContainer:
 
     def stop_and_check(self) -> None:
         rc = self.stop()
+        # The keeper's guard notices its end, and ends as well.
+        until = time.monotonic() + 5
+        while self.pids() and time.monotonic() < until:
+            time.sleep(POLL_S)
         if rc or self.pids():
             raise RuntimeError(
                 f"{self.pod.name}/{self.name} ended with {rc}, left {self.pids()}"
