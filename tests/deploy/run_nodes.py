@@ -101,7 +101,9 @@ class Nodes:
         """The daemon, not its keeper, is killed."""
         (c,) = self.current[host.name].containers
         before = c.pids()
-        (daemon,) = (p for p in before if self._parent(p) == c.pid())
+        (daemon,) = (
+            p for p in before if self._parent(p) == c.pid() and not self._is_guard(p)
+        )
         os.kill(daemon, signal.SIGKILL)
         wait_until(
             "another daemon",
@@ -111,6 +113,10 @@ class Nodes:
             ),
         )
         c.wait_ready()
+
+    @staticmethod
+    def _is_guard(pid: int) -> bool:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text() == "kvpool-guard\n"
 
     @staticmethod
     def _parent(pid: int) -> int:
