@@ -68,12 +68,7 @@ static void check_tick(const struct pool_node *n)
 {
 	if (uv_timer_get_repeat(&n->tick) == NODE_TICK_IDLE_MS &&
 	    uv_is_active((const uv_handle_t *)&n->tick))
-		assert(n->nops == 0 && n->ndoubted == 0 &&
-		       pool_list_empty(&n->writers) &&
-		       pool_list_empty(&n->barriers) &&
-		       pool_list_empty(&n->claims) &&
-		       pool_list_empty(&n->rewrites) &&
-		       pool_list_empty(&n->fetches));
+		assert(!node_has_work(n));
 }
 
 void node_check(struct pool_node *n)

@@ -23,6 +23,14 @@ void node_tick_every(struct pool_node *n, unsigned int ms)
 	uv_timer_again(&n->tick);
 }
 
+bool node_has_work(const struct pool_node *n)
+{
+	return n->nops > 0 || n->ndoubted > 0 ||
+	       !pool_list_empty(&n->writers) || !pool_list_empty(&n->claims) ||
+	       !pool_list_empty(&n->barriers) ||
+	       !pool_list_empty(&n->rewrites) || !pool_list_empty(&n->fetches);
+}
+
 void node_not_idle(struct pool_node *n)
 {
 	if (uv_timer_get_repeat(&n->tick) > NODE_TICK_MS &&

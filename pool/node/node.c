@@ -38,16 +38,12 @@ static bool all_told(const struct pool_node *n)
 	       pool_list_empty(&n->ops_sent);
 }
 
-/* Is nothing under way: no file that may grow, no transfer, no change that the
- * master has not acked? What begins one of these calls node_not_idle. */
 static bool is_idle(const struct pool_node *n)
 {
 	return node_session_up(n) && !n->closing && !n->in_picture &&
-	       !n->ack_waits && n->nops == 0 && n->ndoubted == 0 &&
-	       n->asked_bytes == 0 && pool_list_empty(&n->writers) &&
+	       !n->ack_waits && n->asked_bytes == 0 &&
 	       pool_list_empty(&n->sealing) && pool_list_empty(&n->pending) &&
-	       pool_list_empty(&n->barriers) && pool_list_empty(&n->claims) &&
-	       pool_list_empty(&n->rewrites) && pool_list_empty(&n->fetches);
+	       !node_has_work(n);
 }
 
 static void on_tick(uv_timer_t *h)

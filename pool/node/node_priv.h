@@ -279,8 +279,10 @@ static inline bool node_is_ours_alone(const struct pool_node *n,
 void node_kick(struct pool_node *n);
 /* The time between ticks: NODE_TICK_MS or NODE_TICK_IDLE_MS. */
 void node_tick_every(struct pool_node *n, unsigned int ms);
-/* Something begins that ticks take care of (node.c:is_idle). node_kick includes
- * it. */
+/* Is there a file that may grow, a transfer, a waiting caller, or a change that
+ * is not acked? Ticks take care of these. */
+bool node_has_work(const struct pool_node *n);
+/* One of these begins. node_kick includes it. */
 void node_not_idle(struct pool_node *n);
 /* One of pool_node.handles is closed; the last one ends the node. */
 void node_handle_closed(struct pool_node *n);
