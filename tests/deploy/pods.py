@@ -147,6 +147,11 @@ class Cluster:
     def limit(self, text: str) -> int:
         return quantity(text) // self.scale + EXTRA
 
+    def stop(self) -> None:
+        """All pods, the last one first."""
+        for pod in list(reversed(self.running)):
+            pod.stop()
+
     def close(self) -> None:
         for pod in reversed(self.running):
             pod.kill()

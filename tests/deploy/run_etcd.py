@@ -106,8 +106,7 @@ def main() -> None:
     etcd = start_etcd(cluster)
     try:
         test(cluster)
-        for pod in list(reversed(cluster.running)):
-            pod.stop()
+        cluster.stop()
     finally:
         cluster.close()
         etcd.kill()

@@ -195,8 +195,7 @@ def main() -> None:
     group = Group(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
     try:
         test(group)
-        for pod in list(reversed(group.cluster.running)):
-            pod.stop()
+        group.cluster.stop()
     finally:
         group.cluster.close()
 

@@ -218,8 +218,7 @@ def main() -> None:
     nodes = Nodes(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
     try:
         test(nodes)
-        for pod in list(reversed(nodes.cluster.running)):
-            pod.stop()
+        nodes.cluster.stop()
         for host in nodes.hosts:
             left = os.listdir(host.path(MOUNT))
             assert not left, f"below the mount: {left}"

@@ -76,8 +76,7 @@ def main() -> None:
     cluster = Cluster(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), SCALE)
     try:
         test(cluster)
-        for pod in list(reversed(cluster.running)):
-            pod.stop()
+        cluster.stop()
     finally:
         cluster.close()
 
