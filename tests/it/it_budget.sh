@@ -68,7 +68,7 @@ counted() {
 # The row of the table: requests, calls, wake-ups.
 budget() { # WHAT
 	awk -F'|' -v what="$1" '
-		$2 ~ "^ " what ":" { print $3, $4, $5; found = 1 }
+		$2 ~ "^ " what "[: ]" { print $3, $4, $5; found = 1 }
 		END { exit !found }' "$top/fs/README.md" ||
 		fail "fs/README.md has no row for $1"
 }
