@@ -12,6 +12,7 @@ options: kvpool.Pool) and fs (files in root_dir, temporary name and rename).
 """
 
 import contextlib
+import faulthandler
 import hashlib
 import http.server
 import json
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 
 BLOCK = 64
 SIZE = 64 << 10
+ANSWER_SECONDS = 30
 
 
 def content(name: str) -> bytes:
@@ -131,12 +133,16 @@ def main() -> None:
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
             names = names_of(json.loads(self.rfile.read(length))["prompt"])
+            # Where it is, should it take longer than anybody waits for it.
+            faulthandler.dump_traceback_later(ANSWER_SECONDS)
             try:
                 loaded = store.load(names)
                 store.save(names[loaded:])
             except Exception as e:
                 self._answer(500, {"error": repr(e)})
                 raise
+            finally:
+                faulthandler.cancel_dump_traceback_later()
             self._answer(200, {"loaded": loaded, "computed": len(names) - loaded})
 
         def log_message(self, format: str, *words: Any) -> None:

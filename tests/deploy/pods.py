@@ -85,6 +85,7 @@ class Cluster:
         self.secrets: dict[str, pathlib.Path] = {}  # name -> directory of its files
         self.cgroup = GROUPS / f"kvdeploy-{os.environ['KVDEPLOY_ID']}"
         self.cgroup.mkdir()
+        os.makedirs("/run/netns", exist_ok=True)  # iproute2 makes it when first used
         run("mount", "-t", "tmpfs", "netns", "/run/netns")
         run("ip", "netns", "add", "fabric")
         run("ip", "-n", "fabric", "link", "add", "name", "br0", "type", "bridge")
