@@ -88,7 +88,12 @@ class Cluster:
         os.makedirs("/run/netns", exist_ok=True)  # iproute2 makes it when first used
         run("mount", "-t", "tmpfs", "netns", "/run/netns")
         run("ip", "netns", "add", "fabric")
-        run("ip", "-n", "fabric", "link", "add", "name", "br0", "type", "bridge")
+        # Without an address of its own, a bridge takes the lowest of its ports', which
+        # changes when pods come and go: then nothing reaches it until ARP entries expire.
+        run(
+            "ip", "-n", "fabric", "link", "add", "name", "br0",
+            "address", "02:00:00:00:00:fe", "type", "bridge",
+        )  # fmt: skip
         run("ip", "-n", "fabric", "addr", "add", "10.78.0.1/16", "dev", "br0")
         for link in ("br0", "lo"):
             run("ip", "-n", "fabric", "link", "set", link, "up")
