@@ -22,7 +22,8 @@ node() { # NAME INDEX
 count() { metric "${admin[$1]}" "kvpool_rdma_$2"; }
 received_since() { # BEFORE: by b, all of one object
 	local got=$(($(count b received_bytes_total) - $1))
-	[ $got = $SIZE ] || fail "$got of $SIZE bytes came by RDMA"
+	[ $got = $SIZE ] || fail "$got of $SIZE bytes came by RDMA; \
+$(count b fallbacks_total) fallbacks, $(count b links_broken_total) links broken"
 }
 
 # watch OUT NODE PERMS: the frames of what NODE has registered, or will soon
