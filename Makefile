@@ -399,13 +399,14 @@ sweep:
 	@$(call SWEEP,passthrough,asan,2,it_sweep)
 	@$(call SWEEP,served,asan,2,it_sweep)
 
+# All of it is written to $(BUILD)/bench.md, too.
+MOUNT_BENCHES := $(BUILD)/release/tests/mount_bench $(BUILD)/release/tests/floor
 bench:
 	@$(SUBMAKE) deps-check
-	@$(SUBMAKE) all
+	@$(SUBMAKE) VARIANT=release all $(MOUNT_BENCHES)
 	@KVTEST_BUILD=$(BUILD) bash tests/bench/bench.sh $(BENCH)
 
 # ROUNDS=9 FILES=2000
-MOUNT_BENCHES := $(BUILD)/release/tests/mount_bench $(BUILD)/release/tests/floor
 bench-mount:
 	@$(SUBMAKE) deps-check
 	@$(SUBMAKE) VARIANT=release all $(MOUNT_BENCHES)

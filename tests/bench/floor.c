@@ -1,14 +1,18 @@
 /*
- * floor DIRECTORY MOUNTPOINT: a file system that does nothing but answer. What
- * the kernel asks of a mount in passthrough mode is answered from a table, with
- * the same flags and timeouts as kvpoold's; bytes are in files of DIRECTORY (a
- * tmpfs). No daemon can be quicker with the same requests, so benchmarks show
- * kvpoold beside it. One directory, one thread, no checks; it sleeps in read(2).
- * It ends when it is unmounted.
+ * floor DIRECTORY MOUNTPOINT [cached]: a file system that does nothing but
+ * answer. What the kernel asks of a mount in passthrough mode is answered from a
+ * table, with the same flags and timeouts as kvpoold's; bytes are in files of
+ * DIRECTORY (a tmpfs). No daemon can be quicker with the same requests, so
+ * benchmarks show kvpoold beside it. One directory, one thread, no checks; it
+ * sleeps in read(2). It ends when it is unmounted.
+ *
+ * cached: as file systems without passthrough do it (JuiceFS, for example): bytes
+ * are read and written through the daemon, and stay in the kernel's page cache.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +38,7 @@ static struct node *nodes; /* by nodeid; 1 is the directory */
 static uint32_t *slots;	   /* hash of a name -> nodeid; 0: free, 1: was used */
 static uint32_t last = 1;
 static int device, directory;
+static bool cached;
 
 static void die(const char *what)
 {
@@ -128,13 +133,15 @@ static struct fuse_entry_out entry_of(uint64_t id)
 
 static struct fuse_open_out open_of(uint64_t id)
 {
-	struct fuse_open_out o = {
-		.fh = 1,
-		.open_flags = FS_FOPEN_PASSTHROUGH | FS_FOPEN_NOFLUSH |
-			      FS_FOPEN_PARALLEL_DIRECT_WRITES,
-		.padding = (uint32_t)nodes[id].backing
-	};
+	struct fuse_open_out o = { .fh = 1, .open_flags = FS_FOPEN_NOFLUSH };
 
+	if (cached) {
+		o.open_flags |= FOPEN_KEEP_CACHE;
+	} else {
+		o.open_flags |= FS_FOPEN_PASSTHROUGH |
+				FS_FOPEN_PARALLEL_DIRECT_WRITES;
+		o.padding = (uint32_t)nodes[id].backing;
+	}
 	return o;
 }
 
@@ -189,7 +196,8 @@ static void on_create(uint64_t unique, const struct fuse_create_in *in,
 		die(file);
 	strcpy(nodes[id].name, name);
 	nodes[id].mode = in->mode & 07777;
-	nodes[id].backing = fs_backing_open(device, fd);
+	if (!cached)
+		nodes[id].backing = fs_backing_open(device, fd);
 	close(fd);
 	*slot(name) = id;
 	out.entry = entry_of(id);
@@ -218,6 +226,42 @@ static void on_lookup(uint64_t unique, const char *name)
 	struct fuse_entry_out e = entry_of(*slot(name));
 
 	reply(unique, 0, &e, sizeof(e));
+}
+
+static int file_of(uint64_t id)
+{
+	char file[24];
+	int fd;
+
+	id_name(id, file);
+	fd = openat(directory, file, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		die(file);
+	return fd;
+}
+
+static void on_read(uint64_t unique, uint64_t id, const struct fuse_read_in *in)
+{
+	static char bytes[MESSAGE_MAX];
+	int fd = file_of(id);
+	ssize_t n = pread(fd, bytes, in->size, (off_t)in->offset);
+
+	close(fd);
+	if (n < 0)
+		die("read");
+	reply(unique, 0, bytes, (size_t)n);
+}
+
+static void on_write(uint64_t unique, uint64_t id,
+		     const struct fuse_write_in *in)
+{
+	struct fuse_write_out out = { .size = in->size };
+	int fd = file_of(id);
+
+	if (pwrite(fd, in + 1, in->size, (off_t)in->offset) != in->size)
+		die("write");
+	close(fd);
+	reply(unique, 0, &out, sizeof(out));
 }
 
 static void handle(const struct fuse_in_header *in, const void *body)
@@ -250,6 +294,12 @@ static void handle(const struct fuse_in_header *in, const void *body)
 		open = open_of(in->nodeid);
 		reply(in->unique, 0, &open, sizeof(open));
 		break;
+	case FUSE_READ:
+		on_read(in->unique, in->nodeid, body);
+		break;
+	case FUSE_WRITE:
+		on_write(in->unique, in->nodeid, body);
+		break;
 	case FUSE_RENAME:
 		on_rename(in->unique,
 			  (const char *)body + sizeof(struct fuse_rename_in));
@@ -278,8 +328,9 @@ int main(int argc, char **argv)
 	char options[128];
 	ssize_t n;
 
-	if (argc != 3) {
-		fputs("usage: floor DIRECTORY MOUNTPOINT\n", stderr);
+	cached = argc == 4 && !strcmp(argv[3], "cached");
+	if (argc != (cached ? 4 : 3)) {
+		fputs("usage: floor DIRECTORY MOUNTPOINT [cached]\n", stderr);
 		return 2;
 	}
 	nodes = calloc(NODES, sizeof(*nodes));

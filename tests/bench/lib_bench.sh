@@ -31,8 +31,8 @@ keep_from_host() {
 	again="${kept[*]}"
 }
 
-# FILE: what `kvpool bench --json` says, a line a row: figures, and what is aimed at
-# (bench_aims). Fails if an aim cannot be read, or names what is not measured.
+# FILE: what `kvpool bench --json` says, as a table in Markdown: figures, and what is
+# aimed at (bench_aims). Fails if an aim cannot be read, or names what is not measured.
 judge() { # FILE [NAME-BEGINNING,...: only these were measured; none: all but TLS]
 	jq -r --rawfile aims "${BASH_SOURCE[0]%/*}/bench_aims" --arg only "${2:-}" '
 	def figure: if . == null or . == 0 then "-"
@@ -51,21 +51,21 @@ judge() { # FILE [NAME-BEGINNING,...: only these were measured; none: all but TL
 	 from_entries) as $aim |
 	(.machine // empty |
 	 "This machine: a thread on another CPU wakes in \(.wake_us | figure) us; " +
-	 "fresh memory costs \(.fresh_us_per_mib | figure) us a MiB"),
-	(("what" | pad(58)) + ("ours" | pad(9)) + ("reference" | pad(10)) +
-	 ("unit" | pad(6)) + ("ratio" | pad(7)) + ("aim" | pad(11)) +
-	 ("p50 us" | pad(9)) + ("p99 us" | pad(9)) + "ref p99"),
+	 "fresh memory costs \(.fresh_us_per_mib | figure) us a MiB", ""),
+	def row: . as $cells | [60, 8, 9, 5, 6, 10, 8, 8, 8, 6] | to_entries |
+		map(.value as $width | $cells[.key] | pad($width)) |
+		"| " + join("| ") + "|";
+	(["what", "ours", "reference", "unit", "ratio", "aim", "p50 us", "p99 us", "ref p99",
+	  ""] | row),
+	([range(10) | "---"] | row),
 	($rows[] | .key as $name | .value as $r | $aim[$name] as $a |
-	 ($r.what | pad(58)) + ($r.ours | figure | pad(9)) +
-	 ($r.reference | figure | pad(10)) + ($r.unit | pad(6)) +
-	 ($r.ratio | figure | pad(7)) +
-	 (if $a then "\($a.sign) \($a.value)" else "-" end | pad(11)) +
-	 ($r.p50_us | figure | pad(9)) + ($r.p99_us | figure | pad(9)) +
-	 ($r.reference_p99_us | figure | pad(9)) +
-	 (if $a | not then "" elif
+	 [$r.what, ($r.ours | figure), ($r.reference | figure), $r.unit,
+	  ($r.ratio | figure), (if $a then "\($a.sign) \($a.value)" else "-" end),
+	  ($r.p50_us | figure), ($r.p99_us | figure), ($r.reference_p99_us | figure),
+	  if $a | not then "" elif
 		if $a.sign == "<=" then $r[$a.field] <= $a.value
 		else $r[$a.field] >= $a.value end
-	  then "ok" else "MISSED" end)),
+	  then "ok" else "MISSED" end] | row),
 	($aimed[] | .name as $n | select($by[$n] | not) |
 	 select(if $only == "" then $n | test("^(tls|auth)_") | not
 		else any($only | split(",")[]; . as $o | $n | startswith($o)) end) |
