@@ -222,7 +222,8 @@ void pool_hash_remove(struct pool_hash *h, struct pool_hash_node *n)
 	n->next = NULL;
 	set_any_chain(s, first);
 	h->count--;
-	/* count >= nbuckets / 2: one element less, up to two buckets less. */
+	/* Keeps count >= nbuckets / 2, for which the removal of one element may
+	 * require two merges. */
 	for (int i = 0; i < 2 && !h->walking && too_large(h); i++)
 		shrink(h);
 }

@@ -5,7 +5,7 @@
  * mount. In a container the mount's root is often the group itself (root
  * /docker/x, group /docker/x), or, with a cgroup namespace, the group is "/". A
  * group outside of the mount is replaced by the mount's top. Groups above the
- * mount's root, such as that of a Kubernetes pod, are hidden there; v1 tells
+ * mount's root, such as that of a Kubernetes pod, are hidden there; v1 shows
  * their least limit in memory.stat, v2 does not.
  *
  * "No limit" is "max" in v2 and a huge number in v1. Neither is less than the

@@ -10,7 +10,9 @@ int pool_turns_register(struct pool_metrics *m, struct pool_turns *t,
 				    "without sleep");
 
 	return err ? err : pool_metrics_gauge_ns(m, &t->longest_ns, longest,
-						 NULL, "The longest of them");
+						 NULL,
+						 "Longest event loop iteration "
+						 "so far, without sleep");
 }
 
 void pool_turns_add(struct pool_turns *t, uint64_t ns)

@@ -260,7 +260,7 @@ static void on_timer(uv_timer_t *t)
 	if (c->state != CONN_OPEN) {
 		if (c->shaking) {
 			pool_tls_count(c->tls, -ETIMEDOUT);
-			pool_warn_limited("%s: TLS: no end of the handshake "
+			pool_warn_limited("%s: TLS: the handshake did not end "
 					  "in time", c->name);
 		}
 		conn_fail(c, -ETIMEDOUT);
@@ -280,7 +280,7 @@ void conn_watch(struct pool_conn *c)
 {
 	bool connecting = c->state == CONN_CONNECTING && !c->shaking;
 	int events = connecting		    ? UV_WRITABLE :
-		     conn_faults_in_held(c) ? 0 :
+		     conn_faults_in_delayed(c) ? 0 :
 					      UV_READABLE;
 	int err;
 
@@ -290,7 +290,7 @@ void conn_watch(struct pool_conn *c)
 		events |= UV_WRITABLE;
 	if (c->more_in && events & UV_READABLE) /* wake at once */
 		events |= UV_WRITABLE;
-	if (c->broken) /* wake at once to read the rest, unless it is held */
+	if (c->broken) /* wake at once to read the rest, unless delayed */
 		events = events & UV_READABLE ? UV_READABLE | UV_WRITABLE : 0;
 	if (!c->poll || c->poll->events == events)
 		return;
@@ -391,8 +391,8 @@ static int distrust(struct pool_conn *c, int err, uid_t uid)
 			(unsigned int)uid);
 	else if (err == -ENOTSUP)
 		pool_warn_limited(
-			"%s: the kernel does not tell whose process has this "
-			"address (neither sock_diag nor /proc/self/net/tcp); "
+			"%s: which user has this address is unknown (neither "
+			"sock_diag nor /proc/self/net/tcp shows it); "
 			"disconnected. --insecure accepts all peers",
 			c->name);
 	if (err == -EPERM || err == -ENOTSUP)
@@ -755,7 +755,7 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
 	}
 	c->fd = fd;
 	c->stream = opts->stream;
-	/* Use our own address: getpeername fails if the peer has gone. */
+	/* Use our own address: getpeername fails if the peer has closed. */
 	len = sizeof(ss);
 	if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0)
 		c->is_unix = ss.ss_family == AF_UNIX;

@@ -83,7 +83,7 @@ struct conn_poll {
 struct conn_faults {
 	struct pool_faults *rules; /* borrows */
 	uv_timer_t out_timer, in_timer;
-	bool out_held, in_held; /* delayed until the timer fires */
+	bool out_delayed, in_delayed; /* delayed until the timer fires */
 	bool out_lost, in_lost; /* everything from here on is dropped */
 	bool in_flip;		/* flip a bit of the next byte of bulk */
 };
@@ -141,8 +141,8 @@ void conn_unref(struct pool_conn *c);
 /* End the connection, from anywhere inside: on_close(err) follows in a later
  * loop iteration. */
 void conn_fail(struct pool_conn *c, int err);
-/* The peer is gone: send nothing more, deliver what the socket has received,
- * then end with err. */
+/* The peer has disconnected: send nothing more, deliver what the socket has
+ * received, then end with err. */
 void conn_break(struct pool_conn *c, int err);
 /* After conn_break: the socket has no more input; end. */
 void conn_broken_end(struct pool_conn *c);
@@ -192,13 +192,13 @@ void conn_faults_close(struct pool_conn *c);
 /* Called before each write, o being the head of the queue (c->faults is set).
  * 0: write; 1: drop o; -EAGAIN: delayed; other -errno: end with it. */
 int conn_faults_out(struct pool_conn *c, struct conn_out *o);
-bool conn_faults_out_held(const struct pool_conn *c);
+bool conn_faults_out_delayed(const struct pool_conn *c);
 /* Called before *want bytes of o's file are sent; may reduce *want. Returns as
  * conn_faults_out. */
 int conn_faults_bulk(struct pool_conn *c, struct conn_out *o, size_t *want);
 /* Called for each received header (c->faults is set). 0, or -errno to end. */
 int conn_faults_in(struct pool_conn *c);
-bool conn_faults_in_held(const struct pool_conn *c);
+bool conn_faults_in_delayed(const struct pool_conn *c);
 bool conn_faults_in_lost(const struct pool_conn *c);
 /* Called for each received piece of bulk; may change its first byte. */
 void conn_faults_in_bulk(struct pool_conn *c, uint8_t *data);

@@ -90,7 +90,8 @@ void pool_dial_standby(struct pool_dial *d, const char *leader, uint64_t now_ms)
 bool pool_dial_named(struct pool_dial *d, const struct pool_hostport *at,
 		     uint64_t now_ms)
 {
-	/* We noticed its failure; those who still name it have not yet. */
+	/* This node has seen it fail; the standby or etcd that names it has not
+	 * noticed that yet. */
 	if (just_failed(d, at, now_ms))
 		return false;
 	d->others |= !listed(d, at);

@@ -55,7 +55,7 @@ static void on_out_timer(uv_timer_t *t)
 {
 	struct pool_conn *c = t->data;
 
-	c->faults->out_held = false;
+	c->faults->out_delayed = false;
 	if (c->state == CONN_OPEN || c->state == CONN_DRAINING) {
 		c->write_more = true;
 		conn_watch(c);
@@ -73,7 +73,7 @@ static int out_judge(struct pool_conn *c, struct conn_out *o)
 				     &delay_ms);
 	o->fault_left = o->file_left / 2;
 	if (o->fault == POOL_FAULT_DELAY) {
-		c->faults->out_held = true;
+		c->faults->out_delayed = true;
 		uv_update_time(c->loop); /* a stale time would shorten it */
 		uv_timer_start(&c->faults->out_timer, on_out_timer, delay_ms,
 			       0);
@@ -90,16 +90,16 @@ int conn_faults_out(struct pool_conn *c, struct conn_out *o)
 {
 	int err = 0;
 
-	if (c->faults->out_held)
+	if (c->faults->out_delayed)
 		return -EAGAIN;
 	if (!c->faults->out_lost && !o->judged)
 		err = out_judge(c, o);
 	return err ? err : c->faults->out_lost;
 }
 
-bool conn_faults_out_held(const struct pool_conn *c)
+bool conn_faults_out_delayed(const struct pool_conn *c)
 {
-	return c->faults && c->faults->out_held;
+	return c->faults && c->faults->out_delayed;
 }
 
 /* Send one byte of the file with one bit flipped. */
@@ -149,7 +149,7 @@ static void on_in_timer(uv_timer_t *t)
 {
 	struct pool_conn *c = t->data;
 
-	c->faults->in_held = false;
+	c->faults->in_delayed = false;
 	if (c->state == CONN_OPEN || c->state == CONN_DRAINING)
 		conn_watch(c);
 }
@@ -162,7 +162,7 @@ int conn_faults_in(struct pool_conn *c)
 				  POOL_FAULT_RECEIVE,
 				  c->rx.frame.bulk_len > 0, &delay_ms)) {
 	case POOL_FAULT_DELAY:
-		c->faults->in_held = true;
+		c->faults->in_delayed = true;
 		uv_update_time(c->loop);
 		uv_timer_start(&c->faults->in_timer, on_in_timer, delay_ms, 0);
 		break;
@@ -180,9 +180,9 @@ int conn_faults_in(struct pool_conn *c)
 	return 0;
 }
 
-bool conn_faults_in_held(const struct pool_conn *c)
+bool conn_faults_in_delayed(const struct pool_conn *c)
 {
-	return c->faults && c->faults->in_held;
+	return c->faults && c->faults->in_delayed;
 }
 
 bool conn_faults_in_lost(const struct pool_conn *c)

@@ -310,8 +310,8 @@ static bool rx_may_come(struct pool_conn *c)
 	if (!peer ||
 	    pool_msg_bound(f->type)->from & POOL_ROLE_BIT(peer->role))
 		return true;
-	snprintf(text, sizeof(text), "%s may not come from a %s",
-		 pool_msg_name(f->type), pool_role_name(peer->role));
+	snprintf(text, sizeof(text), "the role %s may not send %s",
+		 pool_role_name(peer->role), pool_msg_name(f->type));
 	refuse(c, -EACCES, text);
 	return false;
 }
@@ -565,7 +565,7 @@ static void receive_slice(struct pool_conn *c)
 	ssize_t r;
 
 	c->more_in = false;
-	while (!dry && done < slice && !conn_faults_in_held(c) &&
+	while (!dry && done < slice && !conn_faults_in_delayed(c) &&
 	       (c->state == CONN_OPEN || c->state == CONN_DRAINING)) {
 		r = receive_step(c, slice - done, &dry);
 		if (r == -EAGAIN) {

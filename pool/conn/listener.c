@@ -131,9 +131,9 @@ static void turn_away(struct pool_listener *l, int fd, int err, uid_t uid)
 			 (unsigned int)uid, (unsigned int)geteuid());
 	else
 		snprintf(text, sizeof(text),
-			 "the kernel does not tell whose connection it is "
-			 "(neither sock_diag nor /proc/self/net/tcp); "
-			 "--insecure accepts all peers");
+			 "the peer's user is unknown (neither sock_diag nor "
+			 "/proc/self/net/tcp shows it); --insecure accepts all "
+			 "peers");
 	pool_warn_limited("a connection was refused: %s", text);
 	refuse(l, fd, text);
 }

@@ -523,7 +523,7 @@ void conn_flush(struct pool_conn *c)
 		conn_fail(c, (int)r);
 		return;
 	}
-	c->write_more = flush_going(c) && !conn_faults_out_held(c);
+	c->write_more = flush_going(c) && !conn_faults_out_delayed(c);
 	if (c->state == CONN_DRAINING && !flush_going(c) && !c->shut) {
 		/* Do not close yet: with unread input that would reset the
 		 * connection and lose what was just sent. It ends when the

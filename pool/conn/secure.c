@@ -35,8 +35,8 @@ int conn_shake(struct pool_conn *c)
 	return err;
 }
 
-/* Perhaps an alert: the peer does not accept our certificate. */
-static void say_why(const struct pool_conn *c, ssize_t r)
+/* The reason may be an alert: the peer does not accept our certificate. */
+static void log_broken(const struct pool_conn *c, ssize_t r)
 {
 	if (r == -EPROTO)
 		pool_warn_limited("%s: TLS: %s", c->name,
@@ -47,7 +47,7 @@ ssize_t conn_secure_read(struct pool_conn *c, void *to, size_t cap)
 {
 	ssize_t r = pool_tls_read(c->stream, to, cap);
 
-	say_why(c, r);
+	log_broken(c, r);
 	if (pool_tls_unsent(c->stream))
 		c->write_more = true;
 	return r;
@@ -57,6 +57,6 @@ ssize_t conn_secure_write(struct pool_conn *c, const struct iovec *iov, int n)
 {
 	ssize_t r = pool_tls_write(c->stream, iov, n);
 
-	say_why(c, r);
+	log_broken(c, r);
 	return r;
 }

@@ -52,7 +52,7 @@ bool pool_share_take(struct pool_share *s, struct pool_share_user *u)
 void pool_share_spend(struct pool_share *s, size_t units)
 {
 	if (!uv_is_closing((uv_handle_t *)&s->next))
-		uv_prepare_start(&s->next, on_next); /* or it is active */
+		uv_prepare_start(&s->next, on_next); /* no-op while active */
 	s->left -= units < s->left ? units : s->left;
 }
 

@@ -334,7 +334,7 @@ static int unix_peer(const struct pool_trust *t, int fd, uid_t *ret_uid)
 	return pool_trusts(t, cred.uid) ? 0 : -EPERM;
 }
 
-/* 0: the peer is on this machine; 1: on another; -EAGAIN: it has gone. */
+/* 0: the peer is on this machine; 1: on another; -EAGAIN: it has closed. */
 static int both_ends(int fd, struct end *ret_ours, struct end *ret_theirs)
 {
 	struct sockaddr_storage us, them;

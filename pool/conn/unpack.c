@@ -167,7 +167,7 @@ int pool_unpack(const struct pool_bound *b, const uint8_t *data, size_t len,
 
 	if (err)
 		return err;
-	errno = 0; /* tells malloc's failure from a malformed message */
+	errno = 0; /* malloc sets ENOMEM; a malformed message sets nothing */
 	msg = protobuf_c_message_unpack(b->desc, NULL, len, data);
 	if (msg) {
 		*ret_msg = msg;

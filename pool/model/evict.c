@@ -2,9 +2,10 @@
  * The policy: each class has two LRU queues, NEW (used once) and REUSED. The
  * age of an object is the number of bytes inserted since it was last used. The
  * victim is the older of the two queues' heads, with the age of the REUSED one
- * divided by 2.5. While REUSED holds less than a fourth of the bytes, NEW gives
- * the victim. So a burst of objects used once passes through NEW and spares
- * REUSED, and an object in REUSED that is not used again is evicted in the end.
+ * divided by 2.5. While REUSED holds less than a fourth of the bytes, the victim
+ * comes from NEW. So a burst of objects used once passes through NEW and evicts
+ * nothing from REUSED, and an object in REUSED that is not used again is evicted
+ * in the end.
  * An object that comes back soon after it was evicted (a ghost) enters REUSED
  * at once. Objects may be of any size.
  *
@@ -36,10 +37,10 @@
  *
  * Other settings: with a capacity of 5 % of the distinct blocks this policy
  * hits 21.5 % (LRU 19.5 %), with 20 %, 33.7 % (LRU 34.5 %). A factor from 2 to
- * 3.5 instead of 2.5 changes at most 0.3 points. Sparing REUSED below a fourth
- * of the bytes costs nothing in this trace. Where scans three times as large as
- * the store interrupt a Zipf load, it raises the hits from 29.9 % (as LRU) to
- * 32.1 %.
+ * 3.5 instead of 2.5 changes at most 0.3 points. Protecting REUSED below a
+ * fourth of the bytes costs no hits in this trace. Where scans three times as
+ * large as the store interrupt a Zipf load, it raises the hits from 29.9 % (as
+ * LRU) to 32.1 %.
  */
 #include "pool/model/evict.h"
 

@@ -73,7 +73,8 @@ static bool is_code(const char *p, const char *end)
 	return false;
 }
 
-/* p follows a '%'. n >= 0: n times "25" and then a code are there; else -1. */
+/* p follows a '%'. If a code follows, at once or after any number of "25":
+ * returns that number; else -1. */
 static int stuffed(const char *p, const char *end)
 {
 	int n = 0;
@@ -175,8 +176,9 @@ static void take_escape(struct text *t, const char **at, const char *end)
 		add(t, "/", 1);
 	else if (memcmp(p + 1, "2E", 2) == 0)
 		add(t, ".", 1);
-	/* 0E and 0C add nothing. If they are misplaced, the caller finds that
-	 * the key has another path. */
+	/* 0E (the empty key) and 0C (the end of a piece) stand for no byte. If
+	 * they are misplaced, the caller finds that the path of this key is
+	 * another one. */
 }
 
 static void take_all(struct text *t, const char *p, const char *end)

@@ -137,7 +137,8 @@ void pool_quota_add(struct pool_quota *q, uint32_t uid, uint64_t dirs,
 	o->used.bytes += bytes;
 }
 
-/* *from may be less than n if earlier additions found no memory. */
+/* *from may be less than n: an addition that found no memory for the owner's
+ * account was counted only in the total. */
 static void take(uint64_t *from, uint64_t n)
 {
 	*from -= n < *from ? n : *from;

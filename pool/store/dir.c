@@ -356,8 +356,8 @@ static bool has_one_entry(int fd)
 	return n == 3; /* with . and .. */
 }
 
-/* Sticky means that all users create files there, as in /dev/shm: then it will
- * not stay the only entry. */
+/* A sticky parent, such as /dev/shm, is one where all users create files, so
+ * that the directory would not stay the only entry. */
 static bool is_alone(int fd)
 {
 	int up = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

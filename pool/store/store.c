@@ -123,7 +123,8 @@ static int register_counters(struct pool_store *s, struct pool_metrics *m)
 		{ &n->quarantined, "kvpool_store_quarantined_total", NULL,
 		  "Damaged files quarantined, or removed if that is full." },
 		{ &n->quarantine_full, "kvpool_store_quarantine_full_total",
-		  NULL, "Damaged files removed as the quarantine was full." },
+		  NULL, "Damaged files removed because the quarantine was "
+		  "full." },
 		{ &n->breaches, "kvpool_store_headroom_breaches_total", NULL,
 		  "Samples that found less than 1/16 of the headroom free." },
 	};
@@ -142,14 +143,17 @@ static int register_metrics(struct pool_store *s, struct pool_metrics *m)
 
 	if (rc == 0)
 		rc = pool_metrics_gauge(m, &n->size, "kvpool_store_size_bytes",
-					NULL, "Bytes of objects it may hold.");
+					NULL, "Bytes of objects that the store "
+					"may hold.");
 	if (rc == 0)
 		rc = pool_metrics_gauge(m, &n->headroom,
 					"kvpool_store_headroom_bytes", NULL,
-					"Bytes beyond the size.");
+					"Bytes of the filesystem beyond the "
+					"store's size.");
 	if (rc == 0)
 		rc = pool_metrics_gauge(m, &n->used, "kvpool_store_used_bytes",
-					NULL, "Bytes used, with ready files.");
+					NULL, "Bytes used, including ready "
+					"files.");
 	if (rc == 0)
 		rc = pool_metrics_gauge(m, &n->ready,
 					"kvpool_store_ready_bytes", NULL,
@@ -226,8 +230,8 @@ static void log_opened(const struct pool_store *s, uint64_t took_ms)
 	pool_info("store: %s: %s%s, size %s and %s of headroom, %" PRIu64
 		  " objects found in %" PRIu64 " ms%s",
 		  s->path, s->tmpfs ? "tmpfs" : "no tmpfs",
-		  !s->own ? ", a directory among others" :
-		  s->given ? " given for it, at its size" :
+		  !s->own ? ", shared with other files" :
+		  s->given ? " mounted by others, at its size" :
 		  s->huge ? " of its own, large folios" :
 			    " of its own, small pages",
 		  pool_format_size(s->size, size, sizeof(size)),

@@ -37,8 +37,8 @@ struct pool_store_opts {
 	uv_loop_t *loop;
 	const char *dir;	/* created if missing, mode 0700 */
 	uint64_t size;		/* bytes of objects; > 0 */
-	uint64_t memory_max;	/* what this process may use, in bytes, if a
-				   limit applies that it cannot see; 0: none */
+	uint64_t memory_max;	/* bytes of a memory limit that this process
+				   cannot see itself; 0: none */
 	uint64_t object_min;	/* smallest object expected, for nr_inodes; 0:
 				   4 KiB */
 	bool plain;		/* never mount: use dir as it is */

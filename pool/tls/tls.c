@@ -50,7 +50,7 @@ struct pool_tls {
 	struct timespec read[3]; /* mtime of the files */
 	enum { LOGGED_NOTHING, LOGGED_SOON, LOGGED_EXPIRED } logged;
 	uint64_t renew_ms;
-	bool plain; /* bulk may be */
+	bool plain; /* bulk may be sent unencrypted */
 	struct pool_counter accepted, refused, failed, renewed, ended;
 	struct pool_gauge expires;
 };
@@ -209,7 +209,7 @@ static const char *limits_text(const struct pool_tls_id *id,
 }
 
 /* New files must have the cluster, role and namespaces with which the process
- * started: it shows names by them. */
+ * started, because they decided which names it shows. */
 static bool is_another(const struct pool_tls *t, const struct certs *c,
 		       char why[POOL_TLS_WHY])
 {
@@ -219,17 +219,17 @@ static bool is_another(const struct pool_tls *t, const struct certs *c,
 		return false;
 	if (strcmp(t->self.cluster, c->id.cluster) != 0 ||
 	    t->self.role != c->id.role) {
-		snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is that of a "
-			 "%s of cluster %s, and was that of a %s of cluster "
-			 "%s: restart to use it", t->dir,
+		snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is now for a "
+			 "%s of cluster %s, and was for a %s of cluster %s: "
+			 "restart to use it", t->dir,
 			 pool_role_name(c->id.role), c->id.cluster,
 			 pool_role_name(t->self.role), t->self.cluster);
 		return true;
 	}
 	if (pool_tls_id_same_dirs(&t->self, &c->id))
 		return false;
-	snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " has the namespaces "
-		 "%s, and had %s: restart to use it", t->dir,
+	snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is now limited to "
+		 "the namespaces %s, before to %s: restart to use it", t->dir,
 		 limits_text(&c->id, now), limits_text(&t->self, was));
 	return true;
 }
@@ -419,13 +419,13 @@ int pool_tls_metrics(struct pool_tls *t, struct pool_metrics *metrics)
 	if (!err)
 		err = pool_metrics_counter(
 			metrics, &t->renewed, "kvpool_tls_links_renewed_total",
-			NULL, "Links that this process has replaced by new "
-			"ones because of their age (--tls-renew).");
+			NULL, "Connections that this process has replaced "
+			"because of their age (--tls-renew).");
 	if (!err)
 		err = pool_metrics_counter(
 			metrics, &t->ended, "kvpool_tls_plain_lanes_total",
-			NULL, "Connections for objects on which both ends "
-			"ended TLS (--bulk auth).");
+			NULL, "Lanes on which both ends ended TLS "
+			"(--bulk auth).");
 	if (!err)
 		err = pool_metrics_gauge(
 			metrics, &t->expires,
@@ -554,8 +554,8 @@ static int bio_write(BIO *b, const char *data, size_t len, size_t *ret)
 	return 1;
 }
 
-/* A blocking read must not wait for the answer to what has not been sent, such
- * as the first message of the handshake. */
+/* A blocking read first sends what is unsent, such as the first message of the
+ * handshake: the peer would never answer. */
 static int bio_read(BIO *b, char *to, size_t cap, size_t *ret)
 {
 	struct pool_tls_stream *s = BIO_get_data(b);
@@ -647,7 +647,8 @@ static bool check_id(const char *cluster, X509 *cert,
 			 pool_role_name(peer->role), roles);
 		return false;
 	}
-	/* Not a client's: the master has seen from where it connects. */
+	/* A client's certificate need not name a host: its address is the one
+	 * from which the master saw it connect. */
 	if (host && peer->role != POOL_ROLE_CLIENT &&
 	    !pool_tls_has_host(cert, host)) {
 		snprintf(why, POOL_TLS_WHY, "the certificate of %s is not "

@@ -55,12 +55,12 @@ static int explain_open(const struct file *f, int err, char *why)
 	if (err == ENOENT)
 		explain(why,
 			"%s: there is no such file; kvpool certs issue --out "
-			"DIR writes all that are wanted",
+			"DIR writes all files required",
 			f->path);
 	else if (err == EACCES)
 		explain(why,
-			"%s: user %u, as whom this runs, may not read it; "
-			"change its owner: chown %u %s",
+			"%s: this process's user, %u, may not read it; change "
+			"its owner: chown %u %s",
 			f->path, geteuid(), geteuid(), f->path);
 	else
 		explain(why, "%s: cannot be opened: %s", f->path,
@@ -87,7 +87,7 @@ static int check_private(const struct file *f, const struct stat *st, char *why)
 {
 	if (!(st->st_mode & (S_IRWXG | S_IRWXO)))
 		return 0;
-	/* Root's, for a user that is not root to read by a group: a Kubernetes
+	/* A file of root that another user reads by its group: a Kubernetes
 	 * secret with an fsGroup. */
 	if (st->st_uid == 0 && geteuid() != 0 &&
 	    !(st->st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)))
@@ -341,8 +341,8 @@ static int check_chain(const char *dir, const struct pool_tls_files *f,
 		return no_memory(why);
 	explain(why,
 		"%s: " POOL_TLS_CERT " is not signed by a CA of " POOL_TLS_CA
-		" (%s); files of one CA are wanted, and in " POOL_TLS_CERT
-		" the certificates of intermediate CAs",
+		" (%s); all files must be of one CA, and " POOL_TLS_CERT
+		" must contain the certificates of intermediate CAs",
 		dir, X509_verify_cert_error_string(err));
 	return -EKEYREJECTED;
 }

@@ -80,7 +80,7 @@ void pool_tls_id_fini(struct pool_tls_id *id);
  *   ABOVE    a directory above one, such as the root ("")
  *   OUTSIDE  elsewhere
  *
- * What that permits is the caller's to say: master/may.h, pool/node/node.h.
+ * The caller decides what each permits: master/may.h, pool/node/node.h.
  * id NULL: no limit. path may be NULL if len is 0, as in a message without one.
  * Costs one comparison for each namespace.
  */

@@ -100,7 +100,7 @@ bool verbs_names_valid(const char *names);
  * (logged with the list of ports); -EINVAL: names is not a valid list; -ENOMEM.
  */
 int verbs_open(const char *names, struct verbs **ret_verbs);
-/* Lets librdmacm make the connections of all ports that it has. */
+/* Lets librdmacm make the connections of all ports whose device it has. */
 void verbs_connect_by_cm(struct verbs *v);
 /* Longest time that movers poll for completions instead of sleeping
  * (pool/base/busy.h). 0, the default: never. */
