@@ -16,8 +16,8 @@
  * kvpoold without --store-size and --mount). Like every mount it keeps a live
  * mirror of the pool's names. So queries (exists, get_size, exists_prefix) are
  * look-ups in this process's memory: they may be made from any thread, and need
- * no system call and no message. They work while the master is away, and they
- * never wait for this connection's puts and gets. Why not an index in shared
+ * no system call and no message. They work without a master, and they never
+ * wait for this connection's puts and gets. Why not an index in shared
  * memory, exported by a daemon? It would save each process its mirror (some 300
  * bytes per name), but it would be a second implementation. This one is the
  * daemon's own code, so a query and the get that follows it cannot disagree.
@@ -60,7 +60,7 @@
  * batch returns one result per key. kvpool_strerror describes each error,
  * kvpool_last_error describes the last failure of the calling thread in detail.
  *
- *	-ENOENT		a miss: not in the pool, or no holder gave it in time
+ *	-ENOENT		a miss: not in the pool, or no holder sent it in time
  *	-EEXIST		KVPOOL_IF_ABSENT, and the key exists
  *	-ENAMETOOLONG	the key, or its path, is too long
  *	-EFAULT		the memory is not in a registered buffer, or not mapped
@@ -70,7 +70,7 @@
  *	-ENOSPC		no space, and nothing may be evicted
  *	-EISDIR		the key's path is a directory
  *	-ENOTDIR	a parent directory's name belongs to a file
- *	-EACCES		the namespace (kvpool_open_ns), or what would be
+ *	-EACCES		the namespace (kvpool_open_ns), or the key to be
  *			changed, is not in the directories to which this
  *			connection's certificate is limited
  *	-EMEDIUMTYPE	the namespace has another layout

@@ -305,7 +305,7 @@ static void make_locks(struct kvpool *p)
 	pthread_rwlockattr_t fair;
 	pthread_condattr_t monotonic;
 
-	/* A stream of readers must not keep the loop from its turn. */
+	/* Prefer writers: continuous readers must not starve the loop. */
 	pthread_rwlockattr_init(&fair);
 	pthread_rwlockattr_setkind_np(
 		&fair, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -326,7 +326,7 @@ static void make_locks(struct kvpool *p)
 static void pool_free(struct kvpool *p, bool remove_files)
 {
 	verbs_close(p->verbs);
-	pool_metrics_close(p->metrics); /* it refers to what follows */
+	pool_metrics_close(p->metrics); /* before the counters are freed */
 	client_dir_give(p, remove_files);
 	client_lines_fini(&p->lines);
 	pool_tls_close(p->tls);

@@ -163,10 +163,10 @@ int pool_conn_from_fd(uv_loop_t *loop, int fd,
  * the caller owns, too; NULL: the connection is plain.
  */
 int pool_conn_detach(struct pool_conn *c, struct pool_tls_stream **ret_stream);
-/* What follows in both directions is not encrypted. The peer does the same at
- * this place of the stream. Call it only inside on_frame. 0; -EBUSY: bytes have
- * not been sent, or have been received after the frame: the connection is of no
- * use any more. */
+/* Ends TLS: what follows is not encrypted in either direction. The peer does
+ * the same at this place of the stream. Call it between two frames: inside
+ * on_frame, or before the first one. 0; -EBUSY: bytes are unsent, or input
+ * follows the frame already: the connection can only be closed. */
 int pool_conn_end_tls(struct pool_conn *c);
 
 /* Stop writing to the memory given for the bulk being received; the rest of the

@@ -133,7 +133,7 @@ static void lane_on_frame(struct pool_conn *c, const struct pool_frame *f,
 
 	assert(fd < 0); /* TCP */
 	lane->received_ms = pool_now_ms();
-	/* On a plain lane anybody may have written it. */
+	/* On a plain lane a third party may have written the frame. */
 	if (lane->up && !lane->plain &&
 	    (f->type == POOL_MSG_LINK || f->type == POOL_MSG_BUFFER) &&
 	    lane_link_frame(lane, f, payload))
@@ -223,8 +223,8 @@ static void lane_down_home(struct pool_mail *mail)
 	struct pool_mover *m = lane->mover;
 
 	lane->on_down(lane, lane->err);
-	/* The mover frees it: mails of expectations on this lane may still be
-	 * queued there, ahead of this one. */
+	/* The mover frees it, because its mailbox may still hold earlier mails
+	 * of expectations on this lane. */
 	pool_mailbox_post(&m->box, &lane->free_mail, lane_free_run);
 }
 

@@ -11,6 +11,23 @@
  * registers each expected response (pool_mover_expect) before it sends the
  * request; bytes that no expectation covers are discarded and counted.
  *
+ * Transports. TCP is in mover.c, expect.c, mover_send.c and sent.c. RDMA is in
+ * link*.c, over pool/verbs/, and the mover calls it only by link.h:
+ *
+ *   link_ports_*      the state of one mover
+ *   lane_link_*       a dialled lane is up, receives a LINK or BUFFER, is down
+ *   expect_map, expect_unmap, expect_map_end, expect_drain
+ *                     an expected range: prepare its memory, fall back to TCP,
+ *                     end, cancel
+ *   adopted_link_*    an adopted lane receives a LINK or BUFFER, sends a range,
+ *                     is down
+ *
+ * Another transport beside TCP provides the same functions, and is called at
+ * the same places. The requester chooses the transport of a range
+ * (pool/peer/fetch.c), and the GET names it (`buffer`, `pull`). A range that
+ * cannot be moved must fall back to TCP: expect_unmap, mover_send_by_tcp.
+ * pool/README.md, "Where a change goes", lists the other places.
+ *
  * The node sets a file's size before RDMA may write to it, and releases
  * registrations before it removes a file.
  *

@@ -16,7 +16,7 @@ struct adopted {
 	/* Owns both, until the mover has its mail. */
 	int fd;
 	struct pool_tls_stream *stream; /* or NULL: plain */
-	bool plain; /* the peer allows that TLS ends; later: it has ended */
+	bool plain; /* the peer allows ending TLS; after HELLO: it has ended */
 	struct link_lane lane;
 	struct pool_mail mail;
 };
@@ -46,8 +46,8 @@ static void refuse(struct pool_conn *c, const struct pool_frame *f)
 	pool_conn_close(c);
 }
 
-/* HELLO was read before the adoption; only LINK and BUFFER may follow, and on a
- * plain lane, where anybody may have written them, nothing. */
+/* HELLO was read before the adoption. Only LINK and BUFFER may follow; on a
+ * plain lane nothing may, because a third party could have written it. */
 static void on_frame(struct pool_conn *c, const struct pool_frame *f,
 		     const uint8_t *payload, int fd)
 {
@@ -106,7 +106,8 @@ static void greet(struct adopted *a)
 
 	a->plain = a->plain && mover_allows_plain(m);
 	err = pool_hello_send(a->lane.conn, m->id, a->lane.number, a->plain);
-	/* A new connection takes a HELLO at once. */
+	/* The socket of a new connection has room for HELLO, so nothing is
+	 * unsent here. */
 	if (!err && a->plain)
 		err = pool_conn_end_tls(a->lane.conn);
 	if (!err && a->plain)

@@ -825,7 +825,7 @@ static void peer_renew(struct pool_hash_node *n, void *arg)
 		return;
 	next = conns_new(peer, now->first == 1 ? RENEWED_LANES : 1);
 	if (!next)
-		return; /* the next look tries again */
+		return; /* retried at the next check */
 	peer->old = now;
 	peer->conns = next;
 	pool_tls_renewed(peer->p->opts.tls);

@@ -66,7 +66,8 @@ int peers_metrics(struct pool_peers *p)
 		{ &m->cache.failed, "kvpool_rdma_sources_failed_total",
 		  "Objects that could not be registered for sending." },
 		{ &m->cache.dropped, "kvpool_rdma_sources_dropped_total",
-		  "Registrations dropped for others or with their object." },
+		  "Registrations dropped to make room, or because their "
+		  "object was removed." },
 		{ &m->fetched, "kvpool_peer_fetches_total",
 		  "Ranges fetched from peers, as bytes." },
 		{ &m->borrowed, "kvpool_peer_borrowed_total",
@@ -112,7 +113,8 @@ int peers_metrics(struct pool_peers *p)
 		{ &m->inflight, "kvpool_peer_fetches_inflight",
 		  "Fetches in flight." },
 		{ &m->waiting, "kvpool_peer_fetches_waiting",
-		  "Fetches waiting for their turn." },
+		  "Fetches waiting for a connection to their peer, or "
+		  "because too many are in flight to it." },
 		{ &m->cache.count, "kvpool_rdma_sources",
 		  "Objects registered for sending now." },
 		{ &m->cache.bytes, "kvpool_rdma_sources_bytes",

@@ -26,8 +26,8 @@
  *
  * A client whose certificate is limited to namespaces (pool/tls/tls_id.h) gets
  * -ENOENT for other objects, as if they were not here. A limited node gets
- * them: it may have to keep copies of any name. So does whoever uses the Unix
- * socket, where users are checked, not certificates.
+ * them: it may have to keep copies of any name. So does a peer on the Unix
+ * socket, where the peer's user is checked, not a certificate.
  *
  * Thread: loop, for every function and callback here.
  */

@@ -228,8 +228,8 @@ static bool is_another(const struct pool_tls *t, const struct certs *c,
 	}
 	if (pool_tls_id_same_dirs(&t->self, &c->id))
 		return false;
-	snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " is now limited to "
-		 "the namespaces %s, before to %s: restart to use it", t->dir,
+	snprintf(why, POOL_TLS_WHY, "%s/" POOL_TLS_CERT " has the namespaces "
+		 "%s; before, it had %s: restart to use it", t->dir,
 		 limits_text(&c->id, now), limits_text(&t->self, was));
 	return true;
 }

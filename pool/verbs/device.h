@@ -11,6 +11,11 @@
  * has opened (rdma_get_devices). That context is therefore used for everything;
  * verbs_open opens a context itself only if librdmacm has none for the device.
  *
+ * The other headers: queue.h, queue pairs; region.h, registered memory; cm.h,
+ * connections by librdmacm. Only pool/lane/link*.c uses these (pool/peer/ owns
+ * the cache of region.h). All others only open the ports, pass them on and show
+ * them.
+ *
  * Only pool/verbs/ calls libibverbs and librdmacm. It converts their error
  * conventions (an errno, -1 with errno, or NULL) to 0 or -errno.
  * tests/unit/fake_verbs.h imitates each convention.
